@@ -1,7 +1,7 @@
-/* worker/sample.c - a text that the model goes on with, for --sample; rank 0 only
+/* worker/sample.c - generated text, for --sample; rank 0 only
  *
- * It begins with the first tokens of the test part. A token is drawn by its probability,
- * sharpened a little, as everybody does with models that have not learnt for months.
+ * The prompt is the first tokens of the test part. Each further token is drawn by its
+ * probability, with a temperature below 1, as is usual for models with little training.
  */
 #include "worker/run.h"
 

@@ -109,13 +109,13 @@ static int try_parent(const struct bootstrap *s, int64_t deadline_ms,
 int connect_parent(const struct bootstrap *s, int64_t deadline_ms, struct link_keys *keys,
                    struct ddp_err *err)
 {
-    int fd = -1;
-    for (int64_t pause = 10; fd<0; pause = pause * 2> 250 ? 250 : pause * 2) {
-        fd = try_parent(s, deadline_ms, keys, err);
-        if (fd < 0 && (errno == ENXIO || now_ms() + pause >= deadline_ms))
+    int64_t pause_ms = 10;
+    int fd;
+    while ((fd = try_parent(s, deadline_ms, keys, err)) < 0) {
+        if (errno == ENXIO || now_ms() + pause_ms >= deadline_ms)
             break;
-        if (fd < 0)
-            nanosleep(&(struct timespec){.tv_nsec = pause * 1000000}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = pause_ms * 1000000}, NULL);
+        pause_ms = pause_ms < 125 ? 2 * pause_ms : 250;
     }
     return fd;
 }

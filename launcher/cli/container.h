@@ -1,8 +1,8 @@
 /* launcher/cli/container.h - --container: how a rank starts inside an image
  *
- * The agent stays outside: it starts, signals and admits the
- * processes of a container as it does others, as they descend from it and share its
- * namespaces of processes, network and IPC. So /dev/shm, loopback and GPUs are the host's.
+ * The agent stays outside. It starts, signals and admits the processes of a container as
+ * it does others: they descend from it and share its process, network and IPC namespaces.
+ * So /dev/shm, loopback and GPUs are the host's.
  */
 #ifndef LAUNCHER_CLI_CONTAINER_H
 #define LAUNCHER_CLI_CONTAINER_H

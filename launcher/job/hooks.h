@@ -17,8 +17,9 @@ int job_plugins_open(struct job *j, struct ddp_err *err);
 void job_plugins_fini(struct job *j);
 void job_plugins_run(struct job *j); /* the one that replaces the ranks */
 bool job_plugins_signal(struct job *j, int sig);
-bool job_plugins_may_leave(struct job *j); /* asks all of them */
-bool job_plugins_may_restart(struct job *j); /* the same */
+/* Call the hook of all plug-ins; true: all agree. */
+bool job_plugins_may_leave(struct job *j);
+bool job_plugins_may_restart(struct job *j);
 /* 1: no plug-in handles this type; -1: it is invalid */
 int job_plugins_message(struct job *j, unsigned node, const struct frame *f,
                         struct ddp_err *err);

@@ -3,8 +3,8 @@
  * The last hosts of the allocation get no rank. Their agents are started with the others
  * and hold an interpreter that has done the imports. When a node is lost, a spare takes
  * its place in the plan: the ranks keep their numbers, and the next attempt starts them
- * there. With --nnodes
- * MIN:MAX and no spare the next attempt has a new plan, of the nodes that are left.
+ * there. With --nnodes MIN:MAX and no spare the next attempt has a new plan, of the nodes
+ * that are left.
  */
 #define LOG_SUBSYS "job"
 #include "launcher/job/job_impl.h"

@@ -1,8 +1,7 @@
 /* launcher/job/state.h - the state of a job: its nodes, its ranks, and what the core owns
  *
  * Plug-ins may read all of it; but for `verdict` and `job` only launcher/job/ writes to
- * it. Nodes
- * are numbered as in the allocation, ranks as the program sees them.
+ * it. Nodes are numbered as in the allocation, ranks as the program sees them.
  */
 #ifndef LAUNCHER_JOB_STATE_H
 #define LAUNCHER_JOB_STATE_H

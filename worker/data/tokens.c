@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* llm.c's headers: 256 numbers of 32 bits, of which these two say what follows. */
+/* llm.c's headers: 256 numbers of 32 bits; the first is one of these two. */
 enum { HEADER = 1024, MAGIC_16 = 20240520, MAGIC_32 = 20240801, MOST_TESTS = 1000 };
 
 static int map_file(const char *name, struct map *out, struct ddp_err *err)

@@ -1,8 +1,8 @@
-/* worker/group/hang_info.h - tell a hang report of the launcher what this rank waits for
+/* worker/group/hang_info.h - for the launcher's hang reports: what this rank waits for
  *
- * DDPRUN_DIAGNOSE in the environment is the beginning of the name of a file, which has
- * the collective that is waited for as JSON, in the form of doc/hangs.md, as long as a
- * wait takes that is longer than some 100 ms. Shorter waits cost nothing.
+ * DDPRUN_DIAGNOSE in the environment is the beginning of the name of a file. While a wait
+ * lasts longer than some 100 ms, the file has the collective as JSON (trace_of_library()
+ * in launcher/plugins/diagnose/trace.h reads it). Shorter waits cost nothing.
  */
 #ifndef WORKER_GROUP_HANG_INFO_H
 #define WORKER_GROUP_HANG_INFO_H

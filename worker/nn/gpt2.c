@@ -1,4 +1,4 @@
-/* worker/nn/gpt2.c - GPT-2, in the sizes that are asked for
+/* worker/nn/gpt2.c - GPT-2, of the sizes given
  *
  * Radford et al., "Language models are unsupervised multitask learners", 2019. Names,
  * shapes and layout of the parameters are those of the files that Hugging Face's `gpt2`

@@ -102,15 +102,15 @@ struct model_type {
 
 #define LAYERS(...) ((const struct layer_spec[]){__VA_ARGS__, {LAYER_END}})
 
-/* What `text` says: a name, for gpt2 with its sizes ("gpt2:layers=4,width=128"). NULL
- * with `err` that lists the names. */
+/* The model named `text`, for gpt2 with its sizes ("gpt2:layers=4,width=128"). NULL with
+ * `err` that lists the names. */
 const struct model_type *model_type_find(const char *text, struct ddp_err *err);
 void model_type_free(const struct model_type *type); /* NULL is fine */
 const struct model_type *gpt2_make(const char *text, struct ddp_err *err);
 extern const struct model_type model_linreg, model_toy, model_mlp, model_cnn,
     model_resnet18;
 
-/* An instance of the model that `name` says, for batches of up to max_batch. NULL with
+/* An instance of the model `name`, for batches of up to max_batch. NULL with
  * `err` when there is none of that name or the data do not fit it. */
 struct model *model_create(const char *name, struct io_shape io, int max_batch,
                            const struct kernels *kernels, struct ddp_err *err);
@@ -214,7 +214,7 @@ struct model_op {
     bool adds;                         /* dx is added to what is there */
 };
 struct model_op model_op(const struct model *m, int i);
-/* Does a layer after i use what layer `of` gave out? Its gradient is then there already,
+/* Does a layer after i use the output of layer `of`? Its gradient is then there already,
  * and i adds to it. */
 bool model_used_after(const struct model *m, int i, int of);
 /* Gradients of activations take turns in MODEL_MAX_SLOTS buffers: slots[i] is that of

@@ -1,4 +1,4 @@
-/* worker/nn/ops.c - the kinds of layers of images: what each has, and what it does */
+/* worker/nn/ops.c - the ops of image layers: parameters, shapes, forward, backward */
 #include "common/err.h"
 #include "worker/kernels/rng.h"
 #include "worker/nn/model_impl.h"

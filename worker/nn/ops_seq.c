@@ -1,4 +1,4 @@
-/* worker/nn/ops_seq.c - the kinds of layers of sequences: what each has, and what it does
+/* worker/nn/ops_seq.c - the ops of sequence layers: parameters, shapes, forward, backward
  *
  * y is [n, W, features]: a row of features for each of a sample's tokens.
  */
@@ -35,7 +35,7 @@ static void init_constant(struct model *m, const struct param *p, float value)
         m->weights[p->offset + i] = value;
 }
 
-/* ---- tokens and their places to rows ---- */
+/* ---- embeddings of tokens and positions ---- */
 
 static int add_embed(struct model *m, int i, struct map_shape in, struct ddp_err *err)
 {
@@ -73,7 +73,7 @@ static void embed(struct model *m, struct layer *l, const struct batch *b, bool 
     }
 }
 
-/* The head has been at the gradient of the tokens. */
+/* Adds to the weight's gradient, which the head has begun. */
 static void embed_back(struct model *m, const struct layer *l, const struct batch *b)
 {
     int64_t C = l->spec->outputs;
@@ -126,7 +126,7 @@ static void layer_norm_back(struct model *m, const struct layer *l, const struct
 const struct op op_layer_norm = {false, add_layer_norm, init_layer_norm, layer_norm,
                                  layer_norm_back};
 
-/* ---- dense: y = x w + bias, w [inputs, outputs], and what a shortcut brings ---- */
+/* ---- dense: y = x w + bias, w [inputs, outputs], and the residual ---- */
 
 static int add_dense(struct model *m, int i, struct map_shape in, struct ddp_err *err)
 {
@@ -138,7 +138,7 @@ static int add_dense(struct model *m, int i, struct map_shape in, struct ddp_err
     return 0;
 }
 
-/* As GPT-2's: what is added to the way through all blocks begins smaller. */
+/* As in GPT-2: weights of residual branches are scaled by 1 / sqrt(their number). */
 static void init_dense(struct model *m, const struct layer *l, uint64_t key)
 {
     int shortcuts = 0;

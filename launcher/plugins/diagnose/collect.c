@@ -1,9 +1,9 @@
 /* launcher/plugins/diagnose/collect.c - see collect.h
  *
- * All ranks are asked first and then waited for together, so that one that does not
- * answer costs its deadline once. A Python rank writes its stacks in a signal handler:
- * when the signal is neither pending nor blocked any more, the text is complete. A
- * process is only sent the signal if it catches it, and still has our file open.
+ * The requests go to all ranks first, then it waits for all answers, so that ranks which
+ * do not answer cost one deadline together. A Python rank writes its stacks in a signal
+ * handler: when the signal is neither pending nor blocked any more, the text is complete.
+ * A process is only sent the signal if it catches it, and still has our file open.
  */
 #include "launcher/plugins/diagnose/collect.h"
 

@@ -1,8 +1,8 @@
 /* launcher/plugins/diagnose/diagnose.h - the plug-in that reports hangs (doc/hangs.md)
  *
- * INQUIRE asks the agents what their ranks do; each runs ddprun-diagnose, which does not
- * block the agent, and passes its output on in ANSWERs, the last of them without data.
- * The launcher runs it again, to judge all answers.
+ * INQUIRE requests from the agents what their ranks do; each runs ddprun-diagnose, which
+ * does not block the agent, and passes its output on in ANSWERs, the last of them without
+ * data. The launcher runs it again, to evaluate all answers.
  */
 #ifndef LAUNCHER_PLUGINS_DIAGNOSE_DIAGNOSE_H
 #define LAUNCHER_PLUGINS_DIAGNOSE_DIAGNOSE_H

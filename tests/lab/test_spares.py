@@ -52,6 +52,15 @@ class Spares(LossTest):
         self.assertEqual(again, "ddprun: all ranks are started again, attempt 2 of 2")
         self.assertIn("[2 node004] 2 node004 1\n", launch.out)
 
+    def test_a_place_with_other_ranks_than_the_spare_was_told(self):
+        hosts = ",".join(self.hosts(n, slots=s) for n, s in ((1, 1), (2, 3), (3, 1), (4, 3)))
+        launch = self.start("-H", hosts, "--spares", 1, "sh", "-c", WAIT.format(0))
+        self.up(launch, (0, 1), (3, 2), (4, 3))
+        self.lose(2)
+        launch.wait()
+        self.assert_ended(launch, 0)
+        self.up(launch, (0, 1), (1, 4), (3, 4), (4, 3), attempt=1)
+
     def test_the_store_moves_with_rank_0(self):
         """Its address is that of the new host, and no key of the attempt before is in it."""
         program = self.write("add.py", ADD)

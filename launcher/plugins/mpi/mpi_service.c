@@ -75,6 +75,7 @@ struct mpi_service {
     bool served;                                  /* the server has been started once */
     bool stopped;
     struct mpi_rank *ranks; /* owned, by local rank */
+    uint32_t nlocal;        /* the agent's share may be another at the end */
     bool present;           /* reported: some of them are in MPI */
     struct pmi_server *pmi; /* owned; NULL: PMI is not served */
 };
@@ -482,7 +483,8 @@ struct mpi_service *mpi_service_create(struct agent *a, const char *mapping,
     struct ddp_err err;
     *w = (struct mpi_service){
         .agent = a, .job = job, .share = share, .map = map, .listen_fd = -1, .first = -1};
-    w->ranks = xcalloc(share->nlocal, sizeof *w->ranks);
+    w->nlocal = share->nlocal;
+    w->ranks = xcalloc(w->nlocal, sizeof *w->ranks);
     w->deadline = evtimer_new(loop_base(loop), on_stop_deadline, w);
     w->absence = evtimer_new(loop_base(loop), on_absence, w);
     if (!w->deadline || !w->absence)
@@ -515,7 +517,7 @@ void mpi_service_destroy(struct mpi_service *w)
         kill(w->server, SIGKILL);
     }
     if (w->served)
-        shm_cleanup_openmpi(w->nspace, w->share->nlocal);
+        shm_cleanup_openmpi(w->nspace, w->nlocal);
     event_free(w->deadline);
     event_free(w->absence);
     pmi_server_destroy(w->pmi);

@@ -38,7 +38,7 @@ struct pmi_client {
 struct pmi_server {
     struct loop *loop;               /* borrowed */
     const struct msg_job *job;       /* borrowed */
-    const struct msg_share *share;   /* borrowed */
+    uint32_t nlocal, node_rank;      /* the agent's share may be another at the end */
     const struct pmi_events *events; /* borrowed */
     void *arg;
     char *kvsname;              /* owned: name of the key-value space, one per attempt */

@@ -74,7 +74,7 @@ void pmi_put(struct pmi_server *s, const char *key, const char *value)
 static void barrier_over(struct pmi_server *s)
 {
     s->waiting = 0;
-    for (uint32_t i = 0; i < s->share->nlocal; i++) {
+    for (uint32_t i = 0; i < s->nlocal; i++) {
         struct pmi_client *c = &s->clients[i];
         if (!c->waits)
             continue;
@@ -85,7 +85,7 @@ static void barrier_over(struct pmi_server *s)
 
 static void barrier_check(struct pmi_server *s)
 {
-    if (s->waiting < s->share->nlocal)
+    if (s->waiting < s->nlocal)
         return;
     uint32_t number = s->barriers++;
     if (s->job->nnodes == 1) {
@@ -279,8 +279,9 @@ struct pmi_server *pmi_server_create(struct loop *loop, const struct msg_job *jo
                                      const struct pmi_events *events, void *arg)
 {
     struct pmi_server *s = xcalloc(1, sizeof *s);
-    *s = (struct pmi_server){
-        .loop = loop, .job = job, .share = share, .events = events, .arg = arg};
+    *s = (struct pmi_server){.loop = loop, .job = job, .events = events, .arg = arg};
+    s->nlocal = share->nlocal;
+    s->node_rank = share->node_rank;
     s->kvsname = xasprintf("ddprun_%.100s_%u", job->id, job->attempt);
     s->clients = xcalloc(share->nlocal, sizeof *s->clients);
     for (uint32_t i = 0; i < share->nlocal; i++)
@@ -296,8 +297,8 @@ void pmi_server_destroy(struct pmi_server *s)
     if (!s)
         return;
     if (s->used)
-        shm_cleanup_mpich(s->kvsname, s->share->node_rank); /* names are not reused */
-    for (uint32_t i = 0; i < s->share->nlocal; i++) {
+        shm_cleanup_mpich(s->kvsname, s->node_rank); /* names are not reused */
+    for (uint32_t i = 0; i < s->nlocal; i++) {
         struct pmi_client *c = &s->clients[i];
         client_close(c);
         free(c->buffer);

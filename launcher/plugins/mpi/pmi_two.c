@@ -109,7 +109,7 @@ static void two_putnode(struct pmi_client *c, const struct pmi_request *r)
     char *mine = node_key(c, key);
     pmi_keys_put(&s->node, mine, value);
     answer(c, "info-putnodeattr", "rc=0;");
-    for (uint32_t i = 0; i < s->share->nlocal; i++)
+    for (uint32_t i = 0; i < s->nlocal; i++)
         answer_waiting(&s->clients[i], mine, value);
     free(mine);
 }

@@ -45,6 +45,21 @@ if int(os.environ["RANK"]) == 1:
 dist.all_reduce()
 """
 
+SILENT = """\
+import os, socket, sys, time
+print("up")
+if os.environ["TORCHELASTIC_RESTART_COUNT"] != "0":
+    time.sleep(60)
+stem = f"{os.environ['DDPRUN_DIAGNOSE']}.{os.getpid()}"
+open(stem + ".calls", "w").close()
+s = socket.socket(socket.AF_UNIX)
+s.bind(stem + ".sock")
+s.listen()
+s.accept()
+open("asked", "w").close()
+sys.exit(1)
+"""
+
 
 def line_of(text):
     return 1 + [line.strip() for line in PROGRAM.splitlines()].index(text)
@@ -140,6 +155,17 @@ class Hangs(launch.LaunchTest):
                               capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 1)
         self.assertIn("no running job", done.stderr)
+
+    def test_a_request_that_a_restart_overtakes(self):
+        """A control plane that does not answer keeps the agent busy for half a second."""
+        self.write("silent.py", SILENT)
+        job = self.launch("--no-preload", "--max-restarts", 1, sys.executable, "-u", "silent.py", np=1)
+        with subprocess.Popen([launch.DDPRUN, "--report-on", str(job.process.pid)],
+                              stderr=subprocess.PIPE, text=True) as asks:
+            launch.wait_until(lambda: os.path.exists(self.path("asked")))
+            said = asks.communicate(timeout=20)[1]
+        self.assertEqual((asks.returncode, said), (1, "ddprun: its ranks are not running\n"))
+        self.end(job)
 
     def test_ranks_of_libddpgroup_after_a_time_and_stop(self):
         job = self.launch("--hang-after", "1s", "--on-hang", "stop", os.environ["HANG_GROUP"])

@@ -61,6 +61,20 @@ struct diagnose {
 
 static void judge(struct diagnose *d);
 
+/* To those who have asked. */
+static void answer_peers(struct diagnose *d, json_t *reply)
+{
+    for (size_t i = 0; i < d->peers.n; i++)
+        control_reply(d->j->control, (uint32_t)strtoul(d->peers.v[i], NULL, 10), reply);
+    strv_finish(&d->peers);
+    json_decref(reply);
+}
+
+static void refuse_peers(struct diagnose *d, const char *why)
+{
+    answer_peers(d, json_pack("{s:s}", "error", why));
+}
+
 /* --- inquiries ---------------------------------------------------------------------- */
 
 static void drop_answers(struct diagnose *d)
@@ -255,8 +269,10 @@ static void judge(struct diagnose *d)
     evbuffer_drain(d->lines, evbuffer_get_length(d->lines));
     strv_push(&args, "report");
     strv_push(&args, d->folder);
-    if (fd < 0 || diagnose_child_start(&d->child, d->j->loop, &args, fd, &err) < 0)
+    if (fd < 0 || diagnose_child_start(&d->child, d->j->loop, &args, fd, &err) < 0) {
         log_warn("no report: %s", err.text);
+        refuse_peers(d, err.text);
+    }
     if (fd >= 0)
         close(fd);
     strv_finish(&args);
@@ -279,15 +295,6 @@ static void act(struct diagnose *d, const json_t *found)
                                    .at_ns = now_ns(),
                                    .text = xstrdup(first ? "is the reason of a hang"
                                                          : "hangs, as the others")});
-}
-
-static void answer_peers(struct diagnose *d, const json_t *found, const char *text)
-{
-    json_t *reply = json_pack("{s:O, s:o}", "verdict", found, "text", event_text(text));
-    for (size_t i = 0; i < d->peers.n; i++)
-        control_reply(d->j->control, (uint32_t)strtoul(d->peers.v[i], NULL, 10), reply);
-    strv_finish(&d->peers);
-    json_decref(reply);
 }
 
 static void print_lines(struct diagnose *d, char *text)
@@ -317,12 +324,14 @@ static void on_out(const void *data, size_t n, void *arg)
                    "kind", json_object_get(found, "kind"), "ranks",
                    json_object_get(found, "ranks"), "sentences",
                    json_object_get(found, "sentences"));
-        answer_peers(d, found, rest + 1);
+        answer_peers(
+            d, json_pack("{s:O, s:o}", "verdict", found, "text", event_text(rest + 1)));
         print_lines(d, rest + 1);
         act(d, found);
         json_decref(found);
     } else {
         log_warn("no report: ddprun-diagnose has failed");
+        refuse_peers(d, "ddprun-diagnose has failed");
     }
     if (d->j->state == JOB_RUNNING)
         check_later(d, d->j->opts->hang_after_ms);
@@ -341,11 +350,13 @@ static bool diagnose_signal(void *state, int sig)
     return true;
 }
 
+static const char not_running[] = "its ranks are not running";
+
 static void on_request(struct control *c, uint32_t peer, const json_t *request, void *arg)
 {
     struct diagnose *d = arg;
     if (d->j->state != JOB_RUNNING) {
-        control_refuse(c, peer, "its ranks are not running");
+        control_refuse(c, peer, not_running);
         return;
     }
     strv_pushf(&d->peers, "%u", peer);
@@ -378,6 +389,8 @@ static void diagnose_shutdown(void *state)
         judge(d);
     else
         drop_answers(d);
+    if (d->child.fd < 0)
+        refuse_peers(d, not_running);
 }
 
 static bool diagnose_may_leave(void *state)

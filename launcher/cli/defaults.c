@@ -37,8 +37,11 @@ static int read_file(const char *path, defaults_fn take, void *arg, struct ddp_e
 {
     struct strv words = {0};
     struct stat st;
-    if (stat(path, &st) < 0)
-        return errno == ENOENT || errno == ENOTDIR ? 0 : err_errno(err, "'%s'", path);
+    if (stat(path, &st) <
+        0) /* EACCES: the HOME of another user, as sudo -u may leave it */
+        return errno == ENOENT || errno == ENOTDIR || errno == EACCES
+                   ? 0
+                   : err_errno(err, "'%s'", path);
     if (!S_ISREG(st.st_mode) || !is_safe(path, &st))
         return 0;
     int line = ini_parse(path, on_setting, &words), rc = 0;

@@ -153,7 +153,7 @@ class Spank(test_sched.JobTest):
                 port = re.search("--port ([0-9]+)", self.stores()[0]).group(1)
                 where = [("root", "node003"), ("daemon", "node001"), (self.user, "node002")]
                 try:
-                    got = [int(hosts.LAB_HOSTS("exec", "-u", user, host, "python3", connect,
+                    got = [int(hosts.LAB_HOSTS("exec", "-u", user, host, "/usr/bin/python3", connect,
                                                "node001", port).split()[-1])
                            for user, host in where]
                 finally:

@@ -8,22 +8,29 @@
 
 /* "PID (NAME) STATE PPID PGRP ...", parsed from the last ')': the name may contain any
  * character. */
-bool ancestry_read(pid_t pid, struct ancestry_proc *p)
+const char *ancestry_fields(pid_t pid, char *text, size_t size)
 {
-    char path[32], text[512];
+    char path[32];
     snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return false;
-    ssize_t n = read(fd, text, sizeof text - 1);
+        return NULL;
+    ssize_t n = read(fd, text, size - 1);
     close(fd);
     text[n > 0 ? n : 0] = '\0';
-    const char *begin = strchr(text, '('), *end = strrchr(text, ')');
+    const char *end = strrchr(text, ')');
+    return end ? end + 1 : NULL;
+}
+
+bool ancestry_read(pid_t pid, struct ancestry_proc *p)
+{
+    char text[512];
+    const char *fields = ancestry_fields(pid, text, sizeof text);
+    const char *name = fields ? strchr(text, '(') : NULL;
     *p = (struct ancestry_proc){.pid = pid};
-    if (!begin || !end ||
-        sscanf(end + 1, " %c %d %d", &p->state, &p->parent, &p->group) != 3)
+    if (!name || sscanf(fields, " %c %d %d", &p->state, &p->parent, &p->group) != 3)
         return false;
-    snprintf(p->name, ANCESTRY_NAME, "%.*s", (int)(end - begin - 1), begin + 1);
+    snprintf(p->name, ANCESTRY_NAME, "%.*s", (int)(fields - name - 2), name + 1);
     return true;
 }
 

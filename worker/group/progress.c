@@ -24,7 +24,7 @@
 
 enum {
     LOOK_MS = 100,
-    TELL_MS = 300,   /* a wait that a hang report may be about */
+    REPORT_MS = 300, /* a wait that a hang report may be about */
     CAUSE_MS = 600,  /* to find the cause of an error of NCCL or MPI */
     SILENT_MS = 150, /* without progress, before our call is reported to others */
     MIXED_MS = 1,    /* between checks of one transport while sleeping on the other */
@@ -317,7 +317,7 @@ static int list_awaited(const struct ddp_group *g, int *ranks)
 struct patience {
     int64_t timeout_ms, began, looked, moved;
     bool monitored;
-    bool told; /* hang_info_set() was called */
+    bool reported; /* hang_info_set() was called */
 };
 
 static int expired(struct ddp_group *g, const struct patience *p, struct ddp_err *err)
@@ -522,8 +522,8 @@ static int attend(struct ddp_group *g, struct patience *p, const bool *ended,
         return -1;
     if (!*ended && now - p->looked >= LOOK_MS) {
         p->looked = now;
-        if (!p->told && now - p->began >= TELL_MS) {
-            p->told = true;
+        if (!p->reported && now - p->began >= REPORT_MS) {
+            p->reported = true;
             hang_info_set(g, now - p->began);
         }
         if (look(g, ended, now - p->moved >= SILENT_MS, err) < 0)
@@ -598,7 +598,7 @@ static int wait_until(struct ddp_group *g, const bool *ended, struct patience p,
                       struct ddp_err *err)
 {
     int rc = wait_long(g, ended, &p, err);
-    if (p.told)
+    if (p.reported)
         hang_info_clear();
     return rc;
 }

@@ -23,13 +23,18 @@ static const struct {
     {'Z', "exited"},
 };
 
-char *proc_read(const char *path, size_t max, size_t *size)
+enum { FILE_MAX = 8191 };
+
+/* A file of the process, cut at FILE_MAX, with a NUL; malloc'ed, NULL: unreadable. */
+static char *proc_file(pid_t pid, const char *name, size_t *size)
 {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, name);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    char *text = fd < 0 ? NULL : malloc(max + 1);
+    char *text = fd < 0 ? NULL : malloc(FILE_MAX + 1);
     size_t n = 0;
     ssize_t got = 1;
-    while (text && n < max && (got = read(fd, text + n, max - n)) > 0)
+    while (text && n < FILE_MAX && (got = read(fd, text + n, FILE_MAX - n)) > 0)
         n += (size_t)got;
     if (fd >= 0)
         close(fd);
@@ -38,13 +43,6 @@ char *proc_read(const char *path, size_t max, size_t *size)
     if (size)
         *size = n;
     return text;
-}
-
-static char *proc_file(pid_t pid, const char *name, size_t *size)
-{
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, name);
-    return proc_read(path, 8191, size);
 }
 
 static void set_text(json_t *o, const char *key, char *text)
@@ -75,18 +73,17 @@ char proc_state(pid_t pid)
 
 bool proc_describe(pid_t pid, json_t *process)
 {
-    char *stat = proc_file(pid, "stat", NULL), *end = stat ? strrchr(stat, ')') : NULL;
+    char text[1024];
+    const char *fields = ancestry_fields(pid, text, sizeof text);
     unsigned long user = 0, system = 0;
     int threads = 0;
     char letter = 0;
-    if (!end || sscanf(end + 1,
-                       " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu %*d %*d %*d "
-                       "%*d %d",
-                       &letter, &user, &system, &threads) != 4) {
-        free(stat);
+    if (!fields ||
+        sscanf(fields,
+               " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu %*d %*d %*d "
+               "%*d %d",
+               &letter, &user, &system, &threads) != 4)
         return false;
-    }
-    free(stat);
     const char *state = "in an unknown state";
     for (size_t i = 0; i < ARRAY_LEN(states); i++)
         state = states[i].letter == letter ? states[i].state : state;

@@ -18,7 +18,4 @@ uint64_t proc_signals(pid_t pid, const char *mask);
 /* Processes below `pid`, itself first; at most `max`. Returns how many. */
 size_t proc_tree(pid_t pid, pid_t *pids, size_t max);
 
-/* A whole file, at most `max` bytes, with a NUL; malloc'ed, NULL: it cannot be read. */
-char *proc_read(const char *path, size_t max, size_t *size);
-
 #endif

@@ -275,8 +275,7 @@ static int handle_sample(void *state, unsigned node, const struct frame *f,
                              .ngpus = m->ngpus};
     n->gpus = xcalloc(m->ngpus + 1, sizeof *n->gpus);
     for (uint32_t i = 0; i < m->ngpus; i++)
-        n->gpus[i] = (struct gpu_usage){m->gpus[i].percent, m->gpus[i].used_mib,
-                                        m->gpus[i].total_mib};
+        n->gpus[i] = m->gpus[i];
     return 0;
 }
 

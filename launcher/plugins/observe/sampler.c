@@ -13,7 +13,7 @@
 #include <string.h>
 
 struct gpus {
-    struct usage_gpu gpus[USAGE_GPUS_MAX];
+    struct gpu_use gpus[USAGE_GPUS_MAX];
     size_t n;
 };
 
@@ -73,7 +73,6 @@ static void send_sample(struct sampler *s)
 {
     struct usage_machine now;
     struct rank_use *ranks = xcalloc(s->npids + 1, sizeof *ranks);
-    struct gpu_use gpus[USAGE_GPUS_MAX];
     usage_of_machine(&now);
     for (size_t i = 0; i < s->npids; i++) {
         struct usage_proc u = {0};
@@ -81,14 +80,11 @@ static void send_sample(struct sampler *s)
             usage_of_tree(s->pids[i], &u);
         ranks[i] = (struct rank_use){(unsigned char)u.state, u.cpu_ms, u.rss_kib};
     }
-    for (size_t i = 0; i < s->gpus.n; i++)
-        gpus[i] = (struct gpu_use){s->gpus.gpus[i].percent, s->gpus.gpus[i].used_mib,
-                                   s->gpus.gpus[i].total_mib};
     uint64_t busy = now.busy - s->before.busy, total = now.total - s->before.total;
     agent_send(s->a, MSG(sample, .at_ns = now_ns(),
                          .permille = total ? (uint32_t)(busy * 1000 / total) : 0,
                          .used_kib = now.used_kib, .total_kib = now.total_kib,
-                         .ngpus = (uint32_t)s->gpus.n, .gpus = gpus,
+                         .ngpus = (uint32_t)s->gpus.n, .gpus = s->gpus.gpus,
                          .nranks = (uint32_t)s->npids, .ranks = ranks));
     s->before = now;
     free(ranks);

@@ -18,15 +18,11 @@ struct rank_usage {
     uint64_t rss_kib; /* all three with its descendants */
 };
 
-struct gpu_usage {
-    uint32_t percent, used_mib, total_mib;
-};
-
 struct node_usage {
     int64_t at_ns; /* of the last sample, on its clock; 0: none */
     double cpu;    /* percent of all its CPUs */
     uint64_t used_kib, total_kib;
-    struct gpu_usage *gpus; /* owned */
+    struct gpu_use *gpus; /* owned */
     size_t ngpus;
 };
 

@@ -5,6 +5,9 @@
  */
 #include "launcher/plugins/observe/usage.h"
 
+#include "common/ancestry.h"
+#include "common/mem.h"
+
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -25,19 +28,18 @@ static size_t read_text(const char *path, char *text, size_t size)
     return n > 0 ? (size_t)n : 0;
 }
 
-/* Adds to `u`; the name in /proc/PID/stat may contain any character but ends with ')'. */
+/* Adds to `u`; returns the state. */
 static char add_process(pid_t pid, struct usage_proc *u)
 {
-    char path[64], text[1024], state = 0;
+    char text[1024], state = 0;
     unsigned long long user = 0, system = 0;
     long long child_user = 0, child_system = 0, pages = 0;
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    read_text(path, text, sizeof text);
-    const char *end = strrchr(text, ')');
-    if (!end || sscanf(end + 1,
-                       " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu %lld %lld "
-                       "%*d %*d %*d %*d %*u %*u %lld",
-                       &state, &user, &system, &child_user, &child_system, &pages) != 6)
+    const char *fields = ancestry_fields(pid, text, sizeof text);
+    if (!fields ||
+        sscanf(fields,
+               " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu %lld %lld "
+               "%*d %*d %*d %*d %*u %*u %lld",
+               &state, &user, &system, &child_user, &child_system, &pages) != 6)
         return 0;
     u->cpu_ms += (user + system + (unsigned long long)(child_user + child_system)) *
                  1000 / (unsigned long long)sysconf(_SC_CLK_TCK);
@@ -83,8 +85,7 @@ void usage_of_machine(struct usage_machine *m)
     m->used_kib = total > available ? total - available : 0;
 }
 
-/* --- NVML: its functions of all versions since 2015
- * -------------------------------------- */
+/* --- NVML: functions that all versions since 2015 have ------------------------------ */
 
 static struct {
     int (*init)(void);
@@ -109,7 +110,7 @@ static bool load_nvml(void)
                    {"nvmlDeviceGetUtilizationRates", &nvml.load},
                    {"nvmlDeviceGetMemoryInfo", &nvml.memory}};
     void *lib = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-    for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
+    for (size_t i = 0; i < ARRAY_LEN(symbols); i++) {
         void *found = lib ? dlsym(lib, symbols[i].name) : NULL;
         if (!found)
             return false;
@@ -119,7 +120,7 @@ static bool load_nvml(void)
     return library == THERE;
 }
 
-size_t usage_of_gpus(struct usage_gpu gpus[USAGE_GPUS_MAX])
+size_t usage_of_gpus(struct gpu_use gpus[USAGE_GPUS_MAX])
 {
     unsigned n = 0, percent[2];
     unsigned long long bytes[3];
@@ -128,7 +129,7 @@ size_t usage_of_gpus(struct usage_gpu gpus[USAGE_GPUS_MAX])
         return 0;
     n = n < USAGE_GPUS_MAX ? n : USAGE_GPUS_MAX;
     for (unsigned i = 0; i < n; i++) {
-        gpus[i] = (struct usage_gpu){0};
+        gpus[i] = (struct gpu_use){0};
         if (nvml.get(i, &device) != 0)
             continue;
         if (nvml.load(device, percent) == 0)

@@ -3,6 +3,8 @@
 #ifndef LAUNCHER_PLUGINS_OBSERVE_USAGE_H
 #define LAUNCHER_PLUGINS_OBSERVE_USAGE_H
 
+#include "launcher/link/message.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -23,12 +25,9 @@ struct usage_machine {
 void usage_of_machine(struct usage_machine *m);
 
 enum { USAGE_GPUS_MAX = 32 };
-struct usage_gpu {
-    uint32_t percent, used_mib, total_mib;
-};
 /* Of all GPUs that NVML shows, into `gpus`, and their number; 0 without its library.
  * Blocks, at the first call for a second, and without limit on a broken GPU: call it in a
  * thread (common/offload.h), not in two at a time. */
-size_t usage_of_gpus(struct usage_gpu gpus[USAGE_GPUS_MAX]);
+size_t usage_of_gpus(struct gpu_use gpus[USAGE_GPUS_MAX]);
 
 #endif

@@ -39,7 +39,7 @@ void control_refuse(struct control *c, uint32_t peer, const char *why);
 void control_send(struct control *c, uint32_t peer, const void *data, size_t size);
 /* Write what the peer has not read, until `deadline_ms`: when the loop no longer runs. */
 void control_flush(struct control *c, uint32_t peer, int64_t deadline_ms);
-/* Bytes that the peer has not read yet; SIZE_MAX: it is gone. */
+/* Bytes that the peer has not read yet; SIZE_MAX: it has closed. */
 size_t control_queued(const struct control *c, uint32_t peer);
 
 #endif

@@ -1,7 +1,7 @@
 /* launcher/plugins/diagnose/diagnose_agent.c - hang reports, on the nodes' side
  *
- * A folder of mode 0700 is where ranks put what is read for a report. A Python rank finds
- * our sitecustomize first in its PYTHONPATH; libddpgroup reads DDPRUN_DIAGNOSE.
+ * Ranks put what a report reads into a folder of mode 0700. A Python rank finds our
+ * sitecustomize first in its PYTHONPATH; libddpgroup reads DDPRUN_DIAGNOSE.
  */
 #define LOG_SUBSYS "diagnose"
 #include "launcher/plugins/diagnose/diagnose.h"
@@ -110,16 +110,17 @@ static int diagnose_prepare(void *state, struct msg_job *job, struct ddp_err *er
     if (d->folder)
         d->held = hold_folder(d->folder);
     if (!d->folder)
-        log_info("hang reports will say little: no folder for them%s%s", dir ? "" : ": ",
-                 dir ? "" : why.text);
+        log_info(
+            "hang reports will have no Python stacks and no collectives: no folder for them%s%s",
+            dir ? "" : ": ", dir ? "" : why.text);
     free(dir);
     return 0;
 }
 
 /* --- the ranks ---------------------------------------------------------------------- */
 
-/* The rank removes our folder from its PYTHONPATH again; a slash at its end tells an
- * empty one from none. */
+/* The rank removes our folder from its PYTHONPATH again; a slash at its end
+ * distinguishes an empty one from none. */
 static void diagnose_rank_env(void *state, uint32_t local, struct strv *env)
 {
     struct diagnose *d = state;
@@ -206,6 +207,7 @@ static int diagnose_init(struct agent *a, void **state, struct ddp_err *err)
 {
     struct diagnose *d = xcalloc(1, sizeof *d);
     *d = (struct diagnose){.agent = a,
+                           .held = -1,
                            .python = python_folder(),
                            .child = {.reap = a->reap, .fd = -1, .out = on_out, .arg = d}};
     *state = d;

@@ -17,15 +17,14 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-/* ms: a client that asks for nothing for so long is gone; between two writes of the
- * metrics file; from the job's end to ours, for clients to see it, and from when one has,
- * to get the last status. Events that are kept.
- */
+/* ms: a client without requests for so long has left; between two writes of the metrics
+ * file; from the job's end to ours, for clients to see it, and after one has seen it, to
+ * get the last status. Events that are kept. */
 enum {
     WATCH_MS = 5000,
     FILE_MS = 10000,
     LINGER_MS = 1500,
-    TOLD_MS = 500,
+    SEEN_MS = 500,
     EVENTS_MAX = 50000
 };
 
@@ -55,7 +54,7 @@ void view_done(struct view *v)
 {
     if (v->ended && !v->end_seen) {
         v->end_seen = true;
-        event_add(v->end, &(struct timeval){0, TOLD_MS * 1000});
+        event_add(v->end, &(struct timeval){0, SEEN_MS * 1000});
     }
 }
 

@@ -256,7 +256,7 @@ class Job:
         self.missed = False
 
     def span(self):
-        """Seconds for which something stands still."""
+        """Seconds for which something is stopped or cut."""
         return self.r.uniform(0.2, 90.0 if self.long else 3.0)
 
     def start(self):
@@ -281,15 +281,15 @@ class Job:
                 self.process.send_signal(signal.SIGCONT)
         return False
 
-    # --- who is who ---
+    # --- its processes ---
 
-    def everybody(self):
+    def processes(self):
         return [p for h in self.lane.hosts for p in h.processes()]
 
     def ranks(self):
         mine = f"{self.lane.lab.bin}/soak_rank "
         found = {}
-        for p in self.everybody():
+        for p in self.processes():
             rank = p.variable(self.launched.rank) if p.line.startswith(mine) else None
             # a child of the rank has the same variables
             if rank is not None and not Process(p.parent()).line.startswith(mine):
@@ -618,7 +618,7 @@ def check(job, expect):
 
 def check_nothing_left(job, files):
     end, began = time.monotonic() + GONE, time.monotonic()
-    while left := job.everybody():
+    while left := job.processes():
         if time.monotonic() > end:
             lines = [f"{p.pid} {p.line}" for p in left]
             for p in left:
@@ -666,7 +666,7 @@ class Lane(threading.Thread):
             expect = what.run(job)
             job.missed = expect is None
             if not job.wait():
-                raise Wrong(f"hangs: {[p.line[:200] for p in job.everybody()]}")
+                raise Wrong(f"hangs: {[p.line[:200] for p in job.processes()]}")
             for reader in (job.out, job.err):
                 reader.join(GONE)
             (check if self.run_.launcher.ours else check_peer)(job, expect or HEALTHY)
@@ -676,7 +676,7 @@ class Lane(threading.Thread):
         except Exception:  # pylint: disable=broad-except
             wrong = "the soak itself: " + traceback.format_exc()
         finally:
-            for p in job.everybody():
+            for p in job.processes():
                 p.kill(signal.SIGCONT)
                 p.kill(signal.SIGKILL)
             if job.process:

@@ -53,13 +53,13 @@ struct diagnose {
     bool waits_for_timeout;  /* answers are complete, to be used when it has passed */
     int64_t reported_ms;     /* when a hang was reported; 0: none in this attempt */
 
-    struct diagnose_child child; /* judges the answers */
+    struct diagnose_child child; /* evaluates the answers */
     struct evbuffer *lines;      /* owned: what it has written */
     struct strv peers;           /* numbers of the control connections that have asked */
     char *folder;                /* owned: for reports */
 };
 
-static void judge(struct diagnose *d);
+static void evaluate(struct diagnose *d);
 
 /* To those who have asked. */
 static void answer_peers(struct diagnose *d, json_t *reply)
@@ -115,7 +115,7 @@ static void check_later(struct diagnose *d, int64_t ms)
 }
 
 /* All brief answers are there: {"idle_ms", "waiting", "known"} of each node. */
-static void judge_brief(struct diagnose *d)
+static void evaluate_brief(struct diagnose *d)
 {
     int64_t idle_ms = INT64_MAX, after_ms = d->j->opts->hang_after_ms;
     bool waiting = false;
@@ -143,11 +143,11 @@ static void answered(struct diagnose *d)
 {
     event_del(d->deadline);
     if (d->reason == REASON_BRIEF)
-        judge_brief(d);
+        evaluate_brief(d);
     else if (d->reason == REASON_TIMEOUT)
         d->waits_for_timeout = true;
     else
-        judge(d);
+        evaluate(d);
 }
 
 static void node_done(struct diagnose *d, unsigned node, bool complete)
@@ -260,7 +260,7 @@ static int answers_file(const struct diagnose *d)
     return -1;
 }
 
-static void judge(struct diagnose *d)
+static void evaluate(struct diagnose *d)
 {
     struct ddp_err err = {"no memory for it"};
     struct strv args = {0};
@@ -386,7 +386,7 @@ static void diagnose_shutdown(void *state)
     event_del(d->last_call);
     bool late = d->answers && d->reason == REASON_TIMEOUT;
     if (late && d->j->cause.kind == CAUSE_TIME)
-        judge(d);
+        evaluate(d);
     else
         drop_answers(d);
     if (d->child.fd < 0)

@@ -1,4 +1,4 @@
-/* launcher/plugins/diagnose/main.c - ddprun-diagnose: collects and judges
+/* launcher/plugins/diagnose/main.c - ddprun-diagnose: collects and evaluates
  *
  * Programs of their own, so that neither the agent nor the launcher waits for processes
  * that do not answer, or parses large texts in its event loop:

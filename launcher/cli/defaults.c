@@ -8,7 +8,10 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <ini.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -33,25 +36,54 @@ static bool is_safe(const char *path, const struct stat *st)
     return false;
 }
 
-static int read_file(const char *path, defaults_fn take, void *arg, struct ddp_err *err)
+struct lines {
+    FILE *f;
+    int number;
+    bool cut; /* this one is longer than what inih takes */
+};
+
+static char *next_line(char *to, int room, void *stream)
+{
+    struct lines *l = stream;
+    char *line = fgets(to, room, l->f);
+    l->number++;
+    l->cut = line && !strchr(line, '\n') && !feof(l->f);
+    return l->cut ? NULL : line;
+}
+
+static int read_lines(const char *path, FILE *f, defaults_fn take, void *arg,
+                      struct ddp_err *err)
 {
     struct strv words = {0};
-    struct stat st;
-    if (stat(path, &st) <
-        0) /* EACCES: the HOME of another user, as sudo -u may leave it */
-        return errno == ENOENT || errno == ENOTDIR || errno == EACCES
-                   ? 0
-                   : err_errno(err, "'%s'", path);
-    if (!S_ISREG(st.st_mode) || !is_safe(path, &st))
-        return 0;
-    int line = ini_parse(path, on_setting, &words), rc = 0;
-    if (line < 0)
+    struct lines l = {.f = f};
+    int line = ini_parse_stream(next_line, &l, on_setting, &words), rc = 0;
+    if (ferror(f))
         rc = err_set(err, "'%s' cannot be read", path);
-    else if (line > 0)
+    else if (line != 0)
         rc = err_set(err, "'%s' line %d: not 'option = value'", path, line);
+    else if (l.cut)
+        rc = err_set(err, "'%s' line %d is too long", path, l.number);
     else if (words.n > 0)
         rc = take(path, &words, arg, err);
     strv_finish(&words);
+    return rc;
+}
+
+/* O_NONBLOCK: a FIFO is ignored. */
+static int read_file(const char *path, defaults_fn take, void *arg, struct ddp_err *err)
+{
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), rc = 0;
+    FILE *f = fd >= 0 ? fdopen(fd, "r") : NULL;
+    if (!f && errno == EACCES && access(path, F_OK) == 0)
+        log_warn("'%s' is ignored: it cannot be read", path);
+    else if (!f && errno != ENOENT && errno != ENOTDIR &&
+             errno != EACCES) /* the HOME of another user, as sudo -u may leave it */
+        rc = err_errno(err, "'%s'", path);
+    else if (f && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && is_safe(path, &st))
+        rc = read_lines(path, f, take, arg, err);
+    if (f)
+        fclose(f);
     return rc;
 }
 

@@ -300,6 +300,12 @@ START_TEST(defaults_come_before_the_command_line)
     ck_assert_str_eq(err.text,
                      "ddprun.ini: unknown option '--nosuch=1' (try ddprun --help)");
     opts_finish(&o);
+    f = fopen("ddprun.ini", "w"); /* inih would split it */
+    fprintf(f, "np = 4\nx = %0300d = 1\n", 7);
+    fclose(f);
+    ck_assert_int_eq(parse("ddprun prog", &o, &err), -1);
+    ck_assert_str_eq(err.text, "'ddprun.ini' line 2 is too long");
+    opts_finish(&o);
     ck_assert_int_eq(chmod("ddprun.ini", 0666), 0); /* anybody's: not read */
     ck_ok(parse("ddprun prog", &o, &err), err);
     ck_assert_int_eq(o.np, 8);

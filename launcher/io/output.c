@@ -48,8 +48,7 @@ struct stream {
     int64_t since_ms; /* when the first byte of `partial` arrived (wall clock) */
     char *tail;       /* owned: ring buffer of tail_size bytes, NULL before the first */
     int64_t fed_ms;   /* when the last bytes were fed; 0: none yet */
-    uint64_t
-        nbytes; /* fed since the start; the ring buffer's end is nbytes % tail_size */
+    uint64_t nbytes;  /* fed since the start; nbytes % tail_size: the buffer's end */
     uint64_t shown_at; /* screen.lines when its last line was printed */
 };
 
@@ -288,9 +287,8 @@ static void keep_tail(const struct output *o, struct stream *st, const char *dat
     data += size - n;
     st->nbytes += size;
     st->fed_ms = now_ms();
-    size_t end =
-        (size_t)(st->nbytes % o->tail_size); /* end in the ring buffer afterwards */
-    size_t behind = n < end ? n : end;       /* of the new bytes, before `end` */
+    size_t end = (size_t)(st->nbytes % o->tail_size); /* of the buffer, afterwards */
+    size_t behind = n < end ? n : end;                /* of the new bytes, before `end` */
     memcpy(st->tail + end - behind, data + n - behind, behind);
     memcpy(st->tail + o->tail_size - (n - behind), data, n - behind);
 }

@@ -76,8 +76,8 @@ void output_on_lost(struct output *o,
 /* The last lines of a rank's stderr (stdout when that is empty), at most 20 lines or
  * 4 KiB; malloc'ed, "" when there are none. */
 char *output_tail(const struct output *o, int rank);
-/* For who watches: bytes fed in this attempt, and when the last came (now_ms() scale; 0:
- * none). */
+/* For --ui and --top: bytes fed in this attempt, and when the last came (now_ms() scale;
+ * 0: none). */
 struct output_seen {
     uint64_t bytes;
     int64_t last_ms;

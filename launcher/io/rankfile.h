@@ -2,8 +2,8 @@
  *
  * Files hold exactly what the rank wrote, without tags and times; only a new attempt of
  * all ranks (--max-restarts) is marked by a line, where it has no files of its own. A
- * file and its parent folders are
- * created at its first byte; files of an earlier launch are overwritten.
+ * file and its parent folders are created at its first byte; files of an earlier launch
+ * are overwritten.
  */
 #ifndef LAUNCHER_IO_RANKFILE_H
 #define LAUNCHER_IO_RANKFILE_H

@@ -206,6 +206,12 @@ class Metrics(WatchTest):
         self.assertEqual(set(found["hw_gpu_memory_limit_bytes"].values()), {80 << 30})
         self.stop(job)
 
+    def test_an_address_that_is_none_is_no_file(self):
+        for address in ("x:y", "70000", "127.0.0.1:"):
+            done = self.sh(1, "true", "--metrics", address)
+            self.assert_ended(done, 2)
+            self.assertEqual(done.err, f"ddprun: --metrics takes ADDRESS:PORT or PORT, not '{address}'\n")
+
     def test_in_a_file(self):
         file = self.path("ddprun.prom")
         done = self.sh(2, "sleep 1.5", "--metrics", file)

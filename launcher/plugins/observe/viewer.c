@@ -80,12 +80,11 @@ static int listen_at(const char *option, const char *text, const char *otherwise
     return fd < 0 ? err_prefix(err, "%s", option) : fd;
 }
 
-/* A path has a slash or no colon, an address a port behind its colon. */
+/* A path has a slash or no colon, an address a colon, or only digits: a port. */
 static bool is_address(const char *text)
 {
-    char host[256];
-    int port;
-    return !strchr(text, '/') && split_address(text, host, &port);
+    return !strchr(text, '/') &&
+           (strchr(text, ':') || text[strspn(text, "0123456789")] == '\0');
 }
 
 static void make_token(char *text, size_t size)

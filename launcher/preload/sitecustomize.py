@@ -284,7 +284,8 @@ class Cache:
         tops = {step[1].partition(".")[0] for step in steps if step[0] == "import"}
         specs = [finder.find_spec(top, None) for finder in sys.meta_path for top in sorted(tops)]
         times = [os.stat(path).st_mtime_ns for path in (
-            HERE, *sys.path, *(spec.origin or "" for spec in specs if spec))
+            os.path.join(HERE, "sitecustomize.py"), *sys.path,
+            *(spec.origin or "" for spec in specs if spec))
             if os.path.exists(path)]
         self.key = (f"{sys.version} {sys.executable} {sys.path} {folders} {times} {differing} "
                     f"{steps}").replace("\n", " ")

@@ -371,7 +371,7 @@ class Preload(LaunchTest):
         self.write("third.py", "import os; pid = os.getpid()\n")
         prints = ("import os, random, first, doubt, third; me = os.getpid(); print(first.pid == me,"
                   " third.pid == me, doubt.x, '|', random.random(), first.own.random())")
-        for text, why, third in (
+        for i, (text, why, third) in enumerate((
                 ("x = 1", "", "False"),
                 ("import os; x = os.environ['RANK'] and 1", "import of 'doubt' reads RANK", "True"),
                 ("import os; x = 1; n = os.environ['RANK']", "'doubt' keeps RANK", "True"),
@@ -382,9 +382,10 @@ class Preload(LaunchTest):
                 ("import threading, time\nthreading.Thread(target=time.sleep, args=(9,),"
                  " daemon=True).start(); x = 1", "has started threads (2 now)", "True"),
                 ("import first\nif not hasattr(first, 'again'): first.again = 1; raise OSError\n"
-                 "x = 1", "cannot import 'doubt': OSError", None)):
+                 "x = 1", "cannot import 'doubt': OSError", None))):
             with self.subTest(text=text):
-                self.write("doubt.py", text + "\n")
+                # of another size each time: a .pyc knows its source by that and the second
+                self.write("doubt.py", text + "\n" * (i + 1))
                 launch = self.run_to_end("-np", 3, "-v", "--preload", "first,doubt,third", PYTHON,
                                          "-c", prints, env={"PYTHONPATH": self.folder.name})
                 self.assertIn(FORKED, launch.err)

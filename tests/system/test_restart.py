@@ -197,7 +197,7 @@ class Restart(LaunchTest):
         self.assert_ended(launch, 93)
         self.assertEqual(launch.err.count(AGAIN), 5)
 
-    @unittest.skipUnless(TRAINER, "without the trainer")
+    @unittest.skipUnless(TRAINER, "no ddp-train; needs build without sanitizers")
     def test_progress_by_checkpoints_of_the_trainer(self):
         """An epoch more in each of three attempts, and then no more."""
         file = self.path("checkpoint")

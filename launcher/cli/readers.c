@@ -1,0 +1,416 @@
+/* launcher/cli/readers.c - see readers.h */
+#include "launcher/cli/readers.h"
+
+#include "common/duration.h"
+#include "common/err.h"
+#include "common/idset.h"
+#include "common/mem.h"
+#include "launcher/cli/spelling.h"
+#include "launcher/cli/walltime.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <regex.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void *field(struct opts *opts, const struct option *o)
+{
+    return (char *)opts + o->at;
+}
+
+int read_number(const struct option *o, const char *name, const char *text,
+                struct opts *opts, struct ddp_err *err)
+{
+    char *end;
+    errno = 0;
+    long n = strtol(text, &end, 10);
+    if (end == text || *end || errno || n < o->min || n > o->max)
+        return err_set(err, "%s takes a whole number from %ld to %ld, not '%.80s'", name,
+                       o->min, o->max, text);
+    *(int *)field(opts, o) = (int)n;
+    return 0;
+}
+
+/* torchrun's auto and gpu mean one rank per GPU, which is our default; cpu one per CPU.
+ */
+int read_per_node(const struct option *o, const char *name, const char *text,
+                  struct opts *opts, struct ddp_err *err)
+{
+    cpu_set_t own;
+    bool cpus = strcmp(text, "cpu") == 0 && sched_getaffinity(0, sizeof own, &own) == 0;
+    if (!cpus && strcmp(text, "auto") != 0 && strcmp(text, "gpu") != 0)
+        return read_number(o, name, text, opts, err);
+    opts->per_node = cpus ? CPU_COUNT(&own) : 0;
+    return 0;
+}
+
+/* N, or torchrun's MIN:MAX. */
+int read_nnodes(const struct option *o, const char *name, const char *text,
+                struct opts *opts, struct ddp_err *err)
+{
+    const char *colon = strchr(text, ':');
+    opts->min_nnodes = 0;
+    if (read_number(o, name, colon ? colon + 1 : text, opts, err) < 0)
+        return -1;
+    char *end;
+    long min = colon ? strtol(text, &end, 10) : 0;
+    if (colon && (end != colon || min < 1 || min > opts->nnodes))
+        return err_set(err, "%s takes N, or MIN:MAX hosts, not '%.80s'", name, text);
+    opts->min_nnodes = min < opts->nnodes ? (int)min : 0;
+    return 0;
+}
+
+/* In the schedulers' notation, with days and colons. */
+int read_walltime(const struct option *o, const char *name, const char *text,
+                  struct opts *opts, struct ddp_err *err)
+{
+    return walltime_parse(text, &opts->walltime_s, err) < 0 ? err_prefix(err, "%s", name)
+                                                            : 0;
+}
+
+int read_memory(const struct option *o, const char *name, const char *text,
+                struct opts *opts, struct ddp_err *err)
+{
+    return memory_parse(text, &opts->memory_mb, err) < 0 ? err_prefix(err, "%s", name)
+                                                         : 0;
+}
+
+/* Unquoted words of the batch script: no quotes, nothing that the shell expands. */
+int read_requeue(const struct option *o, const char *name, const char *text,
+                 struct opts *opts, struct ddp_err *err)
+{
+    opts->requeue = strcmp(text, "on") == 0 ? "--resume" : text;
+    if (strpbrk(text, "\"'\\`$;&|<>(){}*?!#\n") || !*text)
+        return err_set(err, "%s takes plain words for the program, not '%.80s'", name,
+                       text);
+    return 0;
+}
+
+int read_plain(const struct option *o, const char *name, const char *text,
+               struct opts *opts, struct ddp_err *err)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                  "0123456789_-.+@:/,";
+    const char *blanks = o->at == offsetof(struct opts, modules) ? " " : "";
+    for (const char *p = text; *p; p++) {
+        if (!strchr(allowed, *p) && !strchr(blanks, *p))
+            return err_set(err, "%s '%.80s': '%c' cannot be in it", name, text, *p);
+    }
+    *(const char **)field(opts, o) = text;
+    return *text ? 0 : err_set(err, "%s: an empty %s", name, o->arg);
+}
+
+int read_text(const struct option *o, const char *name, const char *text,
+              struct opts *opts, struct ddp_err *err)
+{
+    if (!*text)
+        return err_set(err, "%s: an empty %s", name, o->arg);
+    *(const char **)field(opts, o) = text;
+    return 0;
+}
+
+int read_url(const struct option *o, const char *name, const char *text,
+             struct opts *opts, struct ddp_err *err)
+{
+    if (!strstr(text, "://"))
+        return err_set(err,
+                       "%s takes a URL such as https://... or file:///..., not "
+                       "'%.80s'",
+                       name, text);
+    return read_text(o, name, text, opts, err);
+}
+
+int read_flag(const struct option *o, const char *name, const char *text,
+              struct opts *opts, struct ddp_err *err)
+{
+    *(bool *)field(opts, o) = true;
+    return 0;
+}
+
+int read_span(const struct option *o, const char *name, const char *text,
+              struct opts *opts, struct ddp_err *err)
+{
+    int64_t ms;
+    if (duration_parse(text, &ms, err) < 0)
+        return err_prefix(err, "%s", name);
+    if (ms < o->min)
+        return err_set(err, "%s '%s' is too short", name, text);
+    *(int64_t *)field(opts, o) = ms;
+    return 0;
+}
+
+/* "a, b or c", for error messages. */
+static void list_words(const struct word *w, char *out, size_t size)
+{
+    size_t n = 0;
+    for (; w->text && n < size; w++) {
+        const char *glue = n == 0 ? "" : w[1].text ? ", " : " or ";
+        n += (size_t)snprintf(out + n, size - n, "%s%s", glue, w->text);
+    }
+}
+
+int read_choice(const struct option *o, const char *name, const char *text,
+                struct opts *opts, struct ddp_err *err)
+{
+    char all[200];
+    for (const struct word *w = o->words; w->text; w++) {
+        if (strcmp(w->text, text) == 0) {
+            *(int *)field(opts, o) = w->value;
+            return 0;
+        }
+    }
+    list_words(o->words, all, sizeof all);
+    return err_set(err, "%s is %s, not '%.80s'", name, all, text);
+}
+
+/* Take what mpirun allows behind a policy, ":PE=4:OVERSUBSCRIBE", into `opts`. CPUs are
+ * bound by --bind-to, and each rank has its share of them. */
+static int read_modifiers(const char *name, const char *text, struct opts *opts,
+                          struct ddp_err *err)
+{
+    static const char none[] = "hwtcpus corecpus inherit noinherit nooversubscribe "
+                               "if-supported overload-allowed no-overload report";
+    for (const char *p = text; *p == ':'; p += strcspn(p, ":")) {
+        char word[32] = "";
+        size_t n = strcspn(++p, ":");
+        for (size_t i = 0; i < n && i < sizeof word - 1; i++)
+            word[i] = (char)tolower((unsigned char)p[i]);
+        if (strcmp(word, "oversubscribe") == 0)
+            opts->oversubscribe = true;
+        else if (strncmp(word, "pe=", 3) == 0 || spelling_is(none, word, n) ||
+                 strspn(word, "0123456789") == n)
+            strv_pushf(&opts->ignored, "%s:%.*s", name, (int)n, p);
+        else
+            return err_set(err, "%s: ':%.*s' is unknown here", name, (int)n, p);
+    }
+    return 0;
+}
+
+int read_map_by(const struct option *o, const char *name, const char *text,
+                struct opts *opts, struct ddp_err *err)
+{
+    /* on one host they differ in the order of CPUs only, which --bind-to chooses */
+    static const char within[] = "core hwthread socket package numa l1cache l2cache "
+                                 "l3cache board";
+    size_t len = strcspn(text, ":");
+    if (strncmp(text, "ppr:", 4) != 0 && text[len]) {
+        strv_push_nodup(&opts->texts, xstrndup(text, len));
+        if (read_modifiers(name, text + len, opts, err) < 0)
+            return -1;
+        text = opts->texts.v[opts->texts.n - 1];
+    }
+    if (spelling_is(within, text, strlen(text)))
+        text = "block";
+    int n, used = 0;
+    if (sscanf(text, "ppr:%7d:node%n", &n, &used) == 1 && used && n > 0 &&
+        (!text[used] || text[used] == ':')) {
+        opts->map_by = MAP_PPR;
+        opts->ppr = n;
+        return read_modifiers(name, text + used, opts, err);
+    }
+    if (strncmp(text, "ppr:", 4) == 0)
+        return err_set(err, "%s '%.80s': only ppr:N:node is known, N from 1", name, text);
+    return read_choice(o, name, text, opts, err);
+}
+
+int read_bind_to(const struct option *o, const char *name, const char *text,
+                 struct opts *opts, struct ddp_err *err)
+{
+    enum bind_to one_gpu = opts->bind_to & BIND_ONE_GPU;
+    size_t len = strcspn(text, ":");
+    strv_push_nodup(&opts->texts, xstrndup(text, len));
+    if (read_modifiers(name, text + len, opts, err) < 0)
+        return -1;
+    text = opts->texts.v[opts->texts.n - 1];
+    int rc = read_choice(o, name, strcmp(text, "package") ? text : "socket", opts, err);
+    opts->bind_to |= one_gpu;
+    return rc;
+}
+
+int read_one_gpu(const struct option *o, const char *name, const char *text,
+                 struct opts *opts, struct ddp_err *err)
+{
+    opts->bind_to |= BIND_ONE_GPU;
+    return 0;
+}
+
+int read_export(const struct option *o, const char *name, const char *text,
+                struct opts *opts, struct ddp_err *err)
+{
+    if (!*text || *text == '=')
+        return err_set(err, "%s takes NAME or NAME=value, not '%.80s'", name, text);
+    strv_push(&opts->export_env, text);
+    return 0;
+}
+
+int read_rank_names(const struct option *o, const char *name, const char *text,
+                    struct opts *opts, struct ddp_err *err)
+{
+    unsigned names = 0;
+    for (const char *p = text;; p++) {
+        size_t len = strcspn(p, ",");
+        const struct word *w = o->words;
+        while (w->text && (strlen(w->text) != len || memcmp(w->text, p, len) != 0))
+            w++;
+        if (!w->text)
+            return err_set(err,
+                           "%s is all, none, or a list of ompi, slurm, pmi, tf and dmlc, "
+                           "not '%.80s'",
+                           name, text);
+        names |= (unsigned)w->value;
+        p += len;
+        if (!*p)
+            break;
+    }
+    opts->rank_names = names;
+    return 0;
+}
+
+/* DeepSpeed's: hosts between '@', each with the GPUs to use, which is not supported. */
+int read_include(const struct option *o, const char *name, const char *text,
+                 struct opts *opts, struct ddp_err *err)
+{
+    bool exclude = strcmp(o->names, "exclude") == 0;
+    char *copy = xstrdup(text), *list = NULL, *rest;
+    for (char *h = strtok_r(copy, "@", &rest); h; h = strtok_r(NULL, "@", &rest)) {
+        char *more = xasprintf("%s%s%s%s", list ? list : "", list ? "," : "",
+                               exclude ? "^" : "", h);
+        free(list);
+        list = more;
+    }
+    bool gpus = strchr(text, ':') != NULL;
+    free(copy);
+    if (!list || gpus || opts->hosts) {
+        free(list);
+        return gpus          ? err_set(err,
+                                       "%s '%.80s': choose hosts only, and GPUs by "
+                                                "CUDA_VISIBLE_DEVICES and slots",
+                                       name, text)
+               : opts->hosts ? err_set(err, "%s and -H choose the same; use -H", name)
+                             : err_set(err, "%s takes hosts, as in h1@h2", name);
+    }
+    strv_push_nodup(&opts->texts, list);
+    opts->hosts = list;
+    return 0;
+}
+
+/* cli.c takes it where it is the first word. */
+int read_as_late(const struct option *o, const char *name, const char *text,
+                 struct opts *opts, struct ddp_err *err)
+{
+    return err_set(err, "%s must be the first option", name);
+}
+
+int read_modules(const struct option *o, const char *name, const char *text,
+                 struct opts *opts, struct ddp_err *err)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyz"
+                                  "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.,";
+    if (text[strspn(text, allowed)] || strchr(",.", text[0]) || strstr(text, ",,"))
+        return err_set(err, "%s takes Python modules such as torch,numpy, not '%.80s'",
+                       name, text);
+    return read_text(o, name, text, opts, err);
+}
+
+int read_no_preload(const struct option *o, const char *name, const char *text,
+                    struct opts *opts, struct ddp_err *err)
+{
+    opts->preload = NULL;
+    return 0;
+}
+
+int read_ranks(const struct option *o, const char *name, const char *text,
+               struct opts *opts, struct ddp_err *err)
+{
+    struct idset set = {0};
+    int rc = idset_parse(text, &set, err);
+    idset_finish(&set);
+    if (rc < 0)
+        return err_prefix(err, "%s", name);
+    return read_text(o, name, text, opts, err);
+}
+
+/* "host", "host:port", "[v6]:port"; a bare IPv6 address has more than one colon. */
+int read_master(const struct option *o, const char *name, const char *text,
+                struct opts *opts, struct ddp_err *err)
+{
+    const char *host = text, *colon = strchr(text, ':');
+    size_t len = strlen(text);
+    char *end = NULL;
+    if (text[0] == '[') {
+        host++;
+        len = strcspn(host, "]");
+        colon = host[len] ? host + len + 1 : NULL;
+        if (!colon || (*colon && *colon != ':'))
+            return err_set(err, "%s '%.80s': [address]:port is the form", name, text);
+        colon = *colon ? colon : NULL;
+    } else if (colon && strchr(colon + 1, ':')) {
+        colon = NULL;
+    } else if (colon) {
+        len = (size_t)(colon - text);
+    }
+    long port = colon ? strtol(colon + 1, &end, 10) : 0;
+    /* torchrun's pages have localhost:0 for one node: any free port */
+    long least =
+        len == strlen("localhost") && strncmp(host, "localhost", len) == 0 ? 0 : 1;
+    if (len == 0 || (colon && (end == colon + 1 || *end || port < least || port > 65535)))
+        return err_set(err, "%s takes an address, or address:port, not '%.80s'", name,
+                       text);
+    strv_push_nodup(&opts->texts, xstrndup(host, len));
+    opts->master_addr = opts->texts.v[opts->texts.n - 1];
+    if (port)
+        opts->master_port = (int)port;
+    return 0;
+}
+
+int read_hang_after(const struct option *o, const char *name, const char *text,
+                    struct opts *opts, struct ddp_err *err)
+{
+    if (strcmp(text, "off") != 0)
+        return read_span(o, name, text, opts, err);
+    opts->hang_after_ms = 0;
+    return 0;
+}
+
+/* The descriptor is looked at now, before ddprun opens any of its own. */
+int read_events(const struct option *o, const char *name, const char *text,
+                struct opts *opts, struct ddp_err *err)
+{
+    char *end = NULL;
+    bool number = strncmp(text, "fd:", 3) == 0;
+    long fd = number ? strtol(text + 3, &end, 10) : 0;
+    if (number && (end == text + 3 || *end || fd < 0 || fd > INT_MAX))
+        return err_set(err, "%s fd:N takes the number of a descriptor, not '%.40s'", name,
+                       text + 3);
+    int flags = number ? fcntl((int)fd, F_GETFL) : O_WRONLY;
+    if (flags < 0 || (flags & O_ACCMODE) == O_RDONLY)
+        return err_set(err, "%s: descriptor %ld is not open for writing", name, fd);
+    return read_text(o, name, text, opts, err);
+}
+
+int read_ui(const struct option *o, const char *name, const char *text, struct opts *opts,
+            struct ddp_err *err)
+{
+    opts->ui = strcmp(text, "on") == 0 ? "0" : text; /* "on": without a value */
+    return *opts->ui ? 0 : err_set(err, "%s: an empty ADDRESS", name);
+}
+
+int read_regex(const struct option *o, const char *name, const char *text,
+               struct opts *opts, struct ddp_err *err)
+{
+    regex_t compiled;
+    char why[160];
+    int rc = regcomp(&compiled, text, REG_EXTENDED | REG_NOSUB);
+    if (rc != 0) {
+        regerror(rc, &compiled, why, sizeof why);
+        return err_set(err, "%s '%.80s': %s", name, text, why);
+    }
+    regfree(&compiled);
+    return read_text(o, name, text, opts, err);
+}

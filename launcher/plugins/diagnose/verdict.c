@@ -7,10 +7,8 @@
  */
 #include "launcher/plugins/diagnose/verdict.h"
 
-#include "common/idset.h"
 #include "common/mem.h"
-#include "common/strv.h"
-#include "launcher/plugins/diagnose/place.h"
+#include "launcher/plugins/diagnose/sentence.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -19,235 +17,7 @@
 /* An operation whose sizes are equal on all ranks. */
 static const char *const same_sizes[] = {"all_reduce", "allreduce",      "broadcast",
                                          "reduce",     "reduce_scatter", "all_gather"};
-enum { PLACES_MAX = 3 }; /* described in a sentence */
-enum { CALLS = 16 };     /* that are compared before the first which is not done */
-
-struct view {
-    const json_t *is;
-    int rank;
-    const char *host, *state, *gone; /* gone: exited, or its node does not answer */
-    struct place at;
-    bool awaits, absent; /* of a group: it waits; others wait for it */
-    /* in the group that is examined */
-    bool member, known;       /* it is one, its numbers are known */
-    json_int_t entered, done; /* 0 if they are not */
-    const json_t *call;       /* of the number that is compared; NULL: none */
-};
-
-struct job_view {
-    struct view *ranks;
-    size_t n;
-    bool hosts_differ;
-    json_t *sentences, *culprits;
-    const char *kind;
-    struct strv arena; /* owns what marks() has returned */
-};
-
-/* A mark for each rank, none set; valid as long as the view. */
-static bool *marks(struct job_view *j)
-{
-    bool *m = xcalloc(j->n + 1, sizeof *m);
-    strv_push_nodup(&j->arena, (char *)m);
-    return m;
-}
-
-static const char *text_of(const json_t *o, const char *key)
-{
-    return json_string_value(json_object_get(o, key));
-}
-
-static bool stopped(const struct view *v)
-{
-    return v->state && strncmp(v->state, "stopped", strlen("stopped")) == 0;
-}
-
-/* --- sentences ---------------------------------------------------------------------- */
-
-struct text {
-    FILE *f;
-    char *s;
-    size_t n;
-};
-
-static FILE *text_open(struct text *t)
-{
-    *t = (struct text){0};
-    t->f = open_memstream(&t->s, &t->n);
-    if (!t->f)
-        abort();
-    return t->f;
-}
-
-static void say(struct job_view *j, struct text *t, bool first)
-{
-    fclose(t->f);
-    json_t *s = json_string(t->s);
-    if (first)
-        json_array_insert_new(j->sentences, 0, s);
-    else
-        json_array_append_new(j->sentences, s);
-    free(t->s);
-}
-
-static void print_number(json_int_t n, FILE *f)
-{
-    char digits[32];
-    int len = snprintf(digits, sizeof digits, "%lld", (long long)n);
-    for (int i = 0; i < len; i++) {
-        if (i > 0 && (len - i) % 3 == 0)
-            fputc(',', f);
-        fputc(digits[i], f);
-    }
-}
-
-static void print_age(json_int_t ms, FILE *f)
-{
-    if (ms < 60000)
-        fprintf(f, "%lld s", (long long)ms / 1000);
-    else if (ms < 7200000)
-        fprintf(f, "%lld min", (long long)ms / 60000);
-    else
-        fprintf(f, "%lld h", (long long)ms / 3600000);
-}
-
-/* "rank 1 on node2", "ranks 0,2-3": those for which `mark` is set. */
-static void print_ranks(const struct job_view *j, const bool *mark, bool hosts, FILE *f)
-{
-    struct idset set = {0};
-    const char *host = NULL;
-    size_t n = 0;
-    for (size_t i = 0; i < j->n; i++) {
-        if (!mark[i])
-            continue;
-        idset_add(&set, j->ranks[i].rank, j->ranks[i].rank);
-        host =
-            n++ == 0 || (host && j->ranks[i].host && strcmp(host, j->ranks[i].host) == 0)
-                ? j->ranks[i].host
-                : NULL;
-    }
-    char *text = idset_text(&set);
-    fprintf(f, "rank%s %s", n == 1 ? "" : "s", text);
-    if (hosts && j->hosts_differ && host)
-        fprintf(f, " on %s", host);
-    free(text);
-    idset_finish(&set);
-}
-
-/* "(1,000 x float32)" */
-static void print_operands(const json_t *call, FILE *f)
-{
-    const json_t *sizes = json_object_get(call, "sizes"), *size, *dim;
-    const char *type =
-        json_string_value(json_array_get(json_object_get(call, "types"), 0));
-    json_int_t total = 0;
-    size_t i, k;
-    if (json_array_size(sizes) == 0)
-        return;
-    json_array_foreach (sizes, i, size) {
-        json_int_t product = 1;
-        json_array_foreach (size, k, dim)
-            product *= json_integer_value(dim);
-        total += product;
-    }
-    fputs(" (", f);
-    print_number(total, f);
-    fprintf(f, " x %s", type ? type : "?");
-    const json_t *root = json_object_get(call, "root");
-    if (root)
-        fprintf(f, ", root %lld", (long long)json_integer_value(root));
-    fputc(')', f);
-}
-
-static void print_group(const json_t *group, FILE *f)
-{
-    const char *id = text_of(group, "id"), *name = text_of(group, "name");
-    if (name && strcmp(name, "default_pg") == 0)
-        fputs("the default group", f);
-    else if (name && *name && strcmp(name, "undefined") != 0)
-        fprintf(f, "group '%s'", name);
-    else
-        fprintf(f, "group %s", id ? id : "?");
-}
-
-/* " at train.py:17", if that is known; without the function, as an operation was named.
- */
-static void print_line(const struct place *at, FILE *f)
-{
-    struct place line = *at;
-    line.function = "<module>";
-    if (!line.file)
-        return;
-    fputc(' ', f);
-    place_print(&line, f);
-}
-
-/* "in load() at data.py:10 (sleeping)", "stopped (SIGSTOP)", ... */
-static void print_whereabouts(const struct view *v, FILE *f)
-{
-    const char *why = text_of(v->is, "no_stacks");
-    if (v->gone) {
-        fputs(v->gone, f);
-    } else if (stopped(v)) {
-        fprintf(f, "%s by a signal", v->state);
-    } else if (v->at.op) {
-        fprintf(f, "waiting in %s", v->at.op);
-        print_line(&v->at, f);
-    } else if (v->at.function) {
-        place_print(&v->at, f);
-        fprintf(f, " (%s)", v->state);
-    } else {
-        fprintf(f, "%s%s%s", v->state ? v->state : "unknown", why ? ", no stack: " : "",
-                why ? why : "");
-    }
-}
-
-static bool alike(const struct view *a, const struct view *b)
-{
-    if (a->gone || b->gone)
-        return a->gone && b->gone && strcmp(a->gone, b->gone) == 0;
-    if (stopped(a) || stopped(b))
-        return stopped(a) && stopped(b);
-    if (a->at.function || b->at.function)
-        return place_equal(&a->at, &b->at);
-    return a->state == b->state ||
-           (a->state && b->state && strcmp(a->state, b->state) == 0);
-}
-
-/* Move the marks of the ranks that are where rank `i` is from `mark` to `same`; returns
- * how many there are. */
-static size_t take_alike(const struct job_view *j, size_t i, bool *mark, bool *same)
-{
-    size_t n = 0;
-    for (size_t k = j->n; k-- > 0;) { /* `i` last: its mark is needed until then */
-        same[k] = mark[i] && mark[k] && k >= i && alike(&j->ranks[i], &j->ranks[k]);
-        n += same[k];
-        mark[k] = mark[k] && !same[k];
-    }
-    return n;
-}
-
-/* "rank 1 on node2 has not arrived: it is ..."; the marks are removed. */
-static void print_absent(struct job_view *j, bool *mark, const char *verb, FILE *f)
-{
-    size_t places = 0;
-    bool *same = marks(j);
-    for (size_t i = 0; i < j->n; i++) {
-        size_t n = take_alike(j, i, mark, same);
-        if (n == 0 || ++places > PLACES_MAX)
-            continue;
-        fputs(places > 1 ? "; " : "", f);
-        print_ranks(j, same, true, f);
-        const struct view *v = &j->ranks[i];
-        if (v->gone)
-            fprintf(f, " %s", n == 1 ? "has " : "have ");
-        else
-            fprintf(f, " %s %s: %s ", n == 1 ? "has" : "have", verb,
-                    n == 1 ? "it is" : "they are");
-        print_whereabouts(v, f);
-    }
-    if (places > PLACES_MAX)
-        fprintf(f, "; and %zu other places", places - PLACES_MAX);
-}
+enum { CALLS = 16 }; /* that are compared before the first which is not done */
 
 static void add_culprits(struct job_view *j, const bool *mark, const char *kind)
 {
@@ -391,13 +161,13 @@ static void find_mismatch(struct job_view *j, const json_t *group)
         if (!differ)
             continue;
         bool *mark = marks(j);
-        struct text t;
-        FILE *f = text_open(&t);
+        struct sentence t;
+        FILE *f = sentence_open(&t);
         fprintf(f, "mismatch: collective #%lld of ", (long long)number);
         print_group(group, f);
         fputs(" is ", f);
         print_calls(j, current, f);
-        say(j, &t, true);
+        sentence_add(j, &t, true);
         mark_minority(j, mark);
         add_culprits(j, mark, "mismatch");
         return;
@@ -472,14 +242,14 @@ static void find_absent(struct job_view *j, const json_t *group)
     }
     if (nwait == 0 || nabsent == 0)
         return;
-    struct text t;
-    FILE *f = text_open(&t);
+    struct sentence t;
+    FILE *f = sentence_open(&t);
     print_waiting(j, group, waits, number, f);
     fputs("; ", f);
     memcpy(mark, absent, j->n);
     print_absent(j, mark, "not arrived", f);
     bool first = reason && !j->kind;
-    say(j, &t, first);
+    sentence_add(j, &t, first);
     for (size_t i = 0; i < j->n; i++) /* of the absent ones, those that wait for none */
         absent[i] = absent[i] && (!reason || j->ranks[i].gone || stopped(&j->ranks[i]) ||
                                   !j->ranks[i].at.op);
@@ -509,8 +279,8 @@ static void find_complete(struct job_view *j, const json_t *group)
     }
     if (n == 0)
         return;
-    struct text t;
-    FILE *f = text_open(&t);
+    struct sentence t;
+    FILE *f = sentence_open(&t);
     print_waiting(j, group, waits, number, f);
     fputs("; all have entered it", f);
     if (nhalted > 0) {
@@ -518,7 +288,7 @@ static void find_complete(struct job_view *j, const json_t *group)
         print_ranks(j, halted, true, f);
         fprintf(f, " %s stopped by a signal", nhalted == 1 ? "is" : "are");
     }
-    say(j, &t, true);
+    sentence_add(j, &t, true);
     add_culprits(j, halted, nhalted > 0 ? "stopped" : "complete");
 }
 
@@ -563,8 +333,8 @@ static void by_stacks(struct job_view *j)
         differ |=
             waits[i] && (!same[i] || !place_equal(&j->ranks[i].at, &j->ranks[first].at));
     }
-    struct text t;
-    FILE *f = text_open(&t);
+    struct sentence t;
+    FILE *f = sentence_open(&t);
     if (nothers == 0 && differ) {
         fputs("mismatch? ", f);
         memcpy(mark, waits, j->n);
@@ -585,13 +355,13 @@ static void by_stacks(struct job_view *j)
         print_absent(j, mark, "not arrived", f);
         add_culprits(j, others, nothers == 0 ? "complete" : exited ? "exited" : "absent");
     }
-    say(j, &t, true);
+    sentence_add(j, &t, true);
 }
 
 static void no_wait(struct job_view *j)
 {
-    struct text t;
-    FILE *f = text_open(&t);
+    struct sentence t;
+    FILE *f = sentence_open(&t);
     bool *mark = marks(j), *same = marks(j);
     memset(mark, true, j->n);
     fputs("no rank is known to wait for another: ", f);
@@ -608,7 +378,7 @@ static void no_wait(struct job_view *j)
                                  : "are");
         print_whereabouts(&j->ranks[i], f);
     }
-    say(j, &t, true);
+    sentence_add(j, &t, true);
     j->kind = "none";
 }
 
@@ -635,14 +405,14 @@ static void open_views(struct job_view *j, const json_t *ranks)
 /* Each absent rank waits in another group. */
 static void find_cycle(struct job_view *j)
 {
-    struct text t;
+    struct sentence t;
     bool *mark = marks(j);
-    FILE *f = text_open(&t);
+    FILE *f = sentence_open(&t);
     for (size_t i = 0; i < j->n; i++)
         mark[i] = j->ranks[i].awaits && j->ranks[i].absent;
     print_ranks(j, mark, true, f);
     fputs(" wait for each other, in calls of different groups", f);
-    say(j, &t, true);
+    sentence_add(j, &t, true);
     add_culprits(j, mark, "cycle");
 }
 

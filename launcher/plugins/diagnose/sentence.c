@@ -1,0 +1,197 @@
+/* launcher/plugins/diagnose/sentence.c - see sentence.h */
+#include "launcher/plugins/diagnose/sentence.h"
+
+#include "common/idset.h"
+#include "common/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+bool *marks(struct job_view *j)
+{
+    bool *m = xcalloc(j->n + 1, sizeof *m);
+    strv_push_nodup(&j->arena, (char *)m);
+    return m;
+}
+
+const char *text_of(const json_t *o, const char *key)
+{
+    return json_string_value(json_object_get(o, key));
+}
+
+bool stopped(const struct view *v)
+{
+    return v->state && strncmp(v->state, "stopped", strlen("stopped")) == 0;
+}
+
+FILE *sentence_open(struct sentence *t)
+{
+    *t = (struct sentence){0};
+    t->f = open_memstream(&t->s, &t->n);
+    if (!t->f)
+        abort();
+    return t->f;
+}
+
+void sentence_add(struct job_view *j, struct sentence *t, bool first)
+{
+    fclose(t->f);
+    json_t *s = json_string(t->s);
+    if (first)
+        json_array_insert_new(j->sentences, 0, s);
+    else
+        json_array_append_new(j->sentences, s);
+    free(t->s);
+}
+
+static void print_number(json_int_t n, FILE *f)
+{
+    char digits[32];
+    int len = snprintf(digits, sizeof digits, "%lld", (long long)n);
+    for (int i = 0; i < len; i++) {
+        if (i > 0 && (len - i) % 3 == 0)
+            fputc(',', f);
+        fputc(digits[i], f);
+    }
+}
+
+void print_age(json_int_t ms, FILE *f)
+{
+    if (ms < 60000)
+        fprintf(f, "%lld s", (long long)ms / 1000);
+    else if (ms < 7200000)
+        fprintf(f, "%lld min", (long long)ms / 60000);
+    else
+        fprintf(f, "%lld h", (long long)ms / 3600000);
+}
+
+void print_ranks(const struct job_view *j, const bool *mark, bool hosts, FILE *f)
+{
+    struct idset set = {0};
+    const char *host = NULL;
+    size_t n = 0;
+    for (size_t i = 0; i < j->n; i++) {
+        if (!mark[i])
+            continue;
+        idset_add(&set, j->ranks[i].rank, j->ranks[i].rank);
+        host =
+            n++ == 0 || (host && j->ranks[i].host && strcmp(host, j->ranks[i].host) == 0)
+                ? j->ranks[i].host
+                : NULL;
+    }
+    char *text = idset_text(&set);
+    fprintf(f, "rank%s %s", n == 1 ? "" : "s", text);
+    if (hosts && j->hosts_differ && host)
+        fprintf(f, " on %s", host);
+    free(text);
+    idset_finish(&set);
+}
+
+void print_operands(const json_t *call, FILE *f)
+{
+    const json_t *sizes = json_object_get(call, "sizes"), *size, *dim;
+    const char *type =
+        json_string_value(json_array_get(json_object_get(call, "types"), 0));
+    json_int_t total = 0;
+    size_t i, k;
+    if (json_array_size(sizes) == 0)
+        return;
+    json_array_foreach (sizes, i, size) {
+        json_int_t product = 1;
+        json_array_foreach (size, k, dim)
+            product *= json_integer_value(dim);
+        total += product;
+    }
+    fputs(" (", f);
+    print_number(total, f);
+    fprintf(f, " x %s", type ? type : "?");
+    const json_t *root = json_object_get(call, "root");
+    if (root)
+        fprintf(f, ", root %lld", (long long)json_integer_value(root));
+    fputc(')', f);
+}
+
+void print_group(const json_t *group, FILE *f)
+{
+    const char *id = text_of(group, "id"), *name = text_of(group, "name");
+    if (name && strcmp(name, "default_pg") == 0)
+        fputs("the default group", f);
+    else if (name && *name && strcmp(name, "undefined") != 0)
+        fprintf(f, "group '%s'", name);
+    else
+        fprintf(f, "group %s", id ? id : "?");
+}
+
+void print_line(const struct place *at, FILE *f)
+{
+    struct place line = *at;
+    line.function = "<module>";
+    if (!line.file)
+        return;
+    fputc(' ', f);
+    place_print(&line, f);
+}
+
+void print_whereabouts(const struct view *v, FILE *f)
+{
+    const char *why = text_of(v->is, "no_stacks");
+    if (v->gone) {
+        fputs(v->gone, f);
+    } else if (stopped(v)) {
+        fprintf(f, "%s by a signal", v->state);
+    } else if (v->at.op) {
+        fprintf(f, "waiting in %s", v->at.op);
+        print_line(&v->at, f);
+    } else if (v->at.function) {
+        place_print(&v->at, f);
+        fprintf(f, " (%s)", v->state);
+    } else {
+        fprintf(f, "%s%s%s", v->state ? v->state : "unknown", why ? ", no stack: " : "",
+                why ? why : "");
+    }
+}
+
+static bool alike(const struct view *a, const struct view *b)
+{
+    if (a->gone || b->gone)
+        return a->gone && b->gone && strcmp(a->gone, b->gone) == 0;
+    if (stopped(a) || stopped(b))
+        return stopped(a) && stopped(b);
+    if (a->at.function || b->at.function)
+        return place_equal(&a->at, &b->at);
+    return a->state == b->state ||
+           (a->state && b->state && strcmp(a->state, b->state) == 0);
+}
+
+size_t take_alike(const struct job_view *j, size_t i, bool *mark, bool *same)
+{
+    size_t n = 0;
+    for (size_t k = j->n; k-- > 0;) { /* `i` last: its mark is needed until then */
+        same[k] = mark[i] && mark[k] && k >= i && alike(&j->ranks[i], &j->ranks[k]);
+        n += same[k];
+        mark[k] = mark[k] && !same[k];
+    }
+    return n;
+}
+
+void print_absent(struct job_view *j, bool *mark, const char *verb, FILE *f)
+{
+    size_t places = 0;
+    bool *same = marks(j);
+    for (size_t i = 0; i < j->n; i++) {
+        size_t n = take_alike(j, i, mark, same);
+        if (n == 0 || ++places > PLACES_MAX)
+            continue;
+        fputs(places > 1 ? "; " : "", f);
+        print_ranks(j, same, true, f);
+        const struct view *v = &j->ranks[i];
+        if (v->gone)
+            fprintf(f, " %s", n == 1 ? "has " : "have ");
+        else
+            fprintf(f, " %s %s: %s ", n == 1 ? "has" : "have", verb,
+                    n == 1 ? "it is" : "they are");
+        print_whereabouts(v, f);
+    }
+    if (places > PLACES_MAX)
+        fprintf(f, "; and %zu other places", places - PLACES_MAX);
+}

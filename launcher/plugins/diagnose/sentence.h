@@ -1,0 +1,77 @@
+/* launcher/plugins/diagnose/sentence.h - what a verdict says of the ranks
+ *
+ * The ranks as verdict.c sees them, and their parts in a sentence.
+ */
+#ifndef LAUNCHER_PLUGINS_DIAGNOSE_SENTENCE_H
+#define LAUNCHER_PLUGINS_DIAGNOSE_SENTENCE_H
+
+#include "common/strv.h"
+#include "launcher/plugins/diagnose/place.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+enum { PLACES_MAX = 3 }; /* described in a sentence */
+
+struct view {
+    const json_t *is;
+    int rank;
+    const char *host, *state, *gone; /* gone: exited, or its node does not answer */
+    struct place at;
+    bool awaits, absent; /* of a group: it waits; others wait for it */
+    /* in the group that is examined */
+    bool member, known;       /* it is one, its numbers are known */
+    json_int_t entered, done; /* 0 if they are not */
+    const json_t *call;       /* of the number that is compared; NULL: none */
+};
+
+struct job_view {
+    struct view *ranks;
+    size_t n;
+    bool hosts_differ;
+    json_t *sentences, *culprits;
+    const char *kind;
+    struct strv arena; /* owns what marks() has returned */
+};
+
+struct sentence {
+    FILE *f;
+    char *s;
+    size_t n;
+};
+
+/* A mark for each rank, none set; valid as long as the view. */
+bool *marks(struct job_view *j);
+
+const char *text_of(const json_t *o, const char *key);
+bool stopped(const struct view *v);
+
+FILE *sentence_open(struct sentence *t);
+
+/* End `t`, and add it to the sentences, as the first or the last. */
+void sentence_add(struct job_view *j, struct sentence *t, bool first);
+
+void print_age(json_int_t ms, FILE *f);
+
+/* "rank 1 on node2", "ranks 0,2-3": those for which `mark` is set. */
+void print_ranks(const struct job_view *j, const bool *mark, bool hosts, FILE *f);
+
+void print_operands(const json_t *call, FILE *f); /* "(1,000 x float32)" */
+void print_group(const json_t *group, FILE *f);
+
+/* " at train.py:17", if that is known; without the function, as an operation was named.
+ */
+void print_line(const struct place *at, FILE *f);
+
+/* "in load() at data.py:10 (sleeping)", "stopped (SIGSTOP)", ... */
+void print_whereabouts(const struct view *v, FILE *f);
+
+/* Move the marks of the ranks that are where rank `i` is from `mark` to `same`; returns
+ * how many there are. */
+size_t take_alike(const struct job_view *j, size_t i, bool *mark, bool *same);
+
+/* "rank 1 on node2 has not arrived: it is ..."; the marks are removed. */
+void print_absent(struct job_view *j, bool *mark, const char *verb, FILE *f);
+
+#endif

@@ -184,6 +184,8 @@ class LaunchTest(unittest.TestCase):
         self.launches = []
 
     def tearDown(self):
+        if not self._outcome.success:
+            end_all(*self.marks)  # what a test leaves that has failed is no failure of its own
         left = who_is_left(*self.marks)
         end_all(*self.marks)
         for launch in self.launches:

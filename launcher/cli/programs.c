@@ -1,0 +1,130 @@
+/* launcher/cli/programs.c - see programs.h */
+#include "launcher/cli/programs.h"
+
+#include "common/apps.h"
+#include "common/err.h"
+#include "common/mem.h"
+#include "launcher/cli/foreign.h"
+#include "launcher/cli/spelling.h"
+#include "launcher/cli/words.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Does the ':' at `word` begin another program? mpirun's does in any case. */
+static bool begins_program(const struct opts *opts, char *const *word)
+{
+    bool mpi = opts->as && opts->as->programs & (OPEN_MPI | HYDRA);
+    return strcmp(*word, ":") == 0 && word[1] && (mpi || word[1][0] == '-');
+}
+
+/* The options between ':' and the program: -np only. Returns the number of words. */
+static int read_app_options(char *const *words, struct opts *app, struct ddp_err *err)
+{
+    int i = 0;
+    const char *value;
+    for (; words[i] && words[i][0] == '-' && words[i][1]; i++) {
+        const char *word = words[i];
+        const struct option *o =
+            words_match(strcmp(word, "-c") == 0 ? "-n" : word, &value);
+        if (!o || !spelling_is(o->names, "np", 2))
+            return err_set(
+                err,
+                "'%.80s' behind ':': only -np may differ between programs; other "
+                "options come before the first one",
+                word);
+        if (!value && !(value = words[++i]))
+            return err_set(err, "%s takes %s (try ddprun --help)", word, o->arg);
+        if (words_take(o, word, value, app, err) < 0)
+            return -1;
+    }
+    return i;
+}
+
+/* Split the words from the first program on. */
+static int read_programs(char *const *words, struct opts *opts, struct ddp_err *err)
+{
+    struct strv argv = {0};
+    struct opts app = {.np = opts->np};
+    int ranks = 0, n;
+    while (*words) {
+        if (app.np == 0) {
+            strv_finish(&argv);
+            return err_set(err,
+                           "'%.80s' is one of several programs: each needs -np N, as in "
+                           "-np 1 a : -np 3 b",
+                           *words);
+        }
+        if (argv.n > 0)
+            apps_add(&opts->apps, (unsigned)ranks, argv.n);
+        size_t first = argv.n;
+        for (; *words && !begins_program(opts, words); words++)
+            strv_push(&argv, *words);
+        ranks += app.np;
+        app.np = 0;
+        n = *words ? read_app_options(words + 1, &app, err) : 0;
+        if (n < 0 || argv.n == first || (*words && !words[n + 1])) {
+            strv_finish(&argv);
+            return n < 0
+                       ? -1
+                       : err_set(err, "no program %s ':'", *words ? "behind" : "before");
+        }
+        words += *words ? n + 1 : 0;
+    }
+    opts->np = ranks;
+    opts->interpreted = argv;
+    opts->argv = argv.v;
+    return 0;
+}
+
+int programs_find(struct opts *opts, struct ddp_err *err)
+{
+    char *const *word = opts->argv;
+    while (*word && !begins_program(opts, word))
+        word++;
+    if (!*word || opts->end_marked)
+        return 0;
+    opts->preload = NULL;
+    return read_programs(opts->argv, opts, err);
+}
+
+int programs_read_file(struct reading *r, struct opts *opts, struct ddp_err *err)
+{
+    struct strv words = {0};
+    char *line = NULL, *rest;
+    size_t room = 0;
+    FILE *f = fopen(opts->app, "re");
+    if (!f)
+        return err_errno(err, "--app '%s'", opts->app);
+    strv_push(&words, "--app");
+    while (getline(&line, &room, f) > 0) {
+        char *w = strtok_r(line, " \t\r\n", &rest);
+        if (!w || *w == '#')
+            continue;
+        if (words.n > 1)
+            strv_push(&words, ":");
+        for (; w; w = strtok_r(NULL, " \t\r\n", &rest))
+            strv_push(&words, w);
+    }
+    free(line);
+    int unread = ferror(f) ? errno : 0; /* a directory */
+    fclose(f);
+    *r = (struct reading){.argv = words.v, .argc = (int)words.n};
+    for (size_t i = 0; i < words.n; i++) /* they live as long as the options */
+        strv_push_nodup(&opts->texts, words.v[i]);
+    int rc = unread ? err_set(err, "%s", strerror(unread)) : words_read(r, opts, err);
+    opts->argv = r->argv + r->i;
+    if (rc == 0 && r->i == r->argc)
+        rc = err_set(err, "it names no program");
+    if (rc == 0)
+        rc = programs_find(opts, err);
+    if (rc == 0 && opts->argv != opts->interpreted.v) { /* only one */
+        strv_push_all(&opts->interpreted, opts->argv);
+        opts->argv = opts->interpreted.v;
+    }
+    free(words.v);
+    strv_finish(&r->refused);
+    return rc < 0 ? err_prefix(err, "--app '%s'", opts->app) : rc;
+}

@@ -10,9 +10,6 @@
  * partial line that gets no more bytes for PROMPT_MS is printed, since it may be a
  * prompt; the rest follows on the same line, or on a new line if another stream has
  * written since.
- *
- * The tail of a stream is a ring buffer of its last tail_size bytes, kept with any
- * options.
  */
 #include "launcher/io/output.h"
 
@@ -22,6 +19,7 @@
 #include "common/mem.h"
 #include "launcher/io/rankfile.h"
 #include "launcher/io/sink.h"
+#include "launcher/io/tail.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,10 +32,8 @@
  * HELD_MAX, one longer than SHOWN_MAX is printed as it arrives, so that streams without
  * newlines do not exhaust the memory. */
 enum { HELD_MAX = 256 << 20, SHOWN_MAX = 64 << 10 };
-enum { TAIL_LINES = 20, PROMPT_MS = 100 };
+enum { PROMPT_MS = 100 };
 
-/* bytes of a stream's tail, and of all tails of a large job */
-enum { TAIL_MOST = 4096, TAIL_LEAST = 512, TAILS_MOST = 64 << 20 };
 enum { USUAL_COLUMNS = 80 }; /* of a terminal that reports no width */
 
 #define CLEAR_LINE "\033[K"
@@ -46,9 +42,7 @@ struct stream {
     char *partial; /* owned: the incomplete line */
     size_t npartial, room;
     int64_t since_ms; /* when the first byte of `partial` arrived (wall clock) */
-    char *tail;       /* owned: ring buffer of tail_size bytes, NULL before the first */
-    int64_t fed_ms;   /* when the last bytes were fed; 0: none yet */
-    uint64_t nbytes;  /* fed since the start; nbytes % tail_size: the buffer's end */
+    struct tail tail;
     uint64_t shown_at; /* screen.lines when its last line was printed */
 };
 
@@ -73,8 +67,8 @@ struct output {
     bool raw; /* one rank at most, no tags, no times: bytes pass unchanged */
     bool tags, times;
     int nranks;
-    struct rank *ranks; /* owned */
-    size_t tail_size;
+    struct rank *ranks;      /* owned */
+    size_t tail_size;        /* bytes of each */
     size_t held;             /* bytes of all partial lines */
     struct rankfiles *files; /* owned, or NULL */
     const char *(*host_of)(int rank, void *arg);
@@ -278,81 +272,30 @@ static void show_partials(struct output *o)
 
 /* ---- tails ---- */
 
-static void keep_tail(const struct output *o, struct stream *st, const char *data,
-                      size_t size)
-{
-    if (!st->tail)
-        st->tail = xcalloc(1, o->tail_size);
-    size_t n = size < o->tail_size ? size : o->tail_size;
-    data += size - n;
-    st->nbytes += size;
-    st->fed_ms = now_ms();
-    size_t end = (size_t)(st->nbytes % o->tail_size); /* of the buffer, afterwards */
-    size_t behind = n < end ? n : end;                /* of the new bytes, before `end` */
-    memcpy(st->tail + end - behind, data + n - behind, behind);
-    memcpy(st->tail + o->tail_size - (n - behind), data, n - behind);
-}
-
-static char *last_lines(const struct output *o, const struct stream *st)
-{
-    size_t n = st->nbytes < o->tail_size ? (size_t)st->nbytes : o->tail_size;
-    size_t end = (size_t)(st->nbytes % o->tail_size);
-    char *text = xcalloc(n + 1, 1);
-    for (size_t i = 0; i < n; i++)
-        text[i] = st->tail[(end + o->tail_size - n + i) % o->tail_size];
-    size_t start = n, lines = 0;
-    while (start > 0) {
-        if (text[start - 1] == '\n' && start < n && ++lines == TAIL_LINES)
-            break;
-        start--;
-    }
-    if (start == 0 && st->nbytes > o->tail_size) { /* the first line is truncated */
-        const char *nl = memchr(text, '\n', n);
-        if (nl && nl + 1 < text + n)
-            start = (size_t)(nl + 1 - text);
-    }
-    memmove(text, text + start, n - start);
-    text[n - start] = '\0';
-    return text;
-}
-
 static enum out_stream tail_stream(const struct rank *r)
 {
-    return r->streams[OUT_STDERR].nbytes > 0 ? OUT_STDERR : OUT_STDOUT;
+    return r->streams[OUT_STDERR].tail.nbytes > 0 ? OUT_STDERR : OUT_STDOUT;
 }
 
 char *output_tail(const struct output *o, int rank)
 {
     const struct rank *r = &o->ranks[rank];
-    const struct stream *st = &r->streams[tail_stream(r)];
-    return st->nbytes > 0 ? last_lines(o, st) : xstrdup("");
+    return tail_lines(&r->streams[tail_stream(r)].tail, o->tail_size);
 }
 
 struct output_seen output_seen(const struct output *o, int rank)
 {
-    const struct stream *out = &o->ranks[rank].streams[OUT_STDOUT],
-                        *err = &o->ranks[rank].streams[OUT_STDERR];
+    const struct tail *out = &o->ranks[rank].streams[OUT_STDOUT].tail,
+                      *err = &o->ranks[rank].streams[OUT_STDERR].tail;
     return (struct output_seen){out->nbytes + err->nbytes,
                                 out->fed_ms > err->fed_ms ? out->fed_ms : err->fed_ms};
 }
 
 void output_last_line(const struct output *o, int rank, char *line, size_t size)
 {
-    const struct rank *r = &o->ranks[rank];
-    bool to_err = r->streams[OUT_STDERR].fed_ms > r->streams[OUT_STDOUT].fed_ms;
-    const struct stream *st = &r->streams[to_err ? OUT_STDERR : OUT_STDOUT];
-    size_t n = st->nbytes < o->tail_size ? (size_t)st->nbytes : o->tail_size, start,
-           len = 0;
-    size_t end = (size_t)(st->nbytes % o->tail_size) + o->tail_size;
-    while (n > 0 && strchr("\r\n", st->tail[(end - 1) % o->tail_size])) {
-        end--;
-        n--;
-    }
-    for (start = end; n > 0 && !strchr("\r\n", st->tail[(start - 1) % o->tail_size]); n--)
-        start--;
-    for (; start < end && len + 1 < size; start++)
-        line[len++] = st->tail[start % o->tail_size];
-    line[len] = '\0';
+    const struct tail *out = &o->ranks[rank].streams[OUT_STDOUT].tail,
+                      *err = &o->ranks[rank].streams[OUT_STDERR].tail;
+    tail_last_line(err->fed_ms > out->fed_ms ? err : out, o->tail_size, line, size);
 }
 
 bool output_tail_stands(struct output *o, int rank)
@@ -371,7 +314,7 @@ void output_feed(struct output *o, int rank, enum out_stream stream, const void 
     struct rank *r = &o->ranks[rank];
     if (size == 0)
         return;
-    keep_tail(o, &r->streams[stream], data, size);
+    tail_feed(&r->streams[stream].tail, o->tail_size, data, size);
     if (o->files)
         rankfiles_write(o->files, rank, stream, data, size);
     if (r->silent)
@@ -396,8 +339,8 @@ void output_renew(struct output *o, const char *mark)
     if (o->files)
         rankfiles_next_attempt(o->files, mark);
     for (int r = 0; r < o->nranks; r++) {
-        o->ranks[r].streams[OUT_STDOUT].nbytes = 0;
-        o->ranks[r].streams[OUT_STDERR].nbytes = 0;
+        o->ranks[r].streams[OUT_STDOUT].tail.nbytes = 0;
+        o->ranks[r].streams[OUT_STDERR].tail.nbytes = 0;
         free(o->ranks[r].tag); /* the rank may have moved */
         o->ranks[r].tag = NULL;
     }
@@ -609,10 +552,7 @@ struct output *output_create(struct loop *loop, const struct opts *opts, int nra
         return NULL;
     struct output *o = xcalloc(1, sizeof *o);
     o->nranks = nranks;
-    o->tail_size = (size_t)TAILS_MOST / (2 * (size_t)nranks);
-    o->tail_size = o->tail_size > TAIL_MOST    ? TAIL_MOST
-                   : o->tail_size < TAIL_LEAST ? TAIL_LEAST
-                                               : o->tail_size;
+    o->tail_size = tail_size(2 * (size_t)nranks);
     o->ranks = xcalloc((size_t)nranks, sizeof *o->ranks);
     o->host_of = host_of;
     o->on_room = on_room;
@@ -648,7 +588,7 @@ void output_destroy(struct output *o)
     for (int rank = 0; rank < o->nranks; rank++) {
         for (int i = 0; i < 2; i++) {
             free(o->ranks[rank].streams[i].partial);
-            free(o->ranks[rank].streams[i].tail);
+            free(o->ranks[rank].streams[i].tail.ring);
         }
         free(o->ranks[rank].tag);
     }

@@ -9,7 +9,7 @@
 
 #include "common/duration.h"
 #include "common/err.h"
-#include "common/mem.h"
+#include "worker/group/awaited.h"
 #include "worker/group/backend.h"
 #include "worker/group/failure.h"
 #include "worker/group/failure_watch.h"
@@ -17,9 +17,6 @@
 #include "worker/group/p2p.h"
 
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 enum {
@@ -117,32 +114,6 @@ static bool is_busy(const struct ddp_group *g)
     return !g->broken && (g->first || g->npending > 0);
 }
 
-/* The current collective, while it waits for ranks of this host. */
-static const struct coll *local_wait(const struct ddp_group *g)
-{
-    if (!g->first || !g->shm)
-        return NULL;
-    const struct coll *c = &g->first->coll;
-    return c->state == COLL_ANNOUNCED || c->state == COLL_WAITS ? c : NULL;
-}
-
-static bool awaited(const struct ddp_group *g, int local)
-{
-    if (watch_blind(g))
-        return true; /* unknown, so possibly any */
-    const struct coll *c = local_wait(g);
-    return (c && !shm_coll_reached(g->shm, c, local)) ||
-           p2p_awaits(g, g->shm->ranks[local]);
-}
-
-/* Do we wait for it only as a possible source of a receive from any? */
-static bool dispensable(const struct ddp_group *g, int local)
-{
-    const struct coll *c = local_wait(g);
-    return (!c || shm_coll_reached(g->shm, c, local)) &&
-           !p2p_needs(g, g->shm->ranks[local]);
-}
-
 struct sleeper {
     struct ddp_group *g;
     int lagging;
@@ -152,7 +123,7 @@ static bool something_to_do(void *arg)
 {
     const struct sleeper *z = arg;
     struct shm *s = z->g->shm;
-    const struct coll *c = local_wait(z->g);
+    const struct coll *c = awaited_coll(z->g);
     if (atomic_load(&s->head->failed) != 0 || p2p_ready(z->g))
         return true;
     if (!c)
@@ -170,7 +141,7 @@ static void sleep_some(struct ddp_group *g)
         nanosleep(&(struct timespec){.tv_nsec = FAMILY_US * 1000}, NULL);
         return;
     }
-    bool local = local_wait(g) || (g->shm && p2p_awaits(g, -1));
+    bool local = awaited_coll(g) || (g->shm && p2p_awaits(g, -1));
     bool remote = g->tcp && (tcp_interested(g->tcp) || !local);
     if (remote) {
         tcp_sleep(g->tcp, local ? MIXED_MS : LOOK_MS);
@@ -201,15 +172,15 @@ static int look_around_host(struct ddp_group *g, const bool *ended, struct ddp_e
     struct shm *s = g->shm;
     for (int i = 0; i < s->n; i++) {
         bool left = false;
-        if (i == s->me || !awaited(g, i) || !shm_is_gone(s, i, &left))
+        if (i == s->me || !awaited_rank(g, i) || !shm_is_gone(s, i, &left))
             continue;
         /* it may have done its part before it went */
         if (group_progress(g, err) < 0)
             return -1;
-        if (*ended || !awaited(g, i))
+        if (*ended || !awaited_rank(g, i))
             continue;
         bool came = !watch_blind(g) || !g->first || watch_came(g, i);
-        if (left && came && dispensable(g, i)) {
+        if (left && came && awaited_as_any_source(g, i)) {
             if (p2p_awaits(g, s->ranks[i])) /* otherwise its messages are not read yet */
                 p2p_left(g, s->ranks[i]);
             continue;
@@ -240,79 +211,6 @@ static int look_around(struct ddp_group *g, const bool *ended, struct ddp_err *e
                                                        : group_rank_lost(g, culprit, err);
 }
 
-enum { NAMED = 4, LISTED = 1024 };
-
-/* "rank 3 on node02, rank 5 on node02 and 7 more" */
-static void list_some(const struct ddp_group *g, int *ranks, int n, char *text,
-                      size_t size)
-{
-    size_t at = (size_t)snprintf(text, size, "%s", n ? "" : "the others");
-    for (int i = 0; i < n && i < NAMED; i++) {
-        char who[100];
-        at += (size_t)snprintf(text + at, size - at, "%s%s", i > 0 ? ", " : "",
-                               layout_who(&g->layout, ranks[i], who, sizeof who));
-    }
-    if (n > NAMED)
-        snprintf(text + at, size - at, " and %d more", n - NAMED);
-}
-
-static int by_number(const void *a, const void *b)
-{
-    return *(const int *)a - *(const int *)b;
-}
-
-/* All of them, in ranges: "ranks 1, 4-7 and 9". Those that do not fit are counted. */
-static void list_all(const struct ddp_group *g, int *ranks, int n, char *text,
-                     size_t size)
-{
-    enum { TAIL = 32 };
-    if (n <= NAMED) {
-        list_some(g, ranks, n, text, size);
-        return;
-    }
-    qsort(ranks, (size_t)n, sizeof *ranks, by_number);
-    size_t at = (size_t)snprintf(text, size, "ranks ");
-    int i = 0;
-    for (int end = 0; i < n && at + TAIL < size; i = end) {
-        for (end = i + 1; end < n && ranks[end] == ranks[end - 1] + 1;)
-            end++;
-        at += (size_t)snprintf(text + at, size - at, "%s%d", i > 0 ? ", " : "", ranks[i]);
-        if (end > i + 1)
-            at += (size_t)snprintf(text + at, size - at, "-%d", ranks[end - 1]);
-    }
-    if (i < n)
-        snprintf(text + at, size - at, " and %d more", n - i);
-}
-
-/* Ranks that have not entered the current collective: on this host, then elsewhere. */
-static int list_late(struct ddp_group *g, int *ranks)
-{
-    int n = 0;
-    const struct shm *s = g->shm;
-    for (int i = 0; s && g->first && i < s->n && n < LISTED; i++) {
-        bool late = watch_blind(g)
-                        ? !watch_came(g, i)
-                        : local_wait(g) &&
-                              atomic_load(&s->rank[i].post[s->seq & 1].seq) != s->seq;
-        if (late)
-            ranks[n++] = s->ranks[i];
-    }
-    if (g->tcp && g->first)
-        n += tcp_ask(g->tcp, g->first->coll.number, ranks + n, LISTED - n);
-    return n;
-}
-
-/* Ranks that data are expected from; they may be waiting themselves. */
-static int list_awaited(const struct ddp_group *g, int *ranks)
-{
-    int n = g->tcp ? tcp_awaited(g->tcp, ranks, LISTED) : 0;
-    for (int i = 0; g->shm && i < g->shm->n && n < LISTED; i++) {
-        if (i != g->shm->me && awaited(g, i))
-            ranks[n++] = g->shm->ranks[i];
-    }
-    return n;
-}
-
 /* Limits of a wait, and the detail of its error. */
 struct patience {
     int64_t timeout_ms, began, looked, moved;
@@ -323,24 +221,12 @@ struct patience {
 static int expired(struct ddp_group *g, const struct patience *p, struct ddp_err *err)
 {
     int culprit;
-    char names[420], what[64];
-    double seconds = (double)p->timeout_ms / 1000;
-    group_current_call(g, what, sizeof what);
-    int *ranks = xcalloc(LISTED, sizeof *ranks), late = list_late(g, ranks);
-    if (group_failure_told(g, &culprit,
-                           err)) { /* a rank whose deadline passed before ours */
-        free(ranks);
+    struct ddp_err theirs;
+    awaited_explain(g, (double)p->timeout_ms / 1000, p->monitored, err);
+    if (group_failure_told(g, &culprit, &theirs)) { /* its deadline passed before ours */
+        *err = theirs;
         return group_forward_failure(g, culprit, err);
     }
-    if (late > 0) {
-        (p->monitored ? list_all : list_some)(g, ranks, late, names, sizeof names);
-        err_set(err, "%s: %s %s not come within %g s", what, names,
-                late > 1 ? "have" : "has", seconds);
-    } else {
-        list_some(g, ranks, list_awaited(g, ranks), names, sizeof names);
-        err_set(err, "%s: nothing from %s within %g s", what, names, seconds);
-    }
-    free(ranks);
     return group_break(g, -1, err);
 }
 

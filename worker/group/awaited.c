@@ -1,0 +1,124 @@
+/* worker/group/awaited.c - see awaited.h */
+#include "worker/group/awaited.h"
+
+#include "common/err.h"
+#include "common/mem.h"
+#include "worker/group/failure.h"
+#include "worker/group/failure_watch.h"
+#include "worker/group/p2p.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+const struct coll *awaited_coll(const struct ddp_group *g)
+{
+    if (!g->first || !g->shm)
+        return NULL;
+    const struct coll *c = &g->first->coll;
+    return c->state == COLL_ANNOUNCED || c->state == COLL_WAITS ? c : NULL;
+}
+
+bool awaited_rank(const struct ddp_group *g, int local)
+{
+    if (watch_blind(g))
+        return true; /* unknown, so possibly any */
+    const struct coll *c = awaited_coll(g);
+    return (c && !shm_coll_reached(g->shm, c, local)) ||
+           p2p_awaits(g, g->shm->ranks[local]);
+}
+
+bool awaited_as_any_source(const struct ddp_group *g, int local)
+{
+    const struct coll *c = awaited_coll(g);
+    return (!c || shm_coll_reached(g->shm, c, local)) &&
+           !p2p_needs(g, g->shm->ranks[local]);
+}
+
+enum { NAMED = 4, LISTED = 1024 };
+
+/* "rank 3 on node02, rank 5 on node02 and 7 more" */
+static void list_some(const struct ddp_group *g, int *ranks, int n, char *text,
+                      size_t size)
+{
+    size_t at = (size_t)snprintf(text, size, "%s", n ? "" : "the others");
+    for (int i = 0; i < n && i < NAMED; i++) {
+        char who[100];
+        at += (size_t)snprintf(text + at, size - at, "%s%s", i > 0 ? ", " : "",
+                               layout_who(&g->layout, ranks[i], who, sizeof who));
+    }
+    if (n > NAMED)
+        snprintf(text + at, size - at, " and %d more", n - NAMED);
+}
+
+static int by_number(const void *a, const void *b)
+{
+    return *(const int *)a - *(const int *)b;
+}
+
+/* All of them, in ranges: "ranks 1, 4-7 and 9". Those that do not fit are counted. */
+static void list_all(const struct ddp_group *g, int *ranks, int n, char *text,
+                     size_t size)
+{
+    enum { TAIL = 32 };
+    if (n <= NAMED) {
+        list_some(g, ranks, n, text, size);
+        return;
+    }
+    qsort(ranks, (size_t)n, sizeof *ranks, by_number);
+    size_t at = (size_t)snprintf(text, size, "ranks ");
+    int i = 0;
+    for (int end = 0; i < n && at + TAIL < size; i = end) {
+        for (end = i + 1; end < n && ranks[end] == ranks[end - 1] + 1;)
+            end++;
+        at += (size_t)snprintf(text + at, size - at, "%s%d", i > 0 ? ", " : "", ranks[i]);
+        if (end > i + 1)
+            at += (size_t)snprintf(text + at, size - at, "-%d", ranks[end - 1]);
+    }
+    if (i < n)
+        snprintf(text + at, size - at, " and %d more", n - i);
+}
+
+/* Ranks that have not entered the current collective: on this host, then elsewhere. */
+static int list_late(struct ddp_group *g, int *ranks)
+{
+    int n = 0;
+    const struct shm *s = g->shm;
+    for (int i = 0; s && g->first && i < s->n && n < LISTED; i++) {
+        bool late = watch_blind(g)
+                        ? !watch_came(g, i)
+                        : awaited_coll(g) &&
+                              atomic_load(&s->rank[i].post[s->seq & 1].seq) != s->seq;
+        if (late)
+            ranks[n++] = s->ranks[i];
+    }
+    if (g->tcp && g->first)
+        n += tcp_ask(g->tcp, g->first->coll.number, ranks + n, LISTED - n);
+    return n;
+}
+
+/* Ranks that data are expected from; they may be waiting themselves. */
+static int list_awaited(const struct ddp_group *g, int *ranks)
+{
+    int n = g->tcp ? tcp_awaited(g->tcp, ranks, LISTED) : 0;
+    for (int i = 0; g->shm && i < g->shm->n && n < LISTED; i++) {
+        if (i != g->shm->me && awaited_rank(g, i))
+            ranks[n++] = g->shm->ranks[i];
+    }
+    return n;
+}
+
+void awaited_explain(struct ddp_group *g, double seconds, bool all, struct ddp_err *err)
+{
+    char names[420], what[64];
+    group_current_call(g, what, sizeof what);
+    int *ranks = xcalloc(LISTED, sizeof *ranks), late = list_late(g, ranks);
+    if (late > 0) {
+        (all ? list_all : list_some)(g, ranks, late, names, sizeof names);
+        err_set(err, "%s: %s %s not come within %g s", what, names,
+                late > 1 ? "have" : "has", seconds);
+    } else {
+        list_some(g, ranks, list_awaited(g, ranks), names, sizeof names);
+        err_set(err, "%s: nothing from %s within %g s", what, names, seconds);
+    }
+    free(ranks);
+}

@@ -60,6 +60,7 @@ TEXT(master_port, f->master_port > 0
 TEXT(hostname, f->hostname)
 TEXT(job_id, f->job_id)
 TEXT(error_file, f->error_file)
+TEXT(kept_memory, f->kept_memory)
 TEXT(interface, f->interface)
 TEXT(gloo_interface, f->interface ? f->interface : f->gloo_interface)
 TEXT(gpu, f->gpu)
@@ -145,6 +146,9 @@ static const struct row {
     {"PYTHONUNBUFFERED", one, DEFAULT, 0, "1: lines appear when they are printed"},
     {"DDPRUN_COLUMNS", columns, OPTION, 0,
      "if output goes to a terminal: its columns without the tag"},
+    {"DDPRUN_KEPT_MEMORY", kept_memory, OPTION, 0,
+     "if the job may restart: a file in memory that the ranks of a host share, and find "
+     "again in the next attempt"},
     {"CUDA_VISIBLE_DEVICES", gpu, OPTION, 0,
      "with --virtual-local-rank: the one GPU of this rank; else untouched"},
     {"GLOO_SOCKET_IFNAME", gloo_interface, OPTION, 0,
@@ -279,6 +283,7 @@ static const struct {
     {"JSM_NAMESPACE_*", "an outer jsrun's rank"},
     {"TORCHELASTIC_*", "an outer torchrun's agent"},
     {"HOROVOD_GLOO_RENDEZVOUS_*", "an outer horovodrun's server"},
+    {"DDPRUN_KEPT_MEMORY", "an outer ddprun's memory"},
     {"HOROVOD_ELASTIC", "waits for an outer horovodrun's driver"},
 };
 

@@ -207,6 +207,8 @@ static struct rank_facts facts_of(const struct show *s, int rank)
     f.rank_names = s->opts->rank_names;
     f.store = s->opts->store;
     f.error_file = "(made at start)";
+    if (s->opts->max_restarts > 0 || s->opts->spares > 0 || s->opts->min_nnodes > 0)
+        f.kept_memory = "(made at start)";
     if (!f.master_addr)
         f.master_addr = s->opts->master_addr ? s->opts->master_addr : "(chosen at start)";
     if (!f.job_id)

@@ -3,6 +3,7 @@
 #include "launcher/agent/plugin.h"
 #include "launcher/plugins/diagnose/diagnose.h"
 #include "launcher/plugins/error_file/error_plugin.h"
+#include "launcher/plugins/kept_memory/kept_memory.h"
 #include "launcher/plugins/mpi/mpi.h"
 #include "launcher/plugins/observe/observe.h"
 #include "launcher/plugins/preflight/preflight.h"
@@ -10,12 +11,13 @@
 #include "launcher/plugins/store/store.h"
 
 const struct agent_plugin *const agent_plugins[] = {
-    &error_file_agent, /* TORCHELASTIC_ERROR_FILE */
-    &mpi_agent,        /* PMIx and PMI */
-    &observe_agent,    /* measures for the page, --top and --metrics */
-    &preflight_agent,  /* checks of the node */
-    &preload_agent,    /* forks Python ranks */
-    &store_agent,      /* hosts the store, vouches for its clients */
-    &diagnose_agent,   /* hang reports */
+    &error_file_agent,  /* TORCHELASTIC_ERROR_FILE */
+    &kept_memory_agent, /* DDPRUN_KEPT_MEMORY */
+    &mpi_agent,         /* PMIx and PMI */
+    &observe_agent,     /* measures for the page, --top and --metrics */
+    &preflight_agent,   /* checks of the node */
+    &preload_agent,     /* forks Python ranks */
+    &store_agent,       /* hosts the store, vouches for its clients */
+    &diagnose_agent,    /* hang reports */
     NULL,
 };

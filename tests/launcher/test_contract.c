@@ -289,6 +289,7 @@ START_TEST(the_printed_table_is_complete)
     f.gpu = "3";
     f.size = 16;
     f.error_file = "/e";
+    f.kept_memory = "/m";
     struct strv env = apply(&f, "", ""), lines = {0};
     contract_print(on_line, &lines);
     for (size_t i = 0; i < env.n; i++) {

@@ -1,0 +1,57 @@
+/* launcher/plugins/kept_memory/kept_memory_agent.c - see kept_memory.h */
+#include "launcher/plugins/kept_memory/kept_memory.h"
+
+#include "common/mem.h"
+#include "launcher/agent/plugin.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+struct kept_node {
+    int fd;        /* owned; -1: none */
+    char path[64]; /* "": none */
+};
+
+/* Without a descriptor the variable is not set, and a rank that wants it says so. */
+static int kept_prepare(void *state, struct msg_job *job, struct ddp_err *err)
+{
+    struct kept_node *s = state;
+    if (s->fd >= 0 || job->max_restarts == 0)
+        return 0;
+    s->fd = memfd_create("ddprun-kept", MFD_CLOEXEC);
+    if (s->fd >= 0)
+        snprintf(s->path, sizeof s->path, "/proc/%d/fd/%d", (int)getpid(), s->fd);
+    return 0;
+}
+
+static void kept_rank_facts(void *state, uint32_t local, struct rank_facts *facts)
+{
+    const struct kept_node *s = state;
+    facts->kept_memory = *s->path ? s->path : NULL;
+}
+
+static int kept_init(struct agent *a, void **state, struct ddp_err *err)
+{
+    struct kept_node *s = xcalloc(1, sizeof *s);
+    s->fd = -1;
+    *state = s;
+    return 0;
+}
+
+static void kept_fini(void *state)
+{
+    struct kept_node *s = state;
+    if (s->fd >= 0)
+        close(s->fd);
+    free(s);
+}
+
+const struct agent_plugin kept_memory_agent = {
+    .name = "kept_memory",
+    .init = kept_init,
+    .fini = kept_fini,
+    .prepare = kept_prepare,
+    .rank_facts = kept_rank_facts,
+};

@@ -42,6 +42,7 @@ enum key {
     KEY_CHECKPOINT,
     KEY_CHECKPOINT_EVERY,
     KEY_CHECKPOINT_SHARD_MB,
+    KEY_PEER_CHECKPOINT,
     KEY_RESUME,
     KEY_LOG,
     KEY_PLOT,
@@ -132,6 +133,10 @@ static const struct argp_option options[] = {
      "Also every STEPS steps (default: after each epoch, and at the end)", 0},
     {"checkpoint-shard-mb", KEY_CHECKPOINT_SHARD_MB, "X", 0,
      "All ranks together write checkpoints larger than this (default 1024)", 0},
+    {"peer-checkpoint", KEY_PEER_CHECKPOINT, "STEPS", OPTION_ARG_OPTIONAL,
+     "Keep the state in memory of each host and of the next, so that a lost host costs at "
+     "most STEPS steps (10 without a number)",
+     0},
     {"resume", KEY_RESUME, "PLACE", OPTION_ARG_OPTIONAL,
      "Resume from this checkpoint; without PLACE, from that of --checkpoint if it exists",
      0},
@@ -309,6 +314,9 @@ static int set_files(int key, const char *text, struct parse *p)
         return value_int(text, 1, INT_MAX, &c->checkpoint_every, p->err);
     case KEY_CHECKPOINT_SHARD_MB:
         return set_shard_bytes(text, p);
+    case KEY_PEER_CHECKPOINT:
+        c->peer_steps = 10;
+        return text ? value_int(text, 1, 1000000, &c->peer_steps, p->err) : 0;
     case KEY_TRACE:
         return value_file(text, &c->trace, p->err);
     case KEY_RESUME:
@@ -498,6 +506,9 @@ static int fill_in(struct parse *p)
             return err_set(p->err, "--resume without a file needs --checkpoint");
         c->resume = c->checkpoint;
     }
+    if (c->peer_steps && c->checkpoint && !c->resume)
+        return err_set(p->err, "--peer-checkpoint and --checkpoint need --resume: else an "
+                               "attempt that finds no memory would begin anew");
     if (c->checkpoint_every && !c->checkpoint)
         return err_set(p->err, "--checkpoint-every needs --checkpoint");
     if (c->plot && strcmp(c->plot, "none") == 0)

@@ -45,6 +45,7 @@ struct train_config {
 
     const char *checkpoint; /* file or folder; NULL: none */
     int checkpoint_every;   /* steps; 0: each epoch */
+    int peer_steps;         /* --peer-checkpoint: what a lost host may cost; 0: no */
     const char *resume;     /* file or folder; NULL: start anew */
     bool resume_if_there;   /* the bare --resume: start anew where there is nothing */
 

@@ -98,6 +98,7 @@ static void say_working(struct words *w, const struct train_config *c)
     say_flag(w, "for --checkpoint", c->checkpoint != NULL);
     say(w, "for --checkpoint-every", "%d", c->checkpoint_every);
     say(w, "bytes for --checkpoint-shard-mb", "%zu", c->shard_checkpoint_bytes);
+    say(w, "for --peer-checkpoint", "%d", c->peer_steps);
     say_flag(w, "for --trace", c->trace != NULL);
 }
 

@@ -80,6 +80,13 @@ struct engine_device {
     size_t bytes; /* of their memory */
 };
 
+/* A piece of what this rank looks after: weights in the host's copy, and its optimiser
+ * states. The pieces of all ranks are the model. */
+struct engine_piece {
+    struct bucket at;
+    const float *states[OPTIM_STATES]; /* NULL: not used */
+};
+
 struct engine;
 
 struct engine_type {
@@ -109,6 +116,9 @@ struct engine_type {
     /* Both on every rank: host to engine, engine to host. */
     int (*push)(struct engine *e, struct ddp_err *err);
     int (*pull)(struct engine *e, struct ddp_err *err);
+    /* Piece i, between steps; false: there is none. NULL: what an engine has is not in
+     * the host's memory. */
+    bool (*piece)(const struct engine *e, size_t i, struct engine_piece *out);
     /* How gradients are cut in buckets, and a plan from such a text; NULL: there is none.
      */
     void (*plan_text)(const struct engine *e, char *text, size_t size);

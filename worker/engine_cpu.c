@@ -420,6 +420,22 @@ static int cpu_pull(struct engine *e, struct ddp_err *err)
     return reducer_shares(e->reducer) ? shard_gather(e->job.optim, e->reducer, err) : 0;
 }
 
+static bool cpu_piece(const struct engine *e, size_t i, struct engine_piece *out)
+{
+    size_t n;
+    const struct bucket *pieces = reducer_pieces(e->reducer, &n);
+    if (i >= n)
+        return false;
+    bool shares = reducer_shares(e->reducer);
+    size_t at = shares ? shard_at(e->reducer, i) : pieces[i].offset;
+    out->at = pieces[i];
+    for (int k = 0; k < OPTIM_STATES; k++) {
+        const float *state = e->job.optim->states[k];
+        out->states[k] = state ? state + at : NULL;
+    }
+    return true;
+}
+
 static void cpu_plan_text(const struct engine *e, char *text, size_t size)
 {
     reducer_plan_text(e->reducer, text, size);
@@ -442,6 +458,7 @@ const struct engine_type engine_cpu = {
     .evaluate = cpu_evaluate,
     .push = cpu_push,
     .pull = cpu_pull,
+    .piece = cpu_piece,
     .plan_text = cpu_plan_text,
     .use_plan = cpu_use_plan,
 };

@@ -24,6 +24,8 @@
 /* How long to wait for the culprit to print its error, and then to exit. */
 enum { CULPRIT_MS = 10000, GONE_MS = 50 };
 
+enum { MARK_MS = 1000 }; /* between two lines for the launcher */
+
 struct run *run_create(const struct train_config *config)
 {
     struct run *run = xcalloc(1, sizeof *run);
@@ -31,6 +33,8 @@ struct run *run_create(const struct train_config *config)
     run->began_ns = now_ns();
     run->culprit = -1;
     run->state = (struct train_state){.seed = config->seed, .epoch = 1};
+    const char *restarts = getenv("TORCHELASTIC_MAX_RESTARTS");
+    run->marked = restarts && atoi(restarts) > 0 ? 0 : UINT64_MAX;
     return run;
 }
 
@@ -50,6 +54,7 @@ void run_destroy(struct run *run)
     model_destroy(run->model);
     dataset_finish(&run->data);
     ddp_group_destroy(run->group);
+    peers_destroy(run->peers);
     free(run);
 }
 
@@ -175,9 +180,36 @@ static int prepare_files(struct run *run, struct ddp_err *err)
         check_place("logits", c->logits, OUTPUT_PATH_REPLACED, err) < 0 ||
         check_place("trace", c->trace, OUTPUT_PATH_WRITTEN, err) < 0)
         return -1;
-    if (load_checkpoint(run, err) < 0)
+    return load_checkpoint(run, err);
+}
+
+static struct peers_run peers_run_of(struct run *run)
+{
+    return (struct peers_run){&run->state, run->model, &run->optim, run->engine_type,
+                              run->engine};
+}
+
+/* Rank 0 has what is on disk, if there is anything: is there something newer? */
+static int load_peers(struct run *run, struct ddp_err *err)
+{
+    bool loaded;
+    const struct peers_run what = peers_run_of(run);
+    if (!run->c->peer_steps)
+        return 0;
+    run->culprit = 0;
+    if (!run->engine_type->piece)
+        return err_set(err, "the engine '%s' has no --peer-checkpoint",
+                       run->engine_type->name);
+    run->peers = peers_create(run->group, err);
+    if (replica_agree(run->group, run->peers ? 0 : -1, &run->culprit, err) < 0)
         return -1;
-    return metrics_open(&run->metrics, c->log, run->resumed, err);
+    int rc = peers_load(run->peers, &what, &loaded, err);
+    if (replica_agree(run->group, rc, &run->culprit, err) < 0)
+        return -1;
+    run->from_memory = loaded;
+    run->resumed |= loaded;
+    run->resumed_whole |= loaded;
+    return 0;
 }
 
 /* All ranks start with rank 0's weights, optimiser and position. */
@@ -287,6 +319,9 @@ int run_open(struct run *run, struct ddp_err *err)
     model_init(run->model, c->seed);
     run->saver = c->checkpoint ? saver_create(c->checkpoint) : NULL;
     rc = prepare_files(run, err);
+    if (replica_agree(run->group, rc, &run->culprit, err) < 0 || load_peers(run, err) < 0)
+        return -1;
+    rc = run->rank == 0 ? metrics_open(&run->metrics, c->log, run->resumed, err) : 0;
     if (replica_agree(run->group, rc, &run->culprit, err) < 0)
         return -1;
     run->culprit = 0;
@@ -355,6 +390,35 @@ int run_save(struct run *run, struct ddp_err *err)
     if (ddp_barrier(run->group, err) < 0)
         return -1;
     return saver_start(run->saver, &info, run->model, &run->optim, err);
+}
+
+int run_keep(struct run *run, struct ddp_err *err)
+{
+    const struct peers_run what = peers_run_of(run);
+    if (!run->peers)
+        return 0;
+    if (peers_save(run->peers, &what, err) < 0 ||
+        (run->c->peer_steps == 1 && peers_finish(run->peers, err) < 0))
+        return -1;
+    run->kept_whole = run->kept; /* peers_save() has waited for it */
+    run->kept = run->state.step;
+    return 0;
+}
+
+void run_mark(struct run *run)
+{
+    uint64_t step = run->saver ? saver_written(run->saver) : 0;
+    step = step > run->kept_whole ? step : run->kept_whole;
+    if (run->rank != 0 || step <= run->marked || now_ms() < run->marked_ms + MARK_MS)
+        return;
+    run->marked = step;
+    run->marked_ms = now_ms();
+    if (run->progress.out) {
+        progress_say(&run->progress, "ddprun.checkpoint %" PRIu64, step);
+    } else {
+        printf("ddprun.checkpoint %" PRIu64 "\n", step);
+        fflush(stdout);
+    }
 }
 
 /* ---- the end ---- */
@@ -477,6 +541,7 @@ int run_finish(struct run *run, struct ddp_err *err)
 {
     const struct train_config *c = run->c;
     if ((c->checkpoint && saved(run, err) < 0) ||
+        (run->peers && peers_finish(run->peers, err) < 0) ||
         run->engine_type->pull(run->engine, err) < 0)
         return -1;
     int rc = c->trace ? write_trace(run, err) : 0;

@@ -15,6 +15,7 @@
 #include "worker/engine.h"
 #include "worker/nn/model.h"
 #include "worker/optim/optim.h"
+#include "worker/peers.h"
 #include "worker/report/history.h"
 #include "worker/report/metrics.h"
 #include "worker/report/progress.h"
@@ -46,13 +47,15 @@ struct run {
     uint32_t *in_order; /* owned: 0, 1, 2, ... for walking the test set */
 
     struct train_state state; /* identical on every rank */
-    bool resumed, resumed_whole;
+    bool resumed, resumed_whole, from_memory;
     enum run_end end;
-    int stopped_by;           /* the signal of RUN_STOPPED, on whichever rank */
-    struct epoch_report last; /* epoch 0: there is none yet */
-    uint64_t checksum;        /* of the parameters, with --check-replicas */
-    uint64_t skipped;         /* steps, with --on-nan skip */
-    struct trace *trace;      /* owned; NULL without --trace */
+    int stopped_by;            /* the signal of RUN_STOPPED, on whichever rank */
+    struct epoch_report last;  /* epoch 0: there is none yet */
+    uint64_t checksum;         /* of the parameters, with --check-replicas */
+    uint64_t skipped;          /* steps, with --on-nan skip */
+    struct trace *trace;       /* owned; NULL without --trace */
+    struct peers *peers;       /* owned; NULL without --peer-checkpoint */
+    uint64_t kept, kept_whole; /* steps of their newest set, and of the one before */
 
     int64_t began_ns, train_ns;
     uint64_t images; /* trained on by this process, over all ranks */
@@ -62,6 +65,8 @@ struct run {
     struct metrics metrics;
     struct history history;
     struct saver *saver; /* owned; of every rank; NULL without --checkpoint */
+    uint64_t marked; /* the last step that run_mark() told; UINT64_MAX: nobody reads */
+    int64_t marked_ms;
 };
 
 struct run *run_create(const struct train_config *config);
@@ -77,6 +82,10 @@ int run_finish(struct run *run, struct ddp_err *err);
 /* Start writing a checkpoint if one was asked for; training continues meanwhile. A
  * failure is reported by the next call, or at the end. */
 int run_save(struct run *run, struct ddp_err *err);
+/* Begin another set of --peer-checkpoint, behind drain(). */
+int run_keep(struct run *run, struct ddp_err *err);
+/* Where the launcher may restart the job, tell it how far an attempt would go on from. */
+void run_mark(struct run *run);
 
 bool run_is_culprit(const struct run *run);
 /* Wait until the culprit has exited: launchers report the rank that ends first, which

@@ -18,10 +18,12 @@ struct saver {
     bool waits;                  /* it waits for the other ranks' parts */
     struct checkpoint *snapshot; /* owned */
     atomic_bool cancelled;
-    int rc;             /* the thread's */
-    char *written;      /* owned: the thread's */
-    struct ddp_err why; /* the thread's */
-    char *path;         /* owned */
+    uint64_t step;         /* of `snapshot` */
+    _Atomic uint64_t done; /* of the newest that is complete */
+    int rc;                /* the thread's */
+    char *written;         /* owned: the thread's */
+    struct ddp_err why;    /* the thread's */
+    char *path;            /* owned */
     int64_t stalled_ns;
 };
 
@@ -46,6 +48,8 @@ static void *write_it(void *arg)
     else
         s->rc = checkpoint_write(s->snapshot, &s->cancelled,
                                  s->leads ? &s->run_lock : NULL, &s->written, &s->why);
+    if (s->rc == 0 && s->leads)
+        atomic_store(&s->done, s->step);
     return NULL;
 }
 
@@ -61,6 +65,7 @@ int saver_start(struct saver *s, const struct checkpoint_info *info, struct mode
     int64_t began = now_ns();
     s->snapshot = checkpoint_take(s->place, info, model, optim);
     s->rc = 0;
+    s->step = info->state.step;
     s->leads = info->rank == 0;
     atomic_store(&s->cancelled, false);
     if (s->snapshot) {
@@ -126,6 +131,11 @@ void saver_destroy(struct saver *s)
     lock_release(&s->run_lock);
     free(s->path);
     free(s);
+}
+
+uint64_t saver_written(const struct saver *s)
+{
+    return atomic_load(&s->done);
 }
 
 const char *saver_path(const struct saver *s)

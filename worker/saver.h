@@ -29,6 +29,8 @@ int saver_part(struct saver *s, struct ddp_err *err);
 void saver_cancel(struct saver *s); /* the other ranks' parts will not come */
 int saver_end(struct saver *s, struct ddp_err *err);
 
+/* Rank 0: the step of the newest checkpoint that is complete; 0: there is none yet. */
+uint64_t saver_written(const struct saver *s);
 /* The newest checkpoint, and how long training stood still for it; NULL: none, or
  * another rank's. */
 const char *saver_path(const struct saver *s);

@@ -69,6 +69,10 @@ static void tell_stop(struct run *run)
     else
         progress_say(&run->progress, "until       %d epoch%s", c->epochs,
                      c->epochs == 1 ? "" : "s");
+    if (*peers_told(run->peers))
+        progress_say(&run->progress, "resumed     %s", peers_told(run->peers));
+    if (run->from_memory)
+        return;
     if (run->resumed)
         progress_say(&run->progress, "resumed     %s: %s", c->resume,
                      run->resumed_whole ? "training goes on" : "weights only");
@@ -245,6 +249,22 @@ static void tell_share(struct run *run)
             images_per_s(run) * model_flop(run->model) / 1e12, run->size > 1 ? "s" : "");
 }
 
+static void tell_kept(struct run *run)
+{
+    if (!run->peers)
+        return;
+    struct peers_cost cost = peers_cost(run->peers);
+    char where[40] = "";
+    if (cost.next >= 0)
+        snprintf(where, sizeof where, ", to rank %d", cost.next);
+    progress_say(&run->progress,
+                 "kept        %" PRIu64
+                 " times %.2f MiB%s, in %.1f MiB of memory; training "
+                 "stood still for %.3f s",
+                 cost.sets, (double)cost.part / (1 << 20), where,
+                 (double)cost.memory / (1 << 20), cost.stalled_s);
+}
+
 void run_tell_result(struct run *run, const char *plot)
 {
     log_result(run);
@@ -272,6 +292,7 @@ void run_tell_result(struct run *run, const char *plot)
         progress_say(
             p, "checkpoint  %s, step %" PRIu64 "; training stood still for %.3f s",
             saver_path(run->saver), run->state.step, saver_stalled_s(run->saver));
+    tell_kept(run);
     if (run->skipped)
         progress_say(p, "skipped     %" PRIu64 " step%s", run->skipped,
                      run->skipped == 1 ? "" : "s");

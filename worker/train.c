@@ -182,11 +182,40 @@ static int drain_steps(struct run *run, struct tally *t, struct ddp_err *err)
 
 /* ---- an epoch ---- */
 
+/* After every so many steps, but not after an epoch's last, or the run's: end_epoch()
+ * does it then. */
+static bool is_due(const struct run *run, int every)
+{
+    return every > 0 && run->state.step % (uint64_t)every == 0 &&
+           run->state.position < run->data.train.n && !steps_done(run);
+}
+
+/* A set may be under way when a host is lost, so one is begun twice in --peer-checkpoint
+ * steps. */
+static int keep_steps(const struct run *run)
+{
+    int steps = run->c->peer_steps;
+    return steps > 1 ? steps / 2 : steps;
+}
+
+static int save_what_is_due(struct run *run, struct tally *t, struct ddp_err *err)
+{
+    bool save = is_due(run, run->c->checkpoint_every),
+         keep = is_due(run, keep_steps(run));
+    if ((save || keep) && drain_steps(run, t, err) < 0)
+        return -1;
+    if (run->end != RUN_GOING)
+        return 0; /* a stopped run is saved in any case */
+    if ((save && run_save(run, err) < 0) || (keep && run_keep(run, err) < 0))
+        return -1;
+    run_mark(run);
+    return run->peers ? peers_progress(run->peers, err) : 0;
+}
+
 /* From state.position to the end of the epoch, or until a rank is told to stop. */
 static int train_epoch(struct run *run, struct tally *t, struct ddp_err *err)
 {
     int mine, all;
-    uint64_t every = (uint64_t)run->c->checkpoint_every;
     sampler_start(&run->sampler, (int)run->state.epoch, run->state.position);
     *t = (struct tally){.began_ns = now_ns()};
     while (run->end == RUN_GOING && !steps_done(run) &&
@@ -195,8 +224,7 @@ static int train_epoch(struct run *run, struct tally *t, struct ddp_err *err)
         int rc = submit_step(run, mine, all, &result, err);
         if (rc < 0 || (rc > 0 && take_result(run, t, &result, err) < 0))
             return -1;
-        if (every && run->state.step % every == 0 && run->end == RUN_GOING &&
-            (drain_steps(run, t, err) < 0 || run_save(run, err) < 0))
+        if (run->end == RUN_GOING && save_what_is_due(run, t, err) < 0)
             return -1;
     }
     if (drain_steps(run, t, err) < 0)
@@ -277,7 +305,7 @@ static int end_epoch(struct run *run, const struct tally *t, struct ddp_err *err
         run->state.epoch++;
         run->state.position = 0;
     }
-    return run_save(run, err);
+    return run_save(run, err) < 0 ? -1 : run_keep(run, err);
 }
 
 /* ---- all of it ---- */

@@ -22,6 +22,12 @@ static size_t floats_of(const struct bucket *pieces, size_t n)
     return all;
 }
 
+size_t shard_at(const struct reducer *r, size_t i)
+{
+    size_t n;
+    return floats_of(reducer_pieces(r, &n), i);
+}
+
 void shard_keep(struct optim *o, const struct reducer *r)
 {
     size_t n;

@@ -13,6 +13,9 @@
 #include "worker/ddp/reducer.h"
 #include "worker/optim/optim.h"
 
+/* Where a rank's states of its i-th piece begin. */
+size_t shard_at(const struct reducer *r, size_t i);
+
 /* Keep this rank's pieces of whole states, and give back the rest. */
 void shard_keep(struct optim *o, const struct reducer *r);
 

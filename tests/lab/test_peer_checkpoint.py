@@ -1,0 +1,138 @@
+"""ddp-train --peer-checkpoint: a lost host costs a few steps, with no checkpoint on disk."""
+
+import glob
+import json
+import os
+import re
+
+import hosts
+from hosts import LabTest, main
+from launch import end_all, marked, wait_until
+
+setUpModule = hosts.set_up
+tearDownModule = hosts.tear_down
+
+STEPS = 200
+PATIENCE = 200  # seconds, for so many steps of six ranks
+LATEST = 10  # steps that a lost host may cost
+
+
+class PeerCheckpoint(LabTest):
+    def train(self, log, numbers, launcher=(), trainer=(), slots=2):
+        """A run of STEPS steps, whose sums are bitwise the same from run to run."""
+        return self.start(
+            "-H", self.hosts(*numbers, slots=slots), "--grace", "1s", *launcher,
+            os.path.join(hosts.LAB_HOSTS.bin, "ddp-train"), "--plot", "none", "--progress", "lines",
+            "--model", "mlp", "--optimizer", "adam", "--batch-size", 8, "--bucket-mb", 1, "--epochs",
+            1000, "--steps", STEPS, "--log", self.path(log), *trainer)
+
+    def losses(self, log):
+        """[(step, loss)] in the order in which they were written."""
+        try:
+            with open(self.path(log), encoding="ascii") as f:
+                rows = [json.loads(line) for line in f if line.endswith("\n")]
+        except OSError:
+            return []
+        return [(row["step"], row["loss"]) for row in rows if row["kind"] == "step"]
+
+    def wait_for_step(self, launch, log, step):
+        if not wait_until(lambda: any(s >= step for s, _ in self.losses(log)), PATIENCE):
+            self.fail(f"step {step} does not come: {launch.out} {launch.err}")
+
+    def lose(self, number, how):
+        self.addCleanup(self.heal, number)
+        self.fault(number, how)
+
+    def check_losses(self, log, reference):
+        """Every step of every attempt has the loss of the run in which nothing failed. Returns for
+        each further attempt the last step before it and its first."""
+        said, told = dict(self.losses(reference)), self.losses(log)
+        self.assertEqual(len(said), STEPS)
+        self.assertEqual({s for s, _ in told}, set(said))
+        for step, loss in told:
+            self.assertEqual(loss, said[step], f"step {step}")
+        return [(a, b) for (a, _), (b, _) in zip(told, told[1:]) if b != a + 1]
+
+    def reference(self, numbers, *trainer):
+        whole = self.train("whole", numbers, trainer=trainer)
+        whole.wait(PATIENCE)
+        self.assert_ended(whole, 0)
+
+    def lose_a_host(self, number, *trainer):
+        self.reference((1, 2, 3), *trainer)
+        launch = self.train("log", (1, 2, 3, 4), ("--spares", 1),
+                            (f"--peer-checkpoint={LATEST}", *trainer))
+        self.wait_for_step(launch, "log", 70)
+        self.lose(number, "kill")
+        launch.wait(PATIENCE)
+        self.assert_ended(launch, 0)
+        ((last, first),) = self.check_losses("log", "whole")
+        self.assertLessEqual(last + 1 - first, LATEST)
+        self.assertIn(f"resumed     step {first - 1} from the memory of 3 hosts", launch.out)
+        self.assertIn("ddprun.checkpoint ", launch.out)
+
+    def test_a_host_whose_optimiser_states_no_other_has(self):
+        self.lose_a_host(2, "--shard-optimizer")
+
+    def test_the_last_host_with_whole_states(self):
+        self.lose_a_host(3)
+
+    def test_two_neighbours_at_once_cost_what_the_disk_has_not(self):
+        self.reference((1, 2, 3))
+        place = self.path("c")
+        launch = self.train(
+            "log", (1, 2, 3, 4, 5), ("--spares", 2, "--node-timeout", "8s"),
+            ("--peer-checkpoint", "--checkpoint", place, "--checkpoint-every", 50, "--resume"))
+        self.wait_for_step(launch, "log", 80)
+        self.lose(2, "drop")
+        self.lose(3, "drop")
+        launch.wait(PATIENCE)
+        self.assert_ended(launch, 0)
+        ((last, first),) = self.check_losses("log", "whole")
+        self.assertRegex(launch.out, r"resumed     not step \d+ from memory: 2 of its 6 parts were on "
+                         rf"lost hosts\n.*resumed     {place}: training goes on")
+        # the last one on disk: of each epoch, which has 30 steps, and of each 50th step
+        self.assertTrue((first - 1) % 30 == 0 or (first - 1) % 50 == 0, first)
+        self.assertGreater(first, 50)
+        self.assertLess(last, STEPS)
+
+    def test_fewer_hosts_and_another_number_of_ranks(self):
+        launch = self.train("log", (1, 2, 3), ("--nnodes", "2:3"),
+                            (f"--peer-checkpoint={LATEST}", "--shard-optimizer"))
+        self.wait_for_step(launch, "log", 60)
+        self.lose(3, "kill")
+        launch.wait(PATIENCE)
+        self.assert_ended(launch, 0)
+        self.assertIn("4 over shm+tcp", launch.out)
+        took = re.search(r"resumed     step (\d+) from the memory of 2 hosts", launch.out)
+        self.assertGreater(int(took[1]), 60 - LATEST)
+
+    def kept(self, pids):
+        """The kept memory that these processes hold or map: inodes."""
+        found = set()
+        for pid in pids:
+            try:
+                found |= {os.stat(path).st_ino for path in glob.glob(f"/proc/{pid}/fd/*")
+                          if "memfd:ddprun-kept" in os.readlink(path)}
+                with open(f"/proc/{pid}/maps", encoding="ascii", errors="replace") as f:
+                    found |= {int(line.split()[4]) for line in f if "memfd:ddprun-kept" in line}
+            except OSError:
+                pass  # gone meanwhile
+        return found
+
+    def test_nothing_is_left_when_all_of_it_is_killed(self):
+        """The memory is the agents' and has no name, so the kernel frees it with the last of them."""
+        launch = self.train("log", (2, 3), ("--max-restarts", 1), ("--peer-checkpoint",))
+        self.wait_for_step(launch, "log", 20)
+        ours = self.kept(marked(*self.marks))
+        self.assertEqual(len(ours), 2)
+        end_all(*self.marks)
+        launch.wait(PATIENCE)
+        everybody = lambda: ours & self.kept(filter(str.isdigit, os.listdir("/proc")))
+        self.assertTrue(wait_until(lambda: not everybody()))
+
+
+del LabTest
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,526 @@
+/* worker/peers.c - see peers.h */
+#include "worker/peers.h"
+
+#include "common/duration.h"
+#include "common/err.h"
+#include "common/mem.h"
+#include "worker/kept.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+enum { TAG = 0x7065, MAGIC = 0x31736464 }; /* a change of struct part: another magic */
+
+/* A part: this, its pieces, the weights of each, one optimiser state after the other of
+ * each, the buffers. */
+struct part {
+    uint64_t magic, bytes;
+    uint64_t set; /* drawn by each attempt: parts of two attempts are no set */
+    uint64_t step, seed, position, updates, floats;
+    int64_t epoch;
+    int32_t part, parts;
+    float loss_scale;
+    uint32_t good_steps;
+    uint32_t npieces, nstates;
+    uint64_t count, nbuffers; /* floats of the pieces, of the buffers */
+    char model[128], optimizer[16], buckets[1024];
+};
+
+/* Somebody's part, in a list that all ranks have. */
+struct entry {
+    uint64_t step, set, bytes, at;
+    int32_t part, parts, rank, half;
+};
+
+/* A part that a rank of the host before this one sends. */
+struct source {
+    int rank;
+    size_t bytes;
+    struct kept_cell cells[KEPT_HALVES]; /* owned */
+    struct ddp_request *coming;          /* owned; NULL: none */
+};
+
+struct peers {
+    struct ddp_group *group; /* borrowed */
+    int rank, size, fd;
+    int *host, *local; /* owned, by rank: the number of its host, its own number there */
+    int nhosts, nlocal;
+    int next; /* -1: there is no other host */
+    uint64_t set;
+    int half;                          /* of the last set */
+    struct kept_cell own[KEPT_HALVES]; /* owned */
+    struct source *sources;            /* owned */
+    int nsources;
+    struct ddp_request *going; /* owned; NULL: none */
+    uint64_t sets;
+    int64_t stalled_ns;
+    char told[256];
+};
+
+/* ---- who is where ---- */
+
+/* Hosts in the order of their lowest ranks. */
+static void number_hosts(struct peers *p, const uint64_t *ids)
+{
+    uint64_t *seen = xcalloc((size_t)p->size, sizeof *seen);
+    int *ranks = xcalloc((size_t)p->size, sizeof *ranks);
+    for (int r = 0; r < p->size; r++) {
+        int h = r > 0 && ids[r] == ids[r - 1] ? p->host[r - 1] : 0;
+        while (h < p->nhosts && seen[h] != ids[r])
+            h++;
+        p->nhosts += h == p->nhosts;
+        seen[h] = ids[r];
+        p->host[r] = h;
+        p->local[r] = ranks[h]++;
+    }
+    p->nlocal = ranks[p->host[p->rank]];
+    free(seen);
+    free(ranks);
+}
+
+/* Rank r's neighbour is the rank of its number on the next host, or, where that has
+ * fewer, of its number modulo those. Sets `next` of this rank, and its sources. */
+static void find_neighbours(struct peers *p)
+{
+    p->next = -1;
+    if (p->nhosts < 2)
+        return;
+    int mine = p->host[p->rank], after = (mine + 1) % p->nhosts, n = 0;
+    for (int r = 0; r < p->size; r++)
+        n += p->host[r] == after;
+    p->sources = xcalloc((size_t)p->size, sizeof *p->sources);
+    for (int r = 0; r < p->size; r++) {
+        if (p->host[r] == after && p->local[r] == p->local[p->rank] % n)
+            p->next = r;
+        if ((p->host[r] + 1) % p->nhosts == mine &&
+            p->local[r] % p->nlocal == p->local[p->rank])
+            p->sources[p->nsources++].rank = r;
+    }
+}
+
+struct peers *peers_create(struct ddp_group *group, struct ddp_err *err)
+{
+    uint64_t host = 0;
+    struct peers *p = xcalloc(1, sizeof *p);
+    p->group = group;
+    p->rank = ddp_group_rank(group);
+    p->size = ddp_group_size(group);
+    p->fd = kept_open(&host, err);
+    p->host = xcalloc((size_t)p->size, sizeof *p->host);
+    p->local = xcalloc((size_t)p->size, sizeof *p->local);
+    uint64_t *ids = xcalloc((size_t)p->size, sizeof *ids);
+    struct ddp_err broken;
+    int rc = ddp_all_gather(group, &host, ids, 1, DDP_I64, &broken);
+    number_hosts(p, ids);
+    free(ids);
+    find_neighbours(p);
+    if (p->fd >= 0 && rc < 0)
+        err_set(err, "%s", broken.text);
+    else if (p->fd >= 0 && p->nsources >= KEPT_COLUMNS)
+        rc = err_set(err, "--peer-checkpoint: %d ranks for one of the next host, %d fit",
+                     p->nsources, KEPT_COLUMNS - 1);
+    if (p->fd >= 0 && rc == 0)
+        return p;
+    peers_destroy(p);
+    return NULL;
+}
+
+void peers_destroy(struct peers *p)
+{
+    if (!p)
+        return;
+    for (int half = 0; half < KEPT_HALVES; half++) {
+        kept_unmap(&p->own[half]);
+        for (int i = 0; i < p->nsources; i++)
+            kept_unmap(&p->sources[i].cells[half]);
+    }
+    if (p->fd >= 0)
+        close(p->fd);
+    free(p->sources);
+    free(p->host);
+    free(p->local);
+    free(p);
+}
+
+/* ---- a part ---- */
+
+static int states_of(const struct optim *o)
+{
+    int n = 0;
+    while (n < OPTIM_STATES && optim_whole(o, n))
+        n++;
+    return n;
+}
+
+static size_t bytes_of(const struct part *h)
+{
+    return sizeof *h + h->npieces * sizeof(struct bucket) +
+           (h->count * (1 + h->nstates) + h->nbuffers) * sizeof(float);
+}
+
+static struct part head_of(const struct peers *p, const struct peers_run *run)
+{
+    struct engine_piece piece;
+    struct part h = {.magic = MAGIC,
+                     .set = p->set,
+                     .step = run->state->step,
+                     .seed = run->state->seed,
+                     .position = run->state->position,
+                     .updates = run->optim->steps,
+                     .floats = model_param_count(run->model),
+                     .epoch = run->state->epoch,
+                     .part = p->rank,
+                     .parts = p->size,
+                     .loss_scale = run->optim->loss_scale,
+                     .good_steps = run->optim->good_steps,
+                     .nstates = (uint32_t)states_of(run->optim)};
+    model_buffer_block(run->model, &h.nbuffers);
+    snprintf(h.model, sizeof h.model, "%s", model_type(run->model)->name);
+    snprintf(h.optimizer, sizeof h.optimizer, "%s", run->optim->type->name);
+    if (run->type->plan_text)
+        run->type->plan_text(run->engine, h.buckets, sizeof h.buckets);
+    for (; run->type->piece(run->engine, h.npieces, &piece); h.npieces++)
+        h.count += piece.at.count;
+    h.bytes = bytes_of(&h);
+    return h;
+}
+
+static char *put(char *to, const void *from, size_t bytes)
+{
+    memcpy(to, from, bytes);
+    return to + bytes;
+}
+
+static void pack(const struct part *h, const struct peers_run *run, char *to)
+{
+    struct engine_piece piece;
+    const float *weights = model_weights(run->model);
+    to = put(to, h, sizeof *h);
+    for (size_t i = 0; run->type->piece(run->engine, i, &piece); i++)
+        to = put(to, &piece.at, sizeof piece.at);
+    for (size_t i = 0; run->type->piece(run->engine, i, &piece); i++)
+        to = put(to, weights + piece.at.offset, piece.at.count * sizeof(float));
+    for (uint32_t k = 0; k < h->nstates; k++)
+        for (size_t i = 0; run->type->piece(run->engine, i, &piece); i++)
+            to = put(to, piece.states[k], piece.at.count * sizeof(float));
+    size_t n;
+    put(to, model_buffer_block(run->model, &n), h->nbuffers * sizeof(float));
+}
+
+/* One block of all pieces. */
+static const char *take(const struct part *h, const struct bucket *pieces,
+                        const char *from, float *block)
+{
+    for (uint32_t i = 0; i < h->npieces; i++) {
+        size_t bytes = pieces[i].count * sizeof(float);
+        memcpy(block + pieces[i].offset, from, bytes);
+        from += bytes;
+    }
+    return from;
+}
+
+/* Is this a part of a run like this one? */
+static bool fits(const struct part *h, const struct peers_run *run)
+{
+    size_t nbuffers;
+    model_buffer_block(run->model, &nbuffers);
+    return h->magic == MAGIC && h->bytes == bytes_of(h) && h->part >= 0 &&
+           h->part < h->parts && h->npieces <= h->floats &&
+           h->floats == model_param_count(run->model) && h->nbuffers == nbuffers &&
+           h->nstates == (uint32_t)states_of(run->optim) &&
+           memchr(h->buckets, 0, sizeof h->buckets) &&
+           strncmp(h->model, model_type(run->model)->name, sizeof h->model - 1) == 0 &&
+           strncmp(h->optimizer, run->optim->type->name, sizeof h->optimizer) == 0;
+}
+
+/* Do its pieces lie in the model? */
+static bool pieces_fit(const struct part *h, const struct bucket *pieces)
+{
+    size_t count = 0;
+    for (uint32_t i = 0; i < h->npieces; count += pieces[i++].count) {
+        if (pieces[i].offset > h->floats ||
+            pieces[i].count > h->floats - pieces[i].offset)
+            return false;
+    }
+    return count == h->count;
+}
+
+static int unpack(const char *message, size_t bytes, const struct peers_run *run,
+                  struct ddp_err *err)
+{
+    size_t n;
+    const struct part *h = (const void *)message;
+    const struct bucket *pieces = (const void *)(h + 1);
+    if (!fits(h, run) || h->bytes != bytes || !pieces_fit(h, pieces))
+        return err_set(err, "a part of step %" PRIu64 " in memory is damaged", h->step);
+    const char *from =
+        take(h, pieces, (const char *)(pieces + h->npieces), model_weights(run->model));
+    for (uint32_t k = 0; k < h->nstates; k++)
+        from = take(h, pieces, from, run->optim->states[k]);
+    memcpy(model_buffer_block(run->model, &n), from, h->nbuffers * sizeof(float));
+    struct train_state *s = run->state;
+    *s = (struct train_state){.step = h->step,
+                              .seed = h->seed,
+                              .epoch = h->epoch,
+                              .position = h->position,
+                              .ranks = h->parts};
+    memcpy(s->buckets, h->buckets, sizeof s->buckets);
+    run->optim->steps = h->updates;
+    run->optim->loss_scale = h->loss_scale;
+    run->optim->good_steps = h->good_steps;
+    return 0;
+}
+
+/* ---- the newest whole set ---- */
+
+/* The parts on this host, from its lowest rank. */
+static struct entry *list_own(const struct peers *p, const struct peers_run *run,
+                              int64_t *n)
+{
+    struct entry *v = NULL;
+    struct part h;
+    int half;
+    uint64_t at = 0;
+    *n = 0;
+    while (p->local[p->rank] == 0 && kept_next(p->fd, &at, &h, sizeof h, &half)) {
+        if (!fits(&h, run))
+            continue;
+        v = xrealloc(v, (size_t)*n + 1, sizeof *v);
+        v[(*n)++] =
+            (struct entry){h.step, h.set, h.bytes, at, h.part, h.parts, p->rank, half};
+    }
+    return v;
+}
+
+/* The newest first, a set together, in the order of its parts. */
+static int by_age(const void *left, const void *right)
+{
+    const struct entry *a = left, *b = right;
+    if (a->step != b->step)
+        return a->step > b->step ? -1 : 1;
+    if (a->set != b->set)
+        return a->set < b->set ? -1 : 1;
+    return a->part != b->part ? a->part - b->part : a->rank - b->rank;
+}
+
+/* The parts on all hosts. */
+static int list_all(const struct peers *p, const struct peers_run *run, struct entry **v,
+                    size_t *n, struct ddp_err *err)
+{
+    int64_t mine, *counts = xcalloc((size_t)p->size, sizeof *counts);
+    size_t *bytes = xcalloc((size_t)p->size, sizeof *bytes);
+    struct entry *own = list_own(p, run, &mine);
+    int rc = ddp_all_gather(p->group, &mine, counts, 1, DDP_I64, err);
+    *n = 0;
+    for (int r = 0; r < p->size; r++) {
+        bytes[r] = (size_t)counts[r] * sizeof **v;
+        *n += (size_t)counts[r];
+    }
+    *v = xcalloc(*n + 1, sizeof **v);
+    if (rc == 0 && *n > 0)
+        rc = ddp_all_gatherv(p->group, own, *v, bytes, DDP_U8, err);
+    qsort(*v, *n, sizeof **v, by_age);
+    free(own);
+    free(bytes);
+    free(counts);
+    return rc;
+}
+
+/* How many different parts the set that begins there has, and where the next begins. */
+static int parts_there(const struct entry *v, size_t n, size_t from, size_t *end)
+{
+    int parts = 0;
+    size_t i = from;
+    for (; i < n && v[i].step == v[from].step && v[i].set == v[from].set; i++)
+        parts += i == from || v[i].part != v[i - 1].part;
+    *end = i;
+    return parts;
+}
+
+/* Rank 0 gets the parts of the set [from, end), each from the lowest rank that has it. */
+static int fetch(const struct peers *p, const struct peers_run *run,
+                 const struct entry *v, size_t from, size_t end, struct ddp_err *err)
+{
+    int rc = 0;
+    bool good = true;
+    for (size_t i = from; i < end && rc == 0; i++) {
+        const struct entry *e = &v[i];
+        bool twice = i > from && e->part == e[-1].part;
+        if (twice || (p->rank != 0 && p->rank != e->rank))
+            continue;
+        char *message = malloc(e->bytes);
+        if (!message)
+            return err_set(err, "no memory for %" PRIu64 " bytes of a set", e->bytes);
+        if (p->rank == e->rank && !kept_read(p->fd, e->at, message, e->bytes))
+            memset(message, 0, sizeof(struct part)); /* rank 0 finds it damaged */
+        if (p->rank != e->rank)
+            rc = ddp_recv(p->group, message, e->bytes, e->rank, TAG, err);
+        else if (p->rank != 0)
+            rc = ddp_send(p->group, message, e->bytes, 0, TAG, err);
+        if (rc == 0 && p->rank == 0 && good) /* the others' are awaited in any case */
+            good = unpack(message, e->bytes, run, err) == 0;
+        free(message);
+    }
+    return good ? rc : -1;
+}
+
+static void tell(struct peers *p, bool loaded, uint64_t step, int there, int parts)
+{
+    if (loaded)
+        snprintf(p->told, sizeof p->told, "step %" PRIu64 " from the memory of %d host%s",
+                 step, p->nhosts, p->nhosts == 1 ? "" : "s");
+    else
+        snprintf(p->told, sizeof p->told,
+                 "not step %" PRIu64
+                 " from memory: %d of its %d parts were on lost hosts",
+                 step, parts - there, parts);
+}
+
+int peers_load(struct peers *p, const struct peers_run *run, bool *loaded,
+               struct ddp_err *err)
+{
+    struct entry *v;
+    size_t n, end;
+    uint64_t words[2] = {run->state->step};
+    *loaded = false;
+    if (getrandom(&words[1], sizeof words[1], 0) < 0)
+        words[1] = (uint64_t)now_ns();
+    int rc = ddp_broadcast(p->group, words, 2, DDP_I64, 0, err);
+    p->set = words[1];
+    if (rc == 0)
+        rc = list_all(p, run, &v, &n, err);
+    else
+        return rc;
+    for (size_t i = 0; i < n && rc == 0 && !*loaded && v[i].step > words[0]; i = end) {
+        int there = parts_there(v, n, i, &end);
+        *loaded = there == v[i].parts;
+        if (*loaded || i == 0)
+            tell(p, *loaded, v[i].step, there, v[i].parts);
+        if (*loaded) {
+            p->half = v[i].half;
+            rc = fetch(p, run, v, i, end, err);
+        }
+    }
+    free(v);
+    return rc;
+}
+
+const char *peers_told(const struct peers *p)
+{
+    return p ? p->told : "";
+}
+
+/* ---- another set ---- */
+
+static int await(struct ddp_request **r, bool wait, int *done, struct ddp_err *err)
+{
+    *done = 1;
+    if (!*r)
+        return 0;
+    int rc = wait ? ddp_wait(*r, err) : ddp_test(*r, done, err);
+    if (rc < 0 || *done)
+        *r = NULL;
+    return rc;
+}
+
+static int advance(struct peers *p, bool wait, struct ddp_err *err)
+{
+    int done;
+    for (int i = 0; i < p->nsources; i++) {
+        struct source *s = &p->sources[i];
+        if (!s->coming)
+            continue;
+        if (await(&s->coming, wait, &done, err) < 0)
+            return -1;
+        if (done)
+            kept_set_whole(&s->cells[p->half], true);
+    }
+    return await(&p->going, wait, &done, err);
+}
+
+int peers_progress(struct peers *p, struct ddp_err *err)
+{
+    return advance(p, false, err);
+}
+
+int peers_finish(struct peers *p, struct ddp_err *err)
+{
+    int64_t began = now_ns();
+    int rc = advance(p, true, err);
+    if (rc == 0)
+        rc = ddp_barrier(p->group, err);
+    p->stalled_ns += now_ns() - began;
+    return rc;
+}
+
+/* The cells of this half, once their sizes are known: those of the pieces, which stay. */
+static int make_room(struct peers *p, size_t mine, struct ddp_err *err)
+{
+    int local = p->local[p->rank];
+    int64_t bytes = (int64_t)mine, *all = xcalloc((size_t)p->size, sizeof *all);
+    int rc = ddp_all_gather(p->group, &bytes, all, 1, DDP_I64, err);
+    if (rc == 0 && p->sets == 1) /* there is one whole set of this attempt */
+        kept_trim(p->fd, local, p->nlocal, 1 + p->nsources);
+    if (rc == 0)
+        rc = kept_map(p->fd, local, 0, p->half, mine, &p->own[p->half], err);
+    for (int i = 0; i < p->nsources && rc == 0; i++) {
+        struct source *s = &p->sources[i];
+        s->bytes = (size_t)all[s->rank];
+        rc = kept_map(p->fd, local, 1 + i, p->half, s->bytes, &s->cells[p->half], err);
+    }
+    free(all);
+    return rc;
+}
+
+static int begin(struct peers *p, const struct peers_run *run, struct ddp_err *err)
+{
+    struct part head = head_of(p, run);
+    p->half = (p->half + 1) % KEPT_HALVES;
+    struct kept_cell *own = &p->own[p->half];
+    if (!own->at && make_room(p, head.bytes, err) < 0)
+        return -1;
+    kept_set_whole(own, false);
+    pack(&head, run, own->at + KEPT_HEAD);
+    kept_set_whole(own, true);
+    for (int i = 0; i < p->nsources; i++) {
+        struct source *s = &p->sources[i];
+        struct kept_cell *cell = &s->cells[p->half];
+        kept_set_whole(cell, false);
+        s->coming =
+            ddp_irecv(p->group, cell->at + KEPT_HEAD, s->bytes, s->rank, TAG, err);
+        if (!s->coming)
+            return -1;
+    }
+    p->sets++;
+    if (p->next >= 0)
+        p->going =
+            ddp_isend(p->group, own->at + KEPT_HEAD, own->bytes, p->next, TAG, err);
+    return p->next < 0 || p->going ? 0 : -1;
+}
+
+int peers_save(struct peers *p, const struct peers_run *run, struct ddp_err *err)
+{
+    if (peers_finish(p, err) < 0)
+        return -1;
+    int64_t began = now_ns();
+    int rc = begin(p, run, err);
+    p->stalled_ns += now_ns() - began;
+    return rc;
+}
+
+struct peers_cost peers_cost(const struct peers *p)
+{
+    struct peers_cost c = {.sets = p->sets,
+                           .part = p->own[p->half].bytes,
+                           .stalled_s = (double)p->stalled_ns / 1e9,
+                           .next = p->next};
+    c.memory = KEPT_HALVES * c.part;
+    for (int i = 0; i < p->nsources; i++)
+        c.memory += KEPT_HALVES * p->sources[i].bytes;
+    return c;
+}

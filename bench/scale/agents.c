@@ -16,29 +16,20 @@
  * SCALE_LOAD simulates their ranks, which join the store in the only phase after the
  * launch. The simulated agents vouch for all of them.
  */
-#include "bench/scale/sample.h"
+#include "bench/scale/sim.h"
 
 #include "common/duration.h"
 #include "common/err.h"
-#include "common/loop.h"
 #include "common/mem.h"
 #include "common/sock.h"
-#include "launcher/link/bootstrap.h"
-#include "launcher/link/handshake.h"
-#include "launcher/link/merge.h"
-#include "launcher/link/message.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 /* connections under way at once; seconds until a stuck launch is given up */
@@ -50,7 +41,6 @@ enum { SETTLE_MS = 20 };
 /* master's port, of a store without clients */
 enum { STORE_PORT = 29500 };
 
-enum phase { START, LAUNCH, BARRIER, EXCHANGE, QUIET, JOIN, END, PHASES };
 static const char *const phase_names[PHASES] = {"start", "launch", "barrier", "exchange",
                                                 "quiet", "join",   "end"};
 
@@ -58,73 +48,18 @@ static const char *const phase_names[PHASES] = {"start", "launch", "barrier", "e
 static const bool has_phase[2][PHASES] = {{true, true, true, true, true, false, true},
                                           {[LAUNCH] = true, [JOIN] = true, [END] = true}};
 
-/* 10.99.0.1, of node 0; the others follow */
-#define FIRST_ADDRESS 0x0a630001
-
-struct node {
-    struct sim *sim; /* borrowed: the owner */
-    unsigned number;
-    int fd;              /* owned until there is a link */
-    struct event *ready; /* owned, until there is a link */
-    struct handshake shake;
-    unsigned char bytes[HANDSHAKE_OFFER];
-    size_t have, want;   /* of `bytes` */
-    struct link *up;     /* owned; NULL: closed, or not at the top of the tree */
-    struct node *top;    /* borrowed: whose link it uses, itself for a node at the top */
-    struct merge *merge; /* owned; NULL: not at the top, or no nodes below */
-    size_t below;
-    struct msg_share share;
-};
-
-struct sim {
-    struct loop *loop;
-    struct bootstrap boot;
-    char host[64]; /* of the launcher */
-    int port;
-    pid_t launcher;
-    struct node *nodes; /* owned, by number */
-    unsigned n, done;   /* nodes */
-    unsigned links;     /* nodes at the top of the tree; they are the first */
-    unsigned connecting, next;
-    enum phase phase;
-    unsigned seconds, nbytes, nline;
-    uint8_t line[PIECE_MAX];
-    struct event *timer;
-    struct traffic {
-        uint64_t frames, bytes;
-    } up[PHASES][MSG_TYPES], down[PHASES][MSG_TYPES];
-    struct sample closed, samples[PHASES + 1]; /* the first: before anything */
-    int64_t first_ns;                          /* a node got its ranks */
-    int64_t done_ns;                           /* the end of this phase */
-    FILE *report;
-    pid_t agent, load;   /* the real agent's guard, or 0; the clients of its store */
-    struct event *ended; /* owned: of `load` */
-    char *master;        /* owned: the store's address */
-    unsigned master_port, credit; /* of the job */
-};
-
-static _Noreturn void give_up(const char *why)
+_Noreturn void give_up(const char *why)
 {
     fprintf(stderr, "agents: %s\n", why);
     exit(1);
 }
 
-static struct in_addr address_of(unsigned node)
-{
-    return (struct in_addr){htonl(FIRST_ADDRESS + node)};
-}
+/* 10.99.0.1 is that of node 0; the others follow */
+#define FIRST_ADDRESS 0x0a630001
 
-/* The agent is the only child of its guard. */
-static int agent_of(pid_t guard)
+struct in_addr node_address(unsigned number)
 {
-    char path[64];
-    int pid = 0;
-    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)guard, (int)guard);
-    FILE *f = fopen(path, "re");
-    if (!f || fscanf(f, "%d", &pid) != 1)
-        give_up("the real agent is gone");
-    fclose(f);
-    return pid;
+    return (struct in_addr){htonl(FIRST_ADDRESS + number)};
 }
 
 /* --- phases ------------------------------------------------------------------------- */
@@ -184,31 +119,6 @@ static void send_exits(struct node *n)
     }
 }
 
-/* The ranks of the simulated nodes, as clients of the real store. */
-static void start_clients(struct sim *s)
-{
-    char from[INET_ADDRSTRLEN];
-    struct in_addr first = address_of(s->nodes[0].number);
-    uint32_t each = s->nodes[0].share.nlocal;
-    struct strv argv = {0};
-    inet_ntop(AF_INET, &first, from, sizeof from);
-    strv_pushf(&argv, "store-load");
-    strv_pushf(&argv, "ddp");
-    strv_push(&argv, s->master);
-    strv_pushf(&argv, "%u", s->master_port);
-    strv_pushf(&argv, "connect");
-    strv_pushf(&argv, "--clients=%u", s->n * each);
-    strv_pushf(&argv, "--each=%u", each);
-    strv_pushf(&argv, "--from=%s", from);
-    strv_pushf(&argv, "--pid=%d", agent_of(s->agent));
-    if ((s->load = fork()) == 0) {
-        freopen(getenv("SCALE_JOINED"), "w", stdout);
-        execv(getenv("SCALE_LOAD"), argv.v);
-        _exit(127);
-    }
-    strv_finish(&argv);
-}
-
 /* The first node serves the store. */
 static void send_ready(struct node *n)
 {
@@ -220,7 +130,7 @@ static void phase_begin(struct sim *s)
     if (s->phase == LAUNCH)
         send_ready(&s->nodes[0]);
     if (s->phase == JOIN)
-        start_clients(s);
+        real_clients_start(s);
     if (s->phase == QUIET) {
         s->done_ns = now_ns() + s->seconds * INT64_C(1000000000);
         event_add(s->timer, &(struct timeval){s->seconds, 0});
@@ -253,8 +163,7 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
     phase_begin(s);
 }
 
-/* All nodes are through with the phase; what was sent meanwhile may still arrive. */
-static void phase_end(struct sim *s)
+void phase_end(struct sim *s)
 {
     s->done_ns = now_ns();
     event_add(s->timer, &(struct timeval){0, SETTLE_MS * 1000});
@@ -271,7 +180,7 @@ static void phase_count(struct sim *s)
 static void send_hello(struct node *n)
 {
     char addr[INET_ADDRSTRLEN];
-    struct in_addr in = address_of(n->number);
+    struct in_addr in = node_address(n->number);
     inet_ntop(AF_INET, &in, addr, sizeof addr);
     struct msg_hello m = {.protocol = LINK_PROTOCOL,
                           .version = xstrdup("simulated"),
@@ -448,7 +357,8 @@ static void node_connect(struct node *n)
     inet_pton(AF_INET, n->sim->host, &to.sin_addr);
     n->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     n->want = HANDSHAKE_OFFER;
-    struct sockaddr_in from = {.sin_family = AF_INET, .sin_addr = address_of(n->number)};
+    struct sockaddr_in from = {.sin_family = AF_INET,
+                               .sin_addr = node_address(n->number)};
     if (n->sim->agent && bind(n->fd, (struct sockaddr *)&from, sizeof from) < 0)
         give_up(strerror(errno));
     if (n->fd < 0 ||
@@ -524,44 +434,6 @@ static void more_files(void)
     setrlimit(RLIMIT_NOFILE, &files);
 }
 
-static void on_ended(evutil_socket_t sig, short what, void *arg)
-{
-    struct sim *s = arg;
-    int status;
-    if (waitpid(s->load, &status, WNOHANG) != s->load)
-        return;
-    if (status != 0)
-        give_up("the clients of the store have failed");
-    phase_end(s);
-}
-
-/* Give the first node to a real agent, here; then go where the others are. */
-static void start_agent(struct sim *s, const char *netns)
-{
-    struct bootstrap b = s->boot;
-    int ends[2], ns = open(netns, O_RDONLY | O_CLOEXEC);
-    b.nodes = (struct strv){0};
-    b.node = 0;
-    b.name = strchr(s->boot.nodes.v[0], ' ') + 1;
-    handshake_node_key(&s->boot.key, 0, &b.key);
-    char *text = bootstrap_write(&b);
-    if (ns < 0 || pipe(ends) < 0)
-        give_up(strerror(errno));
-    if ((s->agent = fork()) == 0) {
-        dup2(ends[0], STDIN_FILENO);
-        execl(getenv("SCALE_AGENT"), "ddprun-agent", (char *)NULL);
-        _exit(127);
-    }
-    if (write(ends[1], text, strlen(text)) != (ssize_t)strlen(text) ||
-        setns(ns, CLONE_NEWNET) < 0)
-        give_up(strerror(errno));
-    free(text);
-    close(ns);
-    s->ended = evsignal_new(loop_base(s->loop), SIGCHLD, on_ended, s);
-    event_add(s->ended, NULL);
-    s->phase = LAUNCH;
-}
-
 static void sim_open(struct sim *s)
 {
     struct ddp_err err;
@@ -577,7 +449,7 @@ static void sim_open(struct sim *s)
         !(s->loop = loop_create(&err)))
         give_up("no address to call");
     if (netns)
-        start_agent(s, netns);
+        real_agent_start(s, netns);
     unsigned real = s->agent > 0;
     s->n = (unsigned)s->boot.nodes.n - real;
     s->nodes = xcalloc(s->n, sizeof *s->nodes);

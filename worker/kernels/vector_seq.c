@@ -250,24 +250,30 @@ size_t NAMED(attention_room)(struct attention_shape s)
     return attention_own(&s) * (size_t)pool_threads();
 }
 
+struct matrix {
+    const float *v;
+    size_t row, column; /* strides: from one row or column to the next */
+};
+
+/* c = a b, or c += a b. `g` has the sizes and c. */
+static void multiply(struct gemm g, struct matrix a, struct matrix b, float *room)
+{
+    g.a = a.v;
+    g.ra = a.row;
+    g.ca = a.column;
+    g.b = b.v;
+    g.rb = b.row;
+    g.cb = b.column;
+    NAMED(gemm_alone)(&g, room);
+}
+
 /* Logits of queries [q, q + count) against keys up to the last of them. */
 static void attention_logits(const struct attention_shape *s, const float *queries, int q,
                              int count, const float *keys, float *p, float *room)
 {
     size_t ld = 3 * (size_t)s->heads * (size_t)s->D, ldp = (size_t)round_up(s->T, BLOCK);
-    NAMED(gemm_alone)
-    (&(struct gemm){.M = count,
-                    .N = q + count,
-                    .K = s->D,
-                    .a = queries,
-                    .ra = ld,
-                    .ca = 1,
-                    .b = keys,
-                    .rb = 1,
-                    .cb = ld,
-                    .c = p,
-                    .ldc = ldp},
-     room);
+    multiply((struct gemm){.M = count, .N = q + count, .K = s->D, .c = p, .ldc = ldp},
+             (struct matrix){queries, ld, 1}, (struct matrix){keys, 1, ld}, room);
 }
 
 /* Logits of one query to exp(scale * logit - shift): keys behind it have no weight.
@@ -320,19 +326,13 @@ static void attention_head(const struct attention_call *a, int sample, int head,
             for (int k = 0; k <= q + i; k++)
                 row[k] *= 1 / sum;
         }
-        NAMED(gemm_alone)
-        (&(struct gemm){.M = count,
-                        .N = s->D,
-                        .K = q + count,
-                        .a = p,
-                        .ra = ldp,
-                        .ca = 1,
-                        .b = qkv + 2 * C,
-                        .rb = 3 * C,
-                        .cb = 1,
-                        .c = a->out + (first + (size_t)q) * C + column,
-                        .ldc = C},
-         rest);
+        multiply((struct gemm){.M = count,
+                               .N = s->D,
+                               .K = q + count,
+                               .c = a->out + (first + (size_t)q) * C + column,
+                               .ldc = C},
+                 (struct matrix){p, ldp, 1}, (struct matrix){qkv + 2 * C, 3 * C, 1},
+                 rest);
     }
 }
 
@@ -375,61 +375,22 @@ static void attention_head_back(const struct attention_call *a, int sample, int 
         const float *queries = qkv + (size_t)q * ld;
         size_t rows = (first + (size_t)q) * C + column;
         attention_logits(s, queries, q, count, qkv + C, p, rest);
-        NAMED(gemm_alone)
-        (&(struct gemm){.M = count,
-                        .N = keys,
-                        .K = D,
-                        .a = a->dy + rows,
-                        .ra = C,
-                        .ca = 1,
-                        .b = qkv + 2 * C,
-                        .rb = 1,
-                        .cb = ld,
-                        .c = dp,
-                        .ldc = ldp},
-         rest);
+        multiply((struct gemm){.M = count, .N = keys, .K = D, .c = dp, .ldc = ldp},
+                 (struct matrix){a->dy + rows, C, 1}, (struct matrix){qkv + 2 * C, 1, ld},
+                 rest);
         logits_back(a, rows, lse, q, count, p, dp);
-        NAMED(gemm_alone)
-        (&(struct gemm){.M = count,
-                        .N = D,
-                        .K = keys,
-                        .a = dp,
-                        .ra = ldp,
-                        .ca = 1,
-                        .b = qkv + C,
-                        .rb = ld,
-                        .cb = 1,
-                        .c = dqkv + (size_t)q * ld,
-                        .ldc = ld},
-         rest);
-        NAMED(gemm_alone)
-        (&(struct gemm){.M = keys,
-                        .N = D,
-                        .K = count,
-                        .a = dp,
-                        .ra = 1,
-                        .ca = ldp,
-                        .b = queries,
-                        .rb = ld,
-                        .cb = 1,
-                        .c = dqkv + C,
-                        .ldc = ld,
-                        .add = true},
-         rest);
-        NAMED(gemm_alone)
-        (&(struct gemm){.M = keys,
-                        .N = D,
-                        .K = count,
-                        .a = p,
-                        .ra = 1,
-                        .ca = ldp,
-                        .b = a->dy + rows,
-                        .rb = C,
-                        .cb = 1,
-                        .c = dqkv + 2 * C,
-                        .ldc = ld,
-                        .add = true},
-         rest);
+        multiply(
+            (struct gemm){
+                .M = count, .N = D, .K = keys, .c = dqkv + (size_t)q * ld, .ldc = ld},
+            (struct matrix){dp, ldp, 1}, (struct matrix){qkv + C, ld, 1}, rest);
+        multiply(
+            (struct gemm){
+                .M = keys, .N = D, .K = count, .c = dqkv + C, .ldc = ld, .add = true},
+            (struct matrix){dp, 1, ldp}, (struct matrix){queries, ld, 1}, rest);
+        multiply(
+            (struct gemm){
+                .M = keys, .N = D, .K = count, .c = dqkv + 2 * C, .ldc = ld, .add = true},
+            (struct matrix){p, 1, ldp}, (struct matrix){a->dy + rows, C, 1}, rest);
     }
 }
 

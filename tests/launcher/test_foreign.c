@@ -243,21 +243,40 @@ START_TEST(what_does_not_work_is_refused_at_once)
 END_TEST
 
 /* Variables, files and the command line; the later ones win. */
+static void put(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+    ck_assert_ptr_nonnull(f);
+    ck_assert(fputs(text, f) >= 0);
+    ck_assert_int_eq(fclose(f), 0);
+}
+
+/* A working directory with both files of defaults; left by leave(). */
+static char *enter(char *folder)
+{
+    char *old = getcwd(NULL, 0);
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    ck_assert_int_eq(chdir(folder), 0);
+    ck_assert_int_eq(mkdir("ddprun", 0700), 0);
+    put("ddprun/config",
+        "; mine\nnp = 8\ngrace = 9s\noversubscribe = true\nreport = no\n");
+    put("ddprun.ini", "[ddprun]\nnp = 6\nx = A=1\nx = B=2 3\ntag-output = on\n");
+    setenv("XDG_CONFIG_HOME", folder, 1);
+    return old;
+}
+
+static void leave(const char *folder, char *old)
+{
+    ck_assert_int_eq(unlink("ddprun.ini") + unlink("ddprun/config") + rmdir("ddprun"), 0);
+    ck_assert_int_eq(chdir(old) + rmdir(folder), 0);
+    free(old);
+}
+
 START_TEST(defaults_come_before_the_command_line)
 {
     struct opts o;
     struct ddp_err err;
-    char folder[] = "/tmp/ddprun-defaults-XXXXXX", *old = getcwd(NULL, 0);
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-    ck_assert_int_eq(chdir(folder), 0);
-    ck_assert_int_eq(mkdir("ddprun", 0700), 0);
-    FILE *f = fopen("ddprun/config", "w");
-    fputs("; mine\nnp = 8\ngrace = 9s\noversubscribe = true\nreport = no\n", f);
-    fclose(f);
-    f = fopen("ddprun.ini", "w");
-    fputs("[ddprun]\nnp = 6\nx = A=1\nx = B=2 3\ntag-output = on\n", f);
-    fclose(f);
-    setenv("XDG_CONFIG_HOME", folder, 1);
+    char folder[] = "/tmp/ddprun-defaults-XXXXXX", *old = enter(folder);
     setenv("PET_NPROC_PER_NODE", "3", 1);
     setenv("PET_RDZV_BACKEND", "c10d", 1);
     setenv("PET_STANDALONE", "1", 1);
@@ -288,31 +307,35 @@ START_TEST(defaults_come_before_the_command_line)
     ck_ok(parse("ddprun -np 2 prog", &o, &err), err);
     ck_assert_int_eq(o.per_node, 0);
     opts_finish(&o);
+    leave(folder, old);
+}
+END_TEST
+
+START_TEST(mistakes_in_defaults_name_their_origin)
+{
+    struct opts o;
+    struct ddp_err err;
+    char folder[] = "/tmp/ddprun-defaults-XXXXXX", *old = enter(folder), text[400];
     setenv("DDPRUN_OPTIONS", "-np 5 prog", 1);
     ck_assert_int_eq(parse("ddprun prog", &o, &err), -1);
     ck_assert_str_eq(err.text, "DDPRUN_OPTIONS: 'prog' is not an option");
     opts_finish(&o);
     setenv("DDPRUN_OPTIONS", "", 1);
-    f = fopen("ddprun.ini", "w");
-    fputs("np = 4\nnosuch = 1\n", f);
-    fclose(f);
+    put("ddprun.ini", "np = 4\nnosuch = 1\n");
     ck_assert_int_eq(parse("ddprun prog", &o, &err), -1);
     ck_assert_str_eq(err.text,
                      "ddprun.ini: unknown option '--nosuch=1' (try ddprun --help)");
     opts_finish(&o);
-    f = fopen("ddprun.ini", "w"); /* inih would split it */
-    fprintf(f, "np = 4\nx = %0300d = 1\n", 7);
-    fclose(f);
+    snprintf(text, sizeof text, "np = 4\nx = %0300d = 1\n", 7); /* inih would split it */
+    put("ddprun.ini", text);
     ck_assert_int_eq(parse("ddprun prog", &o, &err), -1);
     ck_assert_str_eq(err.text, "'ddprun.ini' line 2 is too long");
     opts_finish(&o);
-    ck_assert_int_eq(chmod("ddprun.ini", 0666), 0); /* anybody's: not read */
+    ck_assert_int_eq(chmod("ddprun.ini", 0666), 0); /* writable by others: not read */
     ck_ok(parse("ddprun prog", &o, &err), err);
     ck_assert_int_eq(o.np, 8);
     opts_finish(&o);
-    ck_assert_int_eq(unlink("ddprun.ini") + unlink("ddprun/config") + rmdir("ddprun"), 0);
-    ck_assert_int_eq(chdir(old) + rmdir(folder), 0);
-    free(old);
+    leave(folder, old);
 }
 END_TEST
 
@@ -328,6 +351,7 @@ Suite *suite(void)
     tcase_add_loop_test(t, what_does_not_work_is_refused_at_once, 0,
                         (int)ARRAY_LEN(wrong));
     tcase_add_test(t, defaults_come_before_the_command_line);
+    tcase_add_test(t, mistakes_in_defaults_name_their_origin);
     suite_add_tcase(s, t);
     return s;
 }

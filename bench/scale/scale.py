@@ -198,20 +198,23 @@ def join(nodes, ranks, rounds):
             "SCALE_LOAD": str(BUILD / "bench/store/store-load")}
     clients = (nodes - 1) * ranks
     print(f"{clients:,} clients of {nodes - 1:,} nodes join, each admitted by its node")
-    for _ in range(rounds):
-        bare = join_bare(there, nodes, ranks)
-        report = simulate(nodes, ranks, 0, 0, 0, more)
-        ours = report["joined"]
-        before, after = [next(phase for phase in report["phases"] if phase["phase"] == name)
-                         for name in ("launch", "join")]
-        asked = sum(after[f"frames_{way}"].get(name, [0])[0]
-                    for way, name in (("up", "vouched"), ("down", "vouch")))
-        print(f"ms until all have joined: {ours['seconds'] * 1e3:.0f}, bare "
-              f"{bare['seconds'] * 1e3:.0f}, ratio {ours['seconds'] / bare['seconds']:.2f};  "
-              f"us of the server's CPU each: {ours['cpu_seconds'] / clients * 1e6:.1f}, bare "
-              f"{bare['cpu_seconds'] / clients * 1e6:.1f};  the launcher's: "
-              f"{(after['cpu_ns'] - before['cpu_ns']) / clients / 1e3:.1f};  {asked:,} messages")
-    holder.kill()
+    try:
+        for _ in range(rounds):
+            bare = join_bare(there, nodes, ranks)
+            report = simulate(nodes, ranks, 0, 0, 0, more)
+            ours = report["joined"]
+            before, after = [next(phase for phase in report["phases"] if phase["phase"] == name)
+                             for name in ("launch", "join")]
+            asked = sum(after[f"frames_{way}"].get(name, [0])[0]
+                        for way, name in (("up", "vouched"), ("down", "vouch")))
+            print(f"ms until all have joined: {ours['seconds'] * 1e3:.0f}, bare "
+                  f"{bare['seconds'] * 1e3:.0f}, ratio {ours['seconds'] / bare['seconds']:.2f};  "
+                  f"us of the server's CPU each: {ours['cpu_seconds'] / clients * 1e6:.1f}, bare "
+                  f"{bare['cpu_seconds'] / clients * 1e6:.1f};  the launcher's: "
+                  f"{(after['cpu_ns'] - before['cpu_ns']) / clients / 1e3:.1f};  {asked:,} messages")
+    finally:  # also when ddprun could not start
+        holder.kill()
+        holder.wait()
 
 
 def main():

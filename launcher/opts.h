@@ -84,6 +84,7 @@ struct opts {
     bool top;              /* --top: show a running job; the program is its pid or id */
     int64_t hang_after_ms; /* --hang-after; 0: off; default 5 min */
     enum on_hang on_hang;
+    int stragglers; /* --stragglers: percent of the time that others wait; 0: off */
     const char *report_on; /* --report-on: pid or id of a running job; NULL: none */
     const char *events;    /* --events: a path, "fd:N" or "-"; NULL: none */
 

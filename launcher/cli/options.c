@@ -154,6 +154,9 @@ const struct option options[] = {
     {"on-hang", "report|stop|restart", AT(on_hang), read_choice, 0, 0, hang_words,
      "after that report go on (default), stop the job, or restart it as --max-restarts "
      "allows"},
+    {"stragglers", "[=PERCENT]", 0, read_stragglers, 0, 0, NULL,
+     "name a rank that comes late to collectives again and again, if the others wait for it "
+     "for so much of the time; default: 10"},
     {"report-on", "JOB", AT(report_on), read_text, 0, 0, NULL,
      "print what the ranks of a running job of yours do, given by the pid of its ddprun or "
      "its id",

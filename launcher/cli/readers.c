@@ -394,6 +394,19 @@ int read_events(const struct option *o, const char *name, const char *text,
     return read_text(o, name, text, opts, err);
 }
 
+int read_stragglers(const struct option *o, const char *name, const char *text,
+                    struct opts *opts, struct ddp_err *err)
+{
+    char *end;
+    bool bare = strcmp(text, "on") == 0; /* without a value */
+    long percent = bare ? 10 : strtol(text, &end, 10);
+    if (!bare && (end == text || *end || percent < 1 || percent > 99))
+        return err_set(err, "%s takes a percentage from 1 to 99, not '%.40s'", name,
+                       text);
+    opts->stragglers = (int)percent;
+    return 0;
+}
+
 int read_ui(const struct option *o, const char *name, const char *text, struct opts *opts,
             struct ddp_err *err)
 {

@@ -133,6 +133,7 @@ int job_describe(struct job *j, struct ddp_err *err)
     j->job.bind_to = o->bind_to;
     j->job.input = o->input;
     j->job.env_complete = !travels;
+    j->job.stragglers = o->stragglers > 0;
     j->job.max_restarts = (uint32_t)(o->max_restarts + job_losses(o));
     return 0;
 }

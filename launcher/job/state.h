@@ -1,7 +1,7 @@
 /* launcher/job/state.h - the state of a job: its nodes, its ranks, and what the core owns
  *
- * Plug-ins may read all of it; but for `verdict` and `job` only launcher/job/ writes to
- * it. Nodes are numbered as in the allocation, ranks as the program sees them.
+ * Plug-ins may read all of it; but for `verdict`, `job` and what says so only launcher/job/
+ * writes to it. Nodes are numbered as in the allocation, ranks as the program sees them.
  */
 #ifndef LAUNCHER_JOB_STATE_H
 #define LAUNCHER_JOB_STATE_H
@@ -59,6 +59,10 @@ struct job_rank {
     bool end_unknown; /* its node was lost before its exit was reported */
     bool left_behind; /* it survived SIGKILL */
     char *error;      /* owned: its exception, from TORCHELASTIC_ERROR_FILE; NULL */
+    /* of a plug-in: */
+    uint64_t collectives; /* entered so far; 0: not known */
+    int64_t lag_ns;       /* how late it came to the last of them, on average */
+    bool straggles;
 };
 
 struct job {

@@ -19,5 +19,6 @@ const struct agent_plugin *const agent_plugins[] = {
     &preload_agent,     /* forks Python ranks */
     &store_agent,       /* hosts the store, vouches for its clients */
     &diagnose_agent,    /* hang reports */
+    &straggler_agent,   /* --stragglers; after it, whose folder it uses */
     NULL,
 };

@@ -17,5 +17,6 @@ const struct job_plugin *const job_plugins[] = {
     &restart_job,   /* --restart-delay, --max-no-progress */
     &store_job,     /* MASTER_ADDR and MASTER_PORT; admission to the store */
     &diagnose_job,  /* hang reports */
+    &straggler_job, /* --stragglers */
     NULL,
 };

@@ -4,6 +4,7 @@
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "worker/group/arrivals.h"
 #include "worker/group/backend.h"
 #include "worker/group/bootstrap.h"
 #include "worker/group/env.h"
@@ -109,6 +110,7 @@ int group_connect(struct ddp_group *g, struct listeners *listeners, int64_t dead
             return -1;
     }
     g->spin_ns = g->shm ? g->shm->spin_ns : TCP_SPIN_NS;
+    arrivals_open(g);
     if (g->layout.nhosts > 1) {
         g->tcp = tcp_create(&g->layout, listeners, &g->number);
         g->hier = hier_create(&g->layout, g->tcp, g->shm);

@@ -54,6 +54,7 @@ enum {
 struct ddp_group {
     struct layout layout;
     char *name;                    /* owned */
+    uint64_t id;                   /* of common/arrivals.h */
     const struct backend *backend; /* what moves the data; its state: */
     void *foreign;
     int64_t timeout_ms, spin_ns;

@@ -9,6 +9,7 @@
 
 #include "common/duration.h"
 #include "common/err.h"
+#include "worker/group/arrivals.h"
 #include "worker/group/awaited.h"
 #include "worker/group/backend.h"
 #include "worker/group/failure.h"
@@ -52,6 +53,7 @@ static int advance(struct ddp_group *g, struct coll *c, int *culprit, struct ddp
 void group_enter(struct ddp_group *g, struct ddp_request *r)
 {
     r->coll.number = ++g->number;
+    arrivals_note(g);
     g->calls[g->number % CALLS] = coll_call(&r->coll, g->layout.size);
     watch_enter(g, &g->calls[g->number % CALLS]);
     if (r->ended)

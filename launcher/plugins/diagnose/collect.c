@@ -7,12 +7,11 @@
  */
 #include "launcher/plugins/diagnose/collect.h"
 
-#include "common/ancestry.h"
 #include "common/duration.h"
 #include "common/mem.h"
-#include "common/sock.h"
 #include "launcher/plugins/diagnose/native.h"
 #include "launcher/plugins/diagnose/proc.h"
+#include "launcher/plugins/diagnose/rank_files.h"
 #include "launcher/plugins/diagnose/stacks.h"
 #include "launcher/plugins/diagnose/trace.h"
 
@@ -25,7 +24,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -35,99 +33,27 @@ enum { STACKS_SIGNAL = 61, STACKS_FD = 62 };
 /* ms: for answers of all ranks, the same if a node is so busy that they get no CPU; and
  * for the debugger's stacks of all other ranks */
 enum { FIRST_MS = 500, ANSWER_MS = 2000, NATIVE_MS = 8000 };
-enum { TREE_MAX = 64, ANSWER_MAX = 16 << 20, STACKS_MAX = 4 << 20 };
+enum { TREE_MAX = 64, STACKS_MAX = 4 << 20 };
 
 struct subject {
     struct collect_rank is;
     json_t *out;  /* borrowed from the result */
     pid_t target; /* its process that is described */
     char *stem;   /* owned: of the files of `target`; NULL: it has none */
-    int sock;     /* to its control plane; -1 */
-    char *answer; /* owned */
-    size_t size, room;
+    struct rank_trace trace;
     off_t before; /* size of its file of stacks when asked; -1: not asked */
     bool stacks_wait;
 };
 
-/* --- which process, which files ----------------------------------------------------- */
+/* --- its collectives ---------------------------------------------------------------- */
 
-/* Of files "RANK.PID.stacks" and "RANK.PID.calls" the process nearest to the rank's own;
- * it may be a child, if the rank is a shell. */
 static void find_target(const char *folder, struct dirent *const *files, int nfiles,
                         struct subject *s)
 {
-    s->target = s->is.pid;
-    for (int i = 0; i < nfiles; i++) {
-        int rank, pid, end = 0;
-        if (sscanf(files[i]->d_name, "%d.%d.%n", &rank, &pid, &end) != 2 || !end ||
-            (strcmp(files[i]->d_name + end, "stacks") != 0 &&
-             strcmp(files[i]->d_name + end, "calls") != 0) ||
-            rank != s->is.rank || (s->stem && pid > s->target) ||
-            !ancestry_leads(pid, s->is.pid))
-            continue;
-        free(s->stem);
-        s->stem = xasprintf("%s/%d.%d", folder, rank, pid);
-        s->target = pid;
-    }
-    /* a shell that waits for one program */
-    pid_t below[3];
+    pid_t below[3]; /* a shell that waits for one program */
+    s->stem = rank_stem(folder, files, nfiles, s->is.rank, s->is.pid, &s->target);
     while (!s->stem && proc_tree(s->target, below, 3) == 2)
         s->target = below[1];
-}
-
-static char *stem_read(const struct subject *s, const char *suffix, off_t from,
-                       size_t max)
-{
-    char *path = xasprintf("%s.%s", s->stem, suffix), *text = NULL;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    ssize_t n = 0, got = 1;
-    if (fd >= 0)
-        text = xcalloc(1, max + 1);
-    while (text && (size_t)n < max &&
-           (got = pread(fd, text + n, max - (size_t)n, from + n)) > 0)
-        n += got;
-    if (fd >= 0)
-        close(fd);
-    free(path);
-    return text;
-}
-
-/* --- the control plane of PyTorch --------------------------------------------------- */
-
-static void ask_trace(struct subject *s)
-{
-    static const char request[] =
-        "POST /handler/fr_trace_json HTTP/1.1\r\nHost: localhost"
-        "\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
-    struct sockaddr_un to = {.sun_family = AF_UNIX};
-    if (!s->stem || snprintf(to.sun_path, sizeof to.sun_path, "%s.sock", s->stem) >=
-                        (int)sizeof to.sun_path)
-        return;
-    s->sock = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (s->sock >= 0 && (connect(s->sock, (struct sockaddr *)&to, sizeof to) < 0 ||
-                         send(s->sock, request, strlen(request), MSG_NOSIGNAL) !=
-                             (ssize_t)strlen(request))) {
-        close(s->sock);
-        s->sock = -1;
-    }
-}
-
-static void read_trace(struct subject *s)
-{
-    for (;;) {
-        if (s->room - s->size < 1 << 16 && s->room < ANSWER_MAX) {
-            s->room += s->room + (1 << 16);
-            s->answer = xrealloc(s->answer, s->room + 1, 1);
-        }
-        ssize_t n = recv(s->sock, s->answer + s->size, s->room - s->size, 0);
-        if (n < 0)
-            return; /* EAGAIN: later */
-        if (n == 0)
-            break;
-        s->size += (size_t)n;
-    }
-    close(s->sock);
-    s->sock = -1;
 }
 
 static int64_t wall_ns(void)
@@ -139,7 +65,7 @@ static int64_t wall_ns(void)
 
 static void take_library(struct subject *s)
 {
-    char *text = s->stem ? stem_read(s, "calls", 0, 1 << 20) : NULL;
+    char *text = s->stem ? rank_file(s->stem, "calls", 0, 1 << 20) : NULL;
     if (text)
         trace_of_library(text, wall_ns(), s->out);
     free(text);
@@ -147,22 +73,18 @@ static void take_library(struct subject *s)
 
 static void take_trace(struct subject *s)
 {
-    if (s->sock >= 0) {
-        close(s->sock);
-        s->sock = -1;
+    if (s->trace.sock >= 0) {
+        close(s->trace.sock);
+        s->trace.sock = -1;
         json_object_set_new(s->out, "no_calls",
                             json_string("its control plane does not answer"));
         return;
     }
-    char *body = NULL;
-    if (s->answer) {
-        s->answer[s->size] = '\0';
-        body = strstr(s->answer, "\r\n\r\n");
-    }
+    const char *body = rank_trace_body(&s->trace);
     if (!body)
         return;
-    char *groups = stem_read(s, "groups", 0, 1 << 20);
-    trace_of_torch(body + 4, groups, wall_ns(), s->out);
+    char *groups = rank_file(s->stem, "groups", 0, 1 << 20);
+    trace_of_torch(body, groups, wall_ns(), s->out);
     free(groups);
 }
 
@@ -231,7 +153,7 @@ static bool stacks_written(const struct subject *s)
 
 static void take_stacks(struct subject *s)
 {
-    char *text = stem_read(s, "stacks", s->before, STACKS_MAX);
+    char *text = rank_file(s->stem, "stacks", s->before, STACKS_MAX);
     json_t *threads = stacks_of_python(text ? text : "");
     if (json_array_size(threads) > 0)
         json_object_set(s->out, "threads", threads);
@@ -262,7 +184,7 @@ static void describe_below(struct subject *s)
 static bool waits(const struct subject *subjects, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        if (subjects[i].sock >= 0 || subjects[i].stacks_wait)
+        if (subjects[i].trace.sock >= 0 || subjects[i].stacks_wait)
             return true;
     }
     return false;
@@ -276,8 +198,8 @@ static void await_answers(struct subject *subjects, size_t n, int64_t ms)
         pause_us = pause_us < 10000 ? pause_us * 2 : pause_us;
         for (size_t i = 0; i < n; i++) {
             struct subject *s = &subjects[i];
-            if (s->sock >= 0)
-                read_trace(s);
+            if (s->trace.sock >= 0)
+                rank_trace_read(&s->trace);
             if (s->stacks_wait)
                 s->stacks_wait = !stacks_written(s);
         }
@@ -294,7 +216,7 @@ json_t *collect(const char *folder, const struct collect_rank *ranks, size_t n,
     for (size_t i = 0; i < n; i++) {
         struct subject *s = &subjects[i];
         *s = (struct subject){
-            .is = ranks[i], .out = json_object(), .sock = -1, .before = -1};
+            .is = ranks[i], .out = json_object(), .trace = {.sock = -1}, .before = -1};
         json_array_append_new(out, s->out);
         json_object_set_new(s->out, "rank", json_integer(s->is.rank));
         find_target(folder, files, nfiles, s);
@@ -304,7 +226,7 @@ json_t *collect(const char *folder, const struct collect_rank *ranks, size_t n,
             no_stacks(s, "it is stopped");
             continue;
         }
-        ask_trace(s);
+        rank_trace_ask(&s->trace, s->stem);
     }
     /* first the collectives: the signal for the stacks may end a sleep */
     await_answers(subjects, n, brief ? ANSWER_MS : FIRST_MS);
@@ -325,7 +247,7 @@ json_t *collect(const char *folder, const struct collect_rank *ranks, size_t n,
         if (!brief)
             describe_below(s);
         free(s->stem);
-        free(s->answer);
+        free(s->trace.answer);
     }
     for (int i = 0; i < nfiles; i++)
         free(files[i]);

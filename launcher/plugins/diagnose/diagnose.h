@@ -13,4 +13,8 @@
 extern const struct agent_plugin diagnose_agent;
 extern const struct job_plugin diagnose_job;
 
+/* --stragglers */
+extern const struct agent_plugin straggler_agent;
+extern const struct job_plugin straggler_job;
+
 #endif

@@ -5,13 +5,17 @@
  *
  *     ddprun-diagnose collect FOLDER RANK:PID...   what the ranks of this node do
  *     ddprun-diagnose brief FOLDER RANK:PID...     only since when nothing has happened
- *     ddprun-diagnose report FOLDER                reads the answers of all nodes
+ *     ddprun-diagnose arrivals FOLDER RANK:PID...  when they entered collectives, binary
+ *     ddprun-diagnose beside FOLDER RANK:PID...    what else runs on the CPUs of the
+ * first ddprun-diagnose report FOLDER                reads the answers of all nodes
  *     ddprun-diagnose ... --report-on JOB          asks a running job
  *
- * The agent runs the first two, the launcher the third. All write JSON on stdout; after
- * it, `report` writes the lines for the user.
+ * The launcher runs `report`, the agent the others. They write JSON on stdout; after it,
+ * `report` writes the lines for the user.
  */
 #include "common/mem.h"
+#include "launcher/plugins/diagnose/arrivals.h"
+#include "launcher/plugins/diagnose/beside.h"
 #include "launcher/plugins/diagnose/collect.h"
 #include "launcher/plugins/diagnose/render.h"
 #include "launcher/plugins/diagnose/report_on.h"
@@ -29,7 +33,43 @@
 
 enum { DEADLINE_S = 20, STACKS_SHOWN = 8, FRAMES_SHOWN = 10, REPORTS_MAX = 10000 };
 
-static int collect_main(const char *folder, char **argv, int n, bool brief)
+typedef json_t *(*describe_fn)(const char *folder, const struct collect_rank *ranks,
+                               size_t n);
+
+static json_t *describe_all(const char *folder, const struct collect_rank *ranks,
+                            size_t n)
+{
+    return collect(folder, ranks, n, false);
+}
+
+static json_t *describe_idle(const char *folder, const struct collect_rank *ranks,
+                             size_t n)
+{
+    return collect_idle(collect(folder, ranks, n, true));
+}
+
+static json_t *describe_beside(const char *folder, const struct collect_rank *ranks,
+                               size_t n)
+{
+    return n > 0 ? beside(ranks, n) : NULL;
+}
+
+static json_t *write_arrivals(const char *folder, const struct collect_rank *ranks,
+                              size_t n)
+{
+    arrivals_write(folder, ranks, n, stdout);
+    return NULL;
+}
+
+static const struct {
+    const char *name;
+    describe_fn describe;
+} parts[] = {{"collect", describe_all},
+             {"brief", describe_idle},
+             {"beside", describe_beside},
+             {"arrivals", write_arrivals}};
+
+static int collect_main(describe_fn describe, const char *folder, char **argv, int n)
 {
     struct collect_rank *ranks = xcalloc((size_t)n + 1, sizeof *ranks);
     for (int i = 0; i < n; i++) {
@@ -38,11 +78,10 @@ static int collect_main(const char *folder, char **argv, int n, bool brief)
             return 2;
         ranks[i].pid = pid;
     }
-    json_t *out = collect(folder, ranks, (size_t)n, brief);
+    json_t *out = describe(folder, ranks, (size_t)n);
     free(ranks);
-    if (brief)
-        out = collect_idle(out);
-    json_dumpf(out, stdout, JSON_COMPACT);
+    if (out)
+        json_dumpf(out, stdout, JSON_COMPACT);
     json_decref(out);
     return fflush(stdout) == 0 ? 0 : 1;
 }
@@ -225,10 +264,10 @@ int main(int argc, char **argv)
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         alarm(DEADLINE_S); /* the last resort: the caller has given up by then */
     }
-    if (argc >= 3 && strcmp(argv[1], "collect") == 0)
-        return collect_main(argv[2], argv + 3, argc - 3, false);
-    if (argc >= 3 && strcmp(argv[1], "brief") == 0)
-        return collect_main(argv[2], argv + 3, argc - 3, true);
+    for (size_t i = 0; part && i < ARRAY_LEN(parts); i++) {
+        if (strcmp(argv[1], parts[i].name) == 0)
+            return collect_main(parts[i].describe, argv[2], argv + 3, argc - 3);
+    }
     if (argc == 3 && strcmp(argv[1], "report") == 0)
         return report_main(argv[2]);
     return report_on_main(argv);

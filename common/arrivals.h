@@ -1,0 +1,37 @@
+/* common/arrivals.h - when a rank has entered its last collectives: a file that it maps
+ *
+ * With --stragglers a rank of libddpgroup writes to the file whose name begins with
+ * DDPRUN_DIAGNOSE (doc/hangs.md); ddprun-diagnose reads it while the rank runs. `next` is
+ * incremented for each entry, which is then at index (next - 1) % ARRIVALS. An entry that
+ * is being written has the number 0.
+ */
+#ifndef COMMON_ARRIVALS_H
+#define COMMON_ARRIVALS_H
+
+#include <stdint.h>
+
+enum { ARRIVALS = 512, ARRIVALS_VERSION = 1 };
+
+struct arrival_entry {
+    _Atomic uint64_t number; /* of the collective in its group, from 1 */
+    uint64_t group;          /* arrivals_group(), the same in all of its ranks */
+    int64_t at_ns;           /* CLOCK_MONOTONIC */
+};
+
+struct arrivals_file {
+    uint32_t version, room; /* ARRIVALS_VERSION, ARRIVALS */
+    _Atomic uint64_t next;
+    struct arrival_entry entry[ARRIVALS];
+};
+
+/* The id of a group in this file: FNV-1a of its name. */
+static inline uint64_t arrivals_group(uint64_t id, const void *data, uint64_t n)
+{
+    const unsigned char *p = data;
+    for (uint64_t i = 0; i < n; i++)
+        id = (id ^ p[i]) * 0x100000001b3u;
+    return id;
+}
+#define ARRIVALS_GROUP_SEED 0xcbf29ce484222325u
+
+#endif

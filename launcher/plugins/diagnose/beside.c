@@ -1,0 +1,181 @@
+/* launcher/plugins/diagnose/beside.c - see beside.h */
+#include "launcher/plugins/diagnose/beside.h"
+
+#include "common/ancestry.h"
+#include "common/duration.h"
+#include "common/idset.h"
+#include "common/mem.h"
+#include "launcher/plugins/diagnose/proc.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MEASURE_MS = 200, TREE_MAX = 256, PIDS_MAX = 1 << 16, TOP_LEAST = 10 };
+
+/* --- the rank ----------------------------------------------------------------------- */
+
+struct usage {
+    double ran_ns, waited_ns;
+};
+
+static void add_threads(pid_t pid, struct usage *u)
+{
+    char path[64], text[128];
+    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+    DIR *dir = opendir(path);
+    for (struct dirent *d; dir && (d = readdir(dir));) {
+        unsigned long long ran = 0, waited = 0;
+        snprintf(path, sizeof path, "/proc/%d/task/%.20s/schedstat", (int)pid, d->d_name);
+        FILE *f = isdigit((unsigned char)*d->d_name) ? fopen(path, "re") : NULL;
+        if (f && fgets(text, sizeof text, f) &&
+            sscanf(text, "%llu %llu", &ran, &waited) == 2) {
+            u->ran_ns += (double)ran;
+            u->waited_ns += (double)waited;
+        }
+        if (f)
+            fclose(f);
+    }
+    if (dir)
+        closedir(dir);
+}
+
+static struct usage usage_of(const pid_t *pids, size_t n)
+{
+    struct usage u = {0};
+    for (size_t i = 0; i < n; i++)
+        add_threads(pids[i], &u);
+    return u;
+}
+
+/* --- others ------------------------------------------------------------------------- */
+
+struct other {
+    pid_t pid;
+    unsigned long ticks;
+    int cpu; /* it has run there last */
+};
+
+static bool read_other(pid_t pid, struct other *o)
+{
+    char text[1024];
+    unsigned long user = 0, system = 0;
+    const char *fields = ancestry_fields(pid, text, sizeof text);
+    *o = (struct other){.pid = pid};
+    if (!fields ||
+        sscanf(fields,
+               " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu %*d %*d %*d %*d %*d "
+               "%*d %*u %*u %*d %*u %*u %*u %*u %*u %*u %*u %*u %*u %*u %*u %*u %*u %*d "
+               "%d",
+               &user, &system, &o->cpu) != 3)
+        return false;
+    o->ticks = user + system;
+    return true;
+}
+
+static size_t read_others(struct other *others)
+{
+    size_t n = 0;
+    DIR *dir = opendir("/proc");
+    for (struct dirent *d; dir && n < PIDS_MAX && (d = readdir(dir));) {
+        if (isdigit((unsigned char)*d->d_name))
+            n += read_other((pid_t)atoi(d->d_name), &others[n]);
+    }
+    if (dir)
+        closedir(dir);
+    return n;
+}
+
+static bool is_of(pid_t pid, const pid_t *pids, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (pids[i] == pid)
+            return true;
+    }
+    return pid == getpid();
+}
+
+/* The one that has used most CPU time since; ticks: how much. */
+static struct other top_of(const struct other *before, size_t n, const cpu_set_t *cpus,
+                           const pid_t *own, size_t nown)
+{
+    struct other top = {0}, now;
+    for (size_t i = 0; i < n; i++) {
+        if (is_of(before[i].pid, own, nown) || !read_other(before[i].pid, &now) ||
+            now.ticks < before[i].ticks || !CPU_ISSET(now.cpu, cpus))
+            continue;
+        now.ticks -= before[i].ticks;
+        top = now.ticks > top.ticks ? now : top;
+    }
+    return top;
+}
+
+static json_t *describe_top(struct other top, double passed_s,
+                            const struct collect_rank *ranks, size_t n)
+{
+    double percent = (double)top.ticks / (double)sysconf(_SC_CLK_TCK) / passed_s * 100;
+    json_t *o = json_object(), *out;
+    if (percent < TOP_LEAST || !proc_describe(top.pid, o)) {
+        json_decref(o);
+        return NULL;
+    }
+    json_t *program = json_object_get(o, "program");
+    out = json_pack("{s:i, s:O, s:i}", "pid", (int)top.pid, "program",
+                    program ? program : json_object_get(o, "state"), "cpu_percent",
+                    (int)percent);
+    for (size_t i = 1; i < n; i++) {
+        if (ancestry_leads(top.pid, ranks[i].pid))
+            json_object_set_new(out, "rank", json_integer(ranks[i].rank));
+    }
+    json_decref(o);
+    return out;
+}
+
+/* --- all ---------------------------------------------------------------------------- */
+
+static char *cpus_text(const cpu_set_t *cpus)
+{
+    struct idset set = {0};
+    for (int i = 0; i < CPU_SETSIZE; i++) {
+        if (CPU_ISSET(i, cpus))
+            idset_add(&set, i, i);
+    }
+    char *text = idset_text(&set);
+    idset_finish(&set);
+    return text;
+}
+
+json_t *beside(const struct collect_rank *ranks, size_t n)
+{
+    pid_t own[TREE_MAX];
+    cpu_set_t cpus;
+    double load = 0;
+    size_t nown = proc_tree(ranks[0].pid, own, TREE_MAX);
+    if (sched_getaffinity(own[nown - 1], sizeof cpus, &cpus) < 0)
+        return NULL; /* it has ended */
+    struct other *before = xcalloc(PIDS_MAX, sizeof *before);
+    size_t nbefore = read_others(before);
+    struct usage first = usage_of(own, nown);
+    int64_t began_ns = now_ns();
+    usleep(MEASURE_MS * 1000);
+    double passed_ns = (double)(now_ns() - began_ns);
+    struct usage then = usage_of(own, nown);
+    json_t *top = describe_top(top_of(before, nbefore, &cpus, own, nown), passed_ns / 1e9,
+                               ranks, n);
+    free(before);
+    if (getloadavg(&load, 1) != 1)
+        load = 0;
+    char *text = cpus_text(&cpus);
+    json_t *out =
+        json_pack("{s:s, s:f, s:i, s:i}", "cpus", text, "load", load, "cpu_percent",
+                  (int)((then.ran_ns - first.ran_ns) / passed_ns * 100), "waits_percent",
+                  (int)((then.waited_ns - first.waited_ns) / passed_ns * 100));
+    free(text);
+    if (top)
+        json_object_set_new(out, "top", top);
+    return out;
+}

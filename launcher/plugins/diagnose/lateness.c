@@ -1,0 +1,380 @@
+/* launcher/plugins/diagnose/lateness.c - see lateness.h
+ *
+ * Collectives that overlap, as the buckets of a backward pass, are one round: a rank that
+ * is late in the first is late in all of them. A round ends when no rank has entered the
+ * next collective before the last one has entered this; its lags are those of its last
+ * collective, and its span is the time since the end of the round before.
+ *
+ * A rank is a straggler if, in the last K rounds, for any K:
+ *  - the sum of its lags is at least the given share of the time;
+ *  - it is late more often than chance explains. A round has the weight of its largest
+ *    lag, and a rank is late in it if its lag is at least half of that. The number of
+ *    rounds that count is m = (sum w)^2 / sum w^2, so that one long pause counts as one
+ *    round; f is the part of them in which this rank is late, p the mean of all ranks.
+ *    m * KL(f || p) bounds the logarithm of the probability of a coincidence (Chernoff).
+ *  - m is at least ROUNDS_MIN, and the rounds are from PERSISTS_NS or more: what lasts a
+ *    moment, as the scheduler's imbalance on a busy machine, is not reported.
+ */
+#include "launcher/plugins/diagnose/lateness.h"
+
+#include "common/mem.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RING = 256, ROUNDS = 512, ROUNDS_MIN = 8, SUSPECT_MIN = 5, LAG_ROUNDS = 16 };
+static const double EVIDENCE = 14; /* 1 in 1.2 million */
+static const int64_t PERSISTS_NS = INT64_C(1500000000);
+
+struct member {
+    int rank;
+    uint64_t last; /* the largest number that it has entered */
+    struct entry {
+        uint64_t number;
+        int64_t at_ns;
+    } ring[RING]; /* by number */
+};
+
+struct round {
+    int64_t end_ns, span_ns;
+};
+
+struct group {
+    uint64_t id, next;       /* next: the collective to be examined */
+    struct member **members; /* owned */
+    size_t n;
+    /* the round that is not complete: NULL lags: none */
+    uint64_t number;   /* its last collective */
+    int64_t end_ns;    /* when the last rank entered that */
+    int64_t before_ns; /* end of the round before; 0: unknown */
+    bool open;
+    int64_t *lags;        /* owned: of that collective, by member */
+    struct round *rounds; /* owned: ROUNDS of them, the last at (nrounds - 1) % ROUNDS */
+    uint32_t *history;    /* owned: lags of each, in microseconds */
+    uint64_t nrounds;
+    struct group *next_group;
+};
+
+struct lateness {
+    int nranks;
+    double share;
+    bool suspects;
+    struct group *groups; /* owned */
+    struct rank_lag {
+        uint64_t entered;
+        int64_t lag_ns;
+    } * ranks; /* owned */
+};
+
+struct lateness *lateness_create(int nranks, double share)
+{
+    struct lateness *l = xcalloc(1, sizeof *l);
+    l->nranks = nranks;
+    l->share = share;
+    l->ranks = xcalloc((size_t)nranks + 1, sizeof *l->ranks);
+    return l;
+}
+
+static void forget_rounds(struct group *g)
+{
+    free(g->lags);
+    free(g->rounds);
+    free(g->history);
+    g->lags = xcalloc(g->n, sizeof *g->lags);
+    g->rounds = xcalloc(ROUNDS, sizeof *g->rounds);
+    g->history = xcalloc(ROUNDS * g->n, sizeof *g->history);
+    g->nrounds = g->next = 0;
+    g->before_ns = 0;
+    g->open = false;
+}
+
+void lateness_destroy(struct lateness *l)
+{
+    for (struct group *g = l ? l->groups : NULL, *next; g; g = next) {
+        next = g->next_group;
+        for (size_t i = 0; i < g->n; i++)
+            free(g->members[i]);
+        free(g->members);
+        free(g->lags);
+        free(g->rounds);
+        free(g->history);
+        free(g);
+    }
+    if (l)
+        free(l->ranks);
+    free(l);
+}
+
+/* --- entries ------------------------------------------------------------------------ */
+
+static struct group *group_of(struct lateness *l, uint64_t id)
+{
+    struct group *g = l->groups;
+    while (g && g->id != id)
+        g = g->next_group;
+    if (!g) {
+        g = xcalloc(1, sizeof *g);
+        *g = (struct group){.id = id, .next_group = l->groups};
+        l->groups = g;
+    }
+    return g;
+}
+
+/* Members are sorted by rank, and found by a search from where the last one was. */
+static struct member *member_of(struct group *g, int rank)
+{
+    size_t lo = 0, hi = g->n;
+    while (lo < hi) {
+        size_t mid = (lo + hi) / 2;
+        if (g->members[mid]->rank < rank)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    if (lo < g->n && g->members[lo]->rank == rank)
+        return g->members[lo];
+    struct member *m = xcalloc(1, sizeof *m);
+    m->rank = rank;
+    g->members = xrealloc(g->members, g->n + 1, sizeof(struct member *));
+    memmove(g->members + lo + 1, g->members + lo, (g->n - lo) * sizeof(struct member *));
+    g->members[lo] = m;
+    g->n++;
+    forget_rounds(g);
+    return m;
+}
+
+void lateness_add(struct lateness *l, int rank, uint64_t group, uint64_t number,
+                  int64_t at_ns)
+{
+    if (rank < 0 || rank >= l->nranks || number == 0)
+        return;
+    struct member *m = member_of(group_of(l, group), rank);
+    struct entry *e = &m->ring[number % RING];
+    if (e->number >= number)
+        return;
+    *e = (struct entry){number, at_ns};
+    if (number > m->last) {
+        l->ranks[rank].entered += number - m->last;
+        m->last = number;
+    }
+}
+
+/* --- rounds ------------------------------------------------------------------------- */
+
+static int by_time(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static void close_round(struct group *g)
+{
+    if (g->open && g->before_ns) {
+        size_t at = g->nrounds++ % ROUNDS;
+        g->rounds[at] = (struct round){g->end_ns, g->end_ns - g->before_ns};
+        for (size_t i = 0; i < g->n; i++)
+            g->history[at * g->n + i] = (uint32_t)(g->lags[i] / 1000);
+    }
+    g->before_ns = g->open ? g->end_ns : 0;
+    g->open = false;
+}
+
+/* All have entered `number`, at `times`; `sorted` is room. */
+static void take_collective(struct group *g, uint64_t number, const int64_t *times,
+                            int64_t *sorted)
+{
+    memcpy(sorted, times, g->n * sizeof *times);
+    qsort(sorted, g->n, sizeof *sorted, by_time);
+    bool follows = g->open && g->number + 1 == number;
+    if (!follows) {
+        g->open = false;
+        g->before_ns = 0;
+    } else if (sorted[0] > g->end_ns) {
+        close_round(g);
+    }
+    int64_t median = sorted[(g->n - 1) / 2];
+    for (size_t i = 0; i < g->n; i++)
+        g->lags[i] = times[i] > median ? times[i] - median : 0;
+    g->open = true;
+    g->number = number;
+    g->end_ns = sorted[g->n - 1];
+}
+
+/* Returns how many collectives were new. */
+static size_t take_new(struct group *g)
+{
+    uint64_t last = UINT64_MAX, first = 0;
+    size_t taken = 0;
+    for (size_t i = 0; i < g->n; i++) {
+        last = g->members[i]->last < last ? g->members[i]->last : last;
+        first = g->members[i]->last > first ? g->members[i]->last : first;
+    }
+    first = first > RING ? first - RING + 1 : 1;
+    first = g->next > first ? g->next : first;
+    int64_t *times = xcalloc(g->n, sizeof *times), *sorted = xcalloc(g->n, sizeof *times);
+    for (uint64_t number = first; number <= last; number++) {
+        size_t i = 0;
+        for (; i < g->n && g->members[i]->ring[number % RING].number == number; i++)
+            times[i] = g->members[i]->ring[number % RING].at_ns;
+        if (i < g->n)
+            continue; /* not reported by all */
+        take_collective(g, number, times, sorted);
+        taken++;
+    }
+    if (last >= first)
+        g->next = last + 1;
+    free(times);
+    free(sorted);
+    return taken;
+}
+
+/* --- who is late -------------------------------------------------------------------- */
+
+struct sums {
+    double w, w2, late; /* late: w times the share of ranks that are late */
+    double span;        /* and lags: microseconds */
+    unsigned rounds;
+    double *lag;     /* owned, by member */
+    double *weight;  /* owned: of the rounds in which it is late */
+    unsigned *times; /* owned: how many those are */
+};
+
+static void add_round(const struct group *g, size_t at, struct sums *s)
+{
+    const uint32_t *lags = g->history + at * g->n;
+    uint32_t most = 0;
+    size_t nlate = 0;
+    for (size_t i = 0; i < g->n; i++)
+        most = lags[i] > most ? lags[i] : most;
+    double w = (double)most;
+    for (size_t i = 0; i < g->n; i++) {
+        s->lag[i] += (double)lags[i];
+        if (most == 0 || (uint64_t)lags[i] * 2 < most)
+            continue;
+        s->weight[i] += w;
+        s->times[i]++;
+        nlate++;
+    }
+    s->w += w;
+    s->w2 += w * w;
+    s->late += w * (double)nlate / (double)g->n;
+    s->span += (double)g->rounds[at].span_ns / 1e3;
+    s->rounds++;
+}
+
+/* Kullback-Leibler divergence of two coins, where f > p. */
+static double divergence(double f, double p)
+{
+    double rest = f < 1 ? (1 - f) * log((1 - f) / (1 - p)) : 0;
+    return f > p ? f * log(f / p) + rest : 0;
+}
+
+enum judgement { INNOCENT, SUSPECT, STRAGGLER };
+
+static enum judgement judge(const struct sums *s, size_t i, double share)
+{
+    if (s->w <= 0 || s->span <= 0 || s->lag[i] < share * s->span)
+        return INNOCENT;
+    double m = s->w * s->w / s->w2, f = s->weight[i] / s->w, p = s->late / s->w;
+    double evidence = m * divergence(f, p);
+    return m >= ROUNDS_MIN && evidence >= EVIDENCE ? STRAGGLER
+           : evidence >= EVIDENCE / 3              ? SUSPECT
+                                                   : INNOCENT;
+}
+
+static void check_window(struct lateness *l, const struct group *g, const struct sums *s,
+                         int64_t lasts_ns, struct straggler *of, bool *found)
+{
+    for (size_t i = 0; i < g->n; i++) {
+        enum judgement now = judge(s, i, l->share);
+        l->suspects |= now != INNOCENT;
+        if (now != STRAGGLER || lasts_ns < PERSISTS_NS)
+            continue;
+        if (found[i]) {
+            of[i].lasts_ns = lasts_ns;
+            continue;
+        }
+        found[i] = true;
+        of[i] = (struct straggler){.rank = g->members[i]->rank,
+                                   .late = s->times[i],
+                                   .rounds = s->rounds,
+                                   .lag_ns = (int64_t)(s->lag[i] / s->rounds * 1e3),
+                                   .period_ns = (int64_t)(s->span / s->rounds * 1e3),
+                                   .lasts_ns = lasts_ns,
+                                   .share = s->lag[i] / s->span};
+    }
+}
+
+static void set_lags(struct lateness *l, const struct group *g, const struct sums *s)
+{
+    for (size_t i = 0; i < g->n; i++)
+        l->ranks[g->members[i]->rank].lag_ns = (int64_t)(s->lag[i] / s->rounds * 1e3);
+}
+
+/* From the newest round back; the windows grow by a fifth. */
+static void examine_group(struct lateness *l, const struct group *g, struct straggler *of,
+                          bool *found)
+{
+    struct sums s = {.lag = xcalloc(g->n, sizeof *s.lag),
+                     .weight = xcalloc(g->n, sizeof *s.weight),
+                     .times = xcalloc(g->n, sizeof *s.times)};
+    uint64_t n = g->nrounds < ROUNDS ? g->nrounds : ROUNDS, window = SUSPECT_MIN;
+    int64_t newest_ns = n ? g->rounds[(g->nrounds - 1) % ROUNDS].end_ns : 0;
+    for (uint64_t k = 1; k <= n; k++) {
+        size_t at = (g->nrounds - k) % ROUNDS;
+        add_round(g, at, &s);
+        if (k == LAG_ROUNDS || (k == n && k < LAG_ROUNDS))
+            set_lags(l, g, &s);
+        if (k != window)
+            continue;
+        window += window / 5;
+        check_window(l, g, &s, newest_ns - g->rounds[at].end_ns + g->rounds[at].span_ns,
+                     of, found);
+    }
+    free(s.lag);
+    free(s.weight);
+    free(s.times);
+}
+
+size_t lateness_examine(struct lateness *l, struct straggler **found, size_t *nfound)
+{
+    size_t taken = 0;
+    *found = NULL;
+    *nfound = 0;
+    l->suspects = false;
+    for (struct group *g = l->groups; g; g = g->next_group) {
+        size_t now = g->n > 1 ? take_new(g) : 0;
+        taken += now;
+        if (now == 0)
+            continue;
+        struct straggler *of = xcalloc(g->n, sizeof *of);
+        bool *is = xcalloc(g->n, sizeof *is);
+        examine_group(l, g, of, is);
+        for (size_t i = 0; i < g->n; i++) {
+            if (!is[i])
+                continue;
+            *found = xrealloc(*found, *nfound + 1, sizeof **found);
+            (*found)[(*nfound)++] = of[i];
+        }
+        free(of);
+        free(is);
+    }
+    return taken;
+}
+
+bool lateness_suspects(const struct lateness *l)
+{
+    return l->suspects;
+}
+
+uint64_t lateness_entered(const struct lateness *l, int rank)
+{
+    return l->ranks[rank].entered;
+}
+
+int64_t lateness_lag_ns(const struct lateness *l, int rank)
+{
+    return l->ranks[rank].lag_ns;
+}

@@ -1,0 +1,106 @@
+/* launcher/plugins/diagnose/rank_files.c - see rank_files.h */
+#include "launcher/plugins/diagnose/rank_files.h"
+
+#include "common/ancestry.h"
+#include "common/mem.h"
+
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum { ANSWER_MAX = 16 << 20 };
+
+static bool tells_target(const char *suffix)
+{
+    static const char *const suffixes[] = {"stacks", "calls", "arrivals"};
+    for (size_t i = 0; i < ARRAY_LEN(suffixes); i++) {
+        if (strcmp(suffix, suffixes[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+char *rank_stem(const char *folder, struct dirent *const *files, int nfiles, int rank,
+                pid_t pid, pid_t *target)
+{
+    char *stem = NULL;
+    *target = pid;
+    for (int i = 0; i < nfiles; i++) {
+        int of, by, end = 0;
+        if (sscanf(files[i]->d_name, "%d.%d.%n", &of, &by, &end) != 2 || !end ||
+            !tells_target(files[i]->d_name + end) || of != rank ||
+            (stem && by > *target) || !ancestry_leads(by, pid))
+            continue;
+        free(stem);
+        stem = xasprintf("%s/%d.%d", folder, of, by);
+        *target = by;
+    }
+    return stem;
+}
+
+char *rank_file(const char *stem, const char *suffix, off_t from, size_t max)
+{
+    char *path = xasprintf("%s.%s", stem, suffix), *text = NULL;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    ssize_t n = 0, got = 1;
+    if (fd >= 0)
+        text = xcalloc(1, max + 1);
+    while (text && (size_t)n < max &&
+           (got = pread(fd, text + n, max - (size_t)n, from + n)) > 0)
+        n += got;
+    if (fd >= 0)
+        close(fd);
+    free(path);
+    return text;
+}
+
+void rank_trace_ask(struct rank_trace *t, const char *stem)
+{
+    static const char request[] =
+        "POST /handler/fr_trace_json HTTP/1.1\r\nHost: localhost"
+        "\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    *t = (struct rank_trace){.sock = -1};
+    if (!stem || snprintf(to.sun_path, sizeof to.sun_path, "%s.sock", stem) >=
+                     (int)sizeof to.sun_path)
+        return;
+    t->sock = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (t->sock >= 0 && (connect(t->sock, (struct sockaddr *)&to, sizeof to) < 0 ||
+                         send(t->sock, request, strlen(request), MSG_NOSIGNAL) !=
+                             (ssize_t)strlen(request))) {
+        close(t->sock);
+        t->sock = -1;
+    }
+}
+
+void rank_trace_read(struct rank_trace *t)
+{
+    for (;;) {
+        if (t->room - t->size < 1 << 16 && t->room < ANSWER_MAX) {
+            t->room += t->room + (1 << 16);
+            t->answer = xrealloc(t->answer, t->room + 1, 1);
+        }
+        ssize_t n = recv(t->sock, t->answer + t->size, t->room - t->size, 0);
+        if (n < 0)
+            return; /* EAGAIN: later */
+        if (n == 0)
+            break;
+        t->size += (size_t)n;
+    }
+    close(t->sock);
+    t->sock = -1;
+}
+
+char *rank_trace_body(struct rank_trace *t)
+{
+    if (!t->answer)
+        return NULL;
+    t->answer[t->size] = '\0';
+    char *body = strstr(t->answer, "\r\n\r\n");
+    return body ? body + 4 : NULL;
+}

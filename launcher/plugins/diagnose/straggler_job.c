@@ -1,0 +1,308 @@
+/* launcher/plugins/diagnose/straggler_job.c - --stragglers, on the launcher's side
+ *
+ * The agents are asked when their ranks have entered the last collectives, every second
+ * or, if a step takes longer, every few steps; lateness.c decides. Before a straggler is
+ * reported its agent measures what else runs on its CPUs.
+ */
+#define LOG_SUBSYS "diagnose"
+#include "launcher/plugins/diagnose/diagnose.h"
+
+#include "common/duration.h"
+#include "common/err.h"
+#include "common/mem.h"
+#include "launcher/job/events.h"
+#include "launcher/plugins/diagnose/lateness.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ms between questions: at least and at most, and while a rank is suspected; how long an
+ * answer may take; how long a rank must be in time before it is reported again */
+enum { LEAST_MS = 1000, MOST_MS = 10000, SUSPECT_MS = 250 };
+enum { LIMIT_MS = 5000, AGAIN_MS = 60000 };
+/* A rank that waits for a CPU for so much of the time has to be late for longer: on a
+ * busy host the scheduler favours now one process, now another. */
+enum { CONTENDED_PERCENT = 20, CONTENDED_MS = 10000 };
+/* new collectives in an answer; quick questions in a row */
+enum { FEW = 4, MANY = 12, QUICK_MAX = 12 };
+
+struct straggler_job {
+    struct job *j;             /* borrowed */
+    struct lateness *lateness; /* owned; NULL: no attempt runs */
+    struct event *timer;       /* owned: the next question */
+    struct event *limit;       /* owned: of answers about surroundings */
+    uint32_t id;               /* of the last question */
+    unsigned left;             /* nodes that have not answered it */
+    int64_t interval_ms;
+    unsigned quick; /* questions because of a suspicion, since there was none */
+    struct named {
+        struct straggler is;
+        bool asked;      /* its surroundings; not yet reported */
+        int64_t late_ms; /* when it was late last; 0: never */
+    } * ranks;           /* owned, by rank; NULL: no attempt yet */
+};
+
+/* --- a straggler -------------------------------------------------------------------- */
+
+static const char *host_of(const struct job *j, int rank)
+{
+    return j->plan->nodes[j->plan->ranks[rank].node].host->name;
+}
+
+static void print_beside(const json_t *beside, FILE *f)
+{
+    const json_t *top = json_object_get(beside, "top"),
+                 *rank = json_object_get(top, "rank");
+    if (!beside)
+        return;
+    fprintf(f,
+            "; CPUs %s, load %.1f: it runs %lld %% and waits for a CPU %lld %% of the "
+            "time",
+            json_string_value(json_object_get(beside, "cpus")),
+            json_real_value(json_object_get(beside, "load")),
+            json_integer_value(json_object_get(beside, "cpu_percent")),
+            json_integer_value(json_object_get(beside, "waits_percent")));
+    if (!top)
+        return;
+    fputs("; beside it ", f);
+    if (rank)
+        fprintf(f, "rank %lld", json_integer_value(rank));
+    else
+        fprintf(f, "'%.60s' (pid %lld)",
+                json_string_value(json_object_get(top, "program")),
+                json_integer_value(json_object_get(top, "pid")));
+    fprintf(f, " uses %lld %%", json_integer_value(json_object_get(top, "cpu_percent")));
+}
+
+static json_t *member(const json_t *o, const char *name)
+{
+    json_t *value = json_object_get(o, name);
+    return value ? json_incref(value) : json_null();
+}
+
+static void emit(struct straggler_job *s, const struct straggler *is,
+                 const json_t *beside)
+{
+    const json_t *top = json_object_get(beside, "top");
+    event_emit(s->j, "straggler",
+               "{s:i, s:o, s:f, s:i, s:i, s:f, s:f, s:o, s:o, s:o, s:o, s:o, s:o}",
+               "rank", is->rank, "host", event_text(host_of(s->j, is->rank)), "score",
+               is->share, "late", (int)is->late, "rounds", (int)is->rounds, "lag_s",
+               (double)is->lag_ns / 1e9, "round_s", (double)is->period_ns / 1e9, "cpus",
+               member(beside, "cpus"), "load", member(beside, "load"), "cpu_percent",
+               member(beside, "cpu_percent"), "waits_percent",
+               member(beside, "waits_percent"), "beside", member(top, "program"),
+               "beside_percent", member(top, "cpu_percent"));
+}
+
+static void report(struct straggler_job *s, int rank, const json_t *beside)
+{
+    struct named *named = &s->ranks[rank];
+    const struct straggler *is = &named->is;
+    char *line = NULL;
+    size_t n;
+    FILE *f = open_memstream(&line, &n);
+    if (!f || !named->asked)
+        abort(); /* out of memory, as in mem.h */
+    named->asked = false;
+    fprintf(
+        f,
+        "ddprun: straggler: rank %d on %s came late to %u of the last %u collectives, "
+        "by %.3g ms of %.3g ms: the others wait for it %.0f %% of the time",
+        rank, host_of(s->j, rank), is->late, is->rounds, (double)is->lag_ns / 1e6,
+        (double)is->period_ns / 1e6, is->share * 100);
+    print_beside(beside, f);
+    fclose(f);
+    emit(s, is, beside);
+    job_say(s->j, line);
+    free(line);
+}
+
+static int handle_beside(void *state, unsigned node, const struct frame *f,
+                         struct ddp_err *err)
+{
+    struct straggler_job *s = state;
+    const struct msg_beside *m = f->m;
+    if (!s->ranks || !job_rank_is_of(s->j, m->rank, node) || !s->ranks[m->rank].asked)
+        return 0;
+    struct named *named = &s->ranks[m->rank];
+    json_t *beside = m->text ? json_loads(m->text, 0, NULL) : NULL;
+    json_int_t waits = json_integer_value(json_object_get(beside, "waits_percent"));
+    if (waits >= CONTENDED_PERCENT && named->is.lasts_ns / 1000000 < CONTENDED_MS)
+        s->j->ranks[m->rank].straggles = named->asked = false; /* later, if it lasts */
+    else
+        report(s, (int)m->rank, json_is_object(beside) ? beside : NULL);
+    json_decref(beside);
+    return 0;
+}
+
+static void on_limit(evutil_socket_t fd, short what, void *arg)
+{
+    struct straggler_job *s = arg;
+    for (int r = 0; s->ranks && r < s->j->plan->nranks; r++) {
+        if (s->ranks[r].asked)
+            report(s, r, NULL);
+    }
+}
+
+static void found(struct straggler_job *s, const struct straggler *is)
+{
+    struct named *named = &s->ranks[is->rank];
+    struct job_rank *rank = &s->j->ranks[is->rank];
+    const struct plan *p = s->j->plan;
+    named->late_ms = now_ms();
+    if (rank->straggles || rank->state == RANK_EXITED)
+        return;
+    rank->straggles = named->asked = true;
+    named->is = *is;
+    const struct alloc_node *host = p->nodes[p->ranks[is->rank].node].host;
+    job_send(s->j, (unsigned)(host - s->j->alloc->nodes),
+             MSG(ask_beside, (uint32_t)is->rank));
+    job_arm(s->limit, LIMIT_MS);
+}
+
+/* --- questions ---------------------------------------------------------------------- */
+
+static void ask(struct straggler_job *s)
+{
+    s->left = 0;
+    for (size_t i = 0; i < s->j->alloc->nnodes; i++)
+        s->left += job_node_connected(&s->j->nodes[i]) && s->j->nodes[i].place >= 0;
+    job_send(s->j, NODE_ALL, MSG(ask_arrivals, ++s->id));
+    job_arm(s->timer, s->interval_ms);
+}
+
+static void on_timer(evutil_socket_t fd, short what, void *arg)
+{
+    struct straggler_job *s = arg;
+    if (s->lateness)
+        ask(s);
+}
+
+/* Few new collectives: steps are long, or nothing happens. */
+static void adapt(struct straggler_job *s, size_t new)
+{
+    bool known = false;
+    for (int r = 0; r < s->j->plan->nranks && !known; r++)
+        known = lateness_entered(s->lateness, r) > 0;
+    if (known && new < FEW)
+        s->interval_ms *= 2;
+    else if (new > MANY)
+        s->interval_ms /= 2;
+    s->interval_ms = s->interval_ms < LEAST_MS  ? LEAST_MS
+                     : s->interval_ms > MOST_MS ? MOST_MS
+                                                : s->interval_ms;
+}
+
+static void examine(struct straggler_job *s)
+{
+    struct straggler *list;
+    size_t n;
+    adapt(s, lateness_examine(s->lateness, &list, &n));
+    for (size_t i = 0; i < n; i++)
+        found(s, &list[i]);
+    free(list);
+    if (!lateness_suspects(s->lateness))
+        s->quick = 0;
+    else if (n == 0 && s->quick++ < QUICK_MAX && s->interval_ms == LEAST_MS)
+        job_arm(s->timer, SUSPECT_MS);
+    for (int r = 0; r < s->j->plan->nranks; r++) {
+        struct job_rank *rank = &s->j->ranks[r];
+        rank->collectives = lateness_entered(s->lateness, r);
+        rank->lag_ns = lateness_lag_ns(s->lateness, r);
+        if (rank->straggles && now_ms() - s->ranks[r].late_ms > AGAIN_MS)
+            rank->straggles = false;
+    }
+}
+
+static int handle_arrivals(void *state, unsigned node, const struct frame *f,
+                           struct ddp_err *err)
+{
+    struct straggler_job *s = state;
+    const struct msg_arrivals *m = f->m;
+    if (!s->lateness || m->id != s->id || s->left == 0)
+        return 0; /* too late */
+    for (uint32_t i = 0; i < m->n; i++) {
+        const struct call_arrival *a = &m->list[i];
+        if (job_rank_is_of(s->j, a->rank, node))
+            lateness_add(s->lateness, (int)a->rank, a->group, a->number,
+                         a->at_ns - s->j->nodes[node].ahead_ns);
+    }
+    if (--s->left == 0)
+        examine(s);
+    return 0;
+}
+
+/* --- life --------------------------------------------------------------------------- */
+
+static void forget(struct straggler_job *s)
+{
+    if (s->timer)
+        event_del(s->timer);
+    if (s->limit)
+        event_del(s->limit);
+    lateness_destroy(s->lateness);
+    s->lateness = NULL;
+}
+
+static void straggler_ranks_started(void *state)
+{
+    struct straggler_job *s = state;
+    size_t n = (size_t)s->j->plan->nranks;
+    forget(s);
+    free(s->ranks);
+    s->ranks = xcalloc(n, sizeof *s->ranks);
+    s->lateness =
+        lateness_create(s->j->plan->nranks, (double)s->j->opts->stragglers / 100);
+    s->interval_ms = LEAST_MS;
+    job_arm(s->timer, LEAST_MS);
+}
+
+static void straggler_shutdown(void *state)
+{
+    forget(state);
+}
+
+static int straggler_init(struct job *j, void **state, struct ddp_err *err)
+{
+    if (j->opts->stragglers == 0)
+        return 0;
+    *state = xcalloc(1, sizeof(struct straggler_job));
+    ((struct straggler_job *)*state)->j = j;
+    return 0;
+}
+
+static int straggler_open(void *state, struct ddp_err *err)
+{
+    struct straggler_job *s = state;
+    struct event_base *base = loop_base(s->j->loop);
+    s->timer = evtimer_new(base, on_timer, s);
+    s->limit = evtimer_new(base, on_limit, s);
+    return s->timer && s->limit ? 0 : err_set(err, "cannot make an event");
+}
+
+static void straggler_fini(void *state)
+{
+    struct straggler_job *s = state;
+    forget(s);
+    if (s->timer)
+        event_free(s->timer);
+    if (s->limit)
+        event_free(s->limit);
+    free(s->ranks);
+    free(s);
+}
+
+static const struct job_message messages[] = {
+    {MSG_ARRIVALS, handle_arrivals}, {MSG_BESIDE, handle_beside}, {0}};
+
+const struct job_plugin straggler_job = {
+    .name = "straggler",
+    .init = straggler_init,
+    .open = straggler_open,
+    .fini = straggler_fini,
+    .ranks_started = straggler_ranks_started,
+    .shutdown = straggler_shutdown,
+    .messages = messages,
+};

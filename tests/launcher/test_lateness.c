@@ -1,0 +1,216 @@
+/* Which ranks are stragglers: who is late again and again, and nobody else. */
+#include "tests/support/suite.h"
+
+#include "launcher/plugins/diagnose/arrivals.h"
+#include "launcher/plugins/diagnose/lateness.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { RANKS = 4, STEP_US = 100000 };
+
+/* Steps of one collective or several; rank r comes late_us(r, step) late to the first. */
+struct trial {
+    long (*late_us)(int rank, int step);
+    unsigned buckets; /* more collectives, 1 ms apart, that nobody waits for; 0: none */
+    int ranks;        /* 0: RANKS */
+    int first;        /* the step of the first report; 0: none */
+    unsigned found;   /* a bit for each rank that was reported */
+};
+
+static unsigned seed = 1;
+static long noise_us(long most)
+{
+    seed = seed * 1103515245 + 12345;
+    return (long)(seed >> 8) % (most + 1);
+}
+
+static void run(struct trial *t, int steps)
+{
+    int n = t->ranks ? t->ranks : RANKS;
+    struct lateness *l = lateness_create(n, 0.1);
+    uint64_t number = 0;
+    int64_t now_us = 1000000;
+    for (int step = 1; step <= steps; step++) {
+        long most = 0;
+        for (int r = 0; r < n; r++) {
+            long late = t->late_us(r, step);
+            most = late > most ? late : most;
+            for (unsigned b = 0; b <= t->buckets; b++)
+                lateness_add(l, r, 7, number + 1 + b,
+                             (now_us + STEP_US + late + b * 1000) * 1000);
+        }
+        number += 1 + t->buckets;
+        now_us += STEP_US + most + t->buckets * 1000;
+        struct straggler *found;
+        size_t nfound;
+        lateness_examine(l, &found, &nfound);
+        for (size_t i = 0; i < nfound; i++)
+            t->found |= 1u << found[i].rank;
+        t->first = nfound > 0 && t->first == 0 ? step : t->first;
+        if (nfound > 0) {
+            ck_assert_double_ge(found[0].share, 0.1);
+            ck_assert_uint_le(found[0].late, found[0].rounds);
+        }
+        free(found);
+    }
+    lateness_destroy(l);
+}
+
+static long second_late(int rank, int step)
+{
+    return noise_us(4000) + (rank == 2 ? 20000 : 0);
+}
+
+START_TEST(a_straggler_is_found_within_20_steps)
+{
+    struct trial one = {second_late}, buckets = {second_late, .buckets = 5};
+    run(&one, 20);
+    ck_assert_uint_eq(one.found, 1u << 2);
+    run(&buckets, 20);
+    ck_assert_uint_eq(buckets.found, 1u << 2);
+}
+END_TEST
+
+START_TEST(one_of_three_is_found)
+{
+    struct trial t = {.late_us = second_late, .ranks = 3};
+    run(&t, 20);
+    ck_assert_uint_eq(t.found, 1u << 2);
+}
+END_TEST
+
+static long host_late(int rank, int step)
+{
+    return noise_us(4000) + (rank >= 6 ? 30000 : 0);
+}
+
+START_TEST(all_late_ranks_of_a_host_are_found)
+{
+    struct trial t = {host_late, .ranks = 8};
+    run(&t, 20);
+    ck_assert_uint_eq(t.found, 3u << 6);
+}
+END_TEST
+
+static long once(int rank, int step)
+{
+    return noise_us(4000) + (rank == 2 && step % 40 == 5 ? 3000000 : 0);
+}
+static long all_late(int rank, int step)
+{
+    return 60000 + noise_us(4000);
+}
+static long in_turn(int rank, int step)
+{
+    return noise_us(4000) + (rank == step % RANKS ? 40000 : 0);
+}
+static long by_chance(int rank, int step)
+{
+    return noise_us(100) < 20 ? noise_us(300000) : noise_us(60000);
+}
+static long a_little(int rank, int step)
+{
+    return noise_us(500) + (rank == 1 ? 5000 : 0);
+}
+
+START_TEST(others_are_not_found)
+{
+    long (*const healthy[])(int rank, int step) = {once, all_late, in_turn, by_chance,
+                                                   a_little};
+    for (size_t i = 0; i < sizeof healthy / sizeof *healthy; i++) {
+        struct trial t = {healthy[i]}, two = {healthy[i], .ranks = 2};
+        run(&t, healthy[i] == once ? 200 : 3000);
+        ck_assert_msg(t.found == 0, "trial %zu: 0x%x at %d", i, t.found, t.first);
+        run(&two, healthy[i] == once ? 200 : 3000);
+        ck_assert_msg(two.found == 0, "trial %zu of 2: 0x%x at %d", i, two.found,
+                      two.first);
+    }
+}
+END_TEST
+
+START_TEST(a_rank_that_begins_to_be_late_is_found_soon)
+{
+    struct lateness *l = lateness_create(RANKS, 0.1);
+    struct straggler *found;
+    size_t nfound = 0;
+    int step = 0;
+    for (; step < 1000 && nfound == 0; step++) {
+        for (int r = 0; r < RANKS; r++)
+            lateness_add(l, r, 1, (uint64_t)step + 1,
+                         (int64_t)step * 130000000 +
+                             (step >= 500 && r == 1 ? 25000000 : noise_us(2000) * 1000));
+        lateness_examine(l, &found, &nfound);
+        if (nfound > 0)
+            ck_assert_int_eq(found->rank, 1);
+        free(found);
+    }
+    ck_assert_int_gt(step, 500);
+    ck_assert_int_le(step, 520);
+    ck_assert_uint_eq(lateness_entered(l, 0), (uint64_t)step);
+    ck_assert_int_gt(lateness_lag_ns(l, 1), 10000000);
+    ck_assert_int_lt(lateness_lag_ns(l, 0), 3000000);
+    lateness_destroy(l);
+}
+END_TEST
+
+START_TEST(gaps_and_ranks_that_do_not_answer)
+{
+    struct lateness *l = lateness_create(RANKS, 0.1);
+    struct straggler *found;
+    size_t nfound;
+    for (uint64_t k = 1; k < 5000; k += k % 40 == 0 ? 900 : 1) {
+        for (int r = 0; r < RANKS; r++)
+            lateness_add(l, r, 1, k, (int64_t)k * 1000000);
+    }
+    lateness_add(l, 9, 1, 3, 1); /* no such rank, no such number */
+    lateness_add(l, 0, 1, 0, 1);
+    ck_assert_uint_gt(lateness_examine(l, &found, &nfound), 0);
+    ck_assert_uint_eq(nfound, 0);
+    ck_assert_uint_eq(lateness_examine(l, &found, &nfound), 0);
+    lateness_destroy(l);
+}
+END_TEST
+
+static void count(const struct arrivals_record *r, void *arg)
+{
+    struct arrivals_record *last = arg;
+    ck_assert(last->number == 0 || last->group == r->group);
+    *last = *r;
+}
+
+START_TEST(arrivals_in_an_answer_of_torch)
+{
+#define ENTRY(number, p2p, at)                                                       \
+    "{\"collective_seq_id\":" number ",\"input_dtypes\":[\"Float\"],\"is_p2p\":" p2p \
+    ",\"op_id\":" number ",\"pg_id\":0,\"process_group\":[\"0\",\"default_pg\"],"    \
+    "\"retired\":true,\"time_created_ns\":" at ",\"timeout_ms\":1800000}"
+    static const char text[] = "{\"comm_lib_version\":\"\",\"entries\":[" ENTRY(
+        "1", "false",
+        "1000005000") "," ENTRY("2", "false",
+                                "1000009000") "," ENTRY("3", "true",
+                                                        "1000010000") "],\"pg_status\":{}}";
+    struct arrivals_record last = {0};
+    arrivals_of_torch(text, 1000000000, count, &last);
+    ck_assert_uint_eq(last.number, 2);
+    ck_assert_int_eq(last.at_ns, 9000);
+    arrivals_of_torch("{\"collective_seq_id\":7", 0, count, &last);
+    arrivals_of_torch("", 0, count, &last);
+    ck_assert_uint_eq(last.number, 2);
+}
+END_TEST
+
+Suite *suite(void)
+{
+    Suite *s = suite_create("launcher/lateness");
+    TCase *t = tcase_create("lateness");
+    tcase_add_test(t, a_straggler_is_found_within_20_steps);
+    tcase_add_test(t, one_of_three_is_found);
+    tcase_add_test(t, all_late_ranks_of_a_host_are_found);
+    tcase_add_test(t, others_are_not_found);
+    tcase_add_test(t, a_rank_that_begins_to_be_late_is_found_soon);
+    tcase_add_test(t, gaps_and_ranks_that_do_not_answer);
+    tcase_add_test(t, arrivals_in_an_answer_of_torch);
+    suite_add_tcase(s, t);
+    return s;
+}

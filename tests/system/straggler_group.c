@@ -1,0 +1,54 @@
+/* straggler_group KIND STEPS STEP_MS [LATE_MS]: steps of a job with libddpgroup: a sleep,
+ * an all_reduce and a barrier. KIND: "late": rank 2 sleeps LATE_MS more in each step;
+ * "once": only in step 10, for ten times as long; "all": every rank does; "turns": one
+ * rank in each step, in turn. Rank 0 prints the step at which it is told of by a line
+ * "step N". */
+#include "include/ddprun/group.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static void sleep_ms(long ms)
+{
+    struct timespec rest = {ms / 1000, ms % 1000 * 1000000};
+    while (clock_nanosleep(CLOCK_MONOTONIC, 0, &rest, &rest) != 0)
+        ;
+}
+
+static long late_ms(const char *kind, int rank, int size, int step, long ms)
+{
+    if (strcmp(kind, "late") == 0)
+        return rank == 2 ? ms : 0;
+    if (strcmp(kind, "once") == 0)
+        return rank == 2 && step == 10 ? 10 * ms : 0;
+    if (strcmp(kind, "turns") == 0)
+        return rank == step % size ? ms : 0;
+    return ms;
+}
+
+int main(int argc, char **argv)
+{
+    struct ddp_err err;
+    float x[1000] = {0};
+    if (argc < 5)
+        return 2;
+    struct ddp_group *g = ddp_group_init(NULL, &err);
+    int rc = g ? 0 : -1, steps = atoi(argv[2]);
+    for (int i = 1; rc == 0 && i <= steps; i++) {
+        int rank = ddp_group_rank(g), size = ddp_group_size(g);
+        sleep_ms(atol(argv[3]) + late_ms(argv[1], rank, size, i, atol(argv[4])));
+        rc = ddp_all_reduce(g, x, 1000, DDP_F32, DDP_SUM, &err);
+        if (rc == 0)
+            rc = ddp_barrier(g, &err);
+        if (rank == 0) {
+            printf("step %d\n", i);
+            fflush(stdout);
+        }
+    }
+    if (rc < 0)
+        fprintf(stderr, "%s\n", err.text);
+    ddp_group_destroy(g);
+    return rc < 0;
+}

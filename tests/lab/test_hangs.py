@@ -3,7 +3,6 @@
 import os
 import signal
 import sys
-import time
 
 import hosts
 from hosts import LabTest, main
@@ -39,7 +38,7 @@ class Hangs(LabTest):
         job = self.start("-H", self.hosts(*numbers, slots=2), PYTHON, "-u", script,
                          cwd=self.folder.name, **how)
         self.assertTrue(wait_until(lambda: job.out.count("up") == 2 * len(numbers)), job.err)
-        time.sleep(0.3)  # from the line to the call after it
+        hosts.launch.wait_until_settled(self.mark)
         return job
 
     def report(self, job):

@@ -63,12 +63,20 @@ class Spank(test_sched.JobTest):
                 if "ddpstored --port" in line]
 
     def client(self):
-        """A program that prints how many bytes the store at its arguments answers."""
+        """A program that prints how many bytes the store at its arguments answers. As PyTorch's, it
+        tries again until the store listens: tasks of other nodes than its own may be earlier."""
         os.chmod(self.folder.name, 0o755)
         return self.write("connect.py", (
-            "import socket, sys\n"
+            "import socket, sys, time\n"
+            "end = time.monotonic() + 40\n"
+            "s = None\n"
+            "while not s:\n"
+            "    try:\n"
+            "        s = socket.create_connection((sys.argv[1], int(sys.argv[2])), 20)\n"
+            "    except ConnectionRefusedError:\n"
+            "        if time.monotonic() > end: raise\n"
+            "        time.sleep(0.1)\n"
             "try:\n"
-            "    s = socket.create_connection((sys.argv[1], int(sys.argv[2])), 20)\n"
             "    s.sendall(bytes.fromhex('00cef7853c0d34120000'))\n"
             "    print('answered', len(s.recv(4)))\n"
             "except ConnectionError:\n"
@@ -115,9 +123,13 @@ class Spank(test_sched.JobTest):
         said = self.srun(f"SLURM_HOSTFILE={order} srun --ddp -p dgx -N3 -n3 -m arbitrary "
                          f"sh -c '{SHOW}'")
         self.assertEqual(len(re.findall(r"/3 .* at node003:\d+ ", said)), 3, said)
+        done = os.path.join(self.folder.name, "done")
+        os.mkdir(done)
+        os.chmod(done, 0o777)  # the store ends with its node's tasks: they wait for the others
         said = self.srun("salloc -Q -p dgx -N1 -n2 : -p compute -N2 -n2 "
                          f"srun --ddp --het-group=0,1 sh -c '{SHOW}; "
-                         f"python3 {self.client()} $MASTER_ADDR $MASTER_PORT'")
+                         f"python3 {self.client()} $MASTER_ADDR $MASTER_PORT; : >{done}/$RANK; "
+                         f"until [ $(ls {done} | wc -l) = 4 ]; do sleep 0.1; done'")
         self.assertEqual(len(re.findall(r"^\d/4 ", said, re.M)), 4, said)
         self.assertEqual(len(set(re.findall(r" at (\S+ in \S+)", said))), 1, said)
         self.assertEqual(said.count("answered 4"), 4, said)

@@ -33,6 +33,7 @@ class Browser:
         self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height,
                   deviceScaleFactor=1, mobile=False)
+        self.call("Performance.enable", timeDomain="threadTicks")
         self.call("Page.navigate", url=url)
 
     def call(self, method, **params):
@@ -75,6 +76,11 @@ class Browser:
                                      + str(self.run("document.body.innerText"))[:2000])
             time.sleep(0.1)
         return value
+
+    def cpu_ms(self):
+        """What the page's thread has computed so far: the machine may be busy with other things."""
+        found = {m["name"]: m["value"] for m in self.call("Performance.getMetrics")["metrics"]}
+        return found["TaskDuration"] * 1e3
 
     def key(self, key, text=None):
         for kind in ("keyDown", "keyUp"):

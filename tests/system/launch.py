@@ -56,8 +56,17 @@ def read_all(file):
     return os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0)
 
 
+def stat_of(pid):
+    """/proc/PID/stat from the third field on; [] if it has exited."""
+    return read_proc(pid, "stat").rpartition(b")")[2].split()
+
+
+def state_of(pid):
+    return (stat_of(pid) or [b""])[0].decode()
+
+
 def parent_of(pid):
-    return int(read_proc(pid, "stat").rpartition(b")")[2].split()[1])
+    return int((stat_of(pid) or [b"", 0])[1])
 
 
 def end_all(*marks):
@@ -84,6 +93,19 @@ def wait_until(condition, deadline=DEADLINE):
         if value or time.monotonic() > end:
             return value
         time.sleep(max(0.01, time.monotonic() - began))
+
+
+def wait_until_settled(mark):
+    """Until each process with `mark` has come from the line that it wrote to the call after it: it
+    sleeps, is stopped, or has computed for 0.1 s."""
+    def ticks(pid):
+        return sum(map(int, stat_of(pid)[11:13]))
+
+    before = {pid: ticks(pid) for pid in marked(mark)}
+    tenth = os.sysconf("SC_CLK_TCK") // 10
+    for pid, at in before.items():
+        if not wait_until(lambda pid=pid, at=at: state_of(pid) not in ("R", "D") or ticks(pid) > at + tenth):
+            raise AssertionError(f"process {pid} does not run")
 
 
 def who_is_left(*marks, deadline=GONE):

@@ -102,7 +102,7 @@ class Events(launch.LaunchTest):
         self.assertLessEqual(set(ours), set(texts))
 
     def test_signals_and_timeouts(self):
-        events, _ = self.events("--timeout", "0.3", "sleep", "60", code=124)
+        events, _ = self.events("--timeout", "2", "sleep", "60", code=124)
         self.assertEqual([e["kind"] for e in events if e["event"] == "failure"], ["timeout"])
         events, _ = self.events("sh", "-c", "kill -SEGV $$", code=139)
         self.assertEqual(events[-1]["code"], 139)

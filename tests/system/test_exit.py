@@ -55,9 +55,13 @@ class Exit(LaunchTest):
         # where the others have written much since; else they stand right above it
         launch = self.first_failure("echo why >&2; exit 5", 5)
         self.assertEqual(launch.err.count("why"), 1)
-        launch = self.sh(2, "[ $RANK = 1 ] && { echo why >&2; touch why; sleep 1; exit 5; }; "
-                         "until [ -e why ]; do sleep 0.05; done; seq 100 >&2; sleep 60",
-                         "--wdir", self.folder.name)
+        launch = self.start_sh(
+            2, "[ $RANK = 1 ] && { echo why >&2; touch why; until [ -e go ]; do sleep 0.05; done; exit 5; }; "
+            "until [ -e why ]; do sleep 0.05; done; seq 100 >&2; sleep 60", "--wdir", self.folder.name)
+        self.wait_for(launch, "[1] why\n", "err")
+        self.wait_for(launch, "[0] 100\n", "err")
+        self.write("go", "")
+        launch.wait()
         self.assert_ended(launch, 5)
         self.assertIn("\nddprun: the last lines of rank 1:\n    why\n", launch.err)
 
@@ -106,15 +110,17 @@ class Exit(LaunchTest):
     def test_the_first_of_many_that_are_found_at_once(self):
         """The agent stands still while they end, and hears of all of them in one moment."""
         for first in (0, 3, 7):
-            launch = self.start_sh(8, f"echo up; until [ -e go{first} ]; do sleep 0.02; done; "
-                                   f"[ $RANK = {first} ] && exit 5; sleep 0.0$((9 - RANK)); "
-                                   "sleep 0.3; exit 4", "--wdir", self.folder.name)
+            launch = self.start_sh(8, f"[ $RANK = {first} ] && echo $$ >pid{first}; echo up; "
+                                   f"until [ -e go{first} ]; do sleep 0.02; done; "
+                                   f"[ $RANK = {first} ] && exit 5; "
+                                   f"until grep -q ') Z' /proc/$(cat pid{first})/stat; do sleep 0.02; done; "
+                                   "sleep 0.0$((9 - RANK)); exit 4", "--wdir", self.folder.name)
             self.assertTrue(wait_until(lambda launch=launch: launch.out.count("up") == 8))
             ours = [p for p, line in marked(self.mark).items() if line.startswith(DDPRUN + " ")]
             agent = next(pid for pid in ours if parent_of(pid) in ours)
             os.kill(agent, signal.SIGSTOP)
             self.write(f"go{first}", "")
-            time.sleep(1.5)
+            self.assertTrue(wait_until(lambda ours=ours: set(marked(self.mark)) == set(ours)))
             os.kill(agent, signal.SIGCONT)
             launch.wait()
             self.assert_ended(launch, 5)

@@ -7,7 +7,6 @@ import pathlib
 import signal
 import subprocess
 import sys
-import time
 
 import launch
 
@@ -84,8 +83,9 @@ class Hangs(launch.LaunchTest):
 
     def launch(self, *args, np=3, **how):
         done = self.start("-np", np, *args, cwd=self.folder.name, **how)
-        launch.wait_until(lambda: done.out.count("up") == np)
-        time.sleep(0.3)  # from the line to the call after it
+        if not launch.wait_until(lambda: done.out.count("up") == np):
+            self.fail(f"not up: {done.out!r} {done.err!r}")
+        launch.wait_until_settled(self.mark)
         return done
 
     def hang(self, fault, *args):
@@ -185,11 +185,11 @@ class Hangs(launch.LaunchTest):
         self.assertIn("rank 1 on", job.err)
 
     def test_before_the_end_by_timeout(self):
-        job = self.hang("sleep", "--timeout", "6s")
+        job = self.hang("sleep", "--timeout", "20s")
         job.wait()
         self.assert_ended(job, 124)
         self.assertIn("ddprun: hang: ranks 0,2 wait in all_reduce", job.err)
-        self.assertIn("timed out after 6 s", job.err)
+        self.assertIn("timed out after 20 s", job.err)
 
     def test_a_program_sees_nothing_of_it(self):
         self.write("site/sitecustomize.py", "import sys; sys.mine = 1")

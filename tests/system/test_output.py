@@ -189,8 +189,9 @@ class Readers(LaunchTest):
         """A reader that never reads, and ranks that have ended: the exit code of the launch."""
         done = self.pipeline(
             f'({{ "$DDPRUN" {" ".join(options)} -np 1 head -c 4700000 /dev/zero & pid=$!; {kill} '
-            f'wait $pid; }}; echo $? >{self.path("rc")}; kill $(cat {self.path("reader")})) | '
-            f'(echo $BASHPID >{self.path("reader")}; exec sleep 40)', deadline=30)
+            f'wait $pid; }}; echo $? >{self.path("rc")}; until [ -s {self.path("reader")} ]; do '
+            f'sleep 0.05; done; kill $(cat {self.path("reader")})) | '
+            f'(echo $BASHPID >{self.path("reader")}; exec sleep 90)', deadline=80)
         with open(self.path("rc"), encoding="ascii") as f:
             return int(f.read()), done.stderr.decode()
 

@@ -82,7 +82,7 @@ class Page(test_watch.WatchTest):
         say({"v": 1, "event": "plan", "t": 0, "attempt": 1, "ranks": nranks})
         ours.settimeout(0.05)
 
-        def serve(page_says, deadline=60):
+        def serve(page_says, deadline=120):
             """Answer requests for the status until the page says so."""
             end, turn = time.monotonic() + deadline, 0
             while time.monotonic() < end:
@@ -110,10 +110,14 @@ class Page(test_watch.WatchTest):
         page = browser.Browser(url)
         self.addCleanup(page.close)
         serve("document.querySelectorAll('.cell').length === 1024")
-        serve("+document.body.dataset.ticks >= 4")
-        serve("+document.body.dataset.ticks >= 8")
-        worst = float(page.run("document.body.dataset.worst"))
-        print(f"1,024 ranks: at most {worst} ms of script in a turn")
+        worst = before = 0
+        for turn in range(3, 9):
+            serve(f"+document.body.dataset.ticks >= {turn}")
+            spent = page.cpu_ms()
+            if turn > 3:
+                worst = max(worst, spent - before)
+            before = spent
+        print(f"1,024 ranks: at most {worst:.1f} ms of CPU time in a turn")
         say({"v": 1, "event": "hang", "t": 9, "attempt": 1, "reason": "hang", "kind": "absent",
              "ranks": [5], "sentences": ["1,023 ranks wait in all_reduce #4; rank 5 is in load()"]})
         serve("document.querySelector('.cell.late')?.dataset.r === '5'")
@@ -121,8 +125,7 @@ class Page(test_watch.WatchTest):
         self.shot(page, "1024")
         view.kill()
         view.wait()
-        # from 50 ms on it is seen; the machine may be busy
-        self.assertLess(worst, 150)
+        self.assertLess(worst, 150)  # from 50 ms on it is seen
 
 
 if __name__ == "__main__":

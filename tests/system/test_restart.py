@@ -220,7 +220,7 @@ class Restart(LaunchTest):
     def test_the_wait_ends_with_the_job(self):
         """By a signal and by --timeout, at once; a rank that failed before is not told again."""
         for options, code, words in (((), 143, "interrupted (SIGTERM)"),
-                                     (("--timeout", "1s"), 124, "timed out after 1 s (--timeout)")):
+                                     (("--timeout", "4s"), 124, "timed out after 4 s (--timeout)")):
             launch = self.start_sh(2, "exit 3", "--max-restarts", 5, "--restart-delay", "1h", *options)
             self.wait_for(launch, "the next attempt begins in 3600 s", "err")
             if not options:
@@ -290,8 +290,11 @@ class Restart(LaunchTest):
         self.assertEqual(len({line.split()[1] for line in said(launch)}), 1)
 
     def test_the_interpreter_dies_between_two_attempts(self):
-        launch = self.forked("n == 0 and rank == 1 and (os.kill(once.pid, 9), sys.exit(3))\n"
-                             "n == 0 and time.sleep(60)\nprint(rank, n)\n", "--max-restarts", 1)
+        up = self.path("up")
+        launch = self.forked("while n == 0 and rank == 1 and not os.path.exists('%s'): time.sleep(.01)\n"
+                             "n == 0 and rank == 1 and (os.kill(once.pid, 9), sys.exit(3))\n"
+                             "n == 0 and (open('%s', 'w').close(), time.sleep(60))\nprint(rank, n)\n"
+                             % (up, up), "--max-restarts", 1)
         self.assert_ended(launch, 0)
         self.assertEqual(said(launch), ["0 1", "1 1"])
         self.assertEqual(self.imports(), 3)

@@ -10,7 +10,7 @@ import time
 import unittest
 
 from launch import (DDPRUN, DEADLINE, PATIENT, LaunchTest, main, marked, parent_of,
-                    read_proc, wait_until, who_is_left)
+                    state_of, wait_until, who_is_left)
 
 STUBBORN = "trap '' TERM INT HUP; echo up; while :; do sleep 60; done"
 
@@ -77,7 +77,8 @@ class Unkillable(LaunchTest):
             "--reuid", "65534", "--regid", "65534", "--clear-groups", self.path("ddprun"),
             "-np", 2, "--grace", "1s", *options, "sh", "-c",
             f"[ $RANK = 0 ] || exit 0; {self.path('become')} --reuid 0 sleep 45 & "
-            f"sleep 0.3; {then}", command=["setpriv"], cwd="/", env={"HOME": "/"})
+            f"until [ $(cat /proc/$!/comm) = sleep ]; do sleep 0.05; done; {then}",
+            command=["setpriv"], cwd="/", env={"HOME": "/"})
 
     def left(self, launch, rc, seconds=20):
         launch.wait(40)
@@ -97,7 +98,7 @@ class Unkillable(LaunchTest):
 
     def test_a_rank_itself(self):
         launch = self.leave(f"exec {self.path('become')} --reuid 0 sleep 45",
-                            "--timeout", "2s")
+                            "--timeout", "5s")
         self.left(launch, 124)
         self.assertIn("rank 0", launch.err)
 
@@ -153,7 +154,7 @@ class Launcher(LaunchTest):
 
     def test_one_that_ignores_ctrl_c_is_killed_two_seconds_after_term(self):
         launch = self.running(
-            "trap '' INT; trap 'date +%s.%N >$RANK.term' TERM; echo up; while :; do sleep 0.05; done",
+            "trap '' INT; trap ': >$RANK.term' TERM; echo up; while :; do sleep 0.05; done",
             "--grace", "3s", "--wdir", self.folder.name)
         began = time.monotonic()
         launch.signal(signal.SIGINT)
@@ -208,15 +209,13 @@ class Launcher(LaunchTest):
             "echo up; until [ -e end ]; do date >>$RANK.ticks; sleep 0.1; done; echo done",
             "--wdir", self.folder.name)
 
-        def state(pid):
-            return read_proc(pid, "stat").rpartition(b")")[2].split()[:1]
-
         def ticks():
             return [os.path.getsize(self.path(f"{rank}.ticks")) for rank in range(2)]
 
         launch.signal(signal.SIGTSTP)
-        self.assertTrue(wait_until(lambda: state(launch.process.pid) == [b"T"]))
-        time.sleep(0.5)
+        agents = self.agents()
+        self.assertTrue(wait_until(lambda: all(
+            state_of(pid) == "T" for pid in marked(self.mark) if pid not in agents)))
         before = ticks()
         time.sleep(1)
         self.assertEqual(ticks(), before)
@@ -258,10 +257,12 @@ class Launcher(LaunchTest):
     def test_an_agent_that_hangs_in_the_kernel_is_not_waited_for(self):
         """A tracer that does not wait for the agent keeps its end from ddprun, too."""
         seize, go_on, ptrace = 0x4206, 7, ctypes.CDLL(None).ptrace
-        launch = self.running("echo up; sleep 1")
+        go = self.path("go")
+        launch = self.running(f"echo up; until [ -e {go} ]; do sleep 0.05; done")
         (agent,) = self.agents()
         if ptrace(seize, agent, None, None) < 0:
             self.skipTest("ptrace is not permitted; needs CAP_SYS_PTRACE")
+        self.write("go", "")
         end = time.monotonic() + DEADLINE
         while launch.process.poll() is None and time.monotonic() < end:
             try:
@@ -282,9 +283,8 @@ class Launcher(LaunchTest):
         pid, fd = pty.fork()
         if pid == 0:
             os.environ["DDPRUN_TEST_MARK"] = self.mark
-            os.execvp("sh", ["sh", "-c", f"'{DDPRUN}' -np 2 sh -c 'echo up; "
-                             f"until [ -e {go} ]; do sleep 0.1; done; echo done' & "
-                             "trap 'echo interrupted' INT; wait; wait; wait"])
+            os.execvp("sh", ["sh", "-c", f"trap 'echo interrupted' INT; '{DDPRUN}' -np 2 sh -c 'echo up; "
+                             f"until [ -e {go} ]; do sleep 0.1; done; echo done' & wait; wait; wait"])
         seen, end, interrupted = b"", time.monotonic() + DEADLINE, False
         while time.monotonic() < end:
             if select.select([fd], [], [], 0.2)[0]:

@@ -69,8 +69,13 @@ class Page(WatchTest):
         def ask(path):
             return json.loads(fetch(url + path, token))
 
-        self.assertTrue(launch.wait_until(lambda: all((ask("api/status") or {}).get("rss", [0]))))
-        status = ask("api/status")
+        status = {}
+
+        def all_measured():
+            status.update(ask("api/status") or {})
+            return all(status.get("rss", [0])) and (status["last"][0] or "").startswith("step")
+
+        self.assertTrue(launch.wait_until(all_measured), status)
         self.assertEqual((status["state"], len(status["states"])), ("running", 2))
         for name in ("host", "cpu", "cpu_s", "rss", "out", "quiet", "last"):
             self.assertEqual(len(status[name]), 2, name)
@@ -84,10 +89,16 @@ class Page(WatchTest):
         self.assertEqual(set(series), {"step", "progress", "loss", "lr"})
         self.assertEqual([p[1] for p in series["step"]], list(range(1, len(series["step"]) + 1)))
         self.assertEqual(series["loss"][0][1], 0.8999)
+        found = []
+
+        def both_found():
+            found[:] = sorted(fetch(url + "api/search?q=CAREFUL", token).splitlines())
+            return len(found) == 2
+
+        self.assertTrue(launch.wait_until(both_found), found)
+        self.assertEqual(found, ["0\tcareful <b>&amp;", "1\tcareful <b>&amp;"])
         log = fetch(url + "api/log?rank=1", token)
         self.assertTrue(log.startswith("step 1/3000 loss 0.8999 lr=1e-3\nstep 2/3000"))
-        found = fetch(url + "api/search?q=CAREFUL", token)
-        self.assertEqual(sorted(found.splitlines()), ["0\tcareful <b>&amp;", "1\tcareful <b>&amp;"])
         self.stop(job)
 
     def test_trainer_reports_as_to_kubeflow(self):
@@ -118,7 +129,8 @@ time.sleep(60)
         self.assertEqual(os.listdir(self.path("ddprun")), [])
 
     def test_a_page_that_is_open_sees_the_end(self):
-        job, url, token = self.start_ui(script="sleep 2; [ $RANK = 0 ]")
+        go = self.path("go")
+        job, url, token = self.start_ui(script=f"until [ -e {go} ]; do sleep 0.1; done; [ $RANK = 0 ]")
         next_event, seen = 0, []
         while "end" not in seen and job.process.poll() is None:
             try:
@@ -128,7 +140,8 @@ time.sleep(60)
                 break
             next_event = news["next"]
             seen += [e["event"] for e in news["events"]]
-            time.sleep(0.3)
+            self.write("go", "")
+            time.sleep(0.05)
         self.assertEqual(job.wait(), 1)
         self.assertEqual(seen[-1], "end")
 
@@ -235,16 +248,21 @@ class Top(WatchTest):
 
     def test_a_screen_of_80_columns(self):
         job = self.start_sh(3, SCRIPT)
-        self.wait_for(job, "step 5/")
-        done = self.run_to_end("--top", job.process.pid)
-        self.assert_ended(done, 0)
-        lines = done.out.splitlines()
+        for rank in range(3):
+            self.wait_for(job, f"[{rank}] step 5/")
+        measured = re.compile(r" +[012] \S+ +(runs|sleeps|in I/O) +\d+ +[\d.]+M +\d+s  step \d+/3000")
+        lines = []
+
+        def all_measured():
+            done = self.run_to_end("--top", job.process.pid)
+            self.assert_ended(done, 0)
+            lines[:] = done.out.splitlines()
+            return sum(bool(measured.match(line)) for line in lines) == 3
+
+        self.assertTrue(launch.wait_until(all_measured), lines)
+        self.assertEqual(sum(bool(re.match(r" +[012] ", line)) for line in lines), 3)
         self.assertLessEqual(max(map(len, lines)), 80)
         self.assertIn("ranks 3: 3 run, 0 exited, 0 failed", lines)
-        ranks = [line for line in lines if re.match(r" +[012] ", line)]
-        self.assertEqual(len(ranks), 3)
-        for line in ranks:
-            self.assertRegex(line, r"^ +\d \S+ +(runs|sleeps|in I/O) +\d+ +[\d.]+M +\d+s  step \d+/3000")
         self.stop(job)
 
     def test_in_a_terminal(self):

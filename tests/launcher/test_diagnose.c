@@ -1,6 +1,7 @@
 /* What the ranks of a job answer, and what a hang report says of it. */
 #include "tests/support/suite.h"
 
+#include "launcher/plugins/diagnose/collect.h"
 #include "launcher/plugins/diagnose/stacks.h"
 #include "launcher/plugins/diagnose/trace.h"
 #include "launcher/plugins/diagnose/verdict.h"
@@ -8,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 /* An answer of PyTorch 2.15, as recorded, in which each "%s" is its last entry. */
 #define ENTRY(number, retired)                                                    \
@@ -236,6 +239,36 @@ START_TEST(verdicts_on_jobs)
 }
 END_TEST
 
+static json_t *collect_own(const char *folder)
+{
+    struct collect_rank own = {0, getpid()};
+    json_t *ranks = collect(folder, &own, 1, true);
+    json_t *rank = json_incref(json_array_get(ranks, 0));
+    json_decref(ranks);
+    return rank;
+}
+
+/* A test that blocks in open() ends by Check's time limit. */
+START_TEST(a_fifo_in_the_folder_does_not_block)
+{
+    char folder[] = "/tmp/ddprun-diagnose-XXXXXX", path[100];
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/0.%d.calls", folder, (int)getpid());
+    FILE *f = fopen(path, "w");
+    fputs("{\"groups\":[],\"calls\":[{\"since_ms\":0}]}", f);
+    fclose(f);
+    json_t *rank = collect_own(folder);
+    ck_assert_ptr_nonnull(json_object_get(rank, "calls"));
+    json_decref(rank);
+    ck_assert_int_eq(unlink(path) + mkfifo(path, 0600), 0);
+    rank = collect_own(folder);
+    ck_assert_int_eq(number(rank, "pid"), getpid());
+    ck_assert_ptr_null(json_object_get(rank, "calls"));
+    json_decref(rank);
+    ck_assert_int_eq(unlink(path) + rmdir(folder), 0);
+}
+END_TEST
+
 Suite *suite(void)
 {
     Suite *s = suite_create("diagnose");
@@ -246,6 +279,7 @@ Suite *suite(void)
     tcase_add_test(t, what_is_no_answer);
     tcase_add_test(t, stacks_by_python);
     tcase_add_test(t, stacks_by_debuggers);
+    tcase_add_test(t, a_fifo_in_the_folder_does_not_block);
     tcase_add_loop_test(t, verdicts_on_jobs, 0,
                         (int)(sizeof verdicts / sizeof verdicts[0]));
     return s;

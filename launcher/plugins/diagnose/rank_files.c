@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -46,9 +47,10 @@ char *rank_stem(const char *folder, struct dirent *const *files, int nfiles, int
 char *rank_file(const char *stem, const char *suffix, off_t from, size_t max)
 {
     char *path = xasprintf("%s.%s", stem, suffix), *text = NULL;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    struct stat st;
     ssize_t n = 0, got = 1;
-    if (fd >= 0)
+    if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) /* a FIFO would block */
         text = xcalloc(1, max + 1);
     while (text && (size_t)n < max &&
            (got = pread(fd, text + n, max - (size_t)n, from + n)) > 0)

@@ -16,7 +16,7 @@ char *rank_stem(const char *folder, struct dirent *const *files, int nfiles, int
                 pid_t pid, pid_t *target);
 
 /* Up to `max` bytes of the file, from an offset, with a NUL; the caller frees. NULL: it
- * cannot be read. */
+ * cannot be read, or is no regular file. */
 char *rank_file(const char *stem, const char *suffix, off_t from, size_t max);
 
 /* A request for the flight recorder of PyTorch. */

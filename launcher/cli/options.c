@@ -136,11 +136,12 @@ const struct option options[] = {
     {"events", "FILE|fd:N|-", AT(events), read_events, 0, 0, NULL,
      "append what happens to the job as JSON, an object per line, to this file, descriptor "
      "or, with -, to the standard output"},
-    {"ui", "[=ADDRESS:PORT]", 0, read_ui, 0, 0, NULL,
+    {"ui", "[ADDRESS:PORT]", 0, read_ui, 0, 0, NULL,
      "serve a page that shows the job: hosts, ranks, their output, failures, loss; by default "
      "for this machine only (127.0.0.1), and always by a secret in its URL"},
     {"metrics", "ADDRESS:PORT|FILE", AT(metrics), read_text, 0, 0, NULL,
-     "serve metrics for Prometheus at /metrics, or write them to a file every 10 s"},
+     "serve metrics for Prometheus at /metrics, to this machine only if no address is given "
+     "(0.0.0.0: to all), or write them to a file every 10 s"},
     {"metric", "REGEX", AT(metric), read_regex, 0, 0, NULL,
      "take name=value from lines of output that match, for --ui and --metrics; default: "
      "lines of rank 0 with 'loss'"},

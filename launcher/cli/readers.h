@@ -25,7 +25,8 @@ struct word {
 struct option {
     const char *names; /* separated by blanks, no dashes; the first is the one shown */
     const char *arg; /* NULL: none; "[=...]": optional, after '=' only; "[...]": optional,
-                        the next word if it is one of `words` */
+                        the next word if it is one of `words`, or, without words, a PORT
+                        or ADDRESS:PORT */
     size_t at;       /* offset in struct opts */
     read_fn *read;
     long min, max;            /* of a number */

@@ -62,7 +62,7 @@ int words_take(const struct option *o, const char *word, const char *value,
     if (value && !o->arg)
         return err_set(err, "%s takes no value (try ddprun --help)", name);
     if (!value && o->arg && o->arg[0] == '[')
-        value = o->arg[1] == '=' ? "on" : o->words[0].text;
+        value = o->words && o->arg[1] != '=' ? o->words[0].text : "on";
     struct ddp_err why;
     if (o->read(o, name, value, opts, &why) == 0)
         return 0;
@@ -93,8 +93,14 @@ const char *words_next(struct reading *r, const char *word, const char *arg,
     return NULL;
 }
 
-static bool is_word(const struct word *words, const char *text)
+/* Is this the optional value of `o`, and not the program? */
+static bool is_value(const struct option *o, const char *text)
 {
+    const struct word *words = o->words;
+    if (!words) {
+        const char *colon = strrchr(text, ':'), *port = colon ? colon + 1 : text;
+        return *text && !port[strspn(port, "0123456789")] && !strchr(text, '/');
+    }
     while (words->text && strcmp(words->text, text) != 0)
         words++;
     return words->text != NULL;
@@ -108,7 +114,7 @@ static int read_option(struct reading *r, const struct option *o, const char *wo
     if (o->arg && !optional && !value && !(value = words_next(r, word, o->arg, err)))
         return -1;
     if (optional && o->arg[1] != '=' && !value && r->i + 1 < r->argc &&
-        is_word(o->words, r->argv[r->i + 1]))
+        is_value(o, r->argv[r->i + 1]))
         value = r->argv[++r->i];
     if (words_take(o, word, value, opts, err) < 0)
         return -1;

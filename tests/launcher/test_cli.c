@@ -187,6 +187,31 @@ START_TEST(a_master_address_may_contain_the_port)
 }
 END_TEST
 
+/* --ui takes the next word if that is a port or an address, not the program. */
+static const struct {
+    const char *line, *ui, *program;
+} pages[] = {
+    {"--ui prog", "0", "prog"},
+    {"--ui 8080 prog", "8080", "prog"},
+    {"--ui=8080 prog", "8080", "prog"},
+    {"--ui 0.0.0.0:8080 prog", "0.0.0.0:8080", "prog"},
+    {"--ui [::1]:8080 prog", "[::1]:8080", "prog"},
+    {"--ui 127.0.0.1: prog", "127.0.0.1:", "prog"}, /* an error later */
+    {"--ui ./a:80 8080", "0", "./a:80"},
+    {"--ui 8080x", "0", "8080x"},
+};
+
+START_TEST(an_address_of_the_page_is_no_program)
+{
+    struct opts o;
+    struct ddp_err err;
+    ck_ok(parse(pages[_i].line, &o, &err), err);
+    ck_assert_str_eq(o.ui, pages[_i].ui);
+    ck_assert_str_eq(o.argv[0], pages[_i].program);
+    opts_finish(&o);
+}
+END_TEST
+
 /* Options of other launchers, and what a batch script passes on of them. */
 START_TEST(foreign_options_are_translated)
 {
@@ -392,6 +417,7 @@ Suite *suite(void)
     TCase *t = tcase_create("cli");
     tcase_add_loop_test(t, spellings_of_other_launchers, 0, ARRAY_LEN(spellings));
     tcase_add_loop_test(t, a_master_address_may_contain_the_port, 0, ARRAY_LEN(masters));
+    tcase_add_loop_test(t, an_address_of_the_page_is_no_program, 0, ARRAY_LEN(pages));
     tcase_add_loop_test(t, errors_are_one_line, 0, ARRAY_LEN(bad));
     tcase_add_test(t, foreign_options_are_translated);
     tcase_add_loop_test(t, several_programs_share_the_ranks, 0, (int)ARRAY_LEN(several));

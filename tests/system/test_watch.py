@@ -6,6 +6,7 @@ import pty
 import re
 import select
 import signal
+import socket
 import time
 import urllib.error
 import urllib.request
@@ -157,6 +158,7 @@ time.sleep(60)
 
     def test_wrong_addresses_are_one_line(self):
         for option, why in (("--ui=nowhere", "--ui takes ADDRESS:PORT or PORT, not 'nowhere'"),
+                            ("--ui=127.0.0.1:", "--ui takes ADDRESS:PORT or PORT"),
                             ("--ui=127.0.0.1:99999", "--ui takes ADDRESS:PORT or PORT"),
                             ("--ui=192.0.2.1:1", "--ui: cannot listen"),
                             ("--metric=(", "--metric '(':")):
@@ -224,6 +226,16 @@ class Metrics(WatchTest):
         self.assertEqual(set(found["hw_gpu_memory_usage_bytes"].values()), {10 << 30})
         self.assertEqual(set(found["hw_gpu_memory_limit_bytes"].values()), {80 << 30})
         self.stop(job)
+
+    def test_a_port_alone_is_on_the_loopback(self):
+        """127.0.0.2 is this machine, too, but not the address that is listened at."""
+        for option, everywhere in (("{}", False), (":{}", False), ("0.0.0.0:{}", True)):
+            port = launch.free_port()
+            job = self.start_sh(1, "sleep 60", "--metrics", option.format(port))
+            self.assertTrue(launch.wait_until(lambda: self.metrics(port)))
+            with socket.socket() as s:
+                self.assertEqual(s.connect_ex(("127.0.0.2", port)) == 0, everywhere, option)
+            self.stop(job)
 
     def test_an_address_that_is_none_is_no_file(self):
         for address in ("x:y", "70000", "127.0.0.1:"):

@@ -49,34 +49,29 @@ struct viewer {
 
 /* --- addresses ---------------------------------------------------------------------- */
 
-/* "ADDRESS:PORT", ":PORT", "PORT", "[v6]:PORT" or "ADDRESS". The address goes to `host`,
- * empty if there is none. False: none of them. */
+/* "ADDRESS:PORT", "[v6]:PORT", ":PORT" or "PORT", the last two on the loopback. False:
+ * none of them. */
 static bool split_address(const char *text, char host[256], int *port)
 {
     const char *colon = strrchr(text, ':'), *digits = colon ? colon + 1 : text;
-    size_t n = colon ? (size_t)(colon - text) : 0;
-    *port = 0;
-    bool number = *digits && digits[strspn(digits, "0123456789")] == '\0';
-    if (number && strlen(digits) <= 5)
-        *port = atoi(digits);
-    else if (!colon || n >= 256)
+    size_t n = colon ? (size_t)(colon - text) : 0, ndigits = strspn(digits, "0123456789");
+    if (ndigits == 0 || ndigits > 5 || digits[ndigits] || n >= 256)
         return false;
+    *port = atoi(digits);
     if (n > 1 && text[0] == '[' && text[n - 1] == ']') {
         text++;
         n -= 2;
     }
-    snprintf(host, 256, "%.*s", (int)n, text);
-    return number && *port <= 65535;
+    snprintf(host, 256, "%.*s", n ? (int)n : 256, n ? text : "127.0.0.1");
+    return *port <= 65535;
 }
 
-static int listen_at(const char *option, const char *text, const char *otherwise,
-                     char host[256], int *port, struct ddp_err *err)
+static int listen_at(const char *option, const char *text, char host[256], int *port,
+                     struct ddp_err *err)
 {
     if (!split_address(text, host, port))
         return err_set(err, "%s takes ADDRESS:PORT or PORT, not '%.80s'", option, text);
-    if (!*host && otherwise)
-        snprintf(host, 256, "%s", otherwise);
-    int fd = sock_listen(*host ? host : NULL, *port, port, err);
+    int fd = sock_listen(host, *port, port, err);
     return fd < 0 ? err_prefix(err, "%s", option) : fd;
 }
 
@@ -114,8 +109,9 @@ static void say_url(struct viewer *v)
     if (!loopback)
         return;
     const struct passwd *me = getpwuid(geteuid());
-    line = xasprintf("ddprun: from another machine: ssh -N -L %d:%s:%d %s%s%s", port,
-                     host, port, me ? me->pw_name : "", me ? "@" : "", own);
+    line = xasprintf("ddprun: from another machine: ssh -N -L %d:%.1s%s%s:%d %s%s%s",
+                     port, brackets, host, *brackets ? brackets + 1 : "", port,
+                     me ? me->pw_name : "", me ? "@" : "", own);
     job_say(v->j, line);
     free(line);
 }
@@ -214,11 +210,10 @@ struct viewer *viewer_create(struct job *j, struct ddp_err *err)
     make_token(v->token, sizeof v->token);
     if (o->metrics && !is_address(o->metrics))
         v->metrics_file = o->metrics;
-    if ((o->metrics && !v->metrics_file &&
-         (v->metrics_fd = listen_at("--metrics", o->metrics, NULL, host, &port, err)) <
-             0) ||
-        (o->ui && (v->ui_fd = listen_at("--ui", o->ui, "127.0.0.1", v->host, &v->port,
-                                        err)) < 0) ||
+    bool listens = o->metrics && !v->metrics_file;
+    if ((listens &&
+         (v->metrics_fd = listen_at("--metrics", o->metrics, host, &port, err)) < 0) ||
+        (o->ui && (v->ui_fd = listen_at("--ui", o->ui, v->host, &v->port, err)) < 0) ||
         (o->ui && invite_trainer(v, err) < 0)) {
         viewer_destroy(v);
         return NULL;

@@ -57,8 +57,12 @@ static bool prepare(struct agent *a)
 
 static void start_ranks(struct agent *a)
 {
-    if (prepare(a))
-        a->ranks = ranks_create(a);
+    struct ddp_err err;
+    if (!prepare(a))
+        return;
+    a->ranks = ranks_create(a, &err);
+    if (!a->ranks)
+        agent_cannot(a, UINT32_MAX, EXIT_CANNOT_START, err.text);
 }
 
 /* In an attempt with another plan, or as a spare that takes the place of a lost node. */

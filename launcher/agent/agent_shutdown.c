@@ -57,9 +57,10 @@ static enum kill_tree_rule pass_live_groups(pid_t pid, pid_t group, void *arg)
 /* Is any process of the job left here? */
 static bool nothing_left(struct agent *a)
 {
-    if (!reap_now(a->reap))
+    if (!reap_now(a->reap) && !(a->ranks && ranks_starting(a->ranks)))
         return true;
-    if (a->ranks && ranks_running(a->ranks)) /* one may have ended since */
+    /* one may have ended, or been started, since */
+    if (a->ranks && (ranks_running(a->ranks) || ranks_starting(a->ranks)))
         return false;
     if (agent_plugins_busy(a))
         return false;

@@ -6,11 +6,17 @@
 
 #include <stdlib.h>
 
-int agent_plugins_init(struct agent *a, struct ddp_err *err)
+static size_t count_plugins(void)
 {
     size_t n = 0;
     while (agent_plugins[n])
         n++;
+    return n;
+}
+
+int agent_plugins_init(struct agent *a, struct ddp_err *err)
+{
+    size_t n = count_plugins();
     a->plugins = xcalloc(n + 1, sizeof *a->plugins);
     for (size_t i = 0; i < n; i++) {
         const struct agent_plugin *p = agent_plugins[i];
@@ -39,12 +45,31 @@ int agent_plugins_prepare(struct agent *a, struct msg_job *job, struct ddp_err *
     return 0;
 }
 
-int agent_plugins_program(struct agent *a, const char *path, const struct strv *env,
+void **agent_plugins_examine(const char *path, const struct strv *env)
+{
+    size_t n = count_plugins();
+    void **seen = xcalloc(n + 1, sizeof *seen);
+    for (size_t i = 0; i < n; i++) {
+        if (agent_plugins[i]->examine)
+            seen[i] = agent_plugins[i]->examine(path, env);
+    }
+    return seen;
+}
+
+void agent_plugins_forget(void **seen)
+{
+    for (size_t i = 0; seen && agent_plugins[i]; i++)
+        free(seen[i]);
+    free(seen);
+}
+
+int agent_plugins_program(struct agent *a, const char *path, void *const *seen,
                           struct ddp_err *err)
 {
     for (size_t i = 0; agent_plugins[i]; i++) {
         const struct agent_plugin *p = agent_plugins[i];
-        if (a->plugins[i] && p->program && p->program(a->plugins[i], path, env, err) < 0)
+        if (a->plugins[i] && p->program &&
+            p->program(a->plugins[i], path, seen[i], err) < 0)
             return -1;
     }
     return 0;

@@ -15,7 +15,10 @@
 int agent_plugins_init(struct agent *a, struct ddp_err *err);
 void agent_plugins_fini(struct agent *a);
 int agent_plugins_prepare(struct agent *a, struct msg_job *job, struct ddp_err *err);
-int agent_plugins_program(struct agent *a, const char *path, const struct strv *env,
+/* In any thread: what each plug-in has seen in a program's file, by its row. */
+void **agent_plugins_examine(const char *path, const struct strv *env);
+void agent_plugins_forget(void **seen);
+int agent_plugins_program(struct agent *a, const char *path, void *const *seen,
                           struct ddp_err *err);
 bool agent_plugins_start(struct agent *a); /* does one of them? */
 int agent_plugins_rank_fd(struct agent *a, uint32_t local);

@@ -42,10 +42,12 @@ struct agent_plugin {
      * ends with the message. */
     int (*prepare)(void *state, struct msg_job *job, struct ddp_err *err);
 
-    /* The program has been found; `env` is that of all ranks. -1: no rank is started, and
+    /* In a thread, as its file system may not answer: read what `program` needs of a
+     * program's file. malloc'ed, or NULL: nothing. `env` is that of all ranks. */
+    void *(*examine)(const char *path, const struct strv *env);
+    /* The program has been found; `seen` is from `examine`. -1: no rank is started, and
      * the job ends with the message. Not called for later attempts. */
-    int (*program)(void *state, const char *path, const struct strv *env,
-                   struct ddp_err *err);
+    int (*program)(void *state, const char *path, const void *seen, struct ddp_err *err);
 
     /* Set its fields of what launcher/contract.c makes a rank's variables from; texts
      * stay valid until it is called for another rank. */

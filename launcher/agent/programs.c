@@ -3,10 +3,12 @@
 
 #include "common/apps.h"
 #include "common/mem.h"
+#include "launcher/agent/hooks.h"
 
 #include <stdlib.h>
 
-void programs_init(struct programs *all, const struct msg_job *job)
+void programs_init(struct programs *all, const struct msg_job *job,
+                   const struct msg_share *share)
 {
     all->n = job->apps.n + 1;
     all->p = xcalloc(all->n, sizeof *all->p);
@@ -17,9 +19,12 @@ void programs_init(struct programs *all, const struct msg_job *job)
             return;
         }
         all->p[i].first = app.first;
+        all->p[i].local = UINT32_MAX;
         for (size_t w = 0; w < app.nwords; w++)
             strv_push(&all->p[i].argv, job->argv.v[app.word + w]);
     }
+    for (uint32_t i = share->nlocal; i-- > 0;)
+        programs_of(all, share->ranks[i].rank)->local = i;
 }
 
 void programs_finish(struct programs *all)
@@ -27,6 +32,7 @@ void programs_finish(struct programs *all)
     for (size_t i = 0; i < all->n; i++) {
         strv_finish(&all->p[i].argv);
         free(all->p[i].path);
+        agent_plugins_forget(all->p[i].seen);
     }
     free(all->p);
     *all = (struct programs){0};

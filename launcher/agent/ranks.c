@@ -1,7 +1,10 @@
 /* launcher/agent/ranks.c - see ranks.h
  *
  * The program's path, the directory, the common environment and the CPU bindings are
- * determined once, before the first rank is started.
+ * determined once, before the first rank is started. That, and each start, is done in a
+ * thread: exec of a program on a file system that does not answer takes as long, and
+ * blocks who waits for it. `next` is the rank whose start is reported next; the thread
+ * has got that one and those after it.
  */
 #define LOG_SUBSYS "ranks"
 #include "launcher/agent/ranks.h"
@@ -10,11 +13,9 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "common/offload.h"
 #include "launcher/agent/agent_impl.h"
-#include "launcher/agent/machine.h"
+#include "launcher/agent/rank_start.h"
 #include "launcher/contract.h"
-#include "launcher/place/bind.h"
 
 #include <errno.h>
 #include <event2/buffer.h>
@@ -23,20 +24,8 @@
 #include <string.h>
 #include <unistd.h>
 
-extern char **environ;
-
-/* Limits of one batch: ranks, and ms (a slow file system). Starting a rank blocks the
- * loop (transport/child.c). */
-enum { BATCH = 64, BATCH_MS = 50 };
-
-/* ms: the limit for finding the program, the interval at which the thread is checked, and
- * how long the loop blocks for it at first, which nearly always suffices */
-enum { SEARCH_MS = 20000, SEARCH_POLL_MS = 50, SEARCH_WAIT_MS = 20 };
-
-static const char *host_label(const struct ranks *r)
-{
-    return r->job->nnodes > 1 ? r->share->host : NULL;
-}
+/* How many ranks the thread is given ahead; ms: when a slow start is reported. */
+enum { AHEAD = 16, SLOW_MS = 10000 };
 
 /* --- events of a rank's process ----------------------------------------------------- */
 
@@ -130,7 +119,7 @@ static void make_env(struct ranks *r, uint32_t local, bool note, struct strv *en
 {
     const struct msg_job *job = r->job;
     const struct share_rank *sr = &r->share->ranks[local];
-    const struct binding *b = &r->bindings[local];
+    const struct binding *b = &r->prep->bindings[local];
     char *tf_config =
         job->tf_workers ? xasprintf(tf_format, job->tf_workers, sr->rank) : NULL;
     struct rank_facts facts = {
@@ -156,13 +145,14 @@ static void make_env(struct ranks *r, uint32_t local, bool note, struct strv *en
         .ncpus = b->ncpus,
         .gpu = b->gpu_text,
         .interface = job->interface,
-        .gloo_interface = r->gloo_interface,
+        .gloo_interface = r->prep->gloo_interface,
         .columns = (int)job->columns,
         .rank_names = job->rank_names,
         .store = (enum store_mode)job->store_mode,
     };
     AGENT_HOOKS(r->agent, rank_facts, local, &facts);
-    contract_apply(&facts, &r->base, &job->user_set, env, note ? on_env_note : NULL, r);
+    contract_apply(&facts, &r->prep->env, &job->user_set, env, note ? on_env_note : NULL,
+                   r);
     free(tf_config);
     AGENT_HOOKS(r->agent, rank_env, local, env);
 }
@@ -179,131 +169,82 @@ static void make_last_env(struct ranks *r, uint32_t local, struct strv *env)
     make_env(r, local, local + 1 == r->share->nlocal && r->job->attempt == 0, env);
 }
 
-/* The agent's own variables, overridden by those from the launcher; or only the latter.
- */
-static void make_base(struct ranks *r)
+static void give_up(struct ranks *r, uint32_t local, int code, const char *text)
 {
-    if (!r->job->env_complete) {
-        strv_push_all(&r->base, environ);
-        for (size_t i = 0; i < r->job->env.n; i++) {
-            char *name = xstrdup(r->job->env.v[i]), *eq = strchr(name, '=');
-            if (eq) {
-                *eq = '\0';
-                strv_env_set(&r->base, name, eq + 1);
-            }
-            free(name);
-        }
-    } else {
-        strv_push_all(&r->base, r->job->env.v);
-    }
-}
-
-static void give_up(struct ranks *r, int code, const char *text)
-{
-    uint32_t rank = r->share->ranks[r->next].rank;
     r->stopped = true;
-    agent_cannot(r->agent, rank, code, text);
+    agent_cannot(r->agent, r->share->ranks[local].rank, code, text);
+    background_drop(r->thread);
 }
 
-/* --- file servers that do not answer ---------------------------------------------- */
+/* --- what the thread does ----------------------------------------------------------- */
 
-struct search {
-    char *name, *dir, *path; /* owned by the thread */
-};
-
-/* In a thread, as it may hang in a file system: access the files that prepare() needs. */
-static void search(void *arg)
+/* While the thread has calls, children that are not watched are its own. */
+static void give(struct ranks *r, struct background_call *c)
 {
-    struct search *s = arg;
-    int code;
-    struct ddp_err err;
-    free(program_find(s->name, s->dir, s->path, NULL, &code, &err));
-    free(s->name);
-    free(s->dir);
-    free(s->path);
+    if (r->starting == 0) {
+        reap_hold(r->reap);
+        event_add(r->slow, &(struct timeval){.tv_sec = 1});
+    }
+    r->starting++;
+    background_run(r->thread, c);
 }
 
-/* True: prepare() will not hang. Otherwise re-arms the starter, or gives up. */
-static bool files_answer(struct ranks *r)
+static void take_back(struct ranks *r)
 {
-    if (r->searched)
-        return true;
-    int64_t wait_ms = 0;
-    if (!r->search) {
-        make_base(r);
-        const char *path = strv_env_get(&r->base, "PATH");
-        struct search s = {xstrdup(r->job->argv.v[0]), xstrdup(r->job->wdir),
-                           path ? xstrdup(path) : NULL};
-        r->search = offload_begin(search, &s, sizeof s, NULL);
-        if (!r->search) /* no thread: prepare() may hang */
-            search(&s);
-        r->search_until_ms = now_ms() + SEARCH_MS;
-        wait_ms = SEARCH_WAIT_MS;
-    }
-    r->searched = !r->search || offload_wait(r->search, wait_ms);
-    if (r->searched)
-        return true;
-    if (now_ms() < r->search_until_ms) {
-        event_add(r->starter, &(struct timeval){.tv_usec = SEARCH_POLL_MS * 1000});
-        return false;
-    }
-    struct ddp_err err;
-    err_set(
-        &err,
-        "cannot start in directory '%s'%s%s: its file system, or one of PATH, has not "
-        "answered for %d s",
-        r->job->wdir, host_label(r) ? " on " : "", host_label(r) ? r->share->host : "",
-        SEARCH_MS / 1000);
-    give_up(r, EXIT_CANNOT_START, err.text);
-    return false;
+    r->warned = false;
+    if (--r->starting > 0)
+        return;
+    event_del(r->slow);
+    reap_release(r->reap);
 }
 
-static int prepare(struct ranks *r)
+static void on_slow(evutil_socket_t fd, short what, void *arg)
 {
+    struct ranks *r = arg;
+    int64_t ms = background_busy_ms(r->thread);
+    if (r->warned || ms < SLOW_MS)
+        return;
+    r->warned = true;
+    if (r->next == (int)r->share->nlocal)
+        return; /* one of the attempt before, which has been reported */
+    const struct share_rank *sr = &r->share->ranks[r->next];
+    const struct program *p = programs_of(&r->prep->programs, sr->rank);
+    log_warn("rank %u on %s: %s '%s' in directory '%s' has taken %lld s (stalled file "
+             "system?)",
+             sr->rank, r->share->host, r->prepared ? "starting" : "looking for",
+             r->prepared ? p->path : p->argv.v[0], r->job->wdir, (long long)ms / 1000);
+}
+
+static void on_prepared(struct background_call *c, bool ran)
+{
+    struct prepare *p = (struct prepare *)c;
+    struct ranks *r = p->arg;
     struct ddp_err err;
-    int code;
-    for (uint32_t i = 0; i < r->share->nlocal; i++) {
-        struct program *p = programs_of(&r->programs, r->share->ranks[i].rank);
-        if (p->path)
-            continue;
-        p->path = program_find(p->argv.v[0], r->job->wdir, strv_env_get(&r->base, "PATH"),
-                               host_label(r), &code, &err);
-        if (p->path && agent_plugins_program(r->agent, p->path, &r->base, &err) < 0)
-            code = EXIT_CANNOT_START;
-        else if (p->path)
-            continue;
-        r->next = (int)i; /* the rank that the error is about */
-        give_up(r, code, err.text);
-        return -1;
+    take_back(r);
+    r->preparing = false;
+    if (!ran || (p->code && r->stopped)) /* another attempt begins with it again */
+        return;
+    if (p->code) {
+        give_up(r, p->local, p->code, p->err.text);
+        return;
     }
-    if (bind_node((enum bind_to)r->job->bind_to, (int)r->share->nlocal, r->bindings,
-                  &err) < 0) {
-        if (host_label(r))
-            err_prefix(&err, "%s", r->share->host);
-        give_up(r, EXIT_CANNOT_START, err.text);
-        return -1;
+    for (size_t i = 0; i < p->programs.n; i++) {
+        const struct program *one = &p->programs.p[i];
+        if (one->path &&
+            agent_plugins_program(r->agent, one->path, one->seen, &err) < 0) {
+            give_up(r, one->local, EXIT_CANNOT_START, err.text);
+            return;
+        }
     }
-    if (r->job->nnodes > 1 && !r->job->interface) {
-        r->gloo_interface = machine_gloo_interface(r->job->master_addr);
-        if (r->gloo_interface)
-            log_info(
-                "this host's name resolves to a loopback address: Gloo is set to use %s",
-                r->gloo_interface);
-    }
-    /* the children inherit the directory; usually the agent is in it already */
-    if (chdir(r->job->wdir) < 0) {
-        err_errno(&err, "cannot start in directory '%s'", r->job->wdir);
-        give_up(r, EXIT_CANNOT_START, err.text);
-        return -1;
-    }
+    if (p->gloo_interface)
+        log_info("this host's name resolves to a loopback address: Gloo is set to use %s",
+                 p->gloo_interface);
     r->prepared = true;
-    return 0;
+    event_active(r->starter, EV_TIMEOUT, 0);
 }
-
 /* The rank runs: pass it the input received so far, which is at most INPUT_CREDIT. */
-static void rank_runs(struct ranks *r, struct worker_proc *w)
+static void rank_runs(struct ranks *r, uint32_t local, struct worker_proc *w)
 {
-    uint32_t local = (uint32_t)r->next;
     size_t n = evbuffer_get_length(r->early);
     r->workers[local] = w;
     AGENT_HOOKS(r->agent, rank_started, local, worker_pid(w));
@@ -319,66 +260,105 @@ static void rank_runs(struct ranks *r, struct worker_proc *w)
 
 /* --- starting ----------------------------------------------------------------------- */
 
-static int start_one(struct ranks *r, uint32_t local)
+static void start_next(struct ranks *r);
+
+/* One that is started when the ranks have been told to end hears it now. */
+static void adopt(struct ranks *r, const struct rank_start *s)
 {
-    struct strv env = {0};
-    make_last_env(r, local, &env);
-    const struct binding *b = &r->bindings[local];
-    const struct program *p = programs_of(&r->programs, r->share->ranks[local].rank);
-    struct child_spec spec = {
-        .path = p->path,
-        .argv = p->argv.v,
-        .env = env.v,
-        .cpus = b->cpus,
-        .cpus_size = b->cpus_size,
-        .extra = agent_plugins_rank_fd(r->agent, local),
-        .group = true,
-    };
-    int rank = (int)r->share->ranks[local].rank;
-    struct worker_proc *w = worker_create(r->loop, r->reap, rank, &worker_events, r);
-    enum child_step step;
-    int rc = worker_start(w, &spec, takes_input(r, (uint32_t)rank), &step);
-    if (rc == 0) {
-        rank_runs(r, w);
-    } else {
-        struct ddp_err err;
-        int code = program_failed(p->argv.v[0], p->path, r->job->wdir, host_label(r),
-                                  step, &err);
-        worker_destroy(w);
-        give_up(r, code, err.text);
-    }
-    if (spec.extra >= 0)
-        close(spec.extra);
-    strv_finish(&env);
-    return rc;
+    worker_adopt(s->worker, s->pid, s->pidfd);
+    rank_runs(r, s->local, s->worker);
+    r->next++;
+    if (r->stopped)
+        worker_signal(s->worker, SIGKILL);
+    else if (r->next == (int)r->share->nlocal)
+        agent_send(r->agent, MSG(spawned));
+    else
+        start_next(r);
 }
 
-static void start_batch(struct ranks *r)
+static void on_started(struct background_call *c, bool ran)
 {
-    if (r->stopped)
+    struct rank_start *s = (struct rank_start *)c;
+    struct ranks *r = s->arg;
+    bool now = s->attempt == r->attempt;
+    take_back(r);
+    r->ahead -= now;
+    now &= r->agent->state < AGENT_DRAINING;
+    if (ran && s->pid > 0 && now) {
+        adopt(r, s);
+        s->worker = NULL;
+    } else if (ran && s->pid > 0) { /* it was left behind */
+        kill(s->pid, SIGKILL);
+        if (s->pidfd >= 0)
+            close(s->pidfd);
+    } else if (ran && now && !r->stopped) {
+        give_up(r, s->local, s->code, s->err.text);
+    }
+    worker_destroy(s->worker);
+    rank_start_free(s);
+}
+
+static void start_one(struct ranks *r, uint32_t local)
+{
+    uint32_t rank = r->share->ranks[local].rank;
+    struct rank_start *s = xcalloc(1, sizeof *s);
+    *s = (struct rank_start){
+        .call = {rank_start_run, on_started, NULL},
+        .arg = r,
+        .local = local,
+        .attempt = r->attempt,
+        .prep = r->prep,
+        .program = programs_of(&r->prep->programs, rank),
+        .binding = &r->prep->bindings[local],
+        .place = r->place,
+        .order_fd = r->order_fd,
+        .extra = -1,
+        .pidfd = -1,
+    };
+    s->worker = worker_create(r->loop, r->reap, (int)rank, &worker_events, r);
+    if (worker_open(s->worker, takes_input(r, rank), s->streams) < 0) {
+        struct ddp_err err;
+        int code = program_failed(s->program->argv.v[0], s->program->path, s->prep->wdir,
+                                  s->prep->host, CHILD_SETUP, &err);
+        give_up(r, local, code, err.text);
+        worker_destroy(s->worker);
+        rank_start_free(s);
+        return;
+    }
+    make_last_env(r, local, &s->env);
+    s->extra = agent_plugins_rank_fd(r->agent, local);
+    r->ahead++;
+    give(r, &s->call);
+}
+
+/* Give the thread as many as it may have. */
+static void start_next(struct ranks *r)
+{
+    while (!r->stopped && r->ahead < AHEAD && r->next + r->ahead < (int)r->share->nlocal)
+        start_one(r, (uint32_t)(r->next + r->ahead));
+}
+
+static void start(struct ranks *r)
+{
+    if (r->stopped || r->preparing)
         return;
     if (!r->prepared) {
-        if (!files_answer(r) || prepare(r) < 0)
-            return;
+        prepare_free(r->prep);
+        r->prep = prepare_create(r->agent);
+        r->prep->call = (struct background_call){prepare_run, on_prepared, NULL};
+        r->prep->arg = r;
+        r->preparing = true;
+        give(r, &r->prep->call);
+        return;
     }
     r->stopped |= r->share->standby;
-    if (agent_plugins_start(r->agent) || r->stopped)
-        return;
-    int64_t end_ms = now_ms() + BATCH_MS;
-    for (int i = 0; i < BATCH && r->next < (int)r->share->nlocal && now_ms() < end_ms;
-         i++, r->next++) {
-        if (start_one(r, (uint32_t)r->next) < 0)
-            return;
-    }
-    if (r->next < (int)r->share->nlocal)
-        event_add(r->starter, &(struct timeval){0});
-    else
-        agent_send(r->agent, MSG(spawned));
+    if (!agent_plugins_start(r->agent))
+        start_next(r);
 }
 
 static void on_start(evutil_socket_t fd, short what, void *arg)
 {
-    start_batch(arg);
+    start(arg);
 }
 
 /* --- started by a plug-in ----------------------------------------------------------- */
@@ -411,8 +391,8 @@ void next_rank_finish(struct next_rank *n)
 
 bool ranks_adopt(struct ranks *r, pid_t pid)
 {
-    worker_adopt(r->opened, pid);
-    rank_runs(r, r->opened);
+    worker_adopt(r->opened, pid, -1);
+    rank_runs(r, (uint32_t)r->next, r->opened);
     r->opened = NULL;
     r->next++;
     bool last = r->next == (int)r->share->nlocal;
@@ -445,6 +425,7 @@ static void forget_input(struct ranks *r)
 void ranks_stop_starting(struct ranks *r, bool again)
 {
     r->stopped = true;
+    background_drop(r->thread);
     worker_destroy(r->opened);
     r->opened = NULL;
     if (again && !r->between && r->next > 0)
@@ -459,7 +440,8 @@ void ranks_again(struct ranks *r)
         worker_destroy(r->workers[i]);
         r->workers[i] = NULL;
     }
-    r->next = 0;
+    r->next = r->ahead = 0;
+    r->attempt++;
     r->stopped = r->between = false;
     event_active(r->starter, EV_TIMEOUT, 0);
 }
@@ -479,6 +461,11 @@ bool ranks_running(const struct ranks *r)
             return true;
     }
     return false;
+}
+
+bool ranks_starting(const struct ranks *r)
+{
+    return r->prepared && r->starting > 0;
 }
 
 bool ranks_has_group(const struct ranks *r, pid_t group)
@@ -528,7 +515,7 @@ void ranks_input(struct ranks *r, const void *data, size_t n)
     }
 }
 
-struct ranks *ranks_create(struct agent *a)
+struct ranks *ranks_create(struct agent *a, struct ddp_err *err)
 {
     struct ranks *r = xcalloc(1, sizeof *r);
     const struct msg_share *share = &a->share;
@@ -538,35 +525,48 @@ struct ranks *ranks_create(struct agent *a)
                         .job = &a->job,
                         .share = share,
                         .credit = a->job.credit};
-    programs_init(&r->programs, &a->job);
-    r->bindings = xcalloc(share->nlocal, sizeof *r->bindings);
     r->workers = xcalloc(share->nlocal, sizeof *r->workers);
     r->taken = xcalloc(share->nlocal, sizeof *r->taken);
     r->starter = evtimer_new(loop_base(r->loop), on_start, r);
+    r->slow = event_new(loop_base(r->loop), -1, EV_PERSIST, on_slow, r);
     r->early = evbuffer_new();
-    if (!r->starter || !r->early)
+    if (!r->starter || !r->slow || !r->early)
         abort();
+    r->order_fd = reap_order_fd(a->reap);
+    if (!(r->place = child_place_create(err)) ||
+        !(r->thread = background_create(r->loop, err))) {
+        ranks_destroy(r);
+        return NULL;
+    }
     event_active(r->starter, EV_TIMEOUT, 0);
     return r;
+}
+
+/* What a call that does not return uses is left to it. */
+static void end_thread(struct ranks *r)
+{
+    if (!background_end(r->thread))
+        return;
+    child_place_destroy(r->place);
+    prepare_free(r->prep);
+    if (r->order_fd >= 0)
+        close(r->order_fd);
 }
 
 void ranks_destroy(struct ranks *r)
 {
     if (!r)
         return;
+    r->stopped = true;
+    end_thread(r);
     worker_destroy(r->opened);
     for (uint32_t i = 0; i < r->share->nlocal; i++) {
         worker_destroy(r->workers[i]);
     }
-    binding_finish(r->bindings, (int)r->share->nlocal);
-    free(r->bindings);
     free(r->workers);
     free(r->taken);
-    offload_end(r->search);
     event_free(r->starter);
+    event_free(r->slow);
     evbuffer_free(r->early);
-    programs_finish(&r->programs);
-    free(r->gloo_interface);
-    strv_finish(&r->base);
     free(r);
 }

@@ -5,14 +5,14 @@
 #ifndef LAUNCHER_AGENT_RANKS_H
 #define LAUNCHER_AGENT_RANKS_H
 
-#include "launcher/agent/programs.h"
+#include "launcher/agent/prepare.h"
 #include "launcher/agent/worker_proc.h"
 #include "launcher/link/message.h"
 #include "launcher/transport/program.h"
 #include "launcher/transport/reap.h"
 
 struct agent;
-struct binding;
+struct child_place;
 
 /* Plug-ins may read it. */
 struct ranks {
@@ -21,19 +21,21 @@ struct ranks {
     struct reap *reap;             /* borrowed */
     const struct msg_job *job;     /* borrowed */
     const struct msg_share *share; /* borrowed */
-    struct event *starter;         /* owned: starts the next batch */
-    struct offload *search;       /* owned: program search in a thread; NULL: not begun */
-    int64_t search_until_ms;      /* monotonic */
-    bool searched;                /* the search has returned */
-    struct programs programs;     /* owned */
-    bool prepared;                /* the programs have been found */
-    char *gloo_interface;         /* owned, or NULL */
-    struct strv base;             /* environment without the per-rank variables */
-    struct binding *bindings;     /* owned, by local rank */
+    struct event *starter;         /* owned: starts the next ranks */
+    struct background *thread;     /* owned: prepares and starts */
+    struct child_place *place;     /* owned: the thread's */
+    struct event *slow;            /* owned: timer for the thread's calls */
+    bool warned;                   /* of the present one */
+    int order_fd;                  /* owned: reap_order_fd() */
+    struct prepare *prep;          /* owned: the thread's until `prepared` */
+    bool preparing, prepared;
+    int starting;                 /* calls given to the thread: ranks, if `prepared` */
+    int ahead;                    /* ... of this attempt, from `next` on */
+    uint32_t attempt;             /* counts ranks_again() */
     struct worker_proc **workers; /* owned, by local rank; NULL: not started */
     uint64_t *taken;              /* owned, by local rank: bytes of input taken */
     uint64_t reported;            /* bytes of input reported as taken by all */
-    int next;                     /* local rank to be started next */
+    int next;                     /* local rank to be started next, or in the thread */
     struct worker_proc *opened;   /* owned: the next rank, by ranks_next(); NULL */
     struct evbuffer *early;       /* owned: input received before all were started */
     bool early_end;               /* end of input was received */
@@ -44,7 +46,7 @@ struct ranks {
 
 /* `a`, with its job and share, is borrowed. Starting begins in the next loop iteration.
  */
-struct ranks *ranks_create(struct agent *a);
+struct ranks *ranks_create(struct agent *a, struct ddp_err *err);
 void ranks_destroy(struct ranks *r);
 
 /* `again`: another attempt may follow: input is kept for it. */
@@ -56,6 +58,7 @@ void ranks_again(struct ranks *r);
 
 void ranks_signal(struct ranks *r, int sig);              /* to all running ranks */
 bool ranks_running(const struct ranks *r);                /* any of them */
+bool ranks_starting(const struct ranks *r);               /* the thread has some */
 bool ranks_has_group(const struct ranks *r, pid_t group); /* a running rank's group */
 bool ranks_drained(const struct ranks *r);                /* all streams have ended */
 void ranks_cut(struct ranks *r, bool idle_only);          /* as worker_cut() */

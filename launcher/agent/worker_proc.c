@@ -223,30 +223,15 @@ int worker_open(struct worker_proc *w, bool input, int theirs[3])
     return -1;
 }
 
-void worker_adopt(struct worker_proc *w, pid_t pid)
+void worker_adopt(struct worker_proc *w, pid_t pid, int pidfd)
 {
     w->pid = pid;
     worker_move(w, WORKER_RUNS);
     watch_streams(w);
-    reap_watch(w->reap, w->pid, on_exit_of, w);
-}
-
-int worker_start(struct worker_proc *w, struct child_spec *spec, bool input,
-                 enum child_step *step)
-{
-    int theirs[3];
-    *step = CHILD_SETUP;
-    if (worker_open(w, input, theirs) < 0)
-        return -1;
-    spec->in = theirs[0];
-    spec->out = theirs[1];
-    spec->err = theirs[2];
-    pid_t pid = child_spawn(spec, step);
-    close_all(theirs, 3);
-    if (pid < 0)
-        return -1;
-    worker_adopt(w, pid);
-    return 0;
+    if (pidfd >= 0)
+        reap_watch_started(w->reap, w->pid, pidfd, on_exit_of, w);
+    else
+        reap_watch(w->reap, w->pid, on_exit_of, w);
 }
 
 void worker_signal(struct worker_proc *w, int sig)

@@ -11,7 +11,6 @@
 #define LAUNCHER_AGENT_WORKER_PROC_H
 
 #include "launcher/link/message.h"
-#include "launcher/transport/child.h"
 #include "launcher/transport/reap.h"
 
 enum worker_state { WORKER_NEW, WORKER_RUNS, WORKER_EXITED };
@@ -35,15 +34,11 @@ struct worker_proc *worker_create(struct loop *loop, struct reap *reap, int rank
                                   const struct worker_events *events, void *arg);
 void worker_destroy(struct worker_proc *w); /* does not end the process */
 
-/* Start the process; sets the three streams of `spec`. With `input` stdin is a pipe, else
- * /dev/null. -1 with errno and the failed step. */
-int worker_start(struct worker_proc *w, struct child_spec *spec, bool input,
-                 enum child_step *step);
-
-/* The same in two steps, for a process that a helper forks: create the streams (`theirs`:
- * the rank's ends, owned by the caller; -1: none), then set its pid, a child of ours. */
+/* A start has two steps, as the process is made elsewhere: create the streams (`theirs`:
+ * the rank's ends, owned by the caller; -1: none, as stdin is without `input`), then set
+ * its pid, a child of ours. `pidfd`: passed to reap_order() already; -1: none. */
 int worker_open(struct worker_proc *w, bool input, int theirs[3]);
-void worker_adopt(struct worker_proc *w, pid_t pid);
+void worker_adopt(struct worker_proc *w, pid_t pid, int pidfd);
 
 int worker_rank(const struct worker_proc *w);
 enum worker_state worker_state(const struct worker_proc *w);

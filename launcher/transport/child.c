@@ -11,8 +11,9 @@
  * else. Therefore the three standard descriptors and the extra one are first moved to low
  * slots, which this process reserves from child_init() on.
  *
- * PR_SET_PDEATHSIG belongs to the thread that forks: in ddprun the main thread, which
- * runs the loop. Other threads only write (io/writer.c), with signals blocked.
+ * PR_SET_PDEATHSIG belongs to the thread that forks: the main thread, or the one in which
+ * an agent starts ranks (common/background.h), which lives as long. A thread that forks
+ * needs a stack and slots of its own (struct child_place).
  */
 #include "launcher/transport/child.h"
 
@@ -22,9 +23,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/close_range.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -34,9 +37,12 @@
 
 enum { STACK_SIZE = 64 << 10, STREAMS = 3, SLOTS = STREAMS + 1, SIGNALS = 32 };
 
-/* Allocated once: only one child is started at a time. */
-static char *stack;     /* mapped */
-static int slot;        /* the first reserved descriptor */
+struct child_place {
+    char *stack; /* mapped */
+    int slot;    /* the first reserved descriptor */
+};
+
+static struct child_place mine; /* the main thread's */
 static int holder = -1; /* /dev/null, which fills the slots between two children */
 static bool has_unshare;
 static struct rlimit
@@ -45,6 +51,7 @@ static struct rlimit
 /* Passed between parent and child through shared memory. */
 struct talk {
     const struct child_spec *spec;
+    int slot;
     pid_t parent;
     const sigset_t *mask; /* the parent's, for the child */
     enum child_step step; /* set by the child: the failed step */
@@ -78,7 +85,7 @@ static int beyond_limit(void)
     return -1;
 }
 
-static int take_streams(bool extra)
+static int take_streams(int slot, bool extra)
 {
     for (int fd = 0; fd < STREAMS; fd++) {
         if (dup2(slot + fd, fd) < 0) /* clears close-on-exec */
@@ -87,12 +94,19 @@ static int take_streams(bool extra)
     return extra && dup2(slot + STREAMS, CHILD_EXTRA_FD) < 0 ? beyond_limit() : 0;
 }
 
+/* Until the file system has answered execve(), ps shows this. */
+static void call_itself(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    prctl(PR_SET_NAME, slash ? slash + 1 : path);
+}
+
 static int child_main(void *arg)
 {
     struct talk *t = arg;
     const struct child_spec *spec = t->spec;
     if (has_unshare &&
-        syscall(SYS_close_range, slot + SLOTS, ~0U, CLOSE_RANGE_UNSHARE) < 0)
+        syscall(SYS_close_range, t->slot + SLOTS, ~0U, CLOSE_RANGE_UNSHARE) < 0)
         fail(t, CHILD_SETUP);
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
         fail(t, CHILD_SETUP);
@@ -101,12 +115,13 @@ static int child_main(void *arg)
     if ((spec->session && setsid() < 0) || (spec->group && setpgid(0, 0) < 0))
         fail(t, CHILD_SETUP);
     default_signals();
-    if (take_streams(spec->extra > 0) < 0)
+    if (take_streams(t->slot, spec->extra > 0) < 0)
         fail(t, CHILD_SETUP);
     if (files.rlim_cur < files.rlim_max && setrlimit(RLIMIT_NOFILE, &files) < 0)
         fail(t, CHILD_SETUP);
     if (spec->cpus && sched_setaffinity(0, spec->cpus_size, spec->cpus) < 0)
         fail(t, CHILD_CPUS);
+    call_itself(spec->path);
     if (spec->dir && chdir(spec->dir) < 0)
         fail(t, CHILD_DIR);
     sigprocmask(SIG_SETMASK, t->mask, NULL);
@@ -114,7 +129,7 @@ static int child_main(void *arg)
     fail(t, CHILD_EXEC);
 }
 
-static int fill_slots(int in, int out, int err, int extra)
+static int fill_slots(int slot, int in, int out, int err, int extra)
 {
     const int ends[SLOTS] = {in, out, err, extra > 0 ? extra : -1};
     for (int i = 0; i < SLOTS; i++) {
@@ -129,20 +144,29 @@ pid_t child_spawn(const struct child_spec *spec, enum child_step *step)
     sigset_t all, none, ours;
     sigfillset(&all);
     sigemptyset(&none);
-    struct talk t = {.spec = spec, .parent = getpid(), .mask = &none};
+    const struct child_place *place = spec->place ? spec->place : &mine;
+    struct talk t = {
+        .spec = spec, .slot = place->slot, .parent = getpid(), .mask = &none};
     *step = CHILD_SETUP;
-    if (fill_slots(spec->in, spec->out, spec->err, spec->extra) < 0)
+    if (fill_slots(place->slot, spec->in, spec->out, spec->err, spec->extra) < 0)
         return -1;
-    sigprocmask(SIG_SETMASK, &all, &ours);
-    int flags = CLONE_VM | CLONE_VFORK | SIGCHLD | (has_unshare ? CLONE_FILES : 0);
-    pid_t pid = clone(child_main, stack + STACK_SIZE, flags, &t);
+    pthread_sigmask(SIG_SETMASK, &all, &ours);
+    int pidfd = -1, flags = CLONE_VM | CLONE_VFORK | SIGCHLD |
+                            (has_unshare ? CLONE_FILES : 0) |
+                            (spec->pidfd ? CLONE_PIDFD : 0);
+    pid_t pid = clone(child_main, place->stack + STACK_SIZE, flags, &t, &pidfd);
     int error = pid < 0 ? errno : t.error;
-    sigprocmask(SIG_SETMASK, &ours, NULL);
-    fill_slots(-1, -1, -1, -1); /* else a pipe of this child would stay open */
+    pthread_sigmask(SIG_SETMASK, &ours, NULL);
+    fill_slots(place->slot, -1, -1, -1,
+               -1); /* else a pipe of this child would stay open */
+    if (spec->pidfd)
+        *spec->pidfd = pidfd;
     if (pid >= 0 && t.step == CHILD_OK)
         return pid;
     if (pid >= 0)
         waitpid(pid, NULL, 0);
+    if (pidfd >= 0)
+        close(pidfd);
     *step = pid < 0 ? CHILD_CLONE : t.step;
     errno = error;
     return -1;
@@ -182,41 +206,75 @@ static void raise_file_limit(void)
         files.rlim_cur = files.rlim_max;
 }
 
+static int make_stack(struct child_place *p, struct ddp_err *err)
+{
+    void *stack = mmap(NULL, STACK_SIZE, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+    if (stack == MAP_FAILED)
+        return err_errno(err, "no memory for the stack of children");
+    p->stack = stack;
+    return 0;
+}
+
 int child_init(struct ddp_err *err)
 {
-    if (stack)
+    if (mine.stack)
         return 0;
-    void *p = mmap(NULL, STACK_SIZE, PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
-    if (p == MAP_FAILED)
-        return err_errno(err, "no memory for the stack of children");
+    if (make_stack(&mine, err) < 0)
+        return -1;
     close_inherited_on_exec();
-    slot = free_slots();
+    int slot = mine.slot = free_slots();
     int low = open("/dev/null", O_RDWR | O_CLOEXEC);
     holder = low < 0 ? -1 : fcntl(low, F_DUPFD_CLOEXEC, slot + SLOTS);
     if (low >= 0 && holder < 0)
         beyond_limit();
-    if (holder < 0 || fill_slots(-1, -1, -1, -1) < 0) {
+    if (holder < 0 || fill_slots(slot, -1, -1, -1, -1) < 0) {
         err_errno(err, "cannot open '/dev/null'");
-        munmap(p, STACK_SIZE);
+        munmap(mine.stack, STACK_SIZE);
+        mine.stack = NULL;
         return -1;
     }
     if (low >= slot + SLOTS || low < slot)
         close(low); /* else fill_slots() has replaced it */
     has_unshare = unshare_works();
     raise_file_limit();
-    stack = p;
     return 0;
+}
+
+struct child_place *child_place_create(struct ddp_err *err)
+{
+    struct child_place *p = xcalloc(1, sizeof *p);
+    p->slot = free_slots();
+    if (make_stack(p, err) == 0 && fill_slots(p->slot, -1, -1, -1, -1) == 0)
+        return p;
+    if (p->stack)
+        err_errno(err, "no descriptors for children");
+    child_place_destroy(p);
+    return NULL;
+}
+
+static void release(const struct child_place *p)
+{
+    if (!p->stack)
+        return;
+    munmap(p->stack, STACK_SIZE);
+    for (int i = 0; i < SLOTS; i++)
+        close(p->slot + i);
+}
+
+void child_place_destroy(struct child_place *p)
+{
+    if (p)
+        release(p);
+    free(p);
 }
 
 void child_finish(void)
 {
-    if (!stack)
+    if (!mine.stack)
         return;
-    munmap(stack, STACK_SIZE);
-    stack = NULL;
-    for (int i = 0; i < SLOTS; i++)
-        close(slot + i);
+    release(&mine);
+    mine.stack = NULL;
     close(holder);
     holder = -1;
 }

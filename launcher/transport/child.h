@@ -18,6 +18,11 @@
  * below 64 so the kernel's descriptor table need not grow. */
 enum { CHILD_EXTRA_FD = 63 };
 
+/* What child_spawn() needs in a thread other than the main one: a stack, descriptors. */
+struct child_place;
+struct child_place *child_place_create(struct ddp_err *err); /* in the main thread */
+void child_place_destroy(struct child_place *p);
+
 /* Description of the new process. All borrowed for the time of the call. */
 struct child_spec {
     const char *path; /* of the program; PATH is not searched */
@@ -26,9 +31,11 @@ struct child_spec {
     const char *dir;  /* NULL: ours */
     int in, out, err; /* become 0, 1, 2 (-1: /dev/null); all above are closed */
     int extra;        /* except this one, which becomes CHILD_EXTRA_FD; 0 or -1: none */
-    const cpu_set_t *cpus; /* NULL: ours */
-    size_t cpus_size;      /* bytes of it */
-    bool session;          /* a new session: for ssh, which must find no terminal */
+    const cpu_set_t *cpus;           /* NULL: ours */
+    size_t cpus_size;                /* bytes of it */
+    const struct child_place *place; /* NULL: the main thread's */
+    int *pidfd;   /* gets a pidfd, owned by the caller, -1 before Linux 5.2; NULL: none */
+    bool session; /* a new session: for ssh, which must find no terminal */
     bool group; /* a new process group in our session: for ranks. A session for each rank
                    would make a scheduling group for each (sched_autogroup), which doubles
                    the launch time on a busy machine. */

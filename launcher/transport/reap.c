@@ -5,10 +5,11 @@
  * ready list is in the order of the ends. So the first cause is known even if several
  * ends are found at once.
  *
- * A table maps pids to watchers. A child could be reaped before it is watched (it ended
- * while its siblings were being started, and reap_now() was called), so reap_now() is
- * never called between a fork and its reap_watch(): both happen in one iteration of the
- * loop, and SIGCHLD is handled only between iterations.
+ * A table maps pids to watchers. A child must not be reaped before it is watched (it
+ * ended while its siblings were being started). In the loop's thread, fork and
+ * reap_watch() happen in one iteration, and reap_now() is not called in between; for
+ * children of another thread the caller holds back what is not watched, and their order
+ * is kept in `early`.
  */
 #include "launcher/transport/reap.h"
 
@@ -17,6 +18,7 @@
 #include "common/mem.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -34,9 +36,17 @@ struct watch {
     UT_hash_handle hh;
 };
 
+struct ended {
+    pid_t pid;
+    int64_t at_ns;
+};
+
 struct reap {
-    struct loop *loop; /* borrowed */
-    bool posted;       /* a pass at the end of this iteration */
+    struct loop *loop;   /* borrowed */
+    int held;            /* reap_hold() without reap_release() */
+    struct ended *early; /* owned: ended before they were watched, in order */
+    size_t nearly;
+    bool posted; /* a pass at the end of this iteration */
     struct event *sigchld,
         *ended;            /* owned: a child without, or with, a pidfd has ended */
     struct watch *watches; /* owned: the table */
@@ -53,15 +63,26 @@ static void forget(struct reap *r, struct watch *w)
     free(w);
 }
 
+static struct watch *find(const struct reap *r, pid_t pid)
+{
+    struct watch *w;
+    HASH_FIND_INT(r->watches, &pid, w);
+    return w;
+}
+
 /* Reap one ended child. */
 static void reap_one(struct reap *r, pid_t pid, int64_t at_ns)
 {
     int status;
     struct rusage used;
-    struct watch *w;
+    struct watch *w = find(r, pid);
+    if (!w && r->held > 0) {
+        r->early = xrealloc(r->early, r->nearly + 1, sizeof *r->early);
+        r->early[r->nearly++] = (struct ended){pid, at_ns};
+        return;
+    }
     if (wait4(pid, &status, WNOHANG, &used) != pid)
         return;
-    HASH_FIND_INT(r->watches, &pid, w);
     if (!w)
         return;
     reap_fn fn = w->fn;
@@ -70,11 +91,24 @@ static void reap_one(struct reap *r, pid_t pid, int64_t at_ns)
     fn(pid, status, at_ns, &used, arg);
 }
 
+/* Those that are watched now; later ones stay in the list. */
+static void reap_early(struct reap *r)
+{
+    struct ended *list = r->early;
+    size_t n = r->nearly;
+    r->early = NULL;
+    r->nearly = 0;
+    for (size_t i = 0; i < n; i++)
+        reap_one(r, list[i].pid, list[i].at_ns);
+    free(list);
+}
+
 /* Reap watched children in the order in which they ended. */
 static void reap_in_order(struct reap *r, int64_t *at_ns)
 {
     struct epoll_event ended[64];
     int n;
+    reap_early(r);
     while ((n = epoll_wait(r->order, ended, ARRAY_LEN(ended), 0)) > 0) {
         for (int i = 0; i < n; i++)
             reap_one(r, (pid_t)ended[i].data.u32, (*at_ns)++);
@@ -92,8 +126,9 @@ bool reap_now(struct reap *r)
             continue;
         if (rc < 0 || any.si_pid == 0)
             return rc == 0;
-        struct watch *w;
-        HASH_FIND_INT(r->watches, &any.si_pid, w);
+        const struct watch *w = find(r, any.si_pid);
+        if (!w && r->held > 0)
+            return true;
         if (w && w->pidfd >= 0) /* ended meanwhile: its order is known, too */
             reap_in_order(r, &at_ns);
         reap_one(r, any.si_pid, at_ns);
@@ -121,22 +156,49 @@ static void on_child(evutil_socket_t fd, short what, void *arg)
     r->posted = true;
 }
 
-void reap_watch(struct reap *r, pid_t pid, reap_fn fn, void *arg)
+void reap_order(int order_fd, pid_t pid, int pidfd)
 {
-    struct watch *w = xcalloc(1, sizeof *w);
-    *w = (struct watch){.pid = pid, .fn = fn, .arg = arg};
-    w->pidfd = (int)syscall(SYS_pidfd_open, pid, 0); /* close-on-exec by default */
     struct epoll_event ended = {.events = EPOLLIN | EPOLLONESHOT,
                                 .data.u32 = (uint32_t)pid};
-    if (w->pidfd >= 0)
-        epoll_ctl(r->order, EPOLL_CTL_ADD, w->pidfd, &ended);
+    if (pidfd >= 0)
+        epoll_ctl(order_fd, EPOLL_CTL_ADD, pidfd, &ended);
+}
+
+int reap_order_fd(const struct reap *r)
+{
+    return fcntl(r->order, F_DUPFD_CLOEXEC, 0);
+}
+
+void reap_watch_started(struct reap *r, pid_t pid, int pidfd, reap_fn fn, void *arg)
+{
+    struct watch *w = xcalloc(1, sizeof *w);
+    *w = (struct watch){.pid = pid, .pidfd = pidfd, .fn = fn, .arg = arg};
     HASH_ADD_INT(r->watches, pid, w);
+    if (r->nearly > 0)
+        on_child(-1, 0, r); /* it may be one of them */
+}
+
+void reap_watch(struct reap *r, pid_t pid, reap_fn fn, void *arg)
+{
+    int pidfd = (int)syscall(SYS_pidfd_open, pid, 0); /* close-on-exec by default */
+    reap_order(r->order, pid, pidfd);
+    reap_watch_started(r, pid, pidfd, fn, arg);
+}
+
+void reap_hold(struct reap *r)
+{
+    r->held++;
+}
+
+void reap_release(struct reap *r)
+{
+    r->held--;
+    on_child(-1, 0, r); /* some may have ended meanwhile */
 }
 
 void reap_forget(struct reap *r, pid_t pid)
 {
-    struct watch *w;
-    HASH_FIND_INT(r->watches, &pid, w);
+    struct watch *w = find(r, pid);
     if (w)
         forget(r, w);
 }
@@ -183,5 +245,6 @@ void reap_destroy(struct reap *r)
     loop_unpost(r->loop, r);
     if (r->sigchld)
         event_free(r->sigchld);
+    free(r->early);
     free(r);
 }

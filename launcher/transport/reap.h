@@ -29,6 +29,16 @@ void reap_destroy(struct reap *r);
 void reap_watch(struct reap *r, pid_t pid, reap_fn fn, void *arg);
 void reap_forget(struct reap *r, pid_t pid);
 
+/* For children started in another thread. Between hold and release (they count) a child
+ * without a watcher is not reaped. The thread passes its pidfd to reap_order(), with a
+ * descriptor from reap_order_fd() that the caller closes; then the loop takes the pidfd
+ * (-1: none) and watches it. */
+void reap_hold(struct reap *r);
+void reap_release(struct reap *r);
+int reap_order_fd(const struct reap *r);
+void reap_order(int order_fd, pid_t pid, int pidfd); /* in any thread */
+void reap_watch_started(struct reap *r, pid_t pid, int pidfd, reap_fn fn, void *arg);
+
 /* Call `fn` after each pass, when all watchers have been called: NULL for none. */
 void reap_after(struct reap *r, void (*fn)(void *arg), void *arg);
 

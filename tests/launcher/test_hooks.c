@@ -233,10 +233,15 @@ static int set_port(void *state, struct msg_job *job, struct ddp_err *err)
     return 0;
 }
 
-static int no_program(void *state, const char *path, const struct strv *env,
+static void *look_at(const char *path, const struct strv *env)
+{
+    return xstrdup(strv_env_get(env, "USE"));
+}
+
+static int no_program(void *state, const char *path, const void *seen,
                       struct ddp_err *err)
 {
-    return strcmp(path, "/bin/false") == 0 ? err_set(err, "of no use") : 0;
+    return strcmp(seen, "none") == 0 ? err_set(err, "%s is of no use", path) : 0;
 }
 
 static const struct agent_plugin c = {.name = "c",
@@ -246,8 +251,11 @@ static const struct agent_plugin c = {.name = "c",
                                       .spares = on_spares,
                                       .prepare = set_port,
                                       .fini = free};
-static const struct agent_plugin d = {
-    .name = "d", .init = d_init, .rank_fd = on_fd, .program = no_program};
+static const struct agent_plugin d = {.name = "d",
+                                      .init = d_init,
+                                      .rank_fd = on_fd,
+                                      .examine = look_at,
+                                      .program = no_program};
 const struct agent_plugin *const agent_plugins[] = {&c, &d, NULL};
 
 START_TEST(an_agent_asks_until_one_says_yes)
@@ -266,9 +274,16 @@ START_TEST(an_agent_asks_until_one_says_yes)
     ck_assert_int_eq(agent_plugins_rank_fd(&agent, 1), -1);
     ck_ok(agent_plugins_prepare(&agent, &job, &err), err);
     ck_assert_int_eq((int)job.master_port, 4711);
-    ck_ok(agent_plugins_program(&agent, "/bin/true", &env, &err), err);
-    ck_assert_int_eq(agent_plugins_program(&agent, "/bin/false", &env, &err), -1);
-    ck_assert_str_eq(err.text, "of no use");
+    strv_push(&env, "USE=much");
+    void **seen = agent_plugins_examine("/bin/true", &env);
+    ck_ok(agent_plugins_program(&agent, "/bin/true", seen, &err), err);
+    agent_plugins_forget(seen);
+    strv_env_set(&env, "USE", "none");
+    seen = agent_plugins_examine("/bin/false", &env);
+    ck_assert_int_eq(agent_plugins_program(&agent, "/bin/false", seen, &err), -1);
+    ck_assert_str_eq(err.text, "/bin/false is of no use");
+    agent_plugins_forget(seen);
+    strv_finish(&env);
     agent_plugins_fini(&agent);
 }
 END_TEST

@@ -39,24 +39,33 @@ static int mpi_prepare(void *state, struct msg_job *job, struct ddp_err *err)
     return 0;
 }
 
+struct seen {
+    enum mpi_kind kind;
+    char library[64];
+};
+
+static void *mpi_examine(const char *path, const struct strv *env)
+{
+    struct seen *s = xcalloc(1, sizeof *s);
+    s->kind = mpi_kind_of(path, strv_env_get(env, "LD_LIBRARY_PATH"), s->library,
+                          sizeof s->library);
+    return s;
+}
+
 /* Fail for an MPI program whose ranks would not find each other; start PMIx if needed. */
-static int mpi_program(void *state, const char *path, const struct strv *env,
+static int mpi_program(void *state, const char *path, const void *seen,
                        struct ddp_err *err)
 {
     struct mpi_node *s = state;
+    const struct seen *file = seen;
     const struct msg_job *job = &s->agent->job;
-    char library[64];
-    if (job->mpi == MPI_NONE)
-        return 0;
-    enum mpi_kind kind =
-        mpi_kind_of(path, strv_env_get(env, "LD_LIBRARY_PATH"), library, sizeof library);
-    if (kind == MPI_UNSEEN)
+    if (job->mpi == MPI_NONE || file->kind == MPI_UNSEEN)
         return 0;
     const char *name = job->apps.n > 0 ? path : job->argv.v[0];
-    if (mpi_kind_check(kind, name, library, mpi_service_serves(s->service), job->nranks,
-                       err) < 0)
+    if (mpi_kind_check(file->kind, name, file->library, mpi_service_serves(s->service),
+                       job->nranks, err) < 0)
         return -1;
-    if (kind == MPI_WANTS_PMIX)
+    if (file->kind == MPI_WANTS_PMIX)
         mpi_service_expect(s->service);
     return 0;
 }
@@ -152,6 +161,7 @@ const struct agent_plugin mpi_agent = {
     .init = mpi_init,
     .fini = mpi_fini,
     .prepare = mpi_prepare,
+    .examine = mpi_examine,
     .program = mpi_program,
     .rank_facts = mpi_rank_facts,
     .rank_fd = mpi_rank_fd,

@@ -21,6 +21,7 @@ struct preload_node {
     struct agent *agent;      /* borrowed */
     struct preload *preload;  /* owned: the interpreter; NULL: not used */
     struct msg_savings saved; /* for --report */
+    bool python;              /* the program is a Python interpreter */
     bool tried;               /* whether to use one has been decided */
     bool ready;               /* its imports are done */
     bool forking;             /* it has been asked for a rank */
@@ -52,7 +53,8 @@ static void fork_next(struct preload_node *s)
         return;
     }
     s->forking = true;
-    preload_fork(s->preload, n.streams, n.extra, r->bindings[r->next].cpus_text, &n.env);
+    preload_fork(s->preload, n.streams, n.extra, r->prep->bindings[r->next].cpus_text,
+                 &n.env);
     next_rank_finish(&n);
 }
 
@@ -98,16 +100,16 @@ static void on_over(const char *why, void *arg)
 static int same_cpus(const struct ranks *r, struct ddp_err *why)
 {
     for (uint32_t i = 1; i < r->share->nlocal; i++) {
-        if (r->bindings[i].ncpus != r->bindings[0].ncpus)
+        if (r->prep->bindings[i].ncpus != r->prep->bindings[0].ncpus)
             return err_set(why, "they do not have the same number of CPUs");
     }
-    for (size_t i = 0; r->bindings[0].cpus && i < r->base.n; i++) {
+    for (size_t i = 0; r->prep->bindings[0].cpus && i < r->prep->env.n; i++) {
         static const char *const places[] = {
             "OMP_PROC_BIND=", "OMP_PLACES=", "GOMP_CPU_AFFINITY=", "KMP_AFFINITY="};
         for (size_t k = 0; k < ARRAY_LEN(places); k++) {
-            if (strncmp(r->base.v[i], places[k], strlen(places[k])) == 0)
+            if (strncmp(r->prep->env.v[i], places[k], strlen(places[k])) == 0)
                 return err_set(why, "they are bound, and so is OpenMP: '%s'",
-                               r->base.v[i]);
+                               r->prep->env.v[i]);
         }
     }
     return 0;
@@ -141,12 +143,12 @@ static void later_env(struct ranks *r, struct strv *later)
 }
 
 /* In automatic mode, do not try, or log a reason, where preloading has no benefit. */
-static bool may_fork(const struct ranks *r)
+static bool may_fork(const struct preload_node *s)
 {
+    const struct ranks *r = s->agent->ranks;
     const char *modules = r->job->preload;
-    return modules && r->programs.n == 1 &&
-           (*modules ||
-            (r->share->nlocal > 1 && preload_is_python(r->programs.p[0].path)));
+    return modules && r->prep->programs.n == 1 &&
+           (*modules || (r->share->nlocal > 1 && s->python));
 }
 
 static void start_interpreter(struct preload_node *s)
@@ -160,13 +162,13 @@ static void start_interpreter(struct preload_node *s)
         ranks_env(r, i, &envs[i]);
     if (may_come_again(s))
         later_env(r, &envs[nenvs++]);
-    const struct preload_spec spec = {.path = r->programs.p[0].path,
+    const struct preload_spec spec = {.path = r->prep->programs.p[0].path,
                                       .argv = r->job->argv.v,
                                       .modules = r->job->preload,
                                       .envs = envs,
                                       .nenvs = (int)nenvs,
-                                      .cpus = r->bindings[0].cpus,
-                                      .cpus_size = r->bindings[0].cpus_size};
+                                      .cpus = r->prep->bindings[0].cpus,
+                                      .cpus_size = r->prep->bindings[0].cpus_size};
     if (n < 2)
         err_set(&why, "there is only one");
     else if (same_cpus(r, &why) == 0)
@@ -191,10 +193,24 @@ static int preload_prepare(void *state, struct msg_job *job, struct ddp_err *err
     return 0;
 }
 
+static void *preload_examine(const char *path, const struct strv *env)
+{
+    bool *python = xcalloc(1, sizeof *python);
+    *python = preload_is_python(path);
+    return python;
+}
+
+static int preload_program(void *state, const char *path, const void *seen,
+                           struct ddp_err *err)
+{
+    ((struct preload_node *)state)->python = *(const bool *)seen;
+    return 0;
+}
+
 static bool preload_start(void *state)
 {
     struct preload_node *s = state;
-    if (!s->tried && may_fork(s->agent->ranks))
+    if (!s->tried && may_fork(s))
         start_interpreter(s);
     s->tried = true;
     if (s->preload && s->ready && !s->forking && !s->agent->ranks->stopped)
@@ -240,6 +256,8 @@ const struct agent_plugin preload_agent = {
     .init = preload_init,
     .fini = preload_fini,
     .prepare = preload_prepare,
+    .examine = preload_examine,
+    .program = preload_program,
     .start = preload_start,
     .stop = preload_stop,
     .spares = preload_spares,

@@ -131,21 +131,6 @@ class FileServers(LabTest):
         self.assertEqual(sorted(launch.out.splitlines()),
                          ["[0 node001] node001", "[1 node002] node002"])
 
-    def test_one_that_does_not_answer(self):
-        """The rank is not started: node and directory are named, and its agent is gone."""
-        self.addCleanup(self.heal, 2)
-        work = self.path("work")
-        os.mkdir(work)
-        os.chmod(work, 0o777)
-        self.fault(2, "slow", work, "1")
-        self.fault(2, "stall", work)
-        launch = self.run_to_end("-H", self.hosts(1, 2), "true", cwd=work)
-        self.assert_ended(launch, 125)
-        (line,) = launch.err.splitlines()
-        for word in (node(2), work, "answered"):
-            self.assertIn(word, line)
-        self.assertEqual(self.on_host(2), {})
-
     def test_one_that_does_not_answer_any_more(self):
         """The rank hangs in the file system; the job ends all the same."""
         self.addCleanup(self.heal, 2)

@@ -1,0 +1,93 @@
+"""Programs on a file server that does not answer: their starts wait, everything else goes on."""
+
+import os
+import shutil
+import signal
+import unittest
+
+import hosts
+from hosts import LabTest, main, node
+from launch import wait_until
+
+setUpModule = hosts.set_up
+tearDownModule = hosts.tear_down
+
+
+@unittest.skipUnless(os.path.exists("/dev/fuse"), "no FUSE; needs system with /dev/fuse")
+class Start(LabTest):
+    """The program of node 2 is behind the server; the node timeout is shorter than the stall."""
+
+    def setUp(self):
+        super().setUp()
+        self.work = self.path("work")
+        os.mkdir(self.work)
+        os.chmod(self.work, 0o777)
+        shutil.copy("/bin/sh", self.work)
+        self.addCleanup(self.heal, 2)
+
+    def begin(self, *options, script="echo up", slots=12):
+        return self.start(
+            "-H", f"{node(1)}:1,{node(2)}:{slots}", "--node-timeout", "4s", "--grace", "1s",
+            *options, self.path("work", "sh"), "-c", script, cwd=self.work)
+
+    def stalled_between(self, *options):
+        """Some ranks run, and one is being started."""
+        self.fault(2, "slow", self.work, "40")
+        launch = self.begin(*options, script="echo up $RANK; exec sleep 0.1")
+        self.wait_for(launch, "up 2")
+        self.fault(2, "stall", self.work)
+        self.wait_for(launch, "has taken", "err")
+        return launch
+
+    def stalled_before(self, *options):
+        self.fault(2, "slow", self.work, "0")
+        self.fault(2, "stall", self.work)
+        launch = self.begin(*options)
+        self.wait_for(launch, "has taken", "err")
+        return launch
+
+    def test_the_job_goes_on_when_it_answers(self):
+        """The warning comes after more than twice the node timeout."""
+        launch = self.stalled_between()
+        (line,) = launch.err.splitlines()
+        for word in ("rank", f"on {node(2)}: starting '{self.work}/sh'", "stalled file system?"):
+            self.assertIn(word, line)
+        self.fault(2, "unstall", self.work)
+        launch.wait()
+        self.assert_ended(launch, 0)
+        self.assertEqual(launch.out.count("up"), 13)
+
+    def test_so_do_look_ups(self):
+        launch = self.stalled_before()
+        (line,) = launch.err.splitlines()
+        self.assertIn(f"rank 1 on {node(2)}: looking for '{self.work}/sh'", line)
+        self.fault(2, "unstall", self.work)
+        launch.wait()
+        self.assert_ended(launch, 0)
+        self.assertEqual(launch.out.count("up"), 13)
+
+    def all_end(self, launch, rc):
+        """What the kernel keeps is named, and ends with its request."""
+        launch.wait()
+        self.assertEqual(launch.rc, rc, launch.err)
+        if self.on_host(2):
+            self.assertIn(f"left behind on {node(2)}", launch.err)
+        self.fault(2, "unstall", self.work)
+        self.assertTrue(wait_until(lambda: not self.on_host(2)), self.on_host(2))
+
+    def test_a_signal_ends_a_start(self):
+        launch = self.stalled_between()
+        launch.signal(signal.SIGINT)
+        self.all_end(launch, 130)
+
+    def test_a_signal_ends_a_look_up(self):
+        launch = self.stalled_before()
+        launch.signal(signal.SIGINT)
+        self.all_end(launch, 130)
+
+    def test_so_does_the_timeout(self):
+        self.all_end(self.stalled_before("--timeout", "13s"), 124)
+
+
+if __name__ == "__main__":
+    main()

@@ -6,7 +6,6 @@
 #include "common/sock.h"
 #include "launcher/control/rundir.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,21 +19,16 @@ static bool is_meant(const char *name, const char *job)
            (name[npid] && n > 0 && strncmp(name + npid + 1, job, n) == 0);
 }
 
-/* A launcher that was killed leaves its socket: it is removed. */
 static int try_connect(const char *path)
 {
     struct sockaddr_un sa;
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0 || rundir_addr(path, &sa, NULL) < 0) {
-        /* reported as no job */
-    } else if (connect(fd, (struct sockaddr *)&sa, sizeof sa) == 0) {
+    if (fd >= 0 && rundir_addr(path, &sa, NULL) == 0 &&
+        connect(fd, (struct sockaddr *)&sa, sizeof sa) == 0)
         return fd;
-    } else if (errno == ECONNREFUSED) {
-        unlink(sa.sun_path);
-    }
     if (fd >= 0)
         close(fd);
-    return -1;
+    return -1; /* reported as no job */
 }
 
 int control_connect(const char *job, struct ddp_err *err)

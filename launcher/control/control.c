@@ -156,6 +156,7 @@ static void on_timer(evutil_socket_t nothing, short what, void *arg)
 {
     struct control *c = arg;
     struct ddp_err err;
+    rundir_clean();
     char *dir = rundir_path(&err);
     char *path = dir ? xasprintf("%s/%d-%s", dir, (int)getpid(), c->id) : NULL;
     int rc = path ? rundir_addr(path, &c->sa, &err) : -1;

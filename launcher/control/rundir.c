@@ -6,10 +6,13 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -56,26 +59,71 @@ static bool is_job(const char *name)
            name[pid + 1 + strspn(name + pid + 1, "0123456789abcdef")] == '\0';
 }
 
-static void list_place(const char *path, struct strv *sockets)
+static bool is_refused(const char *path)
+{
+    struct sockaddr_un sa;
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    bool refused = fd >= 0 && rundir_addr(path, &sa, NULL) == 0 &&
+                   connect(fd, (struct sockaddr *)&sa, sizeof sa) < 0 &&
+                   errno == ECONNREFUSED;
+    if (fd >= 0)
+        close(fd);
+    return refused;
+}
+
+static bool is_unlocked(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    bool unlocked = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) == 0;
+    if (fd >= 0)
+        close(fd);
+    return unlocked;
+}
+
+/* Was its launcher killed? One that is not here may be in another namespace of pids, with
+ * the same /tmp. */
+static bool is_stale(const char *path, const char *name)
+{
+    bool token = strncmp(name, RUNDIR_TOKEN, strlen(RUNDIR_TOKEN)) == 0;
+    if (!token && !is_job(name))
+        return false;
+    const char *pid = name + (token ? strlen(RUNDIR_TOKEN) : 0);
+    if (kill((pid_t)strtol(pid, NULL, 10), 0) == 0 || errno != ESRCH)
+        return false;
+    return token ? is_unlocked(path) : is_refused(path);
+}
+
+static void list_place(const char *dir, struct strv *sockets)
 {
     struct stat st;
-    DIR *dir = is_ours(path, &st) && !(st.st_mode & 077) ? opendir(path) : NULL;
-    for (const struct dirent *e; dir && (e = readdir(dir));) {
-        if (is_job(e->d_name))
-            strv_pushf(sockets, "%s/%s", path, e->d_name);
+    DIR *d = is_ours(dir, &st) && !(st.st_mode & 077) ? opendir(dir) : NULL;
+    for (const struct dirent *e; d && (e = readdir(d));) {
+        char *path = xasprintf("%s/%s", dir, e->d_name);
+        if (is_stale(path, e->d_name))
+            unlink(path);
+        else if (is_job(e->d_name))
+            strv_push(sockets, path);
+        free(path);
     }
-    if (dir)
-        closedir(dir);
+    if (d)
+        closedir(d);
 }
 
 void rundir_list(struct strv *sockets)
 {
     for (int i = 0; i < PLACES; i++) {
-        char *path = place_of(i);
-        if (path)
-            list_place(path, sockets);
-        free(path);
+        char *dir = place_of(i);
+        if (dir)
+            list_place(dir, sockets);
+        free(dir);
     }
+}
+
+void rundir_clean(void)
+{
+    struct strv sockets = {0};
+    rundir_list(&sockets);
+    strv_finish(&sockets);
 }
 
 int rundir_addr(const char *path, struct sockaddr_un *sa, struct ddp_err *err)

@@ -17,9 +17,14 @@
  * user's or open to others. */
 char *rundir_path(struct ddp_err *err);
 
+/* A launcher's file here, RUNDIR_TOKEN and its pid: the secret of its page. The launcher
+ * has locked it (flock). */
+#define RUNDIR_TOKEN ".token-"
+
 /* The sockets of jobs: their paths. In both places, as the job's environment may have
- * been another. */
+ * been another. Removes what killed launchers have left. */
 void rundir_list(struct strv *sockets);
+void rundir_clean(void); /* only that */
 
 /* The address of a socket. Fails if the path is too long. */
 int rundir_addr(const char *path, struct sockaddr_un *sa, struct ddp_err *err);

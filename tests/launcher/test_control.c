@@ -7,11 +7,13 @@
 #include "launcher/control/control.h"
 #include "launcher/control/rundir.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -169,18 +171,39 @@ static void leave_socket(const char *name, bool serves)
         close(fd);
 }
 
-START_TEST(sockets_of_killed_launchers_are_removed)
+static bool is_there(const char *name)
+{
+    char *path = xasprintf("%s/ddprun/%s", dir, name);
+    bool there = access(path, F_OK) == 0;
+    free(path);
+    return there;
+}
+
+static int leave_token(const char *name)
+{
+    char *path = xasprintf("%s/ddprun/%s", dir, name);
+    int fd = open(path, O_WRONLY | O_CREAT, 0600);
+    ck_assert_int_ge(fd, 0);
+    free(path);
+    return fd;
+}
+
+START_TEST(files_of_killed_launchers_are_removed)
 {
     struct ddp_err err;
     leave_socket("99999996-aaaa", false);
     leave_socket("99999996-rank0", false); /* another's: not looked at */
+    close(leave_token(".token-99999996"));
+    int held = leave_token(".token-99999997"); /* as by a launcher in a container */
+    ck_assert_int_eq(flock(held, LOCK_EX), 0);
     ck_assert_int_eq(control_connect("99999996", &err), -1);
-    char *ours = xasprintf("%s/ddprun/99999996-aaaa", dir);
-    char *other = xasprintf("%s/ddprun/99999996-rank0", dir);
-    ck_assert_int_lt(access(ours, F_OK), 0);
-    ck_assert_int_eq(access(other, F_OK), 0);
-    free(ours);
-    free(other);
+    ck_assert(!is_there("99999996-aaaa"));
+    ck_assert(!is_there(".token-99999996"));
+    ck_assert(is_there("99999996-rank0"));
+    ck_assert(is_there(".token-99999997"));
+    close(held);
+    rundir_clean(); /* as a launcher does */
+    ck_assert(!is_there(".token-99999997"));
 }
 END_TEST
 
@@ -237,7 +260,7 @@ Suite *suite(void)
     tcase_add_test(t, unknown_requests_are_refused);
     tcase_add_test(t, a_client_that_sends_too_much_is_dropped);
     tcase_add_test(t, without_a_job_the_client_says_so);
-    tcase_add_test(t, sockets_of_killed_launchers_are_removed);
+    tcase_add_test(t, files_of_killed_launchers_are_removed);
     tcase_add_test(t, several_jobs_are_listed);
     tcase_add_test(t, a_job_without_a_runtime_directory_is_found);
     tcase_add_test(t, a_directory_that_others_can_enter_is_refused);

@@ -12,6 +12,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/sock.h"
+#include "common/write_all.h"
 #include "launcher/control/control.h"
 #include "launcher/control/rundir.h"
 #include "launcher/job/events.h"
@@ -23,6 +24,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -42,6 +44,7 @@ struct viewer {
     const char *metrics_file; /* borrowed; NULL: none */
     char token[40];
     char *token_file; /* owned: with the token, for Trainer; NULL: none */
+    int token_fd;     /* owned: the same, locked as long as we live; -1 */
     char host[256];   /* of the page */
     int port;
     pid_t creator;
@@ -183,14 +186,11 @@ static int invite_trainer(struct viewer *v, struct ddp_err *err)
     char *dir = rundir_path(err);
     if (!dir)
         return -1;
-    v->token_file = xasprintf("%s/.token-%d", dir, (int)getpid());
+    v->token_file = xasprintf("%s/" RUNDIR_TOKEN "%d", dir, (int)getpid());
     free(dir);
-    FILE *f = NULL;
-    int fd = open(v->token_file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    bool written = fd >= 0 && (f = fdopen(fd, "w")) && fputs(v->token, f) >= 0;
-    if (f && fclose(f) != 0)
-        written = false;
-    if (!written)
+    v->token_fd = open(v->token_file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (v->token_fd < 0 || flock(v->token_fd, LOCK_EX | LOCK_NB) < 0 ||
+        write_all(v->token_fd, v->token, strlen(v->token)) < 0)
         return err_errno(err, "cannot write '%s'", v->token_file);
     char *url = xasprintf("http://%s:%d/api/trainer", v->host, v->port);
     setenv(url_name, url, 1);
@@ -205,7 +205,8 @@ struct viewer *viewer_create(struct job *j, struct ddp_err *err)
     struct viewer *v = xcalloc(1, sizeof *v);
     char host[256];
     int port;
-    *v = (struct viewer){.j = j, .creator = getpid(), .ui_fd = -1, .metrics_fd = -1};
+    *v = (struct viewer){
+        .j = j, .creator = getpid(), .ui_fd = -1, .metrics_fd = -1, .token_fd = -1};
     v->wants_output = o->ui || o->metric;
     make_token(v->token, sizeof v->token);
     if (o->metrics && !is_address(o->metrics))
@@ -289,6 +290,8 @@ void viewer_destroy(struct viewer *v)
     close_listeners(v);
     if (v->token_file && v->creator == getpid()) /* not in the local agent, our fork */
         unlink(v->token_file);
+    if (v->token_fd >= 0)
+        close(v->token_fd);
     free(v->token_file);
     free(v);
 }

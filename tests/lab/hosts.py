@@ -25,36 +25,16 @@ def node(number):
     return f"node{number:03}"
 
 
-class Lab:
-    """HOSTS hosts for the life of a test file; `state` is ours alone."""
+class Folder:
+    """The folder of a lab: its state, and in `bin` the programs that all hosts see."""
 
-    def __init__(self):
-        self.folder = tempfile.mkdtemp(prefix="ddprun-lab-")
+    def __init__(self, prefix, **variables):
+        self.folder = tempfile.mkdtemp(prefix=prefix)
         os.chmod(self.folder, 0o755)
         self.bin = os.path.join(self.folder, "bin")
         os.mkdir(self.bin)
-        for name in ("DDPRUN", "DDPRUN_AGENT", "DDPRUN_PMIX", "DDP_TRAIN"):
-            if os.environ.get(name):
-                shutil.copy(os.environ[name], self.bin)
-        for tool in ("ddprun-script", "ddprun-scaling", "ddprun-fetch", "ddprun-view",
-                     "ddprun-diagnose"):
-            program = os.path.join(os.path.dirname(launch.DDPRUN), tool)
-            if os.path.exists(program):
-                shutil.copy(program, self.bin)
-        shutil.copy(os.path.join(SOURCE, "launcher", "transport", "ssh_config"), self.bin)
-        python_half = os.path.join(os.path.dirname(launch.DDPRUN), "preload")
-        if os.path.isdir(python_half):
-            shutil.copytree(python_half, os.path.join(self.bin, "preload"))
-        self.ddprun = os.path.join(self.bin, os.path.basename(launch.DDPRUN))
-        self.env = {
-            **os.environ, "LAB_STATE": os.path.join(self.folder, "state"), "LAB_DECOY": "1",
-            "LAB_OWNER": str(os.getpid())
-        }
-        try:
-            self("up", str(HOSTS))
-        except BaseException:
-            self.down()
-            raise
+        self.state = os.path.join(self.folder, "state")
+        self.env = {**os.environ, "LAB_STATE": self.state, "LAB_OWNER": str(os.getpid()), **variables}
 
     def __call__(self, *args):
         done = subprocess.run(
@@ -70,6 +50,31 @@ class Lab:
             self("down")
         finally:
             shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Lab(Folder):
+    """HOSTS hosts for the life of a test file."""
+
+    def __init__(self):
+        super().__init__("ddprun-lab-", LAB_DECOY="1")
+        for name in ("DDPRUN", "DDPRUN_AGENT", "DDPRUN_PMIX", "DDP_TRAIN"):
+            if os.environ.get(name):
+                shutil.copy(os.environ[name], self.bin)
+        for tool in ("ddprun-script", "ddprun-scaling", "ddprun-fetch", "ddprun-view",
+                     "ddprun-diagnose"):
+            program = os.path.join(os.path.dirname(launch.DDPRUN), tool)
+            if os.path.exists(program):
+                shutil.copy(program, self.bin)
+        shutil.copy(os.path.join(SOURCE, "launcher", "transport", "ssh_config"), self.bin)
+        python_half = os.path.join(os.path.dirname(launch.DDPRUN), "preload")
+        if os.path.isdir(python_half):
+            shutil.copytree(python_half, os.path.join(self.bin, "preload"))
+        self.ddprun = os.path.join(self.bin, os.path.basename(launch.DDPRUN))
+        try:
+            self("up", str(HOSTS))
+        except BaseException:
+            self.down()
+            raise
 
 
 LAB_HOSTS = None
@@ -134,7 +139,7 @@ class LabTest(launch.LaunchTest):
 
     def on_host(self, number):
         """Who of the job is alive there, as {pid: command line}."""
-        path = os.path.join(LAB_HOSTS.env["LAB_STATE"], "hosts", node(number), "pid")
+        path = os.path.join(LAB_HOSTS.state, "hosts", node(number), "pid")
         with open(path, encoding="ascii") as f:
             first = int(f.read().split()[0])
         inside, found = os.readlink(f"/proc/{first}/ns/pid"), {}

@@ -1,26 +1,19 @@
 #include "tests/support/suite.h"
 
 #include "common/mem.h"
-#include "launcher/cli/cli.h"
 #include "launcher/cli/help.h"
 #include "launcher/cli/options.h"
+#include "tests/launcher/words.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Splits at blanks; the words live as long as the test. */
-static int parse(const char *line, struct opts *o, struct ddp_err *err)
+static int parse(const char *rest, struct opts *o, struct ddp_err *err)
 {
-    static char *argv[64];
-    static char copy[512];
-    int argc = 0;
-    snprintf(copy, sizeof copy, "ddprun %s", line);
-    for (char *w = strtok(copy, " "); w; w = strtok(NULL, " "))
-        argv[argc++] = w;
-    argv[argc] = NULL;
-    *err = (struct ddp_err){""};
-    return cli_parse(argc, argv, o, err);
+    char line[512];
+    snprintf(line, sizeof line, "ddprun %s", rest);
+    return parse_words(line, o, err);
 }
 
 /* Spellings of the same option. */

@@ -3,27 +3,13 @@
 #include "tests/support/suite.h"
 
 #include "common/mem.h"
-#include "launcher/cli/cli.h"
+#include "tests/launcher/words.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-/* Splits at blanks; the words live as long as the test. */
-static int parse(const char *line, struct opts *o, struct ddp_err *err)
-{
-    static char *argv[64];
-    static char copy[512];
-    int argc = 0;
-    snprintf(copy, sizeof copy, "%s", line);
-    for (char *w = strtok(copy, " "); w; w = strtok(NULL, " "))
-        argv[argc++] = w;
-    argv[argc] = NULL;
-    *err = (struct ddp_err){""};
-    return cli_parse(argc, argv, o, err);
-}
 
 /* Options as --help of these versions lists them, each with the number of its values. */
 static const struct {
@@ -102,7 +88,7 @@ START_TEST(every_option_of_the_manual_is_known)
         *equals = '\0';
         snprintf(line, sizeof line, "%s %s%s prog", manuals[_i].program, w,
                  values[equals[1] - '0']);
-        int rc = parse(line, &o, &err);
+        int rc = parse_words(line, &o, &err);
         ck_assert_msg(!strstr(err.text, "unknown option"), "%s: %s", line, err.text);
         ck_assert_msg(!strstr(err.text, "no program"), "%s: %s", line, err.text);
         ck_assert_msg(rc < 0 || strcmp(o.argv[0], "prog") == 0, "%s", line);
@@ -170,7 +156,7 @@ START_TEST(command_lines_of_the_documentation_work)
 {
     struct opts o;
     struct ddp_err err;
-    ck_ok(parse(examples[_i].line, &o, &err), err);
+    ck_ok(parse_words(examples[_i].line, &o, &err), err);
     ck_assert_int_eq(o.np, examples[_i].np);
     ck_assert_int_eq(o.per_node, examples[_i].per_node);
     ck_assert_int_eq(o.nnodes, examples[_i].nnodes);
@@ -190,21 +176,23 @@ START_TEST(their_meaning_comes_before_ours)
 {
     struct opts o;
     struct ddp_err err;
-    ck_ok(parse("mpirun --mca plm_rsh_args -p2222 --mca orte_default_hostfile f prog", &o,
-                &err),
-          err);
+    ck_ok(
+        parse_words("mpirun --mca plm_rsh_args -p2222 --mca orte_default_hostfile f prog",
+                    &o, &err),
+        err);
     ck_assert_str_eq(o.ssh, "ssh -p2222");
     ck_assert_str_eq(o.hostfile, "f");
     ck_assert_uint_eq(o.export_env.n, 0);
     opts_finish(&o);
-    ck_ok(parse("torchrun --numa-binding socket --shutdown-timeout 7 prog", &o, &err),
-          err);
+    ck_ok(
+        parse_words("torchrun --numa-binding socket --shutdown-timeout 7 prog", &o, &err),
+        err);
     ck_assert_int_eq(o.bind_to, BIND_SOCKET);
     ck_assert_int_eq(o.grace_ms, 7000);
     opts_finish(&o);
-    ck_ok(
-        parse("mpiexec -gpus-per-proc 1 -map-by socket -bind-to package prog", &o, &err),
-        err);
+    ck_ok(parse_words("mpiexec -gpus-per-proc 1 -map-by socket -bind-to package prog", &o,
+                      &err),
+          err);
     ck_assert_int_eq(o.bind_to, BIND_ONE_GPU | BIND_SOCKET);
     ck_assert_int_eq(o.map_by, MAP_BLOCK);
     opts_finish(&o);
@@ -236,7 +224,7 @@ START_TEST(what_does_not_work_is_refused_at_once)
 {
     struct opts o;
     struct ddp_err err;
-    ck_assert_int_eq(parse(wrong[_i].line, &o, &err), -1);
+    ck_assert_int_eq(parse_words(wrong[_i].line, &o, &err), -1);
     ck_assert_str_eq(err.text, wrong[_i].error);
     opts_finish(&o);
 }
@@ -281,7 +269,7 @@ START_TEST(defaults_come_before_the_command_line)
     setenv("PET_RDZV_BACKEND", "c10d", 1);
     setenv("PET_STANDALONE", "1", 1);
     setenv("DDPRUN_OPTIONS", "-np 5 --bind-to none", 1);
-    ck_ok(parse("ddprun prog", &o, &err), err);
+    ck_ok(parse_words("ddprun prog", &o, &err), err);
     ck_assert_int_eq(o.np, 5);
     ck_assert_int_eq(o.per_node, 3);
     ck_assert_int_eq(o.grace_ms, 9000);
@@ -300,11 +288,11 @@ START_TEST(defaults_come_before_the_command_line)
                                      "--tag-output=on");
     ck_assert_str_eq(o.origins.v[3], "DDPRUN_OPTIONS: -np 5 --bind-to none");
     opts_finish(&o);
-    ck_ok(parse("ddprun -np 2 prog", &o, &err), err);
+    ck_ok(parse_words("ddprun -np 2 prog", &o, &err), err);
     ck_assert_int_eq(o.np, 2);
     opts_finish(&o);
     setenv("TORCHELASTIC_RUN_ID", "outer", 1); /* PET_* are the outer torchrun's */
-    ck_ok(parse("ddprun -np 2 prog", &o, &err), err);
+    ck_ok(parse_words("ddprun -np 2 prog", &o, &err), err);
     ck_assert_int_eq(o.per_node, 0);
     opts_finish(&o);
     leave(folder, old);
@@ -317,22 +305,22 @@ START_TEST(mistakes_in_defaults_name_their_origin)
     struct ddp_err err;
     char folder[] = "/tmp/ddprun-defaults-XXXXXX", *old = enter(folder), text[400];
     setenv("DDPRUN_OPTIONS", "-np 5 prog", 1);
-    ck_assert_int_eq(parse("ddprun prog", &o, &err), -1);
+    ck_assert_int_eq(parse_words("ddprun prog", &o, &err), -1);
     ck_assert_str_eq(err.text, "DDPRUN_OPTIONS: 'prog' is not an option");
     opts_finish(&o);
     setenv("DDPRUN_OPTIONS", "", 1);
     put("ddprun.ini", "np = 4\nnosuch = 1\n");
-    ck_assert_int_eq(parse("ddprun prog", &o, &err), -1);
+    ck_assert_int_eq(parse_words("ddprun prog", &o, &err), -1);
     ck_assert_str_eq(err.text,
                      "ddprun.ini: unknown option '--nosuch=1' (try ddprun --help)");
     opts_finish(&o);
     snprintf(text, sizeof text, "np = 4\nx = %0300d = 1\n", 7); /* inih would split it */
     put("ddprun.ini", text);
-    ck_assert_int_eq(parse("ddprun prog", &o, &err), -1);
+    ck_assert_int_eq(parse_words("ddprun prog", &o, &err), -1);
     ck_assert_str_eq(err.text, "'ddprun.ini' line 2 is too long");
     opts_finish(&o);
     ck_assert_int_eq(chmod("ddprun.ini", 0666), 0); /* writable by others: not read */
-    ck_ok(parse("ddprun prog", &o, &err), err);
+    ck_ok(parse_words("ddprun prog", &o, &err), err);
     ck_assert_int_eq(o.np, 8);
     opts_finish(&o);
     leave(folder, old);

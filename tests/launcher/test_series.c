@@ -25,6 +25,15 @@ static char *last_points(const struct series *s)
     return text;
 }
 
+/* The last points are `expected`, and the series is no longer needed. */
+static void check_points(struct series *s, const char *expected)
+{
+    char *got = last_points(s);
+    ck_assert_str_eq(got, expected);
+    free(got);
+    series_destroy(s);
+}
+
 static const struct {
     const char *line, *points;
 } lines[] = {
@@ -53,10 +62,7 @@ START_TEST(lines_give_points)
     struct ddp_err err;
     struct series *s = series_create(NULL, &err);
     series_line(s, 0, lines[_i].line, strlen(lines[_i].line), 1);
-    char *got = last_points(s);
-    ck_assert_str_eq(got, lines[_i].points);
-    free(got);
-    series_destroy(s);
+    check_points(s, lines[_i].points);
 }
 END_TEST
 
@@ -65,19 +71,13 @@ START_TEST(only_rank_0_without_a_pattern_and_the_lowest_with_one)
     struct ddp_err err;
     struct series *s = series_create(NULL, &err);
     series_line(s, 1, "loss 5", 6, 1);
-    char *got = last_points(s);
-    ck_assert_str_eq(got, "");
-    free(got);
-    series_destroy(s);
+    check_points(s, "");
     s = series_create("^M", &err);
     series_line(s, 2, "M: loss 5", 9, 1);
     series_line(s, 1, "M: loss 6", 9, 2);
     series_line(s, 2, "M: loss 7", 9, 3);
     series_line(s, 1, "loss 8", 6, 4);
-    got = last_points(s);
-    ck_assert_str_eq(got, "loss=6");
-    free(got);
-    series_destroy(s);
+    check_points(s, "loss=6");
 }
 END_TEST
 
@@ -114,10 +114,7 @@ START_TEST(names_of_others_are_plain)
     struct ddp_err err;
     struct series *s = series_create(NULL, &err);
     series_add(s, 0, "a\"b\\c\n", 0, 1);
-    char *got = last_points(s);
-    ck_assert_str_eq(got, "a_b_c_=1");
-    free(got);
-    series_destroy(s);
+    check_points(s, "a_b_c_=1");
 }
 END_TEST
 

@@ -20,14 +20,15 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import traceback
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-LAB = os.path.join(ROOT, "tests", "lab", "lab")
+sys.path.insert(0, os.path.join(ROOT, "tests", "lab"))
+from hosts import LAB, Folder  # noqa: E402
+
 HOSTS = 3       # per lane, each of which has its own lab
 UID = 5001      # alice, the lab's user
 HANG = 120.0    # seconds; no job of the soak takes longer
@@ -124,33 +125,15 @@ class Process:
         return True
 
 
-class Lab:
+class Lab(Folder):
     def __init__(self, build):
-        self.folder = tempfile.mkdtemp(prefix="ddprun-soak-")
-        os.chmod(self.folder, 0o755)
-        self.state = os.path.join(self.folder, "state")
-        self.env = {**os.environ, "LAB_STATE": self.state, "LAB_OWNER": str(os.getpid())}
-        self.bin = os.path.join(self.folder, "bin")
-        os.mkdir(self.bin)
+        super().__init__("ddprun-soak-")
         for name in ("launcher/ddprun", "launcher/ddprun-agent", "launcher/ddprun-topo",
                      "tests/soak/soak_rank", "launcher/ssh_config"):
             shutil.copy(os.path.join(build, name), self.bin)
         mounts = [line.split() for line in read("/proc/mounts").decode().splitlines()]
         self.cgroups = next((m[1] for m in mounts if m[2] == "cgroup2"), "/sys/fs/cgroup")
         self("up", str(HOSTS))
-
-    def __call__(self, *args):
-        done = subprocess.run([LAB, *args], env=self.env, stdin=subprocess.DEVNULL,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=200, check=False)
-        if done.returncode != 0:
-            raise RuntimeError(f"lab {' '.join(args)}: {done.stdout.decode()}")
-        return done.stdout.decode()
-
-    def down(self):
-        try:
-            self("down")
-        finally:
-            shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class Host:

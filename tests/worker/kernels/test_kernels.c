@@ -3,24 +3,18 @@
 #include "tests/support/suite.h"
 
 #include "common/mem.h"
+#include "tests/worker/kernels/engines.h"
 #include "tests/worker/kernels/factors.h"
-#include "worker/kernels/kernels.h"
 #include "worker/kernels/rng.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_ENGINES 4
-
 /* The engine under test in loop turn i of n cases; NULL when there are fewer engines. */
 static const struct kernels *engine(int i, int n)
 {
-    int at = i / n;
-    for (int e = 0; kernels_names()[e]; e++)
-        if (e == at)
-            return kernels_get(kernels_names()[e], NULL);
-    return NULL;
+    return i / n < nengines() ? kernels_get(kernels_names()[i / n], NULL) : NULL;
 }
 
 /* n numbers in [-1, 1), a tenth of them 0. */

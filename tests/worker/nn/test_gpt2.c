@@ -3,6 +3,7 @@
 #include "tests/support/suite.h"
 
 #include "common/mem.h"
+#include "tests/worker/kernels/engines.h"
 #include "worker/kernels/rng.h"
 #include "worker/nn/model.h"
 
@@ -153,14 +154,6 @@ static struct batch a_batch(int which)
     for (size_t i = 0; i < count; i++)
         tokens[i] = (uint32_t)(rng_word(13, i) % (unsigned)cases[which].V);
     return (struct batch){.tokens = tokens, .n = cases[which].n};
-}
-
-static int nengines(void)
-{
-    int n = 0;
-    while (kernels_names()[n])
-        n++;
-    return n;
 }
 
 START_TEST(gradients_are_finite_differences)

@@ -3,6 +3,7 @@
 #include "tests/support/suite.h"
 
 #include "common/mem.h"
+#include "tests/worker/kernels/engines.h"
 #include "worker/kernels/rng.h"
 #include "worker/nn/model.h"
 
@@ -18,16 +19,6 @@ static const struct {
     {"linreg", {1, 1, 5, 1}, 7}, {"linreg", {1, 1, 3, 4}, 1}, {"mlp", {1, 4, 5, 10}, 3},
     {"cnn", {1, 8, 8, 10}, 3},   {"cnn", {3, 9, 7, 4}, 2},    {"toy", {1, 3, 3, 5}, 4},
 };
-
-#define MAX_ENGINES 8
-
-static int nengines(void)
-{
-    int n = 0;
-    while (kernels_names()[n])
-        n++;
-    return n;
-}
 
 /* ---- the network in double ---- */
 

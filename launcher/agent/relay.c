@@ -133,7 +133,7 @@ static void on_idle(void *arg)
     r->idle(r->arg);
 }
 
-static const struct node_starter_events node_starter_events = {on_joined, on_failed,
+static const struct node_starter_events node_starter_events = {on_joined, on_failed, NULL,
                                                                on_idle};
 
 void relay_down(struct relay *r, const struct frame *f)

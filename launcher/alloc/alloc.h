@@ -38,6 +38,7 @@ struct alloc {
     size_t nnodes, room;
     const char *source;     /* name of the source: "hostfile", "-H", "local", "slurm" */
     const char *slots_hint; /* of the source, or NULL */
+    const char *loss_hint;  /* likewise */
     bool scheduler_owned;   /* hosts outside it are refused */
 };
 

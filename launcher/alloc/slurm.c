@@ -249,4 +249,6 @@ const struct alloc_source alloc_slurm = {
     .job_var = "SLURM_JOB_ID",
     .node_var = "SLURMD_NODENAME",
     .slots_hint = "--ntasks-per-node of the job",
+    .loss_hint = "Slurm ends a job when a node fails, unless it was submitted with "
+                 "--no-kill (sbatch --no-kill, salloc --no-kill)",
 };

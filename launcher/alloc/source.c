@@ -194,6 +194,7 @@ struct alloc *alloc_read(const struct opts *opts, struct ddp_err *err)
     struct alloc *a = xcalloc(1, sizeof *a);
     a->source = source == &alloc_hosts_arg ? "-H" : source->name;
     a->slots_hint = source->slots_hint;
+    a->loss_hint = source->loss_hint;
     if (source->read(opts, a, err) < 0)
         goto fail;
     if (opts->hosts && source != &alloc_hosts_arg && hosts_arg_filter(opts, a, err) < 0)

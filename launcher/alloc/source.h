@@ -22,6 +22,7 @@ struct alloc_source {
      * were inherited by mistake. */
     bool on_own_node;
     const char *slots_hint; /* the option that sets the ranks per node; NULL: host:N */
+    const char *loss_hint;  /* why it may end a job that has lost a node; NULL: none */
 };
 
 extern const struct alloc_source alloc_hostfile, alloc_hosts_arg, alloc_local;

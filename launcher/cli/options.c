@@ -237,7 +237,7 @@ const struct option options[] = {
     {"warning", "TIME", AT(warning_ms), read_span, 1000, 0, NULL,
      "send the ranks SIGTERM so long before the time limit; default: 2m", SCRIPT_ONLY},
     {"requeue", "[=WORDS]", 0, read_requeue, 0, 0, NULL,
-     "requeue a job that ran out of time; the program then gets these arguments, too; "
+     "requeue a job that ran out of time or has lost a host; the program then gets these arguments, too; "
      "without =...: --resume",
      SCRIPT_ONLY},
     {"partition queue", "NAME", AT(partition), read_plain, 0, 0, NULL,

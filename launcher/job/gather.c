@@ -191,6 +191,13 @@ static void on_joined(unsigned node, int fd, const struct link_keys *keys,
         link_send_msg(l, node, MSG_HOSTS, &j->hosts);
 }
 
+static void on_lost(unsigned node, const char *why, void *arg)
+{
+    struct job *j = arg;
+    if (j->state < JOB_LEAVING)
+        job_node_lost(j, node, why);
+}
+
 static void on_idle(void *arg)
 {
     job_check(arg);
@@ -205,7 +212,8 @@ static void start_one(unsigned node, void *arg)
 
 int job_gather(struct job *j, struct ddp_err *err)
 {
-    static const struct node_starter_events events = {on_joined, on_failed, on_idle};
+    static const struct node_starter_events events = {on_joined, on_failed, on_lost,
+                                                      on_idle};
     job_move(j, JOB_GATHERING, "starting agents on other hosts");
     struct event_base *base = loop_base(j->loop);
     j->settle = evtimer_new(base, on_settle, j);

@@ -301,6 +301,21 @@ static void report_other_hosts(struct job *j)
     free(reported);
 }
 
+/* The signal may be the scheduler's answer to a loss that ddprun has survived. */
+static void report_loss_hint(struct job *j)
+{
+    size_t lost = 0;
+    while (lost < j->alloc->nnodes && !j->nodes[lost].lost)
+        lost++;
+    if (j->cause.kind != CAUSE_SIGNAL || j->cause.status != SIGTERM ||
+        lost == j->alloc->nnodes || !j->alloc->loss_hint)
+        return;
+    char *line = xasprintf("ddprun: note: %s was lost before: %s",
+                           j->alloc->nodes[lost].name, j->alloc->loss_hint);
+    job_say(j, line);
+    free(line);
+}
+
 static void emit_failure(struct job *j, const char *what)
 {
     static const char *const kinds[] = {
@@ -336,6 +351,7 @@ void job_report_failure(struct job *j)
     report_exception(j);
     report_last_lines(j);
     report_other_hosts(j);
+    report_loss_hint(j);
     free(line);
     free(rest);
     free(what);

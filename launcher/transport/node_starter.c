@@ -145,6 +145,9 @@ static void blame_hosts(struct batch *batch, const struct blame *b)
         bool meant = false;
         for (size_t k = 0; k < names.n && st->batch == batch; k++)
             meant |= bootstrap_is_host(names.v[k], host_of(st)->name);
+        if (meant && b->gone && st->state == START_JOINED && s->events.lost &&
+            !s->stopped)
+            s->events.lost(i, b->text, s->arg);
         if (!meant || st->state != START_RUNS ||
             (!b->sure && (st->doubt || batch->blamed)))
             continue;

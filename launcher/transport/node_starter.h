@@ -25,6 +25,8 @@ struct node_starter_events {
                    void *arg);
     /* Its start failed: one line with host, cause, and what to try. Once per host. */
     void (*failed)(unsigned node, const char *line, void *arg);
+    /* The transport says that a host that has joined is gone. NULL: not wanted. */
+    void (*lost)(unsigned node, const char *why, void *arg);
     /* The last transport process has ended. */
     void (*idle)(void *arg);
 };

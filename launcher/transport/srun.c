@@ -15,6 +15,9 @@
  * passed to srun, which gets the job's data from the controller by its number. The ranks
  * get them from the launcher.
  *
+ * A node that fails ends the step, and later, if the job was not submitted with --no-kill
+ * either, the job. The agents of the other nodes must stay, for the next attempt.
+ *
  * A job with --gpus-per-task gives a step as many GPUs as it has tasks: one agent per
  * node would have one of them. There the step has as many tasks as the job; on each node
  * the first is the agent, and the others exit at once (agent/main.c).
@@ -172,6 +175,7 @@ static void command(const struct msg_hosts *hosts, const unsigned *nodes, size_t
     if (tasks == n)
         strv_push(argv, "--ntasks-per-node=1");
     push_nodelist(&names, argv);
+    strv_push(argv, "--no-kill");
     if (external)
         strv_push(argv, "--external-launcher");
     if (components() > 1)
@@ -231,6 +235,7 @@ static bool blame_node(const char *line, struct blame *b)
         return false;
     accuse(b, line + strlen(words), strlen(line + strlen(words)), true);
     snprintf(b->text, sizeof b->text, "Slurm reports that the node has failed");
+    b->gone = true;
     return true;
 }
 

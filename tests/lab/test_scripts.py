@@ -202,7 +202,7 @@ class Slurm(ScriptTest):
         self.wait_for("saved", "saved")
 
     def test_the_page_about_slurm_is_true(self):
-        self.page("slurm.md", 1 + 1 + 1 + 3)
+        self.page("slurm.md", 1 + 1 + 1 + 1 + 3)
         self.assertIn("images/s", self.said("page.out"), "salloc")
 
     def test_a_refusal_of_slurm_is_one_line(self):

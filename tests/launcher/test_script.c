@@ -417,6 +417,52 @@ START_TEST(every_included_site_makes_scripts)
 }
 END_TEST
 
+START_TEST(spares_are_nodes_without_ranks)
+{
+    char *path = write_site(small_site), *program[] = {program_name, NULL};
+    char *words[] = {own_name, NULL};
+    struct opts o = {.script = SCHED_SLURM,
+                     .site = path,
+                     .account = "a",
+                     .nnodes = 3,
+                     .spares = 1,
+                     .gpus_per_node = 4,
+                     .requeue = "--resume",
+                     .argv = program};
+    struct script_place place = {.words = words};
+    struct script s;
+    struct ddp_err err = {""};
+    ck_ok(script_make(&o, &place, &s, &err), err);
+    static const char *const lines[] = {
+        "# train: 12 ranks on 3 nodes and 1 spare of gpu,", "#SBATCH --nodes=4\n",
+        "#SBATCH --no-kill\n", "|| scontrol requeue \"$1\"",
+        "ddprun -np 12 --nnodes 3 --nproc-per-node 4 --grace"};
+    for (size_t i = 0; i < ARRAY_LEN(lines); i++)
+        ck_assert_msg(strstr(s.text, lines[i]) != NULL, "no '%s' in %s", lines[i],
+                      s.text);
+    script_finish(&s);
+    o.nnodes = 4;
+    o.partition = "gpu";
+    ck_assert_int_eq(script_make(&o, &place, &s, &err), -1);
+    ck_assert_msg(
+        strstr(err.text, "a job in gpu has at most 4 nodes, not 4 and 1 spare; "), "%s",
+        err.text);
+    script_finish(&s);
+    free(path);
+    static const char *const others[] = {"sge", "pbs", "lsf"};
+    for (size_t i = 0; i < ARRAY_LEN(others); i++) {
+        o = (struct opts){.submit = true,
+                          .site = others[i],
+                          .spares = 1,
+                          .gpus_per_node = -1,
+                          .argv = program};
+        ck_assert_int_eq(script_make(&o, &place, &s, &err), -1);
+        ck_assert_msg(strstr(err.text, "--spares: only Slurm ") != NULL, "%s", err.text);
+        script_finish(&s);
+    }
+}
+END_TEST
+
 Suite *suite(void)
 {
     Suite *s = suite_create("script");
@@ -431,6 +477,7 @@ Suite *suite(void)
     tcase_add_loop_test(t, gpus_are_asked_for_as_their_complex_is_defined, 0,
                         ARRAY_LEN(complexes));
     tcase_add_test(t, every_included_site_makes_scripts);
+    tcase_add_test(t, spares_are_nodes_without_ranks);
     suite_add_tcase(s, t);
     return s;
 }

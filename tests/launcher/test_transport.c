@@ -90,22 +90,22 @@ static const struct {
      "ssh -p 2222 -T -x -oBatchMode=yes -oConnectTimeout=10 -p 2222 -- n1 "
      "exec '/opt/it'\\''s/ddprun-agent'"},
     {&transport_srun, "", 3,
-     "srun -N3 -n3 --ntasks-per-node=1 --nodelist=n[1-3] /opt/it's/ddprun-agent"},
+     "srun -N3 -n3 --ntasks-per-node=1 --nodelist=n[1-3] --no-kill /opt/it's/ddprun-agent"},
     {&transport_srun, "SLURM_NTASKS=9 SLURM_JOB_NUM_NODES=3", 3,
-     "srun -N3 -n3 --ntasks-per-node=1 --nodelist=n[1-3] /opt/it's/ddprun-agent"},
+     "srun -N3 -n3 --ntasks-per-node=1 --nodelist=n[1-3] --no-kill /opt/it's/ddprun-agent"},
     /* a step has the GPUs of its tasks: as many as the job has */
     {&transport_srun, "SLURM_GPUS_PER_TASK=1 SLURM_NTASKS=9 SLURM_JOB_NUM_NODES=3", 3,
-     "srun -N3 -n9 --nodelist=n[1-3] /opt/it's/ddprun-agent --once-per-node"},
+     "srun -N3 -n9 --nodelist=n[1-3] --no-kill /opt/it's/ddprun-agent --once-per-node"},
     {&transport_srun, "SLURM_GPUS_PER_TASK=1 SLURM_NTASKS=9 SLURM_JOB_NUM_NODES=4", 3,
-     "srun -N3 -n3 --ntasks-per-node=1 --nodelist=n[1-3] /opt/it's/ddprun-agent"},
+     "srun -N3 -n3 --ntasks-per-node=1 --nodelist=n[1-3] --no-kill /opt/it's/ddprun-agent"},
     {&transport_srun,
      "OMPI_MCA_plm_slurm_args=--external-launcher SLURM_GPUS_PER_TASK=1 SLURM_NTASKS=9 "
      "SLURM_JOB_NUM_NODES=3",
      3,
-     "srun -N3 -n3 --ntasks-per-node=1 --nodelist=n[1-3] --external-launcher "
+     "srun -N3 -n3 --ntasks-per-node=1 --nodelist=n[1-3] --no-kill --external-launcher "
      "/opt/it's/ddprun-agent"},
     {&transport_srun, "SLURM_HET_SIZE=2 SLURM_JOB_NODELIST_HET_GROUP_1=n[1-2]", 2,
-     "srun -N2 -n2 --ntasks-per-node=1 --nodelist=n[1-2] --het-group=1 "
+     "srun -N2 -n2 --ntasks-per-node=1 --nodelist=n[1-2] --no-kill --het-group=1 "
      "/opt/it's/ddprun-agent"},
     {&transport_qrsh, "", 1, "qrsh -inherit -v PWD n1 exec '/opt/it'\\''s/ddprun-agent'"},
     {&transport_blaunch, "", 1, "blaunch n1 '/opt/it'\\''s/ddprun-agent'"},
@@ -158,8 +158,8 @@ START_TEST(names_that_end_in_letters_are_not_compressed)
     clearenv();
     transport_srun.command(&two, nodes, 2, &argv);
     char *text = joined(&argv);
-    ck_assert_str_eq(text,
-                     "srun -N2 -n2 --ntasks-per-node=1 --nodelist=n1-ib,n2-ib /agent");
+    ck_assert_str_eq(
+        text, "srun -N2 -n2 --ntasks-per-node=1 --nodelist=n1-ib,n2-ib --no-kill /agent");
     free(text);
     strv_finish(&argv);
 }
@@ -239,6 +239,7 @@ START_TEST(messages_of_srun_about_a_host)
         ck_assert_str_eq(b.hosts, lines[_i].hosts);
         ck_assert_str_eq(b.text, lines[_i].text);
         ck_assert_int_eq(b.sure, lines[_i].sure);
+        ck_assert_int_eq(b.gone, strstr(lines[_i].line, "Node failure on") != NULL);
     }
     free(b.hosts);
 }

@@ -33,6 +33,8 @@ HOSTS = 3       # per lane, each of which has its own lab
 UID = 5001      # alice, the lab's user
 HANG = 120.0    # seconds; no job of the soak takes longer
 GONE = 10.0     # seconds until all processes of a job that has ended are gone
+PROGRAMS = ("launcher/ddprun", "launcher/ddprun-agent", "launcher/ddprun-topo", "tests/soak/soak_rank",
+            "launcher/ssh_config")
 
 
 class Launcher(collections.namedtuple("Launcher", "command tag rank main agent hosts ours")):
@@ -126,14 +128,13 @@ class Process:
 
 
 class Lab(Folder):
-    def __init__(self, build):
+    def __init__(self, build, hosts=HOSTS, programs=PROGRAMS):
         super().__init__("ddprun-soak-")
-        for name in ("launcher/ddprun", "launcher/ddprun-agent", "launcher/ddprun-topo",
-                     "tests/soak/soak_rank", "launcher/ssh_config"):
+        for name in programs:
             shutil.copy(os.path.join(build, name), self.bin)
         mounts = [line.split() for line in read("/proc/mounts").decode().splitlines()]
         self.cgroups = next((m[1] for m in mounts if m[2] == "cgroup2"), "/sys/fs/cgroup")
-        self("up", str(HOSTS))
+        self("up", str(hosts))
 
 
 class Host:
@@ -218,6 +219,8 @@ class Reader(threading.Thread):
 class Job:
     """One launch; everything about it follows from the seed and its number."""
 
+    rank_program = "soak_rank"
+
     def __init__(self, lane, seed, number, only, long):
         self.lane, self.number = lane, number
         self.r = random.Random(f"{seed} {number}")
@@ -272,7 +275,7 @@ class Job:
         return [p for h in self.lane.hosts for p in h.processes()]
 
     def ranks(self):
-        mine = f"{self.lane.lab.bin}/soak_rank "
+        mine = f"{self.lane.lab.bin}/{self.rank_program} "
         found = {}
         for p in self.processes():
             rank = p.variable(self.launched.rank) if p.line.startswith(mine) else None
@@ -620,9 +623,9 @@ def check_nothing_left(job, files):
 class Lane(threading.Thread):
     def __init__(self, run):
         super().__init__()
-        self.lab = Lab(run.args.build)
+        self.lab = Lab(run.args.build, run.hosts, run.programs)
         self.run_, self.folder = run, self.lab.folder
-        self.hosts = [Host(self.lab, i + 1) for i in range(HOSTS)]
+        self.hosts = [Host(self.lab, i + 1) for i in range(run.hosts)]
         if run.args.launcher == "slurm":
             self.lab("slurm", "up")
         os.makedirs(os.path.join(self.folder, "out"))
@@ -676,6 +679,8 @@ class Lane(threading.Thread):
 
 
 class Run:
+    hosts, programs = HOSTS, PROGRAMS
+
     def __init__(self, args):
         self.args, self.lock = args, threading.Lock()
         self.launcher = LAUNCHERS[args.launcher]

@@ -23,15 +23,15 @@ int complex_amount(const struct request *r, const char *asked, int *amount,
     const struct site *s = r->site;
     bool whole = r->partition && r->partition->whole;
     int slots = slots_of(asked);
-    int64_t all = (int64_t)r->nodes * r->gpus;
+    int64_t all = (int64_t)r->hosts * r->gpus;
     *amount = r->gpus;
-    if (s->consumable == CONSUMABLE_JOB && r->nodes > 1 && !whole)
+    if (s->consumable == CONSUMABLE_JOB && r->hosts > 1 && !whole)
         return err_set(
             err,
             "%s: gpu-consumable = JOB takes GPUs from the job's first host only, "
             "not from %d nodes; write -N 1, or whole-nodes = yes in the site "
             "file if a job has its nodes to itself",
-            s->name, r->nodes);
+            s->name, r->hosts);
     if (s->consumable != CONSUMABLE_SLOT)
         return 0;
     if (all % slots != 0)

@@ -54,7 +54,7 @@ static const char *instead(const struct request *r)
     const struct partition *best = NULL;
     for (size_t i = 0; i < r->site->npartitions; i++) {
         const struct partition *p = &r->site->partitions[i];
-        if (p != r->partition && fits(p, r->nodes, r->gpus, r->time_s) &&
+        if (p != r->partition && fits(p, r->hosts, r->gpus, r->time_s) &&
             !wasted(p, r->gpus) && (!best || p->gpus < best->gpus))
             best = p;
     }
@@ -96,7 +96,7 @@ static int choose_partition(const struct opts *opts, struct request *r,
         return err_set(err, "%s has no partition '%s'; write --partition with one of %s",
                        s->name, opts->partition, all);
     }
-    int nodes = opts->nnodes ? opts->nnodes : 1;
+    int nodes = (opts->nnodes ? opts->nnodes : 1) + opts->spares;
     int gpus = opts->gpus_per_node > 0 ? opts->gpus_per_node : 0;
     for (size_t i = 0; i < s->npartitions && !r->partition; i++) {
         const struct partition *p = &s->partitions[i];
@@ -142,7 +142,8 @@ static int count_ranks(const struct opts *opts, struct request *r, struct ddp_er
             "%d ranks on the %d GPU%s of a node; write --nproc-per-node %d, or "
             "--oversubscribe",
             r->ranks_per_node, r->gpus, r->gpus == 1 ? "" : "s", r->gpus);
-    if ((int64_t)r->nodes * r->ranks_per_node > INT_MAX)
+    r->hosts = r->nodes + opts->spares;
+    if ((int64_t)r->hosts * r->ranks_per_node > INT_MAX)
         return err_set(err, "%d nodes with %d ranks each are too many", r->nodes,
                        r->ranks_per_node);
     int room = r->nodes * r->ranks_per_node;
@@ -205,8 +206,14 @@ static int check_nodes(const struct opts *opts, const struct request *r,
                        struct ddp_err *err)
 {
     const struct partition *p = r->partition;
-    if (p->nodes == 0 || r->nodes <= p->nodes)
+    if (p->nodes == 0 || r->hosts <= p->nodes)
         return 0;
+    if (opts->spares > 0)
+        return err_set(err,
+                       "%s: a job in %s has at most %d node%s, not %d and %d spare%s; "
+                       "write a smaller -N or --spares%s",
+                       r->site->name, p->name, p->nodes, p->nodes == 1 ? "" : "s",
+                       r->nodes, opts->spares, opts->spares == 1 ? "" : "s", instead(r));
     char where[100] = "";
     if (!opts->partition)
         snprintf(where, sizeof where, "--partition %s ", p->name);
@@ -255,13 +262,13 @@ static int check_time(const struct request *r, struct ddp_err *err)
                        "%s: a job in %s runs for at most %s, not %s; write --time %s%s",
                        r->site->name, p->name, allowed, wanted, allowed, instead(r));
     }
-    double hours = (double)r->time_s / 3600 * r->nodes;
+    double hours = (double)r->time_s / 3600 * r->hosts;
     if (p->node_hours > 0 && hours > p->node_hours) {
-        walltime_say((int64_t)(p->node_hours / r->nodes * 3600), allowed, sizeof allowed);
+        walltime_say((int64_t)(p->node_hours / r->hosts * 3600), allowed, sizeof allowed);
         return err_set(err,
                        "%s: a job in %s has at most %g node-hours, not %d x %s; write "
                        "--time %s",
-                       r->site->name, p->name, p->node_hours, r->nodes, wanted, allowed);
+                       r->site->name, p->name, p->node_hours, r->hosts, wanted, allowed);
     }
     return 0;
 }

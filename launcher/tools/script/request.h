@@ -17,7 +17,8 @@ struct request {
     const char *partition_name;        /* NULL: the scheduler's default */
     const char *account;               /* NULL: none */
     char *name;                        /* of the job, fit for every scheduler; owned */
-    int nodes, gpus, ranks_per_node;   /* gpus: of each node */
+    int nodes, gpus, ranks_per_node;   /* nodes: with ranks; gpus: of each node */
+    int hosts;                         /* nodes and --spares: to ask for */
     int ranks;                         /* in all; fewer than nodes x ranks_per_node if
                                           --np says so */
     int cpus_per_rank;                 /* 0: not known */

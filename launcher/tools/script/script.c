@@ -50,16 +50,17 @@ static void set_number(struct strv *values, const char *name, int64_t n)
 
 static void set_numbers(struct strv *values, const struct request *r)
 {
-    set_number(values, "nodes", r->nodes);
+    set_number(values, "nodes", r->hosts);
+    set_number(values, "spares", r->hosts - r->nodes);
     set_number(values, "gpus", r->gpus);
     set_number(values, "ranks", r->ranks);
     set_number(values, "ranks_per_node", r->ranks_per_node);
     set_number(values, "cpus_per_rank", r->cpus_per_rank);
     set_number(values, "threads", r->cpus_per_rank > 0 ? r->cpus_per_rank : 1);
     set_number(values, "cpus_per_node", r->cpus_per_node);
-    set_number(values, "slots", (int64_t)r->nodes * r->cpus_per_node);
-    set_number(values, "all_ranks", (int64_t)r->nodes * r->ranks_per_node);
-    set_number(values, "all_gpus", (int64_t)r->nodes * r->gpus);
+    set_number(values, "slots", (int64_t)r->hosts * r->cpus_per_node);
+    set_number(values, "all_ranks", (int64_t)r->hosts * r->ranks_per_node);
+    set_number(values, "all_gpus", (int64_t)r->hosts * r->gpus);
 }
 
 static void set_times(struct strv *values, const struct request *r)
@@ -144,6 +145,9 @@ static void set_options(struct strv *values, const struct opts *opts,
         free(word);
     }
     set_number(values, "timeout", timeout && opts->requeue ? until_s : 0);
+    if (opts->requeue && !passed(opts, "events"))
+        script_append(&text, "--events \"$events\"");
+    set(values, "events", opts->requeue && !passed(opts, "events") ? "yes" : "");
     if (!passed(opts, "output-filename"))
         script_append(&text, opts->requeue ? "--output-filename \"$log/start-$starts\""
                                            : "--output-filename \"$log\"");
@@ -165,6 +169,7 @@ static void set_program(struct strv *values, const struct opts *opts)
     }
     set(values, "program_and_more", text);
     set(values, "requeue", opts->requeue);
+    set(values, "on_lost_script", opts->requeue ? "scontrol requeue" : "scancel");
     free(text);
 }
 
@@ -192,12 +197,16 @@ static void set_surroundings(struct strv *values, const struct opts *opts,
 static void set_title(struct strv *values, const struct request *r)
 {
     char time[40];
+    char spares[40] = "";
+    if (r->hosts > r->nodes)
+        snprintf(spares, sizeof spares, " and %d spare%s", r->hosts - r->nodes,
+                 r->hosts - r->nodes == 1 ? "" : "s");
     walltime_say(r->time_s, time, sizeof time);
-    char *title = xasprintf("%s: %d rank%s on %d node%s%s%s, at most %s (%s)", r->name,
-                            r->ranks, r->ranks == 1 ? "" : "s", r->nodes,
-                            r->nodes == 1 ? "" : "s", r->partition_name ? " of " : "",
-                            r->partition_name ? r->partition_name : "", time,
-                            r->site->title ? r->site->title : r->site->name);
+    char *title = xasprintf(
+        "%s: %d rank%s on %d node%s%s%s%s, at most %s (%s)", r->name, r->ranks,
+        r->ranks == 1 ? "" : "s", r->nodes, r->nodes == 1 ? "" : "s", spares,
+        r->partition_name ? " of " : "", r->partition_name ? r->partition_name : "", time,
+        r->site->title ? r->site->title : r->site->name);
     set(values, "title", title);
     set(values, "name", r->name);
     free(title);
@@ -358,6 +367,10 @@ int script_make(const struct opts *opts, const struct script_place *place,
         return err_set(err,
                        "a PBS job that is to go on submits its own script: write it to "
                        "a file first (ddprun --script pbs ... > job.sh; qsub job.sh)");
+    if (opts->spares > 0 && s->site->scheduler != SCHED_SLURM)
+        return err_set(
+            err, "--spares: only Slurm lets a job go on that has lost a node "
+                 "(--no-kill); leave it out, and let --requeue start the job again");
     if (request_make(opts, s->site, &r, err) == 0)
         s->text = fill(opts, place, &r, &s->submit, err);
     request_finish(&r);

@@ -1,0 +1,202 @@
+"""Nodes of a Slurm job fail: ddprun goes on, or the job is requeued and goes on."""
+
+import os
+import shutil
+import sys
+
+import hosts
+from hosts import LabTest, main, node
+from launch import wait_until
+from test_sched import JobTest, set_up
+from test_scripts import ScriptTest
+
+# each rank says where it is; those of the first attempt wait to be stopped, the others for a file
+RANKS = ('echo "at $RANK $(hostname) $TORCHELASTIC_RESTART_COUNT of $WORLD_SIZE"; '
+         '[ $TORCHELASTIC_RESTART_COUNT != 0 ] || exec sleep 300; '
+         'while ! [ -e {go} ]; do sleep 0.1; done')
+
+
+def setUpModule():
+    hosts.set_up()
+    # soon noticed; a requeued job waits until the credentials of its first run are void
+    hosts.LAB_HOSTS.env["LAB_SLURM_EXTRA"] = "AuthInfo=cred_expire=10\nSlurmdTimeout=12"
+    set_up("slurm", "slurmctld")
+
+
+def tearDownModule():
+    try:
+        hosts.LAB_HOSTS("slurm", "down")
+    finally:
+        hosts.tear_down()
+
+
+class Losses(LabTest):
+    def broken(self, number):
+        self.addCleanup(hosts.LAB_HOSTS, "slurm", "up")
+        self.addCleanup(self.heal, number)
+
+    def lose(self, number, how="kill"):
+        self.broken(number)
+        self.fault(number, how)
+
+    def slurm(self, *command):
+        return hosts.LAB_HOSTS("exec", "-l", "-u", "alice", "node001", *command)
+
+    def wait_until_down(self, number):
+        """For Slurm."""
+        self.assertTrue(wait_until(lambda: "DOWN" in self.slurm(
+            "scontrol", "-o", "show", "node", node(number)).partition("State=")[2].split()[0], 120))
+
+    def wait_for_state(self, job, state, deadline=180):
+        def there():
+            return f"JobState={state}" in self.slurm("scontrol", "-o", "show", "job", job)
+        self.assertTrue(wait_until(there, deadline), self.slurm("scontrol", "show", "job", job))
+
+
+class Allocation(Losses, JobTest):
+    """ddprun in an allocation with a spare node."""
+
+    def begin(self, submit, *options, nodes="2,3,4"):
+        self.go = os.path.join(self.folder.name, "go")
+        names = ",".join(node(int(n)) for n in nodes.split(","))
+        self.submit(f"{submit} -p all -w {names} -N3 -n3 -o {{out}} {{script}}",
+                    f"$ddprun --grace 1s {' '.join(options)} sh -c '{RANKS.format(go=self.go)}'; "
+                    "echo code $?")
+
+    def ranks(self, *where, attempt=0, size=2):
+        for rank, number in where:
+            self.wait_for(f"at {rank} {node(number)} {attempt} of {size}\n")
+
+    def end(self):
+        with open(self.go, "w", encoding="ascii"):
+            pass
+        self.wait_for("code ")
+        self.assertIn("code 0", self.said())
+
+    def test_a_spare_takes_the_place_of_a_failed_node(self):
+        """Also after Slurm has noticed, too. Rank 0 and the store are on that node."""
+        self.begin("sbatch --no-kill", "--spares", "1", "-H", "node003:1,node002:1,node004:1")
+        self.ranks((0, 3), (1, 2))
+        self.lose(3)
+        self.ranks((0, 4), (1, 2), attempt=1)
+        self.wait_until_down(3)
+        self.assertIn("ddprun: node004 takes the place of node003", self.said())
+        self.end()
+
+    def test_fewer_nodes_go_on(self):
+        """Silence: --node-timeout is shorter than Slurm's SlurmdTimeout."""
+        self.begin("sbatch --no-kill", "--nnodes", "2:3", "--node-timeout", "4s")
+        self.ranks((0, 2), (2, 4), size=3)
+        self.lose(3, "link-down")
+        self.ranks((0, 2), (1, 4), attempt=1)
+        self.wait_until_down(3)
+        self.end()
+
+    def test_a_node_that_only_slurm_misses(self):
+        """Its daemon is dead. Slurm would end what runs there as soon as the daemon is back."""
+        self.begin("sbatch --no-kill", "--spares", "1")
+        self.ranks((0, 2), (1, 3))
+        self.broken(3)
+        hosts.LAB_HOSTS("exec", "node003", "sh", "-c", "kill -9 $(cat /run/slurm/slurmd.pid)")
+        self.ranks((0, 2), (1, 4), attempt=1)
+        self.assertIn("ddprun: node003 is lost: Slurm reports that the node has failed", self.said())
+        self.end()
+
+    def test_slurm_ends_a_job_without_no_kill(self):
+        self.begin("sbatch --no-requeue", "--spares", "1")
+        self.ranks((0, 2), (1, 3))
+        self.lose(3)
+        self.ranks((0, 2), (1, 4), attempt=1)
+        self.wait_for("ddprun: note: node003 was lost before: Slurm ends a job when a node fails, "
+                      "unless it was submitted with --no-kill")
+
+
+class Scripts(Losses, ScriptTest):
+    """Scripts of --script slurm --requeue."""
+
+    def work(self, first):
+        """A program whose first start does `first`, and which says so when it is resumed."""
+        path = self.write("work", "#!/bin/bash\n[ \"$1\" != --resume ] || { echo went on; exit 0; }\n"
+                          f"echo started $RANK on $(hostname) $TORCHELASTIC_RESTART_COUNT\n{first}\n")
+        os.chmod(path, 0o755)
+
+    def begin(self, *options, first="exec sleep 300"):
+        self.work(first)
+        name = self.script("slurm", "--gpus-per-node", "0", "--time", "9m", "--requeue", *options,
+                           "./work", site="slurm")
+        with open(os.path.join(self.folder.name, name), "r+", encoding="utf-8") as script:
+            text = script.read().replace("sleep 60", "sleep 1")
+            script.seek(0)
+            script.write(text)
+        said = self.alice(f"sbatch -p all -w node002,node003,node004 {name}")
+        job = said.split()[-1]
+        return job, f"work-{job}.out"
+
+    def requeued(self, job, out):
+        """To other nodes, as one of these may be dead."""
+        self.wait_for_state(job, "PENDING")
+        self.slurm("scontrol", "update", f"JobId={job}", "ReqNodeList=")
+        self.wait_for(out, "went on", 240)
+        self.wait_for_state(job, "COMPLETED")
+        self.assertEqual(self.said(f"logs/work-{job}/job.log").count(" starts on "), 2)
+
+    def test_spares_are_asked_for_and_used(self):
+        go = os.path.join(self.folder.name, "go")
+        self.write("work", "#!/bin/bash\n" + RANKS.format(go=go) + "\n")
+        os.chmod(os.path.join(self.folder.name, "work"), 0o755)
+        number = self.submitted("slurm", "--site slurm --partition all -N 2 --spares 1 --time 5m "
+                                "--gpus-per-node 0 ./work")
+        out = f"work-{number}.out"
+        self.wait_for(out, "at 1 node002 0 of 2")
+        self.lose(2)
+        self.wait_for(out, "at 1 node003 1 of 2")
+        self.wait_until_down(2)
+        self.write("go", "")
+        self.wait_for_state(number, "COMPLETED")
+
+    def test_the_launcher_is_killed(self):
+        job, out = self.begin("-N", "3")
+        self.wait_for(out, "started 2 on node004")
+        launcher = f"{hosts.LAB_HOSTS.ddprun} -np"
+        hosts.LAB_HOSTS("exec", "node002", "pkill", "-9", "-f", f"^({launcher}|ddprun -np)")
+        self.requeued(job, out)
+
+    def test_the_node_of_the_script_fails(self):
+        """Slurm itself would leave the job as it is, for its --no-kill."""
+        job, out = self.begin("-N", "2", "--spares", "1")
+        self.wait_for(out, "started 1 on node003")
+        self.lose(2)
+        self.requeued(job, out)
+
+    def test_more_nodes_fail_than_there_are_spares(self):
+        job, out = self.begin("-N", "2", "--spares", "1")
+        self.wait_for(out, "started 1 on node003 0")
+        self.lose(3)
+        self.wait_for(out, "started 1 on node004 1")
+        self.lose(4)
+        self.requeued(job, out)
+        self.assertIn("ended with 125", self.said(f"logs/work-{job}/job.log"))
+
+    def test_no_progress_is_not_requeued(self):
+        job, out = self.begin("-N", "3", "--max-restarts", "2", "--max-no-progress", "2",
+                              first="exit 1")
+        self.wait_for_state(job, "FAILED")
+        self.assertIn("do not requeue the job", self.said(out))
+        self.assertIn("ended with 93", self.said(f"logs/work-{job}/job.log"))
+        self.assertEqual(self.said(f"logs/work-{job}/job.log").count(" starts on "), 1)
+
+    def test_a_failed_rank_is_not_requeued(self):
+        """Neither if it was killed, as by the memory limit."""
+        job, _ = self.begin("-N", "3", first="kill -9 $$")
+        self.wait_for_state(job, "FAILED")
+        self.assertIn("ended with 137", self.said(f"logs/work-{job}/job.log"))
+        self.assertEqual(self.said(f"logs/work-{job}/job.log").count(" starts on "), 1)
+
+
+del Losses, JobTest, ScriptTest, LabTest
+
+if __name__ == "__main__":
+    if not shutil.which("slurmctld", path=os.environ["PATH"] + ":/usr/sbin"):
+        print("skipped: no Slurm; needs package slurm-wlm")
+        sys.exit(77)
+    main()

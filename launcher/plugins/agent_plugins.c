@@ -1,14 +1,7 @@
 /* launcher/plugins/agent_plugins.c - the plug-ins on the nodes' side, in the order in
  * which their hooks are called (launcher/agent/plugin.h) */
 #include "launcher/agent/plugin.h"
-#include "launcher/plugins/diagnose/diagnose.h"
-#include "launcher/plugins/error_file/error_plugin.h"
-#include "launcher/plugins/kept_memory/kept_memory.h"
-#include "launcher/plugins/mpi/mpi.h"
-#include "launcher/plugins/observe/observe.h"
-#include "launcher/plugins/preflight/preflight.h"
-#include "launcher/plugins/preload/preload_plugin.h"
-#include "launcher/plugins/store/store.h"
+#include "launcher/plugins/plugins.h"
 
 const struct agent_plugin *const agent_plugins[] = {
     &error_file_agent,  /* TORCHELASTIC_ERROR_FILE */

@@ -40,7 +40,7 @@ MAY = {
                       "envfwd.h", "opts.h")] + BASE,
     # a plug-in: the cores' public headers, and what stands below; no other plug-in
     "launcher/plugins/*": ["launcher/" + name for name in
-                           ("job/plugin.h", "job/state.h", "job/events.h",
+                           ("plugins/plugins.h", "job/plugin.h", "job/state.h", "job/events.h",
                             "agent/plugin.h", "agent/state.h", "agent/ranks.h", "agent/agent.h",
                             "transport", "place", "admission", "link", "io", "control",
                             "contract.h", "opts.h")] + ["rendezvous/server"] + BASE,

@@ -4,7 +4,8 @@
  * sitecustomize first in its PYTHONPATH; libddpgroup reads DDPRUN_DIAGNOSE.
  */
 #define LOG_SUBSYS "diagnose"
-#include "launcher/plugins/diagnose/diagnose.h"
+#include "launcher/agent/plugin.h"
+#include "launcher/plugins/plugins.h"
 
 #include "common/err.h"
 #include "common/installed.h"

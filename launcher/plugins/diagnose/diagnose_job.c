@@ -1,13 +1,18 @@
 /* launcher/plugins/diagnose/diagnose_job.c - hang reports, on the launcher's side
  *
- * An inquiry goes to all agents. A brief one asks only how long ago a rank has last
- * entered a collective: it is sent at the moment at which --hang-after would have passed
- * since the last known one, so there is one per --hang-after while the job makes
- * progress. A full one ends in a report. The report before the end by --timeout is made
- * of answers collected shortly before, as the ranks are then about to be stopped.
+ * An inquiry (INQUIRE) goes to all agents. Each runs ddprun-diagnose, which does not
+ * block the agent, and passes its output on in ANSWERs, the last of them without data.
+ * The launcher runs it again, to evaluate all answers.
+ *
+ * A brief inquiry asks only how long ago a rank has last entered a collective: it is sent
+ * at the moment at which --hang-after would have passed since the last known one, so
+ * there is one per --hang-after while the job makes progress. A full one ends in a
+ * report. The report before the end by --timeout is made of answers collected shortly
+ * before, as the ranks are then about to be stopped.
  */
 #define LOG_SUBSYS "diagnose"
-#include "launcher/plugins/diagnose/diagnose.h"
+#include "launcher/job/plugin.h"
+#include "launcher/plugins/plugins.h"
 
 #include "common/duration.h"
 #include "common/err.h"

@@ -4,7 +4,8 @@
  * put into the folder of diagnose_agent.c.
  */
 #define LOG_SUBSYS "diagnose"
-#include "launcher/plugins/diagnose/diagnose.h"
+#include "launcher/agent/plugin.h"
+#include "launcher/plugins/plugins.h"
 
 #include "common/log.h"
 #include "common/mem.h"

@@ -5,7 +5,8 @@
  * reported its agent measures what else runs on its CPUs.
  */
 #define LOG_SUBSYS "diagnose"
-#include "launcher/plugins/diagnose/diagnose.h"
+#include "launcher/job/plugin.h"
+#include "launcher/plugins/plugins.h"
 
 #include "common/duration.h"
 #include "common/err.h"

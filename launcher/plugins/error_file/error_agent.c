@@ -1,8 +1,12 @@
-/* launcher/plugins/error_file/error_agent.c - see error_plugin.h */
+/* launcher/plugins/error_file/error_agent.c - TORCHELASTIC_ERROR_FILE
+ *
+ * Each rank gets a file for its exception. What a failed one has written there reaches
+ * the launcher before its exit does, and stands in the report.
+ */
 #include "common/mem.h"
 #include "launcher/agent/plugin.h"
 #include "launcher/plugins/error_file/error_file.h"
-#include "launcher/plugins/error_file/error_plugin.h"
+#include "launcher/plugins/plugins.h"
 
 #include <stdlib.h>
 #include <string.h>

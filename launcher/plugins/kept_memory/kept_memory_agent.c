@@ -1,5 +1,11 @@
-/* launcher/plugins/kept_memory/kept_memory_agent.c - see kept_memory.h */
-#include "launcher/plugins/kept_memory/kept_memory.h"
+/* launcher/plugins/kept_memory/kept_memory_agent.c - DDPRUN_KEPT_MEMORY
+ *
+ * In a job that may restart, the ranks of a host get a file in their agent's memory. It
+ * stays while the agent runs: the ranks of the next attempt find in it what those of the
+ * last one left there. A memfd has no name and no folder: however agent and ranks end,
+ * the kernel frees it, so there is nothing to clean up.
+ */
+#include "launcher/plugins/plugins.h"
 
 #include "common/mem.h"
 #include "launcher/agent/plugin.h"

@@ -2,9 +2,9 @@
 #include "common/mem.h"
 #include "launcher/agent/plugin.h"
 #include "launcher/link/rankmap.h"
-#include "launcher/plugins/mpi/mpi.h"
 #include "launcher/plugins/mpi/mpi_kind.h"
 #include "launcher/plugins/mpi/mpi_service.h"
+#include "launcher/plugins/plugins.h"
 
 #include <stdlib.h>
 

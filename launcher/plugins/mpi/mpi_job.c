@@ -18,8 +18,8 @@
 #include "launcher/contract.h"
 #include "launcher/job/plugin.h"
 #include "launcher/link/rankmap.h"
-#include "launcher/plugins/mpi/mpi.h"
 #include "launcher/plugins/mpi/pmi_wire.h"
+#include "launcher/plugins/plugins.h"
 #include "launcher/transport/program.h"
 
 #include <stdlib.h>

@@ -2,7 +2,8 @@
  *
  * Causes, restarts and lines for the user are events of the core (job/report.c).
  */
-#include "launcher/plugins/observe/observe.h"
+#include "launcher/job/plugin.h"
+#include "launcher/plugins/plugins.h"
 
 #include "common/duration.h"
 #include "common/idset.h"

@@ -6,8 +6,8 @@
 #include "common/mem.h"
 #include "common/offload.h"
 #include "launcher/agent/plugin.h"
-#include "launcher/plugins/observe/observe.h"
 #include "launcher/plugins/observe/usage.h"
+#include "launcher/plugins/plugins.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,10 +1,12 @@
 /* launcher/plugins/preflight/preflight.c - --preflight, on the launcher's side
  *
- * It runs in place of the ranks, once the agents have joined. Two rounds: the checks of
- * each node, then a connection of each node to the next.
+ * Agents are started as for a job, in the same way and as the same user. Instead of ranks
+ * they run checks: first of the node, then of the connection to the next node. The
+ * launcher compares the findings of all hosts, prints them as a table, and each problem
+ * with its remedy as a line. The program is not run.
  */
 #define LOG_SUBSYS "preflight"
-#include "launcher/plugins/preflight/preflight.h"
+#include "launcher/plugins/plugins.h"
 
 #include "common/duration.h"
 #include "common/err.h"

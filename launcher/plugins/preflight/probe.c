@@ -17,8 +17,8 @@
 #include "common/mem.h"
 #include "common/sock.h"
 #include "common/write_all.h"
+#include "launcher/plugins/plugins.h"
 #include "launcher/plugins/preflight/check.h"
-#include "launcher/plugins/preflight/preflight.h"
 
 #include <errno.h>
 #include <event2/buffer.h>

@@ -11,8 +11,8 @@
 #include "launcher/agent/plugin.h"
 #include "launcher/agent/ranks.h"
 #include "launcher/place/bind.h"
+#include "launcher/plugins/plugins.h"
 #include "launcher/plugins/preload/preload.h"
-#include "launcher/plugins/preload/preload_plugin.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,8 +3,8 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "launcher/job/plugin.h"
+#include "launcher/plugins/plugins.h"
 #include "launcher/plugins/preload/preload.h"
-#include "launcher/plugins/preload/preload_plugin.h"
 #include "launcher/transport/child.h"
 #include "launcher/transport/program.h"
 

@@ -5,7 +5,8 @@
  * longer each time. After a lost host, which is not the program's fault, there is no
  * check and no wait.
  */
-#include "launcher/plugins/restart/restart.h"
+#include "launcher/job/plugin.h"
+#include "launcher/plugins/plugins.h"
 
 #include "common/duration.h"
 #include "common/err.h"

@@ -7,7 +7,7 @@
 #include "common/mem.h"
 #include "launcher/admission/admission.h"
 #include "launcher/agent/plugin.h"
-#include "launcher/plugins/store/store.h"
+#include "launcher/plugins/plugins.h"
 #include "launcher/plugins/store/store_host.h"
 #include "launcher/transport/program.h"
 

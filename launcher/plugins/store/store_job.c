@@ -14,8 +14,8 @@
 #include "common/sock.h"
 #include "launcher/agent/agent.h"
 #include "launcher/job/plugin.h"
+#include "launcher/plugins/plugins.h"
 #include "launcher/plugins/store/address_map.h"
-#include "launcher/plugins/store/store.h"
 
 #include <netinet/in.h>
 #include <stdlib.h>

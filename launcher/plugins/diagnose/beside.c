@@ -171,7 +171,8 @@ json_t *beside(const struct collect_rank *ranks, size_t n)
         load = 0;
     char *text = cpus_text(&cpus);
     json_t *out =
-        json_pack("{s:s, s:f, s:i, s:i}", "cpus", text, "load", load, "cpu_percent",
+        json_pack("{s:s, s:f, s:i, s:i, s:i}", "cpus", text, "load", load, "host_cpus",
+                  (int)sysconf(_SC_NPROCESSORS_ONLN), "cpu_percent",
                   (int)((then.ran_ns - first.ran_ns) / passed_ns * 100), "waits_percent",
                   (int)((then.waited_ns - first.waited_ns) / passed_ns * 100));
     free(text);

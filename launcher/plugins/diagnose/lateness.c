@@ -6,7 +6,8 @@
  * collective, and its span is the time since the end of the round before.
  *
  * A rank is a straggler if, in the last K rounds, for any K:
- *  - the sum of its lags is at least the given share of the time;
+ *  - the sum of its lags exceeds that of the median rank by the given share of the time,
+ *    and is a multiple of it: on a busy machine all are late sometimes;
  *  - it is late more often than chance explains. A round has the weight of its largest
  *    lag, and a rank is late in it if its lag is at least half of that. The number of
  *    rounds that count is m = (sum w)^2 / sum w^2, so that one long pause counts as one
@@ -26,6 +27,7 @@
 
 enum { RING = 256, ROUNDS = 512, ROUNDS_MIN = 8, SUSPECT_MIN = 5, LAG_ROUNDS = 16 };
 static const double EVIDENCE = 14; /* 1 in 1.2 million */
+static const double MULTIPLE = 2.5;
 static const int64_t PERSISTS_NS = INT64_C(1500000000);
 
 struct member {
@@ -273,9 +275,27 @@ static double divergence(double f, double p)
 
 enum judgement { INNOCENT, SUSPECT, STRAGGLER };
 
-static enum judgement judge(const struct sums *s, size_t i, double share)
+static int by_size(const void *a, const void *b)
 {
-    if (s->w <= 0 || s->span <= 0 || s->lag[i] < share * s->span)
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median_of(const double *values, size_t n)
+{
+    double *sorted = xcalloc(n, sizeof *sorted), median;
+    memcpy(sorted, values, n * sizeof *sorted);
+    qsort(sorted, n, sizeof *sorted, by_size);
+    median = sorted[(n - 1) / 2];
+    free(sorted);
+    return median;
+}
+
+/* `usual`: the lags of the median rank. */
+static enum judgement judge(const struct sums *s, size_t i, double usual, double share)
+{
+    if (s->w <= 0 || s->span <= 0 || s->lag[i] - usual < share * s->span ||
+        s->lag[i] < MULTIPLE * usual)
         return INNOCENT;
     double m = s->w * s->w / s->w2, f = s->weight[i] / s->w, p = s->late / s->w;
     double evidence = m * divergence(f, p);
@@ -287,8 +307,9 @@ static enum judgement judge(const struct sums *s, size_t i, double share)
 static void check_window(struct lateness *l, const struct group *g, const struct sums *s,
                          int64_t lasts_ns, struct straggler *of, bool *found)
 {
+    double usual = median_of(s->lag, g->n);
     for (size_t i = 0; i < g->n; i++) {
-        enum judgement now = judge(s, i, l->share);
+        enum judgement now = judge(s, i, usual, l->share);
         l->suspects |= now != INNOCENT;
         if (now != STRAGGLER || lasts_ns < PERSISTS_NS)
             continue;

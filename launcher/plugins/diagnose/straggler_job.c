@@ -22,9 +22,10 @@
  * answer may take; how long a rank must be in time before it is reported again */
 enum { LEAST_MS = 1000, MOST_MS = 10000, SUSPECT_MS = 250 };
 enum { LIMIT_MS = 5000, AGAIN_MS = 60000 };
-/* A rank that waits for a CPU for so much of the time has to be late for longer: on a
- * busy host the scheduler favours now one process, now another. */
-enum { CONTENDED_PERCENT = 20, CONTENDED_MS = 10000 };
+/* If the CPUs of its host are contended, a rank has to be late for so long: the scheduler
+ * favours now one process, now another. They are if it waits for a CPU for so much of the
+ * time, or the load is so many times their number. */
+enum { CONTENDED_MS = 10000, CONTENDED_PERCENT = 20, CONTENDED_LOAD = 2 };
 /* new collectives in an answer; quick questions in a row */
 enum { FEW = 4, MANY = 12, QUICK_MAX = 12 };
 
@@ -46,9 +47,9 @@ struct straggler_job {
 
 /* --- a straggler -------------------------------------------------------------------- */
 
-static const char *host_of(const struct job *j, int rank)
+static const struct alloc_node *node_of(const struct job *j, int rank)
 {
-    return j->plan->nodes[j->plan->ranks[rank].node].host->name;
+    return j->plan->nodes[j->plan->ranks[rank].node].host;
 }
 
 static void print_beside(const json_t *beside, FILE *f)
@@ -88,11 +89,11 @@ static void emit(struct straggler_job *s, const struct straggler *is,
     const json_t *top = json_object_get(beside, "top");
     event_emit(s->j, "straggler",
                "{s:i, s:o, s:f, s:i, s:i, s:f, s:f, s:o, s:o, s:o, s:o, s:o, s:o}",
-               "rank", is->rank, "host", event_text(host_of(s->j, is->rank)), "score",
-               is->share, "late", (int)is->late, "rounds", (int)is->rounds, "lag_s",
-               (double)is->lag_ns / 1e9, "round_s", (double)is->period_ns / 1e9, "cpus",
-               member(beside, "cpus"), "load", member(beside, "load"), "cpu_percent",
-               member(beside, "cpu_percent"), "waits_percent",
+               "rank", is->rank, "host", event_text(node_of(s->j, is->rank)->name),
+               "score", is->share, "late", (int)is->late, "rounds", (int)is->rounds,
+               "lag_s", (double)is->lag_ns / 1e9, "round_s", (double)is->period_ns / 1e9,
+               "cpus", member(beside, "cpus"), "load", member(beside, "load"),
+               "cpu_percent", member(beside, "cpu_percent"), "waits_percent",
                member(beside, "waits_percent"), "beside", member(top, "program"),
                "beside_percent", member(top, "cpu_percent"));
 }
@@ -111,13 +112,34 @@ static void report(struct straggler_job *s, int rank, const json_t *beside)
         f,
         "ddprun: straggler: rank %d on %s came late to %u of the last %u collectives, "
         "by %.3g ms of %.3g ms: the others wait for it %.0f %% of the time",
-        rank, host_of(s->j, rank), is->late, is->rounds, (double)is->lag_ns / 1e6,
+        rank, node_of(s->j, rank)->name, is->late, is->rounds, (double)is->lag_ns / 1e6,
         (double)is->period_ns / 1e6, is->share * 100);
     print_beside(beside, f);
     fclose(f);
     emit(s, is, beside);
     job_say(s->j, line);
     free(line);
+}
+
+/* NULL: its agent has not answered in time. */
+static bool is_contended(const json_t *beside)
+{
+    return !beside ||
+           json_integer_value(json_object_get(beside, "waits_percent")) >=
+               CONTENDED_PERCENT ||
+           json_real_value(json_object_get(beside, "load")) >=
+               CONTENDED_LOAD *
+                   (double)json_integer_value(json_object_get(beside, "host_cpus"));
+}
+
+/* Report it, or forget it until it is found again. */
+static void consider(struct straggler_job *s, int rank, const json_t *beside)
+{
+    struct named *named = &s->ranks[rank];
+    if (is_contended(beside) && named->is.lasts_ns / 1000000 < CONTENDED_MS)
+        s->j->ranks[rank].straggles = named->asked = false;
+    else
+        report(s, rank, beside);
 }
 
 static int handle_beside(void *state, unsigned node, const struct frame *f,
@@ -127,13 +149,8 @@ static int handle_beside(void *state, unsigned node, const struct frame *f,
     const struct msg_beside *m = f->m;
     if (!s->ranks || !job_rank_is_of(s->j, m->rank, node) || !s->ranks[m->rank].asked)
         return 0;
-    struct named *named = &s->ranks[m->rank];
     json_t *beside = m->text ? json_loads(m->text, 0, NULL) : NULL;
-    json_int_t waits = json_integer_value(json_object_get(beside, "waits_percent"));
-    if (waits >= CONTENDED_PERCENT && named->is.lasts_ns / 1000000 < CONTENDED_MS)
-        s->j->ranks[m->rank].straggles = named->asked = false; /* later, if it lasts */
-    else
-        report(s, (int)m->rank, json_is_object(beside) ? beside : NULL);
+    consider(s, (int)m->rank, json_is_object(beside) ? beside : NULL);
     json_decref(beside);
     return 0;
 }
@@ -143,7 +160,7 @@ static void on_limit(evutil_socket_t fd, short what, void *arg)
     struct straggler_job *s = arg;
     for (int r = 0; s->ranks && r < s->j->plan->nranks; r++) {
         if (s->ranks[r].asked)
-            report(s, r, NULL);
+            consider(s, r, NULL);
     }
 }
 
@@ -151,14 +168,12 @@ static void found(struct straggler_job *s, const struct straggler *is)
 {
     struct named *named = &s->ranks[is->rank];
     struct job_rank *rank = &s->j->ranks[is->rank];
-    const struct plan *p = s->j->plan;
     named->late_ms = now_ms();
     if (rank->straggles || rank->state == RANK_EXITED)
         return;
     rank->straggles = named->asked = true;
     named->is = *is;
-    const struct alloc_node *host = p->nodes[p->ranks[is->rank].node].host;
-    job_send(s->j, (unsigned)(host - s->j->alloc->nodes),
+    job_send(s->j, (unsigned)(node_of(s->j, is->rank) - s->j->alloc->nodes),
              MSG(ask_beside, (uint32_t)is->rank));
     job_arm(s->limit, LIMIT_MS);
 }

@@ -2,9 +2,13 @@
 
 import json
 import os
+import re
 import signal
+import subprocess
+import urllib.request
 
 import launch
+import test_events
 
 GROUP = os.environ["STRAGGLER_GROUP"]
 
@@ -13,23 +17,56 @@ class Stragglers(launch.LaunchTest):
     def job(self, *args, options=()):
         return self.start("-np", 4, "--stragglers", *options, GROUP, *args)
 
+    def metrics(self, port):
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+                text = answer.read().decode()
+        except OSError:
+            return {}
+        found = {}
+        for name, rank, value in re.findall(r'^(\w+)\{rank="(\d)",host="[^"]*"\} (\S+)$', text, re.M):
+            found.setdefault(name, {})[int(rank)] = float(value)
+        return found
+
     def test_a_late_rank_is_named(self):
         """20 % more in each step; the unit test has in how many steps."""
-        file = self.path("events")
-        job = self.job("late", 300, 300, 60, options=("--events", file))
+        port, file, found = launch.free_port(), self.path("events"), {}
+        job = self.job("late", 300, 300, 60,
+                       options=("--events", file, "--metrics", f"127.0.0.1:{port}"))
         launch.wait_until(lambda: "straggler" in job.err or job.process.poll() is not None)
         self.assertRegex(job.err, r"^ddprun: straggler: rank 2 on \S+ came late to \d+ of the last "
                          r"\d+ collectives, by [\d.e+]+ ms of [\d.e+]+ ms: the others wait for it "
                          r"\d+ % of the time(; CPUs [\d,-]+, load [\d.]+: it runs \d+ % and waits for "
                          r"a CPU \d+ % of the time(; beside it .*)?)?\n")
+
+        def shown():
+            found.update(self.metrics(port))
+            return found.get("ddprun_straggler", {}).get(2) == 1
+
+        self.assertTrue(launch.wait_until(shown), found)
+        self.assertEqual(set(found["ddprun_collectives_total"]), {0, 1, 2, 3})
+        self.assertGreater(found["ddprun_collectives_total"][0], 10)
+        lags = found["ddprun_collective_lag_seconds"]
+        self.assertEqual(max(lags, key=lags.get), 2)
+        top = subprocess.run([launch.DDPRUN, "--top", str(job.process.pid)], timeout=60,
+                             capture_output=True, text=True, check=False)
+        self.assertRegex(top.stdout, r"(?m)^ +2 \S+ +late ")
         job.signal(signal.SIGTERM)
         job.wait()
+        self.check_event(file, job.err)
+
+    def check_event(self, file, err):
         with open(file, encoding="utf-8") as f:
             events = [json.loads(line) for line in f]
         first = next(e for e in events if e["event"] == "straggler")
         self.assertEqual(first["rank"], 2)
         self.assertGreaterEqual(first["score"], 0.1)
         self.assertLessEqual(first["late"], first["rounds"])
+        self.assertIn(f"ddprun: {first['text']}\n", err)
+        tables, common = test_events.schema()
+        for member, kinds in {**common, **tables["straggler"]}.items():
+            self.assertTrue(test_events.fits(first.pop(member), kinds), member)
+        self.assertEqual(first, {})
 
     def healthy(self, *args):
         job = self.job(*args)

@@ -311,19 +311,14 @@ static void check_window(struct lateness *l, const struct group *g, const struct
     for (size_t i = 0; i < g->n; i++) {
         enum judgement now = judge(s, i, usual, l->share);
         l->suspects |= now != INNOCENT;
-        if (now != STRAGGLER || lasts_ns < PERSISTS_NS)
+        if (now != STRAGGLER || found[i] || lasts_ns < PERSISTS_NS)
             continue;
-        if (found[i]) {
-            of[i].lasts_ns = lasts_ns;
-            continue;
-        }
         found[i] = true;
         of[i] = (struct straggler){.rank = g->members[i]->rank,
                                    .late = s->times[i],
                                    .rounds = s->rounds,
                                    .lag_ns = (int64_t)(s->lag[i] / s->rounds * 1e3),
                                    .period_ns = (int64_t)(s->span / s->rounds * 1e3),
-                                   .lasts_ns = lasts_ns,
                                    .share = s->lag[i] / s->span};
     }
 }

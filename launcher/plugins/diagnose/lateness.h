@@ -20,7 +20,6 @@ struct straggler {
     int rank;
     unsigned late, rounds;
     int64_t lag_ns, period_ns; /* period: of a round */
-    int64_t lasts_ns; /* the longest time until now of which the same can be said */
     double share;
 };
 

@@ -22,10 +22,15 @@
  * answer may take; how long a rank must be in time before it is reported again */
 enum { LEAST_MS = 1000, MOST_MS = 10000, SUSPECT_MS = 250 };
 enum { LIMIT_MS = 5000, AGAIN_MS = 60000 };
-/* If the CPUs of its host are contended, a rank has to be late for so long: the scheduler
- * favours now one process, now another. They are if it waits for a CPU for so much of the
- * time, or the load is so many times their number. */
-enum { CONTENDED_MS = 10000, CONTENDED_PERCENT = 20, CONTENDED_LOAD = 2 };
+/* If the CPUs of its host are contended, a rank has to be found for so long, without such
+ * a pause: the scheduler favours now one process, now another. They are if it waits for a
+ * CPU for so much of the time, or the load is so many times their number. */
+enum {
+    CONTENDED_MS = 20000,
+    CONTENDED_PAUSE_MS = 5000,
+    CONTENDED_PERCENT = 20,
+    CONTENDED_LOAD = 2
+};
 /* new collectives in an answer; quick questions in a row */
 enum { FEW = 4, MANY = 12, QUICK_MAX = 12 };
 
@@ -40,9 +45,11 @@ struct straggler_job {
     unsigned quick; /* questions because of a suspicion, since there was none */
     struct named {
         struct straggler is;
-        bool asked;      /* its surroundings; not yet reported */
-        int64_t late_ms; /* when it was late last; 0: never */
-    } * ranks;           /* owned, by rank; NULL: no attempt yet */
+        bool asked;       /* its surroundings; not yet reported */
+        int64_t since_ms; /* it was found without a pause since, */
+        int64_t late_ms;  /* and last then; 0: never */
+        int64_t asked_ms; /* when */
+    } * ranks;            /* owned, by rank; NULL: no attempt yet */
 };
 
 /* --- a straggler -------------------------------------------------------------------- */
@@ -84,18 +91,18 @@ static json_t *member(const json_t *o, const char *name)
 }
 
 static void emit(struct straggler_job *s, const struct straggler *is,
-                 const json_t *beside)
+                 const json_t *beside, const char *text)
 {
     const json_t *top = json_object_get(beside, "top");
     event_emit(s->j, "straggler",
-               "{s:i, s:o, s:f, s:i, s:i, s:f, s:f, s:o, s:o, s:o, s:o, s:o, s:o}",
+               "{s:i, s:o, s:f, s:i, s:i, s:f, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
                "rank", is->rank, "host", event_text(node_of(s->j, is->rank)->name),
                "score", is->share, "late", (int)is->late, "rounds", (int)is->rounds,
                "lag_s", (double)is->lag_ns / 1e9, "round_s", (double)is->period_ns / 1e9,
                "cpus", member(beside, "cpus"), "load", member(beside, "load"),
                "cpu_percent", member(beside, "cpu_percent"), "waits_percent",
                member(beside, "waits_percent"), "beside", member(top, "program"),
-               "beside_percent", member(top, "cpu_percent"));
+               "beside_percent", member(top, "cpu_percent"), "text", event_text(text));
 }
 
 static void report(struct straggler_job *s, int rank, const json_t *beside)
@@ -116,7 +123,7 @@ static void report(struct straggler_job *s, int rank, const json_t *beside)
         (double)is->period_ns / 1e6, is->share * 100);
     print_beside(beside, f);
     fclose(f);
-    emit(s, is, beside);
+    emit(s, is, beside, line + strlen("ddprun: "));
     job_say(s->j, line);
     free(line);
 }
@@ -136,7 +143,8 @@ static bool is_contended(const json_t *beside)
 static void consider(struct straggler_job *s, int rank, const json_t *beside)
 {
     struct named *named = &s->ranks[rank];
-    if (is_contended(beside) && named->is.lasts_ns / 1000000 < CONTENDED_MS)
+    event_del(s->limit);
+    if (is_contended(beside) && named->late_ms - named->since_ms < CONTENDED_MS)
         s->j->ranks[rank].straggles = named->asked = false;
     else
         report(s, rank, beside);
@@ -168,10 +176,16 @@ static void found(struct straggler_job *s, const struct straggler *is)
 {
     struct named *named = &s->ranks[is->rank];
     struct job_rank *rank = &s->j->ranks[is->rank];
-    named->late_ms = now_ms();
-    if (rank->straggles || rank->state == RANK_EXITED)
-        return;
+    int64_t now = now_ms();
+    if (named->late_ms == 0 || now - named->late_ms > CONTENDED_PAUSE_MS)
+        named->since_ms = now;
+    named->late_ms = now;
+    if (rank->straggles || rank->state == RANK_EXITED ||
+        event_pending(s->limit, EV_TIMEOUT, NULL) ||
+        (named->asked_ms && now - named->asked_ms < CONTENDED_PAUSE_MS))
+        return; /* the others are asked for next time */
     rank->straggles = named->asked = true;
+    named->asked_ms = now;
     named->is = *is;
     job_send(s->j, (unsigned)(node_of(s->j, is->rank) - s->j->alloc->nodes),
              MSG(ask_beside, (uint32_t)is->rank));

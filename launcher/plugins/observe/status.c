@@ -134,14 +134,42 @@ static void put_last(const struct source *s, int r, struct evbuffer *out)
     put_text(out, NULL, line);
 }
 
+static void put_collectives(const struct source *s, int r, struct evbuffer *out)
+{
+    evbuffer_add_printf(out, "%llu", (unsigned long long)s->j->ranks[r].collectives);
+}
+
+static void put_lag(const struct source *s, int r, struct evbuffer *out)
+{
+    evbuffer_add_printf(out, "%.6f", (double)s->j->ranks[r].lag_ns / 1e9);
+}
+
+static void put_straggles(const struct source *s, int r, struct evbuffer *out)
+{
+    evbuffer_add_printf(out, "%d", s->j->ranks[r].straggles);
+}
+
+/* Is it known at all, and for this rank? */
+static bool is_used(const struct source *s, int r)
+{
+    return r < 0 ? s->used != NULL : s->used[r].cpu_ms > 0 || s->used[r].rss_kib > 0;
+}
+
+static bool has_entered(const struct source *s, int r)
+{
+    return r < 0 ? s->j->opts->stragglers > 0 : s->j->ranks[r].collectives > 0;
+}
+
 static const struct {
     const char *name;
-    bool measured;
+    bool (*known)(const struct source *s, int rank); /* NULL: always */
     void (*put)(const struct source *s, int rank, struct evbuffer *out);
 } lists[] = {
-    {"host", false, put_host}, {"cpu", true, put_cpu},    {"cpu_s", true, put_cpu_s},
-    {"rss", true, put_rss},    {"out", false, put_bytes}, {"quiet", false, put_quiet},
-    {"last", false, put_last},
+    {"host", NULL, put_host},      {"cpu", is_used, put_cpu},
+    {"cpu_s", is_used, put_cpu_s}, {"rss", is_used, put_rss},
+    {"out", NULL, put_bytes},      {"quiet", NULL, put_quiet},
+    {"last", NULL, put_last},      {"collectives", has_entered, put_collectives},
+    {"lag", has_entered, put_lag}, {"straggles", has_entered, put_straggles},
 };
 
 static void put_ranks(const struct source *s, struct evbuffer *out)
@@ -153,13 +181,13 @@ static void put_ranks(const struct source *s, struct evbuffer *out)
     evbuffer_add_printf(out, ",\"states\":\"%s\"", states);
     free(states);
     for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
-        if (lists[i].measured && !s->used)
+        if (lists[i].known && !lists[i].known(s, -1))
             continue;
         evbuffer_add_printf(out, ",\"%s\":[", lists[i].name);
         for (int r = 0; r < n; r++) {
             if (r > 0)
                 evbuffer_add(out, ",", 1);
-            if (lists[i].measured && s->used[r].cpu_ms == 0 && s->used[r].rss_kib == 0)
+            if (lists[i].known && !lists[i].known(s, r))
                 evbuffer_add(out, "null", 4);
             else
                 lists[i].put(s, r, out);

@@ -8,6 +8,7 @@
 #include "launcher/plugins/observe/view/view.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void head(struct evbuffer *out, const char *name, const char *type,
@@ -64,6 +65,11 @@ static const struct {
      "Resident memory of a rank and its children", 1024},
     {"out", "ddprun_output_bytes_total", "counter", "Output of a rank", 1},
     {"quiet", "ddprun_output_age_seconds", "gauge", "Time since a rank's last output", 1},
+    {"collectives", "ddprun_collectives_total", "counter",
+     "Collectives that a rank has entered", 1},
+    {"lag", "ddprun_collective_lag_seconds", "gauge",
+     "How much later than the median a rank came to the last collectives", 1},
+    {"straggles", "ddprun_straggler", "gauge", "1: a rank comes late repeatedly", 1},
 };
 
 static void write_ranks(const json_t *status, struct evbuffer *out)
@@ -152,6 +158,10 @@ static void write_job(const json_t *status, struct evbuffer *out)
     label(out, "command", text(status, "command"));
     evbuffer_add_printf(out, ",");
     label(out, "state", text(status, "state"));
+    if (getenv("SLURM_JOB_ID")) {
+        evbuffer_add_printf(out, ",");
+        label(out, "slurm_job_id", getenv("SLURM_JOB_ID"));
+    }
     sample(out, 1);
     head(out, "process_uptime_seconds", "gauge", "Time since ddprun was started");
     evbuffer_add_printf(out, "process_uptime_seconds %.3f\n", t);

@@ -44,6 +44,7 @@ struct row {
     size_t rank;
     char state;
     double cpu, rss, quiet;
+    bool straggles;
     const char *host, *last;
 };
 
@@ -105,6 +106,7 @@ static struct row *make_rows(const struct top *t, const json_t *status, size_t *
             .cpu = value(status, "cpu", r),
             .rss = value(status, "rss", r),
             .quiet = value(status, "quiet", r),
+            .straggles = value(status, "straggles", r) > 0,
             .host = text(json_array_get(hosts, (size_t)value(status, "host", r)), "host"),
             .last =
                 json_string_value(json_array_get(json_object_get(status, "last"), r))};
@@ -215,9 +217,10 @@ static void draw_row(const struct top *t, const struct row *r, FILE *out)
         put_size(rss, sizeof rss, r->rss);
     }
     put_span(quiet, sizeof quiet, r->quiet);
-    bool loud = t->live && strchr("fuTDZ", r->state);
+    bool late = r->straggles && strchr("rRS", r->state);
+    bool loud = t->live && (late || strchr("fuTDZ", r->state));
     fprintf(out, "%s%5zu %-12.12s %-7s %4s %6s %5s  %s", loud ? "\033[1;31m" : "",
-            r->rank, r->host, state_name(r->state), cpu, rss, quiet,
+            r->rank, r->host, late ? "late" : state_name(r->state), cpu, rss, quiet,
             loud ? "\033[0m" : "");
     put_cut(out, r->last ? r->last : "", t->columns - 47);
     end_line(t, out);

@@ -272,6 +272,10 @@ DDP_API struct ddp_request *ddp_iall_to_allv(struct ddp_group *g, const void *se
 /* *done = 1 when ended; then, and on error, the request is gone. */
 DDP_API int ddp_test(struct ddp_request *r, int *done, struct ddp_err *err);
 DDP_API int ddp_wait(struct ddp_request *r, struct ddp_err *err);
+/* Wait for at most `ms`; *done as in ddp_test(). The group's deadline counts from the
+ * first of these calls. */
+DDP_API int ddp_wait_for(struct ddp_request *r, int64_t ms, int *done,
+                         struct ddp_err *err);
 /* Call off a message of which nothing has gone or come yet: *cancelled = 1, and the
  * request is gone. Otherwise *cancelled = 0 and it goes on (as collectives always do). */
 DDP_API int ddp_cancel(struct ddp_request *r, int *cancelled, struct ddp_err *err);

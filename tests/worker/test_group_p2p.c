@@ -263,6 +263,46 @@ START_TEST(what_is_coming_in_is_not_lost)
 }
 END_TEST
 
+/* A wait that is over before the message goes on where it was; its deadline counts from
+ * the first part. */
+static void parts_case(struct ddp_group *g, const void *arg)
+{
+    enum { QUESTION = 3, ANSWER = 4, NEVER = 5 };
+    struct ddp_err err = {""};
+    int x = 7, done = 1, rc = 0;
+    if (ddp_group_rank(g) == 1) {
+        ok(ddp_recv(g, &x, sizeof x, 0, QUESTION, &err));
+        ok(ddp_send(g, &x, sizeof x, 0, ANSWER, &err));
+        await_stage(g, 1);
+        return;
+    }
+    struct ddp_request *r = ddp_irecv(g, &x, sizeof x, 1, ANSWER, &err);
+    for (int ms = 0; ms < 5; ms += 4) {
+        ok(ddp_wait_for(r, ms, &done, &err));
+        team_check(g, !done, "an answer before the question");
+    }
+    int y = 8;
+    ok(ddp_send(g, &y, sizeof y, 1, QUESTION, &err));
+    while (!done)
+        ok(ddp_wait_for(r, 2, &done, &err));
+    team_check(g, x == 8, "%d", x);
+    ddp_group_set_timeout(g, 100);
+    r = ddp_irecv(g, &x, sizeof x, 1, NEVER, &err);
+    for (done = 0; rc == 0 && !done;)
+        rc = ddp_wait_for(r, 10, &done, &err);
+    team_check(g, rc < 0 && strstr(err.text, "within 0.1 s"), "%d %s", rc, err.text);
+    *stage = 1;
+}
+
+START_TEST(a_wait_may_come_in_parts)
+{
+    stage = mmap(NULL, sizeof *stage, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                 -1, 0);
+    ck_assert(stage != MAP_FAILED);
+    team_run(&(struct team){.size = 2, .backend = _i ? "tcp" : NULL}, parts_case, NULL);
+}
+END_TEST
+
 /* Groups that live for a few messages: in one of two both speak first at the same time,
  * in the other one is answered; then both leave at once. */
 static void first_case(struct ddp_group *g, const void *arg)
@@ -353,6 +393,7 @@ Suite *suite(void)
     tcase_add_loop_test(t, messages_may_come_from_anybody, 0, ARRAY_LEN(teams));
     tcase_add_loop_test(t, a_receive_can_be_called_off, 0, ARRAY_LEN(teams));
     tcase_add_loop_test(t, what_is_coming_in_is_not_lost, 0, 2);
+    tcase_add_loop_test(t, a_wait_may_come_in_parts, 0, 2);
     tcase_add_loop_test(t, anybody_may_speak_first, 0, ARRAY_LEN(teams));
     tcase_add_loop_test(t, a_stream_may_be_full, 0, ARRAY_LEN(teams));
     tcase_add_loop_test(t, another_size_is_an_error_of_both, 0, 2);

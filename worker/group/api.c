@@ -179,7 +179,8 @@ int ddp_monitored_barrier(struct ddp_group *g, int64_t timeout_ms, struct ddp_er
     if (check(g, &r.coll, err) < 0)
         return -1;
     start(g, &r);
-    int rc = r.ended ? 0 : group_wait_monitored(g, &r.ended, timeout_ms, err);
+    struct patience p = {.timeout_ms = timeout_ms, .monitored = true};
+    int rc = r.ended ? 0 : group_wait_patiently(g, &r.ended, &p, err);
     if (rc < 0)
         coll_finish(&r.coll);
     return rc;

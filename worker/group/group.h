@@ -11,6 +11,17 @@
 
 enum request_kind { REQUEST_COLL, REQUEST_SEND, REQUEST_RECV };
 
+/* Limits of a wait, and the detail of its error. */
+struct patience {
+    int64_t timeout_ms; /* 0: the group's */
+    int64_t until;      /* now_ms() when to give up without an error; 0: never */
+    int64_t began;      /* 0: not yet; the times of a wait in several parts stay */
+    int64_t looked, moved, moved_ns;
+    uint64_t moves;
+    bool monitored; /* the error names all ranks that are late */
+    bool reported;  /* hang_info_set() was called */
+};
+
 struct ddp_request {
     enum request_kind kind;
     bool ended;
@@ -26,6 +37,8 @@ struct ddp_request {
     uint32_t what;   /* 0: a user's message; else 1 + coll_what() of its collective */
     uint64_t serial; /* in the order posted */
     void *mark;      /* a backend's own, e.g. an event */
+    bool waited_for; /* by ddp_wait_for(), whose times are in */
+    struct patience patience;
     /* REQUEST_COLL only; uninitialised in messages, since it is large */
     struct coll coll;
 };
@@ -97,8 +110,7 @@ int group_progress(struct ddp_group *g, struct ddp_err *err);
 int group_poll(struct ddp_group *g, const bool *ended, struct ddp_err *err);
 /* Wait until `*ended`, or the group's deadline. */
 int group_wait(struct ddp_group *g, const bool *ended, struct ddp_err *err);
-/* The same with its own deadline, and an error that names all ranks that are late. */
-int group_wait_monitored(struct ddp_group *g, const bool *ended, int64_t timeout_ms,
+int group_wait_patiently(struct ddp_group *g, const bool *ended, struct patience *p,
                          struct ddp_err *err);
 /* With the layout known: set up shared memory and TCP. */
 int group_connect(struct ddp_group *g, struct listeners *listeners, int64_t deadline_ms,

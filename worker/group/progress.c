@@ -134,7 +134,7 @@ static bool something_to_do(void *arg)
     return all || s->arrived != z->lagging;
 }
 
-static void sleep_some(struct ddp_group *g)
+static void sleep_some(struct ddp_group *g, int most_ms)
 {
     bool blind = watch_blind(g); /* completions wake nobody */
     for (const struct ddp_group *o = g->family; o != g; o = o->family)
@@ -146,17 +146,17 @@ static void sleep_some(struct ddp_group *g)
     bool local = awaited_coll(g) || (g->shm && p2p_awaits(g, -1));
     bool remote = g->tcp && (tcp_interested(g->tcp) || !local);
     if (remote) {
-        tcp_sleep(g->tcp, local ? MIXED_MS : LOOK_MS);
+        tcp_sleep(g->tcp, local ? MIXED_MS : most_ms);
         return;
     }
     struct shm *s = g->shm;
     if (!s) { /* a group of one waits for its own message */
-        poll(NULL, 0, LOOK_MS);
+        poll(NULL, 0, most_ms);
         return;
     }
     struct sleeper z = {g, s->arrived < s->n ? s->arrived : 0};
     bool any = p2p_awaits(g, -1);
-    shm_sleep(s, any ? SHM_ANY : (unsigned)z.lagging, LOOK_MS, something_to_do, &z);
+    shm_sleep(s, any ? SHM_ANY : (unsigned)z.lagging, most_ms, something_to_do, &z);
 }
 
 /* ---- what can go wrong ---- */
@@ -212,13 +212,6 @@ static int look_around(struct ddp_group *g, const bool *ended, struct ddp_err *e
     return *ended || !tcp_still_needs(g->tcp, culprit) ? 0
                                                        : group_rank_lost(g, culprit, err);
 }
-
-/* Limits of a wait, and the detail of its error. */
-struct patience {
-    int64_t timeout_ms, began, looked, moved;
-    bool monitored;
-    bool reported; /* hang_info_set() was called */
-};
 
 static int expired(struct ddp_group *g, const struct patience *p, struct ddp_err *err)
 {
@@ -452,8 +445,6 @@ static int wait_long(struct ddp_group *g, const bool *ended, struct patience *p,
                      struct ddp_err *err)
 {
     struct ddp_err unwanted;
-    int64_t moved_ns = 0;
-    uint64_t moved = 0;
     err = err ? err : &unwanted;
     for (;;) {
         for (int i = 0; i < 50; i++) {
@@ -464,42 +455,40 @@ static int wait_long(struct ddp_group *g, const bool *ended, struct patience *p,
             cpu_relax();
         }
         progress_family(g);
-        int64_t now = now_ns();
-        if (moved_ns == 0)
-            p->began = p->looked = now / 1000000;
-        if (moved_ns == 0 || moved != moves(g)) {
-            moved = moves(g);
-            moved_ns = now;
-            p->moved = now / 1000000;
+        int64_t now = now_ns(), ms = now / 1000000, left = LOOK_MS;
+        if (p->began == 0)
+            p->began = p->looked = ms;
+        if (p->moved == 0 || p->moves != moves(g)) {
+            p->moves = moves(g);
+            p->moved = ms;
+            p->moved_ns = now;
         }
-        bool sleepy = now - moved_ns >= g->spin_ns;
-        if (!sleepy && now / 1000000 - p->looked < LOOK_MS)
+        bool sleepy = now - p->moved_ns >= g->spin_ns;
+        if (!sleepy && ms - p->looked < LOOK_MS)
             continue;
         if (attend(g, p, ended, err) < 0)
             return -1;
+        if (p->until > 0 && (left = p->until - ms) <= 0)
+            return 0;
         if (sleepy && !*ended)
-            sleep_some(g);
+            sleep_some(g, left < LOOK_MS ? (int)left : LOOK_MS);
     }
 }
 
-static int wait_until(struct ddp_group *g, const bool *ended, struct patience p,
-                      struct ddp_err *err)
+int group_wait_patiently(struct ddp_group *g, const bool *ended, struct patience *p,
+                         struct ddp_err *err)
 {
-    int rc = wait_long(g, ended, &p, err);
-    if (p.reported)
+    p->timeout_ms = p->timeout_ms > 0 ? p->timeout_ms : g->timeout_ms;
+    int rc = wait_long(g, ended, p, err);
+    if (p->reported && (rc < 0 || *ended)) {
         hang_info_clear();
+        p->reported = false;
+    }
     return rc;
 }
 
 int group_wait(struct ddp_group *g, const bool *ended, struct ddp_err *err)
 {
-    return wait_until(g, ended, (struct patience){.timeout_ms = g->timeout_ms}, err);
-}
-
-int group_wait_monitored(struct ddp_group *g, const bool *ended, int64_t timeout_ms,
-                         struct ddp_err *err)
-{
-    struct patience p = {.timeout_ms = timeout_ms > 0 ? timeout_ms : g->timeout_ms,
-                         .monitored = true};
-    return wait_until(g, ended, p, err);
+    struct patience p = {0};
+    return group_wait_patiently(g, ended, &p, err);
 }

@@ -1,6 +1,7 @@
 /* worker/group/request.c - requests and point-to-point messages: the public calls */
 #include "worker/group/request.h"
 
+#include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "worker/group/backend.h"
@@ -43,6 +44,7 @@ static void describe(struct ddp_request *r, enum request_kind kind, struct ddp_g
     r->tag = tag;
     r->source = source;
     r->what = 0;
+    r->waited_for = false;
 }
 
 static void post(struct ddp_group *g, struct ddp_request *r)
@@ -211,5 +213,20 @@ int ddp_wait(struct ddp_request *r, struct ddp_err *err)
 {
     int rc = r->ended ? 0 : group_wait(r->group, &r->ended, err);
     give_back(r);
+    return rc;
+}
+
+int ddp_wait_for(struct ddp_request *r, int64_t ms, int *done, struct ddp_err *err)
+{
+    struct ddp_group *g = r->group;
+    if (!r->waited_for)
+        r->patience = (struct patience){0};
+    r->waited_for = true;
+    r->patience.timeout_ms = g->timeout_ms;
+    r->patience.until = now_ms() + ms;
+    int rc = r->ended ? 0 : group_wait_patiently(g, &r->ended, &r->patience, err);
+    *done = r->ended;
+    if (rc < 0 || r->ended)
+        give_back(r);
     return rc;
 }

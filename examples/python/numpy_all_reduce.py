@@ -2,9 +2,14 @@
 
     ddprun -np 4 python3 examples/python/numpy_all_reduce.py
 """
+import os
+import sys
+
 import numpy as np
 
-import ddpgroup
+# in a clone; nothing where ddprun is installed
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../packaging/python"))
+import ddpgroup  # noqa: E402
 
 group = ddpgroup.Group()
 x = group.array(1000, "float32")  # shared by the ranks of a host: nothing is copied

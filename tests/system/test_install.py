@@ -102,8 +102,9 @@ class Install(unittest.TestCase):
         if not self.sanitized:
             output_of(sys.executable, "-c", "import ctypes, sys; ctypes.CDLL(sys.argv[1])",
                       self.find("libddpgroup.so.0"))
-        with open(module, encoding="utf-8") as file:
-            compile(file.read(), module, "exec")
+        for path in (module, self.find("ddprun/torch.py"), self.find("ddprun/__init__.py")):
+            with open(path, encoding="utf-8") as file:
+                compile(file.read(), path, "exec")
 
     def test_the_launcher_finds_its_helpers(self):
         here = self.find("libexec/ddprun/ddprun-agent")

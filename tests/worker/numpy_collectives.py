@@ -2,7 +2,7 @@
 """numpy_collectives.py SOURCE LIBRARY [--all]: what the process group computes is what numpy does
 
 Every collective, operation, type and size, for every number of ranks and shape of group,
-through the C API by ctypes (examples/python/ddpgroup.py). The ranks are forked processes
+through the C API by ctypes (packaging/python/ddpgroup.py). The ranks are forked processes
 that meet in a file; DDP_HOST_ID makes hosts of them. Without --all every other shape: the
 C tests (test_group.c) have all of them anyway. numpy is that of the system, or the one that
 came with the PyTorch of the interop tests; skipped where there is neither."""
@@ -13,7 +13,7 @@ import tempfile
 import traceback
 
 SOURCE, os.environ["DDPGROUP_LIBRARY"] = sys.argv[1:3]
-sys.path.insert(0, os.path.join(SOURCE, "examples/python"))
+sys.path.insert(0, os.path.join(SOURCE, "packaging/python"))
 sys.dont_write_bytecode = True
 try:
     import numpy as np

@@ -14,8 +14,6 @@ import ctypes as c
 import glob
 import os
 
-import numpy as np
-
 TYPES = {"float32": 0, "float64": 1, "int32": 2, "int64": 3, "uint8": 4, "float16": 5,
          "bfloat16": 6, "int8": 7}
 OPS = {"sum": 0, "product": 1, "max": 2, "min": 3, "avg": 4, "band": 5, "bor": 6, "bxor": 7}
@@ -25,11 +23,11 @@ class Error(RuntimeError):
     pass
 
 
-class _Err(c.Structure):
+class Err(c.Structure):
     _fields_ = [("text", c.c_char * 512)]
 
 
-class _Options(c.Structure):
+class Options(c.Structure):
     _fields_ = [("rank", c.c_int), ("size", c.c_int), ("master_addr", c.c_char_p),
                 ("master_port", c.c_int), ("name", c.c_char_p), ("timeout_ms", c.c_int64),
                 ("arena_bytes", c.c_size_t), ("backend", c.c_char_p),
@@ -49,7 +47,7 @@ def _load():
     return lib
 
 
-_lib = _load()
+library = _load()
 
 
 def _text(text):
@@ -59,23 +57,23 @@ def _text(text):
 class Group:
     def __init__(self, rank=-1, size=0, timeout=0, backend=None, meeting=None, name=None,
                  _pointer=None):
-        options = _Options(rank=rank, size=size, timeout_ms=int(timeout * 1000),
+        options = Options(rank=rank, size=size, timeout_ms=int(timeout * 1000),
                            backend=_text(backend), meeting=_text(meeting), name=_text(name))
-        self._g = c.c_void_p(_pointer or self._made(_lib.ddp_group_init, c.byref(options)))
-        self.rank = _lib.ddp_group_rank(self._g)
-        self.size = _lib.ddp_group_size(self._g)
-        self.backend = _lib.ddp_group_backend(self._g).decode()
+        self._g = c.c_void_p(_pointer or self._made(library.ddp_group_init, c.byref(options)))
+        self.rank = library.ddp_group_rank(self._g)
+        self.size = library.ddp_group_size(self._g)
+        self.backend = library.ddp_group_backend(self._g).decode()
 
     @staticmethod
     def _made(function, *args):
-        err = _Err()
+        err = Err()
         pointer = function(*args, c.byref(err))
         if not pointer:
             raise Error(err.text.decode())
         return pointer
 
     def _call(self, function, *args):
-        err = _Err()
+        err = Err()
         if function(self._g, *args, c.byref(err)) != 0:
             raise Error(err.text.decode())
 
@@ -103,98 +101,99 @@ class Group:
 
     def array(self, shape, dtype="float32"):
         """An array of zeros in the arena, valid until the group is closed."""
+        import numpy as np  # all else works without
         count = int(np.prod(shape))
         nbytes = count * np.dtype(dtype).itemsize
-        at = self._made(_lib.ddp_arena_alloc, self._g, c.c_size_t(nbytes))
+        at = self._made(library.ddp_arena_alloc, self._g, c.c_size_t(nbytes))
         return np.frombuffer((c.c_char * nbytes).from_address(at), dtype).reshape(shape)
 
     def split(self, colour, key=0):
         """The subgroup of this rank's colour, or None for a negative colour."""
         sub = c.c_void_p()
-        self._call(_lib.ddp_group_split, colour, key, c.byref(sub))
+        self._call(library.ddp_group_split, colour, key, c.byref(sub))
         return Group(_pointer=sub.value) if sub.value else None
 
     def sub(self, ranks):
         numbers = (c.c_int * len(ranks))(*ranks)
-        return Group(_pointer=self._made(_lib.ddp_group_sub, self._g, numbers, len(ranks)))
+        return Group(_pointer=self._made(library.ddp_group_sub, self._g, numbers, len(ranks)))
 
     def close(self):
         if self._g:
-            _lib.ddp_group_destroy(self._g)
+            library.ddp_group_destroy(self._g)
         self._g = None
 
     def barrier(self):
-        self._call(_lib.ddp_barrier)
+        self._call(library.ddp_barrier)
 
     def send(self, x, dest, tag=0):
-        self._call(_lib.ddp_send, self._data(x), c.c_size_t(x.nbytes), dest, tag)
+        self._call(library.ddp_send, self._data(x), c.c_size_t(x.nbytes), dest, tag)
 
     def recv(self, x, source, tag=0):
-        self._call(_lib.ddp_recv, self._data(x), c.c_size_t(x.nbytes), source, tag)
+        self._call(library.ddp_recv, self._data(x), c.c_size_t(x.nbytes), source, tag)
 
     # bfloat16=True: the array is of uint16 and holds the bits
 
     def broadcast(self, x, root=0, bfloat16=False):
-        self._call(_lib.ddp_broadcast, self._data(x), c.c_size_t(x.size),
+        self._call(library.ddp_broadcast, self._data(x), c.c_size_t(x.size),
                    self._type(x, bfloat16), root)
 
     def all_reduce(self, x, op="sum", bfloat16=False):
-        self._call(_lib.ddp_all_reduce, self._data(x), c.c_size_t(x.size),
+        self._call(library.ddp_all_reduce, self._data(x), c.c_size_t(x.size),
                    self._type(x, bfloat16), OPS[op])
 
     def reduce(self, x, out=None, op="sum", root=0, bfloat16=False):
-        self._call(_lib.ddp_reduce, self._data(x),
+        self._call(library.ddp_reduce, self._data(x),
                    self._data(out, x.size if self.rank == root else 0), c.c_size_t(x.size),
                    self._type(x, bfloat16), OPS[op], root)
 
     def all_gather(self, x, out, counts=None, bfloat16=False):
         kind = self._type(x, bfloat16)
         if counts is None:
-            self._call(_lib.ddp_all_gather, self._data(x), self._data(out, x.size * self.size),
+            self._call(library.ddp_all_gather, self._data(x), self._data(out, x.size * self.size),
                        c.c_size_t(x.size), kind)
         else:
             sizes = self._counts(counts)
-            self._call(_lib.ddp_all_gatherv, self._data(x, sizes[self.rank]),
+            self._call(library.ddp_all_gatherv, self._data(x, sizes[self.rank]),
                        self._data(out, sum(sizes)), sizes, kind)
 
     def reduce_scatter(self, x, out, counts=None, op="sum", bfloat16=False):
         kind = self._type(x, bfloat16)
         if counts is None:
-            self._call(_lib.ddp_reduce_scatter, self._data(x, out.size * self.size),
+            self._call(library.ddp_reduce_scatter, self._data(x, out.size * self.size),
                        self._data(out), c.c_size_t(out.size), kind, OPS[op])
         else:
             sizes = self._counts(counts)
-            self._call(_lib.ddp_reduce_scatterv, self._data(x, sum(sizes)),
+            self._call(library.ddp_reduce_scatterv, self._data(x, sum(sizes)),
                        self._data(out, sizes[self.rank]), sizes, kind, OPS[op])
 
     def gather(self, x, out=None, counts=None, root=0):
         kind, mine = self._type(x, False), self.rank == root
         if counts is None:
-            self._call(_lib.ddp_gather, self._data(x),
+            self._call(library.ddp_gather, self._data(x),
                        self._data(out, x.size * self.size if mine else 0),
                        c.c_size_t(x.size), kind, root)
         else:
             sizes = self._counts(counts)
-            self._call(_lib.ddp_gatherv, self._data(x), c.c_size_t(x.size),
+            self._call(library.ddp_gatherv, self._data(x), c.c_size_t(x.size),
                        self._data(out, sum(sizes) if mine else 0), sizes, kind, root)
 
     def scatter(self, x, out, counts=None, root=0):
         kind, mine = self._type(out, False), self.rank == root
         if counts is None:
-            self._call(_lib.ddp_scatter, self._data(x, out.size * self.size if mine else 0),
+            self._call(library.ddp_scatter, self._data(x, out.size * self.size if mine else 0),
                        self._data(out), c.c_size_t(out.size), kind, root)
         else:
             sizes = self._counts(counts)
-            self._call(_lib.ddp_scatterv, self._data(x, sum(sizes) if mine else 0), sizes,
+            self._call(library.ddp_scatterv, self._data(x, sum(sizes) if mine else 0), sizes,
                        self._data(out), c.c_size_t(out.size), kind, root)
 
     def all_to_all(self, x, out, send_counts=None, recv_counts=None):
         kind = self._type(x, False)
         if send_counts is None:
             each = x.size // self.size
-            self._call(_lib.ddp_all_to_all, self._data(x), self._data(out, each * self.size),
+            self._call(library.ddp_all_to_all, self._data(x), self._data(out, each * self.size),
                        c.c_size_t(each), kind)
         else:
             to, of = self._counts(send_counts), self._counts(recv_counts)
-            self._call(_lib.ddp_all_to_allv, self._data(x, sum(to)), to,
+            self._call(library.ddp_all_to_allv, self._data(x, sum(to)), to,
                        self._data(out, sum(of)), of, kind)

@@ -1,0 +1,1 @@
+"""ddprun in Python: `import ddprun.torch` adds the backend "ddp" to torch.distributed."""

@@ -1,0 +1,336 @@
+"""torch_backend.py collectives|training|dies: the backend "ddp" beside Gloo, in one job"""
+import datetime
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+from torch.distributed import ReduceOp
+
+import ddprun.torch  # noqa: F401
+from ddprun.torch import ProcessGroup
+
+torch.set_num_threads(1)
+dist.init_process_group("ddp")
+rank, size = dist.get_rank(), dist.get_world_size()
+gloo = dist.new_group(backend="gloo")
+assert isinstance(dist.group.WORLD, ProcessGroup) and dist.get_backend() == "ddp"
+
+REDUCED = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64,
+           torch.int8, torch.uint8]
+MOVED = REDUCED + [torch.bool]
+UNKNOWN_TO_GLOO = [torch.int16, torch.complex64, torch.float8_e5m2]
+SHAPES = [(), (0,), (7, 3), (300, 1000)]
+OPS = [ReduceOp.SUM, ReduceOp.PRODUCT, ReduceOp.MIN, ReduceOp.MAX]
+BITS = [ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR]
+compared = 0
+
+
+def some(shape, dtype, of=rank):
+    """Small integers, so that every sum and product is exact in every type."""
+    made = torch.Generator().manual_seed(1000 * of + 7)
+    values = torch.randint(0, 3, shape, generator=made)
+    return values.bool() if dtype == torch.bool else values.to(dtype)
+
+
+def strided(shape, dtype):
+    """The same values; matrices in memory that is not contiguous."""
+    return some(shape, dtype).t().contiguous().t() if len(shape) == 2 else some(shape, dtype)
+
+
+def same(what, ours, theirs):
+    global compared
+    compared += 1
+    for a, b in zip(ours, theirs, strict=True):
+        assert a.dtype == b.dtype and a.tolist() == b.tolist(), f"rank {rank}: {what}: {a} and {b}"
+
+
+def both(what, call, make):
+    """call(tensors, group) in both groups; make() gives it fresh tensors each time."""
+    results = []
+    for group in (dist.group.WORLD, gloo):
+        tensors = make()
+        call(tensors, group)
+        results.append(tensors)
+    same(what, *results)
+
+
+def reductions():
+    for dtype in REDUCED:
+        for op in OPS + (BITS if not dtype.is_floating_point else []):
+            for make, shape in [(some, shape) for shape in SHAPES] + [(strided, (300, 1000))]:
+                label = f"{op} of {shape} {dtype}"
+                both("all_reduce " + label,
+                     lambda t, g: dist.all_reduce(t[0], op, group=g), lambda: [make(shape, dtype)])
+                results = []
+                for group in (dist.group.WORLD, gloo):
+                    tensor = make(shape, dtype)
+                    dist.reduce(tensor, size - 1, op, group=group)
+                    results.append([tensor] if rank == size - 1 else [])
+                same("reduce " + label, *results)
+        if dtype.is_floating_point:
+            tensor = some((7, 3), dtype) * size
+            dist.all_reduce(tensor, ReduceOp.AVG)
+            same("average", [tensor], [sum(some((7, 3), dtype, r) for r in range(size))])
+    shared = ddprun.torch.share(some((300, 1000), torch.float32))
+    view = shared[7]
+    dist.all_reduce(shared)
+    total = sum(some((300, 1000), torch.float32, r) for r in range(size))
+    same("a shared tensor", [shared, view], [total, total[7]])
+    flags = some((9,), torch.bool)
+    dist.all_reduce(flags)
+    same("bool", [flags], [torch.stack([some((9,), torch.bool, r) for r in range(size)]).any(0)])
+
+
+def scatters():
+    for dtype in REDUCED:
+        for op in OPS:
+            both(f"reduce_scatter {dtype}", lambda t, g: dist.reduce_scatter(t[0], t[1:], op, group=g),
+                 lambda: [torch.zeros(4, 5, dtype=dtype), *some((size, 4, 5), dtype).unbind()])
+            both(f"reduce_scatter_tensor {dtype}",
+                 lambda t, g: dist.reduce_scatter_tensor(t[0], t[1], op, group=g),
+                 lambda: [torch.zeros(4, 5, dtype=dtype), some((size * 4, 5), dtype)])
+
+
+def moves():
+    for dtype in MOVED:
+        for shape in SHAPES:
+            label = f"{shape} {dtype}"
+            for root in (0, size - 1):
+                both("broadcast " + label, lambda t, g: dist.broadcast(t[0], root, group=g),
+                     lambda: [strided(shape, dtype)])
+                both("scatter " + label, lambda t, g: dist.scatter(
+                        t[0], t[1:] if rank == root else None, root, group=g),
+                     lambda: [torch.zeros(shape, dtype=dtype), *some((size, *shape), dtype).unbind()])
+                both("gather " + label, lambda t, g: dist.gather(
+                        t[0], t[1:] if rank == root else None, root, group=g),
+                     lambda: [strided(shape, dtype), *torch.zeros((size, *shape), dtype=dtype).unbind()])
+            both("all_gather " + label, lambda t, g: dist.all_gather(t[1:], t[0], group=g),
+                 lambda: [strided(shape, dtype), *torch.zeros((size, *shape), dtype=dtype).unbind()])
+            both("all_to_all " + label,
+                 lambda t, g: dist.all_to_all(t[size:], t[:size], group=g),
+                 lambda: [*some((size, *shape), dtype).unbind(),
+                          *torch.zeros((size, *shape), dtype=dtype).unbind()])
+        both(f"all_gather_into_tensor {dtype}",
+             lambda t, g: dist.all_gather_into_tensor(t[0], t[1], group=g),
+             lambda: [torch.zeros(size * 7, 3, dtype=dtype), strided((7, 3), dtype)])
+        both(f"all_to_all_single {dtype}", lambda t, g: dist.all_to_all_single(t[0], t[1], group=g),
+             lambda: [torch.zeros(size * 2, 3, dtype=dtype), some((size * 2, 3), dtype)])
+        splits = [r + rank for r in range(size)]
+        both(f"all_to_all_single in parts {dtype}",
+             lambda t, g: dist.all_to_all_single(t[0], t[1], splits, splits, group=g),
+             lambda: [torch.zeros(sum(splits), 3, dtype=dtype), some((sum(splits), 3), dtype)])
+    sizes = [r + 1 for r in range(size)]  # Gloo wants equal ones
+    parts = [torch.zeros(n) for n in sizes]
+    dist.all_gather(parts, torch.full((sizes[rank],), float(rank)))
+    same("all_gather of uneven parts", parts, [torch.full((n,), float(r)) for r, n in enumerate(sizes)])
+    for dtype in UNKNOWN_TO_GLOO:
+        parts = [torch.zeros(7, 3).to(dtype) for _ in range(size)]
+        dist.all_gather(parts, some((7, 3), dtype))
+        same(f"all_gather {dtype}", parts, [some((7, 3), dtype, r) for r in range(size)])
+
+
+def objects():
+    for group in (dist.group.WORLD, gloo):
+        got = [None] * size
+        dist.all_gather_object(got, {"rank": rank, "text": "x" * 100 * rank}, group=group)
+        assert [g["rank"] for g in got] == list(range(size)), got
+        box = [("from", rank)]
+        dist.broadcast_object_list(box, 1, group=group)
+        assert box == [("from", 1)], box
+
+
+def messages():
+    """Everybody sends to everybody before anybody receives, short and long."""
+    for n in (1, 100000):
+        sent = [dist.isend(torch.full((n,), float(100 * rank + r)), r, tag=5) for r in range(size) if r != rank]
+        others = [r for r in range(size) if r != rank]
+        for r in others:
+            got = torch.zeros(n)
+            dist.recv(got, r, tag=5)
+            assert got.eq(100 * r + rank).all()
+        for work in sent:
+            work.wait()
+    if rank == 0:
+        seen = set()
+        for _ in range(size - 1):
+            got = torch.zeros(3)
+            source = dist.recv(got)
+            assert got.eq(source).all(), (got, source)
+            seen.add(source)
+        assert seen == set(range(1, size)), seen
+    else:
+        dist.send(torch.full((3,), float(rank)), 0)
+    dist.barrier()
+    right, left = (rank + 1) % size, (rank - 1) % size
+    got = torch.zeros(5)
+    for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, torch.full((5,), float(rank)), right),
+                                        dist.P2POp(dist.irecv, got, left)]):
+        work.wait()
+    assert got.eq(left).all()
+
+
+def asynchronous():
+    tensors = [torch.full((n,), float(rank + 1)) for n in (1, 5, 100000, 3)]
+    works = [dist.all_reduce(t, async_op=True) for t in tensors]
+    futures = [work.get_future() for work in works]
+    for future, tensor in zip(reversed(futures), reversed(tensors)):
+        assert future.wait()[0] is tensor or torch.equal(future.value()[0], tensor)
+        assert tensor.eq(size * (size + 1) / 2).all()
+    assert all(work.is_completed() and work.is_success() for work in works)
+    chained = torch.ones(4)
+    after = dist.all_reduce(chained, async_op=True).get_future().then(lambda f: f.value()[0] * 2)
+    assert after.wait().eq(2 * size).all()
+    # nobody waits for the message, and yet it goes: its sender is in the store
+    store = dist.distributed_c10d._get_default_store()
+    if rank == 0:
+        work = dist.isend(torch.ones(1 << 20), 1)
+        store.wait(["taken"], datetime.timedelta(seconds=100))
+        work.wait()
+    elif rank == 1:
+        got = torch.zeros(1 << 20)
+        dist.recv(got, 0)
+        assert got.eq(1).all()
+        store.set("taken", "yes")
+    # not waited for, while others of the group go on
+    first = dist.all_reduce(torch.ones(1000), async_op=True)
+    dist.barrier()
+    assert first.wait()
+
+
+def coalesced():
+    manager = dist.distributed_c10d._coalescing_manager
+    tensors = [torch.full((n,), float(rank)) for n in (3, 1000, 1)]
+    with manager():
+        for tensor in tensors:
+            dist.all_reduce(tensor)
+    assert all(t.eq(sum(range(size))).all() for t in tensors)
+    outs = [torch.zeros(size * 2), torch.zeros(size * 30)]
+    with manager(async_ops=True) as cm:
+        for out in outs:
+            dist.all_gather_into_tensor(out, torch.full((out.numel() // size,), float(rank)))
+    cm.wait()
+    for out in outs:
+        assert torch.equal(out, torch.arange(size).float().repeat_interleave(out.numel() // size))
+    ins = [torch.arange(size * 2).float(), torch.arange(size * 30).float()]
+    outs = [torch.zeros(2), torch.zeros(30)]
+    with manager():
+        for out, given in zip(outs, ins):
+            dist.reduce_scatter_tensor(out, given)
+    for out, given in zip(outs, ins):
+        assert torch.equal(out, size * given.chunk(size)[rank])
+
+
+def subgroups():
+    for ranks in ([0], [0, 1], [1, size - 1] if size > 2 else [1], list(range(size))):
+        group = dist.new_group(ranks, backend="ddp")
+        if rank in ranks:
+            tensor = torch.tensor([rank + 1])
+            dist.all_reduce(tensor, group=group)
+            assert tensor.item() == sum(ranks) + len(ranks), (ranks, tensor)
+            dist.destroy_process_group(group)
+        dist.barrier()
+
+
+def refused():
+    for call, said in (
+            (lambda: dist.all_reduce(torch.ones(2, dtype=torch.int16)), "int16"),
+            (lambda: dist.all_reduce(torch.ones(2, device="meta")), "meta"),
+            (lambda: dist.all_reduce(torch.ones(2), ReduceOp.BAND), "band"),
+            (lambda: dist.all_to_all_single(torch.ones(size + 1), torch.ones(size + 1)), "split evenly")):
+        try:
+            call()
+        except (RuntimeError, TypeError, ValueError) as error:
+            assert said in str(error), error
+        else:
+            raise AssertionError(f"'{said}' was accepted")
+    dist.barrier()  # the group is whole
+
+
+def collectives():
+    for part in (reductions, scatters, moves, objects, messages, asynchronous, coalesced, subgroups,
+                 refused):
+        part()
+    if rank == 0:
+        print(f"{compared} results are Gloo's", flush=True)
+
+
+# ---- training ----
+
+def model():
+    torch.manual_seed(3)
+    return torch.nn.Sequential(torch.nn.Linear(40, 300), torch.nn.ReLU(), torch.nn.Linear(300, 300),
+                               torch.nn.ReLU(), torch.nn.Linear(300, 300), torch.nn.Linear(300, 10))
+
+
+def losses(net):
+    optimiser = torch.optim.SGD(net.parameters(), lr=0.1)
+    made = torch.Generator().manual_seed(rank)
+    x, y = torch.randn(16, 40, generator=made), torch.randint(0, 10, (16,), generator=made)
+    found = []
+    for _ in range(12):
+        optimiser.zero_grad()
+        loss = torch.nn.functional.cross_entropy(net(x), y)
+        loss.backward()
+        optimiser.step()
+        dist.all_reduce(shared := loss.detach().clone(), group=gloo)
+        found.append(shared.item() / size)
+    return found
+
+
+def close(what, ours, theirs):
+    assert ours[-1] < ours[0] and all(abs(a - b) < 1e-5 for a, b in zip(ours, theirs)), (what, ours, theirs)
+    if rank == 0:
+        print(f"{what}: Gloo's losses, {ours[0]:.4f} to {ours[-1]:.4f}", flush=True)
+
+
+def training():
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+    from torch.nn.parallel import DistributedDataParallel
+    for options in ({}, {"bucket_cap_mb": 0.2}, {"gradient_as_bucket_view": True}, {"static_graph": True}):
+        close(f"DDP {options}", *(losses(DistributedDataParallel(model(), process_group=g, **options))
+                                  for g in (dist.group.WORLD, gloo)))
+    cpu = torch.device("cpu")
+    close("FSDP", *(losses(FullyShardedDataParallel(model(), process_group=g, device_id=cpu))
+                    for g in (dist.group.WORLD, gloo)))
+
+    def sharded(group):
+        net = model()
+        fully_shard(net, mesh=DeviceMesh.from_group(group, "cpu"))
+        return net
+    close("fully_shard", *(losses(sharded(g)) for g in (dist.group.WORLD, gloo)))
+
+
+def dies():
+    """The last rank ends without a word; the others say who it was."""
+    dist.barrier()
+    if rank == size - 1:
+        os._exit(0)
+    try:
+        dist.all_reduce(torch.ones(10))
+    except dist.DistBackendError as error:
+        print(f"rank {rank}: {error}", flush=True)
+        os._exit(0)
+    raise AssertionError("no error")
+
+
+def late():
+    """One rank does not come: the error names it, at the group's deadline."""
+    group = dist.new_group(backend="ddp", timeout=datetime.timedelta(seconds=2))
+    store = dist.distributed_c10d._get_default_store()
+    if rank == size - 1:
+        store.wait(["late"] if size < 2 else [f"late{r}" for r in range(size - 1)],
+                   datetime.timedelta(seconds=200))
+        return
+    try:
+        dist.all_reduce(torch.ones(10), group=group)
+    except dist.DistBackendError as error:
+        print(f"rank {rank}: {error}", flush=True)
+        store.set(f"late{rank}", "x")
+        return
+    raise AssertionError("no error")
+
+
+{"collectives": collectives, "training": training, "dies": dies, "late": late}[sys.argv[1]]()
+dist.destroy_process_group()

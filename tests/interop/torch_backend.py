@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""torch_backend.py DDPRUN: the backend "ddp" of torch.distributed, beside Gloo
+
+Every collective gives Gloo's answers, DistributedDataParallel and FSDP its losses, under
+ddprun and under torchrun, on one host and on two; and who dies or does not come is named.
+"""
+import os
+import re
+import subprocess
+import sys
+import unittest
+
+import jobs
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+PROGRAM = os.path.join(HERE, "programs/torch_backend.py")
+DDPRUN = sys.argv.pop(1)
+BUILD = os.path.dirname(os.path.dirname(os.path.abspath(DDPRUN)))
+os.environ["PYTHONPATH"] = os.path.join(HERE, "../../packaging/python")
+os.environ["DDPGROUP_LIBRARY"] = os.path.join(BUILD, "worker/group/libddpgroup.so")
+PYTHON = jobs.newest_torch() or jobs.skip("no PyTorch 2.15 on this machine; needs torch")
+
+
+def run(*command, **env):
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, env={**os.environ, **env},
+                          timeout=4 * jobs.JOB_SECONDS, check=False)
+    return done.returncode, done.stdout
+
+
+class Backend(unittest.TestCase):
+    def ddprun(self, ranks, what, **env):
+        code, said = run(DDPRUN, "-np", str(ranks), PYTHON, PROGRAM, what, **env)
+        self.assertEqual(code, 0, said)
+        return said
+
+    def test_collectives_give_gloos_answers(self):
+        self.assertRegex(self.ddprun(3, "collectives"), r"[0-9]{3} results are Gloo's")
+
+    def test_collectives_between_hosts(self):
+        """Rank 2 takes itself for one of another host."""
+        code, said = run(DDPRUN, "-np", "3", "sh", "-c",
+                         'DDP_HOST_ID=$((RANK / 2)) exec "$@"', "sh", PYTHON, PROGRAM, "collectives")
+        self.assertEqual(code, 0, said)
+        self.assertIn("results are Gloo's", said)
+
+    def test_training_gives_gloos_losses(self):
+        said = self.ddprun(2, "training")
+        self.assertEqual(said.count("Gloo's losses"), 6, said)
+
+    def test_under_torchrun(self):
+        code, said = run(PYTHON, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone",
+                         PROGRAM, "training")
+        self.assertEqual(code, 0, said)
+        self.assertEqual(said.count("Gloo's losses"), 6, said)
+
+    def test_a_rank_that_dies_is_named(self):
+        said = self.ddprun(3, "dies")
+        self.assertEqual(len(re.findall(r"rank [01]: ddp: .*rank 2 on .* has gone", said)), 2, said)
+
+    def test_a_rank_that_does_not_come_is_named(self):
+        said = self.ddprun(3, "late")
+        self.assertEqual(len(re.findall(r"all_reduce #1: .*rank 2 on .* not come within 2 s", said)), 2, said)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -35,31 +35,38 @@ static char *in_folder(const char *folder, uint64_t step)
                      len > 0 && folder[len - 1] == '/' ? "" : "/", step);
 }
 
-/* The newest checkpoint in a folder; the caller frees. NULL: there is none. */
-static char *newest(const char *place)
+/* The newest checkpoint in a folder of a step below `*below`, which becomes its step; the
+ * caller frees. NULL: there is none. */
+static char *newest(const char *place, uint64_t *below)
 {
-    if (!is_folder(place))
-        return xstrdup(place);
     uint64_t best = 0, step;
     bool found = false;
+    if (!is_folder(place)) {
+        found = *below > 0;
+        *below = 0;
+        return found ? xstrdup(place) : NULL;
+    }
     DIR *dir = opendir(place);
     for (const struct dirent *e; dir && (e = readdir(dir));) {
         int end = 0;
         if (sscanf(e->d_name, "step-%" SCNu64 ".safetensors%n", &step, &end) == 1 &&
-            end > 0 && e->d_name[end] == '\0' && (!found || step > best)) {
+            end > 0 && e->d_name[end] == '\0' && step < *below &&
+            (!found || step > best)) {
             best = step;
             found = true;
         }
     }
     if (dir)
         closedir(dir);
+    *below = best;
     return found ? in_folder(place, best) : NULL;
 }
 
 bool checkpoint_exists(const char *place)
 {
     struct stat st;
-    char *path = newest(place);
+    uint64_t below = UINT64_MAX;
+    char *path = newest(place, &below);
     bool exists = path && stat(path, &st) == 0;
     free(path);
     return exists;
@@ -290,7 +297,8 @@ static int await_parts(const struct checkpoint *c, const atomic_bool *cancelled,
     return 0;
 }
 
-/* Remove parts of earlier checkpoints of the same file. */
+/* Remove parts of earlier checkpoints of the same file, and what a killed rank had begun
+ * of one. */
 static void remove_old_parts(const struct checkpoint *c)
 {
     const char *slash = strrchr(c->path, '/'), *name = slash ? slash + 1 : c->path;
@@ -300,10 +308,12 @@ static void remove_old_parts(const struct checkpoint *c)
     for (const struct dirent *e; dir && (e = readdir(dir));) {
         uint64_t step;
         int part, parts, end = 0;
-        if (strncmp(e->d_name, name, len) == 0 &&
+        if (strncmp(e->d_name, name, len) != 0 ||
             sscanf(e->d_name + len, ".%" SCNu64 ".%d-of-%d%n", &step, &part, &parts,
-                   &end) == 3 &&
-            e->d_name[len + (size_t)end] == '\0' &&
+                   &end) != 3)
+            continue;
+        const char *rest = e->d_name + len + (size_t)end;
+        if ((!*rest || strcmp(rest, ".part") == 0) &&
             (step != c->step || parts != c->parts))
             unlinkat(dirfd(dir), e->d_name, 0);
     }
@@ -528,15 +538,28 @@ static int load_files(const struct files *files, struct train_state *state,
 }
 
 int checkpoint_load(const char *place, struct train_state *state, struct model *model,
-                    struct optim *optim, bool *whole, struct ddp_err *err)
+                    struct optim *optim, bool *whole, struct ddp_err *passed_over,
+                    struct ddp_err *err)
 {
-    char *path = newest(place);
-    if (!path)
-        return err_set(err, "no checkpoint 'step-*.safetensors' in folder '%s'", place);
-    int rc = -1;
+    int rc;
+    uint64_t below = UINT64_MAX;
     struct files files;
-    if (files_open(path, &files, err) == 0 &&
-        (rc = load_files(&files, state, model, optim, whole, err)) < 0)
+    char *path = newest(place, &below), *before;
+    *passed_over = (struct ddp_err){""};
+    if (!path)
+        return err_set(err,
+                       "cannot resume: no checkpoint 'step-*.safetensors' in folder '%s'",
+                       place);
+    while ((rc = files_open(path, &files, err)) < 0 && (before = newest(place, &below))) {
+        if (!*passed_over->text)
+            *passed_over = *err;
+        files_close(&files);
+        free(path);
+        path = before;
+    }
+    if (rc < 0 && *passed_over->text)
+        *err = *passed_over;
+    else if (rc == 0 && (rc = load_files(&files, state, model, optim, whole, err)) < 0)
         err_prefix(err, "'%s'", path);
     files_close(&files);
     free(path);

@@ -66,9 +66,12 @@ int checkpoint_write(struct checkpoint *c, const atomic_bool *cancelled,
 void checkpoint_free(struct checkpoint *c);
 
 /* Fills the weights, the optimiser and `state`; on failure none of them has changed.
- * `*whole` is false when the file had weights only. */
+ * `*whole` is false when the file had weights only. In a folder, one of which files are
+ * lost or damaged is passed over for the one before: `passed_over` says what is wrong
+ * with the newest, or is "". */
 int checkpoint_load(const char *place, struct train_state *state, struct model *model,
-                    struct optim *optim, bool *whole, struct ddp_err *err);
+                    struct optim *optim, bool *whole, struct ddp_err *passed_over,
+                    struct ddp_err *err);
 
 /* Can one be written there? Makes the folder of a name that ends in "/". */
 int checkpoint_prepare(const char *place, struct ddp_err *err);

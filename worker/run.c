@@ -131,9 +131,12 @@ static int load_checkpoint(struct run *run, struct ddp_err *err)
     const struct train_config *c = run->c;
     if (!c->resume || (c->resume_if_there && !checkpoint_exists(c->resume)))
         return 0;
+    struct ddp_err passed_over;
     if (checkpoint_load(c->resume, &run->state, run->model, &run->optim,
-                        &run->resumed_whole, err) < 0)
+                        &run->resumed_whole, &passed_over, err) < 0)
         return -1;
+    if (*passed_over.text)
+        progress_say(&run->progress, "resumed     not the newest: %s", passed_over.text);
     run->resumed = true;
     /* the seed goes on, and so does what was drawn from it */
     bool fixed = c->seed_given || run->data.task == TASK_REGRESS;

@@ -12,7 +12,7 @@ from launch import end_all, marked, wait_until
 setUpModule = hosts.set_up
 tearDownModule = hosts.tear_down
 
-STEPS = 200
+STEPS = 300
 PATIENCE = 200  # seconds, for so many steps of six ranks
 LATEST = 10  # steps that a lost host may cost
 

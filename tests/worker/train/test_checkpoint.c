@@ -80,11 +80,14 @@ static void save(struct rig *r, const char *place)
     ck_ok(try_save(r, place, &err), err);
 }
 
+static struct ddp_err passed_over; /* by load() */
+
 static int load(struct rig *r, const char *place, struct ddp_err *err)
 {
     bool whole;
     err->text[0] = '\0';
-    return checkpoint_load(place, &r->state, r->model, &r->optim, &whole, err);
+    return checkpoint_load(place, &r->state, r->model, &r->optim, &whole, &passed_over,
+                           err);
 }
 
 static const struct {
@@ -195,7 +198,9 @@ START_TEST(weights_alone_are_taken_as_a_start)
     struct strv none = {0};
     ck_ok(safetensors_write(a.file, &none, arrays, n, &err), err);
     bool whole = true;
-    ck_ok(checkpoint_load(a.file, &a.state, a.model, &a.optim, &whole, &err), err);
+    ck_ok(
+        checkpoint_load(a.file, &a.state, a.model, &a.optim, &whole, &passed_over, &err),
+        err);
     ck_assert(!whole);
     ck_assert_mem_eq(model_weights(a.model), ones, a.optim.n * sizeof *ones);
     ck_assert_uint_eq(a.state.step, 1234); /* as it was */
@@ -256,7 +261,39 @@ START_TEST(a_folder_is_resumed_from_its_highest_step)
     a.state.step = 0;
     ck_ok(load(&a, folder, &err), err);
     ck_assert_uint_eq(a.state.step, 100000000);
+    ck_assert_str_eq(passed_over.text, "");
     free(half);
+    free(folder);
+    rig_finish(&a);
+}
+END_TEST
+
+/* A disk has lost a part of it; the one before is whole. */
+START_TEST(a_damaged_one_in_a_folder_is_passed_over)
+{
+    struct rig a;
+    struct ddp_err err;
+    rig_init(&a, "mlp", "sgd", 8);
+    char *folder = xasprintf("%s/new/", a.dir);
+    ck_ok(checkpoint_prepare(folder, &err), err);
+    for (a.state.step = 7; a.state.step < 10; a.state.step++)
+        save(&a, folder);
+    for (int whole = 8; whole >= 6; whole--) {
+        char *newest = xasprintf("%sstep-%08d.safetensors", folder, whole + 1);
+        ck_assert_int_eq(truncate(newest, 1000), 0);
+        free(newest);
+        a.state.step = 0;
+        if (whole > 6) {
+            ck_ok(load(&a, folder, &err), err);
+            ck_assert_uint_eq(a.state.step, (uint64_t)whole);
+            ck_assert_ptr_nonnull(
+                strstr(passed_over.text, "step-00000009.safetensors': it is cut short"));
+        } else {
+            ck_assert_int_eq(load(&a, folder, &err), -1);
+            ck_assert_ptr_nonnull(
+                strstr(err.text, "step-00000009.safetensors': it is cut short"));
+        }
+    }
     free(folder);
     rig_finish(&a);
 }
@@ -430,6 +467,7 @@ Suite *suite(void)
     tcase_add_test(t, weights_alone_are_taken_as_a_start);
     tcase_add_test(t, a_full_disk_leaves_the_old_checkpoint);
     tcase_add_test(t, a_folder_is_resumed_from_its_highest_step);
+    tcase_add_test(t, a_damaged_one_in_a_folder_is_passed_over);
     tcase_add_loop_test(t, spoilt_headers_are_refused, 0, ARRAY_LEN(spoilt_headers));
     tcase_add_loop_test(t, arrays_of_other_types_are_read_as_floats, 0,
                         ARRAY_LEN(foreign));

@@ -35,20 +35,20 @@ def image():
             folder.type, folder.mode = tarfile.DIRTYPE, 0o755
             tar.addfile(folder)
     subprocess.run(["podman", "import", "-", IMAGE], input=text.getvalue(), check=True,
-                   capture_output=True, timeout=60)
+                   capture_output=True, timeout=200)
 
 
 def runs():
     return subprocess.run(
         ["podman", "run", "--rm", "--pull", "never", "--network", "host", "--pid", "host", IMAGE,
-         "/bin/echo", "hi"], capture_output=True, text=True, timeout=60)
+         "/bin/echo", "hi"], capture_output=True, text=True, timeout=200)
 
 
 class Podman(launch.LaunchTest):
     def tearDown(self):
         super().tearDown()
         left = subprocess.run(["podman", "ps", "--all", "--quiet", "--filter", "name=ddprun-"],
-                              capture_output=True, text=True, check=True, timeout=60)
+                              capture_output=True, text=True, check=True, timeout=200)
         self.assertEqual(left.stdout, "")
 
     def run_inside(self, *args, **kwargs):

@@ -93,7 +93,7 @@ def rounds(args, job, folder, np, seed, failures, times):
         time.sleep(args.settle)
         began = time.monotonic()
         if number % 2:
-            subprocess.run([args.ddprun, "--report-on", str(job.pid)], check=True, timeout=60,
+            subprocess.run([args.ddprun, "--report-on", str(job.pid)], check=True, timeout=200,
                            stdout=subprocess.DEVNULL)
         else:
             job.send_signal(signal.SIGQUIT)

@@ -48,7 +48,7 @@ class Horovod(launch.LaunchTest):
         env = dict(os.environ, LAB_STATE=os.path.join(self.folder.name, "lab"),
                    LAB_OWNER=str(os.getpid()))
         self.addCleanup(subprocess.run, [lab, "down"], env=env, stdin=subprocess.DEVNULL,
-                        stdout=subprocess.DEVNULL, timeout=60)
+                        stdout=subprocess.DEVNULL, timeout=200)
         subprocess.run([lab, "up", "2"], env=env, stdin=subprocess.DEVNULL, check=True,
                        stdout=subprocess.DEVNULL, timeout=100)
         done = subprocess.run(

@@ -21,7 +21,7 @@ def installed(name, *requirements, seconds=PIP_SECONDS, beside=None):
     with open(folder + ".lock", "w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not os.path.exists(done):
-            subprocess.run([beside or sys.executable, "-m", "venv", folder], check=True, timeout=60,
+            subprocess.run([beside or sys.executable, "-m", "venv", folder], check=True, timeout=200,
                            stdout=subprocess.DEVNULL)
             for path in glob.glob(os.path.join(folder, "lib", "python3*", "site-packages")):
                 other = os.path.join(os.path.dirname(os.path.dirname(beside or "")), "lib",

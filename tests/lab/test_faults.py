@@ -108,12 +108,12 @@ class Disk(FaultTest):
         self.addCleanup(self.fault, 1, "mend", self.folder.name)
         launch = self.start_on(
             (1, 2), "for i in $(seq 100); do echo line $i; sleep 0.05; done", "--node-timeout", "4s",
-            "--timeout", "45s", *options, wrapper=("sh", "-c", command))
+            "--timeout", "90s", *options, wrapper=("sh", "-c", command))
         time.sleep(2)
         self.fault(1, "stall", self.folder.name)
         time.sleep(10)
         self.fault(1, "unstall", self.folder.name)
-        launch.wait()
+        launch.wait(100)
         self.assert_ended(launch, 0)
         lines = "".join(f"line {i}\n" for i in range(1, 101))
         for name in files:

@@ -75,7 +75,7 @@ class Pbs(ScriptTest):
         return subprocess.run(
             [hosts.LAB, "exec", "-l", node(1), "env", f"PBS_CONF_FILE={cls.conf}", "sh", "-c",
              command], env=hosts.LAB_HOSTS.env, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, check=False,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=200, check=False,
             text=True).stdout
 
     def alice(self, command, fails=False):

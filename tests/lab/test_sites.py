@@ -47,7 +47,7 @@ class SiteTest(ScriptTest):
         # the lab has no modules
         self.write(name + ".sh", re.sub(r"^(source .*|module .*)\n", "", text, flags=re.MULTILINE))
         logs = f"logs/{name}-{self.submit(name + '.sh')}"
-        self.wait_for(f"{logs}/job.log", "ended with 0$", 60)
+        self.wait_for(f"{logs}/job.log", "ended with 0$")
         said = [self.said(f"{logs}/rank.{r}.out").split() for r in range(ranks)]
         self.assertEqual([(s[0], s[2]) for s in said], [(str(r), str(ranks)) for r in range(ranks)])
         self.assertEqual(len({s[4] for s in said}), nodes)

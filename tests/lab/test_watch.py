@@ -39,13 +39,17 @@ class Watch(LabTest):
             return len(seen) == 6 and all(re.match(measured, line) for line in seen)
 
         self.assertTrue(wait_until(all_measured), seen)
+
+        def written():  # every ten seconds
+            with open(self.path("prom"), encoding="utf-8") as f:
+                text = f.read()
+            return (all(f'system_memory_usage_bytes{{host="{node(n)}"}}' in text for n in (1, 2, 3))
+                    and len(re.findall(r"^process_memory_usage_bytes{", text, re.M)) == 6)
+
+        self.assertTrue(wait_until(written))
         job.signal(15)
         job.wait()
-        with open(self.path("prom"), encoding="utf-8") as f:
-            text = f.read()
-        for number in (1, 2, 3):
-            self.assertIn(f'system_memory_usage_bytes{{host="{node(number)}"}}', text)
-        self.assertEqual(len(re.findall(r"^process_memory_usage_bytes{", text, re.M)), 6)
+        self.assertTrue(written())
 
     def test_a_lost_host_in_the_events(self):
         self.addCleanup(self.heal, 3)

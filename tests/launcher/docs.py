@@ -13,7 +13,7 @@ program, root = sys.argv[1], pathlib.Path(sys.argv[2])
 
 def printed(what):
     return subprocess.run([program, what], check=True, capture_output=True, text=True,
-                          timeout=30).stdout.splitlines()
+                          timeout=100).stdout.splitlines()
 
 
 def compare(kind, table, page, name):

@@ -29,7 +29,7 @@ def term(r):
 r = random.Random(7)
 lists = [",".join(term(r) for _ in range(r.randint(1, 3))) for _ in range(60)]
 ours = subprocess.run([sys.argv[1], "names", *lists], check=True, capture_output=True,
-                      text=True, timeout=60).stdout.split("\n\n")
+                      text=True, timeout=200).stdout.split("\n\n")
 faults = int(len(ours) != len(lists) + 1)  # and nothing behind the last blank line
 with tempfile.TemporaryDirectory() as folder:
     conf = os.path.join(folder, "slurm.conf")
@@ -38,7 +38,7 @@ with tempfile.TemporaryDirectory() as folder:
                 "PartitionName=p Nodes=ALL\n")
     env = dict(os.environ, SLURM_CONF=conf)
     for text, mine in zip(lists, ours):
-        p = subprocess.run(["scontrol", "show", "hostnames", text], env=env, timeout=60,
+        p = subprocess.run(["scontrol", "show", "hostnames", text], env=env, timeout=200,
                            capture_output=True, text=True)
         if p.returncode != 0 and not p.stdout:
             print(f"skipped: scontrol does not run: {p.stderr.strip()[:200]}; needs package slurm-client")

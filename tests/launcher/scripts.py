@@ -145,7 +145,7 @@ class Scripts(unittest.TestCase):
             os.chmod(f"{folder}/{name}", 0o755)
         return subprocess.run(
             ["bash", "job.sh"], cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, timeout=50, check=False, text=True,
+            stderr=subprocess.PIPE, timeout=100, check=False, text=True,
             env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", **env})
 
     def test_no_rank_starts_in_a_job_smaller_than_requested(self):

@@ -146,12 +146,12 @@ class Hangs(launch.LaunchTest):
 
     def test_a_request_from_another_process(self):
         job = self.hang("sleep")
-        done = subprocess.run([launch.DDPRUN, "--report-on", str(job.process.pid)], timeout=50,
+        done = subprocess.run([launch.DDPRUN, "--report-on", str(job.process.pid)], timeout=100,
                               capture_output=True, text=True, check=False)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertIn("ddprun: hang: ranks 0,2 wait in all_reduce", done.stdout)
         self.end(job)
-        done = subprocess.run([launch.DDPRUN, "--report-on", str(job.process.pid)], timeout=50,
+        done = subprocess.run([launch.DDPRUN, "--report-on", str(job.process.pid)], timeout=100,
                               capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 1)
         self.assertIn("no running job", done.stderr)

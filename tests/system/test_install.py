@@ -129,7 +129,7 @@ class Install(unittest.TestCase):
         with open(script, "w", encoding="utf-8") as file:
             file.write("print('ran')\n")
         told = subprocess.run([self.ddprun, "-np", "2", "--preload", "json", "-v", sys.executable, script],
-                              capture_output=True, text=True, timeout=60, check=True)
+                              capture_output=True, text=True, timeout=200, check=True)
         self.assertEqual(told.stdout.count("ran"), 2)
         self.assertIn("the ranks are forked", told.stderr)
 

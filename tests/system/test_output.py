@@ -314,7 +314,7 @@ class Input(LaunchTest):
     def test_stdin_that_stays_open_does_not_hold_the_launch(self):
         reader, writer = os.pipe()
         process = subprocess.run(
-            [DDPRUN, "-np", "2", "true"], stdin=reader, timeout=50, check=False,
+            [DDPRUN, "-np", "2", "true"], stdin=reader, timeout=100, check=False,
             env={**os.environ, "DDPRUN_TEST_MARK": self.mark},
         )
         os.close(writer)

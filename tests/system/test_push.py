@@ -132,7 +132,7 @@ class Push(LaunchTest):
         os.chmod(file.name, 0o755)
         run = subprocess.run([folder + "/ddprun", "--ssh", self.ssh, "--agent", "push", "-H", "n1",
                               "true"], env={**os.environ, "HOMES": self.homes}, text=True,
-                             capture_output=True, timeout=30, check=False)
+                             capture_output=True, timeout=100, check=False)
         self.assertEqual(run.returncode, 125)
         self.assertEqual(run.stderr, "ddprun: cannot start on n1: the agent does not run there: "
                          "libc.so.6: version 'GLIBC_9.9' not found\n")

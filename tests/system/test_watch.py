@@ -28,7 +28,7 @@ def fetch(url, token=None):
     request = urllib.request.Request(url)
     if token:
         request.add_header("Authorization", "Bearer " + token)
-    with urllib.request.urlopen(request, timeout=20) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         return answer.read().decode()
 
 
@@ -114,7 +114,7 @@ status = {"progressPercentage": 25, "estimatedRemainingSeconds": 90, "metrics": 
 request = urllib.request.Request(
     os.environ["KUBEFLOW_TRAINER_SERVER_URL"], json.dumps({"trainerStatus": status}).encode(),
     {"Authorization": "Bearer " + token, "Content-Type": "application/json"}, method="POST")
-print(urllib.request.urlopen(request, timeout=20).status, flush=True)
+print(urllib.request.urlopen(request, timeout=60).status, flush=True)
 time.sleep(60)
 """)
         job = self.start("-np", 1, "--ui", "--no-preload", "python3", report)

@@ -105,7 +105,7 @@ def main():
     torch.set_num_threads(1)
     engines = ["avx512", "avx2", "simd"]
     listed = subprocess.run([program, "linreg", "1", "1", "1", "1", "1", "1", "sgd", "?", "/dev/null"],
-                            stderr=subprocess.PIPE, text=True, timeout=60).stderr
+                            stderr=subprocess.PIPE, text=True, timeout=200).stderr
     engines = [e for e in engines if e in listed]
     good = bool(engines)
     for engine in engines:

@@ -12,7 +12,7 @@ import tempfile
 BUILD = os.path.abspath(sys.argv[1])
 TRAIN = os.path.join(BUILD, "worker", "ddp-train")
 STORED = os.path.join(BUILD, "rendezvous", "ddpstored")
-DEADLINE_S = 120
+DEADLINE_S = 400  # a training takes a minute of two idle cores
 
 OUTER = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_", "SLURM_", "OMPI_", "PMI", "PALS_",
          "FLUX_", "OMP_", "DDPRUN")

@@ -141,12 +141,12 @@ def the_picture_of_an_earlier_run_stays():
 def a_full_disk_below_stdout_is_an_error_and_a_reader_that_left_is_none():
     words = [TRAIN, "--epochs", "0", "--plot", "none"]
     with open("/dev/full", "w") as full:
-        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, timeout=200)
     assert done.returncode == 1, done
     assert done.stderr == "ddp-train: cannot write to stdout: No space left on device\n", done
     reader, writer = os.pipe()
     os.close(reader)
-    done = subprocess.run(words, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60)
+    done = subprocess.run(words, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=200)
     os.close(writer)
     assert done.returncode == 0 and not done.stderr, done
 

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 shown = subprocess.run([sys.argv[1], "--help"], check=True, stdout=subprocess.PIPE,
-                       text=True, timeout=30).stdout
+                       text=True, timeout=100).stdout
 helped = set(re.findall(r"--[a-z][a-z-]+", re.sub(r"(?m)^.*--progress=HOW", "--progress", shown)))
 with open(sys.argv[2]) as f:
     text = f.read()

@@ -17,9 +17,10 @@
 #include <unistd.h>
 
 const char *const log_subsystems[] = {
-    "agent",   "diagnose", "grace",  "heartbeat", "input", "job",       "mpi",
-    "options", "output",   "peers",  "pmi",       "pmix",  "preflight", "preload",
-    "ranks",   "relay",    "script", "start",     "store", "worker",    NULL};
+    "agent", "diagnose",  "elastic", "grace",  "heartbeat", "input",
+    "job",   "mpi",       "options", "output", "peers",     "pmi",
+    "pmix",  "preflight", "preload", "ranks",  "relay",     "script",
+    "start", "store",     "worker",  NULL};
 
 static const struct {
     const char *name;

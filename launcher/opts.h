@@ -23,6 +23,7 @@ enum bind_to {
 };
 enum tag_output { TAG_AUTO, TAG_OFF, TAG_ON }; /* AUTO: on with more than one rank */
 enum on_hang { ON_HANG_REPORT, ON_HANG_STOP, ON_HANG_RESTART };
+enum grow { GROW_AT_RESTART, GROW_NOW };
 enum store_mode { STORE_LAUNCHER, STORE_RANK0 };
 enum rank_names {
     NAMES_OMPI = 1,
@@ -32,7 +33,8 @@ enum rank_names {
     NAMES_TF = 8,
     NAMES_DMLC = 16
 };
-/* how agents are started on other hosts (transport/transport.h); DEFAULT: by the allocation
+/* how agents are started on other hosts (transport/transport.h); DEFAULT: by the
+ * allocation
  */
 enum start_by { BY_DEFAULT, BY_SSH, BY_SRUN, BY_QRSH, BY_BLAUNCH, BY_TMRSH };
 enum mpi_serve { MPI_NONE = 0, MPI_PMIX = 1, MPI_PMI = 2, MPI_AUTO = 3 };
@@ -103,6 +105,12 @@ struct opts {
     int max_no_progress;      /* attempts without progress that end the job; 0: none */
     const char *progress_file; /* changes with progress; NULL: none */
     int spares;                /* hosts that replace lost ones; default 0 */
+    int64_t node_wait_ms;      /* for a host in the place of a lost one; 0: none */
+    const char *discovery;     /* --host-discovery-script; NULL: none */
+    int64_t discovery_interval_ms, discovery_timeout_ms; /* default 1 s, 30 s */
+    enum grow grow;
+    const char *health_check;  /* --health-check; NULL: none */
+    int64_t health_timeout_ms; /* default 30 s */
     bool dry_run, show_env, verbose, report, preflight;
     const char *log_level;
     /* --preload: modules imported once per node, "torch,numpy"; "": those the script

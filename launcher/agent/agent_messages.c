@@ -82,11 +82,38 @@ static void take_place(struct agent *a, struct msg_share *share)
         ranks_again(a->ranks);
 }
 
+static void take_text(char **to, char **from)
+{
+    free(*to);
+    *to = msg_take(from);
+}
+
+/* What another attempt with a new plan changes; ranks refer to the rest. */
+static void take_plan(struct msg_job *job, struct msg_job *m)
+{
+    job->attempt = m->attempt;
+    job->nranks = m->nranks;
+    job->nnodes = m->nnodes;
+    job->master_port = m->master_port;
+    job->rank0_port = m->rank0_port;
+    take_text(&job->master_addr, &m->master_addr);
+    take_text(&job->node_list, &m->node_list);
+    take_text(&job->tasks_per_node, &m->tasks_per_node);
+    take_text(&job->tf_workers, &m->tf_workers);
+}
+
 static int handle_job(struct agent *a, const struct frame *f, struct ddp_err *err)
 {
-    if (a->job.id)
-        return err_set(err, "a second 'job'");
     struct msg_job *m = f->m;
+    if (a->job.id && a->state != AGENT_ENDED)
+        return err_set(err, "a second 'job'");
+    if (a->state == AGENT_ENDED) /* stopped before, perhaps before the first JOB */
+        agent_shutdown_reset(a);
+    if (a->job.id) {
+        take_plan(&a->job, m);
+        a->awaits_share = true;
+        return 0;
+    }
     a->job = *m;
     *m = (struct msg_job){0};
     if (a->own)
@@ -97,9 +124,11 @@ static int handle_job(struct agent *a, const struct frame *f, struct ddp_err *er
 static int handle_share(struct agent *a, const struct frame *f, struct ddp_err *err)
 {
     struct msg_share *m = f->m;
-    if (a->reshared && !m->standby) {
-        a->reshared = false;
-        take_place(a, m);
+    if (a->awaits_share) {
+        a->awaits_share = false;
+        a->share.standby = m->standby; /* it has no place in this attempt */
+        if (!m->standby)
+            take_place(a, m);
         return 0;
     }
     if (!a->job.id || a->share.nlocal)
@@ -157,10 +186,8 @@ static int handle_restart(struct agent *a, const struct frame *f, struct ddp_err
     a->job.master_addr = msg_take(&m->addr);
     a->job.master_port = m->port;
     a->job.rank0_port = m->rank0_port;
-    a->job.nranks = m->nranks;
-    a->job.nnodes = m->nnodes;
-    a->reshared = m->shares || a->share.standby;
-    if (a->ranks && !a->reshared && prepare(a))
+    a->awaits_share = a->share.standby;
+    if (a->ranks && !a->awaits_share && prepare(a))
         ranks_again(a->ranks);
     return 0;
 }

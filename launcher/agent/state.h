@@ -41,7 +41,7 @@ struct agent {
     const char *log_level;     /* borrowed */
     const struct msg_job *own; /* borrowed, as in agent_setup; NULL: not a peer */
     int code;                  /* exit code */
-    bool reshared;             /* waits for its part of the next attempt (SHARE) */
+    bool awaits_share;         /* its part of the next attempt (SHARE) may follow */
     bool again;                /* another attempt may follow this shutdown */
     bool suspended;            /* the launcher is stopped (SIGSTOP): no heartbeat check */
     enum agent_state {

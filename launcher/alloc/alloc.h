@@ -28,6 +28,7 @@ struct alloc_node {
     int max_slots; /* limit, also with --oversubscribe; 0: none */
     bool local;    /* this machine */
     bool gone;     /* gets no rank: it could not be started, or was lost */
+    unsigned turn; /* ranks are placed by it, at equal turns in the order of the nodes */
     enum slots_by slots_by;
     int slots_else;   /* a scheduler's number, used without GPUs; 0: none */
     char *slots_from; /* owned: source of the number: "hosts:3: slots=4" */
@@ -40,6 +41,7 @@ struct alloc {
     const char *slots_hint; /* of the source, or NULL */
     const char *loss_hint;  /* likewise */
     bool scheduler_owned;   /* hosts outside it are refused */
+    bool changes;           /* hosts come and go while the job runs */
 };
 
 void alloc_destroy(struct alloc *a);

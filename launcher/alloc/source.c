@@ -20,9 +20,9 @@
 /* In order of precedence: explicit options first, this machine last. Beside a scheduler's
  * allocation, -H selects from its nodes. */
 static const struct alloc_source *const sources[] = {
-    &alloc_hostfile,     &alloc_slurm, &alloc_sge,       &alloc_pbs,
-    &alloc_lsf,          &alloc_flux,  &alloc_sagemaker, &alloc_hosts_arg,
-    &alloc_mpi_hostfile, &alloc_local,
+    &alloc_discovery, &alloc_hostfile,     &alloc_slurm, &alloc_sge,
+    &alloc_pbs,       &alloc_lsf,          &alloc_flux,  &alloc_sagemaker,
+    &alloc_hosts_arg, &alloc_mpi_hostfile, &alloc_local,
 };
 
 /* --- which of the nodes is this machine --------------------------------------------- */
@@ -126,7 +126,7 @@ static const struct alloc_source *source_named(const struct opts *opts,
     }
     err_set(
         err,
-        "--alloc '%s' is not one of hostfile, slurm, sge, pbs, lsf, flux, sagemaker, hosts, mpi-hostfile, local",
+        "--alloc '%s' is not one of discovery, hostfile, slurm, sge, pbs, lsf, flux, sagemaker, hosts, mpi-hostfile, local",
         opts->alloc);
     return NULL;
 }

@@ -25,6 +25,7 @@ struct alloc_source {
     const char *loss_hint;  /* why it may end a job that has lost a node; NULL: none */
 };
 
+extern const struct alloc_source alloc_discovery; /* --host-discovery-script */
 extern const struct alloc_source alloc_hostfile, alloc_hosts_arg, alloc_local;
 extern const struct alloc_source alloc_mpi_hostfile; /* the MPI launchers' variables */
 extern const struct alloc_source alloc_slurm, alloc_sge, alloc_pbs, alloc_lsf;

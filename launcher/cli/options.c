@@ -21,6 +21,8 @@ static const struct word hang_words[] = {{"report", ON_HANG_REPORT},
                                          {"stop", ON_HANG_STOP},
                                          {"restart", ON_HANG_RESTART},
                                          {0}};
+static const struct word grow_words[] = {
+    {"at-restart", GROW_AT_RESTART}, {"now", GROW_NOW}, {0}};
 static const struct word store_words[] = {
     {"launcher", STORE_LAUNCHER}, {"rank0", STORE_RANK0}, {0}};
 static const struct word name_words[] = {
@@ -197,6 +199,20 @@ const struct option options[] = {
     {"spares", "N", AT(spares), read_number, 0, RANKS_MAX, NULL,
      "the last N hosts get no rank; each takes the place of a host that is lost, in another "
      "attempt"},
+    {"node-wait", "TIME", AT(node_wait_ms), read_span, 1, 0, NULL,
+     "when a host is lost, and neither a spare nor --nnodes MIN:MAX helps, wait so long for it "
+     "to come back, or for another one; default: the job ends"},
+    {"host-discovery-script", "COMMAND", AT(discovery), read_text, 0, 0, NULL,
+     "the hosts: what this command prints, host:slots a line. It is run again and again: hosts "
+     "come and go, within --nnodes MIN:MAX",
+     NOT_IN_SCRIPT},
+    {"discovery-interval", "TIME", AT(discovery_interval_ms), read_span, 100, 0, NULL,
+     "how often that command is run, or the hostfile looked at; default: 1s"},
+    {"discovery-timeout", "TIME", AT(discovery_timeout_ms), read_span, 100, 0, NULL,
+     "the command is killed after so long; default: 30s"},
+    {"grow", "at-restart|now", AT(grow), read_choice, 0, 0, grow_words,
+     "when hosts that are added get ranks: at the next restart (default), or now: all ranks "
+     "are stopped and started again"},
     {"preload", "MODULES", AT(preload), read_modules, 0, 0, NULL,
      "fork the Python ranks of a host from one interpreter that has imported these, such as "
      "torch,numpy, if that is safe; default: what the script imports first, if torch is "

@@ -61,6 +61,7 @@ struct screen {
 };
 
 struct output {
+    const struct opts *opts;  /* borrowed */
     struct sink *sinks[2];    /* owned; may be the same one */
     struct screen screens[2]; /* one per sink; only the first if the sinks are the same */
     struct event *prompt;     /* owned: prints partial lines; NULL without a terminal */
@@ -334,10 +335,59 @@ void output_end(struct output *o, int rank, enum out_stream stream)
         emit(o, rank, stream, "", 0, '\n');
 }
 
-void output_renew(struct output *o, const char *mark)
+/* Parse --output-from; error if it names ranks that do not exist. */
+static int ranks_shown(const struct opts *opts, int nranks, struct idset *set,
+                       struct ddp_err *err)
 {
+    if (idset_parse(opts->output_from, set, err) < 0)
+        return err_prefix(err, "--output-from '%s'", opts->output_from);
+    if (set->n > 0 && set->spans[set->n - 1].hi >= nranks)
+        return err_set(err, "--output-from '%s': there are ranks 0 to %d only",
+                       opts->output_from, nranks - 1);
+    return 0;
+}
+
+/* Are lines tagged, given the number of ranks printed? */
+static bool with_tags(const struct opts *opts, int shown)
+{
+    return opts->tag_output == TAG_ON || (opts->tag_output == TAG_AUTO && shown > 1);
+}
+
+/* Applies --output-from; returns the number of ranks printed. */
+static int choose_ranks(struct output *o)
+{
+    struct idset set = {0};
+    int n = 0;
+    if (o->opts->output_from)
+        ranks_shown(o->opts, o->nranks, &set, NULL);
+    for (int rank = 0; rank < o->nranks; rank++) {
+        o->ranks[rank].silent = o->opts->output_from && !idset_has(&set, rank);
+        n += !o->ranks[rank].silent;
+    }
+    idset_finish(&set);
+    return n;
+}
+
+/* There were fewer ranks in all attempts before; their streams have ended. */
+static void add_ranks(struct output *o, int nranks)
+{
+    size_t old = (size_t)o->nranks, new = (size_t)nranks;
+    o->ranks = xrealloc(o->ranks, new, sizeof *o->ranks);
+    memset(o->ranks + old, 0, (new - old) * sizeof *o->ranks);
+    o->nranks = nranks;
+    int shown = choose_ranks(o);
+    o->tags = with_tags(o->opts, shown);
+    o->raw = shown < 2 && !o->tags && !o->times;
+    for (size_t i = 0; i < ARRAY_LEN(o->screens); i++)
+        o->screens[i].open = NULL; /* the streams have moved */
+}
+
+void output_renew(struct output *o, int nranks, const char *mark)
+{
+    if (nranks > o->nranks)
+        add_ranks(o, nranks);
     if (o->files)
-        rankfiles_next_attempt(o->files, mark);
+        rankfiles_next_attempt(o->files, o->nranks, mark);
     for (int r = 0; r < o->nranks; r++) {
         o->ranks[r].streams[OUT_STDOUT].tail.nbytes = 0;
         o->ranks[r].streams[OUT_STDERR].tail.nbytes = 0;
@@ -453,18 +503,6 @@ static void on_stderr_lost(bool reader_left, const char *why, void *arg)
 
 /* ---- create, destroy ---- */
 
-/* Parse --output-from; error if it names ranks that do not exist. */
-static int ranks_shown(const struct opts *opts, int nranks, struct idset *set,
-                       struct ddp_err *err)
-{
-    if (idset_parse(opts->output_from, set, err) < 0)
-        return err_prefix(err, "--output-from '%s'", opts->output_from);
-    if (set->n > 0 && set->spans[set->n - 1].hi >= nranks)
-        return err_set(err, "--output-from '%s': there are ranks 0 to %d only",
-                       opts->output_from, nranks - 1);
-    return 0;
-}
-
 int output_check(const struct opts *opts, int nranks, struct ddp_err *err)
 {
     struct idset set = {0};
@@ -479,7 +517,8 @@ static struct rankfiles *create_files(const struct opts *o, int nranks,
                                       const char *(*host_of)(int rank, void *arg),
                                       void *arg, struct ddp_err *err)
 {
-    bool again = o->max_restarts > 0 || o->spares > 0 || o->min_nnodes > 0;
+    bool again = o->max_restarts > 0 || o->spares > 0 || o->min_nnodes > 0 ||
+                 o->node_wait_ms > 0 || o->discovery;
     return rankfiles_create(o->output_filename, nranks, again, host_of, arg, err);
 }
 
@@ -493,12 +532,6 @@ int output_check_files(const struct opts *opts, int nranks,
     int rc = f ? rankfiles_check_paths(f, err) : -1;
     rankfiles_destroy(f);
     return rc;
-}
-
-/* Are lines tagged, given the number of ranks printed? */
-static bool with_tags(const struct opts *opts, int shown)
-{
-    return opts->tag_output == TAG_ON || (opts->tag_output == TAG_AUTO && shown > 1);
 }
 
 int output_columns(const struct opts *opts, int nranks, int host_width)
@@ -516,21 +549,6 @@ int output_columns(const struct opts *opts, int nranks, int host_width)
         used += snprintf(NULL, 0, "[%d] ", nranks - 1) + host_width + (host_width > 0);
     int columns = size.ws_col > 0 ? size.ws_col : USUAL_COLUMNS;
     return columns > used ? columns - used : 0;
-}
-
-/* Applies --output-from; returns the number of ranks printed. */
-static int choose_ranks(struct output *o, const struct opts *opts)
-{
-    struct idset set = {0};
-    int n = 0;
-    if (opts->output_from)
-        ranks_shown(opts, o->nranks, &set, NULL);
-    for (int rank = 0; rank < o->nranks; rank++) {
-        o->ranks[rank].silent = opts->output_from && !idset_has(&set, rank);
-        n += !o->ranks[rank].silent;
-    }
-    idset_finish(&set);
-    return n;
 }
 
 static int open_sinks(struct output *o, struct loop *loop, struct ddp_err *err)
@@ -551,6 +569,7 @@ struct output *output_create(struct loop *loop, const struct opts *opts, int nra
     if (output_check(opts, nranks, err) < 0)
         return NULL;
     struct output *o = xcalloc(1, sizeof *o);
+    o->opts = opts;
     o->nranks = nranks;
     o->tail_size = tail_size(2 * (size_t)nranks);
     o->ranks = xcalloc((size_t)nranks, sizeof *o->ranks);
@@ -558,7 +577,7 @@ struct output *output_create(struct loop *loop, const struct opts *opts, int nra
     o->on_room = on_room;
     o->arg = arg;
     o->second_s = -1;
-    int shown = choose_ranks(o, opts);
+    int shown = choose_ranks(o);
     o->tags = with_tags(opts, shown);
     o->times = opts->timestamp_output;
     o->raw = shown < 2 && !o->tags && !o->times;

@@ -50,9 +50,9 @@ void output_feed(struct output *o, int rank, enum out_stream stream, const void 
 /* The stream of this rank has ended. */
 void output_end(struct output *o, int rank, enum out_stream stream);
 
-/* A new attempt of all ranks: discard the tails, and write `mark` (a line with its
+/* A new attempt, of `nranks` ranks: discard the tails, and write `mark` (a line with its
  * newline) to the per-rank files. */
-void output_renew(struct output *o, const char *mark);
+void output_renew(struct output *o, int nranks, const char *mark);
 
 size_t output_room(const struct output *o); /* bytes that may be fed now */
 

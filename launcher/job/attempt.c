@@ -11,41 +11,54 @@
 
 #include <stdlib.h>
 
-static void send_assignments(struct job *j)
+/* The orders that a node should have: a place in the plan, or enum told. */
+static int orders_of(const struct job *j, unsigned node)
 {
-    job_send(j, NODE_ALL, MSG_JOB, &j->job);
-    for (unsigned i = 0; i < j->alloc->nnodes; i++) {
-        struct msg_share share;
-        int place = j->nodes[i].place;
-        bool standby = place < 0 && job_is_spare(j, i);
-        if (place < 0 && !standby)
-            continue;
-        job_share_of(j, standby ? j->plan->nnodes - 1 : place, &share);
-        share.standby = standby;
-        job_send(j, i, MSG_SHARE, &share);
-        msg_share_finish(&share);
-    }
+    const struct job_node *n = &j->nodes[node];
+    if (n->place >= 0)
+        return n->place;
+    return n->told == TOLD_NOTHING && !job_is_spare(j, node) ? TOLD_NOTHING
+                                                             : TOLD_STANDBY;
 }
 
-static void send_restart(struct job *j)
+static void send_share(struct job *j, unsigned node)
 {
-    job_send(j, NODE_ALL,
-             MSG(restart, .attempt = (uint32_t)j->restart.attempt,
-                 .addr = j->job.master_addr, .port = j->job.master_port,
-                 .rank0_port = j->job.rank0_port, .nranks = j->job.nranks,
-                 .nnodes = j->job.nnodes, .shares = j->planned_again));
-    j->planned_again = false;
-    j->ended = 0;
+    struct msg_share share;
+    int to = orders_of(j, node);
+    job_share_of(j, to >= 0 ? to : j->plan->nnodes - 1, &share);
+    share.standby = to < 0;
+    job_send(j, node, MSG_SHARE, &share);
+    msg_share_finish(&share);
+    j->nodes[node].told = to;
+}
+
+void job_welcome(struct job *j, unsigned node)
+{
+    job_send(j, node, MSG_JOB, &j->job);
+    send_share(j, node);
+}
+
+/* The job and its share to each node; or, if all have them, that ranks start again. */
+static void send_orders(struct job *j)
+{
+    bool news = false;
     for (unsigned i = 0; i < j->alloc->nnodes; i++) {
         struct job_node *n = &j->nodes[i];
-        struct msg_share share;
-        n->ended = false;
-        if (!n->replaces)
-            continue;
-        n->replaces = false;
-        job_share_of(j, n->place, &share);
-        job_send(j, i, MSG_SHARE, &share);
-        msg_share_finish(&share);
+        n->ended = n->unasked = false;
+        news |= job_node_connected(n) && orders_of(j, i) != n->told;
+    }
+    j->ended = 0;
+    j->job.attempt = (uint32_t)j->restart.attempt;
+    if (!news) {
+        job_send(j, NODE_ALL,
+                 MSG(restart, .attempt = j->job.attempt, .addr = j->job.master_addr,
+                     .port = j->job.master_port, .rank0_port = j->job.rank0_port));
+        return;
+    }
+    job_send(j, NODE_ALL, MSG_JOB, &j->job);
+    for (unsigned i = 0; i < j->alloc->nnodes; i++) {
+        if (job_node_connected(&j->nodes[i]) && orders_of(j, i) != TOLD_NOTHING)
+            send_share(j, i);
     }
 }
 
@@ -67,10 +80,7 @@ void job_release(struct job *j)
 {
     if (j->state != JOB_PREPARING || --j->holds > 0)
         return;
-    if (j->restart.attempt > 0)
-        send_restart(j);
-    else
-        send_assignments(j);
+    send_orders(j);
     job_started(j, "every node has its assignment");
 }
 
@@ -96,7 +106,7 @@ void job_next_attempt(struct job *j)
     job_say(j, line);
     free(line);
     line = xasprintf("--- ddprun%s ---\n", label);
-    output_renew(j->output, line);
+    output_renew(j->output, j->plan->nranks, line);
     free(line);
     free(label);
     for (int r = 0; r < j->plan->nranks; r++) {
@@ -108,5 +118,6 @@ void job_next_attempt(struct job *j)
     j->spawned_ns = j->last_exit_ns = 0;
     JOB_HOOKS(j, next_attempt);
     job_move(j, JOB_PREPARING, "next attempt");
+    job_dismiss_leaving(j);
     job_prepare(j);
 }

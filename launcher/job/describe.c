@@ -23,6 +23,9 @@
 
 extern char **environ;
 
+/* restarts that TORCHELASTIC_MAX_RESTARTS has where their number is not limited */
+enum { MANY = 1000 };
+
 /* --- how ---------------------------------------------------------------------------- */
 
 int job_choose_transport(struct job *j, struct ddp_err *err)
@@ -75,7 +78,7 @@ void job_hosts(const struct job *j, struct msg_hosts *hosts)
     for (uint32_t i = 0; i < hosts->nhosts; i++) {
         const struct alloc_node *n = &j->alloc->nodes[i];
         hosts->hosts[i] =
-            (struct host){.name = xstrdup(n->name),
+            (struct host){.name = xstrdup(n->name[0] ? n->name : "-"), /* room for one */
                           .user = xstrdup(n->user),
                           .port = (uint32_t)n->port,
                           .started = job_forks_agent(j, i) || !j->nodes[i].wanted};
@@ -134,7 +137,8 @@ int job_describe(struct job *j, struct ddp_err *err)
     j->job.input = o->input;
     j->job.env_complete = !travels;
     j->job.stragglers = o->stragglers > 0;
-    j->job.max_restarts = (uint32_t)(o->max_restarts + job_losses(o));
+    int losses = job_losses(j);
+    j->job.max_restarts = (uint32_t)(o->max_restarts + (losses < 0 ? MANY : losses));
     return 0;
 }
 
@@ -151,20 +155,24 @@ static int widest_host(const struct plan *plan)
     return (int)widest;
 }
 
-static void forget_plan(struct job *j)
+void job_forget_plan(struct job *j)
 {
-    for (size_t i = 0; i < j->alloc->nnodes; i++)
-        j->nodes[i].place = -1;
+    for (size_t i = 0; i < j->alloc->nnodes; i++) {
+        struct job_node *n = &j->nodes[i];
+        n->place = -1;
+        n->told = n->told >= 0 ? TOLD_OLD : n->told;
+    }
     for (int r = 0; j->plan && r < j->plan->nranks; r++)
         free(j->ranks[r].error);
     free(j->ranks);
     j->ranks = NULL;
     plan_destroy(j->plan);
+    j->plan = NULL;
 }
 
 int job_make_plan(struct job *j, struct ddp_err *err)
 {
-    forget_plan(j);
+    job_forget_plan(j);
     j->plan = plan_make(j->opts, j->alloc, err);
     if (!j->plan || output_check(j->opts, j->plan->nranks, err) < 0 ||
         output_check_files(j->opts, j->plan->nranks, job_host_of, j, err) < 0) {
@@ -193,11 +201,16 @@ int job_plan(struct job *j, struct ddp_err *err)
     if (job_is_local(j))
         alloc_resolve(j->alloc, 0, topo_gpus());
     for (size_t i = 0; i < j->alloc->nnodes && !job_is_local(j); i++)
-        known &= j->alloc->nodes[i].slots > 0;
+        known &= j->alloc->nodes[i].slots > 0 || j->alloc->nodes[i].gone;
     if (known && job_make_plan(j, err) < 0)
         return -1;
-    for (size_t i = 0; i < j->alloc->nnodes; i++)
-        j->nodes[i].wanted = !known || j->nodes[i].place >= 0 || job_is_spare(j, i);
+    size_t most = job_hosts_most(j), n = 0;
+    for (size_t i = 0; i < j->alloc->nnodes; i++) {
+        bool there = !j->alloc->nodes[i].gone && n < most;
+        j->nodes[i].wanted =
+            there && (!known || j->nodes[i].place >= 0 || job_is_spare(j, i));
+        n += j->nodes[i].wanted;
+    }
     return 0;
 }
 

@@ -26,7 +26,7 @@ static bool settled(struct job *j)
 {
     for (; j->settled < j->alloc->nnodes; j->settled++) {
         const struct job_node *n = &j->nodes[j->settled];
-        if (n->wanted && !n->joined && !n->trouble)
+        if (n->wanted && !n->trouble && (!n->joined || n->holds > 0))
             return false;
     }
     return true;
@@ -47,17 +47,15 @@ static void job_place(struct job *j)
 {
     struct ddp_err err;
     event_del(j->settle);
-    if (j->starter)
+    if (j->starter && !job_may_gain(j))
         node_starter_close(j->starter);
     for (size_t i = 0; i < j->alloc->nnodes; i++) {
         if (j->nodes[i].joined)
             alloc_resolve(j->alloc, i, (int)j->nodes[i].hello.ngpus);
     }
-    bool plan = !j->plan || j->planned_again;
-    j->planned_again = false;
-    int code = plan && job_make_plan(j, &err) < 0 ? EXIT_USAGE
-               : job_open_streams(j, &err) < 0    ? EXIT_CANNOT_START
-                                                  : 0;
+    int code = !j->plan && job_make_plan(j, &err) < 0 ? EXIT_USAGE
+               : job_open_streams(j, &err) < 0        ? EXIT_CANNOT_START
+                                                      : 0;
     if (code != 0) {
         job_fail_text(j, CAUSE_CANNOT, code, xstrdup(err.text));
         return;
@@ -67,8 +65,7 @@ static void job_place(struct job *j)
     job_prepare(j);
 }
 
-/* Called after each node that joined or failed. */
-static void gather_check(struct job *j)
+void job_gather_check(struct job *j)
 {
     if (j->state != JOB_GATHERING || !settled(j))
         return;
@@ -96,12 +93,14 @@ static void on_settle(evutil_socket_t fd, short what, void *arg)
 static void node_failed(struct job *j, unsigned node, const char *line)
 {
     struct job_node *n = &j->nodes[node];
+    if (j->state > JOB_GATHERING && !n->joined)
+        job_host_failed(j, node, line);
     if (j->state != JOB_GATHERING || n->trouble)
         return; /* a lost link is reported by job_node_lost() */
     n->trouble = xstrdup(line);
     if (!j->instead) /* that plug-in waits for every host */
         job_arm(j->settle, SETTLE_MS);
-    gather_check(j);
+    job_gather_check(j);
 }
 
 static void on_failed(unsigned node, const char *line, void *arg)
@@ -138,8 +137,9 @@ void job_node_joined(struct job *j, unsigned node, struct link *l,
                      struct msg_hello *hello)
 {
     struct job_node *n = &j->nodes[node];
-    if (j->state > JOB_GATHERING) { /* too late: the launch has failed */
-        if (!n->via)                /* else it gets the SHUTDOWN to all */
+    bool late = j->state > JOB_GATHERING;
+    if (late && (!n->late || (j->state >= JOB_TERMINATING && !j->restart.pending))) {
+        if (!n->via) /* the launch has failed; else it gets the SHUTDOWN to all */
             link_send_msg(l, node, MSG(shutdown, 0));
         return;
     }
@@ -157,7 +157,15 @@ void job_node_joined(struct job *j, unsigned node, struct link *l,
     if (job_is_direct(j, node))
         job_ping(j, node);
     JOB_HOOKS(j, node_joined, node);
-    gather_check(j);
+    if (late)
+        job_host_joined(j, node);
+    else
+        job_gather_check(j);
+}
+
+void job_node_unfit(struct job *j, unsigned node, const char *line)
+{
+    node_failed(j, node, line);
 }
 
 int64_t job_limit_gathering(const struct job *j)
@@ -175,7 +183,7 @@ void job_late_gathering(struct job *j)
                              : xasprintf("%s: connected, but did not identify itself",
                                          n->host->name);
     }
-    gather_check(j);
+    job_gather_check(j);
 }
 
 /* --- ddprun starts the agents ------------------------------------------------------- */
@@ -187,7 +195,7 @@ static void on_joined(unsigned node, int fd, const struct link_keys *keys,
     if (!j->here && here[0])
         j->here = xstrdup(here);
     struct link *l = job_add_link(j, fd, keys, node);
-    if (tree_below(&j->hosts, node, NULL, NULL) > 0)
+    if (!j->nodes[node].late && tree_below(&j->hosts, node, NULL, NULL) > 0)
         link_send_msg(l, node, MSG_HOSTS, &j->hosts);
 }
 

@@ -268,11 +268,13 @@ struct job *job_create(const struct opts *opts, struct alloc *alloc, struct peer
     *j = (struct job){
         .opts = opts, .alloc = alloc, .peers = peers, .created_ns = now_ns()};
     j->restart.max = opts->max_restarts;
-    j->restart.spares = job_losses(opts);
+    j->restart.spares = job_losses(j);
+    job_make_room(j);
     j->nodes = xcalloc(alloc->nnodes, sizeof *j->nodes);
     for (size_t i = 0; i < alloc->nnodes; i++) {
         j->nodes[i].host = &alloc->nodes[i];
         j->nodes[i].place = -1;
+        j->nodes[i].told = TOLD_NOTHING;
     }
     if (job_choose_transport(j, err) < 0 || job_plugins_init(j, err) < 0 ||
         job_describe(j, err) < 0 || job_plan(j, err) < 0) {

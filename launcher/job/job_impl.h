@@ -39,6 +39,8 @@ void job_forget_cause(struct job *j);
 bool job_is_direct(const struct job *j, unsigned node);
 int job_ranks_on(const struct job *j, const struct job_node *n);
 void job_node_lost(struct job *j, unsigned node, const char *why);
+/* Its agent ends; it has no ranks. */
+void job_node_dismiss(struct job *j, unsigned node, const char *why);
 /* Add a link to the agent of `node`. HELLOs tell which nodes are reached over it: `node`,
  * and those below it in the tree. */
 struct link *job_add_link(struct job *j, int fd, const struct link_keys *keys,
@@ -58,16 +60,20 @@ int job_choose_transport(struct job *j, struct ddp_err *err);
 int job_describe(struct job *j, struct ddp_err *err);
 int job_plan(struct job *j, struct ddp_err *err);      /* if all slots are known */
 int job_make_plan(struct job *j, struct ddp_err *err); /* they are */
+void job_forget_plan(struct job *j);
 void job_share_of(const struct job *j, int place, struct msg_share *share);
 void job_hosts(const struct job *j, struct msg_hosts *hosts);
 
 /* gather.c: start agents, or take those that have connected by themselves */
 int job_gather(struct job *j, struct ddp_err *err);
 int job_take_peers(struct job *j, struct ddp_err *err);
+void job_gather_check(struct job *j); /* has every node joined or failed? */
 int64_t job_limit_gathering(const struct job *j);
 void job_late_gathering(struct job *j);
 void job_unreached(struct job *j, unsigned node, const char *line);
 void job_start_failed(struct job *j, unsigned node, const char *why); /* before HELLO */
+/* A host that has joined, but cannot be used; while agents are started. */
+void job_node_unfit(struct job *j, unsigned node, const char *line);
 void job_node_joined(struct job *j, unsigned node, struct link *l,
                      struct msg_hello *hello);
 
@@ -77,15 +83,25 @@ void job_started(struct job *j, const char *why); /* every node has its orders *
 void job_next_attempt(struct job *j); /* every node has ended the ranks of this one */
 
 /* spares.c */
-int job_losses(const struct opts *opts);             /* lost nodes that a job survives */
+int job_losses(const struct job *j); /* lost nodes that it survives; -1: any number */
 bool job_is_spare(const struct job *j, size_t node); /* gets no rank at first */
-bool job_can_replace(struct job *j); /* all nodes that are lost at present? */
+/* Can the job go on without the nodes that are lost at present, perhaps after a wait? */
+bool job_can_replace(struct job *j);
 /* Between two attempts. -1: what is left is not enough after all. */
 int job_replace_lost(struct job *j, struct ddp_err *err);
 void job_warn_spares(const struct job *j); /* of those that could not be started */
 /* --nnodes MIN:MAX, when every node has joined or failed: go on with those that joined,
  * if they are enough. */
 bool job_go_without(struct job *j);
+bool job_survives_start(const struct job *j, unsigned node);
+
+/* hosts.c: hosts that come and go while the job runs */
+void job_make_room(struct job *j);                  /* in the allocation */
+void job_host_joined(struct job *j, unsigned node); /* after the others */
+void job_welcome(struct job *j, unsigned node);     /* it becomes a spare; attempt.c */
+
+/* Those without ranks whose hosts are no longer offered. */
+void job_dismiss_leaving(struct job *j);
 
 /* heartbeat.c */
 int job_start_heartbeat(struct job *j, struct ddp_err *err);

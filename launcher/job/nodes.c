@@ -58,6 +58,16 @@ void job_send(struct job *j, unsigned node, enum msg_type type, const void *m)
     pack_finish(&k);
 }
 
+/* Its agent ends with the link, unless others are reached over it. */
+static void leave_node(struct job *j, unsigned node, const char *why)
+{
+    struct link *via = j->nodes[node].via;
+    if (via && !has_live_node(j, via))
+        job_drop_link(j, via, why);
+    else
+        job_check(j);
+}
+
 void job_node_lost(struct job *j, unsigned node, const char *why)
 {
     struct job_node *n = &j->nodes[node];
@@ -71,6 +81,13 @@ void job_node_lost(struct job *j, unsigned node, const char *why)
         r->state = RANK_EXITED;
         r->end_unknown = true;
         j->running--;
+    }
+    if (j->state == JOB_GATHERING && !j->instead && job_survives_start(j, node)) {
+        char *line = xasprintf("%s: %s", n->host->name, why);
+        job_node_unfit(j, node, line);
+        free(line);
+        leave_node(j, node, why);
+        return;
     }
     bool ends_job = j->state < JOB_LEAVING && !(j->instead && j->state == JOB_PREPARING);
     JOB_HOOKS(j, node_lost, node, why);
@@ -88,10 +105,13 @@ void job_node_lost(struct job *j, unsigned node, const char *why)
     } else {
         free(text);
     }
-    if (n->via && !has_live_node(j, n->via))
-        job_drop_link(j, n->via, why);
-    else
-        job_check(j);
+    leave_node(j, node, why);
+}
+
+void job_node_dismiss(struct job *j, unsigned node, const char *why)
+{
+    j->nodes[node].lost = true;
+    leave_node(j, node, why);
 }
 
 static void on_frame(struct link *l, const struct frame *f, void *arg)
@@ -115,6 +135,7 @@ static unsigned forget_link(struct job *j, struct link *l)
 void job_drop_link(struct job *j, struct link *l, const char *why)
 {
     unsigned first = forget_link(j, l);
+    log_debug("the link to %s is closed: %s", j->nodes[first].host->name, why);
     for (unsigned i = 0; i < j->alloc->nnodes; i++) {
         if (j->nodes[i].via != l)
             continue;

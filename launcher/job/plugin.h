@@ -58,6 +58,8 @@ struct job_plugin {
 
     void (*node_joined)(void *state, unsigned node);
     void (*node_lost)(void *state, unsigned node, const char *why);
+    /* A host of job_host_start() has not joined: one line that begins with its name. */
+    void (*host_failed)(void *state, unsigned node, const char *line);
 
     /* For a plug-in that has called job_replace_ranks(): every host has joined or failed
      * (job_node.trouble). The plug-in runs in place of the ranks, without a plan if slots
@@ -115,6 +117,23 @@ bool job_rank_is_of(const struct job *j, uint32_t rank, unsigned node);
 void job_replace_ranks(struct job *j, const struct job_plugin *p);
 void job_hold(struct job *j);
 void job_release(struct job *j);
+
+/* Hosts that come and go; only if job_may_gain(). A host is added to the allocation (-1:
+ * there is no room), its agent is started, or started again after the node was lost; it
+ * joins (node_joined) or not (host_failed). */
+bool job_may_gain(const struct job *j);
+size_t job_hosts_most(const struct job *j); /* how many may be in use, or spare */
+long job_host_add(struct job *j, const struct alloc_node *as);
+void job_host_start(struct job *j, unsigned node);
+void job_host_forget(struct job *j, unsigned node); /* its entry may be used again */
+void job_host_offered(struct job *j, unsigned node, bool offered);    /* it is listed */
+void job_host_failed(struct job *j, unsigned node, const char *line); /* its start has */
+bool job_node_usable(const struct job_node *n);
+bool job_has_enough(struct job *j);     /* nodes for another attempt? */
+bool job_can_grow(const struct job *j); /* would the next attempt have more nodes? */
+bool job_can_drop(const struct job *j); /* ... without those that are not offered? */
+/* Stop the ranks and start them again, with other nodes: one line. */
+void job_resize(struct job *j, const char *why);
 
 /* Report a failure; takes c.text over. The first one starts the shutdown of the job. */
 void job_fail(struct job *j, struct cause c);

@@ -186,7 +186,8 @@ static char *what_happened(const struct job *j)
     case CAUSE_SIGNAL:
         return xasprintf("%sinterrupted (%s)%s", c->text ? c->text : "",
                          signal_name(c->status), may_hurry(j) ? HURRY_HINT : "");
-    case CAUSE_NODE: {
+    case CAUSE_NODE:
+    case CAUSE_RESIZE: {
         char *label = restart_label(&j->restart);
         char *text = xasprintf("%s%s", c->text, label);
         free(label);
@@ -321,7 +322,8 @@ static void emit_failure(struct job *j, const char *what)
     static const char *const kinds[] = {
         [CAUSE_NONE] = "none",     [CAUSE_EXIT] = "exit",     [CAUSE_ABORT] = "abort",
         [CAUSE_CANNOT] = "start",  [CAUSE_NODE] = "host",     [CAUSE_TIME] = "timeout",
-        [CAUSE_SIGNAL] = "signal", [CAUSE_OUTPUT] = "output", [CAUSE_STUCK] = "stuck"};
+        [CAUSE_SIGNAL] = "signal", [CAUSE_OUTPUT] = "output", [CAUSE_STUCK] = "stuck",
+        [CAUSE_RESIZE] = "resize"};
     const struct cause *c = &j->cause;
     if (!events_wanted(j))
         return;

@@ -41,6 +41,11 @@ void job_end(struct job *j, int sig, int64_t grace_ms)
              MSG(terminate, .number = (uint32_t)sig,
                  .grace_ms = (uint32_t)(grace_ms > 0 ? grace_ms : 0),
                  .again = j->restart.pending, .drain_ms = j->hurried ? HURRY_MS : 0));
+    for (size_t i = 0; i < j->alloc->nnodes; i++) {
+        j->nodes[i].ended &= !j->nodes[i].unasked; /* it will answer now */
+        j->nodes[i].unasked = false;
+    }
+    j->ended = 0;
     if (j->state < JOB_TERMINATING)
         JOB_HOOKS(j, shutdown);
     j->end_sig = sig;

@@ -1,26 +1,39 @@
-/* launcher/job/spares.c - when nodes are lost: spares, or fewer nodes
+/* launcher/job/spares.c - which nodes the next attempt has: spares, fewer, or more
  *
  * The last hosts of the allocation get no rank. Their agents are started with the others
  * and hold an interpreter that has done the imports. When a node is lost, a spare takes
  * its place in the plan: the ranks keep their numbers, and the next attempt starts them
  * there. With --nnodes MIN:MAX and no spare the next attempt has a new plan, of the nodes
- * that are left.
+ * that are left; and of those that have joined meanwhile (hosts.c), up to MAX. Nodes that
+ * stay keep their order in it, new ones follow.
  */
 #define LOG_SUBSYS "job"
 #include "launcher/job/job_impl.h"
+#include "launcher/job/job_shape.h"
 
 #include "common/log.h"
 #include "common/mem.h"
 
 #include <stdlib.h>
 
-int job_losses(const struct opts *opts)
+/* Does the job go on without this node, if it is lost before the first attempt? */
+bool job_survives_start(const struct job *j, unsigned node)
 {
-    return opts->spares + (opts->min_nnodes > 0 ? opts->nnodes - opts->min_nnodes : 0);
+    return j->opts->min_nnodes > 0 || j->alloc->changes || job_is_spare(j, node);
+}
+
+int job_losses(const struct job *j)
+{
+    const struct opts *o = j->opts;
+    if (job_may_gain(j))
+        return -1;
+    return o->spares + (o->min_nnodes > 0 ? o->nnodes - o->min_nnodes : 0);
 }
 
 bool job_is_spare(const struct job *j, size_t node)
 {
+    if (j->nodes[node].late || j->alloc->changes)
+        return j->nodes[node].place < 0;
     return node + (size_t)j->opts->spares >= j->alloc->nnodes;
 }
 
@@ -34,7 +47,7 @@ void job_warn_spares(const struct job *j)
     for (size_t i = 0; i < j->alloc->nnodes; i++) {
         const struct job_node *n = &j->nodes[i];
         int place = 0;
-        if (!job_is_spare(j, i))
+        if (j->alloc->changes || !job_is_spare(j, i))
             continue;
         while (place < j->plan->nnodes && has_slots(j, n, place))
             place++;
@@ -47,38 +60,63 @@ void job_warn_spares(const struct job *j)
     }
 }
 
-/* Can it run the ranks of `place`? */
-static bool fits(const struct job *j, const struct job_node *n, int place)
+static bool works(const struct job_node *n)
 {
-    return job_node_connected(n) && n->place < 0 && has_slots(j, n, place);
+    return n->joined && job_node_connected(n) && n->holds == 0;
 }
 
-/* Pair each lost node with a spare; with `replace` also put it in its place. False: there
- * are too few. */
+bool job_node_usable(const struct job_node *n)
+{
+    return works(n) && !n->leaving;
+}
+
+static bool fits(const struct job *j, const struct job_node *n, int place)
+{
+    return job_node_usable(n) && n->place < 0 && has_slots(j, n, place);
+}
+
+/* Nodes that may have ranks; `leaving` ones as well? */
+static size_t count_usable(const struct job *j, bool leaving)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < j->alloc->nnodes; i++)
+        n += works(&j->nodes[i]) && (leaving || !j->nodes[i].leaving);
+    return n;
+}
+
+/* May nodes that are no longer offered be left out? Else they stay while they work. */
+static bool may_leave(const struct job *j)
+{
+    return j->opts->min_nnodes > 0 &&
+           count_usable(j, false) >= (size_t)j->opts->min_nnodes;
+}
+
+/* Pair each node that cannot keep its place with a spare; with `replace` also put the
+ * spare in its place. False: there are too few. */
 static bool pair(struct job *j, bool replace)
 {
     bool *taken = xcalloc(j->alloc->nnodes, sizeof *taken), enough = true;
     for (size_t i = 0; i < j->alloc->nnodes && enough; i++) {
-        struct job_node *lost = &j->nodes[i];
-        int place = lost->place;
-        if (!lost->lost || place < 0)
+        struct job_node *old = &j->nodes[i];
+        int place = old->place;
+        if (place < 0 || job_node_usable(old))
             continue;
         size_t k = 0;
         while (k < j->alloc->nnodes && (taken[k] || !fits(j, &j->nodes[k], place)))
             k++;
-        enough = k < j->alloc->nnodes;
-        if (!enough)
-            break;
+        if (k == j->alloc->nnodes) {
+            enough = works(old) && !may_leave(j);
+            continue;
+        }
         taken[k] = true;
         if (!replace)
             continue;
         char *line = xasprintf("ddprun: %s takes the place of %s", j->nodes[k].host->name,
-                               lost->host->name);
+                               old->host->name);
         job_say(j, line);
         free(line);
-        lost->place = -1;
+        old->place = -1;
         j->nodes[k].place = place;
-        j->nodes[k].replaces = true;
         j->plan->nodes[place].host = j->nodes[k].host;
     }
     free(taken);
@@ -88,20 +126,39 @@ static bool pair(struct job *j, bool replace)
 /* Are there enough nodes for an attempt with fewer? */
 static bool can_shrink(const struct job *j)
 {
-    size_t left = 0;
-    for (size_t i = 0; i < j->alloc->nnodes; i++)
-        left += j->nodes[i].joined && job_node_connected(&j->nodes[i]);
-    return j->opts->min_nnodes > 0 && left >= (size_t)j->opts->min_nnodes;
+    return j->opts->min_nnodes > 0 &&
+           count_usable(j, true) >= (size_t)j->opts->min_nnodes;
+}
+
+bool job_has_enough(struct job *j)
+{
+    return j->plan && (pair(j, false) || can_shrink(j));
 }
 
 bool job_can_replace(struct job *j)
 {
-    return j->plan && ((j->opts->spares > 0 && pair(j, false)) || can_shrink(j));
+    return j->plan && (j->opts->node_wait_ms > 0 || job_has_enough(j));
+}
+
+bool job_can_grow(const struct job *j)
+{
+    return j->plan && j->opts->min_nnodes > 0 && j->plan->nnodes < j->opts->nnodes &&
+           count_usable(j, false) > (size_t)j->plan->nnodes;
+}
+
+bool job_can_drop(const struct job *j)
+{
+    bool any = false;
+    for (size_t i = 0; i < j->alloc->nnodes; i++)
+        any |= j->nodes[i].leaving && j->nodes[i].place >= 0;
+    return any && may_leave(j);
 }
 
 bool job_go_without(struct job *j)
 {
-    if (!can_shrink(j))
+    const struct opts *o = j->opts;
+    int least = o->min_nnodes > 0 ? o->min_nnodes : j->alloc->changes ? o->nnodes : 0;
+    if (least == 0 || count_usable(j, true) < (size_t)least)
         return false;
     for (size_t i = 0; i < j->alloc->nnodes; i++) {
         if (!j->nodes[i].trouble)
@@ -109,33 +166,44 @@ bool job_go_without(struct job *j)
         log_warn("going on without %s", j->nodes[i].trouble);
         j->alloc->nodes[i].gone = true;
     }
-    j->planned_again = true;
+    job_forget_plan(j);
     return true;
 }
 
-static void say_shrunk(struct job *j, int before)
+static void say_size(struct job *j, int before)
 {
-    char *line = xasprintf("ddprun: the job goes on with %d of %d hosts, %d ranks",
-                           j->plan->nnodes, before, j->plan->nranks);
+    char *of = before > j->plan->nnodes ? xasprintf("%d of %d", j->plan->nnodes, before)
+                                        : xasprintf("%d", j->plan->nnodes);
+    char *line =
+        xasprintf("ddprun: the job goes on with %s hosts, %d ranks", of, j->plan->nranks);
     job_say(j, line);
     free(line);
+    free(of);
+}
+
+/* Of all nodes that may have ranks. */
+static int plan_again(struct job *j, struct ddp_err *err)
+{
+    int before = j->plan->nnodes;
+    bool keep = !may_leave(j);
+    for (size_t i = 0; i < j->alloc->nnodes; i++) {
+        const struct job_node *n = &j->nodes[i];
+        j->alloc->nodes[i].gone = !works(n) || (n->leaving && !keep);
+        j->alloc->nodes[i].turn = (unsigned)(n->place >= 0 ? n->place : before);
+    }
+    if (job_make_plan(j, err) < 0)
+        return -1;
+    say_size(j, before);
+    return 0;
 }
 
 int job_replace_lost(struct job *j, struct ddp_err *err)
 {
-    int before = j->plan->nnodes;
-    if (pair(j, false)) {
+    bool enough = pair(j, false);
+    if (enough)
         pair(j, true);
-        return 0;
-    }
-    for (size_t i = 0; i < j->alloc->nnodes; i++)
-        j->alloc->nodes[i].gone |=
-            !j->nodes[i].joined || !job_node_connected(&j->nodes[i]);
-    j->planned_again = true;
-    if (job_make_plan(j, err) < 0)
-        return -1;
-    for (size_t i = 0; i < j->alloc->nnodes; i++)
-        j->nodes[i].replaces = j->nodes[i].place >= 0;
-    say_shrunk(j, before);
+    if (!enough || job_can_grow(j))
+        return plan_again(j, err);
+    job_shape(&j->job, j->plan); /* it names the hosts */
     return 0;
 }

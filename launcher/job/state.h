@@ -32,6 +32,9 @@ enum job_state {
     JOB_DONE
 };
 
+/* TOLD_OLD: a place in an earlier plan. */
+enum told { TOLD_NOTHING = -3, TOLD_OLD, TOLD_STANDBY };
+
 struct job_node {
     const struct alloc_node *host; /* borrowed from the allocation */
     int place;                     /* index in plan.nodes; -1: no rank on it */
@@ -39,7 +42,12 @@ struct job_node {
     struct msg_hello hello;        /* its agent's description of the machine */
     char *trouble;                 /* owned: why it does not start, one line; or NULL */
     bool wanted, tried_from_here, joined, lost, ended;
-    bool replaces;       /* gets another share in the next attempt */
+    bool unasked;        /* it has joined since ranks were told to end */
+    bool late;           /* its agent was started after those of the other hosts */
+    bool unlisted;       /* its entry may be used for another host */
+    bool leaving;        /* no longer offered: gets no rank in the next attempt */
+    unsigned holds;      /* it gets no rank before plug-ins have released it */
+    int told;            /* its last orders: a place, or enum told */
     uint32_t uncredited; /* bytes of output not yet returned as credit */
     uint32_t input_sent; /* bytes of input it has not consumed */
     int64_t heard_ms;    /* its last frame; monotonic */
@@ -85,10 +93,10 @@ struct job {
         struct link *link; /* owned */
         unsigned node;     /* whose agent is at its other end */
         struct job_link *next;
-    } * links;           /* owned: all of them */
+    } * links;               /* owned: all of them */
     unsigned settled, ended; /* nodes up to here have joined or failed; have ended */
-    struct link *local;  /* borrowed: the link to our own agent; NULL: none */
-    pid_t local_pid;     /* 0: none, or reaped */
+    struct link *local;      /* borrowed: the link to our own agent; NULL: none */
+    pid_t local_pid;         /* 0: none, or reaped */
     struct event *timeout, *report_timer; /* owned */
     struct event *limit;                  /* owned: of the present state (job.c) */
     struct event *copy_gone; /* owned; NULL: no other ddprun waits on this machine */
@@ -110,7 +118,6 @@ struct job {
     void **plugins;     /* owned: their states, by row of job_plugins[] (plugin.h) */
     struct event *tick; /* owned; NULL: no plug-in has this hook */
     const struct job_plugin *instead; /* runs in place of the ranks; NULL: none */
-    bool planned_again; /* for the next attempt: with other numbers of ranks and nodes */
     unsigned holds; /* in JOB_PREPARING: what has to be ready before ranks are started */
 
     struct cause cause; /* the earliest one of this attempt */

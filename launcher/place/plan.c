@@ -55,15 +55,33 @@ static int cap_of(const struct draft *d, const struct alloc_node *node, int *cap
     return 0;
 }
 
+static int compare_turns(const void *a, const void *b)
+{
+    const struct alloc_node *x = *(const struct alloc_node *const *)a,
+                            *y = *(const struct alloc_node *const *)b;
+    return x->turn != y->turn ? (x->turn > y->turn) - (x->turn < y->turn)
+                              : (x > y) - (x < y);
+}
+
+/* The nodes that may get ranks, in their order; returns how many. */
+static size_t find_nodes(struct draft *d)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < d->alloc->nnodes; i++) {
+        if (!d->alloc->nodes[i].gone)
+            d->use[n++] = &d->alloc->nodes[i];
+    }
+    qsort(d->use, n, sizeof(struct alloc_node *), compare_turns);
+    return n;
+}
+
 static int find_caps(struct draft *d, struct ddp_err *err)
 {
     const struct opts *o = d->opts;
     if (o->map_by == MAP_PPR && o->per_node && o->per_node != o->ppr)
         return err_set(err, "--map-by ppr:%d:node and --nproc-per-node %d disagree",
                        o->ppr, o->per_node);
-    size_t there = 0;
-    for (size_t i = 0; i < d->alloc->nnodes; i++)
-        there += !d->alloc->nodes[i].gone;
+    size_t there = find_nodes(d);
     if (o->min_nnodes > 0 && (size_t)o->min_nnodes > there)
         return err_set(err, "--nnodes %d:%d, but there %s %zu host%s", o->min_nnodes,
                        o->nnodes, there == 1 ? "is" : "are", there,
@@ -77,19 +95,16 @@ static int find_caps(struct draft *d, struct ddp_err *err)
                              "ddprun on each"
                            : "");
     size_t spares = (size_t)o->spares;
-    if (spares > 0 && (size_t)o->nnodes + spares >= d->alloc->nnodes + (o->nnodes > 0))
+    if (spares > 0 && !d->alloc->changes &&
+        (size_t)o->nnodes + spares >= d->alloc->nnodes + (o->nnodes > 0))
         return err_set(err, "--spares %d%s, but the allocation (%s) has %zu host%s",
                        o->spares, o->nnodes ? " beside --nnodes" : "", d->alloc->source,
                        d->alloc->nnodes, d->alloc->nnodes == 1 ? "" : "s");
     size_t most = o->nnodes ? (size_t)o->nnodes : d->alloc->nnodes - spares;
-    for (size_t i = 0; i < d->alloc->nnodes && d->nnodes < most; i++) {
-        const struct alloc_node *node = &d->alloc->nodes[i];
-        if (node->gone)
-            continue;
-        if (cap_of(d, node, &d->caps[d->nnodes], err) < 0)
+    for (; d->nnodes < there && d->nnodes < most; d->nnodes++) {
+        if (cap_of(d, d->use[d->nnodes], &d->caps[d->nnodes], err) < 0)
             return -1;
         d->total += d->caps[d->nnodes];
-        d->use[d->nnodes++] = node;
     }
     return 0;
 }

@@ -15,6 +15,7 @@ enum cause_kind {
     CAUSE_ABORT,  /* a rank aborted the job, as by MPI_Abort: `text`, `code` */
     CAUSE_CANNOT, /* a rank or the store cannot be started: `text`, `code` */
     CAUSE_NODE,   /* a node was lost: `text`, `code` */
+    CAUSE_RESIZE, /* no failure: another attempt with other nodes: `text` */
     CAUSE_TIME,   /* --timeout has passed, or as `text` says: `code` */
     CAUSE_STUCK,  /* no progress in several attempts: `text`, `code` */
     CAUSE_SIGNAL, /* ddprun got a signal to end: `status` */
@@ -33,12 +34,13 @@ struct cause {
 };
 
 /* Is `a` earlier than `b`? By `at_ns`: on one node this is the order in which the kernel
- * reports exits (transport/reap.c), between nodes it depends on the clock offsets. At equal
- * times a death by signal precedes an exit status, as a crash makes other ranks fail and
- * seldom the reverse; otherwise `b`, reported first, stays. A signal to ddprun precedes
- * the death of a rank by the same signal at about the same time: a scheduler signals all
- * processes of a job. The loss of a node precedes a rank's exit status at about the same
- * time: it breaks the rank's connections, and its own is noticed no sooner than theirs.
+ * reports exits (transport/reap.c), between nodes it depends on the clock offsets. At
+ * equal times a death by signal precedes an exit status, as a crash makes other ranks
+ * fail and seldom the reverse; otherwise `b`, reported first, stays. A signal to ddprun
+ * precedes the death of a rank by the same signal at about the same time: a scheduler
+ * signals all processes of a job. The loss of a node precedes a rank's exit status at
+ * about the same time: it breaks the rank's connections, and its own is noticed no sooner
+ * than theirs.
  */
 bool cause_before(const struct cause *a, const struct cause *b);
 

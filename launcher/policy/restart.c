@@ -5,14 +5,16 @@
 
 static bool may_restart(const struct cause *c)
 {
-    return c->kind == CAUSE_EXIT || c->kind == CAUSE_ABORT ||
+    return c->kind == CAUSE_EXIT || c->kind == CAUSE_ABORT || c->kind == CAUSE_RESIZE ||
            (c->kind == CAUSE_NODE && c->replaceable);
 }
 
 bool restart_asked(struct restart *r, const struct cause *c)
 {
-    r->moving = c->kind == CAUSE_NODE;
-    bool left = r->moving ? c->replaceable : r->attempt - r->moved < r->max;
+    r->moving = c->kind == CAUSE_NODE || c->kind == CAUSE_RESIZE;
+    bool left = c->kind == CAUSE_RESIZE ? true
+                : r->moving             ? c->replaceable
+                                        : r->attempt - r->moved < r->max;
     r->pending = may_restart(c) && left;
     r->over = !may_restart(c) && left;
     return r->pending;
@@ -44,5 +46,7 @@ void restart_next(struct restart *r)
 char *restart_label(const struct restart *r)
 {
     int all = r->max + r->spares + 1;
+    if (r->spares < 0)
+        return xasprintf(", attempt %d", r->attempt + 1);
     return all > 1 ? xasprintf(", attempt %d of %d", r->attempt + 1, all) : xstrdup("");
 }

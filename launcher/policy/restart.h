@@ -13,7 +13,8 @@
 
 struct restart {
     int max;      /* --max-restarts */
-    int spares;   /* lost nodes that the job survives: --spares, --nnodes MIN:MAX */
+    int spares;   /* lost nodes that the job survives: --spares, --nnodes MIN:MAX; -1: any
+                     number, as hosts may come back */
     int moved;    /* attempts that followed a lost node */
     int attempt;  /* from 0: TORCHELASTIC_RESTART_COUNT */
     bool moving;  /* the pending one does */
@@ -36,7 +37,8 @@ bool restart_ignores(const struct restart *r, const struct cause *c);
 /* The next attempt begins. */
 void restart_next(struct restart *r);
 
-/* ", attempt 2 of 3", malloc'ed; "" when there can be only one. */
+/* ", attempt 2 of 3", or without a number of all of them; malloc'ed; "" when there can be
+ * only one. */
 char *restart_label(const struct restart *r);
 
 #endif

@@ -44,6 +44,7 @@ struct start {
     struct event *timer; /* owned: until the next try, or until `doubt` is final */
     char *doubt;         /* owned: the likely reason it does not start; NULL */
     int tries;
+    bool apart; /* started again: not in the tree */
 };
 
 struct batch {
@@ -258,7 +259,7 @@ static void on_ended(int status, void *arg)
 
 static void set_tree(const struct node_starter *s, struct bootstrap *m)
 {
-    if (!s->row)
+    if (!s->row || s->starts[m->node].apart)
         return;
     size_t place = s->place[m->node];
     long parent = bootstrap_parent_place(s->width, place);
@@ -391,6 +392,22 @@ void node_starter_queue(struct node_starter *s, unsigned node)
 {
     s->starts[node].state = START_QUEUED;
     s->first = node < s->first ? node : s->first;
+}
+
+void node_starter_again(struct node_starter *s, unsigned node)
+{
+    struct start *st = &s->starts[node];
+    if (st->batch && !s->transport->at_once) /* it may hang, as its host did */
+        transport_proc_signal(st->batch->proc, SIGKILL);
+    if (st->state == START_RUNS)
+        s->starting--;
+    st->batch = NULL;
+    free(st->doubt);
+    st->doubt = NULL;
+    st->tries = 0;
+    st->apart = true;
+    node_starter_queue(s, node);
+    node_starter_go(s);
 }
 
 /* --- connections -------------------------------------------------------------------- */

@@ -48,6 +48,10 @@ void node_starter_joined(struct node_starter *s, unsigned node);
 void node_starter_queue(struct node_starter *s, unsigned node);
 void node_starter_go(struct node_starter *s);
 
+/* Start the agent of a host that had joined or failed once more, now: it connects to us,
+ * not to another agent. */
+void node_starter_again(struct node_starter *s, unsigned node);
+
 /* The state of a host that has not joined, for the timeout message: malloc'ed. */
 char *node_starter_missing(const struct node_starter *s, unsigned node);
 

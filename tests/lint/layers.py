@@ -42,7 +42,7 @@ MAY = {
     "launcher/plugins/*": ["launcher/" + name for name in
                            ("plugins/plugins.h", "job/plugin.h", "job/state.h", "job/events.h",
                             "agent/plugin.h", "agent/state.h", "agent/ranks.h", "agent/agent.h",
-                            "transport", "place", "admission", "link", "io", "control",
+                            "transport", "place", "alloc", "admission", "link", "io", "control",
                             "contract.h", "opts.h")] + ["rendezvous/server"] + BASE,
     "launcher/plugins": ["launcher/plugins", "launcher/job/plugin.h",
                          "launcher/agent/plugin.h"] + BASE,

@@ -192,7 +192,7 @@ static void on_shutdown(void *state)
     const struct cause *c = &o->j->cause;
     o->whole_ns = whole_ns(o);
     o->whole_since_ns = 0;
-    if (c->kind == CAUSE_NONE || o->failed_ns > 0)
+    if (c->kind == CAUSE_NONE || c->kind == CAUSE_RESIZE || o->failed_ns > 0)
         return;
     o->told_ns = now_ns();
     o->failed_ns = c->kind == CAUSE_NODE && o->heard_ns > 0 ? o->heard_ns : c->at_ns;
@@ -217,8 +217,10 @@ static void on_next_attempt(void *state)
 {
     struct observe *o = state;
     event_emit(o->j, "restart", "{s:i}", "of", o->j->restart.max + 1);
-    free(o->started);
+    free(o->started); /* there may be another number of ranks */
+    free(o->ranks);
     o->started = NULL;
+    o->ranks = NULL;
 }
 
 /* --- who watches -------------------------------------------------------------------- */
@@ -228,10 +230,10 @@ static void watch(struct observe *o)
 {
     if (o->j->state != JOB_RUNNING)
         return;
-    if (!o->ranks) {
+    if (!o->ranks)
         o->ranks = xcalloc((size_t)o->j->plan->nranks, sizeof *o->ranks);
+    if (!o->nodes)
         o->nodes = xcalloc(o->j->alloc->nnodes, sizeof *o->nodes);
-    }
     if (o->watched_ms == 0)
         job_send(o->j, NODE_ALL, MSG(watch, true));
     o->watched_ms = now_ms();

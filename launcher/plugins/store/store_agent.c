@@ -18,6 +18,7 @@ struct store_node {
     struct agent *agent;         /* borrowed */
     struct admission *admission; /* owned */
     struct store_host *host;     /* owned; NULL except on the master node */
+    bool alone;                  /* it is for ranks of this node only */
 };
 
 static void ask_vouch(const struct msg_vouch *v, void *arg)
@@ -29,11 +30,16 @@ static void serve(struct store_node *s, const struct msg_store *want)
 {
     struct ddp_err err;
     int rc = 0;
+    if (s->host && s->alone && !want->alone) { /* the job has grown */
+        store_host_destroy(s->host);
+        s->host = NULL;
+    }
     if (s->host)
         rc = store_host_renew(s->host, &err);
     else
         s->host = store_host_create(s->agent->loop, want, s->admission, ask_vouch,
                                     s->agent, &err);
+    s->alone = want->alone;
     if (!s->host || rc < 0) {
         agent_cannot(s->agent, UINT32_MAX, EXIT_CANNOT_START, err.text);
         return;

@@ -1,0 +1,108 @@
+/* launcher/alloc/discovery.c - see discovery.h
+ *
+ * As a source of the allocation: the script is asked until it lists enough hosts for the
+ * job to start. Later it is asked by a plug-in of the launcher.
+ */
+#include "launcher/alloc/discovery.h"
+
+#include "common/duration.h"
+#include "common/err.h"
+#include "common/helper.h"
+#include "common/mem.h"
+#include "launcher/alloc/hosts.h"
+#include "launcher/alloc/source.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#define OPTION "--host-discovery-script"
+
+int discovery_parse(const char *text, size_t size, struct alloc *alloc,
+                    struct ddp_err *err)
+{
+    size_t blank = 0;
+    while (blank < size && strchr(" \t\r\n", text[blank]) && text[blank])
+        blank++;
+    return blank == size ? 0 : hostfile_parse(OPTION, text, size, alloc, err);
+}
+
+static bool detect(const struct opts *opts)
+{
+    return opts->discovery != NULL;
+}
+
+/* Its answer appended to `alloc`. */
+static int ask(const struct opts *opts, struct alloc *alloc, struct ddp_err *err)
+{
+    const char *const argv[] = {"/bin/sh", "-c", opts->discovery, NULL};
+    const struct helper h = {.argv = argv,
+                             .answer_ms = opts->discovery_timeout_ms,
+                             .most = DISCOVERY_MOST + 1};
+    char *text;
+    size_t n;
+    int status, rc = helper_ask(&h, &text, &n, &status);
+    if (rc < 0 && errno == ETIMEDOUT)
+        err_set(err, "%s '%s' had not ended after %.4g s (--discovery-timeout)", OPTION,
+                opts->discovery, (double)opts->discovery_timeout_ms / 1e3);
+    else if (rc < 0)
+        err_errno(err, "cannot run %s '%s'", OPTION, opts->discovery);
+    else if (n > DISCOVERY_MOST)
+        rc = err_set(err, "%s '%s' printed more than %d KiB", OPTION, opts->discovery,
+                     DISCOVERY_MOST >> 10);
+    else if (WIFSIGNALED(status) || WEXITSTATUS(status) != 0)
+        rc = err_set(err, "%s '%s' %s %d", OPTION, opts->discovery,
+                     WIFSIGNALED(status) ? "died of signal" : "exited with status",
+                     WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    else
+        rc = discovery_parse(text, n, alloc, err);
+    free(text);
+    return rc;
+}
+
+static void forget(struct alloc *alloc)
+{
+    bool *none = xcalloc(alloc->nnodes + 1, sizeof *none);
+    alloc_keep(alloc, none);
+    free(none);
+}
+
+static void pause_ms(int64_t ms)
+{
+    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
+}
+
+/* A script that fails at first is asked again, too: what it asks may not be up yet. */
+static int read_discovery(const struct opts *opts, struct alloc *alloc,
+                          struct ddp_err *err)
+{
+    size_t least = (size_t)(opts->min_nnodes > 0 ? opts->min_nnodes : opts->nnodes);
+    int64_t wait_ms =
+        opts->node_wait_ms > 0 ? opts->node_wait_ms : opts->start_timeout_ms;
+    int64_t deadline_ms = now_ms() + wait_ms;
+    alloc->changes = true;
+    if (opts->nnodes == 0)
+        return err_set(err, OPTION " goes with --nnodes N, or MIN:MAX");
+    for (bool told = false;; told = true) {
+        int rc = ask(opts, alloc, err);
+        if (rc == 0 && alloc->nnodes >= least)
+            return 0;
+        if (rc == 0)
+            err_set(err, OPTION " lists %zu host%s, but --nnodes needs %zu",
+                    alloc->nnodes, alloc->nnodes == 1 ? "" : "s", least);
+        if (opts->dry_run || now_ms() + opts->discovery_interval_ms >= deadline_ms)
+            return -1;
+        if (!told)
+            fprintf(stderr, "ddprun: warning: %s; asking again for %.4g s (%s)\n",
+                    err->text, (double)wait_ms / 1e3,
+                    opts->node_wait_ms > 0 ? "--node-wait" : "--start-timeout");
+        pause_ms(opts->discovery_interval_ms);
+        forget(alloc);
+    }
+}
+
+const struct alloc_source alloc_discovery = {"discovery", detect, read_discovery, NULL,
+                                             NULL};

@@ -1,0 +1,159 @@
+/* launcher/job/hosts.c - hosts that come and go while the job runs
+ *
+ * Agents are then started after those of the other hosts: on hosts that are offered
+ * later, and on those that were lost. All connect to the launcher. A host that has joined
+ * is a spare, with an interpreter that does the imports, until the next attempt is
+ * planned (spares.c). The allocation has room for hosts whose names are not known yet;
+ * such an entry has an empty name and is `gone`.
+ */
+#define LOG_SUBSYS "start"
+#include "launcher/job/events.h"
+#include "launcher/job/job_impl.h"
+
+#include "common/duration.h"
+#include "common/mem.h"
+#include "launcher/transport/node_starter.h"
+#include "launcher/transport/program.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* entries beside those of hosts in use: for hosts that cannot be reached */
+enum { ROOM_LEAST = 8, ROOM_MOST = 4096 };
+
+bool job_may_gain(const struct job *j)
+{
+    return !j->peers && (j->alloc->changes || j->opts->node_wait_ms > 0);
+}
+
+size_t job_hosts_most(const struct job *j)
+{
+    const struct opts *o = j->opts;
+    return j->alloc->changes ? (size_t)o->nnodes + (size_t)o->spares : j->alloc->nnodes;
+}
+
+void job_make_room(struct job *j)
+{
+    size_t room = job_hosts_most(j) + ROOM_LEAST;
+    room = j->alloc->nnodes + (room < ROOM_MOST ? room : ROOM_MOST);
+    while (j->alloc->changes && j->alloc->nnodes < room)
+        alloc_add(j->alloc, "")->gone = true;
+}
+
+static bool is_free(const struct job *j, size_t node)
+{
+    const struct job_node *n = &j->nodes[node];
+    return !n->host->name[0] || (n->unlisted && !n->via && n->place < 0);
+}
+
+/* For the transport: the host of this entry. */
+static void describe(struct job *j, unsigned node)
+{
+    struct alloc_node *a = &j->alloc->nodes[node];
+    struct host *h = &j->hosts.hosts[node];
+    free(h->name);
+    free(h->user);
+    h->name = xstrdup(a->name);
+    h->user = xstrdup(a->user);
+    h->port = (uint32_t)a->port;
+}
+
+long job_host_add(struct job *j, const struct alloc_node *as)
+{
+    unsigned i = 0;
+    while (i < j->alloc->nnodes && !is_free(j, i))
+        i++;
+    if (i == j->alloc->nnodes)
+        return -1;
+    struct alloc_node *a = &j->alloc->nodes[i];
+    free(a->name);
+    free(a->user);
+    free(a->slots_from);
+    *a = *as;
+    a->name = xstrdup(as->name);
+    a->user = xstrdup(as->user);
+    a->slots_from = xstrdup(as->slots_from);
+    a->local = false; /* our own agent was forked at the start */
+    a->gone = true;
+    describe(j, i);
+    j->nodes[i].unlisted = false;
+    return i;
+}
+
+void job_host_forget(struct job *j, unsigned node)
+{
+    j->nodes[node].unlisted = true;
+}
+
+void job_host_start(struct job *j, unsigned node)
+{
+    struct job_node *n = &j->nodes[node];
+    msg_hello_finish(&n->hello);
+    free(n->trouble);
+    *n = (struct job_node){.host = n->host, /* its clock, too, may be another one */
+                           .place = n->place,
+                           .wanted = true,
+                           .late = true,
+                           .told = TOLD_NOTHING};
+    node_starter_again(j->starter, node);
+}
+
+void job_host_joined(struct job *j, unsigned node)
+{
+    struct job_node *n = &j->nodes[node];
+    n->unasked = n->ended = j->state >= JOB_TERMINATING;
+    alloc_resolve(j->alloc, node, (int)n->hello.ngpus);
+    bool later = j->state == JOB_RUNNING && j->plan->nnodes < j->opts->nnodes &&
+                 j->opts->grow == GROW_AT_RESTART;
+    char *line = xasprintf("ddprun: %s has joined the job%s", n->host->name,
+                           later ? "; it gets ranks at the next restart (--grow)" : "");
+    job_say(j, line);
+    free(line);
+    event_emit(j, "host_added", "{s:i, s:o, s:i}", "node", (int)node, "host",
+               event_text(n->host->name), "slots", n->host->slots);
+    if (j->state == JOB_RUNNING)
+        job_welcome(j, node);
+    job_check(j);
+}
+
+void job_host_failed(struct job *j, unsigned node, const char *line)
+{
+    j->nodes[node].wanted = false;
+    JOB_HOOKS(j, host_failed, node, line);
+}
+
+void job_host_offered(struct job *j, unsigned node, bool offered)
+{
+    struct job_node *n = &j->nodes[node];
+    if (n->leaving == !offered)
+        return;
+    n->leaving = !offered;
+    if (offered)
+        return;
+    char *line = xasprintf("ddprun: %s is no longer listed%s", n->host->name,
+                           n->place >= 0 ? "; the next attempt goes on without it" : "");
+    job_say(j, line);
+    free(line);
+    event_emit(j, "host_removed", "{s:i, s:o}", "node", (int)node, "host",
+               event_text(n->host->name));
+    job_dismiss_leaving(j);
+}
+
+void job_dismiss_leaving(struct job *j)
+{
+    for (unsigned i = 0; i < j->alloc->nnodes; i++) {
+        struct job_node *n = &j->nodes[i];
+        bool idle = n->place < 0 && j->state != JOB_GATHERING;
+        if (n->leaving && idle && n->via && !n->lost)
+            job_node_dismiss(j, i, "it is no longer offered");
+    }
+}
+
+void job_resize(struct job *j, const char *why)
+{
+    job_fail(j, (struct cause){.kind = CAUSE_RESIZE,
+                               .rank = -1,
+                               .code = EXIT_CANNOT_START,
+                               .at_ns = now_ns(),
+                               .text = xstrdup(why)});
+}

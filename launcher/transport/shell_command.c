@@ -1,0 +1,235 @@
+/* launcher/transport/shell_command.c - see shell_command.h */
+#include "launcher/transport/shell_command.h"
+
+#include "common/err.h"
+#include "common/mem.h"
+#include "common/signame.h"
+#include "launcher/transport/child.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { PIECE = 8192, SAID_MOST = 4096, LINE_MOST = 200 };
+
+extern char **environ;
+
+struct shell_command {
+    struct reap *reap; /* borrowed */
+    pid_t pid;         /* 0: it has ended */
+    struct stream {
+        struct shell_command *c; /* borrowed: owner */
+        int fd;                  /* -1: closed */
+        struct event *event;     /* owned */
+        char *data;              /* owned */
+        size_t n, most;
+    } out, said;         /* its stdout; the last part of its stderr */
+    struct event *limit; /* owned */
+    int64_t limit_ms;
+    bool late, too_long;
+    shell_command_fn ended;
+    void *arg;
+};
+
+static void stop(struct shell_command *c)
+{
+    if (c->pid > 0)
+        kill(-c->pid, SIGKILL);
+}
+
+/* Of stdout the first bytes are kept, and more end the command; of stderr the last. */
+static void keep(struct stream *s, const char *data, size_t size)
+{
+    bool is_out = s == &s->c->out;
+    if (is_out && s->n + size > s->most) {
+        s->c->too_long = true;
+        stop(s->c);
+        return;
+    }
+    if (s->n + size > s->most) {
+        size_t drop = s->n + size - s->most;
+        drop = drop < s->n ? drop : s->n;
+        memmove(s->data, s->data + drop, s->n - drop);
+        s->n -= drop;
+        data += size > s->most ? size - s->most : 0;
+        size = size > s->most ? s->most : size;
+    }
+    s->data = xrealloc(s->data, s->n + size + 1, 1);
+    memcpy(s->data + s->n, data, size);
+    s->n += size;
+    s->data[s->n] = '\0';
+}
+
+/* False: nothing is there now, or it is the end. */
+static bool read_piece(struct stream *s)
+{
+    char piece[PIECE];
+    ssize_t got = s->fd < 0 ? 0 : read(s->fd, piece, sizeof piece);
+    if (got < 0 && (errno == EINTR || errno == EAGAIN))
+        return errno == EINTR;
+    if (got <= 0) {
+        if (s->event)
+            event_del(s->event);
+        return false;
+    }
+    keep(s, piece, (size_t)got);
+    return true;
+}
+
+static void on_readable(evutil_socket_t fd, short what, void *arg)
+{
+    read_piece(arg);
+}
+
+static void on_limit(evutil_socket_t fd, short what, void *arg)
+{
+    struct shell_command *c = arg;
+    c->late = true;
+    stop(c);
+}
+
+/* ": 'no GPU'": the last line of its stderr; malloc'ed. */
+static char *last_line(const struct shell_command *c)
+{
+    const char *text = c->said.data ? c->said.data : "";
+    size_t n = strlen(text), from;
+    while (n > 0 && strchr("\r\n ", text[n - 1]))
+        n--;
+    for (from = n; from > 0 && text[from - 1] != '\n'; from--)
+        ;
+    size_t len = n - from < LINE_MOST ? n - from : LINE_MOST;
+    return len > 0 ? xasprintf(": '%.*s'", (int)len, text + from) : xstrdup("");
+}
+
+/* How it failed, malloc'ed; NULL: it did not. */
+static char *trouble_of(const struct shell_command *c, int status)
+{
+    char *line = last_line(c), *text = NULL;
+    if (c->late)
+        text = xasprintf("had not ended after %.4g s%s", (double)c->limit_ms / 1e3, line);
+    else if (c->too_long)
+        text = xasprintf("printed more than %zu KiB", c->out.most >> 10);
+    else if (WIFSIGNALED(status))
+        text = xasprintf("died of %s%s", signal_name(WTERMSIG(status)), line);
+    else if (WEXITSTATUS(status) != 0)
+        text = xasprintf("exited with status %d%s", WEXITSTATUS(status), line);
+    free(line);
+    return text;
+}
+
+static void on_ended(pid_t pid, int status, int64_t at_ns, const struct rusage *used,
+                     void *arg)
+{
+    struct shell_command *c = arg;
+    c->pid = 0;
+    while (!c->too_long && read_piece(&c->out))
+        ;
+    for (int i = 0; i < SAID_MOST / PIECE + 1 && read_piece(&c->said); i++)
+        ;
+    event_del(c->limit);
+    char *trouble = trouble_of(c, status);
+    char *out = c->out.data;
+    size_t n = c->out.n;
+    c->out.data = NULL;
+    c->ended(trouble, out ? out : "", n, c->arg);
+    free(out);
+    free(trouble);
+}
+
+static int stream_open(struct stream *s, struct loop *loop, int fd)
+{
+    s->fd = fd;
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+    s->event = event_new(loop_base(loop), fd, EV_READ | EV_PERSIST, on_readable, s);
+    return s->event ? event_add(s->event, NULL) : -1;
+}
+
+static int spawn(struct shell_command *c, const struct shell_command_spec *spec,
+                 struct loop *loop, int *out, int *said)
+{
+    enum child_step step;
+    const char *argv[] = {"sh", "-c", spec->text, NULL};
+    const struct child_spec child = {.path = "/bin/sh",
+                                     .argv = (char *const *)(uintptr_t)argv,
+                                     .env = spec->env ? spec->env : environ,
+                                     .dir = spec->dir,
+                                     .in = -1,
+                                     .out = out[1],
+                                     .err = said[1],
+                                     .group = true};
+    if (stream_open(&c->out, loop, out[0]) < 0 ||
+        stream_open(&c->said, loop, said[0]) < 0)
+        return -1;
+    c->pid = child_spawn(&child, &step);
+    return c->pid < 0 ? -1 : 0;
+}
+
+struct shell_command *shell_command_start(struct loop *loop, struct reap *reap,
+                                          const struct shell_command_spec *spec,
+                                          shell_command_fn ended, void *arg,
+                                          struct ddp_err *err)
+{
+    int out[2] = {-1, -1}, said[2] = {-1, -1};
+    struct shell_command *c = xcalloc(1, sizeof *c);
+    *c = (struct shell_command){.reap = reap,
+                                .limit_ms = spec->limit_ms,
+                                .out = {.c = c, .fd = -1, .most = spec->most},
+                                .said = {.c = c, .fd = -1, .most = SAID_MOST},
+                                .ended = ended,
+                                .arg = arg};
+    c->limit = evtimer_new(loop_base(loop), on_limit, c);
+    int rc = c->limit && pipe2(out, O_CLOEXEC) == 0 && pipe2(said, O_CLOEXEC) == 0
+                 ? spawn(c, spec, loop, out, said)
+                 : -1;
+    if (rc < 0)
+        err_errno(err, "cannot run '%.80s'", spec->text);
+    int theirs[] = {out[1], said[1], c->out.fd < 0 ? out[0] : -1,
+                    c->said.fd < 0 ? said[0] : -1};
+    for (size_t i = 0; i < ARRAY_LEN(theirs); i++) {
+        if (theirs[i] >= 0)
+            close(theirs[i]);
+    }
+    if (rc < 0) {
+        c->pid = 0;
+        shell_command_destroy(c);
+        return NULL;
+    }
+    reap_watch(reap, c->pid, on_ended, c);
+    event_add(c->limit,
+              &(struct timeval){spec->limit_ms / 1000, spec->limit_ms % 1000 * 1000});
+    return c;
+}
+
+pid_t shell_command_pid(const struct shell_command *c)
+{
+    return c ? c->pid : 0;
+}
+
+static void stream_close(struct stream *s)
+{
+    if (s->event)
+        event_free(s->event);
+    if (s->fd >= 0)
+        close(s->fd);
+    free(s->data);
+}
+
+void shell_command_destroy(struct shell_command *c)
+{
+    if (!c)
+        return;
+    if (c->pid > 0) {
+        reap_forget(c->reap, c->pid);
+        stop(c);
+    }
+    stream_close(&c->out);
+    stream_close(&c->said);
+    if (c->limit)
+        event_free(c->limit);
+    free(c);
+}

@@ -19,7 +19,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 PROGRAM = HERE / "programs/faults.py"
 KINDS = "sleep,loop,gil,stop"
-DEADLINE_S = 60
+DEADLINE_S = 150
 # of programs/mismatch.py: kind of the report, and the ranks that it blames
 FAULTS = {"operation": ("mismatch", [1]), "skip": ("mismatch", [1]), "cycle": ("cycle", [0, 1]),
           "message": ("absent", [1]), "root": ("absent", [1])}

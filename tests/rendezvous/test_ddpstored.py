@@ -18,7 +18,7 @@ import time
 import unittest
 
 DDPSTORED = sys.argv.pop(1)
-PATIENCE = 20  # seconds; only a hang takes so long
+PATIENCE = 60  # seconds; only a hang takes so long
 
 HELLO = b"\0" + struct.pack("<I", 0x3C85F7CE) + b"\x0d\x34\x12\0\0"
 SET, GET, ADD, CHECK, WAIT, DELETE, APPEND, MULTI_GET = 1, 3, 4, 5, 6, 8, 9, 10

@@ -122,3 +122,13 @@ void loop_destroy(struct loop *l)
     free(l->queue);
     free(l);
 }
+
+void loop_close_fd(struct event **e, int *fd)
+{
+    if (*e)
+        event_free(*e);
+    *e = NULL;
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}

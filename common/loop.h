@@ -23,6 +23,10 @@ void loop_post(struct loop *l, void (*fn)(void *arg), void *arg);
 /* Cancel the calls posted for `arg` that have not run yet. */
 void loop_unpost(struct loop *l, const void *arg);
 
+/* Free an event and close its descriptor; both are NULL and -1 afterwards, and may be
+ * before. */
+void loop_close_fd(struct event **e, int *fd);
+
 /* Run until loop_stop(). Returns the argument of the first loop_stop(). */
 int loop_run(struct loop *l);
 void loop_stop(struct loop *l, int code);

@@ -56,10 +56,7 @@ static void stream_end(struct stream *s)
 {
     if (s->fd < 0)
         return;
-    event_free(s->readable);
-    s->readable = NULL;
-    close(s->fd);
-    s->fd = -1;
+    loop_close_fd(&s->readable, &s->fd);
     s->worker->events.out(s->worker, s->number, NULL, 0, s->worker->arg);
 }
 
@@ -113,9 +110,7 @@ static void input_close(struct worker_proc *w)
 {
     if (w->in.fd < 0)
         return;
-    event_free(w->in.writable);
-    close(w->in.fd);
-    w->in.fd = -1;
+    loop_close_fd(&w->in.writable, &w->in.fd);
     size_t left = evbuffer_get_length(w->in.wait);
     evbuffer_drain(w->in.wait, left);
     if (left > 0)
@@ -277,16 +272,9 @@ void worker_destroy(struct worker_proc *w)
         return;
     if (w->pid > 0)
         reap_forget(w->reap, w->pid);
-    for (int i = 0; i < 2; i++) {
-        if (w->out[i].fd >= 0) {
-            event_free(w->out[i].readable);
-            close(w->out[i].fd);
-        }
-    }
-    if (w->in.fd >= 0) {
-        event_free(w->in.writable);
-        close(w->in.fd);
-    }
+    for (int i = 0; i < 2; i++)
+        loop_close_fd(&w->out[i].readable, &w->out[i].fd);
+    loop_close_fd(&w->in.writable, &w->in.fd);
     if (w->in.wait)
         evbuffer_free(w->in.wait);
     close_all(w->ours, ARRAY_LEN(w->ours));

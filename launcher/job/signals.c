@@ -131,9 +131,6 @@ void signals_destroy(struct signals *s)
         if (s->ev[i])
             event_free(s->ev[i]);
     }
-    if (s->sent)
-        event_free(s->sent);
-    if (s->fd >= 0)
-        close(s->fd);
+    loop_close_fd(&s->sent, &s->fd);
     free(s);
 }

@@ -55,10 +55,7 @@ struct gather {
 
 static void entry_free(struct entry *e)
 {
-    if (e->readable)
-        event_free(e->readable);
-    if (e->fd >= 0)
-        close(e->fd);
+    loop_close_fd(&e->readable, &e->fd);
     msg_join_finish(&e->request);
     secret_wipe(&e->keys, sizeof e->keys);
     free(e->here);

@@ -141,15 +141,6 @@ static void tell_lines(struct transport_proc *c, bool rest)
     }
 }
 
-static void stop_listening(struct transport_proc *c)
-{
-    if (c->err < 0)
-        return;
-    event_free(c->readable);
-    close(c->err);
-    c->err = -1;
-}
-
 /* Returns whether there may be more to read. */
 static bool read_stderr(struct transport_proc *c)
 {
@@ -158,7 +149,7 @@ static bool read_stderr(struct transport_proc *c)
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return false;
     if (n <= 0) {
-        stop_listening(c);
+        loop_close_fd(&c->readable, &c->err);
         return false;
     }
     size_t add = (size_t)n;
@@ -186,7 +177,7 @@ static void on_exit_of(pid_t pid, int status, int64_t at_ns, const struct rusage
     while (c->err >= 0 && read_stderr(c))
         continue;
     tell_lines(c, true);
-    stop_listening(c);
+    loop_close_fd(&c->readable, &c->err);
     transport_proc_close_stdin(c);
     c->events.ended(status, c->arg);
 }
@@ -275,7 +266,7 @@ void transport_proc_destroy(struct transport_proc *c)
         reap_forget(c->reap, c->pid);
     }
     transport_proc_close_stdin(c);
-    stop_listening(c);
+    loop_close_fd(&c->readable, &c->err);
     free(c);
 }
 

@@ -17,16 +17,6 @@ extern char **environ;
 
 enum { PIECE = 60 << 10 };
 
-static void close_output(struct diagnose_child *c)
-{
-    if (c->readable)
-        event_free(c->readable);
-    c->readable = NULL;
-    if (c->fd >= 0)
-        close(c->fd);
-    c->fd = -1;
-}
-
 static void on_exited(pid_t pid, int status, int64_t at_ns, const struct rusage *used,
                       void *arg)
 {
@@ -42,7 +32,7 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n <= 0)
-        close_output(c);
+        loop_close_fd(&c->readable, &c->fd);
     c->out(piece, n > 0 ? (size_t)n : 0, c->arg);
 }
 
@@ -53,7 +43,7 @@ void diagnose_child_kill(struct diagnose_child *c)
         kill(c->pid, SIGKILL);
     }
     c->pid = 0;
-    close_output(c);
+    loop_close_fd(&c->readable, &c->fd);
 }
 
 int diagnose_child_start(struct diagnose_child *c, struct loop *loop,
@@ -87,7 +77,7 @@ int diagnose_child_start(struct diagnose_child *c, struct loop *loop,
     free(path);
     if (c->pid < 0) {
         c->pid = 0;
-        close_output(c);
+        loop_close_fd(&c->readable, &c->fd);
         return err_errno(err, "cannot start %s", name);
     }
     reap_watch(c->reap, c->pid, on_exited, c);

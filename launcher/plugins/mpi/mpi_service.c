@@ -208,16 +208,6 @@ static void on_frame(struct link *l, const struct frame *f, void *arg)
 
 /* --- the server --------------------------------------------------------------------- */
 
-static void close_listener(struct mpi_service *w)
-{
-    if (w->accepting)
-        event_free(w->accepting);
-    w->accepting = NULL;
-    if (w->listen_fd >= 0)
-        close(w->listen_fd);
-    w->listen_fd = -1;
-}
-
 static void on_server_closed(struct link *l, const char *why, void *arg)
 {
     struct mpi_service *w = arg;
@@ -306,7 +296,7 @@ static int start_server(struct mpi_service *w, struct ddp_err *err)
         agent_send(w->agent, MSG(map_request, w->job->attempt));
     else
         send_orders(w);
-    close_listener(w);
+    loop_close_fd(&w->accepting, &w->listen_fd);
     return 0;
 }
 
@@ -316,7 +306,7 @@ static void start_if_needed(struct mpi_service *w)
     if (w->stopped || w->listen_fd < 0)
         return;
     if (start_server(w, &err) < 0) {
-        close_listener(w);
+        loop_close_fd(&w->accepting, &w->listen_fd);
         fail(w, err.text);
     }
 }
@@ -362,7 +352,7 @@ void mpi_service_stop(struct mpi_service *w)
     if (w->stopped)
         return;
     w->stopped = true;
-    close_listener(w);
+    loop_close_fd(&w->accepting, &w->listen_fd);
     drop_first(w);
     if (w->link)
         link_close(w->link);
@@ -493,7 +483,7 @@ struct mpi_service *mpi_service_create(struct agent *a, const char *mapping,
         w->program = installed_file(INSTALLED_PROGRAM, "ddprun-pmix", X_OK);
     if (w->program && open_listener(w, &err) < 0) {
         log_warn("PMIx is not served: %s", err.text);
-        close_listener(w);
+        loop_close_fd(&w->accepting, &w->listen_fd);
     }
     static const struct pmi_events pmi_events = {on_pmi_send, on_membership,
                                                  on_pmi_abort};
@@ -507,7 +497,7 @@ void mpi_service_destroy(struct mpi_service *w)
 {
     if (!w)
         return;
-    close_listener(w);
+    loop_close_fd(&w->accepting, &w->listen_fd);
     drop_first(w);
     admission_destroy(w->admission);
     if (w->link)

@@ -28,16 +28,6 @@ static const struct pmi_dialect *dialect(const struct pmi_client *c)
 
 /* --- answers ------------------------------------------------------------------------ */
 
-static void client_close(struct pmi_client *c)
-{
-    if (c->readable)
-        event_free(c->readable);
-    c->readable = NULL;
-    if (c->fd >= 0)
-        close(c->fd);
-    c->fd = -1;
-}
-
 void pmi_answer(struct pmi_client *c, const char *fmt, ...)
 {
     char text[PMI_REQUEST_MAX + 16], *body = text + (c->pmi2 ? 6 : 0);
@@ -48,7 +38,7 @@ void pmi_answer(struct pmi_client *c, const char *fmt, ...)
     va_end(ap);
     if (n < 0 || n >= PMI_REQUEST_MAX) {
         log_debug("rank %u asks for an answer that is too long", c->rank);
-        client_close(c);
+        loop_close_fd(&c->readable, &c->fd);
         return;
     }
     if (c->pmi2) {
@@ -58,7 +48,7 @@ void pmi_answer(struct pmi_client *c, const char *fmt, ...)
     }
     if (c->fd >= 0 && send(c->fd, text, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT) != n) {
         log_debug("rank %u does not read its answer", c->rank);
-        client_close(c);
+        loop_close_fd(&c->readable, &c->fd);
     }
 }
 
@@ -204,7 +194,7 @@ static void read_requests(struct pmi_client *c)
             log_warn(
                 "rank %u wrote to its PMI_FD what is not PMI: the connection is closed",
                 c->rank);
-            client_close(c);
+            loop_close_fd(&c->readable, &c->fd);
         }
         if (n <= 0)
             break;
@@ -230,7 +220,7 @@ static bool client_read(struct pmi_client *c)
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return false;
     if (n <= 0) {
-        client_close(c); /* the other end is closed */
+        loop_close_fd(&c->readable, &c->fd); /* the other end is closed */
         return false;
     }
     c->fill += (size_t)n;
@@ -253,7 +243,7 @@ int pmi_server_open(struct pmi_server *s, uint32_t local)
 {
     int pair[2];
     struct pmi_client *c = &s->clients[local];
-    client_close(c); /* left by a failed start of this rank */
+    loop_close_fd(&c->readable, &c->fd); /* left by a failed start of this rank */
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) {
         log_warn("rank %u gets no PMI: %s", c->rank, strerror(errno));
         return -1;
@@ -300,7 +290,7 @@ void pmi_server_destroy(struct pmi_server *s)
         shm_cleanup_mpich(s->kvsname, s->node_rank); /* names are not reused */
     for (uint32_t i = 0; i < s->nlocal; i++) {
         struct pmi_client *c = &s->clients[i];
-        client_close(c);
+        loop_close_fd(&c->readable, &c->fd);
         free(c->buffer);
         client_forget_waits(c);
         free(c->thread);

@@ -127,10 +127,7 @@ static void probe_close_pipe(struct probe *p)
     if (p->fd < 0)
         return;
     event_del(p->timer);
-    event_free(p->readable);
-    p->readable = NULL;
-    close(p->fd);
-    p->fd = -1;
+    loop_close_fd(&p->readable, &p->fd);
     evbuffer_drain(p->in, evbuffer_get_length(p->in));
 }
 

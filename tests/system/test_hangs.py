@@ -45,16 +45,17 @@ dist.all_reduce()
 """
 
 SILENT = """\
-import os, socket, sys, time
+import os, signal, socket, struct, sys, time
 if os.environ["TORCHELASTIC_RESTART_COUNT"] != "0":
     time.sleep(60)
 stem = f"{os.environ['DDPRUN_DIAGNOSE']}.{os.getpid()}"
-os.mkfifo(stem + ".calls")
+open(stem + ".calls", "w").close()
 s = socket.socket(socket.AF_UNIX)
 s.bind(stem + ".sock")
 s.listen()
 print("up")
-s.accept()
+peer = s.accept()[0].getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+os.kill(struct.unpack("3i", peer)[0], signal.SIGSTOP)
 open("asked", "w").close()
 sys.exit(1)
 """
@@ -157,7 +158,7 @@ class Hangs(launch.LaunchTest):
         self.assertIn("no running job", done.stderr)
 
     def test_a_request_that_a_restart_overtakes(self):
-        """A file that cannot be read, as on a dead file server, holds up the agent's answer."""
+        """The agent's answer is held up: the rank stops the process that collects it."""
         self.write("silent.py", SILENT)
         job = self.launch("--no-preload", "--max-restarts", 1, sys.executable, "-u", "silent.py", np=1)
         with subprocess.Popen([launch.DDPRUN, "--report-on", str(job.process.pid)],

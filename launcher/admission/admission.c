@@ -9,7 +9,7 @@
  *            a stranger never becomes one
  *   sockets  the process and descriptor that held a socket, by inode
  *
- * /proc/PID of each of our processes is kept open: it never refers to another process
+ * /proc/PID/fd of each of our processes is kept open: it never refers to another process
  * that reuses the pid, so the ancestry need not be checked again.
  *
  * Most connections are the newest descriptor of a rank, so the highest descriptors of
@@ -63,7 +63,7 @@ struct proc {
     bool present; /* seen in this scan */
     bool read;    /* its descriptors have been read */
     bool hidden;  /* some of them cannot be read */
-    int dir;      /* owned: its /proc/PID; -1: not open */
+    int dir;      /* owned: its /proc/PID/fd; -1: not open */
     int last_fd;  /* of the socket found last; 0: none */
     int64_t nfds; /* descriptor count at that time, or at the last look at the newest */
     UT_hash_handle hh;
@@ -91,10 +91,11 @@ struct admission {
         uid_t uid;
         int64_t until_ms;
     } pauses[PAUSES];
-    int ndirs;                   /* open directories of `procs` */
-    int netlink;                 /* owned, -1: none */
-    bool asked;                  /* `netlink` is open, or there is none */
-    struct proc *procs;          /* owned, by pid */
+    int ndirs;          /* open directories of `procs` */
+    int netlink;        /* owned, -1: none */
+    pid_t last;         /* the process that was found by its newest socket last */
+    bool asked;         /* `netlink` is open, or there is none */
+    struct proc *procs; /* owned, by pid */
     struct held_socket *sockets; /* owned, by inode */
 };
 
@@ -143,21 +144,18 @@ static void proc_keep(struct admission *a, struct proc *p, bool sure)
     char path[32];
     if (p->dir >= 0 || a->ndirs >= DIRS_MAX)
         return;
-    snprintf(path, sizeof path, "/proc/%d", (int)p->pid);
+    snprintf(path, sizeof path, "/proc/%d/fd", (int)p->pid);
     p->dir = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
     a->ndirs += p->dir >= 0;
     if (!sure && !ancestry_leads(p->pid, a->ancestor))
         drop_proc(a, p);
 }
 
-/* The ancestor's own children, which most ranks are; of its main thread, which starts
- * them. */
-static void scan_children(struct admission *a)
+static void add_children(struct admission *a, const char *task)
 {
-    char path[48];
+    char path[64];
     int pid;
-    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)a->ancestor,
-             (int)a->ancestor);
+    snprintf(path, sizeof path, "/proc/%d/task/%.20s/children", (int)a->ancestor, task);
     FILE *f = fopen(path, "re");
     while (f && fscanf(f, "%d", &pid) == 1) {
         struct proc *p = proc_find(a, pid);
@@ -169,6 +167,20 @@ static void scan_children(struct admission *a)
     }
     if (f)
         fclose(f);
+}
+
+/* The ancestor's own children, which most ranks are: those of each of its threads. */
+static void scan_children(struct admission *a)
+{
+    char path[32];
+    snprintf(path, sizeof path, "/proc/%d/task", (int)a->ancestor);
+    DIR *tasks = opendir(path);
+    for (const struct dirent *e; tasks && (e = readdir(tasks)) != NULL;) {
+        if (e->d_name[0] != '.')
+            add_children(a, e->d_name);
+    }
+    if (tasks)
+        closedir(tasks);
 }
 
 /* Update `procs` from /proc. */
@@ -233,23 +245,33 @@ static bool socket_at(int dirfd, const char *name, uint64_t *inode)
     if (n <= 0)
         return false;
     target[n] = '\0';
-    unsigned long long number;
-    if (sscanf(target, "socket:[%llu]", &number) != 1)
+    if (strncmp(target, "socket:[", 8) != 0)
         return false;
-    *inode = number;
+    *inode = strtoull(target + 8, NULL, 10);
     return true;
 }
 
-/* A directory descriptor and a path relative to it for `what` of a process: the open
- * /proc/PID, else AT_FDCWD and the full path. */
-static int proc_path(const struct proc *p, char name[48], const char *what, int number)
+/* A directory descriptor and a path relative to it for a descriptor of a process, or with
+ * -1 for the folder of all: below the open /proc/PID/fd, else AT_FDCWD and the full path.
+ */
+static int proc_path(const struct proc *p, char name[48], int number)
 {
-    int n = p->dir >= 0 ? 0 : snprintf(name, 48, "/proc/%d/", (int)p->pid);
+    int n = p->dir >= 0 ? 0 : snprintf(name, 48, "/proc/%d/fd/", (int)p->pid);
     if (number < 0)
-        snprintf(name + n, 48 - (size_t)n, "%s", what);
+        snprintf(name + n, 48 - (size_t)n, ".");
     else
-        snprintf(name + n, 48 - (size_t)n, "%s/%d", what, number);
+        snprintf(name + n, 48 - (size_t)n, "%d", number);
     return p->dir >= 0 ? p->dir : AT_FDCWD;
+}
+
+/* The number of its descriptors; 0 before Linux 6.2; -1: it has ended, or hides them. */
+static int64_t count_descriptors(const struct proc *p)
+{
+    char name[48];
+    struct stat st;
+    int at = proc_path(p, name, -1);
+    int rc = p->dir >= 0 ? fstat(at, &st) : fstatat(at, name, &st, 0);
+    return rc < 0 ? -1 : st.st_size;
 }
 
 /* Read the newest descriptors, if their count has changed: as many as have been added,
@@ -259,19 +281,18 @@ static void read_newest(struct admission *a, struct proc *p)
 {
     enum { NEWEST = 2 };
     char name[48];
-    struct stat st;
-    int at = proc_path(p, name, "fd", -1);
-    if (fstatat(at, name, &st, 0) < 0 || st.st_size == p->nfds)
+    int64_t count = count_descriptors(p);
+    if (count < 0 || count == p->nfds)
         return;
-    int64_t added = st.st_size - p->nfds, seen = 0;
+    int64_t added = count - p->nfds, seen = 0;
     int64_t wanted = added > 0 && added < NEWEST ? added : NEWEST;
     p->read = false;
-    p->nfds = st.st_size;
-    for (int fd = (int)st.st_size - 1;
-         fd > 2 && fd >= st.st_size - 1 - NEWEST && seen < wanted; fd--) {
+    p->nfds = count;
+    for (int fd = (int)count - 1; fd > 2 && fd >= count - 1 - NEWEST && seen < wanted;
+         fd--) {
         uint64_t inode;
         errno = 0;
-        at = proc_path(p, name, "fd", fd);
+        int at = proc_path(p, name, fd);
         if (socket_at(at, name, &inode))
             cache_socket(a, inode, p->pid, fd);
         seen += errno != ENOENT;
@@ -282,11 +303,10 @@ static void read_newest(struct admission *a, struct proc *p)
 static void read_descriptors(struct admission *a, struct proc *p)
 {
     char name[48];
-    struct stat st;
-    int at = proc_path(p, name, "fd", -1);
-    if (fstatat(at, name, &st, 0) < 0 ||
-        (p->read && st.st_size > 0 && st.st_size == p->nfds))
+    int64_t count = count_descriptors(p);
+    if (count < 0 || (p->read && count > 0 && count == p->nfds))
         return;
+    int at = proc_path(p, name, -1);
     int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     p->hidden = fd < 0 && errno == EACCES;
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
@@ -304,7 +324,7 @@ static void read_descriptors(struct admission *a, struct proc *p)
     }
     closedir(dir);
     p->read = true;
-    p->nfds = st.st_size;
+    p->nfds = count;
 }
 
 static void read_all(struct admission *a, enum membership kin)
@@ -337,7 +357,7 @@ static pid_t cached_holder(struct admission *a, uint64_t inode)
         return s->pid;
     char name[48];
     uint64_t now;
-    int at = proc_path(p, name, "fd", s->fd);
+    int at = proc_path(p, name, s->fd);
     if (!socket_at(at, name, &now) || now != inode)
         return 0;
     if (p->dir < 0 && !ancestry_leads(s->pid, a->ancestor))
@@ -357,12 +377,28 @@ static pid_t repeated_holder(struct admission *a, uint64_t inode)
             uint64_t now;
             if (p->last_fd == 0 || p->dir < 0)
                 continue;
-            int at = proc_path(p, name, "fd", p->last_fd + more);
+            int at = proc_path(p, name, p->last_fd + more);
             if (socket_at(at, name, &now) && now == inode) {
                 p->last_fd += more;
                 return p->pid;
             }
         }
+    }
+    return 0;
+}
+
+/* Our process that has it among its newest descriptors; or 0. Begins behind the one that
+ * was found last: of ranks that connect together each is looked at once. */
+static pid_t newest_holder(struct admission *a, uint64_t inode)
+{
+    struct proc *p = proc_find(a, a->last);
+    for (unsigned n = HASH_COUNT(a->procs); n > 0; n--) {
+        p = p && p->hh.next ? p->hh.next : a->procs;
+        if (p->kin != KIN_OURS)
+            continue;
+        read_newest(a, p);
+        if (cached_holder(a, inode) != 0)
+            return a->last = p->pid;
     }
     return 0;
 }
@@ -373,14 +409,12 @@ static pid_t find_holder(struct admission *a, uint64_t inode)
     pid_t holder = cached_holder(a, inode);
     if (!holder)
         holder = repeated_holder(a, inode);
+    if (!holder)
+        holder = newest_holder(a, inode);
     if (holder)
         return holder;
     scan_children(a);
-    for (struct proc *p = a->procs; p; p = p->hh.next) {
-        if (p->kin == KIN_OURS)
-            read_newest(a, p);
-    }
-    if ((holder = cached_holder(a, inode)) != 0)
+    if ((holder = newest_holder(a, inode)) != 0)
         return holder;
     read_all(a, KIN_OURS);
     if ((holder = cached_holder(a, inode)) != 0)

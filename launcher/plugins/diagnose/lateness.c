@@ -20,7 +20,6 @@
 
 #include "common/mem.h"
 
-#include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -266,11 +265,27 @@ static void add_round(const struct group *g, size_t at, struct sums *s)
     s->rounds++;
 }
 
-/* Kullback-Leibler divergence of two coins, where f > p. */
+/* The logarithm of a positive number: libm would be one more library for the dynamic
+ * linker in every launch. 2 atanh((x - 1) / (x + 1)), for x near 1. */
+static double ln(double x)
+{
+    double twos = 0, sum = 0;
+    for (; x > 1.5; x /= 2)
+        twos++;
+    for (; x < 0.75; x *= 2)
+        twos--;
+    double y = (x - 1) / (x + 1), power = y;
+    for (int k = 1; k < 24; k += 2, power *= y * y)
+        sum += power / k;
+    return 2 * sum + twos * 0.69314718055994531;
+}
+
+/* Kullback-Leibler divergence of two coins, where f > p; p is positive with f. */
 static double divergence(double f, double p)
 {
-    double rest = f < 1 ? (1 - f) * log((1 - f) / (1 - p)) : 0;
-    return f > p ? f * log(f / p) + rest : 0;
+    if (f <= p || p <= 0)
+        return 0;
+    return f * ln(f / p) + (f < 1 ? (1 - f) * ln((1 - f) / (1 - p)) : 0);
 }
 
 enum judgement { INNOCENT, SUSPECT, STRAGGLER };

@@ -239,6 +239,21 @@ START_TEST(verdicts_on_jobs)
 }
 END_TEST
 
+/* A rank may report any number of calls, of which it has the last ones at most. */
+START_TEST(a_number_of_calls_costs_no_time)
+{
+    static const char text[] =
+        "[" RANK("0", "a", "sleeping", "," GROUPS("9223372036854775807", "0")) "," RANK(
+            "1", "a", "sleeping",
+            "," GROUPS("9223372036854775807", "9223372036854775807") ",\"calls\":[" CALL(
+                "9223372036854775806", "all_reduce", "1", "false") "]") "]";
+    json_t *ranks = json_loads(text, 0, NULL), *v = verdict(ranks);
+    ck_assert_ptr_nonnull(json_object_get(v, "sentences"));
+    json_decref(v);
+    json_decref(ranks);
+}
+END_TEST
+
 static json_t *collect_own(const char *folder)
 {
     struct collect_rank own = {0, getpid()};
@@ -280,6 +295,7 @@ Suite *suite(void)
     tcase_add_test(t, stacks_by_python);
     tcase_add_test(t, stacks_by_debuggers);
     tcase_add_test(t, a_fifo_in_the_folder_does_not_block);
+    tcase_add_test(t, a_number_of_calls_costs_no_time);
     tcase_add_loop_test(t, verdicts_on_jobs, 0,
                         (int)(sizeof verdicts / sizeof verdicts[0]));
     return s;

@@ -43,17 +43,47 @@ static const json_t *group_in(const json_t *rank, const char *id)
     return NULL;
 }
 
+/* The number of a call of this group; 0: of another. */
+static json_int_t number_in(const json_t *call, const char *id)
+{
+    const char *group = text_of(call, "group");
+    return group && strcmp(group, id) == 0
+               ? json_integer_value(json_object_get(call, "number"))
+               : 0;
+}
+
 static const json_t *call_in(const json_t *rank, const char *id, json_int_t number)
 {
     const json_t *call;
     size_t i;
     json_array_foreach (json_object_get(rank, "calls"), i, call) {
-        const char *group = text_of(call, "group");
-        if (group && strcmp(group, id) == 0 &&
-            json_integer_value(json_object_get(call, "number")) == number)
+        if (number_in(call, id) == number)
             return call;
     }
     return NULL;
+}
+
+/* The lowest number after `number` that a member has a record of; 0: there is none. */
+static json_int_t next_number(const struct job_view *j, const char *id, json_int_t number)
+{
+    json_int_t next = 0;
+    for (const struct view *v = j->ranks; v < j->ranks + j->n; v++) {
+        const json_t *call;
+        size_t i;
+        json_array_foreach (json_object_get(v->is, "calls"), i, call) {
+            json_int_t its = v->member ? number_in(call, id) : 0;
+            if (its > number && (next == 0 || its < next))
+                next = its;
+        }
+    }
+    return next;
+}
+
+/* A count that a rank has reported: anything. */
+static json_int_t count_of(const json_t *group, const char *name)
+{
+    json_int_t n = json_integer_value(json_object_get(group, name));
+    return n < 0 ? 0 : n > INT64_MAX - 1 ? INT64_MAX - 1 : n;
 }
 
 /* Fill the views' members for this group: its ranks, and what each has entered. */
@@ -70,8 +100,8 @@ static void examine(struct job_view *j, const json_t *group)
         json_array_foreach (ranks, i, rank)
             v->member |= json_integer_value(rank) == v->rank;
         v->known = own != NULL;
-        v->entered = json_integer_value(json_object_get(own, "entered"));
-        v->done = json_integer_value(json_object_get(own, "done"));
+        v->entered = count_of(own, "entered");
+        v->done = count_of(own, "done");
     }
 }
 
@@ -149,7 +179,8 @@ static void find_mismatch(struct job_view *j, const json_t *group)
                                                                             : from;
         to = v->member && v->entered > to ? v->entered : to;
     }
-    for (json_int_t number = from > CALLS ? from - CALLS : 1; number <= to; number++) {
+    json_int_t number = from > CALLS ? from - CALLS - 1 : 0;
+    while ((number = next_number(j, id, number)) > 0 && number <= to) {
         const json_t *one = NULL;
         bool differ = false, current = true;
         for (struct view *v = j->ranks; v < j->ranks + j->n; v++) {

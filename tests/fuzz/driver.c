@@ -1,11 +1,12 @@
 /* tests/fuzz/driver.c - runs a fuzz target without libFuzzer
  *
- *     fuzz_NAME_plain [-n RUNS] [-s SEED] [-k FILE]   mutate seeds
- *     fuzz_NAME_plain -c DIR                          write the seeds, for libFuzzer
- *     fuzz_NAME_plain FILE...                         one run per file, as libFuzzer left it
+ *     fuzz_NAME_plain [-a CORPUS] [-n RUNS] [-s SEED] [-k FILE]   the corpus; mutate
+ * seeds fuzz_NAME_plain [-a CORPUS] -c DIR          write corpus and seeds, for libFuzzer
+ *     fuzz_NAME_plain FILE...                     one run per file, as libFuzzer left it
  *
- * The same seed gives the same inputs. With -k FILE each input is kept there while it runs,
- * so that a crash leaves it behind.
+ * The same seed gives the same inputs. With -k FILE each input is kept there while it
+ * runs, so that a crash leaves it behind. A corpus (keep.py) is a file of inputs: the
+ * size of each in two bytes, low one first, and its bytes.
  */
 #include "tests/fuzz/fuzz.h"
 
@@ -80,10 +81,38 @@ static int write_file(const char *path, const uint8_t *data, size_t size)
     return 0;
 }
 
-static int write_seeds(const char *dir)
+/* Run each input of the corpus, or write it to a folder. */
+static int each_kept(const char *corpus, const char *dir, const char *keep)
+{
+    static uint8_t data[ROOM];
+    uint8_t head[2];
+    unsigned n = 0;
+    FILE *f = fopen(corpus, "rbe");
+    for (; f && fread(head, 1, 2, f) == 2; n++) {
+        size_t size = head[0] + head[1] * 256u;
+        char path[4096];
+        snprintf(path, sizeof path, "%s/kept-%04u", dir ? dir : "", n);
+        if (fread(data, 1, size, f) != size)
+            break;
+        if ((dir || keep) && write_file(dir ? path : keep, data, size) < 0)
+            return -1;
+        if (!dir)
+            run(data, size);
+    }
+    if (!f || !feof(f) || fclose(f) != 0) {
+        fprintf(stderr, "%s: no corpus\n", corpus);
+        return -1;
+    }
+    printf("%u inputs of %s\n", n, corpus);
+    return 0;
+}
+
+static int write_seeds(const char *dir, const char *corpus)
 {
     static uint8_t data[ROOM];
     mkdir(dir, 0777);
+    if (corpus && each_kept(corpus, dir, NULL) < 0)
+        return 1;
     for (unsigned i = 0; i < SEEDS; i++) {
         char path[4096];
         snprintf(path, sizeof path, "%s/seed-%02u", dir, i);
@@ -130,8 +159,8 @@ int main(int argc, char **argv)
 {
     unsigned runs = 300000;
     uint64_t seed = 1;
-    const char *keep = NULL;
-    for (int opt; (opt = getopt(argc, argv, "n:s:c:k:")) != -1;) {
+    const char *keep = NULL, *corpus = NULL;
+    for (int opt; (opt = getopt(argc, argv, "a:n:s:c:k:")) != -1;) {
         switch (opt) {
         case 'n':
             runs = (unsigned)strtoul(optarg, NULL, 10);
@@ -142,8 +171,11 @@ int main(int argc, char **argv)
         case 'k':
             keep = optarg;
             break;
+        case 'a':
+            corpus = optarg;
+            break;
         case 'c':
-            return write_seeds(optarg);
+            return write_seeds(optarg, corpus);
         default:
             return 2;
         }
@@ -151,5 +183,9 @@ int main(int argc, char **argv)
     int failed = 0;
     for (int i = optind; i < argc; i++)
         failed |= run_file(argv[i]);
-    return optind < argc ? failed : run_mutations(runs, seed, keep);
+    if (optind < argc)
+        return failed;
+    if (corpus && each_kept(corpus, NULL, keep) < 0)
+        return 1;
+    return run_mutations(runs, seed, keep);
 }

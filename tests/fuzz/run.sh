@@ -42,7 +42,7 @@ each=$((seconds / $#))
 cd "$build"
 
 fuzz() { # NAME
-    "tests/fuzz/fuzz_${1}_plain" -c "corpus-$1"
+    "tests/fuzz/fuzz_${1}_plain" -a "$source/tests/fuzz/corpus/$1" -c "corpus-$1"
     "tests/fuzz/fuzz_$1" -seed="$seed" -max_total_time="$each" -max_len=4096 -timeout=10 \
         -rss_limit_mb=1024 -print_final_stats=1 "corpus-$1" >"$1.log" 2>&1
 }

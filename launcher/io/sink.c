@@ -7,7 +7,6 @@
 #include "launcher/io/sink.h"
 
 #include "common/mem.h"
-#include "common/write_all.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -23,21 +22,6 @@ struct sink {
     bool terminal, midline;
     bool lost; /* writing has failed for good */
 };
-
-/* Used by the writer's thread only. */
-struct target {
-    int fd; /* borrowed */
-    bool lost;
-};
-
-static int put(void *to, const char *data, size_t size)
-{
-    struct target *t = to;
-    if (t->lost || write_all(t->fd, data, size) == 0)
-        return 0;
-    t->lost = true;
-    return errno;
-}
 
 static void on_drained(void *arg)
 {
@@ -111,15 +95,12 @@ struct sink *sink_create(struct loop *loop, int fd, const char *name,
                          const struct sink_events *events, struct ddp_err *err)
 {
     struct sink *s = xcalloc(1, sizeof *s);
-    struct target *t = xcalloc(1, sizeof *t);
-    t->fd = fd;
     s->name = name;
     s->events = *events;
     s->terminal = sink_redraws(fd);
-    s->writer = writer_create(loop, &(struct writer_target){put, free, t},
-                              &(struct writer_events){on_drained, on_failed, s}, err);
+    s->writer = writer_create_fd(loop, fd, false,
+                                 &(struct writer_events){on_drained, on_failed, s}, err);
     if (!s->writer) {
-        free(t);
         free(s);
         return NULL;
     }

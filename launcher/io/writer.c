@@ -1,14 +1,15 @@
 /* launcher/io/writer.c - see writer.h
  *
- * One lock, never held during I/O. The first chunk starts the thread, which wakes the loop
- * through an eventfd, and only for events the loop waits for. A chunk counts as pending
- * until all of it is written.
+ * One lock, never held during I/O. The first chunk starts the thread, which wakes the
+ * loop through an eventfd, and only for events the loop waits for. A chunk counts as
+ * pending until all of it is written.
  */
 #include "launcher/io/writer.h"
 
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/write_all.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -36,7 +37,7 @@ struct writer {
     struct chunk *filling; /* owned; NULL: nothing collected */
     struct event *wake;    /* owned */
     bool posted;           /* to be queued at the end of this loop iteration */
-    bool reported;             /* `failed` has been called */
+    bool reported;         /* `failed` has been called */
     bool started;
     pthread_t thread;
     pthread_mutex_t lock; /* protects everything below */
@@ -190,7 +191,8 @@ static void call_owner(struct writer *w)
 {
     pthread_mutex_lock(&w->lock);
     int error = w->reported ? 0 : w->error;
-    bool drained = (w->full && w->pending < WRITER_LOW) || (w->finishing && w->pending == 0);
+    bool drained =
+        (w->full && w->pending < WRITER_LOW) || (w->finishing && w->pending == 0);
     if (drained)
         w->full = w->finishing = false;
     pthread_mutex_unlock(&w->lock);
@@ -256,6 +258,43 @@ struct writer *writer_create(struct loop *loop, const struct writer_target *targ
     w->wake = event_new(loop_base(loop), w->wake_fd, EV_READ | EV_PERSIST, on_wake, w);
     if (!w->wake || event_add(w->wake, NULL) < 0)
         abort(); /* out of memory, as in mem.h */
+    return w;
+}
+
+/* Used by the writer's thread only. */
+struct fd_target {
+    int fd;
+    bool owned, failed;
+};
+
+static int put_fd(void *to, const char *data, size_t size)
+{
+    struct fd_target *t = to;
+    if (t->failed || write_all(t->fd, data, size) == 0)
+        return 0;
+    t->failed = true;
+    return errno;
+}
+
+static void release_fd(void *to)
+{
+    struct fd_target *t = to;
+    if (t->owned)
+        close(t->fd);
+    free(t);
+}
+
+struct writer *writer_create_fd(struct loop *loop, int fd, bool owned,
+                                const struct writer_events *events, struct ddp_err *err)
+{
+    struct fd_target *t = xcalloc(1, sizeof *t);
+    *t = (struct fd_target){.fd = fd, .owned = owned};
+    struct writer *w =
+        writer_create(loop, &(struct writer_target){put_fd, release_fd, t}, events, err);
+    if (!w) {
+        t->owned = false; /* still the caller's */
+        release_fd(t);
+    }
     return w;
 }
 

@@ -42,6 +42,10 @@ enum { WRITER_LOW = 1 << 20, WRITER_HIGH = 4 << 20 };
 /* NULL with `err`; the caller then still owns the target. */
 struct writer *writer_create(struct loop *loop, const struct writer_target *target,
                              const struct writer_events *events, struct ddp_err *err);
+/* To a descriptor, which is closed at the end if it is `owned`. After the first error
+ * nothing more is written to it. */
+struct writer *writer_create_fd(struct loop *loop, int fd, bool owned,
+                                const struct writer_events *events, struct ddp_err *err);
 /* Discards queued bytes. A running `put` continues in its thread, which releases the
  * target when it returns, if ever: the process is about to exit. */
 void writer_destroy(struct writer *w);

@@ -10,7 +10,6 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/offload.h"
-#include "common/write_all.h"
 #include "launcher/io/writer.h"
 #include "launcher/job/events.h"
 
@@ -36,28 +35,6 @@ struct event_file {
     size_t dropped;         /* events since the last one that was queued */
     bool failed;
 };
-
-/* Used by the writer's thread only. */
-struct target {
-    int fd; /* owned */
-    bool failed;
-};
-
-static int put(void *to, const char *data, size_t size)
-{
-    struct target *t = to;
-    if (t->failed || write_all(t->fd, data, size) == 0)
-        return 0;
-    t->failed = true;
-    return errno;
-}
-
-static void release(void *to)
-{
-    struct target *t = to;
-    close(t->fd);
-    free(t);
-}
 
 static void on_drained(void *arg) {}
 
@@ -115,13 +92,11 @@ struct event_file *event_file_open(struct job *j, const char *where, struct ddp_
         free(f);
         return NULL;
     }
-    struct target *t = xcalloc(1, sizeof *t);
-    t->fd = fd;
-    f->writer = writer_create(j->loop, &(struct writer_target){put, release, t},
-                              &(struct writer_events){on_drained, on_failed, f}, err);
+    f->writer = writer_create_fd(j->loop, fd, true,
+                                 &(struct writer_events){on_drained, on_failed, f}, err);
     if (f->writer)
         return f;
-    release(t);
+    close(fd);
     free(f);
     return NULL;
 }

@@ -108,3 +108,10 @@ int job_plugins_message(struct job *j, unsigned node, const struct frame *f,
     }
     return 1;
 }
+
+json_t *job_waits(struct job *j)
+{
+    json_t *list = json_array();
+    JOB_HOOKS(j, waits, list);
+    return list;
+}

@@ -33,6 +33,8 @@
 
 #include "launcher/job/state.h"
 
+#include <jansson.h>
+
 /* A message of the agents that the plug-in handles: one per type in all plug-ins. `node`
  * has sent it, f->m is its struct. -1: it is invalid; the link it came by is then
  * dropped. */
@@ -98,6 +100,10 @@ struct job_plugin {
     void (*dry_run)(void *state, struct strv *lines);
     void (*report)(void *state); /* add lines to the summary, with job_say() */
 
+    /* A hang report is made: add what ranks wait for by this plug-in, as objects: "text",
+     * a sentence, and "ranks", of which some are waited for. */
+    void (*waits)(void *state, json_t *list);
+
     void (*tick)(void *state);          /* every second, from `open` on */
     const struct job_message *messages; /* the last row is zero */
 };
@@ -142,6 +148,7 @@ void job_fail_text(struct job *j, enum cause_kind kind, int code, char *text);
 void job_end(struct job *j, int sig, int64_t grace_ms); /* stop all ranks */
 void job_check(struct job *j); /* go on to the next state if this one is complete */
 
+json_t *job_waits(struct job *j); /* the hook `waits` of all plug-ins: a new list */
 void job_say(struct job *j, const char *line); /* to stderr, between lines of ranks */
 void job_arm(struct event *timer, int64_t ms);
 

@@ -54,6 +54,16 @@ class Hangs(LabTest):
         self.assertIn("ddprun: hang: ranks 0-2,4-5 wait in all_reduce at train.py:10; rank 3 on "
                       "node002 has not arrived: it is in load() at train.py:5 (sleeping)", err)
 
+    def test_a_straggler_on_another_host(self):
+        """Clocks of hosts differ; the launcher compares them."""
+        job = self.start("-H", self.hosts(1, 2, slots=2), "--stragglers",
+                         os.environ["STRAGGLER_GROUP"], "late", 300, 300, 60)
+        wait_until(lambda: "straggler" in job.err or job.process.poll() is not None)
+        self.assertRegex(job.err, "ddprun: straggler: rank 2 on node002 came late to ")
+        job.signal(signal.SIGTERM)
+        job.wait()
+        self.assertEqual(job.err.count("straggler: "), 1, job.err)
+
     def test_a_host_that_does_not_answer(self):
         job = self.begin(1, 2, 3)
         agents = [pid for pid, line in self.on_host(2).items() if "ddprun-agent" in line]

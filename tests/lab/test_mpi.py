@@ -4,6 +4,7 @@
 import glob
 import os
 import shutil
+import signal
 import unittest
 
 import hosts
@@ -105,6 +106,25 @@ class OpenMpi(MpiHosts):
         self.assert_ended(launched, 1)
         self.assertIn("rank 1 on node002 exited with status 0 without calling MPI_Init, in which "
                       "rank 0 waits for it", launched.err)
+
+    def test_a_rank_that_others_wait_for_in_a_fence(self):
+        job = self.start(
+            *self.on_two(1), "sh", "-c",
+            f"echo up; [ $RANK = 0 ] || sleep 100; exec {self.program(mpi.OPENMPI)} ring",
+            cwd=self.folder.name, env=OVER_HOSTS)
+        launch.wait_until(lambda: job.out.count("up") == 2)
+        self.assertTrue(launch.wait_until(lambda: self.reports(job, "in a PMIx fence")), job.err)
+        self.assertRegex(job.err, r"ddprun: hang: rank 0 on node001 waits in a PMIx fence "
+                         r"\(PMIx_Fence, as in MPI_Init\); rank 1 on node002 has not come\n")
+        job.signal(signal.SIGTERM)
+        job.wait()
+
+    def reports(self, job, wanted):
+        """Ask for another report; does it say that?"""
+        before = job.err.count("the whole report is in")
+        job.signal(signal.SIGQUIT)
+        launch.wait_until(lambda: job.err.count("the whole report is in") > before)
+        return wanted in job.err
 
     def test_a_host_without_the_server_is_named(self):
         # as if libpmix were not installed: the loader ends with 127

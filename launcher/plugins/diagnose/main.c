@@ -106,7 +106,8 @@ static json_t *sorted(const json_t *ranks)
     return out;
 }
 
-/* stdin: a line {"job", "reason", "ranks": [...]}: the ranks that no node describes; then
+/* stdin: a line {"job", "reason", "ranks": [...], "waits": [...]}: the ranks that no node
+ * describes; then
  * for each node a line with its host, and a line with its answer. */
 static json_t *read_answers(void)
 {
@@ -211,6 +212,25 @@ static int write_report(const char *folder, const json_t *report, const json_t *
     return rc;
 }
 
+/* What plug-ins know of waits: after what the ranks' answers tell, or in its place if
+ * they tell nothing. */
+static void add_waits(json_t *found, const json_t *waits)
+{
+    json_t *sentences = json_object_get(found, "sentences"), *wait, *ranks = NULL;
+    bool none = is_text(found, "kind", "none");
+    size_t i;
+    json_array_foreach (waits, i, wait) {
+        if (none && i == 0)
+            json_array_clear(sentences);
+        json_array_append(sentences, json_object_get(wait, "text"));
+        ranks = ranks ? ranks : json_object_get(wait, "ranks");
+    }
+    if (!none || i == 0)
+        return;
+    json_object_set_new(found, "kind", json_string("absent"));
+    json_object_set(found, "ranks", ranks);
+}
+
 static int report_main(const char *folder)
 {
     json_t *report = read_answers();
@@ -218,6 +238,7 @@ static int report_main(const char *folder)
         return 2;
     add_missing(report);
     json_t *ranks = sorted(json_object_get(report, "ranks")), *found = verdict(ranks);
+    add_waits(found, json_object_get(report, "waits"));
     bool idle = is_text(report, "reason", "timeout") && is_text(found, "kind", "none");
     json_object_set_new(report, "version", json_integer(1));
     json_object_set(report, "verdict", found);

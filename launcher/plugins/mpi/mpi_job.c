@@ -12,16 +12,19 @@
  */
 #define LOG_SUBSYS "mpi"
 #include "common/err.h"
+#include "common/idset.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "launcher/agent/agent.h"
 #include "launcher/contract.h"
+#include "launcher/job/events.h"
 #include "launcher/job/plugin.h"
 #include "launcher/link/rankmap.h"
 #include "launcher/plugins/mpi/pmi_wire.h"
 #include "launcher/plugins/plugins.h"
 #include "launcher/transport/program.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <utlist.h>
@@ -32,6 +35,8 @@ struct fence {
     uint8_t *key; /* owned: the frame's bytes before the status, which identify it */
     size_t nkey;
     int32_t status;
+    enum msg_service service;
+    bool *invited;    /* owned, by node rank; NULL: all */
     struct pack data; /* of the nodes that have arrived */
     uint32_t missing; /* nodes that have not arrived */
     bool *arrived;    /* owned, by node rank */
@@ -59,6 +64,7 @@ static void fence_free(struct fence *m)
     pack_finish(&m->data);
     free(m->key);
     free(m->arrived);
+    free(m->invited);
     free(m);
 }
 
@@ -84,7 +90,11 @@ static struct fence *fence_find(struct mpi_job *s, const struct frame *f,
     at->key = xmemdup(f->body, nkey);
     at->nkey = nkey;
     at->missing = m->nnodes > 0 ? m->nnodes : (uint32_t)s->job->plan->nnodes;
+    at->service = (enum msg_service)m->service;
     at->arrived = xcalloc((size_t)s->job->plan->nnodes, sizeof *at->arrived);
+    at->invited = m->nnodes ? xcalloc((size_t)s->job->plan->nnodes, 1) : NULL;
+    for (uint32_t i = 0; i < m->nnodes; i++)
+        at->invited[m->nodes[i]] = true;
     DL_APPEND(s->fences, at);
     return at;
 }
@@ -213,6 +223,59 @@ static int handle_member(void *state, unsigned node, const struct frame *f,
     return 0;
 }
 
+/* --- for hang reports --------------------------------------------------------------- */
+
+/* "ranks 0-1 on node1" and so on, of the nodes that have arrived, or of the others. */
+static unsigned print_nodes(const struct mpi_job *s, const struct fence *at, bool arrived,
+                            json_t *ranks, FILE *f)
+{
+    const struct plan *p = s->job->plan;
+    unsigned n = 0;
+    for (int i = 0; i < p->nnodes; i++) {
+        const struct plan_node *node = &p->nodes[i];
+        struct idset set = {0};
+        if ((at->invited && !at->invited[i]) || at->arrived[i] != arrived)
+            continue;
+        for (int r = 0; r < node->nlocal; r++) {
+            idset_add(&set, node->ranks[r], node->ranks[r]);
+            if (ranks)
+                json_array_append_new(ranks, json_integer(node->ranks[r]));
+        }
+        char *text = idset_text(&set);
+        fprintf(f, "%s%s %s on %s", n++ ? ", " : "", node->nlocal > 1 ? "ranks" : "rank",
+                text, node->host->name);
+        n += node->nlocal > 1;
+        free(text);
+        idset_finish(&set);
+    }
+    return n;
+}
+
+/* A node arrives when all of its ranks in the fence have. */
+static void mpi_waits(void *state, json_t *list)
+{
+    const struct mpi_job *s = state;
+    const struct fence *at;
+    DL_FOREACH (s->fences, at) {
+        char *text = NULL;
+        size_t size;
+        json_t *ranks = json_array();
+        FILE *f = open_memstream(&text, &size);
+        if (!f)
+            abort(); /* out of memory, as in mem.h */
+        unsigned n = print_nodes(s, at, true, NULL, f);
+        fprintf(f, " %s in a %s; ", n == 1 ? "waits" : "wait",
+                at->service == SERVICE_PMIX ? "PMIx fence (PMIx_Fence, as in MPI_Init)"
+                                            : "PMI barrier (as in MPI_Init)");
+        n = print_nodes(s, at, false, ranks, f);
+        fputs(n == 1 ? " has not come" : " have not all come", f);
+        fclose(f);
+        json_array_append_new(
+            list, json_pack("{s:o, s:o}", "text", event_text(text), "ranks", ranks));
+        free(text);
+    }
+}
+
 /* --- where ranks are ---------------------------------------------------------------- */
 
 /* PMI_process_mapping is short, and every node gets it before its orders. NULL: too long,
@@ -333,5 +396,6 @@ const struct job_plugin mpi_job = {
     .prepare = mpi_prepare,
     .local_orders = mpi_local_orders,
     .next_attempt = mpi_next_attempt,
+    .waits = mpi_waits,
     .messages = messages,
 };

@@ -58,11 +58,10 @@ class Hangs(LabTest):
         """Clocks of hosts differ; the launcher compares them."""
         job = self.start("-H", self.hosts(1, 2, slots=2), "--stragglers",
                          os.environ["STRAGGLER_GROUP"], "late", 300, 300, 60)
-        wait_until(lambda: "straggler" in job.err or job.process.poll() is not None)
-        self.assertRegex(job.err, "ddprun: straggler: rank 2 on node002 came late to ")
+        wait_until(lambda: "straggler" in job.err or job.process.poll() is not None, 150)
+        self.assertRegex(job.err, "^ddprun: straggler: rank 2 on node002 came late to ")
         job.signal(signal.SIGTERM)
         job.wait()
-        self.assertEqual(job.err.count("straggler: "), 1, job.err)
 
     def test_a_host_that_does_not_answer(self):
         job = self.begin(1, 2, 3)

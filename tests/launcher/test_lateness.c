@@ -154,6 +154,31 @@ START_TEST(a_rank_that_begins_to_be_late_is_found_soon)
 }
 END_TEST
 
+START_TEST(clocks_of_hosts_are_known_up_to_an_error)
+{
+    for (int error_ms = 5; error_ms <= 50; error_ms += 45) {
+        struct lateness *l = lateness_create(RANKS, 0.1);
+        struct straggler *found;
+        size_t nfound;
+        for (int r = 0; r < RANKS; r++)
+            lateness_clock(l, r, r / 2, error_ms * 500000);
+        for (uint64_t k = 1; k < 40; k++) {
+            for (int r = 0; r < RANKS; r++) /* node 1 seems to be late */
+                lateness_add(l, r, 1, k, (int64_t)k * 130000000 + r / 2 * 30000000);
+        }
+        lateness_examine(l, &found, &nfound);
+        ck_assert_uint_eq(nfound, error_ms == 5 ? 2 : 0);
+        free(found);
+        lateness_forget(l);
+        for (int r = 0; r < RANKS; r++)
+            lateness_add(l, r, 1, 41, 1);
+        ck_assert_uint_eq(lateness_examine(l, &found, &nfound), 1);
+        ck_assert_uint_eq(nfound, 0);
+        lateness_destroy(l);
+    }
+}
+END_TEST
+
 START_TEST(gaps_and_ranks_that_do_not_answer)
 {
     struct lateness *l = lateness_create(RANKS, 0.1);
@@ -209,6 +234,7 @@ Suite *suite(void)
     tcase_add_test(t, all_late_ranks_of_a_host_are_found);
     tcase_add_test(t, others_are_not_found);
     tcase_add_test(t, a_rank_that_begins_to_be_late_is_found_soon);
+    tcase_add_test(t, clocks_of_hosts_are_known_up_to_an_error);
     tcase_add_test(t, gaps_and_ranks_that_do_not_answer);
     tcase_add_test(t, arrivals_in_an_answer_of_torch);
     suite_add_tcase(s, t);

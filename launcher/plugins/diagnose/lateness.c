@@ -66,7 +66,9 @@ struct lateness {
     struct rank_lag {
         uint64_t entered;
         int64_t lag_ns;
-    } * ranks; /* owned */
+        int node;
+        int64_t error_ns; /* of its clock */
+    } * ranks;            /* owned */
 };
 
 struct lateness *lateness_create(int nranks, double share)
@@ -162,11 +164,32 @@ void lateness_add(struct lateness *l, int rank, uint64_t group, uint64_t number,
     }
 }
 
+void lateness_clock(struct lateness *l, int rank, int node, int64_t error_ns)
+{
+    l->ranks[rank].node = node;
+    l->ranks[rank].error_ns = error_ns;
+}
+
+void lateness_forget(struct lateness *l)
+{
+    for (struct group *g = l->groups; g; g = g->next_group) {
+        forget_rounds(g);
+        for (size_t i = 0; i < g->n; i++)
+            memset(g->members[i]->ring, 0, sizeof g->members[i]->ring);
+    }
+}
+
 /* --- rounds ------------------------------------------------------------------------- */
+
+struct arrival {
+    int64_t at_ns;
+    size_t member;
+};
 
 static int by_time(const void *a, const void *b)
 {
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    int64_t x = ((const struct arrival *)a)->at_ns,
+            y = ((const struct arrival *)b)->at_ns;
     return (x > y) - (x < y);
 }
 
@@ -182,29 +205,37 @@ static void close_round(struct group *g)
     g->open = false;
 }
 
-/* All have entered `number`, at `times`; `sorted` is room. */
-static void take_collective(struct group *g, uint64_t number, const int64_t *times,
-                            int64_t *sorted)
+static int64_t lag_of(const struct lateness *l, const struct group *g,
+                      const struct arrival *of, const struct arrival *median)
 {
-    memcpy(sorted, times, g->n * sizeof *times);
-    qsort(sorted, g->n, sizeof *sorted, by_time);
+    const struct rank_lag *a = &l->ranks[g->members[of->member]->rank],
+                          *b = &l->ranks[g->members[median->member]->rank];
+    int64_t lag = of->at_ns - median->at_ns;
+    lag -= a->node == b->node ? 0 : a->error_ns + b->error_ns;
+    return lag > 0 ? lag : 0;
+}
+
+/* All have entered `number`, at these times. */
+static void take_collective(const struct lateness *l, struct group *g, uint64_t number,
+                            struct arrival *times)
+{
+    qsort(times, g->n, sizeof *times, by_time);
     bool follows = g->open && g->number + 1 == number;
     if (!follows) {
         g->open = false;
         g->before_ns = 0;
-    } else if (sorted[0] > g->end_ns) {
+    } else if (times[0].at_ns > g->end_ns) {
         close_round(g);
     }
-    int64_t median = sorted[(g->n - 1) / 2];
     for (size_t i = 0; i < g->n; i++)
-        g->lags[i] = times[i] > median ? times[i] - median : 0;
+        g->lags[times[i].member] = lag_of(l, g, &times[i], &times[(g->n - 1) / 2]);
     g->open = true;
     g->number = number;
-    g->end_ns = sorted[g->n - 1];
+    g->end_ns = times[g->n - 1].at_ns;
 }
 
 /* Returns how many collectives were new. */
-static size_t take_new(struct group *g)
+static size_t take_new(const struct lateness *l, struct group *g)
 {
     uint64_t last = UINT64_MAX, first = 0;
     size_t taken = 0;
@@ -214,20 +245,19 @@ static size_t take_new(struct group *g)
     }
     first = first > RING ? first - RING + 1 : 1;
     first = g->next > first ? g->next : first;
-    int64_t *times = xcalloc(g->n, sizeof *times), *sorted = xcalloc(g->n, sizeof *times);
+    struct arrival *times = xcalloc(g->n, sizeof *times);
     for (uint64_t number = first; number <= last; number++) {
         size_t i = 0;
         for (; i < g->n && g->members[i]->ring[number % RING].number == number; i++)
-            times[i] = g->members[i]->ring[number % RING].at_ns;
+            times[i] = (struct arrival){g->members[i]->ring[number % RING].at_ns, i};
         if (i < g->n)
             continue; /* not reported by all */
-        take_collective(g, number, times, sorted);
+        take_collective(l, g, number, times);
         taken++;
     }
     if (last >= first)
         g->next = last + 1;
     free(times);
-    free(sorted);
     return taken;
 }
 
@@ -376,7 +406,7 @@ size_t lateness_examine(struct lateness *l, struct straggler **found, size_t *nf
     *nfound = 0;
     l->suspects = false;
     for (struct group *g = l->groups; g; g = g->next_group) {
-        size_t now = g->n > 1 ? take_new(g) : 0;
+        size_t now = g->n > 1 ? take_new(l, g) : 0;
         taken += now;
         if (now == 0)
             continue;

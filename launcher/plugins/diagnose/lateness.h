@@ -32,6 +32,11 @@ void lateness_destroy(struct lateness *l); /* NULL is fine */
 void lateness_add(struct lateness *l, int rank, uint64_t group, uint64_t number,
                   int64_t at_ns);
 
+/* Times of the rank are from the clock of `node`, which is known up to `error_ns`: lags
+ * behind ranks of other nodes are shorter by that. */
+void lateness_clock(struct lateness *l, int rank, int node, int64_t error_ns);
+void lateness_forget(struct lateness *l); /* all times; for clocks that have changed */
+
 /* When the times of all ranks were added: examine the collectives that all members have
  * entered since the last call. Returns how many were new; *nfound stragglers are in
  * *found, the caller frees it. */

@@ -7,6 +7,7 @@
 #include "launcher/agent/plugin.h"
 #include "launcher/plugins/plugins.h"
 
+#include "common/duration.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "launcher/plugins/diagnose/arrivals.h"
@@ -35,6 +36,7 @@ struct straggler {
         struct diagnose_child child;
         struct evbuffer *text; /* owned */
         uint32_t id;           /* of the question; the rank */
+        int64_t asked_ns;
     } arrivals, beside;
 };
 
@@ -95,7 +97,8 @@ static void send_arrivals(struct straggler_question *q)
     struct call_arrival *list = xcalloc(n + 1, sizeof *list);
     for (size_t i = 0; i < n; i++)
         list[i] = (struct call_arrival){r[i].rank, r[i].group, r[i].number, r[i].at_ns};
-    agent_send(q->of->agent, MSG(arrivals, .id = q->id, .n = (uint32_t)n, .list = list));
+    agent_send(q->of->agent, MSG(arrivals, .id = q->id, .asked_ns = q->asked_ns,
+                                 .sent_ns = now_ns(), .n = (uint32_t)n, .list = list));
     free(list);
 }
 
@@ -132,6 +135,7 @@ static void ask(struct straggler_question *q, const char *part, uint32_t id, int
         }
     }
     q->id = id;
+    q->asked_ns = now_ns();
     evbuffer_drain(q->text, evbuffer_get_length(q->text));
     if (diagnose_child_start(&q->child, s->agent->loop, &args, -1, &why) < 0) {
         log_info("--stragglers: %s", why.text);

@@ -31,6 +31,7 @@ enum {
     CONTENDED_PERCENT = 20,
     CONTENDED_LOAD = 2
 };
+enum { WRONG_NS = 1000000 }; /* a clock: earlier times are of no use */
 /* new collectives in an answer; quick questions in a row */
 enum { FEW = 4, MANY = 12, QUICK_MAX = 12 };
 
@@ -42,7 +43,12 @@ struct straggler_job {
     uint32_t id;               /* of the last question */
     unsigned left;             /* nodes that have not answered it */
     int64_t interval_ms;
-    unsigned quick; /* questions because of a suspicion, since there was none */
+    int64_t asked_ns; /* when, on our clock */
+    struct clock {
+        int64_t ahead_ns; /* its clock minus ours */
+        int64_t delay_ns; /* of the messages by which that is known; 0: it is not */
+    } * clocks;           /* owned, by node */
+    unsigned quick;       /* questions because of a suspicion, since there was none */
     struct named {
         struct straggler is;
         bool asked;       /* its surroundings; not yet reported */
@@ -199,6 +205,7 @@ static void ask(struct straggler_job *s)
     s->left = 0;
     for (size_t i = 0; i < s->j->alloc->nnodes; i++)
         s->left += job_node_connected(&s->j->nodes[i]) && s->j->nodes[i].place >= 0;
+    s->asked_ns = now_ns();
     job_send(s->j, NODE_ALL, MSG(ask_arrivals, ++s->id));
     job_arm(s->timer, s->interval_ms);
 }
@@ -246,6 +253,23 @@ static void examine(struct straggler_job *s)
     }
 }
 
+/* As NTP does: the messages with the shortest delay on their way tell most. Returns by
+ * how much the clock was wrong. */
+static int64_t compare_clock(struct straggler_job *s, struct clock *c,
+                             const struct msg_arrivals *m)
+{
+    int64_t got_ns = now_ns(), before_ns = c->ahead_ns;
+    int64_t delay_ns = got_ns - s->asked_ns - (m->sent_ns - m->asked_ns);
+    if (delay_ns < 1)
+        delay_ns = 1;
+    if (c->delay_ns > 0 && delay_ns >= c->delay_ns)
+        return 0;
+    c->ahead_ns = (m->asked_ns - s->asked_ns + (m->sent_ns - got_ns)) / 2;
+    int64_t wrong_ns = c->delay_ns ? c->ahead_ns - before_ns : 0;
+    c->delay_ns = delay_ns;
+    return wrong_ns < 0 ? -wrong_ns : wrong_ns;
+}
+
 static int handle_arrivals(void *state, unsigned node, const struct frame *f,
                            struct ddp_err *err)
 {
@@ -253,11 +277,16 @@ static int handle_arrivals(void *state, unsigned node, const struct frame *f,
     const struct msg_arrivals *m = f->m;
     if (!s->lateness || m->id != s->id || s->left == 0)
         return 0; /* too late */
+    struct clock *c = &s->clocks[node];
+    if (compare_clock(s, c, m) > WRONG_NS)
+        lateness_forget(s->lateness);
     for (uint32_t i = 0; i < m->n; i++) {
         const struct call_arrival *a = &m->list[i];
-        if (job_rank_is_of(s->j, a->rank, node))
-            lateness_add(s->lateness, (int)a->rank, a->group, a->number,
-                         a->at_ns - s->j->nodes[node].ahead_ns);
+        if (!job_rank_is_of(s->j, a->rank, node))
+            continue;
+        lateness_clock(s->lateness, (int)a->rank, (int)node, c->delay_ns / 2);
+        lateness_add(s->lateness, (int)a->rank, a->group, a->number,
+                     a->at_ns - c->ahead_ns);
     }
     if (--s->left == 0)
         examine(s);
@@ -285,6 +314,8 @@ static void straggler_ranks_started(void *state)
     s->ranks = xcalloc(n, sizeof *s->ranks);
     s->lateness =
         lateness_create(s->j->plan->nranks, (double)s->j->opts->stragglers / 100);
+    free(s->clocks);
+    s->clocks = xcalloc(s->j->alloc->nnodes, sizeof *s->clocks);
     s->interval_ms = LEAST_MS;
     job_arm(s->timer, LEAST_MS);
 }
@@ -321,6 +352,7 @@ static void straggler_fini(void *state)
     if (s->limit)
         event_free(s->limit);
     free(s->ranks);
+    free(s->clocks);
     free(s);
 }
 

@@ -25,7 +25,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { DESCRIBED = 4, FUTILE = 3 };
+/* ms: for helpers to end by themselves */
+enum { DESCRIBED = 4, FUTILE = 3, HELPERS_MS = 2000 };
 
 struct proc {
     struct ancestry_proc is;
@@ -165,8 +166,17 @@ char *kill_tree_describe(enum kill_tree_rule (*rule)(pid_t pid, pid_t group, voi
     return NULL;
 }
 
+enum kill_tree_rule kill_tree_pass_helpers(pid_t pid, pid_t group, void *arg)
+{
+    static const char ours[] = "ddprun-";
+    struct ancestry_proc p;
+    bool helper = ancestry_read(pid, &p) && strncmp(p.name, ours, strlen(ours)) == 0;
+    return helper ? KILL_TREE_PASS : KILL_TREE_TAKE;
+}
+
 bool kill_tree_reap(int64_t deadline_ms)
 {
+    int64_t helpers_ms = now_ms() + HELPERS_MS;
     int futile = 0; /* consecutive scans that found no process we may signal */
     for (int64_t pause_ms = 1;; pause_ms = pause_ms < 50 ? pause_ms * 2 : 50) {
         pid_t pid;
@@ -176,7 +186,9 @@ bool kill_tree_reap(int64_t deadline_ms)
             return true;
         if (now_ms() >= deadline_ms || futile == FUTILE)
             return false;
-        futile = kill_tree_signal(SIGKILL, NULL, NULL) > 0 ? 0 : futile + 1;
+        bool first = now_ms() < helpers_ms;
+        int sent = kill_tree_signal(SIGKILL, first ? kill_tree_pass_helpers : NULL, NULL);
+        futile = sent > 0 || first ? 0 : futile + 1;
         nanosleep(&(struct timespec){.tv_nsec = pause_ms * 1000000}, NULL);
     }
 }

@@ -28,8 +28,12 @@ int kill_tree_signal(int sig,
 char *kill_tree_describe(enum kill_tree_rule (*rule)(pid_t pid, pid_t group, void *arg),
                          void *arg);
 
-/* SIGKILL descendants and reap them until none is left, none can be signalled, or
- * `deadline_ms`. Returns whether none is left. */
+/* A rule that passes programs of ours, "ddprun-...": they end when their agent has, and
+ * remove their files. */
+enum kill_tree_rule kill_tree_pass_helpers(pid_t pid, pid_t group, void *arg);
+
+/* SIGKILL descendants, helpers only after a while, and reap them until none is left, none
+ * can be signalled, or `deadline_ms`. Returns whether none is left. */
 bool kill_tree_reap(int64_t deadline_ms);
 
 #endif

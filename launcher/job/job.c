@@ -205,6 +205,15 @@ static int job_open(struct job *j, struct ddp_err *err)
     return job_plugins_open(j, err);
 }
 
+/* The agents of other hosts end with their transports. */
+static enum kill_tree_rule spare_transports(pid_t pid, pid_t group, void *arg)
+{
+    const struct job *j = arg;
+    return j->starter && node_starter_has_process(j->starter, pid)
+               ? KILL_TREE_SPARE
+               : kill_tree_pass_helpers(pid, group, NULL);
+}
+
 static void on_local_exit(pid_t pid, int status, int64_t at_ns, const struct rusage *used,
                           void *arg)
 {
@@ -212,7 +221,7 @@ static void on_local_exit(pid_t pid, int status, int64_t at_ns, const struct rus
     j->local_pid = 0;
     if (j->state < JOB_LEAVING) {
         /* its ranks were reparented to us (subreaper): kill them */
-        kill_tree_signal(SIGKILL, NULL, NULL);
+        kill_tree_signal(SIGKILL, spare_transports, j);
         log_debug("our own agent has ended with status 0x%x", (unsigned)status);
     }
     job_check(j);

@@ -68,6 +68,12 @@ static void leave_node(struct job *j, unsigned node, const char *why)
         job_check(j);
 }
 
+/* All ranks have exited with 0, and only the rest of the output is waited for. */
+static bool comes_too_late(const struct job *j)
+{
+    return j->state == JOB_DRAINING && j->cause.kind == CAUSE_NONE && job_losses(j) != 0;
+}
+
 void job_node_lost(struct job *j, unsigned node, const char *why)
 {
     struct job_node *n = &j->nodes[node];
@@ -94,6 +100,10 @@ void job_node_lost(struct job *j, unsigned node, const char *why)
     char *text = xasprintf("%s is lost: %s", n->host->name, why);
     if (ends_job && j->plan && n->place < 0 && job_is_spare(j, node)) {
         log_warn("the spare node %s", text);
+        free(text);
+    } else if (comes_too_late(j)) {
+        log_warn("%s; its ranks had ended, but the last of their output may be missing",
+                 text);
         free(text);
     } else if (ends_job) {
         job_fail(j, (struct cause){.kind = CAUSE_NODE,

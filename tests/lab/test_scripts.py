@@ -245,7 +245,7 @@ class GridEngine(ScriptTest):
     def test_grid_engine_takes_every_script(self):
         for site, args in (
                 (None, "-N 2"), (None, "-N 3 --nproc-per-node 4 --time 1d2h --requeue"),
-                ("sge", "-N 2 --nproc-per-node 4"),
+                ("sge", "-N 2 --nproc-per-node 4"), (None, "-N 2 --spares 1"),
                 ("abci2", "-N 4 --account g1"),
                 ("abci2", "-N 2 --account g1 --partition rt_AF --time 60h"),
                 ("abci2", "--account g1 --partition rt_G.small --requeue"),

@@ -1,5 +1,6 @@
 """--spares: a lost host's ranks are started again on another one."""
 
+import os
 import re
 import shutil
 import signal
@@ -8,7 +9,7 @@ import unittest
 
 import hosts
 from hosts import LabTest, main, node
-from launch import wait_until
+from launch import parent_of, wait_until
 from test_hosts import ADD
 
 setUpModule = hosts.set_up
@@ -84,6 +85,17 @@ class Spares(LossTest):
         self.assertTrue(wait_until(lambda: not self.on_host(2), 30), self.on_host(2))
         took = re.search(r"all ranks ran again (\S+) s after a failure", launch.err)
         self.assertLess(3.5, float(took[1]), launch.err)  # the silence is part of it
+
+    def test_the_agent_on_the_launchers_own_host(self):
+        """It is a child of the launcher, as are the ssh of the other hosts, which must stay."""
+        launch = self.begin((1, 2, 3))
+        self.up(launch, (0, 1), (2, 2))
+        ours = [pid for pid, line in self.on_host(1).items() if line.startswith(f"{hosts.LAB_HOSTS.ddprun} ")]
+        agent = next(pid for pid in ours if parent_of(pid) in ours)
+        os.kill(agent, signal.SIGKILL)
+        launch.wait()
+        self.assert_ended(launch, 0)
+        self.up(launch, (0, 3), (1, 3), (2, 2), (3, 2), attempt=1)
 
     def test_one_after_the_other_until_there_is_none(self):
         launch = self.begin((1, 2, 3, 4), spares=2, script=WAIT.format(9))

@@ -449,7 +449,7 @@ START_TEST(spares_are_nodes_without_ranks)
         err.text);
     script_finish(&s);
     free(path);
-    static const char *const others[] = {"sge", "pbs", "lsf"};
+    static const char *const others[] = {"pbs", "lsf"};
     for (size_t i = 0; i < ARRAY_LEN(others); i++) {
         o = (struct opts){.submit = true,
                           .site = others[i],

@@ -50,8 +50,9 @@ __attribute__((format(printf, 1, 2))) static void say(const char *format, ...)
     va_start(args, format);
     int n = vsnprintf(line, sizeof line - 1, format, args);
     va_end(args);
-    line[n < (int)sizeof line - 1 ? n : (int)sizeof line - 2] = '\n';
-    if (write(STDOUT_FILENO, line, strlen(line)) < 0)
+    n = n < (int)sizeof line - 1 ? n : (int)sizeof line - 2;
+    line[n] = '\n';
+    if (write(STDOUT_FILENO, line, (size_t)n + 1) < 0)
         _exit(GONE);
 }
 
@@ -142,6 +143,12 @@ static void pmi_round(int round)
     }
 }
 
+static void pmi_close(void)
+{
+    char text[400];
+    pmi_ask(text, sizeof text, "cmd=finalize\n");
+}
+
 static void pmi_open(void)
 {
     char text[400];
@@ -186,6 +193,11 @@ static void pmix_round(int round)
     }
 }
 
+static void pmix_close(void)
+{
+    pmix_check(PMIx_Finalize(NULL, 0), "PMIx finalize");
+}
+
 static void pmix_open(void)
 {
     pmix_proc_t self;
@@ -197,6 +209,7 @@ static void pmix_open(void)
 }
 #else
 static void pmix_open(void) {}
+static void pmix_close(void) {}
 static void pmix_round(int round) {}
 #endif
 
@@ -354,6 +367,10 @@ int main(int argc, char **argv)
         pause_ms(ms / rounds);
     }
     store_round(rounds + 1);
+    if (pmi)
+        pmi_close();
+    if (strchr(flags, 'x'))
+        pmix_close();
     say("done %d %d %d", me.attempt, me.size, me.rank);
     return 0;
 }

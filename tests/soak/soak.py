@@ -725,8 +725,8 @@ class Run:
               f"(seed {self.args.seed})")
 
 
-def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+def main(run_class=Run, lane_class=Lane, doc=__doc__):
+    p = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawTextHelpFormatter)
     p.add_argument("--build", required=True)
     p.add_argument("--seconds", type=float, default=60)
     p.add_argument("--launches", type=int)
@@ -743,10 +743,10 @@ def main():
     if not shutil.which("sshd", path="/usr/sbin:/usr/bin"):
         print("skipped: no sshd; needs package openssh-server")
         sys.exit(77)
-    run, lanes = Run(args), []
+    run, lanes = run_class(args), []
     try:
         for _ in range(args.lanes):
-            lanes.append(Lane(run))
+            lanes.append(lane_class(run))
         for lane in lanes:
             lane.start()
         for lane in lanes:

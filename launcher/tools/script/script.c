@@ -367,10 +367,11 @@ int script_make(const struct opts *opts, const struct script_place *place,
         return err_set(err,
                        "a PBS job that is to go on submits its own script: write it to "
                        "a file first (ddprun --script pbs ... > job.sh; qsub job.sh)");
-    if (opts->spares > 0 && s->site->scheduler != SCHED_SLURM)
+    bool goes_on = s->site->scheduler == SCHED_SLURM || s->site->scheduler == SCHED_SGE;
+    if (opts->spares > 0 && !goes_on)
         return err_set(
-            err, "--spares: only Slurm lets a job go on that has lost a node "
-                 "(--no-kill); leave it out, and let --requeue start the job again");
+            err, "--spares: only Slurm and Grid Engine let a job go on that has "
+                 "lost a node; leave it out, and let --requeue start the job again");
     if (request_make(opts, s->site, &r, err) == 0)
         s->text = fill(opts, place, &r, &s->submit, err);
     request_finish(&r);

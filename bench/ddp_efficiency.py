@@ -9,7 +9,7 @@ once, on CPU 0 and CPU 1; two ranks under ddprun, bound the same way. Printed ar
 (each run's best epoch, so that a disturbance of one epoch does not count) and CPU seconds
 for each 1,000 images, as medians over the rounds, and the ratio of two ranks to two
 independent runs, which is taken within each round; and to twice the slower of these, since
-who waits for the other in each step cannot be faster than that.
+ranks that wait for each other in each step cannot be faster than that.
 
 --data is a folder in MNIST's format (default: tests/data/mnist10k), or `digits`, those inside
 the program (small images: the hardest case, since a step takes a millisecond).

@@ -30,7 +30,7 @@ say() { tee -a "$report"; }
 : >"$report"
 : >"$log"
 
-# a warning of a compiler that nobody here has is no reason to end; what can be built, is
+# go on after a warning of an untested compiler, and build what can be built
 SECONDS=0 failed=0
 arch=all-major
 nvidia-smi -L >/dev/null 2>&1 && arch=native

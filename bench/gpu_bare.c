@@ -97,7 +97,7 @@ static int bare_open(struct bare *b, const char *model, enum precision precision
     return check_cuda(cudaStreamSynchronize(b->stream), what, err);
 }
 
-static int nobody_waits(size_t offset, size_t count, void *arg, struct ddp_err *err)
+static int no_wait(size_t offset, size_t count, void *arg, struct ddp_err *err)
 {
     return 0;
 }
@@ -115,11 +115,10 @@ static int record(struct bare *b, cudaEvent_t first, cudaGraphExec_t *exec,
         rc = check_cuda(
             cudaEventRecordWithFlags(first, b->stream, cudaEventRecordExternal), what,
             err);
-    if (rc == 0 &&
-        (layers_forward(b->net, b->plan, NULL, 0, err) < 0 ||
-         layers_backward(b->net, b->plan, b->grads, nobody_waits, NULL, err) < 0))
+    if (rc == 0 && (layers_forward(b->net, b->plan, NULL, 0, err) < 0 ||
+                    layers_backward(b->net, b->plan, b->grads, no_wait, NULL, err) < 0))
         rc = -1;
-    if (rc == 0) /* nobody else tells of a launch that failed */
+    if (rc == 0) /* a failed launch is not reported by the capture */
         rc = check_launches(what, err);
     cudaError_t end = cudaStreamEndCapture(b->stream, &graph);
     if (rc == 0 && (check_cuda(end, what, err) < 0 ||

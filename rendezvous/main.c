@@ -302,7 +302,7 @@ static void advise_on_port(int error, const struct opts *o, struct ddp_err *err)
     const struct ddp_err was = *err;
     if (error == EADDRINUSE)
         err_set(err,
-                "%s; 'ss -ltnp sport = :%d' shows who has it, --port 0 takes a free one "
+                "%s; 'ss -ltnp sport = :%d' shows its owner, --port 0 takes a free one "
                 "and prints it",
                 was.text, o->server.port);
 }

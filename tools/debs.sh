@@ -3,8 +3,8 @@
 # . tools/debs.sh DIR ROOT - unpack them below ROOT, and let meson find them there
 #
 # Of Debian 12's, which run on what is as new or newer, Ubuntu 24.04 among it.
-# For a machine without them where nobody is root, or that no network reaches: fetch here, copy the
-# folder, unpack there. About 4 MB. There they are needed as long as the build is used.
+# For a machine without them and without root, or without network: fetch here, copy the folder,
+# unpack there. About 4 MB. There they are needed as long as the build is used.
 
 debs=(libevent-dev libevent-core-2.1-7 libhwloc-dev libhwloc15 libsodium-dev libsodium23
     libjansson-dev libjansson4 uthash-dev zlib1g-dev zlib1g libinih-dev libinih1 check libsubunit-dev libsubunit0

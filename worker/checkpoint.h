@@ -54,8 +54,8 @@ struct checkpoint *checkpoint_take(const char *place, const struct checkpoint_in
 /* In how many parts: 1 or info->ranks. */
 int checkpoint_parts(const struct checkpoint_info *info, struct model *model,
                      const struct optim *optim);
-/* Remove this rank's part of the same name, which is of another run: before anybody
- * writes one, so that the whole is not believed too early. */
+/* Remove this rank's part of the same name, left by another run. To be called before any
+ * rank writes a part: otherwise the checkpoint seems complete too early. */
 void checkpoint_clear(const char *place, const struct checkpoint_info *info, int parts);
 /* Write it; of several, rank 0's waits for the others' until `*cancelled` (may be NULL),
  * and then writes the file that makes them one, which takes the place of the file that is

@@ -51,7 +51,7 @@ struct train_config {
 
     const char *log, *plot, *logits; /* files; NULL: none */
     int sample;                      /* tokens to be written at the end */
-    bool plot_given;                 /* a picture nobody asked for may fail */
+    bool plot_given;                 /* a plot that was not requested may fail */
     enum progress_mode progress;
 
     const char *engine;  /* NULL: a GPU's where all ranks have one */

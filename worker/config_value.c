@@ -113,7 +113,7 @@ int value_file(const char *text, const char **out, struct ddp_err *err)
 /* "crop", "crop:4"; the number is of pixels around the image */
 static int take_crop(const char *word, size_t len, struct augment *out)
 {
-    enum { PAD = 4 }; /* as everybody has it for 32x32 images */
+    enum { PAD = 4 }; /* the usual padding of 32x32 images */
     char number[8] = "";
     if (len == 4 && strncmp(word, "crop", 4) == 0) {
         out->pad = PAD;

@@ -133,7 +133,7 @@ struct engine_type {
     /* Every rank, behind push() and use_plan(), NULL: there is nothing to do. What a step
      * of so many samples, of this rank and of all, takes the first time is done now. */
     int (*prepare)(struct engine *e, int mine, int all, struct ddp_err *err);
-    /* NULL: nobody knows. */
+    /* NULL: unknown. */
     void (*device)(const struct engine *e, struct engine_device *out);
 };
 

@@ -65,7 +65,7 @@ struct run {
     struct metrics metrics;
     struct history history;
     struct saver *saver; /* owned; of every rank; NULL without --checkpoint */
-    uint64_t marked; /* the last step that run_mark() told; UINT64_MAX: nobody reads */
+    uint64_t marked;     /* the last step that run_mark() told; UINT64_MAX: not read */
     int64_t marked_ms;
 };
 

@@ -95,7 +95,7 @@ static int open_part(const char *part, struct ddp_err *err)
             close(fd);
             break;
         }
-        /* who had it before may just have given the file its name */
+        /* its former owner may just have renamed the file */
         bool ours = fstat(fd, &mine) == 0 && stat(part, &there) == 0 &&
                     mine.st_ino == there.st_ino && mine.st_dev == there.st_dev;
         if (ours && ftruncate(fd, 0) == 0)

@@ -319,7 +319,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("build", help="the build directory")
     parser.add_argument("--quick", action="store_true",
-                        help="two short rounds, few sizes: half a minute where nobody else computes")
+                        help="two short rounds, few sizes: half a minute on an idle machine")
     parser.add_argument("--rounds", type=int, help="default: 7, or 2 when quick")
     parser.add_argument("--timeout", type=float, default=120, help="of a run, seconds")
     parser.add_argument("--quiet", type=float,

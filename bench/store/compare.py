@@ -40,7 +40,7 @@ for _ in range(n):
 print(sorted(took)[n // 2] / 1e3)
 """
 
-# what is asked: title, operation, arguments, who is asked, rounds at most
+# each measurement: title, operation, arguments, servers, rounds at most
 EVERYBODY = ("ddp", "libuv", "redis", "echo")
 ROWS = [
     ("get, 50 clients", "get", "--clients 50 --ops 40000", EVERYBODY, 99),

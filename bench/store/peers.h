@@ -41,7 +41,8 @@ void peers_close(struct peers *p);
 
 /* Peer `i` begins a round of `w`. */
 void peer_start(struct peers *p, size_t i, const struct workload *w);
-/* Runs until nobody is busy. `more` further rounds are given to whoever is ready. */
+/* Runs until all peers are idle. Starts `more` further rounds, each by a peer that is
+ * ready. */
 void peers_run(struct peers *p, size_t more);
 /* The peer's reply steps without sending anything more (it has been asked before). */
 void peers_run_one(struct peers *p, size_t i, const struct exchange *x);

@@ -76,7 +76,7 @@ struct ddp_group_options {
     int64_t timeout_ms;      /* 0: 5 minutes */
     size_t arena_bytes; /* room for ddp_arena_alloc(); 0: 64 MiB, reserved not used */
     /* NULL: choose; "tcp": sockets also within a host; "nccl": CUDA memory, by libnccl;
-     * "mpi": by the MPI that the process runs under, which then also says who is who.
+     * "mpi": by the MPI that the process runs under, which then also assigns the ranks.
      * With these two the library keeps watch beside NCCL and MPI, so that errors are as
      * below; but MPI does not give back the buffers of what it has begun, a rank that
      * dies inside of MPI_Init is the launcher's to notice, and a process with a broken
@@ -154,7 +154,7 @@ DDP_API int ddp_broadcast(struct ddp_group *g, void *buf, size_t count,
 /* recv is the root's; send may be recv. */
 DDP_API int ddp_reduce(struct ddp_group *g, const void *send, void *recv, size_t count,
                        enum ddp_type type, enum ddp_op op, int root, struct ddp_err *err);
-/* In place: buf holds each rank's contribution, then everybody's result. */
+/* In place: buf holds each rank's contribution, then the result. */
 DDP_API int ddp_all_reduce(struct ddp_group *g, void *buf, size_t count,
                            enum ddp_type type, enum ddp_op op, struct ddp_err *err);
 /* `count` elements from each rank; the root's recv holds size*count, in rank order. The
@@ -179,7 +179,7 @@ DDP_API int ddp_all_gather(struct ddp_group *g, const void *send, void *recv,
 DDP_API int ddp_all_gatherv(struct ddp_group *g, const void *send, void *recv,
                             const size_t *counts, enum ddp_type type,
                             struct ddp_err *err);
-/* send holds size*count; rank r gets the reduction of everybody's r-th block of count.
+/* send holds size*count; rank r gets the reduction of all r-th blocks of count.
  * recv may be the rank's own block of send. */
 DDP_API int ddp_reduce_scatter(struct ddp_group *g, const void *send, void *recv,
                                size_t count, enum ddp_type type, enum ddp_op op,
@@ -207,8 +207,8 @@ DDP_API int ddp_send(struct ddp_group *g, const void *buf, size_t bytes, int des
                      int tag, struct ddp_err *err);
 DDP_API int ddp_recv(struct ddp_group *g, void *buf, size_t bytes, int source, int tag,
                      struct ddp_err *err);
-/* From whoever sends with this tag: *source, which may be NULL, is who it was. A message
- * goes to whatever was asked first, be it with a source or without. */
+/* From any rank that sends with this tag; *source, which may be NULL, gets its number. A
+ * message matches the receive that was posted first, with a source or without. */
 DDP_API int ddp_recv_any(struct ddp_group *g, void *buf, size_t bytes, int tag,
                          int *source, struct ddp_err *err);
 

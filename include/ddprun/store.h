@@ -9,8 +9,8 @@
  * ddp_store_set_timeout() says otherwise (0 or less: 5 minutes). A call returns 0, or -1
  * with `err` filled. When the time is up while waiting for others the error names what is
  * missing, and the connection can go on being used: the wait is called off at the store,
- * which has two seconds to confirm it. When the store is gone or does not answer, that call
- * and all later ones fail with the same text: close it.
+ * which has two seconds to confirm it. When the store is gone or does not answer, that
+ * call and all later ones fail with the same text: close it.
  *
  * One thread at a time. Values handed out are malloc'ed: the caller frees them. "One
  * round trip" is what the store of ddprun makes of a wait and its get; PyTorch's takes
@@ -31,7 +31,7 @@ extern "C" {
 struct ddp_store; /* one connection */
 
 struct ddp_value {
-    void *data; /* owned by whoever got it; not NULL after success; NUL past the end */
+    void *data; /* owned by the caller; not NULL after success; NUL past the end */
     size_t size;
 };
 

@@ -2,9 +2,9 @@
  *
  * The program's path, the directory, the common environment and the CPU bindings are
  * determined once, before the first rank is started. That, and each start, is done in a
- * thread: exec of a program on a file system that does not answer takes as long, and
- * blocks who waits for it. `next` is the rank whose start is reported next; the thread
- * has got that one and those after it.
+ * thread: exec of a program on a file system that does not answer blocks its caller.
+ * `next` is the rank whose start is reported next; the thread has got that one and those
+ * after it.
  */
 #define LOG_SUBSYS "ranks"
 #include "launcher/agent/ranks.h"

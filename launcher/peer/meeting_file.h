@@ -3,7 +3,7 @@
  * In a directory that all nodes share (default: ~/.ddprun, mode 0700), readable by its
  * owner only: bootstrap lines (link/bootstrap.h) with a random key and the head's
  * addresses. Its name is a hash of the start's id, so concurrent starts do not conflict.
- * Whoever can read it may join; it is removed when all peers have joined.
+ * Any reader may join; it is removed when all peers have joined.
  */
 #ifndef LAUNCHER_PEER_MEETING_FILE_H
 #define LAUNCHER_PEER_MEETING_FILE_H

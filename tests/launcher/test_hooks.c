@@ -109,7 +109,7 @@ START_TEST(a_plugin_without_state_takes_no_part)
     ck_ok(job_plugins_init(&j, &err), err);
     JOB_HOOKS(&j, prepare);
     JOB_HOOKS(&j, rank_exited, 5);
-    JOB_HOOKS(&j, ranks_started); /* nobody has it */
+    JOB_HOOKS(&j, ranks_started); /* no plug-in has this hook */
     job_plugins_fini(&j);
     ck_assert_str_eq(calls, "a.prepare b.prepare b.exit5 a.fini b.fini ");
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""layers.py ROOT: who includes whom.
+"""layers.py ROOT: includes between folders.
 
 A file may include its own folder, what stands in its folder's row, and the system's
 headers. Includes are written from the root, so that the direction is visible in the line.

@@ -159,7 +159,7 @@ int agree_use(struct engine *e, const char *text, struct ddp_err *err)
 
 /* ---- for a person ---- */
 
-/* What it came to, then the warnings; not so many that nobody reads on. */
+/* The result, then the warnings, up to a limit. */
 bool agree_tell(const struct engine *e, size_t line, char *text, size_t size)
 {
     enum { MOST = 8 };

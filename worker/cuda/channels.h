@@ -112,7 +112,7 @@ static __device__ inline void channels_sum(const struct channels &s, F *f, float
         float sum = 0;
         for (uint32_t i = t % FEW; t < SUMS * FEW && i < THREADS; i += FEW)
             sum += sums[t / FEW][0][i];
-        if (t < SUMS * FEW) /* which nobody else has read */
+        if (t < SUMS * FEW) /* no other thread has read it */
             sums[t / FEW][0][t % FEW] = sum;
         __syncthreads();
         lanes = FEW;

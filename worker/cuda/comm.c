@@ -158,7 +158,7 @@ static int meet(struct comm *c, int rc, struct ddp_err *err)
 
 /* ---- meeting ---- */
 
-/* Is everybody still there, and has nobody given up? */
+/* Is every rank still there, and has none given up? */
 static int look_at_next(struct comm *c, const char *what, struct ddp_err *err)
 {
     int done = 0;
@@ -212,7 +212,7 @@ static void call_init(void *copy)
     i->rc = i->call(&i->nccl, i->size, i->id, i->rank);
 }
 
-/* Wait for what was begun: at most so long, and while everybody is there. */
+/* Wait for what was begun, for at most `timeout_ms`, and while every rank is there. */
 static int await_init(struct comm *c, int lane, struct offload *a, int64_t timeout_ms,
                       struct ddp_err *err)
 {
@@ -428,8 +428,8 @@ static int look_around(struct comm *c, const char *what, struct ddp_err *err)
     return 0;
 }
 
-/* 1: it has passed; 0: not yet, which CUDA remembers as an error, and cudaGetLastError()
- * would tell who asks it whether a launch has failed. */
+/* 1: it has passed; 0: not yet, which CUDA remembers as an error, and
+ * cudaGetLastError() would return it to a caller that checks a launch. */
 static int has_passed(cudaEvent_t event, const char *what, struct ddp_err *err)
 {
     cudaError_t rc = cudaEventQuery(event);

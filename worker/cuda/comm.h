@@ -34,8 +34,8 @@ struct comm *comm_create(struct ddp_group *group, const int *devices, int lanes,
 /* What is under way on the devices is to end, and does so within moments: nothing can be
  * put or waited for any more. Graphs with collectives in them are to go now. */
 void comm_give_up(struct comm *c);
-/* In order when all is well; after an error, or with sums `under_way` that nobody has
- * waited for and that may never end, those are given up. Graphs with collectives in them
+/* In order when all is well. After an error, or with sums `under_way` that have not been
+ * waited for and may never end, those are given up. Graphs with collectives in them
  * go before: NCCL waits for that. False: NCCL does not come to an end, and may still be
  * at work on the devices. */
 bool comm_destroy(struct comm *c, bool under_way);

@@ -141,7 +141,7 @@ static int conv_usual(const struct layers *net, int i, const struct layer_plan *
                       : found;
 }
 
-/* Nobody wants the gradient of the images. */
+/* The gradient of the images is not needed. */
 static bool conv_has(const struct layers *net, int i, enum pass pass)
 {
     return pass != PASS_INPUTS || net->layers[i].in >= 0;

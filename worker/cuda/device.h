@@ -228,9 +228,9 @@ static inline uint32_t elements(struct cuda_map m)
 
 /* ---- sums ---- */
 
-/* The sum of everybody's x in a block of THREADS, in a fixed order: sixteen at a time. It
- * is told thread 0: where doubles are slow (two lanes of a multiprocessor on most chips),
- * a warp adds up rather than all of them. */
+/* The sum of the x of all threads in a block of THREADS, in a fixed order: sixteen at a
+ * time. Thread 0 gets it: where doubles are slow (two lanes of a multiprocessor on most
+ * chips), a warp adds up rather than all of them. */
 static __device__ inline double block_sum(double x, double *room)
 {
     enum { SIDE = 16 };
@@ -241,7 +241,7 @@ static __device__ inline double block_sum(double x, double *room)
     if (threadIdx.x < SIDE) {
         for (int i = 0; i < SIDE; i++)
             sum += room[i * SIDE + threadIdx.x];
-        room[threadIdx.x] = sum; /* which nobody else has read */
+        room[threadIdx.x] = sum; /* no other thread has read it */
     }
     __syncthreads();
     sum = 0;

@@ -3,9 +3,9 @@
  * engine_cuda.c: the engine, and how a step passes through it; move.c: the model, between
  * host and devices; place.c: which layers on which device; open.c: memory, streams and
  * data, taken and let go; record.c: a step as a graph; stages.c: its batches, from stage
- * to stage; order.c: the current device, and who waits for whom; sums.c: what the ranks
- * sum up, and which part of it is whose; agree.c: by which algorithms all of them
- * compute; spans.c: what all of it took; bad.c: where a bad number began.
+ * to stage; order.c: the current device, and dependencies between streams; sums.c: what
+ * the ranks sum up, and which part of it is whose; agree.c: by which algorithms all of
+ * them compute; spans.c: what all of it took; bad.c: where a bad number began.
  */
 #ifndef WORKER_CUDA_ENGINE_IMPL_H
 #define WORKER_CUDA_ENGINE_IMPL_H
@@ -38,7 +38,7 @@ struct slot {
     struct resident staged;     /* where it lands */
     size_t staged_bytes;
     cudaEvent_t left, arrived, done;
-    const struct spans *spans; /* of the graph that is played; NULL: nobody watches */
+    const struct spans *spans; /* of the graph that is played; NULL: not measured */
     struct engine_step of;
     bool busy; /* its result has not been given out */
 };
@@ -46,7 +46,7 @@ struct slot {
 /* A part of the block that this rank updates: a place in the model's, floats. */
 struct piece {
     size_t offset, count;
-    bool everybodys; /* and the others, too: the same */
+    bool of_all; /* the same on every rank */
 };
 
 struct spans;
@@ -55,7 +55,7 @@ struct graph {
     int n, batches;
     uint64_t turn;        /* of the slots: 0 unless the steps are watched */
     cudaGraphExec_t exec; /* NULL: it could not be recorded */
-    struct spans *spans;  /* owned; NULL: nobody watches */
+    struct spans *spans;  /* owned; NULL: not measured */
 };
 
 /* What a micro-batch has of its own on a stage. */
@@ -331,7 +331,8 @@ int sums_warm_up(struct engine *e, struct ddp_err *err);
 int sums_norm(double *v, size_t n, void *stage, struct ddp_err *err);
 /* The norm's parts of all gradients. */
 int sums_squares(struct stage *s, struct ddp_err *err);
-/* Everybody's pieces of `block`, which is laid out as the stage's gradients are. */
+/* Gather the pieces of all ranks into `block`, which has the layout of the stage's
+ * gradients. */
 int sums_gather(struct stage *s, float *block, struct ddp_err *err);
 
 /* spans.c; without --trace all of them do nothing */

@@ -1,7 +1,7 @@
 /* worker/cuda/kernels.h - our own kernels: what lies between the libraries' products
  *
- * Each function puts one kernel, or a few, on a stream and returns. A launch that fails
- * is not seen by who waits for the stream: cuda_refused() tells, once all are put.
+ * Each function puts one kernel, or a few, on a stream and returns. Waiting for the
+ * stream does not report a failed launch: cuda_refused() does, after all have been put.
  * All arrays are on the device. Shapes are those of worker/kernels/kernels.h, and so are
  * the formulas: the CPU's plain kernels are what these are held against. Sums are made in
  * an order that depends on the shapes alone.

@@ -227,7 +227,7 @@ int layers_backward(struct layers *net, struct layers_plan *p, float *grads,
     return 0;
 }
 
-static int nobody_waits(size_t offset, size_t count, void *arg, struct ddp_err *err)
+static int no_wait(size_t offset, size_t count, void *arg, struct ddp_err *err)
 {
     return 0;
 }
@@ -276,7 +276,7 @@ int layers_warm_up(struct layers *net, struct layers_plan *p, float *grads,
     net->sum = NULL; /* other ranks may have nothing to warm up */
     int rc = layers_forward(net, p, NULL, 0, err) < 0
                  ? -1
-                 : layers_backward(net, p, grads, nobody_waits, NULL, err);
+                 : layers_backward(net, p, grads, no_wait, NULL, err);
     net->sum = sum;
     return rc;
 }

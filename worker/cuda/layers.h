@@ -94,9 +94,9 @@ void layers_observe(struct layers *net,
                                 struct ddp_err *err),
                     void *arg);
 
-/* Who sums up n numbers over the ranks, on the stream: with `share_norms`, before the
- * first pass. Every rank's layers have to be walked through alike then, for nobody's
- * samples where it has none. */
+/* Sums up n numbers over the ranks, on the stream. With `share_norms`, set before the
+ * first pass. Every rank must then pass through its layers in the same order, with 0
+ * samples if it has none. */
 typedef int (*layers_sum_fn)(double *v, size_t n, void *arg, struct ddp_err *err);
 void layers_share_norms(struct layers *net, layers_sum_fn sum, void *arg);
 /* Each of these sums once, for nothing. */

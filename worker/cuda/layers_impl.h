@@ -1,6 +1,6 @@
 /* worker/cuda/layers_impl.h - a net as its own files see it: layers_make.c and layers.c,
- * which ask for products, and those who make them (products.h): conv.c and product.c, and
- * tune.c, which chooses how
+ * which call products; conv.c and product.c, which implement them (products.h); and
+ * tune.c, which chooses the algorithms
  */
 #ifndef WORKER_CUDA_LAYERS_IMPL_H
 #define WORKER_CUDA_LAYERS_IMPL_H
@@ -77,7 +77,7 @@ struct layers {
     layers_sum_fn sum; /* NULL: every rank's norms are its own */
     void *sum_arg;
     int (*done)(const char *layer, char phase, void *arg, struct ddp_err *err);
-    void *done_arg; /* NULL `done`: nobody observes */
+    void *done_arg; /* NULL `done`: not observed */
 };
 
 static inline size_t type_size(enum cuda_type type)
@@ -102,7 +102,7 @@ static inline void *weights_at(const struct layers *net, const struct param *p)
     return net->narrow + place_of(net, p) * type_size(net->type);
 }
 
-/* What layer i was given; its gradient, NULL where nobody wants it. */
+/* What layer i was given; its gradient, NULL if it is not needed. */
 static inline const void *input_of(const struct layers *net, const struct layer *l)
 {
     return l->in < 0 ? net->x : net->layers[l->in].y;
@@ -113,7 +113,7 @@ static inline void *gradient_of(const struct layers *net, int layer)
     return layer < 0 ? NULL : net->slots[net->layers[layer].slot];
 }
 
-/* Who makes its products; NULL: it has none. */
+/* The implementation of its products; NULL: it has none. */
 static inline const struct products *products_of(const struct layer *l)
 {
     return l->spec->kind == LAYER_CONV     ? &conv_products

@@ -28,7 +28,7 @@ int move_buffers(struct engine *e, enum direction way, struct ddp_err *err)
 }
 
 /* State k: this rank's pieces, from the host's whole block; and the whole, gathered in
- * the block of the gradients, which nobody needs between steps. */
+ * the block of the gradients, which are not needed between steps. */
 static int push_state(struct stage *s, int k, struct ddp_err *err)
 {
     float *whole = s->e->job.optim->states[k];

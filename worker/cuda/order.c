@@ -1,4 +1,5 @@
-/* worker/cuda/order.c - see engine_impl.h: the current device, and who waits for whom
+/* worker/cuda/order.c - see engine_impl.h: the current device, and dependencies between
+ * streams
  *
  * What is put on a stream goes to the device that is current then; stages on two devices
  * wait for each other by events.

@@ -33,7 +33,7 @@ struct algorithm {
     int number;
     cudnnMathType_t math;     /* of a number: the two are recommended together */
     struct conv_graph *graph; /* not freed with it */
-    bool as_float;            /* a filter's gradient comes as float: nobody widens it */
+    bool as_float;            /* a filter's gradient is float already */
     cublasLtMatmulAlgo_t blas;
 };
 

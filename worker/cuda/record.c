@@ -52,7 +52,7 @@ static float *state_at(const struct stage *s, int k, size_t at)
     return s->states[k] ? s->states[k] + at : NULL;
 }
 
-/* This rank's pieces, then everybody's. */
+/* This rank's pieces, then those of all. */
 static int put_optimiser(struct stage *s, struct ddp_err *err)
 {
     const struct optim *o = s->e->job.optim;
@@ -94,7 +94,7 @@ int engine_batches(const struct engine *e, int mine, int all)
     return ceil_div(most, e->job.batch_size);
 }
 
-/* The norm of the step's gradients, if anybody wants to know it. */
+/* The norm of the step's gradients, if it is needed. */
 static int put_norm(struct engine *e, struct ddp_err *err)
 {
     const struct engine_job *job = &e->job;

@@ -1,9 +1,9 @@
 /* worker/cuda/stages.c - see engine_impl.h: a batch on its way through the stages
  *
  * Stages are on the rank's two devices, or both on its only one, and take turns as
- * worker/pipeline_schedule.h has it: the host puts each turn on its stage's main stream, and what one
- * stage hands over to the other goes by a third stream, so that the next turn need not
- * wait for it.
+ * worker/pipeline_schedule.h has it: the host puts each turn on its stage's main stream,
+ * and what one stage hands over to the other goes by a third stream, so that the next
+ * turn need not wait for it.
  *
  *     stage 0  main | forward 0  forward 1            | back 0  forward 2     | back 1
  *              away |           y of 0     y of 1     |                y of 2 |
@@ -283,7 +283,7 @@ int batch_part(const struct engine *e, int n, int i)
     return left < 0 ? 0 : left < e->job.batch_size ? left : e->job.batch_size;
 }
 
-/* Micro-batches of a batch of k samples; nobody's samples are one, too. */
+/* Micro-batches of a batch of k samples; one if k is 0. */
 static int parts_of(const struct engine *e, int k)
 {
     return k > 0 ? pipeline_micro_batches(k, e->micro) : 1;
@@ -301,8 +301,8 @@ static struct flight flight_of(const struct engine *e, int i, int k, int parts, 
 
 /* Both ways, what a batch of none writes is nothing: into gradients that are that, or are
  * not the step's. */
-static int take_turn(struct stage *s, struct pipeline_step t, const struct flight *f, int i, int n,
-                     bool last, struct ddp_err *err)
+static int take_turn(struct stage *s, struct pipeline_step t, const struct flight *f,
+                     int i, int n, bool last, struct ddp_err *err)
 {
     if (!t.back)
         return go_forward(s, f, true, err);

@@ -8,7 +8,7 @@
  *
  * With a shared-out optimiser a bucket is scattered: each rank gets the sums of an even
  * part. What does not divide by the number of ranks, a few floats of a bucket, is summed
- * and updated by everybody. Then the weights are gathered.
+ * and updated by every rank. Then the weights are gathered.
  *
  * Buckets by time: some steps are rehearsed with nothing in them before the first one.
  */
@@ -24,7 +24,7 @@ static const char *const what = "a step";
 
 /* ---- the plan ---- */
 
-/* Of bucket b, each rank's even part; the rest is everybody's. */
+/* Of bucket b, each rank's even part; every rank has the rest. */
 static size_t even_part(const struct stage *s, const struct bucket *b)
 {
     return b->count / (size_t)s->e->size;
@@ -228,7 +228,7 @@ static int sum_parts(struct stage *s, struct ddp_err *err)
                : join_sums(s, err);
 }
 
-/* Of a shared-out block the ranks add up their pieces; what is everybody's counts once,
+/* Of a shared-out block the ranks add up their pieces; what all ranks have counts once,
  * at the last rank. */
 int sums_squares(struct stage *s, struct ddp_err *err)
 {
@@ -236,7 +236,7 @@ int sums_squares(struct stage *s, struct ddp_err *err)
     bool more = false;
     for (size_t i = 0; i < s->npieces; i++) {
         const struct piece *p = &s->pieces[i];
-        bool mine = !p->everybodys || !shares_out(e) || e->rank == e->size - 1;
+        bool mine = !p->of_all || !shares_out(e) || e->rank == e->size - 1;
         if (mine)
             cuda_squares(place_in(s, s->grads, p->offset), (int64_t)p->count, more,
                          s->parts, s->main);

@@ -344,7 +344,7 @@ int tune_try(const struct tuner *t, struct layers *net, int n, uint8_t *fails,
     return p ? layers_each_product(net, p, build_chosen, &a, err) : -1;
 }
 
-/* What some rank could not build is nobody's. */
+/* A candidate must have been built on every rank. */
 static bool is_wanted(const struct choices *c, const struct chosen *chosen)
 {
     const char *name = choices_find(c, chosen->key);

@@ -5,7 +5,7 @@
  * worker/kernels/augment.h what is done to training images before. There is no loader
  * thread: to gather 64 MNIST images takes 24 us, a thousandth of a step of cnn.
  *
- * Owner: whoever loaded it; immutable afterwards.
+ * Owned by its loader; immutable afterwards.
  */
 #ifndef WORKER_DATA_DATASET_H
 #define WORKER_DATA_DATASET_H

@@ -70,7 +70,7 @@ static uint64_t left_in_groups(void)
     return left;
 }
 
-/* UINT64_MAX: nobody says. */
+/* UINT64_MAX: unknown. */
 static uint64_t memory_left(void)
 {
     uint64_t machine = available(), groups = left_in_groups();

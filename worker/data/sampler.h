@@ -37,8 +37,8 @@ void sampler_start(struct sampler *s, int epoch, size_t position);
  * the step has over all ranks; 0: the epoch has ended. */
 int sampler_next(struct sampler *s, int *mine);
 
-/* Of an epoch's first step, and of the last one, which may be like it or the same: this
- * rank's samples and everybody's. */
+/* Of an epoch's first step, and of the last one, which may be like it or the same: the
+ * samples of this rank, and of all. */
 void sampler_shares(const struct sampler *s, int mine[2], int all[2]);
 
 /* Rank's contiguous share of n test samples: [first, first + returned). The shares of all

@@ -9,8 +9,8 @@
  * bytes, and no gradient that is written by one CPU and summed by another. (The idea is
  * that of "sufficient factor broadcasting": Xie et al., UAI 2016.)
  *
- * Factors lie in the arena, a place for each rank; whoever has made them writes them to
- * all, so that each is read where it was written by others, and never taken back.
+ * Factors lie in the arena, a place for each rank; their maker writes them to all, so
+ * that each is read where another rank wrote it, and never taken back.
  */
 #ifndef WORKER_DDP_FACTORS_H
 #define WORKER_DDP_FACTORS_H

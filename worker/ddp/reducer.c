@@ -3,8 +3,8 @@
  * The block in the arena: HEAD floats with the step's sums, then the gradients. The last
  * bucket of the plan begins at gradient 0; it is reduced together with the head, and
  * therefore started by reducer_finish(), when the loss is known. Nothing is lost by that:
- * there is no backward left to overlap with. (With `shard` the head goes alone: everybody
- * needs all of it.)
+ * there is no backward left to overlap with. (With `shard` the head goes alone: every
+ * rank needs all of it.)
  *
  * Buckets are started in the plan's order on every rank, never by readiness, because a
  * group's collectives must come in one order.
@@ -15,7 +15,7 @@
  *
  * Where ranks share memory, the sum of a rank's piece wanders through the others'
  * gradients: the next rank's become mine plus its own, those of the one after it that sum
- * plus its own, and the last has all. Nobody needs them any more; and a cache line that
+ * plus its own, and the last has all. They are not needed any more; and a cache line that
  * two CPUs have read costs the next one to write it ten times what it costs to take it
  * from one that has written it, where the CPUs have no cache in common (bench/README.md).
  */
@@ -255,7 +255,7 @@ static void watch_layer(struct reducer *r, size_t offset, size_t count)
 {
     double now = (double)(now_ns() - r->begin_ns) / 1e9;
     size_t i = r->seen++;
-    if (r->watched == 0 || i >= r->nlayers) { /* the first step: who comes when */
+    if (r->watched == 0 || i >= r->nlayers) { /* the first step: the order of layers */
         r->layers[i] = (struct bucket){offset, count};
         r->ready[i] = now;
         r->nlayers = i + 1;
@@ -308,8 +308,8 @@ int reducer_begin(struct reducer *r, bool idle, struct ddp_err *err)
 {
     r->started = r->ended = 0;
     r->failed = r->summed = false;
-    /* Ranks that were idle have seen nothing. How many layers there are is everybody's
-     * answer, so all go the same way. */
+    /* Ranks that were idle have seen nothing. The number of layers is the same on
+     * every rank, so all decide alike. */
     if (r->watched < WATCH_STEPS && r->begin_ns > 0 && ++r->watched == WATCH_STEPS) {
         int64_t n = (int64_t)r->nlayers;
         if (ddp_all_reduce(r->group, &n, 1, DDP_I64, DDP_MIN, err) < 0 ||

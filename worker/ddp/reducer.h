@@ -5,12 +5,12 @@
  * the mean loss over all samples, also where ranks have different numbers of them, or
  * none.
  *
- * A few numbers about the step travel with the gradients and cost nothing: whoever is
- * done with reducer_finish() knows the loss over all ranks, and whether a rank wants to
+ * A few numbers about the step are sent with the gradients at no extra cost: after
+ * reducer_finish() each rank has the loss over all ranks, and whether a rank wants to
  * stop.
  *
  * With `shard`, each rank gets the sums of its own pieces only, a part of every bucket:
- * it updates their weights, and reducer_gather() gives everybody the others'. Both ways
+ * it updates their weights, and reducer_gather() gives all ranks the others'. Both ways
  * carry as many bytes as an all-reduce.
  *
  * Ranks that all share one host's memory need no buckets, since nothing could travel
@@ -82,15 +82,15 @@ int reducer_begin(struct reducer *r, bool idle, struct ddp_err *err);
 /* The callback of model_train_step(); `reducer` is a struct reducer. An error shows at
  * reducer_finish(). */
 void reducer_ready(size_t offset, size_t count, void *reducer);
-/* Waits for everything; `sums` holds this rank's numbers, then everybody's. */
+/* Waits for everything; `sums` holds this rank's numbers, then those of all. */
 int reducer_finish(struct reducer *r, struct step_sums *sums, struct ddp_err *err);
 
 /* The ranges whose sums this rank has to itself, which together with the other ranks' are
  * the block; where ranks do not share, an even part of it. Borrowed until the next
  * reducer_begin(). */
 const struct bucket *reducer_pieces(const struct reducer *r, size_t *n);
-/* Where they share: everybody's pieces of `block`, which is laid out as the gradients
- * are. */
+/* With `shard`: gather the pieces of all ranks into `block`, which has the layout of the
+ * gradients. */
 int reducer_gather(struct reducer *r, float *block, struct ddp_err *err);
 
 /* ---- where ranks share memory ---- */
@@ -103,7 +103,7 @@ bool reducer_direct(const struct reducer *r);
 const float *reducer_sum(struct reducer *r, const struct kernels *k, int thread, size_t i,
                          size_t at, size_t n);
 size_t reducer_block(const struct reducer *r, size_t i);
-/* This rank's pieces, whole: for who wants to see all sums first. */
+/* This rank's pieces, whole: for a caller that needs all sums first. */
 void reducer_sum_all(struct reducer *r, const struct kernels *k);
 /* Block [at, at + n) of `block`, which lies in the arena as the gradients do, becomes
  * that of all other ranks: */

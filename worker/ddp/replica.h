@@ -9,13 +9,13 @@
 
 #include <stdint.h>
 
-/* Everybody learns how it went for everybody. `rc` and `err` are this rank's outcome.
+/* Agree on the outcome of all ranks. `rc` and `err` are this rank's outcome.
  * Returns 0 when all succeeded. Else -1 on every rank, with the error of the lowest rank
  * that failed, and `*culprit` (may be NULL) is that rank; -1 when none did, or when the
  * group itself failed. */
 int replica_agree(struct ddp_group *group, int rc, int *culprit, struct ddp_err *err);
 
-/* Rank 0's weights, buffers and optimiser state become everybody's. */
+/* Rank 0's weights, buffers and optimiser state are copied to all. */
 int replica_broadcast(struct ddp_group *group, struct model *model, struct optim *optim,
                       struct ddp_err *err);
 

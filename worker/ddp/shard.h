@@ -5,7 +5,7 @@
  * the memory and of the time. (Rajbhandari et al., "ZeRO", SC 2020, stage 1.)
  *
  * Where ranks share memory a rank does all of it in one pass over its pieces, block by
- * block: the sum over everybody's gradients, the step, and the new weights to everybody.
+ * block: the sum over all gradients, the step, and the new weights to all ranks.
  */
 #ifndef WORKER_DDP_SHARD_H
 #define WORKER_DDP_SHARD_H
@@ -23,7 +23,7 @@ void shard_keep(struct optim *o, const struct reducer *r);
 int shard_gather(struct optim *o, struct reducer *r, struct ddp_err *err);
 void shard_forget(struct optim *o);
 
-/* A step of this rank's pieces, and everybody's weights. */
+/* A step of this rank's pieces; then all weights on all ranks. */
 int shard_step(struct optim *o, struct reducer *r, float *w, float lr,
                struct ddp_err *err);
 

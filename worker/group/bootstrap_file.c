@@ -184,7 +184,7 @@ static int append_mine(struct book *b, const char *card, struct ddp_err *err)
     return rc;
 }
 
-/* ---- who is there ---- */
+/* ---- ranks that have joined ---- */
 
 static bool is_mine(const struct book *b, const char *card)
 {

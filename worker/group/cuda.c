@@ -130,7 +130,7 @@ bool cuda_is_device(const void *p)
     return cuda.get_attribute(&managed, IS_MANAGED, address) != 0 || !managed;
 }
 
-/* ---- for those who use it ---- */
+/* ---- interface ---- */
 
 static int check(int rc, const char *what, struct ddp_err *err)
 {

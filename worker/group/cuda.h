@@ -16,8 +16,8 @@
 typedef struct CUstream_st *cuda_stream;
 typedef struct CUevent_st *cuda_event;
 
-/* Does the pointer lead to memory that only a GPU can read? False as long as nobody has
- * loaded libcuda into this process. */
+/* Does the pointer lead to memory that only a GPU can read? False until libcuda has
+ * been loaded into this process. */
 bool cuda_is_device(const void *p);
 
 /* Load libcuda; a context of the calling thread is used, or that of device `device`. */

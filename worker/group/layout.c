@@ -139,8 +139,8 @@ static bool route_addr(const char *master, char *text, size_t size, bool *loopba
 
 /* Where the other hosts reach me: the interface that the user names for Gloo (the first
  * of a list), else the one towards MASTER_ADDR. The master's own name often resolves to
- * loopback on the master itself (127.0.1.1 in Debian's /etc/hosts), which nobody else can
- * use: then any interface that is up, unless loopback was asked for by its number. */
+ * loopback on the master itself (127.0.1.1 in Debian's /etc/hosts), which no other host
+ * can use: then any interface that is up, unless loopback was asked for by its number. */
 static int own_addr(const char *master, char *text, size_t size, struct ddp_err *err)
 {
     const char *names = getenv("GLOO_SOCKET_IFNAME");

@@ -400,7 +400,7 @@ bool p2p_cancel(struct ddp_group *g, struct ddp_request *r)
     return off;
 }
 
-/* Sent where there is a stream, and room in it, so that nobody waits for this rank. */
+/* Sent on each stream with room, so that no rank waits for this one. */
 void p2p_announce_leave(struct ddp_group *g)
 {
     struct p2p_header bye = {.magic = HEADER_BYE};

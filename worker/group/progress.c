@@ -136,7 +136,7 @@ static bool something_to_do(void *arg)
 
 static void sleep_some(struct ddp_group *g, int most_ms)
 {
-    bool blind = watch_blind(g); /* completions wake nobody */
+    bool blind = watch_blind(g); /* completions wake no waiter */
     for (const struct ddp_group *o = g->family; o != g; o = o->family)
         blind = blind || is_busy(o);
     if (blind) {

@@ -4,7 +4,7 @@
  * (reduce, copy out); a barrier separates steps. The first barrier is the announcement:
  * it carries the arguments, so that mismatches are found, and the data themselves when
  * they are short. A rank copies in the data for step t + 1 after it has signalled the
- * barrier before step t, so that nobody waits for the copy.
+ * barrier before step t, so that no rank waits for the copy.
  *
  * short data: announced with the arguments; then each rank reduces all of them, in rank
  * order: one barrier.
@@ -148,7 +148,7 @@ static void all_reduce_in_arena(struct shm *s, struct coll *c, unsigned t)
     autotune_end(&s->giving, mine.n * size);
 }
 
-/* All but this rank's slice, which nobody else reads. */
+/* All but this rank's slice, which no other rank reads. */
 static void all_reduce_give(struct shm *s, struct coll *c, unsigned t)
 {
     size_t size = type_size(c->type);

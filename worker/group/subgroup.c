@@ -80,7 +80,7 @@ static int agree(struct ddp_group *g, const int *ranks, const struct card *mine,
 {
     if (theirs->members == mine->members)
         return 0;
-    err_set(err, "ranks %d and %d disagree on who is in a group that both make",
+    err_set(err, "ranks %d and %d disagree on the members of a group that both make",
             g->layout.rank, ranks[i]);
     return group_break(g, -1, err);
 }

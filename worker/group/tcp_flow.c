@@ -132,7 +132,7 @@ static ssize_t flow_in(struct tcp *tcp, struct tcp_op *o, struct ddp_err *err)
     size_t of_head = lesser((size_t)n, head_left), data = (size_t)n - of_head;
     f->head_in += of_head;
     if (of_head > 0 && f->head_in == sizeof f->came && head_check(o, err) < 0) {
-        f->from = -1; /* nobody is to blame */
+        f->from = -1; /* no rank is to blame */
         return -1;
     }
     if (f->family < f->nreduce) {

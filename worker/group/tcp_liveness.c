@@ -134,7 +134,7 @@ int tcp_look(struct tcp *n, struct ddp_err *err)
     return look.gone;
 }
 
-/* ---- who is watched ---- */
+/* ---- watched ranks ---- */
 
 void tcp_watch_none(struct tcp *n, uint64_t number)
 {

@@ -230,8 +230,8 @@ const struct kernels *kernels_get_at(const char *name, enum precision precision,
  */
 const char *const *kernels_names(void);
 /* How many threads the engines may use when the calling thread calls them, 1 until told;
- * the trainer passes the rank's CPUs. A plan has scratch memory for as many as its maker
- * had: whoever uses it has no more. */
+ * the trainer passes the rank's CPUs. A plan has scratch memory for the number that
+ * was set when it was made: do not use it with more. */
 void kernels_set_threads(int n);
 
 #endif

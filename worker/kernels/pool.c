@@ -4,8 +4,8 @@
  * at the same time have one each.
  *
  * A turn counter tells helpers that there is work, a countdown tells the caller that it
- * is done. Both are watched without a lock first; the condition variables are for those
- * who have waited long enough to sleep.
+ * is done. Both are watched without a lock first; the condition variables are for
+ * threads that have waited long enough to sleep.
  */
 #include "worker/kernels/pool.h"
 

@@ -136,8 +136,8 @@ void model_set_grads(struct model *m, float *grads);
 float *model_grads(struct model *m);
 
 /* A linear layer's gradient of its weight as what it is a product of: `factors` floats
- * for a batch, of which whoever has those of several ranks can make rows of the sum
- * (kernels.h). */
+ * for a batch; from those of several ranks rows of the sum can be computed (kernels.h).
+ */
 struct model_product {
     int layer;
     size_t offset; /* of the weight, K x C floats, in the blocks */
@@ -158,9 +158,9 @@ void model_make_rows(const struct model *m, int layer, float *const *factors, in
  * without chance. */
 void model_set_dropout(struct model *m, bool on);
 
-/* Normalise over the batches of all who call with the same layers in the same order:
- * norm_share() of each norm layer. Whoever has no samples then passes forward and back
- * with n == 0: only the norm layers take part, and their gradients are 0. */
+/* Normalise over the batches of all ranks, which must pass through the same layers in the
+ * same order: norm_share() of each norm layer. A rank without samples passes forward and
+ * back with n == 0: only the norm layers take part, and their gradients are 0. */
 void model_share_norms(struct model *m, norm_sum_fn sum, void *arg);
 
 /* PyTorch's initialisation. Linear and Conv2d: weights and biases uniform in
@@ -184,7 +184,7 @@ float model_train_step(struct model *m, const struct batch *b, float scale, uint
                        uint64_t step, int *correct,
                        void (*ready)(size_t offset, size_t count, void *arg), void *arg);
 
-/* The same in pieces, for those who take turns: a pass through layers [from, to) forward,
+/* The same in pieces, for pipeline stages: a pass through layers [from, to) forward,
  * in training mode; the loss with its gradient; and back through [from, to), from the
  * last. All of one batch come in this order, on any thread. */
 struct model_pass {
@@ -205,7 +205,7 @@ void model_pass_back(struct model *m, const struct model_pass *p, int from, int 
  * with its addition counted as two. */
 double model_flop(const struct model *m);
 
-/* What a layer was compiled to, for those who compute it on another device. */
+/* What a layer was compiled to, to compute it on another device. */
 struct model_op {
     const struct layer_spec *spec;
     const struct param *weight, *bias; /* NULL: there is none */

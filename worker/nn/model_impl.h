@@ -56,7 +56,7 @@ struct model {
     float *slots[MODEL_MAX_SLOTS]; /* gradients of activations */
     float *room;                   /* of products, in sequences */
     struct head *head;             /* of a model of tokens; else NULL */
-    model_span_fn span;            /* NULL: nobody watches */
+    model_span_fn span;            /* NULL: not measured */
     void *span_arg;
 };
 

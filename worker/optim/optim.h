@@ -44,7 +44,7 @@ struct optim {
                                     the ranks share them, of this rank's */
     float *whole[OPTIM_STATES];  /* owned: then all of them, while they are wanted */
     uint64_t steps;              /* taken so far */
-    /* fp16: what the loss is multiplied by (0: nobody has asked for it), and steps since
+    /* fp16: what the loss is multiplied by (0: not scaled), and steps since
      * that changed */
     float loss_scale;
     uint32_t good_steps;

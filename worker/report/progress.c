@@ -23,7 +23,7 @@ enum {
     BAR_CELLS = 28,        /* where there is room for so many */
     FEWEST_CELLS = 8,
     BESIDE_BAR = 64, /* columns of what stands left and right of it */
-    COLUMNS = 72,    /* where nobody knows: a launcher's tag fits before them */
+    COLUMNS = 72,    /* of an unknown terminal: a launcher's tag fits before them */
 };
 
 static const char *const mode_names[] = {"auto", "bar", "lines", "none"};

@@ -47,8 +47,8 @@ void progress_gap(struct progress *p);
 void progress_step(struct progress *p, const struct step_report *r, size_t done,
                    size_t all);
 void progress_epoch(struct progress *p, const struct epoch_report *r);
-/* Was everything shown? A reader that has left, or a stdout that was closed, is no error:
- * nobody wanted to see it. */
+/* Was everything shown? A reader that has left, or a stdout that was closed, is no error.
+ */
 int progress_check(const struct progress *p, struct ddp_err *err);
 
 #endif

@@ -66,7 +66,7 @@ struct diagnose {
 
 static void evaluate(struct diagnose *d);
 
-/* To those who have asked. */
+/* Reply to all waiting requests. */
 static void answer_peers(struct diagnose *d, json_t *reply)
 {
     for (size_t i = 0; i < d->peers.n; i++)

@@ -261,7 +261,8 @@ static size_t take_new(const struct lateness *l, struct group *g)
     return taken;
 }
 
-/* --- who is late -------------------------------------------------------------------- */
+/* --- late ranks ----------------------------------------------------------------------
+ */
 
 struct sums {
     double w, w2, late; /* late: w times the share of ranks that are late */

@@ -19,7 +19,7 @@ struct mpi_shim {
     int (*begin)(int *rank, int *size, struct ddp_err *why);
     /* May another thread call than the one that has begun, one at a time? */
     int (*threads)(void);
-    /* Everybody's `bytes`, in rank order; of the world. */
+    /* The `bytes` of each rank of the world, in rank order. */
     int (*gather_world)(const void *mine, void *all, int bytes, struct ddp_err *why);
     /* A communicator of these ranks of the world; only they call. */
     int (*comm_make)(const int *ranks, int n, void **comm, struct ddp_err *why);

@@ -5,6 +5,7 @@
 
 const struct agent_plugin *const agent_plugins[] = {
     &error_file_agent,  /* TORCHELASTIC_ERROR_FILE */
+    &gpu_jobs_agent,    /* DCGM_HPC_JOB_MAPPING_DIR */
     &kept_memory_agent, /* DDPRUN_KEPT_MEMORY */
     &mpi_agent,         /* PMIx and PMI */
     &observe_agent,     /* measures for the page, --top and --metrics */

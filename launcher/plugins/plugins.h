@@ -12,6 +12,6 @@ extern const struct job_plugin observe_job, mpi_job, preflight_job, preload_job,
     restart_job, store_job, diagnose_job, straggler_job, elastic_job;
 extern const struct agent_plugin error_file_agent, kept_memory_agent, mpi_agent,
     observe_agent, preflight_agent, preload_agent, store_agent, diagnose_agent,
-    straggler_agent;
+    straggler_agent, gpu_jobs_agent;
 
 #endif

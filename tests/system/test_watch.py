@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import pty
 import re
 import select
@@ -189,6 +190,25 @@ class Metrics(WatchTest):
             return self.parse(fetch(f"http://127.0.0.1:{port}/metrics"))
         except (urllib.error.URLError, ConnectionError):
             return {}
+
+    def test_dcgm_exporter_sees_the_job_of_a_gpu(self):
+        folder = self.path("map")
+        os.mkdir(folder)
+        with open(f"{folder}/3", "w", encoding="utf-8") as f:
+            f.write("other\n")
+        show = f"grep -H . {folder}/*; echo $TORCHELASTIC_RUN_ID"
+        done = self.sh(2, f"[ $RANK = 1 ] || {{ {show}; }}", env={
+            "DCGM_HPC_JOB_MAPPING_DIR": folder, "CUDA_VISIBLE_DEVICES": "0,3,5"})
+        self.assert_ended(done, 0)
+        *lines, job = [line.removeprefix("[0] ") for line in done.out.splitlines()]
+        self.assertEqual(lines, [f"{folder}/0:{job}", f"{folder}/3:other", f"{folder}/3:{job}"])
+        texts = [pathlib.Path(folder, name).read_text() for name in ("0", "3")]
+        self.assertEqual(texts, ["", "other\n"])
+        self.assertEqual(sorted(os.listdir(folder)), ["0", "3"])
+        done = self.sh(1, "true", env={"DCGM_HPC_JOB_MAPPING_DIR": "/nowhere",
+                                       "CUDA_VISIBLE_DEVICES": "0"})
+        self.assert_ended(done, 0)
+        self.assertIn("DCGM_HPC_JOB_MAPPING_DIR: cannot write '/nowhere/0': No such file", done.err)
 
     def test_over_http(self):
         port = launch.free_port()

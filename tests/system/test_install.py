@@ -142,7 +142,7 @@ class Install(unittest.TestCase):
         if self.sanitized:
             self.skipTest("a program without sanitizers cannot load libraries with them; needs build without them")
         libraries = os.path.dirname(self.find("libddpgroup.so"))
-        for name, said in (("group", "sum 3"), ("store", "met ab")):
+        for name, said in (("group", "sum 3"), ("store", "met ab"), ("", "step 2")):
             flags = output_of(
                 "pkg-config", "--cflags", "--libs", "ddp" + name,
                 PKG_CONFIG_SYSROOT_DIR=self.folder.name,
@@ -150,7 +150,7 @@ class Install(unittest.TestCase):
             )
             program = os.path.join(self.folder.name, "user_" + name)
             output_of("cc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-o", program,
-                      os.path.join(HERE, f"user_{name}.c"), *flags.split())
+                      os.path.join(HERE, f"user_{name or 'ddp'}.c"), *flags.split())
             shown = output_of(self.ddprun, "-np", "2", program, LD_LIBRARY_PATH=libraries)
             self.assertEqual(sorted(shown.splitlines()), [f"[0] {said}", f"[1] {said}"])
 

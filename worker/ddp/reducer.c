@@ -131,10 +131,9 @@ static void find_room(struct reducer *r)
 
 /* Do all ranks share memory? Then each has a part of each parameter, so that what it
  * costs to use what another CPU has written is the same for all. */
-static int find_others(struct reducer *r, struct model *model, struct ddp_err *err)
+static int find_others(struct reducer *r, const struct param *params, size_t n,
+                       struct model *model, struct ddp_err *err)
 {
-    size_t n;
-    const struct param *params = model_params(model, &n);
     if (!r->settings.direct || r->size == 1 ||
         strcmp(ddp_group_backend(r->group), "shm") != 0)
         return 0;
@@ -153,17 +152,16 @@ static int find_others(struct reducer *r, struct model *model, struct ddp_err *e
     return 0;
 }
 
-struct reducer *reducer_create(struct ddp_group *group, struct model *model,
-                               struct reducer_settings settings, struct ddp_err *err)
+static struct reducer *create(struct ddp_group *group, const struct param *params,
+                              size_t nparams, struct model *model,
+                              struct reducer_settings settings, struct ddp_err *err)
 {
-    size_t nparams;
-    const struct param *params = model_params(model, &nparams);
     struct reducer *r = xcalloc(1, sizeof *r);
     r->group = group;
     r->rank = ddp_group_rank(group);
     r->size = ddp_group_size(group);
     r->settings = settings;
-    r->count = model_param_count(model);
+    r->count = params[nparams - 1].offset + params[nparams - 1].count;
     r->block = ddp_arena_alloc(group, (HEAD + r->count) * sizeof(float), err);
     if (!r->block) {
         free(r);
@@ -180,7 +178,7 @@ struct reducer *reducer_create(struct ddp_group *group, struct model *model,
     r->ready = xcalloc(nparams, sizeof *r->ready);
     r->nbuckets = bucket_plan(params, nparams, settings.first_bytes / sizeof(float),
                               settings.cap_bytes / sizeof(float), r->buckets);
-    if (find_others(r, model, err) < 0) {
+    if (find_others(r, params, nparams, model, err) < 0) {
         reducer_destroy(r);
         return NULL;
     }
@@ -189,6 +187,22 @@ struct reducer *reducer_create(struct ddp_group *group, struct model *model,
         r->watched = WATCH_STEPS;
     cut_pieces(r);
     return r;
+}
+
+struct reducer *reducer_create(struct ddp_group *group, struct model *model,
+                               struct reducer_settings settings, struct ddp_err *err)
+{
+    size_t n;
+    const struct param *params = model_params(model, &n);
+    return create(group, params, n, model, settings, err);
+}
+
+struct reducer *reducer_create_for(struct ddp_group *group, const struct param *params,
+                                   size_t n, struct reducer_settings settings,
+                                   struct ddp_err *err)
+{
+    settings.factors = false;
+    return create(group, params, n, NULL, settings, err);
 }
 
 void reducer_destroy(struct reducer *r)

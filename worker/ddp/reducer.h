@@ -55,6 +55,10 @@ struct reducer;
 
 struct reducer *reducer_create(struct ddp_group *group, struct model *model,
                                struct reducer_settings settings, struct ddp_err *err);
+/* For parameters that are no model's, one after the other: without factors. */
+struct reducer *reducer_create_for(struct ddp_group *group, const struct param *params,
+                                   size_t n, struct reducer_settings settings,
+                                   struct ddp_err *err);
 void reducer_destroy(struct reducer *r); /* NULL is fine; not with a step under way */
 
 /* 0: the ranks share memory, and need none. */

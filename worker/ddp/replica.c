@@ -86,13 +86,20 @@ int replica_check(struct ddp_group *group, struct model *model, uint64_t *sum,
                   struct ddp_err *err)
 {
     size_t n;
-    int size = ddp_group_size(group), rc = 0;
     const struct param *params = model_params(model, &n);
+    return replica_check_block(group, model_weights(model), params, n, sum, err);
+}
+
+int replica_check_block(struct ddp_group *group, const float *weights,
+                        const struct param *params, size_t n, uint64_t *sum,
+                        struct ddp_err *err)
+{
+    int size = ddp_group_size(group), rc = 0;
     uint64_t *mine = xcalloc(n, sizeof *mine);
     uint64_t *all = xcalloc(n * (size_t)size, sizeof *all);
     *sum = 0;
     for (size_t i = 0; i < n; i++) {
-        mine[i] = checksum(model_weights(model) + params[i].offset, params[i].count, i);
+        mine[i] = checksum(weights + params[i].offset, params[i].count, i);
         *sum = rng_mix(*sum ^ mine[i]);
     }
     if (ddp_all_gather(group, mine, all, n, DDP_I64, err) < 0)

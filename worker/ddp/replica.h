@@ -27,5 +27,9 @@ int replica_average(struct ddp_group *group, struct model *model, struct ddp_err
  * the first parameter and rank that differ from rank 0. `*sum` is that of the whole. */
 int replica_check(struct ddp_group *group, struct model *model, uint64_t *sum,
                   struct ddp_err *err);
+/* The same of a block that is no model's. */
+int replica_check_block(struct ddp_group *group, const float *weights,
+                        const struct param *params, size_t n, uint64_t *sum,
+                        struct ddp_err *err);
 
 #endif

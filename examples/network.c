@@ -1,0 +1,117 @@
+/* examples/network.c - a network of two layers, trained by all ranks:
+ * include/ddprun/ddp.h
+ *
+ *     ddprun -np 4 build/examples/network
+ *
+ * The data are points of two spirals; which one is it? Forward, backward and data are the
+ * program's own; the library adds up gradients, updates the weights and keeps all ranks
+ * alike. Each rank has its part of a batch, the last of which is smaller, so the losses
+ * are the same for every number of ranks.
+ */
+#include "examples/example.h"
+#include "include/ddprun/ddp.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { POINTS = 500, BATCH = 64, EPOCHS = 60, HIDDEN = 48 };
+
+static float points[POINTS][2];
+static struct ddp_param params[] = {{.name = "in.weight", .count = 2 * HIDDEN},
+                                    {.name = "in.bias", .count = HIDDEN},
+                                    {.name = "out.weight", .count = HIDDEN},
+                                    {.name = "out.bias", .count = 1}};
+enum { IN, IN_BIAS, OUT, OUT_BIAS, NPARAMS };
+
+/* The same on every rank and machine: not the C library's generator. */
+static float draw(void)
+{
+    static unsigned seed = 42;
+    seed = seed * 1664525u + 1013904223u;
+    return (float)(seed >> 8) / (1 << 24);
+}
+
+static void make_points(void)
+{
+    for (int i = 0; i < POINTS; i++) {
+        float turn = 0.3f + 6 * draw(), angle = turn + (i % 2 ? 3.14159f : 0);
+        points[i][0] = turn / 6 * cosf(angle) + 0.03f * draw();
+        points[i][1] = turn / 6 * sinf(angle) + 0.03f * draw();
+    }
+}
+
+/* Adds a point's gradients to those of the layers; its loss. */
+static float learn(const float *x, float wanted, float share, float *hidden_grads)
+{
+    float hidden[HIDDEN], out = params[OUT_BIAS].weight[0];
+    for (int h = 0; h < HIDDEN; h++) {
+        const float *w = params[IN].weight + 2 * h;
+        hidden[h] = tanhf(w[0] * x[0] + w[1] * x[1] + params[IN_BIAS].weight[h]);
+        out += params[OUT].weight[h] * hidden[h];
+    }
+    float loss = logf(1 + expf(wanted > 0 ? -out : out));
+    float off = (1 / (1 + expf(-out)) - wanted) * share;
+    params[OUT_BIAS].grad[0] += off;
+    for (int h = 0; h < HIDDEN; h++) {
+        params[OUT].grad[h] += off * hidden[h];
+        hidden_grads[h] = off * params[OUT].weight[h] * (1 - hidden[h] * hidden[h]);
+    }
+    return loss * share;
+}
+
+/* One batch of points [from, to): the mean loss of this rank's. A program with more
+ * layers calls ready() after each of them; here the first one's gradients are the sums of
+ * what the second one has left behind. */
+static float backward(struct ddp_parallel *p, int from, int to)
+{
+    static float left[BATCH][HIDDEN];
+    float loss = 0;
+    for (int i = 0; i < NPARAMS; i++)
+        memset(params[i].grad, 0, params[i].count * sizeof(float));
+    for (int i = from; i < to; i++)
+        loss += learn(points[i], i % 2, 1.0f / (float)(to - from), left[i - from]);
+    ddp_parallel_ready(p, OUT_BIAS);
+    ddp_parallel_ready(p, OUT);
+    for (int i = from; i < to; i++)
+        for (int h = 0; h < HIDDEN; h++) {
+            params[IN_BIAS].grad[h] += left[i - from][h];
+            params[IN].grad[2 * h] += left[i - from][h] * points[i][0];
+            params[IN].grad[2 * h + 1] += left[i - from][h] * points[i][1];
+        }
+    ddp_parallel_ready(p, IN_BIAS);
+    ddp_parallel_ready(p, IN);
+    return loss;
+}
+
+int main(int argc, char **argv)
+{
+    const struct ddp_parallel_options options = {
+        .optimiser = "adamw", .decay = 0.0001f, .replicated = argc > 1};
+    struct ddp_group *g = ddp_group_init(NULL, &err);
+    check(g != NULL);
+    int rank = ddp_group_rank(g), size = ddp_group_size(g);
+    struct ddp_parallel *p = ddp_parallel_create(g, params, NPARAMS, &options, &err);
+    check(p != NULL);
+    make_points();
+    for (size_t i = 0; i < NPARAMS && rank == 0; i++)
+        for (size_t k = 0; k < params[i].count; k++)
+            params[i].weight[k] = (draw() - 0.5f) * (i == IN ? 4 : 1);
+    check(ddp_parallel_share(p, &err) == 0);
+    for (int epoch = 1; epoch <= EPOCHS; epoch++) {
+        float total = 0;
+        for (int at = 0; at < POINTS; at += BATCH) {
+            int n = at + BATCH < POINTS ? BATCH : POINTS - at;
+            int from = at + n * rank / size, to = at + n * (rank + 1) / size;
+            check(ddp_parallel_begin(p, (size_t)(to - from), &err) == 0);
+            struct ddp_step step = {.loss = to > from ? backward(p, from, to) : 0};
+            check(ddp_parallel_step(p, 0.02f, &step, &err) == 0);
+            total += step.loss * (float)step.samples / POINTS;
+        }
+        if (rank == 0 && epoch % 15 == 0)
+            printf("epoch %d: loss %.4f\n", epoch, (double)total);
+    }
+    check(ddp_parallel_check(p, &err) == 0);
+    ddp_parallel_destroy(p);
+    ddp_group_destroy(g);
+    return 0;
+}

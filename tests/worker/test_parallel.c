@@ -1,0 +1,201 @@
+/* tests/worker/test_parallel.c - include/ddprun/ddp.h: every rank takes the step
+ * that one rank with all samples would take */
+#include "tests/support/suite.h"
+#include "tests/worker/team.h"
+
+#include "common/mem.h"
+#include "include/ddprun/ddp.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Sizes that are no multiples of a cache line. */
+static const size_t sizes[] = {1, 37, 16, 5000, 3};
+enum { PARAMS = ARRAY_LEN(sizes), LARGEST = 5000, STEPS = 12 };
+
+static const struct {
+    struct ddp_parallel_options options;
+    bool own; /* memory of the loop's own */
+} ways[] = {
+    {{0}, false},
+    {{0}, true},
+    {{.replicated = true}, false},
+    {{.replicated = true, .buckets_by_time = true, .first_bytes = 64, .bytes = 64}, true},
+    {{.optimiser = "sgd", .momentum = 0.9f, .first_bytes = 64, .bytes = 64}, false},
+    {{.optimiser = "adamw", .decay = 0.01f}, true},
+};
+static const struct team teams[] = {{.size = 1},
+                                    {.size = 3},
+                                    {.size = 2, .backend = "tcp"},
+                                    {.size = 4, .layout = "aabb"}};
+
+/* Rank r has r samples in even steps and r + 1 in odd ones, so rank 0 is idle at times.
+ */
+static size_t samples_of(int rank, int step)
+{
+    return (size_t)(rank + step % 2);
+}
+
+/* The gradient of the mean over a rank's samples, at weight w. */
+static float gradient(float w, size_t k, int rank, int step)
+{
+    return 0.1f * w + (float)((k + (size_t)step) % 7) - (float)rank;
+}
+
+struct loop {
+    struct ddp_param params[PARAMS];
+    float weights[PARAMS][LARGEST], grads[PARAMS][LARGEST];
+};
+
+static struct ddp_parallel *make(struct ddp_group *g, struct loop *l, int way)
+{
+    struct ddp_err err;
+    for (size_t i = 0; i < PARAMS; i++)
+        l->params[i] = (struct ddp_param){.name = i ? "some" : "first",
+                                          .weight = ways[way].own ? l->weights[i] : NULL,
+                                          .grad = ways[way].own ? l->grads[i] : NULL,
+                                          .count = sizes[i]};
+    struct ddp_parallel *p =
+        ddp_parallel_create(g, l->params, PARAMS, &ways[way].options, &err);
+    team_check(g, p, "%s", err.text);
+    for (size_t i = 0; i < PARAMS; i++)
+        for (size_t k = 0; k < sizes[i]; k++)
+            l->params[i].weight[k] = ddp_group_rank(g) == 0 ? (float)(k % 5) : -1;
+    team_check(g, ddp_parallel_share(p, &err) == 0, "%s", err.text);
+    return p;
+}
+
+/* Plain gradient descent over all ranks' samples, in double: what the weights are to be.
+ */
+static void expect(double *w, size_t i, int size, int step, double lr)
+{
+    double all = 0;
+    for (int r = 0; r < size; r++)
+        all += (double)samples_of(r, step);
+    for (size_t k = 0; k < sizes[i] && all > 0; k++) {
+        double sum = 0;
+        for (int r = 0; r < size; r++)
+            sum +=
+                (double)samples_of(r, step) * (double)gradient((float)w[k], k, r, step);
+        w[k] -= lr * sum / all;
+    }
+}
+
+static void step_of(struct ddp_group *g, struct ddp_parallel *p, struct loop *l, int step)
+{
+    struct ddp_err err;
+    int rank = ddp_group_rank(g), size = ddp_group_size(g);
+    size_t mine = samples_of(rank, step), all = 0;
+    for (int r = 0; r < size; r++)
+        all += samples_of(r, step);
+    team_check(g, ddp_parallel_begin(p, mine, &err) == 0, "%s", err.text);
+    for (size_t j = 0; j < PARAMS && mine > 0; j++) { /* not quite in backward's order */
+        size_t i = step % 2 ? PARAMS - 1 - j : (j + 2) % PARAMS;
+        for (size_t k = 0; k < sizes[i]; k++)
+            l->params[i].grad[k] = gradient(l->params[i].weight[k], k, rank, step);
+        ddp_parallel_ready(p, i);
+    }
+    struct ddp_step s = {.loss = 2};
+    team_check(g, ddp_parallel_step(p, 0.05f, &s, &err) == 0, "%s", err.text);
+    team_check(g, s.samples == all && s.loss == (all ? 2 : 0), "%zu of %zu, %g",
+               s.samples, all, (double)s.loss);
+}
+
+static void steps_case(struct ddp_group *g, const void *arg)
+{
+    int way = *(const int *)arg;
+    struct ddp_err err;
+    struct loop *l = xcalloc(1, sizeof *l);
+    double *want = xcalloc(PARAMS * LARGEST, sizeof *want);
+    struct ddp_parallel *p = make(g, l, way);
+    bool plain = !ways[way].options.optimiser;
+    for (size_t i = 0; i < PARAMS; i++)
+        for (size_t k = 0; k < sizes[i]; k++)
+            want[i * LARGEST + k] = (double)(k % 5);
+    for (int step = 0; step < STEPS; step++) {
+        step_of(g, p, l, step);
+        team_check(g, ddp_parallel_check(p, &err) == 0, "%s", err.text);
+        for (size_t i = 0; i < PARAMS && plain; i++) {
+            expect(want + i * LARGEST, i, ddp_group_size(g), step, 0.05);
+            for (size_t k = 0; k < sizes[i]; k++)
+                team_check(g,
+                           fabs((double)l->params[i].weight[k] - want[i * LARGEST + k]) <
+                               1e-4,
+                           "step %d: [%zu][%zu] is %g and not %g", step, i, k,
+                           (double)l->params[i].weight[k], want[i * LARGEST + k]);
+        }
+    }
+    ddp_parallel_destroy(p);
+    free(want);
+    free(l);
+}
+
+START_TEST(a_step_is_that_of_all_samples)
+{
+    int way = _i % (int)ARRAY_LEN(ways);
+    team_run(&teams[(size_t)_i / ARRAY_LEN(ways)], steps_case, &way);
+}
+END_TEST
+
+/* Who forgets a gradient is told which; the others that somebody has. */
+static void missing_case(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    struct loop *l = xcalloc(1, sizeof *l);
+    struct ddp_parallel *p = make(g, l, 0);
+    struct ddp_step s = {.loss = 1};
+    team_check(g, ddp_parallel_begin(p, 1, &err) == 0, "%s", err.text);
+    for (size_t i = 0; i < PARAMS; i++)
+        if (ddp_group_rank(g) == 0 || i != 0)
+            ddp_parallel_ready(p, i);
+    const char *said = ddp_group_rank(g) == 1
+                           ? "gradient of 'first' is missing: ddp_parallel_ready(p, 0)"
+                           : "on another rank";
+    team_check(g, ddp_parallel_step(p, 1, &s, &err) < 0 && strstr(err.text, said), "%s",
+               err.text);
+    ddp_parallel_destroy(p);
+    free(l);
+}
+
+START_TEST(a_missing_gradient_is_named)
+{
+    team_run(&(struct team){.size = 2}, missing_case, NULL);
+}
+END_TEST
+
+/* Mistakes that need no other rank. */
+static void refused_case(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    struct ddp_param none = {.name = "w", .count = 4};
+    struct ddp_parallel_options odd = {.optimiser = "newton"};
+    team_check(g,
+               !ddp_parallel_create(g, &none, 0, NULL, &err) &&
+                   strstr(err.text, "no parameters"),
+               "%s", err.text);
+    team_check(g,
+               !ddp_parallel_create(g, &none, 1, &odd, &err) &&
+                   strstr(err.text, "no optimiser 'newton'"),
+               "%s", err.text);
+    ddp_parallel_destroy(NULL);
+}
+
+START_TEST(mistakes_are_named)
+{
+    team_run(&(struct team){.size = 1}, refused_case, NULL);
+}
+END_TEST
+
+Suite *suite(void)
+{
+    Suite *s = suite_create("parallel");
+    TCase *t = tcase_create("parallel");
+    tcase_set_timeout(t, 200);
+    tcase_add_loop_test(t, a_step_is_that_of_all_samples, 0,
+                        ARRAY_LEN(ways) * ARRAY_LEN(teams));
+    tcase_add_test(t, a_missing_gradient_is_named);
+    tcase_add_test(t, mistakes_are_named);
+    suite_add_tcase(s, t);
+    return s;
+}

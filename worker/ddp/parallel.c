@@ -1,0 +1,235 @@
+/* worker/ddp/parallel.c - include/ddprun/ddp.h: reducer and shared-out optimiser for
+ * others
+ *
+ * The parameters lie in one block, each rounded up to whole cache lines. Gradients are
+ * weighted by the rank's samples when they are ready, and their sums divided by the
+ * samples of all, which arrive with them.
+ */
+#include "include/ddprun/ddp.h"
+
+#include "common/err.h"
+#include "common/mem.h"
+#include "worker/ddp/replica.h"
+#include "worker/ddp/shard.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { LINE = 16, FIRST_BYTES = 1 << 20, BYTES = 25 << 20 };
+
+struct ddp_parallel {
+    struct ddp_group *group;  /* borrowed */
+    struct ddp_param *params; /* owned: as they were given, NULLs and all */
+    struct param *blocks;     /* owned: where they lie */
+    bool *ready;              /* owned: of this step */
+    size_t n;
+    size_t pending; /* all gradients from this one on are ready */
+    size_t samples;
+    float *weights; /* the arena's */
+    struct reducer *reducer;
+    struct optim optim;
+};
+
+static struct reducer_settings settings_of(const struct ddp_parallel_options *o)
+{
+    return (struct reducer_settings){
+        .first_bytes = o->first_bytes ? o->first_bytes : FIRST_BYTES,
+        .cap_bytes = o->bytes ? o->bytes : BYTES,
+        .overlap = true,
+        .timed = o->buckets_by_time,
+        .shard = !o->replicated,
+        .direct = !o->replicated,
+    };
+}
+
+static void lay_out(struct ddp_parallel *p, const struct ddp_param *params, size_t n)
+{
+    p->n = n;
+    p->params = xcalloc(n, sizeof *p->params);
+    p->blocks = xcalloc(n, sizeof *p->blocks);
+    p->ready = xcalloc(n, sizeof *p->ready);
+    memcpy(p->params, params, n * sizeof *params);
+    for (size_t i = 0, at = 0; i < n; at += p->blocks[i++].count)
+        p->blocks[i] =
+            (struct param){.name = params[i].name,
+                           .ndim = 2, /* each may end a bucket */
+                           .offset = at,
+                           .count = (params[i].count + LINE - 1) / LINE * LINE};
+}
+
+static float *weight(const struct ddp_parallel *p, size_t i)
+{
+    return p->weights + p->blocks[i].offset;
+}
+
+static float *grad(const struct ddp_parallel *p, size_t i)
+{
+    return reducer_grads(p->reducer) + p->blocks[i].offset;
+}
+
+static size_t floats(const struct ddp_parallel *p)
+{
+    return p->blocks[p->n - 1].offset + p->blocks[p->n - 1].count;
+}
+
+static int make(struct ddp_parallel *p, const struct ddp_parallel_options *o,
+                struct ddp_err *err)
+{
+    const char *name = o->optimiser ? o->optimiser : "sgd";
+    const struct optim_type *type = optim_find(name);
+    const struct kernels *kernels = kernels_get(NULL, err);
+    if (!type)
+        return err_set(err, "no optimiser '%s': sgd, adam, adamw or adadelta", name);
+    if (!kernels)
+        return -1;
+    p->weights = ddp_arena_alloc(p->group, floats(p) * sizeof(float), err);
+    p->reducer = p->weights
+                     ? reducer_create_for(p->group, p->blocks, p->n, settings_of(o), err)
+                     : NULL;
+    if (!p->reducer)
+        return -1;
+    optim_init(&p->optim, type, (struct optim_settings){o->momentum, o->decay}, kernels,
+               floats(p));
+    if (reducer_shares(p->reducer))
+        shard_keep(&p->optim, p->reducer);
+    return 0;
+}
+
+struct ddp_parallel *ddp_parallel_create(struct ddp_group *g, struct ddp_param *params,
+                                         size_t n,
+                                         const struct ddp_parallel_options *options,
+                                         struct ddp_err *err)
+{
+    static const struct ddp_parallel_options none;
+    if (n == 0) {
+        err_set(err, "there are no parameters");
+        return NULL;
+    }
+    struct ddp_parallel *p = xcalloc(1, sizeof *p);
+    p->group = g;
+    lay_out(p, params, n);
+    if (make(p, options ? options : &none, err) < 0 || ddp_parallel_share(p, err) < 0) {
+        ddp_parallel_destroy(p);
+        return NULL;
+    }
+    for (size_t i = 0; i < n; i++) {
+        params[i].weight = params[i].weight ? params[i].weight : weight(p, i);
+        params[i].grad = params[i].grad ? params[i].grad : grad(p, i);
+    }
+    return p;
+}
+
+void ddp_parallel_destroy(struct ddp_parallel *p)
+{
+    if (!p)
+        return;
+    reducer_destroy(p->reducer);
+    optim_finish(&p->optim);
+    free(p->params);
+    free(p->blocks);
+    free(p->ready);
+    free(p);
+}
+
+/* To the weights of the loop itself, or from them. */
+static void copy_weights(struct ddp_parallel *p, bool out)
+{
+    for (size_t i = 0; i < p->n; i++) {
+        float *own = p->params[i].weight;
+        if (own)
+            memcpy(out ? own : weight(p, i), out ? weight(p, i) : own,
+                   p->params[i].count * sizeof *own);
+    }
+}
+
+int ddp_parallel_share(struct ddp_parallel *p, struct ddp_err *err)
+{
+    copy_weights(p, false);
+    if (ddp_broadcast(p->group, p->weights, floats(p), DDP_F32, 0, err) < 0)
+        return -1;
+    copy_weights(p, true);
+    return 0;
+}
+
+int ddp_parallel_begin(struct ddp_parallel *p, size_t samples, struct ddp_err *err)
+{
+    memset(p->ready, 0, p->n * sizeof *p->ready);
+    p->samples = samples;
+    p->pending = p->n;
+    return reducer_begin(p->reducer, samples == 0, err);
+}
+
+void ddp_parallel_ready(struct ddp_parallel *p, size_t i)
+{
+    const float *own = p->params[i].grad;
+    if (p->samples == 0 || p->ready[i])
+        return;
+    if (own)
+        memcpy(grad(p, i), own, p->params[i].count * sizeof *own);
+    p->optim.kernels->scale(grad(p, i), (int64_t)p->params[i].count, (float)p->samples);
+    p->ready[i] = true;
+    while (p->pending > 0 && p->ready[p->pending - 1]) {
+        p->pending--;
+        reducer_ready(p->blocks[p->pending].offset, p->blocks[p->pending].count,
+                      p->reducer);
+    }
+}
+
+/* The last parameter whose gradient is missing; n: none is. The step goes on without it
+ * as far as all ranks know of it, since the others wait for this one. */
+static size_t find_missing(struct ddp_parallel *p)
+{
+    size_t missing = p->n;
+    for (size_t i = p->n; p->samples > 0 && i-- > 0;)
+        if (!p->ready[i]) {
+            missing = missing == p->n ? i : missing;
+            ddp_parallel_ready(p, i);
+        }
+    return missing;
+}
+
+static int update(struct ddp_parallel *p, float lr, float by, struct ddp_err *err)
+{
+    size_t n;
+    const struct bucket *pieces = reducer_pieces(p->reducer, &n);
+    const struct kernels *k = p->optim.kernels;
+    if (!reducer_shares(p->reducer)) {
+        k->scale(reducer_grads(p->reducer), (int64_t)floats(p), by);
+        optim_step(&p->optim, p->weights, reducer_grads(p->reducer), lr);
+        return 0;
+    }
+    reducer_sum_all(p->reducer, k);
+    for (size_t i = 0; i < n; i++)
+        k->scale(reducer_sums(p->reducer, i), (int64_t)pieces[i].count, by);
+    return shard_step(&p->optim, p->reducer, p->weights, lr, err);
+}
+
+int ddp_parallel_step(struct ddp_parallel *p, float lr, struct ddp_step *step,
+                      struct ddp_err *err)
+{
+    size_t missing = find_missing(p);
+    struct step_sums sums = {.loss = p->samples ? step->loss * (float)p->samples : 0,
+                             .correct = (float)p->samples,
+                             .bad = missing < p->n};
+    if (reducer_finish(p->reducer, &sums, err) < 0)
+        return -1;
+    if (missing < p->n)
+        return err_set(err, "the gradient of '%s' is missing: ddp_parallel_ready(p, %zu)",
+                       p->params[missing].name, missing);
+    if (sums.bad > 0)
+        return err_set(err, "a gradient is missing on another rank");
+    step->samples = (size_t)sums.correct;
+    step->loss = step->samples ? sums.loss / sums.correct : 0;
+    if (step->samples == 0)
+        return 0;
+    if (update(p, lr, 1 / sums.correct, err) < 0)
+        return -1;
+    copy_weights(p, true);
+    return 0;
+}
+
+int ddp_parallel_check(struct ddp_parallel *p, struct ddp_err *err)
+{
+    uint64_t sum;
+    return replica_check_block(p->group, p->weights, p->blocks, p->n, &sum, err);
+}

@@ -45,6 +45,8 @@ def runs():
 
 
 class Podman(launch.LaunchTest):
+    deadline = 200.0
+
     def tearDown(self):
         super().tearDown()
         left = subprocess.run(["podman", "ps", "--all", "--quiet", "--filter", "name=ddprun-"],

@@ -21,6 +21,8 @@ pythons = {}
 
 
 class Jax(launch.LaunchTest):
+    deadline = 200.0
+
     def held(self, python, ranks, *arguments, env=None, mpi=0):
         launched = self.run_to_end("-H", f"localhost:{ranks}", "--tag-output=off", "--alloc",
                                    "hosts", python, SUM, *arguments, env=env or {})

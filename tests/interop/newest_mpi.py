@@ -36,6 +36,8 @@ MPICH_ABI = Wheel("mpich", "5.0.2", "mpicc_abi")  # MPI 5's own, of whatever MPI
 
 
 class Newest(test_mpi.Programs, launch.LaunchTest):
+    deadline = 200.0
+
     test_alone_with_none = None  # nobody cleans up after those who are alone
 
     def setUp(self):
@@ -88,6 +90,8 @@ class NewestMpich(Newest):
 
 
 class StandardAbi(launch.LaunchTest):
+    deadline = 200.0
+
     def test_everything_is_computed_right(self):
         program = MPICH_ABI.compile(self.folder.name)
         launched = self.run_to_end("-np", 3, "--tag-output=off", program, "all")

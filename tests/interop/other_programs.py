@@ -23,6 +23,8 @@ def python_with(test, name, *requirements, **how):
 
 
 class Others(launch.LaunchTest):
+    deadline = 200.0
+
     def held(self, *command, env=None):
         launched = self.run_to_end("-H", "localhost:2", "--tag-output=off", "-np", 2, *command,
                                    env=env)

@@ -165,7 +165,7 @@ class Qrsh(TransportTest):
         """-notify: USR2 first, KILL some seconds later, on every host."""
         self.submit("qsub -terse -notify -pe mpi 3 -j y -o {out} {script}",
                     "trap : USR2\n$ddprun sh -c 'trap \"echo warned\" USR2; echo up; "
-                    "while :; do sleep 0.05; done' & wait; wait; wait")
+                    "while :; do sleep 0.05; done' & while kill -0 $!; do wait $!; done")
         self.wait_for("up\n", 3)
         self.as_user("qdel", self.answer.split()[-1])
         self.wait_for("warned\n", 3)

@@ -197,6 +197,7 @@ class Launch:
 class LaunchTest(unittest.TestCase):
     maxDiff = None
     launch_class = Launch
+    deadline = DEADLINE  # longer where programs take half a minute to load
 
     def setUp(self):
         self.mark = f"ddprun-test-{uuid.uuid4().hex}"
@@ -230,9 +231,9 @@ class LaunchTest(unittest.TestCase):
         self.launches.append(launch)
         return launch
 
-    def run_to_end(self, *args, deadline=DEADLINE, **how):
+    def run_to_end(self, *args, deadline=None, **how):
         launch = self.start(*args, **how)
-        launch.wait(deadline)
+        launch.wait(deadline or self.deadline)
         return launch
 
     def sh(self, np, script, *options, **how):

@@ -67,6 +67,11 @@ static int check_options(struct opts *opts, const char *hosts_option,
                        opts->np ? "the hosts decide how many ranks there are; use "
                                   "--nproc-per-node"
                                 : "the number of hosts has to be one number");
+    if (opts->discovery && (opts->hostfile || opts->hosts || opts->node_rank >= 0))
+        return err_set(err, "%s and --host-discovery-script: the script names the hosts",
+                       opts->hostfile ? "--hostfile"
+                       : opts->hosts  ? "-H"
+                                      : "--node-rank");
     if (!wants_script(opts) && script_option)
         return err_set(err,
                        "%s is for a batch script: --script slurm, sge, pbs or lsf, or "

@@ -213,6 +213,11 @@ const struct option options[] = {
     {"grow", "at-restart|now", AT(grow), read_choice, 0, 0, grow_words,
      "when hosts that are added get ranks: at the next restart (default), or now: all ranks "
      "are stopped and started again"},
+    {"health-check", "COMMAND", AT(health_check), read_text, 0, 0, NULL,
+     "run this command on every host before each attempt, and on a spare before it takes a "
+     "place; a host where it fails is treated as lost"},
+    {"health-timeout", "TIME", AT(health_timeout_ms), read_span, 1, 0, NULL,
+     "it has failed if it takes longer; default: 30s"},
     {"preload", "MODULES", AT(preload), read_modules, 0, 0, NULL,
      "fork the Python ranks of a host from one interpreter that has imported these, such as "
      "torch,numpy, if that is safe; default: what the script imports first, if torch is "

@@ -51,7 +51,7 @@ bool job_forks_agent(const struct job *j, size_t node)
 
 bool job_is_local(const struct job *j)
 {
-    return j->alloc->nnodes == 1 && job_forks_agent(j, 0) && !j->instead;
+    return j->alloc->nnodes == 1 && job_forks_agent(j, 0) && !j->instead && !j->asks;
 }
 
 static char *agent_path(const struct opts *o)

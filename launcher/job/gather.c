@@ -36,7 +36,8 @@ static bool settled(struct job *j)
 static const char *first_trouble(const struct job *j)
 {
     for (size_t i = 0; i < j->alloc->nnodes; i++) {
-        if (j->nodes[i].trouble && !job_is_spare(j, i))
+        bool spare = !j->alloc->changes && job_is_spare(j, i);
+        if (j->nodes[i].trouble && !spare)
             return j->nodes[i].trouble;
     }
     return NULL;
@@ -85,7 +86,7 @@ static void on_settle(evutil_socket_t fd, short what, void *arg)
 {
     struct job *j = arg;
     const char *trouble = first_trouble(j);
-    if (j->state == JOB_GATHERING && trouble && j->opts->min_nnodes == 0)
+    if (j->state == JOB_GATHERING && trouble && !job_survives_start(j))
         job_fail_text(j, CAUSE_CANNOT, EXIT_CANNOT_START,
                       xasprintf("cannot start on %s", trouble));
 }

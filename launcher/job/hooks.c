@@ -58,6 +58,11 @@ void job_replace_ranks(struct job *j, const struct job_plugin *p)
     j->instead = p;
 }
 
+void job_ask_agents(struct job *j)
+{
+    j->asks = true;
+}
+
 void job_plugins_run(struct job *j)
 {
     size_t i = 0;

@@ -149,6 +149,20 @@ void job_dismiss_leaving(struct job *j)
     }
 }
 
+void job_node_hold(struct job *j, unsigned node)
+{
+    j->nodes[node].holds++;
+}
+
+void job_node_release(struct job *j, unsigned node)
+{
+    j->nodes[node].holds--;
+    if (j->state == JOB_GATHERING)
+        job_gather_check(j);
+    else
+        job_check(j);
+}
+
 void job_resize(struct job *j, const char *why)
 {
     job_fail(j, (struct cause){.kind = CAUSE_RESIZE,

@@ -38,7 +38,6 @@ void job_forget_cause(struct job *j);
 /* Is its agent at the other end of a link of ours? */
 bool job_is_direct(const struct job *j, unsigned node);
 int job_ranks_on(const struct job *j, const struct job_node *n);
-void job_node_lost(struct job *j, unsigned node, const char *why);
 /* Its agent ends; it has no ranks. */
 void job_node_dismiss(struct job *j, unsigned node, const char *why);
 /* Add a link to the agent of `node`. HELLOs tell which nodes are reached over it: `node`,
@@ -90,10 +89,10 @@ bool job_can_replace(struct job *j);
 /* Between two attempts. -1: what is left is not enough after all. */
 int job_replace_lost(struct job *j, struct ddp_err *err);
 void job_warn_spares(const struct job *j); /* of those that could not be started */
-/* --nnodes MIN:MAX, when every node has joined or failed: go on with those that joined,
- * if they are enough. */
+/* When every node has joined or failed: go on with those that joined, if they are enough.
+ */
 bool job_go_without(struct job *j);
-bool job_survives_start(const struct job *j, unsigned node);
+bool job_survives_start(const struct job *j); /* may they become enough? */
 
 /* hosts.c: hosts that come and go while the job runs */
 void job_make_room(struct job *j);                  /* in the allocation */

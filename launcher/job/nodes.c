@@ -88,7 +88,8 @@ void job_node_lost(struct job *j, unsigned node, const char *why)
         r->end_unknown = true;
         j->running--;
     }
-    if (j->state == JOB_GATHERING && !j->instead && job_survives_start(j, node)) {
+    if (j->state == JOB_GATHERING && !j->instead &&
+        (job_is_spare(j, node) || job_survives_start(j))) {
         char *line = xasprintf("%s: %s", n->host->name, why);
         job_node_unfit(j, node, line);
         free(line);
@@ -111,7 +112,7 @@ void job_node_lost(struct job *j, unsigned node, const char *why)
                                    .code = EXIT_CANNOT_START,
                                    .at_ns = now_ns(),
                                    .text = text,
-                                   .replaceable = job_can_replace(j)});
+                                   .replaceable = j->output && job_can_replace(j)});
     } else {
         free(text);
     }

@@ -121,6 +121,13 @@ bool job_rank_is_of(const struct job *j, uint32_t rank, unsigned node);
 
 /* In `init`: this plug-in runs in place of the ranks (`run`). At most one can. */
 void job_replace_ranks(struct job *j, const struct job_plugin *p);
+/* In `init`: agents are asked, also on this machine alone, before ranks are placed. */
+void job_ask_agents(struct job *j);
+/* Between these, in `node_joined` or later, a node gets no rank. */
+void job_node_hold(struct job *j, unsigned node);
+void job_node_release(struct job *j, unsigned node);
+/* It cannot be used, as if its agent had ended. */
+void job_node_lost(struct job *j, unsigned node, const char *why);
 void job_hold(struct job *j);
 void job_release(struct job *j);
 

@@ -11,16 +11,11 @@
 #include "launcher/job/job_impl.h"
 #include "launcher/job/job_shape.h"
 
+#include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
 
 #include <stdlib.h>
-
-/* Does the job go on without this node, if it is lost before the first attempt? */
-bool job_survives_start(const struct job *j, unsigned node)
-{
-    return j->opts->min_nnodes > 0 || j->alloc->changes || job_is_spare(j, node);
-}
 
 int job_losses(const struct job *j)
 {
@@ -135,9 +130,19 @@ bool job_has_enough(struct job *j)
     return j->plan && (pair(j, false) || can_shrink(j));
 }
 
+/* A node may be released and take a place: then it is not known yet. */
+static bool any_held(const struct job *j)
+{
+    for (size_t i = 0; i < j->alloc->nnodes; i++) {
+        if (job_node_connected(&j->nodes[i]) && j->nodes[i].holds > 0)
+            return true;
+    }
+    return false;
+}
+
 bool job_can_replace(struct job *j)
 {
-    return j->plan && (j->opts->node_wait_ms > 0 || job_has_enough(j));
+    return j->plan && (j->opts->node_wait_ms > 0 || any_held(j) || job_has_enough(j));
 }
 
 bool job_can_grow(const struct job *j)
@@ -154,11 +159,26 @@ bool job_can_drop(const struct job *j)
     return any && may_leave(j);
 }
 
-bool job_go_without(struct job *j)
+/* Hosts that the first attempt needs. */
+static size_t least_at_start(const struct job *j)
 {
     const struct opts *o = j->opts;
-    int least = o->min_nnodes > 0 ? o->min_nnodes : j->alloc->changes ? o->nnodes : 0;
-    if (least == 0 || count_usable(j, true) < (size_t)least)
+    if (o->min_nnodes > 0 || o->nnodes > 0)
+        return (size_t)(o->min_nnodes > 0 ? o->min_nnodes : o->nnodes);
+    return j->plan ? (size_t)j->plan->nnodes : j->alloc->nnodes - (size_t)o->spares;
+}
+
+bool job_survives_start(const struct job *j)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < j->alloc->nnodes; i++)
+        n += j->nodes[i].wanted && !j->nodes[i].trouble && !j->nodes[i].lost;
+    return n >= least_at_start(j);
+}
+
+bool job_go_without(struct job *j)
+{
+    if (count_usable(j, true) < least_at_start(j))
         return false;
     for (size_t i = 0; i < j->alloc->nnodes; i++) {
         if (!j->nodes[i].trouble)
@@ -200,6 +220,8 @@ static int plan_again(struct job *j, struct ddp_err *err)
 int job_replace_lost(struct job *j, struct ddp_err *err)
 {
     bool enough = pair(j, false);
+    if (!enough && !can_shrink(j))
+        return err_set(err, "no host is left for the place of the lost one");
     if (enough)
         pair(j, true);
     if (!enough || job_can_grow(j))

@@ -1,7 +1,8 @@
 /* launcher/job/state.h - the state of a job: its nodes, its ranks, and what the core owns
  *
- * Plug-ins may read all of it; but for `verdict`, `job` and what says so only launcher/job/
- * writes to it. Nodes are numbered as in the allocation, ranks as the program sees them.
+ * Plug-ins may read all of it; but for `verdict`, `job` and what says so only
+ * launcher/job/ writes to it. Nodes are numbered as in the allocation, ranks as the
+ * program sees them.
  */
 #ifndef LAUNCHER_JOB_STATE_H
 #define LAUNCHER_JOB_STATE_H
@@ -118,6 +119,7 @@ struct job {
     void **plugins;     /* owned: their states, by row of job_plugins[] (plugin.h) */
     struct event *tick; /* owned; NULL: no plug-in has this hook */
     const struct job_plugin *instead; /* runs in place of the ranks; NULL: none */
+    bool asks;      /* agents are asked before ranks are placed, also on one machine */
     unsigned holds; /* in JOB_PREPARING: what has to be ready before ranks are started */
 
     struct cause cause; /* the earliest one of this attempt */

@@ -13,6 +13,7 @@ const struct agent_plugin *const agent_plugins[] = {
     &preload_agent,     /* forks Python ranks */
     &store_agent,       /* hosts the store, vouches for its clients */
     &diagnose_agent,    /* hang reports */
+    &health_agent,      /* --health-check */
     &straggler_agent,   /* --stragglers; after it, whose folder it uses */
     NULL,
 };

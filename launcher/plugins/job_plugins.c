@@ -9,6 +9,7 @@ const struct job_plugin *const job_plugins[] = {
     &preflight_job, /* --preflight */
     &preload_job,   /* reports of --preload */
     &restart_job,   /* --restart-delay, --max-no-progress */
+    &health_job,    /* --health-check; before it, which waits for enough healthy hosts */
     &elastic_job,   /* --host-discovery-script, --node-wait, --grow */
     &store_job,     /* MASTER_ADDR and MASTER_PORT; admission to the store */
     &diagnose_job,  /* hang reports */

@@ -1,6 +1,8 @@
 """Hosts that come and go: --node-wait, --host-discovery-script, a hostfile that changes, --grow."""
 
+import json
 import os
+import re
 import unittest
 
 import hosts
@@ -35,10 +37,11 @@ class Elastic(LabTest):
     def expect(self, launch, attempt, *numbers, slots=2):
         """The world of this attempt: these hosts, in their order."""
         size = len(numbers) * slots
-        master = f"10.77.0.{numbers[0]}" if len(numbers) > 1 else "127.0.0.1"
-        world = [(r, node(numbers[r // slots]), size, r // slots, len(numbers), slots, master)
+        world = [(r, node(numbers[r // slots]), size, r // slots, len(numbers), slots)
                  for r in range(size)]
-        if not wait_until(lambda: self.lines(launch, attempt) == world):
+        masters = [f"10.77.0.{numbers[0]}"] + ["127.0.0.1"] * (len(numbers) == 1)
+        if not wait_until(lambda: any(
+            self.lines(launch, attempt) == [(*rank, m) for rank in world] for m in masters)):
             self.fail(f"not {world}: {launch.out} {launch.err}")
 
     def say_go(self):
@@ -51,6 +54,8 @@ class Elastic(LabTest):
 
 
 class NodeWait(Elastic):
+    """A lost host is waited for."""
+
     def begin(self, numbers, *options, **how):
         return self.start_on(numbers, STAY.format(self.go), "--grace", "1s", *options, slots=2, **how)
 
@@ -89,8 +94,35 @@ class NodeWait(Elastic):
         self.assertIn("ddprun: no host has come in the place of the lost one within 3 s "
                       "(--node-wait)", launch.err)
 
+    def test_it_comes_back_with_another_clock(self):
+        """By days: the times of exits are still those of the launcher's clock."""
+        launch = self.start_on((1, 2), SAY + "while ! [ -e " + self.go + " ]; do sleep 0.1; done; "
+                               "[ $RANK != 2 ] || { sleep 1; exit 4; }; sleep 50", "--grace", "1s",
+                               "--node-wait", "100s", slots=2)
+        self.expect(launch, 0, 1, 2)
+        self.lose(2)
+        settings = os.path.join(hosts.LAB_HOSTS.env["LAB_STATE"], "settings")
+        with open(settings, encoding="utf-8") as f:
+            before = f.read()
+        with open(settings, "w", encoding="utf-8") as f:
+            json.dump({**json.loads(before), "clocks": "0"}, f)
+        self.addCleanup(self.restore, settings, before)
+        self.heal(2)
+        self.expect(launch, 1, 1, 2)
+        self.say_go()
+        launch.wait()
+        self.assert_ended(launch, 4)
+        took = re.search(r"rank 2 on node002 exited with status 4 \(after (\S+) s\)", launch.err)
+        self.assertTrue(took, launch.err)
+        self.assertTrue(0.9 < float(took[1]) < 3600, launch.err)
 
-class Discovery(Elastic):
+    def restore(self, settings, before):
+        with open(settings, "w", encoding="utf-8") as f:
+            f.write(before)
+        self.heal(2)
+
+
+class Listed(Elastic):
     def list(self, *lines):
         path = self.path("hosts.new")
         self.write("hosts.new", "".join(f"{line}\n" for line in lines))
@@ -104,6 +136,8 @@ class Discovery(Elastic):
                           "--nnodes", nnodes, "--discovery-interval", "200ms", "--grace", "1s",
                           *options, "sh", "-c", STAY.format(self.go), **how)
 
+
+class Discovery(Listed):
     def test_grows_at_once_and_shrinks(self):
         self.list_hosts(1)
         launch = self.begin("--grow", "now")
@@ -127,7 +161,263 @@ class Discovery(Elastic):
         self.end(launch)
 
 
-del LabTest, Elastic
+    def test_a_host_that_was_lost_comes_back(self):
+        self.list_hosts(1, 2)
+        launch = self.begin("--grow", "now")
+        self.expect(launch, 0, 1, 2)
+        self.lose(2)
+        self.expect(launch, 1, 1)
+        self.heal(2)
+        self.expect(launch, 2, 1, 2)
+        self.end(launch)
+
+    def test_one_that_cannot_be_reached_delays_no_other(self):
+        self.lose(2, "sshd-stop")
+        self.list_hosts(1)
+        launch = self.begin("--grow", "now")
+        self.expect(launch, 0, 1)
+        self.list_hosts(1, 2, 3)
+        self.expect(launch, 1, 1, 3)
+        self.assertRegex(launch.err, "ddprun: warning: node002: .*; it is tried again\n")
+        self.heal(2)
+        self.expect(launch, 2, 1, 3, 2)
+        self.end(launch)
+
+    def test_one_that_cannot_be_reached_at_the_start(self):
+        self.lose(2, "sshd-stop")
+        self.list_hosts(1, 2, 3)
+        launch = self.begin()
+        self.expect(launch, 0, 1, 3)
+        self.assertIn("ddprun: warning: going on without node002: ", launch.err)
+        self.end(launch)
+
+    def test_a_host_for_the_place_of_a_lost_one(self):
+        self.list_hosts(1, 2)
+        launch = self.begin("--node-wait", "100s", nnodes=2)
+        self.expect(launch, 0, 1, 2)
+        self.lose(2)
+        self.wait_for(launch, "come back, or for another one (--node-wait)", "err")
+        self.list_hosts(1, 3)
+        self.expect(launch, 1, 1, 3)
+        self.end(launch)
+
+    def test_two_failures_within_one_recovery(self):
+        self.list_hosts(1, 2, 3)
+        launch = self.begin("--node-wait", "100s", "--max-restarts", 1, nnodes="3:4")
+        self.expect(launch, 0, 1, 2, 3)
+        self.lose(2)
+        self.wait_for(launch, "too few hosts are left", "err")
+        self.lose(3)
+        self.wait_for(launch, "node003 is lost", "err")
+        self.list_hosts(1, 4, 5)
+        self.expect(launch, 1, 1, 4, 5)
+        self.end(launch)
+
+    def test_more_than_enough_are_not_used(self):
+        self.list_hosts(1, 2, 3, 4)
+        launch = self.begin("--grow", "now", nnodes="1:2")
+        self.expect(launch, 0, 1, 2)
+        self.assertEqual([n for n in (3, 4) if self.on_host(n)], [])
+        self.lose(2)
+        self.wait_for(launch, "node003 has joined", "err")
+        self.end(launch)
+
+    def test_the_output_of_more_ranks(self):
+        self.list_hosts(1)
+        out = self.path("out")
+        launch = self.begin("--grow", "now", "--output-filename", out)
+        self.expect(launch, 0, 1)
+        self.list_hosts(1, 2)
+        self.expect(launch, 1, 1, 2)
+        self.end(launch)
+        with open(os.path.join(out, "attempt-2", "rank.3.out"), encoding="utf-8") as f:
+            self.assertTrue(f.read().startswith("3 node002 1 4 1 2 2 "))
+
+    def test_events(self):
+        self.list_hosts(1)
+        launch = self.begin("--grow", "now", "--events", self.path("events"))
+        self.expect(launch, 0, 1)
+        self.list_hosts(1, 2)
+        self.expect(launch, 1, 1, 2)
+        self.list_hosts(1)
+        self.expect(launch, 2, 1)
+        self.end(launch)
+        with open(self.path("events"), encoding="utf-8") as f:
+            events = [json.loads(line) for line in f]
+        for name in ("host_added", "host_removed"):
+            self.assertEqual([e["host"] for e in events if e["event"] == name], [node(2)])
+        self.assertEqual([e["kind"] for e in events if e["event"] == "failure"], ["resize"] * 2)
+        self.assertEqual([e for e in events if e["event"] == "recovered"], [])
+
+    def hostfile(self, *numbers):
+        self.list(*(f"{node(n)} slots=2" for n in numbers))
+
+    def test_a_hostfile_that_changes(self):
+        self.hostfile(1, 2)
+        launch = self.start("--hostfile", self.path("hosts"), "--nnodes", "1:3", "--grow", "now",
+                            "--discovery-interval", "200ms", "--grace", "1s", "sh", "-c",
+                            STAY.format(self.go))
+        self.expect(launch, 0, 1, 2)
+        self.list("node001 slots=2", "node002 slots=")
+        self.wait_for(launch, "the hosts stay as they were", "err")
+        self.hostfile(1, 2, 3)
+        self.expect(launch, 1, 1, 2, 3)
+        self.hostfile(2, 3, 1)
+        os.unlink(self.path("hosts"))
+        self.wait_for(launch, "cannot open the hostfile", "err")
+        self.hostfile(1, 3)
+        self.expect(launch, 2, 1, 3)
+        self.end(launch)
+
+
+class Trouble(Listed):
+    """A script that is not as it should be: told once, and the hosts stay as they were."""
+
+    SCRIPT = "[ -e {0}/bad ] || exec cat {0}/hosts; . {0}/bad"
+
+    def spoil(self, bad, said, *options):
+        self.list_hosts(1)
+        launch = self.begin(*options, script=self.SCRIPT.format(self.folder.name))
+        self.expect(launch, 0, 1)
+        self.write("bad", bad + "\n")
+        self.wait_for(launch, said, "err")
+        lines = [line for line in launch.err.splitlines() if "stay as they were" in line]
+        self.assertEqual(len(lines), 1, launch.err)
+        self.assertTrue(lines[0].startswith("ddprun: warning: --host-discovery-script"), lines)
+        self.list_hosts(1, 2)
+        os.unlink(self.path("bad"))
+        self.wait_for(launch, "node002 has joined the job", "err")
+        self.end(launch)
+
+    def test_it_fails(self):
+        self.spoil("echo nothing there >&2; exit 7", "exited with status 7: 'nothing there'; the hosts")
+
+    def test_it_hangs(self):
+        self.spoil("sleep 1000", "had not ended after 1 s; the hosts", "--discovery-timeout", "1s")
+
+    def test_rubbish(self):
+        self.spoil("head -c 1000 /dev/urandom | tr -d '\\n'", "; the hosts stay")
+
+    def test_it_prints_for_ever(self):
+        self.spoil("yes node001:2", "printed more than 1024 KiB; the hosts")
+
+    def test_ten_thousand_lines(self):
+        """That many hosts may exist; those beyond MAX cost nothing."""
+        self.write("hosts", f"{node(1)}:2\n" + "".join(f"x{n}:2\n" for n in range(10000)))
+        launch = self.begin(nnodes="1:1")
+        self.expect(launch, 0, 1)
+        self.end(launch)
+
+    def test_the_same_host_twice(self):
+        self.spoil("echo node001:2; echo node001:4", "node001")
+
+    def test_no_host_for_a_while(self):
+        self.list_hosts(1, 2)
+        launch = self.begin("--grow", "now")
+        self.expect(launch, 0, 1, 2)
+        self.list()
+        self.wait_for(launch, "lists 0 hosts, but --nnodes needs 1: the job keeps those", "err")
+        self.list_hosts(1, 2, 3)
+        self.expect(launch, 1, 1, 2, 3)
+        self.end(launch)
+
+    def test_no_host_at_the_start(self):
+        self.list()
+        launch = self.begin(nnodes="2:4")
+        self.wait_for(launch, "lists 0 hosts, but --nnodes needs 2; asking again", "err")
+        self.list_hosts(2, 1)
+        self.expect(launch, 0, 2, 1)
+        self.end(launch)
+
+    def test_too_few_at_the_start(self):
+        self.list_hosts(1)
+        launch = self.begin("--start-timeout", "1s", nnodes="2:4")
+        launch.wait()
+        self.assert_ended(launch, 2)
+        self.assertIn("ddprun: --host-discovery-script lists 1 host, but --nnodes needs 2\n",
+                      launch.err)
+
+    def test_what_it_does_not_go_with(self):
+        for options, said in (
+            (("--host-discovery-script", "true"), "goes with --nnodes"),
+            (("--host-discovery-script", "true", "--hostfile", "x", "--nnodes", 1), "--hostfile"),
+            (("--grow", "now", "-H", "node001"), "--grow now goes with"),
+        ):
+            launch = self.run_to_end(*options, "true")
+            self.assert_ended(launch, 2)
+            self.assertIn(said, launch.err)
+            self.assertEqual(launch.err.count("\n"), 1, launch.err)
+
+
+class Health(Elastic):
+    def sick(self, *numbers, how="echo no GPU >&2; exit 3"):
+        self.write("sick", "case $(hostname) in\n" +
+                   "".join(f"{node(n)}) {how} ;;\n" for n in numbers) + "esac\n")
+
+    def begin(self, numbers, *options, script=None, check=None, **how):
+        return self.start_on(numbers, script or STAY.format(self.go), "--health-check",
+                             check or f". {self.path('sick')}", "--grace", "1s", *options, slots=2,
+                             **how)
+
+    def test_a_sick_host_is_left_out(self):
+        self.sick(2)
+        launch = self.begin((1, 2, 3), "--nnodes", "2:3")
+        self.expect(launch, 0, 1, 3)
+        self.assertIn("ddprun: warning: going on without node002: its health check exited with "
+                      "status 3: 'no GPU' (--health-check)\n", launch.err)
+        self.end(launch)
+
+    def test_a_spare_takes_its_place(self):
+        self.sick(2)
+        launch = self.begin((1, 2, 3), "--spares", 1)
+        self.expect(launch, 0, 1, 3)
+        self.end(launch)
+
+    def test_none_takes_its_place(self):
+        for how, said in (("echo bad >&2; kill -9 $$", "died of SIGKILL: 'bad'"),
+                          ("sleep 1000", "had not ended after 1 s")):
+            self.sick(2, how=how)
+            launch = self.begin((1, 2), "--health-timeout", "1s")
+            launch.wait()
+            self.assert_ended(launch, 125)
+            self.assertRegex(launch.err, f"^ddprun: node002 is lost: its health check {said}")
+
+    def test_one_that_gets_sick(self):
+        """It is found before the next attempt; a spare that is sick takes no place."""
+        self.sick()
+        script = SAY + "[ $TORCHELASTIC_RESTART_COUNT = 1 ] || { while ! [ -e " + self.go + (
+            " ]; do sleep 0.1; done; exit 4; }")
+        launch = self.begin((1, 2, 3, 4), "--spares", 2, "--max-restarts", 1, script=script)
+        self.expect(launch, 0, 1, 2)
+        self.sick(2, 3)
+        self.say_go()
+        launch.wait()
+        self.assert_ended(launch, 0)
+        self.expect(launch, 1, 1, 4)
+        self.assertIn("node004 takes the place of node002", launch.err)
+
+    def test_on_this_machine_alone(self):
+        launch = self.begin((1,), check="echo broken >&2; false")
+        launch.wait()
+        self.assert_ended(launch, 125)
+        self.assertEqual(launch.err, "ddprun: node001 is lost: its health check exited with status "
+                         "1: 'broken' (--health-check)\n")
+
+    def test_a_sick_host_is_not_added(self):
+        self.sick(2)
+        self.write("hosts", "node001:2\n")
+        launch = self.start("--host-discovery-script", f"cat {self.path('hosts')}", "--nnodes",
+                            "1:2", "--discovery-interval", "200ms", "--grow", "now",
+                            "--health-check", f". {self.path('sick')}", "sh", "-c",
+                            STAY.format(self.go))
+        self.expect(launch, 0, 1)
+        self.write("hosts", "node001:2\nnode002:2\n")
+        self.wait_for(launch, "the spare node node002 is lost: its health check exited", "err")
+        self.sick()
+        self.expect(launch, 1, 1, 2)
+        self.end(launch)
+
+del LabTest, Elastic, Listed
 
 if __name__ == "__main__":
     main()

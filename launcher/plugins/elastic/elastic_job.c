@@ -338,10 +338,21 @@ static void on_deadline(evutil_socket_t fd, short what, void *arg)
     job_check(e->j);
 }
 
+static bool any_held(const struct elastic *e)
+{
+    for (size_t i = 0; i < e->n; i++) {
+        if (is_up(e, e->offers[i]) && e->j->nodes[e->offers[i]->node].holds > 0)
+            return true;
+    }
+    return false;
+}
+
 static bool on_may_restart(void *state)
 {
     struct elastic *e = state;
     bool enough = job_has_enough(e->j);
+    if (!enough && any_held(e))
+        return false; /* it may be enough later */
     if (enough || e->over || e->j->opts->node_wait_ms == 0) {
         e->waits = false;
         event_del(e->deadline);

@@ -1,0 +1,91 @@
+/* launcher/plugins/health/health_agent.c - --health-check, on the nodes' side
+ *
+ * Runs the command in a child process, also while ranks run or are being stopped: on a
+ * spare that has just joined.
+ */
+#include "launcher/agent/plugin.h"
+#include "launcher/plugins/plugins.h"
+
+#include "common/mem.h"
+#include "launcher/transport/shell_command.h"
+
+#include <stdlib.h>
+
+enum { OUTPUT_MOST = 1 << 20 }; /* bytes, which are not used */
+
+struct health_node {
+    struct agent *agent;           /* borrowed */
+    struct shell_command *command; /* owned; NULL: does not run */
+    uint32_t id;                   /* of the check */
+};
+
+static void answer(struct health_node *h, const char *trouble)
+{
+    agent_send(h->agent, MSG(checked, h->id, msg_text(trouble)));
+}
+
+static void on_ended(const char *trouble, const char *output, size_t size, void *arg)
+{
+    struct health_node *h = arg;
+    shell_command_destroy(h->command);
+    h->command = NULL;
+    answer(h, trouble);
+    agent_check(h->agent);
+}
+
+static int handle_check(void *state, const struct frame *f, struct ddp_err *err)
+{
+    struct health_node *h = state;
+    const struct msg_check *m = f->m;
+    struct ddp_err why;
+    const struct shell_command_spec spec = {
+        .text = m->command, .limit_ms = m->limit_ms, .most = OUTPUT_MOST};
+    shell_command_destroy(h->command);
+    h->id = m->id;
+    h->command =
+        shell_command_start(h->agent->loop, h->agent->reap, &spec, on_ended, h, &why);
+    if (!h->command)
+        answer(h, why.text);
+    return 0;
+}
+
+static int on_init(struct agent *a, void **state, struct ddp_err *err)
+{
+    struct health_node *h = xcalloc(1, sizeof *h);
+    h->agent = a;
+    *state = h;
+    return 0;
+}
+
+static void on_fini(void *state)
+{
+    struct health_node *h = state;
+    shell_command_destroy(h->command);
+    free(h);
+}
+
+static void on_stop(void *state, bool again)
+{
+    struct health_node *h = state;
+    if (again)
+        return;
+    shell_command_destroy(h->command); /* nobody needs the answer */
+    h->command = NULL;
+}
+
+static bool on_spares(const void *state, pid_t pid)
+{
+    pid_t ours = shell_command_pid(((const struct health_node *)state)->command);
+    return pid ? pid == ours : ours > 0;
+}
+
+static const struct agent_message messages[] = {{MSG_CHECK, handle_check}, {0}};
+
+const struct agent_plugin health_agent = {
+    .name = "health",
+    .init = on_init,
+    .fini = on_fini,
+    .stop = on_stop,
+    .spares = on_spares,
+    .messages = messages,
+};

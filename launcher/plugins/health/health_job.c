@@ -1,0 +1,154 @@
+/* launcher/plugins/health/health_job.c - --health-check, on the launcher's side
+ *
+ * Every host runs the command when it has joined and before each attempt, and gets no
+ * rank before its answer. One that fails is lost: a spare, or another host, takes its
+ * place.
+ */
+#define LOG_SUBSYS "start"
+#include "launcher/job/plugin.h"
+#include "launcher/plugins/plugins.h"
+
+#include "common/duration.h"
+#include "common/mem.h"
+#include "launcher/job/events.h"
+
+#include <stdlib.h>
+
+/* ms: beyond --health-timeout, for the answer of an agent that hangs */
+enum { ANSWER_MS = 10000 };
+
+struct health {
+    struct job *j;     /* borrowed */
+    char *command;     /* owned: in the job's directory */
+    int64_t *asked_ms; /* owned, by node; 0: no answer is due */
+    uint32_t asked;    /* number of the last check */
+    uint32_t *number;  /* owned, by node: of the check whose answer is due */
+    bool checked;      /* all were asked since the last attempt */
+};
+
+static void ask(struct health *h, unsigned node)
+{
+    if (h->asked_ms[node] > 0)
+        return;
+    h->asked_ms[node] = now_ms();
+    h->number[node] = ++h->asked;
+    job_node_hold(h->j, node);
+    job_send(h->j, node,
+             MSG(check, .id = h->asked, .command = h->command,
+                 .limit_ms = (uint32_t)h->j->opts->health_timeout_ms));
+}
+
+static void on_node_joined(void *state, unsigned node)
+{
+    struct health *h = state;
+    h->asked_ms[node] = 0;
+    ask(h, node);
+}
+
+static void on_node_lost(void *state, unsigned node, const char *why)
+{
+    ((struct health *)state)->asked_ms[node] = 0;
+}
+
+static void end_check(struct health *h, unsigned node, const char *trouble)
+{
+    struct job *j = h->j;
+    h->asked_ms[node] = 0;
+    if (!trouble) {
+        job_node_release(j, node);
+        return;
+    }
+    event_emit(j, "health_failed", "{s:i, s:o, s:o}", "node", (int)node, "host",
+               event_text(j->nodes[node].host->name), "why", event_text(trouble));
+    char *why = xasprintf("its health check %s (--health-check)", trouble);
+    job_node_lost(j, node, why);
+    free(why);
+}
+
+static int handle_checked(void *state, unsigned node, const struct frame *f,
+                          struct ddp_err *err)
+{
+    struct health *h = state;
+    const struct msg_checked *m = f->m;
+    if (h->asked_ms[node] > 0 && m->id == h->number[node])
+        end_check(h, node, m->trouble);
+    return 0;
+}
+
+static void on_tick(void *state)
+{
+    struct health *h = state;
+    int64_t limit_ms = h->j->opts->health_timeout_ms + ANSWER_MS;
+    for (unsigned i = 0; i < h->j->alloc->nnodes; i++) {
+        if (h->asked_ms[i] > 0 && now_ms() - h->asked_ms[i] > limit_ms)
+            end_check(h, i, "has not been answered");
+    }
+}
+
+/* Elsewhere a host with a check is one that cannot be used yet. */
+static bool on_may_restart(void *state)
+{
+    struct health *h = state;
+    bool due = false;
+    for (unsigned i = 0; i < h->j->alloc->nnodes; i++) {
+        const struct job_node *n = &h->j->nodes[i];
+        if (!h->checked && n->joined && job_node_connected(n))
+            ask(h, i);
+        due |= h->asked_ms[i] > 0;
+    }
+    h->checked = true;
+    return !due;
+}
+
+static void on_next_attempt(void *state)
+{
+    ((struct health *)state)->checked = false;
+}
+
+/* --- life --------------------------------------------------------------------------- */
+
+static int on_init(struct job *j, void **state, struct ddp_err *err)
+{
+    if (!j->opts->health_check || j->opts->preflight)
+        return 0;
+    struct health *h = xcalloc(1, sizeof *h);
+    h->j = j;
+    h->asked_ms = xcalloc(j->alloc->nnodes, sizeof *h->asked_ms);
+    h->number = xcalloc(j->alloc->nnodes, sizeof *h->number);
+    job_ask_agents(j);
+    *state = h;
+    return 0;
+}
+
+static int on_open(void *state, struct ddp_err *err)
+{
+    struct health *h = state;
+    char *dir = shell_quote(h->j->job.wdir);
+    h->command = xasprintf("cd %s 2>/dev/null; %s", dir, h->j->opts->health_check);
+    free(dir);
+    return 0;
+}
+
+static void on_fini(void *state)
+{
+    struct health *h = state;
+    free(h->command);
+    free(h->asked_ms);
+    free(h->number);
+    free(h);
+}
+
+static const struct job_message messages[] = {{MSG_CHECKED, handle_checked}, {0}};
+
+const struct job_plugin health_job = {
+    .name = "health",
+    .init = on_init,
+    .open = on_open,
+    .fini = on_fini,
+    .node_joined = on_node_joined,
+    .node_lost = on_node_lost,
+    .may_restart = on_may_restart,
+    .next_attempt = on_next_attempt,
+    .tick = on_tick,
+    .messages = messages,
+};

@@ -21,6 +21,8 @@
 /* ms between questions: at least and at most, and while a rank is suspected; how long an
  * answer may take; how long a rank must be in time before it is reported again */
 enum { LEAST_MS = 1000, MOST_MS = 10000, SUSPECT_MS = 250 };
+/* after so many questions without a suspicion: an answer takes 1 ms of a PyTorch rank */
+enum { CALM = 20, CALM_MS = 2000 };
 enum { LIMIT_MS = 5000, AGAIN_MS = 60000 };
 /* If the CPUs of its host are contended, a rank has to be found for so long, without such
  * a pause: the scheduler favours now one process, now another. They are if it waits for a
@@ -48,6 +50,7 @@ struct straggler_job {
         int64_t ahead_ns; /* its clock minus ours */
         int64_t delay_ns; /* of the messages by which that is known; 0: it is not */
     } * clocks;           /* owned, by node */
+    unsigned calm;        /* questions since the last suspicion */
     unsigned quick;       /* questions because of a suspicion, since there was none */
     struct named {
         struct straggler is;
@@ -227,7 +230,8 @@ static void adapt(struct straggler_job *s, size_t new)
         s->interval_ms *= 2;
     else if (new > MANY)
         s->interval_ms /= 2;
-    s->interval_ms = s->interval_ms < LEAST_MS  ? LEAST_MS
+    int64_t least_ms = s->calm > CALM ? CALM_MS : LEAST_MS;
+    s->interval_ms = s->interval_ms < least_ms  ? least_ms
                      : s->interval_ms > MOST_MS ? MOST_MS
                                                 : s->interval_ms;
 }
@@ -240,9 +244,10 @@ static void examine(struct straggler_job *s)
     for (size_t i = 0; i < n; i++)
         found(s, &list[i]);
     free(list);
-    if (!lateness_suspects(s->lateness))
-        s->quick = 0;
-    else if (n == 0 && s->quick++ < QUICK_MAX && s->interval_ms == LEAST_MS)
+    bool suspects = lateness_suspects(s->lateness);
+    s->calm = suspects ? 0 : s->calm + 1;
+    s->quick = suspects ? s->quick + 1 : 0;
+    if (suspects && n == 0 && s->quick <= QUICK_MAX && s->interval_ms <= CALM_MS)
         job_arm(s->timer, SUSPECT_MS);
     for (int r = 0; r < s->j->plan->nranks; r++) {
         struct job_rank *rank = &s->j->ranks[r];

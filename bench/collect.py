@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""collect.py DDPRUN [--np N] [--python PYTHON] [--torch] [--part arrivals]: the CPU time of collecting a
+hang report from N Python ranks of one host, in ddprun-diagnose and in each rank; of a question of
+--stragglers with --part arrivals. --torch: ranks wait in an all_reduce for the last of them; without it
+they sleep."""
+import argparse
+import json
+import os
+import pathlib
+import resource
+import statistics
+import subprocess
+import tempfile
+import time
+
+ROUNDS = 9
+RANK = """\
+import os, sys, time
+if sys.argv[1] == "torch":
+    import torch, torch.distributed as dist
+    dist.init_process_group("gloo")
+    for _ in range(100):
+        dist.all_reduce(torch.ones(1000))
+print("up", os.environ["DDPRUN_DIAGNOSE"], os.getpid(), flush=True)
+if sys.argv[1] == "torch" and dist.get_rank() < dist.get_world_size() - 1:
+    dist.all_reduce(torch.ones(1000))
+time.sleep(600)
+"""
+
+
+def used_ns(pids):
+    """CPU time of all threads."""
+    return sum(int(path.read_text().split()[0]) for pid in pids
+               for path in pathlib.Path(f"/proc/{pid}/task").glob("*/schedstat"))
+
+
+def children_ms():
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return 1000 * (used.ru_utime + used.ru_stime)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("ddprun")
+    parser.add_argument("--np", type=int, default=64)
+    parser.add_argument("--python", default="/usr/bin/python3")
+    parser.add_argument("--torch", action="store_true")
+    parser.add_argument("--part", default="collect", choices=["collect", "arrivals"])
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        program = pathlib.Path(folder, "rank.py")
+        program.write_text(RANK, encoding="utf-8")
+        job = subprocess.Popen(
+            [args.ddprun, "-np", str(args.np), "--tag-output=off",
+             *(["--stragglers"] if args.part == "arrivals" else []), args.python,
+             str(program), "torch" if args.torch else "sleep"], stdout=subprocess.PIPE, text=True)
+        try:
+            ranks = {}
+            while len(ranks) < args.np:
+                words = job.stdout.readline().split()
+                if words[:1] == ["up"]:
+                    files, rank = words[1].rsplit("/", 1)
+                    ranks[int(rank)] = int(words[2])
+            time.sleep(2)
+            measure(args, files, ranks)
+        finally:
+            job.terminate()
+            job.wait()
+
+
+def measure(args, files, ranks):
+    program = os.path.join(os.path.dirname(os.path.abspath(args.ddprun)), "ddprun-diagnose")
+    command = [program, args.part, files, *(f"{rank}:{pid}" for rank, pid in sorted(ranks.items()))]
+    before, took = used_ns(ranks.values()), []
+    for _ in range(ROUNDS):
+        began = children_ms()
+        answer = subprocess.run(command, capture_output=True, check=True).stdout
+        took.append(children_ms() - began)
+    each = (used_ns(ranks.values()) - before) / 1e6 / ROUNDS / len(ranks)
+    answers = json.loads(answer) if args.part == "collect" else []
+    print(f"{len(ranks)} ranks, {sum('threads' in a for a in answers)} with stacks, "
+          f"{sum(bool(a.get('groups')) for a in answers)} with collectives, {len(answer)} bytes: "
+          f"{statistics.median(took):.0f} ms of CPU ({min(took):.0f} to {max(took):.0f}) in "
+          f"ddprun-diagnose, {each:.2f} ms in each rank")
+
+
+if __name__ == "__main__":
+    main()

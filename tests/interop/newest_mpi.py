@@ -38,7 +38,7 @@ MPICH_ABI = Wheel("mpich", "5.0.2", "mpicc_abi")  # MPI 5's own, of whatever MPI
 class Newest(test_mpi.Programs, launch.LaunchTest):
     deadline = 200.0
 
-    test_alone_with_none = None  # nobody cleans up after those who are alone
+    test_alone_with_none = None  # a rank without a launcher is not cleaned up after
 
     def setUp(self):
         super().setUp()
@@ -52,7 +52,7 @@ class Newest(test_mpi.Programs, launch.LaunchTest):
 
     @staticmethod
     def memory():
-        """What ranks that were killed leave on a machine when nobody cleans up."""
+        """What killed ranks leave on a machine without cleaning up."""
         return {name for name in os.listdir("/dev/shm")
                 if name.startswith(("mpich_", "sm_segment", "vader_segment"))}
 

@@ -2,7 +2,7 @@
 
 The launcher and its agent are copied to a folder that every user of every host can read;
 the folder's name stands in the command lines of all agents and, with the mark in the
-environment of all ranks, shows from outside who is alive on any host.
+environment of all ranks, shows from outside which are alive on any host.
 """
 
 import os

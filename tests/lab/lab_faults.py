@@ -9,7 +9,7 @@
   freeze, thaw                no process runs; the kernel still answers (ping, TCP)
   kill                        end every process at once; peers see their connections end
   crash                       the cable first, then kill, as when power fails: silence
-  shutdown, boot              SIGTERM for everybody, a second, then kill; start again
+  shutdown, boot              SIGTERM to all processes, a second, then kill; start again
   sshd-stop, sshd-hang, sshd-start   port 22 refuses; accepts and says nothing; serves
   dns [silent], dns-off       names come from a name server of the host's own, which may not
                               answer; from /etc/hosts again

@@ -1,6 +1,6 @@
 """Hosts that cannot be reached, that die, fall silent, and launchers and agents killed.
 
-Whatever happens: one line says which host and why, the launch ends, nobody is left."""
+Whatever happens: one line says which host and why, the launch ends, no process is left."""
 
 import os
 import shutil

@@ -137,7 +137,7 @@ class Works(LabTest):
 class Trees(LabTest):
     ALL = tuple(range(1, 9))
 
-    def everybody(self, *options):
+    def on_all(self, *options):
         launch = self.on(self.ALL, "hostname", *options)
         self.assert_ended(launch, 0)
         self.assertEqual(
@@ -147,16 +147,16 @@ class Trees(LabTest):
         return launch
 
     def test_a_tree_of_width_2(self):
-        self.everybody("--tree-width", 2)
+        self.on_all("--tree-width", 2)
 
     def test_flat(self):
-        self.everybody("--tree-width", 0)
+        self.on_all("--tree-width", 0)
 
     def test_a_tree_that_cannot_grow_falls_back_to_flat(self):
         ssh = self.write(
             "ssh", '#!/bin/sh\n[ "$(hostname)" = node001 ] || exit 255\nexec ssh "$@"\n', 0o755
         )
-        self.everybody("--tree-width", 2, "--ssh", ssh)
+        self.on_all("--tree-width", 2, "--ssh", ssh)
 
     def test_failures_come_up_the_tree(self):
         launch = self.on(
@@ -191,7 +191,7 @@ class Configuration(LabTest):
 
 
 class NoWayBack(LabTest):
-    """Agents that reach nobody over the network: a firewall before the launcher."""
+    """Agents that reach no other host: a firewall before the launcher."""
 
     def agent(self, *numbers):
         names = "|".join(node(n) for n in numbers)

@@ -99,7 +99,7 @@ class OpenMpi(MpiHosts):
                 self.assertIn(words, launched.err)
 
     def test_who_never_comes_from_elsewhere(self):
-        """Nobody on its host knows PMIx at all."""
+        """No process on its host uses PMIx at all."""
         launched = self.run_to_end(
             *self.on_two(1), "sh", "-c", f"[ $RANK = 1 ] || exec {self.program(mpi.OPENMPI)} ring",
             env=OVER_HOSTS, deadline=120.0)
@@ -142,8 +142,8 @@ class OpenMpi(MpiHosts):
 
 class Mpich(MpiHosts):
     def test_they_meet_and_abort(self):
-        # to its end it cannot go: MPICH 4.0.2 over UCX may hang in MPI_Finalize between
-        # hosts, whoever has started it
+        # it cannot run to its end: MPICH 4.0.2 over UCX may hang in MPI_Finalize between
+        # hosts, under any launcher
         launched = self.check(mpi.MPICH, self.on_two(2), "abort")
         self.assert_ended(launched, 42)
         self.assertIn("rank 3 on node002 called MPI_Abort with code 42", launched.err)
@@ -162,7 +162,7 @@ class Mpich(MpiHosts):
 
 
 class Worker(MpiHosts):
-    """Ours under theirs, over two hosts: nobody has said where to meet."""
+    """Our worker under their launchers, over two hosts, without a rendezvous address."""
 
     def train(self, *launcher):
         launched = launch.Launch(

@@ -128,8 +128,8 @@ class PeerCheckpoint(LabTest):
         self.assertEqual(len(ours), 2)
         end_all(*self.marks)
         launch.wait(PATIENCE)
-        everybody = lambda: ours & self.kept(filter(str.isdigit, os.listdir("/proc")))
-        self.assertTrue(wait_until(lambda: not everybody()))
+        left = lambda: ours & self.kept(filter(str.isdigit, os.listdir("/proc")))
+        self.assertTrue(wait_until(lambda: not left()))
 
 
 del LabTest

@@ -79,7 +79,7 @@ class Srun(Started):
     def test_one_per_rank_on_one_node(self):
         self.assert_world(self.run_as("srun -p dgx -N1 -n3", "sh", "-c", RANKS), [3])
 
-    def test_the_code_is_everybodys(self):
+    def test_all_instances_end_with_the_code(self):
         launch = self.run_as("srun -p dgx -N2 -n4 --ntasks-per-node=2", "sh", "-c",
                              "[ $RANK = 2 ] && exit 9; exec sleep 60")
         self.assert_ended(launch, 9)
@@ -190,7 +190,7 @@ class Mpirun(Started):
         launch = self.run_as(f"{self.ON} -np 4", "sh", "-c", RANKS, host=4)
         self.assert_world(launch, [2, 2])
 
-    def test_the_code_is_everybodys(self):
+    def test_all_instances_end_with_the_code(self):
         launch = self.run_as(f"{self.ON} -np 3 --map-by ppr:1:node", "sh", "-c",
                              "[ $RANK = 2 ] && exit 9; exec sleep 60")
         self.assert_ended(launch, 9)

@@ -18,7 +18,7 @@ PYTHON = os.path.realpath("/usr/bin/python3" if os.path.exists("/usr/bin/python3
                           else sys.executable)
 N = "TORCHELASTIC_RESTART_COUNT"
 HEAD = (f"import torch, os, sys, time\nrank, n = int(os.environ['RANK']), int(os.environ['{N}'])\n"
-        "def say(*words):  # in one piece: who is ended may be in the middle of a line\n"
+        "def say(*words):  # in one write: a rank may be killed in the middle of a line\n"
         "    words = rank, os.uname().nodename, *words\n"
         "    os.write(1, ' '.join(map(str, words)).encode() + b'\\n')\n")
 

@@ -109,7 +109,7 @@ class ScriptTest(LabTest):
 
     def pytorch(self, scheduler, ranks, options):
         """An unmodified program of PyTorch's as a job, where alice has any: Debian's is
-        everybody's."""
+        for all users."""
         try:
             self.alice("/usr/bin/python3 -c 'import torch.distributed'")
         except AssertionError:
@@ -127,7 +127,7 @@ class ScriptTest(LabTest):
         return self.said(name)
 
     def all_said(self):
-        """By the jobs of this test, for whoever has to find out why it failed."""
+        """The output of this test's jobs, to see why it failed."""
         return self.alice("tail -n 20 *.o[0-9]* *.out logs/*/job.log 2>&1 || true")
 
 

@@ -240,9 +240,8 @@ LIMITED = None
 
 
 def submit_limited():
-    """In a folder of its own: nobody is to be alive of what other tests have started. Limits are
-    minutes, and Slurm looks at them twice a minute: root, who may, brings the end near when
-    the ranks are up."""
+    """In a folder of its own: no process of other tests may be alive. Limits are minutes, and
+    Slurm checks them twice a minute: root shortens the limit when the ranks are up."""
     folder = os.path.join(hosts.LAB_HOSTS.folder, "limited")
     shutil.copytree(hosts.LAB_HOSTS.bin, folder)
     os.chmod(folder, 0o777)

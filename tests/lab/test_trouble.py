@@ -108,7 +108,7 @@ class MidLaunch(test_sched.JobTest):
         return f"$ddprun --agent {work}/agent sh -c 'echo up; sleep 300'"
 
     def ended(self):
-        """Nobody of the job; then agents come, and find that nobody waits for them."""
+        """No process of the job; then agents start, and find no launcher that waits for them."""
         self.assert_nobody()
         self.write("work/go", "")
         self.assertEqual(who_is_left(*self.marks), {})

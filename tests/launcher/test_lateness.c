@@ -1,4 +1,4 @@
-/* Which ranks are stragglers: who is late again and again, and nobody else. */
+/* Stragglers are ranks that are late again and again, and no others. */
 #include "tests/support/suite.h"
 
 #include "launcher/plugins/diagnose/arrivals.h"
@@ -12,7 +12,7 @@ enum { RANKS = 4, STEP_US = 100000 };
 /* Steps of one collective or several; rank r comes late_us(r, step) late to the first. */
 struct trial {
     long (*late_us)(int rank, int step);
-    unsigned buckets; /* more collectives, 1 ms apart, that nobody waits for; 0: none */
+    unsigned buckets; /* more collectives, 1 ms apart, that no rank waits for; 0: none */
     int ranks;        /* 0: RANKS */
     int first;        /* the step of the first report; 0: none */
     unsigned found;   /* a bit for each rank that was reported */

@@ -287,7 +287,7 @@ class Stored(unittest.TestCase):
         self.assertLess(self.memory() - before, 16 << 10)
         self.assertEqual(self.client().get("/k"), b"v" * 1000)
 
-    # -- who is not served is closed
+    # -- connections that are not served are closed
 
     def test_strangers_are_closed_at_once(self):
         self.start("--log-level", "warn")
@@ -357,7 +357,7 @@ class Stored(unittest.TestCase):
             except (EOFError, ConnectionError):
                 time.sleep(0.05)
         else:
-            self.fail("nobody gets in after one has left")
+            self.fail("no client is admitted after one has left")
         self.assertEqual(first.get("/none"), b"")
 
     def test_without_descriptors_clients_are_refused_not_kept(self):
@@ -549,7 +549,7 @@ class Stored(unittest.TestCase):
         c = self.client()
         self.daemon.terminate()
         end = time.monotonic() + PATIENCE
-        while time.monotonic() < end:  # nobody new
+        while time.monotonic() < end:  # no new client
             try:
                 socket.create_connection(("127.0.0.1", self.port), 1).close()
                 time.sleep(0.02)

@@ -1,4 +1,5 @@
-/* Horovod's requests, as its Gloo clients send them, and what nobody should send. */
+/* Horovod's requests, as its Gloo clients send them, and requests that no client should
+ * send. */
 #include "tests/support/suite.h"
 
 #include "common/mem.h"

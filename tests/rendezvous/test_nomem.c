@@ -127,7 +127,7 @@ START_TEST(each_allocation_may_fail)
             ck_assert_msg(!p->closed || strstr(p->why.text, "no memory"), "%s",
                           p->why.text);
         }
-        /* a kept reply is a convenience: without memory for it nobody is closed */
+        /* a kept reply is an optimisation: without memory for it no session is closed */
         ck_assert_int_le(closed, failed);
         ck_assert_uint_eq(waiting, store_waiters(w.store));
         for (int who = 0; who < WORLD_PEERS; who++)

@@ -1,4 +1,4 @@
-/* Who is woken, when, and that it happens once. */
+/* Which waiters are woken, when, and only once. */
 #include "tests/support/suite.h"
 
 #include "rendezvous/store/store.h"

@@ -42,7 +42,7 @@ void world_send(struct world *w, int who, const void *bytes, size_t n);
  * host's output_mark goes on. */
 size_t world_take(struct world *w, int who, void *bytes, size_t n);
 size_t world_pending(const struct world *w, int who);
-/* Scope dropped: tell whoever was waiting. */
+/* Scope dropped: notify the waiters. */
 void world_drop(struct world *w, unsigned scope);
 
 #endif

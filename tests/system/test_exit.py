@@ -1,4 +1,4 @@
-"""How a launch ends: exit codes, and the one line that says who was first."""
+"""How a launch ends: exit codes, and the one line with the first cause."""
 
 import json
 import os

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The worker under other people's launchers: nobody says where to meet."""
+"""The worker under other launchers, without a rendezvous address."""
 
 import os
 import shutil

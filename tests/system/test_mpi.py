@@ -13,7 +13,7 @@ import mpi
 
 
 def traces():
-    """What MPI programs leave on a machine when nobody cleans up."""
+    """What MPI programs leave on a machine without cleaning up."""
     return {
         path
         for pattern in ("/dev/shm/vader_segment.*", "/dev/shm/*ddprun*", "/tmp/ddprun-mpi-*")

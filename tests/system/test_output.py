@@ -260,7 +260,7 @@ class Terminal(LaunchTest):
             while piece := os.read(ours, 65536):
                 text += piece
         except OSError:
-            pass  # nobody has the other end open any more
+            pass  # the other end is closed
         self.assertEqual(process.wait(60), 0)
         return text.decode()
 

@@ -50,7 +50,7 @@ class ByHand(Peers):
         self.assertIn("this is node 2 of 3", others[0].err)
         self.assertEqual(os.listdir(self.path(".ddprun")), [])
 
-    def test_a_failure_anywhere_is_everybodys_code(self):
+    def test_all_instances_end_with_the_code_of_a_failure(self):
         launches = self.nodes(3, "sh", "-c", "[ $RANK = 2 ] && exit 9; exec sleep 60")
         self.all_end(launches, 9)
         self.assertIn("rank 2", launches[0].err.splitlines()[0])

@@ -524,7 +524,7 @@ class Preload(LaunchTest):
                             env={"PYTHONPATH": self.folder.name})
         self.assertTrue(self.helper_of(launch))
         launch.signal(signal.SIGTERM)
-        self.assertNotEqual(launch.wait(), 0)  # tearDown: nobody is left
+        self.assertNotEqual(launch.wait(), 0)  # tearDown: no process is left
 
     def test_the_agent_is_killed(self):
         """While it imports, and when the ranks run."""

@@ -90,7 +90,7 @@ class Restart(LaunchTest):
             self.assert_ended(launch, 4)
             self.assertIn("attempt 2 of 2", ours(launch)[2])
             self.assertEqual(launch.err.count(AGAIN), 1)
-            # with a store of its own rank 0 gets another port, which nobody may hold any more
+            # with a store of its own rank 0 gets another port, which must be free again
             self.assertEqual(len(set(said(launch))), 1 + ("rank0" in options))
 
     def test_keys_of_the_dead_are_gone(self):
@@ -148,7 +148,7 @@ class Restart(LaunchTest):
         agents = [p for p in marked(self.mark) if parent_of(p) == launch.process.pid]
         self.assertEqual(len(agents), 1)
         os.kill(agents[0], signal.SIGKILL)
-        self.assertEqual(launch.wait(), 125, launch.err)  # tearDown: nobody is left
+        self.assertEqual(launch.wait(), 125, launch.err)  # tearDown: no process is left
         self.assertIn("is lost", launch.err)
 
     def test_input_goes_on_where_it_stood(self):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Hosts by ssh, with an ssh that runs everything here: who is started by whom, what fails
-how, and that nobody stays. Real sshd and real networks: tests/lab."""
+"""Hosts by ssh, with an ssh that runs everything here: which host starts which, errors,
+and that no process stays. Real sshd and real networks: tests/lab."""
 
 import os
 import re
@@ -260,11 +260,11 @@ class SshTest(LaunchTest):
     def test_all_of_a_job_may_stand_still(self):
         # as under a scheduler's suspend
         run = self.counting("--node-timeout", "2s")
-        everybody = [run.process.pid, *self.agents()]
-        for pid in everybody:
+        pids = [run.process.pid, *self.agents()]
+        for pid in pids:
             os.kill(pid, signal.SIGSTOP)
         time.sleep(5)
-        for pid in everybody:
+        for pid in pids:
             os.kill(pid, signal.SIGCONT)
         self.goes_on(run)
 

@@ -1,4 +1,4 @@
-"""What is refused before anything is started: one line, exit code 2, nobody ran."""
+"""What is refused before anything is started: one line, exit code 2, no rank ran."""
 
 import os
 import unittest
@@ -10,7 +10,7 @@ HOSTFILES = {
     "no slots at all": ("localhost slots=0\n", 1),
     "slots below zero": ("# comment\nlocalhost slots=-2\n", 2),
     "slots beyond all numbers": ("localhost slots=99999999999999999999\n", 1),
-    "a word nobody knows": ("localhost\nlocalhost colour=4\n", 2),
+    "an unknown word": ("localhost\nlocalhost colour=4\n", 2),
     "a port that is none": ("localhost:port\n", 1),
     "a user without a host": ("me@\n", 1),
     "an open bracket around IPv6": ("[::1\n", 1),

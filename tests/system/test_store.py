@@ -1,4 +1,4 @@
-"""The store of a launch: bound before any rank starts, open to the job and to nobody else.
+"""The store of a launch: bound before any rank starts, open to the job only.
 
 The ranks speak PyTorch's oldest dialect by hand: 03 is ADD, with a length before the key
 and 64-bit numbers, everything little-endian; the answer is the sum.

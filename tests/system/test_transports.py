@@ -72,7 +72,7 @@ class Lsf(TransportTest):
         self.assertEqual([line.split()[0] for line in self.started()], ["n1", "n2"])
 
     def joined(self, hosts):
-        """Who has called the launcher, and who joined the job, with a tree of width 1."""
+        """The hosts that connected to the launcher, and those that joined, in a tree of width 1."""
         self.env["LSB_MCPU_HOSTS"] = " ".join(f"{host} 2" for host in hosts)
         run = self.inside("--tree-width", "1", "--log-level", "debug", "sh", "-c", "echo rank $RANK")
         self.assert_ended(run, 0)

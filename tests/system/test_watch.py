@@ -1,4 +1,4 @@
-"""--ui, --metrics and --top: what they show, who may ask, and that the job does not care."""
+"""--ui, --metrics and --top: what they show, to whom, and that the job is not affected."""
 
 import json
 import os

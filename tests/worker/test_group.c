@@ -346,7 +346,7 @@ static void move_case(struct ddp_group *g, const struct args *x)
     check_blocks(g, "all_to_allv", x, back);
 
     size_t at = uneven(counts, x->count, size, rank, 1) * type_size(x->type);
-    for (int r = 0; r < size; r++) /* everybody gives me what it gives to all */
+    for (int r = 0; r < size; r++) /* each rank sends me as much as to all */
         back[r] = counts[r];
     fill_block(x, x->a, counts[rank], rank, 0);
     ok(ddp_all_gatherv(g, x->a, x->b, counts, x->type, &err));
@@ -483,7 +483,7 @@ START_TEST(every_rank_and_every_run_has_the_same_bits)
 }
 END_TEST
 
-/* Everybody writes where the next rank of its host will read; the second block lies
+/* Each rank writes where the next rank of its host will read; the second block lies
  * behind one that is no multiple of a line. */
 static void arena_case(struct ddp_group *g, const void *arg)
 {
@@ -547,7 +547,7 @@ static void overlap_case(struct ddp_group *g, const void *arg)
         team_check(g, x[i][COUNT - 1] == (i == 5 ? (float)(i + rank) : all),
                    "sum %d is wrong at the end", i);
     }
-    /* what nobody waits for goes with the group */
+    /* a request that is not waited for ends with the group */
     team_check(g, ddp_irecv(g, x[0], 4, (rank + 1) % size, 9, &err), "%s", err.text);
 }
 

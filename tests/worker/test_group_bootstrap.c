@@ -80,7 +80,7 @@ static void leave_behind(const char *text)
     fclose(f);
 }
 
-/* What is left in the file by: nobody, a run that died half way, one that met and was
+/* What is left in the file by: no run, a run that died half way, one that met and was
  * killed before it cleaned up, one of another size, a disk that was full. */
 static const char *const leftovers[] = {
     NULL,

@@ -1,8 +1,9 @@
-/* Who is slow to tell why its group broke must not make others blame the wrong rank.
+/* A rank that is slow to report why its group broke must not make others blame the wrong
+ * rank.
  *
  * The first cause goes two ways, through the memory of the host and over the network, and
- * whoever has heard it closes its streams and ends. Here one rank at a time dawdles on
- * one of the ways, long enough for all others to be through with everything. */
+ * each rank that receives it closes its streams and ends. Here one rank at a time dawdles
+ * on one of the ways, long enough for all others to be through with everything. */
 #include "tests/support/suite.h"
 #include "tests/worker/team.h"
 
@@ -35,7 +36,7 @@ struct seen {
     atomic_bool dying;
     char told[4][512];
 };
-static struct seen *seen; /* shared with the ranks; NULL: nobody dies so */
+static struct seen *seen; /* shared with the ranks; NULL: no rank dies so */
 static bool dies;
 
 static void die(int signal)
@@ -50,7 +51,7 @@ static void await_death(void)
         usleep(1000);
 }
 
-/* Whoever reads it comes to a page that is not there. */
+/* Reading it touches a page that is not mapped. */
 static const char *deadly_text(void)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -108,7 +109,7 @@ static void cause_case(struct ddp_group *g, const void *arg)
         team_check(g, rc == 0, "%s", err.text);
         raise(SIGKILL);
     }
-    team_check(g, rc == -1, "nobody noticed");
+    team_check(g, rc == -1, "no error");
     team_check(g, strstr(err.text, who) && strstr(err.text, "gone"),
                "rank %d is slow at %d: does not blame %s: %s", slow->rank, slow->how, who,
                err.text);

@@ -1,5 +1,5 @@
-/* Ranks that call different collectives are told so, soon, whatever the two are: one may
- * wait for a message that nobody sends, or for a rank that waits for a third one.
+/* Different collectives are reported soon, for any two of them: one rank may
+ * wait for a message that no rank sends, or for a rank that waits for a third one.
  *
  * Each pair is tried in a group of its own, made of all ranks; some pairs for each team,
  * with DDP_TEST_PAIRS=all every one. */
@@ -42,7 +42,7 @@ CALL(gather, ddp_gather(g, in, out, 64, DDP_F32, 0, err))
 CALL(scatter, ddp_scatter(g, in, out, 64, DDP_F32, ODD, err))
 CALL(all_to_all, ddp_all_to_all(g, in, out, 64, DDP_F32, err))
 
-/* Who asks again and again instead of waiting says what it calls as well. */
+/* A rank that polls instead of waiting reports its call as well. */
 static int ask(struct ddp_request *r, struct ddp_err *err)
 {
     int rc = r ? 0 : -1, done = 0;
@@ -76,8 +76,8 @@ static const struct {
 
 enum { NCALLS = ARRAY_LEN(calls), NPAIRS = NCALLS * NCALLS };
 
-/* One rank's call is another than the others'. Some end at once where nobody else has to
- * do anything; the next call tells then. */
+/* One rank's call is another than the others'. Some end at once if no other rank has to
+ * take part; the next call reports it then. */
 static int try_pair(struct ddp_group *g, size_t others, size_t odd)
 {
     struct ddp_err err = {""};

@@ -77,7 +77,7 @@ static void death_case(struct ddp_group *g, const void *arg)
     int rc = 0;
     for (int i = 0; i < ROUNDS && rc == 0; i++)
         rc = ddp_all_reduce(g, x, COUNT, DDP_F32, DDP_SUM, &err);
-    team_check(g, rc == -1, "nobody noticed");
+    team_check(g, rc == -1, "no error");
     team_check(g, now_ms() - began < SOON_MS, "noticed after %lld ms",
                (long long)(now_ms() - began));
     check_names_victim(g, &err, "gone");
@@ -95,7 +95,7 @@ START_TEST(a_dead_rank_is_named)
 }
 END_TEST
 
-/* Who waits for a message of a rank that dies must not wait for long either. */
+/* A receive from a rank that dies ends soon, too. */
 static void receiver_case(struct ddp_group *g, const void *arg)
 {
     struct ddp_err err = {""};
@@ -118,7 +118,7 @@ START_TEST(a_message_of_the_dead_is_not_awaited)
 }
 END_TEST
 
-/* And who asks again and again instead of waiting finds out as well. */
+/* So does polling instead of waiting. */
 static void asker_case(struct ddp_group *g, const void *arg)
 {
     struct ddp_err err = {""};
@@ -132,7 +132,7 @@ static void asker_case(struct ddp_group *g, const void *arg)
         rc = ddp_test(r, &done, &err);
         usleep(1000);
     }
-    team_check(g, rc == -1 && !done, "nobody noticed");
+    team_check(g, rc == -1 && !done, "no error");
     check_names_victim(g, &err, "gone");
     check_broken(g, &err);
 }
@@ -157,7 +157,7 @@ static void leave_case(struct ddp_group *g, const void *arg)
         return;
     if (ddp_group_size(g) > 2)
         usleep(20000);
-    team_check(g, ddp_barrier(g, &err) == -1, "met one who has left");
+    team_check(g, ddp_barrier(g, &err) == -1, "met a rank that has left");
     check_names_victim(g, &err, "");
     check_broken(g, &err);
 }
@@ -188,7 +188,7 @@ static void message_then_death_case(struct ddp_group *g, const void *arg)
     int rc = 0;
     while (rc == 0 && now_ms() - began < SOON_MS)
         rc = ddp_broadcast(g, x, LONG, DDP_F64, VICTIM, &err);
-    team_check(g, rc == -1 && now_ms() - began < SOON_MS, "nobody noticed");
+    team_check(g, rc == -1 && now_ms() - began < SOON_MS, "no error");
     check_names_victim(g, &err, "gone");
     check_broken(g, &err);
 }
@@ -213,10 +213,10 @@ static void late_case(struct ddp_group *g, const void *arg)
         int64_t until = now_ms() + PATIENCE_MS;
         while (*gave_up < ddp_group_size(g) - 1 && now_ms() < until)
             usleep(1000);
-        team_check(g, ddp_barrier(g, &err) == -1, "met those who gave up");
+        team_check(g, ddp_barrier(g, &err) == -1, "met ranks that gave up");
         return;
     }
-    team_check(g, ddp_barrier(g, &err) == -1, "met one who is not there");
+    team_check(g, ddp_barrier(g, &err) == -1, "met a rank that is not there");
     ++*gave_up;
     team_check(g, strstr(err.text, "barrier #2: rank "), "%s", err.text);
     check_names_victim(g, &err, "has not come within 0.3 s");
@@ -232,7 +232,7 @@ START_TEST(the_deadline_names_who_stays_away)
 }
 END_TEST
 
-/* Everybody but two stays away from one that watches: all of them are named. */
+/* All but two ranks stay away from a monitored barrier: all of them are named. */
 static void monitored_case(struct ddp_group *g, const void *arg)
 {
     struct ddp_err err = {""};
@@ -259,7 +259,7 @@ START_TEST(a_monitored_barrier_names_all_who_are_missing)
 }
 END_TEST
 
-/* Who waits in a collective made of messages hears of a death as well. */
+/* A collective that is made of messages reports a death as well. */
 static void moving_case(struct ddp_group *g, const void *arg)
 {
     enum { COUNT = 100000, ROUNDS = 100000 };
@@ -288,7 +288,7 @@ START_TEST(a_death_ends_what_is_made_of_messages)
 }
 END_TEST
 
-/* Who waits for anybody sees the end of one of many that have said nothing yet, however
+/* A receive from any rank notices the end of one of many that have not sent yet, however
  * many those are. */
 static void silent_case(struct ddp_group *g, const void *arg)
 {

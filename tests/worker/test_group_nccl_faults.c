@@ -139,7 +139,7 @@ static void leave_case(struct ddp_group *g, const void *arg)
         ok(r ? ddp_wait(r, &err) : -1);
     int64_t began = now_ms();
     int rc = ddp_all_reduce(g, a, COUNT, DDP_F32, DDP_SUM, &err);
-    team_check(g, rc == -1 && now_ms() - began < SOON_MS, "met one who has left");
+    team_check(g, rc == -1 && now_ms() - began < SOON_MS, "met a rank that has left");
     char who[32];
     snprintf(who, sizeof who, "rank %d on ", VICTIM);
     team_check(g, strstr(err.text, who) && strstr(err.text, "has left the group"), "%s",

@@ -63,7 +63,7 @@ START_TEST(messages_of_all_sizes_arrive)
 }
 END_TEST
 
-/* Everybody sends to everybody, itself too, before anybody receives. */
+/* Each rank sends to all, itself too, before any receives. */
 static void exchange_case(struct ddp_group *g, const void *arg)
 {
     enum { BYTES = 400000, MAX = 8 };
@@ -134,8 +134,8 @@ START_TEST(each_tag_keeps_its_order)
 }
 END_TEST
 
-/* One takes what comes from whomever; the last of them have left meanwhile. */
-static void anybody_case(struct ddp_group *g, const void *arg)
+/* One receives from any source; the last of them have left meanwhile. */
+static void any_source_case(struct ddp_group *g, const void *arg)
 {
     enum { EACH = 40, TAG = 3, OWN = 4 };
     struct ddp_err err = {""};
@@ -168,9 +168,9 @@ static void anybody_case(struct ddp_group *g, const void *arg)
     team_check(g, strstr(err.text, "left"), "%s", err.text);
 }
 
-START_TEST(messages_may_come_from_anybody)
+START_TEST(messages_may_come_from_any_source)
 {
-    team_run(&teams[_i], anybody_case, NULL);
+    team_run(&teams[_i], any_source_case, NULL);
 }
 END_TEST
 
@@ -329,7 +329,7 @@ static void first_case(struct ddp_group *g, const void *arg)
     }
 }
 
-START_TEST(anybody_may_speak_first)
+START_TEST(any_rank_may_send_first)
 {
     team_run(&teams[_i], first_case, NULL);
 }
@@ -390,11 +390,11 @@ Suite *suite(void)
     tcase_add_loop_test(t, messages_of_all_sizes_arrive, 0, ARRAY_LEN(teams));
     tcase_add_loop_test(t, all_may_send_before_any_receives, 0, ARRAY_LEN(teams));
     tcase_add_loop_test(t, each_tag_keeps_its_order, 0, ARRAY_LEN(teams));
-    tcase_add_loop_test(t, messages_may_come_from_anybody, 0, ARRAY_LEN(teams));
+    tcase_add_loop_test(t, messages_may_come_from_any_source, 0, ARRAY_LEN(teams));
     tcase_add_loop_test(t, a_receive_can_be_called_off, 0, ARRAY_LEN(teams));
     tcase_add_loop_test(t, what_is_coming_in_is_not_lost, 0, 2);
     tcase_add_loop_test(t, a_wait_may_come_in_parts, 0, 2);
-    tcase_add_loop_test(t, anybody_may_speak_first, 0, ARRAY_LEN(teams));
+    tcase_add_loop_test(t, any_rank_may_send_first, 0, ARRAY_LEN(teams));
     tcase_add_loop_test(t, a_stream_may_be_full, 0, ARRAY_LEN(teams));
     tcase_add_loop_test(t, another_size_is_an_error_of_both, 0, 2);
     suite_add_tcase(s, t);

@@ -7,7 +7,7 @@
  * rank's words; in each further run it fails at one of them:
  *     kill   before it is said
  *     cut    in the middle: half of the bytes have gone, or the memory is written and
- *            nobody woken
+ *            no rank woken
  *     close  TCP only: both directions are shut, and the rank lives
  * Some words of each rank are tried; with DDP_TEST_POINTS=all every one.
  */
@@ -150,7 +150,7 @@ void __wrap_shm_wake(struct shm *s, int local);
 void __wrap_shm_wake(struct shm *s, int local)
 {
     if (dies_behind())
-        die(); /* the ring has been written: nobody is woken */
+        die(); /* the ring has been written: no rank is woken */
     __real_shm_wake(s, local);
 }
 
@@ -239,7 +239,7 @@ static void check_cut(struct ddp_group *g, struct ddp_err *err)
 {
     int64_t began = now_ms();
     while (!err->text[0] && ddp_barrier(g, err) == 0)
-        team_check(g, now_ms() - began < SOON_MS, "nobody noticed");
+        team_check(g, now_ms() - began < SOON_MS, "no error");
 }
 
 /* The error of a subgroup, if that came first, is followed by one of the group itself. */
@@ -249,7 +249,7 @@ static void check_death(struct ddp_group *g, int victim, struct ddp_err *err)
     int64_t began = now_ms();
     char byte = 0;
     while (ddp_barrier(g, err) == 0)
-        team_check(g, now_ms() - began < SOON_MS, "nobody noticed");
+        team_check(g, now_ms() - began < SOON_MS, "no error");
     team_check(g,
                names(err->text, victim) && (!first.text[0] || names(first.text, victim)),
                "does not name rank %d: '%s', then '%s'", victim, first.text, err->text);

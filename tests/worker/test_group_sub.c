@@ -1,4 +1,4 @@
-/* Groups made from groups: who is in them, several at once, and what a death does. */
+/* Groups made from groups: their members, several at once, and a death in them. */
 #include "tests/support/suite.h"
 #include "tests/worker/team.h"
 

@@ -112,9 +112,9 @@ def check_point_to_point():
 
 
 def check_objects():
-    everybody = [None] * SIZE
-    dist.all_gather_object(everybody, {"rank": RANK, "name": "x" * RANK})
-    same(everybody, [{"rank": r, "name": "x" * r} for r in range(SIZE)])
+    gathered = [None] * SIZE
+    dist.all_gather_object(gathered, {"rank": RANK, "name": "x" * RANK})
+    same(gathered, [{"rank": r, "name": "x" * r} for r in range(SIZE)])
     box = [("from", 0), None] if RANK == 0 else [None, None]
     dist.broadcast_object_list(box, src=0)
     same(box, [("from", 0), None])
@@ -131,7 +131,7 @@ def check_objects():
 def check_barriers():
     dist.barrier()
     dist.monitored_barrier(timeout=TIMEOUT)
-    if SIZE > 1 and TORCH >= (2, 0):  # who is missing is named
+    if SIZE > 1 and TORCH >= (2, 0):  # the missing rank is named
         group = dist.new_group(timeout=TIMEOUT)
         if RANK == 0:
             try:

@@ -141,7 +141,7 @@ def objects():
 
 
 def messages():
-    """Everybody sends to everybody before anybody receives, short and long."""
+    """Each rank sends to all others before any receives, short and long."""
     for n in (1, 100000):
         sent = [dist.isend(torch.full((n,), float(100 * rank + r)), r, tag=5) for r in range(size) if r != rank]
         others = [r for r in range(size) if r != rank]
@@ -181,7 +181,7 @@ def asynchronous():
     chained = torch.ones(4)
     after = dist.all_reduce(chained, async_op=True).get_future().then(lambda f: f.value()[0] * 2)
     assert after.wait().eq(2 * size).all()
-    # nobody waits for the message, and yet it goes: its sender is in the store
+    # the message is sent although no rank waits for it: its sender is in the store
     store = dist.distributed_c10d._get_default_store()
     if rank == 0:
         work = dist.isend(torch.ones(1 << 20), 1)

@@ -24,12 +24,14 @@ static void ring(void)
     int token = 0, next = (rank + 1) % size, before = (rank + size - 1) % size;
     for (int round = 0; round < 10; round++) {
         if (rank > 0)
-            MPI_Recv(&token, 1, MPI_INT, before, round, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            MPI_Recv(&token, 1, MPI_INT, before, round, MPI_COMM_WORLD,
+                     MPI_STATUS_IGNORE);
         token++;
         if (size > 1)
             MPI_Send(&token, 1, MPI_INT, next, round, MPI_COMM_WORLD);
         if (rank == 0 && size > 1)
-            MPI_Recv(&token, 1, MPI_INT, before, round, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            MPI_Recv(&token, 1, MPI_INT, before, round, MPI_COMM_WORLD,
+                     MPI_STATUS_IGNORE);
     }
     must(rank > 0 || token == 10 * size, "the token");
 }
@@ -58,7 +60,8 @@ static void points(void)
         MPI_Request r[2 * WINDOW];
         int window = n > 65536 ? 2 : WINDOW;
         for (int i = 0; i < window; i++) {
-            MPI_Irecv(in + n * (size_t)i, (int)n, MPI_CHAR, peer, 2, MPI_COMM_WORLD, &r[i]);
+            MPI_Irecv(in + n * (size_t)i, (int)n, MPI_CHAR, peer, 2, MPI_COMM_WORLD,
+                      &r[i]);
             MPI_Isend(out, (int)n, MPI_CHAR, peer, 2, MPI_COMM_WORLD, &r[window + i]);
         }
         MPI_Waitall(2 * window, r, MPI_STATUSES_IGNORE);
@@ -67,7 +70,7 @@ static void points(void)
     MPI_Sendrecv(&rank, 1, MPI_INT, peer, 3, in, 1, MPI_INT, MPI_ANY_SOURCE, MPI_ANY_TAG,
                  MPI_COMM_WORLD, &s);
     must(s.MPI_SOURCE == peer && s.MPI_TAG == 3 && memcmp(in, &peer, sizeof peer) == 0,
-         "a message from anybody");
+         "a message from any source");
     free(out);
     free(in);
 }

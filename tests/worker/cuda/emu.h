@@ -51,7 +51,7 @@ int emu_device_of(cudaStream_t stream);
 /* Work that runs has taken so long, as events will tell, if there is EMU_TIMES=1: on a
  * CPU the time that something takes says nothing. */
 void emu_takes(double ms);
-/* What a library's usual algorithm takes then: far more than anybody is held up. */
+/* What a library's usual algorithm takes then: far more than any test waits. */
 enum { EMU_USUAL_MS = 100000 };
 
 /* Put work on a stream. Returns false: not finished, to be called again. */

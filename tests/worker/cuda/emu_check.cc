@@ -80,7 +80,7 @@ struct page {
 };
 enum { LARGEST_GRAIN = 3 };
 
-static page *device_pages; /* of the devices' addresses; nobody makes unused ones */
+static page *device_pages; /* of the devices' addresses; unused ones are not allocated */
 static std::unordered_map<uintptr_t, page> shared_pages;
 
 static page *page_at(const void *p)
@@ -218,7 +218,7 @@ static void check(cell *c, bool shared, unsigned access, const void *from)
     if (access & EMU_WRITE && !read_before(*c, k))
         race(*c, false, access, where, from);
     if (access & EMU_READ && !(access & EMU_COPY) && !c->written)
-        fault(from, "reads %s that nobody has written", where);
+        fault(from, "reads %s that was not written", where);
     if (access & EMU_READ)
         note_read(c, k);
     if (access & EMU_WRITE)

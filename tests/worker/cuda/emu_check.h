@@ -14,7 +14,7 @@
  * and blocks have is drawn (EMU_SEED). A fault is also
  *   - an access outside of what was allocated, to freed memory, the host's or another
  *     thread's own, or not on a multiple of its size;
- *   - a read of what nobody has written: of shared memory in this block;
+ *   - a read of what was not written: of shared memory in this block;
  *   - a barrier that some threads of a block do not come to.
  *
  * Of readers, the last one in this kernel is remembered, whether there were others in its

@@ -1,8 +1,8 @@
 /* tests/worker/cuda/emu_devices.cc - see emu.h: devices and their memory
  *
  * Faults by environment: EMU_DEVICES=n (0: none), EMU_MEMORY_MB, EMU_DRIVER=version
- * (12040: older than the toolkit), EMU_TAKEN=compute mode (3: by one program, 2: nobody
- * may), EMU_PEERS=1 (devices may use each other's memory, when they have been told to),
+ * (12040: older than the toolkit), EMU_TAKEN=compute mode (3: by one program, 2: by
+ * none), EMU_PEERS=1 (devices may use each other's memory, when they have been told to),
  * EMU_REFUSED=kernel:n (from the n-th launch of it on, counted from 1, none is taken; of
  * a graph: graph:n).
  * EMU_CHIP="NVIDIA L40:8.9" (a name and a compute capability; otherwise an H200's).
@@ -29,7 +29,7 @@ struct block {
     size_t bytes, room;
 };
 static std::map<void *, block> blocks;
-static bool peers[DEVICES][DEVICES]; /* who may use whose memory */
+static bool peers[DEVICES][DEVICES]; /* [a][b]: a may use b's memory */
 static unsigned mapped;              /* bits: devices */
 static int at_work;
 static thread_local int chosen;
@@ -122,7 +122,7 @@ extern "C" cudaError_t cudaMalloc(void **p, size_t bytes)
         arena = (char *)mmap(nullptr, DEVICES * RESERVED, PROT_NONE,
                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     *p = arena + size_t(chosen) * RESERVED + used;
-    used += room + PAGE; /* nobody's, and never used again */
+    used += room + PAGE; /* never used again */
     taken += room;
     blocks[*p] = {bytes, room};
     allocated(*p, bytes);

@@ -29,7 +29,7 @@ struct emu_context {
     const char *waits; /* at which barrier */
 };
 static std::vector<emu_context> contexts;
-static char *stacks; /* pages that nobody uses are never made */
+static char *stacks; /* unused pages are not allocated */
 static const struct emu_kernel *running;
 static struct kernel_at state;
 static bool in_context, synced;
@@ -133,7 +133,7 @@ static std::mt19937 &dice()
     return drawn;
 }
 
-/* From barrier to barrier. Who is first is drawn, where somebody looks. */
+/* From barrier to barrier, in a random order if accesses are checked. */
 static void run_rounds(unsigned threads)
 {
     static std::vector<unsigned> turns;
@@ -166,7 +166,7 @@ static void run_block(unsigned block)
     if (!running->checked) {
         start_thread(0);
         for (unsigned t = 1; t < threads && !synced;
-             t++) { /* nobody waits: plain calls */
+             t++) { /* no thread waits: plain calls */
             pipeline_step_at(t);
             running->call(running->closure);
         }

@@ -67,7 +67,7 @@ static long faulty_call()
     return call ? atol(call + 1) : 12;
 }
 
-/* Those that nobody has ended; aborts are made in threads of their own. */
+/* Communicators that are not ended; aborts are made in threads of their own. */
 static std::set<ncclComm_t> open_comms;
 static std::mutex comms_lock;
 
@@ -144,7 +144,7 @@ extern "C" ncclResult_t ncclCommInitRank(ncclComm_t *comm, int size, ncclUniqueI
     paths.insert(c->path);
     while (c->b->here < size) /* as long as it takes */
         usleep(1000);
-    unlink(c->path); /* everybody has it */
+    unlink(c->path); /* every rank has it */
     static int told = atexit(look_for_open);
     comms_lock.lock();
     open_comms.insert(c);
@@ -305,7 +305,7 @@ extern "C" ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *state)
     return ncclSuccess;
 }
 
-/* As commDestroySync() of NCCL does, whoever calls it. */
+/* As commDestroySync() of NCCL does, for any caller. */
 static void await_graphs(const ncclComm *c)
 {
     while (c->graphs.use_count() > 1)

@@ -426,7 +426,7 @@ extern "C" cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
 struct play {
     CUgraph_st graph;
     std::vector<size_t> waits;               /* of a node: for so many */
-    std::vector<std::vector<size_t>> behind; /* who waits for it */
+    std::vector<std::vector<size_t>> behind; /* the nodes that wait for it */
     std::vector<size_t> ready;
     std::vector<struct work> at; /* of nodes; once they are done, with themselves */
     play(const CUgraph_st &g)
@@ -472,7 +472,7 @@ struct play {
                 ready.push_back(then);
         return true;
     }
-    /* Whoever comes after the launch comes after all of it. */
+    /* What comes after the launch comes after all of it. */
     void end(struct work *launch)
     {
         for (const struct work &w : at)

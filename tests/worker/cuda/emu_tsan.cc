@@ -5,7 +5,7 @@
 
 #define FROM __builtin_return_address(0)
 
-/* Of the host's memory outside of kernels, which is most: nobody asks. */
+/* Accesses to the host's memory outside of kernels, the most frequent, are not checked. */
 static inline bool matters(const void *at)
 {
     return emu::kernel || emu::on_device(at);

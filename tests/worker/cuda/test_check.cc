@@ -79,7 +79,7 @@ static __global__ void another_block_reads(float *to)
         to[THREADS + threadIdx.x] = to[threadIdx.x];
 }
 
-/* Elements of one byte beside each other are nobody else's. */
+/* Elements of one byte beside each other are not shared. */
 static __global__ void bytes(uint8_t *to)
 {
     uint32_t i = blockIdx.x + threadIdx.x * gridDim.x;
@@ -219,7 +219,7 @@ static void within_a_block(float *to)
     expect("a barrier for some", ended, RUN(barrier_for_some, 1, to));
     expect("a barrier unless done", ended, RUN(barrier_unless_done, 1, to));
     expect("two barriers", waits, RUN(two_barriers, 1, to));
-    const char *unwritten = "reads shared memory that nobody has written";
+    const char *unwritten = "reads shared memory that was not written";
     expect("shared, unwritten", unwritten, RUN(shared_unwritten, 1, to));
     expect("shared, left", unwritten, RUN(shared_left, 2, to));
 }
@@ -248,7 +248,7 @@ static void addresses(float *to)
     expect("one more", outside, RUN(fill, 2, few, N + 1));
     cudaFree(few);
     expect("freed", outside, RUN(fill, 2, few, N));
-    expect("unwritten", "reads memory that nobody has written", [=] {
+    expect("unwritten", "reads memory that was not written", [=] {
         float *fresh = static_cast<float *>(device_bytes(N * sizeof(float)));
         PUT_KERNEL(fill, 1, THREADS, one, fresh, N - 1);
         PUT_KERNEL(sum, 1, THREADS, one, fresh, N, to);

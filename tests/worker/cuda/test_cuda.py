@@ -266,7 +266,7 @@ def ranks_normalise_together():
     # and here it has no second batch, while the other one has
     args = (*args, "--epochs", 2, "--accumulate", 2, "--batch-size", 2)
     both(2, "more", *args, tolerance=1e-3, kernels="simd")
-    # everybody has it at the next norm; one of them had it first: pixels over nearly nothing are
+    # every rank has it at the next norm; one of them had it first: pixels over nearly nothing are
     # infinite, but for black ones
     few_digits("black", 5, 4, black=True)
     results = run(2, *args, "--engine", "cuda", "--progress", "none", "--normalize", "0/1e-40",
@@ -392,7 +392,7 @@ def waits_in_vain(n, text, **env):
 
 def a_step_under_way_is_broken_off_when_the_run_ends():
     # two sums before the steps and two in each: the second step waits for rank 1 for ever, the third is
-    # refused, and nobody waits for the second
+    # refused, and no rank waits for the second
     few_digits()
     fails(2, "a step: invalid configuration argument", *FEW, "--model", "mlp", "--bucket-mb", 25,
           "--batch-size", 8, EMU_NCCL="late:1:5", EMU_REFUSED="graph:3")

@@ -59,7 +59,7 @@ START_TEST(each_computes_what_its_paper_says)
 }
 END_TEST
 
-/* Of the same architectures, but nobody knows here what they may do: cut down, of
+/* Of the same architectures, but with an unknown peak: cut down, of
  * another kind, or later than this table. */
 static const struct {
     const char *name;

@@ -1,7 +1,7 @@
 """test_races.py BUILD SOURCE ENGINE - whole steps of training, looked at (emu_check.h)
 
 ENGINE's kernels and products tell of each access to memory, and the first race, access out of
-bounds or read of what nobody has written is the end of the program. What is learnt is compared
+bounds or read of what was not written is the end of the program. What is learnt is compared
 elsewhere (test_cuda.py). DDP_RACES=long: more models, precisions and orders.
 """
 import os

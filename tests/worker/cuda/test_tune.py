@@ -119,7 +119,7 @@ def stages_and_half_precision_are_tuned_too():
                             "--checkpoint", "c", tolerance=2e-2, precision="bf16", **TOLD))
     made = choice_in("c")[1]
     assert len(made) == 11 and all(" 5 " in product for product in made), made
-    if EMULATED:  # tensor cores are what is wanted then, and gradients that nobody has to widen
+    if EMULATED:  # tensor cores are what is wanted then, and gradients that need not be widened
         assert [name for product, name in made.items() if product[:6] == "filter"] == ["w10"] * 2, made
         assert sorted(name for name in made.values() if name[0] == "g") == ["g5"] * 3, made
         assert lines[0].startswith("11 of 11"), lines

@@ -24,7 +24,7 @@ def one_line(results, code, text):
 
 
 def wait_for(path):
-    """Until there is something in the file; whoever needs it finds it missing else."""
+    """Until the file has content. A caller checks it afterwards."""
     until = time.monotonic() + 60
     while time.monotonic() < until and not (os.path.exists(path) and os.path.getsize(path)):
         time.sleep(0.02)
@@ -323,7 +323,7 @@ def a_model_that_memory_does_not_suffice_for_says_how_much_is_missing():
 
 
 def the_rank_that_has_the_error_ends_first():
-    """A launcher tells of that one. Here it cannot end, since nobody reads what it says."""
+    """A launcher reports that one. Here it cannot end, since its output is not read."""
     reader, writer = os.pipe()
     os.write(writer, b"x" * fcntl.fcntl(writer, fcntl.F_GETPIPE_SZ))
     job = Ranks(2, *QUIET, "--resume", "none", err0=writer)

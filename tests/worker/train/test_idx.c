@@ -148,7 +148,7 @@ START_TEST(a_file_is_found_with_and_without_gz)
     ck_assert_int_eq(idx_read(path, 3, &idx, &err), -1);
     ck_assert_ptr_nonnull(strstr(err.text, "is not a regular file"));
     ck_assert_int_eq(rmdir(path), 0);
-    ck_assert_int_eq(mkfifo(path, 0600), 0); /* nobody will ever write into it */
+    ck_assert_int_eq(mkfifo(path, 0600), 0); /* without a writer */
     ck_assert_int_eq(idx_read(path, 3, &idx, &err), -1);
     ck_assert_ptr_nonnull(strstr(err.text, "is not a regular file"));
     free(gz);

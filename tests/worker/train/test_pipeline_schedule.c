@@ -1,5 +1,5 @@
-/* Who does what after what in a pipeline: every turn is taken, in an order in which
- * nobody waits for ever, and no stage has more under way than it may. */
+/* The order of steps in a pipeline: each is taken, in an order in which no stage waits
+ * for ever, and no stage has more in flight than its limit. */
 #include "tests/support/suite.h"
 
 #include "worker/pipeline_schedule.h"
@@ -32,7 +32,7 @@ static int walk(int stages, int n)
     return taken;
 }
 
-START_TEST(everybody_comes_to_an_end)
+START_TEST(every_schedule_ends)
 {
     for (int stages = 1; stages <= STAGES; stages++)
         for (int n = 1; n <= MOST; n++)
@@ -72,7 +72,7 @@ Suite *suite(void)
 {
     Suite *s = suite_create("turns");
     TCase *t = tcase_create("turns");
-    tcase_add_test(t, everybody_comes_to_an_end);
+    tcase_add_test(t, every_schedule_ends);
     tcase_add_test(t, the_last_stage_turns_round_at_once);
     tcase_add_test(t, a_batch_is_cut_evenly);
     suite_add_tcase(s, t);

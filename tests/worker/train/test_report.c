@@ -264,7 +264,7 @@ START_TEST(other_ranks_are_silent)
     struct step_report step = {0};
     struct epoch_report epoch = {0};
     struct ddp_err err;
-    progress_say(&p, "%s", "nobody hears this");
+    progress_say(&p, "%s", "not shown");
     progress_step(&p, &step, 1, 2);
     progress_epoch(&p, &epoch);
     metrics_step(&m, &step);

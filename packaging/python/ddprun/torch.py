@@ -499,7 +499,9 @@ class ProcessGroup(dist.ProcessGroup):
         start(work)
         return self._started(work, not getattr(opts, "asyncOp", True))
 
-    def allreduce(self, tensors, opts):
+    def allreduce(self, tensors, opts=None):
+        opts = opts or dist.AllreduceOptions()
+
         def start(work):
             for tensor in tensors:
                 flat = work.reduced(tensor)

@@ -101,7 +101,6 @@ Suite *suite(void)
 {
     Suite *s = suite_create("helper");
     TCase *t = tcase_create("helper");
-    tcase_set_timeout(t, 120);
     tcase_add_loop_test(t, a_helper_that_ends, 0, sizeof ends / sizeof *ends);
     tcase_add_test(t, a_helper_that_writes_much_and_reads);
     tcase_add_test(t, a_helper_that_does_not_answer_is_killed);

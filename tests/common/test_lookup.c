@@ -108,7 +108,6 @@ Suite *suite(void)
 {
     Suite *s = suite_create("lookup");
     TCase *t = tcase_create("lookup");
-    tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, a_name_is_looked_up, 0, ARRAY_LEN(names));
     tcase_add_test(t, a_silent_name_server_is_abandoned);
     tcase_add_test(t, after_the_deadline_no_query_is_sent);

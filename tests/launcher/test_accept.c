@@ -218,7 +218,6 @@ Suite *suite(void)
 {
     Suite *s = suite_create("accept");
     TCase *t = tcase_create("accept");
-    tcase_set_timeout(t, 60);
     tcase_add_test(t, an_iteration_accepts_a_limited_number);
     tcase_add_test(t, a_trickle_does_not_renew_the_deadline);
     tcase_add_test(t, unauthenticated_connections_do_not_exclude_agents);

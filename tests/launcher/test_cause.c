@@ -230,7 +230,6 @@ Suite *suite(void)
     suite_add_tcase(s, t);
     t = tcase_create("grace");
     tcase_add_loop_test(t, a_signal_without_effect_is_escalated, 0, ARRAY_LEN(steps));
-    tcase_set_timeout(t, 30);
     tcase_add_test(t, unkillable_processes_are_abandoned);
     tcase_add_test(t, escalation_never_goes_back);
     suite_add_tcase(s, t);

@@ -517,7 +517,6 @@ Suite *suite(void)
 {
     Suite *s = suite_create("hostfile");
     TCase *t = tcase_create("hostfile");
-    tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, accepted_hostfiles, 0, ARRAY_LEN(good));
     tcase_add_loop_test(t, malformed_hostfiles_show_the_place, 0, ARRAY_LEN(bad));
     tcase_add_test(t, a_nul_byte_is_rejected);

@@ -188,7 +188,6 @@ Suite *suite(void)
 {
     Suite *s = suite_create("turns");
     TCase *t = tcase_create("turns");
-    tcase_set_timeout(t, 60);
     tcase_add_test(t, a_second_program_waits_for_all_first_ones);
     tcase_add_test(t, a_child_of_a_program_is_not_a_next_one);
     tcase_add_test(t, a_program_after_the_first_has_left_is_a_next_one);

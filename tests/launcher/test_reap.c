@@ -335,7 +335,6 @@ Suite *suite(void)
 {
     Suite *s = suite_create("reap");
     TCase *t = tcase_create("child");
-    tcase_set_timeout(t, 60);
     tcase_add_test(t, a_child_has_three_descriptors_and_no_more);
     tcase_add_test(t, a_child_leads_a_session_of_its_own);
     tcase_add_test(t, a_child_may_lead_a_group_in_our_session);
@@ -347,7 +346,6 @@ Suite *suite(void)
     tcase_add_test(t, a_child_dies_with_its_parent);
     suite_add_tcase(s, t);
     t = tcase_create("reap");
-    tcase_set_timeout(t, 60);
     tcase_add_test(t, every_exit_reaches_its_watcher);
     tcase_add_test(t, stray_processes_are_found_and_killed);
     suite_add_tcase(s, t);

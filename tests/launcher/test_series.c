@@ -218,7 +218,6 @@ Suite *suite(void)
     Suite *s = suite_create("series");
     TCase *t = tcase_create("series");
     suite_add_tcase(s, t);
-    tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, lines_give_points, 0, (int)ARRAY_LEN(lines));
     tcase_add_test(t, only_rank_0_without_a_pattern_and_the_lowest_with_one);
     tcase_add_test(t, a_wrong_pattern_is_an_error);

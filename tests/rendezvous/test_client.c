@@ -361,7 +361,6 @@ Suite *suite(void)
 {
     Suite *s = suite_create("store client");
     TCase *t = tcase_create("scripts");
-    tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, every_call_follows_the_protocol, 0, (int)ARRAY_LEN(calls));
     tcase_add_loop_test(t, a_server_that_is_no_store_is_rejected_in_time, 0,
                         (int)ARRAY_LEN(no_stores));

@@ -389,7 +389,6 @@ Suite *suite(void)
 {
     Suite *all = suite_create("store client, live");
     TCase *t = tcase_create("live");
-    tcase_set_timeout(t, 120);
     tcase_add_checked_fixture(t, start_server, stop_server);
     tcase_add_test(t, all_clients_leave_a_fence_with_all_values);
     tcase_add_test(t, no_client_passes_a_barrier_early);

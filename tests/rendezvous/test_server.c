@@ -357,7 +357,6 @@ Suite *suite(void)
 {
     Suite *all = suite_create("server");
     TCase *t = tcase_create("server");
-    tcase_set_timeout(t, 60);
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, an_open_server_puts_all_clients_in_scope_0);
     tcase_add_test(t, the_admission_callback_gets_both_addresses);

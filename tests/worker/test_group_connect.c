@@ -107,7 +107,6 @@ Suite *suite(void)
 {
     Suite *s = suite_create("group connect");
     TCase *t = tcase_create("connect");
-    tcase_set_timeout(t, 100);
     tcase_add_test(t, lost_syns_are_waited_out);
     tcase_add_test(t, connections_that_cross_are_both_kept);
     suite_add_tcase(s, t);

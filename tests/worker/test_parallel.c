@@ -191,7 +191,6 @@ Suite *suite(void)
 {
     Suite *s = suite_create("parallel");
     TCase *t = tcase_create("parallel");
-    tcase_set_timeout(t, 200);
     tcase_add_loop_test(t, a_step_is_that_of_all_samples, 0,
                         ARRAY_LEN(ways) * ARRAY_LEN(teams));
     tcase_add_test(t, a_missing_gradient_is_named);

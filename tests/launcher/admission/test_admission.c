@@ -419,7 +419,6 @@ Suite *suite(void)
 {
     Suite *s = suite_create("admission");
     TCase *t = tcase_create("admission");
-    tcase_set_timeout(t, 60);
     tcase_add_checked_fixture(t, setup, NULL);
     tcase_add_loop_test(t, a_child_belongs_with_any_address_family, 0,
                         ARRAY_LEN(families));

@@ -364,7 +364,6 @@ Suite *suite(void)
 {
     Suite *s = suite_create("kernels");
     TCase *t = tcase_create("kernels");
-    tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, linear_layers_agree, 0, ARRAY_LEN(linears) * MAX_ENGINES);
     tcase_add_loop_test(t, convolutions_agree, 0, ARRAY_LEN(convs) * MAX_ENGINES);
     tcase_add_loop_test(t, dropout_draws_the_same_mask_everywhere, 0,

@@ -411,7 +411,6 @@ Suite *suite(void)
 {
     Suite *s = suite_create("precision");
     TCase *t = tcase_create("precision");
-    tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, strides_padding_and_sums_agree, 0,
                         ARRAY_LEN(convs) * MAX_ENGINES);
     tcase_add_loop_test(t, norms_agree, 0, ARRAY_LEN(norms) * MAX_ENGINES);

@@ -320,7 +320,7 @@ Suite *suite(void)
 {
     Suite *s = suite_create("gpt2");
     TCase *t = tcase_create("gpt2");
-    tcase_set_timeout(t, 120);
+    tcase_set_timeout(t, 600);
     tcase_add_loop_test(t, gradients_are_finite_differences, 0,
                         (int)ARRAY_LEN(cases) * 4);
     tcase_add_loop_test(t, bf16_stays_near, 0, 4);

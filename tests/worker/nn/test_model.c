@@ -415,7 +415,6 @@ Suite *suite(void)
 {
     Suite *s = suite_create("model");
     TCase *t = tcase_create("model");
-    tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, gradients_are_finite_differences, 0,
                         ARRAY_LEN(cases) * MAX_ENGINES);
     tcase_add_loop_test(t, gradients_pass_through_dropout, 0, MAX_ENGINES);

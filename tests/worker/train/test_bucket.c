@@ -169,7 +169,6 @@ Suite *suite(void)
 {
     Suite *s = suite_create("bucket");
     TCase *t = tcase_create("bucket");
-    tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, buckets_cover_the_block_backwards, 0, ARRAY_LEN(plans));
     tcase_add_loop_test(t, no_other_plan_is_over_sooner, 0, 40);
     tcase_add_loop_test(t, buckets_follow_the_times, 0, ARRAY_LEN(timed));

@@ -459,7 +459,6 @@ Suite *suite(void)
 {
     Suite *s = suite_create("checkpoint");
     TCase *t = tcase_create("checkpoint");
-    tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, what_was_saved_comes_back_to_the_bit, 0, ARRAY_LEN(kinds));
     tcase_add_test(t, a_file_cut_anywhere_is_refused_and_changes_nothing);
     tcase_add_loop_test(t, a_checkpoint_of_something_else_is_refused, 0,

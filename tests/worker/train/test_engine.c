@@ -231,7 +231,6 @@ Suite *suite(void)
 {
     Suite *s = suite_create("engine");
     TCase *t = tcase_create("engine");
-    tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, clipped_steps_are_as_long_as_asked, 0, ARRAY_LEN(ways));
     tcase_add_test(t, all_ways_through_a_step_are_one);
     tcase_add_loop_test(t, a_bad_number_is_traced_to_where_it_began, 0,

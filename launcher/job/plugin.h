@@ -22,7 +22,8 @@
  *     flushing         report, with --report
  *     the exit         end
  *     job_destroy()    fini
- *     at any time      message, output, node_lost, tick
+ *     at any time      message, output, node_lost, node_joined (later hosts), host_failed,
+ *                      tick
  *
  * A job on this machine alone takes a short way: its agent has its orders when it is
  * forked, so there is no gathering and no preparing, and node_joined and prepare are not

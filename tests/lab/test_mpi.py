@@ -98,6 +98,17 @@ class OpenMpi(MpiHosts):
                 self.assert_ended(launched, rc)
                 self.assertIn(words, launched.err)
 
+    def test_the_server_of_a_killed_agent_removes_its_files(self):
+        """Of the host whose rank waits for the other one."""
+        job = self.start(*self.on_two(1), "sh", "-c", "[ $RANK = 1 ] || exec sleep 100; "
+                         f"exec {self.program(mpi.OPENMPI)} ring", env=OVER_HOSTS)
+        self.assertTrue(launch.wait_until(lambda: self.left() and any(
+            "ddprun-pmix" in line for line in self.on_host(2).values())), job.err)
+        agent = next(pid for pid, line in self.on_host(2).items() if "bin/ddprun-agent" in line)
+        os.kill(agent, signal.SIGKILL)
+        job.wait()
+        self.assert_ended(job, 125)  # and tearDown looks for files
+
     def test_who_never_comes_from_elsewhere(self):
         """No process on its host uses PMIx at all."""
         launched = self.run_to_end(

@@ -62,7 +62,7 @@ static bool is_library(const char *file, const char *function)
            contains(file, library_paths, ARRAY_LEN(library_paths));
 }
 
-static const char *text_of(const json_t *o, const char *key)
+const char *text_of(const json_t *o, const char *key)
 {
     return json_string_value(json_object_get(o, key));
 }

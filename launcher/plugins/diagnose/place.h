@@ -13,6 +13,9 @@ struct place {
     long line;
 };
 
+/* The string of a key; NULL: none. */
+const char *text_of(const json_t *o, const char *key);
+
 /* All borrowed from `rank`, an object of collect(). */
 struct place place_of(const json_t *rank);
 bool place_equal(const struct place *a, const struct place *b);

@@ -14,11 +14,6 @@ bool *marks(struct job_view *j)
     return m;
 }
 
-const char *text_of(const json_t *o, const char *key)
-{
-    return json_string_value(json_object_get(o, key));
-}
-
 bool stopped(const struct view *v)
 {
     return v->state && strncmp(v->state, "stopped", strlen("stopped")) == 0;

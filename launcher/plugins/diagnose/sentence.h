@@ -44,7 +44,6 @@ struct sentence {
 /* A mark for each rank, none set; valid as long as the view. */
 bool *marks(struct job_view *j);
 
-const char *text_of(const json_t *o, const char *key);
 bool stopped(const struct view *v);
 
 FILE *sentence_open(struct sentence *t);

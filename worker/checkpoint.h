@@ -66,8 +66,8 @@ int checkpoint_write(struct checkpoint *c, const atomic_bool *cancelled,
 void checkpoint_free(struct checkpoint *c);
 
 /* Fills the weights, the optimiser and `state`; on failure none of them has changed.
- * `*whole` is false when the file had weights only. In a folder, one of which files are
- * lost or damaged is passed over for the one before: `passed_over` says what is wrong
+ * `*whole` is false when the file had weights only. In a folder, a checkpoint with lost
+ * or damaged files is passed over for the one before: `passed_over` says what is wrong
  * with the newest, or is "". */
 int checkpoint_load(const char *place, struct train_state *state, struct model *model,
                     struct optim *optim, bool *whole, struct ddp_err *passed_over,

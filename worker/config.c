@@ -421,7 +421,7 @@ static error_t on_option(int key, char *text, struct argp_state *state)
 
 /* ---- defaults ---- */
 
-/* How many ranks share this host, where a launcher says it. */
+/* The number of ranks on this host, from the launcher's variables. */
 static int ranks_here(void)
 {
     static const char *const names[] = {"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE",
@@ -507,8 +507,9 @@ static int fill_in(struct parse *p)
         c->resume = c->checkpoint;
     }
     if (c->peer_steps && c->checkpoint && !c->resume)
-        return err_set(p->err, "--peer-checkpoint and --checkpoint need --resume: else an "
-                               "attempt that finds no memory would begin anew");
+        return err_set(p->err,
+                       "--peer-checkpoint and --checkpoint need --resume: else an "
+                       "attempt that finds no memory would begin anew");
     if (c->checkpoint_every && !c->checkpoint)
         return err_set(p->err, "--checkpoint-every needs --checkpoint");
     if (c->plot && strcmp(c->plot, "none") == 0)

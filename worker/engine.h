@@ -140,8 +140,8 @@ struct engine_type {
 extern const struct engine_type engine_cpu;
 
 /* The engine called `name`, or with NULL the GPU's where every rank of the group has one,
- * else the CPU's. `why` says for a person what was chosen and what against. The same on
- * all ranks; NULL with `err` on all of them. In engine_find.c. */
+ * else the CPU's. `why` is a text for the user: what was chosen, and why not another. The
+ * same on all ranks; NULL with `err` on all of them. In engine_find.c. */
 const struct engine_type *engine_find(const char *name, struct ddp_group *group,
                                       char *why, size_t size, struct ddp_err *err);
 

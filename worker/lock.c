@@ -21,7 +21,7 @@ int lock_take(struct lock *c, const char *place, struct ddp_err *err)
 {
     int fd = open(place, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
-        return 0; /* it is not there, or is not to be read: others will tell */
+        return 0; /* it is not there, or is not to be read: reported elsewhere */
     if (is_one(c->fd, fd)) {
         close(fd);
         return 0;

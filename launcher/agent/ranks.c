@@ -262,7 +262,7 @@ static void rank_runs(struct ranks *r, uint32_t local, struct worker_proc *w)
 
 static void start_next(struct ranks *r);
 
-/* One that is started when the ranks have been told to end hears it now. */
+/* A rank that was started after the ranks were told to end is ended here. */
 static void adopt(struct ranks *r, const struct rank_start *s)
 {
     worker_adopt(s->worker, s->pid, s->pidfd);

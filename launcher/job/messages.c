@@ -230,7 +230,7 @@ static int handle_frame(struct job *j, struct link *l, const struct frame *f,
     if (j->nodes[f->node].via != l)
         return 1;
     j->nodes[f->node].heard_ms = link_heard_ms(l);
-    if (f->type == MSG_ALIVE) /* that its node was heard is all */
+    if (f->type == MSG_ALIVE) /* its arrival is all that counts */
         return 0;
     if (msg_decode(&decoded, &m, err) < 0)
         return -1;

@@ -1,4 +1,4 @@
-/* A command that is run for its answer: what is heard, and what ends it. */
+/* A command that is run for its output: what is read, and what ends it. */
 #include "common/helper.h"
 #include "tests/support/suite.h"
 

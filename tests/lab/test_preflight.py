@@ -31,7 +31,7 @@ class Preflight(LabTest):
         self.inside(number, script)
 
     def problems(self, launch, number):
-        """What is said of a host, alone or with others."""
+        """The problems reported of a host, alone or with others."""
         found = []
         for line in launch.err.splitlines():
             words = line.split(": ", 2)

@@ -108,7 +108,7 @@ class Exit(LaunchTest):
         self.assert_ended(launch, 4)
 
     def test_the_first_of_many_that_are_found_at_once(self):
-        """The agent stands still while they end, and hears of all of them in one moment."""
+        """The agent is stopped while they end, and sees all exits at once."""
         for first in (0, 3, 7):
             launch = self.start_sh(8, f"[ $RANK = {first} ] && echo $$ >pid{first}; echo up; "
                                    f"until [ -e go{first} ]; do sleep 0.02; done; "

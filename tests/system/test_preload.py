@@ -184,7 +184,7 @@ class Preload(LaunchTest):
 
     @staticmethod
     def told(launch):
-        """What the ranks have said on stderr, without what no two processes share."""
+        """The ranks' lines on stderr, without what differs between processes."""
         return {re.sub(r"0x[0-9a-f]+|\[\d+\] ", "", line) for line in launch.err.splitlines()
                 if not line.startswith(("ddprun", " "))}
 

@@ -40,7 +40,7 @@ static int64_t now(void)
     return t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* What was told, and that nothing goes any more. */
+/* The error, and that every later call fails. */
 static int told(struct ddp_group *g, int rc, int64_t began, const char *what)
 {
     struct ddp_err again = {""};

@@ -183,8 +183,7 @@ START_TEST(the_last_of_many_removes_the_file)
 }
 END_TEST
 
-/* Without a descriptor to take it by, a caller stays at the door: rank 0 is not to try
- * again and again. */
+/* Without a descriptor rank 0 cannot accept a connection, and must not try in a loop. */
 START_TEST(more_ranks_than_descriptors_are_an_error)
 {
     struct ddp_err err = {""};

@@ -112,7 +112,7 @@ ssize_t __wrap_sendmsg(int fd, const struct msghdr *msg, int flags)
     return __real_sendmsg(fd, msg, flags);
 }
 
-/* In memory a word is said or it is not; between that and waking there is room to die. */
+/* In memory a word is written at once; a rank may die between that and waking. */
 static bool dies_behind(void)
 {
     if (!now_is_the_time(false))

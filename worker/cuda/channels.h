@@ -145,7 +145,7 @@ static __device__ inline void add_exactly(float x, float *sum, float *rest)
     *sum = whole;
 }
 
-/* A channel's sums over all parts, in one thread, which is told so by true. */
+/* A channel's sums over all parts. True in the one thread that has them. */
 static __device__ inline bool channels_whole(const struct channels &s, const float *room,
                                              uint32_t *channel, double *whole)
 {

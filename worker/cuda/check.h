@@ -33,9 +33,8 @@ struct device_memory {
     bool full; /* something did not fit */
 };
 
-/* Zeroed memory of the current device, which is m's, freed with all the rest. Where there
- * is none left the error says on which device, and what has been taken, by us and by
- * others. */
+/* Zeroed memory of the current device, which is m's, freed with all the rest. Without
+ * free memory the error names the device, and the memory taken by us and by others. */
 int device_take(struct device_memory *m, const char *what, size_t bytes, void *at,
                 struct ddp_err *err);
 void device_free(struct device_memory *m);

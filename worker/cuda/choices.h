@@ -1,8 +1,8 @@
 /* worker/cuda/choices.h - which algorithm each product takes, as a table and as text
  *
  * A product is known by its key (products.h), an algorithm by its name; CHOICE_USUAL is
- * the library's own choice. The text is what ranks tell each other and checkpoints keep:
- * "1 HEADER;KEY=NAME;KEY=NAME", where the header says what the names hang on: the
+ * the library's own choice. The text is exchanged between ranks and kept in checkpoints:
+ * "1 HEADER;KEY=NAME;KEY=NAME", where the header has what the names depend on: the
  * libraries' versions and the device.
  */
 #ifndef WORKER_CUDA_CHOICES_H

@@ -115,7 +115,7 @@ static const char *both_have(const struct seat *a, const struct seat *b)
     return NULL;
 }
 
-/* What one rank knows of itself, told to all before NCCL is asked for anything. */
+/* Sent by each rank to all before NCCL is called. */
 struct card {
     struct seat seat;
     int rc;
@@ -176,8 +176,8 @@ static int look_at_next(struct comm *c, const char *what, struct ddp_err *err)
     return err_set(err, "%s", c->watched.text);
 }
 
-/* The rank that watches us hears why, and tells the one that watches it. What is sent may
- * be on its way for as long as there is the group. */
+/* Send the reason to the rank that watches us, which forwards it to the one that watches
+ * it. The message may be in flight as long as the group exists. */
 static void tell_before_us(struct comm *c, const struct ddp_err *why)
 {
     static struct ddp_err told;

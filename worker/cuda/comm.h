@@ -1,10 +1,10 @@
 /* worker/cuda/comm.h - sums over the ranks' devices: NCCL, when there is more than one
  *
  * libnccl.so.2 is opened by name when it is needed, 2.18 or newer, so that one GPU needs
- * none. The ranks meet through the job's group, which also tells when one of them has
- * died or could not come: NCCL itself would wait for it. Its call to meet has no
- * deadline; it is made aside (common/offload.h) and given up after `timeout_ms`, or when
- * it is known that somebody will not come.
+ * none. The bootstrap uses the job's group, which also reports when a rank has died
+ * or cannot join: NCCL itself would wait for it. NCCL's call to join has no
+ * deadline; it is made in a thread (common/offload.h) and given up after `timeout_ms`, or
+ * when it is known that somebody will not come.
  *
  * A rank with stages on two devices has a lane for each: ranks sum up between devices of
  * the same lane.

@@ -9,7 +9,7 @@
  *            configuration
  *                plan            variant pack: where x, w, y and the workspace are
  *
- * Dimensions are told as N, C, H, W whatever the order in memory is: strides say that.
+ * Dimensions are given as N, C, H, W in any memory order, which the strides describe.
  */
 #include "worker/cuda/conv_graph.h"
 
@@ -209,7 +209,7 @@ static cudnnBackendDescriptor_t make_graph(struct conv_graph *g, cudnnHandle_t d
 
 /* ---- what there is ---- */
 
-/* What an engine's configuration is called; false: it cannot be told. */
+/* The name of an engine's configuration; false: unknown. */
 static bool name_of(cudnnBackendDescriptor_t config, char name[CONV_GRAPH_NAME])
 {
     struct conv_graph g = {.n = 0}; /* to be filled in by what we ask for */
@@ -251,7 +251,7 @@ static bool is_new(char (*names)[CONV_GRAPH_NAME], int n)
     return true;
 }
 
-/* What one of cuDNN's ways of guessing comes to, behind n names that are known. */
+/* Append the results of one of cuDNN's heuristics to n names. */
 static int list_by(cudnnBackendDescriptor_t graph, cudnnBackendHeurMode_t mode,
                    char (*names)[CONV_GRAPH_NAME], int n, int most)
 {
@@ -317,7 +317,7 @@ static bool may_take(cudnnBackendDescriptor_t engine, const struct convolution *
     return n >= 0 && n <= CUDNN_NUMERICAL_NOTE_TYPE_COUNT;
 }
 
-/* The knobs that a name tells, behind the engine's number. */
+/* The knobs in a name, behind the engine's number. */
 static int64_t make_knobs(struct conv_graph *g, const char *text,
                           cudnnBackendDescriptor_t knobs[MOST_KNOBS])
 {

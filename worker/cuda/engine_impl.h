@@ -67,9 +67,9 @@ struct set {
     char *box;        /* pinned: as struct mail's; NULL: there is no need */
 };
 
-/* The last stage's has a step's numbers, which the others are told: what gradients are
- * multiplied by (clipping, and the scaler's undone), this rank's own loss; and, summed
- * over the ranks, the head. In floats. */
+/* A step's numbers, which the last stage sends to the others: the factor of the gradients
+ * (clipping, and the scaler's undone), this rank's own loss; and, summed over the ranks,
+ * the head. In floats. */
 enum { VERDICT = 2 * CUDA_HEAD };
 
 /* What goes from stage to stage by way of the host, in pinned memory, where devices
@@ -232,7 +232,7 @@ int stage_left(const struct stage *s, cudaStream_t to, struct ddp_err *err);
  * A graph is played on that stream. */
 int stages_fork(struct engine *e, struct ddp_err *err);
 int stages_join(struct engine *e, struct ddp_err *err);
-/* Were all kernels taken since this was asked? Else the line says which stage's was not:
+/* Were all kernels taken since this was asked? Else the error names the stage:
  * "a step, stage 2: kernel ...". */
 int stage_launched(const struct stage *s, const char *what, struct ddp_err *err);
 
@@ -240,10 +240,10 @@ int stage_launched(const struct stage *s, const char *what, struct ddp_err *err)
 
 /* "conv1 to conv2 | fc1 to fc2 on GPUs 0 and 1" */
 void stages_describe(const struct engine *e, char *text, size_t size);
-/* The others go on when they know what the first one was told of a step: which learning
- * rate, which dropout. */
+/* Send a step's parameters (learning rate, dropout) from the first stage to the others,
+ * which wait for them. */
 int stages_order(struct engine *e, struct ddp_err *err);
-/* For layers_observe(): the kernels of a layer were taken, and it is told to spans.c. */
+/* For layers_observe(): the kernels of a layer were launched; report it to spans.c. */
 int stage_put_layer(const char *layer, char phase, void *stage, struct ddp_err *err);
 /* n bytes of one stage's for another: its main goes on when they have come. `box`: a
  * place of their own in the engine's mail. */
@@ -337,12 +337,12 @@ int sums_gather(struct stage *s, float *block, struct ddp_err *err);
 
 /* spans.c; without --trace all of them do nothing */
 
-/* Around a recording of a step: what it took will be told each time it is played. */
+/* Around the recording of a step: its durations are reported each time it is played. */
 int spans_begin(struct engine *e, struct ddp_err *err);
 struct spans *spans_end(struct engine *e);
 void spans_free(struct spans *s); /* NULL is fine */
 /* A part of it has ended on the stage's main, that began where the one before ended;
- * `what` NULL: it is not told. */
+ * `what` NULL: it is not reported. */
 int spans_mark(struct stage *s, enum trace_row row, const char *what,
                struct ddp_err *err);
 /* The same of computing. */

@@ -6,7 +6,7 @@
  * the formulas: the CPU's plain kernels are what these are held against. Sums are made in
  * an order that depends on the shapes alone.
  *
- * Activations and their gradients are of a type that is told with them (void pointers);
+ * Activations and their gradients have a type that is passed with them (void pointers);
  * parameters, their gradients and everything that is summed are float.
  *
  * What changes from step to step (samples, learning rate, seeds, the scale of the loss)
@@ -197,7 +197,7 @@ void cuda_find_bad(const void *x, int64_t n, enum cuda_type type, float *found,
 void cuda_no_loss(const struct cuda_step *s, struct cuda_head *head, float *own,
                   cudaStream_t stream);
 /* The step is over: its numbers into *result, and one update more unless it was left out;
- * with `skip` a bad one is told as skipped. `scaler` may be NULL. */
+ * with `skip` a bad one is reported as skipped. `scaler` may be NULL. */
 void cuda_finish(const struct cuda_head *head, const float *own, bool skip,
                  struct cuda_scaler *scaler, struct cuda_result *result,
                  uint64_t *updates, cudaStream_t stream);
@@ -216,8 +216,8 @@ void cuda_judge(const double *parts, int blocks, float most,
                 const struct cuda_scaler *scaler, struct cuda_head *head, float *scale,
                 cudaStream_t stream);
 
-/* What all optimisers are given: n parameters w with gradients g * *scale. A step that is
- * left out by `head` changes nothing. */
+/* The arguments of all optimisers: n parameters w with gradients g * *scale. A step that
+ * is left out by `head` changes nothing. */
 struct cuda_update {
     float *w;
     const float *g;

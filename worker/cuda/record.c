@@ -115,7 +115,7 @@ static int put_norm(struct engine *e, struct ddp_err *err)
     return spans_computed(last, "norm", err);
 }
 
-/* The other stages are told what has become of the step. */
+/* Send the step's verdict to the other stages. */
 static int put_verdict(struct engine *e, struct ddp_err *err)
 {
     struct stage *last = last_of(e);

@@ -13,7 +13,7 @@
 
 enum { SIDE = 32, COLOURS = 3, PIXELS = COLOURS * SIDE * SIDE, BATCHES = 5 };
 
-/* The two sets, told apart by the name of their first file. */
+/* The two sets, distinguished by the name of their first file. */
 static const struct kind {
     const char *train, *test; /* train: a pattern of the batch's number, from 1 */
     int batches, labels, classes;

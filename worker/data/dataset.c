@@ -140,7 +140,7 @@ static bool has_file(const char *folder, const char *file)
     return there;
 }
 
-/* Files of a kind that is known: what is wrong with them is told by who reads them. */
+/* Files of a known kind; their readers report what is wrong with them. */
 static int look_for_data(const char *folder, struct ddp_err *err)
 {
     static const char *const files[] = {

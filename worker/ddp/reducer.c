@@ -107,7 +107,8 @@ static void cut_pieces(struct reducer *r)
                                        part_count(r, of[i], r->rank)};
 }
 
-/* What is made at once of the factors of the layer at `offset`: some rows; 0: nothing. */
+/* How many rows are made at once of the factors of the layer at `offset`; 0: it has none.
+ */
 static size_t rows_at(const struct reducer *r, size_t offset)
 {
     size_t row = factors_row(r->factors, offset), rows = row > 0 ? ROOM / row : 0;

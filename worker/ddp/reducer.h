@@ -73,9 +73,9 @@ int reducer_use_plan(struct reducer *r, const char *text);
 /* The block for model_set_grads(). */
 float *reducer_grads(struct reducer *r);
 
-/* Be told when each bucket was under way, in now_ns(). Where ranks share memory: when
- * this one waited, as bucket 0 for the others' gradients, as bucket 1 for the weights
- * they give. */
+/* Called with the time in which each bucket was in flight, in now_ns(). Where ranks share
+ * memory: in which this one waited, as bucket 0 for the others' gradients, as bucket 1
+ * for the weights they give. */
 typedef void (*reducer_span_fn)(size_t bucket, size_t bytes, int64_t begin_ns,
                                 int64_t end_ns, void *arg);
 void reducer_observe(struct reducer *r, reducer_span_fn span, void *arg);
@@ -102,7 +102,7 @@ int reducer_gather(struct reducer *r, float *block, struct ddp_err *err);
 bool reducer_direct(const struct reducer *r);
 /* The sums of gradients [at, at + n) of piece i, after reducer_finish(): made now, by
  * `k`, unless reducer_sum_all() has been there, and good until the same thread asks
- * again. By any of the engines' threads, which says its number, in blocks of at most
+ * again. By any of the engines' threads, which passes its number, in blocks of at most
  * reducer_block() that begin at multiples of it. */
 const float *reducer_sum(struct reducer *r, const struct kernels *k, int thread, size_t i,
                          size_t at, size_t n);

@@ -27,7 +27,7 @@ int replica_agree(struct ddp_group *group, int rc, int *culprit, struct ddp_err 
     first.text[sizeof first.text - 1] = '\0';
     return err_set(err, "%s", first.text);
 
-fail: /* our own failure, if there is one, says more than the group's */
+fail: /* our own failure, if any, is more specific than the group's */
     if (culprit)
         *culprit = -1;
     return rc < 0 ? -1 : err_set(err, "%s", broken.text);

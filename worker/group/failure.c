@@ -70,7 +70,7 @@ bool group_failure_told_soon(struct ddp_group *g, int *culprit, struct ddp_err *
 
 /* A rank seems to have gone. It may have left because of a failure elsewhere, which it
  * has reported before; or only the connection may be cut. One connection attempt does
- * not tell: the listening socket of a process that is exiting may close after its
+ * not decide: the listening socket of a process that is exiting may close after its
  * streams when CPUs are scarce. When a connection is cut, both ends see it; the higher
  * rank waits longer, so that the lower one's report wins. */
 static bool explained_by_report(struct ddp_group *g, int culprit, bool *lives, int *first,

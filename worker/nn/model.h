@@ -115,7 +115,8 @@ extern const struct model_type model_linreg, model_toy, model_mlp, model_cnn,
 struct model *model_create(const char *name, struct io_shape io, int max_batch,
                            const struct kernels *kernels, struct ddp_err *err);
 /* Another one over the same weights and buffers, which must outlive it, with activations
- * of its own for up to max_batch samples. Its gradients are its own until it is told. */
+ * of its own for up to max_batch samples. Its gradients are its own until
+ * model_set_grads(). */
 struct model *model_create_view(struct model *of, int max_batch, struct ddp_err *err);
 void model_destroy(struct model *m);
 
@@ -228,7 +229,7 @@ void model_slots(const struct model *m, int from, int to, int *slots);
  * model_layers(). */
 void model_split(const struct model *m, int parts, int *first);
 
-/* Be told how long each layer took: `phase` is 'f' or 'b', times are now_ns(). */
+/* Called with the duration of each layer: `phase` is 'f' or 'b', times are now_ns(). */
 typedef void (*model_span_fn)(const char *layer, char phase, int64_t begin_ns,
                               int64_t end_ns, void *arg);
 void model_observe(struct model *m, model_span_fn span, void *arg);

@@ -111,7 +111,7 @@ void progress_say(struct progress *p, const char *fmt, ...)
     fputc('\n', p->out);
     if (fflush(p->out) != 0) {
         p->lost = p->lost ? p->lost : errno;
-        /* progress_check() tells of it: the end of the program has nothing to add */
+        /* progress_check() reports it: nothing is left for exit() to flush */
         __fpurge(p->out);
         clearerr(p->out);
     }

@@ -1,7 +1,7 @@
 /* launcher/plugins/elastic/listing.h - which hosts are offered now
  *
  * Runs --host-discovery-script again and again, or reads the hostfile when it has
- * changed. An answer that cannot be used is told once, and the last good one stays.
+ * changed. An unusable answer is reported once, and the last good one stays.
  *
  * Owner: the plug-in.
  */

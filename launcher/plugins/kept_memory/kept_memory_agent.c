@@ -20,7 +20,7 @@ struct kept_node {
     char path[64]; /* "": none */
 };
 
-/* Without a descriptor the variable is not set, and a rank that wants it says so. */
+/* Without a descriptor the variable is not set, and a rank that needs it reports that. */
 static int kept_prepare(void *state, struct msg_job *job, struct ddp_err *err)
 {
     struct kept_node *s = state;

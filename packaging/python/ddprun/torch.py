@@ -184,7 +184,7 @@ class Work(_Work):
         flat, group = _flat(tensor), self._group
         if not group._local or flat.nbytes < _ARENA_LEAST or group.size() == 1:
             return self.out(tensor)
-        in_backward = sys._getframe(3).f_code is _BACKWARD
+        in_backward = sys._getframe(4).f_code is _BACKWARD  # who called allreduce()
         with group._held():
             storage = flat.untyped_storage()
             if storage._cdata in group._arena._moved or in_backward and group._arena.move(flat):

@@ -77,7 +77,13 @@ static void default_signals(void)
     }
 }
 
-/* dup2() and F_DUPFD report a descriptor above the limit as EBADF and EINVAL. */
+/* dup2() without a sanitizer, which would take the child's descriptors for ours. */
+static int dup_to(int from, int to)
+{
+    return (int)syscall(SYS_dup3, from, to, 0);
+}
+
+/* dup2(), dup3() and F_DUPFD report a descriptor above the limit as EBADF and EINVAL. */
 static int beyond_limit(void)
 {
     if (errno == EBADF || errno == EINVAL)
@@ -88,10 +94,10 @@ static int beyond_limit(void)
 static int take_streams(int slot, bool extra)
 {
     for (int fd = 0; fd < STREAMS; fd++) {
-        if (dup2(slot + fd, fd) < 0) /* clears close-on-exec */
+        if (dup_to(slot + fd, fd) < 0) /* clears close-on-exec */
             return -1;
     }
-    return extra && dup2(slot + STREAMS, CHILD_EXTRA_FD) < 0 ? beyond_limit() : 0;
+    return extra && dup_to(slot + STREAMS, CHILD_EXTRA_FD) < 0 ? beyond_limit() : 0;
 }
 
 /* Until the file system has answered execve(), ps shows this. */

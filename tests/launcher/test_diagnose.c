@@ -49,6 +49,20 @@ START_TEST(an_answer_of_torch)
 }
 END_TEST
 
+START_TEST(numbers_of_any_size)
+{
+    json_t *rank = json_object();
+    static const char text[] =
+        TRACE(ENTRY("1", "true") ",{\"collective_seq_id\":2,\"pg_id\":0,"
+                                 "\"time_created_ns\":-9223372036854775808}",
+              "99999999999999999999", "99999999999999999999");
+    ck_assert_int_eq(trace_of_torch(text, "0 \n", 1795360799500000000, rank), 0);
+    const json_t *group = json_array_get(json_object_get(rank, "groups"), 0);
+    ck_assert_int_eq(number(group, "done"), INT64_MAX - 1);
+    json_decref(rank);
+}
+END_TEST
+
 START_TEST(only_the_last_of_many_calls_are_kept)
 {
     char *text = NULL;
@@ -290,6 +304,7 @@ Suite *suite(void)
     TCase *t = tcase_create("all");
     suite_add_tcase(s, t);
     tcase_add_test(t, an_answer_of_torch);
+    tcase_add_test(t, numbers_of_any_size);
     tcase_add_test(t, only_the_last_of_many_calls_are_kept);
     tcase_add_test(t, what_is_no_answer);
     tcase_add_test(t, stacks_by_python);

@@ -7,6 +7,7 @@
 
 #include "common/mem.h"
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -84,7 +85,7 @@ static json_int_t status_number(const json_t *status, const char *key)
 {
     const char *text = json_string_value(json_object_get(status, key));
     long n = text ? strtol(text, NULL, 10) : 0;
-    return n < 0 ? 0 : n;
+    return n < 0 ? 0 : n == LONG_MAX ? LONG_MAX - 1 : n; /* callers look at the next */
 }
 
 /* PyTorch updates the status late: a collective that is retired is done, if those before
@@ -116,7 +117,7 @@ static json_t *call_of(const json_t *entry, int64_t now_ns, json_int_t done)
                             : "?",
                      "sizes", sizes ? sizes : json_array(), "types",
                      type_names(json_object_get(entry, "input_dtypes")), "age_ms",
-                     (json_int_t)((now_ns - made) / 1000000), "done",
+                     (json_int_t)((made < 0 ? 0 : now_ns - made) / 1000000), "done",
                      retired || number <= done);
 }
 

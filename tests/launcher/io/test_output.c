@@ -42,10 +42,18 @@ static char *slurp(const char *name)
     return text;
 }
 
+/* Waits for it: the error of one thread that writes is printed by another. */
 static void assert_wrote(const char *name, const char *want)
 {
+    int64_t end = now_ms() + 20000;
     turn();
     char *text = slurp(name);
+    while (strcmp(text, want) != 0 && now_ms() < end) {
+        free(text);
+        usleep(2000);
+        turn();
+        text = slurp(name);
+    }
     ck_assert_str_eq(text, want);
     free(text);
 }

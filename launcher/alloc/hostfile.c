@@ -356,7 +356,7 @@ int hostfile_read(const char *path, struct alloc *alloc, struct ddp_err *err)
 static int read_hostfile(const struct opts *opts, struct alloc *alloc,
                          struct ddp_err *err)
 {
-    alloc->changes = opts->min_nnodes > 0; /* the file is watched */
+    alloc->changes = opts->min_nnodes > 0 && !opts->hosts; /* the file is watched */
     return hostfile_read(opts->hostfile, alloc, err);
 }
 

@@ -36,7 +36,8 @@ void job_make_room(struct job *j)
 {
     size_t room = job_hosts_most(j) + ROOM_LEAST;
     room = j->alloc->nnodes + (room < ROOM_MOST ? room : ROOM_MOST);
-    while (j->alloc->changes && j->alloc->nnodes < room)
+    bool grows = j->alloc->changes && !j->opts->dry_run;
+    while (grows && j->alloc->nnodes < room)
         alloc_add(j->alloc, "")->gone = true;
 }
 

@@ -54,7 +54,8 @@ static void keep(struct stream *s, const char *data, size_t size)
     if (s->n + size > s->most) {
         size_t drop = s->n + size - s->most;
         drop = drop < s->n ? drop : s->n;
-        memmove(s->data, s->data + drop, s->n - drop);
+        if (s->n > drop)
+            memmove(s->data, s->data + drop, s->n - drop);
         s->n -= drop;
         data += size > s->most ? size - s->most : 0;
         size = size > s->most ? s->most : size;

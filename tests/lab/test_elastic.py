@@ -337,6 +337,13 @@ class Trouble(Listed):
         self.assertIn("ddprun: --host-discovery-script lists 1 host, but --nnodes needs 2\n",
                       launch.err)
 
+    def test_a_dry_run_shows_those_of_now(self):
+        launch = self.run_to_end("--host-discovery-script", "echo node001:2; echo node002:2",
+                                 "--nnodes", "1:8", "--dry-run", "true")
+        self.assert_ended(launch, 0)
+        self.assertIn("hosts: 2 from discovery\n", launch.out)
+        self.assertIn("ranks: 4 on 2 hosts", launch.out)
+
     def test_what_it_does_not_go_with(self):
         for options, said in (
             (("--host-discovery-script", "true"), "goes with --nnodes"),

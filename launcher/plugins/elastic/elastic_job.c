@@ -202,8 +202,11 @@ static struct offer *add_offer(struct elastic *e, const struct alloc_node *as, l
     return o;
 }
 
-static struct offer *find_offer(const struct elastic *e, const char *name)
+/* Lists rarely change: `at` is where it was the last time. */
+static struct offer *find_offer(const struct elastic *e, const char *name, size_t at)
 {
+    if (at < e->n && strcmp(e->offers[at]->as.name, name) == 0)
+        return e->offers[at];
     for (size_t i = 0; i < e->n; i++) {
         if (strcmp(e->offers[i]->as.name, name) == 0)
             return e->offers[i];
@@ -251,7 +254,7 @@ static void on_update(const struct alloc *hosts, void *arg)
         e->offers[i]->listed = false;
     for (size_t i = 0; i < hosts->nnodes; i++) {
         const struct alloc_node *as = &hosts->nodes[i];
-        struct offer *o = find_offer(e, as->name);
+        struct offer *o = find_offer(e, as->name, i);
         o = o ? o : add_offer(e, as, -1);
         o->listed = true;
         if (o->node >= 0 && as->slots_by == SLOTS_GIVEN) /* for the next plan */

@@ -107,7 +107,8 @@ static void team_start(struct playing *p, const struct team *t,
 {
     struct ddp_err err;
     int port;
-    *p = (struct playing){.team = t, .deadline_ms = now_ms() + PATIENCE_MS};
+    *p = (struct playing){.team = t,
+                          .deadline_ms = now_ms() + PATIENCE_MS + t->timeout_ms};
     ck_assert_int_le(t->size, TEAM_MAX);
     int listener = sock_listen("127.0.0.1", 0, &port, &err);
     ck_assert_msg(listener >= 0, "%s", err.text);

@@ -15,8 +15,10 @@ struct helper {
     bool reads;              /* `in` is its stdin, else /dev/null */
     int in;                  /* borrowed */
     bool err_too;            /* capture its stderr too; else it is inherited */
-    int64_t answer_ms;       /* from the start until EOF on its output */
-    size_t most;             /* bytes; further output is dropped */
+    bool group;        /* what it starts is killed with it: after the deadline, and when
+                        * a signal ends us meanwhile (one call at a time) */
+    int64_t answer_ms; /* from the start until EOF on its output */
+    size_t most;       /* bytes; further output is dropped */
 };
 
 /* Runs it to its end. Returns 0 with its wait status, or -1 with errno: why it cannot be

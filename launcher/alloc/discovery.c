@@ -40,6 +40,7 @@ static int ask(const struct opts *opts, struct alloc *alloc, struct ddp_err *err
 {
     const char *const argv[] = {"/bin/sh", "-c", opts->discovery, NULL};
     const struct helper h = {.argv = argv,
+                             .group = true,
                              .answer_ms = opts->discovery_timeout_ms,
                              .most = DISCOVERY_MOST + 1};
     char *text;
@@ -96,8 +97,8 @@ static int read_discovery(const struct opts *opts, struct alloc *alloc,
         if (opts->dry_run || now_ms() + opts->discovery_interval_ms >= deadline_ms)
             return -1;
         if (!told)
-            fprintf(stderr, "ddprun: warning: %s; asking again for %.4g s (%s)\n",
-                    err->text, (double)wait_ms / 1e3,
+            fprintf(stderr, "ddprun: warning: %.*s; asking again for %.4g s (%s)\n",
+                    (int)strcspn(err->text, "\n"), err->text, (double)wait_ms / 1e3,
                     opts->node_wait_ms > 0 ? "--node-wait" : "--start-timeout");
         pause_ms(opts->discovery_interval_ms);
         forget(alloc);

@@ -84,6 +84,24 @@ START_TEST(a_helper_that_does_not_answer_is_killed)
 }
 END_TEST
 
+/* The write end of `fd`'s pipe is held by all that it has started. */
+START_TEST(what_a_helper_has_started_is_killed_with_it)
+{
+    char *said, byte;
+    size_t n;
+    int status = 0, held[2];
+    const char *argv[] = {"sh", "-c", "sleep 300; :", NULL};
+    struct helper h = {.argv = argv, .group = true, .answer_ms = SOON_MS, .most = 100};
+    ck_assert_int_eq(pipe(held), 0);
+    ck_assert_int_eq(helper_ask(&h, &said, &n, &status), -1);
+    ck_assert_int_eq(errno, ETIMEDOUT);
+    close(held[1]);
+    ck_assert_int_eq(read(held[0], &byte, 1), 0);
+    close(held[0]);
+    free(said);
+}
+END_TEST
+
 START_TEST(a_missing_helper)
 {
     char *said;
@@ -104,6 +122,7 @@ Suite *suite(void)
     tcase_add_loop_test(t, a_helper_that_ends, 0, sizeof ends / sizeof *ends);
     tcase_add_test(t, a_helper_that_writes_much_and_reads);
     tcase_add_test(t, a_helper_that_does_not_answer_is_killed);
+    tcase_add_test(t, what_a_helper_has_started_is_killed_with_it);
     tcase_add_test(t, a_missing_helper);
     suite_add_tcase(s, t);
     return s;

@@ -1,9 +1,10 @@
 """What is refused before anything is started: one line, exit code 2, no rank ran."""
 
 import os
+import signal
 import unittest
 
-from launch import LaunchTest, main
+from launch import DDPRUN, LaunchTest, main, who_is_left
 
 HOSTFILES = {
     "a number that is none": ("localhost slots=many\n", 1),
@@ -106,6 +107,49 @@ class Taken(LaunchTest):
         self.assert_ended(launch, 0)
         self.assertFalse(os.path.exists(self.path("started")))
         self.assertIn("touch", launch.out)
+
+
+class Discovery(LaunchTest):
+    """The script of --host-discovery-script, before there is a job."""
+
+    def wait_for_script(self, *options):
+        launch = self.start("--host-discovery-script", "echo runs >&2; sleep 300; :", "--nnodes", "1:2",
+                            *options, "true")
+        self.wait_for(launch, "runs", "err")
+        return launch
+
+    def test_a_signal_ends_the_script_too(self):
+        for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            with self.subTest(signum):
+                launch = self.wait_for_script()
+                launch.signal(signum)
+                launch.wait()
+                self.assert_ended(launch, -signum)
+                self.assertEqual(who_is_left(self.mark), {})
+
+    def test_a_signal_that_is_ignored_ends_nothing(self):
+        launch = self.start("-c", "trap '' INT; exec \"$@\"", "sh", DDPRUN, "--host-discovery-script",
+                            f"echo runs >&2; cat {self.path('hosts')}", "--nnodes", "1:2",
+                            "sh", "-c", "echo rank", command=["sh"])
+        self.wait_for(launch, "asking again", "err")
+        launch.signal(signal.SIGINT)
+        self.write("hosts", "localhost:1\n")
+        launch.wait()
+        self.assert_ended(launch, 0)
+        self.assertIn("rank", launch.out)
+
+    def test_what_the_script_has_started_ends_with_it(self):
+        launch = self.wait_for_script("--discovery-timeout", "1s", "--node-wait", "1s")
+        launch.wait()
+        self.assert_ended(launch, 2)
+        self.assertIn("had not ended after 1 s", launch.err)
+
+    def test_a_warning_is_one_line(self):
+        launch = self.start("--host-discovery-script", "echo 'localhost:1 x'", "--nnodes", "1:2", "true")
+        self.wait_for(launch, "asking again", "err")
+        self.assertRegex(launch.err, r"\Addprun: warning: --host-discovery-script:1:.*; asking again .*\n\Z")
+        launch.signal(signal.SIGTERM)
+        launch.wait()
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@
 #include "common/sock.h"
 #include "rendezvous/server/server.h"
 
+#include <inttypes.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -72,6 +73,33 @@ void team_fail(struct ddp_group *g, const char *file, int line, const char *fmt,
     fprintf(stderr, "%s:%d: rank %d of %d (%s): %s\n", file, line, ddp_group_rank(g),
             ddp_group_size(g), ddp_group_backend(g), text);
     _exit(1);
+}
+
+/* In which some process waited for a CPU, since the boot; -1: the kernel does not say. */
+static int64_t contended_ms(void)
+{
+    int64_t us = -1000;
+    FILE *f = fopen("/proc/pressure/cpu", "re");
+    if (f && fscanf(f, "some %*s %*s %*s total=%" SCNd64, &us) != 1)
+        us = -1000;
+    if (f)
+        fclose(f);
+    return us / 1000;
+}
+
+struct team_watch team_watch(void)
+{
+    return (struct team_watch){now_ms(), contended_ms()};
+}
+
+bool team_is_soon(struct team_watch since)
+{
+    enum { SOON_MS = 3000, LATEST_MS = 20000 };
+    int64_t took = now_ms() - since.at_ms;
+    if (took < SOON_MS || took >= LATEST_MS)
+        return took < SOON_MS;
+    int64_t contended = contended_ms();
+    return contended < 0 || took - (contended - since.contended_ms) < SOON_MS;
 }
 
 /* -1: not ended in time. */

@@ -9,6 +9,7 @@
 
 #include "include/ddprun/group.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -30,6 +31,15 @@ void team_run(const struct team *team, void (*fn)(struct ddp_group *g, const voi
  * argument for each, or is NULL. */
 void teams_run(const struct team *teams, size_t n,
                void (*fn)(struct ddp_group *g, const void *arg), const void *const *args);
+
+/* A failure is reported within a second where there are enough CPUs. Three are asserted,
+ * besides the time in which processes of this machine waited for a CPU; 20 at the most,
+ * as the deadline of the groups is 60 s. */
+struct team_watch {
+    int64_t at_ms, contended_ms;
+};
+struct team_watch team_watch(void);
+bool team_is_soon(struct team_watch since);
 
 /* In a rank: exit with a message on stderr unless `ok`. */
 #define team_check(g, ok, ...)                             \

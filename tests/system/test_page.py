@@ -23,7 +23,7 @@ class Page(test_watch.WatchTest):
 
     def test_ranks_logs_keys_and_a_failure(self):
         stop = self.path("stop")
-        script = test_watch.SCRIPT.replace("sleep 0.05", f"sleep 0.05; [ -e {stop} ] && [ $RANK = 2 ] && "
+        script = test_watch.SCRIPT.replace("sleep 0.05", f"sleep 0.05; [ -e {stop}$TORCHELASTIC_RESTART_COUNT ] && [ $RANK = 2 ] && "
                                 "{ echo 'RuntimeError: <i>luck</i>' >&2; exit 3; }")
         job, url, token = self.start_ui("--max-restarts", "1", np=4, script=script)
         page = browser.Browser(url + "?t=" + token)
@@ -50,11 +50,12 @@ class Page(test_watch.WatchTest):
         page.wait("document.documentElement.scrollWidth <= 360")
         self.shot(page, "narrow")
         page.resize(1200, 900)
-        self.write("stop", "")
+        self.write("stop0", "")
         page.wait("document.getElementById('facts').innerText.includes('2 of 2')")
         page.wait("document.querySelector('li.bad') !== null")
         self.assertIn("rank 2", page.run("document.querySelector('li.bad').innerText"))
         self.assertEqual(page.run("document.querySelectorAll('i:not(#line *), #log b').length"), 0)
+        self.write("stop1", "")
         page.wait("document.querySelectorAll('#line i').length === 2")
         page.wait("document.getElementById('facts').innerText.includes('exit code 3')")
         page.dark()

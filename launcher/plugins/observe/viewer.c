@@ -31,7 +31,7 @@
 #include <unistd.h>
 
 /* bytes that it may leave unread before output is dropped; ms that it gets at the end */
-enum { UNREAD_MAX = 8 << 20, FINISH_MS = 2000 };
+enum { UNREAD_MAX = 8 << 20, FINISH_MS = 4000 };
 
 extern char **environ;
 

@@ -23,7 +23,7 @@
 enum {
     WATCH_MS = 5000,
     FILE_MS = 10000,
-    LINGER_MS = 1500,
+    LINGER_MS = 3000,
     SEEN_MS = 500,
     EVENTS_MAX = 50000
 };

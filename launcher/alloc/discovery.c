@@ -46,14 +46,14 @@ static int ask(const struct opts *opts, struct alloc *alloc, struct ddp_err *err
     char *text;
     size_t n;
     int status, rc = helper_ask(&h, &text, &n, &status);
-    if (rc < 0 && errno == ETIMEDOUT)
+    if (n > DISCOVERY_MOST)
+        rc = err_set(err, "%s '%s' printed more than %d KiB", OPTION, opts->discovery,
+                     DISCOVERY_MOST >> 10);
+    else if (rc < 0 && errno == ETIMEDOUT)
         err_set(err, "%s '%s' had not ended after %.4g s (--discovery-timeout)", OPTION,
                 opts->discovery, (double)opts->discovery_timeout_ms / 1e3);
     else if (rc < 0)
         err_errno(err, "cannot run %s '%s'", OPTION, opts->discovery);
-    else if (n > DISCOVERY_MOST)
-        rc = err_set(err, "%s '%s' printed more than %d KiB", OPTION, opts->discovery,
-                     DISCOVERY_MOST >> 10);
     else if (WIFSIGNALED(status) || WEXITSTATUS(status) != 0)
         rc = err_set(err, "%s '%s' %s %d", OPTION, opts->discovery,
                      WIFSIGNALED(status) ? "died of signal" : "exited with status",

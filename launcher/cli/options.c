@@ -207,12 +207,14 @@ const struct option options[] = {
      "come and go, within --nnodes MIN:MAX",
      NOT_IN_SCRIPT},
     {"discovery-interval", "TIME", AT(discovery_interval_ms), read_span, 100, 0, NULL,
-     "how often that command is run, or the hostfile looked at; default: 1s"},
+     "how often that command is run, or the hostfile looked at; default: 1s",
+     NOT_IN_SCRIPT},
     {"discovery-timeout", "TIME", AT(discovery_timeout_ms), read_span, 100, 0, NULL,
-     "the command is killed after so long; default: 30s"},
+     "the command is killed after so long; default: 30s", NOT_IN_SCRIPT},
     {"grow", "at-restart|now", AT(grow), read_choice, 0, 0, grow_words,
      "when hosts that are added get ranks: at the next restart (default), or now: all ranks "
-     "are stopped and started again"},
+     "are stopped and started again",
+     NOT_IN_SCRIPT},
     {"health-check", "COMMAND", AT(health_check), read_text, 0, 0, NULL,
      "run this command on every host before each attempt, and on a spare before it takes a "
      "place; a host where it fails is treated as lost"},

@@ -325,6 +325,8 @@ class Scripts(unittest.TestCase):
         (["--site", "nowhere", "--submit", "true"], "no site 'nowhere': there are "),
         (["--script", "slurm", "-H", "n1", "true"],
          "-H and a batch script: the scheduler chooses the hosts; leave it out"),
+        (["--script", "slurm", "--grow", "now", "true"],
+         "--grow and a batch script: the scheduler chooses the hosts; leave it out"),
         (["--script", "slurm", "--job-name", "1st", "true"], "--job-name '1st': a letter, then"),
         (["--script", "slurm", "--warning", "2h", "true"],
          "--warning is not shorter than the job itself; write --warning 15m"),

@@ -144,6 +144,13 @@ class Discovery(LaunchTest):
         self.assert_ended(launch, 2)
         self.assertIn("had not ended after 1 s", launch.err)
 
+    def test_a_script_that_prints_without_end(self):
+        launch = self.run_to_end("--host-discovery-script", "yes | head -c 2000000; sleep 300",
+                                 "--discovery-timeout", "10s", "--node-wait", "1s", "--nnodes", "1:2",
+                                 "true")
+        self.assert_ended(launch, 2)
+        self.assertIn("sleep 300' printed more than 1024 KiB", launch.err)
+
     def test_a_warning_is_one_line(self):
         launch = self.start("--host-discovery-script", "echo 'localhost:1 x'", "--nnodes", "1:2", "true")
         self.wait_for(launch, "asking again", "err")

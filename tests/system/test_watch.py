@@ -271,6 +271,14 @@ class Metrics(WatchTest):
             self.assertIn("ddprun_job_info", self.parse(f.read()))
         self.assertEqual([n for n in os.listdir(self.folder.name) if "part" in n], [])
 
+    def test_a_file_that_cannot_be_written(self):
+        os.mkdir(self.path("folder"))
+        done = self.sh(1, "true", "--metrics", self.path("folder"))
+        self.assert_ended(done, 0)
+        self.assertEqual(done.err, f"ddprun: warning: cannot write '{self.path('folder')}' (--metrics): "
+                                   "Is a directory\n")
+        self.assertFalse(os.path.exists(self.path("folder.part")))
+
 
 class Top(WatchTest):
     def test_without_a_job(self):

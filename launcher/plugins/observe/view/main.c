@@ -9,6 +9,7 @@
 #include "common/err.h"
 #include "common/mem.h"
 
+#include <errno.h>
 #include <event2/bufferevent.h>
 #include <signal.h>
 #include <stdio.h>
@@ -174,9 +175,12 @@ static void write_file(const struct view *v)
     bool fine = f && fwrite(evbuffer_pullup(text, -1), 1, n, f) == n;
     if (f)
         fine &= fclose(f) == 0;
-    if (!fine || rename(part, v->metrics_file) < 0)
-        fprintf(stderr, "ddprun: warning: cannot write '%s' (--metrics)\n",
-                v->metrics_file);
+    if (!fine || rename(part, v->metrics_file) < 0) {
+        fprintf(stderr, "ddprun: warning: cannot write '%s' (--metrics): %s\n",
+                v->metrics_file, strerror(errno));
+        if (f)
+            unlink(part);
+    }
     evbuffer_free(text);
     free(part);
 }

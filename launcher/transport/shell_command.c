@@ -6,6 +6,7 @@
 #include "common/signame.h"
 #include "launcher/transport/child.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -104,7 +105,10 @@ static char *last_line(const struct shell_command *c)
     for (from = n; from > 0 && text[from - 1] != '\n'; from--)
         ;
     size_t len = n - from < LINE_MOST ? n - from : LINE_MOST;
-    return len > 0 ? xasprintf(": '%.*s'", (int)len, text + from) : xstrdup("");
+    char *line = len > 0 ? xasprintf(": '%.*s'", (int)len, text + from) : xstrdup("");
+    for (char *p = line; *p; p++)
+        *p = iscntrl((unsigned char)*p) ? '?' : *p; /* it goes to the user's terminal */
+    return line;
 }
 
 /* How it failed, malloc'ed; NULL: it did not. */

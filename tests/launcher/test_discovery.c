@@ -56,6 +56,8 @@ static const struct {
     {"echo a; echo b; echo c >&2", "a\nb\n", NULL},
     {"true", "", NULL},
     {"echo first >&2; echo 'no GPU ' >&2; exit 3", "", "exited with status 3: 'no GPU'"},
+    {"printf '\\033[31mred\\rno\\tGPU\\r\\n' >&2; exit 3", "",
+     "exited with status 3: '?[31mred?no?GPU'"},
     {"kill -9 $$", "", "died of SIGKILL"},
     {"echo x; sleep 1000", "x\n", "had not ended after 0.3 s"},
     {"yes", NULL, "printed more than 4 KiB"},

@@ -8,6 +8,29 @@
 #include <stdlib.h>
 #include <string.h>
 
+void strv_reserve(struct strv *s, size_t n, size_t nbytes)
+{
+    s->room = n + 1;
+    s->v = xcalloc(s->room, sizeof *s->v);
+    s->block = xcalloc(1, nbytes);
+    s->reserve = nbytes;
+}
+
+static char *allocate(struct strv *s, size_t nbytes)
+{
+    if (nbytes > s->reserve - s->used)
+        return xcalloc(1, nbytes);
+    char *p = s->block + s->used;
+    s->used += nbytes;
+    return p;
+}
+
+static void release(const struct strv *s, char *str)
+{
+    if (!s->block || str < s->block || str >= s->block + s->reserve)
+        free(str);
+}
+
 void strv_push_nodup(struct strv *s, char *str)
 {
     if (s->n + 2 > s->room) {
@@ -20,7 +43,8 @@ void strv_push_nodup(struct strv *s, char *str)
 
 void strv_push(struct strv *s, const char *str)
 {
-    strv_push_nodup(s, xstrdup(str));
+    size_t nbytes = str ? strlen(str) + 1 : 0;
+    strv_push_nodup(s, str ? memcpy(allocate(s, nbytes), str, nbytes) : NULL);
 }
 
 void strv_pushf(struct strv *s, const char *fmt, ...)
@@ -43,8 +67,9 @@ void strv_push_all(struct strv *s, char *const *strs)
 void strv_finish(struct strv *s)
 {
     for (size_t i = 0; i < s->n; i++)
-        free(s->v[i]);
+        release(s, s->v[i]);
     free(s->v);
+    free(s->block);
     *s = (struct strv){0};
 }
 
@@ -64,6 +89,13 @@ const char *strv_env_get(const struct strv *s, const char *name)
     return i < s->n ? s->v[i] + strlen(name) + 1 : NULL;
 }
 
+void strv_env_push(struct strv *s, const char *name, const char *value)
+{
+    char *entry = allocate(s, strlen(name) + strlen(value) + 2);
+    stpcpy(stpcpy(stpcpy(entry, name), "="), value);
+    strv_push_nodup(s, entry);
+}
+
 void strv_env_set(struct strv *s, const char *name, const char *value)
 {
     size_t i = env_find(s, name);
@@ -71,10 +103,10 @@ void strv_env_set(struct strv *s, const char *name, const char *value)
         strv_pushf(s, "%s=%s", name, value);
     } else if (value) {
         char *entry = xasprintf("%s=%s", name, value);
-        free(s->v[i]);
+        release(s, s->v[i]);
         s->v[i] = entry;
     } else if (i < s->n) {
-        free(s->v[i]);
+        release(s, s->v[i]);
         memmove(&s->v[i], &s->v[i + 1], (s->n - i) * sizeof *s->v);
         s->n--;
     }

@@ -12,7 +12,13 @@
 struct strv {
     char **v; /* owned, as are the strings */
     size_t n, room;
+    char *block;          /* owned: where strings are copied to while they fit; or NULL */
+    size_t used, reserve; /* bytes of it */
 };
+
+/* For an empty vector: room for so many strings of so many bytes in all, ends included.
+ * What does not fit is allocated one by one. */
+void strv_reserve(struct strv *s, size_t n, size_t nbytes);
 
 void strv_push(struct strv *s, const char *str);
 void strv_push_nodup(struct strv *s, char *str);
@@ -22,6 +28,8 @@ void strv_push_all(struct strv *s, char *const *strs); /* up to NULL */
 void strv_finish(struct strv *s);                      /* frees; s is empty afterwards */
 
 /* For "NAME=value" entries. */
+void strv_env_push(struct strv *s, const char *name,
+                   const char *value);                            /* is not there */
 const char *strv_env_get(const struct strv *s, const char *name); /* borrowed, or NULL */
 void strv_env_set(struct strv *s, const char *name, const char *value); /* NULL removes */
 /* Does the first `len` bytes of `name` match? '*' at the pattern's end matches any rest.

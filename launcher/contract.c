@@ -322,11 +322,17 @@ static bool listed(const struct strv *names, const char *name, size_t len)
     return false;
 }
 
+/* What the tables say of a variable. */
+struct contract_var {
+    const struct row *row; /* NULL: none */
+    size_t len;            /* of its name; 0: it is no variable */
+    bool user, inherited;
+};
+
 /* Arguments of contract_apply(). */
 struct apply {
     const struct rank_facts *facts;
-    const struct strv *base;
-    const struct strv *user_set;
+    const struct contract_base *base;
     void (*note)(const struct env_note *n, void *arg);
     void *arg;
 };
@@ -354,7 +360,7 @@ static bool stays(const struct apply *a, const struct row *row, const char *old,
 {
     const struct rank_facts *f = a->facts;
     if (old && !user && row->value == ncpus && f->local_size > 1 &&
-        strtol(old, NULL, 10) > f->ncpus && envfwd_of_chunk(a->base->v, old))
+        strtol(old, NULL, 10) > f->ncpus && envfwd_of_chunk(a->base->vars->v, old))
         return false; /* PBS: the CPUs of all ranks of the node */
     return old && (row->kind == DEFAULT || (row->kind == OPTION && user));
 }
@@ -368,61 +374,75 @@ static const struct row *find_row(const char *name, size_t len)
     return NULL;
 }
 
-/* Copy an entry unless a table replaces or removes it; report what was decided. */
-static void copy_entry(const struct apply *a, const char *entry, struct strv *env)
+/* Copy an entry unless a table replaces or removes it; report what was decided. Returns
+ * whether it was copied. */
+static bool copy_entry(const struct apply *a, const char *entry,
+                       const struct contract_var *is, struct strv *env)
 {
     char buf[VALUE_SIZE];
-    const char *equals = strchr(entry, '=');
-    if (!equals)
-        return;
-    size_t len = (size_t)(equals - entry);
-    const char *old = equals + 1;
-    bool user = listed(a->user_set, entry, len);
-    const struct row *row = find_row(entry, len);
-    const char *value = row ? value_of(row, a->facts, buf) : NULL;
-    if (value && !stays(a, row, old, user)) {
+    if (is->len == 0)
+        return false;
+    const char *old = entry + is->len + 1;
+    const char *value = is->row ? value_of(is->row, a->facts, buf) : NULL;
+    if (value && !stays(a, is->row, old, is->user)) {
         if (strcmp(value, old) != 0)
-            report_change(a, row->name, ENV_REPLACED, old, user);
-        return; /* set below, from the table */
+            report_change(a, is->row->name, ENV_REPLACED, old, is->user);
+        return false; /* set below, from the table */
     }
-    if (!value && !user && is_inherited(entry, len)) {
-        char *name = xstrndup(entry, len);
+    if (!value && !is->user && is->inherited) {
+        char *name = xstrndup(entry, is->len);
         report_change(a, name, ENV_REMOVED, old, false);
         free(name);
-        return;
+        return false;
     }
     if (value && strcmp(value, old) != 0)
-        report_change(a, row->name, ENV_KEPT, old, user);
+        report_change(a, is->row->name, ENV_KEPT, old, is->user);
     strv_push(env, entry);
+    return true;
 }
 
-/* "NAME=value", malloc'ed. No printf: called some fifty times per rank. */
-static char *make_entry(const char *name, const char *value)
+void contract_base_init(struct contract_base *b, const struct strv *vars,
+                        const struct strv *user_set)
 {
-    char *entry = xcalloc(strlen(name) + strlen(value) + 2, 1);
-    stpcpy(stpcpy(stpcpy(entry, name), "="), value);
-    return entry;
+    *b = (struct contract_base){.vars = vars, .is = xcalloc(vars->n + 1, sizeof *b->is)};
+    for (size_t i = 0; i < vars->n; i++) {
+        const char *entry = vars->v[i], *equals = strchr(entry, '=');
+        b->nbytes += strlen(entry) + 1;
+        if (!equals)
+            continue;
+        size_t len = (size_t)(equals - entry);
+        b->is[i] = (struct contract_var){.row = find_row(entry, len),
+                                         .len = len,
+                                         .user = listed(user_set, entry, len),
+                                         .inherited = is_inherited(entry, len)};
+    }
 }
 
-void contract_apply(const struct rank_facts *facts, const struct strv *base,
-                    const struct strv *user_set, struct strv *env,
-                    void (*note)(const struct env_note *n, void *arg), void *arg)
+void contract_base_finish(struct contract_base *b)
 {
-    const struct apply a = {facts, base, user_set, note, arg};
+    free(b->is);
+    *b = (struct contract_base){0};
+}
+
+void contract_apply(const struct rank_facts *facts, const struct contract_base *base,
+                    struct strv *env, void (*note)(const struct env_note *n, void *arg),
+                    void *arg)
+{
+    enum { USUAL = 64 }; /* bytes of a variable of ours */
+    const struct apply a = {facts, base, note, arg};
     char buf[VALUE_SIZE];
     bool there[ARRAY_LEN(rows)] = {false};
-    for (size_t i = 0; i < base->n; i++) {
-        size_t before = env->n;
-        copy_entry(&a, base->v[i], env);
-        const struct row *row =
-            env->n > before ? find_row(base->v[i], strcspn(base->v[i], "=")) : NULL;
-        if (row)
-            there[row - rows] = true;
+    strv_reserve(env, base->vars->n + ARRAY_LEN(rows),
+                 base->nbytes + ARRAY_LEN(rows) * USUAL);
+    for (size_t i = 0; i < base->vars->n; i++) {
+        const struct contract_var *is = &base->is[i];
+        if (copy_entry(&a, base->vars->v[i], is, env) && is->row)
+            there[is->row - rows] = true;
     }
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
         const char *value = there[i] ? NULL : value_of(&rows[i], facts, buf);
         if (value)
-            strv_push_nodup(env, make_entry(rows[i].name, value));
+            strv_env_push(env, rows[i].name, value);
     }
 }
 

@@ -64,12 +64,23 @@ struct env_note {
     bool user;       /* `old` was given with -x: ENV_REPLACED needs a warning */
 };
 
-/* Build the rank's environment `env` from `base`, the user's with -x applied. `user_set`
- * has the names given with -x. `note` (may be NULL) is called for every variable that was
- * not just copied. */
-void contract_apply(const struct rank_facts *facts, const struct strv *base,
-                    const struct strv *user_set, struct strv *env,
-                    void (*note)(const struct env_note *n, void *arg), void *arg);
+/* What a rank's environment is made from: the user's with -x applied, looked up in the
+ * tables once for all ranks. */
+struct contract_base {
+    const struct strv *vars; /* borrowed */
+    struct contract_var *is; /* owned: of each */
+    size_t nbytes;           /* of all */
+};
+/* `user_set` (may be NULL) has the names given with -x. */
+void contract_base_init(struct contract_base *b, const struct strv *vars,
+                        const struct strv *user_set);
+void contract_base_finish(struct contract_base *b);
+
+/* Build the rank's environment `env`, which is empty. `note` (may be NULL) is called for
+ * every variable that was not just copied. */
+void contract_apply(const struct rank_facts *facts, const struct contract_base *base,
+                    struct strv *env, void (*note)(const struct env_note *n, void *arg),
+                    void *arg);
 
 /* The rows of the table that have a value for these facts, for a caller that sets
  * variables one by one (spank/). `is_default`: only if it is not set yet. */

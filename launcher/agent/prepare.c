@@ -99,6 +99,7 @@ struct prepare *prepare_create(const struct agent *a)
     };
     programs_init(&p->programs, job, share);
     make_env(job, &p->env);
+    contract_base_init(&p->base, &p->env, &job->user_set);
     return p;
 }
 
@@ -110,6 +111,7 @@ void prepare_free(struct prepare *p)
         binding_finish(p->bindings, (int)p->nlocal);
     free(p->bindings);
     programs_finish(&p->programs);
+    contract_base_finish(&p->base);
     strv_finish(&p->env);
     free(p->gloo_interface);
     free(p->loop_addr);

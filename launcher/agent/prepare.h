@@ -8,6 +8,7 @@
 
 #include "common/background.h"
 #include "launcher/agent/programs.h"
+#include "launcher/contract.h"
 #include "launcher/place/bind.h"
 
 /* The caller's, but the thread's while `call` runs. All pointers are owned. */
@@ -17,9 +18,10 @@ struct prepare {
     /* in */
     struct programs programs; /* each with its first rank here, or none */
     char *wdir;
-    char *host;      /* for messages; NULL: there is no other */
-    char *loop_addr; /* NULL, or: look for the interface towards it */
-    struct strv env; /* of all ranks */
+    char *host;                /* for messages; NULL: there is no other */
+    char *loop_addr;           /* NULL, or: look for the interface towards it */
+    struct strv env;           /* of all ranks */
+    struct contract_base base; /* the same */
     enum bind_to bind_to;
     uint32_t nlocal;
     /* out */

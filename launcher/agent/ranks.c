@@ -151,8 +151,7 @@ static void make_env(struct ranks *r, uint32_t local, bool note, struct strv *en
         .store = (enum store_mode)job->store_mode,
     };
     AGENT_HOOKS(r->agent, rank_facts, local, &facts);
-    contract_apply(&facts, &r->prep->env, &job->user_set, env, note ? on_env_note : NULL,
-                   r);
+    contract_apply(&facts, &r->prep->base, env, note ? on_env_note : NULL, r);
     free(tf_config);
     AGENT_HOOKS(r->agent, rank_env, local, env);
 }

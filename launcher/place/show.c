@@ -246,7 +246,10 @@ static void rank_env(const struct show *s, int rank, const struct notes *notes,
 {
     struct rank_facts f = facts_of(s, rank);
     struct notes copy = notes ? *notes : (struct notes){0};
-    contract_apply(&f, s->env, s->user_set, env, notes ? on_note : NULL, &copy);
+    struct contract_base base;
+    contract_base_init(&base, s->env, s->user_set);
+    contract_apply(&f, &base, env, notes ? on_note : NULL, &copy);
+    contract_base_finish(&base);
     describe_unknown(env, &f);
 }
 

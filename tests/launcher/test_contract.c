@@ -54,7 +54,10 @@ static struct strv apply(const struct rank_facts *f, const char *base_text,
         strv_push(&user, w);
     free(copy);
     noted[0] = '\0';
-    contract_apply(f, &base, &user, &env, on_note, NULL);
+    struct contract_base looked_up;
+    contract_base_init(&looked_up, &base, &user);
+    contract_apply(f, &looked_up, &env, on_note, NULL);
+    contract_base_finish(&looked_up);
     strv_finish(&base);
     strv_finish(&user);
     return env;
@@ -196,8 +199,7 @@ static const struct {
     {"PMIX_RANK=0", "", "PMIX_RANK", NULL, "PMIX_RANK removed; "},
     {"PMIX_RANK=0", "PMIX_RANK", "PMIX_RANK", "0", ""},
     {"PMI_FD=5", "", "PMI_FD", NULL, "PMI_FD removed; "},
-    {"SLURM_STEP_GPUS=n1", "", "SLURM_STEP_GPUS", NULL,
-     "SLURM_STEP_GPUS removed; "},
+    {"SLURM_STEP_GPUS=n1", "", "SLURM_STEP_GPUS", NULL, "SLURM_STEP_GPUS removed; "},
     {"SLURM_STEP_ID=0", "", "SLURM_STEP_ID", NULL, "SLURM_STEP_ID removed; "},
     {"SLURM_JOB_ID=7", "", "SLURM_JOB_ID", "7", ""},
     {"OMPI_MCA_ess=pmi", "", "OMPI_MCA_ess", NULL, "OMPI_MCA_ess removed; "},

@@ -26,6 +26,8 @@ PATIENT = ("--grace", "40s")
 # seconds; less than the --node-timeout of a minute after which an agent without heartbeats exits:
 # an agent must exit because of a message or a closed link
 GONE = 20.0
+if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # by nohup: ddprun would ignore it, too
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def read_proc(pid, name):

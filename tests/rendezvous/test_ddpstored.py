@@ -3,6 +3,7 @@
 
 usage: test_ddpstored.py DDPSTORED
 """
+import ipaddress
 import os
 import random
 import resource
@@ -453,7 +454,9 @@ class Stored(unittest.TestCase):
     @unittest.skipUnless(os.geteuid() == 0, "only root can make networks")
     def test_another_machine_is_refused(self):
         name = f"dst{os.getpid() % 1000000}"
-        here, there = "10.213.7.1", "10.213.7.2"
+        # a network of this test's own: those of killed tests may be left
+        net = ipaddress.ip_address("10.213.0.0") + os.getpid() % 16384 * 4
+        here, there = str(net + 1), str(net + 2)
         self.addCleanup(subprocess.run, ["ip", "netns", "del", name], check=False)
         for command in (
             f"netns add {name}", f"link add {name}a type veth peer name {name}b netns {name}",
@@ -463,7 +466,7 @@ class Stored(unittest.TestCase):
             subprocess.run(["ip", *command.split()], check=True)
         away = ("ip", "netns", "exec", name)
         for options, local, remote in (((), False, False), (("--host", here), True, False),
-                                       (("--allow", "10.213.7.[3-9]"), True, False),
+                                       (("--allow", "10.214.7.[3-9]"), True, False),
                                        (("--allow", f"no.such.host.invalid,{there}"), True, True),
                                        (("--open",), True, True)):
             with self.subTest(options):

@@ -62,7 +62,7 @@ struct peers {
     char told[256];
 };
 
-/* ---- who is where ---- */
+/* ---- hosts and neighbours ---- */
 
 /* Hosts in the order of their lowest ranks. */
 static void number_hosts(struct peers *p, const uint64_t *ids)

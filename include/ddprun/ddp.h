@@ -14,8 +14,9 @@
  *     }
  *
  * All ranks take the same steps. A rank that has no more samples takes them with none
- * (and calls ready() for nothing) until step.samples is 0: nobody has any. Calls return
- * as those of group.h do, and after an error only ddp_parallel_destroy() is left.
+ * (without calls of ready()) until step.samples is 0, which means that no rank has
+ * samples left. Calls return as those of group.h do; after an error only
+ * ddp_parallel_destroy() may be called.
  */
 #ifndef DDPRUN_DDP_H
 #define DDPRUN_DDP_H

@@ -70,7 +70,7 @@ static void expect(const char *where, int rank, struct me other)
 {
     if (other.attempt == me.attempt && other.size == me.size && other.rank == rank)
         return;
-    say("WRONG %s: attempt %d, rank %d of %d, is told of attempt %d, rank %d of %d instead "
+    say("WRONG %s: attempt %d, rank %d of %d, received attempt %d, rank %d of %d in place "
         "of rank %d",
         where, me.attempt, me.rank, me.size, other.attempt, other.rank, other.size, rank);
     _exit(WRONG);

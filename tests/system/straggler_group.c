@@ -1,8 +1,8 @@
 /* straggler_group KIND STEPS STEP_MS [LATE_MS]: steps of a job with libddpgroup: a sleep,
  * an all_reduce and a barrier. KIND: "late": rank 2 sleeps LATE_MS more in each step;
  * "once": only in step 10, for ten times as long; "all": every rank does; "turns": one
- * rank in each step, in turn. Rank 0 prints the step at which it is told of by a line
- * "step N". */
+ * rank in each step, in turn. Rank 0 prints "step N" after each, so that a test sees
+ * at which step ddprun names the straggler. */
 #include "include/ddprun/group.h"
 
 #include <stdio.h>

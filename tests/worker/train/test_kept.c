@@ -100,7 +100,7 @@ START_TEST(whole_parts_are_found)
 }
 END_TEST
 
-START_TEST(what_nobody_writes_any_more_is_given_back)
+START_TEST(parts_of_ranks_that_are_gone_are_freed)
 {
     static const struct {
         int local, column;
@@ -134,7 +134,7 @@ Suite *suite(void)
     tcase_add_test(t, all_ranks_of_a_host_have_its_number);
     tcase_add_test(t, a_job_that_cannot_restart_has_none);
     tcase_add_test(t, whole_parts_are_found);
-    tcase_add_test(t, what_nobody_writes_any_more_is_given_back);
+    tcase_add_test(t, parts_of_ranks_that_are_gone_are_freed);
     suite_add_tcase(s, t);
     return s;
 }

@@ -1,16 +1,22 @@
 /* launcher/control/client.c - see client.h */
 #include "launcher/control/client.h"
 
+#include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/sock.h"
 #include "launcher/control/rundir.h"
 
 #include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+/* ms in which a job that runs has made its socket; us between two looks for it */
+enum { YOUNG_MS = 2000, POLL_US = 10000 };
+#define DIGITS "0123456789"
 
 static bool is_meant(const char *name, const char *job)
 {
@@ -31,25 +37,48 @@ static int try_connect(const char *path)
     return -1; /* reported as no job */
 }
 
-int control_connect(const char *job, struct ddp_err *err)
+/* A job has no socket in its first moments: see control_create(). */
+static bool may_be_young(const char *job)
+{
+    pid_t pid = job && job[strspn(job, DIGITS)] == '\0' ? (pid_t)atol(job) : 0;
+    return pid > 0 && kill(pid, 0) == 0;
+}
+
+/* Returns the number of jobs that are meant, and a connection to one of them, or -1. */
+static int connect_now(const char *job, int *fd, char **list)
 {
     struct strv sockets = {0};
     rundir_list(&sockets);
-    int fd = -1, found = 0;
-    char *list = xstrdup("");
+    int found = 0;
+    *fd = -1;
+    *list = xstrdup("");
     for (size_t i = 0; i < sockets.n; i++) {
         const char *name = strrchr(sockets.v[i], '/') + 1;
         int one = is_meant(name, job) ? try_connect(sockets.v[i]) : -1;
         if (one < 0)
             continue;
-        char *longer =
-            xasprintf("%s%s%.*s", list, found ? ", " : "", (int)strcspn(name, "-"), name);
-        free(list);
-        list = longer;
+        char *longer = xasprintf("%s%s%.*s", *list, found ? ", " : "",
+                                 (int)strcspn(name, "-"), name);
+        free(*list);
+        *list = longer;
         if (found++ == 0)
-            fd = one;
+            *fd = one;
         else
             close(one);
+    }
+    strv_finish(&sockets);
+    return found;
+}
+
+int control_connect(const char *job, struct ddp_err *err)
+{
+    char *list;
+    int fd, found;
+    int64_t until = now_ms() + YOUNG_MS;
+    while ((found = connect_now(job, &fd, &list)) == 0 && may_be_young(job) &&
+           now_ms() < until) {
+        free(list);
+        usleep(POLL_US);
     }
     if (found == 0 && job)
         err_set(err, "no running job '%.40s' of yours on this machine", job);
@@ -62,7 +91,6 @@ int control_connect(const char *job, struct ddp_err *err)
         fd = -1;
     }
     free(list);
-    strv_finish(&sockets);
     return fd;
 }
 

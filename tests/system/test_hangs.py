@@ -157,6 +157,14 @@ class Hangs(launch.LaunchTest):
         self.assertEqual(done.returncode, 1)
         self.assertIn("no running job", done.stderr)
 
+    def test_a_request_in_the_first_moments(self):
+        """The job's socket is made some ms after its start."""
+        job = self.start("-np", 1, "sleep", 60, cwd=self.folder.name)
+        done = subprocess.run([launch.DDPRUN, "--report-on", str(job.process.pid)], timeout=100,
+                              capture_output=True, text=True, check=False)
+        self.assertNotIn("no running job", done.stderr)
+        self.end(job)
+
     def test_a_request_that_a_restart_overtakes(self):
         """The agent's answer is held up: the rank stops the process that collects it."""
         self.write("silent.py", SILENT)
@@ -164,7 +172,7 @@ class Hangs(launch.LaunchTest):
         with subprocess.Popen([launch.DDPRUN, "--report-on", str(job.process.pid)],
                               stderr=subprocess.PIPE, text=True) as asks:
             said = asks.communicate(timeout=launch.DEADLINE)[1]
-        self.assertTrue(os.path.exists(self.path("asked")))
+        self.assertTrue(os.path.exists(self.path("asked")), (asks.returncode, said))
         self.end(job)
         self.assertEqual((asks.returncode, said), (1, "ddprun: its ranks are not running\n"))
 

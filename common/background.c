@@ -7,9 +7,9 @@
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/thread.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -103,22 +103,10 @@ static void on_finished(evutil_socket_t fd, short what, void *arg)
     report(take_all(b, &b->finished), true);
 }
 
-static void start_thread(struct background *b)
-{
-    sigset_t all, before;
-    pthread_t thread;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* inherited by the thread */
-    b->started = pthread_create(&thread, NULL, run_calls, b) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (b->started)
-        pthread_detach(thread);
-}
-
 void background_run(struct background *b, struct background_call *c)
 {
     if (!b->started)
-        start_thread(b);
+        b->started = thread_start(NULL, run_calls, b) == 0;
     pthread_mutex_lock(&b->lock);
     append(&b->waiting, c);
     if (b->started)

@@ -3,10 +3,10 @@
 
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/thread.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,19 +61,13 @@ struct offload *offload_begin(void (*call)(void *copy), const void *arg, size_t 
                               struct ddp_err *err)
 {
     struct offload *a = create(call, arg, bytes);
-    sigset_t all, before;
-    pthread_t thread;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* inherited by the thread */
-    int rc = pthread_create(&thread, NULL, run_call, a);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int rc = thread_start(NULL, run_call, a);
     if (rc != 0) {
         errno = rc;
         err_errno(err, "no thread could be started");
         let_go(a);
         return NULL;
     }
-    pthread_detach(thread);
     return a;
 }
 

@@ -4,9 +4,9 @@
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/thread.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 
 struct saver {
@@ -69,13 +69,8 @@ int saver_start(struct saver *s, const struct checkpoint_info *info, struct mode
     s->leads = info->rank == 0;
     atomic_store(&s->cancelled, false);
     if (s->snapshot) {
-        sigset_t all, before; /* signals are handled by the training thread */
         s->waits = info->rank == 0 && checkpoint_parts(info, model, optim) > 1;
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before);
-        int rc = pthread_create(&s->thread, NULL, write_it, s);
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
-        if (rc != 0) {
+        if (thread_start(&s->thread, write_it, s) != 0) {
             checkpoint_free(s->snapshot);
             s->snapshot = NULL;
             return err_set(err, "no checkpoint: cannot start a thread");

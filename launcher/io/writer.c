@@ -9,10 +9,10 @@
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/thread.h"
 #include "common/write_all.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
@@ -120,11 +120,7 @@ static void *write_chunks(void *arg)
  * the next chunk tries again. */
 static void start(struct writer *w)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* inherited by the thread */
-    w->started = pthread_create(&w->thread, NULL, write_chunks, w) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    w->started = thread_start(&w->thread, write_chunks, w) == 0;
     pthread_mutex_lock(&w->lock);
     while (!w->started && w->queue)
         write_first(w);

@@ -3,6 +3,7 @@
 
 #include "common/duration.h"
 #include "common/refusals.h"
+#include "common/thread.h"
 #include "launcher/admission/admission.h"
 #include "launcher/plugins/mpi/pmix_sessions.h"
 
@@ -10,7 +11,6 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <sys/select.h>
@@ -130,17 +130,9 @@ static void *connect_for_waiting(void *arg)
 
 static void begin_connecting(void)
 {
-    pthread_t thread;
-    sigset_t all, before;
     pthread_mutex_lock(&lock);
-    if (!connecting) {
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before); /* a thread inherits it */
-        connecting = pthread_create(&thread, NULL, connect_for_waiting, NULL) == 0;
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
-        if (connecting)
-            pthread_detach(thread);
-    }
+    if (!connecting)
+        connecting = thread_start(NULL, connect_for_waiting, NULL) == 0;
     pthread_mutex_unlock(&lock);
 }
 

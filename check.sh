@@ -8,7 +8,8 @@ usage() {
     cat <<'END'
 usage: ./check.sh              the tests that take five minutes on two cores
        ./check.sh NAME...      only these suites or tests: unit, lab, launcher/link, 'system/*'
-       ./check.sh --all        every test; installs what that takes (2 GB, and PyTorch)
+       ./check.sh --all        every test; installs what that takes (2 GB, and PyTorch). A test
+                              that fails is run once more, alone, and both results are told
        ./check.sh --coverage   the share of lines that the tests run
 
 Missing Debian packages are installed; no service of theirs is started or enabled. Suites: unit,
@@ -85,4 +86,4 @@ esac
 [ ${#jobs[@]} = 1 ] ||
     configure build-asan -Db_sanitize=address,undefined -Db_lundef=false -Dcuda=disabled
 [ ${#jobs[@]} -lt 3 ] || configure build-tsan -Db_sanitize=thread -Db_lundef=false -Dcuda=disabled
-exec python3 tests/run.py run ${all:+--strict} "${jobs[@]}"
+exec python3 tests/run.py run ${all:+--strict --twice} "${jobs[@]}"

@@ -1,14 +1,17 @@
 """Build and run the tests that fit some patterns, and print a table of the results.
 
     tests/run.py needs BUILD=PATTERN,...     the package groups these tests need (tools/need.sh)
-    tests/run.py run [--strict] BUILD=PATTERN,...  build what the tests need, run them, print
+    tests/run.py run [--strict] [--twice] BUILD=PATTERN,...
+                                             build what the tests need, run them, print
 
 A pattern is a suite, a test, or a glob over tests; "!" in front excludes. Several BUILDs are run one
 after the other and share one table, whose last line is "N passed, N failed, N skipped".
 
 A test that cannot run prints "skipped: WHY; needs KIND WHAT" (KINDS below) and exits with 77;
 a part of a test says the same as its reason. With --strict a skip is a failure unless its
-kind is one that no package could cure. Exit: 0, 1 for failures, 2 for wrong arguments.
+kind is one that no package could cure. With --twice a test that fails is run once more, alone, when
+the others of its build have ended: if it passes then, the first failure is told, too.
+Exit: 0, 1 for failures, 2 for wrong arguments.
 """
 import collections
 import fnmatch
@@ -36,6 +39,8 @@ KINDS = {
 GROUPS = ["ssh", "net", "mpi", "slurm", "sge", "numpy", "torch", "horovod", "container", "clang", "shellcheck", "chromium"]
 # what can run side by side: most tests wait more than they compute
 JOBS = 2 * (os.cpu_count() or 1)
+# more failures than these are no accidents: --twice does not run them again
+TWICE_MAX = 6
 
 
 class Wrong(Exception):
@@ -96,19 +101,20 @@ def compile_for(build, tests):
     print(f"built {len(wanted) or 'all'} files in {build}/ in {time.monotonic() - began:.0f} s", flush=True)
 
 
-def run(build, tests, log):
-    """Run `tests`; their results as meson has written them."""
+def run(build, tests, log, jobs=JOBS):
+    """Run `tests`, `jobs` at a time; {name: result}, as meson has written them."""
     path = os.path.join(build, "meson-logs", f"{log}.json")
     if os.path.exists(path):
         os.remove(path)
     subprocess.run(["meson", "test", "-C", build, "--no-rebuild", "--print-errorlogs",
-                    "--num-processes", str(JOBS), "--logbase", log,
+                    "--num-processes", str(jobs), "--logbase", log,
                     *(t["name"] for t in tests)], check=False)
     try:
         with open(path, encoding="utf-8") as f:
-            return [json.loads(line) for line in f]
+            results = [json.loads(line) for line in f]
     except OSError:
-        return []
+        results = []
+    return {r["name"].rpartition(" / ")[2]: r for r in results}
 
 
 class Row:
@@ -118,6 +124,7 @@ class Row:
         self.build, self.name = build, test["name"]
         self.suite = suites_of(test)[0]
         self.state, self.reasons, self.seconds = "failed", [], 0.0
+        self.first = None  # the row of its first run; None: it has run once
         if result is None:
             self.reasons = ["it was not run"]
             return
@@ -150,6 +157,21 @@ class Row:
             self.reasons.append(text)
 
 
+def run_build(build, tests, log, twice):
+    """Run `tests`, with `twice` those that fail again; their rows."""
+    results = run(build, tests, log)
+    rows = [Row(build, t, results.get(t["name"])) for t in tests]
+    failed = [i for i, row in enumerate(rows) if row.state == "failed"]
+    if not twice or not 0 < len(failed) <= TWICE_MAX:
+        return rows
+    print(f"{len(failed)} failed; once more, one at a time:", flush=True)
+    results = run(build, [tests[i] for i in failed], log + "-again", 1)
+    for i in failed:
+        again = Row(build, tests[i], results.get(tests[i]["name"]))
+        again.first, rows[i] = rows[i], again
+    return rows
+
+
 def table(rows, left_out, began):
     """Print what came out; whether all is well."""
     count = collections.Counter(r.state for r in rows)
@@ -171,19 +193,25 @@ def table(rows, left_out, began):
             print(f"  {r.name}" + ("" if r.build == "build" else f" ({r.build})"))
             for reason in r.reasons:
                 print(f"    {reason}")
+    unstable = [r for r in rows if r.first and r.state != "failed"]
+    if unstable:
+        print("\nfailed beside other tests, and passed alone; each is a defect of the test or of what it tests:")
+    for r in unstable:
+        print(f"  {r.name} ({r.build}): {' '.join(r.first.reasons)}; the log is above")
     if left_out:
         print("\nnot run: " + ", ".join(f"{n} {s}" for s, n in sorted(left_out.items()))
               + "; ./check.sh --all runs them")
     print(f"\n{time.monotonic() - began:.0f} s")
-    print(f"{count['passed']} passed, {count['failed']} failed, {count['skipped']} skipped")
+    again = f", {len(unstable)} of them at the second run" if unstable else ""
+    print(f"{count['passed']} passed{again}, {count['failed']} failed, {count['skipped']} skipped")
     return count["failed"] == 0 and rows
 
 
 def main():
     what, *args = sys.argv[1:] or [""]
-    strict = "--strict" in args
+    strict, twice = "--strict" in args, "--twice" in args
     jobs = [(build, patterns.split(",")) for build, _, patterns in
-            (a.partition("=") for a in args if a != "--strict")]
+            (a.partition("=") for a in args if not a.startswith("--"))]
     if what == "needs":
         chosen = [t for build, patterns in jobs for t in select(build, patterns)[0]]
         named = {s for t in chosen for s in suites_of(t)}
@@ -196,10 +224,9 @@ def main():
     for number, (build, (tests, others)) in enumerate(chosen):
         compile_for(build, tests)
         ahead = [compile_ahead(b, t) for b, (t, _) in chosen[number + 1:number + 2]]
-        results = {r["name"].rpartition(" / ")[2]: r for r in run(build, tests, f"check{number}")}
+        rows += run_build(build, tests, f"check{number}", twice)
         for begun in ahead:
             begun.wait()  # compile_for() says what failed
-        rows += [Row(build, t, results.get(t["name"])) for t in tests]
         if number == 0:
             left_out = collections.Counter(suites_of(t)[0] for t in others)
     for row in rows:

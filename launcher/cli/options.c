@@ -141,7 +141,7 @@ const struct option options[] = {
     {"ui", "[ADDRESS:PORT]", 0, read_ui, 0, 0, NULL,
      "serve a page that shows the job: hosts, ranks, their output, failures, loss; by default "
      "for this machine only (127.0.0.1), and always by a secret in its URL"},
-    {"metrics", "ADDRESS:PORT|FILE", AT(metrics), read_text, 0, 0, NULL,
+    {"metrics", "ADDRESS:PORT|FILE", AT(metrics), read_metrics, 0, 0, NULL,
      "serve metrics for Prometheus at /metrics, to this machine only if no address is given "
      "(0.0.0.0: to all), or write them to a file every 10 s"},
     {"metric", "REGEX", AT(metric), read_regex, 0, 0, NULL,

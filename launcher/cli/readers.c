@@ -414,6 +414,16 @@ int read_ui(const struct option *o, const char *name, const char *text, struct o
     return *opts->ui ? 0 : err_set(err, "%s: an empty ADDRESS", name);
 }
 
+/* A file's name that begins with '-' is a mistyped number or a forgotten argument. */
+int read_metrics(const struct option *o, const char *name, const char *text,
+                 struct opts *opts, struct ddp_err *err)
+{
+    if (text[0] == '-')
+        return err_set(err, "%s takes ADDRESS:PORT, PORT or a FILE, not '%.80s'", name,
+                       text);
+    return read_text(o, name, text, opts, err);
+}
+
 int read_regex(const struct option *o, const char *name, const char *text,
                struct opts *opts, struct ddp_err *err)
 {

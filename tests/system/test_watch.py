@@ -263,6 +263,13 @@ class Metrics(WatchTest):
             self.assert_ended(done, 2)
             self.assertEqual(done.err, f"ddprun: --metrics takes ADDRESS:PORT or PORT, not '{address}'\n")
 
+    def test_an_option_or_a_negative_number_is_no_file(self):
+        for text in ("-1", "-", "--ui"):
+            done = self.sh(1, "true", "--metrics", text)
+            self.assert_ended(done, 2)
+            self.assertEqual(done.err, "ddprun: --metrics takes ADDRESS:PORT, PORT or a FILE, not "
+                                       f"'{text}' (try ddprun --help)\n")
+
     def test_in_a_file(self):
         file = self.path("ddprun.prom")
         done = self.sh(2, "sleep 1.5", "--metrics", file)

@@ -269,12 +269,7 @@ class Lane(soak.Lane):
         finally:
             for host in list(job.broken):
                 job.heal(host)
-            for p in job.processes():
-                p.kill(signal.SIGCONT)
-                p.kill(signal.SIGKILL)
-            if job.process:
-                job.process.kill()
-                job.process.wait()
+            job.kill()
             if wrong:
                 for host in self.hosts:
                     subprocess.run(host.enter("sh", "-c", "rm -rf /dev/shm/*", user=False), check=False)

@@ -269,6 +269,15 @@ class Job:
                 self.process.send_signal(signal.SIGCONT)
         return False
 
+    def kill(self):
+        """End everything of it that is still there."""
+        for p in self.processes():
+            p.kill(signal.SIGCONT)
+            p.kill(signal.SIGKILL)
+        if self.process:
+            self.process.kill()
+            self.process.wait()
+
     # --- its processes ---
 
     def processes(self):
@@ -664,12 +673,7 @@ class Lane(threading.Thread):
         except Exception:  # pylint: disable=broad-except
             wrong = "the soak itself: " + traceback.format_exc()
         finally:
-            for p in job.processes():
-                p.kill(signal.SIGCONT)
-                p.kill(signal.SIGKILL)
-            if job.process:
-                job.process.kill()
-                job.process.wait()
+            job.kill()
             if full:
                 self.hosts[0].lab("exec", self.hosts[0].name, "umount", job.folder)
             if slow:

@@ -206,7 +206,7 @@ START_TEST(a_receive_can_be_called_off)
 }
 END_TEST
 
-/* How far the two are; shared by the ranks of a test. */
+/* How far two ranks of a test are; in memory that both share. */
 static _Atomic int *stage;
 
 static void await_stage(struct ddp_group *g, int wanted)
@@ -215,6 +215,15 @@ static void await_stage(struct ddp_group *g, int wanted)
     for (int i = 0; i < LOOKS && *stage < wanted; i++)
         usleep(LOOK_US);
     team_check(g, *stage >= wanted, "stage %d has not come", wanted);
+}
+
+static void run_in_stages(const char *backend,
+                          void (*fn)(struct ddp_group *g, const void *arg))
+{
+    stage = mmap(NULL, sizeof *stage, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                 -1, 0);
+    ck_assert(stage != MAP_FAILED);
+    team_run(&(struct team){.size = 2, .backend = backend}, fn, NULL);
 }
 
 /* Of a long message some has come while another one was awaited. Whether the first who
@@ -256,10 +265,7 @@ static void coming_case(struct ddp_group *g, const void *arg)
 
 START_TEST(what_is_coming_in_is_not_lost)
 {
-    stage = mmap(NULL, sizeof *stage, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-                 -1, 0);
-    ck_assert(stage != MAP_FAILED);
-    team_run(&(struct team){.size = 2, .backend = _i ? "tcp" : NULL}, coming_case, NULL);
+    run_in_stages(_i ? "tcp" : NULL, coming_case);
 }
 END_TEST
 
@@ -296,10 +302,7 @@ static void parts_case(struct ddp_group *g, const void *arg)
 
 START_TEST(a_wait_may_come_in_parts)
 {
-    stage = mmap(NULL, sizeof *stage, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-                 -1, 0);
-    ck_assert(stage != MAP_FAILED);
-    team_run(&(struct team){.size = 2, .backend = _i ? "tcp" : NULL}, parts_case, NULL);
+    run_in_stages(_i ? "tcp" : NULL, parts_case);
 }
 END_TEST
 

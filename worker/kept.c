@@ -20,6 +20,18 @@ static off_t cell_at(int local, int column, int half)
     return CELL * (1 + half + KEPT_HALVES * (column + (off_t)KEPT_COLUMNS * local));
 }
 
+static void give_back(int fd, off_t cell)
+{
+    fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, cell, CELL);
+}
+
+/* The first cell with pages from `from` on. -1: there is none. */
+static off_t next_used(int fd, off_t from)
+{
+    off_t at = lseek(fd, from, SEEK_DATA);
+    return at < 0 ? -1 : at / CELL * CELL;
+}
+
 /* The first rank to come draws it; the others wait for that. */
 static int number_host(int fd, uint64_t *host)
 {
@@ -55,10 +67,9 @@ int kept_open(uint64_t *host, struct ddp_err *err)
 int kept_map(int fd, int local, int column, int half, size_t bytes, struct kept_cell *out,
              struct ddp_err *err)
 {
-    enum { GIVE_BACK = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE };
     off_t at = cell_at(local, column, half), n = KEPT_HEAD + (off_t)bytes;
     *out = (struct kept_cell){NULL, bytes};
-    fallocate(fd, GIVE_BACK, at, CELL); /* a part of the last attempt */
+    give_back(fd, at); /* a part of the last attempt */
     int why = posix_fallocate(fd, at, n);
     void *map = why == 0
                     ? mmap(NULL, (size_t)n, PROT_READ | PROT_WRITE, MAP_SHARED, fd, at)
@@ -87,17 +98,15 @@ void kept_set_whole(const struct kept_cell *c, bool whole)
 
 bool kept_next(int fd, uint64_t *at, void *head, size_t n, int *half)
 {
-    off_t from = *at ? (off_t)*at / CELL * CELL + CELL : CELL;
+    off_t from = (off_t)*at / CELL * CELL + CELL;
     uint64_t whole;
-    while ((from = lseek(fd, from, SEEK_DATA)) >= 0) {
-        from = from / CELL * CELL;
+    for (; (from = next_used(fd, from)) >= 0; from += CELL) {
         if (pread(fd, &whole, sizeof whole, from) == sizeof whole && whole == 1 &&
             pread(fd, head, n, from + KEPT_HEAD) == (ssize_t)n) {
             *at = (uint64_t)from + KEPT_HEAD;
             *half = (int)((from / CELL - 1) % KEPT_HALVES);
             return true;
         }
-        from += CELL;
     }
     return false;
 }
@@ -115,13 +124,10 @@ bool kept_read(int fd, uint64_t at, void *out, size_t bytes)
 
 void kept_trim(int fd, int local, int nlocal, int columns)
 {
-    off_t at = CELL;
-    while ((at = lseek(fd, at, SEEK_DATA)) >= 0) {
+    for (off_t at = CELL; (at = next_used(fd, at)) >= 0; at += CELL) {
         off_t i = at / CELL - 1, owner = i / KEPT_HALVES / KEPT_COLUMNS;
-        at = at / CELL * CELL;
         if (owner % nlocal == local &&
             (owner != local || i / KEPT_HALVES % KEPT_COLUMNS >= columns))
-            fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, CELL);
-        at += CELL;
+            give_back(fd, at);
     }
 }

@@ -40,7 +40,6 @@ struct entry {
 /* A part that a rank of the host before this one sends. */
 struct source {
     int rank;
-    size_t bytes;
     struct kept_cell cells[KEPT_HALVES]; /* owned */
     struct ddp_request *coming;          /* owned; NULL: none */
 };
@@ -392,10 +391,9 @@ int peers_load(struct peers *p, const struct peers_run *run, bool *loaded,
         words[1] = (uint64_t)now_ns();
     int rc = ddp_broadcast(p->group, words, 2, DDP_I64, 0, err);
     p->set = words[1];
-    if (rc == 0)
-        rc = list_all(p, run, &v, &n, err);
-    else
+    if (rc < 0)
         return rc;
+    rc = list_all(p, run, &v, &n, err);
     for (size_t i = 0; i < n && rc == 0 && !*loaded && v[i].step > words[0]; i = end) {
         int there = parts_there(v, n, i, &end);
         *loaded = there == v[i].parts;
@@ -470,8 +468,8 @@ static int make_room(struct peers *p, size_t mine, struct ddp_err *err)
         rc = kept_map(p->fd, local, 0, p->half, mine, &p->own[p->half], err);
     for (int i = 0; i < p->nsources && rc == 0; i++) {
         struct source *s = &p->sources[i];
-        s->bytes = (size_t)all[s->rank];
-        rc = kept_map(p->fd, local, 1 + i, p->half, s->bytes, &s->cells[p->half], err);
+        rc = kept_map(p->fd, local, 1 + i, p->half, (size_t)all[s->rank],
+                      &s->cells[p->half], err);
     }
     free(all);
     return rc;
@@ -492,7 +490,7 @@ static int begin(struct peers *p, const struct peers_run *run, struct ddp_err *e
         struct kept_cell *cell = &s->cells[p->half];
         kept_set_whole(cell, false);
         s->coming =
-            ddp_irecv(p->group, cell->at + KEPT_HEAD, s->bytes, s->rank, TAG, err);
+            ddp_irecv(p->group, cell->at + KEPT_HEAD, cell->bytes, s->rank, TAG, err);
         if (!s->coming)
             return -1;
     }
@@ -521,6 +519,6 @@ struct peers_cost peers_cost(const struct peers *p)
                            .next = p->next};
     c.memory = KEPT_HALVES * c.part;
     for (int i = 0; i < p->nsources; i++)
-        c.memory += KEPT_HALVES * p->sources[i].bytes;
+        c.memory += KEPT_HALVES * p->sources[i].cells[p->half].bytes;
     return c;
 }

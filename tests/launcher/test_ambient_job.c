@@ -1,4 +1,5 @@
 /* Detection of the outer launcher: one instance, several, or several separate jobs. */
+#include "tests/launcher/set_env.h"
 #include "tests/support/suite.h"
 
 #include "common/duration.h"
@@ -12,19 +13,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-/* "A=1 B=2": no blanks in values. */
-static void set_all(const char *env)
-{
-    clearenv();
-    char *copy = xstrdup(env), *save = NULL;
-    for (char *w = strtok_r(copy, " ", &save); w; w = strtok_r(NULL, " ", &save)) {
-        char *eq = strchr(w, '=');
-        *eq = '\0';
-        setenv(w, eq + 1, 1);
-    }
-    free(copy);
-}
 
 static const char *get(const char *name)
 {

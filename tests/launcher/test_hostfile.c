@@ -1,3 +1,4 @@
+#include "tests/launcher/alloc_text.h"
 #include "tests/support/suite.h"
 
 #include "common/mem.h"
@@ -10,28 +11,6 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-
-/* The allocation as text: "user@name:port slots/max; ..." without
- * what was not given. */
-static char *describe(const struct alloc *a)
-{
-    char *text = NULL;
-    size_t size;
-    FILE *f = open_memstream(&text, &size);
-    for (size_t i = 0; i < a->nnodes; i++) {
-        const struct alloc_node *n = &a->nodes[i];
-        fprintf(f, "%s%s%s%s", i ? "; " : "", n->user ? n->user : "", n->user ? "@" : "",
-                n->name);
-        if (n->port)
-            fprintf(f, ":%d", n->port);
-        if (n->slots)
-            fprintf(f, " %d", n->slots);
-        if (n->max_slots)
-            fprintf(f, "/%d", n->max_slots);
-    }
-    fclose(f);
-    return text;
-}
 
 static struct alloc *parse(const char *text, size_t len, struct ddp_err *err)
 {
@@ -86,7 +65,7 @@ START_TEST(accepted_hostfiles)
     struct ddp_err err = {""};
     struct alloc *a = parse(good[_i].text, strlen(good[_i].text), &err);
     ck_assert_msg(a != NULL, "%s", err.text);
-    char *text = describe(a);
+    char *text = alloc_text(a);
     ck_assert_str_eq(text, good[_i].nodes);
     free(text);
     alloc_destroy(a);
@@ -397,7 +376,7 @@ START_TEST(hosts_on_the_command_line)
         return;
     }
     ck_assert_msg(a != NULL, "%s", err.text);
-    char *text = describe(a);
+    char *text = alloc_text(a);
     ck_assert_str_eq(text, dash_h[_i].nodes);
     ck_assert_str_eq(a->source, "-H");
     free(text);
@@ -423,19 +402,12 @@ static const struct {
 
 START_TEST(a_list_selects_from_the_file)
 {
-    struct ddp_err err = {""};
     char *path = write_file("n1 slots=2\nn2 slots=4\nn3\n");
-    struct alloc *a = read_with(path, filters[_i].hosts, &err);
-    if (filters[_i].error) {
-        ck_assert_ptr_null(a);
-        ck_assert_msg(strstr(err.text, filters[_i].error) != NULL, "%s", err.text);
-    } else {
-        ck_assert_msg(a != NULL, "%s", err.text);
-        char *text = describe(a);
-        ck_assert_str_eq(text, filters[_i].nodes);
-        free(text);
-        alloc_destroy(a);
-    }
+    const struct opts opts = {.hostfile = path, .hosts = filters[_i].hosts};
+    if (filters[_i].error)
+        check_refused(&opts, filters[_i].error);
+    else
+        check_alloc(&opts, "hostfile", filters[_i].nodes);
     free(path);
 }
 END_TEST

@@ -1,4 +1,6 @@
 /* Allocations of schedulers, from invented and recorded environments. */
+#include "tests/launcher/alloc_text.h"
+#include "tests/launcher/set_env.h"
 #include "tests/support/suite.h"
 
 #include "common/mem.h"
@@ -11,58 +13,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-/* "node001 4; node002 4", with "(else 2)" after slots that count only without GPUs. */
-static char *describe(const struct alloc *a)
-{
-    char *text = NULL;
-    size_t size;
-    FILE *f = open_memstream(&text, &size);
-    for (size_t i = 0; i < a->nnodes; i++) {
-        const struct alloc_node *n = &a->nodes[i];
-        fprintf(f, "%s%s", i ? "; " : "", n->name);
-        if (n->slots)
-            fprintf(f, " %d", n->slots);
-        if (n->slots_else)
-            fprintf(f, " (else %d)", n->slots_else);
-    }
-    fclose(f);
-    return text;
-}
-
-static void check(const struct opts *opts, const char *source, const char *nodes)
-{
-    struct ddp_err err = {""};
-    struct alloc *a = alloc_read(opts, &err);
-    ck_assert_msg(a != NULL, "%s", err.text);
-    char *text = describe(a);
-    ck_assert_str_eq(a->source, source);
-    ck_assert_str_eq(text, nodes);
-    free(text);
-    alloc_destroy(a);
-}
-
-static void check_refused(const struct opts *opts, const char *what)
-{
-    struct ddp_err err = {""};
-    struct alloc *a = alloc_read(opts, &err);
-    ck_assert_msg(a == NULL, "accepted: %s", a ? a->source : "");
-    ck_assert_msg(strstr(err.text, what) != NULL, "'%s' says nothing of '%s'", err.text,
-                  what);
-}
-
-/* "A=1 B=2": no blanks in values. */
-static void set_all(const char *env)
-{
-    clearenv();
-    char *copy = xstrdup(env), *save = NULL;
-    for (char *w = strtok_r(copy, " ", &save); w; w = strtok_r(NULL, " ", &save)) {
-        char *eq = strchr(w, '=');
-        *eq = '\0';
-        setenv(w, eq + 1, 1);
-    }
-    free(copy);
-}
 
 static const struct {
     const char *env, *nodes; /* nodes NULL: an error that contains `what` */
@@ -165,7 +115,7 @@ START_TEST(slurm_jobs_are_parsed_or_rejected)
     free(env);
     if (slurm[_i].nodes) {
         char *nodes = with_own_name(slurm[_i].nodes);
-        check(&opts, "slurm", nodes);
+        check_alloc(&opts, "slurm", nodes);
         free(nodes);
     } else {
         check_refused(&opts, slurm[_i].what);
@@ -178,13 +128,13 @@ START_TEST(options_decide_what_variables_do_not)
     struct opts opts = {.alloc = "slurm"};
     set_all("SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n1 SLURMD_NODENAME=n1 PBS_JOBID=2 "
             "PBS_NODEFILE=/x");
-    check(&opts, "slurm", "n1");
+    check_alloc(&opts, "slurm", "n1");
     opts.alloc = "sge";
     check_refused(&opts, "--alloc sge: not found here");
     opts.alloc = "nqs";
     check_refused(&opts, "'nqs' is not one of");
     opts = (struct opts){.alloc = "hosts", .hosts = "other:2"};
-    check(&opts, "-H", "other 2");
+    check_alloc(&opts, "-H", "other 2");
 }
 END_TEST
 
@@ -192,7 +142,7 @@ START_TEST(hosts_are_selected_from_the_allocation)
 {
     struct opts opts = {.hosts = "n2:1,n1"};
     set_all("SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n[1-3] SLURM_GPUS_ON_NODE=4");
-    check(&opts, "slurm", "n2 1; n1 4");
+    check_alloc(&opts, "slurm", "n2 1; n1 4");
     opts.hosts = "n9";
     check_refused(&opts, "'n9' is not in the allocation of slurm");
 }
@@ -230,7 +180,7 @@ START_TEST(grid_engine_hostfiles_are_parsed_or_rejected)
     set_all("JOB_ID=2 SGE_ROOT=/x SGE_TASK_ID=undefined");
     setenv("PE_HOSTFILE", path, 1);
     if (pe_files[_i].nodes)
-        check(&opts, "sge", pe_files[_i].nodes);
+        check_alloc(&opts, "sge", pe_files[_i].nodes);
     else
         check_refused(&opts, pe_files[_i].what);
     free(path);
@@ -245,9 +195,9 @@ START_TEST(pbs_counts_the_lines_of_a_host)
     write_file(path, "n1\nn2\r\nn1\n\n");
     set_all("PBS_JOBID=2.server");
     setenv("PBS_NODEFILE", path, 1);
-    check(&opts, "pbs", "n1 (else 2); n2 (else 1)");
+    check_alloc(&opts, "pbs", "n1 (else 2); n2 (else 1)");
     write_file(path, "n1\nn2\n"); /* without a number of ranks per node */
-    check(&opts, "pbs", "n1; n2");
+    check_alloc(&opts, "pbs", "n1; n2");
     free(path);
     free(dir);
 }
@@ -259,16 +209,16 @@ START_TEST(lsf_lists_hosts_and_counts_alternately)
     clearenv();
     setenv("LSB_JOBID", "3", 1);
     setenv("LSB_MCPU_HOSTS", "h1 4 h2 2 ", 1);
-    check(&opts, "lsf", "h1 (else 4); h2 (else 2)");
+    check_alloc(&opts, "lsf", "h1 (else 4); h2 (else 2)");
     setenv("LSB_MCPU_HOSTS", "h1 1 h2 4 h1 3", 1); /* a compound request */
-    check(&opts, "lsf", "h1 (else 4); h2 (else 4)");
+    check_alloc(&opts, "lsf", "h1 (else 4); h2 (else 4)");
     setenv("LSB_MCPU_HOSTS", "h1 4 h2", 1);
     check_refused(&opts, "'h2' has no number");
     char *dir = temp_dir(), *path = xasprintf("%s/djob", dir);
     write_file(path, "h1\nh1\nh2\nh1\n");
     unsetenv("LSB_MCPU_HOSTS");
     setenv("LSB_DJOB_HOSTFILE", path, 1);
-    check(&opts, "lsf", "h1 (else 3); h2 (else 1)");
+    check_alloc(&opts, "lsf", "h1 (else 3); h2 (else 1)");
     free(path);
     free(dir);
 }
@@ -301,9 +251,9 @@ START_TEST(abci_host_list_and_a_contradicting_count)
     write_file(pe, "g0001 80 gpu@g0001 UNDEFINED\ng0002 80 gpu@g0002 UNDEFINED\n");
     set_all("JOB_ID=2 SGE_ROOT=/x NHOSTS=2 NSLOTS=160 SGE_TASK_ID=undefined");
     setenv("SGE_JOB_HOSTLIST", list, 1);
-    check(&opts, "sge", "g0001 (else 1); g0002 (else 1)");
+    check_alloc(&opts, "sge", "g0001 (else 1); g0002 (else 1)");
     setenv("PE_HOSTFILE", pe, 1);
-    check(&opts, "sge", "g0001 (else 80); g0002 (else 80)");
+    check_alloc(&opts, "sge", "g0001 (else 80); g0002 (else 80)");
     setenv("NHOSTS", "1", 1); /* in a task of qrsh -V */
     check_refused(&opts, "NHOSTS=1, but PE_HOSTFILE=");
     free(dir);
@@ -320,7 +270,7 @@ START_TEST(a_job_without_this_machine_is_rejected)
     setenv("LSB_MCPU_HOSTS", "203.0.113.1 4 203.0.113.2 4", 1);
     check_refused(&opts, "LSB_JOBID=3, but this machine is not one of the job's");
     opts.hosts = "203.0.113.1";
-    check(&opts, "lsf", "203.0.113.1 (else 4)");
+    check_alloc(&opts, "lsf", "203.0.113.1 (else 4)");
     opts = (struct opts){.alloc = "local"};
     struct ddp_err err;
     struct alloc *a = alloc_read(&opts, &err);
@@ -368,7 +318,7 @@ START_TEST(flux_lists_nodes_and_gpus)
     struct ddp_err err = {""};
     int rc = flux_parse(fluxes[_i].r, strlen(fluxes[_i].r), &a, &err);
     if (fluxes[_i].nodes) {
-        char *text = describe(&a);
+        char *text = alloc_text(&a);
         ck_assert_msg(rc == 0, "%s", err.text);
         ck_assert_str_eq(text, fluxes[_i].nodes);
         free(text);
@@ -384,9 +334,9 @@ START_TEST(sagemakers_gpus_are_its_slots)
 {
     struct opts opts = {.alloc = "sagemaker"};
     set_all("SM_HOSTS=[\"algo-10\",\"algo-2\"] SM_CURRENT_HOST=algo-2 SM_NUM_GPUS=8");
-    check(&opts, "sagemaker", "algo-2 8; algo-10 8");
+    check_alloc(&opts, "sagemaker", "algo-2 8; algo-10 8");
     setenv("SM_NUM_GPUS", "0", 1);
-    check(&opts, "sagemaker", "algo-2; algo-10");
+    check_alloc(&opts, "sagemaker", "algo-2; algo-10");
 }
 END_TEST
 
@@ -435,7 +385,7 @@ START_TEST(recorded_slurm_environments)
     char *path = xasprintf(RECORDED_DIR "/slurm-22.05/%s", recorded[_i].file);
     ck_assert_msg(load(path), "cannot read '%s'", path);
     if (recorded[_i].nodes)
-        check(&opts, "slurm", recorded[_i].nodes);
+        check_alloc(&opts, "slurm", recorded[_i].nodes);
     else
         check_refused(&opts, recorded[_i].what);
     free(path);
@@ -458,9 +408,9 @@ START_TEST(a_recorded_pbs_environment)
     struct opts opts = {.alloc = "pbs"};
     ck_assert(load(RECORDED_DIR "/openpbs-23.06/job.env"));
     setenv("PBS_NODEFILE", RECORDED_DIR "/openpbs-23.06/nodes", 1);
-    check(&opts, "pbs", "node001 (else 2); node002 (else 1)");
+    check_alloc(&opts, "pbs", "node001 (else 2); node002 (else 1)");
     opts.hosts = "node002";
-    check(&opts, "pbs", "node002 (else 1)");
+    check_alloc(&opts, "pbs", "node002 (else 1)");
     opts = (struct opts){0}; /* it was copied to this machine */
     check_refused(&opts, "PBS_JOBID=2.node001, but this machine is not one of the job's");
 }
@@ -476,7 +426,7 @@ START_TEST(recorded_grid_engine_environments)
     size_t nhosts = strtoul(getenv("NHOSTS"), NULL, 10);
     setenv("PE_HOSTFILE", file, 1);
     if (recorded_sge[_i].nodes)
-        check(&opts, "sge", recorded_sge[_i].nodes);
+        check_alloc(&opts, "sge", recorded_sge[_i].nodes);
     struct alloc *a = alloc_read(&opts, NULL);
     ck_assert_ptr_nonnull(a);
     for (size_t i = 0; i < a->nnodes; i++)

@@ -1,0 +1,70 @@
+/* launcher/io/output_lines.h - from the bytes of a rank to lines on a sink
+ *
+ * Also the state of the output, which output.c creates.
+ */
+#ifndef LAUNCHER_IO_OUTPUT_LINES_H
+#define LAUNCHER_IO_OUTPUT_LINES_H
+
+#include "launcher/io/sink.h"
+#include "launcher/io/stream.h"
+#include "launcher/io/tail.h"
+#include "launcher/opts.h"
+
+#include <time.h>
+
+#define CLEAR_LINE "\033[K"
+
+struct stream {
+    char *partial; /* owned: the incomplete line */
+    size_t npartial, room;
+    int64_t since_ms; /* when the first byte of `partial` arrived (wall clock) */
+    struct tail tail;
+    uint64_t shown_at; /* screen.lines when its last line was printed */
+};
+
+struct rank {
+    bool silent; /* excluded by --output-from */
+    size_t ntag;
+    char *tag; /* owned: "[3 node02] ", "" without tags; NULL until it is needed */
+    struct stream streams[2];
+};
+
+/* The last line of a sink. */
+struct screen {
+    bool drawn;          /* it ended in '\r': erase it before the next line */
+    struct stream *open; /* borrowed: the stream of this partial line; NULL: none */
+    uint64_t lines;      /* completed lines */
+};
+
+struct output {
+    const struct opts *opts;  /* borrowed */
+    struct sink *sinks[2];    /* owned; may be the same one */
+    struct screen screens[2]; /* one per sink; only the first if the sinks are the same */
+    struct event *prompt;     /* owned: prints partial lines; NULL without a terminal */
+    bool raw; /* one rank at most, no tags, no times: bytes pass unchanged */
+    bool tags, times;
+    int nranks;
+    struct rank *ranks;      /* owned */
+    size_t tail_size;        /* bytes of each */
+    size_t held;             /* bytes of all partial lines */
+    struct rankfiles *files; /* owned, or NULL */
+    const char *(*host_of)(int rank, void *arg);
+    void (*on_room)(void *arg);
+    void *arg;
+    void (*lost)(enum out_stream stream, bool reader_left, const char *why, void *arg);
+    void *lost_arg;
+    char second[24], zone[8]; /* `second_s` as text */
+    time_t second_s;
+};
+
+/* Print what has arrived: complete lines; the rest is held. */
+void lines_feed(struct output *o, int rank, enum out_stream which, const char *data,
+                size_t size);
+/* The stream has ended: print what is held. */
+void lines_end(struct output *o, int rank, enum out_stream which);
+/* Print the partial lines on terminals: they may be prompts. */
+void lines_show_partials(struct output *o);
+/* The last line of the sink of this stream. */
+struct screen *lines_screen(struct output *o, enum out_stream which);
+
+#endif

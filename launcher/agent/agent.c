@@ -80,14 +80,6 @@ static int watch_local_copies(struct agent *a, const struct agent_setup *s,
     return 0;
 }
 
-void agent_set_timeout(struct agent *a, int64_t ms)
-{
-    if (a->node_timeout_ms == ms || !a->remote)
-        return;
-    a->node_timeout_ms = ms;
-    link_keepalive(a->up, ms);
-}
-
 /* Lifelines and heartbeat; the link itself reports its own end. */
 static int watch_parent(struct agent *a, const struct agent_setup *s, struct ddp_err *err)
 {

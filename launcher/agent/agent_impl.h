@@ -12,9 +12,6 @@
 
 struct agent_orders;
 
-/* agent.c: limit for missing heartbeats of the launcher */
-void agent_set_timeout(struct agent *a, int64_t ms);
-
 /* agent_reports.c */
 void agent_hello(struct agent *a, int fd);
 void agent_log(enum log_level level, const char *line, void *arg); /* for log_sink() */
@@ -22,6 +19,7 @@ void agent_out(struct agent *a, int rank, unsigned stream, const void *data, siz
 void agent_exited(struct agent *a, uint32_t local, const struct msg_exit *how);
 
 /* agent_messages.c */
+void agent_set_timeout(struct agent *a, int64_t ms); /* for silence of the launcher */
 void agent_on_frame(struct link *l, const struct frame *f,
                     void *arg); /* for link_events */
 /* Let agents below connect to this one; without a free port they call the launcher. */

@@ -201,6 +201,14 @@ static int handle_shutdown(struct agent *a, const struct frame *f, struct ddp_er
     return 0;
 }
 
+void agent_set_timeout(struct agent *a, int64_t ms)
+{
+    if (a->node_timeout_ms == ms || !a->remote)
+        return;
+    a->node_timeout_ms = ms;
+    link_keepalive(a->up, ms);
+}
+
 static int handle_ping(struct agent *a, const struct frame *f, struct ddp_err *err)
 {
     const struct msg_ping *m = f->m;

@@ -78,7 +78,10 @@ int pmix_on_peer(struct pmix_server *s, const struct msg_peer *m, struct ddp_err
 void pmix_answer_peer(struct pmix_server *s, uint32_t node, uint32_t id, int status,
                       const void *data, size_t size);
 
-/* pmix_server.c: pmix_send(s, MSG(...)) to the agent */
-void pmix_send(struct pmix_server *s, enum msg_type type, const void *m);
+/* pmix_send(s, MSG(...)) to the agent */
+static inline void pmix_send(struct pmix_server *s, enum msg_type type, const void *m)
+{
+    link_send_msg(s->link, s->serve.node, type, m);
+}
 
 #endif

@@ -34,11 +34,6 @@ enum { DEREGISTER_MS = 1000, FLUSH_MS = 1000, LATE_S = 10 };
 
 /* --- requests of libpmix ------------------------------------------------------------ */
 
-void pmix_send(struct pmix_server *s, enum msg_type type, const void *m)
-{
-    link_send_msg(s->link, s->serve.node, type, m);
-}
-
 static void send_member(struct pmix_server *s, uint32_t rank, enum member_state state)
 {
     pmix_send(s, MSG(member, rank, state));

@@ -200,9 +200,11 @@ static const struct route {
 static bool same_token(const char *token, const char *given)
 {
     size_t n = strlen(token);
-    unsigned differ = strlen(given) != n;
-    for (size_t i = 0; i < n && !differ; i++)
-        differ |= (unsigned)(token[i] ^ given[i]) << 8;
+    unsigned differ = 0;
+    if (strlen(given) != n)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        differ |= (unsigned)(token[i] ^ given[i]);
     return !differ;
 }
 

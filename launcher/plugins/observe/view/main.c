@@ -18,46 +18,12 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-/* ms: a client without requests for so long has left; between two writes of the metrics
- * file; from the job's end to ours, for clients to see it, and after one has seen it, to
- * get the last status. Events that are kept. */
-enum {
-    WATCH_MS = 5000,
-    FILE_MS = 10000,
-    LINGER_MS = 3000,
-    SEEN_MS = 500,
-    EVENTS_MAX = 50000
-};
+/* ms: between two writes of the metrics file; from the job's end to ours, for clients to
+ * see it. Events that are kept. */
+enum { FILE_MS = 10000, LINGER_MS = 3000, EVENTS_MAX = 50000 };
 
 static const char status_head[] = "{\"is\":\"status\"",
                   output_head[] = "{\"is\":\"output\"", event_head[] = "{\"v\":";
-
-double view_seconds(const struct view *v)
-{
-    return (double)(now_ms() - v->created_ms) / 1e3;
-}
-
-static void ask(struct view *v)
-{
-    static const char request[] = "{\"do\":\"status\"}\n";
-    if (v->up)
-        bufferevent_write(v->up, request, sizeof request - 1);
-}
-
-void view_asked(struct view *v)
-{
-    if (now_ms() - v->asked_ms > WATCH_MS)
-        ask(v);
-    v->asked_ms = now_ms();
-}
-
-void view_done(struct view *v)
-{
-    if (v->ended && !v->end_seen) {
-        v->end_seen = true;
-        event_add(v->end, &(struct timeval){0, SEEN_MS * 1000});
-    }
-}
 
 /* --- from the launcher -------------------------------------------------------------- */
 
@@ -93,10 +59,9 @@ static void take_event(struct view *v, const char *line)
         v->logs = logs_create((size_t)ranks, on_line, v);
     if (name && strcmp(name, "end") == 0) {
         v->ended = true;
-        bool watched = now_ms() - v->asked_ms < WATCH_MS;
-        event_add(v->end,
-                  watched ? &(struct timeval){LINGER_MS / 1000, LINGER_MS % 1000 * 1000}
-                          : &(struct timeval){0});
+        event_add(v->end, view_watched(v) ? &(struct timeval){LINGER_MS / 1000,
+                                                              LINGER_MS % 1000 * 1000}
+                                          : &(struct timeval){0});
     }
     json_decref(event);
 }
@@ -189,9 +154,9 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 {
     struct view *v = arg;
     static int64_t written_ms;
-    bool watched = v->metrics || v->metrics_file || now_ms() - v->asked_ms < WATCH_MS;
+    bool watched = v->metrics || v->metrics_file || view_watched(v);
     if (watched)
-        ask(v);
+        view_ask(v);
     if (v->metrics_file && v->status && now_ms() - written_ms >= FILE_MS) {
         written_ms = now_ms();
         write_file(v);
@@ -226,7 +191,7 @@ static int view_open(struct view *v, struct ddp_err *err)
 {
     v->created_ms =
         now_ms() - (int64_t)json_integer_value(json_object_get(v->config, "ms"));
-    v->asked_ms = now_ms() - WATCH_MS - 1;
+    v->asked_ms = INT64_MIN / 2; /* never */
     v->metrics_file = setting(v, "metrics_file");
     snprintf(v->token, sizeof v->token, "%s",
              setting(v, "token") ? setting(v, "token") : "");
@@ -274,7 +239,7 @@ static int serve(void)
         return 1; /* the launcher has ended */
     int rc = view_open(&v, &err);
     if (rc == 0) {
-        ask(&v);
+        view_ask(&v);
         event_base_dispatch(v.base);
     } else {
         fprintf(stderr, "ddprun: warning: nothing is served: %s\n", err.text);

@@ -6,7 +6,7 @@
  * It serves the page and metrics, and exits soon after its launcher. Executed in place of
  * ddprun (--top), it shows the status in a terminal.
  *
- * main.c: the link to the launcher; http.c: pages; prometheus.c: metrics; logs.c and
+ * main.c: the link to the launcher; clients.c: whether one watches; http.c: pages; prometheus.c: metrics; logs.c and
  * series.c: what ranks print; top.c: the terminal.
  */
 #ifndef LAUNCHER_PLUGINS_OBSERVE_VIEW_VIEW_H
@@ -47,9 +47,11 @@ struct view {
     bool ended, end_seen;         /* the job has ended; a client has seen that */
 };
 
-/* main.c */
+/* clients.c */
 double view_seconds(const struct view *v); /* since the start */
+void view_ask(struct view *v);             /* the launcher, for the status */
 void view_asked(struct view *v);           /* a client watches: keep the status fresh */
+bool view_watched(const struct view *v);   /* a client has asked a short time ago */
 void view_done(struct view *v);            /* a client has seen the end */
 
 /* http.c */

@@ -181,6 +181,12 @@ void agent_end(struct agent *a, int sig, uint32_t grace_ms, uint32_t drain_ms)
         grace_begin(a->grace, sig, grace_ms);
 }
 
+void agent_kill(struct agent *a)
+{
+    if (a->state == AGENT_TERMINATING)
+        grace_begin(a->grace, SIGKILL, 0);
+}
+
 void agent_shutdown_reset(struct agent *a)
 {
     event_del(a->strays);
@@ -215,6 +221,7 @@ void agent_orphaned(struct agent *a, const char *why)
 int agent_shutdown_init(struct agent *a, struct ddp_err *err)
 {
     a->grace = grace_create(a->loop, end_with, on_unkillable, a);
+    grace_before_kill(a->grace, agent_plugins_before_kill);
     a->drain = evtimer_new(loop_base(a->loop), on_drain_timer, a);
     a->strays = evtimer_new(loop_base(a->loop), on_strays, a);
     return a->drain && a->strays ? 0 : err_set(err, "cannot make an event");

@@ -95,6 +95,17 @@ int agent_plugins_rank_fd(struct agent *a, uint32_t local)
     return fd;
 }
 
+bool agent_plugins_before_kill(void *agent)
+{
+    struct agent *a = agent;
+    bool delayed = false;
+    for (size_t i = 0; agent_plugins[i]; i++) {
+        if (a->plugins[i] && agent_plugins[i]->before_kill)
+            delayed |= agent_plugins[i]->before_kill(a->plugins[i]);
+    }
+    return delayed;
+}
+
 bool agent_plugins_busy(const struct agent *a)
 {
     for (size_t i = 0; agent_plugins[i]; i++) {

@@ -22,6 +22,7 @@ int agent_plugins_program(struct agent *a, const char *path, void *const *seen,
                           struct ddp_err *err);
 bool agent_plugins_start(struct agent *a); /* does one of them? */
 int agent_plugins_rank_fd(struct agent *a, uint32_t local);
+bool agent_plugins_before_kill(void *agent);    /* does one of them delay it? */
 bool agent_plugins_busy(const struct agent *a); /* any of them */
 bool agent_plugins_spares(const struct agent *a, pid_t pid);
 /* 1: no plug-in handles this type; -1: it is invalid */

@@ -11,7 +11,7 @@
  *                    rank_fd, start, rank_started
  *     running        rank_exited; ranks_over
  *     TERMINATE      stop; then `busy` delays the end of the node, and `spares` saves a
- *                    process from the signals
+ *                    process from the signals; before_kill
  *     agent_run()    fini
  *     at any time    message
  *
@@ -68,6 +68,10 @@ struct agent_plugin {
     /* No further rank is started in this attempt. `again`: another one may follow. May be
      * called more than once. */
     void (*stop)(void *state, bool again);
+    /* The ranks that are left have not ended by SIGTERM and get SIGKILL. True: the
+     * plug-in does something with them first; SIGKILL follows after BEFORE_KILL_MS
+     * (policy/grace.h), or when the plug-in calls agent_kill(). */
+    bool (*before_kill)(void *state);
     /* It has a process that ends by itself, within a time limit of the plug-in: the node
      * is not at its end. The plug-in calls agent_check() when this changes. */
     bool (*busy)(const void *state);
@@ -90,6 +94,8 @@ void agent_cannot(struct agent *a, uint32_t rank, int code, const char *text);
 /* On a peer, replace the program by that of its own ddprun (agent_setup.own). */
 void agent_use_own(const struct agent *a, struct strv *argv, struct strv *env,
                    char **wdir);
+/* After `before_kill`: SIGKILL now. */
+void agent_kill(struct agent *a);
 /* Call after something has ended: advances the state. `arg` is the agent. */
 void agent_check(void *arg);
 

@@ -28,12 +28,19 @@ struct grace {
     struct event *timer; /* owned */
     void (*act)(int sig, void *arg);
     void (*unkillable)(void *arg);
+    bool (*delays)(void *arg); /* grace_before_kill(); NULL: not set */
     void *arg;
     int step;
     int64_t killed_ms; /* the first KILL, monotonic */
     int64_t grace_ms;
     bool began_with_int;
+    bool delayed; /* `delays` has been called */
 };
+
+static void arm(struct grace *g, int64_t ms)
+{
+    event_add(g->timer, &(struct timeval){ms / 1000, ms % 1000 * 1000});
+}
 
 static void enter(struct grace *g, int step)
 {
@@ -43,8 +50,7 @@ static void enter(struct grace *g, int step)
     int64_t ms = steps[step].wait_ms ? steps[step].wait_ms : g->grace_ms;
     if (step == STEP_TERM && g->began_with_int && ms > TERM_AFTER_INT_MS)
         ms = TERM_AFTER_INT_MS;
-    struct timeval tv = {ms / 1000, ms % 1000 * 1000};
-    event_add(g->timer, &tv);
+    arm(g, ms);
     log_debug("%s to all, next step in %lld ms", signal_name(steps[step].sig),
               (long long)ms);
     g->act(steps[step].sig, g->arg);
@@ -53,7 +59,11 @@ static void enter(struct grace *g, int step)
 static void on_timer(evutil_socket_t fd, short what, void *arg)
 {
     struct grace *g = arg;
-    if (g->step < STEP_KILL)
+    bool asks = g->step == STEP_TERM && g->delays && !g->delayed;
+    g->delayed |= asks;
+    if (asks && g->delays(g->arg))
+        arm(g, BEFORE_KILL_MS);
+    else if (g->step < STEP_KILL)
         enter(g, g->step + 1);
     else if (now_ms() - g->killed_ms < UNKILLABLE_MS)
         enter(g, STEP_KILL);
@@ -64,7 +74,7 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
 int64_t grace_longest_ms(int sig, int64_t grace_ms)
 {
     int64_t after_int_ms = grace_ms < TERM_AFTER_INT_MS ? grace_ms : TERM_AFTER_INT_MS;
-    return grace_ms + (sig == SIGINT ? after_int_ms : 0) + UNKILLABLE_MS;
+    return grace_ms + (sig == SIGINT ? after_int_ms : 0) + BEFORE_KILL_MS + UNKILLABLE_MS;
 }
 
 void grace_begin(struct grace *g, int sig, int64_t grace_ms)
@@ -87,6 +97,7 @@ void grace_renew(struct grace *g)
     event_del(g->timer);
     g->step = STEP_NONE;
     g->began_with_int = false;
+    g->delayed = false;
 }
 
 struct grace *grace_create(struct loop *loop, void (*act)(int sig, void *arg),
@@ -99,6 +110,11 @@ struct grace *grace_create(struct loop *loop, void (*act)(int sig, void *arg),
     if (!g->timer)
         abort();
     return g;
+}
+
+void grace_before_kill(struct grace *g, bool (*delays)(void *arg))
+{
+    g->delays = delays;
 }
 
 void grace_destroy(struct grace *g)

@@ -173,6 +173,34 @@ START_TEST(escalation_never_goes_back)
 }
 END_TEST
 
+static bool delays(void *arg)
+{
+    struct seen *s = arg;
+    s->sigs[s->n++] = 0;
+    return s->stop_at == 3;
+}
+
+START_TEST(sigkill_may_be_delayed_once)
+{
+    struct ddp_err err;
+    struct seen s = {.loop = loop_create(&err), .stop_at = 3 + _i};
+    struct grace *g = grace_create(s.loop, on_act, on_unkillable, &s);
+    grace_before_kill(g, delays);
+    int64_t began = now_ms();
+    grace_begin(g, SIGTERM, 5);
+    loop_run(s.loop);
+    ck_assert_int_eq(s.sigs[0], SIGTERM);
+    ck_assert_int_eq(s.sigs[1], 0);
+    ck_assert_int_eq(s.sigs[2], SIGKILL);
+    if (_i == 0)
+        ck_assert_int_ge(now_ms() - began, BEFORE_KILL_MS);
+    else
+        ck_assert_int_eq(s.sigs[3], SIGKILL);
+    grace_destroy(g);
+    loop_destroy(s.loop);
+}
+END_TEST
+
 /* --- restart ------------------------------------------------------------------------ */
 
 static const struct {
@@ -232,6 +260,7 @@ Suite *suite(void)
     tcase_add_loop_test(t, a_signal_without_effect_is_escalated, 0, ARRAY_LEN(steps));
     tcase_add_test(t, unkillable_processes_are_abandoned);
     tcase_add_test(t, escalation_never_goes_back);
+    tcase_add_loop_test(t, sigkill_may_be_delayed_once, 0, 2);
     suite_add_tcase(s, t);
     t = tcase_create("restart");
     tcase_add_loop_test(t, only_rank_exits_are_restarted, 0, ARRAY_LEN(lives));

@@ -4,6 +4,7 @@ while nothing hangs. A module at the path of torch's stands in for PyTorch."""
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -37,6 +38,10 @@ def closed():
     with open(os.path.join(os.path.dirname(__file__), "own"), "w") as f:
         os.dup2(f.fileno(), 62)
         time.sleep(60)
+
+def deaf():
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    gil()
 
 if int(os.environ["RANK"]) == 1:
     print("up", flush=True)
@@ -199,6 +204,23 @@ class Hangs(launch.LaunchTest):
         self.assert_ended(job, 124)
         self.assertIn("ddprun: hang: ranks 0,2 wait in all_reduce", job.err)
         self.assertIn("timed out after 20 s", job.err)
+
+    def test_the_stack_of_a_rank_that_does_not_end_by_sigterm(self):
+        """Ranks 0 and 2 end by it: nothing is written of them."""
+        job = self.hang("deaf", "--grace", "3s")
+        job.signal(signal.SIGTERM)
+        job.wait()
+        self.assert_ended(job, 143)
+        self.assertEqual(re.findall(r"^ddprun: note: (ranks? [0-9,-]+) on \S+ (.*)", job.err, re.M),
+                         [("rank 1", "has not ended by SIGTERM; before SIGKILL:")], job.err)
+        self.assertRegex(job.err, rf"    gil  \S*train.py:{line_of('ctypes.PyDLL(None).sleep(60)')}\n")
+
+    def test_ranks_that_are_killed_at_once_write_nothing(self):
+        job = self.hang("deaf", "--grace", "0s")
+        job.signal(signal.SIGTERM)
+        job.wait()
+        self.assert_ended(job, 143)
+        self.assertNotIn("note: rank", job.err)
 
     def test_a_program_sees_nothing_of_it(self):
         self.write("site/sitecustomize.py", "import sys; sys.mine = 1")

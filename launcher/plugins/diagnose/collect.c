@@ -207,7 +207,7 @@ static void await_answers(struct subject *subjects, size_t n, int64_t ms)
 }
 
 json_t *collect(const char *folder, const struct collect_rank *ranks, size_t n,
-                bool brief)
+                enum collect_part part)
 {
     json_t *out = json_array();
     struct subject *subjects = xcalloc(n + 1, sizeof *subjects);
@@ -226,11 +226,12 @@ json_t *collect(const char *folder, const struct collect_rank *ranks, size_t n,
             no_stacks(s, "it is stopped");
             continue;
         }
-        rank_trace_ask(&s->trace, s->stem);
+        if (part != COLLECT_STACKS)
+            rank_trace_ask(&s->trace, s->stem);
     }
     /* first the collectives: the signal for the stacks may end a sleep */
-    await_answers(subjects, n, brief ? ANSWER_MS : FIRST_MS);
-    for (size_t i = 0; i < n && !brief; i++) {
+    await_answers(subjects, n, part == COLLECT_CALLS ? ANSWER_MS : FIRST_MS);
+    for (size_t i = 0; i < n && part != COLLECT_CALLS; i++) {
         if (subjects[i].stem && !json_object_get(subjects[i].out, "no_stacks"))
             ask_stacks(&subjects[i]);
     }
@@ -238,13 +239,14 @@ json_t *collect(const char *folder, const struct collect_rank *ranks, size_t n,
     int64_t until = now_ms() + NATIVE_MS;
     for (size_t i = 0; i < n; i++) {
         struct subject *s = &subjects[i];
-        take_library(s);
+        if (part != COLLECT_STACKS)
+            take_library(s);
         take_trace(s);
         if (s->before >= 0)
             take_stacks(s);
-        else if (!brief && !json_object_get(s->out, "no_stacks"))
+        else if (part == COLLECT_ALL && !json_object_get(s->out, "no_stacks"))
             native_stacks(s->target, until, s->out);
-        if (!brief)
+        if (part == COLLECT_ALL)
             describe_below(s);
         free(s->stem);
         free(s->trace.answer);

@@ -16,12 +16,17 @@ struct collect_rank {
     pid_t pid;
 };
 
+enum collect_part {
+    COLLECT_ALL,
+    COLLECT_CALLS, /* collectives only */
+    COLLECT_STACKS /* stacks that Python writes only */
+};
+
 /* An array with an object for each of `ranks`: its process (proc.h), its collectives
- * (trace.h), and unless `brief` its threads (stacks.h) or "no_stacks", why there are
- * none, and "below", its other processes. `folder`: where the ranks have put their files
- * (doc/hangs.md). */
+ * (trace.h), its threads (stacks.h) or "no_stacks", why there are none, and "below", its
+ * other processes. `folder`: where the ranks have put their files (doc/hangs.md). */
 json_t *collect(const char *folder, const struct collect_rank *ranks, size_t n,
-                bool brief);
+                enum collect_part part);
 
 /* Of such an array (taken over): {"idle_ms", "waiting", "known"}: how long ago a rank has
  * last entered a collective, how many ranks wait in one, and of how many this is known.

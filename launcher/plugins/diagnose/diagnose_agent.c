@@ -15,6 +15,7 @@
 #include "launcher/plugins/diagnose/child.h"
 
 #include <dirent.h>
+#include <event2/buffer.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,7 +37,9 @@ struct diagnose {
     pid_t *pids;         /* owned, the same; 0: it does not run */
     uint32_t nlocal;
     struct diagnose_child child;
-    uint32_t inquiry; /* number of the one that `child` answers */
+    uint32_t inquiry;            /* number of the one that `child` answers */
+    struct diagnose_child last;  /* reads stacks before SIGKILL */
+    struct evbuffer *last_lines; /* owned: what it has written */
 };
 
 static char *python_folder(void)
@@ -175,18 +178,24 @@ static void on_out(const void *data, size_t n, void *arg)
     send_answer(arg, data, n);
 }
 
+/* The arguments of a child: `part`, the folder, and the ranks that run. */
+static void child_args(const struct diagnose *d, const char *part, struct strv *args)
+{
+    strv_push(args, part);
+    strv_push(args, d->folder ? d->folder : "/nonexistent");
+    for (uint32_t i = 0; i < d->nlocal; i++) {
+        if (d->pids[i] > 0)
+            strv_pushf(args, "%d:%d", d->ranks[i], (int)d->pids[i]);
+    }
+}
+
 static int handle_inquire(void *state, const struct frame *f, struct ddp_err *err)
 {
     struct diagnose *d = state;
     const struct msg_inquire *m = f->m;
     struct strv args = {0};
     struct ddp_err why;
-    strv_push(&args, m->brief ? "brief" : "collect");
-    strv_push(&args, d->folder ? d->folder : "/nonexistent");
-    for (uint32_t i = 0; i < d->nlocal; i++) {
-        if (d->pids[i] > 0)
-            strv_pushf(&args, "%d:%d", d->ranks[i], (int)d->pids[i]);
-    }
+    child_args(d, m->brief ? "brief" : "collect", &args);
     d->inquiry = m->id;
     if (diagnose_child_start(&d->child, d->agent->loop, &args, -1, &why) < 0) {
         log_warn("no report of the ranks here: %s", why.text);
@@ -196,12 +205,62 @@ static int handle_inquire(void *state, const struct frame *f, struct ddp_err *er
     return 0;
 }
 
+/* --- before SIGKILL ------------------------------------------------------------------
+ */
+
+static void on_last(const void *data, size_t n, void *arg)
+{
+    struct diagnose *d = arg;
+    char *line;
+    evbuffer_add(d->last_lines, data, n);
+    while ((line = evbuffer_readln(d->last_lines, NULL, EVBUFFER_EOL_LF))) {
+        agent_send(d->agent, MSG(log, LOG_WARN, msg_text(line)));
+        free(line);
+    }
+    if (n == 0)
+        agent_kill(d->agent);
+}
+
+/* Has a Python rank put its file there? */
+static bool writes_stacks(const struct diagnose *d)
+{
+    bool found = false;
+    DIR *dir = d->folder ? opendir(d->folder) : NULL;
+    for (struct dirent *e; dir && !found && (e = readdir(dir));) {
+        const char *suffix = strrchr(e->d_name, '.');
+        found = suffix && strcmp(suffix, ".stacks") == 0;
+    }
+    if (dir)
+        closedir(dir);
+    return found;
+}
+
+static bool diagnose_before_kill(void *state)
+{
+    struct diagnose *d = state;
+    struct strv args = {0};
+    struct ddp_err err;
+    child_args(d, "last", &args);
+    bool runs = writes_stacks(d) &&
+                diagnose_child_start(&d->last, d->agent->loop, &args, -1, &err) == 0;
+    strv_finish(&args);
+    return runs;
+}
+
+static void diagnose_ranks_over(void *state)
+{
+    struct diagnose *d = state;
+    diagnose_child_kill(&d->last);
+    evbuffer_drain(d->last_lines, evbuffer_get_length(d->last_lines));
+}
+
 /* --- life --------------------------------------------------------------------------- */
 
 static bool diagnose_spares(const void *state, pid_t pid)
 {
     const struct diagnose *d = state;
-    return d->child.pid > 0 && (pid == 0 || pid == d->child.pid); /* it ends with us */
+    pid_t a = d->child.pid, b = d->last.pid; /* they end with us */
+    return pid == 0 ? a > 0 || b > 0 : pid == a || pid == b;
 }
 
 static int diagnose_init(struct agent *a, void **state, struct ddp_err *err)
@@ -210,7 +269,9 @@ static int diagnose_init(struct agent *a, void **state, struct ddp_err *err)
     *d = (struct diagnose){.agent = a,
                            .held = -1,
                            .python = python_folder(),
-                           .child = {.reap = a->reap, .fd = -1, .out = on_out, .arg = d}};
+                           .child = {.reap = a->reap, .fd = -1, .out = on_out, .arg = d},
+                           .last = {.reap = a->reap, .fd = -1, .out = on_last, .arg = d},
+                           .last_lines = evbuffer_new()};
     *state = d;
     return 0;
 }
@@ -219,6 +280,8 @@ static void diagnose_fini(void *state)
 {
     struct diagnose *d = state;
     diagnose_child_kill(&d->child);
+    diagnose_child_kill(&d->last);
+    evbuffer_free(d->last_lines);
     if (d->folder)
         remove_folder(d->folder);
     if (d->held >= 0)
@@ -240,6 +303,8 @@ const struct agent_plugin diagnose_agent = {
     .rank_env = diagnose_rank_env,
     .rank_started = diagnose_rank_started,
     .rank_exited = diagnose_rank_exited,
+    .ranks_over = diagnose_ranks_over,
+    .before_kill = diagnose_before_kill,
     .spares = diagnose_spares,
     .messages = messages,
 };

@@ -5,14 +5,16 @@
  *
  *     ddprun-diagnose collect FOLDER RANK:PID...   what the ranks of this node do
  *     ddprun-diagnose brief FOLDER RANK:PID...     only since when nothing has happened
+ *     ddprun-diagnose last FOLDER RANK:PID...      stacks of Python ranks, as text
  *     ddprun-diagnose arrivals FOLDER RANK:PID...  when they entered collectives, binary
- *     ddprun-diagnose beside FOLDER RANK:PID...    what else runs on the CPUs of the
- * first ddprun-diagnose report FOLDER                reads the answers of all nodes
+ *     ddprun-diagnose beside FOLDER RANK:PID...    what else runs on CPUs of the first
+ *     ddprun-diagnose report FOLDER                reads the answers of all nodes
  *     ddprun-diagnose ... --report-on JOB          asks a running job
  *
- * The launcher runs `report`, the agent the others. They write JSON on stdout; after it,
- * `report` writes the lines for the user.
+ * The launcher runs `report`, the agent the others. Where nothing else is said they write
+ * JSON on stdout; after it, `report` writes the lines for the user.
  */
+#include "common/idset.h"
 #include "common/mem.h"
 #include "launcher/plugins/diagnose/arrivals.h"
 #include "launcher/plugins/diagnose/beside.h"
@@ -22,6 +24,7 @@
 #include "launcher/plugins/diagnose/verdict.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -39,13 +42,13 @@ typedef json_t *(*describe_fn)(const char *folder, const struct collect_rank *ra
 static json_t *describe_all(const char *folder, const struct collect_rank *ranks,
                             size_t n)
 {
-    return collect(folder, ranks, n, false);
+    return collect(folder, ranks, n, COLLECT_ALL);
 }
 
 static json_t *describe_idle(const char *folder, const struct collect_rank *ranks,
                              size_t n)
 {
-    return collect_idle(collect(folder, ranks, n, true));
+    return collect_idle(collect(folder, ranks, n, COLLECT_CALLS));
 }
 
 static json_t *describe_beside(const char *folder, const struct collect_rank *ranks,
@@ -61,12 +64,40 @@ static json_t *write_arrivals(const char *folder, const struct collect_rank *ran
     return NULL;
 }
 
+/* Ranks that are about to be killed. */
+static json_t *write_last(const char *folder, const struct collect_rank *ranks, size_t n)
+{
+    json_t *all = collect(folder, ranks, n, COLLECT_STACKS), *rank, *list = json_array();
+    struct idset set = {0};
+    size_t i;
+    json_array_foreach (all, i, rank) {
+        if (!json_object_get(rank, "threads"))
+            continue;
+        json_array_append(list, rank);
+        idset_add(&set, ranks[i].rank, ranks[i].rank);
+    }
+    if (json_array_size(list) > 0) {
+        char host[HOST_NAME_MAX + 1] = "", *text = idset_text(&set);
+        bool one = json_array_size(list) == 1;
+        gethostname(host, sizeof host - 1);
+        printf("ddprun: note: rank%s %s on %s %s not ended by SIGTERM; before SIGKILL:\n",
+               one ? "" : "s", text, host, one ? "has" : "have");
+        render_stacks(list, STACKS_SHOWN, FRAMES_SHOWN, stdout);
+        free(text);
+    }
+    idset_finish(&set);
+    json_decref(list);
+    json_decref(all);
+    return NULL;
+}
+
 static const struct {
     const char *name;
     describe_fn describe;
 } parts[] = {{"collect", describe_all},
              {"brief", describe_idle},
              {"beside", describe_beside},
+             {"last", write_last},
              {"arrivals", write_arrivals}};
 
 static int collect_main(describe_fn describe, const char *folder, char **argv, int n)

@@ -2,7 +2,7 @@
 """torch_backend.py DDPRUN: the backend "ddp" of torch.distributed, beside Gloo
 
 Every collective gives Gloo's answers, DistributedDataParallel and FSDP its losses, under
-ddprun and under torchrun, on one host and on two; and who dies or does not come is named.
+ddprun and under torchrun, on one host and on two; and a rank that dies or does not join is named.
 """
 import os
 import re

@@ -102,7 +102,12 @@ class Install(unittest.TestCase):
         if not self.sanitized:
             output_of(sys.executable, "-c", "import ctypes, sys; ctypes.CDLL(sys.argv[1])",
                       self.find("libddpgroup.so.0"))
-        for path in (module, self.find("ddprun/torch.py"), self.find("ddprun/__init__.py")):
+        package = os.path.dirname(self.find("ddprun/__init__.py"))
+        source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../packaging/python/ddprun")
+        parts = [name for name in os.listdir(os.path.join(source, "torch")) if name.endswith(".py")]
+        self.assertIn("__init__.py", parts)
+        for path in (module, self.find("ddprun/__init__.py"),
+                     *(os.path.join(package, "torch", part) for part in parts)):
             with open(path, encoding="utf-8") as file:
                 compile(file.read(), path, "exec")
 

@@ -291,7 +291,7 @@ def training():
     for options in ({}, {"bucket_cap_mb": 0.2}, {"gradient_as_bucket_view": True}, {"static_graph": True}):
         close(f"DDP {options}", *(losses(DistributedDataParallel(model(), process_group=g, **options))
                                   for g in (dist.group.WORLD, gloo)))
-    assert not dist.group.WORLD._local or dist.group.WORLD._arena._moved, "no bucket is in the arena"
+    assert not dist.group.WORLD._group.local or dist.group.WORLD._group.arena._moved, "no bucket is in the arena"
     cpu = torch.device("cpu")
     close("FSDP", *(losses(FullyShardedDataParallel(model(), process_group=g, device_id=cpu))
                     for g in (dist.group.WORLD, gloo)))

@@ -1,0 +1,192 @@
+"""ddprun/torch/progress.py - a group of libddpgroup, and the thread that makes progress with it
+
+libddpgroup lets one thread at a time use a group, hence the lock. Waits are in slices, so that
+other threads get the lock between two of them.
+"""
+import collections
+import contextlib
+import ctypes as c
+import math
+import threading
+import time
+import uuid
+
+import ddpgroup
+import torch.distributed as dist
+
+from . import arena
+from .library import Err, lib
+
+_SLICE_MS = 20  # the longest time that a waiting thread keeps the lock
+_UNAWAITED_S = 0.001  # the thread takes over an operation that no call has waited for so long
+_IDLE_ROUNDS = 50
+_DESTROYED = "ddp: the process group was destroyed"
+_INLINE_S, _INLINE_BYTES_PER_S = 200e-6, 2e9
+
+
+def _meeting(store, rank, size, timeout_ms):
+    """Options of a group that meets in PyTorch's own store."""
+    if rank == 0:
+        store.set("ddprun", uuid.uuid4().hex)
+    name = "ddp/" + store.get("ddprun").decode()
+    place = store
+    while hasattr(place, "underlying_store"):
+        place = place.underlying_store
+    options = ddpgroup.Options(rank=rank, size=size, timeout_ms=timeout_ms, name=name.encode(),
+                               arena_bytes=arena.BYTES)
+    if size == 1:
+        return options
+    if isinstance(place, dist.TCPStore):
+        options.master_addr, options.master_port = place.host.encode(), place.port
+        options.meeting = b"env://"
+    elif isinstance(place, dist.FileStore):
+        options.meeting = f"file://{place.path}.{name.replace('/', '-')}".encode()
+    else:
+        raise ValueError(f"ddp: no ranks can meet in a {type(place).__name__}: use env://, "
+                         "tcp:// or file:// in init_process_group()")
+    return options
+
+
+class Group:
+    def __init__(self, options):
+        self.size = options.group_size
+        self._members = list(options.global_ranks_in_group)
+        self.lock, self._wanted = threading.Lock(), 0
+        self._wake, self._urgent, self._awake = threading.Event(), threading.Event(), False
+        self._thread, self._closed = None, False
+        self._pending = {}
+        self._futures = collections.deque()
+        self._done, self._err = c.c_int(), Err()
+        self._at_done, self._at_err = c.addressof(self._done), c.addressof(self._err)
+        timeout_ms = max(1, int(options.timeout.total_seconds() * 1000))
+        meeting = _meeting(options.store, options.group_rank, self.size, timeout_ms)
+        self._g = c.c_void_p(lib.ddp_group_init(c.byref(meeting), c.byref(self._err)))
+        if not self._g:
+            raise self._failure()
+        self.arena = arena.Arena(self._g)
+        self.local = lib.ddp_group_backend(self._g) == b"shm"
+
+    def _failure(self):
+        text = self._err.text.decode(errors="replace")
+        if self._members and self._members != list(range(len(self._members))):
+            text += f" (ranks of the group {self._members})"
+        return dist.DistBackendError(f"ddp: {text}")
+
+    def _take(self):
+        if not self.lock.acquire(False):
+            self._wanted += 1
+            self.lock.acquire()
+            self._wanted -= 1
+
+    @contextlib.contextmanager
+    def held(self):
+        self._take()
+        try:
+            if not self._g:
+                raise dist.DistBackendError(_DESTROYED)
+            yield
+        finally:
+            self.lock.release()
+
+    def set_timeout(self, timeout):
+        with self.held():
+            lib.ddp_group_set_timeout(self._g, c.c_int64(int(timeout.total_seconds() * 1000)))
+
+    def begin(self, work, function, args):
+        with self.held():
+            request = function(self._g, *args, self._at_err)
+            if not request:
+                raise self._failure()
+            work.requests.append(request)
+
+    def _advance(self, work, ms):
+        """With the lock: wait that long for `work`."""
+        while work.requests:
+            if not self._g:
+                work.end(dist.DistBackendError(_DESTROYED))
+                break
+            if lib.ddp_wait_for(work.requests[0], ms, self._at_done, self._at_err) < 0:
+                work.end(self._failure())
+                break
+            if not self._done.value:
+                return
+            work.requests.popleft()
+        else:
+            work.end()
+        self._pending.pop(work, None)
+        if work.future is not None:
+            self._futures.append(work)
+
+    def drive(self, work, seconds):
+        """Make progress until `work` is done, or for that long."""
+        slice_ms, until = 0 if seconds == 0 else 1, time.monotonic() + seconds
+        while not work.done:
+            self._take()
+            try:
+                if not work.done:
+                    self._advance(work, slice_ms)
+            finally:
+                self.lock.release()
+            self._complete_futures()
+            if time.monotonic() >= until:
+                return
+            if self._wanted:
+                time.sleep(20e-6)
+            slice_ms = min(2 * slice_ms, _SLICE_MS)
+
+    def _complete_futures(self):
+        """Without the lock: what waits for a future may start further operations."""
+        while self._futures:
+            try:
+                self._futures.popleft().complete()
+            except IndexError:  # by another thread
+                return
+
+    def patience(self, nbytes):
+        """Seconds to wait in a call that promises a future: the thread costs more than ranks
+        of a host that come together, and takes a CPU from them."""
+        return _INLINE_S + nbytes / _INLINE_BYTES_PER_S if self.local else 0
+
+    def hand_over(self, work, urgent):
+        """With the lock: the thread drives it, at once if `urgent`, else if no call waits for it."""
+        if not work.done:
+            self._pending[work] = True
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._watch, name="ddprun.torch", daemon=True)
+            self._thread.start()
+        if not self._awake:
+            self._awake = True
+            self._wake.set()
+        if urgent:
+            self._urgent.set()
+
+    def _watch(self):
+        idle = 0
+        while not self._closed:
+            self._wake.wait()
+            first = next(iter(tuple(self._pending)), None)
+            self._urgent.wait(_UNAWAITED_S)
+            self._urgent.clear()
+            works = tuple(self._pending)
+            if works and (works[0] is first or works[0].future is not None):
+                self.drive(works[0], math.inf)
+            idle = 0 if works else idle + 1
+            if idle > _IDLE_ROUNDS:
+                with self.lock:
+                    if not self._pending and not self._closed:
+                        self._wake.clear()
+                        self._awake = False
+                idle = 0
+
+    def close(self):
+        self._closed = True
+        self._take()
+        if self._g:
+            self.arena.close()
+            lib.ddp_group_destroy(self._g)
+        self._g = c.c_void_p()
+        self.lock.release()
+        self._wake.set()
+        self._urgent.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()

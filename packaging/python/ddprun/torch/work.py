@@ -1,0 +1,129 @@
+"""ddprun/torch/work.py - what a call of a collective returns"""
+import collections
+import ctypes as c
+import math
+import sys
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import Work as _Work
+
+from .arena import Arena
+from .library import flat_of, lib, sizes
+
+_BACKWARD = torch.autograd.graph._engine_run_backward.__code__
+_LEAST = 1 << 15  # bytes; shorter tensors are as fast without the arena
+
+
+class Work(_Work):
+    """One call: its requests, in order, and what is left to do when they have ended.
+
+    `group` is the progress.Group that makes progress with them."""
+
+    def __init__(self, group, outputs):
+        super().__init__()
+        self._group, self.outputs = group, outputs
+        self.requests = collections.deque()
+        self._kept, self._after, self._blocks = [], [], []
+        self.done, self._error, self.future = False, None, None
+        self.source = c.c_int(-1)
+        self._nbytes = 0
+
+    def out(self, tensor):
+        """Where the library writes what is for `tensor`; it is copied there at the end."""
+        flat = flat_of(tensor)
+        if flat is not tensor:
+            self._after.append(lambda: tensor.detach().copy_(flat))
+        return flat
+
+    def reduced(self, tensor):
+        """The same for what is reduced in place: in the arena if that is faster."""
+        flat, group = flat_of(tensor), self._group
+        if not group.local or flat.nbytes < _LEAST or group.size == 1:
+            return self.out(tensor)
+        in_backward = sys._getframe(4).f_code is _BACKWARD  # who called allreduce()
+        with group.held():
+            if group.arena.has(flat) or in_backward and group.arena.move(flat):
+                return flat
+            block = group.arena.take(flat.nbytes)
+        if block is None:
+            return self.out(tensor)
+        self._blocks.append(block)
+        copy = torch.empty(0, dtype=flat.dtype).set_(Arena.storage(block, flat.nbytes), 0, flat.shape)
+        copy.copy_(flat.detach())
+        self._after.append(lambda: tensor.detach().copy_(copy))
+        return copy
+
+    def spread(self, flat, tensors):
+        def copy():
+            for piece, tensor in zip(flat.split(sizes(tensors)), tensors):
+                tensor.detach().copy_(piece.view(tensor.shape))
+        self._after.append(copy)
+
+    def begin(self, name, *args):
+        """Starts one request; tensors become addresses, and live until it has ended."""
+        self._kept += [a for a in args if isinstance(a, (torch.Tensor, c.Array))]
+        self._nbytes += max((a.nbytes for a in args if isinstance(a, torch.Tensor)), default=0)
+        plain = [a.data_ptr() if isinstance(a, torch.Tensor) else a for a in args]
+        self._group.begin(self, getattr(lib, "ddp_" + name), plain)
+
+    def end(self, error=None):
+        """With the lock: all requests have ended, or one has failed."""
+        self._error = error
+        self.requests.clear()
+        if error is None:
+            for copy in self._after:
+                copy()
+        for block in self._blocks:
+            self._group.arena.give(block)
+        self._kept, self._after, self._blocks = [], [], []
+        self.done = True
+
+    def wait(self, timeout=None):
+        seconds = timeout.total_seconds() if timeout else 0
+        if not self.done:
+            self._group.drive(self, seconds if seconds > 0 else math.inf)
+        if not self.done:
+            raise dist.DistBackendError(f"ddp: not done within the {seconds:g} s of wait()")
+        if self._error is not None:
+            raise self._error
+        return True
+
+    synchronize = wait
+
+    def is_completed(self):
+        if not self.done:
+            self._group.drive(self, 0)
+        return self.done
+
+    def is_success(self):
+        return self.is_completed() and self._error is None
+
+    def exception(self):
+        return self._error
+
+    def result(self):
+        return self.outputs
+
+    def source_rank(self):
+        return self.source.value
+
+    _source_rank = source_rank
+
+    def get_future(self):
+        if not self.done:
+            self._group.drive(self, self._group.patience(self._nbytes))
+        with self._group.lock:
+            if self.future is None:
+                self.future = torch.futures.Future()
+                if self.done:
+                    self.complete()
+                else:
+                    self._group.hand_over(self, True)
+        return self.future
+
+    def complete(self):
+        if self._error is not None:
+            self.future.set_exception(self._error)
+        else:
+            self.future.set_result(self.outputs)

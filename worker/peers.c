@@ -31,7 +31,7 @@ struct part {
     char model[128], optimizer[16], buckets[1024];
 };
 
-/* Somebody's part, in a list that all ranks have. */
+/* A rank's part, in a list that all ranks have. */
 struct entry {
     uint64_t step, set, bytes, at;
     int32_t part, parts, rank, half;

@@ -41,7 +41,7 @@ def save():
 
 
 while step < steps:
-    torch.manual_seed(step)  # the step's data and random numbers, whoever computes them
+    torch.manual_seed(step)  # the step's data and random numbers, on whichever rank
     samples = torch.randn(BATCH, 16)[rank::size]
     errors = model(samples) - samples.sum(1, keepdim=True)
     loss = (errors**2).sum() * size / BATCH  # DDP takes the mean over the ranks

@@ -4,7 +4,7 @@
  * none. The bootstrap uses the job's group, which also reports when a rank has died
  * or cannot join: NCCL itself would wait for it. NCCL's call to join has no
  * deadline; it is made in a thread (common/offload.h) and given up after `timeout_ms`, or
- * when it is known that somebody will not come.
+ * when it is known that a rank will not join.
  *
  * A rank with stages on two devices has a lane for each: ranks sum up between devices of
  * the same lane.

@@ -69,7 +69,7 @@ static const struct {
     {"launcher://", bootstrap_launcher},
 };
 
-/* Under ddprun and torchrun, and where somebody has set RANK himself, a store runs at
+/* Under ddprun and torchrun, and where the user has set RANK, a store runs at
  * MASTER_ADDR. Other launchers have none; then MASTER_ADDR and MASTER_PORT, which scripts
  * for PyTorch export, mean what they mean there: rank 0 listens at that port. */
 static const char *default_place(struct bootstrap *m)

@@ -1,7 +1,7 @@
 /* worker/group/layout.h - which rank is on which host, and how it is reached
  *
- * Each rank publishes a card: its host, where it listens, and a token that whoever
- * connects to it must show. The bootstrap (bootstrap.h) gives every rank all cards; the
+ * Each rank publishes a card: its host, where it listens, and a token that a client
+ * must show. The bootstrap (bootstrap.h) gives every rank all cards; the
  * layout is made of them.
  *
  * Two ranks are on one host when they can share memory: same boot of the same kernel,

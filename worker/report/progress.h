@@ -1,4 +1,4 @@
-/* worker/report/progress.h - what somebody who watches sees
+/* worker/report/progress.h - progress for a person who watches
  *
  * On a terminal a bar that is drawn over itself, and stays when an epoch is done;
  * elsewhere (a file, a pipe) whole lines, and in a long epoch one line now and then. Only

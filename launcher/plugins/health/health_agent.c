@@ -69,7 +69,7 @@ static void on_stop(void *state, bool again)
     struct health_node *h = state;
     if (again)
         return;
-    shell_command_destroy(h->command); /* nobody needs the answer */
+    shell_command_destroy(h->command); /* its answer is not needed any more */
     h->command = NULL;
 }
 

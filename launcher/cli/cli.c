@@ -59,11 +59,9 @@ static int check_options(struct opts *opts, const char *hosts_option,
         return err_set(err, "a batch script, or --scaling, runs one program");
     if (opts->scaling && opts->np)
         return err_set(err, "--scaling sets the number of ranks; leave out -np");
-    if (opts->min_nnodes > 0 && (opts->np || opts->node_rank >= 0 || wants_script(opts)))
+    if (opts->min_nnodes > 0 && (opts->np || wants_script(opts)))
         return err_set(err, "--nnodes MIN:MAX and %s: %s",
-                       opts->np               ? "-np"
-                       : opts->node_rank >= 0 ? "--node-rank"
-                                              : "a batch script",
+                       opts->np ? "-np" : "a batch script",
                        opts->np ? "the hosts decide how many ranks there are; use "
                                   "--nproc-per-node"
                                 : "the number of hosts has to be one number");

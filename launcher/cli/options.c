@@ -70,7 +70,7 @@ const struct option options[] = {
     {"nnodes", "N|MIN:MAX", AT(nnodes), read_nnodes, 1, RANKS_MAX, NULL,
      "spread the ranks over the first N hosts; default: all. MIN:MAX: go on with fewer, at "
      "least MIN, when hosts cannot be started or are lost. With --node-rank: the number of "
-     "hosts on which ddprun is started",
+     "hosts on which ddprun is started; with MIN:MAX others may join later",
      HERE},
     {"node-rank", "K", AT(node_rank), read_number, 0, RANKS_MAX, NULL,
      "this is host K, from 0, of --nnodes hosts on each of which ddprun is started by hand; "

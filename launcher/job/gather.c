@@ -55,8 +55,9 @@ static void job_place(struct job *j)
             alloc_resolve(j->alloc, i, (int)j->nodes[i].hello.ngpus);
     }
     int code = !j->plan && job_make_plan(j, &err) < 0 ? EXIT_USAGE
-               : job_open_streams(j, &err) < 0        ? EXIT_CANNOT_START
-                                                      : 0;
+               : job_open_streams(j, &err) < 0 || job_await_peers(j, &err) < 0
+                   ? EXIT_CANNOT_START
+                   : 0;
     if (code != 0) {
         job_fail_text(j, CAUSE_CANNOT, code, xstrdup(err.text));
         return;

@@ -11,6 +11,7 @@
 #include "launcher/job/job_impl.h"
 
 #include "common/duration.h"
+#include "common/err.h"
 #include "common/mem.h"
 #include "launcher/transport/node_starter.h"
 #include "launcher/transport/program.h"
@@ -23,7 +24,7 @@ enum { ROOM_LEAST = 8, ROOM_MOST = 4096 };
 
 bool job_may_gain(const struct job *j)
 {
-    return !j->peers && (j->alloc->changes || j->opts->node_wait_ms > 0);
+    return j->alloc->changes || (!j->peers && j->opts->node_wait_ms > 0);
 }
 
 size_t job_hosts_most(const struct job *j)
@@ -59,6 +60,19 @@ static void describe(struct job *j, unsigned node)
     h->port = (uint32_t)a->port;
 }
 
+/* Another agent is about to join; its clock, too, may be another one. */
+static void renew(struct job *j, unsigned node)
+{
+    struct job_node *n = &j->nodes[node];
+    msg_hello_finish(&n->hello);
+    free(n->trouble);
+    *n = (struct job_node){.host = n->host,
+                           .place = n->place,
+                           .wanted = true,
+                           .late = true,
+                           .told = TOLD_NOTHING};
+}
+
 long job_host_add(struct job *j, const struct alloc_node *as)
 {
     unsigned i = 0;
@@ -76,7 +90,8 @@ long job_host_add(struct job *j, const struct alloc_node *as)
     a->slots_from = xstrdup(as->slots_from);
     a->local = false; /* our own agent was forked at the start */
     a->gone = true;
-    describe(j, i);
+    if (!j->peers)
+        describe(j, i);
     j->nodes[i].unlisted = false;
     return i;
 }
@@ -88,16 +103,42 @@ void job_host_forget(struct job *j, unsigned node)
 
 void job_host_start(struct job *j, unsigned node)
 {
-    struct job_node *n = &j->nodes[node];
-    msg_hello_finish(&n->hello);
-    free(n->trouble);
-    *n = (struct job_node){.host = n->host, /* its clock, too, may be another one */
-                           .place = n->place,
-                           .wanted = true,
-                           .late = true,
-                           .told = TOLD_NOTHING};
+    renew(j, node);
     node_starter_again(j->starter, node);
 }
+
+/* --- others that have started ddprun themselves ------------------------------------- */
+
+static long on_admit(const struct alloc_node *as, struct ddp_err *err, void *arg)
+{
+    struct job *j = arg;
+    size_t n = 0;
+    for (size_t i = 0; i < j->alloc->nnodes; i++)
+        n += job_node_connected(&j->nodes[i]);
+    if (j->state >= JOB_TERMINATING && !j->restart.pending)
+        return err_set(err, "the job is ending");
+    if (n >= job_hosts_most(j))
+        return err_set(err, "the job has all hosts that it may have, %zu (--nnodes)", n);
+    long node = job_host_add(j, as);
+    return node < 0 ? err_set(err, "too many hosts were lost in short time") : node;
+}
+
+static void on_admitted(unsigned node, int fd, const struct link_keys *keys, void *arg)
+{
+    struct job *j = arg;
+    renew(j, node);
+    j->nodes[node].via = job_add_link(j, fd, keys, node);
+    j->nodes[node].heard_ms = now_ms();
+}
+
+int job_await_peers(struct job *j, struct ddp_err *err)
+{
+    static const struct late_events events = {on_admit, on_admitted};
+    struct late_peers *late = j->peers ? j->peers->late : NULL;
+    return late ? late->listen(late, j->loop, &events, j, err) : 0;
+}
+
+/* --- all ---------------------------------------------------------------------------- */
 
 void job_host_joined(struct job *j, unsigned node)
 {

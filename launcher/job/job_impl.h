@@ -97,6 +97,7 @@ bool job_survives_start(const struct job *j); /* may they become enough? */
 /* hosts.c: hosts that come and go while the job runs */
 void job_make_room(struct job *j);                  /* in the allocation */
 void job_host_joined(struct job *j, unsigned node); /* after the others */
+int job_await_peers(struct job *j, struct ddp_err *err);
 void job_welcome(struct job *j, unsigned node);     /* it becomes a spare; attempt.c */
 
 /* Those without ranks whose hosts are no longer offered. */

@@ -80,6 +80,7 @@ void job_node_lost(struct job *j, unsigned node, const char *why)
     if (n->lost)
         return;
     n->lost = true;
+    n->unlisted |= j->peers != NULL; /* its ddprun ends, and does not come back */
     for (int i = 0; i < job_ranks_on(j, n); i++) {
         struct job_rank *r = &j->ranks[j->plan->nodes[n->place].ranks[i]];
         if (r->state == RANK_EXITED)

@@ -13,6 +13,8 @@ void peers_finish(struct peers *p)
         secret_wipe(&p->list[i].keys, sizeof p->list[i].keys);
     }
     free(p->list);
+    if (p->late)
+        p->late->close(p->late);
     alloc_destroy(p->alloc);
     *p = (struct peers){0};
 }

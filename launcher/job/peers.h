@@ -8,6 +8,20 @@
 #include "launcher/alloc/alloc.h"
 #include "launcher/link/link.h"
 
+/* How another ddprun joins a job that runs. */
+struct late_events {
+    /* Returns its node, or -1 with the reason; `as` is borrowed. */
+    long (*admit)(const struct alloc_node *as, struct ddp_err *err, void *arg);
+    /* It has been told so; takes over `fd`. */
+    void (*joined)(unsigned node, int fd, const struct link_keys *keys, void *arg);
+};
+
+struct late_peers { /* of launcher/peer/ */
+    int (*listen)(struct late_peers *l, struct loop *loop,
+                  const struct late_events *events, void *arg, struct ddp_err *err);
+    void (*close)(struct late_peers *l); /* frees it, too */
+};
+
 struct peers {
     struct alloc *alloc; /* owned: the nodes as they joined; the first is the head's */
     size_t n;
@@ -19,6 +33,7 @@ struct peers {
     /* borrowed: readable when another copy of ddprun on this machine, which waits for the
      * job's exit code, has exited too early; -1: no other copy */
     int copies_gone_fd;
+    struct late_peers *late; /* owned; NULL: no others may join */
 };
 
 void peers_finish(struct peers *p);

@@ -152,7 +152,8 @@ static int by_hand(const struct opts *opts, struct ambient_job *o, struct ddp_er
                               .by_hand = true,
                               .rank = opts->node_rank,
                               .size = opts->nnodes,
-                              .local_size = 1};
+                              .local_size = 1,
+                              .least = opts->min_nnodes};
     o->id = xasprintf("by hand %s %d", opts->master_addr ? opts->master_addr : "",
                       opts->master_port);
     return 0;
@@ -247,11 +248,10 @@ static int by_pbsdsh(const struct opts *opts, ambient_launcher_get get,
         task, get("PBS_NODEFILE") ? "pbs" : "local");
 }
 
-int ambient_job_find(const struct opts *opts, ambient_launcher_get get,
-                     struct ambient_job *o, struct ddp_err *err)
+static int find(const struct opts *opts, ambient_launcher_get get, struct ambient_job *o,
+                struct ddp_err *err)
 {
     bool meant, inside = nested(opts, get, &meant);
-    *o = (struct ambient_job){0};
     if (opts->node_rank >= 0)
         return by_hand(opts, o, err);
     /* --alloc, or a nested launch: a job of its own */
@@ -267,6 +267,15 @@ int ambient_job_find(const struct opts *opts, ambient_launcher_get get,
     if (sagemaker_here() && !opts->hosts && !opts->hostfile)
         return by_sagemaker(o, err);
     return 0;
+}
+
+int ambient_job_find(const struct opts *opts, ambient_launcher_get get,
+                     struct ambient_job *o, struct ddp_err *err)
+{
+    *o = (struct ambient_job){0};
+    int rc = find(opts, get, o, err);
+    o->least = o->least > 0 ? o->least : o->size;
+    return rc;
 }
 
 void ambient_job_finish(struct ambient_job *o)

@@ -18,6 +18,7 @@ struct ambient_job {
     const char *by; /* "srun"; "--node-rank": by hand; NULL: this is the only instance */
     const char *size_var;       /* the variable with the size: "SLURM_STEP_NUM_TASKS" */
     int rank, size;             /* of this instance among all */
+    int least;                  /* instances that the job needs: --nnodes MIN:MAX */
     int local_rank, local_size; /* among those of this machine */
     bool by_hand;
     bool apart; /* no shared home directory and no shared secret */

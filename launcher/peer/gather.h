@@ -10,12 +10,11 @@
 #include "launcher/peer/join_message.h"
 #include "launcher/peer/key.h"
 
-enum { PEER_PORT = 29400 }; /* the head's port without a meeting file; as c10d's */
-
 /* Wait for all of `o`; `own` describes the head itself. On success `peers` has all of
  * them, ordered by rank, and each has received its node number. Returns 0, or the exit
  * code of a failed start: with one line in `err`, or with empty text after a signal. */
-int gather_peers(const struct opts *opts, const struct ambient_job *o, struct peer_key *k,
-                 const struct msg_join *own, struct peers *peers, struct ddp_err *err);
+int gather_peers(const struct opts *opts, const struct ambient_job *o,
+                 const struct peer_key *k, const struct msg_join *own,
+                 struct peers *peers, struct ddp_err *err);
 
 #endif

@@ -16,7 +16,7 @@
 #include "launcher/agent/ext_signals.h"
 #include "launcher/agent/guard.h"
 #include "launcher/envfwd.h"
-#include "launcher/peer/gather.h"
+#include "launcher/peer/listener.h"
 #include "launcher/transport/program.h"
 
 #include <stdio.h>
@@ -44,6 +44,7 @@ struct joiner {
     struct msg_job own; /* owned */
     int local_gone_fd;  /* borrowed */
     unsigned node;
+    bool lost;    /* the connection, before the head's reply */
     bool refused; /* by the head, which has told its user why */
 };
 
@@ -140,16 +141,20 @@ static int find_head(struct joiner *m, struct ddp_err *err)
 /* --- joining it --------------------------------------------------------------------- */
 
 /* Send the join request and wait for the reply, which comes when all have joined. */
-static int join(struct joiner *m, const struct msg_join *own, int *code,
-                struct ddp_err *err)
+static int ask(struct joiner *m, const struct msg_join *own, int *code,
+               struct ddp_err *err)
 {
     unsigned char bytes[JOIN_SIZE];
     struct msg_joined reply;
     join_message_seal(MSG_JOIN, own, &m->keys.out, bytes);
     int64_t until = m->deadline_ms + REPLY_MS;
     if (sock_write_all(m->fd, bytes, sizeof bytes, until) < 0 ||
-        sock_read_all(m->fd, bytes, sizeof bytes, until) < 0)
-        return err_errno(err, "lost the connection to the head");
+        sock_read_all(m->fd, bytes, sizeof bytes, until) < 0) {
+        err_errno(err, "lost the connection to the head");
+        close(m->fd);
+        m->lost = true;
+        return -1;
+    }
     if (join_message_open(MSG_JOINED, bytes, &m->keys.in, &reply, err) < 0)
         return err_prefix(err, "the head");
     m->node = reply.node;
@@ -163,6 +168,20 @@ static int join(struct joiner *m, const struct msg_join *own, int *code,
     err_set(err, "%s", reply.why);
     msg_joined_finish(&reply);
     return -1;
+}
+
+/* With --nnodes MIN:MAX the head closes its first listener when it starts the job. */
+static int join(struct joiner *m, const struct msg_join *own, int *code,
+                struct ddp_err *err)
+{
+    bool again = m->job->least < m->job->size;
+    for (;;) {
+        m->lost = false;
+        int rc = find_head(m, err) < 0 ? -1 : ask(m, own, code, err);
+        if (rc == 0 || !m->lost || !again || now_ms() > m->deadline_ms)
+            return rc;
+        pause_ms(POLL_MS);
+    }
 }
 
 /* --- running as an agent ------------------------------------------------------------ */
@@ -211,8 +230,7 @@ int join_run(const struct opts *opts, const struct ambient_job *o,
                        .fd = -1,
                        .local_gone_fd = local_gone_fd};
     int code = EXIT_CANNOT_START;
-    if (describe(&m, &err) == 0 && find_head(&m, &err) == 0 &&
-        join(&m, own, &code, &err) == 0) {
+    if (describe(&m, &err) == 0 && join(&m, own, &code, &err) == 0) {
         if (o->by_hand)
             fprintf(stderr, "ddprun: this is node %u of %d; output appears on node 0\n",
                     m.node, o->size);

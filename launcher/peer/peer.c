@@ -10,6 +10,7 @@
 #include "launcher/alloc/sched.h"
 #include "launcher/peer/gather.h"
 #include "launcher/peer/join.h"
+#include "launcher/peer/late.h"
 #include "launcher/peer/local_copies.h"
 #include "launcher/transport/program.h"
 
@@ -83,6 +84,8 @@ static int lead(struct opts *opts, const struct ambient_job *o,
                         local_copies_gone_fd(copies));
     else if (code == 0)
         code = gather_peers(opts, o, &k, own, peers, &err);
+    if (code == 0 && o->rank == 0 && o->least < o->size)
+        peers->late = late_peers_create(opts, o, &k);
     peer_key_finish(&k);
     return failed(&err, code);
 }

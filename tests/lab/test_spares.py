@@ -292,10 +292,9 @@ class Fewer(LossTest):
         self.assertRegex(self.heads(launch)[0], "^ddprun: cannot start on node00[23]")
 
     def test_what_it_does_not_go_with(self):
-        for options, said in ((("-np", 4), "--nproc-per-node"), (("--node-rank", 0), "one number")):
-            launch = self.run_to_end("-H", self.hosts(1, 2), "--nnodes", "1:2", *options, "true")
-            self.assert_ended(launch, 2)
-            self.assertIn(said, launch.err)
+        launch = self.run_to_end("-H", self.hosts(1, 2), "--nnodes", "1:2", "-np", 4, "true")
+        self.assert_ended(launch, 2)
+        self.assertIn("--nproc-per-node", launch.err)
 
 
 del LabTest, LossTest

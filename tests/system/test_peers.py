@@ -37,6 +37,72 @@ class Peers(LaunchTest):
         return sorted(line.split("] ", 1)[1] for line in launch.out.splitlines())
 
 
+class MinMax(Peers):
+    """--nnodes MIN:MAX: others join and leave while the job runs."""
+
+    SIZES = 'echo "rank $RANK/$WORLD_SIZE attempt $TORCHELASTIC_RESTART_COUNT"; exec sleep 600'
+
+    def begin(self, k, *args, of="2:3"):
+        return self.node(k, of, "--grace", "1s", "--max-restarts", 3, *args, "sh", "-c", self.SIZES)
+
+    def await_attempt(self, head, attempt, size):
+        for rank in range(size):
+            self.wait_for(head, f"rank {rank}/{size} attempt {attempt}\n")
+
+    def end(self, head, *others):
+        head.signal(signal.SIGTERM)
+        self.all_end([head, *others], 143)
+        self.assertEqual(os.listdir(self.path(".ddprun")), [])
+
+    def test_one_joins_one_is_lost_and_one_comes_back(self):
+        head, second = (self.begin(k, "--grow", "now") for k in (0, 1))
+        self.await_attempt(head, 0, 2)
+        third = self.begin(2, "--grow", "now")
+        self.await_attempt(head, 1, 3)
+        second.signal(signal.SIGKILL)
+        self.await_attempt(head, 2, 2)
+        again = self.begin(1, "--grow", "now")
+        self.await_attempt(head, 3, 3)
+        self.assertIn("the job goes on with 2 of 3 hosts, 2 ranks", head.err)
+        self.end(head, third, again)
+
+    def test_one_that_joins_waits_for_a_restart(self):
+        head, second = (self.begin(k) for k in (0, 1))
+        self.await_attempt(head, 0, 2)
+        third = self.begin(2)
+        self.wait_for(head, "it gets ranks at the next restart (--grow)", "err")
+        fourth = self.begin(1)
+        fourth.wait()
+        self.assert_ended(fourth, 125)
+        self.assertIn("the job has all hosts that it may have, 3 (--nnodes)", fourth.err)
+        self.assertNotIn("attempt 1\n", head.out)
+        second.signal(signal.SIGKILL)  # the third takes its place
+        self.await_attempt(head, 1, 2)
+        self.end(head, third)
+
+    def test_too_few_are_left_for_some_time(self):
+        head, second = (self.begin(k, "--node-wait", "5min", of="2:4") for k in (0, 1))
+        self.await_attempt(head, 0, 2)
+        second.signal(signal.SIGKILL)
+        self.wait_for(head, "waiting up to 300 s for one to come back, or for another one", "err")
+        third = self.begin(3, of="2:4")
+        self.await_attempt(head, 1, 2)
+        self.end(head, third)
+
+    def test_fewer_than_the_least(self):
+        head = self.begin(0, "--start-timeout", 4)
+        head.wait()
+        self.assert_ended(head, 125)
+        self.assertIn("only 1 of 2 instances of ddprun (--nnodes) joined within 4 s", head.err)
+
+    def test_node_wait_needs_a_range(self):
+        head, other = self.nodes(2, "--node-wait", "5s", "true")
+        for launch in (head, other):
+            launch.wait()
+        self.assert_ended(head, 2)
+        self.assertIn("--node-wait needs --nnodes MIN:MAX", head.err)
+
+
 class ByHand(Peers):
     def test_they_make_one_world_and_say_it_at_the_head(self):
         others = [self.node(k, 3, "--nproc-per-node", 2, "sh", "-c", SAY + "; echo $MINE",

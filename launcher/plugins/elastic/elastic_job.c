@@ -291,7 +291,7 @@ static void grow(struct elastic *e)
     }
     if (e->grow_at_ms == 0)
         e->grow_at_ms = now_ms() + TOGETHER_MS;
-    if (any_starting(e) && now_ms() < e->grow_at_ms)
+    if ((any_starting(e) || j->peers) && now_ms() < e->grow_at_ms)
         return;
     e->grow_at_ms = 0;
     job_resize(j, job_can_grow(j)
@@ -314,10 +314,11 @@ static void on_tick(void *state)
 static void begin_wait(struct elastic *e)
 {
     struct job *j = e->j;
-    char *line = xasprintf(
-        "ddprun: too few hosts are left; waiting up to %.4g s for one to "
-        "come back%s (--node-wait)",
-        (double)j->opts->node_wait_ms / 1e3, e->listing ? ", or for another one" : "");
+    char *line =
+        xasprintf("ddprun: too few hosts are left; waiting up to %.4g s for one to "
+                  "come back%s (--node-wait)",
+                  (double)j->opts->node_wait_ms / 1e3,
+                  e->listing || j->peers ? ", or for another one" : "");
     job_say(j, line);
     free(line);
     e->waits = true;
@@ -341,10 +342,11 @@ static void on_deadline(evutil_socket_t fd, short what, void *arg)
     job_check(e->j);
 }
 
-static bool any_held(const struct elastic *e)
+static bool any_held(const struct job *j)
 {
-    for (size_t i = 0; i < e->n; i++) {
-        if (is_up(e, e->offers[i]) && e->j->nodes[e->offers[i]->node].holds > 0)
+    for (size_t i = 0; i < j->alloc->nnodes; i++) {
+        const struct job_node *n = &j->nodes[i];
+        if (n->joined && job_node_connected(n) && n->holds > 0)
             return true;
     }
     return false;
@@ -354,7 +356,7 @@ static bool on_may_restart(void *state)
 {
     struct elastic *e = state;
     bool enough = job_has_enough(e->j);
-    if (!enough && any_held(e))
+    if (!enough && any_held(e->j))
         return false; /* it may be enough later */
     if (enough || e->over || e->j->opts->node_wait_ms == 0) {
         e->waits = false;
@@ -370,17 +372,17 @@ static bool on_may_restart(void *state)
 
 static int on_init(struct job *j, void **state, struct ddp_err *err)
 {
-    if (j->opts->node_wait_ms > 0 && j->peers)
-        return err_set(err, "--node-wait needs hosts on which ddprun starts the agents; "
-                            "here each host has a ddprun of its own");
+    if (j->opts->node_wait_ms > 0 && j->peers && !j->alloc->changes)
+        return err_set(err, "--node-wait needs --nnodes MIN:MAX where each host has a "
+                            "ddprun of its own");
     if (j->opts->grow == GROW_NOW && !j->alloc->changes)
         return err_set(err, "--grow now goes with --host-discovery-script, or with "
-                            "--hostfile and --nnodes MIN:MAX");
+                            "--nnodes MIN:MAX and --hostfile or --node-rank");
     if (!job_may_gain(j))
         return 0;
     struct elastic *e = xcalloc(1, sizeof *e);
     e->j = j;
-    for (size_t i = 0; i < j->alloc->nnodes; i++) {
+    for (size_t i = 0; i < j->alloc->nnodes && !j->peers; i++) {
         if (j->alloc->nodes[i].name[0])
             add_offer(e, &j->alloc->nodes[i], (long)i)->listed = true;
     }
@@ -395,9 +397,10 @@ static int on_open(void *state, struct ddp_err *err)
     e->deadline = evtimer_new(loop_base(j->loop), on_deadline, e);
     if (!e->deadline)
         return err_set(err, "cannot make an event");
-    if (j->alloc->changes)
+    bool listed = j->alloc->changes && !j->peers;
+    if (listed)
         e->listing = listing_create(j->loop, j->reap, j->opts, on_update, e, err);
-    return j->alloc->changes && !e->listing ? -1 : 0;
+    return listed && !e->listing ? -1 : 0;
 }
 
 static void on_fini(void *state)

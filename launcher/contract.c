@@ -61,6 +61,7 @@ TEXT(hostname, f->hostname)
 TEXT(job_id, f->job_id)
 TEXT(error_file, f->error_file)
 TEXT(kept_memory, f->kept_memory)
+TEXT(nccl_ras, f->nccl_ras)
 TEXT(interface, f->interface)
 TEXT(gloo_interface, f->interface ? f->interface : f->gloo_interface)
 TEXT(gpu, f->gpu)
@@ -141,6 +142,8 @@ static const struct row {
     {"OMP_NUM_THREADS", ncpus, DEFAULT, 0, "the CPUs this rank was given"},
     {"TORCH_NCCL_ASYNC_ERROR_HANDLING", one, DEFAULT, 0,
      "1: a lost peer ends the rank instead of hanging it"},
+    {"NCCL_RAS_ADDR", nccl_ras, DEFAULT, 0,
+     "where NCCL of the ranks of a host answers hang reports: a port of this job"},
     {"GLOO_ENABLE_STORE_V2_API", one_if_many, DEFAULT, 0,
      "1 from 16 ranks on: peers' addresses in one request"},
     {"PYTHONUNBUFFERED", one, DEFAULT, 0, "1: lines appear when they are printed"},

@@ -37,6 +37,7 @@ struct rank_facts {
     const char *gloo_interface; /* without it: GLOO_SOCKET_IFNAME only, or NULL */
     const char *error_file;     /* TORCHELASTIC_ERROR_FILE, or NULL: not set */
     const char *kept_memory;    /* DDPRUN_KEPT_MEMORY, or NULL: not set */
+    const char *nccl_ras;       /* NCCL_RAS_ADDR, or NULL: not set */
     const char *pmix_nspace;    /* the job's PMIx namespace, or NULL: no PMIx */
     const char *pmix_uri;       /* where its server listens */
     int pmi_fd;                 /* the rank's end of PMI-1 and PMI-2; 0: no PMI */

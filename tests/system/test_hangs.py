@@ -49,6 +49,39 @@ if int(os.environ["RANK"]) == 1:
 dist.all_reduce()
 """
 
+# as NCCL's RAS subsystem: src/ras/client_support.cc of NCCL
+NCCL = """\
+import os, socket, sys, threading
+s = socket.socket()
+s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+host, port = os.environ["NCCL_RAS_ADDR"].split(":")
+s.bind((host, int(port)))
+s.listen()
+
+def serve():
+    peer = s.accept()[0]
+    for line in peer.makefile():
+        word = line.strip().lower()
+        if word.startswith("client protocol "):
+            peer.sendall(b"SERVER PROTOCOL 2\\n")
+        elif word.startswith("timeout "):
+            float(word.split()[1])
+            peer.sendall(b"OK\\n")
+        elif word == "verbose status":
+            peer.sendall(b"NCCL version 2.28.9 compiled with CUDA 13.0\\n\\nJob summary\\n")
+            peer.sendall(b"Communicators... (0.00s)\\n")
+            peer.close()
+            return
+        else:
+            peer.sendall(b"ERROR: Unknown command\\n")
+
+if sys.argv[1] == "answers":
+    threading.Thread(target=serve, daemon=True).start()
+print("up", port, flush=True)
+threading.Event().wait()
+"""
+
 SILENT = """\
 import os, signal, socket, struct, sys, time
 if os.environ["TORCHELASTIC_RESTART_COUNT"] != "0":
@@ -204,6 +237,36 @@ class Hangs(launch.LaunchTest):
         self.assert_ended(job, 124)
         self.assertIn("ddprun: hang: ranks 0,2 wait in all_reduce", job.err)
         self.assertIn("timed out after 20 s", job.err)
+
+    def nccl(self, *args, **how):
+        self.write("nccl.py", NCCL)
+        job = self.launch("--no-preload", sys.executable, "nccl.py", *args, **how)
+        report = self.report(job)[1]
+        self.end(job)
+        path, = pathlib.Path(self.folder.name).glob("ddprun-report-*/report.txt")
+        return report["ranks"], path.read_text(), set(re.findall(r"up (\d+)", job.out))
+
+    def test_what_nccl_says(self):
+        """All ranks listen at one address, as NCCL does; two jobs of a host have two addresses."""
+        other = self.start("-np", 1, "sh", "-c", "echo up $NCCL_RAS_ADDR.; sleep 60")
+        self.assertTrue(launch.wait_until(lambda: ".\n" in other.out), other.err)
+        ranks, text, ports = self.nccl("answers")
+        said = ("NCCL version 2.28.9 compiled with CUDA 13.0\n\nJob summary\n"
+                "Communicators... (0.00s)\n")
+        self.assertEqual([r.get("nccl_ras") for r in ranks], [said, None, None])
+        self.assertIn(f" (RAS):\n{said}", text)
+        self.assertEqual(len({*ports, *re.findall(r"up 127.0.0.1:(\d+)", other.out)}), 2)
+        other.signal(signal.SIGTERM)
+        other.wait()
+
+    def test_at_an_address_of_the_user(self):
+        port = launch.free_port()
+        ranks = self.nccl("answers", env={"NCCL_RAS_ADDR": f"localhost:{port}"})[0]
+        self.assertIn("NCCL version", ranks[0]["nccl_ras"])
+
+    def test_nccl_that_does_not_answer(self):
+        ranks = self.nccl("silent")[0]
+        self.assertEqual([("nccl_ras" in r, "threads" in r) for r in ranks], [(False, True)] * 3)
 
     def test_the_stack_of_a_rank_that_does_not_end_by_sigterm(self):
         """Ranks 0 and 2 end by it: nothing is written of them."""

@@ -23,8 +23,8 @@ NOT_FORKED = "the ranks import by themselves, as "
 ALLOWED = {"modules", "chance"}
 # of the job, not of the rank
 OF_THE_JOB = ("MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE",
-              "DDPRUN_TEST_MARK", "DDPRUN_DIAGNOSE", "PMIX_NAMESPACE", "PMIX_SERVER_",
-              "JAX_COORDINATOR_ADDRESS", "OMPI_MCA_orte_hnp_uri",
+              "DDPRUN_TEST_MARK", "DDPRUN_DIAGNOSE", "NCCL_RAS_ADDR",
+              "PMIX_NAMESPACE", "PMIX_SERVER_", "JAX_COORDINATOR_ADDRESS", "OMPI_MCA_orte_hnp_uri",
               "HOROVOD_GLOO_RENDEZVOUS_PORT")
 
 

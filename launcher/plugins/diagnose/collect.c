@@ -12,6 +12,7 @@
 #include "launcher/plugins/diagnose/native.h"
 #include "launcher/plugins/diagnose/proc.h"
 #include "launcher/plugins/diagnose/rank_files.h"
+#include "launcher/plugins/diagnose/ras.h"
 #include "launcher/plugins/diagnose/stacks.h"
 #include "launcher/plugins/diagnose/trace.h"
 
@@ -181,8 +182,10 @@ static void describe_below(struct subject *s)
     json_decref(list);
 }
 
-static bool waits(const struct subject *subjects, size_t n)
+static bool waits(const struct subject *subjects, size_t n, const struct rank_trace *ras)
 {
+    if (ras->sock >= 0)
+        return true;
     for (size_t i = 0; i < n; i++) {
         if (subjects[i].trace.sock >= 0 || subjects[i].stacks_wait)
             return true;
@@ -190,12 +193,15 @@ static bool waits(const struct subject *subjects, size_t n)
     return false;
 }
 
-static void await_answers(struct subject *subjects, size_t n, int64_t ms)
+static void await_answers(struct subject *subjects, size_t n, struct rank_trace *ras,
+                          int64_t ms)
 {
     int64_t until = now_ms() + ms;
-    for (int pause_us = 300; waits(subjects, n) && now_ms() < until;) {
+    for (int pause_us = 300; waits(subjects, n, ras) && now_ms() < until;) {
         usleep((useconds_t)pause_us);
         pause_us = pause_us < 10000 ? pause_us * 2 : pause_us;
+        if (ras->sock >= 0)
+            rank_trace_read(ras);
         for (size_t i = 0; i < n; i++) {
             struct subject *s = &subjects[i];
             if (s->trace.sock >= 0)
@@ -206,10 +212,10 @@ static void await_answers(struct subject *subjects, size_t n, int64_t ms)
     }
 }
 
-json_t *collect(const char *folder, const struct collect_rank *ranks, size_t n,
-                enum collect_part part)
+/* Find the processes, and ask them for their collectives. */
+static struct subject *begin(const char *folder, const struct collect_rank *ranks,
+                             size_t n, enum collect_part part, json_t *out)
 {
-    json_t *out = json_array();
     struct subject *subjects = xcalloc(n + 1, sizeof *subjects);
     struct dirent **files = NULL;
     int nfiles = scandir(folder, &files, NULL, NULL);
@@ -229,13 +235,27 @@ json_t *collect(const char *folder, const struct collect_rank *ranks, size_t n,
         if (part != COLLECT_STACKS)
             rank_trace_ask(&s->trace, s->stem);
     }
+    for (int i = 0; i < nfiles; i++)
+        free(files[i]);
+    free(files);
+    return subjects;
+}
+
+json_t *collect(const char *folder, const struct collect_rank *ranks, size_t n,
+                enum collect_part part)
+{
+    json_t *out = json_array();
+    struct rank_trace ras = {.sock = -1};
+    if (part == COLLECT_ALL && n > 0)
+        ras_ask(&ras, folder);
+    struct subject *subjects = begin(folder, ranks, n, part, out);
     /* first the collectives: the signal for the stacks may end a sleep */
-    await_answers(subjects, n, part == COLLECT_CALLS ? ANSWER_MS : FIRST_MS);
+    await_answers(subjects, n, &ras, part == COLLECT_CALLS ? ANSWER_MS : FIRST_MS);
     for (size_t i = 0; i < n && part != COLLECT_CALLS; i++) {
         if (subjects[i].stem && !json_object_get(subjects[i].out, "no_stacks"))
             ask_stacks(&subjects[i]);
     }
-    await_answers(subjects, n, ANSWER_MS);
+    await_answers(subjects, n, &ras, ANSWER_MS);
     int64_t until = now_ms() + NATIVE_MS;
     for (size_t i = 0; i < n; i++) {
         struct subject *s = &subjects[i];
@@ -251,9 +271,7 @@ json_t *collect(const char *folder, const struct collect_rank *ranks, size_t n,
         free(s->stem);
         free(s->trace.answer);
     }
-    for (int i = 0; i < nfiles; i++)
-        free(files[i]);
-    free(files);
+    ras_take(&ras, json_array_get(out, 0));
     free(subjects);
     return out;
 }

@@ -11,8 +11,11 @@
 #include "common/installed.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/sock.h"
+#include "common/write_all.h"
 #include "launcher/control/rundir.h"
 #include "launcher/plugins/diagnose/child.h"
+#include "launcher/plugins/diagnose/ras.h"
 
 #include <dirent.h>
 #include <event2/buffer.h>
@@ -32,9 +35,11 @@ struct diagnose {
     struct agent *agent; /* borrowed */
     char *folder;        /* owned; NULL: none could be made */
     int held;            /* owned: the open folder, locked as long as we live; -1 */
-    char *python;        /* owned: the folder of sitecustomize.py; NULL: not installed */
-    int *ranks;          /* owned, by local rank: number in the job */
-    pid_t *pids;         /* owned, the same; 0: it does not run */
+    int ras_fd;          /* owned: reserves the port of ras_addr; -1 */
+    char *ras_addr; /* owned: NCCL_RAS_ADDR of this job here; NULL: no port is free */
+    char *python;   /* owned: the folder of sitecustomize.py; NULL: not installed */
+    int *ranks;     /* owned, by local rank: number in the job */
+    pid_t *pids;    /* owned, the same; 0: it does not run */
     uint32_t nlocal;
     struct diagnose_child child;
     uint32_t inquiry;            /* number of the one that `child` answers */
@@ -101,6 +106,9 @@ static int diagnose_prepare(void *state, struct msg_job *job, struct ddp_err *er
 {
     struct diagnose *d = state;
     struct ddp_err why;
+    int port;
+    if (d->ras_fd < 0 && (d->ras_fd = sock_reserve(&port, &why)) >= 0)
+        d->ras_addr = xasprintf("127.0.0.1:%d", port);
     if (d->folder)
         return 0;
     char *dir = rundir_path(&why);
@@ -123,6 +131,24 @@ static int diagnose_prepare(void *state, struct msg_job *job, struct ddp_err *er
 
 /* --- the ranks ---------------------------------------------------------------------- */
 
+static void diagnose_rank_facts(void *state, uint32_t local, struct rank_facts *facts)
+{
+    facts->nccl_ras = ((const struct diagnose *)state)->ras_addr;
+}
+
+/* For ras.h: the user may have set another address. */
+static void note_ras(const struct diagnose *d, const struct strv *env)
+{
+    const char *address = strv_env_get(env, "NCCL_RAS_ADDR");
+    char *path = xasprintf("%s/" RAS_STEM "." RAS_SUFFIX, d->folder);
+    int fd = address ? open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600) : -1;
+    if (fd >= 0) {
+        write_all(fd, address, strlen(address));
+        close(fd);
+    }
+    free(path);
+}
+
 /* The rank removes our folder from its PYTHONPATH again; a slash at its end
  * distinguishes an empty one from none. */
 static void diagnose_rank_env(void *state, uint32_t local, struct strv *env)
@@ -142,6 +168,7 @@ static void diagnose_rank_env(void *state, uint32_t local, struct strv *env)
     char *stem = xasprintf("%s/%s", d->folder, rank);
     strv_env_set(env, "DDPRUN_DIAGNOSE", stem);
     free(stem);
+    note_ras(d, env);
     if (!d->python)
         return;
     char *longer = xasprintf("%s%s%s", d->python,
@@ -268,6 +295,7 @@ static int diagnose_init(struct agent *a, void **state, struct ddp_err *err)
     struct diagnose *d = xcalloc(1, sizeof *d);
     *d = (struct diagnose){.agent = a,
                            .held = -1,
+                           .ras_fd = -1,
                            .python = python_folder(),
                            .child = {.reap = a->reap, .fd = -1, .out = on_out, .arg = d},
                            .last = {.reap = a->reap, .fd = -1, .out = on_last, .arg = d},
@@ -286,6 +314,9 @@ static void diagnose_fini(void *state)
         remove_folder(d->folder);
     if (d->held >= 0)
         close(d->held);
+    if (d->ras_fd >= 0)
+        close(d->ras_fd);
+    free(d->ras_addr);
     free(d->folder);
     free(d->python);
     free(d->ranks);
@@ -300,6 +331,7 @@ const struct agent_plugin diagnose_agent = {
     .init = diagnose_init,
     .fini = diagnose_fini,
     .prepare = diagnose_prepare,
+    .rank_facts = diagnose_rank_facts,
     .rank_env = diagnose_rank_env,
     .rank_started = diagnose_rank_started,
     .rank_exited = diagnose_rank_exited,

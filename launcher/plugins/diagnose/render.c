@@ -103,6 +103,20 @@ static void print_list(const json_t *list, const char *title, FILE *f)
     }
 }
 
+/* NCCL's text is on all processes of the job: that of one host suffices. */
+static void render_ras(const json_t *ranks, FILE *f)
+{
+    const json_t *rank;
+    size_t i;
+    json_array_foreach (ranks, i, rank) {
+        if (!*text_of(rank, "nccl_ras"))
+            continue;
+        fprintf(f, "\nNCCL on %s (RAS):\n%s\n", text_of(rank, "host"),
+                text_of(rank, "nccl_ras"));
+        return;
+    }
+}
+
 void render_ranks(const json_t *ranks, FILE *f)
 {
     const json_t *rank, *thread;
@@ -124,4 +138,5 @@ void render_ranks(const json_t *ranks, FILE *f)
             print_frames(json_object_get(thread, "frames"), "    ", 0, f);
         }
     }
+    render_ras(ranks, f);
 }

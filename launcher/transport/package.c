@@ -19,8 +19,13 @@ bool agent_is_pushed(const char *agent)
 }
 
 /* Only these files of a build directory. */
-static const char *const files[] = {"ddprun-agent", "ddprun-topo", "ddprun-pmix", "ddprun-diagnose",
-                                    "ssh_config", "preload/sitecustomize.py"};
+static const char *const files[] = {"ddprun-agent",
+                                    "ddprun-topo",
+                                    "ddprun-pmix",
+                                    "ddprun-diagnose",
+                                    "ddprun-gpus",
+                                    "ssh_config",
+                                    "preload/sitecustomize.py"};
 
 /* -C directory files...: owners, times and modes are normalized */
 static const char *const tar[] = {

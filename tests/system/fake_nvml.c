@@ -1,10 +1,13 @@
 /* fake_nvml.c - libnvidia-ml.so.1 of a machine with two GPUs, one of which does not answer
- * for its utilization; the shapes are those of NVIDIA's nvml.h */
+ * for its utilization, and is lost when the file FAKE_NVML_LOST is there; the shapes are those
+ * of NVIDIA's nvml.h */
 #include <stdlib.h>
+#include <unistd.h>
 
 int nvmlInit_v2(void);
 int nvmlDeviceGetCount_v2(unsigned *n);
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device);
+int nvmlDeviceGetHandleByUUID(const char *uuid, void **device);
 int nvmlDeviceGetUtilizationRates(void *device, unsigned percent[2]);
 int nvmlDeviceGetMemoryInfo(void *device, unsigned long long bytes[3]);
 
@@ -23,8 +26,17 @@ int nvmlDeviceGetCount_v2(unsigned *n)
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device)
 {
+    enum { INVALID = 2, GPU_IS_LOST = 15 };
+    const char *lost = getenv("FAKE_NVML_LOST");
+    if (index > 1)
+        return INVALID;
     *device = &gpus[index];
-    return 0;
+    return index == 1 && lost && access(lost, F_OK) == 0 ? GPU_IS_LOST : 0;
+}
+
+int nvmlDeviceGetHandleByUUID(const char *uuid, void **device)
+{
+    return nvmlDeviceGetHandleByIndex_v2(uuid[4] == '1', device); /* GPU-0..., GPU-1... */
 }
 
 int nvmlDeviceGetUtilizationRates(void *device, unsigned percent[2])

@@ -1,17 +1,30 @@
 """--max-restarts: all ranks once more, on the same agents, and what is new to them."""
 
 import os
+import shutil
 import signal
 import sys
 import time
 import unittest
 
-from launch import LaunchTest, main, marked, parent_of, wait_until
+from launch import DDPRUN, LaunchTest, main, marked, parent_of, wait_until
 from test_store import ADD
 
 PYTHON = os.path.realpath(sys.executable)
 TRAINER = os.environ.get("DDP_TRAIN")
 N = "TORCHELASTIC_RESTART_COUNT"
+# as the driver shows two GPUs
+WITH_GPUS = """#!/bin/sh -e
+cd "$1"
+shift
+mkdir -p dev
+mount --rbind /dev dev
+mount -t tmpfs -o mode=755 none /dev
+for f in null zero full random urandom tty; do : > /dev/$f; mount --bind dev/$f /dev/$f; done
+for d in shm pts; do mkdir /dev/$d; mount --rbind dev/$d /dev/$d; done
+touch /dev/nvidiactl /dev/nvidia0 /dev/nvidia1
+exec "$@"
+"""
 AGAIN = "ddprun: all ranks are started again, attempt "
 
 
@@ -110,6 +123,24 @@ class Restart(LaunchTest):
                          "--max-restarts", 1, "--grace", "200ms")
         self.assert_ended(launch, 0)
         self.assertLess(launch.seconds, 45)
+
+    @unittest.skipUnless(os.geteuid() == 0 and shutil.which("unshare"), "a /dev of its own; needs root")
+    def test_a_gpu_that_is_lost(self):
+        """Another attempt begins only where all GPUs still answer."""
+        with_gpus = self.write("with-gpus", WITH_GPUS, 0o755)
+        env = {"LD_LIBRARY_PATH": os.path.dirname(os.environ["FAKE_NVML"]),
+               "FAKE_NVML_LOST": self.path("lost")}
+        for breaks, code in (("", 0), (f"touch {self.path('lost')};", 125)):
+            job = self.launch_class(
+                self.mark, ["-np", 2, "--max-restarts", 2, "sh", "-c",
+                            f"{breaks} [ $TORCHELASTIC_RESTART_COUNT = 1 ] || exit 4"],
+                command=["unshare", "-m", with_gpus, self.folder.name, DDPRUN], env=env)
+            self.launches.append(job)
+            job.wait()
+            self.assert_ended(job, code)
+        self.assertIn("is lost: the check of its GPUs exited with status 1: 'GPU 1 is lost (NVML)'",
+                      job.err)
+        self.assertNotIn("attempt 2 of 3", job.err)
 
     def test_what_is_not_forgiven(self):
         for command, code, words in (

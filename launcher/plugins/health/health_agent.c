@@ -1,15 +1,18 @@
 /* launcher/plugins/health/health_agent.c - --health-check, on the nodes' side
  *
- * Runs the command in a child process, also while ranks run or are being stopped: on a
- * spare that has just joined.
+ * Runs ddprun-gpus and then the command, in a child process, also while ranks run or are
+ * being stopped: on a spare that has just joined.
  */
 #include "launcher/agent/plugin.h"
 #include "launcher/plugins/plugins.h"
 
+#include "common/installed.h"
 #include "common/mem.h"
+#include "launcher/place/bind.h"
 #include "launcher/transport/shell_command.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 enum { OUTPUT_MOST = 1 << 20 }; /* bytes, which are not used */
 
@@ -33,19 +36,36 @@ static void on_ended(const char *trouble, const char *output, size_t size, void 
     agent_check(h->agent);
 }
 
+/* Returns what /bin/sh runs; NULL: nothing. */
+static char *command_of(const struct msg_check *m)
+{
+    char *gpus =
+        topo_gpus() > 0 ? installed_file(INSTALLED_PROGRAM, "ddprun-gpus", X_OK) : NULL;
+    char *quoted = gpus ? shell_quote(gpus) : NULL;
+    char *text = quoted && m->command ? xasprintf("%s && {\n%s\n}", quoted, m->command)
+                 : quoted             ? xasprintf("exec %s", quoted)
+                                      : xstrdup(m->command);
+    free(quoted);
+    free(gpus);
+    return text;
+}
+
 static int handle_check(void *state, const struct frame *f, struct ddp_err *err)
 {
     struct health_node *h = state;
     const struct msg_check *m = f->m;
     struct ddp_err why;
+    char *text = command_of(m);
     const struct shell_command_spec spec = {
-        .text = m->command, .limit_ms = m->limit_ms, .most = OUTPUT_MOST};
+        .text = text, .limit_ms = m->limit_ms, .most = OUTPUT_MOST};
     shell_command_destroy(h->command);
     h->id = m->id;
-    h->command =
-        shell_command_start(h->agent->loop, h->agent->reap, &spec, on_ended, h, &why);
+    h->command = text ? shell_command_start(h->agent->loop, h->agent->reap, &spec,
+                                            on_ended, h, &why)
+                      : NULL;
     if (!h->command)
-        answer(h, why.text);
+        answer(h, text ? why.text : NULL);
+    free(text);
     return 0;
 }
 

@@ -2,7 +2,7 @@
  *
  * Every host runs the command when it has joined and before each attempt, and gets no
  * rank before its answer. One that fails is lost: a spare, or another host, takes its
- * place.
+ * place. Without a command only hosts with GPUs are asked, and only between attempts.
  */
 #define LOG_SUBSYS "start"
 #include "launcher/job/plugin.h"
@@ -11,6 +11,7 @@
 #include "common/duration.h"
 #include "common/mem.h"
 #include "launcher/job/events.h"
+#include "launcher/place/bind.h"
 
 #include <stdlib.h>
 
@@ -19,16 +20,22 @@ enum { ANSWER_MS = 10000 };
 
 struct health {
     struct job *j;     /* borrowed */
-    char *command;     /* owned: in the job's directory */
+    char *command;     /* owned: in the job's directory; NULL: none is given */
     int64_t *asked_ms; /* owned, by node; 0: no answer is due */
     uint32_t asked;    /* number of the last check */
     uint32_t *number;  /* owned, by node: of the check whose answer is due */
     bool checked;      /* all were asked since the last attempt */
 };
 
+/* On this machine alone agents say nothing of theirs. */
+static bool has_gpus(const struct job_node *n)
+{
+    return n->host->local ? topo_gpus() > 0 : n->hello.ngpus > 0;
+}
+
 static void ask(struct health *h, unsigned node)
 {
-    if (h->asked_ms[node] > 0)
+    if (h->asked_ms[node] > 0 || (!h->command && !has_gpus(&h->j->nodes[node])))
         return;
     h->asked_ms[node] = now_ms();
     h->number[node] = ++h->asked;
@@ -42,7 +49,8 @@ static void on_node_joined(void *state, unsigned node)
 {
     struct health *h = state;
     h->asked_ms[node] = 0;
-    ask(h, node);
+    if (h->command)
+        ask(h, node);
 }
 
 static void on_node_lost(void *state, unsigned node, const char *why)
@@ -60,7 +68,8 @@ static void end_check(struct health *h, unsigned node, const char *trouble)
     }
     event_emit(j, "health_failed", "{s:i, s:o, s:o}", "node", (int)node, "host",
                event_text(j->nodes[node].host->name), "why", event_text(trouble));
-    char *why = xasprintf("its health check %s (--health-check)", trouble);
+    char *why = h->command ? xasprintf("its health check %s (--health-check)", trouble)
+                           : xasprintf("the check of its GPUs %s", trouble);
     job_node_lost(j, node, why);
     free(why);
 }
@@ -109,13 +118,15 @@ static void on_next_attempt(void *state)
 
 static int on_init(struct job *j, void **state, struct ddp_err *err)
 {
-    if (!j->opts->health_check || j->opts->preflight)
+    bool restarts = j->restart.max > 0 || j->restart.spares != 0;
+    if (j->opts->preflight || (!j->opts->health_check && !restarts))
         return 0;
     struct health *h = xcalloc(1, sizeof *h);
     h->j = j;
     h->asked_ms = xcalloc(j->alloc->nnodes, sizeof *h->asked_ms);
     h->number = xcalloc(j->alloc->nnodes, sizeof *h->number);
-    job_ask_agents(j);
+    if (j->opts->health_check)
+        job_ask_agents(j);
     *state = h;
     return 0;
 }
@@ -123,6 +134,8 @@ static int on_init(struct job *j, void **state, struct ddp_err *err)
 static int on_open(void *state, struct ddp_err *err)
 {
     struct health *h = state;
+    if (!h->j->opts->health_check)
+        return 0;
     char *dir = shell_quote(h->j->job.wdir);
     h->command = xasprintf("cd %s 2>/dev/null; %s", dir, h->j->opts->health_check);
     free(dir);

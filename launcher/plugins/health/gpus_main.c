@@ -1,0 +1,91 @@
+/* launcher/plugins/health/gpus_main.c - ddprun-gpus: does each GPU of this host answer?
+ *
+ * A GPU that has fallen off the bus, or needs a reset, is still listed by the driver;
+ * NVML returns an error for it. A process of its own, as NVML may block. Exit status 1,
+ * with one line on stderr, if a GPU is lost; 0 if none is, or NVML cannot tell. Of the
+ * GPUs that CUDA_VISIBLE_DEVICES excludes nothing is reported.
+ * https://docs.nvidia.com/deploy/nvml-api (nvmlReturn_t)
+ */
+#include <dlfcn.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NVML_GPU_IS_LOST = 15, NVML_RESET_REQUIRED = 16 };
+
+static struct {
+    int (*init)(void);
+    int (*count)(unsigned *n);
+    int (*get)(unsigned index, void **device);
+    int (*get_by_uuid)(const char *uuid, void **device);
+    int (*memory)(void *device, unsigned long long b[3]); /* total, free, used */
+} nvml;
+
+static bool load(void)
+{
+    const struct {
+        const char *name;
+        void *to;
+    } symbols[] = {{"nvmlInit_v2", &nvml.init},
+                   {"nvmlDeviceGetCount_v2", &nvml.count},
+                   {"nvmlDeviceGetHandleByIndex_v2", &nvml.get},
+                   {"nvmlDeviceGetHandleByUUID", &nvml.get_by_uuid},
+                   {"nvmlDeviceGetMemoryInfo", &nvml.memory}};
+    void *lib = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+    for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
+        void *found = lib ? dlsym(lib, symbols[i].name) : NULL;
+        if (!found)
+            return false;
+        memcpy(symbols[i].to, &found, sizeof found);
+    }
+    return nvml.init() == 0;
+}
+
+static bool answers(const char *name, int rc, void *device)
+{
+    unsigned long long bytes[3];
+    rc = rc == 0 ? nvml.memory(device, bytes) : rc;
+    if (rc != NVML_GPU_IS_LOST && rc != NVML_RESET_REQUIRED)
+        return true;
+    fprintf(stderr, "GPU %s %s (NVML)\n", name,
+            rc == NVML_GPU_IS_LOST ? "is lost" : "needs a reset");
+    return false;
+}
+
+static bool all_answer(void)
+{
+    unsigned n = 0;
+    bool good = nvml.count(&n) == 0;
+    for (unsigned i = 0; good && i < n; i++) {
+        void *device = NULL;
+        char name[16];
+        snprintf(name, sizeof name, "%u", i);
+        int rc = nvml.get(i, &device);
+        if (!answers(name, rc, device))
+            return false;
+    }
+    return true;
+}
+
+static bool these_answer(char *visible)
+{
+    for (char *one = strtok(visible, ","); one; one = strtok(NULL, ",")) {
+        void *device = NULL;
+        char *end;
+        unsigned long i = strtoul(one, &end, 10);
+        int rc = end > one && !*end ? nvml.get((unsigned)i, &device)
+                                    : nvml.get_by_uuid(one, &device);
+        if (!answers(one, rc, device))
+            return false;
+    }
+    return true;
+}
+
+int main(void)
+{
+    char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    if (!load())
+        return 0;
+    return (visible ? these_answer(visible) : all_answer()) ? 0 : 1;
+}

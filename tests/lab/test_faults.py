@@ -92,7 +92,10 @@ class Silence(FaultTest):
         launch.signal(signal.SIGSTOP)
         time.sleep(12)
         for pid in marked(launch.mark):  # what carries it into the host stops and goes on with it
-            os.kill(pid, signal.SIGCONT)
+            try:
+                os.kill(pid, signal.SIGCONT)
+            except ProcessLookupError:
+                pass  # what writes ends soon after the launcher goes on
         launch.wait()
         self.assert_ended(launch, 0)
         self.assertTrue(launch.out.count("x") == 16_000_000, launch.out.count("x"))
@@ -109,7 +112,8 @@ class Disk(FaultTest):
         launch = self.start_on(
             (1, 2), "for i in $(seq 100); do echo line $i; sleep 0.05; done", "--node-timeout", "4s",
             "--timeout", "90s", *options, wrapper=("sh", "-c", command))
-        time.sleep(2)
+        for name in files:
+            self.assertTrue(wait_until(lambda name=name: self.has_line(name)), launch.err)
         self.fault(1, "stall", self.folder.name)
         time.sleep(10)
         self.fault(1, "unstall", self.folder.name)
@@ -122,6 +126,11 @@ class Disk(FaultTest):
                 self.assertEqual(text.count("line"), 200)
             else:
                 self.assertEqual(text, lines)
+
+    def has_line(self, name):
+        """From outside of the hosts, past the file server."""
+        path = self.path("out", name)
+        return os.path.exists(path) and os.path.getsize(path) > 0
 
     def test_under_files_of_ranks(self):
         self.stalled("--output-filename", self.path("out"))

@@ -149,7 +149,7 @@ class FileServers(LabTest):
         launch.wait()
         self.assert_ended(launch, 9)
         self.assertLess(launch.seconds, 30)
-        self.assertEqual(self.on_host(2), {})
+        self.assertTrue(hosts.launch.wait_until(lambda: not self.on_host(2)), self.on_host(2))
 
 
 if __name__ == "__main__":

@@ -104,7 +104,8 @@ class OpenMpi(MpiHosts):
                          f"exec {self.program(mpi.OPENMPI)} ring", env=OVER_HOSTS)
         self.assertTrue(launch.wait_until(lambda: self.left() and any(
             "ddprun-pmix" in line for line in self.on_host(2).values())), job.err)
-        agent = next(pid for pid, line in self.on_host(2).items() if "bin/ddprun-agent" in line)
+        agent, = (pid for pid in self.on_host(2)
+                  if launch.read_proc(pid, "comm") == b"ddprun-agent\n")
         os.kill(agent, signal.SIGKILL)
         job.wait()
         self.assert_ended(job, 125)  # and tearDown looks for files

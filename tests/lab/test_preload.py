@@ -132,10 +132,9 @@ class Python(LabTest):
             up = wait_until(lambda: self.helpers("node003") if text else
                             launch.out.count("up") == 4 and "attempt 2" in launch.err)
             self.assertTrue(up, launch.err)
-            agents = [pid for pid, line in marked(hosts.LAB_HOSTS.bin).items()
-                      if "ddprun-agent" in line and self.host_of(pid) == "node003"]
-            self.assertTrue(agents)
-            os.kill(max(agents), signal.SIGKILL)
+            agent, = (pid for pid in marked(hosts.LAB_HOSTS.bin)
+                      if read_proc(pid, "comm") == b"ddprun-agent\n" and self.host_of(pid) == "node003")
+            os.kill(agent, signal.SIGKILL)
             self.assertEqual(launch.wait(), 125, launch.err)
             self.assertIn("node003 is lost", launch.err)
 

@@ -80,7 +80,7 @@ class Allocation(Losses, JobTest):
         self.lose(3)
         self.ranks((0, 4), (1, 2), attempt=1)
         self.wait_until_down(3)
-        self.assertIn("ddprun: node004 takes the place of node003", self.said())
+        self.wait_for("ddprun: node004 takes the place of node003")
         self.end()
 
     def test_fewer_nodes_go_on(self):
@@ -99,7 +99,7 @@ class Allocation(Losses, JobTest):
         self.broken(3)
         hosts.LAB_HOSTS("exec", "node003", "sh", "-c", "kill -9 $(cat /run/slurm/slurmd.pid)")
         self.ranks((0, 2), (1, 4), attempt=1)
-        self.assertIn("ddprun: node003 is lost: Slurm reports that the node has failed", self.said())
+        self.wait_for("ddprun: node003 is lost: Slurm reports that the node has failed")
         self.end()
 
     def test_slurm_ends_a_job_without_no_kill(self):

@@ -30,6 +30,7 @@ class Watch(LabTest):
                             "--metrics", self.path("prom"), "--events", self.path("events"),
                             slots=2)
         self.wait_for(job, "[5 node003] busy")
+        self.assertTrue(wait_until(self.read_events))
         seen, job_id = [], self.read_events()[0]["job"]
 
         def all_measured():
@@ -41,6 +42,8 @@ class Watch(LabTest):
         self.assertTrue(wait_until(all_measured), seen)
 
         def written():  # every ten seconds
+            if not os.path.exists(self.path("prom")):
+                return False
             with open(self.path("prom"), encoding="utf-8") as f:
                 text = f.read()
             return (all(f'system_memory_usage_bytes{{host="{node(n)}"}}' in text for n in (1, 2, 3))

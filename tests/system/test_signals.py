@@ -166,6 +166,7 @@ class Launcher(LaunchTest):
     def test_a_second_sigterm_after_a_while_is_now(self):
         launch = self.running(STUBBORN, "--grace", "60s")
         launch.signal(signal.SIGTERM)
+        self.wait_for(launch, "SIGTERM", "err")
         time.sleep(5.5)  # a scheduler's and a script's are closer together
         launch.signal(signal.SIGTERM)
         launch.wait(20)

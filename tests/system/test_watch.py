@@ -120,6 +120,7 @@ time.sleep(60)
 """)
         job = self.start("-np", 1, "--ui", "--no-preload", "python3", report)
         self.wait_for(job, "200")
+        self.wait_for(job, "?t=", "err")
         url = re.search(r"(http://127.0.0.1:\d+/)\?t=(\w+)", job.err)
         series = json.loads(fetch(url.group(1) + "api/series", url.group(2)))
         self.assertEqual({name: points[-1][1] for name, points in series.items()},

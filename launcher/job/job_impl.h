@@ -111,6 +111,7 @@ int job_handle_pong(struct job *j, unsigned node, const struct frame *f,
 
 /* messages.c: a frame from an agent */
 void job_handle_frame(struct job *j, struct link *l, const struct frame *f);
+void job_count_exit(struct job *j); /* one rank less runs */
 
 /* report.c: lines for the user */
 void job_report_failure(struct job *j); /* the headline and the last lines, once */

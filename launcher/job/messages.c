@@ -50,6 +50,12 @@ static int handle_output(struct job *j, unsigned node, const struct frame *f,
     return 0;
 }
 
+void job_count_exit(struct job *j)
+{
+    j->running--;
+    j->counted_ns = now_ns();
+}
+
 static int handle_exit(struct job *j, unsigned node, const struct frame *f,
                        struct ddp_err *err)
 {
@@ -62,7 +68,7 @@ static int handle_exit(struct job *j, unsigned node, const struct frame *f,
     r->at_ns = m->at_ns - j->nodes[node].ahead_ns;
     r->stopped = m->stopped;
     r->failed = m->status != 0 && !m->stopped;
-    j->running--;
+    job_count_exit(j);
     if (r->at_ns > j->last_exit_ns)
         j->last_exit_ns = r->at_ns;
     log_debug("rank %u has ended with status 0x%x", m->rank, (unsigned)m->status);
@@ -148,7 +154,7 @@ static int handle_terminated(struct job *j, unsigned node, const struct frame *f
             continue;
         r->state = RANK_EXITED; /* it survived SIGKILL */
         r->left_behind = j->spawned_ns > 0;
-        j->running--;
+        job_count_exit(j);
     }
     job_check(j);
     return 0;

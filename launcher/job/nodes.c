@@ -81,13 +81,14 @@ void job_node_lost(struct job *j, unsigned node, const char *why)
         return;
     n->lost = true;
     n->unlisted |= j->peers != NULL; /* its ddprun ends, and does not come back */
+    int64_t at_ns = now_ns(); /* before the exits of its ranks are counted */
     for (int i = 0; i < job_ranks_on(j, n); i++) {
         struct job_rank *r = &j->ranks[j->plan->nodes[n->place].ranks[i]];
         if (r->state == RANK_EXITED)
             continue;
         r->state = RANK_EXITED;
         r->end_unknown = true;
-        j->running--;
+        job_count_exit(j);
     }
     if (j->state == JOB_GATHERING && !j->instead &&
         (job_is_spare(j, node) || job_survives_start(j))) {
@@ -111,7 +112,7 @@ void job_node_lost(struct job *j, unsigned node, const char *why)
         job_fail(j, (struct cause){.kind = CAUSE_NODE,
                                    .rank = -1,
                                    .code = EXIT_CANNOT_START,
-                                   .at_ns = now_ns(),
+                                   .at_ns = at_ns,
                                    .text = text,
                                    .replaceable = j->output && job_can_replace(j)});
     } else {

@@ -116,8 +116,7 @@ static char *unknown_ends(struct job *j)
 /* Between two attempts: the exits of the ranks have been reported already. */
 static bool after_all_ranks(const struct job *j)
 {
-    return j->restart.over && j->running == 0 && j->cause.kind != CAUSE_NODE &&
-           j->cause.at_ns > j->last_exit_ns;
+    return j->restart.over && j->running == 0 && j->cause.at_ns > j->counted_ns;
 }
 
 /* "; rank 2 failed after it; ddprun stopped ranks 0-1,4" */
@@ -188,7 +187,8 @@ static char *what_happened(const struct job *j)
                          signal_name(c->status), may_hurry(j) ? HURRY_HINT : "");
     case CAUSE_NODE:
     case CAUSE_RESIZE: {
-        char *label = restart_label(&j->restart);
+        char *label = after_all_ranks(j) ? restart_label_next(&j->restart)
+                                         : restart_label(&j->restart);
         char *text = xasprintf("%s%s", c->text, label);
         free(label);
         return text;

@@ -43,10 +43,20 @@ void restart_next(struct restart *r)
     r->pending = false;
 }
 
-char *restart_label(const struct restart *r)
+static char *label(const struct restart *r, const char *before, int number)
 {
     int all = r->max + r->spares + 1;
     if (r->spares < 0)
-        return xasprintf(", attempt %d", r->attempt + 1);
-    return all > 1 ? xasprintf(", attempt %d of %d", r->attempt + 1, all) : xstrdup("");
+        return xasprintf(", %sattempt %d", before, number);
+    return all > 1 ? xasprintf(", %sattempt %d of %d", before, number, all) : xstrdup("");
+}
+
+char *restart_label(const struct restart *r)
+{
+    return label(r, "", r->attempt + 1);
+}
+
+char *restart_label_next(const struct restart *r)
+{
+    return label(r, "before ", r->attempt + 2);
 }

@@ -40,5 +40,6 @@ void restart_next(struct restart *r);
 /* ", attempt 2 of 3", or without a number of all of them; malloc'ed; "" when there can be
  * only one. */
 char *restart_label(const struct restart *r);
+char *restart_label_next(const struct restart *r); /* ", before attempt 3 of 3" */
 
 #endif

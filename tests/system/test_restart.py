@@ -150,6 +150,18 @@ class Restart(LaunchTest):
             self.assert_ended(launch, code)
             self.assertIn(words, ours(launch)[-1])
 
+    def test_a_health_check_that_fails_before_the_next_attempt(self):
+        """Only that is reported: the ranks of the attempt before have been."""
+        sick = self.path("sick")
+        launch = self.sh(2, f": >{sick}; exit 4", "--max-restarts", 2, "--health-check",
+                         f"! [ -e {sick} ] || {{ echo broken >&2; exit 3; }}")
+        self.assert_ended(launch, 125)
+        first, last = ours(launch)
+        self.assertIn("exited with status 4", first)
+        self.assertIn(", attempt 1 of 3", first)
+        self.assertRegex(last, r"^ddprun: \S+ is lost: its health check exited with status 3: 'broken' "
+                         r"\(--health-check\), before attempt 2 of 3$")
+
     def test_told_to_end_while_an_attempt_is_being_ended(self):
         ready = self.path("ready")  # to be asked: rank 1 fails when rank 0 is
         launch = self.start_sh(

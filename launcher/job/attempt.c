@@ -66,8 +66,7 @@ void job_started(struct job *j, const char *why)
 {
     job_move(j, JOB_RUNNING, why);
     j->started_ns = now_ns();
-    if (j->opts->timeout_ms > 0 && j->restart.attempt == 0) /* for all attempts */
-        job_arm(j->timeout, j->opts->timeout_ms);
+    job_begin_timeout(j);
     job_input_more(j);
 }
 

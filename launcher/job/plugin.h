@@ -129,6 +129,8 @@ void job_node_hold(struct job *j, unsigned node);
 void job_node_release(struct job *j, unsigned node);
 /* It cannot be used, as if its agent had ended. */
 void job_node_lost(struct job *j, unsigned node, const char *why);
+/* From the first command of the user's on, --timeout runs, for all attempts together. */
+void job_begin_timeout(struct job *j);
 void job_hold(struct job *j);
 void job_release(struct job *j);
 

@@ -239,6 +239,14 @@ static void on_timeout(evutil_socket_t fd, short what, void *arg)
     job_fail_text(j, CAUSE_TIME, 124, NULL);
 }
 
+void job_begin_timeout(struct job *j)
+{
+    if (j->opts->timeout_ms <= 0 || j->timeout_at_ms > 0)
+        return;
+    j->timeout_at_ms = now_ms() + j->opts->timeout_ms;
+    job_arm(j->timeout, j->opts->timeout_ms);
+}
+
 int job_open_timers(struct job *j, struct ddp_err *err)
 {
     struct event_base *base = loop_base(j->loop);

@@ -135,7 +135,8 @@ struct job {
     int verdict;                     /* exit code without a cause; set by plug-ins */
     int spawned_nodes;               /* nodes that have started all of their ranks */
     int64_t created_ns;
-    int64_t counted_ns; /* when the launcher counted the last exit of a rank */
+    int64_t counted_ns;    /* when the launcher counted the last exit of a rank */
+    int64_t timeout_at_ms; /* when --timeout will have passed; 0: it does not run yet */
     int64_t started_ns, spawned_ns, last_exit_ns; /* of this attempt */
     int64_t ready_ns;                             /* spawned_ns of the first */
 };

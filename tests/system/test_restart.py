@@ -162,6 +162,13 @@ class Restart(LaunchTest):
         self.assertRegex(last, r"^ddprun: \S+ is lost: its health check exited with status 3: 'broken' "
                          r"\(--health-check\), before attempt 2 of 3$")
 
+    def test_a_health_check_that_outlasts_the_timeout(self):
+        launch = self.sh(1, "echo started", "--timeout", "1s", "--health-check", "exec sleep 1000",
+                         "--health-timeout", "500s", deadline=100)
+        self.assert_ended(launch, 124)
+        self.assertEqual(launch.out, "")
+        self.assertEqual(launch.err, "ddprun: timed out after 1 s (--timeout)\n")
+
     def test_told_to_end_while_an_attempt_is_being_ended(self):
         ready = self.path("ready")  # to be asked: rank 1 fails when rank 0 is
         launch = self.start_sh(

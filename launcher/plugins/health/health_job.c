@@ -40,6 +40,7 @@ static void ask(struct health *h, unsigned node)
     h->asked_ms[node] = now_ms();
     h->number[node] = ++h->asked;
     job_node_hold(h->j, node);
+    job_begin_timeout(h->j);
     job_send(h->j, node,
              MSG(check, .id = h->asked, .command = h->command,
                  .limit_ms = (uint32_t)h->j->opts->health_timeout_ms));

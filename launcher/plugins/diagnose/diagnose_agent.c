@@ -168,7 +168,8 @@ static void diagnose_rank_env(void *state, uint32_t local, struct strv *env)
     char *stem = xasprintf("%s/%s", d->folder, rank);
     strv_env_set(env, "DDPRUN_DIAGNOSE", stem);
     free(stem);
-    note_ras(d, env);
+    if (local == 0)
+        note_ras(d, env);
     if (!d->python)
         return;
     char *longer = xasprintf("%s%s%s", d->python,
@@ -232,8 +233,7 @@ static int handle_inquire(void *state, const struct frame *f, struct ddp_err *er
     return 0;
 }
 
-/* --- before SIGKILL ------------------------------------------------------------------
- */
+/* --- before SIGKILL ----------------------------------------------------------------- */
 
 static void on_last(const void *data, size_t n, void *arg)
 {

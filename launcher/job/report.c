@@ -302,14 +302,22 @@ static void report_other_hosts(struct job *j)
     free(reported);
 }
 
+/* SIGTERM from outside: a scheduler sends it to all processes of a job, and a rank's death
+ * of it may be reported before ddprun gets its own. */
+static bool is_sigterm(const struct cause *c)
+{
+    return (c->kind == CAUSE_SIGNAL && c->status == SIGTERM) ||
+           (c->kind == CAUSE_EXIT && WIFSIGNALED(c->status) &&
+            WTERMSIG(c->status) == SIGTERM);
+}
+
 /* The signal may be the scheduler's answer to a loss that ddprun has survived. */
 static void report_loss_hint(struct job *j)
 {
     size_t lost = 0;
     while (lost < j->alloc->nnodes && !j->nodes[lost].lost)
         lost++;
-    if (j->cause.kind != CAUSE_SIGNAL || j->cause.status != SIGTERM ||
-        lost == j->alloc->nnodes || !j->alloc->loss_hint)
+    if (!is_sigterm(&j->cause) || lost == j->alloc->nnodes || !j->alloc->loss_hint)
         return;
     char *line = xasprintf("ddprun: note: %s was lost before: %s",
                            j->alloc->nodes[lost].name, j->alloc->loss_hint);

@@ -193,6 +193,21 @@ class SshTest(LaunchTest):
         self.assertEqual(run.wait(), 125)
         self.assertRegex(run.err, r"n[12] is lost: its agent has ended; ddprun stopped rank [01]")
 
+    def test_a_rank_that_the_scheduler_ends_after_a_loss(self):
+        """Slurm's SIGTERM may reach a rank before it reaches ddprun."""
+        run = self.start(
+            "--ssh", self.ssh, "--start", "ssh", "--alloc", "slurm", "--spares", 1, "sh", "-c",
+            "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && [ $RANK = 1 ] && kill -TERM $$; echo here; "
+            "exec sleep 100",
+            env={"FAKE_LOG": self.log, "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-3]",
+                 "SLURM_JOB_NUM_NODES": "3", "SLURM_TASKS_PER_NODE": "1(x3)"})
+        self.assertTrue(wait_until(lambda: run.out.count("here") == 2), run.err)
+        agent, = (p for p in self.agents() if b"FAKE_HOST=n1\0" in read_proc(p, "environ"))
+        os.kill(agent, 9)
+        self.assertEqual(run.wait(), 143, run.err)
+        self.assertIn("rank 1 on n2 died of SIGTERM", run.err)
+        self.assertIn("note: n1 was lost before: Slurm ends a job when a node fails", run.err)
+
     def test_killing_the_launcher_ends_all(self):
         run = self.start_hosts(
             "n1:1,n2:1,n3:1", "echo here; (setsid sleep 200 &) ; exec sleep 100", "--tree-width", "1"

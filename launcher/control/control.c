@@ -152,6 +152,24 @@ static void on_connect(evutil_socket_t listener, short what, void *arg)
         close(fd);
 }
 
+/* The socket at `path`. It has that name only once it listens: until then it refuses
+ * connections, and another ddprun would remove it as stale (rundir.c). -1: see `err`. */
+static int listen_at(const char *path, const char *before, struct ddp_err *err)
+{
+    struct sockaddr_un sa;
+    if (rundir_addr(before, &sa, err) < 0)
+        return -1;
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd >= 0 && bind(fd, (struct sockaddr *)&sa, sizeof sa) == 0 &&
+        listen(fd, PEERS_MAX) == 0 && rename(before, path) == 0)
+        return fd;
+    err_errno(err, "cannot listen on '%s'", path);
+    if (fd >= 0)
+        close(fd);
+    unlink(before);
+    return -1;
+}
+
 /* A job runs without it, too. */
 static void on_timer(evutil_socket_t nothing, short what, void *arg)
 {
@@ -160,25 +178,19 @@ static void on_timer(evutil_socket_t nothing, short what, void *arg)
     rundir_clean();
     char *dir = rundir_path(&err);
     char *path = dir ? xasprintf("%s/%d-%s", dir, (int)getpid(), c->id) : NULL;
-    int rc = path ? rundir_addr(path, &c->sa, &err) : -1;
+    char *before = dir ? xasprintf("%s/.%d-%s", dir, (int)getpid(), c->id) : NULL;
+    int fd = -1;
+    if (path && rundir_addr(path, &c->sa, &err) == 0)
+        fd = listen_at(path, before, &err);
+    free(before);
     free(path);
     free(dir);
-    if (rc < 0) {
+    if (fd < 0) {
         log_info("no control socket: %s", err.text);
         return;
     }
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd >= 0 && bind(fd, (struct sockaddr *)&c->sa, sizeof c->sa) == 0 &&
-        listen(fd, PEERS_MAX) == 0) {
-        c->listener =
-            event_new(loop_base(c->loop), fd, EV_READ | EV_PERSIST, on_connect, c);
-        event_add(c->listener, NULL);
-        return;
-    }
-    err_errno(&err, "cannot listen on '%s'", c->sa.sun_path);
-    log_info("no control socket: %s", err.text);
-    if (fd >= 0)
-        close(fd);
+    c->listener = event_new(loop_base(c->loop), fd, EV_READ | EV_PERSIST, on_connect, c);
+    event_add(c->listener, NULL);
 }
 
 struct control *control_create(struct loop *loop, const char *id, struct ddp_err *err)

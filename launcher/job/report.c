@@ -302,8 +302,8 @@ static void report_other_hosts(struct job *j)
     free(reported);
 }
 
-/* SIGTERM from outside: a scheduler sends it to all processes of a job, and a rank's death
- * of it may be reported before ddprun gets its own. */
+/* SIGTERM from outside: a scheduler sends it to all processes of a job, and a rank's
+ * death of it may be reported before ddprun gets its own. */
 static bool is_sigterm(const struct cause *c)
 {
     return (c->kind == CAUSE_SIGNAL && c->status == SIGTERM) ||

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/inotify.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -155,6 +156,41 @@ START_TEST(a_client_that_sends_too_much_is_dropped)
 }
 END_TEST
 
+static void on_moment(evutil_socket_t fd, short what, void *arg)
+{
+    loop_stop(loop, 0);
+}
+
+/* A name of a socket that does not listen yet is taken for a killed launcher's. */
+START_TEST(the_socket_has_its_name_once_it_listens)
+{
+    struct ddp_err err;
+    _Alignas(struct inotify_event) char text[4096];
+    char *folder = rundir_path(&err), *name = xasprintf("%d-0123abcd", (int)getpid());
+    int fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+    ck_assert_int_ge(inotify_add_watch(fd, folder, IN_CREATE | IN_MOVED_TO), 0);
+    struct event *look = event_new(loop_base(loop), fd, EV_READ, on_moment, NULL);
+    bool named = false;
+    while (!named) {
+        event_add(look, &(struct timeval){DEADLINE_MS / 1000, 0});
+        loop_run(loop);
+        ssize_t n = read(fd, text, sizeof text);
+        ck_assert_int_gt(n, 0);
+        for (const char *at = text; at < text + n;) {
+            const struct inotify_event *e = (const void *)at;
+            at += sizeof *e + e->len;
+            bool its = strcmp(e->name, name) == 0;
+            ck_assert(!its || (e->mask & IN_MOVED_TO));
+            named |= its;
+        }
+    }
+    event_free(look);
+    close(fd);
+    free(name);
+    free(folder);
+}
+END_TEST
+
 static void on_stop(struct control *c, uint32_t peer, const json_t *request, void *arg)
 {
     loop_stop(loop, 7);
@@ -181,8 +217,9 @@ END_TEST
 START_TEST(without_a_job_the_client_says_so)
 {
     struct ddp_err err;
-    ck_assert_int_eq(control_connect("4711", &err), -1);
-    ck_assert_str_eq(err.text, "no running job '4711' of yours on this machine");
+    /* beyond all pids: jobs of other tests are found, too */
+    ck_assert_int_eq(control_connect("99999999", &err), -1);
+    ck_assert_str_eq(err.text, "no running job '99999999' of yours on this machine");
 }
 END_TEST
 
@@ -289,6 +326,7 @@ Suite *suite(void)
     tcase_add_test(t, requests_are_answered_by_their_handler);
     tcase_add_test(t, unknown_requests_are_refused);
     tcase_add_test(t, a_client_that_sends_too_much_is_dropped);
+    tcase_add_test(t, the_socket_has_its_name_once_it_listens);
     tcase_add_test(t, a_request_that_ends_the_loop_leaves_nothing);
     tcase_add_test(t, without_a_job_the_client_says_so);
     tcase_add_test(t, files_of_killed_launchers_are_removed);

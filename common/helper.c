@@ -2,13 +2,13 @@
 #include "common/helper.h"
 
 #include "common/duration.h"
+#include "common/group_guard.h"
 #include "common/mem.h"
 #include "common/sock.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
@@ -29,64 +29,21 @@ enum {
 
 extern char **environ;
 
-/* --- a group of its own ------------------------------------------------------------- */
-
-/* A group of its own gets no signal of the terminal. */
-static const int endings[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
-static struct sigaction before[ARRAY_LEN(endings)];
-static volatile sig_atomic_t group; /* 0: it does not run */
-
-static void on_ending(int sig)
-{
-    if (group > 0)
-        kill(-(pid_t)group, SIGKILL);
-    signal(sig, SIG_DFL);
-    raise(sig); /* when this handler has returned */
-}
-
-/* Signals that would end us; others keep what the caller has set. */
-static void take_endings(void)
-{
-    struct sigaction ours = {.sa_handler = on_ending};
-    for (size_t i = 0; i < ARRAY_LEN(endings); i++) {
-        sigaction(endings[i], NULL, &before[i]);
-        if (before[i].sa_handler == SIG_DFL)
-            sigaction(endings[i], &ours, NULL);
-    }
-}
-
-static void leave_endings(void)
-{
-    group = 0;
-    for (size_t i = 0; i < ARRAY_LEN(endings); i++)
-        sigaction(endings[i], &before[i], NULL);
-}
-
-/* No signal comes between its start and `group`. */
 static int spawn(const struct helper *h, const posix_spawn_file_actions_t *files,
-                 pid_t *pid)
+                 pid_t group, pid_t *pid)
 {
-    sigset_t all, ours;
     posix_spawnattr_t attr;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &ours);
     posix_spawnattr_init(&attr);
-    posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK |
-                                        (h->group ? POSIX_SPAWN_SETPGROUP : 0));
-    posix_spawnattr_setsigmask(&attr, &ours);
+    posix_spawnattr_setflags(&attr, h->group ? POSIX_SPAWN_SETPGROUP : 0);
+    posix_spawnattr_setpgroup(&attr, group);
     int rc = posix_spawnp(pid, h->argv[0], files, &attr,
                           (char *const *)(uintptr_t)h->argv, environ);
-    if (rc == 0 && h->group)
-        group = *pid;
     posix_spawnattr_destroy(&attr);
-    pthread_sigmask(SIG_SETMASK, &ours, NULL);
     return rc;
 }
 
-/* --- one run ------------------------------------------------------------------------ */
-
 /* Start it with its output readable from `*out`; 0, or -1 with errno. */
-static int start(const struct helper *h, pid_t *pid, int *out)
+static int start(const struct helper *h, pid_t group, pid_t *pid, int *out)
 {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) < 0)
@@ -100,7 +57,7 @@ static int start(const struct helper *h, pid_t *pid, int *out)
     posix_spawn_file_actions_adddup2(&files, ends[1], STDOUT_FILENO);
     if (h->err_too)
         posix_spawn_file_actions_adddup2(&files, ends[1], STDERR_FILENO);
-    int rc = spawn(h, &files, pid);
+    int rc = spawn(h, &files, group, pid);
     posix_spawn_file_actions_destroy(&files);
     close(ends[1]);
     *out = ends[0];
@@ -147,11 +104,11 @@ static int look_for_end(pid_t pid, int64_t deadline_ms, int *status)
     }
 }
 
-static int run(const struct helper *h, char **output, size_t *n, int *status)
+static int run(const struct helper *h, pid_t group, char **output, size_t *n, int *status)
 {
     pid_t pid;
     int out;
-    if (start(h, &pid, &out) < 0)
+    if (start(h, group, &pid, &out) < 0)
         return -1;
     *output = xcalloc(1, 1);
     int rc = listen_to(h, out, output, n);
@@ -159,7 +116,7 @@ static int run(const struct helper *h, char **output, size_t *n, int *status)
     close(out);
     if (rc == 0 && look_for_end(pid, now_ms() + END_MS, status) == 0)
         return 0;
-    kill(h->group ? -pid : pid, SIGKILL);
+    kill(h->group ? -group : pid, SIGKILL);
     look_for_end(pid, now_ms() + KILLED_MS, status);
     errno = ETIMEDOUT;
     return -1;
@@ -167,13 +124,17 @@ static int run(const struct helper *h, char **output, size_t *n, int *status)
 
 int helper_ask(const struct helper *h, char **output, size_t *n, int *status)
 {
+    struct group_guard guard = {.fd = -1};
+    int guard_status;
     *output = NULL;
     *n = 0;
-    if (h->group)
-        take_endings();
-    int rc = run(h, output, n, status), error = errno;
-    if (h->group)
-        leave_endings();
+    if (h->group && group_guard_start(&guard) < 0)
+        return -1;
+    int rc = run(h, guard.pid, output, n, status), error = errno;
+    if (h->group) {
+        group_guard_end(&guard);
+        look_for_end(guard.pid, now_ms() + KILLED_MS, &guard_status);
+    }
     errno = error;
     return rc;
 }

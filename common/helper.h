@@ -16,7 +16,7 @@ struct helper {
     int in;                  /* borrowed */
     bool err_too;            /* capture its stderr too; else it is inherited */
     bool group;        /* what it starts is killed with it: after the deadline, and when
-                        * a signal ends us meanwhile (one call at a time) */
+                        * we end meanwhile, also by SIGKILL (group_guard.h) */
     int64_t answer_ms; /* from the start until EOF on its output */
     size_t most;       /* bytes; further output is dropped */
 };

@@ -118,7 +118,8 @@ static int child_main(void *arg)
         fail(t, CHILD_SETUP);
     if (getppid() != t->parent) /* the parent died before prctl(): no signal will come */
         _exit(127);
-    if ((spec->session && setsid() < 0) || (spec->group && setpgid(0, 0) < 0))
+    if ((spec->session && setsid() < 0) ||
+        ((spec->group || spec->join) && setpgid(0, spec->join) < 0))
         fail(t, CHILD_SETUP);
     default_signals();
     if (take_streams(t->slot, spec->extra > 0) < 0)

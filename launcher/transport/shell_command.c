@@ -2,6 +2,7 @@
 #include "launcher/transport/shell_command.h"
 
 #include "common/err.h"
+#include "common/group_guard.h"
 #include "common/mem.h"
 #include "common/signame.h"
 #include "launcher/transport/child.h"
@@ -21,8 +22,9 @@ enum { PIECE = 8192, SAID_MOST = 4096, LINE_MOST = 200 };
 extern char **environ;
 
 struct shell_command {
-    struct reap *reap; /* borrowed */
-    pid_t pid;         /* 0: it has ended */
+    struct reap *reap;        /* borrowed */
+    pid_t pid;                /* 0: it has ended */
+    struct group_guard guard; /* owned: leads its process group */
     struct stream {
         struct shell_command *c; /* borrowed: owner */
         int fd;                  /* -1: closed */
@@ -40,7 +42,7 @@ struct shell_command {
 static void stop(struct shell_command *c)
 {
     if (c->pid > 0)
-        kill(-c->pid, SIGKILL);
+        kill(-c->guard.pid, SIGKILL);
 }
 
 /* Of stdout the first bytes are kept, and more end the command; of stderr the last. */
@@ -132,6 +134,7 @@ static void on_ended(pid_t pid, int status, int64_t at_ns, const struct rusage *
 {
     struct shell_command *c = arg;
     c->pid = 0;
+    group_guard_end(&c->guard);
     while (!c->too_long && read_piece(&c->out))
         ;
     for (int i = 0; i < SAID_MOST / PIECE + 1 && read_piece(&c->said); i++)
@@ -158,6 +161,8 @@ static int spawn(struct shell_command *c, const struct shell_command_spec *spec,
                  struct loop *loop, int *out, int *said)
 {
     enum child_step step;
+    if (group_guard_start(&c->guard) < 0)
+        return -1;
     const char *argv[] = {"sh", "-c", spec->text, NULL};
     const struct child_spec child = {.path = "/bin/sh",
                                      .argv = (char *const *)(uintptr_t)argv,
@@ -166,7 +171,7 @@ static int spawn(struct shell_command *c, const struct shell_command_spec *spec,
                                      .in = -1,
                                      .out = out[1],
                                      .err = said[1],
-                                     .group = true};
+                                     .join = c->guard.pid};
     if (stream_open(&c->out, loop, out[0]) < 0 ||
         stream_open(&c->said, loop, said[0]) < 0)
         return -1;
@@ -185,6 +190,7 @@ struct shell_command *shell_command_start(struct loop *loop, struct reap *reap,
                                 .limit_ms = spec->limit_ms,
                                 .out = {.c = c, .fd = -1, .most = spec->most},
                                 .said = {.c = c, .fd = -1, .most = SAID_MOST},
+                                .guard = {.fd = -1},
                                 .ended = ended,
                                 .arg = arg};
     c->limit = evtimer_new(loop_base(loop), on_limit, c);
@@ -210,9 +216,14 @@ struct shell_command *shell_command_start(struct loop *loop, struct reap *reap,
     return c;
 }
 
-pid_t shell_command_pid(const struct shell_command *c)
+pid_t shell_command_group(const struct shell_command *c)
 {
-    return c ? c->pid : 0;
+    return c && c->pid > 0 ? c->guard.pid : 0;
+}
+
+bool shell_command_has(const struct shell_command *c, pid_t pid)
+{
+    return shell_command_group(c) > 0 && (pid == c->pid || pid == c->guard.pid);
 }
 
 static void stream_close(struct stream *s)
@@ -232,6 +243,7 @@ void shell_command_destroy(struct shell_command *c)
         reap_forget(c->reap, c->pid);
         stop(c);
     }
+    group_guard_end(&c->guard);
     stream_close(&c->out);
     stream_close(&c->said);
     if (c->limit)

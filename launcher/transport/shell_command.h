@@ -1,8 +1,9 @@
 /* launcher/transport/shell_command.h - run a user's command in the background
  *
  * By /bin/sh -c, in a process group of its own, without stdin. Its stdout is kept, up to
- * a limit; of its stderr the last line. After a time limit, or with too much output, it
- * is killed with its group. Nothing here blocks.
+ * a limit; of its stderr the last line. After a time limit, with too much output, or when
+ * this process ends, also by SIGKILL (common/group_guard.h), it is killed with its group.
+ * Nothing here blocks.
  *
  * Owner: a plug-in, of the launcher or of an agent.
  */
@@ -34,7 +35,10 @@ struct shell_command *shell_command_start(struct loop *loop, struct reap *reap,
                                           const struct shell_command_spec *spec,
                                           shell_command_fn ended, void *arg,
                                           struct ddp_err *err);
-pid_t shell_command_pid(const struct shell_command *c);
+/* Its process group; 0: it does not run. */
+pid_t shell_command_group(const struct shell_command *c);
+/* Is it one of the two children that we have started for it? */
+bool shell_command_has(const struct shell_command *c, pid_t pid);
 /* Kills it if it runs; NULL is fine. */
 void shell_command_destroy(struct shell_command *c);
 

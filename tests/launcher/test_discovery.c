@@ -7,9 +7,13 @@
 #include "launcher/transport/shell_command.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static const struct {
     const char *text, *hosts; /* "name:slots ", 0 slots: not given */
@@ -93,7 +97,7 @@ START_TEST(a_command_has_a_time_limit_and_a_bound)
         shell_command_start(o.loop, reap, &spec, on_ended, &o, &err);
     ck_assert_ptr_nonnull(c);
     loop_run(o.loop);
-    ck_assert_int_eq(shell_command_pid(c), 0);
+    ck_assert_int_eq(shell_command_group(c), 0);
     if (commands[_i].output)
         ck_assert_str_eq(o.output, commands[_i].output);
     else if (!commands[_i].trouble) /* a child that it has left */
@@ -122,7 +126,7 @@ START_TEST(a_command_that_is_not_wanted_any_more_is_killed)
     struct shell_command *c =
         shell_command_start(o.loop, reap, &spec, on_ended, &o, &err);
     ck_assert_ptr_nonnull(c);
-    pid_t group = shell_command_pid(c);
+    pid_t group = shell_command_group(c);
     shell_command_destroy(c);
     while (reap_now(reap)) /* until no child is left */
         ;
@@ -132,6 +136,41 @@ START_TEST(a_command_that_is_not_wanted_any_more_is_killed)
     reap_destroy(reap);
     loop_destroy(o.loop);
     child_finish();
+}
+END_TEST
+
+/* The process of a launcher that will be killed. */
+static _Noreturn void run_command(const char *text)
+{
+    struct ddp_err err;
+    struct outcome o = {.loop = loop_create(&err)};
+    struct reap *reap = reap_create(o.loop, &err);
+    const struct shell_command_spec spec = {
+        .text = text, .limit_ms = 300000, .most = 4096};
+    if (child_init(&err) == 0 &&
+        shell_command_start(o.loop, reap, &spec, on_ended, &o, &err))
+        loop_run(o.loop);
+    _exit(1);
+}
+
+/* What it has started holds a FIFO open for writing. */
+START_TEST(a_command_ends_when_its_launcher_is_killed)
+{
+    char *dir = temp_dir(), *fifo = xasprintf("%s/fifo", dir), byte;
+    char *text = xasprintf("(sleep 300; :) 3>'%s' & wait", fifo);
+    ck_assert_int_eq(mkfifo(fifo, 0600), 0);
+    pid_t pid = fork();
+    if (pid == 0)
+        run_command(text);
+    int fd = open(fifo, O_RDONLY); /* waits until it runs */
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(kill(pid, SIGKILL), 0);
+    ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+    ck_assert_int_eq(read(fd, &byte, 1), 0); /* no writer is left */
+    close(fd);
+    free(text);
+    free(fifo);
+    free(dir);
 }
 END_TEST
 
@@ -146,6 +185,7 @@ Suite *suite(void)
     tcase_add_loop_test(t, a_command_has_a_time_limit_and_a_bound, 0,
                         ARRAY_LEN(commands));
     tcase_add_test(t, a_command_that_is_not_wanted_any_more_is_killed);
+    tcase_add_test(t, a_command_ends_when_its_launcher_is_killed);
     suite_add_tcase(s, t);
     return s;
 }

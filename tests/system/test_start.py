@@ -4,7 +4,7 @@ import os
 import signal
 import unittest
 
-from launch import DDPRUN, LaunchTest, main, who_is_left
+from launch import DDPRUN, LaunchTest, main, wait_until, who_is_left
 
 HOSTFILES = {
     "a number that is none": ("localhost slots=many\n", 1),
@@ -126,6 +126,22 @@ class Discovery(LaunchTest):
                 launch.wait()
                 self.assert_ended(launch, -signum)
                 self.assertEqual(who_is_left(self.mark), {})
+
+    def test_commands_end_when_ddprun_is_killed(self):
+        """With what they have started: at the start, beside the ranks, and as a health check."""
+        runs, hosts = self.path("runs"), self.path("hosts")
+        command = f": >{runs}; sleep 300; :"
+        listing = ("--nnodes", "1:2", "--discovery-interval", "100ms", "--host-discovery-script")
+        for options in ((*listing, command),
+                        (*listing, f"[ -e {hosts} ] || {{ echo localhost:1 | tee {hosts}; exit; }}; {command}"),
+                        ("--health-check", command)):
+            with self.subTest(options):
+                launch = self.start(*options, "sleep", "300")
+                self.assertTrue(wait_until(lambda: os.path.exists(runs)), launch.err)
+                launch.signal(signal.SIGKILL)
+                launch.wait()
+                self.assertEqual(who_is_left(self.mark), {})
+                os.remove(runs)
 
     def test_a_signal_that_is_ignored_ends_nothing(self):
         launch = self.start("-c", "trap '' INT; exec \"$@\"", "sh", DDPRUN, "--host-discovery-script",

@@ -95,8 +95,8 @@ static void on_stop(void *state, bool again)
 
 static bool on_spares(const void *state, pid_t pid)
 {
-    pid_t ours = shell_command_pid(((const struct health_node *)state)->command);
-    return pid ? pid == ours : ours > 0;
+    const struct shell_command *c = ((const struct health_node *)state)->command;
+    return pid ? shell_command_has(c, pid) : shell_command_group(c) > 0;
 }
 
 static const struct agent_message messages[] = {{MSG_CHECK, handle_check}, {0}};

@@ -38,6 +38,8 @@ enum rank_names {
  */
 enum start_by { BY_DEFAULT, BY_SSH, BY_SRUN, BY_QRSH, BY_BLAUNCH, BY_TMRSH };
 enum mpi_serve { MPI_NONE = 0, MPI_PMIX = 1, MPI_PMI = 2, MPI_AUTO = 3 };
+/* a pseudo-terminal for rank 0; AUTO: for one rank on a terminal */
+enum use_pty { PTY_AUTO, PTY_ON, PTY_OFF };
 enum input_to { INPUT_RANK0, INPUT_ALL, INPUT_NONE };
 enum scheduler { SCHED_NONE, SCHED_SLURM, SCHED_SGE, SCHED_PBS, SCHED_LSF };
 
@@ -80,6 +82,7 @@ struct opts {
     const char *output_filename; /* directory or pattern of per-rank files; NULL: none */
     const char *output_from;     /* idset of ranks that reach the terminal; NULL: all */
     enum input_to input;
+    enum use_pty pty;
     const char *ui;        /* --ui: ADDRESS:PORT, "0": a port of loopback; NULL: none */
     const char *metrics;   /* --metrics: ADDRESS:PORT or a file; NULL: none */
     const char *metric;    /* --metric: a regular expression; NULL: lines with "loss" */

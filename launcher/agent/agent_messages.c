@@ -164,6 +164,18 @@ static int handle_signal(struct agent *a, const struct frame *f, struct ddp_err 
     return 0;
 }
 
+static int handle_window(struct agent *a, const struct frame *f, struct ddp_err *err)
+{
+    const struct msg_window *m = f->m;
+    if (m->rows == 0 || a->job.rows == 0) /* of a job that it has no order for yet */
+        return 0;
+    a->job.rows = m->rows;
+    a->job.columns = m->columns;
+    if (a->ranks)
+        ranks_resize(a->ranks);
+    return 0;
+}
+
 static int handle_terminate(struct agent *a, const struct frame *f, struct ddp_err *err)
 {
     const struct msg_terminate *m = f->m;
@@ -254,6 +266,7 @@ static int (*const handlers[MSG_TYPES])(struct agent *a, const struct frame *f,
     [MSG_CREDIT] = handle_credit,       [MSG_SIGNAL] = handle_signal,
     [MSG_TERMINATE] = handle_terminate, [MSG_SHUTDOWN] = handle_shutdown,
     [MSG_PING] = handle_ping,           [MSG_RESTART] = handle_restart,
+    [MSG_WINDOW] = handle_window,
 };
 
 void agent_on_frame(struct link *l, const struct frame *f, void *arg)

@@ -37,7 +37,9 @@ void rank_start_run(struct background_call *c)
         .cpus_size = s->binding->cpus_size,
         .place = s->place,
         .pidfd = &s->pidfd,
-        .group = true,
+        .group = !s->terminal,
+        .session = s->terminal,
+        .terminal = s->terminal,
     };
     enum child_step step;
     s->pid = child_spawn(&spec, &step);

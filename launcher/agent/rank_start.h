@@ -24,6 +24,7 @@ struct rank_start {
     int streams[3];                  /* owned: the rank's ends; -1: none, or closed */
     int extra;                       /* owned: its CHILD_EXTRA_FD; -1: none */
     struct strv env;                 /* owned */
+    bool terminal;                   /* the streams are a pseudo-terminal */
     /* out */
     pid_t pid; /* -1: it failed */
     int pidfd; /* the caller's; -1: none */

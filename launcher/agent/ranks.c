@@ -67,6 +67,13 @@ static bool takes_input(const struct ranks *r, uint32_t rank)
     return r->job->input == INPUT_ALL || (r->job->input == INPUT_RANK0 && rank == 0);
 }
 
+/* The size of the pseudo-terminal of this rank; NULL: it has none. */
+static const struct pty_size *tty_of(const struct ranks *r, struct pty_size *size)
+{
+    *size = (struct pty_size){r->job->rows, r->job->columns};
+    return size->rows > 0 ? size : NULL;
+}
+
 /* Report the minimum over the ranks that take input: the slowest one limits the rate. */
 static void count_taken(struct ranks *r, uint32_t local, size_t n)
 {
@@ -313,9 +320,11 @@ static void start_one(struct ranks *r, uint32_t local)
         .order_fd = r->order_fd,
         .extra = -1,
         .pidfd = -1,
+        .terminal = r->job->rows > 0,
     };
+    struct pty_size size;
     s->worker = worker_create(r->loop, r->reap, (int)rank, &worker_events, r);
-    if (worker_open(s->worker, takes_input(r, rank), s->streams) < 0) {
+    if (worker_open(s->worker, takes_input(r, rank), tty_of(r, &size), s->streams) < 0) {
         struct ddp_err err;
         int code = program_failed(s->program->argv.v[0], s->program->path, s->prep->wdir,
                                   s->prep->host, CHILD_SETUP, &err);
@@ -365,9 +374,10 @@ static void on_start(evutil_socket_t fd, short what, void *arg)
 int ranks_next(struct ranks *r, struct next_rank *n)
 {
     uint32_t local = (uint32_t)r->next, rank = r->share->ranks[local].rank;
+    struct pty_size size;
     *n = (struct next_rank){.extra = -1};
     r->opened = worker_create(r->loop, r->reap, (int)rank, &worker_events, r);
-    if (worker_open(r->opened, takes_input(r, rank), n->streams) < 0) {
+    if (worker_open(r->opened, takes_input(r, rank), tty_of(r, &size), n->streams) < 0) {
         worker_destroy(r->opened);
         r->opened = NULL;
         return -1;
@@ -450,6 +460,15 @@ void ranks_signal(struct ranks *r, int sig)
     for (uint32_t i = 0; i < r->share->nlocal; i++) {
         if (r->workers[i])
             worker_signal(r->workers[i], sig);
+    }
+}
+
+void ranks_resize(struct ranks *r)
+{
+    struct pty_size size;
+    for (uint32_t i = 0; tty_of(r, &size) && i < r->share->nlocal; i++) {
+        if (r->workers[i])
+            worker_resize(r->workers[i], &size);
     }
 }
 

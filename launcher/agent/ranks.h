@@ -56,6 +56,7 @@ void ranks_stop_starting(struct ranks *r, bool again);
  * updated job->attempt and the store's port. Input is not repeated. */
 void ranks_again(struct ranks *r);
 
+void ranks_resize(struct ranks *r); /* pseudo-terminals, as the job's order says */
 void ranks_signal(struct ranks *r, int sig);              /* to all running ranks */
 bool ranks_running(const struct ranks *r);                /* any of them */
 bool ranks_starting(const struct ranks *r);               /* the thread has some */

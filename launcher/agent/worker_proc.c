@@ -35,6 +35,8 @@ struct worker_proc {
     pid_t pid;
     struct worker_events events;
     void *arg;
+    bool tty;    /* its streams are a pseudo-terminal */
+    int slave;   /* owned: its other side, until the process has exited; -1: none */
     int ours[3]; /* owned: our ends of its streams until it runs; -1: none */
     struct stream out[2];
     struct {
@@ -129,10 +131,13 @@ static void input_write(struct worker_proc *w)
         if (n > 0)
             w->events.taken(w, (size_t)n, w->arg);
     }
-    if (evbuffer_get_length(w->in.wait) > 0)
+    if (evbuffer_get_length(w->in.wait) > 0) {
         event_add(w->in.writable, NULL);
-    else if (w->in.end)
+    } else if (w->in.end) {
+        if (w->tty)
+            pty_end_input(w->in.fd);
         input_close(w);
+    }
 }
 
 static void on_writable(evutil_socket_t fd, short what, void *arg)
@@ -154,6 +159,16 @@ void worker_input(struct worker_proc *w, const void *data, size_t n)
     input_write(w);
 }
 
+static void close_all(int *fds, size_t n)
+{
+    int saved = errno;
+    for (size_t i = 0; i < n; i++) {
+        if (fds[i] >= 0)
+            close(fds[i]);
+    }
+    errno = saved;
+}
+
 static void on_exit_of(pid_t pid, int status, int64_t at_ns, const struct rusage *used,
                        void *arg)
 {
@@ -161,6 +176,8 @@ static void on_exit_of(pid_t pid, int status, int64_t at_ns, const struct rusage
     worker_move(w, WORKER_EXITED);
     w->pid = 0;
     input_close(w);
+    close_all(&w->slave, 1);
+    w->slave = -1;
     struct msg_exit how = {.rank = (uint32_t)w->rank,
                            .status = status,
                            .at_ns = at_ns,
@@ -179,22 +196,14 @@ static int make_pipe(int *ours, int *theirs, bool we_write)
     return fcntl(*ours, F_SETFL, O_NONBLOCK);
 }
 
-static void close_all(int *fds, size_t n)
-{
-    int saved = errno;
-    for (size_t i = 0; i < n; i++) {
-        if (fds[i] >= 0)
-            close(fds[i]);
-    }
-    errno = saved;
-}
-
 static void watch_streams(struct worker_proc *w)
 {
     struct event_base *base = loop_base(w->loop);
     for (unsigned i = 0; i < 2; i++) {
         struct stream *s = &w->out[i];
         *s = (struct stream){.worker = w, .number = i, .fd = w->ours[1 + i]};
+        if (s->fd < 0)
+            continue;
         s->readable = event_new(base, s->fd, EV_READ | EV_PERSIST, on_readable, s);
         event_add(s->readable, NULL);
     }
@@ -207,10 +216,31 @@ static void watch_streams(struct worker_proc *w)
         w->ours[i] = -1;
 }
 
-int worker_open(struct worker_proc *w, bool input, int theirs[3])
+/* Input is written to a descriptor of its own, as it is closed before the output. A rank
+ * that closes its streams shall not end them: the master would be closed, which hangs its
+ * session up. */
+static int open_tty(struct worker_proc *w, bool input, const struct pty_size *size,
+                    int theirs[3])
+{
+    w->tty = true;
+    if (pty_open(size, &w->ours[1], &theirs[0]) < 0)
+        return -1;
+    for (int i = 1; i < 3; i++) {
+        if ((theirs[i] = fcntl(theirs[0], F_DUPFD_CLOEXEC, 0)) < 0)
+            return -1;
+    }
+    if ((w->slave = fcntl(theirs[0], F_DUPFD_CLOEXEC, 0)) < 0)
+        return -1;
+    return input && (w->ours[0] = fcntl(w->ours[1], F_DUPFD_CLOEXEC, 0)) < 0 ? -1 : 0;
+}
+
+int worker_open(struct worker_proc *w, bool input, const struct pty_size *tty,
+                int theirs[3])
 {
     theirs[0] = theirs[1] = theirs[2] = -1;
-    if ((!input || make_pipe(&w->ours[0], &theirs[0], true) == 0) &&
+    if (tty && open_tty(w, input, tty, theirs) == 0)
+        return 0;
+    if (!tty && (!input || make_pipe(&w->ours[0], &theirs[0], true) == 0) &&
         make_pipe(&w->ours[1], &theirs[1], false) == 0 &&
         make_pipe(&w->ours[2], &theirs[2], false) == 0)
         return 0;
@@ -233,6 +263,12 @@ void worker_signal(struct worker_proc *w, int sig)
 {
     if (w->state == WORKER_RUNS)
         kill(-w->pid, sig);
+}
+
+void worker_resize(struct worker_proc *w, const struct pty_size *size)
+{
+    if (w->tty && w->out[0].fd >= 0)
+        pty_resize(w->out[0].fd, size);
 }
 
 int worker_rank(const struct worker_proc *w)
@@ -261,7 +297,7 @@ struct worker_proc *worker_create(struct loop *loop, struct reap *reap, int rank
     struct worker_proc *w = xcalloc(1, sizeof *w);
     *w = (struct worker_proc){
         .loop = loop, .reap = reap, .rank = rank, .events = *events, .arg = arg};
-    w->out[0].fd = w->out[1].fd = w->in.fd = -1;
+    w->out[0].fd = w->out[1].fd = w->in.fd = w->slave = -1;
     w->ours[0] = w->ours[1] = w->ours[2] = -1;
     return w;
 }
@@ -278,5 +314,6 @@ void worker_destroy(struct worker_proc *w)
     if (w->in.wait)
         evbuffer_free(w->in.wait);
     close_all(w->ours, ARRAY_LEN(w->ours));
+    close_all(&w->slave, 1);
     free(w);
 }

@@ -10,6 +10,7 @@
 #ifndef LAUNCHER_AGENT_WORKER_PROC_H
 #define LAUNCHER_AGENT_WORKER_PROC_H
 
+#include "launcher/agent/pty.h"
 #include "launcher/link/message.h"
 #include "launcher/transport/reap.h"
 
@@ -36,8 +37,10 @@ void worker_destroy(struct worker_proc *w); /* does not end the process */
 
 /* A start has two steps, as the process is made elsewhere: create the streams (`theirs`:
  * the rank's ends, owned by the caller; -1: none, as stdin is without `input`), then set
- * its pid, a child of ours. `pidfd`: passed to reap_order() already; -1: none. */
-int worker_open(struct worker_proc *w, bool input, int theirs[3]);
+ * its pid, a child of ours. `pidfd`: passed to reap_order() already; -1: none. With `tty`
+ * all three are a pseudo-terminal of that size, which is read as stdout. */
+int worker_open(struct worker_proc *w, bool input, const struct pty_size *tty,
+                int theirs[3]);
 void worker_adopt(struct worker_proc *w, pid_t pid, int pidfd);
 
 int worker_rank(const struct worker_proc *w);
@@ -51,6 +54,9 @@ void worker_resume(struct worker_proc *w);          /* credit is available again
 /* Close its streams although another process still holds the other end. With `idle_only`,
  * streams that hold undelivered bytes or wait for credit stay open. */
 void worker_cut(struct worker_proc *w, bool idle_only);
+
+/* Of its pseudo-terminal, if it has one. */
+void worker_resize(struct worker_proc *w, const struct pty_size *size);
 
 /* Write to its stdin; n == 0: end of file. The data is copied. */
 void worker_input(struct worker_proc *w, const void *data, size_t n);

@@ -70,6 +70,12 @@ static int check_options(struct opts *opts, const char *hosts_option,
                        opts->hostfile ? "--hostfile"
                        : opts->hosts  ? "-H"
                                       : "--node-rank");
+    if (opts->pty == PTY_ON && (opts->tag_output == TAG_ON || opts->timestamp_output ||
+                                opts->input == INPUT_NONE))
+        return err_set(err, "--pty and %s: a terminal is passed on as it is",
+                       opts->tag_output == TAG_ON ? "--tag-output"
+                       : opts->timestamp_output   ? "--timestamp-output"
+                                                  : "--stdin none");
     if (!wants_script(opts) && script_option)
         return err_set(err,
                        "%s is for a batch script: --script slurm, sge, pbs or lsf, or "

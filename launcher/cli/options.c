@@ -30,6 +30,8 @@ static const struct word name_words[] = {
     {"dmlc", NAMES_DMLC}, {"all", NAMES_ALL},     {"none", 0},        {0}};
 static const struct word mpi_words[] = {
     {"auto", MPI_AUTO}, {"pmix", MPI_PMIX}, {"pmi", MPI_PMI}, {"none", MPI_NONE}, {0}};
+static const struct word pty_words[] = {
+    {"auto", PTY_AUTO}, {"on", PTY_ON}, {"off", PTY_OFF}, {0}};
 static const struct word input_words[] = {{"rank0", INPUT_RANK0},
                                           {"0", INPUT_RANK0},
                                           {"all", INPUT_ALL},
@@ -133,6 +135,12 @@ const struct option options[] = {
      "show only these ranks, such as 0-3,8"},
     {"stdin", "rank0|all|none", AT(input), read_choice, 0, 0, input_words,
      "ranks that read the standard input: rank0 (default), all, none"},
+    {"pty", "[=auto|off|on]", AT(pty), read_choice, 0, 0, pty_words,
+     "give the rank a pseudo-terminal, for pdb, ipython, rich; auto (default): if there is "
+     "one rank and ddprun is on a terminal; without =...: on",
+     NOT_IN_SCRIPT},
+    {"no-pty", NULL, 0, read_no_pty, 0, 0, NULL,
+     "the rank has pipes, also on a terminal; the same as --pty=off", NOT_IN_SCRIPT},
 
     {.arg = "watch", .doc = "Watch a running job"},
     {"events", "FILE|fd:N|-", AT(events), read_events, 0, 0, NULL,

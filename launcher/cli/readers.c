@@ -325,6 +325,13 @@ int read_no_preload(const struct option *o, const char *name, const char *text,
     return 0;
 }
 
+int read_no_pty(const struct option *o, const char *name, const char *text,
+                struct opts *opts, struct ddp_err *err)
+{
+    opts->pty = PTY_OFF;
+    return 0;
+}
+
 int read_ranks(const struct option *o, const char *name, const char *text,
                struct opts *opts, struct ddp_err *err)
 {

@@ -57,6 +57,25 @@ bool output_tail_stands(struct output *o, int rank)
 
 /* ---- interface ---- */
 
+/* Write to the rank's file, and "\r\n" as "\n". */
+static void write_unix(struct output *o, int rank, enum out_stream stream,
+                       const char *data, size_t size)
+{
+    struct stream *st = &o->ranks[rank].streams[stream];
+    while (size > 0) {
+        if (st->cr && *data != '\n')
+            rankfiles_write(o->files, rank, stream, "\r", 1);
+        const char *cr = memchr(data, '\r', size);
+        size_t n = cr ? (size_t)(cr - data) : size;
+        if (n > 0)
+            rankfiles_write(o->files, rank, stream, data, n);
+        st->cr = cr != NULL;
+        n += st->cr;
+        data += n;
+        size -= n;
+    }
+}
+
 void output_feed(struct output *o, int rank, enum out_stream stream, const void *data,
                  size_t size)
 {
@@ -64,7 +83,9 @@ void output_feed(struct output *o, int rank, enum out_stream stream, const void 
     if (size == 0)
         return;
     tail_feed(&r->streams[stream].tail, o->tail_size, data, size);
-    if (o->files)
+    if (o->files && o->pty)
+        write_unix(o, rank, stream, data, size);
+    else if (o->files)
         rankfiles_write(o->files, rank, stream, data, size);
     if (r->silent)
         return;
@@ -144,13 +165,19 @@ void output_line(struct output *o, enum out_stream which, const char *line)
 {
     struct sink *s = o->sinks[which];
     struct screen *screen = lines_screen(o, which);
+    const char *end = o->pty && sink_terminal(s) ? "\r\n" : "\n";
     if (screen->drawn)
         sink_put(s, CLEAR_LINE, strlen(CLEAR_LINE));
     else if (sink_midline(s))
-        sink_put(s, "\n", 1);
+        sink_put(s, end, strlen(end));
     *screen = (struct screen){.lines = screen->lines};
     sink_put(s, line, strlen(line));
-    sink_put(s, "\n", 1);
+    sink_put(s, end, strlen(end));
+}
+
+void output_of_pty(struct output *o, bool pty)
+{
+    o->pty = pty;
 }
 
 void output_say(struct output *o, const char *line)

@@ -61,6 +61,11 @@ size_t output_room(const struct output *o); /* bytes that may be fed now */
 void output_line(struct output *o, enum out_stream which, const char *line);
 void output_say(struct output *o, const char *line); /* the same to stderr */
 
+/* Does the rank write to a pseudo-terminal? That ends lines with "\r\n"; per-rank files
+ * get "\n". Our terminal is in raw mode, so lines of the launcher end with "\r\n" there.
+ */
+void output_of_pty(struct output *o, bool pty);
+
 /* The user has pressed Enter: the terminal's cursor is at a line start. */
 void output_typed(struct output *o);
 

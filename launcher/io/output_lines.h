@@ -19,6 +19,7 @@ struct stream {
     size_t npartial, room;
     int64_t since_ms; /* when the first byte of `partial` arrived (wall clock) */
     struct tail tail;
+    bool cr;           /* for its file: the '\r' at the end of the last piece */
     uint64_t shown_at; /* screen.lines when its last line was printed */
 };
 
@@ -43,6 +44,7 @@ struct output {
     struct event *prompt;     /* owned: prints partial lines; NULL without a terminal */
     bool raw; /* one rank at most, no tags, no times: bytes pass unchanged */
     bool tags, times;
+    bool pty; /* output_of_pty() */
     int nranks;
     struct rank *ranks;      /* owned */
     size_t tail_size;        /* bytes of each */

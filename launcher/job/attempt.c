@@ -67,6 +67,7 @@ void job_started(struct job *j, const char *why)
     job_move(j, JOB_RUNNING, why);
     j->started_ns = now_ns();
     job_begin_timeout(j);
+    job_send_window(j); /* it may have changed since the plan was made */
     job_input_more(j);
 }
 

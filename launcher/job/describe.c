@@ -174,6 +174,11 @@ int job_make_plan(struct job *j, struct ddp_err *err)
 {
     job_forget_plan(j);
     j->plan = plan_make(j->opts, j->alloc, err);
+    if (j->plan && j->opts->pty == PTY_ON && j->plan->nranks > 1) {
+        plan_destroy(j->plan);
+        j->plan = NULL;
+        return err_set(err, "--pty is for one rank, and there are more; use -np 1");
+    }
     if (!j->plan || output_check(j->opts, j->plan->nranks, err) < 0 ||
         output_check_files(j->opts, j->plan->nranks, job_host_of, j, err) < 0) {
         plan_destroy(j->plan);
@@ -183,8 +188,12 @@ int job_make_plan(struct job *j, struct ddp_err *err)
     j->ranks = xcalloc((size_t)j->plan->nranks, sizeof *j->ranks);
     j->running = j->plan->nranks;
     j->job.nranks = (uint32_t)j->plan->nranks;
-    j->job.columns =
-        (uint32_t)output_columns(j->opts, j->plan->nranks, widest_host(j->plan));
+    j->job.rows = 0;
+    if (terminal_wanted(j->opts, j->plan->nranks))
+        terminal_size(&j->job.rows, &j->job.columns);
+    else
+        j->job.columns =
+            (uint32_t)output_columns(j->opts, j->plan->nranks, widest_host(j->plan));
     j->job.nnodes = (uint32_t)j->plan->nnodes;
     job_shape(&j->job, j->plan);
     if (j->job.credit == 0) /* it stays for all attempts */

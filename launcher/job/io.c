@@ -80,6 +80,29 @@ void job_input_more(struct job *j)
     }
 }
 
+void job_set_terminal(struct job *j)
+{
+    /* after a failure Ctrl-C is for ddprun again; else the last bytes are written first
+     */
+    bool ends_well = j->state > JOB_RUNNING && j->state < JOB_DONE && j->running == 0 &&
+                     j->cause.kind == CAUSE_NONE;
+    bool raw = j->job.rows > 0 && (j->state == JOB_RUNNING || ends_well);
+    if (!j->terminal)
+        return;
+    output_of_pty(j->output, j->job.rows > 0);
+    terminal_set(j->terminal, raw);
+}
+
+bool job_send_window(struct job *j)
+{
+    if (j->job.rows == 0)
+        return false;
+    terminal_size(&j->job.rows, &j->job.columns);
+    if (j->state == JOB_RUNNING)
+        job_send(j, NODE_ALL, MSG(window, j->job.rows, j->job.columns));
+    return true;
+}
+
 /* Log lines go through the stderr queue, so they never split a line of a rank. */
 static void on_log_line(enum log_level level, const char *line, void *arg)
 {
@@ -94,6 +117,7 @@ int job_open_streams(struct job *j, struct ddp_err *err)
         return -1;
     output_on_lost(j->output, on_output_lost, j);
     log_sink(on_log_line, j);
+    j->terminal = terminal_create();
     if (j->opts->input != INPUT_NONE)
         j->input = input_create(j->loop, STDIN_FILENO, on_input, j);
     return 0;

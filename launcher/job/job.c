@@ -60,6 +60,7 @@ void job_move(struct job *j, enum job_state to, const char *why)
     log_debug("%s -> %s: %s", states[j->state].name, states[to].name, why);
     j->state = to;
     job_limit(j);
+    job_set_terminal(j);
 }
 
 void job_limit(struct job *j)
@@ -104,6 +105,9 @@ static void on_end_signal(int sig, void *arg)
 
 static void on_pass_signal(int sig, void *arg)
 {
+    if (sig == SIGWINCH &&
+        job_send_window(arg)) /* its pseudo-terminal sends the signal */
+        return;
     job_send(arg, NODE_ALL, MSG(signal, (uint32_t)sig));
 }
 
@@ -117,12 +121,16 @@ static void on_stop_signal(void *arg)
         if (job_node_connected(&j->nodes[i]))
             link_flush(j->nodes[i].via, deadline_ms);
     }
+    if (j->terminal)
+        terminal_set(j->terminal, false);
 }
 
 static void on_continued(void *arg)
 {
     struct job *j = arg;
     on_pass_signal(SIGCONT, j);
+    job_set_terminal(j);
+    job_send_window(j);
     if (j->input)
         input_continue(j->input);
 }
@@ -315,6 +323,7 @@ void job_destroy(struct job *j)
     msg_hosts_finish(&j->hosts);
     secret_wipe(&j->key, sizeof j->key);
     free(j->here);
+    terminal_destroy(j->terminal);
     input_destroy(j->input);
     if (j->output)
         log_sink(NULL, NULL);

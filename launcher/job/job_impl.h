@@ -4,7 +4,7 @@
  * what is to be run and where; gather.c, agents are started; attempt.c, they get their
  * orders; shutdown.c, from the first failure or the last exit to the next attempt or the
  * end; report.c, lines for the user. Beside it: nodes.c, links to agents; messages.c,
- * handlers of their messages; heartbeat.c, liveness; io.c, output and input.
+ * handlers of their messages; heartbeat.c, liveness; io.c, output, input and terminal.
  *
  * struct job owns all of it. Nodes are numbered as in the allocation, ranks as the
  * program sees them.
@@ -51,6 +51,10 @@ void job_close_links(struct job *j);
 /* io.c */
 int job_open_streams(struct job *j, struct ddp_err *err);
 void job_input_more(struct job *j); /* as much as the nodes have consumed */
+/* Set the mode of our terminal as the state needs it (terminal.h). */
+void job_set_terminal(struct job *j);
+/* Tell the agents the size of our terminal, if rank 0 has a pseudo-terminal. */
+bool job_send_window(struct job *j);
 
 /* describe.c */
 bool job_forks_agent(const struct job *j, size_t node); /* is its agent a fork of ours? */

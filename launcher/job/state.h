@@ -10,6 +10,7 @@
 #include "launcher/io/output.h"
 #include "launcher/job/input.h"
 #include "launcher/job/peers.h"
+#include "launcher/job/terminal.h"
 #include "launcher/link/heartbeat.h"
 #include "launcher/link/link.h"
 #include "launcher/link/message.h"
@@ -89,7 +90,8 @@ struct job {
     struct output *output; /* owned */
     struct input *input;   /* owned; NULL: no rank reads input */
     size_t input_window;
-    struct signals *signals; /* owned */
+    struct terminal *terminal; /* owned; NULL before streams are open */
+    struct signals *signals;   /* owned */
     struct job_link {
         struct link *link; /* owned */
         unsigned node;     /* whose agent is at its other end */

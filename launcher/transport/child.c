@@ -28,6 +28,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -123,6 +124,8 @@ static int child_main(void *arg)
         fail(t, CHILD_SETUP);
     default_signals();
     if (take_streams(t->slot, spec->extra > 0) < 0)
+        fail(t, CHILD_SETUP);
+    if (spec->terminal && ioctl(STDIN_FILENO, TIOCSCTTY, 0) < 0)
         fail(t, CHILD_SETUP);
     if (files.rlim_cur < files.rlim_max && setrlimit(RLIMIT_NOFILE, &files) < 0)
         fail(t, CHILD_SETUP);

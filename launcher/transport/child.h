@@ -37,6 +37,7 @@ struct child_spec {
     int *pidfd;   /* gets a pidfd, owned by the caller, -1 before Linux 5.2; NULL: none */
     bool session; /* a new session: for ssh, which must find no terminal */
     pid_t join;   /* the process group of another child, in our session; 0: none */
+    bool terminal; /* with `session`: `in` becomes its controlling terminal */
     bool group; /* a new process group in our session: for ranks. A session for each rank
                    would make a scheduling group for each (sched_autogroup), which doubles
                    the launch time on a busy machine. */

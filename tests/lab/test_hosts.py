@@ -5,6 +5,7 @@ import re
 import shutil
 import signal
 import socket
+import termios
 import threading
 import time
 import unittest
@@ -12,6 +13,7 @@ import unittest
 import hosts
 from hosts import LabTest, main, node
 from launch import PATIENT, wait_until, who_is_left
+from terminal import OnTerminal
 
 setUpModule = hosts.set_up
 tearDownModule = hosts.tear_down
@@ -54,6 +56,29 @@ class Works(LabTest):
         self.assertEqual(
             sorted(launch.out.splitlines()), ["[0 node002] node002", "[1 node003] node003"]
         )
+
+    def test_a_pseudo_terminal_on_another_host(self):
+        lab = hosts.LAB_HOSTS
+        script = ("import os, signal, time\ncame = []\n"
+                  "signal.signal(signal.SIGWINCH, lambda *_: came.append(1))\n"
+                  "print(os.uname().nodename, os.isatty(0), os.isatty(2), *os.get_terminal_size())\n"
+                  "print('up', flush=True)\n"
+                  "while not came: time.sleep(0.1)\n"
+                  "print('now', *os.get_terminal_size(), flush=True)\n"
+                  "while True: time.sleep(0.1)")
+        terminal = OnTerminal(
+            self.mark, "-H", self.hosts(2), "python3", "-c", script, env=lab.env,
+            command=[hosts.LAB, "exec", "-l", "-u", "alice", node(1), "env", "-C", lab.folder,
+                     f"DDPRUN_TEST_MARK={self.mark}", lab.ddprun])
+        self.assertEqual(terminal.read("up").strip(), "node002 True True 80 24")
+        termios.tcsetwinsize(terminal.fd, (40, 132))
+        terminal.read("now 132 40")
+        self.assertTrue(terminal.is_raw())
+        terminal.type("\x03")
+        seen = terminal.read()
+        self.assertEqual(terminal.end(), 130, seen)
+        self.assertTrue(terminal.restored)
+        self.assertIn("KeyboardInterrupt", seen)
 
     def test_nothing_installed_on_the_other_hosts(self):
         for _ in range(2):  # the second time it is there

@@ -1,0 +1,67 @@
+"""A program on a real terminal."""
+
+import os
+import pty
+import select
+import signal
+import termios
+import time
+
+from launch import DDPRUN, DEADLINE
+
+
+class OnTerminal:
+    """A ddprun on a terminal of 24 x 80; `command` is what runs it, if not the test itself."""
+
+    def __init__(self, mark, *args, command=(DDPRUN,), env=None):
+        self.seen = ""
+        known, modes_known = os.pipe()
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            try:
+                os.close(modes_known)
+                os.read(known, 1)
+                signal.signal(signal.SIGHUP, signal.SIG_DFL)
+                termios.tcsetwinsize(0, (24, 80))
+                os.execve(command[0], [*command, *args],
+                          {**(env or os.environ), "TERM": "xterm", "DDPRUN_TEST_MARK": mark})
+            finally:
+                os._exit(99)
+        self.modes = termios.tcgetattr(self.fd)  # before the program can change them
+        os.close(known)
+        os.close(modes_known)
+
+    def read(self, until=None):
+        """Up to the end of the output, or until it has `until`, which is taken off with all before."""
+        end = time.monotonic() + DEADLINE
+        while until is None or until not in self.seen:
+            if not select.select([self.fd], [], [], max(0, end - time.monotonic()))[0]:
+                raise AssertionError(f"no {until!r} in {self.seen!r}")
+            try:
+                piece = os.read(self.fd, 4096)
+            except OSError:  # no process has the terminal
+                piece = b""
+            if not piece and until is not None:
+                raise AssertionError(f"it ended without {until!r}: {self.seen!r}")
+            if not piece:
+                return self.seen
+            self.seen += piece.decode()
+        before, _, self.seen = self.seen.partition(until)
+        return before
+
+    def type(self, text):
+        os.write(self.fd, text.encode())
+
+    def is_raw(self):
+        return not termios.tcgetattr(self.fd)[3] & (termios.ICANON | termios.ECHO | termios.ISIG)
+
+    def is_restored(self):
+        return termios.tcgetattr(self.fd) == self.modes
+
+    def end(self):
+        """Its exit code; -N: signal N."""
+        os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        self.restored = self.is_restored()
+        code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        os.close(self.fd)
+        return code

@@ -179,7 +179,7 @@ static void check_reduced(struct ddp_group *g, const char *what, const struct ar
                    i);
 }
 
-#define ok(rc) team_check(g, (rc) == 0, "%s", err.text)
+#define check_ok(rc) team_check(g, (rc) == 0, "%s", err.text)
 
 /* Blocks of different sizes, some of them empty, none of them longer than `count`.
  * Returns where the block of `rank` begins. */
@@ -194,7 +194,7 @@ static size_t uneven(size_t *counts, size_t count, int size, int rank, int shift
     return at;
 }
 
-static void reduce_case(struct ddp_group *g, const struct args *x)
+static void check_reductions(struct ddp_group *g, const struct args *x)
 {
     struct ddp_err err = {""};
     int rank = ddp_group_rank(g), size = ddp_group_size(g);
@@ -220,22 +220,22 @@ static void reduce_case(struct ddp_group *g, const struct args *x)
 
     int root = (int)(x->count + x->op) % size;
     fill(x->a, x->count, 0, rank, x->type, x->op);
-    ok(ddp_reduce(g, x->a, rank == root ? x->b : NULL, x->count, x->type, x->op, root,
-                  &err));
+    check_ok(ddp_reduce(g, x->a, rank == root ? x->b : NULL, x->count, x->type, x->op,
+                        root, &err));
     if (rank == root)
         check_reduced(g, "reduce", x, x->b, 0);
-    ok(ddp_reduce(g, x->a, x->a, x->count, x->type, x->op, root, &err));
+    check_ok(ddp_reduce(g, x->a, x->a, x->count, x->type, x->op, root, &err));
     if (rank == root)
         check_reduced(g, "reduce in place", x, x->a, 0);
     size_t counts[8], at = uneven(counts, x->count, size, rank, 0);
     fill(x->a, x->count * (size_t)size, 0, rank, x->type, x->op);
-    ok(ddp_reduce_scatterv(g, x->a, x->b, counts, x->type, x->op, &err));
+    check_ok(ddp_reduce_scatterv(g, x->a, x->b, counts, x->type, x->op, &err));
     struct args part = *x;
     part.count = counts[rank];
     check_reduced(g, "reduce_scatterv", &part, x->b, at);
 }
 
-static void copy_case(struct ddp_group *g, const struct args *x)
+static void check_copies(struct ddp_group *g, const struct args *x)
 {
     struct ddp_err err = {""};
     int rank = ddp_group_rank(g), size = ddp_group_size(g);
@@ -309,7 +309,7 @@ static void check_blocks(struct ddp_group *g, const char *what, const struct arg
     }
 }
 
-static void move_case(struct ddp_group *g, const struct args *x)
+static void check_moves(struct ddp_group *g, const struct args *x)
 {
     struct ddp_err err = {""};
     int rank = ddp_group_rank(g), size = ddp_group_size(g);
@@ -317,24 +317,26 @@ static void move_case(struct ddp_group *g, const struct args *x)
     int root = (int)(x->count + (size_t)x->type) % size;
 
     fill_block(x, x->a, x->count, rank, root);
-    ok(ddp_gather(g, x->a, rank == root ? x->b : NULL, x->count, x->type, root, &err));
+    check_ok(
+        ddp_gather(g, x->a, rank == root ? x->b : NULL, x->count, x->type, root, &err));
     if (rank == root)
         check_blocks(g, "gather", x, NULL);
     uneven(counts, x->count, size, rank, 0);
     fill_block(x, x->a, counts[rank], rank, root);
-    ok(ddp_gatherv(g, x->a, counts[rank], x->b, counts, x->type, root, &err));
+    check_ok(ddp_gatherv(g, x->a, counts[rank], x->b, counts, x->type, root, &err));
     if (rank == root)
         check_blocks(g, "gatherv", x, counts);
 
     fill_blocks(g, x, NULL);
-    ok(ddp_scatter(g, rank == root ? x->a : NULL, x->b, x->count, x->type, root, &err));
+    check_ok(
+        ddp_scatter(g, rank == root ? x->a : NULL, x->b, x->count, x->type, root, &err));
     check_block(g, "scatter", x, x->b, x->count, root, rank);
     fill_blocks(g, x, counts);
-    ok(ddp_scatterv(g, x->a, counts, x->b, counts[rank], x->type, root, &err));
+    check_ok(ddp_scatterv(g, x->a, counts, x->b, counts[rank], x->type, root, &err));
     check_block(g, "scatterv", x, x->b, counts[rank], root, rank);
 
     fill_blocks(g, x, NULL);
-    ok(ddp_all_to_all(g, x->a, x->b, x->count, x->type, &err));
+    check_ok(ddp_all_to_all(g, x->a, x->b, x->count, x->type, &err));
     check_blocks(g, "all_to_all", x, NULL);
     for (int r = 0; r < size; r++) { /* a gives b what b gives a */
         counts[r] = (rank + r) % 3 == 0 ? x->count : (rank + r) % 3 == 1 ? 0 : 1;
@@ -342,27 +344,27 @@ static void move_case(struct ddp_group *g, const struct args *x)
         back[r] = counts[r];
     }
     fill_blocks(g, x, counts);
-    ok(ddp_all_to_allv(g, x->a, counts, x->b, back, x->type, &err));
+    check_ok(ddp_all_to_allv(g, x->a, counts, x->b, back, x->type, &err));
     check_blocks(g, "all_to_allv", x, back);
 
     size_t at = uneven(counts, x->count, size, rank, 1) * type_size(x->type);
     for (int r = 0; r < size; r++) /* each rank sends me as much as to all */
         back[r] = counts[r];
     fill_block(x, x->a, counts[rank], rank, 0);
-    ok(ddp_all_gatherv(g, x->a, x->b, counts, x->type, &err));
+    check_ok(ddp_all_gatherv(g, x->a, x->b, counts, x->type, &err));
     const char *block = x->b;
     for (int r = 0; r < size; r++) {
         check_block(g, "all_gatherv", x, block, counts[r], r, 0);
         block += counts[r] * type_size(x->type);
     }
     memmove(x->b + at, x->a, counts[rank] * type_size(x->type));
-    ok(ddp_all_gatherv(g, x->b + at, x->b, counts, x->type, &err));
+    check_ok(ddp_all_gatherv(g, x->b + at, x->b, counts, x->type, &err));
     check_block(g, "all_gatherv in place", x, x->b + at, counts[rank], rank, 0);
 }
 
 /* ---- all cases ---- */
 
-static void small_cases(struct ddp_group *g, struct args *x)
+static void check_small(struct ddp_group *g, struct args *x)
 {
     static const size_t counts[] = {0, 1, 7, 333, 2111};
     for (size_t c = 0; c < ARRAY_LEN(counts); c++) {
@@ -372,16 +374,16 @@ static void small_cases(struct ddp_group *g, struct args *x)
             for (int op = (int)c % 2; op < nops;
                  op += 2) { /* the others at other sizes */
                 x->op = (enum ddp_op)op;
-                reduce_case(g, x);
+                check_reductions(g, x);
             }
-            copy_case(g, x);
-            move_case(g, x);
+            check_copies(g, x);
+            check_moves(g, x);
         }
     }
 }
 
 /* Many chunks, the last one odd; the longest is more than one chunk between hosts. */
-static void large_cases(struct ddp_group *g, struct args *x)
+static void check_large(struct ddp_group *g, struct args *x)
 {
     static const struct {
         enum ddp_type type;
@@ -395,9 +397,9 @@ static void large_cases(struct ddp_group *g, struct args *x)
         x->type = cases[c].type;
         x->op = cases[c].op;
         x->count = cases[c].count;
-        reduce_case(g, x);
-        copy_case(g, x);
-        move_case(g, x);
+        check_reductions(g, x);
+        check_copies(g, x);
+        check_moves(g, x);
     }
     x->type = DDP_F32;
     x->op = DDP_SUM;
@@ -417,13 +419,13 @@ static void large_cases(struct ddp_group *g, struct args *x)
 
 enum { ROOM = 6 << 20 };
 
-static void all_cases(struct ddp_group *g, const void *arg)
+static void check_collectives(struct ddp_group *g, const void *arg)
 {
     struct ddp_err err = {""};
     struct args x = {.a = malloc(ROOM), .b = malloc(ROOM)};
     team_check(g, ddp_barrier(g, &err) == 0, "%s", err.text);
-    small_cases(g, &x);
-    large_cases(g, &x);
+    check_small(g, &x);
+    check_large(g, &x);
     free(x.a);
     free(x.b);
     x.arena = true;
@@ -431,23 +433,23 @@ static void all_cases(struct ddp_group *g, const void *arg)
     team_check(g, x.a, "%s", err.text);
     x.b = ddp_arena_alloc(g, ROOM, &err);
     team_check(g, x.b, "%s", err.text);
-    large_cases(g, &x);
+    check_large(g, &x);
     x.a += 4; /* need not be aligned to more than an element */
     x.type = DDP_F32;
     x.op = DDP_AVG;
     x.count = 9999;
-    reduce_case(g, &x);
+    check_reductions(g, &x);
     team_check(g, ddp_barrier(g, &err) == 0, "%s", err.text);
 }
 
 START_TEST(collectives_agree_with_a_plain_sum)
 {
-    team_run(&teams[_i], all_cases, NULL);
+    team_run(&teams[_i], check_collectives, NULL);
 }
 END_TEST
 
 /* Numbers whose sum depends on the order, some in the arena and some not. */
-static void bits_case(struct ddp_group *g, const void *arg)
+static void check_bits(struct ddp_group *g, const void *arg)
 {
     enum { COUNT = 60013 };
     struct ddp_err err = {""};
@@ -479,13 +481,13 @@ static void bits_case(struct ddp_group *g, const void *arg)
 
 START_TEST(every_rank_and_every_run_has_the_same_bits)
 {
-    team_run(&teams[_i], bits_case, NULL);
+    team_run(&teams[_i], check_bits, NULL);
 }
 END_TEST
 
 /* Each rank writes where the next rank of its host will read; the second block lies
  * behind one that is no multiple of a line. */
-static void arena_case(struct ddp_group *g, const void *arg)
+static void check_arena(struct ddp_group *g, const void *arg)
 {
     struct ddp_err err = {""};
     int rank = ddp_group_rank(g), size = ddp_group_size(g), local = 0;
@@ -516,12 +518,12 @@ static void arena_case(struct ddp_group *g, const void *arg)
 
 START_TEST(a_ranks_arena_is_there_for_all_of_its_host)
 {
-    team_run(&teams[_i], arena_case, NULL);
+    team_run(&teams[_i], check_arena, NULL);
 }
 END_TEST
 
 /* Several at once; started in one order, waited for in another. */
-static void overlap_case(struct ddp_group *g, const void *arg)
+static void check_overlap(struct ddp_group *g, const void *arg)
 {
     enum { N = 12, COUNT = 30000 };
     struct ddp_err err = {""};
@@ -553,7 +555,7 @@ static void overlap_case(struct ddp_group *g, const void *arg)
 
 START_TEST(several_are_under_way_at_once)
 {
-    team_run(&teams[_i], overlap_case, NULL);
+    team_run(&teams[_i], check_overlap, NULL);
 }
 END_TEST
 

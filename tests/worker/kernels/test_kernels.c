@@ -28,8 +28,8 @@ static float *numbers(size_t n, uint64_t seed)
 
 /* Sums of `terms` products differ by what rounding may do to them, and nothing is written
  * behind the end. */
-static void same(const char *what, const float *got, const float *want, size_t n,
-                 int terms)
+static void check_same(const char *what, const float *got, const float *want, size_t n,
+                       int terms)
 {
     double tolerance = 2e-7 * (4 + terms);
     for (size_t i = 0; i < n; i++) /* an assertion that passes costs a system call */
@@ -67,13 +67,13 @@ START_TEST(linear_layers_agree)
             /* the same y for both: a sum of about 0 may fall on either side */
             k[e]->linear_back(p[e], n, x, w, y[0], dy, 0.5f, dw[e], dbias[e], dx[e]);
         }
-        same("y", y[1], y[0], ny, s.C);
-        same("dw", dw[1], dw[0], nw, n);
-        same("dbias", dbias[1], dbias[0], (size_t)s.K, n);
-        same("dx", dx[1], dx[0], nx, s.K);
+        check_same("y", y[1], y[0], ny, s.C);
+        check_same("dw", dw[1], dw[0], nw, n);
+        check_same("dbias", dbias[1], dbias[0], (size_t)s.K, n);
+        check_same("dx", dx[1], dx[0], nx, s.K);
         memset(dw[1], 0, nw * sizeof(float));
         k[1]->linear_back(p[1], n, x, w, y[0], dy, 0.5f, dw[1], dbias[1], NULL);
-        same("dw without dx", dw[1], dw[0], nw, n);
+        check_same("dw without dx", dw[1], dw[0], nw, n);
         for (int e = _i < (int)ARRAY_LEN(linears) ? 0 : 1; e < 2; e++) /* plain once */
             check_factors(k[e], p[e], s, n, x, w, y[0], dy);
         for (int e = 0; e < 2; e++) {
@@ -183,7 +183,7 @@ START_TEST(convolutions_agree)
             c[e].k->conv(c[e].one, n, x, w1, bias, c[e].y1);
             c[e].k->conv(c[e].two, n, c[e].y1, w2, bias, c[e].y2);
             if (e == 1)
-                same("y", c[1].y2, c[0].y2, c[0].out * (size_t)n, 3 * taps2);
+                check_same("y", c[1].y2, c[0].y2, c[0].out * (size_t)n, 3 * taps2);
             c[e].k->conv_back(c[e].two, n, c[e].y1, w2, c[0].y2, dy, 0.5f, c[e].dw[1],
                               c[e].dbias[1], c[e].dx1);
             c[e].k->conv_back(c[e].one, n, x, w1, c[e].y1, c[e].dx1, 0.25f, c[e].dw[0],
@@ -191,11 +191,12 @@ START_TEST(convolutions_agree)
             if (e == 0)
                 continue;
             int positions = n * convs[i].H * convs[i].W;
-            same("dw2", c[1].dw[1], c[0].dw[1], nw2, 2 * positions);
-            same("dbias2", c[1].dbias[1], c[0].dbias[1], (size_t)convs[i].K2, positions);
-            same("dw1", c[1].dw[0], c[0].dw[0], nw1, 8 * positions);
-            same("dbias1", c[1].dbias[0], c[0].dbias[0], (size_t)convs[i].K1,
-                 8 * positions);
+            check_same("dw2", c[1].dw[1], c[0].dw[1], nw2, 2 * positions);
+            check_same("dbias2", c[1].dbias[1], c[0].dbias[1], (size_t)convs[i].K2,
+                       positions);
+            check_same("dw1", c[1].dw[0], c[0].dw[0], nw1, 8 * positions);
+            check_same("dbias1", c[1].dbias[0], c[0].dbias[0], (size_t)convs[i].K1,
+                       8 * positions);
         }
     for (int e = 0; e < 2; e++)
         free_chain(&c[e]);
@@ -337,7 +338,7 @@ START_TEST(optimisers_agree_on_long_blocks)
                 free(g);
             }
         }
-        same("w", w[1], w[0], N, 10);
+        check_same("w", w[1], w[0], N, 10);
         for (int e = 0; e < 2; e++) {
             free(w[e]);
             free(a[e]);

@@ -35,8 +35,8 @@ static float *numbers(size_t n, uint64_t seed)
 }
 
 /* Off by at most `part` of the largest number. */
-static void near(const char *engine, const char *what, const float *got,
-                 const float *want, size_t n, double part)
+static void check_near(const char *engine, const char *what, const float *got,
+                       const float *want, size_t n, double part)
 {
     double most = 1e-3;
     for (size_t i = 0; i < n; i++)
@@ -192,10 +192,11 @@ START_TEST(strides_padding_and_sums_agree)
         t->k->conv_back(t->one, B, x, w1, t->y1, t->d1, 0.5f, t->dw[0], NULL, NULL);
     }
     double part = tolerance(k);
-    near(k->name, "y", s[1].sums[0], s[0].sums[0], (size_t)(out.C * out.C), part);
-    near(k->name, "dx", s[1].sums[1], s[0].sums[1], (size_t)(middle.C * middle.C), part);
-    near(k->name, "dw2", s[1].dw[1], s[0].dw[1], nw2, part);
-    near(k->name, "dw1", s[1].dw[0], s[0].dw[0], nw1, part);
+    check_near(k->name, "y", s[1].sums[0], s[0].sums[0], (size_t)(out.C * out.C), part);
+    check_near(k->name, "dx", s[1].sums[1], s[0].sums[1], (size_t)(middle.C * middle.C),
+               part);
+    check_near(k->name, "dw2", s[1].dw[1], s[0].dw[1], nw2, part);
+    check_near(k->name, "dw1", s[1].dw[0], s[0].dw[0], nw1, part);
     for (int e = 0; e < 2; e++)
         free_side(&s[e]);
     float *all[] = {x, w1, w2, dy, before, probes[0], probes[1]};
@@ -215,67 +216,84 @@ static const struct {
              {7, 64, 2, 2, false, false},
              {1, 3, 6, 6, false, true}};
 
+struct norm_side { /* what an engine makes of the same inputs */
+    float *running, *dw, *dbias;
+    float *y_running, *y, *dx, *dshortcut; /* the sums of out_of_layout() */
+};
+
+static struct norm_side a_norm_side(const struct kernels *k, int i, const float *x,
+                                    const float *add, const float *g)
+{
+    int B = norms[i].B, C = norms[i].C;
+    size_t nc = (size_t)C, square = nc * nc;
+    struct ddp_err err;
+    struct map_shape m = {C, norms[i].H, norms[i].W};
+    struct norm_shape shape = {B, C, m.H, m.W, norms[i].relu, 1e-5f, 0.25f};
+    struct norm_plan *p = k->norm_plan(shape, &err);
+    struct norm_side s = {.running = numbers(2 * nc, 6)};
+    float **results[] = {&s.y_running, &s.y, &s.dx, &s.dshortcut};
+    float *w = numbers(nc, 4), *bias = numbers(nc, 5);
+    float *v[6]; /* x, shortcut, y, dy, dx, dshortcut */
+    for (size_t j = 0; j < ARRAY_LEN(v); j++)
+        v[j] = xcalloc(k->map_floats(m) * (size_t)B + 16, sizeof(float));
+    for (size_t j = 0; j < ARRAY_LEN(results); j++)
+        *results[j] = xcalloc(square + 1, sizeof(float));
+    s.dw = xcalloc(nc + 1, sizeof(float));
+    s.dbias = xcalloc(nc + 1, sizeof(float));
+    for (size_t c = 0; c < nc; c++)
+        s.running[nc + c] = 1 + fabsf(s.running[nc + c]);
+    into_layout(k, B, m, x, v[0]);
+    into_layout(k, B, m, add, v[1]);
+    into_layout(k, B, m, g, v[3]);
+    float *shortcut = norms[i].shortcut ? v[1] : NULL;
+    k->norm(p, B, v[0], w, bias, s.running, false, shortcut, v[2]);
+    out_of_layout(k, B, m, x, v[2], s.y_running);
+    k->norm(p, B, v[0], w, bias, s.running, true, shortcut, v[2]);
+    k->norm_back(p, B, v[0], w, v[2], v[3], s.dw, s.dbias, v[4], shortcut ? v[5] : NULL);
+    out_of_layout(k, B, m, x, v[2], s.y);
+    out_of_layout(k, B, m, add, v[4], s.dx);
+    out_of_layout(k, B, m, add, v[5], s.dshortcut);
+    k->norm_plan_free(p);
+    for (size_t j = 0; j < ARRAY_LEN(v); j++)
+        free(v[j]);
+    free(w);
+    free(bias);
+    return s;
+}
+
+static void free_norm_side(struct norm_side *s)
+{
+    float *all[] = {s->running, s->dw, s->dbias, s->y_running, s->y, s->dx, s->dshortcut};
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        free(all[i]);
+}
+
 START_TEST(norms_agree)
 {
-    int i = _i % (int)ARRAY_LEN(norms), B = norms[i].B, C = norms[i].C;
-    const struct kernels *k[2] = {&kernels_plain, engine(_i / (int)ARRAY_LEN(norms))};
-    if (k[1] == NULL)
+    int i = _i % (int)ARRAY_LEN(norms);
+    const struct kernels *k = engine(_i / (int)ARRAY_LEN(norms));
+    if (k == NULL)
         return;
-    struct ddp_err err;
-    struct map_shape s = {C, norms[i].H, norms[i].W};
-    struct norm_shape shape = {B, C, s.H, s.W, norms[i].relu, 1e-5f, 0.25f};
-    size_t n = (size_t)(B * C * s.H * s.W), nc = (size_t)C, square = nc * nc;
+    size_t nc = (size_t)norms[i].C, square = nc * nc;
+    size_t n = (size_t)(norms[i].B * norms[i].C * norms[i].H * norms[i].W);
     float *x = numbers(n, 1), *add = numbers(n, 2), *g = numbers(n, 3);
-    float *w = numbers(nc, 4), *bias = numbers(nc, 5), *running[2], *sums[2][4];
-    float *dw[2], *dbias[2];
     kernels_set_threads(_i % 2 ? 3 : 1);
-    for (int e = 0; e < 2; e++) {
-        size_t room = k[e]->map_floats(s) * (size_t)B + 16;
-        float *v[6]; /* x, shortcut, y, dy, dx, dshortcut */
-        for (int j = 0; j < 6; j++)
-            v[j] = xcalloc(room, sizeof(float));
-        running[e] = numbers(2 * nc, 6);
-        for (size_t c = 0; c < nc; c++)
-            running[e][nc + c] = 1 + fabsf(running[e][nc + c]);
-        dw[e] = xcalloc(nc + 1, sizeof(float));
-        dbias[e] = xcalloc(nc + 1, sizeof(float));
-        into_layout(k[e], B, s, x, v[0]);
-        into_layout(k[e], B, s, add, v[1]);
-        into_layout(k[e], B, s, g, v[3]);
-        struct norm_plan *p = k[e]->norm_plan(shape, &err);
-        bool cut = norms[i].shortcut;
-        for (int j = 0; j < 4; j++)
-            sums[e][j] = xcalloc(square + 1, sizeof(float));
-        k[e]->norm(p, B, v[0], w, bias, running[e], false, cut ? v[1] : NULL, v[2]);
-        out_of_layout(k[e], B, s, x, v[2], sums[e][0]);
-        k[e]->norm(p, B, v[0], w, bias, running[e], true, cut ? v[1] : NULL, v[2]);
-        k[e]->norm_back(p, B, v[0], w, v[2], v[3], dw[e], dbias[e], v[4],
-                        cut ? v[5] : NULL);
-        out_of_layout(k[e], B, s, x, v[2], sums[e][1]);
-        out_of_layout(k[e], B, s, add, v[4], sums[e][2]);
-        out_of_layout(k[e], B, s, add, v[5], sums[e][3]);
-        k[e]->norm_plan_free(p);
-        for (int j = 0; j < 6; j++)
-            free(v[j]);
-    }
-    double part = tolerance(k[1]);
-    near(k[1]->name, "y with running statistics", sums[1][0], sums[0][0], square, part);
-    near(k[1]->name, "y", sums[1][1], sums[0][1], square, part);
-    near(k[1]->name, "dx", sums[1][2], sums[0][2], square, part);
-    near(k[1]->name, "dshortcut", sums[1][3], sums[0][3], square, part);
-    near(k[1]->name, "dw", dw[1], dw[0], nc, part);
-    near(k[1]->name, "dbias", dbias[1], dbias[0], nc, part);
-    near(k[1]->name, "running", running[1], running[0], 2 * nc, 1e-5);
-    for (int e = 0; e < 2; e++) {
-        for (int j = 0; j < 4; j++)
-            free(sums[e][j]);
-        free(running[e]);
-        free(dw[e]);
-        free(dbias[e]);
-    }
-    float *all[] = {x, add, g, w, bias};
-    for (size_t j = 0; j < ARRAY_LEN(all); j++)
-        free(all[j]);
+    struct norm_side want = a_norm_side(&kernels_plain, i, x, add, g);
+    struct norm_side got = a_norm_side(k, i, x, add, g);
+    double part = tolerance(k);
+    check_near(k->name, "y with running statistics", got.y_running, want.y_running,
+               square, part);
+    check_near(k->name, "y", got.y, want.y, square, part);
+    check_near(k->name, "dx", got.dx, want.dx, square, part);
+    check_near(k->name, "dshortcut", got.dshortcut, want.dshortcut, square, part);
+    check_near(k->name, "dw", got.dw, want.dw, nc, part);
+    check_near(k->name, "dbias", got.dbias, want.dbias, nc, part);
+    check_near(k->name, "running", got.running, want.running, 2 * nc, 1e-5);
+    free_norm_side(&want);
+    free_norm_side(&got);
+    free(x);
+    free(add);
+    free(g);
     kernels_set_threads(1);
 }
 END_TEST
@@ -348,10 +366,10 @@ START_TEST(bf16_linear_layers_lose_nothing_on_exact_numbers)
             k[e]->linear_back(p[e], n, x, w, out[0][0], dy, 0.5f, out[e][1], out[e][2],
                               out[e][3]);
         }
-        near(k[1]->name, "y", out[1][0], out[0][0], ny, 1e-6);
-        near(k[1]->name, "dw", out[1][1], out[0][1], nw, 1e-6);
-        near(k[1]->name, "dbias", out[1][2], out[0][2], (size_t)s.K, 1e-6);
-        near(k[1]->name, "dx", out[1][3], out[0][3], nx, 1e-6);
+        check_near(k[1]->name, "y", out[1][0], out[0][0], ny, 1e-6);
+        check_near(k[1]->name, "dw", out[1][1], out[0][1], nw, 1e-6);
+        check_near(k[1]->name, "dbias", out[1][2], out[0][2], (size_t)s.K, 1e-6);
+        check_near(k[1]->name, "dx", out[1][3], out[0][3], nx, 1e-6);
         check_factors(k[1], p[1], s, n, x, w, out[0][0], dy);
         for (int e = 0; e < 2; e++)
             for (int j = 0; j < 4; j++)

@@ -62,14 +62,15 @@ MAY = {
     "launcher/plugins/observe/view": ["launcher/control"] + BASE,
     # inside slurmstepd: the table of the contract, and the reader of Slurm's counts
     "spank": ["launcher/contract.h", "launcher/alloc/sched.h"] + BASE,
-    "worker/group": BASE,
+    "worker/gpu": BASE,
+    "worker/group": ["worker/gpu"] + BASE,
     "worker/kernels": BASE,
     "worker/nn": ["worker/kernels"] + BASE,
     "worker/optim": ["worker/kernels"] + BASE,
     # a data set is made of batches, which are what a model eats
     "worker/data": ["worker/nn", "worker/kernels"] + BASE,
     "worker/ddp": ["worker/nn", "worker/kernels", "worker/optim"] + BASE,
-    "worker/cuda": ["worker/engine.h", "worker/pipeline_schedule.h", "worker/report/trace.h", "worker/ddp", "worker/nn", "worker/kernels", "worker/optim"] + BASE,
+    "worker/cuda": ["worker/gpu", "worker/engine.h", "worker/pipeline_schedule.h", "worker/report/trace.h", "worker/ddp", "worker/nn", "worker/kernels", "worker/optim"] + BASE,
     "worker": ["worker"] + BASE,
 }
 

@@ -3,7 +3,7 @@
  * look, and time stands still. */
 #include "tests/support/suite.h"
 
-#include "worker/group/cuda.h"
+#include "worker/gpu/libcuda.h"
 
 #include <dlfcn.h>
 #include <link.h>

@@ -3,10 +3,8 @@
 
 #include "common/duration.h"
 #include "common/mem.h"
-#include "common/offload.h"
+#include "worker/gpu/libnccl.h"
 
-#include <dlfcn.h>
-#include <nccl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,32 +14,12 @@
 
 enum { OLDEST = 21800, WATCH_TAG = 0x7ffffff0 };
 
-/* What is used of the library. */
-#define NCCL_FUNCTIONS(F)    \
-    F(ncclGetVersion)        \
-    F(ncclGetUniqueId)       \
-    F(ncclCommInitRank)      \
-    F(ncclAllReduce)         \
-    F(ncclReduceScatter)     \
-    F(ncclAllGather)         \
-    F(ncclGroupStart)        \
-    F(ncclGroupEnd)          \
-    F(ncclCommGetAsyncError) \
-    F(ncclGetErrorString)    \
-    F(ncclGetLastError)      \
-    F(ncclCommAbort)         \
-    F(ncclCommDestroy)
-
 struct comm {
     struct ddp_group *group; /* borrowed */
     int rank, size;
-    void *library; /* never closed: what runs on the device may be from it */
-#define MEMBER(f) __typeof__(&f) f;
-    NCCL_FUNCTIONS(MEMBER)
-#undef MEMBER
     int lanes, devices[COMM_LANES];
-    ncclComm_t nccl[COMM_LANES];
-    struct offload *ending[COMM_LANES]; /* ncclCommAbort() is at work there */
+    void *nccl[COMM_LANES];
+    struct offload *ending[COMM_LANES]; /* nccl_end() is at work there */
     /* From the next rank: why it, or one behind it, could not meet the others. Else it
      * never comes, and its error is a death. It goes with the group. */
     struct ddp_request *watch;
@@ -59,31 +37,19 @@ const char *comm_version(const struct comm *c)
 static int open_library(struct comm *c, struct ddp_err *err)
 {
     int v = 0;
-    c->library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
-    if (!c->library)
-        return err_set(err, "no NCCL for several GPUs: %s", dlerror());
-#define LOOK_UP(f)                           \
-    *(void **)&c->f = dlsym(c->library, #f); \
-    if (!c->f)                               \
-        return err_set(err, "NCCL without " #f ": 2.18 or newer is needed");
-    NCCL_FUNCTIONS(LOOK_UP)
-#undef LOOK_UP
-    ncclResult_t rc = c->ncclGetVersion(&v);
-    if (rc != ncclSuccess)
-        return err_set(err, "NCCL: %s", c->ncclGetErrorString(rc));
+    if (nccl_load(err) < 0 || nccl_check(nccl_api.version(&v), "NCCL", err) < 0)
+        return -1;
     snprintf(c->version, sizeof c->version, "NCCL %d.%d.%d", v / 10000, v / 100 % 100,
              v % 100);
     return v >= OLDEST ? 0 : err_set(err, "%s: 2.18 or newer is needed", c->version);
 }
 
-static int nccl_error(struct comm *c, ncclResult_t rc, const char *what,
-                      struct ddp_err *err)
+static int nccl_error(struct comm *c, int rc, const char *what, struct ddp_err *err)
 {
-    const char *more = c->ncclGetLastError(c->nccl[0]);
+    const char *more = nccl_api.last_error(c->nccl[0]);
     c->failed = true;
     return err_set(err, "rank %d: %s, %s: %s%s%.200s", c->rank, c->version, what,
-                   c->ncclGetErrorString(rc), more && *more ? ": " : "",
-                   more ? more : "");
+                   nccl_api.error_text(rc), more && *more ? ": " : "", more ? more : "");
 }
 
 /* Where a rank's devices are: two ranks must not be on one. */
@@ -198,18 +164,16 @@ static void stop_watching(struct comm *c)
 
 /* ncclCommInitRank(), made aside. */
 struct init {
-    __typeof__(&ncclCommInitRank) call;
-    int device, size, rank;
-    ncclUniqueId id;
-    ncclComm_t nccl;
-    ncclResult_t rc;
+    int device, size, rank, rc;
+    struct nccl_id id;
+    void *nccl;
 };
 
 static void call_init(void *copy)
 {
     struct init *i = copy;
     cudaSetDevice(i->device); /* a thread's own matter */
-    i->rc = i->call(&i->nccl, i->size, i->id, i->rank);
+    i->rc = nccl_api.init(&i->nccl, i->size, i->id, i->rank);
 }
 
 /* Wait for what was begun, for at most `timeout_ms`, and while every rank is there. */
@@ -229,21 +193,17 @@ static int await_init(struct comm *c, int lane, struct offload *a, int64_t timeo
                 "look at NCCL_SOCKET_IFNAME, and at what NCCL_DEBUG=INFO says",
                 c->rank, c->version, c->size, (double)timeout_ms / 1000);
     }
-    if (done->rc != ncclSuccess)
+    if (done->rc != 0)
         return nccl_error(c, done->rc, "ncclCommInitRank", err);
     c->nccl[lane] = done->nccl;
     return 0;
 }
 
-static int init_nccl(struct comm *c, int lane, const ncclUniqueId *id, int64_t timeout_ms,
-                     struct ddp_err *err)
+static int init_nccl(struct comm *c, int lane, const struct nccl_id *id,
+                     int64_t timeout_ms, struct ddp_err *err)
 {
-    struct init i = {.call = c->ncclCommInitRank,
-                     .device = c->devices[lane],
-                     .size = c->size,
-                     .rank = c->rank,
-                     .id = *id,
-                     .rc = ncclSuccess};
+    struct init i = {
+        .device = c->devices[lane], .size = c->size, .rank = c->rank, .id = *id};
     struct offload *a = offload_begin(call_init, &i, sizeof i, err);
     if (!a)
         return -1;
@@ -255,15 +215,15 @@ static int init_nccl(struct comm *c, int lane, const ncclUniqueId *id, int64_t t
 static int connect_nccl(struct comm *c, int64_t timeout_ms, struct ddp_err *err)
 {
     struct {
-        ncclUniqueId ids[COMM_LANES];
+        struct nccl_id ids[COMM_LANES];
         int rc;
     } hello = {.rc = 0};
-    ncclResult_t rc = ncclSuccess;
-    for (int i = 0; i < c->lanes && c->rank == 0 && rc == ncclSuccess; i++)
-        hello.rc = (int)(rc = c->ncclGetUniqueId(&hello.ids[i]));
+    int rc = 0;
+    for (int i = 0; i < c->lanes && c->rank == 0 && rc == 0; i++)
+        hello.rc = rc = nccl_api.unique_id(&hello.ids[i]);
     if (ddp_broadcast(c->group, &hello, sizeof hello, DDP_U8, 0, err) < 0)
         return -1;
-    if (rc != ncclSuccess)
+    if (rc != 0)
         return nccl_error(c, rc, "ncclGetUniqueId", err);
     if (hello.rc != 0)
         return err_set(err, "rank 0 has no NCCL id to meet by");
@@ -299,34 +259,19 @@ struct comm *comm_create(struct ddp_group *group, const int *devices, int lanes,
 
 /* ---- the end ---- */
 
-/* ncclCommAbort(), made aside: it returns only when no graph holds a collective of the
- * communicator any more, and those go after this (NCCL's commDestroySync() waits for
- * localPersistentRefs). It is also one that may wait for ever. */
-struct ending {
-    __typeof__(&ncclCommAbort) call;
-    ncclComm_t nccl;
-};
-
-static void call_abort(void *copy)
-{
-    const struct ending *e = copy;
-    e->call(e->nccl);
-}
-
-/* All lanes at once: memory that one lets go waits for the other's kernels. */
+/* All lanes at once: memory that one lets go waits for the other's kernels. The abort
+ * returns only when no graph holds a collective of the communicator any more, and those
+ * go after this (NCCL's commDestroySync() waits for localPersistentRefs). */
 void comm_give_up(struct comm *c)
 {
-    struct ddp_err ignored;
     if (!c)
         return;
     c->failed = true;
     for (int i = 0; i < c->lanes; i++) {
-        struct ending e = {c->ncclCommAbort, c->nccl[i]};
         if (!c->nccl[i])
             continue;
-        c->ending[i] = offload_begin(call_abort, &e, sizeof e, &ignored);
+        c->ending[i] = nccl_end(&c->nccl[i], true);
         c->unended = c->unended || !c->ending[i];
-        c->nccl[i] = NULL;
     }
 }
 
@@ -342,7 +287,7 @@ bool comm_destroy(struct comm *c, bool under_way)
     int64_t began = now_ns();
     for (int i = 0; i < c->lanes; i++) {
         if (c->nccl[i])
-            c->ncclCommDestroy(c->nccl[i]);
+            nccl_api.destroy(c->nccl[i]);
         int64_t left = ENDS_WITHIN_MS - (now_ns() - began) / 1000000;
         if (c->ending[i] && !offload_wait(c->ending[i], left > 0 ? left : 0))
             ended = false;
@@ -353,77 +298,77 @@ bool comm_destroy(struct comm *c, bool under_way)
 }
 
 /* A collective was put on a stream, or was not: which, of how much. */
-static int put_call(struct comm *c, ncclResult_t rc, const char *name, size_t count,
+static int put_call(struct comm *c, int rc, const char *name, size_t count,
                     struct ddp_err *err)
 {
     char what[64];
     c->calls++;
-    if (rc == ncclSuccess)
+    if (rc == 0)
         return 0;
     snprintf(what, sizeof what, "%s #%llu of %zu numbers", name,
              (unsigned long long)c->calls, count);
     return nccl_error(c, rc, what, err);
 }
 
+static int all_reduce(struct comm *c, int lane, void *data, size_t count,
+                      enum ddp_type type, cudaStream_t stream, struct ddp_err *err)
+{
+    int rc = nccl_api.all_reduce(data, data, count, nccl_types[type], nccl_ops[DDP_SUM],
+                                 c->nccl[lane], stream);
+    return put_call(c, rc, "all_reduce", count, err);
+}
+
 int comm_all_reduce(struct comm *c, int lane, float *data, size_t count,
                     cudaStream_t stream, struct ddp_err *err)
 {
-    return put_call(
-        c, c->ncclAllReduce(data, data, count, ncclFloat, ncclSum, c->nccl[lane], stream),
-        "all_reduce", count, err);
+    return all_reduce(c, lane, data, count, DDP_F32, stream, err);
 }
 
 int comm_all_reduce_f64(struct comm *c, int lane, double *data, size_t count,
                         cudaStream_t stream, struct ddp_err *err)
 {
-    return put_call(
-        c,
-        c->ncclAllReduce(data, data, count, ncclDouble, ncclSum, c->nccl[lane], stream),
-        "all_reduce", count, err);
+    return all_reduce(c, lane, data, count, DDP_F64, stream, err);
 }
 
 int comm_reduce_scatter(struct comm *c, int lane, float *data, size_t each,
                         cudaStream_t stream, struct ddp_err *err)
 {
-    float *mine = data + (size_t)c->rank * each;
-    return put_call(
-        c,
-        c->ncclReduceScatter(data, mine, each, ncclFloat, ncclSum, c->nccl[lane], stream),
-        "reduce_scatter", each * (size_t)c->size, err);
+    int rc = nccl_api.reduce_scatter(data, data + (size_t)c->rank * each, each,
+                                     nccl_types[DDP_F32], nccl_ops[DDP_SUM],
+                                     c->nccl[lane], stream);
+    return put_call(c, rc, "reduce_scatter", each * (size_t)c->size, err);
 }
 
 int comm_all_gather(struct comm *c, int lane, float *data, size_t each,
                     cudaStream_t stream, struct ddp_err *err)
 {
-    const float *mine = data + (size_t)c->rank * each;
-    return put_call(c,
-                    c->ncclAllGather(mine, data, each, ncclFloat, c->nccl[lane], stream),
-                    "all_gather", each * (size_t)c->size, err);
+    int rc = nccl_api.all_gather(data + (size_t)c->rank * each, data, each,
+                                 nccl_types[DDP_F32], c->nccl[lane], stream);
+    return put_call(c, rc, "all_gather", each * (size_t)c->size, err);
 }
 
 int comm_begin(struct comm *c, struct ddp_err *err)
 {
-    ncclResult_t rc = c->ncclGroupStart();
-    return rc == ncclSuccess ? 0 : nccl_error(c, rc, "ncclGroupStart", err);
+    int rc = nccl_api.begin();
+    return rc == 0 ? 0 : nccl_error(c, rc, "ncclGroupStart", err);
 }
 
 int comm_end(struct comm *c, struct ddp_err *err)
 {
-    ncclResult_t rc = c->ncclGroupEnd();
-    return rc == ncclSuccess ? 0 : nccl_error(c, rc, "ncclGroupEnd", err);
+    int rc = nccl_api.end();
+    return rc == 0 ? 0 : nccl_error(c, rc, "ncclGroupEnd", err);
 }
 
 /* The ranks, and NCCL itself. */
 static int look_around(struct comm *c, const char *what, struct ddp_err *err)
 {
-    ncclResult_t state = ncclSuccess;
     if (look_at_next(c, what, err) < 0)
         return -1;
     for (int i = 0; i < c->lanes; i++) {
-        ncclResult_t rc = c->ncclCommGetAsyncError(c->nccl[i], &state);
-        if (rc == ncclSuccess && (state == ncclSuccess || state == ncclInProgress))
-            continue;
-        return nccl_error(c, rc == ncclSuccess ? state : rc, what, err);
+        int state = 0, rc = nccl_api.async_error(c->nccl[i], &state);
+        rc = rc == 0 ? state : rc;
+        if (rc != 0 && rc != NCCL_IN_PROGRESS)
+            return nccl_error(c, rc, what, err);
     }
     return 0;
 }

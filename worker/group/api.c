@@ -4,8 +4,8 @@
  */
 #include "common/err.h"
 #include "common/mem.h"
+#include "worker/gpu/libcuda.h"
 #include "worker/group/backend.h"
-#include "worker/group/cuda.h"
 #include "worker/group/reduce.h"
 #include "worker/group/request.h"
 

@@ -21,72 +21,11 @@
 #include "common/mem.h"
 #include "worker/group/reduce.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct nccl_api nccl_api;
-
 enum { END_MS = 5000 }; /* for communicators to be destroyed */
-
-/* The numbers of nccl.h. */
-enum { IN_PROGRESS = 7 };
-static const int nccl_types[] = {
-    [DDP_F32] = 7, [DDP_F64] = 8, [DDP_I32] = 2,  [DDP_I64] = 4,
-    [DDP_U8] = 1,  [DDP_F16] = 6, [DDP_BF16] = 9, [DDP_I8] = 0};
-static const int nccl_ops[] = {
-    [DDP_SUM] = 0, [DDP_PRODUCT] = 1, [DDP_MAX] = 2,  [DDP_MIN] = 3,
-    [DDP_AVG] = 4, [DDP_BAND] = -1,   [DDP_BOR] = -1, [DDP_BXOR] = -1};
-
-/* The library, and what is abandoned, are the process's. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-
-static int load(struct ddp_err *err)
-{
-    static const struct {
-        const char *name;
-        void *to;
-    } names[] = {
-        {"ncclGetUniqueId", &nccl_api.unique_id},
-        {"ncclCommInitRank", &nccl_api.init},
-        {"ncclCommDestroy", &nccl_api.destroy},
-        {"ncclCommAbort", &nccl_api.abort},
-        {"ncclCommGetAsyncError", &nccl_api.async_error},
-        {"ncclGetErrorString", &nccl_api.error_text},
-        {"ncclGroupStart", &nccl_api.begin},
-        {"ncclGroupEnd", &nccl_api.end},
-        {"ncclAllReduce", &nccl_api.all_reduce},
-        {"ncclBroadcast", &nccl_api.broadcast},
-        {"ncclReduce", &nccl_api.reduce},
-        {"ncclAllGather", &nccl_api.all_gather},
-        {"ncclReduceScatter", &nccl_api.reduce_scatter},
-        {"ncclSend", &nccl_api.send},
-        {"ncclRecv", &nccl_api.recv},
-    };
-    int rc = 0;
-    pthread_mutex_lock(&lock);
-    void *library =
-        nccl_api.library ? nccl_api.library : dlopen("libnccl.so.2", RTLD_NOW);
-    if (!library)
-        rc = err_set(err, "NCCL cannot be loaded: %.300s", dlerror());
-    for (size_t i = 0; i < ARRAY_LEN(names) && rc == 0 && !nccl_api.library; i++) {
-        void *found = dlsym(library, names[i].name);
-        if (!found)
-            rc = err_set(err, "this NCCL has no %s", names[i].name);
-        *(void **)names[i].to = found;
-    }
-    nccl_api.library = rc == 0 ? library : NULL;
-    pthread_mutex_unlock(&lock);
-    return rc;
-}
-
-int nccl_check(int rc, const char *what, struct ddp_err *err)
-{
-    return rc == 0 || rc == IN_PROGRESS
-               ? 0
-               : err_set(err, "%s: %s", what, nccl_api.error_text(rc));
-}
 
 /* ---- events ---- */
 
@@ -116,31 +55,10 @@ int nccl_passed(struct nccl *n, struct ddp_request *r, void *comm, struct ddp_er
 
 /* ---- life ---- */
 
-/* ncclCommDestroy() or ncclCommAbort(). */
-struct ending {
-    int (*call)(void *comm);
-    void *context, *comm;
-};
-
-static void call_end(void *copy)
-{
-    const struct ending *e = copy;
-    cuda_use_context(e->context);
-    e->call(e->comm);
-}
-
-struct offload *nccl_end(struct nccl_queue *q, bool abort)
-{
-    struct ddp_err ignored;
-    struct ending e = {abort ? nccl_api.abort : nccl_api.destroy, cuda_context(),
-                       q->comm};
-    q->comm = NULL;
-    return e.comm ? offload_begin(call_end, &e, sizeof e, &ignored) : NULL;
-}
-
 /* Groups whose calls to NCCL had not returned when they were closed: what such a call may
  * still use is kept until the process ends. */
 static struct nccl *abandoned;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void nccl_abandon(struct nccl *n)
 {
@@ -158,7 +76,7 @@ static void nccl_close(struct ddp_group *g)
     g->foreign = NULL;
     int64_t deadline_ms = now_ms() + END_MS;
     bool any = n->coll.comm != NULL;
-    struct offload *a = nccl_end(&n->coll, g->broken);
+    struct offload *a = nccl_end(&n->coll.comm, g->broken);
     bool ended = nccl_p2p_close(n, g->broken, deadline_ms);
     int64_t left_ms = deadline_ms - now_ms();
     if (any && !(a && offload_wait(a, left_ms > 0 ? left_ms : 0)))
@@ -212,7 +130,7 @@ static int nccl_open(struct ddp_group *g, struct ddp_err *err)
 {
     struct nccl_id id = {{0}};
     struct nccl *n = g->foreign = xcalloc(1, sizeof *n);
-    if (load(err) < 0 || cuda_open(device_of_rank(g), err) < 0)
+    if (nccl_load(err) < 0 || cuda_open(device_of_rank(g), err) < 0)
         return -1;
     if (g->layout.rank == 0 &&
         nccl_check(nccl_api.unique_id(&id), "ncclGetUniqueId", err) < 0)

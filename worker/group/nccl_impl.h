@@ -2,41 +2,8 @@
 #ifndef WORKER_GROUP_NCCL_IMPL_H
 #define WORKER_GROUP_NCCL_IMPL_H
 
-#include "common/offload.h"
+#include "worker/gpu/libnccl.h"
 #include "worker/group/backend.h"
-#include "worker/group/cuda.h"
-
-struct nccl_id { /* ncclUniqueId */
-    char bytes[128];
-};
-
-/* libnccl's functions, found at run time. */
-struct nccl_api {
-    void *library;
-    int (*unique_id)(struct nccl_id *id);
-    int (*init)(void **comm, int size, struct nccl_id id, int rank);
-    int (*destroy)(void *comm);
-    int (*abort)(void *comm);
-    int (*async_error)(void *comm, int *error);
-    const char *(*error_text)(int error);
-    int (*begin)(void);
-    int (*end)(void);
-    int (*all_reduce)(const void *in, void *out, size_t n, int type, int op, void *comm,
-                      cuda_stream s);
-    int (*broadcast)(const void *in, void *out, size_t n, int type, int root, void *comm,
-                     cuda_stream s);
-    int (*reduce)(const void *in, void *out, size_t n, int type, int op, int root,
-                  void *comm, cuda_stream s);
-    int (*all_gather)(const void *in, void *out, size_t n, int type, void *comm,
-                      cuda_stream s);
-    int (*reduce_scatter)(const void *in, void *out, size_t n, int type, int op,
-                          void *comm, cuda_stream s);
-    int (*send)(const void *in, size_t n, int type, int peer, void *comm, cuda_stream s);
-    int (*recv)(void *out, size_t n, int type, int peer, void *comm, cuda_stream s);
-};
-extern struct nccl_api nccl_api;
-
-enum { NCCL_BYTES = 1 }; /* ncclUint8 */
 
 /* A communicator, and the stream that its operations go through. */
 struct nccl_queue {
@@ -52,16 +19,11 @@ struct nccl {
     struct nccl *next; /* among the abandoned: nccl.c */
 };
 
-/* 0, or -1 with "`what`: " and NCCL's text. */
-int nccl_check(int rc, const char *what, struct ddp_err *err);
 /* Record an event for `r` behind what the stream has been given. */
 int nccl_mark(struct nccl *n, struct ddp_request *r, cuda_stream s, struct ddp_err *err);
 /* 1: the event of `r` has passed, and is free for others; 0: not yet; -1: it failed, or
  * the communicator did (NULL: none is used). */
 int nccl_passed(struct nccl *n, struct ddp_request *r, void *comm, struct ddp_err *err);
-/* Destroy or abort the communicator in a thread of its own, since either may wait for
- * ever; offload_end() is the caller's. NULL: there was none, or no thread. */
-struct offload *nccl_end(struct nccl_queue *q, bool abort);
 
 /* Point-to-point messages: nccl_p2p.c. */
 void nccl_p2p_post(struct ddp_group *g, struct ddp_request *r);

@@ -256,7 +256,7 @@ bool nccl_p2p_close(struct nccl *n, bool abort, int64_t deadline_ms)
         if (c->connecting)
             finish_connecting(c, &ignored);
         if (!c->connecting && c->queue.comm) {
-            c->connecting = nccl_end(&c->queue, abort);
+            c->connecting = nccl_end(&c->queue.comm, abort);
             all = all && c->connecting;
         }
     }

@@ -288,6 +288,31 @@ extern "C" ncclResult_t ncclAllGather(const void *from, void *to, size_t count,
     return put(ALL_GATHER, from, to, count, type, c, stream);
 }
 
+/* What process groups use besides; the engine does not. */
+extern "C" ncclResult_t ncclBroadcast(const void *, void *, size_t, ncclDataType_t, int,
+                                      ncclComm_t, cudaStream_t)
+{
+    return ncclInvalidUsage;
+}
+
+extern "C" ncclResult_t ncclReduce(const void *, void *, size_t, ncclDataType_t,
+                                   ncclRedOp_t, int, ncclComm_t, cudaStream_t)
+{
+    return ncclInvalidUsage;
+}
+
+extern "C" ncclResult_t ncclSend(const void *, size_t, ncclDataType_t, int, ncclComm_t,
+                                 cudaStream_t)
+{
+    return ncclInvalidUsage;
+}
+
+extern "C" ncclResult_t ncclRecv(void *, size_t, ncclDataType_t, int, ncclComm_t,
+                                 cudaStream_t)
+{
+    return ncclInvalidUsage;
+}
+
 extern "C" ncclResult_t ncclGroupStart()
 {
     depth++;

@@ -1,11 +1,11 @@
-/* worker/group/cuda.h - the few calls of CUDA's driver that we need, found at run time
+/* worker/gpu/libcuda.h - the few calls of CUDA's driver that we need, found at run time
  *
  * Nothing here is linked: on a machine without a GPU, and in a process that does not use
  * it, there is no libcuda. The types and numbers are those of cuda.h, which say
  * themselves that they stay as they are.
  */
-#ifndef WORKER_GROUP_CUDA_H
-#define WORKER_GROUP_CUDA_H
+#ifndef WORKER_GPU_LIBCUDA_H
+#define WORKER_GPU_LIBCUDA_H
 
 #include "include/ddprun/err.h"
 
@@ -22,7 +22,8 @@ bool cuda_is_device(const void *p);
 
 /* Load libcuda; a context of the calling thread is used, or that of device `device`. */
 int cuda_open(int device, struct ddp_err *err);
-/* The context of the calling thread; in another thread, to use the same (NULL: as is). */
+/* The context of the calling thread (NULL: none, or cuda_open() was not called); in
+ * another thread, to use the same (NULL: as is). */
 void *cuda_context(void);
 void cuda_use_context(void *context);
 int cuda_stream_create(cuda_stream *s, struct ddp_err *err);

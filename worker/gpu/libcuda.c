@@ -1,5 +1,5 @@
-/* worker/group/cuda.c - see cuda.h */
-#include "worker/group/cuda.h"
+/* worker/gpu/libcuda.c - see libcuda.h */
+#include "worker/gpu/libcuda.h"
 
 #include "common/err.h"
 #include "common/mem.h"
@@ -167,7 +167,7 @@ int cuda_open(int device, struct ddp_err *err)
 void *cuda_context(void)
 {
     void *context = NULL;
-    return cuda.context(&context) == 0 ? context : NULL;
+    return cuda.context && cuda.context(&context) == 0 ? context : NULL;
 }
 
 void cuda_use_context(void *context)

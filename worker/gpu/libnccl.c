@@ -1,0 +1,87 @@
+/* worker/gpu/libnccl.c - see libnccl.h */
+#include "worker/gpu/libnccl.h"
+
+#include "common/err.h"
+#include "common/mem.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stddef.h>
+
+struct nccl_api nccl_api;
+
+const int nccl_types[] = {[DDP_F32] = 7, [DDP_F64] = 8, [DDP_I32] = 2,  [DDP_I64] = 4,
+                          [DDP_U8] = 1,  [DDP_F16] = 6, [DDP_BF16] = 9, [DDP_I8] = 0};
+const int nccl_ops[] = {
+    [DDP_SUM] = 0, [DDP_PRODUCT] = 1, [DDP_MAX] = 2,  [DDP_MIN] = 3,
+    [DDP_AVG] = 4, [DDP_BAND] = -1,   [DDP_BOR] = -1, [DDP_BXOR] = -1};
+
+int nccl_load(struct ddp_err *err)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static const struct {
+        const char *name;
+        void *to;
+    } names[] = {
+        {"ncclGetVersion", &nccl_api.version},
+        {"ncclGetLastError", &nccl_api.last_error},
+        {"ncclGetUniqueId", &nccl_api.unique_id},
+        {"ncclCommInitRank", &nccl_api.init},
+        {"ncclCommDestroy", &nccl_api.destroy},
+        {"ncclCommAbort", &nccl_api.abort},
+        {"ncclCommGetAsyncError", &nccl_api.async_error},
+        {"ncclGetErrorString", &nccl_api.error_text},
+        {"ncclGroupStart", &nccl_api.begin},
+        {"ncclGroupEnd", &nccl_api.end},
+        {"ncclAllReduce", &nccl_api.all_reduce},
+        {"ncclBroadcast", &nccl_api.broadcast},
+        {"ncclReduce", &nccl_api.reduce},
+        {"ncclAllGather", &nccl_api.all_gather},
+        {"ncclReduceScatter", &nccl_api.reduce_scatter},
+        {"ncclSend", &nccl_api.send},
+        {"ncclRecv", &nccl_api.recv},
+    };
+    int rc = 0;
+    pthread_mutex_lock(&lock);
+    void *library =
+        nccl_api.library ? nccl_api.library : dlopen("libnccl.so.2", RTLD_NOW);
+    if (!library)
+        rc = err_set(err, "NCCL cannot be loaded: %.300s", dlerror());
+    for (size_t i = 0; i < ARRAY_LEN(names) && rc == 0 && !nccl_api.library; i++) {
+        void *found = dlsym(library, names[i].name);
+        if (!found && names[i].to != &nccl_api.last_error)
+            rc = err_set(err, "this NCCL has no %s", names[i].name);
+        *(void **)names[i].to = found;
+    }
+    nccl_api.library = rc == 0 ? library : NULL;
+    pthread_mutex_unlock(&lock);
+    return rc;
+}
+
+int nccl_check(int rc, const char *what, struct ddp_err *err)
+{
+    return rc == 0 || rc == NCCL_IN_PROGRESS
+               ? 0
+               : err_set(err, "%s: %s", what, nccl_api.error_text(rc));
+}
+
+/* ncclCommDestroy() or ncclCommAbort(). */
+struct ending {
+    int (*call)(void *comm);
+    void *context, *comm;
+};
+
+static void call_end(void *copy)
+{
+    const struct ending *e = copy;
+    cuda_use_context(e->context);
+    e->call(e->comm);
+}
+
+struct offload *nccl_end(void **comm, bool abort)
+{
+    struct ddp_err ignored;
+    struct ending e = {abort ? nccl_api.abort : nccl_api.destroy, cuda_context(), *comm};
+    *comm = NULL;
+    return e.comm ? offload_begin(call_end, &e, sizeof e, &ignored) : NULL;
+}

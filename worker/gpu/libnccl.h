@@ -1,0 +1,59 @@
+/* worker/gpu/libnccl.h - libnccl, found at run time
+ *
+ * The binding of the group's backend "nccl" (nccl.c, nccl_p2p.c) and of the CUDA engine
+ * (worker/cuda/comm.c): one table of functions in a process, or in the engine's module.
+ */
+#ifndef WORKER_GPU_LIBNCCL_H
+#define WORKER_GPU_LIBNCCL_H
+
+#include "common/offload.h"
+#include "include/ddprun/group.h"
+#include "worker/gpu/libcuda.h"
+
+struct nccl_id { /* ncclUniqueId */
+    char bytes[128];
+};
+
+/* libnccl's functions, found at run time. */
+struct nccl_api {
+    void *library;
+    int (*version)(int *version);
+    int (*unique_id)(struct nccl_id *id);
+    int (*init)(void **comm, int size, struct nccl_id id, int rank);
+    int (*destroy)(void *comm);
+    int (*abort)(void *comm);
+    int (*async_error)(void *comm, int *error);
+    const char *(*error_text)(int error);
+    const char *(*last_error)(void *comm); /* NULL: older than NCCL 2.13 */
+    int (*begin)(void);
+    int (*end)(void);
+    int (*all_reduce)(const void *in, void *out, size_t n, int type, int op, void *comm,
+                      cuda_stream s);
+    int (*broadcast)(const void *in, void *out, size_t n, int type, int root, void *comm,
+                     cuda_stream s);
+    int (*reduce)(const void *in, void *out, size_t n, int type, int op, int root,
+                  void *comm, cuda_stream s);
+    int (*all_gather)(const void *in, void *out, size_t n, int type, void *comm,
+                      cuda_stream s);
+    int (*reduce_scatter)(const void *in, void *out, size_t n, int type, int op,
+                          void *comm, cuda_stream s);
+    int (*send)(const void *in, size_t n, int type, int peer, void *comm, cuda_stream s);
+    int (*recv)(void *out, size_t n, int type, int peer, void *comm, cuda_stream s);
+};
+extern struct nccl_api nccl_api;
+
+/* The numbers of nccl.h. */
+enum { NCCL_BYTES = 1 /* ncclUint8 */, NCCL_IN_PROGRESS = 7 };
+extern const int nccl_types[]; /* by enum ddp_type */
+extern const int nccl_ops[];   /* by enum ddp_op; -1: NCCL has none */
+
+int nccl_load(struct ddp_err *err);
+
+/* 0, also for one that is in progress, or -1 with "`what`: " and NCCL's text. */
+int nccl_check(int rc, const char *what, struct ddp_err *err);
+/* Destroy or abort the communicator in a thread of its own, since either may wait for
+ * ever, and set *comm to NULL; offload_end() is the caller's. NULL: there was none, or no
+ * thread. */
+struct offload *nccl_end(void **comm, bool abort);
+
+#endif

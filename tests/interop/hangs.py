@@ -1,15 +1,21 @@
 #!/usr/bin/env python3
-"""hangs.py DDPRUN [--np N,N] [--rounds N] [--seed N] [--python PYTHON]: does a hang report name the
-right rank, file and line?
+"""hangs.py DDPRUN [--np N,N] [--rounds N] [--seed N] [--kinds KIND,...] [--hosts LIST] [--python PYTHON]:
+does a hang report name the right rank, file and line?
 
 A job commits faults (programs/faults.py) in rounds that follow from the seed; in each a report is
-asked for, by SIGQUIT or by --report-on in turn. The faults that end a job are one launch each."""
+asked for, by SIGQUIT or by --report-on in turn. The faults that end a job are one launch each, and so
+are those of MPI programs (--mpi MPICC: only these). --hosts: the job's -H; in the lab, as root:
+
+    tests/lab/lab up 4
+    tests/lab/lab exec node001 python3 $PWD/tests/interop/hangs.py $PWD/build/launcher/ddprun \\
+        --np 8 --hosts node001:2,node002:2,node003:2,node004:2"""
 import argparse
 import json
 import os
 import pathlib
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,16 +24,19 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 PROGRAM = HERE / "programs/faults.py"
-KINDS = "sleep,loop,gil,stop"
+MPI_PROGRAM = HERE / "programs/mpi_late.c"
+MPI_KINDS = ["sleep", "loop", "stop"]
+FILE_SERVER = HERE.parent / "lab/lab_fs.py"
+KINDS = ["sleep", "loop", "gil", "stop", "loader", "file"]
 DEADLINE_S = 150
 # of programs/mismatch.py: kind of the report, and the ranks that it blames
 FAULTS = {"operation": ("mismatch", [1]), "skip": ("mismatch", [1]), "cycle": ("cycle", [0, 1]),
           "message": ("absent", [1]), "root": ("absent", [1])}
 
 
-def line_of(what):
-    for number, line in enumerate(PROGRAM.read_text().splitlines(), 1):
-        if line.endswith(f"# line of {what}"):
+def line_of(what, program=PROGRAM):
+    for number, line in enumerate(program.read_text().splitlines(), 1):
+        if line.endswith((f"# line of {what}", f"/* line of {what} */")):
             return number
     raise KeyError(what)
 
@@ -42,14 +51,15 @@ def wait_for(condition, what):
     raise TimeoutError(what)
 
 
-def wrong(verdict, text, kind, rank, np):
-    """Why the verdict is not right, or None."""
-    waiting = f"at faults.py:{line_of('barrier')}"
+def wrong(verdict, kind, rank, program=PROGRAM, slack=0):
+    """Why the verdict is not right, or None. A loop may be at `slack` lines before its body."""
+    text, file, at = " ".join(verdict["sentences"]), program.name, verdict.get("line", 0)
+    waiting = f"at {file}:{line_of('barrier', program)}"
     if verdict["ranks"] != [rank]:
         return f"ranks {verdict['ranks']}, not [{rank}]"
-    if kind != "stop" and (os.path.basename(verdict.get("file", "")), verdict.get("line")) != (
-            "faults.py", line_of(kind)):
-        return f"at {verdict.get('file')}:{verdict.get('line')}, not line {line_of(kind)}"
+    if kind != "stop" and (os.path.basename(verdict.get("file", "")) != file or
+                           not 0 <= line_of(kind, program) - at <= slack):
+        return f"at {verdict.get('file')}:{at}, not line {line_of(kind, program)}"
     if kind == "stop" and "stopped" not in text:
         return "it is not said to be stopped"
     return None if waiting in text else f"the others are not said to wait {waiting}"
@@ -61,16 +71,20 @@ def session(args, python, np, seed):
     with tempfile.TemporaryDirectory() as folder:
         with open(f"{folder}/out", "w+", encoding="utf-8") as out:
             job = subprocess.Popen(
-                [args.ddprun, "-np", str(np), "--hang-after", "off", "--timeout", "20m", python,
-                 "-u", str(PROGRAM), folder, str(seed), str(args.rounds), KINDS],
+                [args.ddprun, "-np", str(np), *(["-H", args.hosts] if args.hosts else []),
+                 "--hang-after", "off", "--timeout", "20m", python,
+                 "-u", str(PROGRAM), folder, str(seed), str(args.rounds), ",".join(args.kinds)],
                 cwd=folder, stdout=out, stderr=out)
+            server = FileServer(folder) if "file" in args.kinds else None
             try:
-                rounds(args, job, folder, np, seed, failures, times)
+                rounds(args, job, server, folder, np, seed, failures, times)
                 if job.wait(DEADLINE_S) != 0:
                     failures.append(f"the job ended with {job.returncode}")
             except (TimeoutError, subprocess.TimeoutExpired) as e:
                 failures.append(f"timeout: {e}")
             finally:
+                if server:
+                    server.end()
                 job.terminate()
                 job.wait(DEADLINE_S)
             if failures:
@@ -79,17 +93,44 @@ def session(args, python, np, seed):
     return failures, times
 
 
-def rounds(args, job, folder, np, seed, failures, times):
+class FileServer:
+    """FOLDER/slow is behind a file server that does not answer: opening a file waits in the kernel."""
+
+    def __init__(self, folder):
+        self.mount = pathlib.Path(folder, "slow")
+        self.mount.mkdir()
+        (self.mount / "data").touch()
+        subprocess.run(["/usr/bin/python3", FILE_SERVER, self.mount, "0", f"{folder}/pid"], check=True)
+        wait_for(lambda: pathlib.Path(folder, "pid").read_text(), "the file server")
+        self.pid = int(pathlib.Path(folder, "pid").read_text())
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def answer(self, done):
+        """Until what waited for it goes on."""
+        os.kill(self.pid, signal.SIGCONT)
+        wait_for(done.exists, "a file")
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def end(self):
+        os.kill(self.pid, signal.SIGCONT)
+        subprocess.run(["umount", "-l", self.mount], check=True)
+
+
+def can_mount():
+    return os.geteuid() == 0 and os.path.exists("/dev/fuse")
+
+
+def rounds(args, job, server, folder, np, seed, failures, times):
     os.mkfifo(f"{folder}/fifo")
     fifo = os.open(f"{folder}/fifo", os.O_RDWR)
     draw = random.Random(seed)
     for number in range(args.rounds):
-        kind, rank, before, after = (draw.choice(KINDS.split(",")), draw.randrange(np),
+        kind, rank, before, after = (draw.choice(args.kinds), draw.randrange(np),
                                      draw.randrange(4), draw.randrange(3))
         for _ in range(before):
             draw.randrange(1, 2000), draw.randrange(4)
-        pid = int(wait_for(lambda: pathlib.Path(f"{folder}/at.{number}").exists() and
-                           pathlib.Path(f"{folder}/at.{number}").read_text(), f"round {number}"))
+        pid, host = wait_for(lambda: pathlib.Path(f"{folder}/at.{number}").exists() and
+                             pathlib.Path(f"{folder}/at.{number}").read_text(), f"round {number}").split()
         time.sleep(args.settle)
         began = time.monotonic()
         if number % 2:
@@ -100,15 +141,18 @@ def rounds(args, job, folder, np, seed, failures, times):
         report = wait_for(lambda: newest(folder, number + 1), f"the report of round {number}")
         times.append(time.monotonic() - began)
         verdict = report["verdict"]
-        why = wrong(verdict, " ".join(verdict["sentences"]), kind, rank, np)
+        why = wrong(verdict, kind, rank)
         if why:
             failures.append(f"np {np}, seed {seed}, round {number}, {kind} of rank {rank}: {why}: "
                             f"{verdict['sentences']}")
+        if kind == "file":
+            server.answer(pathlib.Path(f"{folder}/done.{number}"))
         pathlib.Path(f"{folder}/go.{number}").touch()
         if kind == "gil":
             os.write(fifo, b"x")
         if kind == "stop":
-            os.kill(pid, signal.SIGCONT)
+            here = host == os.uname().nodename
+            subprocess.run([*([] if here else ["ssh", host]), "kill", "-CONT", pid], check=True)
         for _ in range(after):
             draw.randrange(1, 2000), draw.randrange(4)
     os.close(fifo)
@@ -134,6 +178,45 @@ def one_launch(args, python, fault):
     return None
 
 
+def mpi_rounds(args, failures, times):
+    """A launch per fault. Without a debugger on the host nothing is known of C programs."""
+    if not shutil.which(args.mpi) or not (shutil.which("eu-stack") or shutil.which("gdb")):
+        print(f"skipped: no {args.mpi}, or no debugger; needs package libopenmpi-dev elfutils",
+              file=sys.stderr)
+        sys.exit(77)
+    with tempfile.TemporaryDirectory() as folder:
+        program = f"{folder}/mpi_late"
+        subprocess.run([args.mpi, "-g", "-O0", "-o", program, MPI_PROGRAM], check=True)
+        for number in range(args.rounds):
+            for np in map(int, args.np.split(",")):
+                os.mkdir(f"{folder}/{np}.{number}")
+                kind, rank = MPI_KINDS[number % len(MPI_KINDS)], (args.seed + number) % np
+                why = mpi_launch(args, f"{folder}/{np}.{number}", [program, kind, str(rank)], np, times)
+                if why:
+                    failures.append(f"{np} MPI ranks, {kind} of rank {rank}: {why}")
+
+
+def mpi_launch(args, folder, command, np, times):
+    with open(f"{folder}/out", "w+", encoding="utf-8") as out:
+        job = subprocess.Popen(
+            [args.ddprun, "-np", str(np), *(["-H", args.hosts] if args.hosts else []), *command],
+            cwd=folder, stdout=out, stderr=out)
+        try:
+            wait_for(lambda: pathlib.Path(f"{folder}/out").read_text().count("up\n") == np, "the ranks")
+            time.sleep(args.settle)
+            began = time.monotonic()
+            job.send_signal(signal.SIGQUIT)
+            report = wait_for(lambda: newest(folder, 1), "the report")
+            times.append(time.monotonic() - began)
+            why = wrong(report["verdict"], command[1], int(command[2]), MPI_PROGRAM, slack=1)
+            return f"{why}: {report['verdict']['sentences']}" if why else None
+        except TimeoutError as e:
+            return f"timeout: {e}: {pathlib.Path(f'{folder}/out').read_text()[-2000:]}"
+        finally:
+            job.terminate()
+            job.wait(DEADLINE_S)
+
+
 def newest(folder, count):
     """The report number `count`, when it is complete."""
     suffix = "" if count == 1 else f"-{count}"
@@ -152,12 +235,21 @@ def main():
     parser.add_argument("--np", default="2,4")
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--kinds", type=lambda text: text.split(","))
+    parser.add_argument("--hosts")
+    parser.add_argument("--mpi")
     parser.add_argument("--settle", type=float, default=0.5)
     parser.add_argument("--python", action="append")
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # of meson: what is mounted is unmounted
     args.ddprun = os.path.abspath(args.ddprun)
-    pythons = args.python or find_pythons()
-    total, failures, times = 0, [], []
+    # other hosts do not have the mounted folder
+    args.kinds = args.kinds or KINDS[:None if can_mount() and not args.hosts else -1]
+    failures, times = [], []
+    if args.mpi:
+        mpi_rounds(args, failures, times)
+    pythons = [] if args.mpi else args.python or find_pythons()
+    total = len(times)
     for python in pythons:
         for np in map(int, args.np.split(",")):
             bad, took = session(args, python, np, args.seed)

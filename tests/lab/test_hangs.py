@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import unittest
 
 import hosts
 from hosts import LabTest, main
@@ -14,10 +15,13 @@ tearDownModule = hosts.tear_down
 PYTHON = os.path.realpath("/usr/bin/python3" if os.path.exists("/usr/bin/python3")
                           else sys.executable)
 PROGRAM = """\
-import os, time
+import os, sys, threading, time
 from torch.distributed import distributed_c10d as dist
 
 def load():
+    if len(sys.argv) > 1:
+        threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+        open(sys.argv[1])
     time.sleep(60)
 
 if int(os.environ["RANK"]) == 3:
@@ -28,14 +32,14 @@ dist.all_reduce()
 
 
 class Hangs(LabTest):
-    def begin(self, *numbers, **how):
+    def begin(self, *numbers, args=(), **how):
         for folder in ("torch", "torch/distributed"):
             os.mkdir(self.path(folder))
             self.write(f"{folder}/__init__.py", "")
         self.write("torch/distributed/distributed_c10d.py",
                    "import time\ndef all_reduce():\n    print('up', flush=True)\n    time.sleep(60)\n")
         script = self.write("train.py", PROGRAM)
-        job = self.start("-H", self.hosts(*numbers, slots=2), PYTHON, "-u", script,
+        job = self.start("-H", self.hosts(*numbers, slots=2), PYTHON, "-u", script, *args,
                          cwd=self.folder.name, **how)
         self.assertTrue(wait_until(lambda: job.out.count("up") == 2 * len(numbers)), job.err)
         hosts.launch.wait_until_settled(self.mark)
@@ -51,8 +55,20 @@ class Hangs(LabTest):
 
     def test_a_rank_of_another_host(self):
         err = self.report(self.begin(1, 2, 3))
-        self.assertIn("ddprun: hang: ranks 0-2,4-5 wait in all_reduce at train.py:10; rank 3 on "
-                      "node002 has not arrived: it is in load() at train.py:5 (sleeping)", err)
+        self.assertIn("ddprun: hang: ranks 0-2,4-5 wait in all_reduce at train.py:13; rank 3 on "
+                      "node002 has not arrived: it is in load() at train.py:8 (sleeping)", err)
+
+    @unittest.skipUnless(os.path.exists("/dev/fuse"), "no FUSE; needs system with /dev/fuse")
+    def test_a_rank_that_waits_for_a_file_server(self):
+        """Its main thread takes no signal; another one writes its stack."""
+        work = self.path("work")
+        os.mkdir(work)
+        self.addCleanup(self.heal, 2)
+        self.fault(2, "slow", work, "0")
+        self.fault(2, "stall", work)
+        job = self.begin(1, 2, args=(self.path("work", "data"),))
+        err = self.report(job)
+        self.assertIn("rank 3 on node002 has not arrived: it is in load() at train.py:7", err)
 
     def test_a_straggler_on_another_host(self):
         """Clocks of hosts differ; the launcher compares them."""
@@ -72,7 +88,7 @@ class Hangs(LabTest):
         wait_until(lambda: "the whole report is in" in job.err)
         for pid in agents:
             os.kill(pid, signal.SIGCONT)
-        self.assertIn("ddprun: hang: ranks 0-1,4-5 wait in all_reduce at train.py:10; ranks 2-3 on "
+        self.assertIn("ddprun: hang: ranks 0-1,4-5 wait in all_reduce at train.py:13; ranks 2-3 on "
                       "node002 have not answered", job.err)
         job.signal(signal.SIGTERM)
         job.wait()

@@ -44,6 +44,7 @@ struct subject {
     struct rank_trace trace;
     off_t before; /* size of its file of stacks when asked; -1: not asked */
     bool stacks_wait;
+    pid_t thread; /* that is to write its stacks */
 };
 
 /* --- its collectives ---------------------------------------------------------------- */
@@ -104,7 +105,8 @@ static bool catches(const struct subject *s)
 }
 
 /* In uninterruptible sleep the main thread takes no signal, but any thread can write
- * the stacks of all. */
+ * the stacks of all. Some waits in the kernel, as for a file server, become
+ * uninterruptible only when the signal comes: ask_other_thread(). */
 static pid_t thread_of(pid_t pid, char state)
 {
     char path[32];
@@ -134,9 +136,19 @@ static void ask_stacks(struct subject *s)
     if (stat(path, &st) == 0 && catches(s)) {
         s->before = st.st_size;
         s->stacks_wait = true;
-        syscall(SYS_tgkill, s->target, thread_of(s->target, state), STACKS_SIGNAL);
+        s->thread = thread_of(s->target, state);
+        syscall(SYS_tgkill, s->target, s->thread, STACKS_SIGNAL);
     }
     free(path);
+}
+
+static void ask_other_thread(struct subject *s)
+{
+    if (s->thread != s->target || proc_state(s->target) != 'D')
+        return;
+    s->thread = thread_of(s->target, 'D');
+    if (s->thread != s->target)
+        syscall(SYS_tgkill, s->target, s->thread, STACKS_SIGNAL);
 }
 
 static bool stacks_written(const struct subject *s)
@@ -147,8 +159,8 @@ static bool stacks_written(const struct subject *s)
     bool grown = stat(path, &st) == 0 && st.st_size > s->before;
     free(path);
     return grown &&
-           !((proc_signals(s->target, "SigPnd") | proc_signals(s->target, "ShdPnd") |
-              proc_signals(s->target, "SigBlk")) &
+           !((proc_signals(s->thread, "SigPnd") | proc_signals(s->thread, "ShdPnd") |
+              proc_signals(s->thread, "SigBlk")) &
              bit);
 }
 
@@ -208,6 +220,8 @@ static void await_answers(struct subject *subjects, size_t n, struct rank_trace 
                 rank_trace_read(&s->trace);
             if (s->stacks_wait)
                 s->stacks_wait = !stacks_written(s);
+            if (s->stacks_wait)
+                ask_other_thread(s);
         }
     }
 }

@@ -8,6 +8,7 @@
 #include "common/sock.h"
 #include "launcher/control/rundir.h"
 
+#include <errno.h>
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
 #include <poll.h>
@@ -153,21 +154,38 @@ static void on_connect(evutil_socket_t listener, short what, void *arg)
 }
 
 /* The socket at `path`. It has that name only once it listens: until then it refuses
- * connections, and another ddprun would remove it as stale (rundir.c). -1: see `err`. */
-static int listen_at(const char *path, const char *before, struct ddp_err *err)
+ * connections, and another ddprun would remove it as stale (rundir.c). -1 with errno. */
+static int listen_at(const char *path, const char *before)
 {
     struct sockaddr_un sa;
-    if (rundir_addr(before, &sa, err) < 0)
+    if (rundir_addr(before, &sa, NULL) < 0) {
+        errno = ENAMETOOLONG;
         return -1;
+    }
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd >= 0 && bind(fd, (struct sockaddr *)&sa, sizeof sa) == 0 &&
         listen(fd, PEERS_MAX) == 0 && rename(before, path) == 0)
         return fd;
-    err_errno(err, "cannot listen on '%s'", path);
+    int error = errno;
     if (fd >= 0)
         close(fd);
     unlink(before);
+    errno = error;
     return -1;
+}
+
+static int make_socket(const char *dir, void *arg)
+{
+    struct control *c = arg;
+    char *path = xasprintf("%s/%d-%s", dir, (int)getpid(), c->id);
+    char *before = xasprintf("%s/.%d-%s", dir, (int)getpid(), c->id);
+    int fd = listen_at(path, before), error = errno;
+    if (fd >= 0)
+        rundir_addr(path, &c->sa, NULL); /* shorter than `before` */
+    free(before);
+    free(path);
+    errno = error;
+    return fd;
 }
 
 /* A job runs without it, too. */
@@ -176,15 +194,7 @@ static void on_timer(evutil_socket_t nothing, short what, void *arg)
     struct control *c = arg;
     struct ddp_err err;
     rundir_clean();
-    char *dir = rundir_path(&err);
-    char *path = dir ? xasprintf("%s/%d-%s", dir, (int)getpid(), c->id) : NULL;
-    char *before = dir ? xasprintf("%s/.%d-%s", dir, (int)getpid(), c->id) : NULL;
-    int fd = -1;
-    if (path && rundir_addr(path, &c->sa, &err) == 0)
-        fd = listen_at(path, before, &err);
-    free(before);
-    free(path);
-    free(dir);
+    int fd = rundir_make(make_socket, c, &err);
     if (fd < 0) {
         log_info("no control socket: %s", err.text);
         return;
@@ -220,6 +230,7 @@ void control_destroy(struct control *c)
     free(h);
     if (c->listener) {
         unlink(c->sa.sun_path);
+        rundir_leave();
         close(event_get_fd(c->listener));
         event_free(c->listener);
     }

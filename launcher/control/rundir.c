@@ -16,14 +16,21 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static bool is_ours(const char *path, struct stat *st)
+/* A directory of ours; or, if it may be `missing`, nothing. */
+static bool is_ours(const char *path, struct stat *st, bool missing)
 {
-    return lstat(path, st) == 0 && S_ISDIR(st->st_mode) && st->st_uid == geteuid();
+    *st = (struct stat){0};
+    if (lstat(path, st) < 0)
+        return missing && errno == ENOENT;
+    return S_ISDIR(st->st_mode) && st->st_uid == geteuid();
 }
 
 /* Both places; the first may not be there. A job of a scheduler has no XDG_RUNTIME_DIR,
  * a login on its node has one. */
 enum { PLACES = 2 };
+
+/* to make a file, while others remove the directory */
+enum { TRIES = 100 };
 
 static char *place_of(int i)
 {
@@ -31,24 +38,49 @@ static char *place_of(int i)
     struct stat st;
     if (i == 1)
         return xasprintf("/tmp/ddprun-%u", (unsigned)geteuid());
-    return runtime && *runtime == '/' && is_ours(runtime, &st)
+    return runtime && *runtime == '/' && is_ours(runtime, &st, false)
                ? xasprintf("%s/ddprun", runtime)
                : NULL;
 }
 
-char *rundir_path(struct ddp_err *err)
+static char *own_place(void)
+{
+    char *path = place_of(0);
+    return path ? path : place_of(1);
+}
+
+/* -1 with `err`. When 0, it may be gone again. */
+static int make_dir(const char *path, struct ddp_err *err)
 {
     struct stat st;
-    char *path = place_of(0);
-    path = path ? path : place_of(1);
     if (mkdir(path, 0700) < 0 && errno != EEXIST)
-        err_errno(err, "cannot make '%s'", path);
-    else if (!is_ours(path, &st) || (st.st_mode & 077))
-        err_set(err, "'%s' must be a directory of yours with mode 0700: remove it", path);
-    else
-        return path;
+        return err_errno(err, "cannot make '%s'", path);
+    if (!is_ours(path, &st, true) || (st.st_mode & 077))
+        return err_set(err, "'%s' must be a directory of yours with mode 0700: remove it",
+                       path);
+    return 0;
+}
+
+int rundir_make(int (*make)(const char *dir, void *arg), void *arg, struct ddp_err *err)
+{
+    char *path = own_place();
+    int fd = -1, rc = 0;
+    errno = ENOENT;
+    for (int i = 0; rc == 0 && fd < 0 && errno == ENOENT && i < TRIES; i++) {
+        if ((rc = make_dir(path, err)) == 0)
+            fd = make(path, arg);
+    }
+    if (rc == 0 && fd < 0)
+        err_errno(err, "cannot make a file in '%s'", path);
     free(path);
-    return NULL;
+    return fd;
+}
+
+void rundir_leave(void)
+{
+    char *path = own_place();
+    rmdir(path);
+    free(path);
 }
 
 /* PID-ID: others may keep their files here, too. */
@@ -96,7 +128,7 @@ static bool is_stale(const char *path, const char *name)
 static void list_place(const char *dir, struct strv *sockets)
 {
     struct stat st;
-    DIR *d = is_ours(dir, &st) && !(st.st_mode & 077) ? opendir(dir) : NULL;
+    DIR *d = is_ours(dir, &st, false) && !(st.st_mode & 077) ? opendir(dir) : NULL;
     for (const struct dirent *e; d && (e = readdir(d));) {
         char *path = xasprintf("%s/%s", dir, e->d_name);
         if (is_stale(path, e->d_name))

@@ -13,9 +13,13 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-/* The directory, malloc'ed; made if it is missing. NULL with `err`, also if it is another
- * user's or open to others. */
-char *rundir_path(struct ddp_err *err);
+/* Make a file in the directory, which is made if it is missing: `make` gets its path and
+ * returns a descriptor, or -1 with errno, ENOENT after which it is called again, as
+ * another job's end may have removed the empty directory. Returns what it has; -1 with
+ * `err`, also if the directory is another user's or open to others. */
+int rundir_make(int (*make)(const char *dir, void *arg), void *arg, struct ddp_err *err);
+/* Remove the directory if it is empty: a file of ours in it has been removed. */
+void rundir_leave(void);
 
 /* A launcher's file here, RUNDIR_TOKEN and its pid: the secret of its page. The launcher
  * has locked it (flock). */

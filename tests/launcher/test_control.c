@@ -164,10 +164,11 @@ static void on_moment(evutil_socket_t fd, short what, void *arg)
 /* A name of a socket that does not listen yet is taken for a killed launcher's. */
 START_TEST(the_socket_has_its_name_once_it_listens)
 {
-    struct ddp_err err;
     _Alignas(struct inotify_event) char text[4096];
-    char *folder = rundir_path(&err), *name = xasprintf("%d-0123abcd", (int)getpid());
+    char *folder = xasprintf("%s/ddprun", dir),
+         *name = xasprintf("%d-0123abcd", (int)getpid());
     int fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+    ck_assert_int_eq(mkdir(folder, 0700), 0);
     ck_assert_int_ge(inotify_add_watch(fd, folder, IN_CREATE | IN_MOVED_TO), 0);
     struct event *look = event_new(loop_base(loop), fd, EV_READ, on_moment, NULL);
     bool named = false;
@@ -223,16 +224,22 @@ START_TEST(without_a_job_the_client_says_so)
 }
 END_TEST
 
-static void leave_socket(const char *name, bool serves)
+static int make_socket(const char *folder, void *arg)
 {
     struct ddp_err err;
     struct sockaddr_un sa;
     int fd = socket(AF_UNIX, SOCK_STREAM, 0);
-    char *folder = rundir_path(&err), *path = xasprintf("%s/%s", folder, name);
+    char *path = xasprintf("%s/%s", folder, (const char *)arg);
     ck_ok(rundir_addr(path, &sa, &err), err);
     free(path);
-    free(folder);
-    ck_assert_int_eq(bind(fd, (struct sockaddr *)&sa, sizeof sa), 0);
+    return bind(fd, (struct sockaddr *)&sa, sizeof sa) == 0 ? fd : -1;
+}
+
+static void leave_socket(char *name, bool serves)
+{
+    struct ddp_err err;
+    int fd = rundir_make(make_socket, name, &err);
+    ck_assert_msg(fd >= 0, "%s", err.text);
     if (serves)
         ck_assert_int_eq(listen(fd, 8), 0);
     else
@@ -259,8 +266,8 @@ static int leave_token(const char *name)
 START_TEST(files_of_killed_launchers_are_removed)
 {
     struct ddp_err err;
-    leave_socket("99999996-aaaa", false);
-    leave_socket("99999996-rank0", false); /* another's: not looked at */
+    leave_socket((char[]){"99999996-aaaa"}, false);
+    leave_socket((char[]){"99999996-rank0"}, false); /* another's: not looked at */
     close(leave_token(".token-99999996"));
     int held = leave_token(".token-99999997"); /* as by a launcher in a container */
     ck_assert_int_eq(flock(held, LOCK_EX), 0);
@@ -275,11 +282,45 @@ START_TEST(files_of_killed_launchers_are_removed)
 }
 END_TEST
 
+/* In the first two calls another job has just ended. */
+static int make_third(const char *folder, void *count)
+{
+    if (++*(int *)count < 3)
+        ck_assert_int_eq(rmdir(folder), 0);
+    char *path = xasprintf("%s/file", folder);
+    int fd = open(path, O_WRONLY | O_CREAT, 0600);
+    free(path);
+    return fd;
+}
+
+START_TEST(a_folder_that_another_job_removes_is_made_again)
+{
+    struct ddp_err err;
+    int calls = 0, fd = rundir_make(make_third, &calls, &err);
+    ck_assert_msg(fd >= 0, "%s", err.text);
+    ck_assert_int_eq(calls, 3);
+    ck_assert(is_there("file"));
+    rundir_leave();
+    ck_assert(is_there("file"));
+    close(fd);
+}
+END_TEST
+
+START_TEST(the_last_job_removes_the_folder)
+{
+    ck_assert_int_eq(serve(ask_nonsense), 0);
+    ck_assert(is_there(""));
+    control_destroy(control);
+    control = NULL;
+    ck_assert(!is_there(""));
+}
+END_TEST
+
 START_TEST(several_jobs_are_listed)
 {
     struct ddp_err err;
-    leave_socket("99999997-a0a0a0a0a1", true);
-    leave_socket("99999998-a0a0a0a0b2", true);
+    leave_socket((char[]){"99999997-a0a0a0a0a1"}, true);
+    leave_socket((char[]){"99999998-a0a0a0a0b2"}, true);
     ck_assert_int_eq(control_connect("a0a0a0a0", &err), -1);
     ck_assert(
         strcmp(err.text, "2 jobs are running: give one of 99999997, 99999998") == 0 ||
@@ -299,6 +340,8 @@ START_TEST(a_job_without_a_runtime_directory_is_found)
     ck_assert_int_ge(control_connect(strtok(name, "-"), &err), 0);
     char *path = xasprintf("/tmp/ddprun-%u/%s-cccc", (unsigned)geteuid(), name);
     ck_assert_int_eq(unlink(path), 0);
+    unsetenv("XDG_RUNTIME_DIR");
+    rundir_leave();
     free(path);
     free(name);
 }
@@ -310,7 +353,7 @@ START_TEST(a_directory_that_others_can_enter_is_refused)
     char *path = xasprintf("%s/ddprun", dir);
     mkdir(path, 0700);
     ck_assert_int_eq(chmod(path, 0755), 0);
-    ck_assert_ptr_null(rundir_path(&err));
+    ck_assert_int_eq(rundir_make(make_socket, NULL, &err), -1);
     ck_assert_ptr_nonnull(
         strstr(err.text, "must be a directory of yours with mode 0700"));
     free(path);
@@ -330,6 +373,8 @@ Suite *suite(void)
     tcase_add_test(t, a_request_that_ends_the_loop_leaves_nothing);
     tcase_add_test(t, without_a_job_the_client_says_so);
     tcase_add_test(t, files_of_killed_launchers_are_removed);
+    tcase_add_test(t, a_folder_that_another_job_removes_is_made_again);
+    tcase_add_test(t, the_last_job_removes_the_folder);
     tcase_add_test(t, several_jobs_are_listed);
     tcase_add_test(t, a_job_without_a_runtime_directory_is_found);
     tcase_add_test(t, a_directory_that_others_can_enter_is_refused);

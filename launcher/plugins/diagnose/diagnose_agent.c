@@ -18,6 +18,7 @@
 #include "launcher/plugins/diagnose/ras.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <event2/buffer.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -102,6 +103,20 @@ static void remove_old(const char *dir)
         closedir(d);
 }
 
+static int make_folder(const char *dir, void *arg)
+{
+    struct diagnose *d = arg;
+    remove_old(dir);
+    d->folder = xasprintf("%s/" FOLDER "XXXXXX", dir);
+    if (mkdtemp(d->folder))
+        return hold_folder(d->folder);
+    int error = errno;
+    free(d->folder);
+    d->folder = NULL;
+    errno = error;
+    return -1;
+}
+
 static int diagnose_prepare(void *state, struct msg_job *job, struct ddp_err *err)
 {
     struct diagnose *d = state;
@@ -111,21 +126,10 @@ static int diagnose_prepare(void *state, struct msg_job *job, struct ddp_err *er
         d->ras_addr = xasprintf("127.0.0.1:%d", port);
     if (d->folder)
         return 0;
-    char *dir = rundir_path(&why);
-    if (dir)
-        remove_old(dir);
-    d->folder = dir ? xasprintf("%s/" FOLDER "XXXXXX", dir) : NULL;
-    if (d->folder && !mkdtemp(d->folder)) {
-        free(d->folder);
-        d->folder = NULL;
-    }
-    if (d->folder)
-        d->held = hold_folder(d->folder);
+    d->held = rundir_make(make_folder, d, &why);
     if (!d->folder)
-        log_info(
-            "hang reports will have no Python stacks and no collectives: no folder for them%s%s",
-            dir ? "" : ": ", dir ? "" : why.text);
-    free(dir);
+        log_info("hang reports will have no Python stacks and no collectives: %s",
+                 why.text);
     return 0;
 }
 
@@ -310,8 +314,10 @@ static void diagnose_fini(void *state)
     diagnose_child_kill(&d->child);
     diagnose_child_kill(&d->last);
     evbuffer_free(d->last_lines);
-    if (d->folder)
+    if (d->folder) {
         remove_folder(d->folder);
+        rundir_leave();
+    }
     if (d->held >= 0)
         close(d->held);
     if (d->ras_fd >= 0)

@@ -176,6 +176,14 @@ static int spawn(struct viewer *v, struct ddp_err *err)
     return v->pid < 0 ? -1 : 0;
 }
 
+static int make_token_file(const char *dir, void *arg)
+{
+    struct viewer *v = arg;
+    free(v->token_file);
+    v->token_file = xasprintf("%s/" RUNDIR_TOKEN "%d", dir, (int)getpid());
+    return open(v->token_file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+}
+
 /* Trainer reports to Kubeflow's controller where these variables name one: here, if rank
  * 0 can reach us and read the file. */
 static int invite_trainer(struct viewer *v, struct ddp_err *err)
@@ -183,13 +191,10 @@ static int invite_trainer(struct viewer *v, struct ddp_err *err)
     static const char url_name[] = "KUBEFLOW_TRAINER_SERVER_URL";
     if (getenv(url_name) || !v->j->alloc->nodes[0].local)
         return 0; /* there is such a controller, or rank 0 is elsewhere */
-    char *dir = rundir_path(err);
-    if (!dir)
+    v->token_fd = rundir_make(make_token_file, v, err);
+    if (v->token_fd < 0)
         return -1;
-    v->token_file = xasprintf("%s/" RUNDIR_TOKEN "%d", dir, (int)getpid());
-    free(dir);
-    v->token_fd = open(v->token_file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (v->token_fd < 0 || flock(v->token_fd, LOCK_EX | LOCK_NB) < 0 ||
+    if (flock(v->token_fd, LOCK_EX | LOCK_NB) < 0 ||
         write_all(v->token_fd, v->token, strlen(v->token)) < 0)
         return err_errno(err, "cannot write '%s'", v->token_file);
     char *url = xasprintf("http://%s:%d/api/trainer", v->host, v->port);
@@ -288,8 +293,10 @@ void viewer_destroy(struct viewer *v)
         return;
     events_unsubscribe(v->j, v);
     close_listeners(v);
-    if (v->token_file && v->creator == getpid()) /* not in the local agent, our fork */
+    if (v->token_file && v->creator == getpid()) { /* not in the local agent, our fork */
         unlink(v->token_file);
+        rundir_leave();
+    }
     if (v->token_fd >= 0)
         close(v->token_fd);
     free(v->token_file);

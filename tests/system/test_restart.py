@@ -140,7 +140,7 @@ class Restart(LaunchTest):
             self.assert_ended(job, code)
         self.assertIn("is lost: the check of its GPUs exited with status 1: 'GPU 1 is lost (NVML)'",
                       job.err)
-        self.assertNotIn("attempt 2 of 3", job.err)
+        self.assertNotIn(AGAIN, job.err)
 
     def test_what_is_not_forgiven(self):
         for command, code, words in (

@@ -13,6 +13,7 @@
  */
 #include "worker/group/reduce.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -21,8 +22,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -30,6 +33,11 @@
 
 enum { RANKS = 8, NOTES = 64, ROOM = 4 << 20, LETTER = 65536 };
 enum { SYSTEM_ERROR = 2, INVALID = 4 };
+enum { YOUNG_S = 60 };
+
+#define FOLDER "/dev/shm"
+#define NAME   "ddp-fake-nccl-"
+
 enum kind { ALL_REDUCE, BROADCAST, REDUCE, ALL_GATHER, REDUCE_SCATTER, SEND, RECV };
 
 struct nccl_id {
@@ -66,6 +74,7 @@ struct shared {
 
 struct comm {
     struct shared *all;
+    int fd; /* of that; locked while we live */
     int rank, size;
     _Atomic int busy, aborted, error; /* groups in the stream */
     struct comm *next;
@@ -342,26 +351,47 @@ int ncclGetVersion(int *version)
     return 0;
 }
 
+/* Segments of ranks that were killed before all had come. A new one may not be locked
+ * yet. */
+static void sweep(void)
+{
+    DIR *dir = opendir(FOLDER);
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        struct stat st;
+        if (strncmp(e->d_name, NAME, sizeof NAME - 1) != 0)
+            continue;
+        int fd = openat(dirfd(dir), e->d_name, O_RDWR | O_CLOEXEC);
+        if (fd >= 0 && fstat(fd, &st) == 0 && time(NULL) - st.st_mtime > YOUNG_S &&
+            flock(fd, LOCK_EX | LOCK_NB) == 0)
+            unlinkat(dirfd(dir), e->d_name, 0);
+        if (fd >= 0)
+            close(fd);
+    }
+    if (dir)
+        closedir(dir);
+}
+
 int ncclGetUniqueId(struct nccl_id *id)
 {
     unsigned long long number;
+    sweep();
     if (getrandom(&number, sizeof number, 0) != (ssize_t)sizeof number)
         return SYSTEM_ERROR;
-    snprintf(id->bytes, sizeof id->bytes, "/ddp-fake-nccl-%llx", number);
+    snprintf(id->bytes, sizeof id->bytes, "/" NAME "%llx", number);
     return 0;
 }
 
 int ncclCommInitRank(struct comm **comm, int size, struct nccl_id id, int rank)
 {
     int fd = shm_open(id.bytes, O_RDWR | O_CREAT, 0600);
-    if (fd < 0 || ftruncate(fd, sizeof(struct shared)) < 0)
+    if (fd < 0 || flock(fd, LOCK_SH) < 0 || ftruncate(fd, sizeof(struct shared)) < 0)
         return SYSTEM_ERROR;
     struct comm *c = calloc(1, sizeof *c);
+    c->fd = fd;
     c->rank = rank;
     c->size = size;
     c->next = atomic_exchange(&all_comms, c);
     c->all = mmap(NULL, sizeof *c->all, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    close(fd);
     *comm = c;
     if (atomic_fetch_add(&c->all->came, 1) == size - 1)
         shm_unlink(id.bytes); /* all ranks have mapped it */
@@ -376,6 +406,7 @@ int ncclCommDestroy(struct comm *c)
     while (atomic_load(&c->busy))
         nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
     munmap(c->all, sizeof *c->all);
+    close(c->fd);
     return 0;
 }
 

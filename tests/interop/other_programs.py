@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""TensorFlow, XGBoost, accelerate, Lightning: as their documentation writes them."""
+"""TensorFlow, XGBoost, LightGBM, accelerate, Lightning: as their documentation writes them."""
 
 import os
 import subprocess
@@ -41,6 +41,10 @@ class Others(launch.LaunchTest):
     def test_xgboost(self):
         python = python_with(self, "xgboost-3.2.0", "xgboost==3.2.0", seconds=300)
         self.held("--rank-names", "all,dmlc", python, os.path.join(PROGRAMS, "xgboost_sum.py"))
+
+    def test_lightgbm(self):
+        python = python_with(self, "lightgbm-4.7.0", "lightgbm==4.7.0", seconds=300)
+        self.held("--rank-names", "all,tf", python, os.path.join(PROGRAMS, "lightgbm_sum.py"))
 
     def torch(self):
         torch = jobs.newest_torch()

@@ -6,7 +6,8 @@
  * GPUs that CUDA_VISIBLE_DEVICES excludes nothing is reported.
  * https://docs.nvidia.com/deploy/nvml-api (nvmlReturn_t)
  */
-#include <dlfcn.h>
+#include "common/nvml.h"
+
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,38 +15,12 @@
 
 enum { NVML_GPU_IS_LOST = 15, NVML_RESET_REQUIRED = 16 };
 
-static struct {
-    int (*init)(void);
-    int (*count)(unsigned *n);
-    int (*get)(unsigned index, void **device);
-    int (*get_by_uuid)(const char *uuid, void **device);
-    int (*memory)(void *device, unsigned long long b[3]); /* total, free, used */
-} nvml;
-
-static bool load(void)
-{
-    const struct {
-        const char *name;
-        void *to;
-    } symbols[] = {{"nvmlInit_v2", &nvml.init},
-                   {"nvmlDeviceGetCount_v2", &nvml.count},
-                   {"nvmlDeviceGetHandleByIndex_v2", &nvml.get},
-                   {"nvmlDeviceGetHandleByUUID", &nvml.get_by_uuid},
-                   {"nvmlDeviceGetMemoryInfo", &nvml.memory}};
-    void *lib = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-    for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
-        void *found = lib ? dlsym(lib, symbols[i].name) : NULL;
-        if (!found)
-            return false;
-        memcpy(symbols[i].to, &found, sizeof found);
-    }
-    return nvml.init() == 0;
-}
+static const struct nvml *nvml;
 
 static bool answers(const char *name, int rc, void *device)
 {
     unsigned long long bytes[3];
-    rc = rc == 0 ? nvml.memory(device, bytes) : rc;
+    rc = rc == 0 ? nvml->memory(device, bytes) : rc;
     if (rc != NVML_GPU_IS_LOST && rc != NVML_RESET_REQUIRED)
         return true;
     fprintf(stderr, "GPU %s %s (NVML)\n", name,
@@ -56,12 +31,12 @@ static bool answers(const char *name, int rc, void *device)
 static bool all_answer(void)
 {
     unsigned n = 0;
-    bool good = nvml.count(&n) == 0;
+    bool good = nvml->count(&n) == 0;
     for (unsigned i = 0; good && i < n; i++) {
         void *device = NULL;
         char name[16];
         snprintf(name, sizeof name, "%u", i);
-        int rc = nvml.get(i, &device);
+        int rc = nvml->get(i, &device);
         if (!answers(name, rc, device))
             return false;
     }
@@ -74,8 +49,8 @@ static bool these_answer(char *visible)
         void *device = NULL;
         char *end;
         unsigned long i = strtoul(one, &end, 10);
-        int rc = end > one && !*end ? nvml.get((unsigned)i, &device)
-                                    : nvml.get_by_uuid(one, &device);
+        int rc = end > one && !*end ? nvml->get((unsigned)i, &device)
+                                    : nvml->get_by_uuid(one, &device);
         if (!answers(one, rc, device))
             return false;
     }
@@ -85,7 +60,7 @@ static bool these_answer(char *visible)
 int main(void)
 {
     char *visible = getenv("CUDA_VISIBLE_DEVICES");
-    if (!load())
+    if (!(nvml = nvml_load()))
         return 0;
     return (visible ? these_answer(visible) : all_answer()) ? 0 : 1;
 }

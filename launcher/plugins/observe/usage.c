@@ -7,8 +7,8 @@
 
 #include "common/ancestry.h"
 #include "common/mem.h"
+#include "common/nvml.h"
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,56 +85,24 @@ void usage_of_machine(struct usage_machine *m)
     m->used_kib = total > available ? total - available : 0;
 }
 
-/* --- NVML: functions that all versions since 2015 have ------------------------------ */
-
-static struct {
-    int (*init)(void);
-    int (*count)(unsigned *n);
-    int (*get)(unsigned index, void **device);
-    int (*load)(void *device, unsigned percent[2]); /* of the GPU, of its memory bus */
-    int (*memory)(void *device, unsigned long long b[3]); /* total, free, used */
-} nvml;
-
-static bool load_nvml(void)
-{
-    static enum { UNTRIED, ABSENT, THERE } library;
-    if (library != UNTRIED)
-        return library == THERE;
-    library = ABSENT;
-    const struct {
-        const char *name;
-        void *to;
-    } symbols[] = {{"nvmlInit_v2", &nvml.init},
-                   {"nvmlDeviceGetCount_v2", &nvml.count},
-                   {"nvmlDeviceGetHandleByIndex_v2", &nvml.get},
-                   {"nvmlDeviceGetUtilizationRates", &nvml.load},
-                   {"nvmlDeviceGetMemoryInfo", &nvml.memory}};
-    void *lib = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-    for (size_t i = 0; i < ARRAY_LEN(symbols); i++) {
-        void *found = lib ? dlsym(lib, symbols[i].name) : NULL;
-        if (!found)
-            return false;
-        memcpy(symbols[i].to, &found, sizeof found);
-    }
-    library = nvml.init() == 0 ? THERE : ABSENT;
-    return library == THERE;
-}
+/* --- NVML --------------------------------------------------------------------------- */
 
 size_t usage_of_gpus(struct gpu_use gpus[USAGE_GPUS_MAX])
 {
     unsigned n = 0, percent[2];
     unsigned long long bytes[3];
     void *device;
-    if (!load_nvml() || nvml.count(&n) != 0)
+    const struct nvml *nvml = nvml_load();
+    if (!nvml || nvml->count(&n) != 0)
         return 0;
     n = n < USAGE_GPUS_MAX ? n : USAGE_GPUS_MAX;
     for (unsigned i = 0; i < n; i++) {
         gpus[i] = (struct gpu_use){0};
-        if (nvml.get(i, &device) != 0)
+        if (nvml->get(i, &device) != 0)
             continue;
-        if (nvml.load(device, percent) == 0)
+        if (nvml->load(device, percent) == 0)
             gpus[i].percent = percent[0];
-        if (nvml.memory(device, bytes) == 0) {
+        if (nvml->memory(device, bytes) == 0) {
             gpus[i].total_mib = (uint32_t)(bytes[0] >> 20);
             gpus[i].used_mib = (uint32_t)(bytes[2] >> 20);
         }

@@ -87,7 +87,8 @@ int tokens_load(const char *name, int context, int vocabulary, struct dataset *o
         err_set(err, "'%s': there is a token %u, and the model has a vocabulary of %d",
                 name, most, vocabulary);
     if (samples < 2 || samples > UINT32_MAX || most >= (uint32_t)vocabulary) {
-        dataset_finish(out);
+        munmap(map->at, map->bytes);
+        *map = (struct map){0};
         return -1;
     }
     out->test.n = samples < 10 ? 1 : samples / 10;

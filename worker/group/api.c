@@ -4,7 +4,6 @@
  */
 #include "common/err.h"
 #include "common/mem.h"
-#include "worker/gpu/libcuda.h"
 #include "worker/group/backend.h"
 #include "worker/group/reduce.h"
 #include "worker/group/request.h"
@@ -55,20 +54,6 @@ static void extents(const struct ddp_group *g, const struct coll *c, size_t *sen
         *recv = all_blocks(c, c->starts_in, size);
         break;
     }
-}
-
-int group_check_memory(const struct ddp_group *g, const void *p, struct ddp_err *err)
-{
-    bool device = cuda_is_device(p);
-    if (device == g->backend->on_device)
-        return 0;
-    return device
-               ? err_set(err,
-                         "this is CUDA memory, which '%s' cannot reach: make the group "
-                         "with the backend 'nccl', or copy the data first",
-                         g->backend->name)
-               : err_set(err, "'%s' moves CUDA memory, and this is not",
-                         g->backend->name);
 }
 
 /* Checks a rank's own block, which is copied; between ranks the message sizes are

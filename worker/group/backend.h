@@ -43,12 +43,4 @@ extern const struct backend backend_shm, backend_tcp, backend_hier, backend_nccl
 /* The one that the layout asks for. */
 const struct backend *backend_of_layout(const struct layout *layout);
 
-/* For open(): a call by which the ranks of a foreign library meet, and which has
- * no deadline. It runs in a thread of its own, call(copy of arg); what it has made of the
- * copy is in `arg` afterwards. -1: `what` has not ended by the group's deadline (`hint`:
- * what to look at), or another rank has died or failed; then the call goes on for as long
- * as it likes. */
-int backend_aside(struct ddp_group *g, void (*call)(void *copy), void *arg, size_t bytes,
-                  const char *what, const char *hint, struct ddp_err *err);
-
 #endif

@@ -10,31 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-void bootstrap_keep(struct ddp_value *value, const char *card, size_t size)
-{
-    char *text = xcalloc(1, size + 1);
-    memcpy(text, card, size);
-    *value = (struct ddp_value){text, size};
-}
-
-int bootstrap_parse_address(const char *place, char host[256], int *port,
-                            struct ddp_err *err)
-{
-    const char *colon = strrchr(place, ':'), *end = colon;
-    char *rest;
-    if (colon && place[0] == '[' && end > place && end[-1] == ']') {
-        place++;
-        end--;
-    }
-    long n = colon ? strtol(colon + 1, &rest, 10) : 0;
-    if (!colon || end == place || end - place > 255 || !colon[1] || *rest || n < 1 ||
-        n > 65535)
-        return err_set(err, "'%s' is not host:port", place);
-    snprintf(host, 256, "%.*s", (int)(end - place), place);
-    *port = (int)n;
-    return 0;
-}
-
 /* ---- the store ---- */
 
 int bootstrap_store(const struct bootstrap *m, const char *card, struct ddp_value *cards,

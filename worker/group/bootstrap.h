@@ -54,7 +54,4 @@ bootstrap_fn bootstrap_find(struct bootstrap *m, const char *url, char host[256]
 int bootstrap_parse_address(const char *place, char host[256], int *port,
                             struct ddp_err *err);
 
-/* Copy a card into `value`. */
-void bootstrap_keep(struct ddp_value *value, const char *card, size_t size);
-
 #endif

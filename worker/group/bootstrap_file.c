@@ -297,7 +297,7 @@ static int connect_as_named(struct book *b, const char *card, struct ddp_err *er
         rc = seated ? look(b, card, err) : 0;
         if (rc != 0) {
             for (int r = 0; r < b->m->size && rc > 0; r++)
-                bootstrap_keep(&b->cards[r], b->cards[r].data, b->cards[r].size);
+                card_copy(&b->cards[r], b->cards[r].data, b->cards[r].size);
             lock_byte(b->fd, 1 + b->m->rank, F_UNLCK);
             if (rc > 0 && alone_there(b))
                 unlink(b->m->place);

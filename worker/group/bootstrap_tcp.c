@@ -109,7 +109,7 @@ static int welcome(struct host *h, int fd, struct ddp_err *err)
     if (rank <= 0 || rank >= size || h->fds[rank] >= 0)
         return err_set(err, "two ranks at tcp://%s are rank %d", h->m->place, rank);
     h->fds[rank] = fd;
-    bootstrap_keep(&h->cards[rank], card, n);
+    card_copy(&h->cards[rank], card, n);
     h->missing--;
     return 0;
 }
@@ -188,7 +188,7 @@ int bootstrap_tcp_serve(const struct bootstrap *m, int listener, const char *car
     struct host h = {m, cards, xcalloc((size_t)m->size, sizeof *h.fds), m->size - 1};
     for (int r = 0; r < m->size; r++)
         h.fds[r] = -1;
-    bootstrap_keep(&cards[0], card, strlen(card));
+    card_copy(&cards[0], card, strlen(card));
     int rc = host_all(&h, listener, err);
     if (rc < 0)
         give_up(&h);
@@ -214,7 +214,7 @@ static int recv_cards(const struct bootstrap *m, int fd, struct ddp_value *cards
             return r == 0 && now_ms() < m->deadline_ms ? 1 : -1;
         if (ntohl(n) > CARD_MAX || recv_all(fd, card, ntohl(n), m->deadline_ms) < 0)
             return -1;
-        bootstrap_keep(&cards[r], card, ntohl(n));
+        card_copy(&cards[r], card, ntohl(n));
     }
     return 0;
 }
@@ -236,8 +236,9 @@ static int visit_once(const struct bootstrap *m, const char *addr, int port,
     rc = rc == 0 ? recv_cards(m, fd, cards) : 1;
     if (rc < 0)
         err_set(err,
-                now_ms() >= m->deadline_ms ? "not all ranks have joined at tcp://%s in time"
-                                           : "rank 0 at tcp://%s has given up",
+                now_ms() >= m->deadline_ms
+                    ? "not all ranks have joined at tcp://%s in time"
+                    : "rank 0 at tcp://%s has given up",
                 m->place);
     close(fd);
     return rc;
@@ -254,11 +255,29 @@ int bootstrap_tcp_connect(const struct bootstrap *m, const char *addr, int port,
     return rc;
 }
 
+int bootstrap_parse_address(const char *place, char host[256], int *port,
+                            struct ddp_err *err)
+{
+    const char *colon = strrchr(place, ':'), *end = colon;
+    char *rest;
+    if (colon && place[0] == '[' && end > place && end[-1] == ']') {
+        place++;
+        end--;
+    }
+    long n = colon ? strtol(colon + 1, &rest, 10) : 0;
+    if (!colon || end == place || end - place > 255 || !colon[1] || *rest || n < 1 ||
+        n > 65535)
+        return err_set(err, "'%s' is not host:port", place);
+    snprintf(host, 256, "%.*s", (int)(end - place), place);
+    *port = (int)n;
+    return 0;
+}
+
 int bootstrap_tcp(const struct bootstrap *m, const char *card, struct ddp_value *cards,
                   struct ddp_err *err)
 {
     char addr[256];
-    int port;
+    int port = 0;
     if (bootstrap_parse_address(m->place, addr, &port, err) < 0)
         return -1;
     if (m->rank > 0)

@@ -112,6 +112,14 @@ int group_poll(struct ddp_group *g, const bool *ended, struct ddp_err *err);
 int group_wait(struct ddp_group *g, const bool *ended, struct ddp_err *err);
 int group_wait_patiently(struct ddp_group *g, const bool *ended, struct patience *p,
                          struct ddp_err *err);
+/* For a backend's open(): a call by which the ranks of a foreign library meet, and which
+ * has no deadline. It runs in a thread of its own, call(copy of arg); what it has made of
+ * the copy is in `arg` afterwards. -1: `what` has not ended by the group's deadline
+ * (`hint`: what to look at), or another rank has died or failed; then the call goes on
+ * for as long as it likes. */
+int group_call_foreign(struct ddp_group *g, void (*call)(void *copy), void *arg,
+                       size_t bytes, const char *what, const char *hint,
+                       struct ddp_err *err);
 /* With the layout known: set up shared memory and TCP. */
 int group_connect(struct ddp_group *g, struct listeners *listeners, int64_t deadline_ms,
                   struct ddp_err *err);

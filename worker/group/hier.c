@@ -26,18 +26,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct head hier_head(const struct hier *h, const struct coll *c)
-{
-    return (struct head){.what = coll_what(c),
-                         .bytes = coll_agreed(c, h->layout->size),
-                         .number = c->number};
-}
-
-int hier_nlocal(const struct hier *h)
-{
-    return h->shm ? h->shm->n : 1;
-}
-
 static unsigned chunk_count(const struct coll *c)
 {
     return (unsigned)((c->count + c->chunk - 1) / c->chunk);

@@ -35,9 +35,18 @@ int hier_advance(struct hier *h, struct coll *c, int *culprit, struct ddp_err *e
 
 /* ---- inside hier.c and hier_blocks.c ---- */
 
-struct head hier_head(const struct hier *h, const struct coll *c);
+static inline struct head hier_head(const struct hier *h, const struct coll *c)
+{
+    return (struct head){.what = coll_what(c),
+                         .bytes = coll_agreed(c, h->layout->size),
+                         .number = c->number};
+}
+
 /* Number of ranks on this host. */
-int hier_nlocal(const struct hier *h);
+static inline int hier_nlocal(const struct hier *h)
+{
+    return h->shm ? h->shm->n : 1;
+}
 
 /* all_gather and reduce_scatter: the chunks, and the two halves of a step, between which
  * an operation on the network may be under way. */

@@ -186,6 +186,13 @@ char *card_make(int rank, const struct listeners *listeners, const char *toward,
     return card;
 }
 
+void card_copy(struct ddp_value *value, const char *card, size_t size)
+{
+    char *text = xcalloc(1, size + 1);
+    memcpy(text, card, size);
+    *value = (struct ddp_value){text, size};
+}
+
 /* Cut the next line off *text; NULL when there is none. */
 static char *next_line(char **text)
 {

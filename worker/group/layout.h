@@ -58,6 +58,8 @@ char *card_make(int rank, const struct listeners *listeners, const char *toward,
 /* The same for a known host and address. */
 char *card_make_as(const char *host_id, const char *host_name, const char *addr,
                    const struct listeners *listeners);
+/* Copy a card into `value`. */
+void card_copy(struct ddp_value *value, const char *card, size_t size);
 /* Make the layout from all cards, by rank. Takes over `values` and their contents. It
  * keeps about 60 bytes of each card, since every rank keeps all. */
 int layout_from_cards(struct layout *layout, int rank, int size, struct ddp_value *values,

@@ -118,9 +118,9 @@ static int init_comm(struct ddp_group *g, struct nccl *n, struct nccl_id id,
                      struct ddp_err *err)
 {
     struct init i = {cuda_context(), NULL, id, g->layout.size, g->layout.rank, 0};
-    if (backend_aside(g, call_init, &i, sizeof i, "ncclCommInitRank",
-                      "look at NCCL_SOCKET_IFNAME, and at what NCCL_DEBUG=INFO says",
-                      err) < 0)
+    if (group_call_foreign(g, call_init, &i, sizeof i, "ncclCommInitRank",
+                           "look at NCCL_SOCKET_IFNAME, and at what NCCL_DEBUG=INFO says",
+                           err) < 0)
         return -1;
     n->coll.comm = i.rc == 0 ? i.comm : NULL;
     return nccl_check(i.rc, "ncclCommInitRank", err) < 0 ? group_failed(g, err) : 0;

@@ -9,6 +9,7 @@
 
 #include "common/duration.h"
 #include "common/err.h"
+#include "common/offload.h"
 #include "worker/group/arrivals.h"
 #include "worker/group/awaited.h"
 #include "worker/group/backend.h"
@@ -18,6 +19,7 @@
 #include "worker/group/p2p.h"
 
 #include <poll.h>
+#include <string.h>
 #include <time.h>
 
 enum {
@@ -26,7 +28,7 @@ enum {
     CAUSE_MS = 600,  /* to find the cause of an error of NCCL or MPI */
     SILENT_MS = 150, /* without progress, before our call is reported to others */
     MIXED_MS = 1,    /* between checks of one transport while sleeping on the other */
-    POLL_MS = 5,     /* between checks for that cause */
+    POLL_MS = 5,     /* between checks for that cause, and in a foreign call */
     FAMILY_US = 50,  /* between progress calls when several groups are busy */
     RECHECK_NS = 50000
 };
@@ -491,4 +493,42 @@ int group_wait(struct ddp_group *g, const bool *ended, struct ddp_err *err)
 {
     struct patience p = {0};
     return group_wait_patiently(g, ended, &p, err);
+}
+
+/* ---- calls of foreign libraries ---- */
+
+static const void *await_foreign(struct ddp_group *g, struct offload *a, const char *what,
+                                 const char *hint, struct ddp_err *err)
+{
+    const void *done;
+    bool ended = false;
+    int64_t until = now_ms() + g->timeout_ms;
+    while (!(done = offload_wait(a, POLL_MS))) {
+        if (group_poll(g, &ended, err) < 0)
+            return NULL;
+        if (now_ms() < until)
+            continue;
+        err_set(err, "%s: the %d ranks have not met within %g s: %s", what,
+                g->layout.size, (double)g->timeout_ms / 1000, hint);
+        group_break(g, -1, err); /* the same words from each */
+        return NULL;
+    }
+    return done;
+}
+
+int group_call_foreign(struct ddp_group *g, void (*call)(void *copy), void *arg,
+                       size_t bytes, const char *what, const char *hint,
+                       struct ddp_err *err)
+{
+    struct offload *a = offload_begin(call, arg, bytes, err);
+    if (!a)
+        return -1;
+    g->npending++; /* so that it is looked whether the others live */
+    const void *done = await_foreign(g, a, what, hint, err);
+    if (!g->broken)
+        g->npending--;
+    if (done)
+        memcpy(arg, done, bytes);
+    offload_end(a);
+    return done ? 0 : -1;
 }

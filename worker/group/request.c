@@ -4,12 +4,27 @@
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "worker/gpu/libcuda.h"
 #include "worker/group/backend.h"
 #include "worker/group/p2p.h"
 
 #include <stdlib.h>
 
 enum { ANY_SOURCE = -1 };
+
+int group_check_memory(const struct ddp_group *g, const void *p, struct ddp_err *err)
+{
+    bool device = cuda_is_device(p);
+    if (device == g->backend->on_device)
+        return 0;
+    return device
+               ? err_set(err,
+                         "this is CUDA memory, which '%s' cannot reach: make the group "
+                         "with the backend 'nccl', or copy the data first",
+                         g->backend->name)
+               : err_set(err, "'%s' moves CUDA memory, and this is not",
+                         g->backend->name);
+}
 
 /* ---- messages ---- */
 

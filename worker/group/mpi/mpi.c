@@ -108,7 +108,7 @@ int bootstrap_mpi(const struct bootstrap *m, const char *card, struct ddp_value 
     int rc = shim->gather_world(mine, all, CARD_ROOM, err);
     for (int r = 0; r < m->size && rc == 0; r++) {
         const char *text = all + (size_t)r * CARD_ROOM;
-        bootstrap_keep(&cards[r], text, strnlen(text, CARD_ROOM));
+        card_copy(&cards[r], text, strnlen(text, CARD_ROOM));
     }
     free(all);
     return rc;
@@ -139,8 +139,9 @@ static int mpi_open(struct ddp_group *g, struct ddp_err *err)
     struct making making = {.ranks = ranks, .n = n};
     if (n == 1 || !shim->threads())
         call_make(&making);
-    else if (backend_aside(g, call_make, &making, sizeof making, "MPI_Comm_create_group",
-                           "one may be in another call of MPI", err) < 0) {
+    else if (group_call_foreign(g, call_make, &making, sizeof making,
+                                "MPI_Comm_create_group",
+                                "one may be in another call of MPI", err) < 0) {
         shim->give_up(); /* MPI is still in that call */
         return -1;
     }

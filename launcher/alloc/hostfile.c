@@ -363,28 +363,39 @@ static int read_hostfile(const struct opts *opts, struct alloc *alloc,
 const struct alloc_source alloc_hostfile = {"hostfile", detect, read_hostfile, NULL,
                                             NULL};
 
-/* Kubernetes' mpi-operator sets the first two, and names the same file in both. */
-static const char *mpi_hostfile(void)
+/* Variables of Open MPI, MPICH and Intel MPI, which Kubernetes' operators set in a pod:
+ * the hostfile, and arguments for ssh. */
+static const struct mpi_pod {
+    const char *hostfile, *ssh_args;
+} mpi_pods[] = {
+    {"OMPI_MCA_orte_default_hostfile", "OMPI_MCA_plm_rsh_args"},
+    {"HYDRA_HOST_FILE", "HYDRA_LAUNCH_EXTRA_ARGS"},
+    {"I_MPI_HYDRA_HOST_FILE", "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS"},
+};
+
+static const struct mpi_pod *mpi_pod(void)
 {
-    static const char *const names[] = {"OMPI_MCA_orte_default_hostfile",
-                                        "HYDRA_HOST_FILE", "I_MPI_HYDRA_HOST_FILE"};
-    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        const char *path = getenv(names[i]);
+    for (size_t i = 0; i < ARRAY_LEN(mpi_pods); i++) {
+        const char *path = getenv(mpi_pods[i].hostfile);
         if (path && *path)
-            return path;
+            return &mpi_pods[i];
     }
     return NULL;
 }
 
 static bool detect_mpi(const struct opts *opts)
 {
-    return mpi_hostfile() != NULL;
+    return mpi_pod() != NULL;
 }
 
 static int read_mpi_hostfile(const struct opts *opts, struct alloc *alloc,
                              struct ddp_err *err)
 {
-    return hostfile_read(mpi_hostfile(), alloc, err);
+    const struct mpi_pod *pod = mpi_pod();
+    if (!pod)
+        return err_set(err, "no variable names a hostfile");
+    alloc->ssh_args = getenv(pod->ssh_args);
+    return hostfile_read(getenv(pod->hostfile), alloc, err);
 }
 
 const struct alloc_source alloc_mpi_hostfile = {"mpi-hostfile", detect_mpi,

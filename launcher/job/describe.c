@@ -64,6 +64,14 @@ static char *agent_path(const struct opts *o)
     return real ? real : installed_default(INSTALLED_PROGRAM, "ddprun-agent");
 }
 
+static char *ssh_of(const struct job *j)
+{
+    const char *args = j->alloc->ssh_args;
+    if (!j->opts->ssh && args && *args)
+        return xasprintf("ssh %s", args);
+    return xstrdup(j->opts->ssh ? j->opts->ssh : "ssh");
+}
+
 void job_hosts(const struct job *j, struct msg_hosts *hosts)
 {
     const struct opts *o = j->opts;
@@ -72,7 +80,7 @@ void job_hosts(const struct job *j, struct msg_hosts *hosts)
                                 .window = (uint32_t)o->ssh_window,
                                 .timeout_ms = (uint32_t)o->start_timeout_ms,
                                 .agent = agent_path(o),
-                                .ssh = xstrdup(o->ssh ? o->ssh : "ssh"),
+                                .ssh = ssh_of(j),
                                 .nhosts = (uint32_t)j->alloc->nnodes};
     hosts->hosts = xcalloc(hosts->nhosts, sizeof *hosts->hosts);
     for (uint32_t i = 0; i < hosts->nhosts; i++) {

@@ -6,8 +6,8 @@
  * range, and when a refusal has no words, was cut short, or has several lines but for
  * those of a file, which is shown with a caret below.
  */
-#include "launcher/alloc/source.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/fuzz_hosts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,35 +45,10 @@ static const struct row {
 };
 enum { ROWS = sizeof rows / sizeof rows[0] };
 
-static void fail(const char *what, const char *text)
+static bool numbers_fit(const struct alloc_node *n)
 {
-    fprintf(stderr, "%s: '%s'\n", what, text);
-    abort();
-}
-
-static void check_nodes(const struct alloc *a)
-{
-    if (a->nnodes == 0)
-        fail("accepted", "no host");
-    for (size_t i = 0; i < a->nnodes; i++) {
-        const struct alloc_node *n = &a->nodes[i];
-        if (!n->name[0] || n->name[0] == '-' || strpbrk(n->name, " \t\r\n,;'\"`$&|<>@"))
-            fail("a name that no host has", n->name);
-        if (n->slots < 0 || n->slots_else < 0 || n->slots > 1 << 30 ||
-            n->slots_else > 1 << 30)
-            fail("numbers out of range", n->name);
-    }
-}
-
-static void check_error(const struct ddp_err *err)
-{
-    size_t len = strlen(err->text), lines = 0;
-    for (const char *p = err->text; (p = strchr(p, '\n')); p++)
-        lines++;
-    if (len == 0 || len >= sizeof err->text - 1)
-        fail("a refusal without words, or cut short", err->text);
-    if (lines != 0 && (lines != 2 || err->text[len - 1] != '^'))
-        fail("several lines, and no caret", err->text);
+    return n->slots >= 0 && n->slots_else >= 0 && n->slots <= 1 << 30 &&
+           n->slots_else <= 1 << 30;
 }
 
 /* The text as a file that has a name; the same descriptor each time. */
@@ -110,18 +85,6 @@ static void unset_variables(const struct row *row)
         unsetenv(row->names[i]);
 }
 
-/* As in fuzz_hostfile.c: a million names take as long as a thousand other inputs. */
-static bool is_slow(const uint8_t *data, size_t size)
-{
-    size_t run = 0, brackets = 0, longest = 0;
-    for (size_t i = 0; i < size; i++) {
-        run = data[i] >= '0' && data[i] <= '9' ? run + 1 : 0;
-        longest = run > longest ? run : longest;
-        brackets += data[i] == '[';
-    }
-    return brackets > 0 && brackets * longest > 4;
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size == 0 || size > 1 << 16 || is_slow(data, size))
@@ -142,7 +105,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (asked && *(row->file ? text : getenv(row->names[0]))) {
         setenv("SLURM_NODELIST", "n0", 0);
         if (row->source->read(&opts, a, &err) == 0)
-            check_nodes(a);
+            check_nodes(a, numbers_fit);
         else
             check_error(&err);
     }

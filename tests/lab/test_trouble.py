@@ -47,7 +47,7 @@ class Hosts(LabTest):
     def test_a_full_tmp(self):
         self.tmp("full", 1)  # the launcher's own
         self.tmp("full", 2)
-        launch = self.on((1, 2, 3), "hostname; echo x >/tmp/y 2>/dev/null || echo full")
+        launch = self.on((1, 2, 3), "hostname; f=/tmp/y-$$; echo x 2>/dev/null >$f && rm $f || echo full")
         self.assert_ended(launch, 0)
         self.assertEqual(launch.out.count("] full\n"), 2, launch.out)
         launch = self.run_to_end(
@@ -58,7 +58,7 @@ class Hosts(LabTest):
 
     def test_a_tmp_that_cannot_be_written(self):
         self.tmp("readonly", 2)
-        launch = self.on((1, 2), "hostname; touch /tmp/y 2>/dev/null || echo closed")
+        launch = self.on((1, 2), "hostname; f=/tmp/y-$$; touch $f 2>/dev/null && rm $f || echo closed")
         self.assert_ended(launch, 0)
         self.assertIn("[1 node002] closed\n", launch.out)
 

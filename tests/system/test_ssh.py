@@ -268,7 +268,8 @@ class SshTest(LaunchTest):
         run = self.counting("--node-timeout", "2s", "--verbose")
         seconds = self.pause(run.process.pid, 6)
         self.goes_on(run)
-        missed = float(re.search(r"this process did not run for (\d+\.\d) s", run.err)[1])
+        # a busy machine may add shorter ones
+        missed = max(map(float, re.findall(r"this process did not run for (\d+\.\d) s", run.err)))
         self.assertLess(4, missed)
         self.assertLess(missed, seconds + 1)
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""collect.py DDPRUN [--np N] [--python PYTHON] [--torch] [--part arrivals]: the CPU time of collecting a
-hang report from N Python ranks of one host, in ddprun-diagnose and in each rank; of a question of
---stragglers with --part arrivals. --torch: ranks wait in an all_reduce for the last of them; without it
-they sleep."""
+"""collect.py DDPRUN [--np N] [--python PYTHON] [--torch | --recorded] [--part arrivals]: the CPU time of
+collecting a hang report from N Python ranks of one host, in ddprun-diagnose and in each rank; of a
+question of --stragglers with --part arrivals. --torch: ranks wait in an all_reduce for the last of them;
+--recorded: ranks without PyTorch answer as it does, with a full recorder; without both they sleep."""
 import argparse
 import json
 import os
@@ -15,7 +15,31 @@ import time
 
 ROUNDS = 9
 RANK = """\
-import os, sys, time
+import json, os, socket, sys, threading, time
+
+def serve(listener, answer):
+    while True:
+        peer = listener.accept()[0]
+        peer.recv(4096)
+        peer.sendall(answer)
+        peer.close()
+
+if sys.argv[1] == "recorded":
+    entries = [{"collective_seq_id": i, "input_dtypes": ["Float"], "input_sizes": [[1000]],
+                "is_p2p": False, "op_id": i, "output_dtypes": ["Float"], "output_sizes": [[1000]],
+                "p2p_seq_id": 0, "pg_id": 0, "process_group": ["0", "default_pg"],
+                "profiling_name": "gloo:all_reduce", "record_id": i - 1, "retired": i < 2000,
+                "state": "scheduled", "thread_id": "140519988419456", "thread_name": "python",
+                "time_created_ns": time.time_ns(), "time_discovered_completed_ns": 0,
+                "time_discovered_started_ns": 0, "timeout_ms": 1800000} for i in range(1, 2001)]
+    body = json.dumps({"comm_lib_version": "", "entries": entries, "pg_config": {}, "pg_status": {
+        "0": {"last_completed_collective": "1999", "last_enqueued_collective": "2000",
+              "last_started_collective": "-1"}}, "version": "2.10"}, separators=(",", ":"))
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(f"{os.environ['DDPRUN_DIAGNOSE']}.{os.getpid()}.sock")
+    listener.listen()
+    answer = f"HTTP/1.1 200 OK\\r\\nContent-Length: {len(body)}\\r\\n\\r\\n{body}".encode()
+    threading.Thread(target=serve, args=(listener, answer), daemon=True).start()
 if sys.argv[1] == "torch":
     import torch, torch.distributed as dist
     dist.init_process_group("gloo")
@@ -44,7 +68,8 @@ def main():
     parser.add_argument("ddprun")
     parser.add_argument("--np", type=int, default=64)
     parser.add_argument("--python", default="/usr/bin/python3")
-    parser.add_argument("--torch", action="store_true")
+    parser.add_argument("--torch", dest="kind", action="store_const", const="torch", default="sleep")
+    parser.add_argument("--recorded", dest="kind", action="store_const", const="recorded")
     parser.add_argument("--part", default="collect", choices=["collect", "arrivals"])
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -53,7 +78,7 @@ def main():
         job = subprocess.Popen(
             [args.ddprun, "-np", str(args.np), "--tag-output=off",
              *(["--stragglers"] if args.part == "arrivals" else []), args.python,
-             str(program), "torch" if args.torch else "sleep"], stdout=subprocess.PIPE, text=True)
+             str(program), args.kind], stdout=subprocess.PIPE, text=True)
         try:
             ranks = {}
             while len(ranks) < args.np:

@@ -63,7 +63,8 @@ START_TEST(numbers_of_any_size)
 }
 END_TEST
 
-START_TEST(only_the_last_of_many_calls_are_kept)
+/* 2,000 calls, in 110 KB. */
+static char *many_calls(size_t *size)
 {
     char *text = NULL;
     size_t n;
@@ -74,12 +75,49 @@ START_TEST(only_the_last_of_many_calls_are_kept)
                 i > 1 ? "," : "", i);
     fputs("],\"pg_status\":{\"0\":{}}}", f);
     fclose(f);
+    *size = n;
+    return text;
+}
+
+static void check_last_calls(const char *text)
+{
     json_t *rank = json_object();
     ck_assert_int_eq(trace_of_torch(text, NULL, 0, rank), 0);
     const json_t *calls = json_object_get(rank, "calls");
     ck_assert_uint_eq(json_array_size(calls), 16);
+    ck_assert_int_eq(number(json_array_get(calls, 0), "number"), 1985);
     ck_assert_int_eq(number(json_array_get(calls, 15), "number"), 2000);
     json_decref(rank);
+}
+
+START_TEST(only_the_last_of_many_calls_are_kept)
+{
+    size_t n;
+    char *text = many_calls(&n);
+    check_last_calls(text);
+    free(text);
+}
+END_TEST
+
+/* In pieces of any size, so that one may end within a key. */
+START_TEST(a_long_answer_is_shortened_as_it_comes)
+{
+    size_t n, size = 0, piece = 30000 + (size_t)_i;
+    char *text = many_calls(&n), *got = calloc(1, n + 1);
+    for (size_t at = 0; at < n; at += piece) {
+        size_t more = n - at < piece ? n - at : piece;
+        memcpy(got + size, text + at, more);
+        size = trace_shorten(got, size + more);
+        ck_assert_uint_lt(size, 60000);
+    }
+    got[size] = '\0';
+    check_last_calls(got);
+    static const char other[] = "\"entries\":[";
+    memset(got, 'x', n); /* no entries, or none that is known by its key */
+    ck_assert_uint_eq(trace_shorten(got, n), n);
+    memcpy(got, other, strlen(other));
+    ck_assert_uint_eq(trace_shorten(got, n), n);
+    free(got);
     free(text);
 }
 END_TEST
@@ -306,6 +344,7 @@ Suite *suite(void)
     tcase_add_test(t, an_answer_of_torch);
     tcase_add_test(t, numbers_of_any_size);
     tcase_add_test(t, only_the_last_of_many_calls_are_kept);
+    tcase_add_loop_test(t, a_long_answer_is_shortened_as_it_comes, 0, 60);
     tcase_add_test(t, what_is_no_answer);
     tcase_add_test(t, stacks_by_python);
     tcase_add_test(t, stacks_by_debuggers);

@@ -248,6 +248,7 @@ static struct subject *begin(const char *folder, const struct collect_rank *rank
         }
         if (part != COLLECT_STACKS)
             rank_trace_ask(&s->trace, s->stem);
+        s->trace.shorten = trace_shorten;
     }
     for (int i = 0; i < nfiles; i++)
         free(files[i]);

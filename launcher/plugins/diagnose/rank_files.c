@@ -14,7 +14,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { ANSWER_MAX = 16 << 20 };
+enum { ANSWER_MAX = 16 << 20, SMALL_MAX = 64 << 10 };
 
 static bool tells_target(const char *suffix)
 {
@@ -33,9 +33,11 @@ char *rank_stem(const char *folder, struct dirent *const *files, int nfiles, int
     *target = pid;
     for (int i = 0; i < nfiles; i++) {
         int of, by, end = 0;
+        if (atoi(files[i]->d_name) != rank) /* cheaper: ranks times files */
+            continue;
         if (sscanf(files[i]->d_name, "%d.%d.%n", &of, &by, &end) != 2 || !end ||
-            !tells_target(files[i]->d_name + end) || of != rank ||
-            (stem && by > *target) || !ancestry_leads(by, pid))
+            !tells_target(files[i]->d_name + end) || (stem && by > *target) ||
+            !ancestry_leads(by, pid))
             continue;
         free(stem);
         stem = xasprintf("%s/%d.%d", folder, of, by);
@@ -50,8 +52,12 @@ char *rank_file(const char *stem, const char *suffix, off_t from, size_t max)
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     struct stat st;
     ssize_t n = 0, got = 1;
-    if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) /* a FIFO would block */
+    if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) { /* a FIFO would block */
+        size_t left = st.st_size > from ? (size_t)(st.st_size - from) : 0;
+        if (max > SMALL_MAX && left < max) /* large memory is expensive */
+            max = left > SMALL_MAX ? left : SMALL_MAX;
         text = xcalloc(1, max + 1);
+    }
     while (text && (size_t)n < max &&
            (got = pread(fd, text + n, max - (size_t)n, from + n)) > 0)
         n += got;
@@ -83,6 +89,8 @@ void rank_trace_ask(struct rank_trace *t, const char *stem)
 void rank_trace_read(struct rank_trace *t)
 {
     for (;;) {
+        if (t->room - t->size < 1 << 16 && t->shorten)
+            t->size = t->shorten(t->answer, t->size);
         if (t->room - t->size < 1 << 16 && t->room < ANSWER_MAX) {
             t->room += t->room + (1 << 16);
             t->answer = xrealloc(t->answer, t->room + 1, 1);

@@ -24,6 +24,9 @@ struct rank_trace {
     int sock;     /* owned; -1: none, or it is answered */
     char *answer; /* owned */
     size_t size, room;
+    /* NULL, or: called as it grows, takes what is not needed out of what has come;
+     * returns the size that is left */
+    size_t (*shorten)(char *answer, size_t size);
 };
 void rank_trace_ask(struct rank_trace *t, const char *stem);
 void rank_trace_read(struct rank_trace *t);  /* what has come; closes it at the end */

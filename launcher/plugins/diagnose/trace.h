@@ -11,6 +11,9 @@
 #include <jansson.h>
 #include <stdint.h>
 
+/* Of the beginning of the text below: take out the middle of its entries. Returns the new
+ * size. */
+size_t trace_shorten(char *text, size_t size);
 /* From the answer of PyTorch's flight recorder (fr_trace_json) at `now_ns` of its wall
  * clock, and the lines "NAME RANK,RANK" about its groups (may be NULL). Sets "groups" and
  * "calls" in `rank`; -1: it is no such answer. */

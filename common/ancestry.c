@@ -1,10 +1,10 @@
 /* common/ancestry.c - see ancestry.h */
 #include "common/ancestry.h"
 
-#include <fcntl.h>
+#include "common/read_start.h"
+
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 /* "PID (NAME) STATE PPID PGRP ...", parsed from the last ')': the name may contain any
  * character. */
@@ -12,12 +12,7 @@ const char *ancestry_fields(pid_t pid, char *text, size_t size)
 {
     char path[32];
     snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return NULL;
-    ssize_t n = read(fd, text, size - 1);
-    close(fd);
-    text[n > 0 ? n : 0] = '\0';
+    read_start(path, text, size);
     const char *end = strrchr(text, ')');
     return end ? end + 1 : NULL;
 }

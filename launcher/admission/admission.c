@@ -40,6 +40,7 @@
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/read_start.h"
 #include "common/sockdiag.h"
 
 #include <ctype.h>
@@ -448,23 +449,15 @@ static bool runs_as(pid_t pid, uid_t uid)
     return yes;
 }
 
-static size_t read_uid_map(const char *path, char text[4096])
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? 0 : read(fd, text, 4096);
-    if (fd >= 0)
-        close(fd);
-    return n > 0 ? (size_t)n : 0;
-}
-
 /* Is the process in another user namespace? Its ids were given to the user who created
  * that (subuid(5)). */
 static bool has_mapped_ids(pid_t pid)
 {
     char path[32], theirs[4096], ours[4096];
     snprintf(path, sizeof path, "/proc/%d/uid_map", (int)pid);
-    size_t n = read_uid_map(path, theirs), m = read_uid_map("/proc/self/uid_map", ours);
-    return n > 0 && m > 0 && (n != m || memcmp(theirs, ours, n) != 0);
+    return read_start(path, theirs, sizeof theirs) > 0 &&
+           read_start("/proc/self/uid_map", ours, sizeof ours) > 0 &&
+           strcmp(theirs, ours) != 0;
 }
 
 /* One of our processes with hidden descriptors that may hold the socket; 0: none. Call

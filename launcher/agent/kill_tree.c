@@ -11,11 +11,11 @@
 #include "common/ancestry.h"
 #include "common/duration.h"
 #include "common/mem.h"
+#include "common/read_start.h"
 
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -119,11 +119,7 @@ static void read_wchan(int pid, char *text, size_t size)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/wchan", pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? 0 : read(fd, text, size - 1);
-    if (fd >= 0)
-        close(fd);
-    text[n > 0 ? n : 0] = '\0';
+    read_start(path, text, size);
 }
 
 static void describe(const struct proc *p, FILE *out)

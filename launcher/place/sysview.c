@@ -6,11 +6,11 @@
 #include "launcher/place/sysview.h"
 
 #include "common/mem.h"
+#include "common/read_start.h"
 
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -24,13 +24,7 @@ static bool read_small(const char *root, const char *path, char *text, size_t si
     char full[1024];
     if (snprintf(full, sizeof full, "%s%s", root, path) >= (int)sizeof full)
         return false;
-    int fd = open(full, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return false;
-    ssize_t n = read(fd, text, size - 1);
-    close(fd);
-    text[n > 0 ? n : 0] = '\0';
-    return n > 0;
+    return read_start(full, text, size) > 0;
 }
 
 void sysview_cpus(struct idset *cpus)

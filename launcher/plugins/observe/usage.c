@@ -8,8 +8,8 @@
 #include "common/ancestry.h"
 #include "common/mem.h"
 #include "common/nvml.h"
+#include "common/read_start.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,16 +17,6 @@
 
 /* processes of one rank that are counted */
 enum { TREE_MAX = 256 };
-
-static size_t read_text(const char *path, char *text, size_t size)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, text, size - 1) : -1;
-    if (fd >= 0)
-        close(fd);
-    text[n > 0 ? n : 0] = '\0';
-    return n > 0 ? (size_t)n : 0;
-}
 
 /* Adds to `u`; returns the state. */
 static char add_process(pid_t pid, struct usage_proc *u)
@@ -59,7 +49,7 @@ void usage_of_tree(pid_t pid, struct usage_proc *u)
             u->state = state;
         snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)pids[i],
                  (int)pids[i]);
-        read_text(path, list, sizeof list);
+        read_start(path, list, sizeof list);
         for (long child; n < TREE_MAX && (child = strtol(at, &end, 10)) > 0; at = end)
             pids[n++] = (pid_t)child;
     }
@@ -69,14 +59,14 @@ void usage_of_machine(struct usage_machine *m)
 {
     char text[4096];
     unsigned long long t[8] = {0}, total = 0, available = 0;
-    read_text("/proc/stat", text, sizeof text);
+    read_start("/proc/stat", text, sizeof text);
     sscanf(text, "cpu %llu %llu %llu %llu %llu %llu %llu %llu", &t[0], &t[1], &t[2],
            &t[3], &t[4], &t[5], &t[6], &t[7]);
     *m = (struct usage_machine){0};
     for (int i = 0; i < 8; i++)
         m->total += t[i];
     m->busy = m->total - t[3] - t[4]; /* idle, waiting for I/O */
-    read_text("/proc/meminfo", text, sizeof text);
+    read_start("/proc/meminfo", text, sizeof text);
     const char *line = strstr(text, "MemAvailable:");
     sscanf(text, "MemTotal: %llu", &total);
     if (line)

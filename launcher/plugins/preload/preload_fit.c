@@ -7,13 +7,12 @@
 
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/read_start.h"
 #include "launcher/transport/program.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* Options between the interpreter and the script. With -E, -I or -S Python ignores our
  * directory, and the helper would run the script: accept only options known as harmless.
@@ -48,15 +47,10 @@ static bool is_trampoline(const char *text)
 static int read_first_line(const char *path, struct ddp_err *why)
 {
     char text[1024];
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    if (n < 0)
-        err_errno(why, "cannot read '%s'", path);
-    if (fd >= 0)
-        close(fd);
-    text[n > 0 ? n : 0] = '\0';
-    if (n < 0 || strncmp(text, "#!", 2) != 0)
-        return n < 0 ? -1 : 0;
+    if (read_start(path, text, sizeof text) < 0)
+        return err_errno(why, "cannot read '%s'", path);
+    if (strncmp(text, "#!", 2) != 0)
+        return 0;
     if (is_trampoline(text))
         return 1;
     text[strcspn(text, "\n")] = '\0';

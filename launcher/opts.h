@@ -24,6 +24,7 @@ enum bind_to {
 enum tag_output { TAG_AUTO, TAG_OFF, TAG_ON }; /* AUTO: on with more than one rank */
 enum on_hang { ON_HANG_REPORT, ON_HANG_STOP, ON_HANG_RESTART };
 enum grow { GROW_AT_RESTART, GROW_NOW };
+enum elastic_mode { ELASTIC_RESTART, ELASTIC_HOROVOD };
 enum store_mode { STORE_LAUNCHER, STORE_RANK0 };
 enum rank_names {
     NAMES_OMPI = 1,
@@ -112,6 +113,7 @@ struct opts {
     const char *discovery;     /* --host-discovery-script; NULL: none */
     int64_t discovery_interval_ms, discovery_timeout_ms; /* default 1 s, 30 s */
     enum grow grow;
+    enum elastic_mode elastic; /* what ranks do that are left when others are lost */
     const char *health_check;  /* --health-check; NULL: none */
     int64_t health_timeout_ms; /* default 30 s */
     bool dry_run, show_env, verbose, report, preflight;

@@ -204,6 +204,18 @@ static int handle_restart(struct agent *a, const struct frame *f, struct ddp_err
     return 0;
 }
 
+static int handle_start_rank(struct agent *a, const struct frame *f, struct ddp_err *err)
+{
+    struct msg_start_rank *m = f->m;
+    if (!a->ranks || !ranks_may_start_one(a->ranks, m->local))
+        return err_set(err, "an unexpected 'start_rank'");
+    strv_finish(&a->share.ranks[m->local].env);
+    a->share.ranks[m->local].env = m->env;
+    m->env = (struct strv){0};
+    ranks_start_one(a->ranks, m->local);
+    return 0;
+}
+
 static int handle_shutdown(struct agent *a, const struct frame *f, struct ddp_err *err)
 {
     const struct msg_shutdown *m = f->m;
@@ -266,7 +278,7 @@ static int (*const handlers[MSG_TYPES])(struct agent *a, const struct frame *f,
     [MSG_CREDIT] = handle_credit,       [MSG_SIGNAL] = handle_signal,
     [MSG_TERMINATE] = handle_terminate, [MSG_SHUTDOWN] = handle_shutdown,
     [MSG_PING] = handle_ping,           [MSG_RESTART] = handle_restart,
-    [MSG_WINDOW] = handle_window,
+    [MSG_WINDOW] = handle_window,       [MSG_START_RANK] = handle_start_rank,
 };
 
 void agent_on_frame(struct link *l, const struct frame *f, void *arg)

@@ -161,6 +161,11 @@ static void make_env(struct ranks *r, uint32_t local, bool note, struct strv *en
     contract_apply(&facts, &r->prep->base, env, note ? on_env_note : NULL, r);
     free(tf_config);
     AGENT_HOOKS(r->agent, rank_env, local, env);
+    for (size_t i = 0; i < sr->env.n; i++) {
+        char *value = xstrdup(sr->env.v[i]), *name = strsep(&value, "=");
+        strv_env_set(env, name, value);
+        free(name);
+    }
 }
 
 void ranks_env(struct ranks *r, uint32_t local, struct strv *env)
@@ -172,7 +177,8 @@ void ranks_env(struct ranks *r, uint32_t local, struct strv *env)
  * may be right by chance (rank 0). */
 static void make_last_env(struct ranks *r, uint32_t local, struct strv *env)
 {
-    make_env(r, local, local + 1 == r->share->nlocal && r->job->attempt == 0, env);
+    bool last = local + 1 == r->share->nlocal && r->job->attempt == 0;
+    make_env(r, local, last && !r->single, env);
 }
 
 static void give_up(struct ranks *r, uint32_t local, int code, const char *text)
@@ -211,7 +217,7 @@ static void on_slow(evutil_socket_t fd, short what, void *arg)
     if (r->warned || ms < SLOW_MS)
         return;
     r->warned = true;
-    if (r->next == (int)r->share->nlocal)
+    if (r->next == r->until)
         return; /* one of the attempt before, which has been reported */
     const struct share_rank *sr = &r->share->ranks[r->next];
     const struct program *p = programs_of(&r->prep->programs, sr->rank);
@@ -260,13 +266,21 @@ static void rank_runs(struct ranks *r, uint32_t local, struct worker_proc *w)
         if (r->early_end)
             worker_input(w, NULL, 0);
     }
-    if (local + 1 == r->share->nlocal)
+    if ((int)local + 1 == r->until)
         evbuffer_drain(r->early, n);
 }
 
 /* --- starting ----------------------------------------------------------------------- */
 
 static void start_next(struct ranks *r);
+
+/* The last rank that was to be started runs. */
+static void all_started(struct ranks *r)
+{
+    if (!r->single)
+        agent_send(r->agent, MSG(spawned));
+    singles_next(r);
+}
 
 /* A rank that was started after the ranks were told to end is ended here. */
 static void adopt(struct ranks *r, const struct rank_start *s)
@@ -276,8 +290,8 @@ static void adopt(struct ranks *r, const struct rank_start *s)
     r->next++;
     if (r->stopped)
         worker_signal(s->worker, SIGKILL);
-    else if (r->next == (int)r->share->nlocal)
-        agent_send(r->agent, MSG(spawned));
+    else if (r->next == r->until)
+        all_started(r);
     else
         start_next(r);
 }
@@ -342,7 +356,7 @@ static void start_one(struct ranks *r, uint32_t local)
 /* Give the thread as many as it may have. */
 static void start_next(struct ranks *r)
 {
-    while (!r->stopped && r->ahead < AHEAD && r->next + r->ahead < (int)r->share->nlocal)
+    while (!r->stopped && r->ahead < AHEAD && r->next + r->ahead < r->until)
         start_one(r, (uint32_t)(r->next + r->ahead));
 }
 
@@ -404,9 +418,9 @@ bool ranks_adopt(struct ranks *r, pid_t pid)
     rank_runs(r, (uint32_t)r->next, r->opened);
     r->opened = NULL;
     r->next++;
-    bool last = r->next == (int)r->share->nlocal;
+    bool last = r->next == r->until;
     if (last)
-        agent_send(r->agent, MSG(spawned));
+        all_started(r);
     return last;
 }
 
@@ -414,7 +428,7 @@ void ranks_resume(struct ranks *r)
 {
     worker_destroy(r->opened);
     r->opened = NULL;
-    if (r->next < (int)r->share->nlocal)
+    if (r->next < r->until)
         event_active(r->starter, EV_TIMEOUT, 0);
 }
 
@@ -449,6 +463,7 @@ void ranks_again(struct ranks *r)
         worker_destroy(r->workers[i]);
         r->workers[i] = NULL;
     }
+    singles_forget(r);
     r->next = r->ahead = 0;
     r->attempt++;
     r->stopped = r->between = false;
@@ -495,23 +510,6 @@ bool ranks_has_group(const struct ranks *r, pid_t group)
     return false;
 }
 
-bool ranks_drained(const struct ranks *r)
-{
-    for (uint32_t i = 0; i < r->share->nlocal; i++) {
-        if (r->workers[i] && !worker_drained(r->workers[i]))
-            return false;
-    }
-    return true;
-}
-
-void ranks_cut(struct ranks *r, bool idle_only)
-{
-    for (uint32_t i = 0; i < r->share->nlocal; i++) {
-        if (r->workers[i])
-            worker_cut(r->workers[i], idle_only);
-    }
-}
-
 void ranks_credit(struct ranks *r, uint32_t n)
 {
     bool none = r->credit == 0;
@@ -520,11 +518,13 @@ void ranks_credit(struct ranks *r, uint32_t n)
         if (r->workers[i])
             worker_resume(r->workers[i]);
     }
+    for (size_t i = 0; none && i < r->nformer; i++)
+        worker_resume(r->former[i]);
 }
 
 void ranks_input(struct ranks *r, const void *data, size_t n)
 {
-    if ((r->next < (int)r->share->nlocal || r->between) && n > 0)
+    if ((r->next < r->until || r->between) && n > 0)
         evbuffer_add(r->early, data, n);
     r->early_end |= n == 0;
     for (uint32_t i = 0; i < r->share->nlocal; i++) {
@@ -545,6 +545,8 @@ struct ranks *ranks_create(struct agent *a, struct ddp_err *err)
                         .credit = a->job.credit};
     r->workers = xcalloc(share->nlocal, sizeof *r->workers);
     r->taken = xcalloc(share->nlocal, sizeof *r->taken);
+    r->due = xcalloc(share->nlocal, sizeof *r->due);
+    r->until = (int)share->nlocal;
     r->starter = evtimer_new(loop_base(r->loop), on_start, r);
     r->slow = event_new(loop_base(r->loop), -1, EV_PERSIST, on_slow, r);
     r->early = evbuffer_new();
@@ -578,9 +580,11 @@ void ranks_destroy(struct ranks *r)
     r->stopped = true;
     end_thread(r);
     worker_destroy(r->opened);
-    for (uint32_t i = 0; i < r->share->nlocal; i++) {
+    for (uint32_t i = 0; i < r->share->nlocal; i++)
         worker_destroy(r->workers[i]);
-    }
+    singles_forget(r);
+    free(r->former);
+    free(r->due);
     free(r->workers);
     free(r->taken);
     event_free(r->starter);

@@ -36,9 +36,14 @@ struct ranks {
     uint64_t *taken;              /* owned, by local rank: bytes of input taken */
     uint64_t reported;            /* bytes of input reported as taken by all */
     int next;                     /* local rank to be started next, or in the thread */
-    struct worker_proc *opened;   /* owned: the next rank, by ranks_next(); NULL */
-    struct evbuffer *early;       /* owned: input received before all were started */
-    bool early_end;               /* end of input was received */
+    int until;                    /* the local rank after the last to be started */
+    bool *due;                    /* owned, by local rank: start it again (singles.c) */
+    bool single;                  /* ... which is what is done now */
+    struct worker_proc **former;  /* owned: of such ranks, for the rest of their output */
+    size_t nformer;
+    struct worker_proc *opened; /* owned: the next rank, by ranks_next(); NULL */
+    struct evbuffer *early;     /* owned: input received before all were started */
+    bool early_end;             /* end of input was received */
     bool stopped;
     bool between;    /* between two attempts: input is kept for the next */
     uint64_t credit; /* bytes of output that may be sent */
@@ -55,6 +60,14 @@ void ranks_stop_starting(struct ranks *r, bool again);
 /* Start another attempt, when all processes of the last one have exited: the caller has
  * updated job->attempt and the store's port. Input is not repeated. */
 void ranks_again(struct ranks *r);
+
+/* Start one rank again while the others run: it has exited, and its share may have other
+ * variables. What is left of its process group is killed. */
+bool ranks_may_start_one(const struct ranks *r, uint32_t local);
+void ranks_start_one(struct ranks *r, uint32_t local);
+/* For ranks.c: start the next one that is due; forget all, for another attempt. */
+void singles_next(struct ranks *r);
+void singles_forget(struct ranks *r);
 
 void ranks_resize(struct ranks *r); /* pseudo-terminals, as the job's order says */
 void ranks_signal(struct ranks *r, int sig);              /* to all running ranks */

@@ -32,7 +32,7 @@ struct worker_proc {
     struct reap *reap; /* borrowed */
     int rank;
     enum worker_state state;
-    pid_t pid;
+    pid_t pid, group; /* the first is 0 when it has exited */
     struct worker_events events;
     void *arg;
     bool tty;    /* its streams are a pseudo-terminal */
@@ -250,7 +250,7 @@ int worker_open(struct worker_proc *w, bool input, const struct pty_size *tty,
 
 void worker_adopt(struct worker_proc *w, pid_t pid, int pidfd)
 {
-    w->pid = pid;
+    w->pid = w->group = pid;
     worker_move(w, WORKER_RUNS);
     watch_streams(w);
     if (pidfd >= 0)
@@ -284,6 +284,11 @@ enum worker_state worker_state(const struct worker_proc *w)
 pid_t worker_pid(const struct worker_proc *w)
 {
     return w->pid;
+}
+
+pid_t worker_group(const struct worker_proc *w)
+{
+    return w->group;
 }
 
 bool worker_drained(const struct worker_proc *w)

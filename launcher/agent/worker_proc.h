@@ -46,6 +46,7 @@ void worker_adopt(struct worker_proc *w, pid_t pid, int pidfd);
 int worker_rank(const struct worker_proc *w);
 enum worker_state worker_state(const struct worker_proc *w);
 pid_t worker_pid(const struct worker_proc *w);    /* 0 when it has exited */
+pid_t worker_group(const struct worker_proc *w);  /* its process group, also later */
 bool worker_drained(const struct worker_proc *w); /* both streams have ended */
 
 void worker_signal(struct worker_proc *w, int sig); /* to its process group */

@@ -23,6 +23,8 @@ static const struct word hang_words[] = {{"report", ON_HANG_REPORT},
                                          {0}};
 static const struct word grow_words[] = {
     {"at-restart", GROW_AT_RESTART}, {"now", GROW_NOW}, {0}};
+static const struct word elastic_words[] = {
+    {"restart", ELASTIC_RESTART}, {"horovod", ELASTIC_HOROVOD}, {0}};
 static const struct word store_words[] = {
     {"launcher", STORE_LAUNCHER}, {"rank0", STORE_RANK0}, {0}};
 static const struct word name_words[] = {
@@ -222,6 +224,10 @@ const struct option options[] = {
     {"grow", "at-restart|now", AT(grow), read_choice, 0, 0, grow_words,
      "when hosts that are added get ranks: at the next restart (default), or now: all ranks "
      "are stopped and started again",
+     NOT_IN_SCRIPT},
+    {"elastic", "restart|horovod", AT(elastic), read_choice, 0, 0, elastic_words,
+     "when a rank fails: all ranks are started again (default), or the others keep running, it is "
+     "replaced, and they form Horovod's next ring (hvd.elastic.run); with --max-restarts N",
      NOT_IN_SCRIPT},
     {"health-check", "COMMAND", AT(health_check), read_text, 0, 0, NULL,
      "run this command on every host before each attempt, and on a spare before it takes a "

@@ -84,6 +84,18 @@ void job_release(struct job *j)
     job_started(j, "every node has its assignment");
 }
 
+void job_start_rank(struct job *j, uint32_t rank, struct strv *env)
+{
+    const struct plan_rank *pr = &j->plan->ranks[rank];
+    unsigned node = (unsigned)(j->plan->nodes[pr->node].host - j->alloc->nodes);
+    struct msg_start_rank m = {.local = (uint32_t)pr->local_rank, .env = *env};
+    free(j->ranks[rank].error);
+    j->ranks[rank] = (struct job_rank){0};
+    j->running++;
+    job_send(j, node, MSG_START_RANK, &m);
+    strv_finish(env);
+}
+
 void job_prepare(struct job *j)
 {
     j->holds = 1;

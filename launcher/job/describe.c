@@ -244,5 +244,6 @@ void job_share_of(const struct job *j, int place, struct msg_share *share)
             (struct share_rank){.rank = (uint32_t)r,
                                 .cross_rank = (uint32_t)j->plan->ranks[r].cross_rank,
                                 .cross_size = (uint32_t)plan_cross_size(j->plan, r)};
+        JOB_HOOKS(j, rank_env, (uint32_t)r, &share->ranks[i].env);
     }
 }

@@ -101,6 +101,16 @@ bool job_plugins_signal(struct job *j, int sig)
     return false;
 }
 
+bool job_plugins_rank_failed(struct job *j, uint32_t rank)
+{
+    for (size_t i = 0; job_plugins[i]; i++) {
+        if (j->plugins[i] && job_plugins[i]->rank_failed &&
+            job_plugins[i]->rank_failed(j->plugins[i], rank))
+            return true;
+    }
+    return false;
+}
+
 int job_plugins_message(struct job *j, unsigned node, const struct frame *f,
                         struct ddp_err *err)
 {

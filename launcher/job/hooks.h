@@ -20,6 +20,8 @@ bool job_plugins_signal(struct job *j, int sig);
 /* Call the hook of all plug-ins; true: all agree. */
 bool job_plugins_may_leave(struct job *j);
 bool job_plugins_may_restart(struct job *j);
+/* True: a plug-in has claimed it. */
+bool job_plugins_rank_failed(struct job *j, uint32_t rank);
 /* 1: no plug-in handles this type; -1: it is invalid */
 int job_plugins_message(struct job *j, unsigned node, const struct frame *f,
                         struct ddp_err *err);

@@ -22,8 +22,8 @@
  *     flushing         report, with --report
  *     the exit         end
  *     job_destroy()    fini
- *     at any time      message, output, node_lost, node_joined (later hosts), host_failed,
- *                      tick
+ *     at any time      message, output, node_lost, node_joined (later hosts),
+ * host_failed, tick
  *
  * A job on this machine alone takes a short way: its agent has its orders when it is
  * forked, so there is no gathering and no preparing, and node_joined and prepare are not
@@ -79,6 +79,12 @@ struct job_plugin {
     void (*local_orders)(void *state, struct agent_orders *orders);
     void (*ranks_started)(void *state);              /* all of them, on every node */
     void (*rank_exited)(void *state, uint32_t rank); /* its fields in j->ranks are set */
+    /* It has failed, which ends the attempt. True: it does not, as the plug-in has
+     * claimed the rank: it is started again by job_start_rank(), or the job goes on
+     * without it. */
+    bool (*rank_failed)(void *state, uint32_t rank);
+    /* Add variables of one rank, for its first start in an attempt. */
+    void (*rank_env)(void *state, uint32_t rank, struct strv *env);
 
     /* Bytes of a rank's stdout (0) or stderr (1) have arrived. */
     void (*output)(void *state, int rank, unsigned stream, const void *data, size_t size);
@@ -150,6 +156,10 @@ bool job_can_grow(const struct job *j); /* would the next attempt have more node
 bool job_can_drop(const struct job *j); /* ... without those that are not offered? */
 /* Stop the ranks and start them again, with other nodes: one line. */
 void job_resize(struct job *j, const char *why);
+
+/* Start a rank again that has exited, while others run; takes `env`, variables that
+ * replace its usual ones, over. */
+void job_start_rank(struct job *j, uint32_t rank, struct strv *env);
 
 /* Report a failure; takes c.text over. The first one starts the shutdown of the job. */
 void job_fail(struct job *j, struct cause c);

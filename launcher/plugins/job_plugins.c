@@ -12,6 +12,7 @@ const struct job_plugin *const job_plugins[] = {
     &health_job,    /* --health-check; before it, which waits for enough healthy hosts */
     &elastic_job,   /* --host-discovery-script, --node-wait, --grow */
     &store_job,     /* MASTER_ADDR and MASTER_PORT; admission to the store */
+    &horovod_job,   /* --elastic horovod */
     &diagnose_job,  /* hang reports */
     &straggler_job, /* --stragglers */
     NULL,

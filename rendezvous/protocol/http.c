@@ -128,12 +128,49 @@ static int await_key(struct session *s, struct bytes key, bool *ready,
     return waiter_start(s->space, &s->waiter, keys, ready, err);
 }
 
+static bool begins(struct bytes key, const char *with)
+{
+    size_t n = strlen(with);
+    return key.size >= n && memcmp(key.data, with, n) == 0;
+}
+
+bool http_is_of_world(struct bytes key)
+{
+    return begins(key, "global/") || begins(key, "global_") || begins(key, "local_") ||
+           begins(key, "cross_");
+}
+
+/* A GET of a place in the next world: the host is asked once, and its answer used once.
+ */
+static int execute_place(struct session *s, struct bytes key, struct out *out,
+                         struct ddp_err *err)
+{
+    struct view value = {0};
+    bool ready = false;
+    if (space_get(s->space, key, &value)) {
+        answer(out, "200 OK", &value);
+        space_delete(s->space, key);
+        s->asked = false;
+        return 0;
+    }
+    s->expired = false;
+    if (!s->asked)
+        s->host->asked(s->host, key, NULL);
+    s->asked = true;
+    return await_key(s, key, &ready, err);
+}
+
 /* Returns -1 to close the connection. A session that waits afterwards has not answered.
  */
 static int execute(struct session *s, const struct http_request *r, struct out *out,
                    struct ddp_err *err)
 {
     struct view value = {0};
+    bool elastic = s->host->asked != NULL;
+    if (elastic && r->method == HTTP_GET && begins(r->key, "rank_and_size/"))
+        return execute_place(s, r->key, out, err);
+    if (elastic && r->method == HTTP_PUT && begins(r->key, "worker_addresses/"))
+        s->host->asked(s->host, r->key, &r->body);
     if (r->method == HTTP_PUT && space_set(s->space, r->key, r->body, err) < 0)
         return -1;
     if (r->method == HTTP_DELETE)

@@ -6,6 +6,10 @@
  * is held until the key exists, or until session_expire(), which answers with 404;
  * Horovod then repeats it (horovodrun's server answers at once, and gets 91 GETs a
  * second).
+ *
+ * Elastic ranks PUT worker_addresses/HOST:LOCAL_RANK and, to join the next world, GET
+ * rank_and_size/HOST:LOCAL_RANK. The host of the session gets both; it answers the GET by
+ * setting the key, and the answer deletes it. That GET has no time limit.
  */
 #ifndef RENDEZVOUS_PROTOCOL_HTTP_H
 #define RENDEZVOUS_PROTOCOL_HTTP_H
@@ -14,6 +18,9 @@
 
 /* May this be the first byte of a request? No opcode of the TCPStore is equal to it. */
 bool http_begins(uint8_t first);
+
+/* A key of Horovod's Gloo, which is valid in one world only. */
+bool http_is_of_world(struct bytes key);
 
 /* As session_feed(). */
 ssize_t http_feed(struct session *s, const uint8_t *in, size_t n, struct out *out,

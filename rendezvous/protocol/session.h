@@ -32,6 +32,9 @@ struct session_host {
     void (*news)(struct session *s);
     /* The output for unsolicited bytes (changes of watched keys). */
     struct out *(*out)(struct session *s);
+    /* Horovod's elastic mode (http.h): a GET of a place in the next world (`value` NULL),
+     * or a PUT of an address. NULL: these are keys as all others. */
+    void (*asked)(struct session_host *h, struct bytes key, const struct bytes *value);
 };
 
 struct session {
@@ -46,6 +49,7 @@ struct session {
     size_t cancelled;   /* CANCEL_WAITs in them that have taken effect already */
     bool ended, dropped;
     bool http, expired; /* the first request is HTTP; ... a GET, held long enough */
+    bool asked;         /* ... a GET that the host knows of (session_host.asked) */
     bool stalled;       /* stopped at the host's output_mark with input left */
 };
 

@@ -18,11 +18,12 @@
 #include <unistd.h>
 
 enum {
-    PIECES = 64,           /* per sendmsg() */
-    SENT_MAX = 4 << 20,    /* bytes per loop iteration */
-    HELD_SMALL = 16 << 10, /* leftovers up to this are put before the next recv() */
-    HELD_KEPT = 64,        /* an empty buffer up to this size is kept */
-    HOLD_MS = 1000,        /* Horovod checks its time limit only between two requests */
+    PIECES = 64,             /* per sendmsg() */
+    SENT_MAX = 4 << 20,      /* bytes per loop iteration */
+    HELD_SMALL = 16 << 10,   /* leftovers up to this are put before the next recv() */
+    HELD_KEPT = 64,          /* an empty buffer up to this size is kept */
+    HOLD_MS = 1000,          /* Horovod checks its time limit only between two requests */
+    ELASTIC_HOLD_MS = 60000, /* ... which may be shorter than a rank takes to start */
 };
 
 static void on_event(evutil_socket_t fd, short what, void *arg);
@@ -40,7 +41,8 @@ static void conn_listen_to(struct conn *c)
     short wanted = (short)((c->backlog || stalled ? EV_WRITE : 0) |
                            (conn_paused(c) || stalled || c->leaving ? 0 : EV_READ) |
                            (session_holds(&c->session) ? EV_TIMEOUT : 0));
-    static const struct timeval hold = {HOLD_MS / 1000, HOLD_MS % 1000 * 1000};
+    int hold_ms = c->server->host.asked ? ELASTIC_HOLD_MS : HOLD_MS;
+    struct timeval hold = {hold_ms / 1000, hold_ms % 1000 * 1000};
     if (c->closed || wanted == c->wanted)
         return;
     if (c->wanted)

@@ -4,6 +4,8 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/sock.h"
+#include "common/strv.h"
+#include "rendezvous/protocol/http.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -117,6 +119,42 @@ void server_drop_scope(struct server *s, unsigned scope)
     conn_news(s);
 }
 
+int server_set(struct server *s, unsigned scope, const char *key, const char *value,
+               struct ddp_err *err)
+{
+    struct space *space = store_open(s->store, scope);
+    int rc = space_set(space, (struct bytes){key, strlen(key)},
+                       (struct bytes){value, strlen(value)}, err);
+    space_close(space);
+    conn_news(s);
+    return rc;
+}
+
+static void collect_of_world(struct bytes key, void *arg)
+{
+    if (http_is_of_world(key))
+        strv_pushf(arg, "%.*s", (int)key.size, (const char *)key.data);
+}
+
+void server_end_world(struct server *s, unsigned scope)
+{
+    struct space *space = store_open(s->store, scope);
+    struct strv keys = {0};
+    space_each(space, collect_of_world, &keys);
+    for (size_t i = 0; i < keys.n; i++)
+        space_delete(space, (struct bytes){keys.v[i], strlen(keys.v[i])});
+    strv_finish(&keys);
+    space_close(space);
+}
+
+static void on_asked(struct session_host *h, struct bytes key, const struct bytes *value)
+{
+    const struct server *s =
+        (void *)((char *)h - offsetof(struct server, host)); /* its only owner */
+    s->asked(key.data, key.size, value ? value->data : NULL, value ? value->size : 0,
+             s->asked_arg);
+}
+
 struct server_stats server_stats(const struct server *s)
 {
     return (struct server_stats){
@@ -198,6 +236,9 @@ static void server_configure(struct server *s, const struct server_options *o)
     s->notice = o->notice;
     s->on_refused = o->refused;
     s->notice_arg = o->notice_arg;
+    s->asked = o->asked;
+    s->asked_arg = o->asked_arg;
+    s->host.asked = o->asked ? on_asked : NULL;
 }
 
 /* Options that accepted sockets inherit from the listener. */

@@ -49,6 +49,12 @@ struct server_options {
     void (*notice)(const char *line, void *arg);
     void (*refused)(const struct sockaddr *peer, const char *why, void *arg);
     void *notice_arg;
+    /* Horovod's elastic mode; NULL: its keys are as all others. `value` NULL: a rank
+     * waits for its place in the next world, which server_set() gives it; else a rank has
+     * set its address. `key` and `value` are not terminated. */
+    void (*asked)(const char *key, size_t nkey, const char *value, size_t nvalue,
+                  void *arg);
+    void *asked_arg;
     enum server_dialect dialect;
     /* Checked on the announced sizes, before anything is allocated: bytes of a key (8
      * KiB) and of a value (8 MiB), keys in one request (131072). */
@@ -78,6 +84,12 @@ void server_admit(struct server_ticket *ticket, bool admitted, unsigned scope,
 
 /* Delete all keys of a scope and close its waiters. */
 void server_drop_scope(struct server *s, unsigned scope);
+
+/* Set a key of a scope, as a client does. */
+int server_set(struct server *s, unsigned scope, const char *key, const char *value,
+               struct ddp_err *err);
+/* Delete what Horovod's ranks have published in the last world. */
+void server_end_world(struct server *s, unsigned scope);
 
 struct server_stats {
     uint64_t accepted, refused, requests;

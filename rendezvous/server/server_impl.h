@@ -72,6 +72,9 @@ struct server {
     void (*notice)(const char *line, void *arg);
     void (*on_refused)(const struct sockaddr *peer, const char *why, void *arg);
     void *notice_arg;
+    void (*asked)(const char *key, size_t nkey, const char *value, size_t nvalue,
+                  void *arg);
+    void *asked_arg;
     void (*drained)(size_t closed, void *arg);
     void *drained_arg;
 };

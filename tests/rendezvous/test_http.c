@@ -3,6 +3,7 @@
 #include "tests/support/suite.h"
 
 #include "common/mem.h"
+#include "rendezvous/protocol/http.h"
 #include "tests/rendezvous/world.h"
 
 #include <stdio.h>
@@ -161,6 +162,49 @@ START_TEST(a_head_without_end_is_refused)
 }
 END_TEST
 
+static char asked[256];
+
+/* "KEY;" for a GET, "KEY=VALUE;" for a PUT, one after the other */
+static void on_asked(struct session_host *h, struct bytes key, const struct bytes *value)
+{
+    size_t n = strlen(asked);
+    snprintf(asked + n, sizeof asked - n, "%.*s%s%.*s;", (int)key.size,
+             (const char *)key.data, value ? "=" : "", value ? (int)value->size : 0,
+             value ? (const char *)value->data : "");
+}
+
+static void give(const char *key, const char *value)
+{
+    struct ddp_err err;
+    ck_assert_int_eq(space_set(w.peers[1].space, (struct bytes){key, strlen(key)},
+                               (struct bytes){value, strlen(value)}, &err),
+                     0);
+    say(1, "");
+}
+
+/* Horovod's elastic mode */
+START_TEST(a_place_is_asked_for_once_and_given_once)
+{
+    asked[0] = '\0';
+    w.host.asked = on_asked;
+    say(0, PUT("/worker_addresses/h:0", "2", "ab"));
+    ck_assert_str_eq(told(0), OK "0\r\n\r\n");
+    for (int i = 0; i < 2; i++) {
+        say(1, GET("/rank_and_size/h:0"));
+        session_expire(&w.peers[1].session); /* its wait has no limit */
+        say(1, "");
+        ck_assert_str_eq(told(1), "");
+        give("rank_and_size/h:0", "0,1,0,1,0,1");
+        ck_assert_str_eq(told(1), OK "11\r\n\r\n0,1,0,1,0,1");
+    }
+    ck_assert_str_eq(asked,
+                     "worker_addresses/h:0=ab;rank_and_size/h:0;rank_and_size/h:0;");
+    ck_assert(http_is_of_world((struct bytes){"global/rank_0", 13}));
+    ck_assert(http_is_of_world((struct bytes){"global_process_set_hash_1/0", 27}));
+    ck_assert(!http_is_of_world((struct bytes){"rank_and_size/h:0", 17}));
+}
+END_TEST
+
 Suite *suite(void)
 {
     Suite *s = suite_create("http");
@@ -174,6 +218,7 @@ Suite *suite(void)
     tcase_add_test(t, a_dropped_scope_ends_its_waits);
     tcase_add_loop_test(t, odd_requests_are_refused, 0, (int)ARRAY_LEN(odd));
     tcase_add_test(t, a_head_without_end_is_refused);
+    tcase_add_test(t, a_place_is_asked_for_once_and_given_once);
     suite_add_tcase(s, t);
     return s;
 }

@@ -37,7 +37,7 @@ static void end_forking(struct preload_node *s)
 static void start_normally(struct preload_node *s, const char *why)
 {
     struct ranks *r = s->agent->ranks;
-    bool now = r->next < (int)r->share->nlocal;
+    bool now = r->next < r->until;
     log_info("%s: %sthe ranks import by themselves, as %s", r->share->host,
              now ? "" : "in another attempt ", why);
     end_forking(s);

@@ -54,7 +54,8 @@ static struct msg_store wanted(const struct job *j, const char *addr)
                               .open = o->store_open,
                               .serve = o->store == STORE_LAUNCHER,
                               .wish = msg_text(wish),
-                              .alone = j->plan->nnodes == 1};
+                              .alone = j->plan->nnodes == 1,
+                              .elastic = o->elastic == ELASTIC_HOROVOD};
 }
 
 static unsigned master_of(const struct job *j)

@@ -1,0 +1,67 @@
+"""Horovod's elastic example for PyTorch, as its documentation writes it (docs/elastic.rst), with a
+model of one layer, a line per batch, and KILL="RANK BATCH ..." for ranks that die once each."""
+import os
+import signal
+import sys
+import time
+
+import horovod.torch as hvd
+import torch
+
+BATCHES, COMMIT = int(os.environ["BATCHES"]), 5
+
+hvd.init()
+torch.manual_seed(1)
+lr = 0.001
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr * hvd.size())
+optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+
+
+def say(text):
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def die_once(batch):
+    """RANK is ddprun's: the process, not its place in Horovod's world. Those of one batch die together."""
+    words = os.environ.get("KILL", "").split()
+    mine = [r for r, when in zip(words[::2], words[1::2]) if int(when) == batch]
+    flags = [os.path.join(os.environ["FLAGS"], f"{r}-{batch}") for r in mine]
+    if os.environ["RANK"] not in mine or all(os.path.exists(flag) for flag in flags):
+        return
+    open(flags[mine.index(os.environ["RANK"])], "w").close()
+    while not all(os.path.exists(flag) for flag in flags):
+        time.sleep(0.01)
+    say(f"dies: {os.environ['RANK']} at {time.time():.3f}")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@hvd.elastic.run
+def train(state):
+    say(f"runs: {os.environ['RANK']} is {hvd.rank()} of {hvd.size()} from {state.batch} in {os.getpid()}")
+    while state.batch < BATCHES:
+        optimizer.zero_grad()
+        model(torch.ones(2, 4)).sum().backward()
+        die_once(state.batch)
+        optimizer.step()
+        state.batch += 1
+        state.work += hvd.size()
+        if state.batch % COMMIT == 0:
+            state.commit()
+        if hvd.rank() == 0:
+            say(f"batch {state.batch} of {hvd.size()} ranks by {os.environ['RANK']} at {time.time():.3f}")
+        time.sleep(float(os.environ.get("PAUSE", "0")))
+
+
+def on_state_reset():
+    # adjust learning rate on reset
+    for param_group in optimizer.param_groups:
+        param_group["lr"] = lr * hvd.size()
+
+
+state = hvd.elastic.TorchState(model, optimizer, batch=0, work=0)
+state.register_reset_callbacks([on_state_reset])
+train(state)
+weights = sum(p.sum().item() for p in model.parameters())
+say(f"done: {os.environ['RANK']} at {state.batch}, work {state.work}, weights {weights:.6f}")

@@ -96,7 +96,10 @@ static int run_alone(struct opts *opts)
         opts->store_port = opts->master_port;
     struct alloc *alloc = alloc_read(opts, &err);
     struct local_copies *none = NULL;
-    int code = alloc ? run(opts, alloc, NULL, &none) : failed(&err, EXIT_USAGE);
+    /* options are checked: what a script lists is not known before */
+    bool listed = opts->discovery && !opts->dry_run;
+    int code = alloc ? run(opts, alloc, NULL, &none)
+                     : failed(&err, listed ? EXIT_CANNOT_START : EXIT_USAGE);
     alloc_destroy(alloc);
     return code;
 }

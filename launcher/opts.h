@@ -54,6 +54,7 @@ struct opts {
     int min_nnodes; /* --nnodes MIN:MAX: go on with that many; 0: none may be missing */
     const char *hostfile; /* NULL: none */
     const char *hosts;    /* -H; NULL: none */
+    const char *hosts_by; /* the option that gave them: --include, --exclude; NULL: -H */
     const char *alloc;    /* --alloc: name of a source; NULL: detect */
     int node_rank;        /* --node-rank: this is node k of --nnodes, ddprun is started on
                              each; -1: not given */
@@ -158,5 +159,11 @@ struct opts {
     const char *app;         /* --app: a file with programs; NULL: none */
     char *const *argv; /* the program and its arguments, NULL-terminated, borrowed */
 };
+
+/* For messages: the option that the user gave. */
+static inline const char *opts_hosts_by(const struct opts *o)
+{
+    return o->hosts_by ? o->hosts_by : "-H";
+}
 
 #endif

@@ -85,8 +85,6 @@ static int read_discovery(const struct opts *opts, struct alloc *alloc,
         opts->node_wait_ms > 0 ? opts->node_wait_ms : opts->start_timeout_ms;
     int64_t deadline_ms = now_ms() + wait_ms;
     alloc->changes = true;
-    if (opts->nnodes == 0)
-        return err_set(err, OPTION " goes with --nnodes N, or MIN:MAX");
     for (bool told = false;; told = true) {
         int rc = ask(opts, alloc, err);
         if (rc == 0 && alloc->nnodes >= least)

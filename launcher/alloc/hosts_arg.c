@@ -29,9 +29,10 @@ static bool blank(char c)
 }
 
 /* Parse each item of -H and pass it to `fn`. */
-static int each_item(const char *text, item_fn fn, void *arg, struct ddp_err *err)
+static int each_item(const struct opts *opts, item_fn fn, void *arg, struct ddp_err *err)
 {
-    struct host_place place = {"-H", 0, text, strlen(text)};
+    const char *text = opts->hosts;
+    struct host_place place = {opts_hosts_by(opts), 0, text, strlen(text)};
     for (const char *p = text, *next;; p = next + 1) {
         next = item_end(p);
         const char *end = next;
@@ -73,7 +74,7 @@ static int add_item(const struct host_place *place, const struct host_entry *e, 
 static int read_hosts(const struct opts *opts, struct alloc *alloc, struct ddp_err *err)
 {
     struct hostbook *book = hostbook_create(alloc, REPEAT_ADDS);
-    int rc = each_item(opts->hosts, add_item, book, err);
+    int rc = each_item(opts, add_item, book, err);
     hostbook_destroy(book);
     return rc;
 }
@@ -180,7 +181,7 @@ int hosts_arg_filter(const struct opts *opts, struct alloc *alloc, struct ddp_er
         .named = xcalloc(alloc->nnodes, sizeof *f.named),
         .excluded = xcalloc(alloc->nnodes, sizeof *f.excluded),
     };
-    int rc = each_item(opts->hosts, pick_item, &f, err);
+    int rc = each_item(opts, pick_item, &f, err);
     hostbook_destroy(f.book);
     if (rc == 0)
         apply(&f);

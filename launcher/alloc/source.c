@@ -192,7 +192,7 @@ struct alloc *alloc_read(const struct opts *opts, struct ddp_err *err)
     if (!source)
         return NULL;
     struct alloc *a = xcalloc(1, sizeof *a);
-    a->source = source == &alloc_hosts_arg ? "-H" : source->name;
+    a->source = source == &alloc_hosts_arg ? opts_hosts_by(opts) : source->name;
     a->slots_hint = source->slots_hint;
     a->loss_hint = source->loss_hint;
     if (source->read(opts, a, err) < 0)

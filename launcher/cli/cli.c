@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { HEALTH_MS = 30000 }; /* of --health-timeout */
+
 static void set_defaults(struct opts *opts)
 {
     *opts = (struct opts){
@@ -27,7 +29,6 @@ static void set_defaults(struct opts *opts)
         .node_timeout_ms = 60000,
         .discovery_interval_ms = 1000,
         .discovery_timeout_ms = 30000,
-        .health_timeout_ms = 30000,
         .grace_ms = 5000,
         .gpus_per_node = -1,
         .scaling_dir = "scaling",
@@ -37,6 +38,37 @@ static void set_defaults(struct opts *opts)
 static bool wants_script(const struct opts *opts)
 {
     return opts->script != SCHED_NONE || opts->submit;
+}
+
+static int check_discovery(const struct opts *opts, struct ddp_err *err)
+{
+    const char *beside = opts->hostfile         ? "--hostfile"
+                         : opts->hosts          ? opts_hosts_by(opts)
+                         : opts->node_rank >= 0 ? "--node-rank"
+                                                : NULL;
+    if (!opts->discovery)
+        return 0;
+    if (beside)
+        return err_set(err, "%s and --host-discovery-script: the script names the hosts",
+                       beside);
+    if (opts->alloc && strcmp(opts->alloc, "discovery") != 0)
+        return err_set(err,
+                       "--alloc %.40s and --host-discovery-script: the script would not "
+                       "be asked; leave one out",
+                       opts->alloc);
+    if (opts->nnodes == 0)
+        return err_set(err, "--host-discovery-script goes with --nnodes N, or MIN:MAX");
+    return 0;
+}
+
+static int check_health(struct opts *opts, struct ddp_err *err)
+{
+    if (opts->health_timeout_ms > 0 && !opts->health_check)
+        return err_set(err, "--health-timeout is for --health-check COMMAND, which is "
+                            "not given");
+    if (opts->health_timeout_ms == 0)
+        opts->health_timeout_ms = HEALTH_MS;
+    return 0;
 }
 
 /* Checks after parsing: options that depend on or exclude each other. */
@@ -64,12 +96,9 @@ static int check_options(struct opts *opts, const char *hosts_option,
                        opts->np ? "-np" : "a batch script",
                        opts->np ? "the hosts decide how many ranks there are; use "
                                   "--nproc-per-node"
-                                : "the number of hosts has to be one number");
-    if (opts->discovery && (opts->hostfile || opts->hosts || opts->node_rank >= 0))
-        return err_set(err, "%s and --host-discovery-script: the script names the hosts",
-                       opts->hostfile ? "--hostfile"
-                       : opts->hosts  ? "-H"
-                                      : "--node-rank");
+                                : "its limits and resources are computed for one "
+                                  "number of hosts; use --nnodes N, and --spares for "
+                                  "hosts that may fail");
     if (opts->pty == PTY_ON && (opts->tag_output == TAG_ON || opts->timestamp_output ||
                                 opts->input == INPUT_NONE))
         return err_set(err, "--pty and %s: a terminal is passed on as it is",
@@ -188,6 +217,8 @@ int cli_parse(int argc, char **argv, struct opts *opts, struct ddp_err *err)
     if (r.i == r.argc && wants_program(opts))
         return err_set(err, "no program given (try ddprun --help)");
     if (check_fetch(opts, err) < 0 || (!opts->app && programs_find(opts, err) < 0))
+        return -1;
+    if (check_discovery(opts, err) < 0 || check_health(opts, err) < 0)
         return -1;
     return check_options(opts, r.hosts_option, r.script_option, err);
 }

@@ -139,10 +139,9 @@ const struct option options[] = {
      "ranks that read the standard input: rank0 (default), all, none"},
     {"pty", "[=auto|off|on]", AT(pty), read_choice, 0, 0, pty_words,
      "give the rank a pseudo-terminal, for pdb, ipython, rich; auto (default): if there is "
-     "one rank and ddprun is on a terminal; without =...: on",
-     NOT_IN_SCRIPT},
+     "one rank and ddprun is on a terminal; without =...: on"},
     {"no-pty", NULL, 0, read_no_pty, 0, 0, NULL,
-     "the rank has pipes, also on a terminal; the same as --pty=off", NOT_IN_SCRIPT},
+     "the rank has pipes, also on a terminal; the same as --pty=off"},
 
     {.arg = "watch", .doc = "Watch a running job"},
     {"events", "FILE|fd:N|-", AT(events), read_events, 0, 0, NULL,

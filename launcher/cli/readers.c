@@ -292,11 +292,13 @@ int read_include(const struct option *o, const char *name, const char *text,
                                        "%s '%.80s': choose hosts only, and GPUs by "
                                                 "CUDA_VISIBLE_DEVICES and slots",
                                        name, text)
-               : opts->hosts ? err_set(err, "%s and -H choose the same; use -H", name)
+               : opts->hosts ? err_set(err, "%s and %s choose the same; use -H", name,
+                                       opts_hosts_by(opts))
                              : err_set(err, "%s takes hosts, as in h1@h2", name);
     }
     strv_push_nodup(&opts->texts, list);
     opts->hosts = list;
+    opts->hosts_by = exclude ? "--exclude" : "--include";
     return 0;
 }
 

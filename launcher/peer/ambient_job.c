@@ -200,11 +200,12 @@ static int by_starter(const struct ambient_launcher *s, const struct opts *opts,
         return err_prefix(err, "%s has started this ddprun", s->name);
     if (!row)
         return refuse(o, "start it once, or with the number of ranks (-np)", err);
-    if (opts->hosts || opts->hostfile)
-        return refuse(o,
-                      opts->hosts ? "start it once, or without -H"
-                                  : "start it once, or without --hostfile",
-                      err);
+    if (opts->hosts || opts->hostfile) {
+        char instead[64];
+        snprintf(instead, sizeof instead, "start it once, or without %s",
+                 opts->hosts ? opts_hosts_by(opts) : "--hostfile");
+        return refuse(o, instead, err);
+    }
     if (o->local_rank < 0 || o->size >= NODES_MAX)
         return refuse(o, "start it once", err);
     set_job_id(row, get, o);

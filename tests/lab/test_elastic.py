@@ -335,7 +335,7 @@ class Trouble(Listed):
         self.list_hosts(1)
         launch = self.begin("--start-timeout", "1s", nnodes="2:4")
         launch.wait()
-        self.assert_ended(launch, 2)
+        self.assert_ended(launch, 125)
         self.assertIn("ddprun: --host-discovery-script lists 1 host, but --nnodes needs 2\n",
                       launch.err)
 

@@ -12,7 +12,7 @@
 
 /* ---- the store ---- */
 
-int bootstrap_store(const struct bootstrap *m, const char *card, struct ddp_value *cards,
+static int bootstrap_store(const struct bootstrap *m, const char *card, struct ddp_value *cards,
                     struct ddp_err *err)
 {
     const char *addr = m->master_addr ? m->master_addr : getenv("MASTER_ADDR");

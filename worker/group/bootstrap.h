@@ -28,8 +28,6 @@ struct bootstrap {
 typedef int (*bootstrap_fn)(const struct bootstrap *m, const char *card,
                             struct ddp_value *cards, struct ddp_err *err);
 
-int bootstrap_store(const struct bootstrap *m, const char *card, struct ddp_value *cards,
-                    struct ddp_err *err);
 int bootstrap_tcp(const struct bootstrap *m, const char *card, struct ddp_value *cards,
                   struct ddp_err *err);
 int bootstrap_file(const struct bootstrap *m, const char *card, struct ddp_value *cards,

@@ -31,7 +31,7 @@ bool coll_reduces(enum coll_kind kind)
     return kinds[kind].is & REDUCES;
 }
 
-bool coll_has_root(enum coll_kind kind)
+static bool has_root(enum coll_kind kind)
 {
     return kinds[kind].is & HAS_ROOT;
 }
@@ -100,7 +100,7 @@ uint32_t coll_what(const struct coll *c)
 {
     return (uint32_t)c->kind | (uint32_t)c->type << 4 |
            (coll_reduces(c->kind) ? (uint32_t)c->op << 8 : 0) |
-           (coll_has_root(c->kind) ? (uint32_t)c->root << 12 : 0);
+           (has_root(c->kind) ? (uint32_t)c->root << 12 : 0);
 }
 
 void coll_describe(uint32_t what, uint64_t bytes, char *text, size_t size)

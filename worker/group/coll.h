@@ -73,9 +73,8 @@ struct range {
 const char *coll_name(const struct coll *c, char *text, size_t size);
 /* Bytes of `count` elements. */
 size_t coll_bytes(const struct coll *c);
-/* Does it reduce, has it a root, is it made of p2p messages? */
+/* Does it reduce, is it made of p2p messages? */
 bool coll_reduces(enum coll_kind kind);
-bool coll_has_root(enum coll_kind kind);
 bool coll_by_messages(enum coll_kind kind);
 /* Offsets of blocks of these sizes. */
 size_t *coll_starts(const size_t *counts, int n);

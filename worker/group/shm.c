@@ -192,15 +192,6 @@ bool shm_is_gone(const struct shm *s, int local, bool *left)
     return fcntl(s->fd, F_GETLK, &lock) == 0 && lock.l_type == F_UNLCK;
 }
 
-int shm_gone(const struct shm *s, bool *left)
-{
-    for (int i = 0; i < s->n; i++) {
-        if (i != s->me && shm_is_gone(s, i, left))
-            return i;
-    }
-    return -1;
-}
-
 /* Written to this rank's own block and then published by one store: a rank that dies in
  * between has no effect, and another one can be first. */
 void shm_fail(struct shm *s, int culprit, const char *why)

@@ -154,8 +154,7 @@ uint64_t shm_recorded_call(const struct shm *s, int local, uint64_t number,
 void shm_sleep(struct shm *s, unsigned local, int ms, bool (*ready)(void *arg),
                void *arg);
 
-/* A local rank that died or left; -1: none. */
-int shm_gone(const struct shm *s, bool *left);
+/* Has the local rank died or left? */
 bool shm_is_gone(const struct shm *s, int local, bool *left);
 
 /* The first failure on this host is every rank's: shm_fail() records one if it is the

@@ -74,22 +74,6 @@ static __device__ uint32_t filter_place(uint32_t i, uint32_t C, uint32_t RR)
     return (k * C + c) * RR + r;
 }
 
-template <class T>
-static __global__ void narrow(const float *w, uint32_t n, uint32_t C, uint32_t RR,
-                              bool last, T *to)
-{
-    for (EACH_OF(i, n))
-        put(&to[i], w[last ? filter_place(i, C, RR) : i]);
-}
-
-void cuda_narrow(const float *w, int K, int C, int R, enum cuda_type type, bool last,
-                 void *to, cudaStream_t stream)
-{
-    int64_t n = (int64_t)K * C * R * R;
-    FOR_TYPE(type, LAUNCH(narrow<T>, blocks_for(n), THREADS, stream, w, (uint32_t)n,
-                          (uint32_t)C, (uint32_t)(R * R), last, (T *)to));
-}
-
 /* What a block does at once. */
 enum { CHUNK = 8 * THREADS };
 

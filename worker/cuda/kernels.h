@@ -93,14 +93,12 @@ void cuda_gather_floats(const struct cuda_step *s, const uint32_t *which, int fr
                         int len, int outputs, enum cuda_type type, void *x, float *t,
                         cudaStream_t stream);
 
-/* Filters w[K,C,R,R] in another type, as [K,R,R,C] when `last`; and the way back. A plain
- * array has K 1, C its length, R 1. */
-void cuda_narrow(const float *w, int K, int C, int R, enum cuda_type type, bool last,
-                 void *to, cudaStream_t stream);
+/* Filters of another type, as [K,R,R,C] when `last`, to w[K,C,R,R]. A plain array has K
+ * 1, C its length, R 1. */
 void cuda_widen(const void *w, int K, int C, int R, enum cuda_type type, bool last,
                 float *to, cudaStream_t stream);
-/* A whole block of n weights at once; of these filters, which lie in it in this order,
- * the order changes. */
+/* The way back, a whole block of n weights at once: of these filters, which lie in it in
+ * this order, the order changes. */
 enum { CUDA_FILTERS = 64 };
 struct cuda_filter {
     uint32_t from, count, C, R;

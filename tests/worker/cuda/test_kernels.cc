@@ -210,7 +210,8 @@ static void filters(enum cuda_type type)
     for (size_t i = 0; i < w.host.size(); i++)
         w.host[i] = float(i);
     w.send();
-    cuda_narrow(w.at, 4, 3, 3, type, true, narrow.at, stream);
+    struct cuda_filters f = {1, {{0, 4 * 3 * 9, 3, 3}}};
+    cuda_narrow_all(w.at, w.host.size(), &f, type, narrow.at, stream);
     cuda_widen(narrow.at, 4, 3, 3, type, true, back.at, stream);
     back.fetch();
     for (size_t i = 0; i < w.host.size(); i++)
@@ -218,23 +219,25 @@ static void filters(enum cuda_type type)
                double(w.host[i]));
 }
 
-/* Two filters among other weights, as one by one. */
+/* Two filters among other weights. */
 static void block_of_weights()
 {
     const int n = 5000, at[] = {7, 4000};
-    array w(5000), all(5000), one(5000);
+    array w(5000), all(5000);
     struct cuda_filters f = {
         2, {{uint32_t(at[0]), 4 * 6 * 9, 6, 3}, {uint32_t(at[1]), 8 * 16, 16, 1}}};
     w.fill(11);
-    cuda_narrow(w.at, 1, n, 1, CUDA_F32, false, one.at, stream);
-    cuda_narrow(w.at + at[0], 4, 6, 3, CUDA_F32, true, one.at + at[0], stream);
-    cuda_narrow(w.at + at[1], 8, 16, 1, CUDA_F32, true, one.at + at[1], stream);
     cuda_narrow_all(w.at, size_t(n), &f, CUDA_F32, all.at, stream);
-    one.fetch();
     all.fetch();
+    std::vector<float> want = w.host; /* [K,R*R,C] from [K,C,R*R]; the second has R 1 */
+    for (int k = 0; k < 4; k++)
+        for (int c = 0; c < 6; c++)
+            for (int r = 0; r < 9; r++)
+                want[size_t(at[0] + (k * 9 + r) * 6 + c)] =
+                    w.host[size_t(at[0] + (k * 6 + c) * 9 + r)];
     for (size_t i = 0; i < size_t(n); i++)
-        expect(all.host[i] == one.host[i], "weights in a block", double(all.host[i]),
-               double(one.host[i]));
+        expect(all.host[i] == want[i], "weights in a block", double(all.host[i]),
+               double(want[i]));
 }
 
 /* Halved by an infinite gradient, doubled after CUDA_GROW good steps, never skipped for a

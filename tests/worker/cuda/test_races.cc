@@ -274,9 +274,10 @@ static void filters(int K, int C, int R, enum cuda_type type)
     check("filters", [=](run &r) {
         float *w = r.floats(n + 30), *back = static_cast<float *>(r.room(n * 4));
         void *to = r.room(n * size_of(type)), *all = r.room((n + 30) * size_of(type));
-        cuda_narrow(w, K, C, R, type, true, to, stream);
+        struct cuda_filters f = {1, {{0, uint32_t(n), uint32_t(C), uint32_t(R)}}};
+        cuda_narrow_all(w, n, &f, type, to, stream);
         cuda_widen(to, K, C, R, type, true, back, stream);
-        struct cuda_filters f = {1, {{7, uint32_t(n), uint32_t(C), uint32_t(R)}}};
+        f.of[0].from = 7;
         cuda_narrow_all(w, n + 30, &f, type, all, stream);
         cuda_add(back, w, int64_t(n), stream);
     });

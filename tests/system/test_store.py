@@ -60,18 +60,24 @@ class Store(LaunchTest):
         self.assert_ended(launch, 0)
         self.assertEqual(launch.out, "5\n")
 
-    def test_a_stranger_is_shut_out_and_the_job_goes_on(self):
+    def start_with_stranger(self, *options):
+        """A rank that waits for a line; another process has asked its store to add 7."""
         launch = self.start(
-            "-np", 1, "python3", "-u", "-c",
+            "-np", 1, *options, "python3", "-u", "-c",
             ADD + 'print(os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"], flush=True)\n'
             'input()\nprint("sum", add("/n", 1))',
             stdin=b"",
         )
         self.wait_for(launch, "\n")
         host, port = launch.out.split()
-        with socket.create_connection((host, int(port)), 30) as stranger:
-            stranger.settimeout(30)
-            stranger.sendall(b"\x03" + (2).to_bytes(8, "little") + b"/n" + (7).to_bytes(8, "little"))
+        stranger = socket.create_connection((host, int(port)), 30)
+        stranger.settimeout(30)
+        stranger.sendall(b"\x03" + (2).to_bytes(8, "little") + b"/n" + (7).to_bytes(8, "little"))
+        return launch, stranger
+
+    def test_a_stranger_is_shut_out_and_the_job_goes_on(self):
+        launch, stranger = self.start_with_stranger()
+        with stranger:
             try:
                 self.assertEqual(stranger.recv(8), b"")  # closed, not left waiting
             except ConnectionResetError:
@@ -138,17 +144,8 @@ class Store(LaunchTest):
         self.assertIn("sum 1\n", launch.out)
 
     def test_an_open_store_takes_strangers_and_says_so(self):
-        launch = self.start(
-            "-np", 1, "--store-open", "python3", "-u", "-c",
-            ADD + 'print(os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"], flush=True)\n'
-            'input()\nprint("sum", add("/n", 1))',
-            stdin=b"",
-        )
-        self.wait_for(launch, "\n")
-        host, port = launch.out.split()
-        with socket.create_connection((host, int(port)), 30) as stranger:
-            stranger.settimeout(30)
-            stranger.sendall(b"\x03" + (2).to_bytes(8, "little") + b"/n" + (7).to_bytes(8, "little"))
+        launch, stranger = self.start_with_stranger("--store-open")
+        with stranger:
             self.assertEqual(stranger.recv(8), (7).to_bytes(8, "little"))
         launch.input = b"\n"
         launch.wait()

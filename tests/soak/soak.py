@@ -32,6 +32,7 @@ from hosts import LAB, Folder  # noqa: E402
 HOSTS = 3       # per lane, each of which has its own lab
 UID = 5001      # alice, the lab's user
 HANG = 120.0    # seconds; no job of the soak takes longer
+SOCKETS = f"/tmp/ddprun-{UID}"  # the folder of all jobs on all hosts, which share /tmp
 GONE = 10.0     # seconds until all processes of a job that has ended are gone
 PROGRAMS = ("launcher/ddprun", "launcher/ddprun-agent", "launcher/ddprun-topo", "tests/soak/soak_rank",
             "launcher/ssh_config")
@@ -167,7 +168,7 @@ class Host:
                 continue
             found += [f"{folder}/{n}" for n in names if folder == "/dev/shm" or (
                 "ddp" in n and not self.lab.folder.endswith(n) and "soak" not in n and
-                owner(f"{root}{folder}/{n}") == UID)]
+                owner(f"{root}{folder}/{n}") == UID and not is_in_use(f"{root}{folder}/{n}"))]
         return sorted(found)
 
     def enter(self, *command, user=True):
@@ -188,6 +189,14 @@ def owner(path):
         return os.lstat(path).st_uid
     except OSError:
         return None
+
+
+def is_in_use(path):
+    """The folder of sockets, while a job has something in it, or after it is gone."""
+    try:
+        return path.endswith(SOCKETS) and os.listdir(path) != []
+    except OSError:
+        return True
 
 
 class Reader(threading.Thread):
@@ -624,7 +633,10 @@ def check_nothing_left(job, files):
         time.sleep(0.01)
     job.gone = time.monotonic() - began
     for host, before in files.items():
-        after = [f for f in host.files() if f not in before]
+        # the job of another lane may be making the folder, or removing it
+        while (after := [f for f in host.files() if f not in before]) == [SOCKETS] and (
+                time.monotonic() < end):
+            time.sleep(0.01)
         if after:
             raise Wrong(f"{host.name}: files are left: {after}")
 

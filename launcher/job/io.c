@@ -80,17 +80,22 @@ void job_input_more(struct job *j)
     }
 }
 
+/* After a failure Ctrl-C is for ddprun again. */
+static enum terminal_mode terminal_mode_of(const struct job *j)
+{
+    bool ends_well =
+        j->state > JOB_RUNNING && j->running == 0 && j->cause.kind == CAUSE_NONE;
+    if (j->job.rows == 0 || j->state == JOB_DONE)
+        return TERMINAL_OURS;
+    return j->state == JOB_RUNNING || ends_well ? TERMINAL_RAW : TERMINAL_KEYS;
+}
+
 void job_set_terminal(struct job *j)
 {
-    /* after a failure Ctrl-C is for ddprun again; else the last bytes are written first
-     */
-    bool ends_well = j->state > JOB_RUNNING && j->state < JOB_DONE && j->running == 0 &&
-                     j->cause.kind == CAUSE_NONE;
-    bool raw = j->job.rows > 0 && (j->state == JOB_RUNNING || ends_well);
     if (!j->terminal)
         return;
     output_of_pty(j->output, j->job.rows > 0);
-    terminal_set(j->terminal, raw);
+    terminal_set(j->terminal, terminal_mode_of(j));
 }
 
 bool job_send_window(struct job *j)

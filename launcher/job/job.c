@@ -122,7 +122,7 @@ static void on_stop_signal(void *arg)
             link_flush(j->nodes[i].via, deadline_ms);
     }
     if (j->terminal)
-        terminal_set(j->terminal, false);
+        terminal_set(j->terminal, TERMINAL_OURS);
 }
 
 static void on_continued(void *arg)

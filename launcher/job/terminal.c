@@ -15,12 +15,12 @@ static const int fatal[] = {SIGSEGV, SIGBUS,  SIGFPE,  SIGILL, SIGABRT,   SIGTRA
                             SIGSYS,  SIGXCPU, SIGPROF, SIGIO,  SIGSTKFLT, SIGPWR};
 
 struct terminal {
-    bool raw;
-    struct termios before; /* if `raw` */
+    enum terminal_mode mode;
+    struct termios before; /* unless it is `mode` */
     struct sigaction actions[ARRAY_LEN(fatal)];
 };
 
-static const struct terminal *active; /* for on_fatal(); NULL: not in raw mode */
+static const struct terminal *active; /* for on_fatal(); NULL: the mode is ours */
 
 /* Setting modes from the background would change those of the shell: SIGTTOU is ignored.
  */
@@ -57,20 +57,16 @@ static void on_fatal(int sig)
     raise(sig);
 }
 
-static void set_raw(struct terminal *t)
+static bool take(struct terminal *t)
 {
-    struct termios mode;
     struct sigaction restore = {.sa_handler = on_fatal,
                                 .sa_flags = SA_RESETHAND | SA_NODEFER};
     if (tcgetattr(STDIN_FILENO, &t->before) < 0)
-        return;
-    mode = t->before;
-    cfmakeraw(&mode);
+        return false;
     active = t;
     for (size_t i = 0; i < ARRAY_LEN(fatal); i++)
         sigaction(fatal[i], &restore, &t->actions[i]);
-    t->raw = true;
-    tcsetattr(STDIN_FILENO, TCSANOW, &mode);
+    return true;
 }
 
 static void set_back(struct terminal *t)
@@ -79,17 +75,22 @@ static void set_back(struct terminal *t)
     for (size_t i = 0; i < ARRAY_LEN(fatal); i++)
         sigaction(fatal[i], &t->actions[i], NULL);
     active = NULL;
-    t->raw = false;
 }
 
-void terminal_set(struct terminal *t, bool raw)
+void terminal_set(struct terminal *t, enum terminal_mode mode)
 {
-    if (raw == t->raw || !in_foreground())
+    if (mode == t->mode || !in_foreground() || (t->mode == TERMINAL_OURS && !take(t)))
         return;
-    if (raw)
-        set_raw(t);
-    else
+    t->mode = mode;
+    if (mode == TERMINAL_OURS) {
         set_back(t);
+        return;
+    }
+    struct termios m = t->before;
+    if (mode == TERMINAL_RAW)
+        cfmakeraw(&m);
+    m.c_oflag &= ~(tcflag_t)OPOST;
+    tcsetattr(STDIN_FILENO, TCSANOW, &m);
 }
 
 struct terminal *terminal_create(void)
@@ -100,7 +101,7 @@ struct terminal *terminal_create(void)
 void terminal_destroy(struct terminal *t)
 {
     if (t)
-        terminal_set(t, false);
+        terminal_set(t, TERMINAL_OURS);
     active = NULL;
     free(t);
 }

@@ -26,7 +26,13 @@ void terminal_size(unsigned *rows, unsigned *columns);
 struct terminal *terminal_create(void);
 void terminal_destroy(struct terminal *t);
 
+enum terminal_mode {
+    TERMINAL_OURS, /* as it was */
+    TERMINAL_KEYS, /* the same for keys; bytes are written as they are */
+    TERMINAL_RAW
+};
+
 /* Does nothing in the background, or if stdin is no terminal. */
-void terminal_set(struct terminal *t, bool raw);
+void terminal_set(struct terminal *t, enum terminal_mode mode);
 
 #endif

@@ -42,7 +42,7 @@ int __wrap_ioctl(int fd, unsigned long request, ...)
     return rc;
 }
 
-#define ok(rc) team_check(g, (rc) == 0, "%s", err.text)
+#define check_ok(rc) team_check(g, (rc) == 0, "%s", err.text)
 
 /* The SYNs that are sent after 0, 1 and 3 seconds are lost, the one after 7 is not. */
 enum { COMPUTES_MS = 5500 };
@@ -50,7 +50,7 @@ enum { COMPUTES_MS = 5500 };
 static _Atomic int *computed; /* has rank 0? Shared by the ranks */
 
 /* All send to rank 0, which computes; ranks 1 and 2 have something else to do. */
-static void incast_case(struct ddp_group *g, const void *arg)
+static void check_incast(struct ddp_group *g, const void *arg)
 {
     struct ddp_err err = {""};
     int rank = ddp_group_rank(g), size = ddp_group_size(g), word = rank, came = -1;
@@ -58,23 +58,23 @@ static void incast_case(struct ddp_group *g, const void *arg)
         poll(NULL, 0, COMPUTES_MS);
         *computed = 1;
         for (int r = 1; r < size; r++) {
-            ok(ddp_recv(g, &came, sizeof came, r, 0, &err));
+            check_ok(ddp_recv(g, &came, sizeof came, r, 0, &err));
             team_check(g, came == r, "%d from rank %d", came, r);
         }
-        ok(ddp_barrier(g, &err));
+        check_ok(ddp_barrier(g, &err));
         return;
     }
     struct ddp_request *out = ddp_isend(g, &word, sizeof word, 0, 0, &err);
     team_check(g, out, "%s", err.text);
     if (rank <= 2) {
         if (rank == 1)
-            ok(ddp_send(g, &word, sizeof word, 2, 1, &err));
+            check_ok(ddp_send(g, &word, sizeof word, 2, 1, &err));
         else
-            ok(ddp_recv(g, &came, sizeof came, 1, 1, &err));
+            check_ok(ddp_recv(g, &came, sizeof came, 1, 1, &err));
         team_check(g, !*computed, "a message waited for a connection to rank 0");
     }
-    ok(ddp_wait(out, &err));
-    ok(ddp_barrier(g, &err)); /* one that ends has its connections taken back */
+    check_ok(ddp_wait(out, &err));
+    check_ok(ddp_barrier(g, &err)); /* one that ends has its connections taken back */
 }
 
 START_TEST(lost_syns_are_waited_out)
@@ -83,28 +83,28 @@ START_TEST(lost_syns_are_waited_out)
     computed = mmap(NULL, sizeof *computed, PROT_READ | PROT_WRITE,
                     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     ck_assert(computed != MAP_FAILED);
-    team_run(&(struct team){.size = 6, .layout = "abcdef"}, incast_case, NULL);
+    team_run(&(struct team){.size = 6, .layout = "abcdef"}, check_incast, NULL);
 }
 END_TEST
 
 /* Two ranks connect to each other at the same time, and acknowledgements are late: each
  * accepts the other's connection while its own waits. */
-static void crossing_case(struct ddp_group *g, const void *arg)
+static void check_crossing(struct ddp_group *g, const void *arg)
 {
     struct ddp_err err = {""};
     int other = 1 - ddp_group_rank(g), word = 7, came = -1;
     unacked_until_ms = now_ms() + 300;
     struct ddp_request *out = ddp_isend(g, &word, sizeof word, other, 0, &err);
     team_check(g, out, "%s", err.text);
-    ok(ddp_recv(g, &came, sizeof came, other, 0, &err));
+    check_ok(ddp_recv(g, &came, sizeof came, other, 0, &err));
     team_check(g, came == word, "%d", came);
-    ok(ddp_wait(out, &err));
-    ok(ddp_barrier(g, &err));
+    check_ok(ddp_wait(out, &err));
+    check_ok(ddp_barrier(g, &err));
 }
 
 START_TEST(connections_that_cross_are_both_kept)
 {
-    team_run(&(struct team){.size = 2, .layout = "ab"}, crossing_case, NULL);
+    team_run(&(struct team){.size = 2, .layout = "ab"}, check_crossing, NULL);
 }
 END_TEST
 

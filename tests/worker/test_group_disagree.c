@@ -78,7 +78,7 @@ enum { NCALLS = ARRAY_LEN(calls), NPAIRS = NCALLS * NCALLS };
 
 /* One rank's call is another than the others'. Some end at once if no other rank has to
  * take part; the next call reports it then. */
-static int try_pair(struct ddp_group *g, size_t others, size_t odd)
+static int check_pair(struct ddp_group *g, size_t others, size_t odd)
 {
     struct ddp_err err = {""};
     int rank = ddp_group_rank(g), size = ddp_group_size(g), all[8] = {0};
@@ -102,17 +102,17 @@ static int try_pair(struct ddp_group *g, size_t others, size_t odd)
     return took;
 }
 
-static void play(struct ddp_group *g, const void *arg)
+static void check_pairs(struct ddp_group *g, const void *arg)
 {
     const char *how = getenv("DDP_TEST_PAIRS");
     size_t step = how && strcmp(how, "all") == 0 ? 1 : 11, first = *(const size_t *)arg;
     int longest = 0;
     if (step > 1) /* neither of these two gets anything */
-        try_pair(g, NCALLS - 1, NCALLS - 2);
+        check_pair(g, NCALLS - 1, NCALLS - 2);
     for (size_t i = step > 1 ? first * 3 + 1 : 0; i < NPAIRS; i += step) {
         if (i / NCALLS == i % NCALLS)
             continue;
-        int took = try_pair(g, i / NCALLS, i % NCALLS);
+        int took = check_pair(g, i / NCALLS, i % NCALLS);
         longest = took > longest ? took : longest;
     }
     if (ddp_group_rank(g) == 0)
@@ -126,7 +126,7 @@ START_TEST(any_two_calls_are_told_apart)
     const void *args[ARRAY_LEN(teams)];
     for (size_t i = 0; i < ARRAY_LEN(teams); i++)
         args[i] = &firsts[i];
-    teams_run(teams, ARRAY_LEN(teams), play, args);
+    teams_run(teams, ARRAY_LEN(teams), check_pairs, args);
 }
 END_TEST
 

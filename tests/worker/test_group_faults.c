@@ -27,7 +27,7 @@ static const struct team teams[] = {
 
 enum { VICTIM = 1, PATIENCE_MS = 20000 };
 
-#define ok(rc) team_check(g, (rc) == 0, "%s", err.text)
+#define check_ok(rc) team_check(g, (rc) == 0, "%s", err.text)
 
 /* All calls fail now, with the same words. */
 static void check_broken(struct ddp_group *g, const struct ddp_err *first)
@@ -54,7 +54,7 @@ static void check_names_victim(struct ddp_group *g, const struct ddp_err *err,
 }
 
 /* The victim dies between two all_reduces, in the middle of one, or before the first. */
-static void death_case(struct ddp_group *g, const void *arg)
+static void check_death(struct ddp_group *g, const void *arg)
 {
     enum { COUNT = 300000, ROUNDS = 100000 };
     struct ddp_err err = {""};
@@ -66,7 +66,7 @@ static void death_case(struct ddp_group *g, const void *arg)
         raise(SIGKILL);
     if (rank == VICTIM) {
         for (int i = 0; i < 5; i++)
-            ok(ddp_all_reduce(g, x, COUNT, DDP_F32, DDP_SUM, &err));
+            check_ok(ddp_all_reduce(g, x, COUNT, DDP_F32, DDP_SUM, &err));
         struct ddp_request *r = ddp_iall_reduce(g, x, COUNT, DDP_F32, DDP_SUM, &err);
         team_check(g, r, "%s", err.text);
         raise(SIGKILL);
@@ -89,12 +89,12 @@ START_TEST(a_dead_rank_is_named)
     struct team t = teams[_i / 3];
     int when = _i % 3;
     t.expect_dead = VICTIM + 1;
-    team_run(&t, death_case, &when);
+    team_run(&t, check_death, &when);
 }
 END_TEST
 
 /* A receive from a rank that dies ends soon, too. */
-static void receiver_case(struct ddp_group *g, const void *arg)
+static void check_receive(struct ddp_group *g, const void *arg)
 {
     struct ddp_err err = {""};
     char data[8] = "nothing";
@@ -112,12 +112,12 @@ START_TEST(a_message_of_the_dead_is_not_awaited)
 {
     struct team t = teams[_i];
     t.expect_dead = VICTIM + 1;
-    team_run(&t, receiver_case, NULL);
+    team_run(&t, check_receive, NULL);
 }
 END_TEST
 
 /* So does polling instead of waiting. */
-static void asker_case(struct ddp_group *g, const void *arg)
+static void check_polling(struct ddp_group *g, const void *arg)
 {
     struct ddp_err err = {""};
     char data[8];
@@ -139,17 +139,17 @@ START_TEST(asking_for_a_message_of_the_dead_ends)
 {
     struct team t = teams[_i];
     t.expect_dead = VICTIM + 1;
-    team_run(&t, asker_case, NULL);
+    team_run(&t, check_polling, NULL);
 }
 END_TEST
 
 /* A rank that leaves in order is no failure of what came before. */
-static void leave_case(struct ddp_group *g, const void *arg)
+static void check_leaving(struct ddp_group *g, const void *arg)
 {
     struct ddp_err err = {""};
     double x = 1.0;
     for (int i = 0; i < 50; i++)
-        ok(ddp_all_reduce(g, &x, 1, DDP_F64, DDP_AVG, &err));
+        check_ok(ddp_all_reduce(g, &x, 1, DDP_F64, DDP_AVG, &err));
     team_check(g, x == 1.0, "%g", x);
     if (ddp_group_rank(g) == VICTIM)
         return;
@@ -162,13 +162,13 @@ static void leave_case(struct ddp_group *g, const void *arg)
 
 START_TEST(who_leaves_early_is_named)
 {
-    team_run(&teams[_i], leave_case, NULL);
+    team_run(&teams[_i], check_leaving, NULL);
 }
 END_TEST
 
 /* It has sent a message, and dies before its part of a collective: the stream of the
  * latter is never opened, and the others have sent all that they had to. */
-static void message_then_death_case(struct ddp_group *g, const void *arg)
+static void check_message_then_death(struct ddp_group *g, const void *arg)
 {
     struct ddp_err err = {""};
     enum {
@@ -177,9 +177,9 @@ static void message_then_death_case(struct ddp_group *g, const void *arg)
     int rank = ddp_group_rank(g), next = (VICTIM + 1) % ddp_group_size(g);
     static double x[LONG];
     if (rank == VICTIM)
-        ok(ddp_send(g, x, 1, next, 1, &err));
+        check_ok(ddp_send(g, x, 1, next, 1, &err));
     if (rank == next)
-        ok(ddp_recv(g, x, 1, VICTIM, 1, &err));
+        check_ok(ddp_recv(g, x, 1, VICTIM, 1, &err));
     if (rank == VICTIM)
         raise(SIGKILL);
     struct team_watch began = team_watch();
@@ -195,17 +195,17 @@ START_TEST(a_death_between_a_message_and_a_collective)
 {
     struct team t = teams[_i];
     t.expect_dead = VICTIM + 1;
-    team_run(&t, message_then_death_case, NULL);
+    team_run(&t, check_message_then_death, NULL);
 }
 END_TEST
 
 /* How many have given up waiting; shared by the ranks of a test. */
 static _Atomic int *gave_up;
 
-static void late_case(struct ddp_group *g, const void *arg)
+static void check_deadline(struct ddp_group *g, const void *arg)
 {
     struct ddp_err err = {""};
-    ok(ddp_barrier(g, &err));
+    check_ok(ddp_barrier(g, &err));
     ddp_group_set_timeout(g, 300); /* only now: meeting may take its time */
     if (ddp_group_rank(g) == VICTIM) {
         int64_t until = now_ms() + PATIENCE_MS;
@@ -226,16 +226,16 @@ START_TEST(the_deadline_names_who_stays_away)
     gave_up = mmap(NULL, sizeof *gave_up, PROT_READ | PROT_WRITE,
                    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     ck_assert(gave_up != MAP_FAILED);
-    team_run(&teams[_i], late_case, NULL);
+    team_run(&teams[_i], check_deadline, NULL);
 }
 END_TEST
 
 /* All but two ranks stay away from a monitored barrier: all of them are named. */
-static void monitored_case(struct ddp_group *g, const void *arg)
+static void check_monitored(struct ddp_group *g, const void *arg)
 {
     struct ddp_err err = {""};
     int rank = ddp_group_rank(g);
-    ok(ddp_monitored_barrier(g, 0, &err));
+    check_ok(ddp_monitored_barrier(g, 0, &err));
     if (rank > 1) {
         usleep(4000000);
         return;
@@ -253,12 +253,12 @@ START_TEST(a_monitored_barrier_names_all_who_are_missing)
     team_run(&(struct team){.size = 8,
                             .layout = _i == 1 ? "aabbccdd" : NULL,
                             .backend = _i == 2 ? "tcp" : NULL},
-             monitored_case, NULL);
+             check_monitored, NULL);
 }
 END_TEST
 
 /* A collective that is made of messages reports a death as well. */
-static void moving_case(struct ddp_group *g, const void *arg)
+static void check_exchanges(struct ddp_group *g, const void *arg)
 {
     enum { COUNT = 100000, ROUNDS = 100000 };
     struct ddp_err err = {""};
@@ -269,7 +269,7 @@ static void moving_case(struct ddp_group *g, const void *arg)
         rc = rc ? rc : ddp_gather(g, a, b, COUNT, DDP_F32, i % size, &err);
     }
     if (rank == VICTIM) {
-        ok(rc);
+        check_ok(rc);
         raise(SIGKILL);
     }
     check_names_victim(g, &err, "gone");
@@ -282,18 +282,18 @@ START_TEST(a_death_ends_what_is_made_of_messages)
 {
     struct team t = teams[_i];
     t.expect_dead = VICTIM + 1;
-    team_run(&t, moving_case, NULL);
+    team_run(&t, check_exchanges, NULL);
 }
 END_TEST
 
 /* A receive from any rank notices the end of one of many that have not sent yet, however
  * many those are. */
-static void silent_case(struct ddp_group *g, const void *arg)
+static void check_silent(struct ddp_group *g, const void *arg)
 {
     struct ddp_err err = {""};
     char who[32], data[8];
     int rank = ddp_group_rank(g), last = ddp_group_size(g) - 1;
-    ok(ddp_barrier(g, &err));
+    check_ok(ddp_barrier(g, &err));
     if (rank == last)
         raise(SIGKILL);
     int64_t until = now_ms() + PATIENCE_MS;
@@ -314,11 +314,11 @@ START_TEST(one_of_many_silent_ranks_is_missed)
                    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     ck_assert(gave_up != MAP_FAILED);
     team_run(&(struct team){.size = MANY, .backend = "tcp", .expect_dead = MANY},
-             silent_case, NULL);
+             check_silent, NULL);
 }
 END_TEST
 
-static void disagree_case(struct ddp_group *g, const void *arg)
+static void check_disagreement(struct ddp_group *g, const void *arg)
 {
     struct ddp_err err = {""};
     float x[64] = {0};
@@ -339,7 +339,7 @@ static void disagree_case(struct ddp_group *g, const void *arg)
 
 START_TEST(ranks_that_disagree_are_told)
 {
-    team_run(&teams[_i], disagree_case, NULL);
+    team_run(&teams[_i], check_disagreement, NULL);
 }
 END_TEST
 

@@ -23,7 +23,7 @@ static const struct team teams[] = {
 
 enum { COUNT = 5000, MAX = 4 };
 
-#define ok(rc) team_check(g, (rc) == 0, "%s", err.text)
+#define check_ok(rc) team_check(g, (rc) == 0, "%s", err.text)
 
 static float *device(struct ddp_group *g, size_t count)
 {
@@ -49,7 +49,7 @@ static void check(struct ddp_group *g, const char *what, const float *x, size_t 
                    what, i, (double)x[i]);
 }
 
-static void collectives_case(struct ddp_group *g, const void *arg)
+static void check_collectives(struct ddp_group *g, const void *arg)
 {
     struct ddp_err err = {""};
     int rank = ddp_group_rank(g), size = ddp_group_size(g), last = size - 1;
@@ -58,49 +58,50 @@ static void collectives_case(struct ddp_group *g, const void *arg)
     size_t counts[MAX] = {COUNT, 17, 0, 34};
     team_check(g, strcmp(ddp_group_backend(g), "nccl") == 0, "%s", ddp_group_backend(g));
     fill(a, COUNT, rank);
-    ok(ddp_all_reduce(g, a, COUNT, DDP_F32, DDP_SUM, &err));
+    check_ok(ddp_all_reduce(g, a, COUNT, DDP_F32, DDP_SUM, &err));
     check(g, "all_reduce", a, COUNT, n, sum);
     fill(a, COUNT, rank);
     struct ddp_request *r = ddp_iall_reduce(g, a, COUNT, DDP_F32, DDP_AVG, &err);
     team_check(g, r, "%s", err.text);
-    ok(ddp_wait(r, &err));
+    check_ok(ddp_wait(r, &err));
     check(g, "iall_reduce", a, COUNT, 1, sum / n);
     fill(a, COUNT, rank);
-    ok(ddp_broadcast(g, a, COUNT, DDP_F32, last, &err));
+    check_ok(ddp_broadcast(g, a, COUNT, DDP_F32, last, &err));
     check(g, "broadcast", a, COUNT, 1, 100 * (n - 1));
     fill(a, COUNT, rank);
-    ok(ddp_reduce(g, a, rank == last ? b : NULL, COUNT, DDP_F32, DDP_MAX, last, &err));
+    check_ok(
+        ddp_reduce(g, a, rank == last ? b : NULL, COUNT, DDP_F32, DDP_MAX, last, &err));
     check(g, "reduce", b, rank == last ? COUNT : 0, 1, 100 * (n - 1));
-    ok(ddp_all_gather(g, a, b, COUNT, DDP_F32, &err));
+    check_ok(ddp_all_gather(g, a, b, COUNT, DDP_F32, &err));
     for (int k = 0; k < size; k++)
         check(g, "all_gather", b + (size_t)k * COUNT, COUNT, 1, (float)k * 100);
-    ok(ddp_all_gatherv(g, a, b, counts, DDP_F32, &err));
+    check_ok(ddp_all_gatherv(g, a, b, counts, DDP_F32, &err));
     const float *at = b;
     for (int k = 0; k < size; at += counts[k++])
         check(g, "all_gatherv", at, counts[k], 1, (float)k * 100);
     for (int k = 0; k < size; k++)
         fill(a + k * 17, 17, rank);
-    ok(ddp_reduce_scatter(g, a, b, 17, DDP_F32, DDP_SUM, &err));
+    check_ok(ddp_reduce_scatter(g, a, b, 17, DDP_F32, DDP_SUM, &err));
     check(g, "reduce_scatter", b, 17, n, sum);
-    ok(ddp_all_to_all(g, a, b, 17, DDP_F32, &err));
+    check_ok(ddp_all_to_all(g, a, b, 17, DDP_F32, &err));
     for (int k = 0; k < size; k++)
         check(g, "all_to_all", b + k * 17, 17, 1, (float)k * 100);
-    ok(ddp_gather(g, a, b, 17, DDP_F32, last, &err));
+    check_ok(ddp_gather(g, a, b, 17, DDP_F32, last, &err));
     for (int k = 0; rank == last && k < size; k++)
         check(g, "gather", b + k * 17, 17, 1, (float)k * 100);
-    ok(ddp_scatter(g, a, b, 17, DDP_F32, last, &err));
+    check_ok(ddp_scatter(g, a, b, 17, DDP_F32, last, &err));
     check(g, "scatter", b, 17, 1, 100 * (n - 1));
-    ok(ddp_barrier(g, &err));
+    check_ok(ddp_barrier(g, &err));
 }
 
 START_TEST(collectives_of_device_memory)
 {
-    team_run(&teams[_i], collectives_case, NULL);
+    team_run(&teams[_i], check_collectives, NULL);
 }
 END_TEST
 
 /* Both sides send before either receives; groups are made of groups. */
-static void messages_case(struct ddp_group *g, const void *arg)
+static void check_messages(struct ddp_group *g, const void *arg)
 {
     struct ddp_err err = {""};
     int rank = ddp_group_rank(g), size = ddp_group_size(g);
@@ -110,22 +111,22 @@ static void messages_case(struct ddp_group *g, const void *arg)
     struct ddp_request *out = ddp_isend(g, a, COUNT * 4, next, 0, &err);
     struct ddp_request *in = ddp_irecv(g, b, COUNT * 4, prev, 0, &err);
     team_check(g, out && in, "%s", err.text);
-    ok(ddp_wait(in, &err));
-    ok(ddp_wait(out, &err));
+    check_ok(ddp_wait(in, &err));
+    check_ok(ddp_wait(out, &err));
     check(g, "message", b, COUNT, 1, (float)prev * 100);
     struct ddp_group *half;
-    ok(ddp_group_split(g, rank % 2, 0, &half, &err));
+    check_ok(ddp_group_split(g, rank % 2, 0, &half, &err));
     float one = (float)ddp_group_size(half);
     for (int i = 0; i < COUNT; i++)
         a[i] = 1;
-    ok(ddp_all_reduce(half, a, COUNT, DDP_F32, DDP_SUM, &err));
+    check_ok(ddp_all_reduce(half, a, COUNT, DDP_F32, DDP_SUM, &err));
     team_check(g, a[0] == one && a[COUNT - 1] == one, "%g", (double)a[0]);
     ddp_group_destroy(half);
 }
 
 START_TEST(messages_of_device_memory)
 {
-    team_run(&teams[_i], messages_case, NULL);
+    team_run(&teams[_i], check_messages, NULL);
 }
 END_TEST
 
@@ -146,7 +147,7 @@ static void test_once(struct ddp_group *g, struct ddp_request **r)
 {
     struct ddp_err err = {""};
     int done = 0;
-    ok(ddp_test(*r, &done, &err));
+    check_ok(ddp_test(*r, &done, &err));
     if (done)
         *r = NULL;
 }
@@ -154,11 +155,11 @@ static void test_once(struct ddp_group *g, struct ddp_request **r)
 static void wait_for(struct ddp_group *g, struct ddp_request *r)
 {
     struct ddp_err err = {""};
-    ok(r ? ddp_wait(r, &err) : 0);
+    check_ok(r ? ddp_wait(r, &err) : 0);
 }
 
 /* A receive that has been tested before the send is started, on both sides. */
-static void receive_first_case(struct ddp_group *g, const void *arg)
+static void check_receive_first(struct ddp_group *g, const void *arg)
 {
     struct ddp_err err = {""};
     int rank = ddp_group_rank(g), size = ddp_group_size(g);
@@ -177,7 +178,7 @@ static void receive_first_case(struct ddp_group *g, const void *arg)
 }
 
 /* Messages and collectives that the ranks start in different orders. */
-static void mixed_case(struct ddp_group *g, const void *arg)
+static void check_mixed(struct ddp_group *g, const void *arg)
 {
     struct ddp_err err = {""};
     int rank = ddp_group_rank(g), size = ddp_group_size(g), last = size - 1;
@@ -194,24 +195,24 @@ static void mixed_case(struct ddp_group *g, const void *arg)
     } else if (rank == last) {
         struct ddp_request *in = started(g, ddp_irecv(g, a, COUNT * 4, 0, 0, &err), &err);
         test_once(g, &in);
-        ok(ddp_all_reduce(g, b, COUNT, DDP_F32, DDP_SUM, &err));
+        check_ok(ddp_all_reduce(g, b, COUNT, DDP_F32, DDP_SUM, &err));
         wait_for(g, in);
         check(g, "message", a, COUNT, 1, 0);
     } else {
-        ok(ddp_all_reduce(g, b, COUNT, DDP_F32, DDP_SUM, &err));
+        check_ok(ddp_all_reduce(g, b, COUNT, DDP_F32, DDP_SUM, &err));
     }
     check(g, "all_reduce", b, COUNT, n, sum);
 }
 
 /* Rank 0 waits for what the last one has started and not looked at since. */
-static void unattended_case(struct ddp_group *g, const void *arg)
+static void check_unattended(struct ddp_group *g, const void *arg)
 {
     struct ddp_err err = {""};
     int rank = ddp_group_rank(g), last = ddp_group_size(g) - 1;
     float *a = device(g, COUNT), *b = device(g, COUNT), *c = device(g, COUNT);
     for (int round = 0; round < 2; round++) { /* the first one makes the connections */
         *finished = 0;
-        ok(ddp_barrier(g, &err));
+        check_ok(ddp_barrier(g, &err));
         struct ddp_request *message = NULL, *first, *second;
         if (rank == last)
             message = started(g, ddp_isend(g, a, COUNT * 4, 0, 0, &err), &err);
@@ -229,12 +230,12 @@ static void unattended_case(struct ddp_group *g, const void *arg)
         wait_for(g, first);
         wait_for(g, second);
         ++*finished;
-        ok(ddp_barrier(g, &err));
+        check_ok(ddp_barrier(g, &err));
     }
 }
 
 static void (*const orders[])(struct ddp_group *g, const void *arg) = {
-    receive_first_case, mixed_case, unattended_case};
+    check_receive_first, check_mixed, check_unattended};
 
 START_TEST(work_starts_when_it_is_called)
 {
@@ -250,7 +251,7 @@ START_TEST(work_starts_when_it_is_called)
 END_TEST
 
 /* The group is left with a collective that never ends, and NCCL does not let go of it. */
-static void endless_abort_case(struct ddp_group *g, const void *arg)
+static void check_endless_abort(struct ddp_group *g, const void *arg)
 {
     struct ddp_err err = {""};
     struct ddp_group_options o = {
@@ -265,16 +266,16 @@ static void endless_abort_case(struct ddp_group *g, const void *arg)
     int64_t began = now_ms();
     ddp_group_destroy(sub);
     team_check(g, now_ms() - began < 15000, "%d ms", (int)(now_ms() - began));
-    ok(ddp_barrier(g, &err));
+    check_ok(ddp_barrier(g, &err));
 }
 
 START_TEST(an_abort_that_never_returns_is_left_behind)
 {
-    team_run(&(struct team){.size = 2}, endless_abort_case, NULL);
+    team_run(&(struct team){.size = 2}, check_endless_abort, NULL);
 }
 END_TEST
 
-static void nonsense_case(struct ddp_group *g, const void *arg)
+static void check_refusals(struct ddp_group *g, const void *arg)
 {
     struct ddp_err err = {""};
     float host[4] = {0}, *there = device(g, 4);
@@ -288,7 +289,7 @@ static void nonsense_case(struct ddp_group *g, const void *arg)
                ddp_send(g, nccl ? host : there, 4, 0, 0, &err) == -1 &&
                    strstr(err.text, text),
                "%s", err.text);
-    ok(ddp_barrier(g, &err)); /* it is whole */
+    check_ok(ddp_barrier(g, &err)); /* it is whole */
     if (!nccl)
         return;
     team_check(g,
@@ -303,7 +304,7 @@ static void nonsense_case(struct ddp_group *g, const void *arg)
 
 START_TEST(memory_of_the_other_kind_is_refused)
 {
-    team_run(&(struct team){.size = 2, .backend = _i ? "nccl" : NULL}, nonsense_case,
+    team_run(&(struct team){.size = 2, .backend = _i ? "nccl" : NULL}, check_refusals,
              NULL);
 }
 END_TEST
@@ -322,7 +323,7 @@ static bool all_give_up(struct ddp_group *g, int64_t timeout_ms)
     team_check(g, !ddp_group_init(&o, &err), "met one who never came");
     const char *why = strstr(err.text, cause);
     snprintf(mine, sizeof mine, "%s", why ? why : "");
-    ok(ddp_all_gather(g, mine, all, sizeof mine, DDP_U8, &err));
+    check_ok(ddp_all_gather(g, mine, all, sizeof mine, DDP_U8, &err));
     for (int r = 0; r < 3; r++) {
         if (!all[r][0])
             return false;
@@ -331,7 +332,7 @@ static bool all_give_up(struct ddp_group *g, int64_t timeout_ms)
     return true;
 }
 
-static void deaf_case(struct ddp_group *g, const void *arg)
+static void check_deadline(struct ddp_group *g, const void *arg)
 {
     int64_t timeout_ms = 500;
     setenv("FAKE_NCCL_DEAF", "1", 1);
@@ -342,7 +343,8 @@ static void deaf_case(struct ddp_group *g, const void *arg)
 
 START_TEST(a_meeting_of_nccl_has_a_deadline)
 {
-    team_run(&(struct team){.size = 3, .layout = _i ? "aab" : NULL}, deaf_case, NULL);
+    team_run(&(struct team){.size = 3, .layout = _i ? "aab" : NULL}, check_deadline,
+             NULL);
 }
 END_TEST
 

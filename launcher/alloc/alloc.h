@@ -40,10 +40,9 @@ struct alloc {
     const char *source;     /* name of the source: "hostfile", "-H", "local", "slurm" */
     const char *slots_hint; /* of the source, or NULL */
     const char *loss_hint;  /* likewise */
-    const char
-        *ssh_args; /* for ssh to these hosts; borrowed from the environment; NULL */
-    bool scheduler_owned; /* hosts outside it are refused */
-    bool changes;         /* hosts come and go while the job runs */
+    const char *ssh_args;   /* for ssh to these hosts, of the environment; or NULL */
+    bool scheduler_owned;   /* hosts outside it are refused */
+    bool changes;           /* hosts come and go while the job runs */
 };
 
 void alloc_destroy(struct alloc *a);

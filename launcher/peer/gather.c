@@ -1,8 +1,8 @@
 /* launcher/peer/gather.c - see gather.h
  *
  * All have joined when the instances on their machines add up to the size given by the
- * outer launcher; the number of machines need not be known. With
- * --nnodes MIN:MAX it goes on when MIN have joined, LAST_CALL_S after the last of them.
+ * outer launcher; the number of machines need not be known. With --nnodes MIN:MAX it goes
+ * on when MIN have joined, LAST_CALL_S after the last of them.
  */
 #define LOG_SUBSYS "peers"
 #include "launcher/peer/gather.h"

@@ -1,7 +1,8 @@
 /* launcher/peer/gather.h - the head waits until every peer has joined
  *
- * Runs before the job: its loop, listener and meeting file are gone when gather_peers()
- * returns. The result is a list of connections, by node.
+ * Runs before the job: its loop and listener are gone when gather_peers() returns, the
+ * key and its meeting file are the caller's. The result is a list of connections, by
+ * node.
  */
 #ifndef LAUNCHER_PEER_GATHER_H
 #define LAUNCHER_PEER_GATHER_H

@@ -6,8 +6,8 @@
  * It serves the page and metrics, and exits soon after its launcher. Executed in place of
  * ddprun (--top), it shows the status in a terminal.
  *
- * main.c: the link to the launcher; clients.c: whether one watches; http.c: pages; prometheus.c: metrics; logs.c and
- * series.c: what ranks print; top.c: the terminal.
+ * main.c: the link to the launcher; clients.c: whether a client watches; http.c: pages;
+ * prometheus.c: metrics; logs.c and series.c: what ranks print; top.c: the terminal.
  */
 #ifndef LAUNCHER_PLUGINS_OBSERVE_VIEW_VIEW_H
 #define LAUNCHER_PLUGINS_OBSERVE_VIEW_VIEW_H

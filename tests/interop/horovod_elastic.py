@@ -3,9 +3,10 @@
 
 import os
 import re
-import subprocess
 import sys
 import unittest
+
+import jobs
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "system"))
@@ -78,10 +79,5 @@ class Elastic(launch.LaunchTest):
 
 
 if __name__ == "__main__":
-    found = subprocess.run([os.path.join(HERE, "horovod-env.sh")], stdout=subprocess.PIPE,
-                           stderr=subprocess.PIPE, text=True)
-    if found.returncode != 0:
-        print(found.stderr.strip())
-        sys.exit(77)
-    python = found.stdout.strip()
+    python = jobs.find_horovod()
     unittest.main(verbosity=2)

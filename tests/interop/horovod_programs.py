@@ -6,6 +6,8 @@ import subprocess
 import sys
 import unittest
 
+import jobs
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "system"))
 import launch  # noqa: E402
@@ -63,10 +65,5 @@ class Horovod(launch.LaunchTest):
 
 
 if __name__ == "__main__":
-    found = subprocess.run([os.path.join(HERE, "horovod-env.sh")], stdout=subprocess.PIPE,
-                           stderr=subprocess.PIPE, text=True)
-    if found.returncode != 0:
-        print(found.stderr.strip())
-        sys.exit(77)
-    python = found.stdout.strip()
+    python = jobs.find_horovod()
     unittest.main(verbosity=2)

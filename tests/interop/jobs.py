@@ -43,6 +43,15 @@ def debian_torch():
     return DEBIAN_PYTHON if done.returncode == 0 else None
 
 
+def find_horovod():
+    """Path of a Python with Horovod."""
+    found = subprocess.run([os.path.join(HERE, "horovod-env.sh")], capture_output=True, text=True)
+    if found.returncode != 0:
+        print(found.stderr.strip())
+        sys.exit(77)
+    return found.stdout.strip()
+
+
 def find_torches():
     """{"1.13": python, "2.15": python}, without what is not there; says so."""
     found = {"1.13": debian_torch(), "2.15": newest_torch()}

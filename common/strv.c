@@ -112,6 +112,18 @@ void strv_env_set(struct strv *s, const char *name, const char *value)
     }
 }
 
+void strv_env_set_all(struct strv *s, const struct strv *entries)
+{
+    for (size_t i = 0; i < entries->n; i++) {
+        char *name = xstrdup(entries->v[i]), *eq = strchr(name, '=');
+        if (eq) {
+            *eq = '\0';
+            strv_env_set(s, name, eq + 1);
+        }
+        free(name);
+    }
+}
+
 bool strv_env_match(const char *pattern, const char *name, size_t len)
 {
     size_t n = strlen(pattern);

@@ -32,6 +32,7 @@ void strv_env_push(struct strv *s, const char *name,
                    const char *value);                            /* is not there */
 const char *strv_env_get(const struct strv *s, const char *name); /* borrowed, or NULL */
 void strv_env_set(struct strv *s, const char *name, const char *value); /* NULL removes */
+void strv_env_set_all(struct strv *s, const struct strv *entries);      /* each */
 /* Does the first `len` bytes of `name` match? '*' at the pattern's end matches any rest.
  */
 bool strv_env_match(const char *pattern, const char *name, size_t len);

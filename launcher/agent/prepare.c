@@ -22,14 +22,7 @@ static void make_env(const struct msg_job *job, struct strv *env)
         return;
     }
     strv_push_all(env, environ);
-    for (size_t i = 0; i < job->env.n; i++) {
-        char *name = xstrdup(job->env.v[i]), *eq = strchr(name, '=');
-        if (eq) {
-            *eq = '\0';
-            strv_env_set(env, name, eq + 1);
-        }
-        free(name);
-    }
+    strv_env_set_all(env, &job->env);
 }
 
 static int fail(struct prepare *p, int code, uint32_t local)

@@ -161,11 +161,7 @@ static void make_env(struct ranks *r, uint32_t local, bool note, struct strv *en
     contract_apply(&facts, &r->prep->base, env, note ? on_env_note : NULL, r);
     free(tf_config);
     AGENT_HOOKS(r->agent, rank_env, local, env);
-    for (size_t i = 0; i < sr->env.n; i++) {
-        char *value = xstrdup(sr->env.v[i]), *name = strsep(&value, "=");
-        strv_env_set(env, name, value);
-        free(name);
-    }
+    strv_env_set_all(env, &sr->env);
 }
 
 void ranks_env(struct ranks *r, uint32_t local, struct strv *env)

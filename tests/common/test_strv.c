@@ -32,6 +32,15 @@ START_TEST(environments_replace_and_remove)
     ck_assert_ptr_null(strv_env_get(&s, "RANK"));
     ck_assert_uint_eq(s.n, 2);
     ck_assert_ptr_null(s.v[2]);
+    struct strv more = {0};
+    strv_push(&more, "NEW=a=b");
+    strv_push(&more, "no entry");
+    strv_push(&more, "ADDED=");
+    strv_env_set_all(&s, &more);
+    ck_assert_str_eq(strv_env_get(&s, "NEW"), "a=b");
+    ck_assert_str_eq(strv_env_get(&s, "ADDED"), "");
+    ck_assert_uint_eq(s.n, 3);
+    strv_finish(&more);
     strv_finish(&s);
 }
 END_TEST

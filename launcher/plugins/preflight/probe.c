@@ -274,14 +274,7 @@ static void probe_listen(struct probe *p)
 static void make_env(struct probe *p)
 {
     strv_push_all(&p->env, environ);
-    for (size_t i = 0; i < p->m.env.n; i++) {
-        char *name = xstrdup(p->m.env.v[i]), *eq = strchr(name, '=');
-        if (eq) {
-            *eq = '\0';
-            strv_env_set(&p->env, name, eq + 1);
-        }
-        free(name);
-    }
+    strv_env_set_all(&p->env, &p->m.env);
 }
 
 static int handle_probe(void *state, const struct frame *f, struct ddp_err *err)

@@ -541,7 +541,6 @@ struct ranks *ranks_create(struct agent *a, struct ddp_err *err)
                         .credit = a->job.credit};
     r->workers = xcalloc(share->nlocal, sizeof *r->workers);
     r->taken = xcalloc(share->nlocal, sizeof *r->taken);
-    r->due = xcalloc(share->nlocal, sizeof *r->due);
     r->until = (int)share->nlocal;
     r->starter = evtimer_new(loop_base(r->loop), on_start, r);
     r->slow = event_new(loop_base(r->loop), -1, EV_PERSIST, on_slow, r);
@@ -580,7 +579,6 @@ void ranks_destroy(struct ranks *r)
         worker_destroy(r->workers[i]);
     singles_forget(r);
     free(r->former);
-    free(r->due);
     free(r->workers);
     free(r->taken);
     event_free(r->starter);

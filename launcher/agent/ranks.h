@@ -37,8 +37,7 @@ struct ranks {
     uint64_t reported;            /* bytes of input reported as taken by all */
     int next;                     /* local rank to be started next, or in the thread */
     int until;                    /* the local rank after the last to be started */
-    bool *due;                    /* owned, by local rank: start it again (singles.c) */
-    bool single;                  /* ... which is what is done now */
+    bool single;                  /* all were started: this one is again (singles.c) */
     struct worker_proc **former;  /* owned: of such ranks, for the rest of their output */
     size_t nformer;
     struct worker_proc *opened; /* owned: the next rank, by ranks_next(); NULL */

@@ -1,6 +1,7 @@
 /* launcher/agent/singles.c - ranks that are started again while the others run (ranks.h)
  *
- * One after the other, in the way of the first start (ranks.c).
+ * One after the other, in the way of the first start (ranks.c). Once all ranks have been
+ * started, one that has no process is to be started again.
  */
 #include "launcher/agent/ranks.h"
 
@@ -37,11 +38,10 @@ static void put_aside(struct ranks *r, uint32_t local)
 void singles_next(struct ranks *r)
 {
     uint32_t local = 0;
-    while (local < r->share->nlocal && !r->due[local])
+    while (local < r->share->nlocal && r->workers[local])
         local++;
     if (local == r->share->nlocal || r->stopped)
         return;
-    r->due[local] = false;
     r->single = true;
     r->next = (int)local;
     r->until = (int)local + 1;
@@ -50,8 +50,6 @@ void singles_next(struct ranks *r)
 
 void singles_forget(struct ranks *r)
 {
-    for (uint32_t i = 0; i < r->share->nlocal; i++)
-        r->due[i] = false;
     while (r->nformer > 0)
         worker_destroy(r->former[--r->nformer]);
     r->single = false;
@@ -61,8 +59,8 @@ void singles_forget(struct ranks *r)
 bool ranks_may_start_one(const struct ranks *r, uint32_t local)
 {
     return local < r->share->nlocal &&
-           (r->stopped || (r->workers[local] && !r->due[local] &&
-                           worker_state(r->workers[local]) == WORKER_EXITED));
+           (r->stopped ||
+            (r->workers[local] && worker_state(r->workers[local]) == WORKER_EXITED));
 }
 
 void ranks_start_one(struct ranks *r, uint32_t local)
@@ -70,7 +68,6 @@ void ranks_start_one(struct ranks *r, uint32_t local)
     if (r->stopped)
         return;
     put_aside(r, local);
-    r->due[local] = true;
     if (r->next == r->until)
         singles_next(r);
 }

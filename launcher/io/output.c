@@ -97,6 +97,10 @@ void output_feed(struct output *o, int rank, enum out_stream stream, const void 
 
 void output_end(struct output *o, int rank, enum out_stream stream)
 {
+    struct stream *st = &o->ranks[rank].streams[stream];
+    if (st->cr)
+        rankfiles_write(o->files, rank, stream, "\r", 1);
+    st->cr = false;
     lines_end(o, rank, stream);
 }
 

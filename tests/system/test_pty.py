@@ -106,14 +106,15 @@ class Pty(LaunchTest):
         self.assertNotRegex(seen, r"[^\r]\n|\r\r")
 
     def test_output_goes_to_files_too(self):
-        terminal = self.on_terminal("--output-filename", self.path("logs"), "sh", "-c", "echo out; echo err >&2")
-        self.assertEqual(self.ended(terminal), "out\r\nerr\r\n")
+        script = r"echo out; echo err >&2; printf '50 %%\r100 %%\r'"
+        terminal = self.on_terminal("--output-filename", self.path("logs"), "sh", "-c", script)
+        self.assertTrue(self.ended(terminal).startswith("out\r\nerr\r\n50 %\r100 %\r"))
         written = ""
         for folder, _, names in os.walk(self.path("logs")):
             for name in names:
-                with open(os.path.join(folder, name), encoding="utf-8") as f:
+                with open(os.path.join(folder, name), encoding="utf-8", newline="") as f:
                     written += f.read()
-        self.assertEqual(written, "out\nerr\n")
+        self.assertEqual(written, "out\nerr\n50 %\r100 %\r")
 
     def test_without_a_terminal_of_ours(self):
         launch = self.run_to_end("--pty", "sh", "-c", "stty size; stty -echo; echo ready; exec wc -c",

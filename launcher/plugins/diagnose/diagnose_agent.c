@@ -38,6 +38,7 @@ struct diagnose {
     int held;            /* owned: the open folder, locked as long as we live; -1 */
     int ras_fd;          /* owned: reserves the port of ras_addr; -1 */
     char *ras_addr; /* owned: NCCL_RAS_ADDR of this job here; NULL: no port is free */
+    char *nccl;     /* owned: that of the ranks, which the user may have set; NULL */
     char *python;   /* owned: the folder of sitecustomize.py; NULL: not installed */
     int *ranks;     /* owned, by local rank: number in the job */
     pid_t *pids;    /* owned, the same; 0: it does not run */
@@ -108,9 +109,12 @@ static int make_folder(const char *dir, void *arg)
     struct diagnose *d = arg;
     remove_old(dir);
     d->folder = xasprintf("%s/" FOLDER "XXXXXX", dir);
-    if (mkdtemp(d->folder))
-        return hold_folder(d->folder);
-    int error = errno;
+    bool made = mkdtemp(d->folder) != NULL;
+    int fd = made ? hold_folder(d->folder) : -1, error = errno;
+    if (fd >= 0)
+        return fd;
+    if (made)
+        rmdir(d->folder);
     free(d->folder);
     d->folder = NULL;
     errno = error;
@@ -140,19 +144,6 @@ static void diagnose_rank_facts(void *state, uint32_t local, struct rank_facts *
     facts->nccl_ras = ((const struct diagnose *)state)->ras_addr;
 }
 
-/* For ras.h: the user may have set another address. */
-static void note_ras(const struct diagnose *d, const struct strv *env)
-{
-    const char *address = strv_env_get(env, "NCCL_RAS_ADDR");
-    char *path = xasprintf("%s/" RAS_STEM "." RAS_SUFFIX, d->folder);
-    int fd = address ? open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600) : -1;
-    if (fd >= 0) {
-        write_all(fd, address, strlen(address));
-        close(fd);
-    }
-    free(path);
-}
-
 /* The rank removes our folder from its PYTHONPATH again; a slash at its end
  * distinguishes an empty one from none. */
 static void diagnose_rank_env(void *state, uint32_t local, struct strv *env)
@@ -172,8 +163,8 @@ static void diagnose_rank_env(void *state, uint32_t local, struct strv *env)
     char *stem = xasprintf("%s/%s", d->folder, rank);
     strv_env_set(env, "DDPRUN_DIAGNOSE", stem);
     free(stem);
-    if (local == 0)
-        note_ras(d, env);
+    if (!d->nccl)
+        d->nccl = xstrdup(strv_env_get(env, "NCCL_RAS_ADDR"));
     if (!d->python)
         return;
     char *longer = xasprintf("%s%s%s", d->python,
@@ -210,6 +201,19 @@ static void on_out(const void *data, size_t n, void *arg)
     send_answer(arg, data, n);
 }
 
+/* For ras.h: at the first inquiry, as most jobs have none. */
+static void note_ras(const struct diagnose *d)
+{
+    char *path = d->folder ? xasprintf("%s/" RAS_STEM "." RAS_SUFFIX, d->folder) : NULL;
+    int fd =
+        path && d->nccl ? open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600) : -1;
+    if (fd >= 0) {
+        write_all(fd, d->nccl, strlen(d->nccl));
+        close(fd);
+    }
+    free(path);
+}
+
 /* The arguments of a child: `part`, the folder, and the ranks that run. */
 static void child_args(const struct diagnose *d, const char *part, struct strv *args)
 {
@@ -229,6 +233,8 @@ static int handle_inquire(void *state, const struct frame *f, struct ddp_err *er
     struct ddp_err why;
     child_args(d, m->brief ? "brief" : "collect", &args);
     d->inquiry = m->id;
+    if (!m->brief)
+        note_ras(d);
     if (diagnose_child_start(&d->child, d->agent->loop, &args, -1, &why) < 0) {
         log_warn("no report of the ranks here: %s", why.text);
         send_answer(d, NULL, 0);
@@ -323,6 +329,7 @@ static void diagnose_fini(void *state)
     if (d->ras_fd >= 0)
         close(d->ras_fd);
     free(d->ras_addr);
+    free(d->nccl);
     free(d->folder);
     free(d->python);
     free(d->ranks);

@@ -2,6 +2,7 @@
 #include "tests/support/suite.h"
 
 #include "launcher/plugins/diagnose/collect.h"
+#include "launcher/plugins/diagnose/place.h"
 #include "launcher/plugins/diagnose/stacks.h"
 #include "launcher/plugins/diagnose/trace.h"
 #include "launcher/plugins/diagnose/verdict.h"
@@ -176,6 +177,16 @@ START_TEST(stacks_by_debuggers)
                                  "#1  0x0000563a - 1 load\n    /home/a/data.c:12:3\n");
     check_frame(frame_of(t, 0, 1), "load", "/home/a/data.c", 12);
     json_decref(t);
+    /* a system without debug information of its libraries */
+    t = stacks_of_native(
+        "TID 9:\n#0  0x00007f2a pause - /usr/lib/libc.so.6\n"
+        "#1  0x00007f2b - /opt/mpi/lib/libopen-pal.so.80\n"
+        "#2  0x0000563a load - /home/a/train\n    /home/a/data.c:12:3\n");
+    check_frame(frame_of(t, 0, 2), "load", "/home/a/data.c", 12);
+    json_t *rank = json_pack("{s:o}", "threads", t);
+    ck_assert_str_eq(place_of(rank).function, "load");
+    ck_assert_int_eq(place_of(rank).line, 12);
+    json_decref(rank);
     t = stacks_of_native("Thread 1 (process 9):\n"
                          "#0  0x00007f2a in nanosleep () from /lib/libc.so.6\n"
                          "#1  0x0000563a in load (n=1) at data.c:12\n");

@@ -271,7 +271,8 @@ json_t *collect(const char *folder, const struct collect_rank *ranks, size_t n,
             ask_stacks(&subjects[i]);
     }
     await_answers(subjects, n, &ras, ANSWER_MS);
-    int64_t until = now_ms() + NATIVE_MS;
+    struct native_process *native = xcalloc(n + 1, sizeof *native);
+    size_t nnative = 0;
     for (size_t i = 0; i < n; i++) {
         struct subject *s = &subjects[i];
         if (part != COLLECT_STACKS)
@@ -280,13 +281,15 @@ json_t *collect(const char *folder, const struct collect_rank *ranks, size_t n,
         if (s->before >= 0)
             take_stacks(s);
         else if (part == COLLECT_ALL && !json_object_get(s->out, "no_stacks"))
-            native_stacks(s->target, until, s->out);
+            native[nnative++] = (struct native_process){s->target, s->out};
         if (part == COLLECT_ALL)
             describe_below(s);
         free(s->stem);
         free(s->trace.answer);
     }
+    native_stacks(native, nnative, now_ms() + NATIVE_MS);
     ras_take(&ras, json_array_get(out, 0));
+    free(native);
     free(subjects);
     return out;
 }

@@ -6,8 +6,13 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Sets "threads" (stacks.h), or "no_stacks" with the reason, in `process`. Waits at most
- * until `until_ms` (now_ms()). */
-void native_stacks(pid_t pid, int64_t until_ms, json_t *process);
+struct native_process {
+    pid_t pid;
+    json_t *out; /* borrowed */
+};
+
+/* Sets "threads" (stacks.h), or "no_stacks" with the reason, in `out` of each. Waits at
+ * most until `until_ms` (now_ms()). */
+void native_stacks(const struct native_process *list, size_t n, int64_t until_ms);
 
 #endif

@@ -35,6 +35,11 @@ static const char *const native_libraries[] = {
     "progress_", "syscall", "futex", "pthread_", "read", "write",
     "select",    "sched_",
 };
+/* The same: files of libraries, the system's and MPI's wherever that is installed. */
+static const char *const native_modules[] = {"/lib", "/usr/lib"};
+static const char *const native_files[] = {"libmpi",    "libopen-", "libpmix",
+                                           "libprrte",  "libevent", "libuc",
+                                           "libfabric", "libnccl"};
 
 static bool contains(const char *text, const char *const *parts, size_t n)
 {
@@ -54,17 +59,21 @@ static bool begins(const char *text, const char *const *parts, size_t n)
     return false;
 }
 
-static bool is_library(const char *file, const char *function)
-{
-    if (file && strstr(file, ".py"))
-        return contains(file, library_paths, ARRAY_LEN(library_paths));
-    return begins(function, native_libraries, ARRAY_LEN(native_libraries)) ||
-           contains(file, library_paths, ARRAY_LEN(library_paths));
-}
-
 const char *text_of(const json_t *o, const char *key)
 {
     return json_string_value(json_object_get(o, key));
+}
+
+static bool is_library(const json_t *frame, const char *file, const char *function)
+{
+    const char *module = file ? NULL : text_of(frame, "module");
+    if (file && strstr(file, ".py"))
+        return contains(file, library_paths, ARRAY_LEN(library_paths));
+    return begins(function, native_libraries, ARRAY_LEN(native_libraries)) ||
+           contains(file, library_paths, ARRAY_LEN(library_paths)) ||
+           (module &&
+            (begins(module, native_modules, ARRAY_LEN(native_modules)) ||
+             begins(strrchr(module, '/') + 1, native_files, ARRAY_LEN(native_files))));
 }
 
 /* The index of the outermost frame of a call that communicates, in C; -1: none. */
@@ -101,7 +110,7 @@ struct place place_of(const json_t *rank)
             p.op = strncmp(function, "PMPI_", 5) == 0 ? function + 1 : function;
         } else if (contains(file, gradients, 1) && sleeps && !p.op) {
             p.op = "backward"; /* waits for gradients of others, if anything */
-        } else if (!is_library(file, function) && strcmp(function, "?") != 0) {
+        } else if (!is_library(frame, file, function) && strcmp(function, "?") != 0) {
             p.function = function;
             p.file = file;
             p.line = json_integer_value(json_object_get(frame, "line"));

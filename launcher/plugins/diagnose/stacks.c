@@ -77,10 +77,26 @@ json_t *stacks_of_python(const char *text)
     return threads;
 }
 
-/* A frame of eu-stack, "#1  0x00005622 function", its place on a line of its own; of
- * gdb, "#1  0x00005622 in function (a=1) at file.c:12". */
+/* The file that has the function: after " - " (eu-stack) or " from " (gdb), cut off.
+ * NULL: unknown. */
+static const char *cut_module(char *line)
+{
+    static const char *const marks[] = {" - /", " from /"};
+    for (size_t i = 0; i < ARRAY_LEN(marks); i++) {
+        char *mark = strstr(line, marks[i]);
+        if (!mark)
+            continue;
+        *mark = '\0';
+        return mark + strlen(marks[i]) - 1;
+    }
+    return NULL;
+}
+
+/* A frame of eu-stack, "#1  0x00005622 function - /lib/module", its place on a line of
+ * its own; of gdb, "#1  0x00005622 in function (a=1) at file.c:12". */
 static json_t *native_frame(json_t *frames, char *line)
 {
+    const char *module = cut_module(line);
     char *p = line + strcspn(line, " ");
     p += strspn(p, " ");
     if (strncmp(p, "0x", 2) == 0) {
@@ -99,6 +115,8 @@ static json_t *native_frame(json_t *frames, char *line)
         *colon = '\0';
         set_place(frame, at + strlen(") at "), strtol(colon + 1, NULL, 10));
     }
+    if (module)
+        json_object_set_new(frame, "module", text_json(module));
     return frame;
 }
 

@@ -36,30 +36,10 @@ static const struct ambient_job *job_of(const struct gather *a)
     return a->listener.job;
 }
 
-/* Instances that have joined. */
-static int copies_joined(const struct gather *a)
-{
-    int n = 0;
-    for (size_t i = 0; i < a->listener.n; i++)
-        n += a->listener.list[i]->joined ? (int)a->listener.list[i]->request.copies : 0;
-    return n;
-}
-
-static const struct caller *find_joined(const struct gather *a, unsigned rank,
-                                        const struct caller *but)
-{
-    for (size_t i = 0; i < a->listener.n; i++) {
-        const struct caller *c = a->listener.list[i];
-        if (c->rank == rank && c->joined && c != but)
-            return c;
-    }
-    return NULL;
-}
-
 static char *why_not(const struct gather *a, const struct caller *c, int copies)
 {
     const struct ambient_job *o = job_of(a);
-    const struct caller *other = find_joined(a, c->rank, c);
+    const struct caller *other = caller_joined(&a->listener, c->rank, c);
     if (other)
         return xasprintf("%s %u joined twice: from %s and from %s",
                          o->by_hand ? "--node-rank" : "rank", c->rank,
@@ -81,7 +61,7 @@ static void check_size(struct gather *a, int copies)
 static void on_join(struct caller *c, void *arg)
 {
     struct gather *a = arg;
-    int copies = copies_joined(a);
+    int copies = (int)a->listener.copies;
     char *why = why_not(a, c, copies);
     if (why) {
         log_warn("%s", why);
@@ -97,7 +77,7 @@ static void on_join(struct caller *c, void *arg)
 static void on_last_call(evutil_socket_t fd, short what, void *arg)
 {
     struct gather *a = arg;
-    if (copies_joined(a) >= job_of(a)->least)
+    if ((int)a->listener.copies >= job_of(a)->least)
         loop_stop(a->loop, 0);
 }
 
@@ -107,7 +87,7 @@ static char *missing_ranks(const struct gather *a)
 {
     struct strv names = {0};
     for (int r = 0; r < job_of(a)->size; r++) {
-        if (find_joined(a, (unsigned)r, NULL))
+        if (caller_joined(&a->listener, (unsigned)r, NULL))
             continue;
         if ((size_t)r < job_of(a)->hosts.n)
             strv_push(&names, job_of(a)->hosts.v[r]);
@@ -133,9 +113,9 @@ static char *missing_ranks(const struct gather *a)
 static char *joined_hosts(const struct gather *a)
 {
     char *text = xstrdup("");
-    for (size_t i = 0; i < a->listener.n; i++) {
-        const struct caller *c = a->listener.list[i];
-        if (!c->joined)
+    for (int r = 0; r < job_of(a)->size; r++) {
+        const struct caller *c = caller_joined(&a->listener, (unsigned)r, NULL);
+        if (!c)
             continue;
         char *longer = xasprintf("%s%s%s (%u)", text, *text ? ", " : "", c->request.host,
                                  c->request.copies);
@@ -147,11 +127,7 @@ static char *joined_hosts(const struct gather *a)
 
 static bool one_copy_each(const struct gather *a)
 {
-    for (size_t i = 0; i < a->listener.n; i++) {
-        if (a->listener.list[i]->joined && a->listener.list[i]->request.copies > 1)
-            return false;
-    }
-    return true;
+    return a->listener.copies == a->listener.njoined;
 }
 
 static void report_missing(struct gather *a)
@@ -162,7 +138,7 @@ static void report_missing(struct gather *a)
     err_set(&a->why,
             "only %d of %d instances of ddprun (%s) joined within %.4g s; %s: %s; "
             "--start-timeout waits longer",
-            copies_joined(a), o->least, o->size_var,
+            (int)a->listener.copies, o->least, o->size_var,
             (double)a->listener.opts->start_timeout_ms / 1e3,
             single ? "missing" : "joined", who);
     free(who);
@@ -171,7 +147,7 @@ static void report_missing(struct gather *a)
 static void on_deadline(evutil_socket_t fd, short what, void *arg)
 {
     struct gather *a = arg;
-    if (copies_joined(a) >= job_of(a)->least) {
+    if ((int)a->listener.copies >= job_of(a)->least) {
         loop_stop(a->loop, 0);
         return;
     }
@@ -216,19 +192,13 @@ static int listen_for_peers(struct gather *a, const struct peer_key *k,
     return peer_listener_open(&a->listener, k, err);
 }
 
-static int by_rank(const void *a, const void *b)
-{
-    const struct caller *const *x = a, *const *y = b;
-    return ((*x)->rank > (*y)->rank) - ((*x)->rank < (*y)->rank);
-}
-
 static void add_node(const struct gather *a, const struct caller *c, struct peers *p)
 {
     const struct ambient_job *o = job_of(a);
     const char *name = c->rank < o->hosts.n ? o->hosts.v[c->rank] : c->request.host;
     struct alloc_node *node = alloc_add(p->alloc, name);
     node->local = c->fd < 0;
-    if (!o->by_hand && (size_t)o->size > a->listener.n) {
+    if (!o->by_hand && (unsigned)o->size > a->listener.njoined) {
         char *from = xasprintf("%s has started %u there", o->by, c->request.copies);
         sched_slots(node, (int)c->request.copies, from);
         free(from);
@@ -237,35 +207,30 @@ static void add_node(const struct gather *a, const struct caller *c, struct peer
     }
 }
 
-/* Send each peer its node number and pass its connection to the job. Drops connections
- * without a join request. */
+/* Send each peer its node number and pass its connection to the job. */
 static void hand_over(struct gather *a, struct peers *p)
 {
     struct peer_listener *l = &a->listener;
-    for (size_t i = l->n; i-- > 0;) {
-        if (!l->list[i]->joined)
-            caller_drop(l->list[i]);
-    }
-    qsort(l->list, l->n, sizeof *l->list, by_rank);
     p->alloc = xcalloc(1, sizeof *p->alloc);
     p->alloc->source = l->job->by;
     p->alloc->changes = l->job->least < l->job->size;
-    p->n = l->n;
-    p->list = xcalloc(l->n, sizeof *p->list);
-    for (size_t i = 0; i < l->n; i++) {
-        struct caller *c = l->list[i];
+    p->list = xcalloc(l->njoined, sizeof *p->list);
+    for (int r = 0; r < l->job->size; r++) {
+        struct caller *c = caller_joined(l, (unsigned)r, NULL);
+        if (!c)
+            continue;
         add_node(a, c, p);
-        int fd = caller_admit(c, (unsigned)i, (unsigned)l->n);
-        p->list[i] = (struct peer){.fd = fd, .keys = c->keys, .here = c->here};
+        int fd = caller_admit(c, (unsigned)p->n, l->njoined);
+        p->list[p->n++] = (struct peer){.fd = fd, .keys = c->keys, .here = c->here};
         c->here = NULL;
     }
 }
 
 static void refuse_all(struct gather *a)
 {
-    for (size_t i = 0; i < a->listener.n; i++) {
-        struct caller *c = a->listener.list[i];
-        if (c->fd >= 0 && c->joined)
+    for (int r = 0; r < job_of(a)->size; r++) {
+        struct caller *c = caller_joined(&a->listener, (unsigned)r, NULL);
+        if (c && c->fd >= 0)
             caller_refuse(c, a->why.text);
     }
 }
@@ -290,10 +255,10 @@ int gather_peers(const struct opts *opts, const struct ambient_job *o,
     int code = 0;
     struct caller *self = caller_add(&a.listener, 0);
     a.listener.arg = &a;
-    self->joined = true;
     self->request = *own;
     self->request.host = xstrdup(own->host);
     self->request.slots_from = xstrdup(own->slots_from);
+    caller_count(self);
     if ((int)own->copies < o->size) {
         code = EXIT_CANNOT_START;
         if (listen_for_peers(&a, k, &a.why) == 0) {

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <utlist.h>
 
 /* --- callers ------------------------------------------------------------------------ */
 
@@ -28,13 +29,30 @@ static void caller_free(struct caller *c)
     free(c);
 }
 
+struct caller *caller_joined(const struct peer_listener *l, unsigned rank,
+                             const struct caller *but)
+{
+    struct caller *c = l->callers ? l->callers[rank] : NULL;
+    while (c && (!c->joined || c == but))
+        c = c->next;
+    return c;
+}
+
+void caller_count(struct caller *c)
+{
+    c->joined = true;
+    c->listener->njoined++;
+    c->listener->copies += c->request.copies;
+}
+
 void caller_drop(struct caller *c)
 {
     struct peer_listener *l = c->listener;
-    size_t i = 0;
-    while (l->list[i] != c)
-        i++;
-    l->list[i] = l->list[--l->n];
+    if (c->joined) {
+        l->njoined--;
+        l->copies -= c->request.copies;
+    }
+    LL_DELETE(l->callers[c->rank], c);
     caller_free(c);
 }
 
@@ -42,8 +60,9 @@ struct caller *caller_add(struct peer_listener *l, unsigned rank)
 {
     struct caller *c = xcalloc(1, sizeof *c);
     *c = (struct caller){.listener = l, .rank = rank, .fd = -1};
-    l->list = xrealloc(l->list, l->n + 1, sizeof *l->list);
-    l->list[l->n++] = c;
+    if (!l->callers)
+        l->callers = xcalloc((size_t)l->job->size, sizeof *l->callers);
+    LL_APPEND(l->callers[rank], c);
     return c;
 }
 
@@ -84,7 +103,7 @@ static void on_request(struct caller *c)
         caller_drop(c);
         return;
     }
-    c->joined = true;
+    caller_count(c);
     c->listener->on_join(c, c->listener->arg);
 }
 
@@ -111,13 +130,13 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
 static void limit_pending(struct peer_listener *l, unsigned rank)
 {
     enum { PENDING_MAX = 4 };
-    struct caller *pending = NULL;
+    struct caller *c, *pending = NULL;
     int n = 0;
-    for (size_t i = 0; i < l->n; i++) {
-        if (l->list[i]->rank != rank || l->list[i]->joined)
-            continue;
-        n++;
-        pending = pending ? pending : l->list[i];
+    if (!l->callers)
+        return;
+    LL_FOREACH (l->callers[rank], c) {
+        n += !c->joined;
+        pending = pending || c->joined ? pending : c;
     }
     if (n >= PENDING_MAX)
         caller_drop(pending);
@@ -215,9 +234,11 @@ int peer_listener_open(struct peer_listener *l, const struct peer_key *k,
 
 void peer_listener_close(struct peer_listener *l)
 {
-    for (size_t i = 0; i < l->n; i++)
-        caller_free(l->list[i]);
-    free(l->list);
+    for (int r = 0; l->callers && r < l->job->size; r++) {
+        while (l->callers[r])
+            caller_drop(l->callers[r]);
+    }
+    free(l->callers);
     acceptor_destroy(l->acceptor);
     hostset_destroy(l->allowed);
     *l = (struct peer_listener){0};

@@ -29,6 +29,7 @@ struct caller {
     struct event *readable;  /* owned */
     unsigned char bytes[JOIN_SIZE];
     size_t have;
+    struct caller *next; /* of its rank */
 };
 
 struct peer_listener {
@@ -40,8 +41,9 @@ struct peer_listener {
     void *arg;
     struct acceptor *acceptor; /* owned */
     struct hostset *allowed;   /* owned; NULL: any host with the key */
-    struct caller **list;      /* owned, and what it points to */
-    size_t n;
+    struct caller **callers;   /* owned: a list for each rank; NULL: none yet */
+    unsigned njoined;          /* those that have joined, and their instances */
+    unsigned copies;
 };
 
 /* Listen, with the fields above `arg` set. The key's meeting file is written. */
@@ -50,6 +52,11 @@ int peer_listener_open(struct peer_listener *l, const struct peer_key *k,
 void peer_listener_close(struct peer_listener *l); /* drops the callers */
 
 struct caller *caller_add(struct peer_listener *l, unsigned rank);
+/* The first of the rank that has joined, but not `but`; NULL: none. */
+struct caller *caller_joined(const struct peer_listener *l, unsigned rank,
+                             const struct caller *but);
+/* A JOIN is there: c->request is set. */
+void caller_count(struct caller *c);
 void caller_drop(struct caller *c);
 /* Reply, and give up the connection, which the caller owns then. */
 int caller_admit(struct caller *c, unsigned node, unsigned nnodes);

@@ -1,6 +1,7 @@
 /* launcher/control/client.c - see client.h */
 #include "launcher/control/client.h"
 
+#include "common/ancestry.h"
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
@@ -8,14 +9,14 @@
 #include "launcher/control/rundir.h"
 
 #include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* ms in which a job that runs has made its socket; us between two looks for it */
-enum { YOUNG_MS = 2000, POLL_US = 10000 };
+/* ms in which a job that runs has made its socket, and in which a process that is to be
+ * its ddprun has called exec; us between two looks for it */
+enum { YOUNG_MS = 2000, EXEC_MS = 100, POLL_US = 10000 };
 #define DIGITS "0123456789"
 
 static bool is_meant(const char *name, const char *job)
@@ -37,11 +38,15 @@ static int try_connect(const char *path)
     return -1; /* reported as no job */
 }
 
-/* A job has no socket in its first moments: see control_create(). */
-static bool may_be_young(const char *job)
+/* A job has no socket in its first moments: see control_create(). For how many ms may
+ * this still be so? */
+static int64_t young_ms(const char *job)
 {
+    char name[ANCESTRY_NAME];
     pid_t pid = job && job[strspn(job, DIGITS)] == '\0' ? (pid_t)atol(job) : 0;
-    return pid > 0 && kill(pid, 0) == 0;
+    if (pid <= 0 || ancestry_parent(pid, name) == 0)
+        return 0;
+    return strcmp(name, "ddprun") == 0 ? YOUNG_MS : EXEC_MS;
 }
 
 /* Returns the number of jobs that are meant, and a connection to one of them, or -1. */
@@ -74,9 +79,9 @@ int control_connect(const char *job, struct ddp_err *err)
 {
     char *list;
     int fd, found;
-    int64_t until = now_ms() + YOUNG_MS;
-    while ((found = connect_now(job, &fd, &list)) == 0 && may_be_young(job) &&
-           now_ms() < until) {
+    int64_t began_ms = now_ms();
+    while ((found = connect_now(job, &fd, &list)) == 0 &&
+           now_ms() - began_ms < young_ms(job)) {
         free(list);
         usleep(POLL_US);
     }

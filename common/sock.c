@@ -5,6 +5,7 @@
 #include "common/err.h"
 #include "common/lookup.h"
 #include "common/mem.h"
+#include "common/port_user.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -163,6 +164,21 @@ static int listen_anywhere(int port, int backlog)
     return fd;
 }
 
+/* By errno. Who uses a port that is in use is named as well. */
+static int listen_error(const char *addr, int port, struct ddp_err *err)
+{
+    struct ddp_err where = {""};
+    char user[64] = "";
+    if (addr)
+        err_set(&where, "'%s' ", addr);
+    if (errno != EADDRINUSE)
+        return err_errno(err, "cannot listen on %sport %d", where.text, port);
+    port_user(port, user, sizeof user);
+    errno = EADDRINUSE;
+    return err_set(err, "cannot listen on %sport %d: %s%s%s", where.text, port,
+                   strerror(EADDRINUSE), user[0] ? " by " : "", user);
+}
+
 enum { LISTEN_MS = 10000 }; /* to resolve the name */
 
 static int listen_named(const char *addr, int port, struct ddp_err *err)
@@ -179,9 +195,7 @@ static int listen_named(const char *addr, int port, struct ddp_err *err)
     int saved = errno;
     freeaddrinfo(list);
     errno = saved;
-    if (fd < 0)
-        return err_errno(err, "cannot listen on '%s' port %d", addr, port);
-    return fd;
+    return fd < 0 ? listen_error(addr, port, err) : fd;
 }
 
 /* Closes `fd` if its port cannot be determined. */
@@ -201,7 +215,7 @@ int sock_listen(const char *addr, int port, int *bound, struct ddp_err *err)
 {
     int fd = addr ? listen_named(addr, port, err) : listen_anywhere(port, BACKLOG);
     if (fd < 0)
-        return addr ? -1 : err_errno(err, "cannot listen on port %d", port);
+        return addr ? -1 : listen_error(NULL, port, err);
     return bound ? with_port(fd, bound, err) : fd;
 }
 

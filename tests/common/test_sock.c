@@ -6,6 +6,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -29,7 +30,10 @@ START_TEST(a_busy_port_is_named)
     int port = 0;
     int fd = sock_listen("127.0.0.1", 0, &port, &err);
     ck_assert_int_eq(sock_listen("127.0.0.1", port, NULL, &err), -1);
-    ck_assert_ptr_nonnull(strstr(err.text, "Address already in use"));
+    char wanted[64];
+    snprintf(wanted, sizeof wanted, "Address already in use by %s (pid %d)",
+             program_invocation_short_name, (int)getpid());
+    ck_assert_ptr_nonnull(strstr(err.text, wanted));
     close(fd);
 }
 END_TEST

@@ -105,7 +105,7 @@ def nothing_starts(folder):
     for args, wanted in ((["--nnodes", "2"], "--nnodes 2, but the allocation (local) has 1 host; -H or"),
                          (["--wdir", str(folder / "none")], "; --wdir names one that is there"),
                          (["--master-port", "22", "--master-addr", "192.0.2.77"],
-                          "cannot listen on its port (without --store-port and --master-port")):
+                          "cannot use this port (without --store-port and --master-port")):
         code, out, err = run("-np", "1", *args, "touch", str(mark))
         expect(args, code in (2, 125) and wanted in err and err.count("\n") == 1, (code, err))
     code, out, err = run("-np", "2", "--dry-run", "touch", str(mark))

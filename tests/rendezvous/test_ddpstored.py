@@ -495,7 +495,8 @@ class Stored(unittest.TestCase):
         r = self.run_once("--port", str(port))
         self.assertEqual(r.returncode, 125)
         self.assertEqual(r.stderr.count("\n"), 1, r.stderr)
-        self.assertIn(f"cannot listen on port {port}: Address already in use; ", r.stderr)
+        self.assertIn(f"cannot listen on port {port}: Address already in use by ddpstored (pid {self.daemon.pid}); ",
+                      r.stderr)
         self.assertIn("--port 0 takes a free one", r.stderr)
 
     def test_a_full_disk_under_its_version_is_a_failure(self):

@@ -167,7 +167,7 @@ class Store(LaunchTest):
             port = taken.getsockname()[1]
             launch = self.sh(2, f"touch {self.path('started')}", "--store-port", port)
         self.assert_ended(launch, 125)
-        self.assertIn(f"port {port}: Address already in use", launch.err)
+        self.assertRegex(launch.err, rf"port {port}: Address already in use by \S+ \(pid {os.getpid()}\)")
         self.assertIn("without --store-port", launch.err)
         self.assertRaises(OSError, open, self.path("started"))
 

@@ -268,8 +268,8 @@ static int serve(struct store_host *h, const struct msg_store *want, struct ddp_
     h->server = server_create(h->loop, &options, err);
     if (!h->server && want->port)
         return err_prefix(err,
-                          "the store cannot listen on its port (without --store-port "
-                          "and --master-port it uses a free one)");
+                          "the store cannot use this port (without --store-port and "
+                          "--master-port it takes a free one)");
     if (!h->server)
         return err_prefix(err, "the store cannot listen");
     h->port = server_port(h->server);

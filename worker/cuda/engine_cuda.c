@@ -180,8 +180,7 @@ static int make_alike(struct engine *e, struct ddp_err *err)
                : engine_arrive(e, "copying the model", err);
 }
 
-static int cuda_drain(struct engine *e, struct engine_result *result,
-                       struct ddp_err *err)
+static int cuda_drain(struct engine *e, struct engine_result *result, struct ddp_err *err)
 {
     return e->given == e->taken ? make_alike(e, err) : take_out(e, result, err);
 }
@@ -255,31 +254,6 @@ static int cuda_pull(struct engine *e, struct ddp_err *err)
     return rc;
 }
 
-static void cuda_plan_text(const struct engine *e, char *text, size_t size)
-{
-    sums_plan_text(e, text, size);
-}
-
-static void cuda_use_plan(struct engine *e, const char *text)
-{
-    sums_use_plan(e, text);
-}
-
-static void cuda_algorithms_text(const struct engine *e, char *text, size_t size)
-{
-    agree_text(e, text, size);
-}
-
-static int cuda_use_algorithms(struct engine *e, const char *text, struct ddp_err *err)
-{
-    return agree_use(e, text, err);
-}
-
-static bool cuda_tell_tuned(const struct engine *e, size_t line, char *text, size_t size)
-{
-    return agree_tell(e, line, text, size);
-}
-
 static int cuda_prepare(struct engine *e, int mine, int all, struct ddp_err *err)
 {
     if (agree_algorithms(e, mine, engine_batches(e, mine, all), err) < 0)
@@ -314,11 +288,11 @@ const struct engine_type ddp_engine = {
     .evaluate = cuda_evaluate,
     .push = cuda_push,
     .pull = cuda_pull,
-    .plan_text = cuda_plan_text,
-    .use_plan = cuda_use_plan,
-    .algorithms_text = cuda_algorithms_text,
-    .use_algorithms = cuda_use_algorithms,
-    .tell_tuned = cuda_tell_tuned,
+    .plan_text = sums_plan_text,
+    .use_plan = sums_use_plan,
+    .algorithms_text = agree_text,
+    .use_algorithms = agree_use,
+    .tell_tuned = agree_tell,
     .prepare = cuda_prepare,
     .device = cuda_device,
 };

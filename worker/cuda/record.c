@@ -5,73 +5,49 @@
  */
 #include "worker/cuda/engine_impl.h"
 
-#include "common/mem.h"
 #include "worker/cuda/ranges.h"
 
 #include <string.h>
 
 /* ---- the optimiser ---- */
 
-/* What one of them does to a piece; m and v are its states there. */
-static void put_sgd(struct stage *s, const struct cuda_update *u, float *m, float *v)
-{
-    cuda_sgd(u, m, s->e->job.optim->settings.momentum, s->main);
-}
-
-static void put_adam(struct stage *s, const struct cuda_update *u, float *m, float *v)
-{
-    const struct optim_type *t = s->e->job.optim->type;
-    cuda_adam(u, m, v, t->b1, t->b2, t->eps, 0, s->updates, s->main);
-}
-
-static void put_adamw(struct stage *s, const struct cuda_update *u, float *m, float *v)
-{
-    const struct optim_type *t = s->e->job.optim->type;
-    struct cuda_update no_penalty = *u;
-    no_penalty.decay = 0;
-    cuda_adam(&no_penalty, m, v, t->b1, t->b2, t->eps, u->decay, s->updates, s->main);
-}
-
-static void put_adadelta(struct stage *s, const struct cuda_update *u, float *sq,
-                         float *acc)
-{
-    const struct optim_type *t = s->e->job.optim->type;
-    cuda_adadelta(u, sq, acc, t->b1, t->eps, s->main);
-}
-
-static const struct {
-    const char *name;
-    void (*put)(struct stage *s, const struct cuda_update *u, float *m, float *v);
-} optimisers[] = {{"sgd", put_sgd},
-                  {"adam", put_adam},
-                  {"adamw", put_adamw},
-                  {"adadelta", put_adadelta}};
-
 static float *state_at(const struct stage *s, int k, size_t at)
 {
     return s->states[k] ? s->states[k] + at : NULL;
 }
 
+static void put_piece(struct stage *s, const struct cuda_update *u, size_t at)
+{
+    const struct optim *o = s->e->job.optim;
+    const struct optim_type *t = o->type;
+    float *m = state_at(s, 0, at), *v = state_at(s, 1, at);
+    switch (t->rule) {
+    case RULE_SGD:
+        cuda_sgd(u, m, o->settings.momentum, s->main);
+        break;
+    case RULE_ADAM:
+        cuda_adam(u, m, v, t->b1, t->b2, t->eps, optim_shrink(o), s->updates, s->main);
+        break;
+    case RULE_ADADELTA:
+        cuda_adadelta(u, m, v, t->b1, t->eps, s->main);
+        break;
+    }
+}
+
 /* This rank's pieces, then those of all. */
 static int put_optimiser(struct stage *s, struct ddp_err *err)
 {
-    const struct optim *o = s->e->job.optim;
-    size_t which = 0, at = 0;
-    while (which < ARRAY_LEN(optimisers) &&
-           strcmp(o->type->name, optimisers[which].name) != 0)
-        which++;
-    if (which == ARRAY_LEN(optimisers))
-        return err_set(err, "the cuda engine has no optimizer '%s'", o->type->name);
+    size_t at = 0;
     for (size_t i = 0; i < s->npieces; at += s->pieces[i++].count) {
         const struct piece *p = &s->pieces[i];
         struct cuda_update u = {.w = place_in(s, s->weights, p->offset),
                                 .g = place_in(s, s->grads, p->offset),
                                 .n = (int64_t)p->count,
-                                .decay = o->settings.decay,
+                                .decay = optim_penalty(s->e->job.optim),
                                 .scale = scale_of(s),
                                 .s = s->in,
                                 .head = head_of(s)};
-        optimisers[which].put(s, &u, state_at(s, 0, at), state_at(s, 1, at));
+        put_piece(s, &u, at);
     }
     int rc = spans_computed(s, "optimizer", err);
     if (rc < 0 || !shares_out(s->e))

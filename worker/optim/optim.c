@@ -7,45 +7,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-static float *state(const struct optim *o, int which, size_t at)
-{
-    return o->states[which] ? o->states[which] + at : NULL;
-}
-
-static void step_sgd(struct optim *o, size_t at, size_t n, float *w, const float *g,
-                     float lr)
-{
-    o->kernels->sgd(w, g, state(o, 0, at), (int64_t)n, lr, o->settings.momentum,
-                    o->settings.decay);
-}
-
-static void step_adam(struct optim *o, size_t at, size_t n, float *w, const float *g,
-                      float lr)
-{
-    o->kernels->adam(w, g, state(o, 0, at), state(o, 1, at), (int64_t)n, lr, o->type->b1,
-                     o->type->b2, o->type->eps, o->settings.decay, 1, (int64_t)o->steps);
-}
-
-static void step_adamw(struct optim *o, size_t at, size_t n, float *w, const float *g,
-                       float lr)
-{
-    o->kernels->adam(w, g, state(o, 0, at), state(o, 1, at), (int64_t)n, lr, o->type->b1,
-                     o->type->b2, o->type->eps, 0, 1 - lr * o->settings.decay,
-                     (int64_t)o->steps);
-}
-
-static void step_adadelta(struct optim *o, size_t at, size_t n, float *w, const float *g,
-                          float lr)
-{
-    o->kernels->adadelta(w, g, state(o, 0, at), state(o, 1, at), (int64_t)n, lr,
-                         o->type->b1, o->type->eps, o->settings.decay);
-}
-
 static const struct optim_type types[] = {
-    {"sgd", {"momentum_buffer"}, 0.01, 0, 0, 0, 0, step_sgd},
-    {"adam", {"exp_avg", "exp_avg_sq"}, 0.001, 0, 0.9f, 0.999f, 1e-8f, step_adam},
-    {"adamw", {"exp_avg", "exp_avg_sq"}, 0.001, 0.01, 0.9f, 0.999f, 1e-8f, step_adamw},
-    {"adadelta", {"square_avg", "acc_delta"}, 1, 0, 0.9f, 0, 1e-6f, step_adadelta},
+    {"sgd", RULE_SGD, false, {"momentum_buffer"}, 0.01, 0, 0, 0, 0},
+    {"adam", RULE_ADAM, false, {"exp_avg", "exp_avg_sq"}, 0.001, 0, 0.9f, 0.999f, 1e-8f},
+    {"adamw",
+     RULE_ADAM,
+     true,
+     {"exp_avg", "exp_avg_sq"},
+     0.001,
+     0.01,
+     0.9f,
+     0.999f,
+     1e-8f},
+    {"adadelta", RULE_ADADELTA, false, {"square_avg", "acc_delta"}, 1, 0, 0.9f, 0, 1e-6f},
 };
 
 const struct optim_type *optim_find(const char *name)
@@ -73,7 +47,7 @@ void optim_init(struct optim *o, const struct optim_type *type,
         if (type->states[i])
             o->states[i] = optim_block(n);
     }
-    if (type->step == step_sgd && settings.momentum <= 0) { /* nothing to remember */
+    if (type->rule == RULE_SGD && settings.momentum <= 0) { /* nothing to remember */
         free(o->states[0]);
         o->states[0] = NULL;
     }
@@ -95,7 +69,22 @@ void optim_count(struct optim *o)
 
 void optim_piece(struct optim *o, size_t at, size_t n, float *w, const float *g, float lr)
 {
-    o->type->step(o, at, n, w, g, lr);
+    const struct optim_type *t = o->type;
+    const struct kernels *k = o->kernels;
+    float *m = o->states[0] ? o->states[0] + at : NULL, decay = optim_penalty(o);
+    float *v = o->states[1] ? o->states[1] + at : NULL;
+    switch (t->rule) {
+    case RULE_SGD:
+        k->sgd(w, g, m, (int64_t)n, lr, o->settings.momentum, decay);
+        break;
+    case RULE_ADAM:
+        k->adam(w, g, m, v, (int64_t)n, lr, t->b1, t->b2, t->eps, decay,
+                1 - lr * optim_shrink(o), (int64_t)o->steps);
+        break;
+    case RULE_ADADELTA:
+        k->adadelta(w, g, m, v, (int64_t)n, lr, t->b1, t->eps, decay);
+        break;
+    }
 }
 
 void optim_step(struct optim *o, float *w, const float *g, float lr)

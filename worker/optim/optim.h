@@ -9,6 +9,7 @@
 #include "include/ddprun/err.h"
 #include "worker/kernels/kernels.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,16 +20,16 @@ struct optim_settings {
     float decay;    /* weight decay, added to the gradient (L2); adamw: of the weight */
 };
 
-struct optim;
+/* The formulas that an engine has a kernel for. */
+enum optim_rule { RULE_SGD, RULE_ADAM, RULE_ADADELTA };
 
 struct optim_type {
     const char *name;
+    enum optim_rule rule;
+    bool decoupled;                   /* decay is of the weight, as adamw's */
     const char *states[OPTIM_STATES]; /* names; NULL: not used */
     double lr, decay;                 /* when the user gives none */
     float b1, b2, eps;                /* of the formulas; adadelta: b1 is its rho */
-    /* n floats of w and g, whose states begin at `at`. */
-    void (*step)(struct optim *o, size_t at, size_t n, float *w, const float *g,
-                 float lr);
 };
 
 /* sgd, adam and adamw as in PyTorch; adadelta with its rho 0.9 and eps 1e-6. NULL: no
@@ -49,6 +50,17 @@ struct optim {
     float loss_scale;
     uint32_t good_steps;
 };
+
+/* What is added to the gradient; what the weight is made smaller by, times lr. */
+static inline float optim_penalty(const struct optim *o)
+{
+    return o->type->decoupled ? 0 : o->settings.decay;
+}
+
+static inline float optim_shrink(const struct optim *o)
+{
+    return o->type->decoupled ? o->settings.decay : 0;
+}
 
 void optim_init(struct optim *o, const struct optim_type *type,
                 struct optim_settings settings, const struct kernels *kernels, size_t n);

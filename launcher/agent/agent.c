@@ -55,7 +55,7 @@ static void on_beat(void *arg)
     if (!a->up || a->suspended || !a->remote)
         return;
     int64_t heard_ms = link_host_answers(a->up) ? now_ms() : link_heard_ms(a->up);
-    if (heartbeat_count(a->heartbeat, &a->silence, heard_ms) >= a->node_timeout_ms)
+    if (heartbeat_silent(a->heartbeat, &a->silence, heard_ms))
         agent_orphaned(a, "no heartbeat within the node timeout");
 }
 
@@ -92,9 +92,11 @@ static int watch_parent(struct agent *a, const struct agent_setup *s, struct ddp
             return err_set(err, "cannot watch a lifeline");
     }
     a->remote = s->keys != NULL;
+    a->heartbeat = heartbeat_create(a->loop, NODE_TIMEOUT_MS, on_beat, a, err);
+    if (!a->heartbeat)
+        return -1;
     agent_set_timeout(a, NODE_TIMEOUT_MS); /* until a ping carries the job's own */
-    a->heartbeat = heartbeat_create(a->loop, on_beat, a, err);
-    return a->heartbeat ? 0 : -1;
+    return 0;
 }
 
 /* --- creation and destruction ------------------------------------------------------- */
@@ -132,8 +134,8 @@ static void agent_destroy(struct agent *a)
     grace_destroy(a->grace);
     ext_signals_destroy(a->ext_signals);
     heartbeat_destroy(a->heartbeat);
-    struct event *events[] = {a->drain,        a->strays,    a->lifelines[0],
-                              a->lifelines[1], a->copy_gone};
+    struct event *events[] = {a->drain, a->strays, a->lifelines[0], a->lifelines[1],
+                              a->copy_gone};
     for (size_t i = 0; i < ARRAY_LEN(events); i++) {
         if (events[i])
             event_free(events[i]);

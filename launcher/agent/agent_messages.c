@@ -230,6 +230,7 @@ void agent_set_timeout(struct agent *a, int64_t ms)
     if (a->node_timeout_ms == ms || !a->remote)
         return;
     a->node_timeout_ms = ms;
+    heartbeat_set_timeout(a->heartbeat, ms);
     link_keepalive(a->up, ms);
 }
 

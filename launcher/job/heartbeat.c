@@ -1,12 +1,12 @@
 /* launcher/job/heartbeat.c - node liveness and clock offsets
  *
- * One ping per second to all nodes. A node that is silent for --node-timeout is declared
+ * One ping per beat to all nodes. A node that is silent for --node-timeout is declared
  * lost (link/heartbeat.h).
  *
  * The offset of a node's clock, by which the exits of ranks on different nodes are
  * ordered, is taken from its HELLO first, and then from the reply to a ping with the
  * shortest round-trip time (RTT). Replies to the pings to all may be merged on their way,
- * so PROBES nodes a second, in turn, get a ping of their own, too; those without an agent
+ * so PROBES nodes a beat, in turn, get a ping of their own, too; those without an agent
  * in between also when they join.
  */
 #define LOG_SUBSYS "heartbeat"
@@ -53,8 +53,7 @@ static void on_beat(void *arg)
         struct job_node *n = &j->nodes[i];
         if (!job_node_connected(n) || n->via == j->local)
             continue;
-        if (heartbeat_count(j->heartbeat, &n->silence, n->heard_ms) <
-            j->opts->node_timeout_ms)
+        if (!heartbeat_silent(j->heartbeat, &n->silence, n->heard_ms))
             continue;
         char *why =
             xasprintf("nothing heard from it for %.4g s (--node-timeout); is it up, "
@@ -67,6 +66,6 @@ static void on_beat(void *arg)
 
 int job_start_heartbeat(struct job *j, struct ddp_err *err)
 {
-    j->heartbeat = heartbeat_create(j->loop, on_beat, j, err);
+    j->heartbeat = heartbeat_create(j->loop, j->opts->node_timeout_ms, on_beat, j, err);
     return j->heartbeat ? 0 : -1;
 }

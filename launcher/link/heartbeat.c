@@ -1,7 +1,8 @@
 /* launcher/link/heartbeat.c - see heartbeat.h
  *
- * One beat adds at most BEAT_MS of silence, however late it is: a process that was
- * stopped for an hour counts its peers silent for one more beat only.
+ * A beat that is late by more than half an interval adds one interval of silence, however
+ * late it is: a process that was stopped for an hour counts its peers silent for one more
+ * beat only.
  */
 #define LOG_SUBSYS "heartbeat"
 #include "launcher/link/heartbeat.h"
@@ -13,47 +14,62 @@
 
 #include <stdlib.h>
 
-enum { LATE_MS = BEAT_MS / 2 };
+enum { MOST_MS = 1000, LEAST_BEATS = 10, LATE_MS = 500 };
 
 struct heartbeat {
     struct event *timer; /* owned */
     void (*beat)(void *arg);
     void *arg;
+    int64_t timeout_ms, interval_ms;
     int64_t last_ms;    /* monotonic */
-    int64_t elapsed_ms; /* between the last two beats, BEAT_MS at most */
+    int64_t elapsed_ms; /* between the last two beats, as far as this process ran */
 };
 
 static void on_beat(evutil_socket_t fd, short what, void *arg)
 {
     struct heartbeat *h = arg;
     int64_t now = now_ms(), elapsed_ms = now - h->last_ms;
-    if (elapsed_ms > BEAT_MS + LATE_MS)
-        log_info("this process did not run for %.1f s: stopped, blocked, or without a CPU",
-                 (double)(elapsed_ms - BEAT_MS) / 1e3);
-    h->elapsed_ms = elapsed_ms < BEAT_MS ? elapsed_ms : BEAT_MS;
+    int64_t late_ms = elapsed_ms - h->interval_ms;
+    if (late_ms > LATE_MS)
+        log_info(
+            "this process did not run for %.1f s: stopped, blocked, or without a CPU",
+            (double)late_ms / 1e3);
+    h->elapsed_ms = late_ms > h->interval_ms / 2 ? h->interval_ms : elapsed_ms;
     h->last_ms = now;
     h->beat(h->arg);
 }
 
-int64_t heartbeat_count(const struct heartbeat *h, struct silence *s, int64_t heard_ms)
+/* Timers are not exact: a beat a little before the timeout is the one at the timeout. */
+bool heartbeat_silent(const struct heartbeat *h, struct silence *s, int64_t heard_ms)
 {
     s->silent_ms = heard_ms == s->heard_ms ? s->silent_ms + h->elapsed_ms : 0;
     s->heard_ms = heard_ms;
-    return s->silent_ms;
+    return s->silent_ms >= h->timeout_ms - h->interval_ms / 8;
 }
 
-struct heartbeat *heartbeat_create(struct loop *loop, void (*beat)(void *arg), void *arg,
+void heartbeat_set_timeout(struct heartbeat *h, int64_t timeout_ms)
+{
+    int64_t beats = (timeout_ms + MOST_MS - 1) / MOST_MS;
+    h->timeout_ms = timeout_ms;
+    h->interval_ms = timeout_ms / (beats > LEAST_BEATS ? beats : LEAST_BEATS);
+    struct timeval interval = {h->interval_ms / 1000, h->interval_ms % 1000 * 1000};
+    if (event_add(h->timer, &interval) < 0)
+        log_warn("cannot set the timer of heartbeats");
+}
+
+struct heartbeat *heartbeat_create(struct loop *loop, int64_t timeout_ms,
+                                   void (*beat)(void *arg), void *arg,
                                    struct ddp_err *err)
 {
     struct heartbeat *h = xcalloc(1, sizeof *h);
     *h = (struct heartbeat){.beat = beat, .arg = arg, .last_ms = now_ms()};
     h->timer = event_new(loop_base(loop), -1, EV_PERSIST, on_beat, h);
-    if (!h->timer ||
-        event_add(h->timer, &(struct timeval){BEAT_MS / 1000, BEAT_MS % 1000 * 1000}) < 0) {
+    if (!h->timer) {
         err_set(err, "cannot make an event");
         heartbeat_destroy(h);
         return NULL;
     }
+    heartbeat_set_timeout(h, timeout_ms);
     return h;
 }
 

@@ -12,16 +12,20 @@
 
 #include "common/loop.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
-enum { BEAT_MS = 1000, NODE_TIMEOUT_MS = 60000 /* default of --node-timeout */ };
+enum { NODE_TIMEOUT_MS = 60000 /* default of --node-timeout */ };
 
 struct heartbeat;
 
-/* Call `beat` every BEAT_MS. A late beat is logged at level info. */
-struct heartbeat *heartbeat_create(struct loop *loop, void (*beat)(void *arg), void *arg,
+/* Call `beat` every second, and at least ten times in timeout_ms, which is thus exceeded
+ * by a tenth at most. A late beat is logged at level info. */
+struct heartbeat *heartbeat_create(struct loop *loop, int64_t timeout_ms,
+                                   void (*beat)(void *arg), void *arg,
                                    struct ddp_err *err);
 void heartbeat_destroy(struct heartbeat *h);
+void heartbeat_set_timeout(struct heartbeat *h, int64_t timeout_ms);
 
 /* One peer; zero-initialised. */
 struct silence {
@@ -29,8 +33,9 @@ struct silence {
     int64_t silent_ms; /* silence counted since then */
 };
 
-/* Call once per peer and beat: `heard_ms` is when the last byte from it was read
- * (monotonic). Returns how long it has been silent while this process ran, in ms. */
-int64_t heartbeat_count(const struct heartbeat *h, struct silence *s, int64_t heard_ms);
+/* Call once per peer and beat, after the ping of this beat: `heard_ms` is when the last
+ * byte from it was read (monotonic). True: it has not answered for timeout_ms, counted
+ * from the first ping without an answer, while this process ran. */
+bool heartbeat_silent(const struct heartbeat *h, struct silence *s, int64_t heard_ms);
 
 #endif

@@ -1,0 +1,109 @@
+#include "tests/support/suite.h"
+
+#include "common/duration.h"
+#include "launcher/link/heartbeat.h"
+
+#include <unistd.h>
+
+enum { TIMEOUT_MS = 500, INTERVAL_MS = TIMEOUT_MS / 10 };
+
+static struct loop *loop;
+static struct heartbeat *heartbeat;
+static struct silence silence;
+static int beats, late_beats, blocked_at;
+static int64_t last_ms, first_ms, heard_ms, speaks_until_ms;
+static bool lost;
+
+/* A peer that is heard before each of the first beats, and then no more. */
+static void on_beat(void *arg)
+{
+    int64_t now = now_ms();
+    if (now - last_ms > INTERVAL_MS + INTERVAL_MS / 4)
+        late_beats++;
+    last_ms = now;
+    if (now < speaks_until_ms)
+        heard_ms = now;
+    lost = heartbeat_silent(heartbeat, &silence, heard_ms);
+    if (silence.silent_ms == 0) {
+        first_ms = now;
+        beats = late_beats = 0;
+    } else if (++beats == blocked_at) {
+        usleep(2 * TIMEOUT_MS * 1000);
+    }
+    if (lost)
+        loop_stop(loop, 0);
+}
+
+/* Until it is lost. */
+static void run(int64_t speaks_ms, int block)
+{
+    struct ddp_err err;
+    loop = loop_create(&err);
+    blocked_at = block;
+    last_ms = heard_ms = now_ms();
+    speaks_until_ms = heard_ms + speaks_ms;
+    heartbeat = heartbeat_create(loop, TIMEOUT_MS, on_beat, NULL, &err);
+    ck_assert(heartbeat);
+    loop_run(loop);
+    heartbeat_destroy(heartbeat);
+    loop_destroy(loop);
+    ck_assert(lost);
+}
+
+/* A beat counts at most 1.5 intervals. A late one counts less than its time, and so does
+ * the short one after it. */
+static void check_beats(void)
+{
+    ck_assert_int_ge(beats, 7);
+    ck_assert_int_le(beats, 11 + 2 * late_beats);
+}
+
+START_TEST(a_silent_peer_is_lost_at_the_timeout)
+{
+    run(0, 0);
+    ck_assert_int_ge(last_ms - first_ms, TIMEOUT_MS - INTERVAL_MS);
+    check_beats();
+}
+END_TEST
+
+START_TEST(a_peer_that_speaks_is_not_lost)
+{
+    run(2 * TIMEOUT_MS, 0);
+    ck_assert_int_ge(last_ms, speaks_until_ms);
+    ck_assert_int_ge(last_ms - heard_ms, TIMEOUT_MS - INTERVAL_MS);
+}
+END_TEST
+
+START_TEST(time_in_which_this_process_did_not_run_is_not_counted)
+{
+    run(0, 3);
+    ck_assert_int_ge(last_ms - first_ms, 2 * TIMEOUT_MS + TIMEOUT_MS / 2);
+}
+END_TEST
+
+START_TEST(a_timeout_that_is_changed_counts_at_once)
+{
+    struct ddp_err err;
+    loop = loop_create(&err);
+    heartbeat = heartbeat_create(loop, NODE_TIMEOUT_MS, on_beat, NULL, &err);
+    heartbeat_set_timeout(heartbeat, TIMEOUT_MS);
+    heard_ms = last_ms = now_ms();
+    loop_run(loop);
+    ck_assert(lost);
+    check_beats();
+    heartbeat_destroy(heartbeat);
+    loop_destroy(loop);
+}
+END_TEST
+
+Suite *suite(void)
+{
+    Suite *s = suite_create("heartbeat");
+    TCase *t = tcase_create("heartbeat");
+    tcase_add_test(t, a_silent_peer_is_lost_at_the_timeout);
+    tcase_add_test(t, a_peer_that_speaks_is_not_lost);
+    tcase_add_test(t, time_in_which_this_process_did_not_run_is_not_counted);
+    tcase_add_test(t, a_timeout_that_is_changed_counts_at_once);
+    suite_add_tcase(s, t);
+    return s;
+}

@@ -8,7 +8,7 @@ import unittest
 
 import hosts
 from hosts import main, node
-from test_sched import JobTest, set_up
+from test_sched import JobTest, UsesSlurm
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "interop"))
 import jax_programs  # noqa: E402
@@ -18,7 +18,7 @@ setUpModule = hosts.set_up
 tearDownModule = hosts.tear_down
 
 
-class Jax(JobTest):
+class Jax(UsesSlurm, JobTest):
     user = "root"  # whose environments of Python other users cannot read
 
     @classmethod
@@ -29,11 +29,7 @@ class Jax(JobTest):
                 wheels.installed(name, *jax_programs.VERSIONS[name], seconds=200), "bin", "python")
         except (OSError, subprocess.SubprocessError) as why:
             raise unittest.SkipTest(f"no wheels of JAX: {why}; needs network") from why
-        set_up("slurm", "slurmctld")
-
-    @classmethod
-    def tearDownClass(cls):
-        hosts.LAB_HOSTS("slurm", "down")
+        super().setUpClass()
 
     def test_processes_on_two_hosts_find_each_other(self):
         said = self.batch("-p dgx -N2 -n2", f"$ddprun {self.python} {jax_programs.SUM}; echo code $?")

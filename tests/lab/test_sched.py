@@ -18,6 +18,24 @@ def set_up(scheduler, daemon):
     hosts.LAB_HOSTS(scheduler, "up")
 
 
+class UsesSlurm:
+    """Mixed into a test class: its tests have a Slurm."""
+
+    scheduler, daemon = "slurm", "slurmctld"
+
+    @classmethod
+    def setUpClass(cls):
+        set_up(cls.scheduler, cls.daemon)
+
+    @classmethod
+    def tearDownClass(cls):
+        hosts.LAB_HOSTS(cls.scheduler, "down")
+
+
+class UsesGridEngine(UsesSlurm):
+    scheduler, daemon = "sge", "sge_qmaster"
+
+
 class JobTest(LabTest):
     """A job script runs as `user`; what it and ddprun say comes back."""
 
@@ -65,15 +83,7 @@ class JobTest(LabTest):
         self.assertEqual(found, sorted(expected), said)
 
 
-class Slurm(JobTest):
-    @classmethod
-    def setUpClass(cls):
-        set_up("slurm", "slurmctld")
-
-    @classmethod
-    def tearDownClass(cls):
-        hosts.LAB_HOSTS("slurm", "down")
-
+class Slurm(UsesSlurm, JobTest):
     def test_a_rank_per_gpu_of_the_job(self):
         said = self.batch("-p dgx -N2 --gres=gpu:2", f"$ddprun sh -c '{RANKS}'; echo code $?")
         self.assert_ranks(said, [f"rank {r}/4 local {r % 2} on {node(1 + r // 2)}" for r in range(4)])
@@ -110,15 +120,7 @@ class Slurm(JobTest):
         self.assert_nobody()
 
 
-class GridEngine(JobTest):
-    @classmethod
-    def setUpClass(cls):
-        set_up("sge", "sge_qmaster")
-
-    @classmethod
-    def tearDownClass(cls):
-        hosts.LAB_HOSTS("sge", "down")
-
+class GridEngine(UsesGridEngine, JobTest):
     def test_a_rank_per_slot_where_there_are_no_gpus(self):
         self.submit("qsub -pe mpi 4 -j y -o {out} {script}",
                     f"$ddprun sh -c '{RANKS}'; echo code $?; "

@@ -9,11 +9,29 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 const char *sched_env(const char *name)
 {
     const char *value = getenv(name);
     return value && *value ? value : NULL;
+}
+
+const char *sched_submit_host(void)
+{
+    static const char *const names[] = {"SLURM_SUBMIT_HOST", "PBS_O_HOST", "SGE_O_HOST",
+                                        "LSB_SUB_HOST"};
+    struct ddp_err ignored;
+    char own[HOST_NAME_MAX + 1] = "";
+    gethostname(own, sizeof own - 1);
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        const char *host = sched_env(names[i]);
+        if (!host || sched_host_name(names[i], host, &ignored) < 0)
+            continue;
+        size_t n = strcspn(own, "."); /* one of both may have the domain */
+        return n == strcspn(host, ".") && memcmp(own, host, n) == 0 ? NULL : host;
+    }
+    return NULL;
 }
 
 int sched_host_name(const char *variable, const char *host, struct ddp_err *err)

@@ -13,6 +13,9 @@
 /* The environment's value, NULL when it is unset or empty. */
 const char *sched_env(const char *name);
 
+/* The host on which the job was submitted, a login node; NULL: unknown, or this one. */
+const char *sched_submit_host(void);
+
 /* Parse a number >= 1 and move *p behind it. 0: none. */
 int sched_number(const char **p);
 enum { SCHED_COUNT_MAX = 1 << 20 };

@@ -85,10 +85,11 @@ int control_connect(const char *job, struct ddp_err *err)
         free(list);
         usleep(POLL_US);
     }
-    if (found == 0 && job)
-        err_set(err, "no running job '%.40s' of yours on this machine", job);
-    else if (found == 0)
-        err_set(err, "no running job of yours on this machine");
+    if (found == 0)
+        err_set(err,
+                "no running job%s%.40s%s of yours on this machine; if its ddprun runs on "
+                "another: ssh HOST, or in Slurm srun --overlap --jobid JOB",
+                job ? " '" : "", job ? job : "", job ? "'" : "");
     else if (found > 1)
         err_set(err, "%d jobs are running: give one of %s", found, list);
     if (found > 1) {

@@ -65,7 +65,8 @@ class Lab(Folder):
             program = os.path.join(os.path.dirname(launch.DDPRUN), tool)
             if os.path.exists(program):
                 shutil.copy(program, self.bin)
-        shutil.copy(os.path.join(SOURCE, "launcher", "transport", "ssh_config"), self.bin)
+        for name in ("transport/ssh_config", "plugins/observe/view/page.html"):
+            shutil.copy(os.path.join(SOURCE, "launcher", name), self.bin)
         python_half = os.path.join(os.path.dirname(launch.DDPRUN), "preload")
         if os.path.isdir(python_half):
             shutil.copytree(python_half, os.path.join(self.bin, "preload"))

@@ -3,11 +3,13 @@
 import json
 import os
 import re
+import subprocess
 import sys
 
 import hosts
 from hosts import LabTest, main, node
 from launch import wait_until
+from test_sched import JobTest, UsesSlurm
 
 sys.path.insert(0, os.path.join(hosts.SOURCE, "tests", "system"))
 import test_events  # noqa: E402
@@ -74,6 +76,81 @@ class Watch(LabTest):
         events = self.read_events()
         self.assertEqual([e["kind"] for e in events if e["event"] == "failure"], ["start"])
         self.assertEqual((events[-1]["event"], events[-1]["code"]), ("end", 125))
+
+
+class InSlurm(UsesSlurm, JobTest):
+    """node001 is the login node, the job has node006 and 007. node008 is the user's own machine, which
+    reaches the login node only."""
+
+    FETCH = ("import sys, urllib.request as u, urllib.error\n"
+             "try: print(u.urlopen(sys.argv[1], timeout=60).read().decode())\n"
+             "except urllib.error.HTTPError as e: print('refused', e.code)\n"
+             "except OSError: print('not reached')")
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        hosts.LAB_HOSTS("exec", "node008", "ip", "route", "add", "blackhole", "10.77.0.6")
+
+    @classmethod
+    def tearDownClass(cls):
+        hosts.LAB_HOSTS("exec", "node008", "ip", "route", "del", "blackhole", "10.77.0.6")
+        super().tearDownClass()
+
+    def start_job(self):
+        self.submit("sbatch -p compute -w node[006-007] -N2 -n2 -o {out} {script}",
+                    f"$ddprun --ui --events {self.path('events')} sh -c 'while :; do echo step 7/9 loss 0.5; sleep 0.2; done'")
+        self.wait_for("loss 0.5", 2)
+
+    def tearDown(self):
+        self.on_login("scancel", self.number())
+        hosts.launch.who_is_left(self.job_mark, deadline=60)
+        super().tearDown()
+
+    def number(self):
+        return self.answer.split()[-1]
+
+    def on_login(self, *command):
+        return hosts.LAB_HOSTS("exec", "-l", "-u", "alice", "node001", *command)
+
+    def fetch(self, url):
+        """From the user's machine."""
+        return hosts.LAB_HOSTS("exec", "-l", "-u", "alice", "node008", "/usr/bin/python3", "-c",
+                               self.FETCH, url)
+
+    def tunnel(self, line):
+        """Until the test ends, on the user's machine."""
+        ssh = subprocess.Popen(
+            [hosts.LAB, "exec", "-l", "-u", "alice", "node008", *line.split()],
+            env=hosts.LAB_HOSTS.env, stdin=subprocess.DEVNULL)
+        self.addCleanup(ssh.wait)
+        self.addCleanup(ssh.terminate)
+
+    def assert_page(self, url, token):
+        self.assertTrue(wait_until(lambda: "<title>" in self.fetch(f"{url}?t={token}"), 120))
+        self.assertEqual(self.fetch(url), "refused 403\n")
+
+        def both_measured():
+            status = json.loads(self.fetch(f"{url}api/status?t={token}"))
+            return ([host["host"] for host in status["hosts"]] == [node(6), node(7)]
+                    and len(status.get("rss", [])) == 2 and all(status["rss"]))
+
+        self.assertTrue(wait_until(both_measured, 120))
+
+    def test_the_printed_lines_work(self):
+        self.start_job()
+        url, token = re.search(r"ddprun: (http://127\.0\.0\.1:\d+/)\?t=(\w+)\n", self.said()).groups()
+        self.tunnel(re.search(r"from another machine: (ssh .*)\n", self.said()).group(1))
+        self.assert_page(url, token)
+
+    def test_top(self):
+        self.start_job()
+        with open(self.path("events"), encoding="utf-8") as events:
+            job = json.loads(events.readline())["job"]
+        for way in (["ssh", "node006"], ["srun", "--overlap", "--jobid", self.number(), "-N1", "-n1"]):
+            top = self.on_login(*way, hosts.LAB_HOSTS.ddprun, "--top", job)
+            for rank in 0, 1:
+                self.assertRegex(top, rf"(?m)^ +{rank} {node(6 + rank)} .* step 7/9 loss 0.5")
 
 
 if __name__ == "__main__":

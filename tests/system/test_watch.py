@@ -292,7 +292,9 @@ class Top(WatchTest):
     def test_without_a_job(self):
         done = self.run_to_end("--top", "99999999")  # beyond all pids: other tests have jobs
         self.assertEqual(
-            (done.rc, done.err), (2, "ddprun: no running job '99999999' of yours on this machine\n"))
+            (done.rc, done.err), (2, "ddprun: no running job '99999999' of yours on this machine; if its "
+                                  "ddprun runs on another: ssh HOST, or in Slurm srun --overlap --jobid "
+                                  "JOB\n"))
 
     def test_a_screen_of_80_columns(self):
         job = self.start_sh(3, SCRIPT)

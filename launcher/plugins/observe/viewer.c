@@ -13,6 +13,7 @@
 #include "common/mem.h"
 #include "common/sock.h"
 #include "common/write_all.h"
+#include "launcher/alloc/sched.h"
 #include "launcher/control/control.h"
 #include "launcher/control/rundir.h"
 #include "launcher/job/events.h"
@@ -111,10 +112,15 @@ static void say_url(struct viewer *v)
     free(line);
     if (!loopback)
         return;
+    /* a node of a batch job is reached by way of the login node */
+    const char *jump = sched_submit_host();
     const struct passwd *me = getpwuid(geteuid());
-    line = xasprintf("ddprun: from another machine: ssh -N -L %d:%.1s%s%s:%d %s%s%s",
-                     port, brackets, host, *brackets ? brackets + 1 : "", port,
-                     me ? me->pw_name : "", me ? "@" : "", own);
+    char *user = xasprintf("%s%s", me ? me->pw_name : "", me ? "@" : "");
+    line = xasprintf(
+        "ddprun: from another machine: ssh -N -L %d:%.1s%s%s:%d %s%s%s%s%s%s", port,
+        brackets, host, *brackets ? brackets + 1 : "", port, jump ? "-J " : "",
+        jump ? user : "", jump ? jump : "", jump ? " " : "", user, own);
+    free(user);
     job_say(v->j, line);
     free(line);
 }

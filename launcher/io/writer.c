@@ -167,7 +167,7 @@ void writer_commit(struct writer *w, size_t size)
 {
     w->filling->size += size;
     /* not in hand_over(): the owner may have seen a size that is smaller by then */
-    if ((w->pending += size) >= WRITER_HIGH)
+    if (atomic_fetch_add(&w->pending, size) + size >= WRITER_HIGH)
         w->full = true;
     if (w->filling->size >= CHUNK) {
         hand_over(w);

@@ -7,13 +7,11 @@
  * those of a file, which is shown with a caret below.
  */
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/fuzz_file.h"
 #include "tests/fuzz/fuzz_hosts.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 enum { VARIABLES = 5, NAMES_MAX = 1 << 17 };
 
@@ -51,24 +49,10 @@ static bool numbers_fit(const struct alloc_node *n)
            n->slots_else <= 1 << 30;
 }
 
-/* The text as a file that has a name; the same descriptor each time. */
-static void set_file(const char *variable, const char *text)
-{
-    static int fd = -1;
-    char path[64];
-    if (fd < 0 && (fd = memfd_create("hosts", MFD_CLOEXEC)) < 0)
-        abort();
-    size_t n = strlen(text);
-    if (ftruncate(fd, 0) < 0 || pwrite(fd, text, n, 0) != (ssize_t)n)
-        abort();
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    setenv(variable, path, 1);
-}
-
 static void set_variables(const struct row *row, const char *text, const char *end)
 {
     if (row->file) {
-        set_file(row->file, text);
+        setenv(row->file, file_of(text, strlen(text)), 1);
         text += strlen(text) + 1;
     }
     for (size_t i = 0; row->names[i] && text < end; i++) {

@@ -2,6 +2,7 @@
  * Whatever is decoded can be judged. */
 #include "tests/fuzz/fuzz.h"
 
+#include "launcher/plugins/diagnose/ras.h"
 #include "launcher/plugins/diagnose/stacks.h"
 #include "launcher/plugins/diagnose/trace.h"
 #include "launcher/plugins/diagnose/verdict.h"
@@ -22,6 +23,10 @@ static const char *const seeds[] = {
     "l{\"groups\":[{\"id\":\"ddp\",\"name\":\"default_pg\",\"ranks\":[],\"entered\":4,"
     "\"done\":3}],\"calls\":[{\"group\":\"ddp\",\"number\":4,\"op\":\"all_reduce\","
     "\"sizes\":[[10]],\"types\":[\"f32\"],\"since_ms\":7,\"done\":false}]}",
+    "rSERVER PROTOCOL 2\nOK\nNCCL version 2.28.3 compiled with CUDA 13.0\n\nJob summary\n"
+    "  Nodes  Processes\n      1          2\n",
+    "rSERVER PROTOCOL 2\nOK\nNCCL version 2.28.3 compiled with CUDA 13.0\n\nJob summary\n"
+    "  Nodes  Processes\n      1          2\n",
 };
 
 size_t fuzz_seed(unsigned n, uint8_t *data, size_t room)
@@ -30,6 +35,13 @@ size_t fuzz_seed(unsigned n, uint8_t *data, size_t room)
     size_t size = strlen(seed) < room ? strlen(seed) : room;
     memcpy(data, seed, size);
     return size;
+}
+
+/* As rank_trace_read() leaves it. */
+static void read_ras(const char *body, json_t *rank)
+{
+    struct rank_trace t = {.sock = -1, .answer = strdup(body), .size = strlen(body)};
+    ras_take(&t, rank);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -46,6 +58,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         json_object_set_new(rank, "threads", stacks_of_native(body));
     else if (*text == 't')
         trace_of_torch(body, "0 0,1\n", 1000, rank);
+    else if (*text == 'r')
+        read_ras(body, rank);
     else
         trace_of_library(body, 1000, rank);
     json_object_set_new(rank, "rank", json_integer(0));

@@ -5,25 +5,10 @@
  */
 #include "launcher/tools/script/site.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/fuzz_file.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
-/* The text as a file that has a name; the same descriptor each time. */
-static const char *file_of(const uint8_t *data, size_t size)
-{
-    static int fd = -1;
-    static char path[64];
-    if (fd < 0 && (fd = memfd_create("site", MFD_CLOEXEC)) < 0)
-        abort();
-    if (ftruncate(fd, 0) < 0 || pwrite(fd, data, size, 0) != (ssize_t)size)
-        abort();
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    return path;
-}
 
 static void check_site(const struct site *s)
 {

@@ -136,6 +136,22 @@ static void put_request(struct writer *w, const struct dialect *d)
     }
 }
 
+/* As Horovod's clients send it, whole in one message. */
+static void put_http(struct writer *w, unsigned who)
+{
+    static const char *const requests[] = {
+        "GET /global/0 HTTP/1.1\r\nHost: h:1\r\n\r\n",
+        "PUT /global/0 HTTP/1.1\r\nContent-Length: 4\r\n\r\naddr",
+        "DELETE /global HTTP/1.1\r\nContent-Length: 1\r\n\r\n0",
+        "GET /rank_and_size/h:0 HTTP/1.1\r\n\r\n",
+        "PUT /worker_addresses/h:1 HTTP/1.1\r\ncontent-length: 2\r\n\r\n{}",
+    };
+    const char *request = requests[pick(w, sizeof requests / sizeof *requests)];
+    uint8_t head[2] = {(uint8_t)(0x20 | who), (uint8_t)strlen(request)};
+    put(w, head, sizeof head);
+    put(w, request, head[1]);
+}
+
 /* The step's length byte is filled in afterwards. */
 static void put_message(struct writer *w, unsigned who, const struct dialect *d,
                         bool hello)
@@ -162,6 +178,10 @@ size_t fuzz_seed(unsigned n, uint8_t *data, size_t room)
     for (unsigned steps = 4 + pick(&w, 16); steps > 0; steps--) {
         unsigned who = pick(&w, 4);
         const struct dialect *d = dialects[who];
+        if (n % 4 == 3 && pick(&w, 2)) {
+            put_http(&w, 4 + pick(&w, 4));
+            continue;
+        }
         uint8_t other = (uint8_t)(pick(&w, 4) << 3 | who);
         if (pick(&w, 8) == 0) {
             put(&w, &other, 1);

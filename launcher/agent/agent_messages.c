@@ -60,7 +60,7 @@ static void start_ranks(struct agent *a)
     struct ddp_err err;
     if (!prepare(a))
         return;
-    a->ranks = ranks_create(a, &err);
+    a->ranks = ranks_create(a, agent_drained, &err);
     if (!a->ranks)
         agent_cannot(a, UINT32_MAX, EXIT_CANNOT_START, err.text);
 }

@@ -39,8 +39,6 @@ void agent_hello(struct agent *a, int fd)
 void agent_out(struct agent *a, int rank, unsigned stream, const void *data, size_t n)
 {
     agent_send(a, MSG(output, (uint32_t)rank, stream, data, (uint32_t)n));
-    if (n == 0)
-        agent_drained(a);
 }
 
 void agent_exited(struct agent *a, uint32_t local, const struct msg_exit *how)

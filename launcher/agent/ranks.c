@@ -41,6 +41,8 @@ static void on_out(struct worker_proc *w, unsigned stream, const void *data, siz
     struct ranks *r = arg;
     r->credit -= n;
     agent_out(r->agent, worker_rank(w), stream, data, n);
+    if (n == 0)
+        r->stream_ended(r->agent);
 }
 
 static void check_over(struct ranks *r)
@@ -529,11 +531,13 @@ void ranks_input(struct ranks *r, const void *data, size_t n)
     }
 }
 
-struct ranks *ranks_create(struct agent *a, struct ddp_err *err)
+struct ranks *ranks_create(struct agent *a, void (*stream_ended)(struct agent *a),
+                           struct ddp_err *err)
 {
     struct ranks *r = xcalloc(1, sizeof *r);
     const struct msg_share *share = &a->share;
     *r = (struct ranks){.agent = a,
+                        .stream_ended = stream_ended,
                         .loop = a->loop,
                         .reap = a->reap,
                         .job = &a->job,

@@ -16,18 +16,19 @@ struct child_place;
 
 /* Plug-ins may read it. */
 struct ranks {
-    struct agent *agent;           /* borrowed */
-    struct loop *loop;             /* borrowed */
-    struct reap *reap;             /* borrowed */
-    const struct msg_job *job;     /* borrowed */
-    const struct msg_share *share; /* borrowed */
-    struct event *starter;         /* owned: starts the next ranks */
-    struct background *thread;     /* owned: prepares and starts */
-    struct child_place *place;     /* owned: the thread's */
-    struct event *slow;            /* owned: timer for the thread's calls */
-    bool warned;                   /* of the present one */
-    int order_fd;                  /* owned: reap_order_fd() */
-    struct prepare *prep;          /* owned: the thread's until `prepared` */
+    struct agent *agent;                   /* borrowed */
+    void (*stream_ended)(struct agent *a); /* of a rank */
+    struct loop *loop;                     /* borrowed */
+    struct reap *reap;                     /* borrowed */
+    const struct msg_job *job;             /* borrowed */
+    const struct msg_share *share;         /* borrowed */
+    struct event *starter;                 /* owned: starts the next ranks */
+    struct background *thread;             /* owned: prepares and starts */
+    struct child_place *place;             /* owned: the thread's */
+    struct event *slow;                    /* owned: timer for the thread's calls */
+    bool warned;                           /* of the present one */
+    int order_fd;                          /* owned: reap_order_fd() */
+    struct prepare *prep;                  /* owned: the thread's until `prepared` */
     bool preparing, prepared;
     int starting;                 /* calls given to the thread: ranks, if `prepared` */
     int ahead;                    /* ... of this attempt, from `next` on */
@@ -50,7 +51,8 @@ struct ranks {
 
 /* `a`, with its job and share, is borrowed. Starting begins in the next loop iteration.
  */
-struct ranks *ranks_create(struct agent *a, struct ddp_err *err);
+struct ranks *ranks_create(struct agent *a, void (*stream_ended)(struct agent *a),
+                           struct ddp_err *err);
 void ranks_destroy(struct ranks *r);
 
 /* `again`: another attempt may follow: input is kept for it. */

@@ -191,7 +191,7 @@ ssize_t http_feed(struct session *s, const uint8_t *in, size_t n, struct out *ou
     s->stalled = s->ended = false;
     if (s->dropped)
         return err_set(err, "the key it waited for has been dropped");
-    while (used < n && !session_waits(s)) {
+    while (used < n && !waiter_waits(&s->waiter)) {
         struct http_request r = {0};
         s->stalled = out_left(out) >= s->host->output_mark;
         int whole = s->stalled ? 0 : read_request(s, in + used, n - used, &r, out, err);
@@ -199,7 +199,7 @@ ssize_t http_feed(struct session *s, const uint8_t *in, size_t n, struct out *ou
             break;
         if (whole < 0 || execute(s, &r, out, err) < 0)
             return -1;
-        if (session_waits(s))
+        if (waiter_waits(&s->waiter))
             break;
         s->expired = false;
         s->host->requests++;

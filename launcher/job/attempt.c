@@ -3,10 +3,19 @@
  * Plug-ins prepare it (the store gets a port), then every node gets its orders: the job
  * and its share of the ranks, or, as the agents stay, only that they start them again.
  */
-#include "launcher/job/job_impl.h"
+#include "launcher/job/attempt.h"
 
 #include "common/duration.h"
 #include "common/mem.h"
+#include "launcher/job/describe.h"
+#include "launcher/job/failure.h"
+#include "launcher/job/hooks.h"
+#include "launcher/job/io.h"
+#include "launcher/job/losses.h"
+#include "launcher/job/report.h"
+#include "launcher/job/size.h"
+#include "launcher/job/spares.h"
+#include "launcher/job/states.h"
 #include "launcher/transport/program.h"
 
 #include <stdlib.h>

@@ -4,8 +4,7 @@
  * and, if all slots are known, the plan: agents are then started on its nodes only.
  */
 #define LOG_SUBSYS "start"
-#include "launcher/job/job_impl.h"
-#include "launcher/job/job_shape.h"
+#include "launcher/job/describe.h"
 
 #include "common/duration.h"
 #include "common/err.h"
@@ -13,6 +12,11 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "launcher/envfwd.h"
+#include "launcher/job/hooks.h"
+#include "launcher/job/job_shape.h"
+#include "launcher/job/report.h"
+#include "launcher/job/size.h"
+#include "launcher/job/terminal.h"
 #include "launcher/place/bind.h"
 #include "launcher/transport/package.h"
 

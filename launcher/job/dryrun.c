@@ -7,8 +7,9 @@
 
 #include "common/err.h"
 #include "common/mem.h"
+#include "launcher/job/describe.h"
+#include "launcher/job/hooks.h"
 #include "launcher/job/job.h"
-#include "launcher/job/job_impl.h"
 #include "launcher/place/show.h"
 #include "launcher/transport/tree.h"
 

@@ -4,13 +4,24 @@
  * Start-up failures are collected for SETTLE_MS and reported together.
  */
 #define LOG_SUBSYS "start"
-#include "launcher/job/job_impl.h"
+#include "launcher/job/gather.h"
 
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "launcher/job/job.h"
+#include "launcher/job/attempt.h"
+#include "launcher/job/describe.h"
+#include "launcher/job/failure.h"
+#include "launcher/job/heartbeat.h"
+#include "launcher/job/hooks.h"
+#include "launcher/job/hosts.h"
+#include "launcher/job/io.h"
+#include "launcher/job/losses.h"
+#include "launcher/job/nodes.h"
+#include "launcher/job/size.h"
+#include "launcher/job/spares.h"
+#include "launcher/job/states.h"
 #include "launcher/transport/node_starter.h"
 #include "launcher/transport/program.h"
 #include "launcher/transport/tree.h"
@@ -18,14 +29,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* from the first failed host to the report: others may still fail */
-enum { SETTLE_MS = 3000 };
-
 /* Has every node joined or failed, or is not wanted? */
 static bool settled(struct job *j)
 {
-    for (; j->settled < j->alloc->nnodes; j->settled++) {
-        const struct job_node *n = &j->nodes[j->settled];
+    for (; j->gathering.settled < j->alloc->nnodes; j->gathering.settled++) {
+        const struct job_node *n = &j->nodes[j->gathering.settled];
         if (n->wanted && !n->trouble && (!n->joined || n->holds > 0))
             return false;
     }
@@ -47,7 +55,7 @@ static const char *first_trouble(const struct job *j)
 static void job_place(struct job *j)
 {
     struct ddp_err err;
-    event_del(j->settle);
+    event_del(j->gathering.settle);
     if (j->starter && !job_may_gain(j))
         node_starter_close(j->starter);
     for (size_t i = 0; i < j->alloc->nnodes; i++) {
@@ -67,7 +75,7 @@ static void job_place(struct job *j)
     job_prepare(j);
 }
 
-void job_gather_check(struct job *j)
+void job_check_gathering(struct job *j)
 {
     if (j->state != JOB_GATHERING || !settled(j))
         return;
@@ -92,22 +100,9 @@ static void on_settle(evutil_socket_t fd, short what, void *arg)
                       xasprintf("cannot start on %s", trouble));
 }
 
-static void node_failed(struct job *j, unsigned node, const char *line)
-{
-    struct job_node *n = &j->nodes[node];
-    if (j->state > JOB_GATHERING && !n->joined)
-        job_host_failed(j, node, line);
-    if (j->state != JOB_GATHERING || n->trouble)
-        return; /* a lost link is reported by job_node_lost() */
-    n->trouble = xstrdup(line);
-    if (!j->instead) /* that plug-in waits for every host */
-        job_arm(j->settle, SETTLE_MS);
-    job_gather_check(j);
-}
-
 static void on_failed(unsigned node, const char *line, void *arg)
 {
-    node_failed(arg, node, line);
+    job_node_failed(arg, node, line);
 }
 
 /* An agent could not start one below it. ssh may work from here (keys that exist on the
@@ -118,21 +113,13 @@ void job_unreached(struct job *j, unsigned node, const char *line)
     if (j->state != JOB_GATHERING || n->joined)
         return;
     if (n->tried_from_here) {
-        node_failed(j, node, line);
+        job_node_failed(j, node, line);
         return;
     }
     log_info("%s; trying from this host", line);
     n->tried_from_here = true;
     node_starter_queue(j->starter, node);
     node_starter_go(j->starter);
-}
-
-void job_start_failed(struct job *j, unsigned node, const char *why)
-{
-    char *line = xasprintf("%s: the agent broke off while it was starting: %s",
-                           j->nodes[node].host->name, why);
-    node_failed(j, node, line);
-    free(line);
 }
 
 void job_node_joined(struct job *j, unsigned node, struct link *l,
@@ -162,12 +149,7 @@ void job_node_joined(struct job *j, unsigned node, struct link *l,
     if (late)
         job_host_joined(j, node);
     else
-        job_gather_check(j);
-}
-
-void job_node_unfit(struct job *j, unsigned node, const char *line)
-{
-    node_failed(j, node, line);
+        job_check(j);
 }
 
 int64_t job_limit_gathering(const struct job *j)
@@ -185,7 +167,7 @@ void job_late_gathering(struct job *j)
                              : xasprintf("%s: connected, but did not identify itself",
                                          n->host->name);
     }
-    job_gather_check(j);
+    job_check(j);
 }
 
 /* --- ddprun starts the agents ------------------------------------------------------- */
@@ -226,14 +208,14 @@ int job_gather(struct job *j, struct ddp_err *err)
                                                       on_idle};
     job_move(j, JOB_GATHERING, "starting agents on other hosts");
     struct event_base *base = loop_base(j->loop);
-    j->settle = evtimer_new(base, on_settle, j);
-    if (!j->settle)
+    j->gathering.settle = evtimer_new(base, on_settle, j);
+    if (!j->gathering.settle)
         return err_set(err, "cannot make an event");
     job_hosts(j, &j->hosts);
-    if (secret_make(&j->key, err) < 0)
+    if (secret_make(&j->gathering.key, err) < 0)
         return -1;
-    j->starter = node_starter_create(j->loop, j->reap, j->transport, &j->hosts, &j->key,
-                                     job_log_level(j->opts), &events, j, err);
+    j->starter = node_starter_create(j->loop, j->reap, j->transport, &j->hosts,
+                                     &j->gathering.key, j->log_level, &events, j, err);
     if (!j->starter)
         return -1;
     if (!j->transport->tree)
@@ -271,8 +253,8 @@ int job_take_peers(struct job *j, struct ddp_err *err)
 {
     job_move(j, JOB_GATHERING, "all nodes have connected by themselves");
     struct event_base *base = loop_base(j->loop);
-    j->settle = evtimer_new(base, on_settle, j);
-    if (!j->settle)
+    j->gathering.settle = evtimer_new(base, on_settle, j);
+    if (!j->gathering.settle)
         return err_set(err, "cannot make an event");
     j->here = common_address(j->peers);
     for (size_t i = 0; i < j->peers->n; i++) {
@@ -284,4 +266,12 @@ int job_take_peers(struct job *j, struct ddp_err *err)
         p->fd = -1;
     }
     return 0;
+}
+
+void job_gather_close(struct job *j)
+{
+    if (j->gathering.settle)
+        event_free(j->gathering.settle);
+    secret_wipe(&j->gathering.key, sizeof j->gathering.key);
+    free(j->here);
 }

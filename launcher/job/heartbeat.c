@@ -10,12 +10,13 @@
  * in between also when they join.
  */
 #define LOG_SUBSYS "heartbeat"
-#include "launcher/job/job_impl.h"
+#include "launcher/job/heartbeat.h"
 
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "launcher/job/plugin.h"
 
 #include <stdlib.h>
 
@@ -48,12 +49,12 @@ static void on_beat(void *arg)
     struct job *j = arg;
     job_ping(j, NODE_ALL);
     for (unsigned i = 0; i < PROBES && i < j->alloc->nnodes; i++)
-        job_ping(j, j->next_probe++ % (unsigned)j->alloc->nnodes);
+        job_ping(j, j->beats.next_probe++ % (unsigned)j->alloc->nnodes);
     for (unsigned i = 0; i < j->alloc->nnodes && j->state < JOB_LEAVING; i++) {
         struct job_node *n = &j->nodes[i];
         if (!job_node_connected(n) || n->via == j->local)
             continue;
-        if (!heartbeat_silent(j->heartbeat, &n->silence, n->heard_ms))
+        if (!heartbeat_silent(j->beats.heartbeat, &n->silence, n->heard_ms))
             continue;
         char *why =
             xasprintf("nothing heard from it for %.4g s (--node-timeout); is it up, "
@@ -66,6 +67,12 @@ static void on_beat(void *arg)
 
 int job_start_heartbeat(struct job *j, struct ddp_err *err)
 {
-    j->heartbeat = heartbeat_create(j->loop, j->opts->node_timeout_ms, on_beat, j, err);
-    return j->heartbeat ? 0 : -1;
+    j->beats.heartbeat =
+        heartbeat_create(j->loop, j->opts->node_timeout_ms, on_beat, j, err);
+    return j->beats.heartbeat ? 0 : -1;
+}
+
+void job_stop_heartbeat(struct job *j)
+{
+    heartbeat_destroy(j->beats.heartbeat);
 }

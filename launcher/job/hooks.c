@@ -46,6 +46,8 @@ int job_plugins_open(struct job *j, struct ddp_err *err)
 
 void job_plugins_fini(struct job *j)
 {
+    if (j->tick)
+        event_free(j->tick);
     if (!j->plugins)
         return;
     JOB_HOOKS(j, fini);

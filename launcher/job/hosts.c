@@ -7,12 +7,17 @@
  * such an entry has an empty name and is `gone`.
  */
 #define LOG_SUBSYS "start"
-#include "launcher/job/events.h"
-#include "launcher/job/job_impl.h"
+#include "launcher/job/hosts.h"
 
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "launcher/job/attempt.h"
+#include "launcher/job/events.h"
+#include "launcher/job/hooks.h"
+#include "launcher/job/losses.h"
+#include "launcher/job/nodes.h"
+#include "launcher/job/size.h"
 #include "launcher/transport/node_starter.h"
 #include "launcher/transport/program.h"
 
@@ -21,17 +26,6 @@
 
 /* entries beside those of hosts in use: for hosts that cannot be reached */
 enum { ROOM_LEAST = 8, ROOM_MOST = 4096 };
-
-bool job_may_gain(const struct job *j)
-{
-    return j->alloc->changes || (!j->peers && j->opts->node_wait_ms > 0);
-}
-
-size_t job_hosts_most(const struct job *j)
-{
-    const struct opts *o = j->opts;
-    return j->alloc->changes ? (size_t)o->nnodes + (size_t)o->spares : j->alloc->nnodes;
-}
 
 void job_make_room(struct job *j)
 {
@@ -158,12 +152,6 @@ void job_host_joined(struct job *j, unsigned node)
     job_check(j);
 }
 
-void job_host_failed(struct job *j, unsigned node, const char *line)
-{
-    j->nodes[node].wanted = false;
-    JOB_HOOKS(j, host_failed, node, line);
-}
-
 void job_host_offered(struct job *j, unsigned node, bool offered)
 {
     struct job_node *n = &j->nodes[node];
@@ -181,16 +169,6 @@ void job_host_offered(struct job *j, unsigned node, bool offered)
     job_dismiss_leaving(j);
 }
 
-void job_dismiss_leaving(struct job *j)
-{
-    for (unsigned i = 0; i < j->alloc->nnodes; i++) {
-        struct job_node *n = &j->nodes[i];
-        bool idle = n->place < 0 && j->state != JOB_GATHERING;
-        if (n->leaving && idle && n->via && !n->lost)
-            job_node_dismiss(j, i, "it is no longer offered");
-    }
-}
-
 void job_node_hold(struct job *j, unsigned node)
 {
     j->nodes[node].holds++;
@@ -199,10 +177,7 @@ void job_node_hold(struct job *j, unsigned node)
 void job_node_release(struct job *j, unsigned node)
 {
     j->nodes[node].holds--;
-    if (j->state == JOB_GATHERING)
-        job_gather_check(j);
-    else
-        job_check(j);
+    job_check(j);
 }
 
 void job_resize(struct job *j, const char *why)

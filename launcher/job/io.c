@@ -4,11 +4,16 @@
  * Both directions use credit: a node sends only as much output as can be written, and
  * stdin is read only as fast as the nodes consume it.
  */
-#include "launcher/job/job_impl.h"
+#include "launcher/job/io.h"
 
 #include "common/duration.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "launcher/job/input.h"
+#include "launcher/job/plugin.h"
+#include "launcher/job/report.h"
+#include "launcher/job/states.h"
+#include "launcher/job/terminal.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -59,7 +64,7 @@ static void on_input(const void *data, size_t size, void *arg)
         job_send(j, i, MSG(input, data, (uint32_t)size));
         j->nodes[i].input_sent += (uint32_t)size;
     }
-    j->input_window -= size;
+    j->streams.window -= size;
     const char *bytes = data;
     if (size > 0 && bytes[size - 1] == '\n' && isatty(STDIN_FILENO))
         output_typed(j->output);
@@ -73,29 +78,11 @@ void job_input_more(struct job *j)
         if (gets_input(j, i) && j->nodes[i].input_sent > behind)
             behind = j->nodes[i].input_sent;
     }
-    if (j->input && behind + j->input_window < INPUT_CREDIT) {
-        size_t more = INPUT_CREDIT - behind - j->input_window;
-        j->input_window += more;
-        input_credit(j->input, more);
+    if (j->streams.input && behind + j->streams.window < INPUT_CREDIT) {
+        size_t more = INPUT_CREDIT - behind - j->streams.window;
+        j->streams.window += more;
+        input_credit(j->streams.input, more);
     }
-}
-
-/* After a failure Ctrl-C is for ddprun again. */
-static enum terminal_mode terminal_mode_of(const struct job *j)
-{
-    bool ends_well =
-        j->state > JOB_RUNNING && j->running == 0 && j->cause.kind == CAUSE_NONE;
-    if (j->job.rows == 0 || j->state == JOB_DONE)
-        return TERMINAL_OURS;
-    return j->state == JOB_RUNNING || ends_well ? TERMINAL_RAW : TERMINAL_KEYS;
-}
-
-void job_set_terminal(struct job *j)
-{
-    if (!j->terminal)
-        return;
-    output_of_pty(j->output, j->job.rows > 0);
-    terminal_set(j->terminal, terminal_mode_of(j));
 }
 
 bool job_send_window(struct job *j)
@@ -124,6 +111,22 @@ int job_open_streams(struct job *j, struct ddp_err *err)
     log_sink(on_log_line, j);
     j->terminal = terminal_create();
     if (j->opts->input != INPUT_NONE)
-        j->input = input_create(j->loop, STDIN_FILENO, on_input, j);
+        j->streams.input = input_create(j->loop, STDIN_FILENO, on_input, j);
     return 0;
+}
+
+void job_continue_streams(struct job *j)
+{
+    job_send_window(j);
+    if (j->streams.input)
+        input_continue(j->streams.input);
+}
+
+void job_close_streams(struct job *j)
+{
+    terminal_destroy(j->terminal);
+    input_destroy(j->streams.input);
+    if (j->output)
+        log_sink(NULL, NULL);
+    output_destroy(j->output);
 }

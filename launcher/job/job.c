@@ -9,7 +9,7 @@
  *      +--------- all on this machine ----+       terminating <- any before, on failure
  *
  * A state has a time limit, or lasts as long as the ranks (or the reader of their output)
- * need; a signal or --timeout then ends it. `late` is called when the limit has passed.
+ * need; a signal or --timeout then ends it.
  */
 #define LOG_SUBSYS "job"
 #include "launcher/job/job.h"
@@ -21,31 +21,30 @@
 #include "launcher/agent/agent.h"
 #include "launcher/agent/kill_tree.h"
 #include "launcher/control/control.h"
+#include "launcher/job/attempt.h"
+#include "launcher/job/describe.h"
 #include "launcher/job/events.h"
-#include "launcher/job/job_impl.h"
+#include "launcher/job/failure.h"
+#include "launcher/job/gather.h"
+#include "launcher/job/heartbeat.h"
+#include "launcher/job/hooks.h"
+#include "launcher/job/hosts.h"
+#include "launcher/job/io.h"
+#include "launcher/job/losses.h"
+#include "launcher/job/messages.h"
+#include "launcher/job/nodes.h"
+#include "launcher/job/report.h"
+#include "launcher/job/shutdown.h"
 #include "launcher/job/signals.h"
+#include "launcher/job/size.h"
+#include "launcher/job/states.h"
+#include "launcher/job/terminal.h"
 #include "launcher/transport/node_starter.h"
 #include "launcher/transport/program.h"
 
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-static const struct {
-    const char *name;
-    int64_t (*limit_ms)(const struct job *j); /* NULL, or 0: none */
-    void (*late)(struct job *j);
-} states[] = {
-    [JOB_NEW] = {"new", NULL, NULL},
-    [JOB_GATHERING] = {"gathering", job_limit_gathering, job_late_gathering},
-    [JOB_PREPARING] = {"preparing", NULL, NULL},
-    [JOB_RUNNING] = {"running", NULL, NULL}, /* --timeout is for all attempts together */
-    [JOB_TERMINATING] = {"terminating", job_limit_terminating, job_late_terminating},
-    [JOB_DRAINING] = {"draining", job_limit_draining, job_late_draining},
-    [JOB_LEAVING] = {"leaving", job_limit_leaving, job_late_leaving},
-    [JOB_FLUSHING] = {"flushing", job_limit_flushing, job_late_flushing},
-    [JOB_DONE] = {"done", NULL, NULL},
-};
 
 /* ms: to kill orphans of an agent that was killed; to write the last lines; to send
  * SIGSTOP to all nodes before we stop */
@@ -55,30 +54,6 @@ enum { ORPHANS_MS = 3000, LAST_MS = 100, STOP_MS = 200 };
  * it: a second SIGTERM within SAME_SIGNAL_MS is the same request. */
 enum { SAME_SIGNAL_MS = 5000 };
 
-void job_move(struct job *j, enum job_state to, const char *why)
-{
-    log_debug("%s -> %s: %s", states[j->state].name, states[to].name, why);
-    j->state = to;
-    job_limit(j);
-    job_set_terminal(j);
-}
-
-void job_limit(struct job *j)
-{
-    int64_t ms = states[j->state].limit_ms ? states[j->state].limit_ms(j) : 0;
-    if (ms > 0)
-        job_arm(j->limit, ms);
-    else
-        event_del(j->limit);
-}
-
-static void on_limit(evutil_socket_t fd, short what, void *arg)
-{
-    struct job *j = arg;
-    log_debug("%s: time limit passed", states[j->state].name);
-    states[j->state].late(j);
-}
-
 /* --- signals ------------------------------------------------------------------------ */
 
 static void on_end_signal(int sig, void *arg)
@@ -87,17 +62,18 @@ static void on_end_signal(int sig, void *arg)
     int64_t now = now_ms();
     if (job_plugins_signal(j, sig))
         return;
-    if (sig == SIGTERM && j->interrupts == 1 && now - j->interrupted_ms < SAME_SIGNAL_MS)
+    if (sig == SIGTERM && j->requests.interrupts == 1 &&
+        now - j->requests.interrupted_ms < SAME_SIGNAL_MS)
         return;
-    j->interrupted_ms = now;
-    j->interrupts++;
-    if (j->interrupts == 1)
+    j->requests.interrupted_ms = now;
+    j->requests.interrupts++;
+    if (j->requests.interrupts == 1)
         job_fail(j, (struct cause){.kind = CAUSE_SIGNAL,
                                    .rank = -1,
                                    .status = sig,
                                    .code = 128 + sig,
                                    .at_ns = now_ns()});
-    else if (j->interrupts == 2 && j->state <= JOB_DRAINING)
+    else if (j->requests.interrupts == 2 && j->state <= JOB_DRAINING)
         job_end(j, SIGKILL, 0);
     else
         loop_stop(j->loop, 128 + sig); /* agents exit when their links close */
@@ -130,9 +106,7 @@ static void on_continued(void *arg)
     struct job *j = arg;
     on_pass_signal(SIGCONT, j);
     job_set_terminal(j);
-    job_send_window(j);
-    if (j->input)
-        input_continue(j->input);
+    job_continue_streams(j);
 }
 
 static const struct signals_events signals_events = {
@@ -140,6 +114,31 @@ static const struct signals_events signals_events = {
     on_pass_signal,
     on_stop_signal,
     on_continued,
+};
+
+/* --- states ------------------------------------------------------------------------- */
+
+static const struct job_table table = {
+    .steps =
+        {
+            [JOB_NEW] = {"new", NULL, NULL, NULL},
+            [JOB_GATHERING] = {"gathering", job_limit_gathering, job_late_gathering,
+                               job_check_gathering},
+            [JOB_PREPARING] = {"preparing", NULL, NULL, NULL},
+            /* --timeout is for all attempts together */
+            [JOB_RUNNING] = {"running", NULL, NULL, job_check_running},
+            [JOB_TERMINATING] = {"terminating", job_limit_terminating,
+                                 job_late_terminating, job_check_ending},
+            [JOB_DRAINING] = {"draining", job_limit_draining, job_late_draining,
+                              job_check_ending},
+            [JOB_LEAVING] = {"leaving", job_limit_leaving, job_late_leaving,
+                             job_check_leaving},
+            [JOB_FLUSHING] = {"flushing", job_limit_flushing, job_late_flushing,
+                              job_check_flushing},
+            [JOB_DONE] = {"done", NULL, NULL, NULL},
+        },
+    .frame = job_handle_frame,
+    .link_closed = job_drop_link,
 };
 
 /* --- running ------------------------------------------------------------------------ */
@@ -194,9 +193,9 @@ static int watch_copies(struct job *j, struct ddp_err *err)
 {
     if (!j->peers || j->peers->copies_gone_fd < 0)
         return 0;
-    j->copy_gone =
+    j->requests.copy_gone =
         event_new(loop_base(j->loop), j->peers->copies_gone_fd, EV_READ, on_copy_gone, j);
-    if (!j->copy_gone || event_add(j->copy_gone, NULL) < 0)
+    if (!j->requests.copy_gone || event_add(j->requests.copy_gone, NULL) < 0)
         return err_set(err, "cannot watch the other instances of ddprun on this node");
     return 0;
 }
@@ -205,9 +204,9 @@ static int watch_copies(struct job *j, struct ddp_err *err)
 static int job_open(struct job *j, struct ddp_err *err)
 {
     if (!(j->loop = loop_create(err)) || !(j->reap = reap_create(j->loop, err)) ||
-        !(j->signals = signals_create(j->loop, &signals_events, j, err)) ||
-        !(j->limit = evtimer_new(loop_base(j->loop), on_limit, j)) ||
-        job_open_timers(j, err) < 0 || watch_copies(j, err) < 0 ||
+        !(j->requests.signals = signals_create(j->loop, &signals_events, j, err)) ||
+        job_states_open(j, err) < 0 || job_failure_open(j, err) < 0 ||
+        watch_copies(j, err) < 0 ||
         !(j->control = control_create(j->loop, j->job.id, err)))
         return -1;
     return job_plugins_open(j, err);
@@ -282,8 +281,12 @@ struct job *job_create(const struct opts *opts, struct alloc *alloc, struct peer
         return NULL;
     }
     struct job *j = xcalloc(1, sizeof *j);
-    *j = (struct job){
-        .opts = opts, .alloc = alloc, .peers = peers, .created_ns = now_ns()};
+    *j = (struct job){.opts = opts,
+                      .alloc = alloc,
+                      .peers = peers,
+                      .created_ns = now_ns(),
+                      .table = &table,
+                      .log_level = job_log_level(opts)};
     j->restart.max = opts->max_restarts;
     j->restart.spares = job_losses(j);
     job_make_room(j);
@@ -301,16 +304,6 @@ struct job *job_create(const struct opts *opts, struct alloc *alloc, struct peer
     return j;
 }
 
-static void free_events(struct job *j)
-{
-    struct event *events[] = {j->timeout, j->report_timer, j->limit,
-                              j->settle,  j->copy_gone,    j->tick};
-    for (size_t i = 0; i < ARRAY_LEN(events); i++) {
-        if (events[i])
-            event_free(events[i]);
-    }
-}
-
 void job_destroy(struct job *j)
 {
     if (!j)
@@ -321,16 +314,14 @@ void job_destroy(struct job *j)
     control_destroy(j->control);
     node_starter_destroy(j->starter);
     msg_hosts_finish(&j->hosts);
-    secret_wipe(&j->key, sizeof j->key);
-    free(j->here);
-    terminal_destroy(j->terminal);
-    input_destroy(j->input);
-    if (j->output)
-        log_sink(NULL, NULL);
-    output_destroy(j->output);
-    signals_destroy(j->signals);
-    heartbeat_destroy(j->heartbeat);
-    free_events(j);
+    job_gather_close(j);
+    job_close_streams(j);
+    signals_destroy(j->requests.signals);
+    job_stop_heartbeat(j);
+    if (j->requests.copy_gone)
+        event_free(j->requests.copy_gone);
+    job_states_close(j);
+    job_failure_close(j);
     reap_destroy(j->reap);
     loop_destroy(j->loop);
     msg_job_finish(&j->job);
@@ -343,6 +334,5 @@ void job_destroy(struct job *j)
         free(j->ranks[i].error);
     free(j->ranks);
     plan_destroy(j->plan);
-    free(j->cause.text);
     free(j);
 }

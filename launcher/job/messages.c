@@ -5,13 +5,20 @@
  * over it is lost.
  */
 #define LOG_SUBSYS "job"
-#include "launcher/job/job_impl.h"
+#include "launcher/job/messages.h"
 
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/signame.h"
+#include "launcher/job/gather.h"
+#include "launcher/job/heartbeat.h"
+#include "launcher/job/hooks.h"
+#include "launcher/job/io.h"
+#include "launcher/job/losses.h"
+#include "launcher/job/nodes.h"
+#include "launcher/job/report.h"
 #include "launcher/link/merge.h"
 #include "launcher/transport/program.h"
 
@@ -48,12 +55,6 @@ static int handle_output(struct job *j, unsigned node, const struct frame *f,
         n->uncredited = 0;
     }
     return 0;
-}
-
-void job_count_exit(struct job *j)
-{
-    j->running--;
-    j->counted_ns = now_ns();
 }
 
 static int handle_exit(struct job *j, unsigned node, const struct frame *f,

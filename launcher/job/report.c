@@ -4,14 +4,15 @@
  * lines of output of the failed rank. Consequences of the failure are not reported.
  */
 #define LOG_SUBSYS "job"
-#include "launcher/job/events.h"
-#include "launcher/job/job_impl.h"
+#include "launcher/job/report.h"
 
 #include "common/duration.h"
 #include "common/hostlist.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/signame.h"
+#include "launcher/job/events.h"
+#include "launcher/job/hooks.h"
 
 #include <jansson.h>
 #include <signal.h>
@@ -156,7 +157,8 @@ static char *other_ranks(struct job *j)
 /* Ranks still run after the first Ctrl-C. */
 static bool may_hurry(const struct job *j)
 {
-    return j->cause.status == SIGINT && j->interrupts == 1 && j->state == JOB_TERMINATING;
+    return j->cause.status == SIGINT && j->requests.interrupts == 1 &&
+           j->state == JOB_TERMINATING;
 }
 
 static char *what_happened(const struct job *j)

@@ -8,29 +8,17 @@
  * stay keep their order in it, new ones follow.
  */
 #define LOG_SUBSYS "job"
-#include "launcher/job/job_impl.h"
-#include "launcher/job/job_shape.h"
+#include "launcher/job/spares.h"
 
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "launcher/job/describe.h"
+#include "launcher/job/job_shape.h"
+#include "launcher/job/plugin.h"
+#include "launcher/job/size.h"
 
 #include <stdlib.h>
-
-int job_losses(const struct job *j)
-{
-    const struct opts *o = j->opts;
-    if (job_may_gain(j))
-        return -1;
-    return o->spares + (o->min_nnodes > 0 ? o->nnodes - o->min_nnodes : 0);
-}
-
-bool job_is_spare(const struct job *j, size_t node)
-{
-    if (j->nodes[node].late || j->alloc->changes)
-        return j->nodes[node].place < 0;
-    return node + (size_t)j->opts->spares >= j->alloc->nnodes;
-}
 
 static bool has_slots(const struct job *j, const struct job_node *n, int place)
 {

@@ -8,9 +8,7 @@
 #define LAUNCHER_JOB_STATE_H
 
 #include "launcher/io/output.h"
-#include "launcher/job/input.h"
 #include "launcher/job/peers.h"
-#include "launcher/job/terminal.h"
 #include "launcher/link/heartbeat.h"
 #include "launcher/link/link.h"
 #include "launcher/link/message.h"
@@ -75,70 +73,93 @@ struct job_rank {
     bool straggles;
 };
 
+struct job_table;
+struct job_link;
+
 struct job {
     const struct opts *opts; /* borrowed */
     struct alloc *alloc;     /* borrowed */
     struct plan *plan;       /* owned; NULL until slots are known */
-    enum job_state state;
-    struct job_node *nodes; /* owned, alloc->nnodes of them */
-    struct job_rank *ranks; /* owned, plan->nranks of them */
-    int running;            /* ranks that have not exited */
-    struct msg_job job;     /* owned: for all agents */
+    struct job_node *nodes;  /* owned, alloc->nnodes of them */
+    struct job_rank *ranks;  /* owned, plan->nranks of them */
+    int running;             /* ranks that have not exited */
+    struct msg_job job;      /* owned: for all agents */
 
-    struct loop *loop;     /* owned */
-    struct reap *reap;     /* owned */
-    struct output *output; /* owned */
-    struct input *input;   /* owned; NULL: no rank reads input */
-    size_t input_window;
-    struct terminal *terminal; /* owned; NULL before streams are open */
-    struct signals *signals;   /* owned */
-    struct job_link {
-        struct link *link; /* owned */
-        unsigned node;     /* whose agent is at its other end */
-        struct job_link *next;
-    } * links;               /* owned: all of them */
-    unsigned settled, ended; /* nodes up to here have joined or failed; have ended */
-    struct link *local;      /* borrowed: the link to our own agent; NULL: none */
-    pid_t local_pid;         /* 0: none, or reaped */
-    struct event *timeout, *report_timer; /* owned */
-    struct event *limit;                  /* owned: of the present state (job.c) */
-    struct event *copy_gone; /* owned; NULL: no other ddprun waits on this machine */
-    struct control *control; /* owned: requests of other programs */
+    struct loop *loop;              /* owned */
+    struct reap *reap;              /* owned */
+    struct output *output;          /* owned */
+    struct control *control;        /* owned: requests of other programs */
     struct subscriber *subscribers; /* owned: of events (events.h) */
+    const char *log_level;          /* borrowed: of the agents; NULL: quiet */
 
-    /* for agents on other hosts; all owned */
-    struct secret key;
+    /* states.c */
+    enum job_state state;
+    const struct job_table *table; /* borrowed: job.c's */
+    struct event *limit;           /* owned: of the present state */
+
+    /* nodes.c */
+    struct job_link *links; /* owned: all of them */
+    struct link *local;     /* borrowed: the link to our own agent; NULL: none */
+    pid_t local_pid;        /* 0: none, or reaped */
+    unsigned ended;         /* nodes up to here have ended their ranks */
+
+    /* agents on other hosts; all owned */
     struct msg_hosts hosts;
     const struct transport *transport; /* borrowed: how they are started */
     char transport_why[200];
     struct node_starter *starter; /* NULL: no agents to start */
     struct peers *peers; /* borrowed: nodes that connected by themselves, or NULL */
     char *here;          /* our address that the first of them connected to */
-    struct event *settle;
-    struct heartbeat *heartbeat; /* NULL: all ranks are on this machine */
-    unsigned next_probe;         /* a ping of its own is for this node (heartbeat.c) */
 
+    struct job_gathering {
+        struct secret key;
+        struct event *settle; /* owned: until hosts that do not start are reported */
+        unsigned settled;     /* nodes up to here have joined or failed */
+    } gathering;              /* gather.c */
+
+    struct job_beats {
+        struct heartbeat *heartbeat; /* owned; NULL: all ranks are on this machine */
+        unsigned next_probe;         /* a ping of its own is for this node */
+    } beats;                         /* heartbeat.c */
+
+    struct job_streams {
+        struct input *input;   /* owned; NULL: no rank reads input */
+        size_t window;         /* bytes that may be read */
+    } streams;                 /* io.c */
+    struct terminal *terminal; /* owned; NULL before streams are open */
+    bool output_failed;
+
+    /* hooks.c */
     void **plugins;     /* owned: their states, by row of job_plugins[] (plugin.h) */
     struct event *tick; /* owned; NULL: no plug-in has this hook */
     const struct job_plugin *instead; /* runs in place of the ranks; NULL: none */
     bool asks;      /* agents are asked before ranks are placed, also on one machine */
     unsigned holds; /* in JOB_PREPARING: what has to be ready before ranks are started */
 
+    struct job_requests {
+        struct signals *signals;
+        int interrupts;          /* signals to end that ddprun has got */
+        int64_t interrupted_ms;  /* the last of them; monotonic */
+        struct event *copy_gone; /* NULL: no other ddprun waits on this machine */
+    } requests;                  /* job.c; all owned */
+
     struct cause cause; /* the earliest one of this attempt */
     struct restart restart;
-    int interrupts;         /* signals to end that ddprun has got */
-    int64_t interrupted_ms; /* the last of them; monotonic */
     bool reported;
-    bool output_failed;
-    int end_sig;          /* the first signal of the escalation */
-    int64_t end_grace_ms; /* time to the next one */
-    bool hurried; /* ended by a signal or --timeout: do not wait for a slow reader */
-    bool agents_killed, agents_hang; /* in JOB_LEAVING, after one and two limits */
-    int verdict;                     /* exit code without a cause; set by plug-ins */
-    int spawned_nodes;               /* nodes that have started all of their ranks */
+    int verdict; /* exit code without a cause; set by plug-ins */
+
+    struct job_ending {
+        struct event *timeout, *report_timer; /* owned */
+        int64_t timeout_at_ms; /* when --timeout will have passed; 0: it does not run */
+        int sig;               /* the first signal of the escalation */
+        int64_t grace_ms;      /* time to the next one */
+        bool hurried; /* by a signal or --timeout: do not wait for a slow reader */
+        bool agents_killed, agents_hang; /* after one and two limits of JOB_LEAVING */
+    } ending;                            /* failure.c; the agents: shutdown.c */
+
+    int spawned_nodes; /* nodes that have started all of their ranks */
     int64_t created_ns;
-    int64_t counted_ns;    /* when the launcher counted the last exit of a rank */
-    int64_t timeout_at_ms; /* when --timeout will have passed; 0: it does not run yet */
+    int64_t counted_ns; /* when the launcher counted the last exit of a rank */
     int64_t started_ns, spawned_ns, last_exit_ns; /* of this attempt */
     int64_t ready_ns;                             /* spawned_ns of the first */
 };

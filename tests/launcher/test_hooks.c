@@ -184,7 +184,6 @@ START_TEST(a_tick_comes_every_second)
     loop_run(j.loop);
     ck_assert_str_eq(calls, "a.tick a.tick ");
     job_plugins_fini(&j);
-    event_free(j.tick);
     event_free(end);
     loop_destroy(j.loop);
 }

@@ -375,7 +375,7 @@ static void diagnose_ranks_started(void *state)
     check_later(d, o->hang_after_ms);
     int64_t lead_ms = o->timeout_ms / LEAD_PART;
     lead_ms = lead_ms < LEAD_MS ? lead_ms : LEAD_MS;
-    int64_t left_ms = d->j->timeout_at_ms - lead_ms - now_ms();
+    int64_t left_ms = d->j->ending.timeout_at_ms - lead_ms - now_ms();
     if (o->timeout_ms > 0 && d->j->restart.attempt == 0)
         job_arm(d->last_call, left_ms > 0 ? left_ms : 0);
 }

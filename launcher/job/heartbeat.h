@@ -1,0 +1,13 @@
+/* launcher/job/heartbeat.h - node liveness and clock offsets */
+#ifndef LAUNCHER_JOB_HEARTBEAT_H
+#define LAUNCHER_JOB_HEARTBEAT_H
+
+#include "launcher/job/state.h"
+
+int job_start_heartbeat(struct job *j, struct ddp_err *err);
+void job_stop_heartbeat(struct job *j);
+void job_ping(struct job *j, unsigned node);
+int job_handle_pong(struct job *j, unsigned node, const struct frame *f,
+                    struct ddp_err *err);
+
+#endif

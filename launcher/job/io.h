@@ -1,0 +1,15 @@
+/* launcher/job/io.h - rank output to ddprun's stdout and stderr, its stdin to the ranks
+ */
+#ifndef LAUNCHER_JOB_IO_H
+#define LAUNCHER_JOB_IO_H
+
+#include "launcher/job/state.h"
+
+int job_open_streams(struct job *j, struct ddp_err *err);
+void job_close_streams(struct job *j);
+void job_continue_streams(struct job *j); /* ddprun has been stopped */
+void job_input_more(struct job *j);       /* as much as the nodes have consumed */
+/* Tell the agents the size of our terminal, if rank 0 has a pseudo-terminal. */
+bool job_send_window(struct job *j);
+
+#endif

@@ -1,0 +1,147 @@
+/* launcher/job/losses.c - see losses.h */
+#define LOG_SUBSYS "job"
+#include "launcher/job/losses.h"
+
+#include "common/duration.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "launcher/job/failure.h"
+#include "launcher/job/hooks.h"
+#include "launcher/job/nodes.h"
+#include "launcher/job/size.h"
+#include "launcher/job/spares.h"
+#include "launcher/transport/program.h"
+
+#include <stdlib.h>
+
+/* ms from the first failed host to the report: others may still fail */
+enum { SETTLE_MS = 3000 };
+
+/* --- nodes that do not start -------------------------------------------------------- */
+
+void job_host_failed(struct job *j, unsigned node, const char *line)
+{
+    j->nodes[node].wanted = false;
+    JOB_HOOKS(j, host_failed, node, line);
+}
+
+void job_node_failed(struct job *j, unsigned node, const char *line)
+{
+    struct job_node *n = &j->nodes[node];
+    if (j->state > JOB_GATHERING && !n->joined)
+        job_host_failed(j, node, line);
+    if (j->state != JOB_GATHERING || n->trouble)
+        return; /* a lost link is reported by job_node_lost() */
+    n->trouble = xstrdup(line);
+    if (!j->instead) /* that plug-in waits for every host */
+        job_arm(j->gathering.settle, SETTLE_MS);
+    job_check(j);
+}
+
+static void start_failed(struct job *j, unsigned node, const char *why)
+{
+    char *line = xasprintf("%s: the agent broke off while it was starting: %s",
+                           j->nodes[node].host->name, why);
+    job_node_failed(j, node, line);
+    free(line);
+}
+
+/* --- nodes that are lost ------------------------------------------------------------ */
+
+void job_count_exit(struct job *j)
+{
+    j->running--;
+    j->counted_ns = now_ns();
+}
+
+/* Its agent ends with the link, unless others are reached over it. */
+static void leave_node(struct job *j, unsigned node, const char *why)
+{
+    struct link *via = j->nodes[node].via;
+    if (via && !job_link_leads(j, via))
+        job_drop_link(j, via, why);
+    else
+        job_check(j);
+}
+
+/* All ranks have exited with 0, and only the rest of the output is waited for. */
+static bool comes_too_late(const struct job *j)
+{
+    return j->state == JOB_DRAINING && j->cause.kind == CAUSE_NONE && job_losses(j) != 0;
+}
+
+void job_node_lost(struct job *j, unsigned node, const char *why)
+{
+    struct job_node *n = &j->nodes[node];
+    if (n->lost)
+        return;
+    n->lost = true;
+    n->unlisted |= j->peers != NULL; /* its ddprun ends, and does not come back */
+    int64_t at_ns = now_ns();        /* before the exits of its ranks are counted */
+    for (int i = 0; i < job_ranks_on(j, n); i++) {
+        struct job_rank *r = &j->ranks[j->plan->nodes[n->place].ranks[i]];
+        if (r->state == RANK_EXITED)
+            continue;
+        r->state = RANK_EXITED;
+        r->end_unknown = true;
+        job_count_exit(j);
+    }
+    if (j->state == JOB_GATHERING && !j->instead &&
+        (job_is_spare(j, node) || job_survives_start(j))) {
+        char *line = xasprintf("%s: %s", n->host->name, why);
+        job_node_failed(j, node, line);
+        free(line);
+        leave_node(j, node, why);
+        return;
+    }
+    bool ends_job = j->state < JOB_LEAVING && !(j->instead && j->state == JOB_PREPARING);
+    JOB_HOOKS(j, node_lost, node, why);
+    char *text = xasprintf("%s is lost: %s", n->host->name, why);
+    if (ends_job && j->plan && n->place < 0 && job_is_spare(j, node)) {
+        log_warn("the spare node %s", text);
+        free(text);
+    } else if (comes_too_late(j)) {
+        log_warn("%s; its ranks had ended, but the last of their output may be missing",
+                 text);
+        free(text);
+    } else if (ends_job) {
+        job_fail(j, (struct cause){.kind = CAUSE_NODE,
+                                   .rank = -1,
+                                   .code = EXIT_CANNOT_START,
+                                   .at_ns = at_ns,
+                                   .text = text,
+                                   .replaceable = j->output && job_can_replace(j)});
+    } else {
+        free(text);
+    }
+    leave_node(j, node, why);
+}
+
+void job_drop_link(struct job *j, struct link *l, const char *why)
+{
+    unsigned first = job_forget_link(j, l);
+    log_debug("the link to %s is closed: %s", j->nodes[first].host->name, why);
+    for (unsigned i = 0; i < j->alloc->nnodes; i++) {
+        if (j->nodes[i].via != l)
+            continue;
+        j->nodes[i].via = NULL;
+        if (j->state < JOB_LEAVING)
+            job_node_lost(j, i, why);
+    }
+    link_close(l);
+    if (!j->nodes[first].joined)
+        start_failed(j, first, why);
+    job_check(j);
+}
+
+void job_dismiss_leaving(struct job *j)
+{
+    for (unsigned i = 0; i < j->alloc->nnodes; i++) {
+        struct job_node *n = &j->nodes[i];
+        bool idle = n->place < 0 && j->state != JOB_GATHERING;
+        if (!n->leaving || !idle || !n->via || n->lost)
+            continue;
+        n->lost = true;
+        leave_node(j, i, "it is no longer offered");
+    }
+}

@@ -1,0 +1,21 @@
+/* launcher/job/losses.h - nodes that do not start, are lost, or leave
+ *
+ * Of a node that is lost the ranks have ended. It ends the attempt, unless it was a
+ * spare, or only the rest of the output was waited for. See also job_node_lost() and
+ * job_host_failed() in plugin.h.
+ */
+#ifndef LAUNCHER_JOB_LOSSES_H
+#define LAUNCHER_JOB_LOSSES_H
+
+#include "launcher/job/state.h"
+
+void job_count_exit(struct job *j); /* one rank less runs */
+
+/* A host does not start, or has joined and cannot be used: one line with its name. */
+void job_node_failed(struct job *j, unsigned node, const char *line);
+/* Close a link: the nodes reached over it are lost, or have failed to start. */
+void job_drop_link(struct job *j, struct link *l, const char *why);
+/* Those without ranks whose hosts are no longer offered: their agents end. */
+void job_dismiss_leaving(struct job *j);
+
+#endif

@@ -1,0 +1,15 @@
+/* launcher/job/report.h - lines for the user: the failure report, and --report's summary
+ */
+#ifndef LAUNCHER_JOB_REPORT_H
+#define LAUNCHER_JOB_REPORT_H
+
+#include "launcher/job/state.h"
+
+void job_report_failure(struct job *j); /* the headline and the last lines, once */
+void job_report_summary(struct job *j); /* --report */
+/* Write the failed rank's exception to our own TORCHELASTIC_ERROR_FILE, for a launcher
+ * above ddprun, as torchrun does. Blocks on a file: not for the event loop. */
+void job_pass_error_on(const struct job *j);
+const char *job_host_of(int rank, void *arg); /* for tags: NULL on a single host */
+
+#endif

@@ -1,0 +1,40 @@
+/* launcher/job/states.h - the state that a job is in
+ *
+ * A job calls upwards by one table only (job.c): what a state does when something has
+ * happened, or when its time limit has passed, and where the frames of agents go. So a
+ * file includes, and calls, only those that come before it in the job's life:
+ *
+ *     size, report, states      what the job may have; lines for the user; its state
+ *     describe, nodes           what is to be run, and where; links to agents
+ *     failure, io               the first failure stops all ranks; output and input
+ *     spares, losses            the nodes of the next attempt; nodes that are lost
+ *     attempt, hosts, heartbeat the ranks get their orders; hosts that come and go
+ *     gather                    agents are started
+ *     messages, shutdown        handlers of their messages; the end, or a restart
+ *     job, dryrun               the table, and the event loop
+ */
+#ifndef LAUNCHER_JOB_STATES_H
+#define LAUNCHER_JOB_STATES_H
+
+#include "launcher/job/state.h"
+
+struct job_table {
+    struct job_step {
+        const char *name;
+        int64_t (*limit_ms)(const struct job *j); /* NULL, or 0: none */
+        void (*late)(struct job *j);
+        void (*check)(struct job *j); /* is it complete? NULL: it ends otherwise */
+    } steps[JOB_DONE + 1];
+    void (*frame)(struct job *j, struct link *l, const struct frame *f);
+    void (*link_closed)(struct job *j, struct link *l, const char *why);
+};
+
+int job_states_open(struct job *j, struct ddp_err *err);
+void job_states_close(struct job *j);
+
+void job_move(struct job *j, enum job_state to, const char *why); /* writes `state` */
+void job_limit(struct job *j); /* restart the time limit of the present state */
+/* Set the mode of our terminal as the state needs it (terminal.h). */
+void job_set_terminal(struct job *j);
+
+#endif

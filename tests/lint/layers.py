@@ -3,7 +3,9 @@
 
 A file may include its own folder, what stands in its folder's row, and the system's
 headers. Includes are written from the root, so that the direction is visible in the line.
-In launcher/ no modules (x.c and x.h) and no folders include each other in a circle."""
+In launcher/ no modules (x.c and x.h) and no folders include each other in a circle. There and in
+rendezvous/ no files of a folder call each other in one: a function may be declared in a header that
+is not its file's (plugin.h), so it is where it is defined that counts."""
 import collections
 import pathlib
 import re
@@ -75,7 +77,12 @@ MAY = {
 }
 
 NO_CIRCLES = ("launcher",)
+NO_CALL_CIRCLES = ("launcher", "rendezvous")
 INCLUDE = re.compile(r'#\s*include "([^"]+)"')
+# what is no code, and the head of a function, as clang-format writes it
+NO_CODE = re.compile(r'/\*.*?\*/|"(?:\\.|[^"\\])*"', re.S)
+FUNCTION = re.compile(r"^(?!static\b)[a-z][\w *]*?\b(\w+)\([^;{]*\)\n\{", re.M)
+WORD = re.compile(r"\b[a-z]\w+\b")
 
 
 def row_of(name):
@@ -119,8 +126,21 @@ def circles(graph):
     return found
 
 
+def calls(sources):
+    """The modules of the same folder whose functions each module of {module: text} names."""
+    sources = {module: NO_CODE.sub("", text) for module, text in sources.items()}
+    home = {(module.rsplit("/", 1)[0], name): module for module, text in sources.items()
+            for name in FUNCTION.findall(text)}
+    graph = collections.defaultdict(set)
+    for module, text in sources.items():
+        named = {home.get((module.rsplit("/", 1)[0], name)) for name in WORD.findall(text)}
+        graph[module] = named - {None, module}
+    return graph
+
+
 root = pathlib.Path(sys.argv[1])
 faults, seen = [], 0
+sources = {}
 modules, folders = collections.defaultdict(set), collections.defaultdict(set)
 for top in ("common", "include", "rendezvous", "launcher", "spank", "worker"):
     for path in sorted((root / top).rglob("*")):
@@ -132,7 +152,10 @@ for top in ("common", "include", "rendezvous", "launcher", "spank", "worker"):
         if may is None:
             faults.append(f"{name}: {folder} has no row in tests/lint/layers.py")
             continue
-        for number, line in enumerate(path.read_text().splitlines(), 1):
+        text = path.read_text()
+        if top in NO_CALL_CIRCLES and path.suffix == ".c":
+            sources[str(name.with_suffix(""))] = text
+        for number, line in enumerate(text.splitlines(), 1):
             found = INCLUDE.match(line)
             if not found:
                 continue
@@ -150,9 +173,12 @@ for top in ("common", "include", "rendezvous", "launcher", "spank", "worker"):
                 here, there = str(name.parent), to.rsplit("/", 1)[0]
                 if here != there and "/" in here and "/" in there:
                     folders[here].add(there)
+called = calls(sources)
 faults += [f"circle of includes: {text}" for text in circles(modules) + circles(folders)]
+faults += [f"circle of calls: {text}" for text in circles(called)]
 if faults:
     print("\n".join(faults))
-if seen < 20:
-    sys.exit(f"only {seen} files seen: wrong root?")
+ncalls = sum(map(len, called.values()))
+if seen < 20 or ncalls < 100:
+    sys.exit(f"only {seen} files and {ncalls} calls between them seen: wrong root?")
 sys.exit(1 if faults else 0)

@@ -38,7 +38,7 @@ KINDS = {
 # suites that name a group of packages in tools/need.sh
 GROUPS = ["ssh", "net", "mpi", "slurm", "sge", "numpy", "torch", "horovod", "container", "clang", "shellcheck", "chromium"]
 # what can run side by side: most tests wait more than they compute
-JOBS = 2 * (os.cpu_count() or 1)
+JOBS = 3 * (os.cpu_count() or 1)
 # more failures than these are no accidents: --twice does not run them again
 TWICE_MAX = 6
 

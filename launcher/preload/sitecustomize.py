@@ -331,7 +331,7 @@ class Helper:
         self.kept = {}
         self.has_imported = self.is_child = False
         self.cache, self.forked_at = None, 0
-        self.libraries = self.random_numbers = None
+        self.libraries = self.random_numbers = self.sibling = None
         self.ctypes = ctypes
         atexit.register(self.skip_module_teardown)  # registered first, called last
         self.prctl = ctypes.CDLL(None).prctl
@@ -421,6 +421,7 @@ class Helper:
         if why:
             self.give_up(why)
         self.code = code_descriptors()
+        self.sibling = run_file("sibling.py")["Sibling"]()
         self.freeze()
         self.send("ready")
 
@@ -500,14 +501,23 @@ class Helper:
         if not went or os.getppid() != self.agent:
             os._exit(127)
 
-    def fork_rank(self, fds, cpus, entries):
-        """True in the rank. Double fork: the intermediate process exits at once, and the rank is
-        reparented to the agent, the subreaper."""
-        answer, report = os.pipe()
+    def fork_for_agent(self):
+        """(is this the rank, pid to wait for or None). The rank is a child of the agent. By a double
+        fork where it has to be: the intermediate process exits at once, and the rank is reparented
+        to the agent, the subreaper."""
+        pid = self.sibling.fork() if os.getppid() == self.agent else None
+        if pid is not None:
+            return pid == 0, None
         intermediate = os.fork()
         if intermediate == 0 and os.fork() > 0:
             os._exit(0)
-        if intermediate == 0:
+        return intermediate == 0, intermediate
+
+    def fork_rank(self, fds, cpus, entries):
+        """True in the rank."""
+        answer, report = os.pipe()
+        is_rank, intermediate = self.fork_for_agent()
+        if is_rank:
             try:
                 self.set_up_rank(fds, cpus, entries, report)
                 os.write(report, b"%d" % os.getpid())
@@ -521,7 +531,8 @@ class Helper:
             os.close(fd)
         with open(answer, "rb") as f:
             result = os.fsdecode(f.read())
-        os.waitpid(intermediate, 0)
+        if intermediate:
+            os.waitpid(intermediate, 0)
         self.send(f"pid {result}" if result.isdigit() else f"no {result or 'a fork has failed'}")
         return False
 

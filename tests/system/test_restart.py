@@ -237,6 +237,16 @@ class Restart(LaunchTest):
         self.assertEqual(launch.err.count(AGAIN), 3)
         self.assertIn("2 attempts in a row got no further than step 7 (", ours(launch)[-1])
 
+    def test_a_program_that_begins_anew(self):
+        """It writes over its checkpoints: told once. Steps from before the last one are none of that."""
+        begins_anew = "ddprun: warning: rank 0 reports step 10 again"
+        for reports, told in (("10,20 10,20 10,20", 1), ("10,20,30 20,30 20,30,40", 0), ("10 10 10", 0)):
+            launch = self.sh(1, f'set -- {reports}; shift ${N}; for s in $(echo $1 | tr , " "); do '
+                             'echo ddprun.checkpoint $s; done; exit 3', "--max-restarts", 2,
+                             "--max-no-progress", 2)
+            self.assertEqual(launch.err.count(begins_anew), told, launch.err)
+            self.assertEqual(launch.err.count("may write over its checkpoints"), told, launch.err)
+
     def test_progress_by_a_file(self):
         """Written, replaced, or gone: until nothing changes; what lay there before is no progress."""
         self.write("state", "old")

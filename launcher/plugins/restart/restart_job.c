@@ -50,6 +50,8 @@ struct decision {
     struct look before;      /* --progress-file at the end of the last attempt */
     struct line *lines;      /* owned: by rank; NULL: no output yet in this attempt */
     long long step;          /* the highest that a rank has reported */
+    long long first;         /* what was reported first of all; -1: nothing */
+    bool reported, told;     /* in this attempt; that an attempt began anew */
     bool further;            /* this attempt has reported it */
     int stuck;               /* attempts in a row that did not get further */
 };
@@ -71,6 +73,24 @@ static bool same(const struct look *a, const struct look *b)
                           a->st.st_mtim.tv_nsec == b->st.st_mtim.tv_nsec));
 }
 
+/* A program that does not resume reports the same steps in each attempt. One whose last
+ * checkpoint was lost reports some again, and not the first. */
+static void check_first(struct decision *d, int rank, long long step)
+{
+    if (d->first < 0)
+        d->first = step;
+    if (d->reported || d->told || step > d->first || d->step <= d->first)
+        return;
+    d->told = true;
+    char *line = xasprintf(
+        "ddprun: warning: rank %d reports step %lld again ('ddprun.checkpoint'), after step "
+        "%lld in an earlier attempt: the program begins anew and may write over its "
+        "checkpoints; have it resume from the newest one",
+        rank, step, d->step);
+    job_say(d->j, line);
+    free(line);
+}
+
 static void take_line(struct decision *d, int rank, const char *line)
 {
     char *end;
@@ -78,7 +98,11 @@ static void take_line(struct decision *d, int rank, const char *line)
         return;
     const char *number = line + strlen(REPORTED);
     long long step = strtoll(number, &end, 10);
-    if (end == number || !strchr(" \r", *end) || step <= d->step)
+    if (end == number || !strchr(" \r", *end))
+        return;
+    check_first(d, rank, step);
+    d->reported = true;
+    if (step <= d->step)
         return;
     d->step = step;
     d->further = true;
@@ -191,7 +215,7 @@ static void on_next_attempt(void *state)
 {
     struct decision *d = state;
     d->phase = RUNS;
-    d->further = false;
+    d->further = d->reported = false;
     free(d->lines); /* there may be another number of ranks */
     d->lines = NULL;
 }
@@ -214,7 +238,7 @@ static int on_init(struct job *j, void **state, struct ddp_err *err)
     if (!asked)
         return 0;
     struct decision *d = xcalloc(1, sizeof *d);
-    *d = (struct decision){.j = j, .step = -1};
+    *d = (struct decision){.j = j, .step = -1, .first = -1};
     *state = d;
     if (!o->progress_file)
         return 0;

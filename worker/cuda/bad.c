@@ -21,7 +21,7 @@ static int see(struct stage *s, struct ddp_err *err)
 
 static int look(struct stage *s, int k, float *found, struct ddp_err *err)
 {
-    float here[LAYERS_PLACES];
+    float here[MODEL_PLACES];
     if (stage_enter(s, err) < 0)
         return -1;
     const float *at = layers_find_bad(s->sets[0].net, k, err);
@@ -29,7 +29,7 @@ static int look(struct stage *s, int k, float *found, struct ddp_err *err)
         check_cuda(cudaMemcpy(here, at, sizeof here, cudaMemcpyDeviceToHost), what, err) <
             0)
         return -1;
-    for (int i = 0; i < LAYERS_PLACES; i++)
+    for (int i = 0; i < MODEL_PLACES; i++)
         found[i] += here[i];
     return 0;
 }
@@ -38,16 +38,19 @@ static int look(struct stage *s, int k, float *found, struct ddp_err *err)
 static int look_at(struct engine *e, int from, int k, int batch,
                    struct engine_result *result, struct ddp_err *err)
 {
-    float found[LAYERS_PLACES] = {0};
+    float found[MODEL_PLACES] = {0};
     if (stages_forward(e, from, k, true, batch, err) < 0)
         return -1;
     for (int i = 0; i < e->nstages; i++) {
         if (look(&e->stages[i], k, found, err) < 0)
             return -1;
     }
-    if (k > 0 && !isfinite(result->loss) && !*result->where)
-        result->depth = layers_place(first_of(e)->sets[0].net, found, result->where,
-                                     sizeof result->where);
+    if (k < 1 || isfinite(result->loss))
+        return 0;
+    for (int i = 0; i < MODEL_PLACES && !*result->where; i++)
+        if (found[i] > 0)
+            result->depth =
+                model_tell_place(e->job.model, i, result->where, sizeof result->where);
     return 0;
 }
 
@@ -69,11 +72,13 @@ int engine_find_bad(struct engine *e, const struct slot *slot,
     if (bring_back(e, slot, err) < 0)
         return -1;
     for (int i = 0; i < batches; i++) {
-        int k = batch_part(e, n, i), parts = k > 0 ? pipeline_micro_batches(k, e->micro) : 1;
+        int k = batch_part(e, n, i),
+            parts = k > 0 ? pipeline_micro_batches(k, e->micro) : 1;
         for (int m = 0; m < parts; m++) {
             int at = pipeline_first_sample(k, parts, m);
-            if (look_at(e, i * e->job.batch_size + at, pipeline_first_sample(k, parts, m + 1) - at,
-                        i + (m << 8), result, err) < 0)
+            if (look_at(e, i * e->job.batch_size + at,
+                        pipeline_first_sample(k, parts, m + 1) - at, i + (m << 8), result,
+                        err) < 0)
                 return -1;
         }
     }

@@ -6,7 +6,6 @@
 
 #include <assert.h>
 #include <stdint.h>
-#include <stdio.h>
 
 struct cuda_map layers_input(const struct layers *net, int n)
 {
@@ -283,11 +282,10 @@ int layers_warm_up(struct layers *net, struct layers_plan *p, float *grads,
 
 /* ---- when something has gone wrong ---- */
 
-/* In the order of computation: input; then of each layer its weights, bias and output. */
 const float *layers_find_bad(struct layers *net, int n, struct ddp_err *err)
 {
     float *found = net->room;
-    if (check_cuda(cudaMemsetAsync(found, 0, LAYERS_PLACES * sizeof *found, net->stream),
+    if (check_cuda(cudaMemsetAsync(found, 0, MODEL_PLACES * sizeof *found, net->stream),
                    "looking for a bad number", err) < 0)
         return NULL;
     int64_t inputs = (int64_t)net->layers[0].inputs;
@@ -305,25 +303,4 @@ const float *layers_find_bad(struct layers *net, int n, struct ddp_err *err)
                       i == net->nlayers - 1 ? CUDA_F32 : net->type, &of[2], net->stream);
     }
     return found;
-}
-
-int layers_place(const struct layers *net, const float *found, char *text, size_t size)
-{
-    if (found[0] > 0) {
-        snprintf(text, size, "the data");
-        return 0;
-    }
-    for (int i = 0; i < net->nlayers; i++) {
-        const struct layer *l = &net->layers[i];
-        const float *of = found + 1 + 3 * i;
-        if (of[0] > 0 || of[1] > 0) {
-            snprintf(text, size, "'%s'", (of[0] > 0 ? l->weight : l->bias)->name);
-            return 2 * i + 1;
-        }
-        if (of[2] > 0) {
-            snprintf(text, size, "the output of '%s'", l->spec->name);
-            return 2 * i + 2;
-        }
-    }
-    return -1;
 }

@@ -120,13 +120,11 @@ int layers_backward(struct layers *net, struct layers_plan *p, float *grads,
                                  struct ddp_err *err),
                     void *arg, struct ddp_err *err);
 
-/* After a pass of n samples: which of the input, weights and outputs hold a number that
- * is not finite? The answers, to be copied to the host when the stream has come so far.
+/* After a pass of n samples: which of model_tell_place()'s MODEL_PLACES hold a number
+ * that is not finite? The answers, to be copied to the host when the stream has come so
+ * far.
  */
-enum { LAYERS_PLACES = 1 + 3 * MODEL_MAX_LAYERS };
 const float *layers_find_bad(struct layers *net, int n, struct ddp_err *err);
-/* From them, as model_find_bad(): the first such place, and how far that is. */
-int layers_place(const struct layers *net, const float *found, char *text, size_t size);
 
 /* Libraries load their kernels, and may take memory, when a product is asked for the
  * first time, and nothing of that may be while a graph is being recorded: so there and

@@ -388,25 +388,36 @@ float model_evaluate(struct model *m, const struct batch *b, int *correct)
 
 /* ---- when something has gone wrong ---- */
 
+int model_tell_place(const struct model *m, int place, char *text, size_t size)
+{
+    int i = (place - 1) / 3, part = (place - 1) % 3;
+    const struct layer *l = &m->layers[i];
+    if (place == 0)
+        snprintf(text, size, "the data");
+    else if (part < 2)
+        snprintf(text, size, "'%s'", (part == 0 ? l->weight : l->bias)->name);
+    else
+        snprintf(text, size, "the output of '%s'", l->spec->name);
+    return place == 0 ? 0 : 2 * i + 1 + part / 2;
+}
+
+static bool is_bad(const struct model *m, const struct batch *b, int place)
+{
+    int part = (place - 1) % 3;
+    const struct layer *l = &m->layers[(place - 1) / 3];
+    const struct param *w = part == 0 ? l->weight : l->bias;
+    size_t pixels = (size_t)(m->io.C * m->io.H * m->io.W), n = (size_t)b->n;
+    if (place == 0)
+        return b->x && !m->k->finite(b->x, pixels * n, false);
+    if (part < 2)
+        return w && !m->k->finite(m->weights + w->offset, w->count, false);
+    return !m->k->finite(l->y, l->floats * n, l->image);
+}
+
 int model_find_bad(struct model *m, const struct batch *b, char *text, size_t size)
 {
-    size_t pixels = (size_t)(m->io.C * m->io.H * m->io.W);
-    if (b->x && !m->k->finite(b->x, pixels * (size_t)b->n, false)) {
-        snprintf(text, size, "the data");
-        return 0;
-    }
-    for (int i = 0; i < m->nlayers; i++) {
-        const struct layer *l = &m->layers[i];
-        const struct param *w[] = {l->weight, l->bias};
-        for (size_t j = 0; j < ARRAY_LEN(w); j++)
-            if (w[j] && !m->k->finite(m->weights + w[j]->offset, w[j]->count, false)) {
-                snprintf(text, size, "'%s'", w[j]->name);
-                return 2 * i + 1;
-            }
-        if (!m->k->finite(l->y, l->floats * (size_t)b->n, l->image)) {
-            snprintf(text, size, "the output of '%s'", l->spec->name);
-            return 2 * i + 2;
-        }
-    }
+    for (int place = 0; place < 1 + 3 * m->nlayers; place++)
+        if (is_bad(m, b, place))
+            return model_tell_place(m, place, text, size);
     return -1;
 }

@@ -234,11 +234,12 @@ typedef void (*model_span_fn)(const char *layer, char phase, int64_t begin_ns,
                               int64_t end_ns, void *arg);
 void model_observe(struct model *m, model_span_fn span, void *arg);
 
-/* After a step whose loss is not a finite number: the first place, in the order of
- * computation, that holds such a one, as "the output of 'conv2'" or "the weights of
- * 'fc1'". How far that is: 0 in the data, then more with each layer. -1 when there is
- * none.
- */
+/* Where a number that is not finite may stand, in the order of computation: the data,
+ * then each layer's weight, bias and output. A place as text, "the output of 'conv2'" or
+ * "'fc1.weight'"; how far that is: 0 in the data, then more with each layer. */
+enum { MODEL_PLACES = 1 + 3 * MODEL_MAX_LAYERS };
+int model_tell_place(const struct model *m, int place, char *text, size_t size);
+/* After a step whose loss is not finite: the first such place; -1 when there is none. */
 int model_find_bad(struct model *m, const struct batch *b, char *text, size_t size);
 
 /* How likely each token is to follow tokens[0..n), n up to W: logits of all of them,

@@ -52,6 +52,28 @@ struct engine_job {
     double tune; /* seconds in which the fastest algorithms may be looked for; 0: none */
 };
 
+/* Are batches normalised over the samples of all ranks? */
+static inline bool engine_shares_norms(const struct engine_job *job)
+{
+    return job->sync_norms && ddp_group_size(job->group) > 1;
+}
+
+/* Batches that a rank goes through in a step with `mine` samples of its own. Ranks that
+ * share norms go through as many as the one with the most samples. */
+static inline int engine_batches(const struct engine_job *job, int mine, int all)
+{
+    int size = ddp_group_size(job->group);
+    int most = engine_shares_norms(job) ? (all + size - 1) / size : mine;
+    return (most + job->batch_size - 1) / job->batch_size;
+}
+
+/* Samples of batch i of a rank with `mine` in the step. */
+static inline int engine_batch(const struct engine_job *job, int mine, int i)
+{
+    int left = mine - i * job->batch_size;
+    return left < 0 ? 0 : left < job->batch_size ? left : job->batch_size;
+}
+
 struct engine_step {
     const uint32_t *which; /* this rank's samples of the training part; read before step()
                               returns */

@@ -108,7 +108,7 @@ static void describe(struct engine *e)
                         job->kernels->name, job->threads, job->threads == 1 ? "" : "s");
     if (e->pipeline && used > 0 && (size_t)used < sizeof e->text - 3) {
         char stages[96];
-        pipeline_describe(e->pipeline, stages, sizeof stages);
+        pipeline_describe(job->model, job->stages, stages, sizeof stages);
         snprintf(e->text + used, sizeof e->text - (size_t)used, ", stages %s", stages);
     }
 }
@@ -122,16 +122,11 @@ static void sum_norms(double *v, size_t n, void *arg)
             ddp_all_reduce(e->norms, v, n, DDP_F64, DDP_SUM, &e->norms_err) < 0;
 }
 
-static bool shares_norms(const struct engine_job *job)
-{
-    return job->sync_norms && ddp_group_size(job->group) > 1;
-}
-
 /* A group of its own, so that a norm need not wait for buckets of gradients. */
 static int share_norms(struct engine *e, struct ddp_err *err)
 {
     int size = ddp_group_size(e->job.group);
-    if (!shares_norms(&e->job))
+    if (!engine_shares_norms(&e->job))
         return 0;
     int *all = xcalloc((size_t)size, sizeof *all);
     for (int r = 0; r < size; r++)
@@ -185,7 +180,7 @@ static struct engine *cpu_open(const struct engine_job *job, struct ddp_err *err
     struct engine *e = xcalloc(1, sizeof *e);
     e->job = *job;
     int rc = make_own(e, err);
-    if (shares_norms(job)) {
+    if (engine_shares_norms(job)) {
         if (rc < 0)
             err_prefix(err, "rank %d", ddp_group_rank(job->group));
         /* no rank waits in share_norms() for one that has failed */
@@ -272,22 +267,13 @@ static void take_batch(struct engine *e, const struct engine_step *s, int i,
         result->depth = model_find_bad(bad, of, result->where, sizeof result->where);
 }
 
-static int ceil_div(int a, int b)
-{
-    return (a + b - 1) / b;
-}
-
-/* Forward and backward of all of this rank's samples, batch after batch. Ranks that share
- * norms go through as many batches as the one with the most samples. */
+/* Forward and backward of all of this rank's samples, batch after batch. */
 static void run_batches(struct engine *e, const struct engine_step *s,
                         struct engine_result *result)
 {
-    int room = e->job.batch_size, most = s->mine;
-    if (e->norms)
-        most = ceil_div(s->all, ddp_group_size(e->norms));
-    int batches = ceil_div(most, room);
+    int batches = engine_batches(&e->job, s->mine, s->all);
     for (int i = 0, done = 0; i < batches; i++) {
-        int left = s->mine - done, n = left < room ? left : room;
+        int n = engine_batch(&e->job, s->mine, i);
         e->first = i == 0;
         e->last = i == batches - 1;
         take_batch(e, s, i, s->which + done, n, result);

@@ -12,7 +12,6 @@
 
 #include <math.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -191,18 +190,17 @@ static void cut(struct pipeline *p, const struct model_pass *pass)
     model_io(p->model, &in, &out);
     p->n = pipeline_micro_batches(b->n, p->micro);
     for (int m = 0; m < p->n; m++) {
-        int from = pipeline_first_sample(b->n, p->n, m),
-            to = pipeline_first_sample(b->n, p->n, m + 1);
+        const struct micro_batch of = pipeline_micro_batch(0, b->n, p->n, m);
         struct batch *part = &p->batches[m];
-        *part = (struct batch){.x = b->x + (size_t)from * in, .n = to - from};
+        *part = (struct batch){.x = b->x + (size_t)of.from * in, .n = of.n};
         if (b->labels)
-            part->labels = b->labels + from;
+            part->labels = b->labels + of.from;
         if (b->targets)
-            part->targets = b->targets + (size_t)from * out;
+            part->targets = b->targets + (size_t)of.from * out;
         p->passes[m] = *pass;
         p->passes[m].batch = part;
         p->passes[m].scale = pass->scale * (float)part->n / (float)b->n;
-        p->passes[m].seed = pass->seed + ((uint64_t)m << 48); /* drops other units */
+        p->passes[m].seed = pass->seed + ((uint64_t)of.number << 40);
     }
     p->passes[p->micro] = *pass;
 }
@@ -267,12 +265,8 @@ struct pipeline *pipeline_create(struct model *model, int max_batch, int micro,
     p->corrects = xcalloc(n, sizeof *p->corrects);
     p->extra = xcalloc(model_param_count(model) + 16, sizeof *p->extra);
     p->ready = xcalloc(MODEL_MAX_LAYERS, sizeof *p->ready);
-    if (model_layers(model) < PIPELINE_STAGES) {
-        err_set(err, "--stages %d: model '%s' has %d layer", PIPELINE_STAGES,
-                model_type(model)->name, model_layers(model));
+    if (pipeline_split(model, PIPELINE_STAGES, first, err) < 0)
         goto fail;
-    }
-    model_split(model, PIPELINE_STAGES, first);
     for (int s = 0; s < PIPELINE_STAGES; s++)
         p->stages[s] = (struct stage){.p = p, .from = first[s], .to = first[s + 1]};
     kernels_set_threads(p->threads); /* the first stage's, and what views are made for */
@@ -313,17 +307,6 @@ void pipeline_destroy(struct pipeline *p)
     free(p->extra);
     free(p->ready);
     free(p);
-}
-
-void pipeline_describe(const struct pipeline *p, char *text, size_t size)
-{
-    size_t used = 0;
-    *text = '\0';
-    for (int s = 0; s < PIPELINE_STAGES && used < size; s++) {
-        const struct layer_spec *l = model_type(p->model)->layers;
-        used += (size_t)snprintf(text + used, size - used, "%s%s to %s", s ? " | " : "",
-                                 l[p->stages[s].from].name, l[p->stages[s].to - 1].name);
-    }
 }
 
 void pipeline_observe(struct pipeline *p, model_span_fn span, void *args[PIPELINE_STAGES])

@@ -31,8 +31,6 @@ void pipeline_destroy(struct pipeline *p); /* NULL is fine */
 float pipeline_step(struct pipeline *p, const struct model_pass *pass, bool adds,
                     int *correct, struct model **bad, const struct batch **of);
 
-/* "conv1 to conv2 | fc1 to fc2" */
-void pipeline_describe(const struct pipeline *p, char *text, size_t size);
 /* model_observe() of what stage `stage` does. */
 void pipeline_observe(struct pipeline *p, model_span_fn span,
                       void *args[PIPELINE_STAGES]);

@@ -1,6 +1,10 @@
 /* worker/pipeline_schedule.c - see pipeline_schedule.h */
 #include "worker/pipeline_schedule.h"
 
+#include "common/err.h"
+
+#include <stdio.h>
+
 struct pipeline_step pipeline_step_at(int stage, int stages, int n, int k)
 {
     int ahead = stages - stage < n ? stages - stage : n;
@@ -15,10 +19,32 @@ struct pipeline_step pipeline_step_at(int stage, int stages, int n, int k)
 
 int pipeline_micro_batches(int n, int wanted)
 {
-    return n < wanted ? n : wanted;
+    return n < 1 ? 1 : n < wanted ? n : wanted;
 }
 
-int pipeline_first_sample(int n, int parts, int m)
+struct micro_batch pipeline_micro_batch(int batch, int n, int parts, int m)
 {
-    return (int)((long)n * m / parts);
+    int from = (int)((long)n * m / parts), to = (int)((long)n * (m + 1) / parts);
+    return (struct micro_batch){from, to - from, batch + (m << 8)};
+}
+
+int pipeline_split(const struct model *m, int stages, int *first, struct ddp_err *err)
+{
+    if (model_layers(m) < stages)
+        return err_set(err, "--stages %d: model '%s' has %d layer", stages,
+                       model_type(m)->name, model_layers(m));
+    model_split(m, stages, first);
+    return 0;
+}
+
+size_t pipeline_describe(const struct model *m, int stages, char *text, size_t size)
+{
+    int first[PIPELINE_STAGES + 1];
+    size_t used = 0;
+    const struct layer_spec *l = model_type(m)->layers;
+    model_split(m, stages, first);
+    for (int s = 0; s < stages && used < size; s++)
+        used += (size_t)snprintf(text + used, size - used, "%s%s to %s", s ? " | " : "",
+                                 l[first[s]].name, l[first[s + 1] - 1].name);
+    return used < size ? used : size;
 }

@@ -43,7 +43,7 @@ static int agree_sizes(struct engine *e, int n, int batches, uint8_t *sizes,
                        struct ddp_err *err)
 {
     for (int i = 0; i < batches; i++)
-        stages_sizes(e, batch_part(e, n, i), sizes);
+        stages_sizes(e, engine_batch(&e->job, n, i), sizes);
     return ddp_all_reduce(e->job.group, sizes, (size_t)e->max_micro + 1, DDP_U8, DDP_MAX,
                           err);
 }

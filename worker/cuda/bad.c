@@ -68,17 +68,15 @@ static int bring_back(struct engine *e, const struct slot *slot, struct ddp_err 
 int engine_find_bad(struct engine *e, const struct slot *slot,
                     struct engine_result *result, struct ddp_err *err)
 {
-    int n = slot->of.mine, batches = engine_batches(e, n, slot->of.all);
+    const struct engine_job *job = &e->job;
+    int n = slot->of.mine, batches = engine_batches(job, n, slot->of.all);
     if (bring_back(e, slot, err) < 0)
         return -1;
     for (int i = 0; i < batches; i++) {
-        int k = batch_part(e, n, i),
-            parts = k > 0 ? pipeline_micro_batches(k, e->micro) : 1;
+        int k = engine_batch(job, n, i), parts = pipeline_micro_batches(k, e->micro);
         for (int m = 0; m < parts; m++) {
-            int at = pipeline_first_sample(k, parts, m);
-            if (look_at(e, i * e->job.batch_size + at,
-                        pipeline_first_sample(k, parts, m + 1) - at, i + (m << 8), result,
-                        err) < 0)
+            const struct micro_batch b = pipeline_micro_batch(i, k, parts, m);
+            if (look_at(e, i * job->batch_size + b.from, b.n, b.number, result, err) < 0)
                 return -1;
         }
     }

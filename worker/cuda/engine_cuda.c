@@ -95,7 +95,7 @@ static int put_in_line(struct engine *e, const struct engine_step *step,
     struct slot *s = &e->slots[e->given % SLOTS];
     const struct stage *first = first_of(e);
     assert(!s->busy);
-    int batches = engine_batches(e, step->mine, step->all);
+    int batches = engine_batches(&e->job, step->mine, step->all);
     const struct graph *graph =
         engine_graph(e, step->mine, batches, e->given % SLOTS, err);
     if (!graph || spans_anchor(e, err) < 0 || stage_enter(first, err) < 0)
@@ -256,10 +256,10 @@ static int cuda_pull(struct engine *e, struct ddp_err *err)
 
 static int cuda_prepare(struct engine *e, int mine, int all, struct ddp_err *err)
 {
-    if (agree_algorithms(e, mine, engine_batches(e, mine, all), err) < 0)
+    if (agree_algorithms(e, mine, engine_batches(&e->job, mine, all), err) < 0)
         return -1;
     for (uint64_t slot = 0; slot < SLOTS; slot++) {
-        if (!engine_graph(e, mine, engine_batches(e, mine, all), slot, err))
+        if (!engine_graph(e, mine, engine_batches(&e->job, mine, all), slot, err))
             return -1;
     }
     return check_cuda(cudaStreamSynchronize(first_of(e)->main), "recording a step", err);

@@ -189,11 +189,6 @@ static inline bool classifies(const struct engine *e)
     return e->job.data->task == TASK_CLASSIFY;
 }
 
-static inline bool shares_norms(const struct engine *e)
-{
-    return e->size > 1 && e->job.sync_norms;
-}
-
 /* Of this rank in a step. */
 static inline size_t most_samples(const struct engine *e)
 {
@@ -251,8 +246,6 @@ int stage_tell(const struct stage *from, const void *bytes, const struct stage *
                void *at, size_t n, void *box, struct ddp_err *err);
 /* Bytes that a set hands over at most. */
 size_t stages_box_bytes(const struct engine *e);
-/* Samples of batch i, of n of this rank's. */
-int batch_part(const struct engine *e, int n, int i);
 /* Batch i of a step with n samples of this rank's, in `batches`: forward and back through
  * all stages; with `grads` false only forward. */
 int stages_put_batch(struct engine *e, int i, int n, int batches, struct ddp_err *err);
@@ -284,9 +277,6 @@ void agree_free(struct engine *e);
 
 /* record.c */
 
-/* Batches that this rank goes through in a step with `mine` samples of its own. Ranks
- * that share norms go through as many as the one with the most samples. */
-int engine_batches(const struct engine *e, int mine, int all);
 /* The graph of a step with n samples in so many batches, for this slot; NULL with `err`.
  */
 const struct graph *engine_graph(struct engine *e, int n, int batches, uint64_t slot,

@@ -109,7 +109,7 @@ static int make_layers(struct stage *s, struct ddp_err *err)
                                        .to = s->to,
                                        .max_batch = e->max_micro,
                                        .dropout = job->dropout,
-                                       .share_norms = shares_norms(e),
+                                       .share_norms = engine_shares_norms(&e->job),
                                        .precision = job->precision};
     for (int k = 0; k < e->nstages; k++) {
         struct set *set = &s->sets[k];
@@ -401,7 +401,7 @@ static int join(struct engine *e, int rc, struct ddp_err *err)
     e->comm = comm_create(e->job.group, devices, lanes, e->job.timeout_ms, rc, err);
     if (!e->comm)
         return -1;
-    for (int i = 0; i < e->nstages && shares_norms(e); i++)
+    for (int i = 0; i < e->nstages && engine_shares_norms(&e->job); i++)
         layers_share_norms(e->stages[i].sets[0].net, sums_norm, &e->stages[i]);
     return sums_settle(e, err) < 0 ? -1 : stage_enter(first_of(e), err);
 }

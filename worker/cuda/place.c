@@ -160,10 +160,8 @@ static int cut_layers(struct engine *e, struct ddp_err *err)
 {
     const struct model *m = e->job.model;
     int first[PIPELINE_STAGES + 1], batch = e->job.batch_size;
-    if (model_layers(m) < e->nstages)
-        return err_set(err, "--stages %d: model '%s' has %d layer", e->nstages,
-                       model_type(m)->name, model_layers(m));
-    model_split(m, e->nstages, first);
+    if (pipeline_split(m, e->nstages, first, err) < 0)
+        return -1;
     e->micro = e->nstages > 1 ? pipeline_micro_batches(batch, e->job.micro) : 1;
     e->max_micro = (batch + e->micro - 1) / e->micro;
     for (int i = 0; i < e->nstages; i++) {

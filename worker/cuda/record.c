@@ -59,17 +59,6 @@ static int put_optimiser(struct stage *s, struct ddp_err *err)
 
 /* ---- a step ---- */
 
-static int ceil_div(int a, int b)
-{
-    return (a + b - 1) / b;
-}
-
-int engine_batches(const struct engine *e, int mine, int all)
-{
-    int most = shares_norms(e) ? ceil_div(all, e->size) : mine;
-    return ceil_div(most, e->job.batch_size);
-}
-
 /* The norm of the step's gradients, if it is needed. */
 static int put_norm(struct engine *e, struct ddp_err *err)
 {
@@ -168,7 +157,7 @@ static int put_step(struct engine *e, int n, int batches, struct ddp_err *err)
 static int make_plans(struct engine *e, int n, int batches, struct ddp_err *err)
 {
     for (int i = 0; i < batches; i++) {
-        if (stages_warm_up(e, batch_part(e, n, i), err) < 0)
+        if (stages_warm_up(e, engine_batch(&e->job, n, i), err) < 0)
             return -1;
     }
     return 0;

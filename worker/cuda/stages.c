@@ -77,17 +77,11 @@ int stages_order(struct engine *e, struct ddp_err *err)
 
 void stages_describe(const struct engine *e, char *text, size_t size)
 {
-    size_t used = 0;
-    *text = '\0';
-    for (int i = 0; i < e->nstages && used < size; i++) {
-        const struct layer_spec *l = model_type(e->job.model)->layers;
-        used += (size_t)snprintf(text + used, size - used, "%s%s to %s", i ? " | " : "",
-                                 l[e->stages[i].from].name, l[e->stages[i].to - 1].name);
-    }
+    size_t used = pipeline_describe(e->job.model, e->nstages, text, size);
     int a = e->stages[0].device, b = e->stages[e->nstages - 1].device;
-    if (used < size && a == b)
+    if (a == b)
         snprintf(text + used, size - used, " on two streams of a GPU");
-    else if (used < size)
+    else
         snprintf(text + used, size - used, " on GPUs %d and %d%s", a, b,
                  e->far ? " by way of the host" : "");
 }
@@ -277,26 +271,10 @@ static int go_back(struct stage *s, const struct flight *f, bool into_extra,
     return s == first_of(e) ? 0 : hand_over(s, s - 1, f->set, f->k, err);
 }
 
-int batch_part(const struct engine *e, int n, int i)
-{
-    int left = n - i * e->job.batch_size;
-    return left < 0 ? 0 : left < e->job.batch_size ? left : e->job.batch_size;
-}
-
-/* Micro-batches of a batch of k samples; one if k is 0. */
-static int parts_of(const struct engine *e, int k)
-{
-    return k > 0 ? pipeline_micro_batches(k, e->micro) : 1;
-}
-
 static struct flight flight_of(const struct engine *e, int i, int k, int parts, int m)
 {
-    int at = pipeline_first_sample(k, parts, m);
-    return (struct flight){.from = i * e->job.batch_size + at,
-                           .k = pipeline_first_sample(k, parts, m + 1) - at,
-                           .set = m % e->nstages,
-                           /* as worker/pipeline.c draws: by batch << 40, micro << 48 */
-                           .batch = i + (m << 8)};
+    const struct micro_batch b = pipeline_micro_batch(i, k, parts, m);
+    return (struct flight){i * e->job.batch_size + b.from, b.n, m % e->nstages, b.number};
 }
 
 /* Both ways, what a batch of none writes is nothing: into gradients that are that, or are
@@ -322,7 +300,8 @@ static bool may_go(const struct engine *e, const int *forth, const int *back, in
 
 int stages_put_batch(struct engine *e, int i, int n, int batches, struct ddp_err *err)
 {
-    int k = batch_part(e, n, i), parts = parts_of(e, k), left = 2 * parts * e->nstages;
+    int k = engine_batch(&e->job, n, i), parts = pipeline_micro_batches(k, e->micro),
+        left = 2 * parts * e->nstages;
     int forth[PIPELINE_STAGES] = {0}, back[PIPELINE_STAGES] = {0}; /* turns taken */
     for (int s = 0; left > 0; s = (s + 1) % e->nstages) {
         int taken = forth[s] + back[s];
@@ -356,7 +335,7 @@ int stages_forward(struct engine *e, int from, int k, bool learn, int batch,
 
 void stages_sizes(const struct engine *e, int n, uint8_t *sizes)
 {
-    int parts = parts_of(e, n);
+    int parts = pipeline_micro_batches(n, e->micro);
     for (int m = 0; m < parts; m++)
         sizes[flight_of(e, 0, n, parts, m).k] = 1;
 }
@@ -371,7 +350,7 @@ static int warm_up(struct stage *s, int k, struct ddp_err *err)
 
 int stages_warm_up(struct engine *e, int n, struct ddp_err *err)
 {
-    int parts = parts_of(e, n);
+    int parts = pipeline_micro_batches(n, e->micro);
     if (stages_fork(e, err) < 0) /* a step may be under way */
         return -1;
     for (int s = 0; s < e->nstages; s++) {

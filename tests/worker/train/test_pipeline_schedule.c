@@ -56,14 +56,16 @@ START_TEST(a_batch_is_cut_evenly)
     for (int n = 1; n <= MOST; n++) {
         int parts = pipeline_micro_batches(n, 4);
         ck_assert_int_eq(parts, n < 4 ? n : 4);
-        ck_assert_int_eq(pipeline_first_sample(n, parts, 0), 0);
-        ck_assert_int_eq(pipeline_first_sample(n, parts, parts), n);
+        int next = 0;
         for (int m = 0; m < parts; m++) {
-            int count = pipeline_first_sample(n, parts, m + 1) -
-                        pipeline_first_sample(n, parts, m);
-            ck_assert_int_ge(count, n / parts);
-            ck_assert_int_le(count, (n + parts - 1) / parts);
+            const struct micro_batch b = pipeline_micro_batch(2, n, parts, m);
+            ck_assert_int_eq(b.from, next);
+            ck_assert_int_ge(b.n, n / parts);
+            ck_assert_int_le(b.n, (n + parts - 1) / parts);
+            ck_assert_int_eq(b.number, 2 + 256 * m);
+            next += b.n;
         }
+        ck_assert_int_eq(next, n);
     }
 }
 END_TEST

@@ -200,11 +200,7 @@ static void rank_step(struct rank *r)
     model_train_step(r->model, &b, 1 / (float)size, 1, r->step++, &correct, reducer_ready,
                      r->reducer);
     must(reducer_finish(r->reducer, &sums, &err), &err);
-    if (reducer_shares(r->reducer))
-        must(shard_step(&r->optim, r->reducer, model_weights(r->model), 0.01f, &err),
-             &err);
-    else
-        optim_step(&r->optim, model_weights(r->model), model_grads(r->model), 0.01f);
+    must(shard_step(&r->optim, r->reducer, model_weights(r->model), 0.01f, &err), &err);
 }
 
 /* As the engine of ddp-train does it; worker/engine_cpu.c. */
@@ -227,8 +223,7 @@ static void join(struct rank *r, const struct kernels *k)
     model_set_grads(r->model, reducer_grads(r->reducer));
     optim_init(&r->optim, optim_find("sgd"), (struct optim_settings){.momentum = 0.9f}, k,
                n);
-    if (reducer_shares(r->reducer))
-        shard_keep(&r->optim, r->reducer);
+    shard_keep(&r->optim, r->reducer);
 }
 
 /* By steps, not by each rank's own clock: all take as many. */

@@ -296,18 +296,6 @@ static int gradient_norm(struct engine *e, double *norm, struct ddp_err *err)
     return 0;
 }
 
-static void scale_gradients(struct engine *e, float by)
-{
-    size_t n, count = model_param_count(e->job.model);
-    const struct bucket *pieces = reducer_pieces(e->reducer, &n);
-    if (!reducer_shares(e->reducer)) {
-        e->job.kernels->scale(reducer_grads(e->reducer), (int64_t)count, by);
-        return;
-    }
-    for (size_t i = 0; i < n; i++)
-        e->job.kernels->scale(reducer_sums(e->reducer, i), (int64_t)pieces[i].count, by);
-}
-
 /* As torch.nn.utils.clip_grad_norm_. */
 static int clip(struct engine *e, struct step_sums *sums, struct ddp_err *err)
 {
@@ -320,7 +308,7 @@ static int clip(struct engine *e, struct step_sums *sums, struct ddp_err *err)
     if (!isfinite(norm)) {
         sums->bad = 1;
     } else if (most > 0 && norm > most) {
-        scale_gradients(e, (float)(most / (norm + 1e-6)));
+        reducer_scale(e->reducer, e->job.kernels, (float)(most / (norm + 1e-6)));
     }
     return 0;
 }
@@ -329,11 +317,7 @@ static int update(struct engine *e, float lr, struct ddp_err *err)
 {
     const struct engine_job *job = &e->job;
     int64_t began = job->trace ? now_ns() : 0;
-    int rc = 0;
-    if (reducer_shares(e->reducer))
-        rc = shard_step(job->optim, e->reducer, model_weights(job->model), lr, err);
-    else
-        optim_step(job->optim, model_weights(job->model), model_grads(job->model), lr);
+    int rc = shard_step(job->optim, e->reducer, model_weights(job->model), lr, err);
     if (job->trace)
         trace_span(job->trace, TRACE_COMPUTE, "optimizer", 0, began, now_ns());
     return rc;
@@ -396,14 +380,13 @@ static int cpu_evaluate(struct engine *e, const struct samples *part,
 
 static int cpu_push(struct engine *e, struct ddp_err *err)
 {
-    if (reducer_shares(e->reducer))
-        shard_keep(e->job.optim, e->reducer);
+    shard_keep(e->job.optim, e->reducer);
     return 0;
 }
 
 static int cpu_pull(struct engine *e, struct ddp_err *err)
 {
-    return reducer_shares(e->reducer) ? shard_gather(e->job.optim, e->reducer, err) : 0;
+    return shard_gather(e->job.optim, e->reducer, err);
 }
 
 static bool cpu_piece(const struct engine *e, size_t i, struct engine_piece *out)
@@ -412,8 +395,7 @@ static bool cpu_piece(const struct engine *e, size_t i, struct engine_piece *out
     const struct bucket *pieces = reducer_pieces(e->reducer, &n);
     if (i >= n)
         return false;
-    bool shares = reducer_shares(e->reducer);
-    size_t at = shares ? shard_at(e->reducer, i) : pieces[i].offset;
+    size_t at = shard_at(e->reducer, i);
     out->at = pieces[i];
     for (int k = 0; k < OPTIM_STATES; k++) {
         const float *state = e->job.optim->states[k];

@@ -90,8 +90,7 @@ static int make(struct ddp_parallel *p, const struct ddp_parallel_options *o,
         return -1;
     optim_init(&p->optim, type, (struct optim_settings){o->momentum, o->decay}, kernels,
                floats(p));
-    if (reducer_shares(p->reducer))
-        shard_keep(&p->optim, p->reducer);
+    shard_keep(&p->optim, p->reducer);
     return 0;
 }
 
@@ -190,17 +189,8 @@ static size_t find_missing(struct ddp_parallel *p)
 
 static int update(struct ddp_parallel *p, float lr, float by, struct ddp_err *err)
 {
-    size_t n;
-    const struct bucket *pieces = reducer_pieces(p->reducer, &n);
-    const struct kernels *k = p->optim.kernels;
-    if (!reducer_shares(p->reducer)) {
-        k->scale(reducer_grads(p->reducer), (int64_t)floats(p), by);
-        optim_step(&p->optim, p->weights, reducer_grads(p->reducer), lr);
-        return 0;
-    }
-    reducer_sum_all(p->reducer, k);
-    for (size_t i = 0; i < n; i++)
-        k->scale(reducer_sums(p->reducer, i), (int64_t)pieces[i].count, by);
+    reducer_sum_all(p->reducer, p->optim.kernels);
+    reducer_scale(p->reducer, p->optim.kernels, by);
     return shard_step(&p->optim, p->reducer, p->weights, lr, err);
 }
 

@@ -539,6 +539,14 @@ void reducer_sum_all(struct reducer *r, const struct kernels *k)
     r->summed = true;
 }
 
+void reducer_scale(struct reducer *r, const struct kernels *k, float by)
+{
+    if (!r->settings.shard)
+        k->scale(r->grads, (int64_t)r->count, by);
+    for (size_t i = 0; i < r->npieces && r->settings.shard; i++)
+        k->scale(reducer_sums(r, i), (int64_t)r->pieces[i].count, by);
+}
+
 void reducer_give(struct reducer *r, const float *block, size_t at, size_t n)
 {
     for (int i = 1; i < r->size; i++) {

@@ -115,6 +115,9 @@ void reducer_give(struct reducer *r, const float *block, size_t at, size_t n);
 /* once all have met, to be called when a rank has given all. */
 int reducer_given(struct reducer *r, struct ddp_err *err);
 
+/* All of this step's sums that this rank has, after reducer_sum_all(), times `by`. */
+void reducer_scale(struct reducer *r, const struct kernels *k, float by);
+
 /* Where this step's sums of piece i all lie, after reducer_sum_all() where ranks share
  * memory. */
 float *reducer_sums(const struct reducer *r, size_t i);

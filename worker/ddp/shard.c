@@ -25,14 +25,15 @@ static size_t floats_of(const struct bucket *pieces, size_t n)
 size_t shard_at(const struct reducer *r, size_t i)
 {
     size_t n;
-    return floats_of(reducer_pieces(r, &n), i);
+    const struct bucket *pieces = reducer_pieces(r, &n);
+    return reducer_shares(r) ? floats_of(pieces, i) : pieces[i].offset;
 }
 
 void shard_keep(struct optim *o, const struct reducer *r)
 {
     size_t n;
     const struct bucket *pieces = reducer_pieces(r, &n);
-    for (int k = 0; k < OPTIM_STATES; k++) {
+    for (int k = 0; k < OPTIM_STATES && reducer_shares(r); k++) {
         if (!o->states[k])
             continue;
         float *mine = optim_block(floats_of(pieces, n)), *to = mine;
@@ -47,7 +48,7 @@ int shard_gather(struct optim *o, struct reducer *r, struct ddp_err *err)
 {
     size_t n;
     const struct bucket *pieces = reducer_pieces(r, &n);
-    for (int k = 0; k < OPTIM_STATES; k++) {
+    for (int k = 0; k < OPTIM_STATES && reducer_shares(r); k++) {
         if (!o->states[k])
             continue;
         if (!o->whole[k])
@@ -123,6 +124,10 @@ int shard_step(struct optim *o, struct reducer *r, float *w, float lr,
         return step_directly(o, r, w, lr, err);
     size_t n, at = 0;
     const struct bucket *pieces = reducer_pieces(r, &n);
+    if (!reducer_shares(r)) {
+        optim_step(o, w, reducer_grads(r), lr);
+        return 0;
+    }
     optim_count(o);
     for (size_t i = 0; i < n; at += room_of(pieces[i++]))
         optim_piece(o, at, pieces[i].count, w + pieces[i].offset, reducer_sums(r, i), lr);

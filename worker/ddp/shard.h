@@ -6,6 +6,9 @@
  *
  * Where ranks share memory a rank does all of it in one pass over its pieces, block by
  * block: the sum over all gradients, the step, and the new weights to all ranks.
+ *
+ * Where the optimiser is not shared out (reducer_shares()), each rank has whole states,
+ * and steps everywhere.
  */
 #ifndef WORKER_DDP_SHARD_H
 #define WORKER_DDP_SHARD_H

@@ -351,28 +351,12 @@ static int time_sum(struct stage *s, size_t count, const cudaEvent_t at[2],
     return seconds_between(at[0], at[1], seconds, err);
 }
 
-/* All ranks plan by the same times, the mean of what they saw: those of the pieces, then
- * a sum of nearly nothing and one of all. */
-static int agree(struct rehearsal *r, double *times, struct ddp_err *err)
-{
-    struct engine *e = r->s->e;
-    size_t n = r->n;
-    if (ddp_all_reduce(e->job.group, times, n + 2, DDP_F64, DDP_AVG, err) < 0)
-        return -1;
-    double latency = times[n], whole = times[n + 1];
-    double each = (whole > latency ? whole - latency : 0) / (double)r->s->part.count;
-    for (size_t i = 1; i < n; i++)
-        times[i] = times[i] > times[i - 1] ? times[i] : times[i - 1];
-    e->nbuckets +=
-        bucket_plan_timed(r->pieces, times, n, latency, each, e->buckets + e->nbuckets);
-    return 0;
-}
-
 static int settle(struct stage *s, struct ddp_err *err)
 {
     struct rehearsal r = {.s = s, .n = 0};
     double times[2 * MODEL_MAX_LAYERS + 2] = {0};
     const cudaEvent_t *begin = &r.at[s->part.n];
+    size_t n = 0;
     int rc = stage_enter(s, err);
     for (size_t i = 0; i < s->part.n + 2 && rc == 0; i++)
         rc = check_cuda(cudaEventCreate(&r.at[i]), "rehearsing", err);
@@ -383,7 +367,9 @@ static int settle(struct stage *s, struct ddp_err *err)
     if (rc == 0)
         rc = time_sum(s, CUDA_HEAD + s->part.count, begin, &times[r.n + 1], err);
     if (rc == 0)
-        rc = agree(&r, times, err);
+        rc = bucket_plan_agreed(s->e->job.group, r.pieces, times, r.n,
+                                s->e->buckets + s->e->nbuckets, &n, err);
+    s->e->nbuckets += n;
     for (size_t i = 0; i < ARRAY_LEN(r.at) && r.at[i]; i++)
         cudaEventDestroy(r.at[i]);
     return rc;

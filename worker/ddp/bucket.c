@@ -88,6 +88,24 @@ size_t bucket_plan_timed(const struct bucket *pieces, const double *ready, size_
     return fewest;
 }
 
+int bucket_plan_agreed(struct ddp_group *group, const struct bucket *pieces,
+                       double *times, size_t n, struct bucket *out, size_t *nout,
+                       struct ddp_err *err)
+{
+    double floats = 0;
+    if (ddp_all_reduce(group, times, n + 2, DDP_F64, DDP_AVG, err) < 0)
+        return -1;
+    for (size_t i = 0; i < n; i++) {
+        floats += (double)pieces[i].count;
+        if (i > 0 && times[i] < times[i - 1]) /* means of different steps */
+            times[i] = times[i - 1];
+    }
+    double latency = times[n], all = times[n + 1];
+    double per_float = (all > latency ? all - latency : all) / floats;
+    *nout = bucket_plan_timed(pieces, times, n, latency, per_float, out);
+    return 0;
+}
+
 /* ---- as text ---- */
 
 void bucket_plan_write(const struct bucket *plan, size_t n, char *text, size_t size)

@@ -7,6 +7,7 @@
 #ifndef WORKER_DDP_BUCKET_H
 #define WORKER_DDP_BUCKET_H
 
+#include "include/ddprun/group.h"
 #include "worker/nn/model.h"
 
 #include <stddef.h>
@@ -32,6 +33,13 @@ size_t bucket_plan(const struct param *params, size_t n, size_t first, size_t ca
  * nearly as soon: within a hundredth. `out` has room for n. */
 size_t bucket_plan_timed(const struct bucket *pieces, const double *ready, size_t n,
                          double latency, double per_float, struct bucket *out);
+
+/* The same on all ranks, by the mean of the times that they saw: those of the pieces in
+ * times[0..n), in times[n] the seconds of a reduction of nearly nothing, in times[n + 1]
+ * of all. *nout: how many buckets there are. */
+int bucket_plan_agreed(struct ddp_group *group, const struct bucket *pieces,
+                       double *times, size_t n, struct bucket *out, size_t *nout,
+                       struct ddp_err *err);
 
 /* A plan as "OFFSET,OFFSET,...", and one from such a text for a block of `count` floats,
  * of at most `most` buckets: how many there are, 0 when the text is of another block. */

@@ -69,7 +69,7 @@ struct reducer {
     size_t started, ended; /* buckets, in the plan's order */
 
     struct bucket *layers; /* owned: what becomes ready together, from the last */
-    double *ready;         /* owned, [nlayers]: seconds after the step's beginning */
+    double *ready; /* owned, [nlayers + 2]: seconds since the step began, and two more */
     size_t nlayers, seen;
     int watched; /* steps; WATCH_STEPS: no more */
     int64_t begin_ns;
@@ -176,7 +176,7 @@ static struct reducer *create(struct ddp_group *group, const struct param *param
     r->began = xcalloc(nparams, sizeof *r->began);
     r->counts = xcalloc((size_t)r->size, sizeof *r->counts);
     r->layers = xcalloc(nparams, sizeof *r->layers);
-    r->ready = xcalloc(nparams, sizeof *r->ready);
+    r->ready = xcalloc(nparams + 2, sizeof *r->ready);
     r->nbuckets = bucket_plan(params, nparams, settings.first_bytes / sizeof(float),
                               settings.cap_bytes / sizeof(float), r->buckets);
     if (find_others(r, params, nparams, model, err) < 0) {
@@ -297,22 +297,13 @@ static int time_reduction(struct reducer *r, size_t count, double *seconds,
 /* The gradients are free for it: backward has yet to come. */
 static int plan_by_time(struct reducer *r, struct ddp_err *err)
 {
-    double seconds[2];
-    size_t probe = r->count < PROBE_FLOATS ? r->count : PROBE_FLOATS;
+    size_t n = r->nlayers, probe = r->count < PROBE_FLOATS ? r->count : PROBE_FLOATS;
     memset(r->grads, 0, r->count * sizeof(float));
-    if (time_reduction(r, probe, &seconds[0], err) < 0 ||
-        time_reduction(r, r->count, &seconds[1], err) < 0 ||
-        ddp_all_reduce(r->group, seconds, 2, DDP_F64, DDP_AVG, err) < 0 ||
-        ddp_all_reduce(r->group, r->ready, r->nlayers, DDP_F64, DDP_AVG, err) < 0)
+    if (time_reduction(r, probe, &r->ready[n], err) < 0 ||
+        time_reduction(r, r->count, &r->ready[n + 1], err) < 0 ||
+        bucket_plan_agreed(r->group, r->layers, r->ready, n, r->buckets, &r->nbuckets,
+                           err) < 0)
         return -1;
-    for (size_t i = 1; i < r->nlayers; i++) /* means of different steps */
-        if (r->ready[i] < r->ready[i - 1])
-            r->ready[i] = r->ready[i - 1];
-    double per_float = seconds[1] > seconds[0]
-                           ? (seconds[1] - seconds[0]) / (double)r->count
-                           : seconds[1] / (double)r->count;
-    r->nbuckets = bucket_plan_timed(r->layers, r->ready, r->nlayers, seconds[0],
-                                    per_float, r->buckets);
     cut_pieces(r);
     return 0;
 }

@@ -196,6 +196,18 @@ int group_share_all(struct ddp_group *g, const void *send, void *recv, size_t by
 
 /* ---- the verbs ---- */
 
+/* ddp_NAME(), which waits, and ddp_iNAME(), which does not. */
+#define VERB(name, of, ...)                                               \
+    int ddp_##name(struct ddp_group *g, __VA_ARGS__, struct ddp_err *err) \
+    {                                                                     \
+        return run(g, of, err);                                           \
+    }                                                                     \
+    struct ddp_request *ddp_i##name(struct ddp_group *g, __VA_ARGS__,     \
+                                    struct ddp_err *err)                  \
+    {                                                                     \
+        return set_off(g, of, err);                                       \
+    }
+
 static size_t *starts_of(const struct ddp_group *g, const size_t *counts)
 {
     return counts ? coll_starts(counts, g->layout.size) : NULL;
@@ -226,17 +238,8 @@ static struct coll broadcast_of(void *buf, size_t count, enum ddp_type type, int
                          .root = root};
 }
 
-int ddp_broadcast(struct ddp_group *g, void *buf, size_t count, enum ddp_type type,
-                  int root, struct ddp_err *err)
-{
-    return run(g, broadcast_of(buf, count, type, root), err);
-}
-
-struct ddp_request *ddp_ibroadcast(struct ddp_group *g, void *buf, size_t count,
-                                   enum ddp_type type, int root, struct ddp_err *err)
-{
-    return set_off(g, broadcast_of(buf, count, type, root), err);
-}
+VERB(broadcast, broadcast_of(buf, count, type, root), void *buf, size_t count,
+     enum ddp_type type, int root)
 
 static struct coll reduce_of(const void *send, void *recv, size_t count,
                              enum ddp_type type, enum ddp_op op, int root)
@@ -250,18 +253,8 @@ static struct coll reduce_of(const void *send, void *recv, size_t count,
                          .root = root};
 }
 
-int ddp_reduce(struct ddp_group *g, const void *send, void *recv, size_t count,
-               enum ddp_type type, enum ddp_op op, int root, struct ddp_err *err)
-{
-    return run(g, reduce_of(send, recv, count, type, op, root), err);
-}
-
-struct ddp_request *ddp_ireduce(struct ddp_group *g, const void *send, void *recv,
-                                size_t count, enum ddp_type type, enum ddp_op op,
-                                int root, struct ddp_err *err)
-{
-    return set_off(g, reduce_of(send, recv, count, type, op, root), err);
-}
+VERB(reduce, reduce_of(send, recv, count, type, op, root), const void *send, void *recv,
+     size_t count, enum ddp_type type, enum ddp_op op, int root)
 
 static struct coll all_reduce_of(void *buf, size_t count, enum ddp_type type,
                                  enum ddp_op op)
@@ -274,18 +267,8 @@ static struct coll all_reduce_of(void *buf, size_t count, enum ddp_type type,
                          .op = op};
 }
 
-int ddp_all_reduce(struct ddp_group *g, void *buf, size_t count, enum ddp_type type,
-                   enum ddp_op op, struct ddp_err *err)
-{
-    return run(g, all_reduce_of(buf, count, type, op), err);
-}
-
-struct ddp_request *ddp_iall_reduce(struct ddp_group *g, void *buf, size_t count,
-                                    enum ddp_type type, enum ddp_op op,
-                                    struct ddp_err *err)
-{
-    return set_off(g, all_reduce_of(buf, count, type, op), err);
-}
+VERB(all_reduce, all_reduce_of(buf, count, type, op), void *buf, size_t count,
+     enum ddp_type type, enum ddp_op op)
 
 static struct coll gather_of(const struct ddp_group *g, const void *send, size_t count,
                              void *recv, const size_t *counts, enum ddp_type type,
@@ -300,31 +283,10 @@ static struct coll gather_of(const struct ddp_group *g, const void *send, size_t
                          .root = root};
 }
 
-int ddp_gather(struct ddp_group *g, const void *send, void *recv, size_t count,
-               enum ddp_type type, int root, struct ddp_err *err)
-{
-    return run(g, gather_of(g, send, count, recv, NULL, type, root), err);
-}
-
-struct ddp_request *ddp_igather(struct ddp_group *g, const void *send, void *recv,
-                                size_t count, enum ddp_type type, int root,
-                                struct ddp_err *err)
-{
-    return set_off(g, gather_of(g, send, count, recv, NULL, type, root), err);
-}
-
-int ddp_gatherv(struct ddp_group *g, const void *send, size_t count, void *recv,
-                const size_t *counts, enum ddp_type type, int root, struct ddp_err *err)
-{
-    return run(g, gather_of(g, send, count, recv, counts, type, root), err);
-}
-
-struct ddp_request *ddp_igatherv(struct ddp_group *g, const void *send, size_t count,
-                                 void *recv, const size_t *counts, enum ddp_type type,
-                                 int root, struct ddp_err *err)
-{
-    return set_off(g, gather_of(g, send, count, recv, counts, type, root), err);
-}
+VERB(gather, gather_of(g, send, count, recv, NULL, type, root), const void *send,
+     void *recv, size_t count, enum ddp_type type, int root)
+VERB(gatherv, gather_of(g, send, count, recv, counts, type, root), const void *send,
+     size_t count, void *recv, const size_t *counts, enum ddp_type type, int root)
 
 static struct coll scatter_of(const struct ddp_group *g, const void *send,
                               const size_t *counts, void *recv, size_t count,
@@ -339,31 +301,10 @@ static struct coll scatter_of(const struct ddp_group *g, const void *send,
                          .root = root};
 }
 
-int ddp_scatter(struct ddp_group *g, const void *send, void *recv, size_t count,
-                enum ddp_type type, int root, struct ddp_err *err)
-{
-    return run(g, scatter_of(g, send, NULL, recv, count, type, root), err);
-}
-
-struct ddp_request *ddp_iscatter(struct ddp_group *g, const void *send, void *recv,
-                                 size_t count, enum ddp_type type, int root,
-                                 struct ddp_err *err)
-{
-    return set_off(g, scatter_of(g, send, NULL, recv, count, type, root), err);
-}
-
-int ddp_scatterv(struct ddp_group *g, const void *send, const size_t *counts, void *recv,
-                 size_t count, enum ddp_type type, int root, struct ddp_err *err)
-{
-    return run(g, scatter_of(g, send, counts, recv, count, type, root), err);
-}
-
-struct ddp_request *ddp_iscatterv(struct ddp_group *g, const void *send,
-                                  const size_t *counts, void *recv, size_t count,
-                                  enum ddp_type type, int root, struct ddp_err *err)
-{
-    return set_off(g, scatter_of(g, send, counts, recv, count, type, root), err);
-}
+VERB(scatter, scatter_of(g, send, NULL, recv, count, type, root), const void *send,
+     void *recv, size_t count, enum ddp_type type, int root)
+VERB(scatterv, scatter_of(g, send, counts, recv, count, type, root), const void *send,
+     const size_t *counts, void *recv, size_t count, enum ddp_type type, int root)
 
 static struct coll all_gather_of(const struct ddp_group *g, const void *send, void *recv,
                                  size_t count, const size_t *counts, enum ddp_type type)
@@ -376,30 +317,10 @@ static struct coll all_gather_of(const struct ddp_group *g, const void *send, vo
                          .type = type};
 }
 
-int ddp_all_gather(struct ddp_group *g, const void *send, void *recv, size_t count,
-                   enum ddp_type type, struct ddp_err *err)
-{
-    return run(g, all_gather_of(g, send, recv, count, NULL, type), err);
-}
-
-struct ddp_request *ddp_iall_gather(struct ddp_group *g, const void *send, void *recv,
-                                    size_t count, enum ddp_type type, struct ddp_err *err)
-{
-    return set_off(g, all_gather_of(g, send, recv, count, NULL, type), err);
-}
-
-int ddp_all_gatherv(struct ddp_group *g, const void *send, void *recv,
-                    const size_t *counts, enum ddp_type type, struct ddp_err *err)
-{
-    return run(g, all_gather_of(g, send, recv, 0, counts, type), err);
-}
-
-struct ddp_request *ddp_iall_gatherv(struct ddp_group *g, const void *send, void *recv,
-                                     const size_t *counts, enum ddp_type type,
-                                     struct ddp_err *err)
-{
-    return set_off(g, all_gather_of(g, send, recv, 0, counts, type), err);
-}
+VERB(all_gather, all_gather_of(g, send, recv, count, NULL, type), const void *send,
+     void *recv, size_t count, enum ddp_type type)
+VERB(all_gatherv, all_gather_of(g, send, recv, 0, counts, type), const void *send,
+     void *recv, const size_t *counts, enum ddp_type type)
 
 static struct coll reduce_scatter_of(const struct ddp_group *g, const void *send,
                                      void *recv, size_t count, const size_t *counts,
@@ -414,33 +335,11 @@ static struct coll reduce_scatter_of(const struct ddp_group *g, const void *send
                          .op = op};
 }
 
-int ddp_reduce_scatter(struct ddp_group *g, const void *send, void *recv, size_t count,
-                       enum ddp_type type, enum ddp_op op, struct ddp_err *err)
-{
-    return run(g, reduce_scatter_of(g, send, recv, count, NULL, type, op), err);
-}
-
-struct ddp_request *ddp_ireduce_scatter(struct ddp_group *g, const void *send, void *recv,
-                                        size_t count, enum ddp_type type, enum ddp_op op,
-                                        struct ddp_err *err)
-{
-    return set_off(g, reduce_scatter_of(g, send, recv, count, NULL, type, op), err);
-}
-
-int ddp_reduce_scatterv(struct ddp_group *g, const void *send, void *recv,
-                        const size_t *counts, enum ddp_type type, enum ddp_op op,
-                        struct ddp_err *err)
-{
-    return run(g, reduce_scatter_of(g, send, recv, 0, counts, type, op), err);
-}
-
-struct ddp_request *ddp_ireduce_scatterv(struct ddp_group *g, const void *send,
-                                         void *recv, const size_t *counts,
-                                         enum ddp_type type, enum ddp_op op,
-                                         struct ddp_err *err)
-{
-    return set_off(g, reduce_scatter_of(g, send, recv, 0, counts, type, op), err);
-}
+VERB(reduce_scatter, reduce_scatter_of(g, send, recv, count, NULL, type, op),
+     const void *send, void *recv, size_t count, enum ddp_type type, enum ddp_op op)
+VERB(reduce_scatterv, reduce_scatter_of(g, send, recv, 0, counts, type, op),
+     const void *send, void *recv, const size_t *counts, enum ddp_type type,
+     enum ddp_op op)
 
 static struct coll all_to_all_of(const struct ddp_group *g, const void *send,
                                  const size_t *send_counts, void *recv,
@@ -456,30 +355,8 @@ static struct coll all_to_all_of(const struct ddp_group *g, const void *send,
                          .type = type};
 }
 
-int ddp_all_to_all(struct ddp_group *g, const void *send, void *recv, size_t count,
-                   enum ddp_type type, struct ddp_err *err)
-{
-    return run(g, all_to_all_of(g, send, NULL, recv, NULL, count, type), err);
-}
-
-struct ddp_request *ddp_iall_to_all(struct ddp_group *g, const void *send, void *recv,
-                                    size_t count, enum ddp_type type, struct ddp_err *err)
-{
-    return set_off(g, all_to_all_of(g, send, NULL, recv, NULL, count, type), err);
-}
-
-int ddp_all_to_allv(struct ddp_group *g, const void *send, const size_t *send_counts,
-                    void *recv, const size_t *recv_counts, enum ddp_type type,
-                    struct ddp_err *err)
-{
-    return run(g, all_to_all_of(g, send, send_counts, recv, recv_counts, 0, type), err);
-}
-
-struct ddp_request *ddp_iall_to_allv(struct ddp_group *g, const void *send,
-                                     const size_t *send_counts, void *recv,
-                                     const size_t *recv_counts, enum ddp_type type,
-                                     struct ddp_err *err)
-{
-    return set_off(g, all_to_all_of(g, send, send_counts, recv, recv_counts, 0, type),
-                   err);
-}
+VERB(all_to_all, all_to_all_of(g, send, NULL, recv, NULL, count, type), const void *send,
+     void *recv, size_t count, enum ddp_type type)
+VERB(all_to_allv, all_to_all_of(g, send, send_counts, recv, recv_counts, 0, type),
+     const void *send, const size_t *send_counts, void *recv, const size_t *recv_counts,
+     enum ddp_type type)

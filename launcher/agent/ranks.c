@@ -14,8 +14,8 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "launcher/agent/agent_impl.h"
+#include "launcher/agent/rank_env.h"
 #include "launcher/agent/rank_start.h"
-#include "launcher/contract.h"
 
 #include <errno.h>
 #include <event2/buffer.h>
@@ -109,74 +109,17 @@ static const struct worker_events worker_events = {
 
 /* --- preparation -------------------------------------------------------------------- */
 
-static void on_env_note(const struct env_note *n, void *arg)
-{
-    static const char *const what[] = {"set", "replaced", "kept as it was", "removed"};
-    const struct ranks *r = arg;
-    if (n->user && n->origin == ENV_REPLACED && r->share->node_rank == 0)
-        log_warn("-x %s=%s is ignored: ddprun sets it for each rank", n->name, n->old);
-    else if (n->origin != ENV_SET)
-        log_info("environment: %s %s%s%s%s", n->name, what[n->origin],
-                 n->old ? " ('" : "", n->old ? n->old : "", n->old ? "')" : "");
-}
-
-static const char tf_format[] = "{\"cluster\": {\"worker\": [%s]}, \"task\": "
-                                "{\"type\": \"worker\", \"index\": %u}}";
-
-/* With `note`, changes to the user's own variables are logged. */
-static void make_env(struct ranks *r, uint32_t local, bool note, struct strv *env)
-{
-    const struct msg_job *job = r->job;
-    const struct share_rank *sr = &r->share->ranks[local];
-    const struct binding *b = &r->prep->bindings[local];
-    char *tf_config =
-        job->tf_workers ? xasprintf(tf_format, job->tf_workers, sr->rank) : NULL;
-    struct rank_facts facts = {
-        .node_list = job->node_list,
-        .tasks_per_node = job->tasks_per_node,
-        .tf_config = tf_config,
-        .tracker_port = (int)job->tracker_port,
-        .rank = (int)sr->rank,
-        .size = (int)job->nranks,
-        .local_rank = (int)local,
-        .local_size = (int)r->share->nlocal,
-        .node_rank = (int)r->share->node_rank,
-        .nnodes = (int)job->nnodes,
-        .cross_rank = (int)sr->cross_rank,
-        .cross_size = (int)sr->cross_size,
-        .hostname = r->share->host,
-        .master_addr = job->master_addr,
-        .master_port = (int)job->master_port,
-        .rank0_port = (int)job->rank0_port,
-        .job_id = job->id,
-        .restart_count = (int)job->attempt,
-        .max_restarts = (int)job->max_restarts,
-        .ncpus = b->ncpus,
-        .gpu = b->gpu_text,
-        .interface = job->interface,
-        .gloo_interface = r->prep->gloo_interface,
-        .columns = (int)job->columns,
-        .rank_names = job->rank_names,
-        .store = (enum store_mode)job->store_mode,
-    };
-    AGENT_HOOKS(r->agent, rank_facts, local, &facts);
-    contract_apply(&facts, &r->prep->base, env, note ? on_env_note : NULL, r);
-    free(tf_config);
-    AGENT_HOOKS(r->agent, rank_env, local, env);
-    strv_env_set_all(env, &sr->env);
-}
-
-void ranks_env(struct ranks *r, uint32_t local, struct strv *env)
-{
-    make_env(r, local, false, env);
-}
-
 /* Notes for one rank suffice: the last, as for the first an outer launcher's variables
  * may be right by chance (rank 0). */
 static void make_last_env(struct ranks *r, uint32_t local, struct strv *env)
 {
     bool last = local + 1 == r->share->nlocal && r->job->attempt == 0;
-    make_env(r, local, last && !r->single, env);
+    rank_env_make(r->agent, r->prep, local, last && !r->single, env);
+}
+
+void ranks_env(struct ranks *r, uint32_t local, struct strv *env)
+{
+    rank_env_make(r->agent, r->prep, local, false, env);
 }
 
 static void give_up(struct ranks *r, uint32_t local, int code, const char *text)

@@ -80,9 +80,9 @@ void job_node_lost(struct job *j, unsigned node, const char *why)
     int64_t at_ns = now_ns();        /* before the exits of its ranks are counted */
     for (int i = 0; i < job_ranks_on(j, n); i++) {
         struct job_rank *r = &j->ranks[j->plan->nodes[n->place].ranks[i]];
-        if (r->state == RANK_EXITED)
+        if (r->exited)
             continue;
-        r->state = RANK_EXITED;
+        r->exited = true;
         r->end_unknown = true;
         job_count_exit(j);
     }

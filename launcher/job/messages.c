@@ -61,10 +61,10 @@ static int handle_exit(struct job *j, unsigned node, const struct frame *f,
                        struct ddp_err *err)
 {
     const struct msg_exit *m = f->m;
-    if (!job_rank_is_of(j, m->rank, node) || j->ranks[m->rank].state == RANK_EXITED)
+    if (!job_rank_is_of(j, m->rank, node) || j->ranks[m->rank].exited)
         return err_set(err, "the exit of another node's rank, or a second one");
     struct job_rank *r = &j->ranks[m->rank];
-    r->state = RANK_EXITED;
+    r->exited = true;
     r->status = m->status;
     r->at_ns = m->at_ns - j->nodes[node].ahead_ns;
     r->stopped = m->stopped;
@@ -153,9 +153,9 @@ static int handle_terminated(struct job *j, unsigned node, const struct frame *f
     n->ended = true;
     for (int i = 0; i < job_ranks_on(j, n) && j->state != JOB_GATHERING; i++) {
         struct job_rank *r = &j->ranks[j->plan->nodes[n->place].ranks[i]];
-        if (r->state == RANK_EXITED)
+        if (r->exited)
             continue;
-        r->state = RANK_EXITED; /* it survived SIGKILL */
+        r->exited = true; /* it survived SIGKILL */
         r->left_behind = j->spawned_ns > 0;
         job_count_exit(j);
     }

@@ -63,7 +63,7 @@ void job_say(struct job *j, const char *line)
 static bool still_runs(int rank, void *arg)
 {
     const struct job *j = arg;
-    return j->spawned_ns > 0 && j->ranks[rank].state != RANK_EXITED;
+    return j->spawned_ns > 0 && !j->ranks[rank].exited;
 }
 
 /* Before ddprun signalled it, or by a signal that ddprun does not send. */
@@ -72,7 +72,7 @@ static bool failed_too(int rank, void *arg)
     const struct job *j = arg;
     const struct job_rank *r = &j->ranks[rank];
     int sig = WIFSIGNALED(r->status) ? WTERMSIG(r->status) : 0;
-    return r->state == RANK_EXITED && rank != j->cause.rank &&
+    return r->exited && rank != j->cause.rank &&
            (r->failed || (sig && sig != SIGTERM && sig != SIGKILL && sig != SIGINT));
 }
 

@@ -56,10 +56,8 @@ struct job_node {
     int64_t best_rtt_ns; /* of the ping that gave ahead_ns */
 };
 
-enum rank_state { RANK_NEW, RANK_RUNS, RANK_EXITED };
-
 struct job_rank {
-    enum rank_state state;
+    bool exited;
     int status;
     int64_t at_ns;    /* of its exit, on our clock */
     bool stopped;     /* it had been signalled by us before it exited */

@@ -217,7 +217,7 @@ static json_t *other_ranks(const struct diagnose *d)
         const struct job_rank *rank = &j->ranks[r];
         size_t node = (size_t)(pn->host - j->alloc->nodes);
         char *gone = NULL;
-        if (rank->state == RANK_EXITED) {
+        if (rank->exited) {
             struct cause c = {.kind = CAUSE_EXIT, .rank = r, .status = rank->status};
             gone =
                 rank->status == 0 ? xstrdup("exited with status 0") : cause_of_death(&c);
@@ -228,7 +228,7 @@ static json_t *other_ranks(const struct diagnose *d)
             json_array_append_new(
                 list, json_pack("{s:i, s:o, s:o}", "rank", r, "host",
                                 event_text(pn->host->name),
-                                rank->state == RANK_EXITED ? "exited" : "unknown",
+                                rank->exited ? "exited" : "unknown",
                                 event_text(gone)));
         free(gone);
     }

@@ -189,7 +189,7 @@ static void found(struct straggler_job *s, const struct straggler *is)
     if (named->late_ms == 0 || now - named->late_ms > CONTENDED_PAUSE_MS)
         named->since_ms = now;
     named->late_ms = now;
-    if (rank->straggles || rank->state == RANK_EXITED ||
+    if (rank->straggles || rank->exited ||
         event_pending(s->limit, EV_TIMEOUT, NULL) ||
         (named->asked_ms && now - named->asked_ms < CONTENDED_PAUSE_MS))
         return; /* the others are asked for next time */

@@ -42,7 +42,7 @@ static const char *state_name(const struct job *j)
 static char rank_state(const struct job *j, int rank, const struct rank_usage *used)
 {
     const struct job_rank *r = &j->ranks[rank];
-    if (r->state != RANK_EXITED)
+    if (!r->exited)
         return j->state < JOB_RUNNING || j->spawned_ns == 0 ? 'n'
                : used && used[rank].state                   ? used[rank].state
                                                             : 'r';

@@ -8,7 +8,7 @@ import unittest
 import hosts
 from hosts import LabTest, main, node
 from launch import wait_until
-from test_sched import set_up
+from test_sched import UsesGridEngine, UsesSlurm
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SITE = {"slurm": os.path.join(HERE, "lab.ini"), "sge": os.path.join(HERE, "lab_sge.ini")}
@@ -131,7 +131,7 @@ class ScriptTest(LabTest):
         return self.alice("tail -n 20 *.o[0-9]* *.out logs/*/job.log 2>&1 || true")
 
 
-class Slurm(ScriptTest):
+class Slurm(UsesSlurm, ScriptTest):
     @classmethod
     def setUpClass(cls):
         # nodes of LANTA's size, so that its scripts fit too
@@ -139,11 +139,7 @@ class Slurm(ScriptTest):
         # a requeued job waits until the credentials of its first run are void: two minutes,
         # if nothing else is said. Asked for sooner, it may meet the end of its first run
         hosts.LAB_HOSTS.env["LAB_SLURM_EXTRA"] = "AuthInfo=cred_expire=10\nKillWait=30"
-        set_up("slurm", "slurmctld")
-
-    @classmethod
-    def tearDownClass(cls):
-        hosts.LAB_HOSTS("slurm", "down")
+        super().setUpClass()
 
     def try_out(self, name, *more):
         return self.alice(f"sbatch --test-only {' '.join(more)} {name}")
@@ -221,10 +217,10 @@ class Slurm(ScriptTest):
         self.assertEqual(self.alice("squeue -h --name true"), "")
 
 
-class GridEngine(ScriptTest):
+class GridEngine(UsesGridEngine, ScriptTest):
     @classmethod
     def setUpClass(cls):
-        set_up("sge", "sge_qmaster")
+        super().setUpClass()
         # ABCI's resource types, as far as qsub looks at them
         hosts.LAB_HOSTS(
             "exec", "node001", "bash", "-c",
@@ -234,10 +230,6 @@ class GridEngine(ScriptTest):
             "echo gpu_slot gpu_slot INT '<=' YES YES 0 0 >>/run/complex; "
             "echo gpu_job gpu_job INT '<=' YES JOB 0 0 >>/run/complex; qconf -Mc /run/complex; "
             "for h in $(qconf -sel); do qconf -mattr exechost complex_values gpu_slot=4,gpu_job=4 $h; done")
-
-    @classmethod
-    def tearDownClass(cls):
-        hosts.LAB_HOSTS("sge", "down")
 
     def verified(self, name):
         return self.alice(f"qsub -verify {name}")

@@ -158,10 +158,7 @@ static bool stacks_written(const struct subject *s)
     struct stat st;
     bool grown = stat(path, &st) == 0 && st.st_size > s->before;
     free(path);
-    return grown &&
-           !((proc_signals(s->thread, "SigPnd") | proc_signals(s->thread, "ShdPnd") |
-              proc_signals(s->thread, "SigBlk")) &
-             bit);
+    return grown && !(proc_signals(s->thread, "SigPnd ShdPnd SigBlk") & bit);
 }
 
 static void take_stacks(struct subject *s)

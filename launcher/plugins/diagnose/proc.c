@@ -101,11 +101,14 @@ bool proc_describe(pid_t pid, json_t *process)
     return true;
 }
 
-uint64_t proc_signals(pid_t pid, const char *mask)
+uint64_t proc_signals(pid_t pid, const char *masks)
 {
-    char *status = proc_file(pid, "status", NULL);
-    char *line = status ? strstr(status, mask) : NULL;
-    uint64_t bits = line ? strtoull(line + strlen(mask) + 1, NULL, 16) : 0;
+    char *status = proc_file(pid, "status", NULL), name[16];
+    uint64_t bits = 0;
+    for (int n; status && sscanf(masks, " %15s%n", name, &n) == 1; masks += n) {
+        const char *line = strstr(status, name);
+        bits |= line ? strtoull(line + strlen(name) + 1, NULL, 16) : 0;
+    }
     free(status);
     return bits;
 }

@@ -12,8 +12,9 @@
 bool proc_describe(pid_t pid, json_t *process);
 char proc_state(pid_t pid); /* R, S, D, T, Z, ...; 0: it has ended */
 
-/* A bit mask of signals, such as "SigCgt", in /proc/PID/status of a thread. */
-uint64_t proc_signals(pid_t pid, const char *mask);
+/* Bit masks of signals in /proc/PID/status of a thread, such as "SigCgt", all that are
+ * named in `masks`, as one. */
+uint64_t proc_signals(pid_t pid, const char *masks);
 
 /* Processes below `pid`, itself first; at most `max`. Returns how many. */
 size_t proc_tree(pid_t pid, pid_t *pids, size_t max);

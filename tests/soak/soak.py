@@ -2,14 +2,16 @@
 """soak.py - launches with one fault each, at a random moment, and what may come of it.
 
     sudo tests/soak/soak.py --build BUILD [--seconds S | --launches N] [--seed N] [--lanes N]
-                            [--only FAULT,...] [--first N] [--long] [--launcher NAME]
+                            [--only FAULT,...] [--first N] [--long] [--launcher NAME] [--python P]
 
 Launch N of a seed is always the same job with the same fault: `--seed S --first N --launches 1`
 runs it again. A lane is a thread with HOSTS hosts of a lab; lanes run side by side. After each
 launch are checked: the exit code, the line that names the first cause, every byte of output, and
 that no process, shared memory or file is left on any host. --long: processes are stopped and links
 cut for up to 90 s instead of 3. --launcher: `slurm` (ddprun in an allocation of Slurm), or a peer, of
-which less is asked: `mpirun` (Open MPI), `torchrun` (one host). Exit: 0 when nothing was wrong.
+which less is asked: `mpirun` (Open MPI), `torchrun` (one host; --python: one with PyTorch that alice
+may run, as Debian's 1.13 starts nothing with Python 3.11). SIGINT and SIGTERM: no more launches, and
+the report. Exit: 0 when nothing was wrong.
 """
 import argparse
 import collections
@@ -72,9 +74,9 @@ LAUNCHERS = {
         *program(job, job.flags.replace("m", "-"))], rb"\[1,(\d+)\]<stdout>: ?",
         "OMPI_COMM_WORLD_RANK", "mpirun ", r"(\S*/)?orted\b", 3, False),
     "torchrun": Launcher(lambda job: [
-        "python3", "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={job.np}",
+        job.lane.run_.args.python, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={job.np}",
         "--no_python", *program(job, job.flags.replace("m", "-"))], None,
-        "RANK", "python3 -m torch.distributed.run", r"\0", 1, False),
+        "RANK", r"\S* -m torch.distributed.run", r"\0", 1, False),
 }
 
 
@@ -708,12 +710,15 @@ class Run:
                 sys.exit(f"soak: no fault '{name}'; there are {', '.join(sorted(FAULTS))}")
         self.number, self.began = args.first, time.monotonic()
         self.done, self.missed, self.wrong = collections.Counter(), collections.Counter(), 0
-        self.gone = []
+        self.gone, self.stopped = [], False
+
+    def stop(self, *_):
+        self.stopped = True
 
     def next(self):
         with self.lock:
             n, seconds = self.number - self.args.first, time.monotonic() - self.began
-            if n >= self.args.launches if self.args.launches else seconds >= self.args.seconds:
+            if self.stopped or (n >= self.args.launches if self.args.launches else seconds >= self.args.seconds):
                 return None
             self.number += 1
             return self.number - 1
@@ -752,6 +757,7 @@ def main(run_class=Run, lane_class=Lane, doc=__doc__):
     p.add_argument("--only")
     p.add_argument("--long", action="store_true")
     p.add_argument("--launcher", choices=LAUNCHERS, default="ddprun")
+    p.add_argument("--python", default="python3")
     args = p.parse_args()
     if os.geteuid() != 0:
         print("skipped: the lab makes namespaces; needs root")
@@ -760,6 +766,8 @@ def main(run_class=Run, lane_class=Lane, doc=__doc__):
         print("skipped: no sshd; needs package openssh-server")
         sys.exit(77)
     run, lanes = run_class(args), []
+    signal.signal(signal.SIGINT, run.stop)
+    signal.signal(signal.SIGTERM, run.stop)
     try:
         for _ in range(args.lanes):
             lanes.append(lane_class(run))

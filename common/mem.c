@@ -40,6 +40,13 @@ void *xrealloc(void *p, size_t n, size_t size)
     return must_have(reallocarray(p, n ? n : 1, size), (double)n * (double)size);
 }
 
+void *xgrow(void *p, size_t from, size_t n, size_t size)
+{
+    p = xrealloc(p, n, size);
+    memset((char *)p + from * size, 0, (n - from) * size);
+    return p;
+}
+
 char *xstrdup(const char *s)
 {
     return s ? must(strdup(s)) : NULL;

@@ -11,6 +11,7 @@
 void *xcalloc(size_t n, size_t size);
 void *xaligned(size_t alignment, size_t bytes); /* zeroed; a multiple of `alignment` */
 void *xrealloc(void *p, size_t n, size_t size); /* an array of n elements */
+void *xgrow(void *p, size_t from, size_t n, size_t size); /* new elements are zero */
 char *xstrdup(const char *s);                   /* NULL stays NULL */
 char *xstrndup(const char *s, size_t n);
 void *xmemdup(const void *p, size_t n);

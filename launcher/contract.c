@@ -104,7 +104,9 @@ TEXT(tf_config, f->tf_config)
 TEXT(gloo, f->store == STORE_LAUNCHER ? "gloo" : NULL)
 TEXT(hvd_addr, f->store == STORE_LAUNCHER ? f->master_addr : NULL)
 TEXT(hvd_port, f->store == STORE_LAUNCHER ? master_port(f, buf) : NULL)
-TEXT(hvd_interface, f->interface ? f->interface : f->nnodes == 1 ? "lo" : f->gloo_interface)
+TEXT(hvd_interface, f->interface                 ? f->interface
+                    : f->nnodes == 1 && !f->grows ? "lo"
+                                                  : f->gloo_interface)
 TEXT(tracker_port, f->tracker_port > 0
                        ? (snprintf(buf, VALUE_SIZE, "%d", f->tracker_port), buf)
                        : "(chosen at start)")

@@ -23,6 +23,7 @@ struct rank_facts {
     int rank, size;
     int local_rank, local_size;
     int node_rank, nnodes;
+    bool grows; /* hosts may be added while it runs */
     int cross_rank, cross_size;
     const char *hostname;    /* the node's name in the allocation */
     const char *master_addr; /* lower case, no brackets around IPv6 */

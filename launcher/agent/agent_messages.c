@@ -105,7 +105,7 @@ static void take_plan(struct msg_job *job, struct msg_job *m)
 static int handle_job(struct agent *a, const struct frame *f, struct ddp_err *err)
 {
     struct msg_job *m = f->m;
-    if (a->job.id && a->state != AGENT_ENDED)
+    if (a->job.id && a->state != AGENT_ENDED && !a->share.standby)
         return err_set(err, "a second 'job'");
     if (a->state == AGENT_ENDED) /* stopped before, perhaps before the first JOB */
         agent_shutdown_reset(a);

@@ -226,7 +226,8 @@ const struct option options[] = {
      NOT_IN_SCRIPT},
     {"elastic", "restart|horovod", AT(elastic), read_choice, 0, 0, elastic_words,
      "when a rank fails: all ranks are started again (default), or the others keep running, it is "
-     "replaced, and they form Horovod's next ring (hvd.elastic.run); with --max-restarts N",
+     "replaced, and they form Horovod's next ring (hvd.elastic.run); with --max-restarts N. So "
+     "they do when hosts come and go",
      NOT_IN_SCRIPT},
     {"health-check", "COMMAND", AT(health_check), read_text, 0, 0, NULL,
      "run this command on every host before each attempt, and on a spare before it takes a "

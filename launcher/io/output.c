@@ -137,31 +137,38 @@ static int choose_ranks(struct output *o)
     return n;
 }
 
-/* There were fewer ranks in all attempts before; their streams have ended. */
-static void add_ranks(struct output *o, int nranks)
+void output_add_ranks(struct output *o, int nranks)
 {
-    size_t old = (size_t)o->nranks, new = (size_t)nranks;
-    o->ranks = xrealloc(o->ranks, new, sizeof *o->ranks);
-    memset(o->ranks + old, 0, (new - old) * sizeof *o->ranks);
+    for (int r = 0; r < o->nranks; r++) {
+        free(o->ranks[r].tag); /* the rank may have moved */
+        o->ranks[r].tag = NULL;
+    }
+    if (nranks <= o->nranks)
+        return;
+    const char *before = (const char *)o->ranks;
+    size_t open[ARRAY_LEN(o->screens)];
+    for (size_t i = 0; i < ARRAY_LEN(open); i++)
+        open[i] = o->screens[i].open ? (size_t)((char *)o->screens[i].open - before) : 0;
+    o->ranks = xgrow(o->ranks, (size_t)o->nranks, (size_t)nranks, sizeof *o->ranks);
     o->nranks = nranks;
+    if (o->files)
+        rankfiles_add_ranks(o->files, nranks);
     int shown = choose_ranks(o);
     o->tags = with_tags(o->opts, shown);
     o->raw = shown < 2 && !o->tags && !o->times;
     for (size_t i = 0; i < ARRAY_LEN(o->screens); i++)
-        o->screens[i].open = NULL; /* the streams have moved */
+        o->screens[i].open =
+            o->screens[i].open ? (struct stream *)((char *)o->ranks + open[i]) : NULL;
 }
 
 void output_renew(struct output *o, int nranks, const char *mark)
 {
-    if (nranks > o->nranks)
-        add_ranks(o, nranks);
+    output_add_ranks(o, nranks);
     if (o->files)
-        rankfiles_next_attempt(o->files, o->nranks, mark);
+        rankfiles_next_attempt(o->files, mark);
     for (int r = 0; r < o->nranks; r++) {
         o->ranks[r].streams[OUT_STDOUT].tail.nbytes = 0;
         o->ranks[r].streams[OUT_STDERR].tail.nbytes = 0;
-        free(o->ranks[r].tag); /* the rank may have moved */
-        o->ranks[r].tag = NULL;
     }
 }
 

@@ -53,6 +53,8 @@ void output_end(struct output *o, int rank, enum out_stream stream);
 /* A new attempt, of `nranks` ranks: discard the tails, and write `mark` (a line with its
  * newline) to the per-rank files. */
 void output_renew(struct output *o, int nranks, const char *mark);
+/* The same attempt now has `nranks` ranks, or others are on other hosts. */
+void output_add_ranks(struct output *o, int nranks);
 
 size_t output_room(const struct output *o); /* bytes that may be fed now */
 

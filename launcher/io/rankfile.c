@@ -378,12 +378,15 @@ void rankfiles_write(struct rankfiles *f, int rank, enum out_stream stream,
     queue(f, *file, data, size);
 }
 
-void rankfiles_next_attempt(struct rankfiles *f, int nranks, const char *line)
+void rankfiles_add_ranks(struct rankfiles *f, int nranks)
 {
-    size_t old = (size_t)f->nranks * 2, all = (size_t)nranks * 2;
-    f->files = xrealloc(f->files, all, sizeof(struct rankfile *));
-    memset(f->files + old, 0, (all - old) * sizeof(struct rankfile *));
+    f->files = xgrow(f->files, (size_t)f->nranks * 2, (size_t)nranks * 2,
+                     sizeof(struct rankfile *));
     f->nranks = nranks;
+}
+
+void rankfiles_next_attempt(struct rankfiles *f, const char *line)
+{
     f->attempt++;
     for (int i = 0; i < f->nranks * 2; i++) {
         if (f->apart)

@@ -93,16 +93,11 @@ void job_release(struct job *j)
     job_started(j, "every node has its assignment");
 }
 
-void job_start_rank(struct job *j, uint32_t rank, struct strv *env)
+void job_renew_rank(struct job *j, int rank)
 {
-    const struct plan_rank *pr = &j->plan->ranks[rank];
-    unsigned node = (unsigned)(j->plan->nodes[pr->node].host - j->alloc->nodes);
-    struct msg_start_rank m = {.local = (uint32_t)pr->local_rank, .env = *env};
     free(j->ranks[rank].error);
     j->ranks[rank] = (struct job_rank){0};
     j->running++;
-    job_send(j, node, MSG_START_RANK, &m);
-    strv_finish(env);
 }
 
 void job_prepare(struct job *j)
@@ -130,11 +125,9 @@ void job_next_attempt(struct job *j)
     output_renew(j->output, j->plan->nranks, line);
     free(line);
     free(label);
-    for (int r = 0; r < j->plan->nranks; r++) {
-        free(j->ranks[r].error);
-        j->ranks[r] = (struct job_rank){0};
-    }
-    j->running = j->plan->nranks;
+    j->running = 0;
+    for (int r = 0; r < j->plan->nranks; r++)
+        job_renew_rank(j, r);
     j->spawned_nodes = 0;
     j->spawned_ns = j->last_exit_ns = 0;
     JOB_HOOKS(j, next_attempt);

@@ -149,6 +149,7 @@ int job_describe(struct job *j, struct ddp_err *err)
     j->job.input = o->input;
     j->job.env_complete = !travels;
     j->job.stragglers = o->stragglers > 0;
+    j->job.grows = o->elastic == ELASTIC_HOROVOD && j->alloc->changes;
     int losses = job_losses(j);
     j->job.max_restarts = (uint32_t)(o->max_restarts + (losses < 0 ? MANY : losses));
     return 0;

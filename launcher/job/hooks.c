@@ -113,6 +113,16 @@ bool job_plugins_rank_failed(struct job *j, uint32_t rank)
     return false;
 }
 
+bool job_plugins_node_claimed(struct job *j, unsigned node, const char *why)
+{
+    for (size_t i = 0; job_plugins[i]; i++) {
+        if (j->plugins[i] && job_plugins[i]->node_claimed &&
+            job_plugins[i]->node_claimed(j->plugins[i], node, why))
+            return true;
+    }
+    return false;
+}
+
 int job_plugins_message(struct job *j, unsigned node, const struct frame *f,
                         struct ddp_err *err)
 {

@@ -22,6 +22,7 @@ bool job_plugins_may_leave(struct job *j);
 bool job_plugins_may_restart(struct job *j);
 /* True: a plug-in has claimed it. */
 bool job_plugins_rank_failed(struct job *j, uint32_t rank);
+bool job_plugins_node_claimed(struct job *j, unsigned node, const char *why);
 /* 1: no plug-in handles this type; -1: it is invalid */
 int job_plugins_message(struct job *j, unsigned node, const struct frame *f,
                         struct ddp_err *err);

@@ -140,7 +140,7 @@ void job_host_joined(struct job *j, unsigned node)
     n->unasked = n->ended = j->state >= JOB_TERMINATING;
     alloc_resolve(j->alloc, node, (int)n->hello.ngpus);
     bool later = j->state == JOB_RUNNING && j->plan->nnodes < j->opts->nnodes &&
-                 j->opts->grow == GROW_AT_RESTART;
+                 j->opts->grow == GROW_AT_RESTART && j->opts->elastic == ELASTIC_RESTART;
     char *line = xasprintf("ddprun: %s has joined the job%s", n->host->name,
                            later ? "; it gets ranks at the next restart (--grow)" : "");
     job_say(j, line);
@@ -160,8 +160,9 @@ void job_host_offered(struct job *j, unsigned node, bool offered)
     n->leaving = !offered;
     if (offered)
         return;
+    bool later = n->place >= 0 && j->opts->elastic == ELASTIC_RESTART;
     char *line = xasprintf("ddprun: %s is no longer listed%s", n->host->name,
-                           n->place >= 0 ? "; the next attempt goes on without it" : "");
+                           later ? "; the next attempt goes on without it" : "");
     job_say(j, line);
     free(line);
     event_emit(j, "host_removed", "{s:i, s:o}", "node", (int)node, "host",

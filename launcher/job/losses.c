@@ -104,6 +104,9 @@ void job_node_lost(struct job *j, unsigned node, const char *why)
         log_warn("%s; its ranks had ended, but the last of their output may be missing",
                  text);
         free(text);
+    } else if (j->state == JOB_RUNNING && n->place >= 0 &&
+               job_plugins_node_claimed(j, node, why)) {
+        free(text);
     } else if (ends_job) {
         job_fail(j, (struct cause){.kind = CAUSE_NODE,
                                    .rank = -1,

@@ -137,12 +137,12 @@ static int handle_credit(struct job *j, unsigned node, const struct frame *f,
 static int handle_spawned(struct job *j, unsigned node, const struct frame *f,
                           struct ddp_err *err)
 {
-    if (++j->spawned_nodes == j->plan->nnodes)
-        j->spawned_ns = now_ns();
+    if (j->spawned_ns > 0 || ++j->spawned_nodes < j->plan->nnodes)
+        return 0;
+    j->spawned_ns = now_ns();
     if (j->restart.attempt == 0)
         j->ready_ns = j->spawned_ns;
-    if (j->spawned_nodes == j->plan->nnodes)
-        JOB_HOOKS(j, ranks_started);
+    JOB_HOOKS(j, ranks_started);
     return 0;
 }
 

@@ -83,7 +83,13 @@ struct job_plugin {
      * claimed the rank: it is started again by job_start_rank(), or the job goes on
      * without it. */
     bool (*rank_failed)(void *state, uint32_t rank);
-    /* Add variables of one rank, for its first start in an attempt. */
+    /* A node with ranks is lost while they run, which ends the attempt. True: it does
+     * not, as the plug-in has claimed it and called job_node_vacate(): the job goes on.
+     */
+    bool (*node_claimed)(void *state, unsigned node, const char *why);
+    /* job_add_nodes() has added ranks, from this number on, to the present attempt. */
+    void (*ranks_added)(void *state, int first);
+    /* Add variables of one rank, for its first start, with its node. */
     void (*rank_env)(void *state, uint32_t rank, struct strv *env);
 
     /* Bytes of a rank's stdout (0) or stderr (1) have arrived. */
@@ -157,9 +163,19 @@ bool job_can_drop(const struct job *j); /* ... without those that are not offere
 /* Stop the ranks and start them again, with other nodes: one line. */
 void job_resize(struct job *j, const char *why);
 
-/* Start a rank again that has exited, while others run; takes `env`, variables that
+/* While ranks run. Start a rank again that has exited; takes `env`, variables that
  * replace its usual ones, over. */
 void job_start_rank(struct job *j, uint32_t rank, struct strv *env);
+/* Nodes that have joined, and have no ranks, get places in the plan, up to --nnodes;
+ * their ranks are new ones, or those of a node that has gone. */
+bool job_can_add(const struct job *j);
+void job_add_nodes(struct job *j);
+long job_node_at(const struct job *j, int place); /* -1: the place is vacant */
+bool job_node_runs(const struct job *j,
+                   unsigned node);                 /* it has been started, not ended */
+void job_start_node(struct job *j, unsigned node); /* all ranks of its place */
+void job_end_node(struct job *j, unsigned node);   /* its ranks; job_node.ended follows */
+void job_node_vacate(struct job *j, unsigned node); /* it has ended, or is lost */
 
 /* Report a failure; takes c.text over. The first one starts the shutdown of the job. */
 void job_fail(struct job *j, struct cause c);

@@ -74,11 +74,21 @@ static bool may_leave(const struct job *j)
            count_usable(j, false) >= (size_t)j->opts->min_nnodes;
 }
 
+/* Places with a node; all, but for those that hosts have left while ranks ran. */
+static size_t count_placed(const struct job *j)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < j->alloc->nnodes; i++)
+        n += j->nodes[i].place >= 0;
+    return n;
+}
+
 /* Pair each node that cannot keep its place with a spare; with `replace` also put the
  * spare in its place. False: there are too few. */
 static bool pair(struct job *j, bool replace)
 {
-    bool *taken = xcalloc(j->alloc->nnodes, sizeof *taken), enough = true;
+    bool *taken = xcalloc(j->alloc->nnodes, sizeof *taken);
+    bool enough = count_placed(j) == (size_t)j->plan->nnodes;
     for (size_t i = 0; i < j->alloc->nnodes && enough; i++) {
         struct job_node *old = &j->nodes[i];
         int place = old->place;

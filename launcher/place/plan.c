@@ -34,16 +34,15 @@ static const char *ranks(long n)
     return n == 1 ? "rank" : "ranks";
 }
 
-/* The most ranks on one node, by its slots and --nproc-per-node. */
-static int cap_of(const struct draft *d, const struct alloc_node *node, int *cap,
-                  struct ddp_err *err)
+int plan_cap(const struct opts *opts, const struct alloc_node *node, int *cap,
+             struct ddp_err *err)
 {
-    int wanted = per_node(d->opts);
+    int wanted = per_node(opts);
     bool counted = node->slots_by == SLOTS_GIVEN || node->slots_by == SLOTS_GPUS;
     *cap = wanted ? wanted : node->slots;
     if (*cap == 0) /* one local machine without GPU */
-        *cap = d->opts->np ? d->opts->np : 1;
-    if (wanted > node->slots && counted && !d->opts->oversubscribe)
+        *cap = opts->np ? opts->np : 1;
+    if (wanted > node->slots && counted && !opts->oversubscribe)
         return err_set(
             err,
             "%d ranks per node, but '%s' has %d slot%s (%s); --oversubscribe allows more",
@@ -102,7 +101,7 @@ static int find_caps(struct draft *d, struct ddp_err *err)
                        d->alloc->nnodes, d->alloc->nnodes == 1 ? "" : "s");
     size_t most = o->nnodes ? (size_t)o->nnodes : d->alloc->nnodes - spares;
     for (; d->nnodes < there && d->nnodes < most; d->nnodes++) {
-        if (cap_of(d, d->use[d->nnodes], &d->caps[d->nnodes], err) < 0)
+        if (plan_cap(o, d->use[d->nnodes], &d->caps[d->nnodes], err) < 0)
             return -1;
         d->total += d->caps[d->nnodes];
     }
@@ -198,6 +197,7 @@ static void number_across(struct plan *p)
     int widest = 0;
     for (int i = 0; i < p->nnodes; i++)
         widest = p->nodes[i].nlocal > widest ? p->nodes[i].nlocal : widest;
+    free(p->cross_sizes);
     p->cross_sizes = xcalloc((size_t)widest, sizeof *p->cross_sizes);
     for (int i = 0; i < p->nnodes; i++) {
         for (int k = 0; k < p->nodes[i].nlocal; k++)
@@ -251,6 +251,22 @@ struct plan *plan_make(const struct opts *opts, const struct alloc *alloc,
     free(d.caps);
     free(d.counts);
     return p;
+}
+
+int plan_add_node(struct plan *p, const struct alloc_node *host, int nlocal)
+{
+    struct plan_node n = {.host = host, .nlocal = nlocal};
+    size_t ranks = (size_t)(p->nranks + n.nlocal);
+    n.ranks = xcalloc((size_t)n.nlocal, sizeof *n.ranks);
+    p->ranks = xrealloc(p->ranks, ranks, sizeof *p->ranks);
+    for (int i = 0; i < n.nlocal; i++) {
+        n.ranks[i] = p->nranks;
+        p->ranks[p->nranks++] = (struct plan_rank){.node = p->nnodes, .local_rank = i};
+    }
+    p->nodes = xrealloc(p->nodes, (size_t)p->nnodes + 1, sizeof *p->nodes);
+    p->nodes[p->nnodes] = n;
+    number_across(p);
+    return p->nnodes++;
 }
 
 void plan_destroy(struct plan *p)

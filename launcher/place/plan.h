@@ -1,8 +1,9 @@
 /* launcher/place/plan.h - the mapping of ranks to nodes
  *
- * Immutable: made by plan_make() from the options and the allocation. Ranks are
- * numbered 0..nranks-1; a node's ranks have local ranks 0..n-1 in rank order. Nodes
- * without a rank are left out. Node 0 is the node of rank 0: the master node.
+ * Made by plan_make() from the options and the allocation; nodes may be added, and
+ * nothing else changes. Ranks are numbered 0..nranks-1; a node's ranks have local ranks
+ * 0..n-1 in rank order. Nodes without a rank are left out. Node 0 is the node of rank 0:
+ * the master node.
  *
  * CPUs and GPUs of a node are known only there. The plan therefore gives the number of
  * ranks on the node; the agent assigns CPU sets and devices (bind.h) and, for --dry-run,
@@ -30,13 +31,18 @@ struct plan {
     int nranks;
     struct plan_node *nodes; /* owned */
     int nnodes;
-    int *cross_sizes; /* owned: by local rank, how many nodes have it */
+    int *cross_sizes;    /* owned: by local rank, how many nodes have it */
     const char *np_from; /* where the number of ranks came from: "-np", "slots" */
 };
 
 /* NULL with `err`: more ranks than slots, say; it names the option that allows it. */
 struct plan *plan_make(const struct opts *opts, const struct alloc *alloc,
                        struct ddp_err *err);
+/* The most ranks on one node, by its slots and --nproc-per-node. -1 with `err`. */
+int plan_cap(const struct opts *opts, const struct alloc_node *node, int *cap,
+             struct ddp_err *err);
+/* Add a node with so many ranks, which get the highest numbers; returns its index. */
+int plan_add_node(struct plan *p, const struct alloc_node *host, int nlocal);
 void plan_destroy(struct plan *p);
 
 /* CROSS_SIZE as in Horovod: the number of nodes that have the local rank of `rank`. */

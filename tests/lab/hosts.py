@@ -120,6 +120,7 @@ class LabTest(launch.LaunchTest):
     def setUp(self):
         super().setUp()
         os.chmod(self.folder.name, 0o777)
+        self.go = self.path("go")
         self.marks.append(LAB_HOSTS.bin)  # agents have no environment of ours
 
     def hosts(self, *numbers, slots=1):
@@ -151,6 +152,23 @@ class LabTest(launch.LaunchTest):
             except OSError:
                 pass  # gone meanwhile
         return found
+
+    def lose(self, number, how="kill"):
+        self.addCleanup(self.heal, number)
+        self.fault(number, how)
+
+    def list(self, *lines):
+        """What `cat hosts` prints from now on."""
+        path = self.path("hosts.new")
+        self.write("hosts.new", "".join(f"{line}\n" for line in lines))
+        os.rename(path, self.path("hosts"))
+
+    def list_hosts(self, *numbers):
+        self.list(*(f"{node(n)}:2" for n in numbers))
+
+    def say_go(self):
+        """For ranks that stay until the file self.go is there."""
+        self.write("go", "")
 
     def heal(self, number):
         """Whatever happened to it: the host is as new."""

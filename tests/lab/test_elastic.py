@@ -20,14 +20,6 @@ STAY = SAY + "while ! [ -e {} ]; do sleep 0.1; done"
 
 
 class Elastic(LabTest):
-    def setUp(self):
-        super().setUp()
-        self.go = self.path("go")
-
-    def lose(self, number, how="kill"):
-        self.addCleanup(self.heal, number)
-        self.fault(number, how)
-
     def lines(self, launch, attempt):
         """What the ranks of this attempt say: [(rank, host, world, node rank, nodes, local, master)]."""
         words = [line.split() for line in launch.out.splitlines()]
@@ -43,9 +35,6 @@ class Elastic(LabTest):
         if not wait_until(lambda: any(
             self.lines(launch, attempt) == [(*rank, m) for rank in world] for m in masters)):
             self.fail(f"not {world}: {launch.out} {launch.err}")
-
-    def say_go(self):
-        self.write("go", "")
 
     def end(self, launch, code=0):
         self.say_go()
@@ -123,14 +112,6 @@ class NodeWait(Elastic):
 
 
 class Listed(Elastic):
-    def list(self, *lines):
-        path = self.path("hosts.new")
-        self.write("hosts.new", "".join(f"{line}\n" for line in lines))
-        os.rename(path, self.path("hosts"))
-
-    def list_hosts(self, *numbers):
-        self.list(*(f"{node(n)}:2" for n in numbers))
-
     def begin(self, *options, nnodes="1:4", script=None, **how):
         return self.start("--host-discovery-script", script or f"cat {self.path('hosts')}",
                           "--nnodes", nnodes, "--discovery-interval", "200ms", "--grace", "1s",

@@ -144,21 +144,11 @@ START_TEST(without_hosts_np_decides)
 END_TEST
 
 /* Invariants of every plan. */
-static void check_plan(const struct opts *o, const struct alloc *a, const struct plan *p)
+static void check_numbers(const struct plan *p)
 {
     int seen = 0, cross[64] = {0};
-    ck_assert_int_eq(p->ranks[0].node, 0);
-    ck_assert_int_eq(p->ranks[0].local_rank, 0);
     for (int n = 0; n < p->nnodes; n++) {
         const struct plan_node *pn = &p->nodes[n];
-        ck_assert_int_gt(pn->nlocal, 0);
-        ck_assert(pn->host >= a->nodes && pn->host < a->nodes + a->nnodes);
-        if (n > 0)
-            ck_assert(pn->host > p->nodes[n - 1].host); /* in the order of the hosts */
-        if (!o->oversubscribe && pn->host->slots_by == SLOTS_GIVEN)
-            ck_assert_int_le(pn->nlocal, pn->host->slots);
-        if (pn->host->max_slots)
-            ck_assert_int_le(pn->nlocal, pn->host->max_slots);
         for (int k = 0; k < pn->nlocal; k++, seen++) {
             int rank = pn->ranks[k];
             ck_assert(rank >= 0 && rank < p->nranks);
@@ -173,8 +163,26 @@ static void check_plan(const struct opts *o, const struct alloc *a, const struct
     ck_assert_int_eq(seen, p->nranks);
     for (int r = 0; r < p->nranks; r++)
         ck_assert_int_eq(plan_cross_size(p, r), cross[p->ranks[r].local_rank]);
+}
+
+static void check_plan(const struct opts *o, const struct alloc *a, const struct plan *p)
+{
+    ck_assert_int_eq(p->ranks[0].node, 0);
+    ck_assert_int_eq(p->ranks[0].local_rank, 0);
+    for (int n = 0; n < p->nnodes; n++) {
+        const struct plan_node *pn = &p->nodes[n];
+        ck_assert_int_gt(pn->nlocal, 0);
+        ck_assert(pn->host >= a->nodes && pn->host < a->nodes + a->nnodes);
+        if (n > 0)
+            ck_assert(pn->host > p->nodes[n - 1].host); /* in the order of the hosts */
+        if (!o->oversubscribe && pn->host->slots_by == SLOTS_GIVEN)
+            ck_assert_int_le(pn->nlocal, pn->host->slots);
+        if (pn->host->max_slots)
+            ck_assert_int_le(pn->nlocal, pn->host->max_slots);
+    }
     if (o->np)
         ck_assert_int_eq(p->nranks, o->np);
+    check_numbers(p);
 }
 
 START_TEST(invariants_of_every_plan)
@@ -194,10 +202,16 @@ START_TEST(invariants_of_every_plan)
             o.ppr = o.map_by == MAP_PPR ? o.per_node ? o.per_node : 2 : 0;
             struct ddp_err err = {""};
             struct plan *p = plan_make(&o, a, &err);
-            if (p)
+            if (p) {
                 check_plan(&o, a, p);
-            else
+                int before = p->nranks;
+                ck_assert_int_eq(plan_add_node(p, &a->nodes[0], 1 + np % 4),
+                                 p->nnodes - 1);
+                ck_assert_int_eq(p->nodes[p->nnodes - 1].ranks[0], before);
+                check_numbers(p);
+            } else {
                 ck_assert_int_gt((int)strlen(err.text), 10);
+            }
             made += p != NULL;
             refused += p == NULL;
             plan_destroy(p);

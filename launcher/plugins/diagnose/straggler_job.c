@@ -325,6 +325,11 @@ static void straggler_ranks_started(void *state)
     job_arm(s->timer, LEAST_MS);
 }
 
+static void straggler_ranks_added(void *state, int first)
+{
+    straggler_ranks_started(state);
+}
+
 static void straggler_shutdown(void *state)
 {
     forget(state);
@@ -370,6 +375,7 @@ const struct job_plugin straggler_job = {
     .open = straggler_open,
     .fini = straggler_fini,
     .ranks_started = straggler_ranks_started,
+    .ranks_added = straggler_ranks_added,
     .shutdown = straggler_shutdown,
     .messages = messages,
 };

@@ -284,6 +284,7 @@ static void grow(struct elastic *e)
 {
     struct job *j = e->j;
     bool wanted = j->state == JOB_RUNNING && j->opts->grow == GROW_NOW &&
+                  j->opts->elastic == ELASTIC_RESTART &&
                   (job_can_grow(j) || job_can_drop(j));
     if (!wanted) {
         e->grow_at_ms = 0;

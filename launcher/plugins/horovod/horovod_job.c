@@ -3,8 +3,11 @@
  * Ranks of hvd.elastic.run keep the state of the program in memory. When a rank has died,
  * the others get an error, go back to their last commit, and ask the store for their
  * place in the next world. When all that are left have asked, they get it, and the ranks
- * that are missing are started. What no rank survives is a failed attempt, as without
- * this mode. doc/elastic.md; the requests: rendezvous/protocol/http.h.
+ * that are missing are started. Hosts that were added get ranks in that world too, and
+ * the ranks of hosts that are not to be used any more get no place; if only hosts have
+ * changed, rank 0 is told, and all ask (notify.h). What no rank survives is a failed
+ * attempt, as without this mode. doc/elastic.md; the requests:
+ * rendezvous/protocol/http.h.
  */
 #define LOG_SUBSYS "job"
 #include "launcher/job/plugin.h"
@@ -14,10 +17,12 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "launcher/plugins/horovod/notify.h"
 #include "launcher/plugins/horovod/world.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* A rank that waits for data of another one may not notice that this one has left their
  * world, and Horovod then gives up only after this many seconds; its default is 30. The
@@ -25,12 +30,17 @@
 #define GLOO_TIMEOUT   "HOROVOD_GLOO_TIMEOUT_SECONDS"
 #define GLOO_TIMEOUT_S "10"
 
+/* ms: changes of hosts within this time make one new world */
+enum { TOGETHER_MS = 2000 };
+
 enum slot_state {
     SLOT_STARTS, /* not yet in hvd.elastic.run */
     SLOT_RUNS,
     SLOT_ASKS,    /* waits for its place in the next world */
-    SLOT_MISSING, /* has failed; it is started in the next world */
-    SLOT_ENDED    /* has exited with status 0 */
+    SLOT_MISSING, /* has failed, or is new; it is started in the next world */
+    SLOT_ENDED,   /* has exited with status 0 */
+    SLOT_GONE,    /* is ended, as its host is not to be used, or is lost */
+    SLOT_STATES
 };
 
 /* One per rank of the plan. */
@@ -38,30 +48,60 @@ struct slot {
     enum slot_state state;
     struct place place;
     bool due; /* it is started when the store has the new world */
+    struct notify_service service;
 };
 
 struct horovod {
     struct job *j;      /* borrowed */
     struct slot *slots; /* owned; NULL before the first message */
     int nslots;
-    bool formed;       /* all ranks of the first world have come to hvd.elastic.run */
-    bool ending;       /* a rank has exited with status 0 */
-    int replaced;      /* ranks, in all attempts */
-    int64_t failed_ns; /* the first failure since the last world; 0: none */
+    int counts[SLOT_STATES]; /* slots in each state */
+    bool formed;        /* all ranks of the first world have come to hvd.elastic.run */
+    bool ending;        /* a rank has exited with status 0 */
+    int replaced;       /* ranks, in all attempts */
+    int64_t failed_ns;  /* the first failure since the last world; 0: none */
+    int64_t changed_ms; /* hosts have changed since the last world; 0: they have not */
+    bool told;          /* ... which rank 0 knows */
+    uint32_t told_s;    /* the time in the last request to a rank 0 */
+    bool resized;       /* the present world has other hosts than the one before */
 };
 
 /* --- slots -------------------------------------------------------------------------- */
 
-static void make_slots(struct horovod *h)
+static void add_slots(struct horovod *h, enum slot_state state)
 {
     const struct plan *p = h->j->plan;
-    if (h->slots)
-        return;
+    h->slots = xgrow(h->slots, (size_t)h->nslots, (size_t)p->nranks, sizeof *h->slots);
+    for (int r = h->nslots; r < p->nranks; r++)
+        h->slots[r] = (struct slot){
+            state, {.rank = r, .size = p->nranks, .local_rank = p->ranks[r].local_rank}};
+    h->counts[state] += p->nranks - h->nslots;
     h->nslots = p->nranks;
-    h->slots = xcalloc((size_t)h->nslots, sizeof *h->slots);
-    for (int r = 0; r < h->nslots; r++)
-        h->slots[r].place = (struct place){
-            .rank = r, .size = h->nslots, .local_rank = p->ranks[r].local_rank};
+}
+
+static void move(struct horovod *h, struct slot *s, enum slot_state to)
+{
+    h->counts[s->state]--;
+    h->counts[to]++;
+    s->state = to;
+}
+
+/* Ranks that have the state of the program. */
+static int keepers(const struct horovod *h)
+{
+    return h->counts[SLOT_RUNS] + h->counts[SLOT_ASKS];
+}
+
+static void on_ranks_added(void *state, int first)
+{
+    add_slots(state, SLOT_GONE);
+}
+
+/* The node of the rank's place; NULL: the place is vacant. */
+static const struct job_node *node_of(const struct horovod *h, int rank)
+{
+    long node = job_node_at(h->j, h->j->plan->ranks[rank].node);
+    return node < 0 ? NULL : &h->j->nodes[node];
 }
 
 static const char *host_of(const struct horovod *h, int rank)
@@ -72,23 +112,19 @@ static const char *host_of(const struct horovod *h, int rank)
 /* "HOST:LOCAL_RANK", as the rank has it from its last world. */
 static struct slot *find_slot(struct horovod *h, const char *id)
 {
+    const struct plan *p = h->j->plan;
     const char *colon = strrchr(id, ':');
-    int local = colon ? atoi(colon + 1) : -1;
-    for (int r = 0; r < h->nslots; r++) {
-        const char *host = host_of(h, r);
-        if (h->slots[r].state < SLOT_MISSING && h->slots[r].place.local_rank == local &&
-            strlen(host) == (size_t)(colon - id) && strncmp(id, host, strlen(host)) == 0)
-            return &h->slots[r];
+    size_t n = colon ? (size_t)(colon - id) : 0;
+    for (int k = 0; colon && k < p->nnodes; k++) {
+        const char *host = p->nodes[k].host->name;
+        bool here = strlen(host) == n && strncmp(id, host, n) == 0;
+        for (int i = 0; here && i < p->nodes[k].nlocal; i++) {
+            struct slot *s = &h->slots[p->nodes[k].ranks[i]];
+            if (s->state < SLOT_MISSING && s->place.local_rank == atoi(colon + 1))
+                return s;
+        }
     }
     return NULL;
-}
-
-static int count(const struct horovod *h, enum slot_state state)
-{
-    int n = 0;
-    for (int r = 0; r < h->nslots; r++)
-        n += h->slots[r].state == state;
-    return n;
 }
 
 /* --- the next world ----------------------------------------------------------------- */
@@ -108,48 +144,141 @@ static void start(struct horovod *h, int rank)
     job_start_rank(h->j, (uint32_t)rank, &env);
 }
 
-static struct member *collect(const struct horovod *h, int *slots, int *n)
+/* The ranks of the next world; those of a new node all at once. */
+static void start_due(struct horovod *h)
+{
+    for (int r = 0; r < h->nslots; r++) {
+        if (!h->slots[r].due)
+            continue;
+        long node = job_node_at(h->j, h->j->plan->ranks[r].node);
+        const struct plan_node *pn = &h->j->plan->nodes[h->j->plan->ranks[r].node];
+        bool runs = node >= 0 && job_node_runs(h->j, (unsigned)node);
+        h->slots[r].due = false;
+        if (runs) {
+            start(h, r);
+            continue;
+        }
+        for (int i = 0; i < pn->nlocal; i++)
+            h->slots[pn->ranks[i]].due = false;
+        if (node >= 0)
+            job_start_node(h->j, (unsigned)node);
+    }
+}
+
+static void set_gone(struct horovod *h, int place)
+{
+    const struct plan_node *pn = &h->j->plan->nodes[place];
+    for (int i = 0; i < pn->nlocal; i++)
+        move(h, &h->slots[pn->ranks[i]], SLOT_GONE);
+}
+
+static bool is_gone(const struct horovod *h, int place)
+{
+    return h->slots[h->j->plan->nodes[place].ranks[0]].state == SLOT_GONE;
+}
+
+/* It has no process, but a host that can be used. */
+static bool may_return(const struct horovod *h, int rank)
+{
+    long node = job_node_at(h->j, h->j->plan->ranks[rank].node);
+    return h->slots[rank].state == SLOT_GONE && node >= 0 &&
+           job_node_usable(&h->j->nodes[node]) && !job_node_runs(h->j, (unsigned)node);
+}
+
+/* Are there ranks on hosts that leave, and would the state of the program remain? */
+static bool may_drop(const struct horovod *h)
+{
+    bool leave = false, keep = false;
+    for (int r = 0; job_can_drop(h->j) && r < h->nslots; r++) {
+        enum slot_state state = h->slots[r].state;
+        const struct job_node *n = node_of(h, r);
+        leave |= state != SLOT_GONE && n && n->leaving;
+        keep |= (state == SLOT_RUNS || state == SLOT_ASKS) && n && !n->leaving;
+    }
+    return leave && keep;
+}
+
+/* Hosts that have joined take part in the next world, those that leave do not: their
+ * ranks, which wait for their places, are ended. */
+static void take_hosts(struct horovod *h)
+{
+    struct job *j = h->j;
+    bool leave = may_drop(h);
+    job_add_nodes(j);
+    for (int r = 0; r < h->nslots; r++) {
+        if (may_return(h, r))
+            move(h, &h->slots[r], SLOT_MISSING);
+    }
+    for (unsigned i = 0; leave && i < j->alloc->nnodes; i++) {
+        const struct job_node *n = &j->nodes[i];
+        if (n->place < 0 || !n->leaving || is_gone(h, n->place))
+            continue;
+        set_gone(h, n->place);
+        job_end_node(j, i);
+    }
+    h->resized |= h->changed_ms > 0;
+    h->changed_ms = 0;
+    h->told = false;
+}
+
+static struct member *collect(const struct horovod *h, int *n)
 {
     const struct plan *p = h->j->plan;
     struct member *m = xcalloc((size_t)h->nslots, sizeof *m);
     *n = 0;
     for (int r = 0; r < h->nslots; r++) {
         const struct slot *s = &h->slots[r];
-        if (s->state != SLOT_ASKS && s->state != SLOT_MISSING)
-            continue;
-        slots[*n] = r;
-        m[(*n)++] = (struct member){.node = p->ranks[r].node,
-                                    .seat = p->ranks[r].local_rank,
-                                    .keeps = s->state == SLOT_ASKS,
-                                    .place = s->place};
+        if (s->state == SLOT_ASKS || s->state == SLOT_MISSING)
+            m[(*n)++] = (struct member){.id = r,
+                                        .node = p->ranks[r].node,
+                                        .seat = p->ranks[r].local_rank,
+                                        .keeps = s->state == SLOT_ASKS,
+                                        .place = s->place};
     }
     return m;
+}
+
+static void say_formed(struct horovod *h, int ranks)
+{
+    if (h->failed_ns == 0 && !h->resized)
+        return;
+    char *line =
+        h->failed_ns == 0
+            ? xasprintf("ddprun: Horovod's ring has %d ranks now", ranks)
+            : xasprintf("ddprun: Horovod's ring has %d ranks again, %.2f s after "
+                        "the failure",
+                        ranks, (double)(now_ns() - h->failed_ns) / 1e9);
+    h->failed_ns = 0;
+    h->resized = false;
+    job_say(h->j, line);
+    free(line);
 }
 
 static void form(struct horovod *h)
 {
     struct msg_places places = {0};
-    int n, *slots = xcalloc((size_t)h->nslots, sizeof *slots);
-    struct member *m = collect(h, slots, &n);
+    int n;
+    take_hosts(h);
+    struct member *m = collect(h, &n);
     world_form(m, n);
     for (int i = 0; i < n; i++) {
-        struct slot *s = &h->slots[slots[i]];
+        struct slot *s = &h->slots[m[i].id];
         s->due = s->state == SLOT_MISSING;
         if (!s->due) {
-            strv_pushf(&places.keys, "rank_and_size/%s:%d", host_of(h, slots[i]),
+            strv_pushf(&places.keys, "rank_and_size/%s:%d", host_of(h, m[i].id),
                        s->place.local_rank);
             strv_push_nodup(&places.values, place_text(&m[i].place));
         }
-        s->state = s->due ? SLOT_STARTS : SLOT_RUNS;
+        move(h, s, s->due ? SLOT_STARTS : SLOT_RUNS);
         s->place = m[i].place;
-        log_info("rank %d is Horovod's rank %d of %d", slots[i], s->place.rank, n);
+        log_info("rank %d is Horovod's rank %d of %d", m[i].id, s->place.rank, n);
     }
-    unsigned master = (unsigned)(h->j->plan->nodes[0].host - h->j->alloc->nodes);
-    job_send(h->j, master, MSG_PLACES, &places);
+    job_send(h->j, (unsigned)job_node_at(h->j, 0), MSG_PLACES, &places);
     strv_finish(&places.keys);
     strv_finish(&places.values);
     free(m);
-    free(slots);
+    if (h->counts[SLOT_STARTS] == 0) /* none comes to hvd.elastic.run */
+        say_formed(h, n);
 }
 
 /* A rank that is missing cannot be replaced when others have ended. */
@@ -169,12 +298,12 @@ static void fail_missing(struct horovod *h)
 /* Has every rank that is left asked for its place? */
 static void check(struct horovod *h)
 {
-    int missing = count(h, SLOT_MISSING);
     if (h->j->state != JOB_RUNNING)
         return;
-    if (h->ending && missing > 0)
+    if (h->ending && h->counts[SLOT_MISSING] > 0)
         fail_missing(h);
-    else if (count(h, SLOT_ASKS) > 0 && count(h, SLOT_STARTS) + count(h, SLOT_RUNS) == 0)
+    else if (h->counts[SLOT_ASKS] > 0 &&
+             h->counts[SLOT_STARTS] + h->counts[SLOT_RUNS] == 0)
         form(h);
 }
 
@@ -182,19 +311,11 @@ static void check(struct horovod *h)
 static void joined(struct horovod *h, struct slot *s)
 {
     if (s->state == SLOT_STARTS)
-        s->state = SLOT_RUNS;
-    if (count(h, SLOT_STARTS) > 0 || count(h, SLOT_MISSING) > 0)
+        move(h, s, SLOT_RUNS);
+    if (h->counts[SLOT_STARTS] > 0 || h->counts[SLOT_MISSING] > 0)
         return;
     h->formed = true;
-    if (h->failed_ns == 0)
-        return;
-    char *line = xasprintf("ddprun: Horovod's ring has %d ranks again, %.2f s after the "
-                           "failure",
-                           count(h, SLOT_RUNS) + count(h, SLOT_ASKS),
-                           (double)(now_ns() - h->failed_ns) / 1e9);
-    h->failed_ns = 0;
-    job_say(h->j, line);
-    free(line);
+    say_formed(h, keepers(h));
 }
 
 /* The store has the new world, or a rank has sent it a request. */
@@ -206,21 +327,23 @@ static int handle_asked(void *state, unsigned node, const struct frame *f,
     const struct msg_asked *m = f->m;
     if (h->j->state != JOB_RUNNING)
         return 0;
-    make_slots(h);
-    for (int r = 0; !m->key && r < h->nslots; r++) {
-        if (h->slots[r].due)
-            start(h, r);
-        h->slots[r].due = false;
-    }
-    if (!m->key)
+    if (!h->slots)
+        add_slots(h, SLOT_STARTS);
+    if (!m->key) {
+        start_due(h);
         return 0;
+    }
     bool asks = strncmp(m->key, place, sizeof place - 1) == 0;
     struct slot *s =
         find_slot(h, m->key + (asks ? sizeof place - 1 : sizeof address - 1));
     if (s && asks) {
-        s->state = SLOT_ASKS;
+        move(h, s, SLOT_ASKS);
         check(h);
     } else if (s) {
+        if (m->value && !notify_read(m->value, &s->service))
+            log_warn("rank %d has a notification service of another Horovod: changes of "
+                     "hosts have to wait for a failure",
+                     (int)(s - h->slots));
         joined(h, s);
     }
     return 0;
@@ -230,15 +353,18 @@ static int handle_asked(void *state, unsigned node, const struct frame *f,
 
 static void on_rank_env(void *state, uint32_t rank, struct strv *env)
 {
-    elastic_env(state, env);
+    const struct horovod *h = state;
+    elastic_env(h, env);
+    if (h->slots)
+        place_env(&h->slots[rank].place, env);
 }
 
 static void on_rank_exited(void *state, uint32_t rank)
 {
     struct horovod *h = state;
-    if (!h->slots || h->j->ranks[rank].status != 0)
+    if (!h->slots || h->slots[rank].state >= SLOT_GONE || h->j->ranks[rank].status != 0)
         return;
-    h->slots[rank].state = SLOT_ENDED;
+    move(h, &h->slots[rank], SLOT_ENDED);
     h->ending = true;
     check(h);
 }
@@ -259,19 +385,21 @@ static void say_replaced(struct horovod *h, int rank)
 static bool on_rank_failed(void *state, uint32_t rank)
 {
     struct horovod *h = state;
+    if (h->slots && h->slots[rank].state >= SLOT_GONE)
+        return true;
     if (!h->formed || h->ending || h->replaced >= h->j->opts->max_restarts)
         return false;
     struct slot *s = &h->slots[rank];
     bool early = s->state == SLOT_STARTS;
-    s->state = SLOT_MISSING;
-    if (count(h, SLOT_RUNS) + count(h, SLOT_ASKS) == 0)
+    move(h, s, SLOT_MISSING);
+    if (keepers(h) == 0)
         return false; /* the state is lost */
     h->replaced++;
     if (h->failed_ns == 0)
         h->failed_ns = h->j->ranks[rank].at_ns;
     say_replaced(h, (int)rank);
     if (early) { /* the others wait for it in the present world */
-        s->state = SLOT_STARTS;
+        move(h, s, SLOT_STARTS);
         start(h, (int)rank);
     } else {
         check(h);
@@ -285,8 +413,92 @@ static void on_next_attempt(void *state)
     free(h->slots);
     h->slots = NULL;
     h->nslots = 0;
-    h->formed = h->ending = false;
-    h->failed_ns = 0;
+    memset(h->counts, 0, sizeof h->counts);
+    h->formed = h->ending = h->told = h->resized = false;
+    h->failed_ns = h->changed_ms = 0;
+}
+
+/* --- hosts -------------------------------------------------------------------------- */
+
+static void notify(struct horovod *h)
+{
+    unsigned char request[NOTIFY_MOST];
+    int r = 0;
+    while (r < h->nslots &&
+           (h->slots[r].state != SLOT_RUNS || h->slots[r].place.rank != 0))
+        r++;
+    if (r == h->nslots || h->slots[r].service.port == 0)
+        return; /* the next world is being formed, or there is no service */
+    uint32_t now_s = (uint32_t)time(NULL);
+    h->told_s = now_s > h->told_s ? now_s : h->told_s + 1;
+    size_t size = notify_request(&h->slots[r].service, h->told_s, request);
+    long node = job_node_at(h->j, h->j->plan->ranks[r].node);
+    job_send(h->j, (unsigned)node,
+             MSG(notify, .port = h->slots[r].service.port, .data = request,
+                 .ndata = (uint32_t)size));
+    h->told = true;
+    log_info("rank %d, Horovod's rank 0, is told that hosts have changed", r);
+}
+
+/* Would the next world have other hosts? */
+static bool hosts_differ(const struct horovod *h)
+{
+    bool differ = job_can_add(h->j) || may_drop(h);
+    for (int r = 0; r < h->nslots; r++)
+        differ |= may_return(h, r);
+    return differ;
+}
+
+/* Their agents leave; that of the store stays, without ranks. */
+static void release_nodes(struct horovod *h)
+{
+    for (unsigned i = 0; i < h->j->alloc->nnodes; i++) {
+        const struct job_node *n = &h->j->nodes[i];
+        if (n->leaving && n->ended && n->place > 0)
+            job_node_vacate(h->j, i);
+    }
+}
+
+static bool on_node_claimed(void *state, unsigned node, const char *why)
+{
+    struct horovod *h = state;
+    struct job *j = h->j;
+    int place = j->nodes[node].place;
+    if (!h->formed || place == 0)
+        return false; /* it has the store */
+    bool gone = is_gone(h, place);
+    if (!gone && (h->ending || h->counts[SLOT_STARTS] > 0 || j->opts->min_nnodes == 0 ||
+                  !job_has_enough(j)))
+        return false;
+    set_gone(h, place);
+    if (keepers(h) == 0)
+        return false; /* the state is lost */
+    job_node_vacate(j, node);
+    if (gone)
+        return true;
+    char *line =
+        xasprintf("ddprun: %s is lost: %s; the ranks of other hosts keep running",
+                  j->nodes[node].host->name, why);
+    job_say(j, line);
+    free(line);
+    if (h->failed_ns == 0)
+        h->failed_ns = now_ns();
+    check(h);
+    return true;
+}
+
+static void on_tick(void *state)
+{
+    struct horovod *h = state;
+    if (h->j->state != JOB_RUNNING || !h->formed || h->ending)
+        return;
+    release_nodes(h);
+    if (!hosts_differ(h))
+        h->changed_ms = 0;
+    else if (h->changed_ms == 0)
+        h->changed_ms = now_ms();
+    else if (!h->told && now_ms() - h->changed_ms >= TOGETHER_MS)
+        notify(h);
 }
 
 /* --- life --------------------------------------------------------------------------- */
@@ -323,6 +535,9 @@ const struct job_plugin horovod_job = {
     .rank_exited = on_rank_exited,
     .rank_failed = on_rank_failed,
     .rank_env = on_rank_env,
+    .ranks_added = on_ranks_added,
+    .node_claimed = on_node_claimed,
+    .tick = on_tick,
     .next_attempt = on_next_attempt,
     .messages = messages,
 };

@@ -10,50 +10,63 @@ static int compare(int a, int b)
     return (a > b) - (a < b);
 }
 
-/* Does `a` precede `b`? `root` comes first, then the others of its node. */
-static int precedes(const struct member *a, const struct member *b,
-                    const struct member *root)
+/* Nodes in the order of their numbers, but that of `root` first. */
+static int by_node(const void *x, const void *y, void *root)
 {
-    if (a == root || b == root)
-        return compare(b == root, a == root);
-    if (a->node != b->node) {
-        int by_first = compare(b->node == root->node, a->node == root->node);
-        return by_first ? by_first : compare(a->node, b->node);
-    }
-    return compare(a->seat, b->seat);
+    const struct member *a = x, *b = y, *first = root;
+    int other = compare(a->node != first->node, b->node != first->node);
+    int node = other ? other : compare(a->node, b->node);
+    return node ? node : compare(a->seat, b->seat);
+}
+
+/* The same, but `root` before the others of its node. */
+static int by_rank(const void *x, const void *y, void *root)
+{
+    const struct member *a = x, *b = y, *first = root;
+    int other = compare(a->id != first->id, b->id != first->id);
+    return other ? other : by_node(x, y, root);
 }
 
 /* The lowest rank of the last world that is left. */
-static const struct member *find_root(const struct member *m, int n)
+static struct member find_root(const struct member *m, int n)
 {
-    const struct member *root = NULL;
-    for (int i = 0; i < n; i++) {
-        if (m[i].keeps && (!root || m[i].place.rank < root->place.rank))
+    const struct member *root = m;
+    for (int i = 1; i < n; i++) {
+        if (m[i].keeps && (!root->keeps || m[i].place.rank < root->place.rank))
             root = &m[i];
     }
-    return root;
+    return *root;
+}
+
+/* The ranks of one node stand together, by seat. */
+static void place_locally(struct member *m, int n)
+{
+    for (int i = 0; i < n; i++) {
+        bool next = i > 0 && m[i - 1].node == m[i].node;
+        m[i].place = (struct place){
+            .size = n, .local_rank = next ? m[i - 1].place.local_rank + 1 : 0};
+    }
+    for (int i = n - 1; i >= 0; i--) {
+        bool last = i + 1 == n || m[i + 1].node != m[i].node;
+        m[i].place.local_size =
+            last ? m[i].place.local_rank + 1 : m[i + 1].place.local_size;
+    }
 }
 
 void world_form(struct member *m, int n)
 {
-    const struct member *root = find_root(m, n);
+    struct member root = find_root(m, n);
+    int *across = xcalloc((size_t)n, sizeof *across); /* by local rank */
+    qsort_r(m, (size_t)n, sizeof *m, by_node, &root);
+    place_locally(m, n);
+    qsort_r(m, (size_t)n, sizeof *m, by_rank, &root);
     for (int i = 0; i < n; i++) {
-        struct place p = {.size = n};
-        for (int k = 0; k < n; k++) {
-            p.rank += precedes(&m[k], &m[i], root) < 0;
-            p.local_rank += m[k].node == m[i].node && m[k].seat < m[i].seat;
-            p.local_size += m[k].node == m[i].node;
-        }
-        m[i].place = p;
+        m[i].place.rank = i;
+        m[i].place.cross_rank = across[m[i].place.local_rank]++;
     }
-    for (int i = 0; i < n; i++) {
-        struct place *p = &m[i].place;
-        for (int k = 0; k < n; k++) {
-            bool same = m[k].place.local_rank == p->local_rank;
-            p->cross_rank += same && m[k].place.rank < p->rank;
-            p->cross_size += same;
-        }
-    }
+    for (int i = 0; i < n; i++)
+        m[i].place.cross_size = across[m[i].place.local_rank];
+    free(across);
 }
 
 char *place_text(const struct place *p)

@@ -15,12 +15,14 @@ struct place {
 };
 
 struct member {
+    int id;             /* the caller's */
     int node, seat;     /* its node, and its number there */
     bool keeps;         /* it has the state: a survivor of the last world */
     struct place place; /* in the last world, if it has been there; then in the next */
 };
 
-/* Set the places of all `n` members; at least one keeps the state. */
+/* Set the places of all `n` members, and sort them by rank; at least one keeps the state.
+ */
 void world_form(struct member *m, int n);
 
 char *place_text(const struct place *p); /* Horovod's form; malloc'ed */

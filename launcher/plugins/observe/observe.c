@@ -223,6 +223,18 @@ static void on_next_attempt(void *state)
     o->ranks = NULL;
 }
 
+static void on_ranks_added(void *state, int first)
+{
+    struct observe *o = state;
+    size_t before = (size_t)first, now = (size_t)o->j->plan->nranks;
+    if (o->started)
+        o->started = xgrow(o->started, before, now, sizeof *o->started);
+    if (o->ranks)
+        o->ranks = xgrow(o->ranks, before, now, sizeof *o->ranks);
+    o->planned = false;
+    emit_plan(o);
+}
+
 /* --- who watches -------------------------------------------------------------------- */
 
 /* From the first request on, until there was none for WATCH_MS. */
@@ -385,6 +397,7 @@ const struct job_plugin observe_job = {
     .output = on_output,
     .shutdown = on_shutdown,
     .next_attempt = on_next_attempt,
+    .ranks_added = on_ranks_added,
     .end = on_end,
     .report = on_report,
     .tick = on_tick,

@@ -132,6 +132,14 @@ static void on_output(void *state, int rank, unsigned stream, const void *data,
     }
 }
 
+static void on_ranks_added(void *state, int first)
+{
+    struct decision *d = state;
+    if (d->lines)
+        d->lines = xgrow(d->lines, (size_t)first, (size_t)d->j->plan->nranks,
+                         sizeof *d->lines);
+}
+
 /* --- the decision ------------------------------------------------------------------- */
 
 static void wait_for_next(struct decision *d, int64_t ms)
@@ -270,6 +278,7 @@ const struct job_plugin restart_job = {
     .open = on_open,
     .fini = on_fini,
     .output = on_output,
+    .ranks_added = on_ranks_added,
     .may_restart = on_may_restart,
     .next_attempt = on_next_attempt,
 };

@@ -54,7 +54,7 @@ static struct msg_store wanted(const struct job *j, const char *addr)
                               .open = o->store_open,
                               .serve = o->store == STORE_LAUNCHER,
                               .wish = msg_text(wish),
-                              .alone = j->plan->nnodes == 1,
+                              .alone = j->plan->nnodes == 1 && !j->job.grows,
                               .elastic = o->elastic == ELASTIC_HOROVOD};
 }
 
@@ -69,7 +69,7 @@ static void store_prepare(void *state)
     /* an address of its machine that others have connected to */
     unsigned master = master_of(j);
     const char *addr = j->nodes[master].hello.addr;
-    if (j->plan->nnodes == 1)
+    if (j->plan->nnodes == 1 && !j->job.grows)
         addr = "127.0.0.1";
     else if (!addr && j->nodes[master].host->local)
         addr = j->here; /* else NULL: the node chooses */

@@ -1,5 +1,6 @@
 """Horovod's elastic example for PyTorch, as its documentation writes it (docs/elastic.rst), with a
-model of one layer, a line per batch, and KILL="RANK BATCH ..." for ranks that die once each."""
+model of one layer, a line per batch, and KILL="RANK BATCH ..." for ranks that die once each. It ends after
+BATCHES, or with UNTIL when that file exists."""
 import os
 import signal
 import sys
@@ -8,7 +9,8 @@ import time
 import horovod.torch as hvd
 import torch
 
-BATCHES, COMMIT = int(os.environ["BATCHES"]), 5
+BATCHES, COMMIT = int(os.environ.get("BATCHES", "0")), 5
+UNTIL = os.environ.get("UNTIL")
 
 hvd.init()
 torch.manual_seed(1)
@@ -37,10 +39,14 @@ def die_once(batch):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def goes_on(batch):
+    return batch < BATCHES if not UNTIL else not hvd.broadcast_object(os.path.exists(UNTIL), name="until")
+
+
 @hvd.elastic.run
 def train(state):
     say(f"runs: {os.environ['RANK']} is {hvd.rank()} of {hvd.size()} from {state.batch} in {os.getpid()}")
-    while state.batch < BATCHES:
+    while goes_on(state.batch):
         optimizer.zero_grad()
         model(torch.ones(2, 4)).sum().backward()
         die_once(state.batch)

@@ -1,0 +1,129 @@
+/* launcher/job/resize.c - hosts that are added or removed without a restart of all ranks
+ *
+ * For a plug-in whose ranks can do without one. Places in the plan stay: that of a node
+ * which has gone is vacant until another one with as many ranks takes it.
+ */
+#define LOG_SUBSYS "job"
+#include "launcher/job/attempt.h"
+#include "launcher/job/hooks.h"
+#include "launcher/job/job_shape.h"
+#include "launcher/job/losses.h"
+
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
+
+#include <signal.h>
+#include <stdlib.h>
+
+long job_node_at(const struct job *j, int place)
+{
+    long node = j->plan->nodes[place].host - j->alloc->nodes;
+    return j->nodes[node].place == place ? node : -1;
+}
+
+/* A vacant place that fits, if possible the one that it had; -1: none. */
+static int find_vacant(const struct job *j, const struct alloc_node *host, int ranks)
+{
+    int found = -1;
+    for (int p = 0; p < j->plan->nnodes; p++) {
+        if (j->plan->nodes[p].nlocal != ranks || job_node_at(j, p) >= 0)
+            continue;
+        if (found < 0 || j->plan->nodes[p].host == host)
+            found = p;
+    }
+    return found;
+}
+
+static bool may_add(const struct job *j, const struct job_node *n, int *ranks)
+{
+    struct ddp_err err;
+    if (n->place >= 0 || !job_node_usable(n))
+        return false;
+    if (plan_cap(j->opts, n->host, ranks, &err) == 0)
+        return true;
+    log_info("no ranks on %s: %s", n->host->name, err.text);
+    return false;
+}
+
+/* How many nodes may be added; those that leave do not count. */
+static int room(const struct job *j)
+{
+    int n = j->opts->min_nnodes > 0 ? j->opts->nnodes : 0;
+    for (size_t i = 0; i < j->alloc->nnodes && n > 0; i++)
+        n -= j->nodes[i].place >= 0 && !j->nodes[i].leaving;
+    return n;
+}
+
+bool job_can_add(const struct job *j)
+{
+    int ranks;
+    bool any = room(j) > 0;
+    for (size_t i = 0; any && i < j->alloc->nnodes; i++) {
+        if (may_add(j, &j->nodes[i], &ranks))
+            return true;
+    }
+    return false;
+}
+
+void job_add_nodes(struct job *j)
+{
+    int before = j->plan->nranks, ranks, left = room(j);
+    for (size_t i = 0; i < j->alloc->nnodes && left > 0; i++) {
+        struct job_node *n = &j->nodes[i];
+        if (!may_add(j, n, &ranks))
+            continue;
+        left--;
+        int place = find_vacant(j, n->host, ranks);
+        n->place = place < 0 ? plan_add_node(j->plan, n->host, ranks) : place;
+        j->plan->nodes[n->place].host = n->host;
+    }
+    int now = j->plan->nranks;
+    j->ranks = xgrow(j->ranks, (size_t)before, (size_t)now, sizeof *j->ranks);
+    for (int r = before; r < now; r++)
+        j->ranks[r] = (struct job_rank){.exited = true, .stopped = true};
+    output_add_ranks(j->output, now);
+    j->job.nranks = (uint32_t)now;
+    j->job.nnodes = (uint32_t)j->plan->nnodes;
+    job_shape(&j->job, j->plan);
+    if (now > before)
+        JOB_HOOKS(j, ranks_added, before);
+}
+
+void job_start_rank(struct job *j, uint32_t rank, struct strv *env)
+{
+    const struct plan_rank *pr = &j->plan->ranks[rank];
+    struct msg_start_rank m = {.local = (uint32_t)pr->local_rank, .env = *env};
+    job_renew_rank(j, (int)rank);
+    job_send(j, (unsigned)job_node_at(j, pr->node), MSG_START_RANK, &m);
+    strv_finish(env);
+}
+
+bool job_node_runs(const struct job *j, unsigned node)
+{
+    const struct job_node *n = &j->nodes[node];
+    return n->place >= 0 && n->told != TOLD_STANDBY && !n->ended;
+}
+
+void job_start_node(struct job *j, unsigned node)
+{
+    struct job_node *n = &j->nodes[node];
+    const struct plan_node *pn = &j->plan->nodes[n->place];
+    for (int i = 0; i < pn->nlocal; i++)
+        job_renew_rank(j, pn->ranks[i]);
+    n->ended = n->unasked = false;
+    job_welcome(j, node);
+}
+
+void job_end_node(struct job *j, unsigned node)
+{
+    job_send(j, node,
+             MSG(terminate, .number = SIGTERM, .grace_ms = (uint32_t)j->opts->grace_ms,
+                 .again = true));
+}
+
+void job_node_vacate(struct job *j, unsigned node)
+{
+    j->nodes[node].place = -1;
+    job_dismiss_leaving(j);
+}

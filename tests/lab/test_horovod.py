@@ -1,0 +1,118 @@
+"""Horovod's elastic mode over several hosts: the ranks that stay keep their processes and their state."""
+
+import os
+import re
+import sys
+
+import hosts
+from hosts import LabTest, main
+from launch import wait_until
+
+sys.path.insert(0, os.path.join(hosts.SOURCE, "tests", "interop"))
+import jobs  # noqa: E402
+
+setUpModule = hosts.set_up
+tearDownModule = hosts.tear_down
+
+TRAIN = os.path.join(hosts.SOURCE, "tests", "interop", "programs", "horovod_elastic.py")
+RUNS = r"runs: (\d+) is (\d+) of (\d+) from (\d+) in (\d+)\n"
+DONE = r"done: (\d+) at (\d+), work (\d+), weights (\S+)\n"
+
+
+class Horovod(LabTest):
+    deadline = 300.0
+
+    def begin(self, *options, nnodes="1:4", env=None):
+        # root, who has a Python with Horovod
+        return self.start("--host-discovery-script", f"cat {self.path('hosts')}", "--nnodes", nnodes,
+                          "--discovery-interval", "200ms", "--tag-output=off", "--grace", "5s", "--wdir",
+                          "/tmp", "--elastic", "horovod", "--max-restarts", 3, *options, python, TRAIN,
+                          user="root", env={"UNTIL": self.go, "PAUSE": "0.05", **(env or {})})
+
+    def worlds(self, launch, rank):
+        """(Horovod's rank, size, first batch, pid) of a rank of ddprun, by world."""
+        return [tuple(map(int, run[1:])) for run in re.findall(RUNS, launch.out) if run[0] == str(rank)]
+
+    def expect_world(self, launch, count, *ranks):
+        """These ranks of ddprun run in their `count`th world, as Horovod's 0, 1, ..."""
+        def right():
+            last = [self.worlds(launch, r)[-1:] for r in ranks]
+            return all(last) and [(w[0][0], w[0][1]) for w in last] == [
+                (i, len(ranks)) for i in range(len(ranks))] and len(self.worlds(launch, ranks[0])) == count
+        if not wait_until(right, self.deadline):
+            self.fail(f"not the world of {ranks}: {launch.out[-3000:]} {launch.err}")
+
+    def end_of(self, launch, *ranks):
+        self.say_go()
+        launch.wait(self.deadline)
+        self.assert_ended(launch, 0)
+        done = re.findall(DONE, launch.out)
+        self.assertEqual(sorted(int(d[0]) for d in done), sorted(ranks), launch.out[-2000:])
+        self.assertEqual(len({d[1:] for d in done}), 1, done)
+        self.assertNotIn("all ranks are started again", launch.err)
+
+    def assert_stayed(self, launch, *ranks):
+        """One process in all worlds, each of which went on at a commit of the one before."""
+        for rank in ranks:
+            worlds = self.worlds(launch, rank)
+            self.assertEqual(len({w[3] for w in worlds}), 1, worlds)
+            self.assertEqual(sorted(w[2] for w in worlds), [w[2] for w in worlds])
+            self.assertTrue(all(w[2] > 0 and w[2] % 5 == 0 for w in worlds[1:]), worlds)
+
+    def test_hosts_are_added_and_removed(self):
+        self.list_hosts(1)
+        launch = self.begin()
+        self.expect_world(launch, 1, 0, 1)
+        self.list_hosts(1, 2, 3)
+        self.expect_world(launch, 2, 0, 1, 2, 3, 4, 5)
+        self.wait_for(launch, "ddprun: Horovod's ring has 6 ranks now\n", "err")
+        self.list_hosts(1, 3)
+        self.expect_world(launch, 3, 0, 1, 4, 5)
+        self.assertTrue(wait_until(lambda: not self.on_host(2)), self.on_host(2))
+        self.list_hosts(1, 3, 2)
+        self.expect_world(launch, 4, 0, 1, 2, 3, 4, 5)
+        self.assert_stayed(launch, 0, 1, 4, 5)
+        self.end_of(launch, 0, 1, 2, 3, 4, 5)
+        self.assertNotIn("removed from elastic job", launch.out + launch.err)
+
+    def test_the_host_of_rank_0_is_removed(self):
+        """Its agent stays, as it has the store, without ranks."""
+        self.list_hosts(1, 2)
+        launch = self.begin()
+        self.expect_world(launch, 1, 0, 1, 2, 3)
+        self.list_hosts(2, 3)
+        self.expect_world(launch, 2, 2, 3, 4, 5)
+        self.assertTrue(wait_until(lambda: not any("horovod_elastic.py" in line
+                                                   for line in self.on_host(1).values()
+                                                   if "ddprun" not in line)), self.on_host(1))
+        self.list_hosts(1, 2, 3)
+        self.expect_world(launch, 3, 2, 3, 0, 1, 4, 5)
+        self.assert_stayed(launch, 2, 3)
+        self.end_of(launch, 0, 1, 2, 3, 4, 5)
+
+    def test_a_host_is_lost_and_comes_back(self):
+        self.list_hosts(1, 2)
+        launch = self.begin()
+        self.expect_world(launch, 1, 0, 1, 2, 3)
+        self.wait_for(launch, "batch 5 of 4", "out")
+        self.lose(2)
+        self.wait_for(launch, "; the ranks of other hosts keep running\n", "err")
+        self.expect_world(launch, 2, 0, 1)
+        self.heal(2)
+        self.expect_world(launch, 3, 0, 1, 2, 3)
+        self.assert_stayed(launch, 0, 1)
+        self.end_of(launch, 0, 1, 2, 3)
+
+    def test_a_rank_fails_while_a_host_joins(self):
+        """One new world has both."""
+        self.list_hosts(1)
+        launch = self.begin(env={"KILL": "1 7", "FLAGS": self.folder.name})
+        self.list_hosts(1, 2)
+        self.expect_world(launch, 1 + len(self.worlds(launch, 0)), 0, 1, 2, 3)
+        self.assert_stayed(launch, 0)
+        self.end_of(launch, 0, 1, 2, 3)
+
+
+if __name__ == "__main__":
+    python = jobs.find_horovod()
+    main()

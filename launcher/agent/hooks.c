@@ -1,7 +1,6 @@
 /* launcher/agent/hooks.c - see hooks.h */
 #include "launcher/agent/hooks.h"
 
-#include "common/err.h"
 #include "common/mem.h"
 
 #include <stdlib.h>

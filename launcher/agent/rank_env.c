@@ -4,7 +4,7 @@
 
 #include "common/log.h"
 #include "common/mem.h"
-#include "launcher/agent/agent_impl.h"
+#include "launcher/agent/hooks.h"
 #include "launcher/contract.h"
 
 #include <stdlib.h>

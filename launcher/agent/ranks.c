@@ -9,8 +9,6 @@
 #define LOG_SUBSYS "ranks"
 #include "launcher/agent/ranks.h"
 
-#include "common/duration.h"
-#include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "launcher/agent/agent_impl.h"

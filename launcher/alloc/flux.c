@@ -5,7 +5,6 @@
 #include "common/helper.h"
 #include "common/hostlist.h"
 #include "common/idset.h"
-#include "common/mem.h"
 #include "launcher/alloc/sched.h"
 #include "launcher/alloc/source.h"
 

@@ -6,7 +6,6 @@
  */
 #include "launcher/alloc/hostbook.h"
 
-#include "common/err.h"
 #include "common/hostlist.h"
 #include "common/mem.h"
 

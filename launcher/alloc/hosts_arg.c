@@ -4,7 +4,6 @@
  * by commas outside brackets; one comma at the end is allowed, since lists are often made
  * by a loop, but an empty item in the middle is an error.
  */
-#include "common/err.h"
 #include "common/mem.h"
 #include "launcher/alloc/hostbook.h"
 #include "launcher/alloc/hosts.h"

@@ -3,7 +3,6 @@
 
 #include "common/apps.h"
 #include "common/err.h"
-#include "common/mem.h"
 #include "launcher/cli/foreign.h"
 #include "launcher/cli/spelling.h"
 #include "launcher/cli/words.h"

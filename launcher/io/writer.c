@@ -6,7 +6,6 @@
  */
 #include "launcher/io/writer.h"
 
-#include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/thread.h"

@@ -12,7 +12,6 @@
 #include "launcher/job/hooks.h"
 #include "launcher/job/io.h"
 #include "launcher/job/losses.h"
-#include "launcher/job/report.h"
 #include "launcher/job/size.h"
 #include "launcher/job/spares.h"
 #include "launcher/job/states.h"

@@ -12,7 +12,6 @@
 #include "common/mem.h"
 #include "launcher/job/attempt.h"
 #include "launcher/job/describe.h"
-#include "launcher/job/failure.h"
 #include "launcher/job/heartbeat.h"
 #include "launcher/job/hooks.h"
 #include "launcher/job/hosts.h"

@@ -6,7 +6,6 @@
  * planned (spares.c). The allocation has room for hosts whose names are not known yet;
  * such an entry has an empty name and is `gone`.
  */
-#define LOG_SUBSYS "start"
 #include "launcher/job/hosts.h"
 
 #include "common/duration.h"
@@ -17,7 +16,6 @@
 #include "launcher/job/hooks.h"
 #include "launcher/job/losses.h"
 #include "launcher/job/nodes.h"
-#include "launcher/job/size.h"
 #include "launcher/transport/node_starter.h"
 #include "launcher/transport/program.h"
 

@@ -6,13 +6,11 @@
  */
 #include "launcher/job/io.h"
 
-#include "common/duration.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "launcher/job/input.h"
 #include "launcher/job/plugin.h"
 #include "launcher/job/report.h"
-#include "launcher/job/states.h"
 #include "launcher/job/terminal.h"
 
 #include <signal.h>

@@ -5,7 +5,6 @@
 #include "common/duration.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "launcher/job/failure.h"
 #include "launcher/job/hooks.h"
 #include "launcher/job/nodes.h"
 #include "launcher/job/size.h"

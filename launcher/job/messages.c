@@ -18,9 +18,7 @@
 #include "launcher/job/io.h"
 #include "launcher/job/losses.h"
 #include "launcher/job/nodes.h"
-#include "launcher/job/report.h"
 #include "launcher/link/merge.h"
-#include "launcher/transport/program.h"
 
 #include <signal.h>
 #include <stdlib.h>

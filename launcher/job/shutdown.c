@@ -1,5 +1,4 @@
 /* launcher/job/shutdown.c - see shutdown.h */
-#define LOG_SUBSYS "job"
 #include "launcher/job/shutdown.h"
 
 #include "launcher/job/attempt.h"

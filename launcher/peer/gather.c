@@ -7,7 +7,6 @@
 #define LOG_SUBSYS "peers"
 #include "launcher/peer/gather.h"
 
-#include "common/duration.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"

@@ -2,7 +2,6 @@
 #define LOG_SUBSYS "peers"
 #include "launcher/peer/late.h"
 
-#include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "launcher/alloc/sched.h"

@@ -5,7 +5,6 @@
  */
 #include "launcher/place/bind.h"
 
-#include "common/err.h"
 #include "common/idset.h"
 #include "common/mem.h"
 #include "launcher/place/cpubind.h"

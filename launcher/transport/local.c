@@ -2,7 +2,6 @@
 #include "launcher/transport/local.h"
 
 #include "common/err.h"
-#include "common/sock.h"
 
 #include <errno.h>
 #include <fcntl.h>

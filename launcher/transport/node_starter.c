@@ -9,7 +9,6 @@
 #include "launcher/transport/node_starter.h"
 #include "launcher/transport/diagnose.h"
 
-#include "common/duration.h"
 #include "common/err.h"
 #include "common/hostlist.h"
 #include "common/log.h"

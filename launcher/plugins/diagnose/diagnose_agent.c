@@ -7,7 +7,6 @@
 #include "launcher/agent/plugin.h"
 #include "launcher/plugins/plugins.h"
 
-#include "common/err.h"
 #include "common/installed.h"
 #include "common/log.h"
 #include "common/mem.h"

@@ -8,7 +8,6 @@
 #include "launcher/plugins/diagnose/ras.h"
 
 #include "common/duration.h"
-#include "common/err.h"
 #include "common/mem.h"
 #include "common/sock.h"
 

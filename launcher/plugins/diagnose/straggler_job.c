@@ -4,7 +4,6 @@
  * or, if a step takes longer, every few steps; lateness.c decides. Before a straggler is
  * reported its agent measures what else runs on its CPUs.
  */
-#define LOG_SUBSYS "diagnose"
 #include "launcher/job/plugin.h"
 #include "launcher/plugins/plugins.h"
 
@@ -189,8 +188,7 @@ static void found(struct straggler_job *s, const struct straggler *is)
     if (named->late_ms == 0 || now - named->late_ms > CONTENDED_PAUSE_MS)
         named->since_ms = now;
     named->late_ms = now;
-    if (rank->straggles || rank->exited ||
-        event_pending(s->limit, EV_TIMEOUT, NULL) ||
+    if (rank->straggles || rank->exited || event_pending(s->limit, EV_TIMEOUT, NULL) ||
         (named->asked_ms && now - named->asked_ms < CONTENDED_PAUSE_MS))
         return; /* the others are asked for next time */
     rank->straggles = named->asked = true;

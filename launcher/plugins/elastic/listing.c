@@ -6,7 +6,6 @@
 #define LOG_SUBSYS "elastic"
 #include "launcher/plugins/elastic/listing.h"
 
-#include "common/duration.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"

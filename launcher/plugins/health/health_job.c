@@ -4,7 +4,6 @@
  * rank before its answer. One that fails is lost: a spare, or another host, takes its
  * place. Without a command only hosts with GPUs are asked, and only between attempts.
  */
-#define LOG_SUBSYS "start"
 #include "launcher/job/plugin.h"
 #include "launcher/plugins/plugins.h"
 

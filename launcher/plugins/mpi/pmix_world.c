@@ -6,7 +6,6 @@
 #include "launcher/plugins/mpi/pmix_world.h"
 
 #include "common/err.h"
-#include "common/mem.h"
 
 #include <pmix.h>
 #include <pmix_server.h>

@@ -6,7 +6,6 @@
 #include "launcher/plugins/plugins.h"
 
 #include "common/duration.h"
-#include "common/idset.h"
 #include "common/mem.h"
 #include "common/signame.h"
 #include "launcher/control/control.h"

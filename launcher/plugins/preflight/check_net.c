@@ -2,7 +2,6 @@
 #include "launcher/plugins/preflight/check.h"
 
 #include "common/duration.h"
-#include "common/err.h"
 #include "common/mem.h"
 #include "common/sock.h"
 

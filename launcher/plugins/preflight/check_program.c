@@ -7,7 +7,6 @@
 #include "launcher/plugins/preflight/run.h"
 
 #include "common/digest.h"
-#include "common/err.h"
 #include "common/mem.h"
 #include "launcher/transport/program.h"
 

@@ -5,7 +5,6 @@
  * launcher compares the findings of all hosts, prints them as a table, and each problem
  * with its remedy as a line. The program is not run.
  */
-#define LOG_SUBSYS "preflight"
 #include "launcher/plugins/plugins.h"
 
 #include "common/duration.h"
@@ -14,7 +13,6 @@
 #include "common/mem.h"
 #include "launcher/job/plugin.h"
 #include "launcher/plugins/preflight/results.h"
-#include "launcher/transport/program.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -1,6 +1,5 @@
 /* launcher/plugins/preload/preload_job.c - --preload, on the launcher's side: what it
  * saved, for --report, and what it would do, for --dry-run */
-#include "common/err.h"
 #include "common/mem.h"
 #include "launcher/job/plugin.h"
 #include "launcher/plugins/plugins.h"

@@ -8,7 +8,6 @@
  * questions, or the answers, of many connections; here they are sorted by node.
  */
 #define LOG_SUBSYS "store"
-#include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/sock.h"

@@ -2,11 +2,15 @@
  * include/ddprun/ddp.h
  *
  *     ddprun -np 4 build/examples/network
+ *     ddprun -H n1:2,n2:2,n3:2 --spares 1 build/examples/network kept 3000
  *
  * The data are points of two spirals; which one is it? Forward, backward and data are the
  * program's own; the library adds up gradients, updates the weights and keeps all ranks
  * alike. Each rank has its part of a batch, the last of which is smaller, so the losses
  * are the same for every number of ranks.
+ *
+ * "kept": each epoch's end is kept in the memory of the hosts. When a rank or a host is
+ * lost, ddprun starts the ranks again, and they go on from there.
  */
 #include "examples/example.h"
 #include "include/ddprun/ddp.h"
@@ -14,7 +18,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { POINTS = 500, BATCH = 64, EPOCHS = 60, HIDDEN = 48 };
+enum { POINTS = 500, BATCH = 64, HIDDEN = 48 };
 
 static float points[POINTS][2];
 static struct ddp_param params[] = {{.name = "in.weight", .count = 2 * HIDDEN},
@@ -86,7 +90,12 @@ static float backward(struct ddp_parallel *p, int from, int to)
 int main(int argc, char **argv)
 {
     const struct ddp_parallel_options options = {
-        .optimiser = "adamw", .decay = 0.0001f, .replicated = argc > 1};
+        .optimiser = "adamw",
+        .decay = 0.0001f,
+        .replicated = argc > 1 && strcmp(argv[1], "replicated") == 0};
+    bool kept = argc > 1 && strcmp(argv[1], "kept") == 0;
+    uint64_t done = 0, epochs = argc > 2 ? strtoull(argv[2], NULL, 10) : 60;
+    setvbuf(stdout, NULL, _IOLBF, 0); /* a lost rank has printed its lines */
     struct ddp_group *g = ddp_group_init(NULL, &err);
     check(g != NULL);
     int rank = ddp_group_rank(g), size = ddp_group_size(g);
@@ -97,7 +106,11 @@ int main(int argc, char **argv)
         for (size_t k = 0; k < params[i].count; k++)
             params[i].weight[k] = (draw() - 0.5f) * (i == IN ? 4 : 1);
     check(ddp_parallel_share(p, &err) == 0);
-    for (int epoch = 1; epoch <= EPOCHS; epoch++) {
+    if (kept)
+        check(ddp_parallel_restore(p, &done, &err) == 0);
+    if (rank == 0 && done > 0)
+        printf("going on after epoch %llu\n", (unsigned long long)done);
+    for (uint64_t epoch = done + 1; epoch <= epochs; epoch++) {
         float total = 0;
         for (int at = 0; at < POINTS; at += BATCH) {
             int n = at + BATCH < POINTS ? BATCH : POINTS - at;
@@ -108,7 +121,9 @@ int main(int argc, char **argv)
             total += step.loss * (float)step.samples / POINTS;
         }
         if (rank == 0 && epoch % 15 == 0)
-            printf("epoch %d: loss %.4f\n", epoch, (double)total);
+            printf("epoch %llu: loss %.3g\n", (unsigned long long)epoch, (double)total);
+        if (kept)
+            check(ddp_parallel_keep(p, epoch, &err) == 0);
     }
     check(ddp_parallel_check(p, &err) == 0);
     ddp_parallel_destroy(p);

@@ -18,6 +18,7 @@
 #include "include/ddprun/group.h"
 #include "worker/data/dataset.h"
 #include "worker/ddp/reducer.h"
+#include "worker/ddp/shard.h"
 #include "worker/kernels/augment.h"
 #include "worker/nn/model.h"
 #include "worker/optim/optim.h"
@@ -102,13 +103,6 @@ struct engine_device {
     size_t bytes; /* of their memory */
 };
 
-/* A piece of what this rank looks after: weights in the host's copy, and its optimiser
- * states. The pieces of all ranks are the model. */
-struct engine_piece {
-    struct bucket at;
-    const float *states[OPTIM_STATES]; /* NULL: not used */
-};
-
 struct engine;
 
 struct engine_type {
@@ -140,7 +134,7 @@ struct engine_type {
     int (*pull)(struct engine *e, struct ddp_err *err);
     /* Piece i, between steps; false: there is none. NULL: what an engine has is not in
      * the host's memory. */
-    bool (*piece)(const struct engine *e, size_t i, struct engine_piece *out);
+    bool (*piece)(const struct engine *e, size_t i, struct rank_piece *out);
     /* How gradients are cut in buckets, and a plan from such a text; NULL: there is none.
      */
     void (*plan_text)(const struct engine *e, char *text, size_t size);

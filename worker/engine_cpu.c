@@ -389,19 +389,9 @@ static int cpu_pull(struct engine *e, struct ddp_err *err)
     return shard_gather(e->job.optim, e->reducer, err);
 }
 
-static bool cpu_piece(const struct engine *e, size_t i, struct engine_piece *out)
+static bool cpu_piece(const struct engine *e, size_t i, struct rank_piece *out)
 {
-    size_t n;
-    const struct bucket *pieces = reducer_pieces(e->reducer, &n);
-    if (i >= n)
-        return false;
-    size_t at = shard_at(e->reducer, i);
-    out->at = pieces[i];
-    for (int k = 0; k < OPTIM_STATES; k++) {
-        const float *state = e->job.optim->states[k];
-        out->states[k] = state ? state + at : NULL;
-    }
-    return true;
+    return shard_piece(e->job.optim, e->reducer, i, out);
 }
 
 static void cpu_plan_text(const struct engine *e, char *text, size_t size)

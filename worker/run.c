@@ -186,10 +186,42 @@ static int prepare_files(struct run *run, struct ddp_err *err)
     return load_checkpoint(run, err);
 }
 
+static bool piece_of(const void *run, size_t i, struct rank_piece *out)
+{
+    const struct run *r = run;
+    return r->engine_type->piece(r->engine, i, out);
+}
+
 static struct peers_run peers_run_of(struct run *run)
 {
-    return (struct peers_run){&run->state, run->model, &run->optim, run->engine_type,
-                              run->engine};
+    struct peers_run what = {.model = model_type(run->model)->name,
+                             .weights = model_weights(run->model),
+                             .floats = model_param_count(run->model),
+                             .optim = &run->optim,
+                             .piece = piece_of,
+                             .of = run};
+    what.buffers = model_buffer_block(run->model, &what.nbuffers);
+    return what;
+}
+
+static struct peers_at peers_at_of(const struct run *run)
+{
+    const struct train_state *s = &run->state;
+    struct peers_at at = {s->step, s->seed, s->position, s->epoch, run->size, ""};
+    if (run->engine_type->plan_text)
+        run->engine_type->plan_text(run->engine, at.buckets, sizeof at.buckets);
+    return at;
+}
+
+/* From the memory of the hosts. */
+static void set_state(struct train_state *s, const struct peers_at *at)
+{
+    *s = (struct train_state){.step = at->step,
+                              .seed = at->seed,
+                              .epoch = at->epoch,
+                              .position = at->position,
+                              .ranks = at->ranks};
+    memcpy(s->buckets, at->buckets, sizeof s->buckets);
 }
 
 /* Rank 0 has what is on disk, if there is anything: is there something newer? */
@@ -197,6 +229,7 @@ static int load_peers(struct run *run, struct ddp_err *err)
 {
     bool loaded;
     const struct peers_run what = peers_run_of(run);
+    struct peers_at at = {.step = run->state.step};
     if (!run->c->peer_steps)
         return 0;
     run->culprit = 0;
@@ -206,9 +239,11 @@ static int load_peers(struct run *run, struct ddp_err *err)
     run->peers = peers_create(run->group, err);
     if (replica_agree(run->group, run->peers ? 0 : -1, &run->culprit, err) < 0)
         return -1;
-    int rc = peers_load(run->peers, &what, &loaded, err);
+    int rc = peers_load(run->peers, &what, &at, &loaded, err);
     if (replica_agree(run->group, rc, &run->culprit, err) < 0)
         return -1;
+    if (loaded && run->rank == 0)
+        set_state(&run->state, &at);
     run->from_memory = loaded;
     run->resumed |= loaded;
     run->resumed_whole |= loaded;
@@ -397,10 +432,11 @@ int run_save(struct run *run, struct ddp_err *err)
 
 int run_keep(struct run *run, struct ddp_err *err)
 {
-    const struct peers_run what = peers_run_of(run);
     if (!run->peers)
         return 0;
-    if (peers_save(run->peers, &what, err) < 0 ||
+    const struct peers_run what = peers_run_of(run);
+    const struct peers_at at = peers_at_of(run);
+    if (peers_save(run->peers, &what, &at, err) < 0 ||
         (run->c->peer_steps == 1 && peers_finish(run->peers, err) < 0))
         return -1;
     run->kept_whole = run->kept; /* peers_save() has waited for it */

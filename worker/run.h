@@ -15,7 +15,7 @@
 #include "worker/engine.h"
 #include "worker/nn/model.h"
 #include "worker/optim/optim.h"
-#include "worker/peers.h"
+#include "worker/ddp/peers.h"
 #include "worker/report/history.h"
 #include "worker/report/metrics.h"
 #include "worker/report/progress.h"

@@ -24,6 +24,7 @@
 #include "group.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -76,6 +77,20 @@ DDP_API void ddp_parallel_ready(struct ddp_parallel *p, size_t i);
  * samples; not if there are none. An error if a gradient is missing. */
 DDP_API int ddp_parallel_step(struct ddp_parallel *p, float lr, struct ddp_step *step,
                               struct ddp_err *err);
+/* Checkpoints in the memory of the hosts, as those of ddp-train --peer-checkpoint: each
+ * rank's part of weights and optimiser is also kept on the next host, so a lost host, or
+ * any number of ranks, costs the steps since the last keep(). For a job that may restart
+ * (--max-restarts, --spares, --nnodes MIN:MAX), at any number of ranks.
+ *
+ * All ranks call restore() once, before the first step. Where that memory has a later
+ * step than *step, which is what rank 0 has from the disk (0: nothing), weights and
+ * optimiser of that step become everybody's. *step is where all ranks go on. */
+DDP_API int ddp_parallel_restore(struct ddp_parallel *p, uint64_t *step,
+                                 struct ddp_err *err);
+/* All ranks, between steps; `step` is the program's own count, at least 1. Copies, and
+ * sends the copies while the next steps go on; waits for those of the last call. */
+DDP_API int ddp_parallel_keep(struct ddp_parallel *p, uint64_t step, struct ddp_err *err);
+
 /* Do all ranks have the same weights, bit by bit? If not, the error names the first
  * parameter and rank that differ from rank 0. */
 DDP_API int ddp_parallel_check(struct ddp_parallel *p, struct ddp_err *err);

@@ -4,6 +4,7 @@ import glob
 import json
 import os
 import re
+import shutil
 
 import hosts
 from hosts import LabTest, main
@@ -111,6 +112,34 @@ class PeerCheckpoint(LabTest):
         self.assertIn("4 over shm+tcp", launch.out)
         took = re.search(r"resumed     step (\d+) from the memory of 2 hosts", launch.out)
         self.assertGreater(int(took[1]), 60 - LATEST)
+
+    def test_a_program_of_ddp_h(self):
+        """examples/network.c: a host is lost, and its ranks' states come from the next one."""
+        built, seen = os.path.dirname(os.path.dirname(os.environ["NETWORK"])), hosts.LAB_HOSTS.bin
+        for name in ("examples/network", "worker/libddp.so.0", "worker/group/libddpgroup.so.0"):
+            shutil.copy(os.path.join(built, name), seen)
+        def network(numbers, *options):
+            return self.start("-H", self.hosts(*numbers, slots=2), "--grace", "1s", "--tag-output=off", *options,
+                              "env", f"LD_LIBRARY_PATH={seen}", os.path.join(seen, "network"), "kept", 10**9)
+        def epochs(job):
+            return [(int(m[1]), m[0]) for m in re.finditer(r"epoch (\d+): .*\n", job.out)]
+        launch = network((1, 2, 3, 4), "--spares", 1)
+        self.wait_for(launch, "epoch 60:")
+        came_to = epochs(launch)[-1][0]
+        self.lose(2, "kill")
+        self.assertTrue(wait_until(lambda: "going on" in launch.out, PATIENCE), launch.err)
+        (went_on,) = map(int, re.findall(r"going on after epoch (\d+)\n", launch.out))
+        self.assertGreaterEqual(went_on, came_to - 2)  # of the last two sets one is whole
+        end = went_on - went_on % 15 + 60
+        self.wait_for(launch, f"epoch {end}:")
+        launch.signal(15)
+        launch.wait()
+        whole = network((1, 3, 4), "--max-restarts", 1)
+        self.wait_for(whole, f"epoch {end}:")
+        whole.signal(15)
+        whole.wait()
+        told, wanted = ([line for epoch, line in epochs(job) if epoch <= end] for job in (launch, whole))
+        self.assertEqual(list(dict.fromkeys(told)), wanted)
 
     def kept(self, pids):
         """The kept memory that these processes hold or map: inodes."""

@@ -9,6 +9,7 @@
 
 #include "common/err.h"
 #include "common/mem.h"
+#include "worker/ddp/peers.h"
 #include "worker/ddp/replica.h"
 #include "worker/ddp/shard.h"
 
@@ -27,6 +28,7 @@ struct ddp_parallel {
     size_t samples;
     float *weights; /* the arena's */
     struct reducer *reducer;
+    struct peers *peers; /* owned; NULL before ddp_parallel_restore() */
     struct optim optim;
 };
 
@@ -122,6 +124,9 @@ void ddp_parallel_destroy(struct ddp_parallel *p)
 {
     if (!p)
         return;
+    if (p->peers)
+        peers_end(p->peers);
+    peers_destroy(p->peers);
     reducer_destroy(p->reducer);
     optim_finish(&p->optim);
     free(p->params);
@@ -215,7 +220,82 @@ int ddp_parallel_step(struct ddp_parallel *p, float lr, struct ddp_step *step,
     if (update(p, lr, 1 / sums.correct, err) < 0)
         return -1;
     copy_weights(p, true);
+    return p->peers ? peers_progress(p->peers, err) : 0;
+}
+
+/* ---- checkpoints in the memory of the hosts ---- */
+
+static bool piece_of(const void *of, size_t i, struct rank_piece *out)
+{
+    const struct ddp_parallel *p = of;
+    return shard_piece(&p->optim, p->reducer, i, out);
+}
+
+static struct peers_run peers_run_of(struct ddp_parallel *p)
+{
+    return (struct peers_run){.model = "ddp.h",
+                              .weights = p->weights,
+                              .floats = floats(p),
+                              .optim = &p->optim,
+                              .piece = piece_of,
+                              .of = p};
+}
+
+/* What rank 0 has got is everybody's; of the whole states each rank keeps its own. */
+static int spread(struct ddp_parallel *p, struct ddp_err *err)
+{
+    struct optim *o = &p->optim;
+    if (ddp_group_rank(p->group) == 0)
+        copy_weights(p, true);
+    if (ddp_parallel_share(p, err) < 0 || replica_broadcast_optim(p->group, o, err) < 0)
+        return -1;
+    for (int k = 0; k < OPTIM_STATES; k++) {
+        if (!o->whole[k])
+            continue;
+        free(o->states[k]);
+        o->states[k] = o->whole[k];
+        o->whole[k] = NULL;
+    }
+    shard_keep(o, p->reducer);
     return 0;
+}
+
+static int load(struct ddp_parallel *p, struct peers_at *at, struct ddp_err *err)
+{
+    bool loaded;
+    const struct peers_run run = peers_run_of(p);
+    int rc = peers_load(p->peers, &run, at, &loaded, err);
+    if (replica_agree(p->group, rc, NULL, err) < 0)
+        return -1;
+    return loaded ? spread(p, err) : 0;
+}
+
+int ddp_parallel_restore(struct ddp_parallel *p, uint64_t *step, struct ddp_err *err)
+{
+    struct peers_at at = {.step = *step};
+    if (p->peers)
+        return err_set(err,
+                       "ddp_parallel_restore() is called once, before the first step");
+    p->peers = peers_create(p->group, err);
+    if (replica_agree(p->group, p->peers ? 0 : -1, NULL, err) < 0)
+        return -1;
+    if (shard_gather(&p->optim, p->reducer, err) < 0)
+        return -1;
+    int rc = load(p, &at, err);
+    shard_forget(&p->optim);
+    if (rc < 0 || ddp_broadcast(p->group, &at.step, 1, DDP_I64, 0, err) < 0)
+        return -1;
+    *step = at.step;
+    return 0;
+}
+
+int ddp_parallel_keep(struct ddp_parallel *p, uint64_t step, struct ddp_err *err)
+{
+    const struct peers_run run = peers_run_of(p);
+    const struct peers_at at = {.step = step, .ranks = ddp_group_size(p->group)};
+    if (!p->peers)
+        return err_set(err, "ddp_parallel_keep() needs ddp_parallel_restore() before");
+    return peers_save(p->peers, &run, &at, err);
 }
 
 int ddp_parallel_check(struct ddp_parallel *p, struct ddp_err *err)

@@ -43,9 +43,15 @@ int replica_broadcast(struct ddp_group *group, struct model *model, struct optim
     float *buffers = model_buffer_block(model, &nbuffers);
     if (nbuffers && ddp_broadcast(group, buffers, nbuffers, DDP_F32, 0, err) < 0)
         return -1;
+    return replica_broadcast_optim(group, optim, err);
+}
+
+int replica_broadcast_optim(struct ddp_group *group, struct optim *optim,
+                            struct ddp_err *err)
+{
     for (int k = 0; k < OPTIM_STATES; k++) {
-        if (optim->states[k] &&
-            ddp_broadcast(group, optim->states[k], n, DDP_F32, 0, err) < 0)
+        float *whole = optim_whole(optim, k);
+        if (whole && ddp_broadcast(group, whole, optim->n, DDP_F32, 0, err) < 0)
             return -1;
     }
     struct {

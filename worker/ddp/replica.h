@@ -19,6 +19,10 @@ int replica_agree(struct ddp_group *group, int rc, int *culprit, struct ddp_err 
 int replica_broadcast(struct ddp_group *group, struct model *model, struct optim *optim,
                       struct ddp_err *err);
 
+/* The optimiser's alone: whole states, and counts. */
+int replica_broadcast_optim(struct ddp_group *group, struct optim *optim,
+                            struct ddp_err *err);
+
 /* The buffers of each rank (means and variances of what it saw) become the mean of all
  * ranks': before they are used, or written. */
 int replica_average(struct ddp_group *group, struct model *model, struct ddp_err *err);

@@ -22,11 +22,18 @@ static size_t floats_of(const struct bucket *pieces, size_t n)
     return all;
 }
 
-size_t shard_at(const struct reducer *r, size_t i)
+bool shard_piece(const struct optim *o, const struct reducer *r, size_t i,
+                 struct rank_piece *out)
 {
     size_t n;
     const struct bucket *pieces = reducer_pieces(r, &n);
-    return reducer_shares(r) ? floats_of(pieces, i) : pieces[i].offset;
+    if (i >= n)
+        return false;
+    size_t at = reducer_shares(r) ? floats_of(pieces, i) : pieces[i].offset;
+    out->at = pieces[i];
+    for (int k = 0; k < OPTIM_STATES; k++)
+        out->states[k] = o->states[k] ? o->states[k] + at : NULL;
+    return true;
 }
 
 void shard_keep(struct optim *o, const struct reducer *r)

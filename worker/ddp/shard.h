@@ -16,11 +16,20 @@
 #include "worker/ddp/reducer.h"
 #include "worker/optim/optim.h"
 
-/* Where a rank's states of its i-th piece begin. */
-size_t shard_at(const struct reducer *r, size_t i);
-
 /* Keep this rank's pieces of whole states, and give back the rest. */
 void shard_keep(struct optim *o, const struct reducer *r);
+
+/* A piece of what this rank looks after: weights in the whole block, and its optimiser
+ * states. The pieces of all ranks are the model. */
+struct rank_piece {
+    struct bucket at;
+    const float *states[OPTIM_STATES]; /* NULL: not used */
+};
+
+/* Piece i of this rank, where the states are those of shard_keep(), or whole where the
+ * ranks share nothing out; false: there is none. */
+bool shard_piece(const struct optim *o, const struct reducer *r, size_t i,
+                 struct rank_piece *out);
 
 /* Put the whole states together in o->whole, on every rank; shard_forget() frees them. */
 int shard_gather(struct optim *o, struct reducer *r, struct ddp_err *err);

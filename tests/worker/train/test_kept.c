@@ -1,6 +1,6 @@
 /* tests/worker/train/test_kept.c - memory that outlives the ranks of an attempt */
 #include "tests/support/suite.h"
-#include "worker/kept.h"
+#include "worker/ddp/kept.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* worker/kept.c - see kept.h */
-#include "worker/kept.h"
+/* worker/ddp/kept.c - see kept.h */
+#include "worker/ddp/kept.h"
 
 #include "common/err.h"
 
@@ -50,14 +50,13 @@ int kept_open(uint64_t *host, struct ddp_err *err)
 {
     const char *path = getenv("DDPRUN_KEPT_MEMORY");
     if (!path || !*path)
-        return err_set(err, "--peer-checkpoint needs a job that may restart: 'ddprun "
+        return err_set(err, "checkpoints in memory need a job that may restart: 'ddprun "
                             "--max-restarts N', '--spares N' or '--nnodes MIN:MAX'");
     int fd = open(path, O_RDWR | O_CLOEXEC);
     if (fd < 0)
-        return err_errno(err, "--peer-checkpoint: cannot open DDPRUN_KEPT_MEMORY, '%s'",
-                         path);
+        return err_errno(err, "cannot open DDPRUN_KEPT_MEMORY, '%s'", path);
     if (number_host(fd, host) < 0) {
-        err_errno(err, "--peer-checkpoint: cannot use DDPRUN_KEPT_MEMORY, '%s'", path);
+        err_errno(err, "cannot use DDPRUN_KEPT_MEMORY, '%s'", path);
         close(fd);
         return -1;
     }
@@ -76,8 +75,7 @@ int kept_map(int fd, int local, int column, int half, size_t bytes, struct kept_
                     : MAP_FAILED;
     if (map == MAP_FAILED) {
         errno = why ? why : errno;
-        return err_errno(err,
-                         "--peer-checkpoint: no %.1f MiB of memory for a rank's state",
+        return err_errno(err, "no %.1f MiB of memory for a rank's state",
                          (double)n / (1 << 20));
     }
     out->at = map;

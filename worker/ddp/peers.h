@@ -1,4 +1,4 @@
-/* worker/peers.h - the state of a run in the memory of its hosts: --peer-checkpoint
+/* worker/ddp/peers.h - the state of a run in the memory of its hosts
  *
  * Every rank copies its part of the state (its pieces of the parameters and of the
  * optimiser, the buffers, where the run stands) to memory of its host that outlives it
@@ -9,42 +9,55 @@
  * There is room for two sets. A rank begins another one when all have the last one whole,
  * so one of the two is whole at any time.
  */
-#ifndef WORKER_PEERS_H
-#define WORKER_PEERS_H
+#ifndef WORKER_DDP_PEERS_H
+#define WORKER_DDP_PEERS_H
 
 #include "include/ddprun/group.h"
-#include "worker/checkpoint.h"
-#include "worker/engine.h"
+#include "worker/ddp/shard.h"
 
 struct peers;
 
 /* Every rank; the caller agrees on the outcome. */
 struct peers *peers_create(struct ddp_group *group, struct ddp_err *err);
-/* NULL is fine. Behind ddp_group_destroy(), which ends what is under way. */
+/* NULL is fine. Behind ddp_group_destroy() or peers_end(), which end what is under way.
+ */
 void peers_destroy(struct peers *p);
+
+/* How far a run has come (checkpoint.h). */
+struct peers_at {
+    uint64_t step, seed, position;
+    int64_t epoch, ranks; /* ranks: that have written it */
+    char buckets[1024];
+};
 
 /* What a part is taken from, or filled into: borrowed. */
 struct peers_run {
-    struct train_state *state;
-    struct model *model;
+    const char *model; /* its name */
+    float *weights, *buffers;
+    size_t floats, nbuffers;
     struct optim *optim;
-    const struct engine_type *type;
-    const struct engine *engine;
+    bool (*piece)(const void *of, size_t i, struct rank_piece *out);
+    const void *of;
 };
 
-/* Every rank, before the engine's push(). Where the memory of the hosts has a newer set
- * than `state`, which is rank 0's, rank 0 gets it, and *loaded is true on all ranks. */
-int peers_load(struct peers *p, const struct peers_run *run, bool *loaded,
-               struct ddp_err *err);
+/* Every rank, while the optimiser's states are whole (optim_whole()). Where the memory of
+ * the hosts has a newer set than `at`, which is rank 0's, rank 0 gets it, and *loaded is
+ * true on all ranks. */
+int peers_load(struct peers *p, const struct peers_run *run, struct peers_at *at,
+               bool *loaded, struct ddp_err *err);
 /* For a person, of rank 0: what came of it, or "". */
 const char *peers_told(const struct peers *p);
 
 /* Every rank, between steps: begin a set. */
-int peers_save(struct peers *p, const struct peers_run *run, struct ddp_err *err);
+int peers_save(struct peers *p, const struct peers_run *run, const struct peers_at *at,
+               struct ddp_err *err);
 /* After each step: what has come is whole. */
 int peers_progress(struct peers *p, struct ddp_err *err);
 /* Every rank: wait until the last set is whole everywhere. */
 int peers_finish(struct peers *p, struct ddp_err *err);
+
+/* Wait for what this rank sends and receives, as far as it comes. */
+void peers_end(struct peers *p);
 
 /* What this rank keeps, and how long training stood still for it. */
 struct peers_cost {

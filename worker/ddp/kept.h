@@ -1,12 +1,12 @@
-/* worker/kept.h - memory of this host that outlives its ranks: DDPRUN_KEPT_MEMORY
+/* worker/ddp/kept.h - memory of this host that outlives its ranks: DDPRUN_KEPT_MEMORY
  *
  * A sparse file in memory (doc/contract.md), cut in cells of a fixed size of which only
  * what is written takes pages. A cell holds one rank's part of a set (peers.h). Each rank
  * writes its own cells; `whole` is set last, so that what a killed rank had begun is not
  * taken for a part.
  */
-#ifndef WORKER_KEPT_H
-#define WORKER_KEPT_H
+#ifndef WORKER_DDP_KEPT_H
+#define WORKER_DDP_KEPT_H
 
 #include "include/ddprun/err.h"
 

@@ -1,10 +1,10 @@
-/* worker/peers.c - see peers.h */
-#include "worker/peers.h"
+/* worker/ddp/peers.c - see peers.h */
+#include "worker/ddp/peers.h"
 
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
-#include "worker/kept.h"
+#include "worker/ddp/kept.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -121,7 +121,8 @@ struct peers *peers_create(struct ddp_group *group, struct ddp_err *err)
     if (p->fd >= 0 && rc < 0)
         err_set(err, "%s", broken.text);
     else if (p->fd >= 0 && p->nsources >= KEPT_COLUMNS)
-        rc = err_set(err, "--peer-checkpoint: %d ranks for one of the next host, %d fit",
+        rc = err_set(err,
+                     "checkpoints in memory: %d ranks for one of the next host, %d fit",
                      p->nsources, KEPT_COLUMNS - 1);
     if (p->fd >= 0 && rc == 0)
         return p;
@@ -162,28 +163,28 @@ static size_t bytes_of(const struct part *h)
            (h->count * (1 + h->nstates) + h->nbuffers) * sizeof(float);
 }
 
-static struct part head_of(const struct peers *p, const struct peers_run *run)
+static struct part head_of(const struct peers *p, const struct peers_run *run,
+                           const struct peers_at *at)
 {
-    struct engine_piece piece;
+    struct rank_piece piece;
     struct part h = {.magic = MAGIC,
                      .set = p->set,
-                     .step = run->state->step,
-                     .seed = run->state->seed,
-                     .position = run->state->position,
+                     .step = at->step,
+                     .seed = at->seed,
+                     .position = at->position,
                      .updates = run->optim->steps,
-                     .floats = model_param_count(run->model),
-                     .epoch = run->state->epoch,
+                     .floats = run->floats,
+                     .epoch = at->epoch,
                      .part = p->rank,
                      .parts = p->size,
                      .loss_scale = run->optim->loss_scale,
                      .good_steps = run->optim->good_steps,
-                     .nstates = (uint32_t)states_of(run->optim)};
-    model_buffer_block(run->model, &h.nbuffers);
-    snprintf(h.model, sizeof h.model, "%s", model_type(run->model)->name);
+                     .nstates = (uint32_t)states_of(run->optim),
+                     .nbuffers = run->nbuffers};
+    snprintf(h.model, sizeof h.model, "%s", run->model);
     snprintf(h.optimizer, sizeof h.optimizer, "%s", run->optim->type->name);
-    if (run->type->plan_text)
-        run->type->plan_text(run->engine, h.buckets, sizeof h.buckets);
-    for (; run->type->piece(run->engine, h.npieces, &piece); h.npieces++)
+    memcpy(h.buckets, at->buckets, sizeof h.buckets);
+    for (; run->piece(run->of, h.npieces, &piece); h.npieces++)
         h.count += piece.at.count;
     h.bytes = bytes_of(&h);
     return h;
@@ -197,18 +198,17 @@ static char *put(char *to, const void *from, size_t bytes)
 
 static void pack(const struct part *h, const struct peers_run *run, char *to)
 {
-    struct engine_piece piece;
-    const float *weights = model_weights(run->model);
+    struct rank_piece piece;
     to = put(to, h, sizeof *h);
-    for (size_t i = 0; run->type->piece(run->engine, i, &piece); i++)
+    for (size_t i = 0; run->piece(run->of, i, &piece); i++)
         to = put(to, &piece.at, sizeof piece.at);
-    for (size_t i = 0; run->type->piece(run->engine, i, &piece); i++)
-        to = put(to, weights + piece.at.offset, piece.at.count * sizeof(float));
+    for (size_t i = 0; run->piece(run->of, i, &piece); i++)
+        to = put(to, run->weights + piece.at.offset, piece.at.count * sizeof(float));
     for (uint32_t k = 0; k < h->nstates; k++)
-        for (size_t i = 0; run->type->piece(run->engine, i, &piece); i++)
+        for (size_t i = 0; run->piece(run->of, i, &piece); i++)
             to = put(to, piece.states[k], piece.at.count * sizeof(float));
-    size_t n;
-    put(to, model_buffer_block(run->model, &n), h->nbuffers * sizeof(float));
+    if (run->nbuffers)
+        put(to, run->buffers, run->nbuffers * sizeof(float));
 }
 
 /* One block of all pieces. */
@@ -226,14 +226,12 @@ static const char *take(const struct part *h, const struct bucket *pieces,
 /* Is this a part of a run like this one? */
 static bool fits(const struct part *h, const struct peers_run *run)
 {
-    size_t nbuffers;
-    model_buffer_block(run->model, &nbuffers);
     return h->magic == MAGIC && h->bytes == bytes_of(h) && h->part >= 0 &&
-           h->part < h->parts && h->npieces <= h->floats &&
-           h->floats == model_param_count(run->model) && h->nbuffers == nbuffers &&
+           h->part < h->parts && h->npieces <= h->floats && h->floats == run->floats &&
+           h->nbuffers == run->nbuffers &&
            h->nstates == (uint32_t)states_of(run->optim) &&
            memchr(h->buckets, 0, sizeof h->buckets) &&
-           strncmp(h->model, model_type(run->model)->name, sizeof h->model - 1) == 0 &&
+           strncmp(h->model, run->model, sizeof h->model - 1) == 0 &&
            strncmp(h->optimizer, run->optim->type->name, sizeof h->optimizer) == 0;
 }
 
@@ -250,25 +248,23 @@ static bool pieces_fit(const struct part *h, const struct bucket *pieces)
 }
 
 static int unpack(const char *message, size_t bytes, const struct peers_run *run,
-                  struct ddp_err *err)
+                  struct peers_at *at, struct ddp_err *err)
 {
-    size_t n;
     const struct part *h = (const void *)message;
     const struct bucket *pieces = (const void *)(h + 1);
     if (!fits(h, run) || h->bytes != bytes || !pieces_fit(h, pieces))
         return err_set(err, "a part of step %" PRIu64 " in memory is damaged", h->step);
-    const char *from =
-        take(h, pieces, (const char *)(pieces + h->npieces), model_weights(run->model));
+    const char *from = take(h, pieces, (const char *)(pieces + h->npieces), run->weights);
     for (uint32_t k = 0; k < h->nstates; k++)
-        from = take(h, pieces, from, run->optim->states[k]);
-    memcpy(model_buffer_block(run->model, &n), from, h->nbuffers * sizeof(float));
-    struct train_state *s = run->state;
-    *s = (struct train_state){.step = h->step,
-                              .seed = h->seed,
-                              .epoch = h->epoch,
-                              .position = h->position,
-                              .ranks = h->parts};
-    memcpy(s->buckets, h->buckets, sizeof s->buckets);
+        from = take(h, pieces, from, optim_whole(run->optim, (int)k));
+    if (run->nbuffers)
+        memcpy(run->buffers, from, run->nbuffers * sizeof(float));
+    *at = (struct peers_at){.step = h->step,
+                            .seed = h->seed,
+                            .epoch = h->epoch,
+                            .position = h->position,
+                            .ranks = h->parts};
+    memcpy(at->buckets, h->buckets, sizeof at->buckets);
     run->optim->steps = h->updates;
     run->optim->loss_scale = h->loss_scale;
     run->optim->good_steps = h->good_steps;
@@ -342,7 +338,7 @@ static int parts_there(const struct entry *v, size_t n, size_t from, size_t *end
 }
 
 /* Rank 0 gets the parts of the set [from, end), each from the lowest rank that has it. */
-static int fetch(const struct peers *p, const struct peers_run *run,
+static int fetch(const struct peers *p, const struct peers_run *run, struct peers_at *at,
                  const struct entry *v, size_t from, size_t end, struct ddp_err *err)
 {
     int rc = 0;
@@ -362,7 +358,7 @@ static int fetch(const struct peers *p, const struct peers_run *run,
         else if (p->rank != 0)
             rc = ddp_send(p->group, message, e->bytes, 0, TAG, err);
         if (rc == 0 && p->rank == 0 && good) /* the others' are awaited in any case */
-            good = unpack(message, e->bytes, run, err) == 0;
+            good = unpack(message, e->bytes, run, at, err) == 0;
         free(message);
     }
     return good ? rc : -1;
@@ -380,12 +376,12 @@ static void tell(struct peers *p, bool loaded, uint64_t step, int there, int par
                  step, parts - there, parts);
 }
 
-int peers_load(struct peers *p, const struct peers_run *run, bool *loaded,
-               struct ddp_err *err)
+int peers_load(struct peers *p, const struct peers_run *run, struct peers_at *at,
+               bool *loaded, struct ddp_err *err)
 {
     struct entry *v;
     size_t n, end;
-    uint64_t words[2] = {run->state->step};
+    uint64_t words[2] = {at->step};
     *loaded = false;
     if (getrandom(&words[1], sizeof words[1], 0) < 0)
         words[1] = (uint64_t)now_ns();
@@ -401,7 +397,7 @@ int peers_load(struct peers *p, const struct peers_run *run, bool *loaded,
             tell(p, *loaded, v[i].step, there, v[i].parts);
         if (*loaded) {
             p->half = v[i].half;
-            rc = fetch(p, run, v, i, end, err);
+            rc = fetch(p, run, at, v, i, end, err);
         }
     }
     free(v);
@@ -456,6 +452,15 @@ int peers_finish(struct peers *p, struct ddp_err *err)
     return rc;
 }
 
+void peers_end(struct peers *p)
+{
+    struct ddp_err err;
+    int done;
+    for (int i = 0; i < p->nsources; i++)
+        await(&p->sources[i].coming, true, &done, &err);
+    await(&p->going, true, &done, &err);
+}
+
 /* The cells of this half, once their sizes are known: those of the pieces, which stay. */
 static int make_room(struct peers *p, size_t mine, struct ddp_err *err)
 {
@@ -475,9 +480,10 @@ static int make_room(struct peers *p, size_t mine, struct ddp_err *err)
     return rc;
 }
 
-static int begin(struct peers *p, const struct peers_run *run, struct ddp_err *err)
+static int begin(struct peers *p, const struct peers_run *run, const struct peers_at *at,
+                 struct ddp_err *err)
 {
-    struct part head = head_of(p, run);
+    struct part head = head_of(p, run, at);
     p->half = (p->half + 1) % KEPT_HALVES;
     struct kept_cell *own = &p->own[p->half];
     if (!own->at && make_room(p, head.bytes, err) < 0)
@@ -501,12 +507,13 @@ static int begin(struct peers *p, const struct peers_run *run, struct ddp_err *e
     return p->next < 0 || p->going ? 0 : -1;
 }
 
-int peers_save(struct peers *p, const struct peers_run *run, struct ddp_err *err)
+int peers_save(struct peers *p, const struct peers_run *run, const struct peers_at *at,
+               struct ddp_err *err)
 {
     if (peers_finish(p, err) < 0)
         return -1;
     int64_t began = now_ns();
-    int rc = begin(p, run, err);
+    int rc = begin(p, run, at, err);
     p->stalled_ns += now_ns() - began;
     return rc;
 }

@@ -80,6 +80,22 @@ START_TEST(one_of_three_is_found)
 }
 END_TEST
 
+static long last_of_two_late(int rank, int step)
+{
+    return noise_us(4000) + (rank == 1 ? 20000 : 0);
+}
+
+START_TEST(one_of_two_is_found)
+{
+    struct trial one = {last_of_two_late, .ranks = 2},
+                 buckets = {last_of_two_late, .ranks = 2, .buckets = 5};
+    run(&one, 20);
+    ck_assert_uint_eq(one.found, 1u << 1);
+    run(&buckets, 20);
+    ck_assert_uint_eq(buckets.found, 1u << 1);
+}
+END_TEST
+
 static long host_late(int rank, int step)
 {
     return noise_us(4000) + (rank >= 6 ? 30000 : 0);
@@ -179,6 +195,29 @@ START_TEST(clocks_of_hosts_are_known_up_to_an_error)
 }
 END_TEST
 
+START_TEST(a_busy_host_explains_what_it_may)
+{
+    static const struct {
+        double share;
+        int64_t period_ns;
+        struct cpu_share cpus;
+        bool contended;
+    } cases[] = {
+        {0.3, 100000000, {false, 10, 0.2}, false}, /* a quiet host */
+        {0.3, 100000000, {false, 25, 0.2}, true},
+        {0.3, 100000000, {true, 25, 2}, true},
+        {0.3, 100000000, {true, 11, 2}, true},
+        {0.3, 100000000, {true, 9, 2}, false}, /* it sleeps, or computes longer */
+        {0.3, 1500000000, {true, 9, 2}, true}, /* measured for one round */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct straggler is = {.share = cases[i].share, .period_ns = cases[i].period_ns};
+        ck_assert_msg(lateness_contended(&is, &cases[i].cpus) == cases[i].contended,
+                      "case %zu", i);
+    }
+}
+END_TEST
+
 START_TEST(gaps_and_ranks_that_do_not_answer)
 {
     struct lateness *l = lateness_create(RANKS, 0.1);
@@ -231,10 +270,12 @@ Suite *suite(void)
     TCase *t = tcase_create("lateness");
     tcase_add_test(t, a_straggler_is_found_within_20_steps);
     tcase_add_test(t, one_of_three_is_found);
+    tcase_add_test(t, one_of_two_is_found);
     tcase_add_test(t, all_late_ranks_of_a_host_are_found);
     tcase_add_test(t, others_are_not_found);
     tcase_add_test(t, a_rank_that_begins_to_be_late_is_found_soon);
     tcase_add_test(t, clocks_of_hosts_are_known_up_to_an_error);
+    tcase_add_test(t, a_busy_host_explains_what_it_may);
     tcase_add_test(t, gaps_and_ranks_that_do_not_answer);
     tcase_add_test(t, arrivals_in_an_answer_of_torch);
     suite_add_tcase(s, t);

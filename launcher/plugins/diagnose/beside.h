@@ -4,11 +4,12 @@
 
 #include "launcher/plugins/diagnose/collect.h"
 
-/* Measures for a fifth of a second. {"cpus": "0-3", "load": 2.1, "host_cpus": 8,
- * "cpu_percent": 97, "waits_percent": 3, "top": {...}}: of the rank's processes the CPU
- * time and the time in which they wait for a CPU; the process of others that uses these
- * CPUs most, if one uses them: {"pid", "program", "cpu_percent", "rank"}; "rank" only if
- * it is one of `ranks`, the first of which is the one that is described. */
+/* {"cpus": "0-3", "load": 2.1, "busy": false, "measured_s": 0.2, "cpu_percent": 97,
+ * "waits_percent": 3, "top": {...}}: of the rank's processes the CPU time and the time in
+ * which they wait for a CPU; the process of others that uses these CPUs most, if one uses
+ * them: {"pid", "program", "cpu_percent", "rank"}; "rank" only if it is one of `ranks`,
+ * the first of which is the one that is described. Measures for a fifth of a second, on a
+ * busy host for two. */
 json_t *beside(const struct collect_rank *ranks, size_t n);
 
 #endif

@@ -12,7 +12,8 @@
  *    lag, and a rank is late in it if its lag is at least half of that. The number of
  *    rounds that count is m = (sum w)^2 / sum w^2, so that one long pause counts as one
  *    round; f is the part of them in which this rank is late, p the mean of all ranks.
- *    m * KL(f || p) bounds the logarithm of the probability of a coincidence (Chernoff).
+ *    m * KL(f || p) bounds the logarithm of the probability of a coincidence (Chernoff),
+ *    which may be the smaller the more ranks there are to be found by one.
  *  - m is at least ROUNDS_MIN, and the rounds are from PERSISTS_NS or more: what lasts a
  *    moment, as the scheduler's imbalance on a busy machine, is not reported.
  */
@@ -24,8 +25,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { CONTENDED_PERCENT = 20, EXPLAINED = 3 };
 enum { RING = 256, ROUNDS = 512, ROUNDS_MIN = 8, SUSPECT_MIN = 5, LAG_ROUNDS = 16 };
-static const double EVIDENCE = 14; /* 1 in 1.2 million */
+static const double EVIDENCE = 11.9; /* that any rank is found: 1 in 150,000 */
 static const double MULTIPLE = 2.5;
 static const int64_t PERSISTS_NS = INT64_C(1500000000);
 
@@ -193,14 +195,21 @@ static int by_time(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* Returns the number of rounds with the open one, if it is known how long that is. */
+static uint64_t keep_round(struct group *g)
+{
+    if (!g->open || !g->before_ns)
+        return g->nrounds;
+    size_t at = g->nrounds % ROUNDS;
+    g->rounds[at] = (struct round){g->end_ns, g->end_ns - g->before_ns};
+    for (size_t i = 0; i < g->n; i++)
+        g->history[at * g->n + i] = (uint32_t)(g->lags[i] / 1000);
+    return g->nrounds + 1;
+}
+
 static void close_round(struct group *g)
 {
-    if (g->open && g->before_ns) {
-        size_t at = g->nrounds++ % ROUNDS;
-        g->rounds[at] = (struct round){g->end_ns, g->end_ns - g->before_ns};
-        for (size_t i = 0; i < g->n; i++)
-            g->history[at * g->n + i] = (uint32_t)(g->lags[i] / 1000);
-    }
+    g->nrounds = keep_round(g);
     g->before_ns = g->open ? g->end_ns : 0;
     g->open = false;
 }
@@ -337,17 +346,19 @@ static double median_of(const double *values, size_t n)
     return median;
 }
 
-/* `usual`: the lags of the median rank. */
-static enum judgement judge(const struct sums *s, size_t i, double usual, double share)
+/* `usual`: the lags of the median rank of `n`. */
+static enum judgement judge(const struct sums *s, size_t i, size_t n, double usual,
+                            double share)
 {
+    double needed = EVIDENCE + ln((double)n);
     if (s->w <= 0 || s->span <= 0 || s->lag[i] - usual < share * s->span ||
         s->lag[i] < MULTIPLE * usual)
         return INNOCENT;
     double m = s->w * s->w / s->w2, f = s->weight[i] / s->w, p = s->late / s->w;
     double evidence = m * divergence(f, p);
-    return m >= ROUNDS_MIN && evidence >= EVIDENCE ? STRAGGLER
-           : evidence >= EVIDENCE / 3              ? SUSPECT
-                                                   : INNOCENT;
+    return m >= ROUNDS_MIN && evidence >= needed ? STRAGGLER
+           : evidence >= needed / 3              ? SUSPECT
+                                                 : INNOCENT;
 }
 
 static void check_window(struct lateness *l, const struct group *g, const struct sums *s,
@@ -355,7 +366,7 @@ static void check_window(struct lateness *l, const struct group *g, const struct
 {
     double usual = median_of(s->lag, g->n);
     for (size_t i = 0; i < g->n; i++) {
-        enum judgement now = judge(s, i, usual, l->share);
+        enum judgement now = judge(s, i, g->n, usual, l->share);
         l->suspects |= now != INNOCENT;
         if (now != STRAGGLER || found[i] || lasts_ns < PERSISTS_NS)
             continue;
@@ -375,23 +386,24 @@ static void set_lags(struct lateness *l, const struct group *g, const struct sum
         l->ranks[g->members[i]->rank].lag_ns = (int64_t)(s->lag[i] / s->rounds * 1e3);
 }
 
-/* From the newest round back; the windows grow by a fifth. */
-static void examine_group(struct lateness *l, const struct group *g, struct straggler *of,
+/* From the newest round back; the windows grow by an eighth. */
+static void examine_group(struct lateness *l, struct group *g, struct straggler *of,
                           bool *found)
 {
     struct sums s = {.lag = xcalloc(g->n, sizeof *s.lag),
                      .weight = xcalloc(g->n, sizeof *s.weight),
                      .times = xcalloc(g->n, sizeof *s.times)};
-    uint64_t n = g->nrounds < ROUNDS ? g->nrounds : ROUNDS, window = SUSPECT_MIN;
-    int64_t newest_ns = n ? g->rounds[(g->nrounds - 1) % ROUNDS].end_ns : 0;
+    uint64_t nrounds = keep_round(g), n = nrounds < ROUNDS ? nrounds : ROUNDS;
+    uint64_t window = SUSPECT_MIN;
+    int64_t newest_ns = n ? g->rounds[(nrounds - 1) % ROUNDS].end_ns : 0;
     for (uint64_t k = 1; k <= n; k++) {
-        size_t at = (g->nrounds - k) % ROUNDS;
+        size_t at = (nrounds - k) % ROUNDS;
         add_round(g, at, &s);
         if (k == LAG_ROUNDS || (k == n && k < LAG_ROUNDS))
             set_lags(l, g, &s);
         if (k != window)
             continue;
-        window += window / 5;
+        window += window < 24 ? 1 : window / 8;
         check_window(l, g, &s, newest_ns - g->rounds[at].end_ns + g->rounds[at].span_ns,
                      of, found);
     }
@@ -429,6 +441,16 @@ size_t lateness_examine(struct lateness *l, struct straggler **found, size_t *nf
 bool lateness_suspects(const struct lateness *l)
 {
     return l->suspects;
+}
+
+/* No, if the rank waits little and the host is not busy; or if over two rounds its waits
+ * are a small part of how late it is. */
+bool lateness_contended(const struct straggler *is, const struct cpu_share *cpus)
+{
+    if (!cpus->busy && cpus->waits_percent < CONTENDED_PERCENT)
+        return false;
+    return cpus->waits_percent * EXPLAINED > is->share * 100 ||
+           cpus->measured_s < 2 * (double)is->period_ns / 1e9;
 }
 
 uint64_t lateness_entered(const struct lateness *l, int rank)

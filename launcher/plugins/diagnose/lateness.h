@@ -46,6 +46,15 @@ size_t lateness_examine(struct lateness *l, struct straggler **found, size_t *nf
  * the others are late as well. */
 bool lateness_suspects(const struct lateness *l);
 
+/* How a rank and its host share CPUs. */
+struct cpu_share {
+    bool busy;            /* the host: more processes want to run than it has CPUs */
+    double waits_percent; /* of the time the rank waits for a CPU */
+    double measured_s;
+};
+/* May the scheduler be the reason, which favours now one process, now another? */
+bool lateness_contended(const struct straggler *is, const struct cpu_share *cpus);
+
 /* Collectives that a rank has entered, and its mean lag in the last ones. */
 uint64_t lateness_entered(const struct lateness *l, int rank);
 int64_t lateness_lag_ns(const struct lateness *l, int rank);

@@ -23,15 +23,8 @@ enum { LEAST_MS = 1000, MOST_MS = 10000, SUSPECT_MS = 250 };
 /* after so many questions without a suspicion: an answer takes 1 ms of a PyTorch rank */
 enum { CALM = 20, CALM_MS = 2000 };
 enum { LIMIT_MS = 5000, AGAIN_MS = 60000 };
-/* If the CPUs of its host are contended, a rank has to be found for so long, without such
- * a pause: the scheduler favours now one process, now another. They are if it waits for a
- * CPU for so much of the time, or the load is so many times their number. */
-enum {
-    CONTENDED_MS = 20000,
-    CONTENDED_PAUSE_MS = 5000,
-    CONTENDED_PERCENT = 20,
-    CONTENDED_LOAD = 2
-};
+/* Where CPUs are contended a rank has to be found for so long, without such a pause. */
+enum { CONTENDED_MS = 20000, CONTENDED_PAUSE_MS = 5000 };
 enum { WRONG_NS = 1000000 }; /* a clock: earlier times are of no use */
 /* new collectives in an answer; quick questions in a row */
 enum { FEW = 4, MANY = 12, QUICK_MAX = 12 };
@@ -137,14 +130,15 @@ static void report(struct straggler_job *s, int rank, const json_t *beside)
 }
 
 /* NULL: its agent has not answered in time. */
-static bool is_contended(const json_t *beside)
+static bool is_contended(const struct straggler *is, const json_t *beside)
 {
-    return !beside ||
-           json_integer_value(json_object_get(beside, "waits_percent")) >=
-               CONTENDED_PERCENT ||
-           json_real_value(json_object_get(beside, "load")) >=
-               CONTENDED_LOAD *
-                   (double)json_integer_value(json_object_get(beside, "host_cpus"));
+    if (!beside)
+        return true;
+    struct cpu_share cpus = {
+        json_is_true(json_object_get(beside, "busy")),
+        (double)json_integer_value(json_object_get(beside, "waits_percent")),
+        json_real_value(json_object_get(beside, "measured_s"))};
+    return lateness_contended(is, &cpus);
 }
 
 /* Report it, or forget it until it is found again. */
@@ -152,7 +146,8 @@ static void consider(struct straggler_job *s, int rank, const json_t *beside)
 {
     struct named *named = &s->ranks[rank];
     event_del(s->limit);
-    if (is_contended(beside) && named->late_ms - named->since_ms < CONTENDED_MS)
+    if (is_contended(&named->is, beside) &&
+        named->late_ms - named->since_ms < CONTENDED_MS)
         s->j->ranks[rank].straggles = named->asked = false;
     else
         report(s, rank, beside);
@@ -163,8 +158,8 @@ static int handle_beside(void *state, unsigned node, const struct frame *f,
 {
     struct straggler_job *s = state;
     const struct msg_beside *m = f->m;
-    if (!s->ranks || !job_rank_is_of(s->j, m->rank, node) || !s->ranks[m->rank].asked)
-        return 0;
+    if (!s->lateness || !job_rank_is_of(s->j, m->rank, node) || !s->ranks[m->rank].asked)
+        return 0; /* the ranks are stopped, or others have been started */
     json_t *beside = m->text ? json_loads(m->text, 0, NULL) : NULL;
     consider(s, (int)m->rank, json_is_object(beside) ? beside : NULL);
     json_decref(beside);

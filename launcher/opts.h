@@ -52,6 +52,7 @@ struct opts {
     int per_node;   /* --nproc-per-node, -ppn; 0: slots */
     int nnodes;     /* --nnodes: use the first N; 0: all */
     int min_nnodes; /* --nnodes MIN:MAX: go on with that many; 0: none may be missing */
+    int min_np, max_np;   /* --min-np, --max-np: the same in ranks; 0: not given */
     const char *hostfile; /* NULL: none */
     const char *hosts;    /* -H; NULL: none */
     const char *hosts_by; /* the option that gave them: --include, --exclude; NULL: -H */

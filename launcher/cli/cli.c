@@ -14,7 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HEALTH_MS = 30000 }; /* of --health-timeout */
+/* of --health-timeout; hosts without --max-np; ranks that horovodrun replaces */
+enum { HEALTH_MS = 30000, HOSTS_MOST = 256, RESETS = 1000 };
 
 static void set_defaults(struct opts *opts)
 {
@@ -38,6 +39,41 @@ static void set_defaults(struct opts *opts)
 static bool wants_script(const struct opts *opts)
 {
     return opts->script != SCHED_NONE || opts->submit;
+}
+
+/* --min-np and --max-np as numbers of hosts. */
+static int count_hosts(struct opts *o, struct ddp_err *err)
+{
+    int least = o->min_np ? o->min_np : o->np ? o->np : 1, per = o->per_node;
+    if (o->min_np == 0 && o->max_np == 0)
+        return 0;
+    if (o->nnodes > 0)
+        return err_set(err, "--nnodes, and --min-np or --max-np: leave one out");
+    if (per == 0)
+        return err_set(err, "--min-np and --max-np need --nproc-per-node K (horovodrun: "
+                            "--slots-per-host): so many of the ranks are on each host");
+    o->min_nnodes = (least + per - 1) / per;
+    o->nnodes = o->max_np ? o->max_np / per : HOSTS_MOST;
+    if (o->min_nnodes > o->nnodes)
+        return err_set(err,
+                       "at least %d and at most %d ranks: with %d on each host, no "
+                       "number of hosts fits",
+                       least, o->nnodes * per, per);
+    o->min_nnodes = o->min_nnodes < o->nnodes ? o->min_nnodes : 0;
+    o->np = 0;
+    return 0;
+}
+
+/* horovodrun's jobs are elastic where hosts come and go; without --reset-limit it
+ * replaces any number of ranks. */
+static void be_horovodrun(struct opts *o)
+{
+    if (!o->as || !(o->as->programs & HOROVODRUN) ||
+        !(o->discovery || o->min_np || o->max_np))
+        return;
+    o->elastic = ELASTIC_HOROVOD;
+    o->max_restarts = o->max_restarts ? o->max_restarts : RESETS;
+    o->min_np = o->min_np || o->max_np || o->nnodes ? o->min_np : o->np;
 }
 
 static int check_discovery(const struct opts *opts, struct ddp_err *err)
@@ -218,7 +254,9 @@ int cli_parse(int argc, char **argv, struct opts *opts, struct ddp_err *err)
         return err_set(err, "no program given (try ddprun --help)");
     if (check_fetch(opts, err) < 0 || (!opts->app && programs_find(opts, err) < 0))
         return -1;
-    if (check_discovery(opts, err) < 0 || check_health(opts, err) < 0)
+    be_horovodrun(opts);
+    if (count_hosts(opts, err) < 0 || check_discovery(opts, err) < 0 ||
+        check_health(opts, err) < 0)
         return -1;
     return check_options(opts, r.hosts_option, r.script_option, err);
 }

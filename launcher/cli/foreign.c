@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FIXED_HOSTS "use -np: the number of ranks is fixed"
 #define NO_DEBUGGER \
     "start the debugger as the program: ddprun ... gdb -ex run --args PROGRAM"
 #define LEAVE_IT_OUT "leave it out"
@@ -171,10 +170,12 @@ static const struct foreign horovodrun[] = {
     {"p ssh-port", 1, FOREIGN_REFUSED,
      "use --ssh 'ssh -p PORT', or port=PORT in a hostfile", NULL},
     {"i ssh-identity-file", 1, FOREIGN_REFUSED, "use --ssh 'ssh -i FILE'", NULL},
-    {"min-np max-np min-num-proc max-num-proc host-discovery-script slots-per-host slots "
-     "elastic-timeout reset-limit",
-     1, FOREIGN_REFUSED, FIXED_HOSTS, NULL},
-    {"blacklist-cooldown-range", 2, FOREIGN_REFUSED, FIXED_HOSTS, NULL},
+    {"min-num-proc", 1, FOREIGN_OURS, "min-np", NULL},
+    {"max-num-proc", 1, FOREIGN_OURS, "max-np", NULL},
+    {"slots-per-host slots", 1, FOREIGN_OURS, "nproc-per-node", NULL},
+    {"elastic-timeout", 1, FOREIGN_OURS, "node-wait", NULL},
+    {"reset-limit", 1, FOREIGN_OURS, "max-restarts", NULL},
+    {"blacklist-cooldown-range", 2, FOREIGN_IGNORED, NULL, NULL},
     {"mpi-args binding-args config-file", 1, FOREIGN_REFUSED, LEAVE_IT_OUT, NULL},
     {"jsrun", 0, FOREIGN_REFUSED, LEAVE_IT_OUT, NULL},
     {NULL}};

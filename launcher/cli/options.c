@@ -76,6 +76,10 @@ const struct option options[] = {
      "least MIN, when hosts cannot be started or are lost. With --node-rank: the number of "
      "hosts on which ddprun is started; with MIN:MAX others may join later",
      HERE},
+    {"min-np", "N", AT(min_np), read_number, 1, RANKS_MAX, NULL,
+     "as --nnodes MIN:MAX, but the least number of ranks; with --nproc-per-node", HERE},
+    {"max-np", "N", AT(max_np), read_number, 1, RANKS_MAX, NULL,
+     "and the most; default: as many as 256 hosts have", HERE},
     {"node-rank", "K", AT(node_rank), read_number, 0, RANKS_MAX, NULL,
      "this is host K, from 0, of --nnodes hosts on each of which ddprun is started by hand; "
      "they meet at --master-addr",

@@ -22,12 +22,15 @@ DONE = r"done: (\d+) at (\d+), work (\d+), weights (\S+)\n"
 class Horovod(LabTest):
     deadline = 300.0
 
-    def begin(self, *options, nnodes="1:4", env=None):
+    OURS = ("--nnodes", "1:4", "--elastic", "horovod", "--max-restarts", 3)
+    HOROVODRUN = ("--as", "horovodrun", "-np", 2, "--max-np", 8, "--slots-per-host", 2)
+
+    def begin(self, *options, env=None):
         # root, who has a Python with Horovod
-        return self.start("--host-discovery-script", f"cat {self.path('hosts')}", "--nnodes", nnodes,
+        return self.start(*(options or self.OURS), "--host-discovery-script", f"cat {self.path('hosts')}",
                           "--discovery-interval", "200ms", "--tag-output=off", "--grace", "5s", "--wdir",
-                          "/tmp", "--elastic", "horovod", "--max-restarts", 3, *options, python, TRAIN,
-                          user="root", env={"UNTIL": self.go, "PAUSE": "0.05", **(env or {})})
+                          "/tmp", python, TRAIN, user="root",
+                          env={"UNTIL": self.go, "PAUSE": "0.05", **(env or {})})
 
     def worlds(self, launch, rank):
         """(Horovod's rank, size, first batch, pid) of a rank of ddprun, by world."""
@@ -106,7 +109,7 @@ class Horovod(LabTest):
     def test_a_rank_fails_while_a_host_joins(self):
         """One new world has both."""
         self.list_hosts(1)
-        launch = self.begin(env={"KILL": "1 7", "FLAGS": self.folder.name})
+        launch = self.begin(*self.HOROVODRUN, env={"KILL": "1 7", "FLAGS": self.folder.name})
         self.list_hosts(1, 2)
         self.expect_world(launch, 1 + len(self.worlds(launch, 0)), 0, 1, 2, 3)
         self.assert_stayed(launch, 0)

@@ -142,10 +142,10 @@ static const struct {
      "--nnodes takes N, or MIN:MAX hosts, not '4:1' (try ddprun --help)"},
     {"-np2 prog", "unknown option '-np2', did you mean --np? (try ddprun --help)"},
     {"--hlep", "unknown option '--hlep', did you mean --help? (try ddprun --help)"},
-    {"--rankfile f -p 22 --min-np 2 -np 4 prog",
+    {"--rankfile f -p 22 --config-file f -np 4 prog",
      "unknown here: '--rankfile': list the hosts in that order, with slots, and use "
-     "--map-by; '-p': use --ssh 'ssh -p PORT', or port=PORT in a hostfile; '--min-np': use "
-     "-np: the number of ranks is fixed (try ddprun --help)"},
+     "--map-by; '-p': use --ssh 'ssh -p PORT', or port=PORT in a hostfile; '--config-file': "
+     "leave it out (try ddprun --help)"},
     {"--redirects=3 prog", "unknown here: '--redirects': use --output-filename, and "
                            "--output-from (try ddprun --help)"},
     {"-genv A", "-genv takes two values (try ddprun --help)"},

@@ -147,6 +147,9 @@ static const struct {
      "HOROVOD_CONTROLLER=mpi HOROVOD_CPU_OPERATIONS=mpi HOROVOD_LOG_LEVEL=DEBUG "
      "HOROVOD_CYCLE_TIME=3.5",
      ""},
+    {"horovodrun -np 4 --min-np 3 --max-np 9 --slots-per-host 2 --host-discovery-script "
+     "hosts.sh --blacklist-cooldown-range 1 2 python train.py",
+     0, 2, 4, NULL, NULL, "", "--blacklist-cooldown-range"},
     {"/opt/ddprun/compat/horovodrun -np 2 prog", 2, 0, 0, NULL, NULL, "", ""},
     {"ddprun --as torchrun --nproc-per-node 2 train.py", 0, 2, 0, NULL, NULL, "", ""},
     {"ddprun --as=mpirun -np 2 prog", 2, 0, 0, NULL, NULL, "", ""},
@@ -196,6 +199,28 @@ START_TEST(their_meaning_comes_before_ours)
     ck_assert_int_eq(o.bind_to, BIND_ONE_GPU | BIND_SOCKET);
     ck_assert_int_eq(o.map_by, MAP_BLOCK);
     opts_finish(&o);
+    ck_ok(parse_words("horovodrun -np 3 --slots 2 --host-discovery-script hosts.sh "
+                      "--elastic-timeout 7 prog",
+                      &o, &err),
+          err);
+    ck_assert_int_eq(o.elastic, ELASTIC_HOROVOD);
+    ck_assert_int_eq(o.min_nnodes, 2);
+    ck_assert_int_eq(o.nnodes, 256);
+    ck_assert_int_eq(o.max_restarts, 1000);
+    ck_assert_int_eq(o.node_wait_ms, 7000);
+    ck_assert_str_eq(o.discovery, "hosts.sh");
+    opts_finish(&o);
+    ck_ok(parse_words("horovodrun -np 3 --reset-limit 5 --max-np 4 --slots 2 "
+                      "--host-discovery-script hosts.sh prog",
+                      &o, &err),
+          err);
+    ck_assert_int_eq(o.max_restarts, 5);
+    ck_assert_int_eq(o.min_nnodes, 0); /* two hosts, and no others */
+    ck_assert_int_eq(o.nnodes, 2);
+    opts_finish(&o);
+    ck_ok(parse_words("horovodrun -np 3 prog", &o, &err), err);
+    ck_assert_int_eq(o.elastic, ELASTIC_RESTART);
+    opts_finish(&o);
 }
 END_TEST
 
@@ -211,6 +236,13 @@ static const struct {
      "(try ddprun --help)"},
     {"mpirun --map-by slot:SPAN prog",
      "--map-by: ':SPAN' is unknown here (try ddprun --help)"},
+    {"horovodrun -np 2 --max-np 4 --host-discovery-script x prog",
+     "--min-np and --max-np need --nproc-per-node K (horovodrun: --slots-per-host): so many "
+     "of the ranks are on each host"},
+    {"ddprun --min-np 5 --max-np 5 --ppn 2 prog",
+     "at least 5 and at most 4 ranks: with 2 on each host, no number of hosts fits"},
+    {"ddprun --min-np 2 --nnodes 2 --ppn 2 prog",
+     "--nnodes, and --min-np or --max-np: leave one out"},
     {"mpirun --nosuch prog", "unknown option '--nosuch' (try ddprun --help)"},
     {"torchrun --mca a b prog", "unknown option '--mca' (try ddprun --help)"},
     {"ddprun --as srun prog", "--as is torchrun, mpirun, mpiexec or horovodrun, not "

@@ -56,7 +56,7 @@ class Network(LaunchTest):
     def test_a_job_that_cannot_restart_keeps_nothing(self):
         launch = self.run_to_end("-np", 2, NETWORK, "kept")
         self.assert_ended(launch, 1)
-        self.assertIn("checkpoints in memory need a job that may restart: 'ddprun --max-restarts N'", launch.err)
+        self.assertIn("a checkpoint in memory needs a job that may restart: 'ddprun --max-restarts N'", launch.err)
 
 
 if __name__ == "__main__":

@@ -50,8 +50,9 @@ int kept_open(uint64_t *host, struct ddp_err *err)
 {
     const char *path = getenv("DDPRUN_KEPT_MEMORY");
     if (!path || !*path)
-        return err_set(err, "checkpoints in memory need a job that may restart: 'ddprun "
-                            "--max-restarts N', '--spares N' or '--nnodes MIN:MAX'");
+        return err_set(err,
+                       "a checkpoint in memory needs a job that may restart: 'ddprun "
+                       "--max-restarts N', '--spares N' or '--nnodes MIN:MAX'");
     int fd = open(path, O_RDWR | O_CLOEXEC);
     if (fd < 0)
         return err_errno(err, "cannot open DDPRUN_KEPT_MEMORY, '%s'", path);

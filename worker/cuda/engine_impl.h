@@ -221,7 +221,10 @@ void stages_place_as(struct engine *e, const struct engine *other);
 /* Make the stage's device the current one: before anything but copies and waits is put on
  * its streams. */
 int stage_enter(const struct stage *s, struct ddp_err *err);
-/* What is put on `to` from now on waits for what is on main. */
+/* What is put on `to` from now on waits for what is on `from`, by this event. */
+int stream_follow(cudaStream_t to, cudaStream_t from, cudaEvent_t by, const char *doing,
+                  struct ddp_err *err);
+/* The same, for what is on main. */
 int stage_left(const struct stage *s, cudaStream_t to, struct ddp_err *err);
 /* The other stages go on from where the first one's main is; and it goes on behind them.
  * A graph is played on that stream. */

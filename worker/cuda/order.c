@@ -8,18 +8,22 @@
 
 #include <stdio.h>
 
-static const char *const what = "a batch";
-
 int stage_enter(const struct stage *s, struct ddp_err *err)
 {
     return check_cuda(cudaSetDevice(s->device), "changing the GPU", err);
 }
 
+int stream_follow(cudaStream_t to, cudaStream_t from, cudaEvent_t by, const char *doing,
+                  struct ddp_err *err)
+{
+    return check_cuda(cudaEventRecord(by, from), doing, err) < 0
+               ? -1
+               : check_cuda(cudaStreamWaitEvent(to, by, 0), doing, err);
+}
+
 int stage_left(const struct stage *s, cudaStream_t to, struct ddp_err *err)
 {
-    return check_cuda(cudaEventRecord(s->left, s->main), what, err) < 0
-               ? -1
-               : check_cuda(cudaStreamWaitEvent(to, s->left, 0), what, err);
+    return stream_follow(to, s->main, s->left, "a batch", err);
 }
 
 int stages_fork(struct engine *e, struct ddp_err *err)

@@ -160,17 +160,13 @@ static int sum_bucket(struct stage *s, struct ddp_err *err)
 /* The sums' stream goes on from where main is now. */
 static int fork_sums(struct stage *s, struct ddp_err *err)
 {
-    return check_cuda(cudaEventRecord(s->ready, s->main), what, err) < 0
-               ? -1
-               : check_cuda(cudaStreamWaitEvent(s->sums, s->ready, 0), what, err);
+    return stream_follow(s->sums, s->main, s->ready, what, err);
 }
 
 /* Main goes on behind what has been put on sums. */
 static int join_sums(struct stage *s, struct ddp_err *err)
 {
-    return check_cuda(cudaEventRecord(s->summed, s->sums), what, err) < 0
-               ? -1
-               : check_cuda(cudaStreamWaitEvent(s->main, s->summed, 0), what, err);
+    return stream_follow(s->main, s->sums, s->summed, what, err);
 }
 
 int sums_ready(size_t offset, size_t count, void *stage, struct ddp_err *err)

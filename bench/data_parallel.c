@@ -215,12 +215,6 @@ static void join(struct rank *r, const struct kernels *k)
     must(r->group ? 0 : -1, &err);
     r->reducer = reducer_create(r->group, r->model, settings, &err);
     must(r->reducer ? 0 : -1, &err);
-    if (reducer_shares(r->reducer)) {
-        float *weights = ddp_arena_alloc(r->group, n * sizeof *weights, &err);
-        must(weights ? 0 : -1, &err);
-        model_set_weights(r->model, weights);
-    }
-    model_set_grads(r->model, reducer_grads(r->reducer));
     optim_init(&r->optim, optim_find("sgd"), (struct optim_settings){.momentum = 0.9f}, k,
                n);
     shard_keep(&r->optim, r->reducer);

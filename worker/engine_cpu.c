@@ -143,23 +143,14 @@ static int share_norms(struct engine *e, struct ddp_err *err)
 static int make_own(struct engine *e, struct ddp_err *err)
 {
     const struct engine_job *job = &e->job;
-    size_t count = model_param_count(job->model);
     struct reducer_settings settings = job->buckets;
     settings.factors = job->accumulate == 1 && job->stages == 1;
     e->reducer = reducer_create(job->group, job->model, settings, err);
     if (!e->reducer)
         return -1;
-    if (reducer_shares(
-            e->reducer)) { /* where other ranks of the host can write to them */
-        float *weights = ddp_arena_alloc(job->group, count * sizeof *weights, err);
-        if (!weights)
-            return -1;
-        model_set_weights(job->model, weights);
-    }
-    model_set_grads(job->model, reducer_grads(e->reducer));
     model_set_dropout(job->model, job->dropout);
     if (job->accumulate > 1)
-        e->extra = optim_block(count);
+        e->extra = optim_block(model_param_count(job->model));
     if (job->stages > 1) {
         e->pipeline = pipeline_create(job->model, job->batch_size, job->micro,
                                       job->threads, job->kernels, err);

@@ -195,7 +195,19 @@ struct reducer *reducer_create(struct ddp_group *group, struct model *model,
 {
     size_t n;
     const struct param *params = model_params(model, &n);
-    return create(group, params, n, model, settings, err);
+    struct reducer *r = create(group, params, n, model, settings, err);
+    if (!r)
+        return NULL;
+    if (r->settings.shard) {
+        float *weights = ddp_arena_alloc(group, r->count * sizeof *weights, err);
+        if (!weights) {
+            reducer_destroy(r);
+            return NULL;
+        }
+        model_set_weights(model, weights);
+    }
+    model_set_grads(model, r->grads);
+    return r;
 }
 
 struct reducer *reducer_create_for(struct ddp_group *group, const struct param *params,

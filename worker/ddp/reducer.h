@@ -53,6 +53,8 @@ struct reducer_settings {
 
 struct reducer;
 
+/* From now on the model's gradients lie in the arena, and its weights where other ranks
+ * write to them. */
 struct reducer *reducer_create(struct ddp_group *group, struct model *model,
                                struct reducer_settings settings, struct ddp_err *err);
 /* For parameters that are no model's, one after the other: without factors. */
@@ -70,7 +72,7 @@ bool reducer_shares(const struct reducer *r);
  * order it did before. -1: the text is of another model. */
 void reducer_plan_text(const struct reducer *r, char *text, size_t size);
 int reducer_use_plan(struct reducer *r, const char *text);
-/* The block for model_set_grads(). */
+/* The block of this rank's gradients. */
 float *reducer_grads(struct reducer *r);
 
 /* Called with the time in which each bucket was in flight, in now_ns(). Where ranks share

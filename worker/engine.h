@@ -88,6 +88,14 @@ struct engine_step {
     bool warned;            /* SIGUSR1 */
 };
 
+/* What a rank tells the others of its signals. */
+static inline struct step_sums engine_told(const struct engine_step *s)
+{
+    return (struct step_sums){.stop = s->stop ? 1 : 0,
+                              .interrupted = s->interrupted ? 1 : 0,
+                              .warned = s->warned ? 1 : 0};
+}
+
 struct engine_result {
     struct engine_step of; /* as it was handed in, without `which` */
     struct step_sums sums; /* over the ranks */

@@ -321,7 +321,7 @@ static int cpu_step(struct engine *e, const struct engine_step *s,
     int64_t began = job->trace ? now_ns() : 0;
     e->apart = true;
     shard_forget(job->optim);
-    *result = (struct engine_result){.of = *s};
+    *result = (struct engine_result){.of = *s, .sums = engine_told(s)};
     result->of.which = NULL;
     if (reducer_begin(e->reducer, s->mine == 0, err) < 0)
         return -1;
@@ -330,9 +330,6 @@ static int cpu_step(struct engine *e, const struct engine_step *s,
     if (e->norms_failed)
         return err_set(err, "%s", e->norms_err.text);
     result->sums.bad = isfinite(result->loss) ? 0 : 1;
-    result->sums.stop = s->stop ? 1 : 0;
-    result->sums.interrupted = s->interrupted ? 1 : 0;
-    result->sums.warned = s->warned ? 1 : 0;
     if (reducer_finish(e->reducer, &result->sums, err) < 0 ||
         (result->sums.bad == 0 && clip(e, &result->sums, err) < 0))
         return -1;

@@ -102,9 +102,7 @@ static int put_in_line(struct engine *e, const struct engine_step *step,
         return -1;
     *s->in = (struct cuda_step){.lr = step->lr,
                                 .share = (float)step->mine / (float)step->all,
-                                .stop = step->stop ? 1 : 0,
-                                .interrupted = step->interrupted ? 1 : 0,
-                                .warned = step->warned ? 1 : 0,
+                                .told = engine_told(step),
                                 .taken = step->step,
                                 .seed = step->dropout_seed,
                                 .augment_key = step->augment_key};
@@ -136,18 +134,11 @@ static int take_out(struct engine *e, struct engine_result *result, struct ddp_e
         return -1;
     if (spans_tell(e, s, err) < 0)
         return -1;
-    const struct cuda_head *h = &s->result->head;
     *result = (struct engine_result){.of = s->of,
                                      .loss = s->result->loss,
                                      .loss_scale = s->result->loss_scale,
-                                     .sums = {.loss = h->loss,
-                                              .correct = h->correct,
-                                              .bad = h->bad,
-                                              .stop = h->stop,
-                                              .interrupted = h->interrupted,
-                                              .warned = h->warned,
-                                              .skipped = h->skipped}};
-    if (h->bad > 0 && engine_find_bad(e, s, result, err) < 0)
+                                     .sums = s->result->head.sums};
+    if (result->sums.bad > 0 && engine_find_bad(e, s, result, err) < 0)
         return -1;
     s->busy = false;
     e->taken++;
@@ -218,8 +209,8 @@ static int evaluate(struct engine *e, const struct samples *part, const uint32_t
         k = n - done < e->max_micro ? n - done : e->max_micro;
         if (test_part(e, s, done, k, err) < 0)
             return -1;
-        *loss += s->result->head.loss * (float)k / (float)n;
-        *correct += (int)s->result->head.correct;
+        *loss += s->result->head.sums.loss * (float)k / (float)n;
+        *correct += (int)s->result->head.sums.correct;
     }
     return stage_enter(first_of(e), err);
 }

@@ -15,6 +15,7 @@
 #ifndef WORKER_CUDA_KERNELS_H
 #define WORKER_CUDA_KERNELS_H
 
+#include "worker/ddp/sums.h"
 #include "worker/kernels/augment.h"
 
 #include <cuda_runtime_api.h>
@@ -43,11 +44,11 @@ struct cuda_map {
  * samples, which is also where they lie, unless they have come in this order. */
 struct cuda_step {
     float lr;
-    float share; /* this rank's part of the step's samples */
-    float stop, interrupted, warned;
-    int mine;       /* samples of this rank */
-    uint64_t taken; /* steps before this one */
-    uint64_t seed;  /* of dropout */
+    float share;           /* this rank's part of the step's samples */
+    struct step_sums told; /* of this rank's signals; the rest is 0 */
+    int mine;              /* samples of this rank */
+    uint64_t taken;        /* steps before this one */
+    uint64_t seed;         /* of dropout */
     uint64_t augment_key;
     bool in_order;
     /* where the samples lie: images and labels, or inputs and targets */
@@ -55,11 +56,11 @@ struct cuda_step {
     const float *inputs, *targets;
 };
 
-/* The numbers that are summed over the ranks with the gradients: struct step_sums, with
- * room to a multiple of 256 bytes. */
+/* Of 256 bytes, so that the gradients behind it stay aligned. */
 enum { CUDA_HEAD = 64 };
 struct cuda_head {
-    float loss, correct, bad, stop, interrupted, warned, skipped, unused[CUDA_HEAD - 7];
+    struct step_sums sums;
+    float unused[CUDA_HEAD - sizeof(struct step_sums) / sizeof(float)];
 };
 
 /* Of fp16: gradients are multiplied by `scale`, so that small ones are not lost. When one

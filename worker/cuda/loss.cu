@@ -6,17 +6,18 @@
 static __device__ void tell(const struct cuda_step *s, int batch, double sum, int n,
                             double right, struct cuda_head *head, float *own)
 {
-    float before = batch > 0 ? *own : 0, loss = batch > 0 ? head->loss : 0;
     int all = s && s->mine > 0 ? s->mine : n;
     float mean = n > 0 ? (float)(sum / all) : 0;
-    *own = before + mean;
-    head->loss = loss + (s ? mean * s->share : mean);
-    head->correct = (batch > 0 ? head->correct : 0) + (float)right;
-    head->bad = *own - *own == 0 ? 0 : 1; /* infinite or not a number */
-    head->stop = s ? s->stop : 0;
-    head->interrupted = s ? s->interrupted : 0;
-    head->warned = s ? s->warned : 0;
-    head->skipped = 0;
+    struct step_sums before = {}, now = {};
+    if (batch > 0)
+        before = head->sums;
+    if (s)
+        now = s->told;
+    *own = (batch > 0 ? *own : 0) + mean;
+    now.loss = before.loss + (s ? mean * s->share : mean);
+    now.correct = before.correct + (float)right;
+    now.bad = *own - *own == 0 ? 0 : 1; /* infinite or not a number */
+    head->sums = now;
 }
 
 /* What a sample's gradient is multiplied by. */
@@ -124,13 +125,13 @@ static __global__ void finish(const struct cuda_head *head, const float *own, bo
 {
     if (threadIdx.x > 0)
         return;
-    bool bad = head->bad > 0, over = !bad && head->skipped > 0;
+    bool bad = head->sums.bad > 0, over = !bad && head->sums.skipped > 0;
     result->head = *head;
     result->loss = *own;
     *updates += bad || over ? 0 : 1;
     if (skip && bad) {
-        result->head.bad = 0;
-        result->head.skipped = 1;
+        result->head.sums.bad = 0;
+        result->head.sums.skipped = 1;
     }
     if (scaler && over) {
         scaler->scale *= 0.5f;

@@ -61,10 +61,10 @@ static __global__ void judge(const double *parts, int blocks, float most,
     *scale = (float)(fits / by);
     if (norm - norm == 0)
         return;
-    if (by > 1 && !(head->bad > 0)) /* a smaller one may do */
-        head->skipped = 1;
+    if (by > 1 && !(head->sums.bad > 0)) /* a smaller one may do */
+        head->sums.skipped = 1;
     else
-        head->bad += 1;
+        head->sums.bad += 1;
 }
 
 void cuda_judge(const double *parts, int blocks, float most,
@@ -77,7 +77,7 @@ void cuda_judge(const double *parts, int blocks, float most,
 
 static __device__ inline bool left_out(const struct cuda_update &u)
 {
-    return u.head->bad > 0 || u.head->skipped > 0;
+    return u.head->sums.bad > 0 || u.head->sums.skipped > 0;
 }
 
 /* One of them: begin() in one thread of a block, before step() changes a parameter w with

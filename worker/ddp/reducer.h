@@ -26,21 +26,11 @@
 
 #include "include/ddprun/group.h"
 #include "worker/ddp/bucket.h"
+#include "worker/ddp/sums.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-/* Summed over the ranks by reducer_finish(). */
-struct step_sums {
-    float loss;        /* each rank's mean times its share of the samples */
-    float correct;     /* right answers: exact up to 2^24 */
-    float bad;         /* ranks whose loss is not a number */
-    float stop;        /* ranks that were told to stop, */
-    float interrupted; /* those of them that were told by SIGINT */
-    float warned;      /* and by SIGUSR1 */
-    float skipped;     /* 1: gradients were not finite, and no step was taken */
-};
 
 struct reducer_settings {
     size_t first_bytes, cap_bytes; /* of buckets */

@@ -291,7 +291,7 @@ class Run(soak.Run):
                 sys.exit(f"recover: no fault '{name}'; there are {', '.join(sorted(FAULTS))}")
         self.number, self.began = args.first, time.monotonic()
         self.done, self.missed, self.wrong = collections.Counter(), collections.Counter(), 0
-        self.gone = []
+        self.gone, self.stopped = [], False
         self.faults = 0
         self.pmix = os.path.exists(f"{args.build}/launcher/ddprun-pmix")
         if self.pmix:

@@ -29,8 +29,8 @@ def network(model):
         return net, torch.optim.Adam(net.parameters(), **FAST)
     if model == "resnet18":
         sys.path.insert(0, os.path.join(HERE, "..", "tests", "worker", "nn"))
-        from nets import ResNet18
-        net = ResNet18(3, 32, 32, 10).to(DEVICE)
+        from nets import ResNet
+        net = ResNet(3, 32, 32, 10).to(DEVICE)
         return net, torch.optim.SGD(net.parameters(), 0.01, fused=DEVICE == "cuda")
     net = nn.Sequential(nn.Conv2d(1, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(),
                         nn.MaxPool2d(2), nn.Dropout(0.25), nn.Flatten(), nn.Linear(9216, 128),

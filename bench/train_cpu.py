@@ -37,8 +37,8 @@ def serve(model, batch, precision):
     elif model == "resnet18":
         sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests",
                                         "worker", "nn"))
-        from nets import ResNet18
-        net = ResNet18(3, 32, 32, 10)
+        from nets import ResNet
+        net = ResNet(3, 32, 32, 10)
         opt = torch.optim.SGD(net.parameters(), 0.01, momentum=0.9)
     elif model == "gpt2":
         sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests",

@@ -69,8 +69,9 @@ enum key {
 static const struct argp_option options[] = {
     {NULL, 0, NULL, 0, "Model and data", 1},
     {"model", KEY_MODEL, "NAME", 0,
-     "linreg, toy, mlp, cnn (the default), resnet18 or gpt2, also with other sizes than the "
-     "usual: gpt2:layers=12,heads=12,width=768,context=1024,vocab=50257",
+     "linreg, toy, mlp, cnn (the default), resnet18, resnet34, resnet50 or gpt2, also with "
+     "other sizes than the usual: gpt2:layers=12,heads=12,width=768,context=1024,vocab=50257; "
+     "or a file with a line for each layer, such as ./net.model",
      0},
     {"data", KEY_DATA, "WHAT", 0,
      "digits: 1,797 handwritten digits inside the program (the default); synthetic: a line "
@@ -469,6 +470,8 @@ static int check_tokens(const struct parse *p)
 static int fill_in(struct parse *p)
 {
     struct train_config *c = p->c;
+    if (!c->model && value_model("cnn", &c->model, p->err) < 0)
+        return -1;
     bool line = c->model->task == TASK_REGRESS;
     if (check_tokens(p) < 0)
         return -1;
@@ -486,8 +489,8 @@ static int fill_in(struct parse *p)
         return err_set(p->err, "--augment and --normalize are for images");
     if (line && isfinite(c->target))
         return err_set(p->err, "--target-accuracy: linreg has no accuracy");
-    if (!c->optim)
-        c->optim = optim_find(c->model->optimizer);
+    if (!c->optim && value_optimizer(c->model->optimizer, &c->optim, p->err) < 0)
+        return err_prefix(p->err, "model '%s': optimizer", c->model->name);
     if (!isfinite(c->lr))
         c->lr = line ? 0.05 : c->optim->lr;
     if (isnan(c->optim_settings.decay))
@@ -537,7 +540,6 @@ int config_parse(int argc, char **argv, struct train_config *out, struct ddp_err
         "with --resume; 143, 138 and 130 stopped by SIGTERM, SIGUSR1 and SIGINT.";
     static const struct argp argp = {.options = options, .parser = on_option, .doc = doc};
     *out = (struct train_config){
-        .model = &model_cnn,
         .epochs = 20,
         .batch_size = 32,
         .lr = NAN,

@@ -24,7 +24,7 @@ enum {
 };
 
 struct train_config {
-    const struct model_type *model; /* owned */
+    struct model_type *model; /* owned */
     const char *data;
     int epochs;
     uint64_t steps; /* at most; 0: as many as the epochs have */

@@ -57,6 +57,7 @@ static void say_normalise(struct words *w, const struct normalise *n)
 static void say_learning(struct words *w, const struct train_config *c)
 {
     say(w, "for --model", "%s", c->model->name);
+    say(w, "as checksum of --model", "%016" PRIx64, c->model->checksum);
     say(w, "for --batch-size", "%d", c->batch_size);
     say(w, "for --epochs", "%d", c->epochs);
     say(w, "for --steps", "%" PRIu64, c->steps);

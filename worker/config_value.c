@@ -59,7 +59,7 @@ static int find_word(const char *text, const char *const *names, struct ddp_err 
     return err_set(err, "'%s' is not one of %s", text, list);
 }
 
-int value_model(const char *text, const struct model_type **out, struct ddp_err *err)
+int value_model(const char *text, struct model_type **out, struct ddp_err *err)
 {
     model_type_free(*out);
     *out = model_type_find(text, err);

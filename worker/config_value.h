@@ -17,7 +17,7 @@ int value_integer(const char *text, long long lo, long long hi, long long *out,
                   struct ddp_err *err);
 int value_int(const char *text, int lo, int hi, int *out, struct ddp_err *err);
 int value_real(const char *text, double lo, double hi, double *out, struct ddp_err *err);
-int value_model(const char *text, const struct model_type **out, struct ddp_err *err);
+int value_model(const char *text, struct model_type **out, struct ddp_err *err);
 int value_optimizer(const char *text, const struct optim_type **out, struct ddp_err *err);
 int value_precision(const char *text, enum precision *out, struct ddp_err *err);
 /* One of `names` (NULL ends them), of which the first leaves the choice to others: NULL.

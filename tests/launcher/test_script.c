@@ -1,8 +1,8 @@
 #include "tests/support/suite.h"
 
+#include "common/embedded.h"
 #include "common/mem.h"
 #include "launcher/cli/walltime.h"
-#include "launcher/tools/script/embedded.h"
 #include "launcher/tools/script/script.h"
 #include "launcher/tools/script/template.h"
 
@@ -395,12 +395,12 @@ START_TEST(every_included_site_makes_scripts)
     char *program[] = {program_name, NULL}, *words[] = {own_name, NULL};
     struct script_place place = {.words = words, .file = "job.sh"};
     size_t seen = 0;
-    for (size_t i = 0; i < embedded_len; i++) {
-        if (strncmp(embedded[i].name, "site/", 5) != 0)
+    for (const struct embedded *e = embedded_templates; e->name; e++) {
+        if (strncmp(e->name, "site/", 5) != 0)
             continue;
         struct script s;
         struct ddp_err err = {""};
-        char *name = xstrndup(embedded[i].name + 5, strlen(embedded[i].name) - 9);
+        char *name = xstrndup(e->name + 5, strlen(e->name) - 9);
         struct opts o = {.submit = true,
                          .site = name,
                          .account = "a",

@@ -50,6 +50,75 @@ static struct map_shape map_given(const struct model *m, const struct layer *l)
                      : m->layers[l->in].map;
 }
 
+/* ---- what fits together ---- */
+
+static enum flow flow_given(const struct model *m, const struct layer *l)
+{
+    return l->in >= 0                     ? m->layers[l->in].flow
+           : m->type->task == TASK_TOKENS ? FLOW_TOKENS
+                                          : FLOW_DATA;
+}
+
+static const char *input_name(const struct model *m, const struct layer *l)
+{
+    return l->in >= 0 ? m->layers[l->in].spec->name : "the data";
+}
+
+/* Before a layer is added: can it take what it is given? */
+static int check_input(const struct model *m, int i, struct ddp_err *err)
+{
+    const struct layer *l = &m->layers[i];
+    const char *model = m->type->name, *name = l->spec->name;
+    if (!(l->op->takes & flow_given(m, l)))
+        return err_set(err, "model '%s': '%s' (%s) cannot follow %s%s%s", model, name,
+                       l->op->name, input_name(m, l), l->in < 0 ? "" : ", of kind ",
+                       l->in < 0 ? "" : m->layers[l->in].op->name);
+    if (l->adds && !l->op->sums)
+        return err_set(err,
+                       "model '%s': '%s' (%s) must be the last to use the output of '%s'",
+                       model, name, l->op->name, input_name(m, l));
+    if (!model_used_after(m, i, i) && l->spec[1].kind != LAYER_END)
+        return err_set(err, "model '%s': nothing uses the output of '%s'", model, name);
+    return 0;
+}
+
+/* After it: can it be added to its shortcut? */
+static int check_shortcut(const struct model *m, int i, struct ddp_err *err)
+{
+    const struct layer *l = &m->layers[i];
+    if (l->shortcut < 0)
+        return 0;
+    const struct layer *to = &m->layers[l->shortcut];
+    const char *why =
+        to->flow != l->flow ? "is of another form"
+        : to->map.C != l->map.C || to->map.H != l->map.H || to->map.W != l->map.W
+            ? "has another shape"
+        : l->shortcut == l->in ? "is its input"
+        : l->op == &op_norm && model_used_after(m, i, l->shortcut)
+            ? "is used again after it"
+            : NULL;
+    return why ? err_set(err, "model '%s': '%s' cannot add '%s', which %s", m->type->name,
+                         l->spec->name, to->spec->name, why)
+               : 0;
+}
+
+/* The last layer gives what the loss takes. */
+static int check_end(const struct model *m, struct ddp_err *err)
+{
+    const struct layer *l = &m->layers[m->nlayers - 1];
+    bool tokens = m->type->task == TASK_TOKENS;
+    int wanted = tokens ? m->layers[0].spec->outputs : m->io.outputs;
+    if (l->flow != (tokens ? FLOW_ROWS : FLOW_FEATURES))
+        return err_set(err, "model '%s': the last layer is %s, but '%s' is %s",
+                       m->type->name, tokens ? "one of tokens" : "linear", l->spec->name,
+                       l->op->name);
+    if (l->map.C * l->map.H * l->map.W != wanted)
+        return err_set(err, "model '%s': '%s' gives %d numbers, but %s %d", m->type->name,
+                       l->spec->name, l->map.C,
+                       tokens ? "embeddings have" : "the data need", wanted);
+    return 0;
+}
+
 static int add_layer(struct model *m, int i, struct ddp_err *err)
 {
     static const struct op *const ops[LAYER_KINDS] = {
@@ -64,7 +133,8 @@ static int add_layer(struct model *m, int i, struct ddp_err *err)
     l->in = i - (l->spec->from ? l->spec->from : 1);
     l->shortcut = l->spec->shortcut ? i - l->spec->shortcut : -1;
     l->adds = l->in >= 0 && model_used_after(m, i, l->in);
-    if (l->op->add(m, i, map_given(m, l), err) < 0)
+    if (check_input(m, i, err) < 0 || l->op->add(m, i, map_given(m, l), err) < 0 ||
+        check_shortcut(m, i, err) < 0)
         return -1;
     if (l->wide.C == 0)
         l->wide = l->map;
@@ -74,16 +144,18 @@ static int add_layer(struct model *m, int i, struct ddp_err *err)
 
 /* ---- gradients of activations ---- */
 
+/* -1: all are taken. */
 static int take_slot(bool *taken)
 {
-    int slot = 0;
-    while (slot < MODEL_MAX_SLOTS - 1 && taken[slot])
-        slot++;
-    taken[slot] = true;
-    return slot;
+    for (int slot = 0; slot < MODEL_MAX_SLOTS; slot++)
+        if (!taken[slot]) {
+            taken[slot] = true;
+            return slot;
+        }
+    return -1;
 }
 
-void model_slots(const struct model *m, int from, int to, int *slots)
+bool model_slots(const struct model *m, int from, int to, int *slots)
 {
     bool taken[MODEL_MAX_SLOTS] = {false};
     for (int i = 0; i < m->nlayers; i++) {
@@ -93,18 +165,20 @@ void model_slots(const struct model *m, int from, int to, int *slots)
     for (int i = to - 1; i >= from; i--) {
         const int gets[] = {i, m->layers[i].in, m->layers[i].shortcut};
         for (size_t j = 0; j < ARRAY_LEN(gets); j++)
-            if (gets[j] >= 0 && slots[gets[j]] < 0)
-                slots[gets[j]] = take_slot(taken);
+            if (gets[j] >= 0 && slots[gets[j]] < 0 &&
+                (slots[gets[j]] = take_slot(taken)) < 0)
+                return false;
         taken[slots[i]] = false;
     }
+    return true;
 }
 
-static void make_slots(struct model *m)
+static int make_slots(struct model *m, struct ddp_err *err)
 {
     size_t sizes[MODEL_MAX_SLOTS] = {0};
     int *slots = xcalloc((size_t)m->nlayers, sizeof *slots);
-    model_slots(m, 0, m->nlayers, slots);
-    for (int i = 0; i < m->nlayers; i++) {
+    bool enough = model_slots(m, 0, m->nlayers, slots);
+    for (int i = 0; enough && i < m->nlayers; i++) {
         struct layer *l = &m->layers[i];
         size_t floats = l->floats * (size_t)m->max_batch, *size = &sizes[slots[i]];
         l->slot = slots[i];
@@ -114,6 +188,11 @@ static void make_slots(struct model *m)
     for (int i = 0; i < MODEL_MAX_SLOTS; i++)
         if (sizes[i])
             m->slots[i] = scratch(sizes[i]);
+    return enough ? 0
+                  : err_set(err,
+                            "model '%s' needs the gradients of more than %d layers' "
+                            "outputs at a time",
+                            m->type->name, MODEL_MAX_SLOTS);
 }
 
 struct model_op model_op(const struct model *m, int i)
@@ -145,7 +224,8 @@ int model_build(struct model *m, struct ddp_err *err)
     for (; (size_t)m->nlayers < n; m->nlayers++)
         if (add_layer(m, m->nlayers, err) < 0)
             return -1;
-    make_slots(m);
+    if (check_end(m, err) < 0 || make_slots(m, err) < 0)
+        return -1;
     m->own_weights = m->of ? NULL : scratch(m->count);
     m->weights = m->of ? m->of->weights : m->own_weights;
     m->buffer_block = m->of ? m->of->buffer_block : scratch(m->buffer_count);

@@ -4,7 +4,7 @@
  * shapes and layout of the parameters are those of the files that Hugging Face's `gpt2`
  * is published as.
  */
-#include "worker/nn/model.h"
+#include "worker/nn/description.h"
 
 #include "common/err.h"
 #include "common/mem.h"
@@ -50,38 +50,48 @@ static int read_sizes(const char *text, struct sizes *s, struct ddp_err *err)
     return 0;
 }
 
-const struct model_type *gpt2_make(const char *text, struct ddp_err *err)
+static void write_block(FILE *out, int i, const struct sizes *s)
+{
+    fprintf(out,
+            "h.%d.ln_1 layer_norm\n"
+            "h.%d.attn.c_attn dense outputs=%d\n"
+            "h.%d.attn attention heads=%d\n"
+            "h.%d.attn.c_proj dense outputs=%d add=",
+            i, i, 3 * s->width, i, s->heads, i, s->width);
+    if (i == 0)
+        fprintf(out, "wte\n");
+    else
+        fprintf(out, "h.%d.mlp.c_proj\n", i - 1);
+    fprintf(out,
+            "h.%d.ln_2 layer_norm\n"
+            "h.%d.mlp.c_fc dense outputs=%d\n"
+            "h.%d.mlp.gelu gelu\n"
+            "h.%d.mlp.c_proj dense outputs=%d add=h.%d.attn.c_proj\n",
+            i, i, 4 * s->width, i, i, s->width, i);
+}
+
+struct model_type *gpt2_make(const char *name, struct ddp_err *err)
 {
     struct sizes s = {12, 12, 768, 1024, 50257};
-    if (text[4] && read_sizes(text + 5, &s, err) < 0)
+    if (name[4] && read_sizes(name + 5, &s, err) < 0)
         return NULL;
-    const struct layer_spec block[] = {
-        {LAYER_LAYER_NORM, "ln_1"},
-        {LAYER_DENSE, "attn.c_attn", .outputs = 3 * s.width},
-        {LAYER_ATTENTION, "attn", .size = s.heads},
-        {LAYER_DENSE, "attn.c_proj", .outputs = s.width, .shortcut = 4},
-        {LAYER_LAYER_NORM, "ln_2"},
-        {LAYER_DENSE, "mlp.c_fc", .outputs = 4 * s.width},
-        {LAYER_GELU, "mlp.gelu"},
-        {LAYER_DENSE, "mlp.c_proj", .outputs = s.width, .shortcut = 4},
-    };
-    size_t n = 0;
-    struct layer_spec *layers =
-        xcalloc((size_t)s.layers * ARRAY_LEN(block) + 3, sizeof *layers);
-    layers[n++] = (struct layer_spec){LAYER_EMBED, xstrdup("wte"), .outputs = s.width};
+    char *text = NULL;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+    if (!out)
+        abort(); /* as mem.h does when memory is gone */
+    fprintf(out,
+            "task = tokens\n"
+            "optimizer = adamw\n"
+            "context = %d\n"
+            "vocabulary = %d\n"
+            "wte embed outputs=%d\n",
+            s.context, s.vocab, s.width);
     for (int i = 0; i < s.layers; i++)
-        for (size_t k = 0; k < ARRAY_LEN(block); k++) {
-            layers[n] = block[k];
-            layers[n++].name = xasprintf("h.%d.%s", i, block[k].name);
-        }
-    layers[n++] = (struct layer_spec){LAYER_LAYER_NORM, xstrdup("ln_f")};
-    struct model_type *type = xcalloc(1, sizeof *type);
-    *type = (struct model_type){.name = xstrdup(text),
-                                .task = TASK_TOKENS,
-                                .optimizer = "adamw",
-                                .layers = layers,
-                                .context = s.context,
-                                .vocabulary = s.vocab,
-                                .made = true};
+        write_block(out, i, &s);
+    fprintf(out, "ln_f layer_norm\n");
+    fclose(out);
+    struct model_type *type = description_read(name, name, text, err);
+    free(text);
     return type;
 }

@@ -1,4 +1,4 @@
-/* worker/nn/model.c - the table of models, and a model at work; build.c makes it */
+/* worker/nn/model.c - a model at work; build.c makes it */
 #include "worker/nn/model.h"
 
 #include "common/duration.h"
@@ -12,39 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct model_type *const types[] = {&model_linreg, &model_toy, &model_mlp,
-                                                 &model_cnn, &model_resnet18};
-
-const struct model_type *model_type_find(const char *text, struct ddp_err *err)
-{
-    for (size_t i = 0; i < ARRAY_LEN(types); i++)
-        if (strcmp(types[i]->name, text) == 0)
-            return types[i];
-    if (strncmp(text, "gpt2", 4) == 0 && (!text[4] || text[4] == ':'))
-        return gpt2_make(text, err);
-    char names[128] = "";
-    for (size_t i = 0; i < ARRAY_LEN(types); i++) {
-        size_t used = strlen(names);
-        snprintf(names + used, sizeof(names) - used, "%s, ", types[i]->name);
-    }
-    err_set(err, "unknown model '%s'; there are: %sgpt2", text, names);
-    return NULL;
-}
-
-void model_type_free(const struct model_type *type)
-{
-    if (!type || !type->made)
-        return;
-    for (const struct layer_spec *l = type->layers; l->kind != LAYER_END; l++)
-        free((void *)(uintptr_t)l->name);
-    free((void *)(uintptr_t)type->layers);
-    free((void *)(uintptr_t)type->name);
-    free((void *)(uintptr_t)type);
-}
-
 /* ---- making one ---- */
 
-static struct model *create_type(const struct model_type *type, struct io_shape io,
+static struct model *create_type(struct model_type *type, struct io_shape io,
                                  int max_batch, const struct kernels *kernels,
                                  struct ddp_err *err)
 {
@@ -71,7 +41,7 @@ static struct model *create_type(const struct model_type *type, struct io_shape 
 struct model *model_create(const char *name, struct io_shape io, int max_batch,
                            const struct kernels *kernels, struct ddp_err *err)
 {
-    const struct model_type *type = model_type_find(name, err);
+    struct model_type *type = model_type_find(name, err);
     return type ? create_type(type, io, max_batch, kernels, err) : NULL;
 }
 
@@ -314,6 +284,12 @@ static int64_t look(const struct model *m)
     return m->span ? now_ns() : 0;
 }
 
+int model_dropout_streams(const struct model *m)
+{
+    enum { LEAST = 64 };
+    return m->nlayers > LEAST ? m->nlayers : LEAST;
+}
+
 void model_pass_forward(struct model *m, const struct model_pass *p, int from, int to)
 {
     for (int i = from; i < to; i++) {
@@ -324,7 +300,8 @@ void model_pass_forward(struct model *m, const struct model_pass *p, int from, i
         l->op->forward(m, l, p->batch, true);
         if (m->dropout && l->spec->dropout > 0)
             m->k->dropout(l->y, (int64_t)l->floats * p->batch->n, l->spec->dropout,
-                          p->seed, p->step * MODEL_MAX_LAYERS + (uint64_t)i);
+                          p->seed,
+                          p->step * (uint64_t)model_dropout_streams(m) + (uint64_t)i);
         seen(m, l, 'f', began);
     }
 }
@@ -411,7 +388,7 @@ static bool is_bad(const struct model *m, const struct batch *b, int place)
         return b->x && !m->k->finite(b->x, pixels * n, false);
     if (part < 2)
         return w && !m->k->finite(m->weights + w->offset, w->count, false);
-    return !m->k->finite(l->y, l->floats * n, l->image);
+    return !m->k->finite(l->y, l->floats * n, l->flow & (FLOW_IMAGES | FLOW_RECTIFIED));
 }
 
 int model_find_bad(struct model *m, const struct batch *b, char *text, size_t size)

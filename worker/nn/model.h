@@ -5,8 +5,8 @@
  * block for gradients is handed in by the owner (it may lie in the group's shared arena).
  * Parameter names are PyTorch's ("conv1.weight"), in PyTorch's order.
  *
- * A model type is a list of layers, most of it one line each: adding a model is one file
- * and one row in model.c's table.
+ * A model type is a list of layers, read from a text with a line for each
+ * (description.c): one of models/, or the user's own.
  *
  * Backward goes from the last layer to the first and reports each parameter range as its
  * gradient becomes final: that is what reduction overlaps with. Both directions can be
@@ -80,10 +80,10 @@ enum layer_kind {
  */
 struct layer_spec {
     enum layer_kind kind;
-    const char *name; /* its parameters are NAME.weight and NAME.bias */
-    int outputs;      /* channels or features; 0: as many as the data have */
-    int size;         /* of a convolution's square kernel */
-    int stride, pad;  /* stride 0 is 1 */
+    char *name;      /* owned; its parameters are NAME.weight and NAME.bias */
+    int outputs;     /* channels or features; 0: as many as the data have */
+    int size;        /* of a convolution's square kernel */
+    int stride, pad; /* stride 0 is 1 */
     bool bare, relu, pool;
     float dropout;      /* probability, after a ReLU, before linear layers; 0: none */
     int from, shortcut; /* 0: the layer before; none */
@@ -92,23 +92,21 @@ struct layer_spec {
 #define MODEL_MAX_LAYERS 64
 
 struct model_type {
-    const char *name;
+    char *name;
     enum task task;
-    const char *optimizer;           /* the default */
-    const struct layer_spec *layers; /* the last is LAYER_END */
-    int context, vocabulary;         /* TASK_TOKENS: of a sample, and of all */
-    bool made;                       /* from a text; by model_type_find() */
+    char *optimizer;           /* the default */
+    struct layer_spec *layers; /* the last is LAYER_END */
+    int context, vocabulary;   /* TASK_TOKENS: of a sample, and of all */
+    uint64_t checksum;         /* of the text: do all ranks have the same? */
 };
 
-#define LAYERS(...) ((const struct layer_spec[]){__VA_ARGS__, {LAYER_END}})
-
-/* The model named `text`, for gpt2 with its sizes ("gpt2:layers=4,width=128"). NULL with
- * `err` that lists the names. */
-const struct model_type *model_type_find(const char *text, struct ddp_err *err);
-void model_type_free(const struct model_type *type); /* NULL is fine */
-const struct model_type *gpt2_make(const char *text, struct ddp_err *err);
-extern const struct model_type model_linreg, model_toy, model_mlp, model_cnn,
-    model_resnet18;
+/* The model that `text` is the name of, for gpt2 with its sizes
+ * ("gpt2:layers=4,width=128"), or the one described in the file of that path, which has a
+ * '/' or ends in ".model". The caller frees. NULL with `err`, for an unknown name with a
+ * list of all. */
+struct model_type *model_type_find(const char *text, struct ddp_err *err);
+void model_type_free(struct model_type *type); /* NULL is fine */
+struct model_type *gpt2_make(const char *name, struct ddp_err *err);
 
 /* An instance of the model `name`, for batches of up to max_batch. NULL with
  * `err` when there is none of that name or the data do not fit it. */
@@ -196,6 +194,8 @@ struct model_pass {
     void *arg;
 };
 int model_layers(const struct model *m);
+/* Of dropout's random numbers, in a step: a stream for each layer. */
+int model_dropout_streams(const struct model *m);
 /* Floats of an input and of the outputs, per sample. */
 void model_io(const struct model *m, size_t *in, size_t *out);
 void model_pass_forward(struct model *m, const struct model_pass *p, int from, int to);
@@ -221,9 +221,10 @@ bool model_used_after(const struct model *m, int i, int of);
 /* Gradients of activations take turns in MODEL_MAX_SLOTS buffers: slots[i] is that of
  * layer i's y where the layers [from, to) go back. A layer's is taken when the first of
  * those that follow it writes to it, or from the beginning where those are behind `to`;
- * it is given back when the layer itself has gone back. -1: there is none. */
+ * it is given back when the layer itself has gone back. -1: there is none. False: there
+ * are too few; not for a model that was created. */
 enum { MODEL_MAX_SLOTS = 8 };
-void model_slots(const struct model *m, int from, int to, int *slots);
+bool model_slots(const struct model *m, int from, int to, int *slots);
 
 /* Where the layers are cut in `parts` of about equal work: first[0..parts], from 0 to
  * model_layers(). */

@@ -10,9 +10,23 @@
 
 struct layer;
 
+/* What a layer gives the next. RECTIFIED: images after a ReLU, of which a next
+ * convolution makes use on its way back. The first layer is given the data. */
+enum flow {
+    FLOW_DATA = 1,
+    FLOW_TOKENS = 2,
+    FLOW_IMAGES = 4,    /* in the engine's own layout */
+    FLOW_RECTIFIED = 8, /* the same */
+    FLOW_FEATURES = 16, /* numbers of a sample, in their order */
+    FLOW_ROWS = 32      /* the same, for each token */
+};
+
 /* A kind of layers: what it has, and what it does. */
 struct op {
-    bool product; /* its work is multiplications */
+    const char *name;
+    bool product;   /* its work is multiplications */
+    bool sums;      /* can add its input's gradient to what is there */
+    unsigned takes; /* enum flow */
     int (*add)(struct model *m, int i, struct map_shape in, struct ddp_err *err);
     void (*init)(struct model *m, const struct layer *l, uint64_t key); /* first values */
     void (*forward)(struct model *m, struct layer *l, const struct batch *b, bool learn);
@@ -32,7 +46,7 @@ struct layer {
     float *running;                    /* a norm's, in the buffers */
     int in, shortcut;                  /* layers; -1: the batch, none */
     struct map_shape wide, map;        /* of y before pooling; of y */
-    bool image;                        /* y is in the engine's own layout */
+    enum flow flow;                    /* what y is */
     bool adds;                         /* dx is added to what is there */
     double work;                       /* multiplications, per sample */
     size_t floats;                     /* of y, per sample */
@@ -42,7 +56,7 @@ struct layer {
 };
 
 struct model {
-    const struct model_type *type;
+    struct model_type *type; /* owned, but for a view's */
     const struct kernels *k;
     struct io_shape io;
     int max_batch, nlayers;

@@ -1,44 +1,63 @@
-/* worker/nn/models.c - the small models, a line for each layer */
-#include "worker/nn/model.h"
+/* worker/nn/models.c - models by name: those carried inside, gpt2, and files */
+#include "common/embedded.h"
+#include "common/err.h"
+#include "common/mem.h"
+#include "common/text_file.h"
+#include "worker/nn/description.h"
 
-/* A linear regression: the model whose result everyone can check. */
-const struct model_type model_linreg = {
-    .name = "linreg",
-    .task = TASK_REGRESS,
-    .optimizer = "sgd",
-    .layers = LAYERS({LAYER_LINEAR, "linear"}),
-};
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
-/* Two small linear layers with a ReLU between them, for whatever data there are:
- * https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html, class ToyModel. */
-const struct model_type model_toy = {
-    .name = "toy",
-    .task = TASK_CLASSIFY,
-    .optimizer = "adam",
-    .layers = LAYERS({LAYER_LINEAR, "net1", .outputs = 10, .relu = true},
-                     {LAYER_LINEAR, "net2"}),
-};
+#define SUFFIX ".model"
 
-/* Two hidden layers of 512. */
-const struct model_type model_mlp = {
-    .name = "mlp",
-    .task = TASK_CLASSIFY,
-    .optimizer = "adam",
-    .layers = LAYERS({LAYER_LINEAR, "fc1", .outputs = 512, .relu = true},
-                     {LAYER_LINEAR, "fc2", .outputs = 512, .relu = true},
-                     {LAYER_LINEAR, "fc3"}),
-};
+static bool is_path(const char *text)
+{
+    size_t n = strlen(text), end = sizeof SUFFIX - 1;
+    return strchr(text, '/') || (n > end && strcmp(text + n - end, SUFFIX) == 0);
+}
 
-/* PyTorch's MNIST example, for images of any size:
- * https://github.com/pytorch/examples, mnist/main.py, class Net.
- */
-const struct model_type model_cnn = {
-    .name = "cnn",
-    .task = TASK_CLASSIFY,
-    .optimizer = "adadelta",
-    .layers = LAYERS({LAYER_CONV, "conv1", .outputs = 32, .size = 3, .relu = true},
-                     {LAYER_CONV, "conv2", .outputs = 64, .size = 3, .relu = true,
-                      .pool = true, .dropout = 0.25f},
-                     {LAYER_LINEAR, "fc1", .outputs = 128, .relu = true, .dropout = 0.5f},
-                     {LAYER_LINEAR, "fc2"}),
-};
+static struct model_type *read_path(const char *path, struct ddp_err *err)
+{
+    char *text = text_file_read("model", path, err);
+    struct model_type *type = text ? description_read(path, path, text, err) : NULL;
+    free(text);
+    return type;
+}
+
+static struct model_type *unknown(const char *text, struct ddp_err *err)
+{
+    char names[200] = "";
+    size_t used = 0;
+    for (const struct embedded *e = embedded_models; e->name && used < sizeof names; e++)
+        used += (size_t)snprintf(names + used, sizeof names - used, "%.*s, ",
+                                 (int)strcspn(e->name, "."), e->name);
+    err_set(err, "unknown model '%s'; there are %sgpt2, and files: ./net.model", text,
+            names);
+    return NULL;
+}
+
+struct model_type *model_type_find(const char *text, struct ddp_err *err)
+{
+    if (strcmp(text, "gpt2") == 0 || strncmp(text, "gpt2:", 5) == 0)
+        return gpt2_make(text, err);
+    if (is_path(text))
+        return read_path(text, err);
+    char *file = xasprintf("%s" SUFFIX, text);
+    const char *inside = embedded_text(embedded_models, file);
+    struct model_type *type = inside ? description_read(text, file, inside, err) : NULL;
+    free(file);
+    return inside ? type : unknown(text, err);
+}
+
+void model_type_free(struct model_type *type)
+{
+    if (!type)
+        return;
+    for (struct layer_spec *l = type->layers; l->kind != LAYER_END; l++)
+        free(l->name);
+    free(type->layers);
+    free(type->optimizer);
+    free(type->name);
+    free(type);
+}

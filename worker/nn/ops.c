@@ -39,10 +39,33 @@ static int too_small(const struct model *m, const struct layer *l, struct map_sh
                    m->type->name, m->io.H, m->io.W, l->spec->name, in.H, in.W);
 }
 
+/* What the kernels can do (conv_shape in kernels.h). */
+static int check_conv(const struct model *m, const struct layer *l, struct ddp_err *err)
+{
+    const struct layer_spec *s = l->spec;
+    bool rectified = l->in >= 0 && m->layers[l->in].flow == FLOW_RECTIFIED;
+    const char *why = s->bare == s->relu   ? "has a bias and a ReLU, or neither"
+                      : s->pool && s->bare ? "has a bias and a ReLU if it has pooling"
+                      : s->pool && (s->pad || s->stride > 1)
+                          ? "has no padding and stride if it has pooling"
+                      : s->pad >= s->size ? "has less padding than its size"
+                      : s->dropout > 0 && (s->bare || s[1].kind != LAYER_LINEAR)
+                          ? "has dropout only after its ReLU and before a linear layer"
+                      : l->in >= 0 && rectified == s->bare
+                          ? "has a bias and a ReLU like the one before it, or neither has"
+                      : l->adds && rectified ? "must be the only one to use its input"
+                                             : NULL;
+    return why ? err_set(err, "model '%s': '%s': a convolution %s", m->type->name,
+                         s->name, why)
+               : 0;
+}
+
 static int add_conv(struct model *m, int i, struct map_shape in, struct ddp_err *err)
 {
     struct layer *l = &m->layers[i];
     const struct layer_spec *spec = l->spec;
+    if (check_conv(m, l, err) < 0)
+        return -1;
     int least = spec->pool ? spec->size + 1 : spec->size, pad = 2 * spec->pad;
     if (in.H + pad < least || in.W + pad < least)
         return too_small(m, l, in, err);
@@ -66,7 +89,7 @@ static int add_conv(struct model *m, int i, struct map_shape in, struct ddp_err 
     if (l->conv == NULL)
         return -1;
     l->floats = m->k->conv_floats(l->conv);
-    l->image = !s.last;
+    l->flow = s.last ? FLOW_FEATURES : spec->bare ? FLOW_IMAGES : FLOW_RECTIFIED;
     int OH = (s.H + pad - s.R) / s.stride + 1, OW = (s.W + pad - s.R) / s.stride + 1;
     l->work = (double)OH * OW * s.K * s.C * s.R * s.R;
     l->wide = (struct map_shape){s.K, OH, OW};
@@ -99,13 +122,23 @@ static void conv_back(struct model *m, const struct layer *l, const struct batch
                     grads_at(m, l->bias), gradient_of(m, l->in));
 }
 
-const struct op op_conv = {true, add_conv, init_conv, conv, conv_back};
+const struct op op_conv = {.name = "conv",
+                           .product = true,
+                           .sums = true,
+                           .takes = FLOW_DATA | FLOW_IMAGES | FLOW_RECTIFIED,
+                           .add = add_conv,
+                           .init = init_conv,
+                           .forward = conv,
+                           .back = conv_back};
 
 /* ---- linear ---- */
 
 static int add_linear(struct model *m, int i, struct map_shape in, struct ddp_err *err)
 {
     struct layer *l = &m->layers[i];
+    if (l->spec->dropout > 0 && !l->spec->relu)
+        return err_set(err, "model '%s': '%s': dropout needs relu", m->type->name,
+                       l->spec->name);
     struct linear_shape s = {.B = m->max_batch,
                              .C = in.C * in.H * in.W,
                              .K = l->spec->outputs ? l->spec->outputs : m->io.outputs,
@@ -115,6 +148,7 @@ static int add_linear(struct model *m, int i, struct map_shape in, struct ddp_er
     l->linear = m->k->linear_plan(s, err);
     if (l->linear == NULL)
         return -1;
+    l->flow = FLOW_FEATURES;
     l->floats = (size_t)s.K;
     l->work = (double)s.K * s.C;
     l->map = (struct map_shape){s.K, 1, 1};
@@ -140,7 +174,13 @@ static void linear_back(struct model *m, const struct layer *l, const struct bat
                           dbias, dx);
 }
 
-const struct op op_linear = {true, add_linear, init_uniform, linear, linear_back};
+const struct op op_linear = {.name = "linear",
+                             .product = true,
+                             .takes = FLOW_DATA | FLOW_FEATURES,
+                             .add = add_linear,
+                             .init = init_uniform,
+                             .forward = linear,
+                             .back = linear_back};
 
 /* ---- batch normalisation ---- */
 
@@ -164,7 +204,7 @@ static int add_norm(struct model *m, int i, struct map_shape in, struct ddp_err 
     if (l->norm == NULL)
         return -1;
     l->map = in;
-    l->image = true;
+    l->flow = FLOW_IMAGES;
     l->floats = m->k->map_floats(l->map);
     l->work = 4 * (double)s.C * s.H * s.W;
     return 0;
@@ -197,7 +237,12 @@ static void norm_back(struct model *m, const struct layer *l, const struct batch
                     gradient_of(m, l->in), gradient_of(m, l->shortcut));
 }
 
-const struct op op_norm = {false, add_norm, init_norm, norm, norm_back};
+const struct op op_norm = {.name = "norm",
+                           .takes = FLOW_IMAGES,
+                           .add = add_norm,
+                           .init = init_norm,
+                           .forward = norm,
+                           .back = norm_back};
 
 /* ---- mean ---- */
 
@@ -205,6 +250,7 @@ static int add_mean(struct model *m, int i, struct map_shape in, struct ddp_err 
 {
     struct layer *l = &m->layers[i];
     l->map = (struct map_shape){in.C, 1, 1};
+    l->flow = FLOW_FEATURES;
     l->floats = (size_t)in.C;
     l->work = (double)in.C * in.H * in.W;
     return 0;
@@ -220,4 +266,8 @@ static void mean_back(struct model *m, const struct layer *l, const struct batch
     m->k->mean_back(m->layers[l->in].map, b->n, m->slots[l->slot], gradient_of(m, l->in));
 }
 
-const struct op op_mean = {false, add_mean, NULL, mean, mean_back};
+const struct op op_mean = {.name = "mean",
+                           .takes = FLOW_IMAGES,
+                           .add = add_mean,
+                           .forward = mean,
+                           .back = mean_back};

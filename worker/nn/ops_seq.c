@@ -17,6 +17,7 @@ static int rows_of(const struct model *m, const struct batch *b)
 /* A row for each token. */
 static void give_rows(const struct model *m, struct layer *l, int features, double work)
 {
+    l->flow = FLOW_ROWS;
     l->map = (struct map_shape){features, 1, 1};
     l->floats = (size_t)m->io.W * (size_t)features;
     l->work = m->io.W * work;
@@ -86,7 +87,12 @@ static void embed_back(struct model *m, const struct layer *l, const struct batc
     }
 }
 
-const struct op op_embed = {false, add_embed, init_embed, embed, embed_back};
+const struct op op_embed = {.name = "embed",
+                            .takes = FLOW_TOKENS,
+                            .add = add_embed,
+                            .init = init_embed,
+                            .forward = embed,
+                            .back = embed_back};
 
 /* ---- layer norm ---- */
 
@@ -123,8 +129,13 @@ static void layer_norm_back(struct model *m, const struct layer *l, const struct
                           gradient_of(m, l->in), l->adds);
 }
 
-const struct op op_layer_norm = {false, add_layer_norm, init_layer_norm, layer_norm,
-                                 layer_norm_back};
+const struct op op_layer_norm = {.name = "layer_norm",
+                                 .sums = true,
+                                 .takes = FLOW_ROWS,
+                                 .add = add_layer_norm,
+                                 .init = init_layer_norm,
+                                 .forward = layer_norm,
+                                 .back = layer_norm_back};
 
 /* ---- dense: y = x w + bias, w [inputs, outputs], and the residual ---- */
 
@@ -209,7 +220,14 @@ static void dense_back(struct model *m, const struct layer *l, const struct batc
         memcpy(back, dy, (size_t)floats * sizeof *dy);
 }
 
-const struct op op_dense = {true, add_dense, init_dense, dense, dense_back};
+const struct op op_dense = {.name = "dense",
+                            .product = true,
+                            .sums = true,
+                            .takes = FLOW_ROWS,
+                            .add = add_dense,
+                            .init = init_dense,
+                            .forward = dense,
+                            .back = dense_back};
 
 /* ---- GELU ---- */
 
@@ -230,7 +248,11 @@ static void gelu_back(struct model *m, const struct layer *l, const struct batch
                     gradient_of(m, l->in));
 }
 
-const struct op op_gelu = {false, add_gelu, NULL, gelu, gelu_back};
+const struct op op_gelu = {.name = "gelu",
+                           .takes = FLOW_ROWS,
+                           .add = add_gelu,
+                           .forward = gelu,
+                           .back = gelu_back};
 
 /* ---- attention ---- */
 
@@ -243,6 +265,11 @@ static int add_attention(struct model *m, int i, struct map_shape in, struct ddp
 {
     struct layer *l = &m->layers[i];
     int C = in.C / 3;
+    if (in.C % (3 * l->spec->size) != 0)
+        return err_set(err,
+                       "model '%s': '%s': %d numbers are not queries, keys and values of "
+                       "%d heads",
+                       m->type->name, l->spec->name, in.C, l->spec->size);
     give_rows(m, l, C, (double)m->io.W * C); /* half of all pairs, twice */
     l->kept = scratch((size_t)m->max_batch * (size_t)m->io.W * (size_t)l->spec->size);
     l->room = scratch(m->k->attention_room(shape_of(m, l)));
@@ -260,4 +287,9 @@ static void attention_back(struct model *m, const struct layer *l, const struct 
                          m->slots[l->slot], gradient_of(m, l->in), l->room);
 }
 
-const struct op op_attention = {true, add_attention, NULL, attention, attention_back};
+const struct op op_attention = {.name = "attention",
+                                .product = true,
+                                .takes = FLOW_ROWS,
+                                .add = add_attention,
+                                .forward = attention,
+                                .back = attention_back};

@@ -7,12 +7,12 @@
 #define LOG_SUBSYS "script"
 #include "launcher/tools/script/script.h"
 
+#include "common/embedded.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "launcher/cli/walltime.h"
 #include "launcher/tools/script/complex.h"
-#include "launcher/tools/script/embedded.h"
 #include "launcher/tools/script/python_env.h"
 #include "launcher/tools/script/request.h"
 #include "launcher/tools/script/submit.h"
@@ -324,7 +324,7 @@ static struct site *script_site(const struct opts *opts, struct ddp_err *err)
 
 static const char *find_template(const char *name, void *arg, struct ddp_err *err)
 {
-    const char *text = embedded_text(name);
+    const char *text = embedded_text(embedded_templates, name);
     if (!text)
         err_set(err, "there is no template '%s'", name);
     return text;
@@ -346,8 +346,8 @@ static char *fill(const struct opts *opts, const struct script_place *place,
         set_surroundings(&values, opts, place, r->site);
         set_submission(&values, place, r->site, &more);
         file = xasprintf("%s.sh.in", scheduler_names[r->site->scheduler]);
-        text =
-            template_fill(file, embedded_text(file), &values, find_template, NULL, err);
+        text = template_fill(file, embedded_text(embedded_templates, file), &values,
+                             find_template, NULL, err);
         submit_command(r->site->scheduler, &more, submit);
     }
     free(file);

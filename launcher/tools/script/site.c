@@ -6,10 +6,11 @@
  */
 #include "launcher/tools/script/site.h"
 
+#include "common/embedded.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/text_file.h"
 #include "launcher/cli/walltime.h"
-#include "launcher/tools/script/embedded.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -312,30 +313,6 @@ static int parse(struct site *s, const char *text, struct ddp_err *err)
 
 /* --- files -------------------------------------------------------------------------- */
 
-enum { FILE_MAX = 1 << 20 };
-
-static char *read_file(const char *path, struct ddp_err *err)
-{
-    FILE *in = fopen(path, "re");
-    if (!in) {
-        err_errno(err, "cannot open the site file '%s'", path);
-        return NULL;
-    }
-    char *text = xcalloc(FILE_MAX + 1, 1);
-    size_t n = fread(text, 1, FILE_MAX, in);
-    bool bad = ferror(in);
-    if (bad)
-        err_errno(err, "cannot read the site file '%s'", path);
-    else if (n == FILE_MAX || strlen(text) != n)
-        err_set(err, "'%s' is no site file (templates/site/README.md)", path);
-    bad |= n == FILE_MAX || strlen(text) != n;
-    fclose(in);
-    if (!bad)
-        return text;
-    free(text);
-    return NULL;
-}
-
 /* Directory 0: the user's site files; 1: the machine's. The caller frees. */
 static char *folder(int i)
 {
@@ -371,11 +348,11 @@ static void unknown_site(const char *name, struct ddp_err *err)
 {
     char all[300] = "";
     size_t n = 0;
-    for (size_t i = 0; i < embedded_len && n < sizeof all; i++) {
-        int len = (int)strlen(embedded[i].name) - 5 - 4; /* "site/" and ".ini" */
-        if (strncmp(embedded[i].name, "site/", 5) == 0)
+    for (const struct embedded *e = embedded_templates; e->name && n < sizeof all; e++) {
+        int len = (int)strlen(e->name) - 5 - 4; /* "site/" and ".ini" */
+        if (strncmp(e->name, "site/", 5) == 0)
             n += (size_t)snprintf(all + n, sizeof all - n, "%s%.*s", n ? ", " : "", len,
-                                  embedded[i].name + 5);
+                                  e->name + 5);
     }
     err_set(err, "no site '%s': there are %s, or the path of a file (--list-sites)", name,
             all);
@@ -385,8 +362,8 @@ struct site *site_read(const char *name, struct ddp_err *err)
 {
     struct site *s = xcalloc(1, sizeof *s);
     char *path = find_file(name), *inside = xasprintf("site/%s.ini", name);
-    const char *carried = path ? NULL : embedded_text(inside);
-    char *text = path ? read_file(path, err) : NULL;
+    const char *carried = path ? NULL : embedded_text(embedded_templates, inside);
+    char *text = path ? text_file_read("site", path, err) : NULL;
     int rc = -1;
     s->name = xstrdup(name);
     s->file = xstrdup(path ? path : inside);
@@ -499,10 +476,10 @@ void site_list(line_fn line, void *arg)
             free(found);
         free(dir);
     }
-    for (size_t i = 0; i < embedded_len; i++) {
-        if (strncmp(embedded[i].name, "site/", 5) != 0)
+    for (const struct embedded *e = embedded_templates; e->name; e++) {
+        if (strncmp(e->name, "site/", 5) != 0)
             continue;
-        char *name = xstrndup(embedded[i].name + 5, strlen(embedded[i].name) - 9);
+        char *name = xstrndup(e->name + 5, strlen(e->name) - 9);
         list_one(name, NULL, line, arg);
         free(name);
     }

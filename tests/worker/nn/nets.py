@@ -68,25 +68,56 @@ class BasicBlock(nn.Module):
         return F.relu(y + (self.downsample(x) if self.downsample else x))
 
 
-class ResNet18(nn.Module):
-    """torchvision.models.resnet18(num_classes=outputs) with conv1 = Conv2d(c, 64, 3, 1, 1,
+class Bottleneck(nn.Module):
+    def __init__(self, inplanes, planes, stride):
+        super().__init__()
+        self.conv1 = nn.Conv2d(inplanes, planes, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(planes)
+        self.conv2 = nn.Conv2d(planes, planes, 3, stride, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(planes)
+        self.conv3 = nn.Conv2d(planes, 4 * planes, 1, bias=False)
+        self.bn3 = nn.BatchNorm2d(4 * planes)
+        self.downsample = None
+        if stride != 1 or inplanes != 4 * planes:
+            self.downsample = nn.Sequential(nn.Conv2d(inplanes, 4 * planes, 1, stride, bias=False),
+                                            nn.BatchNorm2d(4 * planes))
+
+    def forward(self, x):
+        y = F.relu(self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x))))))
+        y = self.bn3(self.conv3(y))
+        return F.relu(y + (self.downsample(x) if self.downsample else x))
+
+
+class ResNet(nn.Module):
+    """torchvision.models.resnetN(num_classes=outputs) with conv1 = Conv2d(c, 64, 3, 1, 1,
     bias=False) and maxpool = Identity()."""
+    block, counts, wider = BasicBlock, (2, 2, 2, 2), 1
 
     def __init__(self, c, h, w, outputs):
         super().__init__()
         self.conv1 = nn.Conv2d(c, 64, 3, 1, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(64)
-        widths = (64, 64, 128, 256, 512)
-        for i in range(1, 5):
-            setattr(self, f"layer{i}", nn.Sequential(
-                BasicBlock(widths[i - 1], widths[i], 1 if i == 1 else 2),
-                BasicBlock(widths[i], widths[i], 1)))
-        self.fc = nn.Linear(512, outputs)
+        inplanes = 64
+        for i, count in enumerate(self.counts):
+            blocks = []
+            for j in range(count):
+                blocks.append(self.block(inplanes, 64 << i, 2 if i and j == 0 else 1))
+                inplanes = (64 << i) * self.wider
+            setattr(self, f"layer{i + 1}", nn.Sequential(*blocks))
+        self.fc = nn.Linear(inplanes, outputs)
 
     def forward(self, x):
         x = F.relu(self.bn1(self.conv1(x)))
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
         return self.fc(x.mean((2, 3)))
+
+
+class ResNet34(ResNet):
+    counts = (3, 4, 6, 3)
+
+
+class ResNet50(ResNet34):
+    block, wider = Bottleneck, 4
 
 
 class Conv1D(nn.Module):
@@ -153,4 +184,4 @@ class Gpt2(nn.Module):
         return self.ln_f(x) @ self.wte.weight.T
 
 
-MODELS = {"toy": Toy, "resnet18": ResNet18, "linreg": Linreg, "mlp": Mlp, "cnn": Cnn}
+MODELS = {"toy": Toy, "resnet18": ResNet, "resnet34": ResNet34, "resnet50": ResNet50, "linreg": Linreg, "mlp": Mlp, "cnn": Cnn}

@@ -305,7 +305,8 @@ static const struct {
      "model gpt2: 'depth=3' is not layers, heads, width, context or "
      "vocab with '=' and a number"},
     {"gpt2:heads=5", "model gpt2: a width of 768 cannot be shared by 5 heads"},
-    {"gpt3", "unknown model 'gpt3'; there are: linreg, toy, mlp, cnn, resnet18, gpt2"},
+    {"gpt3", "unknown model 'gpt3'; there are cnn, linreg, mlp, resnet18, resnet34, "
+             "resnet50, toy, gpt2, and files: ./net.model"},
 };
 
 START_TEST(wrong_sizes_are_one_line)

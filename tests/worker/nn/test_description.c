@@ -1,0 +1,260 @@
+/* Models that are described by a text: what they compute, and what is refused. */
+#include "tests/support/suite.h"
+
+#include "common/err.h"
+#include "common/mem.h"
+#include "tests/worker/kernels/engines.h"
+#include "worker/kernels/rng.h"
+#include "worker/nn/model.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HEAD "task = classify\noptimizer = sgd\n"
+
+static struct model *described(const char *text, struct io_shape io,
+                               const struct kernels *k, struct ddp_err *err)
+{
+    char *dir = temp_dir(), *path = xasprintf("%s/net.model", dir);
+    FILE *f = fopen(path, "w");
+    ck_assert_ptr_nonnull(f);
+    fputs(text, f);
+    ck_assert_int_eq(fclose(f), 0);
+    struct model *m = model_create(path, io, 4, k, err);
+    free(path);
+    free(dir);
+    return m;
+}
+
+/* ---- gradients ---- */
+
+static const struct {
+    const char *text;
+    struct io_shape io;
+} nets[] = {
+    /* convolutions in a chain: a size of 2, a stride and padding, pooling before the end
+     */
+    {HEAD "c1 conv outputs=6 size=5 bias relu pool  # a comment\n"
+          "c2 conv outputs=9 size=2 stride=2 pad=1 bias relu\n"
+          "\n"
+          "c3 conv\toutputs=20 size=3 bias relu\r\n"
+          "f1 linear outputs=11 relu\n"
+          "f2 linear\n",
+     {2, 17, 14, 5}},
+    /* a norm without ReLU, an output with three users, a sum of two branches, widths that
+     * are no multiple of a vector's */
+    {HEAD "stem conv outputs=5 size=5 stride=2 pad=2\n"
+          "bn norm relu\n"
+          "a.conv conv outputs=21 size=1\n"
+          "a.bn norm\n"
+          "b.conv conv outputs=21 size=3 pad=1 from=bn\n"
+          "b.bn norm relu add=a.bn\n"
+          "c.conv conv outputs=5 size=3 pad=1\n"
+          "c.bn norm relu add=bn\n"
+          "mean mean\n"
+          "f linear\n",
+     {3, 12, 9, 4}},
+    /* a bottleneck, as resnet50's */
+    {HEAD "conv1 conv outputs=8 size=3 pad=1\n"
+          "bn1 norm relu\n"
+          "p.conv1 conv outputs=4 size=1\n"
+          "p.bn1 norm relu\n"
+          "p.conv2 conv outputs=4 size=3 stride=2 pad=1\n"
+          "p.bn2 norm relu\n"
+          "p.conv3 conv outputs=16 size=1\n"
+          "p.bn3 norm\n"
+          "p.down.0 conv outputs=16 size=1 stride=2 from=bn1\n"
+          "p.down.1 norm relu add=p.bn3\n"
+          "mean mean\n"
+          "f linear\n",
+     {1, 8, 8, 3}},
+};
+
+static float loss_at(struct model *m, const struct batch *b)
+{
+    int correct;
+    return model_train_step(m, b, 1, 1, 0, &correct, NULL, NULL);
+}
+
+/* Along each parameter's gradient the loss rises as fast as the gradient is long. */
+static void check_gradients(struct model *m, const struct batch *b)
+{
+    static const double step = 1e-2;
+    size_t nparams, count = model_param_count(m);
+    const struct param *params = model_params(m, &nparams);
+    float *w = model_weights(m), *first = xcalloc(count, sizeof *first);
+    loss_at(m, b);
+    memcpy(first, model_grads(m), count * sizeof *first);
+    for (const struct param *p = params; p < params + nparams; p++) {
+        const float *g = first + p->offset;
+        double length = 0, ends[2];
+        for (size_t i = 0; i < p->count; i++)
+            length += (double)g[i] * (double)g[i];
+        length = sqrt(length);
+        float *kept = xcalloc(p->count, sizeof *kept);
+        memcpy(kept, w + p->offset, p->count * sizeof *kept);
+        for (int side = 0; side < 2; side++) {
+            for (size_t i = 0; i < p->count; i++)
+                w[p->offset + i] = (float)((double)kept[i] +
+                                           (side ? step : -step) * (double)g[i] / length);
+            ends[side] = (double)loss_at(m, b);
+        }
+        memcpy(w + p->offset, kept, p->count * sizeof *kept);
+        free(kept);
+        ck_assert_double_gt(length, 0);
+        ck_assert_msg(fabs((ends[1] - ends[0]) / (2 * step) - length) <=
+                          0.05 * length + 2e-4,
+                      "%s: the loss rises by %g, the gradient is %g", p->name,
+                      (ends[1] - ends[0]) / (2 * step), length);
+    }
+    free(first);
+}
+
+START_TEST(gradients_are_slopes)
+{
+    int which = _i / MAX_ENGINES, engine = _i % MAX_ENGINES;
+    if (engine >= nengines())
+        return;
+    struct ddp_err err = {""};
+    struct io_shape io = nets[which].io;
+    size_t in = (size_t)(4 * io.C * io.H * io.W);
+    float *x = xcalloc(in, sizeof *x);
+    uint8_t labels[4];
+    for (size_t i = 0; i < in; i++)
+        x[i] = 2 * rng_uniform(11, i) - 1;
+    for (int i = 0; i < 4; i++)
+        labels[i] = (uint8_t)(i % io.outputs);
+    struct model *m =
+        described(nets[which].text, io, kernels_get(kernels_names()[engine], &err), &err);
+    ck_ok(m ? 0 : -1, err);
+    model_init(m, 3);
+    check_gradients(m, &(struct batch){.x = x, .labels = labels, .n = 4});
+    model_destroy(m);
+    free(x);
+}
+END_TEST
+
+/* ---- the models that are carried inside ---- */
+
+START_TEST(the_carried_models_are_of_known_size)
+{
+    static const struct {
+        const char *name;
+        size_t params; /* torchvision's, with the stem and the classes given */
+    } sizes[] = {{"resnet18", 11173962}, {"resnet34", 21282122}, {"resnet50", 23520842}};
+    struct ddp_err err = {""};
+    struct model *m = model_create(sizes[_i].name, (struct io_shape){3, 32, 32, 10}, 1,
+                                   &kernels_plain, &err);
+    ck_ok(m ? 0 : -1, err);
+    ck_assert_uint_eq(model_param_count(m), sizes[_i].params);
+    model_destroy(m);
+}
+END_TEST
+
+/* ---- what is refused ---- */
+
+#define CONV "c conv outputs=4 size=3 bias relu\n"
+#define BARE "c conv outputs=4 size=3\n"
+
+static const struct {
+    const char *text, *error; /* what it ends in */
+} refused[] = {
+    {"", "' describes no layers"},
+    {"f linear\n", "' names no optimizer: optimizer = adam"},
+    {"task = sleep\n", ":1: task is classify, regress or tokens, not 'sleep'"},
+    {"task = \n", ":1: task = takes one value"},
+    {"rate = 1\n",
+     ":1: no setting 'rate'; there are task, optimizer, context, vocabulary"},
+    {HEAD "f\n", ":3: after 'f' its kind is missing"},
+    {HEAD "f lineal\n",
+     ":3: no kind of layers 'lineal'; there are conv, linear, norm, mean, "
+     "embed, layer_norm, dense, gelu, attention"},
+    {HEAD "f linear outputs=x\n",
+     ":3: outputs takes a whole number from 1 to 16777216, not 'x'"},
+    {HEAD "f linear outputs=3x\n",
+     ":3: outputs takes a whole number from 1 to 16777216, not '3x'"},
+    {HEAD "f linear size=3\n",
+     ":3: linear layers have no 'size'; theirs are: outputs relu "
+     "dropout "},
+    {HEAD "f linear relu=1\n", ":3: 'relu' takes no value"},
+    {HEAD "f linear outputs\n", ":3: 'outputs' takes a value: outputs=..."},
+    {HEAD "f linear relu relu\n", ":3: 'relu' is there twice"},
+    {HEAD "f linear relu dropout=1\n",
+     ":3: dropout takes a number from 0 to below 1, not '1'"},
+    {HEAD "c conv size=3\n", ":3: conv layers need outputs=..."},
+    {HEAD "f linear outputs=3\nf linear\n", ":4: there is a layer 'f' already"},
+    {HEAD BARE "n norm add=d\n", ":4: no layer 'd' is before this one"},
+    {HEAD "f linear dropout=0.5\n", "': 'f': dropout needs relu"},
+    {HEAD "c conv outputs=4 size=3 relu\nf linear\n",
+     "': 'c': a convolution has a bias and a ReLU, or neither"},
+    {HEAD "c conv outputs=4 size=3 pad=3\nn norm\n",
+     "': 'c': a convolution has less padding than its size"},
+    {HEAD "c conv outputs=4 size=3 bias relu pool stride=2\nf linear\n",
+     "': 'c': a convolution has no padding and stride if it has pooling"},
+    {HEAD CONV "n norm\nm mean\nf linear\n",
+     "': 'n' (norm) cannot follow c, of kind conv"},
+    {HEAD "n norm\nf linear\n", "': 'n' (norm) cannot follow the data"},
+    {HEAD BARE "n norm relu\nd conv outputs=4 size=3 bias relu\nf linear\n",
+     "': 'd': a convolution has a bias and a ReLU like the one before it, or neither has"},
+    {HEAD BARE "f linear\n", "': 'f' (linear) cannot follow c, of kind conv"},
+    {HEAD BARE "n norm\nd conv outputs=4 size=1 from=c\nm mean\nf linear\n",
+     "': 'n' (norm) must be the last to use the output of 'c'"},
+    {HEAD BARE "n norm\nd conv outputs=5 size=1\nk norm add=n\nm mean\nf linear\n",
+     "': 'k' cannot add 'n', which has another shape"},
+    {HEAD BARE "n norm add=c\nm mean\nf linear\n",
+     "': 'n' cannot add 'c', which is its input"},
+    {HEAD BARE "n norm relu\nd conv outputs=4 size=1\nk norm\ne conv outputs=4 size=1 "
+               "from=n\nl norm\nm mean\nf linear\n",
+     "': nothing uses the output of 'k'"},
+    {HEAD "f linear outputs=7\n", "': 'f' gives 7 numbers, but the data need 4"},
+    {HEAD BARE "n norm\n", "': the last layer is linear, but 'n' is norm"},
+    {HEAD BARE "e embed outputs=4\n", "': 'e' (embed) cannot follow c, of kind conv"},
+    {"task = tokens\noptimizer = adamw\nwte embed outputs=8\n",
+     "' has tokens, and no context = N or vocabulary = N"},
+    {"task = tokens\noptimizer = adamw\ncontext = 4\nvocabulary = 9\nwte embed outputs=8\n"
+     "d dense outputs=20\na attention heads=4\n",
+     "': 'a': 20 numbers are not queries, keys and values of 4 heads"},
+    {"task = tokens\noptimizer = adamw\ncontext = 4\nvocabulary = 9\nwte embed outputs=8\n"
+     "d dense outputs=9\n",
+     "': 'd' gives 9 numbers, but embeddings have 8"},
+    {"task = tokens\noptimizer = adamw\ncontext = 4\nvocabulary = 9\nwte embed outputs=8\n"
+     "g gelu\nd dense outputs=8 add=wte\n",
+     "': 'g' (gelu) must be the last to use the output of 'wte'"},
+};
+
+START_TEST(mistakes_are_one_line)
+{
+    struct ddp_err err = {""};
+    ck_assert_ptr_null(
+        described(refused[_i].text, (struct io_shape){1, 9, 9, 4}, &kernels_plain, &err));
+    size_t n = strlen(err.text), end = strlen(refused[_i].error);
+    ck_assert_msg(n > end && strcmp(err.text + n - end, refused[_i].error) == 0, "%s",
+                  err.text);
+    ck_assert_ptr_nonnull(strstr(err.text, "net.model"));
+}
+END_TEST
+
+START_TEST(a_file_that_is_not_there_is_named)
+{
+    struct ddp_err err = {""};
+    ck_assert_ptr_null(model_type_find("./no/net.model", &err));
+    ck_assert_str_eq(err.text,
+                     "cannot open the model file './no/net.model': No such file "
+                     "or directory");
+}
+END_TEST
+
+Suite *suite(void)
+{
+    Suite *s = suite_create("description");
+    TCase *t = tcase_create("description");
+    tcase_set_timeout(t, 60);
+    tcase_add_loop_test(t, gradients_are_slopes, 0, ARRAY_LEN(nets) * MAX_ENGINES);
+    tcase_add_loop_test(t, the_carried_models_are_of_known_size, 0, 3);
+    tcase_add_loop_test(t, mistakes_are_one_line, 0, ARRAY_LEN(refused));
+    tcase_add_test(t, a_file_that_is_not_there_is_named);
+    suite_add_tcase(s, t);
+    return s;
+}

@@ -22,7 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PLAYS = 20, MOST_ROUNDS = 1000, MOST_PARTS = 2 * MODEL_MAX_LAYERS };
+enum { PLAYS = 20, MOST_ROUNDS = 1000, MOST_PARTS = 2 * CUDA_MAX_LAYERS };
 
 struct bare {
     struct model *model;
@@ -225,7 +225,7 @@ static int tune(struct bare *b, double most_seconds, char *text, size_t size,
                 struct ddp_err *err)
 {
     struct tuner t = {.most_ns = (int64_t)(1e9 * most_seconds)};
-    uint8_t fails[3 * MODEL_MAX_LAYERS] = {0}; /* none: it was built to be measured */
+    uint8_t fails[3 * CUDA_MAX_LAYERS] = {0}; /* none: it was built to be measured */
     layers_bare(b->net, false);
     int rc = tune_measure(&t, b->net, b->batch, b->grads, err);
     if (rc == 0)

@@ -68,7 +68,7 @@ enum key {
 
 static const struct argp_option options[] = {
     {NULL, 0, NULL, 0, "Model and data", 1},
-    {"model", KEY_MODEL, "NAME", 0,
+    {"model", KEY_MODEL, "NAME|FILE", 0,
      "linreg, toy, mlp, cnn (the default), resnet18, resnet34, resnet50 or gpt2, also with "
      "other sizes than the usual: gpt2:layers=12,heads=12,width=768,context=1024,vocab=50257; "
      "or a file with a line for each layer, such as ./net.model",

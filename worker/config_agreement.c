@@ -56,7 +56,8 @@ static void say_normalise(struct words *w, const struct normalise *n)
 /* What decides what is learnt. */
 static void say_learning(struct words *w, const struct train_config *c)
 {
-    say(w, "for --model", "%s", c->model->name);
+    const char *folder = strrchr(c->model->name, '/'); /* may differ: the text may not */
+    say(w, "for --model", "%s", folder ? folder + 1 : c->model->name);
     say(w, "as checksum of --model", "%016" PRIx64, c->model->checksum);
     say(w, "for --batch-size", "%d", c->batch_size);
     say(w, "for --epochs", "%d", c->epochs);

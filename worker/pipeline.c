@@ -51,7 +51,7 @@ struct pipeline {
     int backwards; /* of stage 1 */
     int n;         /* micro-batches of this step */
     bool adds;
-    struct range *ready; /* owned: finished by stage 1, [MODEL_MAX_LAYERS] */
+    struct range *ready; /* owned: finished by stage 1, by layers */
     int nready, passed;  /* noted; passed on */
 };
 
@@ -264,7 +264,7 @@ struct pipeline *pipeline_create(struct model *model, int max_batch, int micro,
     p->losses = xcalloc(n, sizeof *p->losses);
     p->corrects = xcalloc(n, sizeof *p->corrects);
     p->extra = xcalloc(model_param_count(model) + 16, sizeof *p->extra);
-    p->ready = xcalloc(MODEL_MAX_LAYERS, sizeof *p->ready);
+    p->ready = xcalloc((size_t)model_layers(model), sizeof *p->ready);
     if (pipeline_split(model, PIPELINE_STAGES, first, err) < 0)
         goto fail;
     for (int s = 0; s < PIPELINE_STAGES; s++)

@@ -21,7 +21,7 @@ static int see(struct stage *s, struct ddp_err *err)
 
 static int look(struct stage *s, int k, float *found, struct ddp_err *err)
 {
-    float here[MODEL_PLACES];
+    float here[CUDA_PLACES];
     if (stage_enter(s, err) < 0)
         return -1;
     const float *at = layers_find_bad(s->sets[0].net, k, err);
@@ -29,7 +29,7 @@ static int look(struct stage *s, int k, float *found, struct ddp_err *err)
         check_cuda(cudaMemcpy(here, at, sizeof here, cudaMemcpyDeviceToHost), what, err) <
             0)
         return -1;
-    for (int i = 0; i < MODEL_PLACES; i++)
+    for (int i = 0; i < CUDA_PLACES; i++)
         found[i] += here[i];
     return 0;
 }
@@ -38,7 +38,7 @@ static int look(struct stage *s, int k, float *found, struct ddp_err *err)
 static int look_at(struct engine *e, int from, int k, int batch,
                    struct engine_result *result, struct ddp_err *err)
 {
-    float found[MODEL_PLACES] = {0};
+    float found[CUDA_PLACES] = {0};
     if (stages_forward(e, from, k, true, batch, err) < 0)
         return -1;
     for (int i = 0; i < e->nstages; i++) {
@@ -47,7 +47,7 @@ static int look_at(struct engine *e, int from, int k, int batch,
     }
     if (k < 1 || isfinite(result->loss))
         return 0;
-    for (int i = 0; i < MODEL_PLACES && !*result->where; i++)
+    for (int i = 0; i < CUDA_PLACES && !*result->where; i++)
         if (found[i] > 0)
             result->depth =
                 model_tell_place(e->job.model, i, result->where, sizeof result->where);

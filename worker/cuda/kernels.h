@@ -100,7 +100,7 @@ void cuda_widen(const void *w, int K, int C, int R, enum cuda_type type, bool la
                 float *to, cudaStream_t stream);
 /* The way back, a whole block of n weights at once: of these filters, which lie in it in
  * this order, the order changes. */
-enum { CUDA_FILTERS = 64 };
+enum { CUDA_FILTERS = 64 }; /* what the arguments of a kernel have room for */
 struct cuda_filter {
     uint32_t from, count, C, R;
 };

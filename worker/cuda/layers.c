@@ -37,7 +37,6 @@ float *layers_buffers(const struct layers *net)
 
 void layers_refresh(struct layers *net)
 {
-    static_assert((int)CUDA_FILTERS >= (int)MODEL_MAX_LAYERS, "room for all");
     struct cuda_filters f = {0};
     if (net->type == CUDA_F32)
         return;
@@ -175,7 +174,7 @@ int layers_forward(struct layers *net, struct layers_plan *p, const struct cuda_
             return -1;
         if (s && p->n > 0 && net->settings.dropout && l->spec->dropout > 0 && !net->bare)
             cuda_dropout(l->y, (int64_t)l->outputs * p->n, net->type, l->spec->dropout, s,
-                         batch, i, MODEL_MAX_LAYERS, net->stream);
+                         batch, i, model_dropout_streams(net->host), net->stream);
         if (tell_done(net, l, 'f', err) < 0)
             return -1;
     }
@@ -285,7 +284,7 @@ int layers_warm_up(struct layers *net, struct layers_plan *p, float *grads,
 const float *layers_find_bad(struct layers *net, int n, struct ddp_err *err)
 {
     float *found = net->room;
-    if (check_cuda(cudaMemsetAsync(found, 0, MODEL_PLACES * sizeof *found, net->stream),
+    if (check_cuda(cudaMemsetAsync(found, 0, CUDA_PLACES * sizeof *found, net->stream),
                    "looking for a bad number", err) < 0)
         return NULL;
     int64_t inputs = (int64_t)net->layers[0].inputs;

@@ -25,6 +25,9 @@
 
 #include <stdbool.h>
 
+/* Layers of a model on a device at most. */
+enum { CUDA_MAX_LAYERS = 160, CUDA_PLACES = 1 + 3 * CUDA_MAX_LAYERS };
+
 struct layers;      /* layers, activations for up to max_batch */
 struct layers_plan; /* how n samples go through them; belongs to its net */
 
@@ -120,7 +123,7 @@ int layers_backward(struct layers *net, struct layers_plan *p, float *grads,
                                  struct ddp_err *err),
                     void *arg, struct ddp_err *err);
 
-/* After a pass of n samples: which of model_tell_place()'s MODEL_PLACES hold a number
+/* After a pass of n samples: which of model_tell_place()'s places hold a number
  * that is not finite? The answers, to be copied to the host when the stream has come so
  * far.
  */

@@ -34,7 +34,7 @@ struct layer {
 struct layers_plan {
     int n;
     bool warm; /* the libraries know all of its products */
-    struct layer_plan layers[MODEL_MAX_LAYERS];
+    struct layer_plan layers[CUDA_MAX_LAYERS];
 };
 
 /* An algorithm that was chosen for a product, instead of the library's own choice. It
@@ -57,9 +57,9 @@ struct layers {
     cublasLtHandle_t blas;
     cudnnHandle_t dnn;
     int nlayers, oldest; /* plan to go, where there is no room */
-    struct layer layers[MODEL_MAX_LAYERS];
-    cudnnFilterDescriptor_t filters[MODEL_MAX_LAYERS];
-    cudnnConvolutionDescriptor_t convs[MODEL_MAX_LAYERS];
+    struct layer layers[CUDA_MAX_LAYERS];
+    cudnnFilterDescriptor_t filters[CUDA_MAX_LAYERS];
+    cudnnConvolutionDescriptor_t convs[CUDA_MAX_LAYERS];
     float *weights; /* borrowed */
     char *narrow;   /* the same in `type`; the same block in fp32 */
     float *buffers;

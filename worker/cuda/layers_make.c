@@ -37,7 +37,7 @@ static void layer_plan_free(struct layer_plan *p)
 
 static void plan_free(struct layers_plan *p)
 {
-    for (int i = 0; i < MODEL_MAX_LAYERS; i++)
+    for (int i = 0; i < CUDA_MAX_LAYERS; i++)
         layer_plan_free(&p->layers[i]);
     free(p);
 }
@@ -202,7 +202,7 @@ static bool crosses(const struct layers *net, int of, int cut)
 static int take_slots(struct layers *net, struct device_memory *memory,
                       struct ddp_err *err)
 {
-    int slots[MODEL_MAX_LAYERS];
+    int slots[CUDA_MAX_LAYERS];
     size_t sizes[MODEL_MAX_SLOTS] = {0};
     size_t each = (size_t)net->settings.max_batch * type_size(net->type);
     model_slots(net->host, net->from, net->to, slots);
@@ -299,6 +299,20 @@ static int take_all(struct layers *net, struct model *model, struct device_memor
     return device_take(memory, "workspace", net->workspace_bytes, &net->workspace, err);
 }
 
+static int check_size(const struct model *model, struct ddp_err *err)
+{
+    int layers = model_layers(model), convs = 0;
+    for (int i = 0; i < layers; i++)
+        convs += model_op(model, i).spec->kind == LAYER_CONV;
+    return layers > CUDA_MAX_LAYERS || convs > CUDA_FILTERS
+               ? err_set(err,
+                         "model '%s' has %d layers, %d of them convolutions; the cuda "
+                         "engine takes %d and %d",
+                         model_type(model)->name, layers, convs, CUDA_MAX_LAYERS,
+                         CUDA_FILTERS)
+               : 0;
+}
+
 struct layers *layers_create(struct model *model, struct layers_settings settings,
                              float *weights, struct device_memory *memory,
                              cudaStream_t stream, struct ddp_err *err)
@@ -307,6 +321,8 @@ struct layers *layers_create(struct model *model, struct layers_settings setting
                                            [PRECISION_BF16] = CUDA_BF16,
                                            [PRECISION_TF32] = CUDA_F32,
                                            [PRECISION_FP16] = CUDA_F16};
+    if (check_size(model, err) < 0)
+        return NULL;
     struct layers *net = xcalloc(1, sizeof *net);
     net->settings = settings;
     net->type = types[settings.precision];
@@ -352,7 +368,7 @@ void layers_destroy(struct layers *net)
     for (int i = 0; i < net->nplans; i++)
         plan_free(net->plans[i]);
     chosen_free(net);
-    for (int i = 0; i < MODEL_MAX_LAYERS; i++) {
+    for (int i = 0; i < CUDA_MAX_LAYERS; i++) {
         if (net->filters[i])
             cudnnDestroyFilterDescriptor(net->filters[i]);
         if (net->convs[i])

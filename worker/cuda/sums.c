@@ -108,7 +108,7 @@ static bool fits_stages(const struct engine *e, const struct bucket *plan, size_
 void sums_use_plan(struct engine *e, const char *text)
 {
     size_t nparams;
-    struct bucket plan[2 * MODEL_MAX_LAYERS];
+    struct bucket plan[2 * CUDA_MAX_LAYERS];
     model_params(e->job.model, &nparams);
     size_t n = bucket_plan_read(text, model_param_count(e->job.model), nparams, plan);
     if (n == 0 || !e->settled || e->ngraphs > 0 || !fits_stages(e, plan, n))
@@ -285,8 +285,8 @@ enum { REHEARSALS = 2 };
 
 struct rehearsal {
     struct stage *s;
-    struct bucket pieces[2 * MODEL_MAX_LAYERS]; /* as they become final */
-    cudaEvent_t at[2 * MODEL_MAX_LAYERS + 2];   /* and two more */
+    struct bucket pieces[2 * CUDA_MAX_LAYERS]; /* as they become final */
+    cudaEvent_t at[2 * CUDA_MAX_LAYERS + 2];   /* and two more */
     size_t n;
 };
 
@@ -350,7 +350,7 @@ static int time_sum(struct stage *s, size_t count, const cudaEvent_t at[2],
 static int settle(struct stage *s, struct ddp_err *err)
 {
     struct rehearsal r = {.s = s, .n = 0};
-    double times[2 * MODEL_MAX_LAYERS + 2] = {0};
+    double times[2 * CUDA_MAX_LAYERS + 2] = {0};
     const cudaEvent_t *begin = &r.at[s->part.n];
     size_t n = 0;
     int rc = stage_enter(s, err);

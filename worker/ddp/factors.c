@@ -19,7 +19,7 @@ struct factors {
     struct ddp_group *group;
     struct model *model;
     int rank, size;
-    struct shared layers[MODEL_MAX_LAYERS];
+    struct shared *layers; /* owned */
     int nlayers;
 };
 
@@ -65,37 +65,40 @@ static int make_places(struct factors *f, struct shared *s, struct ddp_err *err)
 int factors_create(struct ddp_group *group, struct model *model, struct factors **out,
                    struct ddp_err *err)
 {
-    struct model_product of[MODEL_MAX_LAYERS];
-    int size = ddp_group_size(group), n = model_products(model, of);
+    int size = ddp_group_size(group), rc = 0;
     bool yes;
     *out = NULL;
     if (alike(group, model, &yes, err) < 0)
         return -1;
+    struct model_product *of = xcalloc((size_t)model_layers(model), sizeof *of);
+    int n = model_products(model, of);
     struct factors *f = xcalloc(1, sizeof *f);
+    f->layers = xcalloc((size_t)n + 1, sizeof *f->layers);
     f->group = group;
     f->model = model;
     f->rank = ddp_group_rank(group);
     f->size = size;
-    for (int i = 0; yes && i < n; i++) {
+    for (int i = 0; yes && i < n && rc == 0; i++) {
         if (!pays(&of[i], size))
             continue;
         f->layers[f->nlayers].of = of[i];
-        if (make_places(f, &f->layers[f->nlayers++], err) < 0) {
-            factors_destroy(f);
-            return -1;
-        }
+        rc = make_places(f, &f->layers[f->nlayers++], err);
     }
-    if (f->nlayers > 0)
+    free(of);
+    if (rc == 0 && f->nlayers > 0)
         *out = f;
     else
         factors_destroy(f);
-    return 0;
+    return rc;
 }
 
 void factors_destroy(struct factors *f)
 {
-    for (int i = 0; f && i < f->nlayers; i++)
+    if (!f)
+        return;
+    for (int i = 0; i < f->nlayers; i++)
         free(f->layers[i].places);
+    free(f->layers);
     free(f);
 }
 

@@ -253,15 +253,15 @@ void reducer_plan_text(const struct reducer *r, char *text, size_t size)
 
 int reducer_use_plan(struct reducer *r, const char *text)
 {
-    struct bucket plan[2 * MODEL_MAX_LAYERS];
-    size_t most = r->most < ARRAY_LEN(plan) ? r->most : ARRAY_LEN(plan);
-    size_t n = bucket_plan_read(text, r->count, most, plan);
+    struct bucket *plan = xcalloc(r->most + 1, sizeof *plan);
+    size_t n = bucket_plan_read(text, r->count, r->most, plan);
     if (n > 0 && !r->settings.shard) {
         memcpy(r->buckets, plan, n * sizeof *plan);
         r->nbuckets = n;
         r->watched = WATCH_STEPS;
         cut_pieces(r);
     }
+    free(plan);
     return n > 0 ? 0 : -1;
 }
 

@@ -167,12 +167,12 @@ float *model_grads(struct model *m)
     return m->grads;
 }
 
-int model_products(const struct model *m, struct model_product out[MODEL_MAX_LAYERS])
+int model_products(const struct model *m, struct model_product *out)
 {
     int n = 0;
     for (int i = 0; i < m->nlayers; i++) {
         const struct layer *l = &m->layers[i];
-        if (l->linear && n < MODEL_MAX_LAYERS)
+        if (l->linear)
             out[n++] = (struct model_product){i, l->weight->offset, l->weight->dims[0],
                                               l->weight->dims[1],
                                               m->k->linear_factors(l->linear)};

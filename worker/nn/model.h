@@ -89,8 +89,6 @@ struct layer_spec {
     int from, shortcut; /* 0: the layer before; none */
 };
 
-#define MODEL_MAX_LAYERS 64
-
 struct model_type {
     char *name;
     enum task task;
@@ -143,7 +141,8 @@ struct model_product {
     int K, C;
     size_t factors;
 };
-int model_products(const struct model *m, struct model_product out[MODEL_MAX_LAYERS]);
+int model_products(const struct model *m,
+                   struct model_product *out); /* of each layer at most */
 /* From now on backward leaves the layer's factors there (borrowed, on a cache line) and
  * makes no gradient of its weight. */
 void model_keep_factors(struct model *m, int layer, float *factors);
@@ -236,9 +235,9 @@ typedef void (*model_span_fn)(const char *layer, char phase, int64_t begin_ns,
 void model_observe(struct model *m, model_span_fn span, void *arg);
 
 /* Where a number that is not finite may stand, in the order of computation: the data,
- * then each layer's weight, bias and output. A place as text, "the output of 'conv2'" or
+ * then each layer's weight, bias and output: 1 + 3 of each layer. A place as text, "the
+ * output of 'conv2'" or
  * "'fc1.weight'"; how far that is: 0 in the data, then more with each layer. */
-enum { MODEL_PLACES = 1 + 3 * MODEL_MAX_LAYERS };
 int model_tell_place(const struct model *m, int place, char *text, size_t size);
 /* After a step whose loss is not finite: the first such place; -1 when there is none. */
 int model_find_bad(struct model *m, const struct batch *b, char *text, size_t size);

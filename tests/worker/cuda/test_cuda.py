@@ -18,6 +18,8 @@ from gpu import (  # noqa: E402
     DIGITS, EMULATED, ENGINE, FEW, GPUS, as_on_cpu, both, few_digits, on_cpu, on_gpu, same)
 from ranks import Ranks, losses, main, rows, run, run_ok  # noqa: E402
 
+MODELS = os.path.join(sys.argv[2], "tests", "worker", "nn")
+
 
 def check_trace(path, ranks, steps, *wanted):
     """It has these rows, and every part of a step lies within one."""
@@ -193,6 +195,13 @@ def a_residual_network_learns_the_same():
     n = min(GPUS, 2)
     both(n, "on", *args, "--epochs", 2, "--batch-size", 12 // n, "--resume", "c", "--bucket-mb", 25,
          "--check-replicas", tolerance=1e-3, kernels="simd")
+
+
+def models_of_the_users_own_learn_the_same():
+    few_digits()
+    for model in ("chain", "branches", "bottleneck"):
+        both(1, model, *FEW, "--model", os.path.join(MODELS, f"{model}.model"), "--lr", 0.01, "--batch-size", 24,
+             tolerance=1e-3, kernels="simd")
 
 
 def arrays_of(path):
@@ -428,6 +437,7 @@ tests = [one_rank_learns_the_same, data_on_the_host_give_the_same, ranks_learn_t
          steps_of_many_batches_and_clipping_are_the_same, a_bad_step_is_skipped_on_both,
          a_run_moves_from_one_to_the_other, other_precisions_stay_near,
          fp16_scales_its_loss_and_remembers_by_how_much, a_residual_network_learns_the_same,
+         models_of_the_users_own_learn_the_same,
          two_stages_learn_what_they_do_on_cpus,
          ranks_normalise_together, ranks_share_an_optimiser_out, images_are_moved_and_mirrored_alike]
 if GPUS >= 2:

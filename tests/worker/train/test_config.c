@@ -31,7 +31,8 @@ static const struct {
     {"--lr fast", "--lr: 'fast' is not a number from 0 to 1e+06"},
     {"--lr nan", "--lr: 'nan' is not a number from 0 to 1e+06"},
     {"--model rnn",
-     "--model: unknown model 'rnn'; there are: linreg, toy, mlp, cnn, resnet18, gpt2"},
+     "--model: unknown model 'rnn'; there are cnn, linreg, mlp, resnet18, "
+     "resnet34, resnet50, toy, gpt2, and files: ./net.model"},
     {"--model gpt2", "--model gpt2 needs --data FILE: a text, or tokens"},
     {"--model gpt2 --data t --engine cuda", "--engine cuda: it has no gpt2 yet, cpu has"},
     {"--model gpt2 --data t --stages 2",

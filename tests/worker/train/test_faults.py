@@ -244,6 +244,12 @@ def ranks_that_disagree_are_told():
             (("--model", "mlp", "--optimizer", "sgd", "--lr", 1),
              "rank 1 has mlp for --model, rank 0 has cnn")):
         one_line(run(2, *QUIET, "--epochs", 1, each=lambda r: options if r else ()), 1, text)
+    for rank in range(2):
+        os.mkdir(f"{rank}")
+        with open(f"{rank}/net.model", "w", encoding="ascii") as f:
+            f.write(f"optimizer = sgd\na linear outputs={8 + rank} relu\nb linear\n")
+    one_line(run(2, *QUIET, "--epochs", 1, each=lambda r: ("--model", f"{r}/net.model")), 1,
+             " as checksum of --model, rank 0 has ")
     one_line(run(3, *QUIET, each=lambda r: ("--seed", 7 + (r == 2), "--no-dropout")), 1,
              "rank 2 has 8 for --seed, rank 0 has 7")
     spoil("train-images-idx3-ubyte",

@@ -9,6 +9,7 @@ import xml.etree.ElementTree as xml
 
 from ranks import losses, main, rows, run, run_ok
 
+MODELS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "nn")
 EXACT = ("--no-dropout", "--epochs", 2, "--plot", "none", "--seed", 3)
 
 
@@ -110,6 +111,23 @@ def ranks_can_normalise_together():
     close(losses("one") * 11, losses("three") * 11, 1e-5)
     one, three = (rows(name, "epoch")[0] for name in ("one", "three"))
     assert abs(one["test_loss"] - three["test_loss"]) < 1e-2 * one["test_loss"], (one, three)
+
+
+def a_model_of_the_users_own_learns():
+    """Two ranks as one, also in two stages; the checkpoint has its names, and goes on."""
+    model = os.path.join(MODELS, "chain.model")
+    common = ("--model", model, "--seed", 3, "--plot", "none", "--check-replicas", "--optimizer", "adadelta",
+              "--no-dropout")
+    run_ok(1, *common, "--epochs", 2, "--batch-size", 32, "--log", "one")
+    run_ok(2, *common, "--epochs", 2, "--batch-size", 16, "--log", "two", "--checkpoint", "c")
+    run_ok(1, *common, "--epochs", 2, "--batch-size", 32, "--log", "staged", "--stages", 2)
+    close(losses("one"), losses("two"), 1e-4)
+    close(losses("one"), losses("staged"), 1e-4)
+    assert losses("one")[-1] < 0.8 * losses("one")[0], losses("one")
+    with open("c", "rb") as f:
+        table = json.loads(f.read(int.from_bytes(f.read(8), "little")))
+    assert table["c2.weight"]["shape"] == [9, 6, 2, 2], table
+    run_ok(2, *common, "--epochs", 3, "--batch-size", 16, "--resume", "c")
 
 
 def batches_can_be_added_up():
@@ -239,7 +257,8 @@ def nothing_is_left_in_the_way():
     assert os.listdir(".") == [], os.listdir(".")
 
 
-main([a_residual_network_learns_and_goes_on, ranks_can_normalise_together,
+main([a_residual_network_learns_and_goes_on, a_model_of_the_users_own_learns,
+      ranks_can_normalise_together,
       the_digits_are_learnt_to_97_percent, bf16_learns_as_fp32_does, the_known_line_is_found,
       one_rank_of_64_is_two_of_32_is_four_of_16, batches_can_be_added_up,
       two_stages_learn_as_one, ranks_can_share_out_the_optimizer,

@@ -779,7 +779,7 @@ def main(run_class=Run, lane_class=Lane, doc=__doc__):
         for lane in lanes:
             lane.lab.down()
     run.report()
-    sys.exit(1 if run.wrong else 0)
+    sys.exit(1 if run.wrong or run.number == args.first else 0)  # none has begun: the soak itself is broken
 
 
 if __name__ == "__main__":

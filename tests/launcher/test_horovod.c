@@ -19,7 +19,7 @@ static const struct {
     {"0.0=- 0.1=1 1.0=2", "0.1 0,3,1,2,0,1;0.0 1,3,0,2,0,2;1.0 2,3,0,1,1,2;"},
     {"0.0=- 0.1=- 1.0=2 1.1=3",
      "1.0 0,4,0,2,0,2;1.1 1,4,1,2,0,2;0.0 2,4,0,2,1,2;0.1 3,4,1,2,1,2;"},
-    /* ranks dealt round robin, and a seat that is empty */
+    /* ranks dealt round robin, and a local rank that is missing */
     {"0.0=0 2.0=1 1.1=2 2.1=3 1.2=-",
      "0.0 0,5,0,1,0,3;1.1 1,5,0,2,1,3;1.2 2,5,1,2,0,2;2.0 3,5,0,2,2,3;2.1 4,5,1,2,1,2;"},
     {"3.5=7", "3.5 0,1,0,1,0,1;"},
@@ -32,15 +32,15 @@ START_TEST(places_in_a_world)
     int n = 0;
     for (char *w = strtok_r(all, " ", &save); w; w = strtok_r(NULL, " ", &save), n++) {
         m[n] = (struct member){.id = n, .keeps = !strchr(w, '-')};
-        ck_assert_int_ge(sscanf(w, "%d.%d=%d", &m[n].node, &m[n].seat, &m[n].place.rank),
-                         2);
+        ck_assert_int_ge(
+            sscanf(w, "%d.%d=%d", &m[n].node, &m[n].local_rank, &m[n].place.rank), 2);
     }
     free(all);
     world_form(m, n);
     for (int i = 0; i < n; i++) {
         char *place = place_text(&m[i].place);
         snprintf(text + strlen(text), sizeof text - strlen(text), "%d.%d %s;", m[i].node,
-                 m[i].seat, place);
+                 m[i].local_rank, place);
         free(place);
     }
     ck_assert_str_eq(text, worlds[_i].places);

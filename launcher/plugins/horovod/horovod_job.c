@@ -231,7 +231,7 @@ static struct member *collect(const struct horovod *h, int *n)
         if (s->state == SLOT_ASKS || s->state == SLOT_MISSING)
             m[(*n)++] = (struct member){.id = r,
                                         .node = p->ranks[r].node,
-                                        .seat = p->ranks[r].local_rank,
+                                        .local_rank = p->ranks[r].local_rank,
                                         .keeps = s->state == SLOT_ASKS,
                                         .place = s->place};
     }

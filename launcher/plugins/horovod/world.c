@@ -16,7 +16,7 @@ static int by_node(const void *x, const void *y, void *root)
     const struct member *a = x, *b = y, *first = root;
     int other = compare(a->node != first->node, b->node != first->node);
     int node = other ? other : compare(a->node, b->node);
-    return node ? node : compare(a->seat, b->seat);
+    return node ? node : compare(a->local_rank, b->local_rank);
 }
 
 /* The same, but `root` before the others of its node. */
@@ -38,7 +38,7 @@ static struct member find_root(const struct member *m, int n)
     return *root;
 }
 
-/* The ranks of one node stand together, by seat. */
+/* The ranks of one node stand together, by local rank. */
 static void place_locally(struct member *m, int n)
 {
     for (int i = 0; i < n; i++) {

@@ -15,10 +15,10 @@ struct place {
 };
 
 struct member {
-    int id;             /* the caller's */
-    int node, seat;     /* its node, and its number there */
-    bool keeps;         /* it has the state: a survivor of the last world */
-    struct place place; /* in the last world, if it has been there; then in the next */
+    int id;               /* the caller's */
+    int node, local_rank; /* its node, and its number there */
+    bool keeps;           /* it has the state: a survivor of the last world */
+    struct place place;   /* in the last world, if it has been there; then in the next */
 };
 
 /* Set the places of all `n` members, and sort them by rank; at least one keeps the state.

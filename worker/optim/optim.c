@@ -93,7 +93,3 @@ void optim_step(struct optim *o, float *w, const float *g, float lr)
     optim_piece(o, 0, o->n, w, g, lr);
 }
 
-float *optim_whole(const struct optim *o, int which)
-{
-    return o->whole[which] ? o->whole[which] : o->states[which];
-}

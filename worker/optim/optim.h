@@ -75,7 +75,10 @@ void optim_piece(struct optim *o, size_t at, size_t n, float *w, const float *g,
                  float lr);
 
 /* A state of all n floats, NULL where it is not used. */
-float *optim_whole(const struct optim *o, int state);
+static inline float *optim_whole(const struct optim *o, int state)
+{
+    return o->whole[state] ? o->whole[state] : o->states[state];
+}
 float *optim_block(size_t n); /* one of n floats, zeroed; freed with free() */
 
 /* How the learning rate goes over a run, as a factor of --lr. */

@@ -264,9 +264,9 @@ int plan_add_node(struct plan *p, const struct alloc_node *host, int nlocal)
         p->ranks[p->nranks++] = (struct plan_rank){.node = p->nnodes, .local_rank = i};
     }
     p->nodes = xrealloc(p->nodes, (size_t)p->nnodes + 1, sizeof *p->nodes);
-    p->nodes[p->nnodes] = n;
+    p->nodes[p->nnodes++] = n;
     number_across(p);
-    return p->nnodes++;
+    return p->nnodes - 1;
 }
 
 void plan_destroy(struct plan *p)

@@ -67,13 +67,14 @@ const char *text_of(const json_t *o, const char *key)
 static bool is_library(const json_t *frame, const char *file, const char *function)
 {
     const char *module = file ? NULL : text_of(frame, "module");
+    const char *slash = module ? strrchr(module, '/') : NULL;
     if (file && strstr(file, ".py"))
         return contains(file, library_paths, ARRAY_LEN(library_paths));
     return begins(function, native_libraries, ARRAY_LEN(native_libraries)) ||
            contains(file, library_paths, ARRAY_LEN(library_paths)) ||
            (module &&
             (begins(module, native_modules, ARRAY_LEN(native_modules)) ||
-             begins(strrchr(module, '/') + 1, native_files, ARRAY_LEN(native_files))));
+             begins(slash ? slash + 1 : module, native_files, ARRAY_LEN(native_files))));
 }
 
 /* The index of the outermost frame of a call that communicates, in C; -1: none. */

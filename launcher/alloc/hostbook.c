@@ -1,8 +1,8 @@
 /* launcher/alloc/hostbook.c - see hostbook.h
  *
- * A hash table from the first label, in lower case, to a chain of the nodes that share
- * it: nearly always one. It is open-addressed and holds indices only, for one cache miss
- * per line of a hostfile (uthash takes twice the time).
+ * A hash table from the first label, and from the whole name where that is longer, in
+ * lower case, to a node. It is open-addressed and holds indices only, for one cache miss
+ * per name (uthash takes twice the time).
  */
 #include "launcher/alloc/hostbook.h"
 
@@ -21,14 +21,15 @@
 /* An entry of the hash table; unused when `node` is FREE. */
 struct slot {
     uint32_t hash;
-    uint32_t node; /* one with this first label; the others follow by host_info.next */
+    uint32_t node;
+    bool whole;  /* the key is its whole name, not the first label */
+    bool shared; /* other nodes have this first label, too */
 };
 
 #define FREE UINT32_MAX
 
 /* Data of a node beyond its struct alloc_node. */
 struct host_info {
-    long next;      /* node with the same first label, -1: none */
     long line;      /* first mention */
     int bare;       /* mentions without a number of slots */
     bool has_slots; /* given explicitly */
@@ -53,7 +54,7 @@ static size_t label_len(const char *name)
     return address ? len : dot;
 }
 
-/* FNV-1a of the label in lower case. */
+/* FNV-1a in lower case. */
 static uint32_t hash_of(const char *name, size_t len)
 {
     uint64_t h = 0xcbf29ce484222325;
@@ -62,18 +63,28 @@ static uint32_t hash_of(const char *name, size_t len)
     return (uint32_t)(h ^ h >> 32);
 }
 
-/* The slot with the label of `name`, or the unused one where it belongs. */
-static struct slot *slot_of(const struct hostbook *b, const char *name, uint32_t hash)
+/* The slot of the label of `name`, `len` bytes, or of the whole; or the unused one where
+ * it belongs. */
+static struct slot *slot_of(const struct hostbook *b, const char *name, size_t len,
+                            bool whole, uint32_t hash)
 {
-    size_t i = hash & (b->nslots - 1), len = label_len(name);
+    size_t i = hash & (b->nslots - 1);
     for (; b->slots[i].node != FREE; i = (i + 1) & (b->nslots - 1)) {
-        if (b->slots[i].hash != hash)
+        const struct slot *s = &b->slots[i];
+        if (s->hash != hash || s->whole != whole)
             continue;
-        const char *other = b->a->nodes[b->slots[i].node].name;
-        if (label_len(other) == len && strncasecmp(other, name, len) == 0)
+        const char *other = b->a->nodes[s->node].name;
+        size_t n = whole ? strlen(other) : label_len(other);
+        if (n == len && strncasecmp(other, name, len) == 0)
             break;
     }
     return &b->slots[i];
+}
+
+static struct slot *find(const struct hostbook *b, const char *name, bool whole)
+{
+    size_t len = whole ? strlen(name) : label_len(name);
+    return slot_of(b, name, len, whole, hash_of(name, len));
 }
 
 static void grow(struct hostbook *b)
@@ -94,10 +105,24 @@ static void grow(struct hostbook *b)
     free(old);
 }
 
-/* Both have the same first label. */
-static bool same_host(const char *a, const char *b)
+/* Is it more than a first label? */
+static bool is_long(const char *name)
 {
-    return strcasecmp(a, b) == 0 || !strchr(a, '.') || !strchr(b, '.');
+    return name[label_len(name)] != '\0';
+}
+
+static void enter(struct hostbook *b, size_t node, bool whole)
+{
+    const char *name = b->a->nodes[node].name;
+    size_t len = whole ? strlen(name) : label_len(name);
+    uint32_t hash = hash_of(name, len);
+    struct slot *s = slot_of(b, name, len, whole, hash);
+    bool there = s->node != FREE;
+    b->used += !there;
+    if (!there || !is_long(name)) /* of a label, a name that is no more than that */
+        *s = (struct slot){hash, (uint32_t)node, whole, there};
+    else
+        s->shared = true;
 }
 
 /* Add node `node`, whose name is not in the table. */
@@ -108,15 +133,12 @@ static void add_node(struct hostbook *b, size_t node, long line)
         b->room = b->room > node ? b->room : node + 1;
         b->infos = xrealloc(b->infos, b->room, sizeof *b->infos);
     }
-    if (b->used * 2 >= b->nslots)
+    if ((b->used + 2) * 2 > b->nslots)
         grow(b);
-    const char *name = b->a->nodes[node].name;
-    uint32_t hash = hash_of(name, label_len(name));
-    struct slot *s = slot_of(b, name, hash);
-    b->used += s->node == FREE;
-    b->infos[node] =
-        (struct host_info){.next = s->node == FREE ? -1 : (long)s->node, .line = line};
-    *s = (struct slot){hash, (uint32_t)node};
+    b->infos[node] = (struct host_info){.line = line};
+    enter(b, node, false);
+    if (is_long(b->a->nodes[node].name))
+        enter(b, node, true);
 }
 
 struct hostbook *hostbook_create(struct alloc *a, enum repeat repeat)
@@ -138,23 +160,21 @@ void hostbook_destroy(struct hostbook *b)
     free(b);
 }
 
-/* The number of nodes that `name` matches; `*node` is the first. */
+/* Does `name` match no node, one (*node), or several (2)? A name matches itself, a first
+ * label matches every name that begins with it, and the other way round. */
 static int matches(const struct hostbook *b, const char *name, size_t *node)
 {
-    int n = 0;
     if (b->used == 0)
         return 0;
-    uint32_t first = slot_of(b, name, hash_of(name, label_len(name)))->node;
-    for (long i = first == FREE ? -1 : (long)first; i >= 0; i = b->infos[i].next) {
-        const char *other = b->a->nodes[i].name;
-        if (!same_host(name, other))
-            continue;
-        *node = (size_t)i;
-        n++;
-        if (strcasecmp(name, other) == 0)
-            return 1;
-    }
-    return n;
+    const struct slot *s = find(b, name, true);
+    bool exact = s->node != FREE;
+    s = exact ? s : find(b, name, false);
+    if (s->node == FREE)
+        return 0;
+    *node = s->node;
+    if (exact || !is_long(b->a->nodes[s->node].name))
+        return 1;
+    return is_long(name) ? 0 : 1 + s->shared;
 }
 
 static int complain_ambiguous(const char *name, const struct host_place *place,

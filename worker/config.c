@@ -457,13 +457,15 @@ static int check_tokens(const struct parse *p)
                                    c->model->name)
                          : 0;
     if (!c->data)
-        return err_set(p->err, "--model gpt2 needs --data FILE: a text, or tokens");
+        return err_set(p->err, "--model %s needs --data FILE: a text, or tokens",
+                       c->model->name);
     if (c->augment.pad || c->augment.flip || c->normalise.channels || c->logits)
         return err_set(p->err, "--augment, --normalize and --logits are for images");
     if (c->engine && strcmp(c->engine, "cuda") == 0)
-        return err_set(p->err, "--engine cuda: it has no gpt2 yet, cpu has");
+        return err_set(p->err, "--engine cuda: it has no models of tokens yet, cpu has");
     if (c->stages > 1)
-        return err_set(p->err, "--stages: gpt2's first and last layers share weights");
+        return err_set(p->err, "--stages: the first and last layers of %s share weights",
+                       c->model->name);
     return 0;
 }
 
@@ -482,13 +484,13 @@ static int fill_in(struct parse *p)
     if (line != (strcmp(c->data, "synthetic") == 0))
         return err_set(
             p->err,
-            "--model %s cannot learn --data %s: linreg learns 'synthetic', the "
-            "others learn images",
+            "--model %s cannot learn --data %s: models that regress, such as linreg, "
+            "learn 'synthetic', the others learn images",
             c->model->name, c->data);
     if (line && (c->augment.pad || c->augment.flip || c->normalise.channels))
         return err_set(p->err, "--augment and --normalize are for images");
     if (line && isfinite(c->target))
-        return err_set(p->err, "--target-accuracy: linreg has no accuracy");
+        return err_set(p->err, "--target-accuracy: %s has no accuracy", c->model->name);
     if (!c->optim && value_optimizer(c->model->optimizer, &c->optim, p->err) < 0)
         return err_prefix(p->err, "model '%s': optimizer", c->model->name);
     if (!isfinite(c->lr))

@@ -30,13 +30,13 @@ static const struct {
     {"--epochs -1", "--epochs: '-1' is not a whole number from 0 to 1000000"},
     {"--lr fast", "--lr: 'fast' is not a number from 0 to 1e+06"},
     {"--lr nan", "--lr: 'nan' is not a number from 0 to 1e+06"},
-    {"--model rnn",
-     "--model: unknown model 'rnn'; there are cnn, linreg, mlp, resnet18, "
-     "resnet34, resnet50, toy, gpt2, and files: ./net.model"},
+    {"--model rnn", "--model: unknown model 'rnn'; there are cnn, linreg, mlp, resnet18, "
+                    "resnet34, resnet50, toy, gpt2, and files: ./net.model"},
     {"--model gpt2", "--model gpt2 needs --data FILE: a text, or tokens"},
-    {"--model gpt2 --data t --engine cuda", "--engine cuda: it has no gpt2 yet, cpu has"},
+    {"--model gpt2 --data t --engine cuda",
+     "--engine cuda: it has no models of tokens yet, cpu has"},
     {"--model gpt2 --data t --stages 2",
-     "--stages: gpt2's first and last layers share weights"},
+     "--stages: the first and last layers of gpt2 share weights"},
     {"--model gpt2 --data t --logits l",
      "--augment, --normalize and --logits are for images"},
     {"--sample 5", "--sample: cnn writes no text, gpt2 does"},
@@ -82,10 +82,10 @@ static const struct {
     {"--checkpoint-every 5", "--checkpoint-every needs --checkpoint"},
     {"--momentum 0.9", "--momentum: adadelta has none, sgd does"},
     {"--model linreg --data digits",
-     "--model linreg cannot learn --data digits: linreg learns 'synthetic', the others "
+     "--model linreg cannot learn --data digits: models that regress, such as linreg, learn 'synthetic', the others "
      "learn images"},
     {"--data synthetic",
-     "--model cnn cannot learn --data synthetic: linreg learns 'synthetic', the others "
+     "--model cnn cannot learn --data synthetic: models that regress, such as linreg, learn 'synthetic', the others "
      "learn images"},
     {"--model linreg --target-accuracy 90", "--target-accuracy: linreg has no accuracy"},
     {"mnist", "'mnist' is not an option: see --help"},
@@ -124,6 +124,7 @@ START_TEST(defaults_follow_the_model)
     ck_assert_str_eq(c.optim->name, defaults[_i].optim);
     ck_assert_double_eq(c.lr, defaults[_i].lr);
     ck_assert_double_eq(isfinite(c.target) ? c.target : -1, defaults[_i].target);
+    config_finish(&c);
 }
 END_TEST
 
@@ -146,6 +147,7 @@ START_TEST(resume_takes_a_place_or_the_checkpoints)
     ck_ok(parse(resumes[_i].line, &c, &err), err);
     ck_assert_pstr_eq(c.resume, resumes[_i].resume);
     ck_assert_int_eq(c.resume_if_there, resumes[_i].if_there);
+    config_finish(&c);
 }
 END_TEST
 
@@ -156,12 +158,15 @@ START_TEST(threads_come_from_the_launcher)
     setenv("OMP_NUM_THREADS", "3", 1);
     ck_ok(parse("", &c, &err), err);
     ck_assert_int_eq(c.threads, 3);
+    config_finish(&c);
     ck_ok(parse("--threads 5", &c, &err), err);
     ck_assert_int_eq(c.threads, 5);
+    config_finish(&c);
     unsetenv("OMP_NUM_THREADS");
     setenv("LOCAL_WORLD_SIZE", "100000", 1);
     ck_ok(parse("", &c, &err), err);
     ck_assert_int_eq(c.threads, 1);
+    config_finish(&c);
 }
 END_TEST
 

@@ -38,7 +38,9 @@ i=0; for k; do
     mount --bind /run/lab/keep/$i "$k"; umount /run/lab/keep/$i
 done
 [ $how != full ] || cat /dev/zero >"$dir/.full" 2>/dev/null || :"""
-SSHD_START = 'kill -CONT "$(cat /run/sshd.pid)" 2>/dev/null || exec /usr/sbin/sshd -f /etc/ssh/sshd_config'
+SSHD_START = """kill -CONT "$(cat /run/sshd.pid)" 2>/dev/null && exit
+rm -f /run/sshd.pid; /usr/sbin/sshd -f /etc/ssh/sshd_config
+for i in $(seq 200); do [ ! -s /run/sshd.pid ] || exit 0; sleep 0.05; done"""
 PID_FILE = "/run/lab/fs.pid"
 NAMES = """set -e
 mkdir -p /run/lab/dns; cd /run/lab/dns

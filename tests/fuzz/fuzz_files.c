@@ -1,7 +1,9 @@
 /* tests/fuzz/fuzz_files.c - files that a user writes or gets from elsewhere
  *
  * Input: a byte that chooses the reader, then the file: programs (--app), options
- * (ddprun/config), data sets (--data-sets), tokens (--data), a program's ELF file. Aborts
+ * (ddprun/config), data sets (--data-sets), tokens (--data), a program's ELF file, a
+ * model
+ * (--model). Aborts
  * when a refusal has no words or several lines, and when what was accepted is out of
  * range.
  */
@@ -14,6 +16,7 @@
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/fuzz_file.h"
 #include "worker/data/dataset.h"
+#include "worker/nn/model.h"
 
 #include <elf.h>
 #include <stdbool.h>
@@ -158,6 +161,23 @@ static int read_elf(char *path, struct ddp_err *err)
     return 0;
 }
 
+static int read_model(char *path, struct ddp_err *err)
+{
+    struct model_type *type = model_type_find(path, err);
+    if (!type)
+        return -1;
+    int i = 0;
+    for (; type->layers[i].kind != LAYER_END; i++) {
+        const struct layer_spec *l = &type->layers[i];
+        if (l->from > i || l->shortcut > i || l->outputs < 0 || !l->name)
+            abort();
+    }
+    if (i == 0 || !type->optimizer)
+        abort();
+    model_type_free(type);
+    return 0;
+}
+
 #define SHA "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 static const struct row {
     int (*read)(char *path, struct ddp_err *err);
@@ -173,6 +193,10 @@ static const struct row {
     {read_text, "a text of some tokens"},
     {read_tokens, "ababababababababababab"},
     {read_elf, ""}, /* this machine's header, below */
+    {read_model, "optimizer = sgd\nc conv outputs=4 size=3 pad=1 stride=2\nn norm relu\n"
+                 "d conv size=1 outputs=4 from=c\nm norm add=n\na mean\nf linear\n"},
+    {read_model, "task = tokens\noptimizer = a\ncontext = 4\nvocabulary = 9 # all\n"
+                 "w embed outputs=6\na attention heads=2\nd dense outputs=6 add=w\n"},
 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

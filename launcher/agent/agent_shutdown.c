@@ -147,7 +147,7 @@ static void on_strays(evutil_socket_t fd, short what, void *arg)
 {
     struct agent *a = arg;
     if (a->state == AGENT_TERMINATING && reap_now(a->reap))
-        kill_tree_signal(a->strays_sig, pass_live_groups, a);
+        kill_tree_signal(a->end_sig, pass_live_groups, a);
 }
 
 /* Signal the ranks by process group, and each process outside those groups by pid. */
@@ -160,8 +160,8 @@ static void end_with(int sig, void *arg)
         if (sig != SIGKILL)
             ranks_signal(a->ranks, SIGCONT); /* a stopped process handles no signals */
     }
+    a->end_sig = sig;
     if (sig != SIGKILL) {
-        a->strays_sig = sig;
         event_add(a->strays, &(struct timeval){0, STRAYS_MS * 1000});
     } else if (reap_now(a->reap)) {
         kill_tree_signal(sig, spare_others, a);
@@ -190,6 +190,7 @@ void agent_kill(struct agent *a)
 void agent_shutdown_reset(struct agent *a)
 {
     event_del(a->strays);
+    a->end_sig = 0;
     grace_renew(a->grace);
     agent_move(a, AGENT_ACTIVE);
     a->again = false;

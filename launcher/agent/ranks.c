@@ -221,14 +221,15 @@ static void all_started(struct ranks *r)
     singles_next(r);
 }
 
-/* A rank that was started after the ranks were told to end is ended here. */
+/* A rank that was being started when the ranks were told to end gets their signal here:
+ * it may have run for a moment, and want to clean up. */
 static void adopt(struct ranks *r, const struct rank_start *s)
 {
     worker_adopt(s->worker, s->pid, s->pidfd);
     rank_runs(r, s->local, s->worker);
     r->next++;
     if (r->stopped)
-        worker_signal(s->worker, SIGKILL);
+        worker_signal(s->worker, r->agent->end_sig ? r->agent->end_sig : SIGKILL);
     else if (r->next == r->until)
         all_started(r);
     else

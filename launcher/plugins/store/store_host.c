@@ -11,6 +11,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/read_start.h"
 #include "common/refusals.h"
 #include "common/sock.h"
 #include "launcher/admission/admission.h"
@@ -18,8 +19,10 @@
 
 #include <ctype.h>
 #include <netinet/in.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 #include <uthash.h>
 
@@ -267,20 +270,38 @@ static int serve(struct store_host *h, const struct msg_store *want, struct ddp_
     };
     h->server = server_create(h->loop, &options, err);
     if (!h->server && want->port)
-        return err_prefix(err,
-                          "the store cannot use this port (without --store-port and "
-                          "--master-port it takes a free one)");
+        return err_prefix(err, "the store cannot use this port (without --store-port and "
+                               "--master-port it takes a free one)");
     if (!h->server)
         return err_prefix(err, "the store cannot listen");
     h->port = server_port(h->server);
     return 0;
 }
 
-/* A port for rank 0 to listen on: free now, and by the kernel's allocation order unlikely
- * to be assigned to another process soon. */
+/* One that the kernel assigns to no process which asks for any; 0: there are none. */
+static int port_to_try(void)
+{
+    enum { LEAST = 20000 };
+    char text[64];
+    unsigned drawn;
+    int first; /* of those that it assigns */
+    if (read_start("/proc/sys/net/ipv4/ip_local_port_range", text, sizeof text) <= 0 ||
+        sscanf(text, "%d", &first) != 1 || first <= LEAST ||
+        getrandom(&drawn, sizeof drawn, 0) != sizeof drawn)
+        return 0;
+    return LEAST + (int)(drawn % (unsigned)(first - LEAST));
+}
+
+/* A port for rank 0 to listen on: it is free now, and nobody is likely to take it until
+ * rank 0 does. */
 static int find_port(struct store_host *h, struct ddp_err *err)
 {
-    int fd = sock_listen(h->listen, h->wanted_port, &h->port, err);
+    enum { TRIES = 10 };
+    int fd = -1;
+    for (int i = 0; i < TRIES && !h->wanted_port && fd < 0; i++)
+        fd = sock_listen(h->listen, port_to_try(), &h->port, err);
+    if (fd < 0)
+        fd = sock_listen(h->listen, h->wanted_port, &h->port, err);
     if (fd < 0)
         return -1;
     close(fd);

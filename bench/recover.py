@@ -59,7 +59,11 @@ def run(command, ranks, folder, damage):
     out = os.path.join(folder, "out")
     with open(out, "wb") as f:
         job = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=f, stderr=subprocess.STDOUT)
-        first = wait_for(out, 0, ranks) or sys.exit(f"recover: {command[0]} does not start the ranks")
+        first = wait_for(out, 0, ranks)
+        if not first:
+            job.terminate()
+            job.wait()
+            sys.exit(f"recover: {command[0]} does not start the ranks")
         time.sleep(0.5)
         began = damage(first)
         found = wait_for(out, 1, ranks, 40)
@@ -188,6 +192,8 @@ def main():
     p.add_argument("--ddprun", default="build/launcher/ddprun")
     p.add_argument("--python", default=sys.executable, help="one with PyTorch")
     args = p.parse_args()
+    if subprocess.run([args.python, "-c", "import torch"], stderr=subprocess.DEVNULL, check=False).returncode:
+        sys.exit(f"recover: {args.python} cannot import torch; --python names one that can")
     os.environ["OMP_NUM_THREADS"] = "1"
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)

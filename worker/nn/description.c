@@ -156,16 +156,23 @@ static int read_attribute(struct reader *r, struct layer_spec *l, const char *na
     return 0;
 }
 
+static int unknown_kind(const struct reader *r, const char *kind)
+{
+    char names[200] = "";
+    size_t n = 0;
+    for (size_t i = 0; i < ARRAY_LEN(kinds) && n < sizeof names; i++)
+        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "",
+                              kinds[i].name);
+    return refuse(r, "no kind of layers '%s'; there are %s", kind, names);
+}
+
 static int read_layer(struct reader *r, char *name, const char *kind, char *rest)
 {
     size_t k = 0;
     while (k < ARRAY_LEN(kinds) && strcmp(kinds[k].name, kind) != 0)
         k++;
     if (k == ARRAY_LEN(kinds))
-        return refuse(r,
-                      "no kind of layers '%s'; there are conv, linear, norm, mean, "
-                      "embed, layer_norm, dense, gelu, attention",
-                      kind);
+        return unknown_kind(r, kind);
     if (find_layer(r, name))
         return refuse(r, "there is a layer '%s' already", name);
     struct layer_spec *l = &r->layers[r->n];

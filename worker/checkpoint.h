@@ -28,7 +28,7 @@
 /* A longer choice is not kept: a run that goes on makes its own. */
 enum { TRAIN_ALGORITHMS = 65536 };
 
-/* How far a run has come. */
+/* The progress of a run. */
 struct train_state {
     uint64_t step;      /* optimiser steps taken */
     uint64_t seed;      /* of the run */

@@ -221,8 +221,8 @@ static void all_started(struct ranks *r)
     singles_next(r);
 }
 
-/* A rank that was being started when the ranks were told to end gets their signal here:
- * it may have run for a moment, and want to clean up. */
+/* A rank that started while the others were being stopped gets the same signal: it may
+ * already run, and handle the signal. */
 static void adopt(struct ranks *r, const struct rank_start *s)
 {
     worker_adopt(s->worker, s->pid, s->pidfd);

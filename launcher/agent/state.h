@@ -28,7 +28,7 @@ struct agent {
     struct grace *grace;             /* owned */
     struct event *drain;             /* owned: deadline */
     struct event *strays;        /* owned: timer, then processes outside rank groups */
-    int end_sig;                 /* the last one that ended ranks, and these; 0: none */
+    int end_sig;                 /* the last signal sent to stop the ranks; 0: none */
     struct event *lifelines[2];  /* owned; NULL: none */
     struct heartbeat *heartbeat; /* owned */
     struct silence silence;      /* of the launcher */

@@ -167,7 +167,7 @@ void job_resize(struct job *j, const char *why);
  * replace its usual ones, over. */
 void job_start_rank(struct job *j, uint32_t rank, struct strv *env);
 /* Nodes that have joined, and have no ranks, get places in the plan, up to --nnodes;
- * their ranks are new ones, or those of a node that has gone. */
+ * their ranks are new ones, or those of a node that has left. */
 bool job_can_add(const struct job *j);
 void job_add_nodes(struct job *j);
 long job_node_at(const struct job *j, int place); /* -1: the place is vacant */

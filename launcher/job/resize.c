@@ -1,7 +1,7 @@
 /* launcher/job/resize.c - hosts that are added or removed without a restart of all ranks
  *
- * For a plug-in whose ranks can do without one. Places in the plan stay: that of a node
- * which has gone is vacant until another one with as many ranks takes it.
+ * For a plug-in whose ranks need no restart. A place in the plan is kept: when its node
+ * leaves, it is vacant until another node with as many ranks takes it.
  */
 #define LOG_SUBSYS "job"
 #include "launcher/job/attempt.h"

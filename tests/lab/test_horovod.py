@@ -26,7 +26,7 @@ class Horovod(LabTest):
     HOROVODRUN = ("--as", "horovodrun", "-np", 2, "--max-np", 8, "--slots-per-host", 2)
 
     def begin(self, *options, env=None):
-        # root, who has a Python with Horovod
+        # as root: only root can read the Python environment that has Horovod
         return self.start(*(options or self.OURS), "--host-discovery-script", f"cat {self.path('hosts')}",
                           "--discovery-interval", "200ms", "--tag-output=off", "--grace", "5s", "--wdir",
                           "/tmp", python, TRAIN, user="root",

@@ -28,7 +28,7 @@ class Network(LaunchTest):
                          alone)
 
     def epochs(self, launch):
-        """[(epoch, line)] as far as they have come."""
+        """[(epoch, line)] of the epochs so far."""
         return [(int(m[1]), m[0]) for m in re.finditer(r"epoch (\d+): .*\n", launch.out)]
 
     def test_killed_ranks_go_on_from_memory(self):

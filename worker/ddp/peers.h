@@ -23,7 +23,7 @@ struct peers *peers_create(struct ddp_group *group, struct ddp_err *err);
  */
 void peers_destroy(struct peers *p);
 
-/* How far a run has come (checkpoint.h). */
+/* The progress of a run (checkpoint.h). */
 struct peers_at {
     uint64_t step, seed, position;
     int64_t epoch, ranks; /* ranks: that have written it */

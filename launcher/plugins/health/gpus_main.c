@@ -2,7 +2,7 @@
  *
  * A GPU that has fallen off the bus, or needs a reset, is still listed by the driver;
  * NVML returns an error for it. A process of its own, as NVML may block. Exit status 1,
- * with one line on stderr, if a GPU is lost; 0 if none is, or NVML cannot tell. GPUs that
+ * with one line on stderr, if a GPU is lost; else, or without NVML, 0. GPUs that
  * CUDA_VISIBLE_DEVICES excludes are not checked.
  * https://docs.nvidia.com/deploy/nvml-api (nvmlReturn_t)
  */

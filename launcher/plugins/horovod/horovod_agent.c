@@ -1,7 +1,7 @@
 /* launcher/plugins/horovod/horovod_agent.c - requests to Horovod's ranks on this node
  *
- * The launcher's side has made the request (notify.h) and knows the port of the rank. Its
- * reply says nothing but that it has come.
+ * The launcher makes the request (notify.h) and knows the port of the rank. The reply
+ * carries no data.
  */
 #define LOG_SUBSYS "agent"
 #include "launcher/agent/plugin.h"

@@ -278,13 +278,13 @@ static int serve(struct store_host *h, const struct msg_store *want, struct ddp_
     return 0;
 }
 
-/* One that the kernel assigns to no process which asks for any; 0: there are none. */
+/* A random port below the range that the kernel assigns from; 0: no such port. */
 static int port_to_try(void)
 {
     enum { LEAST = 20000 };
     char text[64];
     unsigned drawn;
-    int first; /* of those that it assigns */
+    int first; /* of that range */
     if (read_start("/proc/sys/net/ipv4/ip_local_port_range", text, sizeof text) <= 0 ||
         sscanf(text, "%d", &first) != 1 || first <= LEAST ||
         getrandom(&drawn, sizeof drawn, 0) != sizeof drawn)
@@ -292,8 +292,8 @@ static int port_to_try(void)
     return LEAST + (int)(drawn % (unsigned)(first - LEAST));
 }
 
-/* A port for rank 0 to listen on: it is free now, and nobody is likely to take it until
- * rank 0 does. */
+/* A port for rank 0 to listen on. It is free now; other processes rarely bind a port
+ * outside the kernel's range, so it should be free when rank 0 binds it. */
 static int find_port(struct store_host *h, struct ddp_err *err)
 {
     enum { TRIES = 10 };

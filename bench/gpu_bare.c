@@ -15,8 +15,8 @@
  */
 #include "common/err.h"
 #include "common/mem.h"
+#include "worker/cuda/autotune.h"
 #include "worker/cuda/layers.h"
-#include "worker/cuda/tune.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,8 +85,8 @@ static int bare_open(struct bare *b, const char *model, enum precision precision
     if (check_cuda(cudaSetDevice(0), "cannot use the GPU", err) < 0 ||
         check_cuda(cudaStreamCreateWithFlags(&b->stream, cudaStreamNonBlocking), what,
                    err) < 0 ||
-        device_take(&b->memory, "weights", bytes, &b->weights, err) < 0 ||
-        device_take(&b->memory, "gradients", bytes, &b->grads, err) < 0)
+        device_alloc(&b->memory, "weights", bytes, &b->weights, err) < 0 ||
+        device_alloc(&b->memory, "gradients", bytes, &b->grads, err) < 0)
         return -1;
     b->net = layers_create(b->model, settings, b->weights, &b->memory, b->stream, err);
     b->plan = b->net ? layers_plan(b->net, b->batch, err) : NULL;
@@ -227,13 +227,13 @@ static int tune(struct bare *b, double most_seconds, char *text, size_t size,
     struct tuner t = {.most_ns = (int64_t)(1e9 * most_seconds)};
     uint8_t fails[3 * CUDA_MAX_LAYERS] = {0}; /* none: it was built to be measured */
     layers_bare(b->net, false);
-    int rc = tune_measure(&t, b->net, b->batch, b->grads, err);
+    int rc = autotune_measure(&t, b->net, b->batch, b->grads, err);
     if (rc == 0)
-        rc = tune_try(&t, b->net, b->batch, fails, err);
+        rc = autotune_try(&t, b->net, b->batch, fails, err);
     if (rc == 0)
-        tune_take(&t, b->net);
-    tune_describe(&t, text, size);
-    tune_free(&t);
+        autotune_take(&t, b->net);
+    autotune_describe(&t, text, size);
+    autotune_free(&t);
     layers_bare(b->net, true);
     return rc < 0 ? -1 : layers_warm_up(b->net, b->plan, b->grads, err);
 }

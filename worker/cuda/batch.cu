@@ -10,7 +10,7 @@ static __device__ inline int64_t lies_at(const struct cuda_step *s, const uint32
 
 template <class T>
 static __global__ void gather_images(const struct cuda_step *s, const uint32_t *which,
-                                     uint32_t from, uint32_t n, struct lie l,
+                                     uint32_t from, uint32_t n, struct layout l,
                                      struct augment how, const float *as_float, T *x,
                                      uint8_t *labels)
 {

@@ -1,8 +1,8 @@
 /* worker/cuda/comm.h - sums over the ranks' devices: NCCL, when there is more than one
  *
  * The library is opened when it is needed (gpu/libnccl.h), 2.18 or newer, so that one
- * GPU needs none. The bootstrap uses the job's group, which also reports when a rank has died
- * or cannot join: NCCL itself would wait for it. NCCL's call to join has no
+ * GPU needs none. The bootstrap uses the job's group, which also reports when a rank has
+ * died or cannot join: NCCL itself would wait for it. NCCL's call to join has no
  * deadline; it is made in a thread (common/offload.h) and given up after `timeout_ms`, or
  * when it is known that a rank will not join.
  *
@@ -16,7 +16,7 @@
 #define WORKER_CUDA_COMM_H
 
 #include "include/ddprun/group.h"
-#include "worker/cuda/check.h"
+#include "worker/cuda/cuda_error.h"
 
 #include <cuda_runtime_api.h>
 #include <stdbool.h>

@@ -1,8 +1,8 @@
 /* worker/cuda/conv.c - see products.h: convolutions by cuDNN
  *
  * Its older interface is asked first: of the algorithms that it recommends the first one
- * is taken that gives the same bits each time. tune.c may find another of these, or an
- * engine of the graph API, to be faster.
+ * is taken that gives the same bits each time. autotune.c may find another of these, or
+ * an engine of the graph API, to be faster.
  *
  * Filters lie as images do: [K,C,R,R], or [K,R,R,C] with channels last. cuDNN gives a
  * filter's gradient in the type that it multiplies in, so that in bf16 and fp16 it is

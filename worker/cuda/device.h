@@ -180,18 +180,18 @@ struct place {
 };
 
 /* How images lie. */
-struct lie {
+struct layout {
     struct divide C, H, W;
     bool last; /* channels */
 };
 
-static inline struct lie lie_of(int C, int H, int W, bool last)
+static inline struct layout lie_of(int C, int H, int W, bool last)
 {
-    return (struct lie){divide_by((uint32_t)C), divide_by((uint32_t)H),
-                        divide_by((uint32_t)W), last};
+    return (struct layout){divide_by((uint32_t)C), divide_by((uint32_t)H),
+                           divide_by((uint32_t)W), last};
 }
 
-static __device__ inline struct place place_at(uint32_t i, const struct lie &l)
+static __device__ inline struct place place_at(uint32_t i, const struct layout &l)
 {
     struct place p;
     uint32_t rest = i;
@@ -214,7 +214,7 @@ static __device__ inline struct place place_at(uint32_t i, const struct lie &l)
     return p;
 }
 
-static __device__ inline uint32_t place_of(struct place p, const struct lie &l)
+static __device__ inline uint32_t place_of(struct place p, const struct layout &l)
 {
     uint32_t C = l.C.by, H = l.H.by, W = l.W.by;
     return l.last ? ((p.b * H + p.h) * W + p.w) * C + p.c

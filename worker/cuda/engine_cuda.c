@@ -8,14 +8,14 @@
  *     main   | copy in | gather  forward  backward ..... | optimiser | finish | copy out
  *     sums   |                      bucket  bucket  bucket + head    |
  *
- * Where the data lie: open.c.
+ * Where the data are stored: setup.c.
  *
  * ddp_engine is the only symbol that the trainer looks up; worker/engine_find.c.
  */
 #include "worker/cuda/engine_impl.h"
 
 #include "common/duration.h"
-#include "worker/cuda/ranges.h"
+#include "worker/cuda/nvtx.h"
 #include "worker/ddp/replica.h"
 
 #include <assert.h>
@@ -127,9 +127,9 @@ static int take_out(struct engine *e, struct engine_result *result, struct ddp_e
     char what[64];
     struct slot *s = &e->slots[e->taken % SLOTS];
     snprintf(what, sizeof what, "step %llu", (unsigned long long)s->of.step + 1);
-    range_begin(e->job.profile, "wait for step", s->of.step + 1);
+    nvtx_begin(e->job.profile, "wait for step", s->of.step + 1);
     int rc = comm_await(e->comm, s->done, e->job.timeout_ms, what, err);
-    range_end(e->job.profile);
+    nvtx_end(e->job.profile);
     if (rc < 0)
         return -1;
     if (spans_tell(e, s, err) < 0)
@@ -148,9 +148,9 @@ static int take_out(struct engine *e, struct engine_result *result, struct ddp_e
 static int cuda_take_step(struct engine *e, const struct engine_step *step,
                           struct engine_result *result, struct ddp_err *err)
 {
-    range_begin(e->job.profile, "step", step->step + 1);
+    nvtx_begin(e->job.profile, "step", step->step + 1);
     int rc = put_in_line(e, step, err);
-    range_end(e->job.profile);
+    nvtx_end(e->job.profile);
     if (rc < 0)
         return -1;
     return e->given - e->taken < SLOTS ? 0 : take_out(e, result, err);
@@ -164,9 +164,9 @@ static int make_alike(struct engine *e, struct ddp_err *err)
     if (!e->apart || e->size == 1 || buffers == 0)
         return 0;
     e->apart = false;
-    return move_buffers(e, PULL, err) < 0 ||
+    return transfer_buffers(e, TO_HOST, err) < 0 ||
                    replica_average(e->job.group, e->job.model, err) < 0 ||
-                   move_buffers(e, PUSH, err) < 0
+                   transfer_buffers(e, TO_DEVICE, err) < 0
                ? -1
                : engine_arrive(e, "copying the model", err);
 }
@@ -219,15 +219,15 @@ static int cuda_evaluate(struct engine *e, const struct samples *part,
                          const uint32_t *which, int n, float *loss, int *correct,
                          struct ddp_err *err)
 {
-    range_begin(e->job.profile, "evaluate", 0);
+    nvtx_begin(e->job.profile, "evaluate", 0);
     int rc = evaluate(e, part, which, n, loss, correct, err);
-    range_end(e->job.profile);
+    nvtx_end(e->job.profile);
     return rc;
 }
 
 static int cuda_push(struct engine *e, struct ddp_err *err)
 {
-    if (move_all(e, PUSH, err) < 0)
+    if (transfer_model(e, TO_DEVICE, err) < 0)
         return -1;
     for (int i = 0; i < e->nstages; i++) {
         if (stage_enter(&e->stages[i], err) < 0)
@@ -239,15 +239,15 @@ static int cuda_push(struct engine *e, struct ddp_err *err)
 
 static int cuda_pull(struct engine *e, struct ddp_err *err)
 {
-    range_begin(e->job.profile, "pull", 0);
-    int rc = move_all(e, PULL, err);
-    range_end(e->job.profile);
+    nvtx_begin(e->job.profile, "pull", 0);
+    int rc = transfer_model(e, TO_HOST, err);
+    nvtx_end(e->job.profile);
     return rc;
 }
 
 static int cuda_prepare(struct engine *e, int mine, int all, struct ddp_err *err)
 {
-    if (agree_algorithms(e, mine, engine_batches(&e->job, mine, all), err) < 0)
+    if (autotune_on_all_ranks(e, mine, engine_batches(&e->job, mine, all), err) < 0)
         return -1;
     for (uint64_t slot = 0; slot < SLOTS; slot++) {
         if (!engine_graph(e, mine, engine_batches(&e->job, mine, all), slot, err))
@@ -262,7 +262,7 @@ static void cuda_device(const struct engine *e, struct engine_device *out)
     for (int i = 0; i < e->nstages; i++) {
         if (e->stages[i].lane == i)
             out->peak += e->peak;
-        out->bytes += device_taken(&e->memories[i], NULL);
+        out->bytes += device_allocated(&e->memories[i], NULL);
     }
 }
 
@@ -281,9 +281,9 @@ const struct engine_type ddp_engine = {
     .pull = cuda_pull,
     .plan_text = sums_plan_text,
     .use_plan = sums_use_plan,
-    .algorithms_text = agree_text,
-    .use_algorithms = agree_use,
-    .tell_tuned = agree_tell,
+    .algorithms_text = autotune_to_checkpoint,
+    .use_algorithms = autotune_from_checkpoint,
+    .tell_tuned = autotune_line,
     .prepare = cuda_prepare,
     .device = cuda_device,
 };

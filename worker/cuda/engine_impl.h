@@ -1,20 +1,21 @@
 /* worker/cuda/engine_impl.h - what the files of the engine share
  *
- * engine_cuda.c: the engine, and how a step passes through it; move.c: the model, between
- * host and devices; place.c: which layers on which device; open.c: memory, streams and
- * data, taken and let go; record.c: a step as a graph; stages.c: its batches, from stage
- * to stage; order.c: the current device, and dependencies between streams; sums.c: what
- * the ranks sum up, and which part of it is whose; agree.c: by which algorithms all of
- * them compute; spans.c: what all of it took; bad.c: where a bad number began.
+ * engine_cuda.c: the engine's interface, and the life of a step; transfer.c: copies of
+ * the model between host and devices; devices.c: the choice of devices and of each one's
+ * layers; setup.c: memory, streams and data; record.c: a step recorded as a graph;
+ * stages.c: the pipeline schedule of its micro-batches; streams.c: dependencies between
+ * streams; sums.c: reductions over the ranks; autotune_ranks.c: the same algorithms on
+ * all ranks; spans.c: times of a step's parts; nan_trace.c: the layer in which a NaN
+ * began.
  */
 #ifndef WORKER_CUDA_ENGINE_IMPL_H
 #define WORKER_CUDA_ENGINE_IMPL_H
 
-#include "worker/cuda/check.h"
+#include "worker/cuda/autotune.h"
 #include "worker/cuda/comm.h"
+#include "worker/cuda/cuda_error.h"
 #include "worker/cuda/kernels.h"
 #include "worker/cuda/layers.h"
-#include "worker/cuda/tune.h"
 #include "worker/engine.h"
 #include "worker/pipeline_schedule.h"
 
@@ -204,9 +205,9 @@ void engine_close(struct engine *e);
 int engine_arrive(struct engine *e, const char *what, struct ddp_err *err);
 
 /* move.c: host to devices, devices to host. */
-enum direction { PUSH, PULL };
-int move_buffers(struct engine *e, enum direction way, struct ddp_err *err);
-int move_all(struct engine *e, enum direction way, struct ddp_err *err);
+enum direction { TO_DEVICE, TO_HOST };
+int transfer_buffers(struct engine *e, enum direction way, struct ddp_err *err);
+int transfer_model(struct engine *e, enum direction way, struct ddp_err *err);
 
 /* place.c */
 
@@ -270,13 +271,13 @@ int stages_warm_up(struct engine *e, int n, struct ddp_err *err);
 /* All ranks take the algorithms that rank 0 finds to be the fastest, for steps in which
  * this rank has n samples in so many batches. Every rank; before such a step is recorded.
  */
-int agree_algorithms(struct engine *e, int n, int batches, struct ddp_err *err);
+int autotune_on_all_ranks(struct engine *e, int n, int batches, struct ddp_err *err);
 /* What was chosen, for a checkpoint, "": nothing; and the way back, before any choice. */
-void agree_text(const struct engine *e, char *text, size_t size);
-int agree_use(struct engine *e, const char *text, struct ddp_err *err);
+void autotune_to_checkpoint(const struct engine *e, char *text, size_t size);
+int autotune_from_checkpoint(struct engine *e, const char *text, struct ddp_err *err);
 /* Lines for the table at the start, from line 0 on; false: there are no more. */
-bool agree_tell(const struct engine *e, size_t line, char *text, size_t size);
-void agree_free(struct engine *e);
+bool autotune_line(const struct engine *e, size_t line, char *text, size_t size);
+void autotune_ranks_free(struct engine *e);
 
 /* record.c */
 

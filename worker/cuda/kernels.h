@@ -113,7 +113,7 @@ void cuda_narrow_all(const float *w, size_t n, const struct cuda_filters *filter
 /* to += from */
 void cuda_add(float *to, const float *from, int64_t n, cudaStream_t stream);
 
-/* ---- between.cu ---- */
+/* ---- pointwise.cu ---- */
 
 /* y = max(0, z + bias[C]), z and bias as `map` says, and its 2x2 max-pool when `arg` is
  * not NULL: y[n,C,H/2,W/2], arg the place of each maximum. y has channels last when
@@ -234,7 +234,7 @@ void cuda_adam(const struct cuda_update *u, float *m, float *v, float b1, float 
 void cuda_adadelta(const struct cuda_update *u, float *sq, float *acc, float rho,
                    float eps, cudaStream_t stream);
 
-/* ---- tune.cu: what algorithms are tried on ---- */
+/* ---- autotune.cu ---- */
 
 /* Numbers between -1 and 1, the same for the same seed; no product of them is easy. */
 void cuda_scatter(void *to, int64_t n, enum cuda_type type, uint32_t seed,

@@ -19,7 +19,7 @@
 #ifndef WORKER_CUDA_LAYERS_H
 #define WORKER_CUDA_LAYERS_H
 
-#include "worker/cuda/check.h"
+#include "worker/cuda/cuda_error.h"
 #include "worker/cuda/kernels.h"
 #include "worker/nn/model.h"
 

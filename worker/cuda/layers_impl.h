@@ -1,6 +1,6 @@
 /* worker/cuda/layers_impl.h - a net as its own files see it: layers_make.c and layers.c,
  * which call products; conv.c and product.c, which implement them (products.h); and
- * tune.c, which chooses the algorithms
+ * autotune.c, which chooses the algorithms
  */
 #ifndef WORKER_CUDA_LAYERS_IMPL_H
 #define WORKER_CUDA_LAYERS_IMPL_H
@@ -39,7 +39,7 @@ struct layers_plan {
 
 /* An algorithm that was chosen for a product, instead of the library's own choice. It
  * stays as long as the net does: graphs that were recorded with it may be played on. */
-struct chosen {
+struct tuned {
     char *key; /* owned, as the algorithm is */
     struct algorithm how;
 };
@@ -72,7 +72,7 @@ struct layers {
     size_t workspace_bytes; /* WORKSPACE, or what some convolution cannot do without */
     struct layers_plan *plans[MAX_PLANS];
     int nplans;
-    struct chosen *chosen; /* owned */
+    struct tuned *chosen; /* owned */
     size_t nchosen;
     layers_sum_fn sum; /* NULL: every rank's norms are its own */
     void *sum_arg;
@@ -126,7 +126,7 @@ static inline const struct products *products_of(const struct layer *l)
 int layers_settle(struct layers *net, struct layers_plan *p, float *grads,
                   struct ddp_err *err);
 
-/* ---- chosen.c ---- */
+/* ---- autotune_apply.c ---- */
 
 /* A product, in a plan. */
 struct site {
@@ -143,10 +143,10 @@ typedef int (*product_fn)(struct layers *net, const struct site *at, void *arg,
 int layers_each_product(struct layers *net, const struct layers_plan *p, product_fn one,
                         void *arg, struct ddp_err *err);
 /* NULL: nothing is chosen for it. */
-const struct chosen *chosen_find(const struct layers *net, const char *key);
+const struct tuned *tuned_find(const struct layers *net, const char *key);
 /* A plan takes what has been chosen for its products. */
-void chosen_take(struct layers *net, struct layers_plan *p);
+void tuned_take(struct layers *net, struct layers_plan *p);
 /* The end of all that was. */
-void chosen_free(struct layers *net);
+void tuned_free(struct layers *net);
 
 #endif

@@ -67,7 +67,7 @@ struct layers_plan *layers_plan(struct layers *net, int n, struct ddp_err *err)
             return NULL;
         }
     }
-    chosen_take(net, p);
+    tuned_take(net, p);
     int at = net->nplans;
     if (at < MAX_PLANS) {
         net->nplans++;
@@ -213,8 +213,8 @@ static int take_slots(struct layers *net, struct device_memory *memory,
             sizes[l->slot] = l->outputs;
     }
     for (int i = 0; i < MODEL_MAX_SLOTS; i++) {
-        if (sizes[i] && device_take(memory, "their gradients", sizes[i] * each,
-                                    &net->slots[i], err) < 0)
+        if (sizes[i] && device_alloc(memory, "their gradients", sizes[i] * each,
+                                     &net->slots[i], err) < 0)
             return -1;
     }
     return 0;
@@ -229,21 +229,21 @@ static int take_activations(struct layers *net, struct device_memory *memory,
     for (int i = 0; i < net->from; i++) {
         struct layer *l = &net->layers[i];
         if (crosses(net, i, net->from) &&
-            device_take(memory, what, l->outputs * each, &l->y, err) < 0)
+            device_alloc(memory, what, l->outputs * each, &l->y, err) < 0)
             return -1;
     }
     for (int i = net->from; i < net->to; i++) {
         struct layer *l = &net->layers[i];
         size_t size = i == net->nlayers - 1 ? batch * sizeof(float) : each;
-        if (device_take(memory, what, l->outputs * size, &l->y, err) < 0 ||
+        if (device_alloc(memory, what, l->outputs * size, &l->y, err) < 0 ||
             (l->spec->pool &&
-             device_take(memory, what, l->outputs * batch, &l->arg, err) < 0) ||
+             device_alloc(memory, what, l->outputs * batch, &l->arg, err) < 0) ||
             (l->spec->kind == LAYER_NORM &&
-             device_take(memory, what, 4 * (size_t)l->C * sizeof(float), &l->saved, err) <
-                 0) ||
+             device_alloc(memory, what, 4 * (size_t)l->C * sizeof(float), &l->saved,
+                          err) < 0) ||
             (l->spec->kind == LAYER_NORM && net->settings.share_norms &&
-             device_take(memory, what, (2 * (size_t)l->C + 1) * sizeof(double),
-                         &l->shared, err) < 0))
+             device_alloc(memory, what, (2 * (size_t)l->C + 1) * sizeof(double),
+                          &l->shared, err) < 0))
             return -1;
         if (is_conv(l) && !l->spec->bare && l->wide > widest)
             widest = l->wide;
@@ -251,16 +251,16 @@ static int take_activations(struct layers *net, struct device_memory *memory,
             filter = l->weight->count;
     }
     if (net->from == 0 &&
-        device_take(memory, what, net->layers[0].inputs * each, &net->x, err) < 0)
+        device_alloc(memory, what, net->layers[0].inputs * each, &net->x, err) < 0)
         return -1;
     if (net->of) /* one after the other, on one stream: what is behind is shared */
         return 0;
-    if (widest && device_take(memory, what, widest * each, &net->z, err) < 0)
+    if (widest && device_alloc(memory, what, widest * each, &net->z, err) < 0)
         return -1;
     return net->type == CUDA_F32
                ? 0
-               : device_take(memory, what, filter * type_size(net->type) + 1, &net->dw,
-                             err);
+               : device_alloc(memory, what, filter * type_size(net->type) + 1, &net->dw,
+                              err);
 }
 
 /* Running means and variances, as they lie in the model's block. */
@@ -271,7 +271,7 @@ static int take_buffers(struct layers *net, struct model *model,
     const struct param *buffers = model_buffers(model, &nbuffers);
     if (floats == 0)
         return 0;
-    if (device_take(memory, "weights", floats * sizeof(float), &net->buffers, err) < 0)
+    if (device_alloc(memory, "weights", floats * sizeof(float), &net->buffers, err) < 0)
         return -1;
     for (int i = 0; i < net->to; i++) {
         if (net->layers[i].spec->kind != LAYER_NORM)
@@ -290,13 +290,13 @@ static int take_all(struct layers *net, struct model *model, struct device_memor
     size_t narrow = net->part.count * type_size(net->type);
     if (net->type == CUDA_F32)
         net->narrow = (char *)net->weights;
-    else if (device_take(memory, "weights", narrow, &net->narrow, err) < 0)
+    else if (device_alloc(memory, "weights", narrow, &net->narrow, err) < 0)
         return -1;
     if (take_buffers(net, model, memory, err) < 0 ||
         take_activations(net, memory, err) < 0 || take_slots(net, memory, err) < 0 ||
-        device_take(memory, "workspace", CUDA_ROOM * sizeof(float), &net->room, err) < 0)
+        device_alloc(memory, "workspace", CUDA_ROOM * sizeof(float), &net->room, err) < 0)
         return -1;
-    return device_take(memory, "workspace", net->workspace_bytes, &net->workspace, err);
+    return device_alloc(memory, "workspace", net->workspace_bytes, &net->workspace, err);
 }
 
 static int check_size(const struct model *model, struct ddp_err *err)
@@ -367,7 +367,7 @@ void layers_destroy(struct layers *net)
     }
     for (int i = 0; i < net->nplans; i++)
         plan_free(net->plans[i]);
-    chosen_free(net);
+    tuned_free(net);
     for (int i = 0; i < CUDA_MAX_LAYERS; i++) {
         if (net->filters[i])
             cudnnDestroyFilterDescriptor(net->filters[i]);

@@ -6,18 +6,17 @@
  * buffers of a net, is in layers_impl.h.
  *
  * Each product is computed by an algorithm: at first by the one that its library thinks
- * best, or by another that tune.c has found to be faster. An algorithm has a name, which
- * any rank, or a later run, can build it from:
- *     a1            cuDNN's older interface, algorithm 1
- *     g11,2:1       cuDNN's graph API: conv_graph.h
- *     w11,2:1       the same, a filter's gradient in float and in the model's order
- *     b1f00...      cuBLASLt: the words of its cublasLtMatmulAlgo_t
+ * best, or by another that autotune.c has found to be faster. An algorithm has a name,
+ * which any rank, or a later run, can build it from: a1            cuDNN's older
+ * interface, algorithm 1 g11,2:1       cuDNN's graph API: conv_graph.h w11,2:1       the
+ * same, a filter's gradient in float and in the model's order b1f00...      cuBLASLt: the
+ * words of its cublasLtMatmulAlgo_t
  */
 #ifndef WORKER_CUDA_PRODUCTS_H
 #define WORKER_CUDA_PRODUCTS_H
 
-#include "worker/cuda/check.h"
 #include "worker/cuda/conv_graph.h"
+#include "worker/cuda/cuda_error.h"
 #include "worker/cuda/kernels.h"
 
 #include <stdbool.h>
@@ -76,7 +75,7 @@ struct products {
     int (*play)(struct layers *net, int i, const struct layer_plan *p, enum pass pass,
                 const struct algorithm *how, struct ddp_err *err);
 
-    /* For tune.c. Names of up to `most` algorithms beside p->how. */
+    /* For autotune.c. Names of up to `most` algorithms beside p->how. */
     int (*list)(const struct layers *net, int i, const struct layer_plan *p,
                 enum pass pass, char (*names)[ALGORITHM_NAME], int most);
     /* False: this library, on this device, has none of that name for it, or none that

@@ -5,7 +5,7 @@
  */
 #include "worker/cuda/engine_impl.h"
 
-#include "worker/cuda/ranges.h"
+#include "worker/cuda/nvtx.h"
 
 #include <string.h>
 
@@ -247,9 +247,9 @@ const struct graph *engine_graph(struct engine *e, int n, int batches, uint64_t 
         if (g->n == n && g->batches == batches && g->turn == made.turn)
             return g;
     }
-    range_begin(e->job.profile, "record", 0);
+    nvtx_begin(e->job.profile, "record", 0);
     int rc = make_graph(e, &made, err);
-    range_end(e->job.profile);
+    nvtx_end(e->job.profile);
     if (rc < 0) {
         engine_forget(e, &made);
         return NULL;

@@ -1,5 +1,5 @@
-/* worker/cuda/tune.c - see tune.h */
-#include "worker/cuda/tune.h"
+/* worker/cuda/autotune.c - see autotune.h */
+#include "worker/cuda/autotune.h"
 
 #include "common/duration.h"
 #include "common/mem.h"
@@ -225,11 +225,11 @@ static int choose(struct tuner *t, struct trial *x, struct ddp_err *err)
     char names[MOST_CANDIDATES][ALGORITHM_NAME];
     double usual, best, us;
     int64_t began = now_ns();
-    const char *chosen = CHOICE_USUAL;
+    const char *chosen = AUTOTUNE_USUAL;
     if (t->spent_ns >= t->most_ns || !x->expected) {
         t->products++;
         t->in_vain++;
-        choices_set(&t->choices, at->key, chosen, 0);
+        autotune_table_set(&t->choices, at->key, chosen, 0);
         return 0;
     }
     if (begin_trial(x, &usual, err) < 0)
@@ -246,11 +246,11 @@ static int choose(struct tuner *t, struct trial *x, struct ddp_err *err)
             chosen = names[tried];
         }
     }
-    choices_set(&t->choices, at->key, chosen, usual - best);
+    autotune_table_set(&t->choices, at->key, chosen, usual - best);
     t->spent_ns += now_ns() - began;
     t->products++;
     t->in_vain += tried < n;
-    t->changed += strcmp(chosen, CHOICE_USUAL) != 0;
+    t->changed += strcmp(chosen, AUTOTUNE_USUAL) != 0;
     t->by_graph += by_graph(chosen);
     t->usual_us += usual;
     t->us += best;
@@ -263,7 +263,7 @@ static int choose_for(struct layers *net, const struct site *at, void *arg,
                       struct ddp_err *err)
 {
     struct trial *x = arg;
-    if (choices_find(&x->t->choices, at->key))
+    if (autotune_table_find(&x->t->choices, at->key))
         return 0;
     x->at = at;
     return choose(x->t, x, err);
@@ -281,8 +281,8 @@ static int largest(struct layers *net, const struct site *at, void *arg,
     return 0;
 }
 
-int tune_measure(struct tuner *t, struct layers *net, int n, float *grads,
-                 struct ddp_err *err)
+int autotune_measure(struct tuner *t, struct layers *net, int n, float *grads,
+                     struct ddp_err *err)
 {
     struct trial x = {.t = t, .net = net};
     struct layers_plan *p = layers_plan(net, n, err);
@@ -314,7 +314,7 @@ int tune_measure(struct tuner *t, struct layers *net, int n, float *grads,
 /* ---- to go by the choices ---- */
 
 struct attempt {
-    const struct choices *choices;
+    const struct autotune_table *choices;
     uint8_t *fails;
 };
 
@@ -323,8 +323,8 @@ static int build_chosen(struct layers *net, const struct site *at, void *arg,
 {
     const struct attempt *a = arg;
     struct algorithm how;
-    const char *name = choices_find(a->choices, at->key);
-    if (!name || strcmp(name, CHOICE_USUAL) == 0 || chosen_find(net, at->key))
+    const char *name = autotune_table_find(a->choices, at->key);
+    if (!name || strcmp(name, AUTOTUNE_USUAL) == 0 || tuned_find(net, at->key))
         return 0;
     if (!at->of->build(net, at->layer, at->plan, at->pass, name, &how)) {
         for (size_t i = 0; i < a->choices->n; i++)
@@ -332,12 +332,12 @@ static int build_chosen(struct layers *net, const struct site *at, void *arg,
         return 0;
     }
     net->chosen = xrealloc(net->chosen, net->nchosen + 1, sizeof *net->chosen);
-    net->chosen[net->nchosen++] = (struct chosen){xstrdup(at->key), how};
+    net->chosen[net->nchosen++] = (struct tuned){xstrdup(at->key), how};
     return 0;
 }
 
-int tune_try(const struct tuner *t, struct layers *net, int n, uint8_t *fails,
-             struct ddp_err *err)
+int autotune_try(const struct tuner *t, struct layers *net, int n, uint8_t *fails,
+                 struct ddp_err *err)
 {
     struct attempt a = {&t->choices, fails};
     struct layers_plan *p = layers_plan(net, n, err);
@@ -345,17 +345,17 @@ int tune_try(const struct tuner *t, struct layers *net, int n, uint8_t *fails,
 }
 
 /* A candidate must have been built on every rank. */
-static bool is_wanted(const struct choices *c, const struct chosen *chosen)
+static bool is_wanted(const struct autotune_table *c, const struct tuned *chosen)
 {
-    const char *name = choices_find(c, chosen->key);
-    return name && strcmp(name, CHOICE_USUAL) != 0;
+    const char *name = autotune_table_find(c, chosen->key);
+    return name && strcmp(name, AUTOTUNE_USUAL) != 0;
 }
 
-void tune_take(const struct tuner *t, struct layers *net)
+void autotune_take(const struct tuner *t, struct layers *net)
 {
     size_t kept = 0;
     for (size_t i = 0; i < net->nchosen; i++) {
-        struct chosen *c = &net->chosen[i];
+        struct tuned *c = &net->chosen[i];
         if (is_wanted(&t->choices, c)) {
             net->chosen[kept++] = *c;
             continue;
@@ -365,33 +365,33 @@ void tune_take(const struct tuner *t, struct layers *net)
     }
     net->nchosen = kept;
     for (int i = 0; i < net->nplans; i++) {
-        chosen_take(net, net->plans[i]);
+        tuned_take(net, net->plans[i]);
         net->plans[i]->warm = false; /* the libraries may not know these yet */
     }
 }
 
-void tune_drop(struct tuner *t, size_t i)
+void autotune_drop(struct tuner *t, size_t i)
 {
-    const struct choice *c = &t->choices.of[i];
+    const struct autotune_row *c = &t->choices.of[i];
     if (c->gain > 0) { /* it is not an earlier run's */
         t->changed--;
         t->by_graph -= by_graph(c->name);
         t->us += c->gain;
     }
     t->lacking++;
-    choices_set(&t->choices, c->key, CHOICE_USUAL, 0);
+    autotune_table_set(&t->choices, c->key, AUTOTUNE_USUAL, 0);
 }
 
 /* ---- what it is like ---- */
 
-int tune_header(char *text, struct ddp_err *err)
+int autotune_header(char *text, struct ddp_err *err)
 {
     struct cudaDeviceProp prop;
     int device = 0;
     if (check_cuda(cudaGetDevice(&device), what, err) < 0 ||
         check_cuda(cudaGetDeviceProperties(&prop, device), what, err) < 0)
         return -1;
-    snprintf(text, CHOICE_HEADER, "cuDNN %zu, cuBLASLt %zu, %.80s", cudnnGetVersion(),
+    snprintf(text, AUTOTUNE_HEADER, "cuDNN %zu, cuBLASLt %zu, %.80s", cudnnGetVersion(),
              cublasLtGetVersion(), prop.name);
     return 0;
 }
@@ -406,7 +406,7 @@ static void add(char *text, size_t size, const char *fmt, ...)
     va_end(args);
 }
 
-void tune_describe(const struct tuner *t, char *text, size_t size)
+void autotune_describe(const struct tuner *t, char *text, size_t size)
 {
     *text = '\0';
     if (t->products > 0)
@@ -426,8 +426,8 @@ void tune_describe(const struct tuner *t, char *text, size_t size)
             t->lacking == 1 ? "" : "s");
 }
 
-void tune_free(struct tuner *t)
+void autotune_free(struct tuner *t)
 {
-    choices_clear(&t->choices);
+    autotune_table_clear(&t->choices);
     strv_finish(&t->warnings);
 }

@@ -1,5 +1,5 @@
-/* worker/cuda/choices.c - see choices.h */
-#include "worker/cuda/choices.h"
+/* worker/cuda/autotune_table.c - see autotune_table.h */
+#include "worker/cuda/autotune_table.h"
 
 #include "common/mem.h"
 
@@ -9,7 +9,7 @@
 
 static const char version[] = "1 ";
 
-static struct choice *find(const struct choices *c, const char *key)
+static struct autotune_row *find(const struct autotune_table *c, const char *key)
 {
     for (size_t i = 0; i < c->n; i++) {
         if (strcmp(c->of[i].key, key) == 0)
@@ -18,19 +18,20 @@ static struct choice *find(const struct choices *c, const char *key)
     return NULL;
 }
 
-const char *choices_find(const struct choices *c, const char *key)
+const char *autotune_table_find(const struct autotune_table *c, const char *key)
 {
-    const struct choice *found = find(c, key);
+    const struct autotune_row *found = find(c, key);
     return found ? found->name : NULL;
 }
 
-void choices_set(struct choices *c, const char *key, const char *name, double gain)
+void autotune_table_set(struct autotune_table *c, const char *key, const char *name,
+                        double gain)
 {
-    struct choice *found = find(c, key);
+    struct autotune_row *found = find(c, key);
     if (!found) {
         c->of = xrealloc(c->of, c->n + 1, sizeof *c->of);
         found = &c->of[c->n++];
-        *found = (struct choice){.key = xstrdup(key)};
+        *found = (struct autotune_row){.key = xstrdup(key)};
     }
     char *copy = xstrdup(name); /* it may be the name that goes */
     free(found->name);
@@ -38,17 +39,17 @@ void choices_set(struct choices *c, const char *key, const char *name, double ga
     found->gain = gain;
 }
 
-void choices_clear(struct choices *c)
+void autotune_table_clear(struct autotune_table *c)
 {
     for (size_t i = 0; i < c->n; i++) {
         free(c->of[i].key);
         free(c->of[i].name);
     }
     free(c->of);
-    *c = (struct choices){.n = 0};
+    *c = (struct autotune_table){.n = 0};
 }
 
-char *choices_write(const struct choices *c, const char *header)
+char *autotune_table_write(const struct autotune_table *c, const char *header)
 {
     size_t size = sizeof version + strlen(header), used;
     for (size_t i = 0; i < c->n; i++)
@@ -61,24 +62,25 @@ char *choices_write(const struct choices *c, const char *header)
     return text;
 }
 
-bool choices_read(struct choices *c, const char *text, char header[CHOICE_HEADER])
+bool autotune_table_read(struct autotune_table *c, const char *text,
+                         char header[AUTOTUNE_HEADER])
 {
     size_t skip = sizeof version - 1, n = strcspn(text, ";");
-    choices_clear(c);
-    if (strncmp(text, version, skip) != 0 || n - skip >= CHOICE_HEADER)
+    autotune_table_clear(c);
+    if (strncmp(text, version, skip) != 0 || n - skip >= AUTOTUNE_HEADER)
         return false;
-    snprintf(header, CHOICE_HEADER, "%.*s", (int)(n - skip), text + skip);
+    snprintf(header, AUTOTUNE_HEADER, "%.*s", (int)(n - skip), text + skip);
     for (text += n; *text == ';'; text += n) {
         text++;
         n = strcspn(text, ";");
         size_t key = strcspn(text, "=");
-        if (key == 0 || key + 1 >= n || key >= CHOICE_KEY) {
-            choices_clear(c);
+        if (key == 0 || key + 1 >= n || key >= AUTOTUNE_KEY) {
+            autotune_table_clear(c);
             return false;
         }
         char *copy = xstrndup(text, n);
         copy[key] = '\0';
-        choices_set(c, copy, copy + key + 1, 0);
+        autotune_table_set(c, copy, copy + key + 1, 0);
         free(copy);
     }
     return true;

@@ -1,7 +1,7 @@
-/* worker/cuda/chosen.c - see layers_impl.h: the products of a plan, and which of them go
- * by an algorithm that was chosen
+/* worker/cuda/autotune_apply.c - see layers_impl.h: the products of a plan, and which of
+ * them go by an algorithm that was chosen
  */
-#include "worker/cuda/choices.h"
+#include "worker/cuda/autotune_table.h"
 #include "worker/cuda/layers_impl.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 int layers_each_product(struct layers *net, const struct layers_plan *p, product_fn one,
                         void *arg, struct ddp_err *err)
 {
-    char key[CHOICE_KEY];
+    char key[AUTOTUNE_KEY];
     for (int i = net->from; i < net->to && p->n > 0; i++) {
         struct site at = {products_of(&net->layers[i]), &p->layers[i], i, 0, key};
         for (; at.of && at.pass < PASSES; at.pass++) {
@@ -25,7 +25,7 @@ int layers_each_product(struct layers *net, const struct layers_plan *p, product
     return 0;
 }
 
-const struct chosen *chosen_find(const struct layers *net, const char *key)
+const struct tuned *tuned_find(const struct layers *net, const char *key)
 {
     for (size_t i = 0; i < net->nchosen; i++) {
         if (strcmp(net->chosen[i].key, key) == 0)
@@ -38,20 +38,20 @@ static int take_chosen(struct layers *net, const struct site *at, void *arg,
                        struct ddp_err *err)
 {
     struct layers_plan *into = arg;
-    const struct chosen *found = chosen_find(net, at->key);
+    const struct tuned *found = tuned_find(net, at->key);
     if (found)
         into->layers[at->layer].how[at->pass] = found->how;
     return 0;
 }
 
-void chosen_take(struct layers *net, struct layers_plan *p)
+void tuned_take(struct layers *net, struct layers_plan *p)
 {
     struct ddp_err ignored;
     if (net->nchosen > 0)
         layers_each_product(net, p, take_chosen, p, &ignored);
 }
 
-void chosen_free(struct layers *net)
+void tuned_free(struct layers *net)
 {
     for (size_t i = 0; i < net->nchosen; i++) {
         conv_graph_free(net->chosen[i].how.graph);

@@ -1,9 +1,9 @@
-/* worker/cuda/check.h - what CUDA and its libraries say went wrong, as one line
+/* worker/cuda/cuda_error.h - what CUDA and its libraries say went wrong, as one line
  *
  * Each returns 0, or -1 with `err`: "what: the library's words".
  */
-#ifndef WORKER_CUDA_CHECK_H
-#define WORKER_CUDA_CHECK_H
+#ifndef WORKER_CUDA_CUDA_ERROR_H
+#define WORKER_CUDA_CUDA_ERROR_H
 
 #include "common/err.h"
 
@@ -35,13 +35,13 @@ struct device_memory {
 
 /* Zeroed memory of the current device, which is m's, freed with all the rest. Without
  * free memory the error names the device, and the memory taken by us and by others. */
-int device_take(struct device_memory *m, const char *what, size_t bytes, void *at,
-                struct ddp_err *err);
+int device_alloc(struct device_memory *m, const char *what, size_t bytes, void *at,
+                 struct ddp_err *err);
 void device_free(struct device_memory *m);
 /* All of it, in bytes, that is called `what`; NULL: everything. */
-size_t device_taken(const struct device_memory *m, const char *what);
+size_t device_allocated(const struct device_memory *m, const char *what);
 
 /* Pinned memory of the host; owner: the caller, until cudaFreeHost(). */
-int pinned_take(size_t bytes, void *at, struct ddp_err *err);
+int pinned_alloc(size_t bytes, void *at, struct ddp_err *err);
 
 #endif

@@ -1,5 +1,5 @@
-/* worker/cuda/between.cu - see kernels.h: bias, ReLU, pooling, dropout, means of images,
- * there and back; norm.cu has the normalisation */
+/* worker/cuda/pointwise.cu - see kernels.h: bias, ReLU, pooling, dropout, means of
+ * images, there and back; norm.cu has the normalisation */
 #include "worker/cuda/device.h"
 
 #include "worker/cuda/channels.h"
@@ -7,7 +7,7 @@
 
 /* z, and y, which is as large or, pooled, half as high and wide. */
 struct shape {
-    struct lie z, y;
+    struct layout z, y;
     uint32_t n; /* elements of y */
 };
 
@@ -35,7 +35,7 @@ struct window {
     uint32_t at, down, right;
 };
 
-static __device__ inline struct window window_of(struct place p, const struct lie &z)
+static __device__ inline struct window window_of(struct place p, const struct layout &z)
 {
     p.h *= 2;
     p.w *= 2;
@@ -73,7 +73,9 @@ template <class T, int V> struct biased {
 template <class T, int V>
 static __global__ void bias_relu(const T *z, const float *bias, struct channels s, T *y)
 {
-    struct biased<T, V> f = {z, bias, y};
+    struct biased<T, V> f = {
+        z, bias, y
+    };
     channels_walk<V>(s, &f);
 }
 
@@ -332,7 +334,9 @@ static void put_masked(const void *y, const void *dy, float scale, struct cuda_m
     uint32_t at_once = !wide ? 1 : m.type == CUDA_F32 ? 4 : 8;
     struct channels s = channels_to_sum(m, at_once);
     FOR_PACK(m.type, wide, {
-        struct masked<T, V> f = {(const T *)y, (const T *)dy, scale, (T *)dz, sums};
+        struct masked<T, V> f = {
+            (const T *)y, (const T *)dy, scale, (T *)dz, sums
+        };
         LAUNCH((masked_sum<T, V>), channels_blocks(s), THREADS, stream, f, s, room);
     });
     put_whole(s, room, sums, stream);
@@ -364,17 +368,17 @@ void cuda_bias_relu_back(const void *y, const void *dy, const uint8_t *arg, floa
     if (arg && !(turned && m.last)) {
         struct channels s = channels_to_sum(out, 1);
         FOR_TYPE(m.type, {
-            struct unpooled<T> f = {(const T *)y, (const T *)dy, arg, scale,
-                                    (T *)dz,      shape,         sums};
+            struct unpooled<T> f = {
+                (const T *)y, (const T *)dy, arg, scale, (T *)dz, shape, sums
+            };
             LAUNCH(unpool_sum<T>, channels_blocks(s), THREADS, stream, f, s, room);
         });
         put_whole(s, room, sums, stream);
         return;
     }
     if (arg)
-        FOR_TYPE(m.type,
-                 LAUNCH(unpool_turned<T>, tiles_of(shape, m.n), THREADS, stream,
-                        (const T *)y, (const T *)dy, arg, scale, shape, (T *)dz));
+        FOR_TYPE(m.type, LAUNCH(unpool_turned<T>, tiles_of(shape, m.n), THREADS, stream,
+                                (const T *)y, (const T *)dy, arg, scale, shape, (T *)dz));
     else if (turned)
         FOR_TYPE(m.type, LAUNCH(unrelu_turned<T>, blocks_for(shape.n), THREADS, stream,
                                 (const T *)y, (const T *)dy, scale, shape, (T *)dz));
@@ -414,7 +418,8 @@ void cuda_dropout(void *y, int64_t n, enum cuda_type type, float p,
 
 /* ---- means of images ---- */
 
-template <class T> static __global__ void mean(const T *x, uint32_t n, struct lie l, T *y)
+template <class T>
+static __global__ void mean(const T *x, uint32_t n, struct layout l, T *y)
 {
     uint32_t pixels = l.H.by * l.W.by, step = l.last ? l.C.by : 1;
     for (EACH_OF(i, n)) {
@@ -435,7 +440,7 @@ void cuda_mean(const void *x, struct cuda_map m, void *y, cudaStream_t stream)
 }
 
 template <class T>
-static __global__ void mean_back(const T *dy, uint32_t n, struct lie l, T *dx)
+static __global__ void mean_back(const T *dy, uint32_t n, struct layout l, T *dx)
 {
     for (EACH_OF(i, n)) {
         struct place p = place_at(i, l);

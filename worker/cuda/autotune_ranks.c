@@ -1,4 +1,4 @@
-/* worker/cuda/agree.c - see engine_impl.h: the same algorithms on all ranks
+/* worker/cuda/autotune_ranks.c - see engine_impl.h: the same algorithms on all ranks
  *
  * Rank 0 measures, for every number of samples that any rank will have; the others wait.
  * All ranks then try to build what it has chosen, and what one of them cannot is played
@@ -29,18 +29,18 @@ static struct tuner *tuner_of(struct engine *e)
     return e->tuner;
 }
 
-void agree_free(struct engine *e)
+void autotune_ranks_free(struct engine *e)
 {
     if (e->tuner)
-        tune_free(e->tuner);
+        autotune_free(e->tuner);
     free(e->tuner);
 }
 
 /* ---- all ranks ---- */
 
 /* The numbers of samples that any rank's batches are cut in. */
-static int agree_sizes(struct engine *e, int n, int batches, uint8_t *sizes,
-                       struct ddp_err *err)
+static int sizes_on_all_ranks(struct engine *e, int n, int batches, uint8_t *sizes,
+                              struct ddp_err *err)
 {
     for (int i = 0; i < batches; i++)
         stages_sizes(e, engine_batch(&e->job, n, i), sizes);
@@ -54,7 +54,7 @@ static int measure(struct engine *e, const uint8_t *sizes, struct ddp_err *err)
         for (int i = 0; i < e->nstages && sizes[n]; i++) {
             struct stage *s = &e->stages[i];
             if (stage_enter(s, err) < 0 ||
-                tune_measure(e->tuner, s->sets[0].net, n, s->grads, err) < 0)
+                autotune_measure(e->tuner, s->sets[0].net, n, s->grads, err) < 0)
                 return -1;
         }
     }
@@ -64,15 +64,15 @@ static int measure(struct engine *e, const uint8_t *sizes, struct ddp_err *err)
 /* What rank 0 has chosen. */
 static int hear(struct engine *e, struct ddp_err *err)
 {
-    char header[CHOICE_HEADER];
-    char *text = e->rank == 0 ? choices_write(&e->tuner->choices, "") : NULL;
+    char header[AUTOTUNE_HEADER];
+    char *text = e->rank == 0 ? autotune_table_write(&e->tuner->choices, "") : NULL;
     int64_t bytes = text ? (int64_t)strlen(text) + 1 : 0;
     int rc = ddp_broadcast(e->job.group, &bytes, 1, DDP_I64, 0, err);
     if (rc == 0 && !text)
         text = xcalloc((size_t)bytes, 1);
     if (rc == 0)
         rc = ddp_broadcast(e->job.group, text, (size_t)bytes, DDP_U8, 0, err);
-    if (rc == 0 && e->rank > 0 && !choices_read(&e->tuner->choices, text, header))
+    if (rc == 0 && e->rank > 0 && !autotune_table_read(&e->tuner->choices, text, header))
         rc = err_set(err, "rank 0 has sent no choice of algorithms");
     free(text);
     return rc;
@@ -89,27 +89,27 @@ static int settle(struct engine *e, const uint8_t *sizes, struct ddp_err *err)
         for (int i = 0; i < e->nstages && sizes[n] && rc == 0; i++) {
             rc = stage_enter(&e->stages[i], err);
             if (rc == 0)
-                rc = tune_try(t, e->stages[i].sets[0].net, n, fails, err);
+                rc = autotune_try(t, e->stages[i].sets[0].net, n, fails, err);
         }
     }
     if (rc == 0)
         rc = ddp_all_reduce(e->job.group, fails, t->choices.n + 1, DDP_U8, DDP_MAX, err);
     for (size_t i = 0; i < t->choices.n && rc == 0; i++) {
         if (fails[i])
-            tune_drop(t, i);
+            autotune_drop(t, i);
     }
     for (int i = 0; i < e->nstages && rc == 0; i++)
-        tune_take(t, e->stages[i].sets[0].net);
+        autotune_take(t, e->stages[i].sets[0].net);
     free(fails);
     return rc;
 }
 
-int agree_algorithms(struct engine *e, int n, int batches, struct ddp_err *err)
+int autotune_on_all_ranks(struct engine *e, int n, int batches, struct ddp_err *err)
 {
     if (!tuner_of(e))
         return 0;
     uint8_t *sizes = xcalloc((size_t)e->max_micro + 1, 1);
-    int rc = agree_sizes(e, n, batches, sizes, err);
+    int rc = sizes_on_all_ranks(e, n, batches, sizes, err);
     if (rc == 0 && e->rank == 0)
         rc = measure(e, sizes, err);
     if (rc == 0)
@@ -122,33 +122,33 @@ int agree_algorithms(struct engine *e, int n, int batches, struct ddp_err *err)
 
 /* ---- checkpoints ---- */
 
-void agree_text(const struct engine *e, char *text, size_t size)
+void autotune_to_checkpoint(const struct engine *e, char *text, size_t size)
 {
-    char header[CHOICE_HEADER];
+    char header[AUTOTUNE_HEADER];
     struct ddp_err ignored;
     *text = '\0';
-    if (!e->tuner || e->tuner->choices.n == 0 || tune_header(header, &ignored) < 0)
+    if (!e->tuner || e->tuner->choices.n == 0 || autotune_header(header, &ignored) < 0)
         return;
-    char *all = choices_write(&e->tuner->choices, header);
+    char *all = autotune_table_write(&e->tuner->choices, header);
     if (strlen(all) < size)
         strcpy(text, all);
     free(all);
 }
 
-int agree_use(struct engine *e, const char *text, struct ddp_err *err)
+int autotune_from_checkpoint(struct engine *e, const char *text, struct ddp_err *err)
 {
-    char header[CHOICE_HEADER], here[CHOICE_HEADER];
+    char header[AUTOTUNE_HEADER], here[AUTOTUNE_HEADER];
     struct tuner *t = tuner_of(e);
     if (!t)
         return 0;
-    if (tune_header(here, err) < 0)
+    if (autotune_header(here, err) < 0)
         return -1;
-    bool good = choices_read(&t->choices, text, header);
+    bool good = autotune_table_read(&t->choices, text, header);
     if (good && strcmp(header, here) == 0) {
         t->taken_over = true;
         return 0;
     }
-    choices_clear(&t->choices);
+    autotune_table_clear(&t->choices);
     if (good)
         strv_pushf(&t->warnings, "the checkpoint's choice was made for %s: not taken",
                    header);
@@ -160,14 +160,14 @@ int agree_use(struct engine *e, const char *text, struct ddp_err *err)
 /* ---- for a person ---- */
 
 /* The result, then the warnings, up to a limit. */
-bool agree_tell(const struct engine *e, size_t line, char *text, size_t size)
+bool autotune_line(const struct engine *e, size_t line, char *text, size_t size)
 {
     enum { MOST = 8 };
     const struct tuner *t = e->tuner;
     if (!t || line > t->warnings.n || line > MOST)
         return false;
     if (line == 0)
-        tune_describe(t, text, size);
+        autotune_describe(t, text, size);
     else if (line == MOST && t->warnings.n > MOST)
         snprintf(text, size, "and %zu more like these", t->warnings.n - MOST + 1);
     else

@@ -1,17 +1,17 @@
-/* worker/cuda/ranges.c - see ranges.h */
-#include "worker/cuda/ranges.h"
+/* worker/cuda/nvtx.c - see ranges.h */
+#include "worker/cuda/nvtx.h"
 
 #include <stdio.h>
 
 #ifdef HAVE_NVTX
 #include <nvtx3/nvToolsExt.h>
 
-int ranges_check(bool wanted, struct ddp_err *err)
+int nvtx_check(bool wanted, struct ddp_err *err)
 {
     return 0;
 }
 
-void range_begin(bool wanted, const char *what, unsigned long long number)
+void nvtx_begin(bool wanted, const char *what, unsigned long long number)
 {
     char text[64];
     if (!wanted)
@@ -21,7 +21,7 @@ void range_begin(bool wanted, const char *what, unsigned long long number)
     nvtxRangePushA(number > 0 ? text : what);
 }
 
-void range_end(bool wanted)
+void nvtx_end(bool wanted)
 {
     if (wanted)
         nvtxRangePop();
@@ -29,14 +29,14 @@ void range_end(bool wanted)
 
 #else
 
-int ranges_check(bool wanted, struct ddp_err *err)
+int nvtx_check(bool wanted, struct ddp_err *err)
 {
     return wanted ? err_set(err, "--profile: this build was made without NVTX's headers")
                   : 0;
 }
 
-void range_begin(bool wanted, const char *what, unsigned long long number) {}
+void nvtx_begin(bool wanted, const char *what, unsigned long long number) {}
 
-void range_end(bool wanted) {}
+void nvtx_end(bool wanted) {}
 
 #endif

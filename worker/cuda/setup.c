@@ -1,4 +1,4 @@
-/* worker/cuda/open.c - see engine_impl.h: everything is taken here, and let go
+/* worker/cuda/setup.c - see engine_impl.h: everything is taken here, and let go
  *
  * The data set lies in the device's memory when it takes less than half of what is free;
  * else each batch is collected on the host, in one of two pinned slots, and travels while
@@ -7,7 +7,7 @@
 #include "worker/cuda/engine_impl.h"
 
 #include "common/mem.h"
-#include "worker/cuda/ranges.h"
+#include "worker/cuda/nvtx.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,10 +53,10 @@ static int make_set(struct stage *s, struct set *set, struct ddp_err *err)
 {
     size_t n = (size_t)s->e->max_micro;
     size_t outputs = (size_t)s->e->job.data->shape.outputs;
-    return device_take(s->memory, "steps", n, &set->labels, err) < 0
+    return device_alloc(s->memory, "steps", n, &set->labels, err) < 0
                ? -1
-               : device_take(s->memory, "steps", n * outputs * sizeof(float),
-                             &set->targets, err);
+               : device_alloc(s->memory, "steps", n * outputs * sizeof(float),
+                              &set->targets, err);
 }
 
 static int make_blocks(struct stage *s, struct ddp_err *err)
@@ -65,18 +65,18 @@ static int make_blocks(struct stage *s, struct ddp_err *err)
     struct device_memory *m = s->memory;
     size_t bytes = s->part.count * sizeof(float), stages = (size_t)s->e->nstages;
     size_t in = sizeof(struct cuda_step) + most_samples(s->e) * sizeof(uint32_t);
-    if (device_take(m, "weights", bytes, &s->weights, err) < 0 ||
-        device_take(m, "gradients", VERDICT * sizeof(float) + bytes, &s->block, err) <
+    if (device_alloc(m, "weights", bytes, &s->weights, err) < 0 ||
+        device_alloc(m, "gradients", VERDICT * sizeof(float) + bytes, &s->block, err) <
             0 ||
-        device_take(m, "steps", sizeof *s->updates, &s->updates, err) < 0 ||
-        device_take(m, "steps", stages * CUDA_PARTS * sizeof *s->parts, &s->parts, err) <
+        device_alloc(m, "steps", sizeof *s->updates, &s->updates, err) < 0 ||
+        device_alloc(m, "steps", stages * CUDA_PARTS * sizeof *s->parts, &s->parts, err) <
             0 ||
         (job->accumulate * s->e->micro > 1 &&
-         device_take(m, "gradients", bytes, &s->extra, err) < 0) ||
-        device_take(m, "steps", in, &s->in, err) < 0 ||
-        device_take(m, "steps", sizeof *s->result, &s->result, err) < 0 ||
+         device_alloc(m, "gradients", bytes, &s->extra, err) < 0) ||
+        device_alloc(m, "steps", in, &s->in, err) < 0 ||
+        device_alloc(m, "steps", sizeof *s->result, &s->result, err) < 0 ||
         (job->precision == PRECISION_FP16 &&
-         device_take(m, "steps", sizeof *s->scaler, &s->scaler, err) < 0))
+         device_alloc(m, "steps", sizeof *s->scaler, &s->scaler, err) < 0))
         return -1;
     for (int k = 0; k < s->e->nstages; k++) {
         if (make_set(s, &s->sets[k], err) < 0)
@@ -94,7 +94,7 @@ static int make_states(struct stage *s, struct ddp_err *err)
     size_t bytes = sums_state_floats(s) * sizeof(float);
     for (int k = 0; k < OPTIM_STATES; k++) {
         if (s->e->job.optim->states[k] &&
-            device_take(s->memory, "optimiser", bytes, &s->states[k], err) < 0)
+            device_alloc(s->memory, "optimiser", bytes, &s->states[k], err) < 0)
             return -1;
     }
     return 0;
@@ -139,10 +139,10 @@ static int make_mail(struct engine *e, struct ddp_err *err)
 {
     if (!e->far)
         return 0;
-    int rc = pinned_take(sizeof *e->mail, &e->mail, err);
+    int rc = pinned_alloc(sizeof *e->mail, &e->mail, err);
     for (int i = 0; i < e->nstages * e->nstages && rc == 0; i++)
-        rc = pinned_take(stages_box_bytes(e),
-                         &e->stages[i / e->nstages].sets[i % e->nstages].box, err);
+        rc = pinned_alloc(stages_box_bytes(e),
+                          &e->stages[i / e->nstages].sets[i % e->nstages].box, err);
     return rc;
 }
 
@@ -151,7 +151,7 @@ static int make_mail(struct engine *e, struct ddp_err *err)
 static int make_pixels(struct engine *e, struct ddp_err *err)
 {
     size_t bytes = sizeof e->job.data->as_float;
-    if (device_take(first_of(e)->memory, "steps", bytes, &e->as_float, err) < 0)
+    if (device_alloc(first_of(e)->memory, "steps", bytes, &e->as_float, err) < 0)
         return -1;
     return check_cuda(
         cudaMemcpy(e->as_float, e->job.data->as_float, bytes, cudaMemcpyHostToDevice),
@@ -172,14 +172,14 @@ static int take_part(struct engine *e, size_t n, const char *what, struct reside
 {
     size_t image = image_bytes(e), outputs = (size_t)e->job.data->shape.outputs;
     if (classifies(e))
-        return device_take(first_of(e)->memory, what, n * image, &r->pixels, err) < 0
+        return device_alloc(first_of(e)->memory, what, n * image, &r->pixels, err) < 0
                    ? -1
-                   : device_take(first_of(e)->memory, what, n, &r->labels, err);
-    return device_take(first_of(e)->memory, what, n * image * sizeof(float), &r->inputs,
-                       err) < 0
+                   : device_alloc(first_of(e)->memory, what, n, &r->labels, err);
+    return device_alloc(first_of(e)->memory, what, n * image * sizeof(float), &r->inputs,
+                        err) < 0
                ? -1
-               : device_take(first_of(e)->memory, what, n * outputs * sizeof(float),
-                             &r->targets, err);
+               : device_alloc(first_of(e)->memory, what, n * outputs * sizeof(float),
+                              &r->targets, err);
 }
 
 static int upload_part(struct engine *e, const struct samples *part, struct resident *r,
@@ -234,9 +234,9 @@ static int make_slots(struct engine *e, struct ddp_err *err)
     bool timed = e->job.trace && !e->resident;
     for (int i = 0; i < SLOTS; i++) {
         struct slot *s = &e->slots[i];
-        if (pinned_take(sizeof *s->in + batch * sizeof(uint32_t), &s->in, err) < 0 ||
-            pinned_take(sizeof *s->result, &s->result, err) < 0 ||
-            (!e->resident && (pinned_take(batch * sample, &s->bytes, err) < 0 ||
+        if (pinned_alloc(sizeof *s->in + batch * sizeof(uint32_t), &s->in, err) < 0 ||
+            pinned_alloc(sizeof *s->result, &s->result, err) < 0 ||
+            (!e->resident && (pinned_alloc(batch * sample, &s->bytes, err) < 0 ||
                               take_part(e, batch, "batches", &s->staged, err) < 0)))
             return -1;
         if ((timed && check_cuda(cudaEventCreate(&s->left), what, err) < 0) ||
@@ -255,7 +255,7 @@ static int make_slots(struct engine *e, struct ddp_err *err)
 static int prepare(struct engine *e, struct ddp_err *err)
 {
     sums_plan(e);
-    if (ranges_check(e->job.profile, err) < 0)
+    if (nvtx_check(e->job.profile, err) < 0)
         return -1;
     for (int i = 0; i < e->nstages; i++) {
         if (make_stage(&e->stages[i], err) < 0)
@@ -326,7 +326,7 @@ static void describe(struct engine *e)
     char stages[120] = "";
     double taken = 0;
     for (int i = 0; i < e->nstages; i++)
-        taken += (double)device_taken(&e->memories[i], NULL);
+        taken += (double)device_allocated(&e->memories[i], NULL);
     if (e->nstages > 1)
         stages_describe(e, stages, sizeof stages);
     size_t n = strlen(e->text);
@@ -381,7 +381,7 @@ void engine_close(struct engine *e)
         if (s->done)
             cudaEventDestroy(s->done);
     }
-    agree_free(e);
+    autotune_ranks_free(e);
     cudaFreeHost(e->mail);
     if (e->copies)
         cudaStreamDestroy(e->copies);

@@ -1,5 +1,5 @@
-/* worker/cuda/tune.cu - see kernels.h: numbers to try algorithms on, and how far their
- * answers are apart
+/* worker/cuda/autotune.cu - see kernels.h: numbers to try algorithms on, and how far
+ * their answers are apart
  */
 #include "worker/cuda/device.h"
 

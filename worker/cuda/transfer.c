@@ -1,4 +1,4 @@
-/* worker/cuda/move.c - see engine_impl.h: the model, from host to devices and back */
+/* worker/cuda/transfer.c - see engine_impl.h: the model, from host to devices and back */
 #include "worker/cuda/engine_impl.h"
 
 static const char *const what = "copying the model";
@@ -6,13 +6,13 @@ static const char *const what = "copying the model";
 static int move(void *device, void *host, size_t bytes, enum direction way,
                 struct ddp_err *err)
 {
-    cudaError_t rc = way == PUSH
+    cudaError_t rc = way == TO_DEVICE
                          ? cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice)
                          : cudaMemcpy(host, device, bytes, cudaMemcpyDeviceToHost);
     return check_cuda(rc, what, err);
 }
 
-int move_buffers(struct engine *e, enum direction way, struct ddp_err *err)
+int transfer_buffers(struct engine *e, enum direction way, struct ddp_err *err)
 {
     size_t n;
     float *host = model_buffer_block(e->job.model, &n);
@@ -35,7 +35,7 @@ static int push_state(struct stage *s, int k, struct ddp_err *err)
     size_t at = 0;
     for (size_t i = 0; i < s->npieces; at += s->pieces[i++].count) {
         if (move(s->states[k] + at, whole + s->pieces[i].offset,
-                 s->pieces[i].count * sizeof *whole, PUSH, err) < 0)
+                 s->pieces[i].count * sizeof *whole, TO_DEVICE, err) < 0)
             return -1;
     }
     return 0;
@@ -47,7 +47,7 @@ static int pull_state(struct stage *s, int k, struct ddp_err *err)
     float *whole = e->job.optim->states[k] + s->part.offset;
     size_t at = 0, bytes = s->part.count * sizeof(float);
     if (!shares_out(e))
-        return move(s->states[k], whole, bytes, PULL, err);
+        return move(s->states[k], whole, bytes, TO_HOST, err);
     for (size_t i = 0; i < s->npieces; at += s->pieces[i++].count) {
         const struct piece *p = &s->pieces[i];
         if (check_cuda(cudaMemcpyAsync(place_in(s, s->grads, p->offset),
@@ -62,11 +62,11 @@ static int pull_state(struct stage *s, int k, struct ddp_err *err)
         comm_await(e->comm, s->summed, e->job.timeout_ms, "gathering the optimiser",
                    err) < 0)
         return -1;
-    return move(s->grads, whole, bytes, PULL, err);
+    return move(s->grads, whole, bytes, TO_HOST, err);
 }
 
 /* fp16: what the loss is multiplied by. The host knows of none before the first step. */
-static int move_scaler(struct stage *s, enum direction way, struct ddp_err *err)
+static int transfer_scaler(struct stage *s, enum direction way, struct ddp_err *err)
 {
     struct optim *o = s->e->job.optim;
     if (o->loss_scale <= 0)
@@ -79,29 +79,29 @@ static int move_scaler(struct stage *s, enum direction way, struct ddp_err *err)
     return 0;
 }
 
-static int move_stage(struct stage *s, enum direction way, struct ddp_err *err)
+static int transfer_stage(struct stage *s, enum direction way, struct ddp_err *err)
 {
     struct optim *o = s->e->job.optim;
     float *weights = model_weights(s->e->job.model) + s->part.offset;
     if (stage_enter(s, err) < 0 ||
         move(s->weights, weights, s->part.count * sizeof *weights, way, err) < 0 ||
-        (s->scaler && move_scaler(s, way, err) < 0) ||
+        (s->scaler && transfer_scaler(s, way, err) < 0) ||
         move(s->updates, &o->steps, sizeof o->steps, way, err) < 0)
         return -1;
     for (int k = 0; k < OPTIM_STATES; k++) {
-        if (o->states[k] && (way == PUSH ? push_state : pull_state)(s, k, err) < 0)
+        if (o->states[k] && (way == TO_DEVICE ? push_state : pull_state)(s, k, err) < 0)
             return -1;
     }
     return 0;
 }
 
-int move_all(struct engine *e, enum direction way, struct ddp_err *err)
+int transfer_model(struct engine *e, enum direction way, struct ddp_err *err)
 {
     if (check_cuda(cudaStreamSynchronize(first_of(e)->main), what, err) < 0)
         return -1;
     for (int i = e->nstages - 1; i >= 0; i--) {
-        if (move_stage(&e->stages[i], way, err) < 0)
+        if (transfer_stage(&e->stages[i], way, err) < 0)
             return -1;
     }
-    return move_buffers(e, way, err) < 0 ? -1 : engine_arrive(e, what, err);
+    return transfer_buffers(e, way, err) < 0 ? -1 : engine_arrive(e, what, err);
 }

@@ -1,5 +1,5 @@
-/* worker/cuda/check.c - see check.h */
-#include "worker/cuda/check.h"
+/* worker/cuda/cuda_error.c - see check.h */
+#include "worker/cuda/cuda_error.h"
 
 #include "common/mem.h"
 #include "worker/cuda/kernels.h"
@@ -50,7 +50,7 @@ int check_dnn(cudnnStatus_t rc, const char *what, struct ddp_err *err)
 #endif
 }
 
-size_t device_taken(const struct device_memory *m, const char *what)
+size_t device_allocated(const struct device_memory *m, const char *what)
 {
     size_t sum = 0;
     for (size_t i = 0; i < m->nblocks; i++) {
@@ -70,20 +70,20 @@ static void list_taken(const struct device_memory *m, char *out, size_t size)
         for (size_t k = 0; k < i && first; k++)
             first = strcmp(m->blocks[k].what, m->blocks[i].what) != 0;
         if (first)
-            n += (size_t)snprintf(out + n, size - n, "%s%s %.1f MiB", n ? ", " : "",
-                                  m->blocks[i].what,
-                                  (double)device_taken(m, m->blocks[i].what) / 0x1p20);
+            n += (size_t)snprintf(
+                out + n, size - n, "%s%s %.1f MiB", n ? ", " : "", m->blocks[i].what,
+                (double)device_allocated(m, m->blocks[i].what) / 0x1p20);
     }
 }
 
-int device_take(struct device_memory *m, const char *what, size_t bytes, void *at,
-                struct ddp_err *err)
+int device_alloc(struct device_memory *m, const char *what, size_t bytes, void *at,
+                 struct ddp_err *err)
 {
     void *block = NULL;
     cudaError_t rc = cudaMalloc(&block, bytes ? bytes : 1);
     if (rc == cudaErrorMemoryAllocation) {
         char taken[200];
-        size_t left = 0, all = 0, ours = device_taken(m, NULL);
+        size_t left = 0, all = 0, ours = device_allocated(m, NULL);
         cudaGetLastError();
         cudaMemGetInfo(&left, &all);
         list_taken(m, taken, sizeof taken);
@@ -112,7 +112,7 @@ void device_free(struct device_memory *m)
     *m = (struct device_memory){.device = m->device};
 }
 
-int pinned_take(size_t bytes, void *at, struct ddp_err *err)
+int pinned_alloc(size_t bytes, void *at, struct ddp_err *err)
 {
     void *block = NULL;
     cudaError_t rc = cudaMallocHost(&block, bytes);

@@ -1,4 +1,4 @@
-/* worker/cuda/bad.c - see engine_impl.h: where a number that is not finite began
+/* worker/cuda/nan_trace.c - see engine_impl.h: where a number that is not finite began
  *
  * A step with a bad loss has changed no weight, and its samples are still in its slot: it
  * goes forward once more, piece by piece, and each layer is looked at.

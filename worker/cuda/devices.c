@@ -1,4 +1,4 @@
-/* worker/cuda/place.c - see engine_impl.h: which layers on which device
+/* worker/cuda/devices.c - see engine_impl.h: which layers on which device
  *
  * A rank takes the device of its number on its host. In stages it takes two, if the ranks
  * that see the same devices can all have two; else both its stages are on one.

@@ -1,4 +1,4 @@
-/* worker/cuda/order.c - see engine_impl.h: the current device, and dependencies between
+/* worker/cuda/streams.c - see engine_impl.h: the current device, and dependencies between
  * streams
  *
  * What is put on a stream goes to the device that is current then; stages on two devices

@@ -1,7 +1,6 @@
 /* launcher/agent/guard.c - see guard.h */
 #include "launcher/agent/guard.h"
 
-#include "common/duration.h"
 #include "common/err.h"
 #include "launcher/agent/kill_tree.h"
 #include "launcher/transport/program.h"
@@ -48,7 +47,7 @@ static int guard_agent(pid_t agent)
         if (pid == 0 && sigwait(&awaited, &sig) == 0 && sig != SIGCHLD)
             kill(agent, sig);
     }
-    kill_tree_reap(now_ms() + KILL_TREE_MS);
+    kill_tree_reap(KILL_TREE_MS);
     return WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_CANNOT_START;
 }
 

@@ -9,7 +9,6 @@
 #include "launcher/agent/kill_tree.h"
 
 #include "common/ancestry.h"
-#include "common/duration.h"
 #include "common/mem.h"
 #include "common/read_start.h"
 
@@ -170,21 +169,23 @@ enum kill_tree_rule kill_tree_pass_helpers(pid_t pid, pid_t group, void *arg)
     return helper ? KILL_TREE_PASS : KILL_TREE_TAKE;
 }
 
-bool kill_tree_reap(int64_t deadline_ms)
+/* Only the pauses are counted: after a machine was frozen, helpers that exit by
+ * themselves still have their time. */
+bool kill_tree_reap(int64_t limit_ms)
 {
-    int64_t helpers_ms = now_ms() + HELPERS_MS;
     int futile = 0; /* consecutive scans that found no process we may signal */
-    for (int64_t pause_ms = 1;; pause_ms = pause_ms < 50 ? pause_ms * 2 : 50) {
+    for (int64_t waited_ms = 0, pause_ms = 1;; waited_ms += pause_ms) {
         pid_t pid;
         while ((pid = waitpid(-1, NULL, WNOHANG)) > 0)
             ;
         if (pid < 0 && errno == ECHILD)
             return true;
-        if (now_ms() >= deadline_ms || futile == FUTILE)
+        if (waited_ms >= limit_ms || futile == FUTILE)
             return false;
-        bool first = now_ms() < helpers_ms;
+        bool first = waited_ms < HELPERS_MS;
         int sent = kill_tree_signal(SIGKILL, first ? kill_tree_pass_helpers : NULL, NULL);
         futile = sent > 0 || first ? 0 : futile + 1;
+        pause_ms = waited_ms < 50 ? waited_ms + 1 : 50;
         nanosleep(&(struct timespec){.tv_nsec = pause_ms * 1000000}, NULL);
     }
 }

@@ -33,7 +33,7 @@ char *kill_tree_describe(enum kill_tree_rule (*rule)(pid_t pid, pid_t group, voi
 enum kill_tree_rule kill_tree_pass_helpers(pid_t pid, pid_t group, void *arg);
 
 /* SIGKILL descendants, helpers only after a while, and reap them until none is left, none
- * can be signalled, or `deadline_ms`. Returns whether none is left. */
-bool kill_tree_reap(int64_t deadline_ms);
+ * can be signalled, or after limit_ms. Returns whether none is left. */
+bool kill_tree_reap(int64_t limit_ms);
 
 #endif

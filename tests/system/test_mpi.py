@@ -3,6 +3,7 @@
 
 import glob
 import os
+import signal
 import socket
 import subprocess
 import tempfile
@@ -176,6 +177,20 @@ class OpenMpi(Programs, launch.LaunchTest):
         path = launched.out.splitlines()[-1]
         self.assertRegex(path, "^/dev/shm/vader_segment")
         self.assertFalse(os.path.exists(path))
+
+    def test_session_files_of_a_killed_server_are_removed(self):
+        # the agent kills one that does not exit, as after a host was frozen
+        launched = self.start(
+            "-np", 1, "--tag-output=off", "sh", "-c", f"{self.program} hello; read line",
+            stdin=b"", env={**mpi.QUICK, "TMPDIR": self.folder.name})
+        self.wait_for(launched, "hello ok")
+        server = next(pid for pid, c in launch.marked(self.mark).items() if "ddprun-pmix" in c)
+        sessions = os.path.join(self.folder.name, "ddprun-mpi-*")
+        self.assertEqual(len(glob.glob(sessions)), 1)
+        os.kill(server, signal.SIGSTOP)
+        launched.input = b"\n"
+        launched.wait()
+        self.assertEqual(glob.glob(sessions), [])
 
     def test_addresses_on_demand(self):
         launched = self.check(

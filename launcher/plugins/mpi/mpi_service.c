@@ -28,6 +28,7 @@
 #include "launcher/agent/plugin.h"
 #include "launcher/link/link.h"
 #include "launcher/plugins/mpi/pmi_server.h"
+#include "launcher/plugins/mpi/session_dir.h"
 #include "launcher/plugins/mpi/shm_cleanup.h"
 #include "launcher/transport/child.h"
 #include "launcher/transport/program.h"
@@ -62,6 +63,7 @@ struct mpi_service {
     const struct msg_share *share; /* borrowed */
     char *program;      /* owned: the PMIx server's; NULL: PMIx is not served */
     char *nspace, *uri; /* owned, likewise */
+    char *dir;          /* owned: of the server's session files */
     int listen_fd;      /* owned: until it is passed to the server; -1: none */
     int first;   /* owned: the connection that the server was started for; -1: none */
     bool wanted; /* an MPI program needs the server */
@@ -223,6 +225,8 @@ static void on_server_exit(pid_t pid, int status, int64_t at_ns,
     struct mpi_service *w = arg;
     w->server = 0;
     event_del(w->deadline);
+    if (!WIFEXITED(status))
+        session_dir_remove(w->dir);
     if (w->stopped)
         return;
     char text[200];
@@ -238,18 +242,12 @@ static void on_server_exit(pid_t pid, int status, int64_t at_ns,
     fail(w, text);
 }
 
-static const char *tmpdir_of(const struct mpi_service *w)
-{
-    const char *dir = getenv("TMPDIR");
-    return dir && dir[0] == '/' ? dir : "/tmp";
-}
-
 static void send_orders(struct mpi_service *w)
 {
     struct msg_serve m = {.nspace = xstrdup(w->nspace),
                           .host = xstrdup(w->share->host),
                           .uri = xstrdup(w->uri),
-                          .tmpdir = xstrdup(tmpdir_of(w)),
+                          .dir = xstrdup(w->dir),
                           .node = w->share->node_rank,
                           .nranks = w->job->nranks};
     strv_push_all(&m.map, w->map->v);
@@ -446,6 +444,7 @@ static int open_listener(struct mpi_service *w, struct ddp_err *err)
     if (!w->accepting || event_add(w->accepting, NULL) < 0)
         return err_set(err, "cannot watch a socket");
     w->admission = admission_create(getpid());
+    w->dir = session_dir_name();
     w->nspace = xasprintf("ddprun-%.100s", w->job->id);
     w->uri = xasprintf("%s-server.%u;tcp4://127.0.0.1:%d", w->nspace, w->share->node_rank,
                        port);
@@ -502,16 +501,15 @@ void mpi_service_destroy(struct mpi_service *w)
     admission_destroy(w->admission);
     if (w->link)
         link_close(w->link);
-    if (w->server > 0) {
+    if (w->server > 0) /* it exits, as its link is closed; or main() kills all children */
         reap_forget(w->agent->reap, w->server);
-        kill(w->server, SIGKILL);
-    }
     if (w->served)
         shm_cleanup_openmpi(w->nspace, w->nlocal);
     event_free(w->deadline);
     event_free(w->absence);
     pmi_server_destroy(w->pmi);
     free(w->program);
+    free(w->dir);
     free(w->nspace);
     free(w->uri);
     free(w->ranks);

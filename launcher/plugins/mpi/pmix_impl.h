@@ -45,7 +45,7 @@ struct pmix_server {
     struct link *link;      /* borrowed */
     struct msg_serve serve; /* owned */
     struct rankmap map;     /* owned */
-    char *dir;              /* owned: the server's directory; NULL: not created */
+    const char *dir;        /* borrowed: the server's directory; NULL: not created */
     /* owned: a subdirectory for the ranks' files. Ranks ask libpmix to remove it when
      * they finalize; the server's own files, such as the topology, must outlive that. */
     char *ranks_dir;

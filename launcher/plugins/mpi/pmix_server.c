@@ -18,8 +18,8 @@
 #include "launcher/plugins/mpi/pmix_listener.h"
 #include "launcher/plugins/mpi/pmix_sessions.h"
 #include "launcher/plugins/mpi/pmix_world.h"
+#include "launcher/plugins/mpi/session_dir.h"
 
-#include <ftw.h>
 #include <pmix.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -177,13 +177,10 @@ static int check_environment(struct pmix_server *s, struct ddp_err *err)
 
 static int make_dirs(struct pmix_server *s, struct ddp_err *err)
 {
-    char *dir = xasprintf("%s/ddprun-mpi-XXXXXX", s->serve.tmpdir);
-    if (!mkdtemp(dir)) {
-        err_errno(err, "cannot make a directory in '%s' for MPI's session files",
-                  s->serve.tmpdir);
-        free(dir);
-        return -1;
-    }
+    const char *dir = s->serve.dir;
+    if (mkdir(dir, 0700) < 0)
+        return err_errno(err, "cannot make a directory in '%.*s' for MPI's session files",
+                         (int)(strrchr(dir, '/') - dir), dir);
     s->dir = dir; /* removed from now on */
     s->ranks_dir = xasprintf("%s/ranks", dir);
     return mkdir(s->ranks_dir, 0700) == 0
@@ -215,13 +212,6 @@ struct pmix_server *pmix_server_create(struct loop *loop, struct link *link,
     }
     pmix_server_destroy(s);
     return NULL;
-}
-
-static int remove_entry(const char *path, const struct stat *st, int type,
-                        struct FTW *ftw)
-{
-    remove(path);
-    return 0;
 }
 
 /* Completion of the deregistration, which is awaited with a limit. */
@@ -262,5 +252,5 @@ void pmix_server_destroy(struct pmix_server *s)
     if (s->inited && !deregister(s))
         log_debug("libpmix has not deregistered its ranks in time");
     if (s->dir)
-        nftw(s->dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+        session_dir_remove(s->dir);
 }

@@ -3,7 +3,7 @@
 
 #include "common/duration.h"
 #include "common/err.h"
-#include "worker/group/p2p.h"
+#include "worker/group/mailbox.h"
 
 #include <stdio.h>
 
@@ -29,7 +29,7 @@ static int break_with(struct ddp_group *g, int culprit, struct ddp_err *err,
         g->broken = true;
         g->why = *err;
         g->first = g->last = NULL; /* each request reports it when tested or waited for */
-        p2p_drop(g);
+        mailboxes_drop(g);
         if (g->tcp) {
             tcp_tell_failure(g->tcp, culprit, err->text, audience);
             tcp_close_streams(g->tcp);

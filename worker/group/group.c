@@ -9,6 +9,7 @@
 #include "worker/group/bootstrap.h"
 #include "worker/group/env.h"
 #include "worker/group/failure_watch.h"
+#include "worker/group/mailbox.h"
 #include "worker/group/mpi/mpi.h"
 #include "worker/group/p2p.h"
 #include "worker/group/request.h"
@@ -217,7 +218,7 @@ void ddp_group_destroy(struct ddp_group *g)
         g->backend->close(g);
     p2p_announce_leave(g);
     watch_leave(g);
-    p2p_destroy(g);
+    mailboxes_free(g);
     hier_destroy(g->hier);
     tcp_destroy(g->tcp);
     shm_leave(g->shm);

@@ -33,7 +33,7 @@ struct mailbox *mailbox_of(struct ddp_group *g, int rank)
     return b;
 }
 
-void mailbox_free(struct mailbox *b)
+static void mailbox_free(struct mailbox *b)
 {
     while (b->unexpected) {
         struct unexpected *p = b->unexpected;
@@ -42,6 +42,29 @@ void mailbox_free(struct mailbox *b)
     }
     free(b->ahead);
     free(b);
+}
+
+void mailboxes_drop(struct ddp_group *g)
+{
+    g->npending = 0;
+    g->any = (struct request_queue){NULL, NULL};
+    for (struct mailbox *b = g->mailboxes; b; b = b->next) {
+        b->out = b->posted = (struct request_queue){NULL, NULL};
+        b->into = NULL;
+        for (struct unexpected *p = b->unexpected; p; p = p->next)
+            p->taker = NULL;
+    }
+}
+
+void mailboxes_free(struct ddp_group *g)
+{
+    while (g->mailboxes) {
+        struct mailbox *b = g->mailboxes;
+        g->mailboxes = b->next;
+        mailbox_free(b);
+    }
+    free(g->spare);
+    free(g->mailbox);
 }
 
 /* ---- what is asked for ---- */

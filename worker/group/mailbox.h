@@ -1,7 +1,7 @@
 /* worker/group/mailbox.h - per peer: messages to send, posted receives, unexpected
  * messages
  *
- * Internal to p2p.c; owned by the group.
+ * What p2p.c moves the data of; owned by the group.
  */
 #ifndef WORKER_GROUP_MAILBOX_H
 #define WORKER_GROUP_MAILBOX_H
@@ -57,7 +57,8 @@ struct mailbox {
 
 /* Created at first use. */
 struct mailbox *mailbox_of(struct ddp_group *g, int rank);
-void mailbox_free(struct mailbox *b);
+void mailboxes_drop(struct ddp_group *g); /* requests in flight, which stay the user's */
+void mailboxes_free(struct ddp_group *g);
 
 /* Dequeue the first receive that matches; NULL: none is posted. */
 struct ddp_request *mailbox_take_posted(struct ddp_group *g, struct mailbox *b, int tag,

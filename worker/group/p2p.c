@@ -448,26 +448,3 @@ void p2p_left(struct ddp_group *g, int rank)
 {
     mailbox_of(g, rank)->left = true;
 }
-
-void p2p_drop(struct ddp_group *g)
-{
-    g->npending = 0;
-    g->any = (struct request_queue){NULL, NULL};
-    for (struct mailbox *b = g->mailboxes; b; b = b->next) {
-        b->out = b->posted = (struct request_queue){NULL, NULL};
-        b->into = NULL;
-        for (struct unexpected *p = b->unexpected; p; p = p->next)
-            p->taker = NULL;
-    }
-}
-
-void p2p_destroy(struct ddp_group *g)
-{
-    while (g->mailboxes) {
-        struct mailbox *b = g->mailboxes;
-        g->mailboxes = b->next;
-        mailbox_free(b);
-    }
-    free(g->spare);
-    free(g->mailbox);
-}

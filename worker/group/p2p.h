@@ -31,7 +31,4 @@ bool p2p_needs(const struct ddp_group *g, int rank);
  */
 void p2p_left(struct ddp_group *g, int rank);
 
-void p2p_drop(struct ddp_group *g);    /* requests in flight, which stay the user's */
-void p2p_destroy(struct ddp_group *g); /* and everything else */
-
 #endif

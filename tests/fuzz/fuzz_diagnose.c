@@ -25,8 +25,8 @@ static const char *const seeds[] = {
     "\"sizes\":[[10]],\"types\":[\"f32\"],\"since_ms\":7,\"done\":false}]}",
     "rSERVER PROTOCOL 2\nOK\nNCCL version 2.28.3 compiled with CUDA 13.0\n\nJob summary\n"
     "  Nodes  Processes\n      1          2\n",
-    "rSERVER PROTOCOL 2\nOK\nNCCL version 2.28.3 compiled with CUDA 13.0\n\nJob summary\n"
-    "  Nodes  Processes\n      1          2\n",
+    "s[{\"pid\":9,\"thread_name\":\"MainThread\",\"frames\":[{\"name\":\"load\",\"filename\":"
+    "\"/x/data.py\",\"module\":null,\"line\":10}]}]",
 };
 
 size_t fuzz_seed(unsigned n, uint8_t *data, size_t room)
@@ -56,6 +56,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         json_object_set_new(rank, "threads", stacks_of_python(body));
     else if (*text == 'n')
         json_object_set_new(rank, "threads", stacks_of_native(body));
+    else if (*text == 's')
+        json_object_set_new(rank, "threads", stacks_of_pyspy(body));
     else if (*text == 't')
         trace_of_torch(body, "0 0,1\n", 1000, rank);
     else if (*text == 'r')

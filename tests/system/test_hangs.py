@@ -98,6 +98,25 @@ open("asked", "w").close()
 sys.exit(1)
 """
 
+# of 8 that run at a time; the argument is a file of each
+DEBUGGER = """\
+#!/bin/sh
+touch "$0.$$"
+while [ $(ls "$0".* | wc -l) -lt 8 ]; do sleep 0.05; done
+printf 'TID 1:\\n#0  0x01 wait - /lib/libc.so.6\\n#1  0x02 load - /x/train\\n    /x/data.c:12:3\\n'
+"""
+
+# as py-spy 0.4.1, the newest thread first
+PY_SPY = """\
+#!/bin/sh
+[ "$1 $3" = "dump --json" ] || exit 1
+echo '[{"pid": 9, "thread_name": "Thread-1 (bg)", "os_thread_id": 10, "frames": [
+  {"name": "bg", "filename": "/x/pool.py", "module": null, "short_filename": "pool.py", "line": 3}]},
+ {"pid": 9, "thread_name": "MainThread", "os_thread_id": 9, "frames": [
+  {"name": "load", "filename": "/x/data.py", "module": null, "short_filename": "data.py", "line": 10},
+  {"name": "<module>", "filename": "/x/train.py", "module": null, "line": 29}]}]'
+"""
+
 
 def line_of(text):
     return 1 + [line.strip() for line in PROGRAM.splitlines()].index(text)
@@ -181,6 +200,29 @@ class Hangs(launch.LaunchTest):
         err, report = self.report(job)
         self.assertIn("rank 1 has exited with status 0", err)
         self.assertEqual(report["verdict"]["kind"], "exited")
+        self.end(job)
+
+    def debugger(self, name, text):
+        os.chmod(self.write(f"bin/{name}", text), 0o755)
+        return {"PATH": f"{self.path('bin')}:{os.environ['PATH']}"}
+
+    def test_debuggers_run_at_the_same_time(self):
+        """More of them than CPUs, as ranks that wait may use all CPU time."""
+        env = self.debugger("eu-stack", DEBUGGER)
+        job = self.launch("sh", "-c", "echo up; exec sleep 60", np=8, env=env)
+        err, report = self.report(job)
+        self.assertEqual([r["threads"][0]["frames"][1]["line"] for r in report["ranks"]], [12] * 8, err)
+        self.end(job)
+
+    def test_py_spy_for_an_interpreter_that_ignores_its_environment(self):
+        """And not for programs that are none."""
+        self.debugger("eu-stack", DEBUGGER.replace("-lt 8", "-lt 1"))
+        env = self.debugger("py-spy", PY_SPY)
+        job = self.launch("--no-preload", "sh", "-c", 'echo up; [ $RANK = 0 ] && exec sleep 60; exec "$@"',
+                          "sh", sys.executable, "-E", "-c", "import time; time.sleep(60)", np=2, env=env)
+        report = self.report(job)[1]
+        self.assertEqual([[[f["function"] for f in t["frames"]] for t in r["threads"]]
+                          for r in report["ranks"]], [[["wait", "load"]], [["load", "<module>"], ["bg"]]])
         self.end(job)
 
     def test_a_request_from_another_process(self):

@@ -69,7 +69,7 @@ int diagnose_child_start(struct diagnose_child *c, struct loop *loop,
                               .in = in,
                               .out = ends[1],
                               .err = -1,
-                              .group = true};
+                              .session = true};
     c->pid = child_spawn(&spec, &step);
     close(ends[1]);
     c->fd = ends[0];

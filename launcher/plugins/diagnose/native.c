@@ -1,9 +1,11 @@
 /* launcher/plugins/diagnose/native.c - see native.h
  *
- * As many debuggers run at a time as the machine has CPUs. eu-stack looks for separate
- * debug information only beside the file: that in /usr/lib/debug is of the system's
- * libraries and says nothing of the user's code, and to unpack libc's takes three
- * quarters of its CPU time, in each process again.
+ * Many debuggers run at a time: MPI ranks that wait use all CPU time, and one that is
+ * being read is stopped, so that the CPUs are soon free for the debuggers. gdb is large,
+ * and runs as often as the machine has CPUs. eu-stack looks for separate debug
+ * information only beside the file: that in /usr/lib/debug is of the system's libraries
+ * and says nothing of the user's code, and to unpack libc's takes three quarters of its
+ * CPU time, in each process again.
  */
 #include "launcher/plugins/diagnose/native.h"
 
@@ -11,32 +13,42 @@
 #include "common/mem.h"
 #include "common/strv.h"
 #include "launcher/plugins/diagnose/stacks.h"
+#include "launcher/transport/program.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { TEXT_MAX = 1 << 20 };
+extern char **environ;
+
+enum { TEXT_MAX = 1 << 20, READERS_MAX = 32 };
 
 /* In order of preference. PID is replaced. */
 static const struct debugger {
     const char *argv[12];
     json_t *(*parse)(const char *text);
+    bool python; /* only for interpreters of Python */
+    bool large;
 } debuggers[] = {
-    {{"py-spy", "dump", "--nonblocking", "--pid", "PID", NULL}, stacks_of_python},
-    {{"eu-stack", "--debuginfo-path=:.debug", "-m", "-s", "-p", "PID", NULL},
-     stacks_of_native},
-    {{"gdb", "-batch", "-nx", "-p", "PID", "-ex", "thread apply all backtrace", NULL},
-     stacks_of_native},
+    {{"py-spy", "dump", "--nonblocking", "--json", "--pid", "PID"},
+     stacks_of_pyspy,
+     .python = true},
+    {{"eu-stack", "--debuginfo-path=:.debug", "-m", "-s", "-p", "PID"}, stacks_of_native},
+    {{"gdb", "-batch", "-nx", "-p", "PID", "-ex", "thread apply all backtrace"},
+     stacks_of_native,
+     .large = true},
 };
 
 /* One debugger at a time, of one process after the other. */
 struct reader {
+    char *const *paths; /* borrowed: of the debuggers, NULL where one is not installed */
     const struct native_process *of; /* NULL: idle */
     size_t debugger;                 /* index of the one that runs */
     pid_t child;
@@ -44,44 +56,53 @@ struct reader {
     size_t size;
 };
 
-static pid_t start(const struct debugger *d, pid_t pid, int out)
+static bool runs_python(pid_t pid)
+{
+    char link[32], path[PATH_MAX];
+    snprintf(link, sizeof link, "/proc/%d/exe", (int)pid);
+    ssize_t n = readlink(link, path, sizeof path - 1);
+    path[n > 0 ? n : 0] = '\0';
+    return program_is_python(path);
+}
+
+static pid_t start(const struct debugger *d, const char *path, pid_t pid, int out)
 {
     struct strv argv = {0};
+    enum child_step step;
     for (size_t i = 0; d->argv[i]; i++) {
         if (strcmp(d->argv[i], "PID") == 0)
             strv_pushf(&argv, "%d", (int)pid);
         else
             strv_push(&argv, d->argv[i]);
     }
-    pid_t child = fork();
-    if (child != 0)
-        strv_finish(&argv);
-    if (child != 0)
-        return child;
-    int null = open("/dev/null", O_RDWR);
-    dup2(null, 0);
-    dup2(out, 1);
-    dup2(null, 2);
-    unsetenv("DEBUGINFOD_URLS"); /* it would fetch debug information from the network */
-    execvp(argv.v[0], argv.v);
-    _exit(127);
+    struct child_spec spec = {
+        .path = path, .argv = argv.v, .env = environ, .in = -1, .out = out, .err = -1};
+    pid_t child = child_spawn(&spec, &step);
+    strv_finish(&argv);
+    return child;
 }
 
-/* *fd: where to read its output. False: there is no debugger left to try. */
+/* Of the debuggers from r->debugger on, start the first that is of use. *fd: where to
+ * read its output. False: there is none left. */
 static bool begin(struct reader *r, int *fd)
 {
-    int pipes[2];
-    if (r->debugger == ARRAY_LEN(debuggers) || pipe2(pipes, O_CLOEXEC) < 0)
-        return false;
-    r->child = start(&debuggers[r->debugger], r->of->pid, pipes[1]);
-    close(pipes[1]);
-    *fd = pipes[0];
-    r->size = 0;
-    if (r->child < 0) {
+    for (; r->debugger < ARRAY_LEN(debuggers); r->debugger++) {
+        const struct debugger *d = &debuggers[r->debugger];
+        const char *path = r->paths[r->debugger];
+        int ends[2];
+        if (!path || (d->python && !runs_python(r->of->pid)) ||
+            pipe2(ends, O_CLOEXEC) < 0)
+            continue;
+        r->child = start(d, path, r->of->pid, ends[1]);
+        close(ends[1]);
+        r->size = 0;
+        *fd = ends[0];
+        if (r->child > 0)
+            return true;
         close(*fd);
         *fd = -1;
     }
-    return r->child > 0;
+    return false;
 }
 
 static void end(struct reader *r, int *fd)
@@ -130,14 +151,26 @@ static size_t fill(struct reader *readers, struct pollfd *fds, size_t nreaders,
     return busy;
 }
 
-void native_stacks(const struct native_process *list, size_t n, int64_t until_ms)
+/* How many debuggers may run at a time. */
+static size_t readers_of(char *const *paths)
 {
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-    size_t nreaders = cpus > 0 && (size_t)cpus < n ? (size_t)cpus : n, next = 0;
+    for (size_t i = 0; i < ARRAY_LEN(debuggers); i++) {
+        if (paths[i] && !debuggers[i].python && !debuggers[i].large)
+            return READERS_MAX;
+    }
+    return cpus > 0 ? (size_t)cpus : 1;
+}
+
+static void read_all(char *const *paths, const struct native_process *list, size_t n,
+                     int64_t until_ms)
+{
+    size_t nreaders = readers_of(paths), next = 0;
+    nreaders = nreaders < n ? nreaders : n;
     struct reader *readers = xcalloc(nreaders + 1, sizeof *readers);
     struct pollfd *fds = xcalloc(nreaders + 1, sizeof *fds);
     for (size_t i = 0; i < nreaders; i++) {
-        readers[i].text = xcalloc(1, TEXT_MAX + 1);
+        readers[i] = (struct reader){.paths = paths, .text = xcalloc(1, TEXT_MAX + 1)};
         fds[i] = (struct pollfd){.fd = -1, .events = POLLIN};
     }
     int64_t left;
@@ -154,12 +187,28 @@ void native_stacks(const struct native_process *list, size_t n, int64_t until_ms
             end(&readers[i], &fds[i].fd);
         free(readers[i].text);
     }
+    free(fds);
+    free(readers);
+}
+
+void native_stacks(const struct native_process *list, size_t n, int64_t until_ms)
+{
+    char *paths[ARRAY_LEN(debuggers)] = {0};
+    struct ddp_err err;
+    int code;
+    for (size_t i = 0; n > 0 && i < ARRAY_LEN(debuggers); i++)
+        paths[i] =
+            program_find(debuggers[i].argv[0], ".", getenv("PATH"), NULL, &code, &err);
+    unsetenv("DEBUGINFOD_URLS"); /* they would fetch debug information from the network */
+    if (n > 0 && child_init(&err) == 0)
+        read_all(paths, list, n, until_ms);
+    child_finish();
     for (size_t i = 0; i < n; i++) {
         if (!json_object_get(list[i].out, "threads"))
             json_object_set_new(
                 list[i].out, "no_stacks",
                 json_string("no debugger gives its stack (eu-stack, gdb or py-spy)"));
     }
-    free(fds);
-    free(readers);
+    for (size_t i = 0; i < ARRAY_LEN(debuggers); i++)
+        free(paths[i]);
 }

@@ -77,6 +77,27 @@ json_t *stacks_of_python(const char *text)
     return threads;
 }
 
+json_t *stacks_of_pyspy(const char *text)
+{
+    json_t *threads = json_array(), *all = json_loads(text, 0, NULL), *thread, *frame;
+    size_t i, k;
+    json_array_foreach (all, i, thread) {
+        const char *name = json_string_value(json_object_get(thread, "thread_name"));
+        json_t *frames = add_thread(threads, name ? name : "");
+        json_array_foreach (json_object_get(thread, "frames"), k, frame) {
+            const char *function = json_string_value(json_object_get(frame, "name")),
+                       *file = json_string_value(json_object_get(frame, "filename"));
+            json_t *added = add_frame(frames, function ? function : "?");
+            if (file)
+                set_place(added, file,
+                          json_integer_value(json_object_get(frame, "line")));
+        }
+    }
+    json_decref(all);
+    reverse(threads);
+    return threads;
+}
+
 /* The file that has the function: after " - " (eu-stack) or " from " (gdb), cut off.
  * NULL: unknown. */
 static const char *cut_module(char *line)

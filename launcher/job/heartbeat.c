@@ -52,9 +52,9 @@ static void on_beat(void *arg)
         job_ping(j, j->beats.next_probe++ % (unsigned)j->alloc->nnodes);
     for (unsigned i = 0; i < j->alloc->nnodes && j->state < JOB_LEAVING; i++) {
         struct job_node *n = &j->nodes[i];
-        if (!job_node_connected(n) || n->via == j->local)
-            continue;
-        if (!heartbeat_silent(j->beats.heartbeat, &n->silence, n->heard_ms))
+        if (!job_node_connected(n) ||
+            !heartbeat_silent(j->beats.heartbeat, &n->silence, n->heard_ms) ||
+            n->via == j->local)
             continue;
         char *why =
             xasprintf("nothing heard from it for %.4g s (--node-timeout); is it up, "

@@ -252,10 +252,12 @@ int job_run(struct job *j, const struct local_agent *local)
     int rc = job_open(j, &err);
     if (rc == 0 && local->pid > 0)
         watch_local(j, local);
+    if (rc == 0)
+        rc = job_start_heartbeat(j, &err);
     if (rc == 0 && job_is_local(j)) {
         if ((rc = job_open_streams(j, &err)) == 0)
             job_started(j, "the agent has its assignment");
-    } else if (rc == 0 && (rc = job_start_heartbeat(j, &err)) == 0) {
+    } else if (rc == 0) {
         rc = j->peers ? job_take_peers(j, &err) : job_gather(j, &err);
     }
     if (rc < 0) {

@@ -115,17 +115,37 @@ int64_t job_limit_flushing(const struct job *j)
     return j->ending.hurried ? HURRY_MS : 0;
 }
 
+/* An agent that answers no ping is slow, or stopped: only the time in which it answers
+ * counts. One that stays silent is lost after --node-timeout (heartbeat.c); ours is
+ * killed then. */
+static void late_agents(struct job *j, int64_t limit_ms)
+{
+    int64_t more_ms = 0;
+    enum job_state state = j->state;
+    for (unsigned i = 0; i < j->alloc->nnodes; i++) {
+        struct job_node *n = &j->nodes[i];
+        if (!job_node_connected(n) || n->ended)
+            continue;
+        int64_t left_ms = limit_ms - n->silence.heard_for_ms;
+        bool dead =
+            n->via == j->local && n->silence.silent_ms >= j->opts->node_timeout_ms;
+        if (left_ms <= 0 || dead)
+            job_node_lost(j, i, "its agent does not stop the ranks");
+        else if (left_ms > more_ms)
+            more_ms = left_ms;
+    }
+    if (more_ms > 0 && j->state == state)
+        job_arm(j->limit, more_ms);
+}
+
 void job_late_terminating(struct job *j)
 {
-    for (unsigned i = 0; i < j->alloc->nnodes; i++) {
-        if (job_node_connected(&j->nodes[i]) && !j->nodes[i].ended)
-            job_node_lost(j, i, "its agent does not stop the ranks");
-    }
+    late_agents(j, job_limit_terminating(j));
 }
 
 void job_late_draining(struct job *j)
 {
-    job_late_terminating(j);
+    late_agents(j, job_limit_draining(j));
 }
 
 /* Kill agents that do not exit: ours by SIGKILL, others by closing their lifelines. Those

@@ -116,7 +116,7 @@ struct job {
     } gathering;              /* gather.c */
 
     struct job_beats {
-        struct heartbeat *heartbeat; /* owned; NULL: all ranks are on this machine */
+        struct heartbeat *heartbeat; /* owned */
         unsigned next_probe;         /* a ping of its own is for this node */
     } beats;                         /* heartbeat.c */
 

@@ -38,6 +38,8 @@ void job_set_terminal(struct job *j)
 void job_limit(struct job *j)
 {
     int64_t ms = step(j)->limit_ms ? step(j)->limit_ms(j) : 0;
+    for (size_t i = 0; i < j->alloc->nnodes; i++)
+        j->nodes[i].silence.heard_for_ms = 0;
     if (ms > 0)
         job_arm(j->limit, ms);
     else

@@ -42,7 +42,9 @@ static void on_beat(evutil_socket_t fd, short what, void *arg)
 /* Timers are not exact: a beat a little before the timeout is the one at the timeout. */
 bool heartbeat_silent(const struct heartbeat *h, struct silence *s, int64_t heard_ms)
 {
-    s->silent_ms = heard_ms == s->heard_ms ? s->silent_ms + h->elapsed_ms : 0;
+    bool silent = heard_ms == s->heard_ms;
+    s->silent_ms = silent ? s->silent_ms + h->elapsed_ms : 0;
+    s->heard_for_ms += silent ? 0 : h->elapsed_ms;
     s->heard_ms = heard_ms;
     return s->silent_ms >= h->timeout_ms - h->interval_ms / 8;
 }

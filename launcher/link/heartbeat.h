@@ -29,8 +29,9 @@ void heartbeat_set_timeout(struct heartbeat *h, int64_t timeout_ms);
 
 /* One peer; zero-initialised. */
 struct silence {
-    int64_t heard_ms;  /* heard_ms at the last count */
-    int64_t silent_ms; /* silence counted since then */
+    int64_t heard_ms;     /* heard_ms at the last count */
+    int64_t silent_ms;    /* silence counted since then */
+    int64_t heard_for_ms; /* counted of the beats in which something was heard */
 };
 
 /* Call once per peer and beat, after the ping of this beat: `heard_ms` is when the last

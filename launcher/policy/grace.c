@@ -2,7 +2,6 @@
 #define LOG_SUBSYS "grace"
 #include "launcher/policy/grace.h"
 
-#include "common/duration.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/signame.h"
@@ -11,7 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KILL_AGAIN_MS = 100 };
+/* ms: between two KILLs; a piece of a wait. Pieces are counted, not the clock: what the
+ * processes need has not passed while all of the machine was frozen. */
+enum { KILL_AGAIN_MS = 100, PIECE_MS = 100 };
 
 /* A signal, and the ms until the next step (0: the grace time). */
 static const struct step {
@@ -31,26 +32,34 @@ struct grace {
     bool (*delays)(void *arg); /* grace_before_kill(); NULL: not set */
     void *arg;
     int step;
-    int64_t killed_ms; /* the first KILL, monotonic */
+    int kills;
+    int64_t wait_ms; /* until the next step, after the piece that the timer runs for */
     int64_t grace_ms;
     bool began_with_int;
     bool delayed; /* `delays` has been called */
 };
 
-static void arm(struct grace *g, int64_t ms)
+static void wait_on(struct grace *g)
 {
-    event_add(g->timer, &(struct timeval){ms / 1000, ms % 1000 * 1000});
+    int64_t ms = g->wait_ms < PIECE_MS ? g->wait_ms : PIECE_MS;
+    g->wait_ms -= ms;
+    event_add(g->timer, &(struct timeval){0, ms * 1000});
+}
+
+static void wait_for(struct grace *g, int64_t ms)
+{
+    g->wait_ms = ms;
+    wait_on(g);
 }
 
 static void enter(struct grace *g, int step)
 {
-    if (step == STEP_KILL && g->step != STEP_KILL)
-        g->killed_ms = now_ms();
+    g->kills = step == STEP_KILL ? g->kills + 1 : 0;
     g->step = step;
     int64_t ms = steps[step].wait_ms ? steps[step].wait_ms : g->grace_ms;
     if (step == STEP_TERM && g->began_with_int && ms > TERM_AFTER_INT_MS)
         ms = TERM_AFTER_INT_MS;
-    arm(g, ms);
+    wait_for(g, ms);
     log_debug("%s to all, next step in %lld ms", signal_name(steps[step].sig),
               (long long)ms);
     g->act(steps[step].sig, g->arg);
@@ -59,13 +68,17 @@ static void enter(struct grace *g, int step)
 static void on_timer(evutil_socket_t fd, short what, void *arg)
 {
     struct grace *g = arg;
+    if (g->wait_ms > 0) {
+        wait_on(g);
+        return;
+    }
     bool asks = g->step == STEP_TERM && g->delays && !g->delayed;
     g->delayed |= asks;
     if (asks && g->delays(g->arg))
-        arm(g, BEFORE_KILL_MS);
+        wait_for(g, BEFORE_KILL_MS);
     else if (g->step < STEP_KILL)
         enter(g, g->step + 1);
-    else if (now_ms() - g->killed_ms < UNKILLABLE_MS)
+    else if (g->kills < UNKILLABLE_MS / KILL_AGAIN_MS)
         enter(g, STEP_KILL);
     else
         g->unkillable(g->arg);
@@ -96,6 +109,7 @@ void grace_renew(struct grace *g)
 {
     event_del(g->timer);
     g->step = STEP_NONE;
+    g->kills = 0;
     g->began_with_int = false;
     g->delayed = false;
 }

@@ -97,6 +97,7 @@ END_TEST
 struct seen {
     struct loop *loop;
     int sigs[128], n, stop_at;
+    bool freezes; /* at the first SIGKILL, for longer than UNKILLABLE_MS */
 };
 
 static void on_act(int sig, void *arg)
@@ -105,6 +106,10 @@ static void on_act(int sig, void *arg)
     s->sigs[s->n++] = sig;
     if (s->n == s->stop_at)
         loop_stop(s->loop, 0);
+    if (s->freezes && sig == SIGKILL) {
+        s->freezes = false;
+        nanosleep(&(struct timespec){UNKILLABLE_MS / 1000, 500000000}, NULL);
+    }
 }
 
 static void on_unkillable(void *arg)
@@ -138,10 +143,11 @@ START_TEST(a_signal_without_effect_is_escalated)
 }
 END_TEST
 
+/* A machine that was frozen has given them no time to end. */
 START_TEST(unkillable_processes_are_abandoned)
 {
     struct ddp_err err;
-    struct seen s = {.loop = loop_create(&err), .stop_at = 99};
+    struct seen s = {.loop = loop_create(&err), .stop_at = 99, .freezes = _i == 1};
     struct grace *g = grace_create(s.loop, on_act, on_unkillable, &s);
     int64_t began = now_ms();
     grace_begin(g, SIGTERM, 5);
@@ -258,7 +264,7 @@ Suite *suite(void)
     suite_add_tcase(s, t);
     t = tcase_create("grace");
     tcase_add_loop_test(t, a_signal_without_effect_is_escalated, 0, ARRAY_LEN(steps));
-    tcase_add_test(t, unkillable_processes_are_abandoned);
+    tcase_add_loop_test(t, unkillable_processes_are_abandoned, 0, 2);
     tcase_add_test(t, escalation_never_goes_back);
     tcase_add_loop_test(t, sigkill_may_be_delayed_once, 0, 2);
     suite_add_tcase(s, t);

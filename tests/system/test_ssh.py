@@ -9,7 +9,7 @@ import subprocess
 import time
 import unittest
 
-from launch import PATIENT, LaunchTest, main, marked, read_proc, wait_until, who_is_left
+from launch import PATIENT, LaunchTest, main, marked, parent_of, read_proc, wait_until, who_is_left
 
 # Understands what ddprun says to ssh; the host's name says how it behaves.
 FAKE_SSH = r"""#!/bin/sh
@@ -290,6 +290,25 @@ class SshTest(LaunchTest):
         time.sleep(6)
         os.kill(run.process.pid, signal.SIGCONT)
         self.goes_on(run)
+
+    def test_agents_that_stand_still_while_they_stop_ranks(self):
+        """Both, the launcher's own and another host's, for longer than they may take for it."""
+        run = self.start_hosts(
+            "localhost:1,n1:1", "trap '' INT TERM; echo here; while :; do sleep 1; done",
+            "--grace", "0.1s", "--log-level", "job=debug")
+        self.assertTrue(wait_until(lambda: run.out.count("here") == 2), run.err)
+        ours = next(pid for pid in marked(self.mark) if parent_of(pid) == run.process.pid
+                    and read_proc(pid, "cmdline") == read_proc(run.process.pid, "cmdline"))
+        agents = [ours, *self.agents()]
+        for pid in agents:
+            os.kill(pid, signal.SIGSTOP)
+        os.kill(run.process.pid, signal.SIGINT)
+        self.wait_for(run, "terminating: time limit passed", "err")
+        for pid in agents:
+            os.kill(pid, signal.SIGCONT)
+        run.wait()
+        self.assert_ended(run, 130)
+        self.assertNotIn("is lost", run.err)
 
     # --- clocks
 

@@ -33,7 +33,8 @@ class MpiHosts(hosts.LabTest):
         on_hosts = "".join(
             hosts.LAB_HOSTS("exec", hosts.node(n), "sh", "-c", "ls /dev/shm") for n in (1, 2, 3)
         )
-        return {*on_hosts.split(), *glob.glob("/tmp/ddprun-mpi-*")} - self.before
+        of_mpi = {name for name in on_hosts.split() if not name.startswith("ddprun-")}  # agents' folders
+        return {*of_mpi, *glob.glob("/tmp/ddprun-mpi-*")} - self.before
 
     def program(self, which):
         if not which.mpicc:

@@ -35,6 +35,7 @@ HOSTS = 3       # per lane, each of which has its own lab
 UID = 5001      # alice, the lab's user
 HANG = 120.0    # seconds; no job of the soak takes longer
 SOCKETS = f"/tmp/ddprun-{UID}"  # the folder of all jobs on all hosts, which share /tmp
+RANKS = f"ddprun-{UID}-ranks-"  # in /dev/shm: of an agent that was killed; the next one removes it
 GONE = 10.0     # seconds until all processes of a job that has ended are gone
 PROGRAMS = ("launcher/ddprun", "launcher/ddprun-agent", "launcher/ddprun-topo", "tests/soak/soak_rank",
             "launcher/ssh_config")
@@ -168,8 +169,8 @@ class Host:
                 names = os.listdir(root + folder)
             except OSError:
                 continue
-            found += [f"{folder}/{n}" for n in names if folder == "/dev/shm" or (
-                "ddp" in n and not self.lab.folder.endswith(n) and "soak" not in n and
+            found += [f"{folder}/{n}" for n in names if not n.startswith(RANKS) and (
+                folder == "/dev/shm" or "ddp" in n and not self.lab.folder.endswith(n) and "soak" not in n and
                 owner(f"{root}{folder}/{n}") == UID and not is_in_use(f"{root}{folder}/{n}"))]
         return sorted(found)
 

@@ -1,13 +1,16 @@
 """Hang reports of Python ranks: the right rank, file and line, whatever it does, and nothing of it
 while nothing hangs. A module at the path of torch's stands in for PyTorch."""
 
+import fcntl
 import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 
 import launch
 
@@ -347,6 +350,22 @@ class Hangs(launch.LaunchTest):
         mode, rank, folder = done.out.split()
         self.assertEqual((mode, rank), ("0o40700", "0"))
         self.assertFalse(os.path.exists(folder))
+
+    def test_the_folders_of_killed_agents_are_removed(self):
+        parent = "/dev/shm" if os.access("/dev/shm", os.W_OK | os.X_OK) else "/tmp"
+        prefix = f"ddprun-{os.geteuid()}-ranks-"
+        killed, runs = (tempfile.mkdtemp(prefix=prefix, dir=parent) for _ in range(2))
+        lock = os.open(runs, os.O_RDONLY)
+        self.addCleanup(os.close, lock)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for folder in (killed, runs):
+            self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+            with open(f"{folder}/0.1.sock", "w", encoding="ascii"):
+                pass
+            os.utime(folder, (0, 0))
+        self.assert_ended(self.run_to_end("true"), 0)
+        self.assertFalse(os.path.exists(killed))
+        self.assertEqual(os.listdir(runs), ["0.1.sock"])
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ def traces():
         path
         for pattern in ("/dev/shm/vader_segment.*", "/dev/shm/*ddprun*", "/tmp/ddprun-mpi-*")
         for path in glob.glob(pattern)
+        if not path.startswith("/dev/shm/ddprun-")  # of other jobs' agents
     }
 
 

@@ -40,11 +40,11 @@ class Push(LaunchTest):
         super().setUp()
         self.ssh = self.write("ssh", FAKE_SSH, 0o755)
         self.homes = self.path("homes")
-        self.before = set(glob.glob("/dev/shm/ddprun-*/*"))
+        self.before = set(glob.glob(f"/dev/shm/ddprun-{os.getuid()}/*"))
         self.addCleanup(self.remove_new)
 
     def remove_new(self):
-        for path in set(glob.glob("/dev/shm/ddprun-*/*")) - self.before:
+        for path in set(glob.glob(f"/dev/shm/ddprun-{os.getuid()}/*")) - self.before:
             shutil.rmtree(path)
         for folder in glob.glob(f"/dev/shm/ddprun-{os.getuid()}"):
             if not os.listdir(folder):

@@ -12,7 +12,6 @@
 #include "common/mem.h"
 #include "common/sock.h"
 #include "common/write_all.h"
-#include "launcher/control/rundir.h"
 #include "launcher/plugins/diagnose/child.h"
 #include "launcher/plugins/diagnose/ras.h"
 
@@ -28,7 +27,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define FOLDER "ranks-" /* in rundir.h's directory */
 enum { YOUNG_S = 60 };
 
 struct diagnose {
@@ -61,20 +59,27 @@ static char *python_folder(void)
 
 /* --- the folder --------------------------------------------------------------------- */
 
-static void remove_folder(const char *folder)
+/* Not below /tmp if possible: where that is a disk, a folder costs more than all else of
+ * a short job, and its end waits for the disk. */
+static const char *parent_folder(void)
 {
-    DIR *dir = opendir(folder);
+    return access("/dev/shm", W_OK | X_OK) == 0 ? "/dev/shm" : "/tmp";
+}
+
+static void remove_folder(int fd, const char *path)
+{
+    DIR *dir = fdopendir(dup(fd));
     for (struct dirent *e; dir && (e = readdir(dir));)
-        unlinkat(dirfd(dir), e->d_name, 0);
+        unlinkat(fd, e->d_name, 0);
     if (dir)
         closedir(dir);
-    rmdir(folder);
+    rmdir(path);
 }
 
 /* Lock it: the lock ends with this process. -1: another holds it. */
-static int hold_folder(const char *folder)
+static int hold_folder(const char *path)
 {
-    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
         return fd;
     if (fd >= 0)
@@ -82,40 +87,45 @@ static int hold_folder(const char *folder)
     return -1;
 }
 
-/* Remove folders of agents that were killed. A new one may not be locked yet. */
-static void remove_old(const char *dir)
+/* Remove ours of agents that were killed. A new one may not be locked yet. */
+static void remove_old(const char *parent, const char *name)
 {
-    DIR *d = opendir(dir);
-    for (struct dirent *e; d && (e = readdir(d));) {
+    DIR *dir = opendir(parent);
+    for (struct dirent *e; dir && (e = readdir(dir));) {
         struct stat st;
-        if (strncmp(e->d_name, FOLDER, strlen(FOLDER)) != 0)
+        if (strncmp(e->d_name, name, strlen(name)) != 0)
             continue;
-        char *path = xasprintf("%s/%s", dir, e->d_name);
-        bool old = stat(path, &st) == 0 && time(NULL) - st.st_mtime > YOUNG_S;
+        char *path = xasprintf("%s/%s", parent, e->d_name);
+        bool old = lstat(path, &st) == 0 && st.st_uid == geteuid() &&
+                   time(NULL) - st.st_mtime > YOUNG_S;
         int fd = old ? hold_folder(path) : -1;
         if (fd >= 0) {
-            remove_folder(path);
+            remove_folder(fd, path);
             close(fd);
         }
         free(path);
     }
-    if (d)
-        closedir(d);
+    if (dir)
+        closedir(dir);
 }
 
-static int make_folder(const char *dir, void *arg)
+static int make_folder(struct diagnose *d)
 {
-    struct diagnose *d = arg;
-    remove_old(dir);
-    d->folder = xasprintf("%s/" FOLDER "XXXXXX", dir);
-    bool made = mkdtemp(d->folder) != NULL;
-    int fd = made ? hold_folder(d->folder) : -1, error = errno;
-    if (fd >= 0)
-        return fd;
+    const char *parent = parent_folder();
+    char *name = xasprintf("ddprun-%u-ranks-", (unsigned)geteuid());
+    remove_old(parent, name);
+    char *path = xasprintf("%s/%sXXXXXX", parent, name);
+    free(name);
+    bool made = mkdtemp(path) != NULL;
+    d->held = made ? hold_folder(path) : -1;
+    if (d->held >= 0) {
+        d->folder = path;
+        return 0;
+    }
+    int error = errno;
     if (made)
-        rmdir(d->folder);
-    free(d->folder);
-    d->folder = NULL;
+        rmdir(path);
+    free(path);
     errno = error;
     return -1;
 }
@@ -127,12 +137,10 @@ static int diagnose_prepare(void *state, struct msg_job *job, struct ddp_err *er
     int port;
     if (d->ras_fd < 0 && (d->ras_fd = sock_reserve(&port, &why)) >= 0)
         d->ras_addr = xasprintf("127.0.0.1:%d", port);
-    if (d->folder)
-        return 0;
-    d->held = rundir_make(make_folder, d, &why);
-    if (!d->folder)
-        log_info("hang reports will have no Python stacks and no collectives: %s",
-                 why.text);
+    if (!d->folder && make_folder(d) < 0)
+        log_info("hang reports will have no Python stacks and no collectives: cannot "
+                 "make a folder in '%s': %s",
+                 parent_folder(), strerror(errno));
     return 0;
 }
 
@@ -319,10 +327,8 @@ static void diagnose_fini(void *state)
     diagnose_child_kill(&d->child);
     diagnose_child_kill(&d->last);
     evbuffer_free(d->last_lines);
-    if (d->folder) {
-        remove_folder(d->folder);
-        rundir_leave();
-    }
+    if (d->folder)
+        remove_folder(d->held, d->folder);
     if (d->held >= 0)
         close(d->held);
     if (d->ras_fd >= 0)

@@ -101,16 +101,6 @@ static int answer_compare_set(struct session *s, const struct request *r, struct
     return 0;
 }
 
-static bool all_present(struct session *s, struct packed keys)
-{
-    const uint8_t *at = keys.data;
-    for (size_t i = 0; i < keys.count; i++) {
-        if (!space_present(s->space, packed_next(&at)))
-            return false;
-    }
-    return true;
-}
-
 static int multi_set(struct session *s, struct packed pairs, struct ddp_err *err)
 {
     const uint8_t *at = pairs.data;
@@ -165,7 +155,7 @@ static int session_execute(struct session *s, const struct request *r, struct ou
     case OP_WAIT:
         return start_wait(s, r->list, out, err);
     case OP_CHECK:
-        out_u8(out, !all_present(s, r->list));
+        out_u8(out, !waiter_all_present(s->space, r->list));
         return 0;
     case OP_COMPARE_SET:
         return answer_compare_set(s, r, out, err);

@@ -1,10 +1,7 @@
-/* rendezvous/store/entry.c - find, create and remove the keys of a space
- *
- * An entry exists while its key has a value, a queue, a waiter or a watcher; only
- * space_tidy() removes it. Most entries have a value alone, so the rest is in `more`.
- */
+/* rendezvous/store/entry.c - see entry.h */
+#include "rendezvous/store/entry.h"
+
 #include "common/err.h"
-#include "rendezvous/store/space_impl.h"
 
 #include <stdlib.h>
 

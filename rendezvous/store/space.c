@@ -6,7 +6,7 @@
 #include "rendezvous/store/space.h"
 
 #include "common/err.h"
-#include "rendezvous/store/space_impl.h"
+#include "rendezvous/store/entry.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -17,8 +17,8 @@
 
 struct space;
 
-/* A value in the store. Borrowed until the next write to the space; to keep it longer take
- * a reference to `blob`, or copy it where `blob` is NULL (a small value). */
+/* A value in the store. Borrowed until the next write to the space; to keep it longer
+ * take a reference to `blob`, or copy it where `blob` is NULL (a small value). */
 struct view {
     struct bytes bytes;
     struct blob *blob;
@@ -31,20 +31,20 @@ int space_append(struct space *s, struct bytes key, struct bytes value,
 bool space_get(const struct space *s, struct bytes key, struct view *value);
 
 /* Add `delta` to the value, a decimal number, and store the sum as decimal text; it wraps
- * around. A missing key counts as 0; leading blanks and text after the digits are ignored,
- * as strtoll does. No digits, or more than 64 bits: an error. */
+ * around. A missing key counts as 0; leading blanks and text after the digits are
+ * ignored, as strtoll does. No digits, or more than 64 bits: an error. */
 int space_add(struct space *s, struct bytes key, int64_t delta, int64_t *result,
               struct ddp_err *err);
 
 /* Stores `desired` if the value equals `expected`, or the key has none and `expected` is
- * empty. `*now` is what PyTorch's server returns: the value afterwards, or `expected` for a
- * missing key that is not set. */
+ * empty. `*now` is what PyTorch's server returns: the value afterwards, or `expected` for
+ * a missing key that is not set. */
 int space_compare_set(struct space *s, struct bytes key, struct bytes expected,
                       struct bytes desired, struct view *now, struct ddp_err *err);
 
-bool space_delete(struct space *s, struct bytes key); /* returns whether there was a value */
-size_t space_count(const struct space *s);            /* keys that have a value */
-bool space_present(const struct space *s, struct bytes key);
+bool space_delete(struct space *s,
+                  struct bytes key);       /* returns whether there was a value */
+size_t space_count(const struct space *s); /* keys that have a value */
 /* Every key with a value, in no order. `each` must not write. */
 void space_each(const struct space *s, void (*each)(struct bytes key, void *arg),
                 void *arg);
@@ -59,8 +59,8 @@ int space_queue_push(struct space *s, struct bytes key, struct bytes value,
 size_t space_queue_pop(struct space *s, struct bytes key, struct blob **value);
 size_t space_queue_len(const struct space *s, struct bytes key);
 
-/* Adds one arrival to the key's value. `*passed`: `size` have arrived and all waiters have
- * been woken; otherwise `w` waits. */
+/* Adds one arrival to the key's value. `*passed`: `size` have arrived and all waiters
+ * have been woken; otherwise `w` waits. */
 int space_barrier(struct space *s, struct bytes key, int64_t size, struct waiter *w,
                   bool *passed, struct ddp_err *err);
 
@@ -76,5 +76,9 @@ struct watch {
 };
 int space_watch(struct space *s, struct bytes key, struct watch *w, struct ddp_err *err);
 void space_unwatch(struct watch *w);
+
+/* For store.c. */
+void space_empty(struct space *s);  /* every key; waiters must have ended */
+void space_finish(struct space *s); /* frees all, the space too */
 
 #endif

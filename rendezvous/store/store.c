@@ -5,7 +5,7 @@
 #include "rendezvous/store/store.h"
 
 #include "common/mem.h"
-#include "rendezvous/store/space_impl.h"
+#include "rendezvous/store/entry.h"
 
 #include <assert.h>
 #include <stdlib.h>

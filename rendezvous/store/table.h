@@ -13,7 +13,7 @@
 
 enum { VALUE_TINY = 40 }; /* up to this size a value is in its entry */
 
-struct entry_more; /* fields that few entries have: space_impl.h */
+struct entry_more; /* fields that few entries have: entry.h */
 
 struct entry {
     uint64_t hash;

@@ -12,7 +12,7 @@
 #include "rendezvous/store/waiters.h"
 
 #include "common/err.h"
-#include "rendezvous/store/space_impl.h"
+#include "rendezvous/store/entry.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -200,7 +200,7 @@ static struct waitset *set_create(struct space *s, uint64_t hash, struct packed 
 
 /* -- waiting ------------------------------------------------------------------------ */
 
-static bool all_present(const struct space *s, struct packed keys)
+bool waiter_all_present(const struct space *s, struct packed keys)
 {
     const uint8_t *at = keys.data;
     for (size_t i = 0; i < keys.count; i++) {
@@ -215,13 +215,13 @@ int waiter_start(struct space *s, struct waiter *w, struct packed keys, bool *re
 {
     assert(!waiter_waits(w));
     *ready = false;
-    if (keys.count <= FEW && all_present(s, keys)) {
+    if (keys.count <= FEW && waiter_all_present(s, keys)) {
         *ready = true;
         return 0;
     }
     uint64_t hash = hash_bytes(s->seed, keys.data, keys.size);
     struct waitset *set = set_find(s, hash, keys);
-    if (set ? set->missing == 0 : keys.count > FEW && all_present(s, keys)) {
+    if (set ? set->missing == 0 : keys.count > FEW && waiter_all_present(s, keys)) {
         *ready = true;
         return 0;
     }

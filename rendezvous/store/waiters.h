@@ -35,5 +35,16 @@ int waiter_start(struct space *s, struct waiter *w, struct packed keys, bool *re
                  struct ddp_err *err);
 void waiter_cancel(struct waiter *w); /* an idle one is fine */
 bool waiter_waits(const struct waiter *w);
+bool waiter_all_present(const struct space *s, struct packed keys);
+
+/* For space.c. */
+/* Call when a key has become present, or was written while present. */
+void waiters_written(struct space *s, struct entry *e);
+void waiters_appeared(struct entry *e);
+void waiters_vanished(struct entry *e);
+void waiters_pushed(struct space *s, struct entry *e); /* wakes one */
+void waiters_barrier_add(struct space *s, struct entry *e, struct waiter *w);
+void waiters_barrier_release(struct space *s, struct entry *e);
+void waiters_drop_all(struct space *s);
 
 #endif

@@ -2,6 +2,7 @@
 #include "tests/support/suite.h"
 
 #include "common/mem.h"
+#include "rendezvous/store/entry.h"
 #include "rendezvous/store/store.h"
 
 #include <stdio.h>

@@ -1,6 +1,7 @@
 /* Which waiters are woken, when, and only once. */
 #include "tests/support/suite.h"
 
+#include "rendezvous/store/entry.h"
 #include "rendezvous/store/store.h"
 
 #include <stdio.h>

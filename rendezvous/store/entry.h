@@ -1,9 +1,12 @@
-/* rendezvous/store/space_impl.h - what store.c, space.c, entry.c and waiters.c share */
-#ifndef RENDEZVOUS_STORE_SPACE_IMPL_H
-#define RENDEZVOUS_STORE_SPACE_IMPL_H
+/* rendezvous/store/entry.h - inside the store: its spaces, and the keys of a space
+ *
+ * An entry exists while its key has a value, a queue, a waiter or a watcher; only
+ * space_tidy() removes it. Most entries have a value alone, so the rest is in `more`.
+ */
+#ifndef RENDEZVOUS_STORE_ENTRY_H
+#define RENDEZVOUS_STORE_ENTRY_H
 
-#include "rendezvous/store/space.h"
-#include "rendezvous/store/store.h"
+#include "include/ddprun/err.h"
 #include "rendezvous/store/table.h"
 
 /* First in, first out; members are linked through their own prev and next. */
@@ -52,7 +55,6 @@ struct store {
  */
 enum { OVERHEAD = 96 };
 
-/* entry.c */
 /* Release `less` and reserve `more` of the store's bytes; fails at the limit. */
 int space_charge(struct space *s, size_t less, size_t more, struct ddp_err *err);
 struct entry *space_find(const struct space *s, struct bytes key);
@@ -61,23 +63,10 @@ struct entry *space_entry(struct space *s, struct bytes key);
 struct entry *space_entry_more(struct space *s, struct bytes key);
 void space_tidy(struct space *s, struct entry *e); /* removes an entry that is empty */
 
+bool space_present(const struct space *s, struct bytes key);
 static inline bool entry_present(const struct entry *e)
 {
     return e->has_value || (e->more && e->more->queue);
 }
-
-/* space.c */
-void space_empty(struct space *s);  /* every key; waiters must have ended */
-void space_finish(struct space *s); /* frees all, the space too */
-
-/* waiters.c */
-/* Call when a key has become present, or was written while present. */
-void waiters_written(struct space *s, struct entry *e);
-void waiters_appeared(struct entry *e);
-void waiters_vanished(struct entry *e);
-void waiters_pushed(struct space *s, struct entry *e); /* wakes one */
-void waiters_barrier_add(struct space *s, struct entry *e, struct waiter *w);
-void waiters_barrier_release(struct space *s, struct entry *e);
-void waiters_drop_all(struct space *s);
 
 #endif

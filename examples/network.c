@@ -3,6 +3,7 @@
  *
  *     ddprun -np 4 build/examples/network
  *     ddprun -H n1:2,n2:2,n3:2 --spares 1 build/examples/network kept 3000
+ *     ddprun -np 4 build/examples/network saved 3000 checkpoints/
  *
  * The data are points of two spirals; which one is it? Forward, backward and data are the
  * program's own; the library adds up gradients, updates the weights and keeps all ranks
@@ -10,7 +11,9 @@
  * are the same for every number of ranks.
  *
  * "kept": each epoch's end is kept in the memory of the hosts. When a rank or a host is
- * lost, ddprun starts the ranks again, and they go on from there.
+ * lost, ddprun starts the ranks again, and they go on from there. With a folder, every
+ * 100th epoch is saved there while the next ones go on, and the same command goes on from
+ * the newest file.
  */
 #include "examples/example.h"
 #include "include/ddprun/ddp.h"
@@ -18,7 +21,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { POINTS = 500, BATCH = 64, HIDDEN = 48 };
+enum { POINTS = 500, BATCH = 64, HIDDEN = 48, SAVED = 100 /* epochs */ };
 
 static float points[POINTS][2];
 static struct ddp_param params[] = {{.name = "in.weight", .count = 2 * HIDDEN},
@@ -92,6 +95,7 @@ int main(int argc, char **argv)
     const struct ddp_parallel_options options = {
         .optimiser = "adamw",
         .decay = 0.0001f,
+        .checkpoint = argc > 3 ? argv[3] : NULL,
         .replicated = argc > 1 && strcmp(argv[1], "replicated") == 0};
     bool kept = argc > 1 && strcmp(argv[1], "kept") == 0;
     uint64_t done = 0, epochs = argc > 2 ? strtoull(argv[2], NULL, 10) : 60;
@@ -106,6 +110,8 @@ int main(int argc, char **argv)
         for (size_t k = 0; k < params[i].count; k++)
             params[i].weight[k] = (draw() - 0.5f) * (i == IN ? 4 : 1);
     check(ddp_parallel_share(p, &err) == 0);
+    if (options.checkpoint)
+        check(ddp_parallel_load(p, &done, &err) == 0);
     if (kept)
         check(ddp_parallel_restore(p, &done, &err) == 0);
     if (rank == 0 && done > 0)
@@ -124,7 +130,10 @@ int main(int argc, char **argv)
             printf("epoch %llu: loss %.3g\n", (unsigned long long)epoch, (double)total);
         if (kept)
             check(ddp_parallel_keep(p, epoch, &err) == 0);
+        if (options.checkpoint && (epoch % SAVED == 0 || epoch == epochs))
+            check(ddp_parallel_save(p, epoch, &err) == 0);
     }
+    check(ddp_parallel_finish(p, &err) == 0);
     check(ddp_parallel_check(p, &err) == 0);
     ddp_parallel_destroy(p);
     ddp_group_destroy(g);

@@ -140,9 +140,10 @@ struct engine_type {
     /* Both on every rank: host to engine, engine to host. */
     int (*push)(struct engine *e, struct ddp_err *err);
     int (*pull)(struct engine *e, struct ddp_err *err);
-    /* Piece i, between steps; false: there is none. NULL: what an engine has is not in
-     * the host's memory. */
-    bool (*piece)(const struct engine *e, size_t i, struct rank_piece *out);
+    /* What has this rank's pieces, between steps. NULL: they are not in the host's
+     * memory.
+     */
+    const struct reducer *(*reducer)(const struct engine *e);
     /* How gradients are cut in buckets, and a plan from such a text; NULL: there is none.
      */
     void (*plan_text)(const struct engine *e, char *text, size_t size);

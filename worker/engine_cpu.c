@@ -377,9 +377,9 @@ static int cpu_pull(struct engine *e, struct ddp_err *err)
     return shard_gather(e->job.optim, e->reducer, err);
 }
 
-static bool cpu_piece(const struct engine *e, size_t i, struct rank_piece *out)
+static const struct reducer *cpu_reducer(const struct engine *e)
 {
-    return shard_piece(e->job.optim, e->reducer, i, out);
+    return e->reducer;
 }
 
 static void cpu_plan_text(const struct engine *e, char *text, size_t size)
@@ -404,7 +404,7 @@ const struct engine_type engine_cpu = {
     .evaluate = cpu_evaluate,
     .push = cpu_push,
     .pull = cpu_pull,
-    .piece = cpu_piece,
+    .reducer = cpu_reducer,
     .plan_text = cpu_plan_text,
     .use_plan = cpu_use_plan,
 };

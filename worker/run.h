@@ -1,6 +1,7 @@
 /* worker/run.h - the state of one training run on this rank
  *
- * run.c sets it up and tears it down, train.c runs it, summary.c reports on it. A call
+ * run.c sets it up and tears it down, run_state.c loads and saves it, train.c runs it,
+ * run_files.c writes what is asked for at the end, summary.c reports on it. A call
  * that fails does so on every rank, with the same error; run_is_culprit() says which
  * rank prints it.
  */
@@ -8,19 +9,18 @@
 #define WORKER_RUN_H
 
 #include "include/ddprun/group.h"
-#include "worker/checkpoint.h"
 #include "worker/config.h"
 #include "worker/data/dataset.h"
 #include "worker/data/sampler.h"
+#include "worker/ddp/peers.h"
+#include "worker/ddp/saver.h"
 #include "worker/engine.h"
 #include "worker/nn/model.h"
 #include "worker/optim/optim.h"
-#include "worker/ddp/peers.h"
 #include "worker/report/history.h"
 #include "worker/report/metrics.h"
 #include "worker/report/progress.h"
 #include "worker/report/trace.h"
-#include "worker/saver.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -78,7 +78,12 @@ int run_open(struct run *run, struct ddp_err *err);
 int run_train(struct run *run, struct ddp_err *err);
 /* The plot, the end of the log, the summary. */
 int run_finish(struct run *run, struct ddp_err *err);
+/* In run_files.c: what is to be written then. */
+int run_write_files(struct run *run, struct ddp_err *err);
 
+/* In run_state.c. What is newest, on disk or in the memory of the hosts, becomes the
+ * state of all ranks and of their engines; if there is nothing, rank 0's is. */
+int run_resume(struct run *run, struct ddp_err *err);
 /* Start writing a checkpoint if one was asked for; training continues meanwhile. A
  * failure is reported by the next call, or at the end. */
 int run_save(struct run *run, struct ddp_err *err);

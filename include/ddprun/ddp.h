@@ -43,9 +43,11 @@ struct ddp_parallel_options {
     const char *optimiser; /* "sgd" (NULL), "adam", "adamw" or "adadelta" */
     float momentum, decay; /* momentum of sgd; weight decay */
     size_t first_bytes,
-        bytes;            /* of the first bucket, and of the others; 0: 1 and 25 MiB */
-    bool replicated;      /* each rank keeps the whole optimiser; then */
-    bool buckets_by_time; /* after five steps, by when gradients are ready */
+        bytes;              /* of the first bucket, and of the others; 0: 1 and 25 MiB */
+    bool replicated;        /* each rank keeps the whole optimiser; then */
+    bool buckets_by_time;   /* after five steps, by when gradients are ready */
+    const char *checkpoint; /* a file, or a folder of them (it exists, or the name ends in
+                               /); borrowed. NULL: none */
 };
 
 /* Given with this rank's own numbers, and got with everybody's. */
@@ -77,13 +79,29 @@ DDP_API void ddp_parallel_ready(struct ddp_parallel *p, size_t i);
  * samples; not if there are none. An error if a gradient is missing. */
 DDP_API int ddp_parallel_step(struct ddp_parallel *p, float lr, struct ddp_step *step,
                               struct ddp_err *err);
+/* Checkpoints on disk, in options.checkpoint, which one job has to itself: safetensors
+ * files with weights and optimiser, each whole or not there at all, read at any number of
+ * ranks. Larger ones than 1 GiB are written by all ranks.
+ *
+ * All ranks call load() once, before the first step: weights and optimiser of the newest
+ * that is whole become everybody's, and *step, the number that it was saved with, is
+ * where all go on. 0: there is none, or it has weights only. */
+DDP_API int ddp_parallel_load(struct ddp_parallel *p, uint64_t *step,
+                              struct ddp_err *err);
+/* All ranks, between steps; `step` is the program's own count, at least 1. Copies the
+ * state, and a thread writes the copy while the next steps go on. Waits for the one
+ * before, which is on disk when this returns 0; else the error says why it is not. */
+DDP_API int ddp_parallel_save(struct ddp_parallel *p, uint64_t step, struct ddp_err *err);
+/* All ranks, at the end: waits for what save() and keep() have begun. */
+DDP_API int ddp_parallel_finish(struct ddp_parallel *p, struct ddp_err *err);
+
 /* Checkpoints in the memory of the hosts, as those of ddp-train --peer-checkpoint: each
  * rank's part of weights and optimiser is also kept on the next host, so a lost host, or
  * any number of ranks, costs the steps since the last keep(). For a job that may restart
  * (--max-restarts, --spares, --nnodes MIN:MAX), at any number of ranks.
  *
  * All ranks call restore() once, before the first step. Where that memory has a later
- * step than *step, which is what rank 0 has from the disk (0: nothing), weights and
+ * step than *step, which is what load() has from the disk (0: nothing), weights and
  * optimiser of that step become everybody's. *step is where all ranks go on. */
 DDP_API int ddp_parallel_restore(struct ddp_parallel *p, uint64_t *step,
                                  struct ddp_err *err);

@@ -10,9 +10,10 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "worker/ddp/peers.h"
-#include "worker/ddp/replica.h"
+#include "worker/ddp/saver.h"
 #include "worker/ddp/shard.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,15 +22,18 @@ enum { LINE = 16, FIRST_BYTES = 1 << 20, BYTES = 25 << 20 };
 struct ddp_parallel {
     struct ddp_group *group;  /* borrowed */
     struct ddp_param *params; /* owned: as they were given, NULLs and all */
-    struct param *blocks;     /* owned: where they lie */
+    struct param *blocks;     /* owned: where they lie, */
+    struct param *shapes;     /* and without what follows them there */
     bool *ready;              /* owned: of this step */
     size_t n;
     size_t pending; /* all gradients from this one on are ready */
     size_t samples;
-    float *weights; /* the arena's */
     struct reducer *reducer;
-    struct peers *peers; /* owned; NULL before ddp_parallel_restore() */
     struct optim optim;
+    struct replica state;
+    const char *place;   /* borrowed: of checkpoints */
+    struct saver *saver; /* owned; NULL: there is no place */
+    struct peers *peers; /* owned; NULL before ddp_parallel_restore() */
 };
 
 static struct reducer_settings settings_of(const struct ddp_parallel_options *o)
@@ -49,19 +53,22 @@ static void lay_out(struct ddp_parallel *p, const struct ddp_param *params, size
     p->n = n;
     p->params = xcalloc(n, sizeof *p->params);
     p->blocks = xcalloc(n, sizeof *p->blocks);
+    p->shapes = xcalloc(n, sizeof *p->shapes);
     p->ready = xcalloc(n, sizeof *p->ready);
     memcpy(p->params, params, n * sizeof *params);
-    for (size_t i = 0, at = 0; i < n; at += p->blocks[i++].count)
-        p->blocks[i] =
-            (struct param){.name = params[i].name,
-                           .ndim = 2, /* each may end a bucket */
-                           .offset = at,
-                           .count = (params[i].count + LINE - 1) / LINE * LINE};
+    for (size_t i = 0, at = 0; i < n; at += p->blocks[i++].count) {
+        size_t count = params[i].count;
+        p->shapes[i] = (struct param){params[i].name, 1, {(int)count}, at, count};
+        p->blocks[i] = (struct param){.name = params[i].name,
+                                      .ndim = 2, /* each may end a bucket */
+                                      .offset = at,
+                                      .count = (count + LINE - 1) / LINE * LINE};
+    }
 }
 
 static float *weight(const struct ddp_parallel *p, size_t i)
 {
-    return p->weights + p->blocks[i].offset;
+    return p->state.weights + p->blocks[i].offset;
 }
 
 static float *grad(const struct ddp_parallel *p, size_t i)
@@ -74,6 +81,18 @@ static size_t floats(const struct ddp_parallel *p)
     return p->blocks[p->n - 1].offset + p->blocks[p->n - 1].count;
 }
 
+static int make_saver(struct ddp_parallel *p, const char *place, struct ddp_err *err)
+{
+    bool leads = ddp_group_rank(p->group) == 0;
+    for (size_t i = 0; i < p->n; i++)
+        if (p->params[i].count > INT_MAX)
+            return err_set(err, "'%s' is too large for a checkpoint: split it",
+                           p->params[i].name);
+    p->place = place;
+    p->saver = saver_create(p->group, place, SAVER_SHARD_BYTES);
+    return replica_agree(p->group, leads ? saver_prepare(p->saver, err) : 0, NULL, err);
+}
+
 static int make(struct ddp_parallel *p, const struct ddp_parallel_options *o,
                 struct ddp_err *err)
 {
@@ -84,16 +103,22 @@ static int make(struct ddp_parallel *p, const struct ddp_parallel_options *o,
         return err_set(err, "no optimiser '%s': sgd, adam, adamw or adadelta", name);
     if (!kernels)
         return -1;
-    p->weights = ddp_arena_alloc(p->group, floats(p) * sizeof(float), err);
-    p->reducer = p->weights
+    float *weights = ddp_arena_alloc(p->group, floats(p) * sizeof(float), err);
+    p->reducer = weights
                      ? reducer_create_for(p->group, p->blocks, p->n, settings_of(o), err)
                      : NULL;
     if (!p->reducer)
         return -1;
+    p->state = (struct replica){.model = "ddp.h",
+                                .params = p->shapes,
+                                .nparams = p->n,
+                                .weights = weights,
+                                .floats = floats(p),
+                                .optim = &p->optim};
     optim_init(&p->optim, type, (struct optim_settings){o->momentum, o->decay}, kernels,
                floats(p));
     shard_keep(&p->optim, p->reducer);
-    return 0;
+    return o->checkpoint ? make_saver(p, o->checkpoint, err) : 0;
 }
 
 struct ddp_parallel *ddp_parallel_create(struct ddp_group *g, struct ddp_param *params,
@@ -127,10 +152,12 @@ void ddp_parallel_destroy(struct ddp_parallel *p)
     if (p->peers)
         peers_end(p->peers);
     peers_destroy(p->peers);
+    saver_destroy(p->saver);
     reducer_destroy(p->reducer);
     optim_finish(&p->optim);
     free(p->params);
     free(p->blocks);
+    free(p->shapes);
     free(p->ready);
     free(p);
 }
@@ -149,7 +176,7 @@ static void copy_weights(struct ddp_parallel *p, bool out)
 int ddp_parallel_share(struct ddp_parallel *p, struct ddp_err *err)
 {
     copy_weights(p, false);
-    if (ddp_broadcast(p->group, p->weights, floats(p), DDP_F32, 0, err) < 0)
+    if (ddp_broadcast(p->group, p->state.weights, floats(p), DDP_F32, 0, err) < 0)
         return -1;
     copy_weights(p, true);
     return 0;
@@ -196,7 +223,7 @@ static int update(struct ddp_parallel *p, float lr, float by, struct ddp_err *er
 {
     reducer_sum_all(p->reducer, p->optim.kernels);
     reducer_scale(p->reducer, p->optim.kernels, by);
-    return shard_step(&p->optim, p->reducer, p->weights, lr, err);
+    return shard_step(&p->optim, p->reducer, p->state.weights, lr, err);
 }
 
 int ddp_parallel_step(struct ddp_parallel *p, float lr, struct ddp_step *step,
@@ -223,32 +250,20 @@ int ddp_parallel_step(struct ddp_parallel *p, float lr, struct ddp_step *step,
     return p->peers ? peers_progress(p->peers, err) : 0;
 }
 
-/* ---- checkpoints in the memory of the hosts ---- */
+/* ---- checkpoints ---- */
 
-static bool piece_of(const void *of, size_t i, struct rank_piece *out)
+static struct train_state now_at(const struct ddp_parallel *p, uint64_t step)
 {
-    const struct ddp_parallel *p = of;
-    return shard_piece(&p->optim, p->reducer, i, out);
-}
-
-static struct peers_run peers_run_of(struct ddp_parallel *p)
-{
-    return (struct peers_run){.model = "ddp.h",
-                              .weights = p->weights,
-                              .floats = floats(p),
-                              .optim = &p->optim,
-                              .piece = piece_of,
-                              .of = p};
+    return (struct train_state){.step = step, .ranks = ddp_group_size(p->group)};
 }
 
 /* What rank 0 has got is everybody's; of the whole states each rank keeps its own. */
 static int spread(struct ddp_parallel *p, struct ddp_err *err)
 {
     struct optim *o = &p->optim;
-    if (ddp_group_rank(p->group) == 0)
-        copy_weights(p, true);
-    if (ddp_parallel_share(p, err) < 0 || replica_broadcast_optim(p->group, o, err) < 0)
+    if (replica_broadcast(p->group, &p->state, err) < 0)
         return -1;
+    copy_weights(p, true);
     for (int k = 0; k < OPTIM_STATES; k++) {
         if (!o->whole[k])
             continue;
@@ -260,46 +275,93 @@ static int spread(struct ddp_parallel *p, struct ddp_err *err)
     return 0;
 }
 
-static int load(struct ddp_parallel *p, struct peers_at *at, struct ddp_err *err)
+static int load_disk(struct ddp_parallel *p, struct train_state *at, bool *loaded,
+                     struct ddp_err *err)
 {
+    struct ddp_err ignored;
+    bool whole;
+    int rc = 0;
+    *loaded = ddp_group_rank(p->group) == 0 && checkpoint_exists(p->place);
+    if (*loaded)
+        rc = checkpoint_load(p->place, &p->state, at, &whole, &ignored, err);
+    return replica_agree(p->group, rc, NULL, err);
+}
+
+static int load_peers(struct ddp_parallel *p, struct train_state *at, bool *loaded,
+                      struct ddp_err *err)
+{
+    return peers_load(p->peers, &p->state, at, loaded, NULL, err);
+}
+
+/* Rank 0 loads what is newer than *step, and shares it. */
+static int load(struct ddp_parallel *p, uint64_t *step,
+                int (*from)(struct ddp_parallel *p, struct train_state *at, bool *loaded,
+                            struct ddp_err *err),
+                struct ddp_err *err)
+{
+    struct train_state at = {.step = *step};
     bool loaded;
-    const struct peers_run run = peers_run_of(p);
-    int rc = peers_load(p->peers, &run, at, &loaded, err);
-    if (replica_agree(p->group, rc, NULL, err) < 0)
+    if (shard_gather(&p->optim, p->reducer, err) < 0)
         return -1;
-    return loaded ? spread(p, err) : 0;
+    int rc = from(p, &at, &loaded, err);
+    uint64_t got[2] = {loaded, at.step};
+    if (rc == 0)
+        rc = ddp_broadcast(p->group, got, 2, DDP_I64, 0, err);
+    if (rc == 0 && got[0])
+        rc = spread(p, err);
+    shard_forget(&p->optim);
+    *step = got[1];
+    return rc;
+}
+
+int ddp_parallel_load(struct ddp_parallel *p, uint64_t *step, struct ddp_err *err)
+{
+    *step = 0;
+    return p->saver ? load(p, step, load_disk, err)
+                    : err_set(err, "ddp_parallel_load(): the options have no checkpoint");
+}
+
+int ddp_parallel_save(struct ddp_parallel *p, uint64_t step, struct ddp_err *err)
+{
+    const struct train_state at = now_at(p, step);
+    if (!p->saver)
+        return err_set(err, "ddp_parallel_save(): the options have no checkpoint");
+    if (saver_finish(p->saver, NULL, err) < 0)
+        return -1;
+    int rc = shard_gather(&p->optim, p->reducer, err);
+    if (rc == 0)
+        rc = saver_start(p->saver, &p->state, &at, NULL, err);
+    shard_forget(&p->optim);
+    return rc;
 }
 
 int ddp_parallel_restore(struct ddp_parallel *p, uint64_t *step, struct ddp_err *err)
 {
-    struct peers_at at = {.step = *step};
     if (p->peers)
         return err_set(err,
                        "ddp_parallel_restore() is called once, before the first step");
-    p->peers = peers_create(p->group, err);
-    if (replica_agree(p->group, p->peers ? 0 : -1, NULL, err) < 0)
-        return -1;
-    if (shard_gather(&p->optim, p->reducer, err) < 0)
-        return -1;
-    int rc = load(p, &at, err);
-    shard_forget(&p->optim);
-    if (rc < 0 || ddp_broadcast(p->group, &at.step, 1, DDP_I64, 0, err) < 0)
-        return -1;
-    *step = at.step;
-    return 0;
+    p->peers = peers_create(p->group, p->reducer, NULL, err);
+    return p->peers ? load(p, step, load_peers, err) : -1;
 }
 
 int ddp_parallel_keep(struct ddp_parallel *p, uint64_t step, struct ddp_err *err)
 {
-    const struct peers_run run = peers_run_of(p);
-    const struct peers_at at = {.step = step, .ranks = ddp_group_size(p->group)};
+    const struct train_state at = now_at(p, step);
     if (!p->peers)
         return err_set(err, "ddp_parallel_keep() needs ddp_parallel_restore() before");
-    return peers_save(p->peers, &run, &at, err);
+    return peers_save(p->peers, &p->state, &at, err);
+}
+
+int ddp_parallel_finish(struct ddp_parallel *p, struct ddp_err *err)
+{
+    return (p->saver && saver_finish(p->saver, NULL, err) < 0) ||
+                   (p->peers && peers_finish(p->peers, err) < 0)
+               ? -1
+               : 0;
 }
 
 int ddp_parallel_check(struct ddp_parallel *p, struct ddp_err *err)
 {
     uint64_t sum;
-    return replica_check_block(p->group, p->weights, p->blocks, p->n, &sum, err);
+    return replica_check(p->group, &p->state, &sum, err);
 }

@@ -45,7 +45,8 @@ struct source {
 };
 
 struct peers {
-    struct ddp_group *group; /* borrowed */
+    struct ddp_group *group;       /* borrowed */
+    const struct reducer *reducer; /* borrowed: this rank's pieces */
     int rank, size, fd;
     int *host, *local; /* owned, by rank: the number of its host, its own number there */
     int nhosts, nlocal;
@@ -102,29 +103,33 @@ static void find_neighbours(struct peers *p)
     }
 }
 
-struct peers *peers_create(struct ddp_group *group, struct ddp_err *err)
+struct peers *peers_create(struct ddp_group *group, const struct reducer *reducer,
+                           int *culprit, struct ddp_err *err)
 {
     uint64_t host = 0;
     struct peers *p = xcalloc(1, sizeof *p);
     p->group = group;
+    p->reducer = reducer;
     p->rank = ddp_group_rank(group);
     p->size = ddp_group_size(group);
     p->fd = kept_open(&host, err);
     p->host = xcalloc((size_t)p->size, sizeof *p->host);
     p->local = xcalloc((size_t)p->size, sizeof *p->local);
     uint64_t *ids = xcalloc((size_t)p->size, sizeof *ids);
-    struct ddp_err broken;
-    int rc = ddp_all_gather(group, &host, ids, 1, DDP_I64, &broken);
-    number_hosts(p, ids);
+    int rc = replica_agree(group, p->fd < 0 ? -1 : 0, culprit, err);
+    if (rc == 0)
+        rc = ddp_all_gather(group, &host, ids, 1, DDP_I64, err);
+    if (rc == 0) {
+        number_hosts(p, ids);
+        find_neighbours(p);
+        if (p->nsources >= KEPT_COLUMNS)
+            rc = err_set(
+                err, "checkpoints in memory: %d ranks for one of the next host, %d fit",
+                p->nsources, KEPT_COLUMNS - 1);
+        rc = replica_agree(group, rc, culprit, err);
+    }
     free(ids);
-    find_neighbours(p);
-    if (p->fd >= 0 && rc < 0)
-        err_set(err, "%s", broken.text);
-    else if (p->fd >= 0 && p->nsources >= KEPT_COLUMNS)
-        rc = err_set(err,
-                     "checkpoints in memory: %d ranks for one of the next host, %d fit",
-                     p->nsources, KEPT_COLUMNS - 1);
-    if (p->fd >= 0 && rc == 0)
+    if (rc == 0)
         return p;
     peers_destroy(p);
     return NULL;
@@ -163,8 +168,8 @@ static size_t bytes_of(const struct part *h)
            (h->count * (1 + h->nstates) + h->nbuffers) * sizeof(float);
 }
 
-static struct part head_of(const struct peers *p, const struct peers_run *run,
-                           const struct peers_at *at)
+static struct part head_of(const struct peers *p, const struct replica *run,
+                           const struct train_state *at)
 {
     struct rank_piece piece;
     struct part h = {.magic = MAGIC,
@@ -184,7 +189,7 @@ static struct part head_of(const struct peers *p, const struct peers_run *run,
     snprintf(h.model, sizeof h.model, "%s", run->model);
     snprintf(h.optimizer, sizeof h.optimizer, "%s", run->optim->type->name);
     memcpy(h.buckets, at->buckets, sizeof h.buckets);
-    for (; run->piece(run->of, h.npieces, &piece); h.npieces++)
+    for (; shard_piece(run->optim, p->reducer, h.npieces, &piece); h.npieces++)
         h.count += piece.at.count;
     h.bytes = bytes_of(&h);
     return h;
@@ -196,16 +201,17 @@ static char *put(char *to, const void *from, size_t bytes)
     return to + bytes;
 }
 
-static void pack(const struct part *h, const struct peers_run *run, char *to)
+static void pack(const struct part *h, const struct replica *run, const struct reducer *r,
+                 char *to)
 {
     struct rank_piece piece;
     to = put(to, h, sizeof *h);
-    for (size_t i = 0; run->piece(run->of, i, &piece); i++)
+    for (size_t i = 0; shard_piece(run->optim, r, i, &piece); i++)
         to = put(to, &piece.at, sizeof piece.at);
-    for (size_t i = 0; run->piece(run->of, i, &piece); i++)
+    for (size_t i = 0; shard_piece(run->optim, r, i, &piece); i++)
         to = put(to, run->weights + piece.at.offset, piece.at.count * sizeof(float));
     for (uint32_t k = 0; k < h->nstates; k++)
-        for (size_t i = 0; run->piece(run->of, i, &piece); i++)
+        for (size_t i = 0; shard_piece(run->optim, r, i, &piece); i++)
             to = put(to, piece.states[k], piece.at.count * sizeof(float));
     if (run->nbuffers)
         put(to, run->buffers, run->nbuffers * sizeof(float));
@@ -224,7 +230,7 @@ static const char *take(const struct part *h, const struct bucket *pieces,
 }
 
 /* Is this a part of a run like this one? */
-static bool fits(const struct part *h, const struct peers_run *run)
+static bool fits(const struct part *h, const struct replica *run)
 {
     return h->magic == MAGIC && h->bytes == bytes_of(h) && h->part >= 0 &&
            h->part < h->parts && h->npieces <= h->floats && h->floats == run->floats &&
@@ -247,8 +253,8 @@ static bool pieces_fit(const struct part *h, const struct bucket *pieces)
     return count == h->count;
 }
 
-static int unpack(const char *message, size_t bytes, const struct peers_run *run,
-                  struct peers_at *at, struct ddp_err *err)
+static int unpack(const char *message, size_t bytes, const struct replica *run,
+                  struct train_state *at, struct ddp_err *err)
 {
     const struct part *h = (const void *)message;
     const struct bucket *pieces = (const void *)(h + 1);
@@ -259,11 +265,11 @@ static int unpack(const char *message, size_t bytes, const struct peers_run *run
         from = take(h, pieces, from, optim_whole(run->optim, (int)k));
     if (run->nbuffers)
         memcpy(run->buffers, from, run->nbuffers * sizeof(float));
-    *at = (struct peers_at){.step = h->step,
-                            .seed = h->seed,
-                            .epoch = h->epoch,
-                            .position = h->position,
-                            .ranks = h->parts};
+    *at = (struct train_state){.step = h->step,
+                               .seed = h->seed,
+                               .epoch = h->epoch,
+                               .position = h->position,
+                               .ranks = h->parts};
     memcpy(at->buckets, h->buckets, sizeof at->buckets);
     run->optim->steps = h->updates;
     run->optim->loss_scale = h->loss_scale;
@@ -274,7 +280,7 @@ static int unpack(const char *message, size_t bytes, const struct peers_run *run
 /* ---- the newest whole set ---- */
 
 /* The parts on this host, from its lowest rank. */
-static struct entry *list_own(const struct peers *p, const struct peers_run *run,
+static struct entry *list_own(const struct peers *p, const struct replica *run,
                               int64_t *n)
 {
     struct entry *v = NULL;
@@ -304,7 +310,7 @@ static int by_age(const void *left, const void *right)
 }
 
 /* The parts on all hosts. */
-static int list_all(const struct peers *p, const struct peers_run *run, struct entry **v,
+static int list_all(const struct peers *p, const struct replica *run, struct entry **v,
                     size_t *n, struct ddp_err *err)
 {
     int64_t mine, *counts = xcalloc((size_t)p->size, sizeof *counts);
@@ -338,7 +344,7 @@ static int parts_there(const struct entry *v, size_t n, size_t from, size_t *end
 }
 
 /* Rank 0 gets the parts of the set [from, end), each from the lowest rank that has it. */
-static int fetch(const struct peers *p, const struct peers_run *run, struct peers_at *at,
+static int fetch(const struct peers *p, const struct replica *run, struct train_state *at,
                  const struct entry *v, size_t from, size_t end, struct ddp_err *err)
 {
     int rc = 0;
@@ -376,8 +382,8 @@ static void tell(struct peers *p, bool loaded, uint64_t step, int there, int par
                  step, parts - there, parts);
 }
 
-int peers_load(struct peers *p, const struct peers_run *run, struct peers_at *at,
-               bool *loaded, struct ddp_err *err)
+int peers_load(struct peers *p, const struct replica *run, struct train_state *at,
+               bool *loaded, int *culprit, struct ddp_err *err)
 {
     struct entry *v;
     size_t n, end;
@@ -401,7 +407,7 @@ int peers_load(struct peers *p, const struct peers_run *run, struct peers_at *at
         }
     }
     free(v);
-    return rc;
+    return replica_agree(p->group, rc, culprit, err);
 }
 
 const char *peers_told(const struct peers *p)
@@ -480,7 +486,7 @@ static int make_room(struct peers *p, size_t mine, struct ddp_err *err)
     return rc;
 }
 
-static int begin(struct peers *p, const struct peers_run *run, const struct peers_at *at,
+static int begin(struct peers *p, const struct replica *run, const struct train_state *at,
                  struct ddp_err *err)
 {
     struct part head = head_of(p, run, at);
@@ -489,7 +495,7 @@ static int begin(struct peers *p, const struct peers_run *run, const struct peer
     if (!own->at && make_room(p, head.bytes, err) < 0)
         return -1;
     kept_set_whole(own, false);
-    pack(&head, run, own->at + KEPT_HEAD);
+    pack(&head, run, p->reducer, own->at + KEPT_HEAD);
     kept_set_whole(own, true);
     for (int i = 0; i < p->nsources; i++) {
         struct source *s = &p->sources[i];
@@ -507,7 +513,7 @@ static int begin(struct peers *p, const struct peers_run *run, const struct peer
     return p->next < 0 || p->going ? 0 : -1;
 }
 
-int peers_save(struct peers *p, const struct peers_run *run, const struct peers_at *at,
+int peers_save(struct peers *p, const struct replica *run, const struct train_state *at,
                struct ddp_err *err)
 {
     if (peers_finish(p, err) < 0)

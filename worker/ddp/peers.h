@@ -13,43 +13,29 @@
 #define WORKER_DDP_PEERS_H
 
 #include "include/ddprun/group.h"
+#include "worker/ddp/replica.h"
 #include "worker/ddp/shard.h"
 
 struct peers;
 
-/* Every rank; the caller agrees on the outcome. */
-struct peers *peers_create(struct ddp_group *group, struct ddp_err *err);
+/* Every rank; they agree on the outcome, `culprit` as in replica.h. The reducer, which
+ * has this rank's pieces, is borrowed. */
+struct peers *peers_create(struct ddp_group *group, const struct reducer *reducer,
+                           int *culprit, struct ddp_err *err);
 /* NULL is fine. Behind ddp_group_destroy() or peers_end(), which end what is under way.
  */
 void peers_destroy(struct peers *p);
 
-/* The progress of a run (checkpoint.h). */
-struct peers_at {
-    uint64_t step, seed, position;
-    int64_t epoch, ranks; /* ranks: that have written it */
-    char buckets[1024];
-};
-
-/* What a part is taken from, or filled into: borrowed. */
-struct peers_run {
-    const char *model; /* its name */
-    float *weights, *buffers;
-    size_t floats, nbuffers;
-    struct optim *optim;
-    bool (*piece)(const void *of, size_t i, struct rank_piece *out);
-    const void *of;
-};
-
 /* Every rank, while the optimiser's states are whole (optim_whole()). Where the memory of
  * the hosts has a newer set than `at`, which is rank 0's, rank 0 gets it, and *loaded is
- * true on all ranks. */
-int peers_load(struct peers *p, const struct peers_run *run, struct peers_at *at,
-               bool *loaded, struct ddp_err *err);
+ * true on all ranks. They agree on the outcome; `culprit` as in replica.h. */
+int peers_load(struct peers *p, const struct replica *run, struct train_state *at,
+               bool *loaded, int *culprit, struct ddp_err *err);
 /* For a person, of rank 0: what came of it, or "". */
 const char *peers_told(const struct peers *p);
 
 /* Every rank, between steps: begin a set. */
-int peers_save(struct peers *p, const struct peers_run *run, const struct peers_at *at,
+int peers_save(struct peers *p, const struct replica *run, const struct train_state *at,
                struct ddp_err *err);
 /* After each step: what has come is whole. */
 int peers_progress(struct peers *p, struct ddp_err *err);

@@ -33,37 +33,41 @@ fail: /* our own failure, if any, is more specific than the group's */
     return rc < 0 ? -1 : err_set(err, "%s", broken.text);
 }
 
-int replica_broadcast(struct ddp_group *group, struct model *model, struct optim *optim,
-                      struct ddp_err *err)
+struct replica replica_of(struct model *model, struct optim *optim)
 {
-    size_t n = model_param_count(model);
-    if (ddp_broadcast(group, model_weights(model), n, DDP_F32, 0, err) < 0)
-        return -1;
-    size_t nbuffers;
-    float *buffers = model_buffer_block(model, &nbuffers);
-    if (nbuffers && ddp_broadcast(group, buffers, nbuffers, DDP_F32, 0, err) < 0)
-        return -1;
-    return replica_broadcast_optim(group, optim, err);
+    struct replica r = {.model = model_type(model)->name,
+                        .weights = model_weights(model),
+                        .floats = model_param_count(model),
+                        .optim = optim};
+    r.params = model_params(model, &r.nparams);
+    r.fields = model_buffers(model, &r.nfields);
+    r.buffers = model_buffer_block(model, &r.nbuffers);
+    return r;
 }
 
-int replica_broadcast_optim(struct ddp_group *group, struct optim *optim,
-                            struct ddp_err *err)
+int replica_broadcast(struct ddp_group *group, const struct replica *r,
+                      struct ddp_err *err)
 {
+    struct optim *o = r->optim;
+    if (ddp_broadcast(group, r->weights, r->floats, DDP_F32, 0, err) < 0 ||
+        (r->nbuffers &&
+         ddp_broadcast(group, r->buffers, r->nbuffers, DDP_F32, 0, err) < 0))
+        return -1;
     for (int k = 0; k < OPTIM_STATES; k++) {
-        float *whole = optim_whole(optim, k);
-        if (whole && ddp_broadcast(group, whole, optim->n, DDP_F32, 0, err) < 0)
+        float *whole = optim_whole(o, k);
+        if (whole && ddp_broadcast(group, whole, o->n, DDP_F32, 0, err) < 0)
             return -1;
     }
     struct {
         uint64_t steps;
         float loss_scale;
         uint32_t good_steps;
-    } counts = {optim->steps, optim->loss_scale, optim->good_steps};
+    } counts = {o->steps, o->loss_scale, o->good_steps};
     if (ddp_broadcast(group, &counts, sizeof counts, DDP_U8, 0, err) < 0)
         return -1;
-    optim->steps = counts.steps;
-    optim->loss_scale = counts.loss_scale;
-    optim->good_steps = counts.good_steps;
+    o->steps = counts.steps;
+    o->loss_scale = counts.loss_scale;
+    o->good_steps = counts.good_steps;
     return 0;
 }
 
@@ -88,35 +92,28 @@ static uint64_t checksum(const float *v, size_t n, uint64_t seed)
     return sum;
 }
 
-int replica_check(struct ddp_group *group, struct model *model, uint64_t *sum,
+int replica_check(struct ddp_group *group, const struct replica *r, uint64_t *sum,
                   struct ddp_err *err)
 {
-    size_t n;
-    const struct param *params = model_params(model, &n);
-    return replica_check_block(group, model_weights(model), params, n, sum, err);
-}
-
-int replica_check_block(struct ddp_group *group, const float *weights,
-                        const struct param *params, size_t n, uint64_t *sum,
-                        struct ddp_err *err)
-{
+    size_t n = r->nparams;
     int size = ddp_group_size(group), rc = 0;
     uint64_t *mine = xcalloc(n, sizeof *mine);
     uint64_t *all = xcalloc(n * (size_t)size, sizeof *all);
     *sum = 0;
     for (size_t i = 0; i < n; i++) {
-        mine[i] = checksum(weights + params[i].offset, params[i].count, i);
+        mine[i] = checksum(r->weights + r->params[i].offset, r->params[i].count, i);
         *sum = rng_mix(*sum ^ mine[i]);
     }
     if (ddp_all_gather(group, mine, all, n, DDP_I64, err) < 0)
         rc = -1;
-    for (int r = 1; r < size && rc == 0; r++) {
+    for (int other = 1; other < size && rc == 0; other++) {
         for (size_t i = 0; i < n && rc == 0; i++) {
-            if (all[(size_t)r * n + i] != all[i])
-                rc = err_set(err,
-                             "'%s' of rank %d differs from rank 0's (checksums "
-                             "%016" PRIx64 " and %016" PRIx64 ")",
-                             params[i].name, r, all[(size_t)r * n + i], all[i]);
+            if (all[(size_t)other * n + i] != all[i])
+                rc =
+                    err_set(err,
+                            "'%s' of rank %d differs from rank 0's (checksums "
+                            "%016" PRIx64 " and %016" PRIx64 ")",
+                            r->params[i].name, other, all[(size_t)other * n + i], all[i]);
         }
     }
     free(mine);

@@ -289,7 +289,7 @@ def two_runs_do_not_save_to_one_place():
                       "--checkpoint-every", 5)
         wait_for("c" if place == "c" else "steps/step-00000005.safetensors")
         one_line(run(2, *QUIET, "--epochs", 1, "--checkpoint", place), 1,
-                 f"another run saves to '{place}': end it, or give this one another --checkpoint")
+                 f"another run saves to '{place}': end it, or give this one another place for its checkpoints")
         first.signal(signal.SIGKILL, 0)
         first.wait()
         run_ok(2, *QUIET, "--epochs", 1, "--checkpoint", place)  # nothing is left of it

@@ -1,5 +1,5 @@
-/* worker/saver.c - see saver.h */
-#include "worker/saver.h"
+/* worker/ddp/saver.c - see saver.h */
+#include "worker/ddp/saver.h"
 
 #include "common/duration.h"
 #include "common/err.h"
@@ -10,12 +10,13 @@
 #include <stdlib.h>
 
 struct saver {
-    const char *place;    /* borrowed */
+    struct ddp_group *group; /* borrowed */
+    const char *place;       /* borrowed */
+    size_t shard_bytes;
+    bool leads;           /* this is rank 0 */
     struct lock run_lock; /* rank 0's; while the thread writes, it is the thread's */
     pthread_t thread;
-    bool leads;                  /* this is rank 0 */
     bool writing;                /* the thread runs */
-    bool waits;                  /* it waits for the other ranks' parts */
     struct checkpoint *snapshot; /* owned */
     atomic_bool cancelled;
     uint64_t step;         /* of `snapshot` */
@@ -27,17 +28,21 @@ struct saver {
     int64_t stalled_ns;
 };
 
-struct saver *saver_create(const char *place)
+struct saver *saver_create(struct ddp_group *group, const char *place, size_t shard_bytes)
 {
     struct saver *s = xcalloc(1, sizeof *s);
+    s->group = group;
     s->place = place;
+    s->shard_bytes = shard_bytes;
+    s->leads = ddp_group_rank(group) == 0;
     s->run_lock = lock_none();
     return s;
 }
 
-int saver_lock(struct saver *s, struct ddp_err *err)
+int saver_prepare(struct saver *s, struct ddp_err *err)
 {
-    return lock_take(&s->run_lock, s->place, err);
+    return checkpoint_prepare(s->place, err) < 0 ? -1
+                                                 : lock_take(&s->run_lock, s->place, err);
 }
 
 static void *write_it(void *arg)
@@ -53,67 +58,56 @@ static void *write_it(void *arg)
     return NULL;
 }
 
-void saver_clear(struct saver *s, const struct checkpoint_info *info, struct model *model,
-                 const struct optim *optim)
-{
-    checkpoint_clear(s->place, info, checkpoint_parts(info, model, optim));
-}
-
-int saver_start(struct saver *s, const struct checkpoint_info *info, struct model *model,
-                const struct optim *optim, struct ddp_err *err)
+int saver_start(struct saver *s, const struct replica *r, const struct train_state *at,
+                const struct strv *extra, struct ddp_err *err)
 {
     int64_t began = now_ns();
-    s->snapshot = checkpoint_take(s->place, info, model, optim);
-    s->rc = 0;
-    s->step = info->state.step;
-    s->leads = info->rank == 0;
+    s->snapshot =
+        checkpoint_take(s->place, r, at, ddp_group_rank(s->group), s->shard_bytes, extra);
+    s->step = at->step;
     atomic_store(&s->cancelled, false);
-    if (s->snapshot) {
-        s->waits = info->rank == 0 && checkpoint_parts(info, model, optim) > 1;
-        if (thread_start(&s->thread, write_it, s) != 0) {
-            checkpoint_free(s->snapshot);
-            s->snapshot = NULL;
-            return err_set(err, "no checkpoint: cannot start a thread");
-        }
-        s->writing = true;
-    }
+    checkpoint_clear(s->snapshot);
+    /* No rank's part of another file is in the way any more. */
+    int rc = ddp_barrier(s->group, err);
+    s->writing = rc == 0 && s->snapshot && thread_start(&s->thread, write_it, s) == 0;
+    if (rc == 0 && s->snapshot && !s->writing)
+        s->rc = err_set(&s->why, "no checkpoint: cannot start a thread");
     s->stalled_ns += now_ns() - began;
-    return 0;
+    return rc;
 }
 
+/* Wait for this rank's part. */
 static int join(struct saver *s, struct ddp_err *err)
 {
     if (s->writing) {
         int64_t began = now_ns();
         pthread_join(s->thread, NULL);
         s->stalled_ns += now_ns() - began;
-        s->writing = s->waits = false;
-        checkpoint_free(s->snapshot);
-        s->snapshot = NULL;
+        s->writing = false;
         if (s->written) {
             free(s->path);
             s->path = s->written;
             s->written = NULL;
         }
     }
+    checkpoint_free(s->snapshot);
+    s->snapshot = NULL;
     int rc = s->rc;
     s->rc = 0;
     return rc < 0 ? err_set(err, "%s", s->why.text) : 0;
 }
 
-int saver_part(struct saver *s, struct ddp_err *err)
+/* Of several parts rank 0's thread awaits those of the other ranks, and is not awaited
+ * itself until these are known to have come, or not. */
+int saver_finish(struct saver *s, int *culprit, struct ddp_err *err)
 {
-    return s->waits ? 0 : join(s, err);
-}
-
-void saver_cancel(struct saver *s)
-{
-    atomic_store(&s->cancelled, true);
-}
-
-int saver_end(struct saver *s, struct ddp_err *err)
-{
-    return join(s, err);
+    bool parts = checkpoint_parts(s->snapshot) > 1;
+    int rc = parts && s->leads ? 0 : join(s, err);
+    if (replica_agree(s->group, rc, culprit, err) < 0) {
+        atomic_store(&s->cancelled, true);
+        return -1;
+    }
+    return parts ? replica_agree(s->group, join(s, err), culprit, err) : 0;
 }
 
 void saver_destroy(struct saver *s)
@@ -121,7 +115,7 @@ void saver_destroy(struct saver *s)
     struct ddp_err ignored;
     if (!s)
         return;
-    saver_cancel(s);
+    atomic_store(&s->cancelled, true);
     join(s, &ignored);
     lock_release(&s->run_lock);
     free(s->path);

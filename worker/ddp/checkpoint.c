@@ -1,5 +1,5 @@
-/* worker/checkpoint.c - see checkpoint.h */
-#include "worker/checkpoint.h"
+/* worker/ddp/checkpoint.c - see checkpoint.h */
+#include "worker/ddp/checkpoint.h"
 
 #include "common/duration.h"
 #include "common/err.h"
@@ -88,9 +88,8 @@ int checkpoint_prepare(const char *place, struct ddp_err *err)
 struct slot {
     char *name; /* owned */
     const struct param *param;
-    float *data;  /* borrowed from the model or the optimiser */
-    bool state;   /* the optimiser's */
-    bool counter; /* PyTorch keeps it as an integer, and nothing depends on it */
+    float *data; /* borrowed from the model or the optimiser */
+    bool state;  /* the optimiser's */
 };
 
 struct slots {
@@ -98,27 +97,27 @@ struct slots {
     size_t n;
 };
 
-static struct slots slots_make(struct model *model, const struct optim *optim)
+static void slots_add(struct slots *s, char *name, const struct param *param,
+                      float *block, bool state)
 {
-    size_t nparams;
-    const struct param *params = model_params(model, &nparams);
-    size_t nbuffers, floats;
-    const struct param *buffers = model_buffers(model, &nbuffers);
-    float *block = model_buffer_block(model, &floats);
-    struct slots s = {xcalloc(nparams * (1 + OPTIM_STATES) + nbuffers, sizeof *s.v), 0};
-    for (size_t i = 0; i < nparams; i++)
-        s.v[s.n++] = (struct slot){xstrdup(params[i].name), &params[i],
-                                   model_weights(model) + params[i].offset};
-    for (size_t i = 0; i < nbuffers; i++)
-        s.v[s.n++] =
-            (struct slot){xstrdup(buffers[i].name), &buffers[i],
-                          block + buffers[i].offset, .counter = buffers[i].ndim == 0};
+    s->v[s->n++] = (struct slot){name, param, block + param->offset, state};
+}
+
+static struct slots slots_make(const struct replica *r)
+{
+    struct slots s = {xcalloc(r->nparams * (1 + OPTIM_STATES) + r->nfields, sizeof *s.v),
+                      0};
+    for (size_t i = 0; i < r->nparams; i++)
+        slots_add(&s, xstrdup(r->params[i].name), &r->params[i], r->weights, false);
+    for (size_t i = 0; i < r->nfields; i++)
+        slots_add(&s, xstrdup(r->fields[i].name), &r->fields[i], r->buffers, false);
     for (int k = 0; k < OPTIM_STATES; k++) {
-        float *whole = optim_whole(optim, k);
-        for (size_t i = 0; whole && i < nparams; i++)
-            s.v[s.n++] = (struct slot){
-                xasprintf("optim.%s.%s", optim->type->states[k], params[i].name),
-                &params[i], whole + params[i].offset, .state = true};
+        float *whole = optim_whole(r->optim, k);
+        for (size_t i = 0; whole && i < r->nparams; i++)
+            slots_add(
+                &s,
+                xasprintf("optim.%s.%s", r->optim->type->states[k], r->params[i].name),
+                &r->params[i], whole, true);
     }
     return s;
 }
@@ -162,66 +161,45 @@ static size_t bytes_of(const struct slots *slots)
     return bytes;
 }
 
-int checkpoint_parts(const struct checkpoint_info *info, struct model *model,
-                     const struct optim *optim)
+int checkpoint_parts(const struct checkpoint *c)
 {
-    struct slots slots = slots_make(model, optim);
-    size_t bytes = bytes_of(&slots);
-    slots_free(&slots);
-    return bytes > info->shard_bytes ? info->ranks : 1;
+    return c ? c->parts : 1;
 }
 
-void checkpoint_clear(const char *place, const struct checkpoint_info *info, int parts)
+void checkpoint_clear(const struct checkpoint *c)
 {
-    if (parts == 1)
+    if (checkpoint_parts(c) == 1)
         return;
-    char *path = path_for(place, info->state.step);
-    char *part = part_path(path, info->state.step, info->rank, parts);
+    char *part = part_path(c->path, c->step, c->rank, c->parts);
     unlink(part);
     free(part);
-    free(path);
 }
 
-/* "NAME=1,2,3", from which the same floats can be read again */
-static void put_numbers(struct strv *meta, const char *name, const float *v, int n)
+static void put_meta(struct strv *meta, const struct replica *r,
+                     const struct train_state *at, int parts)
 {
-    char text[128];
-    int used = 0;
-    for (int i = 0; i < n && used < (int)sizeof text; i++)
-        used += snprintf(text + used, sizeof text - (size_t)used, "%s%.9g", i ? "," : "",
-                         (double)v[i]);
-    strv_pushf(meta, "%s=%s", name, text);
-}
-
-static void put_meta(struct strv *meta, const struct checkpoint_info *info,
-                     const struct model *model, const struct optim *optim, int parts)
-{
-    const struct train_state *state = &info->state;
+    const struct optim *optim = r->optim;
     strv_push(meta, "format=pt");
-    strv_pushf(meta, "model=%s", model_type(model)->name);
+    strv_pushf(meta, "model=%s", r->model);
     strv_pushf(meta, "optimizer=%s", optim->type->name);
-    strv_pushf(meta, "step=%" PRIu64, state->step);
-    strv_pushf(meta, "epoch=%" PRId64, state->epoch);
-    strv_pushf(meta, "position=%" PRIu64, state->position);
-    strv_pushf(meta, "seed=%" PRIu64, state->seed);
+    strv_pushf(meta, "step=%" PRIu64, at->step);
+    if (at->epoch > 0) {
+        strv_pushf(meta, "epoch=%" PRId64, at->epoch);
+        strv_pushf(meta, "position=%" PRIu64, at->position);
+        strv_pushf(meta, "seed=%" PRIu64, at->seed);
+    }
     strv_pushf(meta, "updates=%" PRIu64, optim->steps);
     if (optim->loss_scale > 0) {
         strv_pushf(meta, "loss_scale=%.9g", (double)optim->loss_scale);
         strv_pushf(meta, "good_steps=%" PRIu32, optim->good_steps);
     }
-    strv_pushf(meta, "ranks=%d", info->ranks);
-    strv_pushf(meta, "batch_size=%d", info->batch_size);
-    strv_pushf(meta, "train_samples=%zu", info->data->train.n);
-    if (*state->buckets)
-        strv_pushf(meta, "buckets=%s", state->buckets);
-    if (*state->algorithms)
-        strv_pushf(meta, "algorithms=%s", state->algorithms);
+    strv_pushf(meta, "ranks=%" PRId64, at->ranks);
+    if (*at->buckets)
+        strv_pushf(meta, "buckets=%s", at->buckets);
+    if (*at->algorithms)
+        strv_pushf(meta, "algorithms=%s", at->algorithms);
     if (parts > 1)
         strv_pushf(meta, "parts=%d", parts);
-    if (info->data->task == TASK_CLASSIFY) {
-        put_numbers(meta, "pixel_mean", info->data->normal.mean, info->data->shape.C);
-        put_numbers(meta, "pixel_std", info->data->normal.std, info->data->shape.C);
-    }
 }
 
 /* Copy the arrays that this rank writes: those whose middle is in its share of all
@@ -244,21 +222,25 @@ static void copy_arrays(struct checkpoint *c, const struct slots *slots)
     }
 }
 
-struct checkpoint *checkpoint_take(const char *place, const struct checkpoint_info *info,
-                                   struct model *model, const struct optim *optim)
+struct checkpoint *checkpoint_take(const char *place, const struct replica *r,
+                                   const struct train_state *at, int rank,
+                                   size_t shard_bytes, const struct strv *extra)
 {
-    int parts = checkpoint_parts(info, model, optim);
-    if (parts == 1 && info->rank > 0)
-        return NULL;
-    struct slots slots = slots_make(model, optim);
-    struct checkpoint *c = xcalloc(1, sizeof *c);
-    c->path = path_for(place, info->state.step);
-    c->in_folder = is_folder(place);
-    c->step = info->state.step;
-    c->rank = info->rank;
-    c->parts = parts;
-    put_meta(&c->meta, info, model, optim, parts);
-    copy_arrays(c, &slots);
+    struct slots slots = slots_make(r);
+    struct checkpoint *c = NULL;
+    int parts = bytes_of(&slots) > shard_bytes ? (int)at->ranks : 1;
+    if (parts > 1 || rank == 0) {
+        c = xcalloc(1, sizeof *c);
+        c->path = path_for(place, at->step);
+        c->in_folder = is_folder(place);
+        c->step = at->step;
+        c->rank = rank;
+        c->parts = parts;
+        put_meta(&c->meta, r, at, parts);
+        if (extra && extra->n > 0)
+            strv_push_all(&c->meta, extra->v);
+        copy_arrays(c, &slots);
+    }
     slots_free(&slots);
     return c;
 }
@@ -373,20 +355,21 @@ static int get_number(const struct safetensors *f, const char *key, uint64_t *ou
     return 0;
 }
 
+/* A program that counts epochs needs to know where this one was. */
 static int get_state(const struct safetensors *f, const struct optim *optim,
                      struct train_state *out, struct ddp_err *err)
 {
     const char *name = safetensors_metadata(f, "optimizer");
     if (name && strcmp(name, optim->type->name) != 0)
-        return err_set(err, "it was written with --optimizer %s, not %s", name,
+        return err_set(err, "it was written with optimizer %s, not %s", name,
                        optim->type->name);
-    uint64_t epoch;
+    uint64_t epoch = 0;
     if (get_number(f, "step", &out->step, err) < 0 ||
-        get_number(f, "epoch", &epoch, err) < 0 ||
-        get_number(f, "position", &out->position, err) < 0 ||
-        get_number(f, "seed", &out->seed, err) < 0)
+        (out->epoch > 0 && (get_number(f, "epoch", &epoch, err) < 0 ||
+                            get_number(f, "position", &out->position, err) < 0 ||
+                            get_number(f, "seed", &out->seed, err) < 0)))
         return -1;
-    if (epoch < 1 || epoch > INT32_MAX)
+    if (out->epoch > 0 && (epoch < 1 || epoch > INT32_MAX))
         return err_set(err, "its metadata say epoch %" PRIu64, epoch);
     out->epoch = (int64_t)epoch;
     uint64_t ranks = 0;
@@ -483,7 +466,8 @@ static int match(const struct files *files, const struct slot *s, struct array *
                  struct ddp_err *err)
 {
     int found = files_find(files, s->name, out, err);
-    if (s->counter && found <= 0) {
+    bool counter = s->param->ndim == 0; /* PyTorch's integer: nothing depends on it */
+    if (counter && found <= 0) {
         *out = (struct array){0};
         return 0;
     }
@@ -503,20 +487,18 @@ static int match(const struct files *files, const struct slot *s, struct array *
     return err_set(err, "'%s' is %s in it and %s in this model", s->name, theirs, ours);
 }
 
-static int load_files(const struct files *files, struct train_state *state,
-                      struct model *model, struct optim *optim, bool *whole,
-                      struct ddp_err *err)
+static int load_files(const struct files *files, const struct replica *r,
+                      struct train_state *state, bool *whole, struct ddp_err *err)
 {
     const struct safetensors *f = files->v[0];
     const char *name = safetensors_metadata(f, "model");
-    if (name && strcmp(name, model_type(model)->name) != 0)
-        return err_set(err, "it is of model '%s', not '%s'", name,
-                       model_type(model)->name);
+    if (name && strcmp(name, r->model) != 0)
+        return err_set(err, "it is of model '%s', not '%s'", name, r->model);
     struct train_state read = *state;
     *whole = safetensors_metadata(f, "step") != NULL;
-    if (*whole && get_state(f, optim, &read, err) < 0)
+    if (*whole && get_state(f, r->optim, &read, err) < 0)
         return -1;
-    struct slots slots = slots_make(model, optim);
+    struct slots slots = slots_make(r);
     struct array *arrays = xcalloc(slots.n, sizeof *arrays);
     int rc = 0;
     for (size_t i = 0; i < slots.n && rc == 0; i++) {
@@ -524,7 +506,7 @@ static int load_files(const struct files *files, struct train_state *state,
             rc = match(files, &slots.v[i], &arrays[i], err);
     }
     if (rc == 0 && *whole)
-        rc = get_optim(f, &read, optim, err);
+        rc = get_optim(f, &read, r->optim, err);
     for (size_t i = 0; i < slots.n && rc == 0; i++) {
         if (arrays[i].data)
             memcpy(slots.v[i].data, arrays[i].data,
@@ -537,9 +519,8 @@ static int load_files(const struct files *files, struct train_state *state,
     return rc;
 }
 
-int checkpoint_load(const char *place, struct train_state *state, struct model *model,
-                    struct optim *optim, bool *whole, struct ddp_err *passed_over,
-                    struct ddp_err *err)
+int checkpoint_load(const char *place, const struct replica *r, struct train_state *state,
+                    bool *whole, struct ddp_err *passed_over, struct ddp_err *err)
 {
     int rc;
     uint64_t below = UINT64_MAX;
@@ -559,7 +540,7 @@ int checkpoint_load(const char *place, struct train_state *state, struct model *
     }
     if (rc < 0 && *passed_over->text)
         *err = *passed_over;
-    else if (rc == 0 && (rc = load_files(&files, state, model, optim, whole, err)) < 0)
+    else if (rc == 0 && (rc = load_files(&files, r, state, whole, err)) < 0)
         err_prefix(err, "'%s'", path);
     files_close(&files);
     free(path);

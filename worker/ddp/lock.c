@@ -1,5 +1,5 @@
-/* worker/lock.c - see lock.h */
-#include "worker/lock.h"
+/* worker/ddp/lock.c - see lock.h */
+#include "worker/ddp/lock.h"
 
 #include "common/err.h"
 
@@ -30,7 +30,7 @@ int lock_take(struct lock *c, const char *place, struct ddp_err *err)
         close(fd);
         return err_set(err,
                        "another run saves to '%s': end it, or give this one another "
-                       "--checkpoint",
+                       "place for its checkpoints",
                        place);
     }
     lock_release(c);

@@ -1,12 +1,12 @@
-/* worker/lock.h - one run per checkpoint place
+/* worker/ddp/lock.h - one run per checkpoint place
  *
  * Two runs that save to one place overwrite each other's checkpoints. So the first one
  * holds a lock (flock) on the folder, or on the file that it has written or resumes
  * from. The kernel releases the lock however the process ends. Where the file system
  * has no locks, no run is refused.
  */
-#ifndef WORKER_LOCK_H
-#define WORKER_LOCK_H
+#ifndef WORKER_DDP_LOCK_H
+#define WORKER_DDP_LOCK_H
 
 #include "include/ddprun/err.h"
 

@@ -1,0 +1,134 @@
+/* worker/run_files.c - the files at the end of a run: plot, logits, trace (run.h)
+ */
+#include "worker/run.h"
+
+#include "common/err.h"
+#include "common/mem.h"
+#include "worker/report/plot.h"
+#include "worker/safetensors.h"
+
+#include <libgen.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int write_logits(struct run *run, struct ddp_err *err)
+{
+    const struct samples *test = &run->data.test;
+    int outputs = run->data.shape.outputs, batch = run->c->batch_size;
+    float *logits = xcalloc(test->n * (size_t)outputs, sizeof *logits);
+    struct batch_buf buf;
+    batch_buf_init(&buf, &run->data, batch);
+    for (size_t i = 0; i < test->n; i += (size_t)batch) {
+        size_t left = test->n - i;
+        int n = left < (size_t)batch ? (int)left : batch;
+        struct batch b =
+            dataset_gather(&run->data, test, NULL, run->in_order + i, n, &buf);
+        memcpy(logits + i * (size_t)outputs, model_forward(run->model, &b),
+               (size_t)n * (size_t)outputs * sizeof *logits);
+    }
+    struct array array = {"logits", 2, {(int)test->n, outputs}, logits};
+    struct strv metadata = {0};
+    strv_pushf(&metadata, "model=%s", run->c->model->name);
+    int rc = safetensors_write(run->c->logits, &metadata, &array, 1, err);
+    strv_finish(&metadata);
+    batch_buf_finish(&buf);
+    free(logits);
+    return rc;
+}
+
+static char *plot_title(const struct run *run)
+{
+    const struct train_config *c = run->c;
+    char *copy = xstrdup(c->data), *title;
+    const char *data = basename(copy); /* the last component of a path */
+    const char *s = run->size == 1 ? "" : "s";
+    if (run->last.epoch > 0 && isfinite(run->last.test_accuracy))
+        title = xasprintf("%s on %s, %d rank%s: %.2f %% after epoch %d", c->model->name,
+                          data, run->size, s, run->last.test_accuracy, run->last.epoch);
+    else
+        title = xasprintf("%s on %s, %d rank%s", c->model->name, data, run->size, s);
+    free(copy);
+    return title;
+}
+
+/* The plot's file. A default name does not replace a file of an earlier run: then
+ * "ddp-train.2.svg" and so on. malloc'ed. */
+static char *plot_file(const struct train_config *c)
+{
+    char *file = xstrdup(c->plot);
+    const char *dot = strrchr(c->plot, '.');
+    for (int i = 2; !c->plot_given && access(file, F_OK) == 0; i++) {
+        free(file);
+        file = xasprintf("%.*s.%d%s", (int)(dot - c->plot), c->plot, i, dot);
+    }
+    return file;
+}
+
+static int write_plot(struct run *run, char **path, struct ddp_err *err)
+{
+    const struct train_config *c = run->c;
+    char *title = plot_title(run), *file = plot_file(c);
+    int rc = plot_write(file, title, &run->history, err);
+    free(title);
+    if (rc == 0) {
+        *path = realpath(file, NULL);
+    } else if (!c->plot_given) {
+        progress_say(&run->progress, "no picture: %s", err->text);
+        rc = 0;
+    }
+    free(file);
+    return rc;
+}
+
+static int write_own(struct run *run, struct ddp_err *err)
+{
+    const struct train_config *c = run->c;
+    char *plot = NULL;
+    int rc = 0;
+    if (run->rank != 0)
+        return 0;
+    if (c->plot && (run->history.nsteps || run->history.nepochs))
+        rc = write_plot(run, &plot, err);
+    if (rc == 0 && c->logits)
+        rc = write_logits(run, err);
+    run_tell_result(run, plot);
+    free(plot);
+    if (c->sample)
+        run_sample(run);
+    if (rc == 0)
+        rc = metrics_close(&run->metrics, err);
+    return rc == 0 ? progress_check(&run->progress, err) : rc;
+}
+
+/* Rank 0 writes the traces of all ranks. */
+static int write_trace(struct run *run, struct ddp_err *err)
+{
+    size_t size = (size_t)run->size, len, all = 0;
+    char *mine = trace_text(run->trace, &len), *texts = NULL;
+    size_t *counts = xcalloc(size, sizeof *counts);
+    int64_t *lens = xcalloc(size, sizeof *lens), own = (int64_t)len + 2;
+    int rc = ddp_all_gather(run->group, &own, lens, 1, DDP_I64, err);
+    for (int r = 0; r < run->size; r++)
+        all += counts[r] = (size_t)lens[r];
+    if (run->rank == 0)
+        texts = xcalloc(all + 1, 1);
+    mine = xrealloc(mine, len + 2, 1); /* ",\n" in front of the next rank's */
+    memcpy(mine + len, run->rank + 1 < run->size ? ",\n" : "\n\n", 2);
+    if (rc == 0)
+        rc = ddp_gatherv(run->group, mine, len + 2, texts, counts, DDP_U8, 0, err);
+    if (rc == 0 && run->rank == 0)
+        rc = trace_write(run->c->trace, texts, all, err);
+    free(mine);
+    free(texts);
+    free(counts);
+    free(lens);
+    return rc;
+}
+
+int run_write_files(struct run *run, struct ddp_err *err)
+{
+    int rc = run->trace ? write_trace(run, err) : 0;
+    return rc == 0 ? write_own(run, err) : rc;
+}

@@ -1,0 +1,187 @@
+/* worker/run_state.c - what a run goes on from: checkpoints on disk, and in the memory of
+ * the hosts (run.h)
+ */
+#include "worker/run.h"
+
+#include "common/duration.h"
+#include "common/err.h"
+
+#include <inttypes.h>
+
+enum { MARK_MS = 1000 }; /* between two lines for the launcher */
+
+/* ---- loading ---- */
+
+static int load_disk(struct run *run, struct ddp_err *err)
+{
+    const struct train_config *c = run->c;
+    if (!c->resume || (c->resume_if_there && !checkpoint_exists(c->resume)))
+        return 0;
+    const struct replica model = replica_of(run->model, &run->optim);
+    struct ddp_err passed_over;
+    if (checkpoint_load(c->resume, &model, &run->state, &run->resumed_whole, &passed_over,
+                        err) < 0)
+        return -1;
+    if (*passed_over.text)
+        progress_say(&run->progress, "resumed     not the newest: %s", passed_over.text);
+    run->resumed = true;
+    /* the seed goes on, and so does what was drawn from it */
+    bool fixed = c->seed_given || run->data.task == TASK_REGRESS;
+    if (run->resumed_whole && fixed && run->state.seed != c->seed)
+        return err_set(
+            err, "cannot resume '%s': it was begun with --seed %" PRIu64 ", not %" PRIu64,
+            c->resume, run->state.seed, c->seed);
+    return 0;
+}
+
+/* Rank 0 has what is on disk, if there is anything: is there something newer? */
+static int load_peers(struct run *run, struct ddp_err *err)
+{
+    bool loaded;
+    const struct replica model = replica_of(run->model, &run->optim);
+    if (!run->c->peer_steps)
+        return 0;
+    run->culprit = 0;
+    if (!run->engine_type->reducer)
+        return err_set(err, "the engine '%s' has no --peer-checkpoint",
+                       run->engine_type->name);
+    run->peers = peers_create(run->group, run->engine_type->reducer(run->engine),
+                              &run->culprit, err);
+    if (!run->peers ||
+        peers_load(run->peers, &model, &run->state, &loaded, &run->culprit, err) < 0)
+        return -1;
+    run->from_memory = loaded;
+    run->resumed |= loaded;
+    run->resumed_whole |= loaded;
+    return 0;
+}
+
+/* All ranks start with rank 0's weights, optimiser and position. */
+static int share(struct run *run, struct ddp_err *err)
+{
+    const struct replica model = replica_of(run->model, &run->optim);
+    uint8_t whole = run->resumed_whole;
+    if (ddp_broadcast(run->group, &run->state, sizeof run->state, DDP_U8, 0, err) < 0 ||
+        ddp_broadcast(run->group, &whole, 1, DDP_U8, 0, err) < 0)
+        return -1;
+    run->resumed_whole = whole;
+    if (run->state.position > run->data.train.n)
+        return err_set(err,
+                       "cannot resume '%s': it stands at sample %" PRIu64
+                       " of an epoch, and these data have %zu",
+                       run->c->resume, run->state.position, run->data.train.n);
+    return replica_broadcast(run->group, &model, err);
+}
+
+/* The engine does as that of the earlier run. */
+static int push(struct run *run, struct ddp_err *err)
+{
+    const struct engine_type *type = run->engine_type;
+    const struct train_state *s = &run->state;
+    if (type->push(run->engine, err) < 0)
+        return -1;
+    if (!run->resumed_whole)
+        return 0;
+    if (s->ranks == run->size && !run->c->bucket_given && *s->buckets && type->use_plan)
+        type->use_plan(run->engine, s->buckets);
+    run->culprit = -1;
+    return *s->algorithms && type->use_algorithms
+               ? type->use_algorithms(run->engine, s->algorithms, err)
+               : 0;
+}
+
+int run_resume(struct run *run, struct ddp_err *err)
+{
+    int rc = run->rank == 0 ? load_disk(run, err) : 0;
+    if (replica_agree(run->group, rc, &run->culprit, err) < 0 || load_peers(run, err) < 0)
+        return -1;
+    run->culprit = 0;
+    if (share(run, err) < 0 || push(run, err) < 0)
+        return -1;
+    run->culprit = -1;
+    return 0;
+}
+
+/* ---- saving ---- */
+
+static struct train_state state_of(const struct run *run)
+{
+    const struct engine_type *type = run->engine_type;
+    struct train_state s = run->state;
+    s.ranks = run->size;
+    if (type->plan_text)
+        type->plan_text(run->engine, s.buckets, sizeof s.buckets);
+    if (type->algorithms_text)
+        type->algorithms_text(run->engine, s.algorithms, sizeof s.algorithms);
+    return s;
+}
+
+/* "NAME=1,2,3", from which the same floats can be read again */
+static void put_numbers(struct strv *meta, const char *name, const float *v, int n)
+{
+    char text[128];
+    int used = 0;
+    for (int i = 0; i < n && used < (int)sizeof text; i++)
+        used += snprintf(text + used, sizeof text - (size_t)used, "%s%.9g", i ? "," : "",
+                         (double)v[i]);
+    strv_pushf(meta, "%s=%s", name, text);
+}
+
+/* What another program may want to know of the run. */
+static struct strv metadata(const struct run *run)
+{
+    const struct dataset *data = &run->data;
+    struct strv meta = {0};
+    strv_pushf(&meta, "batch_size=%d", run->c->batch_size);
+    strv_pushf(&meta, "train_samples=%zu", data->train.n);
+    if (data->task == TASK_CLASSIFY) {
+        put_numbers(&meta, "pixel_mean", data->normal.mean, data->shape.C);
+        put_numbers(&meta, "pixel_std", data->normal.std, data->shape.C);
+    }
+    return meta;
+}
+
+int run_save(struct run *run, struct ddp_err *err)
+{
+    if (!run->saver)
+        return 0;
+    if (saver_finish(run->saver, &run->culprit, err) < 0 ||
+        run->engine_type->pull(run->engine, err) < 0)
+        return -1;
+    const struct replica model = replica_of(run->model, &run->optim);
+    const struct train_state at = state_of(run);
+    struct strv meta = metadata(run);
+    int rc = saver_start(run->saver, &model, &at, &meta, err);
+    strv_finish(&meta);
+    return rc;
+}
+
+int run_keep(struct run *run, struct ddp_err *err)
+{
+    if (!run->peers)
+        return 0;
+    const struct replica model = replica_of(run->model, &run->optim);
+    const struct train_state at = state_of(run);
+    if (peers_save(run->peers, &model, &at, err) < 0 ||
+        (run->c->peer_steps == 1 && peers_finish(run->peers, err) < 0))
+        return -1;
+    run->kept_whole = run->kept; /* peers_save() has waited for it */
+    run->kept = run->state.step;
+    return 0;
+}
+
+void run_mark(struct run *run)
+{
+    uint64_t step = run->saver ? saver_written(run->saver) : 0;
+    step = step > run->kept_whole ? step : run->kept_whole;
+    if (run->rank != 0 || step <= run->marked || now_ms() < run->marked_ms + MARK_MS)
+        return;
+    run->marked = step;
+    run->marked_ms = now_ms();
+    if (run->progress.out) {
+        progress_say(&run->progress, "ddprun.checkpoint %" PRIu64, step);
+    } else {
+        printf("ddprun.checkpoint %" PRIu64 "\n", step);
+        fflush(stdout);
+    }
+}

@@ -11,29 +11,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A graph has so many plays of a product, and the least of so many rounds counts. */
+/* Each graph runs the product this many times; the fastest of this many rounds counts. */
 enum { PLAYS = 4, ROUNDS = 4, MOST_CANDIDATES = 14 };
-/* Times slower than the best so far: it is not looked at any longer. */
+/* A candidate this many times slower than the best so far is given up. */
 static const double hopeless = 1.5;
-/* What is not faster by so much is not faster. */
+/* Smaller gains are within the error of the measurement. */
 static const double faster = 0.98;
 
 static const char *const what = "measuring products";
 
-/* The relative error, as a root of mean squares, that two right answers may be apart. In
- * fp32 TF32's would be 3e-4. */
+/* Largest relative error (root mean square) between two correct results. TF32 in place
+ * of fp32 would give 3e-4. */
 static const double apart[] = {[PRECISION_FP32] = 1e-4,
                                [PRECISION_TF32] = 2e-3,
                                [PRECISION_BF16] = 1e-2,
                                [PRECISION_FP16] = 2e-3};
 
-/* One that is being tried. */
+/* A product whose algorithms are being measured. */
 struct trial {
     struct tuner *t;
     struct layers *net;
     const struct site *at;
     struct operands on;
-    void *expected; /* the usual algorithm's answer */
+    void *expected; /* result of the default algorithm */
     cudaEvent_t began, ended;
 };
 
@@ -45,8 +45,9 @@ static int play(const struct trial *x, const struct algorithm *how, struct ddp_e
     return at->of->play(x->net, at->layer, at->plan, at->pass, how, err);
 }
 
-/* From the same numbers each time, and over them: the answer that the one before has left
- * is not one of an algorithm that writes none. Nor is what is widened behind it. */
+/* Runs on the same inputs each time. The output is overwritten first, so that the
+ * result of the previous algorithm is not taken for that of one that writes nothing;
+ * so is the area behind it that is converted. */
 static int play_once(const struct trial *x, const struct algorithm *how,
                      struct ddp_err *err)
 {
@@ -84,8 +85,8 @@ static int record(const struct trial *x, const struct algorithm *how,
     return rc;
 }
 
-/* Behind a launch that is not timed: what it takes the host to hand in a graph passes
- * while the device is busy. */
+/* Launched before the timed part: the host's time to submit a graph passes while the
+ * device is busy. */
 static int time_round(const struct trial *x, cudaGraphExec_t exec, double *us,
                       struct ddp_err *err)
 {
@@ -102,8 +103,8 @@ static int time_round(const struct trial *x, cudaGraphExec_t exec, double *us,
     return 0;
 }
 
-/* Microseconds of a play, the least of the rounds, of which the first one only warms up;
- * of one that is hopeless beside `best`, its first one's. */
+/* Microseconds of one run: the minimum over the rounds, of which the first is a
+ * warm-up. For a candidate that is far slower than `best`, the first round's time. */
 static int time_plays(const struct trial *x, const struct algorithm *how, double best,
                       double *us, struct ddp_err *err)
 {
@@ -123,7 +124,7 @@ static int time_plays(const struct trial *x, const struct algorithm *how, double
     return rc;
 }
 
-/* How far the answer is from the expected one; not a number where it is none. */
+/* Relative error of the result; NaN if the result has NaNs. */
 static int compare(const struct trial *x, double *error, struct ddp_err *err)
 {
     double parts[2][CUDA_PARTS], difference = 0, whole = 0;
@@ -148,7 +149,7 @@ static int compare(const struct trial *x, double *error, struct ddp_err *err)
 
 /* ---- a product ---- */
 
-/* Once for a product, whatever its number of samples is. */
+/* One warning per product, whatever its number of samples. */
 static void warn(struct tuner *t, const struct trial *x, const char *name, double error)
 {
     static const char *const passes[] = {"forward", "gradient of weights",
@@ -166,11 +167,12 @@ static void warn(struct tuner *t, const struct trial *x, const char *name, doubl
             n = 0;
     }
     if (n == t->warnings.n)
-        strv_pushf(&t->warnings, "%s: its answer is off by %.2g", line, error);
+        strv_pushf(&t->warnings, "%s: relative error %.2g", line, error);
     free(line);
 }
 
-/* What a candidate takes; INFINITY: it is none. An error of the device's is one. */
+/* Time of a candidate; INFINITY if it cannot be used. Only an error of the device is
+ * returned. */
 static int try_candidate(struct tuner *t, const struct trial *x, const char *name,
                          double best, double *us, struct ddp_err *err)
 {
@@ -187,13 +189,13 @@ static int try_candidate(struct tuner *t, const struct trial *x, const char *nam
         else if (time_plays(x, &how, best, us, &ignored) < 0)
             *us = INFINITY;
     }
-    check_launches(what, &ignored); /* what it was refused for is over */
+    check_launches(what, &ignored); /* clears the refusal's error */
     int rc = check_cuda(cudaStreamSynchronize(x->net->stream), what, err);
     conv_graph_free(how.graph);
     return rc;
 }
 
-/* The usual algorithm's answer and time, on numbers that are drawn for it. */
+/* Result and time of the default algorithm, on generated inputs. */
 static int begin_trial(struct trial *x, double *us, struct ddp_err *err)
 {
     const struct algorithm *usual = &x->at->plan->how[x->at->pass];
@@ -257,7 +259,7 @@ static int choose(struct tuner *t, struct trial *x, struct ddp_err *err)
     return 0;
 }
 
-/* ---- all of a net's ---- */
+/* ---- all products of a net ---- */
 
 static int choose_for(struct layers *net, const struct site *at, void *arg,
                       struct ddp_err *err)
@@ -269,7 +271,7 @@ static int choose_for(struct layers *net, const struct site *at, void *arg,
     return choose(x->t, x, err);
 }
 
-/* Bytes of the largest answer. */
+/* Bytes of the largest output. */
 static int largest(struct layers *net, const struct site *at, void *arg,
                    struct ddp_err *err)
 {
@@ -291,9 +293,10 @@ int autotune_measure(struct tuner *t, struct layers *net, int n, float *grads,
         return -1;
     layers_each_product(net, p, largest, &bytes, err);
     int rc = bytes == 0 ? 0 : check_cuda(cudaMalloc(&x.expected, bytes), what, err);
-    if (rc < 0) { /* so much memory is not worth an end */
+    if (rc < 0) { /* tuning is optional: no error for want of memory */
         check_launches(what, err);
-        strv_pushf(&t->warnings, "no %.1f MiB of GPU memory to compare answers in",
+        strv_pushf(&t->warnings,
+                   "products are not measured: no %.1f MiB of GPU memory for results",
                    (double)bytes / 0x1p20);
         rc = 0;
     }
@@ -311,7 +314,7 @@ int autotune_measure(struct tuner *t, struct layers *net, int n, float *grads,
     return rc;
 }
 
-/* ---- to go by the choices ---- */
+/* ---- applying the choices ---- */
 
 struct attempt {
     const struct autotune_table *choices;
@@ -366,14 +369,14 @@ void autotune_take(const struct tuner *t, struct layers *net)
     net->nchosen = kept;
     for (int i = 0; i < net->nplans; i++) {
         tuned_take(net, net->plans[i]);
-        net->plans[i]->warm = false; /* the libraries may not know these yet */
+        net->plans[i]->warm = false; /* the libraries may not have initialised these */
     }
 }
 
 void autotune_drop(struct tuner *t, size_t i)
 {
     const struct autotune_row *c = &t->choices.of[i];
-    if (c->gain > 0) { /* it is not an earlier run's */
+    if (c->gain > 0) { /* zero: taken from an earlier run, not measured here */
         t->changed--;
         t->by_graph -= by_graph(c->name);
         t->us += c->gain;
@@ -382,7 +385,7 @@ void autotune_drop(struct tuner *t, size_t i)
     autotune_table_set(&t->choices, c->key, AUTOTUNE_USUAL, 0);
 }
 
-/* ---- what it is like ---- */
+/* ---- description ---- */
 
 int autotune_header(char *text, struct ddp_err *err)
 {
@@ -396,7 +399,7 @@ int autotune_header(char *text, struct ddp_err *err)
     return 0;
 }
 
-/* Behind what a text has. */
+/* Appends to text. */
 static void add(char *text, size_t size, const char *fmt, ...)
 {
     va_list args;

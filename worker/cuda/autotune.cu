@@ -1,11 +1,11 @@
-/* worker/cuda/autotune.cu - see kernels.h: numbers to try algorithms on, and how far
- * their answers are apart
+/* worker/cuda/autotune.cu - see kernels.h: inputs to measure algorithms with, and the
+ * difference of two results
  */
 #include "worker/cuda/device.h"
 
 template <typename T> static __global__ void scatter(T *to, int64_t n, uint32_t seed)
 {
-    for (EACH(i, n)) { /* Wellons' lowbias32: every bit of i reaches every bit */
+    for (EACH(i, n)) { /* Wellons' lowbias32 hash */
         uint32_t x = (uint32_t)i + seed * 0x9e3779b9u;
         x = (x ^ x >> 16) * 0x7feb352du;
         x = (x ^ x >> 15) * 0x846ca68bu;

@@ -1,5 +1,5 @@
-/* worker/cuda/autotune_apply.c - see layers_impl.h: the products of a plan, and which of
- * them go by an algorithm that was chosen
+/* worker/cuda/autotune_apply.c - see layers_impl.h: the products of a plan, and the
+ * chosen algorithms that they use
  */
 #include "worker/cuda/autotune_table.h"
 #include "worker/cuda/layers_impl.h"

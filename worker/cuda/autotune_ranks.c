@@ -1,9 +1,9 @@
 /* worker/cuda/autotune_ranks.c - see engine_impl.h: the same algorithms on all ranks
  *
- * Rank 0 measures, for every number of samples that any rank will have; the others wait.
- * All ranks then try to build what it has chosen, and what one of them cannot is played
- * in the usual way by all. Choices never change once they are made: graphs have been
- * recorded with them.
+ * Rank 0 measures, for every number of samples that any rank will have, while the
+ * others wait. Then all ranks build its choices; where one rank cannot, all use the
+ * default algorithm. A choice never changes once made, since graphs have been captured
+ * with it.
  */
 #include "worker/cuda/engine_impl.h"
 
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The other ranks wait as long as the group lets them. */
+/* The other ranks wait for at most the group's timeout. */
 static int64_t most_ns(const struct engine_job *job)
 {
     double seconds = job->tune, patience = (double)job->timeout_ms / 2000;
@@ -38,7 +38,7 @@ void autotune_ranks_free(struct engine *e)
 
 /* ---- all ranks ---- */
 
-/* The numbers of samples that any rank's batches are cut in. */
+/* The batch sizes, in samples, that occur on any rank. */
 static int sizes_on_all_ranks(struct engine *e, int n, int batches, uint8_t *sizes,
                               struct ddp_err *err)
 {
@@ -61,7 +61,7 @@ static int measure(struct engine *e, const uint8_t *sizes, struct ddp_err *err)
     return 0;
 }
 
-/* What rank 0 has chosen. */
+/* Broadcasts rank 0's choices. */
 static int hear(struct engine *e, struct ddp_err *err)
 {
     char header[AUTOTUNE_HEADER];
@@ -73,13 +73,13 @@ static int hear(struct engine *e, struct ddp_err *err)
     if (rc == 0)
         rc = ddp_broadcast(e->job.group, text, (size_t)bytes, DDP_U8, 0, err);
     if (rc == 0 && e->rank > 0 && !autotune_table_read(&e->tuner->choices, text, header))
-        rc = err_set(err, "rank 0 has sent no choice of algorithms");
+        rc = err_set(err, "rank 0 sent a malformed choice of algorithms");
     free(text);
     return rc;
 }
 
-/* Build it here, for all sizes: plans of other ranks' cost little. What cannot be built
- * on some rank is played in the usual way on all. */
+/* Builds the choices for all sizes (plans of sizes that only other ranks have cost
+ * little). A choice that some rank cannot build is reset to the default on all. */
 static int settle(struct engine *e, const uint8_t *sizes, struct ddp_err *err)
 {
     struct tuner *t = e->tuner;
@@ -157,7 +157,7 @@ int autotune_from_checkpoint(struct engine *e, const char *text, struct ddp_err 
     return 0;
 }
 
-/* ---- for a person ---- */
+/* ---- messages ---- */
 
 /* The result, then the warnings, up to a limit. */
 bool autotune_line(const struct engine *e, size_t line, char *text, size_t size)

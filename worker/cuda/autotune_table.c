@@ -33,7 +33,7 @@ void autotune_table_set(struct autotune_table *c, const char *key, const char *n
         found = &c->of[c->n++];
         *found = (struct autotune_row){.key = xstrdup(key)};
     }
-    char *copy = xstrdup(name); /* it may be the name that goes */
+    char *copy = xstrdup(name); /* `name` may be the old one's memory */
     free(found->name);
     found->name = copy;
     found->gain = gain;

@@ -1,7 +1,8 @@
-/* worker/cuda/batch.cu - see kernels.h: samples in, and parameters from type to type */
+/* worker/cuda/batch.cu - see kernels.h: gathers samples into batches, and converts
+ * parameters between types */
 #include "worker/cuda/device.h"
 
-/* Where sample i of the step lies. */
+/* Index in the data set of sample i of the step. */
 static __device__ inline int64_t lies_at(const struct cuda_step *s, const uint32_t *which,
                                          int64_t i)
 {
@@ -23,10 +24,10 @@ static __global__ void gather_images(const struct cuda_step *s, const uint32_t *
         const uint8_t *image = s->pixels + at * len;
         if (p.c + p.h + p.w == 0)
             labels[p.b] = s->labels[at];
-        uint8_t pixel = 0; /* black, outside of the image */
+        uint8_t pixel = 0; /* black, outside the image */
         if (moves) {
             struct augment_move by = augment_draw(&how, which[from + p.b]);
-            p.h += (uint32_t)by.dy; /* beyond 2^31 when it is negative */
+            p.h += (uint32_t)by.dy; /* wraps beyond 2^31 if negative */
             p.w = (by.mirror ? W - 1 - p.w : p.w) + (uint32_t)by.dx;
         }
         if (p.h < H && p.w < W)
@@ -67,14 +68,14 @@ void cuda_gather_floats(const struct cuda_step *s, const uint32_t *which, int fr
 
 /* ---- parameters ---- */
 
-/* Where element i of [K,R,R,C] is in [K,C,R,R]. */
+/* The index in [K,C,R,R] of element i of [K,R,R,C]. */
 static __device__ uint32_t filter_place(uint32_t i, uint32_t C, uint32_t RR)
 {
     uint32_t c = i % C, r = i / C % RR, k = i / C / RR;
     return (k * C + c) * RR + r;
 }
 
-/* What a block does at once. */
+/* Elements of one block. */
 enum { CHUNK = 8 * THREADS };
 
 struct filters {
@@ -89,7 +90,7 @@ template <class T>
 static __global__ void narrow_all(const float *w, uint32_t n, struct filters f, T *to)
 {
     uint32_t first = blockIdx.x * CHUNK;
-    int k = -1; /* the last that begins before */
+    int k = -1; /* the last filter that begins before */
     for (uint32_t i = first + threadIdx.x; i < n && i < first + CHUNK; i += THREADS) {
         while (k + 1 < f.n && i >= f.of[k + 1].from)
             k++;

@@ -1,17 +1,18 @@
-/* worker/cuda/channels.h - walks over images, and sums for each channel; for .cu files
+/* worker/cuda/channels.h - loops over images, and sums for each channel; for .cu files
  * only
  *
- * A thread stays with its channels, so that what belongs to them is read once, and takes
- * V elements at a time: with channels last V channels of a place, else V places of a
- * channel. Neighbours read neighbours. A block has a group of channels and a part of
- * their places.
+ * A thread keeps its channels, so per-channel values are read once, and takes V
+ * elements at a time: V channels of one position with channels last, else V positions
+ * of one channel. Neighbouring threads read neighbouring memory. A block has a group
+ * of channels and a part of their positions.
  *
- * What is done is an object of each thread's own:
+ * The operation is an object that each thread owns:
  *     begin(c, step)     its k-th element is of channel c + k step; step is 0 or 1
  *     at(i)              elements i to i + V - 1
- * and for sums also sums[V][SUMS], and done(c, k, sum) where there is a single part.
- * Threads add up floats, a block its threads, and channels_whole() the parts, as exactly
- * as in doubles: always in the same order.
+ * For sums, it also has sums[V][SUMS], and done(c, k, sum), which is called where
+ * there is a single part. Threads add floats, then a block adds its threads, then
+ * channels_whole() adds the parts with the accuracy of doubles, always in the same
+ * order.
  */
 #ifndef WORKER_CUDA_CHANNELS_H
 #define WORKER_CUDA_CHANNELS_H
@@ -21,14 +22,14 @@
 enum { SUMS = 2, MOST_WALKERS = 2048, MOST_SUMMERS = 1024, WHOLE = 32 };
 
 struct channels {
-    uint32_t C, count; /* places of all images */
+    uint32_t C, count; /* positions of all images */
     struct divide inner;
     bool last;
-    uint32_t across, groups; /* threads along the channels; blocks beside each other */
+    uint32_t across, groups; /* threads along the channels; blocks in that direction */
     uint32_t parts;
 };
 
-/* Can elements be taken V at a time? */
+/* May elements be accessed V at a time? */
 static inline bool channels_wide(struct cuda_map m)
 {
     int inner = m.H * m.W, beside = m.last || inner == 1 ? m.C : inner;
@@ -40,7 +41,7 @@ static inline uint32_t smaller(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* Of `most` blocks about, whose threads go `least` times round at least. */
+/* About `most` blocks, whose threads iterate at least `least` times. */
 static inline struct channels channels_of(struct cuda_map m, uint32_t V, uint32_t most,
                                           uint32_t least)
 {
@@ -62,7 +63,8 @@ static inline struct channels channels_of(struct cuda_map m, uint32_t V, uint32_
     return s;
 }
 
-/* For sums, which have to fit into CUDA_ROOM. What is soon done is done at once. */
+/* For sums, which have to fit into CUDA_ROOM. Small inputs use one part, and are
+ * finished at once. */
 static inline struct channels channels_to_sum(struct cuda_map m, uint32_t V)
 {
     struct channels s = channels_of(m, V, MOST_SUMMERS, 8);
@@ -98,7 +100,7 @@ static __device__ inline void channels_sum(const struct channels &s, F *f, float
     for (int v = 0; v < V; v++)
         f->sums[v][0] = f->sums[v][1] = 0;
     channels_walk<V>(s, f);
-    if (!s.last) /* all of one channel */
+    if (!s.last) /* all elements are of one channel */
         for (int v = 1; v < V; v++)
             for (int k = 0; k < SUMS; k++)
                 f->sums[0][k] += f->sums[v][k];
@@ -106,7 +108,7 @@ static __device__ inline void channels_sum(const struct channels &s, F *f, float
         for (int v = 0; v < V; v++)
             sums[k][v][t] = f->sums[v][k];
     __syncthreads();
-    enum { FEW = 16 }; /* of many lanes */
+    enum { FEW = 16 }; /* threads that end a sum over many lanes */
     uint32_t width = s.last ? s.across * V : 1, each = s.last ? V : 1;
     if (lanes == THREADS) {
         float sum = 0;
@@ -130,14 +132,15 @@ static __device__ inline void channels_sum(const struct channels &s, F *f, float
     }
 }
 
-/* Blocks that end it, of THREADS: WHOLE channels each. */
+/* Blocks of THREADS that add the parts: WHOLE channels each. */
 static inline int channels_ends(const struct channels &s)
 {
     return (int)((s.C + WHOLE - 1) / WHOLE);
 }
 
-/* sum + rest is what was added, to twice a float's digits: what each rounding has lost is
- * kept. (Knuth, TAOCP 2, 4.2.2.) Most chips have but two lanes for doubles. */
+/* Compensated sum: sum + rest has twice a float's digits, since the rounding error of
+ * each addition is kept. (Knuth, TAOCP 2, 4.2.2.) Most chips have only two lanes for
+ * doubles. */
 static __device__ inline void add_exactly(float x, float *sum, float *rest)
 {
     float whole = *sum + x, added = whole - *sum;
@@ -145,13 +148,13 @@ static __device__ inline void add_exactly(float x, float *sum, float *rest)
     *sum = whole;
 }
 
-/* A channel's sums over all parts. True in the one thread that has them. */
+/* A channel's sums over all parts. Returns true in the one thread that gets them. */
 static __device__ inline bool channels_whole(const struct channels &s, const float *room,
                                              uint32_t *channel, double *whole)
 {
     __shared__ double sums[SUMS][THREADS];
     uint32_t t = threadIdx.x, c = blockIdx.x * WHOLE + t % WHOLE;
-    uint32_t parts = s.count > 0 ? s.parts : 0; /* without samples there are none */
+    uint32_t parts = s.count > 0 ? s.parts : 0; /* zero parts if there are no samples */
     for (uint32_t k = 0; k < SUMS; k++) {
         float sum = 0, rest = 0;
         for (uint32_t p = t / WHOLE; c < s.C && p < parts; p += THREADS / WHOLE)

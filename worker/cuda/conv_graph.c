@@ -22,7 +22,7 @@
 
 enum { MOST_KNOBS = CUDNN_KNOB_TYPE_COUNTS, MOST_PARTS = 16 + MOST_KNOBS };
 
-/* Descriptors that live and go together; once one has failed nothing more is asked. */
+/* Descriptors that are freed together; after the first failure no more are created. */
 struct conv_graph {
     cudnnBackendDescriptor_t of[MOST_PARTS]; /* owned */
     int n;
@@ -74,7 +74,7 @@ static void end(struct conv_graph *g, cudnnBackendDescriptor_t d)
         g->failed = true;
 }
 
-/* Up to `most` values; how many there are, or -1. */
+/* Reads up to `most` values; returns their number, or -1. */
 static int64_t get(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
                    cudnnBackendAttributeType_t type, int64_t most, void *values)
 {
@@ -85,7 +85,7 @@ static int64_t get(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
                : -1;
 }
 
-/* The one that there is. */
+/* Reads the single value. */
 static bool get_one(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
                     cudnnBackendAttributeType_t type, void *value)
 {
@@ -107,7 +107,7 @@ void conv_graph_free(struct conv_graph *g)
 
 /* ---- the operation ---- */
 
-/* A tensor of N, C, H and W. */
+/* A tensor [N,C,H,W]. */
 struct tensor {
     int64_t dims[4];
     cudnnDataType_t type;
@@ -149,7 +149,7 @@ static cudnnBackendDescriptor_t make_convolution(struct conv_graph *g,
     return c;
 }
 
-/* The three kinds of operation and what their attributes are called. */
+/* The three kinds of operation, and the names of their attributes. */
 static const struct {
     cudnnBackendDescriptorType_t type;
     cudnnBackendAttributeName_t x, w, y, convolution, alpha, beta;
@@ -207,12 +207,12 @@ static cudnnBackendDescriptor_t make_graph(struct conv_graph *g, cudnnHandle_t d
     return graph;
 }
 
-/* ---- what there is ---- */
+/* ---- engines and their settings ---- */
 
-/* The name of an engine's configuration; false: unknown. */
+/* Writes the name of an engine's configuration; returns false if it cannot be read. */
 static bool name_of(cudnnBackendDescriptor_t config, char name[CONV_GRAPH_NAME])
 {
-    struct conv_graph g = {.n = 0}; /* to be filled in by what we ask for */
+    struct conv_graph g = {.n = 0}; /* filled in by the queries */
     cudnnBackendDescriptor_t knobs[MOST_KNOBS];
     cudnnBackendDescriptor_t engine = begin(&g, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
     for (int i = 0; i < MOST_KNOBS; i++)
@@ -251,7 +251,7 @@ static bool is_new(char (*names)[CONV_GRAPH_NAME], int n)
     return true;
 }
 
-/* Append the results of one of cuDNN's heuristics to n names. */
+/* Appends the results of one of cuDNN's heuristics to n names. */
 static int list_by(cudnnBackendDescriptor_t graph, cudnnBackendHeurMode_t mode,
                    char (*names)[CONV_GRAPH_NAME], int n, int most)
 {
@@ -298,10 +298,10 @@ int conv_graph_list(cudnnHandle_t dnn, const struct convolution *shape,
     return n;
 }
 
-/* ---- a plan ---- */
+/* ---- plans ---- */
 
-/* The same bits each time, sums as they should be, and operands as they are, unless
- * tensor cores may take what they like of them. */
+/* Accepts only engines that are deterministic, accumulate in the required precision,
+ * and do not round their operands, unless tensor cores are allowed to. */
 static bool may_take(cudnnBackendDescriptor_t engine, const struct convolution *s)
 {
     cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
@@ -317,7 +317,7 @@ static bool may_take(cudnnBackendDescriptor_t engine, const struct convolution *
     return n >= 0 && n <= CUDNN_NUMERICAL_NOTE_TYPE_COUNT;
 }
 
-/* The knobs in a name, behind the engine's number. */
+/* Parses the knobs in a name, after the engine's number. */
 static int64_t make_knobs(struct conv_graph *g, const char *text,
                           cudnnBackendDescriptor_t knobs[MOST_KNOBS])
 {

@@ -1,14 +1,14 @@
 /* worker/cuda/conv_graph.h - a convolution by an engine of cuDNN's graph API
  *
- * cuDNN has engines, with settings (knobs), which its older interface does not offer.
- * They are described by "backend descriptors": tensors, an operation on them, a graph of
- * operations (here always one), an engine for the graph, its configuration and a plan to
- * execute it. (NVIDIA cuDNN API reference, "cudnn_graph library"; what its own
- * cudnn-frontend sets is what is set here.)
+ * cuDNN has engines, with settings (knobs), that its older interface does not offer.
+ * They are described by "backend descriptors": tensors, an operation on them, a graph
+ * of operations (here always one), an engine for the graph, its configuration and a
+ * plan to execute it. (NVIDIA cuDNN API reference, "cudnn_graph library"; the
+ * attributes are those that its own cudnn-frontend sets.)
  *
- * Whatever that API refuses is no offer: nothing here is an error. Only engines are built
- * that give the same bits each time and keep to the precision that was asked for. Plans
- * are built outside of recordings; playing one may be recorded.
+ * A configuration that the API rejects is skipped, not reported as an error. Only
+ * deterministic engines of the required precision are built. Plans are built outside
+ * of capture; executing one may be captured.
  */
 #ifndef WORKER_CUDA_CONV_GRAPH_H
 #define WORKER_CUDA_CONV_GRAPH_H
@@ -23,30 +23,33 @@ enum pass { PASS_FORWARD, PASS_WEIGHTS, PASS_INPUTS, PASSES };
 struct convolution {
     enum pass pass;
     cudnnDataType_t type; /* of all three; sums are float */
-    bool last;            /* channels, of all three */
-    bool tensor_cores;    /* they may round what they multiply: not in plain fp32 */
+    bool last;            /* channels last, in all three */
+    bool tensor_cores; /* products may be rounded as tensor cores do; false in plain fp32
+                        */
     int n, C, H, W, K, OH, OW, R, pad, stride;
-    bool adds;       /* x's gradient is added to what is there */
-    bool as_float;   /* w's gradient is float, [K,C,R,R], whatever the others are */
-    int w_alignment; /* bytes: of w, or its gradient; the others lie on 16 */
+    bool adds; /* x's gradient is added to the output */
+    bool
+        as_float; /* w's gradient is float, [K,C,R,R], whatever the types of the others */
+    int w_alignment; /* bytes: of w or its gradient; the others are aligned to 16 */
 };
 
-/* An engine and its settings as text: "g11,2:1,13:4", the engine's number, then each
- * knob's and what it is set to. */
+/* An engine and its settings as text: "g11,2:1,13:4" is engine 11 with knob 2 set to 1
+ * and knob 13 to 4. */
 enum { CONV_GRAPH_NAME = 192 };
 
-/* Names of up to `most` that cuDNN thinks fit, the best first. */
+/* Writes up to `most` names that cuDNN's heuristics suggest, best first; returns their
+ * number. */
 int conv_graph_list(cudnnHandle_t dnn, const struct convolution *shape,
                     char (*names)[CONV_GRAPH_NAME], int most);
 
 struct conv_graph;
-/* NULL: it cannot be had, or not within so many bytes of workspace. */
+/* Returns NULL if it cannot be built, or needs a larger workspace. */
 struct conv_graph *conv_graph_build(cudnnHandle_t dnn, const struct convolution *shape,
                                     const char *name, size_t workspace);
 void conv_graph_free(struct conv_graph *g); /* NULL is fine */
 
-/* On the handle's stream; what is written is `y` forward, else the gradient of `w` or
- * `x`, which is given in its place. */
+/* Runs on the handle's stream. Forward writes `y`, backward the gradient of `w` or
+ * `x`, which is passed in its place. */
 cudnnStatus_t conv_graph_play(const struct conv_graph *g, cudnnHandle_t dnn,
                               const void *x, const void *w, const void *y,
                               void *workspace);

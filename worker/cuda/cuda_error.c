@@ -1,4 +1,4 @@
-/* worker/cuda/cuda_error.c - see check.h */
+/* worker/cuda/cuda_error.c - see cuda_error.h */
 #include "worker/cuda/cuda_error.h"
 
 #include "common/mem.h"
@@ -13,7 +13,7 @@ int check_cuda(cudaError_t rc, const char *what, struct ddp_err *err)
 {
     if (rc == cudaSuccess)
         return 0;
-    cudaGetLastError(); /* said once */
+    cudaGetLastError(); /* clears the error, which is reported once */
     return err_set(err, "%s: %s", what, cudaGetErrorString(rc));
 }
 
@@ -40,7 +40,7 @@ int check_dnn(cudnnStatus_t rc, const char *what, struct ddp_err *err)
     if (rc == CUDNN_STATUS_SUCCESS)
         return 0;
     const char *name = cudnnGetErrorString(rc);
-#if CUDNN_MAJOR >= 9 /* and why: lines of it */
+#if CUDNN_MAJOR >= 9 /* the reason, in lines */
     char why[256] = "";
     cudnnGetLastErrorString(why, sizeof why);
     why[strcspn(why, "\n")] = '\0';

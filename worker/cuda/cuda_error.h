@@ -1,6 +1,7 @@
-/* worker/cuda/cuda_error.h - what CUDA and its libraries say went wrong, as one line
+/* worker/cuda/cuda_error.h - errors of CUDA and its libraries as one line; device
+ * memory
  *
- * Each returns 0, or -1 with `err`: "what: the library's words".
+ * Each function returns 0, or -1 with `err`: "what: the library's message".
  */
 #ifndef WORKER_CUDA_CUDA_ERROR_H
 #define WORKER_CUDA_CUDA_ERROR_H
@@ -17,11 +18,11 @@ int check_cuda(cudaError_t rc, const char *what, struct ddp_err *err);
 int check_blas(cublasStatus_t rc, const char *what, struct ddp_err *err);
 int check_dnn(cudnnStatus_t rc, const char *what, struct ddp_err *err);
 
-/* None of our kernels that were put on streams since the last call was refused; else
- * "what: kernel 'finish' on GPU 1: the library's words", of the first. */
+/* Fails if a kernel of ours was rejected at launch since the last call: "what: kernel
+ * 'finish' on GPU 1: the library's message", for the first one. */
 int check_launches(const char *what, struct ddp_err *err);
 
-/* What an engine has taken of a device's memory, in the order in which it did. */
+/* The engine's allocations on a device, in order. */
 struct device_memory {
     int device; /* its number, for the error */
     struct device_block {
@@ -30,18 +31,19 @@ struct device_memory {
         size_t bytes;
     } * blocks; /* owned */
     size_t nblocks;
-    bool full; /* something did not fit */
+    bool full; /* an allocation failed */
 };
 
-/* Zeroed memory of the current device, which is m's, freed with all the rest. Without
- * free memory the error names the device, and the memory taken by us and by others. */
+/* Allocates zeroed memory on the current device, which is m's; device_free() frees all
+ * of it. If there is too little, the error names the device, our allocations and the
+ * memory of others. */
 int device_alloc(struct device_memory *m, const char *what, size_t bytes, void *at,
                  struct ddp_err *err);
 void device_free(struct device_memory *m);
-/* All of it, in bytes, that is called `what`; NULL: everything. */
+/* Bytes allocated under the name `what`; NULL: all. */
 size_t device_allocated(const struct device_memory *m, const char *what);
 
-/* Pinned memory of the host; owner: the caller, until cudaFreeHost(). */
+/* Allocates pinned host memory; the caller frees it with cudaFreeHost(). */
 int pinned_alloc(size_t bytes, void *at, struct ddp_err *err);
 
 #endif

@@ -1,10 +1,11 @@
-/* worker/cuda/device.h - what the files with kernels share; for .cu files only
+/* worker/cuda/device.h - common code of the kernels; for .cu files only
  *
- * Grid-stride loops, or one block where an order of summation has to be kept. LAUNCH is
- * the only way in: the tests compile these files for the CPU and put a loop behind
- * PUT_KERNEL, and a launch that is refused is known by its kernel's name.
+ * Grid-stride loops, or one block where the order of summation matters. Kernels are
+ * launched by LAUNCH alone: the tests compile these files for the CPU, with a loop in
+ * place of PUT_KERNEL, and a launch that is rejected is reported with its kernel's
+ * name.
  *
- * Images have fewer than 2^31 elements (layers.c sees to it), so that places in them are
+ * Images have fewer than 2^31 elements (layers.c checks it), so that positions are
  * 32-bit numbers: a division of 64 bits takes a GPU a hundred instructions.
  */
 #ifndef WORKER_CUDA_DEVICE_H
@@ -25,11 +26,11 @@
         cuda_launched(#kernel);          \
     } while (0)
 
-/* What was just put on a stream; it may have been refused. */
+/* Records the kernel just launched, which may have been rejected. */
 extern "C" void cuda_launched(const char *kernel);
 
-/* A GPU reads several elements at once from a multiple of their size only, or it ends the
- * program; a CPU does not mind, so that the tests have to. */
+/* A GPU requires vector accesses to be aligned to their size and ends the program
+ * otherwise. A CPU does not, so the tests check it here. */
 #ifndef MUST_LIE
 #define MUST_LIE(at, bytes)
 #endif
@@ -85,7 +86,7 @@ static __device__ inline void put(__half *to, float v)
     *to = __float2half_rn(v);
 }
 
-/* A statement with T as the type. */
+/* Runs a statement with T as the type. */
 #define FOR_TYPE(type, ...)          \
     do {                             \
         switch (type) {              \
@@ -107,7 +108,7 @@ static __device__ inline void put(__half *to, float v)
         }                            \
     } while (0)
 
-/* The same, and V: 16 bytes of elements at once, or one. */
+/* The same, with V: 16 bytes of elements at once, or one element. */
 #define FOR_PACK(type, wide, ...)               \
     FOR_TYPE(                                   \
         type,                                   \
@@ -119,8 +120,7 @@ static __device__ inline void put(__half *to, float v)
             __VA_ARGS__;                        \
         })
 
-/* V elements that lie beside each other, on a multiple of their size, as floats: one
- * access to memory. */
+/* V adjacent elements, aligned to their total size, as floats: one memory access. */
 template <int V, class T> static __device__ inline void load(const T *from, float *to)
 {
     struct alignas(sizeof(T) * V) words {
@@ -143,9 +143,9 @@ template <int V, class T> static __device__ inline void store(const float *from,
     *reinterpret_cast<words *>(to) = some;
 }
 
-/* ---- places ---- */
+/* ---- positions ---- */
 
-/* A division by what is known before the launch: a multiplication, exact for numbers
+/* Division by a number known before the launch, as a multiplication; exact for numbers
  * below 2^31. With 2^(s-1) < by <= 2^s and magic = 2^(31+s) / by + e, 0 < e <= 1, the
  * error n e / 2^(31+s) is less than 1 / by. (Granlund and Montgomery, "Division by
  * invariant integers using multiplication", PLDI 1994.) */
@@ -167,7 +167,7 @@ static __device__ inline uint32_t over(uint32_t n, const struct divide &d)
     return (uint32_t)((uint64_t)n * d.magic >> d.shift);
 }
 
-/* n / d, and n becomes the rest. */
+/* Returns n / d and sets n to the remainder. */
 static __device__ inline uint32_t split(uint32_t *n, const struct divide &d)
 {
     uint32_t whole = over(*n, d);
@@ -179,10 +179,10 @@ struct place {
     uint32_t b, c, h, w;
 };
 
-/* How images lie. */
+/* The memory layout of images. */
 struct layout {
     struct divide C, H, W;
-    bool last; /* channels */
+    bool last; /* channels last */
 };
 
 static inline struct layout lie_of(int C, int H, int W, bool last)
@@ -228,9 +228,9 @@ static inline uint32_t elements(struct cuda_map m)
 
 /* ---- sums ---- */
 
-/* The sum of the x of all threads in a block of THREADS, in a fixed order: sixteen at a
- * time. Thread 0 gets it: where doubles are slow (two lanes of a multiprocessor on most
- * chips), a warp adds up rather than all of them. */
+/* The sum of x over all threads of a block of THREADS, in a fixed order, sixteen at a
+ * time. Thread 0 gets it. Only one warp adds, since doubles are slow on most chips
+ * (two lanes per multiprocessor). */
 static __device__ inline double block_sum(double x, double *room)
 {
     enum { SIDE = 16 };

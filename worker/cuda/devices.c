@@ -1,7 +1,9 @@
-/* worker/cuda/devices.c - see engine_impl.h: which layers on which device
+/* worker/cuda/devices.c - see engine_impl.h: the choice of devices, and of each one's
+ * layers
  *
- * A rank takes the device of its number on its host. In stages it takes two, if the ranks
- * that see the same devices can all have two; else both its stages are on one.
+ * A rank uses the device with its local rank's number. With pipeline stages it uses
+ * two, if all ranks that see the same devices can have two; else both stages share
+ * one.
  */
 #include "worker/cuda/engine_impl.h"
 
@@ -18,15 +20,16 @@ static int count_devices(int *n, struct ddp_err *err)
     int most = 0, ours = 0;
     cudaError_t rc = cudaGetDeviceCount(n);
     if (rc == cudaSuccess)
-        return *n > 0 ? 0 : err_set(err, "no GPU: the driver shows none");
+        return *n > 0 ? 0 : err_set(err, "no GPU: the driver reports none");
     if (rc != cudaErrorInsufficientDriver || cudaDriverGetVersion(&most) != cudaSuccess ||
         most == 0 || cudaRuntimeGetVersion(&ours) != cudaSuccess)
         return check_cuda(rc, "no GPU", err);
     cudaGetLastError();
-    return err_set(err,
-                   "the NVIDIA driver here knows CUDA up to %d.%d, this engine is built "
-                   "with %d.%d: update the driver, or build with an older toolkit",
-                   most / 1000, most % 1000 / 10, ours / 1000, ours % 1000 / 10);
+    return err_set(
+        err,
+        "the NVIDIA driver supports CUDA up to %d.%d, but this engine was built "
+        "with %d.%d: update the driver, or build with an older toolkit",
+        most / 1000, most % 1000 / 10, ours / 1000, ours % 1000 / 10);
 }
 
 int engine_probe(struct ddp_err *err)
@@ -35,7 +38,7 @@ int engine_probe(struct ddp_err *err)
     return count_devices(&n, err);
 }
 
-/* A device that would not have us. */
+/* The error for a device that cannot be used. */
 static int say_taken(int device, cudaError_t rc, struct ddp_err *err)
 {
     char bus[32] = "?";
@@ -45,14 +48,14 @@ static int say_taken(int device, cudaError_t rc, struct ddp_err *err)
     cudaDeviceGetAttribute(&mode, cudaDevAttrComputeMode, device);
     if (mode == cudaComputeModeProhibited)
         return err_set(
-            err, "GPU %d (%s) is set to take no programs: 'nvidia-smi -c 0' lets them in",
+            err, "GPU %d (%s) is in compute mode Prohibited; 'nvidia-smi -c 0' resets it",
             device, bus);
     if (mode != cudaComputeModeDefault)
         return err_set(err,
-                       "GPU %d (%s) is taken, and set to take one program at a time: "
-                       "nvidia-smi shows which, 'nvidia-smi -c 0' lets several in",
+                       "GPU %d (%s) is in use, and its compute mode allows one process: "
+                       "nvidia-smi shows which, 'nvidia-smi -c 0' allows several",
                        device, bus);
-    return err_set(err, "GPU %d (%s): %s: nvidia-smi shows who uses it", device, bus,
+    return err_set(err, "GPU %d (%s): %s; nvidia-smi lists its processes", device, bus,
                    cudaGetErrorString(rc));
 }
 
@@ -61,7 +64,7 @@ static int use_device(struct engine *e, int device, struct ddp_err *err)
     struct cudaDeviceProp prop;
     cudaError_t rc = cudaSetDevice(device);
     if (rc == cudaSuccess)
-        rc = cudaFree(NULL); /* older runtimes do not ask the device before */
+        rc = cudaFree(NULL); /* older runtimes report an unusable device only here */
     if (rc == cudaErrorDevicesUnavailable)
         return say_taken(device, rc, err);
     if (check_cuda(rc, "cannot use the GPU", err) < 0 ||
@@ -72,20 +75,20 @@ static int use_device(struct engine *e, int device, struct ddp_err *err)
     return 0;
 }
 
-/* ---- two of them ---- */
+/* ---- two devices ---- */
 
-/* What a rank sees. */
+/* The devices that a rank sees. */
 struct sight {
     char host[64];
-    uint64_t which; /* of all devices there, whatever their order */
-    int n;          /* 0: it has none, and will say why */
+    uint64_t which; /* a hash of all devices, independent of their order */
+    int n;          /* 0: none; the error is reported later */
 };
 
 static struct sight look(void)
 {
     struct sight s;
     struct ddp_err ignored;
-    memset(&s, 0, sizeof s); /* it is compared whole */
+    memset(&s, 0, sizeof s); /* padding, too: structs are compared by memcmp */
     gethostname(s.host, sizeof s.host - 1);
     if (count_devices(&s.n, &ignored) < 0)
         s.n = 0;
@@ -100,7 +103,7 @@ static struct sight look(void)
     return s;
 }
 
-/* How many of all ranks see what rank r does; and which of them it is. */
+/* The number of ranks that see the same devices as rank r, and its index among them. */
 static int same_sight(const struct sight *all, int size, int r, int *mine)
 {
     int n = 0;
@@ -112,7 +115,7 @@ static int same_sight(const struct sight *all, int size, int r, int *mine)
     return n;
 }
 
-/* The same on all ranks: whether they have two devices each. */
+/* Gives all ranks two devices each, or none; the same on all ranks. */
 static int choose_two(struct engine *e, int devices[PIPELINE_STAGES], struct ddp_err *err)
 {
     struct sight own = look(), *all = xcalloc((size_t)e->size, sizeof *all);
@@ -132,7 +135,7 @@ static int choose_two(struct engine *e, int devices[PIPELINE_STAGES], struct ddp
     return rc;
 }
 
-/* Copies go straight from one device to the other where they can. */
+/* Enables direct copies from one device to the other, where possible. */
 static int make_peers(struct engine *e, int from, int to, struct ddp_err *err)
 {
     int can = 0, a = e->stages[from].device, b = e->stages[to].device;
@@ -154,7 +157,7 @@ static int make_peers(struct engine *e, int from, int to, struct ddp_err *err)
     return check_cuda(rc, what, err);
 }
 
-/* ---- all of it ---- */
+/* ---- all ---- */
 
 static int cut_layers(struct engine *e, struct ddp_err *err)
 {
@@ -173,7 +176,7 @@ static int cut_layers(struct engine *e, struct ddp_err *err)
     return 0;
 }
 
-/* Stages on one device share its memory, and the lane between the ranks. */
+/* Stages on one device share its memory, and its lane (comm.h). */
 static void put_on(struct engine *e, const int *devices)
 {
     for (int i = 0; i < e->nstages; i++) {
@@ -191,7 +194,7 @@ void stages_place_as(struct engine *e, const struct engine *other)
     struct ddp_err ignored;
     for (int i = 0; i < e->nstages; i++)
         devices[i] = other->stages[i].device;
-    cut_layers(e, &ignored); /* as the other's */
+    cut_layers(e, &ignored); /* succeeded for the other */
     put_on(e, devices);
     e->far = other->far;
 }

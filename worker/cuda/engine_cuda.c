@@ -1,16 +1,17 @@
-/* worker/cuda/engine_cuda.c - see worker/engine.h: a step on a GPU, as one graph
+/* worker/cuda/engine_cuda.c - see worker/engine.h: a training step on a GPU as one
+ * CUDA graph
  *
- * A step is recorded once for each number of samples and then played: batch, forward,
- * backward, sums over the ranks, optimiser. What differs from step to step comes in a
- * block that is copied in front of it; what it has found out is copied out behind it. The
- * host is always a step ahead: it waits for the step before the one it has handed in.
+ * A step is captured once for each number of samples and then replayed: batch,
+ * forward, backward, reduction over the ranks, optimiser. The inputs that differ from
+ * step to step are one block, copied to the device before it; the results are copied
+ * back after it. The host runs one step ahead: it waits for the step before the one it
+ * has submitted.
  *
  *     main   | copy in | gather  forward  backward ..... | optimiser | finish | copy out
  *     sums   |                      bucket  bucket  bucket + head    |
  *
- * Where the data are stored: setup.c.
- *
- * ddp_engine is the only symbol that the trainer looks up; worker/engine_find.c.
+ * setup.c decides where the data are stored. ddp_engine is the only symbol that the
+ * trainer looks up (worker/engine_find.c).
  */
 #include "worker/cuda/engine_impl.h"
 
@@ -34,7 +35,8 @@ static size_t cuda_buckets(const struct engine *e)
 
 /* ---- a step ---- */
 
-/* Collect samples in the slot's pinned memory and send them; main will wait for them. */
+/* Gathers samples in the slot's pinned memory and starts the copy; `main` will wait
+ * for it. */
 static int collect(struct engine *e, struct slot *s, const struct samples *part,
                    const uint32_t *which, int n, struct ddp_err *err)
 {
@@ -66,7 +68,7 @@ static int collect(struct engine *e, struct slot *s, const struct samples *part,
     return check_cuda(cudaStreamWaitEvent(first_of(e)->main, s->arrived, 0), what, err);
 }
 
-/* Samples and numbers of a step, or of a test, on their way to the device. */
+/* Copies the samples and numbers of a step, or of a test, to the device. */
 static int send_in(struct engine *e, struct slot *s, const struct samples *part,
                    const uint32_t *which, int n, struct ddp_err *err)
 {
@@ -156,7 +158,7 @@ static int cuda_take_step(struct engine *e, const struct engine_step *step,
     return e->given - e->taken < SLOTS ? 0 : take_out(e, result, err);
 }
 
-/* The running means and variances of each rank become those of all. */
+/* Averages the running means and variances over the ranks. */
 static int make_alike(struct engine *e, struct ddp_err *err)
 {
     size_t buffers;
@@ -176,9 +178,9 @@ static int cuda_drain(struct engine *e, struct engine_result *result, struct ddp
     return e->given == e->taken ? make_alike(e, err) : take_out(e, result, err);
 }
 
-/* ---- the rest ---- */
+/* ---- the rest of the interface ---- */
 
-/* n of the test's samples, from `from` on, which a set has room for. */
+/* Runs n of the test's samples, from `from` on; n fits the set. */
 static int test_part(struct engine *e, struct slot *s, int from, int n,
                      struct ddp_err *err)
 {

@@ -1,16 +1,16 @@
-/* worker/cuda/kernels.h - our own kernels: what lies between the libraries' products
+/* worker/cuda/kernels.h - our own kernels, for what the libraries do not compute
  *
- * Each function puts one kernel, or a few, on a stream and returns. Waiting for the
- * stream does not report a failed launch: cuda_refused() does, after all have been put.
- * All arrays are on the device. Shapes are those of worker/kernels/kernels.h, and so are
- * the formulas: the CPU's plain kernels are what these are held against. Sums are made in
- * an order that depends on the shapes alone.
+ * Each function launches one or a few kernels on a stream and returns. Synchronising
+ * the stream does not report a rejected launch; cuda_refused() does. All arrays are on
+ * the device. Shapes and formulas are those of worker/kernels/kernels.h, and the tests
+ * compare the kernels with the CPU's plain ones. The order of summation depends on the
+ * shapes alone.
  *
- * Activations and their gradients have a type that is passed with them (void pointers);
- * parameters, their gradients and everything that is summed are float.
+ * Activations and their gradients have a type that is passed with them (void
+ * pointers); parameters, their gradients and all sums are float.
  *
- * What changes from step to step (samples, learning rate, seeds, the scale of the loss)
- * is read from device memory, so that a recorded graph can be played again.
+ * What changes from step to step (samples, learning rate, seeds, the loss scale) is
+ * read from device memory, so that a captured graph can be replayed.
  */
 #ifndef WORKER_CUDA_KERNELS_H
 #define WORKER_CUDA_KERNELS_H
@@ -26,81 +26,82 @@
 extern "C" {
 #endif
 
-/* The kernel that was refused first, and where, since this was asked; false: none was.
- * The caller's thread's alone. */
+/* The first kernel of the calling thread that was rejected since the last call, and
+ * its device; false: none. */
 bool cuda_refused(char *kernel, size_t size, int *device, cudaError_t *rc);
 
 enum cuda_type { CUDA_F32, CUDA_BF16, CUDA_F16 };
 
-/* Activations [n,C,H,W]; `last`: channels last, [n,H,W,C], as tensor cores like them. A
- * linear layer's are C features of 1x1, and both are the same. */
+/* Activations [n,C,H,W]; `last`: channels last, [n,H,W,C], as tensor cores require. A
+ * linear layer has C features of 1x1, for which both layouts are the same. */
 struct cuda_map {
     enum cuda_type type;
     bool last;
     int n, C, H, W;
 };
 
-/* One step, as the host writes it. `which` follows it in memory: the numbers of `mine`
- * samples, which is also where they lie, unless they have come in this order. */
+/* A step's inputs, written by the host. `which` follows in memory: the indices of
+ * `mine` samples, which locate the data unless the samples were copied in order. */
 struct cuda_step {
     float lr;
-    float share;           /* this rank's part of the step's samples */
-    struct step_sums told; /* of this rank's signals; the rest is 0 */
+    float share;           /* this rank's share of the step's samples */
+    struct step_sums told; /* signals received by this rank; else 0 */
     int mine;              /* samples of this rank */
     uint64_t taken;        /* steps before this one */
     uint64_t seed;         /* of dropout */
     uint64_t augment_key;
     bool in_order;
-    /* where the samples lie: images and labels, or inputs and targets */
+    /* data of the samples: images and labels, or inputs and targets */
     const uint8_t *pixels, *labels;
     const float *inputs, *targets;
 };
 
-/* Of 256 bytes, so that the gradients behind it stay aligned. */
+/* Padded to 256 bytes, so that the gradients behind it stay aligned. */
 enum { CUDA_HEAD = 64 };
 struct cuda_head {
     struct step_sums sums;
     float unused[CUDA_HEAD - sizeof(struct step_sums) / sizeof(float)];
 };
 
-/* Of fp16: gradients are multiplied by `scale`, so that small ones are not lost. When one
- * is not finite the step is left out and the scale halved; after CUDA_GROW good steps in
- * a row it is doubled. (Micikevicius et al., "Mixed precision training", ICLR 2018; the
- * constants are those of torch.amp.GradScaler.) */
+/* Loss scaling for fp16: gradients are multiplied by `scale`, so that small ones do
+ * not underflow. After a gradient that is not finite the step is skipped and the scale
+ * halved; after CUDA_GROW good steps in a row it is doubled. (Micikevicius et al.,
+ * "Mixed precision training", ICLR 2018; the constants are those of
+ * torch.amp.GradScaler.) */
 enum { CUDA_GROW = 2000 };
 #define CUDA_FIRST_SCALE 65536.0f
 #define CUDA_MOST_SCALE  16777216.0f
 struct cuda_scaler {
     float scale;
-    uint32_t good; /* steps since it was changed */
+    uint32_t good; /* steps since the scale changed */
 };
 
 struct cuda_result {
-    struct cuda_head head; /* summed */
+    struct cuda_head head; /* summed over the ranks */
     float loss;            /* this rank's own mean */
-    float loss_scale;      /* of the next step; 0: there is none */
+    float loss_scale;      /* for the next step; 0: no scaler */
 };
 
 /* ---- batch.cu ---- */
 
-/* The step's samples from `from` on, as many as `map` has. Images, whose bytes are
- * [C,H,W]: x = as_float[channel][pixel], moved and mirrored as `how` and s->augment_key
- * say, and their labels. */
+/* Gathers map.n of the step's samples, from `from` on. Images, stored as bytes
+ * [C,H,W]: x = as_float[channel][pixel], shifted and mirrored as `how` and
+ * s->augment_key say; and their labels. */
 void cuda_gather_images(const struct cuda_step *s, const uint32_t *which, int from,
                         struct cuda_map map, struct augment how, const float *as_float,
                         void *x, uint8_t *labels, cudaStream_t stream);
-/* x[n,len] of `type`, t[n,outputs] from s->inputs and s->targets. */
+/* Gathers x[n,len] of `type` and t[n,outputs] from s->inputs and s->targets. */
 void cuda_gather_floats(const struct cuda_step *s, const uint32_t *which, int from, int n,
                         int len, int outputs, enum cuda_type type, void *x, float *t,
                         cudaStream_t stream);
 
-/* Filters of another type, as [K,R,R,C] when `last`, to w[K,C,R,R]. A plain array has K
- * 1, C its length, R 1. */
+/* Converts filters of another type, as [K,R,R,C] if `last`, to w[K,C,R,R]. A plain
+ * array has K = 1, C = its length, R = 1. */
 void cuda_widen(const void *w, int K, int C, int R, enum cuda_type type, bool last,
                 float *to, cudaStream_t stream);
-/* The way back, a whole block of n weights at once: of these filters, which lie in it in
- * this order, the order changes. */
-enum { CUDA_FILTERS = 64 }; /* what the arguments of a kernel have room for */
+/* The reverse, for a whole block of n weights: the order changes in these filters,
+ * which are listed in their order in the block. */
+enum { CUDA_FILTERS = 64 }; /* as many as fit in a kernel's arguments */
 struct cuda_filter {
     uint32_t from, count, C, R;
 };
@@ -115,38 +116,40 @@ void cuda_add(float *to, const float *from, int64_t n, cudaStream_t stream);
 
 /* ---- pointwise.cu ---- */
 
-/* y = max(0, z + bias[C]), z and bias as `map` says, and its 2x2 max-pool when `arg` is
- * not NULL: y[n,C,H/2,W/2], arg the place of each maximum. y has channels last when
- * `y_last`. y may be z where nothing is pooled and both are alike. */
+/* y = max(0, z + bias[C]), z and bias as `map` says, and its 2x2 max-pool if `arg` is
+ * not NULL: y[n,C,H/2,W/2], arg the position of each maximum. y has channels last if
+ * `y_last`. y may be z if there is no pooling and both have the same layout. */
 void cuda_bias_relu(const void *z, const float *bias, struct cuda_map map, bool y_last,
                     void *y, uint8_t *arg, cudaStream_t stream);
-/* Room for partial sums, in floats: of the functions below, and of norm.cu's. */
+/* Size of the buffer `room` for partial sums, in floats: of the functions below, and
+ * of norm.cu's. */
 enum { CUDA_ROOM = 1 << 17 };
-/* Its way back: dz = dy * scale where y > 0 (and was the maximum), else 0; and sums[c] of
- * it over everything else: the gradient of the bias. */
+/* The backward pass: dz = dy * scale where y > 0 (and was the maximum), else 0; and
+ * sums[c], its sum over all other dimensions, the gradient of the bias. */
 void cuda_bias_relu_back(const void *y, const void *dy, const uint8_t *arg, float scale,
                          struct cuda_map map, bool y_last, void *dz, float *room,
                          float *sums, cudaStream_t stream);
-/* The same for features, in place: dy = dy * scale where y > 0, else 0. y NULL: as it is.
+/* The same for features, in place: dy = dy * scale where y > 0, else 0. y NULL: no
+ * ReLU.
  */
 void cuda_mask_sum(const void *y, void *dy, float scale, struct cuda_map map, float *room,
                    float *sums, cudaStream_t stream);
 
-/* As `dropout` in worker/kernels/kernels.h, with the same bits drawn: the stream of
- * layer `layer` of `layers` at step s->taken, in the step's batch `batch`. */
+/* Dropout as in worker/kernels/kernels.h, with the same random bits: the stream of
+ * layer `layer` of `layers` at step s->taken, in the step's micro-batch `batch`. */
 void cuda_dropout(void *y, int64_t n, enum cuda_type type, float p,
                   const struct cuda_step *s, int batch, int layer, int layers,
                   cudaStream_t stream);
 
-/* y[n,C]: the mean of each channel's image; dx from dy[n,C]. */
+/* y[n,C]: the mean of each channel's image; the backward pass gives dx from dy[n,C]. */
 void cuda_mean(const void *x, struct cuda_map map, void *y, cudaStream_t stream);
 void cuda_mean_back(const void *dy, struct cuda_map map, void *dx, cudaStream_t stream);
 
 /* ---- norm.cu: batch normalisation, as `norm` in worker/kernels/kernels.h ---- */
 
-/* One of them. running: C means, C variances, how many batches were seen. saved: 4 C
- * floats that it keeps from its way forth to its way back. shared: NULL where a batch is
- * normalised by itself; else 2 C + 1 numbers, which are kept likewise. */
+/* A batch norm's arrays. running: C means, C variances, and the number of batches.
+ * saved: 4 C floats kept from forward to backward. shared: NULL if each rank
+ * normalises by itself; else 2 C + 1 numbers, kept likewise. */
 struct cuda_norm {
     struct cuda_map map;
     bool relu;
@@ -155,28 +158,29 @@ struct cuda_norm {
     float *running, *saved, *room;
     double *shared;
 };
-/* What the batches of several ranks are normalised by together, as in
- * worker/kernels/norm_share.h: this rank's part of the sums, into `shared`. Then they are
- * to be summed over the ranks: 2 C + 1 numbers on the way forth, when it learns, and the
- * first 2 C of them on the way back. A rank may have no samples. */
+/* This rank's part of the sums for normalisation over several ranks
+ * (worker/kernels/norm_share.h), into `shared`. The caller then sums over the ranks 2
+ * C + 1 numbers in forward (with `learn`), and the first 2 C of them in backward. A
+ * rank may have no samples. */
 void cuda_norm_measure(const struct cuda_norm *p, const void *x, cudaStream_t stream);
 void cuda_norm_back_measure(const struct cuda_norm *p, const void *x, const void *y,
                             const void *dy, float *dw, float *dbias, cudaStream_t stream);
-/* `learn`: by the batch's own mean and variance, which `running` follows. */
+/* `learn`: normalise by the batch's own mean and variance, and update `running`. */
 void cuda_norm(const struct cuda_norm *p, const void *x, const void *shortcut, bool learn,
                void *y, cudaStream_t stream);
-/* dshortcut may be NULL. What is shared has been measured: then dw and dbias stay. */
+/* dshortcut may be NULL. With `shared`, dw and dbias were computed before, and are
+ * left alone. */
 void cuda_norm_back(const struct cuda_norm *p, const void *x, const void *y,
                     const void *dy, float *dw, float *dbias, void *dx, void *dshortcut,
                     cudaStream_t stream);
 
 /* ---- loss.cu ---- */
 
-/* The loss of n of the step's samples, the batch `batch` of them, and its gradient
+/* The loss of n of the step's samples, its micro-batch `batch`, and its gradient
  * (unless dy is NULL) as part of the mean over the samples of all ranks, times the
  * scaler's scale (NULL: 1). head: this rank's part of the sums; *own: its own mean;
- * batches after the first are added. One block: the order of the sum is fixed. `s` NULL:
- * a test; loss and *own are the mean of the n. */
+ * micro-batches after the first add to both. One block, so that the order of summation
+ * is fixed. `s` NULL: a test; the loss and *own are means over n. */
 struct cuda_loss {
     const struct cuda_step *s;
     int batch, n, K;
@@ -189,34 +193,35 @@ void cuda_softmax_loss(const struct cuda_loss *l, const float *logits,
                        const uint8_t *labels, void *dy, cudaStream_t stream);
 void cuda_mse_loss(const struct cuda_loss *l, const float *y, const float *t, void *dy,
                    cudaStream_t stream);
-/* *found becomes 1 where one of n numbers is not finite; else it stays. */
+/* Sets *found to 1 if one of n numbers is not finite; else leaves it. */
 void cuda_find_bad(const void *x, int64_t n, enum cuda_type type, float *found,
                    cudaStream_t stream);
-/* The head of a rank without samples. */
+/* The head of a rank that has no samples in this step. */
 void cuda_no_loss(const struct cuda_step *s, struct cuda_head *head, float *own,
                   cudaStream_t stream);
-/* The step is over: its numbers into *result, and one update more unless it was left out;
- * with `skip` a bad one is reported as skipped. `scaler` may be NULL. */
+/* Ends a step: writes its numbers to *result and counts the update, unless it was
+ * skipped. `skip`: report a bad step as skipped. `scaler` may be NULL. */
 void cuda_finish(const struct cuda_head *head, const float *own, bool skip,
                  struct cuda_scaler *scaler, struct cuda_result *result,
                  uint64_t *updates, cudaStream_t stream);
 
 /* ---- optim.cu ---- */
 
-/* Squares of n gradients into parts[CUDA_PARTS], or added to what is there. */
+/* Sums of squares of n gradients into parts[CUDA_PARTS], or added to them. */
 enum { CUDA_PARTS = 256 };
 void cuda_squares(const float *g, int64_t n, bool more, double *parts,
                   cudaStream_t stream);
-/* The norm of the gradients from so many blocks of those parts, of which the ranks have
- * each their own or all the same. Not finite: the step is left out, as skipped where the
- * scaler is to blame, else as bad. *scale undoes the scaler's, and brings a norm beyond
- * `most` (0: no limit) there, as torch.nn.utils.clip_grad_norm_ does. */
+/* The norm of the gradients from `blocks` blocks of these parts, which are either each
+ * rank's own or the same on all. If it is not finite the step is skipped, with the
+ * scaler to blame if there is one, else reported as bad. *scale removes the loss
+ * scale, and limits the norm to `most` (0: no limit), as
+ * torch.nn.utils.clip_grad_norm_ does. */
 void cuda_judge(const double *parts, int blocks, float most,
                 const struct cuda_scaler *scaler, struct cuda_head *head, float *scale,
                 cudaStream_t stream);
 
-/* The arguments of all optimisers: n parameters w with gradients g * *scale. A step that
- * is left out by `head` changes nothing. */
+/* The arguments of all optimisers: n parameters w with gradients g * *scale. A step
+ * that `head` reports as bad changes nothing. */
 struct cuda_update {
     float *w;
     const float *g;
@@ -228,7 +233,7 @@ struct cuda_update {
 };
 /* States in the order of the optimiser's table; m may be NULL without momentum. */
 void cuda_sgd(const struct cuda_update *u, float *m, float momentum, cudaStream_t stream);
-/* `updates`: of the optimiser, before this one; `shrink`: AdamW's weight decay. */
+/* `updates`: made before this one; `shrink`: AdamW's weight decay. */
 void cuda_adam(const struct cuda_update *u, float *m, float *v, float b1, float b2,
                float eps, float shrink, const uint64_t *updates, cudaStream_t stream);
 void cuda_adadelta(const struct cuda_update *u, float *sq, float *acc, float rho,
@@ -236,11 +241,11 @@ void cuda_adadelta(const struct cuda_update *u, float *sq, float *acc, float rho
 
 /* ---- autotune.cu ---- */
 
-/* Numbers between -1 and 1, the same for the same seed; no product of them is easy. */
+/* Fills with pseudo-random numbers between -1 and 1 that depend on the seed. */
 void cuda_scatter(void *to, int64_t n, enum cuda_type type, uint32_t seed,
                   cudaStream_t stream);
-/* The squares of n differences, and of what was expected, each in up to so many parts:
- * parts[2][CUDA_PARTS], zeroed. */
+/* Sums of squares of n differences, and of the expected values, in partial sums:
+ * parts[2][CUDA_PARTS], zeroed by the caller. */
 void cuda_differ(const void *is, const void *expected, int64_t n, enum cuda_type type,
                  double *parts, cudaStream_t stream);
 

@@ -1,6 +1,6 @@
-/* worker/cuda/launch.cu - see kernels.h: which kernel was refused first
+/* worker/cuda/launch.cu - see kernels.h: the first kernel that was rejected
  *
- * CUDA keeps a launch's error until it is asked for, but not whose it was.
+ * CUDA keeps a launch's error until it is asked for, but not the kernel's name.
  */
 #include "worker/cuda/device.h"
 
@@ -17,7 +17,7 @@ void cuda_launched(const char *kernel)
     cudaError_t rc = refused.rc ? cudaSuccess : cudaPeekAtLastError();
     if (rc == cudaSuccess)
         return;
-    kernel += *kernel == '('; /* "(pool<T, V>)": only its name */
+    kernel += *kernel == '('; /* "(pool<T, V>)": only the name */
     size_t n = strcspn(kernel, "<)");
     n = n < sizeof refused.kernel ? n : sizeof refused.kernel - 1;
     memcpy(refused.kernel, kernel, n);

@@ -1,8 +1,9 @@
-/* worker/cuda/loss.cu - see kernels.h: the loss with its gradient, and a step's numbers
+/* worker/cuda/loss.cu - see kernels.h: the loss with its gradient, and a step's
+ * numbers
  */
 #include "worker/cuda/device.h"
 
-/* `sum` over n samples' losses, `right` of them right. */
+/* `sum` of the losses of n samples, of which `right` were classified correctly. */
 static __device__ void tell(const struct cuda_step *s, int batch, double sum, int n,
                             double right, struct cuda_head *head, float *own)
 {
@@ -16,11 +17,11 @@ static __device__ void tell(const struct cuda_step *s, int batch, double sum, in
     *own = (batch > 0 ? *own : 0) + mean;
     now.loss = before.loss + (s ? mean * s->share : mean);
     now.correct = before.correct + (float)right;
-    now.bad = *own - *own == 0 ? 0 : 1; /* infinite or not a number */
+    now.bad = *own - *own == 0 ? 0 : 1; /* infinite or NaN */
     head->sums = now;
 }
 
-/* What a sample's gradient is multiplied by. */
+/* The factor of each sample's gradient. */
 static __device__ float weight_of(const struct cuda_loss &l)
 {
     return l.s ? l.s->share / (float)l.s->mine * (l.scaler ? l.scaler->scale : 1) : 0;
@@ -41,8 +42,7 @@ static __global__ void softmax_loss(struct cuda_loss of, const float *logits,
             if (l[k] > l[best])
                 best = k;
         right += best == label;
-        float others =
-            0; /* of e^(logit - max), which cannot overflow; the largest's is 1 */
+        float others = 0; /* of e^(logit - max), which cannot overflow; at least 1 */
         for (int k = 0; k < K; k++)
             others += k == best ? 0 : expf(l[k] - l[best]);
         loss += (double)(log1pf(others) - (l[label] - l[best]));
@@ -94,7 +94,7 @@ template <class T> static __global__ void find_bad(const T *x, int64_t n, float 
 {
     for (EACH(i, n)) {
         float v = get(x[i]);
-        if (v - v != 0) /* others may find one, too */
+        if (v - v != 0) /* several threads may set it */
             atomicExch(found, 1.0f);
     }
 }

@@ -1,7 +1,9 @@
-/* worker/cuda/nan_trace.c - see engine_impl.h: where a number that is not finite began
+/* worker/cuda/nan_trace.c - see engine_impl.h: finds where a number that is not finite
+ * began
  *
- * A step with a bad loss has changed no weight, and its samples are still in its slot: it
- * goes forward once more, piece by piece, and each layer is looked at.
+ * A step with a bad loss has changed no weight, and its samples are still in its slot:
+ * it is run forward again, micro-batch by micro-batch, and the output of each layer is
+ * checked.
  */
 #include "worker/cuda/engine_impl.h"
 
@@ -9,7 +11,7 @@
 
 static const char *const what = "looking for a bad number";
 
-/* All that was put on the stage's main is done; a rank that dies is noticed. */
+/* Waits for the stage's main stream; notices if a rank dies meanwhile. */
 static int see(struct stage *s, struct ddp_err *err)
 {
     const struct engine *e = s->e;
@@ -34,7 +36,7 @@ static int look(struct stage *s, int k, float *found, struct ddp_err *err)
     return 0;
 }
 
-/* k samples from `from` on, in batch `batch`. */
+/* Checks k samples from `from` on, of micro-batch `batch`. */
 static int look_at(struct engine *e, int from, int k, int batch,
                    struct engine_result *result, struct ddp_err *err)
 {

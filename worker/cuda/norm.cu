@@ -1,15 +1,16 @@
 /* worker/cuda/norm.cu - see kernels.h: batch normalisation
  *
  *     y = relu(w (x - mean) rstd + bias + shortcut)       rstd = 1 / sqrt(var + eps)
- * back, with xhat = (x - mean) rstd and g = dy where y > 0:
+ * Backward, with xhat = (x - mean) rstd and g = dy where y > 0:
  *     dw = sum g xhat   dbias = sum g   dx = w rstd (g - mean of g - xhat mean of g xhat)
  *
- * Sums over a batch are taken about the channel's first element: a mean far from zero
- * costs no digits. saved: mean[C], rstd[C], and going back mean of g[C], of g xhat[C].
+ * Sums over a batch are of differences from the channel's first element, so that a
+ * mean far from zero costs no precision. saved: mean[C], rstd[C], and in backward mean
+ * of g[C], of g xhat[C].
  *
- * Shared with other ranks, mean and variance are those of all numbers: shared has count *
- * mean, count * (var + mean^2) and the count, going back the sums of g and g xhat;
- * doubles, so that the difference costs floats nothing.
+ * With several ranks, mean and variance are those of all their samples. shared has
+ * count * mean, count * (var + mean^2) and the count; in backward the sums of g and g
+ * xhat. These are doubles, so that the difference is accurate enough.
  */
 #include "worker/cuda/channels.h"
 #include "worker/cuda/device.h"
@@ -34,7 +35,7 @@ static uint32_t at_once(const struct cuda_norm *p)
     return !channels_wide(p->map) ? 1 : p->map.type == CUDA_F32 ? 4 : 8;
 }
 
-/* For sums, and to go through all of it. */
+/* The launch shapes of sums and of passes over all elements. */
 static struct norm norm_sums(const struct cuda_norm *p)
 {
     return norm_over(p, channels_to_sum(p->map, at_once(p)));
@@ -45,7 +46,7 @@ static struct norm norm_all(const struct cuda_norm *p)
     return norm_over(p, channels_of(p->map, at_once(p), MOST_WALKERS, 4));
 }
 
-/* Of channel c, the first. */
+/* The first element of channel c. */
 static __device__ inline uint32_t first_of(const struct channels &s, uint32_t c)
 {
     return s.last ? c : c * s.inner.by;
@@ -87,7 +88,7 @@ struct moments {
     double mean, var;
 };
 
-/* Of this batch, channel c, from its sums about the first element. */
+/* Mean and variance of channel c in this batch, from its sums about the first element. */
 template <class T>
 static __device__ inline struct moments moments_of(const T *x, const struct norm &p,
                                                    uint32_t c, const double *sums)
@@ -98,8 +99,7 @@ static __device__ inline struct moments moments_of(const T *x, const struct norm
     return {(double)get(x[first_of(p.s, c)]) + off, var};
 }
 
-/* Of `count` numbers: what they are normalised by, and a step of the running ones towards
- * it. */
+/* Stores what `count` elements are normalised by, and updates the running values. */
 static __device__ inline void settle(const struct norm &p, uint32_t c, struct moments m,
                                      double count)
 {
@@ -110,7 +110,7 @@ static __device__ inline void settle(const struct norm &p, uint32_t c, struct mo
     p.saved[C + c] = (float)(1 / sqrt(m.var + (double)p.eps));
     if (c == 0)
         p.running[2 * C] += 1;
-    if (unbiased - unbiased != 0) /* a bad number */
+    if (unbiased - unbiased != 0) /* NaN or infinity */
         return;
     p.running[c] = (float)((1 - step) * (double)p.running[c] + step * m.mean);
     p.running[C + c] = (float)((1 - step) * (double)p.running[C + c] + step * unbiased);
@@ -146,7 +146,7 @@ static __global__ void norm_learn_shared(struct norm p)
     for (EACH_OF(c, C)) {
         double mean = p.shared[c] / count;
         double var = p.shared[C + c] / count - mean * mean;
-        settle(p, c, {mean, var < 0 ? 0 : var}, count); /* not-a-number stays */
+        settle(p, c, {mean, var < 0 ? 0 : var}, count); /* NaN stays NaN */
     }
 }
 
@@ -183,7 +183,7 @@ template <class T, int V> struct apply {
             v[k] = w[k] * ((v[k] - mean[k]) * rstd[k]) + bias[k];
             if (shortcut)
                 v[k] += more[k];
-            v[k] = p.relu && v[k] < 0 ? 0 : v[k]; /* not-a-number stays */
+            v[k] = p.relu && v[k] < 0 ? 0 : v[k]; /* NaN stays NaN */
         }
         store<V>(v, y + i);
     }
@@ -192,7 +192,9 @@ template <class T, int V> struct apply {
 template <class T, int V>
 static __global__ void norm_apply(const T *x, const T *shortcut, struct norm p, T *y)
 {
-    struct apply<T, V> f = {x, shortcut, y, p};
+    struct apply<T, V> f = {
+        x, shortcut, y, p
+    };
     channels_walk<V>(p.s, &f);
 }
 
@@ -235,7 +237,7 @@ void cuda_norm(const struct cuda_norm *given, const void *x, const void *shortcu
 
 /* ---- backward ---- */
 
-/* What each element's gradient is made of: g and xhat. */
+/* g and xhat of an element. */
 template <class T, int V> struct with_gradient {
     const T *x, *y, *dy;
     const struct norm &p;
@@ -282,11 +284,15 @@ template <class T, int V> struct sum_back {
 template <class T, int V>
 static __global__ void norm_back_parts(const T *x, const T *y, const T *dy, struct norm p)
 {
-    struct sum_back<T, V> f = {{x, y, dy, p}};
+    struct sum_back<T, V> f = {
+        {
+            x, y, dy, p
+        }
+    };
     channels_sum<V>(p.s, &f, p.room);
 }
 
-/* This rank's sums: what the gradients of w and bias are, shared or not. */
+/* This rank's sums, which are the gradients of w and bias, with `shared` or without. */
 static __global__ void norm_back_whole(struct norm p, float *dw, float *dbias)
 {
     uint32_t c, C = p.s.C;
@@ -345,7 +351,9 @@ template <class T, int V>
 static __global__ void norm_back_apply(const T *x, const T *y, const T *dy, struct norm p,
                                        T *dx, T *dshortcut)
 {
-    struct apply_back<T, V> f = {{x, y, dy, p}, dx, dshortcut};
+    struct apply_back<T, V> f = {
+        {x, y, dy, p}, dx, dshortcut
+    };
     channels_walk<V>(p.s, &f);
 }
 

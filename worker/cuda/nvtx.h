@@ -1,8 +1,7 @@
-/* worker/cuda/nvtx.h - what the host is doing, for a profiler: NVTX ranges, with
- * --profile
+/* worker/cuda/nvtx.h - NVTX ranges of the host's work for profilers, with --profile
  *
- * NVTX is headers alone; without a profiler that looks (nsys profile ddp-train ...) a
- * range costs a few nanoseconds. https://nvidia.github.io/NVTX/
+ * NVTX consists of headers only; without a profiler attached (nsys profile ddp-train
+ * ...) a range costs a few nanoseconds. https://nvidia.github.io/NVTX/
  */
 #ifndef WORKER_CUDA_NVTX_H
 #define WORKER_CUDA_NVTX_H
@@ -11,11 +10,11 @@
 
 #include <stdbool.h>
 
-/* -1 with `err` when they are asked for and this build has none. */
+/* Fails if ranges are wanted and this build has none. */
 int nvtx_check(bool wanted, struct ddp_err *err);
 
-/* From here to nvtx_end() this thread does `what`, which is followed by a number unless
- * that is 0. They nest. Not `wanted`: nothing happens. */
+/* Begins a range named `what`, followed by `number` unless that is 0; nvtx_end() ends
+ * it. Ranges nest. Nothing is done if not `wanted`. */
 void nvtx_begin(bool wanted, const char *what, unsigned long long number);
 void nvtx_end(bool wanted);
 

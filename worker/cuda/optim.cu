@@ -1,12 +1,11 @@
-/* worker/cuda/optim.cu - see kernels.h: the norm of gradients, and what they do to
- * weights
+/* worker/cuda/optim.cu - see kernels.h: the norm of gradients, and the optimisers
  */
 #include "worker/cuda/device.h"
 
 enum { TOGETHER = 4 };
 
-/* The sum of their squares. Doubles are slow on most chips, and only needed where a float
- * is at its end. */
+/* Sums of squares. Doubles are slow on most chips, so they are used only where floats
+ * overflow or underflow. */
 static __device__ inline double squares_of(const float *v)
 {
     float sum = 0;
@@ -20,7 +19,7 @@ static __device__ inline double squares_of(const float *v)
     return exact;
 }
 
-/* Each block its part, then one block all parts: the same order every time. */
+/* Each block writes its part, then one block adds all parts: always in the same order. */
 static __global__ void squares(const float *g, int64_t n, bool more, double *parts)
 {
     __shared__ double room[THREADS];
@@ -61,7 +60,7 @@ static __global__ void judge(const double *parts, int blocks, float most,
     *scale = (float)(fits / by);
     if (norm - norm == 0)
         return;
-    if (by > 1 && !(head->sums.bad > 0)) /* a smaller one may do */
+    if (by > 1 && !(head->sums.bad > 0)) /* a smaller scale may do */
         head->sums.skipped = 1;
     else
         head->sums.bad += 1;
@@ -80,8 +79,8 @@ static __device__ inline bool left_out(const struct cuda_update &u)
     return u.head->sums.bad > 0 || u.head->sums.skipped > 0;
 }
 
-/* One of them: begin() in one thread of a block, before step() changes a parameter w with
- * the gradient g and what is remembered of it. */
+/* An optimiser: begin() runs in one thread of a block, then step() updates a parameter
+ * w with the gradient g and its states. */
 struct sgd {
     float momentum;
     bool remembers;
@@ -132,7 +131,7 @@ struct adadelta {
     }
 };
 
-/* V parameters from i on. States that are NULL are not there. */
+/* Updates V parameters from i on. Optimisers without a state pass NULL. */
 template <int V, class O>
 static __device__ inline void update(const struct cuda_update &u, const O &o,
                                      const float *rates, float scale, float *first,

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <string.h>
 
-/* What an architecture has no unit for is computed as fp32. */
+/* Types without a unit of their own are computed as fp32. */
 static const struct arch {
     int major, minor;
     int fp32, tf32, bf16, fp16;
@@ -25,8 +25,8 @@ static const struct arch {
     {12, 0, 256, 512, 1024, 1024},  /* Blackwell, GB20x */
 };
 
-/* Whole words of the names; "RTX A*" is the beginning of one. `part`: products are added
- * up at the architecture's rate, divided by this. */
+/* Matched as whole words of a product's name; "RTX A*" matches a prefix. `part`:
+ * products run at the architecture's rate divided by this. */
 static const struct product {
     int major, minor;
     const char *words;
@@ -45,7 +45,7 @@ static const struct product {
     {12, 0, "GeForce RTX", 2}, {12, 0, "RTX PRO", 1},
 };
 
-/* "NVIDIA A10" has "A10", "NVIDIA A100" has not. */
+/* "NVIDIA A10" contains "A10", "NVIDIA A100" does not. */
 static bool has_words(const char *name, const char *words)
 {
     size_t n = strcspn(words, "*");
@@ -88,7 +88,7 @@ int peak_flop_per_clock(const char *name, int major, int minor, enum precision p
                          [PRECISION_BF16] = a->bf16,
                          [PRECISION_FP16] = a->fp16};
     int own =
-        rates[precision] / p->part; /* of units for products, which it may not need */
+        rates[precision] / p->part; /* of tensor cores, which the type may not use */
     return own > a->fp32 ? own : a->fp32;
 }
 

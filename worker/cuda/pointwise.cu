@@ -1,11 +1,11 @@
-/* worker/cuda/pointwise.cu - see kernels.h: bias, ReLU, pooling, dropout, means of
- * images, there and back; norm.cu has the normalisation */
+/* worker/cuda/pointwise.cu - see kernels.h: bias, ReLU, pooling, dropout and means of
+ * images, forward and backward; norm.cu has the normalisation */
 #include "worker/cuda/device.h"
 
 #include "worker/cuda/channels.h"
 #include "worker/kernels/rng.h"
 
-/* z, and y, which is as large or, pooled, half as high and wide. */
+/* The shape of z, and of y, which has half its height and width if pooled. */
 struct shape {
     struct layout z, y;
     uint32_t n; /* elements of y */
@@ -18,7 +18,7 @@ static struct shape shape_of(struct cuda_map m, bool y_last, bool pooled)
                           (uint32_t)m.n * (uint32_t)m.C * (uint32_t)H * (uint32_t)W};
 }
 
-/* y, as a map of its own. */
+/* The map of y. */
 static struct cuda_map out_of(struct cuda_map m, bool y_last, bool pooled)
 {
     return (struct cuda_map){
@@ -30,7 +30,7 @@ static bool alike(struct cuda_map m, bool y_last)
     return m.last == y_last || m.H * m.W == 1 || m.C == 1;
 }
 
-/* In z, the window of an element of y: its corner, and the way to the other three. */
+/* The window in z of an element of y: its corner, and the steps to the other three. */
 struct window {
     uint32_t at, down, right;
 };
@@ -47,7 +47,7 @@ static __device__ inline struct window window_of(struct place p, const struct la
 
 static __device__ inline float relu_of(float v)
 {
-    return v < 0 ? 0 : v; /* not-a-number stays */
+    return v < 0 ? 0 : v; /* NaN stays NaN */
 }
 
 template <class T, int V> struct biased {
@@ -89,7 +89,7 @@ static __global__ void bias_relu_turned(const T *z, const float *bias, struct sh
     }
 }
 
-/* The first of equal maxima in row order; not-a-number counts as more than any number. */
+/* The first of equal maxima in row order; a NaN counts as the maximum. */
 template <class T>
 static __device__ inline uint8_t largest(const T *z, struct window w, float bias,
                                          float *best)
@@ -117,9 +117,9 @@ static __global__ void pool(const T *z, const float *bias, struct shape s, T *y,
     }
 }
 
-/* From channels last to channels first, or back: a block has a square of channels and
- * places of one image, and turns it in shared memory, so that both ends are read and
- * written by neighbours. */
+/* Transposition from channels last to channels first, or back: a block takes a square
+ * of channels and positions of one image and transposes it in shared memory, so that
+ * neighbouring threads access neighbouring memory on both sides. */
 enum { SIDE = 32 };
 struct tile {
     uint32_t b, c, place; /* the first */
@@ -139,7 +139,7 @@ static __device__ inline struct tile tile_of(const struct shape &s)
     return {i / places / channels, i / places % channels * SIDE, i % places * SIDE};
 }
 
-/* Channel and place are in the images. */
+/* Are channel and position inside the image? */
 static __device__ inline bool inside(const struct shape &s, uint32_t c, uint32_t place)
 {
     return c < s.y.C.by && place < s.y.H.by * s.y.W.by;
@@ -199,9 +199,9 @@ void cuda_bias_relu(const void *z, const float *bias, struct cuda_map m, bool y_
         });
 }
 
-/* ---- back, with the gradient of the bias ---- */
+/* ---- backward, with the gradient of the bias ---- */
 
-/* What came through the ReLU; dz NULL: it is only summed. */
+/* The gradient before the ReLU; dz NULL: only summed. */
 template <class T, int V> struct masked {
     const T *y, *dy;
     float scale;
@@ -234,7 +234,7 @@ static __global__ void masked_sum(struct masked<T, V> f, struct channels s, floa
     channels_sum<V>(s, &f, room);
 }
 
-/* The gradient goes to where the maximum was, and none to the other three. */
+/* The gradient goes to the position of the maximum; the other three get zero. */
 template <class T> struct unpooled {
     const T *y, *dy;
     const uint8_t *arg;
@@ -348,7 +348,7 @@ void cuda_mask_sum(const void *y, void *dy, float scale, struct cuda_map m, floa
     put_masked(y, dy, scale, m, y ? dy : NULL, room, sums, stream);
 }
 
-/* Rows and columns that no window has. */
+/* Zeroes the rows and columns that no window covers. */
 static void put_rest(struct cuda_map m, void *dz, cudaStream_t stream)
 {
     if (m.H % 2 || m.W % 2)
@@ -399,7 +399,7 @@ static __global__ void dropout(T *y, int64_t n, uint32_t below, float scale,
         int64_t i = q * V;
         load<V>(y + i, v);
         for (int k = 0; k < V; k++) {
-            if (k % 4 == 0) /* a word is four elements' */
+            if (k % 4 == 0) /* a word serves four elements */
                 word = rng_word(key, (uint64_t)(i + k) / 4);
             v[k] = (word >> (i + k) % 4 * 16 & 0xffff) < below ? 0 : v[k] * scale;
         }

@@ -1,7 +1,8 @@
-/* worker/cuda/record.c - see engine_impl.h: a step, put on streams that are being
- * recorded; stages.c puts the batches there, sums.c the sums over the ranks on another
- * stream beside them. With stages the recording forks to the streams of both devices, and
- * is one graph all the same.
+/* worker/cuda/record.c - see engine_impl.h: captures a step as a graph
+ *
+ * stages.c launches the batches on the streams that are captured, sums.c the
+ * reductions over the ranks on another stream. With pipeline stages the capture forks
+ * to the streams of both devices, and is still one graph.
  */
 #include "worker/cuda/engine_impl.h"
 
@@ -34,7 +35,7 @@ static void put_piece(struct stage *s, const struct cuda_update *u, size_t at)
     }
 }
 
-/* This rank's pieces, then those of all. */
+/* This rank's pieces, then those that all ranks update. */
 static int put_optimiser(struct stage *s, struct ddp_err *err)
 {
     size_t at = 0;
@@ -80,7 +81,7 @@ static int put_norm(struct engine *e, struct ddp_err *err)
     return spans_computed(last, "norm", err);
 }
 
-/* Send the step's verdict to the other stages. */
+/* Sends the step's verdict to the other stages. */
 static int put_verdict(struct engine *e, struct ddp_err *err)
 {
     struct stage *last = last_of(e);
@@ -150,7 +151,7 @@ static int put_step(struct engine *e, int n, int batches, struct ddp_err *err)
     }
     if (stages_join(e, err) < 0)
         return -1;
-    /* the step is over when all are */
+    /* the step ends when all stages have */
     return e->nstages > 1 ? spans_computed(first_of(e), NULL, err) : 0;
 }
 
@@ -170,15 +171,15 @@ int engine_put_step(struct engine *e, const struct graph *g, struct ddp_err *err
     return put_step(e, g->n, g->batches, err);
 }
 
-/* *sound: the parts of the step are all right, it is only that they cannot be recorded.
+/* *sound: the step itself can run; only its capture failed.
  */
 static int record(struct engine *e, struct graph *g, bool *sound, struct ddp_err *err)
 {
     cudaGraph_t graph = NULL;
     const struct stage *first = first_of(e);
     const char *what = "recording a step";
-    /* relaxed: CUDA loads a kernel when it is first launched, which the other modes count
-     * among what is unsafe; nothing here is that such a mode would be wanted for */
+    /* relaxed: CUDA loads a kernel at its first launch, which the other modes reject;
+     * nothing that they guard against is done here */
     if (check_cuda(cudaStreamBeginCapture(first->main, cudaStreamCaptureModeRelaxed),
                    what, err) < 0)
         return -1;
@@ -190,15 +191,16 @@ static int record(struct engine *e, struct graph *g, bool *sound, struct ddp_err
         rc = check_cuda(end, what, err);
     if (rc == 0)
         rc = check_cuda(cudaGraphInstantiate(&g->exec, graph, 0), what, err);
-    if (rc == 0) /* else the first play would do it */
+    if (rc == 0) /* else the first launch would do it */
         rc = check_cuda(cudaGraphUpload(g->exec, first->main), what, err);
     if (graph)
         cudaGraphDestroy(graph);
     return rc;
 }
 
-/* Slower steps are better than none. With several ranks NCCL may have seen half of one,
- * and a trace is a recording's. */
+/* Falls back to launching each step without a graph, which is slower. Not with several
+ * ranks, since NCCL may have been part of a failed capture, nor for a trace, which
+ * needs a graph. */
 static int do_without(struct engine *e, struct graph *g, struct ddp_err *why)
 {
     struct ddp_err ignored;
@@ -208,7 +210,7 @@ static int do_without(struct engine *e, struct graph *g, struct ddp_err *why)
     if (g->exec)
         cudaGraphExecDestroy(g->exec);
     g->exec = NULL;
-    check_launches("a step", &ignored); /* what was put there is over */
+    check_launches("a step", &ignored); /* clears the errors of the capture */
     if (!e->by_hand)
         snprintf(e->text + n, sizeof e->text - n, ", steps without a graph (%.150s)",
                  why->text);
@@ -228,7 +230,7 @@ static int make_graph(struct engine *e, struct graph *g, struct ddp_err *err)
 
 void engine_forget(struct engine *e, struct graph *g)
 {
-    for (int i = 0; i < SLOTS; i++) { /* a step under way goes on, unwatched */
+    for (int i = 0; i < SLOTS; i++) { /* a step in flight completes, untraced */
         if (e->slots[i].spans == g->spans)
             e->slots[i].spans = NULL;
     }

@@ -1,8 +1,8 @@
-/* worker/cuda/setup.c - see engine_impl.h: everything is taken here, and let go
+/* worker/cuda/setup.c - see engine_impl.h: allocates and frees everything
  *
- * The data set lies in the device's memory when it takes less than half of what is free;
- * else each batch is collected on the host, in one of two pinned slots, and travels while
- * the step before it runs.
+ * The data set is kept in the device's memory if it takes less than half of what is
+ * free. Otherwise each batch is gathered on the host, in one of two pinned slots, and
+ * copied while the previous step runs.
  */
 #include "worker/cuda/engine_impl.h"
 
@@ -15,7 +15,8 @@
 
 /* ---- a stage ---- */
 
-/* Stages on one device share the stream of the sums, as they do NCCL's communicator. */
+/* Stages on one device share the stream of the reductions, as they share NCCL's
+ * communicator. */
 static int make_streams(struct stage *s, struct ddp_err *err)
 {
     bool own = s->lane == s->index;
@@ -48,7 +49,7 @@ int engine_arrive(struct engine *e, const char *what, struct ddp_err *err)
     return 0;
 }
 
-/* A set's samples beside the layers. */
+/* A set's labels and targets; its net owns the rest. */
 static int make_set(struct stage *s, struct set *set, struct ddp_err *err)
 {
     size_t n = (size_t)s->e->max_micro;
@@ -83,12 +84,12 @@ static int make_blocks(struct stage *s, struct ddp_err *err)
             return -1;
     }
     s->grads = s->block + VERDICT;
-    float one = 1; /* unless there is clipping */
+    float one = 1; /* used unless gradients are clipped */
     return check_cuda(cudaMemcpy(scale_of(s), &one, sizeof one, cudaMemcpyHostToDevice),
                       "steps", err);
 }
 
-/* Once it is known which part of them is this rank's. */
+/* Called when this rank's pieces are known. */
 static int make_states(struct stage *s, struct ddp_err *err)
 {
     size_t bytes = sums_state_floats(s) * sizeof(float);
@@ -134,7 +135,7 @@ static int make_stage(struct stage *s, struct ddp_err *err)
                : make_layers(s, err);
 }
 
-/* Where stages cannot reach each other's memory. */
+/* Only for stages that cannot access each other's memory. */
 static int make_mail(struct engine *e, struct ddp_err *err)
 {
     if (!e->far)
@@ -166,7 +167,7 @@ static size_t part_bytes(const struct engine *e, const struct samples *part)
     return part->n * (image + (size_t)e->job.data->shape.outputs) * sizeof(float);
 }
 
-/* `n` samples' room on the device. */
+/* Allocates space for `n` samples on the device. */
 static int take_part(struct engine *e, size_t n, const char *what, struct resident *r,
                      struct ddp_err *err)
 {
@@ -207,7 +208,7 @@ static int upload_part(struct engine *e, const struct samples *part, struct resi
     return engine_arrive(e, what, err) < 0 ? -1 : stage_enter(first_of(e), err);
 }
 
-/* DDP_GPU_DATA=host keeps the data set out of the device, whatever its size. */
+/* DDP_GPU_DATA=host keeps the data set on the host, whatever its size. */
 static int place_data(struct engine *e, struct ddp_err *err)
 {
     size_t left = 0, all = 0;
@@ -251,7 +252,7 @@ static int make_slots(struct engine *e, struct ddp_err *err)
     return 0;
 }
 
-/* What a rank can do before it knows the others. */
+/* The part of the setup that needs no other rank. */
 static int prepare(struct engine *e, struct ddp_err *err)
 {
     sums_plan(e);
@@ -294,7 +295,8 @@ static struct engine *engine_new(const struct engine_job *job)
     return e;
 }
 
-/* The memory was not enough: which batch would fit? It is tried, half as many each time.
+/* After a failed allocation: finds a batch size that fits, halving it each time, for
+ * the error.
  */
 static void say_what_fits(struct engine *e, struct ddp_err *err)
 {
@@ -365,10 +367,10 @@ void engine_close(struct engine *e)
     bool under_way = e->given != e->taken;
     if (under_way)
         comm_give_up(e->comm);
-    for (int i = 0; i < e->ngraphs; i++) /* they hold on to the communicator */
+    for (int i = 0; i < e->ngraphs; i++) /* first: they refer to the communicator */
         engine_forget(e, &e->graphs[i]);
     if (!comm_destroy(e->comm, under_way))
-        return; /* what it may be at work with is left to the end of the process */
+        return; /* memory in use by a hung collective is left to the end of the process */
     for (int i = 0; i < SLOTS; i++) {
         struct slot *s = &e->slots[i];
         cudaFreeHost(s->in);
@@ -392,7 +394,7 @@ void engine_close(struct engine *e)
     free(e);
 }
 
-/* The ranks meet on their devices. */
+/* The collective part of the setup. */
 static int join(struct engine *e, int rc, struct ddp_err *err)
 {
     int devices[PIPELINE_STAGES], lanes = last_of(e)->lane + 1;

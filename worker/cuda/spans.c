@@ -1,10 +1,11 @@
-/* worker/cuda/spans.c - see engine_impl.h: what a step's parts took, for --trace
+/* worker/cuda/spans.c - see engine_impl.h: durations of a step's parts, for --trace
  *
- * While a step is recorded, events are recorded between its parts; each play of the graph
- * notes its times anew. Two graphs take turns then, as the slots do, so that the host may
- * read one step's times while the next one runs. Times count from an anchor: an event
- * that the host has seen pass. CUDA gives differences as float milliseconds, good to 1 us
- * for 16 s, so that the anchor is set again whenever nothing is under way.
+ * When a step is captured, events are captured between its parts; each replay records
+ * their times anew. Two graphs alternate, as the slots do, so that the host may read
+ * one step's times while the next one runs. Times are relative to an anchor, an event
+ * whose completion the host has observed. CUDA gives differences as float
+ * milliseconds, accurate to 1 us for 16 s, so the anchor is renewed whenever nothing
+ * is in flight.
  */
 #include "worker/cuda/engine_impl.h"
 
@@ -20,18 +21,18 @@ struct span {
     enum trace_row row;
     char what[32];
     size_t bytes;
-    size_t from, to; /* events, of one stage */
+    size_t from, to; /* events of one stage */
     int stage;
 };
 
 struct spans {
     cudaEvent_t *events;                   /* owned */
-    size_t nevents, last[PIPELINE_STAGES]; /* last: of main */
+    size_t nevents, last[PIPELINE_STAGES]; /* last: on main */
     struct span *all;                      /* owned */
     size_t n;
 };
 
-/* An event of its own on this stream, in the recording. */
+/* Adds an event on this stream to the capture. */
 static int add_event(struct spans *s, cudaStream_t stream, size_t *at,
                      struct ddp_err *err)
 {
@@ -129,7 +130,7 @@ int spans_sum(struct stage *st, const char *what, size_t bytes, struct ddp_err *
 int spans_summed(struct stage *st, struct ddp_err *err)
 {
     size_t at;
-    struct spans *s = st->e->spans; /* nothing else has come between */
+    struct spans *s = st->e->spans; /* no other span was added since */
     if (!s)
         return 0;
     if (add_event(s, st->sums, &at, err) < 0)
@@ -185,9 +186,9 @@ static int64_t within(const struct times *t, int64_t ns)
     return ns < t->from ? t->from : ns > t->to ? t->to : ns;
 }
 
-/* A part of the step. What the second stage does lies within the step, too, whose clock
- * is the first's: how the two clocks stand to each other is known only as well as the
- * host saw their anchors pass, which takes it long when it is busy. */
+/* Reports one span. Spans of the second stage are clamped to the step, which is
+ * measured by the first stage's clock: the offset between the two clocks is known only
+ * as precisely as the host observed their anchors, which a busy host does late. */
 static int tell(struct engine *e, const struct times *step, int stage, enum trace_row row,
                 const char *what, size_t bytes, cudaEvent_t from, cudaEvent_t to,
                 struct ddp_err *err)

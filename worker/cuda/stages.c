@@ -20,11 +20,11 @@
 
 static const char *const what = "a batch";
 
-/* On a stream of the first's, which reaches the other. */
+/* On a stream of the first device, which can access the other. */
 static int copy_over(const struct stage *from, const void *bytes, const struct stage *to,
                      void *at, size_t n, cudaStream_t stream, struct ddp_err *err)
 {
-    /* cudaMemcpyPeerAsync() cannot be recorded; addresses tell devices apart */
+    /* cudaMemcpyPeerAsync() cannot be captured; addresses identify the devices */
     enum cudaMemcpyKind kind =
         from->device == to->device ? cudaMemcpyDeviceToDevice : cudaMemcpyDefault;
     return check_cuda(cudaMemcpyAsync(at, bytes, n, kind, stream), what, err);
@@ -86,18 +86,18 @@ void stages_describe(const struct engine *e, char *text, size_t size)
                  e->far ? " by way of the host" : "");
 }
 
-/* ---- from stage to stage ---- */
+/* ---- between stages ---- */
 
-/* A block of what is handed over, at one end. */
+/* One end of a transfer. */
 struct item {
     void *at;
-    size_t bytes; /* of a sample */
+    size_t bytes; /* per sample */
 };
 
 enum { ITEMS = LAYERS_BORDERS + 1 };
 
-/* What set k hands over at the border of these neighbours: activations, with the labels
- * or targets that the loss is made of, or their gradients. In one order at both ends. */
+/* The blocks that set k transfers between these neighbours: activations, with the
+ * labels or targets for the loss, or their gradients. In the same order at both ends. */
 static int items_of(const struct stage *s, int k, bool forth, int cut,
                     struct item out[ITEMS])
 {
@@ -125,8 +125,8 @@ size_t stages_box_bytes(const struct engine *e)
     return sum;
 }
 
-/* n samples of set k go on, or come back; by way of the host they are fetched from its
- * box. */
+/* Sends n samples of set k, forward or backward; by way of the host they are fetched
+ * from its box. */
 static int hand_over(struct stage *from, struct stage *to, int k, int n,
                      struct ddp_err *err)
 {
@@ -150,7 +150,7 @@ static int hand_over(struct stage *from, struct stage *to, int k, int n,
     return check_cuda(cudaEventRecord(from->sets[k].sent, from->away), what, err);
 }
 
-/* Main goes on when n samples of set k have come from the neighbour. */
+/* Makes main wait until n samples of set k have arrived from the neighbour. */
 static int receive(struct stage *s, const struct stage *from, int k, int n,
                    struct ddp_err *err)
 {
@@ -169,8 +169,8 @@ static int receive(struct stage *s, const struct stage *from, int k, int n,
     return spans_computed(s, NULL, err);
 }
 
-/* Samples of the step from `from` on, into the first stage's input, their labels or
- * targets beside it; to learn from them, or to test. */
+/* Copies samples of the step, from `from` on, into the first stage's input, with their
+ * labels or targets; for training or for a test. */
 static void gather(struct engine *e, int k, int from, int n, bool learn)
 {
     static const struct augment as_they_are = {0};
@@ -208,15 +208,17 @@ void stages_loss(struct engine *e, int set, int n, const struct cuda_step *in, i
         cuda_mse_loss(&l, layers_output(at->net), at->targets, dy, s->main);
 }
 
-/* ---- turns ---- */
+/* ---- the schedule ---- */
 
-/* A micro-batch on its way: k samples, from `from` on, in a set of each stage. */
+/* A micro-batch in flight: k samples, from `from` on, in one set of each stage. */
 struct flight {
     int from, k, set;
-    int batch; /* its number, where dropout draws by it and sums go on from the first */
+    int batch; /* its number: selects dropout's random numbers; sums are cleared for the
+                  first */
 };
 
-/* The stage's device is the current one then; how its layers take so many samples. */
+/* Runs forward at a stage, whose device is current, with the plan for this many
+ * samples. */
 static struct layers_plan *begin_turn(struct stage *s, const struct flight *f,
                                       struct ddp_err *err)
 {
@@ -247,7 +249,7 @@ static int go_forward(struct stage *s, const struct flight *f, bool learn,
     return s == last_of(e) ? 0 : hand_over(s, s + 1, f->set, f->k, err);
 }
 
-/* With the loss first, at the last stage. */
+/* At the last stage computes the loss first. */
 static int go_back(struct stage *s, const struct flight *f, bool into_extra,
                    struct ddp_err *err)
 {
@@ -277,8 +279,8 @@ static struct flight flight_of(const struct engine *e, int i, int k, int parts, 
     return (struct flight){i * e->job.batch_size + b.from, b.n, m % e->nstages, b.number};
 }
 
-/* Both ways, what a batch of none writes is nothing: into gradients that are that, or are
- * not the step's. */
+/* Runs one turn. A micro-batch without samples contributes zeros: to the step's
+ * gradients if these are zero as well, else to `extra`. */
 static int take_turn(struct stage *s, struct pipeline_step t, const struct flight *f,
                      int i, int n, bool last, struct ddp_err *err)
 {
@@ -290,7 +292,7 @@ static int take_turn(struct stage *s, struct pipeline_step t, const struct fligh
     return go_back(s, f, !s->first && n > 0, err);
 }
 
-/* May a stage take this turn, when all have come so far? */
+/* May a stage take this turn, given the turns taken so far? */
 static bool may_go(const struct engine *e, const int *forth, const int *back, int s,
                    struct pipeline_step t)
 {
@@ -340,7 +342,7 @@ void stages_sizes(const struct engine *e, int n, uint8_t *sizes)
         sizes[flight_of(e, 0, n, parts, m).k] = 1;
 }
 
-/* Plans allocate, and nothing may while a graph is being recorded. */
+/* Plans allocate memory, which is not allowed during capture. */
 static int warm_up(struct stage *s, int k, struct ddp_err *err)
 {
     struct layers *net = s->sets[0].net;
@@ -351,7 +353,7 @@ static int warm_up(struct stage *s, int k, struct ddp_err *err)
 int stages_warm_up(struct engine *e, int n, struct ddp_err *err)
 {
     int parts = pipeline_micro_batches(n, e->micro);
-    if (stages_fork(e, err) < 0) /* a step may be under way */
+    if (stages_fork(e, err) < 0) /* a step may be in flight */
         return -1;
     for (int s = 0; s < e->nstages; s++) {
         for (int m = 0; m < parts; m++) {

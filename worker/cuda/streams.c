@@ -1,8 +1,8 @@
-/* worker/cuda/streams.c - see engine_impl.h: the current device, and dependencies between
- * streams
+/* worker/cuda/streams.c - see engine_impl.h: the current device, and dependencies
+ * between streams
  *
- * What is put on a stream goes to the device that is current then; stages on two devices
- * wait for each other by events.
+ * Kernels go to the device that is current at launch; stages on two devices wait for
+ * each other by events.
  */
 #include "worker/cuda/engine_impl.h"
 

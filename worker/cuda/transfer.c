@@ -1,4 +1,5 @@
-/* worker/cuda/transfer.c - see engine_impl.h: the model, from host to devices and back */
+/* worker/cuda/transfer.c - see engine_impl.h: copies the model from host to devices
+ * and back */
 #include "worker/cuda/engine_impl.h"
 
 static const char *const what = "copying the model";
@@ -27,8 +28,9 @@ int transfer_buffers(struct engine *e, enum direction way, struct ddp_err *err)
     return stage_enter(first_of(e), err);
 }
 
-/* State k: this rank's pieces, from the host's whole block; and the whole, gathered in
- * the block of the gradients, which are not needed between steps. */
+/* Optimiser state k. To the device: this rank's pieces of the host's block. To the
+ * host: all of it, gathered in the block of the gradients, which are not needed
+ * between steps. */
 static int push_state(struct stage *s, int k, struct ddp_err *err)
 {
     float *whole = s->e->job.optim->states[k];
@@ -65,7 +67,7 @@ static int pull_state(struct stage *s, int k, struct ddp_err *err)
     return move(s->grads, whole, bytes, TO_HOST, err);
 }
 
-/* fp16: what the loss is multiplied by. The host knows of none before the first step. */
+/* The loss scale of fp16. The host has none before the first step. */
 static int transfer_scaler(struct stage *s, enum direction way, struct ddp_err *err)
 {
     struct optim *o = s->e->job.optim;

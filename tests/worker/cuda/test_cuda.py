@@ -368,10 +368,10 @@ def a_kernel_that_is_refused_is_named():
 
 
 def a_gpu_that_cannot_be_used_says_why():
-    fails(1, r"no engine 'cuda': the NVIDIA driver here knows CUDA up to 11\.8, this engine is built with",
+    fails(1, r"no engine 'cuda': the NVIDIA driver supports CUDA up to 11\.8, but this engine was built with",
           EMU_DRIVER="11080")
-    fails(1, r"GPU 0 \(0000:01:00\.0\) is taken, and set to take one program at a time", EMU_TAKEN="3")
-    fails(1, r"GPU 0 \(0000:01:00\.0\) is set to take no programs", EMU_TAKEN="2")
+    fails(1, r"GPU 0 \(0000:01:00\.0\) is in use, and its compute mode allows one process", EMU_TAKEN="3")
+    fails(1, r"GPU 0 \(0000:01:00\.0\) is in compute mode Prohibited", EMU_TAKEN="2")
     # one of two: the one that has it tells
     fails(2, r"GPU 0 \(0000:01:00\.0\): all CUDA-capable devices are busy", EMU_TAKEN="0")
 

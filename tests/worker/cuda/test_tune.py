@@ -64,7 +64,7 @@ def the_fastest_right_ones_are_taken_and_kept():
             assert re.match(wanted, name), (product, name)
         # what would have been faster, but is wrong
         assert len(lines) == 9 and lines[-1] == "and 4 more like these", lines
-        assert lines[1] == "'conv1', forward: cuDNN's engine 2 is left out: its answer is off by 0.02"
+        assert lines[1] == "'conv1', forward: cuDNN's engine 2 is left out: relative error 0.02"
         assert any(re.match(r"'fc1', gradient of weights: cuBLASLt's algorithm \w+", line)
                    for line in lines), lines
     # stopped, and resumed where the times would tell something else: the same bits

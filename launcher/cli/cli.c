@@ -125,16 +125,12 @@ static int check_options(struct opts *opts, const char *hosts_option,
                        hosts_option);
     if ((wants_script(opts) || opts->scaling) && opts->apps.n > 0)
         return err_set(err, "a batch script, or --scaling, runs one program");
-    if (opts->scaling && opts->np)
-        return err_set(err, "--scaling sets the number of ranks; leave out -np");
-    if (opts->min_nnodes > 0 && (opts->np || wants_script(opts)))
-        return err_set(err, "--nnodes MIN:MAX and %s: %s",
-                       opts->np ? "-np" : "a batch script",
-                       opts->np ? "the hosts decide how many ranks there are; use "
-                                  "--nproc-per-node"
-                                : "its limits and resources are computed for one "
-                                  "number of hosts; use --nnodes N, and --spares for "
-                                  "hosts that may fail");
+    if (opts->scaling && (opts->np || opts->min_nnodes > 0))
+        return err_set(err, "--scaling sets the number of ranks; leave out %s",
+                       opts->np ? "-np" : "--nnodes MIN:MAX");
+    if (opts->min_nnodes > 0 && opts->np)
+        return err_set(err, "--nnodes MIN:MAX and -np: the hosts decide how many ranks "
+                            "there are; use --nproc-per-node");
     if (opts->pty == PTY_ON && (opts->tag_output == TAG_ON || opts->timestamp_output ||
                                 opts->input == INPUT_NONE))
         return err_set(err, "--pty and %s: a terminal is passed on as it is",

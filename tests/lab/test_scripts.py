@@ -148,7 +148,7 @@ class Slurm(UsesSlurm, ScriptTest):
         for args in (["-N", "2"], ["-N", "3", "--gpus-per-node", "4", "--time", "2h"],
                      ["-N", "2", "--partition", "gpu", "--requeue"],
                      ["-N", "2", "--gpus-per-node", "0", "--nproc-per-node", "5"],
-                     ["-np", "5", "-N", "2", "--gpus-per-node", "0"],
+                     ["-np", "5", "-N", "2", "--gpus-per-node", "0"], ["--nnodes", "2:3"],
                      ["--gpus-per-node", "2", "--cpus-per-task", "3", "--mem", "4G"]):
             self.assertIn("to start at", self.try_out(self.script("slurm", *args, "true")))
         self.assertIn("to start at", self.try_out(
@@ -237,7 +237,7 @@ class GridEngine(UsesGridEngine, ScriptTest):
     def test_grid_engine_takes_every_script(self):
         for site, args in (
                 (None, "-N 2"), (None, "-N 3 --nproc-per-node 4 --time 1d2h --requeue"),
-                ("sge", "-N 2 --nproc-per-node 4"), (None, "-N 2 --spares 1"),
+                (None, "--nnodes 2:3"), ("sge", "-N 2 --nproc-per-node 4"), (None, "-N 2 --spares 1"),
                 ("abci2", "-N 4 --account g1"),
                 ("abci2", "-N 2 --account g1 --partition rt_AF --time 60h"),
                 ("abci2", "--account g1 --partition rt_G.small --requeue"),
@@ -268,6 +268,18 @@ class GridEngine(UsesGridEngine, ScriptTest):
             "--time 5m show.py --lr 0.1").strip()
         for rank in range(4):
             self.wait_for(f"logs/show-{number}/rank.{rank}.out", f"^{rank} {self.folder.name}/venv$")
+
+    def test_a_job_for_a_range_of_hosts_has_all_and_goes_on_with_fewer(self):
+        """The agent of the second host is killed."""
+        program = self.write("work", (
+            "#!/bin/bash\necho at $RANK $TORCHELASTIC_RESTART_COUNT of $WORLD_SIZE\n"
+            "[ $TORCHELASTIC_RESTART_COUNT = 0 ] || exit 0\n"
+            "[ $RANK != 1 ] || kill -9 $PPID\nexec sleep 300\n"))
+        os.chmod(program, 0o755)
+        number = self.submitted("sge", "--nnodes 2:3 --nproc-per-node 1 --cpus-per-task 8 --time 5m ./work")
+        self.wait_for(f"work-{number}.out", "at 2 0 of 3")
+        self.wait_for(f"work-{number}.out", "at 1 1 of 2")
+        self.wait_for(f"logs/work-{number}/job.log", "ended with 0$")
 
     def test_the_page_about_grid_engine_is_true(self):
         self.page("sge.md", 1 + 1 + 1 + 2)

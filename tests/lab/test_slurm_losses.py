@@ -140,19 +140,27 @@ class Scripts(Losses, ScriptTest):
         self.wait_for_state(job, "COMPLETED")
         self.assertEqual(self.said(f"logs/work-{job}/job.log").count(" starts on "), 2)
 
-    def test_spares_are_asked_for_and_used(self):
+    def goes_on(self, asked, ranks, left):
+        """Node 2 is lost, and node 3 has rank 1 then."""
         go = os.path.join(self.folder.name, "go")
         self.write("work", "#!/bin/bash\n" + RANKS.format(go=go) + "\n")
         os.chmod(os.path.join(self.folder.name, "work"), 0o755)
-        number = self.submitted("slurm", "--site slurm --partition all -N 2 --spares 1 --time 5m "
+        number = self.submitted("slurm", f"--site slurm --partition all {asked} --time 5m "
                                 "--gpus-per-node 0 ./work")
         out = f"work-{number}.out"
-        self.wait_for(out, "at 1 node002 0 of 2")
+        self.wait_for(out, f"at 1 node002 0 of {ranks}")
         self.lose(2)
-        self.wait_for(out, "at 1 node003 1 of 2")
+        self.wait_for(out, f"at 1 node003 1 of {left}")
         self.wait_until_down(2)
         self.write("go", "")
         self.wait_for_state(number, "COMPLETED")
+
+    def test_spares_are_asked_for_and_used(self):
+        self.goes_on("-N 2 --spares 1", 2, 2)
+
+    def test_as_many_nodes_as_there_are_and_fewer_later(self):
+        """Slurm gives all its eight nodes of 2 to 9."""
+        self.goes_on("--nnodes 2:9", 8, 7)
 
     def test_the_launcher_is_killed(self):
         job, out = self.begin("-N", "3")

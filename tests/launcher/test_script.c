@@ -441,6 +441,11 @@ START_TEST(spares_are_nodes_without_ranks)
         ck_assert_msg(strstr(s.text, lines[i]) != NULL, "no '%s' in %s", lines[i],
                       s.text);
     script_finish(&s);
+    o.min_nnodes = 2; /* the spare would not be there with fewer nodes: no range */
+    ck_ok(script_make(&o, &place, &s, &err), err);
+    ck_assert_ptr_nonnull(strstr(s.text, "#SBATCH --nodes=4\n"));
+    script_finish(&s);
+    o.min_nnodes = 0;
     o.nnodes = 4;
     o.partition = "gpu";
     ck_assert_int_eq(script_make(&o, &place, &s, &err), -1);
@@ -449,17 +454,79 @@ START_TEST(spares_are_nodes_without_ranks)
         err.text);
     script_finish(&s);
     free(path);
-    static const char *const others[] = {"pbs", "lsf"};
-    for (size_t i = 0; i < ARRAY_LEN(others); i++) {
-        o = (struct opts){.submit = true,
-                          .site = others[i],
-                          .spares = 1,
-                          .gpus_per_node = -1,
-                          .argv = program};
-        ck_assert_int_eq(script_make(&o, &place, &s, &err), -1);
-        ck_assert_msg(strstr(err.text, "--spares: only Slurm ") != NULL, "%s", err.text);
-        script_finish(&s);
-    }
+}
+END_TEST
+
+START_TEST(a_range_of_nodes_is_asked_for)
+{
+    static const char *const slurm[] = {"# train: 8-16 ranks on 2-4 nodes of gpu,",
+                                        "#SBATCH --nodes=2-4\n", "#SBATCH --mincpus=32\n",
+                                        "#SBATCH --no-kill\n",
+                                        "ddprun --nnodes 2:4 --nproc-per-node 4 --grace"};
+    char *path = write_site(small_site), *program[] = {program_name, NULL};
+    char *words[] = {own_name, NULL};
+    struct opts o = {.script = SCHED_SLURM,
+                     .site = path,
+                     .account = "a",
+                     .min_nnodes = 2,
+                     .nnodes = 4,
+                     .gpus_per_node = 4,
+                     .argv = program};
+    struct script_place place = {.words = words};
+    struct script s;
+    struct ddp_err err = {""};
+    ck_ok(script_make(&o, &place, &s, &err), err);
+    for (size_t i = 0; i < ARRAY_LEN(slurm); i++)
+        ck_assert_msg(strstr(s.text, slurm[i]) != NULL, "no '%s' in %s", slurm[i],
+                      s.text);
+    script_finish(&s);
+    o.nnodes = 5;
+    o.partition = "gpu";
+    ck_assert_int_eq(script_make(&o, &place, &s, &err), -1);
+    ck_assert_msg(strstr(err.text, "at most 4 nodes, not 5; ") != NULL, "%s", err.text);
+    script_finish(&s);
+    o = (struct opts){.site = "sge",
+                      .script = SCHED_SGE,
+                      .min_nnodes = 2,
+                      .nnodes = 4,
+                      .argv = program};
+    ck_ok(script_make(&o, &place, &s, &err), err);
+    ck_assert_msg(strstr(s.text, "#$ -pe mpi 4\n") &&
+                      strstr(s.text, "ddprun --nnodes 2:4 --nproc-per-node 1 "),
+                  "%s", s.text);
+    script_finish(&s);
+    free(path);
+}
+END_TEST
+
+/* PBS and LSF end a job that has lost a node. */
+static const struct {
+    const char *site;
+    int spares, min_nnodes;
+    const char *error;
+} ended[] = {
+    {"pbs", 1, 0, "--spares: only Slurm "},
+    {"lsf", 1, 0, "--spares: only Slurm "},
+    {"pbs", 0, 2, "--nnodes MIN:MAX: only Slurm "},
+    {"lsf", 0, 2, "; write --nnodes N, and let --requeue start "},
+};
+
+START_TEST(no_job_is_to_go_on_that_its_scheduler_ends)
+{
+    char *program[] = {program_name, NULL}, *words[] = {own_name, NULL};
+    struct opts o = {.submit = true,
+                     .site = ended[_i].site,
+                     .spares = ended[_i].spares,
+                     .min_nnodes = ended[_i].min_nnodes,
+                     .nnodes = 4,
+                     .gpus_per_node = -1,
+                     .argv = program};
+    struct script_place place = {.words = words};
+    struct script s;
+    struct ddp_err err = {""};
+    ck_assert_int_eq(script_make(&o, &place, &s, &err), -1);
+    ck_assert_msg(strstr(err.text, ended[_i].error) != NULL, "%s", err.text);
+    script_finish(&s);
 }
 END_TEST
 
@@ -478,6 +545,9 @@ Suite *suite(void)
                         ARRAY_LEN(complexes));
     tcase_add_test(t, every_included_site_makes_scripts);
     tcase_add_test(t, spares_are_nodes_without_ranks);
+    tcase_add_test(t, a_range_of_nodes_is_asked_for);
+    tcase_add_loop_test(t, no_job_is_to_go_on_that_its_scheduler_ends, 0,
+                        ARRAY_LEN(ended));
     suite_add_tcase(s, t);
     return s;
 }

@@ -143,6 +143,7 @@ static int count_ranks(const struct opts *opts, struct request *r, struct ddp_er
             "--oversubscribe",
             r->ranks_per_node, r->gpus, r->gpus == 1 ? "" : "s", r->gpus);
     r->hosts = r->nodes + opts->spares;
+    r->least = opts->min_nnodes ? opts->min_nnodes : r->nodes;
     if ((int64_t)r->hosts * r->ranks_per_node > INT_MAX)
         return err_set(err, "%d nodes with %d ranks each are too many", r->nodes,
                        r->ranks_per_node);

@@ -18,14 +18,15 @@ struct request {
     const char *account;               /* NULL: none */
     char *name;                        /* of the job, fit for every scheduler; owned */
     int nodes, gpus, ranks_per_node;   /* nodes: with ranks; gpus: of each node */
-    int hosts;                         /* nodes and --spares: to ask for */
-    int ranks;                         /* in all; fewer than nodes x ranks_per_node if
-                                          --np says so */
-    int cpus_per_rank;                 /* 0: not known */
-    int cpus_per_node;                 /* to ask for; 0: not known */
-    int64_t memory_mb;                 /* of a node; 0: not given; -1: all of it */
-    bool memory_said;                  /* given by the user */
-    int64_t time_s, warning_s;         /* SIGTERM is sent warning_s before time_s */
+    int least;         /* nodes of --nnodes MIN:MAX that are enough; else `nodes` */
+    int hosts;         /* nodes and --spares: to ask for */
+    int ranks;         /* in all; fewer than nodes x ranks_per_node if
+                          --np says so */
+    int cpus_per_rank; /* 0: not known */
+    int cpus_per_node; /* to ask for; 0: not known */
+    int64_t memory_mb; /* of a node; 0: not given; -1: all of it */
+    bool memory_said;  /* given by the user */
+    int64_t time_s, warning_s; /* SIGTERM is sent warning_s before time_s */
 };
 
 int request_make(const struct opts *opts, const struct site *site, struct request *r,

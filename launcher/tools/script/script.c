@@ -48,14 +48,27 @@ static void set_number(struct strv *values, const char *name, int64_t n)
     set(values, name, text);
 }
 
+static int most(int a, int b)
+{
+    return a > b ? a : b;
+}
+
 static void set_numbers(struct strv *values, const struct request *r)
 {
+    /* of the requests only Slurm's is a range; ddprun wants all spares at the start */
+    bool range =
+        r->least < r->hosts && r->hosts == r->nodes && r->site->scheduler == SCHED_SLURM;
+    char *nodes =
+        range ? xasprintf("%d-%d", r->least, r->nodes) : xasprintf("%d", r->hosts);
     set_number(values, "nodes", r->hosts);
-    set_number(values, "spares", r->hosts - r->nodes);
+    set(values, "node_range", nodes);
+    set(values, "goes_on", r->hosts > r->least ? "yes" : "");
+    set_number(values, "mincpus", range ? most(r->cpus_per_node, r->ranks_per_node) : 0);
     set_number(values, "gpus", r->gpus);
-    set_number(values, "ranks", r->ranks);
-    set_number(values, "ranks_per_node", r->ranks_per_node);
-    set_number(values, "cpus_per_rank", r->cpus_per_rank);
+    set_number(values, "ranks", range ? 0 : r->ranks);
+    set_number(values, "ranks_per_node", range ? 0 : r->ranks_per_node);
+    set_number(values, "cpus_per_rank", range ? 0 : r->cpus_per_rank);
+    free(nodes);
     set_number(values, "threads", r->cpus_per_rank > 0 ? r->cpus_per_rank : 1);
     set_number(values, "cpus_per_node", r->cpus_per_node);
     set_number(values, "slots", (int64_t)r->hosts * r->cpus_per_node);
@@ -95,7 +108,9 @@ static void set_unknown(struct strv *values, const struct request *r, const char
     bool whole = r->partition && r->partition->whole;
     bool memory = r->site->scheduler == SCHED_SLURM ? *strv_env_get(values, "memory")
                                                     : mentions(asks, "{{memory}}");
-    set(values, "cpus_unknown", r->cpus_per_rank == 0 && !whole ? "yes" : "");
+    set(values, "cpus_unknown",
+        r->cpus_per_rank == 0 && !whole && !*strv_env_get(values, "mincpus") ? "yes"
+                                                                             : "");
     set(values, "memory_unknown", !memory && !whole ? "yes" : "");
 }
 
@@ -118,6 +133,9 @@ static char *pinned_ranks(const struct opts *opts, const struct request *r)
 {
     if (opts->scaling)
         return xasprintf("--nproc-per-node %d", r->ranks_per_node);
+    if (r->least < r->nodes)
+        return xasprintf("--nnodes %d:%d --nproc-per-node %d", r->least, r->nodes,
+                         r->ranks_per_node);
     return xasprintf("-np %d --nnodes %d --nproc-per-node %d", r->ranks, r->nodes,
                      r->ranks_per_node);
 }
@@ -197,16 +215,21 @@ static void set_surroundings(struct strv *values, const struct opts *opts,
 static void set_title(struct strv *values, const struct request *r)
 {
     char time[40];
-    char spares[40] = "";
+    char spares[40] = "", least_ranks[16] = "", least_nodes[16] = "";
+    if (r->least < r->nodes) {
+        snprintf(least_ranks, sizeof least_ranks, "%d-", r->least * r->ranks_per_node);
+        snprintf(least_nodes, sizeof least_nodes, "%d-", r->least);
+    }
     if (r->hosts > r->nodes)
         snprintf(spares, sizeof spares, " and %d spare%s", r->hosts - r->nodes,
                  r->hosts - r->nodes == 1 ? "" : "s");
     walltime_say(r->time_s, time, sizeof time);
-    char *title = xasprintf(
-        "%s: %d rank%s on %d node%s%s%s%s, at most %s (%s)", r->name, r->ranks,
-        r->ranks == 1 ? "" : "s", r->nodes, r->nodes == 1 ? "" : "s", spares,
-        r->partition_name ? " of " : "", r->partition_name ? r->partition_name : "", time,
-        r->site->title ? r->site->title : r->site->name);
+    char *title =
+        xasprintf("%s: %s%d rank%s on %s%d node%s%s%s%s, at most %s (%s)", r->name,
+                  least_ranks, r->ranks, r->ranks == 1 ? "" : "s", least_nodes, r->nodes,
+                  r->nodes == 1 ? "" : "s", spares, r->partition_name ? " of " : "",
+                  r->partition_name ? r->partition_name : "", time,
+                  r->site->title ? r->site->title : r->site->name);
     set(values, "title", title);
     set(values, "name", r->name);
     free(title);
@@ -368,10 +391,13 @@ int script_make(const struct opts *opts, const struct script_place *place,
                        "a PBS job that is to go on submits its own script: write it to "
                        "a file first (ddprun --script pbs ... > job.sh; qsub job.sh)");
     bool goes_on = s->site->scheduler == SCHED_SLURM || s->site->scheduler == SCHED_SGE;
-    if (opts->spares > 0 && !goes_on)
+    if ((opts->spares > 0 || opts->min_nnodes > 0) && !goes_on)
         return err_set(
-            err, "--spares: only Slurm and Grid Engine let a job go on that has "
-                 "lost a node; leave it out, and let --requeue start the job again");
+            err,
+            "%s: only Slurm and Grid Engine let a job go on that has lost a node; "
+            "%s, and let --requeue start the job again",
+            opts->spares > 0 ? "--spares" : "--nnodes MIN:MAX",
+            opts->spares > 0 ? "leave it out" : "write --nnodes N");
     if (request_make(opts, s->site, &r, err) == 0)
         s->text = fill(opts, place, &r, &s->submit, err);
     request_finish(&r);

@@ -6,41 +6,82 @@
 #include "common/mem.h"
 
 #include <errno.h>
-#include <limits.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-int value_integer(const char *text, long long lo, long long hi, long long *out,
-                  struct ddp_err *err)
+static int whole_number(const char *text, double lo, double hi, long long *out,
+                        struct ddp_err *err)
 {
     char *end;
     errno = 0;
     *out = strtoll(text, &end, 10);
-    if (end == text || *end || errno || *out < lo || *out > hi)
-        return hi == LLONG_MAX
-                   ? err_set(err, "'%s' is not a whole number of %lld or more", text, lo)
-                   : err_set(err, "'%s' is not a whole number from %lld to %lld", text,
+    if (end == text || *end || errno || (double)*out < lo || (double)*out > hi)
+        return isinf(hi)
+                   ? err_set(err, "'%s' is not a whole number of %.0f or more", text, lo)
+                   : err_set(err, "'%s' is not a whole number from %.0f to %.0f", text,
                              lo, hi);
     return 0;
 }
 
-int value_int(const char *text, int lo, int hi, int *out, struct ddp_err *err)
+int value_on(const struct setting *o, const char *text, void *to, struct ddp_err *err)
 {
-    long long value;
-    if (value_integer(text, lo, hi, &value, err) < 0)
-        return -1;
-    *out = (int)value;
+    *(bool *)to = true;
     return 0;
 }
 
-int value_real(const char *text, double lo, double hi, double *out, struct ddp_err *err)
+int value_off(const struct setting *o, const char *text, void *to, struct ddp_err *err)
+{
+    *(bool *)to = false;
+    return 0;
+}
+
+int value_int(const struct setting *o, const char *text, void *to, struct ddp_err *err)
+{
+    long long value;
+    int rc = whole_number(text, o->lo, o->hi, &value, err);
+    if (rc == 0)
+        *(int *)to = (int)value;
+    return rc;
+}
+
+int value_count(const struct setting *o, const char *text, void *to, struct ddp_err *err)
+{
+    long long value;
+    int rc = whole_number(text, o->lo, o->hi, &value, err);
+    if (rc == 0)
+        *(uint64_t *)to = (uint64_t)value;
+    return rc;
+}
+
+int value_real(const struct setting *o, const char *text, void *to, struct ddp_err *err)
 {
     char *end;
+    double *out = to;
     *out = strtod(text, &end);
-    if (end == text || *end || !(*out >= lo && *out <= hi))
-        return err_set(err, "'%s' is not a number from %g to %g", text, lo, hi);
+    if (end == text || *end || !(*out >= o->lo && *out <= o->hi))
+        return err_set(err, "'%s' is not a number from %g to %g", text, o->lo, o->hi);
     return 0;
+}
+
+int value_float(const struct setting *o, const char *text, void *to, struct ddp_err *err)
+{
+    double value;
+    int rc = value_real(o, text, &value, err);
+    *(float *)to = (float)value;
+    return rc;
+}
+
+int value_mib(const struct setting *o, const char *text, void *to, struct ddp_err *err)
+{
+    double value;
+    int rc = value_real(o, text, &value, err);
+    if (rc == 0)
+        *(size_t *)to = (size_t)(value * (1 << 20));
+    return rc;
 }
 
 /* Where `text` stands in `names`, which ends with NULL; -1 with an error that lists them.
@@ -59,55 +100,62 @@ static int find_word(const char *text, const char *const *names, struct ddp_err 
     return err_set(err, "'%s' is not one of %s", text, list);
 }
 
-int value_model(const char *text, struct model_type **out, struct ddp_err *err)
+int value_word(const struct setting *o, const char *text, void *to, struct ddp_err *err)
 {
-    model_type_free(*out);
-    *out = model_type_find(text, err);
-    return *out ? 0 : -1;
-}
-
-int value_optimizer(const char *text, const struct optim_type **out, struct ddp_err *err)
-{
-    *out = optim_find(text);
-    return *out ? 0 : err_set(err, "'%s' is not one of sgd, adam, adamw, adadelta", text);
-}
-
-int value_precision(const char *text, enum precision *out, struct ddp_err *err)
-{
-    int which = find_word(text, precision_names, err);
+    int which = find_word(text, o->words, err);
     if (which >= 0)
-        *out = (enum precision)which;
+        *(unsigned *)to = (unsigned)which;
     return which < 0 ? -1 : 0;
 }
 
-/* One of `names`, of which the first leaves the choice to others: NULL. */
-int value_choice(const char *text, const char *const *names, const char **out,
-                 struct ddp_err *err)
+int value_flag(const struct setting *o, const char *text, void *to, struct ddp_err *err)
 {
-    int which = find_word(text, names, err);
-    *out = which > 0 ? names[which] : NULL;
+    int which = find_word(text, o->words, err);
+    *(bool *)to = which == 1;
     return which < 0 ? -1 : 0;
 }
 
-int value_on_nan(const char *text, bool *skip, struct ddp_err *err)
+int value_choice(const struct setting *o, const char *text, void *to, struct ddp_err *err)
 {
-    static const char *const names[] = {"stop", "skip", NULL};
-    int which = find_word(text, names, err);
-    *skip = which == 1;
+    int which = find_word(text, o->words, err);
+    *(const char **)to = which > 0 ? o->words[which] : NULL;
     return which < 0 ? -1 : 0;
 }
 
-int value_timeout(const char *text, int64_t *ms, struct ddp_err *err)
+int value_text(const struct setting *o, const char *text, void *to, struct ddp_err *err)
 {
+    *(const char **)to = text;
+    return 0;
+}
+
+int value_file(const struct setting *o, const char *text, void *to, struct ddp_err *err)
+{
+    *(const char **)to = text;
+    return *text ? 0 : err_set(err, "'' is not a name");
+}
+
+int value_timeout(const struct setting *o, const char *text, void *to,
+                  struct ddp_err *err)
+{
+    int64_t *ms = to;
     if (duration_parse(text, ms, err) < 0)
         return -1;
     return *ms > 0 ? 0 : err_set(err, "'%s' is no time to wait", text);
 }
 
-int value_file(const char *text, const char **out, struct ddp_err *err)
+int value_model(const struct setting *o, const char *text, void *to, struct ddp_err *err)
 {
-    *out = text;
-    return *text ? 0 : err_set(err, "'' is not a name");
+    struct model_type **type = to;
+    model_type_free(*type);
+    *type = model_type_find(text, err);
+    return *type ? 0 : -1;
+}
+
+int value_optimizer(const struct setting *o, const char *text, void *to,
+                    struct ddp_err *err)
+{
+    const struct optim_type *type = *(const struct optim_type **)to = optim_find(text);
+    return type ? 0 : err_set(err, "'%s' is not one of sgd, adam, adamw, adadelta", text);
 }
 
 /* "crop", "crop:4"; the number is of pixels around the image */
@@ -122,11 +170,14 @@ static int take_crop(const char *word, size_t len, struct augment *out)
     if (len < 6 || len - 5 >= sizeof number || strncmp(word, "crop:", 5) != 0)
         return -1;
     memcpy(number, word + 5, len - 5);
-    return value_int(number, 1, AUGMENT_MOST_PAD, &out->pad, NULL);
+    return value_int(&(struct setting){.lo = 1, .hi = AUGMENT_MOST_PAD}, number,
+                     &out->pad, NULL);
 }
 
-int value_augment(const char *text, struct augment *out, struct ddp_err *err)
+int value_augment(const struct setting *o, const char *text, void *to,
+                  struct ddp_err *err)
 {
+    struct augment *out = to;
     *out = (struct augment){0};
     if (strcmp(text, "none") == 0)
         return 0;

@@ -1,6 +1,4 @@
 /* worker/config_value.h - what the text behind an option means
- *
- * -1 with a line that quotes the text; the option's name is for the caller to put before.
  */
 #ifndef WORKER_CONFIG_VALUE_H
 #define WORKER_CONFIG_VALUE_H
@@ -10,24 +8,39 @@
 #include "worker/nn/model.h"
 #include "worker/optim/optim.h"
 
-#include <stdbool.h>
-#include <stdint.h>
+#include <stddef.h>
 
-int value_integer(const char *text, long long lo, long long hi, long long *out,
-                  struct ddp_err *err);
-int value_int(const char *text, int lo, int hi, int *out, struct ddp_err *err);
-int value_real(const char *text, double lo, double hi, double *out, struct ddp_err *err);
-int value_model(const char *text, struct model_type **out, struct ddp_err *err);
-int value_optimizer(const char *text, const struct optim_type **out, struct ddp_err *err);
-int value_precision(const char *text, enum precision *out, struct ddp_err *err);
-/* One of `names` (NULL ends them), of which the first leaves the choice to others: NULL.
+struct setting;
+/* -1 with a line that quotes the text; the option's name is for the caller to put before.
  */
-int value_choice(const char *text, const char *const *names, const char **out,
-                 struct ddp_err *err);
-int value_on_nan(const char *text, bool *skip, struct ddp_err *err);
-int value_timeout(const char *text, int64_t *ms, struct ddp_err *err);
-int value_file(const char *text, const char **out, struct ddp_err *err);
-/* "none", or what is to be done, with commas between; the key stays 0. */
-int value_augment(const char *text, struct augment *out, struct ddp_err *err);
+typedef int setting_read(const struct setting *o, const char *text, void *to,
+                         struct ddp_err *err);
+
+/* A row of the table of options (config.c); one with nothing but `doc` begins a group. */
+struct setting {
+    const char *name, *arg; /* no `arg`: there is no text */
+    size_t at;              /* what is set: in struct train_config */
+    setting_read *read;
+    double lo, hi; /* of numbers */
+    const char *doc;
+    const char *bare;         /* the text where there is none; NULL: it is required */
+    const char *const *words; /* to choose from; NULL ends them */
+};
+
+/* By what is set: */
+setting_read value_on, value_off;     /* bool */
+setting_read value_flag;              /* bool: is it the second word? */
+setting_read value_int;               /* int */
+setting_read value_count;             /* uint64_t */
+setting_read value_real, value_float; /* double, float */
+setting_read value_mib;               /* size_t: bytes */
+setting_read value_word;              /* an enum: which of the words */
+setting_read value_choice;            /* text; the first word leaves the choice: NULL */
+setting_read value_text, value_file;  /* text, text that is not empty */
+setting_read value_timeout;           /* int64_t: milliseconds */
+setting_read value_model;             /* struct model_type *, owned */
+setting_read value_optimizer;         /* const struct optim_type * */
+setting_read value_augment; /* struct augment: "none", or what is to be done, with commas
+                              between; the key stays 0 */
 
 #endif

@@ -26,19 +26,6 @@ enum {
     COLUMNS = 72,    /* of an unknown terminal: a launcher's tag fits before them */
 };
 
-static const char *const mode_names[] = {"auto", "bar", "lines", "none"};
-
-int progress_parse(const char *text, enum progress_mode *out, struct ddp_err *err)
-{
-    for (size_t i = 0; i < ARRAY_LEN(mode_names); i++) {
-        if (strcmp(mode_names[i], text) == 0) {
-            *out = (enum progress_mode)i;
-            return 0;
-        }
-    }
-    return err_set(err, "'%s' is not one of auto, bar, lines, none", text);
-}
-
 /* How wide the terminal behind `out` is; 0: there is none. */
 static int find_columns(FILE *out)
 {

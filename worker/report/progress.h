@@ -16,9 +16,6 @@
 
 enum progress_mode { PROGRESS_AUTO, PROGRESS_BAR, PROGRESS_LINES, PROGRESS_NONE };
 
-/* auto, bar, lines, none */
-int progress_parse(const char *text, enum progress_mode *out, struct ddp_err *err);
-
 struct progress {
     FILE *out; /* borrowed; NULL: silent */
     bool bar, steps, drawn;

@@ -4,6 +4,7 @@ They are recorded in tests/launcher/recorded/kubernetes, whose README names thei
 
 import os
 import re
+import tempfile
 import unittest
 
 from launch import LaunchTest, free_port, main
@@ -11,6 +12,7 @@ from launch import LaunchTest, free_port, main
 RECORDED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "launcher", "recorded", "kubernetes")
 MPI_PODS = ("mpi-operator-openmpi", "mpi-operator-mpich", "mpi-operator-intel", "trainer-mpi")
 MOUNTED = "/etc/mpi/hostfile"
+SECRET = "secret-of-this-job-0123456789abcdef"
 SAY = 'echo "rank $RANK/$WORLD_SIZE local $LOCAL_RANK/$LOCAL_WORLD_SIZE"'
 
 
@@ -65,15 +67,30 @@ class Pods(LaunchTest):
                 launch = self.start("sh", "-c", SAY, env=self.pod(name, host))
                 self.assertEqual(self.ranks([launch]), [f"rank {r}/2 local {r}/2" for r in range(2)])
 
+    def torch_pods(self, **secret):
+        """Both; each has a home of its own."""
+        port = str(free_port())
+        return [self.start("sh", "-c", SAY, env=self.pod(
+            f"trainer-torch.{pod}", PET_MASTER_ADDR="127.0.0.1", PET_MASTER_PORT=port,
+            HOME=tempfile.mkdtemp(dir=self.folder.name), **secret)) for pod in range(2)]
+
     def test_pods_of_trainer_s_torch_runtime(self):
-        """Each has a home of its own; DDPRUN_KEY comes from a Secret."""
-        port, launches = str(free_port()), []
-        for pod in range(2):
-            home = self.path(f"home{pod}")
-            os.mkdir(home)
-            launches.append(self.start("sh", "-c", SAY, env=self.pod(
-                f"trainer-torch.{pod}", PET_MASTER_ADDR="127.0.0.1", PET_MASTER_PORT=port, HOME=home,
-                DDPRUN_KEY="secret-of-this-job-0123456789abcdef")))
+        """The secret comes from the environment, or from a file that is mounted, by way of a link."""
+        os.symlink(self.write("data", SECRET + "\n"), self.path("key"))
+        os.chmod(self.path("data"), 0o400)
+        for secret in ({"DDPRUN_KEY": SECRET}, {"DDPRUN_OPTIONS": f"--peer-key {self.path('key')}"}):
+            with self.subTest(secret):
+                self.assertEqual(self.ranks(self.torch_pods(**secret)),
+                                 [f"rank {r}/4 local {r % 2}/2" for r in range(4)])
+
+    def test_pods_without_a_secret_end_at_once(self):
+        for launch in self.torch_pods():
+            launch.wait()
+            self.assert_ended(launch, 125)
+            self.assertRegex(launch.err, r"\Addprun: .* the same DDPRUN_KEY from a Secret .*\n\Z")
+
+    def test_pods_that_share_a_directory_need_no_secret(self):
+        launches = self.torch_pods(DDPRUN_OPTIONS=f"--peer-key {self.folder.name}")
         self.assertEqual(self.ranks(launches), [f"rank {r}/4 local {r % 2}/2" for r in range(4)])
 
     def test_variables_are_shown_as_the_origin_of_options(self):

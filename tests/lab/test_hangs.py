@@ -1,6 +1,7 @@
 """Hang reports of a job on several hosts. A module at the path of torch's stands in for PyTorch."""
 
 import os
+import re
 import signal
 import sys
 import unittest
@@ -76,6 +77,19 @@ class Hangs(LabTest):
                          os.environ["STRAGGLER_GROUP"], "late", 300, 300, 60)
         wait_until(lambda: "straggler" in job.err or job.process.poll() is not None, 150)
         self.assertRegex(job.err, "^ddprun: straggler: rank 2 on node002 came late to ")
+        job.signal(signal.SIGTERM)
+        job.wait()
+
+    def test_a_host_whose_ranks_come_late_together(self):
+        events = self.path("events")
+        job = self.start("-H", self.hosts(1, 2, 3, slots=2), "--stragglers", "--events", events,
+                         os.environ["STRAGGLER_GROUP"], "host", 300, 300, 100)
+        named = r"straggler: ranks 2-3, all on node002, come late: rank [23] on node002 came late to "
+        wait_until(lambda: re.search(named, job.err) or job.process.poll() is not None, 150)
+        self.assertRegex(job.err, named)
+        self.assertNotRegex(job.err, "rank [0145] on ")
+        with open(events, encoding="utf-8") as f:
+            self.assertIn('"ranks":[2,3]', f.read().replace(" ", ""))
         job.signal(signal.SIGTERM)
         job.wait()
 

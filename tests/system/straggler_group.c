@@ -1,8 +1,8 @@
 /* straggler_group KIND STEPS STEP_MS [LATE_MS]: steps of a job with libddpgroup: a sleep,
  * an all_reduce and a barrier. KIND: "late": rank 2 sleeps LATE_MS more in each step;
- * "once": only in step 10, for ten times as long; "all": every rank does; "turns": one
- * rank in each step, in turn. Rank 0 prints "step N" after each, so that a test sees
- * at which step ddprun names the straggler. */
+ * "host": so do ranks 2 and 3; "once": only in step 10, for ten times as long; "all":
+ * every rank does; "turns": one rank in each step, in turn. Rank 0 prints "step N" after
+ * each, so that a test sees at which step ddprun names the straggler. */
 #include "include/ddprun/group.h"
 
 #include <stdio.h>
@@ -21,6 +21,8 @@ static long late_ms(const char *kind, int rank, int size, int step, long ms)
 {
     if (strcmp(kind, "late") == 0)
         return rank == 2 ? ms : 0;
+    if (strcmp(kind, "host") == 0)
+        return rank == 2 || rank == 3 ? ms : 0;
     if (strcmp(kind, "once") == 0)
         return rank == 2 && step == 10 ? 10 * ms : 0;
     if (strcmp(kind, "turns") == 0)

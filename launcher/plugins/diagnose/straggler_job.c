@@ -2,13 +2,15 @@
  *
  * The agents are asked when their ranks have entered the last collectives, every second
  * or, if a step takes longer, every few steps; lateness.c decides. Before a straggler is
- * reported its agent measures what else runs on its CPUs.
+ * reported its agent measures what else runs on its CPUs. If all ranks of its host are
+ * stragglers the reason is the host's, and they are reported as one.
  */
 #include "launcher/job/plugin.h"
 #include "launcher/plugins/plugins.h"
 
 #include "common/duration.h"
 #include "common/err.h"
+#include "common/idset.h"
 #include "common/mem.h"
 #include "launcher/job/events.h"
 #include "launcher/plugins/diagnose/lateness.h"
@@ -91,17 +93,52 @@ static json_t *member(const json_t *o, const char *name)
     return value ? json_incref(value) : json_null();
 }
 
+static bool is_late(const struct straggler_job *s, int rank)
+{
+    const struct named *named = &s->ranks[rank];
+    return named->late_ms && now_ms() - named->late_ms <= CONTENDED_PAUSE_MS;
+}
+
+/* The ranks of its host if all are stragglers, else `rank` alone. */
+static struct idset late_with(const struct straggler_job *s, int rank)
+{
+    const struct plan *plan = s->j->plan;
+    struct idset all = {0}, one = {0};
+    bool together = true;
+    for (int r = 0; r < plan->nranks; r++) {
+        if (plan->ranks[r].node != plan->ranks[rank].node)
+            continue;
+        together &= is_late(s, r);
+        idset_add(&all, r, r);
+    }
+    idset_add(&one, rank, rank);
+    idset_finish(together ? &one : &all);
+    return together ? all : one;
+}
+
+static json_t *numbers_of(const struct idset *ranks, int nranks)
+{
+    json_t *list = json_array();
+    for (int r = 0; r < nranks; r++) {
+        if (idset_has(ranks, r))
+            json_array_append_new(list, json_integer(r));
+    }
+    return list;
+}
+
 static void emit(struct straggler_job *s, const struct straggler *is,
-                 const json_t *beside, const char *text)
+                 const struct idset *ranks, const json_t *beside, const char *text)
 {
     const json_t *top = json_object_get(beside, "top");
     event_emit(s->j, "straggler",
-               "{s:i, s:o, s:f, s:i, s:i, s:f, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
-               "rank", is->rank, "host", event_text(node_of(s->j, is->rank)->name),
-               "score", is->share, "late", (int)is->late, "rounds", (int)is->rounds,
-               "lag_s", (double)is->lag_ns / 1e9, "round_s", (double)is->period_ns / 1e9,
-               "cpus", member(beside, "cpus"), "load", member(beside, "load"),
-               "cpu_percent", member(beside, "cpu_percent"), "waits_percent",
+               "{s:i, s:o, s:o, s:f, s:i, s:i, s:f, s:f, s:o, s:o, s:o, s:o, s:o, s:o, "
+               "s:o}",
+               "rank", is->rank, "ranks", numbers_of(ranks, s->j->plan->nranks), "host",
+               event_text(node_of(s->j, is->rank)->name), "score", is->share, "late",
+               (int)is->late, "rounds", (int)is->rounds, "lag_s",
+               (double)is->lag_ns / 1e9, "round_s", (double)is->period_ns / 1e9, "cpus",
+               member(beside, "cpus"), "load", member(beside, "load"), "cpu_percent",
+               member(beside, "cpu_percent"), "waits_percent",
                member(beside, "waits_percent"), "beside", member(top, "program"),
                "beside_percent", member(top, "cpu_percent"), "text", event_text(text));
 }
@@ -116,17 +153,27 @@ static void report(struct straggler_job *s, int rank, const json_t *beside)
     if (!f || !named->asked)
         abort(); /* out of memory, as in mem.h */
     named->asked = false;
+    struct idset ranks = late_with(s, rank);
+    fprintf(f, "ddprun: straggler: ");
+    if (idset_count(&ranks) > 1) {
+        char *text = idset_text(&ranks);
+        fprintf(f, "ranks %s, all on %s, come late: ", text, node_of(s->j, rank)->name);
+        free(text);
+    }
     fprintf(
         f,
-        "ddprun: straggler: rank %d on %s came late to %u of the last %u collectives, "
-        "by %.3g ms of %.3g ms: the others wait for it %.0f %% of the time",
+        "rank %d on %s came late to %u of the last %u collectives, by %.3g ms of %.3g "
+        "ms: the others wait for it %.0f %% of the time",
         rank, node_of(s->j, rank)->name, is->late, is->rounds, (double)is->lag_ns / 1e6,
         (double)is->period_ns / 1e6, is->share * 100);
     print_beside(beside, f);
     fclose(f);
-    emit(s, is, beside, line + strlen("ddprun: "));
+    emit(s, is, &ranks, beside, line + strlen("ddprun: "));
     job_say(s->j, line);
     free(line);
+    for (int r = 0; r < s->j->plan->nranks; r++)
+        s->j->ranks[r].straggles |= idset_has(&ranks, r);
+    idset_finish(&ranks);
 }
 
 /* NULL: its agent has not answered in time. */

@@ -145,7 +145,7 @@ static const struct row {
     {"TORCH_NCCL_ASYNC_ERROR_HANDLING", one, DEFAULT, 0,
      "1: a lost peer ends the rank instead of hanging it"},
     {"NCCL_RAS_ADDR", nccl_ras, DEFAULT, 0,
-     "where NCCL of the ranks of a host answers hang reports: a port of this job"},
+     "on a host with NVIDIA GPUs: where NCCL of its ranks answers hang reports"},
     {"GLOO_ENABLE_STORE_V2_API", one_if_many, DEFAULT, 0,
      "1 from 16 ranks on: peers' addresses in one request"},
     {"PYTHONUNBUFFERED", one, DEFAULT, 0, "1: lines appear when they are printed"},

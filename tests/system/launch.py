@@ -8,6 +8,7 @@ alive; a launch that exceeds its deadline fails and lists its processes.
 import glob
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -138,6 +139,22 @@ def free_port():
                 pass
 
 
+# as the driver shows two GPUs
+WITH_GPUS = """#!/bin/sh -e
+cd "$1"
+shift
+mkdir -p dev
+mount --rbind /dev dev
+mount -t tmpfs -o mode=755 none /dev
+for f in null zero full random urandom tty; do : > /dev/$f; mount --bind dev/$f /dev/$f; done
+for d in shm pts; do mkdir /dev/$d; mount --rbind dev/$d /dev/$d; done
+touch /dev/nvidiactl /dev/nvidia0 /dev/nvidia1
+exec "$@"
+"""
+needs_gpus = unittest.skipUnless(os.geteuid() == 0 and shutil.which("unshare"),
+                                 "a /dev of its own; needs root")
+
+
 class Launch:
     """One ddprun in the background; out and err are collected in files."""
 
@@ -226,10 +243,16 @@ class LaunchTest(unittest.TestCase):
         return os.path.join(self.folder.name, *names)
 
     def write(self, name, text, mode=0o644):
+        os.makedirs(os.path.dirname(self.path(name)), exist_ok=True)
         with open(self.path(name), "w", encoding="utf-8", newline="") as f:
             f.write(text)
         os.chmod(self.path(name), mode)
         return self.path(name)
+
+    def with_gpus(self):
+        """The `command` of a launch on a machine that seems to have two GPUs."""
+        script = self.write("with-gpus", WITH_GPUS, 0o755)
+        return ["unshare", "-m", script, self.folder.name, DDPRUN]
 
     def start(self, *args, **how):
         launch = self.launch_class(self.mark, args, **how)

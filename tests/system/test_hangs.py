@@ -13,6 +13,7 @@ import sys
 import tempfile
 
 import launch
+from launch import needs_gpus
 
 C10D = """\
 import time
@@ -136,12 +137,6 @@ class Hangs(launch.LaunchTest):
         self.write("torch/distributed/distributed_c10d.py", C10D)
         self.program = self.write("train.py", PROGRAM)
 
-    def write(self, name, text):
-        path = pathlib.Path(self.path(name))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-        return str(path)
-
     def launch(self, *args, np=3, **how):
         done = self.start("-np", np, *args, cwd=self.folder.name, **how)
         if not launch.wait_until(lambda: done.out.count("up") == np):
@@ -206,7 +201,7 @@ class Hangs(launch.LaunchTest):
         self.end(job)
 
     def debugger(self, name, text):
-        os.chmod(self.write(f"bin/{name}", text), 0o755)
+        self.write(f"bin/{name}", text, 0o755)
         return {"PATH": f"{self.path('bin')}:{os.environ['PATH']}"}
 
     def test_debuggers_run_at_the_same_time(self):
@@ -285,17 +280,23 @@ class Hangs(launch.LaunchTest):
 
     def nccl(self, *args, **how):
         self.write("nccl.py", NCCL)
-        job = self.launch("--no-preload", sys.executable, "nccl.py", *args, **how)
+        job = self.launch("--no-preload", "--oversubscribe", sys.executable, "nccl.py", *args, **how)
         report = self.report(job)[1]
         self.end(job)
         path, = pathlib.Path(self.folder.name).glob("ddprun-report-*/report.txt")
         return report["ranks"], path.read_text(), set(re.findall(r"up (\d+)", job.out))
 
+    def test_without_gpus_there_is_no_address_for_nccl(self):
+        done = self.sh(1, "echo up $NCCL_RAS_ADDR.")
+        self.assertEqual(done.out, "up .\n")
+
+    @needs_gpus
     def test_what_nccl_says(self):
         """All ranks listen at one address, as NCCL does; two jobs of a host have two addresses."""
-        other = self.start("-np", 1, "sh", "-c", "echo up $NCCL_RAS_ADDR.; sleep 60")
+        other = self.start("-np", 1, "sh", "-c", "echo up $NCCL_RAS_ADDR.; sleep 60",
+                           command=self.with_gpus())
         self.assertTrue(launch.wait_until(lambda: ".\n" in other.out), other.err)
-        ranks, text, ports = self.nccl("answers")
+        ranks, text, ports = self.nccl("answers", command=self.with_gpus())
         said = ("NCCL version 2.28.9 compiled with CUDA 13.0\n\nJob summary\n"
                 "Communicators... (0.00s)\n")
         self.assertEqual([r.get("nccl_ras") for r in ranks], [said, None, None])
@@ -310,7 +311,8 @@ class Hangs(launch.LaunchTest):
         self.assertIn("NCCL version", ranks[0]["nccl_ras"])
 
     def test_nccl_that_does_not_answer(self):
-        ranks = self.nccl("silent")[0]
+        port = launch.free_port()
+        ranks = self.nccl("silent", env={"NCCL_RAS_ADDR": f"127.0.0.1:{port}"})[0]
         self.assertEqual([("nccl_ras" in r, "threads" in r) for r in ranks], [(False, True)] * 3)
 
     def test_the_stack_of_a_rank_that_does_not_end_by_sigterm(self):

@@ -1,30 +1,17 @@
 """--max-restarts: all ranks once more, on the same agents, and what is new to them."""
 
 import os
-import shutil
 import signal
 import sys
 import time
 import unittest
 
-from launch import DDPRUN, LaunchTest, main, marked, parent_of, wait_until
+from launch import DDPRUN, LaunchTest, main, marked, needs_gpus, parent_of, wait_until
 from test_store import ADD
 
 PYTHON = os.path.realpath(sys.executable)
 TRAINER = os.environ.get("DDP_TRAIN")
 N = "TORCHELASTIC_RESTART_COUNT"
-# as the driver shows two GPUs
-WITH_GPUS = """#!/bin/sh -e
-cd "$1"
-shift
-mkdir -p dev
-mount --rbind /dev dev
-mount -t tmpfs -o mode=755 none /dev
-for f in null zero full random urandom tty; do : > /dev/$f; mount --bind dev/$f /dev/$f; done
-for d in shm pts; do mkdir /dev/$d; mount --rbind dev/$d /dev/$d; done
-touch /dev/nvidiactl /dev/nvidia0 /dev/nvidia1
-exec "$@"
-"""
 AGAIN = "ddprun: all ranks are started again, attempt "
 
 
@@ -124,17 +111,16 @@ class Restart(LaunchTest):
         self.assert_ended(launch, 0)
         self.assertLess(launch.seconds, 45)
 
-    @unittest.skipUnless(os.geteuid() == 0 and shutil.which("unshare"), "a /dev of its own; needs root")
+    @needs_gpus
     def test_a_gpu_that_is_lost(self):
         """Another attempt begins only where all GPUs still answer."""
-        with_gpus = self.write("with-gpus", WITH_GPUS, 0o755)
         env = {"LD_LIBRARY_PATH": os.path.dirname(os.environ["FAKE_NVML"]),
                "FAKE_NVML_LOST": self.path("lost")}
         for breaks, code in (("", 0), (f"touch {self.path('lost')};", 125)):
             job = self.launch_class(
                 self.mark, ["-np", 2, "--max-restarts", 2, "sh", "-c",
                             f"{breaks} [ $TORCHELASTIC_RESTART_COUNT = 1 ] || exit 4"],
-                command=["unshare", "-m", with_gpus, self.folder.name, DDPRUN], env=env)
+                command=self.with_gpus(), env=env)
             self.launches.append(job)
             job.wait()
             self.assert_ended(job, code)

@@ -12,6 +12,7 @@
 #include "common/mem.h"
 #include "common/sock.h"
 #include "common/write_all.h"
+#include "launcher/place/bind.h"
 #include "launcher/plugins/diagnose/child.h"
 #include "launcher/plugins/diagnose/ras.h"
 
@@ -34,7 +35,7 @@ struct diagnose {
     char *folder;        /* owned; NULL: none could be made */
     int held;            /* owned: the open folder, locked as long as we live; -1 */
     int ras_fd;          /* owned: reserves the port of ras_addr; -1 */
-    char *ras_addr; /* owned: NCCL_RAS_ADDR of this job here; NULL: no port is free */
+    char *ras_addr; /* owned: NCCL_RAS_ADDR of this job here; NULL: no GPUs, or no port */
     char *nccl;     /* owned: that of the ranks, which the user may have set; NULL */
     char *python;   /* owned: the folder of sitecustomize.py; NULL: not installed */
     int *ranks;     /* owned, by local rank: number in the job */
@@ -135,7 +136,7 @@ static int diagnose_prepare(void *state, struct msg_job *job, struct ddp_err *er
     struct diagnose *d = state;
     struct ddp_err why;
     int port;
-    if (d->ras_fd < 0 && (d->ras_fd = sock_reserve(&port, &why)) >= 0)
+    if (d->ras_fd < 0 && topo_gpus() > 0 && (d->ras_fd = sock_reserve(&port, &why)) >= 0)
         d->ras_addr = xasprintf("127.0.0.1:%d", port);
     if (!d->folder && make_folder(d) < 0)
         log_info("hang reports will have no Python stacks and no collectives: cannot "

@@ -3,8 +3,8 @@
 
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/number.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -60,13 +60,9 @@ const struct ambient_launcher *ambient_launcher_find(ambient_launcher_get get)
 static int number(const char *name, const char *text, int min, int *value,
                   struct ddp_err *err)
 {
-    char *end;
-    errno = 0;
-    long n = strtol(text, &end, 10);
-    if (end == text || *end || errno || n < min || n > INT_MAX)
-        return err_set(err, "%s is '%s': not a number of %d or more", name, text, min);
-    *value = (int)n;
-    return 0;
+    return number_whole(text, min, INT_MAX, value)
+               ? 0
+               : err_set(err, "%s is '%s': not a number of %d or more", name, text, min);
 }
 
 int ambient_launcher_place(const struct ambient_launcher *s, ambient_launcher_get get,

@@ -1,9 +1,20 @@
 /* common/number.c - see number.h */
 #include "common/number.h"
 
-#include <ctype.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+bool number_whole(const char *text, int min, int max, int *n)
+{
+    char *end;
+    errno = 0;
+    long value = strtol(text, &end, 10);
+    if (end == text || *end || errno || value < min || value > max)
+        return false;
+    *n = (int)value;
+    return true;
+}
 
 bool number_plain(const char *text, double *n, const char **end)
 {

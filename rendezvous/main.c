@@ -7,6 +7,7 @@
 #include "common/hostset.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/number.h"
 #include "common/output_path.h"
 #include "common/refusals.h"
 #include "common/size.h"
@@ -95,11 +96,10 @@ static size_t parse_size(const struct argp_state *state, const char *name,
 
 static int parse_port(const struct argp_state *state, const char *text)
 {
-    char *end;
-    long n = strtol(text, &end, 10);
-    if (end == text || *end || n < 0 || n > 65535)
+    int port = 0;
+    if (!number_whole(text, 0, 65535, &port))
         argp_error(state, "--port: '%s' is not a port (0 to 65535)", text);
-    return (int)n;
+    return port;
 }
 
 static enum server_dialect parse_dialect(const struct argp_state *state, const char *text)

@@ -4,10 +4,11 @@
 #include "common/err.h"
 #include "common/hostlist.h"
 #include "common/mem.h"
+#include "common/number.h"
 #include "launcher/alloc/sched.h"
 
 #include <ctype.h>
-#include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -92,15 +93,11 @@ static int number(char *const *env, const char *name, const char *other, int *ou
     const char *text = env_value(env, name);
     if (!text && other)
         text = env_value(env, other);
-    char *end;
-    errno = 0;
-    long n = text ? strtol(text, &end, 10) : -1;
     if (!text)
         return err_set(err, "%s is not set", name);
-    if (errno || *end || n < 0 || n > INT32_MAX)
-        return err_set(err, "%s='%s' is not a number", name, text);
-    *out = (int)n;
-    return 0;
+    return number_whole(text, 0, INT_MAX, out)
+               ? 0
+               : err_set(err, "%s='%s' is not a number", name, text);
 }
 
 /* The number of nodes that have a task of this local rank, and how many of them precede

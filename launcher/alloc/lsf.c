@@ -6,6 +6,7 @@
  */
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/number.h"
 #include "launcher/alloc/hostbook.h"
 #include "launcher/alloc/sched.h"
 #include "launcher/alloc/source.h"
@@ -29,9 +30,8 @@ static int read_pairs(const char *text, struct alloc *a, struct ddp_err *err)
     for (const char *host = strtok_r(copy, " \t", &save); host && rc == 0;
          host = strtok_r(NULL, " \t", &save)) {
         const char *slots = strtok_r(NULL, " \t", &save);
-        char *end = NULL;
-        long n = slots ? strtol(slots, &end, 10) : 0;
-        if (!slots || *end || n < 1 || n > SLOTS_MAX) {
+        int n;
+        if (!slots || !number_whole(slots, 1, SLOTS_MAX, &n)) {
             rc = err_set(err,
                          "LSB_MCPU_HOSTS='%s': expected host and number in turn, but "
                          "'%s' has no number",
@@ -40,7 +40,7 @@ static int read_pairs(const char *text, struct alloc *a, struct ddp_err *err)
             const struct host_entry e = {.host = text + (host - copy),
                                          .host_len = strlen(host),
                                          .literal = true,
-                                         .slots = (int)n};
+                                         .slots = n};
             rc = sched_host_name(place.source, host, err);
             rc = rc == 0 ? hostbook_add(book, &place, &e, err) : rc;
         }

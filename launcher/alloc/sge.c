@@ -8,11 +8,11 @@
  */
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/number.h"
 #include "launcher/alloc/hostbook.h"
 #include "launcher/alloc/sched.h"
 #include "launcher/alloc/source.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,20 +27,19 @@ static bool detect(const struct opts *opts)
 static int read_line(struct hostbook *book, const struct host_place *place,
                      struct ddp_err *err)
 {
-    char *copy = xstrndup(place->text, place->len), *save = NULL, *end = NULL;
+    char *copy = xstrndup(place->text, place->len), *save = NULL;
     const char *host = strtok_r(copy, " \t\r\n", &save);
     const char *slots = strtok_r(NULL, " \t\r\n", &save);
-    long n = slots ? strtol(slots, &end, 10) : 0;
     struct host_entry e;
-    int rc = 0;
-    if (host && (!slots || *end || n < 1 || n > SLOTS_MAX)) {
+    int n, rc = 0;
+    if (host && (!slots || !number_whole(slots, 1, SLOTS_MAX, &n))) {
         rc = err_set(err, "%s:%ld: '%s %s': expected a host and a number of slots",
                      place->source, place->line, SANITIZED(host),
                      slots ? SANITIZED(slots) : "");
     } else if (host) { /* else a blank line */
         const char *at = place->text + (host - copy);
         rc = host_word(place, at, at + strlen(host), &e, err);
-        e.slots = (int)n;
+        e.slots = n;
         if (rc == 0)
             rc = hostbook_add(book, place, &e, err);
     }

@@ -5,11 +5,11 @@
 #include "common/err.h"
 #include "common/idset.h"
 #include "common/mem.h"
+#include "common/number.h"
 #include "launcher/cli/spelling.h"
 #include "launcher/cli/walltime.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <regex.h>
@@ -27,13 +27,9 @@ static void *field(struct opts *opts, const struct option *o)
 int read_number(const struct option *o, const char *name, const char *text,
                 struct opts *opts, struct ddp_err *err)
 {
-    char *end;
-    errno = 0;
-    long n = strtol(text, &end, 10);
-    if (end == text || *end || errno || n < o->min || n > o->max)
-        return err_set(err, "%s takes a whole number from %ld to %ld, not '%.80s'", name,
+    if (!number_whole(text, o->min, o->max, field(opts, o)))
+        return err_set(err, "%s takes a whole number from %d to %d, not '%.80s'", name,
                        o->min, o->max, text);
-    *(int *)field(opts, o) = (int)n;
     return 0;
 }
 
@@ -351,7 +347,7 @@ int read_master(const struct option *o, const char *name, const char *text,
 {
     const char *host = text, *colon = strchr(text, ':');
     size_t len = strlen(text);
-    char *end = NULL;
+    int port = 0;
     if (text[0] == '[') {
         host++;
         len = strcspn(host, "]");
@@ -364,17 +360,16 @@ int read_master(const struct option *o, const char *name, const char *text,
     } else if (colon) {
         len = (size_t)(colon - text);
     }
-    long port = colon ? strtol(colon + 1, &end, 10) : 0;
     /* torchrun's pages have localhost:0 for one node: any free port */
-    long least =
+    int least =
         len == strlen("localhost") && strncmp(host, "localhost", len) == 0 ? 0 : 1;
-    if (len == 0 || (colon && (end == colon + 1 || *end || port < least || port > 65535)))
+    if (len == 0 || (colon && !number_whole(colon + 1, least, 65535, &port)))
         return err_set(err, "%s takes an address, or address:port, not '%.80s'", name,
                        text);
     strv_push_nodup(&opts->texts, xstrndup(host, len));
     opts->master_addr = opts->texts.v[opts->texts.n - 1];
     if (port)
-        opts->master_port = (int)port;
+        opts->master_port = port;
     return 0;
 }
 
@@ -391,28 +386,25 @@ int read_hang_after(const struct option *o, const char *name, const char *text,
 int read_events(const struct option *o, const char *name, const char *text,
                 struct opts *opts, struct ddp_err *err)
 {
-    char *end = NULL;
+    int fd = -1;
     bool number = strncmp(text, "fd:", 3) == 0;
-    long fd = number ? strtol(text + 3, &end, 10) : 0;
-    if (number && (end == text + 3 || *end || fd < 0 || fd > INT_MAX))
+    if (number && !number_whole(text + 3, 0, INT_MAX, &fd))
         return err_set(err, "%s fd:N takes the number of a descriptor, not '%.40s'", name,
                        text + 3);
-    int flags = number ? fcntl((int)fd, F_GETFL) : O_WRONLY;
+    int flags = number ? fcntl(fd, F_GETFL) : O_WRONLY;
     if (flags < 0 || (flags & O_ACCMODE) == O_RDONLY)
-        return err_set(err, "%s: descriptor %ld is not open for writing", name, fd);
+        return err_set(err, "%s: descriptor %d is not open for writing", name, fd);
     return read_text(o, name, text, opts, err);
 }
 
 int read_stragglers(const struct option *o, const char *name, const char *text,
                     struct opts *opts, struct ddp_err *err)
 {
-    char *end;
     bool bare = strcmp(text, "on") == 0; /* without a value */
-    long percent = bare ? 10 : strtol(text, &end, 10);
-    if (!bare && (end == text || *end || percent < 1 || percent > 99))
+    opts->stragglers = 10;
+    if (!bare && !number_whole(text, 1, 99, &opts->stragglers))
         return err_set(err, "%s takes a percentage from 1 to 99, not '%.40s'", name,
                        text);
-    opts->stragglers = (int)percent;
     return 0;
 }
 

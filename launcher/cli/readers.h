@@ -29,7 +29,7 @@ struct option {
                         or ADDRESS:PORT */
     size_t at;       /* offset in struct opts */
     read_fn *read;
-    long min, max;            /* of a number */
+    int min, max;             /* of a number */
     const struct word *words; /* of a choice; ends with a NULL text */
     const char *doc;
     enum {

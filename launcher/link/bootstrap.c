@@ -4,11 +4,12 @@
 #include "common/err.h"
 #include "common/hostlist.h"
 #include "common/mem.h"
+#include "common/number.h"
 #include "common/sock.h"
 #include "launcher/link/handshake.h"
 #include "launcher/link/message.h"
 
-#include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -156,14 +157,6 @@ char *bootstrap_write(const struct bootstrap *s)
     return text;
 }
 
-static int parse_number(const char *text, unsigned long max, unsigned long *out)
-{
-    char *end;
-    errno = 0;
-    *out = strtoul(text, &end, 10);
-    return errno || end == text || *end || *out > max ? -1 : 0;
-}
-
 /* "N HOSTS" */
 static int parse_nodes(const char *rest, struct bootstrap *s, struct ddp_err *err)
 {
@@ -201,16 +194,16 @@ static int parse_parent(const char *rest, struct bootstrap_parent *p, struct ddp
 static int parse_line(struct bootstrap *s, const char *word, const char *rest,
                       bool *has_key, struct ddp_err *err)
 {
-    unsigned long n;
+    int n;
     if (strcmp(word, "ddprun-agent") == 0) {
-        if (parse_number(rest, UINT32_MAX, &n) < 0 || n != LINK_PROTOCOL)
+        if (!number_whole(rest, 0, INT_MAX, &n) || n != LINK_PROTOCOL)
             return err_set(err, "versions differ: it speaks protocol '%s', this one %d",
                            rest, LINK_PROTOCOL);
     } else if (strcmp(word, "key") == 0) {
         *has_key = true;
         return secret_from_hex(rest, &s->key, err);
     } else if (strcmp(word, "node") == 0) {
-        if (parse_number(rest, NODES_MAX, &n) < 0)
+        if (!number_whole(rest, 0, NODES_MAX, &n))
             return err_set(err, "'%s' is not the number of a node", rest);
         s->node = (unsigned)n;
     } else if (strcmp(word, "name") == 0) {
@@ -224,13 +217,13 @@ static int parse_line(struct bootstrap *s, const char *word, const char *rest,
     } else if (strcmp(word, "detached") == 0) {
         s->detached = true;
     } else if (strcmp(word, "tree") == 0) {
-        if (parse_number(rest, NODES_MAX, &n) < 0)
+        if (!number_whole(rest, 0, NODES_MAX, &n))
             return err_set(err, "'%s' is no width of a tree", rest);
         s->width = (unsigned)n;
     } else if (strcmp(word, "listen") == 0) {
-        if (parse_number(rest, UINT16_MAX - BOOTSTRAP_PORTS, &n) < 0)
+        if (!number_whole(rest, 0, UINT16_MAX - BOOTSTRAP_PORTS, &n))
             return err_set(err, "'%s' is no port", rest);
-        s->listen = (int)n;
+        s->listen = n;
     } else if (strcmp(word, "parent") == 0) {
         return parse_parent(rest, &s->parent, err);
     } else if (strcmp(word, "call") == 0) {

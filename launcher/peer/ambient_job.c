@@ -8,6 +8,7 @@
 #include "common/err.h"
 #include "common/hostlist.h"
 #include "common/mem.h"
+#include "common/number.h"
 #include "launcher/alloc/sagemaker.h"
 #include "launcher/alloc/sched.h"
 #include "launcher/link/frame.h"
@@ -72,11 +73,8 @@ static int read_int(const char *name, ambient_launcher_get get, int *value,
                     struct ddp_err *err)
 {
     const char *text = get(name);
-    char *end;
-    long n = text ? strtol(text, &end, 10) : -1;
-    if (!text || *end || n < 0 || n > 1 << 20)
+    if (!text || !number_whole(text, 0, 1 << 20, value))
         return err_set(err, "%s is '%s', which is no number", name, text ? text : "");
-    *value = (int)n;
     return 0;
 }
 

@@ -7,10 +7,12 @@
 
 #include "common/idset.h"
 #include "common/mem.h"
+#include "common/number.h"
 #include "launcher/place/cpubind.h"
 #include "launcher/place/sysview.h"
 #include "launcher/place/topo.h"
 
+#include <limits.h>
 #include <stdlib.h>
 
 /* Without topology: ranks are not bound, and each counts an equal share of the CPUs. */
@@ -42,12 +44,11 @@ static void set_cpus(struct binding *b, const struct cpu_share *s)
 /* -1 for a UUID: only the driver could resolve it. */
 static int gpu_numa(const struct strv *gpus, int local_rank)
 {
-    char *end;
-    if (gpus->n == 0)
-        return -1;
-    const char *text = gpus->v[(size_t)local_rank % gpus->n];
-    long index = strtol(text, &end, 10);
-    return *end ? -1 : sysview_gpu_numa("", (int)index);
+    int index;
+    return gpus->n > 0 &&
+                   number_whole(gpus->v[(size_t)local_rank % gpus->n], 0, INT_MAX, &index)
+               ? sysview_gpu_numa("", index)
+               : -1;
 }
 
 static int bind_by_topology(enum bind_to policy, int nlocal, const struct idset *allowed,

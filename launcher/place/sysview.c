@@ -6,6 +6,7 @@
 #include "launcher/place/sysview.h"
 
 #include "common/mem.h"
+#include "common/number.h"
 #include "common/read_start.h"
 
 #include <ctype.h>
@@ -135,10 +136,10 @@ static void pick_visible(const char *visible, int count, struct strv *gpus)
     for (const char *p = visible; *p;) {
         p += strspn(p, " ");
         size_t len = strcspn(p, ",");
-        char *end, *word = xstrndup(p, len);
-        long index = strtol(word, &end, 10);
-        bool number = end > word && !*end && index >= 0 && index < count;
-        if (!number && strncmp(word, "GPU-", 4) != 0 && strncmp(word, "MIG-", 4) != 0) {
+        char *word = xstrndup(p, len);
+        int index;
+        if (!number_whole(word, 0, count - 1, &index) && strncmp(word, "GPU-", 4) != 0 &&
+            strncmp(word, "MIG-", 4) != 0) {
             free(word);
             return;
         }

@@ -9,6 +9,7 @@
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/number.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -159,12 +160,9 @@ static int port_from_env(int *port, struct ddp_err *err)
     if (!text)
         return err_set(err, "MASTER_PORT is not set: start this program with ddprun, "
                             "or name the store's port");
-    char *end;
-    long n = strtol(text, &end, 10);
-    if (end == text || *end != '\0' || n < 1 || n > 65535)
-        return err_set(err, "MASTER_PORT='%.32s' is not a port", text);
-    *port = (int)n;
-    return 0;
+    return number_whole(text, 1, 65535, port)
+               ? 0
+               : err_set(err, "MASTER_PORT='%.32s' is not a port", text);
 }
 
 struct ddp_store *ddp_store_connect(const char *host, int port, int64_t timeout_ms,

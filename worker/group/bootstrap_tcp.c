@@ -11,6 +11,7 @@
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/number.h"
 #include "common/sock.h"
 
 #include <arpa/inet.h>
@@ -259,17 +260,14 @@ int bootstrap_parse_address(const char *place, char host[256], int *port,
                             struct ddp_err *err)
 {
     const char *colon = strrchr(place, ':'), *end = colon;
-    char *rest;
     if (colon && place[0] == '[' && end > place && end[-1] == ']') {
         place++;
         end--;
     }
-    long n = colon ? strtol(colon + 1, &rest, 10) : 0;
-    if (!colon || end == place || end - place > 255 || !colon[1] || *rest || n < 1 ||
-        n > 65535)
+    if (!colon || end == place || end - place > 255 ||
+        !number_whole(colon + 1, 1, 65535, port))
         return err_set(err, "'%s' is not host:port", place);
     snprintf(host, 256, "%.*s", (int)(end - place), place);
-    *port = (int)n;
     return 0;
 }
 

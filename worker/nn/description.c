@@ -8,6 +8,7 @@
 
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/number.h"
 #include "worker/kernels/rng.h"
 
 #include <stdarg.h>
@@ -41,13 +42,10 @@ static int read_int(const struct reader *r, const char *name, const char *text, 
                     int *out)
 {
     enum { MOST = 1 << 24 };
-    char *end;
-    long value = strtol(text, &end, 10);
-    if (end == text || *end || value < least || value > MOST)
-        return refuse(r, "%s takes a whole number from %d to %d, not '%s'", name, least,
-                      MOST, text);
-    *out = (int)value;
-    return 0;
+    return number_whole(text, least, MOST, out)
+               ? 0
+               : refuse(r, "%s takes a whole number from %d to %d, not '%s'", name, least,
+                        MOST, text);
 }
 
 /* ---- settings ---- */

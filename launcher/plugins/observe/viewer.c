@@ -11,6 +11,7 @@
 #include "common/installed.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/number.h"
 #include "common/sock.h"
 #include "common/write_all.h"
 #include "launcher/alloc/sched.h"
@@ -58,16 +59,15 @@ struct viewer {
 static bool split_address(const char *text, char host[256], int *port)
 {
     const char *colon = strrchr(text, ':'), *digits = colon ? colon + 1 : text;
-    size_t n = colon ? (size_t)(colon - text) : 0, ndigits = strspn(digits, "0123456789");
-    if (ndigits == 0 || ndigits > 5 || digits[ndigits] || n >= 256)
+    size_t n = colon ? (size_t)(colon - text) : 0;
+    if (!number_whole(digits, 0, 65535, port) || n >= 256)
         return false;
-    *port = atoi(digits);
     if (n > 1 && text[0] == '[' && text[n - 1] == ']') {
         text++;
         n -= 2;
     }
     snprintf(host, 256, "%.*s", n ? (int)n : 256, n ? text : "127.0.0.1");
-    return *port <= 65535;
+    return true;
 }
 
 static int listen_at(const char *option, const char *text, char host[256], int *port,

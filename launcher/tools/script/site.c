@@ -9,11 +9,11 @@
 #include "common/embedded.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/number.h"
 #include "common/text_file.h"
 #include "launcher/cli/walltime.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <ini.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,13 +38,9 @@ static int read_text(const char *text, void *to, struct ddp_err *err)
 
 static int read_count(const char *text, void *to, struct ddp_err *err)
 {
-    char *end;
-    errno = 0;
-    long n = strtol(text, &end, 10);
-    if (end == text || *end || errno || n < 0 || n > 1000000)
-        return err_set(err, "expected a whole number, not '%.60s'", text);
-    *(int *)to = (int)n;
-    return 0;
+    return number_whole(text, 0, 1000000, to)
+               ? 0
+               : err_set(err, "expected a whole number, not '%.60s'", text);
 }
 
 static int read_yes(const char *text, void *to, struct ddp_err *err)

@@ -315,7 +315,7 @@ END_TEST
  */
 static bool all_give_up(struct ddp_group *g, int64_t timeout_ms)
 {
-    static const char cause[] = ": ncclCommInitRank: the 3 ranks have not met within ";
+    static const char cause[] = ", ncclCommInitRank: the 3 ranks have not met within ";
     struct ddp_err err = {""};
     char all[3][sizeof err.text], mine[sizeof err.text] = "";
     struct ddp_group_options o = {

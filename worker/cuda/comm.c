@@ -3,7 +3,7 @@
 
 #include "common/duration.h"
 #include "common/mem.h"
-#include "worker/gpu/libnccl.h"
+#include "worker/group/nccl_join.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -20,36 +20,33 @@ struct comm {
     int lanes, devices[COMM_LANES];
     void *nccl[COMM_LANES];
     struct offload *ending[COMM_LANES]; /* nccl_end() is at work there */
-    /* From the next rank: why it, or one behind it, could not meet the others. Else it
-     * never comes, and its error is a death. It goes with the group. */
+    /* From the next rank, which never sends it: that it, or another, has died is this
+     * one's error. */
     struct ddp_request *watch;
-    struct ddp_err watched;
     uint64_t calls;
     bool failed, unended; /* unended: a communicator that no thread could be had for */
-    char version[32];
 };
 
-const char *comm_version(const struct comm *c)
+const char *comm_version(void)
 {
-    return c->version;
+    return nccl_api.name;
 }
 
-static int open_library(struct comm *c, struct ddp_err *err)
+static int open_library(struct ddp_err *err)
 {
-    int v = 0;
-    if (nccl_load(err) < 0 || nccl_check(nccl_api.version(&v), "NCCL", err) < 0)
+    if (nccl_load(err) < 0)
         return -1;
-    snprintf(c->version, sizeof c->version, "NCCL %d.%d.%d", v / 10000, v / 100 % 100,
-             v % 100);
-    return v >= OLDEST ? 0 : err_set(err, "%s: 2.18 or newer is needed", c->version);
+    return nccl_api.number >= OLDEST
+               ? 0
+               : err_set(err, "%s: 2.18 or newer is needed", nccl_api.name);
 }
 
 static int nccl_error(struct comm *c, int rc, const char *what, struct ddp_err *err)
 {
-    const char *more = nccl_api.last_error(c->nccl[0]);
+    char full[160];
     c->failed = true;
-    return err_set(err, "rank %d: %s, %s: %s%s%.200s", c->rank, c->version, what,
-                   nccl_api.error_text(rc), more && *more ? ": " : "", more ? more : "");
+    snprintf(full, sizeof full, "rank %d: %s, %s", c->rank, nccl_api.name, what);
+    return nccl_check(rc, full, err);
 }
 
 /* Where a rank's devices are: two ranks must not be on one. */
@@ -110,7 +107,7 @@ static int check_cards(struct comm *c, const struct card *all, struct ddp_err *e
 static int meet(struct comm *c, int rc, struct ddp_err *err)
 {
     struct card mine = {.rc = rc};
-    if (rc == 0 && (open_library(c, err) < 0 || take_seat(c, &mine.seat, err) < 0))
+    if (rc == 0 && (open_library(err) < 0 || take_seat(c, &mine.seat, err) < 0))
         mine.rc = -1;
     if (mine.rc < 0)
         snprintf(mine.why, sizeof mine.why, "%s", err->text);
@@ -122,127 +119,27 @@ static int meet(struct comm *c, int rc, struct ddp_err *err)
     return rc;
 }
 
-/* ---- meeting ---- */
+/* ---- joining ---- */
 
-/* Is every rank still there, and has none given up? */
-static int look_at_next(struct comm *c, const char *what, struct ddp_err *err)
+static void use_device(void *device)
 {
-    int done = 0;
+    cudaSetDevice((int)(intptr_t)device); /* a thread's own matter */
+}
+
+static int join(struct comm *c, struct ddp_err *err)
+{
+    int rc = 0, next = (c->rank + 1) % c->size;
+    c->watch = ddp_irecv(c->group, NULL, 0, next, WATCH_TAG, err);
     if (!c->watch)
-        return err_set(err, "%s", c->watched.text);
-    if (ddp_test(c->watch, &done, err) < 0) {
-        c->watch = NULL;
-        snprintf(c->watched.text, sizeof c->watched.text, "%s", err->text);
-        return err_prefix(err, "%s", what);
-    }
-    if (!done)
-        return 0;
-    c->watch = NULL;
-    c->watched.text[sizeof c->watched.text - 1] = '\0';
-    return err_set(err, "%s", c->watched.text);
-}
-
-/* Send the reason to the rank that watches us, which forwards it to the one that watches
- * it. The message may be in flight as long as the group exists. */
-static void tell_before_us(struct comm *c, const struct ddp_err *why)
-{
-    static struct ddp_err told;
-    struct ddp_err ignored;
-    told = *why;
-    ddp_isend(c->group, &told, sizeof told, (c->rank + c->size - 1) % c->size, WATCH_TAG,
-              &ignored);
-}
-
-static void stop_watching(struct comm *c)
-{
-    struct ddp_err ignored;
-    int off = 0;
-    if (c->watch && ddp_cancel(c->watch, &off, &ignored) == 0 && !off)
-        ddp_wait(c->watch, &ignored); /* it is coming in */
-    c->watch = NULL;
-}
-
-/* ncclCommInitRank(), made aside. */
-struct init {
-    int device, size, rank, rc;
-    struct nccl_id id;
-    void *nccl;
-};
-
-static void call_init(void *copy)
-{
-    struct init *i = copy;
-    cudaSetDevice(i->device); /* a thread's own matter */
-    i->rc = nccl_api.init(&i->nccl, i->size, i->id, i->rank);
-}
-
-/* Wait for what was begun, for at most `timeout_ms`, and while every rank is there. */
-static int await_init(struct comm *c, int lane, struct offload *a, int64_t timeout_ms,
-                      struct ddp_err *err)
-{
-    enum { LOOK_MS = 5 };
-    const struct init *done;
-    int64_t began = now_ns();
-    while (!(done = offload_wait(a, LOOK_MS))) {
-        if (look_at_next(c, "meeting for NCCL", err) < 0)
-            return -1;
-        if (now_ns() - began > timeout_ms * INT64_C(1000000))
-            return err_set(
-                err,
-                "rank %d: %s, ncclCommInitRank: the %d ranks have not met in %g s: "
-                "look at NCCL_SOCKET_IFNAME, and at what NCCL_DEBUG=INFO says",
-                c->rank, c->version, c->size, (double)timeout_ms / 1000);
-    }
-    if (done->rc != 0)
-        return nccl_error(c, done->rc, "ncclCommInitRank", err);
-    c->nccl[lane] = done->nccl;
-    return 0;
-}
-
-static int init_nccl(struct comm *c, int lane, const struct nccl_id *id,
-                     int64_t timeout_ms, struct ddp_err *err)
-{
-    struct init i = {
-        .device = c->devices[lane], .size = c->size, .rank = c->rank, .id = *id};
-    struct offload *a = offload_begin(call_init, &i, sizeof i, err);
-    if (!a)
         return -1;
-    int rc = await_init(c, lane, a, timeout_ms, err);
-    offload_end(a);
+    for (int i = 0; i < c->lanes && rc == 0; i++)
+        rc = nccl_join(c->group, use_device, (void *)(intptr_t)c->devices[i], &c->nccl[i],
+                       err);
     return rc;
 }
 
-static int connect_nccl(struct comm *c, int64_t timeout_ms, struct ddp_err *err)
-{
-    struct {
-        struct nccl_id ids[COMM_LANES];
-        int rc;
-    } hello = {.rc = 0};
-    int rc = 0;
-    for (int i = 0; i < c->lanes && c->rank == 0 && rc == 0; i++)
-        hello.rc = rc = nccl_api.unique_id(&hello.ids[i]);
-    if (ddp_broadcast(c->group, &hello, sizeof hello, DDP_U8, 0, err) < 0)
-        return -1;
-    if (rc != 0)
-        return nccl_error(c, rc, "ncclGetUniqueId", err);
-    if (hello.rc != 0)
-        return err_set(err, "rank 0 has no NCCL id to meet by");
-    int next = (c->rank + 1) % c->size;
-    c->watch = ddp_irecv(c->group, &c->watched, sizeof c->watched, next, WATCH_TAG, err);
-    if (!c->watch)
-        return -1;
-    int inited = 0;
-    while (inited < c->lanes &&
-           init_nccl(c, inited, &hello.ids[inited], timeout_ms, err) == 0)
-        inited++;
-    if (inited == c->lanes)
-        return 0;
-    tell_before_us(c, err);
-    return -1;
-}
-
-struct comm *comm_create(struct ddp_group *group, const int *devices, int lanes,
-                         int64_t timeout_ms, int rc, struct ddp_err *err)
+struct comm *comm_create(struct ddp_group *group, const int *devices, int lanes, int rc,
+                         struct ddp_err *err)
 {
     struct comm *c = xcalloc(1, sizeof *c);
     c->group = group;
@@ -250,7 +147,7 @@ struct comm *comm_create(struct ddp_group *group, const int *devices, int lanes,
     memcpy(c->devices, devices, (size_t)lanes * sizeof *devices);
     c->rank = ddp_group_rank(group);
     c->size = ddp_group_size(group);
-    if (meet(c, rc, err) < 0 || connect_nccl(c, timeout_ms, err) < 0) {
+    if (meet(c, rc, err) < 0 || join(c, err) < 0) {
         comm_destroy(c, true);
         return NULL;
     }
@@ -280,7 +177,8 @@ bool comm_destroy(struct comm *c, bool under_way)
     enum { ENDS_WITHIN_MS = 10000 };
     if (!c)
         return true;
-    stop_watching(c);
+    if (c->watch)
+        ddp_cancel(c->watch, &(int){0}, &(struct ddp_err){""});
     if (c->failed || under_way)
         comm_give_up(c);
     bool ended = !c->unended;
@@ -362,8 +260,11 @@ int comm_end(struct comm *c, struct ddp_err *err)
 /* The ranks, and NCCL itself. */
 static int look_around(struct comm *c, const char *what, struct ddp_err *err)
 {
-    if (look_at_next(c, what, err) < 0)
-        return -1;
+    int done = 0;
+    if (ddp_test(c->watch, &done, err) < 0) {
+        c->watch = NULL;
+        return err_prefix(err, "%s", what);
+    }
     for (int i = 0; i < c->lanes; i++) {
         int state = 0, rc = nccl_api.async_error(c->nccl[i], &state);
         rc = rc == 0 ? state : rc;

@@ -1,10 +1,8 @@
 /* worker/cuda/comm.h - sums over the ranks' devices: NCCL, when there is more than one
  *
  * The library is opened when it is needed (gpu/libnccl.h), 2.18 or newer, so that one
- * GPU needs none. The bootstrap uses the job's group, which also reports when a rank has
- * died or cannot join: NCCL itself would wait for it. NCCL's call to join has no
- * deadline; it is made in a thread (common/offload.h) and given up after `timeout_ms`, or
- * when it is known that a rank will not join.
+ * GPU needs none. The ranks join through the job's group (group/nccl_join.h), which also
+ * reports when one has died: NCCL itself would wait for it.
  *
  * A rank with stages on two devices has a lane for each: ranks sum up between devices of
  * the same lane.
@@ -29,8 +27,8 @@ enum { COMM_LANES = 2 };
 
 /* Every rank of the group calls it, with as many devices, no two the same; rc < 0 is a
  * rank that cannot, with its reason in `err`: then it fails for all, with that reason. */
-struct comm *comm_create(struct ddp_group *group, const int *devices, int lanes,
-                         int64_t timeout_ms, int rc, struct ddp_err *err);
+struct comm *comm_create(struct ddp_group *group, const int *devices, int lanes, int rc,
+                         struct ddp_err *err);
 /* What is under way on the devices is to end, and does so within moments: nothing can be
  * put or waited for any more. Graphs with collectives in them are to go now. */
 void comm_give_up(struct comm *c);
@@ -41,7 +39,7 @@ void comm_give_up(struct comm *c);
 bool comm_destroy(struct comm *c, bool under_way);
 
 /* "NCCL 2.28.9" */
-const char *comm_version(const struct comm *c);
+const char *comm_version(void);
 
 /* All in place, floats, sums; on a stream of the lane's device. */
 int comm_all_reduce(struct comm *c, int lane, float *data, size_t count,

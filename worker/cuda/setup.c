@@ -335,7 +335,7 @@ static void describe(struct engine *e)
     snprintf(e->text + n, sizeof e->text - n, ", %s, %.0f MiB%s%s%s%s%s",
              precisions[e->job.precision], taken / 0x1p20,
              e->resident ? " with the data" : "", e->comm ? ", " : "",
-             e->comm ? comm_version(e->comm) : "", *stages ? ", stages " : "", stages);
+             e->comm ? comm_version() : "", *stages ? ", stages " : "", stages);
 }
 
 static void close_stage(struct stage *s)
@@ -400,7 +400,7 @@ static int join(struct engine *e, int rc, struct ddp_err *err)
     int devices[PIPELINE_STAGES], lanes = last_of(e)->lane + 1;
     for (int i = 0; i < lanes; i++)
         devices[i] = e->stages[i].device;
-    e->comm = comm_create(e->job.group, devices, lanes, e->job.timeout_ms, rc, err);
+    e->comm = comm_create(e->job.group, devices, lanes, rc, err);
     if (!e->comm)
         return -1;
     for (int i = 0; i < e->nstages && engine_shares_norms(&e->job); i++)

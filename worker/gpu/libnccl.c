@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stddef.h>
+#include <stdio.h>
 
 struct nccl_api nccl_api;
 
@@ -15,6 +16,14 @@ const int nccl_types[] = {[DDP_F32] = 7, [DDP_F64] = 8, [DDP_I32] = 2,  [DDP_I64
 const int nccl_ops[] = {
     [DDP_SUM] = 0, [DDP_PRODUCT] = 1, [DDP_MAX] = 2,  [DDP_MIN] = 3,
     [DDP_AVG] = 4, [DDP_BAND] = -1,   [DDP_BOR] = -1, [DDP_BXOR] = -1};
+
+static int ask_version(struct ddp_err *err)
+{
+    int rc = nccl_api.version(&nccl_api.number), v = nccl_api.number;
+    snprintf(nccl_api.name, sizeof nccl_api.name, "NCCL %d.%d.%d", v / 10000,
+             v / 100 % 100, v % 100);
+    return nccl_check(rc, "ncclGetVersion", err);
+}
 
 int nccl_load(struct ddp_err *err)
 {
@@ -53,6 +62,8 @@ int nccl_load(struct ddp_err *err)
             rc = err_set(err, "this NCCL has no %s", names[i].name);
         *(void **)names[i].to = found;
     }
+    if (rc == 0 && !nccl_api.library)
+        rc = ask_version(err);
     nccl_api.library = rc == 0 ? library : NULL;
     pthread_mutex_unlock(&lock);
     return rc;
@@ -60,9 +71,11 @@ int nccl_load(struct ddp_err *err)
 
 int nccl_check(int rc, const char *what, struct ddp_err *err)
 {
-    return rc == 0 || rc == NCCL_IN_PROGRESS
-               ? 0
-               : err_set(err, "%s: %s", what, nccl_api.error_text(rc));
+    if (rc == 0 || rc == NCCL_IN_PROGRESS)
+        return 0;
+    const char *more = nccl_api.last_error ? nccl_api.last_error(NULL) : NULL;
+    return err_set(err, "%s: %s%s%.200s", what, nccl_api.error_text(rc),
+                   more && *more ? ": " : "", more ? more : "");
 }
 
 /* ncclCommDestroy() or ncclCommAbort(). */

@@ -1,7 +1,6 @@
 /* worker/gpu/libnccl.h - libnccl, found at run time
  *
- * The binding of the group's backend "nccl" (nccl.c, nccl_p2p.c) and of the CUDA engine
- * (worker/cuda/comm.c): one table of functions in a process, or in the engine's module.
+ * One table of functions in a process, or in the engine's module.
  */
 #ifndef WORKER_GPU_LIBNCCL_H
 #define WORKER_GPU_LIBNCCL_H
@@ -17,6 +16,8 @@ struct nccl_id { /* ncclUniqueId */
 /* libnccl's functions, found at run time. */
 struct nccl_api {
     void *library;
+    char name[24]; /* "NCCL 2.28.9" */
+    int number;    /* 22809 */
     int (*version)(int *version);
     int (*unique_id)(struct nccl_id *id);
     int (*init)(void **comm, int size, struct nccl_id id, int rank);
@@ -49,7 +50,7 @@ extern const int nccl_ops[];   /* by enum ddp_op; -1: NCCL has none */
 
 int nccl_load(struct ddp_err *err);
 
-/* 0, also for one that is in progress, or -1 with "`what`: " and NCCL's text. */
+/* 0, also for one that is in progress, or -1 with "`what`: " and NCCL's words. */
 int nccl_check(int rc, const char *what, struct ddp_err *err);
 /* Destroy or abort the communicator in a thread of its own, since either may wait for
  * ever, and set *comm to NULL; offload_end() is the caller's. NULL: there was none, or no

@@ -1,7 +1,6 @@
 /* worker/group/nccl.c - collectives of CUDA memory, by libnccl
  *
- * The library is found at run time, so that ours also loads where there is none. Rank 0
- * makes the unique id, which the others get through the group below.
+ * The library is found at run time, so that ours also loads where there is none.
  *
  * A collective is given to NCCL by the call that starts it. All of a group go through one
  * stream, in the order they were started, so several may be in flight; an event behind
@@ -14,11 +13,12 @@
  * What the caller has queued on a stream must have been done before it calls: as with
  * host memory, the buffer belongs to the request until it has ended.
  */
-#include "worker/group/nccl_impl.h"
+#include "worker/group/nccl_p2p.h"
 
 #include "common/duration.h"
-#include "common/err.h"
 #include "common/mem.h"
+#include "worker/group/backend.h"
+#include "worker/group/nccl_join.h"
 #include "worker/group/reduce.h"
 
 #include <pthread.h>
@@ -26,32 +26,6 @@
 #include <string.h>
 
 enum { END_MS = 5000 }; /* for communicators to be destroyed */
-
-/* ---- events ---- */
-
-int nccl_mark(struct nccl *n, struct ddp_request *r, cuda_stream s, struct ddp_err *err)
-{
-    if (n->nidle == 0) {
-        cuda_event e;
-        if (cuda_event_create(&e, err) < 0)
-            return -1;
-        n->events = xrealloc(n->events, n->nevents + 1, sizeof *n->events);
-        n->idle = xrealloc(n->idle, n->nevents + 1, sizeof *n->idle);
-        n->events[n->nevents++] = n->idle[n->nidle++] = e;
-    }
-    r->mark = n->idle[--n->nidle];
-    return cuda_event_record(r->mark, s, err);
-}
-
-int nccl_passed(struct nccl *n, struct ddp_request *r, void *comm, struct ddp_err *err)
-{
-    int error = 0, rc = cuda_event_done(r->mark, err);
-    if (rc > 0)
-        n->idle[n->nidle++] = r->mark;
-    if (rc == 0 && comm && nccl_api.async_error(comm, &error) == 0)
-        rc = nccl_check(error, "NCCL", err);
-    return rc;
-}
 
 /* ---- life ---- */
 
@@ -100,46 +74,13 @@ static int device_of_rank(const struct ddp_group *g)
     return local ? atoi(local) : g->layout.members[g->layout.rank].local;
 }
 
-/* ncclCommInitRank(), which waits for the others and knows no deadline. */
-struct init {
-    void *context, *comm;
-    struct nccl_id id;
-    int size, rank, rc;
-};
-
-static void call_init(void *copy)
-{
-    struct init *i = copy;
-    cuda_use_context(i->context);
-    i->rc = nccl_api.init(&i->comm, i->size, i->id, i->rank);
-}
-
-static int init_comm(struct ddp_group *g, struct nccl *n, struct nccl_id id,
-                     struct ddp_err *err)
-{
-    struct init i = {cuda_context(), NULL, id, g->layout.size, g->layout.rank, 0};
-    if (group_call_foreign(g, call_init, &i, sizeof i, "ncclCommInitRank",
-                           "look at NCCL_SOCKET_IFNAME, and at what NCCL_DEBUG=INFO says",
-                           err) < 0)
-        return -1;
-    n->coll.comm = i.rc == 0 ? i.comm : NULL;
-    return nccl_check(i.rc, "ncclCommInitRank", err) < 0 ? group_failed(g, err) : 0;
-}
-
 static int nccl_open(struct ddp_group *g, struct ddp_err *err)
 {
-    struct nccl_id id = {{0}};
     struct nccl *n = g->foreign = xcalloc(1, sizeof *n);
-    if (nccl_load(err) < 0 || cuda_open(device_of_rank(g), err) < 0)
+    if (nccl_load(err) < 0 || cuda_open(device_of_rank(g), err) < 0 ||
+        cuda_stream_create(&n->coll.stream, err) < 0)
         return -1;
-    if (g->layout.rank == 0 &&
-        nccl_check(nccl_api.unique_id(&id), "ncclGetUniqueId", err) < 0)
-        return -1;
-    if (group_share(g, id.bytes, sizeof id.bytes, err) < 0)
-        return -1;
-    if (cuda_stream_create(&n->coll.stream, err) < 0)
-        return -1;
-    return init_comm(g, n, id, err);
+    return nccl_join(g, cuda_use_context, cuda_context(), &n->coll.comm, err);
 }
 
 /* ---- collectives ---- */

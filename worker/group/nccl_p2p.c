@@ -14,11 +14,12 @@
  *
  * A message to oneself is a copy.
  */
-#include "worker/group/nccl_impl.h"
+#include "worker/group/nccl_p2p.h"
 
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "worker/group/nccl_join.h"
 #include "worker/group/p2p.h"
 
 #include <limits.h>
@@ -55,30 +56,29 @@ static struct nccl_channel *channel_of(struct nccl *n, int peer, enum request_ki
 /* ---- connecting ---- */
 
 struct connect {
-    void *context, *comm;
-    struct nccl_id id;
-    bool sends;
+    struct nccl_init init;
     cuda_stream stream;
     void *byte;
-    int rc;
 };
 
 static void call_connect(void *copy)
 {
     struct connect *c = copy;
-    cuda_use_context(c->context);
-    c->rc = nccl_api.init(&c->comm, 2, c->id, c->sends ? 0 : 1);
-    if (c->rc == 0 && c->sends)
-        c->rc = nccl_api.send(c->byte, 1, NCCL_BYTES, 1, c->comm, c->stream);
-    else if (c->rc == 0)
-        c->rc = nccl_api.recv(c->byte, 1, NCCL_BYTES, 0, c->comm, c->stream);
+    struct nccl_init *i = &c->init;
+    nccl_call_init(i);
+    if (i->rc == 0)
+        i->rc = i->rank == 0
+                    ? nccl_api.send(c->byte, 1, NCCL_BYTES, 1, i->comm, c->stream)
+                    : nccl_api.recv(c->byte, 1, NCCL_BYTES, 0, i->comm, c->stream);
 }
 
 static int begin_connecting(struct nccl_channel *c, struct ddp_err *err)
 {
-    struct connect begun = {.context = cuda_context(),
-                            .id = c->id,
-                            .sends = c->kind == REQUEST_SEND,
+    struct connect begun = {.init = {.enter = cuda_use_context,
+                                     .device = cuda_context(),
+                                     .id = c->id,
+                                     .size = 2,
+                                     .rank = c->kind == REQUEST_SEND ? 0 : 1},
                             .stream = c->queue.stream,
                             .byte = (void *)(uintptr_t)c->byte};
     c->connecting = offload_begin(call_connect, &begun, sizeof begun, err);
@@ -114,8 +114,8 @@ static int finish_connecting(struct nccl_channel *c, struct ddp_err *err)
     const struct connect *done = offload_wait(c->connecting, 0);
     if (!done)
         return 0;
-    int rc = done->rc;
-    c->queue.comm = done->comm;
+    int rc = done->init.rc;
+    c->queue.comm = done->init.comm;
     c->state = CHANNEL_READY;
     offload_end(c->connecting);
     c->connecting = NULL;

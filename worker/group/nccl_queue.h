@@ -1,9 +1,11 @@
-/* worker/group/nccl_impl.h - inside nccl.c and nccl_p2p.c */
-#ifndef WORKER_GROUP_NCCL_IMPL_H
-#define WORKER_GROUP_NCCL_IMPL_H
+/* worker/group/nccl_queue.h - what a group has of NCCL, and how it is known that what
+ * NCCL was given has ended
+ */
+#ifndef WORKER_GROUP_NCCL_QUEUE_H
+#define WORKER_GROUP_NCCL_QUEUE_H
 
 #include "worker/gpu/libnccl.h"
-#include "worker/group/backend.h"
+#include "worker/group/group.h"
 
 /* A communicator, and the stream that its operations go through. */
 struct nccl_queue {
@@ -11,6 +13,7 @@ struct nccl_queue {
     cuda_stream stream;
 };
 
+/* A group's; its ->foreign. */
 struct nccl {
     struct nccl_queue coll;        /* all collectives, in the order they are called */
     struct nccl_channel *channels; /* owned: one for each peer and direction in use */
@@ -24,14 +27,5 @@ int nccl_mark(struct nccl *n, struct ddp_request *r, cuda_stream s, struct ddp_e
 /* 1: the event of `r` has passed, and is free for others; 0: not yet; -1: it failed, or
  * the communicator did (NULL: none is used). */
 int nccl_passed(struct nccl *n, struct ddp_request *r, void *comm, struct ddp_err *err);
-
-/* Point-to-point messages: nccl_p2p.c. */
-void nccl_p2p_post(struct ddp_group *g, struct ddp_request *r);
-int nccl_p2p_progress(struct ddp_group *g, struct ddp_err *err);
-bool nccl_p2p_cancel(struct ddp_group *g, struct ddp_request *r);
-void nccl_p2p_watch(struct ddp_group *g);
-/* All channels; false: one of them still waited at `deadline_ms`, and what it uses is
- * left as it is. */
-bool nccl_p2p_close(struct nccl *n, bool abort, int64_t deadline_ms);
 
 #endif

@@ -1,18 +1,19 @@
-/* worker/kernels/augment.h - how an image is moved and mirrored before it is learnt from
+/* worker/kernels/augment.h - random shifts and mirroring of training images
  *
- * What torchvision calls RandomCrop(size, padding=pad) and RandomHorizontalFlip(), drawn
- * for each image of each epoch from numbers that are a function of (seed, epoch, sample):
+ * torchvision's RandomCrop(size, padding=pad) and RandomHorizontalFlip(), drawn for
+ * each image of each epoch from random numbers that are a function of (seed, epoch,
+ * sample):
  *
  *     key  = rng_key(seed, AUGMENT_STREAM + epoch)      epochs count from 1
  *     word = rng_word(key, sample)                      its number in the training part
  *     dy   = (bits 48 to 63 of word) * (2 pad + 1) / 65536 - pad
  *     dx   = (bits 32 to 47 of word) * (2 pad + 1) / 65536 - pad
- *     mirror, when flip is wanted: bit 0 of word
+ *     mirror, with flip: bit 0 of word
  *
- * Then pixel (y, x) of the result is pixel (y + dy, u + dx) of the image, where u is x,
- * or W - 1 - x when it is mirrored; 0 (black, before normalisation) outside the image.
- * All channels move alike. Integers only: every engine, thread and rank that makes the
- * same sample makes the same bits, in any order, however samples are dealt.
+ * Pixel (y, x) of the result is pixel (y + dy, u + dx) of the image, where u is x, or
+ * W - 1 - x if mirrored; 0 (black, before normalisation) outside the image. All
+ * channels are treated alike. The arithmetic is on integers, so every engine, thread
+ * and rank gets the same bits for a sample, in any order.
  */
 #ifndef WORKER_KERNELS_AUGMENT_H
 #define WORKER_KERNELS_AUGMENT_H
@@ -22,13 +23,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Beside the streams of worker/data/random.h and of dropout, which count from 0. */
+/* Does not collide with the streams of worker/data/random.h and of dropout, which
+ * count from 0. */
 #define AUGMENT_STREAM (UINT64_C(1) << 62)
 
 enum { AUGMENT_MOST_PAD = 64 }; /* pixels */
 
 struct augment {
-    int pad; /* 0: not moved */
+    int pad; /* 0: no shift */
     bool flip;
     uint64_t key; /* of the epoch */
 };

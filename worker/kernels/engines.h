@@ -1,7 +1,7 @@
-/* worker/kernels/engines.h - the engines of this build: fp32, then bf16, fastest first
+/* worker/kernels/engines.h - the engines of this build: fp32 first, then bf16, each
+ * fastest first
  *
- * One of engines_x86.c and engines_any.c is compiled, whichever suits the processor that
- * the build is for.
+ * Either engines_x86.c or engines_any.c is compiled, depending on the target.
  */
 #ifndef WORKER_KERNELS_ENGINES_H
 #define WORKER_KERNELS_ENGINES_H

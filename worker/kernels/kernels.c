@@ -1,4 +1,4 @@
-/* worker/kernels/kernels.c - which engines there are, and which this machine gets */
+/* worker/kernels/kernels.c - the engines of this build, and the choice for this CPU */
 #include "worker/kernels/kernels.h"
 
 #include "common/err.h"

@@ -1,22 +1,24 @@
-/* worker/kernels/kernels.h - the arithmetic of the models, on contiguous float32 arrays
+/* worker/kernels/kernels.h - the arithmetic of the models, on contiguous float32
+ * arrays
  *
- * Weights, gradients of weights, and what a linear layer or the last convolution gives
- * out are float32 with every engine. Images between convolutions lie as the engine likes
- * them best, and in its own type: an engine of precision bf16 keeps them in bfloat16, and
- * rounds weights and inputs to it when it multiplies; its sums are float32.
+ * Weights, gradients of weights, and the outputs of linear layers and of the last
+ * convolution are float32 with every engine. Images between convolutions have the
+ * engine's own layout and type: an engine of precision bf16 stores them in bfloat16,
+ * and rounds weights and inputs to it for multiplication; its sums are float32.
  *
  * Shapes: B batch, C channels or inputs, H W height and width, K output channels or
- * features. A table of functions is an engine: "plain" is naive loops, the truth of the
- * tests; the others are one source compiled for several instruction sets (vector.c), and
- * the machine chooses at run time.
+ * features. An engine is a table of functions: "plain" is naive loops, the reference
+ * for tests; the others are one source compiled for several instruction sets
+ * (vector.c), chosen at run time.
  *
  * A layer is planned once, for up to `B` samples; the plan owns the scratch memory, so
  * that a step allocates nothing. Layers include the ReLU and the pooling that follow
- * them: most of what a small network loses beside its arithmetic is passes over memory
- * between layers.
+ * them, since extra passes over memory are the main cost of a small network beside its
+ * arithmetic.
  *
- * Gradients: kernels overwrite what they write. `dy` is the gradient of what the layer
- * gave out, after ReLU and pooling (and dropout, see there); the layer masks it itself.
+ * Gradients: kernels overwrite their outputs. `dy` is the gradient of the layer's
+ * output, after ReLU and pooling (and dropout, see there); the layer applies the mask
+ * itself.
  */
 #ifndef WORKER_KERNELS_KERNELS_H
 #define WORKER_KERNELS_KERNELS_H
@@ -33,34 +35,34 @@ struct linear_shape {
     bool relu;
 };
 
-/* A convolution x[n,C,H,W], w[K,C,R,R], bias[K], ReLU, and a 2x2 max-pool with stride 2
- * (floor) when `pool`:
+/* A convolution x[n,C,H,W], w[K,C,R,R], bias[K], ReLU, and a 2x2 max-pool with stride
+ * 2 (floor) if `pool`:
  *     y[n,K,OH,OW]  or  y[n,K,OH/2,OW/2],  OH = (H + 2 pad - R) / stride + 1.
- * `first`: x is NCHW and no gradient of it is wanted. `last`: y is NCHW. Between the
- * first and the last of a chain, images lie as the engine likes them best, and x is
- * taken to be the y of another such layer, so that dx comes masked with x > 0.
- * `bare`: no bias, no ReLU and no mask: norm layers stand between these. pad < R; a layer
- * with pooling has neither stride nor padding. */
+ * `first`: x is NCHW and its gradient is not computed. `last`: y is NCHW. Between the
+ * first and the last of a chain images have the engine's own layout, and x is assumed
+ * to be the y of another such layer, so that dx is masked with x > 0. `bare`: no bias,
+ * no ReLU and no mask, for layers followed by a norm. pad < R; a layer with pooling
+ * has neither stride nor padding. */
 struct conv_shape {
     int B, C, H, W, K, R;
-    int stride, pad; /* stride 0 is 1 */
+    int stride, pad; /* stride 0 means 1 */
     bool pool, first, last, bare;
-    bool adds; /* dx is added to what is there: x goes elsewhere, too */
+    bool adds; /* dx is added to its buffer: x is used elsewhere, too */
 };
 
-/* y = relu(w (x - mean) / sqrt(var + eps) + bias + shortcut), per channel: `relu` and the
- * shortcut (NULL) may be missing. mean and var (of n, not n-1) are those of the batch
- * over n, H, W; `learn` moves `running`, C means and then C variances (of n-1), towards
- * them by `momentum`; those of a channel with a bad number are left as they are, so that
- * a step that is skipped does not spoil all tests after it. Without `learn`, the running
- * ones are used. Images in the engine's layout. */
+/* y = relu(w (x - mean) / sqrt(var + eps) + bias + shortcut), per channel; `relu` and
+ * the shortcut (NULL) are optional. With `learn`, mean and var (of n, not n-1) are the
+ * batch's over n, H, W, and `running`, C means and then C variances (of n-1), moves
+ * towards them by `momentum`, except in channels that are not finite, so that a
+ * skipped step does not spoil later tests. Without `learn`, mean and var are the
+ * running ones. Images in the engine's layout. */
 struct norm_shape {
     int B, C, H, W;
     bool relu;
     float eps, momentum;
 };
 
-/* Adds up v[0..n) over all who normalise together, in place; called by each of them the
+/* Sums v[0..n) over all ranks that normalise together, in place; each calls it the
  * same number of times. */
 typedef void (*norm_sum_fn)(double *v, size_t n, void *arg);
 
@@ -68,8 +70,8 @@ struct map_shape {
     int C, H, W;
 };
 
-/* c[M,N] = a[M,K] b[K,N] + bias[N] (NULL: none), or with `add` more by it. a's element
- * (i, j) lies at a[i * ra + j * ca], b's at b[i * rb + j * cb]; one of each pair is 1. */
+/* c[M,N] = a[M,K] b[K,N] + bias[N] (NULL: none); with `add`, added to c. Element (i,
+ * j) of a is a[i * ra + j * ca], of b likewise; one stride of each pair is 1. */
 struct gemm {
     int M, N, K;
     const float *a, *b, *bias;
@@ -79,7 +81,7 @@ struct gemm {
     bool add;
 };
 
-/* Causal self-attention of T tokens: qkv[n,T,3,heads,D] to y[n,T,heads,D]. */
+/* Causal self-attention over T tokens: qkv[n,T,3,heads,D] to y[n,T,heads,D]. */
 struct attention_shape {
     int T, heads, D;
 };
@@ -88,17 +90,18 @@ struct linear_plan; /* made per layer by the engine; own their scratch memory */
 struct conv_plan;
 struct norm_plan;
 
-/* The last two are a GPU's: fp32 with products of 10 bits, and fp16 with a scaled loss.
+/* The last two are for GPUs: fp32 with products of 10 bits, and fp16 with loss
+ * scaling.
  */
 enum precision { PRECISION_FP32, PRECISION_BF16, PRECISION_TF32, PRECISION_FP16 };
 extern const char *const precision_names[]; /* "fp32", "bf16", ..., NULL */
 
-enum { KERNELS_GRAIN = 4096 }; /* below that waking another thread costs more */
+enum { KERNELS_GRAIN = 4096 }; /* smaller arrays are not worth waking another thread */
 
 struct kernels {
     const char *name;
     enum precision precision;
-    const char *arithmetic; /* what multiplies, for people to read */
+    const char *arithmetic; /* description for the user */
 
     struct linear_plan *(*linear_plan)(struct linear_shape shape, struct ddp_err *err);
     void (*linear_plan_free)(struct linear_plan *p);
@@ -109,55 +112,57 @@ struct kernels {
     void (*linear_back)(struct linear_plan *p, int n, const float *x, const float *w,
                         const float *y, const float *dy, float scale, float *dw,
                         float *dbias, float *dx);
-    /* dw is a product of two matrices, g and x, which are small beside it while the batch
-     * is small beside K and C. Ranks can therefore give each other these factors instead
-     * of their dw, and each make some rows of the sum: in all as many multiplications.
-     * Floats of the factors of a batch, in the engine's own layout, on a cache line: */
+    /* dw is the product of two matrices, g and x, which are small compared to it while
+     * the batch is small compared to K and C. So ranks can exchange these factors in
+     * place of dw, and each compute some rows of the sum, with the same number of
+     * multiplications in all. Floats of the factors of a batch, in the engine's own
+     * layout, aligned to cache lines: */
     size_t (*linear_factors)(const struct linear_plan *p);
-    /* as linear_back, but leaves the factors and makes no dw; n may be 0; */
+    /* as linear_back, but stores the factors and computes no dw; n may be 0 */
     void (*linear_back_factors)(struct linear_plan *p, int n, const float *x,
                                 const float *w, const float *y, const float *dy,
                                 float scale, float *factors, float *dbias, float *dx);
-    /* rows [from, to) of dw, which begins with the first of them: what linear_back makes
-     * of each batch, added up in this order. By the calling thread, so that several may
-     * call at once. The factors are only read. */
+    /* rows [from, to) of dw, stored from the start of dw: the sum of linear_back's
+     * results for each batch, in order. Runs in the calling thread, so several may
+     * call it at once. The factors are read only. */
     void (*linear_rows)(const struct linear_plan *p, float *const *factors, int batches,
                         int from, int to, float *dw);
 
     struct conv_plan *(*conv_plan)(struct conv_shape shape, struct ddp_err *err);
     void (*conv_plan_free)(struct conv_plan *p);
-    /* Floats of one image of y, in the layout it is given out in. */
+    /* Floats of one image of y, in its output layout. */
     size_t (*conv_floats)(const struct conv_plan *p);
     void (*conv)(struct conv_plan *p, int n, const float *x, const float *w,
                  const float *bias, float *y);
-    /* As linear_back; to follow conv() on the same x. dx is NULL in a first layer. */
+    /* As linear_back; must follow conv() on the same x. dx is NULL in a first layer. */
     void (*conv_back)(struct conv_plan *p, int n, const float *x, const float *w,
                       const float *y, const float *dy, float scale, float *dw,
                       float *dbias, float *dx);
 
     struct norm_plan *(*norm_plan)(struct norm_shape shape, struct ddp_err *err);
     void (*norm_plan_free)(struct norm_plan *p);
-    /* From now on mean and var, and the gradients that go through them, are those of all
-     * batches of a `learn`ing pass together, with one sum forward and one back. n may be
-     * 0 then, and no batch larger than the plan's: a rank that has nothing takes part. dw
-     * and dbias stay those of its own samples. */
+    /* From now on mean and var, and the gradients through them, are those of all
+     * ranks' batches in a pass with `learn`, with one sum in forward and one in
+     * backward. n may then be 0, and no batch may be larger than the plan's; a rank
+     * without samples must take part. dw and dbias remain those of its own samples. */
     void (*norm_share)(struct norm_plan *p, norm_sum_fn sum, void *arg);
     void (*norm)(struct norm_plan *p, int n, const float *x, const float *w,
                  const float *bias, float *running, bool learn, const float *shortcut,
                  float *y);
-    /* To follow norm() with `learn` on the same x. dshortcut may be NULL. */
+    /* Must follow norm() with `learn` on the same x. dshortcut may be NULL. */
     void (*norm_back)(struct norm_plan *p, int n, const float *x, const float *w,
                       const float *y, const float *dy, float *dw, float *dbias, float *dx,
                       float *dshortcut);
-    /* Mean over H, W of images in the engine's layout: y[n,C], plain. */
+    /* Mean over H, W of images in the engine's layout: y[n,C], in plain order. */
     void (*mean)(struct map_shape shape, int n, const float *x, float *y);
     void (*mean_back)(struct map_shape shape, int n, const float *dy, float *dx);
     /* Floats of one image in the engine's layout. */
     size_t (*map_floats)(struct map_shape shape);
 
-    /* y = y * mask / (1-p) in place, the mask drawn from (seed, stream) as rng.h says; y
-     * is the output of a layer with ReLU. Going back needs no mask: what was dropped is 0
-     * in y as what ReLU cut is, so the layer's own mask with scale 1/(1-p) is both. */
+    /* y = y * mask / (1-p) in place, the mask drawn from (seed, stream) as in rng.h; y
+     * is the output of a layer with ReLU. Backward needs no mask: dropped elements are
+     * 0 in y like those that ReLU cut, so the layer's own mask with scale 1/(1-p)
+     * serves both. */
     void (*dropout)(float *y, int64_t n, float p, uint64_t seed, uint64_t stream);
 
     /* Mean over the batch of -log softmax(logits[n,K])[label]; dlogits is its gradient
@@ -168,23 +173,22 @@ struct kernels {
     float (*mse_loss)(const float *y, const float *t, float *dy, int n, int K,
                       float scale);
 
-    /* Along plain blocks, here and below: up to KERNELS_GRAIN floats are the calling
-     * thread's, so that several may call at once. Sums of squares do not depend on the
-     * number of threads. */
+    /* For plain arrays, here and below: up to KERNELS_GRAIN floats are processed by
+     * the calling thread, so that several may call at once. Sums of squares do not
+     * depend on the number of threads. */
     void (*add)(float *to, const float *from, int64_t n);
     void (*scale)(float *v, int64_t n, float by);
     double (*sum_squares)(const float *v, int64_t n);
-    /* Is every number of `floats` floats, of images in the engine's own layout when
-     * `image`, finite? */
+    /* Are all of `floats` floats finite? `image`: images in the engine's own layout. */
     bool (*finite)(const float *v, size_t floats, bool image);
 
-    /* ---- sequences: rows of floats, one a token; in fp32 with every engine, but for
-     * gemm, which rounds what it multiplies to the engine's precision. `room` is of as
-     * many floats as the function beside it says, for the threads that there are ---- */
+    /* ---- sequences: rows of floats, one per token; in fp32 with every engine, except
+     * gemm, which rounds its operands to the engine's precision. `room` has as many
+     * floats as the function beside it returns, for the current number of threads ---- */
     size_t (*gemm_room)(void);
     void (*gemm)(const struct gemm *g, float *room);
-    /* y = w (x - mean) / sqrt(var + 1e-5) + bias, of each of n rows of C; kept[n,2] is
-     * for going back, where dx becomes more by its gradient with `add` */
+    /* y = w (x - mean) / sqrt(var + 1e-5) + bias, for each of n rows of C; kept[n,2]
+     * is saved for backward, where the gradient is added to dx with `add` */
     void (*layer_norm)(int n, int C, const float *x, const float *w, const float *bias,
                        float *y, float *kept);
     void (*layer_norm_back)(int n, int C, const float *x, const float *w,
@@ -194,16 +198,17 @@ struct kernels {
     /* PyTorch's approximate='tanh'; n < 2^31 */
     void (*gelu)(int64_t n, const float *x, float *y);
     void (*gelu_back)(int64_t n, const float *x, const float *dy, float *dx);
-    /* lse[n,heads,T] is for going back: it keeps the weights' sums, not the weights. */
+    /* lse[n,heads,T] is saved for backward: the logarithms of the softmax sums in
+     * place of the weights */
     size_t (*attention_room)(struct attention_shape s);
     void (*attention)(struct attention_shape s, int n, const float *qkv, float *y,
                       float *lse, float *room);
     void (*attention_back)(struct attention_shape s, int n, const float *qkv,
                            const float *y, const float *lse, const float *dy, float *dqkv,
                            float *room);
-    /* found[n,2]: -log softmax(logits[n,V])[label], and 1 where the label is the most
-     * likely; logits become the gradient of the losses' sum times `scale`, 0: they do
-     * not. */
+    /* found[n,2]: -log softmax(logits[n,V])[label], and 1 if the label is the most
+     * likely. logits become the gradient of the sum of losses times `scale`; scale 0:
+     * unspecified, no gradient */
     void (*token_loss)(int n, int V, float *logits, const uint32_t *labels, float scale,
                        double *found);
 
@@ -221,17 +226,19 @@ struct kernels {
 
 extern const struct kernels kernels_plain; /* the reference: naive loops */
 
-/* The fastest fp32 engine that this build and this CPU have, or the one called `name`. */
+/* The fastest fp32 engine of this build that runs on this CPU, or the one called
+ * `name`. */
 const struct kernels *kernels_get(const char *name, struct ddp_err *err);
-/* The same of a given precision; of fp32 for a GPU's. */
+/* The same for a given precision; fp32 for precisions of GPUs. */
 const struct kernels *kernels_get_at(const char *name, enum precision precision,
                                      struct ddp_err *err);
-/* Names of the engines that this build and this CPU have, fastest first; NULL-terminated.
+/* Names of the engines of this build that run on this CPU, fastest first;
+ * NULL-terminated.
  */
 const char *const *kernels_names(void);
-/* How many threads the engines may use when the calling thread calls them, 1 until told;
- * the trainer passes the rank's CPUs. A plan has scratch memory for the number that
- * was set when it was made: do not use it with more. */
+/* Sets how many threads the engines use when called by this thread; 1 by default, the
+ * trainer passes the rank's CPUs. A plan has scratch memory for the number at its
+ * creation and must not be used with more. */
 void kernels_set_threads(int n);
 
 #endif

@@ -1,7 +1,7 @@
 /* worker/kernels/loss.h - the losses, shared by all engines
  *
- * A batch has a few hundred logits: these never show in a profile, so there is one of
- * each. Contracts in kernels.h.
+ * A batch has a few hundred logits, whose cost never shows in a profile, so there is
+ * one implementation of each. Contracts in kernels.h.
  */
 #ifndef WORKER_KERNELS_LOSS_H
 #define WORKER_KERNELS_LOSS_H

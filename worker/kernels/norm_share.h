@@ -1,8 +1,9 @@
-/* worker/kernels/norm_share.h - batch normalisation over several batches at once
+/* worker/kernels/norm_share.h - batch normalisation over several ranks' batches
  *
- * Of n_r numbers with mean m_r and variance v_r at each of several ranks,
+ * With n_r numbers of mean m_r and variance v_r on rank r,
  *     N = sum n_r,   mean = sum(n_r m_r) / N,   var = sum(n_r (v_r + m_r^2)) / N -
- * mean^2. The sums are of doubles, so that the difference costs floats nothing.
+ * mean^2. The sums are doubles, so that the difference is as accurate as floats can
+ * store.
  */
 #ifndef WORKER_KERNELS_NORM_SHARE_H
 #define WORKER_KERNELS_NORM_SHARE_H
@@ -12,10 +13,10 @@
 #include <stdlib.h>
 
 struct norm_share {
-    norm_sum_fn sum; /* NULL: alone */
+    norm_sum_fn sum; /* NULL: one rank */
     void *arg;
     double *v;    /* owned, [2 C + 1] */
-    double count; /* N of the last learning pass; one's own when alone */
+    double count; /* N of the last pass with `learn`; this rank's own number if alone */
 };
 
 static inline void norm_share_init(struct norm_share *s, size_t C, norm_sum_fn sum,
@@ -29,8 +30,8 @@ static inline void norm_share_init(struct norm_share *s, size_t C, norm_sum_fn s
         abort();
 }
 
-/* mean[c] and var[c] of `own` numbers become those of all ranks' numbers. With own == 0
- * they need not be anything. */
+/* Replaces mean[c] and var[c] of `own` numbers by those over all ranks' numbers. With
+ * own == 0 their initial values are ignored. */
 static inline void norm_share_moments(struct norm_share *s, size_t C, double own,
                                       float *mean, float *var)
 {
@@ -49,7 +50,7 @@ static inline void norm_share_moments(struct norm_share *s, size_t C, double own
     }
 }
 
-/* a[c] and b[c] become their sums over the ranks. */
+/* Replaces a[c] and b[c] by their sums over the ranks. */
 static inline void norm_share_sums(struct norm_share *s, size_t C, float *a, float *b)
 {
     for (size_t c = 0; c < C; c++) {

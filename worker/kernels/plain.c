@@ -1,9 +1,8 @@
 /* worker/kernels/plain.c - the reference engine: naive loops, one line per formula
  *
- * Slow on purpose, apart from doing nothing absurd: this is what the other engines are
- * held against, so it should be possible to check it by reading. Images are NCHW
- * everywhere. Dot products are accumulated in double, so that the reference does not
- * depend on an order of summation.
+ * Slow on purpose: the other engines are compared with it, so it should be possible to
+ * check it by reading. Images are NCHW everywhere. Dot products accumulate in double,
+ * so that the result does not depend on the order of summation.
  */
 #include "worker/kernels/plain.h"
 #include "common/mem.h"
@@ -77,7 +76,7 @@ static void linear_back(struct linear_plan *p, int n, const float *x, const floa
         }
 }
 
-/* The factors of dw: how many samples, g[B,K], x[B,C]. */
+/* The factors of dw: the number of samples, g[B,K], x[B,C]. */
 static size_t linear_factors(const struct linear_plan *p)
 {
     return 1 + (size_t)p->s.B * (size_t)(p->s.K + p->s.C);
@@ -149,7 +148,7 @@ static size_t conv_floats(const struct conv_plan *p)
                      : (size_t)p->s.K * p->OH * p->OW;
 }
 
-/* Where a tap meets the image: the pixel in channel 0, or -1 in the padding. */
+/* The pixel of channel 0 under a tap, or -1 in the padding. */
 static int meets(const struct conv_plan *p, int oh, int ow, int r, int s)
 {
     int h = oh * p->s.stride + r - p->s.pad, w = ow * p->s.stride + s - p->s.pad;
@@ -174,8 +173,7 @@ static void conv_image(const struct conv_plan *p, const float *x, const float *w
             }
 }
 
-/* The first of equal maxima, in row order, as PyTorch takes it; like there,
- * not-a-number counts as more than any number. */
+/* The first of equal maxima in row order and NaN as the maximum, as in PyTorch. */
 static void pool_image(const struct conv_plan *p, const float *full, float *y,
                        uint8_t *arg)
 {
@@ -205,7 +203,7 @@ static void conv(struct conv_plan *p, int n, const float *x, const float *w,
     }
 }
 
-/* One image's gradient before ReLU and pooling, into p->full. */
+/* One image's gradient before ReLU and pooling, to p->full. */
 static void unpool_image(struct conv_plan *p, int b, const float *y, const float *dy,
                          float scale)
 {
@@ -226,7 +224,7 @@ static void unpool_image(struct conv_plan *p, int b, const float *y, const float
             }
 }
 
-/* Adds one image's share to dw and dbias, and writes its dx. */
+/* Adds one image's contribution to dw and dbias, and computes its dx. */
 static void conv_back_image(const struct conv_plan *p, const float *x, const float *w,
                             float *dw, float *dbias, float *dx)
 {
@@ -266,7 +264,8 @@ static void conv_back(struct conv_plan *p, int n, const float *x, const float *w
         unpool_image(p, b, y + b * out, dy + b * out, scale);
         conv_back_image(p, x + b * in, w, dw, dbias, dx ? dx + b * in : NULL);
     }
-    for (size_t i = 0; dx && !p->s.bare && i < in * n; i++) /* x came out of a ReLU */
+    for (size_t i = 0; dx && !p->s.bare && i < in * n;
+         i++) /* x is the output of a ReLU */
         dx[i] = x[i] > 0 ? dx[i] : 0;
 }
 

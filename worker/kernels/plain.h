@@ -1,4 +1,4 @@
-/* worker/kernels/plain.h - the parts of the reference engine's table outside plain.c */
+/* worker/kernels/plain.h - the functions of the reference engine outside plain.c */
 #ifndef WORKER_KERNELS_PLAIN_H
 #define WORKER_KERNELS_PLAIN_H
 

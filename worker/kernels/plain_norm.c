@@ -1,5 +1,5 @@
-/* worker/kernels/plain_norm.c - the reference for batch normalisation and the mean of an
- * image, by their formulas; see plain.c */
+/* worker/kernels/plain_norm.c - the reference for batch normalisation and the mean of
+ * an image, by their formulas; see plain.c */
 #include "common/mem.h"
 #include "worker/kernels/norm_share.h"
 #include "worker/kernels/plain.h"
@@ -10,7 +10,7 @@
 struct norm_plan {
     struct norm_shape s;
     double *mean, *scale; /* [C]: of the last pass; 1 / sqrt(var + eps) */
-    float *a, *b;         /* [C]: what is shared */
+    float *a, *b;         /* [C]: to be summed over the ranks */
     struct norm_share share;
 };
 
@@ -42,14 +42,14 @@ void plain_norm_share(struct norm_plan *p, norm_sum_fn sum, void *arg)
     norm_share_init(&p->share, (size_t)p->s.C, sum, arg);
 }
 
-/* f(at) for the places of channel c in n images; `at` counts in floats. */
+/* Runs f(at) for the elements of channel c in n images; `at` is an index in floats. */
 #define FOR_CHANNEL(c, n, s, at)                                                        \
     for (size_t b_ = 0, plane_ = (size_t)(s).H * (size_t)(s).W; b_ < (size_t)(n); b_++) \
         for (size_t at = (b_ * (size_t)(s).C + (size_t)(c)) * plane_,                   \
                     end_ = at + plane_;                                                 \
              at < end_; at++)
 
-/* Mean and variance of each channel: of this batch, or of all that are shared. */
+/* Mean and variance of each channel: of this batch, or of all ranks'. */
 static void learn(struct norm_plan *p, int n, const float *x, double *variance)
 {
     double count = (double)n * p->s.H * p->s.W;
@@ -79,7 +79,7 @@ static void remember(struct norm_plan *p, int c, double variance, float *running
     double n = p->share.count, step = (double)p->s.momentum;
     double unbiased = variance * n / (n > 1 ? n - 1 : 1);
     float *mean = running + c, *var = mean + p->s.C;
-    if (!isfinite(variance)) /* nor is the mean of much use then */
+    if (!isfinite(variance)) /* then the mean is not usable either */
         return;
     *mean = (float)((1 - step) * (double)*mean + step * p->mean[c]);
     *var = (float)((1 - step) * (double)*var + step * unbiased);

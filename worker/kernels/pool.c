@@ -1,11 +1,11 @@
 /* worker/kernels/pool.c - see pool.h
  *
- * A pool belongs to the thread that hands out work: threads that compute different layers
- * at the same time have one each.
+ * A pool belongs to the thread that calls it: threads that compute different layers at
+ * the same time have one each.
  *
- * A turn counter tells helpers that there is work, a countdown tells the caller that it
- * is done. Both are watched without a lock first; the condition variables are for
- * threads that have waited long enough to sleep.
+ * A turn counter tells helpers that there is work, a countdown tells the caller that
+ * it is done. Both are polled without a lock for some time; then threads sleep on
+ * condition variables.
  */
 #include "worker/kernels/pool.h"
 
@@ -16,7 +16,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-enum { LOOKS = 20000 }; /* before sleeping: some 20 us */
+enum { LOOKS = 20000 }; /* polls before sleeping: about 20 us */
 
 static _Thread_local struct pool {
     pthread_mutex_t lock;
@@ -33,7 +33,7 @@ static _Thread_local struct pool {
           .done = PTHREAD_COND_INITIALIZER,
           .threads = 1};
 
-struct place { /* of a helper */
+struct place { /* a helper's arguments */
     struct pool *pool;
     int part;
 };
@@ -125,7 +125,8 @@ void pool_set(int n)
         *place = (struct place){pool, i};
         if (pthread_create(&pool->helpers[i], NULL, helper, place) != 0) {
             free(place);
-            pool->threads = i; /* a limit on processes: go on with those there are */
+            pool->threads =
+                i; /* a limit on processes: use the threads that were created */
             break;
         }
     }

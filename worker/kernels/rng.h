@@ -25,7 +25,7 @@ RNG_FN uint64_t rng_mix(uint64_t z)
     return z ^ (z >> 31);
 }
 
-/* Where the sequence of a stream starts. */
+/* The start of a stream's sequence. */
 RNG_FN uint64_t rng_key(uint64_t seed, uint64_t stream)
 {
     return rng_mix(rng_mix(seed + RNG_WEYL) ^ (stream * RNG_WEYL));
@@ -36,15 +36,15 @@ RNG_FN uint64_t rng_word(uint64_t key, uint64_t index)
     return rng_mix(key + (index + 1) * RNG_WEYL);
 }
 
-/* Uniform in [0, 1), 24 bits: every value is a float exactly. */
+/* Uniform in [0, 1), 24 bits: exactly representable as float. */
 RNG_FN float rng_uniform(uint64_t key, uint64_t index)
 {
     return (float)(rng_word(key, index) >> 40) * 0x1p-24f;
 }
 
-/* Dropout: element i is kept when 16 bits of word i/4, lane i%4 from the low end, are not
- * below this threshold. p is thereby rounded to 1/65536, and the survivors are scaled by
- * the rounded p's inverse. */
+/* Dropout: element i is kept unless 16 bits of word i/4 (lane i%4 from the low end)
+ * are below this threshold. So p is rounded to 1/65536, and kept elements are scaled
+ * by the inverse of the rounded 1-p. */
 RNG_FN uint32_t rng_drop_below(float p)
 {
     return (uint32_t)(p * 65536.0f + 0.5f);

@@ -1,6 +1,6 @@
-/* worker/kernels/scratch.h - memory of the engines: zeroed, on cache lines, with a line
- * to spare at the end, so that a loop may load one vector too many; large ones in large
- * pages, where the kernel has them to give. Freed with free(). */
+/* worker/kernels/scratch.h - scratch memory of the engines: zeroed, aligned to cache
+ * lines, with one line to spare at the end, so that a loop may load one vector too
+ * many; in huge pages where available. Freed with free(). */
 #ifndef WORKER_KERNELS_SCRATCH_H
 #define WORKER_KERNELS_SCRATCH_H
 
@@ -17,8 +17,8 @@ static inline float *scratch(size_t floats)
     bytes = (bytes + unit - 1) / unit * unit;
     void *p = aligned_alloc(unit, bytes);
     if (p && unit == LARGE)
-        madvise(p, bytes, MADV_HUGEPAGE);                 /* before it is touched */
-    return p ? memset(p, 0, bytes) : xaligned(64, bytes); /* which says what is missing */
+        madvise(p, bytes, MADV_HUGEPAGE);                 /* before the first access */
+    return p ? memset(p, 0, bytes) : xaligned(64, bytes); /* reports the failure */
 }
 
 #endif

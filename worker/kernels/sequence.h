@@ -1,7 +1,8 @@
-/* worker/kernels/sequence.h - the functions of an engine's table that are on sequences
+/* worker/kernels/sequence.h - the functions of an engine's table for sequences
  *
- * Written once, for vectors; the reference engine takes those of `simd`, since naive
- * loops would be the same text. Their truth is in tests/worker/kernels/test_seq.c.
+ * Written once, for vectors; the reference engine uses those of `simd`, since naive
+ * loops would be the same source. Their tests compare with
+ * tests/worker/kernels/test_seq.c's own.
  */
 #ifndef WORKER_KERNELS_SEQUENCE_H
 #define WORKER_KERNELS_SEQUENCE_H
@@ -11,10 +12,11 @@
 #define JOIN_(a, b) a##_##b
 #define JOIN(a, b)  JOIN_(a, b)
 
-#define PRODUCT_FUNCTIONS(engine)                                              \
-    size_t JOIN(engine, gemm_room)(void);                                      \
-    void JOIN(engine, gemm)(const struct gemm *g, float *room);                \
-    /* gemm() by the calling thread alone, with a thread's part of its room */ \
+#define PRODUCT_FUNCTIONS(engine)                                                       \
+    size_t JOIN(engine, gemm_room)(void);                                               \
+    void JOIN(engine, gemm)(const struct gemm *g, float *room);                         \
+    /* gemm() in the calling thread alone, with one thread's part of its scratch memory \
+     */                                                                                 \
     void JOIN(engine, gemm_alone)(const struct gemm *g, float *room);
 
 /* In fp32 with each precision. */

@@ -1,7 +1,8 @@
-/* worker/kernels/vector.c - the vector engine's table, and what runs along plain arrays
+/* worker/kernels/vector.c - the vector engine's table, and its functions on plain
+ * arrays
  *
- * Loops over one index are left to the compiler, which turns them into vectors of the
- * width this file is compiled for; long ones are shared out among the threads.
+ * Loops over one index are vectorised by the compiler for the width this file is
+ * compiled for; long ones are shared out among the threads.
  */
 #include "worker/kernels/vector_elem.h"
 
@@ -14,7 +15,7 @@
 
 /* ---- loops along arrays ---- */
 
-struct span { /* n elements, and whatever the loop needs */
+struct span { /* n elements, and the loop's arguments */
     int64_t n;
     float *w, *a, *b;
     const float *g;
@@ -125,7 +126,8 @@ static void adam_part(int part, int parts, void *arg)
     }
 }
 
-/* b^n by squaring: the optimiser is called for each block of a few thousand floats. */
+/* b^n by squaring; pow() would be slow, since optimisers are called for each block of
+ * a few thousand floats. */
 static double power(double b, int64_t n)
 {
     double all = 1;
@@ -240,7 +242,7 @@ static double sum_squares(const float *v, int64_t n)
 
 static bool all_finite(const float *v, size_t floats, bool image)
 {
-    unsigned worst = 0; /* the largest exponent, in the upper half's place */
+    unsigned worst = 0; /* the largest exponent, in the position of the upper half */
     for (size_t i = 0; i < floats; i++) {
         unsigned u, low;
         memcpy(&u, &v[i], sizeof(u));

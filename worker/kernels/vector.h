@@ -1,18 +1,19 @@
-/* worker/kernels/vector.h - what the files of the vector engine share
+/* worker/kernels/vector.h - shared by the files of the vector engine
  *
- * The engine is written once, with the compiler's vectors of VL floats, and compiled for
- * each instruction set: meson passes VL and ENGINE, the name that goes into every symbol
- * and into the table. No intrinsics: the same text is AVX-512, AVX2, SSE2 and NEON.
+ * The engine is written once, with the compiler's vectors of VL floats, and compiled
+ * for each instruction set: meson passes VL and ENGINE, the name that is part of every
+ * symbol and of the table. No intrinsics: the same source gives AVX-512, AVX2, SSE2
+ * and NEON.
  *
- * Everything hot is one scheme, an outer product held in registers: T scalars that lie
- * one `step` after another are each multiplied into two vectors, 2*T sums in all. A
- * scalar costs one broadcasting load for two multiply-adds, so the loads stay below what
- * the multipliers need, and 2*T independent sums hide their latency. T is a constant in
- * each copy of a loop; TILE is the largest that the registers hold.
+ * All hot loops use one scheme, an outer product held in registers: T scalars at a
+ * distance of `step` are each multiplied by two vectors, with 2*T sums in all. A
+ * scalar costs one broadcast load for two multiply-adds, so that loads are not the
+ * bottleneck, and 2*T independent sums hide the latency. T is a constant in each copy
+ * of a loop; TILE is the largest for which the registers suffice.
  *
- * Rows are cut into tiles of nearly equal size, not into full ones and a rest.
+ * Rows are split into tiles of nearly equal size, not into full ones and a remainder.
  *
- * With -DBF16 the same text makes the engine that computes with bfloat16, see
+ * With -DBF16 the same source gives the engine that computes in bfloat16, see
  * vector_elem.h.
  */
 #ifndef WORKER_KERNELS_VECTOR_H
@@ -38,7 +39,7 @@
 /* 32 registers: 26 sums, two vectors, the scalars; 16 registers: 12 sums. */
 #define TILE     (VL == 16 ? 13 : 6)
 #define TILE_MAX 13
-#define BLOCK    (2 * VL) /* channels that lie together in the engine's own layout */
+#define BLOCK    (2 * VL) /* channels stored together in the engine's own layout */
 
 typedef float vec __attribute__((vector_size(VL * 4)));
 typedef int bits __attribute__((vector_size(VL * 4)));
@@ -65,7 +66,7 @@ ALWAYS vec pick(bits which, vec a, vec b) /* a where `which` is all ones, else b
     return (vec)(((bits)a & which) | ((bits)b & ~which));
 }
 
-ALWAYS vec positive(vec v) /* 0 where v < 0; not-a-number stays, for people to see */
+ALWAYS vec positive(vec v) /* 0 where v < 0; NaN stays NaN, so that it is noticed */
 {
     return (vec)((bits)v & ~(v < (vec){0}));
 }
@@ -75,7 +76,7 @@ ALWAYS vec where_positive(vec y, vec v) /* v where y > 0, else 0 */
     return (vec)((bits)v & (y > (vec){0}));
 }
 
-/* f(T, ...) for a T that is known only now. */
+/* Calls f(T, ...) for a T that is known at run time only. */
 #define WITH_TILE(T, f, ...)                   \
     do {                                       \
         switch (T) {                           \
@@ -105,7 +106,7 @@ ALWAYS vec where_positive(vec y, vec v) /* v where y > 0, else 0 */
 #define TILE_CASES_ABOVE_6(f, ...)
 #endif
 
-/* The next tile of `left` positions, when they are shared out evenly. */
+/* The size of the next tile when `left` positions are shared out evenly. */
 static inline int next_tile(int left, int most)
 {
     int tiles = (left + most - 1) / most;

@@ -1,5 +1,5 @@
-/* worker/kernels/vector_conv.c - convolution with ReLU and pooling: plan and forward; how
- * it is done stands in vector_conv.h */
+/* worker/kernels/vector_conv.c - convolution with ReLU and pooling: plan and forward;
+ * vector_conv.h describes the method */
 #include "worker/kernels/vector_conv.h"
 
 #include "common/mem.h"
@@ -10,8 +10,8 @@
 #include <string.h>
 
 enum {
-    GROUP_PIXELS = 512, /* of the images of a group */
-    MOST_IMAGES = 6     /* in a tile */
+    GROUP_PIXELS = 512, /* of a group of images */
+    MOST_IMAGES = 6     /* per tile */
 };
 
 /* ---- the plan ---- */
@@ -40,8 +40,8 @@ static void plan_maps(struct conv_plan *p)
               (size_t)(s->first ? s->C : p->in.blocks * BLOCK);
 }
 
-/* Images of a group: enough pixels for the weights that are read for them. What comes
- * with pooling, or in planes, goes one by one. */
+/* Images per group: enough pixels to make reading the weights worth while. With
+ * pooling, or NCHW on one side, images are processed one by one. */
 static int group_of(const struct conv_plan *p)
 {
     int images = GROUP_PIXELS / (p->full.H * p->full.W);
@@ -195,7 +195,7 @@ ALWAYS void conv_tile(int T, int N, int step, const struct row *a, int image, in
         conv_tile(t, n, WORDS, a, image, 0); \
         break;
 
-/* The whole short row of some images. */
+/* A whole short row of several images. */
 static void conv_images(const struct row *a, int images, int image)
 {
     switch (a->W * (MOST_IMAGES + 1) + images) {
@@ -244,8 +244,8 @@ void conv_row(const struct row *a)
         }
 }
 
-/* Two rows to one: the first of equal maxima, in row order, as PyTorch takes it; like
- * there, not-a-number counts as more than any number. */
+/* Two rows to one row of maxima: the first of equal ones in row order and NaN as the
+ * maximum, as in PyTorch. */
 static void pool_rows(const float *rows, int W, float *y, uint8_t *arg)
 {
     for (int j = 0; j < W / 2; j++, rows += BLOCK, y += WORDS) {
@@ -265,7 +265,7 @@ static void pool_rows(const float *rows, int W, float *y, uint8_t *arg)
     }
 }
 
-/* What all rows of y have in common. */
+/* The parameters that all rows of y share. */
 static struct row forward_row(const struct conv_plan *p, int n)
 {
     return (struct row){.in = p->in,
@@ -277,7 +277,7 @@ static struct row forward_row(const struct conv_plan *p, int n)
                         .w_block = (size_t)(p->s.R * p->s.R * p->in.step * BLOCK)};
 }
 
-/* One image, all inputs at once, with what follows. */
+/* One image, all input blocks at once, with bias, ReLU and pooling. */
 static void conv_image(const struct conv_plan *p, struct own *own, const float *x,
                        float *y, uint8_t *arg)
 {
@@ -305,7 +305,7 @@ static void conv_image(const struct conv_plan *p, struct own *own, const float *
         }
 }
 
-/* A group, some blocks of inputs at a time. */
+/* A group of images, some input blocks at a time. */
 static void conv_group(const struct conv_plan *p, struct own *own, int n, const float *x,
                        float *y)
 {
@@ -356,7 +356,7 @@ struct call {
     float *y;
 };
 
-/* An image in our layout as floats, channel after channel. */
+/* Converts an image from our layout to float planes. */
 static void to_planes(const struct conv_plan *p, struct own *own, float *planes)
 {
     size_t pixels = (size_t)p->out.H * (size_t)p->out.W;

@@ -1,27 +1,31 @@
-/* worker/kernels/vector_conv.h - direct convolution: what its two directions share
+/* worker/kernels/vector_conv.h - direct convolution: what forward and backward share
  *
- * Layout. Images between layers lie as [channels/BLOCK][H][W][BLOCK]: BLOCK channels of a
- * pixel side by side, missing channels zero. `step` is how many words a pixel is from the
- * next: WORDS there, 1 in the first layer's NCHW floats, whose channels then count as
- * blocks of one. In both, what a kernel row of R pixels covers is R*step words in a row,
- * and so each pass is a loop over those, whatever R is:
+ * Layout. Between layers images are [channels/BLOCK][H][W][BLOCK]: BLOCK channels of a
+ * pixel are adjacent, missing channels are zero. `step` is the distance in words from
+ * a pixel to the next: WORDS in this layout, 1 in the first layer's NCHW floats, whose
+ * channels count as blocks of one. In both, the pixels under a kernel row of R taps
+ * are R*step adjacent words, so each pass is a loop over these, whatever R is:
  *
- *   forward   y[oh,ow,:] += x[oh+r, ow*step + i] * w[r][i][:]        T pixels at a time
- *   dx        the same over dy, with zeros on its sides, and with w turned around; with a
- *             stride, each of its stride^2 phases meets taps of its own
- *   dw        dw[r][i][:] += x[oh+r, ow*step + i] * dy[oh,ow,:]      T taps i at a time
+ *   forward   y[oh,ow,:] += x[oh+r, ow*step + i] * w[r][i][:]        T pixels at a
+ * time   dx        the same over dy, padded with zeros, and with w rotated by 180
+ * degrees; with a
+ *             stride, each of the stride^2 phases uses its own taps
+ *   dw        dw[r][i][:] += x[oh+r, ow*step + i] * dy[oh,ow,:]      T taps i at a
+ * time
  *
- * With bf16, a word of forward and dx holds two channels. Those of dw hold a channel of
- * two pixels, paired for each image on its way. A first layer computes in fp32.
+ * With bf16, a word of forward and dx holds two channels. In dw a word holds one
+ * channel of two pixels, which are paired for each image in advance. A first layer
+ * computes in fp32.
  *
- * Large images go through all passes one by one, so that what stands between them (the
- * rows before pooling, the unpooled gradient) never leaves the cache. Small ones have few
- * pixels for many weights, so a group of them goes through each pass together: weights of
- * a block or two of inputs stay in the first cache until all have met them, and the sums
- * wait in fp32 for the next. Where a row is too short to fill the registers, a tile is
- * the same row of several images.
+ * Large images go through all passes one by one, so that intermediate results (rows
+ * before pooling, gradients before pooling) stay in the cache. Small ones have few
+ * pixels for many weights, so a group of images goes through each pass together: the
+ * weights of a few input blocks stay in the first-level cache until all images have
+ * used them, and partial sums are kept in fp32 until the next blocks. Where a row is
+ * too short to fill the registers, a tile is the same row of several images.
  *
- * Threads share out the images; each has its own dw, added up in their order.
+ * Threads share out the images; each has its own dw, and these are added in the
+ * threads' order.
  */
 #ifndef WORKER_KERNELS_VECTOR_CONV_H
 #define WORKER_KERNELS_VECTOR_CONV_H
@@ -40,39 +44,40 @@ struct conv_plan {
     struct maps x, in;     /* x, and x with its padding */
     struct maps full, out; /* y before and after pooling */
     struct maps spread;    /* dy for dx, with columns of zeros */
-    size_t taps;           /* of packed weights, in numbers */
+    size_t taps;           /* in the packed weights */
     int threads;
     elem *w;      /* packed: [K/BLOCK][in.blocks][R][R*step][BLOCK], a first
                      layer's float */
-    elem *turned; /* for dx: [in.blocks][K/BLOCK], then phase after phase */
+    elem *turned; /* rotated, for dx: [in.blocks][K/BLOCK], phase after phase */
     float *bias;
     uint8_t *arg;    /* as out, per image: which of the four was the maximum */
     struct own *own; /* per thread */
 };
 
-struct own {       /* images: those of a group, one after another */
+struct own {       /* a thread's buffers; images are those of a group */
     float *x;      /* images of x, padded */
     float *rows;   /* two rows before pooling, fp32 */
     float *pooled; /* images of y, or of its gradient, in our layout */
     float *planes; /* one image of y or its gradient in NCHW, fp32 */
-    float *dy;     /* images of the gradient before pooling, spread */
+    float *dy; /* images of the gradient before pooling, with zeros between if strided */
     float *pairs;  /* bf16: x in pairs of pixels, [in.blocks][in.H][in.W][BLOCK] */
     float *dpairs; /* bf16: dy in pairs, or, in a first layer, in floats */
-    float *sum;    /* y or dx of a block of channels, fp32, while other blocks go by */
-    float *pack;   /* weights of a pair of blocks, on their way */
+    float *sum;    /* partial sums of y or dx of a block of channels, fp32, between passes
+                      over other blocks */
+    float *pack;   /* weights of a pair of blocks while they are packed */
     float *dw, *dbias;
-    bool begun; /* dw has something of this batch */
+    bool begun; /* dw has contributions of this batch */
 };
 
-/* Pixels h of dx with (h + pad) % stride == a, in rows or in columns: they meet the taps
- * a, a + stride, ... and lie `stride` apart. */
+/* A phase of a strided dx: the pixels h with (h + pad) % stride == a, in rows or in
+ * columns. They use the taps a, a + stride, ... and are `stride` apart. */
 struct phase {
-    int taps;   /* how many, */
-    int before; /* and how many those of the phases before have */
-    int first;  /* the first pixel of dx, */
-    int count;  /* and how many there are */
-    int at; /* the row of dy under the first pixel's first turned tap; the next pixel's
-               is one further on */
+    int taps;   /* taps of this phase */
+    int before; /* taps of the phases before */
+    int first;  /* first pixel of dx */
+    int count;  /* number of pixels */
+    int at; /* the row of dy under the first pixel's first rotated tap; the next pixel's
+               is the next row */
 };
 
 static inline struct phase phase_of(const struct conv_plan *p, int a, int size)
@@ -90,28 +95,29 @@ static inline size_t maps_words(struct maps m)
     return (size_t)m.blocks * (size_t)m.H * (size_t)m.W * (size_t)m.step;
 }
 
-/* What the sums of a convolution become on their way out. */
+/* What is done to the sums of a convolution before they are stored. */
 enum finish {
     FINISH_FLOATS = 1, /* y is fp32; else in the engine's type */
     FINISH_RELU = 2,
-    FINISH_MASK = 4, /* 0 where the mask is not positive */
-    FINISH_ADD = 8   /* to what y holds */
+    FINISH_MASK = 4, /* set to 0 where the mask is not positive */
+    FINISH_ADD = 8   /* add to the contents of y */
 };
 
 struct row { /* a row of outputs of one block of channels, from some blocks of inputs */
     struct maps in;
-    int first, last;    /* rows of the kernel that fall on the image: [first, last) */
+    int first, last;    /* rows of the kernel that are inside the image: [first, last) */
     int Q;              /* pixels of a kernel row */
     int W;              /* pixels of the row */
-    int images;         /* the same row of so many */
+    int images;         /* number of images whose same row is computed */
     int x_step, y_step; /* words from one pixel's input, or output, to the next one's */
     const float *x;     /* the input row under kernel row `first`, first block */
     const float *w;     /* [in.blocks], w_block words apart: [rows][Q*step][BLOCK] */
-    const float *start; /* what the sums begin with: the same for each pixel, or not */
-    int start_step;     /* 0, or floats from a pixel to the next */
+    const float *start; /* initial values of the sums, per pixel or common to all */
+    int start_step;     /* floats from a pixel to the next; 0: common to all */
     size_t w_block, x_image, y_image, start_image; /* words from an image to the next */
     unsigned finish;
-    const float *mask; /* the row of x whose sign decides, for FINISH_MASK; lies as y */
+    const float
+        *mask; /* the row of x whose sign decides, for FINISH_MASK; same layout as y */
     float *y;
 };
 
@@ -121,10 +127,11 @@ struct row { /* a row of outputs of one block of channels, from some blocks of i
 #define conv_turn   NAMED(conv_turn)
 #define conv_unpack NAMED(conv_unpack)
 void conv_row(const struct row *a);
-/* n images x with their padding. */
+/* Copies n images x into the padded layout. */
 const float *conv_input(const struct conv_plan *p, struct own *own, int n,
                         const float *x);
-/* w to p->w, w to p->turned, and the sum of all threads' dw to w; for pool_run(). */
+/* For pool_run(): packs w to p->w and p->turned; adds all threads' dw and unpacks the
+ * sum to w. */
 struct conv_weights {
     const struct conv_plan *p;
     const float *w;

@@ -1,14 +1,16 @@
-/* worker/kernels/vector_conv_back.c - the gradients of a convolution; how it is done
- * stands in vector_conv.h */
+/* worker/kernels/vector_conv_back.c - the gradients of a convolution; vector_conv.h
+ * describes the method */
 #include "worker/kernels/vector_conv.h"
 
 #include "worker/kernels/pool.h"
 
 #include <string.h>
 
-enum { PIXELS_AT_ONCE = 128 }; /* of dy in a dw pass: they and theirs of x stay in L1 */
+enum {
+    PIXELS_AT_ONCE = 128
+}; /* of dy in a dw pass: they and the pixels of x stay in L1 */
 
-/* ---- dy on its way in ---- */
+/* ---- dy ---- */
 
 /* One image of fp32 planes to our layout. */
 static void from_planes(const struct conv_plan *p, const float *planes, float *floats,
@@ -25,7 +27,8 @@ static void from_planes(const struct conv_plan *p, const float *planes, float *f
         store_pixel(words + i * WORDS, load(to + i * BLOCK), load(to + i * BLOCK + VL));
 }
 
-/* The gradient of n images before ReLU, in our layout. Between layers it comes masked. */
+/* The gradient of n images before ReLU, in our layout. Between layers it is already
+ * masked. */
 static const float *unmask(const struct conv_plan *p, struct own *own, int n,
                            const float *y, const float *dy, float scale)
 {
@@ -62,7 +65,7 @@ static void add_bias(const struct conv_plan *p, const float *g, float *dbias)
     }
 }
 
-/* Into the spread image, each to the place its maximum came from. */
+/* Scatters each gradient to the position of its maximum. */
 static void unpool(const struct conv_plan *p, const float *words, const uint8_t *arg,
                    float *dy)
 {
@@ -81,7 +84,7 @@ static void unpool(const struct conv_plan *p, const float *words, const uint8_t 
     }
 }
 
-/* The zeros around are there from the beginning. */
+/* The zeros around were written once, by the plan. */
 static void spread(const struct conv_plan *p, int n, const float *g, float *dy)
 {
     size_t width = (size_t)p->full.W * WORDS, to_row = (size_t)p->spread.W * WORDS;
@@ -95,13 +98,14 @@ static void spread(const struct conv_plan *p, int n, const float *g, float *dy)
 
 /* ---- dw ---- */
 
-struct taps { /* some rows of dy, and what they add to one block's dw in one kernel row */
-    int images, H, W; /* rows of dy in each image; pixels, or pairs of them, in each */
-    size_t x_image, dy_image; /* words from an image to the next, */
-    size_t x_row, dy_row;     /* from a row to the next, */
-    int x_step;               /* and of x from a pixel or pair to the next */
-    bool floats;              /* a first layer's words */
-    bool fresh;               /* nothing is in dw yet */
+struct taps { /* some rows of dy, and their contribution to one block's dw in one kernel
+                 row */
+    int images, H, W;         /* rows of dy in each image; pixels, or pairs, per row */
+    size_t x_image, dy_image; /* words from an image to the next */
+    size_t x_row, dy_row;     /* from a row to the next */
+    int x_step;               /* of x from a pixel or pair to the next */
+    bool floats;              /* words of a first layer */
+    bool fresh;               /* dw is empty */
     const float *x, *dy;
     float *dw; /* [R*channels][BLOCK] */
 };
@@ -153,7 +157,8 @@ static void taps_row(const struct taps *a, int taps)
     }
 }
 
-/* What some rows of dy add to one block's dw: a->x and a->dy are at the first of them. */
+/* Adds the contribution of some rows of dy to one block's dw; a->x and a->dy point to
+ * the first of them. */
 static void add_rows(const struct conv_plan *p, struct taps a, size_t x_block, float *dw)
 {
     int taps = p->s.R * (p->s.first ? 1 : BLOCK);
@@ -166,8 +171,7 @@ static void add_rows(const struct conv_plan *p, struct taps a, size_t x_block, f
     }
 }
 
-/* `all` has the distances, and whole images, a block of which is x_block and dy_block
- * words. */
+/* `all` has the strides; of whole images, a block is x_block and dy_block words. */
 static void add_taps(const struct conv_plan *p, struct taps all, size_t x_block,
                      size_t dy_block, float *dw)
 {
@@ -190,7 +194,8 @@ static void add_taps(const struct conv_plan *p, struct taps all, size_t x_block,
 
 #if BF16
 
-/* Each pixel of x with the one `stride` further on; behind the end of a row, zeros. */
+/* Pairs each pixel of x with the one `stride` further on; zeros behind the end of a
+ * row. */
 static void pair_input(const struct conv_plan *p, int n, const float *x, float *pairs)
 {
     static const float zero[BLOCK];
@@ -199,7 +204,7 @@ static void pair_input(const struct conv_plan *p, int n, const float *x, float *
             pair_pixels(x, w + p->stride < p->in.W ? x + p->stride * WORDS : zero, pairs);
 }
 
-/* Rows of dy, `row` words apart: pairs of pixels, or floats for a first layer. */
+/* Rows of dy, `row` words apart: as pairs of pixels, or floats for a first layer. */
 static void pair_gradient(const struct conv_plan *p, int n, const float *dy, size_t row,
                           size_t block, float *pairs)
 {
@@ -221,8 +226,8 @@ static void pair_gradient(const struct conv_plan *p, int n, const float *dy, siz
 
 #endif
 
-/* `dy` is the first pixel of block 0 before pooling, not spread; its rows are `row` words
- * apart, its blocks `block`. */
+/* `dy` points to the first pixel of block 0 before pooling, without zeros between; its
+ * rows are `row` words apart, its blocks `block`. */
 static void image_taps(const struct conv_plan *p, struct own *own, int n, const float *x,
                        const float *dy, size_t row, size_t block)
 {
@@ -256,7 +261,7 @@ static void image_taps(const struct conv_plan *p, struct own *own, int n, const 
 
 /* ---- dx ---- */
 
-/* From dy: what all rows of dx in these phases have in common. */
+/* The parameters from dy that all rows of dx of these phases share. */
 static struct row back_row(const struct conv_plan *p, int n, struct phase rows,
                            struct phase columns)
 {
@@ -272,13 +277,13 @@ static struct row back_row(const struct conv_plan *p, int n, struct phase rows,
     return row;
 }
 
-struct dx_pass { /* a block of dx from some blocks of dy, kb and those behind it */
+struct dx_pass { /* a block of dx from some blocks of dy, from kb on */
     const struct conv_plan *p;
     struct own *own;
     int n, kb, some;
-    const float *x; /* the mask, */
-    float *dx;      /* and where it goes: the first image's block */
-    size_t weights; /* words before theirs */
+    const float *x; /* the mask */
+    float *dx;      /* output: the first image's block */
+    size_t weights; /* words before this phase's weights */
 };
 
 static void back_phase(const struct dx_pass *a, struct phase rows, struct phase columns)
@@ -314,8 +319,8 @@ static void back_phase(const struct dx_pass *a, struct phase rows, struct phase 
     }
 }
 
-/* dx of n images from their spread gradients: some blocks of dy at a time, so that their
- * weights stay in the first cache while all rows go by. */
+/* dx of n images from their gradients with zeros between: some blocks of dy at a time,
+ * so that the weights stay in the first-level cache while all rows are processed. */
 static void back_images(const struct conv_plan *p, struct own *own, int n, const float *x,
                         float *dx)
 {

@@ -1,14 +1,16 @@
-/* worker/kernels/vector_elem.h - what the vector engine keeps images in, and multiplies
+/* worker/kernels/vector_elem.h - the element type of images and products in the vector
+ * engine
  *
- * A word is 32 bits in a float array: one float, or, with BF16, two bfloat16 whose
- * products go into one sum. Wherever sums run over something (channels, taps, samples,
- * pixels), what lies side by side in it shares a word; loops walk over words and need not
- * know.
+ * A word is 32 bits in a float array: one float or, with BF16, two bfloat16 whose
+ * products are added to one sum. In every sum (over channels, taps, samples or pixels)
+ * neighbours share a word; loops run over words and need not know.
  *
- * AVX512-BF16 multiplies two pairs a lane in one instruction, twice what fp32 does. Other
- * instruction sets take the pairs apart: right, and slower than fp32.
+ * AVX512-BF16 multiplies two pairs per lane in one instruction, twice the rate of
+ * fp32. For other instruction sets the pairs are split, which is correct, but slower
+ * than fp32.
  *
- * An engine's pixel is a BLOCK of channels: WORDS words, in their natural order.
+ * A pixel in the engine's layout is a BLOCK of channels: WORDS words, in their natural
+ * order.
  */
 #ifndef WORKER_KERNELS_VECTOR_ELEM_H
 #define WORKER_KERNELS_VECTOR_ELEM_H
@@ -29,7 +31,7 @@
 #define PER_WORD  2
 typedef uint16_t elem;
 
-/* The upper halves of what is nearest, ties to even; not-a-number stays one. */
+/* Rounds to the nearest, ties to even, and keeps the upper halves; NaN stays NaN. */
 ALWAYS uints rounded(vec v)
 {
     uints u = (uints)v, odd = (u >> 16) & 1;
@@ -83,7 +85,7 @@ ALWAYS void load_pixel(const float *words, vec *lo, vec *hi)
     *hi = (vec)(half_pixel(words, 1) << 16);
 }
 
-/* The channels of two pixels side by side: BLOCK words. */
+/* The channels of two adjacent pixels: BLOCK words. */
 ALWAYS void pair_pixels(const float *a, const float *b, float *words)
 {
     store(words, (vec)(half_pixel(a, 0) | half_pixel(b, 0) << 16));
@@ -138,13 +140,13 @@ ALWAYS vec multiply_add(vec sum, float x, vec w)
 
 #define WORDS (BLOCK / PER_WORD)
 
-/* n numbers in words; the last may be half empty. */
+/* n numbers as words; the upper half of the last may be empty. */
 static inline int words_of(int n)
 {
     return (n + PER_WORD - 1) / PER_WORD;
 }
 
-/* `count` columns of some rows, as words; behind an odd last one, zero. */
+/* `count` columns of some rows, as words; an odd last one is paired with zero. */
 ALWAYS void round_rows(int rows, int count, const float *from, size_t ldf, float *to,
                        size_t ldt)
 {
@@ -159,7 +161,7 @@ ALWAYS void round_rows(int rows, int count, const float *from, size_t ldf, float
 #endif
 }
 
-/* The first BLOCK of `left` columns of some rows, side by side, zeros beyond the last. */
+/* The first BLOCK of `left` columns of some rows, adjacent, zeros beyond the last. */
 static inline void copy_panel(const float *from, size_t ld, int rows, int left,
                               float *panel)
 {

@@ -1,12 +1,13 @@
-/* worker/kernels/vector_gemm.c - products of matrices as large as a language model's
+/* worker/kernels/vector_gemm.c - matrix products of the sizes of a language model
  *
- * c is made in tiles of TILE rows by BLOCK columns, held in registers. For DEEP steps of
- * the sum at a time, a panel of b is copied side by side and meets the rows of a, which
- * were copied for TALL rows into the second cache: each number of b is then copied once
- * for TALL rows, which costs a few percent. What a tile is added to is fetched before.
+ * c is computed in tiles of TILE rows by BLOCK columns, held in registers. For DEEP
+ * steps of the sum at a time, a panel of b is packed and multiplied by the rows of a,
+ * which are packed for TALL rows into the second-level cache: each number of b is then
+ * packed once for TALL rows, which costs a few percent. The tile's previous contents
+ * are prefetched.
  *
- * Threads share out the panels, so sums do not depend on how many there are. With bf16
- * numbers are rounded, and paired along the sum, as they are copied.
+ * Threads share out the panels, so results do not depend on their number. With bf16,
+ * numbers are rounded, and paired along the sum, when they are packed.
  */
 #include "worker/kernels/vector_elem.h"
 
@@ -16,7 +17,7 @@
 
 enum { DEEP = 384, TALL = 20 * TILE_MAX, PANEL = DEEP * BLOCK };
 
-/* Of one thread. */
+/* One thread's buffers. */
 static size_t own_room(void)
 {
     return 2 * PANEL + (size_t)TALL * DEEP + VL;
@@ -27,9 +28,9 @@ size_t NAMED(gemm_room)(void)
     return own_room() * (size_t)pool_threads();
 }
 
-/* Rows [i, i + rows) of a, steps [k, k + deep) of the sum: tile after tile, in each of
- * them what is multiplied with the same row of b side by side. Where that is how a lies,
- * a vector is copied, and what it is too long for is written over by the next. */
+/* Packs rows [i, i + rows) of a, steps [k, k + deep) of the sum: tile after tile, in
+ * each of them adjacent what is multiplied by the same row of b. If a has that order,
+ * whole vectors are copied; the excess of a vector is overwritten by the next. */
 static void pack_a(const struct gemm *g, int i, int rows, int k, int deep, float *to)
 {
     float words[DEEP];
@@ -56,7 +57,8 @@ static void pack_a(const struct gemm *g, int i, int rows, int k, int deep, float
     }
 }
 
-/* Columns [j, j + BLOCK) of b, zeros beyond the last. `words` is for one panel more. */
+/* Packs columns [j, j + BLOCK) of b, zeros beyond the last. `words` has space for one
+ * panel more. */
 static void pack_b(const struct gemm *g, int j, int k, int deep, float *to, float *words)
 {
     int width = at_most(BLOCK, g->N - j);
@@ -74,8 +76,8 @@ static void pack_b(const struct gemm *g, int j, int k, int deep, float *to, floa
         transpose(words, DEEP, width, words_of(deep), to, BLOCK);
 }
 
-/* c[T][BLOCK] = a b, more by it where there is `start`, which is c, or one row for all of
- * them (`ld` 0) */
+/* c[T][BLOCK] = a b, plus `start` if not NULL, which is c, or one row for all rows
+ * (`ld` 0) */
 ALWAYS void gemm_tile(int T, int deep, const float *a, const float *b, const float *start,
                       size_t ld, float *c, size_t ldc)
 {
@@ -106,7 +108,7 @@ ALWAYS void gemm_tile(int T, int deep, const float *a, const float *b, const flo
     }
 }
 
-/* A panel with all of its rows; the last one may be narrower. */
+/* A panel with all its rows; the last panel may be narrower. */
 static void run_panel(const struct gemm *g, int i, int rows, int j, int deep,
                       const float *a, const float *b, bool more)
 {
@@ -136,7 +138,7 @@ static void run_panel(const struct gemm *g, int i, int rows, int j, int deep,
     }
 }
 
-/* Columns [from, to), by the calling thread, whose room this is. */
+/* Columns [from, to), in the calling thread, with its buffers. */
 static void run_columns(const struct gemm *g, int from, int to, float *room)
 {
     float *words = room + PANEL, *a = words + PANEL;

@@ -1,25 +1,23 @@
-/* worker/kernels/vector_linear.c - linear layers: three products, no packing of weights
+/* worker/kernels/vector_linear.c - linear layers: three products, without packing weights
  *
- * The batch is small and the weights are large, so a weight should be read once and put
- * to use for all samples at once. General matrix multiplication cannot know that and
- * packs the weights first, which costs as much as a good part of the arithmetic.
+ * The batch is small and the weights are large, so a weight should be read once and used
+ * for all samples. General matrix multiplication packs the weights first, which costs a
+ * considerable part of the arithmetic's time.
  *
- *   forward   y^T = w x^T: vectors run along the batch, scalars are the weights as they
- *             lie. x is transposed in chunks of CHUNK columns that stay in the cache.
- *   dw = g^T x, dx = g w: vectors run along C, in panels of two, copied once so that
- *             they lie together; scalars are g, or g transposed.
+ *   forward   y^T = w x^T: vectors run along the batch, scalars are the weights in place.
+ *             x is transposed in chunks of CHUNK columns that stay in the cache.
+ *   dw = g^T x, dx = g w: vectors run along C, in panels of two, packed once to be
+ *             adjacent; scalars are g, or g transposed.
  *
- * Ranks that share memory show each other the factors of dw, g and the panels of x, and
- * each makes some rows of the sum: kernels.h.
+ * Ranks that share memory exchange the factors of dw, g and the panels of x, and each
+ * computes some rows of the sum: kernels.h.
  *
- * With bf16 a word holds two numbers that follow each other in what the sums run over:
- * columns going forward, samples in dw, features in dx. They are rounded and paired as
- * they are copied, before what is to be transposed, which is then half as much; weights,
- * of which nothing is copied, a tile at a time, or once when the batch has several groups
- * of samples.
+ * With bf16 a word holds two numbers that are adjacent in the sum: columns in forward,
+ * samples in dw, features in dx. Operands are rounded and paired when they are packed, and
+ * before they are transposed, which halves that work. Weights are not packed; they are
+ * rounded a tile at a time, or once if the batch has several groups of samples.
  *
- * All of it is split among threads by rows or columns of the result, which therefore
- * does not depend on how many there are.
+ * Threads split rows or columns of the result, which does not depend on their number.
  */
 #include "common/mem.h"
 #include "worker/kernels/pool.h"
@@ -81,18 +79,19 @@ void NAMED(linear_plan_free)(struct linear_plan *p)
     free(p);
 }
 
-struct call { /* one of the three products, for the threads */
+struct call { /* arguments of one of the three products, for the threads */
     struct linear_plan *p;
     int n; /* samples; in forward those of one group */
     const float *x, *w, *bias;
     const float *words; /* of w, or NULL */
     const float *gw;    /* words of g */
     float *y, *dw, *dx;
-    float *panels; /* of x: to be kept here, or NULL */
+    float *panels; /* of x, to be stored here, or NULL */
 };
 
-/* T rows of words of w times `wide` vectors of samples, added to yt. Meanwhile the rows
- * of w that are next (NULL: none) are fetched: another rank may have written them last.
+/* Adds T rows of words of w times `wide` vectors of samples to yt. Meanwhile
+ * prefetches the next rows of w (NULL: none), which another rank may have written
+ * last.
  */
 ALWAYS void forward_tile(int T, int wide, int count, const float *w, size_t ldw,
                          const float *xt, float *yt, const float *next, size_t ldn)
@@ -146,7 +145,8 @@ ALWAYS void forward_rows(int wide, int from, int to, int c, int count,
 
 #if BF16
 
-/* Rows of floats, two to a row of words; after an odd one, zeros. */
+/* Converts rows of floats, two to a row of words; an odd last one is paired with
+ * zeros. */
 static void pair_rows(const float *from, int rows, size_t width, float *words)
 {
     for (int i = 0; i < rows; i += 2, from += 2 * width, words += width) {
@@ -227,14 +227,14 @@ void NAMED(linear)(struct linear_plan *p, int n, const float *x, const float *w,
     }
 }
 
-/* Where the panel of columns [c, c+BLOCK) of x begins among all of them. */
+/* Where the panel of columns [c, c+BLOCK) of x begins in the packed panels. */
 static size_t panel_at(const struct linear_shape *s, int c)
 {
     return (size_t)c * (size_t)words_of(s->B);
 }
 
-/* out[j][0..BLOCK) = sum over i of a[i][j] * panel[i][0..BLOCK), for T rows j; or more by
- * that, when `more` */
+/* out[j][0..BLOCK) = sum over i of a[i][j] * panel[i][0..BLOCK), for T rows j; added
+ * to out if `more` */
 ALWAYS void back_tile(int T, int count, const float *a, size_t lda, const float *panel,
                       float *out, size_t ldo, bool more)
 {
@@ -260,7 +260,7 @@ ALWAYS void back_tile(int T, int count, const float *a, size_t lda, const float 
     }
 }
 
-/* The same for a last panel that may be narrower. */
+/* The same for a last panel, which may be narrower. */
 static void back_rows(int T, int count, const float *a, size_t lda, const float *panel,
                       float *out, size_t ldo, size_t width, bool more)
 {
@@ -276,8 +276,9 @@ static void back_rows(int T, int count, const float *a, size_t lda, const float 
         memcpy(out + (size_t)i * ldo, narrow + i * BLOCK, width * sizeof(float));
 }
 
-/* Columns [c, c+BLOCK) of out[rows][C]; the last panel may be narrower. Meanwhile those
- * of next[ahead][C] (NULL: none) are fetched: they are wanted next, and lie far apart. */
+/* Columns [c, c+BLOCK) of out[rows][C]; the last panel may be narrower. Meanwhile
+ * prefetches those of next[ahead][C] (NULL: none), which are used next and far apart
+ * in memory. */
 static void back_panel(int rows, int count, const float *a, size_t lda,
                        const float *panel, float *out, int C, int c, const float *next,
                        int ahead)
@@ -354,7 +355,7 @@ void NAMED(linear_back)(struct linear_plan *p, int n, const float *x, const floa
     go_back(&call, y, dy, scale, p->gw, dbias);
 }
 
-/* ---- the factors of dw: how many samples, words of g, words of x in panels ---- */
+/* ---- the factors of dw: number of samples, words of g, words of x in panels ---- */
 
 static float *factor_g(float *factors)
 {
@@ -382,8 +383,8 @@ void NAMED(linear_back_factors)(struct linear_plan *p, int n, const float *x,
     go_back(&call, y, dy, scale, factor_g(factors), dbias);
 }
 
-/* What the next tiles need, most of which another CPU has written: far away, so it is
- * fetched in time, many lines at once. Rows of `width` floats, `ld` apart. */
+/* Prefetches the next tiles' operands, many lines at once, since most were written by
+ * another CPU. Rows of `width` floats, `ld` apart. */
 static void fetch(const float *from, int rows, int width, size_t ld)
 {
     for (int i = 0; i < rows; i++, from += ld)
@@ -391,7 +392,7 @@ static void fetch(const float *from, int rows, int width, size_t ld)
             __builtin_prefetch(from + k, 0, 2);
 }
 
-/* Rows [from, to) of panel c of dw: one batch's, or more by it. */
+/* Rows [from, to) of panel c of dw: one batch's contribution, added if `more`. */
 static void add_rows(const struct linear_plan *p, float *factors, int c, int from, int to,
                      float *dw, bool more)
 {

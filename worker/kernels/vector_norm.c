@@ -1,11 +1,11 @@
-/* worker/kernels/vector_norm.c - batch normalisation with what follows it, and the mean
- * of an image
+/* worker/kernels/vector_norm.c - batch normalisation with shortcut and ReLU, and the
+ * mean of an image
  *
- * Both run along the pixels of a block of channels, over all images: two passes for mean
- * and variance, one for y. Sums are made image by image, so that a large batch does not
- * cost small numbers their digits. Threads share out the blocks of channels: the result
- * does not depend on how many there are. Alone, a block is measured and at once used,
- * while it is in the cache; with other ranks all of it is measured first.
+ * Both run along the pixels of a block of channels, over all images: two passes for
+ * mean and variance, one for y. Sums are made image by image, so that a large batch
+ * does not lose small contributions. Threads share out the blocks of channels, so
+ * results do not depend on their number. On one rank a block is measured and then
+ * normalised while it is in the cache; with several, all blocks are measured first.
  */
 #include "common/mem.h"
 #include "worker/kernels/norm_share.h"
@@ -20,8 +20,8 @@
 struct norm_plan {
     struct norm_shape s;
     int blocks;
-    float *mean, *scale;    /* [C]: of the last learning pass; 1 / sqrt(var + eps) */
-    float *w, *bias, *d[2]; /* [C] with room for whole blocks */
+    float *mean, *scale;    /* [C]: of the last pass with `learn`; 1 / sqrt(var + eps) */
+    float *w, *bias, *d[2]; /* [C], padded to whole blocks */
     struct norm_share share;
 };
 
@@ -108,7 +108,8 @@ static struct two moment(const struct call *a, int kb, struct two from, int powe
     return (struct two){all.lo * part, all.hi * part};
 }
 
-/* Of this batch: the variance goes where backward keeps a sum later. */
+/* Of this batch; the variance is stored in the buffer that backward uses for a sum
+ * later. */
 static void measure_block(const struct call *a, int kb)
 {
     float *mean = a->p->mean + kb * BLOCK;
@@ -116,7 +117,7 @@ static void measure_block(const struct call *a, int kb)
     put(a->p->d[0] + kb * BLOCK, moment(a, kb, take(mean), 2));
 }
 
-/* Channels whose mean and variance are known. */
+/* Normalises channels whose mean and variance are known. */
 static void settle(struct norm_plan *p, int from, int to, float *running)
 {
     const float *var = p->d[0];

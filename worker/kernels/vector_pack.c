@@ -1,9 +1,9 @@
-/* worker/kernels/vector_pack.c - weights of a convolution into the order in which
- * vector_conv.h walks through them, and their gradients back
+/* worker/kernels/vector_pack.c - packs a convolution's weights in the order in which
+ * vector_conv.h reads them, and unpacks their gradients
  *
- * A pair of blocks at a time, [BLOCK k][BLOCK c][R*R] in PyTorch's order, is transposed
- * into rows of BLOCK features, which are then put where they belong. Threads share out
- * the blocks of features.
+ * A pair of blocks at a time, [BLOCK k][BLOCK c][R*R] in PyTorch's order, is
+ * transposed into rows of BLOCK features, which are then copied to their positions.
+ * Threads share out the blocks of features.
  */
 #include "worker/kernels/pool.h"
 #include "worker/kernels/vector_conv.h"
@@ -30,7 +30,7 @@ static void unpack_first(const struct conv_plan *p, const float *packed, float *
                 *w++ = packed[((k / BLOCK * p->s.C + c) * RR + i) * BLOCK + k % BLOCK];
 }
 
-/* Rows of BLOCK floats, `ld` apart, to words; behind an odd last one, zeros. */
+/* Rows of BLOCK floats, `ld` apart, to words; an odd last one is paired with zeros. */
 static void to_words(const float *from, size_t ld, int rows, float *to)
 {
     for (int i = 0; i < rows; i += PER_WORD, from += PER_WORD * ld, to += BLOCK) {
@@ -46,8 +46,8 @@ static void to_words(const float *from, size_t ld, int rows, float *to)
 }
 
 struct pair_of_blocks {
-    int ks, cs;       /* features and channels that there are */
-    size_t w, packed; /* where they begin in w, and, in numbers, in packed weights */
+    int ks, cs;       /* features and channels present */
+    size_t w, packed; /* where they begin in w and in the packed weights */
 };
 
 static struct pair_of_blocks pair_at(const struct conv_plan *p, int kb, int cb)
@@ -60,7 +60,7 @@ static struct pair_of_blocks pair_at(const struct conv_plan *p, int kb, int cb)
         .packed = (size_t)(kb * p->in.blocks + cb) * RR * BLOCK * BLOCK};
 }
 
-/* As [c][R*R][BLOCK k]; what is missing of a block is zero. */
+/* As [c][R*R][BLOCK k]; zeros for what is missing of a block. */
 static void take_block(const struct conv_plan *p, struct pair_of_blocks b, const float *w,
                        float *rows)
 {
@@ -92,8 +92,7 @@ void conv_pack(int part, int parts, void *weights)
         }
 }
 
-/* Where the tap (r, q) stands when k and c have changed places and the kernel is turned
- * around. */
+/* The position of tap (r, q) after k and c are exchanged and the kernel is rotated. */
 static int turned_tap(const struct conv_plan *p, int r, int q)
 {
     struct phase row = phase_of(p, r % p->stride, p->s.H);

@@ -1,7 +1,8 @@
-/* worker/kernels/vector_seq.c - layers of a language model: rows of floats, each a token
+/* worker/kernels/vector_seq.c - layers of a language model: rows of floats, one per
+ * token
  *
- * Threads share out rows, or pairs of sample and head. Whatever is summed over rows is
- * summed by one thread for each column, in the order of rows.
+ * Threads share out rows, or pairs of sample and head. A sum over rows is made by one
+ * thread for each column, in the order of rows.
  */
 #include "worker/kernels/vector.h"
 
@@ -10,15 +11,15 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- exp, of all lanes ---- */
+/* ---- exp of all lanes ---- */
 
-/* 2^n * 2^r with n whole and |r| <= 1/2: a polynomial of degree 6, 2 units in the last
- * place. Not-a-number stays one. */
+/* 2^n * 2^r with integer n and |r| <= 1/2: a polynomial of degree 6, accurate to 2
+ * units in the last place. NaN stays NaN. */
 ALWAYS vec vexp(vec x)
 {
     const vec zero = {0}, lowest = zero - 87.3f, highest = zero + 88.7f;
     x = pick(x < lowest, lowest, pick(x > highest, highest, x));
-    vec t = x * 1.44269504f + 12582912.0f; /* rounds to a whole number */
+    vec t = x * 1.44269504f + 12582912.0f; /* rounds to an integer */
     bits n = (bits)t - 0x4b400000;
     t -= 12582912.0f;
     vec r = x - t * 0.693359375f + t * 2.12194440e-4f;
@@ -29,7 +30,7 @@ ALWAYS vec vexp(vec x)
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     p = p * r * r + r + 1.0f;
-    /* in two steps: 2^128 is no float */
+    /* in two steps: 2^128 exceeds float */
     bits half = n >> 1;
     p *= (vec)((half + 127) << 23);
     return p * (vec)((n - half + 127) << 23);
@@ -228,7 +229,7 @@ void NAMED(gelu_back)(int64_t n, const float *x, const float *dy, float *dx)
     pool_run(gelu_back_part, &(struct rows){.n = (int)n, .x = x, .dy = dy, .y = dx});
 }
 
-/* ---- attention: for QUERIES queries at a time, all their weights in the cache ---- */
+/* ---- attention: QUERIES queries at a time, with all their weights in the cache ---- */
 
 enum { QUERIES = 64 };
 
@@ -267,7 +268,7 @@ static void multiply(struct gemm g, struct matrix a, struct matrix b, float *roo
     NAMED(gemm_alone)(&g, room);
 }
 
-/* Logits of queries [q, q + count) against keys up to the last of them. */
+/* Logits of queries [q, q + count) and all keys up to the last of them. */
 static void attention_logits(const struct attention_shape *s, const float *queries, int q,
                              int count, const float *keys, float *p, float *room)
 {
@@ -276,7 +277,7 @@ static void attention_logits(const struct attention_shape *s, const float *queri
              (struct matrix){queries, ld, 1}, (struct matrix){keys, 1, ld}, room);
 }
 
-/* Logits of one query to exp(scale * logit - shift): keys behind it have no weight.
+/* Replaces one query's logits by exp(scale * logit - shift); later keys get weight 0.
  * Returns the sum. */
 static float weigh(float *p, int keys, int all, float scale, float shift)
 {
@@ -336,7 +337,8 @@ static void attention_head(const struct attention_call *a, int sample, int head,
     }
 }
 
-/* Of queries [q, q + count): weights p again, dp = dy v^T, the gradient of logits. */
+/* For queries [q, q + count): recomputes weights p, then dp = dy v^T and the gradient
+ * of the logits. */
 static void logits_back(const struct attention_call *a, size_t at, const float *lse,
                         int q, int count, float *p, float *dp)
 {
@@ -426,11 +428,11 @@ void NAMED(attention_back)(struct attention_shape s, int n, const float *qkv,
                                                       .room = room});
 }
 
-/* ---- the loss of rows of logits, which become its gradient ---- */
+/* ---- the loss of rows of logits, and its gradient in their place ---- */
 
 struct loss_call {
     int n, V;
-    float *logits, scale; /* 0: no gradient is wanted */
+    float *logits, scale; /* 0: no gradient */
     const uint32_t *labels;
     double *found;
 };

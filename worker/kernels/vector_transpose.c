@@ -1,4 +1,4 @@
-/* worker/kernels/vector_transpose.c - transposition, for what is packed or multiplied
+/* worker/kernels/vector_transpose.c - transposition, for packing and products
  *
  * A square of VL rows takes log2(VL) rounds of interleaving rows i and i + VL/2.
  */

@@ -291,8 +291,6 @@ static int check_tokens(const struct parse *p)
                        c->model->name);
     if (c->augment.pad || c->augment.flip || c->normalise.channels || c->logits)
         return err_set(p->err, "--augment, --normalize and --logits are for images");
-    if (c->engine && strcmp(c->engine, "cuda") == 0)
-        return err_set(p->err, "--engine cuda: it has no models of tokens yet, cpu has");
     if (c->stages > 1)
         return err_set(p->err, "--stages: the first and last layers of %s share weights",
                        c->model->name);
@@ -307,8 +305,6 @@ static int fill_in(struct parse *p)
     bool line = c->model->task == TASK_REGRESS, epochs_given = c->epochs >= 0;
     if (check_tokens(p) < 0)
         return -1;
-    if (c->model->task == TASK_TOKENS)
-        c->engine = "cpu";
     if (!c->data)
         c->data = line ? "synthetic" : "digits";
     if (line != (strcmp(c->data, "synthetic") == 0))

@@ -11,9 +11,9 @@ int layers_each_product(struct layers *net, const struct layers_plan *p, product
                         void *arg, struct ddp_err *err)
 {
     char key[AUTOTUNE_KEY];
-    for (int i = net->from; i < net->to && p->n > 0; i++) {
+    for (int i = net->from; i < products_end(net) && p->n > 0; i++) {
         struct site at = {products_of(&net->layers[i]), &p->layers[i], i, 0, key};
-        for (; at.of && at.pass < PASSES; at.pass++) {
+        for (; at.of && at.plan->n > 0 && at.pass < PASSES; at.pass++) {
             if (!at.of->has(net, i, at.pass))
                 continue;
             at.of->key(net, i, at.plan, at.pass, key, sizeof key);

@@ -21,9 +21,9 @@ static __global__ void gather_images(const struct cuda_step *s, const uint32_t *
     for (EACH_OF(i, n)) {
         struct place p = place_at(i, l);
         int64_t at = lies_at(s, which, from + p.b);
-        const uint8_t *image = s->pixels + at * len;
+        const uint8_t *image = (const uint8_t *)s->x + at * len;
         if (p.c + p.h + p.w == 0)
-            labels[p.b] = s->labels[at];
+            labels[p.b] = ((const uint8_t *)s->t)[at];
         uint8_t pixel = 0; /* black, outside the image */
         if (moves) {
             struct augment_move by = augment_draw(&how, which[from + p.b]);
@@ -51,10 +51,11 @@ static __global__ void gather_floats(const struct cuda_step *s, const uint32_t *
                                      int from, int n, int len, int outputs, T *x,
                                      float *t)
 {
+    const float *inputs = (const float *)s->x, *targets = (const float *)s->t;
     for (EACH(i, (int64_t)n * len))
-        put(&x[i], s->inputs[lies_at(s, which, from + i / len) * len + i % len]);
+        put(&x[i], inputs[lies_at(s, which, from + i / len) * len + i % len]);
     for (EACH(i, (int64_t)n * outputs))
-        t[i] = s->targets[lies_at(s, which, from + i / outputs) * outputs + i % outputs];
+        t[i] = targets[lies_at(s, which, from + i / outputs) * outputs + i % outputs];
 }
 
 void cuda_gather_floats(const struct cuda_step *s, const uint32_t *which, int from, int n,
@@ -64,6 +65,21 @@ void cuda_gather_floats(const struct cuda_step *s, const uint32_t *which, int fr
     int most = len > outputs ? len : outputs;
     FOR_TYPE(type, LAUNCH(gather_floats<T>, blocks_for((int64_t)n * most), THREADS,
                           stream, s, which, from, n, len, outputs, (T *)x, t));
+}
+
+static __global__ void gather_tokens(const struct cuda_step *s, int64_t first, int64_t n,
+                                     uint32_t *tokens)
+{
+    for (EACH(i, n))
+        tokens[i] = ((const uint32_t *)s->x)[first + i];
+}
+
+void cuda_gather_tokens(const struct cuda_step *s, int from, int n, int T,
+                        uint32_t *tokens, cudaStream_t stream)
+{
+    int64_t each = T + 1;
+    LAUNCH(gather_tokens, blocks_for(n * each), THREADS, stream, s, from * each, n * each,
+           tokens);
 }
 
 /* ---- parameters ---- */
@@ -134,13 +150,15 @@ void cuda_widen(const void *w, int K, int C, int R, enum cuda_type type, bool la
                           (uint32_t)n, (uint32_t)C, (uint32_t)(R * R), last, to));
 }
 
-static __global__ void add(float *to, const float *from, int64_t n)
+template <class T> static __global__ void add(T *to, const T *from, int64_t n)
 {
     for (EACH(i, n))
-        to[i] += from[i];
+        put(&to[i], get(to[i]) + get(from[i]));
 }
 
-void cuda_add(float *to, const float *from, int64_t n, cudaStream_t stream)
+void cuda_add(void *to, const void *from, int64_t n, enum cuda_type type,
+              cudaStream_t stream)
 {
-    LAUNCH(add, blocks_for(n), THREADS, stream, to, from, n);
+    FOR_TYPE(type,
+             LAUNCH(add<T>, blocks_for(n), THREADS, stream, (T *)to, (const T *)from, n));
 }

@@ -40,16 +40,13 @@ static size_t cuda_buckets(const struct engine *e)
 static int collect(struct engine *e, struct slot *s, const struct samples *part,
                    const uint32_t *which, int n, struct ddp_err *err)
 {
-    size_t image = image_bytes(e), outputs = (size_t)e->job.data->shape.outputs;
-    size_t unit = classifies(e) ? 1 : sizeof(float);
-    size_t one = image * unit, other = classifies(e) ? 1 : outputs * unit;
-    const uint8_t *from = classifies(e) ? part->pixels : (const uint8_t *)part->inputs;
-    const uint8_t *with = classifies(e) ? part->labels : (const uint8_t *)part->targets;
+    size_t one = input_bytes(e), other = target_bytes(e);
+    const char *from = inputs_of(e, part), *with = targets_of(e, part);
     int64_t began = e->job.trace ? now_ns() : 0;
-    uint8_t *xs = s->bytes, *ts = s->bytes + most_samples(e) * one;
-    void *to = classifies(e) ? (void *)s->staged.pixels : (void *)s->staged.inputs;
-    void *beside = classifies(e) ? (void *)s->staged.labels : (void *)s->staged.targets;
-    for (int i = 0; i < n; i++) {
+    char *xs = s->bytes, *ts = s->bytes + most_samples(e) * one;
+    if (has_tokens(e))
+        tokens_gather(e->job.data, part, which, n, (uint32_t *)xs);
+    for (int i = 0; i < n && !has_tokens(e); i++) {
         memcpy(xs + (size_t)i * one, from + which[i] * one, one);
         memcpy(ts + (size_t)i * other, with + which[i] * other, other);
     }
@@ -57,12 +54,12 @@ static int collect(struct engine *e, struct slot *s, const struct samples *part,
     s->staged_bytes = (size_t)n * (one + other);
     trace_span(e->job.trace, TRACE_COLLECT, "collect", s->staged_bytes, began, now_ns());
     if ((s->left && check_cuda(cudaEventRecord(s->left, e->copies), what, err) < 0) ||
-        check_cuda(
-            cudaMemcpyAsync(to, xs, (size_t)n * one, cudaMemcpyHostToDevice, e->copies),
-            what, err) < 0 ||
-        check_cuda(cudaMemcpyAsync(beside, ts, (size_t)n * other, cudaMemcpyHostToDevice,
-                                   e->copies),
+        check_cuda(cudaMemcpyAsync(s->staged.x, xs, (size_t)n * one,
+                                   cudaMemcpyHostToDevice, e->copies),
                    what, err) < 0 ||
+        (other > 0 && check_cuda(cudaMemcpyAsync(s->staged.t, ts, (size_t)n * other,
+                                                 cudaMemcpyHostToDevice, e->copies),
+                                 what, err) < 0) ||
         check_cuda(cudaEventRecord(s->arrived, e->copies), what, err) < 0)
         return -1;
     return check_cuda(cudaStreamWaitEvent(first_of(e)->main, s->arrived, 0), what, err);
@@ -81,10 +78,8 @@ static int send_in(struct engine *e, struct slot *s, const struct samples *part,
     memcpy(which_of(s->in), which, (size_t)n * sizeof *which);
     s->in->in_order = !e->resident;
     s->in->mine = n;
-    s->in->pixels = r->pixels;
-    s->in->labels = r->labels;
-    s->in->inputs = r->inputs;
-    s->in->targets = r->targets;
+    s->in->x = r->x;
+    s->in->t = r->t;
     return check_cuda(cudaMemcpyAsync(first_of(e)->in, s->in,
                                       sizeof *s->in + (size_t)n * sizeof *which,
                                       cudaMemcpyHostToDevice, first_of(e)->main),
@@ -187,8 +182,7 @@ static int test_part(struct engine *e, struct slot *s, int from, int n,
     const struct stage *last = last_of(e);
     if (stages_forward(e, from, n, false, 0, err) < 0)
         return -1;
-    stages_loss(e, 0, n, NULL, 0);
-    if (check_launches("a test", err) < 0)
+    if (stages_loss(e, 0, n, NULL, 0, NULL, err) < 0 || check_launches("a test", err) < 0)
         return -1;
     return check_cuda(cudaMemcpyAsync(&s->result->head, head_of(last),
                                       sizeof s->result->head, cudaMemcpyDeviceToHost,

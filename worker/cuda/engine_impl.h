@@ -25,10 +25,10 @@
 
 enum { SLOTS = 2, MAX_GRAPHS = 8 };
 
-/* One part of the data set (training or test) on the device; NULL if it is not there. */
+/* One part of the data set (training or test) on the device; NULL if it is not there:
+ * images and labels, inputs and targets, or only x, the tokens. */
 struct resident {
-    uint8_t *pixels, *labels;
-    float *inputs, *targets;
+    char *x, *t;
 };
 
 /* A step's buffers, on the host and on the device. The host fills one slot while the
@@ -36,7 +36,7 @@ struct resident {
 struct slot {
     struct cuda_step *in;       /* pinned; followed by the samples' indices */
     struct cuda_result *result; /* pinned */
-    uint8_t *bytes;             /* pinned: a batch of a data set that is not resident */
+    char *bytes;                /* pinned: a batch of a data set that is not resident */
     struct resident staged;     /* on the device */
     size_t staged_bytes;
     cudaEvent_t left, arrived, done;
@@ -63,9 +63,8 @@ struct graph {
 /* The buffers of one micro-batch in flight on a stage. */
 struct set {
     struct layers *net; /* owned; set 0's owns what all sets share */
-    uint8_t *labels;
-    float *targets;
-    cudaEvent_t sent; /* to the neighbouring stage, which waits for it */
+    void *t;            /* labels or targets */
+    cudaEvent_t sent;   /* to the neighbouring stage, which waits for it */
     char *box; /* pinned, like struct mail; NULL if devices can access each other */
 };
 
@@ -180,15 +179,40 @@ static inline uint32_t *which_of(struct cuda_step *in)
     return (uint32_t *)(in + 1);
 }
 
-static inline size_t image_bytes(const struct engine *e)
-{
-    const struct io_shape *s = &e->job.data->shape;
-    return (size_t)s->C * (size_t)s->H * (size_t)s->W;
-}
-
 static inline bool classifies(const struct engine *e)
 {
     return e->job.data->task == TASK_CLASSIFY;
+}
+
+static inline bool has_tokens(const struct engine *e)
+{
+    return e->job.data->task == TASK_TOKENS;
+}
+
+/* Of a sample: its input, and its label or targets. Tokens are both. */
+static inline size_t input_bytes(const struct engine *e)
+{
+    const struct io_shape *s = &e->job.data->shape;
+    return has_tokens(e) ? ((size_t)s->W + 1) * sizeof(uint32_t)
+                         : (size_t)s->C * (size_t)s->H * (size_t)s->W *
+                               (classifies(e) ? 1 : sizeof(float));
+}
+
+static inline size_t target_bytes(const struct engine *e)
+{
+    return classifies(e)   ? 1
+           : has_tokens(e) ? 0
+                           : (size_t)e->job.data->shape.outputs * sizeof(float);
+}
+
+static inline const char *inputs_of(const struct engine *e, const struct samples *part)
+{
+    return classifies(e) ? (const char *)part->pixels : (const char *)part->inputs;
+}
+
+static inline const char *targets_of(const struct engine *e, const struct samples *part)
+{
+    return classifies(e) ? (const char *)part->labels : (const char *)part->targets;
 }
 
 /* This rank's samples of a step, at most. */
@@ -259,9 +283,10 @@ int stages_put_batch(struct engine *e, int i, int n, int batches, struct ddp_err
  * set 0. `learn`: as micro-batch `batch` of a step, else as in a test. */
 int stages_forward(struct engine *e, int from, int k, bool learn, int batch,
                    struct ddp_err *err);
-/* The loss of a set's outputs at the last stage and, unless `in` is NULL, its
- * gradient; see kernels.h. */
-void stages_loss(struct engine *e, int set, int n, const struct cuda_step *in, int batch);
+/* The loss of a set's outputs at the last stage and, unless `in` is NULL, its gradient;
+ * see kernels.h. With tokens also a part of the weight gradients, in `grads`. */
+int stages_loss(struct engine *e, int set, int n, const struct cuda_step *in, int batch,
+                float *grads, struct ddp_err *err);
 /* Sets sizes[k] to 1 for each size k of the micro-batches of n samples. */
 void stages_sizes(const struct engine *e, int n, uint8_t *sizes);
 /* Makes the plans for these. */

@@ -51,9 +51,8 @@ struct cuda_step {
     uint64_t seed;         /* of dropout */
     uint64_t augment_key;
     bool in_order;
-    /* data of the samples: images and labels, or inputs and targets */
-    const uint8_t *pixels, *labels;
-    const float *inputs, *targets;
+    /* data of the samples: images and labels, inputs and targets, or only tokens */
+    const void *x, *t;
 };
 
 /* Padded to 256 bytes, so that the gradients behind it stay aligned. */
@@ -90,10 +89,14 @@ struct cuda_result {
 void cuda_gather_images(const struct cuda_step *s, const uint32_t *which, int from,
                         struct cuda_map map, struct augment how, const float *as_float,
                         void *x, uint8_t *labels, cudaStream_t stream);
-/* Gathers x[n,len] of `type` and t[n,outputs] from s->inputs and s->targets. */
+/* Gathers x[n,len] of `type` and t[n,outputs] from inputs and targets. */
 void cuda_gather_floats(const struct cuda_step *s, const uint32_t *which, int from, int n,
                         int len, int outputs, enum cuda_type type, void *x, float *t,
                         cudaStream_t stream);
+
+/* Copies tokens[n, T + 1] from samples that are in the step's order. */
+void cuda_gather_tokens(const struct cuda_step *s, int from, int n, int T,
+                        uint32_t *tokens, cudaStream_t stream);
 
 /* Converts filters of another type, as [K,R,R,C] if `last`, to w[K,C,R,R]. A plain
  * array has K = 1, C = its length, R = 1. */
@@ -112,7 +115,8 @@ struct cuda_filters {
 void cuda_narrow_all(const float *w, size_t n, const struct cuda_filters *filters,
                      enum cuda_type type, void *to, cudaStream_t stream);
 /* to += from */
-void cuda_add(float *to, const float *from, int64_t n, cudaStream_t stream);
+void cuda_add(void *to, const void *from, int64_t n, enum cuda_type type,
+              cudaStream_t stream);
 
 /* ---- pointwise.cu ---- */
 
@@ -174,6 +178,55 @@ void cuda_norm_back(const struct cuda_norm *p, const void *x, const void *y,
                     const void *dy, float *dw, float *dbias, void *dx, void *dshortcut,
                     cudaStream_t stream);
 
+/* ---- seq.cu: rows of numbers, one for each token; as in worker/kernels/kernels.h ----
+ */
+
+/* [n,T,C] */
+struct cuda_rows {
+    enum cuda_type type;
+    int n, T, C;
+};
+/* y = of[token] + at[place], of tokens[n, T + 1] all but the last. */
+void cuda_embed(const uint32_t *tokens, const float *of, const float *at,
+                struct cuda_rows rows, void *y, cudaStream_t stream);
+/* dof is added to what is there. */
+void cuda_embed_back(const uint32_t *tokens, const void *dy, struct cuda_rows rows,
+                     float *dof, float *dat, cudaStream_t stream);
+
+/* kept: 2 floats of each row. */
+struct cuda_layer_norm {
+    struct cuda_rows rows;
+    const float *w, *bias; /* [C] */
+    float *kept, *room;
+};
+void cuda_layer_norm(const struct cuda_layer_norm *p, const void *x, void *y,
+                     cudaStream_t stream);
+/* With `add` dx is added to what is there. */
+void cuda_layer_norm_back(const struct cuda_layer_norm *p, const void *x, const void *dy,
+                          float *dw, float *dbias, void *dx, bool add,
+                          cudaStream_t stream);
+
+void cuda_gelu(const void *x, int64_t n, enum cuda_type type, void *y,
+               cudaStream_t stream);
+void cuda_gelu_back(const void *x, const void *dy, int64_t n, enum cuda_type type,
+                    void *dx, cudaStream_t stream);
+
+/* ---- attention.cu ---- */
+
+/* Causal, of qkv[n,T,3,heads,D]: y[n,T,heads,D], and lse[n,T,heads], the logarithms of
+ * the sums of weights. No T x T numbers are kept: the way back makes them again. */
+enum { CUDA_HEAD_MOST = 128 };
+struct cuda_attention {
+    enum cuda_type type;
+    int n, T, heads, D; /* D up to CUDA_HEAD_MOST */
+};
+void cuda_attention(struct cuda_attention a, const void *qkv, void *y, float *lse,
+                    cudaStream_t stream);
+/* `dots`: room, as large as lse. */
+void cuda_attention_back(struct cuda_attention a, const void *qkv, const void *y,
+                         const float *lse, const void *dy, void *dqkv, float *dots,
+                         cudaStream_t stream);
+
 /* ---- loss.cu ---- */
 
 /* The loss of n of the step's samples, its micro-batch `batch`, and its gradient
@@ -193,6 +246,14 @@ void cuda_softmax_loss(const struct cuda_loss *l, const float *logits,
                        const uint8_t *labels, void *dy, cudaStream_t stream);
 void cuda_mse_loss(const struct cuda_loss *l, const float *y, const float *t, void *dy,
                    cudaStream_t stream);
+/* For rows [from, from + rows) of tokens[n, context + 1]: the loss of the next token, of
+ * l->K, and the gradient of the logits, which may overwrite them. */
+void cuda_token_loss(const struct cuda_loss *l, const float *logits,
+                     const uint32_t *tokens, int context, int from, int rows,
+                     void *dlogits, float *losses, cudaStream_t stream);
+/* Sums `losses` of all rows, as cuda_token_loss() wrote them, to the step's. */
+void cuda_token_losses(const struct cuda_loss *l, const float *losses, int context,
+                       cudaStream_t stream);
 /* Sets *found to 1 if one of n numbers is not finite; else leaves it. */
 void cuda_find_bad(const void *x, int64_t n, enum cuda_type type, float *found,
                    cudaStream_t stream);

@@ -151,18 +151,21 @@ static int layer_forward(struct layers *net, int i, const struct layers_plan *p,
         return 0;
     if (p->n == 0 && !(l->spec->kind == LAYER_NORM && net->sum))
         return 0;
-    switch ((int)l->spec->kind) { /* images only */
+    switch ((int)l->spec->kind) {
     case LAYER_CONV:
         return conv_forward(net, i, &p->layers[i], err);
     case LAYER_LINEAR:
+    case LAYER_DENSE:
         return linear_forward(net, i, &p->layers[i], err);
     case LAYER_NORM:
         return norm_forward(net, l, p->n, learn, err);
     case LAYER_MEAN:
         cuda_mean(input_of(net, l), map_in(net, l, p->n), l->y, net->stream);
         return 0;
+    default:
+        seq_forward(net, l, p->n);
+        return 0;
     }
-    return 0;
 }
 
 int layers_forward(struct layers *net, struct layers_plan *p, const struct cuda_step *s,
@@ -192,7 +195,7 @@ static int layer_back(struct layers *net, int i, const struct layers_plan *p,
         return 0;
     if (p->n == 0 && !(l->spec->kind == LAYER_NORM && net->sum))
         return 0;
-    switch ((int)l->spec->kind) { /* images only */
+    switch ((int)l->spec->kind) {
     case LAYER_CONV:
         return conv_back(net, i, &p->layers[i], scale, err);
     case LAYER_LINEAR:
@@ -202,8 +205,14 @@ static int layer_back(struct layers *net, int i, const struct layers_plan *p,
     case LAYER_MEAN:
         cuda_mean_back(dy, map_in(net, l, p->n), gradient_of(net, l->in), net->stream);
         return 0;
+    case LAYER_DENSE:
+        if (linear_back(net, i, &p->layers[i], scale, err) < 0)
+            return -1;
+        return l->shortcut < 0 || net->bare ? 0 : shortcut_back(net, i, p->n, err);
+    default:
+        seq_back(net, l, p->n);
+        return 0;
     }
-    return 0;
 }
 
 int layers_backward(struct layers *net, struct layers_plan *p, float *grads,
@@ -221,7 +230,7 @@ int layers_backward(struct layers *net, struct layers_plan *p, float *grads,
                   arg, err) < 0)
             return -1;
     }
-    p->warm = true;
+    p->warm |= !net->tokens; /* whose logits are not a part of this */
     return 0;
 }
 
@@ -253,9 +262,9 @@ int layers_settle(struct layers *net, struct layers_plan *p, float *grads,
                   struct ddp_err *err)
 {
     net->grads = grads;
-    for (int i = net->from; i < net->to && p->n > 0; i++) {
+    for (int i = net->from; i < products_end(net) && p->n > 0; i++) {
         const struct products *of = products_of(&net->layers[i]);
-        for (enum pass pass = 0; of && pass < PASSES; pass++) {
+        for (enum pass pass = 0; of && p->layers[i].n > 0 && pass < PASSES; pass++) {
             if (of->has(net, i, pass) && settle(net, of, i, &p->layers[i], pass, err) < 0)
                 return -1;
         }
@@ -276,6 +285,7 @@ int layers_warm_up(struct layers *net, struct layers_plan *p, float *grads,
                  ? -1
                  : layers_backward(net, p, grads, no_wait, NULL, err);
     net->sum = sum;
+    p->warm = rc == 0;
     return rc;
 }
 
@@ -288,7 +298,7 @@ const float *layers_find_bad(struct layers *net, int n, struct ddp_err *err)
                    "looking for a bad number", err) < 0)
         return NULL;
     int64_t inputs = (int64_t)net->layers[0].inputs;
-    if (net->x)
+    if (net->x && !net->tokens)
         cuda_find_bad(net->x, n * inputs, net->type, found, net->stream);
     for (int i = net->from; i < net->to; i++) {
         const struct layer *l = &net->layers[i];
@@ -298,8 +308,8 @@ const float *layers_find_bad(struct layers *net, int n, struct ddp_err *err)
             if (w[j])
                 cuda_find_bad(net->weights + place_of(net, w[j]), (int64_t)w[j]->count,
                               CUDA_F32, &of[j], net->stream);
-        cuda_find_bad(l->y, n * (int64_t)l->outputs,
-                      i == net->nlayers - 1 ? CUDA_F32 : net->type, &of[2], net->stream);
+        cuda_find_bad(l->y, n * (int64_t)l->outputs, output_type(net, i), &of[2],
+                      net->stream);
     }
     return found;
 }

@@ -26,7 +26,7 @@
 #include <stdbool.h>
 
 /* Layers of a model on a device at most. */
-enum { CUDA_MAX_LAYERS = 160, CUDA_PLACES = 1 + 3 * CUDA_MAX_LAYERS };
+enum { CUDA_MAX_LAYERS = 400, CUDA_PLACES = 1 + 3 * CUDA_MAX_LAYERS };
 
 struct layers;      /* layers, activations for up to max_batch */
 struct layers_plan; /* how n samples go through them; belongs to its net */
@@ -67,11 +67,16 @@ struct layers_plan *layers_plan(struct layers *net, int n, struct ddp_err *err);
 /* The weights have changed. */
 void layers_refresh(struct layers *net);
 
-struct cuda_map layers_input(const struct layers *net, int n); /* how it lies */
+/* How it lies; of tokens there are [n, W + 1], of 32 bits. */
+struct cuda_map layers_input(const struct layers *net, int n);
 void *layers_input_at(const struct layers *net);      /* for the caller to fill */
 const float *layers_output(const struct layers *net); /* y[max_batch, outputs] */
 /* dy of it in this type, for the caller to fill */
 void *layers_output_grad(const struct layers *net, enum cuda_type *type);
+/* Of tokens, whose logits are made in pieces: the loss, and with l->s the gradients of
+ * the last layer's output and, begun in `grads`, of the embedding's weight. */
+int layers_token_loss(struct layers *net, const struct cuda_loss *l, float *grads,
+                      struct ddp_err *err);
 /* Means and variances, as in model_buffer_block(), from layers_part()'s place on; NULL
  * when there are none. */
 float *layers_buffers(const struct layers *net);

@@ -12,7 +12,9 @@
 
 #define WORKSPACE (32u << 20) /* bytes, one for all: layers run one after another */
 
-enum { MAX_PLANS = 16 };
+/* Of a model of tokens the logits are two layers more, behind its own: of as many rows as
+ * are made at a time, and of those that are left. */
+enum { MAX_PLANS = 16, LOGITS = 2 };
 
 struct layer {
     const struct layer_spec *spec;
@@ -21,12 +23,13 @@ struct layer {
     int C, H, W;                       /* of its input */
     int K, OH, OW; /* of a convolution before pooling; linear: K features, 1, 1 */
     size_t inputs, outputs,
-        wide;               /* elements a sample: given, given out, before pooling */
-    bool y_last;            /* y has its channels last */
-    bool adds;              /* dx is added to what is there */
-    void *y;                /* [max_batch, outputs] */
-    uint8_t *arg;           /* [max_batch, outputs], when it pools */
-    float *running, *saved; /* of a norm; running is in the buffers */
+        wide;     /* elements a sample: given, given out, before pooling */
+    size_t rows;  /* of a sample, which lie one after the other: its tokens; 1 */
+    bool y_last;  /* y has its channels last */
+    bool adds;    /* dx is added to what is there */
+    void *y;      /* [max_batch, outputs] */
+    uint8_t *arg; /* [max_batch, outputs], when it pools */
+    float *running, *saved; /* of a norm; running is in the buffers; of attention */
     double *shared;         /* of one that is normalised over the ranks */
     int slot;               /* of y's gradient */
 };
@@ -34,7 +37,7 @@ struct layer {
 struct layers_plan {
     int n;
     bool warm; /* the libraries know all of its products */
-    struct layer_plan layers[CUDA_MAX_LAYERS];
+    struct layer_plan layers[CUDA_MAX_LAYERS + LOGITS];
 };
 
 /* An algorithm that was chosen for a product, instead of the library's own choice. It
@@ -49,6 +52,7 @@ struct layers {
     enum cuda_type type;      /* of activations */
     bool last;                /* images have their channels last */
     bool bare;                /* only products are wanted */
+    bool tokens;              /* are learnt, and the logits are this stage's */
     const struct model *host; /* borrowed: it is compiled there */
     struct layers *of;        /* this is a view of; NULL: of none */
     int from, to;             /* of nlayers, the whole model's */
@@ -57,7 +61,7 @@ struct layers {
     cublasLtHandle_t blas;
     cudnnHandle_t dnn;
     int nlayers, oldest; /* plan to go, where there is no room */
-    struct layer layers[CUDA_MAX_LAYERS];
+    struct layer layers[CUDA_MAX_LAYERS + LOGITS];
     cudnnFilterDescriptor_t filters[CUDA_MAX_LAYERS];
     cudnnConvolutionDescriptor_t convs[CUDA_MAX_LAYERS];
     float *weights; /* borrowed */
@@ -66,8 +70,9 @@ struct layers {
     float *grads;     /* where those of the batch under way go */
     void *x, *z, *dw; /* input; a convolution's product and its gradient; a filter's
                          gradient in `type` */
-    void *slots[MODEL_MAX_SLOTS]; /* gradients of activations take turns */
-    float *room;                  /* for sums */
+    void *slots[MODEL_MAX_SLOTS + 1]; /* gradients of activations take turns; logits' */
+    float *losses; /* of tokens: each one's, and whether it was right */
+    float *room;   /* for sums */
     void *workspace;
     size_t workspace_bytes; /* WORKSPACE, or what some convolution cannot do without */
     struct layers_plan *plans[MAX_PLANS];
@@ -102,6 +107,18 @@ static inline void *weights_at(const struct layers *net, const struct param *p)
     return net->narrow + place_of(net, p) * type_size(net->type);
 }
 
+/* The model's outputs are float, whatever the layers are. */
+static inline enum cuda_type output_type(const struct layers *net, int i)
+{
+    return i < net->nlayers - !net->tokens ? net->type : CUDA_F32;
+}
+
+/* Behind the last that may have products. */
+static inline int products_end(const struct layers *net)
+{
+    return net->to + (net->tokens ? LOGITS : 0);
+}
+
 /* What layer i was given; its gradient, NULL if it is not needed. */
 static inline const void *input_of(const struct layers *net, const struct layer *l)
 {
@@ -116,9 +133,10 @@ static inline void *gradient_of(const struct layers *net, int layer)
 /* The implementation of its products; NULL: it has none. */
 static inline const struct products *products_of(const struct layer *l)
 {
-    return l->spec->kind == LAYER_CONV     ? &conv_products
-           : l->spec->kind == LAYER_LINEAR ? &linear_products
-                                           : NULL;
+    return l->spec->kind == LAYER_CONV ? &conv_products
+           : l->spec->kind == LAYER_LINEAR || l->spec->kind == LAYER_DENSE
+               ? &linear_products
+               : NULL;
 }
 
 /* layers.c: on the stream, each of a plan's products once, by an algorithm that its

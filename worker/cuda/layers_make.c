@@ -37,7 +37,7 @@ static void layer_plan_free(struct layer_plan *p)
 
 static void plan_free(struct layers_plan *p)
 {
-    for (int i = 0; i < CUDA_MAX_LAYERS; i++)
+    for (int i = 0; i < CUDA_MAX_LAYERS + LOGITS; i++)
         layer_plan_free(&p->layers[i]);
     free(p);
 }
@@ -47,8 +47,8 @@ static int plan_layer(const struct layers *net, int i, int n, struct layer_plan 
                       struct ddp_err *err)
 {
     const struct products *of = products_of(&net->layers[i]);
-    p->n = n;
-    return of ? of->plan(net, i, n, p, err) : 0;
+    p->n = i < net->nlayers ? n : logits_rows(net, i, n);
+    return of && p->n > 0 ? of->plan(net, i, p->n, p, err) : 0;
 }
 
 struct layers_plan *layers_plan(struct layers *net, int n, struct ddp_err *err)
@@ -61,7 +61,7 @@ struct layers_plan *layers_plan(struct layers *net, int n, struct ddp_err *err)
     }
     struct layers_plan *p = xcalloc(1, sizeof *p);
     p->n = n;
-    for (int i = net->from; i < net->to && n > 0; i++) {
+    for (int i = net->from; i < products_end(net) && n > 0; i++) {
         if (plan_layer(net, i, n, &p->layers[i], err) < 0) {
             plan_free(p);
             return NULL;
@@ -110,9 +110,11 @@ static size_t elements(struct map_shape s)
     return (size_t)s.C * (size_t)s.H * (size_t)s.W;
 }
 
-static struct layer shape_layer(const struct model_op *op)
+/* `rows`: of a sample. */
+static struct layer shape_layer(const struct model_op *op, size_t rows)
 {
     return (struct layer){.spec = op->spec,
+                          .rows = rows,
                           .weight = op->weight,
                           .bias = op->bias,
                           .in = op->in,
@@ -123,10 +125,10 @@ static struct layer shape_layer(const struct model_op *op)
                           .K = op->wide.C,
                           .OH = op->wide.H,
                           .OW = op->wide.W,
-                          .inputs = elements(op->given),
-                          .outputs = elements(op->map),
-                          .wide = elements(op->wide),
-                          .adds = is_conv(&(struct layer){.spec = op->spec}) && op->adds,
+                          .inputs = elements(op->given) * rows,
+                          .outputs = elements(op->map) * rows,
+                          .wide = elements(op->wide) * rows,
+                          .adds = op->adds,
                           .slot = -1};
 }
 
@@ -136,7 +138,7 @@ static int shape_all(struct layers *net, const struct model *model, struct ddp_e
     for (; net->nlayers < model_layers(model); net->nlayers++) {
         struct model_op op = model_op(model, net->nlayers);
         struct layer *l = &net->layers[net->nlayers];
-        *l = shape_layer(&op);
+        *l = shape_layer(&op, net->tokens ? (size_t)net->settings.io.W : 1);
         size_t most = l->inputs > l->wide ? l->inputs : l->wide;
         if (most * batch >= (size_t)1 << 31)
             return err_set(err,
@@ -220,6 +222,16 @@ static int take_slots(struct layers *net, struct device_memory *memory,
     return 0;
 }
 
+/* What a layer of ours keeps for its way back. */
+static size_t floats_saved(const struct layer *l, size_t batch)
+{
+    size_t rows = l->rows * batch;
+    return l->spec->kind == LAYER_NORM         ? 4 * (size_t)l->C
+           : l->spec->kind == LAYER_LAYER_NORM ? 2 * rows
+           : l->spec->kind == LAYER_ATTENTION  ? 2 * rows * (size_t)l->spec->size
+                                               : 0;
+}
+
 static int take_activations(struct layers *net, struct device_memory *memory,
                             struct ddp_err *err)
 {
@@ -234,13 +246,12 @@ static int take_activations(struct layers *net, struct device_memory *memory,
     }
     for (int i = net->from; i < net->to; i++) {
         struct layer *l = &net->layers[i];
-        size_t size = i == net->nlayers - 1 ? batch * sizeof(float) : each;
+        size_t size = batch * type_size(output_type(net, i));
+        size_t saved = floats_saved(l, batch) * sizeof(float);
         if (device_alloc(memory, what, l->outputs * size, &l->y, err) < 0 ||
             (l->spec->pool &&
              device_alloc(memory, what, l->outputs * batch, &l->arg, err) < 0) ||
-            (l->spec->kind == LAYER_NORM &&
-             device_alloc(memory, what, 4 * (size_t)l->C * sizeof(float), &l->saved,
-                          err) < 0) ||
+            (saved > 0 && device_alloc(memory, what, saved, &l->saved, err) < 0) ||
             (l->spec->kind == LAYER_NORM && net->settings.share_norms &&
              device_alloc(memory, what, (2 * (size_t)l->C + 1) * sizeof(double),
                           &l->shared, err) < 0))
@@ -250,8 +261,9 @@ static int take_activations(struct layers *net, struct device_memory *memory,
         if (is_conv(l) && l->weight->count > filter)
             filter = l->weight->count;
     }
-    if (net->from == 0 &&
-        device_alloc(memory, what, net->layers[0].inputs * each, &net->x, err) < 0)
+    size_t input = net->tokens ? batch * (net->layers[0].rows + 1) * sizeof(uint32_t)
+                               : net->layers[0].inputs * each;
+    if (net->from == 0 && device_alloc(memory, what, input, &net->x, err) < 0)
         return -1;
     if (net->of) /* one after the other, on one stream: what is behind is shared */
         return 0;
@@ -296,6 +308,8 @@ static int take_all(struct layers *net, struct model *model, struct device_memor
         take_activations(net, memory, err) < 0 || take_slots(net, memory, err) < 0 ||
         device_alloc(memory, "workspace", CUDA_ROOM * sizeof(float), &net->room, err) < 0)
         return -1;
+    if (net->tokens && seq_make(net, memory, err) < 0)
+        return -1;
     return device_alloc(memory, "workspace", net->workspace_bytes, &net->workspace, err);
 }
 
@@ -327,6 +341,7 @@ struct layers *layers_create(struct model *model, struct layers_settings setting
     net->settings = settings;
     net->type = types[settings.precision];
     net->host = model;
+    net->tokens = model_type(model)->task == TASK_TOKENS;
     net->from = settings.from;
     net->to = settings.to ? settings.to : model_layers(model);
     net->part = layers_part(model, net->from, net->to);

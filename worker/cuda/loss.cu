@@ -90,6 +90,101 @@ void cuda_mse_loss(const struct cuda_loss *given, const float *y, const float *t
     FOR_TYPE(l.type, LAUNCH(mse_loss<T>, 1, THREADS, stream, l, y, t, (T *)dy));
 }
 
+/* ---- of tokens ---- */
+
+static __device__ inline float larger(float a, float b)
+{
+    return a > b ? a : b;
+}
+
+/* The largest of all threads of a block, or the sum, which all of them get; sixteen at a
+ * time. */
+template <bool LARGEST> static __device__ inline float of_block(float x, float *room)
+{
+    enum { SIDE = 16 };
+    uint32_t t = threadIdx.x;
+    room[t] = x;
+    __syncthreads();
+    float all = room[t % SIDE];
+    for (int i = 1; i < SIDE; i++) {
+        float v = room[i * SIDE + t % SIDE];
+        all = LARGEST ? larger(all, v) : all + v;
+    }
+    __syncthreads();
+    if (t < SIDE)
+        room[t] = all;
+    __syncthreads();
+    all = room[0];
+    for (int i = 1; i < SIDE; i++)
+        all = LARGEST ? larger(all, room[i]) : all + room[i];
+    __syncthreads();
+    return all;
+}
+
+/* A block has a row at a time. */
+template <class T>
+static __global__ void token_loss(struct cuda_loss l, const float *logits,
+                                  const uint32_t *tokens, int context, int from, int rows,
+                                  T *dlogits, float *losses)
+{
+    __shared__ float room[THREADS];
+    float scale = weight_of(l) / (float)context;
+    for (int r = blockIdx.x; r < rows; r += gridDim.x) {
+        const float *row = logits + (int64_t)r * l.K;
+        int at = from + r,
+            label = (int)tokens[at / context * (context + 1) + at % context + 1];
+        float most = -3e38f, sum = 0, right = row[label];
+        for (int k = threadIdx.x; k < l.K; k += THREADS) {
+            float v = row[k];
+            if (v > most) { /* what has been added up was of less */
+                sum *= expf(most - v);
+                most = v;
+            }
+            sum += expf(v - most);
+        }
+        float best = of_block<true>(most, room);
+        sum = of_block<false>(sum * expf(most - best), room);
+        if (threadIdx.x == 0) {
+            losses[2 * (int64_t)at] = logf(sum) + (best - right);
+            losses[2 * (int64_t)at + 1] = right >= best ? 1.0f : 0.0f;
+        }
+        for (int k = threadIdx.x; dlogits && k < l.K; k += THREADS)
+            put(&dlogits[(int64_t)r * l.K + k],
+                (expf(row[k] - best) / sum - (k == label ? 1.0f : 0.0f)) * scale);
+    }
+}
+
+void cuda_token_loss(const struct cuda_loss *given, const float *logits,
+                     const uint32_t *tokens, int context, int from, int rows,
+                     void *dlogits, float *losses, cudaStream_t stream)
+{
+    struct cuda_loss l = *given;
+    FOR_TYPE(l.type,
+             LAUNCH(token_loss<T>, rows < MAX_BLOCKS ? rows : MAX_BLOCKS, THREADS, stream,
+                    l, logits, tokens, context, from, rows, (T *)dlogits, losses));
+}
+
+static __global__ void token_losses(struct cuda_loss l, const float *losses, int context)
+{
+    __shared__ double room[THREADS];
+    double loss = 0, right = 0;
+    for (int64_t i = threadIdx.x; i < (int64_t)l.n * context; i += THREADS) {
+        loss += (double)losses[2 * i];
+        right += (double)losses[2 * i + 1];
+    }
+    loss = block_sum(loss, room);
+    right = block_sum(right, room);
+    if (threadIdx.x == 0)
+        tell(l.s, l.batch, loss / context, l.n, right, l.head, l.own);
+}
+
+void cuda_token_losses(const struct cuda_loss *l, const float *losses, int context,
+                       cudaStream_t stream)
+{
+    struct cuda_loss of = *l;
+    LAUNCH(token_losses, 1, THREADS, stream, of, losses, context);
+}
+
 template <class T> static __global__ void find_bad(const T *x, int64_t n, float *found)
 {
     for (EACH(i, n)) {

@@ -4,8 +4,12 @@
  *     y = x w^T     becomes   Y(K,n) = W(C,K)^T X(C,n)
  *     dw = g^T x    becomes   DW(C,K) = X(C,n) G(K,n)^T
  *     dx = g w      becomes   DX(C,n) = W(C,K) G(K,n)
- * and a bias per feature is one per row, which the first product adds by itself. In bf16
- * and fp16 sums are float, and so are dw, and what the model's last layer gives out.
+ * and a bias per feature is one per row, which the first product adds by itself. A dense
+ * layer's w lies as [C,K], which is W(K,C):
+ *     y = x w       becomes   Y(K,n) = W(K,C) X(C,n)
+ *     dw = x^T g    becomes   DW(K,C) = G(K,n) X(C,n)^T
+ *     dx = g w^T    becomes   DX(C,n) = W(K,C)^T G(K,n)
+ * In bf16 and fp16 sums are float, and so are dw, and what the model's outputs are.
  */
 #include "worker/cuda/layers_impl.h"
 
@@ -111,21 +115,22 @@ static int product_make(const struct layers *net, struct product *p, struct oper
     return 0;
 }
 
+/* d = a b, plus `added`, which may be d, unless it is NULL. */
 static int multiply(const struct layers *net, const struct product *p,
-                    const struct algorithm *how, const void *a, const void *b, void *d,
-                    const char *name, struct ddp_err *err)
+                    const struct algorithm *how, const void *a, const void *b,
+                    const void *added, void *d, const char *name, struct ddp_err *err)
 {
     float one = 1, zero = 0;
-    return check_blas(cublasLtMatmul(net->blas, p->op, &one, a, p->a, b, p->b, &zero, d,
-                                     p->d, d, p->d, &how->blas, net->workspace, WORKSPACE,
+    return check_blas(cublasLtMatmul(net->blas, p->op, &one, a, p->a, b, p->b,
+                                     added ? &one : &zero, added ? added : d, p->d, d,
+                                     p->d, &how->blas, net->workspace, WORKSPACE,
                                      net->stream),
                       name, err);
 }
 
-/* The model's outputs are float, whatever the layers are. */
-static bool gives_floats(const struct layers *net, int i)
+static bool dense(const struct layer *l)
 {
-    return i == net->nlayers - 1;
+    return l->spec->kind == LAYER_DENSE;
 }
 
 static bool linear_has(const struct layers *net, int i, enum pass pass)
@@ -133,12 +138,22 @@ static bool linear_has(const struct layers *net, int i, enum pass pass)
     return pass != PASS_INPUTS || net->layers[i].in >= 0;
 }
 
-/* What the epilogue of the forward product adds. */
+/* What the epilogue of the forward product adds; NULL: nothing. */
 static const void *bias_of(const struct layers *net, int i)
 {
     const struct param *bias = net->layers[i].bias;
-    return gives_floats(net, i) ? net->weights + place_of(net, bias)
-                                : weights_at(net, bias);
+    return !bias                             ? NULL
+           : output_type(net, i) != CUDA_F32 ? weights_at(net, bias)
+                                             : net->weights + place_of(net, bias);
+}
+
+/* What is added to the product, which may be what is there; NULL: nothing. */
+static const void *added_to(const struct layers *net, int i, enum pass pass)
+{
+    const struct layer *l = &net->layers[i];
+    return pass == PASS_FORWARD && l->shortcut >= 0 ? net->layers[l->shortcut].y
+           : pass == PASS_INPUTS && l->adds         ? gradient_of(net, l->in)
+                                                    : NULL;
 }
 
 static struct aligned aligned_as(const struct layers *net, int i, enum pass pass)
@@ -156,19 +171,23 @@ static int make(const struct layers *net, int i, struct layer_plan *p, enum pass
                 struct ddp_err *err)
 {
     const struct layer *l = &net->layers[i];
-    int C = (int)l->inputs, K = l->K, n = p->n;
-    const struct operand w = {C, K, pass == PASS_FORWARD}, x = {C, n, false},
-                         g = {K, n, pass == PASS_WEIGHTS};
+    int C = (int)(l->inputs / l->rows), K = l->K, n = p->n * (int)l->rows;
+    struct operand w = {dense(l) ? K : C, dense(l) ? C : K,
+                        (pass == PASS_FORWARD) != dense(l)};
+    struct operand x = {C, n, pass == PASS_WEIGHTS && dense(l)},
+                   g = {K, n, pass == PASS_WEIGHTS && !dense(l)};
     struct product *to = &p->products[pass];
     if (pass == PASS_FORWARD)
-        return product_make(net, to, w, x, gives_floats(net, i) ? CUDA_F32 : net->type,
+        return product_make(net, to, w, x, output_type(net, i),
                             l->spec->relu ? CUBLASLT_EPILOGUE_RELU_BIAS
-                                          : CUBLASLT_EPILOGUE_BIAS,
+                            : l->bias     ? CUBLASLT_EPILOGUE_BIAS
+                                          : CUBLASLT_EPILOGUE_DEFAULT,
                             bias_of(net, i), err);
-    return pass == PASS_WEIGHTS ? product_make(net, to, x, g, CUDA_F32,
-                                               CUBLASLT_EPILOGUE_DEFAULT, NULL, err)
-                                : product_make(net, to, w, g, net->type,
-                                               CUBLASLT_EPILOGUE_DEFAULT, NULL, err);
+    if (pass == PASS_INPUTS)
+        return product_make(net, to, w, g, net->type, CUBLASLT_EPILOGUE_DEFAULT, NULL,
+                            err);
+    return product_make(net, to, dense(l) ? g : x, dense(l) ? x : g, CUDA_F32,
+                        CUBLASLT_EPILOGUE_DEFAULT, NULL, err);
 }
 
 static int linear_usual(const struct layers *net, int i, const struct layer_plan *p,
@@ -257,9 +276,11 @@ static void linear_key(const struct layers *net, int i, const struct layer_plan 
     static const char *const passes[] = {"linear", "weight", "input"};
     const struct layer *l = &net->layers[i];
     struct aligned at = aligned_as(net, i, pass);
-    snprintf(text, size, "%s %d %zux%d %s%s %u/%u/%u%s", passes[pass], p->n, l->inputs,
-             l->K, precision_names[net->settings.precision],
-             gives_floats(net, i) ? " out" : "", at.a, at.b, at.d,
+    snprintf(text, size, "%s%s %zu %zux%d %s%s%s %u/%u/%u%s", dense(l) ? "dense " : "",
+             passes[pass], (size_t)p->n * l->rows, l->inputs / l->rows, l->K,
+             precision_names[net->settings.precision],
+             output_type(net, i) != net->type ? " out" : "",
+             added_to(net, i, pass) ? " add" : "", at.a, at.b, at.d,
              l->spec->relu ? " relu" : "");
 }
 
@@ -269,17 +290,18 @@ static void linear_operands(const struct layers *net, int i, int n, enum pass pa
                             struct operands *out)
 {
     const struct layer *l = &net->layers[i];
-    size_t x = (size_t)n * l->inputs, y = (size_t)n * (size_t)l->K;
+    size_t x = (size_t)n * l->inputs, y = (size_t)n * l->rows * (size_t)l->K;
     enum cuda_type t = net->type;
-    void *at = l->in < 0 ? net->x : net->layers[l->in].y, *dy = net->slots[l->slot];
-    *out = (struct operands){.adds = false};
+    void *at = l->in < 0 ? net->x : net->layers[l->in].y, *dy = gradient_of(net, i);
+    *out = (struct operands){.adds = pass == PASS_INPUTS && l->adds};
+    if (pass == PASS_FORWARD && l->shortcut >= 0)
+        out->in[1].at = net->layers[l->shortcut].y, out->in[1].n = y, out->in[1].type = t;
     if (pass != PASS_INPUTS)
         out->in[0].at = at, out->in[0].n = x, out->in[0].type = t;
     if (pass != PASS_FORWARD)
         out->in[1].at = dy, out->in[1].n = y, out->in[1].type = t;
     if (pass == PASS_FORWARD)
-        out->out.at = l->y, out->out.n = y,
-        out->out.type = gives_floats(net, i) ? CUDA_F32 : t;
+        out->out.at = l->y, out->out.n = y, out->out.type = output_type(net, i);
     else if (pass == PASS_WEIGHTS)
         out->out.at = net->grads + place_of(net, l->weight),
         out->out.n = l->weight->count, out->out.type = CUDA_F32;
@@ -287,19 +309,31 @@ static void linear_operands(const struct layers *net, int i, int n, enum pass pa
         out->out.at = gradient_of(net, l->in), out->out.n = x, out->out.type = t;
 }
 
-static int linear_play(struct layers *net, int i, const struct layer_plan *p,
-                       enum pass pass, const struct algorithm *how, struct ddp_err *err)
+/* Rows from `from` on of what the layer has; `more`: the weight's gradient is added to
+ * what is there. */
+int linear_rows(struct layers *net, int i, const struct layer_plan *p, enum pass pass,
+                const struct algorithm *how, size_t from, bool more, struct ddp_err *err)
 {
     const struct layer *l = &net->layers[i];
     const struct product *of = &p->products[pass];
     const char *name = l->spec->name;
-    const void *w = weights_at(net, l->weight), *dy = net->slots[l->slot];
-    return pass == PASS_FORWARD
-               ? multiply(net, of, how, w, input_of(net, l), l->y, name, err)
-           : pass == PASS_WEIGHTS
-               ? multiply(net, of, how, input_of(net, l), dy,
-                          net->grads + place_of(net, l->weight), name, err)
-               : multiply(net, of, how, w, dy, gradient_of(net, l->in), name, err);
+    size_t C = from * (l->inputs / l->rows) * type_size(net->type);
+    const char *x = (const char *)input_of(net, l) + C, *added = added_to(net, i, pass);
+    const void *w = weights_at(net, l->weight), *dy = gradient_of(net, i);
+    float *dw = net->grads + place_of(net, l->weight);
+    if (pass == PASS_FORWARD)
+        return multiply(net, of, how, w, x, added, l->y, name, err);
+    if (pass == PASS_WEIGHTS)
+        return multiply(net, of, how, dense(l) ? dy : x, dense(l) ? x : dy,
+                        more ? dw : NULL, dw, name, err);
+    return multiply(net, of, how, w, dy, added, (char *)gradient_of(net, l->in) + C, name,
+                    err);
+}
+
+static int linear_play(struct layers *net, int i, const struct layer_plan *p,
+                       enum pass pass, const struct algorithm *how, struct ddp_err *err)
+{
+    return linear_rows(net, i, p, pass, how, 0, false, err);
 }
 
 const struct products linear_products = {.plan = linear_plan,
@@ -321,9 +355,9 @@ int linear_back(struct layers *net, int i, const struct layer_plan *p, float sca
                 struct ddp_err *err)
 {
     const struct layer *l = &net->layers[i];
-    struct cuda_map map = {net->type, true, p->n, l->K, 1, 1};
+    struct cuda_map map = {net->type, true, p->n * (int)l->rows, l->K, 1, 1};
     if (!net->bare)
-        cuda_mask_sum(l->spec->relu ? l->y : NULL, net->slots[l->slot], scale, map,
+        cuda_mask_sum(l->spec->relu ? l->y : NULL, gradient_of(net, i), scale, map,
                       net->room, net->grads + place_of(net, l->bias), net->stream);
     if (linear_play(net, i, p, PASS_WEIGHTS, &p->how[PASS_WEIGHTS], err) < 0)
         return -1;

@@ -22,7 +22,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+struct layer;
 struct layers;
+struct device_memory;
 
 enum { ALGORITHM_NAME = CONV_GRAPH_NAME, MOST_USUAL = 8 };
 
@@ -108,5 +110,21 @@ int linear_forward(struct layers *net, int i, const struct layer_plan *p,
                    struct ddp_err *err);
 int linear_back(struct layers *net, int i, const struct layer_plan *p, float scale,
                 struct ddp_err *err);
+/* One product of the rows from `from` on of its input; with `more` the weight's gradient
+ * is added to what is there. */
+int linear_rows(struct layers *net, int i, const struct layer_plan *p, enum pass pass,
+                const struct algorithm *how, size_t from, bool more, struct ddp_err *err);
+
+/* ---- seq.c: layers of tokens ---- */
+
+/* Of n samples. */
+void seq_forward(const struct layers *net, const struct layer *l, int n);
+void seq_back(const struct layers *net, const struct layer *l, int n);
+/* The gradient of what a dense layer has added to its product. */
+int shortcut_back(struct layers *net, int i, int n, struct ddp_err *err);
+/* The logits' layers, and memory for them and for what seq_back() needs. */
+int seq_make(struct layers *net, struct device_memory *memory, struct ddp_err *err);
+/* Rows of the logits that layer i has, of n samples. */
+int logits_rows(const struct layers *net, int i, int n);
 
 #endif

@@ -53,11 +53,7 @@ int engine_arrive(struct engine *e, const char *what, struct ddp_err *err)
 static int make_set(struct stage *s, struct set *set, struct ddp_err *err)
 {
     size_t n = (size_t)s->e->max_micro;
-    size_t outputs = (size_t)s->e->job.data->shape.outputs;
-    return device_alloc(s->memory, "steps", n, &set->labels, err) < 0
-               ? -1
-               : device_alloc(s->memory, "steps", n * outputs * sizeof(float),
-                              &set->targets, err);
+    return device_alloc(s->memory, "steps", n * target_bytes(s->e), &set->t, err);
 }
 
 static int make_blocks(struct stage *s, struct ddp_err *err)
@@ -161,54 +157,36 @@ static int make_pixels(struct engine *e, struct ddp_err *err)
 
 static size_t part_bytes(const struct engine *e, const struct samples *part)
 {
-    size_t image = image_bytes(e);
-    if (classifies(e))
-        return part->n * (image + 1);
-    return part->n * (image + (size_t)e->job.data->shape.outputs) * sizeof(float);
+    return part->n * (input_bytes(e) + target_bytes(e));
 }
 
 /* Allocates space for `n` samples on the device. */
 static int take_part(struct engine *e, size_t n, const char *what, struct resident *r,
                      struct ddp_err *err)
 {
-    size_t image = image_bytes(e), outputs = (size_t)e->job.data->shape.outputs;
-    if (classifies(e))
-        return device_alloc(first_of(e)->memory, what, n * image, &r->pixels, err) < 0
-                   ? -1
-                   : device_alloc(first_of(e)->memory, what, n, &r->labels, err);
-    return device_alloc(first_of(e)->memory, what, n * image * sizeof(float), &r->inputs,
-                        err) < 0
+    struct device_memory *memory = first_of(e)->memory;
+    return device_alloc(memory, what, n * input_bytes(e), &r->x, err) < 0
                ? -1
-               : device_alloc(first_of(e)->memory, what, n * outputs * sizeof(float),
-                              &r->targets, err);
+               : device_alloc(memory, what, n * target_bytes(e), &r->t, err);
 }
 
 static int upload_part(struct engine *e, const struct samples *part, struct resident *r,
                        struct ddp_err *err)
 {
-    size_t image = image_bytes(e), outputs = (size_t)e->job.data->shape.outputs;
     const char *what = "the data set";
-    if (take_part(e, part->n, what, r, err) < 0)
+    if (take_part(e, part->n, what, r, err) < 0 ||
+        check_cuda(cudaMemcpy(r->x, inputs_of(e, part), part->n * input_bytes(e),
+                              cudaMemcpyHostToDevice),
+                   what, err) < 0 ||
+        check_cuda(cudaMemcpy(r->t, targets_of(e, part), part->n * target_bytes(e),
+                              cudaMemcpyHostToDevice),
+                   what, err) < 0)
         return -1;
-    struct {
-        void *to;
-        const void *from;
-        size_t bytes;
-    } copies[] = {{r->pixels, part->pixels, part->n * image},
-                  {r->labels, part->labels, part->n},
-                  {r->inputs, part->inputs, part->n * image * sizeof(float)},
-                  {r->targets, part->targets, part->n * outputs * sizeof(float)}};
-    for (size_t i = 0; i < ARRAY_LEN(copies); i++) {
-        if (copies[i].to &&
-            check_cuda(cudaMemcpy(copies[i].to, copies[i].from, copies[i].bytes,
-                                  cudaMemcpyHostToDevice),
-                       what, err) < 0)
-            return -1;
-    }
     return engine_arrive(e, what, err) < 0 ? -1 : stage_enter(first_of(e), err);
 }
 
-/* DDP_GPU_DATA=host keeps the data set on the host, whatever its size. */
+/* DDP_GPU_DATA=host keeps the data set on the host, whatever its size. Tokens are read
+ * from their file in each step. */
 static int place_data(struct engine *e, struct ddp_err *err)
 {
     size_t left = 0, all = 0;
@@ -217,7 +195,7 @@ static int place_data(struct engine *e, struct ddp_err *err)
     if (check_cuda(cudaMemGetInfo(&left, &all), "how much memory is free", err) < 0)
         return -1;
     e->resident = part_bytes(e, &d->train) + part_bytes(e, &d->test) < left / 2 &&
-                  !(wish && strcmp(wish, "host") == 0);
+                  !has_tokens(e) && !(wish && strcmp(wish, "host") == 0);
     if (!e->resident)
         return 0;
     return upload_part(e, &d->train, &e->train, err) < 0
@@ -227,10 +205,7 @@ static int place_data(struct engine *e, struct ddp_err *err)
 
 static int make_slots(struct engine *e, struct ddp_err *err)
 {
-    size_t batch = most_samples(e);
-    size_t outputs = (size_t)e->job.data->shape.outputs;
-    size_t sample =
-        classifies(e) ? image_bytes(e) + 1 : (image_bytes(e) + outputs) * sizeof(float);
+    size_t batch = most_samples(e), sample = input_bytes(e) + target_bytes(e);
     const char *what = "cannot use the GPU";
     bool timed = e->job.trace && !e->resident;
     for (int i = 0; i < SLOTS; i++) {

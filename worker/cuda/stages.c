@@ -102,16 +102,12 @@ static int items_of(const struct stage *s, int k, bool forth, int cut,
                     struct item out[ITEMS])
 {
     const struct set *set = &s->sets[k];
-    const struct engine *e = s->e;
     struct layers_border borders[LAYERS_BORDERS];
     int n = layers_borders(set->net, cut, borders);
     for (int i = 0; i < n; i++)
         out[i] = (struct item){forth ? borders[i].y : borders[i].dy, borders[i].bytes};
-    if (forth && classifies(e))
-        out[n++] = (struct item){set->labels, sizeof *set->labels};
-    else if (forth)
-        out[n++] = (struct item){set->targets, (size_t)e->job.data->shape.outputs *
-                                                   sizeof *set->targets};
+    if (forth)
+        out[n++] = (struct item){set->t, target_bytes(s->e)};
     return n;
 }
 
@@ -179,16 +175,18 @@ static void gather(struct engine *e, int k, int from, int n, bool learn)
     const uint32_t *which = which_of(s->in);
     struct cuda_map map = layers_input(set->net, n);
     void *x = layers_input_at(set->net);
-    if (classifies(e))
+    if (has_tokens(e))
+        cuda_gather_tokens(s->in, from, n, e->job.data->shape.W, x, s->main);
+    else if (classifies(e))
         cuda_gather_images(s->in, which, from, map, learn ? e->job.augment : as_they_are,
-                           e->as_float, x, set->labels, s->main);
+                           e->as_float, x, set->t, s->main);
     else
-        cuda_gather_floats(s->in, which, from, n, (int)image_bytes(e),
-                           e->job.data->shape.outputs, map.type, x, set->targets,
-                           s->main);
+        cuda_gather_floats(s->in, which, from, n, (int)(input_bytes(e) / sizeof(float)),
+                           e->job.data->shape.outputs, map.type, x, set->t, s->main);
 }
 
-void stages_loss(struct engine *e, int set, int n, const struct cuda_step *in, int batch)
+int stages_loss(struct engine *e, int set, int n, const struct cuda_step *in, int batch,
+                float *grads, struct ddp_err *err)
 {
     struct stage *s = last_of(e);
     const struct set *at = &s->sets[set];
@@ -202,10 +200,13 @@ void stages_loss(struct engine *e, int set, int n, const struct cuda_step *in, i
     void *dy = layers_output_grad(at->net, &l.type);
     if (!in)
         dy = NULL;
+    if (has_tokens(e))
+        return layers_token_loss(at->net, &l, grads, err);
     if (classifies(e))
-        cuda_softmax_loss(&l, layers_output(at->net), at->labels, dy, s->main);
+        cuda_softmax_loss(&l, layers_output(at->net), at->t, dy, s->main);
     else
-        cuda_mse_loss(&l, layers_output(at->net), at->targets, dy, s->main);
+        cuda_mse_loss(&l, layers_output(at->net), at->t, dy, s->main);
+    return 0;
 }
 
 /* ---- the schedule ---- */
@@ -255,6 +256,7 @@ static int go_back(struct stage *s, const struct flight *f, bool into_extra,
 {
     struct engine *e = s->e;
     struct layers *net = s->sets[f->set].net;
+    float *grads = into_extra ? s->extra : s->grads;
     struct layers_plan *plan = begin_turn(s, f, err);
     if (!plan)
         return -1;
@@ -262,13 +264,12 @@ static int go_back(struct stage *s, const struct flight *f, bool into_extra,
         if (receive(s, s + 1, f->set, f->k, err) < 0)
             return -1;
     } else {
-        if (f->k > 0)
-            stages_loss(e, f->set, f->k, s->in, f->batch);
+        if (f->k > 0 && stages_loss(e, f->set, f->k, s->in, f->batch, grads, err) < 0)
+            return -1;
         if (stage_launched(s, "the loss", err) < 0 || spans_computed(s, "loss", err) < 0)
             return -1;
     }
-    if (layers_backward(net, plan, into_extra ? s->extra : s->grads, sums_ready, s, err) <
-        0)
+    if (layers_backward(net, plan, grads, sums_ready, s, err) < 0)
         return -1;
     return s == first_of(e) ? 0 : hand_over(s, s - 1, f->set, f->k, err);
 }

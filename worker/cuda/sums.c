@@ -175,7 +175,7 @@ int sums_ready(size_t offset, size_t count, void *stage, struct ddp_err *err)
     bool forked = false;
     if (!s->first && !s->none) /* of the step's gradients, once all batches are in */
         cuda_add(place_in(s, s->grads, offset), place_in(s, s->extra, offset),
-                 (int64_t)count, s->main);
+                 (int64_t)count, CUDA_F32, s->main);
     if (!s->e->comm || !s->e->job.buckets.overlap || !s->last)
         return 0;
     while (s->started < s->nbuckets && s->buckets[s->started].offset >= offset) {

@@ -238,21 +238,24 @@ static std::vector<float> unpacked(const void *from, const emu_layout &l, bool t
     return v;
 }
 
+/* C: what is added, as D lies, which it may be; nullptr: nothing. */
 static void multiply(const emu_op &o, const void *A, const emu_layout &a, const void *B,
-                     const emu_layout &b, void *D, const emu_layout &d)
+                     const emu_layout &b, const void *C, void *D, const emu_layout &d)
 {
     bool ta = o.a == CUBLAS_OP_T, tb = o.b == CUBLAS_OP_T;
     bool tf32 = o.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
     bool biased =
         o.epilogue == CUBLASLT_EPILOGUE_BIAS || o.epilogue == CUBLASLT_EPILOGUE_RELU_BIAS;
     std::vector<float> x = unpacked(A, a, tf32), y = unpacked(B, b, tf32);
-    std::vector<float> bias(d.rows), out(d.rows);
+    std::vector<float> bias(d.rows), out(d.rows), added(uint64_t(d.ld) * d.columns);
+    if (C)
+        emu_load(C, d.type, added.size(), added.data());
     if (biased) /* of the same type as D */
         emu_load(o.bias, d.type, d.rows, bias.data());
     uint64_t inner = ta ? a.rows : a.columns;
     for (uint64_t j = 0; j < d.columns; j++) {
         for (uint64_t i = 0; i < d.rows; i++) {
-            double sum = double(bias[i]);
+            double sum = double(bias[i]) + double(added[j * uint64_t(d.ld) + i]);
             for (uint64_t k = 0; k < inner; k++)
                 sum +=
                     double(ta ? x[i * uint64_t(a.ld) + k] : x[k * uint64_t(a.ld) + i]) *
@@ -288,10 +291,13 @@ extern "C" cublasStatus_t cublasLtMatmul(
     emu_layout la = *layout_of(a), lb = *layout_of(b), ld = *layout_of(d);
     emu_algo chosen = algo_of(algo);
     emu_wish promised = chosen.wish;
-    if (*static_cast<const float *>(alpha) != 1 ||
-        *static_cast<const float *>(beta) != 0 || !fits(o, la, lb, ld) ||
-        !lies(A, promised.a) || !lies(B, promised.b) || !lies(C, promised.c) ||
-        !lies(D, promised.d) || (o.bias && !lies(o.bias, promised.d)))
+    emu_layout lc = *layout_of(c);
+    float by = *static_cast<const float *>(beta);
+    if (*static_cast<const float *>(alpha) != 1 || (by != 0 && by != 1) ||
+        lc.type != ld.type || lc.rows != ld.rows || lc.columns != ld.columns ||
+        lc.ld != ld.ld || !fits(o, la, lb, ld) || !lies(A, promised.a) ||
+        !lies(B, promised.b) || !lies(C, promised.c) || !lies(D, promised.d) ||
+        (o.bias && !lies(o.bias, promised.d)))
         return CUBLAS_STATUS_INVALID_VALUE;
     if (h->device != emu_device() || h->device != emu_device_of(stream))
         return CUBLAS_STATUS_EXECUTION_FAILED;
@@ -302,7 +308,7 @@ extern "C" cublasStatus_t cublasLtMatmul(
         return CUBLAS_STATUS_EXECUTION_FAILED;
     emu_put(stream, [=] {
         static const double takes[] = {1, 0.5, 0.25, 2};
-        multiply(o, A, la, B, lb, D, ld);
+        multiply(o, A, la, B, lb, by == 0 ? nullptr : C, D, ld);
         if (chosen.kind == WRONG)
             spoil(D, ld);
         emu_takes(takes[chosen.kind] * EMU_USUAL_MS);

@@ -204,6 +204,34 @@ def models_of_the_users_own_learn_the_same():
              tolerance=1e-3, kernels="simd")
 
 
+def a_language_model_learns_the_same():
+    with open("sheep", "w") as f:
+        f.write("".join(f"{i} sheep and {i + 1} sheep make {2 * i + 1} sheep.\n" for i in range(40)))
+    args = ("--data", "sheep", "--seed", 3, "--plot", "none", "--lr", 5e-3, "--model")
+    # no size is a multiple of what is done at once; 72 tokens are more than a block's queries
+    odd = (*args, "gpt2:layers=1,heads=3,width=15,context=7,vocab=131", "--batch-size", 5)
+    far = (*args, "gpt2:layers=2,heads=2,width=16,context=72,vocab=128", "--batch-size", 3)
+    both(1, "odd", *odd, "--steps", 5, "--accumulate", 3, "--clip-norm", 0.5, "--checkpoint", "c")
+    # samples are written by the host's copy of what was learnt
+    both(1, "on", *odd, "--steps", 8, "--resume", "c", "--sample", 8)
+    both(1, "far", *far, "--epochs", 2, "--optimizer", "sgd", "--momentum", 0.9, "--tune=1", "--trace", "t")
+    for precision, tolerance in (("tf32", 1e-3), ("bf16", 1e-2), ("fp16", 2e-3)):
+        both(1, precision, *far, "--epochs", 1, "--accumulate", 2, tolerance=tolerance, precision=precision)
+    # at last one of the ranks has no sample
+    for name, more in (("time", ()), ("shard", ("--shard-optimizer", "--clip-norm", 0.5, "--bucket-mb", 0.01))):
+        if GPUS >= 2:
+            both(2, name, *far, "--epochs", 2, "--check-replicas", *more, EMU_SEED="2")
+    # logits come in pieces: 1,472 rows of 50,257
+    if EMULATED:
+        both(1, "pieces", *args, "gpt2:layers=1,heads=1,width=2,context=64,vocab=50257", "--batch-size", 23,
+             "--steps", 2)
+    said = fails(1, "the loss is .* at step [0-9]+, epoch 1; first bad: ", *odd, "--optimizer", "sgd", "--lr", 1e6)
+    (cpu,) = run(1, *odd, "--optimizer", "sgd", "--lr", 1e6, "--engine", "cpu", "--progress", "none")
+    assert cpu.err.replace("-nan", "nan") == said.replace("-nan", "nan"), (cpu, said)
+    fails(1, r"'h\.0\.attn' has heads of 129 numbers, the cuda engine takes 128 at most: try more heads",
+          *args, "gpt2:layers=1,heads=1,width=129,context=4,vocab=128")
+
+
 def arrays_of(path):
     """What a checkpoint has, by name."""
     header, data = header_of(path)
@@ -437,7 +465,7 @@ tests = [one_rank_learns_the_same, data_on_the_host_give_the_same, ranks_learn_t
          steps_of_many_batches_and_clipping_are_the_same, a_bad_step_is_skipped_on_both,
          a_run_moves_from_one_to_the_other, other_precisions_stay_near,
          fp16_scales_its_loss_and_remembers_by_how_much, a_residual_network_learns_the_same,
-         models_of_the_users_own_learn_the_same,
+         models_of_the_users_own_learn_the_same, a_language_model_learns_the_same,
          two_stages_learn_what_they_do_on_cpus,
          ranks_normalise_together, ranks_share_an_optimiser_out, images_are_moved_and_mirrored_alike]
 if GPUS >= 2:

@@ -203,6 +203,131 @@ static void means(bool last)
     check_slope("mean of images", x, dx, y, dy, forward);
 }
 
+/* Layers of tokens; C of 8 takes several at once. `add`: dx is added to what is there. */
+static void layer_norm(int C, bool add)
+{
+    struct cuda_rows rows = {CUDA_F32, 3, 7, C};
+    size_t c = size_t(C), n = 21 * c;
+    array x(n), y(n), dy(n), dx(n), w(c), bias(c), dw(c), dbias(c), kept(42),
+        room(CUDA_ROOM);
+    struct cuda_layer_norm p = {rows, w.at, bias.at, kept.at, room.at};
+    x.fill(12);
+    dy.fill(13);
+    w.fill(14);
+    bias.fill(15);
+    dx.fill(16);
+    std::vector<float> before = dx.host;
+    auto forward = [&] { cuda_layer_norm(&p, x.at, y.at, stream); };
+    forward();
+    cuda_layer_norm_back(&p, x.at, dy.at, dw.at, dbias.at, dx.at, add, stream);
+    dx.fetch();
+    for (size_t i = 0; add && i < n; i++)
+        dx.host[i] -= before[i];
+    dx.send();
+    check_slope("layer norm, x", x, dx, y, dy, forward);
+    check_slope("layer norm, weight", w, dw, y, dy, forward);
+    check_slope("layer norm, bias", bias, dbias, y, dy, forward);
+}
+
+static void gelu(size_t n)
+{
+    array x(n), y(n), dy(n), dx(n);
+    x.fill(17);
+    for (float &v : x.host)
+        v *= 4;
+    x.send();
+    dy.fill(18);
+    auto forward = [&] { cuda_gelu(x.at, int64_t(n), CUDA_F32, y.at, stream); };
+    cuda_gelu_back(x.at, dy.at, int64_t(n), CUDA_F32, dx.at, stream);
+    check_slope("GELU", x, dx, y, dy, forward);
+}
+
+/* Tokens that come again, also far behind; the gradient is added to what is there. */
+static void embed(int n, int T)
+{
+    enum { V = 4, C = 3 };
+    struct cuda_rows rows = {CUDA_F32, n, T, C};
+    size_t all = size_t(n * T * C);
+    array of(V * C), at(size_t(T * C)), y(all), dy(all), dof(V * C), dat(size_t(T * C)),
+        tokens(size_t(n * (T + 1)));
+    for (size_t i = 0; i < tokens.host.size(); i++) {
+        uint32_t token = uint32_t(i * i * 7 + i / 3) % V;
+        memcpy(&tokens.host[i], &token, sizeof token);
+    }
+    tokens.send();
+    of.fill(19);
+    at.fill(20);
+    dy.fill(21);
+    dof.host.assign(V * C, 2);
+    dof.send();
+    auto *t = reinterpret_cast<const uint32_t *>(tokens.at);
+    auto forward = [&] { cuda_embed(t, of.at, at.at, rows, y.at, stream); };
+    cuda_embed_back(t, dy.at, rows, dof.at, dat.at, stream);
+    dof.fetch();
+    for (float &v : dof.host)
+        v -= 2;
+    dof.send();
+    check_slope("embedding, tokens", of, dof, y, dy, forward);
+    check_slope("embedding, places", at, dat, y, dy, forward);
+}
+
+static void attention(int n, int T, int heads, int D)
+{
+    struct cuda_attention a = {CUDA_F32, n, T, heads, D};
+    size_t rows = size_t(n * T * heads), all = rows * size_t(D);
+    array qkv(3 * all), y(all), dy(all), dqkv(3 * all), lse(rows), room(rows);
+    qkv.fill(22);
+    for (float &v : qkv.host)
+        v *= 2;
+    qkv.send();
+    dy.fill(23);
+    auto forward = [&] { cuda_attention(a, qkv.at, y.at, lse.at, stream); };
+    forward();
+    cuda_attention_back(a, qkv.at, y.at, lse.at, dy.at, dqkv.at, room.at, stream);
+    check_slope("attention", qkv, dqkv, y, dy, forward);
+}
+
+/* In two pieces; the loss is what all rows say. */
+static void token_loss(int K)
+{
+    enum { N = 2, T = 3, FIRST = 4, ROWS = N * T };
+    size_t k = size_t(K);
+    array logits(ROWS * k), grads(ROWS * k), tokens(N * (T + 1)), losses(2 * ROWS),
+        head(CUDA_HEAD), own(1), one(1), steps(sizeof(struct cuda_step) / 4 + 1);
+    struct cuda_step s = {};
+    s.share = 1;
+    s.mine = N;
+    memcpy(steps.host.data(), &s, sizeof s);
+    steps.send();
+    logits.fill(24);
+    for (float &v : logits.host)
+        v *= 5;
+    logits.send();
+    for (size_t i = 0; i < tokens.host.size(); i++) {
+        uint32_t token = uint32_t(i * 5) % uint32_t(K);
+        memcpy(&tokens.host[i], &token, sizeof token);
+    }
+    tokens.send();
+    auto *t = reinterpret_cast<const uint32_t *>(tokens.at);
+    struct cuda_loss l = {reinterpret_cast<const struct cuda_step *>(steps.at),
+                          0,
+                          N,
+                          K,
+                          CUDA_F32,
+                          nullptr,
+                          reinterpret_cast<struct cuda_head *>(head.at),
+                          own.at};
+    auto forward = [&](float *into) {
+        for (int from = 0, rows = FIRST; from < ROWS; from += rows, rows = ROWS - FIRST)
+            cuda_token_loss(&l, logits.at + size_t(from) * k, t, T, from, rows,
+                            into ? into + size_t(from) * k : nullptr, losses.at, stream);
+        cuda_token_losses(&l, losses.at, T, stream);
+    };
+    one.host[0] = 1;
+    forward(grads.at);
+    check_slope("loss of tokens", logits, grads, own, one, [&] { forward(nullptr); });
+}
+
 /* To another type and order, and back: what fits in bf16 is the same. */
 static void filters(enum cuda_type type)
 {
@@ -347,6 +472,18 @@ int main()
             biased(last, y_last, 2, false);
         }
     }
+    for (int C : {5, 8, 300})
+        layer_norm(C, C == 8);
+    gelu(77);
+    gelu(64);
+    embed(2, 5);
+    embed(3, 150);
+    attention(2, 5, 3, 4);
+    attention(1, 70, 1, 2);
+    attention(1, 3, 1, 40);
+    attention(1, 3, 1, 70);
+    token_loss(7);
+    token_loss(260);
     sums({CUDA_F32, true, 20000, 8, 1, 1});
     sums({CUDA_F32, true, 20000, 10, 1, 1});
     sums({CUDA_F32, false, 12, 2, 64, 64});

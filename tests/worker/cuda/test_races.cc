@@ -239,8 +239,8 @@ static void batches(struct cuda_map m)
             std::vector<uint8_t> bytes(there * each, 7);
             struct cuda_step s = {};
             s.in_order = in_order;
-            s.pixels = static_cast<uint8_t *>(r.with(bytes.data(), bytes.size()));
-            s.labels = static_cast<uint8_t *>(r.with(bytes.data(), there));
+            s.x = r.with(bytes.data(), bytes.size());
+            s.t = r.with(bytes.data(), there);
             auto *which = static_cast<uint32_t *>(
                 r.with(numbers.data(), numbers.size() * sizeof(uint32_t)));
             struct augment moved = {moves ? 2 : 0, moves, 0};
@@ -258,8 +258,8 @@ static void rows(int n, int len, int outputs, enum cuda_type type)
         for (size_t i = 0; i < numbers.size(); i++)
             numbers[i] = uint32_t(i * 5 % 9);
         struct cuda_step s = {};
-        s.inputs = r.floats(size_t(9 * len));
-        s.targets = r.floats(size_t(9 * outputs));
+        s.x = r.floats(size_t(9 * len));
+        s.t = r.floats(size_t(9 * outputs));
         auto *which = static_cast<uint32_t *>(
             r.with(numbers.data(), numbers.size() * sizeof(uint32_t)));
         cuda_gather_floats(r.step(s), which, 1, n, len, outputs, type,
@@ -279,7 +279,7 @@ static void filters(int K, int C, int R, enum cuda_type type)
         cuda_widen(to, K, C, R, type, true, back, stream);
         f.of[0].from = 7;
         cuda_narrow_all(w, n + 30, &f, type, all, stream);
-        cuda_add(back, w, int64_t(n), stream);
+        cuda_add(back, w, int64_t(n), CUDA_F32, stream);
     });
 }
 
@@ -292,6 +292,83 @@ static void tried(int64_t n, enum cuda_type type)
         cuda_differ(is, expected, n, type,
                     static_cast<double *>(r.room(2 * CUDA_PARTS * sizeof(double))),
                     stream);
+    });
+}
+
+/* ---- tokens ---- */
+
+static uint32_t *tokens_of(run &r, int n, int T, int V)
+{
+    std::vector<uint32_t> tokens(size_t(n * (T + 1)));
+    for (size_t i = 0; i < tokens.size(); i++)
+        tokens[i] = uint32_t(i * i * 7 + i / 3) % uint32_t(V);
+    return static_cast<uint32_t *>(r.with(tokens.data(), tokens.size() * 4));
+}
+
+static void sequences(int n, int T, int C, enum cuda_type type)
+{
+    struct cuda_rows rows = {type, n, T, C};
+    size_t c = size_t(C), all = size_t(n * T) * c, bytes = all * size_of(type);
+    check("embeddings", [=](run &r) {
+        struct cuda_step s = {};
+        s.x = tokens_of(r, n + 1, T, 5);
+        auto *tokens = static_cast<uint32_t *>(r.room(size_t(n * (T + 1)) * 4));
+        cuda_gather_tokens(r.step(s), 1, n, T, tokens, stream);
+        cuda_embed(tokens, r.floats(5 * c), r.floats(size_t(T) * c), rows, r.room(bytes),
+                   stream);
+        cuda_embed_back(tokens, r.numbers(all, type), rows, r.floats(5 * c),
+                        static_cast<float *>(r.room(size_t(T) * c * 4)), stream);
+    });
+    for (bool add : {false, true})
+        check("layer norm", [=](run &r) {
+            void *x = r.numbers(all, type), *y = r.room(bytes);
+            float *dw = static_cast<float *>(r.room(c * 4));
+            float *dbias = static_cast<float *>(r.room(c * 4));
+            struct cuda_layer_norm p = {
+                rows, r.floats(c), r.floats(c),
+                static_cast<float *>(r.room(2 * size_t(n * T) * 4)), r.sums()};
+            cuda_layer_norm(&p, x, y, stream);
+            cuda_layer_norm_back(&p, x, r.numbers(all, type), dw, dbias,
+                                 add ? r.numbers(all, type) : r.room(bytes), add, stream);
+        });
+    check("GELU and a sum", [=](run &r) {
+        void *x = r.numbers(all, type), *y = r.room(bytes), *dx = r.room(bytes);
+        cuda_gelu(x, int64_t(all), type, y, stream);
+        cuda_gelu_back(x, y, int64_t(all), type, dx, stream);
+        cuda_add(y, dx, int64_t(all), type, stream);
+    });
+}
+
+static void attention(int n, int T, int heads, int D, enum cuda_type type)
+{
+    struct cuda_attention a = {type, n, T, heads, D};
+    size_t rows = size_t(n * T * heads), all = rows * size_t(D);
+    check("attention", [=](run &r) {
+        void *qkv = r.numbers(3 * all, type), *y = r.room(all * size_of(type));
+        float *lse = static_cast<float *>(r.room(rows * 4));
+        cuda_attention(a, qkv, y, lse, stream);
+        cuda_attention_back(a, qkv, y, lse, r.numbers(all, type),
+                            r.room(3 * all * size_of(type)),
+                            static_cast<float *>(r.room(rows * 4)), stream);
+    });
+}
+
+/* In place in float, as the engine does. */
+static void token_losses(int n, int T, int K, enum cuda_type type)
+{
+    check("loss of tokens", [=](run &r) {
+        struct cuda_step s = {0.1f, 0.5f};
+        s.mine = n;
+        size_t all = size_t(n * T) * size_t(K);
+        float *logits = r.floats(all);
+        void *grads = type == CUDA_F32 ? logits : r.room(all * size_of(type));
+        float *losses = static_cast<float *>(r.room(2 * size_t(n * T) * 4));
+        auto *head = static_cast<struct cuda_head *>(r.zeros(sizeof(struct cuda_head)));
+        struct cuda_loss l = {r.step(s), 0,       n,    K,
+                              type,      nullptr, head, static_cast<float *>(r.room(4))};
+        cuda_token_loss(&l, logits, tokens_of(r, n, T, K), T, 0, n * T, grads, losses,
+                        stream);
+        cuda_token_losses(&l, losses, T, stream);
     });
 }
 
@@ -370,6 +447,9 @@ static void many()
     optimisers(2400001, 0);
     dropout(4200001, CUDA_BF16);
     losses(3001, 10, CUDA_F16);
+    sequences(40, 500, 24, CUDA_BF16);
+    attention(3, 200, 4, 8, CUDA_F32);
+    token_losses(5, 600, 11, CUDA_F16);
 }
 
 int main()
@@ -399,6 +479,15 @@ int main()
             dropout(n, t);
             tried(n, t);
         }
+        sequences(1, 1, 1, t);
+        sequences(3, 7, 40, t);
+        sequences(2, 300, 13, t);
+        attention(1, 1, 1, 1, t);
+        attention(2, 70, 3, 5, t);
+        attention(1, 33, 1, 64, t);
+        attention(1, 5, 2, 128, t);
+        token_losses(1, 1, 2, t);
+        token_losses(3, 5, 300, t);
         losses(1, 2, t);
         losses(300, 11, t);
     }

@@ -45,6 +45,14 @@ def two_stages():
               "--precision", "fp16", EMU_DEVICES="2")
 
 
+def a_language_model():
+    with open("text", "w") as f:
+        f.write("".join(f"{i} sheep and {i + 1} sheep\n" for i in range(20)))
+    args = ("--data", "text", *FEW[2:], "--model", "gpt2:layers=1,heads=2,width=16,context=40,vocab=128")
+    looked_at(1, *args, "--batch-size", 2, "--accumulate", 2, "--precision", "bf16")
+    looked_at(2, *args, "--batch-size", 3, "--bucket-mb", 0.001)
+
+
 def what_is_not_ordered_is_seen():
     few_digits(train=50, test=24)
     for n, more in ((2, ("--bucket-mb", 0.5)), (1, ("--stages", 2))):
@@ -74,5 +82,5 @@ def a_residual_network():
     run_ok(2, *args, "--batch-size", 5, "--sync-batch-norm", env=on_gpu())
 
 
-tests = [one_rank, several_ranks, two_stages, what_is_not_ordered_is_seen]
+tests = [one_rank, several_ranks, two_stages, a_language_model, what_is_not_ordered_is_seen]
 main(tests + [all_models_and_precisions, a_residual_network] if LONG else tests)

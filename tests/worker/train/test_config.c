@@ -33,8 +33,6 @@ static const struct {
     {"--model rnn", "--model: unknown model 'rnn'; there are cnn, linreg, mlp, resnet18, "
                     "resnet34, resnet50, toy, gpt2, and files: ./net.model"},
     {"--model gpt2", "--model gpt2 needs --data FILE: a text, or tokens"},
-    {"--model gpt2 --data t --engine cuda",
-     "--engine cuda: it has no models of tokens yet, cpu has"},
     {"--model gpt2 --data t --stages 2",
      "--stages: the first and last layers of gpt2 share weights"},
     {"--model gpt2 --data t --logits l",

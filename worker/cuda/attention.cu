@@ -1,0 +1,249 @@
+/* worker/cuda/attention.cu - see kernels.h: causal attention, a tile of keys at a time
+ *
+ * A thread has a query, with its sum of values and the largest logit so far: a larger one
+ * scales down what has been added up (Milakov and Gimelshein, "Online normalizer
+ * calculation for softmax", 2018; Dao et al., "FlashAttention", 2022). A block's threads
+ * share a tile of keys and values, which all of them read at once. On the way back the
+ * weights are made again from the logarithm of their sum: one kernel goes over keys for
+ * each query, two go over queries for each key, so that one thread adds up what is
+ * written, in one order. All of it in float, without tensor cores.
+ */
+#include "worker/cuda/device.h"
+
+enum { ROWS = 64, TILE = 32 };
+
+struct shape {
+    int heads, T, D, parts; /* parts: blocks of a sample's head */
+};
+
+/* What a block works at: rows from `first` on of a sample's head. */
+struct work {
+    int64_t sample; /* its first row */
+    int head, first;
+};
+
+static __device__ inline struct work work_of(const struct shape &s)
+{
+    int of = blockIdx.x / s.parts;
+    return {(int64_t)(of / s.heads) * s.T, of % s.heads,
+            (int)blockIdx.x % s.parts * ROWS};
+}
+
+/* Queries, keys, values, and the gradients of what was made of them. */
+enum part { QUERIES, KEYS, VALUES, OUTPUTS };
+
+/* A head's row of what lies as [rows, 3, heads, D], or outputs as [rows, heads, D]. */
+template <class T>
+static __device__ inline T *row_at(T *all, const struct shape &s, const struct work &w,
+                                   int row, enum part part)
+{
+    int64_t at = w.sample + row;
+    at = part == OUTPUTS ? at * s.heads : (at * 3 + part) * s.heads;
+    return all + (at + w.head) * s.D;
+}
+
+/* Rows of up to D numbers, with zeros behind them. */
+template <int D, class T>
+static __device__ inline void take_own(const T *from, int d, float by, float *to)
+{
+#pragma unroll
+    for (int i = 0; i < D; i++)
+        to[i] = i < d ? get(from[i]) * by : 0;
+}
+
+template <int D, class T>
+static __device__ inline void take_tile(const T *from, int64_t step, int rows, int d,
+                                        float (*to)[D])
+{
+    for (int i = threadIdx.x; i < TILE * D; i += ROWS) {
+        int r = i / D, c = i % D;
+        to[r][c] = r < rows && c < d ? get(from[r * step + c]) : 0;
+    }
+}
+
+template <int D> static __device__ inline float dot(const float *a, const float *b)
+{
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < D; i++)
+        sum += a[i] * b[i];
+    return sum;
+}
+
+template <int D>
+static __device__ inline void add_times(float *sum, float by, const float *v)
+{
+#pragma unroll
+    for (int i = 0; i < D; i++)
+        sum[i] += by * v[i];
+}
+
+static __device__ inline int least(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+template <class T, int D>
+static __global__ void attention(const T *qkv, struct shape s, T *y, float *lse)
+{
+    alignas(16) __shared__ float k[TILE][D];
+    alignas(16) __shared__ float v[TILE][D];
+    struct work w = work_of(s);
+    int row = w.first + (int)threadIdx.x, end = least(w.first + ROWS, s.T);
+    int64_t step = (int64_t)3 * s.heads * s.D;
+    float q[D], sum[D], most = -3e38f, all = 0;
+    take_own<D>(row_at(qkv, s, w, least(row, s.T - 1), QUERIES), s.D,
+                1 / sqrtf((float)s.D), q);
+#pragma unroll
+    for (int i = 0; i < D; i++)
+        sum[i] = 0;
+    for (int from = 0; from < end; from += TILE) {
+        int keys = least(TILE, s.T - from);
+        take_tile<D>(row_at(qkv, s, w, from, KEYS), step, keys, s.D, k);
+        take_tile<D>(row_at(qkv, s, w, from, VALUES), step, keys, s.D, v);
+        __syncthreads();
+        for (int j = 0; j < keys && from + j <= row; j++) {
+            float logit = dot<D>(q, k[j]);
+            if (logit > most) {
+                float less = expf(most - logit);
+                most = logit;
+                all *= less;
+#pragma unroll
+                for (int i = 0; i < D; i++)
+                    sum[i] *= less;
+            }
+            float weight = expf(logit - most);
+            all += weight;
+            add_times<D>(sum, weight, v[j]);
+        }
+        __syncthreads();
+    }
+    if (row >= s.T)
+        return;
+    T *to = row_at(y, s, w, row, OUTPUTS);
+    lse[(w.sample + row) * s.heads + w.head] = most + logf(all);
+#pragma unroll
+    for (int i = 0; i < D; i++)
+        if (i < s.D)
+            put(to + i, sum[i] / all);
+}
+
+/* The sum of dy times y for each row of a head. */
+template <class T>
+static __global__ void dots(const T *y, const T *dy, int64_t rows, int D, float *to)
+{
+    for (EACH(row, rows)) {
+        float sum = 0;
+        for (int i = 0; i < D; i++)
+            sum += get(y[row * D + i]) * get(dy[row * D + i]);
+        to[row] = sum;
+    }
+}
+
+/* Gradients of queries, which go over the keys before them, or of keys or values, which
+ * go over the queries behind them. */
+template <class T, int D, enum part OF>
+static __global__ void attention_back(const T *qkv, const T *dy, const float *lse,
+                                      const float *dots, struct shape s, T *dqkv)
+{
+    const bool queries = OF == QUERIES;
+    alignas(16) __shared__ float a[TILE][D]; /* keys, or queries */
+    alignas(16) __shared__ float b[TILE][D]; /* values, or dy */
+    __shared__ float shifts[TILE], means[TILE];
+    struct work w = work_of(s);
+    int row = w.first + (int)threadIdx.x, end = least(w.first + ROWS, s.T);
+    int mine = least(row, s.T - 1);
+    int64_t step = (int64_t)3 * s.heads * s.D, at = w.sample * s.heads + w.head;
+    float scale = 1 / sqrtf((float)s.D);
+    float own[D], other[D], sum[D];
+    take_own<D>(row_at(qkv, s, w, mine, queries ? QUERIES : KEYS), s.D, scale, own);
+    if (queries)
+        take_own<D>(row_at(dy, s, w, mine, OUTPUTS), s.D, 1, other);
+    else if (OF == KEYS)
+        take_own<D>(row_at(qkv, s, w, mine, VALUES), s.D, 1, other);
+#pragma unroll
+    for (int i = 0; i < D; i++)
+        sum[i] = 0;
+    for (int from = queries ? 0 : w.first; from < (queries ? end : s.T); from += TILE) {
+        int rows = least(TILE, s.T - from), t = threadIdx.x;
+        take_tile<D>(row_at(qkv, s, w, from, queries ? KEYS : QUERIES), step, rows, s.D,
+                     a);
+        if (queries)
+            take_tile<D>(row_at(qkv, s, w, from, VALUES), step, rows, s.D, b);
+        else
+            take_tile<D>(row_at(dy, s, w, from, OUTPUTS), step / 3, rows, s.D, b);
+        if (t < rows) {
+            shifts[t] = lse[at + (int64_t)(from + t) * s.heads];
+            means[t] = dots[at + (int64_t)(from + t) * s.heads];
+        }
+        __syncthreads();
+        for (int j = 0; j < rows && row < s.T; j++) {
+            int query = queries ? row : from + j, key = queries ? from + j : row;
+            if (key > query)
+                continue;
+            float shift = queries ? lse[at + (int64_t)row * s.heads] : shifts[j];
+            float mean = queries ? dots[at + (int64_t)row * s.heads] : means[j];
+            float weight = expf(dot<D>(own, a[j]) - shift);
+            if (OF == VALUES)
+                add_times<D>(sum, weight, b[j]);
+            else
+                add_times<D>(sum, weight * (dot<D>(other, b[j]) - mean) * scale, a[j]);
+        }
+        __syncthreads();
+    }
+    if (row >= s.T)
+        return;
+    T *to = row_at(dqkv, s, w, row, OF);
+#pragma unroll
+    for (int i = 0; i < D; i++)
+        if (i < s.D)
+            put(to + i, sum[i]);
+}
+
+/* A statement with T as the type and D as what a head's numbers fit in. */
+#define FOR_HEAD(a, ...)                      \
+    FOR_TYPE((a).type,                        \
+             if ((a).D <= 32) {               \
+                 enum { D = 32 };             \
+                 __VA_ARGS__;                 \
+             } else if ((a).D <= 64) {        \
+                 enum { D = 64 };             \
+                 __VA_ARGS__;                 \
+             } else {                         \
+                 enum { D = CUDA_HEAD_MOST }; \
+                 __VA_ARGS__;                 \
+             })
+
+static struct shape shape_of(struct cuda_attention a)
+{
+    return {a.heads, a.T, a.D, (a.T + ROWS - 1) / ROWS};
+}
+
+void cuda_attention(struct cuda_attention a, const void *qkv, void *y, float *lse,
+                    cudaStream_t stream)
+{
+    struct shape s = shape_of(a);
+    int blocks = a.n * a.heads * s.parts;
+    FOR_HEAD(a, LAUNCH((attention<T, D>), blocks, ROWS, stream, (const T *)qkv, s, (T *)y,
+                       lse));
+}
+
+void cuda_attention_back(struct cuda_attention a, const void *qkv, const void *y,
+                         const float *lse, const void *dy, void *dqkv, float *room,
+                         cudaStream_t stream)
+{
+    struct shape s = shape_of(a);
+    int blocks = a.n * a.heads * s.parts;
+    int64_t rows = (int64_t)a.n * a.T * a.heads;
+    const float *means = room;
+    FOR_TYPE(a.type, LAUNCH(dots<T>, blocks_for(rows), THREADS, stream, (const T *)y,
+                            (const T *)dy, rows, a.D, room));
+    FOR_HEAD(a, {
+        LAUNCH((attention_back<T, D, QUERIES>), blocks, ROWS, stream, (const T *)qkv,
+               (const T *)dy, lse, means, s, (T *)dqkv);
+        LAUNCH((attention_back<T, D, KEYS>), blocks, ROWS, stream, (const T *)qkv,
+               (const T *)dy, lse, means, s, (T *)dqkv);
+        LAUNCH((attention_back<T, D, VALUES>), blocks, ROWS, stream, (const T *)qkv,
+               (const T *)dy, lse, means, s, (T *)dqkv);
+    });
+}

@@ -1,0 +1,343 @@
+/* worker/cuda/seq.cu - see kernels.h: embeddings, layer norm, GELU, there and back
+ *
+ * A row is a warp's, several are a block's; sums over rows are channels.h's. What is
+ * added up in memory is added up by one thread, in the order of rows.
+ */
+#include "worker/cuda/device.h"
+
+#include "worker/cuda/channels.h"
+
+enum { LANES = 32, ROWS = THREADS / LANES };
+
+/* ---- embeddings of tokens and positions ---- */
+
+struct rows {
+    uint32_t n, context, C; /* n: of all samples */
+};
+
+static struct rows rows_of(struct cuda_rows r)
+{
+    return {(uint32_t)r.n * (uint32_t)r.T, (uint32_t)r.T, (uint32_t)r.C};
+}
+
+static __device__ inline uint32_t token_of(const uint32_t *tokens, uint32_t row,
+                                           uint32_t context)
+{
+    return tokens[row / context * (context + 1) + row % context];
+}
+
+template <class T>
+static __global__ void embed(const uint32_t *tokens, const float *of, const float *at,
+                             struct rows r, T *y)
+{
+    for (uint32_t row = blockIdx.x; row < r.n; row += gridDim.x) {
+        size_t token = token_of(tokens, row, r.context), place = row % r.context;
+        for (uint32_t c = threadIdx.x; c < r.C; c += THREADS)
+            put(&y[(size_t)row * r.C + c], of[token * r.C + c] + at[place * r.C + c]);
+    }
+}
+
+static int blocks_of(uint32_t rows)
+{
+    return (int)(rows < MAX_BLOCKS ? rows : MAX_BLOCKS);
+}
+
+void cuda_embed(const uint32_t *tokens, const float *of, const float *at,
+                struct cuda_rows rows, void *y, cudaStream_t stream)
+{
+    struct rows r = rows_of(rows);
+    FOR_TYPE(rows.type, LAUNCH(embed<T>, blocks_of(r.n), THREADS, stream, tokens, of, at,
+                               r, (T *)y));
+}
+
+/* Is row `row` among [from, end) with this token? In some thread's eyes, then in all. */
+static __device__ inline bool any_of_block(bool mine, float *any)
+{
+    if (threadIdx.x == 0)
+        *any = 0;
+    __syncthreads();
+    if (mine)
+        atomicExch(any, 1.0f);
+    __syncthreads();
+    bool found = *any > 0;
+    __syncthreads();
+    return found;
+}
+
+/* The first row of each token adds up what all rows of the token have. */
+template <class T>
+static __global__ void embed_back(const uint32_t *tokens, const T *dy, struct rows r,
+                                  float *dof)
+{
+    __shared__ float any;
+    __shared__ bool same[THREADS];
+    for (uint32_t row = blockIdx.x; row < r.n; row += gridDim.x) {
+        uint32_t token = token_of(tokens, row, r.context);
+        bool mine = false;
+        for (uint32_t k = threadIdx.x; k < row && !mine; k += THREADS)
+            mine = token_of(tokens, k, r.context) == token;
+        if (any_of_block(mine, &any))
+            continue;
+        for (uint32_t from = row; from < r.n; from += THREADS) {
+            uint32_t k = from + threadIdx.x;
+            same[threadIdx.x] = k < r.n && token_of(tokens, k, r.context) == token;
+            if (!any_of_block(same[threadIdx.x], &any))
+                continue;
+            for (uint32_t c = threadIdx.x; c < r.C; c += THREADS) {
+                float sum = dof[(size_t)token * r.C + c];
+                for (uint32_t i = 0; i < THREADS; i++)
+                    sum += same[i] ? get(dy[(size_t)(from + i) * r.C + c]) : 0;
+                dof[(size_t)token * r.C + c] = sum;
+            }
+            __syncthreads();
+        }
+    }
+}
+
+template <class T>
+static __global__ void places_back(const T *dy, struct rows r, float *dat)
+{
+    uint32_t each = r.context * r.C;
+    for (EACH_OF(i, each)) {
+        float sum = 0;
+        for (size_t at = i; at < (size_t)r.n * r.C; at += each)
+            sum += get(dy[at]);
+        dat[i] = sum;
+    }
+}
+
+void cuda_embed_back(const uint32_t *tokens, const void *dy, struct cuda_rows rows,
+                     float *dof, float *dat, cudaStream_t stream)
+{
+    struct rows r = rows_of(rows);
+    FOR_TYPE(rows.type, {
+        LAUNCH(embed_back<T>, blocks_of(r.n), THREADS, stream, tokens, (const T *)dy, r,
+               dof);
+        LAUNCH(places_back<T>, blocks_for((int64_t)r.context * r.C), THREADS, stream,
+               (const T *)dy, r, dat);
+    });
+}
+
+/* ---- layer norm ---- */
+
+/* The sum over a row's threads, which all of them get. */
+static __device__ inline float row_sum(float x, float *room)
+{
+    const float *of = room + threadIdx.x / LANES * LANES;
+    float sum = 0;
+    room[threadIdx.x] = x;
+    __syncthreads();
+    for (int i = 0; i < LANES; i++)
+        sum += of[i];
+    __syncthreads();
+    return sum;
+}
+
+template <class T, int V>
+static __global__ void layer_norm(const T *x, const float *w, const float *bias,
+                                  struct rows r, T *y, float *kept)
+{
+    __shared__ float room[THREADS];
+    uint32_t first = threadIdx.x % LANES * V, C = r.C;
+    for (uint32_t at = blockIdx.x * ROWS; at < r.n; at += gridDim.x * ROWS) {
+        uint32_t row = at + threadIdx.x / LANES, end = row < r.n ? C : 0;
+        const T *from = x + (size_t)row * C;
+        float v[V], sum = 0, squares = 0;
+        for (uint32_t c = first; c < end; c += LANES * V) {
+            load<V>(from + c, v);
+            for (int k = 0; k < V; k++)
+                sum += v[k];
+        }
+        float mean = row_sum(sum, room) / (float)C;
+        for (uint32_t c = first; c < end; c += LANES * V) {
+            load<V>(from + c, v);
+            for (int k = 0; k < V; k++)
+                squares += (v[k] - mean) * (v[k] - mean);
+        }
+        float scale = 1 / sqrtf(row_sum(squares, room) / (float)C + 1e-5f);
+        for (uint32_t c = first; c < end; c += LANES * V) {
+            load<V>(from + c, v);
+            for (int k = 0; k < V; k++)
+                v[k] = (v[k] - mean) * scale * w[c + k] + bias[c + k];
+            store<V>(v, y + (size_t)row * C + c);
+        }
+        if (first == 0 && end > 0) {
+            kept[2 * (size_t)row] = mean;
+            kept[2 * (size_t)row + 1] = scale;
+        }
+    }
+}
+
+static bool wide(struct cuda_rows r)
+{
+    return r.C % (r.type == CUDA_F32 ? 4 : 8) == 0;
+}
+
+static int row_blocks(const struct rows &r)
+{
+    return blocks_of((r.n + ROWS - 1) / ROWS);
+}
+
+void cuda_layer_norm(const struct cuda_layer_norm *p, const void *x, void *y,
+                     cudaStream_t stream)
+{
+    struct rows r = rows_of(p->rows);
+    const float *w = p->w, *bias = p->bias;
+    float *kept = p->kept;
+    FOR_PACK(p->rows.type, wide(p->rows),
+             LAUNCH((layer_norm<T, V>), row_blocks(r), THREADS, stream, (const T *)x, w,
+                    bias, r, (T *)y, kept));
+}
+
+template <class T, int V>
+static __global__ void layer_norm_back(const T *x, const T *dy, const float *w,
+                                       const float *kept, struct rows r, T *dx, bool add)
+{
+    __shared__ float room[THREADS];
+    uint32_t first = threadIdx.x % LANES * V, C = r.C;
+    for (uint32_t at = blockIdx.x * ROWS; at < r.n; at += gridDim.x * ROWS) {
+        uint32_t row = at + threadIdx.x / LANES, end = row < r.n ? C : 0;
+        const T *from = x + (size_t)row * C, *grad = dy + (size_t)row * C;
+        float mean = end ? kept[2 * (size_t)row] : 0;
+        float scale = end ? kept[2 * (size_t)row + 1] : 0;
+        float v[V], g[V], sum = 0, along = 0; /* of g = dy w, and of g times x - mean */
+        for (uint32_t c = first; c < end; c += LANES * V) {
+            load<V>(from + c, v);
+            load<V>(grad + c, g);
+            for (int k = 0; k < V; k++) {
+                sum += g[k] * w[c + k];
+                along += g[k] * w[c + k] * (v[k] - mean);
+            }
+        }
+        float mean_g = row_sum(sum, room) / (float)C;
+        float slope = row_sum(along, room) / (float)C * scale * scale;
+        for (uint32_t c = first; c < end; c += LANES * V) {
+            T *to = dx + (size_t)row * C + c;
+            float before[V];
+            load<V>(from + c, v);
+            load<V>(grad + c, g);
+            if (add)
+                load<V>(to, before);
+            for (int k = 0; k < V; k++)
+                v[k] = (g[k] * w[c + k] - mean_g - (v[k] - mean) * slope) * scale +
+                       (add ? before[k] : 0);
+            store<V>(v, to);
+        }
+    }
+}
+
+/* What the gradients of weight and bias are sums of. */
+template <class T, int V> struct of_rows {
+    const T *x, *dy;
+    const float *kept;
+    struct divide C;
+    float *dw, *dbias, sums[V][SUMS];
+    __device__ void begin(uint32_t c, uint32_t step) {}
+    __device__ void at(uint32_t i)
+    {
+        float v[V], g[V];
+        size_t row = over(i, C);
+        float mean = kept[2 * row], scale = kept[2 * row + 1];
+        load<V>(x + i, v);
+        load<V>(dy + i, g);
+        for (int k = 0; k < V; k++) {
+            sums[k][0] += g[k];
+            sums[k][1] += g[k] * ((v[k] - mean) * scale);
+        }
+    }
+    __device__ void done(uint32_t c, uint32_t k, float sum)
+    {
+        (k == 0 ? dbias : dw)[c] = sum;
+    }
+};
+
+template <class T, int V>
+static __global__ void layer_norm_sums(struct of_rows<T, V> f, struct channels s,
+                                       float *room)
+{
+    channels_sum<V>(s, &f, room);
+}
+
+static __global__ void layer_norm_whole(struct channels s, const float *room, float *dw,
+                                        float *dbias)
+{
+    uint32_t c;
+    double whole[SUMS];
+    if (!channels_whole(s, room, &c, whole))
+        return;
+    dbias[c] = (float)whole[0];
+    dw[c] = (float)whole[1];
+}
+
+void cuda_layer_norm_back(const struct cuda_layer_norm *p, const void *x, const void *dy,
+                          float *dw, float *dbias, void *dx, bool add,
+                          cudaStream_t stream)
+{
+    struct rows r = rows_of(p->rows);
+    struct cuda_map map = {p->rows.type, true, (int)r.n, (int)r.C, 1, 1};
+    const float *w = p->w, *kept = p->kept;
+    float *room = p->room;
+    struct channels s = channels_to_sum(map, !wide(p->rows)         ? 1
+                                             : map.type == CUDA_F32 ? 4
+                                                                    : 8);
+    FOR_PACK(p->rows.type, wide(p->rows), {
+        struct of_rows<T, V> f = {
+            (const T *)x, (const T *)dy, kept, divide_by(r.C), dw, dbias
+        };
+        LAUNCH((layer_norm_sums<T, V>), channels_blocks(s), THREADS, stream, f, s, room);
+        LAUNCH((layer_norm_back<T, V>), row_blocks(r), THREADS, stream, (const T *)x,
+               (const T *)dy, w, kept, r, (T *)dx, add);
+    });
+    if (s.parts > 1)
+        LAUNCH(layer_norm_whole, channels_ends(s), THREADS, stream, s, room, dw, dbias);
+}
+
+/* ---- GELU: x / (1 + exp(-2 u)), u = sqrt(2 / pi) (x + 0.044715 x^3) ---- */
+
+static __device__ inline float gelu_share(float x) /* 1 / (1 + exp(-2 u)) */
+{
+    return 1 / (1 + expf(x * (x * x * -0.0713548162726f - 1.59576912160573f)));
+}
+
+template <class T, int V> static __global__ void gelu(const T *x, int64_t n, T *y)
+{
+    for (EACH(q, n / V)) {
+        float v[V];
+        load<V>(x + q * V, v);
+        for (int k = 0; k < V; k++)
+            v[k] *= gelu_share(v[k]);
+        store<V>(v, y + q * V);
+    }
+}
+
+void cuda_gelu(const void *x, int64_t n, enum cuda_type type, void *y,
+               cudaStream_t stream)
+{
+    FOR_PACK(type, n % 8 == 0,
+             LAUNCH((gelu<T, V>), blocks_for(n / V), THREADS, stream, (const T *)x, n,
+                    (T *)y));
+}
+
+template <class T, int V>
+static __global__ void gelu_back(const T *x, const T *dy, int64_t n, T *dx)
+{
+    for (EACH(q, n / V)) {
+        float v[V], g[V];
+        load<V>(x + q * V, v);
+        load<V>(dy + q * V, g);
+        for (int k = 0; k < V; k++) {
+            float s = gelu_share(v[k]);
+            float slope = v[k] * v[k] * 0.2140644488178f + 1.59576912160573f; /* of 2 u */
+            g[k] *= s + v[k] * s * (1 - s) * slope;
+        }
+        store<V>(g, dx + q * V);
+    }
+}
+
+void cuda_gelu_back(const void *x, const void *dy, int64_t n, enum cuda_type type,
+                    void *dx, cudaStream_t stream)
+{
+    FOR_PACK(type, n % 8 == 0,
+             LAUNCH((gelu_back<T, V>), blocks_for(n / V), THREADS, stream, (const T *)x,
+                    (const T *)dy, n, (T *)dx));
+}

@@ -38,6 +38,21 @@ class Ranks(LaunchTest):
         self.assert_ended(launch, 3)
         self.assertIn("[1] cleaned\n", launch.out)
 
+    def test_sigterm_lets_one_clean_up_that_the_agent_has_not_heard_of(self):
+        """It runs already, but the thread that has started it has not reported it yet."""
+        up, gate = self.path("up"), self.path("gate")
+        asan = os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"
+        launch = self.start_sh(
+            1, f"trap 'echo cleaned; exit 0' TERM; : >{up}; sleep 60 & wait", "--log-level", "agent=debug",
+            *PATIENT, env={"LD_PRELOAD": os.environ["HOLD_START"], "HOLD_START_UNTIL": gate, "ASAN_OPTIONS": asan})
+        self.assertTrue(wait_until(lambda: os.path.exists(up)), launch.err)
+        launch.signal(signal.SIGTERM)
+        self.wait_for(launch, "active -> terminating", "err")
+        self.write("gate", "")
+        launch.wait()
+        self.assert_ended(launch, 143)
+        self.assertEqual(launch.out, "cleaned\n")
+
     def leaves(self, script, rc=0):
         launch = self.sh(2, script, "--grace", "0.3s")
         self.assert_ended(launch, rc)

@@ -200,7 +200,10 @@ static void rank_step(struct rank *r)
     model_train_step(r->model, &b, 1 / (float)size, 1, r->step++, &correct, reducer_ready,
                      r->reducer);
     must(reducer_finish(r->reducer, &sums, &err), &err);
-    must(shard_step(&r->optim, r->reducer, model_weights(r->model), 0.01f, &err), &err);
+    const struct step_rule how = {.lr = 0.01f, .by = 1};
+    double norm;
+    must(shard_step(&r->optim, r->reducer, model_weights(r->model), &how, &norm, &err),
+         &err);
 }
 
 /* As the engine of ddp-train does it; worker/engine_cpu.c. */

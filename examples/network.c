@@ -95,6 +95,7 @@ int main(int argc, char **argv)
     const struct ddp_parallel_options options = {
         .optimiser = "adamw",
         .decay = 0.0001f,
+        .clip_norm = 1,
         .checkpoint = argc > 3 ? argv[3] : NULL,
         .replicated = argc > 1 && strcmp(argv[1], "replicated") == 0};
     bool kept = argc > 1 && strcmp(argv[1], "kept") == 0;

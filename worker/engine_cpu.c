@@ -272,43 +272,18 @@ static void run_batches(struct engine *e, const struct engine_step *s,
     }
 }
 
-/* The norm of the step's gradients: each rank sums its part. */
-static int gradient_norm(struct engine *e, double *norm, struct ddp_err *err)
-{
-    size_t n;
-    const struct bucket *pieces = reducer_pieces(e->reducer, &n);
-    double sum = 0;
-    for (size_t i = 0; i < n; i++)
-        sum += e->job.kernels->sum_squares(reducer_sums(e->reducer, i),
-                                           (int64_t)pieces[i].count);
-    if (ddp_all_reduce(e->job.group, &sum, 1, DDP_F64, DDP_SUM, err) < 0)
-        return -1;
-    *norm = sqrt(sum);
-    return 0;
-}
-
-/* As torch.nn.utils.clip_grad_norm_. */
-static int clip(struct engine *e, struct step_sums *sums, struct ddp_err *err)
-{
-    double norm, most = e->job.clip_norm;
-    if (most <= 0 && !e->job.skip_bad)
-        return 0;
-    reducer_sum_all(e->reducer, e->job.kernels);
-    if (gradient_norm(e, &norm, err) < 0)
-        return -1;
-    if (!isfinite(norm)) {
-        sums->bad = 1;
-    } else if (most > 0 && norm > most) {
-        reducer_scale(e->reducer, e->job.kernels, (float)(most / (norm + 1e-6)));
-    }
-    return 0;
-}
-
-static int update(struct engine *e, float lr, struct ddp_err *err)
+static int update(struct engine *e, float lr, struct step_sums *sums, struct ddp_err *err)
 {
     const struct engine_job *job = &e->job;
+    const struct step_rule how = {.lr = lr,
+                                  .by = 1, /* gradients have their share of the loss */
+                                  .clip_norm = job->clip_norm,
+                                  .check = job->skip_bad};
+    double norm;
     int64_t began = job->trace ? now_ns() : 0;
-    int rc = shard_step(job->optim, e->reducer, model_weights(job->model), lr, err);
+    int rc =
+        shard_step(job->optim, e->reducer, model_weights(job->model), &how, &norm, err);
+    sums->bad = isfinite(norm) ? 0 : 1;
     if (job->trace)
         trace_span(job->trace, TRACE_COMPUTE, "optimizer", 0, began, now_ns());
     return rc;
@@ -331,12 +306,9 @@ static int cpu_step(struct engine *e, const struct engine_step *s,
         return err_set(err, "%s", e->norms_err.text);
     result->sums.bad = isfinite(result->loss) ? 0 : 1;
     if (reducer_finish(e->reducer, &result->sums, err) < 0 ||
-        (result->sums.bad == 0 && clip(e, &result->sums, err) < 0))
+        (result->sums.bad == 0 && update(e, s->lr, &result->sums, err) < 0))
         return -1;
-    if (result->sums.bad == 0) {
-        if (update(e, s->lr, err) < 0)
-            return -1;
-    } else if (job->skip_bad) {
+    if (result->sums.bad > 0 && job->skip_bad) {
         result->sums.bad = 0;
         result->sums.skipped = 1;
     }

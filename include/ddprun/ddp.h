@@ -42,6 +42,7 @@ struct ddp_param {
 struct ddp_parallel_options {
     const char *optimiser; /* "sgd" (NULL), "adam", "adamw" or "adadelta" */
     float momentum, decay; /* momentum of sgd; weight decay */
+    float clip_norm; /* gradients are made smaller until their norm is this one; 0: not */
     size_t first_bytes,
         bytes;              /* of the first bucket, and of the others; 0: 1 and 25 MiB */
     bool replicated;        /* each rank keeps the whole optimiser; then */
@@ -54,6 +55,8 @@ struct ddp_parallel_options {
 struct ddp_step {
     float loss;     /* the mean over this rank's samples; over all */
     size_t samples; /* got: of all ranks, exact up to 2^24 */
+    float norm;     /* got, with clip_norm: of the gradient, before it was clipped; where
+                       it is not finite, the step has changed no weight */
 };
 
 struct ddp_parallel;

@@ -15,7 +15,7 @@ int main(void)
         return fprintf(stderr, "%s\n", err.text), 1;
     grad = (float)(2 * ddp_group_rank(g));
     ddp_parallel_ready(p, 0);
-    struct ddp_step step = {0, 0};
+    struct ddp_step step = {0};
     if (ddp_parallel_step(p, 1, &step, &err) < 0)
         return fprintf(stderr, "%s\n", err.text), 1;
     printf("step %g\n", (double)w);

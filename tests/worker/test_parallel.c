@@ -12,7 +12,7 @@
 
 /* Sizes that are no multiples of a cache line. */
 static const size_t sizes[] = {1, 37, 16, 5000, 3};
-enum { PARAMS = ARRAY_LEN(sizes), LARGEST = 5000, STEPS = 12 };
+enum { PARAMS = ARRAY_LEN(sizes), LARGEST = 5000, STEPS = 12, CLIP = 100 };
 
 static const struct {
     struct ddp_parallel_options options;
@@ -24,6 +24,8 @@ static const struct {
     {{.replicated = true, .buckets_by_time = true, .first_bytes = 64, .bytes = 64}, true},
     {{.optimiser = "sgd", .momentum = 0.9f, .first_bytes = 64, .bytes = 64}, false},
     {{.optimiser = "adamw", .decay = 0.01f}, true},
+    {{.clip_norm = CLIP}, false},
+    {{.clip_norm = CLIP, .replicated = true}, true},
 };
 static const struct team teams[] = {{.size = 1},
                                     {.size = 3},
@@ -66,23 +68,36 @@ static struct ddp_parallel *make(struct ddp_group *g, struct loop *l, int way)
     return p;
 }
 
-/* Plain gradient descent over all ranks' samples, in double: what the weights are to be.
- */
-static void expect(double *w, size_t i, int size, int step, double lr)
+/* Of the mean over all ranks' samples, in double; 0 if there are none. */
+static double mean_gradient(double w, size_t k, int size, int step)
 {
-    double all = 0;
-    for (int r = 0; r < size; r++)
+    double all = 0, sum = 0;
+    for (int r = 0; r < size; r++) {
         all += (double)samples_of(r, step);
-    for (size_t k = 0; k < sizes[i] && all > 0; k++) {
-        double sum = 0;
-        for (int r = 0; r < size; r++)
-            sum +=
-                (double)samples_of(r, step) * (double)gradient((float)w[k], k, r, step);
-        w[k] -= lr * sum / all;
+        sum += (double)samples_of(r, step) * (double)gradient((float)w, k, r, step);
     }
+    return all > 0 ? sum / all : 0;
 }
 
-static void step_of(struct ddp_group *g, struct ddp_parallel *p, struct loop *l, int step)
+/* Plain gradient descent: what the weights are to be. Returns the gradient's norm. */
+static double expect(double *w, int size, int step, double lr, double clip_norm)
+{
+    double norm = 0;
+    for (size_t i = 0; i < PARAMS; i++)
+        for (size_t k = 0; k < sizes[i]; k++)
+            norm += pow(mean_gradient(w[i * LARGEST + k], k, size, step), 2);
+    norm = sqrt(norm);
+    if (clip_norm > 0 && norm > clip_norm)
+        lr *= clip_norm / norm;
+    for (size_t i = 0; i < PARAMS; i++)
+        for (size_t k = 0; k < sizes[i]; k++)
+            w[i * LARGEST + k] -= lr * mean_gradient(w[i * LARGEST + k], k, size, step);
+    return norm;
+}
+
+/* The norm that the library tells. */
+static double step_of(struct ddp_group *g, struct ddp_parallel *p, struct loop *l,
+                      int step)
 {
     struct ddp_err err;
     int rank = ddp_group_rank(g), size = ddp_group_size(g);
@@ -100,6 +115,7 @@ static void step_of(struct ddp_group *g, struct ddp_parallel *p, struct loop *l,
     team_check(g, ddp_parallel_step(p, 0.05f, &s, &err) == 0, "%s", err.text);
     team_check(g, s.samples == all && s.loss == (all ? 2 : 0), "%zu of %zu, %g",
                s.samples, all, (double)s.loss);
+    return (double)s.norm;
 }
 
 static void steps_case(struct ddp_group *g, const void *arg)
@@ -114,10 +130,13 @@ static void steps_case(struct ddp_group *g, const void *arg)
         for (size_t k = 0; k < sizes[i]; k++)
             want[i * LARGEST + k] = (double)(k % 5);
     for (int step = 0; step < STEPS; step++) {
-        step_of(g, p, l, step);
+        double clip = (double)ways[way].options.clip_norm;
+        double told = step_of(g, p, l, step);
+        double norm = expect(want, ddp_group_size(g), step, 0.05, clip);
         team_check(g, ddp_parallel_check(p, &err) == 0, "%s", err.text);
+        team_check(g, clip > 0 ? fabs(told - norm) < 1e-3 : told == 0, "%g, not %g", told,
+                   norm);
         for (size_t i = 0; i < PARAMS && plain; i++) {
-            expect(want + i * LARGEST, i, ddp_group_size(g), step, 0.05);
             for (size_t k = 0; k < sizes[i]; k++)
                 team_check(g,
                            fabs((double)l->params[i].weight[k] - want[i * LARGEST + k]) <
@@ -135,6 +154,29 @@ START_TEST(a_step_is_that_of_all_samples)
 {
     int way = _i % (int)ARRAY_LEN(ways);
     team_run(&teams[(size_t)_i / ARRAY_LEN(ways)], steps_case, &way);
+}
+END_TEST
+
+/* The weights stay as they are. */
+static void infinite_case(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err;
+    struct ddp_step s = {.loss = 1};
+    struct ddp_param w = {.name = "w", .count = 4};
+    const struct ddp_parallel_options clipped = {.clip_norm = 1};
+    struct ddp_parallel *p = ddp_parallel_create(g, &w, 1, &clipped, &err);
+    team_check(g, p && ddp_parallel_begin(p, 1, &err) == 0, "%s", err.text);
+    w.grad[0] = ddp_group_rank(g) == 0 ? INFINITY : 1;
+    ddp_parallel_ready(p, 0);
+    team_check(g, ddp_parallel_step(p, 1, &s, &err) == 0, "%s", err.text);
+    team_check(g, !isfinite(s.norm) && w.weight[0] == 0 && w.weight[1] == 0, "%g, %g",
+               (double)s.norm, (double)w.weight[1]);
+    ddp_parallel_destroy(p);
+}
+
+START_TEST(a_gradient_that_is_not_finite_takes_no_step)
+{
+    team_run(&teams[_i], infinite_case, NULL);
 }
 END_TEST
 
@@ -193,6 +235,8 @@ Suite *suite(void)
     TCase *t = tcase_create("parallel");
     tcase_add_loop_test(t, a_step_is_that_of_all_samples, 0,
                         ARRAY_LEN(ways) * ARRAY_LEN(teams));
+    tcase_add_loop_test(t, a_gradient_that_is_not_finite_takes_no_step, 0,
+                        ARRAY_LEN(teams));
     tcase_add_test(t, a_missing_gradient_is_named);
     tcase_add_test(t, mistakes_are_named);
     suite_add_tcase(s, t);

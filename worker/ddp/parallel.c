@@ -4,6 +4,13 @@
  * The parameters lie in one block, each rounded up to whole cache lines. Gradients are
  * weighted by the rank's samples when they are ready, and their sums divided by the
  * samples of all, which arrive with them.
+ *
+ * ddp-train has the same parts (reducer.h, shard.h, replica.h, saver.h, peers.h), but not
+ * these calls: its gradients have their share of the loss when backward begins, which
+ * saves a pass over them; a step's sums also carry right answers and signals; linear
+ * layers may give factors instead of gradients; its checkpoints have the buffers of a
+ * model, the place in an epoch and what an engine has chosen; and what the engine of a
+ * GPU has is not in the host's memory.
  */
 #include "include/ddprun/ddp.h"
 
@@ -28,6 +35,7 @@ struct ddp_parallel {
     size_t n;
     size_t pending; /* all gradients from this one on are ready */
     size_t samples;
+    float clip_norm;
     struct reducer *reducer;
     struct optim optim;
     struct replica state;
@@ -118,6 +126,7 @@ static int make(struct ddp_parallel *p, const struct ddp_parallel_options *o,
     optim_init(&p->optim, type, (struct optim_settings){o->momentum, o->decay}, kernels,
                floats(p));
     shard_keep(&p->optim, p->reducer);
+    p->clip_norm = o->clip_norm;
     return o->checkpoint ? make_saver(p, o->checkpoint, err) : 0;
 }
 
@@ -219,13 +228,6 @@ static size_t find_missing(struct ddp_parallel *p)
     return missing;
 }
 
-static int update(struct ddp_parallel *p, float lr, float by, struct ddp_err *err)
-{
-    reducer_sum_all(p->reducer, p->optim.kernels);
-    reducer_scale(p->reducer, p->optim.kernels, by);
-    return shard_step(&p->optim, p->reducer, p->state.weights, lr, err);
-}
-
 int ddp_parallel_step(struct ddp_parallel *p, float lr, struct ddp_step *step,
                       struct ddp_err *err)
 {
@@ -244,8 +246,12 @@ int ddp_parallel_step(struct ddp_parallel *p, float lr, struct ddp_step *step,
     step->loss = step->samples ? sums.loss / sums.correct : 0;
     if (step->samples == 0)
         return 0;
-    if (update(p, lr, 1 / sums.correct, err) < 0)
+    const struct step_rule how = {
+        .lr = lr, .by = 1 / sums.correct, .clip_norm = (double)p->clip_norm};
+    double norm;
+    if (shard_step(&p->optim, p->reducer, p->state.weights, &how, &norm, err) < 0)
         return -1;
+    step->norm = (float)norm;
     copy_weights(p, true);
     return p->peers ? peers_progress(p->peers, err) : 0;
 }

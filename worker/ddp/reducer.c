@@ -30,6 +30,7 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -548,6 +549,17 @@ void reducer_scale(struct reducer *r, const struct kernels *k, float by)
         k->scale(r->grads, (int64_t)r->count, by);
     for (size_t i = 0; i < r->npieces && r->settings.shard; i++)
         k->scale(reducer_sums(r, i), (int64_t)r->pieces[i].count, by);
+}
+
+int reducer_norm(struct reducer *r, const struct kernels *k, double *norm,
+                 struct ddp_err *err)
+{
+    double sum = 0;
+    for (size_t i = 0; i < r->npieces; i++)
+        sum += k->sum_squares(reducer_sums(r, i), (int64_t)r->pieces[i].count);
+    int rc = ddp_all_reduce(r->group, &sum, 1, DDP_F64, DDP_SUM, err);
+    *norm = sqrt(sum);
+    return rc;
 }
 
 void reducer_give(struct reducer *r, const float *block, size_t at, size_t n)

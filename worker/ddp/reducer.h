@@ -107,8 +107,11 @@ void reducer_give(struct reducer *r, const float *block, size_t at, size_t n);
 /* once all have met, to be called when a rank has given all. */
 int reducer_given(struct reducer *r, struct ddp_err *err);
 
-/* All of this step's sums that this rank has, after reducer_sum_all(), times `by`. */
+/* All of this step's sums that this rank has, after reducer_sum_all(), times `by`; and
+ * the norm of all ranks'. */
 void reducer_scale(struct reducer *r, const struct kernels *k, float by);
+int reducer_norm(struct reducer *r, const struct kernels *k, double *norm,
+                 struct ddp_err *err);
 
 /* Where this step's sums of piece i all lie, after reducer_sum_all() where ranks share
  * memory. */

@@ -3,6 +3,7 @@
 
 #include "worker/kernels/pool.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -124,8 +125,8 @@ static int step_directly(struct optim *o, struct reducer *r, float *w, float lr,
     return reducer_given(r, err);
 }
 
-int shard_step(struct optim *o, struct reducer *r, float *w, float lr,
-               struct ddp_err *err)
+static int step(struct optim *o, struct reducer *r, float *w, float lr,
+                struct ddp_err *err)
 {
     if (reducer_direct(r))
         return step_directly(o, r, w, lr, err);
@@ -139,4 +140,24 @@ int shard_step(struct optim *o, struct reducer *r, float *w, float lr,
     for (size_t i = 0; i < n; at += room_of(pieces[i++]))
         optim_piece(o, at, pieces[i].count, w + pieces[i].offset, reducer_sums(r, i), lr);
     return reducer_gather(r, w, err);
+}
+
+int shard_step(struct optim *o, struct reducer *r, float *w, const struct step_rule *how,
+               double *norm, struct ddp_err *err)
+{
+    bool normed = how->clip_norm > 0 || how->check;
+    float by = how->by;
+    *norm = 0;
+    if (normed || by != 1)
+        reducer_sum_all(r, o->kernels);
+    if (normed && reducer_norm(r, o->kernels, norm, err) < 0)
+        return -1;
+    *norm *= (double)by;
+    if (!isfinite(*norm))
+        return 0;
+    if (how->clip_norm > 0 && *norm > how->clip_norm) /* as torch's clip_grad_norm_() */
+        by *= (float)(how->clip_norm / (*norm + 1e-6));
+    if (by != 1)
+        reducer_scale(r, o->kernels, by);
+    return step(o, r, w, how->lr, err);
 }

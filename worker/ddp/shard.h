@@ -35,8 +35,16 @@ bool shard_piece(const struct optim *o, const struct reducer *r, size_t i,
 int shard_gather(struct optim *o, struct reducer *r, struct ddp_err *err);
 void shard_forget(struct optim *o);
 
-/* A step of this rank's pieces; then all weights on all ranks. */
-int shard_step(struct optim *o, struct reducer *r, float *w, float lr,
-               struct ddp_err *err);
+/* How a step is taken: with the sums of all gradients times `by`. */
+struct step_rule {
+    float lr, by;
+    double clip_norm; /* made smaller until their norm is this one; 0: as they are */
+    bool check;       /* in any case: is the norm finite? */
+};
+
+/* A step of this rank's pieces; then all weights on all ranks. *norm is that of the
+ * gradients, where `how` asks for it, else 0: if it is not finite no step was taken. */
+int shard_step(struct optim *o, struct reducer *r, float *w, const struct step_rule *how,
+               double *norm, struct ddp_err *err);
 
 #endif

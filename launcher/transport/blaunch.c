@@ -8,8 +8,6 @@
  */
 #include "launcher/transport/transport.h"
 
-#include "launcher/transport/diagnose.h"
-
 #include <stdlib.h>
 
 static void command(const struct msg_hosts *hosts, const unsigned *nodes, size_t n,
@@ -22,16 +20,8 @@ static void command(const struct msg_hosts *hosts, const unsigned *nodes, size_t
     free(quoted);
 }
 
-static void diagnose(const struct host *host, const char *agent, const char *output,
-                     int status, struct diagnosis *d)
-{
-    *d = (struct diagnosis){0};
-    diagnose_otherwise(host, agent, "blaunch", output, status, d);
-}
-
 const struct transport transport_blaunch = {.name = "blaunch",
                                             .program = "blaunch",
                                             .source = "lsf",
                                             .lifeline = true,
-                                            .command = command,
-                                            .diagnose = diagnose};
+                                            .command = command};

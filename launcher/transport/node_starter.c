@@ -216,7 +216,7 @@ static void start_lost_proc(struct start *st, const char *output, int status)
 {
     struct node_starter *s = st->starter;
     struct diagnosis d;
-    s->transport->diagnose(host_of(st), s->hosts->agent, output, status, &d);
+    transport_diagnose(s->transport, host_of(st), s->hosts->agent, output, status, &d);
     st->batch = NULL;
     if (d.again && st->tries < TRIES && !s->stopped)
         start_arm(st, (int64_t)AGAIN_MS * st->tries);

@@ -46,17 +46,16 @@ static const struct {
     {"got select error", "its execution daemon does not answer; is the host up?"},
 };
 
-static void diagnose(const struct host *host, const char *agent, const char *output,
+static bool diagnose(const struct host *host, const char *agent, const char *output,
                      int status, struct diagnosis *d)
 {
-    *d = (struct diagnosis){0};
     for (size_t i = 0; strstr(output, "error: ") && i < ARRAY_LEN(reasons); i++) {
         if (strstr(output, reasons[i].words)) {
             snprintf(d->text, sizeof d->text, "%s: %s", host->name, reasons[i].cause);
-            return;
+            return true;
         }
     }
-    diagnose_otherwise(host, agent, "qrsh", output, status, d);
+    return false;
 }
 
 const struct transport transport_qrsh = {.name = "qrsh",

@@ -261,13 +261,6 @@ static bool blame(const char *line, const char *agent, struct blame *b)
     return blame_exit(line, agent, b) || blame_launch(line, b) || blame_node(line, b);
 }
 
-static void diagnose(const struct host *host, const char *agent, const char *output,
-                     int status, struct diagnosis *d)
-{
-    *d = (struct diagnosis){0};
-    diagnose_otherwise(host, agent, "srun", output, status, d);
-}
-
 const struct transport transport_srun = {.name = "srun",
                                          .program = "srun",
                                          .source = "slurm",
@@ -275,5 +268,4 @@ const struct transport transport_srun = {.name = "srun",
                                          .command = command,
                                          .environment = environment,
                                          .part = part,
-                                         .blame = blame,
-                                         .diagnose = diagnose};
+                                         .blame = blame};

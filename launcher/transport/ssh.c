@@ -178,13 +178,13 @@ static bool by_table(const struct host *host, const char *output, struct diagnos
     return false;
 }
 
-void ssh_diagnose(const struct host *host, const char *agent, const char *output,
+bool ssh_diagnose(const struct host *host, const char *agent, const char *output,
                   int status, struct diagnosis *d)
 {
     int code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
     *d = (struct diagnosis){0};
     if (code == SSH_FAILED && by_table(host, output, d))
-        return;
+        return true;
     char last[300];
     last_output_line(output, host->name, last, sizeof last);
     diagnose_otherwise(host, agent, "ssh", output, status, d);
@@ -192,6 +192,7 @@ void ssh_diagnose(const struct host *host, const char *agent, const char *output
         code != EXIT_NOT_EXECUTABLE)
         add_advice("does a start-up file of the shell there exit?", host, d->text,
                    sizeof d->text);
+    return true;
 }
 
 /* --- the transport ------------------------------------------------------------------ */

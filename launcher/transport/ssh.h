@@ -14,8 +14,8 @@
 void ssh_command(const struct host *host, const char *ssh, const char *agent,
                  struct strv *argv);
 
-/* Explain `output` (its stderr) and its wait status. */
-void ssh_diagnose(const struct host *host, const char *agent, const char *output,
+/* Explain `output` (its stderr) and its wait status; true. */
+bool ssh_diagnose(const struct host *host, const char *agent, const char *output,
                   int status, struct diagnosis *d);
 
 #endif

@@ -26,21 +26,21 @@ static void command(const struct msg_hosts *hosts, const unsigned *nodes, size_t
 
 enum { MOM_CANNOT_RUN = 254 };
 
-static void diagnose(const struct host *host, const char *agent, const char *output,
+static bool diagnose(const struct host *host, const char *agent, const char *output,
                      int status, struct diagnosis *d)
 {
-    *d = (struct diagnosis){0};
+    int code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
     if (strstr(output, "is not a node in job"))
         snprintf(d->text, sizeof d->text,
                  "%s: PBS reports that it is not a node of this job", host->name);
-    else if (!output[0] && WIFEXITED(status) && WEXITSTATUS(status) == 125)
+    else if (!output[0] && code == EXIT_CANNOT_START)
         snprintf(d->text, sizeof d->text,
                  "%s: the agent there has failed; see the job's error file", host->name);
-    else if (!output[0] && WIFEXITED(status) && WEXITSTATUS(status) == MOM_CANNOT_RUN)
-        diagnose_otherwise(host, agent, "pbs_tmrsh", output,
-                           W_EXITCODE(EXIT_NOT_FOUND, 0), d);
+    else if (!output[0] && code == MOM_CANNOT_RUN)
+        diagnose_otherwise(host, agent, "", output, W_EXITCODE(EXIT_NOT_FOUND, 0), d);
     else
-        diagnose_otherwise(host, agent, "pbs_tmrsh", output, status, d);
+        return false;
+    return true;
 }
 
 const struct transport transport_tmrsh = {.name = "tmrsh",

@@ -3,6 +3,7 @@
 
 #include "common/err.h"
 #include "common/mem.h"
+#include "launcher/transport/diagnose.h"
 #include "launcher/transport/program.h"
 
 #include <stdio.h>
@@ -55,4 +56,13 @@ const struct transport *transport_choose(enum start_by asked, const char *source
     }
     snprintf(why, size, "hosts from %s", source);
     return &transport_ssh;
+}
+
+void transport_diagnose(const struct transport *t, const struct host *host,
+                        const char *agent, const char *output, int status,
+                        struct diagnosis *d)
+{
+    *d = (struct diagnosis){0};
+    if (!t->diagnose || !t->diagnose(host, agent, output, status, d))
+        diagnose_otherwise(host, agent, t->program, output, status, d);
 }

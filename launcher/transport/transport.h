@@ -43,9 +43,8 @@ struct transport {
     unsigned (*part)(const char *host);
     /* For at_once: does this stderr line blame a host? Fills `b`. */
     bool (*blame)(const char *line, const char *agent, struct blame *b);
-    /* It has ended with wait status `status` before the agent of `host` connected;
-     * `output` is the end of its stderr. */
-    void (*diagnose)(const struct host *host, const char *agent, const char *output,
+    /* What it alone knows for transport_diagnose(). False: nothing. NULL: never. */
+    bool (*diagnose)(const struct host *host, const char *agent, const char *output,
                      int status, struct diagnosis *d);
 };
 
@@ -63,6 +62,12 @@ const struct transport *transport_choose(enum start_by asked, const char *source
 
 /* Its program, as found in PATH: malloc'ed, NULL with `err`. `ssh` as in msg_hosts. */
 char *transport_program(const struct transport *t, const char *ssh, struct ddp_err *err);
+
+/* Why an agent did not start: the process has ended with wait status `status` before the
+ * agent of `host` connected; `output` is the end of its stderr. */
+void transport_diagnose(const struct transport *t, const struct host *host,
+                        const char *agent, const char *output, int status,
+                        struct diagnosis *d);
 
 /* In an agent started by srun: unset the variables that were set for that srun. */
 void srun_unset_settings(void);

@@ -1,10 +1,10 @@
 /* worker/cuda/sums.c - see engine_impl.h: what the ranks sum up, and which part is whose
  *
- * Buckets of gradients are put on the stream `sums` as they become final, in the plan's
- * order, which is every rank's; it forks off from main each time and joins it before the
- * optimiser. The last stage's last bucket carries the step's numbers, the head. Stages on
- * one device share its lane and the stream `sums`, and all ranks put the last stage's
- * sums there before the first one's: NCCL wants one order.
+ * Buckets of gradients are put on the stream `sums` as they become final; it forks off
+ * from main each time and joins it before the optimiser. The last stage's last bucket
+ * carries the step's numbers, the head. Stages on one device share its lane and the
+ * stream `sums`, and all ranks put the last stage's sums there before the first one's:
+ * NCCL wants one order.
  *
  * With a shared-out optimiser a bucket is scattered: each rank gets the sums of an even
  * part. What does not divide by the number of ranks, a few floats of a bucket, is summed
@@ -41,26 +41,27 @@ static void cut_pieces(struct stage *s)
     }
     for (size_t i = 0; i < s->nbuckets; i++) {
         const struct bucket *b = &s->buckets[i];
-        size_t each = even_part(s, b), rest = b->count % size;
-        if (each > 0)
-            s->pieces[s->npieces++] =
-                (struct piece){b->offset + (size_t)e->rank * each, each, false};
+        size_t even = even_part(s, b) * size, rest = b->count - even;
+        struct bucket mine =
+            bucket_part((struct bucket){b->offset, even}, 1, e->rank, e->size);
+        if (even > 0)
+            s->pieces[s->npieces++] = (struct piece){mine.offset, mine.count, false};
         if (rest > 0)
-            s->pieces[s->npieces++] = (struct piece){b->offset + size * each, rest, true};
+            s->pieces[s->npieces++] = (struct piece){b->offset + even, rest, true};
     }
 }
 
 /* The last stage's buckets are the first. */
 static void deal_buckets(struct engine *e)
 {
-    struct bucket *b = e->buckets;
+    size_t at = 0;
     for (int i = e->nstages - 1; i >= 0; i--) {
         struct stage *s = &e->stages[i];
-        s->buckets = b;
-        while (b < e->buckets + e->nbuckets && b->offset >= s->part.offset)
-            b++;
-        s->nbuckets = (size_t)(b - s->buckets);
+        size_t end = bucket_final(e->buckets, e->nbuckets, at, s->part.offset);
+        s->buckets = e->buckets + at;
+        s->nbuckets = end - at;
         cut_pieces(s);
+        at = end;
     }
 }
 
@@ -172,16 +173,17 @@ static int join_sums(struct stage *s, struct ddp_err *err)
 int sums_ready(size_t offset, size_t count, void *stage, struct ddp_err *err)
 {
     struct stage *s = stage;
-    bool forked = false;
     if (!s->first && !s->none) /* of the step's gradients, once all batches are in */
         cuda_add(place_in(s, s->grads, offset), place_in(s, s->extra, offset),
                  (int64_t)count, CUDA_F32, s->main);
     if (!s->e->comm || !s->e->job.buckets.overlap || !s->last)
         return 0;
-    while (s->started < s->nbuckets && s->buckets[s->started].offset >= offset) {
-        if ((!forked && fork_sums(s, err) < 0) || sum_bucket(s, err) < 0)
+    size_t final = bucket_final(s->buckets, s->nbuckets, s->started, offset);
+    if (s->started < final && fork_sums(s, err) < 0)
+        return -1;
+    while (s->started < final) {
+        if (sum_bucket(s, err) < 0)
             return -1;
-        forked = true;
     }
     return 0;
 }

@@ -35,6 +35,21 @@ size_t bucket_plan(const struct param *params, size_t n, size_t first, size_t ca
     return nbuckets;
 }
 
+size_t bucket_final(const struct bucket *plan, size_t n, size_t started, size_t offset)
+{
+    while (started < n && plan[started].offset >= offset)
+        started++;
+    return started;
+}
+
+struct bucket bucket_part(struct bucket b, size_t unit, int rank, int size)
+{
+    size_t units = b.count / unit, n = (size_t)size, r = (size_t)rank;
+    size_t from = units * r / n * unit;
+    size_t to = rank == size - 1 ? b.count : units * (r + 1) / n * unit;
+    return (struct bucket){b.offset + from, to - from};
+}
+
 /* ---- by time ---- */
 
 /* The best end of pieces[0..i) in k buckets, and where the last of these begins. */

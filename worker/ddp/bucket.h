@@ -26,6 +26,14 @@ struct bucket {
 size_t bucket_plan(const struct param *params, size_t n, size_t first, size_t cap,
                    struct bucket *out);
 
+/* How many of plan[0..n) can be started when backward has come down to gradient `offset`;
+ * `started` have been. They go in the plan's order on every rank, never by readiness:
+ * collectives must come in one order. */
+size_t bucket_final(const struct bucket *plan, size_t n, size_t started, size_t offset);
+/* The part of a bucket that is rank's, of `size`: so many units of `unit` floats as the
+ * others have, or one more; the last rank also has what makes no unit. */
+struct bucket bucket_part(struct bucket b, size_t unit, int rank, int size);
+
 /* By time. pieces[0..n) cover the block from its end to its beginning, pieces[i] is ready
  * ready[i] seconds after backward began (ascending), and a reduction takes `latency`
  * seconds and `per_float` for each float, one after the other. Of all ways to join

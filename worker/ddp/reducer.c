@@ -6,9 +6,6 @@
  * there is no backward left to overlap with. (With `shard` the head goes alone: every
  * rank needs all of it.)
  *
- * Buckets are started in the plan's order on every rank, never by readiness, because a
- * group's collectives must come in one order.
- *
  * Buckets by time: the first steps go by size, and note when each layer's gradients are
  * ready. Then all ranks average these times, time two reductions, and have the same plan.
  * The slowest steps of a run are its first, so the shortest time of each is taken.
@@ -83,18 +80,19 @@ struct reducer {
 
 /* ---- the plan ---- */
 
-/* Where a rank's part begins: with a cache line, so that no line is two ranks', and with
- * a row where rows are made. */
-static size_t part_of(const struct reducer *r, struct bucket b, int rank)
+/* A rank's part begins with a cache line, so that no line is two ranks', and with a row
+ * where rows are made. */
+static struct bucket part_of(const struct reducer *r, struct bucket b, int rank)
 {
-    size_t row = factors_row(r->factors, b.offset), unit = row > 0 ? row * LINE : LINE;
-    return rank == r->size ? b.count
-                           : b.count / unit * (size_t)rank / (size_t)r->size * unit;
+    size_t row = factors_row(r->factors, b.offset);
+    return bucket_part(b, row > 0 ? row * LINE : LINE, rank, r->size);
 }
 
-static size_t part_count(const struct reducer *r, struct bucket b, int rank)
+/* Of each rank, in r->counts. */
+static void count_parts(struct reducer *r, struct bucket b)
 {
-    return part_of(r, b, rank + 1) - part_of(r, b, rank);
+    for (int i = 0; i < r->size; i++)
+        r->counts[i] = part_of(r, b, i).count;
 }
 
 /* This rank's piece of each bucket, or its part of the whole block. */
@@ -104,8 +102,7 @@ static void cut_pieces(struct reducer *r)
     const struct bucket *of = r->settings.shard ? r->buckets : &whole;
     r->npieces = r->settings.shard ? r->nbuckets : 1;
     for (size_t i = 0; i < r->npieces; i++)
-        r->pieces[i] = (struct bucket){of[i].offset + part_of(r, of[i], r->rank),
-                                       part_count(r, of[i], r->rank)};
+        r->pieces[i] = part_of(r, of[i], r->rank);
 }
 
 /* How many rows are made at once of the factors of the layer at `offset`; 0: it has none.
@@ -350,8 +347,7 @@ static struct ddp_request *start(struct reducer *r, struct bucket b, bool last)
     if (!r->settings.shard)
         return ddp_iall_reduce(r->group, from - (last ? HEAD : 0),
                                b.count + (last ? HEAD : 0), DDP_F32, DDP_SUM, &r->err);
-    for (int i = 0; i < r->size; i++)
-        r->counts[i] = part_count(r, b, i);
+    count_parts(r, b);
     return ddp_ireduce_scatterv(r->group, from, r->grads + r->pieces[r->started].offset,
                                 r->counts, DDP_F32, DDP_SUM, &r->err);
 }
@@ -396,8 +392,8 @@ void reducer_ready(size_t offset, size_t count, void *reducer)
         watch_layer(r, offset, count);
     if (!r->settings.overlap || r->failed)
         return;
-    while (r->started < r->nbuckets - 1 && r->buckets[r->started].offset >= offset &&
-           !r->failed)
+    size_t final = bucket_final(r->buckets, r->nbuckets - 1, r->started, offset);
+    while (r->started < final && !r->failed)
         start_bucket(r);
     make_progress(r);
 }
@@ -461,8 +457,7 @@ int reducer_gather(struct reducer *r, float *block, struct ddp_err *err)
 {
     for (size_t b = 0; b < r->nbuckets && r->size > 1; b++) {
         int64_t began = now_ns();
-        for (int i = 0; i < r->size; i++)
-            r->counts[i] = part_count(r, r->buckets[b], i);
+        count_parts(r, r->buckets[b]);
         if (ddp_all_gatherv(r->group, block + r->pieces[b].offset,
                             block + r->buckets[b].offset, r->counts, DDP_F32, err) < 0)
             return -1;

@@ -11,6 +11,7 @@
 
 #define NO_DEBUGGER \
     "start the debugger as the program: ddprun ... gdb -ex run --args PROGRAM"
+#define ENDS_THE_JOB "a failed rank ends the job; --max-restarts N starts it again"
 #define LEAVE_IT_OUT "leave it out"
 
 /* mpirun of Open MPI 4.1 and 5.0 */
@@ -29,8 +30,9 @@ static const struct foreign open_mpi[] = {
      "enable-instant-on-support fwd-mpirun-port report-child-jobs-separately "
      "disable-recovery report-state-on-timeout get-stack-traces",
      0, FOREIGN_IGNORED, NULL, NULL},
-    {"display personality runtime-options rank-by report-events", 1, FOREIGN_IGNORED,
-     NULL, NULL},
+    {"display personality runtime-options rank-by report-events gpu-support "
+     "stream-buffering spawn-timeout exec-agent forward-signals",
+     1, FOREIGN_IGNORED, NULL, NULL},
     {"cf cartofile report-pid report-uri max-vm-size", 1, FOREIGN_IGNORED, NULL, NULL},
     {"do-not-launch", 0, FOREIGN_OURS, "dry-run", NULL},
     {"default-hostfile", 1, FOREIGN_OURS, "hostfile", NULL},
@@ -57,8 +59,8 @@ static const struct foreign open_mpi[] = {
     {"s preload-binary set-cwd-to-session-dir index-argv-by-rank", 0, FOREIGN_REFUSED,
      "the program must be on every host, as --preflight checks", NULL},
     {"preload-files", 1, FOREIGN_REFUSED, "copy them to every host", NULL},
-    {"continuous enable-recovery", 0, FOREIGN_REFUSED,
-     "a failed rank ends the job; --max-restarts N starts it again", NULL},
+    {"continuous enable-recovery", 0, FOREIGN_REFUSED, ENDS_THE_JOB, NULL},
+    {"with-ft", 1, FOREIGN_REFUSED, ENDS_THE_JOB, NULL},
     {"xml", 0, FOREIGN_REFUSED, LEAVE_IT_OUT, NULL},
     {"xml-file ompi-server hnp", 1, FOREIGN_REFUSED, LEAVE_IT_OUT, NULL},
     {"dvm", 0, FOREIGN_REFUSED, LEAVE_IT_OUT, NULL},

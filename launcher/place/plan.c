@@ -85,14 +85,18 @@ static int find_caps(struct draft *d, struct ddp_err *err)
         return err_set(err, "--nnodes %d:%d, but there %s %zu host%s", o->min_nnodes,
                        o->nnodes, there == 1 ? "is" : "are", there,
                        there == 1 ? "" : "s");
-    if (o->min_nnodes == 0 && o->nnodes > 0 && (size_t)o->nnodes > d->alloc->nnodes)
+    /* one host may do for a range, but not where an address is given to meet others at */
+    bool alone = strcmp(d->alloc->source, "local") == 0;
+    bool meets = o->master_addr && strcmp(o->master_addr, "localhost") != 0 &&
+                 strncmp(o->master_addr, "127.", 4) != 0;
+    if ((o->min_nnodes == 0 || (alone && meets)) && o->nnodes > 0 &&
+        (size_t)o->nnodes > d->alloc->nnodes)
         return err_set(err, "--nnodes %d, but the allocation (%s) has %zu host%s%s",
                        o->nnodes, d->alloc->source, d->alloc->nnodes,
                        d->alloc->nnodes == 1 ? "" : "s",
-                       strcmp(d->alloc->source, "local") == 0
-                           ? "; -H or --hostfile names others, --node-rank K is for a "
-                             "ddprun on each"
-                           : "");
+                       alone ? "; -H or --hostfile names others, --node-rank K is for a "
+                               "ddprun on each"
+                             : "");
     size_t spares = (size_t)o->spares;
     if (spares > 0 && !d->alloc->changes &&
         (size_t)o->nnodes + spares >= d->alloc->nnodes + (o->nnodes > 0))

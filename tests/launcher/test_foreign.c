@@ -243,6 +243,9 @@ static const struct {
      "at least 5 and at most 4 ranks: with 2 on each host, no number of hosts fits"},
     {"ddprun --min-np 2 --nnodes 2 --ppn 2 prog",
      "--nnodes, and --min-np or --max-np: leave one out"},
+    {"mpirun --with-ft ulfm prog",
+     "unknown here: '--with-ft': a failed rank ends the job; "
+     "--max-restarts N starts it again (try ddprun --help)"},
     {"mpirun --nosuch prog", "unknown option '--nosuch' (try ddprun --help)"},
     {"torchrun --mca a b prog", "unknown option '--mca' (try ddprun --help)"},
     {"ddprun --as srun prog", "--as is torchrun, mpirun, mpiexec or horovodrun, not "

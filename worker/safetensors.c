@@ -1,9 +1,8 @@
 /* worker/safetensors.c - see safetensors.h
  *
- * A reader believes nothing: every offset is checked against the file before anything is
- * handed out. Arrays of float32 are handed out where they lie in the file's image, if
- * they are aligned there, as the format asks; others are converted into memory of their
- * own.
+ * A reader trusts nothing: every offset is checked against the file's size before an
+ * array is returned. Arrays of float32 are returned in place if they are aligned, as
+ * the format requires; others are converted into memory of their own.
  */
 #include "worker/safetensors.h"
 
@@ -82,7 +81,7 @@ static int write_content(int fd, const char *header, const struct array *arrays,
     return fsync(fd);
 }
 
-/* Empty, and locked: what two write at a time would be neither's. */
+/* Creates the file empty and locked, so that two writers do not mix. */
 static int open_part(const char *part, struct ddp_err *err)
 {
     enum { TURNS = 100 };
@@ -95,7 +94,7 @@ static int open_part(const char *part, struct ddp_err *err)
             close(fd);
             break;
         }
-        /* its former owner may just have renamed the file */
+        /* its previous owner may have just renamed the file */
         bool ours = fstat(fd, &mine) == 0 && stat(part, &there) == 0 &&
                     mine.st_ino == there.st_ino && mine.st_dev == there.st_dev;
         if (ours && ftruncate(fd, 0) == 0)
@@ -110,13 +109,13 @@ static int open_part(const char *part, struct ddp_err *err)
                    part);
 }
 
-/* The new name is on the disk, too. */
+/* Makes the rename durable. */
 static int sync_folder(const char *path)
 {
     char *copy = xstrdup(path);
     int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int rc = fd < 0 ? -1 : fsync(fd);
-    if (rc < 0 && errno == EINVAL) /* a file system that cannot */
+    if (rc < 0 && errno == EINVAL) /* not every file system supports it */
         rc = 0;
     if (fd >= 0)
         close(fd);
@@ -148,7 +147,8 @@ int safetensors_write_locked(const char *path, const struct strv *metadata,
         free(part);
         return -1;
     }
-    *lock = fcntl(fd, F_DUPFD_CLOEXEC, 0); /* the name is ours until it is another */
+    *lock =
+        fcntl(fd, F_DUPFD_CLOEXEC, 0); /* the lock is kept until the caller closes it */
     header = make_header(metadata, arrays, n);
     bool whole = *lock >= 0 && write_content(fd, header, arrays, n) == 0;
     int why = errno;
@@ -174,7 +174,7 @@ int safetensors_write_locked(const char *path, const struct strv *metadata,
 
 /* ---- reading ---- */
 
-/* An array that is not used where it lies in the file. */
+/* A converted array. */
 struct converted {
     struct converted *next;
     float data[];
@@ -182,13 +182,13 @@ struct converted {
 
 struct safetensors {
     uint8_t *bytes;      /* owned: the file */
-    const uint8_t *data; /* where the arrays begin, in bytes */
+    const uint8_t *data; /* where the arrays begin */
     uint64_t ndata;
     json_t *root;                /* owned */
     struct converted *converted; /* owned */
 };
 
-/* type, shape and place of one array; checked */
+/* type, shape and offsets of one array; validated */
 struct place {
     const char *dtype;
     json_t *shape;
@@ -244,7 +244,7 @@ static int check_header(struct safetensors *f, size_t size, struct ddp_err *err)
 
 static uint8_t *read_file(const char *path, size_t *size, struct ddp_err *err)
 {
-    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* no wait at a pipe */
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* does not block on a FIFO */
     if (fd < 0) {
         err_errno(err, "cannot open '%s'", path);
         return NULL;
@@ -316,7 +316,7 @@ const char *safetensors_metadata(const struct safetensors *f, const char *key)
         json_object_get(json_object_get(f->root, "__metadata__"), key));
 }
 
-/* The types that are read, and what makes floats of those that are none. */
+/* The types that can be read, and their conversion to floats. */
 static const struct dtype {
     const char *name;
     size_t size;
@@ -332,8 +332,7 @@ static const struct dtype *dtype_find(const char *name)
     return NULL;
 }
 
-/* Floats of the array that lies at `data`: in place where they can be used so. NULL: no
- * memory. */
+/* The array at `data` as floats: in place if possible. NULL: no memory. */
 static const float *as_floats(struct safetensors *f, const struct dtype *type,
                               const uint8_t *data, size_t count)
 {

@@ -22,30 +22,31 @@ struct array {
     const float *data; /* borrowed, [the product of dims] */
 };
 
-/* Write all to `path`.part, sync, rename to `path`, sync the folder: at any moment there
- * is the old file or the new one, and never half of one. `metadata` holds "KEY=value"
- * entries. On failure the old file is as it was, and the side file is gone. */
+/* Writes all to `path`.part, syncs, renames to `path`, and syncs the folder: at any
+ * moment `path` is the whole old file or the whole new one. `metadata` holds
+ * "KEY=value" entries. After a failure the old file is unchanged and `path`.part is
+ * removed. */
 int safetensors_write(const char *path, const struct strv *metadata,
                       const struct array *arrays, size_t n, struct ddp_err *err);
-/* The same; `*lock` is a descriptor that holds a lock (flock) on the file, from before it
- * had its name on: the caller's to close; -1: there is none. */
+/* The same; `*lock` is a descriptor with a lock (flock) on the file, taken before the
+ * rename; the caller closes it; -1: not locked. */
 int safetensors_write_locked(const char *path, const struct strv *metadata,
                              const struct array *arrays, size_t n, int *lock,
                              struct ddp_err *err);
 
-struct safetensors; /* a file, read whole and believed */
+struct safetensors; /* a file, read whole and validated */
 
 struct safetensors *safetensors_read(const char *path, struct ddp_err *err);
-/* The same of what a file called `name` holds: `bytes` are malloc'ed, and taken, also on
- * failure. */
+/* The same from a file's contents: `bytes` were malloc'ed, and are owned by this
+ * function, also after a failure. `name` is for errors. */
 struct safetensors *safetensors_parse(const char *name, uint8_t *bytes, size_t nbytes,
                                       struct ddp_err *err);
-void safetensors_free(struct safetensors *f); /* NULL is fine */
+void safetensors_free(struct safetensors *f); /* NULL is allowed */
 
-/* Both borrow from `f`. NULL when there is no such key. */
+/* Both borrow from `f`. NULL: no such key. */
 const char *safetensors_metadata(const struct safetensors *f, const char *key);
-/* 1 with `out` filled, 0 when there is none of that name, -1 when it is of another type
- * or has more than 4 dimensions. What had to be converted is `f`'s, too. */
+/* Returns 1 with `out` filled, 0 if there is no array of that name, -1 if its type is
+ * not supported or it has more than 4 dimensions. `out` borrows from `f`. */
 int safetensors_find(struct safetensors *f, const char *name, struct array *out,
                      struct ddp_err *err);
 

@@ -29,7 +29,7 @@ static void on_alarm(int signal)
 
 static void handle(int signal, void (*fn)(int))
 {
-    /* SA_RESTART: a step under way does not notice. */
+    /* SA_RESTART: system calls of the current step are not interrupted. */
     struct sigaction action = {.sa_handler = fn, .sa_flags = SA_RESTART};
     sigemptyset(&action.sa_mask);
     sigaction(signal, &action, NULL);

@@ -19,8 +19,8 @@ void signals_install(void);
 /* 0, or the signal that requested the stop. */
 int signals_stop_requested(void);
 
-/* The exit code is settled: later signals do not change it. A process that hangs still
- * ends after SIGNALS_PATIENCE_S. */
+/* Fixes the exit code: later signals do not change it. A process that hangs still ends
+ * after SIGNALS_PATIENCE_S. */
 void signals_ignore(void);
 
 #endif

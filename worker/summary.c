@@ -218,7 +218,7 @@ static void log_result(struct run *run)
                  number((double)run->device.bytes, bytes));
 }
 
-/* Peak memory of this rank, and what the ranks of the host share. */
+/* Peak memory of this rank, and the memory shared by the host's ranks. */
 static void tell_memory(struct run *run)
 {
     struct rusage usage;

@@ -296,8 +296,7 @@ int stages_warm_up(struct engine *e, int n, struct ddp_err *err);
 
 /* Chooses algorithms on rank 0, and applies them on all ranks, for steps in which this
  * rank has n samples in `batches` micro-batches. Every rank calls it, before such a
- * step is captured.
- */
+ * step is captured. */
 int autotune_on_all_ranks(struct engine *e, int n, int batches, struct ddp_err *err);
 /* The choices as text for a checkpoint, "" if there are none; and from a checkpoint,
  * before any choice was made. */
@@ -311,8 +310,7 @@ void autotune_ranks_free(struct engine *e);
 /* ---- record.c ---- */
 
 /* The graph of a step with n samples in `batches` micro-batches, for this slot; NULL
- * with `err`.
- */
+ * with `err`. */
 const struct graph *engine_graph(struct engine *e, int n, int batches, uint64_t slot,
                                  struct ddp_err *err);
 /* Launches the step on the first stage's main stream, as a graph if there is one. */

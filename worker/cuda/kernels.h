@@ -134,8 +134,7 @@ void cuda_bias_relu_back(const void *y, const void *dy, const uint8_t *arg, floa
                          struct cuda_map map, bool y_last, void *dz, float *room,
                          float *sums, cudaStream_t stream);
 /* The same for features, in place: dy = dy * scale where y > 0, else 0. y NULL: no
- * ReLU.
- */
+ * ReLU. */
 void cuda_mask_sum(const void *y, void *dy, float scale, struct cuda_map map, float *room,
                    float *sums, cudaStream_t stream);
 

@@ -130,8 +130,7 @@ int layers_backward(struct layers *net, struct layers_plan *p, float *grads,
 
 /* After a pass of n samples: which of model_tell_place()'s places hold a number
  * that is not finite? The answers, to be copied to the host when the stream has come so
- * far.
- */
+ * far. */
 const float *layers_find_bad(struct layers *net, int n, struct ddp_err *err);
 
 /* Libraries load their kernels, and may take memory, when a product is asked for the

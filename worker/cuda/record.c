@@ -171,8 +171,7 @@ int engine_put_step(struct engine *e, const struct graph *g, struct ddp_err *err
     return put_step(e, g->n, g->batches, err);
 }
 
-/* *sound: the step itself can run; only its capture failed.
- */
+/* *sound: the step itself can run; only its capture failed. */
 static int record(struct engine *e, struct graph *g, bool *sound, struct ddp_err *err)
 {
     cudaGraph_t graph = NULL;

@@ -271,8 +271,7 @@ static struct engine *engine_new(const struct engine_job *job)
 }
 
 /* After a failed allocation: finds a batch size that fits, halving it each time, for
- * the error.
- */
+ * the error. */
 static void say_what_fits(struct engine *e, struct ddp_err *err)
 {
     int batch = e->job.batch_size;

@@ -13,10 +13,10 @@
 
 #include <stdbool.h>
 
-/* Are there such files in the folder? */
+/* Does the folder have such files? */
 bool cifar_there(const char *folder);
 
-/* Fills the shape and both parts; on failure they are to be freed all the same. */
+/* Fills the shape and both parts; free them also after a failure. */
 int cifar_load(const char *folder, struct dataset *out, struct ddp_err *err);
 
 #endif

@@ -81,8 +81,8 @@ static int load_images(const char *folder, const char *part, struct samples *out
     return rc;
 }
 
-/* The given numbers spare a look at every pixel: of data larger than memory, a walk
- * through the whole file. */
+/* Given numbers avoid a pass over all pixels, which for data larger than memory reads
+ * the whole file. */
 static int normalise(struct dataset *d, const struct normalise *given,
                      struct ddp_err *err)
 {
@@ -115,7 +115,7 @@ static int load_image_folder(struct dataset *d, const struct normalise *normal,
     return normalise(d, normal, err);
 }
 
-/* ---- the known line ---- */
+/* ---- the synthetic line ---- */
 
 static void draw_line(struct samples *s, size_t n, struct random r)
 {
@@ -130,7 +130,7 @@ static void draw_line(struct samples *s, size_t n, struct random r)
     }
 }
 
-/* ---- all of it ---- */
+/* ---- all kinds ---- */
 
 static bool has_file(const char *folder, const char *file)
 {
@@ -140,7 +140,7 @@ static bool has_file(const char *folder, const char *file)
     return there;
 }
 
-/* Files of a known kind; their readers report what is wrong with them. */
+/* Recognises files by their kind; their readers report errors. */
 static int look_for_data(const char *folder, struct ddp_err *err)
 {
     static const char *const files[] = {

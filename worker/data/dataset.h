@@ -1,9 +1,9 @@
-/* worker/data/dataset.h - what a model learns from: inputs and labels, or a known line
+/* worker/data/dataset.h - training and test data: images, tokens, or a synthetic line
  *
- * Images are kept as the bytes they came as, in memory or in a mapped file, and become
- * floats when a batch is gathered: worker/data/normalise.h has the formula,
- * worker/kernels/augment.h what is done to training images before. There is no loader
- * thread: to gather 64 MNIST images takes 24 us, a thousandth of a step of cnn.
+ * Images are kept as bytes, in memory or in a mapped file, and become floats when a
+ * batch is gathered: by the formula of worker/data/normalise.h, after the augmentation
+ * of worker/kernels/augment.h. There is no loader thread: gathering 64 MNIST images
+ * takes 24 us, a thousandth of a step of cnn.
  *
  * Owned by its loader; immutable afterwards.
  */
@@ -27,7 +27,7 @@ struct samples {
     float *targets;     /* owned, [n, outputs] */
     const void *tokens; /* in maps[0] of the training part: [n * W + 1] */
     struct map {
-        void *at; /* owned; NULL: there is none */
+        void *at; /* owned; NULL: none */
         size_t bytes;
     } maps[2];
 };
@@ -42,30 +42,29 @@ struct dataset {
     float as_float[NORMALISE_CHANNELS][256]; /* a pixel of each, normalised */
 };
 
-/* The line that `synthetic` is drawn from: y = slope * x + offset, and normal noise. */
+/* `synthetic`: y = slope * x + offset, plus normal noise. */
 extern const struct line {
     double slope, offset, noise;
 } dataset_line;
 
-/* `name`: "digits" (carried in the program), "synthetic", or a folder that holds
- * train-images-idx3-ubyte, train-labels-idx1-ubyte and the same with t10k, each plain or
- * .gz, or CIFAR's binary records (worker/data/cifar.h). `name` is borrowed.
- * `normal`: what is taken from pixels and what they are divided by; NULL or without
- * channels: what the training images say. `seed` is for what is drawn. */
+/* `name`: "digits" (embedded in the program), "synthetic", or a folder with
+ * train-images-idx3-ubyte, train-labels-idx1-ubyte and the same with t10k, each plain
+ * or .gz, or CIFAR's binary records (worker/data/cifar.h). `name` is borrowed.
+ * `normal`: the mean and deviation of pixels; NULL or without channels: those of the
+ * training images. `seed` is for synthetic data. */
 int dataset_load(const char *name, const struct normalise *normal, uint64_t seed,
                  struct dataset *out, struct ddp_err *err);
-/* TASK_TOKENS, from a file: samples are `context` tokens and the one behind them, of
- * `vocabulary` different ones; the last tenth of them, 1000 at most,
- * is for tests. A file whose name
- * ends in ".bin" holds tokens of 16 bits, as nanoGPT writes them, or begins with llm.c's
- * header, which says whether they have 16 or 32; any other file is text, and a byte a
- * token. */
+/* TASK_TOKENS, from a file: a sample is `context` tokens and the one that follows, of
+ * a vocabulary of `vocabulary`; the last tenth of the samples, at most 1000, is the
+ * test part. A file whose name ends in ".bin" holds tokens of 16 bits, as nanoGPT
+ * writes them, or begins with llm.c's header, which says whether they have 16 or 32;
+ * any other file is text, one token per byte. */
 int tokens_load(const char *name, int context, int vocabulary, struct dataset *out,
                 struct ddp_err *err);
-/* Samples which[0..n) of `part`, each with the token behind it. */
+/* Samples which[0..n) of `part`, each with the token that follows it. */
 void tokens_gather(const struct dataset *d, const struct samples *part,
                    const uint32_t *which, int n, uint32_t *out);
-void dataset_finish(struct dataset *d); /* frees; a zeroed struct is fine */
+void dataset_finish(struct dataset *d); /* frees; a zeroed struct is allowed */
 
 /* A batch of at most `room` samples, owning its arrays. */
 struct batch_buf {
@@ -77,9 +76,9 @@ struct batch_buf {
 void batch_buf_init(struct batch_buf *b, const struct dataset *d, int room);
 void batch_buf_finish(struct batch_buf *b);
 
-/* Samples which[0..n) of `part` (one of d's two), in that order; images moved and
- * mirrored as `how` draws it for each, NULL: as they are. The result borrows from `buf`
- * until the next gather. */
+/* Gathers samples which[0..n) of `part` (one of d's two), in that order, images
+ * augmented as `how` says (NULL: not at all). The result borrows from `buf` until the
+ * next call. */
 struct batch dataset_gather(const struct dataset *d, const struct samples *part,
                             const struct augment *how, const uint32_t *which, int n,
                             struct batch_buf *buf);

@@ -1,4 +1,4 @@
-/* worker/data/digits.h - the four IDX files of worker/data/digits/, carried in the
+/* worker/data/digits.h - the four IDX files of worker/data/digits/, embedded in the
  * program
  */
 #ifndef WORKER_DATA_DIGITS_H

@@ -1,10 +1,10 @@
 /* worker/data/idx.c - see idx.h
  *
- * A file is mapped and then taken apart in memory, so that embedded data, plain files and
- * gz files go the same way. The elements of a plain file stay where they are. Of a gz
- * file the header is inflated first; the elements then go straight into a block of the
- * announced size, which is checked against what so many compressed bytes can become at
- * best, and against the memory there is, before it is allocated.
+ * A file is mapped and then parsed in memory, so that embedded data, plain files and
+ * gz files share one path. The elements of a plain file stay in place. Of a gz file
+ * the header is inflated first, then the elements, directly into a block of the
+ * announced size. Before it is allocated, that size is checked against the most that
+ * the compressed bytes can inflate to, and against the memory available.
  */
 #include "worker/data/idx.h"
 
@@ -23,20 +23,20 @@
 #define ZLIB_CONST
 #include <zlib.h>
 
-/* Not to wait for a writer where the name is that of a pipe. */
+/* So that opening a FIFO does not block. */
 enum { READ_FLAGS = O_RDONLY | O_NONBLOCK | O_CLOEXEC };
 
-/* Deflate makes at most 1032 bytes of one. */
+/* Deflate's largest ratio. */
 enum { MAX_RATIO = 1032 };
 
-/* The elements' source: bytes as they are, or bytes to inflate. */
+/* The source of the elements: plain bytes, or bytes to inflate. */
 struct source {
     const uint8_t *bytes; /* borrowed */
     size_t nbytes;
-    bool stays;     /* the bytes outlive what is made of them */
-    bool gz, ended; /* ended: with the sum at the end checked */
+    bool stays;     /* the bytes outlive the result */
+    bool gz, ended; /* ended: including the checksum at the end */
     z_stream z;
-    const char *why; /* what zlib did not like, NULL: nothing */
+    const char *why; /* zlib's error; NULL: none */
 };
 
 static int source_open(struct source *s, const uint8_t *bytes, size_t nbytes)
@@ -78,7 +78,7 @@ static size_t source_inflate(struct source *s, uint8_t *to, size_t n)
     return done;
 }
 
-/* Up to `n` bytes; fewer at the end, or where the gz stream is damaged. */
+/* Reads up to `n` bytes; fewer at the end, or where the gz stream is damaged. */
 static size_t source_take(struct source *s, uint8_t *to, size_t n)
 {
     if (s->gz)
@@ -156,7 +156,7 @@ static int take_elements(const char *name, struct source *s, struct idx *out,
     }
     if (got < out->count)
         return refuse_short(name, s, got, out->count, "elements", err);
-    uint8_t more; /* asking for it also makes zlib check the sum at the end */
+    uint8_t more; /* reading it also makes zlib verify the checksum */
     if (source_take(s, &more, 1) == 1)
         return err_set(err, "'%s' is longer than the %zu elements its header announces",
                        name, out->count);
@@ -197,11 +197,11 @@ static bool in_map(const struct idx *idx)
     return map && idx->data >= map && idx->data < map + idx->map_bytes;
 }
 
-/* `out` keeps the mapping where its elements lie in it. */
+/* `out` keeps the mapping if its elements are in it. */
 static int parse_file(const char *name, int fd, size_t size, int ndim, struct idx *out,
                       struct ddp_err *err)
 {
-    if (size == 0) /* which cannot be mapped */
+    if (size == 0) /* an empty file cannot be mapped */
         return idx_parse(name, (const uint8_t *)"", 0, ndim, out, err);
     void *map = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (map == MAP_FAILED)

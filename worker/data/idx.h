@@ -19,21 +19,21 @@ struct idx {
     int ndim;
     uint32_t dims[IDX_MAX_DIMS];
     size_t count;  /* elements: the product of the dimensions */
-    uint8_t *data; /* owned; or in `map`, and then not to be written to */
-    void *map;     /* owned: a plain file as it lies on the disk; NULL: there is none */
+    uint8_t *data; /* owned; or in `map`, and then read-only */
+    void *map;     /* owned: the mapping of a plain file; NULL: none */
     size_t map_bytes;
 };
 
-/* Reads what a file holds, plain or gz, from memory. It must have `ndim` dimensions.
- * `name` is for the error text. Nothing is allocated before the header is believed. */
+/* Parses a file's contents, plain or gz, in memory. It must have `ndim` dimensions.
+ * `name` is for the error text. The header is validated before anything is allocated. */
 int idx_parse(const char *name, const uint8_t *bytes, size_t nbytes, int ndim,
               struct idx *out, struct ddp_err *err);
 
-/* The same from `path`, or from `path`.gz where `path` does not exist. A plain file is
- * mapped, so that it may be larger than memory and ranks of a host have one copy; it must
- * not be cut short while it is in use. */
+/* The same from `path`, or from `path`.gz if `path` does not exist. A plain file is
+ * mapped, so that it may be larger than memory and ranks of a host share one copy; it
+ * must not be truncated while in use. */
 int idx_read(const char *path, int ndim, struct idx *out, struct ddp_err *err);
 
-void idx_finish(struct idx *idx); /* frees; a zeroed struct is fine */
+void idx_finish(struct idx *idx); /* frees; a zeroed struct is allowed */
 
 #endif

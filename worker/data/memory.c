@@ -26,7 +26,7 @@ static uint64_t available(void)
     return UINT64_MAX;
 }
 
-/* A file of one number, or of the word "max". */
+/* Reads a file with one number, or the word "max". */
 static bool read_number(const char *folder, const char *file, uint64_t *n)
 {
     char *path = xasprintf("/sys/fs/cgroup%s/%s", folder, file);
@@ -38,8 +38,9 @@ static bool read_number(const char *folder, const char *file, uint64_t *n)
     return found;
 }
 
-/* The least that this group or one above it has left (version 2 of control groups). What
- * the kernel counts as used has files in it that it would drop: they are counted back. */
+/* The least memory left in this control group and its ancestors (version 2). The
+ * kernel's count of used memory includes cached files that it would drop; they are
+ * subtracted. */
 static uint64_t left_in_groups(void)
 {
     char folder[512] = "";

@@ -1,7 +1,7 @@
-/* worker/data/memory.h - is there room for what must be held in memory as a whole?
+/* worker/data/memory.h - is there enough memory for a large allocation?
  *
- * Linux promises memory that it does not have and ends the process that uses it, without
- * a word from us. So large things are asked about first.
+ * Linux overcommits memory, and later kills the process that uses it, without a
+ * message. So large allocations are checked first.
  */
 #ifndef WORKER_DATA_MEMORY_H
 #define WORKER_DATA_MEMORY_H
@@ -10,9 +10,9 @@
 
 #include <stdint.h>
 
-/* -1 when `bytes` for `name` are more than this process may still take: what the machine
- * has available, or less where a control group (a job's share of the node) sets a limit.
- * `cure` ends the line: what to do. */
+/* Fails if `bytes` for `name` are more than this process may still use: what the
+ * machine has available, or less if a control group (a job's share of the node) has a
+ * limit. `cure` ends the error: what to do. */
 int memory_fits(const char *name, uint64_t bytes, const char *cure, struct ddp_err *err);
 
 #endif

@@ -21,7 +21,7 @@ static const struct named {
     {"imagenet", {3, {0.485f, 0.456f, 0.406f}, {0.229f, 0.224f, 0.225f}}},
 };
 
-/* Numbers with commas between them, up to `end`; how many, or -1. */
+/* Parses numbers separated by commas, up to `end`; returns how many, or -1. */
 static int take_numbers(const char **text, char end, float to[NORMALISE_CHANNELS])
 {
     int n = 0;

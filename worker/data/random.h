@@ -1,6 +1,6 @@
-/* worker/data/random.h - numbers drawn one after the other from (seed, stream)
+/* worker/data/random.h - a sequence of random numbers for each (seed, stream)
  *
- * A counter over worker/kernels/rng.h: the same on every rank and every machine.
+ * A counter on worker/kernels/rng.h: the same on every rank and every machine.
  */
 #ifndef WORKER_DATA_RANDOM_H
 #define WORKER_DATA_RANDOM_H
@@ -13,12 +13,12 @@ struct random {
     uint64_t key, drawn;
 };
 
-/* Streams of one seed; rng.h's other users: the model takes 0 for its first weights. */
+/* Streams of one seed. The model uses stream 0 of rng.h for its initial weights. */
 enum random_stream {
     STREAM_SAMPLE = (1 << 20) - 1,
     STREAM_TRAIN_LINE,
     STREAM_TEST_LINE,
-    STREAM_ORDER /* and the epoch */
+    STREAM_ORDER /* plus the epoch */
 };
 
 static inline struct random random_make(uint64_t seed, uint64_t stream)

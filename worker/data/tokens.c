@@ -1,4 +1,4 @@
-/* worker/data/tokens.c - texts as tokens, in a mapped file; see dataset.h */
+/* worker/data/tokens.c - tokens in a mapped file; see dataset.h */
 #include "worker/data/dataset.h"
 
 #include "common/err.h"
@@ -35,7 +35,7 @@ static int map_file(const char *name, struct map *out, struct ddp_err *err)
     return rc;
 }
 
-/* How wide tokens are, and where they begin. */
+/* The width of tokens, and the offset of the first. */
 static size_t find_tokens(struct dataset *d, const struct map *map)
 {
     const char *dot = strrchr(d->name, '.');

@@ -70,21 +70,23 @@ static bool find_all(void *library)
             return false;
         *(void **)names[i].to = found;
     }
-    __atomic_store_n(&cuda.library, library, __ATOMIC_RELEASE); /* all else is there */
+    __atomic_store_n(
+        &cuda.library, library,
+        __ATOMIC_RELEASE); /* published last: all functions were stored before */
     return true;
 }
 
-/* How many objects have ever been loaded: only when that changes is it worth a look. */
+/* The number of objects loaded so far: the search is repeated only if it has changed. */
 static int count_loads(struct dl_phdr_info *info, size_t size, void *adds)
 {
     *(unsigned long long *)adds = info->dlpi_adds;
     return 1;
 }
 
-/* Asking that takes a lock, which waits until all that was written before has reached the
- * other CPUs: a third of the time of a short message. A clock that goes by ticks, of some
- * milliseconds, is read without one; and to load CUDA and get memory from it takes many.
- */
+/* dl_iterate_phdr() takes a lock, which also waits until earlier writes have reached
+ * the other CPUs: a third of the time of a short message. The coarse clock, which
+ * advances by some milliseconds, is read without a lock; loading CUDA and getting
+ * memory from it takes many ticks. */
 static int64_t tick(void)
 {
     struct timespec t;
@@ -92,9 +94,9 @@ static int64_t tick(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* Is the library there that is loaded by now? A look that found none counts for the tick
- * in which it began; it is noted when it has been taken, so that no other thread goes by
- * one that is still under way. */
+/* Has the library been loaded by now? A search without a result is valid for the tick
+ * in which it began; it is recorded after its end, so that no other thread relies on
+ * an unfinished one. */
 static void *look_for_library(void)
 {
     static int64_t looked_in;

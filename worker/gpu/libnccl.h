@@ -50,11 +50,11 @@ extern const int nccl_ops[];   /* by enum ddp_op; -1: NCCL has none */
 
 int nccl_load(struct ddp_err *err);
 
-/* 0, also for one that is in progress, or -1 with "`what`: " and NCCL's words. */
+/* 0, also if the operation is in progress; else -1 with "`what`: " and NCCL's message. */
 int nccl_check(int rc, const char *what, struct ddp_err *err);
-/* Destroy or abort the communicator in a thread of its own, since either may wait for
- * ever, and set *comm to NULL; offload_end() is the caller's. NULL: there was none, or no
- * thread. */
+/* Destroys or aborts the communicator in a thread of its own, since either may block
+ * for ever, and sets *comm to NULL; the caller calls offload_end(). NULL: no
+ * communicator, or no thread could be created. */
 struct offload *nccl_end(void **comm, bool abort);
 
 #endif

@@ -33,8 +33,7 @@ bool watch_came(const struct ddp_group *g, int local);
 /* Does a rank of this host call something else than this rank? */
 bool watch_contradicted(const struct ddp_group *g, struct ddp_err *err);
 /* Compare past calls with those of the next rank of our host. A collective may end well
- * although it is wrong: NCCL and MPI do not compare operations, nor types of one size.
- */
+ * although it is wrong: NCCL and MPI do not compare operations, nor types of one size. */
 bool watch_review(struct ddp_group *g, struct ddp_err *err);
 enum {
     WATCH_REVIEWED = CALLS / 2

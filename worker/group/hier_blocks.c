@@ -55,8 +55,7 @@ static size_t slice_room(const struct hier *h, const struct coll *c)
     return (c->chunk / line + n) / n * line;
 }
 
-/* Size of the region of a rank's own data, in elements; the published region follows.
- */
+/* Size of the region of a rank's own data, in elements; the published region follows. */
 static size_t given_room(const struct hier *h, const struct coll *c)
 {
     return c->kind == COLL_ALL_GATHER ? c->chunk : c->chunk * (size_t)h->layout->size;

@@ -28,8 +28,7 @@ struct unexpected {
     char data[];
 };
 
-/* Read-ahead of a connection: some messages of a few KiB, or a few hundred short ones.
- */
+/* Read-ahead of a connection: some messages of a few KiB, or a few hundred short ones. */
 enum { AHEAD = 20480 };
 struct ahead {
     size_t at, end;

@@ -27,8 +27,7 @@ bool p2p_ready(const struct ddp_group *g);
 bool p2p_awaits(const struct ddp_group *g, int rank);
 /* The same, but a receive from any source does not count. */
 bool p2p_needs(const struct ddp_group *g, int rank);
-/* The rank has left without an error: receives from any source no longer wait for it.
- */
+/* The rank has left without an error: receives from any source no longer wait for it. */
 void p2p_left(struct ddp_group *g, int rank);
 
 #endif

@@ -91,8 +91,7 @@ struct conv_plan;
 struct norm_plan;
 
 /* The last two are for GPUs: fp32 with products of 10 bits, and fp16 with loss
- * scaling.
- */
+ * scaling. */
 enum precision { PRECISION_FP32, PRECISION_BF16, PRECISION_TF32, PRECISION_FP16 };
 extern const char *const precision_names[]; /* "fp32", "bf16", ..., NULL */
 
@@ -233,8 +232,7 @@ const struct kernels *kernels_get(const char *name, struct ddp_err *err);
 const struct kernels *kernels_get_at(const char *name, enum precision precision,
                                      struct ddp_err *err);
 /* Names of the engines of this build that run on this CPU, fastest first;
- * NULL-terminated.
- */
+ * NULL-terminated. */
 const char *const *kernels_names(void);
 /* Sets how many threads the engines use when called by this thread; 1 by default, the
  * trainer passes the rank's CPUs. A plan has scratch memory for the number at its

@@ -13,9 +13,9 @@
  * computes some rows of the sum: kernels.h.
  *
  * With bf16 a word holds two numbers that are adjacent in the sum: columns in forward,
- * samples in dw, features in dx. Operands are rounded and paired when they are packed, and
- * before they are transposed, which halves that work. Weights are not packed; they are
- * rounded a tile at a time, or once if the batch has several groups of samples.
+ * samples in dw, features in dx. Operands are rounded and paired when they are packed,
+ * and before they are transposed, which halves that work. Weights are not packed; they
+ * are rounded a tile at a time, or once if the batch has several groups of samples.
  *
  * Threads split rows or columns of the result, which does not depend on their number.
  */
@@ -91,8 +91,7 @@ struct call { /* arguments of one of the three products, for the threads */
 
 /* Adds T rows of words of w times `wide` vectors of samples to yt. Meanwhile
  * prefetches the next rows of w (NULL: none), which another rank may have written
- * last.
- */
+ * last. */
 ALWAYS void forward_tile(int T, int wide, int count, const float *w, size_t ldw,
                          const float *xt, float *yt, const float *next, size_t ldn)
 {

@@ -76,8 +76,7 @@ enum layer_kind {
  * .weight) and by where it stands ("wpe.weight"), and what is left of the last layer is
  * compared with the same numbers: tied weights. LAYER_NORM; DENSE, a linear layer whose
  * weight lies as [inputs, outputs], as GPT-2's do, and may have a shortcut; GELU;
- * ATTENTION, causal, with `size` heads, of the queries, keys and values before it.
- */
+ * ATTENTION, causal, with `size` heads, of the queries, keys and values before it. */
 struct layer_spec {
     enum layer_kind kind;
     char *name;      /* owned; its parameters are NAME.weight and NAME.bias */

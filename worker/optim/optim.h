@@ -1,7 +1,8 @@
-/* worker/optim/optim.h - what turns gradients into steps, and how long the steps are
+/* worker/optim/optim.h - optimisers and learning-rate schedules
  *
- * An optimiser remembers up to two blocks of floats with the layout of the parameters.
- * They are named as in PyTorch's optimisers, since they travel in checkpoints.
+ * An optimiser keeps up to two blocks of floats with the layout of the parameters.
+ * They have the names of PyTorch's optimiser states, since they are saved in
+ * checkpoints.
  */
 #ifndef WORKER_OPTIM_OPTIM_H
 #define WORKER_OPTIM_OPTIM_H
@@ -20,7 +21,7 @@ struct optim_settings {
     float decay;    /* weight decay, added to the gradient (L2); adamw: of the weight */
 };
 
-/* The formulas that an engine has a kernel for. */
+/* The formulas that engines implement. */
 enum optim_rule { RULE_SGD, RULE_ADAM, RULE_ADADELTA };
 
 struct optim_type {

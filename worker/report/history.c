@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-/* Means of two in place of each two, and from now on twice as many steps to a point. */
+/* Replaces each two points by their mean; from now on a point has twice as many steps. */
 static void halve(struct history *h)
 {
     h->nsteps /= 2;

@@ -37,21 +37,21 @@ struct epoch_report {
     uint64_t step;
     int epoch;
     double loss, test_loss;
-    double train_accuracy, test_accuracy; /* percent; NaN: there is no such thing */
+    double train_accuracy, test_accuracy; /* percent; NaN: not applicable */
     double lr, images_per_s, seconds;
-    double peak_percent; /* of what the devices could compute; NaN: not known */
+    double peak_percent; /* of the devices' peak; NaN: unknown */
 };
 
-/* `append` where a run goes on; NULL path: write nothing. */
+/* `append`: continue the file of an earlier run. NULL path: write nothing. */
 int metrics_open(struct metrics *m, const char *path, bool append, struct ddp_err *err);
 void metrics_step(struct metrics *m, const struct step_report *r);
 void metrics_epoch(struct metrics *m, const struct epoch_report *r);
-/* Any other line; `fields` are finished JSON members without the braces. */
+/* Writes any other line; `fields` are JSON members without the braces. */
 void metrics_line(struct metrics *m, const char *kind, const char *fields, ...)
     __attribute__((format(printf, 3, 4)));
-/* Why lines are lost from now on, said once; NULL: all is well, or it was said. */
+/* Returns the reason, once, from when lines are lost; else NULL. */
 const char *metrics_failure(struct metrics *m);
-/* -1 when a line was lost on the way (a full disk). */
+/* Returns -1 if a line was lost (a full disk). */
 int metrics_close(struct metrics *m, struct ddp_err *err);
 
 #endif

@@ -1,7 +1,7 @@
 /* worker/report/plot.c - see plot.h
  *
- * Loss spans decades, so its axis is logarithmic where it does. Thousands of steps become
- * a few hundred points, each the mean of its neighbours: what an eye can see.
+ * The axis of the loss is logarithmic if it spans decades. Thousands of steps are
+ * reduced to a few hundred points, each the mean of its neighbours.
  */
 #include "worker/report/plot.h"
 
@@ -33,8 +33,8 @@ static double pick_test_accuracy(const struct epoch_point *p)
     return p->test_accuracy;
 }
 
-/* One point of the steps' curve: the mean of those from the `*i`-th on, which is moved
- * past them. False: there are no more. */
+/* The next point of the steps' curve: the mean of steps from `*i` on; advances `*i`.
+ * False: there are no more. */
 static bool next_mean(const struct history *h, size_t *i, struct step_point *mean)
 {
     size_t per = (h->nsteps + CURVE_POINTS - 1) / CURVE_POINTS, first = *i;

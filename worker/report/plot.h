@@ -6,8 +6,8 @@
 #include "include/ddprun/err.h"
 #include "worker/report/history.h"
 
-/* Writes the picture to `path`: the loss of the steps and of the test set above, accuracy
- * below where there is one. `title` is any text. */
+/* Writes the picture to `path`: the loss of the steps and of the test set above,
+ * accuracy below if there is one. `title` is any text. */
 int plot_write(const char *path, const char *title, const struct history *h,
                struct ddp_err *err);
 

@@ -19,14 +19,15 @@
 
 enum {
     BAR_EVERY_MS = 100,    /* more often is not seen */
-    LINE_EVERY_MS = 10000, /* a sign of life in a long epoch */
-    BAR_CELLS = 28,        /* where there is room for so many */
+    LINE_EVERY_MS = 10000, /* shows in a long epoch that the run is alive */
+    BAR_CELLS = 28,        /* if the terminal is wide enough */
     FEWEST_CELLS = 8,
-    BESIDE_BAR = 64, /* columns of what stands left and right of it */
-    COLUMNS = 72,    /* of an unknown terminal: a launcher's tag fits before them */
+    BESIDE_BAR = 64, /* columns of the text left and right of it */
+    COLUMNS =
+        72, /* assumed width of an unknown terminal; a launcher's tag fits before them */
 };
 
-/* How wide the terminal behind `out` is; 0: there is none. */
+/* The width of the terminal behind `out`; 0: not a terminal. */
 static int find_columns(FILE *out)
 {
     struct winsize size;
@@ -36,12 +37,12 @@ static int find_columns(FILE *out)
     struct stat st;
     const char *text = getenv("DDPRUN_COLUMNS");
     if (fstat(fileno(out), &st) < 0 || !(S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode)))
-        return 0; /* sent elsewhere on the way */
+        return 0; /* output is redirected later */
     int columns = text ? atoi(text) : 0;
     return columns > 0 && columns < 1000 ? columns : 0;
 }
 
-/* The terminal's encoding, without changing how this program writes numbers. */
+/* Whether the terminal uses UTF-8, without changing this program's locale. */
 static bool shows_utf8(void)
 {
     locale_t theirs = newlocale(LC_CTYPE_MASK, "", (locale_t)0);
@@ -76,7 +77,7 @@ void progress_init(struct progress *p, FILE *out, enum progress_mode mode, int e
     };
 }
 
-/* Takes the bar away. */
+/* Erases the bar. */
 static void progress_clear(struct progress *p)
 {
     if (p->out && p->drawn) {
@@ -98,7 +99,7 @@ void progress_say(struct progress *p, const char *fmt, ...)
     fputc('\n', p->out);
     if (fflush(p->out) != 0) {
         p->lost = p->lost ? p->lost : errno;
-        /* progress_check() reports it: nothing is left for exit() to flush */
+        /* so that exit() has nothing to flush; progress_check() reports the error */
         __fpurge(p->out);
         clearerr(p->out);
     }
@@ -120,7 +121,7 @@ void progress_gap(struct progress *p)
     p->gap = true;
 }
 
-/* A bar that is full up to `part` of it, in UTF-8. */
+/* A bar that is full up to `part`, in UTF-8. */
 static const char *bar_text(const struct progress *p, double part,
                             char text[3 * BAR_CELLS + 1])
 {
@@ -167,7 +168,7 @@ void progress_step(struct progress *p, const struct step_report *r, size_t done,
                      p->epochs, part * 100, r->loss, r->images_per_s * p->each, p->unit);
 }
 
-/* The epoch's bar stays, full: a short run's would else hardly be seen. */
+/* Keeps the epoch's full bar: a short run's would otherwise hardly be seen. */
 static void leave_bar(struct progress *p, const struct epoch_report *r)
 {
     char cells[3 * BAR_CELLS + 1];
@@ -186,7 +187,7 @@ void progress_epoch(struct progress *p, const struct epoch_report *r)
 {
     if (!p->out || !p->steps)
         return;
-    p->last_ms = p->bar ? 0 : now_ms(); /* the next epoch's bar is there at once */
+    p->last_ms = p->bar ? 0 : now_ms(); /* show the next epoch's bar at once */
     if (p->bar)
         leave_bar(p, r);
     else if (isfinite(r->test_accuracy))

@@ -1,8 +1,8 @@
-/* worker/report/progress.h - progress for a person who watches
+/* worker/report/progress.h - progress for a user who watches
  *
- * On a terminal a bar that is drawn over itself, and stays when an epoch is done;
- * elsewhere (a file, a pipe) whole lines, and in a long epoch one line now and then. Only
- * rank 0 has one; the others' is silent.
+ * On a terminal a bar that is redrawn, and stays when an epoch is done; elsewhere (a
+ * file, a pipe) whole lines, and in a long epoch one line now and then. Only rank 0
+ * shows it.
  */
 #ifndef WORKER_REPORT_PROGRESS_H
 #define WORKER_REPORT_PROGRESS_H
@@ -21,31 +21,30 @@ struct progress {
     bool bar, steps, drawn;
     bool blocks;        /* the terminal shows UTF-8 */
     int columns, cells; /* of the terminal, of the bar in it */
-    int lost;           /* errno of what could not be shown, 0: nothing */
+    int lost;           /* errno of the first failed write; 0: none */
     bool gap;           /* the last line was empty */
     int epochs;         /* of the whole run */
     const char *unit;   /* of speeds: "images" */
-    double each;        /* a sample is so many of them */
-    int64_t last_ms;    /* when something was last shown */
+    double each;        /* units per sample */
+    int64_t last_ms;    /* time of the last output */
 };
 
-/* PROGRESS_AUTO: the bar where `out` is a terminal, or where $DDPRUN_COLUMNS says that
- * what goes into this pipe ends on one. */
+/* PROGRESS_AUTO: a bar if `out` is a terminal, or if $DDPRUN_COLUMNS says that the
+ * output of this pipe ends on one. */
 void progress_init(struct progress *p, FILE *out, enum progress_mode mode, int epochs);
 
-/* A line of its own, above the bar. */
+/* Prints a line, above the bar. */
 void progress_say(struct progress *p, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* An empty line, unless the last one was. */
+/* Prints an empty line, unless the last one was. */
 void progress_gap(struct progress *p);
 
 /* `done` of the epoch's `all` samples; draws at most ten times a second. */
 void progress_step(struct progress *p, const struct step_report *r, size_t done,
                    size_t all);
 void progress_epoch(struct progress *p, const struct epoch_report *r);
-/* Was everything shown? A reader that has left, or a stdout that was closed, is no error.
- */
+/* Was all output written? A reader that has left, or a closed stdout, is no error. */
 int progress_check(const struct progress *p, struct ddp_err *err);
 
 #endif

@@ -3,7 +3,6 @@
 
 #include "common/duration.h"
 #include "common/err.h"
-#include "common/mem.h"
 
 #include <errno.h>
 #include <math.h>

@@ -12,7 +12,6 @@
 #include "worker/ddp/replica.h"
 
 #include <dlfcn.h>
-#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,25 +6,17 @@
 #include "common/mem.h"
 #include "common/output_path.h"
 #include "worker/config_agreement.h"
-#include "worker/ddp/replica.h"
 #include "worker/group/env.h"
-#include "worker/report/plot.h"
-#include "worker/safetensors.h"
 #include "worker/signals.h"
 
-#include <inttypes.h>
-#include <libgen.h>
 #include <math.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 /* How long to wait for the culprit to print its error, and then to exit. */
 enum { CULPRIT_MS = 10000, GONE_MS = 50 };
-
-enum { MARK_MS = 1000 }; /* between two lines for the launcher */
 
 struct run *run_create(const struct train_config *config)
 {

@@ -2,7 +2,6 @@
  */
 #include "worker/run.h"
 
-#include "common/err.h"
 #include "common/mem.h"
 #include "worker/report/plot.h"
 #include "worker/safetensors.h"

@@ -9,7 +9,6 @@
 #include "worker/data/random.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 enum { PROMPT = 16 };
 static const double temperature = 0.8;

@@ -2,7 +2,6 @@
 #include "worker/signals.h"
 
 #include <signal.h>
-#include <unistd.h>
 
 static volatile sig_atomic_t asked, pressed;
 

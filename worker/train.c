@@ -14,7 +14,6 @@
 #include <inttypes.h>
 #include <math.h>
 #include <signal.h>
-#include <stddef.h>
 #include <stdio.h>
 
 /* Sums of an epoch over all ranks. */

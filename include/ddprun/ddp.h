@@ -84,7 +84,8 @@ DDP_API int ddp_parallel_step(struct ddp_parallel *p, float lr, struct ddp_step 
                               struct ddp_err *err);
 /* Checkpoints on disk, in options.checkpoint, which one job has to itself: safetensors
  * files with weights and optimiser, each whole or not there at all, read at any number of
- * ranks. Larger ones than 1 GiB are written by all ranks.
+ * ranks. Larger ones than 1 GiB are written by all ranks. What fails on one rank fails on
+ * all, with the same text.
  *
  * All ranks call load() once, before the first step: weights and optimiser of the newest
  * that is whole become everybody's, and *step, the number that it was saved with, is

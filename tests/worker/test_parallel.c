@@ -206,6 +206,25 @@ START_TEST(a_missing_gradient_is_named)
 }
 END_TEST
 
+/* A place that rank 0 cannot write to is told to all before the first step. */
+static void place_case(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    struct ddp_param w = {.name = "w", .count = 4};
+    const struct ddp_parallel_options nowhere = {.checkpoint = "/nonexistent/c"};
+    team_check(
+        g,
+        !ddp_parallel_create(g, &w, 1, &nowhere, &err) &&
+            strstr(err.text, "cannot write checkpoints to '/nonexistent/c': No such"),
+        "%s", err.text);
+}
+
+START_TEST(a_place_that_cannot_be_written_is_told_early)
+{
+    team_run(&(struct team){.size = 3}, place_case, NULL);
+}
+END_TEST
+
 /* Mistakes that need no other rank. */
 static void refused_case(struct ddp_group *g, const void *arg)
 {
@@ -220,6 +239,17 @@ static void refused_case(struct ddp_group *g, const void *arg)
                !ddp_parallel_create(g, &none, 1, &odd, &err) &&
                    strstr(err.text, "no optimiser 'newton'"),
                "%s", err.text);
+    uint64_t step;
+    struct ddp_parallel *p = ddp_parallel_create(g, &none, 1, NULL, &err);
+    team_check(g,
+               ddp_parallel_save(p, 1, &err) < 0 &&
+                   strstr(err.text, "save(): the options have no checkpoint"),
+               "%s", err.text);
+    team_check(g,
+               ddp_parallel_load(p, &step, &err) < 0 &&
+                   strstr(err.text, "load(): the options have no checkpoint"),
+               "%s", err.text);
+    ddp_parallel_destroy(p);
     ddp_parallel_destroy(NULL);
 }
 
@@ -238,6 +268,7 @@ Suite *suite(void)
     tcase_add_loop_test(t, a_gradient_that_is_not_finite_takes_no_step, 0,
                         ARRAY_LEN(teams));
     tcase_add_test(t, a_missing_gradient_is_named);
+    tcase_add_test(t, a_place_that_cannot_be_written_is_told_early);
     tcase_add_test(t, mistakes_are_named);
     suite_add_tcase(s, t);
     return s;

@@ -18,7 +18,6 @@
 #include "include/ddprun/group.h"
 #include "worker/nn/model.h"
 
-#include <stdbool.h>
 #include <stddef.h>
 
 struct factors;

@@ -10,7 +10,6 @@
 
 #include "include/ddprun/err.h"
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

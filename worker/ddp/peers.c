@@ -7,7 +7,6 @@
 #include "worker/ddp/kept.h"
 
 #include <inttypes.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -239,6 +239,12 @@ static void refused_case(struct ddp_group *g, const void *arg)
                !ddp_parallel_create(g, &none, 1, &odd, &err) &&
                    strstr(err.text, "no optimiser 'newton'"),
                "%s", err.text);
+    struct ddp_param twice[2] = {none, none};
+    const struct ddp_parallel_options saved = {.checkpoint = "c"};
+    team_check(g,
+               !ddp_parallel_create(g, twice, 2, &saved, &err) &&
+                   strstr(err.text, "two parameters are called 'w'"),
+               "%s", err.text);
     uint64_t step;
     struct ddp_parallel *p = ddp_parallel_create(g, &none, 1, NULL, &err);
     team_check(g,

@@ -89,13 +89,29 @@ static size_t floats(const struct ddp_parallel *p)
     return p->blocks[p->n - 1].offset + p->blocks[p->n - 1].count;
 }
 
+/* Arrays are found by their names in a file, where an array may be so large. */
+static int check_names(const struct ddp_parallel *p, struct ddp_err *err)
+{
+    for (size_t i = 0; i < p->n; i++) {
+        const struct ddp_param *param = &p->params[i];
+        if (param->count > INT_MAX)
+            return err_set(err, "'%s' is too large for a checkpoint: split it",
+                           param->name);
+        for (size_t k = 0; k < i; k++)
+            if (strcmp(param->name, p->params[k].name) == 0)
+                return err_set(err,
+                               "two parameters are called '%s': a checkpoint needs "
+                               "a name for each",
+                               param->name);
+    }
+    return 0;
+}
+
 static int make_saver(struct ddp_parallel *p, const char *place, struct ddp_err *err)
 {
     bool leads = ddp_group_rank(p->group) == 0;
-    for (size_t i = 0; i < p->n; i++)
-        if (p->params[i].count > INT_MAX)
-            return err_set(err, "'%s' is too large for a checkpoint: split it",
-                           p->params[i].name);
+    if (check_names(p, err) < 0)
+        return -1;
     p->place = place;
     p->saver = saver_create(p->group, place, SAVER_SHARD_BYTES);
     return replica_agree(p->group, leads ? saver_prepare(p->saver, err) : 0, NULL, err);
@@ -244,6 +260,7 @@ int ddp_parallel_step(struct ddp_parallel *p, float lr, struct ddp_step *step,
         return err_set(err, "a gradient is missing on another rank");
     step->samples = (size_t)sums.correct;
     step->loss = step->samples ? sums.loss / sums.correct : 0;
+    step->norm = 0;
     if (step->samples == 0)
         return 0;
     const struct step_rule how = {

@@ -17,25 +17,22 @@
 static void add(struct ddp_group *g, struct coll *c, enum request_kind kind, int peer,
                 const char *base, struct range r)
 {
-    size_t size = type_size(c->type);
-    c->items[c->nitems++] =
-        (struct ddp_request){.kind = kind,
-                             .group = g,
-                             .peer = peer,
-                             .tag = (int)(c->number & INT_MAX),
-                             .what = 1 + coll_what(c),
-                             .data = (char *)(uintptr_t)base + r.at * size,
-                             .bytes = r.n * size};
+    c->items[c->nitems++] = (struct ddp_request){.kind = kind,
+                                                 .group = g,
+                                                 .peer = peer,
+                                                 .tag = (int)(c->number & INT_MAX),
+                                                 .what = 1 + coll_what(c),
+                                                 .data = coll_at(c, base, r.at),
+                                                 .bytes = r.n * type_size(c->type)};
 }
 
 /* This rank's own block is copied. */
 static void keep(const struct coll *c, struct range from, struct range to)
 {
-    size_t size = type_size(c->type);
-    const char *a = (const char *)c->send + from.at * size;
-    char *b = (char *)c->recv + to.at * size;
+    const char *a = coll_at(c, c->send, from.at);
+    char *b = coll_at(c, c->recv, to.at);
     if (a != b && from.n > 0)
-        memmove(b, a, from.n * size);
+        memmove(b, a, from.n * type_size(c->type));
 }
 
 static struct range block_in(const struct coll *c, int i)

@@ -11,6 +11,23 @@
 #include <stdlib.h>
 #include <string.h>
 
+static struct coll coll_of(enum coll_kind kind, const void *send, void *recv,
+                           size_t count, enum ddp_type type, enum ddp_op op, int root)
+{
+    return (struct coll){.kind = kind,
+                         .send = send,
+                         .recv = recv,
+                         .count = count,
+                         .type = type,
+                         .op = op,
+                         .root = root};
+}
+
+static struct coll barrier(void)
+{
+    return coll_of(COLL_BARRIER, NULL, NULL, 0, DDP_U8, DDP_SUM, 0);
+}
+
 /* ---- arguments ---- */
 
 /* The blocks that this rank reads from `send`, or writes to `recv`, in all. */
@@ -159,8 +176,7 @@ static struct ddp_request *set_off(struct ddp_group *g, struct coll c,
 
 int ddp_monitored_barrier(struct ddp_group *g, int64_t timeout_ms, struct ddp_err *err)
 {
-    struct ddp_request r = {.kind = REQUEST_COLL,
-                            .coll = {.kind = COLL_BARRIER, .type = DDP_U8}};
+    struct ddp_request r = {.kind = REQUEST_COLL, .coll = barrier()};
     if (check(g, &r.coll, err) < 0)
         return -1;
     start(g, &r);
@@ -171,27 +187,24 @@ int ddp_monitored_barrier(struct ddp_group *g, int64_t timeout_ms, struct ddp_er
     return rc;
 }
 
+/* Of bytes in host memory, whatever the backend. */
+static int run_internal(struct ddp_group *g, enum coll_kind kind, const void *send,
+                        void *recv, size_t bytes, struct ddp_err *err)
+{
+    struct coll c = coll_of(kind, send, recv, bytes, DDP_U8, DDP_SUM, 0);
+    c.internal = true;
+    return run(g, c, err);
+}
+
 int group_share(struct ddp_group *g, void *data, size_t bytes, struct ddp_err *err)
 {
-    struct coll c = {.kind = COLL_BROADCAST,
-                     .internal = true,
-                     .send = data,
-                     .recv = data,
-                     .count = bytes,
-                     .type = DDP_U8};
-    return run(g, c, err);
+    return run_internal(g, COLL_BROADCAST, data, data, bytes, err);
 }
 
 int group_share_all(struct ddp_group *g, const void *send, void *recv, size_t bytes,
                     struct ddp_err *err)
 {
-    struct coll c = {.kind = COLL_ALL_GATHER,
-                     .internal = true,
-                     .send = send,
-                     .recv = recv,
-                     .count = bytes,
-                     .type = DDP_U8};
-    return run(g, c, err);
+    return run_internal(g, COLL_ALL_GATHER, send, recv, bytes, err);
 }
 
 /* ---- the verbs ---- */
@@ -208,155 +221,67 @@ int group_share_all(struct ddp_group *g, const void *send, void *recv, size_t by
         return set_off(g, of, err);                                       \
     }
 
-static size_t *starts_of(const struct ddp_group *g, const size_t *counts)
-{
-    return counts ? coll_starts(counts, g->layout.size) : NULL;
-}
-
-static struct coll barrier_of(void)
-{
-    return (struct coll){.kind = COLL_BARRIER, .type = DDP_U8};
-}
-
 int ddp_barrier(struct ddp_group *g, struct ddp_err *err)
 {
-    return run(g, barrier_of(), err);
+    return run(g, barrier(), err);
 }
 
 struct ddp_request *ddp_ibarrier(struct ddp_group *g, struct ddp_err *err)
 {
-    return set_off(g, barrier_of(), err);
+    return set_off(g, barrier(), err);
 }
 
-static struct coll broadcast_of(void *buf, size_t count, enum ddp_type type, int root)
-{
-    return (struct coll){.kind = COLL_BROADCAST,
-                         .send = buf,
-                         .recv = buf,
-                         .count = count,
-                         .type = type,
-                         .root = root};
-}
-
-VERB(broadcast, broadcast_of(buf, count, type, root), void *buf, size_t count,
-     enum ddp_type type, int root)
-
-static struct coll reduce_of(const void *send, void *recv, size_t count,
-                             enum ddp_type type, enum ddp_op op, int root)
-{
-    return (struct coll){.kind = COLL_REDUCE,
-                         .send = send,
-                         .recv = recv,
-                         .count = count,
-                         .type = type,
-                         .op = op,
-                         .root = root};
-}
-
-VERB(reduce, reduce_of(send, recv, count, type, op, root), const void *send, void *recv,
-     size_t count, enum ddp_type type, enum ddp_op op, int root)
-
-static struct coll all_reduce_of(void *buf, size_t count, enum ddp_type type,
-                                 enum ddp_op op)
-{
-    return (struct coll){.kind = COLL_ALL_REDUCE,
-                         .send = buf,
-                         .recv = buf,
-                         .count = count,
-                         .type = type,
-                         .op = op};
-}
-
-VERB(all_reduce, all_reduce_of(buf, count, type, op), void *buf, size_t count,
-     enum ddp_type type, enum ddp_op op)
-
-static struct coll gather_of(const struct ddp_group *g, const void *send, size_t count,
-                             void *recv, const size_t *counts, enum ddp_type type,
-                             int root)
-{
-    return (struct coll){.kind = COLL_GATHER,
-                         .send = send,
-                         .recv = recv,
-                         .count = count,
-                         .starts = g->layout.rank == root ? starts_of(g, counts) : NULL,
-                         .type = type,
-                         .root = root};
-}
-
-VERB(gather, gather_of(g, send, count, recv, NULL, type, root), const void *send,
-     void *recv, size_t count, enum ddp_type type, int root)
-VERB(gatherv, gather_of(g, send, count, recv, counts, type, root), const void *send,
-     size_t count, void *recv, const size_t *counts, enum ddp_type type, int root)
-
-static struct coll scatter_of(const struct ddp_group *g, const void *send,
-                              const size_t *counts, void *recv, size_t count,
-                              enum ddp_type type, int root)
-{
-    return (struct coll){.kind = COLL_SCATTER,
-                         .send = send,
-                         .recv = recv,
-                         .count = count,
-                         .starts = g->layout.rank == root ? starts_of(g, counts) : NULL,
-                         .type = type,
-                         .root = root};
-}
-
-VERB(scatter, scatter_of(g, send, NULL, recv, count, type, root), const void *send,
-     void *recv, size_t count, enum ddp_type type, int root)
-VERB(scatterv, scatter_of(g, send, counts, recv, count, type, root), const void *send,
-     const size_t *counts, void *recv, size_t count, enum ddp_type type, int root)
-
-static struct coll all_gather_of(const struct ddp_group *g, const void *send, void *recv,
-                                 size_t count, const size_t *counts, enum ddp_type type)
-{
-    return (struct coll){.kind = COLL_ALL_GATHER,
-                         .send = send,
-                         .recv = recv,
-                         .count = counts ? counts[g->layout.rank] : count,
-                         .starts = starts_of(g, counts),
-                         .type = type};
-}
-
-VERB(all_gather, all_gather_of(g, send, recv, count, NULL, type), const void *send,
-     void *recv, size_t count, enum ddp_type type)
-VERB(all_gatherv, all_gather_of(g, send, recv, 0, counts, type), const void *send,
-     void *recv, const size_t *counts, enum ddp_type type)
-
-static struct coll reduce_scatter_of(const struct ddp_group *g, const void *send,
-                                     void *recv, size_t count, const size_t *counts,
-                                     enum ddp_type type, enum ddp_op op)
-{
-    return (struct coll){.kind = COLL_REDUCE_SCATTER,
-                         .send = send,
-                         .recv = recv,
-                         .count = counts ? counts[g->layout.rank] : count,
-                         .starts = starts_of(g, counts),
-                         .type = type,
-                         .op = op};
-}
-
-VERB(reduce_scatter, reduce_scatter_of(g, send, recv, count, NULL, type, op),
+VERB(broadcast, coll_of(COLL_BROADCAST, buf, buf, count, type, DDP_SUM, root), void *buf,
+     size_t count, enum ddp_type type, int root)
+VERB(reduce, coll_of(COLL_REDUCE, send, recv, count, type, op, root), const void *send,
+     void *recv, size_t count, enum ddp_type type, enum ddp_op op, int root)
+VERB(all_reduce, coll_of(COLL_ALL_REDUCE, buf, buf, count, type, op, 0), void *buf,
+     size_t count, enum ddp_type type, enum ddp_op op)
+VERB(gather, coll_of(COLL_GATHER, send, recv, count, type, DDP_SUM, root),
+     const void *send, void *recv, size_t count, enum ddp_type type, int root)
+VERB(scatter, coll_of(COLL_SCATTER, send, recv, count, type, DDP_SUM, root),
+     const void *send, void *recv, size_t count, enum ddp_type type, int root)
+VERB(all_gather, coll_of(COLL_ALL_GATHER, send, recv, count, type, DDP_SUM, 0),
+     const void *send, void *recv, size_t count, enum ddp_type type)
+VERB(reduce_scatter, coll_of(COLL_REDUCE_SCATTER, send, recv, count, type, op, 0),
      const void *send, void *recv, size_t count, enum ddp_type type, enum ddp_op op)
-VERB(reduce_scatterv, reduce_scatter_of(g, send, recv, 0, counts, type, op),
+VERB(all_to_all, coll_of(COLL_ALL_TO_ALL, send, recv, count, type, DDP_SUM, 0),
+     const void *send, void *recv, size_t count, enum ddp_type type)
+
+/* Blocks of different sizes: `counts` where there is one list of them, on the root where
+ * there is one; `counts_in` of all_to_all's recv. */
+static struct coll blocks_of(const struct ddp_group *g, struct coll c,
+                             const size_t *counts, const size_t *counts_in)
+{
+    if (c.kind != COLL_GATHER && c.kind != COLL_SCATTER)
+        c.count = counts ? counts[g->layout.rank] : 0;
+    else if (g->layout.rank != c.root)
+        counts = NULL;
+    c.starts = counts ? coll_starts(counts, g->layout.size) : NULL;
+    c.starts_in = counts_in ? coll_starts(counts_in, g->layout.size) : NULL;
+    return c;
+}
+
+VERB(gatherv,
+     blocks_of(g, coll_of(COLL_GATHER, send, recv, count, type, DDP_SUM, root), counts,
+               NULL),
+     const void *send, size_t count, void *recv, const size_t *counts, enum ddp_type type,
+     int root)
+VERB(scatterv,
+     blocks_of(g, coll_of(COLL_SCATTER, send, recv, count, type, DDP_SUM, root), counts,
+               NULL),
+     const void *send, const size_t *counts, void *recv, size_t count, enum ddp_type type,
+     int root)
+VERB(all_gatherv,
+     blocks_of(g, coll_of(COLL_ALL_GATHER, send, recv, 0, type, DDP_SUM, 0), counts,
+               NULL),
+     const void *send, void *recv, const size_t *counts, enum ddp_type type)
+VERB(reduce_scatterv,
+     blocks_of(g, coll_of(COLL_REDUCE_SCATTER, send, recv, 0, type, op, 0), counts, NULL),
      const void *send, void *recv, const size_t *counts, enum ddp_type type,
      enum ddp_op op)
-
-static struct coll all_to_all_of(const struct ddp_group *g, const void *send,
-                                 const size_t *send_counts, void *recv,
-                                 const size_t *recv_counts, size_t count,
-                                 enum ddp_type type)
-{
-    return (struct coll){.kind = COLL_ALL_TO_ALL,
-                         .send = send,
-                         .recv = recv,
-                         .count = send_counts ? send_counts[g->layout.rank] : count,
-                         .starts = starts_of(g, send_counts),
-                         .starts_in = starts_of(g, recv_counts),
-                         .type = type};
-}
-
-VERB(all_to_all, all_to_all_of(g, send, NULL, recv, NULL, count, type), const void *send,
-     void *recv, size_t count, enum ddp_type type)
-VERB(all_to_allv, all_to_all_of(g, send, send_counts, recv, recv_counts, 0, type),
+VERB(all_to_allv,
+     blocks_of(g, coll_of(COLL_ALL_TO_ALL, send, recv, 0, type, DDP_SUM, 0), send_counts,
+               recv_counts),
      const void *send, const size_t *send_counts, void *recv, const size_t *recv_counts,
      enum ddp_type type)

@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { REDUCES = 1, HAS_ROOT = 2, BY_MESSAGES = 4, NO_SIZE = 8 };
 
@@ -50,6 +51,16 @@ const char *coll_name(const struct coll *c, char *text, size_t size)
 size_t coll_bytes(const struct coll *c)
 {
     return c->count * type_size(c->type);
+}
+
+char *coll_at(const struct coll *c, const void *base, size_t at)
+{
+    return (char *)(uintptr_t)base + at * type_size(c->type);
+}
+
+void coll_copy(const struct coll *c, void *to, const void *from, size_t n)
+{
+    memcpy(to, from, n * type_size(c->type));
 }
 
 size_t *coll_starts(const size_t *counts, int n)

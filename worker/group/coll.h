@@ -73,6 +73,9 @@ struct range {
 const char *coll_name(const struct coll *c, char *text, size_t size);
 /* Bytes of `count` elements. */
 size_t coll_bytes(const struct coll *c);
+/* Element `at` of a buffer, and a copy of n elements. */
+char *coll_at(const struct coll *c, const void *base, size_t at);
+void coll_copy(const struct coll *c, void *to, const void *from, size_t n);
 /* Does it reduce, is it made of p2p messages? */
 bool coll_reduces(enum coll_kind kind);
 bool coll_by_messages(enum coll_kind kind);
@@ -107,6 +110,13 @@ struct range range_slice(struct range r, enum ddp_type type, int i, int n);
  * the host are in the collective. */
 char *shm_coll_direct(const struct shm *s, int local);
 bool shm_coll_all_direct(const struct shm *s);
+/* Element `at`, of chunk k, in a local rank's staging buffer. */
+char *shm_coll_staged(const struct shm *s, const struct coll *c, int local, unsigned k,
+                      size_t at);
+/* Copy chunk k from the staging buffers of local ranks [0, n), of each its slice, to this
+ * rank's recv; that of rank `but` is there. */
+void shm_coll_collect(const struct shm *s, const struct coll *c, unsigned k, int n,
+                      int but);
 void shm_coll_announce(struct shm *s, struct coll *c, size_t nsmall);
 
 /* Have all ranks of this host announced the same call? */

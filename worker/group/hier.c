@@ -53,10 +53,9 @@ static void choose_speakers(const struct hier *h, const struct coll *c)
 
 static void start_broadcast(struct hier *h, struct coll *c, struct range r)
 {
-    size_t size = type_size(c->type);
     tcp_broadcast(&h->op, hier_head(h, c), h->speakers, h->layout->nhosts, h->host,
-                  h->layout->members[c->root].host, (char *)c->recv + r.at * size,
-                  r.n * size);
+                  h->layout->members[c->root].host, coll_at(c, c->recv, r.at),
+                  r.n * type_size(c->type));
     c->on_tcp = true;
 }
 
@@ -77,12 +76,11 @@ static bool in_blocks(const struct coll *c)
 /* A whole reduce in one step, in the root's buffer or scratch memory. */
 static void start_alone_reduce(struct hier *h, struct coll *c)
 {
-    size_t size = type_size(c->type);
     struct range r = coll_chunk(c, c->t);
-    char *to = c->scratch ? c->scratch : (char *)c->recv + r.at * size;
-    const char *from = (const char *)c->send + r.at * size;
+    char *to = c->scratch ? c->scratch : coll_at(c, c->recv, r.at);
+    const char *from = coll_at(c, c->send, r.at);
     if (to != from && r.n > 0)
-        memcpy(to, from, r.n * size);
+        coll_copy(c, to, from, r.n);
     start_reduce(h, c, to, r.n);
 }
 
@@ -135,14 +133,13 @@ static int alone_advance(struct hier *h, struct coll *c, int *culprit,
 static void copy_slices_out(const struct hier *h, struct coll *c, unsigned chunk,
                             bool whole)
 {
-    size_t size = type_size(c->type);
-    struct range r = coll_chunk(c, chunk);
-    for (int i = 0; i < h->nchannels; i++) {
-        struct range of = range_slice(r, c->type, i, h->nchannels);
-        const char *from = whole ? shm_coll_direct(h->shm, i) + of.at * size
-                                 : shm_stage(h->shm, i, chunk) + (of.at - r.at) * size;
+    if (!whole)
+        shm_coll_collect(h->shm, c, chunk, h->nchannels, h->local);
+    for (int i = 0; whole && i < h->nchannels; i++) {
+        struct range of = range_slice(coll_chunk(c, chunk), c->type, i, h->nchannels);
         if (i != h->local)
-            memcpy((char *)c->recv + of.at * size, from, of.n * size);
+            coll_copy(c, coll_at(c, c->recv, of.at),
+                      coll_at(c, shm_coll_direct(h->shm, i), of.at), of.n);
     }
 }
 
@@ -150,13 +147,11 @@ static void copy_slices_out(const struct hier *h, struct coll *c, unsigned chunk
 static void reduce_slice(struct hier *h, struct coll *c, unsigned chunk, bool whole)
 {
     struct shm *s = h->shm;
-    size_t size = type_size(c->type);
-    struct range r = coll_chunk(c, chunk);
-    struct range of = range_slice(r, c->type, h->local, h->nchannels);
+    struct range of = range_slice(coll_chunk(c, chunk), c->type, h->local, h->nchannels);
     for (int i = 0; i < s->n; i++)
-        s->in[i] = whole ? shm_coll_direct(s, i) + of.at * size
-                         : shm_stage(s, i, chunk) + (of.at - r.at) * size;
-    void *out = c->scratch ? c->scratch : (char *)c->recv + of.at * size;
+        s->in[i] = whole ? coll_at(c, shm_coll_direct(s, i), of.at)
+                         : shm_coll_staged(s, c, i, chunk, of.at);
+    void *out = c->scratch ? c->scratch : coll_at(c, c->recv, of.at);
     reduce_many(&out, 1, s->in, s->n, of.n, c->type, c->op, 0);
     start_reduce(h, c, out, of.n);
 }
@@ -164,9 +159,7 @@ static void reduce_slice(struct hier *h, struct coll *c, unsigned chunk, bool wh
 static void copy_in(const struct hier *h, const struct coll *c, unsigned t)
 {
     struct range r = coll_chunk(c, t);
-    size_t size = type_size(c->type);
-    memcpy(shm_stage(h->shm, h->local, t), (const char *)c->send + r.at * size,
-           r.n * size);
+    coll_copy(c, shm_stage(h->shm, h->local, t), coll_at(c, c->send, r.at), r.n);
 }
 
 static void all_reduce_begin(struct hier *h, struct coll *c, unsigned t)
@@ -184,45 +177,33 @@ static void all_reduce_begin(struct hier *h, struct coll *c, unsigned t)
 static void all_reduce_end(struct hier *h, struct coll *c, unsigned t)
 {
     bool whole = shm_coll_all_direct(h->shm);
-    size_t size = type_size(c->type);
     unsigned chunk = whole ? t : t - 1;
-    struct range r = coll_chunk(c, chunk);
-    struct range of = range_slice(r, c->type, h->local, h->nchannels);
-    char *mine = (char *)c->recv + of.at * size;
+    struct range of = range_slice(coll_chunk(c, chunk), c->type, h->local, h->nchannels);
+    char *mine = coll_at(c, c->recv, of.at);
     reduce_finish(mine, of.n, c->type, c->op, h->layout->size);
     if (!whole)
-        memcpy(shm_stage(h->shm, h->local, chunk) + (of.at - r.at) * size, mine,
-               of.n * size);
+        coll_copy(c, shm_coll_staged(h->shm, c, h->local, chunk, of.at), mine, of.n);
 }
 
 /* The results are in the staging buffers of the channels of the root's host; the root
  * copies them. */
 static void reduce_begin(struct hier *h, struct coll *c, unsigned t)
 {
-    size_t size = type_size(c->type);
-    unsigned nchunks = chunk_count(c);
-    for (int i = 0; i < h->nchannels && t >= 2 && c->root == h->layout->rank; i++) {
-        struct range r = coll_chunk(c, t - 2);
-        struct range of = range_slice(r, c->type, i, h->nchannels);
-        memcpy((char *)c->recv + of.at * size,
-               shm_stage(h->shm, i, t - 2) + (of.at - r.at) * size, of.n * size);
-    }
-    if (t < nchunks)
+    if (t >= 2 && c->root == h->layout->rank)
+        shm_coll_collect(h->shm, c, t - 2, h->nchannels, -1);
+    if (t < chunk_count(c))
         copy_in(h, c, t);
-    if (h->local < h->nchannels && t >= 1 && t - 1 < nchunks)
+    if (h->local < h->nchannels && t >= 1 && t - 1 < chunk_count(c))
         reduce_slice(h, c, t - 1, false);
 }
 
 static void reduce_end(struct hier *h, struct coll *c, unsigned t)
 {
-    size_t size = type_size(c->type);
-    struct range r = coll_chunk(c, t - 1);
-    struct range of = range_slice(r, c->type, h->local, h->nchannels);
+    struct range of = range_slice(coll_chunk(c, t - 1), c->type, h->local, h->nchannels);
     if (h->layout->members[c->root].host != h->host)
         return;
     reduce_finish(c->scratch, of.n, c->type, c->op, h->layout->size);
-    memcpy(shm_stage(h->shm, h->local, t - 1) + (of.at - r.at) * size, c->scratch,
-           of.n * size);
+    coll_copy(c, shm_coll_staged(h->shm, c, h->local, t - 1, of.at), c->scratch, of.n);
 }
 
 static bool speaks(const struct hier *h)
@@ -234,50 +215,41 @@ static void broadcast_begin(struct hier *h, struct coll *c, unsigned t)
 {
     struct shm *s = h->shm;
     int speaker = h->layout->members[h->speakers[h->host]].local;
-    size_t size = type_size(c->type);
     if (speaks(h) && t < chunk_count(c)) {
         start_broadcast(h, c, coll_chunk(c, t));
     } else if (!speaks(h) && t > 0) {
         struct range r = coll_chunk(c, t - 1);
         const char *there = shm_coll_direct(s, speaker);
-        memcpy((char *)c->recv + r.at * size,
-               there ? there + r.at * size : shm_stage(s, speaker, t - 1), r.n * size);
+        coll_copy(c, coll_at(c, c->recv, r.at),
+                  there ? coll_at(c, there, r.at) : shm_stage(s, speaker, t - 1), r.n);
     }
 }
 
 static void broadcast_end(struct hier *h, struct coll *c, unsigned t)
 {
     struct range r = coll_chunk(c, t);
-    size_t size = type_size(c->type);
     if (!shm_coll_direct(h->shm, h->local))
-        memcpy(shm_stage(h->shm, h->local, t), (char *)c->recv + r.at * size, r.n * size);
+        coll_copy(c, shm_stage(h->shm, h->local, t), coll_at(c, c->recv, r.at), r.n);
 }
 
-static void step_begin(struct hier *h, struct coll *c)
+static void barrier_begin(struct hier *h, struct coll *c, unsigned t)
 {
-    if (c->kind == COLL_ALL_REDUCE)
-        all_reduce_begin(h, c, c->t);
-    else if (c->kind == COLL_REDUCE)
-        reduce_begin(h, c, c->t);
-    else if (c->kind == COLL_BROADCAST)
-        broadcast_begin(h, c, c->t);
-    else if (in_blocks(c))
-        hier_blocks_begin(h, c, c->t);
-    else if (c->t == 0 && speaks(h))
+    if (t == 0 && speaks(h))
         start_barrier(h, c);
 }
 
-static void step_end(struct hier *h, struct coll *c)
-{
-    if (c->kind == COLL_ALL_REDUCE)
-        all_reduce_end(h, c, c->t);
-    else if (c->kind == COLL_REDUCE)
-        reduce_end(h, c, c->t);
-    else if (c->kind == COLL_BROADCAST)
-        broadcast_end(h, c, c->t);
-    else if (in_blocks(c))
-        hier_blocks_end(h, c, c->t);
-}
+/* What begins in a step, and what is done when its operation between hosts has ended. */
+static const struct {
+    void (*begin)(struct hier *h, struct coll *c, unsigned t);
+    void (*end)(struct hier *h, struct coll *c, unsigned t);
+} steps[] = {
+    [COLL_BARRIER] = {barrier_begin, NULL},
+    [COLL_BROADCAST] = {broadcast_begin, broadcast_end},
+    [COLL_ALL_REDUCE] = {all_reduce_begin, all_reduce_end},
+    [COLL_REDUCE] = {reduce_begin, reduce_end},
+    [COLL_ALL_GATHER] = {hier_blocks_begin, hier_blocks_end},
+    [COLL_REDUCE_SCATTER] = {hier_blocks_begin, hier_blocks_end},
+};
 
 static int together_advance(struct hier *h, struct coll *c, int *culprit,
                             struct ddp_err *err)
@@ -294,7 +266,7 @@ static int together_advance(struct hier *h, struct coll *c, int *culprit,
                 return ADVANCE_LATER;
             if (shm_coll_check(s, c, err) < 0)
                 return ADVANCE_ERROR;
-            step_begin(h, c);
+            steps[c->kind].begin(h, c, c->t);
             c->state = COLL_WORKS;
             break;
         case COLL_WORKS:
@@ -302,7 +274,8 @@ static int together_advance(struct hier *h, struct coll *c, int *culprit,
                 int rc = tcp_part(h, c, culprit, err);
                 if (rc != ADVANCE_DONE)
                     return rc;
-                step_end(h, c);
+                if (steps[c->kind].end)
+                    steps[c->kind].end(h, c, c->t);
             }
             if (++c->t == c->nsteps)
                 return ADVANCE_DONE;
@@ -312,7 +285,7 @@ static int together_advance(struct hier *h, struct coll *c, int *culprit,
         case COLL_WAITS:
             if (!shm_all_stepped(s))
                 return ADVANCE_LATER;
-            step_begin(h, c);
+            steps[c->kind].begin(h, c, c->t);
             c->state = COLL_WORKS;
             break;
         }

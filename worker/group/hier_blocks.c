@@ -91,7 +91,7 @@ int hier_blocks_plan(const struct hier *h, struct coll *c, struct ddp_err *err)
 
 static char *shown(const struct hier *h, const struct coll *c, int channel, unsigned k)
 {
-    return shm_stage(h->shm, channel, k) + given_room(h, c) * type_size(c->type);
+    return coll_at(c, shm_stage(h->shm, channel, k), given_room(h, c));
 }
 
 /* The pieces of all hosts from `first` on against the ring. */
@@ -110,8 +110,8 @@ static struct tcp_pieces pieces_from(const struct hier *h, const struct coll *c,
             int rank = rank_of(h, host, j);
             struct range of = slice(h, c, rank, k, h->local);
             char *at = c->kind == COLL_ALL_GATHER
-                           ? (char *)c->recv + of.at * size
-                           : c->scratch + (size_t)rank * slice_room(h, c) * size;
+                           ? coll_at(c, c->recv, of.at)
+                           : coll_at(c, c->scratch, (size_t)rank * slice_room(h, c));
             p.list[p.n++] = (struct iovec){at, of.n * size};
         }
     }
@@ -134,26 +134,24 @@ static void start_ring(struct hier *h, struct coll *c, unsigned k)
 static void pass_shown(const struct hier *h, const struct coll *c, int channel,
                        unsigned k, bool put)
 {
-    size_t size = type_size(c->type);
     char *at = shown(h, c, channel, k);
     for (int r = 0; r < h->layout->size; r++) {
         if (h->layout->members[r].host == h->host)
             continue;
         struct range of = slice(h, c, r, k, channel);
-        char *mine = (char *)c->recv + of.at * size;
-        memcpy(put ? at : mine, put ? mine : at, of.n * size);
-        at += of.n * size;
+        char *mine = coll_at(c, c->recv, of.at);
+        coll_copy(c, put ? at : mine, put ? mine : at, of.n);
+        at = coll_at(c, at, of.n);
     }
 }
 
 static void gather_begin(struct hier *h, struct coll *c, unsigned t)
 {
     struct shm *s = h->shm;
-    size_t size = type_size(c->type);
     int me = h->layout->rank;
     struct range b = coll_block(c, me), r = coll_part(c, me, t);
-    const char *mine = (const char *)c->send + (r.at - b.at) * size;
-    char *own = (char *)c->recv + r.at * size;
+    const char *mine = coll_at(c, c->send, r.at - b.at);
+    char *own = coll_at(c, c->recv, r.at);
     for (int i = 0; s && i < h->nchannels && t >= 2; i++) {
         if (i != h->local)
             pass_shown(h, c, i, t - 2, false);
@@ -163,13 +161,13 @@ static void gather_begin(struct hier *h, struct coll *c, unsigned t)
         const char *there = shm_coll_direct(s, i);
         size_t skip = of.at - coll_block(c, s->ranks[i]).at;
         if (i != s->me)
-            memcpy((char *)c->recv + of.at * size,
-                   there ? there + skip * size : shm_stage(s, i, t - 1), of.n * size);
+            coll_copy(c, coll_at(c, c->recv, of.at),
+                      there ? coll_at(c, there, skip) : shm_stage(s, i, t - 1), of.n);
     }
     if (own != mine && r.n > 0)
-        memcpy(own, mine, r.n * size);
+        coll_copy(c, own, mine, r.n);
     if (s && !shm_coll_direct(s, s->me) && r.n > 0)
-        memcpy(shm_stage(s, s->me, t), mine, r.n * size);
+        coll_copy(c, shm_stage(s, s->me, t), mine, r.n);
     unsigned lead = s ? 1 : 0;
     if (h->local < h->nchannels && t >= lead && t - lead < nchunks(h, c))
         start_ring(h, c, t - lead);
@@ -180,20 +178,19 @@ static void gather_begin(struct hier *h, struct coll *c, unsigned t)
 static void reduce_slices(const struct hier *h, struct coll *c, unsigned k)
 {
     struct shm *s = h->shm;
-    size_t size = type_size(c->type), room = slice_room(h, c);
     for (int r = 0; r < h->layout->size; r++) {
         struct range part = coll_part(c, r, k), of = slice(h, c, r, k, h->local);
-        void *out = c->scratch + (size_t)r * room * size;
-        const char *mine = (const char *)c->send + of.at * size;
+        void *out = coll_at(c, c->scratch, (size_t)r * slice_room(h, c));
+        const char *mine = coll_at(c, c->send, of.at);
         if (!s) {
-            memcpy(out, mine, of.n * size);
+            coll_copy(c, out, mine, of.n);
             continue;
         }
         for (int i = 0; i < s->n; i++) {
             const char *there = shm_coll_direct(s, i);
-            s->in[i] = there ? there + of.at * size
-                             : shm_stage(s, i, k) +
-                                   ((size_t)r * c->chunk + of.at - part.at) * size;
+            s->in[i] = there ? coll_at(c, there, of.at)
+                             : coll_at(c, shm_stage(s, i, k),
+                                       (size_t)r * c->chunk + of.at - part.at);
         }
         s->in[s->me] = mine;
         reduce_many(&out, 1, s->in, s->n, of.n, c->type, c->op, 0);
@@ -203,18 +200,17 @@ static void reduce_slices(const struct hier *h, struct coll *c, unsigned k)
 static void scatter_begin(struct hier *h, struct coll *c, unsigned t)
 {
     struct shm *s = h->shm;
-    size_t size = type_size(c->type);
     int me = h->layout->rank;
     for (int i = 0; s && i < h->nchannels && t >= 2; i++) {
         struct range of = slice(h, c, me, t - 2, i);
-        memcpy((char *)c->recv + (of.at - coll_block(c, me).at) * size,
-               shown(h, c, i, t - 2) + (size_t)s->me * slice_room(h, c) * size,
-               of.n * size);
+        coll_copy(c, coll_at(c, c->recv, of.at - coll_block(c, me).at),
+                  coll_at(c, shown(h, c, i, t - 2), (size_t)s->me * slice_room(h, c)),
+                  of.n);
     }
     for (int r = 0; s && !shm_coll_direct(s, s->me) && r < h->layout->size; r++) {
         struct range of = coll_part(c, r, t);
-        memcpy(shm_stage(s, s->me, t) + (size_t)r * c->chunk * size,
-               (const char *)c->send + of.at * size, of.n * size);
+        coll_copy(c, coll_at(c, shm_stage(s, s->me, t), (size_t)r * c->chunk),
+                  coll_at(c, c->send, of.at), of.n);
     }
     unsigned lead = s ? 1 : 0;
     if (h->local < h->nchannels && t >= lead && t - lead < nchunks(h, c)) {
@@ -226,15 +222,15 @@ static void scatter_begin(struct hier *h, struct coll *c, unsigned t)
 /* This rank's result; or, on a shared host, published results. */
 static void scatter_end(struct hier *h, struct coll *c, unsigned k)
 {
-    size_t size = type_size(c->type), room = slice_room(h, c);
     for (int j = 0; j < hier_nlocal(h); j++) {
         int rank = rank_of(h, h->host, j);
+        size_t room = slice_room(h, c);
         struct range of = slice(h, c, rank, k, h->local);
-        char *from = c->scratch + (size_t)rank * room * size;
-        char *to = h->shm ? shown(h, c, h->local, k) + (size_t)j * room * size
-                          : (char *)c->recv + (of.at - coll_block(c, rank).at) * size;
+        char *from = coll_at(c, c->scratch, (size_t)rank * room);
+        char *to = h->shm ? coll_at(c, shown(h, c, h->local, k), (size_t)j * room)
+                          : coll_at(c, c->recv, of.at - coll_block(c, rank).at);
         reduce_finish(from, of.n, c->type, c->op, h->layout->size);
-        memcpy(to, from, of.n * size);
+        coll_copy(c, to, from, of.n);
     }
 }
 

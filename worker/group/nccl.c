@@ -85,11 +85,6 @@ static int nccl_open(struct ddp_group *g, struct ddp_err *err)
 
 /* ---- collectives ---- */
 
-static char *at(const struct coll *c, const void *base, size_t element)
-{
-    return (char *)(uintptr_t)base + element * type_size(c->type);
-}
-
 /* Blocks that differ: one operation per rank, in one group. */
 static int start_uneven(struct ddp_group *g, const struct nccl_queue *n, struct coll *c)
 {
@@ -97,11 +92,11 @@ static int start_uneven(struct ddp_group *g, const struct nccl_queue *n, struct 
     for (int r = 0; r < g->layout.size && rc == 0; r++) {
         struct range b = coll_block(c, r);
         if (b.n > 0 && c->kind == COLL_ALL_GATHER)
-            rc = nccl_api.broadcast(r == me ? c->send : at(c, c->recv, b.at),
-                                    at(c, c->recv, b.at), b.n, type, r, n->comm,
+            rc = nccl_api.broadcast(r == me ? c->send : coll_at(c, c->recv, b.at),
+                                    coll_at(c, c->recv, b.at), b.n, type, r, n->comm,
                                     n->stream);
         else if (b.n > 0)
-            rc = nccl_api.reduce(at(c, c->send, b.at), r == me ? c->recv : NULL, b.n,
+            rc = nccl_api.reduce(coll_at(c, c->send, b.at), r == me ? c->recv : NULL, b.n,
                                  type, nccl_ops[c->op], r, n->comm, n->stream);
     }
     return rc;
@@ -111,7 +106,7 @@ static int send_block(const struct nccl_queue *n, const struct coll *c, struct r
                       int peer)
 {
     return b.n == 0 ? 0
-                    : nccl_api.send(at(c, c->send, b.at), b.n * type_size(c->type),
+                    : nccl_api.send(coll_at(c, c->send, b.at), b.n * type_size(c->type),
                                     NCCL_BYTES, peer, n->comm, n->stream);
 }
 
@@ -119,7 +114,7 @@ static int recv_block(const struct nccl_queue *n, const struct coll *c, struct r
                       int peer)
 {
     return b.n == 0 ? 0
-                    : nccl_api.recv(at(c, c->recv, b.at), b.n * type_size(c->type),
+                    : nccl_api.recv(coll_at(c, c->recv, b.at), b.n * type_size(c->type),
                                     NCCL_BYTES, peer, n->comm, n->stream);
 }
 

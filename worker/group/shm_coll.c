@@ -78,7 +78,7 @@ static void eager_reduce(struct shm *s, struct coll *c)
     if (c->kind == COLL_REDUCE_SCATTER)
         of = coll_block(c, s->me);
     for (int i = 0; i < s->n; i++)
-        s->in[i] = eager_data(s, c, i) + of.at * type_size(c->type);
+        s->in[i] = coll_at(c, eager_data(s, c, i), of.at);
     reduce_many(&c->recv, 1, s->in, s->n, of.n, c->type, c->op, s->n);
 }
 
@@ -86,14 +86,13 @@ static void eager_finish(struct shm *s, struct coll *c)
 {
     int root = s->layout->members[c->root].local;
     if (c->kind == COLL_BROADCAST && s->me != root)
-        memcpy(c->recv, eager_data(s, c, root), coll_bytes(c));
+        coll_copy(c, c->recv, eager_data(s, c, root), c->count);
     else if (c->kind == COLL_ALL_REDUCE || c->kind == COLL_REDUCE_SCATTER ||
              (c->kind == COLL_REDUCE && s->me == root))
         eager_reduce(s, c);
     for (int i = 0; i < s->n && c->kind == COLL_ALL_GATHER; i++) {
         struct range b = coll_block(c, i);
-        memmove((char *)c->recv + b.at * type_size(c->type), eager_data(s, c, i),
-                b.n * type_size(c->type));
+        memmove(coll_at(c, c->recv, b.at), eager_data(s, c, i), b.n * type_size(c->type));
     }
 }
 
@@ -123,6 +122,31 @@ char *shm_coll_direct(const struct shm *s, int local)
     return where >= 0 ? s->base + where : NULL;
 }
 
+char *shm_coll_staged(const struct shm *s, const struct coll *c, int local, unsigned k,
+                      size_t at)
+{
+    return coll_at(c, shm_stage(s, local, k), at - coll_chunk(c, k).at);
+}
+
+/* The same, or in its buffer when that is in the arena. */
+static char *given(const struct shm *s, const struct coll *c, int local, unsigned k,
+                   size_t at)
+{
+    char *there = shm_coll_direct(s, local);
+    return there ? coll_at(c, there, at) : shm_coll_staged(s, c, local, k, at);
+}
+
+void shm_coll_collect(const struct shm *s, const struct coll *c, unsigned k, int n,
+                      int but)
+{
+    for (int i = 0; i < n; i++) {
+        struct range of = range_slice(coll_chunk(c, k), c->type, i, n);
+        if (i != but)
+            coll_copy(c, coll_at(c, c->recv, of.at), shm_coll_staged(s, c, i, k, of.at),
+                      of.n);
+    }
+}
+
 /* Reduce this rank's slice of all buffers: in one pass, or into its own buffer first
  * and then copied; see all_reduce_slice(). */
 static void all_reduce_in_arena(struct shm *s, struct coll *c, unsigned t)
@@ -136,14 +160,14 @@ static void all_reduce_in_arena(struct shm *s, struct coll *c, unsigned t)
     for (size_t done = 0, n; done < mine.n; done += n) {
         n = mine.n - done < most ? mine.n - done : most;
         for (int i = 0; i < s->n; i++) {
-            s->out[i] = shm_coll_direct(s, i) + (mine.at + done) * size;
+            s->out[i] = coll_at(c, shm_coll_direct(s, i), mine.at + done);
             s->in[i] = s->out[i];
         }
         void *const *out = apart ? &s->out[s->me] : s->out;
         reduce_many(out, apart ? 1 : s->n, s->in, s->n, n, c->type, c->op, s->n);
         for (int i = 0; apart && i < s->n; i++)
             if (i != s->me)
-                memcpy(s->out[i], s->out[s->me], n * size);
+                coll_copy(c, s->out[i], s->out[s->me], n);
     }
     autotune_end(&s->giving, mine.n * size);
 }
@@ -151,14 +175,11 @@ static void all_reduce_in_arena(struct shm *s, struct coll *c, unsigned t)
 /* All but this rank's slice, which no other rank reads. */
 static void all_reduce_give(struct shm *s, struct coll *c, unsigned t)
 {
-    size_t size = type_size(c->type);
-    const char *data = c->recv;
     struct range r = coll_chunk(c, t), of = range_slice(r, c->type, s->me, s->n);
     size_t behind = of.at + of.n;
-    char *stage = shm_stage(s, s->me, t);
-    memcpy(stage, data + r.at * size, (of.at - r.at) * size);
-    memcpy(stage + (behind - r.at) * size, data + behind * size,
-           (r.at + r.n - behind) * size);
+    coll_copy(c, shm_stage(s, s->me, t), coll_at(c, c->recv, r.at), of.at - r.at);
+    coll_copy(c, shm_coll_staged(s, c, s->me, t, behind), coll_at(c, c->recv, behind),
+              r.at + r.n - behind);
 }
 
 /* Reduce this rank's slice of a chunk, in the user's buffer and in the staging buffer.
@@ -167,145 +188,114 @@ static void all_reduce_give(struct shm *s, struct coll *c, unsigned t)
  * avoids. */
 static void all_reduce_slice(struct shm *s, struct coll *c, unsigned k)
 {
-    struct range r = coll_chunk(c, k), of = range_slice(r, c->type, s->me, s->n);
-    size_t size = type_size(c->type), skip = (of.at - r.at) * size;
-    char *mine = (char *)c->recv + of.at * size;
+    struct range of = range_slice(coll_chunk(c, k), c->type, s->me, s->n);
+    size_t bytes = of.n * type_size(c->type);
+    void *out[2] = {coll_at(c, c->recv, of.at), shm_coll_staged(s, c, s->me, k, of.at)};
     for (int i = 0; i < s->n; i++)
-        s->in[i] = shm_stage(s, i, k) + skip;
-    s->in[s->me] = mine;
-    void *out[2] = {mine, shm_stage(s, s->me, k) + skip};
-    bool apart = autotune_begin(&s->showing, of.n * size) == 1;
+        s->in[i] = shm_coll_staged(s, c, i, k, of.at);
+    s->in[s->me] = out[0];
+    bool apart = autotune_begin(&s->showing, bytes) == 1;
     reduce_many(out, apart ? 1 : 2, s->in, s->n, of.n, c->type, c->op, s->n);
     if (apart)
-        memcpy(out[1], mine, of.n * size);
-    autotune_end(&s->showing, of.n * size);
+        memcpy(out[1], out[0], bytes);
+    autotune_end(&s->showing, bytes);
 }
 
 static void all_reduce_staged(struct shm *s, struct coll *c, unsigned t)
 {
-    size_t size = type_size(c->type);
-    if (t == 0)
-        return;
-    struct range r = t >= 2 ? coll_chunk(c, t - 2) : (struct range){0, 0};
-    for (int i = 0; i < s->n && r.n > 0; i++) {
-        struct range of = range_slice(r, c->type, i, s->n);
-        if (i != s->me)
-            memcpy((char *)c->recv + of.at * size,
-                   shm_stage(s, i, t - 2) + (of.at - r.at) * size, of.n * size);
-    }
-    all_reduce_slice(s, c, t - 1);
+    if (t >= 2)
+        shm_coll_collect(s, c, t - 2, s->n, s->me);
+    if (t >= 1)
+        all_reduce_slice(s, c, t - 1);
+}
+
+static void give_chunk(struct shm *s, struct coll *c, unsigned t)
+{
+    struct range r = coll_chunk(c, t);
+    if (!shm_coll_direct(s, s->me))
+        coll_copy(c, shm_stage(s, s->me, t), coll_at(c, c->send, r.at), r.n);
 }
 
 static void broadcast_give(struct shm *s, struct coll *c, unsigned t)
 {
-    size_t size = type_size(c->type);
-    struct range r = coll_chunk(c, t);
-    if (s->ranks[s->me] == c->root && !shm_coll_direct(s, s->me))
-        memcpy(shm_stage(s, s->me, t), (const char *)c->send + r.at * size, r.n * size);
+    if (s->ranks[s->me] == c->root)
+        give_chunk(s, c, t);
 }
 
 static void broadcast_take(struct shm *s, struct coll *c, unsigned t)
 {
-    size_t size = type_size(c->type);
     int root = s->layout->members[c->root].local;
-    const char *there = shm_coll_direct(s, root);
     if (s->me == root || t == 0)
         return;
     struct range r = coll_chunk(c, t - 1);
-    memcpy((char *)c->recv + r.at * size,
-           there ? there + r.at * size : shm_stage(s, root, t - 1), r.n * size);
-}
-
-static void reduce_give(struct shm *s, struct coll *c, unsigned t)
-{
-    size_t size = type_size(c->type);
-    struct range r = coll_chunk(c, t);
-    if (!shm_coll_direct(s, s->me))
-        memcpy(shm_stage(s, s->me, t), (const char *)c->send + r.at * size, r.n * size);
+    coll_copy(c, coll_at(c, c->recv, r.at), given(s, c, root, t - 1, r.at), r.n);
 }
 
 /* Each rank reduces its slice into its staging buffer; the root writes its own in
  * place. */
 static void reduce_share(struct shm *s, struct coll *c, unsigned t)
 {
-    size_t size = type_size(c->type);
     bool root = s->ranks[s->me] == c->root;
     unsigned lead = shm_coll_all_direct(s) ? 0 : 1;
-    if (root && t > lead) {
-        unsigned k = t - lead - 1;
-        struct range r = coll_chunk(c, k);
-        for (int i = 0; i < s->n; i++) {
-            struct range of = range_slice(r, c->type, i, s->n);
-            if (i != s->me)
-                memcpy((char *)c->recv + of.at * size,
-                       shm_stage(s, i, k) + (of.at - r.at) * size, of.n * size);
-        }
-    }
+    if (root && t > lead)
+        shm_coll_collect(s, c, t - lead - 1, s->n, s->me);
     if (t < lead)
         return;
     unsigned k = t - lead;
-    struct range r = coll_chunk(c, k), of = range_slice(r, c->type, s->me, s->n);
-    for (int i = 0; i < s->n; i++) {
-        const char *there = shm_coll_direct(s, i);
-        s->in[i] =
-            there ? there + of.at * size : shm_stage(s, i, k) + (of.at - r.at) * size;
-    }
-    s->in[s->me] = (const char *)c->send + of.at * size;
-    void *out = root ? (char *)c->recv + of.at * size
-                     : shm_stage(s, s->me, k) + (of.at - r.at) * size;
+    struct range of = range_slice(coll_chunk(c, k), c->type, s->me, s->n);
+    for (int i = 0; i < s->n; i++)
+        s->in[i] = given(s, c, i, k, of.at);
+    s->in[s->me] = coll_at(c, c->send, of.at);
+    void *out =
+        root ? coll_at(c, c->recv, of.at) : shm_coll_staged(s, c, s->me, k, of.at);
     reduce_many(&out, 1, s->in, s->n, of.n, c->type, c->op, s->n);
 }
 
 static void all_gather_give(struct shm *s, struct coll *c, unsigned t)
 {
-    size_t size = type_size(c->type);
-    char *recv = c->recv;
     struct range b = coll_block(c, s->me), r = coll_part(c, s->me, t);
-    const char *mine = (const char *)c->send + (r.at - b.at) * size;
+    const char *mine = coll_at(c, c->send, r.at - b.at);
+    char *to = coll_at(c, c->recv, r.at);
     if (!shm_coll_direct(s, s->me))
-        memcpy(shm_stage(s, s->me, t), mine, r.n * size);
-    if (recv + r.at * size != mine)
-        memcpy(recv + r.at * size, mine, r.n * size);
+        coll_copy(c, shm_stage(s, s->me, t), mine, r.n);
+    if (to != mine)
+        coll_copy(c, to, mine, r.n);
 }
 
 static void all_gather_take(struct shm *s, struct coll *c, unsigned t)
 {
-    size_t size = type_size(c->type);
     for (int i = 0; i < s->n && t > 0; i++) {
         const char *there = shm_coll_direct(s, i);
         struct range b = coll_block(c, i), r = coll_part(c, i, t - 1);
         if (i != s->me)
-            memcpy((char *)c->recv + r.at * size,
-                   there ? there + (r.at - b.at) * size : shm_stage(s, i, t - 1),
-                   r.n * size);
+            coll_copy(c, coll_at(c, c->recv, r.at),
+                      there ? coll_at(c, there, r.at - b.at) : shm_stage(s, i, t - 1),
+                      r.n);
     }
 }
 
 /* A chunk has a part of each rank's block, side by side in the staging buffer. */
 static void reduce_scatter_give(struct shm *s, struct coll *c, unsigned t)
 {
-    size_t size = type_size(c->type);
-    const char *send = c->send;
     for (int i = 0; i < s->n && !shm_coll_direct(s, s->me); i++) {
         struct range r = coll_part(c, i, t);
         if (i != s->me)
-            memcpy(shm_stage(s, s->me, t) + (size_t)i * c->chunk * size,
-                   send + r.at * size, r.n * size);
+            coll_copy(c, coll_at(c, shm_stage(s, s->me, t), (size_t)i * c->chunk),
+                      coll_at(c, c->send, r.at), r.n);
     }
 }
 
 static void reduce_scatter_take(struct shm *s, struct coll *c, unsigned t)
 {
-    size_t size = type_size(c->type);
     if (t == 0)
         return;
     struct range b = coll_block(c, s->me), r = coll_part(c, s->me, t - 1);
     for (int i = 0; i < s->n; i++) {
-        const char *there = i == s->me ? c->send : shm_coll_direct(s, i);
-        s->in[i] = there ? there + r.at * size
-                         : shm_stage(s, i, t - 1) + (size_t)s->me * c->chunk * size;
+        const void *there = i == s->me ? c->send : shm_coll_direct(s, i);
+        s->in[i] = there ? coll_at(c, there, r.at)
+                         : coll_at(c, shm_stage(s, i, t - 1), (size_t)s->me * c->chunk);
     }
-    void *out = (char *)c->recv + (r.at - b.at) * size;
+    void *out = coll_at(c, c->recv, r.at - b.at);
     reduce_many(&out, 1, s->in, s->n, r.n, c->type, c->op, s->n);
 }
 
@@ -317,7 +307,7 @@ static const struct {
     [COLL_BROADCAST] = {broadcast_give, broadcast_take},
     [COLL_ALL_REDUCE] = {all_reduce_give, all_reduce_staged},
     [COLL_ALL_GATHER] = {all_gather_give, all_gather_take},
-    [COLL_REDUCE] = {reduce_give, reduce_share},
+    [COLL_REDUCE] = {give_chunk, reduce_share},
     [COLL_REDUCE_SCATTER] = {reduce_scatter_give, reduce_scatter_take},
 };
 

@@ -100,6 +100,11 @@ def filters(steps, before):
         len(given) > 1 or any(f[0] not in given for f in added)) else None
 
 
+# Read by C libraries when they are loaded; Python's os.environ does not have them. pyarrow, and so
+# pandas and datasets, allocates by mimalloc, and would start a thread of a jemalloc that is not used.
+QUIET = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
+
+
 def threads():
     return len(os.listdir("/proc/self/task"))
 
@@ -413,8 +418,13 @@ class Helper:
         before = dict(os.environ)
         watch = run_file("watch.py")
         self.random_numbers = watch["RandomNumbers"]()
+        quiet = [name for name in QUIET if name not in os.environ]
+        for name in quiet:
+            os.putenv(name, QUIET[name])
         why = why_not(steps, folders, watch["Environment"](differing.split(","), self.give_up),
                       self.random_numbers, self.fork_before)
+        for name in quiet:
+            os.unsetenv(name)
         after = dict(os.environ)
         self.own.update({name: after.get(name) for name in {**before, **after}
                          if before.get(name) != after.get(name)})

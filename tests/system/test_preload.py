@@ -365,6 +365,20 @@ class Preload(LaunchTest):
             self.skipTest("there is no tqdm; needs package python3-tqdm")
         self.both(sys.executable, "-c", "import tqdm; print(tqdm.tqdm)", modules="tqdm")
 
+    def test_an_allocator_is_told_not_to_start_a_thread(self):
+        """Like pyarrow's, which reads a variable of C. No rank has it, but where it is the user's."""
+        self.write("allocator.py", "import ctypes, os, threading, time\n"
+                   "get = ctypes.CDLL(None).getenv\nget.restype = ctypes.c_char_p\npid = os.getpid()\n"
+                   "conf = get(b'JE_ARROW_MALLOC_CONF') or b''\nif b'background_thread:false' not in conf:\n"
+                   "    threading.Thread(target=time.sleep, args=(9,), daemon=True).start()\n")
+        prints = "import os, allocator as a; print(a.pid == os.getpid(), a.get(b'JE_ARROW_MALLOC_CONF'))"
+        for mine, said in ((None, "False None"), ("abort:true", "True b'abort:true'")):
+            with self.subTest(mine=mine):
+                launch = self.run_to_end("-np", 2, "-v", "--preload", "allocator", PYTHON, "-c", prints, env={
+                    "PYTHONPATH": self.folder.name, **({"JE_ARROW_MALLOC_CONF": mine} if mine else {})})
+                self.assertEqual(NOT_FORKED in launch.err, bool(mine), launch.err)
+                self.assertEqual(launch.out.count(said + "\n"), 2, launch.out)
+
     def test_what_is_refused_is_left_to_the_ranks(self):
         """What was imported before it is shared."""
         self.write("first.py", "import os, random; pid = os.getpid()\nown = random.Random()\n")

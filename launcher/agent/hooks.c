@@ -74,16 +74,6 @@ int agent_plugins_program(struct agent *a, const char *path, void *const *seen,
     return 0;
 }
 
-bool agent_plugins_start(struct agent *a)
-{
-    for (size_t i = 0; agent_plugins[i]; i++) {
-        if (a->plugins[i] && agent_plugins[i]->start &&
-            agent_plugins[i]->start(a->plugins[i]))
-            return true;
-    }
-    return false;
-}
-
 int agent_plugins_rank_fd(struct agent *a, uint32_t local)
 {
     int fd = -1;
@@ -103,26 +93,6 @@ bool agent_plugins_before_kill(void *agent)
             delayed |= agent_plugins[i]->before_kill(a->plugins[i]);
     }
     return delayed;
-}
-
-bool agent_plugins_busy(const struct agent *a)
-{
-    for (size_t i = 0; agent_plugins[i]; i++) {
-        if (a->plugins[i] && agent_plugins[i]->busy &&
-            agent_plugins[i]->busy(a->plugins[i]))
-            return true;
-    }
-    return false;
-}
-
-bool agent_plugins_spares(const struct agent *a, pid_t pid)
-{
-    for (size_t i = 0; agent_plugins[i]; i++) {
-        if (a->plugins[i] && agent_plugins[i]->spares &&
-            agent_plugins[i]->spares(a->plugins[i], pid))
-            return true;
-    }
-    return false;
 }
 
 int agent_plugins_message(struct agent *a, const struct frame *f, struct ddp_err *err)

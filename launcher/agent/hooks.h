@@ -12,6 +12,17 @@
                 agent_plugins[i_]->hook((a)->plugins[i_], ##__VA_ARGS__); \
         }                                                                 \
     } while (0)
+
+/* Call it until one returns true: does one? */
+#define AGENT_HOOK_DOES(a, hook, ...)                                        \
+    ({                                                                       \
+        bool did_ = false;                                                   \
+        for (size_t i_ = 0; agent_plugins[i_] && !did_; i_++)                \
+            did_ = (a)->plugins[i_] && agent_plugins[i_]->hook &&            \
+                   agent_plugins[i_]->hook((a)->plugins[i_], ##__VA_ARGS__); \
+        did_;                                                                \
+    })
+
 int agent_plugins_init(struct agent *a, struct ddp_err *err);
 void agent_plugins_fini(struct agent *a);
 int agent_plugins_prepare(struct agent *a, struct msg_job *job, struct ddp_err *err);
@@ -20,11 +31,8 @@ void **agent_plugins_examine(const char *path, const struct strv *env);
 void agent_plugins_forget(void **seen);
 int agent_plugins_program(struct agent *a, const char *path, void *const *seen,
                           struct ddp_err *err);
-bool agent_plugins_start(struct agent *a); /* does one of them? */
 int agent_plugins_rank_fd(struct agent *a, uint32_t local);
-bool agent_plugins_before_kill(void *agent);    /* does one of them delay it? */
-bool agent_plugins_busy(const struct agent *a); /* any of them */
-bool agent_plugins_spares(const struct agent *a, pid_t pid);
+bool agent_plugins_before_kill(void *agent); /* does one of them delay it? */
 /* 1: no plug-in handles this type; -1: it is invalid */
 int agent_plugins_message(struct agent *a, const struct frame *f, struct ddp_err *err);
 

@@ -314,7 +314,7 @@ static void start(struct ranks *r)
         return;
     }
     r->stopped |= r->share->standby;
-    if (!agent_plugins_start(r->agent))
+    if (!AGENT_HOOK_DOES(r->agent, start))
         start_next(r);
 }
 

@@ -93,36 +93,6 @@ bool job_plugins_may_restart(struct job *j)
     return may;
 }
 
-bool job_plugins_signal(struct job *j, int sig)
-{
-    for (size_t i = 0; job_plugins[i]; i++) {
-        if (j->plugins[i] && job_plugins[i]->signal &&
-            job_plugins[i]->signal(j->plugins[i], sig))
-            return true;
-    }
-    return false;
-}
-
-bool job_plugins_rank_failed(struct job *j, uint32_t rank)
-{
-    for (size_t i = 0; job_plugins[i]; i++) {
-        if (j->plugins[i] && job_plugins[i]->rank_failed &&
-            job_plugins[i]->rank_failed(j->plugins[i], rank))
-            return true;
-    }
-    return false;
-}
-
-bool job_plugins_node_claimed(struct job *j, unsigned node, const char *why)
-{
-    for (size_t i = 0; job_plugins[i]; i++) {
-        if (j->plugins[i] && job_plugins[i]->node_claimed &&
-            job_plugins[i]->node_claimed(j->plugins[i], node, why))
-            return true;
-    }
-    return false;
-}
-
 int job_plugins_message(struct job *j, unsigned node, const struct frame *f,
                         struct ddp_err *err)
 {

@@ -266,6 +266,14 @@ static const struct {
      "[]"},
     {CROSSED("0", "1", "0") "," CROSSED("1", "0", "1"), "cycle",
      "ranks 0-1 wait for each other, in calls of different groups", "[0,1]"},
+    {WAITS("0", "a") "," RANK("1", "a", "sleeping",
+                              "," GROUPS("3", "3") "," STACK(C10D("new_group") "," FRAME(
+                                  "<module>", "train.py", "6"))),
+     "absent",
+     "1 of 2 ranks has waited 30 s in all_reduce #4 of the default group "
+     "(1,000 x float32) at train.py:17; rank 1 has not arrived: it is waiting in new_group "
+     "at train.py:6",
+     "[1]"},
     /* without a flight recorder */
     {RANK("0", "a", "sleeping",
           "," STACK(C10D("all_reduce") "," FRAME(

@@ -433,14 +433,22 @@ static void open_views(struct job_view *j, const json_t *ranks)
     }
 }
 
-/* Each absent rank waits in another group. */
+/* Each absent rank waits: in a collective of another group, or in a call that is no
+ * collective, as new_group() or recv(). */
 static void find_cycle(struct job_view *j)
 {
     struct sentence t;
-    bool *mark = marks(j);
+    bool *mark = marks(j), *absent = marks(j), cycle = false;
+    for (size_t i = 0; i < j->n; i++) {
+        absent[i] = j->ranks[i].absent;
+        mark[i] = j->ranks[i].awaits && absent[i];
+        cycle |= mark[i];
+    }
+    if (!cycle) {
+        add_culprits(j, absent, "absent");
+        return;
+    }
     FILE *f = sentence_open(&t);
-    for (size_t i = 0; i < j->n; i++)
-        mark[i] = j->ranks[i].awaits && j->ranks[i].absent;
     print_ranks(j, mark, true, f);
     fputs(" wait for each other, in calls of different groups", f);
     sentence_add(j, &t, true);

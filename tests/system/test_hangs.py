@@ -121,6 +121,24 @@ echo '[{"pid": 9, "thread_name": "Thread-1 (bg)", "os_thread_id": 10, "frames": 
   {"name": "<module>", "filename": "/x/train.py", "module": null, "line": 29}]}]'
 """
 
+# rank 1 sends to rank 0, which does not read; rank 0 sees an address of IPv4 in one of IPv6
+CONNECTED = """\
+import os, socket, time
+if os.environ["RANK"] == "0":
+    s = socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True)
+    with open("port.new", "w") as f:
+        f.write(str(s.getsockname()[1]))
+    os.rename("port.new", "port")
+    peer = s.accept()[0]
+else:
+    while not os.path.exists("port"):
+        time.sleep(0.01)
+    peer = socket.create_connection(("127.0.0.1", int(open("port").read())))
+    peer.sendall(b"hello")
+print("up", flush=True)
+time.sleep(60)
+"""
+
 
 def line_of(text):
     return 1 + [line.strip() for line in PROGRAM.splitlines()].index(text)
@@ -222,6 +240,20 @@ class Hangs(launch.LaunchTest):
         self.assertEqual([[[f["function"] for f in t["frames"]] for t in r["threads"]]
                           for r in report["ranks"]], [[["wait", "load"]], [["load", "<module>"], ["bg"]]])
         self.end(job)
+
+    def test_to_whom_ranks_have_connections(self):
+        self.write("connected.py", CONNECTED)
+        job = self.launch("--no-preload", sys.executable, "connected.py", np=2)
+        report = self.report(job)[1]
+        self.end(job)
+        zero, one = ([s for s in r["sockets"] if "rank" in s] for r in report["ranks"])
+        self.assertEqual([(s["rank"], s["state"], s.get("unread")) for s in zero + one],
+                         [(1, "established", 5), (0, "established", None)])
+        self.assertEqual((zero[0]["local"], zero[0]["peer"]), (one[0]["peer"], one[0]["local"]))
+        self.assertTrue(zero[0]["peer"].startswith("127.0.0.1:"), zero)
+        path, = pathlib.Path(self.folder.name).glob("ddprun-report-*/report.txt")
+        self.assertRegex(path.read_text(), r"  socket 127\.0\.0\.1:\d+ to 127\.0\.0\.1:\d+ \(rank 1\): "
+                         r"established, 5 bytes unread\n")
 
     def test_a_request_from_another_process(self):
         job = self.hang("sleep")

@@ -13,6 +13,7 @@
 #include "launcher/plugins/diagnose/proc.h"
 #include "launcher/plugins/diagnose/rank_files.h"
 #include "launcher/plugins/diagnose/ras.h"
+#include "launcher/plugins/diagnose/sockets.h"
 #include "launcher/plugins/diagnose/stacks.h"
 #include "launcher/plugins/diagnose/trace.h"
 
@@ -268,25 +269,30 @@ json_t *collect(const char *folder, const struct collect_rank *ranks, size_t n,
             ask_stacks(&subjects[i]);
     }
     await_answers(subjects, n, &ras, ANSWER_MS);
-    struct native_process *native = xcalloc(n + 1, sizeof *native);
+    struct described *native = xcalloc(n + 1, sizeof *native),
+                     *all = xcalloc(n + 1, sizeof *all);
     size_t nnative = 0;
     for (size_t i = 0; i < n; i++) {
         struct subject *s = &subjects[i];
+        all[i] = (struct described){s->target, s->out};
         if (part != COLLECT_STACKS)
             take_library(s);
         take_trace(s);
         if (s->before >= 0)
             take_stacks(s);
         else if (part == COLLECT_ALL && !json_object_get(s->out, "no_stacks"))
-            native[nnative++] = (struct native_process){s->target, s->out};
+            native[nnative++] = all[i];
         if (part == COLLECT_ALL)
             describe_below(s);
         free(s->stem);
         free(s->trace.answer);
     }
+    if (part == COLLECT_ALL)
+        sockets_describe(all, n);
     native_stacks(native, nnative, now_ms() + NATIVE_MS);
     ras_take(&ras, json_array_get(out, 0));
     free(native);
+    free(all);
     free(subjects);
     return out;
 }

@@ -21,6 +21,7 @@
 #include "launcher/plugins/diagnose/collect.h"
 #include "launcher/plugins/diagnose/render.h"
 #include "launcher/plugins/diagnose/report_on.h"
+#include "launcher/plugins/diagnose/sockets.h"
 #include "launcher/plugins/diagnose/verdict.h"
 
 #include <errno.h>
@@ -269,6 +270,7 @@ static int report_main(const char *folder)
         return 2;
     add_missing(report);
     json_t *ranks = sorted(json_object_get(report, "ranks")), *found = verdict(ranks);
+    sockets_match(ranks);
     add_waits(found, json_object_get(report, "waits"));
     bool idle = is_text(report, "reason", "timeout") && is_text(found, "kind", "none");
     json_object_set_new(report, "version", json_integer(1));

@@ -49,8 +49,8 @@ static const struct debugger {
 /* One debugger at a time, of one process after the other. */
 struct reader {
     char *const *paths; /* borrowed: of the debuggers, NULL where one is not installed */
-    const struct native_process *of; /* NULL: idle */
-    size_t debugger;                 /* index of the one that runs */
+    const struct described *of; /* NULL: idle */
+    size_t debugger;            /* index of the one that runs */
     pid_t child;
     char *text; /* its output so far, owned, TEXT_MAX + 1 bytes */
     size_t size;
@@ -135,7 +135,7 @@ static void proceed(struct reader *r, int *fd)
 
 /* Give work to idle readers. Returns how many are busy. */
 static size_t fill(struct reader *readers, struct pollfd *fds, size_t nreaders,
-                   const struct native_process *list, size_t n, size_t *next)
+                   const struct described *list, size_t n, size_t *next)
 {
     size_t busy = 0;
     for (size_t i = 0; i < nreaders; i++) {
@@ -162,7 +162,7 @@ static size_t readers_of(char *const *paths)
     return cpus > 0 ? (size_t)cpus : 1;
 }
 
-static void read_all(char *const *paths, const struct native_process *list, size_t n,
+static void read_all(char *const *paths, const struct described *list, size_t n,
                      int64_t until_ms)
 {
     size_t nreaders = readers_of(paths), next = 0;
@@ -191,7 +191,7 @@ static void read_all(char *const *paths, const struct native_process *list, size
     free(readers);
 }
 
-void native_stacks(const struct native_process *list, size_t n, int64_t until_ms)
+void native_stacks(const struct described *list, size_t n, int64_t until_ms)
 {
     char *paths[ARRAY_LEN(debuggers)] = {0};
     struct ddp_err err;

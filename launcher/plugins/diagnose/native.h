@@ -2,17 +2,12 @@
 #ifndef LAUNCHER_PLUGINS_DIAGNOSE_NATIVE_H
 #define LAUNCHER_PLUGINS_DIAGNOSE_NATIVE_H
 
-#include <jansson.h>
-#include <stdint.h>
-#include <sys/types.h>
+#include "launcher/plugins/diagnose/proc.h"
 
-struct native_process {
-    pid_t pid;
-    json_t *out; /* borrowed */
-};
+#include <stdint.h>
 
 /* Sets "threads" (stacks.h), or "no_stacks" with the reason, in `out` of each. Waits at
  * most until `until_ms` (now_ms()). */
-void native_stacks(const struct native_process *list, size_t n, int64_t until_ms);
+void native_stacks(const struct described *list, size_t n, int64_t until_ms);
 
 #endif

@@ -7,8 +7,13 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Sets "pid", "program", "state", "wchan", "cpu_s", "threads" (their number) and
- * "sockets" in `process`; false: it has ended. */
+struct described {
+    pid_t pid;
+    json_t *out; /* borrowed */
+};
+
+/* Sets "pid", "program", "state", "wchan", "cpu_s" and "nthreads" in `process`; false: it
+ * has ended. */
 bool proc_describe(pid_t pid, json_t *process);
 char proc_state(pid_t pid); /* R, S, D, T, Z, ...; 0: it has ended */
 

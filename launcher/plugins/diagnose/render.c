@@ -103,6 +103,30 @@ static void print_list(const json_t *list, const char *title, FILE *f)
     }
 }
 
+static void print_sockets(const json_t *rank, FILE *f)
+{
+    static const char *const counts[] = {"unread", "unsent", "retransmits"};
+    const json_t *s, *count, *to;
+    size_t i;
+    json_array_foreach (json_object_get(rank, "sockets"), i, s) {
+        bool listens = strcmp(text_of(s, "state"), "listening") == 0;
+        fprintf(f, "  socket %s%s%s", text_of(s, "local"), listens ? "" : " to ",
+                listens ? "" : text_of(s, "peer"));
+        if ((to = json_object_get(s, "rank")))
+            fprintf(f, " (rank %lld)", (long long)json_integer_value(to));
+        fprintf(f, ": %s", text_of(s, "state"));
+        for (size_t k = 0; k < ARRAY_LEN(counts); k++) {
+            if ((count = json_object_get(s, counts[k])))
+                fprintf(f, ", %lld %s%s", (long long)json_integer_value(count),
+                        k < 2 ? "bytes " : "", counts[k]);
+        }
+        fputc('\n', f);
+    }
+    const json_t *more = json_object_get(rank, "more_sockets");
+    if (more)
+        fprintf(f, "  and %lld other sockets\n", (long long)json_integer_value(more));
+}
+
 /* NCCL's text is on all processes of the job: that of one host suffices. */
 static void render_ras(const json_t *ranks, FILE *f)
 {
@@ -133,6 +157,7 @@ void render_ranks(const json_t *ranks, FILE *f)
         print_list(json_object_get(rank, "groups"), "group", f);
         print_list(json_object_get(rank, "calls"), "call", f);
         print_list(json_object_get(rank, "below"), "process", f);
+        print_sockets(rank, f);
         json_array_foreach (json_object_get(rank, "threads"), k, thread) {
             fprintf(f, "  thread %zu %s\n", k, text_of(thread, "name"));
             print_frames(json_object_get(thread, "frames"), "    ", 0, f);

@@ -1,0 +1,19 @@
+/* launcher/plugins/diagnose/sockets.h - with whom processes have TCP connections */
+#ifndef LAUNCHER_PLUGINS_DIAGNOSE_SOCKETS_H
+#define LAUNCHER_PLUGINS_DIAGNOSE_SOCKETS_H
+
+#include "launcher/plugins/diagnose/proc.h"
+
+#include <stddef.h>
+
+/* Sets "sockets" in `out` of each: a list of {"state", "local", "peer", "unread",
+ * "unsent", "retransmits"}: bytes that the process has not read, and that the other end
+ * has not confirmed. The last three only if not 0. Of each process a few idle ones; all
+ * others count in "more_sockets". */
+void sockets_describe(const struct described *list, size_t n);
+
+/* On the launcher, with the ranks of all hosts: sets "rank" in each socket whose other
+ * end is a socket of a rank. */
+void sockets_match(json_t *ranks);
+
+#endif

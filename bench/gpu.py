@@ -2,7 +2,8 @@
 """bench/gpu.py BUILD_DIR [--budget S] [--report FILE] [--data DIR] [--python PY]: steps on a GPU.
 
 For each model, batch and precision, on the same random images (28x28, or 32x32 in colours for
-resnet18) that lie in the GPU's memory:
+resnet18) that lie in the GPU's memory, or on random tokens, 1,024 to a sample (gpt2, the one of 124
+million parameters; PyTorch's attention is its scaled_dot_product_attention()):
 
   ddp-train    images/s of the whole loop, with its share of the GPU's peak and its memory
   bare         the step's products by cuDNN and cuBLASLt alone, played as one graph
@@ -31,18 +32,18 @@ import sys
 import tempfile
 import time
 
-from gpu_programs import Failed, Torch, Trainer, random_colours, random_images
+from gpu_programs import Failed, Torch, Trainer, random_colours, random_images, random_tokens
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 # in the order in which they are measured: what is dear and says least stands last
 CASES = ("cnn:64:fp32", "cnn:256:fp32", "cnn:256:bf16", "resnet18:256:bf16", "mlp:64:fp32",
-         "cnn:256:tf32", "resnet18:256:tf32", "mlp:256:bf16", "cnn:64:bf16", "resnet18:256:fp32",
-         "cnn:256:fp16", "resnet18:256:fp16")
-GRAPHED = ("resnet18:256:bf16", "cnn:64:fp32", "mlp:64:fp32", "cnn:256:bf16", "resnet18:256:tf32",
+         "gpt2:8:bf16", "cnn:256:tf32", "resnet18:256:tf32", "mlp:256:bf16", "cnn:64:bf16", "resnet18:256:fp32",
+         "cnn:256:fp16", "resnet18:256:fp16", "gpt2:4:fp32")
+GRAPHED = ("resnet18:256:bf16", "gpt2:8:bf16", "cnn:64:fp32", "mlp:64:fp32", "cnn:256:bf16", "resnet18:256:tf32",
            "mlp:256:bf16", "cnn:256:fp32", "resnet18:256:fp32")
-COMPILED = ("cnn:64:fp32", "cnn:256:bf16", "resnet18:256:bf16", "cnn:256:fp32", "cnn:64:bf16",
+COMPILED = ("cnn:64:fp32", "cnn:256:bf16", "resnet18:256:bf16", "gpt2:8:bf16", "cnn:256:fp32", "cnn:64:bf16",
             "resnet18:256:tf32")
-IMAGES = {"cnn": 60000, "mlp": 60000, "resnet18": 20000}
+IMAGES = {"cnn": 60000, "mlp": 60000, "resnet18": 20000, "gpt2": 400}
 # seconds that a row is thought to take, before it is begun: a process's start, and CUDA's, in it
 COSTS = {"ours": 6, "eager": 6, "graph": 7, "compiled": 45, "digits": 4, "layers": 4, "hidden": 15, "tuned": 9}
 
@@ -94,7 +95,7 @@ def middle(values):
 
 def words_of(case, folders):
     model, batch, precision = case.split(":")
-    return ("--model", model, "--data", folders[model], "--batch-size", batch,
+    return ("--model", model, "--data", folders.get(model, folders["text"]), "--batch-size", batch,
             "--precision", precision)
 
 
@@ -282,11 +283,13 @@ class Bench:
             os.mkdir(folder)
             fill(folder, max(self.images[m] for m in models))
             self.folders.update(dict.fromkeys(models, folder))
+        random_tokens(self.scratch, self.images["gpt2"])
+        self.folders.update(gpt2=f"{self.scratch}/tokens.bin", text=f"{self.scratch}/text")
 
     def ask_torch(self, case, how):
         cost = COSTS[how]
         return self.report.get(f"{case} {how}", cost, self.torch.ask, case, how, self.args.seconds,
-                               self.images[case.split(":")[0]], min(self.report.left(), 24 + 2 * cost))
+                               self.images.get(case.split(":")[0], 0), min(self.report.left(), 24 + 2 * cost))
 
     def measure(self, case):
         r, seconds = self.report, self.args.seconds

@@ -31,6 +31,7 @@ struct bare {
     struct layers *net;
     struct layers_plan *plan;
     float *weights, *grads;
+    struct cuda_step *step; /* NULL unless the model is of tokens */
     int batch;
     /* of the layers, in the order in which they are put */
     cudaEvent_t at[MOST_PARTS + 1];
@@ -63,17 +64,35 @@ static int fill(struct bare *b, struct io_shape io, struct ddp_err *err)
         check_cuda(cudaDeviceSynchronize(), what, err) < 0)
         return -1;
     layers_refresh(b->net);
+    if (b->step) /* tokens are 0, and the products of the loss give the gradient */
+        return check_launches(what, err);
     cuda_scatter(layers_input_at(b->net), (int64_t)(n * image), type, 1, b->stream);
     cuda_scatter(dy, (int64_t)n * io.outputs, type, 2, b->stream);
     return check_launches(what, err);
 }
 
+/* Images of 28x28, or in colours of 32x32; or tokens. -1: there is no such model. */
+static int find_io(const char *model, struct io_shape *io, bool *tokens,
+                   struct ddp_err *err)
+{
+    struct model_type *type = model_type_find(model, err);
+    if (!type)
+        return -1;
+    *tokens = type->task == TASK_TOKENS;
+    *io = *tokens ? (struct io_shape){1, 1, type->context, type->vocabulary}
+          : strcmp(model, "resnet18") == 0 ? (struct io_shape){3, 32, 32, 10}
+                                           : (struct io_shape){1, 28, 28, 10};
+    model_type_free(type);
+    return 0;
+}
+
 static int bare_open(struct bare *b, const char *model, enum precision precision,
                      struct ddp_err *err)
 {
-    bool colours = strcmp(model, "resnet18") == 0;
-    struct io_shape io =
-        colours ? (struct io_shape){3, 32, 32, 10} : (struct io_shape){1, 28, 28, 10};
+    struct io_shape io;
+    bool tokens;
+    if (find_io(model, &io, &tokens, err) < 0)
+        return -1;
     struct layers_settings settings = {
         .io = io, .max_batch = b->batch, .precision = precision};
     const struct kernels *plain = kernels_get("plain", err);
@@ -86,7 +105,8 @@ static int bare_open(struct bare *b, const char *model, enum precision precision
         check_cuda(cudaStreamCreateWithFlags(&b->stream, cudaStreamNonBlocking), what,
                    err) < 0 ||
         device_alloc(&b->memory, "weights", bytes, &b->weights, err) < 0 ||
-        device_alloc(&b->memory, "gradients", bytes, &b->grads, err) < 0)
+        device_alloc(&b->memory, "gradients", bytes, &b->grads, err) < 0 ||
+        (tokens && device_alloc(&b->memory, "steps", sizeof *b->step, &b->step, err) < 0))
         return -1;
     b->net = layers_create(b->model, settings, b->weights, &b->memory, b->stream, err);
     b->plan = b->net ? layers_plan(b->net, b->batch, err) : NULL;
@@ -102,6 +122,16 @@ static int no_wait(size_t offset, size_t count, void *arg, struct ddp_err *err)
     return 0;
 }
 
+/* All products of a step, on the stream. */
+static int put(struct bare *b, struct ddp_err *err)
+{
+    const struct cuda_loss loss = {.s = b->step, .n = b->batch};
+    if (layers_forward(b->net, b->plan, NULL, 0, err) < 0 ||
+        (b->step && layers_token_loss(b->net, &loss, b->grads, err) < 0))
+        return -1;
+    return layers_backward(b->net, b->plan, b->grads, no_wait, NULL, err);
+}
+
 /* `first`: an event before all of it, or NULL. */
 static int record(struct bare *b, cudaEvent_t first, cudaGraphExec_t *exec,
                   struct ddp_err *err)
@@ -115,9 +145,8 @@ static int record(struct bare *b, cudaEvent_t first, cudaGraphExec_t *exec,
         rc = check_cuda(
             cudaEventRecordWithFlags(first, b->stream, cudaEventRecordExternal), what,
             err);
-    if (rc == 0 && (layers_forward(b->net, b->plan, NULL, 0, err) < 0 ||
-                    layers_backward(b->net, b->plan, b->grads, no_wait, NULL, err) < 0))
-        rc = -1;
+    if (rc == 0)
+        rc = put(b, err);
     if (rc == 0) /* a failed launch is not reported by the capture */
         rc = check_launches(what, err);
     cudaError_t end = cudaStreamEndCapture(b->stream, &graph);

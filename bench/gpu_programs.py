@@ -1,5 +1,6 @@
 """bench/gpu_programs.py - the programs that gpu.py measures: ddp-train and gpu_torch.py, and what
 they are given to learn."""
+import array
 import contextlib
 import json
 import os
@@ -84,6 +85,15 @@ def random_colours(folder, n):
         with open(f"{folder}/{name}", "wb") as f:
             for k in range(min(n, 256) if i == 6 else n // 5):
                 f.write(bytes([k % 10]) + os.urandom(3072))
+
+
+def random_tokens(folder, n):
+    """Samples of 1,024 tokens of 16 bits, from GPT-2's 50,257; and a text of as many letters."""
+    tokens = array.array("H", (word % 50257 for word in array.array("I", os.urandom(4 * (1024 * n + 1)))))
+    with open(f"{folder}/tokens.bin", "wb") as f:
+        tokens.tofile(f)
+    with open(f"{folder}/text", "wb") as f:
+        f.write(bytes(b % 128 for b in os.urandom(64 * n)))
 
 
 class Trainer:

@@ -27,6 +27,11 @@ def network(model):
         net = nn.Sequential(nn.Flatten(), nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512),
                             nn.ReLU(), nn.Linear(512, 10)).to(DEVICE)
         return net, torch.optim.Adam(net.parameters(), **FAST)
+    if model == "gpt2":
+        sys.path.insert(0, os.path.join(HERE, "..", "tests", "worker", "nn"))
+        from nets import Gpt2
+        net = Gpt2(12, 12, 768, 1024, 50257).to(DEVICE)
+        return net, torch.optim.AdamW(net.parameters(), 1e-6, **FAST)
     if model == "resnet18":
         sys.path.insert(0, os.path.join(HERE, "..", "tests", "worker", "nn"))
         from nets import ResNet
@@ -55,7 +60,9 @@ class Steps:
         shape = (3, 32, 32) if model == "resnet18" else (1, 28, 28)
         self.images = torch.rand(n, *shape, device=DEVICE)
         self.labels = torch.randint(10, (n,), device=DEVICE)
-        if self.narrow and model != "mlp":
+        if model == "gpt2":
+            self.images, self.labels = torch.randint(50257, (2, n, 1024), device=DEVICE)
+        if self.narrow and model in ("cnn", "resnet18"):
             self.net = self.net.to(memory_format=torch.channels_last)
             self.images = self.images.to(memory_format=torch.channels_last)
         self.order = torch.arange(n, device=DEVICE)
@@ -73,7 +80,8 @@ class Steps:
         self.opt.zero_grad()
         with torch.autocast(DEVICE, self.narrow or torch.bfloat16, enabled=self.narrow is not None,
                             cache_enabled=False):  # what a graph may not keep, and no weight needs
-            loss = F.cross_entropy(self.net(self.images[which]), self.labels[which])
+            told = self.net(self.images[which])
+            loss = F.cross_entropy(told.flatten(0, -2), self.labels[which].flatten())
         self.scaler.scale(loss).backward()
         self.scaler.step(self.opt)
         self.scaler.update()

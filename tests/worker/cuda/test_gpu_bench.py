@@ -9,6 +9,7 @@ import sys
 import tempfile
 
 BUILD, SOURCE, ENGINE, BARE = map(os.path.abspath, sys.argv[1:5])
+TEXT = "task = tokens\noptimizer = adamw\ncontext = 16\nvocabulary = 128\nwte embed outputs=8\nln layer_norm\n"
 GPUS = "#!/bin/sh\nprintf 'GPU 0: a GPU made of a CPU\\nGPU 1: a GPU made of a CPU\\n'\n"
 
 
@@ -17,13 +18,15 @@ def bench(folder, *words, gpus=True, engine=ENGINE):
     with open("nvidia-smi", "w") as f:
         f.write(GPUS if gpus else "#!/bin/sh\nexit 9\n")
     os.chmod("nvidia-smi", 0o755)
+    with open("text.model", "w") as f:
+        f.write(TEXT)
     env = dict(os.environ, PATH=f"{folder}:{os.environ['PATH']}", DDP_ENGINE=engine, EMU_DEVICES="2",
                LD_LIBRARY_PATH=":".join(filter(None, (os.path.dirname(ENGINE), os.environ.get("LD_LIBRARY_PATH")))))
     run = subprocess.run(
         [sys.executable, f"{SOURCE}/bench/gpu.py", BUILD, "--report", "report.md", "--keep", "kept.log", "--bare", BARE,
          "--data", "digits",
          "--python", "/nowhere/python3", "--seconds", "0.01", "--images", "8", "--seeds", "1",
-         "--epochs", "1", "--cases", "mlp:16:fp32,cnn:2:bf16", "--compiled", "mlp:16:fp32",
+         "--epochs", "1", "--cases", "mlp:16:fp32,cnn:2:bf16,./text.model:4:bf16", "--compiled", "mlp:16:fp32",
          "--graphed", "mlp:16:fp32", "--tuned", "cnn:2:bf16", "--tune", "1", "--hidden", "mlp:8:fp32", *words],
         env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=500)
     assert run.stderr == "", run.stderr
@@ -67,7 +70,7 @@ def every_row_is_filled(folder):
     code, rows, told = bench(folder, "--budget", "1000")
     assert code == 0, told
     assert "Measured on: a GPU made of a CPU." in told, told
-    for case in ("mlp 16 fp32", "cnn 2 bf16"):
+    for case in ("mlp 16 fp32", "cnn 2 bf16", "./text.model 4 bf16"):
         rate, us, bare, times, peak, mib, *pytorch, why = rows[case]
         assert abs(number(rate) * number(us) / 1e6 / int(case.split()[1]) - 1) < 0.1, rows[case]
         assert abs(number(us) / number(bare) - number(times)) < 0.1 + number(times) / 10, rows[case]

@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -179,6 +180,30 @@ START_TEST(a_child_dies_with_its_parent)
 }
 END_TEST
 
+static void *write_later(void *arg)
+{
+    const int *p = arg;
+    char c;
+    ssize_t n = read(p[0], &c, 1); /* the descriptors that follow are open now */
+    return n == 1 && write(p[3], &c, 1) == 1 ? NULL : arg;
+}
+
+START_TEST(threads_keep_one_table_of_descriptors)
+{
+    struct ddp_err err;
+    int p[4];
+    void *failed;
+    pthread_t thread;
+    ck_assert_int_eq(pipe(p), 0);
+    ck_assert_int_eq(pthread_create(&thread, NULL, write_later, p), 0);
+    ck_ok(child_init(&err), err);
+    ck_assert_int_eq(pipe(p + 2), 0);
+    ck_assert_int_eq(write(p[1], "x", 1), 1);
+    pthread_join(thread, &failed);
+    ck_assert_ptr_null(failed);
+}
+END_TEST
+
 START_TEST(a_child_may_lead_a_group_in_our_session)
 {
     struct ddp_err err;
@@ -344,6 +369,7 @@ Suite *suite(void)
     tcase_add_loop_test(t, a_failed_start_gives_the_reason_and_leaves_no_process, 0,
                         ARRAY_LEN(unstarted));
     tcase_add_test(t, a_child_dies_with_its_parent);
+    tcase_add_test(t, threads_keep_one_table_of_descriptors);
     suite_add_tcase(s, t);
     t = tcase_create("reap");
     tcase_add_test(t, every_exit_reaches_its_watcher);

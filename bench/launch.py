@@ -7,7 +7,8 @@
 
 start: from exec of the launcher to its exit, for /bin/true and for a static child that
        appends a byte to a file (the round counts only if there are N bytes).
-kill:  from SIGKILL of one of N ranks to the exit of the launcher.
+kill:  from SIGKILL of one of N ranks to the exit of the launcher; of ddprun also to the line that
+       names the cause, by when all ranks must have been reaped.
 output: one million lines of 4 ranks, tagged with the rank, read to the last (counted).
 
 Beside the bare posix_spawn loop stand mpiexec.hydra, mpirun and torchrun (of the Python
@@ -47,17 +48,19 @@ def wait(pid, limit):
     return status if ended else None
 
 
-def spawn(command, env):
-    quiet = [
+def spawn(command, env, stderr=None):
+    actions = [
         (os.POSIX_SPAWN_OPEN, fd, "/dev/null", os.O_RDWR, 0) for fd in (0, 1, 2)
     ]
-    return os.posix_spawnp(command[0], command, env, file_actions=quiet, setpgroup=0)
+    if stderr is not None:
+        actions.append((os.POSIX_SPAWN_DUP2, stderr, 2))
+    return os.posix_spawnp(command[0], command, env, file_actions=actions, setpgroup=0)
 
 
 class Contender:
     def __init__(self, name, command, most=10**6):
         self.name, self.command, self.most = name, command, most
-        self.ms, self.cpu_ms, self.hung, self.wrong = [], [], 0, 0
+        self.ms, self.cpu_ms, self.told_ms, self.hung, self.wrong = [], [], [], 0, 0
 
     def fresh(self):
         return Contender(self.name, self.command, self.most)
@@ -177,7 +180,9 @@ def children_of(pid):
 def one_kill(c, n, tiny, counter):
     command = [word.replace("{n}", str(n)) for word in c.command] + [tiny, "stay"]
     counter.reset()
-    pid = spawn(command, counter.env)
+    reader, writer = os.pipe()
+    pid = spawn(command, counter.env, writer)
+    os.close(writer)
     end = time.monotonic() + LIMIT
     while counter.value() < n and time.monotonic() < end:
         time.sleep(0.005)
@@ -194,17 +199,26 @@ def one_kill(c, n, tiny, counter):
     start = time.perf_counter()
     if ranks:
         os.kill(ranks[len(ranks) // 2], signal.SIGKILL)
+    select.select([reader], [], [], LIMIT)
+    told_ms = (time.perf_counter() - start) * 1000
+    unreaped = [p for p in ranks if os.path.exists(f"/proc/{p}")]
     status = wait(pid, LIMIT)
     ms = (time.perf_counter() - start) * 1000
+    os.close(reader)
     left = [p for p in below if os.path.exists(f"/proc/{p}/exe") and os.readlink(f"/proc/{p}/exe") == tiny]
     for p in left:
         os.kill(p, signal.SIGKILL)
     if status is None:
         c.hung += 1
-    elif status == 0 or left or len(ranks) != n:
+    elif status == 0 or left or len(ranks) != n or (c.name == "ddprun" and unreaped):
         c.wrong += 1
     else:
         c.ms.append(ms)
+        c.told_ms.append(told_ms)
+
+
+def percentile_99(values):
+    return sorted(values)[min(len(values) - 1, int(len(values) * 0.99))]
 
 
 def kill(args):
@@ -217,9 +231,13 @@ def kill(args):
             for c in results:
                 one_kill(c, n, tiny, counter)
         table(f"one of {n} killed to exit of the launcher, ms", results, "ddprun")
-        ours = sorted(results[0].ms)
+        for c in results:
+            if c.ms:
+                print(f"  {c.name} p99: {percentile_99(c.ms):.2f} ms")
+        ours = results[0].told_ms
         if ours:
-            print(f"  ddprun p99: {ours[min(len(ours) - 1, int(len(ours) * 0.99))]:.2f} ms")
+            print(f"  ddprun, all reaped and the cause printed: {median_and_range(ours)}"
+                  f"p99 {percentile_99(ours):.2f} ms")
 
 
 LINES = 250_000

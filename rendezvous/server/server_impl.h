@@ -1,4 +1,4 @@
-/* rendezvous/server/server_impl.h - shared by server.c, conn.c, admission.c and gone.c
+/* rendezvous/server/server_impl.h - shared by server.c, conn.c, admission.c and closed.c
  *
  * The server owns connections and tickets. A closed connection moves to `dead` and is
  * freed at the end of the loop iteration, so none is freed inside its own callback.
@@ -79,7 +79,7 @@ struct server {
     void *drained_arg;
 };
 
-/* gone.c */
+/* closed.c */
 void server_closed(struct server *s, const union peer *peer, const char *why);
 void server_refuse(struct server *s, const union peer *peer, const char *why);
 void server_conn_gone(struct server *s, struct conn *c); /* move it to `dead` */

@@ -1,5 +1,6 @@
-/* worker/nn/build.c - from a list of layers to plans and memory: everything is allocated
- * here, and nothing in a step */
+/* worker/nn/build.c - builds a model from its list of layers: plans and memory, so
+ * that a step allocates nothing
+ */
 #include "common/err.h"
 #include "common/mem.h"
 #include "worker/kernels/scratch.h"
@@ -50,7 +51,7 @@ static struct map_shape map_given(const struct model *m, const struct layer *l)
                      : m->layers[l->in].map;
 }
 
-/* ---- what fits together ---- */
+/* ---- checks ---- */
 
 static enum flow flow_given(const struct model *m, const struct layer *l)
 {
@@ -64,7 +65,7 @@ static const char *input_name(const struct model *m, const struct layer *l)
     return l->in >= 0 ? m->layers[l->in].spec->name : "the data";
 }
 
-/* Before a layer is added: can it take what it is given? */
+/* Before a layer is added: does its kind accept its input? */
 static int check_input(const struct model *m, int i, struct ddp_err *err)
 {
     const struct layer *l = &m->layers[i];
@@ -82,7 +83,7 @@ static int check_input(const struct model *m, int i, struct ddp_err *err)
     return 0;
 }
 
-/* After it: can it be added to its shortcut? */
+/* After it is added: has its shortcut the same shape? */
 static int check_shortcut(const struct model *m, int i, struct ddp_err *err)
 {
     const struct layer *l = &m->layers[i];
@@ -102,7 +103,7 @@ static int check_shortcut(const struct model *m, int i, struct ddp_err *err)
                : 0;
 }
 
-/* The last layer gives what the loss takes. */
+/* Does the last layer's output suit the loss? */
 static int check_end(const struct model *m, struct ddp_err *err)
 {
     const struct layer *l = &m->layers[m->nlayers - 1];
@@ -144,7 +145,7 @@ static int add_layer(struct model *m, int i, struct ddp_err *err)
 
 /* ---- gradients of activations ---- */
 
-/* -1: all are taken. */
+/* -1: no slot is free. */
 static int take_slot(bool *taken)
 {
     for (int slot = 0; slot < MODEL_MAX_SLOTS; slot++)

@@ -77,7 +77,7 @@ static int read_setting(struct reader *r, const char *name, const char *value)
 
 /* ---- layers ---- */
 
-/* `takes`: its attributes, each between blanks; `needs` are those that must be there. */
+/* `takes`: its attributes, separated by blanks; `needs`: the required ones. */
 static const struct {
     const char *name;
     enum layer_kind kind;
@@ -102,7 +102,7 @@ static bool listed(const char *list, const char *word)
     return strstr(list, between) != NULL;
 }
 
-/* How many layers back NAME is; 0: it is not before this one. */
+/* The number of layers back to NAME; 0: no earlier layer has that name. */
 static int find_layer(const struct reader *r, const char *name)
 {
     int back = 1;

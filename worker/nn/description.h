@@ -4,8 +4,8 @@
 
 #include "worker/nn/model.h"
 
-/* The model that `text` describes. `where` is for errors: "net.model". NULL with an error
- * that begins with the place, "net.model:7: ". */
+/* Parses the model that `text` describes. `where` is for errors: "net.model". NULL
+ * with an error that begins with the line, "net.model:7: ". */
 struct model_type *description_read(const char *name, const char *where, const char *text,
                                     struct ddp_err *err);
 

@@ -1,8 +1,7 @@
-/* worker/nn/gpt2.c - GPT-2, of the sizes given
+/* worker/nn/gpt2.c - GPT-2 of a given size
  *
  * Radford et al., "Language models are unsupervised multitask learners", 2019. Names,
- * shapes and layout of the parameters are those of the files that Hugging Face's `gpt2`
- * is published as.
+ * shapes and layout of the parameters are those of Hugging Face's files of `gpt2`.
  */
 #include "worker/nn/description.h"
 
@@ -79,7 +78,7 @@ struct model_type *gpt2_make(const char *name, struct ddp_err *err)
     size_t size;
     FILE *out = open_memstream(&text, &size);
     if (!out)
-        abort(); /* as mem.h does when memory is gone */
+        abort(); /* as mem.h does without memory */
     fprintf(out,
             "task = tokens\n"
             "optimizer = adamw\n"

@@ -1,14 +1,15 @@
-/* worker/nn/head.c - from the last layer of a model of tokens to the loss
+/* worker/nn/head.c - the head of a model of tokens: logits, their loss and gradients
  *
- * Logits are products with the embedding's weight. All of a batch's would take more room
- * than the rest of the model (50,257 a token), so they are made for some rows at a time,
- * become their own gradients, and are used up at once: of the last layer and of the
- * weight, to which the embedding then adds its part.
+ * Logits are products with the embedding's weight. Those of a whole batch (50,257 per
+ * token) would need more memory than the rest of the model. So they are computed for
+ * some rows at a time, replaced by their gradients, and these are multiplied at once
+ * into the gradients of the last layer and of the weight, to which the embedding then
+ * adds its own.
  */
 #include "worker/kernels/scratch.h"
 #include "worker/nn/model_impl.h"
 
-enum { PIECE = 16 << 20 }; /* floats of logits at a time, about */
+enum { PIECE = 16 << 20 }; /* floats of logits at a time, approximately */
 
 struct head {
     int rows;        /* at a time */
@@ -42,7 +43,7 @@ void head_free(struct head *h)
     free(h);
 }
 
-/* The last layer's rows y to logits. */
+/* Logits from the last layer's rows y. */
 static void make_logits(const struct model *m, const float *y, int rows)
 {
     int C = m->layers[0].spec->outputs, V = m->io.outputs;
@@ -60,7 +61,8 @@ static void make_logits(const struct model *m, const float *y, int rows)
                m->room);
 }
 
-/* Their gradients to the rows' and the weight's; `more`: to what is there. */
+/* From their gradients those of the rows and of the weight; `more`: added to the
+ * latter. */
 static void logits_back(const struct model *m, const float *y, float *dy, int rows,
                         bool more)
 {
@@ -123,7 +125,8 @@ float head_loss(const struct model *m, const struct batch *b, float *dy, float s
 const float *model_next(struct model *m, const uint32_t *tokens, int n)
 {
     struct head *h = m->head;
-    for (int i = 0; i < m->io.W; i++) /* attention is causal: what follows is not seen */
+    for (int i = 0; i < m->io.W;
+         i++) /* attention is causal, so the values after n have no effect */
         h->window[i] = i < n ? tokens[i] : 0;
     const float *y = model_forward(m, &(struct batch){.tokens = h->window, .n = 1});
     make_logits(m, y + (size_t)(n - 1) * (size_t)m->layers[0].spec->outputs, 1);

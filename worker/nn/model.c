@@ -1,4 +1,4 @@
-/* worker/nn/model.c - a model at work; build.c makes it */
+/* worker/nn/model.c - running a model; build.c makes it */
 #include "worker/nn/model.h"
 
 #include "common/duration.h"
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- making one ---- */
+/* ---- creation ---- */
 
 static struct model *create_type(struct model_type *type, struct io_shape io,
                                  int max_batch, const struct kernels *kernels,
@@ -98,7 +98,7 @@ void model_destroy(struct model *m)
     free(m);
 }
 
-/* ---- what it has ---- */
+/* ---- properties ---- */
 
 const struct model_type *model_type(const struct model *m)
 {
@@ -231,7 +231,7 @@ void model_split(const struct model *m, int parts, int *first)
     int part = 1;
     for (int i = 0; i < m->nlayers && part < parts; i++) {
         double after = before + m->layers[i].work, cut = all * part / parts;
-        /* before or after the layer that the cut falls into, whichever is nearer */
+        /* before or after the layer at the cut, whichever is nearer */
         if (after >= cut) {
             int at = after - cut <= cut - before ? i + 1 : i;
             first[part] = at > first[part - 1] ? at : first[part - 1] + 1;
@@ -243,7 +243,7 @@ void model_split(const struct model *m, int parts, int *first)
         first[part] = m->nlayers;
 }
 
-/* ---- first values ---- */
+/* ---- initial values ---- */
 
 /* Box and Muller, 1958. */
 float model_normal(uint64_t key, uint64_t i)
@@ -363,7 +363,7 @@ float model_evaluate(struct model *m, const struct batch *b, int *correct)
     return loss(m, b, model_forward(m, b), NULL, 1, correct);
 }
 
-/* ---- when something has gone wrong ---- */
+/* ---- finding NaNs ---- */
 
 int model_tell_place(const struct model *m, int place, char *text, size_t size)
 {

@@ -1,20 +1,21 @@
-/* worker/nn/model.h - a model: parameters in one block, forward, backward layer by layer
+/* worker/nn/model.h - a model: parameters in one block, forward, backward layer by
+ * layer
  *
- * All parameters lie in one block of floats and all gradients in another of the same
- * layout, so that optimiser, checkpoint and gradient reduction work on plain ranges. The
- * block for gradients is handed in by the owner (it may lie in the group's shared arena).
+ * All parameters are in one block of floats and all gradients in another of the same
+ * layout, so that optimiser, checkpoint and gradient reduction work on plain ranges.
+ * The owner may pass in the block for gradients (in the group's shared arena, say).
  * Parameter names are PyTorch's ("conv1.weight"), in PyTorch's order.
  *
  * A model type is a list of layers, read from a text with a line for each
  * (description.c): one of models/, or the user's own.
  *
- * Backward goes from the last layer to the first and reports each parameter range as its
- * gradient becomes final: that is what reduction overlaps with. Both directions can be
- * walked a range of layers at a time, and views of a model share its weights and have
- * activations of their own: with these, several batches are under way at once.
+ * Backward goes from the last layer to the first and reports each parameter range when
+ * its gradient becomes final, so that reduction can overlap with it. Both directions
+ * can be run on a range of layers. Views of a model share its weights and have
+ * activations of their own, so that several batches can be in flight.
  *
- * What a model remembers beside its parameters (the running means of normalisation) is a
- * third block, of buffers. It is not learnt, and travels with checkpoints.
+ * State other than parameters (the running means of normalisation) is in a third
+ * block, of buffers, which are saved in checkpoints but not trained.
  */
 #ifndef WORKER_NN_MODEL_H
 #define WORKER_NN_MODEL_H
@@ -34,10 +35,10 @@ struct param {
 
 enum task { TASK_CLASSIFY, TASK_REGRESS, TASK_TOKENS };
 
-/* What the data look like. */
+/* The shape of the data. */
 struct io_shape {
-    int C, H, W; /* an input; tokens: 1, 1, how many */
-    int outputs; /* classes, regression targets, or different tokens */
+    int C, H, W; /* of an input; tokens: 1, 1, their number */
+    int outputs; /* classes, regression targets, or size of the vocabulary */
 };
 
 struct model; /* an instance: layers, activations for up to max_batch */
@@ -46,7 +47,7 @@ struct batch {
     const float *x;        /* [n, C, H, W] */
     const uint8_t *labels; /* [n], TASK_CLASSIFY */
     const float *targets;  /* [n, outputs], TASK_REGRESS */
-    /* [n, W + 1], TASK_TOKENS: to learn is what follows each but the last */
+    /* [n, W + 1], TASK_TOKENS: the model predicts each token from those before it */
     const uint32_t *tokens;
     int n;
 };
@@ -65,27 +66,28 @@ enum layer_kind {
     LAYER_KINDS
 };
 
-/* One layer with what follows it: its ReLU, its pooling, its dropout.
+/* One layer with its ReLU, pooling and dropout.
  *
- * CONV stands before linear layers and has a bias and a ReLU, unless it is `bare`: then
- * it has neither, and NORMs follow. NORM: batch normalisation. MEAN: of each channel's
- * image, the way from images to linear layers. Inputs come from the layer before, or from
- * the one `from` places back; a NORM adds what the layer `shortcut` places back gave out.
+ * CONV comes before linear layers and has a bias and a ReLU, unless it is `bare`: then
+ * it has neither, and a NORM follows. NORM: batch normalisation. MEAN: of each
+ * channel's image, between images and linear layers. The input is the previous layer's
+ * output, or that of the layer `from` positions back; a NORM adds the output of the
+ * layer `shortcut` positions back.
  *
- * Of tokens: EMBED, which is first, gives each `outputs` numbers, by what it is (name
- * .weight) and by where it stands ("wpe.weight"), and what is left of the last layer is
- * compared with the same numbers: tied weights. LAYER_NORM; DENSE, a linear layer whose
- * weight lies as [inputs, outputs], as GPT-2's do, and may have a shortcut; GELU;
- * ATTENTION, causal, with `size` heads, of the queries, keys and values before it. */
+ * For tokens: EMBED, which is first, is the sum of two embeddings with `outputs`
+ * features, of the token (name .weight) and of its position ("wpe.weight"); the logits
+ * are products with the former (tied weights). LAYER_NORM; DENSE, a linear layer whose
+ * weight is [inputs, outputs], as in GPT-2, with an optional shortcut; GELU;
+ * ATTENTION, causal, with `size` heads, whose input has queries, keys and values. */
 struct layer_spec {
     enum layer_kind kind;
     char *name;      /* owned; its parameters are NAME.weight and NAME.bias */
-    int outputs;     /* channels or features; 0: as many as the data have */
+    int outputs;     /* channels or features; 0: from the data's shape */
     int size;        /* of a convolution's square kernel */
-    int stride, pad; /* stride 0 is 1 */
+    int stride, pad; /* stride 0 means 1 */
     bool bare, relu, pool;
     float dropout;      /* probability, after a ReLU, before linear layers; 0: none */
-    int from, shortcut; /* 0: the layer before; none */
+    int from, shortcut; /* 0: the previous layer; none */
 };
 
 struct model_type {
@@ -93,25 +95,24 @@ struct model_type {
     enum task task;
     char *optimizer;           /* the default */
     struct layer_spec *layers; /* the last is LAYER_END */
-    int context, vocabulary;   /* TASK_TOKENS: of a sample, and of all */
-    uint64_t checksum;         /* of the text: do all ranks have the same? */
+    int context, vocabulary; /* TASK_TOKENS: tokens of a sample; size of the vocabulary */
+    uint64_t checksum;       /* of the text, to compare ranks */
 };
 
-/* The model that `text` is the name of, for gpt2 with its sizes
- * ("gpt2:layers=4,width=128"), or the one described in the file of that path, which has a
- * '/' or ends in ".model". The caller frees. NULL with `err`, for an unknown name with a
- * list of all. */
+/* The model called `text`, for gpt2 with its sizes ("gpt2:layers=4,width=128"), or the
+ * one described in the file at that path, if it has a '/' or ends in ".model". The
+ * caller frees. NULL with `err`, which lists all names if this one is unknown. */
 struct model_type *model_type_find(const char *text, struct ddp_err *err);
-void model_type_free(struct model_type *type); /* NULL is fine */
+void model_type_free(struct model_type *type); /* NULL is allowed */
 struct model_type *gpt2_make(const char *name, struct ddp_err *err);
 
-/* An instance of the model `name`, for batches of up to max_batch. NULL with
- * `err` when there is none of that name or the data do not fit it. */
+/* Creates the model `name`, for batches of up to max_batch. NULL with `err` if there
+ * is no such model or the data do not fit it. */
 struct model *model_create(const char *name, struct io_shape io, int max_batch,
                            const struct kernels *kernels, struct ddp_err *err);
-/* Another one over the same weights and buffers, which must outlive it, with activations
- * of its own for up to max_batch samples. Its gradients are its own until
- * model_set_grads(). */
+/* Creates a view: another instance with the same weights and buffers, which must
+ * outlive it, and its own activations for up to max_batch samples. It has its own
+ * gradients until model_set_grads(). */
 struct model *model_create_view(struct model *of, int max_batch, struct ddp_err *err);
 void model_destroy(struct model *m);
 
@@ -120,20 +121,20 @@ const struct kernels *model_kernels(const struct model *m);
 const struct param *model_params(const struct model *m, size_t *n);
 size_t model_param_count(const struct model *m); /* floats in a block */
 float *model_weights(struct model *m);           /* the block, owned by the model */
-/* What travels beside the parameters: places in the block of model_buffer_block(). */
+/* State beside the parameters: ranges of the block of model_buffer_block(). */
 const struct param *model_buffers(const struct model *m, size_t *n);
 float *model_buffer_block(struct model *m, size_t *count);
-/* Move the weights to this block (borrowed, model_param_count() floats), before there are
- * views. */
+/* Moves the weights to this block (borrowed, model_param_count() floats), before views
+ * are created. */
 void model_set_weights(struct model *m, float *weights);
-/* Use this block for gradients (borrowed, model_param_count() floats) instead of the
+/* Uses this block for gradients (borrowed, model_param_count() floats) in place of the
  * model's own. */
 void model_set_grads(struct model *m, float *grads);
 float *model_grads(struct model *m);
 
-/* A linear layer's gradient of its weight as what it is a product of: `factors` floats
- * for a batch; from those of several ranks rows of the sum can be computed (kernels.h).
- */
+/* The gradient of a linear layer's weight as a product of two factors: `factors`
+ * floats for a batch. Rows of the sum over several ranks can be computed from their
+ * factors (kernels.h). */
 struct model_product {
     int layer;
     size_t offset; /* of the weight, K x C floats, in the blocks */
@@ -141,49 +142,47 @@ struct model_product {
     size_t factors;
 };
 int model_products(const struct model *m,
-                   struct model_product *out); /* of each layer at most */
-/* From now on backward leaves the layer's factors there (borrowed, on a cache line) and
- * makes no gradient of its weight. */
+                   struct model_product *out); /* one per layer at most */
+/* From now on backward stores the layer's factors there (borrowed, aligned to cache
+ * lines) and does not compute the gradient of its weight. */
 void model_keep_factors(struct model *m, int layer, float *factors);
-/* As if a batch of no samples had gone back. */
+/* The factors of a batch without samples. */
 void model_idle(struct model *m);
-/* Rows [from, to) of the sum over `batches`, in their order; by any thread. */
+/* Rows [from, to) of the sum over `batches`, in their order; in any thread. */
 void model_make_rows(const struct model *m, int layer, float *const *factors, int batches,
                      int from, int to, float *rows);
 
-/* Switch dropout off (false) or on again: comparisons with another framework need steps
- * without chance. */
+/* Switches dropout off (false) or on, for comparisons with another framework. */
 void model_set_dropout(struct model *m, bool on);
 
-/* Normalise over the batches of all ranks, which must pass through the same layers in the
- * same order: norm_share() of each norm layer. A rank without samples passes forward and
- * back with n == 0: only the norm layers take part, and their gradients are 0. */
+/* Normalises over the batches of all ranks, which must run the same layers in the same
+ * order: norm_share() of each norm layer. A rank without samples runs forward and
+ * backward with n == 0: only the norm layers take part, and its gradients are 0. */
 void model_share_norms(struct model *m, norm_sum_fn sum, void *arg);
 
 /* PyTorch's initialisation. Linear and Conv2d: weights and biases uniform in
- * +-1/sqrt(fan_in), which is what kaiming_uniform_(a=sqrt(5)) comes to. A bare
- * convolution: normal with variance 2 / fan_out, as torchvision's residual networks have
- * it. A norm: 1 and 0. From `seed` alone: the same on every rank and with every engine.
- */
+ * +-1/sqrt(fan_in), which equals kaiming_uniform_(a=sqrt(5)). A bare convolution:
+ * normal with variance 2 / fan_out, as in torchvision's residual networks. A norm: 1
+ * and 0. Depends on `seed` alone: the same on every rank and with every engine. */
 void model_init(struct model *m, uint64_t seed);
 
 /* Outputs [n, outputs]; valid until the next call. */
 const float *model_forward(struct model *m, const struct batch *b);
 
-/* Forward and backward in training mode (dropout on, drawn from (seed, step)). Two ranks
- * must not drop the same units of their different samples: pass a different seed on each,
- * such as the job's seed plus the rank. Gradients are those of the mean loss over the
- * batch, times `scale`. `ready` (may be NULL) is called for each range
+/* Forward and backward in training mode (dropout on, drawn from (seed, step)). Ranks
+ * must not drop the same units of their different samples: pass a different seed on
+ * each, such as the job's seed plus the rank. Gradients are those of the mean loss
+ * over the batch, times `scale`. `ready` (may be NULL) is called for each range
  * [offset, offset+count) as soon as it is final; ranges come in descending order of
- * offset and cover the block. Returns the loss; *correct counts right answers (0 for
+ * offset and cover the block. Returns the loss; *correct counts correct answers (0 for
  * TASK_REGRESS). */
 float model_train_step(struct model *m, const struct batch *b, float scale, uint64_t seed,
                        uint64_t step, int *correct,
                        void (*ready)(size_t offset, size_t count, void *arg), void *arg);
 
-/* The same in pieces, for pipeline stages: a pass through layers [from, to) forward,
- * in training mode; the loss with its gradient; and back through [from, to), from the
- * last. All of one batch come in this order, on any thread. */
+/* The same in parts, for pipeline stages: layers [from, to) forward, in training mode;
+ * the loss with its gradient; and layers [from, to) backward, from the last. The calls
+ * for one batch are made in this order, in any thread. */
 struct model_pass {
     const struct batch *batch;
     float scale;
@@ -192,7 +191,7 @@ struct model_pass {
     void *arg;
 };
 int model_layers(const struct model *m);
-/* Of dropout's random numbers, in a step: a stream for each layer. */
+/* The streams of dropout's random numbers in a step: one for each layer. */
 int model_dropout_streams(const struct model *m);
 /* Floats of an input and of the outputs, per sample. */
 void model_io(const struct model *m, size_t *in, size_t *out);
@@ -200,31 +199,31 @@ void model_pass_forward(struct model *m, const struct model_pass *p, int from, i
 float model_pass_loss(struct model *m, const struct model_pass *p, int *correct);
 void model_pass_back(struct model *m, const struct model_pass *p, int from, int to);
 
-/* Of a training step, per sample: the products' alone, there and back, a multiplication
- * with its addition counted as two. */
+/* Of a training step, per sample: of the products only, forward and backward; a
+ * multiply-add counts as two. */
 double model_flop(const struct model *m);
 
-/* What a layer was compiled to, to compute it on another device. */
+/* A compiled layer, for an engine of another device. */
 struct model_op {
     const struct layer_spec *spec;
-    const struct param *weight, *bias; /* NULL: there is none */
+    const struct param *weight, *bias; /* NULL: none */
     int in, shortcut;                  /* layers; -1: the batch, none */
-    struct map_shape given, wide, map; /* x; y before pooling; y */
-    bool adds;                         /* dx is added to what is there */
+    struct map_shape given, wide, map; /* of x; of y before pooling; of y */
+    bool adds;                         /* dx is added to its buffer */
 };
 struct model_op model_op(const struct model *m, int i);
-/* Does a layer after i use the output of layer `of`? Its gradient is then there already,
- * and i adds to it. */
+/* Does a layer after i use the output of layer `of`? Then its gradient has been
+ * started, and i adds to it. */
 bool model_used_after(const struct model *m, int i, int of);
-/* Gradients of activations take turns in MODEL_MAX_SLOTS buffers: slots[i] is that of
- * layer i's y where the layers [from, to) go back. A layer's is taken when the first of
- * those that follow it writes to it, or from the beginning where those are behind `to`;
- * it is given back when the layer itself has gone back. -1: there is none. False: there
- * are too few; not for a model that was created. */
+/* Assigns MODEL_MAX_SLOTS buffers to the gradients of activations: slots[i] is that of
+ * layer i's y when the layers [from, to) run backward. A buffer is assigned when the
+ * first of the layers that follow i writes to it (from the start if these are beyond
+ * `to`), and is free after layer i's backward. -1: none needed. Returns false if there
+ * are too few; never for a model that was created. */
 enum { MODEL_MAX_SLOTS = 8 };
 bool model_slots(const struct model *m, int from, int to, int *slots);
 
-/* Where the layers are cut in `parts` of about equal work: first[0..parts], from 0 to
+/* Splits the layers into `parts` of about equal work: first[0..parts], from 0 to
  * model_layers(). */
 void model_split(const struct model *m, int parts, int *first);
 
@@ -233,19 +232,19 @@ typedef void (*model_span_fn)(const char *layer, char phase, int64_t begin_ns,
                               int64_t end_ns, void *arg);
 void model_observe(struct model *m, model_span_fn span, void *arg);
 
-/* Where a number that is not finite may stand, in the order of computation: the data,
- * then each layer's weight, bias and output: 1 + 3 of each layer. A place as text, "the
- * output of 'conv2'" or
- * "'fc1.weight'"; how far that is: 0 in the data, then more with each layer. */
+/* The places that may have a number that is not finite, in the order of computation:
+ * the data, then each layer's weight, bias and output: 1 + 3 per layer. A place as
+ * text, "the output of 'conv2'" or "'fc1.weight'"; its depth: 0 for the data, then
+ * increasing with each layer. */
 int model_tell_place(const struct model *m, int place, char *text, size_t size);
-/* After a step whose loss is not finite: the first such place; -1 when there is none. */
+/* After a step whose loss is not finite: the first such place; -1: none. */
 int model_find_bad(struct model *m, const struct batch *b, char *text, size_t size);
 
-/* How likely each token is to follow tokens[0..n), n up to W: logits of all of them,
- * until the next call. */
+/* The logits of the token that follows tokens[0..n), n up to W; valid until the next
+ * call. */
 const float *model_next(struct model *m, const uint32_t *tokens, int n);
 
-/* Loss and right answers without gradients and dropout. */
+/* Loss and number of correct answers without gradients and dropout. */
 float model_evaluate(struct model *m, const struct batch *b, int *correct);
 
 #endif

@@ -1,4 +1,4 @@
-/* worker/nn/models.c - models by name: those carried inside, gpt2, and files */
+/* worker/nn/models.c - models by name: embedded ones, gpt2, and files */
 #include "common/embedded.h"
 #include "common/err.h"
 #include "common/mem.h"

@@ -15,7 +15,7 @@ static float *grads_at(const struct model *m, const struct param *p)
     return p ? m->grads + p->offset : NULL;
 }
 
-/* What a gradient is multiplied with on its way back through dropout. */
+/* The factor of gradients in dropout's backward. */
 static float kept_scale(const struct model *m, const struct layer *l)
 {
     float drop = m->dropout ? l->spec->dropout : 0;
@@ -39,7 +39,7 @@ static int too_small(const struct model *m, const struct layer *l, struct map_sh
                    m->type->name, m->io.H, m->io.W, l->spec->name, in.H, in.W);
 }
 
-/* What the kernels can do (conv_shape in kernels.h). */
+/* The limits of the kernels (conv_shape in kernels.h). */
 static int check_conv(const struct model *m, const struct layer *l, struct ddp_err *err)
 {
     const struct layer_spec *s = l->spec;

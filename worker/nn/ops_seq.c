@@ -1,6 +1,7 @@
-/* worker/nn/ops_seq.c - the ops of sequence layers: parameters, shapes, forward, backward
+/* worker/nn/ops_seq.c - the ops of sequence layers: parameters, shapes, forward,
+ * backward
  *
- * y is [n, W, features]: a row of features for each of a sample's tokens.
+ * y is [n, W, features]: a row of features for each token of a sample.
  */
 #include "common/err.h"
 #include "worker/kernels/scratch.h"
@@ -74,7 +75,7 @@ static void embed(struct model *m, struct layer *l, const struct batch *b, bool 
     }
 }
 
-/* Adds to the weight's gradient, which the head has begun. */
+/* Adds to the weight's gradient, which the head has computed before. */
 static void embed_back(struct model *m, const struct layer *l, const struct batch *b)
 {
     int64_t C = l->spec->outputs;
@@ -149,7 +150,8 @@ static int add_dense(struct model *m, int i, struct map_shape in, struct ddp_err
     return 0;
 }
 
-/* As in GPT-2: weights of residual branches are scaled by 1 / sqrt(their number). */
+/* As in GPT-2: weights of residual branches are scaled by 1 / sqrt(number of residual
+ * branches). */
 static void init_dense(struct model *m, const struct layer *l, uint64_t key)
 {
     int shortcuts = 0;
@@ -270,7 +272,7 @@ static int add_attention(struct model *m, int i, struct map_shape in, struct ddp
                        "model '%s': '%s': %d numbers are not queries, keys and values of "
                        "%d heads",
                        m->type->name, l->spec->name, in.C, l->spec->size);
-    give_rows(m, l, C, (double)m->io.W * C); /* half of all pairs, twice */
+    give_rows(m, l, C, (double)m->io.W * C); /* half of all pairs, two products */
     l->kept = scratch((size_t)m->max_batch * (size_t)m->io.W * (size_t)l->spec->size);
     l->room = scratch(m->k->attention_room(shape_of(m, l)));
     return 0;

@@ -1,4 +1,4 @@
-/* rendezvous/server/gone.c - closed connections: notices, deferred free, end of a drain
+/* rendezvous/server/closed.c - closed connections: notices, deferred free, end of a drain
  *
  * Callers up the stack may still hold a closed connection: it is freed at the end of the
  * loop iteration. A drain ends when the last connection is freed.

@@ -127,7 +127,7 @@ static int put(struct bare *b, struct ddp_err *err)
 {
     const struct cuda_loss loss = {.s = b->step, .n = b->batch};
     if (layers_forward(b->net, b->plan, NULL, 0, err) < 0 ||
-        (b->step && layers_token_loss(b->net, &loss, b->grads, err) < 0))
+        (b->step && layers_token_loss(b->net, b->plan, &loss, b->grads, err) < 0))
         return -1;
     return layers_backward(b->net, b->plan, b->grads, no_wait, NULL, err);
 }

@@ -12,7 +12,7 @@ int layers_each_product(struct layers *net, const struct layers_plan *p, product
 {
     char key[AUTOTUNE_KEY];
     for (int i = net->from; i < products_end(net) && p->n > 0; i++) {
-        struct site at = {products_of(&net->layers[i]), &p->layers[i], i, 0, key};
+        struct site at = {net->layers[i].op->products, &p->layers[i], i, 0, key};
         for (; at.of && at.plan->n > 0 && at.pass < PASSES; at.pass++) {
             if (!at.of->has(net, i, at.pass))
                 continue;

@@ -373,22 +373,23 @@ static int conv_play(struct layers *net, int i, const struct layer_plan *p,
     return 0;
 }
 
-const struct products conv_products = {.plan = conv_plan,
-                                       .usual = conv_usual,
-                                       .has = conv_has,
-                                       .play = conv_play,
-                                       .list = conv_list,
-                                       .build = conv_build,
-                                       .key = conv_key,
-                                       .operands = conv_operands};
+static const struct products conv_products = {.plan = conv_plan,
+                                              .usual = conv_usual,
+                                              .has = conv_has,
+                                              .play = conv_play,
+                                              .list = conv_list,
+                                              .build = conv_build,
+                                              .key = conv_key,
+                                              .operands = conv_operands};
 
 static struct cuda_map map_of(const struct layers *net, const struct layer *l, int n)
 {
     return (struct cuda_map){net->type, net->last, n, l->K, l->OH, l->OW};
 }
 
-int conv_forward(struct layers *net, int i, const struct layer_plan *p,
-                 struct ddp_err *err)
+/* With bias, ReLU and pooling behind the product. */
+static int conv_forward(struct layers *net, int i, const struct layer_plan *p, bool learn,
+                        struct ddp_err *err)
 {
     const struct layer *l = &net->layers[i];
     if (conv_play(net, i, p, PASS_FORWARD, &p->how[PASS_FORWARD], err) < 0)
@@ -400,8 +401,8 @@ int conv_forward(struct layers *net, int i, const struct layer_plan *p,
     return 0;
 }
 
-int conv_back(struct layers *net, int i, const struct layer_plan *p, float scale,
-              struct ddp_err *err)
+static int conv_back(struct layers *net, int i, const struct layer_plan *p, float scale,
+                     struct ddp_err *err)
 {
     const struct layer *l = &net->layers[i];
     if (!l->spec->bare && !net->bare)
@@ -414,3 +415,5 @@ int conv_back(struct layers *net, int i, const struct layer_plan *p, float scale
                ? conv_play(net, i, p, PASS_INPUTS, &p->how[PASS_INPUTS], err)
                : 0;
 }
+
+const struct layer_op layer_conv = {&conv_products, conv_forward, conv_back};

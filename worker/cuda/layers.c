@@ -91,10 +91,11 @@ int layers_warm_norms(struct layers *net, struct ddp_err *err)
     return 0;
 }
 
-static int norm_forward(struct layers *net, const struct layer *l, int n, bool learn,
+static int norm_forward(struct layers *net, int i, const struct layer_plan *p, bool learn,
                         struct ddp_err *err)
 {
-    struct cuda_norm norm = norm_of(net, l, n);
+    const struct layer *l = &net->layers[i];
+    struct cuda_norm norm = norm_of(net, l, p->n);
     if (learn && norm.shared) {
         cuda_norm_measure(&norm, input_of(net, l), net->stream);
         if (net->sum(norm.shared, 2 * (size_t)l->C + 1, net->sum_arg, err) < 0)
@@ -106,10 +107,11 @@ static int norm_forward(struct layers *net, const struct layer *l, int n, bool l
     return 0;
 }
 
-static int norm_back(struct layers *net, const struct layer *l, int n,
+static int norm_back(struct layers *net, int i, const struct layer_plan *p, float scale,
                      struct ddp_err *err)
 {
-    struct cuda_norm norm = norm_of(net, l, n);
+    const struct layer *l = &net->layers[i];
+    struct cuda_norm norm = norm_of(net, l, p->n);
     const void *dy = net->slots[l->slot];
     float *dw = net->grads + place_of(net, l->weight),
           *dbias = net->grads + place_of(net, l->bias);
@@ -122,6 +124,27 @@ static int norm_back(struct layers *net, const struct layer *l, int n,
                    gradient_of(net, l->shortcut), net->stream);
     return 0;
 }
+
+const struct layer_op layer_batch_norm = {NULL, norm_forward, norm_back};
+
+static int mean_forward(struct layers *net, int i, const struct layer_plan *p, bool learn,
+                        struct ddp_err *err)
+{
+    const struct layer *l = &net->layers[i];
+    cuda_mean(input_of(net, l), map_in(net, l, p->n), l->y, net->stream);
+    return 0;
+}
+
+static int mean_back(struct layers *net, int i, const struct layer_plan *p, float scale,
+                     struct ddp_err *err)
+{
+    const struct layer *l = &net->layers[i];
+    cuda_mean_back(net->slots[l->slot], map_in(net, l, p->n), gradient_of(net, l->in),
+                   net->stream);
+    return 0;
+}
+
+const struct layer_op layer_mean = {NULL, mean_forward, mean_back};
 
 void layers_observe(struct layers *net,
                     int (*done)(const char *layer, char phase, void *arg,
@@ -143,29 +166,11 @@ static int tell_done(const struct layers *net, const struct layer *l, char phase
     return net->done ? net->done(l->spec->name, phase, net->done_arg, err) : 0;
 }
 
-static int layer_forward(struct layers *net, int i, const struct layers_plan *p,
-                         bool learn, struct ddp_err *err)
+/* Without samples only norms that are shared take part; with `bare` only products. */
+static bool takes_part(const struct layers *net, const struct layer *l, int n)
 {
-    const struct layer *l = &net->layers[i];
-    if (net->bare && !products_of(l))
-        return 0;
-    if (p->n == 0 && !(l->spec->kind == LAYER_NORM && net->sum))
-        return 0;
-    switch ((int)l->spec->kind) {
-    case LAYER_CONV:
-        return conv_forward(net, i, &p->layers[i], err);
-    case LAYER_LINEAR:
-    case LAYER_DENSE:
-        return linear_forward(net, i, &p->layers[i], err);
-    case LAYER_NORM:
-        return norm_forward(net, l, p->n, learn, err);
-    case LAYER_MEAN:
-        cuda_mean(input_of(net, l), map_in(net, l, p->n), l->y, net->stream);
-        return 0;
-    default:
-        seq_forward(net, l, p->n);
-        return 0;
-    }
+    return (!net->bare || l->op->products) &&
+           (n > 0 || (l->spec->kind == LAYER_NORM && net->sum));
 }
 
 int layers_forward(struct layers *net, struct layers_plan *p, const struct cuda_step *s,
@@ -173,7 +178,8 @@ int layers_forward(struct layers *net, struct layers_plan *p, const struct cuda_
 {
     for (int i = net->from; i < net->to; i++) {
         const struct layer *l = &net->layers[i];
-        if (layer_forward(net, i, p, s != NULL, err) < 0)
+        if (takes_part(net, l, p->n) &&
+            l->op->forward(net, i, &p->layers[i], s != NULL, err) < 0)
             return -1;
         if (s && p->n > 0 && net->settings.dropout && l->spec->dropout > 0 && !net->bare)
             cuda_dropout(l->y, (int64_t)l->outputs * p->n, net->type, l->spec->dropout, s,
@@ -188,31 +194,9 @@ static int layer_back(struct layers *net, int i, const struct layers_plan *p,
                       struct ddp_err *err)
 {
     const struct layer *l = &net->layers[i];
-    const void *dy = net->slots[l->slot];
     float drop = net->settings.dropout ? l->spec->dropout : 0;
     float scale = drop > 0 ? rng_keep_scale(drop) : 1;
-    if (net->bare && !products_of(l))
-        return 0;
-    if (p->n == 0 && !(l->spec->kind == LAYER_NORM && net->sum))
-        return 0;
-    switch ((int)l->spec->kind) {
-    case LAYER_CONV:
-        return conv_back(net, i, &p->layers[i], scale, err);
-    case LAYER_LINEAR:
-        return linear_back(net, i, &p->layers[i], scale, err);
-    case LAYER_NORM:
-        return norm_back(net, l, p->n, err);
-    case LAYER_MEAN:
-        cuda_mean_back(dy, map_in(net, l, p->n), gradient_of(net, l->in), net->stream);
-        return 0;
-    case LAYER_DENSE:
-        if (linear_back(net, i, &p->layers[i], scale, err) < 0)
-            return -1;
-        return l->shortcut < 0 || net->bare ? 0 : shortcut_back(net, i, p->n, err);
-    default:
-        seq_back(net, l, p->n);
-        return 0;
-    }
+    return takes_part(net, l, p->n) ? l->op->back(net, i, &p->layers[i], scale, err) : 0;
 }
 
 int layers_backward(struct layers *net, struct layers_plan *p, float *grads,
@@ -263,7 +247,7 @@ int layers_settle(struct layers *net, struct layers_plan *p, float *grads,
 {
     net->grads = grads;
     for (int i = net->from; i < products_end(net) && p->n > 0; i++) {
-        const struct products *of = products_of(&net->layers[i]);
+        const struct products *of = net->layers[i].op->products;
         for (enum pass pass = 0; of && p->layers[i].n > 0 && pass < PASSES; pass++) {
             if (of->has(net, i, pass) && settle(net, of, i, &p->layers[i], pass, err) < 0)
                 return -1;

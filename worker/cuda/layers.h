@@ -75,8 +75,8 @@ const float *layers_output(const struct layers *net); /* y[max_batch, outputs] *
 void *layers_output_grad(const struct layers *net, enum cuda_type *type);
 /* Of tokens, whose logits are made in pieces: the loss, and with l->s the gradients of
  * the last layer's output and, begun in `grads`, of the embedding's weight. */
-int layers_token_loss(struct layers *net, const struct cuda_loss *l, float *grads,
-                      struct ddp_err *err);
+int layers_token_loss(struct layers *net, const struct layers_plan *p,
+                      const struct cuda_loss *l, float *grads, struct ddp_err *err);
 /* Means and variances, as in model_buffer_block(), from layers_part()'s place on; NULL
  * when there are none. */
 float *layers_buffers(const struct layers *net);

@@ -18,6 +18,7 @@ enum { MAX_PLANS = 16, LOGITS = 2 };
 
 struct layer {
     const struct layer_spec *spec;
+    const struct layer_op *op;
     const struct param *weight, *bias; /* NULL: there is none */
     int in, shortcut;                  /* layers; -1: the batch, none */
     int C, H, W;                       /* of its input */
@@ -128,15 +129,6 @@ static inline const void *input_of(const struct layers *net, const struct layer 
 static inline void *gradient_of(const struct layers *net, int layer)
 {
     return layer < 0 ? NULL : net->slots[net->layers[layer].slot];
-}
-
-/* The implementation of its products; NULL: it has none. */
-static inline const struct products *products_of(const struct layer *l)
-{
-    return l->spec->kind == LAYER_CONV ? &conv_products
-           : l->spec->kind == LAYER_LINEAR || l->spec->kind == LAYER_DENSE
-               ? &linear_products
-               : NULL;
 }
 
 /* layers.c: on the stream, each of a plan's products once, by an algorithm that its

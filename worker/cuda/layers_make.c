@@ -46,7 +46,7 @@ static void plan_free(struct layers_plan *p)
 static int plan_layer(const struct layers *net, int i, int n, struct layer_plan *p,
                       struct ddp_err *err)
 {
-    const struct products *of = products_of(&net->layers[i]);
+    const struct products *of = net->layers[i].op->products;
     p->n = i < net->nlayers ? n : logits_rows(net, i, n);
     return of && p->n > 0 ? of->plan(net, i, p->n, p, err) : 0;
 }
@@ -110,10 +110,19 @@ static size_t elements(struct map_shape s)
     return (size_t)s.C * (size_t)s.H * (size_t)s.W;
 }
 
+static const struct layer_op *const ops[LAYER_KINDS] = {
+    [LAYER_CONV] = &layer_conv,        [LAYER_LINEAR] = &layer_linear,
+    [LAYER_NORM] = &layer_batch_norm,  [LAYER_MEAN] = &layer_mean,
+    [LAYER_EMBED] = &layer_tokens,     [LAYER_LAYER_NORM] = &layer_tokens,
+    [LAYER_DENSE] = &layer_linear,     [LAYER_GELU] = &layer_tokens,
+    [LAYER_ATTENTION] = &layer_tokens,
+};
+
 /* `rows`: of a sample. */
 static struct layer shape_layer(const struct model_op *op, size_t rows)
 {
     return (struct layer){.spec = op->spec,
+                          .op = ops[op->spec->kind],
                           .rows = rows,
                           .weight = op->weight,
                           .bias = op->bias,

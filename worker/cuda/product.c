@@ -336,23 +336,39 @@ static int linear_play(struct layers *net, int i, const struct layer_plan *p,
     return linear_rows(net, i, p, pass, how, 0, false, err);
 }
 
-const struct products linear_products = {.plan = linear_plan,
-                                         .usual = linear_usual,
-                                         .has = linear_has,
-                                         .play = linear_play,
-                                         .list = linear_list,
-                                         .build = linear_build,
-                                         .key = linear_key,
-                                         .operands = linear_operands};
+static const struct products linear_products = {.plan = linear_plan,
+                                                .usual = linear_usual,
+                                                .has = linear_has,
+                                                .play = linear_play,
+                                                .list = linear_list,
+                                                .build = linear_build,
+                                                .key = linear_key,
+                                                .operands = linear_operands};
 
-int linear_forward(struct layers *net, int i, const struct layer_plan *p,
-                   struct ddp_err *err)
+static int linear_forward(struct layers *net, int i, const struct layer_plan *p,
+                          bool learn, struct ddp_err *err)
 {
     return linear_play(net, i, p, PASS_FORWARD, &p->how[PASS_FORWARD], err);
 }
 
-int linear_back(struct layers *net, int i, const struct layer_plan *p, float scale,
-                struct ddp_err *err)
+/* The gradient of what a dense layer has added to its product. */
+static int shortcut_back(struct layers *net, int i, int n, struct ddp_err *err)
+{
+    const struct layer *l = &net->layers[i];
+    void *to = gradient_of(net, l->shortcut);
+    const void *dy = gradient_of(net, i);
+    size_t count = l->outputs * (size_t)n;
+    if (model_used_after(net->host, i, l->shortcut))
+        cuda_add(to, dy, (int64_t)count, net->type, net->stream);
+    else
+        return check_cuda(cudaMemcpyAsync(to, dy, count * type_size(net->type),
+                                          cudaMemcpyDeviceToDevice, net->stream),
+                          l->spec->name, err);
+    return 0;
+}
+
+static int linear_back(struct layers *net, int i, const struct layer_plan *p, float scale,
+                       struct ddp_err *err)
 {
     const struct layer *l = &net->layers[i];
     struct cuda_map map = {net->type, true, p->n * (int)l->rows, l->K, 1, 1};
@@ -361,7 +377,10 @@ int linear_back(struct layers *net, int i, const struct layer_plan *p, float sca
                       net->room, net->grads + place_of(net, l->bias), net->stream);
     if (linear_play(net, i, p, PASS_WEIGHTS, &p->how[PASS_WEIGHTS], err) < 0)
         return -1;
-    return linear_has(net, i, PASS_INPUTS)
-               ? linear_play(net, i, p, PASS_INPUTS, &p->how[PASS_INPUTS], err)
-               : 0;
+    if (linear_has(net, i, PASS_INPUTS) &&
+        linear_play(net, i, p, PASS_INPUTS, &p->how[PASS_INPUTS], err) < 0)
+        return -1;
+    return l->shortcut < 0 || net->bare ? 0 : shortcut_back(net, i, p->n, err);
 }
+
+const struct layer_op layer_linear = {&linear_products, linear_forward, linear_back};

@@ -7,10 +7,12 @@
  *
  * Each product is computed by an algorithm: at first by the one that its library thinks
  * best, or by another that autotune.c has found to be faster. An algorithm has a name,
- * which any rank, or a later run, can build it from: a1            cuDNN's older
- * interface, algorithm 1 g11,2:1       cuDNN's graph API: conv_graph.h w11,2:1       the
- * same, a filter's gradient in float and in the model's order b1f00...      cuBLASLt: the
- * words of its cublasLtMatmulAlgo_t
+ * which any rank, or a later run, can build it from:
+ *
+ *     a1            cuDNN's older interface, algorithm 1
+ *     g11,2:1       cuDNN's graph API: conv_graph.h
+ *     w11,2:1       the same, a filter's gradient in float and in the model's order
+ *     b1f00...      cuBLASLt: the words of its cublasLtMatmulAlgo_t
  */
 #ifndef WORKER_CUDA_PRODUCTS_H
 #define WORKER_CUDA_PRODUCTS_H
@@ -91,25 +93,27 @@ struct products {
                      struct operands *out);
 };
 
-extern const struct products conv_products, linear_products;
+/* A kind of layer; layers_make.c has the table of all. */
+struct layer_op {
+    const struct products *products; /* NULL: kernels of our own */
+    int (*forward)(struct layers *net, int i, const struct layer_plan *p, bool learn,
+                   struct ddp_err *err);
+    /* `scale` of what dropout left, as in worker/kernels/kernels.h. */
+    int (*back)(struct layers *net, int i, const struct layer_plan *p, float scale,
+                struct ddp_err *err);
+};
+extern const struct layer_op layer_conv, /* conv.c */
+    layer_linear,                        /* product.c: dense, too */
+    layer_batch_norm, layer_mean,        /* layers.c */
+    layer_tokens;                        /* seq.c */
 
 /* ---- conv.c ---- */
 
 /* Descriptors of what does not depend on the number of samples, in net->last's order. */
 int conv_describe(struct layers *net, int i, struct ddp_err *err);
-/* With bias, ReLU and pooling behind the product. */
-int conv_forward(struct layers *net, int i, const struct layer_plan *p,
-                 struct ddp_err *err);
-/* `scale` of what dropout left, as in worker/kernels/kernels.h. */
-int conv_back(struct layers *net, int i, const struct layer_plan *p, float scale,
-              struct ddp_err *err);
 
 /* ---- product.c ---- */
 
-int linear_forward(struct layers *net, int i, const struct layer_plan *p,
-                   struct ddp_err *err);
-int linear_back(struct layers *net, int i, const struct layer_plan *p, float scale,
-                struct ddp_err *err);
 /* One product of the rows from `from` on of its input; with `more` the weight's gradient
  * is added to what is there. */
 int linear_rows(struct layers *net, int i, const struct layer_plan *p, enum pass pass,
@@ -117,12 +121,7 @@ int linear_rows(struct layers *net, int i, const struct layer_plan *p, enum pass
 
 /* ---- seq.c: layers of tokens ---- */
 
-/* Of n samples. */
-void seq_forward(const struct layers *net, const struct layer *l, int n);
-void seq_back(const struct layers *net, const struct layer *l, int n);
-/* The gradient of what a dense layer has added to its product. */
-int shortcut_back(struct layers *net, int i, int n, struct ddp_err *err);
-/* The logits' layers, and memory for them and for what seq_back() needs. */
+/* The logits' layers, and memory for them. */
 int seq_make(struct layers *net, struct device_memory *memory, struct ddp_err *err);
 /* Rows of the logits that layer i has, of n samples. */
 int logits_rows(const struct layers *net, int i, int n);

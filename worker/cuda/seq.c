@@ -104,30 +104,23 @@ static const struct {
                         [LAYER_GELU] = {gelu, gelu_back},
                         [LAYER_ATTENTION] = {attention, attention_back}};
 
-void seq_forward(const struct layers *net, const struct layer *l, int n)
-{
-    kinds[l->spec->kind].forward(net, l, n);
-}
-
-void seq_back(const struct layers *net, const struct layer *l, int n)
-{
-    kinds[l->spec->kind].back(net, l, n);
-}
-
-int shortcut_back(struct layers *net, int i, int n, struct ddp_err *err)
+static int tokens_forward(struct layers *net, int i, const struct layer_plan *p,
+                          bool learn, struct ddp_err *err)
 {
     const struct layer *l = &net->layers[i];
-    void *to = gradient_of(net, l->shortcut);
-    const void *dy = gradient_of(net, i);
-    size_t count = l->outputs * (size_t)n;
-    if (model_used_after(net->host, i, l->shortcut))
-        cuda_add(to, dy, (int64_t)count, net->type, net->stream);
-    else
-        return check_cuda(cudaMemcpyAsync(to, dy, count * type_size(net->type),
-                                          cudaMemcpyDeviceToDevice, net->stream),
-                          l->spec->name, err);
+    kinds[l->spec->kind].forward(net, l, p->n);
     return 0;
 }
+
+static int tokens_back(struct layers *net, int i, const struct layer_plan *p, float scale,
+                       struct ddp_err *err)
+{
+    const struct layer *l = &net->layers[i];
+    kinds[l->spec->kind].back(net, l, p->n);
+    return 0;
+}
+
+const struct layer_op layer_tokens = {NULL, tokens_forward, tokens_back};
 
 /* ---- the logits ---- */
 
@@ -169,6 +162,7 @@ int seq_make(struct layers *net, struct device_memory *memory, struct ddp_err *e
     size_t bytes = (size_t)net->settings.max_batch * (last->rows + 1) * sizeof(uint32_t);
     size_t rows = logits_most(net), all = (size_t)net->settings.max_batch * last->rows;
     struct layer logits = {.spec = &spec,
+                           .op = &layer_linear,
                            .weight = embed->weight,
                            .in = net->nlayers - 1,
                            .shortcut = -1,
@@ -191,13 +185,10 @@ int seq_make(struct layers *net, struct device_memory *memory, struct ddp_err *e
     return check_cuda(cudaMemsetAsync(net->x, 0, bytes, net->stream), "steps", err);
 }
 
-int layers_token_loss(struct layers *net, const struct cuda_loss *l, float *grads,
-                      struct ddp_err *err)
+int layers_token_loss(struct layers *net, const struct layers_plan *p,
+                      const struct cuda_loss *l, float *grads, struct ddp_err *err)
 {
-    struct layers_plan *p = layers_plan(net, l->n, err);
     int all = l->n * (int)net->layers[0].rows, T = (int)net->layers[0].rows, rows;
-    if (!p)
-        return -1;
     net->grads = grads;
     for (int from = 0; from < all; from += rows) {
         int i = net->nlayers + (all - from < (int)logits_most(net));

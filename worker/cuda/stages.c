@@ -200,8 +200,10 @@ int stages_loss(struct engine *e, int set, int n, const struct cuda_step *in, in
     void *dy = layers_output_grad(at->net, &l.type);
     if (!in)
         dy = NULL;
-    if (has_tokens(e))
-        return layers_token_loss(at->net, &l, grads, err);
+    if (has_tokens(e)) {
+        const struct layers_plan *plan = layers_plan(at->net, n, err);
+        return plan ? layers_token_loss(at->net, plan, &l, grads, err) : -1;
+    }
     if (classifies(e))
         cuda_softmax_loss(&l, layers_output(at->net), at->t, dy, s->main);
     else

@@ -1,22 +1,22 @@
 /* worker/cuda/attention.cu - see kernels.h: causal attention, a tile of keys at a time
  *
- * A thread has a query, with its sum of values and the largest logit so far: a larger one
- * scales down what has been added up (Milakov and Gimelshein, "Online normalizer
- * calculation for softmax", 2018; Dao et al., "FlashAttention", 2022). A block's threads
- * share a tile of keys and values, which all of them read at once. On the way back the
- * weights are made again from the logarithm of their sum: one kernel goes over keys for
- * each query, two go over queries for each key, so that one thread adds up what is
- * written, in one order. All of it in float, without tensor cores.
+ * Each thread has one query, with its weighted sum of values and the largest logit so
+ * far; a larger logit rescales the sum (Milakov and Gimelshein, "Online normalizer
+ * calculation for softmax", 2018; Dao et al., "FlashAttention", 2022). The threads of
+ * a block share a tile of keys and values. Backward recomputes the weights from the
+ * logarithm of their sum: one kernel loops over keys for each query, two loop over
+ * queries for each key, so that each result is summed by one thread, in a fixed order.
+ * All in float, without tensor cores.
  */
 #include "worker/cuda/device.h"
 
 enum { ROWS = 64, TILE = 32 };
 
 struct shape {
-    int heads, T, D, parts; /* parts: blocks of a sample's head */
+    int heads, T, D, parts; /* parts: blocks per sample and head */
 };
 
-/* What a block works at: rows from `first` on of a sample's head. */
+/* A block's task: rows from `first` on of one head of a sample. */
 struct work {
     int64_t sample; /* its first row */
     int head, first;
@@ -29,10 +29,10 @@ static __device__ inline struct work work_of(const struct shape &s)
             (int)blockIdx.x % s.parts * ROWS};
 }
 
-/* Queries, keys, values, and the gradients of what was made of them. */
+/* Queries, keys, values, outputs; or their gradients. */
 enum part { QUERIES, KEYS, VALUES, OUTPUTS };
 
-/* A head's row of what lies as [rows, 3, heads, D], or outputs as [rows, heads, D]. */
+/* One head's row in an array [rows, 3, heads, D], or of outputs [rows, heads, D]. */
 template <class T>
 static __device__ inline T *row_at(T *all, const struct shape &s, const struct work &w,
                                    int row, enum part part)
@@ -42,7 +42,7 @@ static __device__ inline T *row_at(T *all, const struct shape &s, const struct w
     return all + (at + w.head) * s.D;
 }
 
-/* Rows of up to D numbers, with zeros behind them. */
+/* Loads rows of up to D elements, padded with zeros. */
 template <int D, class T>
 static __device__ inline void take_own(const T *from, int d, float by, float *to)
 {
@@ -140,8 +140,8 @@ static __global__ void dots(const T *y, const T *dy, int64_t rows, int D, float 
     }
 }
 
-/* Gradients of queries, which go over the keys before them, or of keys or values, which
- * go over the queries behind them. */
+/* Gradients of queries, by a loop over the keys up to them; or of keys or values, by a
+ * loop over the queries from them on. */
 template <class T, int D, enum part OF>
 static __global__ void attention_back(const T *qkv, const T *dy, const float *lse,
                                       const float *dots, struct shape s, T *dqkv)
@@ -200,7 +200,8 @@ static __global__ void attention_back(const T *qkv, const T *dy, const float *ls
             put(to + i, sum[i]);
 }
 
-/* A statement with T as the type and D as what a head's numbers fit in. */
+/* Runs a statement with T as the type and D as the smallest supported size that holds
+ * a head. */
 #define FOR_HEAD(a, ...)                      \
     FOR_TYPE((a).type,                        \
              if ((a).D <= 32) {               \

@@ -19,12 +19,11 @@ struct comm {
     int rank, size;
     int lanes, devices[COMM_LANES];
     void *nccl[COMM_LANES];
-    struct offload *ending[COMM_LANES]; /* nccl_end() is at work there */
-    /* From the next rank, which never sends it: that it, or another, has died is this
-     * one's error. */
+    struct offload *ending[COMM_LANES]; /* nccl_end() runs in this thread */
+    /* A receive from the next rank, which never sends: it fails when a rank has died. */
     struct ddp_request *watch;
     uint64_t calls;
-    bool failed, unended; /* unended: a communicator that no thread could be had for */
+    bool failed, unended; /* unended: no thread could be created to end a communicator */
 };
 
 const char *comm_version(void)
@@ -49,7 +48,7 @@ static int nccl_error(struct comm *c, int rc, const char *what, struct ddp_err *
     return nccl_check(rc, full, err);
 }
 
-/* Where a rank's devices are: two ranks must not be on one. */
+/* A rank's devices, to detect two ranks on one device. */
 struct seat {
     char host[64], bus[COMM_LANES][32];
 };
@@ -66,7 +65,7 @@ static int take_seat(const struct comm *c, struct seat *s, struct ddp_err *err)
     return 0;
 }
 
-/* The device that both have, or NULL. */
+/* A device that both have, or NULL. */
 static const char *both_have(const struct seat *a, const struct seat *b)
 {
     for (int i = 0; i < COMM_LANES * COMM_LANES; i++) {
@@ -123,7 +122,7 @@ static int meet(struct comm *c, int rc, struct ddp_err *err)
 
 static void use_device(void *device)
 {
-    cudaSetDevice((int)(intptr_t)device); /* a thread's own matter */
+    cudaSetDevice((int)(intptr_t)device); /* the current device is per thread */
 }
 
 static int join(struct comm *c, struct ddp_err *err)
@@ -156,9 +155,9 @@ struct comm *comm_create(struct ddp_group *group, const int *devices, int lanes,
 
 /* ---- the end ---- */
 
-/* All lanes at once: memory that one lets go waits for the other's kernels. The abort
- * returns only when no graph holds a collective of the communicator any more, and those
- * go after this (NCCL's commDestroySync() waits for localPersistentRefs). */
+/* Ends all lanes at once: freeing one's memory waits for the other's kernels. The
+ * abort returns only when no graph has a collective of the communicator any more, so
+ * graphs are freed before (NCCL's commDestroySync() waits for localPersistentRefs). */
 void comm_give_up(struct comm *c)
 {
     if (!c)
@@ -195,7 +194,7 @@ bool comm_destroy(struct comm *c, bool under_way)
     return ended;
 }
 
-/* A collective was put on a stream, or was not: which, of how much. */
+/* Counts a collective that was launched, or returns its error with name and size. */
 static int put_call(struct comm *c, int rc, const char *name, size_t count,
                     struct ddp_err *err)
 {
@@ -257,7 +256,7 @@ int comm_end(struct comm *c, struct ddp_err *err)
     return rc == 0 ? 0 : nccl_error(c, rc, "ncclGroupEnd", err);
 }
 
-/* The ranks, and NCCL itself. */
+/* Checks the ranks, and NCCL itself. */
 static int look_around(struct comm *c, const char *what, struct ddp_err *err)
 {
     int done = 0;
@@ -274,8 +273,8 @@ static int look_around(struct comm *c, const char *what, struct ddp_err *err)
     return 0;
 }
 
-/* 1: it has passed; 0: not yet, which CUDA remembers as an error, and
- * cudaGetLastError() would return it to a caller that checks a launch. */
+/* 1: it has completed; 0: not yet. CUDA records that as an error, which is cleared
+ * here, since cudaGetLastError() would return it to a caller that checks a launch. */
 static int has_passed(cudaEvent_t event, const char *what, struct ddp_err *err)
 {
     cudaError_t rc = cudaEventQuery(event);

@@ -1,12 +1,12 @@
 /* worker/cuda/conv.c - see products.h: convolutions by cuDNN
  *
- * Its older interface is asked first: of the algorithms that it recommends the first one
- * is taken that gives the same bits each time. autotune.c may find another of these, or
- * an engine of the graph API, to be faster.
+ * The default is the first deterministic algorithm that cuDNN's older interface
+ * recommends. autotune.c may find another of these, or an engine of the graph API, to
+ * be faster.
  *
- * Filters lie as images do: [K,C,R,R], or [K,R,R,C] with channels last. cuDNN gives a
- * filter's gradient in the type that it multiplies in, so that in bf16 and fp16 it is
- * widened behind it, unless an engine is found that writes float.
+ * Filters have the images' layout: [K,C,R,R], or [K,R,R,C] with channels last. cuDNN
+ * writes a filter's gradient in the type of its operands, so in bf16 and fp16 it is
+ * converted to float afterwards, unless an engine that writes float is chosen.
  */
 #include "worker/cuda/layers_impl.h"
 
@@ -29,7 +29,7 @@ static int stride_of(const struct layer *l)
     return l->spec->stride ? l->spec->stride : 1;
 }
 
-/* What is allowed. */
+/* The math type that the precision allows. */
 static cudnnMathType_t math_of(const struct layers *net)
 {
     return net->type != CUDA_F32                       ? CUDNN_TENSOR_OP_MATH
@@ -59,10 +59,10 @@ int conv_describe(struct layers *net, int i, struct ddp_err *err)
         name, err);
 }
 
-/* ---- which algorithms there are ---- */
+/* ---- available algorithms ---- */
 
-/* Of what was found those that are deterministic and have room in the workspace; they
- * come fastest first. In fp32 those of TF32 are not asked for, and not taken. */
+/* Of the algorithms found, those that are deterministic and fit in the workspace;
+ * fastest first. In fp32 without those that use TF32. */
 #define USABLE(found, count, into)                                               \
     for (int k_ = 0, n_ = (count); k_ < n_; k_++) {                              \
         if ((found)[k_].status == CUDNN_STATUS_SUCCESS &&                        \
@@ -74,8 +74,8 @@ int conv_describe(struct layers *net, int i, struct ddp_err *err)
                                                   .math = (found)[k_].mathType}; \
     }
 
-/* Number 1 of each pass is deterministic, and there for all shapes: PyTorch's, too, when
- * it has to be. Is there room for it? */
+/* Algorithm 1 of each pass is deterministic and supports all shapes; PyTorch uses it,
+ * too, in deterministic mode. Does it fit in the workspace? */
 static bool has_first(const struct layers *net, int i, const struct layer_plan *p,
                       enum pass pass)
 {
@@ -95,7 +95,7 @@ static bool has_first(const struct layers *net, int i, const struct layer_plan *
     return rc == CUDNN_STATUS_SUCCESS && bytes <= net->workspace_bytes;
 }
 
-/* The older interface's: how many, or -1. */
+/* The older interface's algorithms: how many, or -1. */
 static int find(const struct layers *net, int i, const struct layer_plan *p,
                 enum pass pass, struct algorithm out[MOST_USUAL], struct ddp_err *err)
 {
@@ -173,7 +173,7 @@ static int conv_plan(const struct layers *net, int i, int n, struct layer_plan *
     return 0;
 }
 
-/* Of the address of the filters, or of where their gradient goes: device blocks begin on
+/* The alignment of the filters, or of their gradient: device blocks are aligned to
  * 256, and no engine asks for more than 16. */
 static int filter_alignment(const struct layers *net, const struct layer *l,
                             enum pass pass, bool as_float)
@@ -210,13 +210,14 @@ static struct convolution shape_of(const struct layers *net, int i,
                                 .w_alignment = filter_alignment(net, l, pass, as_float)};
 }
 
-/* Could a filter's gradient be had without widening it? */
+/* Can a filter's gradient be computed without converting it? */
 static bool widens(const struct layers *net, enum pass pass)
 {
     return pass == PASS_WEIGHTS && net->type != CUDA_F32;
 }
 
-/* Of the graph API's that write float a few: they are names of others, too. */
+/* A few engines of the graph API that write float; their names differ from the
+ * others'. */
 static int conv_list(const struct layers *net, int i, const struct layer_plan *p,
                      enum pass pass, char (*names)[ALGORITHM_NAME], int most)
 {
@@ -227,7 +228,7 @@ static int conv_list(const struct layers *net, int i, const struct layer_plan *p
     struct algorithm all[MOST_USUAL];
     int n = 0, room = widens(net, pass) ? AS_FLOAT : 0;
     int found = find(net, i, p, pass, all, &ignored);
-    /* an algorithm may be there twice, with another kind of arithmetic; ours is one */
+    /* the list may repeat an algorithm with another math type; one is the default */
     for (int k = 0; k < found && n < most - room; k++) {
         bool known = all[k].number == p->how[pass].number;
         for (int j = 0; j < k; j++)
@@ -279,10 +280,9 @@ static void conv_key(const struct layers *net, int i, const struct layer_plan *p
              s.w_alignment, s.adds ? " adds" : "");
 }
 
-/* ---- at work ---- */
+/* ---- running ---- */
 
-/* Where a product of this pass has its image, its filters and its result, or the
- * gradients of these. */
+/* The addresses of a pass's image, filters and result, or of their gradients. */
 struct places {
     void *x, *w, *y;
 };
@@ -327,7 +327,7 @@ static void conv_operands(const struct layers *net, int i, int n, enum pass pass
     out->out.type = pass == PASS_WEIGHTS ? CUDA_F32 : t;
 }
 
-/* By its older interface. */
+/* By cuDNN's older interface. */
 static cudnnStatus_t play_number(const struct layers *net, int i,
                                  const struct layer_plan *p, enum pass pass,
                                  const struct algorithm *how)

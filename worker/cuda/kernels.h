@@ -177,22 +177,21 @@ void cuda_norm_back(const struct cuda_norm *p, const void *x, const void *y,
                     const void *dy, float *dw, float *dbias, void *dx, void *dshortcut,
                     cudaStream_t stream);
 
-/* ---- seq.cu: rows of numbers, one for each token; as in worker/kernels/kernels.h ----
- */
+/* ---- seq.cu: rows of features, one per token; as in worker/kernels/kernels.h ---- */
 
 /* [n,T,C] */
 struct cuda_rows {
     enum cuda_type type;
     int n, T, C;
 };
-/* y = of[token] + at[place], of tokens[n, T + 1] all but the last. */
+/* y = of[token] + at[position], for the first T of tokens[n, T + 1]. */
 void cuda_embed(const uint32_t *tokens, const float *of, const float *at,
                 struct cuda_rows rows, void *y, cudaStream_t stream);
-/* dof is added to what is there. */
+/* Adds to dof. */
 void cuda_embed_back(const uint32_t *tokens, const void *dy, struct cuda_rows rows,
                      float *dof, float *dat, cudaStream_t stream);
 
-/* kept: 2 floats of each row. */
+/* kept: 2 floats per row, for backward. */
 struct cuda_layer_norm {
     struct cuda_rows rows;
     const float *w, *bias; /* [C] */
@@ -200,7 +199,7 @@ struct cuda_layer_norm {
 };
 void cuda_layer_norm(const struct cuda_layer_norm *p, const void *x, void *y,
                      cudaStream_t stream);
-/* With `add` dx is added to what is there. */
+/* `add`: the gradient is added to dx. */
 void cuda_layer_norm_back(const struct cuda_layer_norm *p, const void *x, const void *dy,
                           float *dw, float *dbias, void *dx, bool add,
                           cudaStream_t stream);
@@ -212,8 +211,9 @@ void cuda_gelu_back(const void *x, const void *dy, int64_t n, enum cuda_type typ
 
 /* ---- attention.cu ---- */
 
-/* Causal, of qkv[n,T,3,heads,D]: y[n,T,heads,D], and lse[n,T,heads], the logarithms of
- * the sums of weights. No T x T numbers are kept: the way back makes them again. */
+/* Causal self-attention from qkv[n,T,3,heads,D] to y[n,T,heads,D]. lse[n,T,heads] are the
+ * logarithms of the softmax sums, from which backward recomputes the weights: no T x T
+ * matrix is stored. */
 enum { CUDA_HEAD_MOST = 128 };
 struct cuda_attention {
     enum cuda_type type;
@@ -221,7 +221,7 @@ struct cuda_attention {
 };
 void cuda_attention(struct cuda_attention a, const void *qkv, void *y, float *lse,
                     cudaStream_t stream);
-/* `dots`: room, as large as lse. */
+/* `dots`: scratch memory of lse's size. */
 void cuda_attention_back(struct cuda_attention a, const void *qkv, const void *y,
                          const float *lse, const void *dy, void *dqkv, float *dots,
                          cudaStream_t stream);
@@ -245,12 +245,12 @@ void cuda_softmax_loss(const struct cuda_loss *l, const float *logits,
                        const uint8_t *labels, void *dy, cudaStream_t stream);
 void cuda_mse_loss(const struct cuda_loss *l, const float *y, const float *t, void *dy,
                    cudaStream_t stream);
-/* For rows [from, from + rows) of tokens[n, context + 1]: the loss of the next token, of
- * l->K, and the gradient of the logits, which may overwrite them. */
+/* For rows [from, from + rows) of tokens[n, context + 1]: the loss of predicting the next
+ * token out of l->K, and the gradient of the logits, which may overwrite them. */
 void cuda_token_loss(const struct cuda_loss *l, const float *logits,
                      const uint32_t *tokens, int context, int from, int rows,
                      void *dlogits, float *losses, cudaStream_t stream);
-/* Sums `losses` of all rows, as cuda_token_loss() wrote them, to the step's. */
+/* Adds the losses of all rows, written by cuda_token_loss(), to the step's loss. */
 void cuda_token_losses(const struct cuda_loss *l, const float *losses, int context,
                        cudaStream_t stream);
 /* Sets *found to 1 if one of n numbers is not finite; else leaves it. */

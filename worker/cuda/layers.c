@@ -1,4 +1,4 @@
-/* worker/cuda/layers.c - see layers.h: the layers at work; layers_make.c makes them */
+/* worker/cuda/layers.c - see layers.h: runs the layers; layers_make.c creates them */
 #include "worker/cuda/layers_impl.h"
 
 #include "common/mem.h"
@@ -81,7 +81,7 @@ int layers_warm_norms(struct layers *net, struct ddp_err *err)
     int C = 0;
     for (int i = net->from; net->sum && i < net->to; i++) {
         const struct layer *l = &net->layers[i];
-        if (l->spec->kind != LAYER_NORM || l->C == C) /* that has just been */
+        if (l->spec->kind != LAYER_NORM || l->C == C) /* that buffer was just written */
             continue;
         C = l->C;
         if (net->sum(l->shared, 2 * (size_t)C + 1, net->sum_arg, err) < 0 ||
@@ -214,7 +214,7 @@ int layers_backward(struct layers *net, struct layers_plan *p, float *grads,
                   arg, err) < 0)
             return -1;
     }
-    p->warm |= !net->tokens; /* whose logits are not a part of this */
+    p->warm |= !net->tokens; /* whose logits are not part of this */
     return 0;
 }
 
@@ -223,8 +223,8 @@ static int no_wait(size_t offset, size_t count, void *arg, struct ddp_err *err)
     return 0;
 }
 
-/* The algorithm that is to play a product, or else the first of the usual ones that does:
- * what a library recommends, it may refuse all the same. */
+/* The algorithm to try for a product: the chosen one, or the next of the library's
+ * recommendations, which may fail all the same. */
 static int settle(struct layers *net, const struct products *of, int i,
                   struct layer_plan *p, enum pass pass, struct ddp_err *err)
 {
@@ -273,7 +273,7 @@ int layers_warm_up(struct layers *net, struct layers_plan *p, float *grads,
     return rc;
 }
 
-/* ---- when something has gone wrong ---- */
+/* ---- finding NaNs ---- */
 
 const float *layers_find_bad(struct layers *net, int n, struct ddp_err *err)
 {

@@ -1,6 +1,6 @@
-/* worker/cuda/layers_impl.h - a net as its own files see it: layers_make.c and layers.c,
- * which call products; conv.c and product.c, which implement them (products.h); and
- * autotune.c, which chooses the algorithms
+/* worker/cuda/layers_impl.h - shared by the files of a net: layers_make.c and
+ * layers.c, which call products; conv.c and product.c, which implement them
+ * (products.h); and autotune.c, which chooses the algorithms
  */
 #ifndef WORKER_CUDA_LAYERS_IMPL_H
 #define WORKER_CUDA_LAYERS_IMPL_H
@@ -10,39 +10,40 @@
 
 #include <stddef.h>
 
-#define WORKSPACE (32u << 20) /* bytes, one for all: layers run one after another */
+/* Bytes, shared by all layers, which run one after another. */
+#define WORKSPACE (32u << 20)
 
-/* Of a model of tokens the logits are two layers more, behind its own: of as many rows as
- * are made at a time, and of those that are left. */
+/* In a model of tokens the logits are two additional layers: one for the rows computed
+ * at a time, one for the remaining rows. */
 enum { MAX_PLANS = 16, LOGITS = 2 };
 
 struct layer {
     const struct layer_spec *spec;
     const struct layer_op *op;
-    const struct param *weight, *bias; /* NULL: there is none */
-    int in, shortcut;                  /* layers; -1: the batch, none */
+    const struct param *weight, *bias; /* NULL: none */
+    int in, shortcut;                  /* indices of layers; -1: the batch, none */
     int C, H, W;                       /* of its input */
     int K, OH, OW; /* of a convolution before pooling; linear: K features, 1, 1 */
-    size_t inputs, outputs,
-        wide;     /* elements a sample: given, given out, before pooling */
-    size_t rows;  /* of a sample, which lie one after the other: its tokens; 1 */
-    bool y_last;  /* y has its channels last */
-    bool adds;    /* dx is added to what is there */
-    void *y;      /* [max_batch, outputs] */
-    uint8_t *arg; /* [max_batch, outputs], when it pools */
-    float *running, *saved; /* of a norm; running is in the buffers; of attention */
-    double *shared;         /* of one that is normalised over the ranks */
-    int slot;               /* of y's gradient */
+    size_t inputs, outputs, wide; /* elements per sample: of the input, the output, and
+                                     the output before pooling */
+    size_t rows;                  /* per sample: tokens; else 1 */
+    bool y_last;                  /* y has its channels last */
+    bool adds;                    /* dx is added to its buffer */
+    void *y;                      /* [max_batch, outputs] */
+    uint8_t *arg;                 /* [max_batch, outputs], if it pools */
+    float *running, *saved;       /* of a norm; running is in the buffers; of attention */
+    double *shared;               /* of a norm over the ranks */
+    int slot;                     /* of y's gradient */
 };
 
 struct layers_plan {
     int n;
-    bool warm; /* the libraries know all of its products */
+    bool warm; /* all its products have run once */
     struct layer_plan layers[CUDA_MAX_LAYERS + LOGITS];
 };
 
-/* An algorithm that was chosen for a product, instead of the library's own choice. It
- * stays as long as the net does: graphs that were recorded with it may be played on. */
+/* An algorithm chosen for a product in place of the library's default. Kept as long as
+ * the net, since captured graphs use it. */
 struct tuned {
     char *key; /* owned, as the algorithm is */
     struct algorithm how;
@@ -52,35 +53,36 @@ struct layers {
     struct layers_settings settings;
     enum cuda_type type;      /* of activations */
     bool last;                /* images have their channels last */
-    bool bare;                /* only products are wanted */
-    bool tokens;              /* are learnt, and the logits are this stage's */
-    const struct model *host; /* borrowed: it is compiled there */
-    struct layers *of;        /* this is a view of; NULL: of none */
+    bool bare;                /* launch products only */
+    bool tokens;              /* a model of tokens, and this stage has the logits */
+    const struct model *host; /* borrowed: the compiled model */
+    struct layers *of;        /* NULL unless this is a view */
     int from, to;             /* of nlayers, the whole model's */
     struct layers_part part;
     cudaStream_t stream;
     cublasLtHandle_t blas;
     cudnnHandle_t dnn;
-    int nlayers, oldest; /* plan to go, where there is no room */
+    int nlayers, oldest; /* the plan to replace when all places are used */
     struct layer layers[CUDA_MAX_LAYERS + LOGITS];
     cudnnFilterDescriptor_t filters[CUDA_MAX_LAYERS];
     cudnnConvolutionDescriptor_t convs[CUDA_MAX_LAYERS];
     float *weights; /* borrowed */
-    char *narrow;   /* the same in `type`; the same block in fp32 */
+    char *narrow;   /* weights converted to `type`; the same block in fp32 */
     float *buffers;
-    float *grads;     /* where those of the batch under way go */
+    float *grads;     /* of the micro-batch in flight */
     void *x, *z, *dw; /* input; a convolution's product and its gradient; a filter's
                          gradient in `type` */
-    void *slots[MODEL_MAX_SLOTS + 1]; /* gradients of activations take turns; logits' */
-    float *losses; /* of tokens: each one's, and whether it was right */
-    float *room;   /* for sums */
+    void *slots[MODEL_MAX_SLOTS +
+                1]; /* gradients of activations; the last is the logits' */
+    float *losses;  /* per token: the loss, and whether it was predicted correctly */
+    float *room;    /* for partial sums */
     void *workspace;
-    size_t workspace_bytes; /* WORKSPACE, or what some convolution cannot do without */
+    size_t workspace_bytes; /* WORKSPACE, or more if a convolution needs it */
     struct layers_plan *plans[MAX_PLANS];
     int nplans;
     struct tuned *chosen; /* owned */
     size_t nchosen;
-    layers_sum_fn sum; /* NULL: every rank's norms are its own */
+    layers_sum_fn sum; /* NULL: each rank normalises by itself */
     void *sum_arg;
     int (*done)(const char *layer, char phase, void *arg, struct ddp_err *err);
     void *done_arg; /* NULL `done`: not observed */
@@ -96,31 +98,31 @@ static inline bool is_conv(const struct layer *l)
     return l->spec->kind == LAYER_CONV;
 }
 
-/* A parameter's place in a block of this stage's. */
+/* The offset of a parameter in a block of this stage. */
 static inline size_t place_of(const struct layers *net, const struct param *p)
 {
     return p->offset - net->part.offset;
 }
 
-/* A parameter as the layers multiply with it. */
+/* A parameter in the type of products. */
 static inline void *weights_at(const struct layers *net, const struct param *p)
 {
     return net->narrow + place_of(net, p) * type_size(net->type);
 }
 
-/* The model's outputs are float, whatever the layers are. */
+/* The model's outputs are float, whatever the layers' type. */
 static inline enum cuda_type output_type(const struct layers *net, int i)
 {
     return i < net->nlayers - !net->tokens ? net->type : CUDA_F32;
 }
 
-/* Behind the last that may have products. */
+/* One past the last layer that may have products. */
 static inline int products_end(const struct layers *net)
 {
     return net->to + (net->tokens ? LOGITS : 0);
 }
 
-/* What layer i was given; its gradient, NULL if it is not needed. */
+/* The input of layer i; its gradient, NULL if not needed. */
 static inline const void *input_of(const struct layers *net, const struct layer *l)
 {
     return l->in < 0 ? net->x : net->layers[l->in].y;
@@ -131,14 +133,14 @@ static inline void *gradient_of(const struct layers *net, int layer)
     return layer < 0 ? NULL : net->slots[net->layers[layer].slot];
 }
 
-/* layers.c: on the stream, each of a plan's products once, by an algorithm that its
- * library does not refuse. */
+/* layers.c: runs each of a plan's products once, with an algorithm that its library
+ * accepts. */
 int layers_settle(struct layers *net, struct layers_plan *p, float *grads,
                   struct ddp_err *err);
 
 /* ---- autotune_apply.c ---- */
 
-/* A product, in a plan. */
+/* A product of a plan. */
 struct site {
     const struct products *of;
     const struct layer_plan *plan;
@@ -147,16 +149,16 @@ struct site {
     const char *key;
 };
 
-/* For each of a plan's; anything but 0 ends it. */
+/* Called for each product of a plan; a result other than 0 stops. */
 typedef int (*product_fn)(struct layers *net, const struct site *at, void *arg,
                           struct ddp_err *err);
 int layers_each_product(struct layers *net, const struct layers_plan *p, product_fn one,
                         void *arg, struct ddp_err *err);
-/* NULL: nothing is chosen for it. */
+/* NULL: no choice. */
 const struct tuned *tuned_find(const struct layers *net, const char *key);
-/* A plan takes what has been chosen for its products. */
+/* Makes a plan use the chosen algorithms. */
 void tuned_take(struct layers *net, struct layers_plan *p);
-/* The end of all that was. */
+/* Frees all. */
 void tuned_free(struct layers *net);
 
 #endif

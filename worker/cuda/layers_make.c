@@ -1,9 +1,7 @@
-/* worker/cuda/layers_make.c - see layers.h: shapes, memory, plans; nothing is put on a
- * stream
+/* worker/cuda/layers_make.c - see layers.h: shapes, memory and plans; launches nothing
  *
- * What layers there are, of which shape, which of them add to a gradient, and in which
- * slot it is: all of that the host's model was compiled to (model_op() in
- * worker/nn/model.h).
+ * The layers, their shapes and the slots of their gradients come from the host's
+ * compiled model (model_op() in worker/nn/model.h).
  */
 #include "worker/cuda/layers_impl.h"
 
@@ -42,7 +40,7 @@ static void plan_free(struct layers_plan *p)
     free(p);
 }
 
-/* Kernels of our own need none. */
+/* Our own kernels need none. */
 static int plan_layer(const struct layers *net, int i, int n, struct layer_plan *p,
                       struct ddp_err *err)
 {
@@ -71,7 +69,7 @@ struct layers_plan *layers_plan(struct layers *net, int n, struct ddp_err *err)
     int at = net->nplans;
     if (at < MAX_PLANS) {
         net->nplans++;
-    } else { /* the oldest, but the whole batch's stays */
+    } else { /* replaces the oldest, except the full batch's */
         at = 1 + net->oldest++ % (MAX_PLANS - 1);
         plan_free(net->plans[at]);
     }
@@ -118,7 +116,7 @@ static const struct layer_op *const ops[LAYER_KINDS] = {
     [LAYER_ATTENTION] = &layer_tokens,
 };
 
-/* `rows`: of a sample. */
+/* `rows`: per sample. */
 static struct layer shape_layer(const struct model_op *op, size_t rows)
 {
     return (struct layer){.spec = op->spec,
@@ -167,7 +165,7 @@ static int describe_all(struct layers *net, struct ddp_err *err)
     return 0;
 }
 
-/* Is there an algorithm for each convolution, in this order and workspace? */
+/* Does each convolution have an algorithm, in this order and workspace? */
 static bool plans_all(struct layers *net)
 {
     bool all = describe_all(net, &(struct ddp_err){0}) == 0;
@@ -181,8 +179,8 @@ static bool plans_all(struct layers *net)
     return all;
 }
 
-/* Tensor cores like channels last, if cuDNN has what we need for it; a larger workspace
- * is better than none. */
+/* Tensor cores prefer channels last, if cuDNN supports it for all convolutions; rather
+ * with a larger workspace than not. */
 static int choose_order(struct layers *net, struct ddp_err *err)
 {
     enum { LARGER = 4, LARGEST = 64 };
@@ -197,14 +195,14 @@ static int choose_order(struct layers *net, struct ddp_err *err)
     for (int i = 0; i < net->nlayers; i++) {
         struct layer *l = &net->layers[i];
         bool plain = is_conv(l) && !l->spec->bare && l->spec[1].kind != LAYER_CONV;
-        l->y_last = net->last && !plain; /* linear layers want [C,H,W] */
+        l->y_last = net->last && !plain; /* linear layers need [C,H,W] */
     }
     return describe_all(net, err);
 }
 
 /* ---- memory ---- */
 
-/* Does a layer from `cut` on use what layer `of`, before it, gave out? */
+/* Does a layer from `cut` on use the output of layer `of`, before it? */
 static bool crosses(const struct layers *net, int of, int cut)
 {
     return of < cut && cut < net->nlayers && model_used_after(net->host, cut - 1, of);
@@ -231,7 +229,7 @@ static int take_slots(struct layers *net, struct device_memory *memory,
     return 0;
 }
 
-/* What a layer of ours keeps for its way back. */
+/* The floats that a layer of ours saves for backward. */
 static size_t floats_saved(const struct layer *l, size_t batch)
 {
     size_t rows = l->rows * batch;
@@ -274,7 +272,8 @@ static int take_activations(struct layers *net, struct device_memory *memory,
                                : net->layers[0].inputs * each;
     if (net->from == 0 && device_alloc(memory, what, input, &net->x, err) < 0)
         return -1;
-    if (net->of) /* one after the other, on one stream: what is behind is shared */
+    if (net->of) /* views run one after the other on one stream: scratch memory is shared
+                  */
         return 0;
     if (widest && device_alloc(memory, what, widest * each, &net->z, err) < 0)
         return -1;
@@ -284,7 +283,7 @@ static int take_activations(struct layers *net, struct device_memory *memory,
                               err);
 }
 
-/* Running means and variances, as they lie in the model's block. */
+/* Running means and variances, with the layout of the model's block. */
 static int take_buffers(struct layers *net, struct model *model,
                         struct device_memory *memory, struct ddp_err *err)
 {
@@ -405,7 +404,7 @@ void layers_destroy(struct layers *net)
     free(net);
 }
 
-/* ---- what it is like ---- */
+/* ---- description ---- */
 
 bool layers_last(const struct layers *net)
 {

@@ -90,15 +90,15 @@ void cuda_mse_loss(const struct cuda_loss *given, const float *y, const float *t
     FOR_TYPE(l.type, LAUNCH(mse_loss<T>, 1, THREADS, stream, l, y, t, (T *)dy));
 }
 
-/* ---- of tokens ---- */
+/* ---- tokens ---- */
 
 static __device__ inline float larger(float a, float b)
 {
     return a > b ? a : b;
 }
 
-/* The largest of all threads of a block, or the sum, which all of them get; sixteen at a
- * time. */
+/* The maximum, or the sum, over all threads of a block, returned to all of them;
+ * sixteen at a time. */
 template <bool LARGEST> static __device__ inline float of_block(float x, float *room)
 {
     enum { SIDE = 16 };
@@ -121,7 +121,7 @@ template <bool LARGEST> static __device__ inline float of_block(float x, float *
     return all;
 }
 
-/* A block has a row at a time. */
+/* A block processes a row at a time. */
 template <class T>
 static __global__ void token_loss(struct cuda_loss l, const float *logits,
                                   const uint32_t *tokens, int context, int from, int rows,
@@ -136,7 +136,7 @@ static __global__ void token_loss(struct cuda_loss l, const float *logits,
         float most = -3e38f, sum = 0, right = row[label];
         for (int k = threadIdx.x; k < l.K; k += THREADS) {
             float v = row[k];
-            if (v > most) { /* what has been added up was of less */
+            if (v > most) { /* rescales the sum to the new maximum */
                 sum *= expf(most - v);
                 most = v;
             }

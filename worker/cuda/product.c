@@ -4,12 +4,12 @@
  *     y = x w^T     becomes   Y(K,n) = W(C,K)^T X(C,n)
  *     dw = g^T x    becomes   DW(C,K) = X(C,n) G(K,n)^T
  *     dx = g w      becomes   DX(C,n) = W(C,K) G(K,n)
- * and a bias per feature is one per row, which the first product adds by itself. A dense
- * layer's w lies as [C,K], which is W(K,C):
+ * and the bias of a feature is one per row, which the first product's epilogue adds. A
+ * dense layer's w is [C,K], which is W(K,C):
  *     y = x w       becomes   Y(K,n) = W(K,C) X(C,n)
  *     dw = x^T g    becomes   DW(K,C) = G(K,n) X(C,n)^T
  *     dx = g w^T    becomes   DX(C,n) = W(K,C)^T G(K,n)
- * In bf16 and fp16 sums are float, and so are dw, and what the model's outputs are.
+ * In bf16 and fp16 sums are float, and so are dw and the model's outputs.
  */
 #include "worker/cuda/layers_impl.h"
 
@@ -27,20 +27,20 @@ struct operand {
     bool transposed;
 };
 
-/* Of an address that begins at this many bytes of a block: cudaMalloc()'s are on 256. */
+/* The alignment of an address at this offset in a block: cudaMalloc() aligns to 256. */
 static uint32_t alignment(size_t bytes)
 {
     size_t lowest = bytes & -bytes;
     return bytes == 0 || lowest > 256 ? 256 : (uint32_t)lowest;
 }
 
-/* What a product may count on: of its operands' addresses, in bytes. */
+/* The alignment of a product's operands, in bytes. */
 struct aligned {
     uint32_t a, b, d;
 };
 
-/* The `most` that cuBLASLt thinks best, the best first: how many, or -1. Sums in float
- * only, with `strict`, also those of parts. */
+/* Asks cuBLASLt for up to `most` algorithms, best first; returns how many, or -1.
+ * `strict`: sums in float only, partial sums included. */
 static int find(const struct layers *net, const struct product *p, struct aligned at,
                 bool strict, cublasLtMatmulHeuristicResult_t *found, int most,
                 struct ddp_err *err)
@@ -115,7 +115,7 @@ static int product_make(const struct layers *net, struct product *p, struct oper
     return 0;
 }
 
-/* d = a b, plus `added`, which may be d, unless it is NULL. */
+/* d = a b, plus `added`, if not NULL, which may be d. */
 static int multiply(const struct layers *net, const struct product *p,
                     const struct algorithm *how, const void *a, const void *b,
                     const void *added, void *d, const char *name, struct ddp_err *err)
@@ -138,7 +138,7 @@ static bool linear_has(const struct layers *net, int i, enum pass pass)
     return pass != PASS_INPUTS || net->layers[i].in >= 0;
 }
 
-/* What the epilogue of the forward product adds; NULL: nothing. */
+/* The bias that the forward product's epilogue adds; NULL: none. */
 static const void *bias_of(const struct layers *net, int i)
 {
     const struct param *bias = net->layers[i].bias;
@@ -147,7 +147,7 @@ static const void *bias_of(const struct layers *net, int i)
                                              : net->weights + place_of(net, bias);
 }
 
-/* What is added to the product, which may be what is there; NULL: nothing. */
+/* The array that is added to the product, which may be the output itself; NULL: none. */
 static const void *added_to(const struct layers *net, int i, enum pass pass)
 {
     const struct layer *l = &net->layers[i];
@@ -223,7 +223,7 @@ static int linear_plan(const struct layers *net, int i, int n, struct layer_plan
     return 0;
 }
 
-/* ---- which algorithms there are ---- */
+/* ---- available algorithms ---- */
 
 enum { WORDS = ARRAY_LEN(((cublasLtMatmulAlgo_t *)0)->data) };
 
@@ -241,7 +241,7 @@ static int linear_list(const struct layers *net, int i, const struct layer_plan 
             continue;
         char *name = names[listed++];
         size_t used = (size_t)snprintf(name, ALGORITHM_NAME, "b");
-        for (int word = 0; word < WORDS; word++) /* those that are 0 are short */
+        for (int word = 0; word < WORDS; word++) /* zero words are written short */
             used += (size_t)snprintf(name + used, ALGORITHM_NAME - used, "%s%llx",
                                      word ? "," : "",
                                      (unsigned long long)found[k].algo.data[word]);
@@ -284,7 +284,7 @@ static void linear_key(const struct layers *net, int i, const struct layer_plan 
              l->spec->relu ? " relu" : "");
 }
 
-/* ---- at work ---- */
+/* ---- running ---- */
 
 static void linear_operands(const struct layers *net, int i, int n, enum pass pass,
                             struct operands *out)
@@ -309,8 +309,7 @@ static void linear_operands(const struct layers *net, int i, int n, enum pass pa
         out->out.at = gradient_of(net, l->in), out->out.n = x, out->out.type = t;
 }
 
-/* Rows from `from` on of what the layer has; `more`: the weight's gradient is added to
- * what is there. */
+/* Rows from `from` on of the layer's input; `more`: add to the weight's gradient. */
 int linear_rows(struct layers *net, int i, const struct layer_plan *p, enum pass pass,
                 const struct algorithm *how, size_t from, bool more, struct ddp_err *err)
 {

@@ -1,13 +1,13 @@
-/* worker/cuda/products.h - what the layers leave to libraries: products
+/* worker/cuda/products.h - matrix products and convolutions, which libraries compute
  *
- * A convolution or linear layer has up to three: forward, and back to the gradients of
- * its weights and of its inputs. conv.c has those of convolutions, product.c those of
- * linear layers; neither calls a layer back, nor knows the other. What they work on, the
- * buffers of a net, is in layers_impl.h.
+ * A convolution or linear layer has up to three products: forward, the gradient of its
+ * weights and that of its input. conv.c has those of convolutions, product.c those of
+ * linear layers; neither depends on the other. Their operands, the buffers of a net, are
+ * in layers_impl.h.
  *
- * Each product is computed by an algorithm: at first by the one that its library thinks
- * best, or by another that autotune.c has found to be faster. An algorithm has a name,
- * which any rank, or a later run, can build it from:
+ * Each product is computed by an algorithm: the library's first recommendation, or a
+ * faster one found by autotune.c. An algorithm has a name, from which any rank, or a
+ * later run, can build it:
  *
  *     a1            cuDNN's older interface, algorithm 1
  *     g11,2:1       cuDNN's graph API: conv_graph.h
@@ -30,13 +30,13 @@ struct device_memory;
 
 enum { ALGORITHM_NAME = CONV_GRAPH_NAME, MOST_USUAL = 8 };
 
-/* What plays a product. */
+/* An algorithm. */
 struct algorithm {
     enum { ALGORITHM_NUMBER, ALGORITHM_GRAPH, ALGORITHM_BLAS } kind;
     int number;
-    cudnnMathType_t math;     /* of a number: the two are recommended together */
-    struct conv_graph *graph; /* not freed with it */
-    bool as_float;            /* a filter's gradient is float already */
+    cudnnMathType_t math;     /* of `number`: they are recommended together */
+    struct conv_graph *graph; /* not owned */
+    bool as_float;            /* a filter's gradient needs no conversion to float */
     cublasLtMatmulAlgo_t blas;
 };
 
@@ -54,39 +54,41 @@ struct layer_plan {
     struct algorithm how[PASSES];
 };
 
-/* What a product reads beside the weights, and writes. Elements, not bytes. What filters'
- * gradients need to become float counts as a part of theirs. */
+/* The operand of a product beside the weights, and its output. Counts are elements,
+ * not bytes. Converting a filter's gradient to float counts as part of the product. */
 struct operands {
     struct {
-        void *at; /* NULL: there is no more */
+        void *at; /* NULL: only one */
         size_t n;
         enum cuda_type type;
     } in[2], out;
-    bool adds; /* to what is there */
+    bool adds; /* the output is added to */
 };
 
-/* Conv.c's and product.c's. `i`: a layer of the net. */
+/* Implemented by conv.c and product.c. `i`: a layer of the net. */
 struct products {
-    /* Descriptors, and the algorithms that the libraries think best. What a plan has is
-     * freed by the caller, also after an error. */
+    /* Makes descriptors, and takes the libraries' first recommendations. The caller
+     * frees what is in the plan, also after an error. */
     int (*plan)(const struct layers *net, int i, int n, struct layer_plan *p,
                 struct ddp_err *err);
-    /* Those, the best first: how many, at least one; or -1. */
+    /* The recommendations, best first: how many, at least one; or -1. */
     int (*usual)(const struct layers *net, int i, const struct layer_plan *p,
                  enum pass pass, struct algorithm out[MOST_USUAL], struct ddp_err *err);
-    /* Does the layer have this one? The first one needs no gradient of its input. */
+    /* Does the layer have this product? The first layer needs no gradient of its
+     * input. */
     bool (*has)(const struct layers *net, int i, enum pass pass);
     int (*play)(struct layers *net, int i, const struct layer_plan *p, enum pass pass,
                 const struct algorithm *how, struct ddp_err *err);
 
-    /* For autotune.c. Names of up to `most` algorithms beside p->how. */
+    /* For autotune.c: names of up to `most` algorithms other than p->how. */
     int (*list)(const struct layers *net, int i, const struct layer_plan *p,
                 enum pass pass, char (*names)[ALGORITHM_NAME], int most);
-    /* False: this library, on this device, has none of that name for it, or none that
-     * gives the same bits each time in our workspace. */
+    /* Returns false if the library has no algorithm of that name for this product on
+     * this device, or none that is deterministic within the workspace. */
     bool (*build)(const struct layers *net, int i, const struct layer_plan *p,
                   enum pass pass, const char *name, struct algorithm *out);
-    /* All that an algorithm depends on, as text: products of one text are the same. */
+    /* Everything that the choice of an algorithm depends on, as text: products with
+     * equal texts are the same. */
     void (*key)(const struct layers *net, int i, const struct layer_plan *p,
                 enum pass pass, char *text, size_t size);
     void (*operands)(const struct layers *net, int i, int n, enum pass pass,
@@ -98,7 +100,7 @@ struct layer_op {
     const struct products *products; /* NULL: kernels of our own */
     int (*forward)(struct layers *net, int i, const struct layer_plan *p, bool learn,
                    struct ddp_err *err);
-    /* `scale` of what dropout left, as in worker/kernels/kernels.h. */
+    /* `scale`: of the elements kept by dropout, as in worker/kernels/kernels.h. */
     int (*back)(struct layers *net, int i, const struct layer_plan *p, float scale,
                 struct ddp_err *err);
 };
@@ -109,21 +111,22 @@ extern const struct layer_op layer_conv, /* conv.c */
 
 /* ---- conv.c ---- */
 
-/* Descriptors of what does not depend on the number of samples, in net->last's order. */
+/* Makes the descriptors that do not depend on the number of samples, in net->last's
+ * order. */
 int conv_describe(struct layers *net, int i, struct ddp_err *err);
 
 /* ---- product.c ---- */
 
-/* One product of the rows from `from` on of its input; with `more` the weight's gradient
- * is added to what is there. */
+/* One product over the rows of its input from `from` on; `more`: add to the weight's
+ * gradient. */
 int linear_rows(struct layers *net, int i, const struct layer_plan *p, enum pass pass,
                 const struct algorithm *how, size_t from, bool more, struct ddp_err *err);
 
 /* ---- seq.c: layers of tokens ---- */
 
-/* The logits' layers, and memory for them. */
+/* Makes the logits' layers, and memory for them. */
 int seq_make(struct layers *net, struct device_memory *memory, struct ddp_err *err);
-/* Rows of the logits that layer i has, of n samples. */
+/* The number of rows of logits in layer i, for n samples. */
 int logits_rows(const struct layers *net, int i, int n);
 
 #endif

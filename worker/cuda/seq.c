@@ -1,17 +1,18 @@
 /* worker/cuda/seq.c - layers of tokens on a device, and their loss; see layers.h
  *
- * An activation is [n, T, C]: a row of C numbers for each token. The products of rows are
+ * An activation is [n, T, C]: a row of C features per token. The products are
  * product.c's, the kernels seq.cu's and attention.cu's.
  *
- * Logits are products with the embedding's weight, a row of 50,257 for each token: they
- * are made for some rows at a time, become their own gradients, and are used up at once,
- * as in worker/nn/head.c. Those products are two layers behind the model's own.
+ * Logits are products with the embedding's weight, a row of 50,257 per token. They are
+ * computed for some rows at a time, replaced by their gradients and used at once, as
+ * in worker/nn/head.c. Their products belong to two additional layers after the
+ * model's own.
  */
 #include "worker/cuda/layers_impl.h"
 
 #include "common/err.h"
 
-enum { PIECE = 64 << 20 }; /* logits at a time, about */
+enum { PIECE = 64 << 20 }; /* logits at a time, approximately */
 
 static struct cuda_rows rows_of(const struct layers *net, const struct layer *l, int n)
 {
@@ -35,7 +36,7 @@ static struct cuda_attention attention_of(const struct layers *net, const struct
     return (struct cuda_attention){net->type, n, r.T, l->spec->size, r.C / l->spec->size};
 }
 
-/* Its sums over keys, and as many numbers for its way back. */
+/* Floats for the softmax sums, and as many for backward. */
 static float *sums_of(const struct layers *net, const struct layer *l, int which)
 {
     return l->saved + (size_t)which * (size_t)net->settings.max_batch * l->rows *
@@ -49,7 +50,7 @@ static void embed(const struct layers *net, const struct layer *l, int n)
                net->stream);
 }
 
-/* The weight's has been begun by the logits. */
+/* The logits have started the weight's gradient. */
 static void embed_back(const struct layers *net, const struct layer *l, int n)
 {
     cuda_embed_back(net->x, net->slots[l->slot], rows_of(net, l, n),
@@ -138,7 +139,7 @@ int logits_rows(const struct layers *net, int i, int n)
     return (int)(i == net->nlayers ? (all < most ? 0 : most) : all % most);
 }
 
-/* Heads' numbers are in a thread's registers. */
+/* A head is kept in a thread's registers. */
 static int check_heads(const struct layers *net, struct ddp_err *err)
 {
     for (int i = 0; i < net->nlayers; i++) {
@@ -181,7 +182,7 @@ int seq_make(struct layers *net, struct device_memory *memory, struct ddp_err *e
     if (net->type == CUDA_F32) /* in place */
         net->slots[MODEL_MAX_SLOTS] = logits.y;
     net->layers[net->nlayers] = net->layers[net->nlayers + 1] = logits;
-    /* before the first batch has come, layers are warmed up with tokens that there are */
+    /* before the first batch, layers are warmed up with valid tokens */
     return check_cuda(cudaMemsetAsync(net->x, 0, bytes, net->stream), "steps", err);
 }
 

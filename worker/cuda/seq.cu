@@ -1,7 +1,8 @@
-/* worker/cuda/seq.cu - see kernels.h: embeddings, layer norm, GELU, there and back
+/* worker/cuda/seq.cu - see kernels.h: embeddings, layer norm, GELU, forward and
+ * backward
  *
- * A row is a warp's, several are a block's; sums over rows are channels.h's. What is
- * added up in memory is added up by one thread, in the order of rows.
+ * A warp processes a row, a block several; sums over rows are channels.h's. Each
+ * element of a gradient is summed by one thread, in the order of rows.
  */
 #include "worker/cuda/device.h"
 
@@ -50,7 +51,8 @@ void cuda_embed(const uint32_t *tokens, const float *of, const float *at,
                                r, (T *)y));
 }
 
-/* Is row `row` among [from, end) with this token? In some thread's eyes, then in all. */
+/* Is `mine` true in any thread of the block? All threads call it, and all get the answer.
+ */
 static __device__ inline bool any_of_block(bool mine, float *any)
 {
     if (threadIdx.x == 0)
@@ -64,7 +66,7 @@ static __device__ inline bool any_of_block(bool mine, float *any)
     return found;
 }
 
-/* The first row of each token adds up what all rows of the token have. */
+/* The first row of each token sums the gradients of all rows with that token. */
 template <class T>
 static __global__ void embed_back(const uint32_t *tokens, const T *dy, struct rows r,
                                   float *dof)
@@ -120,7 +122,7 @@ void cuda_embed_back(const uint32_t *tokens, const void *dy, struct cuda_rows ro
 
 /* ---- layer norm ---- */
 
-/* The sum over a row's threads, which all of them get. */
+/* The sum over a row's threads, returned to all of them. */
 static __device__ inline float row_sum(float x, float *room)
 {
     const float *of = room + threadIdx.x / LANES * LANES;
@@ -226,7 +228,7 @@ static __global__ void layer_norm_back(const T *x, const T *dy, const float *w,
     }
 }
 
-/* What the gradients of weight and bias are sums of. */
+/* The summands of the gradients of weight and bias. */
 template <class T, int V> struct of_rows {
     const T *x, *dy;
     const float *kept;

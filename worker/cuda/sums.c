@@ -1,16 +1,17 @@
-/* worker/cuda/sums.c - see engine_impl.h: what the ranks sum up, and which part is whose
+/* worker/cuda/sums.c - see engine_impl.h: reductions over the ranks, and each rank's
+ * pieces
  *
- * Buckets of gradients are put on the stream `sums` as they become final; it forks off
+ * Buckets of gradients are reduced on the stream `sums` as they become final; it forks
  * from main each time and joins it before the optimiser. The last stage's last bucket
- * carries the step's numbers, the head. Stages on one device share its lane and the
- * stream `sums`, and all ranks put the last stage's sums there before the first one's:
- * NCCL wants one order.
+ * has the step's numbers, the head. Stages on one device share its lane and the stream
+ * `sums`, and all ranks launch the last stage's reductions before the first one's,
+ * since NCCL requires one order.
  *
- * With a shared-out optimiser a bucket is scattered: each rank gets the sums of an even
- * part. What does not divide by the number of ranks, a few floats of a bucket, is summed
- * and updated by every rank. Then the weights are gathered.
+ * With a sharded optimiser a bucket is reduce-scattered: each rank gets the sums of an
+ * even part. The remainder, a few floats per bucket, is summed and updated by every
+ * rank. Then the weights are gathered.
  *
- * Buckets by time: some steps are rehearsed with nothing in them before the first one.
+ * Buckets by time: before the first step, some steps are run and timed without effect.
  */
 #include "worker/cuda/engine_impl.h"
 
@@ -24,7 +25,7 @@ static const char *const what = "a step";
 
 /* ---- the plan ---- */
 
-/* Of bucket b, each rank's even part; every rank has the rest. */
+/* Each rank's even part of bucket b; every rank has the remainder. */
 static size_t even_part(const struct stage *s, const struct bucket *b)
 {
     return b->count / (size_t)s->e->size;
@@ -51,7 +52,7 @@ static void cut_pieces(struct stage *s)
     }
 }
 
-/* The last stage's buckets are the first. */
+/* The last stage's buckets come first. */
 static void deal_buckets(struct engine *e)
 {
     size_t at = 0;
@@ -94,7 +95,7 @@ void sums_plan_text(const struct engine *e, char *text, size_t size)
     bucket_plan_write(e->buckets, e->settled ? e->nbuckets : 0, text, size);
 }
 
-/* Does a bucket end where each stage does? */
+/* Does a bucket end at the end of each stage? */
 static bool fits_stages(const struct engine *e, const struct bucket *plan, size_t n)
 {
     int ends = 0;
@@ -105,7 +106,7 @@ static bool fits_stages(const struct engine *e, const struct bucket *plan, size_
     return ends == e->nstages;
 }
 
-/* A graph that was recorded has the old plan in it: this comes before any. */
+/* Must be called before any graph is captured, since graphs contain the plan. */
 void sums_use_plan(struct engine *e, const char *text)
 {
     size_t nparams;
@@ -128,7 +129,7 @@ static int put_sums(struct stage *s, const struct bucket *b, bool with_head,
     struct comm *c = e->comm;
     float *g = place_in(s, s->grads, b->offset);
     size_t head = with_head ? CUDA_HEAD : 0;
-    if (!shares_out(e)) /* the head lies in front of the last bucket */
+    if (!shares_out(e)) /* the head precedes the last bucket */
         return comm_all_reduce(c, s->lane, g - head, b->count + head, s->sums, err);
     size_t each = even_part(s, b), rest = b->count % (size_t)e->size;
     if (comm_begin(c, err) < 0 ||
@@ -158,13 +159,13 @@ static int sum_bucket(struct stage *s, struct ddp_err *err)
                          i == s->nbuckets - 1, err);
 }
 
-/* The sums' stream goes on from where main is now. */
+/* Makes the stream `sums` wait for main. */
 static int fork_sums(struct stage *s, struct ddp_err *err)
 {
     return stream_follow(s->sums, s->main, s->ready, what, err);
 }
 
-/* Main goes on behind what has been put on sums. */
+/* Makes main wait for the stream `sums`. */
 static int join_sums(struct stage *s, struct ddp_err *err)
 {
     return stream_follow(s->main, s->sums, s->summed, what, err);
@@ -173,7 +174,7 @@ static int join_sums(struct stage *s, struct ddp_err *err)
 int sums_ready(size_t offset, size_t count, void *stage, struct ddp_err *err)
 {
     struct stage *s = stage;
-    if (!s->first && !s->none) /* of the step's gradients, once all batches are in */
+    if (!s->first && !s->none) /* of the step's gradients, after the last micro-batch */
         cuda_add(place_in(s, s->grads, offset), place_in(s, s->extra, offset),
                  (int64_t)count, CUDA_F32, s->main);
     if (!s->e->comm || !s->e->job.buckets.overlap || !s->last)
@@ -226,8 +227,8 @@ static int sum_parts(struct stage *s, struct ddp_err *err)
                : join_sums(s, err);
 }
 
-/* Of a shared-out block the ranks add up their pieces; what all ranks have counts once,
- * at the last rank. */
+/* With a sharded optimiser the ranks add up their pieces; what all ranks update is
+ * counted once, by the last rank. */
 int sums_squares(struct stage *s, struct ddp_err *err)
 {
     const struct engine *e = s->e;
@@ -240,7 +241,7 @@ int sums_squares(struct stage *s, struct ddp_err *err)
                          s->parts, s->main);
         more = more || mine;
     }
-    if (!more) /* nothing of it is ours */
+    if (!more) /* this rank has no piece of it */
         cuda_squares(s->grads, 0, false, s->parts, s->main);
     return shares_out(e) ? sum_parts(s, err) : 0;
 }
@@ -287,8 +288,9 @@ enum { REHEARSALS = 2 };
 
 struct rehearsal {
     struct stage *s;
-    struct bucket pieces[2 * CUDA_MAX_LAYERS]; /* as they become final */
-    cudaEvent_t at[2 * CUDA_MAX_LAYERS + 2];   /* and two more */
+    struct bucket
+        pieces[2 * CUDA_MAX_LAYERS];         /* in the order in which they become final */
+    cudaEvent_t at[2 * CUDA_MAX_LAYERS + 2]; /* and two more */
     size_t n;
 };
 
@@ -308,8 +310,8 @@ static int seconds_between(cudaEvent_t a, cudaEvent_t b, double *out, struct ddp
     return 0;
 }
 
-/* When each piece is final after the beginning of the stage's last turn back: the last
- * rehearsal's. */
+/* When each piece is final, relative to the start of the stage's last backward; by the
+ * last trial step. */
 static int rehearse(struct rehearsal *r, cudaEvent_t begin, double *ready,
                     struct ddp_err *err)
 {
@@ -333,7 +335,7 @@ static int rehearse(struct rehearsal *r, cudaEvent_t begin, double *ready,
     return 0;
 }
 
-/* How long the sum of so many floats takes. */
+/* Measures the reduction of so many floats. */
 static int time_sum(struct stage *s, size_t count, const cudaEvent_t at[2],
                     double *seconds, struct ddp_err *err)
 {
@@ -375,7 +377,7 @@ static int settle(struct stage *s, struct ddp_err *err)
 
 int sums_settle(struct engine *e, struct ddp_err *err)
 {
-    /* pieces that were chosen by size stay: the optimiser's state hangs on them */
+    /* pieces planned by size stay, since the optimiser's state depends on them */
     if (!e->comm || !e->job.buckets.timed || !e->job.buckets.overlap || shares_out(e))
         return 0;
     e->nbuckets = 0;

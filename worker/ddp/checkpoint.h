@@ -1,16 +1,16 @@
-/* worker/ddp/checkpoint.h - a training run on disk: stop here, go on there
+/* worker/ddp/checkpoint.h - the state of a training run on disk
  *
- * A large one is written by all ranks, an even part of its arrays each: FILE.STEP.I-of-N,
- * and FILE itself, which is written last, has the metadata only. It can be resumed by any
- * number of ranks.
+ * Large checkpoints are written by all ranks, an even part of the arrays each:
+ * FILE.STEP.I-of-N; FILE itself, which is written last, then has only the metadata.
+ * Any number of ranks can resume.
  *
- * A safetensors file. The parameters have PyTorch's names; what the optimiser remembers
- * is "optim.STATE.PARAMETER"; where the run stands is in the metadata. A file without the
- * latter two (one that PyTorch wrote, say) gives the weights, and training starts with
- * step 0 from them.
+ * The format is safetensors. The parameters have PyTorch's names; the optimiser's
+ * states are "optim.STATE.PARAMETER"; the progress of the run is in the metadata. A
+ * file without the latter two (one that PyTorch wrote, say) gives the weights, and
+ * training starts with step 0.
  *
- * `place` is a file, or a folder (one that exists, or a name that ends in "/"): a folder
- * collects step-NNNNNNNN.safetensors and is resumed from the highest number.
+ * `place` is a file, or a folder (one that exists, or a name that ends in "/"): a
+ * folder collects step-NNNNNNNN.safetensors and is resumed from the highest number.
  */
 #ifndef WORKER_DDP_CHECKPOINT_H
 #define WORKER_DDP_CHECKPOINT_H
@@ -23,35 +23,36 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-/* This rank's part of a checkpoint, copied: training may go on. NULL: it has none. */
+/* A copy of this rank's part of a checkpoint, so that training can continue. NULL:
+ * this rank writes nothing. */
 struct checkpoint;
-/* Written by at->ranks ranks, in parts if it is larger than `shard_bytes`. The
- * optimiser's states are whole (optim_whole()). `extra` are "KEY=value" for the metadata,
- * or NULL. */
+/* Copies for a checkpoint by at->ranks ranks, in parts if it is larger than
+ * `shard_bytes`. The optimiser's states must be whole (optim_whole()). `extra` are
+ * "KEY=value" for the metadata, or NULL. */
 struct checkpoint *checkpoint_take(const char *place, const struct replica *r,
                                    const struct train_state *at, int rank,
                                    size_t shard_bytes, const struct strv *extra);
-/* In how many: at least 1. */
+/* The number of parts: at least 1. */
 int checkpoint_parts(const struct checkpoint *c);
-/* Remove this rank's part of the same name, left by another run. To be called before any
- * rank writes a part: otherwise the checkpoint seems complete too early. */
+/* Removes this rank's part of the same name, left by another run. All ranks call it
+ * before any writes a part: otherwise the checkpoint would seem complete too early. */
 void checkpoint_clear(const struct checkpoint *c);
-/* Write it; of several, rank 0's waits for the others' until `*cancelled` (may be NULL),
- * and then writes the file that makes them one, which takes the place of the file that is
- * locked (`run_lock` may be NULL). `*path`, the caller's, is set on rank 0.
- * Needs nothing but `c`: any thread may do it. */
+/* Writes the part. With several parts, rank 0 then waits for the others' until
+ * `*cancelled` (may be NULL), and writes the main file, in place of the locked file
+ * (`run_lock` may be NULL). `*path`, owned by the caller, is set on rank 0. Uses only
+ * `c`, so any thread may call it. */
 int checkpoint_write(struct checkpoint *c, const atomic_bool *cancelled,
                      struct lock *run_lock, char **path, struct ddp_err *err);
 void checkpoint_free(struct checkpoint *c);
 
-/* Fills the weights, the optimiser's whole states and `state`; on failure none of them
- * has changed. `*whole` is false when the file had weights only. In a folder, a
- * checkpoint with lost or damaged files is passed over for the one before: `passed_over`
- * says what is wrong with the newest, or is "". */
+/* Reads the weights, the optimiser's whole states and `state`; after a failure all are
+ * unchanged. `*whole` is false if the file had weights only. In a folder, a checkpoint
+ * with missing or damaged files is skipped for the one before: `passed_over` then says
+ * what is wrong with the newest, else it is "". */
 int checkpoint_load(const char *place, const struct replica *r, struct train_state *state,
                     bool *whole, struct ddp_err *passed_over, struct ddp_err *err);
 
-/* Can one be written there? Makes the folder of a name that ends in "/". */
+/* Can a checkpoint be written there? Creates the folder for a name that ends in "/". */
 int checkpoint_prepare(const char *place, struct ddp_err *err);
 
 /* Is there anything to resume from at `place`? */

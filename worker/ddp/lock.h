@@ -19,7 +19,7 @@ static inline struct lock lock_none(void)
     return (struct lock){-1};
 }
 
-/* Lock what is at `place` now, and release what was locked before: called before a file
+/* Locks what is at `place` now, and releases the previous lock: called before a file
  * is replaced, and afterwards. -1 with `err`: another run holds it. */
 int lock_take(struct lock *c, const char *place, struct ddp_err *err);
 void lock_release(struct lock *c);

@@ -1,16 +1,16 @@
-/* worker/ddp/parallel.c - include/ddprun/ddp.h: reducer and shared-out optimiser for
- * others
+/* worker/ddp/parallel.c - include/ddprun/ddp.h: the reducer and the sharded optimiser for
+ * other programs
  *
- * The parameters lie in one block, each rounded up to whole cache lines. Gradients are
- * weighted by the rank's samples when they are ready, and their sums divided by the
- * samples of all, which arrive with them.
+ * The parameters are in one block, each padded to whole cache lines. A gradient is
+ * multiplied by the rank's number of samples when it is ready, and the sums are divided
+ * by the samples of all ranks, which are sent with them.
  *
- * ddp-train has the same parts (reducer.h, shard.h, replica.h, saver.h, peers.h), but not
- * these calls: its gradients have their share of the loss when backward begins, which
- * saves a pass over them; a step's sums also carry right answers and signals; linear
- * layers may give factors instead of gradients; its checkpoints have the buffers of a
- * model, the place in an epoch and what an engine has chosen; and what the engine of a
- * GPU has is not in the host's memory.
+ * ddp-train uses the same parts (reducer.h, shard.h, replica.h, saver.h, peers.h), but
+ * not these functions: it scales the loss before backward, which saves a pass over the
+ * gradients; the sums of its steps include correct answers and signals; linear layers may
+ * exchange factors in place of gradients; its checkpoints also contain buffers, the
+ * position in an epoch and an engine's choices; and the GPU engine's state is not in the
+ * host's memory.
  */
 #include "include/ddprun/ddp.h"
 
@@ -28,9 +28,9 @@ enum { LINE = 16, FIRST_BYTES = 1 << 20, BYTES = 25 << 20 };
 
 struct ddp_parallel {
     struct ddp_group *group;  /* borrowed */
-    struct ddp_param *params; /* owned: as they were given, NULLs and all */
-    struct param *blocks;     /* owned: where they lie, */
-    struct param *shapes;     /* and without what follows them there */
+    struct ddp_param *params; /* owned: as passed in, NULLs included */
+    struct param *blocks;     /* owned: in the block, with padding, */
+    struct param *shapes;     /* and without */
     bool *ready;              /* owned: of this step */
     size_t n;
     size_t pending; /* all gradients from this one on are ready */
@@ -40,7 +40,7 @@ struct ddp_parallel {
     struct optim optim;
     struct replica state;
     const char *place;   /* borrowed: of checkpoints */
-    struct saver *saver; /* owned; NULL: there is no place */
+    struct saver *saver; /* owned; NULL: no checkpoints */
     struct peers *peers; /* owned; NULL before ddp_parallel_restore() */
 };
 

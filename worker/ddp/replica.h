@@ -1,4 +1,5 @@
-/* worker/ddp/replica.h - many ranks, one model: start alike, fail together, stay alike
+/* worker/ddp/replica.h - ranks with one model: the same start, one outcome of each
+ * call, the same bits
  */
 #ifndef WORKER_DDP_REPLICA_H
 #define WORKER_DDP_REPLICA_H
@@ -9,10 +10,10 @@
 
 #include <stdint.h>
 
-/* The state that all ranks have alike, and that checkpoints are made of: borrowed. */
+/* The state that all ranks share, and that checkpoints contain: borrowed. */
 struct replica {
     const char *model;                   /* its name */
-    const struct param *params, *fields; /* what lies in weights, and in buffers */
+    const struct param *params, *fields; /* layout of weights, and of buffers */
     size_t nparams, nfields;
     float *weights, *buffers;
     size_t floats, nbuffers; /* in these blocks */
@@ -21,37 +22,35 @@ struct replica {
 
 struct replica replica_of(struct model *model, struct optim *optim);
 
-/* A longer choice is not kept: a run that goes on makes its own. */
+/* A longer text of algorithms is not saved: a resumed run measures again. */
 enum { TRAIN_ALGORITHMS = 65536 };
 
 /* The progress of a run. */
 struct train_state {
     uint64_t step;      /* optimiser steps taken */
     uint64_t seed;      /* of the run */
-    int64_t epoch;      /* the one under way, from 1; 0: the program counts none */
-    uint64_t position;  /* samples of it that have been dealt, over all ranks */
-    int64_t ranks;      /* who wrote a checkpoint; 0: it is not known */
-    char buckets[1024]; /* in which so many ranks add their gradients; "": not settled */
-    char algorithms[TRAIN_ALGORITHMS]; /* that a GPU's engine has chosen; "": the usual */
+    int64_t epoch;      /* the current one, from 1; 0: the program counts none */
+    uint64_t position;  /* samples of it that were assigned, over all ranks */
+    int64_t ranks;      /* that wrote a checkpoint; 0: unknown */
+    char buckets[1024]; /* the plan of buckets for `ranks` ranks; "": not final */
+    char algorithms[TRAIN_ALGORITHMS]; /* chosen by a GPU's engine; "": defaults */
 };
 
-/* Agree on the outcome of all ranks. `rc` and `err` are this rank's outcome.
- * Returns 0 when all succeeded. Else -1 on every rank, with the error of the lowest rank
- * that failed, and `*culprit` (may be NULL) is that rank; -1 when none did, or when the
- * group itself failed. */
+/* Agrees on one outcome. `rc` and `err` are this rank's. Returns 0 if all succeeded.
+ * Else -1 on every rank, with the error of the lowest rank that failed, and `*culprit`
+ * (may be NULL) is that rank; -1 if none failed, but the group did. */
 int replica_agree(struct ddp_group *group, int rc, int *culprit, struct ddp_err *err);
 
-/* Rank 0's weights, buffers and optimiser (whole states, and counts) are copied to all.
- */
+/* Copies rank 0's weights, buffers and optimiser (whole states, and counts) to all. */
 int replica_broadcast(struct ddp_group *group, const struct replica *r,
                       struct ddp_err *err);
 
-/* The buffers of each rank (means and variances of what it saw) become the mean of all
- * ranks': before they are used, or written. */
+/* Averages the buffers (running means and variances) over the ranks, before they are
+ * used or written. */
 int replica_average(struct ddp_group *group, struct model *model, struct ddp_err *err);
 
-/* Do all ranks have the same bits? Compares a checksum of each parameter; the error names
- * the first parameter and rank that differ from rank 0. `*sum` is that of the whole. */
+/* Have all ranks the same bits? Compares a checksum of each parameter; the error names
+ * the first parameter and rank that differ from rank 0. `*sum` is the checksum of all. */
 int replica_check(struct ddp_group *group, const struct replica *r, uint64_t *sum,
                   struct ddp_err *err);
 

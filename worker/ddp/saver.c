@@ -67,7 +67,7 @@ int saver_start(struct saver *s, const struct replica *r, const struct train_sta
     s->step = at->step;
     atomic_store(&s->cancelled, false);
     checkpoint_clear(s->snapshot);
-    /* No rank's part of another file is in the way any more. */
+    /* All ranks have removed their old parts. */
     int rc = ddp_barrier(s->group, err);
     s->writing = rc == 0 && s->snapshot && thread_start(&s->thread, write_it, s) == 0;
     if (rc == 0 && s->snapshot && !s->writing)
@@ -76,7 +76,7 @@ int saver_start(struct saver *s, const struct replica *r, const struct train_sta
     return rc;
 }
 
-/* Wait for this rank's part. */
+/* Waits for this rank's part. */
 static int join(struct saver *s, struct ddp_err *err)
 {
     if (s->writing) {
@@ -97,8 +97,8 @@ static int join(struct saver *s, struct ddp_err *err)
     return rc < 0 ? err_set(err, "%s", s->why.text) : 0;
 }
 
-/* Of several parts rank 0's thread awaits those of the other ranks, and is not awaited
- * itself until these are known to have come, or not. */
+/* With several parts, rank 0's thread waits for those of the other ranks, and so is
+ * only waited for when their outcome is known. */
 int saver_finish(struct saver *s, int *culprit, struct ddp_err *err)
 {
     bool parts = checkpoint_parts(s->snapshot) > 1;

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a piece takes in a rank's states: whole cache lines, so that the next one begins
- * with one (optim_block() says why). */
+/* The floats of a piece in a rank's states: whole cache lines, so that the next piece
+ * is aligned (optim_block() says why). */
 static size_t room_of(struct bucket piece)
 {
     enum { LINE = 16 };
@@ -86,19 +86,19 @@ struct pass {
     float *w, lr;
 };
 
-/* The update of a block whose sums are there, and then its way to the others: it is still
- * in the cache. */
+/* Updates a block whose sums are ready, and copies the weights to the others while
+ * they are in the cache. */
 static void update(const struct pass *p, size_t state, size_t at, size_t n,
                    const float *g)
 {
-    enum { BIT = KERNELS_GRAIN }; /* to be this thread's */
+    enum { BIT = KERNELS_GRAIN }; /* small enough for the calling thread */
     for (size_t i = 0; i < n; i += BIT)
         optim_piece(p->o, state + i, n - i < BIT ? n - i : BIT, p->w + at + i, g + i,
                     p->lr);
     reducer_give(p->r, p->w, at, n);
 }
 
-/* The blocks of all pieces go to the threads in turn. */
+/* Threads take the blocks of all pieces in turn. */
 static void pass_part(int part, int parts, void *arg)
 {
     const struct pass *p = arg;

@@ -58,8 +58,8 @@ struct best {
     size_t from;
 };
 
-/* best[k * (n + 1) + i]: the sooner the buckets before are over, the sooner the last one
- * can be, so each table entry needs only the best of those before it. */
+/* best[k * (n + 1) + i]: the sooner the earlier buckets end, the sooner the last one
+ * can, so each entry of the table needs only the best of those before it. */
 static void fill(struct best *best, const struct bucket *pieces, const double *ready,
                  size_t n, double latency, double per_float)
 {

@@ -6,13 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LINE = 16 }; /* floats of a cache line: none is two ranks' */
+enum { LINE = 16 }; /* floats of a cache line: no line is shared by two ranks */
 
 /* One layer's. */
 struct shared {
     struct model_product of;
-    size_t room;    /* of a rank's factors */
-    float **places; /* owned, [size]: of the ranks from this one on, in my arena */
+    size_t room;    /* floats for a rank's factors */
+    float **places; /* owned, [size]: in my arena, of the ranks from this one on */
 };
 
 struct factors {
@@ -23,12 +23,13 @@ struct factors {
     int nlayers;
 };
 
-/* Of a gradient that ranks share out, each float but a rank's own is read by another, and
- * its line is taken back when backward writes it again. Factors go one way, to each of
- * the others, and are read again for every block of rows. They pay while all ranks'
- * together are fewer numbers than the gradient: with as many (`cnn`, batches of 64) a
- * step took 1 % longer. (The trainer's arena has room for that.) Rows are shared out LINE
- * by LINE, so that a rank's begin with a cache line. */
+/* In a sharded reduction each float of a gradient except the rank's own is read by
+ * another rank, and its cache line must be fetched back when backward writes it again.
+ * Factors go in one direction, to each of the others, and are read again for every
+ * block of rows. They pay while all ranks' factors together have fewer floats than the
+ * gradient: with as many (`cnn`, batches of 64) a step took 1 % longer. (The trainer's
+ * arena has space for that.) Rows are divided in units of LINE, so that a rank's begin
+ * with a cache line. */
 static bool pays(const struct model_product *p, int size)
 {
     return p->K >= size * LINE &&
@@ -42,7 +43,7 @@ static int alike(struct ddp_group *group, const struct model *m, bool *yes,
     int64_t sum = 0;
     for (const char *c = model_kernels(m)->name; *c; c++)
         sum = sum * 31 + *c;
-    int64_t ends[2] = {sum, -sum}; /* the least, and the most */
+    int64_t ends[2] = {sum, -sum}; /* minimum and maximum over the ranks */
     int rc = ddp_all_reduce(group, ends, 2, DDP_I64, DDP_MIN, err);
     *yes = ends[0] == -ends[1];
     return rc;
@@ -102,7 +103,7 @@ void factors_destroy(struct factors *f)
     free(f);
 }
 
-/* The layer that gradient `at` is of, NULL: none of ours. */
+/* The layer of gradient `at`, NULL: none that has factors. */
 static const struct shared *layer_at(const struct factors *f, size_t at)
 {
     for (int i = 0; f && i < f->nlayers; i++) {

@@ -13,7 +13,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-/* Cell 0 has the host's number. Bytes: a part is smaller than the memory of any host. */
+/* Cell 0 has the host's number. In bytes; larger than any part. */
 static const off_t CELL = (off_t)1 << 40;
 
 static off_t cell_at(int local, int column, int half)
@@ -26,14 +26,14 @@ static void give_back(int fd, off_t cell)
     fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, cell, CELL);
 }
 
-/* The first cell with pages from `from` on. -1: there is none. */
+/* The first cell with pages from `from` on. -1: none. */
 static off_t next_used(int fd, off_t from)
 {
     off_t at = lseek(fd, from, SEEK_DATA);
     return at < 0 ? -1 : at / CELL * CELL;
 }
 
-/* The first rank to come draws it; the others wait for that. */
+/* The first rank draws it; the others wait for that. */
 static int number_host(int fd, uint64_t *host)
 {
     if (flock(fd, LOCK_EX) < 0)
@@ -70,7 +70,7 @@ int kept_map(int fd, int local, int column, int half, size_t bytes, struct kept_
 {
     off_t at = cell_at(local, column, half), n = KEPT_HEAD + (off_t)bytes;
     *out = (struct kept_cell){NULL, bytes};
-    give_back(fd, at); /* a part of the last attempt */
+    give_back(fd, at); /* a part of the previous attempt */
     int why = posix_fallocate(fd, at, n);
     void *map = why == 0
                     ? mmap(NULL, (size_t)n, PROT_READ | PROT_WRITE, MAP_SHARED, fd, at)

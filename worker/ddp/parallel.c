@@ -89,7 +89,7 @@ static size_t floats(const struct ddp_parallel *p)
     return p->blocks[p->n - 1].offset + p->blocks[p->n - 1].count;
 }
 
-/* Arrays are found by their names in a file, where an array may be so large. */
+/* Names identify arrays in a file, whose arrays have this limit. */
 static int check_names(const struct ddp_parallel *p, struct ddp_err *err)
 {
     for (size_t i = 0; i < p->n; i++) {
@@ -187,7 +187,7 @@ void ddp_parallel_destroy(struct ddp_parallel *p)
     free(p);
 }
 
-/* To the weights of the loop itself, or from them. */
+/* Copies to the arrays of the caller, or from them. */
 static void copy_weights(struct ddp_parallel *p, bool out)
 {
     for (size_t i = 0; i < p->n; i++) {
@@ -231,8 +231,8 @@ void ddp_parallel_ready(struct ddp_parallel *p, size_t i)
     }
 }
 
-/* The last parameter whose gradient is missing; n: none is. The step goes on without it
- * as far as all ranks know of it, since the others wait for this one. */
+/* The last parameter whose gradient is missing; n: none. The other ranks wait for this
+ * one, so the step is completed for them without it. */
 static size_t find_missing(struct ddp_parallel *p)
 {
     size_t missing = p->n;
@@ -280,7 +280,8 @@ static struct train_state now_at(const struct ddp_parallel *p, uint64_t step)
     return (struct train_state){.step = step, .ranks = ddp_group_size(p->group)};
 }
 
-/* What rank 0 has got is everybody's; of the whole states each rank keeps its own. */
+/* Rank 0's state, which was just loaded, is copied to all; of the whole optimiser
+ * states each rank keeps its own pieces. */
 static int spread(struct ddp_parallel *p, struct ddp_err *err)
 {
     struct optim *o = &p->optim;
@@ -316,7 +317,7 @@ static int load_peers(struct ddp_parallel *p, struct train_state *at, bool *load
     return peers_load(p->peers, &p->state, at, loaded, NULL, err);
 }
 
-/* Rank 0 loads what is newer than *step, and shares it. */
+/* Rank 0 loads a state newer than *step, and copies it to all. */
 static int load(struct ddp_parallel *p, uint64_t *step,
                 int (*from)(struct ddp_parallel *p, struct train_state *at, bool *loaded,
                             struct ddp_err *err),

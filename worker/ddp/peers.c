@@ -13,30 +13,30 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-enum { TAG = 0x7065, MAGIC = 0x31736464 }; /* a change of struct part: another magic */
+enum { TAG = 0x7065, MAGIC = 0x31736464 }; /* change MAGIC whenever struct part changes */
 
-/* A part: this, its pieces, the weights of each, one optimiser state after the other of
- * each, the buffers. */
+/* A part: this header, the pieces, the weights of each, its optimiser states one after
+ * the other, the buffers. */
 struct part {
     uint64_t magic, bytes;
-    uint64_t set; /* drawn by each attempt: parts of two attempts are no set */
+    uint64_t set; /* drawn by each attempt: parts of two attempts never form a set */
     uint64_t step, seed, position, updates, floats;
     int64_t epoch;
     int32_t part, parts;
     float loss_scale;
     uint32_t good_steps;
     uint32_t npieces, nstates;
-    uint64_t count, nbuffers; /* floats of the pieces, of the buffers */
+    uint64_t count, nbuffers; /* floats: of the pieces, of the buffers */
     char model[128], optimizer[16], buckets[1024];
 };
 
-/* A rank's part, in a list that all ranks have. */
+/* An entry of the list of all ranks' parts. */
 struct entry {
     uint64_t step, set, bytes, at;
     int32_t part, parts, rank, half;
 };
 
-/* A part that a rank of the host before this one sends. */
+/* A part that a rank of the previous host sends. */
 struct source {
     int rank;
     struct kept_cell cells[KEPT_HALVES]; /* owned */
@@ -47,7 +47,8 @@ struct peers {
     struct ddp_group *group;       /* borrowed */
     const struct reducer *reducer; /* borrowed: this rank's pieces */
     int rank, size, fd;
-    int *host, *local; /* owned, by rank: the number of its host, its own number there */
+    int *host,
+        *local; /* owned, by rank: the number of its host, and its own number there */
     int nhosts, nlocal;
     int next; /* -1: there is no other host */
     uint64_t set;
@@ -63,7 +64,7 @@ struct peers {
 
 /* ---- hosts and neighbours ---- */
 
-/* Hosts in the order of their lowest ranks. */
+/* Numbers hosts in the order of their lowest ranks. */
 static void number_hosts(struct peers *p, const uint64_t *ids)
 {
     uint64_t *seen = xcalloc((size_t)p->size, sizeof *seen);
@@ -82,8 +83,8 @@ static void number_hosts(struct peers *p, const uint64_t *ids)
     free(ranks);
 }
 
-/* Rank r's neighbour is the rank of its number on the next host, or, where that has
- * fewer, of its number modulo those. Sets `next` of this rank, and its sources. */
+/* Rank r's neighbour is the rank with the same local number on the next host, modulo
+ * the number of ranks there. Sets `next` of this rank, and its sources. */
 static void find_neighbours(struct peers *p)
 {
     p->next = -1;
@@ -216,7 +217,7 @@ static void pack(const struct part *h, const struct replica *run, const struct r
         put(to, run->buffers, run->nbuffers * sizeof(float));
 }
 
-/* One block of all pieces. */
+/* The total of all pieces in one block. */
 static const char *take(const struct part *h, const struct bucket *pieces,
                         const char *from, float *block)
 {
@@ -228,7 +229,7 @@ static const char *take(const struct part *h, const struct bucket *pieces,
     return from;
 }
 
-/* Is this a part of a run like this one? */
+/* Is this a part of a run with the same model and settings? */
 static bool fits(const struct part *h, const struct replica *run)
 {
     return h->magic == MAGIC && h->bytes == bytes_of(h) && h->part >= 0 &&
@@ -240,7 +241,7 @@ static bool fits(const struct part *h, const struct replica *run)
            strncmp(h->optimizer, run->optim->type->name, sizeof h->optimizer) == 0;
 }
 
-/* Do its pieces lie in the model? */
+/* Are its pieces inside the model? */
 static bool pieces_fit(const struct part *h, const struct bucket *pieces)
 {
     size_t count = 0;
@@ -278,7 +279,7 @@ static int unpack(const char *message, size_t bytes, const struct replica *run,
 
 /* ---- the newest whole set ---- */
 
-/* The parts on this host, from its lowest rank. */
+/* The parts on this host, listed by its lowest rank. */
 static struct entry *list_own(const struct peers *p, const struct replica *run,
                               int64_t *n)
 {
@@ -297,7 +298,7 @@ static struct entry *list_own(const struct peers *p, const struct replica *run,
     return v;
 }
 
-/* The newest first, a set together, in the order of its parts. */
+/* Sorts newest first, each set together, in the order of its parts. */
 static int by_age(const void *left, const void *right)
 {
     const struct entry *a = left, *b = right;
@@ -331,7 +332,8 @@ static int list_all(const struct peers *p, const struct replica *run, struct ent
     return rc;
 }
 
-/* How many different parts the set that begins there has, and where the next begins. */
+/* How many different parts the set that begins there has, and where the next set
+ * begins. */
 static int parts_there(const struct entry *v, size_t n, size_t from, size_t *end)
 {
     int parts = 0;
@@ -342,7 +344,8 @@ static int parts_there(const struct entry *v, size_t n, size_t from, size_t *end
     return parts;
 }
 
-/* Rank 0 gets the parts of the set [from, end), each from the lowest rank that has it. */
+/* Sends the parts of the set [from, end) to rank 0, each from the lowest rank that has
+ * it. */
 static int fetch(const struct peers *p, const struct replica *run, struct train_state *at,
                  const struct entry *v, size_t from, size_t end, struct ddp_err *err)
 {
@@ -357,12 +360,12 @@ static int fetch(const struct peers *p, const struct replica *run, struct train_
         if (!message)
             return err_set(err, "no memory for %" PRIu64 " bytes of a set", e->bytes);
         if (p->rank == e->rank && !kept_read(p->fd, e->at, message, e->bytes))
-            memset(message, 0, sizeof(struct part)); /* rank 0 finds it damaged */
+            memset(message, 0, sizeof(struct part)); /* rank 0 will find it damaged */
         if (p->rank != e->rank)
             rc = ddp_recv(p->group, message, e->bytes, e->rank, TAG, err);
         else if (p->rank != 0)
             rc = ddp_send(p->group, message, e->bytes, 0, TAG, err);
-        if (rc == 0 && p->rank == 0 && good) /* the others' are awaited in any case */
+        if (rc == 0 && p->rank == 0 && good) /* receive the others' in any case */
             good = unpack(message, e->bytes, run, at, err) == 0;
         free(message);
     }
@@ -414,7 +417,7 @@ const char *peers_told(const struct peers *p)
     return p ? p->told : "";
 }
 
-/* ---- another set ---- */
+/* ---- writing a set ---- */
 
 static int await(struct ddp_request **r, bool wait, int *done, struct ddp_err *err)
 {
@@ -466,13 +469,13 @@ void peers_end(struct peers *p)
     await(&p->going, true, &done, &err);
 }
 
-/* The cells of this half, once their sizes are known: those of the pieces, which stay. */
+/* The cells of this half, once the sizes of the pieces are known, which do not change. */
 static int make_room(struct peers *p, size_t mine, struct ddp_err *err)
 {
     int local = p->local[p->rank];
     int64_t bytes = (int64_t)mine, *all = xcalloc((size_t)p->size, sizeof *all);
     int rc = ddp_all_gather(p->group, &bytes, all, 1, DDP_I64, err);
-    if (rc == 0 && p->sets == 1) /* there is one whole set of this attempt */
+    if (rc == 0 && p->sets == 1) /* this attempt has one whole set */
         kept_trim(p->fd, local, p->nlocal, 1 + p->nsources);
     if (rc == 0)
         rc = kept_map(p->fd, local, 0, p->half, mine, &p->own[p->half], err);

@@ -1,20 +1,22 @@
 /* worker/ddp/reducer.c - see reducer.h
  *
- * The block in the arena: HEAD floats with the step's sums, then the gradients. The last
- * bucket of the plan begins at gradient 0; it is reduced together with the head, and
- * therefore started by reducer_finish(), when the loss is known. Nothing is lost by that:
- * there is no backward left to overlap with. (With `shard` the head goes alone: every
- * rank needs all of it.)
+ * The block in the arena: HEAD floats with the step's sums, then the gradients. The
+ * last bucket of the plan begins at gradient 0; it is reduced together with the head,
+ * and therefore started by reducer_finish(), when the loss is known. That costs no
+ * overlap, since backward has ended by then. (With `shard` the head is reduced alone,
+ * since every rank needs all of it.)
  *
- * Buckets by time: the first steps go by size, and note when each layer's gradients are
- * ready. Then all ranks average these times, time two reductions, and have the same plan.
- * The slowest steps of a run are its first, so the shortest time of each is taken.
+ * Buckets by time: the first steps use buckets by size, and record when each layer's
+ * gradients are ready. Then all ranks average these times, time two reductions, and
+ * compute the same plan. The first steps of a run are its slowest, so the shortest
+ * time of each is taken.
  *
- * Where ranks share memory, the sum of a rank's piece wanders through the others'
- * gradients: the next rank's become mine plus its own, those of the one after it that sum
- * plus its own, and the last has all. They are not needed any more; and a cache line that
- * two CPUs have read costs the next one to write it ten times what it costs to take it
- * from one that has written it, where the CPUs have no cache in common (bench/README.md).
+ * Where ranks share memory, the sum of a rank's piece is accumulated in the others'
+ * gradients, which are not needed any more: the next rank's become mine plus its own,
+ * those of the one after it that sum plus its own, and the last has the total. This is
+ * faster where CPUs have no common cache: writing a cache line that two CPUs have read
+ * takes ten times as long as taking it from the one that has written it
+ * (bench/README.md).
  */
 #include "worker/ddp/reducer.h"
 
@@ -32,10 +34,10 @@
 
 enum {
     LINE = 16,       /* floats: a cache line */
-    ROOM = 96 << 10, /* floats, and at least so many */
-    ROWS = 64,       /* rows are made of factors at once: see find_room() */
+    ROOM = 96 << 10, /* smallest scratch memory, in floats */
+    ROWS = 64,       /* rows computed from factors at once: see find_room() */
     HEAD = LINE,     /* so that gradients stay aligned */
-    WATCH_STEPS = 5, /* before buckets are made by time */
+    WATCH_STEPS = 5, /* steps measured before buckets are planned by time */
     PROBES = 4,
     PROBE_FLOATS = 256
 };
@@ -45,29 +47,31 @@ struct reducer {
     struct ddp_group *group; /* borrowed */
     int rank, size;
     struct reducer_settings settings;
-    float *block; /* the arena's: head and gradients */
+    float *block; /* in the arena: head and gradients */
     float *grads; /* block + HEAD */
     size_t count; /* gradients */
-    /* owned, [size - 1]: those of the ranks from the next on; NULL: not direct */
+    /* owned, [size - 1]: blocks of the ranks from the next on; NULL: not direct */
     float **others;
-    struct factors *factors; /* owned; NULL: there are none */
-    float *rooms;            /* owned: for what is made of them, one a thread, */
+    struct factors *factors; /* owned; NULL: none */
+    float *rooms;            /* owned: scratch memory for sums, one per thread, */
     size_t room;             /* of so many floats */
-    bool summed;             /* this step's piece is */
+    bool summed;             /* this step's pieces have been summed */
 
-    size_t most;                   /* buckets: as many as parameters */
+    size_t most;                   /* most buckets: as many as parameters */
     struct bucket *buckets;        /* owned, [most] */
-    struct bucket *pieces;         /* owned: this rank's of each bucket */
-    struct ddp_request **requests; /* owned, one a bucket; NULL: ended or not started */
-    int64_t *began;                /* owned, one a bucket */
-    size_t *counts;                /* owned, [size]: of the pieces of a bucket */
+    struct bucket *pieces;         /* owned: this rank's part of each bucket */
+    struct ddp_request **requests; /* owned, one per bucket; NULL: ended or not started */
+    int64_t *began;                /* owned, one per bucket */
+    size_t *counts;                /* owned, [size]: sizes of the parts of a bucket */
     size_t nbuckets, npieces;
-    size_t started, ended; /* buckets, in the plan's order */
+    size_t started, ended; /* numbers of buckets, in the plan's order */
 
-    struct bucket *layers; /* owned: what becomes ready together, from the last */
-    double *ready; /* owned, [nlayers + 2]: seconds since the step began, and two more */
+    struct bucket
+        *layers;   /* owned: gradients that become ready together, from the last */
+    double *ready; /* owned, [nlayers + 2]: seconds since the step began, and times of two
+                      reductions */
     size_t nlayers, seen;
-    int watched; /* steps; WATCH_STEPS: no more */
+    int watched; /* measured steps; WATCH_STEPS: done */
     int64_t begin_ns;
 
     reducer_span_fn span;
@@ -78,15 +82,15 @@ struct reducer {
 
 /* ---- the plan ---- */
 
-/* A rank's part begins with a cache line, so that no line is two ranks', and with a row
- * where rows are made. */
+/* The unit of a rank's part: a cache line, so that no line is shared by two ranks, or
+ * a row where gradients are computed by rows. */
 static struct bucket part_of(const struct reducer *r, struct bucket b, int rank)
 {
     size_t row = factors_row(r->factors, b.offset);
     return bucket_part(b, row > 0 ? row * LINE : LINE, rank, r->size);
 }
 
-/* Of each rank, in r->counts. */
+/* The sizes of all ranks' parts, in r->counts. */
 static void count_parts(struct reducer *r, struct bucket b)
 {
     for (int i = 0; i < r->size; i++)
@@ -103,19 +107,19 @@ static void cut_pieces(struct reducer *r)
         r->pieces[i] = part_of(r, of[i], r->rank);
 }
 
-/* How many rows are made at once of the factors of the layer at `offset`; 0: it has none.
- */
+/* How many rows of the layer at `offset` are computed from factors at once; 0: it has
+ * no factors. */
 static size_t rows_at(const struct reducer *r, size_t offset)
 {
     size_t row = factors_row(r->factors, offset), rows = row > 0 ? ROOM / row : 0;
     return row * (rows < ROWS ? ROWS : rows / LINE * LINE);
 }
 
-/* A block that is made is used at once, and the next one takes its room, so that it never
- * leaves the second cache. With one of 1 MiB blocks of 200 to 600 KiB are alike; the
- * whole gradient, written and read again, costs 1 to 2 % of a step. But each block reads
- * all factors once: with rows of 36 KB, which leave the cache in any case, 16 at a time
- * cost more than they gain. */
+/* A block of sums is used at once, and the next one overwrites it, so that it stays in
+ * the second-level cache. With a cache of 1 MiB blocks of 200 to 600 KiB are equally
+ * fast; writing and reading the whole gradient costs 1 to 2 % of a step. But each
+ * block reads all factors once: with rows of 36 KB, which do not stay in the cache
+ * anyway, 16 at a time cost more than they gain. */
 static void find_room(struct reducer *r)
 {
     for (size_t i = 0; r->factors && i < r->nbuckets; i++) {
@@ -126,8 +130,8 @@ static void find_room(struct reducer *r)
         r->rooms = optim_block((size_t)pool_threads() * r->room);
 }
 
-/* Do all ranks share memory? Then each has a part of each parameter, so that what it
- * costs to use what another CPU has written is the same for all. */
+/* Do all ranks share memory? Then each has a part of each parameter, so that the cost
+ * of reading what other CPUs have written is the same for all. */
 static int find_others(struct reducer *r, const struct param *params, size_t n,
                        struct model *model, struct ddp_err *err)
 {
@@ -179,7 +183,7 @@ static struct reducer *create(struct ddp_group *group, const struct param *param
         reducer_destroy(r);
         return NULL;
     }
-    /* pieces that were chosen by size stay: the optimiser's state hangs on them */
+    /* pieces planned by size stay, since the optimiser's state depends on them */
     if (!settings.timed || r->settings.shard || !settings.overlap || r->size == 1)
         r->watched = WATCH_STEPS;
     cut_pieces(r);
@@ -278,7 +282,7 @@ static void watch_layer(struct reducer *r, size_t offset, size_t count)
 {
     double now = (double)(now_ns() - r->begin_ns) / 1e9;
     size_t i = r->seen++;
-    if (r->watched == 0 || i >= r->nlayers) { /* the first step: the order of layers */
+    if (r->watched == 0 || i >= r->nlayers) { /* in the first step: the order of layers */
         r->layers[i] = (struct bucket){offset, count};
         r->ready[i] = now;
         r->nlayers = i + 1;
@@ -287,8 +291,8 @@ static void watch_layer(struct reducer *r, size_t offset, size_t count)
     }
 }
 
-/* Seconds of a sum of `count` floats: the best of some, since the first takes pages, and
- * on a busy machine any may wait for its turn. */
+/* Seconds of a reduction of `count` floats: the best of several, since the first
+ * allocates pages, and on a busy machine any may have to wait. */
 static int time_reduction(struct reducer *r, size_t count, double *seconds,
                           struct ddp_err *err)
 {
@@ -302,7 +306,7 @@ static int time_reduction(struct reducer *r, size_t count, double *seconds,
     return 0;
 }
 
-/* The gradients are free for it: backward has yet to come. */
+/* The gradients may be overwritten: backward comes later. */
 static int plan_by_time(struct reducer *r, struct ddp_err *err)
 {
     size_t n = r->nlayers, probe = r->count < PROBE_FLOATS ? r->count : PROBE_FLOATS;
@@ -322,8 +326,8 @@ int reducer_begin(struct reducer *r, bool idle, struct ddp_err *err)
 {
     r->started = r->ended = 0;
     r->failed = r->summed = false;
-    /* Ranks that were idle have seen nothing. The number of layers is the same on
-     * every rank, so all decide alike. */
+    /* Idle ranks have measured nothing. The number of layers is the same on every
+     * rank, so all decide alike. */
     if (r->watched < WATCH_STEPS && r->begin_ns > 0 && ++r->watched == WATCH_STEPS) {
         int64_t n = (int64_t)r->nlayers;
         if (ddp_all_reduce(r->group, &n, 1, DDP_I64, DDP_MIN, err) < 0 ||
@@ -367,7 +371,7 @@ static void end_bucket(struct reducer *r)
                 r->span_arg);
 }
 
-/* Give what is under way a push. */
+/* Makes progress on the reductions in flight. */
 static void make_progress(struct reducer *r)
 {
     while (!r->failed && r->ended < r->started) {
@@ -408,7 +412,7 @@ static int reduce_rest(struct reducer *r, struct ddp_err *err)
     return r->failed ? err_set(err, "%s", r->err.text) : 0;
 }
 
-/* The others have their gradients, and I know how the step went for them. */
+/* Exchanges the step's numbers; afterwards all ranks have finished backward. */
 static int meet(struct reducer *r, struct ddp_err *err)
 {
     int64_t began = now_ns();
@@ -472,7 +476,7 @@ bool reducer_direct(const struct reducer *r)
     return r->others != NULL;
 }
 
-/* Of what is made it is my own block. */
+/* Sums that are computed from factors are in this rank's own block. */
 float *reducer_sums(const struct reducer *r, size_t i)
 {
     size_t at = r->pieces[i].offset;
@@ -485,8 +489,8 @@ size_t reducer_block(const struct reducer *r, size_t i)
     return rows > 0 ? rows : KERNELS_GRAIN;
 }
 
-/* Gradients [at, at + n): made in `room`, or added up where the last of the others has
- * them. */
+/* Gradients [at, at + n): computed in `room`, or summed in the block of the last of
+ * the other ranks. */
 static const float *sum_up(struct reducer *r, const struct kernels *k, size_t at,
                            size_t n, float *room)
 {

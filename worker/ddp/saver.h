@@ -11,24 +11,26 @@
 
 struct saver;
 
-/* A checkpoint of more bytes than SAVER_SHARD_BYTES, or as the caller says, is written by
- * all ranks. Group and place are borrowed. */
+/* A checkpoint of more than SAVER_SHARD_BYTES bytes, or of the caller's limit, is
+ * written by all ranks. Group and place are borrowed. */
 #define SAVER_SHARD_BYTES ((size_t)1 << 30)
 struct saver *saver_create(struct ddp_group *group, const char *place,
                            size_t shard_bytes);
-void saver_destroy(struct saver *s); /* NULL is fine; cancels what is in flight */
-/* Rank 0, before training: -1 when one cannot be written, or another run saves there. */
+void saver_destroy(struct saver *s); /* NULL is allowed; cancels what is in flight */
+/* On rank 0, before training: -1 if no checkpoint can be written, or another run uses
+ * the place. */
 int saver_prepare(struct saver *s, struct ddp_err *err);
 
-/* Every rank: wait for the checkpoint in flight. */
+/* Every rank: waits for the checkpoint in flight. */
 int saver_finish(struct saver *s, int *culprit, struct ddp_err *err);
-/* Every rank, behind saver_finish(): begin one. Arguments: checkpoint_take(). */
+/* Every rank, after saver_finish(): starts one. For the arguments see
+ * checkpoint_take(). */
 int saver_start(struct saver *s, const struct replica *r, const struct train_state *at,
                 const struct strv *extra, struct ddp_err *err);
 
-/* Rank 0: the step of the newest checkpoint that is complete; 0: there is none yet. */
+/* On rank 0: the step of the newest complete checkpoint; 0: none yet. */
 uint64_t saver_written(const struct saver *s);
-/* The newest checkpoint, and how long training stood still for it; NULL: none, or
+/* The newest checkpoint, and the time that training waited for it; NULL: none, or
  * another rank's. */
 const char *saver_path(const struct saver *s);
 double saver_stalled_s(const struct saver *s);

@@ -1,17 +1,17 @@
-/* worker/ddp/sums.h - the numbers of a step that are summed over the ranks with its
- * gradients, on the CPU by reducer_finish()
+/* worker/ddp/sums.h - numbers of a step that are summed over the ranks together with
+ * its gradients; on the CPU by reducer_finish()
  */
 #ifndef WORKER_DDP_SUMS_H
 #define WORKER_DDP_SUMS_H
 
 struct step_sums {
     float loss;        /* each rank's mean times its share of the samples */
-    float correct;     /* right answers: exact up to 2^24 */
-    float bad;         /* ranks whose loss is not a number */
-    float stop;        /* ranks that were told to stop, */
-    float interrupted; /* those of them that were told by SIGINT */
+    float correct;     /* correct answers: exact up to 2^24 */
+    float bad;         /* number of ranks whose loss is NaN */
+    float stop;        /* ranks with a request to stop, */
+    float interrupted; /* of these: by SIGINT */
     float warned;      /* and by SIGUSR1 */
-    float skipped;     /* 1: gradients were not finite, and no step was taken */
+    float skipped;     /* 1: gradients were not finite, and the step was skipped */
 };
 
 #endif

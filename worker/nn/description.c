@@ -217,6 +217,18 @@ static int read_line(struct reader *r, char *line)
     return read_setting(r, first, value);
 }
 
+void model_type_free(struct model_type *type)
+{
+    if (!type)
+        return;
+    for (struct layer_spec *l = type->layers; l->kind != LAYER_END; l++)
+        free(l->name);
+    free(type->layers);
+    free(type->optimizer);
+    free(type->name);
+    free(type);
+}
+
 struct model_type *description_read(const char *name, const char *where, const char *text,
                                     struct ddp_err *err)
 {

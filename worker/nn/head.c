@@ -16,7 +16,6 @@ struct head {
     float *logits;   /* [rows, outputs] */
     uint32_t *right; /* [rows] */
     double *found;   /* [rows, 2] */
-    uint32_t *window;
 };
 
 struct head *head_create(const struct model *m)
@@ -28,7 +27,6 @@ struct head *head_create(const struct model *m)
     h->logits = scratch((size_t)h->rows * (size_t)m->io.outputs);
     h->right = xcalloc((size_t)h->rows, sizeof *h->right);
     h->found = xcalloc(2 * (size_t)h->rows, sizeof *h->found);
-    h->window = xcalloc((size_t)m->io.W + 1, sizeof *h->window);
     return h;
 }
 
@@ -39,7 +37,6 @@ void head_free(struct head *h)
     free(h->logits);
     free(h->right);
     free(h->found);
-    free(h->window);
     free(h);
 }
 
@@ -122,13 +119,8 @@ float head_loss(const struct model *m, const struct batch *b, float *dy, float s
     return (float)(loss / all);
 }
 
-const float *model_next(struct model *m, const uint32_t *tokens, int n)
+const float *head_logits(const struct model *m, const float *y)
 {
-    struct head *h = m->head;
-    for (int i = 0; i < m->io.W;
-         i++) /* attention is causal, so the values after n have no effect */
-        h->window[i] = i < n ? tokens[i] : 0;
-    const float *y = model_forward(m, &(struct batch){.tokens = h->window, .n = 1});
-    make_logits(m, y + (size_t)(n - 1) * (size_t)m->layers[0].spec->outputs, 1);
-    return h->logits;
+    make_logits(m, y, 1);
+    return m->head->logits;
 }

@@ -363,6 +363,16 @@ float model_evaluate(struct model *m, const struct batch *b, int *correct)
     return loss(m, b, model_forward(m, b), NULL, 1, correct);
 }
 
+const float *model_next(struct model *m, const uint32_t *tokens, int n)
+{
+    /* attention is causal, so tokens after the first n have no effect */
+    uint32_t *window = xcalloc((size_t)m->io.W + 1, sizeof *window);
+    memcpy(window, tokens, (size_t)n * sizeof *window);
+    const float *y = model_forward(m, &(struct batch){.tokens = window, .n = 1});
+    free(window);
+    return head_logits(m, y + (size_t)(n - 1) * (size_t)m->layers[0].spec->outputs);
+}
+
 /* ---- finding NaNs ---- */
 
 int model_tell_place(const struct model *m, int place, char *text, size_t size)

@@ -105,5 +105,7 @@ struct head *head_create(const struct model *m);
 void head_free(struct head *h);
 float head_loss(const struct model *m, const struct batch *b, float *dy, float scale,
                 int *correct);
+/* The logits of one row y of the last layer; valid until the next call. */
+const float *head_logits(const struct model *m, const float *y);
 
 #endif

@@ -49,15 +49,3 @@ struct model_type *model_type_find(const char *text, struct ddp_err *err)
     free(file);
     return inside ? type : unknown(text, err);
 }
-
-void model_type_free(struct model_type *type)
-{
-    if (!type)
-        return;
-    for (struct layer_spec *l = type->layers; l->kind != LAYER_END; l++)
-        free(l->name);
-    free(type->layers);
-    free(type->optimizer);
-    free(type->name);
-    free(type);
-}

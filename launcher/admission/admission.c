@@ -9,8 +9,8 @@
  *            a stranger never becomes one
  *   sockets  the process and descriptor that held a socket, by inode
  *
- * /proc/PID/fd and a pidfd of each of our processes are kept open: they never refer to
- * another process that reuses the pid, so the ancestry need not be checked again.
+ * /proc/PID/fd of each of our processes is kept open: it never refers to another process
+ * that reuses the pid, so the ancestry need not be checked again.
  *
  * Most connections are the newest descriptor of a rank, so the highest descriptors of
  * each of our processes are tried first (st_size of /proc/PID/fd is their count since
@@ -53,7 +53,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 #include <uthash.h>
 
@@ -66,7 +65,6 @@ struct proc {
     bool read;    /* its descriptors have been read */
     bool hidden;  /* some of them cannot be read */
     int dir;      /* owned: its /proc/PID/fd; -1: not open */
-    int pidfd;    /* owned: opened with `dir`; -1: not open */
     int last_fd;  /* of the socket found last; 0: none */
     int64_t nfds; /* descriptor count at that time, or at the last look at the newest */
     UT_hash_handle hh;
@@ -98,7 +96,6 @@ struct admission {
     int netlink;        /* owned, -1: none */
     pid_t last;         /* the process that was found by its newest socket last */
     bool asked;         /* `netlink` is open, or there is none */
-    dev_t sockets_dev;  /* of all sockets; 0: not known */
     struct proc *procs; /* owned, by pid */
     struct held_socket *sockets; /* owned, by inode */
 };
@@ -126,7 +123,7 @@ static enum membership kin_of(struct admission *a, struct proc *p, int up)
 static struct proc *proc_add(struct admission *a, pid_t pid, pid_t parent)
 {
     struct proc *p = xcalloc(1, sizeof *p);
-    *p = (struct proc){.pid = pid, .parent = parent, .dir = -1, .pidfd = -1};
+    *p = (struct proc){.pid = pid, .parent = parent, .dir = -1};
     HASH_ADD_INT(a->procs, pid, p);
     return p;
 }
@@ -138,8 +135,6 @@ static void drop_proc(struct admission *a, struct proc *p)
         close(p->dir);
         a->ndirs--;
     }
-    if (p->pidfd >= 0)
-        close(p->pidfd);
     free(p);
 }
 
@@ -153,7 +148,6 @@ static void proc_keep(struct admission *a, struct proc *p, bool sure)
     snprintf(path, sizeof path, "/proc/%d/fd", (int)p->pid);
     p->dir = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
     a->ndirs += p->dir >= 0;
-    p->pidfd = (int)syscall(SYS_pidfd_open, p->pid, 0);
     if (!sure && !ancestry_leads(p->pid, a->ancestor))
         drop_proc(a, p);
 }
@@ -245,6 +239,9 @@ static void cache_socket(struct admission *a, uint64_t inode, pid_t pid, int fd)
     s->read_ms = now_ms();
 }
 
+/* The inode of the socket that a link in /proc/PID/fd leads to. A duplicate of the
+ * descriptor (pidfd_getfd) would tell it in half the time, but its close() flushes a file
+ * on NFS or FUSE, and waits for a server that does not answer. */
 static bool socket_at(int dirfd, const char *name, uint64_t *inode)
 {
     char target[64];
@@ -271,24 +268,6 @@ static int proc_path(const struct proc *p, char name[48], int number)
     return p->dir >= 0 ? p->dir : AT_FDCWD;
 }
 
-/* The socket that is descriptor `number` of a process. A duplicate of it costs less
- * than the link in /proc, for which the kernel makes an inode; but it needs the right to
- * trace the process. False with ENOENT: there is no such descriptor. */
-static bool proc_socket(const struct admission *a, const struct proc *p, int number,
-                        uint64_t *inode)
-{
-    char name[48];
-    struct stat st;
-    bool may = p->pidfd >= 0 && a->sockets_dev != 0;
-    int fd = may ? (int)syscall(SYS_pidfd_getfd, p->pidfd, number, 0) : -1;
-    if (fd < 0)
-        return socket_at(proc_path(p, name, number), name, inode);
-    bool is = fstat(fd, &st) == 0 && S_ISSOCK(st.st_mode) && st.st_dev == a->sockets_dev;
-    close(fd);
-    *inode = st.st_ino;
-    return is;
-}
-
 /* The number of its descriptors; 0 before Linux 6.2; -1: it has ended, or hides them. */
 static int64_t count_descriptors(const struct proc *p)
 {
@@ -305,6 +284,7 @@ static int64_t count_descriptors(const struct proc *p)
 static void read_newest(struct admission *a, struct proc *p)
 {
     enum { NEWEST = 2 };
+    char name[48];
     int64_t count = count_descriptors(p);
     if (count < 0 || count == p->nfds)
         return;
@@ -316,7 +296,8 @@ static void read_newest(struct admission *a, struct proc *p)
          fd--) {
         uint64_t inode;
         errno = 0;
-        if (proc_socket(a, p, fd, &inode))
+        int at = proc_path(p, name, fd);
+        if (socket_at(at, name, &inode))
             cache_socket(a, inode, p->pid, fd);
         seen += errno != ENOENT;
     }
@@ -378,8 +359,10 @@ static pid_t cached_holder(struct admission *a, uint64_t inode)
         return 0;
     if (now_ms() - s->read_ms < FRESH_MS)
         return s->pid;
+    char name[48];
     uint64_t now;
-    if (!proc_socket(a, p, s->fd, &now) || now != inode)
+    int at = proc_path(p, name, s->fd);
+    if (!socket_at(at, name, &now) || now != inode)
         return 0;
     if (p->dir < 0 && !ancestry_leads(s->pid, a->ancestor))
         return 0;
@@ -394,10 +377,12 @@ static pid_t repeated_holder(struct admission *a, uint64_t inode)
     for (int i = 0; i < TRIES; i++) { /* 0, 1, -1, 2, ... further */
         int more = i % 2 ? i / 2 + 1 : -(i / 2);
         for (struct proc *p = a->procs; p; p = p->hh.next) {
+            char name[48];
             uint64_t now;
             if (p->last_fd == 0 || p->dir < 0)
                 continue;
-            if (proc_socket(a, p, p->last_fd + more, &now) && now == inode) {
+            int at = proc_path(p, name, p->last_fd + more);
+            if (socket_at(at, name, &now) && now == inode) {
                 p->last_fd += more;
                 return p->pid;
             }
@@ -510,20 +495,13 @@ static struct pause *pause_of(struct admission *a, uid_t uid)
     return oldest;
 }
 
-static void ask(struct admission *a)
-{
-    struct stat st;
-    a->asked = true;
-    a->netlink = sockdiag_open();
-    a->sockets_dev = a->netlink >= 0 && fstat(a->netlink, &st) == 0 ? st.st_dev : 0;
-}
-
 int admission_holder(struct admission *a, const struct sockaddr *from,
                      const struct sockaddr *to, pid_t *holder, struct ddp_err *err)
 {
     struct sock_owner owner;
     if (!a->asked) /* most jobs never ask: opening costs as much as starting a rank */
-        ask(a);
+        a->netlink = sockdiag_open();
+    a->asked = true;
     if (sockdiag_find(a->netlink, from, to, &owner, err) < 0)
         return ADMISSION_ELSEWHERE;
     if (owner.inode == 0)

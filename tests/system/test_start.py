@@ -72,7 +72,7 @@ class Refused(LaunchTest):
             ((*listing, "--exclude", "localhost"), "--exclude and --host-discovery-script: "),
             (("--include", "a", "--exclude", "b"), "--exclude and --include choose the same"),
             (("--include", "a,,b"), "--include:"),
-            (("--script", "slurm", "--nnodes", "1:2"), "a batch script: its limits and resources are"),
+            (("--script", "pbs", "--nnodes", "1:2"), "--nnodes MIN:MAX: only Slurm and Grid Engine let a job go on"),
         ):
             with self.subTest(options):
                 launch = self.run_to_end(*options, "true")

@@ -63,9 +63,9 @@ static int read_resume(const struct setting *o, const char *text, void *to,
                        struct ddp_err *err)
 {
     struct train_config *c = to;
-    c->resume = *text ? text : NULL;
-    c->resume_if_there = !c->resume;
-    return 0;
+    c->resume_if_there = o && text == o->bare;
+    c->resume = NULL;
+    return c->resume_if_there ? 0 : value_file(o, text, &c->resume, err);
 }
 
 static int read_normalise(const struct setting *o, const char *text, void *to,
@@ -223,7 +223,10 @@ static error_t on_option(int key, char *text, struct argp_state *state)
             return EINVAL;
         }
         p->after_resume = false;
-        return read_resume(NULL, text, p->c, p->err);
+        if (read_resume(NULL, text, p->c, p->err) == 0)
+            return 0;
+        err_prefix(p->err, "--resume");
+        return EINVAL;
     }
     if (key < FIRST_KEY || key >= FIRST_KEY + (int)ARRAY_LEN(options))
         return ARGP_ERR_UNKNOWN;

@@ -67,9 +67,10 @@ static int share(struct run *run, struct ddp_err *err)
     run->resumed_whole = whole;
     if (run->state.position > run->data.train.n)
         return err_set(err,
-                       "cannot resume '%s': it stands at sample %" PRIu64
+                       "cannot resume%s%s: the state is at sample %" PRIu64
                        " of an epoch, and these data have %zu",
-                       run->c->resume, run->state.position, run->data.train.n);
+                       run->c->resume ? " " : "", run->c->resume ? run->c->resume : "",
+                       run->state.position, run->data.train.n);
     return replica_broadcast(run->group, &model, err);
 }
 

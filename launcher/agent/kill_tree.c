@@ -186,6 +186,8 @@ bool kill_tree_reap(int64_t limit_ms)
         int sent = kill_tree_signal(SIGKILL, first ? kill_tree_pass_helpers : NULL, NULL);
         futile = sent > 0 || first ? 0 : futile + 1;
         pause_ms = waited_ms < 50 ? waited_ms + 1 : 50;
-        nanosleep(&(struct timespec){.tv_nsec = pause_ms * 1000000}, NULL);
+        struct timespec rest = {.tv_nsec = pause_ms * 1000000};
+        while (nanosleep(&rest, &rest) < 0 && errno == EINTR) /* SIGCHLD */
+            ;
     }
 }

@@ -115,9 +115,11 @@ int64_t job_limit_flushing(const struct job *j)
     return j->ending.hurried ? HURRY_MS : 0;
 }
 
+enum { LATE_MS = 100 };
+
 /* An agent that answers no ping is slow, or stopped: only the time in which it answers
- * counts. One that stays silent is lost after --node-timeout (heartbeat.c); ours is
- * killed then. */
+ * counts. One that stays silent is lost after --node-timeout: ours here, others in
+ * heartbeat.c. */
 static void late_agents(struct job *j, int64_t limit_ms)
 {
     int64_t more_ms = 0;
@@ -127,15 +129,16 @@ static void late_agents(struct job *j, int64_t limit_ms)
         if (!job_node_connected(n) || n->ended)
             continue;
         int64_t left_ms = limit_ms - n->silence.heard_for_ms;
-        bool dead =
-            n->via == j->local && n->silence.silent_ms >= j->opts->node_timeout_ms;
-        if (left_ms <= 0 || dead)
+        int64_t timeout_ms = j->opts->node_timeout_ms - n->silence.silent_ms;
+        if (n->via == j->local && timeout_ms < left_ms)
+            left_ms = timeout_ms;
+        if (left_ms <= 0)
             job_node_lost(j, i, "its agent does not stop the ranks");
         else if (left_ms > more_ms)
             more_ms = left_ms;
     }
-    if (more_ms > 0 && j->state == state)
-        job_arm(j->limit, more_ms);
+    if (more_ms > 0 && j->state == state) /* silence is counted at each heartbeat */
+        job_arm(j->limit, more_ms > LATE_MS ? more_ms : LATE_MS);
 }
 
 void job_late_terminating(struct job *j)

@@ -82,7 +82,7 @@ int peer_key_find(const struct opts *opts, const struct ambient_job *o, bool add
     }
     if (!where && o->by_hand && getenv("KUBERNETES_SERVICE_HOST"))
         return err_set(err,
-                       "the pods of a job share no home directory: give all of them the "
+                       "pods usually share no home directory: give all of them the "
                        "same DDPRUN_KEY from a Secret (doc/kubernetes.md), or --peer-key "
                        "with a file or a shared directory");
     k->meeting_file = meeting_file_create(where, o->id, err);

@@ -88,6 +88,7 @@ static int find_caps(struct draft *d, struct ddp_err *err)
     /* one host may do for a range, but not where an address is given to meet others at */
     bool alone = strcmp(d->alloc->source, "local") == 0;
     bool meets = o->master_addr && strcmp(o->master_addr, "localhost") != 0 &&
+                 strcmp(o->master_addr, "::1") != 0 &&
                  strncmp(o->master_addr, "127.", 4) != 0;
     if ((o->min_nnodes == 0 || (alone && meets)) && o->nnodes > 0 &&
         (size_t)o->nnodes > d->alloc->nnodes)

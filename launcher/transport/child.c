@@ -183,8 +183,9 @@ pid_t child_spawn(const struct child_spec *spec, enum child_step *step)
 }
 
 /* Does this kernel support CLOSE_RANGE_UNSHARE (5.9)? Tested with an empty range, and
- * without that flag, which has come with the call: it would take a table of its own from
- * the threads that there are, such as ThreadSanitizer's. */
+ * without that flag, which is as old as the call: with it, this process would get a
+ * descriptor table of its own, apart from its other threads', such as ThreadSanitizer's.
+ */
 static bool unshare_works(void)
 {
     return syscall(SYS_close_range, ~0U, ~0U, 0) == 0;

@@ -94,6 +94,8 @@ static int check_names(const struct ddp_parallel *p, struct ddp_err *err)
 {
     for (size_t i = 0; i < p->n; i++) {
         const struct ddp_param *param = &p->params[i];
+        if (!param->name)
+            return err_set(err, "parameter %zu has no name: a checkpoint needs one", i);
         if (param->count > INT_MAX)
             return err_set(err, "'%s' is too large for a checkpoint: split it",
                            param->name);

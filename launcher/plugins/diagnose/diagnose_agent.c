@@ -138,10 +138,12 @@ static int diagnose_prepare(void *state, struct msg_job *job, struct ddp_err *er
     int port;
     if (d->ras_fd < 0 && topo_gpus() > 0 && (d->ras_fd = sock_reserve(&port, &why)) >= 0)
         d->ras_addr = xasprintf("127.0.0.1:%d", port);
-    if (!d->folder && make_folder(d) < 0)
+    if (!d->folder && make_folder(d) < 0) {
+        int error = errno;
         log_info("hang reports will have no Python stacks and no collectives: cannot "
                  "make a folder in '%s': %s",
-                 parent_folder(), strerror(errno));
+                 parent_folder(), strerror(error));
+    }
     return 0;
 }
 

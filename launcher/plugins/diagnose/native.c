@@ -157,7 +157,7 @@ static size_t readers_of(char *const *paths)
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
     for (size_t i = 0; i < ARRAY_LEN(debuggers); i++) {
         if (paths[i] && !debuggers[i].python && !debuggers[i].large)
-            return READERS_MAX;
+            return cpus > READERS_MAX ? (size_t)cpus : READERS_MAX;
     }
     return cpus > 0 ? (size_t)cpus : 1;
 }

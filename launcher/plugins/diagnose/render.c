@@ -105,7 +105,12 @@ static void print_list(const json_t *list, const char *title, FILE *f)
 
 static void print_sockets(const json_t *rank, FILE *f)
 {
-    static const char *const counts[] = {"unread", "unsent", "retransmits"};
+    static const struct {
+        const char *key, *unit;
+    } counts[] = {{"unread", "bytes "},
+                  {"unsent", "bytes "},
+                  {"retransmits", ""},
+                  {"unaccepted", "connections "}};
     const json_t *s, *count, *to;
     size_t i;
     json_array_foreach (json_object_get(rank, "sockets"), i, s) {
@@ -116,9 +121,9 @@ static void print_sockets(const json_t *rank, FILE *f)
             fprintf(f, " (rank %lld)", (long long)json_integer_value(to));
         fprintf(f, ": %s", text_of(s, "state"));
         for (size_t k = 0; k < ARRAY_LEN(counts); k++) {
-            if ((count = json_object_get(s, counts[k])))
+            if ((count = json_object_get(s, counts[k].key)))
                 fprintf(f, ", %lld %s%s", (long long)json_integer_value(count),
-                        k < 2 ? "bytes " : "", counts[k]);
+                        counts[k].unit, counts[k].key);
         }
         fputc('\n', f);
     }

@@ -18,8 +18,8 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-/* of a process: listed without data on their way, and at most */
-enum { IDLE_MAX = 16, LISTED_MAX = 64, FDS_MAX = 1 << 16 };
+/* Listed per process: idle ones, and in all. Read: all processes of a namespace. */
+enum { IDLE_MAX = 16, LISTED_MAX = 64, FDS_MAX = 1 << 16, LISTENING = 10 };
 
 static const char *const states[] = {
     "?",         "established", "connecting",
@@ -136,7 +136,7 @@ static void add_socket(const struct line *l, json_t *out)
     const char *state = states[l->state < ARRAY_LEN(states) ? l->state : 0];
     json_t *o =
         json_pack("{s:s, s:s, s:s}", "state", state, "local", local, "peer", peer);
-    set_count(o, "unread", l->unread);
+    set_count(o, l->state == LISTENING ? "unaccepted" : "unread", l->unread);
     set_count(o, "unsent", l->unsent);
     set_count(o, "retransmits", l->retransmits);
     json_array_append_new(list, o);

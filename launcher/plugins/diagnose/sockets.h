@@ -7,9 +7,10 @@
 #include <stddef.h>
 
 /* Sets "sockets" in `out` of each: a list of {"state", "local", "peer", "unread",
- * "unsent", "retransmits"}: bytes that the process has not read, and that the other end
- * has not confirmed. The last three only if not 0. Of each process a few idle ones; all
- * others count in "more_sockets". */
+ * "unsent", "retransmits"}: bytes that the process has not read, and bytes that the other
+ * end has not confirmed. The last three only if not 0; a listening socket has
+ * "unaccepted", connections, in place of "unread". Only some idle ones of each process
+ * are listed; the number of the others is "more_sockets". */
 void sockets_describe(const struct described *list, size_t n);
 
 /* On the launcher, with the ranks of all hosts: sets "rank" in each socket whose other

@@ -16,8 +16,8 @@ char *session_dir_name(void)
 {
     const char *tmpdir = getenv("TMPDIR");
     uint64_t random;
-    if (getrandom(&random, sizeof random, GRND_NONBLOCK) != sizeof random)
-        random = (uint64_t)now_ns(); /* early at boot: mkdir() fails if it exists */
+    if (getrandom(&random, sizeof random, 0) != sizeof random)
+        random = (uint64_t)now_ns(); /* a kernel without it */
     return xasprintf("%s/ddprun-mpi-%016" PRIx64,
                      tmpdir && tmpdir[0] == '/' ? tmpdir : "/tmp", random);
 }

@@ -6,7 +6,7 @@
 #ifndef LAUNCHER_PLUGINS_MPI_SESSION_DIR_H
 #define LAUNCHER_PLUGINS_MPI_SESSION_DIR_H
 
-/* A name in $TMPDIR that nobody can foresee; the caller frees it. */
+/* An unpredictable name in $TMPDIR; the caller frees it. */
 char *session_dir_name(void);
 void session_dir_remove(const char *dir); /* with all that is in it, if it exists */
 

@@ -77,6 +77,7 @@ static const struct {
     {"--micro-batches 0", "--micro-batches: '0' is not a whole number from 1 to 64"},
     {"--group-timeout 0s", "--group-timeout: '0s' is no time to wait"},
     {"--resume", "--resume without a file needs --checkpoint"},
+    {"--checkpoint c --resume=", "--resume: '' is not a name"},
     {"--checkpoint-every 5", "--checkpoint-every needs --checkpoint"},
     {"--momentum 0.9", "--momentum: adadelta has none, sgd does"},
     {"--model linreg --data digits",

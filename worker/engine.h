@@ -124,7 +124,7 @@ struct engine_type {
     /* Number of buckets of gradients; 0: each rank reads its part of the others'. */
     size_t (*buckets)(const struct engine *e);
     /* Runs or submits a step. Returns 1 with the oldest result not returned yet, 0 if
-     * there is none so far, -1 with `err`. A step whose loss is NaN on any rank
+     * there is none so far, -1 with `err`. A step whose loss is not finite on any rank
      * changes no weight; with `skip_bad` it counts as skipped rather than bad, and so
      * does one whose gradients are not finite. */
     int (*step)(struct engine *e, const struct engine_step *step,
@@ -146,7 +146,7 @@ struct engine_type {
     /* The plan of buckets as text, and its use in a later run; NULL: not supported. */
     void (*plan_text)(const struct engine *e, char *text, size_t size);
     void (*use_plan)(struct engine *e, const char *text);
-    /* The algorithms that were measured, as text, and the use of such a text from an
+    /* The algorithms chosen by measurement, as text, and the use of such a text from an
      * earlier run, which every rank calls before prepare(); NULL: not supported. */
     void (*algorithms_text)(const struct engine *e, char *text, size_t size);
     int (*use_algorithms)(struct engine *e, const char *text, struct ddp_err *err);

@@ -31,11 +31,11 @@ extern "C" {
 #endif
 
 /* Parameters and their gradient, as arrays of floats. Where a pointer is NULL,
- * ddp_parallel_create() sets it to memory of the library that ranks of a host share,
- * aligned to 64 bytes and freed by ddp_parallel_destroy(). Arrays of your own are copied
- * to such memory and back in each step. */
+ * ddp_parallel_create() sets it to memory of the group's arena, aligned to 64 bytes, which
+ * ranks of a host share. In each step gradients of your own are copied to such memory,
+ * and weights of your own from it; after changing weights call ddp_parallel_share(). */
 struct ddp_param {
-    const char *name; /* for errors; borrowed */
+    const char *name; /* for errors, and in checkpoints, where names differ; borrowed */
     float *weight, *grad;
     size_t count;
 };

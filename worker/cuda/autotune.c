@@ -47,7 +47,7 @@ static int play(const struct trial *x, const struct algorithm *how, struct ddp_e
 
 /* Runs on the same inputs each time. The output is overwritten first, so that the
  * result of the previous algorithm is not taken for that of one that writes nothing;
- * so is the area behind it that is converted. */
+ * so is net->dw, which is converted into it. */
 static int play_once(const struct trial *x, const struct algorithm *how,
                      struct ddp_err *err)
 {
@@ -85,8 +85,7 @@ static int record(const struct trial *x, const struct algorithm *how,
     return rc;
 }
 
-/* Launched before the timed part: the host's time to submit a graph passes while the
- * device is busy. */
+/* Times a launch that follows one that is not timed, so that the host submits it while the device is busy. */
 static int time_round(const struct trial *x, cudaGraphExec_t exec, double *us,
                       struct ddp_err *err)
 {

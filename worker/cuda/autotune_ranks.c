@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The other ranks wait for at most the group's timeout. */
+/* The time for measuring: at most half of the group's timeout, for which the other ranks wait. */
 static int64_t most_ns(const struct engine_job *job)
 {
     double seconds = job->tune, patience = (double)job->timeout_ms / 2000;
@@ -78,8 +78,7 @@ static int hear(struct engine *e, struct ddp_err *err)
     return rc;
 }
 
-/* Builds the choices for all sizes (plans of sizes that only other ranks have cost
- * little). A choice that some rank cannot build is reset to the default on all. */
+/* Builds the choices for all sizes (plans for sizes that occur only on other ranks cost little). A choice that some rank cannot build is reset to the default on all. */
 static int settle(struct engine *e, const uint8_t *sizes, struct ddp_err *err)
 {
     struct tuner *t = e->tuner;

@@ -2,7 +2,7 @@
  * parameters between types */
 #include "worker/cuda/device.h"
 
-/* Index in the data set of sample i of the step. */
+/* Index of the step's sample i in the data that s refers to. */
 static __device__ inline int64_t lies_at(const struct cuda_step *s, const uint32_t *which,
                                          int64_t i)
 {

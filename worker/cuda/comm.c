@@ -19,7 +19,7 @@ struct comm {
     int rank, size;
     int lanes, devices[COMM_LANES];
     void *nccl[COMM_LANES];
-    struct offload *ending[COMM_LANES]; /* nccl_end() runs in this thread */
+    struct offload *ending[COMM_LANES]; /* nccl_end() runs in a thread for each; NULL: none */
     /* A receive from the next rank, which never sends: it fails when a rank has died. */
     struct ddp_request *watch;
     uint64_t calls;
@@ -156,8 +156,7 @@ struct comm *comm_create(struct ddp_group *group, const int *devices, int lanes,
 /* ---- the end ---- */
 
 /* Ends all lanes at once: freeing one's memory waits for the other's kernels. The
- * abort returns only when no graph has a collective of the communicator any more, so
- * graphs are freed before (NCCL's commDestroySync() waits for localPersistentRefs). */
+ * abort returns only when no graph has a collective of the communicator any more, so graphs are freed after this call, before comm_destroy() (NCCL's commDestroySync() waits for localPersistentRefs). */
 void comm_give_up(struct comm *c)
 {
     if (!c)

@@ -210,14 +210,13 @@ static struct convolution shape_of(const struct layers *net, int i,
                                 .w_alignment = filter_alignment(net, l, pass, as_float)};
 }
 
-/* Can a filter's gradient be computed without converting it? */
+/* Must a filter's gradient be converted to float, unless an engine writes float? */
 static bool widens(const struct layers *net, enum pass pass)
 {
     return pass == PASS_WEIGHTS && net->type != CUDA_F32;
 }
 
-/* A few engines of the graph API that write float; their names differ from the
- * others'. */
+/* All candidates; of the engines that write float a few, named 'w' in place of 'g'. */
 static int conv_list(const struct layers *net, int i, const struct layer_plan *p,
                      enum pass pass, char (*names)[ALGORITHM_NAME], int most)
 {

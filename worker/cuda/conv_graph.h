@@ -24,12 +24,10 @@ struct convolution {
     enum pass pass;
     cudnnDataType_t type; /* of all three; sums are float */
     bool last;            /* channels last, in all three */
-    bool tensor_cores; /* products may be rounded as tensor cores do; false in plain fp32
-                        */
+    bool tensor_cores;    /* operands may be rounded; false in plain fp32 */
     int n, C, H, W, K, OH, OW, R, pad, stride;
     bool adds; /* x's gradient is added to the output */
-    bool
-        as_float; /* w's gradient is float, [K,C,R,R], whatever the types of the others */
+    bool as_float; /* w's gradient is float, [K,C,R,R], in any case */
     int w_alignment; /* bytes: of w or its gradient; the others are aligned to 16 */
 };
 

@@ -31,7 +31,7 @@ struct device_memory {
         size_t bytes;
     } * blocks; /* owned */
     size_t nblocks;
-    bool full; /* an allocation failed */
+    bool full; /* an allocation failed for lack of memory */
 };
 
 /* Allocates zeroed memory on the current device, which is m's; device_free() frees all

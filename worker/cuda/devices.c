@@ -115,7 +115,7 @@ static int same_sight(const struct sight *all, int size, int r, int *mine)
     return n;
 }
 
-/* Gives all ranks two devices each, or none; the same on all ranks. */
+/* Gives all ranks two devices each, or one; the same decision on all ranks. */
 static int choose_two(struct engine *e, int devices[PIPELINE_STAGES], struct ddp_err *err)
 {
     struct sight own = look(), *all = xcalloc((size_t)e->size, sizeof *all);

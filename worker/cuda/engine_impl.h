@@ -120,7 +120,7 @@ struct engine {
     struct device_memory memories[PIPELINE_STAGES]; /* one per device */
     int micro, max_micro; /* number of micro-batches; most samples of one */
     struct mail *mail;    /* pinned; NULL unless `far` */
-    bool far;
+    bool far; /* the stages' devices cannot access each other */
     cudaStream_t copies; /* of data, to the first stage */
     struct comm *comm;   /* NULL: one rank */
     float *as_float;
@@ -276,8 +276,7 @@ int stage_tell(const struct stage *from, const void *bytes, const struct stage *
                void *at, size_t n, void *box, struct ddp_err *err);
 /* Most bytes that a set passes between stages. */
 size_t stages_box_bytes(const struct engine *e);
-/* Runs micro-batch i of `batches`, of a step with n samples of this rank: forward and
- * backward through all stages; only forward if not `grads`. */
+/* Runs batch i of `batches`, in micro-batches, of a step with n samples of this rank: forward and backward through all stages. */
 int stages_put_batch(struct engine *e, int i, int n, int batches, struct ddp_err *err);
 /* Runs k samples, from `from` on, of the step in `in` forward through all stages, in
  * set 0. `learn`: as micro-batch `batch` of a step, else as in a test. */
@@ -292,10 +291,10 @@ void stages_sizes(const struct engine *e, int n, uint8_t *sizes);
 /* Makes the plans for these. */
 int stages_warm_up(struct engine *e, int n, struct ddp_err *err);
 
-/* ---- autotune_ranks.c; without --tune only autotune_line() does anything ---- */
+/* ---- autotune_ranks.c; without --tune these do nothing ---- */
 
 /* Chooses algorithms on rank 0, and applies them on all ranks, for steps in which this
- * rank has n samples in `batches` micro-batches. Every rank calls it, before such a
+ * rank has n samples in `batches` batches. Every rank calls it, before such a
  * step is captured. */
 int autotune_on_all_ranks(struct engine *e, int n, int batches, struct ddp_err *err);
 /* The choices as text for a checkpoint, "" if there are none; and from a checkpoint,
@@ -309,7 +308,7 @@ void autotune_ranks_free(struct engine *e);
 
 /* ---- record.c ---- */
 
-/* The graph of a step with n samples in `batches` micro-batches, for this slot; NULL
+/* The graph of a step with n samples in `batches` batches, for this slot; NULL
  * with `err`. */
 const struct graph *engine_graph(struct engine *e, int n, int batches, uint64_t slot,
                                  struct ddp_err *err);

@@ -81,7 +81,7 @@ int layers_warm_norms(struct layers *net, struct ddp_err *err)
     int C = 0;
     for (int i = net->from; net->sum && i < net->to; i++) {
         const struct layer *l = &net->layers[i];
-        if (l->spec->kind != LAYER_NORM || l->C == C) /* that buffer was just written */
+        if (l->spec->kind != LAYER_NORM || l->C == C) /* a sum of this size was just run */
             continue;
         C = l->C;
         if (net->sum(l->shared, 2 * (size_t)C + 1, net->sum_arg, err) < 0 ||
@@ -223,8 +223,7 @@ static int no_wait(size_t offset, size_t count, void *arg, struct ddp_err *err)
     return 0;
 }
 
-/* The algorithm to try for a product: the chosen one, or the next of the library's
- * recommendations, which may fail all the same. */
+/* Runs a product with its algorithm, or else with the first recommendation that works, which the plan keeps: a library may refuse what it recommends. */
 static int settle(struct layers *net, const struct products *of, int i,
                   struct layer_plan *p, enum pass pass, struct ddp_err *err)
 {

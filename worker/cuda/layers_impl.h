@@ -31,7 +31,7 @@ struct layer {
     bool adds;                    /* dx is added to its buffer */
     void *y;                      /* [max_batch, outputs] */
     uint8_t *arg;                 /* [max_batch, outputs], if it pools */
-    float *running, *saved;       /* of a norm; running is in the buffers; of attention */
+    float *running, *saved;       /* running: of a norm, in the buffers; saved: of norms and attention */
     double *shared;               /* of a norm over the ranks */
     int slot;                     /* of y's gradient */
 };
@@ -72,8 +72,8 @@ struct layers {
     float *grads;     /* of the micro-batch in flight */
     void *x, *z, *dw; /* input; a convolution's product and its gradient; a filter's
                          gradient in `type` */
-    void *slots[MODEL_MAX_SLOTS +
-                1]; /* gradients of activations; the last is the logits' */
+    /* gradients of activations; the last is the logits' */
+    void *slots[MODEL_MAX_SLOTS + 1];
     float *losses;  /* per token: the loss, and whether it was predicted correctly */
     float *room;    /* for partial sums */
     void *workspace;
@@ -122,7 +122,7 @@ static inline int products_end(const struct layers *net)
     return net->to + (net->tokens ? LOGITS : 0);
 }
 
-/* The input of layer i; its gradient, NULL if not needed. */
+/* The layer's input. gradient_of(): of a layer's output; NULL for the batch (-1). */
 static inline const void *input_of(const struct layers *net, const struct layer *l)
 {
     return l->in < 0 ? net->x : net->layers[l->in].y;

@@ -179,8 +179,7 @@ static bool plans_all(struct layers *net)
     return all;
 }
 
-/* Tensor cores prefer channels last, if cuDNN supports it for all convolutions; rather
- * with a larger workspace than not. */
+/* Uses channels last, which tensor cores prefer, if cuDNN supports it for all convolutions, even if they need a larger workspace. */
 static int choose_order(struct layers *net, struct ddp_err *err)
 {
     enum { LARGER = 4, LARGEST = 64 };
@@ -272,8 +271,7 @@ static int take_activations(struct layers *net, struct device_memory *memory,
                                : net->layers[0].inputs * each;
     if (net->from == 0 && device_alloc(memory, what, input, &net->x, err) < 0)
         return -1;
-    if (net->of) /* views run one after the other on one stream: scratch memory is shared
-                  */
+    if (net->of) /* views run one after the other: they share scratch memory */
         return 0;
     if (widest && device_alloc(memory, what, widest * each, &net->z, err) < 0)
         return -1;

@@ -2,8 +2,7 @@
  * began
  *
  * A step with a bad loss has changed no weight, and its samples are still in its slot:
- * it is run forward again, micro-batch by micro-batch, and the output of each layer is
- * checked.
+ * it is run forward again, micro-batch by micro-batch, and the input, and each layer's parameters and output, are checked.
  */
 #include "worker/cuda/engine_impl.h"
 

@@ -192,9 +192,7 @@ template <class T, int V> struct apply {
 template <class T, int V>
 static __global__ void norm_apply(const T *x, const T *shortcut, struct norm p, T *y)
 {
-    struct apply<T, V> f = {
-        x, shortcut, y, p
-    };
+    struct apply<T, V> f = {x, shortcut, y, p};
     channels_walk<V>(p.s, &f);
 }
 
@@ -284,11 +282,7 @@ template <class T, int V> struct sum_back {
 template <class T, int V>
 static __global__ void norm_back_parts(const T *x, const T *y, const T *dy, struct norm p)
 {
-    struct sum_back<T, V> f = {
-        {
-            x, y, dy, p
-        }
-    };
+    struct sum_back<T, V> f = {{x, y, dy, p}};
     channels_sum<V>(p.s, &f, p.room);
 }
 
@@ -351,9 +345,7 @@ template <class T, int V>
 static __global__ void norm_back_apply(const T *x, const T *y, const T *dy, struct norm p,
                                        T *dx, T *dshortcut)
 {
-    struct apply_back<T, V> f = {
-        {x, y, dy, p}, dx, dshortcut
-    };
+    struct apply_back<T, V> f = {{x, y, dy, p}, dx, dshortcut};
     channels_walk<V>(p.s, &f);
 }
 

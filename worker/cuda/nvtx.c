@@ -1,4 +1,4 @@
-/* worker/cuda/nvtx.c - see ranges.h */
+/* worker/cuda/nvtx.c - see nvtx.h */
 #include "worker/cuda/nvtx.h"
 
 #include <stdio.h>

@@ -1,5 +1,4 @@
-/* worker/cuda/optim.cu - see kernels.h: the norm of gradients, and the optimisers
- */
+/* worker/cuda/optim.cu - see kernels.h: the norm of gradients, and the optimisers */
 #include "worker/cuda/device.h"
 
 enum { TOGETHER = 4 };

@@ -73,9 +73,7 @@ template <class T, int V> struct biased {
 template <class T, int V>
 static __global__ void bias_relu(const T *z, const float *bias, struct channels s, T *y)
 {
-    struct biased<T, V> f = {
-        z, bias, y
-    };
+    struct biased<T, V> f = {z, bias, y};
     channels_walk<V>(s, &f);
 }
 
@@ -334,9 +332,7 @@ static void put_masked(const void *y, const void *dy, float scale, struct cuda_m
     uint32_t at_once = !wide ? 1 : m.type == CUDA_F32 ? 4 : 8;
     struct channels s = channels_to_sum(m, at_once);
     FOR_PACK(m.type, wide, {
-        struct masked<T, V> f = {
-            (const T *)y, (const T *)dy, scale, (T *)dz, sums
-        };
+        struct masked<T, V> f = {(const T *)y, (const T *)dy, scale, (T *)dz, sums};
         LAUNCH((masked_sum<T, V>), channels_blocks(s), THREADS, stream, f, s, room);
     });
     put_whole(s, room, sums, stream);
@@ -348,7 +344,7 @@ void cuda_mask_sum(const void *y, void *dy, float scale, struct cuda_map m, floa
     put_masked(y, dy, scale, m, y ? dy : NULL, room, sums, stream);
 }
 
-/* Zeroes the rows and columns that no window covers. */
+/* Zeroes all of dz if no window covers its last row or column. */
 static void put_rest(struct cuda_map m, void *dz, cudaStream_t stream)
 {
     if (m.H % 2 || m.W % 2)
@@ -368,9 +364,8 @@ void cuda_bias_relu_back(const void *y, const void *dy, const uint8_t *arg, floa
     if (arg && !(turned && m.last)) {
         struct channels s = channels_to_sum(out, 1);
         FOR_TYPE(m.type, {
-            struct unpooled<T> f = {
-                (const T *)y, (const T *)dy, arg, scale, (T *)dz, shape, sums
-            };
+            struct unpooled<T> f = {(const T *)y, (const T *)dy, arg,  scale,
+                                    (T *)dz,      shape,         sums};
             LAUNCH(unpool_sum<T>, channels_blocks(s), THREADS, stream, f, s, room);
         });
         put_whole(s, room, sums, stream);

@@ -54,7 +54,7 @@ struct layer_plan {
     struct algorithm how[PASSES];
 };
 
-/* The operand of a product beside the weights, and its output. Counts are elements,
+/* The operands of a product beside the weights, and its output. Counts are elements,
  * not bytes. Converting a filter's gradient to float counts as part of the product. */
 struct operands {
     struct {

@@ -20,7 +20,7 @@
 
 static const char *const what = "a batch";
 
-/* On a stream of the first device, which can access the other. */
+/* `stream` is of either device; each can access the other. */
 static int copy_over(const struct stage *from, const void *bytes, const struct stage *to,
                      void *at, size_t n, cudaStream_t stream, struct ddp_err *err)
 {
@@ -220,8 +220,7 @@ struct flight {
                   first */
 };
 
-/* Runs forward at a stage, whose device is current, with the plan for this many
- * samples. */
+/* Makes the stage's device current; returns the plan for this many samples, or NULL. */
 static struct layers_plan *begin_turn(struct stage *s, const struct flight *f,
                                       struct ddp_err *err)
 {

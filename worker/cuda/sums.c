@@ -1,8 +1,7 @@
 /* worker/cuda/sums.c - see engine_impl.h: reductions over the ranks, and each rank's
  * pieces
  *
- * Buckets of gradients are reduced on the stream `sums` as they become final; it forks
- * from main each time and joins it before the optimiser. The last stage's last bucket
+ * Buckets of gradients are reduced on the stream `sums` as they become final, in the plan's order, which is the same on all ranks; it forks from main each time and joins it before the optimiser. The last stage's last bucket
  * has the step's numbers, the head. Stages on one device share its lane and the stream
  * `sums`, and all ranks launch the last stage's reductions before the first one's,
  * since NCCL requires one order.
@@ -95,7 +94,7 @@ void sums_plan_text(const struct engine *e, char *text, size_t size)
     bucket_plan_write(e->buckets, e->settled ? e->nbuckets : 0, text, size);
 }
 
-/* Does a bucket end at the end of each stage? */
+/* Does a bucket begin at each stage's first parameter? */
 static bool fits_stages(const struct engine *e, const struct bucket *plan, size_t n)
 {
     int ends = 0;
@@ -174,7 +173,7 @@ static int join_sums(struct stage *s, struct ddp_err *err)
 int sums_ready(size_t offset, size_t count, void *stage, struct ddp_err *err)
 {
     struct stage *s = stage;
-    if (!s->first && !s->none) /* of the step's gradients, after the last micro-batch */
+    if (!s->first && !s->none) /* adds to the step's gradients, which are final after the last micro-batch */
         cuda_add(place_in(s, s->grads, offset), place_in(s, s->extra, offset),
                  (int64_t)count, CUDA_F32, s->main);
     if (!s->e->comm || !s->e->job.buckets.overlap || !s->last)
@@ -288,8 +287,8 @@ enum { REHEARSALS = 2 };
 
 struct rehearsal {
     struct stage *s;
-    struct bucket
-        pieces[2 * CUDA_MAX_LAYERS];         /* in the order in which they become final */
+    /* in the order in which they become final */
+    struct bucket pieces[2 * CUDA_MAX_LAYERS];
     cudaEvent_t at[2 * CUDA_MAX_LAYERS + 2]; /* and two more */
     size_t n;
 };

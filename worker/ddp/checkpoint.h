@@ -45,7 +45,8 @@ int checkpoint_write(struct checkpoint *c, const atomic_bool *cancelled,
                      struct lock *run_lock, char **path, struct ddp_err *err);
 void checkpoint_free(struct checkpoint *c);
 
-/* Reads the weights, the optimiser's whole states and `state`; after a failure all are
+/* Reads the weights, buffers, the optimiser's whole states and `state`, whose epoch, if
+ * above 0, requires the file to have epoch, position and seed; after a failure all are
  * unchanged. `*whole` is false if the file had weights only. In a folder, a checkpoint
  * with missing or damaged files is skipped for the one before: `passed_over` then says
  * what is wrong with the newest, else it is "". */

@@ -34,10 +34,10 @@ void factors_destroy(struct factors *f); /* NULL is allowed */
 /* If gradients [offset, ...) are computed from factors: the floats of one row, else 0. */
 size_t factors_row(const struct factors *f, size_t offset);
 
-/* Copies the factors of the layer at `offset`, if it has any, to the others. Called
- * after the layer's backward, also by a rank without samples, and before a collective,
- * after which all have arrived. They must stay unchanged until all ranks have computed
- * their rows. */
+/* Copies the factors of the layer at `offset`, if it has any, to the others.
+ * factors_give() is called after the layer's backward, factors_idle() in its place on a
+ * rank without samples, for all layers; both before a collective, after which all factors
+ * have arrived. They must stay unchanged until all ranks have computed their rows. */
 void factors_give(struct factors *f, size_t offset);
 void factors_idle(struct factors *f);
 

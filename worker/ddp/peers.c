@@ -217,7 +217,7 @@ static void pack(const struct part *h, const struct replica *run, const struct r
         put(to, run->buffers, run->nbuffers * sizeof(float));
 }
 
-/* The total of all pieces in one block. */
+/* Copies the pieces' data to their offsets in `block`; returns the end of the data. */
 static const char *take(const struct part *h, const struct bucket *pieces,
                         const char *from, float *block)
 {

@@ -66,8 +66,7 @@ struct reducer {
     size_t nbuckets, npieces;
     size_t started, ended; /* numbers of buckets, in the plan's order */
 
-    struct bucket
-        *layers;   /* owned: gradients that become ready together, from the last */
+    struct bucket *layers; /* owned: what becomes ready together, from the last */
     double *ready; /* owned, [nlayers + 2]: seconds since the step began, and times of two
                       reductions */
     size_t nlayers, seen;
@@ -83,7 +82,7 @@ struct reducer {
 /* ---- the plan ---- */
 
 /* The unit of a rank's part: a cache line, so that no line is shared by two ranks, or
- * a row where gradients are computed by rows. */
+ * LINE rows where gradients are computed by rows. */
 static struct bucket part_of(const struct reducer *r, struct bucket b, int rank)
 {
     size_t row = factors_row(r->factors, b.offset);

@@ -13,10 +13,10 @@
  * The two transfer as many bytes as an all-reduce.
  *
  * Ranks that all share one host's memory need no buckets, since no transfer can
- * overlap while their CPUs compute backward. reducer_finish() is then only a barrier;
- * each rank sums its piece from the others' arenas when it updates it, in blocks that
- * stay in the cache, and writes the new weights to the others (shard.h). Linear layers
- * then have factors in place of gradients (factors.h).
+ * overlap while their CPUs compute backward. reducer_finish() then only sums the step's
+ * numbers, which is also a barrier; each rank sums its piece from the others' arenas when
+ * it updates it, in blocks that stay in the cache, and writes the new weights to the
+ * others (shard.h). Linear layers then have factors in place of gradients (factors.h).
  *
  * Owner: the trainer. The group is borrowed and must outlive it.
  */

@@ -7,7 +7,7 @@
 struct step_sums {
     float loss;        /* each rank's mean times its share of the samples */
     float correct;     /* correct answers: exact up to 2^24 */
-    float bad;         /* number of ranks whose loss is NaN */
+    float bad;         /* ranks whose loss is not finite */
     float stop;        /* ranks with a request to stop, */
     float interrupted; /* of these: by SIGINT */
     float warned;      /* and by SIGUSR1 */

@@ -1,7 +1,7 @@
 /* worker/group/mailbox.h - per peer: messages to send, posted receives, unexpected
  * messages
  *
- * What p2p.c moves the data of; owned by the group.
+ * p2p.c transfers the data; the group owns the mailboxes.
  */
 #ifndef WORKER_GROUP_MAILBOX_H
 #define WORKER_GROUP_MAILBOX_H

@@ -1,5 +1,5 @@
-/* worker/group/nccl_queue.h - what a group has of NCCL, and how it is known that what
- * NCCL was given has ended
+/* worker/group/nccl_queue.h - a group's NCCL communicators, and the completion of their
+ * operations
  */
 #ifndef WORKER_GROUP_NCCL_QUEUE_H
 #define WORKER_GROUP_NCCL_QUEUE_H

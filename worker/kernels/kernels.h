@@ -207,7 +207,7 @@ struct kernels {
                            float *room);
     /* found[n,2]: -log softmax(logits[n,V])[label], and 1 if the label is the most
      * likely. logits become the gradient of the sum of losses times `scale`; scale 0:
-     * unspecified, no gradient */
+     * they stay unchanged */
     void (*token_loss)(int n, int V, float *logits, const uint32_t *labels, float scale,
                        double *found);
 

@@ -264,8 +264,8 @@ static void conv_back(struct conv_plan *p, int n, const float *x, const float *w
         unpool_image(p, b, y + b * out, dy + b * out, scale);
         conv_back_image(p, x + b * in, w, dw, dbias, dx ? dx + b * in : NULL);
     }
-    for (size_t i = 0; dx && !p->s.bare && i < in * n;
-         i++) /* x is the output of a ReLU */
+    /* x is the output of a ReLU */
+    for (size_t i = 0; dx && !p->s.bare && i < in * n; i++)
         dx[i] = x[i] > 0 ? dx[i] : 0;
 }
 

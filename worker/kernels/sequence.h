@@ -1,8 +1,8 @@
 /* worker/kernels/sequence.h - the functions of an engine's table for sequences
  *
  * Written once, for vectors; the reference engine uses those of `simd`, since naive
- * loops would be the same source. Their tests compare with
- * tests/worker/kernels/test_seq.c's own.
+ * loops would be the same source. tests/worker/nn/test_gpt2.c compares them with finite
+ * differences.
  */
 #ifndef WORKER_KERNELS_SEQUENCE_H
 #define WORKER_KERNELS_SEQUENCE_H

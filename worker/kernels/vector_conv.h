@@ -6,12 +6,10 @@
  * channels count as blocks of one. In both, the pixels under a kernel row of R taps
  * are R*step adjacent words, so each pass is a loop over these, whatever R is:
  *
- *   forward   y[oh,ow,:] += x[oh+r, ow*step + i] * w[r][i][:]        T pixels at a
- * time   dx        the same over dy, padded with zeros, and with w rotated by 180
- * degrees; with a
- *             stride, each of the stride^2 phases uses its own taps
- *   dw        dw[r][i][:] += x[oh+r, ow*step + i] * dy[oh,ow,:]      T taps i at a
- * time
+ *   forward   y[oh,ow,:] += x[oh+r, ow*step + i] * w[r][i][:]     T pixels at a time
+ *   dx        the same over dy, padded with zeros, and with w rotated by 180 degrees;
+ *             with a stride, each of the stride^2 phases uses its own taps
+ *   dw        dw[r][i][:] += x[oh+r, ow*step + i] * dy[oh,ow,:]   T taps i at a time
  *
  * With bf16, a word of forward and dx holds two channels. In dw a word holds one
  * channel of two pixels, which are paired for each image in advance. A first layer
@@ -44,7 +42,7 @@ struct conv_plan {
     struct maps x, in;     /* x, and x with its padding */
     struct maps full, out; /* y before and after pooling */
     struct maps spread;    /* dy for dx, with columns of zeros */
-    size_t taps;           /* in the packed weights */
+    size_t taps;           /* numbers in the packed weights */
     int threads;
     elem *w;      /* packed: [K/BLOCK][in.blocks][R][R*step][BLOCK], a first
                      layer's float */
@@ -59,7 +57,7 @@ struct own {       /* a thread's buffers; images are those of a group */
     float *rows;   /* two rows before pooling, fp32 */
     float *pooled; /* images of y, or of its gradient, in our layout */
     float *planes; /* one image of y or its gradient in NCHW, fp32 */
-    float *dy; /* images of the gradient before pooling, with zeros between if strided */
+    float *dy;     /* images of the gradient before pooling, rows padded with zeros */
     float *pairs;  /* bf16: x in pairs of pixels, [in.blocks][in.H][in.W][BLOCK] */
     float *dpairs; /* bf16: dy in pairs, or, in a first layer, in floats */
     float *sum;    /* partial sums of y or dx of a block of channels, fp32, between passes
@@ -130,8 +128,8 @@ void conv_row(const struct row *a);
 /* Copies n images x into the padded layout. */
 const float *conv_input(const struct conv_plan *p, struct own *own, int n,
                         const float *x);
-/* For pool_run(): packs w to p->w and p->turned; adds all threads' dw and unpacks the
- * sum to w. */
+/* For pool_run(): packs w to p->w and p->turned; adds all threads' dw and unpacks the sum
+ * to dw. */
 struct conv_weights {
     const struct conv_plan *p;
     const float *w;

@@ -226,8 +226,8 @@ static void pair_gradient(const struct conv_plan *p, int n, const float *dy, siz
 
 #endif
 
-/* `dy` points to the first pixel of block 0 before pooling, without zeros between; its
- * rows are `row` words apart, its blocks `block`. */
+/* `dy` points to the first pixel of block 0 before pooling, after the padding, if any;
+ * its rows are `row` words apart, its blocks `block`. */
 static void image_taps(const struct conv_plan *p, struct own *own, int n, const float *x,
                        const float *dy, size_t row, size_t block)
 {
@@ -319,7 +319,7 @@ static void back_phase(const struct dx_pass *a, struct phase rows, struct phase 
     }
 }
 
-/* dx of n images from their gradients with zeros between: some blocks of dy at a time,
+/* dx of n images from their gradients, padded with zeros: some blocks of dy at a time,
  * so that the weights stay in the first-level cache while all rows are processed. */
 static void back_images(const struct conv_plan *p, struct own *own, int n, const float *x,
                         float *dx)

@@ -276,7 +276,7 @@ static void back_rows(int T, int count, const float *a, size_t lda, const float 
 }
 
 /* Columns [c, c+BLOCK) of out[rows][C]; the last panel may be narrower. Meanwhile
- * prefetches those of next[ahead][C] (NULL: none), which are used next and far apart
+ * prefetches those of next[ahead][C] (NULL: none), which are used next and are far apart
  * in memory. */
 static void back_panel(int rows, int count, const float *a, size_t lda,
                        const float *panel, float *out, int C, int c, const float *next,

@@ -47,7 +47,8 @@ struct batch {
     const float *x;        /* [n, C, H, W] */
     const uint8_t *labels; /* [n], TASK_CLASSIFY */
     const float *targets;  /* [n, outputs], TASK_REGRESS */
-    /* [n, W + 1], TASK_TOKENS: the model predicts each token from those before it */
+    /* [n, W + 1], TASK_TOKENS: each token but the first is predicted from those before it
+     */
     const uint32_t *tokens;
     int n;
 };
@@ -146,7 +147,7 @@ int model_products(const struct model *m,
 /* From now on backward stores the layer's factors there (borrowed, aligned to cache
  * lines) and does not compute the gradient of its weight. */
 void model_keep_factors(struct model *m, int layer, float *factors);
-/* The factors of a batch without samples. */
+/* Stores the factors of a batch without samples. */
 void model_idle(struct model *m);
 /* Rows [from, to) of the sum over `batches`, in their order; in any thread. */
 void model_make_rows(const struct model *m, int layer, float *const *factors, int batches,

@@ -49,7 +49,7 @@ void metrics_epoch(struct metrics *m, const struct epoch_report *r);
 /* Writes any other line; `fields` are JSON members without the braces. */
 void metrics_line(struct metrics *m, const char *kind, const char *fields, ...)
     __attribute__((format(printf, 3, 4)));
-/* Returns the reason, once, from when lines are lost; else NULL. */
+/* Returns, once, the reason why lines are being lost; else NULL. */
 const char *metrics_failure(struct metrics *m);
 /* Returns -1 if a line was lost (a full disk). */
 int metrics_close(struct metrics *m, struct ddp_err *err);

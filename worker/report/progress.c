@@ -36,7 +36,7 @@ static int find_columns(FILE *out)
     struct stat st;
     const char *text = getenv("DDPRUN_COLUMNS");
     if (fstat(fileno(out), &st) < 0 || !(S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode)))
-        return 0; /* output is redirected later */
+        return 0; /* stdout is not the launcher's pipe */
     int columns = text ? atoi(text) : 0;
     return columns > 0 && columns < 1000 ? columns : 0;
 }

@@ -1,4 +1,4 @@
-/* worker/config_value.h - what the text behind an option means
+/* worker/config_value.h - parsers of options' values
  */
 #ifndef WORKER_CONFIG_VALUE_H
 #define WORKER_CONFIG_VALUE_H
@@ -11,23 +11,24 @@
 #include <stddef.h>
 
 struct setting;
-/* -1 with a line that quotes the text; the option's name is for the caller to put before.
+/* Parses `text` into `to`. -1 with an error that quotes the text; the caller puts the
+ * option's name before it.
  */
 typedef int setting_read(const struct setting *o, const char *text, void *to,
                          struct ddp_err *err);
 
 /* A row of the table of options (config.c); one with nothing but `doc` begins a group. */
 struct setting {
-    const char *name, *arg; /* no `arg`: there is no text */
-    size_t at;              /* what is set: in struct train_config */
+    const char *name, *arg; /* no `arg`: no value */
+    size_t at;              /* offset in struct train_config */
     setting_read *read;
     double lo, hi; /* of numbers */
     const char *doc;
-    const char *bare;         /* the text where there is none; NULL: it is required */
-    const char *const *words; /* to choose from; NULL ends them */
+    const char *bare;         /* the value if none is given; NULL: a value is required */
+    const char *const *words; /* the valid words; NULL-terminated */
 };
 
-/* By what is set: */
+/* By the type of the member: */
 setting_read value_on, value_off;     /* bool */
 setting_read value_flag;              /* bool: is it the second word? */
 setting_read value_int;               /* int */

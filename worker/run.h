@@ -78,16 +78,16 @@ int run_open(struct run *run, struct ddp_err *err);
 int run_train(struct run *run, struct ddp_err *err);
 /* The plot, the end of the log, the summary. */
 int run_finish(struct run *run, struct ddp_err *err);
-/* In run_files.c: what is to be written then. */
+/* In run_files.c: writes the files at the end of a run. */
 int run_write_files(struct run *run, struct ddp_err *err);
 
-/* In run_state.c. What is newest, on disk or in the memory of the hosts, becomes the
- * state of all ranks and of their engines; if there is nothing, rank 0's is. */
+/* In run_state.c. Loads the newest state, from disk or from the hosts' memory, on all
+ * ranks and their engines; if there is none, rank 0's. */
 int run_resume(struct run *run, struct ddp_err *err);
 /* Start writing a checkpoint if one was asked for; training continues meanwhile. A
  * failure is reported by the next call, or at the end. */
 int run_save(struct run *run, struct ddp_err *err);
-/* Begin another set of --peer-checkpoint, behind drain(). */
+/* Begins a set of --peer-checkpoint; call it after drain(). */
 int run_keep(struct run *run, struct ddp_err *err);
 /* Where the launcher may restart the job, tell it how far an attempt would go on from. */
 void run_mark(struct run *run);
@@ -100,10 +100,10 @@ int run_exit_code(const struct run *run);
 /* Percent of the devices' peak at this rate; NaN: unknown. */
 double run_peak_percent(const struct run *run, double images_per_s);
 
-/* in sample.c: what the model makes of a text, for --sample */
+/* in sample.c: generates text, for --sample */
 void run_sample(struct run *run);
 
-/* in summary.c: the table at the start, and the words at the end */
+/* in summary.c: the table at the start, and the summary at the end */
 void run_tell_config(struct run *run);
 void run_tell_result(struct run *run, const char *plot);
 

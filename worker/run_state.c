@@ -1,5 +1,5 @@
-/* worker/run_state.c - what a run goes on from: checkpoints on disk, and in the memory of
- * the hosts (run.h)
+/* worker/run_state.c - loads and saves a run's state: checkpoints on disk, and in the
+ * memory of the hosts (run.h)
  */
 #include "worker/run.h"
 
@@ -25,7 +25,7 @@ static int load_disk(struct run *run, struct ddp_err *err)
     if (*passed_over.text)
         progress_say(&run->progress, "resumed     not the newest: %s", passed_over.text);
     run->resumed = true;
-    /* the seed goes on, and so does what was drawn from it */
+    /* the seed is part of the state, as is what was drawn from it */
     bool fixed = c->seed_given || run->data.task == TASK_REGRESS;
     if (run->resumed_whole && fixed && run->state.seed != c->seed)
         return err_set(
@@ -74,7 +74,7 @@ static int share(struct run *run, struct ddp_err *err)
     return replica_broadcast(run->group, &model, err);
 }
 
-/* The engine does as that of the earlier run. */
+/* Gives the engine the choices of the earlier run. */
 static int push(struct run *run, struct ddp_err *err)
 {
     const struct engine_type *type = run->engine_type;

@@ -39,7 +39,7 @@ enum { STRAYS_MS = 10 };
 static enum kill_tree_rule spare_others(pid_t pid, pid_t group, void *arg)
 {
     struct agent *a = arg;
-    if (AGENT_HOOK_DOES(a, spares, pid))
+    if (AGENT_HOOKS_ANY(a, spares, pid))
         return KILL_TREE_SPARE;
     bool ssh = a->relay && relay_has_ssh(a->relay, pid);
     return ssh ? KILL_TREE_SPARE : KILL_TREE_TAKE;
@@ -62,9 +62,9 @@ static bool nothing_left(struct agent *a)
     /* one may have ended, or been started, since */
     if (a->ranks && (ranks_running(a->ranks) || ranks_starting(a->ranks)))
         return false;
-    if (AGENT_HOOK_DOES(a, busy))
+    if (AGENT_HOOKS_ANY(a, busy))
         return false;
-    bool others = (a->relay && !relay_is_idle(a->relay)) || AGENT_HOOK_DOES(a, spares, 0);
+    bool others = (a->relay && !relay_is_idle(a->relay)) || AGENT_HOOKS_ANY(a, spares, 0);
     return others && kill_tree_signal(0, spare_others, a) == 0;
 }
 

@@ -3,25 +3,12 @@
 #define LAUNCHER_AGENT_HOOKS_H
 
 #include "launcher/agent/plugin.h"
+#include "launcher/hooks.h"
 
-/* Call the hook of all plug-ins that have it and a state, with these arguments. */
-#define AGENT_HOOKS(a, hook, ...)                                         \
-    do {                                                                  \
-        for (size_t i_ = 0; agent_plugins[i_]; i_++) {                    \
-            if ((a)->plugins[i_] && agent_plugins[i_]->hook)              \
-                agent_plugins[i_]->hook((a)->plugins[i_], ##__VA_ARGS__); \
-        }                                                                 \
-    } while (0)
-
-/* Call it until one returns true: does one? */
-#define AGENT_HOOK_DOES(a, hook, ...)                                        \
-    ({                                                                       \
-        bool did_ = false;                                                   \
-        for (size_t i_ = 0; agent_plugins[i_] && !did_; i_++)                \
-            did_ = (a)->plugins[i_] && agent_plugins[i_]->hook &&            \
-                   agent_plugins[i_]->hook((a)->plugins[i_], ##__VA_ARGS__); \
-        did_;                                                                \
-    })
+#define AGENT_HOOKS(a, hook, ...) \
+    HOOKS_CALL(agent_plugins, (a)->plugins, hook, ##__VA_ARGS__)
+#define AGENT_HOOKS_ANY(a, hook, ...) \
+    HOOKS_ANY(agent_plugins, (a)->plugins, hook, ##__VA_ARGS__)
 
 int agent_plugins_init(struct agent *a, struct ddp_err *err);
 void agent_plugins_fini(struct agent *a);

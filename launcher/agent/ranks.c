@@ -314,7 +314,7 @@ static void start(struct ranks *r)
         return;
     }
     r->stopped |= r->share->standby;
-    if (!AGENT_HOOK_DOES(r->agent, start))
+    if (!AGENT_HOOKS_ANY(r->agent, start))
         start_next(r);
 }
 

@@ -2,26 +2,12 @@
 #ifndef LAUNCHER_JOB_HOOKS_H
 #define LAUNCHER_JOB_HOOKS_H
 
+#include "launcher/hooks.h"
 #include "launcher/job/plugin.h"
 
-/* Call the hook of all plug-ins that have it and a state, with these arguments. */
-#define JOB_HOOKS(j, hook, ...)                                         \
-    do {                                                                \
-        for (size_t i_ = 0; job_plugins[i_]; i_++) {                    \
-            if ((j)->plugins[i_] && job_plugins[i_]->hook)              \
-                job_plugins[i_]->hook((j)->plugins[i_], ##__VA_ARGS__); \
-        }                                                               \
-    } while (0)
-
-/* Call it until one returns true: does one? */
-#define JOB_HOOK_DOES(j, hook, ...)                                        \
-    ({                                                                     \
-        bool did_ = false;                                                 \
-        for (size_t i_ = 0; job_plugins[i_] && !did_; i_++)                \
-            did_ = (j)->plugins[i_] && job_plugins[i_]->hook &&            \
-                   job_plugins[i_]->hook((j)->plugins[i_], ##__VA_ARGS__); \
-        did_;                                                              \
-    })
+#define JOB_HOOKS(j, hook, ...) HOOKS_CALL(job_plugins, (j)->plugins, hook, ##__VA_ARGS__)
+#define JOB_HOOKS_ANY(j, hook, ...) \
+    HOOKS_ANY(job_plugins, (j)->plugins, hook, ##__VA_ARGS__)
 
 int job_plugins_init(struct job *j, struct ddp_err *err);
 int job_plugins_open(struct job *j, struct ddp_err *err);

@@ -60,7 +60,7 @@ static void on_end_signal(int sig, void *arg)
 {
     struct job *j = arg;
     int64_t now = now_ms();
-    if (JOB_HOOK_DOES(j, signal, sig))
+    if (JOB_HOOKS_ANY(j, signal, sig))
         return;
     if (sig == SIGTERM && j->requests.interrupts == 1 &&
         now - j->requests.interrupted_ms < SAME_SIGNAL_MS)

@@ -104,7 +104,7 @@ void job_node_lost(struct job *j, unsigned node, const char *why)
                  text);
         free(text);
     } else if (j->state == JOB_RUNNING && n->place >= 0 &&
-               JOB_HOOK_DOES(j, node_claimed, node, why)) {
+               JOB_HOOKS_ANY(j, node_claimed, node, why)) {
         free(text);
     } else if (ends_job) {
         job_fail(j, (struct cause){.kind = CAUSE_NODE,

@@ -73,7 +73,7 @@ static int handle_exit(struct job *j, unsigned node, const struct frame *f,
     log_debug("rank %u has ended with status 0x%x", m->rank, (unsigned)m->status);
     JOB_HOOKS(j, rank_exited, m->rank);
     bool claimed =
-        r->failed && j->state == JOB_RUNNING && JOB_HOOK_DOES(j, rank_failed, m->rank);
+        r->failed && j->state == JOB_RUNNING && JOB_HOOKS_ANY(j, rank_failed, m->rank);
     if (r->failed && !claimed)
         job_fail(j, (struct cause){.kind = CAUSE_EXIT,
                                    .rank = (int)m->rank,

@@ -264,11 +264,11 @@ START_TEST(an_agent_asks_until_one_says_yes)
     struct strv env = {0};
     struct ddp_err err;
     ck_ok(agent_plugins_init(&agent, &err), err);
-    ck_assert(!AGENT_HOOK_DOES(&agent, busy) && !AGENT_HOOK_DOES(&agent, start));
+    ck_assert(!AGENT_HOOKS_ANY(&agent, busy) && !AGENT_HOOKS_ANY(&agent, start));
     c_busy = c_starts = true;
-    ck_assert(AGENT_HOOK_DOES(&agent, busy) && AGENT_HOOK_DOES(&agent, start));
-    ck_assert(AGENT_HOOK_DOES(&agent, spares, 0) && AGENT_HOOK_DOES(&agent, spares, 42));
-    ck_assert(!AGENT_HOOK_DOES(&agent, spares, 43));
+    ck_assert(AGENT_HOOKS_ANY(&agent, busy) && AGENT_HOOKS_ANY(&agent, start));
+    ck_assert(AGENT_HOOKS_ANY(&agent, spares, 0) && AGENT_HOOKS_ANY(&agent, spares, 42));
+    ck_assert(!AGENT_HOOKS_ANY(&agent, spares, 43));
     ck_assert_int_eq(agent_plugins_rank_fd(&agent, 0), 11);
     ck_assert_int_eq(agent_plugins_rank_fd(&agent, 1), -1);
     ck_ok(agent_plugins_prepare(&agent, &job, &err), err);

@@ -24,6 +24,7 @@ MAY = {
     "launcher/opts": BASE,
     "launcher/contract": ["launcher/envfwd.h", "launcher/opts.h"] + BASE,
     "launcher/envfwd": BASE,
+    "launcher/hooks": BASE,
     "launcher/admission": BASE,
     "launcher/control": BASE,
     "launcher/link": BASE,
@@ -36,10 +37,10 @@ MAY = {
     "launcher/transport": ["launcher/link", "launcher/envfwd.h", "launcher/opts.h"] + BASE,
     # the core on the nodes' side, and on the launcher's, which forks an agent
     "launcher/agent": ["launcher/" + name for name in
-                       ("transport", "place", "policy", "link", "contract.h")] + BASE,
+                       ("transport", "place", "policy", "link", "hooks.h", "contract.h")] + BASE,
     "launcher/job": ["launcher/" + name for name in
                      ("agent", "transport", "place", "alloc", "policy", "link", "io", "control",
-                      "envfwd.h", "opts.h")] + BASE,
+                      "envfwd.h", "hooks.h", "opts.h")] + BASE,
     # a plug-in: the cores' public headers, and what stands below; no other plug-in
     "launcher/plugins/*": ["launcher/" + name for name in
                            ("plugins/plugins.h", "job/plugin.h", "job/state.h", "job/events.h",

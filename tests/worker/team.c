@@ -177,8 +177,9 @@ static int team_wait(struct playing *p)
     return failed;
 }
 
-void teams_run(const struct team *teams, size_t n,
-               void (*fn)(struct ddp_group *g, const void *arg), const void *const *args)
+void assert_teams(const struct team *teams, size_t n,
+                  void (*fn)(struct ddp_group *g, const void *arg),
+                  const void *const *args)
 {
     struct playing playing[TEAMS_MAX];
     int failed = 0;
@@ -190,8 +191,8 @@ void teams_run(const struct team *teams, size_t n,
     ck_assert_int_eq(failed, 0);
 }
 
-void team_run(const struct team *t, void (*fn)(struct ddp_group *g, const void *arg),
-              const void *arg)
+void assert_team(const struct team *t, void (*fn)(struct ddp_group *g, const void *arg),
+                 const void *arg)
 {
-    teams_run(t, 1, fn, &arg);
+    assert_teams(t, 1, fn, &arg);
 }

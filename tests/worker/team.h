@@ -23,14 +23,15 @@ struct team {
 };
 
 /* Runs `fn` in every rank and fails the test unless all exit with 0 in time. `fn` uses
- * team_check(): Check's own assertions belong to the parent. */
-void team_run(const struct team *team, void (*fn)(struct ddp_group *g, const void *arg),
-              const void *arg);
+ * team_assert(): Check's own assertions belong to the parent. */
+void assert_team(const struct team *team,
+                 void (*fn)(struct ddp_group *g, const void *arg), const void *arg);
 
 /* The same for `n` teams (at most 8) at once, where they mostly wait; `args` has an
  * argument for each, or is NULL. */
-void teams_run(const struct team *teams, size_t n,
-               void (*fn)(struct ddp_group *g, const void *arg), const void *const *args);
+void assert_teams(const struct team *teams, size_t n,
+                  void (*fn)(struct ddp_group *g, const void *arg),
+                  const void *const *args);
 
 /* A failure is reported within a second where there are enough CPUs. Three are asserted,
  * besides the time in which processes of this machine waited for a CPU; 20 at the most,
@@ -42,7 +43,7 @@ struct team_watch team_watch(void);
 bool team_is_soon(struct team_watch since);
 
 /* In a rank: exit with a message on stderr unless `ok`. */
-#define team_check(g, ok, ...)                             \
+#define team_assert(g, ok, ...)                            \
     do {                                                   \
         if (!(ok))                                         \
             team_fail(g, __FILE__, __LINE__, __VA_ARGS__); \

@@ -25,9 +25,9 @@ static void poor_case(struct ddp_group *g, const void *arg)
     struct optim optim;
     int rank = ddp_group_rank(g);
     const struct kernels *k = kernels_get(NULL, &err);
-    team_check(g, dataset_load("digits", NULL, 1, &data, &err) == 0, "%s", err.text);
+    team_assert(g, dataset_load("digits", NULL, 1, &data, &err) == 0, "%s", err.text);
     struct model *m = model_create("resnet18", data.shape, BATCH, k, &err);
-    team_check(g, m, "%s", err.text);
+    team_assert(g, m, "%s", err.text);
     optim_init(&optim, optim_find("sgd"), (struct optim_settings){0}, k,
                model_param_count(m));
     struct engine_job job = {.group = g,
@@ -44,8 +44,8 @@ static void poor_case(struct ddp_group *g, const void *arg)
     if (rank == POOR)
         spend_arena(g);
     struct engine *e = engine_cpu.open(&job, &err);
-    team_check(g, !e && strstr(err.text, "rank 1: no room for "), "%s", err.text);
-    team_check(g, ddp_barrier(g, &err) == 0, "%s", err.text); /* the group is whole */
+    team_assert(g, !e && strstr(err.text, "rank 1: no room for "), "%s", err.text);
+    team_assert(g, ddp_barrier(g, &err) == 0, "%s", err.text); /* the group is whole */
     optim_finish(&optim);
     model_destroy(m);
     dataset_finish(&data);
@@ -53,7 +53,7 @@ static void poor_case(struct ddp_group *g, const void *arg)
 
 START_TEST(one_without_memory_is_not_awaited)
 {
-    team_run(&(struct team){.size = 3}, poor_case, NULL);
+    assert_team(&(struct team){.size = 3}, poor_case, NULL);
 }
 END_TEST
 

@@ -171,15 +171,15 @@ static void check_reduced(struct ddp_group *g, const char *what, const struct ar
                           const void *data, size_t first)
 {
     for (size_t i = 0; i < x->count; i++)
-        team_check(g,
-                   same(data, i, x->type,
-                        expected(ddp_group_size(g), first + i, x->type, x->op)),
-                   "%s: type %d, op %d, %zu elements%s: element %zu is wrong", what,
-                   (int)x->type, (int)x->op, x->count, x->arena ? " in the arena" : "",
-                   i);
+        team_assert(g,
+                    same(data, i, x->type,
+                         expected(ddp_group_size(g), first + i, x->type, x->op)),
+                    "%s: type %d, op %d, %zu elements%s: element %zu is wrong", what,
+                    (int)x->type, (int)x->op, x->count, x->arena ? " in the arena" : "",
+                    i);
 }
 
-#define check_ok(rc) team_check(g, (rc) == 0, "%s", err.text)
+#define check_ok(rc) team_assert(g, (rc) == 0, "%s", err.text)
 
 /* Blocks of different sizes, some of them empty, none of them longer than `count`.
  * Returns where the block of `rank` begins. */
@@ -199,23 +199,23 @@ static void check_reductions(struct ddp_group *g, const struct args *x)
     struct ddp_err err = {""};
     int rank = ddp_group_rank(g), size = ddp_group_size(g);
     fill(x->a, x->count, 0, rank, x->type, x->op);
-    team_check(g, ddp_all_reduce(g, x->a, x->count, x->type, x->op, &err) == 0, "%s",
-               err.text);
+    team_assert(g, ddp_all_reduce(g, x->a, x->count, x->type, x->op, &err) == 0, "%s",
+                err.text);
     check_reduced(g, "all_reduce", x, x->a, 0);
 
     fill(x->a, x->count, 0, rank, x->type, x->op);
     struct ddp_request *r = ddp_iall_reduce(g, x->a, x->count, x->type, x->op, &err);
-    team_check(g, r, "%s", err.text);
-    team_check(g, ddp_wait(r, &err) == 0, "%s", err.text);
+    team_assert(g, r, "%s", err.text);
+    team_assert(g, ddp_wait(r, &err) == 0, "%s", err.text);
     check_reduced(g, "iall_reduce", x, x->a, 0);
 
     fill(x->a, x->count * (size_t)size, 0, rank, x->type, x->op);
-    team_check(g, ddp_reduce_scatter(g, x->a, x->b, x->count, x->type, x->op, &err) == 0,
-               "%s", err.text);
+    team_assert(g, ddp_reduce_scatter(g, x->a, x->b, x->count, x->type, x->op, &err) == 0,
+                "%s", err.text);
     check_reduced(g, "reduce_scatter", x, x->b, (size_t)rank * x->count);
     void *own = x->a + (size_t)rank * x->count * type_size(x->type);
-    team_check(g, ddp_reduce_scatter(g, x->a, own, x->count, x->type, x->op, &err) == 0,
-               "%s", err.text);
+    team_assert(g, ddp_reduce_scatter(g, x->a, own, x->count, x->type, x->op, &err) == 0,
+                "%s", err.text);
     check_reduced(g, "reduce_scatter in place", x, own, (size_t)rank * x->count);
 
     int root = (int)(x->count + x->op) % size;
@@ -242,28 +242,28 @@ static void check_copies(struct ddp_group *g, const struct args *x)
     size_t bytes = x->count * type_size(x->type);
     for (int root = 0; root<size; root += x->count> 3000 ? 3 : 1) {
         fill(x->a, x->count, 0, rank, x->type, DDP_SUM);
-        team_check(g, ddp_broadcast(g, x->a, x->count, x->type, root, &err) == 0, "%s",
-                   err.text);
+        team_assert(g, ddp_broadcast(g, x->a, x->count, x->type, root, &err) == 0, "%s",
+                    err.text);
         fill(x->b, x->count, 0, root, x->type, DDP_SUM);
-        team_check(g, memcmp(x->a, x->b, bytes) == 0,
-                   "broadcast of %zu bytes from %d is wrong", bytes, root);
+        team_assert(g, memcmp(x->a, x->b, bytes) == 0,
+                    "broadcast of %zu bytes from %d is wrong", bytes, root);
     }
     fill(x->a, x->count, 0, rank, x->type, DDP_SUM);
     memset(x->b, 0x55, bytes * (size_t)size);
-    team_check(g, ddp_all_gather(g, x->a, x->b, x->count, x->type, &err) == 0, "%s",
-               err.text);
+    team_assert(g, ddp_all_gather(g, x->a, x->b, x->count, x->type, &err) == 0, "%s",
+                err.text);
     if (x->count % 2) { /* again, with the contribution in its place */
         memset(x->b, 0x55, bytes * (size_t)size);
         memcpy(x->b + (size_t)rank * bytes, x->a, bytes);
-        team_check(g,
-                   ddp_all_gather(g, x->b + (size_t)rank * bytes, x->b, x->count, x->type,
-                                  &err) == 0,
-                   "%s", err.text);
+        team_assert(g,
+                    ddp_all_gather(g, x->b + (size_t)rank * bytes, x->b, x->count,
+                                   x->type, &err) == 0,
+                    "%s", err.text);
     }
     for (int r = 0; r < size; r++) {
         fill(x->a, x->count, 0, r, x->type, DDP_SUM);
-        team_check(g, memcmp(x->a, x->b + (size_t)r * bytes, bytes) == 0,
-                   "all_gather of %zu bytes: block %d is wrong", bytes, r);
+        team_assert(g, memcmp(x->a, x->b + (size_t)r * bytes, bytes) == 0,
+                    "all_gather of %zu bytes: block %d is wrong", bytes, r);
     }
 }
 
@@ -280,10 +280,10 @@ static void check_block(struct ddp_group *g, const char *what, const struct args
     for (size_t j = 0; j < n; j++) {
         struct number e = {.i = (int64_t)((size_t)(from * 8 + dest) * 5 + j % 23) % 100};
         e.f = (double)e.i;
-        team_check(g, same(data, j, x->type, e),
-                   "%s: type %d, %zu of %zu elements%s: element %zu from %d is wrong",
-                   what, (int)x->type, n, x->count, x->arena ? " in the arena" : "", j,
-                   from);
+        team_assert(g, same(data, j, x->type, e),
+                    "%s: type %d, %zu of %zu elements%s: element %zu from %d is wrong",
+                    what, (int)x->type, n, x->count, x->arena ? " in the arena" : "", j,
+                    from);
     }
 }
 
@@ -406,15 +406,15 @@ static void check_large(struct ddp_group *g, struct args *x)
     x->count = 1200007;
     struct ddp_err err = {""};
     fill(x->a, x->count, 0, ddp_group_rank(g), x->type, x->op);
-    team_check(g, ddp_all_reduce(g, x->a, x->count, x->type, x->op, &err) == 0, "%s",
-               err.text);
+    team_assert(g, ddp_all_reduce(g, x->a, x->count, x->type, x->op, &err) == 0, "%s",
+                err.text);
     check_reduced(g, "all_reduce", x, x->a, 0);
     fill(x->a, x->count, 0, ddp_group_rank(g), x->type, x->op);
-    team_check(
+    team_assert(
         g, ddp_broadcast(g, x->a, x->count, x->type, 1 % ddp_group_size(g), &err) == 0,
         "%s", err.text);
     fill(x->b, x->count, 0, 1 % ddp_group_size(g), x->type, x->op);
-    team_check(g, memcmp(x->a, x->b, x->count * 4) == 0, "a long broadcast is wrong");
+    team_assert(g, memcmp(x->a, x->b, x->count * 4) == 0, "a long broadcast is wrong");
 }
 
 enum { ROOM = 6 << 20 };
@@ -423,28 +423,28 @@ static void check_collectives(struct ddp_group *g, const void *arg)
 {
     struct ddp_err err = {""};
     struct args x = {.a = malloc(ROOM), .b = malloc(ROOM)};
-    team_check(g, ddp_barrier(g, &err) == 0, "%s", err.text);
+    team_assert(g, ddp_barrier(g, &err) == 0, "%s", err.text);
     check_small(g, &x);
     check_large(g, &x);
     free(x.a);
     free(x.b);
     x.arena = true;
     x.a = ddp_arena_alloc(g, ROOM, &err);
-    team_check(g, x.a, "%s", err.text);
+    team_assert(g, x.a, "%s", err.text);
     x.b = ddp_arena_alloc(g, ROOM, &err);
-    team_check(g, x.b, "%s", err.text);
+    team_assert(g, x.b, "%s", err.text);
     check_large(g, &x);
     x.a += 4; /* need not be aligned to more than an element */
     x.type = DDP_F32;
     x.op = DDP_AVG;
     x.count = 9999;
     check_reductions(g, &x);
-    team_check(g, ddp_barrier(g, &err) == 0, "%s", err.text);
+    team_assert(g, ddp_barrier(g, &err) == 0, "%s", err.text);
 }
 
 START_TEST(collectives_agree_with_a_plain_sum)
 {
-    team_run(&teams[_i], check_collectives, NULL);
+    assert_team(&teams[_i], check_collectives, NULL);
 }
 END_TEST
 
@@ -462,17 +462,17 @@ static void check_bits(struct ddp_group *g, const void *arg)
         srand48(rank + 1);
         for (int i = 0; i < COUNT; i++)
             x[i] = (float)((drand48() - 0.5) * (i % 3 ? 1.0 : 1e5));
-        team_check(g, ddp_all_reduce(g, x, COUNT, DDP_F32, DDP_SUM, &err) == 0, "%s",
-                   err.text);
+        team_assert(g, ddp_all_reduce(g, x, COUNT, DDP_F32, DDP_SUM, &err) == 0, "%s",
+                    err.text);
         if (round == 0)
             memcpy(first, x, COUNT * sizeof(float));
-        team_check(g, memcmp(first, x, COUNT * sizeof(float)) == 0,
-                   "round %d has other bits", round);
-        team_check(g, ddp_all_gather(g, x, all, COUNT, DDP_F32, &err) == 0, "%s",
-                   err.text);
+        team_assert(g, memcmp(first, x, COUNT * sizeof(float)) == 0,
+                    "round %d has other bits", round);
+        team_assert(g, ddp_all_gather(g, x, all, COUNT, DDP_F32, &err) == 0, "%s",
+                    err.text);
         for (int r = 0; r < size; r++)
-            team_check(g, memcmp(all + (size_t)r * COUNT, x, COUNT * sizeof(float)) == 0,
-                       "rank %d has other bits", r);
+            team_assert(g, memcmp(all + (size_t)r * COUNT, x, COUNT * sizeof(float)) == 0,
+                        "rank %d has other bits", r);
     }
     free(own);
     free(first);
@@ -481,7 +481,7 @@ static void check_bits(struct ddp_group *g, const void *arg)
 
 START_TEST(every_rank_and_every_run_has_the_same_bits)
 {
-    team_run(&teams[_i], check_bits, NULL);
+    assert_team(&teams[_i], check_bits, NULL);
 }
 END_TEST
 
@@ -493,32 +493,32 @@ static void check_arena(struct ddp_group *g, const void *arg)
     int rank = ddp_group_rank(g), size = ddp_group_size(g), local = 0;
     bool shared = strcmp(ddp_group_backend(g), "shm") == 0;
     int *odd = ddp_arena_alloc(g, 12, &err), *mine = ddp_arena_alloc(g, 8192, &err);
-    team_check(g, odd && mine, "%s", err.text);
+    team_assert(g, odd && mine, "%s", err.text);
     for (int r = 0; r < size; r++) {
         int *there = ddp_arena_of(g, mine + 1000, r);
-        team_check(g, there || !shared, "rank %d is on this host", r);
+        team_assert(g, there || !shared, "rank %d is on this host", r);
         if (there) {
             there[rank] = 100 * rank + r;
             local++;
         }
     }
-    team_check(g, ddp_barrier(g, &err) == 0, "%s", err.text);
+    team_assert(g, ddp_barrier(g, &err) == 0, "%s", err.text);
     for (int r = 0; r < size; r++) {
         bool written = ddp_arena_of(g, mine, r) != NULL;
         int told = mine[1000 + r], want = written ? 100 * r + rank : 0;
-        team_check(g, told == want, "rank %d has written %d, not %d", r, told, want);
+        team_assert(g, told == want, "rank %d has written %d, not %d", r, told, want);
     }
-    team_check(g, size == 1 || !shared || local == size, "of %d ranks %d are here", size,
-               local);
-    team_check(g,
-               (size == 1 || !ddp_arena_of(g, &rank, (rank + 1) % size)) &&
-                   !ddp_arena_of(g, mine, size) && !ddp_arena_of(g, mine, -1),
-               "there is nothing of the kind");
+    team_assert(g, size == 1 || !shared || local == size, "of %d ranks %d are here", size,
+                local);
+    team_assert(g,
+                (size == 1 || !ddp_arena_of(g, &rank, (rank + 1) % size)) &&
+                    !ddp_arena_of(g, mine, size) && !ddp_arena_of(g, mine, -1),
+                "there is nothing of the kind");
 }
 
 START_TEST(a_ranks_arena_is_there_for_all_of_its_host)
 {
-    team_run(&teams[_i], check_arena, NULL);
+    assert_team(&teams[_i], check_arena, NULL);
 }
 END_TEST
 
@@ -535,27 +535,27 @@ static void check_overlap(struct ddp_group *g, const void *arg)
         for (int k = 0; k < COUNT; k++)
             x[i][k] = (float)(i + rank);
         r[i] = ddp_iall_reduce(g, x[i], i == 5 ? 3 : COUNT, DDP_F32, DDP_SUM, &err);
-        team_check(g, r[i], "%s", err.text);
+        team_assert(g, r[i], "%s", err.text);
     }
     int done = 0;
     while (!done)
-        team_check(g, ddp_test(r[7], &done, &err) == 0, "%s", err.text);
-    team_check(g, ddp_barrier(g, &err) == 0, "%s", err.text);
+        team_assert(g, ddp_test(r[7], &done, &err) == 0, "%s", err.text);
+    team_assert(g, ddp_barrier(g, &err) == 0, "%s", err.text);
     for (int i = N - 1; i >= 0; i--) {
         float all = (float)(size * i + size * (size - 1) / 2);
-        team_check(g, i == 7 || ddp_wait(r[i], &err) == 0, "%s", err.text);
-        team_check(g, x[i][2] == all, "sum %d is %g, not %g", i, (double)x[i][2],
-                   (double)all);
-        team_check(g, x[i][COUNT - 1] == (i == 5 ? (float)(i + rank) : all),
-                   "sum %d is wrong at the end", i);
+        team_assert(g, i == 7 || ddp_wait(r[i], &err) == 0, "%s", err.text);
+        team_assert(g, x[i][2] == all, "sum %d is %g, not %g", i, (double)x[i][2],
+                    (double)all);
+        team_assert(g, x[i][COUNT - 1] == (i == 5 ? (float)(i + rank) : all),
+                    "sum %d is wrong at the end", i);
     }
     /* a request that is not waited for ends with the group */
-    team_check(g, ddp_irecv(g, x[0], 4, (rank + 1) % size, 9, &err), "%s", err.text);
+    team_assert(g, ddp_irecv(g, x[0], 4, (rank + 1) % size, 9, &err), "%s", err.text);
 }
 
 START_TEST(several_are_under_way_at_once)
 {
-    team_run(&teams[_i], check_overlap, NULL);
+    assert_team(&teams[_i], check_overlap, NULL);
 }
 END_TEST
 

@@ -16,19 +16,19 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define ok(rc) team_check(g, (rc) == 0, "%s", err.text)
+#define ok(rc) team_assert(g, (rc) == 0, "%s", err.text)
 
 static void sum_case(struct ddp_group *g, const void *arg)
 {
     struct ddp_err err = {""};
     int x = ddp_group_rank(g), size = ddp_group_size(g);
     ok(ddp_all_reduce(g, &x, 1, DDP_I32, DDP_SUM, &err));
-    team_check(g, x == size * (size - 1) / 2, "sum %d", x);
+    team_assert(g, x == size * (size - 1) / 2, "sum %d", x);
     const char *url = arg;
     struct ddp_group_options o = {
         .rank = ddp_group_rank(g), .size = size, .timeout_ms = 60000, .meeting = url};
     struct ddp_group *second = ddp_group_init(&o, &err); /* at the same place */
-    team_check(g, second, "%s", err.text);
+    team_assert(g, second, "%s", err.text);
     ok(ddp_barrier(second, &err));
     ddp_group_destroy(second);
 }
@@ -49,7 +49,7 @@ START_TEST(ranks_meet_at_an_address)
     struct team t = teams[_i];
     url_of_port(url, sizeof url);
     t.meeting = url;
-    team_run(&t, sum_case, url);
+    assert_team(&t, sum_case, url);
 }
 END_TEST
 
@@ -96,8 +96,8 @@ START_TEST(ranks_meet_in_a_file_whatever_is_in_it)
     make_dir();
     if (leftovers[_i])
         leave_behind(leftovers[_i]);
-    team_run(&(struct team){.size = 4, .layout = "aabb", .meeting = file_url}, sum_case,
-             file_url);
+    assert_team(&(struct team){.size = 4, .layout = "aabb", .meeting = file_url},
+                sum_case, file_url);
     ck_assert_int_eq(access(path, F_OK), -1); /* the last one has removed it */
     remove_dir();
 }

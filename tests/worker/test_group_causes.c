@@ -106,13 +106,13 @@ static void cause_case(struct ddp_group *g, const void *arg)
     for (int i = 0; i < (rank == VICTIM ? 3 : ROUNDS) && rc == 0; i++)
         rc = ddp_all_reduce(g, x, COUNT, DDP_F32, DDP_SUM, &err);
     if (rank == VICTIM) {
-        team_check(g, rc == 0, "%s", err.text);
+        team_assert(g, rc == 0, "%s", err.text);
         raise(SIGKILL);
     }
-    team_check(g, rc == -1, "no error");
-    team_check(g, strstr(err.text, who) && strstr(err.text, "gone"),
-               "rank %d is slow at %d: does not blame %s: %s", slow->rank, slow->how, who,
-               err.text);
+    team_assert(g, rc == -1, "no error");
+    team_assert(g, strstr(err.text, who) && strstr(err.text, "gone"),
+                "rank %d is slow at %d: does not blame %s: %s", slow->rank, slow->how,
+                who, err.text);
 }
 
 START_TEST(the_first_cause_outlives_a_slow_teller)
@@ -121,7 +121,7 @@ START_TEST(the_first_cause_outlives_a_slow_teller)
         .size = teams[_i].size, .layout = teams[_i].layout, .expect_dead = VICTIM + 1};
     for (int rank = 0; rank < t.size; rank++) {
         for (int how = 1; how <= 2 && rank != VICTIM; how++)
-            team_run(&t, cause_case, &(struct slow){rank, how});
+            assert_team(&t, cause_case, &(struct slow){rank, how});
     }
 }
 END_TEST
@@ -133,7 +133,7 @@ static void half_case(struct ddp_group *g, const void *arg)
     int rank = ddp_group_rank(g), rc = 0;
     float x = 1;
     dies = rank == TELLER;
-    team_check(g, ddp_barrier(g, &err) == 0, "%s", err.text);
+    team_assert(g, ddp_barrier(g, &err) == 0, "%s", err.text);
     if (rank == VICTIM)
         _exit(0);
     while (rc == 0)
@@ -146,7 +146,7 @@ START_TEST(who_dies_while_it_tells_has_told_nothing)
     seen = mmap(NULL, sizeof *seen, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
                 -1, 0);
     ck_assert(seen != MAP_FAILED);
-    team_run(&(struct team){.size = 4, .expect_dead = 1 + TELLER}, half_case, NULL);
+    assert_team(&(struct team){.size = 4, .expect_dead = 1 + TELLER}, half_case, NULL);
     const char *first = seen->told[0];
     ck_assert_msg(strstr(first, "rank 1 on ") || strstr(first, "rank 2 on "), "%s",
                   first);

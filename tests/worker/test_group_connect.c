@@ -42,7 +42,7 @@ int __wrap_ioctl(int fd, unsigned long request, ...)
     return rc;
 }
 
-#define check_ok(rc) team_check(g, (rc) == 0, "%s", err.text)
+#define check_ok(rc) team_assert(g, (rc) == 0, "%s", err.text)
 
 /* The SYNs that are sent after 0, 1 and 3 seconds are lost, the one after 7 is not. */
 enum { COMPUTES_MS = 5500 };
@@ -59,19 +59,19 @@ static void check_incast(struct ddp_group *g, const void *arg)
         *computed = 1;
         for (int r = 1; r < size; r++) {
             check_ok(ddp_recv(g, &came, sizeof came, r, 0, &err));
-            team_check(g, came == r, "%d from rank %d", came, r);
+            team_assert(g, came == r, "%d from rank %d", came, r);
         }
         check_ok(ddp_barrier(g, &err));
         return;
     }
     struct ddp_request *out = ddp_isend(g, &word, sizeof word, 0, 0, &err);
-    team_check(g, out, "%s", err.text);
+    team_assert(g, out, "%s", err.text);
     if (rank <= 2) {
         if (rank == 1)
             check_ok(ddp_send(g, &word, sizeof word, 2, 1, &err));
         else
             check_ok(ddp_recv(g, &came, sizeof came, 1, 1, &err));
-        team_check(g, !*computed, "a message waited for a connection to rank 0");
+        team_assert(g, !*computed, "a message waited for a connection to rank 0");
     }
     check_ok(ddp_wait(out, &err));
     check_ok(ddp_barrier(g, &err)); /* one that ends has its connections taken back */
@@ -83,7 +83,7 @@ START_TEST(lost_syns_are_waited_out)
     computed = mmap(NULL, sizeof *computed, PROT_READ | PROT_WRITE,
                     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     ck_assert(computed != MAP_FAILED);
-    team_run(&(struct team){.size = 6, .layout = "abcdef"}, check_incast, NULL);
+    assert_team(&(struct team){.size = 6, .layout = "abcdef"}, check_incast, NULL);
 }
 END_TEST
 
@@ -95,16 +95,16 @@ static void check_crossing(struct ddp_group *g, const void *arg)
     int other = 1 - ddp_group_rank(g), word = 7, came = -1;
     unacked_until_ms = now_ms() + 300;
     struct ddp_request *out = ddp_isend(g, &word, sizeof word, other, 0, &err);
-    team_check(g, out, "%s", err.text);
+    team_assert(g, out, "%s", err.text);
     check_ok(ddp_recv(g, &came, sizeof came, other, 0, &err));
-    team_check(g, came == word, "%d", came);
+    team_assert(g, came == word, "%d", came);
     check_ok(ddp_wait(out, &err));
     check_ok(ddp_barrier(g, &err));
 }
 
 START_TEST(connections_that_cross_are_both_kept)
 {
-    team_run(&(struct team){.size = 2, .layout = "ab"}, check_crossing, NULL);
+    assert_team(&(struct team){.size = 2, .layout = "ab"}, check_crossing, NULL);
 }
 END_TEST
 

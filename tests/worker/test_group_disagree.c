@@ -85,20 +85,20 @@ static int check_pair(struct ddp_group *g, size_t others, size_t odd)
     for (int i = 0; i < size; i++)
         all[i] = i;
     struct ddp_group *sub = ddp_group_sub(g, all, size, &err);
-    team_check(g, sub, "%s", err.text);
+    team_assert(g, sub, "%s", err.text);
     struct team_watch began = team_watch();
     int rc = calls[rank == ODD ? odd : others].call(sub, &err);
     while (rc == 0 && team_is_soon(began))
         rc = ddp_barrier(sub, &err);
     int took = (int)(now_ms() - began.at_ms);
-    team_check(g, rc == -1 && team_is_soon(began), "%s and %s: %d, after %d ms: %s",
-               calls[others].text, calls[odd].text, rc, took, err.text);
-    team_check(g,
-               strstr(err.text, "the ranks disagree on ") &&
-                   strstr(err.text, "rank 1 calls "),
-               "%s and %s: %s", calls[others].text, calls[odd].text, err.text);
+    team_assert(g, rc == -1 && team_is_soon(began), "%s and %s: %d, after %d ms: %s",
+                calls[others].text, calls[odd].text, rc, took, err.text);
+    team_assert(g,
+                strstr(err.text, "the ranks disagree on ") &&
+                    strstr(err.text, "rank 1 calls "),
+                "%s and %s: %s", calls[others].text, calls[odd].text, err.text);
     ddp_group_destroy(sub);
-    team_check(g, ddp_barrier(g, &err) == 0, "%s", err.text);
+    team_assert(g, ddp_barrier(g, &err) == 0, "%s", err.text);
     return took;
 }
 
@@ -126,7 +126,7 @@ START_TEST(any_two_calls_are_told_apart)
     const void *args[ARRAY_LEN(teams)];
     for (size_t i = 0; i < ARRAY_LEN(teams); i++)
         args[i] = &firsts[i];
-    teams_run(teams, ARRAY_LEN(teams), check_pairs, args);
+    assert_teams(teams, ARRAY_LEN(teams), check_pairs, args);
 }
 END_TEST
 

@@ -27,21 +27,21 @@ static const struct team teams[] = {
 
 enum { VICTIM = 1, PATIENCE_MS = 20000 };
 
-#define check_ok(rc) team_check(g, (rc) == 0, "%s", err.text)
+#define check_ok(rc) team_assert(g, (rc) == 0, "%s", err.text)
 
 /* All calls fail now, with the same words. */
 static void check_broken(struct ddp_group *g, const struct ddp_err *first)
 {
     struct ddp_err err = {""};
     int x = 0;
-    team_check(g, ddp_barrier(g, &err) == -1, "a barrier of a broken group went well");
-    team_check(g, strcmp(err.text, first->text) == 0, "'%s', then '%s'", first->text,
-               err.text);
-    team_check(g, ddp_send(g, &x, sizeof x, 0, 0, &err) == -1, "a send went well");
-    team_check(g, !ddp_iall_reduce(g, &x, 1, DDP_I32, DDP_SUM, &err),
-               "an all_reduce was started");
-    team_check(g, strcmp(err.text, first->text) == 0, "'%s', then '%s'", first->text,
-               err.text);
+    team_assert(g, ddp_barrier(g, &err) == -1, "a barrier of a broken group went well");
+    team_assert(g, strcmp(err.text, first->text) == 0, "'%s', then '%s'", first->text,
+                err.text);
+    team_assert(g, ddp_send(g, &x, sizeof x, 0, 0, &err) == -1, "a send went well");
+    team_assert(g, !ddp_iall_reduce(g, &x, 1, DDP_I32, DDP_SUM, &err),
+                "an all_reduce was started");
+    team_assert(g, strcmp(err.text, first->text) == 0, "'%s', then '%s'", first->text,
+                err.text);
 }
 
 static void check_names_victim(struct ddp_group *g, const struct ddp_err *err,
@@ -49,8 +49,8 @@ static void check_names_victim(struct ddp_group *g, const struct ddp_err *err,
 {
     char who[32];
     snprintf(who, sizeof who, "rank %d on ", VICTIM);
-    team_check(g, strstr(err->text, who) && strstr(err->text, what),
-               "does not tell of '%s' and '%s': %s", who, what, err->text);
+    team_assert(g, strstr(err->text, who) && strstr(err->text, what),
+                "does not tell of '%s' and '%s': %s", who, what, err->text);
 }
 
 /* The victim dies between two all_reduces, in the middle of one, or before the first. */
@@ -68,16 +68,16 @@ static void check_death(struct ddp_group *g, const void *arg)
         for (int i = 0; i < 5; i++)
             check_ok(ddp_all_reduce(g, x, COUNT, DDP_F32, DDP_SUM, &err));
         struct ddp_request *r = ddp_iall_reduce(g, x, COUNT, DDP_F32, DDP_SUM, &err);
-        team_check(g, r, "%s", err.text);
+        team_assert(g, r, "%s", err.text);
         raise(SIGKILL);
     }
     struct team_watch began = team_watch();
     int rc = 0;
     for (int i = 0; i < ROUNDS && rc == 0; i++)
         rc = ddp_all_reduce(g, x, COUNT, DDP_F32, DDP_SUM, &err);
-    team_check(g, rc == -1, "no error");
-    team_check(g, team_is_soon(began), "noticed after %lld ms",
-               (long long)(now_ms() - began.at_ms));
+    team_assert(g, rc == -1, "no error");
+    team_assert(g, team_is_soon(began), "noticed after %lld ms",
+                (long long)(now_ms() - began.at_ms));
     check_names_victim(g, &err, "gone");
     check_broken(g, &err);
     if (when % 2 == 0)
@@ -89,7 +89,7 @@ START_TEST(a_dead_rank_is_named)
     struct team t = teams[_i / 3];
     int when = _i % 3;
     t.expect_dead = VICTIM + 1;
-    team_run(&t, check_death, &when);
+    assert_team(&t, check_death, &when);
 }
 END_TEST
 
@@ -102,8 +102,8 @@ static void check_receive(struct ddp_group *g, const void *arg)
         raise(SIGKILL);
     struct ddp_request *r = ddp_irecv(g, data, sizeof data, VICTIM, 3, &err);
     if (r) /* unless another rank was faster to find out */
-        team_check(g, ddp_wait(r, &err) == -1, "something came");
-    team_check(g, strcmp(data, "nothing") == 0, "'%.8s' came", data);
+        team_assert(g, ddp_wait(r, &err) == -1, "something came");
+    team_assert(g, strcmp(data, "nothing") == 0, "'%.8s' came", data);
     check_names_victim(g, &err, "gone");
     check_broken(g, &err);
 }
@@ -112,7 +112,7 @@ START_TEST(a_message_of_the_dead_is_not_awaited)
 {
     struct team t = teams[_i];
     t.expect_dead = VICTIM + 1;
-    team_run(&t, check_receive, NULL);
+    assert_team(&t, check_receive, NULL);
 }
 END_TEST
 
@@ -130,7 +130,7 @@ static void check_polling(struct ddp_group *g, const void *arg)
         rc = ddp_test(r, &done, &err);
         usleep(1000);
     }
-    team_check(g, rc == -1 && !done, "no error");
+    team_assert(g, rc == -1 && !done, "no error");
     check_names_victim(g, &err, "gone");
     check_broken(g, &err);
 }
@@ -139,7 +139,7 @@ START_TEST(asking_for_a_message_of_the_dead_ends)
 {
     struct team t = teams[_i];
     t.expect_dead = VICTIM + 1;
-    team_run(&t, check_polling, NULL);
+    assert_team(&t, check_polling, NULL);
 }
 END_TEST
 
@@ -150,19 +150,19 @@ static void check_leaving(struct ddp_group *g, const void *arg)
     double x = 1.0;
     for (int i = 0; i < 50; i++)
         check_ok(ddp_all_reduce(g, &x, 1, DDP_F64, DDP_AVG, &err));
-    team_check(g, x == 1.0, "%g", x);
+    team_assert(g, x == 1.0, "%g", x);
     if (ddp_group_rank(g) == VICTIM)
         return;
     if (ddp_group_size(g) > 2)
         usleep(20000);
-    team_check(g, ddp_barrier(g, &err) == -1, "met a rank that has left");
+    team_assert(g, ddp_barrier(g, &err) == -1, "met a rank that has left");
     check_names_victim(g, &err, "");
     check_broken(g, &err);
 }
 
 START_TEST(who_leaves_early_is_named)
 {
-    team_run(&teams[_i], check_leaving, NULL);
+    assert_team(&teams[_i], check_leaving, NULL);
 }
 END_TEST
 
@@ -186,7 +186,7 @@ static void check_message_then_death(struct ddp_group *g, const void *arg)
     int rc = 0;
     while (rc == 0 && team_is_soon(began))
         rc = ddp_broadcast(g, x, LONG, DDP_F64, VICTIM, &err);
-    team_check(g, rc == -1 && team_is_soon(began), "no error");
+    team_assert(g, rc == -1 && team_is_soon(began), "no error");
     check_names_victim(g, &err, "gone");
     check_broken(g, &err);
 }
@@ -195,7 +195,7 @@ START_TEST(a_death_between_a_message_and_a_collective)
 {
     struct team t = teams[_i];
     t.expect_dead = VICTIM + 1;
-    team_run(&t, check_message_then_death, NULL);
+    assert_team(&t, check_message_then_death, NULL);
 }
 END_TEST
 
@@ -211,12 +211,12 @@ static void check_deadline(struct ddp_group *g, const void *arg)
         int64_t until = now_ms() + PATIENCE_MS;
         while (*gave_up < ddp_group_size(g) - 1 && now_ms() < until)
             usleep(1000);
-        team_check(g, ddp_barrier(g, &err) == -1, "met ranks that gave up");
+        team_assert(g, ddp_barrier(g, &err) == -1, "met ranks that gave up");
         return;
     }
-    team_check(g, ddp_barrier(g, &err) == -1, "met a rank that is not there");
+    team_assert(g, ddp_barrier(g, &err) == -1, "met a rank that is not there");
     ++*gave_up;
-    team_check(g, strstr(err.text, "barrier #2: rank "), "%s", err.text);
+    team_assert(g, strstr(err.text, "barrier #2: rank "), "%s", err.text);
     check_names_victim(g, &err, "has not come within 0.3 s");
     check_broken(g, &err);
 }
@@ -226,7 +226,7 @@ START_TEST(the_deadline_names_who_stays_away)
     gave_up = mmap(NULL, sizeof *gave_up, PROT_READ | PROT_WRITE,
                    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     ck_assert(gave_up != MAP_FAILED);
-    team_run(&teams[_i], check_deadline, NULL);
+    assert_team(&teams[_i], check_deadline, NULL);
 }
 END_TEST
 
@@ -241,19 +241,19 @@ static void check_monitored(struct ddp_group *g, const void *arg)
         return;
     }
     /* long enough for rank 1 to come on a busy machine */
-    team_check(g, ddp_monitored_barrier(g, 2000, &err) == -1,
-               "the barrier passed without all ranks");
-    team_check(g, strstr(err.text, "barrier #2: ranks 2-7 have not come within 2 s"),
-               "%s", err.text);
+    team_assert(g, ddp_monitored_barrier(g, 2000, &err) == -1,
+                "the barrier passed without all ranks");
+    team_assert(g, strstr(err.text, "barrier #2: ranks 2-7 have not come within 2 s"),
+                "%s", err.text);
     check_broken(g, &err);
 }
 
 START_TEST(a_monitored_barrier_names_all_who_are_missing)
 {
-    team_run(&(struct team){.size = 8,
-                            .layout = _i == 1 ? "aabbccdd" : NULL,
-                            .backend = _i == 2 ? "tcp" : NULL},
-             check_monitored, NULL);
+    assert_team(&(struct team){.size = 8,
+                               .layout = _i == 1 ? "aabbccdd" : NULL,
+                               .backend = _i == 2 ? "tcp" : NULL},
+                check_monitored, NULL);
 }
 END_TEST
 
@@ -282,7 +282,7 @@ START_TEST(a_death_ends_what_is_made_of_messages)
 {
     struct team t = teams[_i];
     t.expect_dead = VICTIM + 1;
-    team_run(&t, check_exchanges, NULL);
+    assert_team(&t, check_exchanges, NULL);
 }
 END_TEST
 
@@ -304,7 +304,7 @@ static void check_silent(struct ddp_group *g, const void *arg)
     int rc = ddp_recv_any(g, data, sizeof data, 0, NULL, &err);
     *gave_up = 1;
     snprintf(who, sizeof who, "rank %d on ", last);
-    team_check(g, rc == -1 && strstr(err.text, who), "%d: %s", rc, err.text);
+    team_assert(g, rc == -1 && strstr(err.text, who), "%d: %s", rc, err.text);
 }
 
 START_TEST(one_of_many_silent_ranks_is_missed)
@@ -313,8 +313,8 @@ START_TEST(one_of_many_silent_ranks_is_missed)
     gave_up = mmap(NULL, sizeof *gave_up, PROT_READ | PROT_WRITE,
                    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     ck_assert(gave_up != MAP_FAILED);
-    team_run(&(struct team){.size = MANY, .backend = "tcp", .expect_dead = MANY},
-             check_silent, NULL);
+    assert_team(&(struct team){.size = MANY, .backend = "tcp", .expect_dead = MANY},
+                check_silent, NULL);
 }
 END_TEST
 
@@ -328,18 +328,18 @@ static void check_disagreement(struct ddp_group *g, const void *arg)
     if (rc ==
         0) /* a broadcast's root does not wait for the others: the next call tells */
         rc = ddp_barrier(g, &err);
-    team_check(g, rc == -1, "went well");
-    team_check(g,
-               strstr(err.text, "disagree") &&
-                   strstr(err.text, "broadcast of 256 bytes of f32 from rank 0") &&
-                   strstr(err.text, "all_reduce(max) of 128 bytes of f32"),
-               "%s", err.text);
+    team_assert(g, rc == -1, "went well");
+    team_assert(g,
+                strstr(err.text, "disagree") &&
+                    strstr(err.text, "broadcast of 256 bytes of f32 from rank 0") &&
+                    strstr(err.text, "all_reduce(max) of 128 bytes of f32"),
+                "%s", err.text);
     check_broken(g, &err);
 }
 
 START_TEST(ranks_that_disagree_are_told)
 {
-    team_run(&teams[_i], check_disagreement, NULL);
+    assert_team(&teams[_i], check_disagreement, NULL);
 }
 END_TEST
 

@@ -20,7 +20,7 @@ static const uint64_t least_kib = 12 << 20;
 static const struct team teams[] = {{.size = 2, .timeout_ms = 300000},
                                     {.size = 2, .backend = "tcp", .timeout_ms = 300000}};
 
-#define ok(rc) team_check(g, (rc) == 0, "%s", err.text)
+#define ok(rc) team_assert(g, (rc) == 0, "%s", err.text)
 
 static uint64_t available_kib(void)
 {
@@ -43,7 +43,7 @@ static unsigned char byte_at(size_t i)
 static unsigned char *allocate(struct ddp_group *g, size_t bytes)
 {
     unsigned char *p = malloc(bytes);
-    team_check(g, p, "no %zu bytes", bytes);
+    team_assert(g, p, "no %zu bytes", bytes);
     return p;
 }
 
@@ -59,7 +59,7 @@ static void message_case(struct ddp_group *g, const void *arg)
         memset(data, 0, more);
         ok(ddp_recv(g, data, more, 0, 0, &err));
         for (size_t i = 0; i < more; i++)
-            team_check(g, data[i] == byte_at(i), "byte %zu", i);
+            team_assert(g, data[i] == byte_at(i), "byte %zu", i);
     }
     ok(ddp_barrier(g, &err));
     free(data);
@@ -67,7 +67,7 @@ static void message_case(struct ddp_group *g, const void *arg)
 
 START_TEST(a_message_of_more_than_2_gib)
 {
-    team_run(&teams[_i], message_case, NULL);
+    assert_team(&teams[_i], message_case, NULL);
 }
 END_TEST
 
@@ -80,16 +80,16 @@ static void bytes_case(struct ddp_group *g, const void *arg)
         data[i] = (unsigned char)(byte_at(i) + rank);
     ok(ddp_all_reduce(g, data, more, DDP_U8, DDP_SUM, &err));
     for (size_t i = 0; i < more; i++)
-        team_check(g, data[i] == (unsigned char)(2 * byte_at(i) + 1), "element %zu", i);
+        team_assert(g, data[i] == (unsigned char)(2 * byte_at(i) + 1), "element %zu", i);
     ok(ddp_broadcast(g, data, more, DDP_U8, 1, &err));
-    team_check(g, data[more - 1] == (unsigned char)(2 * byte_at(more - 1) + 1),
-               "the end");
+    team_assert(g, data[more - 1] == (unsigned char)(2 * byte_at(more - 1) + 1),
+                "the end");
     free(data);
 }
 
 START_TEST(more_than_2_gib_of_bytes_are_reduced)
 {
-    team_run(&teams[_i], bytes_case, NULL);
+    assert_team(&teams[_i], bytes_case, NULL);
 }
 END_TEST
 
@@ -103,13 +103,13 @@ static void floats_case(struct ddp_group *g, const void *arg)
         data[i] = (float)(byte_at(i) + rank);
     ok(ddp_all_reduce(g, data, count, DDP_F32, DDP_SUM, &err));
     for (size_t i = 0; i < count; i++)
-        team_check(g, data[i] == (float)(2 * byte_at(i) + 1), "element %zu", i);
+        team_assert(g, data[i] == (float)(2 * byte_at(i) + 1), "element %zu", i);
     free(data);
 }
 
 START_TEST(more_than_2_gib_of_floats_are_reduced)
 {
-    team_run(&teams[_i], floats_case, NULL);
+    assert_team(&teams[_i], floats_case, NULL);
 }
 END_TEST
 
@@ -118,7 +118,8 @@ Suite *suite(void)
     uint64_t kib = available_kib();
     if (!getenv("DDP_TEST_LARGE") || kib < least_kib) {
         fprintf(stderr,
-                "skipped: %" PRIu64 " GiB of memory are free, and DDP_TEST_LARGE=1 starts it; "
+                "skipped: %" PRIu64
+                " GiB of memory are free, and DDP_TEST_LARGE=1 starts it; "
                 "needs memory 12 GiB\n",
                 kib >> 20);
         exit(77);

@@ -23,7 +23,7 @@ static const struct team teams[] = {
 
 enum { COUNT = 5000, MAX = 4 };
 
-#define check_ok(rc) team_check(g, (rc) == 0, "%s", err.text)
+#define check_ok(rc) team_assert(g, (rc) == 0, "%s", err.text)
 
 static float *device(struct ddp_group *g, size_t count)
 {
@@ -31,7 +31,7 @@ static float *device(struct ddp_group *g, size_t count)
     void *cuda = dlopen("libcuda.so.1", RTLD_NOW);
     *(void **)&alloc = cuda ? dlsym(cuda, "cuMemAlloc_v2") : NULL;
     uint64_t at = 0;
-    team_check(g, alloc && alloc(&at, count * sizeof(float)) == 0, "no device memory");
+    team_assert(g, alloc && alloc(&at, count * sizeof(float)) == 0, "no device memory");
     return (float *)(uintptr_t)at;
 }
 
@@ -45,8 +45,8 @@ static void check(struct ddp_group *g, const char *what, const float *x, size_t 
                   float scale, float add)
 {
     for (size_t i = 0; i < n; i++)
-        team_check(g, x[i] == scale * (float)(i % 17) + add, "%s: element %zu is %g",
-                   what, i, (double)x[i]);
+        team_assert(g, x[i] == scale * (float)(i % 17) + add, "%s: element %zu is %g",
+                    what, i, (double)x[i]);
 }
 
 static void check_collectives(struct ddp_group *g, const void *arg)
@@ -56,13 +56,13 @@ static void check_collectives(struct ddp_group *g, const void *arg)
     float n = (float)size, sum = 100 * n * (n - 1) / 2;
     float *a = device(g, COUNT * MAX), *b = device(g, COUNT * MAX);
     size_t counts[MAX] = {COUNT, 17, 0, 34};
-    team_check(g, strcmp(ddp_group_backend(g), "nccl") == 0, "%s", ddp_group_backend(g));
+    team_assert(g, strcmp(ddp_group_backend(g), "nccl") == 0, "%s", ddp_group_backend(g));
     fill(a, COUNT, rank);
     check_ok(ddp_all_reduce(g, a, COUNT, DDP_F32, DDP_SUM, &err));
     check(g, "all_reduce", a, COUNT, n, sum);
     fill(a, COUNT, rank);
     struct ddp_request *r = ddp_iall_reduce(g, a, COUNT, DDP_F32, DDP_AVG, &err);
-    team_check(g, r, "%s", err.text);
+    team_assert(g, r, "%s", err.text);
     check_ok(ddp_wait(r, &err));
     check(g, "iall_reduce", a, COUNT, 1, sum / n);
     fill(a, COUNT, rank);
@@ -96,7 +96,7 @@ static void check_collectives(struct ddp_group *g, const void *arg)
 
 START_TEST(collectives_of_device_memory)
 {
-    team_run(&teams[_i], check_collectives, NULL);
+    assert_team(&teams[_i], check_collectives, NULL);
 }
 END_TEST
 
@@ -110,7 +110,7 @@ static void check_messages(struct ddp_group *g, const void *arg)
     fill(a, COUNT, rank);
     struct ddp_request *out = ddp_isend(g, a, COUNT * 4, next, 0, &err);
     struct ddp_request *in = ddp_irecv(g, b, COUNT * 4, prev, 0, &err);
-    team_check(g, out && in, "%s", err.text);
+    team_assert(g, out && in, "%s", err.text);
     check_ok(ddp_wait(in, &err));
     check_ok(ddp_wait(out, &err));
     check(g, "message", b, COUNT, 1, (float)prev * 100);
@@ -120,13 +120,13 @@ static void check_messages(struct ddp_group *g, const void *arg)
     for (int i = 0; i < COUNT; i++)
         a[i] = 1;
     check_ok(ddp_all_reduce(half, a, COUNT, DDP_F32, DDP_SUM, &err));
-    team_check(g, a[0] == one && a[COUNT - 1] == one, "%g", (double)a[0]);
+    team_assert(g, a[0] == one && a[COUNT - 1] == one, "%g", (double)a[0]);
     ddp_group_destroy(half);
 }
 
 START_TEST(messages_of_device_memory)
 {
-    team_run(&teams[_i], check_messages, NULL);
+    assert_team(&teams[_i], check_messages, NULL);
 }
 END_TEST
 
@@ -139,7 +139,7 @@ static _Atomic int *finished; /* ranks of a round; shared by them */
 static struct ddp_request *started(struct ddp_group *g, struct ddp_request *r,
                                    const struct ddp_err *err)
 {
-    team_check(g, r, "%s", err->text);
+    team_assert(g, r, "%s", err->text);
     return r;
 }
 
@@ -223,8 +223,8 @@ static void check_unattended(struct ddp_group *g, const void *arg)
         if (rank == last && round > 0) {
             for (int ms = 0; *finished < last && ms < PAUSE_MS; ms++)
                 poll(NULL, 0, 1);
-            team_check(g, *finished == last, "%d of %d had to wait", last - *finished,
-                       last);
+            team_assert(g, *finished == last, "%d of %d had to wait", last - *finished,
+                        last);
         }
         wait_for(g, message);
         wait_for(g, first);
@@ -245,7 +245,7 @@ START_TEST(work_starts_when_it_is_called)
     for (size_t i = 1; i < ARRAY_LEN(teams); i++) {
         struct team t = teams[i];
         t.timeout_ms = STUCK_MS;
-        team_run(&t, orders[_i], NULL);
+        assert_team(&t, orders[_i], NULL);
     }
 }
 END_TEST
@@ -258,20 +258,20 @@ static void check_endless_abort(struct ddp_group *g, const void *arg)
         .rank = -1, .backend = "nccl", .name = "again", .timeout_ms = 500};
     setenv("FAKE_NCCL_ABORT_HANGS", "1", 1);
     struct ddp_group *sub = ddp_group_init(&o, &err);
-    team_check(g, sub, "%s", err.text);
+    team_assert(g, sub, "%s", err.text);
     float *a = device(g, COUNT);
     if (ddp_group_rank(g) == 0)
-        team_check(g, ddp_all_reduce(sub, a, COUNT, DDP_F32, DDP_SUM, &err) == -1,
-                   "an all_reduce of one rank");
+        team_assert(g, ddp_all_reduce(sub, a, COUNT, DDP_F32, DDP_SUM, &err) == -1,
+                    "an all_reduce of one rank");
     int64_t began = now_ms();
     ddp_group_destroy(sub);
-    team_check(g, now_ms() - began < 15000, "%d ms", (int)(now_ms() - began));
+    team_assert(g, now_ms() - began < 15000, "%d ms", (int)(now_ms() - began));
     check_ok(ddp_barrier(g, &err));
 }
 
 START_TEST(an_abort_that_never_returns_is_left_behind)
 {
-    team_run(&(struct team){.size = 2}, check_endless_abort, NULL);
+    assert_team(&(struct team){.size = 2}, check_endless_abort, NULL);
 }
 END_TEST
 
@@ -280,32 +280,33 @@ static void check_refusals(struct ddp_group *g, const void *arg)
     struct ddp_err err = {""};
     float host[4] = {0}, *there = device(g, 4);
     bool nccl = strcmp(ddp_group_backend(g), "nccl") == 0;
-    team_check(g, ddp_all_reduce(g, nccl ? host : there, 4, DDP_F32, DDP_SUM, &err) == -1,
-               "took it");
+    team_assert(g,
+                ddp_all_reduce(g, nccl ? host : there, 4, DDP_F32, DDP_SUM, &err) == -1,
+                "took it");
     const char *text = nccl ? "'nccl' moves CUDA memory, and this is not"
                             : "this is CUDA memory, which 'shm' cannot reach";
-    team_check(g, strstr(err.text, text), "%s", err.text);
-    team_check(g,
-               ddp_send(g, nccl ? host : there, 4, 0, 0, &err) == -1 &&
-                   strstr(err.text, text),
-               "%s", err.text);
+    team_assert(g, strstr(err.text, text), "%s", err.text);
+    team_assert(g,
+                ddp_send(g, nccl ? host : there, 4, 0, 0, &err) == -1 &&
+                    strstr(err.text, text),
+                "%s", err.text);
     check_ok(ddp_barrier(g, &err)); /* it is whole */
     if (!nccl)
         return;
-    team_check(g,
-               ddp_recv_any(g, there, 4, 0, NULL, &err) == -1 &&
-                   strstr(err.text, "'nccl' cannot receive from any rank"),
-               "%s", err.text);
-    team_check(g,
-               ddp_all_reduce(g, there, 4, DDP_I32, DDP_BOR, &err) == -1 &&
-                   strstr(err.text, "'nccl' has no 'bor'"),
-               "%s", err.text);
+    team_assert(g,
+                ddp_recv_any(g, there, 4, 0, NULL, &err) == -1 &&
+                    strstr(err.text, "'nccl' cannot receive from any rank"),
+                "%s", err.text);
+    team_assert(g,
+                ddp_all_reduce(g, there, 4, DDP_I32, DDP_BOR, &err) == -1 &&
+                    strstr(err.text, "'nccl' has no 'bor'"),
+                "%s", err.text);
 }
 
 START_TEST(memory_of_the_other_kind_is_refused)
 {
-    team_run(&(struct team){.size = 2, .backend = _i ? "nccl" : NULL}, check_refusals,
-             NULL);
+    assert_team(&(struct team){.size = 2, .backend = _i ? "nccl" : NULL}, check_refusals,
+                NULL);
 }
 END_TEST
 
@@ -320,14 +321,14 @@ static bool all_give_up(struct ddp_group *g, int64_t timeout_ms)
     char all[3][sizeof err.text], mine[sizeof err.text] = "";
     struct ddp_group_options o = {
         .rank = -1, .backend = "nccl", .name = "deaf", .timeout_ms = timeout_ms};
-    team_check(g, !ddp_group_init(&o, &err), "met one who never came");
+    team_assert(g, !ddp_group_init(&o, &err), "met one who never came");
     const char *why = strstr(err.text, cause);
     snprintf(mine, sizeof mine, "%s", why ? why : "");
     check_ok(ddp_all_gather(g, mine, all, sizeof mine, DDP_U8, &err));
     for (int r = 0; r < 3; r++) {
         if (!all[r][0])
             return false;
-        team_check(g, strcmp(all[r], all[0]) == 0, "'%s' and '%s'", all[0], all[r]);
+        team_assert(g, strcmp(all[r], all[0]) == 0, "'%s' and '%s'", all[0], all[r]);
     }
     return true;
 }
@@ -338,13 +339,13 @@ static void check_deadline(struct ddp_group *g, const void *arg)
     setenv("FAKE_NCCL_DEAF", "1", 1);
     for (; timeout_ms < 60000 && !all_give_up(g, timeout_ms); timeout_ms *= 4)
         ;
-    team_check(g, timeout_ms < 60000, "NCCL was never the cause");
+    team_assert(g, timeout_ms < 60000, "NCCL was never the cause");
 }
 
 START_TEST(a_meeting_of_nccl_has_a_deadline)
 {
-    team_run(&(struct team){.size = 3, .layout = _i ? "aab" : NULL}, check_deadline,
-             NULL);
+    assert_team(&(struct team){.size = 3, .layout = _i ? "aab" : NULL}, check_deadline,
+                NULL);
 }
 END_TEST
 

@@ -23,7 +23,7 @@ static const struct team teams[] = {
 
 enum { VICTIM = 1, COUNT = 1000, SOON_MS = 20000 }; /* the groups' deadline is 60 s */
 
-#define ok(rc) team_check(g, (rc) == 0, "%s", err.text)
+#define ok(rc) team_assert(g, (rc) == 0, "%s", err.text)
 
 static float *a, *b;
 
@@ -34,8 +34,8 @@ static void take_memory(struct ddp_group *g)
     *(void **)&alloc = cuda ? dlsym(cuda, "cuMemAlloc_v2") : NULL;
     size_t bytes = COUNT * sizeof(float) * (size_t)ddp_group_size(g);
     uint64_t at[2] = {0};
-    team_check(g, alloc && alloc(&at[0], bytes) == 0 && alloc(&at[1], bytes) == 0,
-               "no device memory");
+    team_assert(g, alloc && alloc(&at[0], bytes) == 0 && alloc(&at[1], bytes) == 0,
+                "no device memory");
     a = (float *)(uintptr_t)at[0];
     b = (float *)(uintptr_t)at[1];
 }
@@ -43,10 +43,10 @@ static void take_memory(struct ddp_group *g)
 static void check_broken(struct ddp_group *g, const struct ddp_err *first)
 {
     struct ddp_err err = {""};
-    team_check(g, ddp_barrier(g, &err) == -1, "a barrier of a broken group went well");
-    team_check(g, strcmp(err.text, first->text) == 0, "'%s', then '%s'", first->text,
-               err.text);
-    team_check(g, !ddp_isend(g, a, 4, 0, 0, &err), "a send was started");
+    team_assert(g, ddp_barrier(g, &err) == -1, "a barrier of a broken group went well");
+    team_assert(g, strcmp(err.text, first->text) == 0, "'%s', then '%s'", first->text,
+                err.text);
+    team_assert(g, !ddp_isend(g, a, 4, 0, 0, &err), "a send was started");
 }
 
 /* ---- deaths and failures ---- */
@@ -90,11 +90,11 @@ static void fault_case(struct ddp_group *g, const void *arg)
         setenv(thing > 0 ? "FAKE_NCCL_DIES" : "FAKE_NCCL_FAILS", at, 1);
     int64_t began = now_ms();
     int rc = all_calls(g, &err), took = (int)(now_ms() - began);
-    team_check(g, rc == -1 && took < SOON_MS, "thing %d: %d after %d ms: %s", thing, rc,
-               took, err.text);
-    team_check(g, strstr(err.text, who), "thing %d: %s", thing, err.text);
-    team_check(g, strstr(err.text, thing > 0 ? "gone" : "system error"), "thing %d: %s",
-               thing, err.text);
+    team_assert(g, rc == -1 && took < SOON_MS, "thing %d: %d after %d ms: %s", thing, rc,
+                took, err.text);
+    team_assert(g, strstr(err.text, who), "thing %d: %s", thing, err.text);
+    team_assert(g, strstr(err.text, thing > 0 ? "gone" : "system error"), "thing %d: %s",
+                thing, err.text);
     check_broken(g, &err);
     if (ddp_group_rank(g) == 0)
         printf("thing %d: '%s' after %d ms\n", thing, err.text, took);
@@ -108,14 +108,14 @@ START_TEST(who_dies_at_a_call_is_named)
     int step = how && strcmp(how, "all") == 0 ? 1 : 4;
     t.expect_dead = VICTIM + 1;
     for (int thing = step == 1 ? 1 : 1 + _i; thing <= THINGS; thing += step)
-        team_run(&t, fault_case, &thing);
+        assert_team(&t, fault_case, &thing);
 }
 END_TEST
 
 START_TEST(who_fails_is_named)
 {
     int thing = -(3 + _i);
-    team_run(&teams[_i], fault_case, &thing);
+    assert_team(&teams[_i], fault_case, &thing);
 }
 END_TEST
 
@@ -139,16 +139,16 @@ static void leave_case(struct ddp_group *g, const void *arg)
         ok(r ? ddp_wait(r, &err) : -1);
     int64_t began = now_ms();
     int rc = ddp_all_reduce(g, a, COUNT, DDP_F32, DDP_SUM, &err);
-    team_check(g, rc == -1 && now_ms() - began < SOON_MS, "met a rank that has left");
+    team_assert(g, rc == -1 && now_ms() - began < SOON_MS, "met a rank that has left");
     char who[32];
     snprintf(who, sizeof who, "rank %d on ", VICTIM);
-    team_check(g, strstr(err.text, who) && strstr(err.text, "has left the group"), "%s",
-               err.text);
+    team_assert(g, strstr(err.text, who) && strstr(err.text, "has left the group"), "%s",
+                err.text);
 }
 
 START_TEST(who_leaves_is_blamed_by_those_who_need_it)
 {
-    team_run(&teams[_i], leave_case, NULL);
+    assert_team(&teams[_i], leave_case, NULL);
 }
 END_TEST
 
@@ -189,17 +189,17 @@ static void disagree_case(struct ddp_group *g, const void *arg)
     take_memory(g);
     for (size_t i = *(const size_t *)arg; i < ARRAY_LEN(pairs); i += PAIRS_AT) {
         struct ddp_group *sub = ddp_group_sub(g, all, size, &err);
-        team_check(g, sub, "%s", err.text);
+        team_assert(g, sub, "%s", err.text);
         int64_t began = now_ms();
         int rc = (rank == VICTIM ? pairs[i].odd : pairs[i].others)(sub, &err);
         int took = (int)(now_ms() - began);
-        team_check(g, rc == -1 && took < SOON_MS, "pair %zu: %d after %d ms", i, rc,
-                   took);
-        team_check(g,
-                   strstr(err.text, "the ranks disagree on collective #") &&
-                       strstr(err.text, pairs[i].said[0]) &&
-                       strstr(err.text, pairs[i].said[1]),
-                   "pair %zu: %s", i, err.text);
+        team_assert(g, rc == -1 && took < SOON_MS, "pair %zu: %d after %d ms", i, rc,
+                    took);
+        team_assert(g,
+                    strstr(err.text, "the ranks disagree on collective #") &&
+                        strstr(err.text, pairs[i].said[0]) &&
+                        strstr(err.text, pairs[i].said[1]),
+                    "pair %zu: %s", i, err.text);
         if (rank == 0)
             printf("'%s' after %d ms\n", err.text, took);
         ddp_group_destroy(sub);
@@ -210,7 +210,7 @@ static void disagree_case(struct ddp_group *g, const void *arg)
 START_TEST(who_calls_something_else_is_told)
 {
     size_t first = (size_t)_i % PAIRS_AT;
-    team_run(&teams[_i], disagree_case, &first);
+    assert_team(&teams[_i], disagree_case, &first);
 }
 END_TEST
 
@@ -223,8 +223,8 @@ static void review_case(struct ddp_group *g, const void *arg)
     take_memory(g);
     for (i = 0; i < MANY && rc == 0; i++)
         rc = (ddp_group_rank(g) == VICTIM ? all_reduce_min : all_reduce)(g, &err);
-    team_check(g, rc == -1 && strstr(err.text, "rank 1 calls all_reduce(min)"), "%d: %s",
-               i, err.text);
+    team_assert(g, rc == -1 && strstr(err.text, "rank 1 calls all_reduce(min)"), "%d: %s",
+                i, err.text);
 }
 
 /* Between hosts it is told with what is called by one that waits; the first is our own.
@@ -242,16 +242,16 @@ static void far_review_case(struct ddp_group *g, const void *arg)
         poll(NULL, 0, ddp_group_rank(g) == VICTIM ? 500 : 0);
         rc = all_reduce(g, &err);
     }
-    team_check(g,
-               rc == -1 && strstr(err.text, "the ranks disagree on collective #5") &&
-                   strstr(err.text, "rank 1 calls all_reduce(min)"),
-               "%d: %s", rc, err.text);
+    team_assert(g,
+                rc == -1 && strstr(err.text, "the ranks disagree on collective #5") &&
+                    strstr(err.text, "rank 1 calls all_reduce(min)"),
+                "%d: %s", rc, err.text);
 }
 
 START_TEST(what_goes_well_all_the_same_is_told_in_the_end)
 {
-    team_run(&teams[0], review_case, NULL);
-    team_run(&teams[1], far_review_case, NULL);
+    assert_team(&teams[0], review_case, NULL);
+    assert_team(&teams[1], far_review_case, NULL);
 }
 END_TEST
 

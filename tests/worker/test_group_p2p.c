@@ -19,7 +19,7 @@ static const struct team teams[] = {
     {.size = 4, .layout = "aabb"},
 };
 
-#define ok(rc) team_check(g, (rc) == 0, "%s", err.text)
+#define ok(rc) team_assert(g, (rc) == 0, "%s", err.text)
 
 static void fill(unsigned char *p, size_t n, unsigned seed)
 {
@@ -50,7 +50,7 @@ static void ring_case(struct ddp_group *g, const void *arg)
             ok(ddp_recv(g, in, n, prev, 7, &err));
             ok(ddp_send(g, out, n, next, 7, &err));
         }
-        team_check(g, memcmp(in, want, n) == 0, "%zu bytes came otherwise", n);
+        team_assert(g, memcmp(in, want, n) == 0, "%zu bytes came otherwise", n);
     }
     free(out);
     free(in);
@@ -59,7 +59,7 @@ static void ring_case(struct ddp_group *g, const void *arg)
 
 START_TEST(messages_of_all_sizes_arrive)
 {
-    team_run(&teams[_i], ring_case, NULL);
+    assert_team(&teams[_i], ring_case, NULL);
 }
 END_TEST
 
@@ -74,17 +74,17 @@ static void exchange_case(struct ddp_group *g, const void *arg)
     fill(out, BYTES, (unsigned)rank);
     for (int r = 0; r < size; r++) {
         sent[r] = ddp_isend(g, out, BYTES, r, 1, &err);
-        team_check(g, sent[r], "%s", err.text);
+        team_assert(g, sent[r], "%s", err.text);
     }
     for (int r = size - 1; r >= 0; r--) {
         in[r] = calloc(1, BYTES);
         come[r] = ddp_irecv(g, in[r], BYTES, r, 1, &err);
-        team_check(g, come[r], "%s", err.text);
+        team_assert(g, come[r], "%s", err.text);
     }
     for (int r = 0; r < size; r++) {
         ok(ddp_wait(come[r], &err));
         fill(want, BYTES, (unsigned)r);
-        team_check(g, memcmp(in[r], want, BYTES) == 0, "from %d came something else", r);
+        team_assert(g, memcmp(in[r], want, BYTES) == 0, "from %d came something else", r);
         free(in[r]);
         int done = 0;
         while (!done)
@@ -96,7 +96,7 @@ static void exchange_case(struct ddp_group *g, const void *arg)
 
 START_TEST(all_may_send_before_any_receives)
 {
-    team_run(&teams[_i], exchange_case, NULL);
+    assert_team(&teams[_i], exchange_case, NULL);
 }
 END_TEST
 
@@ -111,16 +111,16 @@ static void tags_case(struct ddp_group *g, const void *arg)
         for (int i = 0; i < MANY; i++) {
             values[i] = i;
             r[i] = ddp_isend(g, &values[i], sizeof(int), 1, i % 3, &err);
-            team_check(g, r[i], "%s", err.text);
+            team_assert(g, r[i], "%s", err.text);
         }
     }
     ok(ddp_all_reduce(g, &sum, 1, DDP_I32, DDP_SUM, &err));
-    team_check(g, sum == ddp_group_size(g) * (ddp_group_size(g) - 1) / 2, "sum %d", sum);
+    team_assert(g, sum == ddp_group_size(g) * (ddp_group_size(g) - 1) / 2, "sum %d", sum);
     for (int tag = 2; rank == 1 && tag >= 0; tag--) {
         for (int i = tag; i < MANY; i += 3) {
             int got = -1;
             ok(ddp_recv(g, &got, sizeof got, 0, tag, &err));
-            team_check(g, got == i, "tag %d: %d instead of %d", tag, got, i);
+            team_assert(g, got == i, "tag %d: %d instead of %d", tag, got, i);
         }
     }
     for (int i = 0; rank == 0 && i < MANY; i++)
@@ -130,7 +130,7 @@ static void tags_case(struct ddp_group *g, const void *arg)
 
 START_TEST(each_tag_keeps_its_order)
 {
-    team_run(&teams[_i], tags_case, NULL);
+    assert_team(&teams[_i], tags_case, NULL);
 }
 END_TEST
 
@@ -149,7 +149,7 @@ static void any_source_case(struct ddp_group *g, const void *arg)
     }
     int next[8] = {0};
     ok(ddp_recv(g, &last, sizeof last, 1, OWN, &err)); /* what has another tag waits */
-    team_check(g, last == 2 * EACH - 1, "%d", last);
+    team_assert(g, last == 2 * EACH - 1, "%d", last);
     for (int i = 0; i < (size - 1) * (EACH - 1); i++) {
         int x = -1;
         struct ddp_request *r =
@@ -158,19 +158,19 @@ static void any_source_case(struct ddp_group *g, const void *arg)
             ok(ddp_recv_any(g, &x, sizeof x, TAG, &from, &err));
         else
             ok(ddp_wait(r, &err));
-        team_check(g, from > 0 && from < size, "from %d", from);
-        team_check(g, x == from * EACH + next[from], "%d from %d, after %d", x, from,
-                   next[from]);
+        team_assert(g, from > 0 && from < size, "from %d", from);
+        team_assert(g, x == from * EACH + next[from], "%d from %d, after %d", x, from,
+                    next[from]);
         next[from]++;
     }
-    team_check(g, ddp_recv_any(g, &last, sizeof last, TAG, NULL, &err) == -1,
-               "one too many");
-    team_check(g, strstr(err.text, "left"), "%s", err.text);
+    team_assert(g, ddp_recv_any(g, &last, sizeof last, TAG, NULL, &err) == -1,
+                "one too many");
+    team_assert(g, strstr(err.text, "left"), "%s", err.text);
 }
 
 START_TEST(messages_may_come_from_any_source)
 {
-    team_run(&teams[_i], any_source_case, NULL);
+    assert_team(&teams[_i], any_source_case, NULL);
 }
 END_TEST
 
@@ -185,24 +185,24 @@ static void cancel_case(struct ddp_group *g, const void *arg)
     struct ddp_request *any = ddp_irecv_any(g, &x[1], sizeof(int), 1, &from, &err);
     struct ddp_request *third = ddp_irecv(g, &x[2], sizeof(int), prev, 1, &err);
     ok(ddp_cancel(first, &off, &err));
-    team_check(g, off == 1, "a receive cannot be called off");
+    team_assert(g, off == 1, "a receive cannot be called off");
     ok(ddp_barrier(g, &err));
     ok(ddp_send(g, &mine, sizeof mine, next, 1, &err));
     mine += 100;
     ok(ddp_send(g, &mine, sizeof mine, next, 1, &err));
     ok(ddp_wait(third, &err));
     ok(ddp_wait(any, &err));
-    team_check(g, x[0] == -1 && x[1] == prev && from == prev && x[2] == prev + 100,
-               "%d, %d from %d, %d", x[0], x[1], from, x[2]);
+    team_assert(g, x[0] == -1 && x[1] == prev && from == prev && x[2] == prev + 100,
+                "%d, %d from %d, %d", x[0], x[1], from, x[2]);
     struct ddp_request *coll = ddp_ibarrier(g, &err);
     ok(ddp_cancel(coll, &off, &err));
-    team_check(g, off == 0, "a collective was called off");
+    team_assert(g, off == 0, "a collective was called off");
     ok(ddp_wait(coll, &err));
 }
 
 START_TEST(a_receive_can_be_called_off)
 {
-    team_run(&teams[_i], cancel_case, NULL);
+    assert_team(&teams[_i], cancel_case, NULL);
 }
 END_TEST
 
@@ -214,7 +214,7 @@ static void await_stage(struct ddp_group *g, int wanted)
     enum { LOOKS = 20000, LOOK_US = 1000 };
     for (int i = 0; i < LOOKS && *stage < wanted; i++)
         usleep(LOOK_US);
-    team_check(g, *stage >= wanted, "stage %d has not come", wanted);
+    team_assert(g, *stage >= wanted, "stage %d has not come", wanted);
 }
 
 static void run_in_stages(const char *backend,
@@ -223,7 +223,7 @@ static void run_in_stages(const char *backend,
     stage = mmap(NULL, sizeof *stage, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
                  -1, 0);
     ck_assert(stage != MAP_FAILED);
-    team_run(&(struct team){.size = 2, .backend = backend}, fn, NULL);
+    assert_team(&(struct team){.size = 2, .backend = backend}, fn, NULL);
 }
 
 /* Of a long message some has come while another one was awaited. Whether the first who
@@ -237,7 +237,7 @@ static void coming_case(struct ddp_group *g, const void *arg)
     fill(want, BYTES, 5);
     if (rank == 0) {
         struct ddp_request *r = ddp_isend(g, want, BYTES, 1, LONG, &err);
-        team_check(g, r, "%s", err.text);
+        team_assert(g, r, "%s", err.text);
         *stage = 1;
         await_stage(g, 2);
         ok(ddp_wait(r, &err));
@@ -252,11 +252,11 @@ static void coming_case(struct ddp_group *g, const void *arg)
         ok(ddp_cancel(r[0], &off, &err));
         *stage = 2;
         ok(ddp_wait(r[off], &err));
-        team_check(g, memcmp(data + off * BYTES, want, BYTES) == 0, "other bytes");
+        team_assert(g, memcmp(data + off * BYTES, want, BYTES) == 0, "other bytes");
         ok(ddp_wait(other, &err));
         if (!off)
             ok(ddp_cancel(r[1], &off, &err));
-        team_check(g, off == 1 && x == 0, "off %d, x %d", off, x);
+        team_assert(g, off == 1 && x == 0, "off %d, x %d", off, x);
     }
     ok(ddp_barrier(g, &err));
     free(data);
@@ -285,18 +285,18 @@ static void parts_case(struct ddp_group *g, const void *arg)
     struct ddp_request *r = ddp_irecv(g, &x, sizeof x, 1, ANSWER, &err);
     for (int ms = 0; ms < 5; ms += 4) {
         ok(ddp_wait_for(r, ms, &done, &err));
-        team_check(g, !done, "an answer before the question");
+        team_assert(g, !done, "an answer before the question");
     }
     int y = 8;
     ok(ddp_send(g, &y, sizeof y, 1, QUESTION, &err));
     while (!done)
         ok(ddp_wait_for(r, 2, &done, &err));
-    team_check(g, x == 8, "%d", x);
+    team_assert(g, x == 8, "%d", x);
     ddp_group_set_timeout(g, 100);
     r = ddp_irecv(g, &x, sizeof x, 1, NEVER, &err);
     for (done = 0; rc == 0 && !done;)
         rc = ddp_wait_for(r, 10, &done, &err);
-    team_check(g, rc < 0 && strstr(err.text, "within 0.1 s"), "%d %s", rc, err.text);
+    team_assert(g, rc < 0 && strstr(err.text, "within 0.1 s"), "%d %s", rc, err.text);
     *stage = 1;
 }
 
@@ -320,10 +320,10 @@ static void first_case(struct ddp_group *g, const void *arg)
         int mine = rank * GROUPS + i, theirs = -1;
         ok(ddp_group_split(g, 0, rank, &sub, &err));
         if (i % 2 == 0 || rank == 0)
-            team_check(g, r = ddp_isend(sub, &mine, sizeof mine, next, i, &err), "%s",
-                       err.text);
+            team_assert(g, r = ddp_isend(sub, &mine, sizeof mine, next, i, &err), "%s",
+                        err.text);
         ok(ddp_recv(sub, &theirs, sizeof theirs, prev, i, &err));
-        team_check(g, theirs == prev * GROUPS + i, "%d from %d", theirs, prev);
+        team_assert(g, theirs == prev * GROUPS + i, "%d from %d", theirs, prev);
         if (r)
             ok(ddp_wait(r, &err));
         else
@@ -334,7 +334,7 @@ static void first_case(struct ddp_group *g, const void *arg)
 
 START_TEST(any_rank_may_send_first)
 {
-    team_run(&teams[_i], first_case, NULL);
+    assert_team(&teams[_i], first_case, NULL);
 }
 END_TEST
 
@@ -353,7 +353,7 @@ static void full_case(struct ddp_group *g, const void *arg)
                 ok(ddp_send(g, &i, sizeof i, 1, 5, &err));
             else
                 ok(ddp_recv(g, &x, sizeof x, 0, 5, &err));
-            team_check(g, rank == 0 || x == i, "%d instead of %d", x, i);
+            team_assert(g, rank == 0 || x == i, "%d instead of %d", x, i);
         }
     }
     ok(ddp_barrier(g, &err));
@@ -361,7 +361,7 @@ static void full_case(struct ddp_group *g, const void *arg)
 
 START_TEST(a_stream_may_be_full)
 {
-    team_run(&teams[_i], full_case, NULL);
+    assert_team(&teams[_i], full_case, NULL);
 }
 END_TEST
 
@@ -371,17 +371,17 @@ static void size_case(struct ddp_group *g, const void *arg)
     char data[16] = "";
     if (ddp_group_rank(g) == 0) {
         ok(ddp_send(g, data, 8, 1, 0, &err));
-        team_check(g, ddp_barrier(g, &err) == -1, "the barrier went well");
+        team_assert(g, ddp_barrier(g, &err) == -1, "the barrier went well");
     } else {
-        team_check(g, ddp_recv(g, data, 16, 0, 0, &err) == -1, "16 bytes of 8 came");
+        team_assert(g, ddp_recv(g, data, 16, 0, 0, &err) == -1, "16 bytes of 8 came");
     }
-    team_check(g, strstr(err.text, "8 bytes with tag 0 where 16 are asked for"), "%s",
-               err.text);
+    team_assert(g, strstr(err.text, "8 bytes with tag 0 where 16 are asked for"), "%s",
+                err.text);
 }
 
 START_TEST(another_size_is_an_error_of_both)
 {
-    team_run(&(struct team){.size = 2, .backend = _i ? "tcp" : NULL}, size_case, NULL);
+    assert_team(&(struct team){.size = 2, .backend = _i ? "tcp" : NULL}, size_case, NULL);
 }
 END_TEST
 

@@ -239,7 +239,7 @@ static void check_cut(struct ddp_group *g, struct ddp_err *err)
 {
     struct team_watch began = team_watch();
     while (!err->text[0] && ddp_barrier(g, err) == 0)
-        team_check(g, team_is_soon(began), "no error");
+        team_assert(g, team_is_soon(began), "no error");
 }
 
 /* The error of a subgroup, if that came first, is followed by one of the group itself. */
@@ -249,14 +249,14 @@ static void check_death(struct ddp_group *g, int victim, struct ddp_err *err)
     struct team_watch began = team_watch();
     char byte = 0;
     while (ddp_barrier(g, err) == 0)
-        team_check(g, team_is_soon(began), "no error");
-    team_check(g,
-               names(err->text, victim) && (!first.text[0] || names(first.text, victim)),
-               "does not name rank %d: '%s', then '%s'", victim, first.text, err->text);
+        team_assert(g, team_is_soon(began), "no error");
+    team_assert(g,
+                names(err->text, victim) && (!first.text[0] || names(first.text, victim)),
+                "does not name rank %d: '%s', then '%s'", victim, first.text, err->text);
     int to = (ddp_group_rank(g) + 1) % ddp_group_size(g);
-    team_check(g, ddp_send(g, &byte, 1, to, 0, &again) == -1, "a send went well");
-    team_check(g, strcmp(err->text, again.text) == 0, "'%s', then '%s'", err->text,
-               again.text);
+    team_assert(g, ddp_send(g, &byte, 1, to, 0, &again) == -1, "a send went well");
+    team_assert(g, strcmp(err->text, again.text) == 0, "'%s', then '%s'", err->text,
+                again.text);
 }
 
 static void play(struct ddp_group *g, const void *arg)
@@ -282,8 +282,8 @@ static void play(struct ddp_group *g, const void *arg)
         check_death(g, p->victim, &err);
     int64_t took = board->fault ? now_ms() - board->fault : 0;
     watch.at_ms = now_ms() - took;
-    team_check(g, team_is_soon(watch), "rank %d, %s at %u: noticed after %lld ms: %s",
-               p->victim, fault_names[p->fault], p->at, (long long)took, err.text);
+    team_assert(g, team_is_soon(watch), "rank %d, %s at %u: noticed after %lld ms: %s",
+                p->victim, fault_names[p->fault], p->at, (long long)took, err.text);
     board->took_ms = took > board->took_ms ? took : board->took_ms;
     strcpy(board->why[ddp_group_rank(g)], err.text);
 }
@@ -308,7 +308,7 @@ static void try_point(const struct team *team, const struct point *p)
     memset(board, 0, sizeof *board);
     if (p->fault != CLOSE)
         t.expect_dead = p->victim + 1;
-    team_run(&t, play, p);
+    assert_team(&t, play, p);
     for (int r = 0; r < t.size; r++) {
         const char *why = board->why[r];
         if (!why[0] && r == p->victim)

@@ -18,7 +18,7 @@ static const struct team teams[] = {
     {.size = 8, .layout = "abcdabcd"},
 };
 
-#define ok(rc) team_check(g, (rc) == 0, "%s", err.text)
+#define ok(rc) team_assert(g, (rc) == 0, "%s", err.text)
 
 static int sum_over(struct ddp_group *g, struct ddp_group *of, int value)
 {
@@ -39,28 +39,28 @@ static void split_case(struct ddp_group *g, const void *arg)
         want += 1 << r;
         members++;
     }
-    team_check(g, ddp_group_size(half) == members, "%d members", ddp_group_size(half));
-    team_check(g, ddp_group_rank(half) == members - 1 - rank / 2, "I am %d of %d",
-               ddp_group_rank(half), members);
-    team_check(g, sum_over(g, half, 1 << rank) == want, "other members");
+    team_assert(g, ddp_group_size(half) == members, "%d members", ddp_group_size(half));
+    team_assert(g, ddp_group_rank(half) == members - 1 - rank / 2, "I am %d of %d",
+                ddp_group_rank(half), members);
+    team_assert(g, sum_over(g, half, 1 << rank) == want, "other members");
     ok(ddp_group_split(g, rank == 0 ? 5 : -1, 0, &none, &err));
-    team_check(g, (none != NULL) == (rank == 0), "a group without a colour");
-    team_check(g, rank > 0 || sum_over(g, none, 7) == 7, "alone is another");
+    team_assert(g, (none != NULL) == (rank == 0), "a group without a colour");
+    team_assert(g, rank > 0 || sum_over(g, none, 7) == 7, "alone is another");
     ok(ddp_group_split(half, ddp_group_rank(half) / 2, 0, &pair, &err));
-    team_check(g, ddp_group_size(pair) <= 2, "a pair of %d", ddp_group_size(pair));
+    team_assert(g, ddp_group_size(pair) <= 2, "a pair of %d", ddp_group_size(pair));
     int others = sum_over(g, pair, rank) - rank;
-    team_check(g, ddp_group_size(pair) == 1 || others == rank + 2 || others == rank - 2,
-               "paired with %d", others);
+    team_assert(g, ddp_group_size(pair) == 1 || others == rank + 2 || others == rank - 2,
+                "paired with %d", others);
     ddp_group_destroy(half); /* before what was made of it */
     ok(ddp_barrier(pair, &err));
     ddp_group_destroy(pair);
     ddp_group_destroy(none);
-    team_check(g, sum_over(g, g, 1) == size, "the whole group is broken");
+    team_assert(g, sum_over(g, g, 1) == size, "the whole group is broken");
 }
 
 START_TEST(groups_are_split_by_colour_and_key)
 {
-    team_run(&teams[_i], split_case, NULL);
+    assert_team(&teams[_i], split_case, NULL);
 }
 END_TEST
 
@@ -76,7 +76,7 @@ static void several_case(struct ddp_group *g, const void *arg)
     for (int i = 0; i < size; i++)
         ranks[i] = size - 1 - i;
     back = ddp_group_sub(g, ranks, size, &err);
-    team_check(g, back && ddp_group_rank(back) == size - 1 - rank, "%s", err.text);
+    team_assert(g, back && ddp_group_rank(back) == size - 1 - rank, "%s", err.text);
     struct ddp_group *in[] = {g, half, back};
     float *x[3];
     for (int k = 0; k < 3; k++)
@@ -89,13 +89,13 @@ static void several_case(struct ddp_group *g, const void *arg)
                 x[which][i] = (float)(which + 1);
             r[which] =
                 ddp_iall_reduce(in[which], x[which], COUNT, DDP_F32, DDP_SUM, &err);
-            team_check(g, r[which], "%s", err.text);
+            team_assert(g, r[which], "%s", err.text);
         }
         for (int k = 2; k >= 0; k--)
             ok(ddp_wait(r[(k + 2 * rank) % 3], &err));
         for (int k = 0; k < 3; k++)
-            team_check(g, x[k][COUNT - 1] == (float)((k + 1) * ddp_group_size(in[k])),
-                       "group %d: %g", k, (double)x[k][COUNT - 1]);
+            team_assert(g, x[k][COUNT - 1] == (float)((k + 1) * ddp_group_size(in[k])),
+                        "group %d: %g", k, (double)x[k][COUNT - 1]);
     }
     for (int k = 0; k < 3; k++)
         free(x[k]);
@@ -105,7 +105,7 @@ static void several_case(struct ddp_group *g, const void *arg)
 
 START_TEST(several_groups_are_used_at_once)
 {
-    team_run(&teams[_i], several_case, NULL);
+    assert_team(&teams[_i], several_case, NULL);
 }
 END_TEST
 
@@ -125,15 +125,15 @@ static void death_case(struct ddp_group *g, const void *arg)
         rc = ddp_all_reduce(half, &x, 1, DDP_I32, DDP_SUM, &err);
     }
     if (rank % 2) {
-        team_check(g, rc == -1 && strstr(err.text, "rank 1 (3 in all) on "), "%s",
-                   err.text);
+        team_assert(g, rc == -1 && strstr(err.text, "rank 1 (3 in all) on "), "%s",
+                    err.text);
     } else {
         ok(rc);
     }
     if (rank % 2 == 0)
         ok(ddp_barrier(half, &err));
-    team_check(g, ddp_barrier(g, &err) == -1 && strstr(err.text, "rank 3 on "), "%s",
-               err.text);
+    team_assert(g, ddp_barrier(g, &err) == -1 && strstr(err.text, "rank 3 on "), "%s",
+                err.text);
     ddp_group_destroy(half);
 }
 
@@ -141,7 +141,7 @@ START_TEST(a_death_breaks_the_groups_it_is_in)
 {
     struct team t = teams[_i];
     t.expect_dead = 4;
-    team_run(&t, death_case, NULL);
+    assert_team(&t, death_case, NULL);
 }
 END_TEST
 
@@ -153,18 +153,18 @@ static void deadline_case(struct ddp_group *g, const void *arg)
     ok(ddp_group_split(g, rank % 2, 0, &half, &err));
     ddp_group_set_timeout(half, 200);
     if (rank % 2)
-        team_check(g,
-                   ddp_recv(half, &rank, sizeof rank, (ddp_group_rank(half) + 1) % 2, 0,
-                            &err) == -1 &&
-                       strstr(err.text, "within 0.2 s"),
-                   "%s", err.text);
+        team_assert(g,
+                    ddp_recv(half, &rank, sizeof rank, (ddp_group_rank(half) + 1) % 2, 0,
+                             &err) == -1 &&
+                        strstr(err.text, "within 0.2 s"),
+                    "%s", err.text);
     ok(ddp_barrier(g, &err)); /* which has all the time */
     ddp_group_destroy(half);
 }
 
 START_TEST(each_group_has_its_own_deadline)
 {
-    team_run(&teams[_i], deadline_case, NULL);
+    assert_team(&teams[_i], deadline_case, NULL);
 }
 END_TEST
 
@@ -172,30 +172,30 @@ static void nonsense_case(struct ddp_group *g, const void *arg)
 {
     struct ddp_err err = {""};
     int rank = ddp_group_rank(g);
-    team_check(g,
-               !ddp_group_sub(g, (int[]){rank, rank}, 2, &err) &&
-                   strstr(err.text, "is twice in a group"),
-               "%s", err.text);
-    team_check(g,
-               !ddp_group_sub(g, (int[]){rank, 9}, 2, &err) &&
-                   strcmp(err.text, "rank 9 in a group made from 4 ranks") == 0,
-               "%s", err.text);
-    team_check(g,
-               !ddp_group_sub(g, (int[]){(rank + 1) % 4}, 1, &err) &&
-                   strstr(err.text, "makes a group that it is not in"),
-               "%s", err.text);
+    team_assert(g,
+                !ddp_group_sub(g, (int[]){rank, rank}, 2, &err) &&
+                    strstr(err.text, "is twice in a group"),
+                "%s", err.text);
+    team_assert(g,
+                !ddp_group_sub(g, (int[]){rank, 9}, 2, &err) &&
+                    strcmp(err.text, "rank 9 in a group made from 4 ranks") == 0,
+                "%s", err.text);
+    team_assert(g,
+                !ddp_group_sub(g, (int[]){(rank + 1) % 4}, 1, &err) &&
+                    strstr(err.text, "makes a group that it is not in"),
+                "%s", err.text);
     ok(ddp_barrier(g, &err)); /* all is well */
     if (rank < 2)             /* both mean another third one */
-        team_check(g, !ddp_group_sub(g, (int[]){0, 1, 2 + rank}, 2 + rank, &err),
-                   "made a group");
-    team_check(
+        team_assert(g, !ddp_group_sub(g, (int[]){0, 1, 2 + rank}, 2 + rank, &err),
+                    "made a group");
+    team_assert(
         g, ddp_barrier(g, &err) == -1 && strstr(err.text, "disagree on the members of"),
         "%s", err.text);
 }
 
 START_TEST(nonsense_makes_no_group)
 {
-    team_run(&(struct team){.size = 4}, nonsense_case, NULL);
+    assert_team(&(struct team){.size = 4}, nonsense_case, NULL);
 }
 END_TEST
 

@@ -60,11 +60,11 @@ static struct ddp_parallel *make(struct ddp_group *g, struct loop *l, int way)
                                           .count = sizes[i]};
     struct ddp_parallel *p =
         ddp_parallel_create(g, l->params, PARAMS, &ways[way].options, &err);
-    team_check(g, p, "%s", err.text);
+    team_assert(g, p, "%s", err.text);
     for (size_t i = 0; i < PARAMS; i++)
         for (size_t k = 0; k < sizes[i]; k++)
             l->params[i].weight[k] = ddp_group_rank(g) == 0 ? (float)(k % 5) : -1;
-    team_check(g, ddp_parallel_share(p, &err) == 0, "%s", err.text);
+    team_assert(g, ddp_parallel_share(p, &err) == 0, "%s", err.text);
     return p;
 }
 
@@ -104,7 +104,7 @@ static double step_of(struct ddp_group *g, struct ddp_parallel *p, struct loop *
     size_t mine = samples_of(rank, step), all = 0;
     for (int r = 0; r < size; r++)
         all += samples_of(r, step);
-    team_check(g, ddp_parallel_begin(p, mine, &err) == 0, "%s", err.text);
+    team_assert(g, ddp_parallel_begin(p, mine, &err) == 0, "%s", err.text);
     for (size_t j = 0; j < PARAMS && mine > 0; j++) { /* not quite in backward's order */
         size_t i = step % 2 ? PARAMS - 1 - j : (j + 2) % PARAMS;
         for (size_t k = 0; k < sizes[i]; k++)
@@ -112,9 +112,9 @@ static double step_of(struct ddp_group *g, struct ddp_parallel *p, struct loop *
         ddp_parallel_ready(p, i);
     }
     struct ddp_step s = {.loss = 2};
-    team_check(g, ddp_parallel_step(p, 0.05f, &s, &err) == 0, "%s", err.text);
-    team_check(g, s.samples == all && s.loss == (all ? 2 : 0), "%zu of %zu, %g",
-               s.samples, all, (double)s.loss);
+    team_assert(g, ddp_parallel_step(p, 0.05f, &s, &err) == 0, "%s", err.text);
+    team_assert(g, s.samples == all && s.loss == (all ? 2 : 0), "%zu of %zu, %g",
+                s.samples, all, (double)s.loss);
     return (double)s.norm;
 }
 
@@ -133,16 +133,16 @@ static void steps_case(struct ddp_group *g, const void *arg)
         double clip = (double)ways[way].options.clip_norm;
         double told = step_of(g, p, l, step);
         double norm = expect(want, ddp_group_size(g), step, 0.05, clip);
-        team_check(g, ddp_parallel_check(p, &err) == 0, "%s", err.text);
-        team_check(g, clip > 0 ? fabs(told - norm) < 1e-3 : told == 0, "%g, not %g", told,
-                   norm);
+        team_assert(g, ddp_parallel_check(p, &err) == 0, "%s", err.text);
+        team_assert(g, clip > 0 ? fabs(told - norm) < 1e-3 : told == 0, "%g, not %g",
+                    told, norm);
         for (size_t i = 0; i < PARAMS && plain; i++) {
             for (size_t k = 0; k < sizes[i]; k++)
-                team_check(g,
-                           fabs((double)l->params[i].weight[k] - want[i * LARGEST + k]) <
-                               1e-4,
-                           "step %d: [%zu][%zu] is %g and not %g", step, i, k,
-                           (double)l->params[i].weight[k], want[i * LARGEST + k]);
+                team_assert(g,
+                            fabs((double)l->params[i].weight[k] - want[i * LARGEST + k]) <
+                                1e-4,
+                            "step %d: [%zu][%zu] is %g and not %g", step, i, k,
+                            (double)l->params[i].weight[k], want[i * LARGEST + k]);
         }
     }
     ddp_parallel_destroy(p);
@@ -153,7 +153,7 @@ static void steps_case(struct ddp_group *g, const void *arg)
 START_TEST(a_step_is_that_of_all_samples)
 {
     int way = _i % (int)ARRAY_LEN(ways);
-    team_run(&teams[(size_t)_i / ARRAY_LEN(ways)], steps_case, &way);
+    assert_team(&teams[(size_t)_i / ARRAY_LEN(ways)], steps_case, &way);
 }
 END_TEST
 
@@ -165,18 +165,18 @@ static void infinite_case(struct ddp_group *g, const void *arg)
     struct ddp_param w = {.name = "w", .count = 4};
     const struct ddp_parallel_options clipped = {.clip_norm = 1};
     struct ddp_parallel *p = ddp_parallel_create(g, &w, 1, &clipped, &err);
-    team_check(g, p && ddp_parallel_begin(p, 1, &err) == 0, "%s", err.text);
+    team_assert(g, p && ddp_parallel_begin(p, 1, &err) == 0, "%s", err.text);
     w.grad[0] = ddp_group_rank(g) == 0 ? INFINITY : 1;
     ddp_parallel_ready(p, 0);
-    team_check(g, ddp_parallel_step(p, 1, &s, &err) == 0, "%s", err.text);
-    team_check(g, !isfinite(s.norm) && w.weight[0] == 0 && w.weight[1] == 0, "%g, %g",
-               (double)s.norm, (double)w.weight[1]);
+    team_assert(g, ddp_parallel_step(p, 1, &s, &err) == 0, "%s", err.text);
+    team_assert(g, !isfinite(s.norm) && w.weight[0] == 0 && w.weight[1] == 0, "%g, %g",
+                (double)s.norm, (double)w.weight[1]);
     ddp_parallel_destroy(p);
 }
 
 START_TEST(a_gradient_that_is_not_finite_takes_no_step)
 {
-    team_run(&teams[_i], infinite_case, NULL);
+    assert_team(&teams[_i], infinite_case, NULL);
 }
 END_TEST
 
@@ -187,22 +187,22 @@ static void missing_case(struct ddp_group *g, const void *arg)
     struct loop *l = xcalloc(1, sizeof *l);
     struct ddp_parallel *p = make(g, l, 0);
     struct ddp_step s = {.loss = 1};
-    team_check(g, ddp_parallel_begin(p, 1, &err) == 0, "%s", err.text);
+    team_assert(g, ddp_parallel_begin(p, 1, &err) == 0, "%s", err.text);
     for (size_t i = 0; i < PARAMS; i++)
         if (ddp_group_rank(g) == 0 || i != 0)
             ddp_parallel_ready(p, i);
     const char *said = ddp_group_rank(g) == 1
                            ? "gradient of 'first' is missing: ddp_parallel_ready(p, 0)"
                            : "on another rank";
-    team_check(g, ddp_parallel_step(p, 1, &s, &err) < 0 && strstr(err.text, said), "%s",
-               err.text);
+    team_assert(g, ddp_parallel_step(p, 1, &s, &err) < 0 && strstr(err.text, said), "%s",
+                err.text);
     ddp_parallel_destroy(p);
     free(l);
 }
 
 START_TEST(a_missing_gradient_is_named)
 {
-    team_run(&(struct team){.size = 2}, missing_case, NULL);
+    assert_team(&(struct team){.size = 2}, missing_case, NULL);
 }
 END_TEST
 
@@ -212,7 +212,7 @@ static void place_case(struct ddp_group *g, const void *arg)
     struct ddp_err err = {""};
     struct ddp_param w = {.name = "w", .count = 4};
     const struct ddp_parallel_options nowhere = {.checkpoint = "/nonexistent/c"};
-    team_check(
+    team_assert(
         g,
         !ddp_parallel_create(g, &w, 1, &nowhere, &err) &&
             strstr(err.text, "cannot write checkpoints to '/nonexistent/c': No such"),
@@ -221,7 +221,7 @@ static void place_case(struct ddp_group *g, const void *arg)
 
 START_TEST(a_place_that_cannot_be_written_is_told_early)
 {
-    team_run(&(struct team){.size = 3}, place_case, NULL);
+    assert_team(&(struct team){.size = 3}, place_case, NULL);
 }
 END_TEST
 
@@ -231,37 +231,42 @@ static void refused_case(struct ddp_group *g, const void *arg)
     struct ddp_err err = {""};
     struct ddp_param none = {.name = "w", .count = 4};
     struct ddp_parallel_options odd = {.optimiser = "newton"};
-    team_check(g,
-               !ddp_parallel_create(g, &none, 0, NULL, &err) &&
-                   strstr(err.text, "no parameters"),
-               "%s", err.text);
-    team_check(g,
-               !ddp_parallel_create(g, &none, 1, &odd, &err) &&
-                   strstr(err.text, "no optimiser 'newton'"),
-               "%s", err.text);
+    team_assert(g,
+                !ddp_parallel_create(g, &none, 0, NULL, &err) &&
+                    strstr(err.text, "no parameters"),
+                "%s", err.text);
+    team_assert(g,
+                !ddp_parallel_create(g, &none, 1, &odd, &err) &&
+                    strstr(err.text, "no optimiser 'newton'"),
+                "%s", err.text);
     struct ddp_param twice[2] = {none, none};
     const struct ddp_parallel_options saved = {.checkpoint = "c"};
-    team_check(g,
-               !ddp_parallel_create(g, twice, 2, &saved, &err) &&
-                   strstr(err.text, "two parameters are called 'w'"),
-               "%s", err.text);
+    team_assert(g,
+                !ddp_parallel_create(g, twice, 2, &saved, &err) &&
+                    strstr(err.text, "two parameters are called 'w'"),
+                "%s", err.text);
+    struct ddp_param nameless = {.count = 4};
+    team_assert(g,
+                !ddp_parallel_create(g, &nameless, 1, &saved, &err) &&
+                    strstr(err.text, "parameter 0 has no name: a checkpoint needs one"),
+                "%s", err.text);
     uint64_t step;
     struct ddp_parallel *p = ddp_parallel_create(g, &none, 1, NULL, &err);
-    team_check(g,
-               ddp_parallel_save(p, 1, &err) < 0 &&
-                   strstr(err.text, "save(): the options have no checkpoint"),
-               "%s", err.text);
-    team_check(g,
-               ddp_parallel_load(p, &step, &err) < 0 &&
-                   strstr(err.text, "load(): the options have no checkpoint"),
-               "%s", err.text);
+    team_assert(g,
+                ddp_parallel_save(p, 1, &err) < 0 &&
+                    strstr(err.text, "save(): the options have no checkpoint"),
+                "%s", err.text);
+    team_assert(g,
+                ddp_parallel_load(p, &step, &err) < 0 &&
+                    strstr(err.text, "load(): the options have no checkpoint"),
+                "%s", err.text);
     ddp_parallel_destroy(p);
     ddp_parallel_destroy(NULL);
 }
 
 START_TEST(mistakes_are_named)
 {
-    team_run(&(struct team){.size = 1}, refused_case, NULL);
+    assert_team(&(struct team){.size = 1}, refused_case, NULL);
 }
 END_TEST
 

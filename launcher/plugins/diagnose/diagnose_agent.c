@@ -60,12 +60,9 @@ static char *python_folder(void)
 
 /* --- the folder --------------------------------------------------------------------- */
 
-/* Not below /tmp if possible: where that is a disk, a folder costs more than all else of
- * a short job, and its end waits for the disk. */
-static const char *parent_folder(void)
-{
-    return access("/dev/shm", W_OK | X_OK) == 0 ? "/dev/shm" : "/tmp";
-}
+/* Not in /tmp if possible: where that is a disk, a folder costs more than all else of a
+ * short job, and its end waits for the disk. */
+static const char *const parents[] = {"/dev/shm", "/tmp"};
 
 static void remove_folder(int fd, const char *path)
 {
@@ -110,9 +107,8 @@ static void remove_old(const char *parent, const char *name)
         closedir(dir);
 }
 
-static int make_folder(struct diagnose *d)
+static int make_folder_in(struct diagnose *d, const char *parent)
 {
-    const char *parent = parent_folder();
     char *name = xasprintf("ddprun-%u-ranks-", (unsigned)geteuid());
     remove_old(parent, name);
     char *path = xasprintf("%s/%sXXXXXX", parent, name);
@@ -131,6 +127,15 @@ static int make_folder(struct diagnose *d)
     return -1;
 }
 
+static int make_folder(struct diagnose *d)
+{
+    for (size_t i = 0; i < ARRAY_LEN(parents); i++) {
+        if (make_folder_in(d, parents[i]) == 0)
+            return 0;
+    }
+    return -1;
+}
+
 static int diagnose_prepare(void *state, struct msg_job *job, struct ddp_err *err)
 {
     struct diagnose *d = state;
@@ -141,8 +146,8 @@ static int diagnose_prepare(void *state, struct msg_job *job, struct ddp_err *er
     if (!d->folder && make_folder(d) < 0) {
         int error = errno;
         log_info("hang reports will have no Python stacks and no collectives: cannot "
-                 "make a folder in '%s': %s",
-                 parent_folder(), strerror(error));
+                 "make a folder in '%s' or '%s': %s",
+                 parents[0], parents[1], strerror(error));
     }
     return 0;
 }

@@ -28,7 +28,8 @@
 
 extern char **environ;
 
-enum { TEXT_MAX = 1 << 20, READERS_MAX = 32 };
+/* A rank may have hundreds of threads; gdb prints a line of its own for each frame. */
+enum { TEXT_MAX = 8 << 20, READERS_MAX = 32 };
 
 /* In order of preference. PID is replaced. */
 static const struct debugger {

@@ -110,7 +110,7 @@ static void print_sockets(const json_t *rank, FILE *f)
     } counts[] = {{"unread", "bytes "},
                   {"unsent", "bytes "},
                   {"retransmits", ""},
-                  {"unaccepted", "connections "}};
+                  {"unaccepted", ""}};
     const json_t *s, *count, *to;
     size_t i;
     json_array_foreach (json_object_get(rank, "sockets"), i, s) {

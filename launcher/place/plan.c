@@ -9,6 +9,7 @@
 #include "common/mem.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -74,17 +75,28 @@ static size_t find_nodes(struct draft *d)
     return n;
 }
 
+/* As the user gave it: 4, or 2:4. */
+static const char *nnodes_text(const struct opts *o, char *text, size_t size)
+{
+    if (o->min_nnodes > 0)
+        snprintf(text, size, "%d:%d", o->min_nnodes, o->nnodes);
+    else
+        snprintf(text, size, "%d", o->nnodes);
+    return text;
+}
+
 static int find_caps(struct draft *d, struct ddp_err *err)
 {
     const struct opts *o = d->opts;
+    char range[32];
     if (o->map_by == MAP_PPR && o->per_node && o->per_node != o->ppr)
         return err_set(err, "--map-by ppr:%d:node and --nproc-per-node %d disagree",
                        o->ppr, o->per_node);
     size_t there = find_nodes(d);
     if (o->min_nnodes > 0 && (size_t)o->min_nnodes > there)
-        return err_set(err, "--nnodes %d:%d, but there %s %zu host%s", o->min_nnodes,
-                       o->nnodes, there == 1 ? "is" : "are", there,
-                       there == 1 ? "" : "s");
+        return err_set(err, "--nnodes %s, but there %s %zu host%s",
+                       nnodes_text(o, range, sizeof range), there == 1 ? "is" : "are",
+                       there, there == 1 ? "" : "s");
     /* one host may do for a range, but not where an address is given to meet others at */
     bool alone = strcmp(d->alloc->source, "local") == 0;
     bool meets = o->master_addr && strcmp(o->master_addr, "localhost") != 0 &&
@@ -92,9 +104,9 @@ static int find_caps(struct draft *d, struct ddp_err *err)
                  strncmp(o->master_addr, "127.", 4) != 0;
     if ((o->min_nnodes == 0 || (alone && meets)) && o->nnodes > 0 &&
         (size_t)o->nnodes > d->alloc->nnodes)
-        return err_set(err, "--nnodes %d, but the allocation (%s) has %zu host%s%s",
-                       o->nnodes, d->alloc->source, d->alloc->nnodes,
-                       d->alloc->nnodes == 1 ? "" : "s",
+        return err_set(err, "--nnodes %s, but the allocation (%s) has %zu host%s%s",
+                       nnodes_text(o, range, sizeof range), d->alloc->source,
+                       d->alloc->nnodes, d->alloc->nnodes == 1 ? "" : "s",
                        alone ? "; -H or --hostfile names others, --node-rank K is for a "
                                "ddprun on each"
                              : "");

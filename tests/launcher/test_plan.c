@@ -129,8 +129,11 @@ START_TEST(a_range_of_hosts_that_meet_is_not_this_machine)
     static const struct {
         const char *at;
         bool alone;
-    } table[] = {
-        {NULL, true}, {"localhost", true}, {"127.0.0.1", true}, {"node1", false}};
+    } table[] = {{NULL, true},
+                 {"localhost", true},
+                 {"127.0.0.1", true},
+                 {"::1", true},
+                 {"node1", false}};
     struct ddp_err err = {""};
     const struct opts opts = {
         .min_nnodes = 1, .nnodes = 4, .master_addr = table[_i].at, .node_rank = -1};
@@ -139,7 +142,7 @@ START_TEST(a_range_of_hosts_that_meet_is_not_this_machine)
     struct plan *p = plan_make(&opts, a, &err);
     ck_assert_int_eq(p != NULL, table[_i].alone);
     ck_assert(p ||
-              strstr(err.text, "--nnodes 4, but the allocation (local) has 1 host; "));
+              strstr(err.text, "--nnodes 1:4, but the allocation (local) has 1 host; "));
     plan_destroy(p);
     alloc_destroy(a);
 }
@@ -252,7 +255,7 @@ Suite *suite(void)
     TCase *t = tcase_create("plan");
     tcase_add_loop_test(t, ranks_are_placed_or_rejected, 0, ARRAY_LEN(cases));
     tcase_add_test(t, without_hosts_np_decides);
-    tcase_add_loop_test(t, a_range_of_hosts_that_meet_is_not_this_machine, 0, 4);
+    tcase_add_loop_test(t, a_range_of_hosts_that_meet_is_not_this_machine, 0, 5);
     tcase_add_loop_test(t, invariants_of_every_plan, 0, 7);
     suite_add_tcase(s, t);
     return s;

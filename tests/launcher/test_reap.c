@@ -15,7 +15,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -283,11 +285,43 @@ START_TEST(stray_processes_are_found_and_killed)
     ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
     ck_assert(reap_now(r));
     ck_assert_int_eq(kill_tree_signal(0, NULL, NULL), 2);
-    ck_assert(kill_tree_reap(now_ms() + 20000));
+    ck_assert(kill_tree_reap(20000));
     ck_assert_int_eq(kill_tree_signal(0, NULL, NULL), 0);
     ck_assert(!reap_now(r));
     reap_destroy(r);
     loop_destroy(loop);
+}
+END_TEST
+
+static void on_alarm(int sig) {}
+
+/* A helper of ours, which removes its files and exits after a while. A signal every
+ * millisecond ends each sleep of ours early. */
+START_TEST(signals_do_not_shorten_the_wait_for_helpers)
+{
+    struct sigaction action = {.sa_handler = on_alarm};
+    struct itimerval often = {{0, 1000}, {0, 1000}};
+    int p[2], status = -1;
+    ck_assert_int_eq(pipe(p), 0);
+    ck_assert_int_eq(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        prctl(PR_SET_NAME, "ddprun-test");
+        struct timespec while_it_cleans = {.tv_nsec = 700 * 1000000};
+        nanosleep(&while_it_cleans, NULL);
+        status = write(p[1], "x", 1) == 1 ? 0 : 1;
+        _exit(status);
+    }
+    close(p[1]);
+    ck_assert_int_eq(sigaction(SIGALRM, &action, NULL), 0);
+    ck_assert_int_eq(setitimer(ITIMER_REAL, &often, NULL), 0);
+    bool none_left = kill_tree_reap(20000);
+    often = (struct itimerval){0};
+    ck_assert_int_eq(setitimer(ITIMER_REAL, &often, NULL), 0);
+    ck_assert(none_left);
+    char byte;
+    ck_assert_msg(read(p[0], &byte, 1) == 1, "the helper was killed");
+    close(p[0]);
 }
 END_TEST
 
@@ -374,6 +408,7 @@ Suite *suite(void)
     t = tcase_create("reap");
     tcase_add_test(t, every_exit_reaches_its_watcher);
     tcase_add_test(t, stray_processes_are_found_and_killed);
+    tcase_add_test(t, signals_do_not_shorten_the_wait_for_helpers);
     suite_add_tcase(s, t);
     t = tcase_create("program");
     tcase_add_loop_test(t, a_program_is_found_or_the_error_says_why, 0,

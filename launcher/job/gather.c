@@ -18,7 +18,6 @@
 #include "launcher/job/io.h"
 #include "launcher/job/losses.h"
 #include "launcher/job/nodes.h"
-#include "launcher/job/size.h"
 #include "launcher/job/spares.h"
 #include "launcher/job/states.h"
 #include "launcher/transport/node_starter.h"

@@ -24,7 +24,6 @@
 #include "launcher/job/attempt.h"
 #include "launcher/job/describe.h"
 #include "launcher/job/events.h"
-#include "launcher/job/failure.h"
 #include "launcher/job/gather.h"
 #include "launcher/job/heartbeat.h"
 #include "launcher/job/hooks.h"
@@ -36,7 +35,6 @@
 #include "launcher/job/report.h"
 #include "launcher/job/shutdown.h"
 #include "launcher/job/signals.h"
-#include "launcher/job/size.h"
 #include "launcher/job/states.h"
 #include "launcher/job/terminal.h"
 #include "launcher/transport/node_starter.h"
@@ -205,8 +203,7 @@ static int job_open(struct job *j, struct ddp_err *err)
 {
     if (!(j->loop = loop_create(err)) || !(j->reap = reap_create(j->loop, err)) ||
         !(j->requests.signals = signals_create(j->loop, &signals_events, j, err)) ||
-        job_states_open(j, err) < 0 || job_failure_open(j, err) < 0 ||
-        watch_copies(j, err) < 0 ||
+        job_states_open(j, err) < 0 || watch_copies(j, err) < 0 ||
         !(j->control = control_create(j->loop, j->job.id, err)))
         return -1;
     return job_plugins_open(j, err);
@@ -323,7 +320,6 @@ void job_destroy(struct job *j)
     if (j->requests.copy_gone)
         event_free(j->requests.copy_gone);
     job_states_close(j);
-    job_failure_close(j);
     reap_destroy(j->reap);
     loop_destroy(j->loop);
     msg_job_finish(&j->job);

@@ -5,9 +5,9 @@
 #include "common/duration.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "launcher/job/describe.h"
 #include "launcher/job/hooks.h"
 #include "launcher/job/nodes.h"
-#include "launcher/job/size.h"
 #include "launcher/job/spares.h"
 #include "launcher/transport/program.h"
 

@@ -2,7 +2,6 @@
 #include "launcher/job/shutdown.h"
 
 #include "launcher/job/attempt.h"
-#include "launcher/job/failure.h"
 #include "launcher/job/hooks.h"
 #include "launcher/job/report.h"
 #include "launcher/job/states.h"

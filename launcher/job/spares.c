@@ -16,7 +16,6 @@
 #include "launcher/job/describe.h"
 #include "launcher/job/job_shape.h"
 #include "launcher/job/plugin.h"
-#include "launcher/job/size.h"
 
 #include <stdlib.h>
 

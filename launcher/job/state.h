@@ -153,7 +153,7 @@ struct job {
         int64_t grace_ms;      /* time to the next one */
         bool hurried; /* by a signal or --timeout: do not wait for a slow reader */
         bool agents_killed, agents_hang; /* after one and two limits of JOB_LEAVING */
-    } ending;                            /* failure.c; the agents: shutdown.c */
+    } ending;                            /* states.c; the agents: shutdown.c */
 
     int spawned_nodes; /* nodes that have started all of their ranks */
     int64_t created_ns;

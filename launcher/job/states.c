@@ -2,10 +2,19 @@
 #define LOG_SUBSYS "job"
 #include "launcher/job/states.h"
 
+#include "common/duration.h"
 #include "common/err.h"
 #include "common/log.h"
-#include "launcher/job/plugin.h"
+#include "common/mem.h"
+#include "launcher/job/hooks.h"
+#include "launcher/job/report.h"
 #include "launcher/job/terminal.h"
+
+#include <signal.h>
+#include <stdlib.h>
+
+/* ms to the headline when ranks are slow to exit; after a signal */
+enum { REPORT_MS = 500, REPORT_SIGNAL_MS = 100 };
 
 void job_arm(struct event *timer, int64_t ms)
 {
@@ -67,14 +76,119 @@ void job_check(struct job *j)
         step(j)->check(j);
 }
 
+/* --- failures, and the end -----------------------------------------------------------
+ */
+
+void job_end(struct job *j, int sig, int64_t grace_ms)
+{
+    job_send(j, NODE_ALL,
+             MSG(terminate, .number = (uint32_t)sig,
+                 .grace_ms = (uint32_t)(grace_ms > 0 ? grace_ms : 0),
+                 .again = j->restart.pending,
+                 .drain_ms = j->ending.hurried ? HURRY_MS : 0));
+    for (size_t i = 0; i < j->alloc->nnodes; i++) {
+        j->nodes[i].ended &= !j->nodes[i].unasked; /* it will answer now */
+        j->nodes[i].unasked = false;
+    }
+    j->ended = 0;
+    if (j->state < JOB_TERMINATING)
+        JOB_HOOKS(j, shutdown);
+    j->ending.sig = sig;
+    j->ending.grace_ms = grace_ms;
+    if (j->state >= JOB_TERMINATING)
+        job_limit(j);
+    else if (j->cause.kind == CAUSE_NONE)
+        job_move(j, JOB_DRAINING, "all ranks have exited");
+    else
+        job_move(j, JOB_TERMINATING, "something failed");
+    if (j->cause.kind != CAUSE_NONE && !j->reported)
+        job_arm(j->ending.report_timer,
+                j->cause.kind == CAUSE_SIGNAL ? REPORT_SIGNAL_MS : REPORT_MS);
+    job_check(j);
+}
+
+void job_forget_cause(struct job *j)
+{
+    job_report_failure(j);
+    event_del(j->ending.report_timer);
+    free(j->cause.text);
+    j->cause = (struct cause){0};
+    j->reported = false;
+}
+
+void job_fail(struct job *j, struct cause c)
+{
+    /* the pending restart is cancelled: `c` ends the job */
+    bool cancelled = restart_cancelled(&j->restart, &c);
+    if (cancelled)
+        job_forget_cause(j);
+    bool first = cause_before(&c, &j->cause) && !restart_ignores(&j->restart, &c);
+    bool hurried = c.kind == CAUSE_SIGNAL || c.kind == CAUSE_TIME;
+    j->ending.hurried |= hurried;
+    if (!j->reported && first) {
+        free(j->cause.text);
+        j->cause = c;
+    } else {
+        if (j->reported && c.kind == CAUSE_NODE) /* another one, between two attempts */
+            log_warn("%s", c.text);
+        free(c.text);
+    }
+    if (j->state < JOB_TERMINATING && !cancelled)
+        restart_asked(&j->restart, &c);
+    if (j->state < JOB_TERMINATING || (hurried && j->state <= JOB_DRAINING) ||
+        cancelled) {
+        bool by_int = c.kind == CAUSE_SIGNAL && c.status == SIGINT;
+        job_end(j, by_int ? SIGINT : SIGTERM, j->opts->grace_ms);
+    } else if (hurried) {
+        job_limit(j);
+    }
+}
+
+void job_fail_text(struct job *j, enum cause_kind kind, int code, char *text)
+{
+    job_fail(
+        j, (struct cause){
+               .kind = kind, .rank = -1, .code = code, .at_ns = now_ns(), .text = text});
+}
+
+static void on_report(evutil_socket_t fd, short what, void *arg)
+{
+    job_report_failure(arg);
+}
+
+static void on_timeout(evutil_socket_t fd, short what, void *arg)
+{
+    struct job *j = arg;
+    job_fail_text(j, CAUSE_TIME, 124, NULL);
+}
+
+void job_begin_timeout(struct job *j)
+{
+    if (j->opts->timeout_ms <= 0 || j->ending.timeout_at_ms > 0)
+        return;
+    j->ending.timeout_at_ms = now_ms() + j->opts->timeout_ms;
+    job_arm(j->ending.timeout, j->opts->timeout_ms);
+}
+
+/* --- creation ----------------------------------------------------------------------- */
+
 int job_states_open(struct job *j, struct ddp_err *err)
 {
-    j->limit = evtimer_new(loop_base(j->loop), on_limit, j);
-    return j->limit ? 0 : err_set(err, "cannot make an event");
+    struct event_base *base = loop_base(j->loop);
+    j->limit = evtimer_new(base, on_limit, j);
+    j->ending.timeout = evtimer_new(base, on_timeout, j);
+    j->ending.report_timer = evtimer_new(base, on_report, j);
+    return j->limit && j->ending.timeout && j->ending.report_timer
+               ? 0
+               : err_set(err, "cannot make an event");
 }
 
 void job_states_close(struct job *j)
 {
-    if (j->limit)
-        event_free(j->limit);
+    struct event *events[] = {j->limit, j->ending.timeout, j->ending.report_timer};
+    for (size_t i = 0; i < ARRAY_LEN(events); i++) {
+        if (events[i])
+            event_free(events[i]);
+    }
+    free(j->cause.text);
 }

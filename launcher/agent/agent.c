@@ -10,6 +10,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "launcher/agent/agent_impl.h"
+#include "launcher/agent/machine.h"
 #include "launcher/agent/ranks.h"
 
 #include <limits.h>
@@ -146,6 +147,20 @@ static void agent_destroy(struct agent *a)
     msg_share_finish(&a->share);
 }
 
+static void send_log(enum log_level level, const char *line, void *arg)
+{
+    agent_send(arg, MSG(log, (uint32_t)level, msg_text(line)));
+}
+
+static void send_hello(struct agent *a, int fd)
+{
+    struct msg_hello m;
+    machine_describe(fd, &m);
+    m.at_ns = now_ns();
+    agent_send(a, MSG_HELLO, &m);
+    msg_hello_finish(&m);
+}
+
 int agent_run(const struct agent_setup *setup)
 {
     struct agent a = {0};
@@ -154,11 +169,11 @@ int agent_run(const struct agent_setup *setup)
     signal(SIGPIPE, SIG_IGN);
     int code = EXIT_CANNOT_START;
     if (child_init(&err) == 0 && agent_create(&a, setup, &err) == 0) {
-        log_sink(agent_log, &a);
+        log_sink(send_log, &a);
         if (setup->orders)
             agent_execute(&a, setup->orders);
         else
-            agent_hello(&a, setup->fd);
+            send_hello(&a, setup->fd);
         code = loop_run(a.loop);
         code = code ? code : a.code;
         log_sink(NULL, NULL);

@@ -1,22 +1,15 @@
 /* launcher/agent/agent_impl.h - definitions shared by the files of the agent
  *
  * agent.c: creation, and watching the parent; agent_messages.c: frames from the launcher;
- * agent_reports.c: frames to the launcher; agent_shutdown.c: shutdown of the node.
+ * agent_shutdown.c: shutdown of the node.
  */
 #ifndef LAUNCHER_AGENT_AGENT_IMPL_H
 #define LAUNCHER_AGENT_AGENT_IMPL_H
 
-#include "common/log.h"
 #include "launcher/agent/hooks.h"
 #include "launcher/agent/plugin.h"
 
 struct agent_orders;
-
-/* agent_reports.c */
-void agent_hello(struct agent *a, int fd);
-void agent_log(enum log_level level, const char *line, void *arg); /* for log_sink() */
-void agent_out(struct agent *a, int rank, unsigned stream, const void *data, size_t n);
-void agent_exited(struct agent *a, uint32_t local, const struct msg_exit *how);
 
 /* agent_messages.c */
 void agent_set_timeout(struct agent *a, int64_t ms); /* for silence of the launcher */

@@ -16,6 +16,7 @@
 #include "launcher/agent/agent_impl.h"
 
 #include "common/err.h"
+#include "common/log.h"
 #include "common/mem.h"
 #include "launcher/agent/kill_tree.h"
 #include "launcher/agent/ranks.h"
@@ -136,7 +137,7 @@ static void on_unkillable(void *arg)
         xasprintf("ddprun: warning: left behind on %s, as SIGKILL does not end it: "
                   "%s",
                   host, who ? who : "a process that cannot be seen");
-    agent_log(LOG_WARN, line, a);
+    agent_send(a, MSG(log, LOG_WARN, line));
     free(line);
     free(who);
     agent_drain(a);

@@ -1,4 +1,5 @@
-/* launcher/agent/hooks.c - see hooks.h */
+/* launcher/agent/hooks.c - see hooks.h; and messages of the core and of plug-ins to the
+ * launcher (plugin.h) */
 #include "launcher/agent/hooks.h"
 
 #include "common/mem.h"
@@ -11,6 +12,20 @@ static size_t count_plugins(void)
     while (agent_plugins[n])
         n++;
     return n;
+}
+
+/* Without a link it is dropped: the launcher is lost, or has sent SHUTDOWN. */
+void agent_send(struct agent *a, enum msg_type type, const void *m)
+{
+    if (a->relay && msg_merge(type) != MERGE_PASS)
+        relay_send(a->relay, type, m);
+    else if (a->up)
+        link_send_msg(a->up, a->node, type, m);
+}
+
+void agent_cannot(struct agent *a, uint32_t rank, int code, const char *text)
+{
+    agent_send(a, MSG(spawn_failed, rank, (uint32_t)code, msg_text(text)));
 }
 
 int agent_plugins_init(struct agent *a, struct ddp_err *err)

@@ -7,8 +7,8 @@
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/log.h"
+#include "common/sock.h"
 #include "launcher/agent/agent.h"
-#include "launcher/agent/connect.h"
 #include "launcher/agent/ext_signals.h"
 #include "launcher/agent/guard.h"
 #include "launcher/link/bootstrap.h"
@@ -17,6 +17,7 @@
 #include "launcher/transport/child.h"
 #include "launcher/transport/program.h"
 #include "launcher/transport/transport.h"
+#include "launcher/transport/transport_proc.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -24,7 +25,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { BOOTSTRAP_MS = 30000, PARENT_MS = 10000, CONNECT_MS = 20000 };
+enum { BOOTSTRAP_MS = 30000, PARENT_MS = 10000, CONNECT_MS = 20000, STDIO_MS = 4000 };
 
 /* `name`: this host's, NULL until it is known: several agents may share a stderr. */
 static int failed(const char *name, const struct ddp_err *err)
@@ -32,6 +33,20 @@ static int failed(const char *name, const struct ddp_err *err)
     fprintf(stderr, "ddprun-agent: %s%s%s\n", name ? name : "", name ? ": " : "",
             err->text);
     return EXIT_CANNOT_START;
+}
+
+/* Fallback: use stdin and stdout, which ssh forwards, as the link. Announces that with
+ * TRANSPORT_PROC_LINK. -1: the parent did not accept. */
+static int connect_by_stdio(const struct bootstrap *s, struct link_keys *keys)
+{
+    static const char line[] = TRANSPORT_PROC_LINK;
+    int64_t until = now_ms() + STDIO_MS;
+    struct ddp_err err;
+    sock_set_nonblock(STDIN_FILENO, true);
+    sock_set_nonblock(STDOUT_FILENO, true);
+    if (sock_write_all(STDOUT_FILENO, line, sizeof line - 1, until) < 0)
+        return -1;
+    return bootstrap_prove(s, STDIN_FILENO, STDOUT_FILENO, until, keys, &err);
 }
 
 static int be_agent(int guard, void *arg)
@@ -47,12 +62,12 @@ static int be_agent(int guard, void *arg)
         from = getenv("SSH_CONNECTION");
     int fd = -1;
     if (s->parent.name) {
-        fd = connect_parent(s, now_ms() + PARENT_MS, &keys, &err);
+        fd = bootstrap_connect_parent(s, now_ms() + PARENT_MS, &keys, &err);
         if (fd < 0)
             log_info("%s: %s; calling the launcher instead", s->parent.name, err.text);
     }
     if (fd < 0)
-        fd = connect_launcher(s, from, now_ms() + CONNECT_MS, &keys, &err);
+        fd = bootstrap_connect(s, from, now_ms() + CONNECT_MS, &keys, &err);
     bool stdio = fd < 0 && !s->detached && connect_by_stdio(s, &keys) == 0;
     if (fd < 0 && !stdio)
         return failed(s->name, &err);

@@ -1,13 +1,68 @@
-/* launcher/agent/rank_start.h - one start of a rank, in the agent's thread
+/* launcher/agent/rank_start.h - what the ranks of a node need, and the start of each
  *
- * fork and exec, and the reason if they fail: exec reads the program's file.
+ * Programs, directory, CPUs and interface are looked up once, before the first rank. That
+ * and each start, fork and exec, are done in a thread: file systems and name services may
+ * not answer for long, and exec reads the program's file.
  */
 #ifndef LAUNCHER_AGENT_RANK_START_H
 #define LAUNCHER_AGENT_RANK_START_H
 
-#include "launcher/agent/prepare.h"
+#include "common/background.h"
 #include "launcher/agent/worker_proc.h"
+#include "launcher/contract.h"
+#include "launcher/link/message.h"
+#include "launcher/place/bind.h"
 #include "launcher/transport/child.h"
+
+struct agent;
+
+/* The program of some ranks (common/apps.h). */
+struct program {
+    uint32_t first;   /* its first rank */
+    uint32_t local;   /* the first one on this node, by local rank; ~0: none */
+    struct strv argv; /* owned */
+    char *path;       /* owned; NULL: not looked for yet */
+    void **seen;      /* owned: what plug-ins have seen in its file; NULL: nothing */
+};
+
+struct programs {
+    struct program *p; /* owned */
+    size_t n;          /* 0: malformed */
+};
+
+struct program *programs_of(const struct programs *all, uint32_t rank);
+
+/* The caller's, but the thread's while `call` runs. All pointers are owned. */
+struct prepare {
+    struct background_call call;
+    void *arg; /* borrowed: the caller's */
+    /* in */
+    struct programs programs; /* each with its first rank here, or none */
+    char *wdir;
+    char *host;                /* for messages; NULL: there is no other */
+    char *loop_addr;           /* NULL, or: look for the interface towards it */
+    struct strv env;           /* of all ranks */
+    struct contract_base base; /* the same */
+    enum bind_to bind_to;
+    uint32_t nlocal;
+    /* out */
+    struct binding *bindings; /* by local rank */
+    char *gloo_interface;     /* or NULL */
+    /* out, if it fails */
+    int code; /* 0: it did not */
+    uint32_t local;
+    struct ddp_err err;
+};
+
+/* A copy of what the agent's job and share say. */
+struct prepare *prepare_create(const struct agent *a);
+void prepare_run(struct background_call *c); /* call.run; enters the directory, too */
+void prepare_free(struct prepare *p);
+
+/* The environment of the local rank: the contract's, and plug-ins'; `prep` is done. With
+ * `note`, changes to the user's own variables are logged. */
+void rank_env_make(struct agent *a, const struct prepare *prep, uint32_t local, bool note,
+                   struct strv *env);
 
 /* The caller's, but the thread's while `call` runs. */
 struct rank_start {

@@ -12,8 +12,6 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "launcher/agent/agent_impl.h"
-#include "launcher/agent/rank_env.h"
-#include "launcher/agent/rank_start.h"
 
 #include <errno.h>
 #include <event2/buffer.h>
@@ -38,7 +36,8 @@ static void on_out(struct worker_proc *w, unsigned stream, const void *data, siz
 {
     struct ranks *r = arg;
     r->credit -= n;
-    agent_out(r->agent, worker_rank(w), stream, data, n);
+    agent_send(r->agent,
+               MSG(output, (uint32_t)worker_rank(w), stream, data, (uint32_t)n));
     if (n == 0)
         r->stream_ended(r->agent);
 }
@@ -55,10 +54,13 @@ static void check_over(struct ranks *r)
 static void on_exited(struct worker_proc *w, const struct msg_exit *how, void *arg)
 {
     struct ranks *r = arg;
+    struct msg_exit m = *how;
     uint32_t local = 0;
     while (local + 1 < r->share->nlocal && r->workers[local] != w)
         local++;
-    agent_exited(r->agent, local, how);
+    m.stopped = r->agent->state != AGENT_ACTIVE;
+    AGENT_HOOKS(r->agent, rank_exited, local, &m);
+    agent_send(r->agent, MSG_EXIT, &m);
     check_over(r);
 }
 

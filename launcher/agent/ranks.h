@@ -5,14 +5,10 @@
 #ifndef LAUNCHER_AGENT_RANKS_H
 #define LAUNCHER_AGENT_RANKS_H
 
-#include "launcher/agent/prepare.h"
-#include "launcher/agent/worker_proc.h"
+#include "launcher/agent/rank_start.h"
 #include "launcher/link/message.h"
 #include "launcher/transport/program.h"
 #include "launcher/transport/reap.h"
-
-struct agent;
-struct child_place;
 
 /* Plug-ins may read it. */
 struct ranks {

@@ -1,4 +1,5 @@
-/* launcher/link/bootstrap.h - the lines that tell an agent its key, node and launcher
+/* launcher/link/bootstrap.h - the lines that tell an agent its key, node and launcher,
+ * and the connection made by them
  *
  *     ddprun-agent 1            the protocol
  *     key HEX                   the node's key; with nodes lines the job's
@@ -8,9 +9,10 @@
  *     log LEVELS                optional
  *     call ADDRESS PORT         where to call back; several, in order of preference
  *     tree WIDTH                with nodes lines: agents connect in a tree of these nodes
- *     parent PORT HEX NAME      ... and without: the node to connect to first, and the
- * key listen PORT               ... and that others connect to this one detached yes
- * ignore EOF on stdin end
+ *     parent PORT HEX NAME      ... and without: the node to connect to first, its key
+ *     listen PORT               ... and that others connect to this one
+ *     detached yes              ignore EOF on stdin
+ *     end
  *
  * Given on stdin or in a file, not in arguments or environment, which others could read.
  * After the last line stdin stays open: EOF means that the agent's starter has ended,
@@ -29,6 +31,7 @@
 
 #include "common/secret.h"
 #include "common/strv.h"
+#include "launcher/link/link.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -73,5 +76,23 @@ int bootstrap_parse(const char *text, struct bootstrap *s, struct ddp_err *err);
 /* Read the lines from `fd`, not a byte more, until `deadline_ms`. */
 int bootstrap_read(int fd, int64_t deadline_ms, struct bootstrap *s, struct ddp_err *err);
 void bootstrap_finish(struct bootstrap *s);
+
+/* --- connecting: blocking, as an agent without a link has nothing else to do -----------
+ */
+
+/* Connect and authenticate. Tries the parent's address as ssh or Slurm gives it first
+ * (`from`: SSH_CONNECTION, whose first word is used, or SLURM_LAUNCH_NODE_IPADDR; or
+ * NULL), then those of the bootstrap data. Returns the connected socket and the keys of
+ * the link, or -1. */
+int bootstrap_connect(const struct bootstrap *s, const char *from, int64_t deadline_ms,
+                      struct link_keys *keys, struct ddp_err *err);
+/* The node that is this one's parent in the tree of agents: it may start later, so this
+ * tries until the deadline. -1: call the launcher instead. */
+int bootstrap_connect_parent(const struct bootstrap *s, int64_t deadline_ms,
+                             struct link_keys *keys, struct ddp_err *err);
+/* Authenticate to a launcher that is at the other end of `in` and `out` (non-blocking).
+ */
+int bootstrap_prove(const struct bootstrap *s, int in, int out, int64_t deadline_ms,
+                    struct link_keys *keys, struct ddp_err *err);
 
 #endif

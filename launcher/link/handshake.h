@@ -2,7 +2,7 @@
  *
  * Challenge and response with the key of the caller's node, which is never sent.
  * Pure functions on bytes; the I/O is in transport/accept.c on the listening side and in
- * agent/connect.c on the other. Each side sends a fresh public key (X25519), which is
+ * bootstrap.c on the other. Each side sends a fresh public key (X25519), which is
  * also the challenge; the link's keys, one per direction, are derived from the shared
  * secret and the node's key. A recorded link cannot be decrypted with a node key learnt
  * later.

@@ -12,7 +12,6 @@
 #include "common/mem.h"
 #include "common/sock.h"
 #include "launcher/agent/agent.h"
-#include "launcher/agent/connect.h"
 #include "launcher/agent/ext_signals.h"
 #include "launcher/agent/guard.h"
 #include "launcher/envfwd.h"
@@ -107,7 +106,7 @@ static int try_meeting_file(struct joiner *m, struct ddp_err *err)
         strv_finish(&s.calls);
         s.calls = calls;
     }
-    m->fd = connect_launcher(&s, NULL, m->deadline_ms, &m->keys, err);
+    m->fd = bootstrap_connect(&s, NULL, m->deadline_ms, &m->keys, err);
     bootstrap_finish(&s);
     return m->fd >= 0;
 }
@@ -117,7 +116,7 @@ static int try_address(struct joiner *m, struct ddp_err *err)
     struct bootstrap s = {
         .key = m->k->key, .of_job = true, .node = (unsigned)m->job->rank};
     strv_pushf(&s.calls, "%s %d", m->head, m->port);
-    m->fd = connect_launcher(&s, NULL, m->deadline_ms, &m->keys, err);
+    m->fd = bootstrap_connect(&s, NULL, m->deadline_ms, &m->keys, err);
     strv_finish(&s.calls);
     secret_wipe(&s.key, sizeof s.key);
     return m->fd >= 0;

@@ -6,6 +6,7 @@
 
 #include "common/err.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <strings.h>
@@ -160,6 +161,18 @@ static int execute_place(struct session *s, struct bytes key, struct out *out,
     return await_key(s, key, &ready, err);
 }
 
+/* A rank can be found by the others of the next world, or has found them all. Not those
+ * of a process set, "global_process_set..." */
+static bool is_step(enum method method, struct bytes key)
+{
+    static const char address[] = "global/", all[] = "cross_";
+    const char *text = key.data;
+    if (method == HTTP_PUT && begins(key, address)) /* and not its "rank_RANK" */
+        return isdigit((unsigned char)text[sizeof address - 1]);
+    return method == HTTP_DELETE && begins(key, all) &&
+           !memchr(text + sizeof all - 1, '_', key.size - (sizeof all - 1));
+}
+
 /* Returns -1 to close the connection. A session that waits afterwards has not answered.
  */
 static int execute(struct session *s, const struct http_request *r, struct out *out,
@@ -171,6 +184,8 @@ static int execute(struct session *s, const struct http_request *r, struct out *
         return execute_place(s, r->key, out, err);
     if (elastic && r->method == HTTP_PUT && begins(r->key, "worker_addresses/"))
         s->host->asked(s->host, r->key, &r->body);
+    if (elastic && is_step(r->method, r->key))
+        s->host->asked(s->host, r->key, NULL);
     if (r->method == HTTP_PUT && space_set(s->space, r->key, r->body, err) < 0)
         return -1;
     if (r->method == HTTP_DELETE)

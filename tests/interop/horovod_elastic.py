@@ -21,11 +21,11 @@ RUNS = r"runs: (\d+) is (\d+) of (\d+) from (\d+) in (\d+)\n"
 class Elastic(launch.LaunchTest):
     deadline = 200.0
 
-    def train(self, ranks, kill, restarts=5, code=0):
+    def train(self, ranks, kill, restarts=5, code=0, **env):
         launched = self.run_to_end(
             "-np", ranks, "-H", f"localhost:{ranks}", "--tag-output=off", "--elastic", "horovod",
             "--max-restarts", restarts, python, TRAIN,
-            env={"BATCHES": str(BATCHES), "KILL": kill, "FLAGS": self.folder.name})
+            env={"BATCHES": str(BATCHES), "KILL": kill, "FLAGS": self.folder.name, **env})
         self.assert_ended(launched, code)
         return launched
 
@@ -66,6 +66,29 @@ class Elastic(launch.LaunchTest):
         self.assertEqual(len(self.worlds(launched, 1)), 3)
         self.assertEqual(len({w[3] for w in self.worlds(launched, 1)}), 1)
         self.assert_done(launched, 4)
+
+    def test_a_survivor_dies_before_the_others_can_find_it(self):
+        """Another process takes its place in the world that is being formed."""
+        launched = self.train(4, "1 12", JOIN_DIES="2,GET /global/")
+        for rank in 0, 3:
+            first, second = self.worlds(launched, rank)
+            self.assertEqual(second[:3], (rank, 4, 10))
+            self.assertEqual(first[3], second[3], "another process")
+        self.assertIn("and it is started again (2 of 5)\n", launched.err)
+        self.assert_done(launched, 4)
+
+    def test_the_ring_cannot_be_formed(self):
+        """A survivor dies which the others try to connect to, or which has the state to be copied: the
+        attempt fails, and no rank waits for Horovod's time limit."""
+        for dies in "2,GET /global/0", "0,GET /global/":
+            with self.subTest(dies=dies):
+                flags = os.path.join(self.folder.name, dies[0])
+                os.mkdir(flags)
+                launched = self.train(3, "1 12", JOIN_DIES=dies, FLAGS=flags)
+                self.assertIn(f"ddprun: rank {dies[0]} on localhost died of SIGKILL", launched.err)
+                self.assertIn("all ranks are started again, attempt 2 of 6\n", launched.err)
+                self.assertNotIn("Horovod could not be initialized", launched.out + launched.err)
+                self.assert_done(launched, 3)
 
     def test_no_rank_is_left(self):
         launched = self.train(2, "0 12 1 12")

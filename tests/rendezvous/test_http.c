@@ -13,6 +13,8 @@
 #define MISSING "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
 /* recorded from Horovod 0.28.1 */
 #define GET(path) "GET " path " HTTP/1.1\r\nHost: 10.77.0.1\r\nContent-Length: 0\r\n\r\n"
+#define DELETE(path) \
+    "DELETE " path " HTTP/1.1\r\nHost: 10.77.0.1\r\nContent-Length: 0\r\n\r\n"
 #define PUT(path, size, body) \
     "PUT " path " HTTP/1.1\r\nHost: 10.77.0.1\r\nContent-Length: " size "\r\n\r\n" body
 
@@ -164,7 +166,7 @@ END_TEST
 
 static char asked[256];
 
-/* "KEY;" for a GET, "KEY=VALUE;" for a PUT, one after the other */
+/* "KEY;" without a value, "KEY=VALUE;" with one, one after the other */
 static void on_asked(struct session_host *h, struct bytes key, const struct bytes *value)
 {
     size_t n = strlen(asked);
@@ -205,6 +207,21 @@ START_TEST(a_place_is_asked_for_once_and_given_once)
 }
 END_TEST
 
+START_TEST(steps_into_a_world_are_told)
+{
+    asked[0] = '\0';
+    w.host.asked = on_asked;
+    say(0, PUT("/global/rank_3", "1", "h"));
+    say(0, PUT("/global/3", "2", "ab"));
+    say(0, PUT("/global_process_set_hash_1f/0", "2", "ab"));
+    say(0, DELETE("/global/3"));
+    say(0, DELETE("/local_h/1"));
+    say(0, DELETE("/cross_1_process_set_hash_1f/0"));
+    say(0, DELETE("/cross_1/2"));
+    ck_assert_str_eq(asked, "global/3;cross_1/2;");
+}
+END_TEST
+
 Suite *suite(void)
 {
     Suite *s = suite_create("http");
@@ -219,6 +236,7 @@ Suite *suite(void)
     tcase_add_loop_test(t, odd_requests_are_refused, 0, (int)ARRAY_LEN(odd));
     tcase_add_test(t, a_head_without_end_is_refused);
     tcase_add_test(t, a_place_is_asked_for_once_and_given_once);
+    tcase_add_test(t, steps_into_a_world_are_told);
     suite_add_tcase(s, t);
     return s;
 }

@@ -20,6 +20,7 @@
 #include "launcher/plugins/horovod/notify.h"
 #include "launcher/plugins/horovod/world.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -35,6 +36,7 @@ enum { TOGETHER_MS = 2000 };
 
 enum slot_state {
     SLOT_STARTS, /* not yet in hvd.elastic.run */
+    SLOT_JOINS,  /* has its place in the next world, and is not connected to all in it */
     SLOT_RUNS,
     SLOT_ASKS,    /* waits for its place in the next world */
     SLOT_MISSING, /* has failed, or is new; it is started in the next world */
@@ -47,7 +49,8 @@ enum slot_state {
 struct slot {
     enum slot_state state;
     struct place place;
-    bool due; /* it is started when the store has the new world */
+    bool due;              /* it is started when the store has the new world */
+    bool found, connected; /* in its world: the others can find it; it has found all */
     struct notify_service service;
 };
 
@@ -89,7 +92,7 @@ static void move(struct horovod *h, struct slot *s, enum slot_state to)
 /* Ranks that have the state of the program. */
 static int keepers(const struct horovod *h)
 {
-    return h->counts[SLOT_RUNS] + h->counts[SLOT_ASKS];
+    return h->counts[SLOT_JOINS] + h->counts[SLOT_RUNS] + h->counts[SLOT_ASKS];
 }
 
 static void on_ranks_added(void *state, int first)
@@ -193,7 +196,7 @@ static bool may_drop(const struct horovod *h)
         enum slot_state state = h->slots[r].state;
         const struct job_node *n = node_of(h, r);
         leave |= state != SLOT_GONE && n && n->leaving;
-        keep |= (state == SLOT_RUNS || state == SLOT_ASKS) && n && !n->leaving;
+        keep |= state >= SLOT_JOINS && state <= SLOT_ASKS && n && !n->leaving;
     }
     return leave && keep;
 }
@@ -269,16 +272,15 @@ static void form(struct horovod *h)
                        s->place.local_rank);
             strv_push_nodup(&places.values, place_text(&m[i].place));
         }
-        move(h, s, s->due ? SLOT_STARTS : SLOT_RUNS);
+        move(h, s, s->due ? SLOT_STARTS : SLOT_JOINS);
         s->place = m[i].place;
+        s->found = s->connected = false;
         log_info("rank %d is Horovod's rank %d of %d", m[i].id, s->place.rank, n);
     }
     job_send(h->j, (unsigned)job_node_at(h->j, 0), MSG_PLACES, &places);
     strv_finish(&places.keys);
     strv_finish(&places.values);
     free(m);
-    if (h->counts[SLOT_STARTS] == 0) /* none comes to hvd.elastic.run */
-        say_formed(h, n);
 }
 
 /* A rank that is missing cannot be replaced when others have ended. */
@@ -303,19 +305,63 @@ static void check(struct horovod *h)
     if (h->ending && h->counts[SLOT_MISSING] > 0)
         fail_missing(h);
     else if (h->counts[SLOT_ASKS] > 0 &&
-             h->counts[SLOT_STARTS] + h->counts[SLOT_RUNS] == 0)
+             h->counts[SLOT_STARTS] + h->counts[SLOT_JOINS] + h->counts[SLOT_RUNS] == 0)
         form(h);
 }
 
-/* A rank has come to hvd.elastic.run. */
+/* A rank has come to hvd.elastic.run, or has connected to all others of its world. */
 static void joined(struct horovod *h, struct slot *s)
 {
-    if (s->state == SLOT_STARTS)
+    if (s->state < SLOT_RUNS)
         move(h, s, SLOT_RUNS);
-    if (h->counts[SLOT_STARTS] > 0 || h->counts[SLOT_MISSING] > 0)
+    if (h->counts[SLOT_STARTS] + h->counts[SLOT_JOINS] + h->counts[SLOT_MISSING] > 0)
         return;
     h->formed = true;
     say_formed(h, keepers(h));
+}
+
+/* A rank's step into its world: "global/RANK", or "cross_LOCAL_RANK/CROSS_RANK". */
+static void stepped(struct horovod *h, const char *key)
+{
+    int a, b;
+    bool connected = sscanf(key, "cross_%d/%d", &a, &b) == 2;
+    if (!connected && sscanf(key, "global/%d", &a) != 1)
+        return;
+    for (int r = 0; r < h->nslots; r++) {
+        struct slot *s = &h->slots[r];
+        const struct place *p = &s->place;
+        if (s->state > SLOT_JOINS ||
+            (connected ? p->local_rank != a || p->cross_rank != b : p->rank != a))
+            continue;
+        s->found = true;
+        s->connected |= connected;
+        if (connected && s->state == SLOT_JOINS)
+            joined(h, s);
+        return;
+    }
+}
+
+/* "rank_and_size/HOST:LOCAL_RANK": it waits for its place in the next world. */
+static void asks(struct horovod *h, const char *id)
+{
+    struct slot *s = find_slot(h, id);
+    if (!s)
+        return;
+    move(h, s, SLOT_ASKS);
+    check(h);
+}
+
+/* "worker_addresses/HOST:LOCAL_RANK" */
+static void has_address(struct horovod *h, const char *id, const char *value)
+{
+    struct slot *s = find_slot(h, id);
+    if (!s)
+        return;
+    if (value && !notify_read(value, &s->service))
+        log_warn("rank %d has a notification service of another Horovod: changes of "
+                 "hosts have to wait for a failure",
+                 (int)(s - h->slots));
+    joined(h, s);
 }
 
 /* The store has the new world, or a rank has sent it a request. */
@@ -333,19 +379,12 @@ static int handle_asked(void *state, unsigned node, const struct frame *f,
         start_due(h);
         return 0;
     }
-    bool asks = strncmp(m->key, place, sizeof place - 1) == 0;
-    struct slot *s =
-        find_slot(h, m->key + (asks ? sizeof place - 1 : sizeof address - 1));
-    if (s && asks) {
-        move(h, s, SLOT_ASKS);
-        check(h);
-    } else if (s) {
-        if (m->value && !notify_read(m->value, &s->service))
-            log_warn("rank %d has a notification service of another Horovod: changes of "
-                     "hosts have to wait for a failure",
-                     (int)(s - h->slots));
-        joined(h, s);
-    }
+    if (strncmp(m->key, place, sizeof place - 1) == 0)
+        asks(h, m->key + sizeof place - 1);
+    else if (strncmp(m->key, address, sizeof address - 1) == 0)
+        has_address(h, m->key + sizeof address - 1, m->value);
+    else
+        stepped(h, m->key);
     return 0;
 }
 
@@ -382,6 +421,14 @@ static void say_replaced(struct horovod *h, int rank)
     free(how);
 }
 
+/* Its world is being formed, and the others wait for it, as they have not found it yet:
+ * another process can take its place there, but not that of rank 0, which has the state.
+ */
+static bool can_step_in(const struct slot *s)
+{
+    return !s->found && (s->state == SLOT_STARTS || s->place.rank != 0);
+}
+
 static bool on_rank_failed(void *state, uint32_t rank)
 {
     struct horovod *h = state;
@@ -390,7 +437,9 @@ static bool on_rank_failed(void *state, uint32_t rank)
     if (!h->formed || h->ending || h->replaced >= h->j->opts->max_restarts)
         return false;
     struct slot *s = &h->slots[rank];
-    bool early = s->state == SLOT_STARTS;
+    bool early = s->state <= SLOT_JOINS && !s->connected;
+    if (early && !can_step_in(s))
+        return false; /* Horovod ends the others, which may take it a minute */
     move(h, s, SLOT_MISSING);
     if (keepers(h) == 0)
         return false; /* the state is lost */
@@ -398,7 +447,7 @@ static bool on_rank_failed(void *state, uint32_t rank)
     if (h->failed_ns == 0)
         h->failed_ns = h->j->ranks[rank].at_ns;
     say_replaced(h, (int)rank);
-    if (early) { /* the others wait for it in the present world */
+    if (early) {
         move(h, s, SLOT_STARTS);
         start(h, (int)rank);
     } else {
@@ -467,8 +516,8 @@ static bool on_node_claimed(void *state, unsigned node, const char *why)
     if (!h->formed || place == 0)
         return false; /* it has the store */
     bool gone = is_gone(h, place);
-    if (!gone && (h->ending || h->counts[SLOT_STARTS] > 0 || j->opts->min_nnodes == 0 ||
-                  !job_has_enough(j)))
+    if (!gone && (h->ending || h->counts[SLOT_STARTS] + h->counts[SLOT_JOINS] > 0 ||
+                  j->opts->min_nnodes == 0 || !job_has_enough(j)))
         return false;
     set_gone(h, place);
     if (keepers(h) == 0)

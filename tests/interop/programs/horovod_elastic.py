@@ -1,9 +1,12 @@
 """Horovod's elastic example for PyTorch, as its documentation writes it (docs/elastic.rst), with a
-model of one layer, a line per batch, and KILL="RANK BATCH ..." for ranks that die once each. It ends after
-BATCHES, or with UNTIL when that file exists."""
+model of one layer, a line per batch, and KILL="RANK BATCH ..." for ranks that die once each; with
+JOIN_DIES="RANK,REQUEST,..." such a rank dies when it sends a request that begins so to join a later
+world. It ends after BATCHES, or with UNTIL when that file exists."""
 import os
 import signal
+import socket
 import sys
+import threading
 import time
 
 import horovod.torch as hvd
@@ -37,6 +40,36 @@ def die_once(batch):
         time.sleep(0.01)
     say(f"dies: {os.environ['RANK']} at {time.time():.3f}")
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def relay(listener, store, request):
+    """Each connection of Horovod to the store, until there is such a request."""
+    while True:
+        client = listener.accept()[0]
+        text = client.recv(1 << 20)
+        if text.startswith(request.encode()):
+            say(f"dies: {os.environ['RANK']} at {time.time():.3f}")
+            os.kill(os.getpid(), signal.SIGKILL)
+        with socket.create_connection(store) as server:
+            server.sendall(text)
+            client.sendall(server.recv(1 << 20))
+        client.close()
+
+
+def init_and_die():
+    words = os.environ["JOIN_DIES"].split(",")
+    if os.environ["RANK"] in words[::2]:
+        names = "HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT"
+        store = os.environ[names[0]], int(os.environ[names[1]])
+        listener = socket.create_server(("127.0.0.1", 0))
+        os.environ[names[0]], os.environ[names[1]] = "127.0.0.1", str(listener.getsockname()[1])
+        request = words[words.index(os.environ["RANK"]) + 1]
+        threading.Thread(target=relay, args=(listener, store, request), daemon=True).start()
+    hvd.init()
+
+
+if "JOIN_DIES" in os.environ:
+    hvd.elastic.init = init_and_die
 
 
 def goes_on(batch):

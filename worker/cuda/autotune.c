@@ -53,13 +53,12 @@ static int play_once(const struct trial *x, const struct algorithm *how,
 {
     struct layers *net = x->net;
     cuda_scatter(x->on.out.at, (int64_t)x->on.out.n, x->on.out.type, 3, net->stream);
-    if (net->dw && x->at->pass == PASS_WEIGHTS && is_conv(&net->layers[x->at->layer]) &&
-        check_cuda(cudaMemsetAsync(net->dw, 0xff, x->on.out.n * type_size(net->type),
-                                   net->stream),
-                   what, err) < 0)
-        return -1;
-    if (play(x, how, err) < 0 || check_launches(what, err) < 0)
-        return -1;
+    if (net->dw && x->at->pass == PASS_WEIGHTS && is_conv(&net->layers[x->at->layer]))
+        TRY(check_cuda(cudaMemsetAsync(net->dw, 0xff, x->on.out.n * type_size(net->type),
+                                       net->stream),
+                       what, err));
+    TRY(play(x, how, err));
+    TRY(check_launches(what, err));
     return check_cuda(cudaStreamSynchronize(net->stream), what, err);
 }
 
@@ -70,9 +69,8 @@ static int record(const struct trial *x, const struct algorithm *how,
     cudaStream_t stream = x->net->stream;
     int rc = 0;
     *exec = NULL;
-    if (check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed), what,
-                   err) < 0)
-        return -1;
+    TRY(check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed), what,
+                   err));
     for (int i = 0; i < PLAYS && rc == 0; i++)
         rc = play(x, how, err);
     cudaError_t end = cudaStreamEndCapture(stream, &graph);
@@ -85,19 +83,19 @@ static int record(const struct trial *x, const struct algorithm *how,
     return rc;
 }
 
-/* Times a launch that follows one that is not timed, so that the host submits it while the device is busy. */
+/* Times a launch that follows one that is not timed, so that the host submits it while
+ * the device is busy. */
 static int time_round(const struct trial *x, cudaGraphExec_t exec, double *us,
                       struct ddp_err *err)
 {
     float ms = 0;
     cudaStream_t stream = x->net->stream;
-    if (check_cuda(cudaGraphLaunch(exec, stream), what, err) < 0 ||
-        check_cuda(cudaEventRecord(x->began, stream), what, err) < 0 ||
-        check_cuda(cudaGraphLaunch(exec, stream), what, err) < 0 ||
-        check_cuda(cudaEventRecord(x->ended, stream), what, err) < 0 ||
-        check_cuda(cudaStreamSynchronize(stream), what, err) < 0 ||
-        check_cuda(cudaEventElapsedTime(&ms, x->began, x->ended), what, err) < 0)
-        return -1;
+    TRY(check_cuda(cudaGraphLaunch(exec, stream), what, err));
+    TRY(check_cuda(cudaEventRecord(x->began, stream), what, err));
+    TRY(check_cuda(cudaGraphLaunch(exec, stream), what, err));
+    TRY(check_cuda(cudaEventRecord(x->ended, stream), what, err));
+    TRY(check_cuda(cudaStreamSynchronize(stream), what, err));
+    TRY(check_cuda(cudaEventElapsedTime(&ms, x->began, x->ended), what, err));
     *us = (double)ms * 1000 / PLAYS;
     return 0;
 }
@@ -128,16 +126,14 @@ static int compare(const struct trial *x, double *error, struct ddp_err *err)
 {
     double parts[2][CUDA_PARTS], difference = 0, whole = 0;
     cudaStream_t stream = x->net->stream;
-    if (check_cuda(cudaMemsetAsync(x->net->room, 0, sizeof parts, stream), what, err) < 0)
-        return -1;
+    TRY(check_cuda(cudaMemsetAsync(x->net->room, 0, sizeof parts, stream), what, err));
     cuda_differ(x->on.out.at, x->expected, (int64_t)x->on.out.n, x->on.out.type,
                 (double *)x->net->room, stream);
-    if (check_launches(what, err) < 0 ||
-        check_cuda(cudaMemcpyAsync(parts, x->net->room, sizeof parts,
+    TRY(check_launches(what, err));
+    TRY(check_cuda(cudaMemcpyAsync(parts, x->net->room, sizeof parts,
                                    cudaMemcpyDeviceToHost, stream),
-                   what, err) < 0 ||
-        check_cuda(cudaStreamSynchronize(stream), what, err) < 0)
-        return -1;
+                   what, err));
+    TRY(check_cuda(cudaStreamSynchronize(stream), what, err));
     for (int i = 0; i < CUDA_PARTS; i++) {
         difference += parts[0][i];
         whole += parts[1][i];
@@ -207,11 +203,10 @@ static int begin_trial(struct trial *x, double *us, struct ddp_err *err)
                          stream);
     }
     size_t bytes = x->on.out.n * type_size(x->on.out.type);
-    if (play_once(x, usual, err) < 0 ||
-        check_cuda(cudaMemcpyAsync(x->expected, x->on.out.at, bytes,
+    TRY(play_once(x, usual, err));
+    TRY(check_cuda(cudaMemcpyAsync(x->expected, x->on.out.at, bytes,
                                    cudaMemcpyDeviceToDevice, stream),
-                   what, err) < 0)
-        return -1;
+                   what, err));
     return time_plays(x, usual, INFINITY, us, err);
 }
 
@@ -233,15 +228,13 @@ static int choose(struct tuner *t, struct trial *x, struct ddp_err *err)
         autotune_table_set(&t->choices, at->key, chosen, 0);
         return 0;
     }
-    if (begin_trial(x, &usual, err) < 0)
-        return -1;
+    TRY(begin_trial(x, &usual, err));
     best = usual;
     int tried = 0;
     int n =
         at->of->list(x->net, at->layer, at->plan, at->pass, names, (int)ARRAY_LEN(names));
     for (; tried < n && t->spent_ns + now_ns() - began < t->most_ns; tried++) {
-        if (try_candidate(t, x, names[tried], best, &us, err) < 0)
-            return -1;
+        TRY(try_candidate(t, x, names[tried], best, &us, err));
         if (us < best && us < faster * usual) {
             best = us;
             chosen = names[tried];
@@ -390,9 +383,8 @@ int autotune_header(char *text, struct ddp_err *err)
 {
     struct cudaDeviceProp prop;
     int device = 0;
-    if (check_cuda(cudaGetDevice(&device), what, err) < 0 ||
-        check_cuda(cudaGetDeviceProperties(&prop, device), what, err) < 0)
-        return -1;
+    TRY(check_cuda(cudaGetDevice(&device), what, err));
+    TRY(check_cuda(cudaGetDeviceProperties(&prop, device), what, err));
     snprintf(text, AUTOTUNE_HEADER, "cuDNN %zu, cuBLASLt %zu, %.80s", cudnnGetVersion(),
              cublasLtGetVersion(), prop.name);
     return 0;

@@ -13,7 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The time for measuring: at most half of the group's timeout, for which the other ranks wait. */
+/* The time for measuring: at most half of the group's timeout, for which the other ranks
+ * wait. */
 static int64_t most_ns(const struct engine_job *job)
 {
     double seconds = job->tune, patience = (double)job->timeout_ms / 2000;
@@ -53,9 +54,8 @@ static int measure(struct engine *e, const uint8_t *sizes, struct ddp_err *err)
     for (int n = e->max_micro; n > 0; n--) {
         for (int i = 0; i < e->nstages && sizes[n]; i++) {
             struct stage *s = &e->stages[i];
-            if (stage_enter(s, err) < 0 ||
-                autotune_measure(e->tuner, s->sets[0].net, n, s->grads, err) < 0)
-                return -1;
+            TRY(stage_enter(s, err));
+            TRY(autotune_measure(e->tuner, s->sets[0].net, n, s->grads, err));
         }
     }
     return 0;
@@ -78,7 +78,8 @@ static int hear(struct engine *e, struct ddp_err *err)
     return rc;
 }
 
-/* Builds the choices for all sizes (plans for sizes that occur only on other ranks cost little). A choice that some rank cannot build is reset to the default on all. */
+/* Builds the choices for all sizes (plans for sizes that occur only on other ranks cost
+ * little). A choice that some rank cannot build is reset to the default on all. */
 static int settle(struct engine *e, const uint8_t *sizes, struct ddp_err *err)
 {
     struct tuner *t = e->tuner;
@@ -140,8 +141,7 @@ int autotune_from_checkpoint(struct engine *e, const char *text, struct ddp_err 
     struct tuner *t = tuner_of(e);
     if (!t)
         return 0;
-    if (autotune_header(here, err) < 0)
-        return -1;
+    TRY(autotune_header(here, err));
     bool good = autotune_table_read(&t->choices, text, header);
     if (good && strcmp(header, here) == 0) {
         t->taken_over = true;

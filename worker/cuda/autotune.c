@@ -215,6 +215,14 @@ static int by_graph(const char *name)
     return *name == 'g' || *name == 'w';
 }
 
+static void keep_choice(struct tuner *t, const char *key, const char *name, double gain)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%.9g", gain);
+    strv_env_set(&t->choices, key, name);
+    strv_env_set(&t->gains, key, text);
+}
+
 static int choose(struct tuner *t, struct trial *x, struct ddp_err *err)
 {
     const struct site *at = x->at;
@@ -225,7 +233,7 @@ static int choose(struct tuner *t, struct trial *x, struct ddp_err *err)
     if (t->spent_ns >= t->most_ns || !x->expected) {
         t->products++;
         t->in_vain++;
-        autotune_table_set(&t->choices, at->key, chosen, 0);
+        keep_choice(t, at->key, chosen, 0);
         return 0;
     }
     TRY(begin_trial(x, &usual, err));
@@ -240,7 +248,7 @@ static int choose(struct tuner *t, struct trial *x, struct ddp_err *err)
             chosen = names[tried];
         }
     }
-    autotune_table_set(&t->choices, at->key, chosen, usual - best);
+    keep_choice(t, at->key, chosen, usual - best);
     t->spent_ns += now_ns() - began;
     t->products++;
     t->in_vain += tried < n;
@@ -257,7 +265,7 @@ static int choose_for(struct layers *net, const struct site *at, void *arg,
                       struct ddp_err *err)
 {
     struct trial *x = arg;
-    if (autotune_table_find(&x->t->choices, at->key))
+    if (strv_env_get(&x->t->choices, at->key))
         return 0;
     x->at = at;
     return choose(x->t, x, err);
@@ -309,7 +317,7 @@ int autotune_measure(struct tuner *t, struct layers *net, int n, float *grads,
 /* ---- applying the choices ---- */
 
 struct attempt {
-    const struct autotune_table *choices;
+    const struct strv *choices;
     uint8_t *fails;
 };
 
@@ -318,12 +326,12 @@ static int build_chosen(struct layers *net, const struct site *at, void *arg,
 {
     const struct attempt *a = arg;
     struct algorithm how;
-    const char *name = autotune_table_find(a->choices, at->key);
+    const char *name = strv_env_get(a->choices, at->key);
     if (!name || strcmp(name, AUTOTUNE_USUAL) == 0 || tuned_find(net, at->key))
         return 0;
     if (!at->of->build(net, at->layer, at->plan, at->pass, name, &how)) {
         for (size_t i = 0; i < a->choices->n; i++)
-            a->fails[i] |= strcmp(a->choices->of[i].key, at->key) == 0;
+            a->fails[i] |= a->choices->v[i] + strlen(at->key) + 1 == name;
         return 0;
     }
     net->chosen = xrealloc(net->chosen, net->nchosen + 1, sizeof *net->chosen);
@@ -340,9 +348,9 @@ int autotune_try(const struct tuner *t, struct layers *net, int n, uint8_t *fail
 }
 
 /* A candidate must have been built on every rank. */
-static bool is_wanted(const struct autotune_table *c, const struct tuned *chosen)
+static bool is_wanted(const struct strv *c, const struct tuned *chosen)
 {
-    const char *name = autotune_table_find(c, chosen->key);
+    const char *name = strv_env_get(c, chosen->key);
     return name && strcmp(name, AUTOTUNE_USUAL) != 0;
 }
 
@@ -367,17 +375,55 @@ void autotune_take(const struct tuner *t, struct layers *net)
 
 void autotune_drop(struct tuner *t, size_t i)
 {
-    const struct autotune_row *c = &t->choices.of[i];
-    if (c->gain > 0) { /* zero: taken from an earlier run, not measured here */
+    const char *entry = t->choices.v[i];
+    char *key = xstrndup(entry, strcspn(entry, "="));
+    const char *gain = strv_env_get(&t->gains, key); /* NULL: from an earlier run */
+    if (gain && atof(gain) > 0) {
         t->changed--;
-        t->by_graph -= by_graph(c->name);
-        t->us += c->gain;
+        t->by_graph -= by_graph(entry + strlen(key) + 1);
+        t->us += atof(gain);
     }
     t->lacking++;
-    autotune_table_set(&t->choices, c->key, AUTOTUNE_USUAL, 0);
+    keep_choice(t, key, AUTOTUNE_USUAL, 0);
+    free(key);
 }
 
-/* ---- description ---- */
+/* ---- as text ---- */
+
+static const char version[] = "1 ";
+
+char *autotune_write(const struct tuner *t, const char *header)
+{
+    char *text;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    if (!f)
+        abort(); /* as mem.h does without memory */
+    fprintf(f, "%s%s", version, header);
+    for (size_t i = 0; i < t->choices.n; i++)
+        fprintf(f, ";%s", t->choices.v[i]);
+    fclose(f);
+    return text;
+}
+
+bool autotune_read(struct tuner *t, const char *text, char header[AUTOTUNE_HEADER])
+{
+    size_t skip = sizeof version - 1, n = strcspn(text, ";");
+    strv_finish(&t->choices);
+    if (strncmp(text, version, skip) != 0 || n - skip >= AUTOTUNE_HEADER)
+        return false;
+    snprintf(header, AUTOTUNE_HEADER, "%.*s", (int)(n - skip), text + skip);
+    for (text += n; *text == ';'; text += n) {
+        n = strcspn(++text, ";");
+        size_t key = strcspn(text, "=");
+        if (key == 0 || key + 1 >= n || key >= PRODUCT_KEY) {
+            strv_finish(&t->choices);
+            return false;
+        }
+        strv_push_nodup(&t->choices, xstrndup(text, n));
+    }
+    return true;
+}
 
 int autotune_header(char *text, struct ddp_err *err)
 {
@@ -422,6 +468,7 @@ void autotune_describe(const struct tuner *t, char *text, size_t size)
 
 void autotune_free(struct tuner *t)
 {
-    autotune_table_clear(&t->choices);
+    strv_finish(&t->choices);
+    strv_finish(&t->gains);
     strv_finish(&t->warnings);
 }

@@ -7,8 +7,9 @@
 
 start: from exec of the launcher to its exit, for /bin/true and for a static child that
        appends a byte to a file (the round counts only if there are N bytes).
-kill:  from SIGKILL of one of N ranks to the exit of the launcher; of ddprun also to the line that
-       names the cause, by when all ranks must have been reaped.
+kill:  from SIGKILL of one of N ranks to the exit of the launcher; of ddprun and of a loop of
+       posix_spawn, kill and wait also to the line that names the cause, by when all ranks must
+       have been reaped.
 output: one million lines of 4 ranks, tagged with the rank, read to the last (counted).
 
 Beside the bare posix_spawn loop stand mpiexec.hydra, mpirun and torchrun (of the Python
@@ -210,11 +211,15 @@ def one_kill(c, n, tiny, counter):
         os.kill(p, signal.SIGKILL)
     if status is None:
         c.hung += 1
-    elif status == 0 or left or len(ranks) != n or (c.name == "ddprun" and unreaped):
+    elif status == 0 or left or len(ranks) != n or (c.name in REAPS_FIRST and unreaped):
         c.wrong += 1
     else:
         c.ms.append(ms)
         c.told_ms.append(told_ms)
+
+
+# print the cause when all ranks have been reaped
+REAPS_FIRST = ("posix_spawn loop", "ddprun")
 
 
 def percentile_99(values):
@@ -225,19 +230,19 @@ def kill(args):
     counter, tiny = Counter(), os.path.abspath(f"{args.build}/bench/tiny")
     for n in map(int, (args.np or "64").split(",")):
         results = [
-            c.fresh() for c in contenders(args.build) if c.name not in ("posix_spawn loop", "torchrun")
+            c.fresh() for c in contenders(args.build) if c.name != "torchrun"
         ]
         for _ in range(args.rounds):
             for c in results:
                 one_kill(c, n, tiny, counter)
-        table(f"one of {n} killed to exit of the launcher, ms", results, "ddprun")
+        table(f"one of {n} killed to exit of the launcher, ms", results, "posix_spawn loop")
         for c in results:
             if c.ms:
                 print(f"  {c.name} p99: {percentile_99(c.ms):.2f} ms")
-        ours = results[0].told_ms
-        if ours:
-            print(f"  ddprun, all reaped and the cause printed: {median_and_range(ours)}"
-                  f"p99 {percentile_99(ours):.2f} ms")
+        for c in results:
+            if c.name in REAPS_FIRST and c.told_ms:
+                print(f"  {c.name}, all reaped and the cause printed: "
+                      f"{median_and_range(c.told_ms)}p99 {percentile_99(c.told_ms):.2f} ms")
 
 
 LINES = 250_000

@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+enum { CLOSE_MS = 10 };
+
 struct posted {
     void (*fn)(void *arg); /* NULL: cancelled by loop_unpost() */
     void *arg;
@@ -24,6 +26,9 @@ struct loop {
     struct event *deferred;  /* owned: runs the queue */
     struct posted *queue;    /* owned */
     size_t n, room;
+    struct event *close_timer; /* owned */
+    int *closing;              /* owned: for loop_close_fd_later() */
+    size_t nclosing, room_closing;
     bool stopped;
     int code;
 };
@@ -81,6 +86,35 @@ void loop_stop(struct loop *l, int code)
     }
 }
 
+static void close_all(struct loop *l)
+{
+    for (size_t i = 0; i < l->nclosing; i++)
+        close(l->closing[i]);
+    l->nclosing = 0;
+}
+
+static void on_close_timer(evutil_socket_t fd, short what, void *arg)
+{
+    close_all(arg);
+}
+
+void loop_close_fd_later(struct loop *l, struct event **e, int *fd)
+{
+    if (*e)
+        event_free(*e);
+    *e = NULL;
+    if (*fd < 0)
+        return;
+    if (l->nclosing == l->room_closing) {
+        l->room_closing = l->room_closing ? l->room_closing * 2 : 64;
+        l->closing = xrealloc(l->closing, l->room_closing, sizeof *l->closing);
+    }
+    if (l->nclosing == 0)
+        event_add(l->close_timer, &(struct timeval){0, CLOSE_MS * 1000});
+    l->closing[l->nclosing++] = *fd;
+    *fd = -1;
+}
+
 /* libevent needs three, and may abort with fewer */
 static bool has_descriptors(void)
 {
@@ -103,7 +137,9 @@ struct loop *loop_create(struct ddp_err *err)
     l->base = event_base_new();
     if (l->base)
         l->deferred = event_new(l->base, -1, 0, run_queue, l);
-    if (!l->deferred) {
+    if (l->deferred)
+        l->close_timer = evtimer_new(l->base, on_close_timer, l);
+    if (!l->close_timer) {
         err_set(err, "cannot make an event loop");
         loop_destroy(l);
         return NULL;
@@ -115,6 +151,10 @@ void loop_destroy(struct loop *l)
 {
     if (!l)
         return;
+    close_all(l);
+    free(l->closing);
+    if (l->close_timer)
+        event_free(l->close_timer);
     if (l->deferred)
         event_free(l->deferred);
     if (l->base)

@@ -26,6 +26,9 @@ void loop_unpost(struct loop *l, const void *arg);
 /* Free an event and close its descriptor; both are NULL and -1 afterwards, and may be
  * before. */
 void loop_close_fd(struct event **e, int *fd);
+/* The same, but the descriptor is closed some ms later, or by loop_destroy(). While the
+ * processes of a job end, closing hundreds of descriptors takes CPU time from them. */
+void loop_close_fd_later(struct loop *l, struct event **e, int *fd);
 
 /* Run until loop_stop(). Returns the argument of the first loop_stop(). */
 int loop_run(struct loop *l);

@@ -58,7 +58,7 @@ static void stream_end(struct stream *s)
 {
     if (s->fd < 0)
         return;
-    loop_close_fd(&s->readable, &s->fd);
+    loop_close_fd_later(s->worker->loop, &s->readable, &s->fd);
     s->worker->events.out(s->worker, s->number, NULL, 0, s->worker->arg);
 }
 

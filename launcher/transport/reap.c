@@ -58,8 +58,7 @@ struct reap {
 static void forget(struct reap *r, struct watch *w)
 {
     HASH_DEL(r->watches, w);
-    if (w->pidfd >= 0)
-        close(w->pidfd);
+    loop_close_fd_later(r->loop, &(struct event *){NULL}, &w->pidfd);
     free(w);
 }
 

@@ -2,6 +2,9 @@
 
 #include "common/loop.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 static struct loop *l;
 static int ran;
 
@@ -51,6 +54,50 @@ START_TEST(withdrawn_calls_do_not_run)
 }
 END_TEST
 
+/* The reader of a pipe whose only writer is closed "later" finds the end of the file. */
+static void on_end(evutil_socket_t fd, short what, void *arg)
+{
+    char c;
+    ck_assert_int_eq(read(fd, &c, 1), 0);
+    loop_stop(l, 3);
+}
+
+static int pipe_closed_later(int ends[2])
+{
+    ck_assert_int_eq(pipe(ends), 0);
+    int writer = ends[1];
+    struct event *e = event_new(loop_base(l), writer, EV_WRITE, on_end, NULL);
+    loop_close_fd_later(l, &e, &ends[1]);
+    ck_assert_ptr_null(e);
+    ck_assert_int_eq(ends[1], -1);
+    ck_assert_int_ge(fcntl(writer, F_GETFD), 0);
+    loop_close_fd_later(l, &e, &ends[1]); /* none: nothing */
+    return writer;
+}
+
+START_TEST(descriptors_are_closed_later)
+{
+    int ends[2];
+    pipe_closed_later(ends);
+    struct event *end = event_new(loop_base(l), ends[0], EV_READ, on_end, NULL);
+    event_add(end, NULL);
+    ck_assert_int_eq(loop_run(l), 3);
+    loop_close_fd(&end, &ends[0]);
+}
+END_TEST
+
+START_TEST(the_end_of_the_loop_closes_descriptors)
+{
+    char c;
+    int ends[2];
+    pipe_closed_later(ends);
+    loop_destroy(l);
+    l = NULL;
+    ck_assert_int_eq(read(ends[0], &c, 1), 0);
+    close(ends[0]);
+}
+END_TEST
+
 Suite *suite(void)
 {
     Suite *s = suite_create("loop");
@@ -58,6 +105,8 @@ Suite *suite(void)
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, posted_calls_run_and_may_post);
     tcase_add_test(t, withdrawn_calls_do_not_run);
+    tcase_add_test(t, descriptors_are_closed_later);
+    tcase_add_test(t, the_end_of_the_loop_closes_descriptors);
     suite_add_tcase(s, t);
     return s;
 }

@@ -21,9 +21,7 @@ struct error_node {
 
 static void drop(struct error_node *s, uint32_t local)
 {
-    if (s->files[local] >= 0)
-        close(s->files[local]);
-    s->files[local] = -1;
+    loop_close_fd_later(s->agent->loop, &(struct event *){NULL}, &s->files[local]);
 }
 
 static void drop_all(struct error_node *s)

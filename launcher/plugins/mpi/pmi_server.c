@@ -209,27 +209,35 @@ static void read_requests(struct pmi_client *c)
 }
 
 /* Returns whether more may come. */
+static bool receive(struct pmi_client *c)
+{
+    ssize_t n =
+        recv(c->fd, c->buffer + c->fill, PMI_REQUEST_MAX + 16 - c->fill, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return false;
+    if (n <= 0) {
+        /* the other end is closed */
+        loop_close_fd_later(c->server->loop, &c->readable, &c->fd);
+        return false;
+    }
+    c->fill += (size_t)n;
+    read_requests(c);
+    return true;
+}
+
+/* The same. Only the beginning of a request keeps the buffer. */
 static bool client_read(struct pmi_client *c)
 {
     if (c->fd < 0)
         return false;
     if (!c->buffer)
         c->buffer = xcalloc(PMI_REQUEST_MAX + 16, 1);
-    ssize_t n =
-        recv(c->fd, c->buffer + c->fill, PMI_REQUEST_MAX + 16 - c->fill, MSG_DONTWAIT);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        return false;
-    if (n <= 0) {
-        loop_close_fd(&c->readable, &c->fd); /* the other end is closed */
-        return false;
-    }
-    c->fill += (size_t)n;
-    read_requests(c);
+    bool more = receive(c);
     if (c->fill == 0) {
         free(c->buffer);
         c->buffer = NULL;
     }
-    return true;
+    return more;
 }
 
 static void on_readable(evutil_socket_t fd, short what, void *arg)

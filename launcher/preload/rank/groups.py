@@ -7,30 +7,23 @@ QUIET = 2  # log level of c10: errors
 
 def watch_groups(c10d, stem):
     """Before the first process group is made, open PyTorch's control plane (2.15 and later) on a
-    unix socket: one thread, which serves its flight recorder. Record each group: "NAME RANKS" when
-    the making of it begins (a name of "-": PyTorch numbers it), "." when it ends."""
+    unix socket: one thread, which serves its flight recorder. Record the ranks of each group."""
     server = getattr(sys.modules.get("torch._C._distributed_c10d"), "_WorkerServer", None)
     make = c10d._new_process_group_helper
-
-    def record(line):
-        with open(stem + ".groups", "a") as f:
-            f.write(line + "\n")
+    if server is None:
+        return
 
     def _new_process_group_helper(*args, **kwargs):
         try:
-            name = kwargs.get("group_name") or (args[5] if len(args) > 5 else "-")
-            record(f"{name} {','.join(map(str, args[2]))}")
-            if server and not opened:
+            if not opened:
                 opened.append(open_server(server, stem + ".sock"))
+            name = kwargs["group_name"] if "group_name" in kwargs else args[5]
+            ranks = ",".join(map(str, args[2]))
+            with open(stem + ".groups", "a") as f:
+                f.write(f"{name} {ranks}\n")
         except Exception:  # without it the reports say less
             pass
-        try:
-            return make(*args, **kwargs)
-        finally:
-            try:
-                record(".")
-            except OSError:
-                pass  # the job ends
+        return make(*args, **kwargs)
 
     opened = []
     c10d._new_process_group_helper = _new_process_group_helper

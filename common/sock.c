@@ -58,7 +58,11 @@ int sock_read_all(int fd, void *p, size_t n, int64_t deadline_ms)
 int sock_write_all(int fd, const void *p, size_t n, int64_t deadline_ms)
 {
     for (const unsigned char *from = p; n > 0;) {
-        ssize_t sent = sock_await(fd, POLLOUT, deadline_ms) < 0 ? -1 : write(fd, from, n);
+        if (sock_await(fd, POLLOUT, deadline_ms) < 0)
+            return -1;
+        ssize_t sent = send(fd, from, n, MSG_NOSIGNAL);
+        if (sent < 0 && errno == ENOTSOCK)
+            sent = write(fd, from, n);
         if (sent < 0 && (errno == EAGAIN || errno == EINTR))
             continue;
         if (sent < 0)

@@ -39,7 +39,7 @@ int sock_port(const struct sockaddr *sa);
  * hang-up counts as an event. */
 int sock_await(int fd, short events, int64_t deadline_ms);
 /* Read or write all `n` bytes, until `deadline_ms`. -1 with errno: ETIMEDOUT, or
- * ECONNRESET when the peer has closed. */
+ * ECONNRESET when the peer has closed. Writing to a socket never raises SIGPIPE. */
 int sock_read_all(int fd, void *p, size_t n, int64_t deadline_ms);
 int sock_write_all(int fd, const void *p, size_t n, int64_t deadline_ms);
 

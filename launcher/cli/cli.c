@@ -30,6 +30,7 @@ static void set_defaults(struct opts *opts)
         .node_timeout_ms = 60000,
         .discovery_interval_ms = 1000,
         .discovery_timeout_ms = 30000,
+        .hang_after_ms = 300000,
         .grace_ms = 5000,
         .gpus_per_node = -1,
         .scaling_dir = "scaling",

@@ -35,7 +35,8 @@ KINDS = ["sleep", "loop", "gil", "stop", "loader", "file"]
 DEADLINE_S = 150
 # of programs/mismatch.py: kind of the report, and the ranks that it blames
 FAULTS = {"operation": ("mismatch", [1]), "skip": ("mismatch", [1]), "cycle": ("cycle", [0, 1]),
-          "message": ("absent", [1]), "root": ("absent", [1])}
+          "message": ("absent", [1]), "root": ("absent", [1]), "order": ("mismatch", [1]),
+          "start": ("absent", [1])}
 
 
 def line_of(what, program=PROGRAM):
@@ -105,8 +106,8 @@ class FileServer:
         self.mount.mkdir()
         (self.mount / "data").touch()
         subprocess.run(["/usr/bin/python3", FILE_SERVER, self.mount, "0", f"{folder}/pid"], check=True)
-        wait_for(lambda: pathlib.Path(folder, "pid").read_text(), "the file server")
-        self.pid = int(pathlib.Path(folder, "pid").read_text())
+        pid = pathlib.Path(folder, "pid")
+        self.pid = int(wait_for(lambda: pid.exists() and pid.read_text(), "the file server"))
         os.kill(self.pid, signal.SIGSTOP)
 
     def answer(self, done):

@@ -296,6 +296,7 @@ START_TEST(defaults_are_those_of_the_manual)
     ck_assert_int_eq(o.ssh_window, 64);
     ck_assert_int_eq(o.start_timeout_ms, 60000);
     ck_assert_int_eq(o.grace_ms, 5000);
+    ck_assert_int_eq(o.hang_after_ms, 300000);
     ck_assert_int_eq(o.timeout_ms, 0);
     ck_assert_int_eq(o.bind_to, BIND_AUTO);
     ck_assert_int_eq(o.map_by, MAP_BLOCK);

@@ -64,6 +64,32 @@ START_TEST(numbers_of_any_size)
 }
 END_TEST
 
+static void check_made(const char *groups, const char *made, bool making)
+{
+    json_t *rank = json_object();
+    trace_of_groups(groups, rank);
+    char *text = json_dumps(json_object_get(rank, "made"), JSON_COMPACT);
+    ck_assert_str_eq(text, made);
+    ck_assert(making == (json_object_get(rank, "making") != NULL));
+    free(text);
+    json_decref(rank);
+}
+
+/* PyTorch's names are numbers from 2.1 on; "-": of PyTorch 1.13; others are of some
+ * ranks. The last line may not be complete. */
+START_TEST(groups_that_a_rank_has_made)
+{
+    check_made("", "[]", false);
+    check_made("0 \n", "[]", true);
+    check_made("0 \n.\n1 0,1\n", "[{\"id\":\"1.1\",\"ranks\":\"0,1\"}]", true);
+    check_made("- \n.\n- 0,1\n.\nab12 1,2\n.\n- 1,2\n.\n- 1",
+               "[{\"id\":\"1.1\",\"ranks\":\"0,1\"},"
+               "{\"id\":\"1.2\",\"ranks\":\"1,2\"}]",
+               false);
+    check_made("0 \n.\n0 \n.\n1 2\n.\n", "[{\"id\":\"2.1\",\"ranks\":\"2\"}]", false);
+}
+END_TEST
+
 /* 2,000 calls, in 110 KB. */
 static char *many_calls(size_t *size)
 {
@@ -226,6 +252,15 @@ END_TEST
          ",\"groups\":[" PAIR("left", left) "," PAIR("right", right) "]," STACK( \
              C10D("all_reduce") "," FRAME("<module>", "/x/train.py", "17")))
 
+#define MAKES(n, first, second)                                                 \
+    RANK(n, "a", "sleeping",                                                    \
+         ",\"made\":[{\"id\":\"1.1\",\"ranks\":\"" first "\"},{\"id\":\"1.2\"," \
+         "\"ranks\":\"" second "\"}],\"making\":{\"age_ms\":1}," STACK(         \
+             C10D("new_group") "," FRAME("<module>", "/x/train.py", "17")))
+#define FAILED(n)                                                         \
+    "{\"rank\":" n ",\"host\":\"a\",\"exited\":\"exited with status 1\"," \
+    "\"timed_out\":true}"
+
 static const struct {
     const char *ranks, *kind, *sentence, *culprits;
 } verdicts[] = {
@@ -274,6 +309,32 @@ static const struct {
      "(1,000 x float32) at train.py:17; rank 1 has not arrived: it is waiting in new_group "
      "at train.py:6",
      "[1]"},
+    /* members of a group have made it in another order */
+    {MAKES("0", "0,1", "1,2") "," MAKES("1", "1,2", "0,1") "," MAKES("2", "0,1", "1,2"),
+     "mismatch",
+     "mismatch: ranks make groups in different orders: new_group() #1 has ranks 0-1 on "
+     "ranks 0,2 at train.py:17, ranks 1-2 on rank 1 at train.py:17",
+     "[1]"},
+    /* those that have waited are gone, or end */
+    {FAILED("0") "," RANK("1", "a", "sleeping",
+                          "," GROUPS("3", "3") "," STACK(FRAME(
+                              "load", "data.py", "10"))) "," RANK("2", "a", "exited", ""),
+     "absent",
+     "ranks 0,2 have failed, it seems by a timeout; rank 1 has not arrived: it is in load() at "
+     "data.py:10 (sleeping)",
+     "[1]"},
+    {FAILED("0") "," RANK("1", "a", "sleeping",
+                          "," GROUPS("3", "3") "," STACK(
+                              FRAME("load", "data.py", "10"))) "," WAITS("2", "a"),
+     "absent",
+     "1 of 3 ranks has waited 30 s in all_reduce #4 of the default group "
+     "(1,000 x float32) at train.py:17; rank 1 has not arrived: it is in load() at "
+     "data.py:10 (sleeping)",
+     "[1]"},
+    {FAILED("0") "," WAITS("1", "a") "," WAITS("2", "a"), "complete",
+     "2 of 3 ranks have waited 30 s in all_reduce #4 of the default group "
+     "(1,000 x float32) at train.py:17; all others have entered it",
+     "[]"},
     /* without a flight recorder */
     {RANK("0", "a", "sleeping",
           "," STACK(C10D("all_reduce") "," FRAME(
@@ -362,6 +423,7 @@ Suite *suite(void)
     suite_add_tcase(s, t);
     tcase_add_test(t, an_answer_of_torch);
     tcase_add_test(t, numbers_of_any_size);
+    tcase_add_test(t, groups_that_a_rank_has_made);
     tcase_add_test(t, only_the_last_of_many_calls_are_kept);
     tcase_add_loop_test(t, a_long_answer_is_shortened_as_it_comes, 0, 60);
     tcase_add_test(t, what_is_no_answer);

@@ -110,6 +110,30 @@ while [ $(ls "$0".* | wc -l) -lt 8 ]; do sleep 0.05; done
 printf 'TID 1:\\n#0  0x01 wait - /lib/libc.so.6\\n#1  0x02 load - /x/train\\n    /x/data.c:12:3\\n'
 """
 
+# the argument is a file of each that runs; how many are seen
+LARGE = """\
+#!/bin/sh
+touch "$0.$$"
+sleep 0.2
+ls "$0".* | wc -l >>"${0%/*}/seen"
+rm "$0.$$"
+"""
+
+# ranks 0 and 2 wait for rank 1 no longer than the timeout of their group
+DEADLINE = """\
+import os, sys, time
+from torch.distributed import distributed_c10d as dist
+
+def load():
+    time.sleep(60)
+
+print("up", flush=True)
+if os.environ["RANK"] == "1":
+    load()
+time.sleep(float(sys.argv[1]))
+sys.exit("RuntimeError: Timed out waiting 1800000ms for recv operation to complete")
+"""
+
 # as py-spy 0.4.1, the newest thread first
 PY_SPY = """\
 #!/bin/sh
@@ -232,6 +256,17 @@ class Hangs(launch.LaunchTest):
         self.assertEqual([r["threads"][0]["frames"][1]["line"] for r in report["ranks"]], [12] * 8, err)
         self.end(job)
 
+    def test_the_large_debugger_runs_once_per_cpu(self):
+        """Also if it is the second choice."""
+        self.debugger("eu-stack", "#!/bin/sh\nexit 1\n")
+        env = self.debugger("gdb", LARGE)
+        job = self.launch("sh", "-c", "echo up; exec sleep 60", np=8, env=env)
+        self.report(job)
+        seen = [int(n) for n in pathlib.Path(self.path("bin/seen")).read_text().split()]
+        self.assertEqual(len(seen), 8)
+        self.assertLessEqual(max(seen), os.cpu_count())
+        self.end(job)
+
     def test_py_spy_for_an_interpreter_that_ignores_its_environment(self):
         """And not for programs that are none."""
         self.debugger("eu-stack", DEBUGGER.replace("-lt 8", "-lt 1"))
@@ -304,6 +339,24 @@ class Hangs(launch.LaunchTest):
         self.assert_ended(job, 124)
         self.assertEqual(job.err.count("ddprun: hang: 2 of 3 ranks"), 2, job.err)
         self.assertIn("rank 1 on", job.err)
+
+    def fail_by_timeout(self, *args):
+        self.write("deadline.py", DEADLINE)
+        job = self.launch(*args, "--no-preload", sys.executable, "-u", "deadline.py", 1)
+        job.wait()
+        self.assert_ended(job, 1)
+        self.assertRegex(job.err, r"(?m)^ddprun: rank [02] on \S+ exited with status 1 ")
+        return job.err
+
+    def test_after_a_timeout_of_the_program_s_own(self):
+        """The ranks that have waited fail; the one that is late is asked before it is stopped."""
+        err = self.fail_by_timeout()
+        line = 1 + DEADLINE.splitlines().index("    time.sleep(60)")
+        self.assertRegex(err, r"ddprun: hang: ranks? [02,]+ ha(s|ve) failed, it seems by a timeout; .*rank 1 has "
+                         rf"not arrived: it is in load\(\) at deadline.py:{line} \(sleeping\)")
+
+    def test_no_report_after_a_timeout_if_they_are_off(self):
+        self.assertNotIn("hang", self.fail_by_timeout("--hang-after", "off"))
 
     def test_before_the_end_by_timeout(self):
         job = self.hang("sleep", "--timeout", "20s")

@@ -53,13 +53,12 @@ static int play_once(const struct trial *x, const struct algorithm *how,
 {
     struct layers *net = x->net;
     cuda_scatter(x->on.out.at, (int64_t)x->on.out.n, x->on.out.type, 3, net->stream);
-    if (net->dw && x->at->pass == PASS_WEIGHTS && is_conv(&net->layers[x->at->layer]) &&
-        check_cuda(cudaMemsetAsync(net->dw, 0xff, x->on.out.n * type_size(net->type),
-                                   net->stream),
-                   what, err) < 0)
-        return -1;
-    if (play(x, how, err) < 0 || check_launches(what, err) < 0)
-        return -1;
+    if (net->dw && x->at->pass == PASS_WEIGHTS && is_conv(&net->layers[x->at->layer]))
+        TRY(check_cuda(cudaMemsetAsync(net->dw, 0xff, x->on.out.n * type_size(net->type),
+                                       net->stream),
+                       what, err));
+    TRY(play(x, how, err));
+    TRY(check_launches(what, err));
     return check_cuda(cudaStreamSynchronize(net->stream), what, err);
 }
 
@@ -70,9 +69,8 @@ static int record(const struct trial *x, const struct algorithm *how,
     cudaStream_t stream = x->net->stream;
     int rc = 0;
     *exec = NULL;
-    if (check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed), what,
-                   err) < 0)
-        return -1;
+    TRY(check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed), what,
+                   err));
     for (int i = 0; i < PLAYS && rc == 0; i++)
         rc = play(x, how, err);
     cudaError_t end = cudaStreamEndCapture(stream, &graph);
@@ -85,19 +83,19 @@ static int record(const struct trial *x, const struct algorithm *how,
     return rc;
 }
 
-/* Times a launch that follows one that is not timed, so that the host submits it while the device is busy. */
+/* Times a launch that follows one that is not timed, so that the host submits it while
+ * the device is busy. */
 static int time_round(const struct trial *x, cudaGraphExec_t exec, double *us,
                       struct ddp_err *err)
 {
     float ms = 0;
     cudaStream_t stream = x->net->stream;
-    if (check_cuda(cudaGraphLaunch(exec, stream), what, err) < 0 ||
-        check_cuda(cudaEventRecord(x->began, stream), what, err) < 0 ||
-        check_cuda(cudaGraphLaunch(exec, stream), what, err) < 0 ||
-        check_cuda(cudaEventRecord(x->ended, stream), what, err) < 0 ||
-        check_cuda(cudaStreamSynchronize(stream), what, err) < 0 ||
-        check_cuda(cudaEventElapsedTime(&ms, x->began, x->ended), what, err) < 0)
-        return -1;
+    TRY(check_cuda(cudaGraphLaunch(exec, stream), what, err));
+    TRY(check_cuda(cudaEventRecord(x->began, stream), what, err));
+    TRY(check_cuda(cudaGraphLaunch(exec, stream), what, err));
+    TRY(check_cuda(cudaEventRecord(x->ended, stream), what, err));
+    TRY(check_cuda(cudaStreamSynchronize(stream), what, err));
+    TRY(check_cuda(cudaEventElapsedTime(&ms, x->began, x->ended), what, err));
     *us = (double)ms * 1000 / PLAYS;
     return 0;
 }
@@ -128,16 +126,14 @@ static int compare(const struct trial *x, double *error, struct ddp_err *err)
 {
     double parts[2][CUDA_PARTS], difference = 0, whole = 0;
     cudaStream_t stream = x->net->stream;
-    if (check_cuda(cudaMemsetAsync(x->net->room, 0, sizeof parts, stream), what, err) < 0)
-        return -1;
+    TRY(check_cuda(cudaMemsetAsync(x->net->room, 0, sizeof parts, stream), what, err));
     cuda_differ(x->on.out.at, x->expected, (int64_t)x->on.out.n, x->on.out.type,
                 (double *)x->net->room, stream);
-    if (check_launches(what, err) < 0 ||
-        check_cuda(cudaMemcpyAsync(parts, x->net->room, sizeof parts,
+    TRY(check_launches(what, err));
+    TRY(check_cuda(cudaMemcpyAsync(parts, x->net->room, sizeof parts,
                                    cudaMemcpyDeviceToHost, stream),
-                   what, err) < 0 ||
-        check_cuda(cudaStreamSynchronize(stream), what, err) < 0)
-        return -1;
+                   what, err));
+    TRY(check_cuda(cudaStreamSynchronize(stream), what, err));
     for (int i = 0; i < CUDA_PARTS; i++) {
         difference += parts[0][i];
         whole += parts[1][i];
@@ -207,17 +203,24 @@ static int begin_trial(struct trial *x, double *us, struct ddp_err *err)
                          stream);
     }
     size_t bytes = x->on.out.n * type_size(x->on.out.type);
-    if (play_once(x, usual, err) < 0 ||
-        check_cuda(cudaMemcpyAsync(x->expected, x->on.out.at, bytes,
+    TRY(play_once(x, usual, err));
+    TRY(check_cuda(cudaMemcpyAsync(x->expected, x->on.out.at, bytes,
                                    cudaMemcpyDeviceToDevice, stream),
-                   what, err) < 0)
-        return -1;
+                   what, err));
     return time_plays(x, usual, INFINITY, us, err);
 }
 
 static int by_graph(const char *name)
 {
     return *name == 'g' || *name == 'w';
+}
+
+static void keep_choice(struct tuner *t, const char *key, const char *name, double gain)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%.9g", gain);
+    strv_env_set(&t->choices, key, name);
+    strv_env_set(&t->gains, key, text);
 }
 
 static int choose(struct tuner *t, struct trial *x, struct ddp_err *err)
@@ -230,24 +233,22 @@ static int choose(struct tuner *t, struct trial *x, struct ddp_err *err)
     if (t->spent_ns >= t->most_ns || !x->expected) {
         t->products++;
         t->in_vain++;
-        autotune_table_set(&t->choices, at->key, chosen, 0);
+        keep_choice(t, at->key, chosen, 0);
         return 0;
     }
-    if (begin_trial(x, &usual, err) < 0)
-        return -1;
+    TRY(begin_trial(x, &usual, err));
     best = usual;
     int tried = 0;
     int n =
         at->of->list(x->net, at->layer, at->plan, at->pass, names, (int)ARRAY_LEN(names));
     for (; tried < n && t->spent_ns + now_ns() - began < t->most_ns; tried++) {
-        if (try_candidate(t, x, names[tried], best, &us, err) < 0)
-            return -1;
+        TRY(try_candidate(t, x, names[tried], best, &us, err));
         if (us < best && us < faster * usual) {
             best = us;
             chosen = names[tried];
         }
     }
-    autotune_table_set(&t->choices, at->key, chosen, usual - best);
+    keep_choice(t, at->key, chosen, usual - best);
     t->spent_ns += now_ns() - began;
     t->products++;
     t->in_vain += tried < n;
@@ -264,7 +265,7 @@ static int choose_for(struct layers *net, const struct site *at, void *arg,
                       struct ddp_err *err)
 {
     struct trial *x = arg;
-    if (autotune_table_find(&x->t->choices, at->key))
+    if (strv_env_get(&x->t->choices, at->key))
         return 0;
     x->at = at;
     return choose(x->t, x, err);
@@ -316,7 +317,7 @@ int autotune_measure(struct tuner *t, struct layers *net, int n, float *grads,
 /* ---- applying the choices ---- */
 
 struct attempt {
-    const struct autotune_table *choices;
+    const struct strv *choices;
     uint8_t *fails;
 };
 
@@ -325,12 +326,12 @@ static int build_chosen(struct layers *net, const struct site *at, void *arg,
 {
     const struct attempt *a = arg;
     struct algorithm how;
-    const char *name = autotune_table_find(a->choices, at->key);
+    const char *name = strv_env_get(a->choices, at->key);
     if (!name || strcmp(name, AUTOTUNE_USUAL) == 0 || tuned_find(net, at->key))
         return 0;
     if (!at->of->build(net, at->layer, at->plan, at->pass, name, &how)) {
         for (size_t i = 0; i < a->choices->n; i++)
-            a->fails[i] |= strcmp(a->choices->of[i].key, at->key) == 0;
+            a->fails[i] |= a->choices->v[i] + strlen(at->key) + 1 == name;
         return 0;
     }
     net->chosen = xrealloc(net->chosen, net->nchosen + 1, sizeof *net->chosen);
@@ -347,9 +348,9 @@ int autotune_try(const struct tuner *t, struct layers *net, int n, uint8_t *fail
 }
 
 /* A candidate must have been built on every rank. */
-static bool is_wanted(const struct autotune_table *c, const struct tuned *chosen)
+static bool is_wanted(const struct strv *c, const struct tuned *chosen)
 {
-    const char *name = autotune_table_find(c, chosen->key);
+    const char *name = strv_env_get(c, chosen->key);
     return name && strcmp(name, AUTOTUNE_USUAL) != 0;
 }
 
@@ -374,25 +375,62 @@ void autotune_take(const struct tuner *t, struct layers *net)
 
 void autotune_drop(struct tuner *t, size_t i)
 {
-    const struct autotune_row *c = &t->choices.of[i];
-    if (c->gain > 0) { /* zero: taken from an earlier run, not measured here */
+    const char *entry = t->choices.v[i];
+    char *key = xstrndup(entry, strcspn(entry, "="));
+    const char *gain = strv_env_get(&t->gains, key); /* NULL: from an earlier run */
+    if (gain && atof(gain) > 0) {
         t->changed--;
-        t->by_graph -= by_graph(c->name);
-        t->us += c->gain;
+        t->by_graph -= by_graph(entry + strlen(key) + 1);
+        t->us += atof(gain);
     }
     t->lacking++;
-    autotune_table_set(&t->choices, c->key, AUTOTUNE_USUAL, 0);
+    keep_choice(t, key, AUTOTUNE_USUAL, 0);
+    free(key);
 }
 
-/* ---- description ---- */
+/* ---- as text ---- */
+
+static const char version[] = "1 ";
+
+char *autotune_write(const struct tuner *t, const char *header)
+{
+    char *text;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    if (!f)
+        abort(); /* as mem.h does without memory */
+    fprintf(f, "%s%s", version, header);
+    for (size_t i = 0; i < t->choices.n; i++)
+        fprintf(f, ";%s", t->choices.v[i]);
+    fclose(f);
+    return text;
+}
+
+bool autotune_read(struct tuner *t, const char *text, char header[AUTOTUNE_HEADER])
+{
+    size_t skip = sizeof version - 1, n = strcspn(text, ";");
+    strv_finish(&t->choices);
+    if (strncmp(text, version, skip) != 0 || n - skip >= AUTOTUNE_HEADER)
+        return false;
+    snprintf(header, AUTOTUNE_HEADER, "%.*s", (int)(n - skip), text + skip);
+    for (text += n; *text == ';'; text += n) {
+        n = strcspn(++text, ";");
+        size_t key = strcspn(text, "=");
+        if (key == 0 || key + 1 >= n || key >= PRODUCT_KEY) {
+            strv_finish(&t->choices);
+            return false;
+        }
+        strv_push_nodup(&t->choices, xstrndup(text, n));
+    }
+    return true;
+}
 
 int autotune_header(char *text, struct ddp_err *err)
 {
     struct cudaDeviceProp prop;
     int device = 0;
-    if (check_cuda(cudaGetDevice(&device), what, err) < 0 ||
-        check_cuda(cudaGetDeviceProperties(&prop, device), what, err) < 0)
-        return -1;
+    TRY(check_cuda(cudaGetDevice(&device), what, err));
+    TRY(check_cuda(cudaGetDeviceProperties(&prop, device), what, err));
     snprintf(text, AUTOTUNE_HEADER, "cuDNN %zu, cuBLASLt %zu, %.80s", cudnnGetVersion(),
              cublasLtGetVersion(), prop.name);
     return 0;
@@ -430,6 +468,7 @@ void autotune_describe(const struct tuner *t, char *text, size_t size)
 
 void autotune_free(struct tuner *t)
 {
-    autotune_table_clear(&t->choices);
+    strv_finish(&t->choices);
+    strv_finish(&t->gains);
     strv_finish(&t->warnings);
 }

@@ -16,13 +16,19 @@
 #define WORKER_CUDA_AUTOTUNE_H
 
 #include "common/strv.h"
-#include "worker/cuda/autotune_table.h"
 #include "worker/cuda/layers.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
+enum { AUTOTUNE_HEADER = 160 };
+/* The name of the library's default algorithm. */
+#define AUTOTUNE_USUAL "-"
+
 struct tuner {
-    struct autotune_table choices;
+    /* "KEY=NAME", a product's key and its algorithm's name (products.h); for those that
+     * were measured here the microseconds saved, as "KEY=NUMBER" */
+    struct strv choices, gains;
     int64_t most_ns, spent_ns; /* limit of the time for measuring, and time used */
     /* Numbers of products: to be measured; with a choice other than the default; of
      * these, by the graph API; with candidates left out for lack of time. */
@@ -33,6 +39,10 @@ struct tuner {
     bool taken_over;      /* choices came from an earlier run */
 };
 
+/* All choices as a text for other ranks and for checkpoints, "1 HEADER;KEY=NAME;...";
+ * the caller frees. And from such a text: false, and no choices, if it is malformed. */
+char *autotune_write(const struct tuner *t, const char *header);
+bool autotune_read(struct tuner *t, const char *text, char header[AUTOTUNE_HEADER]);
 /* `text`, AUTOTUNE_HEADER bytes: versions and device that the names of algorithms
  * depend on. */
 int autotune_header(char *text, struct ddp_err *err);

@@ -1,7 +1,6 @@
 /* worker/cuda/autotune_apply.c - see layers_impl.h: the products of a plan, and the
  * chosen algorithms that they use
  */
-#include "worker/cuda/autotune_table.h"
 #include "worker/cuda/layers_impl.h"
 
 #include <stdlib.h>
@@ -10,7 +9,7 @@
 int layers_each_product(struct layers *net, const struct layers_plan *p, product_fn one,
                         void *arg, struct ddp_err *err)
 {
-    char key[AUTOTUNE_KEY];
+    char key[PRODUCT_KEY];
     for (int i = net->from; i < products_end(net) && p->n > 0; i++) {
         struct site at = {net->layers[i].op->products, &p->layers[i], i, 0, key};
         for (; at.of && at.plan->n > 0 && at.pass < PASSES; at.pass++) {

@@ -13,7 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The time for measuring: at most half of the group's timeout, for which the other ranks wait. */
+/* The time for measuring: at most half of the group's timeout, for which the other ranks
+ * wait. */
 static int64_t most_ns(const struct engine_job *job)
 {
     double seconds = job->tune, patience = (double)job->timeout_ms / 2000;
@@ -53,9 +54,8 @@ static int measure(struct engine *e, const uint8_t *sizes, struct ddp_err *err)
     for (int n = e->max_micro; n > 0; n--) {
         for (int i = 0; i < e->nstages && sizes[n]; i++) {
             struct stage *s = &e->stages[i];
-            if (stage_enter(s, err) < 0 ||
-                autotune_measure(e->tuner, s->sets[0].net, n, s->grads, err) < 0)
-                return -1;
+            TRY(stage_enter(s, err));
+            TRY(autotune_measure(e->tuner, s->sets[0].net, n, s->grads, err));
         }
     }
     return 0;
@@ -65,20 +65,21 @@ static int measure(struct engine *e, const uint8_t *sizes, struct ddp_err *err)
 static int hear(struct engine *e, struct ddp_err *err)
 {
     char header[AUTOTUNE_HEADER];
-    char *text = e->rank == 0 ? autotune_table_write(&e->tuner->choices, "") : NULL;
+    char *text = e->rank == 0 ? autotune_write(e->tuner, "") : NULL;
     int64_t bytes = text ? (int64_t)strlen(text) + 1 : 0;
     int rc = ddp_broadcast(e->job.group, &bytes, 1, DDP_I64, 0, err);
     if (rc == 0 && !text)
         text = xcalloc((size_t)bytes, 1);
     if (rc == 0)
         rc = ddp_broadcast(e->job.group, text, (size_t)bytes, DDP_U8, 0, err);
-    if (rc == 0 && e->rank > 0 && !autotune_table_read(&e->tuner->choices, text, header))
+    if (rc == 0 && e->rank > 0 && !autotune_read(e->tuner, text, header))
         rc = err_set(err, "rank 0 sent a malformed choice of algorithms");
     free(text);
     return rc;
 }
 
-/* Builds the choices for all sizes (plans for sizes that occur only on other ranks cost little). A choice that some rank cannot build is reset to the default on all. */
+/* Builds the choices for all sizes (plans for sizes that occur only on other ranks cost
+ * little). A choice that some rank cannot build is reset to the default on all. */
 static int settle(struct engine *e, const uint8_t *sizes, struct ddp_err *err)
 {
     struct tuner *t = e->tuner;
@@ -128,7 +129,7 @@ void autotune_to_checkpoint(const struct engine *e, char *text, size_t size)
     *text = '\0';
     if (!e->tuner || e->tuner->choices.n == 0 || autotune_header(header, &ignored) < 0)
         return;
-    char *all = autotune_table_write(&e->tuner->choices, header);
+    char *all = autotune_write(e->tuner, header);
     if (strlen(all) < size)
         strcpy(text, all);
     free(all);
@@ -140,14 +141,13 @@ int autotune_from_checkpoint(struct engine *e, const char *text, struct ddp_err 
     struct tuner *t = tuner_of(e);
     if (!t)
         return 0;
-    if (autotune_header(here, err) < 0)
-        return -1;
-    bool good = autotune_table_read(&t->choices, text, header);
+    TRY(autotune_header(here, err));
+    bool good = autotune_read(t, text, header);
     if (good && strcmp(header, here) == 0) {
         t->taken_over = true;
         return 0;
     }
-    autotune_table_clear(&t->choices);
+    strv_finish(&t->choices);
     if (good)
         strv_pushf(&t->warnings, "the checkpoint's choice was made for %s: not taken",
                    header);

@@ -19,7 +19,8 @@ struct comm {
     int rank, size;
     int lanes, devices[COMM_LANES];
     void *nccl[COMM_LANES];
-    struct offload *ending[COMM_LANES]; /* nccl_end() runs in a thread for each; NULL: none */
+    struct offload
+        *ending[COMM_LANES]; /* nccl_end() runs in a thread for each; NULL: none */
     /* A receive from the next rank, which never sends: it fails when a rank has died. */
     struct ddp_request *watch;
     uint64_t calls;
@@ -33,8 +34,7 @@ const char *comm_version(void)
 
 static int open_library(struct ddp_err *err)
 {
-    if (nccl_load(err) < 0)
-        return -1;
+    TRY(nccl_load(err));
     return nccl_api.number >= OLDEST
                ? 0
                : err_set(err, "%s: 2.18 or newer is needed", nccl_api.name);
@@ -58,9 +58,8 @@ static int take_seat(const struct comm *c, struct seat *s, struct ddp_err *err)
     memset(s, 0, sizeof *s);
     gethostname(s->host, sizeof s->host - 1);
     for (int i = 0; i < c->lanes; i++) {
-        if (check_cuda(cudaDeviceGetPCIBusId(s->bus[i], sizeof s->bus[i], c->devices[i]),
-                       "which GPU", err) < 0)
-            return -1;
+        TRY(check_cuda(cudaDeviceGetPCIBusId(s->bus[i], sizeof s->bus[i], c->devices[i]),
+                       "which GPU", err));
     }
     return 0;
 }
@@ -156,7 +155,9 @@ struct comm *comm_create(struct ddp_group *group, const int *devices, int lanes,
 /* ---- the end ---- */
 
 /* Ends all lanes at once: freeing one's memory waits for the other's kernels. The
- * abort returns only when no graph has a collective of the communicator any more, so graphs are freed after this call, before comm_destroy() (NCCL's commDestroySync() waits for localPersistentRefs). */
+ * abort returns only when no graph has a collective of the communicator any more, so
+ * graphs are freed after this call, before comm_destroy() (NCCL's commDestroySync() waits
+ * for localPersistentRefs). */
 void comm_give_up(struct comm *c)
 {
     if (!c)
@@ -295,8 +296,7 @@ static int await(struct comm *c, cudaEvent_t event, int64_t timeout_ms, const ch
             return rc < 0 ? -1 : 0;
         if (c && now - looked > LOOK_MS * INT64_C(1000000)) {
             looked = now;
-            if (look_around(c, what, err) < 0)
-                return -1;
+            TRY(look_around(c, what, err));
         }
         if (now - began > timeout_ms * INT64_C(1000000))
             return err_set(err, "%s: rank %d has waited %g s for its GPU", what,

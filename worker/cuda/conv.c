@@ -43,16 +43,13 @@ int conv_describe(struct layers *net, int i, struct ddp_err *err)
     const char *name = l->spec->name;
     int R = l->spec->size, pad = l->spec->pad;
     int stride = stride_of(l);
-    if (!net->filters[i] &&
-        check_dnn(cudnnCreateFilterDescriptor(&net->filters[i]), name, err) < 0)
-        return -1;
-    if (!net->convs[i] &&
-        check_dnn(cudnnCreateConvolutionDescriptor(&net->convs[i]), name, err) < 0)
-        return -1;
-    if (check_dnn(cudnnSetFilter4dDescriptor(net->filters[i], types[net->type],
+    if (!net->filters[i])
+        TRY(check_dnn(cudnnCreateFilterDescriptor(&net->filters[i]), name, err));
+    if (!net->convs[i])
+        TRY(check_dnn(cudnnCreateConvolutionDescriptor(&net->convs[i]), name, err));
+    TRY(check_dnn(cudnnSetFilter4dDescriptor(net->filters[i], types[net->type],
                                              format(net), l->K, l->C, R, R),
-                  name, err) < 0)
-        return -1;
+                  name, err));
     return check_dnn(
         cudnnSetConvolution2dDescriptor(net->convs[i], pad, pad, stride, stride, 1, 1,
                                         CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT),
@@ -117,8 +114,7 @@ static int find(const struct layers *net, int i, const struct layer_plan *p,
                        net->dnn, p->x, p->z, c, w, MOST_USUAL, &n, weights)
                  : cudnnGetConvolutionBackwardDataAlgorithm_v7(net->dnn, w, p->z, c, p->x,
                                                                MOST_USUAL, &n, inputs);
-    if (check_dnn(rc, name, err) < 0)
-        return -1;
+    TRY(check_dnn(rc, name, err));
     if (pass == PASS_FORWARD)
         USABLE(forward, n, out)
     else if (pass == PASS_WEIGHTS)
@@ -153,21 +149,19 @@ static int conv_plan(const struct layers *net, int i, int n, struct layer_plan *
     const struct layer *l = &net->layers[i];
     const char *name = l->spec->name;
     cudnnDataType_t type = types[net->type];
-    if (check_dnn(cudnnCreateTensorDescriptor(&p->x), name, err) < 0 ||
-        check_dnn(cudnnCreateTensorDescriptor(&p->z), name, err) < 0 ||
-        check_dnn(
-            cudnnSetTensor4dDescriptor(p->x, format(net), type, n, l->C, l->H, l->W),
-            name, err) < 0 ||
-        check_dnn(
-            cudnnSetTensor4dDescriptor(p->z, format(net), type, n, l->K, l->OH, l->OW),
-            name, err) < 0)
-        return -1;
+    TRY(check_dnn(cudnnCreateTensorDescriptor(&p->x), name, err));
+    TRY(check_dnn(cudnnCreateTensorDescriptor(&p->z), name, err));
+    TRY(check_dnn(
+        cudnnSetTensor4dDescriptor(p->x, format(net), type, n, l->C, l->H, l->W), name,
+        err));
+    TRY(check_dnn(
+        cudnnSetTensor4dDescriptor(p->z, format(net), type, n, l->K, l->OH, l->OW), name,
+        err));
     for (int pass = 0; pass < PASSES; pass++) {
         struct algorithm found[MOST_USUAL];
         if (!conv_has(net, i, pass))
             continue;
-        if (conv_usual(net, i, p, pass, found, err) < 0)
-            return -1;
+        TRY(conv_usual(net, i, p, pass, found, err));
         p->how[pass] = found[0];
     }
     return 0;
@@ -364,8 +358,7 @@ static int conv_play(struct layers *net, int i, const struct layer_plan *p,
         how->kind == ALGORITHM_GRAPH
             ? conv_graph_play(how->graph, net->dnn, at.x, at.w, at.y, net->workspace)
             : play_number(net, i, p, pass, how);
-    if (check_dnn(rc, l->spec->name, err) < 0)
-        return -1;
+    TRY(check_dnn(rc, l->spec->name, err));
     if (widens(net, pass) && !how->as_float && !net->bare)
         cuda_widen(net->dw, l->K, l->C, l->spec->size, net->type, net->last,
                    net->grads + place_of(net, l->weight), net->stream);
@@ -391,8 +384,7 @@ static int conv_forward(struct layers *net, int i, const struct layer_plan *p, b
                         struct ddp_err *err)
 {
     const struct layer *l = &net->layers[i];
-    if (conv_play(net, i, p, PASS_FORWARD, &p->how[PASS_FORWARD], err) < 0)
-        return -1;
+    TRY(conv_play(net, i, p, PASS_FORWARD, &p->how[PASS_FORWARD], err));
     if (!l->spec->bare && !net->bare)
         cuda_bias_relu(places_of(net, l, PASS_FORWARD, false).y,
                        net->weights + place_of(net, l->bias), map_of(net, l, p->n),
@@ -408,8 +400,7 @@ static int conv_back(struct layers *net, int i, const struct layer_plan *p, floa
         cuda_bias_relu_back(l->y, net->slots[l->slot], l->arg, scale,
                             map_of(net, l, p->n), l->y_last, net->z, net->room,
                             net->grads + place_of(net, l->bias), net->stream);
-    if (conv_play(net, i, p, PASS_WEIGHTS, &p->how[PASS_WEIGHTS], err) < 0)
-        return -1;
+    TRY(conv_play(net, i, p, PASS_WEIGHTS, &p->how[PASS_WEIGHTS], err));
     return conv_has(net, i, PASS_INPUTS)
                ? conv_play(net, i, p, PASS_INPUTS, &p->how[PASS_INPUTS], err)
                : 0;

@@ -96,8 +96,7 @@ int device_alloc(struct device_memory *m, const char *what, size_t bytes, void *
                        (double)left / 0x1p20, (double)others / 0x1p20,
                        m->nblocks ? ", beside our " : "", taken);
     }
-    if (check_cuda(rc, what, err) < 0)
-        return -1;
+    TRY(check_cuda(rc, what, err));
     m->blocks = xrealloc(m->blocks, m->nblocks + 1, sizeof *m->blocks);
     m->blocks[m->nblocks++] = (struct device_block){block, what, bytes};
     memcpy(at, &block, sizeof block);
@@ -123,8 +122,7 @@ int pinned_alloc(size_t bytes, void *at, struct ddp_err *err)
                        "memory limit, and at 'ulimit -l'",
                        (double)bytes / 0x1p20);
     }
-    if (check_cuda(rc, "pinned memory", err) < 0)
-        return -1;
+    TRY(check_cuda(rc, "pinned memory", err));
     memcpy(at, &block, sizeof block);
     return 0;
 }

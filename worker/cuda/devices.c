@@ -67,9 +67,8 @@ static int use_device(struct engine *e, int device, struct ddp_err *err)
         rc = cudaFree(NULL); /* older runtimes report an unusable device only here */
     if (rc == cudaErrorDevicesUnavailable)
         return say_taken(device, rc, err);
-    if (check_cuda(rc, "cannot use the GPU", err) < 0 ||
-        check_cuda(cudaGetDeviceProperties(&prop, device), "cannot use the GPU", err) < 0)
-        return -1;
+    TRY(check_cuda(rc, "cannot use the GPU", err));
+    TRY(check_cuda(cudaGetDeviceProperties(&prop, device), "cannot use the GPU", err));
     snprintf(e->text, sizeof e->text, "%.100s", prop.name);
     e->peak = peak_of_device(device, prop.name, e->job.precision);
     return 0;
@@ -142,13 +141,11 @@ static int make_peers(struct engine *e, int from, int to, struct ddp_err *err)
     const char *what = "from GPU to GPU";
     if (a == b)
         return 0;
-    if (check_cuda(cudaDeviceCanAccessPeer(&can, a, b), what, err) < 0)
-        return -1;
+    TRY(check_cuda(cudaDeviceCanAccessPeer(&can, a, b), what, err));
     e->far = e->far || !can;
     if (!can)
         return 0;
-    if (stage_enter(&e->stages[from], err) < 0)
-        return -1;
+    TRY(stage_enter(&e->stages[from], err));
     cudaError_t rc = cudaDeviceEnablePeerAccess(b, 0);
     if (rc == cudaErrorPeerAccessAlreadyEnabled) {
         cudaGetLastError();
@@ -163,8 +160,7 @@ static int cut_layers(struct engine *e, struct ddp_err *err)
 {
     const struct model *m = e->job.model;
     int first[PIPELINE_STAGES + 1], batch = e->job.batch_size;
-    if (pipeline_split(m, e->nstages, first, err) < 0)
-        return -1;
+    TRY(pipeline_split(m, e->nstages, first, err));
     e->micro = e->nstages > 1 ? pipeline_micro_batches(batch, e->job.micro) : 1;
     e->max_micro = (batch + e->micro - 1) / e->micro;
     for (int i = 0; i < e->nstages; i++) {
@@ -203,8 +199,8 @@ int stages_place(struct engine *e, struct ddp_err *err)
 {
     int n = 0, devices[PIPELINE_STAGES] = {0};
     struct ddp_err why;
-    if (e->nstages > 1 && choose_two(e, devices, err) < 0)
-        return -1;
+    if (e->nstages > 1)
+        TRY(choose_two(e, devices, err));
     int rc = count_devices(&n, &why);
     if (rc == 0 && e->nstages == 1)
         devices[0] = e->job.local_rank % n;

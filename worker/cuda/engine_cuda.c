@@ -53,15 +53,16 @@ static int collect(struct engine *e, struct slot *s, const struct samples *part,
     const char *what = "sending a batch";
     s->staged_bytes = (size_t)n * (one + other);
     trace_span(e->job.trace, TRACE_COLLECT, "collect", s->staged_bytes, began, now_ns());
-    if ((s->left && check_cuda(cudaEventRecord(s->left, e->copies), what, err) < 0) ||
-        check_cuda(cudaMemcpyAsync(s->staged.x, xs, (size_t)n * one,
+    if (s->left)
+        TRY(check_cuda(cudaEventRecord(s->left, e->copies), what, err));
+    TRY(check_cuda(cudaMemcpyAsync(s->staged.x, xs, (size_t)n * one,
                                    cudaMemcpyHostToDevice, e->copies),
-                   what, err) < 0 ||
-        (other > 0 && check_cuda(cudaMemcpyAsync(s->staged.t, ts, (size_t)n * other,
-                                                 cudaMemcpyHostToDevice, e->copies),
-                                 what, err) < 0) ||
-        check_cuda(cudaEventRecord(s->arrived, e->copies), what, err) < 0)
-        return -1;
+                   what, err));
+    if (other > 0)
+        TRY(check_cuda(cudaMemcpyAsync(s->staged.t, ts, (size_t)n * other,
+                                       cudaMemcpyHostToDevice, e->copies),
+                       what, err));
+    TRY(check_cuda(cudaEventRecord(s->arrived, e->copies), what, err));
     return check_cuda(cudaStreamWaitEvent(first_of(e)->main, s->arrived, 0), what, err);
 }
 
@@ -72,8 +73,8 @@ static int send_in(struct engine *e, struct slot *s, const struct samples *part,
     const struct resident *r = part == &e->job.data->train ? &e->train : &e->test;
     if (!e->resident) {
         r = &s->staged;
-        if (n > 0 && collect(e, s, part, which, n, err) < 0)
-            return -1;
+        if (n > 0)
+            TRY(collect(e, s, part, which, n, err));
     }
     memcpy(which_of(s->in), which, (size_t)n * sizeof *which);
     s->in->in_order = !e->resident;
@@ -103,13 +104,12 @@ static int put_in_line(struct engine *e, const struct engine_step *step,
                                 .taken = step->step,
                                 .seed = step->dropout_seed,
                                 .augment_key = step->augment_key};
-    if (send_in(e, s, &e->job.data->train, step->which, step->mine, err) < 0 ||
-        engine_put_step(e, graph, err) < 0 ||
-        check_cuda(cudaMemcpyAsync(s->result, first->result, sizeof *s->result,
+    TRY(send_in(e, s, &e->job.data->train, step->which, step->mine, err));
+    TRY(engine_put_step(e, graph, err));
+    TRY(check_cuda(cudaMemcpyAsync(s->result, first->result, sizeof *s->result,
                                    cudaMemcpyDeviceToHost, first->main),
-                   "a step", err) < 0 ||
-        check_cuda(cudaEventRecord(s->done, first->main), "a step", err) < 0)
-        return -1;
+                   "a step", err));
+    TRY(check_cuda(cudaEventRecord(s->done, first->main), "a step", err));
     s->of = *step;
     s->of.which = NULL;
     s->spans = graph->spans;
@@ -129,14 +129,13 @@ static int take_out(struct engine *e, struct engine_result *result, struct ddp_e
     nvtx_end(e->job.profile);
     if (rc < 0)
         return -1;
-    if (spans_tell(e, s, err) < 0)
-        return -1;
+    TRY(spans_tell(e, s, err));
     *result = (struct engine_result){.of = s->of,
                                      .loss = s->result->loss,
                                      .loss_scale = s->result->loss_scale,
                                      .sums = s->result->head.sums};
-    if (result->sums.bad > 0 && engine_find_bad(e, s, result, err) < 0)
-        return -1;
+    if (result->sums.bad > 0)
+        TRY(engine_find_bad(e, s, result, err));
     s->busy = false;
     e->taken++;
     return 1;
@@ -161,11 +160,10 @@ static int make_alike(struct engine *e, struct ddp_err *err)
     if (!e->apart || e->size == 1 || buffers == 0)
         return 0;
     e->apart = false;
-    return transfer_buffers(e, TO_HOST, err) < 0 ||
-                   replica_average(e->job.group, e->job.model, err) < 0 ||
-                   transfer_buffers(e, TO_DEVICE, err) < 0
-               ? -1
-               : engine_arrive(e, "copying the model", err);
+    TRY(transfer_buffers(e, TO_HOST, err));
+    TRY(replica_average(e->job.group, e->job.model, err));
+    TRY(transfer_buffers(e, TO_DEVICE, err));
+    return engine_arrive(e, "copying the model", err);
 }
 
 static int cuda_drain(struct engine *e, struct engine_result *result, struct ddp_err *err)
@@ -180,16 +178,14 @@ static int test_part(struct engine *e, struct slot *s, int from, int n,
                      struct ddp_err *err)
 {
     const struct stage *last = last_of(e);
-    if (stages_forward(e, from, n, false, 0, err) < 0)
-        return -1;
-    if (stages_loss(e, 0, n, NULL, 0, NULL, err) < 0 || check_launches("a test", err) < 0)
-        return -1;
-    return check_cuda(cudaMemcpyAsync(&s->result->head, head_of(last),
-                                      sizeof s->result->head, cudaMemcpyDeviceToHost,
-                                      last->main),
-                      "a test", err) < 0
-               ? -1
-               : check_cuda(cudaStreamSynchronize(last->main), "a test", err);
+    TRY(stages_forward(e, from, n, false, 0, err));
+    TRY(stages_loss(e, 0, n, NULL, 0, NULL, err));
+    TRY(check_launches("a test", err));
+    TRY(check_cuda(cudaMemcpyAsync(&s->result->head, head_of(last),
+                                   sizeof s->result->head, cudaMemcpyDeviceToHost,
+                                   last->main),
+                   "a test", err));
+    return check_cuda(cudaStreamSynchronize(last->main), "a test", err);
 }
 
 static int evaluate(struct engine *e, const struct samples *part, const uint32_t *which,
@@ -197,14 +193,12 @@ static int evaluate(struct engine *e, const struct samples *part, const uint32_t
 {
     struct slot *s = &e->slots[0];
     assert(e->given == e->taken);
-    if (send_in(e, s, part, which, n, err) < 0)
-        return -1;
+    TRY(send_in(e, s, part, which, n, err));
     *loss = 0;
     *correct = 0;
     for (int done = 0, k; done < n; done += k) {
         k = n - done < e->max_micro ? n - done : e->max_micro;
-        if (test_part(e, s, done, k, err) < 0)
-            return -1;
+        TRY(test_part(e, s, done, k, err));
         *loss += s->result->head.sums.loss * (float)k / (float)n;
         *correct += (int)s->result->head.sums.correct;
     }
@@ -223,14 +217,13 @@ static int cuda_evaluate(struct engine *e, const struct samples *part,
 
 static int cuda_push(struct engine *e, struct ddp_err *err)
 {
-    if (transfer_model(e, TO_DEVICE, err) < 0)
-        return -1;
+    TRY(transfer_model(e, TO_DEVICE, err));
     for (int i = 0; i < e->nstages; i++) {
-        if (stage_enter(&e->stages[i], err) < 0)
-            return -1;
+        TRY(stage_enter(&e->stages[i], err));
         layers_refresh(e->stages[i].sets[0].net);
     }
-    return check_launches("copying the model", err) < 0 ? -1 : stages_join(e, err);
+    TRY(check_launches("copying the model", err));
+    return stages_join(e, err);
 }
 
 static int cuda_pull(struct engine *e, struct ddp_err *err)
@@ -243,8 +236,7 @@ static int cuda_pull(struct engine *e, struct ddp_err *err)
 
 static int cuda_prepare(struct engine *e, int mine, int all, struct ddp_err *err)
 {
-    if (autotune_on_all_ranks(e, mine, engine_batches(&e->job, mine, all), err) < 0)
-        return -1;
+    TRY(autotune_on_all_ranks(e, mine, engine_batches(&e->job, mine, all), err));
     for (uint64_t slot = 0; slot < SLOTS; slot++) {
         if (!engine_graph(e, mine, engine_batches(&e->job, mine, all), slot, err))
             return -1;

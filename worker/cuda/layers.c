@@ -81,12 +81,12 @@ int layers_warm_norms(struct layers *net, struct ddp_err *err)
     int C = 0;
     for (int i = net->from; net->sum && i < net->to; i++) {
         const struct layer *l = &net->layers[i];
-        if (l->spec->kind != LAYER_NORM || l->C == C) /* a sum of this size was just run */
+        if (l->spec->kind != LAYER_NORM ||
+            l->C == C) /* a sum of this size was just run */
             continue;
         C = l->C;
-        if (net->sum(l->shared, 2 * (size_t)C + 1, net->sum_arg, err) < 0 ||
-            net->sum(l->shared, 2 * (size_t)C, net->sum_arg, err) < 0)
-            return -1;
+        TRY(net->sum(l->shared, 2 * (size_t)C + 1, net->sum_arg, err));
+        TRY(net->sum(l->shared, 2 * (size_t)C, net->sum_arg, err));
     }
     return 0;
 }
@@ -98,8 +98,7 @@ static int norm_forward(struct layers *net, int i, const struct layer_plan *p, b
     struct cuda_norm norm = norm_of(net, l, p->n);
     if (learn && norm.shared) {
         cuda_norm_measure(&norm, input_of(net, l), net->stream);
-        if (net->sum(norm.shared, 2 * (size_t)l->C + 1, net->sum_arg, err) < 0)
-            return -1;
+        TRY(net->sum(norm.shared, 2 * (size_t)l->C + 1, net->sum_arg, err));
     }
     cuda_norm(&norm, input_of(net, l),
               l->shortcut < 0 ? NULL : net->layers[l->shortcut].y, learn, l->y,
@@ -117,8 +116,7 @@ static int norm_back(struct layers *net, int i, const struct layer_plan *p, floa
           *dbias = net->grads + place_of(net, l->bias);
     if (norm.shared) {
         cuda_norm_back_measure(&norm, input_of(net, l), l->y, dy, dw, dbias, net->stream);
-        if (net->sum(norm.shared, 2 * (size_t)l->C, net->sum_arg, err) < 0)
-            return -1;
+        TRY(net->sum(norm.shared, 2 * (size_t)l->C, net->sum_arg, err));
     }
     cuda_norm_back(&norm, input_of(net, l), l->y, dy, dw, dbias, gradient_of(net, l->in),
                    gradient_of(net, l->shortcut), net->stream);
@@ -178,14 +176,12 @@ int layers_forward(struct layers *net, struct layers_plan *p, const struct cuda_
 {
     for (int i = net->from; i < net->to; i++) {
         const struct layer *l = &net->layers[i];
-        if (takes_part(net, l, p->n) &&
-            l->op->forward(net, i, &p->layers[i], s != NULL, err) < 0)
-            return -1;
+        if (takes_part(net, l, p->n))
+            TRY(l->op->forward(net, i, &p->layers[i], s != NULL, err));
         if (s && p->n > 0 && net->settings.dropout && l->spec->dropout > 0 && !net->bare)
             cuda_dropout(l->y, (int64_t)l->outputs * p->n, net->type, l->spec->dropout, s,
                          batch, i, model_dropout_streams(net->host), net->stream);
-        if (tell_done(net, l, 'f', err) < 0)
-            return -1;
+        TRY(tell_done(net, l, 'f', err));
     }
     return 0;
 }
@@ -207,12 +203,11 @@ int layers_backward(struct layers *net, struct layers_plan *p, float *grads,
     net->grads = grads;
     for (int i = net->to - 1; i >= net->from; i--) {
         const struct layer *l = &net->layers[i];
-        if (layer_back(net, i, p, err) < 0 || tell_done(net, l, 'b', err) < 0)
-            return -1;
-        if (l->weight &&
-            ready(l->weight->offset, l->weight->count + (l->bias ? l->bias->count : 0),
-                  arg, err) < 0)
-            return -1;
+        TRY(layer_back(net, i, p, err));
+        TRY(tell_done(net, l, 'b', err));
+        if (l->weight)
+            TRY(ready(l->weight->offset,
+                      l->weight->count + (l->bias ? l->bias->count : 0), arg, err));
     }
     p->warm |= !net->tokens; /* whose logits are not part of this */
     return 0;
@@ -223,7 +218,8 @@ static int no_wait(size_t offset, size_t count, void *arg, struct ddp_err *err)
     return 0;
 }
 
-/* Runs a product with its algorithm, or else with the first recommendation that works, which the plan keeps: a library may refuse what it recommends. */
+/* Runs a product with its algorithm, or else with the first recommendation that works,
+ * which the plan keeps: a library may refuse what it recommends. */
 static int settle(struct layers *net, const struct products *of, int i,
                   struct layer_plan *p, enum pass pass, struct ddp_err *err)
 {
@@ -248,8 +244,8 @@ int layers_settle(struct layers *net, struct layers_plan *p, float *grads,
     for (int i = net->from; i < products_end(net) && p->n > 0; i++) {
         const struct products *of = net->layers[i].op->products;
         for (enum pass pass = 0; of && p->layers[i].n > 0 && pass < PASSES; pass++) {
-            if (of->has(net, i, pass) && settle(net, of, i, &p->layers[i], pass, err) < 0)
-                return -1;
+            if (of->has(net, i, pass))
+                TRY(settle(net, of, i, &p->layers[i], pass, err));
         }
     }
     return 0;
@@ -261,8 +257,7 @@ int layers_warm_up(struct layers *net, struct layers_plan *p, float *grads,
     layers_sum_fn sum = net->sum;
     if (p->warm || p->n == 0)
         return 0;
-    if (layers_settle(net, p, grads, err) < 0)
-        return -1;
+    TRY(layers_settle(net, p, grads, err));
     net->sum = NULL; /* other ranks may have nothing to warm up */
     int rc = layers_forward(net, p, NULL, 0, err) < 0
                  ? -1

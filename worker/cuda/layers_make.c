@@ -159,8 +159,8 @@ static int shape_all(struct layers *net, const struct model *model, struct ddp_e
 static int describe_all(struct layers *net, struct ddp_err *err)
 {
     for (int i = 0; i < net->nlayers; i++) {
-        if (is_conv(&net->layers[i]) && conv_describe(net, i, err) < 0)
-            return -1;
+        if (is_conv(&net->layers[i]))
+            TRY(conv_describe(net, i, err));
     }
     return 0;
 }
@@ -179,7 +179,8 @@ static bool plans_all(struct layers *net)
     return all;
 }
 
-/* Uses channels last, which tensor cores prefer, if cuDNN supports it for all convolutions, even if they need a larger workspace. */
+/* Uses channels last, which tensor cores prefer, if cuDNN supports it for all
+ * convolutions, even if they need a larger workspace. */
 static int choose_order(struct layers *net, struct ddp_err *err)
 {
     enum { LARGER = 4, LARGEST = 64 };
@@ -221,9 +222,9 @@ static int take_slots(struct layers *net, struct device_memory *memory,
             sizes[l->slot] = l->outputs;
     }
     for (int i = 0; i < MODEL_MAX_SLOTS; i++) {
-        if (sizes[i] && device_alloc(memory, "their gradients", sizes[i] * each,
-                                     &net->slots[i], err) < 0)
-            return -1;
+        if (sizes[i])
+            TRY(device_alloc(memory, "their gradients", sizes[i] * each, &net->slots[i],
+                             err));
     }
     return 0;
 }
@@ -246,22 +247,21 @@ static int take_activations(struct layers *net, struct device_memory *memory,
     size_t each = batch * type_size(net->type);
     for (int i = 0; i < net->from; i++) {
         struct layer *l = &net->layers[i];
-        if (crosses(net, i, net->from) &&
-            device_alloc(memory, what, l->outputs * each, &l->y, err) < 0)
-            return -1;
+        if (crosses(net, i, net->from))
+            TRY(device_alloc(memory, what, l->outputs * each, &l->y, err));
     }
     for (int i = net->from; i < net->to; i++) {
         struct layer *l = &net->layers[i];
         size_t size = batch * type_size(output_type(net, i));
         size_t saved = floats_saved(l, batch) * sizeof(float);
-        if (device_alloc(memory, what, l->outputs * size, &l->y, err) < 0 ||
-            (l->spec->pool &&
-             device_alloc(memory, what, l->outputs * batch, &l->arg, err) < 0) ||
-            (saved > 0 && device_alloc(memory, what, saved, &l->saved, err) < 0) ||
-            (l->spec->kind == LAYER_NORM && net->settings.share_norms &&
-             device_alloc(memory, what, (2 * (size_t)l->C + 1) * sizeof(double),
-                          &l->shared, err) < 0))
-            return -1;
+        TRY(device_alloc(memory, what, l->outputs * size, &l->y, err));
+        if (l->spec->pool)
+            TRY(device_alloc(memory, what, l->outputs * batch, &l->arg, err));
+        if (saved > 0)
+            TRY(device_alloc(memory, what, saved, &l->saved, err));
+        if (l->spec->kind == LAYER_NORM && net->settings.share_norms)
+            TRY(device_alloc(memory, what, (2 * (size_t)l->C + 1) * sizeof(double),
+                             &l->shared, err));
         if (is_conv(l) && !l->spec->bare && l->wide > widest)
             widest = l->wide;
         if (is_conv(l) && l->weight->count > filter)
@@ -269,12 +269,12 @@ static int take_activations(struct layers *net, struct device_memory *memory,
     }
     size_t input = net->tokens ? batch * (net->layers[0].rows + 1) * sizeof(uint32_t)
                                : net->layers[0].inputs * each;
-    if (net->from == 0 && device_alloc(memory, what, input, &net->x, err) < 0)
-        return -1;
+    if (net->from == 0)
+        TRY(device_alloc(memory, what, input, &net->x, err));
     if (net->of) /* views run one after the other: they share scratch memory */
         return 0;
-    if (widest && device_alloc(memory, what, widest * each, &net->z, err) < 0)
-        return -1;
+    if (widest)
+        TRY(device_alloc(memory, what, widest * each, &net->z, err));
     return net->type == CUDA_F32
                ? 0
                : device_alloc(memory, what, filter * type_size(net->type) + 1, &net->dw,
@@ -289,8 +289,7 @@ static int take_buffers(struct layers *net, struct model *model,
     const struct param *buffers = model_buffers(model, &nbuffers);
     if (floats == 0)
         return 0;
-    if (device_alloc(memory, "weights", floats * sizeof(float), &net->buffers, err) < 0)
-        return -1;
+    TRY(device_alloc(memory, "weights", floats * sizeof(float), &net->buffers, err));
     for (int i = 0; i < net->to; i++) {
         if (net->layers[i].spec->kind != LAYER_NORM)
             continue;
@@ -310,12 +309,12 @@ static int take_all(struct layers *net, struct model *model, struct device_memor
         net->narrow = (char *)net->weights;
     else if (device_alloc(memory, "weights", narrow, &net->narrow, err) < 0)
         return -1;
-    if (take_buffers(net, model, memory, err) < 0 ||
-        take_activations(net, memory, err) < 0 || take_slots(net, memory, err) < 0 ||
-        device_alloc(memory, "workspace", CUDA_ROOM * sizeof(float), &net->room, err) < 0)
-        return -1;
-    if (net->tokens && seq_make(net, memory, err) < 0)
-        return -1;
+    TRY(take_buffers(net, model, memory, err));
+    TRY(take_activations(net, memory, err));
+    TRY(take_slots(net, memory, err));
+    TRY(device_alloc(memory, "workspace", CUDA_ROOM * sizeof(float), &net->room, err));
+    if (net->tokens)
+        TRY(seq_make(net, memory, err));
     return device_alloc(memory, "workspace", net->workspace_bytes, &net->workspace, err);
 }
 

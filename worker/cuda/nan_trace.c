@@ -2,7 +2,8 @@
  * began
  *
  * A step with a bad loss has changed no weight, and its samples are still in its slot:
- * it is run forward again, micro-batch by micro-batch, and the input, and each layer's parameters and output, are checked.
+ * it is run forward again, micro-batch by micro-batch, and the input, and each layer's
+ * parameters and output, are checked.
  */
 #include "worker/cuda/engine_impl.h"
 
@@ -14,17 +15,15 @@ static const char *const what = "looking for a bad number";
 static int see(struct stage *s, struct ddp_err *err)
 {
     const struct engine *e = s->e;
-    return check_launches(what, err) < 0 ||
-                   check_cuda(cudaEventRecord(s->left, s->main), what, err) < 0
-               ? -1
-               : comm_await(e->comm, s->left, e->job.timeout_ms, what, err);
+    TRY(check_launches(what, err));
+    TRY(check_cuda(cudaEventRecord(s->left, s->main), what, err));
+    return comm_await(e->comm, s->left, e->job.timeout_ms, what, err);
 }
 
 static int look(struct stage *s, int k, float *found, struct ddp_err *err)
 {
     float here[CUDA_PLACES];
-    if (stage_enter(s, err) < 0)
-        return -1;
+    TRY(stage_enter(s, err));
     const float *at = layers_find_bad(s->sets[0].net, k, err);
     if (!at || see(s, err) < 0 ||
         check_cuda(cudaMemcpy(here, at, sizeof here, cudaMemcpyDeviceToHost), what, err) <
@@ -40,12 +39,9 @@ static int look_at(struct engine *e, int from, int k, int batch,
                    struct engine_result *result, struct ddp_err *err)
 {
     float found[CUDA_PLACES] = {0};
-    if (stages_forward(e, from, k, true, batch, err) < 0)
-        return -1;
-    for (int i = 0; i < e->nstages; i++) {
-        if (look(&e->stages[i], k, found, err) < 0)
-            return -1;
-    }
+    TRY(stages_forward(e, from, k, true, batch, err));
+    for (int i = 0; i < e->nstages; i++)
+        TRY(look(&e->stages[i], k, found, err));
     if (k < 1 || isfinite(result->loss))
         return 0;
     for (int i = 0; i < CUDA_PLACES && !*result->where; i++)
@@ -59,10 +55,10 @@ static int bring_back(struct engine *e, const struct slot *slot, struct ddp_err 
 {
     struct stage *s = first_of(e);
     size_t bytes = sizeof *slot->in + (size_t)slot->of.mine * sizeof(uint32_t);
-    if (see(s, err) < 0 || check_cuda(cudaMemcpyAsync(s->in, slot->in, bytes,
-                                                      cudaMemcpyHostToDevice, s->main),
-                                      what, err) < 0)
-        return -1;
+    TRY(see(s, err));
+    TRY(check_cuda(
+        cudaMemcpyAsync(s->in, slot->in, bytes, cudaMemcpyHostToDevice, s->main), what,
+        err));
     return stages_order(e, err);
 }
 
@@ -71,14 +67,12 @@ int engine_find_bad(struct engine *e, const struct slot *slot,
 {
     const struct engine_job *job = &e->job;
     int n = slot->of.mine, batches = engine_batches(job, n, slot->of.all);
-    if (bring_back(e, slot, err) < 0)
-        return -1;
+    TRY(bring_back(e, slot, err));
     for (int i = 0; i < batches; i++) {
         int k = engine_batch(job, n, i), parts = pipeline_micro_batches(k, e->micro);
         for (int m = 0; m < parts; m++) {
             const struct micro_batch b = pipeline_micro_batch(i, k, parts, m);
-            if (look_at(e, i * job->batch_size + b.from, b.n, b.number, result, err) < 0)
-                return -1;
+            TRY(look_at(e, i * job->batch_size + b.from, b.n, b.number, result, err));
         }
     }
     return stage_enter(first_of(e), err);

@@ -50,8 +50,7 @@ static int find(const struct layers *net, const struct product *p, struct aligne
     uint32_t reductions =
         strict ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : CUBLASLT_REDUCTION_SCHEME_MASK;
     int n = 0;
-    if (check_blas(cublasLtMatmulPreferenceCreate(&wish), what, err) < 0)
-        return -1;
+    TRY(check_blas(cublasLtMatmulPreferenceCreate(&wish), what, err));
     const struct {
         cublasLtMatmulPreferenceAttributes_t name;
         const void *value;
@@ -97,21 +96,20 @@ static int product_make(const struct layers *net, struct product *p, struct oper
     uint64_t m = (uint64_t)(a.transposed ? a.columns : a.rows);
     uint64_t n = (uint64_t)(b.transposed ? b.rows : b.columns);
     cudaDataType_t type = types[net->type];
-    if (check_blas(cublasLtMatmulDescCreate(&p->op, compute, CUDA_R_32F), what, err) <
-            0 ||
-        check_blas(cublasLtMatrixLayoutCreate(&p->a, type, (uint64_t)a.rows,
+    TRY(check_blas(cublasLtMatmulDescCreate(&p->op, compute, CUDA_R_32F), what, err));
+    TRY(check_blas(cublasLtMatrixLayoutCreate(&p->a, type, (uint64_t)a.rows,
                                               (uint64_t)a.columns, a.rows),
-                   what, err) < 0 ||
-        check_blas(cublasLtMatrixLayoutCreate(&p->b, type, (uint64_t)b.rows,
+                   what, err));
+    TRY(check_blas(cublasLtMatrixLayoutCreate(&p->b, type, (uint64_t)b.rows,
                                               (uint64_t)b.columns, b.rows),
-                   what, err) < 0 ||
-        check_blas(cublasLtMatrixLayoutCreate(&p->d, types[out], m, n, (int64_t)m), what,
-                   err) < 0 ||
-        set(p, CUBLASLT_MATMUL_DESC_TRANSA, &op_a, sizeof op_a, err) < 0 ||
-        set(p, CUBLASLT_MATMUL_DESC_TRANSB, &op_b, sizeof op_b, err) < 0 ||
-        set(p, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue, err) < 0 ||
-        (bias && set(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias, err) < 0))
-        return -1;
+                   what, err));
+    TRY(check_blas(cublasLtMatrixLayoutCreate(&p->d, types[out], m, n, (int64_t)m), what,
+                   err));
+    TRY(set(p, CUBLASLT_MATMUL_DESC_TRANSA, &op_a, sizeof op_a, err));
+    TRY(set(p, CUBLASLT_MATMUL_DESC_TRANSB, &op_b, sizeof op_b, err));
+    TRY(set(p, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue, err));
+    if (bias)
+        TRY(set(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias, err));
     return 0;
 }
 
@@ -216,8 +214,7 @@ static int linear_plan(const struct layers *net, int i, int n, struct layer_plan
             continue;
         if (make(net, i, p, pass, err) < 0)
             return err_prefix(err, "'%s'", net->layers[i].spec->name);
-        if (linear_usual(net, i, p, pass, all, err) < 0)
-            return -1;
+        TRY(linear_usual(net, i, p, pass, all, err));
         p->how[pass] = all[0];
     }
     return 0;
@@ -374,11 +371,9 @@ static int linear_back(struct layers *net, int i, const struct layer_plan *p, fl
     if (!net->bare)
         cuda_mask_sum(l->spec->relu ? l->y : NULL, gradient_of(net, i), scale, map,
                       net->room, net->grads + place_of(net, l->bias), net->stream);
-    if (linear_play(net, i, p, PASS_WEIGHTS, &p->how[PASS_WEIGHTS], err) < 0)
-        return -1;
-    if (linear_has(net, i, PASS_INPUTS) &&
-        linear_play(net, i, p, PASS_INPUTS, &p->how[PASS_INPUTS], err) < 0)
-        return -1;
+    TRY(linear_play(net, i, p, PASS_WEIGHTS, &p->how[PASS_WEIGHTS], err));
+    if (linear_has(net, i, PASS_INPUTS))
+        TRY(linear_play(net, i, p, PASS_INPUTS, &p->how[PASS_INPUTS], err));
     return l->shortcut < 0 || net->bare ? 0 : shortcut_back(net, i, p->n, err);
 }
 

@@ -28,7 +28,7 @@ struct layer;
 struct layers;
 struct device_memory;
 
-enum { ALGORITHM_NAME = CONV_GRAPH_NAME, MOST_USUAL = 8 };
+enum { ALGORITHM_NAME = CONV_GRAPH_NAME, PRODUCT_KEY = 128, MOST_USUAL = 8 };
 
 /* An algorithm. */
 struct algorithm {

@@ -53,9 +53,8 @@ static int put_optimiser(struct stage *s, struct ddp_err *err)
     int rc = spans_computed(s, "optimizer", err);
     if (rc < 0 || !shares_out(s->e))
         return rc;
-    return sums_gather(s, s->weights, err) < 0
-               ? -1
-               : spans_mark(s, TRACE_TALK, "weights", err);
+    TRY(sums_gather(s, s->weights, err));
+    return spans_mark(s, TRACE_TALK, "weights", err);
 }
 
 /* ---- a step ---- */
@@ -70,11 +69,11 @@ static int put_norm(struct engine *e, struct ddp_err *err)
     for (int i = 0; i < e->nstages; i++) {
         struct stage *s = &e->stages[i];
         double *at = last->parts + (e->nstages - 1 - i) * CUDA_PARTS;
-        if (stage_enter(s, err) < 0 || sums_squares(s, err) < 0)
-            return -1;
-        if (s != last && stage_tell(s, s->parts, last, at, CUDA_PARTS * sizeof *s->parts,
-                                    e->far ? e->mail->parts : NULL, err) < 0)
-            return -1;
+        TRY(stage_enter(s, err));
+        TRY(sums_squares(s, err));
+        if (s != last)
+            TRY(stage_tell(s, s->parts, last, at, CUDA_PARTS * sizeof *s->parts,
+                           e->far ? e->mail->parts : NULL, err));
     }
     cuda_judge(last->parts, e->nstages, (float)job->clip_norm, last->scaler,
                head_of(last), scale_of(last), last->main);
@@ -86,11 +85,10 @@ static int put_verdict(struct engine *e, struct ddp_err *err)
 {
     struct stage *last = last_of(e);
     for (struct stage *s = first_of(e); s < last; s++) {
-        if (stage_enter(s, err) < 0 ||
-            stage_tell(last, last->block, s, s->block, VERDICT * sizeof *s->block,
-                       e->far ? e->mail->verdict : NULL, err) < 0 ||
-            spans_computed(s, NULL, err) < 0)
-            return -1;
+        TRY(stage_enter(s, err));
+        TRY(stage_tell(last, last->block, s, s->block, VERDICT * sizeof *s->block,
+                       e->far ? e->mail->verdict : NULL, err));
+        TRY(spans_computed(s, NULL, err));
     }
     return 0;
 }
@@ -100,13 +98,11 @@ static int put_nothing(struct engine *e, struct ddp_err *err)
     struct stage *last = last_of(e);
     for (int i = 0; i < e->nstages; i++) {
         struct stage *s = &e->stages[i];
-        if (check_cuda(
-                cudaMemsetAsync(s->grads, 0, s->part.count * sizeof(float), s->main),
-                "a step", err) < 0)
-            return -1;
+        TRY(check_cuda(
+            cudaMemsetAsync(s->grads, 0, s->part.count * sizeof(float), s->main),
+            "a step", err));
     }
-    if (stage_enter(last, err) < 0)
-        return -1;
+    TRY(stage_enter(last, err));
     cuda_no_loss(last->in, head_of(last), own_of(last), last->main);
     return stage_enter(first_of(e), err);
 }
@@ -115,21 +111,23 @@ static int put_sums(struct engine *e, struct ddp_err *err)
 {
     for (int i = e->nstages - 1; i >= 0; i--) {
         struct stage *s = &e->stages[i];
-        if (stage_enter(s, err) < 0 || sums_finish(s, err) < 0 ||
-            spans_computed(s, NULL, err) < 0)
-            return -1;
+        TRY(stage_enter(s, err));
+        TRY(sums_finish(s, err));
+        TRY(spans_computed(s, NULL, err));
     }
-    return put_norm(e, err) < 0 ? -1 : put_verdict(e, err);
+    TRY(put_norm(e, err));
+    return put_verdict(e, err);
 }
 
 static int put_end(struct stage *s, struct ddp_err *err)
 {
-    if (stage_enter(s, err) < 0 || put_optimiser(s, err) < 0)
-        return -1;
+    TRY(stage_enter(s, err));
+    TRY(put_optimiser(s, err));
     layers_refresh(s->sets[0].net);
     cuda_finish(head_of(s), own_of(s), s->e->job.skip_bad, s->scaler, s->result,
                 s->updates, s->main);
-    return stage_launched(s, "a step", err) < 0 ? -1 : spans_computed(s, "finish", err);
+    TRY(stage_launched(s, "a step", err));
+    return spans_computed(s, "finish", err);
 }
 
 static int put_step(struct engine *e, int n, int batches, struct ddp_err *err)
@@ -139,28 +137,20 @@ static int put_step(struct engine *e, int n, int batches, struct ddp_err *err)
         return -1;
     for (int i = 0; i < e->nstages; i++)
         e->stages[i].started = 0;
-    for (int i = 0; i < batches; i++) {
-        if (stages_put_batch(e, i, n, batches, err) < 0)
-            return -1;
-    }
-    if (put_sums(e, err) < 0)
-        return -1;
-    for (int i = 0; i < e->nstages; i++) {
-        if (put_end(&e->stages[i], err) < 0)
-            return -1;
-    }
-    if (stages_join(e, err) < 0)
-        return -1;
+    for (int i = 0; i < batches; i++)
+        TRY(stages_put_batch(e, i, n, batches, err));
+    TRY(put_sums(e, err));
+    for (int i = 0; i < e->nstages; i++)
+        TRY(put_end(&e->stages[i], err));
+    TRY(stages_join(e, err));
     /* the step ends when all stages have */
     return e->nstages > 1 ? spans_computed(first_of(e), NULL, err) : 0;
 }
 
 static int make_plans(struct engine *e, int n, int batches, struct ddp_err *err)
 {
-    for (int i = 0; i < batches; i++) {
-        if (stages_warm_up(e, engine_batch(&e->job, n, i), err) < 0)
-            return -1;
-    }
+    for (int i = 0; i < batches; i++)
+        TRY(stages_warm_up(e, engine_batch(&e->job, n, i), err));
     return 0;
 }
 
@@ -179,9 +169,8 @@ static int record(struct engine *e, struct graph *g, bool *sound, struct ddp_err
     const char *what = "recording a step";
     /* relaxed: CUDA loads a kernel at its first launch, which the other modes reject;
      * nothing that they guard against is done here */
-    if (check_cuda(cudaStreamBeginCapture(first->main, cudaStreamCaptureModeRelaxed),
-                   what, err) < 0)
-        return -1;
+    TRY(check_cuda(cudaStreamBeginCapture(first->main, cudaStreamCaptureModeRelaxed),
+                   what, err));
     int rc = put_step(e, g->n, g->batches, err);
     cudaError_t end = cudaStreamEndCapture(first->main, &graph);
     g->spans = spans_end(e);
@@ -220,9 +209,9 @@ static int do_without(struct engine *e, struct graph *g, struct ddp_err *why)
 static int make_graph(struct engine *e, struct graph *g, struct ddp_err *err)
 {
     bool sound = false;
-    if (make_plans(e, g->n, g->batches, err) < 0 || sums_warm_up(e, err) < 0 ||
-        stage_enter(first_of(e), err) < 0)
-        return -1;
+    TRY(make_plans(e, g->n, g->batches, err));
+    TRY(sums_warm_up(e, err));
+    TRY(stage_enter(first_of(e), err));
     int rc = record(e, g, &sound, err);
     return rc < 0 && sound ? do_without(e, g, err) : rc;
 }

@@ -172,13 +172,12 @@ int seq_make(struct layers *net, struct device_memory *memory, struct ddp_err *e
                            .outputs = V,
                            .rows = 1,
                            .slot = MODEL_MAX_SLOTS};
-    if (check_heads(net, err) < 0 ||
-        device_alloc(memory, "logits", rows * V * sizeof(float), &logits.y, err) < 0 ||
-        device_alloc(memory, "logits", 2 * all * sizeof(float), &net->losses, err) < 0 ||
-        (net->type != CUDA_F32 &&
-         device_alloc(memory, "logits", rows * V * type_size(net->type),
-                      &net->slots[MODEL_MAX_SLOTS], err) < 0))
-        return -1;
+    TRY(check_heads(net, err));
+    TRY(device_alloc(memory, "logits", rows * V * sizeof(float), &logits.y, err));
+    TRY(device_alloc(memory, "logits", 2 * all * sizeof(float), &net->losses, err));
+    if (net->type != CUDA_F32)
+        TRY(device_alloc(memory, "logits", rows * V * type_size(net->type),
+                         &net->slots[MODEL_MAX_SLOTS], err));
     if (net->type == CUDA_F32) /* in place */
         net->slots[MODEL_MAX_SLOTS] = logits.y;
     net->layers[net->nlayers] = net->layers[net->nlayers + 1] = logits;
@@ -195,16 +194,14 @@ int layers_token_loss(struct layers *net, const struct layers_plan *p,
         int i = net->nlayers + (all - from < (int)logits_most(net));
         const struct layer_plan *plan = &p->layers[i];
         rows = plan->n;
-        if (linear_rows(net, i, plan, PASS_FORWARD, &plan->how[PASS_FORWARD],
-                        (size_t)from, false, err) < 0)
-            return -1;
+        TRY(linear_rows(net, i, plan, PASS_FORWARD, &plan->how[PASS_FORWARD],
+                        (size_t)from, false, err));
         if (!net->bare)
             cuda_token_loss(l, net->layers[i].y, net->x, T, from, rows,
                             l->s ? gradient_of(net, i) : NULL, net->losses, net->stream);
         for (enum pass pass = PASS_WEIGHTS; l->s && pass < PASSES; pass++)
-            if (linear_rows(net, i, plan, pass, &plan->how[pass], (size_t)from, from > 0,
-                            err) < 0)
-                return -1;
+            TRY(linear_rows(net, i, plan, pass, &plan->how[pass], (size_t)from, from > 0,
+                            err));
     }
     if (!net->bare)
         cuda_token_losses(l, net->losses, T, net->stream);

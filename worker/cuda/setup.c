@@ -24,15 +24,13 @@ static int make_streams(struct stage *s, struct ddp_err *err)
     cudaEvent_t *events[] = {&s->ready, &s->summed, &s->left, &s->sets[0].sent,
                              &s->sets[1].sent};
     for (size_t i = 0; i < ARRAY_LEN(streams); i++) {
-        if (streams[i] &&
-            check_cuda(cudaStreamCreateWithFlags(streams[i], cudaStreamNonBlocking),
-                       "cannot use the GPU", err) < 0)
-            return -1;
+        if (streams[i])
+            TRY(check_cuda(cudaStreamCreateWithFlags(streams[i], cudaStreamNonBlocking),
+                           "cannot use the GPU", err));
     }
     for (size_t i = 0; i < ARRAY_LEN(events); i++) {
-        if (check_cuda(cudaEventCreateWithFlags(events[i], cudaEventDisableTiming),
-                       "cannot use the GPU", err) < 0)
-            return -1;
+        TRY(check_cuda(cudaEventCreateWithFlags(events[i], cudaEventDisableTiming),
+                       "cannot use the GPU", err));
     }
     if (!own)
         s->sums = s->e->stages[s->lane].sums;
@@ -42,9 +40,8 @@ static int make_streams(struct stage *s, struct ddp_err *err)
 int engine_arrive(struct engine *e, const char *what, struct ddp_err *err)
 {
     for (int i = e->nstages - 1; i >= 0; i--) {
-        if (stage_enter(&e->stages[i], err) < 0 ||
-            check_cuda(cudaDeviceSynchronize(), what, err) < 0)
-            return -1;
+        TRY(stage_enter(&e->stages[i], err));
+        TRY(check_cuda(cudaDeviceSynchronize(), what, err));
     }
     return 0;
 }
@@ -62,23 +59,18 @@ static int make_blocks(struct stage *s, struct ddp_err *err)
     struct device_memory *m = s->memory;
     size_t bytes = s->part.count * sizeof(float), stages = (size_t)s->e->nstages;
     size_t in = sizeof(struct cuda_step) + most_samples(s->e) * sizeof(uint32_t);
-    if (device_alloc(m, "weights", bytes, &s->weights, err) < 0 ||
-        device_alloc(m, "gradients", VERDICT * sizeof(float) + bytes, &s->block, err) <
-            0 ||
-        device_alloc(m, "steps", sizeof *s->updates, &s->updates, err) < 0 ||
-        device_alloc(m, "steps", stages * CUDA_PARTS * sizeof *s->parts, &s->parts, err) <
-            0 ||
-        (job->accumulate * s->e->micro > 1 &&
-         device_alloc(m, "gradients", bytes, &s->extra, err) < 0) ||
-        device_alloc(m, "steps", in, &s->in, err) < 0 ||
-        device_alloc(m, "steps", sizeof *s->result, &s->result, err) < 0 ||
-        (job->precision == PRECISION_FP16 &&
-         device_alloc(m, "steps", sizeof *s->scaler, &s->scaler, err) < 0))
-        return -1;
-    for (int k = 0; k < s->e->nstages; k++) {
-        if (make_set(s, &s->sets[k], err) < 0)
-            return -1;
-    }
+    TRY(device_alloc(m, "weights", bytes, &s->weights, err));
+    TRY(device_alloc(m, "gradients", VERDICT * sizeof(float) + bytes, &s->block, err));
+    TRY(device_alloc(m, "steps", sizeof *s->updates, &s->updates, err));
+    TRY(device_alloc(m, "steps", stages * CUDA_PARTS * sizeof *s->parts, &s->parts, err));
+    if (job->accumulate * s->e->micro > 1)
+        TRY(device_alloc(m, "gradients", bytes, &s->extra, err));
+    TRY(device_alloc(m, "steps", in, &s->in, err));
+    TRY(device_alloc(m, "steps", sizeof *s->result, &s->result, err));
+    if (job->precision == PRECISION_FP16)
+        TRY(device_alloc(m, "steps", sizeof *s->scaler, &s->scaler, err));
+    for (int k = 0; k < s->e->nstages; k++)
+        TRY(make_set(s, &s->sets[k], err));
     s->grads = s->block + VERDICT;
     float one = 1; /* used unless gradients are clipped */
     return check_cuda(cudaMemcpy(scale_of(s), &one, sizeof one, cudaMemcpyHostToDevice),
@@ -90,9 +82,8 @@ static int make_states(struct stage *s, struct ddp_err *err)
 {
     size_t bytes = sums_state_floats(s) * sizeof(float);
     for (int k = 0; k < OPTIM_STATES; k++) {
-        if (s->e->job.optim->states[k] &&
-            device_alloc(s->memory, "optimiser", bytes, &s->states[k], err) < 0)
-            return -1;
+        if (s->e->job.optim->states[k])
+            TRY(device_alloc(s->memory, "optimiser", bytes, &s->states[k], err));
     }
     return 0;
 }
@@ -125,10 +116,11 @@ static int make_layers(struct stage *s, struct ddp_err *err)
 
 static int make_stage(struct stage *s, struct ddp_err *err)
 {
-    return stage_enter(s, err) < 0 || make_streams(s, err) < 0 ||
-                   make_blocks(s, err) < 0 || make_states(s, err) < 0
-               ? -1
-               : make_layers(s, err);
+    TRY(stage_enter(s, err));
+    TRY(make_streams(s, err));
+    TRY(make_blocks(s, err));
+    TRY(make_states(s, err));
+    return make_layers(s, err);
 }
 
 /* Only for stages that cannot access each other's memory. */
@@ -148,8 +140,7 @@ static int make_mail(struct engine *e, struct ddp_err *err)
 static int make_pixels(struct engine *e, struct ddp_err *err)
 {
     size_t bytes = sizeof e->job.data->as_float;
-    if (device_alloc(first_of(e)->memory, "steps", bytes, &e->as_float, err) < 0)
-        return -1;
+    TRY(device_alloc(first_of(e)->memory, "steps", bytes, &e->as_float, err));
     return check_cuda(
         cudaMemcpy(e->as_float, e->job.data->as_float, bytes, cudaMemcpyHostToDevice),
         "steps", err);
@@ -165,24 +156,23 @@ static int take_part(struct engine *e, size_t n, const char *what, struct reside
                      struct ddp_err *err)
 {
     struct device_memory *memory = first_of(e)->memory;
-    return device_alloc(memory, what, n * input_bytes(e), &r->x, err) < 0
-               ? -1
-               : device_alloc(memory, what, n * target_bytes(e), &r->t, err);
+    TRY(device_alloc(memory, what, n * input_bytes(e), &r->x, err));
+    return device_alloc(memory, what, n * target_bytes(e), &r->t, err);
 }
 
 static int upload_part(struct engine *e, const struct samples *part, struct resident *r,
                        struct ddp_err *err)
 {
     const char *what = "the data set";
-    if (take_part(e, part->n, what, r, err) < 0 ||
-        check_cuda(cudaMemcpy(r->x, inputs_of(e, part), part->n * input_bytes(e),
+    TRY(take_part(e, part->n, what, r, err));
+    TRY(check_cuda(cudaMemcpy(r->x, inputs_of(e, part), part->n * input_bytes(e),
                               cudaMemcpyHostToDevice),
-                   what, err) < 0 ||
-        check_cuda(cudaMemcpy(r->t, targets_of(e, part), part->n * target_bytes(e),
+                   what, err));
+    TRY(check_cuda(cudaMemcpy(r->t, targets_of(e, part), part->n * target_bytes(e),
                               cudaMemcpyHostToDevice),
-                   what, err) < 0)
-        return -1;
-    return engine_arrive(e, what, err) < 0 ? -1 : stage_enter(first_of(e), err);
+                   what, err));
+    TRY(engine_arrive(e, what, err));
+    return stage_enter(first_of(e), err);
 }
 
 /* DDP_GPU_DATA=host keeps the data set on the host, whatever its size. Tokens are read
@@ -192,15 +182,13 @@ static int place_data(struct engine *e, struct ddp_err *err)
     size_t left = 0, all = 0;
     const struct dataset *d = e->job.data;
     const char *wish = getenv("DDP_GPU_DATA");
-    if (check_cuda(cudaMemGetInfo(&left, &all), "how much memory is free", err) < 0)
-        return -1;
+    TRY(check_cuda(cudaMemGetInfo(&left, &all), "how much memory is free", err));
     e->resident = part_bytes(e, &d->train) + part_bytes(e, &d->test) < left / 2 &&
                   !has_tokens(e) && !(wish && strcmp(wish, "host") == 0);
     if (!e->resident)
         return 0;
-    return upload_part(e, &d->train, &e->train, err) < 0
-               ? -1
-               : upload_part(e, &d->test, &e->test, err);
+    TRY(upload_part(e, &d->train, &e->train, err));
+    return upload_part(e, &d->test, &e->test, err);
 }
 
 static int make_slots(struct engine *e, struct ddp_err *err)
@@ -215,14 +203,14 @@ static int make_slots(struct engine *e, struct ddp_err *err)
             (!e->resident && (pinned_alloc(batch * sample, &s->bytes, err) < 0 ||
                               take_part(e, batch, "batches", &s->staged, err) < 0)))
             return -1;
-        if ((timed && check_cuda(cudaEventCreate(&s->left), what, err) < 0) ||
-            check_cuda(
-                cudaEventCreateWithFlags(&s->arrived, timed ? cudaEventDefault
-                                                            : cudaEventDisableTiming),
-                what, err) < 0 ||
-            check_cuda(cudaEventCreateWithFlags(&s->done, cudaEventDisableTiming), what,
-                       err) < 0)
-            return -1;
+        if (timed)
+            TRY(check_cuda(cudaEventCreate(&s->left), what, err));
+        TRY(check_cuda(
+            cudaEventCreateWithFlags(&s->arrived,
+                                     timed ? cudaEventDefault : cudaEventDisableTiming),
+            what, err));
+        TRY(check_cuda(cudaEventCreateWithFlags(&s->done, cudaEventDisableTiming), what,
+                       err));
     }
     return 0;
 }
@@ -231,20 +219,17 @@ static int make_slots(struct engine *e, struct ddp_err *err)
 static int prepare(struct engine *e, struct ddp_err *err)
 {
     sums_plan(e);
-    if (nvtx_check(e->job.profile, err) < 0)
-        return -1;
-    for (int i = 0; i < e->nstages; i++) {
-        if (make_stage(&e->stages[i], err) < 0)
-            return -1;
-    }
-    if (stage_enter(first_of(e), err) < 0 ||
-        check_cuda(cudaStreamCreateWithFlags(&e->copies, cudaStreamNonBlocking),
-                   "cannot use the GPU", err) < 0 ||
-        make_pixels(e, err) < 0 || place_data(e, err) < 0)
-        return -1;
-    return make_slots(e, err) < 0 || make_mail(e, err) < 0
-               ? -1
-               : engine_arrive(e, "memory", err);
+    TRY(nvtx_check(e->job.profile, err));
+    for (int i = 0; i < e->nstages; i++)
+        TRY(make_stage(&e->stages[i], err));
+    TRY(stage_enter(first_of(e), err));
+    TRY(check_cuda(cudaStreamCreateWithFlags(&e->copies, cudaStreamNonBlocking),
+                   "cannot use the GPU", err));
+    TRY(make_pixels(e, err));
+    TRY(place_data(e, err));
+    TRY(make_slots(e, err));
+    TRY(make_mail(e, err));
+    return engine_arrive(e, "memory", err);
 }
 
 static void free_memory(struct engine *e)
@@ -379,7 +364,8 @@ static int join(struct engine *e, int rc, struct ddp_err *err)
         return -1;
     for (int i = 0; i < e->nstages && engine_shares_norms(&e->job); i++)
         layers_share_norms(e->stages[i].sets[0].net, sums_norm, &e->stages[i]);
-    return sums_settle(e, err) < 0 ? -1 : stage_enter(first_of(e), err);
+    TRY(sums_settle(e, err));
+    return stage_enter(first_of(e), err);
 }
 
 struct engine *engine_open(const struct engine_job *job, struct ddp_err *err)

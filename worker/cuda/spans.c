@@ -37,8 +37,7 @@ static int add_event(struct spans *s, cudaStream_t stream, size_t *at,
                      struct ddp_err *err)
 {
     cudaEvent_t event;
-    if (check_cuda(cudaEventCreate(&event), tracing, err) < 0)
-        return -1;
+    TRY(check_cuda(cudaEventCreate(&event), tracing, err));
     s->events = xrealloc(s->events, s->nevents + 1, sizeof *s->events);
     *at = s->nevents;
     s->events[s->nevents++] = event;
@@ -61,9 +60,8 @@ int spans_begin(struct engine *e, struct ddp_err *err)
     e->spans = e->job.trace ? xcalloc(1, sizeof *e->spans) : NULL;
     for (int i = 0; e->spans && i < e->nstages; i++) {
         const struct stage *s = &e->stages[i];
-        if (stage_enter(s, err) < 0 ||
-            add_event(e->spans, s->main, &e->spans->last[i], err) < 0)
-            return -1;
+        TRY(stage_enter(s, err));
+        TRY(add_event(e->spans, s->main, &e->spans->last[i], err));
     }
     return 0;
 }
@@ -93,8 +91,7 @@ int spans_mark(struct stage *st, enum trace_row row, const char *what,
     if (!s)
         return 0;
     size_t *last = &s->last[st->index], from = *last;
-    if (add_event(s, st->main, last, err) < 0)
-        return -1;
+    TRY(add_event(s, st->main, last, err));
     if (what) {
         struct span *span = add_span(s, st->index, row, what, 0);
         span->from = from;
@@ -121,8 +118,7 @@ int spans_sum(struct stage *st, const char *what, size_t bytes, struct ddp_err *
     struct spans *s = st->e->spans;
     if (!s)
         return 0;
-    if (add_event(s, st->sums, &at, err) < 0)
-        return -1;
+    TRY(add_event(s, st->sums, &at, err));
     add_span(s, st->index, TRACE_TALK, what, bytes)->from = at;
     return 0;
 }
@@ -133,8 +129,7 @@ int spans_summed(struct stage *st, struct ddp_err *err)
     struct spans *s = st->e->spans; /* no other span was added since */
     if (!s)
         return 0;
-    if (add_event(s, st->sums, &at, err) < 0)
-        return -1;
+    TRY(add_event(s, st->sums, &at, err));
     s->all[s->n - 1].to = at;
     return 0;
 }
@@ -142,11 +137,11 @@ int spans_summed(struct stage *st, struct ddp_err *err)
 static int anchor(struct stage *s, struct ddp_err *err)
 {
     int64_t before = now_ns();
-    if (stage_enter(s, err) < 0 ||
-        (!s->anchor && check_cuda(cudaEventCreate(&s->anchor), tracing, err) < 0) ||
-        check_cuda(cudaEventRecord(s->anchor, s->main), tracing, err) < 0 ||
-        check_cuda(cudaStreamSynchronize(s->main), tracing, err) < 0)
-        return -1;
+    TRY(stage_enter(s, err));
+    if (!s->anchor)
+        TRY(check_cuda(cudaEventCreate(&s->anchor), tracing, err));
+    TRY(check_cuda(cudaEventRecord(s->anchor, s->main), tracing, err));
+    TRY(check_cuda(cudaStreamSynchronize(s->main), tracing, err));
     s->anchor_ns = before + (now_ns() - before) / 2;
     return 0;
 }
@@ -157,10 +152,8 @@ int spans_anchor(struct engine *e, struct ddp_err *err)
     if (!e->job.trace || e->given != e->taken ||
         (since && now_ns() - since < INT64_C(16000000000)))
         return 0;
-    for (int i = e->nstages - 1; i >= 0; i--) {
-        if (anchor(&e->stages[i], err) < 0)
-            return -1;
-    }
+    for (int i = e->nstages - 1; i >= 0; i--)
+        TRY(anchor(&e->stages[i], err));
     return 0;
 }
 
@@ -173,9 +166,8 @@ static int times_of(const struct engine *e, int stage, cudaEvent_t from, cudaEve
 {
     float begin = 0, end = 0;
     const struct stage *on = &e->stages[stage];
-    if (check_cuda(cudaEventElapsedTime(&begin, on->anchor, from), tracing, err) < 0 ||
-        check_cuda(cudaEventElapsedTime(&end, on->anchor, to), tracing, err) < 0)
-        return -1;
+    TRY(check_cuda(cudaEventElapsedTime(&begin, on->anchor, from), tracing, err));
+    TRY(check_cuda(cudaEventElapsedTime(&end, on->anchor, to), tracing, err));
     t->from = on->anchor_ns + (int64_t)((double)begin * 1e6);
     t->to = on->anchor_ns + (int64_t)((double)end * 1e6);
     return 0;
@@ -194,8 +186,7 @@ static int tell(struct engine *e, const struct times *step, int stage, enum trac
                 struct ddp_err *err)
 {
     struct times t;
-    if (times_of(e, stage, from, to, &t, err) < 0)
-        return -1;
+    TRY(times_of(e, stage, from, to, &t, err));
     if (stage > 0)
         t = (struct times){within(step, t.from), within(step, t.to)};
     trace_span(e->job.trace, row, what, bytes, t.from, t.to);
@@ -210,18 +201,15 @@ int spans_tell(struct engine *e, const struct slot *slot, struct ddp_err *err)
         return 0;
     snprintf(what, sizeof what, "step %llu", (unsigned long long)slot->of.step + 1);
     struct times step;
-    if (times_of(e, 0, s->events[0], s->events[s->last[0]], &step, err) < 0)
-        return -1;
+    TRY(times_of(e, 0, s->events[0], s->events[s->last[0]], &step, err));
     trace_span(e->job.trace, TRACE_STEP, what, 0, step.from, step.to);
-    if (!e->resident && slot->of.mine > 0 &&
-        tell(e, &step, 0, TRACE_COPY, "copy", slot->staged_bytes, slot->left,
-             slot->arrived, err) < 0)
-        return -1;
+    if (!e->resident && slot->of.mine > 0)
+        TRY(tell(e, &step, 0, TRACE_COPY, "copy", slot->staged_bytes, slot->left,
+                 slot->arrived, err));
     for (size_t i = 0; i < s->n; i++) {
         const struct span *p = &s->all[i];
-        if (tell(e, &step, p->stage, p->row, p->what, p->bytes, s->events[p->from],
-                 s->events[p->to], err) < 0)
-            return -1;
+        TRY(tell(e, &step, p->stage, p->row, p->what, p->bytes, s->events[p->from],
+                 s->events[p->to], err));
     }
     return 0;
 }

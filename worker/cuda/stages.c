@@ -48,9 +48,9 @@ int stage_tell(const struct stage *from, const void *bytes, const struct stage *
                void *at, size_t n, void *box, struct ddp_err *err)
 {
     bool far = from->e->far;
-    if ((far && copy_out(bytes, box, n, from->main, err) < 0) ||
-        stage_left(from, to->main, err) < 0)
-        return -1;
+    if (far)
+        TRY(copy_out(bytes, box, n, from->main, err));
+    TRY(stage_left(from, to->main, err));
     return far ? copy_in(box, at, n, to->main, err)
                : copy_over(from, bytes, to, at, n, to->main, err);
 }
@@ -60,7 +60,8 @@ int stage_put_layer(const char *layer, char phase, void *stage, struct ddp_err *
     char text[64];
     struct stage *s = stage;
     snprintf(text, sizeof text, "'%s' %s", layer, phase == 'f' ? "forward" : "backward");
-    return stage_launched(s, text, err) < 0 ? -1 : spans_layer(layer, phase, s, err);
+    TRY(stage_launched(s, text, err));
+    return spans_layer(layer, phase, s, err);
 }
 
 int stages_order(struct engine *e, struct ddp_err *err)
@@ -68,9 +69,8 @@ int stages_order(struct engine *e, struct ddp_err *err)
     const struct stage *first = first_of(e);
     for (int i = 1; i < e->nstages; i++) {
         const struct stage *s = &e->stages[i];
-        if (stage_tell(first, first->in, s, s->in, sizeof *s->in,
-                       e->far ? &e->mail->orders : NULL, err) < 0)
-            return -1;
+        TRY(stage_tell(first, first->in, s, s->in, sizeof *s->in,
+                       e->far ? &e->mail->orders : NULL, err));
     }
     return 0;
 }
@@ -132,8 +132,7 @@ static int hand_over(struct stage *from, struct stage *to, int k, int n,
     int items = items_of(from, k, forth, cut, mine);
     char *box = from->sets[k].box;
     items_of(to, k, forth, cut, theirs);
-    if (stage_left(from, from->away, err) < 0)
-        return -1;
+    TRY(stage_left(from, from->away, err));
     for (int i = 0; i < items; i++) {
         size_t bytes = (size_t)n * mine[i].bytes;
         int rc = from->e->far ? copy_out(mine[i].at, box, bytes, from->away, err)
@@ -154,12 +153,10 @@ static int receive(struct stage *s, const struct stage *from, int k, int n,
     bool forth = from->index < s->index;
     int count = items_of(s, k, forth, forth ? s->from : s->to, items);
     const char *box = from->sets[k].box;
-    if (check_cuda(cudaStreamWaitEvent(s->main, from->sets[k].sent, 0), what, err) < 0)
-        return -1;
+    TRY(check_cuda(cudaStreamWaitEvent(s->main, from->sets[k].sent, 0), what, err));
     for (int i = 0; i < count && s->e->far; i++) {
         size_t bytes = (size_t)n * items[i].bytes;
-        if (copy_in(box, items[i].at, bytes, s->main, err) < 0)
-            return -1;
+        TRY(copy_in(box, items[i].at, bytes, s->main, err));
         box += bytes;
     }
     return spans_computed(s, NULL, err);
@@ -237,17 +234,14 @@ static int go_forward(struct stage *s, const struct flight *f, bool learn,
     if (!plan)
         return -1;
     if (s != first_of(e)) {
-        if (receive(s, s - 1, f->set, f->k, err) < 0)
-            return -1;
+        TRY(receive(s, s - 1, f->set, f->k, err));
     } else {
         if (f->k > 0)
             gather(e, f->set, f->from, f->k, learn);
-        if (stage_launched(s, "the batch", err) < 0 ||
-            spans_mark(s, TRACE_DATA, "batch", err) < 0)
-            return -1;
+        TRY(stage_launched(s, "the batch", err));
+        TRY(spans_mark(s, TRACE_DATA, "batch", err));
     }
-    if (layers_forward(net, plan, learn ? s->in : NULL, f->batch, err) < 0)
-        return -1;
+    TRY(layers_forward(net, plan, learn ? s->in : NULL, f->batch, err));
     return s == last_of(e) ? 0 : hand_over(s, s + 1, f->set, f->k, err);
 }
 
@@ -262,16 +256,14 @@ static int go_back(struct stage *s, const struct flight *f, bool into_extra,
     if (!plan)
         return -1;
     if (s != last_of(e)) {
-        if (receive(s, s + 1, f->set, f->k, err) < 0)
-            return -1;
+        TRY(receive(s, s + 1, f->set, f->k, err));
     } else {
-        if (f->k > 0 && stages_loss(e, f->set, f->k, s->in, f->batch, grads, err) < 0)
-            return -1;
-        if (stage_launched(s, "the loss", err) < 0 || spans_computed(s, "loss", err) < 0)
-            return -1;
+        if (f->k > 0)
+            TRY(stages_loss(e, f->set, f->k, s->in, f->batch, grads, err));
+        TRY(stage_launched(s, "the loss", err));
+        TRY(spans_computed(s, "loss", err));
     }
-    if (layers_backward(net, plan, grads, sums_ready, s, err) < 0)
-        return -1;
+    TRY(layers_backward(net, plan, grads, sums_ready, s, err));
     return s == first_of(e) ? 0 : hand_over(s, s - 1, f->set, f->k, err);
 }
 
@@ -316,8 +308,7 @@ int stages_put_batch(struct engine *e, int i, int n, int batches, struct ddp_err
             continue;
         struct flight f = flight_of(e, i, k, parts, t.micro);
         bool last = i == batches - 1 && t.micro == parts - 1;
-        if (take_turn(&e->stages[s], t, &f, i, n, last, err) < 0)
-            return -1;
+        TRY(take_turn(&e->stages[s], t, &f, i, n, last, err));
         (t.back ? back : forth)[s]++;
         left--;
     }
@@ -328,10 +319,8 @@ int stages_forward(struct engine *e, int from, int k, bool learn, int batch,
                    struct ddp_err *err)
 {
     const struct flight f = {.from = from, .k = k, .set = 0, .batch = batch};
-    for (int s = 0; s < e->nstages; s++) {
-        if (go_forward(&e->stages[s], &f, learn, err) < 0)
-            return -1;
-    }
+    for (int s = 0; s < e->nstages; s++)
+        TRY(go_forward(&e->stages[s], &f, learn, err));
     return 0;
 }
 
@@ -358,10 +347,8 @@ int stages_warm_up(struct engine *e, int n, struct ddp_err *err)
     if (stages_fork(e, err) < 0) /* a step may be in flight */
         return -1;
     for (int s = 0; s < e->nstages; s++) {
-        for (int m = 0; m < parts; m++) {
-            if (warm_up(&e->stages[s], flight_of(e, 0, n, parts, m).k, err) < 0)
-                return -1;
-        }
+        for (int m = 0; m < parts; m++)
+            TRY(warm_up(&e->stages[s], flight_of(e, 0, n, parts, m).k, err));
     }
     return stages_join(e, err);
 }

@@ -16,9 +16,8 @@ int stage_enter(const struct stage *s, struct ddp_err *err)
 int stream_follow(cudaStream_t to, cudaStream_t from, cudaEvent_t by, const char *doing,
                   struct ddp_err *err)
 {
-    return check_cuda(cudaEventRecord(by, from), doing, err) < 0
-               ? -1
-               : check_cuda(cudaStreamWaitEvent(to, by, 0), doing, err);
+    TRY(check_cuda(cudaEventRecord(by, from), doing, err));
+    return check_cuda(cudaStreamWaitEvent(to, by, 0), doing, err);
 }
 
 int stage_left(const struct stage *s, cudaStream_t to, struct ddp_err *err)
@@ -28,19 +27,15 @@ int stage_left(const struct stage *s, cudaStream_t to, struct ddp_err *err)
 
 int stages_fork(struct engine *e, struct ddp_err *err)
 {
-    for (int i = 1; i < e->nstages; i++) {
-        if (stage_left(first_of(e), e->stages[i].main, err) < 0)
-            return -1;
-    }
+    for (int i = 1; i < e->nstages; i++)
+        TRY(stage_left(first_of(e), e->stages[i].main, err));
     return 0;
 }
 
 int stages_join(struct engine *e, struct ddp_err *err)
 {
-    for (int i = 1; i < e->nstages; i++) {
-        if (stage_left(&e->stages[i], first_of(e)->main, err) < 0)
-            return -1;
-    }
+    for (int i = 1; i < e->nstages; i++)
+        TRY(stage_left(&e->stages[i], first_of(e)->main, err));
     return stage_enter(first_of(e), err);
 }
 

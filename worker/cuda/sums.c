@@ -1,10 +1,11 @@
 /* worker/cuda/sums.c - see engine_impl.h: reductions over the ranks, and each rank's
  * pieces
  *
- * Buckets of gradients are reduced on the stream `sums` as they become final, in the plan's order, which is the same on all ranks; it forks from main each time and joins it before the optimiser. The last stage's last bucket
- * has the step's numbers, the head. Stages on one device share its lane and the stream
- * `sums`, and all ranks launch the last stage's reductions before the first one's,
- * since NCCL requires one order.
+ * Buckets of gradients are reduced on the stream `sums` as they become final, in the
+ * plan's order, which is the same on all ranks; it forks from main each time and joins it
+ * before the optimiser. The last stage's last bucket has the step's numbers, the head.
+ * Stages on one device share its lane and the stream `sums`, and all ranks launch the
+ * last stage's reductions before the first one's, since NCCL requires one order.
  *
  * With a sharded optimiser a bucket is reduce-scattered: each rank gets the sums of an
  * even part. The remainder, a few floats per bucket, is summed and updated by every
@@ -145,10 +146,9 @@ static int reduce_bucket(struct stage *s, size_t i, const struct bucket *b,
 {
     char name[32];
     snprintf(name, sizeof name, "bucket %zu", i);
-    return spans_sum(s, name, b->count * sizeof(float), err) < 0 ||
-                   put_sums(s, b, with_head && s == last_of(s->e), err) < 0
-               ? -1
-               : spans_summed(s, err);
+    TRY(spans_sum(s, name, b->count * sizeof(float), err));
+    TRY(put_sums(s, b, with_head && s == last_of(s->e), err));
+    return spans_summed(s, err);
 }
 
 static int sum_bucket(struct stage *s, struct ddp_err *err)
@@ -173,18 +173,17 @@ static int join_sums(struct stage *s, struct ddp_err *err)
 int sums_ready(size_t offset, size_t count, void *stage, struct ddp_err *err)
 {
     struct stage *s = stage;
-    if (!s->first && !s->none) /* adds to the step's gradients, which are final after the last micro-batch */
+    if (!s->first && !s->none) /* adds to the step's gradients, which are final after the
+                                  last micro-batch */
         cuda_add(place_in(s, s->grads, offset), place_in(s, s->extra, offset),
                  (int64_t)count, CUDA_F32, s->main);
     if (!s->e->comm || !s->e->job.buckets.overlap || !s->last)
         return 0;
     size_t final = bucket_final(s->buckets, s->nbuckets, s->started, offset);
-    if (s->started < final && fork_sums(s, err) < 0)
-        return -1;
-    while (s->started < final) {
-        if (sum_bucket(s, err) < 0)
-            return -1;
-    }
+    if (s->started < final)
+        TRY(fork_sums(s, err));
+    while (s->started < final)
+        TRY(sum_bucket(s, err));
     return 0;
 }
 
@@ -193,17 +192,12 @@ int sums_finish(struct stage *s, struct ddp_err *err)
     const struct bucket whole = {s->part.offset, s->part.count};
     if (!s->e->comm)
         return 0;
-    if (fork_sums(s, err) < 0)
-        return -1;
+    TRY(fork_sums(s, err));
     if (!s->e->job.buckets.overlap && !shares_out(s->e)) {
-        if (reduce_bucket(s, (size_t)(s->e->nstages - 1 - s->index), &whole, true, err) <
-            0)
-            return -1;
+        TRY(reduce_bucket(s, (size_t)(s->e->nstages - 1 - s->index), &whole, true, err));
     } else {
-        while (s->started < s->nbuckets) {
-            if (sum_bucket(s, err) < 0)
-                return -1;
-        }
+        while (s->started < s->nbuckets)
+            TRY(sum_bucket(s, err));
     }
     return join_sums(s, err);
 }
@@ -211,19 +205,18 @@ int sums_finish(struct stage *s, struct ddp_err *err)
 int sums_norm(double *v, size_t n, void *stage, struct ddp_err *err)
 {
     struct stage *s = stage;
-    return fork_sums(s, err) < 0 || spans_sum(s, "norm", n * sizeof *v, err) < 0 ||
-                   comm_all_reduce_f64(s->e->comm, s->lane, v, n, s->sums, err) < 0 ||
-                   spans_summed(s, err) < 0
-               ? -1
-               : join_sums(s, err);
+    TRY(fork_sums(s, err));
+    TRY(spans_sum(s, "norm", n * sizeof *v, err));
+    TRY(comm_all_reduce_f64(s->e->comm, s->lane, v, n, s->sums, err));
+    TRY(spans_summed(s, err));
+    return join_sums(s, err);
 }
 
 static int sum_parts(struct stage *s, struct ddp_err *err)
 {
-    return fork_sums(s, err) < 0 || comm_all_reduce_f64(s->e->comm, s->lane, s->parts,
-                                                        CUDA_PARTS, s->sums, err) < 0
-               ? -1
-               : join_sums(s, err);
+    TRY(fork_sums(s, err));
+    TRY(comm_all_reduce_f64(s->e->comm, s->lane, s->parts, CUDA_PARTS, s->sums, err));
+    return join_sums(s, err);
 }
 
 /* With a sharded optimiser the ranks add up their pieces; what all ranks update is
@@ -248,16 +241,17 @@ int sums_squares(struct stage *s, struct ddp_err *err)
 int sums_gather(struct stage *s, float *block, struct ddp_err *err)
 {
     struct comm *c = s->e->comm;
-    if (fork_sums(s, err) < 0 || comm_begin(c, err) < 0)
-        return -1;
+    TRY(fork_sums(s, err));
+    TRY(comm_begin(c, err));
     for (size_t i = 0; i < s->nbuckets; i++) {
         const struct bucket *b = &s->buckets[i];
         size_t each = even_part(s, b);
-        if (each && comm_all_gather(c, s->lane, place_in(s, block, b->offset), each,
-                                    s->sums, err) < 0)
-            return -1;
+        if (each)
+            TRY(comm_all_gather(c, s->lane, place_in(s, block, b->offset), each, s->sums,
+                                err));
     }
-    return comm_end(c, err) < 0 ? -1 : join_sums(s, err);
+    TRY(comm_end(c, err));
+    return join_sums(s, err);
 }
 
 static int warm_up(struct stage *s, struct ddp_err *err)
@@ -274,10 +268,8 @@ static int warm_up(struct stage *s, struct ddp_err *err)
 
 int sums_warm_up(struct engine *e, struct ddp_err *err)
 {
-    for (int i = e->nstages - 1; i >= 0 && e->comm && e->ngraphs == 0; i--) {
-        if (warm_up(&e->stages[i], err) < 0)
-            return -1;
-    }
+    for (int i = e->nstages - 1; i >= 0 && e->comm && e->ngraphs == 0; i--)
+        TRY(warm_up(&e->stages[i], err));
     return 0;
 }
 
@@ -303,8 +295,7 @@ static int note(size_t offset, size_t count, void *arg, struct ddp_err *err)
 static int seconds_between(cudaEvent_t a, cudaEvent_t b, double *out, struct ddp_err *err)
 {
     float ms = 0;
-    if (check_cuda(cudaEventElapsedTime(&ms, a, b), "rehearsing", err) < 0)
-        return -1;
+    TRY(check_cuda(cudaEventElapsedTime(&ms, a, b), "rehearsing", err));
     *out = (double)ms / 1000;
     return 0;
 }
@@ -319,18 +310,15 @@ static int rehearse(struct rehearsal *r, cudaEvent_t begin, double *ready,
     struct layers_plan *plan = layers_plan(net, s->e->max_micro, err);
     for (int i = 0; plan && i < REHEARSALS; i++) {
         r->n = 0;
-        if (layers_forward(net, plan, s->in, 0, err) < 0 ||
-            check_cuda(cudaEventRecord(begin, s->main), "rehearsing", err) < 0 ||
-            layers_backward(net, plan, s->grads, note, r, err) < 0)
-            return -1;
+        TRY(layers_forward(net, plan, s->in, 0, err));
+        TRY(check_cuda(cudaEventRecord(begin, s->main), "rehearsing", err));
+        TRY(layers_backward(net, plan, s->grads, note, r, err));
     }
     if (!plan || check_cuda(cudaEventRecord(s->summed, s->main), "rehearsing", err) < 0 ||
         comm_await(s->e->comm, s->summed, s->e->job.timeout_ms, "rehearsing", err) < 0)
         return -1;
-    for (size_t i = 0; i < r->n; i++) {
-        if (seconds_between(begin, r->at[i], &ready[i], err) < 0)
-            return -1;
-    }
+    for (size_t i = 0; i < r->n; i++)
+        TRY(seconds_between(begin, r->at[i], &ready[i], err));
     return 0;
 }
 
@@ -340,12 +328,10 @@ static int time_sum(struct stage *s, size_t count, const cudaEvent_t at[2],
 {
     struct engine *e = s->e;
     for (int i = 0; i < REHEARSALS; i++) {
-        if (check_cuda(cudaEventRecord(at[0], s->main), "rehearsing", err) < 0 ||
-            comm_all_reduce(e->comm, s->lane, s->grads - CUDA_HEAD, count, s->main, err) <
-                0 ||
-            check_cuda(cudaEventRecord(at[1], s->main), "rehearsing", err) < 0 ||
-            comm_await(e->comm, at[1], e->job.timeout_ms, "rehearsing", err) < 0)
-            return -1;
+        TRY(check_cuda(cudaEventRecord(at[0], s->main), "rehearsing", err));
+        TRY(comm_all_reduce(e->comm, s->lane, s->grads - CUDA_HEAD, count, s->main, err));
+        TRY(check_cuda(cudaEventRecord(at[1], s->main), "rehearsing", err));
+        TRY(comm_await(e->comm, at[1], e->job.timeout_ms, "rehearsing", err));
     }
     return seconds_between(at[0], at[1], seconds, err);
 }
@@ -380,10 +366,8 @@ int sums_settle(struct engine *e, struct ddp_err *err)
     if (!e->comm || !e->job.buckets.timed || !e->job.buckets.overlap || shares_out(e))
         return 0;
     e->nbuckets = 0;
-    for (int i = e->nstages - 1; i >= 0; i--) {
-        if (settle(&e->stages[i], err) < 0)
-            return -1;
-    }
+    for (int i = e->nstages - 1; i >= 0; i--)
+        TRY(settle(&e->stages[i], err));
     e->settled = true;
     deal_buckets(e);
     return 0;

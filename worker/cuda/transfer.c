@@ -36,9 +36,8 @@ static int push_state(struct stage *s, int k, struct ddp_err *err)
     float *whole = s->e->job.optim->states[k];
     size_t at = 0;
     for (size_t i = 0; i < s->npieces; at += s->pieces[i++].count) {
-        if (move(s->states[k] + at, whole + s->pieces[i].offset,
-                 s->pieces[i].count * sizeof *whole, TO_DEVICE, err) < 0)
-            return -1;
+        TRY(move(s->states[k] + at, whole + s->pieces[i].offset,
+                 s->pieces[i].count * sizeof *whole, TO_DEVICE, err));
     }
     return 0;
 }
@@ -52,18 +51,15 @@ static int pull_state(struct stage *s, int k, struct ddp_err *err)
         return move(s->states[k], whole, bytes, TO_HOST, err);
     for (size_t i = 0; i < s->npieces; at += s->pieces[i++].count) {
         const struct piece *p = &s->pieces[i];
-        if (check_cuda(cudaMemcpyAsync(place_in(s, s->grads, p->offset),
+        TRY(check_cuda(cudaMemcpyAsync(place_in(s, s->grads, p->offset),
                                        s->states[k] + at, p->count * sizeof(float),
                                        cudaMemcpyDeviceToDevice, s->main),
-                       "copying the optimiser", err) < 0)
-            return -1;
+                       "copying the optimiser", err));
     }
-    if (sums_gather(s, s->grads, err) < 0 ||
-        check_cuda(cudaEventRecord(s->summed, s->main), "copying the optimiser", err) <
-            0 ||
-        comm_await(e->comm, s->summed, e->job.timeout_ms, "gathering the optimiser",
-                   err) < 0)
-        return -1;
+    TRY(sums_gather(s, s->grads, err));
+    TRY(check_cuda(cudaEventRecord(s->summed, s->main), "copying the optimiser", err));
+    TRY(comm_await(e->comm, s->summed, e->job.timeout_ms, "gathering the optimiser",
+                   err));
     return move(s->grads, whole, bytes, TO_HOST, err);
 }
 
@@ -74,8 +70,7 @@ static int transfer_scaler(struct stage *s, enum direction way, struct ddp_err *
     if (o->loss_scale <= 0)
         o->loss_scale = CUDA_FIRST_SCALE;
     struct cuda_scaler scaler = {o->loss_scale, o->good_steps};
-    if (move(s->scaler, &scaler, sizeof scaler, way, err) < 0)
-        return -1;
+    TRY(move(s->scaler, &scaler, sizeof scaler, way, err));
     o->loss_scale = scaler.scale;
     o->good_steps = scaler.good;
     return 0;
@@ -85,25 +80,23 @@ static int transfer_stage(struct stage *s, enum direction way, struct ddp_err *e
 {
     struct optim *o = s->e->job.optim;
     float *weights = model_weights(s->e->job.model) + s->part.offset;
-    if (stage_enter(s, err) < 0 ||
-        move(s->weights, weights, s->part.count * sizeof *weights, way, err) < 0 ||
-        (s->scaler && transfer_scaler(s, way, err) < 0) ||
-        move(s->updates, &o->steps, sizeof o->steps, way, err) < 0)
-        return -1;
+    TRY(stage_enter(s, err));
+    TRY(move(s->weights, weights, s->part.count * sizeof *weights, way, err));
+    if (s->scaler)
+        TRY(transfer_scaler(s, way, err));
+    TRY(move(s->updates, &o->steps, sizeof o->steps, way, err));
     for (int k = 0; k < OPTIM_STATES; k++) {
-        if (o->states[k] && (way == TO_DEVICE ? push_state : pull_state)(s, k, err) < 0)
-            return -1;
+        if (o->states[k])
+            TRY((way == TO_DEVICE ? push_state : pull_state)(s, k, err));
     }
     return 0;
 }
 
 int transfer_model(struct engine *e, enum direction way, struct ddp_err *err)
 {
-    if (check_cuda(cudaStreamSynchronize(first_of(e)->main), what, err) < 0)
-        return -1;
-    for (int i = e->nstages - 1; i >= 0; i--) {
-        if (transfer_stage(&e->stages[i], way, err) < 0)
-            return -1;
-    }
-    return transfer_buffers(e, way, err) < 0 ? -1 : engine_arrive(e, what, err);
+    TRY(check_cuda(cudaStreamSynchronize(first_of(e)->main), what, err));
+    for (int i = e->nstages - 1; i >= 0; i--)
+        TRY(transfer_stage(&e->stages[i], way, err));
+    TRY(transfer_buffers(e, way, err));
+    return engine_arrive(e, what, err);
 }

@@ -28,18 +28,33 @@ int cuda_open(int device, struct ddp_err *err);
  * The second sets it in another thread; NULL does nothing. */
 void *cuda_context(void);
 void cuda_use_context(void *context);
-int cuda_stream_create(cuda_stream *s, struct ddp_err *err);
-int cuda_event_create(cuda_event *e, struct ddp_err *err);
-void cuda_stream_destroy(cuda_stream s);
-void cuda_event_destroy(cuda_event e);
-int cuda_event_record(cuda_event e, cuda_stream s, struct ddp_err *err);
-/* Device memory; `at` is 0 if there is none. */
-int cuda_memory_create(uint64_t *at, size_t bytes, struct ddp_err *err);
-void cuda_memory_destroy(uint64_t at);
-/* Queued on the stream; the device can access both addresses. */
-int cuda_copy(void *to, const void *from, size_t bytes, cuda_stream s,
-              struct ddp_err *err);
-/* 1: all earlier work on the stream is done; 0: not yet; -1: error. */
-int cuda_event_done(cuda_event e, struct ddp_err *err);
+
+/* libcuda's functions, there after cuda_open(); for their results: cuda_check(). */
+struct cuda_api {
+    void *library;
+    int (*get_attribute)(void *data, int attribute, uint64_t p);
+    int (*init)(unsigned flags);
+    int (*context)(void **context);
+    int (*set_context)(void *context);
+    int (*device)(int *device, int number);
+    int (*retain)(void **context, int device);
+    int (*alloc)(uint64_t *at, size_t bytes);
+    int (*free)(uint64_t at);
+    int (*copy)(uint64_t to, uint64_t from, size_t bytes, cuda_stream s);
+    int (*stream_create)(cuda_stream *s, unsigned flags);
+    int (*stream_destroy)(cuda_stream s);
+    int (*event_create)(cuda_event *e, unsigned flags);
+    int (*event_destroy)(cuda_event e);
+    int (*event_record)(cuda_event e, cuda_stream s);
+    int (*event_query)(cuda_event e);
+    int (*error_name)(int error, const char **name);
+};
+extern struct cuda_api cuda_api;
+
+/* The numbers of cuda.h. */
+enum { CUDA_NOT_READY = 600, CUDA_NON_BLOCKING = 1, CUDA_NO_TIMING = 2 };
+
+/* 0; or -1 with "`what`: " and CUDA's name of the error. */
+int cuda_check(int rc, const char *what, struct ddp_err *err);
 
 #endif

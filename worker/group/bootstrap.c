@@ -12,8 +12,8 @@
 
 /* ---- the store ---- */
 
-static int bootstrap_store(const struct bootstrap *m, const char *card, struct ddp_value *cards,
-                    struct ddp_err *err)
+static int bootstrap_store(const struct bootstrap *m, const char *card,
+                           struct ddp_value *cards, struct ddp_err *err)
 {
     const char *addr = m->master_addr ? m->master_addr : getenv("MASTER_ADDR");
     if (!addr || (m->master_port == 0 && !getenv("MASTER_PORT")))
@@ -30,6 +30,22 @@ static int bootstrap_store(const struct bootstrap *m, const char *card, struct d
         ddp_store_fence(store, m->name, m->rank, m->size, card, strlen(card), cards, err);
     ddp_store_close(store);
     return rc;
+}
+
+int bootstrap_late(const struct bootstrap *m, const char *place,
+                   const struct ddp_value *cards, struct ddp_err *err)
+{
+    enum { LISTED = 8 };
+    char text[256] = "";
+    size_t at = 0;
+    int missing = 0;
+    for (int r = 0; r < m->size; r++) {
+        if (r != m->rank && !cards[r].data && missing++ < LISTED)
+            at += (size_t)snprintf(text + at, sizeof text - at, "%s%d",
+                                   missing > 1 ? ", " : "", r);
+    }
+    return err_set(err, "%d of %d ranks have not come to %s in time: %s%s", missing,
+                   m->size, place, text, missing > LISTED ? ", ..." : "");
 }
 
 /* ---- the table ---- */

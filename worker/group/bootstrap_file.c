@@ -256,8 +256,7 @@ static int sit_down(struct book *b, struct ddp_err *err)
 
 static int late(const struct book *b, bool seated, struct ddp_err *err)
 {
-    char text[256] = "";
-    size_t at = 0;
+    char place[300];
     if (!seated)
         return err_set(err,
                        "another rank %d is at '%s': a run that still goes on, or a "
@@ -266,16 +265,8 @@ static int late(const struct book *b, bool seated, struct ddp_err *err)
     if (!b->readable)
         return err_set(err, "ranks of another group, or of another size, are at '%s'",
                        b->m->place);
-    int missing = 0;
-    for (int r = 0; r < b->m->size; r++) {
-        if (b->cards[r].data || r == b->m->rank)
-            continue;
-        if (missing++ < 8)
-            at += (size_t)snprintf(text + at, sizeof text - at, "%s%d",
-                                   missing > 1 ? ", " : "", r);
-    }
-    return err_set(err, "%d of %d ranks have not come to '%s' in time: %s%s", missing,
-                   b->m->size, b->m->place, text, missing > 8 ? ", ..." : "");
+    snprintf(place, sizeof place, "'%s'", b->m->place);
+    return bootstrap_late(b->m, place, b->cards, err);
 }
 
 static int connect_as_named(struct book *b, const char *card, struct ddp_err *err)

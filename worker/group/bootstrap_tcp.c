@@ -24,7 +24,7 @@
 
 static const char magic[8] = "ddpmeet1";
 
-enum { CARD_MAX = 4096, NAME_BYTES = 200, SAY_MS = 5000, LISTED = 8, RETRY_US = 10000 };
+enum { CARD_MAX = 4096, NAME_BYTES = 200, SAY_MS = 5000, RETRY_US = 10000 };
 
 static const uint32_t NO_GROUP = UINT32_MAX; /* sent instead of a card's size */
 
@@ -33,49 +33,6 @@ struct intro {
     uint32_t rank, size, ncard;
     char name[NAME_BYTES];
 };
-
-static int wait_for(int fd, short events, int64_t deadline_ms)
-{
-    for (;;) {
-        int64_t left = deadline_ms - now_ms();
-        struct pollfd p = {.fd = fd, .events = events};
-        int n = poll(&p, 1, left > 0 ? (int)(left < 60000 ? left : 60000) : 0);
-        if (n > 0)
-            return 0;
-        if ((n < 0 && errno != EINTR) || left <= 0)
-            return -1;
-    }
-}
-
-static int send_all(int fd, const void *data, size_t size, int64_t deadline_ms)
-{
-    for (size_t at = 0; at < size;) {
-        ssize_t n = send(fd, (const char *)data + at, size - at, MSG_NOSIGNAL);
-        if (n > 0)
-            at += (size_t)n;
-        else if (n < 0 && errno == EAGAIN) {
-            if (wait_for(fd, POLLOUT, deadline_ms) < 0)
-                return -1;
-        } else if (errno != EINTR)
-            return -1;
-    }
-    return 0;
-}
-
-static int recv_all(int fd, void *data, size_t size, int64_t deadline_ms)
-{
-    for (size_t at = 0; at < size;) {
-        ssize_t n = recv(fd, (char *)data + at, size - at, 0);
-        if (n > 0)
-            at += (size_t)n;
-        else if (n < 0 && errno == EAGAIN) {
-            if (wait_for(fd, POLLIN, deadline_ms) < 0)
-                return -1;
-        } else if (n == 0 || errno != EINTR)
-            return -1;
-    }
-    return 0;
-}
 
 /* ---- rank 0 ---- */
 
@@ -93,14 +50,14 @@ static int welcome(struct host *h, int fd, struct ddp_err *err)
     char card[CARD_MAX + 1] = "";
     int64_t until = now_ms() + SAY_MS;
     until = until < h->m->deadline_ms ? until : h->m->deadline_ms;
-    if (recv_all(fd, &in, sizeof in, until) < 0 ||
+    if (sock_read_all(fd, &in, sizeof in, until) < 0 ||
         memcmp(in.magic, magic, sizeof magic) != 0)
         return 1;
     size_t n = ntohl(in.ncard);
     int rank = (int)(ntohl(in.rank) & INT32_MAX),
         size = (int)(ntohl(in.size) & INT32_MAX);
     in.name[sizeof in.name - 1] = '\0';
-    if (n > CARD_MAX || recv_all(fd, card, n, until) < 0)
+    if (n > CARD_MAX || sock_read_all(fd, card, n, until) < 0)
         return 1;
     if (strncmp(in.name, h->m->name, sizeof in.name - 1) != 0)
         return 1;
@@ -115,32 +72,16 @@ static int welcome(struct host *h, int fd, struct ddp_err *err)
     return 0;
 }
 
-static int name_missing(const struct host *h, struct ddp_err *err)
-{
-    char text[256] = "";
-    size_t at = 0;
-    for (int r = 1, named = 0; r < h->m->size && named <= LISTED; r++) {
-        if (h->fds[r] >= 0)
-            continue;
-        at += (size_t)snprintf(text + at, sizeof text - at, "%s%s", named ? ", " : "",
-                               named < LISTED ? "" : "...");
-        if (named++ < LISTED)
-            at += (size_t)snprintf(text + at, sizeof text - at, "%d", r);
-    }
-    return err_set(err, "%d of %d ranks have not come to tcp://%s in time: %s",
-                   h->missing, h->m->size, h->m->place, text);
-}
-
 static int give_all(const struct host *h, struct ddp_err *err)
 {
     for (int to = 1; to < h->m->size; to++) {
         int rc = 0;
         for (int r = 0; r < h->m->size && rc == 0; r++) {
             uint32_t n = htonl((uint32_t)h->cards[r].size);
-            rc = send_all(h->fds[to], &n, sizeof n, h->m->deadline_ms);
+            rc = sock_write_all(h->fds[to], &n, sizeof n, h->m->deadline_ms);
             if (rc == 0)
-                rc = send_all(h->fds[to], h->cards[r].data, h->cards[r].size,
-                              h->m->deadline_ms);
+                rc = sock_write_all(h->fds[to], h->cards[r].data, h->cards[r].size,
+                                    h->m->deadline_ms);
         }
         if (rc < 0)
             return err_set(err, "rank %d ended during the bootstrap at tcp://%s", to,
@@ -161,10 +102,12 @@ static void give_up(const struct host *h)
 
 static int host_all(struct host *h, int listener, struct ddp_err *err)
 {
+    char place[300];
+    snprintf(place, sizeof place, "tcp://%s", h->m->place);
     while (h->missing > 0) {
         if (now_ms() >= h->m->deadline_ms || /* strangers may keep connecting */
-            wait_for(listener, POLLIN, h->m->deadline_ms) < 0)
-            return name_missing(h, err);
+            sock_await(listener, POLLIN, h->m->deadline_ms) < 0)
+            return bootstrap_late(h->m, place, h->cards, err);
         int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0 && (errno == EMFILE || errno == ENFILE))
             return err_errno(
@@ -211,9 +154,9 @@ static int recv_cards(const struct bootstrap *m, int fd, struct ddp_value *cards
     for (int r = 0; r < m->size; r++) {
         char card[CARD_MAX];
         uint32_t n;
-        if (recv_all(fd, &n, sizeof n, m->deadline_ms) < 0)
+        if (sock_read_all(fd, &n, sizeof n, m->deadline_ms) < 0)
             return r == 0 && now_ms() < m->deadline_ms ? 1 : -1;
-        if (ntohl(n) > CARD_MAX || recv_all(fd, card, ntohl(n), m->deadline_ms) < 0)
+        if (ntohl(n) > CARD_MAX || sock_read_all(fd, card, ntohl(n), m->deadline_ms) < 0)
             return -1;
         card_copy(&cards[r], card, ntohl(n));
     }
@@ -231,9 +174,9 @@ static int visit_once(const struct bootstrap *m, const char *addr, int port,
                        .ncard = htonl((uint32_t)strlen(card))};
     memcpy(in.magic, magic, sizeof in.magic);
     snprintf(in.name, sizeof in.name, "%s", m->name);
-    int rc = send_all(fd, &in, sizeof in, m->deadline_ms);
+    int rc = sock_write_all(fd, &in, sizeof in, m->deadline_ms);
     if (rc == 0)
-        rc = send_all(fd, card, strlen(card), m->deadline_ms);
+        rc = sock_write_all(fd, card, strlen(card), m->deadline_ms);
     rc = rc == 0 ? recv_cards(m, fd, cards) : 1;
     if (rc < 0)
         err_set(err,

@@ -61,8 +61,9 @@ static void nccl_close(struct ddp_group *g)
         return;
     }
     for (size_t i = 0; i < n->nevents; i++)
-        cuda_event_destroy(n->events[i]);
-    cuda_stream_destroy(n->coll.stream);
+        cuda_api.event_destroy(n->events[i]);
+    if (n->coll.stream)
+        cuda_api.stream_destroy(n->coll.stream);
     free(n->events);
     free(n->idle);
     free(n);
@@ -78,7 +79,8 @@ static int nccl_open(struct ddp_group *g, struct ddp_err *err)
 {
     struct nccl *n = g->foreign = xcalloc(1, sizeof *n);
     if (nccl_load(err) < 0 || cuda_open(device_of_rank(g), err) < 0 ||
-        cuda_stream_create(&n->coll.stream, err) < 0)
+        cuda_check(cuda_api.stream_create(&n->coll.stream, CUDA_NON_BLOCKING),
+                   "cuStreamCreate", err) < 0)
         return -1;
     return nccl_join(g, cuda_use_context, cuda_context(), &n->coll.comm, err);
 }

@@ -89,7 +89,7 @@ static int begin_connecting(struct nccl_channel *c, struct ddp_err *err)
 static int begin_exchange(struct ddp_group *g, struct nccl_channel *c,
                           struct ddp_err *err)
 {
-    if (cuda_memory_create(&c->byte, 1, err) < 0)
+    if (cuda_check(cuda_api.alloc(&c->byte, 1), "cuMemAlloc", err) < 0)
         return -1;
     c->exchange = (struct ddp_request){.kind = c->kind,
                                        .group = g,
@@ -127,7 +127,8 @@ static int connect_channel(struct ddp_group *g, struct nccl_channel *c,
                            struct ddp_err *err)
 {
     if (c->state == CHANNEL_NEW) {
-        if (cuda_stream_create(&c->queue.stream, err) < 0)
+        if (cuda_check(cuda_api.stream_create(&c->queue.stream, CUDA_NON_BLOCKING),
+                       "cuStreamCreate", err) < 0)
             return -1;
         c->state = CHANNEL_READY;
         if (c->peer != g->layout.rank && begin_exchange(g, c, err) < 0)
@@ -175,7 +176,9 @@ static int start_copies(struct nccl *n, int me, struct ddp_err *err)
         if (from->bytes != to->bytes)
             return err_set(err, "rank %d sends itself %zu bytes and receives %zu", me,
                            from->bytes, to->bytes);
-        if (cuda_copy(to->data, from->data, from->bytes, s, err) < 0 ||
+        if (cuda_check(
+                cuda_api.copy((uintptr_t)to->data, (uintptr_t)from->data, from->bytes, s),
+                "cuMemcpyAsync", err) < 0 ||
             set_off(n, out, s, err) < 0 || set_off(n, in, s, err) < 0)
             return -1;
     }
@@ -267,10 +270,10 @@ bool nccl_p2p_close(struct nccl *n, bool abort, int64_t deadline_ms)
         bool ended =
             !c->connecting || offload_wait(c->connecting, left_ms > 0 ? left_ms : 0);
         offload_end(c->connecting);
-        if (ended)
-            cuda_stream_destroy(c->queue.stream);
-        if (ended)
-            cuda_memory_destroy(c->byte);
+        if (ended && c->queue.stream)
+            cuda_api.stream_destroy(c->queue.stream);
+        if (ended && c->byte)
+            cuda_api.free(c->byte);
         all = all && ended;
         free(c);
     }

@@ -7,22 +7,25 @@ int nccl_mark(struct nccl *n, struct ddp_request *r, cuda_stream s, struct ddp_e
 {
     if (n->nidle == 0) {
         cuda_event e;
-        if (cuda_event_create(&e, err) < 0)
+        if (cuda_check(cuda_api.event_create(&e, CUDA_NO_TIMING), "cuEventCreate", err) <
+            0)
             return -1;
         n->events = xrealloc(n->events, n->nevents + 1, sizeof *n->events);
         n->idle = xrealloc(n->idle, n->nevents + 1, sizeof *n->idle);
         n->events[n->nevents++] = n->idle[n->nidle++] = e;
     }
     r->mark = n->idle[--n->nidle];
-    return cuda_event_record(r->mark, s, err);
+    return cuda_check(cuda_api.event_record(r->mark, s), "cuEventRecord", err);
 }
 
 int nccl_passed(struct nccl *n, struct ddp_request *r, void *comm, struct ddp_err *err)
 {
-    int error = 0, rc = cuda_event_done(r->mark, err);
-    if (rc > 0)
+    int error = 0, rc = cuda_api.event_query(r->mark);
+    if (rc == 0)
         n->idle[n->nidle++] = r->mark;
-    if (rc == 0 && comm && nccl_api.async_error(comm, &error) == 0)
-        rc = nccl_check(error, "NCCL", err);
-    return rc;
+    if (rc != CUDA_NOT_READY)
+        return rc == 0 ? 1 : cuda_check(rc, "cuEventQuery", err);
+    return comm && nccl_api.async_error(comm, &error) == 0
+               ? nccl_check(error, "NCCL", err)
+               : 0;
 }

@@ -13,6 +13,7 @@
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/sock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -147,19 +148,6 @@ static void choose_waiting(struct shm *s)
         s->barriers = s->barriers && !s->rank[i].unheard;
 }
 
-static int wait_readable(int fd, int64_t deadline_ms)
-{
-    for (;;) {
-        int64_t left = deadline_ms - now_ms();
-        struct pollfd p = {.fd = fd, .events = POLLIN};
-        int n = poll(&p, 1, left > 0 ? (int)(left < 60000 ? left : 60000) : 0);
-        if (n > 0)
-            return 1;
-        if ((n < 0 && errno != EINTR) || (n == 0 && left <= 0))
-            return 0;
-    }
-}
-
 static int send_fd(int conn, int fd)
 {
     char byte = 'm';
@@ -238,7 +226,8 @@ static int await_comer(const struct shm *s, const struct listeners *listeners,
 {
     for (;;) {
         int64_t look = now_ms() + LOOK_MS;
-        if (wait_readable(listeners->unix_fd, look < deadline_ms ? look : deadline_ms))
+        if (sock_await(listeners->unix_fd, POLLIN,
+                       look < deadline_ms ? look : deadline_ms) == 0)
             return 0;
         int missing = 0;
         for (int i = s->n - 1; i > 0; i--) {
@@ -246,7 +235,7 @@ static int await_comer(const struct shm *s, const struct listeners *listeners,
                 continue;
             missing = i;
             if (!door_is_open(&s->layout->members[s->ranks[i]]) &&
-                !wait_readable(listeners->unix_fd, 0))
+                poll(&(struct pollfd){listeners->unix_fd, POLLIN, 0}, 1, 0) <= 0)
                 return member_err(s, i, "has gone while joining", err);
         }
         if (now_ms() >= deadline_ms)
@@ -264,7 +253,7 @@ static int admit(const struct shm *s, int conn, const struct listeners *listener
     int64_t patience = now_ms() + 1000;
     if (getsockopt(conn, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0 ||
         peer.uid != geteuid() ||
-        !wait_readable(conn, patience < deadline_ms ? patience : deadline_ms) ||
+        sock_await(conn, POLLIN, patience < deadline_ms ? patience : deadline_ms) < 0 ||
         recv(conn, &h, sizeof h, 0) != (ssize_t)sizeof h)
         return -1;
     unsigned differ = 0;
@@ -294,7 +283,7 @@ static int gather_conns(struct shm *s, const struct listeners *listeners, int *c
     }
     for (int i = 1; i < s->n; i++) {
         char done;
-        if (!wait_readable(conns[i], deadline_ms))
+        if (sock_await(conns[i], POLLIN, deadline_ms) < 0)
             return member_err(s, i, "has not mapped the shared memory in time", err);
         if (recv(conns[i], &done, 1, 0) != 1)
             return member_err(s, i, "has gone while joining", err);
@@ -369,7 +358,7 @@ static int be_let_go(const struct shm *s, int conn, int64_t deadline_ms,
                      struct ddp_err *err)
 {
     char said[sizeof err->text];
-    if (!wait_readable(conn, deadline_ms))
+    if (sock_await(conn, POLLIN, deadline_ms) < 0)
         return err_set(err, "a rank of this host has not come to share memory in time");
     ssize_t n = recv(conn, said, sizeof said - 1, 0);
     if (n <= 0)
@@ -384,7 +373,7 @@ static int follow(struct shm *s, int64_t deadline_ms, struct ddp_err *err)
     if (conn < 0)
         return -1;
     int rc = 0;
-    if (!wait_readable(conn, deadline_ms))
+    if (sock_await(conn, POLLIN, deadline_ms) < 0)
         rc = member_err(s, 0, "has not handed over the shared memory in time", err);
     else if ((s->fd = recv_fd(conn)) < 0)
         rc = member_err(s, 0, "has gone while joining", err);

@@ -59,43 +59,6 @@ static struct tcp_op op_make(struct head head, const int *team, int n, int me, v
 
 /* ---- rings: one round ---- */
 
-static void ring(struct tcp_op *o, unsigned pieces)
-{
-    struct flow *f = &o->flow;
-    f->to = o->team[(o->me + 1) % o->n];
-    f->from = o->team[(o->me + o->n - 1) % o->n];
-    f->nout = f->nin = pieces;
-    char *p;
-    size_t first;
-    o->piece(o, true, 0, &p, &first);
-    f->credit = first;
-}
-
-/* Slice `i` of the vector, i counted around the ring. */
-static void slice_piece(const struct tcp_op *o, int i, char **p, size_t *bytes)
-{
-    size_t size = type_size(o->type), n = (size_t)o->n;
-    size_t at = (size_t)((i + 2 * o->n) % o->n), each = o->count / n, more = o->count % n;
-    size_t from = at * each + (at < more ? at : more);
-    *p = o->data + from * size;
-    *bytes = (each + (at < more)) * size;
-}
-
-static void reduce_ring_piece(const struct tcp_op *o, bool out, unsigned k, char **p,
-                              size_t *bytes)
-{
-    slice_piece(o, o->me - (int)k - !out, p, bytes);
-}
-
-static bool reduce_ring_begin(struct tcp_op *o)
-{
-    if (o->round > 0)
-        return false;
-    ring(o, 2 * ((unsigned)o->n - 1));
-    o->flow.nreduce = (unsigned)o->n - 1;
-    return true;
-}
-
 static void list_piece(const struct tcp_op *o, bool out, unsigned k, char **p,
                        size_t *bytes)
 {
@@ -113,7 +76,7 @@ static bool list_begin(struct tcp_op *o)
     f->from = o->team[(o->me + o->n - 1) % o->n];
     f->nout = o->nlist - o->nlast;
     f->nin = o->nlist - o->nfirst;
-    f->nreduce = o->reduces ? f->nin : 0;
+    f->nreduce = o->nreduce;
     f->credit = 0;
     for (unsigned i = 0; i < o->nfirst; i++)
         f->credit += o->list[i].iov_len;
@@ -203,7 +166,8 @@ static bool doubling_begin(struct tcp_op *o)
     return true;
 }
 
-/* ---- broadcast: a binomial tree when short, a chain of relays when long ---- */
+/* ---- broadcast: a binomial tree when short, a chain of relays when long; reduce: the
+ * chain that ends at the root, added to by each ---- */
 
 static bool tree_begin(struct tcp_op *o)
 {
@@ -228,39 +192,46 @@ static bool tree_begin(struct tcp_op *o)
 
 static bool chain_begin(struct tcp_op *o)
 {
-    int at = (o->me - o->root + o->n) % o->n;
+    int first = o->nreduce > 0 ? o->root + 1 : o->root;
+    int at = (o->me - first + 2 * o->n) % o->n;
     if (o->round > 0)
         return false;
     exchange(o, at + 1 < o->n ? (o->me + 1) % o->n : -1,
              at > 0 ? (o->me + o->n - 1) % o->n : -1);
     o->flow.credit = at == 0 ? no_limit : 0;
-    return true;
-}
-
-/* ---- reduce: the same chain the other way, added to at every stop ---- */
-
-static bool fold_begin(struct tcp_op *o)
-{
-    int at = (o->me - o->root - 1 + 2 * o->n) % o->n;
-    if (o->round > 0)
-        return false;
-    exchange(o, at + 1 < o->n ? (o->me + 1) % o->n : -1,
-             at > 0 ? (o->me + o->n - 1) % o->n : -1);
-    o->flow.credit = at == 0 ? no_limit : 0;
-    o->flow.nreduce = 1;
+    o->flow.nreduce = o->nreduce;
     return true;
 }
 
 /* ---- starting ---- */
 
+/* The slices in the order in which this member passes them on: around once to be reduced,
+ * and again to be stored. */
+static void ring_of_slices(struct tcp_op *o)
+{
+    size_t size = type_size(o->type), n = (size_t)o->n;
+    o->nlist = 2 * (unsigned)o->n - 1;
+    o->nfirst = o->nlast = 1;
+    o->nreduce = (unsigned)o->n - 1;
+    o->list = xcalloc(o->nlist, sizeof *o->list);
+    for (unsigned k = 0; k < o->nlist; k++) {
+        size_t at = ((size_t)o->me + 2 * n - k) % n;
+        size_t each = o->count / n, more = o->count % n;
+        size_t from = at * each + (at < more ? at : more);
+        o->list[k] = (struct iovec){o->data + from * size, (each + (at < more)) * size};
+    }
+    o->begin = list_begin;
+    o->piece = list_piece;
+}
+
 void tcp_all_reduce(struct tcp_op *o, struct head head, const int *team, int n, int me,
                     void *data, size_t count, enum ddp_type type, enum ddp_op op)
 {
     *o = op_make(head, team, n, me, data, count, type, op);
-    size_t most = n == 2 ? PAIR_BYTES : RING_BYTES;
-    bool around = n > 1 && count * type_size(type) > most;
-    o->begin = around ? reduce_ring_begin : doubling_begin;
-    o->piece = around ? reduce_ring_piece : in_place;
+    o->begin = doubling_begin;
+    o->piece = in_place;
+    if (n > 1 && count * type_size(type) > (n == 2 ? PAIR_BYTES : RING_BYTES))
+        ring_of_slices(o);
 }
 
 void tcp_broadcast(struct tcp_op *o, struct head head, const int *team, int n, int me,
@@ -275,11 +246,14 @@ void tcp_broadcast(struct tcp_op *o, struct head head, const int *team, int n, i
 void tcp_reduce(struct tcp_op *o, struct head head, const int *team, int n, int me,
                 int root, void *data, size_t count, enum ddp_type type, enum ddp_op op)
 {
-    tcp_all_reduce(o, head, team, n, me, data, count, type, op);
-    if (n == 1 || count * type_size(type) <= RING_BYTES)
+    if (n == 1 || count * type_size(type) <= RING_BYTES) {
+        tcp_all_reduce(o, head, team, n, me, data, count, type, op);
         return;
+    }
+    *o = op_make(head, team, n, me, data, count, type, op);
     o->root = root;
-    o->begin = fold_begin;
+    o->nreduce = 1;
+    o->begin = chain_begin;
     o->piece = in_place;
 }
 
@@ -293,5 +267,5 @@ void tcp_ring(struct tcp_op *o, struct head head, const int *team, int n, int me
     o->nlist = pieces.n;
     o->nfirst = pieces.nfirst;
     o->nlast = pieces.nlast;
-    o->reduces = reduces;
+    o->nreduce = reduces ? pieces.n - pieces.nfirst : 0;
 }

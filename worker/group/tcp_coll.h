@@ -53,9 +53,9 @@ struct tcp_op {
     struct flow flow;
     void (*piece)(const struct tcp_op *o, bool out, unsigned k, char **p, size_t *bytes);
     char *room;         /* borrowed: tcp_scratch() */
-    struct iovec *list; /* owned: the pieces of tcp_ring() */
+    unsigned nreduce;   /* the first pieces that come in are reduced */
+    struct iovec *list; /* owned: the pieces of a ring, see tcp_ring() */
     unsigned nlist, nfirst, nlast;
-    bool reduces; /* likewise */
 };
 
 /* `head` describes the user's call and is compared between ranks. Buffers stay borrowed

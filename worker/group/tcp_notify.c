@@ -53,132 +53,130 @@ static bool must_be_told(const struct tcp *n, int rank, int culprit,
            s->out[TCP_COLL] >= 0 || s->in[TCP_MESSAGE] >= 0 || s->out[TCP_MESSAGE] >= 0;
 }
 
-/* Send hello and data on all connections in p[], which is indexed by rank, in parallel.
- * A rank that does not take them has gone itself. */
+/* For a connection to each rank, none yet, and one place more. */
+static struct pollfd *no_connections(const struct tcp *n)
+{
+    struct pollfd *p = xcalloc((size_t)n->layout->size + 1, sizeof *p);
+    for (int r = 0; r <= n->layout->size; r++)
+        p[r] = (struct pollfd){.fd = -1, .events = POLLOUT};
+    return p;
+}
+
+static bool any_open(const struct tcp *n, const struct pollfd *p)
+{
+    int r = 0;
+    while (r < n->layout->size && p[r].fd < 0)
+        r++;
+    return r < n->layout->size;
+}
+
+static void hang_up(struct pollfd *p)
+{
+    if (p->fd >= 0)
+        close(p->fd);
+    p->fd = -1;
+}
+
+/* Send hello and data; true if the kernel took them. A rank that does not has failed,
+ * which tcp_look() finds. */
+static bool say(const struct tcp *n, int fd, int rank, int what, const void *data,
+                size_t bytes)
+{
+    struct hello h = tcp_hello(n, rank, what);
+    struct iovec io[] = {{&h, sizeof h}, {(void *)(uintptr_t)data, bytes}};
+    struct msghdr msg = {.msg_iov = io, .msg_iovlen = 2};
+    return sendmsg(fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)(sizeof h + bytes);
+}
+
+/* Say it on all connections in p[], which is indexed by rank, in parallel; frees p. */
 static void tell(struct tcp *n, struct pollfd *p, int what, const void *data,
                  size_t bytes)
 {
-    int size = n->layout->size, waiting = 0;
-    for (int r = 0; r < size; r++)
-        waiting += p[r].fd >= 0;
+    int size = n->layout->size;
     int64_t until = now_ms() + TELL_MS, left = TELL_MS;
-    while (waiting > 0 && left > 0 && poll(p, (nfds_t)size, (int)left) > 0) {
+    while (left > 0 && any_open(n, p) && poll(p, (nfds_t)size, (int)left) > 0) {
         for (int r = 0; r < size; r++) {
             if (p[r].fd < 0 || p[r].revents == 0)
                 continue;
-            struct hello h = tcp_hello(n, r, what);
-            struct iovec io[] = {{&h, sizeof h}, {(void *)(uintptr_t)data, bytes}};
-            struct msghdr msg = {.msg_iov = io, .msg_iovlen = 2};
-            (void)!sendmsg(p[r].fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
-            close(p[r].fd);
-            p[r].fd = -1;
-            waiting--;
+            say(n, p[r].fd, r, what, data, bytes);
+            hang_up(&p[r]);
         }
         left = until - now_ms();
     }
-    for (int r = 0; r < size; r++) {
-        if (p[r].fd >= 0)
-            close(p[r].fd);
-    }
+    for (int r = 0; r < size; r++)
+        hang_up(&p[r]);
+    free(p);
 }
 
 void tcp_tell_failure(struct tcp *n, int culprit, const char *why,
                       enum tcp_audience audience)
 {
     struct failure_report report = {.culprit = culprit};
+    struct pollfd *p = no_connections(n);
     snprintf(report.why, sizeof report.why, "%s", why);
-    int size = n->layout->size;
-    struct pollfd *p = xcalloc((size_t)size, sizeof *p);
-    for (int r = 0; r < size; r++) {
-        bool must = must_be_told(n, r, culprit, audience);
-        p[r] =
-            (struct pollfd){.fd = must ? tcp_start_connect(&n->layout->members[r]) : -1,
-                            .events = POLLOUT};
+    for (int r = 0; r < n->layout->size; r++) {
+        if (must_be_told(n, r, culprit, audience))
+            p[r].fd = tcp_start_connect(&n->layout->members[r]);
     }
     tell(n, p, HELLO_TELL, &report, sizeof report);
-    free(p);
 }
 
 void tcp_announce_leave(struct tcp *n, const int *ranks, int nranks)
 {
-    int size = n->layout->size;
-    struct pollfd *p = xcalloc((size_t)size, sizeof *p);
-    for (int r = 0; r < size; r++)
-        p[r] = (struct pollfd){.fd = -1, .events = POLLOUT};
+    struct pollfd *p = no_connections(n);
     for (int i = 0; i < nranks; i++)
         p[ranks[i]].fd = tcp_start_connect(&n->layout->members[ranks[i]]);
     tell(n, p, HELLO_LEAVE, n->entered, sizeof *n->entered);
-    free(p);
 }
 
 /* ---- asking ---- */
 
-struct question {
-    const struct tcp *n;
-    struct pollfd *p; /* by rank; fd -1: not asked, answered, or refused */
-    bool *came;       /* by rank */
-    uint64_t number;
-};
-
-/* Continue with one rank: send the question, or read the answer. */
-static void continue_question(struct question *q, int rank)
+/* Continue with one rank: send the question, or read whether it has entered collective
+ * `number`. */
+static void continue_question(const struct tcp *n, struct pollfd *p, int rank,
+                              uint64_t number, bool *came)
 {
-    struct pollfd *p = &q->p[rank];
-    if (p->events == POLLOUT) {
-        struct hello h = tcp_hello(q->n, rank, HELLO_ASK);
+    uint64_t entered = 0;
+    if (p->events == POLLOUT && say(n, p->fd, rank, HELLO_ASK, NULL, 0)) {
         p->events = POLLIN;
-        if (send(p->fd, &h, sizeof h, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof h)
-            return;
-    } else {
-        uint64_t entered = 0;
-        q->came[rank] = recv(p->fd, &entered, sizeof entered, MSG_DONTWAIT) ==
-                            (ssize_t)sizeof entered &&
-                        entered >= q->number;
+        return;
     }
-    close(p->fd);
-    p->fd = -1;
+    *came = p->events == POLLIN &&
+            recv(p->fd, &entered, sizeof entered, MSG_DONTWAIT) == sizeof entered &&
+            entered >= number;
+    hang_up(p);
 }
 
 int tcp_ask(struct tcp *n, uint64_t number, int *late, int max)
 {
-    int size = n->layout->size, waiting = 0, found = 0, culprit;
+    int size = n->layout->size, found = 0, culprit;
+    const struct member *members = n->layout->members;
     struct ddp_err unwanted;
     if (size > TELL_ALL)
         return 0;
-    struct question q = {.n = n, .number = number};
-    q.p = xcalloc((size_t)size + 1, sizeof *q.p);
-    q.came = xcalloc((size_t)size, sizeof *q.came);
+    struct pollfd *p = no_connections(n);
+    bool *came = xcalloc((size_t)size, sizeof *came);
     for (int r = 0; r < size; r++) {
-        bool other =
-            n->layout->members[r].host != n->layout->members[n->layout->rank].host;
-        q.came[r] = !other;
-        q.p[r] =
-            (struct pollfd){.fd = other ? tcp_start_connect(&n->layout->members[r]) : -1,
-                            .events = POLLOUT};
-        waiting += q.p[r].fd >= 0;
+        came[r] = members[r].host == members[n->layout->rank].host;
+        p[r].fd = came[r] ? -1 : tcp_start_connect(&members[r]);
     }
-    int64_t until = now_ms() + ASK_MS;
-    while (waiting > 0 && now_ms() < until && !tcp_failure_told(n, &culprit, &unwanted)) {
-        /* the others may be asking, too: serve them meanwhile */
-        q.p[size] = (struct pollfd){.fd = n->listener, .events = POLLIN};
-        if (poll(q.p, (nfds_t)size + 1, 20) <= 0)
-            continue;
-        for (int r = 0; r < size; r++) {
-            if (q.p[r].fd >= 0 && q.p[r].revents)
-                continue_question(&q, r);
+    /* the others may be asking, too: serve them meanwhile */
+    p[size] = (struct pollfd){.fd = n->listener, .events = POLLIN};
+    for (int64_t until = now_ms() + ASK_MS; any_open(n, p) && now_ms() < until &&
+                                            !tcp_failure_told(n, &culprit, &unwanted);) {
+        bool ready = poll(p, (nfds_t)size + 1, 20) > 0;
+        for (int r = 0; ready && r < size; r++) {
+            if (p[r].fd >= 0 && p[r].revents)
+                continue_question(n, &p[r], r, number, &came[r]);
         }
-        waiting = 0;
-        for (int r = 0; r < size; r++)
-            waiting += q.p[r].fd >= 0;
     }
     for (int r = 0; r < size; r++) {
-        if (q.p[r].fd >= 0)
-            close(q.p[r].fd);
-        if (!q.came[r] && found < max)
+        hang_up(&p[r]);
+        if (!came[r] && found < max)
             late[found++] = r;
     }
-    free(q.p);
-    free(q.came);
+    free(p);
+    free(came);
     return found;
 }
 
@@ -240,16 +238,11 @@ void tcp_send_calls(struct tcp *n, const struct said_calls *mine)
         p[i] = (struct pollfd){.fd = n->reporting[i].fd, .events = POLLOUT};
     poll(p, n->nreporting, n->nreporting ? REPORT_MS : 0);
     for (size_t i = 0; i < n->nreporting; i++) {
-        struct {
-            struct hello hello;
-            struct said_calls calls;
-        } said = {tcp_hello(n, n->reporting[i].rank, HELLO_CALL), *mine};
         if (p[i].revents == 0) {
             n->reporting[left++] = n->reporting[i];
             continue;
         }
-        /* a rank that does not take it has failed, which tcp_look() finds */
-        (void)!send(p[i].fd, &said, sizeof said, MSG_NOSIGNAL | MSG_DONTWAIT);
+        say(n, p[i].fd, n->reporting[i].rank, HELLO_CALL, mine, sizeof *mine);
         close(p[i].fd);
     }
     n->nreporting = left;

@@ -70,12 +70,28 @@ struct map_shape {
     int C, H, W;
 };
 
-/* c[M,N] = a[M,K] b[K,N] + bias[N] (NULL: none); with `add`, added to c. Element (i,
- * j) of a is a[i * ra + j * ca], of b likewise; one stride of each pair is 1. */
+/* Element (i, j) is at[i * row + j * column]; one of the two is 1. */
+struct matrix {
+    const float *at;
+    size_t row, column;
+};
+
+static inline struct matrix matrix(const float *at, size_t ld)
+{
+    return (struct matrix){at, ld, 1};
+}
+
+static inline struct matrix transposed(const float *at, size_t ld)
+{
+    return (struct matrix){at, 1, ld};
+}
+
+/* c[M,N] = a[M,K] b[K,N] + bias[N] (NULL: none); with `add`, added to c, whose rows are
+ * `ldc` floats apart. */
 struct gemm {
     int M, N, K;
-    const float *a, *b, *bias;
-    size_t ra, ca, rb, cb;
+    struct matrix a, b;
+    const float *bias;
     float *c;
     size_t ldc;
     bool add;

@@ -4,11 +4,10 @@
  * check it by reading. Images are NCHW everywhere. Dot products accumulate in double,
  * so that the result does not depend on the order of summation.
  */
-#include "worker/kernels/plain.h"
 #include "common/mem.h"
-#include "worker/kernels/kernels.h"
 #include "worker/kernels/loss.h"
 #include "worker/kernels/rng.h"
+#include "worker/kernels/tables.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -345,43 +344,35 @@ static void adadelta(float *w, const float *g, float *sq, float *acc, int64_t n,
     }
 }
 
-PRODUCT_FUNCTIONS(simd)
-SEQUENCE_FUNCTIONS(simd)
+NORM_KERNELS(DECLARE_KERNEL, plain)
+PRODUCT_KERNELS(DECLARE_KERNEL, simd)
+SEQUENCE_KERNELS(DECLARE_KERNEL, simd)
 
-const struct kernels kernels_plain = {
-    .name = "plain",
-    .precision = PRECISION_FP32,
-    .arithmetic = "fp32, sums in double",
-    .linear_plan = linear_plan,
-    .linear_plan_free = linear_plan_free,
-    .linear = linear,
-    .linear_back = linear_back,
-    .linear_factors = linear_factors,
-    .linear_back_factors = linear_back_factors,
-    .linear_rows = linear_rows,
-    .conv_plan = conv_plan,
-    .conv_plan_free = conv_plan_free,
-    .conv_floats = conv_floats,
-    .conv = conv,
-    .conv_back = conv_back,
-    .norm_plan = plain_norm_plan,
-    .norm_plan_free = plain_norm_plan_free,
-    .norm_share = plain_norm_share,
-    .norm = plain_norm,
-    .norm_back = plain_norm_back,
-    .mean = plain_mean,
-    .mean_back = plain_mean_back,
-    .map_floats = plain_map_floats,
-    .dropout = dropout,
-    .softmax_loss = softmax_loss,
-    .mse_loss = mse_loss,
-    .add = add,
-    .scale = scale,
-    .sum_squares = sum_squares,
-    .finite = all_finite,
-    .sgd = sgd,
-    PRODUCT_KERNELS(simd),
-    SEQUENCE_KERNELS(simd),
-    .adam = adam,
-    .adadelta = adadelta,
-};
+const struct kernels kernels_plain = {.name = "plain",
+                                      .precision = PRECISION_FP32,
+                                      .arithmetic = "fp32, sums in double",
+                                      .linear_plan = linear_plan,
+                                      .linear_plan_free = linear_plan_free,
+                                      .linear = linear,
+                                      .linear_back = linear_back,
+                                      .linear_factors = linear_factors,
+                                      .linear_back_factors = linear_back_factors,
+                                      .linear_rows = linear_rows,
+                                      .conv_plan = conv_plan,
+                                      .conv_plan_free = conv_plan_free,
+                                      .conv_floats = conv_floats,
+                                      .conv = conv,
+                                      .conv_back = conv_back,
+                                      .dropout = dropout,
+                                      .softmax_loss = softmax_loss,
+                                      .mse_loss = mse_loss,
+                                      .add = add,
+                                      .scale = scale,
+                                      .sum_squares = sum_squares,
+                                      .finite = all_finite,
+                                      .sgd = sgd,
+                                      .adam = adam,
+                                      .adadelta = adadelta,
+                                      NORM_KERNELS(KERNEL_ROW, plain)
+                                          PRODUCT_KERNELS(KERNEL_ROW, simd)
+                                              SEQUENCE_KERNELS(KERNEL_ROW, simd)};

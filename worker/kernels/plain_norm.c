@@ -2,10 +2,12 @@
  * an image, by their formulas; see plain.c */
 #include "common/mem.h"
 #include "worker/kernels/norm_share.h"
-#include "worker/kernels/plain.h"
+#include "worker/kernels/tables.h"
 
 #include <math.h>
 #include <stdlib.h>
+
+NORM_KERNELS(DECLARE_KERNEL, plain)
 
 struct norm_plan {
     struct norm_shape s;

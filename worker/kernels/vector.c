@@ -254,45 +254,24 @@ static bool all_finite(const float *v, size_t floats, bool image)
     return worst < 0x7f800000;
 }
 
-static size_t map_floats(struct map_shape s)
+size_t NAMED(map_floats)(struct map_shape s)
 {
     return (size_t)(round_up(s.C, BLOCK) / PER_WORD) * (size_t)s.H * (size_t)s.W;
 }
 
-const struct kernels NAMED(kernels) = {
-    .name = TEXT(ENGINE),
-    .precision = PRECISION,
-    .arithmetic = ARITHMETIC,
-    .linear_plan = NAMED(linear_plan),
-    .linear_plan_free = NAMED(linear_plan_free),
-    .linear = NAMED(linear),
-    .linear_back = NAMED(linear_back),
-    .linear_factors = NAMED(linear_factors),
-    .linear_back_factors = NAMED(linear_back_factors),
-    .linear_rows = NAMED(linear_rows),
-    .conv_plan = NAMED(conv_plan),
-    .conv_plan_free = NAMED(conv_plan_free),
-    .conv_floats = NAMED(conv_floats),
-    .conv = NAMED(conv),
-    .conv_back = NAMED(conv_back),
-    .norm_plan = NAMED(norm_plan),
-    .norm_plan_free = NAMED(norm_plan_free),
-    .norm_share = NAMED(norm_share),
-    .norm = NAMED(norm),
-    .norm_back = NAMED(norm_back),
-    .mean = NAMED(mean),
-    .mean_back = NAMED(mean_back),
-    .map_floats = map_floats,
-    .dropout = dropout,
-    .softmax_loss = softmax_loss,
-    .mse_loss = mse_loss,
-    PRODUCT_KERNELS(TABLE),
-    SEQUENCE_KERNELS(ENGINE),
-    .add = add,
-    .scale = scale,
-    .sum_squares = sum_squares,
-    .finite = all_finite,
-    .sgd = sgd,
-    .adam = adam,
-    .adadelta = adadelta,
-};
+const struct kernels NAMED(kernels) = {.name = TEXT(ENGINE),
+                                       .precision = PRECISION,
+                                       .arithmetic = ARITHMETIC,
+                                       .dropout = dropout,
+                                       .softmax_loss = softmax_loss,
+                                       .mse_loss = mse_loss,
+                                       .add = add,
+                                       .scale = scale,
+                                       .sum_squares = sum_squares,
+                                       .finite = all_finite,
+                                       .sgd = sgd,
+                                       .adam = adam,
+                                       .adadelta = adadelta,
+                                       LAYER_KERNELS(KERNEL_ROW, TABLE)
+                                           PRODUCT_KERNELS(KERNEL_ROW, TABLE)
+                                               SEQUENCE_KERNELS(KERNEL_ROW, ENGINE)};

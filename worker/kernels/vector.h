@@ -19,7 +19,7 @@
 #ifndef WORKER_KERNELS_VECTOR_H
 #define WORKER_KERNELS_VECTOR_H
 
-#include "worker/kernels/sequence.h"
+#include "worker/kernels/tables.h"
 
 #if BF16
 #define TABLE JOIN(ENGINE, bf16)
@@ -129,42 +129,10 @@ void transpose(const float *from, size_t ldf, int rows, int cols, float *to, siz
 
 extern const struct kernels NAMED(kernels);
 
-struct linear_plan *NAMED(linear_plan)(struct linear_shape shape, struct ddp_err *err);
-void NAMED(linear_plan_free)(struct linear_plan *p);
-void NAMED(linear)(struct linear_plan *p, int n, const float *x, const float *w,
-                   const float *bias, float *y);
-void NAMED(linear_back)(struct linear_plan *p, int n, const float *x, const float *w,
-                        const float *y, const float *dy, float scale, float *dw,
-                        float *dbias, float *dx);
-size_t NAMED(linear_factors)(const struct linear_plan *p);
-void NAMED(linear_back_factors)(struct linear_plan *p, int n, const float *x,
-                                const float *w, const float *y, const float *dy,
-                                float scale, float *factors, float *dbias, float *dx);
-void NAMED(linear_rows)(const struct linear_plan *p, float *const *factors, int batches,
-                        int from, int to, float *dw);
-
-struct norm_plan *NAMED(norm_plan)(struct norm_shape s, struct ddp_err *err);
-void NAMED(norm_plan_free)(struct norm_plan *p);
-void NAMED(norm_share)(struct norm_plan *p, norm_sum_fn sum, void *arg);
-void NAMED(norm)(struct norm_plan *p, int n, const float *x, const float *w,
-                 const float *bias, float *running, bool learn, const float *shortcut,
-                 float *y);
-void NAMED(norm_back)(struct norm_plan *p, int n, const float *x, const float *w,
-                      const float *y, const float *dy, float *dw, float *dbias, float *dx,
-                      float *dshortcut);
-void NAMED(mean)(struct map_shape s, int n, const float *x, float *y);
-void NAMED(mean_back)(struct map_shape s, int n, const float *dy, float *dx);
-
-PRODUCT_FUNCTIONS(TABLE)
-SEQUENCE_FUNCTIONS(ENGINE)
-
-struct conv_plan *NAMED(conv_plan)(struct conv_shape s, struct ddp_err *err);
-void NAMED(conv_plan_free)(struct conv_plan *p);
-size_t NAMED(conv_floats)(const struct conv_plan *p);
-void NAMED(conv)(struct conv_plan *p, int n, const float *x, const float *w,
-                 const float *bias, float *y);
-void NAMED(conv_back)(struct conv_plan *p, int n, const float *x, const float *w,
-                      const float *y, const float *dy, float scale, float *dw,
-                      float *dbias, float *dx);
+LAYER_KERNELS(DECLARE_KERNEL, TABLE)
+PRODUCT_KERNELS(DECLARE_KERNEL, TABLE)
+SEQUENCE_KERNELS(DECLARE_KERNEL, ENGINE)
+/* gemm() in the calling thread, with one thread's part of its scratch memory. */
+void NAMED(gemm_alone)(const struct gemm *g, float *room);
 
 #endif

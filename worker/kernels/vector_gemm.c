@@ -37,18 +37,20 @@ static void pack_a(const struct gemm *g, int i, int rows, int k, int deep, float
     int count = words_of(deep);
     for (int j = 0, T; j < rows; j += T, to += T * count) {
         T = next_tile(rows - j, TILE);
-        const float *tile = g->a + (size_t)(i + j) * g->ra + (size_t)k * g->ca;
-        for (int r = 0; g->ca == 1 && r < T; r++, tile += g->ra) {
+        const float *tile =
+            g->a.at + (size_t)(i + j) * g->a.row + (size_t)k * g->a.column;
+        for (int r = 0; g->a.column == 1 && r < T; r++, tile += g->a.row) {
             const float *row = PER_WORD == 1 ? tile : words;
             round_rows(1, deep, tile, 0, words, 0);
             for (int p = 0; p < count; p++)
                 to[p * T + r] = row[p];
         }
-        for (int p = 0; g->ca != 1 && p < count; p++, tile += PER_WORD * g->ca)
+        for (int p = 0; g->a.column != 1 && p < count;
+             p++, tile += PER_WORD * g->a.column)
             for (int v = 0; v < T; v += VL) {
 #if BF16
                 bool both = 2 * p + 1 < deep;
-                vec next = both ? load(tile + g->ca + v) : (vec){0};
+                vec next = both ? load(tile + g->a.column + v) : (vec){0};
                 store(to + p * T + v, pair(load(tile + v), next));
 #else
                 store(to + p * T + v, load(tile + v));
@@ -62,16 +64,16 @@ static void pack_a(const struct gemm *g, int i, int rows, int k, int deep, float
 static void pack_b(const struct gemm *g, int j, int k, int deep, float *to, float *words)
 {
     int width = at_most(BLOCK, g->N - j);
-    const float *from = g->b + (size_t)k * g->rb + (size_t)j * g->cb;
-    if (g->cb == 1) {
-        copy_panel(from, g->rb, deep, g->N - j, to);
+    const float *from = g->b.at + (size_t)k * g->b.row + (size_t)j * g->b.column;
+    if (g->b.column == 1) {
+        copy_panel(from, g->b.row, deep, g->N - j, to);
         return;
     }
     if (width < BLOCK)
         memset(to, 0, (size_t)deep * BLOCK * sizeof(float));
-    round_rows(width, deep, from, g->cb, words, DEEP);
+    round_rows(width, deep, from, g->b.column, words, DEEP);
     if (PER_WORD == 1)
-        transpose(from, g->cb, width, deep, to, BLOCK);
+        transpose(from, g->b.column, width, deep, to, BLOCK);
     else
         transpose(words, DEEP, width, words_of(deep), to, BLOCK);
 }

@@ -251,21 +251,11 @@ size_t NAMED(attention_room)(struct attention_shape s)
     return attention_own(&s) * (size_t)pool_threads();
 }
 
-struct matrix {
-    const float *v;
-    size_t row, column; /* strides: from one row or column to the next */
-};
-
-/* c = a b, or c += a b. `g` has the sizes and c. */
-static void multiply(struct gemm g, struct matrix a, struct matrix b, float *room)
+/* c = a b, or with `add` c += a b, in the calling thread. */
+static void multiply(int M, int N, int K, struct matrix a, struct matrix b, bool add,
+                     float *c, size_t ldc, float *room)
 {
-    g.a = a.v;
-    g.ra = a.row;
-    g.ca = a.column;
-    g.b = b.v;
-    g.rb = b.row;
-    g.cb = b.column;
-    NAMED(gemm_alone)(&g, room);
+    NAMED(gemm_alone)(&(struct gemm){M, N, K, a, b, NULL, c, ldc, add}, room);
 }
 
 /* Logits of queries [q, q + count) and all keys up to the last of them. */
@@ -273,8 +263,8 @@ static void attention_logits(const struct attention_shape *s, const float *queri
                              int count, const float *keys, float *p, float *room)
 {
     size_t ld = 3 * (size_t)s->heads * (size_t)s->D, ldp = (size_t)round_up(s->T, BLOCK);
-    multiply((struct gemm){.M = count, .N = q + count, .K = s->D, .c = p, .ldc = ldp},
-             (struct matrix){queries, ld, 1}, (struct matrix){keys, 1, ld}, room);
+    multiply(count, q + count, s->D, matrix(queries, ld), transposed(keys, ld), false, p,
+             ldp, room);
 }
 
 /* Replaces one query's logits by exp(scale * logit - shift); later keys get weight 0.
@@ -327,13 +317,8 @@ static void attention_head(const struct attention_call *a, int sample, int head,
             for (int k = 0; k <= q + i; k++)
                 row[k] *= 1 / sum;
         }
-        multiply((struct gemm){.M = count,
-                               .N = s->D,
-                               .K = q + count,
-                               .c = a->out + (first + (size_t)q) * C + column,
-                               .ldc = C},
-                 (struct matrix){p, ldp, 1}, (struct matrix){qkv + 2 * C, 3 * C, 1},
-                 rest);
+        multiply(count, s->D, q + count, matrix(p, ldp), matrix(qkv + 2 * C, 3 * C),
+                 false, a->out + (first + (size_t)q) * C + column, C, rest);
     }
 }
 
@@ -377,22 +362,14 @@ static void attention_head_back(const struct attention_call *a, int sample, int 
         const float *queries = qkv + (size_t)q * ld;
         size_t rows = (first + (size_t)q) * C + column;
         attention_logits(s, queries, q, count, qkv + C, p, rest);
-        multiply((struct gemm){.M = count, .N = keys, .K = D, .c = dp, .ldc = ldp},
-                 (struct matrix){a->dy + rows, C, 1}, (struct matrix){qkv + 2 * C, 1, ld},
-                 rest);
+        struct matrix dy = matrix(a->dy + rows, C);
+        multiply(count, keys, D, dy, transposed(qkv + 2 * C, ld), false, dp, ldp, rest);
         logits_back(a, rows, lse, q, count, p, dp);
-        multiply(
-            (struct gemm){
-                .M = count, .N = D, .K = keys, .c = dqkv + (size_t)q * ld, .ldc = ld},
-            (struct matrix){dp, ldp, 1}, (struct matrix){qkv + C, ld, 1}, rest);
-        multiply(
-            (struct gemm){
-                .M = keys, .N = D, .K = count, .c = dqkv + C, .ldc = ld, .add = true},
-            (struct matrix){dp, 1, ldp}, (struct matrix){queries, ld, 1}, rest);
-        multiply(
-            (struct gemm){
-                .M = keys, .N = D, .K = count, .c = dqkv + 2 * C, .ldc = ld, .add = true},
-            (struct matrix){p, 1, ldp}, (struct matrix){a->dy + rows, C, 1}, rest);
+        multiply(count, D, keys, matrix(dp, ldp), matrix(qkv + C, ld), false,
+                 dqkv + (size_t)q * ld, ld, rest);
+        multiply(keys, D, count, transposed(dp, ldp), matrix(queries, ld), true, dqkv + C,
+                 ld, rest);
+        multiply(keys, D, count, transposed(p, ldp), dy, true, dqkv + 2 * C, ld, rest);
     }
 }
 

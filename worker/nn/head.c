@@ -44,18 +44,9 @@ void head_free(struct head *h)
 static void make_logits(const struct model *m, const float *y, int rows)
 {
     int C = m->layers[0].spec->outputs, V = m->io.outputs;
-    m->k->gemm(&(struct gemm){.M = rows,
-                              .N = V,
-                              .K = C,
-                              .a = y,
-                              .ra = (size_t)C,
-                              .ca = 1,
-                              .b = m->weights + m->layers[0].weight->offset,
-                              .rb = 1,
-                              .cb = (size_t)C,
-                              .c = m->head->logits,
-                              .ldc = (size_t)V},
-               m->room);
+    const float *w = m->weights + m->layers[0].weight->offset;
+    model_multiply(m, rows, V, C, matrix(y, (size_t)C), transposed(w, (size_t)C), NULL,
+                   m->head->logits, false);
 }
 
 /* From their gradients those of the rows and of the weight; `more`: added to the
@@ -63,34 +54,13 @@ static void make_logits(const struct model *m, const float *y, int rows)
 static void logits_back(const struct model *m, const float *y, float *dy, int rows,
                         bool more)
 {
-    const struct head *h = m->head;
-    const struct param *w = m->layers[0].weight;
     int C = m->layers[0].spec->outputs, V = m->io.outputs;
-    struct gemm to_rows = {.M = rows,
-                           .N = C,
-                           .K = V,
-                           .a = h->logits,
-                           .ra = (size_t)V,
-                           .ca = 1,
-                           .b = m->weights + w->offset,
-                           .rb = (size_t)C,
-                           .cb = 1,
-                           .c = dy,
-                           .ldc = (size_t)C};
-    struct gemm to_weight = {.M = V,
-                             .N = C,
-                             .K = rows,
-                             .a = h->logits,
-                             .ra = 1,
-                             .ca = (size_t)V,
-                             .b = y,
-                             .rb = (size_t)C,
-                             .cb = 1,
-                             .c = m->grads + w->offset,
-                             .ldc = (size_t)C,
-                             .add = more};
-    m->k->gemm(&to_rows, m->room);
-    m->k->gemm(&to_weight, m->room);
+    const float *g = m->head->logits;
+    size_t w = m->layers[0].weight->offset, ld = (size_t)C, ldg = (size_t)V;
+    model_multiply(m, rows, C, V, matrix(g, ldg), matrix(m->weights + w, ld), NULL, dy,
+                   false);
+    model_multiply(m, V, C, rows, transposed(g, ldg), matrix(y, ld), NULL, m->grads + w,
+                   more);
 }
 
 float head_loss(const struct model *m, const struct batch *b, float *dy, float scale,

@@ -96,6 +96,14 @@ static inline float *gradient_of(const struct model *m, int layer)
     return layer < 0 ? NULL : m->slots[m->layers[layer].slot];
 }
 
+/* c[M,N] = a b + bias (NULL: none), or with `add` c += a b. */
+static inline void model_multiply(const struct model *m, int M, int N, int K,
+                                  struct matrix a, struct matrix b, const float *bias,
+                                  float *c, bool add)
+{
+    m->k->gemm(&(struct gemm){M, N, K, a, b, bias, c, (size_t)N, add}, m->room);
+}
+
 /* A normally distributed number: mean 0, variance 1. */
 float model_normal(uint64_t key, uint64_t i);
 

@@ -164,55 +164,25 @@ static void init_dense(struct model *m, const struct layer *l, uint64_t key)
 
 static void dense(struct model *m, struct layer *l, const struct batch *b, bool learn)
 {
-    size_t C = (size_t)l->weight->dims[0], K = (size_t)l->weight->dims[1];
-    struct gemm g = {.M = rows_of(m, b),
-                     .N = (int)K,
-                     .K = (int)C,
-                     .a = input_of(m, l, b),
-                     .ra = C,
-                     .ca = 1,
-                     .b = m->weights + l->weight->offset,
-                     .rb = K,
-                     .cb = 1,
-                     .bias = m->weights + l->bias->offset,
-                     .c = l->y,
-                     .ldc = K};
-    m->k->gemm(&g, m->room);
+    int C = l->weight->dims[0], K = l->weight->dims[1];
+    model_multiply(m, rows_of(m, b), K, C, matrix(input_of(m, l, b), (size_t)C),
+                   matrix(m->weights + l->weight->offset, (size_t)K),
+                   m->weights + l->bias->offset, l->y, false);
     if (l->shortcut >= 0)
         m->k->add(l->y, m->layers[l->shortcut].y, (int64_t)l->floats * b->n);
 }
 
 static void dense_back(struct model *m, const struct layer *l, const struct batch *b)
 {
-    size_t C = (size_t)l->weight->dims[0], K = (size_t)l->weight->dims[1];
-    const float *dy = m->slots[l->slot];
+    int C = l->weight->dims[0], K = l->weight->dims[1], rows = rows_of(m, b);
+    size_t at = l->weight->offset, ld = (size_t)K;
+    const float *x = input_of(m, l, b), *dy = m->slots[l->slot];
     int64_t floats = (int64_t)l->floats * b->n;
-    struct gemm to_x = {.M = rows_of(m, b),
-                        .N = (int)C,
-                        .K = (int)K,
-                        .a = dy,
-                        .ra = K,
-                        .ca = 1,
-                        .b = m->weights + l->weight->offset,
-                        .rb = 1,
-                        .cb = K,
-                        .c = gradient_of(m, l->in),
-                        .ldc = C,
-                        .add = l->adds};
-    struct gemm to_w = {.M = (int)C,
-                        .N = (int)K,
-                        .K = rows_of(m, b),
-                        .a = input_of(m, l, b),
-                        .ra = 1,
-                        .ca = C,
-                        .b = dy,
-                        .rb = K,
-                        .cb = 1,
-                        .c = m->grads + l->weight->offset,
-                        .ldc = K};
-    m->k->gemm(&to_w, m->room);
-    m->k->gemm(&to_x, m->room);
-    m->k->column_sums(rows_of(m, b), (int)K, dy, m->grads + l->bias->offset);
+    model_multiply(m, C, K, rows, transposed(x, (size_t)C), matrix(dy, ld), NULL,
+                   m->grads + at, false);
+    model_multiply(m, rows, C, K, matrix(dy, ld), transposed(m->weights + at, ld), NULL,
+                   gradient_of(m, l->in), l->adds);
+    m->k->column_sums(rows, K, dy, m->grads + l->bias->offset);
     if (l->shortcut < 0)
         return;
     float *back = gradient_of(m, l->shortcut);

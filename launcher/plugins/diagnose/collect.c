@@ -74,7 +74,23 @@ static void take_library(struct subject *s)
     free(text);
 }
 
-static void take_trace(struct subject *s)
+/* What it writes when it makes a process group. */
+static void take_groups(struct subject *s, const char *groups)
+{
+    struct stat st;
+    char *path = xasprintf("%s.groups", s->stem);
+    int64_t at_ms = stat(path, &st) == 0
+                        ? st.st_mtim.tv_sec * INT64_C(1000) + st.st_mtim.tv_nsec / 1000000
+                        : 0;
+    free(path);
+    trace_of_groups(groups, s->out);
+    if (json_object_get(s->out, "making"))
+        json_object_set_new(
+            s->out, "making",
+            json_pack("{s:I}", "age_ms", (json_int_t)(wall_ns() / 1000000 - at_ms)));
+}
+
+static void take_trace(struct subject *s, const char *groups)
 {
     if (s->trace.sock >= 0) {
         close(s->trace.sock);
@@ -84,11 +100,8 @@ static void take_trace(struct subject *s)
         return;
     }
     const char *body = rank_trace_body(&s->trace);
-    if (!body)
-        return;
-    char *groups = rank_file(s->stem, "groups", 0, 1 << 20);
-    trace_of_torch(body, groups, wall_ns(), s->out);
-    free(groups);
+    if (body)
+        trace_of_torch(body, groups, wall_ns(), s->out);
 }
 
 /* --- stacks that Python writes ------------------------------------------------------ */
@@ -275,9 +288,13 @@ json_t *collect(const char *folder, const struct collect_rank *ranks, size_t n,
     for (size_t i = 0; i < n; i++) {
         struct subject *s = &subjects[i];
         all[i] = (struct described){s->target, s->out};
+        char *groups = s->stem ? rank_file(s->stem, "groups", 0, 1 << 20) : NULL;
         if (part != COLLECT_STACKS)
             take_library(s);
-        take_trace(s);
+        if (groups)
+            take_groups(s, groups);
+        take_trace(s, groups);
+        free(groups);
         if (s->before >= 0)
             take_stacks(s);
         else if (part == COLLECT_ALL && !json_object_get(s->out, "no_stacks"))
@@ -297,20 +314,28 @@ json_t *collect(const char *folder, const struct collect_rank *ranks, size_t n,
     return out;
 }
 
+static void note_age(const json_t *of, json_int_t *idle_ms)
+{
+    json_int_t ms = json_integer_value(json_object_get(of, "age_ms"));
+    *idle_ms = *idle_ms < 0 || ms < *idle_ms ? ms : *idle_ms;
+}
+
 json_t *collect_idle(json_t *ranks)
 {
     json_int_t idle_ms = -1, waiting = 0, known = 0;
     const json_t *rank, *call;
     size_t i, k;
     json_array_foreach (ranks, i, rank) {
-        bool waits = false;
+        const json_t *making = json_object_get(rank, "making");
+        bool waits = making != NULL;
+        if (making)
+            note_age(making, &idle_ms);
         json_array_foreach (json_object_get(rank, "calls"), k, call) {
-            json_int_t ms = json_integer_value(json_object_get(call, "age_ms"));
-            idle_ms = idle_ms < 0 || ms < idle_ms ? ms : idle_ms;
+            note_age(call, &idle_ms);
             waits |= json_is_false(json_object_get(call, "done"));
         }
         waiting += waits;
-        known += json_object_get(rank, "groups") != NULL;
+        known += making || json_object_get(rank, "groups");
     }
     json_decref(ranks);
     return json_pack("{s:I, s:I, s:I}", "idle_ms", idle_ms, "waiting", waiting, "known",

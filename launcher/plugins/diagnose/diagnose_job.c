@@ -8,7 +8,9 @@
  * at the moment at which --hang-after would have passed since the last known one, so
  * there is one per --hang-after while the job makes progress. A full one ends in a
  * report. The report before the end by --timeout is made of answers collected shortly
- * before, as the ranks are then about to be stopped.
+ * before, as the ranks are then about to be stopped. If a rank fails by a timeout of its
+ * own (of its process group, say) the rank that it has waited for may still run: the
+ * failure is held back until the answers are there, as it stops all ranks.
  */
 #define LOG_SUBSYS "diagnose"
 #include "launcher/job/plugin.h"
@@ -16,6 +18,7 @@
 
 #include "common/duration.h"
 #include "common/err.h"
+#include "common/idset.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/write_all.h"
@@ -31,14 +34,16 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* ms: for the nodes' answers; between two brief inquiries at least; how long before the
- * end by --timeout the ranks are asked. Bytes: of all answers, and of the report's lines.
+/* ms: for the nodes' answers, and while a failure is held back; between two brief
+ * inquiries at least; how long before the end by --timeout the ranks are asked. Bytes: of
+ * all answers, and of the report's lines.
  */
-enum { ANSWERS_MS = 12000, BRIEF_MS = 1000, LEAD_MS = 2000, LEAD_PART = 10 };
+enum { ANSWERS_MS = 12000, HELD_MS = 3000, BRIEF_MS = 1000 };
+enum { LEAD_MS = 2000, LEAD_PART = 10 };
 enum { ANSWERS_MAX = 256 << 20, LINES_MAX = 4 << 20 };
 
-enum reason { REASON_BRIEF, REASON_ASKED, REASON_HANG, REASON_TIMEOUT };
-static const char *const reasons[] = {"", "report", "hang", "timeout"};
+enum reason { REASON_BRIEF, REASON_ASKED, REASON_HANG, REASON_TIMEOUT, REASON_FAILURE };
+static const char *const reasons[] = {"", "report", "hang", "timeout", "failure"};
 
 struct diagnose {
     struct job *j; /* borrowed */
@@ -57,6 +62,7 @@ struct diagnose {
     struct event *last_call; /* owned: shortly before --timeout */
     bool waits_for_timeout;  /* answers are complete, to be used when it has passed */
     int64_t reported_ms;     /* when a hang was reported; 0: none in this attempt */
+    struct idset held;       /* ranks that have failed, while that is held back */
 
     struct diagnose_child child; /* evaluates the answers */
     struct evbuffer *lines;      /* owned: what it has written */
@@ -110,7 +116,7 @@ static void inquire(struct diagnose *d, enum reason reason)
     }
     job_send(j, NODE_ALL,
              MSG(inquire, .id = ++d->inquiry, .brief = reason == REASON_BRIEF));
-    job_arm(d->deadline, ANSWERS_MS);
+    job_arm(d->deadline, reason == REASON_FAILURE ? HELD_MS : ANSWERS_MS);
 }
 
 static void check_later(struct diagnose *d, int64_t ms)
@@ -144,15 +150,34 @@ static void evaluate_brief(struct diagnose *d)
     }
 }
 
+/* The failures that were held back. The first one ends the attempt. */
+static void release(struct diagnose *d)
+{
+    struct idset held = d->held;
+    d->held = (struct idset){0};
+    for (int r = 0; r < d->j->plan->nranks; r++) {
+        const struct job_rank *rank = &d->j->ranks[r];
+        if (idset_has(&held, r))
+            job_fail(d->j, (struct cause){.kind = CAUSE_EXIT,
+                                          .rank = r,
+                                          .status = rank->status,
+                                          .code = cause_exit_code(rank->status),
+                                          .at_ns = rank->at_ns});
+    }
+    idset_finish(&held);
+}
+
 static void answered(struct diagnose *d)
 {
     event_del(d->deadline);
-    if (d->reason == REASON_BRIEF)
+    if (d->reason == REASON_BRIEF) {
         evaluate_brief(d);
-    else if (d->reason == REASON_TIMEOUT)
+    } else if (d->reason == REASON_TIMEOUT) {
         d->waits_for_timeout = true;
-    else
+    } else {
         evaluate(d);
+        release(d);
+    }
 }
 
 static void node_done(struct diagnose *d, unsigned node, bool complete)
@@ -225,11 +250,11 @@ static json_t *other_ranks(const struct diagnose *d)
             gone = xstrdup("not answered");
         }
         if (gone)
-            json_array_append_new(
-                list, json_pack("{s:i, s:o, s:o}", "rank", r, "host",
-                                event_text(pn->host->name),
-                                rank->exited ? "exited" : "unknown",
-                                event_text(gone)));
+            json_array_append_new(list, json_pack("{s:i, s:o, s:o, s:b}", "rank", r,
+                                                  "host", event_text(pn->host->name),
+                                                  rank->exited ? "exited" : "unknown",
+                                                  event_text(gone), "timed_out",
+                                                  idset_has(&d->held, r)));
         free(gone);
     }
     return list;
@@ -355,6 +380,40 @@ static bool diagnose_signal(void *state, int sig)
     return true;
 }
 
+/* Do its last lines tell of a timeout? */
+static bool timed_out(const struct job *j, int rank)
+{
+    static const char *const words[] = {"timed out", "timeout"};
+    char *tail = output_tail(j->output, rank);
+    bool found = false;
+    for (size_t i = 0; i < ARRAY_LEN(words); i++)
+        found |= strcasestr(tail, words[i]) != NULL;
+    free(tail);
+    return found;
+}
+
+static bool diagnose_rank_failed(void *state, uint32_t rank)
+{
+    struct diagnose *d = state;
+    bool holds = idset_count(&d->held) > 0;
+    if (d->j->running == 0 ||
+        (!holds && (d->j->opts->hang_after_ms == 0 || d->child.fd >= 0 ||
+                    !timed_out(d->j, (int)rank))))
+        return false;
+    idset_add(&d->held, (int)rank, (int)rank);
+    if (!holds)
+        inquire(d, REASON_FAILURE);
+    return true;
+}
+
+/* The last one: there is nothing to report. */
+static void diagnose_rank_exited(void *state, uint32_t rank)
+{
+    struct diagnose *d = state;
+    if (d->j->running == 0)
+        release(d);
+}
+
 static const char not_running[] = "its ranks are not running";
 
 static void on_request(struct control *c, uint32_t peer, const json_t *request, void *arg)
@@ -391,6 +450,7 @@ static void diagnose_shutdown(void *state)
     event_del(d->check);
     event_del(d->last_call);
     bool late = d->answers && d->reason == REASON_TIMEOUT;
+    idset_finish(&d->held); /* the job ends for another reason */
     if (late && d->j->cause.kind == CAUSE_TIME)
         evaluate(d);
     else
@@ -452,6 +512,7 @@ static void diagnose_fini(void *state)
     }
     if (d->lines)
         evbuffer_free(d->lines);
+    idset_finish(&d->held);
     strv_finish(&d->peers);
     free(d->folder);
     free(d);
@@ -466,9 +527,12 @@ const struct job_plugin diagnose_job = {
     .fini = diagnose_fini,
     .node_lost = diagnose_node_lost,
     .ranks_started = diagnose_ranks_started,
+    .rank_exited = diagnose_rank_exited,
+    .rank_failed = diagnose_rank_failed,
     .signal = diagnose_signal,
     .shutdown = diagnose_shutdown,
     .may_leave = diagnose_may_leave,
+    .may_restart = diagnose_may_leave,
     .next_attempt = diagnose_next_attempt,
     .messages = messages,
 };

@@ -167,17 +167,22 @@ static json_t *read_answers(void)
     return report;
 }
 
-/* A rank that neither has exited nor is described has not been started yet. */
-static void add_missing(json_t *report)
+/* A rank that neither has exited nor is described has not been started yet. One that has
+ * exited since it was described is in the list twice: the first is right. */
+static void complete(json_t *report)
 {
-    json_t *ranks = json_object_get(report, "ranks"), *rank;
+    json_t *ranks = json_object_get(report, "ranks");
     json_int_t n = json_integer_value(json_object_get(report, "nranks")), number;
     bool *known = xcalloc((size_t)n + 1, sizeof *known);
-    size_t i;
-    json_array_foreach (ranks, i, rank) {
-        number = json_integer_value(json_object_get(rank, "rank"));
+    for (size_t i = 0; i < json_array_size(ranks);) {
+        number = json_integer_value(json_object_get(json_array_get(ranks, i), "rank"));
+        bool twice = number >= 0 && number < n && known[number];
         if (number >= 0 && number < n)
             known[number] = true;
+        if (twice)
+            json_array_remove(ranks, i);
+        else
+            i++;
     }
     for (number = 0; number < n; number++) {
         if (!known[number])
@@ -268,7 +273,7 @@ static int report_main(const char *folder)
     json_t *report = read_answers();
     if (!report)
         return 2;
-    add_missing(report);
+    complete(report);
     json_t *ranks = sorted(json_object_get(report, "ranks")), *found = verdict(ranks);
     sockets_match(ranks);
     add_waits(found, json_object_get(report, "waits"));

@@ -2,10 +2,10 @@
  *
  * Many debuggers run at a time: MPI ranks that wait use all CPU time, and one that is
  * being read is stopped, so that the CPUs are soon free for the debuggers. gdb is large,
- * and runs as often as the machine has CPUs. eu-stack looks for separate debug
- * information only beside the file: that in /usr/lib/debug is of the system's libraries
- * and says nothing of the user's code, and to unpack libc's takes three quarters of its
- * CPU time, in each process again.
+ * and runs as often as the machine has CPUs, also after an eu-stack that fails. eu-stack
+ * looks for separate debug information only beside the file: that in /usr/lib/debug is of
+ * the system's libraries and says nothing of the user's code, and to unpack libc's takes
+ * three quarters of its CPU time, in each process again.
  */
 #include "launcher/plugins/diagnose/native.h"
 
@@ -30,13 +30,14 @@ extern char **environ;
 
 /* A rank may have hundreds of threads; gdb prints a line of its own for each frame. */
 enum { TEXT_MAX = 8 << 20, READERS_MAX = 32 };
+static long nlarge; /* that run */
 
 /* In order of preference. PID is replaced. */
 static const struct debugger {
     const char *argv[12];
     json_t *(*parse)(const char *text);
     bool python; /* only for interpreters of Python */
-    bool large;
+    bool large;  /* as many at a time as the machine has CPUs */
 } debuggers[] = {
     {{"py-spy", "dump", "--nonblocking", "--json", "--pid", "PID"},
      stacks_of_pyspy,
@@ -51,9 +52,9 @@ static const struct debugger {
 struct reader {
     char *const *paths; /* borrowed: of the debuggers, NULL where one is not installed */
     const struct described *of; /* NULL: idle */
-    size_t debugger;            /* index of the one that runs */
-    pid_t child;
-    char *text; /* its output so far, owned, TEXT_MAX + 1 bytes */
+    size_t debugger;            /* index of the one that runs, */
+    pid_t child;                /* 0: that waits until it may */
+    char *text;                 /* its output so far, owned, TEXT_MAX + 1 bytes */
     size_t size;
 };
 
@@ -84,24 +85,28 @@ static pid_t start(const struct debugger *d, const char *path, pid_t pid, int ou
 }
 
 /* Of the debuggers from r->debugger on, start the first that is of use. *fd: where to
- * read its output. False: there is none left. */
+ * read its output; -1: it may not run yet. False: there is none left. */
 static bool begin(struct reader *r, int *fd)
 {
     for (; r->debugger < ARRAY_LEN(debuggers); r->debugger++) {
         const struct debugger *d = &debuggers[r->debugger];
         const char *path = r->paths[r->debugger];
         int ends[2];
-        if (!path || (d->python && !runs_python(r->of->pid)) ||
-            pipe2(ends, O_CLOEXEC) < 0)
+        if (!path || (d->python && !runs_python(r->of->pid)))
+            continue;
+        if (d->large && nlarge > 0 && nlarge >= sysconf(_SC_NPROCESSORS_ONLN))
+            return true;
+        if (pipe2(ends, O_CLOEXEC) < 0)
             continue;
         r->child = start(d, path, r->of->pid, ends[1]);
         close(ends[1]);
         r->size = 0;
-        *fd = ends[0];
-        if (r->child > 0)
+        if (r->child > 0) {
+            *fd = ends[0];
+            nlarge += d->large;
             return true;
-        close(*fd);
-        *fd = -1;
+        }
+        close(ends[0]);
     }
     return false;
 }
@@ -112,6 +117,7 @@ static void end(struct reader *r, int *fd)
     *fd = -1;
     kill(r->child, SIGKILL); /* if it has not ended */
     waitpid(r->child, NULL, 0);
+    nlarge -= debuggers[r->debugger].large;
 }
 
 /* Read some output; at its end parse it, and try the next debugger if it has no stacks.
@@ -134,39 +140,32 @@ static void proceed(struct reader *r, int *fd)
         r->of = NULL;
 }
 
-/* Give work to idle readers. Returns how many are busy. */
+/* Start what may run. Returns how many readers are busy. */
 static size_t fill(struct reader *readers, struct pollfd *fds, size_t nreaders,
                    const struct described *list, size_t n, size_t *next)
 {
     size_t busy = 0;
     for (size_t i = 0; i < nreaders; i++) {
         struct reader *r = &readers[i];
-        while (!r->of && *next < n) {
-            r->of = &list[(*next)++];
-            r->debugger = 0;
-            if (!begin(r, &fds[i].fd))
-                r->of = NULL;
+        while (fds[i].fd < 0 && (r->of || *next < n)) {
+            if (!r->of) {
+                r->of = &list[(*next)++];
+                r->debugger = 0;
+            }
+            if (begin(r, &fds[i].fd))
+                break;
+            r->of = NULL;
         }
         busy += r->of != NULL;
     }
     return busy;
 }
 
-/* How many debuggers may run at a time. */
-static size_t readers_of(char *const *paths)
-{
-    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-    for (size_t i = 0; i < ARRAY_LEN(debuggers); i++) {
-        if (paths[i] && !debuggers[i].python && !debuggers[i].large)
-            return cpus > READERS_MAX ? (size_t)cpus : READERS_MAX;
-    }
-    return cpus > 0 ? (size_t)cpus : 1;
-}
-
 static void read_all(char *const *paths, const struct described *list, size_t n,
                      int64_t until_ms)
 {
-    size_t nreaders = readers_of(paths), next = 0;
+    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    size_t nreaders = cpus > READERS_MAX ? (size_t)cpus : READERS_MAX, next = 0;
     nreaders = nreaders < n ? nreaders : n;
     struct reader *readers = xcalloc(nreaders + 1, sizeof *readers);
     struct pollfd *fds = xcalloc(nreaders + 1, sizeof *fds);
@@ -184,7 +183,7 @@ static void read_all(char *const *paths, const struct described *list, size_t n,
         }
     }
     for (size_t i = 0; i < nreaders; i++) {
-        if (readers[i].of)
+        if (fds[i].fd >= 0)
             end(&readers[i], &fds[i].fd);
         free(readers[i].text);
     }

@@ -19,6 +19,7 @@ struct view {
     int rank;
     const char *host, *state, *gone; /* gone: exited, or its node does not answer */
     struct place at;
+    bool timed_out;      /* it had waited, and has failed */
     bool awaits, absent; /* of a group: it waits; others wait for it */
     /* in the group that is examined */
     bool member, known;       /* it is one, its numbers are known */

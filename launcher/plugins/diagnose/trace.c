@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CALLS_MAX = 16, LAST_BYTES = 24 << 10, KEY_MAX = 64 };
+enum { CALLS_MAX = 16, GROUPS_MAX = 32, LAST_BYTES = 24 << 10, KEY_MAX = 64 };
 
 static const struct {
     const char *torch, *name;
@@ -194,6 +194,34 @@ int trace_of_torch(const char *text, const char *groups, int64_t now_ns, json_t 
     int rc = json_is_object(statuses) ? 0 : -1;
     json_decref(trace);
     return rc;
+}
+
+/* "." after a line: it is made. The default group has no ranks. A name that is no number
+ * is made of the ranks, by some of them only. */
+void trace_of_groups(const char *groups, json_t *rank)
+{
+    json_t *made = json_array();
+    bool making = false;
+    unsigned begun = 0, number = 0;
+    for (const char *line = groups, *end; (end = strchr(line, '\n')); line = end + 1) {
+        const char *ranks = memchr(line, ' ', (size_t)(end - line));
+        making = ranks != NULL;
+        if (!making)
+            continue;
+        if (++ranks == end) {
+            begun++;
+            number = 0;
+        } else if (strspn(line, "-0123456789") == (size_t)(ranks - 1 - line)) {
+            json_array_append_new(made, json_pack("{s:o, s:s%}", "id",
+                                                  json_sprintf("%u.%u", begun, ++number),
+                                                  "ranks", ranks, (size_t)(end - ranks)));
+        }
+        if (json_array_size(made) > GROUPS_MAX)
+            json_array_remove(made, 0);
+    }
+    json_object_set_new(rank, "made", made);
+    if (making)
+        json_object_set_new(rank, "making", json_true());
 }
 
 int trace_of_library(const char *text, int64_t now_ns, json_t *rank)

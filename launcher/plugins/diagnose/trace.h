@@ -19,8 +19,13 @@ size_t trace_shorten(char *text, size_t size);
  * "calls" in `rank`; -1: it is no such answer. */
 int trace_of_torch(const char *text, const char *groups, int64_t now_ns, json_t *rank);
 
-/* The same from the file of libddpgroup (worker/group/hang_info.h); empty while the rank
- * does not wait. */
+/* From these lines: sets "made", the last groups of its ranks, [{"id", "ranks"}], where
+ * groups that all ranks make together have the same "id" "N.M" (M-th new_group() after
+ * the N-th init_process_group()), and "making", true, if the last one is not complete. */
+void trace_of_groups(const char *groups, json_t *rank);
+
+/* The same as trace_of_torch() from the file of libddpgroup (worker/group/hang_info.h);
+ * empty while the rank does not wait. */
 int trace_of_library(const char *text, int64_t now_ns, json_t *rank);
 
 #endif

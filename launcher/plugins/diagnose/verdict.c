@@ -3,10 +3,13 @@
  * Collectives of a group are numbered. The rank that has entered the fewest of them is
  * awaited by those that have entered more; that rank may itself wait in another group. A
  * number for which two ranks have entered different calls is a mismatch. Where nothing
- * is known of collectives, the stacks show which ranks are inside of a call.
+ * is known of collectives, the stacks show which ranks are inside of a call. Groups are
+ * numbered as well: if members of one have made another one under its number, they make
+ * them in different orders.
  */
 #include "launcher/plugins/diagnose/verdict.h"
 
+#include "common/idset.h"
 #include "common/mem.h"
 #include "launcher/plugins/diagnose/sentence.h"
 
@@ -247,7 +250,7 @@ static json_int_t awaited_number(const struct job_view *j)
             entered = v->entered;
         if (v->member && v->known && v->done < v->entered && v->done < waiting)
             waiting = v->done;
-        unknown |= v->member && !v->known;
+        unknown |= v->member && !v->known && !v->timed_out;
     }
     return (unknown && waiting < entered ? waiting : entered) + 1;
 }
@@ -261,7 +264,7 @@ static void find_absent(struct job_view *j, const json_t *group)
     for (size_t i = 0; i < j->n; i++) {
         struct view *v = &j->ranks[i];
         waits[i] = v->member && v->entered >= number && v->done < number;
-        absent[i] = v->member && v->entered < number;
+        absent[i] = v->member && v->entered < number && !v->timed_out;
         nwait += waits[i];
         nabsent += absent[i];
         v->awaits |= waits[i];
@@ -295,12 +298,15 @@ static void find_complete(struct job_view *j, const json_t *group)
     size_t n = 0, nhalted = 0;
     if (j->kind)
         return;
-    bool *waits = marks(j), *halted = marks(j);
+    bool *waits = marks(j), *halted = marks(j), others = false;
     for (size_t i = 0; i < j->n; i++)
         number = j->ranks[i].member && j->ranks[i].entered > number ? j->ranks[i].entered
                                                                     : number;
     for (size_t i = 0; i < j->n; i++) {
         const struct view *v = &j->ranks[i];
+        others |= v->timed_out;
+        if (v->timed_out)
+            continue;
         if (v->member && v->entered != number)
             return;
         waits[i] = v->member && v->done < number;
@@ -313,7 +319,7 @@ static void find_complete(struct job_view *j, const json_t *group)
     struct sentence t;
     FILE *f = sentence_open(&t);
     print_waiting(j, group, waits, number, f);
-    fputs("; all have entered it", f);
+    fputs(others ? "; all others have entered it" : "; all have entered it", f);
     if (nhalted > 0) {
         fputs(", and ", f);
         print_ranks(j, halted, true, f);
@@ -321,6 +327,99 @@ static void find_complete(struct job_view *j, const json_t *group)
     }
     sentence_add(j, &t, true);
     add_culprits(j, halted, nhalted > 0 ? "stopped" : "complete");
+}
+
+/* --- the order in which groups are made ----------------------------------------------
+ */
+
+static const json_t *made_by(const struct view *v, const char *id)
+{
+    const json_t *made;
+    size_t i;
+    json_array_foreach (json_object_get(v->is, "made"), i, made) {
+        const char *own = text_of(made, "id");
+        if (own && strcmp(own, id) == 0)
+            return made;
+    }
+    return NULL;
+}
+
+static void print_members(const json_t *made, FILE *f)
+{
+    struct idset set = {0};
+    struct ddp_err err;
+    const char *ranks = text_of(made, "ranks");
+    if (ranks && idset_parse(ranks, &set, &err) == 0) {
+        char *text = idset_text(&set);
+        fprintf(f, "rank%s %s", idset_count(&set) == 1 ? "" : "s", text);
+        free(text);
+    }
+    idset_finish(&set);
+}
+
+static void report_order(struct job_view *j, const char *id)
+{
+    struct sentence t;
+    bool *alike = marks(j), *left = marks(j), *most = marks(j);
+    size_t nmost = 0;
+    FILE *f = sentence_open(&t);
+    fprintf(f, "mismatch: ranks make groups in different orders: new_group() #%s has ",
+            strchr(id, '.') ? strchr(id, '.') + 1 : id);
+    for (size_t i = 0; i < j->n; i++)
+        left[i] = made_by(&j->ranks[i], id) != NULL;
+    for (size_t i = 0, n; i < j->n; i++) {
+        const json_t *made = left[i] ? made_by(&j->ranks[i], id) : NULL;
+        if (!made)
+            continue;
+        n = 0;
+        for (size_t k = i; k < j->n; k++) {
+            alike[k] = left[k] && same(made, made_by(&j->ranks[k], id), "ranks");
+            left[k] = left[k] && !alike[k];
+            n += alike[k];
+        }
+        fputs(n == 0 || !nmost ? "" : ", ", f);
+        print_members(made, f);
+        fputs(" on ", f);
+        print_ranks(j, alike, true, f);
+        if (json_object_get(j->ranks[i].is, "making"))
+            print_line(&j->ranks[i].at, f);
+        if (n > nmost)
+            memcpy(most, alike, j->n);
+        nmost = n > nmost ? n : nmost;
+        memset(alike, false, j->n);
+    }
+    sentence_add(j, &t, true);
+    for (size_t i = 0; i < j->n; i++)
+        alike[i] = !most[i] && made_by(&j->ranks[i], id);
+    add_culprits(j, alike, "mismatch");
+}
+
+/* The first group of a rank that another rank has made of other ranks. While ranks wait:
+ * it may be that nothing depends on it. */
+static void find_order(struct job_view *j)
+{
+    json_t *seen = json_object(); /* by id */
+    const char *found = NULL;
+    bool waits = false;
+    for (const struct view *v = j->ranks; v < j->ranks + j->n; v++) {
+        const json_t *made, *other;
+        size_t i;
+        waits |= v->at.op != NULL;
+        json_array_foreach (json_object_get(v->is, "made"), i, made) {
+            const char *id = text_of(made, "id");
+            if (!id || found)
+                continue;
+            other = json_object_get(seen, id);
+            if (!other)
+                json_object_set(seen, id,
+                                json_array_get(json_object_get(v->is, "made"), i));
+            else if (!same(made, other, "ranks"))
+                found = id;
+        }
+    }
+    if (found && waits)
+        report_order(j, found);
+    json_decref(seen);
 }
 
 static void each_group(struct job_view *j,
@@ -351,7 +450,7 @@ static void by_stacks(struct job_view *j)
     for (size_t i = 0; i < j->n; i++) {
         const struct view *v = &j->ranks[i];
         waits[i] = v->at.op && !stopped(v) && !v->gone;
-        others[i] = !waits[i];
+        others[i] = !waits[i] && !v->timed_out;
         first = waits[i] && nwait == 0 ? i : first;
         nwait += waits[i];
         nothers += others[i];
@@ -389,6 +488,27 @@ static void by_stacks(struct job_view *j)
     sentence_add(j, &t, true);
 }
 
+/* The ranks that have waited have failed: what do those do that have not? */
+static void find_late(struct job_view *j)
+{
+    struct sentence t;
+    bool *failed = marks(j), *late = marks(j), *mark = marks(j);
+    size_t nfailed = 0;
+    for (size_t i = 0; i < j->n; i++) {
+        failed[i] = j->ranks[i].timed_out;
+        late[i] = mark[i] = !failed[i];
+        nfailed += failed[i];
+    }
+    if (nfailed == 0 || nfailed == j->n)
+        return;
+    FILE *f = sentence_open(&t);
+    print_ranks(j, failed, true, f);
+    fprintf(f, " %s failed, it seems by a timeout; ", nfailed == 1 ? "has" : "have");
+    print_absent(j, mark, "not arrived", f);
+    sentence_add(j, &t, true);
+    add_culprits(j, late, "absent");
+}
+
 static void no_wait(struct job_view *j)
 {
     struct sentence t;
@@ -417,17 +537,25 @@ static void open_views(struct job_view *j, const json_t *ranks)
 {
     const json_t *rank;
     size_t i;
+    bool timeout = false;
+    json_array_foreach (ranks, i, rank)
+        timeout |= json_is_true(json_object_get(rank, "timed_out"));
     j->n = json_array_size(ranks);
     j->ranks = xcalloc(j->n + 1, sizeof *j->ranks);
     json_array_foreach (ranks, i, rank) {
         struct view *v = &j->ranks[i];
-        const char *exited = text_of(rank, "exited");
-        *v = (struct view){.is = rank,
-                           .rank = (int)json_integer_value(json_object_get(rank, "rank")),
-                           .host = text_of(rank, "host"),
-                           .state = text_of(rank, "state"),
-                           .gone = exited ? exited : text_of(rank, "unknown"),
-                           .at = place_of(rank)};
+        const char *exited = text_of(rank, "exited"), *state = text_of(rank, "state");
+        bool ends = !exited && state && strcmp(state, "exited") == 0;
+        exited = ends ? state : exited;
+        *v =
+            (struct view){.is = rank,
+                          .rank = (int)json_integer_value(json_object_get(rank, "rank")),
+                          .host = text_of(rank, "host"),
+                          .state = state,
+                          .gone = exited ? exited : text_of(rank, "unknown"),
+                          .timed_out = json_is_true(json_object_get(rank, "timed_out")) ||
+                                       (ends && timeout),
+                          .at = place_of(rank)};
         const char *host = j->ranks[0].host;
         j->hosts_differ |= host && v->host && strcmp(v->host, host) != 0;
     }
@@ -459,6 +587,7 @@ json_t *verdict(const json_t *ranks)
 {
     struct job_view j = {.sentences = json_array(), .culprits = json_array()};
     open_views(&j, ranks);
+    find_order(&j);
     each_group(&j, find_mismatch);
     if (!j.kind)
         each_group(&j, find_absent);
@@ -467,6 +596,8 @@ json_t *verdict(const json_t *ranks)
     each_group(&j, find_complete);
     if (!j.kind)
         by_stacks(&j);
+    if (!j.kind)
+        find_late(&j);
     if (!j.kind)
         no_wait(&j);
     json_t *v = json_pack("{s:s, s:o, s:o}", "kind", j.kind, "sentences", j.sentences,

@@ -7,23 +7,30 @@ QUIET = 2  # log level of c10: errors
 
 def watch_groups(c10d, stem):
     """Before the first process group is made, open PyTorch's control plane (2.15 and later) on a
-    unix socket: one thread, which serves its flight recorder. Record the ranks of each group."""
+    unix socket: one thread, which serves its flight recorder. Record each group: "NAME RANKS" when
+    the making of it begins (a name of "-": PyTorch numbers it), "." when it ends."""
     server = getattr(sys.modules.get("torch._C._distributed_c10d"), "_WorkerServer", None)
     make = c10d._new_process_group_helper
-    if server is None:
-        return
+
+    def record(line):
+        with open(stem + ".groups", "a") as f:
+            f.write(line + "\n")
 
     def _new_process_group_helper(*args, **kwargs):
         try:
-            if not opened:
+            name = kwargs.get("group_name") or (args[5] if len(args) > 5 else "-")
+            record(f"{name} {','.join(map(str, args[2]))}")
+            if server and not opened:
                 opened.append(open_server(server, stem + ".sock"))
-            name = kwargs["group_name"] if "group_name" in kwargs else args[5]
-            ranks = ",".join(map(str, args[2]))
-            with open(stem + ".groups", "a") as f:
-                f.write(f"{name} {ranks}\n")
         except Exception:  # without it the reports say less
             pass
-        return make(*args, **kwargs)
+        try:
+            return make(*args, **kwargs)
+        finally:
+            try:
+                record(".")
+            except OSError:
+                pass  # the job ends
 
     opened = []
     c10d._new_process_group_helper = _new_process_group_helper

@@ -46,7 +46,7 @@ enum msg_merge {
     MERGE_AFTER,
     MERGE_SAME,
     MERGE_LIST,
-    MERGE_SHORT,
+    MERGE_EMPTY,
     MERGE_FENCE
 };
 enum msg_merge msg_merge(enum msg_type type);

@@ -1,6 +1,6 @@
 /* launcher/link/merge.c - see merge.h
  *
- * Held frames are in two lists. Those of LIST and SHORT go after LIST_MS at the latest;
+ * Held frames are in two lists. Those of LIST and EMPTY go after LIST_MS at the latest;
  * those of SAME and FENCE when all nodes have sent them, or after SAME_MS: the launcher
  * does nothing before the last of them anyway. LIST goes first: a rank's EXIT must not
  * arrive after the TERMINATED of its node.
@@ -16,7 +16,11 @@
 #include <string.h>
 #include <utlist.h>
 
-enum { LIST_MS = 3, SAME_MS = 100, SHORT_MAX = 8 };
+enum { LIST_MS = 3, SAME_MS = 100 };
+
+/* Bytes of an OUTPUT without data, which ends its stream. One with data is never held: the
+ * next one of its rank, which may be longer, must not pass it. */
+enum { EMPTY_SIZE = 5 };
 
 /* A list is sent when it has so many bytes, to bound what is held. */
 enum { HELD_MAX = 256 << 10 };
@@ -220,7 +224,7 @@ void merge_up_spans(struct merge *m, const struct frame *f, const uint32_t *span
 {
     enum msg_merge rule = msg_merge(f->type);
     size_t common = rule == MERGE_FENCE ? common_size(f) : f->size;
-    if (rule == MERGE_LIST || (rule == MERGE_SHORT && f->size <= SHORT_MAX)) {
+    if (rule == MERGE_LIST || (rule == MERGE_EMPTY && f->size == EMPTY_SIZE)) {
         hold_listed(m, f, spans, n);
     } else if (rule == MERGE_SAME || (rule == MERGE_FENCE && common > 0)) {
         hold_same(m, f, common, spans, n);

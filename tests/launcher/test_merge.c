@@ -130,10 +130,10 @@ END_TEST
 START_TEST(output_is_not_held_and_a_loss_comes_after_what_is)
 {
     up(8, MSG(exit, .rank = 1));
-    up(8, MSG(output, .rank = 1, .data = (const uint8_t *)"four", .ndata = 4));
+    up(8, MSG(output, .rank = 1, .data = (const uint8_t *)"f", .ndata = 1));
     up(7, MSG(node_lost, .node = 8, .text = (char[]){"gone"}));
     ck_assert_int_eq(sent.frames, 3);
-    ck_assert_str_eq(sent.text, "output 8: 9\nexit 8: 25\nnode_lost 7: 12\n");
+    ck_assert_str_eq(sent.text, "output 8: 6\nexit 8: 25\nnode_lost 7: 12\n");
 }
 END_TEST
 

@@ -279,6 +279,21 @@ class Metrics(WatchTest):
             self.assertIn("ddprun_job_info", self.parse(f.read()))
         self.assertEqual([n for n in os.listdir(self.folder.name) if "part" in n], [])
 
+    def test_a_file_in_a_missing_folder(self):
+        """One line, though it is written again and again; and an event."""
+        file, events = self.path("missing", "x.prom"), self.path("events")
+        job = self.start_sh(1, "sleep 60", "--metrics", file, "--events", events)
+        line = f"cannot write '{file}' (--metrics): No such file or directory"
+
+        def emitted():
+            with open(events, encoding="utf-8") as f:
+                return line in f.read()
+
+        self.assertTrue(launch.wait_until(lambda: os.path.exists(events) and emitted()), job.err)
+        self.stop(job)
+        self.assertEqual(job.err.count("--metrics"), 1, job.err)
+        self.assertIn(f"ddprun: warning: {line}\n", job.err)
+
     def test_a_file_that_cannot_be_written(self):
         os.mkdir(self.path("folder"))
         done = self.sh(1, "true", "--metrics", self.path("folder"))

@@ -142,6 +142,15 @@ static void send_event(const char *line, size_t size, void *arg)
     control_send(v->j->control, v->peer, line, size);
 }
 
+/* A warning of that program: an event, too. */
+static void on_say(struct control *c, uint32_t peer, const json_t *request, void *arg)
+{
+    const struct viewer *v = arg;
+    const char *text = json_string_value(json_object_get(request, "text"));
+    if (peer == v->peer && text)
+        log_warn("%s", text);
+}
+
 static void send_config(struct viewer *v)
 {
     const struct opts *o = v->j->opts;
@@ -249,6 +258,7 @@ int viewer_start(struct viewer *v, struct ddp_err *err)
     if (v->ui_fd >= 0)
         say_url(v);
     send_config(v);
+    control_handle(v->j->control, "say", on_say, v);
     close_listeners(v);
     reap_watch(v->j->reap, v->pid, on_exit_of_it, v);
     events_subscribe(v->j, send_event, v);

@@ -129,23 +129,45 @@ static void on_gone(struct bufferevent *up, short what, void *arg)
 
 /* --- timers ------------------------------------------------------------------------- */
 
+/* A warning of the launcher's, once; or a line of our own, if it no longer listens. */
+static void warn_of_file(struct view *v, int why)
+{
+    char *text =
+        xasprintf("cannot write '%s' (--metrics): %s", v->metrics_file, strerror(why));
+    json_t *say = json_pack("{s:s, s:s%}", "do", "say", "text", text, strlen(text));
+    char *line = say ? json_dumps(say, JSON_COMPACT) : NULL; /* NULL: it is no UTF-8 */
+    if (line && v->up && !v->ended && !v->complained)
+        evbuffer_add_printf(bufferevent_get_output(v->up), "%s\n", line);
+    else if (!v->complained)
+        fprintf(stderr, "ddprun: warning: %s\n", text);
+    v->complained = true;
+    free(line);
+    json_decref(say);
+    free(text);
+}
+
 /* Replace the file at once: a reader never sees half of it. */
-static void write_file(const struct view *v)
+static void write_file(struct view *v)
 {
     char *part = xasprintf("%s.part", v->metrics_file);
     struct evbuffer *text = evbuffer_new();
-    FILE *f = fopen(part, "we");
     prometheus_write(v, text);
     size_t n = evbuffer_get_length(text);
+    FILE *f = fopen(part, "we");
     bool fine = f && fwrite(evbuffer_pullup(text, -1), 1, n, f) == n;
-    if (f)
-        fine &= fclose(f) == 0;
-    if (!fine || rename(part, v->metrics_file) < 0) {
-        fprintf(stderr, "ddprun: warning: cannot write '%s' (--metrics): %s\n",
-                v->metrics_file, strerror(errno));
-        if (f)
-            unlink(part);
+    int why = errno;
+    if (f && fclose(f) != 0 && fine) {
+        fine = false;
+        why = errno;
     }
+    if (fine && rename(part, v->metrics_file) < 0) {
+        fine = false;
+        why = errno;
+    }
+    if (!fine)
+        warn_of_file(v, why);
+    if (!fine && f)
+        unlink(part);
     evbuffer_free(text);
     free(part);
 }

@@ -33,6 +33,7 @@ struct view {
     size_t npage;
     char token[64];           /* of the page's requests */
     const char *metrics_file; /* borrowed from `config`; NULL: none */
+    bool complained;          /* that it cannot be written */
     json_t *config;           /* owned */
     char *status;             /* owned: the last answer, as text; NULL: none yet */
     size_t nstatus;

@@ -33,7 +33,7 @@ class Stragglers(launch.LaunchTest):
         port, file, found = launch.free_port(), self.path("events"), {}
         job = self.job("late", 300, 300, 60,
                        options=("--events", file, "--metrics", f"127.0.0.1:{port}"))
-        launch.wait_until(lambda: "straggler" in job.err or job.process.poll() is not None)
+        launch.wait_until(lambda: "straggler" in job.err or job.process.poll() is not None, 100)
         self.assertRegex(job.err, r"^ddprun: straggler: rank 2 on \S+ came late to \d+ of the last "
                          r"\d+ collectives, by [\d.e+]+ ms of [\d.e+]+ ms: the others wait for it "
                          r"\d+ % of the time(; CPUs [\d,-]+, load [\d.]+: it runs \d+ % and waits for "
@@ -54,6 +54,18 @@ class Stragglers(launch.LaunchTest):
         job.signal(signal.SIGTERM)
         job.wait()
         self.check_event(file, job.err)
+
+    def test_a_rank_that_waits_for_pages_from_disk(self):
+        folder = self.folder.name
+        kind = subprocess.run(["stat", "-f", "-c", "%T", folder], capture_output=True, text=True, check=True)
+        if kind.stdout.strip() == "tmpfs":
+            self.skipTest("files are in memory")
+        job = self.start("-np", 4, "--stragglers", GROUP, "disk", 300, 200, 200, cwd=folder)
+        launch.wait_until(lambda: "straggler" in job.err or job.process.poll() is not None, 100)
+        self.assertRegex(job.err, r"^ddprun: straggler: rank 2 on .*; it waits for \d+ pages per second "
+                         r"from disk \(major faults\)")
+        job.signal(signal.SIGTERM)
+        job.wait()
 
     def check_event(self, file, err):
         with open(file, encoding="utf-8") as f:

@@ -24,6 +24,7 @@ enum { TREE_MAX = 256, PIDS_MAX = 1 << 16, TOP_LEAST = 10 };
 
 struct usage {
     double ran_ns, waited_ns;
+    double faults; /* pages that were read from a file or from swap */
 };
 
 static void add_threads(pid_t pid, struct usage *u)
@@ -47,12 +48,51 @@ static void add_threads(pid_t pid, struct usage *u)
         closedir(dir);
 }
 
+static void add_faults(pid_t pid, struct usage *u)
+{
+    char text[1024];
+    unsigned long major = 0;
+    const char *fields = ancestry_fields(pid, text, sizeof text);
+    if (fields && sscanf(fields, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %lu", &major) == 1)
+        u->faults += (double)major;
+}
+
 static struct usage usage_of(const pid_t *pids, size_t n)
 {
     struct usage u = {0};
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         add_threads(pids[i], &u);
+        add_faults(pids[i], &u);
+    }
     return u;
+}
+
+/* --- the host ----------------------------------------------------------------------- */
+
+/* Ticks of all CPUs; `stolen`: in which the hypervisor ran something else. */
+struct machine {
+    double all, stolen;
+};
+
+static struct machine machine_now(void)
+{
+    struct machine m = {0};
+    double t[8] = {0}; /* user nice system idle iowait irq softirq steal */
+    FILE *f = fopen("/proc/stat", "re");
+    if (f && fscanf(f, "cpu %lf %lf %lf %lf %lf %lf %lf %lf", &t[0], &t[1], &t[2], &t[3],
+                    &t[4], &t[5], &t[6], &t[7]) == 8)
+        m.stolen = t[7];
+    for (size_t i = 0; i < ARRAY_LEN(t); i++)
+        m.all += t[i];
+    if (f)
+        fclose(f);
+    return m;
+}
+
+static int stolen_percent(struct machine from, struct machine to)
+{
+    double all = to.all - from.all, stolen = to.stolen - from.stolen;
+    return all > 0 && stolen > 0 ? (int)(stolen / all * 100) : 0;
 }
 
 /* --- others ------------------------------------------------------------------------- */
@@ -164,6 +204,7 @@ json_t *beside(const struct collect_rank *ranks, size_t n)
     struct other *before = xcalloc(PIDS_MAX, sizeof *before);
     size_t nbefore = read_others(before);
     struct usage first = usage_of(own, nown);
+    struct machine machine = machine_now();
     int64_t began_ns = now_ns();
     if (getloadavg(&load, 1) != 1)
         load = 0;
@@ -174,16 +215,19 @@ json_t *beside(const struct collect_rank *ranks, size_t n)
     json_t *top = describe_top(top_of(before, nbefore, &cpus, own, nown), passed_ns / 1e9,
                                ranks, n);
     free(before);
-    if (then.ran_ns < first.ran_ns || then.waited_ns < first.waited_ns) {
+    if (then.ran_ns < first.ran_ns || then.waited_ns < first.waited_ns ||
+        then.faults < first.faults) {
         json_decref(top);
         return NULL; /* processes have ended */
     }
     char *text = cpus_text(&cpus);
-    json_t *out =
-        json_pack("{s:s, s:f, s:b, s:f, s:i, s:i}", "cpus", text, "load", load, "busy",
-                  busy, "measured_s", passed_ns / 1e9, "cpu_percent",
-                  (int)((then.ran_ns - first.ran_ns) / passed_ns * 100), "waits_percent",
-                  (int)((then.waited_ns - first.waited_ns) / passed_ns * 100));
+    json_t *out = json_pack(
+        "{s:s, s:f, s:b, s:f, s:i, s:i, s:i, s:i}", "cpus", text, "load", load, "busy",
+        busy, "measured_s", passed_ns / 1e9, "cpu_percent",
+        (int)((then.ran_ns - first.ran_ns) / passed_ns * 100), "waits_percent",
+        (int)((then.waited_ns - first.waited_ns) / passed_ns * 100), "stolen_percent",
+        stolen_percent(machine, machine_now()), "faults_per_s",
+        (int)((then.faults - first.faults) / (passed_ns / 1e9)));
     free(text);
     if (top)
         json_object_set_new(out, "top", top);

@@ -27,6 +27,8 @@ enum { CALM = 20, CALM_MS = 2000 };
 enum { LIMIT_MS = 5000, AGAIN_MS = 60000 };
 /* Where CPUs are contended a rank has to be found for so long, without such a pause. */
 enum { CONTENDED_MS = 20000, CONTENDED_PAUSE_MS = 5000 };
+/* what is worth a word: percent of the host's CPU time, faults per second */
+enum { STOLEN_LEAST = 5, FAULTS_LEAST = 20 };
 enum { WRONG_NS = 1000000 }; /* a clock: earlier times are of no use */
 /* new collectives in an answer; quick questions in a row */
 enum { FEW = 4, MANY = 12, QUICK_MAX = 12 };
@@ -75,6 +77,13 @@ static void print_beside(const json_t *beside, FILE *f)
             json_real_value(json_object_get(beside, "load")),
             json_integer_value(json_object_get(beside, "cpu_percent")),
             json_integer_value(json_object_get(beside, "waits_percent")));
+    json_int_t stolen = json_integer_value(json_object_get(beside, "stolen_percent")),
+               faults = json_integer_value(json_object_get(beside, "faults_per_s"));
+    if (stolen >= STOLEN_LEAST)
+        fprintf(f, "; the hypervisor takes %lld %% of the host's CPU time", stolen);
+    if (faults >= FAULTS_LEAST)
+        fprintf(f, "; it waits for %lld pages per second from disk (major faults)",
+                faults);
     if (!top)
         return;
     fputs("; beside it ", f);
@@ -132,14 +141,16 @@ static void emit(struct straggler_job *s, const struct straggler *is,
     const json_t *top = json_object_get(beside, "top");
     event_emit(s->j, "straggler",
                "{s:i, s:o, s:o, s:f, s:i, s:i, s:f, s:f, s:o, s:o, s:o, s:o, s:o, s:o, "
-               "s:o}",
+               "s:o, s:o, s:o}",
                "rank", is->rank, "ranks", numbers_of(ranks, s->j->plan->nranks), "host",
                event_text(node_of(s->j, is->rank)->name), "score", is->share, "late",
                (int)is->late, "rounds", (int)is->rounds, "lag_s",
                (double)is->lag_ns / 1e9, "round_s", (double)is->period_ns / 1e9, "cpus",
                member(beside, "cpus"), "load", member(beside, "load"), "cpu_percent",
                member(beside, "cpu_percent"), "waits_percent",
-               member(beside, "waits_percent"), "beside", member(top, "program"),
+               member(beside, "waits_percent"), "stolen_percent",
+               member(beside, "stolen_percent"), "faults_per_s",
+               member(beside, "faults_per_s"), "beside", member(top, "program"),
                "beside_percent", member(top, "cpu_percent"), "text", event_text(text));
 }
 

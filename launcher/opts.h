@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 enum map_by { MAP_BLOCK, MAP_CYCLIC, MAP_PPR }; /* slot/block, node/cyclic, ppr:N:node */
 enum bind_to {
@@ -140,6 +141,7 @@ struct opts {
     const char *scaling;     /* --scaling: sizes; NULL: one launch */
     const char *scaling_dir; /* directory of its table */
     struct strv passed;      /* options for the ddprun inside the job, verbatim */
+    struct strv given; /* options of the command line, by their first names (options.c) */
 
     /* data sets, before a job; --fetch-data */
     const char *fetch_data;  /* its name; NULL: no --fetch-data */
@@ -160,6 +162,15 @@ struct opts {
     const char *app;         /* --app: a file with programs; NULL: none */
     char *const *argv; /* the program and its arguments, NULL-terminated, borrowed */
 };
+
+/* Was option `name`, the first of its names, on the command line? */
+static inline bool opts_given(const struct opts *o, const char *name)
+{
+    size_t i = 0;
+    while (i < o->given.n && strcmp(o->given.v[i], name) != 0)
+        i++;
+    return i < o->given.n;
+}
 
 /* For messages: the option that the user gave. */
 static inline const char *opts_hosts_by(const struct opts *o)

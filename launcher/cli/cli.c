@@ -291,6 +291,7 @@ void opts_finish(struct opts *opts)
 {
     strv_finish(&opts->export_env);
     strv_finish(&opts->passed);
+    strv_finish(&opts->given);
     strv_finish(&opts->texts);
     strv_finish(&opts->ignored);
     strv_finish(&opts->origins);

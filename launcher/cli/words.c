@@ -120,6 +120,7 @@ static int read_option(struct reading *r, const struct option *o, const char *wo
         return -1;
     if (r->defaults) /* the ddprun in a job reads them itself */
         return 0;
+    strv_pushf(&opts->given, "%.*s", (int)strcspn(o->names, " "), o->names);
     if (o->where == NOT_IN_SCRIPT)
         r->hosts_option = word;
     if (o->where == SCRIPT_ONLY)

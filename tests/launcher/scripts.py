@@ -124,6 +124,20 @@ class Scripts(unittest.TestCase):
                          "--time", "1h", "./train", "x")
         self.assertIn("-x 'A=b c' --preload=torch --report ./train x &", text)
 
+    def test_values_of_other_options_replace_no_option_of_the_script(self):
+        events = '--events "$events"'
+        for args, options in (
+                (["sge", "--container", "timeout.sif"], ["--timeout \"$(("]),
+                (["slurm", "--requeue", "--wdir", "events"], [events]),
+                (["slurm", "-x", "grace=1"], ["--grace 90s"])):
+            for option in options:
+                with self.subTest(args=args):
+                    self.assertIn(option, self.made("--script", *args, "./train"))
+        text = self.made("--script", "sge", "--timeout=5m", "-grace", "9s", "--events", "e", "--requeue",
+                         "./train")
+        for option in ("--timeout \"$((", "--grace 90s", events):
+            self.assertNotIn(option, text)
+
     def test_no_word_of_the_user_becomes_a_directive_or_a_command(self):
         words = ["a\n#$ -q evil\n#SBATCH --evil", "$(touch x)", "it's", "{{nodes}}", "tab\there"]
         for scheduler in ("slurm", "sge", "pbs", "lsf"):

@@ -114,18 +114,6 @@ static void set_unknown(struct strv *values, const struct request *r, const char
     set(values, "memory_unknown", !memory && !whole ? "yes" : "");
 }
 
-static bool passed(const struct opts *opts, const char *name)
-{
-    for (size_t i = 0; i < opts->passed.n; i++) {
-        const char *word = opts->passed.v[i];
-        size_t len = strcspn(word, "=");
-        word += strspn(word, "-");
-        if (strlen(name) <= len && strncmp(word, name, strlen(name)) == 0)
-            return true;
-    }
-    return false;
-}
-
 /* The promise of the script's head, repeated to ddprun: it starts no rank where the job
  * got fewer hosts, or hosts with fewer GPUs. --scaling runs several sizes, so it pins
  * only the ranks per node. */
@@ -145,17 +133,17 @@ static void set_options(struct strv *values, const struct opts *opts,
                         const struct request *r)
 {
     char *word, *text = pinned_ranks(opts, r);
-    if (r->site->interface && !passed(opts, "interface")) {
+    if (r->site->interface && !opts_given(opts, "interface")) {
         word = xasprintf("--interface %s", r->site->interface);
         script_append(&text, word);
         free(word);
     }
-    if (!passed(opts, "grace")) {
+    if (!opts_given(opts, "grace")) {
         word = xasprintf("--grace %ss", strv_env_get(values, "grace"));
         script_append(&text, word);
         free(word);
     }
-    bool timeout = r->site->scheduler != SCHED_SLURM && !passed(opts, "timeout");
+    bool timeout = r->site->scheduler != SCHED_SLURM && !opts_given(opts, "timeout");
     int64_t until_s = r->time_s - r->warning_s;
     if (timeout) {
         word = xasprintf("--timeout \"$((%" PRId64 " - SECONDS))s\"", until_s);
@@ -163,10 +151,10 @@ static void set_options(struct strv *values, const struct opts *opts,
         free(word);
     }
     set_number(values, "timeout", timeout && opts->requeue ? until_s : 0);
-    if (opts->requeue && !passed(opts, "events"))
+    if (opts->requeue && !opts_given(opts, "events"))
         script_append(&text, "--events \"$events\"");
-    set(values, "events", opts->requeue && !passed(opts, "events") ? "yes" : "");
-    if (!passed(opts, "output-filename"))
+    set(values, "events", opts->requeue && !opts_given(opts, "events") ? "yes" : "");
+    if (!opts_given(opts, "output-filename"))
         script_append(&text, opts->requeue ? "--output-filename \"$log/start-$starts\""
                                            : "--output-filename \"$log\"");
     char *given = script_quote_all(opts->passed.v);

@@ -82,7 +82,7 @@ int read_requeue(const struct option *o, const char *name, const char *text,
                  struct opts *opts, struct ddp_err *err)
 {
     opts->requeue = strcmp(text, "on") == 0 ? "--resume" : text;
-    if (strpbrk(text, "\"'\\`$;&|<>(){}*?!#\n") || !*text)
+    if (strpbrk(text, "\"'\\`$;&|<>(){}[]*?!#~\n") || !*text)
         return err_set(err, "%s takes plain words for the program, not '%.80s'", name,
                        text);
     return 0;

@@ -17,6 +17,7 @@
 #include <string.h>
 
 enum { DEFAULT_TIME_S = 3600, WARNING_S = 120, NAME_MAX_LEN = 15 };
+enum { LEAST_S = 60, SLURM_WARNING_MAX_S = 65535 };
 
 /* --- which partition ---------------------------------------------------------------- */
 
@@ -284,14 +285,27 @@ static int check_account(const struct request *r, struct ddp_err *err)
                    s->account_hint ? s->account_hint : "", s->account_hint ? ")" : "");
 }
 
+/* The modules and the imports of the program come out of the time before the warning: it
+ * is to be a minute, or an eighth of a short job. Slurm's --signal has a limit of its
+ * own. */
 static int check_warning(const struct request *r, struct ddp_err *err)
 {
-    char half[40];
-    if (r->warning_s < r->time_s)
-        return 0;
-    walltime_say(at_least((int)(r->time_s / 4), 1), half, sizeof half);
-    return err_set(
-        err, "--warning is not shorter than the job itself; write --warning %s", half);
+    char less[40], whole[40], left[40] = "no time";
+    int64_t left_s = r->time_s - r->warning_s;
+    if (r->site->scheduler == SCHED_SLURM && r->warning_s > SLURM_WARNING_MAX_S) {
+        walltime_say(SLURM_WARNING_MAX_S, less, sizeof less);
+        return err_set(err, "--warning: Slurm takes at most %s; write --warning %s", less,
+                       less);
+    }
+    if (left_s < LEAST_S && left_s < r->time_s / 8) {
+        if (left_s > 0)
+            walltime_say(left_s, left, sizeof left);
+        walltime_say(r->time_s, whole, sizeof whole);
+        walltime_say(at_least((int)(r->time_s / 4), 1), less, sizeof less);
+        return err_set(err, "--warning leaves the program %s of %s; write --warning %s",
+                       left, whole, less);
+    }
+    return 0;
 }
 
 /* A preemptible partition is used only if --partition names it. */

@@ -6,6 +6,7 @@
 #include "common/idset.h"
 #include "common/mem.h"
 #include "common/number.h"
+#include "common/utf8.h"
 #include "launcher/cli/spelling.h"
 #include "launcher/cli/walltime.h"
 
@@ -96,7 +97,8 @@ int read_plain(const struct option *o, const char *name, const char *text,
     const char *blanks = o->at == offsetof(struct opts, modules) ? " " : "";
     for (const char *p = text; *p; p++) {
         if (!strchr(allowed, *p) && !strchr(blanks, *p))
-            return err_set(err, "%s '%.80s': '%c' cannot be in it", name, text, *p);
+            return err_set(err, "%s '%.80s': '%.*s' cannot be in it", name, text,
+                           utf8_bytes(p), p);
     }
     *(const char **)field(opts, o) = text;
     return *text ? 0 : err_set(err, "%s: an empty %s", name, o->arg);

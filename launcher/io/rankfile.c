@@ -10,6 +10,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/utf8.h"
 #include "common/write_all.h"
 #include "launcher/io/writer.h"
 
@@ -139,10 +140,10 @@ int rankfiles_check(const char *pattern, int nranks, struct ddp_err *err)
         if (*p == '\0' || !strchr("rhsta%", *p))
             return err_set(
                 err,
-                "unknown '%%%.1s' in --output-filename '%s': %%r rank, %%h "
+                "unknown '%%%.*s' in --output-filename '%s': %%r rank, %%h "
                 "host, %%s out or err, %%t start time, %%a attempt and %%%% are "
                 "known",
-                p, pattern);
+                utf8_bytes(p), p, pattern);
         rank |= *p == 'r';
     }
     if (!rank && nranks > 1)

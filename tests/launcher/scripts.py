@@ -366,6 +366,7 @@ class Scripts(unittest.TestCase):
         (["--script", "slurm", "--mem", "64", "true"],
          "--mem: '64' has no unit; write 64M or 64G"),
         (["--script", "slurm", "--account", "a b", "true"], "--account 'a b': ' ' cannot be in it"),
+        (["--script", "slurm", "--account", "aé", "true"], "--account 'aé': 'é' cannot be in it"),
         (["--script", "sge", "--mem", "64G", "true"],
          "--mem: site sge does not define how to request memory; leave it out, or write"),
         (["--script", "pbs", "--requeue", "true"],

@@ -350,9 +350,8 @@ END_TEST
 static const struct {
     const char *pattern, *say;
 } bad_patterns[] = {
-    {"%q.%r", "unknown '%q'"},
-    {"out.%", "unknown '%'"},
-    {"out.%h", "names one file for 2 ranks"},
+    {"%q.%r", "unknown '%q'"},          {"out.%", "unknown '%'"},
+    {"é%é%r", "unknown '%é' in"},       {"out.%h", "names one file for 2 ranks"},
     {"", "needs the name of a folder"},
 };
 

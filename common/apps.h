@@ -37,6 +37,25 @@ static inline bool apps_get(const struct strv *apps, size_t i, size_t nargv,
     return true;
 }
 
+/* The program that `rank` runs, and the first rank of that program. */
+static inline unsigned apps_of(const struct strv *apps, unsigned rank, unsigned *first)
+{
+    size_t low = 0, high = apps->n;
+    *first = 0;
+    while (low < high) {
+        unsigned begins = 0;
+        size_t i = (low + high + 1) / 2;
+        sscanf(apps->v[i - 1], "%u", &begins);
+        if (begins <= rank) {
+            low = i;
+            *first = begins;
+        } else {
+            high = i - 1;
+        }
+    }
+    return (unsigned)low;
+}
+
 static inline bool apps_valid(const struct strv *apps, size_t nargv)
 {
     struct app app;

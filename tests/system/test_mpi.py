@@ -95,6 +95,11 @@ class Programs:
         self.assert_ok(1, "spawn", launched)
         self.assertIn(self.failed_spawn, launched.err)
 
+    def test_each_program_has_a_number(self):
+        launched = self.check(2, "appnum", self.program, "appnum", ":", "-np", 1)
+        self.assert_ended(launched, 0)
+        self.assertEqual(launched.out, "0 0 1 appnum ok on 3 ranks, 3 of them here\n")
+
     def test_alone_with_none(self):
         # else each would start an orted of its own, and now and then fail at that
         launched = self.check(2, "hello", "--mpi", "none",
@@ -330,6 +335,15 @@ class Pmi(launch.LaunchTest):
                 )
                 self.assert_ended(launched, 0)
                 self.assertEqual(launched.out, "size 3 mapping (vector,(0,1,3))\n")
+
+    def test_each_program_has_a_number(self):
+        client = os.path.join(mpi.HERE, "programs", "pmi_client.py")
+        for dialect in "12":
+            with self.subTest(dialect):
+                launched = self.run_to_end(
+                    "-np", 1, "--tag-output=off", "python3", client, dialect, "0",
+                    ":", "-np", 2, "python3", client, dialect, "1")
+                self.assert_ended(launched, 0)
 
     def test_rubbish_is_cut_off(self):
         client = os.path.join(mpi.HERE, "programs", "pmi_client.py")

@@ -250,6 +250,7 @@ static void send_orders(struct mpi_service *w)
                           .dir = xstrdup(w->dir),
                           .node = w->share->node_rank,
                           .nranks = w->job->nranks};
+    strv_push_all(&m.apps, w->job->apps.v);
     strv_push_all(&m.map, w->map->v);
     link_send_msg(w->link, 0, MSG_SERVE, &m);
     msg_serve_finish(&m);

@@ -76,6 +76,9 @@ void pmi_put(struct pmi_server *s, const char *key, const char *value);
 /* The client is answered by the dialect's barrier_over(). */
 void pmi_barrier_enter(struct pmi_client *c);
 
+/* The number of the client's program: of "a : b" that of b is 1. */
+unsigned pmi_appnum(const struct pmi_client *c);
+
 /* The client enters MPI, or leaves it. Drops its waiting threads. */
 void pmi_join(struct pmi_client *c, bool joined);
 void pmi_refuse_spawn(struct pmi_client *c);

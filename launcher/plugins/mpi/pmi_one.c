@@ -24,7 +24,7 @@ static void one_maxes(struct pmi_client *c, const struct pmi_request *r)
 
 static void one_appnum(struct pmi_client *c, const struct pmi_request *r)
 {
-    pmi_answer(c, "cmd=appnum appnum=0 rc=0\n");
+    pmi_answer(c, "cmd=appnum appnum=%u rc=0\n", pmi_appnum(c));
 }
 
 static void one_name(struct pmi_client *c, const struct pmi_request *r)

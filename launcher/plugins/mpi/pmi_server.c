@@ -6,6 +6,7 @@
 #define LOG_SUBSYS "pmi"
 #include "launcher/plugins/mpi/pmi_server.h"
 
+#include "common/apps.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
@@ -142,6 +143,12 @@ void pmi_join(struct pmi_client *c, bool joined)
     c->program += joined;
     client_forget_waits(c); /* of this program, or of one that exited without finalize */
     s->events->member((uint32_t)(c - s->clients), joined, s->arg);
+}
+
+unsigned pmi_appnum(const struct pmi_client *c)
+{
+    unsigned first;
+    return apps_of(&c->server->job->apps, c->rank, &first);
 }
 
 void pmi_refuse_spawn(struct pmi_client *c)

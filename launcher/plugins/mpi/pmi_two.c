@@ -44,9 +44,9 @@ static void answer_value(struct pmi_client *c, const char *name, const char *val
 
 static void two_fullinit(struct pmi_client *c, const struct pmi_request *r)
 {
-    char *rest = xasprintf("pmi-version=2;pmi-subversion=0;rank=%u;size=%u;appnum=0;"
+    char *rest = xasprintf("pmi-version=2;pmi-subversion=0;rank=%u;size=%u;appnum=%u;"
                            "debugged=FALSE;pmiverbose=FALSE;rc=0;",
-                           c->rank, c->server->job->nranks);
+                           c->rank, c->server->job->nranks, pmi_appnum(c));
     answer(c, "fullinit", rest);
     free(rest);
 }

@@ -5,6 +5,7 @@
  */
 #include "launcher/plugins/mpi/pmix_world.h"
 
+#include "common/apps.h"
 #include "common/err.h"
 
 #include <pmix.h>
@@ -66,14 +67,15 @@ static char *peers_of(const struct rankmap_node *n)
     return text;
 }
 
-static void add_proc(void *list, const struct rankmap *map, uint32_t node, uint32_t rank,
-                     uint32_t local)
+static void add_proc(void *list, const struct rankmap *map, const struct strv *apps,
+                     uint32_t node, uint32_t rank, uint32_t local)
 {
+    unsigned first, app = apps_of(apps, rank, &first);
     void *proc = PMIx_Info_list_start();
     add_rank(proc, PMIX_RANK, rank); /* must be the first entry */
     add_rank(proc, PMIX_GLOBAL_RANK, rank);
-    add_rank(proc, PMIX_APP_RANK, rank);
-    add_u32(proc, PMIX_APPNUM, 0);
+    add_rank(proc, PMIX_APP_RANK, rank - first);
+    add_u32(proc, PMIX_APPNUM, app);
     add_u16(proc, PMIX_LOCAL_RANK, (uint16_t)local);
     add_u16(proc, PMIX_NODE_RANK, (uint16_t)local);
     add_u32(proc, PMIX_NODEID, node);
@@ -81,7 +83,8 @@ static void add_proc(void *list, const struct rankmap *map, uint32_t node, uint3
     add_list(list, PMIX_PROC_DATA, proc);
 }
 
-static void add_node(void *list, const struct rankmap *map, uint32_t node)
+static void add_node(void *list, const struct rankmap *map, const struct strv *apps,
+                     uint32_t node)
 {
     const struct rankmap_node *n = &map->nodes[node];
     char *peers = peers_of(n);
@@ -96,7 +99,7 @@ static void add_node(void *list, const struct rankmap *map, uint32_t node)
     uint32_t local = 0;
     for (size_t i = 0; i < n->ranks.n; i++) {
         for (int r = n->ranks.spans[i].lo; r <= n->ranks.spans[i].hi; r++)
-            add_proc(list, map, node, (uint32_t)r, local++);
+            add_proc(list, map, apps, node, (uint32_t)r, local++);
     }
     free(peers);
 }
@@ -140,7 +143,7 @@ static int add_job(void *list, const struct msg_serve *s, const struct rankmap *
     add_u32(list, PMIX_UNIV_SIZE, s->nranks);
     add_u32(list, PMIX_MAX_PROCS, s->nranks);
     add_u32(list, PMIX_JOB_SIZE, s->nranks);
-    add_u32(list, PMIX_JOB_NUM_APPS, 1);
+    add_u32(list, PMIX_JOB_NUM_APPS, (uint32_t)s->apps.n + 1);
     add_u32(list, PMIX_NUM_NODES, map->nnodes);
     add_u32(list, PMIX_NODEID, s->node);
     add_u32(list, PMIX_NODE_SIZE, here->nranks);
@@ -176,7 +179,7 @@ int pmix_world_register(const struct msg_serve *s, const struct rankmap *map,
     void *list = PMIx_Info_list_start();
     int rc = add_job(list, s, map, dir, err);
     for (uint32_t i = 0; rc == 0 && i < map->nnodes; i++)
-        add_node(list, map, i);
+        add_node(list, map, &s->apps, i);
     pmix_data_array_t array = {0};
     if (rc == 0 && PMIx_Info_list_convert(list, &array) != PMIX_SUCCESS)
         rc = err_set(err, "PMIx cannot convert a list");

@@ -128,6 +128,17 @@ static void collectives(void)
     MPI_Comm_free(&half);
 }
 
+/* Rank 0 prints the number of each rank's program. */
+static void appnums(void)
+{
+    int *mine, found, all[64];
+    MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_APPNUM, &mine, &found);
+    must(found && size <= 64, "MPI_APPNUM");
+    MPI_Gather(mine, 1, MPI_INT, all, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    for (int i = 0; i < size && rank == 0; i++)
+        printf("%d ", all[i]);
+}
+
 static void spawn(void)
 {
     MPI_Comm children;
@@ -166,6 +177,8 @@ int main(int argc, char **argv)
         points();
     if (strcmp(what, "collectives") == 0 || strcmp(what, "all") == 0)
         collectives();
+    if (strcmp(what, "appnum") == 0)
+        appnums();
     if (strcmp(what, "spawn") == 0)
         spawn();
     if (rank == size - 1)

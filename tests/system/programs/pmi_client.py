@@ -1,4 +1,4 @@
-"""pmi_client.py DIALECT: a PMI client of its own, to try the server without an MPI.
+"""pmi_client.py DIALECT [APPNUM]: a PMI client of its own, to try the server without an MPI.
 
 Every rank puts a value that is not easy to carry, all meet, and each gets what all have
 put. Rank 0 prints what it was told of the world."""
@@ -63,10 +63,16 @@ def say(rank, size, mapping, values):
         print(f"size {size} mapping {mapping}", flush=True)
 
 
+def check_appnum(told):
+    if sys.argv[2:] and told["appnum"] != sys.argv[2]:
+        sys.exit(f"the program's number is {told['appnum']}, not {sys.argv[2]}")
+
+
 def first():
     assert ask_1("cmd=init pmi_version=1 pmi_subversion=1")["rc"] == "0"
     rank, size = int(os.environ["PMI_RANK"]), int(os.environ["PMI_SIZE"])
     assert int(ask_1("cmd=get_maxes")["vallen_max"]) >= 256
+    check_appnum(ask_1("cmd=get_appnum"))
     name = ask_1("cmd=get_my_kvsname")["kvsname"]
     assert ask_1("cmd=get_universe_size")["size"] == str(size)
     assert ask_1(f"cmd=get kvsname={name} key=nobody")["rc"] != "0"
@@ -91,6 +97,7 @@ def two_program():
     wire.sendall(b"cmd=init pmi_version=2 pmi_subversion=0\n")
     assert receive_line().split()[0] == "cmd=response_to_init"
     told = ask_2("fullinit", pmijobid="x", pmirank=os.environ["PMI_RANK"], threaded="FALSE")
+    check_appnum(told)
     rank, size = int(told["rank"]), int(told["size"])
     assert ask_2("job-getid")["jobid"]
     mapping = ask_2("info-getjobattr", key="PMI_process_mapping")["value"]

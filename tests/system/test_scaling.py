@@ -96,6 +96,43 @@ class Scaling(LaunchTest):
             "ddprun -np 1 -x A=1 -- prog 5", "ddprun -np 2 -x A=1 -- prog 5",
             "ddprun -np 2 -x A=1 -- prog 10"])
 
+    def test_the_timeout_is_for_all_runs(self):
+        """A rank prints the --timeout of the ddprun that runs it; by --dry-run no time has passed."""
+        program = self.write("program.py", (
+            "import os, time\n"
+            "pid, words = os.getppid(), []\n"
+            "while '--scaling' not in words and pid > 1:\n"
+            "    run = words\n"
+            "    with open(f'/proc/{pid}/cmdline') as f:\n"
+            "        words = f.read().split('\\0')\n"
+            "    with open(f'/proc/{pid}/stat') as f:\n"
+            "        pid = int(f.read().rpartition(')')[2].split()[1])\n"
+            "time.sleep(0.1)\n"
+            "if os.environ['RANK'] == '0':\n"
+            "    print('limit', run[run.index('--') - 1])\n"))
+        args = ("--scaling", "1,2", "--timeout", "1h")
+        done = self.scale(*args, "--dry-run", "true")
+        self.assertEqual(done.out.splitlines()[1], "ddprun -np 2 --timeout 1h --timeout 3600000ms -- true")
+        self.assert_ended(self.scale(*args, "python3", program), 0)
+        limits = []
+        for size in (1, 2):
+            with open(os.path.join(self.folder.name, f"scaling/strong-{size}.log"), encoding="ascii") as f:
+                limits.append(int(f.read().partition("limit ")[2].partition("ms")[0]))
+        self.assertLess(limits[1], limits[0])
+        self.assertLessEqual(limits[0], 3600000)
+
+    def test_each_run_has_output_files_of_its_own(self):
+        for pattern, names in (
+                ("out", ["out/strong-1/rank.0.out", "out/strong-2/rank.1.out"]),
+                ("new/%r.log", ["new/strong-1/0.log", "new/strong-2/1.log"]),
+                ("%r.log", ["strong-1/0.log", "strong-2/1.log"])):
+            done = self.scale("--scaling", "1,2", "--output-filename", pattern, "sh", "-c",
+                              "echo $WORLD_SIZE")
+            self.assert_ended(done, 0)
+            for size, name in zip((1, 2), names):
+                with open(os.path.join(self.folder.name, name), encoding="ascii") as f:
+                    self.assertEqual(f.read(), f"{size}\n", name)
+
 
 if __name__ == "__main__":
     launch.main()

@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,8 +32,9 @@ struct measuring {
     const char *ddprun; /* its path */
     struct work work;
     const char *folder;
-    char *command;  /* as given by the user */
-    char title[96]; /* of the plot */
+    char *command;    /* as given by the user */
+    char title[96];   /* of the plot */
+    int64_t since_ms; /* the start of the first run; 0: none has been started */
 };
 
 /* --- the folder --------------------------------------------------------------------- */
@@ -96,7 +98,26 @@ static int record(struct measuring *m, const struct row *rows, int n, struct gro
 
 /* --- one run ------------------------------------------------------------------------ */
 
-/* "ddprun -np 4 <options> <program>" */
+/* The time that --timeout, which is for all runs together, leaves for the next one. */
+static int64_t time_left_ms(const struct measuring *m)
+{
+    return m->opts->timeout_ms - (m->since_ms ? now_ms() - m->since_ms : 0);
+}
+
+/* --output-filename with a folder for this run: DIR/strong-4, or strong-4/%r.log for
+ * %r.log. */
+static char *own_output(const char *pattern, enum series series, int ranks)
+{
+    const char *slash = strchr(pattern, '%') ? strrchr(pattern, '/') : NULL,
+               *name = strchr(pattern, '%') ? slash ? slash + 1 : pattern : "";
+    int above = *name ? (int)(name - pattern) : (int)strlen(pattern);
+    return xasprintf("%.*s%s%s-%d%s%s", above, pattern, *name ? "" : "/",
+                     series_names[series], ranks, *name ? "/" : "", name);
+}
+
+/* "ddprun -np 4 <options> <program>". Of an option that is twice there the last one
+ * counts.
+ */
 static int make_command(const struct measuring *m, enum series series, int ranks,
                         struct strv *argv, struct ddp_err *err)
 {
@@ -111,6 +132,14 @@ static int make_command(const struct measuring *m, enum series series, int ranks
         strv_pushf(argv, "%d", (ranks + per_node - 1) / per_node);
     }
     strv_push_all(argv, m->opts->passed.v);
+    if (m->opts->output_filename) {
+        strv_push(argv, "--output-filename");
+        strv_push_nodup(argv, own_output(m->opts->output_filename, series, ranks));
+    }
+    if (m->opts->timeout_ms) {
+        strv_push(argv, "--timeout");
+        strv_pushf(argv, "%" PRId64 "ms", time_left_ms(m));
+    }
     strv_push(argv, "--");
     return work_command(m->opts->argv, series, ranks, argv, err);
 }
@@ -185,6 +214,11 @@ static int measure(struct measuring *m, enum series series, int ranks, bool both
 {
     struct strv argv = {0};
     struct row rows[SERIES_COUNT] = {{.series = series, .ranks = ranks}};
+    if (m->opts->timeout_ms && time_left_ms(m) <= 0) {
+        fprintf(stderr, "ddprun: --timeout leaves no time for %d rank%s\n", ranks,
+                ranks == 1 ? "" : "s");
+        return 124; /* as a run that --timeout stops */
+    }
     char *path = xasprintf("%s/%s-%d.log", m->folder, series_names[series], ranks);
     int code = make_command(m, series, ranks, &argv, err);
     if (code == 0)
@@ -282,6 +316,7 @@ int scaling_run(const struct opts *opts, char *const *words, struct ddp_err *err
     if (rc == 0 && opts->dry_run) {
         rc = for_each(&m, check_size, &m, err);
     } else if (rc == 0 && (rc = reserve_folder(&m, err)) == 0) {
+        m.since_ms = now_ms();
         rc = for_each(&m, measure_size, &t, err);
         growth_print(&t, on_line, NULL);
         if (t.n > 0)

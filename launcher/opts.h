@@ -53,7 +53,8 @@ struct opts {
     int per_node;   /* --nproc-per-node, -ppn; 0: slots */
     int nnodes;     /* --nnodes: use the first N; 0: all */
     int min_nnodes; /* --nnodes MIN:MAX: go on with that many; 0: none may be missing */
-    int min_np, max_np;   /* --min-np, --max-np: the same in ranks; 0: not given */
+    int min_np, max_np;   /* --min-np, --max-np: limits beside these; 0: none */
+    int start_np;         /* no start with fewer slots than that; 0: no limit */
     const char *hostfile; /* NULL: none */
     const char *hosts;    /* -H; NULL: none */
     const char *hosts_by; /* the option that gave them: --include, --exclude; NULL: -H */

@@ -71,6 +71,23 @@ static void forget(struct alloc *alloc)
     free(none);
 }
 
+/* Enough for the job to start? */
+static int check_size(const struct opts *opts, const struct alloc *alloc,
+                      struct ddp_err *err)
+{
+    size_t least = (size_t)(opts->min_nnodes > 0 ? opts->min_nnodes : opts->nnodes);
+    int slots = 0;
+    for (size_t i = 0; i < alloc->nnodes; i++)
+        slots += alloc->nodes[i].slots;
+    if (alloc->nnodes < least)
+        return err_set(err, OPTION " lists %zu host%s, but --nnodes needs %zu",
+                       alloc->nnodes, alloc->nnodes == 1 ? "" : "s", least);
+    if (slots < opts->start_np)
+        return err_set(err, OPTION " lists %d slot%s, but the job starts with %d ranks",
+                       slots, slots == 1 ? "" : "s", opts->start_np);
+    return 0;
+}
+
 static void pause_ms(int64_t ms)
 {
     nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
@@ -80,18 +97,13 @@ static void pause_ms(int64_t ms)
 static int read_discovery(const struct opts *opts, struct alloc *alloc,
                           struct ddp_err *err)
 {
-    size_t least = (size_t)(opts->min_nnodes > 0 ? opts->min_nnodes : opts->nnodes);
     int64_t wait_ms =
         opts->node_wait_ms > 0 ? opts->node_wait_ms : opts->start_timeout_ms;
     int64_t deadline_ms = now_ms() + wait_ms;
     alloc->changes = true;
     for (bool told = false;; told = true) {
-        int rc = ask(opts, alloc, err);
-        if (rc == 0 && alloc->nnodes >= least)
+        if (ask(opts, alloc, err) == 0 && check_size(opts, alloc, err) == 0)
             return 0;
-        if (rc == 0)
-            err_set(err, OPTION " lists %zu host%s, but --nnodes needs %zu",
-                    alloc->nnodes, alloc->nnodes == 1 ? "" : "s", least);
         if (opts->dry_run || now_ms() + opts->discovery_interval_ms >= deadline_ms)
             return -1;
         if (!told)

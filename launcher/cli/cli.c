@@ -14,8 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* of --health-timeout; hosts without --max-np; ranks that horovodrun replaces */
-enum { HEALTH_MS = 30000, HOSTS_MOST = 256, RESETS = 1000 };
+/* of --health-timeout; hosts without --max-np; horovodrun's --reset-limit and
+ * --elastic-timeout */
+enum { HEALTH_MS = 30000, HOSTS_MOST = 256, RESETS = 1000, ELASTIC_WAIT_MS = 600000 };
 
 static void set_defaults(struct opts *opts)
 {
@@ -42,7 +43,8 @@ static bool wants_script(const struct opts *opts)
     return opts->script != SCHED_NONE || opts->submit;
 }
 
-/* --min-np and --max-np as numbers of hosts. */
+/* --min-np and --max-np as numbers of hosts, which batch scripts need. Without
+ * --nproc-per-node the slots decide, and Horovod's ranks need not fill a host. */
 static int count_hosts(struct opts *o, struct ddp_err *err)
 {
     int least = o->min_np ? o->min_np : o->np ? o->np : 1, per = o->per_node;
@@ -50,9 +52,17 @@ static int count_hosts(struct opts *o, struct ddp_err *err)
         return 0;
     if (o->nnodes > 0)
         return err_set(err, "--nnodes, and --min-np or --max-np: leave one out");
-    if (per == 0)
-        return err_set(err, "--min-np and --max-np need --nproc-per-node K (horovodrun: "
-                            "--slots-per-host): so many of the ranks are on each host");
+    if (o->max_np > 0 && least > o->max_np)
+        return err_set(err, "at least %d and at most %d ranks: no number fits", least,
+                       o->max_np);
+    if (per == 0 || o->elastic == ELASTIC_HOROVOD) {
+        o->start_np = o->np > least ? o->np : least;
+        o->min_np = least;
+        o->min_nnodes = 1;
+        o->nnodes = HOSTS_MOST;
+        o->np = 0;
+        return 0;
+    }
     o->min_nnodes = (least + per - 1) / per;
     o->nnodes = o->max_np ? o->max_np / per : HOSTS_MOST;
     if (o->min_nnodes > o->nnodes)
@@ -61,12 +71,12 @@ static int count_hosts(struct opts *o, struct ddp_err *err)
                        "number of hosts fits",
                        least, o->nnodes * per, per);
     o->min_nnodes = o->min_nnodes < o->nnodes ? o->min_nnodes : 0;
-    o->np = 0;
+    o->np = o->min_np = o->max_np = 0;
     return 0;
 }
 
-/* horovodrun's jobs are elastic where hosts come and go; without --reset-limit it
- * replaces any number of ranks. */
+/* horovodrun's jobs are elastic where hosts come and go, with its defaults; without
+ * --reset-limit it replaces any number of ranks. */
 static void be_horovodrun(struct opts *o)
 {
     if (!o->as || !(o->as->programs & HOROVODRUN) ||
@@ -74,7 +84,11 @@ static void be_horovodrun(struct opts *o)
         return;
     o->elastic = ELASTIC_HOROVOD;
     o->max_restarts = o->max_restarts ? o->max_restarts : RESETS;
-    o->min_np = o->min_np || o->max_np || o->nnodes ? o->min_np : o->np;
+    o->node_wait_ms = o->node_wait_ms ? o->node_wait_ms : ELASTIC_WAIT_MS;
+    if (o->nnodes > 0)
+        return;
+    o->min_np = o->min_np ? o->min_np : o->np;
+    o->max_np = o->max_np ? o->max_np : o->np;
 }
 
 static int check_discovery(const struct opts *opts, struct ddp_err *err)

@@ -77,7 +77,7 @@ const struct option options[] = {
      "hosts on which ddprun is started; with MIN:MAX others may join later",
      HERE},
     {"min-np", "N", AT(min_np), read_number, 1, RANKS_MAX, NULL,
-     "as --nnodes MIN:MAX, but the least number of ranks; with --nproc-per-node", HERE},
+     "as --nnodes MIN:MAX, but the least number of ranks", HERE},
     {"max-np", "N", AT(max_np), read_number, 1, RANKS_MAX, NULL,
      "and the most; default: as many as 256 hosts have", HERE},
     {"node-rank", "K", AT(node_rank), read_number, 0, RANKS_MAX, NULL,

@@ -161,6 +161,11 @@ bool job_may_gain(const struct job *j)
     return j->alloc->changes || (!j->peers && j->opts->node_wait_ms > 0);
 }
 
+unsigned job_store_node(const struct job *j)
+{
+    return (unsigned)(j->plan->nodes[0].host - j->alloc->nodes);
+}
+
 size_t job_hosts_most(const struct job *j)
 {
     const struct opts *o = j->opts;

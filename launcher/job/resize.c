@@ -13,6 +13,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 
+#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 
@@ -27,7 +28,8 @@ static int find_vacant(const struct job *j, const struct alloc_node *host, int r
 {
     int found = -1;
     for (int p = 0; p < j->plan->nnodes; p++) {
-        if (j->plan->nodes[p].nlocal != ranks || job_node_at(j, p) >= 0)
+        bool store = p == 0 && j->plan->nodes[p].host != host; /* it stays there */
+        if (j->plan->nodes[p].nlocal != ranks || job_node_at(j, p) >= 0 || store)
             continue;
         if (found < 0 || j->plan->nodes[p].host == host)
             found = p;
@@ -35,32 +37,46 @@ static int find_vacant(const struct job *j, const struct alloc_node *host, int r
     return found;
 }
 
-static bool may_add(const struct job *j, const struct job_node *n, int *ranks)
+/* What may be added; nodes that leave do not count. */
+struct room {
+    int nodes, ranks;
+};
+
+static bool may_add(const struct job *j, const struct job_node *n, struct room left,
+                    int *ranks)
 {
     struct ddp_err err;
-    if (n->place >= 0 || !job_node_usable(n))
+    if (n->place >= 0 || !job_node_usable(n) || left.nodes <= 0 || left.ranks <= 0)
         return false;
-    if (plan_cap(j->opts, n->host, ranks, &err) == 0)
-        return true;
-    log_info("no ranks on %s: %s", n->host->name, err.text);
-    return false;
+    int rc = plan_cap(j->opts, n->host, ranks, &err);
+    if (rc < 0)
+        log_info("no ranks on %s: %s", n->host->name, err.text);
+    else if (*ranks > left.ranks)
+        *ranks = left.ranks;
+    return rc == 0;
 }
 
-/* How many nodes may be added; those that leave do not count. */
-static int room(const struct job *j)
+static struct room room(const struct job *j)
 {
-    int n = j->opts->min_nnodes > 0 ? j->opts->nnodes : 0;
-    for (size_t i = 0; i < j->alloc->nnodes && n > 0; i++)
-        n -= j->nodes[i].place >= 0 && !j->nodes[i].leaving;
-    return n;
+    const struct opts *o = j->opts;
+    struct room left = {o->min_nnodes > 0 ? o->nnodes : 0,
+                        o->max_np ? o->max_np : INT_MAX};
+    for (size_t i = 0; i < j->alloc->nnodes; i++) {
+        const struct job_node *n = &j->nodes[i];
+        if (n->place < 0 || n->leaving)
+            continue;
+        left.nodes--;
+        left.ranks -= j->plan->nodes[n->place].nlocal;
+    }
+    return left;
 }
 
 bool job_can_add(const struct job *j)
 {
     int ranks;
-    bool any = room(j) > 0;
-    for (size_t i = 0; any && i < j->alloc->nnodes; i++) {
-        if (may_add(j, &j->nodes[i], &ranks))
+    struct room left = room(j);
+    for (size_t i = 0; i < j->alloc->nnodes; i++) {
+        if (may_add(j, &j->nodes[i], left, &ranks))
             return true;
     }
     return false;
@@ -68,14 +84,17 @@ bool job_can_add(const struct job *j)
 
 void job_add_nodes(struct job *j)
 {
-    int before = j->plan->nranks, ranks, left = room(j);
-    for (size_t i = 0; i < j->alloc->nnodes && left > 0; i++) {
+    struct room left = room(j);
+    int before = j->plan->nranks, ranks;
+    for (size_t i = 0; i < j->alloc->nnodes; i++) {
         struct job_node *n = &j->nodes[i];
-        if (!may_add(j, n, &ranks))
+        if (!may_add(j, n, left, &ranks))
             continue;
-        left--;
+        left.nodes--;
+        left.ranks -= ranks;
         int place = find_vacant(j, n->host, ranks);
         n->place = place < 0 ? plan_add_node(j->plan, n->host, ranks) : place;
+        n->resized = false;
         j->plan->nodes[n->place].host = n->host;
     }
     int now = j->plan->nranks;
@@ -120,6 +139,16 @@ void job_end_node(struct job *j, unsigned node)
     job_send(j, node,
              MSG(terminate, .number = SIGTERM, .grace_ms = (uint32_t)j->opts->grace_ms,
                  .again = true));
+}
+
+bool job_node_resized(const struct job *j, unsigned node)
+{
+    const struct job_node *n = &j->nodes[node];
+    struct ddp_err err;
+    int ranks;
+    return n->resized && n->place >= 0 && job_node_usable(n) &&
+           plan_cap(j->opts, n->host, &ranks, &err) == 0 &&
+           ranks != j->plan->nodes[n->place].nlocal;
 }
 
 void job_node_vacate(struct job *j, unsigned node)

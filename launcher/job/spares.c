@@ -66,11 +66,26 @@ static size_t count_usable(const struct job *j, bool leaving)
     return n;
 }
 
+/* Are they as many, and can they have as many ranks, as the job needs if it may go on
+ * with fewer? */
+static bool suffice(const struct job *j, bool leaving)
+{
+    struct ddp_err err;
+    int ranks = 0, cap;
+    for (size_t i = 0; i < j->alloc->nnodes; i++) {
+        const struct job_node *n = &j->nodes[i];
+        if (works(n) && (leaving || !n->leaving) &&
+            plan_cap(j->opts, n->host, &cap, &err) == 0)
+            ranks += cap;
+    }
+    return j->opts->min_nnodes > 0 && ranks >= j->opts->min_np &&
+           count_usable(j, leaving) >= (size_t)j->opts->min_nnodes;
+}
+
 /* May nodes that are no longer offered be left out? Else they stay while they work. */
 static bool may_leave(const struct job *j)
 {
-    return j->opts->min_nnodes > 0 &&
-           count_usable(j, false) >= (size_t)j->opts->min_nnodes;
+    return suffice(j, false);
 }
 
 /* Places with a node; all, but for those that hosts have left while ranks ran. */
@@ -118,8 +133,7 @@ static bool pair(struct job *j, bool replace)
 /* Are there enough nodes for an attempt with fewer? */
 static bool can_shrink(const struct job *j)
 {
-    return j->opts->min_nnodes > 0 &&
-           count_usable(j, true) >= (size_t)j->opts->min_nnodes;
+    return suffice(j, true);
 }
 
 bool job_has_enough(struct job *j)
@@ -145,6 +159,7 @@ bool job_can_replace(struct job *j)
 bool job_can_grow(const struct job *j)
 {
     return j->plan && j->opts->min_nnodes > 0 && j->plan->nnodes < j->opts->nnodes &&
+           (j->opts->max_np == 0 || j->plan->nranks < j->opts->max_np) &&
            count_usable(j, false) > (size_t)j->plan->nnodes;
 }
 

@@ -46,6 +46,7 @@ struct job_node {
     bool late;           /* its agent was started after those of the other hosts */
     bool unlisted;       /* its entry may be used for another host */
     bool leaving;        /* no longer offered: gets no rank in the next attempt */
+    bool resized;        /* its number of slots has changed since it got its place */
     unsigned holds;      /* it gets no rank before plug-ins have released it */
     int told;            /* its last orders: a place, or enum told */
     uint32_t uncredited; /* bytes of output not yet returned as credit */

@@ -118,6 +118,8 @@ static int find_caps(struct draft *d, struct ddp_err *err)
                        d->alloc->nnodes, d->alloc->nnodes == 1 ? "" : "s");
     size_t most = o->nnodes ? (size_t)o->nnodes : d->alloc->nnodes - spares;
     for (; d->nnodes < there && d->nnodes < most; d->nnodes++) {
+        if (o->max_np && d->total >= o->max_np)
+            break;
         if (plan_cap(o, d->use[d->nnodes], &d->caps[d->nnodes], err) < 0)
             return -1;
         d->total += d->caps[d->nnodes];
@@ -138,6 +140,13 @@ static int find_np(struct draft *d, struct ddp_err *err)
                      : o->per_node                   ? "--nproc-per-node, on each host"
                      : d->alloc->nodes[0].slots == 0 ? "no -np, no GPU"
                                                      : "the slots of all hosts";
+        if (o->max_np && d->np > o->max_np) {
+            d->np = o->max_np;
+            d->np_from = "--max-np";
+        }
+        if (d->np < o->min_np)
+            return err_set(err, "the hosts have %d %s, but --min-np is %d", d->np,
+                           ranks(d->np), o->min_np);
     }
     if (o->nnodes && (size_t)d->np < d->nnodes)
         return err_set(err, "%d %s cannot fill --nnodes %d", d->np, ranks(d->np),

@@ -20,7 +20,7 @@ DONE = r"done: (\d+) at (\d+), work (\d+), weights (\S+)\n"
 
 
 class Horovod(LabTest):
-    deadline = 300.0
+    deadline = 120.0
 
     OURS = ("--nnodes", "1:4", "--elastic", "horovod", "--max-restarts", 3)
     HOROVODRUN = ("--as", "horovodrun", "-np", 2, "--max-np", 8, "--slots-per-host", 2)
@@ -92,6 +92,49 @@ class Horovod(LabTest):
         self.expect_world(launch, 3, 2, 3, 0, 1, 4, 5)
         self.assert_stayed(launch, 2, 3)
         self.end_of(launch, 0, 1, 2, 3, 4, 5)
+
+    def list_slots(self, *slots):
+        self.list(*(f"{hosts.node(i + 1)}:{n}" for i, n in enumerate(slots)))
+
+    def test_slots_of_a_host_change(self):
+        """Its ranks end, and as many as it has slots now are started: also on the host of the store."""
+        self.list_slots(2, 2)
+        launch = self.begin()
+        self.expect_world(launch, 1, 0, 1, 2, 3)
+        self.list_slots(2, 1)
+        self.expect_world(launch, 3, 0, 1, 4)
+        self.list_slots(2, 3)
+        self.expect_world(launch, 5, 0, 1, 5, 6, 7)
+        self.list_slots(1, 3)
+        self.expect_world(launch, 3, 5, 6, 7, 4)  # of a host that had one rank, too
+        self.assert_stayed(launch, 5, 6, 7)
+        self.end_of(launch, 5, 6, 7, 4)
+
+    def test_limits_in_ranks(self):
+        """As Horovod's documentation writes it: the script alone knows the slots."""
+        self.list_slots(2)
+        launch = self.begin("--as", "horovodrun", "-np", 3, "--min-np", 2, "--max-np", 5)
+        self.wait_for(launch, "lists 2 slots, but the job starts with 3 ranks", "err")
+        self.list_slots(2, 2)
+        self.expect_world(launch, 1, 0, 1, 2, 3)
+        self.list_slots(2, 2, 2)
+        self.expect_world(launch, 2, 0, 1, 2, 3, 4)
+        self.list_slots(2)
+        self.expect_world(launch, 3, 0, 1)
+        self.assert_stayed(launch, 0, 1)
+        self.end_of(launch, 0, 1)
+
+    def test_ranks_wait_with_their_state_for_a_host(self):
+        self.list_slots(2, 2)
+        launch = self.begin("--as", "horovodrun", "-np", 4)
+        self.expect_world(launch, 1, 0, 1, 2, 3)
+        self.wait_for(launch, "batch 5 of 4", "out")
+        self.lose(2)
+        self.wait_for(launch, "; the ranks wait up to 600 s for another one (--node-wait)\n", "err")
+        self.list_slots(2, 2, 2)
+        self.expect_world(launch, 2, 0, 1, 2, 3)
+        self.assert_stayed(launch, 0, 1)
+        self.end_of(launch, 0, 1, 2, 3)
 
     def test_a_host_is_lost_and_comes_back(self):
         self.list_hosts(1, 2)

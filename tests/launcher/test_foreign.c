@@ -149,7 +149,12 @@ static const struct {
      ""},
     {"horovodrun -np 4 --min-np 3 --max-np 9 --slots-per-host 2 --host-discovery-script "
      "hosts.sh --blacklist-cooldown-range 1 2 python train.py",
-     0, 2, 4, NULL, NULL, "", "--blacklist-cooldown-range"},
+     0, 2, 256, NULL, NULL, "", "--blacklist-cooldown-range"},
+    {"horovodrun -np 8 --min-np 4 --max-np 12 --host-discovery-script hosts.sh python x.py",
+     0, 0, 256, NULL, NULL, "", ""},
+    {"horovodrun -np 8 --host-discovery-script hosts.sh python x.py", 0, 0, 256, NULL,
+     NULL, "", ""},
+    {"ddprun --min-np 3 --max-np 9 --ppn 2 prog", 0, 2, 4, NULL, NULL, "", ""},
     {"/opt/ddprun/compat/horovodrun -np 2 prog", 2, 0, 0, NULL, NULL, "", ""},
     {"ddprun --as torchrun --nproc-per-node 2 train.py", 0, 2, 0, NULL, NULL, "", ""},
     {"ddprun --as=mpirun -np 2 prog", 2, 0, 0, NULL, NULL, "", ""},
@@ -204,8 +209,11 @@ START_TEST(their_meaning_comes_before_ours)
                       &o, &err),
           err);
     ck_assert_int_eq(o.elastic, ELASTIC_HOROVOD);
-    ck_assert_int_eq(o.min_nnodes, 2);
+    ck_assert_int_eq(o.min_nnodes, 1);
     ck_assert_int_eq(o.nnodes, 256);
+    ck_assert_int_eq(o.start_np, 3);
+    ck_assert_int_eq(o.min_np, 3);
+    ck_assert_int_eq(o.max_np, 3);
     ck_assert_int_eq(o.max_restarts, 1000);
     ck_assert_int_eq(o.node_wait_ms, 7000);
     ck_assert_str_eq(o.discovery, "hosts.sh");
@@ -215,8 +223,8 @@ START_TEST(their_meaning_comes_before_ours)
                       &o, &err),
           err);
     ck_assert_int_eq(o.max_restarts, 5);
-    ck_assert_int_eq(o.min_nnodes, 0); /* two hosts, and no others */
-    ck_assert_int_eq(o.nnodes, 2);
+    ck_assert_int_eq(o.min_np, 3);
+    ck_assert_int_eq(o.max_np, 4);
     opts_finish(&o);
     ck_ok(parse_words("horovodrun -np 3 prog", &o, &err), err);
     ck_assert_int_eq(o.elastic, ELASTIC_RESTART);
@@ -236,9 +244,8 @@ static const struct {
      "(try ddprun --help)"},
     {"mpirun --map-by slot:SPAN prog",
      "--map-by: ':SPAN' is unknown here (try ddprun --help)"},
-    {"horovodrun -np 2 --max-np 4 --host-discovery-script x prog",
-     "--min-np and --max-np need --nproc-per-node K (horovodrun: --slots-per-host): so many "
-     "of the ranks are on each host"},
+    {"horovodrun -np 4 --max-np 2 --host-discovery-script x prog",
+     "at least 4 and at most 2 ranks: no number fits"},
     {"ddprun --min-np 5 --max-np 5 --ppn 2 prog",
      "at least 5 and at most 4 ranks: with 2 on each host, no number of hosts fits"},
     {"ddprun --min-np 2 --nnodes 2 --ppn 2 prog",

@@ -257,8 +257,10 @@ static void on_update(const struct alloc *hosts, void *arg)
         struct offer *o = find_offer(e, as->name, i);
         o = o ? o : add_offer(e, as, -1);
         o->listed = true;
-        if (o->node >= 0 && as->slots_by == SLOTS_GIVEN) /* for the next plan */
+        if (o->node >= 0 && as->slots_by == SLOTS_GIVEN) { /* for the next plan */
+            j->nodes[o->node].resized |= j->alloc->nodes[o->node].slots != as->slots;
             j->alloc->nodes[o->node].slots = as->slots;
+        }
     }
     for (size_t i = 0; i < e->n; i++) {
         if (e->offers[i]->node >= 0)

@@ -19,6 +19,7 @@
 #include "common/mem.h"
 #include "launcher/plugins/horovod/notify.h"
 #include "launcher/plugins/horovod/world.h"
+#include "launcher/transport/program.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,6 +68,7 @@ struct horovod {
     bool told;          /* ... which rank 0 knows */
     uint32_t told_s;    /* the time in the last request to a rank 0 */
     bool resized;       /* the present world has other hosts than the one before */
+    int64_t late_ms;    /* the ranks wait for hosts until then; 0: they do not */
 };
 
 /* --- slots -------------------------------------------------------------------------- */
@@ -98,13 +100,6 @@ static int keepers(const struct horovod *h)
 static void on_ranks_added(void *state, int first)
 {
     add_slots(state, SLOT_GONE);
-}
-
-/* The node of the rank's place; NULL: the place is vacant. */
-static const struct job_node *node_of(const struct horovod *h, int rank)
-{
-    long node = job_node_at(h->j, h->j->plan->ranks[rank].node);
-    return node < 0 ? NULL : &h->j->nodes[node];
 }
 
 static const char *host_of(const struct horovod *h, int rank)
@@ -185,18 +180,28 @@ static bool may_return(const struct horovod *h, int rank)
 {
     long node = job_node_at(h->j, h->j->plan->ranks[rank].node);
     return h->slots[rank].state == SLOT_GONE && node >= 0 &&
-           job_node_usable(&h->j->nodes[node]) && !job_node_runs(h->j, (unsigned)node);
+           job_node_usable(&h->j->nodes[node]) && !job_node_runs(h->j, (unsigned)node) &&
+           !job_node_resized(h->j, (unsigned)node);
+}
+
+/* Its ranks get no place in the next world. With another number of slots it gets others
+ * in the one after that. */
+static bool is_dropped(const struct horovod *h, unsigned node)
+{
+    return (h->j->nodes[node].leaving && job_can_drop(h->j)) ||
+           job_node_resized(h->j, node);
 }
 
 /* Are there ranks on hosts that leave, and would the state of the program remain? */
 static bool may_drop(const struct horovod *h)
 {
     bool leave = false, keep = false;
-    for (int r = 0; job_can_drop(h->j) && r < h->nslots; r++) {
+    for (int r = 0; r < h->nslots; r++) {
         enum slot_state state = h->slots[r].state;
-        const struct job_node *n = node_of(h, r);
-        leave |= state != SLOT_GONE && n && n->leaving;
-        keep |= state >= SLOT_JOINS && state <= SLOT_ASKS && n && !n->leaving;
+        long node = job_node_at(h->j, h->j->plan->ranks[r].node);
+        bool dropped = node >= 0 && is_dropped(h, (unsigned)node);
+        leave |= state != SLOT_GONE && dropped;
+        keep |= state >= SLOT_JOINS && state <= SLOT_ASKS && node >= 0 && !dropped;
     }
     return leave && keep;
 }
@@ -213,10 +218,10 @@ static void take_hosts(struct horovod *h)
             move(h, &h->slots[r], SLOT_MISSING);
     }
     for (unsigned i = 0; leave && i < j->alloc->nnodes; i++) {
-        const struct job_node *n = &j->nodes[i];
-        if (n->place < 0 || !n->leaving || is_gone(h, n->place))
+        int place = j->nodes[i].place;
+        if (place < 0 || is_gone(h, place) || !is_dropped(h, i))
             continue;
-        set_gone(h, n->place);
+        set_gone(h, place);
         job_end_node(j, i);
     }
     h->resized |= h->changed_ms > 0;
@@ -277,7 +282,7 @@ static void form(struct horovod *h)
         s->found = s->connected = false;
         log_info("rank %d is Horovod's rank %d of %d", m[i].id, s->place.rank, n);
     }
-    job_send(h->j, (unsigned)job_node_at(h->j, 0), MSG_PLACES, &places);
+    job_send(h->j, job_store_node(h->j), MSG_PLACES, &places);
     strv_finish(&places.keys);
     strv_finish(&places.values);
     free(m);
@@ -297,7 +302,31 @@ static void fail_missing(struct horovod *h)
                                   .at_ns = jr->at_ns});
 }
 
-/* Has every rank that is left asked for its place? */
+/* The ranks that are left wait, with their state, while there are too few hosts. */
+static bool waits_for_hosts(struct horovod *h)
+{
+    const struct opts *o = h->j->opts;
+    if (o->min_nnodes == 0 || o->node_wait_ms == 0 || job_has_enough(h->j)) {
+        h->late_ms = 0;
+    } else if (h->late_ms == 0) {
+        char *line = xasprintf("ddprun: too few hosts are left; the ranks wait up to "
+                               "%.4g s for another one (--node-wait)",
+                               (double)o->node_wait_ms / 1e3);
+        h->late_ms = now_ms() + o->node_wait_ms;
+        job_say(h->j, line);
+        free(line);
+    } else if (now_ms() >= h->late_ms) {
+        h->late_ms = 0;
+        job_fail_text(h->j, CAUSE_CANNOT, EXIT_CANNOT_START,
+                      xasprintf("no host has come in the place of the lost one within "
+                                "%.4g s (--node-wait)",
+                                (double)o->node_wait_ms / 1e3));
+        return true;
+    }
+    return h->late_ms > 0;
+}
+
+/* Has every rank that is left asked for its place, and are there enough hosts? */
 static void check(struct horovod *h)
 {
     if (h->j->state != JOB_RUNNING)
@@ -305,7 +334,8 @@ static void check(struct horovod *h)
     if (h->ending && h->counts[SLOT_MISSING] > 0)
         fail_missing(h);
     else if (h->counts[SLOT_ASKS] > 0 &&
-             h->counts[SLOT_STARTS] + h->counts[SLOT_JOINS] + h->counts[SLOT_RUNS] == 0)
+             h->counts[SLOT_STARTS] + h->counts[SLOT_JOINS] + h->counts[SLOT_RUNS] == 0 &&
+             !waits_for_hosts(h))
         form(h);
 }
 
@@ -463,8 +493,10 @@ static void on_next_attempt(void *state)
     h->slots = NULL;
     h->nslots = 0;
     memset(h->counts, 0, sizeof h->counts);
+    for (size_t i = 0; i < h->j->alloc->nnodes; i++)
+        h->j->nodes[i].resized = false;
     h->formed = h->ending = h->told = h->resized = false;
-    h->failed_ns = h->changed_ms = 0;
+    h->failed_ns = h->changed_ms = h->late_ms = 0;
 }
 
 /* --- hosts -------------------------------------------------------------------------- */
@@ -498,12 +530,14 @@ static bool hosts_differ(const struct horovod *h)
     return differ;
 }
 
-/* Their agents leave; that of the store stays, without ranks. */
+/* The agents of those that leave do so too, but that of the store stays, without ranks.
+ */
 static void release_nodes(struct horovod *h)
 {
     for (unsigned i = 0; i < h->j->alloc->nnodes; i++) {
         const struct job_node *n = &h->j->nodes[i];
-        if (n->leaving && n->ended && n->place > 0)
+        if (n->place >= 0 && n->ended && is_gone(h, n->place) &&
+            ((n->leaving && n->place > 0) || job_node_resized(h->j, i)))
             job_node_vacate(h->j, i);
     }
 }
@@ -513,11 +547,12 @@ static bool on_node_claimed(void *state, unsigned node, const char *why)
     struct horovod *h = state;
     struct job *j = h->j;
     int place = j->nodes[node].place;
-    if (!h->formed || place == 0)
-        return false; /* it has the store */
+    if (!h->formed || node == job_store_node(j))
+        return false;
     bool gone = is_gone(h, place);
-    if (!gone && (h->ending || h->counts[SLOT_STARTS] + h->counts[SLOT_JOINS] > 0 ||
-                  j->opts->min_nnodes == 0 || !job_has_enough(j)))
+    if (!gone &&
+        (h->ending || h->counts[SLOT_STARTS] + h->counts[SLOT_JOINS] > 0 ||
+         j->opts->min_nnodes == 0 || (j->opts->node_wait_ms == 0 && !job_has_enough(j))))
         return false;
     set_gone(h, place);
     if (keepers(h) == 0)
@@ -542,6 +577,8 @@ static void on_tick(void *state)
     if (h->j->state != JOB_RUNNING || !h->formed || h->ending)
         return;
     release_nodes(h);
+    if (h->late_ms > 0)
+        check(h);
     if (!hosts_differ(h))
         h->changed_ms = 0;
     else if (h->changed_ms == 0)

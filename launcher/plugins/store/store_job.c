@@ -57,16 +57,11 @@ static struct msg_store wanted(const struct job *j, const char *addr)
                               .elastic = o->elastic == ELASTIC_HOROVOD};
 }
 
-static unsigned master_of(const struct job *j)
-{
-    return (unsigned)(j->plan->nodes[0].host - j->alloc->nodes);
-}
-
 static void store_prepare(void *state)
 {
     struct job *j = ((struct store_job *)state)->job;
     /* an address of its machine that others have connected to */
-    unsigned master = master_of(j);
+    unsigned master = job_store_node(j);
     const char *addr = j->nodes[master].hello.addr;
     if (j->plan->nnodes == 1 && !j->job.grows)
         addr = "127.0.0.1";
@@ -194,7 +189,7 @@ static int handle_vouched(void *state, unsigned node, const struct frame *f,
         n += m->list[i].yes || !(m->list[i].id & ASKED_SEVERAL);
     }
     if (j->plan && n > 0)
-        job_send(j, master_of(j), MSG(vouched, list, n));
+        job_send(j, job_store_node(j), MSG(vouched, list, n));
     return 0;
 }
 

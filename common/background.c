@@ -135,14 +135,13 @@ struct background *background_create(struct loop *l, struct ddp_err *err)
     pthread_mutex_init(&b->lock, NULL);
     pthread_cond_init(&b->work, NULL);
     b->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (b->wake_fd >= 0)
-        b->wake =
-            event_new(loop_base(l), b->wake_fd, EV_READ | EV_PERSIST, on_finished, b);
-    if (b->wake && event_add(b->wake, NULL) == 0)
-        return b;
-    err_errno(err, "cannot make an event");
-    background_end(b);
-    return NULL;
+    if (b->wake_fd < 0) {
+        err_errno(err, "cannot make an eventfd");
+        background_end(b);
+        return NULL;
+    }
+    b->wake = loop_watch(l, b->wake_fd, EV_READ | EV_PERSIST, on_finished, b);
+    return b;
 }
 
 bool background_end(struct background *b)
@@ -150,8 +149,7 @@ bool background_end(struct background *b)
     if (!b)
         return true;
     background_drop(b);
-    if (b->wake)
-        event_free(b->wake);
+    loop_free(b->wake);
     pthread_mutex_lock(&b->lock);
     struct list finished = b->finished;
     bool idle = b->since_ms == 0, started = b->started;

@@ -100,8 +100,7 @@ static void on_close_timer(evutil_socket_t fd, short what, void *arg)
 
 void loop_close_fd_later(struct loop *l, struct event **e, int *fd)
 {
-    if (*e)
-        event_free(*e);
+    loop_free(*e);
     *e = NULL;
     if (*fd < 0)
         return;
@@ -110,7 +109,7 @@ void loop_close_fd_later(struct loop *l, struct event **e, int *fd)
         l->closing = xrealloc(l->closing, l->room_closing, sizeof *l->closing);
     }
     if (l->nclosing == 0)
-        event_add(l->close_timer, &(struct timeval){0, CLOSE_MS * 1000});
+        loop_arm(l->close_timer, CLOSE_MS);
     l->closing[l->nclosing++] = *fd;
     *fd = -1;
 }
@@ -135,15 +134,13 @@ struct loop *loop_create(struct ddp_err *err)
     }
     struct loop *l = xcalloc(1, sizeof *l);
     l->base = event_base_new();
-    if (l->base)
-        l->deferred = event_new(l->base, -1, 0, run_queue, l);
-    if (l->deferred)
-        l->close_timer = evtimer_new(l->base, on_close_timer, l);
-    if (!l->close_timer) {
+    if (!l->base) {
         err_set(err, "cannot make an event loop");
         loop_destroy(l);
         return NULL;
     }
+    l->deferred = loop_event(l, -1, 0, run_queue, l);
+    l->close_timer = loop_timer(l, on_close_timer, l);
     return l;
 }
 
@@ -153,20 +150,51 @@ void loop_destroy(struct loop *l)
         return;
     close_all(l);
     free(l->closing);
-    if (l->close_timer)
-        event_free(l->close_timer);
-    if (l->deferred)
-        event_free(l->deferred);
+    loop_free(l->close_timer);
+    loop_free(l->deferred);
     if (l->base)
         event_base_free(l->base);
     free(l->queue);
     free(l);
 }
 
+struct event *loop_event(struct loop *l, int fd, short what, event_callback_fn fn,
+                         void *arg)
+{
+    struct event *e = event_new(l->base, fd, what, fn, arg);
+    if (!e)
+        abort(); /* as mem.h does when memory is gone */
+    return e;
+}
+
+struct event *loop_watch(struct loop *l, int fd, short what, event_callback_fn fn,
+                         void *arg)
+{
+    struct event *e = loop_event(l, fd, what, fn, arg);
+    if (event_add(e, NULL) < 0)
+        abort(); /* the same: the kernel's memory */
+    return e;
+}
+
+struct event *loop_timer(struct loop *l, event_callback_fn fn, void *arg)
+{
+    return loop_event(l, -1, 0, fn, arg);
+}
+
+void loop_arm(struct event *timer, int64_t ms)
+{
+    event_add(timer, &(struct timeval){ms / 1000, ms % 1000 * 1000});
+}
+
+void loop_free(struct event *e)
+{
+    if (e)
+        event_free(e);
+}
+
 void loop_close_fd(struct event **e, int *fd)
 {
-    if (*e)
-        event_free(*e);
+    loop_free(*e);
     *e = NULL;
     if (*fd >= 0)
         close(*fd);

@@ -9,6 +9,7 @@
 #include "include/ddprun/err.h"
 
 #include <event2/event.h>
+#include <stdint.h>
 
 struct loop; /* one event_base and its queue; made in main(), passed as an argument */
 
@@ -22,6 +23,19 @@ struct event_base *loop_base(struct loop *l); /* borrowed */
 void loop_post(struct loop *l, void (*fn)(void *arg), void *arg);
 /* Cancel the calls posted for `arg` that have not run yet. */
 void loop_unpost(struct loop *l, const void *arg);
+
+/* Events of the loop. None of these fails: they abort when memory is gone, as mem.h does.
+ *
+ * loop_event: as event_new(). loop_watch: the same, and active at once. loop_timer: runs
+ * `fn` once after each loop_arm(). All are owned by the caller: event_del(), loop_free().
+ */
+struct event *loop_event(struct loop *l, int fd, short what, event_callback_fn fn,
+                         void *arg);
+struct event *loop_watch(struct loop *l, int fd, short what, event_callback_fn fn,
+                         void *arg);
+struct event *loop_timer(struct loop *l, event_callback_fn fn, void *arg);
+void loop_arm(struct event *timer, int64_t ms); /* from now on, also if it is armed */
+void loop_free(struct event *e);                /* may be NULL */
 
 /* Free an event and close its descriptor; both are NULL and -1 afterwards, and may be
  * before. */

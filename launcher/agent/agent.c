@@ -69,33 +69,21 @@ static void on_copy_gone(evutil_socket_t fd, short what, void *arg)
     free(line);
 }
 
-static int watch_local_copies(struct agent *a, const struct agent_setup *s,
-                              struct ddp_err *err)
-{
-    if (!s->own || s->copies_gone_fd < 0)
-        return 0;
-    a->copy_gone =
-        event_new(loop_base(a->loop), s->copies_gone_fd, EV_READ, on_copy_gone, a);
-    if (!a->copy_gone || event_add(a->copy_gone, NULL) < 0)
-        return err_set(err, "cannot watch the other instances on this node");
-    return 0;
-}
-
-/* Lifelines and heartbeat; the link itself reports its own end. */
+/* Lifelines, other instances and heartbeat; the link itself reports its own end. */
 static int watch_parent(struct agent *a, const struct agent_setup *s, struct ddp_err *err)
 {
     for (size_t i = 0; i < ARRAY_LEN(a->lifelines); i++) {
         if (s->lifelines[i] < 0)
             continue;
-        a->lifelines[i] = event_new(loop_base(a->loop), s->lifelines[i],
-                                    EV_READ | EV_PERSIST, on_lifeline, a);
-        if (!a->lifelines[i] || event_add(a->lifelines[i], NULL) < 0)
+        a->lifelines[i] =
+            loop_event(a->loop, s->lifelines[i], EV_READ | EV_PERSIST, on_lifeline, a);
+        if (event_add(a->lifelines[i], NULL) < 0) /* it may be any file */
             return err_set(err, "cannot watch a lifeline");
     }
     a->remote = s->keys != NULL;
-    a->heartbeat = heartbeat_create(a->loop, NODE_TIMEOUT_MS, on_beat, a, err);
-    if (!a->heartbeat)
-        return -1;
+    if (s->own && s->copies_gone_fd >= 0)
+        a->copy_gone = loop_watch(a->loop, s->copies_gone_fd, EV_READ, on_copy_gone, a);
+    a->heartbeat = heartbeat_create(a->loop, NODE_TIMEOUT_MS, on_beat, a);
     agent_set_timeout(a, NODE_TIMEOUT_MS); /* until a ping carries the job's own */
     return 0;
 }
@@ -111,11 +99,9 @@ static int agent_create(struct agent *a, const struct agent_setup *s, struct ddp
     a->code = s->own ? EXIT_CANNOT_START : 0; /* until LEAVE carries the job's */
     if (!(a->loop = loop_create(err)) || !(a->reap = reap_create(a->loop, err)))
         return -1;
-    if (!(a->ext_signals = ext_signals_create(a->loop, on_ext_signal, a, err)))
-        return -1;
+    a->ext_signals = ext_signals_create(a->loop, on_ext_signal, a);
     reap_after(a->reap, agent_check, a);
-    if (agent_shutdown_init(a, err) < 0)
-        return -1;
+    agent_shutdown_init(a);
     if (agent_plugins_init(a, err) < 0)
         return -1;
     a->up = link_create(a->loop, s->fd, FRAME_DOWN, s->keys, &link_events, a);
@@ -123,7 +109,7 @@ static int agent_create(struct agent *a, const struct agent_setup *s, struct ddp
         link_write_to(a->up, STDOUT_FILENO);
     if (s->listen)
         agent_listen(a, s->listen, s->key);
-    return watch_parent(a, s, err) < 0 ? -1 : watch_local_copies(a, s, err);
+    return watch_parent(a, s, err);
 }
 
 static void agent_destroy(struct agent *a)
@@ -137,10 +123,8 @@ static void agent_destroy(struct agent *a)
     heartbeat_destroy(a->heartbeat);
     struct event *events[] = {a->drain, a->strays, a->lifelines[0], a->lifelines[1],
                               a->copy_gone};
-    for (size_t i = 0; i < ARRAY_LEN(events); i++) {
-        if (events[i])
-            event_free(events[i]);
-    }
+    for (size_t i = 0; i < ARRAY_LEN(events); i++)
+        loop_free(events[i]);
     reap_destroy(a->reap);
     loop_destroy(a->loop);
     msg_job_finish(&a->job);

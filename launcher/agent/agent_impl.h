@@ -21,7 +21,7 @@ void agent_listen(struct agent *a, int port, const struct secret *key);
 void agent_execute(struct agent *a, const struct agent_orders *o);
 
 /* agent_shutdown.c */
-int agent_shutdown_init(struct agent *a, struct ddp_err *err);
+void agent_shutdown_init(struct agent *a);
 /* Shut down everything on this node; then output may take `drain_ms` (0: no limit).
  * Called again for a later step of the escalation, or to change the limit. */
 void agent_end(struct agent *a, int sig, uint32_t grace_ms, uint32_t drain_ms);

@@ -15,7 +15,6 @@
 #define LOG_SUBSYS "agent"
 #include "launcher/agent/agent_impl.h"
 
-#include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "launcher/agent/kill_tree.h"
@@ -93,8 +92,7 @@ void agent_drained(struct agent *a)
 
 static void arm_drain(struct agent *a)
 {
-    uint32_t ms = a->drain_ms > 0 ? a->drain_ms : IDLE_STREAM_MS;
-    event_add(a->drain, &(struct timeval){ms / 1000, ms % 1000 * 1000});
+    loop_arm(a->drain, a->drain_ms > 0 ? a->drain_ms : IDLE_STREAM_MS);
 }
 
 static void agent_drain(struct agent *a)
@@ -163,7 +161,7 @@ static void end_with(int sig, void *arg)
     }
     a->end_sig = sig;
     if (sig != SIGKILL) {
-        event_add(a->strays, &(struct timeval){0, STRAYS_MS * 1000});
+        loop_arm(a->strays, STRAYS_MS);
     } else if (reap_now(a->reap)) {
         kill_tree_signal(sig, spare_others, a);
     }
@@ -220,11 +218,10 @@ void agent_orphaned(struct agent *a, const char *why)
     agent_cut_off(a);
 }
 
-int agent_shutdown_init(struct agent *a, struct ddp_err *err)
+void agent_shutdown_init(struct agent *a)
 {
     a->grace = grace_create(a->loop, end_with, on_unkillable, a);
     grace_before_kill(a->grace, agent_plugins_before_kill);
-    a->drain = evtimer_new(loop_base(a->loop), on_drain_timer, a);
-    a->strays = evtimer_new(loop_base(a->loop), on_strays, a);
-    return a->drain && a->strays ? 0 : err_set(err, "cannot make an event");
+    a->drain = loop_timer(a->loop, on_drain_timer, a);
+    a->strays = loop_timer(a->loop, on_strays, a);
 }

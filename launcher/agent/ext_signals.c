@@ -1,7 +1,6 @@
 /* launcher/agent/ext_signals.c - see ext_signals.h */
 #include "launcher/agent/ext_signals.h"
 
-#include "common/err.h"
 #include "common/mem.h"
 
 #include <signal.h>
@@ -41,30 +40,20 @@ void ext_signals_hold(void)
 }
 
 struct ext_signals *ext_signals_create(struct loop *loop,
-                                       void (*on_end)(int sig, void *arg), void *arg,
-                                       struct ddp_err *err)
+                                       void (*on_end)(int sig, void *arg), void *arg)
 {
     struct ext_signals *o = xcalloc(1, sizeof *o);
     *o = (struct ext_signals){.on_end = on_end, .arg = arg};
     ext_signals_hold();
-    for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
-        o->events[i] =
-            event_new(loop_base(loop), ends[i], EV_SIGNAL | EV_PERSIST, on_signal, o);
-        if (!o->events[i] || event_add(o->events[i], NULL) < 0) {
-            err_set(err, "cannot listen for signals");
-            ext_signals_destroy(o);
-            return NULL;
-        }
-    }
+    for (size_t i = 0; i < ARRAY_LEN(ends); i++)
+        o->events[i] = loop_watch(loop, ends[i], EV_SIGNAL | EV_PERSIST, on_signal, o);
     block_ends(SIG_UNBLOCK);
     return o;
 }
 
 void ext_signals_destroy(struct ext_signals *o)
 {
-    for (size_t i = 0; o && i < ARRAY_LEN(ends); i++) {
-        if (o->events[i])
-            event_free(o->events[i]);
-    }
+    for (size_t i = 0; o && i < ARRAY_LEN(ends); i++)
+        loop_free(o->events[i]);
     free(o);
 }

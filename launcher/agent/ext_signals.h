@@ -16,8 +16,7 @@ void ext_signals_hold(void);
 
 /* `on_end` is called for each TERM, INT, HUP and QUIT. */
 struct ext_signals *ext_signals_create(struct loop *loop,
-                                       void (*on_end)(int sig, void *arg), void *arg,
-                                       struct ddp_err *err);
+                                       void (*on_end)(int sig, void *arg), void *arg);
 void ext_signals_destroy(struct ext_signals *o);
 
 #endif

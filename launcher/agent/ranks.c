@@ -136,7 +136,7 @@ static void give(struct ranks *r, struct background_call *c)
 {
     if (r->starting == 0) {
         reap_hold(r->reap);
-        event_add(r->slow, &(struct timeval){.tv_sec = 1});
+        loop_arm(r->slow, 1000);
     }
     r->starting++;
     background_run(r->thread, c);
@@ -490,10 +490,10 @@ struct ranks *ranks_create(struct agent *a, void (*stream_ended)(struct agent *a
     r->workers = xcalloc(share->nlocal, sizeof *r->workers);
     r->taken = xcalloc(share->nlocal, sizeof *r->taken);
     r->until = (int)share->nlocal;
-    r->starter = evtimer_new(loop_base(r->loop), on_start, r);
-    r->slow = event_new(loop_base(r->loop), -1, EV_PERSIST, on_slow, r);
+    r->starter = loop_timer(r->loop, on_start, r);
+    r->slow = loop_event(r->loop, -1, EV_PERSIST, on_slow, r);
     r->early = evbuffer_new();
-    if (!r->starter || !r->slow || !r->early)
+    if (!r->early)
         abort();
     r->order_fd = reap_order_fd(a->reap);
     if (!(r->place = child_place_create(err)) ||
@@ -529,8 +529,8 @@ void ranks_destroy(struct ranks *r)
     free(r->former);
     free(r->workers);
     free(r->taken);
-    event_free(r->starter);
-    event_free(r->slow);
+    loop_free(r->starter);
+    loop_free(r->slow);
     evbuffer_free(r->early);
     free(r);
 }

@@ -198,19 +198,17 @@ static int make_pipe(int *ours, int *theirs, bool we_write)
 
 static void watch_streams(struct worker_proc *w)
 {
-    struct event_base *base = loop_base(w->loop);
     for (unsigned i = 0; i < 2; i++) {
         struct stream *s = &w->out[i];
         *s = (struct stream){.worker = w, .number = i, .fd = w->ours[1 + i]};
         if (s->fd < 0)
             continue;
-        s->readable = event_new(base, s->fd, EV_READ | EV_PERSIST, on_readable, s);
-        event_add(s->readable, NULL);
+        s->readable = loop_watch(w->loop, s->fd, EV_READ | EV_PERSIST, on_readable, s);
     }
     if (w->ours[0] >= 0) {
         w->in.fd = w->ours[0];
         w->in.wait = evbuffer_new();
-        w->in.writable = event_new(base, w->in.fd, EV_WRITE, on_writable, w);
+        w->in.writable = loop_event(w->loop, w->in.fd, EV_WRITE, on_writable, w);
     }
     for (size_t i = 0; i < ARRAY_LEN(w->ours); i++)
         w->ours[i] = -1;

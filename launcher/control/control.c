@@ -2,7 +2,6 @@
 #define LOG_SUBSYS "job"
 #include "launcher/control/control.h"
 
-#include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/sock.h"
@@ -199,20 +198,16 @@ static void on_timer(evutil_socket_t nothing, short what, void *arg)
         log_info("no control socket: %s", err.text);
         return;
     }
-    c->listener = event_new(loop_base(c->loop), fd, EV_READ | EV_PERSIST, on_connect, c);
-    event_add(c->listener, NULL);
+    c->listener = loop_watch(c->loop, fd, EV_READ | EV_PERSIST, on_connect, c);
 }
 
-struct control *control_create(struct loop *loop, const char *id, struct ddp_err *err)
+struct control *control_create(struct loop *loop, const char *id)
 {
     struct control *c = xcalloc(1, sizeof *c);
     *c = (struct control){.loop = loop, .id = id};
-    c->timer = evtimer_new(loop_base(loop), on_timer, c);
-    if (c->timer && event_add(c->timer, &(struct timeval){0, LISTEN_MS * 1000}) == 0)
-        return c;
-    err_set(err, "cannot make an event");
-    control_destroy(c);
-    return NULL;
+    c->timer = loop_timer(loop, on_timer, c);
+    loop_arm(c->timer, LISTEN_MS);
+    return c;
 }
 
 void control_destroy(struct control *c)
@@ -231,11 +226,10 @@ void control_destroy(struct control *c)
     if (c->listener) {
         unlink(c->sa.sun_path);
         rundir_leave();
-        close(event_get_fd(c->listener));
-        event_free(c->listener);
+        int fd = event_get_fd(c->listener);
+        loop_close_fd(&c->listener, &fd);
     }
-    if (c->timer)
-        event_free(c->timer);
+    loop_free(c->timer);
     free(c);
 }
 

@@ -24,7 +24,7 @@ typedef void (*control_fn)(struct control *c, uint32_t peer, const json_t *reque
 
 /* Costs nothing yet: a socket for the job `id` (borrowed) is made some ms later, as most
  * launches without one have ended by then. */
-struct control *control_create(struct loop *loop, const char *id, struct ddp_err *err);
+struct control *control_create(struct loop *loop, const char *id);
 void control_destroy(struct control *c); /* NULL is fine */
 
 /* Call `fn` for requests with "do": `what` (borrowed). */

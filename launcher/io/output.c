@@ -372,7 +372,7 @@ struct output *output_create(struct loop *loop, const struct opts *opts, int nra
         return NULL;
     }
     if (sink_terminal(o->sinks[OUT_STDOUT]) || sink_terminal(o->sinks[OUT_STDERR]))
-        o->prompt = evtimer_new(loop_base(loop), on_prompt, o);
+        o->prompt = loop_timer(loop, on_prompt, o);
     return o;
 }
 
@@ -380,8 +380,7 @@ void output_destroy(struct output *o)
 {
     if (!o)
         return;
-    if (o->prompt)
-        event_free(o->prompt);
+    loop_free(o->prompt);
     if (o->sinks[OUT_STDERR] != o->sinks[OUT_STDOUT])
         sink_destroy(o->sinks[OUT_STDERR]);
     sink_destroy(o->sinks[OUT_STDOUT]);

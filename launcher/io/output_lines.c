@@ -193,7 +193,7 @@ static void feed_terminal(struct output *o, int rank, enum out_stream which,
     }
     if (done < nall) {
         hold(o, st, all + done, nall - done);
-        event_add(o->prompt, &(struct timeval){0, PROMPT_MS * 1000});
+        loop_arm(o->prompt, PROMPT_MS);
     }
     free(all);
 }

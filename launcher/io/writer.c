@@ -250,9 +250,7 @@ struct writer *writer_create(struct loop *loop, const struct writer_target *targ
     pthread_condattr_destroy(&steady);
     pthread_mutex_init(&w->lock, NULL);
     w->wake_fd = wake_fd;
-    w->wake = event_new(loop_base(loop), w->wake_fd, EV_READ | EV_PERSIST, on_wake, w);
-    if (!w->wake || event_add(w->wake, NULL) < 0)
-        abort(); /* out of memory, as in mem.h */
+    w->wake = loop_watch(loop, w->wake_fd, EV_READ | EV_PERSIST, on_wake, w);
     return w;
 }
 
@@ -298,7 +296,7 @@ void writer_destroy(struct writer *w)
     if (!w)
         return;
     loop_unpost(w->loop, w);
-    event_free(w->wake);
+    loop_free(w->wake);
     free(w->filling);
     pthread_mutex_lock(&w->lock);
     bool stuck = w->busy;

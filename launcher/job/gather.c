@@ -7,7 +7,6 @@
 #include "launcher/job/gather.h"
 
 #include "common/duration.h"
-#include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "launcher/job/attempt.h"
@@ -205,10 +204,7 @@ int job_gather(struct job *j, struct ddp_err *err)
     static const struct node_starter_events events = {on_joined, on_failed, on_lost,
                                                       on_idle};
     job_move(j, JOB_GATHERING, "starting agents on other hosts");
-    struct event_base *base = loop_base(j->loop);
-    j->gathering.settle = evtimer_new(base, on_settle, j);
-    if (!j->gathering.settle)
-        return err_set(err, "cannot make an event");
+    j->gathering.settle = loop_timer(j->loop, on_settle, j);
     job_hosts(j, &j->hosts);
     if (secret_make(&j->gathering.key, err) < 0)
         return -1;
@@ -247,13 +243,10 @@ static char *common_address(const struct peers *p)
     return xstrdup(best);
 }
 
-int job_take_peers(struct job *j, struct ddp_err *err)
+void job_take_peers(struct job *j)
 {
     job_move(j, JOB_GATHERING, "all nodes have connected by themselves");
-    struct event_base *base = loop_base(j->loop);
-    j->gathering.settle = evtimer_new(base, on_settle, j);
-    if (!j->gathering.settle)
-        return err_set(err, "cannot make an event");
+    j->gathering.settle = loop_timer(j->loop, on_settle, j);
     j->here = common_address(j->peers);
     for (size_t i = 0; i < j->peers->n; i++) {
         struct peer *p = &j->peers->list[i];
@@ -263,13 +256,11 @@ int job_take_peers(struct job *j, struct ddp_err *err)
         j->nodes[i].heard_ms = now_ms();
         p->fd = -1;
     }
-    return 0;
 }
 
 void job_gather_close(struct job *j)
 {
-    if (j->gathering.settle)
-        event_free(j->gathering.settle);
+    loop_free(j->gathering.settle);
     secret_wipe(&j->gathering.key, sizeof j->gathering.key);
     free(j->here);
 }

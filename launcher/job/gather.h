@@ -6,7 +6,7 @@
 #include "launcher/job/state.h"
 
 int job_gather(struct job *j, struct ddp_err *err);
-int job_take_peers(struct job *j, struct ddp_err *err);
+void job_take_peers(struct job *j);
 void job_gather_close(struct job *j);
 
 /* For the table in job.c. */

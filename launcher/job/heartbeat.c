@@ -65,11 +65,9 @@ static void on_beat(void *arg)
     }
 }
 
-int job_start_heartbeat(struct job *j, struct ddp_err *err)
+void job_start_heartbeat(struct job *j)
 {
-    j->beats.heartbeat =
-        heartbeat_create(j->loop, j->opts->node_timeout_ms, on_beat, j, err);
-    return j->beats.heartbeat ? 0 : -1;
+    j->beats.heartbeat = heartbeat_create(j->loop, j->opts->node_timeout_ms, on_beat, j);
 }
 
 void job_stop_heartbeat(struct job *j)

@@ -4,7 +4,7 @@
 
 #include "launcher/job/state.h"
 
-int job_start_heartbeat(struct job *j, struct ddp_err *err);
+void job_start_heartbeat(struct job *j);
 void job_stop_heartbeat(struct job *j);
 void job_ping(struct job *j, unsigned node);
 int job_handle_pong(struct job *j, unsigned node, const struct frame *f,

@@ -1,7 +1,6 @@
 /* launcher/job/hooks.c - see hooks.h */
 #include "launcher/job/hooks.h"
 
-#include "common/err.h"
 #include "common/mem.h"
 
 #include <stdlib.h>
@@ -38,16 +37,14 @@ int job_plugins_open(struct job *j, struct ddp_err *err)
     }
     if (!ticks)
         return 0;
-    j->tick = event_new(loop_base(j->loop), -1, EV_PERSIST, on_tick, j);
-    if (!j->tick || event_add(j->tick, &(struct timeval){1, 0}) < 0)
-        return err_set(err, "cannot make an event");
+    j->tick = loop_event(j->loop, -1, EV_PERSIST, on_tick, j);
+    loop_arm(j->tick, 1000);
     return 0;
 }
 
 void job_plugins_fini(struct job *j)
 {
-    if (j->tick)
-        event_free(j->tick);
+    loop_free(j->tick);
     if (!j->plugins)
         return;
     JOB_HOOKS(j, fini);

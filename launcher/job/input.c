@@ -43,7 +43,7 @@ static void input_arm(struct input *in)
     if (in->polled)
         event_add(in->ready, NULL);
     else
-        event_add(in->ready, &(struct timeval){0});
+        loop_arm(in->ready, 0);
 }
 
 static void input_read(struct input *in)
@@ -92,10 +92,8 @@ struct input *input_create(struct loop *loop, int fd,
     struct stat st;
     in->polled = fstat(fd, &st) == 0 &&
                  (S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode) || isatty(fd));
-    in->ready = in->polled ? event_new(loop_base(loop), fd, EV_READ, on_ready, in)
-                           : evtimer_new(loop_base(loop), on_ready, in);
-    if (!in->ready)
-        abort();
+    in->ready = in->polled ? loop_event(loop, fd, EV_READ, on_ready, in)
+                           : loop_timer(loop, on_ready, in);
     return in;
 }
 
@@ -103,6 +101,6 @@ void input_destroy(struct input *in)
 {
     if (!in)
         return;
-    event_free(in->ready);
+    loop_free(in->ready);
     free(in);
 }

@@ -187,25 +187,18 @@ static void on_copy_gone(evutil_socket_t fd, short what, void *arg)
                   xasprintf(COPY_GONE, j->alloc->nodes[0].name));
 }
 
-static int watch_copies(struct job *j, struct ddp_err *err)
-{
-    if (!j->peers || j->peers->copies_gone_fd < 0)
-        return 0;
-    j->requests.copy_gone =
-        event_new(loop_base(j->loop), j->peers->copies_gone_fd, EV_READ, on_copy_gone, j);
-    if (!j->requests.copy_gone || event_add(j->requests.copy_gone, NULL) < 0)
-        return err_set(err, "cannot watch the other instances of ddprun on this node");
-    return 0;
-}
-
 /* Create the loop and its events. */
 static int job_open(struct job *j, struct ddp_err *err)
 {
     if (!(j->loop = loop_create(err)) || !(j->reap = reap_create(j->loop, err)) ||
-        !(j->requests.signals = signals_create(j->loop, &signals_events, j, err)) ||
-        job_states_open(j, err) < 0 || watch_copies(j, err) < 0 ||
-        !(j->control = control_create(j->loop, j->job.id, err)))
+        !(j->requests.signals = signals_create(j->loop, &signals_events, j, err)))
         return -1;
+    job_states_open(j);
+    if (j->peers && j->peers->copies_gone_fd >= 0)
+        j->requests.copy_gone =
+            loop_watch(j->loop, j->peers->copies_gone_fd, EV_READ, on_copy_gone, j);
+    j->control = control_create(j->loop, j->job.id);
+    job_start_heartbeat(j);
     return job_plugins_open(j, err);
 }
 
@@ -249,13 +242,13 @@ int job_run(struct job *j, const struct local_agent *local)
     int rc = job_open(j, &err);
     if (rc == 0 && local->pid > 0)
         watch_local(j, local);
-    if (rc == 0)
-        rc = job_start_heartbeat(j, &err);
     if (rc == 0 && job_is_local(j)) {
         if ((rc = job_open_streams(j, &err)) == 0)
             job_started(j, "the agent has its assignment");
+    } else if (rc == 0 && j->peers) {
+        job_take_peers(j);
     } else if (rc == 0) {
-        rc = j->peers ? job_take_peers(j, &err) : job_gather(j, &err);
+        rc = job_gather(j, &err);
     }
     if (rc < 0) {
         fprintf(stderr, "ddprun: %s\n", err.text); /* agents exit as their links close */
@@ -317,8 +310,7 @@ void job_destroy(struct job *j)
     job_close_streams(j);
     signals_destroy(j->requests.signals);
     job_stop_heartbeat(j);
-    if (j->requests.copy_gone)
-        event_free(j->requests.copy_gone);
+    loop_free(j->requests.copy_gone);
     job_states_close(j);
     reap_destroy(j->reap);
     loop_destroy(j->loop);

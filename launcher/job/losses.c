@@ -33,7 +33,7 @@ void job_node_failed(struct job *j, unsigned node, const char *line)
         return; /* a lost link is reported by job_node_lost() */
     n->trouble = xstrdup(line);
     if (!j->instead) /* that plug-in waits for every host */
-        job_arm(j->gathering.settle, SETTLE_MS);
+        loop_arm(j->gathering.settle, SETTLE_MS);
     job_check(j);
 }
 

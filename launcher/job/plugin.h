@@ -189,6 +189,5 @@ void job_check(struct job *j); /* go on to the next state if this one is complet
 
 json_t *job_waits(struct job *j); /* the hook `waits` of all plug-ins: a new list */
 void job_say(struct job *j, const char *line); /* to stderr, between lines of ranks */
-void job_arm(struct event *timer, int64_t ms);
 
 #endif

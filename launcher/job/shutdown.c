@@ -137,7 +137,7 @@ static void late_agents(struct job *j, int64_t limit_ms)
             more_ms = left_ms;
     }
     if (more_ms > 0 && j->state == state) /* silence is counted at each heartbeat */
-        job_arm(j->limit, more_ms > LATE_MS ? more_ms : LATE_MS);
+        loop_arm(j->limit, more_ms > LATE_MS ? more_ms : LATE_MS);
 }
 
 void job_late_terminating(struct job *j)

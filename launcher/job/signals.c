@@ -73,10 +73,10 @@ static int listen_to_senders(struct signals *s, struct loop *loop,
         return 0;
     sigprocmask(SIG_BLOCK, ignored, NULL);
     s->fd = signalfd(-1, ignored, SFD_NONBLOCK | SFD_CLOEXEC);
-    s->sent = s->fd < 0
-                  ? NULL
-                  : event_new(loop_base(loop), s->fd, EV_READ | EV_PERSIST, on_sent, s);
-    return s->sent ? event_add(s->sent, NULL) : -1;
+    if (s->fd < 0)
+        return -1;
+    s->sent = loop_watch(loop, s->fd, EV_READ | EV_PERSIST, on_sent, s);
+    return 0;
 }
 
 /* A signal that is ignored at startup, as by nohup, stays ignored. */
@@ -107,13 +107,7 @@ struct signals *signals_create(struct loop *loop, const struct signals_events *e
                 sigaddset(&ignored_set, table[i].sig);
             continue;
         }
-        s->ev[i] = event_new(loop_base(loop), table[i].sig, EV_SIGNAL | EV_PERSIST,
-                             on_signal, s);
-        if (!s->ev[i] || event_add(s->ev[i], NULL) < 0) {
-            err_set(err, "cannot listen for signals");
-            signals_destroy(s);
-            return NULL;
-        }
+        s->ev[i] = loop_watch(loop, table[i].sig, EV_SIGNAL | EV_PERSIST, on_signal, s);
     }
     if (listen_to_senders(s, loop, &ignored_set) < 0) {
         err_errno(err, "cannot listen for signals that are ignored");
@@ -127,10 +121,8 @@ void signals_destroy(struct signals *s)
 {
     if (!s)
         return;
-    for (size_t i = 0; i < ARRAY_LEN(table); i++) {
-        if (s->ev[i])
-            event_free(s->ev[i]);
-    }
+    for (size_t i = 0; i < ARRAY_LEN(table); i++)
+        loop_free(s->ev[i]);
     loop_close_fd(&s->sent, &s->fd);
     free(s);
 }

@@ -3,9 +3,7 @@
 #include "launcher/job/states.h"
 
 #include "common/duration.h"
-#include "common/err.h"
 #include "common/log.h"
-#include "common/mem.h"
 #include "launcher/job/hooks.h"
 #include "launcher/job/report.h"
 #include "launcher/job/terminal.h"
@@ -15,11 +13,6 @@
 
 /* ms to the headline when ranks are slow to exit; after a signal */
 enum { REPORT_MS = 500, REPORT_SIGNAL_MS = 100 };
-
-void job_arm(struct event *timer, int64_t ms)
-{
-    event_add(timer, &(struct timeval){ms / 1000, ms % 1000 * 1000});
-}
 
 static const struct job_step *step(const struct job *j)
 {
@@ -50,7 +43,7 @@ void job_limit(struct job *j)
     for (size_t i = 0; i < j->alloc->nnodes; i++)
         j->nodes[i].silence.heard_for_ms = 0;
     if (ms > 0)
-        job_arm(j->limit, ms);
+        loop_arm(j->limit, ms);
     else
         event_del(j->limit);
 }
@@ -102,8 +95,8 @@ void job_end(struct job *j, int sig, int64_t grace_ms)
     else
         job_move(j, JOB_TERMINATING, "something failed");
     if (j->cause.kind != CAUSE_NONE && !j->reported)
-        job_arm(j->ending.report_timer,
-                j->cause.kind == CAUSE_SIGNAL ? REPORT_SIGNAL_MS : REPORT_MS);
+        loop_arm(j->ending.report_timer,
+                 j->cause.kind == CAUSE_SIGNAL ? REPORT_SIGNAL_MS : REPORT_MS);
     job_check(j);
 }
 
@@ -167,28 +160,22 @@ void job_begin_timeout(struct job *j)
     if (j->opts->timeout_ms <= 0 || j->ending.timeout_at_ms > 0)
         return;
     j->ending.timeout_at_ms = now_ms() + j->opts->timeout_ms;
-    job_arm(j->ending.timeout, j->opts->timeout_ms);
+    loop_arm(j->ending.timeout, j->opts->timeout_ms);
 }
 
 /* --- creation ----------------------------------------------------------------------- */
 
-int job_states_open(struct job *j, struct ddp_err *err)
+void job_states_open(struct job *j)
 {
-    struct event_base *base = loop_base(j->loop);
-    j->limit = evtimer_new(base, on_limit, j);
-    j->ending.timeout = evtimer_new(base, on_timeout, j);
-    j->ending.report_timer = evtimer_new(base, on_report, j);
-    return j->limit && j->ending.timeout && j->ending.report_timer
-               ? 0
-               : err_set(err, "cannot make an event");
+    j->limit = loop_timer(j->loop, on_limit, j);
+    j->ending.timeout = loop_timer(j->loop, on_timeout, j);
+    j->ending.report_timer = loop_timer(j->loop, on_report, j);
 }
 
 void job_states_close(struct job *j)
 {
-    struct event *events[] = {j->limit, j->ending.timeout, j->ending.report_timer};
-    for (size_t i = 0; i < ARRAY_LEN(events); i++) {
-        if (events[i])
-            event_free(events[i]);
-    }
+    loop_free(j->limit);
+    loop_free(j->ending.timeout);
+    loop_free(j->ending.report_timer);
     free(j->cause.text);
 }

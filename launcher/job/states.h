@@ -35,7 +35,7 @@ struct job_table {
 /* ms for a reader to consume the rest of the output after a signal or --timeout */
 enum { HURRY_MS = 2000 };
 
-int job_states_open(struct job *j, struct ddp_err *err);
+void job_states_open(struct job *j);
 void job_states_close(struct job *j);
 
 void job_move(struct job *j, enum job_state to, const char *why); /* writes `state` */

@@ -8,7 +8,6 @@
 #include "launcher/link/heartbeat.h"
 
 #include "common/duration.h"
-#include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
 
@@ -54,23 +53,15 @@ void heartbeat_set_timeout(struct heartbeat *h, int64_t timeout_ms)
     int64_t beats = (timeout_ms + MOST_MS - 1) / MOST_MS;
     h->timeout_ms = timeout_ms;
     h->interval_ms = timeout_ms / (beats > LEAST_BEATS ? beats : LEAST_BEATS);
-    struct timeval interval = {h->interval_ms / 1000, h->interval_ms % 1000 * 1000};
-    if (event_add(h->timer, &interval) < 0)
-        log_warn("cannot set the timer of heartbeats");
+    loop_arm(h->timer, h->interval_ms);
 }
 
 struct heartbeat *heartbeat_create(struct loop *loop, int64_t timeout_ms,
-                                   void (*beat)(void *arg), void *arg,
-                                   struct ddp_err *err)
+                                   void (*beat)(void *arg), void *arg)
 {
     struct heartbeat *h = xcalloc(1, sizeof *h);
     *h = (struct heartbeat){.beat = beat, .arg = arg, .last_ms = now_ms()};
-    h->timer = event_new(loop_base(loop), -1, EV_PERSIST, on_beat, h);
-    if (!h->timer) {
-        err_set(err, "cannot make an event");
-        heartbeat_destroy(h);
-        return NULL;
-    }
+    h->timer = loop_event(loop, -1, EV_PERSIST, on_beat, h);
     heartbeat_set_timeout(h, timeout_ms);
     return h;
 }
@@ -79,7 +70,6 @@ void heartbeat_destroy(struct heartbeat *h)
 {
     if (!h)
         return;
-    if (h->timer)
-        event_free(h->timer);
+    loop_free(h->timer);
     free(h);
 }

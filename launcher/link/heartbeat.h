@@ -22,8 +22,7 @@ struct heartbeat;
 /* Call `beat` every second, and at least ten times in timeout_ms, which is thus exceeded
  * by a tenth at most. A late beat is logged at level info. */
 struct heartbeat *heartbeat_create(struct loop *loop, int64_t timeout_ms,
-                                   void (*beat)(void *arg), void *arg,
-                                   struct ddp_err *err);
+                                   void (*beat)(void *arg), void *arg);
 void heartbeat_destroy(struct heartbeat *h);
 void heartbeat_set_timeout(struct heartbeat *h, int64_t timeout_ms);
 

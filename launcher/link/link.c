@@ -289,30 +289,26 @@ struct link *link_create(struct loop *loop, int fd, enum frame_way way,
     l->out = evbuffer_new();
     l->wire = evbuffer_new();
     l->in = evbuffer_new();
-    l->readable = event_new(loop_base(loop), fd, EV_READ | EV_PERSIST, on_readable, l);
-    l->writable = event_new(loop_base(loop), fd, EV_WRITE | EV_PERSIST, on_writable, l);
-    if (!l->out || !l->wire || !l->in || !l->readable || !l->writable ||
-        event_add(l->readable, NULL) < 0)
+    if (!l->out || !l->wire || !l->in)
         abort(); /* as mem.h does when memory is gone */
+    l->readable = loop_watch(loop, fd, EV_READ | EV_PERSIST, on_readable, l);
+    l->writable = loop_event(loop, fd, EV_WRITE | EV_PERSIST, on_writable, l);
     return l;
 }
 
 void link_write_to(struct link *l, int out)
 {
-    event_free(l->writable);
+    loop_free(l->writable);
     l->out_fd = out;
-    l->writable =
-        event_new(loop_base(l->loop), out, EV_WRITE | EV_PERSIST, on_writable, l);
-    if (!l->writable)
-        abort(); /* as mem.h does when memory is gone */
+    l->writable = loop_event(l->loop, out, EV_WRITE | EV_PERSIST, on_writable, l);
 }
 
 static void link_free(void *arg)
 {
     struct link *l = arg;
     loop_unpost(l->loop, l);
-    event_free(l->readable);
-    event_free(l->writable);
+    loop_free(l->readable);
+    loop_free(l->writable);
     evbuffer_free(l->out);
     evbuffer_free(l->wire);
     evbuffer_free(l->in);

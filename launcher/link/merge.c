@@ -132,7 +132,7 @@ static void on_late(evutil_socket_t fd, short what, void *arg)
 static void arm(struct event *timer, int ms)
 {
     if (!evtimer_pending(timer, NULL))
-        event_add(timer, &(struct timeval){0, ms * 1000});
+        loop_arm(timer, ms);
 }
 
 /* --- holding --------------------------------------------------------------------------
@@ -312,10 +312,8 @@ struct merge *merge_create(struct loop *loop, unsigned self,
 {
     struct merge *m = xcalloc(1, sizeof *m);
     *m = (struct merge){.self = self, .send = send, .arg = arg, .expected = 1};
-    m->soon = evtimer_new(loop_base(loop), on_soon, m);
-    m->late = evtimer_new(loop_base(loop), on_late, m);
-    if (!m->soon || !m->late)
-        abort(); /* as mem.h does when memory is gone */
+    m->soon = loop_timer(loop, on_soon, m);
+    m->late = loop_timer(loop, on_late, m);
     return m;
 }
 
@@ -328,7 +326,7 @@ void merge_destroy(struct merge *m)
         held_free(h);
     DL_FOREACH_SAFE (m->same, h, next)
         held_free(h);
-    event_free(m->soon);
-    event_free(m->late);
+    loop_free(m->soon);
+    loop_free(m->late);
     free(m);
 }

@@ -54,7 +54,7 @@ static void check_size(struct gather *a, int copies)
     if (copies == job_of(a)->size)
         loop_stop(a->loop, 0);
     else if (copies >= job_of(a)->least)
-        event_add(a->last_call, &(struct timeval){.tv_sec = LAST_CALL_S});
+        loop_arm(a->last_call, LAST_CALL_S * 1000);
 }
 
 static void on_join(struct caller *c, void *arg)
@@ -182,12 +182,9 @@ static int listen_for_peers(struct gather *a, const struct peer_key *k,
         !(a->signals = signals_create(a->loop, &signals_events, a, err)))
         return -1;
     a->listener.loop = a->loop;
-    a->deadline = evtimer_new(loop_base(a->loop), on_deadline, a);
-    a->last_call = evtimer_new(loop_base(a->loop), on_last_call, a);
-    if (!a->deadline || !a->last_call)
-        return err_set(err, "cannot make an event");
-    int64_t ms = a->listener.opts->start_timeout_ms;
-    event_add(a->deadline, &(struct timeval){ms / 1000, ms % 1000 * 1000});
+    a->deadline = loop_timer(a->loop, on_deadline, a);
+    a->last_call = loop_timer(a->loop, on_last_call, a);
+    loop_arm(a->deadline, a->listener.opts->start_timeout_ms);
     return peer_listener_open(&a->listener, k, err);
 }
 
@@ -236,12 +233,9 @@ static void refuse_all(struct gather *a)
 
 static void finish(struct gather *a)
 {
-    struct event *events[] = {a->deadline, a->last_call};
     peer_listener_close(&a->listener);
-    for (size_t i = 0; i < ARRAY_LEN(events); i++) {
-        if (events[i])
-            event_free(events[i]);
-    }
+    loop_free(a->deadline);
+    loop_free(a->last_call);
     signals_destroy(a->signals);
     loop_destroy(a->loop);
 }

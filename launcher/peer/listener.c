@@ -88,8 +88,7 @@ int caller_admit(struct caller *c, unsigned node, unsigned nnodes)
     int fd = c->fd;
     if (fd >= 0)
         send_reply(c, &yes);
-    if (c->readable)
-        event_free(c->readable);
+    loop_free(c->readable);
     c->readable = NULL;
     c->fd = -1;
     return fd;
@@ -153,9 +152,7 @@ static bool on_accepted(unsigned rank, int fd, const struct link_keys *keys,
     c->fd = fd;
     c->keys = *keys;
     c->here = xstrdup(here);
-    c->readable = event_new(loop_base(l->loop), fd, EV_READ | EV_PERSIST, on_readable, c);
-    if (!c->readable || event_add(c->readable, NULL) < 0)
-        abort(); /* as mem.h does when memory is gone */
+    c->readable = loop_watch(l->loop, fd, EV_READ | EV_PERSIST, on_readable, c);
     return true;
 }
 

@@ -43,7 +43,7 @@ static void wait_on(struct grace *g)
 {
     int64_t ms = g->wait_ms < PIECE_MS ? g->wait_ms : PIECE_MS;
     g->wait_ms -= ms;
-    event_add(g->timer, &(struct timeval){0, ms * 1000});
+    loop_arm(g->timer, ms);
 }
 
 static void wait_for(struct grace *g, int64_t ms)
@@ -120,9 +120,7 @@ struct grace *grace_create(struct loop *loop, void (*act)(int sig, void *arg),
     struct grace *g = xcalloc(1, sizeof *g);
     *g = (struct grace){
         .act = act, .unkillable = unkillable, .arg = arg, .step = STEP_NONE};
-    g->timer = evtimer_new(loop_base(loop), on_timer, g);
-    if (!g->timer)
-        abort();
+    g->timer = loop_timer(loop, on_timer, g);
     return g;
 }
 
@@ -135,6 +133,6 @@ void grace_destroy(struct grace *g)
 {
     if (!g)
         return;
-    event_free(g->timer);
+    loop_free(g->timer);
     free(g);
 }

@@ -108,9 +108,7 @@ static void caller_end(struct caller *c, const char *why)
     DL_DELETE(a->list, c);
     a->n--;
     source_leave(a, c->source);
-    event_free(c->readable);
-    if (c->fd >= 0)
-        close(c->fd);
+    loop_close_fd(&c->readable, &c->fd);
     secret_wipe(&c->shake, sizeof c->shake);
     free(c);
 }
@@ -133,8 +131,7 @@ static void watch_deadline(struct acceptor *a)
     if (!a->list || evtimer_pending(a->late, NULL))
         return;
     int64_t ms = a->list->deadline_ms - now_ms();
-    ms = ms > 0 ? ms : 0;
-    event_add(a->late, &(struct timeval){ms / 1000, ms % 1000 * 1000});
+    loop_arm(a->late, ms > 0 ? ms : 0);
 }
 
 static void on_late(evutil_socket_t fd, short what, void *arg)
@@ -204,9 +201,7 @@ static void caller_create(struct acceptor *a, int fd, const struct sockaddr_stor
         c->from = *from;
         c->source = source_enter(a, (const struct sockaddr *)from);
     }
-    c->readable = event_new(loop_base(a->loop), fd, EV_READ | EV_PERSIST, on_readable, c);
-    if (!c->readable || event_add(c->readable, NULL) < 0)
-        abort(); /* as mem.h does when memory is gone */
+    c->readable = loop_watch(a->loop, fd, EV_READ | EV_PERSIST, on_readable, c);
     DL_APPEND(a->list, c);
     a->n++;
     watch_deadline(a);
@@ -230,7 +225,7 @@ static void pause_accepting(struct acceptor *a)
                  strerror(errno));
     a->paused = true;
     event_del(a->acceptable);
-    event_add(a->again, &(struct timeval){0, PAUSE_MS * 1000});
+    loop_arm(a->again, PAUSE_MS);
 }
 
 static void on_acceptable(evutil_socket_t listener, short what, void *arg)
@@ -301,12 +296,9 @@ struct acceptor *acceptor_create(struct loop *loop, const struct secret *key,
         acceptor_destroy(a);
         return NULL;
     }
-    struct event_base *base = loop_base(loop);
-    a->acceptable = event_new(base, a->fd, EV_READ | EV_PERSIST, on_acceptable, a);
-    a->again = evtimer_new(base, on_again, a);
-    a->late = evtimer_new(base, on_late, a);
-    if (!a->acceptable || !a->again || !a->late || event_add(a->acceptable, NULL) < 0)
-        abort(); /* as mem.h does when memory is gone */
+    a->acceptable = loop_watch(loop, a->fd, EV_READ | EV_PERSIST, on_acceptable, a);
+    a->again = loop_timer(loop, on_again, a);
+    a->late = loop_timer(loop, on_late, a);
     return a;
 }
 
@@ -316,13 +308,9 @@ void acceptor_destroy(struct acceptor *a)
         return;
     while (a->list)
         caller_end(a->list, NULL);
-    struct event *events[] = {a->acceptable, a->again, a->late};
-    for (size_t i = 0; i < ARRAY_LEN(events); i++) {
-        if (events[i])
-            event_free(events[i]);
-    }
-    if (a->fd >= 0)
-        close(a->fd);
+    loop_close_fd(&a->acceptable, &a->fd);
+    loop_free(a->again);
+    loop_free(a->late);
     secret_wipe(&a->key, sizeof a->key);
     free(a);
 }

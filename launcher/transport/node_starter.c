@@ -124,10 +124,8 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
 static void start_arm(struct start *st, int64_t ms)
 {
     if (!st->timer)
-        st->timer = evtimer_new(loop_base(st->starter->loop), on_timer, st);
-    if (!st->timer)
-        abort(); /* as mem.h does when memory is gone */
-    event_add(st->timer, &(struct timeval){ms / 1000, ms % 1000 * 1000});
+        st->timer = loop_timer(st->starter->loop, on_timer, st);
+    loop_arm(st->timer, ms);
 }
 
 /* --- output and end of transport processes ------------------------------------------ */
@@ -573,8 +571,7 @@ void node_starter_destroy(struct node_starter *s)
     DL_FOREACH_SAFE (s->batches, batch, next)
         batch_destroy(batch);
     for (unsigned i = 0; i < s->hosts->nhosts; i++) {
-        if (s->starts[i].timer)
-            event_free(s->starts[i].timer);
+        loop_free(s->starts[i].timer);
         free(s->starts[i].doubt);
     }
     acceptor_destroy(s->acceptor);

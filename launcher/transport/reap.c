@@ -213,14 +213,13 @@ struct reap *reap_create(struct loop *loop, struct ddp_err *err)
     struct reap *r = xcalloc(1, sizeof *r);
     r->loop = loop;
     r->order = epoll_create1(EPOLL_CLOEXEC);
-    r->ended = event_new(loop_base(loop), r->order, EV_READ | EV_PERSIST, on_child, r);
-    r->sigchld = event_new(loop_base(loop), SIGCHLD, EV_SIGNAL | EV_PERSIST, on_child, r);
-    if (r->order < 0 || !r->ended || !r->sigchld || event_add(r->ended, NULL) < 0 ||
-        event_add(r->sigchld, NULL) < 0) {
-        err_set(err, "cannot watch child processes");
+    if (r->order < 0) {
+        err_errno(err, "cannot watch child processes");
         reap_destroy(r);
         return NULL;
     }
+    r->ended = loop_watch(loop, r->order, EV_READ | EV_PERSIST, on_child, r);
+    r->sigchld = loop_watch(loop, SIGCHLD, EV_SIGNAL | EV_PERSIST, on_child, r);
     if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0) {
         err_errno(err, "cannot become a subreaper");
         reap_destroy(r);
@@ -237,13 +236,9 @@ void reap_destroy(struct reap *r)
     HASH_ITER (hh, r->watches, w, next) {
         forget(r, w);
     }
-    if (r->ended)
-        event_free(r->ended);
-    if (r->order >= 0)
-        close(r->order);
+    loop_close_fd(&r->ended, &r->order);
     loop_unpost(r->loop, r);
-    if (r->sigchld)
-        event_free(r->sigchld);
+    loop_free(r->sigchld);
     free(r->early);
     free(r);
 }

@@ -149,12 +149,11 @@ static void on_ended(pid_t pid, int status, int64_t at_ns, const struct rusage *
     free(trouble);
 }
 
-static int stream_open(struct stream *s, struct loop *loop, int fd)
+static void stream_open(struct stream *s, struct loop *loop, int fd)
 {
     s->fd = fd;
     fcntl(fd, F_SETFL, O_NONBLOCK);
-    s->event = event_new(loop_base(loop), fd, EV_READ | EV_PERSIST, on_readable, s);
-    return s->event ? event_add(s->event, NULL) : -1;
+    s->event = loop_watch(loop, fd, EV_READ | EV_PERSIST, on_readable, s);
 }
 
 static int spawn(struct shell_command *c, const struct shell_command_spec *spec,
@@ -172,9 +171,8 @@ static int spawn(struct shell_command *c, const struct shell_command_spec *spec,
                                      .out = out[1],
                                      .err = said[1],
                                      .join = c->guard.pid};
-    if (stream_open(&c->out, loop, out[0]) < 0 ||
-        stream_open(&c->said, loop, said[0]) < 0)
-        return -1;
+    stream_open(&c->out, loop, out[0]);
+    stream_open(&c->said, loop, said[0]);
     c->pid = child_spawn(&child, &step);
     return c->pid < 0 ? -1 : 0;
 }
@@ -193,8 +191,8 @@ struct shell_command *shell_command_start(struct loop *loop, struct reap *reap,
                                 .guard = {.fd = -1},
                                 .ended = ended,
                                 .arg = arg};
-    c->limit = evtimer_new(loop_base(loop), on_limit, c);
-    int rc = c->limit && pipe2(out, O_CLOEXEC) == 0 && pipe2(said, O_CLOEXEC) == 0
+    c->limit = loop_timer(loop, on_limit, c);
+    int rc = pipe2(out, O_CLOEXEC) == 0 && pipe2(said, O_CLOEXEC) == 0
                  ? spawn(c, spec, loop, out, said)
                  : -1;
     if (rc < 0)
@@ -211,8 +209,7 @@ struct shell_command *shell_command_start(struct loop *loop, struct reap *reap,
         return NULL;
     }
     reap_watch(reap, c->pid, on_ended, c);
-    event_add(c->limit,
-              &(struct timeval){spec->limit_ms / 1000, spec->limit_ms % 1000 * 1000});
+    loop_arm(c->limit, spec->limit_ms);
     return c;
 }
 
@@ -228,10 +225,7 @@ bool shell_command_has(const struct shell_command *c, pid_t pid)
 
 static void stream_close(struct stream *s)
 {
-    if (s->event)
-        event_free(s->event);
-    if (s->fd >= 0)
-        close(s->fd);
+    loop_close_fd(&s->event, &s->fd);
     free(s->data);
 }
 
@@ -246,7 +240,6 @@ void shell_command_destroy(struct shell_command *c)
     group_guard_end(&c->guard);
     stream_close(&c->out);
     stream_close(&c->said);
-    if (c->limit)
-        event_free(c->limit);
+    loop_free(c->limit);
     free(c);
 }

@@ -44,15 +44,13 @@ static void drop_input(struct transport_proc *c)
         secret_wipe(c->input, c->ninput);
     free(c->input);
     c->input = NULL;
-    if (c->writable)
-        event_free(c->writable);
+    loop_free(c->writable);
     c->writable = NULL;
 }
 
 static void stop_answers(struct transport_proc *c)
 {
-    if (c->answer)
-        event_free(c->answer);
+    loop_free(c->answer);
     c->answer = NULL;
 }
 
@@ -187,22 +185,13 @@ static void on_exit_of(pid_t pid, int status, int64_t at_ns, const struct rusage
 static void listen_to(struct transport_proc *c, struct loop *loop, bool talks)
 {
     sock_set_nonblock(c->err, true);
-    c->readable =
-        event_new(loop_base(loop), c->err, EV_READ | EV_PERSIST, on_readable, c);
-    if (!c->readable || event_add(c->readable, NULL) < 0)
-        abort(); /* as mem.h does when memory is gone */
+    c->readable = loop_watch(loop, c->err, EV_READ | EV_PERSIST, on_readable, c);
     if (!c->input)
         return;
     sock_set_nonblock(c->in, true);
-    if (talks) {
-        c->answer = event_new(loop_base(loop), c->in, EV_READ | EV_PERSIST, on_answer, c);
-        if (!c->answer || event_add(c->answer, NULL) < 0)
-            abort();
-    }
-    c->writable =
-        event_new(loop_base(loop), c->in, EV_WRITE | EV_PERSIST, on_writable, c);
-    if (!c->writable)
-        abort();
+    if (talks)
+        c->answer = loop_watch(loop, c->in, EV_READ | EV_PERSIST, on_answer, c);
+    c->writable = loop_event(loop, c->in, EV_WRITE | EV_PERSIST, on_writable, c);
     if (!c->package)
         start_input(c);
 }

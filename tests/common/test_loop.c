@@ -66,7 +66,7 @@ static int pipe_closed_later(int ends[2])
 {
     ck_assert_int_eq(pipe(ends), 0);
     int writer = ends[1];
-    struct event *e = event_new(loop_base(l), writer, EV_WRITE, on_end, NULL);
+    struct event *e = loop_event(l, writer, EV_WRITE, on_end, NULL);
     loop_close_fd_later(l, &e, &ends[1]);
     ck_assert_ptr_null(e);
     ck_assert_int_eq(ends[1], -1);
@@ -79,8 +79,7 @@ START_TEST(descriptors_are_closed_later)
 {
     int ends[2];
     pipe_closed_later(ends);
-    struct event *end = event_new(loop_base(l), ends[0], EV_READ, on_end, NULL);
-    event_add(end, NULL);
+    struct event *end = loop_watch(l, ends[0], EV_READ, on_end, NULL);
     ck_assert_int_eq(loop_run(l), 3);
     loop_close_fd(&end, &ends[0]);
 }
@@ -98,6 +97,45 @@ START_TEST(the_end_of_the_loop_closes_descriptors)
 }
 END_TEST
 
+static struct event *timer, *watched;
+static int ends[2];
+
+/* Makes the pipe readable, and runs again. */
+static void on_timer(evutil_socket_t fd, short what, void *arg)
+{
+    ran++;
+    ck_assert_int_eq(write(ends[1], "x", 1), 1);
+    loop_arm(timer, 0);
+}
+
+static void on_readable(evutil_socket_t fd, short what, void *arg)
+{
+    ck_assert_int_eq(fd, ends[0]);
+    ck_assert_ptr_eq(arg, &ends);
+    if (ran >= 3)
+        loop_stop(l, 7);
+}
+
+START_TEST(timers_run_once_for_each_time_they_are_armed)
+{
+    ck_assert_int_eq(pipe(ends), 0);
+    timer = loop_timer(l, on_timer, NULL);
+    watched = loop_watch(l, ends[0], EV_READ | EV_PERSIST, on_readable, &ends);
+    struct event *idle = loop_timer(l, on_timer, NULL); /* never armed */
+    loop_arm(timer, 3600000);
+    loop_arm(timer, 1);
+    ck_assert_int_eq(loop_run(l), 7);
+    ck_assert_int_ge(ran, 3);
+    loop_free(idle);
+    loop_free(timer);
+    loop_close_fd(&watched, &ends[0]);
+    close(ends[1]);
+    loop_free(NULL);
+    ck_assert_ptr_null(watched);
+    ck_assert_int_eq(ends[0], -1);
+}
+END_TEST
+
 Suite *suite(void)
 {
     Suite *s = suite_create("loop");
@@ -107,6 +145,7 @@ Suite *suite(void)
     tcase_add_test(t, withdrawn_calls_do_not_run);
     tcase_add_test(t, descriptors_are_closed_later);
     tcase_add_test(t, the_end_of_the_loop_closes_descriptors);
+    tcase_add_test(t, timers_run_once_for_each_time_they_are_armed);
     suite_add_tcase(s, t);
     return s;
 }

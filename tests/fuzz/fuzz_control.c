@@ -53,8 +53,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (size_t i = 0; i < size; i++)
         lines += data[i] == '\n';
     struct loop *loop = loop_create(NULL);
-    struct control *c = control_create(loop, "fuzz", NULL);
-    if (!c || socketpair(AF_UNIX, SOCK_STREAM, 0, pair) < 0 ||
+    struct control *c = control_create(loop, "fuzz");
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) < 0 ||
         send(pair[1], data, size, MSG_NOSIGNAL) != (ssize_t)size)
         abort();
     control_handle(c, "status", on_echo, NULL);

@@ -3,7 +3,6 @@
 
 #include "common/err.h"
 #include "common/installed.h"
-#include "common/mem.h"
 #include "launcher/transport/child.h"
 
 #include <errno.h>
@@ -82,8 +81,6 @@ int diagnose_child_start(struct diagnose_child *c, struct loop *loop,
     }
     reap_watch(c->reap, c->pid, on_exited, c);
     evutil_make_socket_nonblocking(c->fd);
-    c->readable = event_new(loop_base(loop), c->fd, EV_READ | EV_PERSIST, on_readable, c);
-    if (!c->readable || event_add(c->readable, NULL) < 0)
-        abort(); /* out of memory, as in mem.h */
+    c->readable = loop_watch(loop, c->fd, EV_READ | EV_PERSIST, on_readable, c);
     return 0;
 }

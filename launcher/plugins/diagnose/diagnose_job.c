@@ -116,13 +116,13 @@ static void inquire(struct diagnose *d, enum reason reason)
     }
     job_send(j, NODE_ALL,
              MSG(inquire, .id = ++d->inquiry, .brief = reason == REASON_BRIEF));
-    job_arm(d->deadline, reason == REASON_FAILURE ? HELD_MS : ANSWERS_MS);
+    loop_arm(d->deadline, reason == REASON_FAILURE ? HELD_MS : ANSWERS_MS);
 }
 
 static void check_later(struct diagnose *d, int64_t ms)
 {
     if (d->j->opts->hang_after_ms > 0)
-        job_arm(d->check, ms > BRIEF_MS ? ms : BRIEF_MS);
+        loop_arm(d->check, ms > BRIEF_MS ? ms : BRIEF_MS);
 }
 
 /* All brief answers are there: {"idle_ms", "waiting", "known"} of each node. */
@@ -436,7 +436,7 @@ static void diagnose_ranks_started(void *state)
     lead_ms = lead_ms < LEAD_MS ? lead_ms : LEAD_MS;
     int64_t left_ms = d->j->ending.timeout_at_ms - lead_ms - now_ms();
     if (o->timeout_ms > 0 && d->j->restart.attempt == 0)
-        job_arm(d->last_call, left_ms > 0 ? left_ms : 0);
+        loop_arm(d->last_call, left_ms > 0 ? left_ms : 0);
 }
 
 static void diagnose_node_lost(void *state, unsigned node, const char *why)
@@ -480,7 +480,7 @@ static int diagnose_init(struct job *j, void **state, struct ddp_err *err)
 static int diagnose_open(void *state, struct ddp_err *err)
 {
     struct diagnose *d = state;
-    struct event_base *base = loop_base(d->j->loop);
+    struct loop *loop = d->j->loop;
     char *id = xstrdup(d->j->job.id ? d->j->job.id : "");
     for (char *p = id; (p = strchr(p, '/'));)
         *p = '_';
@@ -488,12 +488,12 @@ static int diagnose_open(void *state, struct ddp_err *err)
     free(id);
     d->child =
         (struct diagnose_child){.reap = d->j->reap, .fd = -1, .out = on_out, .arg = d};
-    d->deadline = evtimer_new(base, on_deadline, d);
-    d->check = evtimer_new(base, on_check, d);
-    d->last_call = evtimer_new(base, on_last_call, d);
+    d->deadline = loop_timer(loop, on_deadline, d);
+    d->check = loop_timer(loop, on_check, d);
+    d->last_call = loop_timer(loop, on_last_call, d);
     d->lines = evbuffer_new();
-    if (!d->deadline || !d->check || !d->last_call || !d->lines)
-        return err_set(err, "cannot make an event");
+    if (!d->lines)
+        return err_set(err, "out of memory");
     control_handle(d->j->control, "report", on_request, d);
     return 0;
 }
@@ -501,15 +501,13 @@ static int diagnose_open(void *state, struct ddp_err *err)
 static void diagnose_fini(void *state)
 {
     struct diagnose *d = state;
-    struct event *events[] = {d->deadline, d->check, d->last_call};
     if (d->deadline) {
         drop_answers(d);
         diagnose_child_kill(&d->child);
     }
-    for (size_t i = 0; i < ARRAY_LEN(events); i++) {
-        if (events[i])
-            event_free(events[i]);
-    }
+    loop_free(d->deadline);
+    loop_free(d->check);
+    loop_free(d->last_call);
     if (d->lines)
         evbuffer_free(d->lines);
     idset_finish(&d->held);

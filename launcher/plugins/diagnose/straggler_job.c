@@ -9,7 +9,6 @@
 #include "launcher/plugins/plugins.h"
 
 #include "common/duration.h"
-#include "common/err.h"
 #include "common/idset.h"
 #include "common/mem.h"
 #include "launcher/job/events.h"
@@ -249,7 +248,7 @@ static void found(struct straggler_job *s, const struct straggler *is)
     named->is = *is;
     job_send(s->j, (unsigned)(node_of(s->j, is->rank) - s->j->alloc->nodes),
              MSG(ask_beside, (uint32_t)is->rank));
-    job_arm(s->limit, LIMIT_MS);
+    loop_arm(s->limit, LIMIT_MS);
 }
 
 /* --- questions ---------------------------------------------------------------------- */
@@ -261,7 +260,7 @@ static void ask(struct straggler_job *s)
         s->left += job_node_connected(&s->j->nodes[i]) && s->j->nodes[i].place >= 0;
     s->asked_ns = now_ns();
     job_send(s->j, NODE_ALL, MSG(ask_arrivals, ++s->id));
-    job_arm(s->timer, s->interval_ms);
+    loop_arm(s->timer, s->interval_ms);
 }
 
 static void on_timer(evutil_socket_t fd, short what, void *arg)
@@ -299,7 +298,7 @@ static void examine(struct straggler_job *s)
     s->calm = suspects ? 0 : s->calm + 1;
     s->quick = suspects ? s->quick + 1 : 0;
     if (suspects && n == 0 && s->quick <= QUICK_MAX && s->interval_ms <= CALM_MS)
-        job_arm(s->timer, SUSPECT_MS);
+        loop_arm(s->timer, SUSPECT_MS);
     for (int r = 0; r < s->j->plan->nranks; r++) {
         struct job_rank *rank = &s->j->ranks[r];
         rank->collectives = lateness_entered(s->lateness, r);
@@ -373,7 +372,7 @@ static void straggler_ranks_started(void *state)
     free(s->clocks);
     s->clocks = xcalloc(s->j->alloc->nnodes, sizeof *s->clocks);
     s->interval_ms = LEAST_MS;
-    job_arm(s->timer, LEAST_MS);
+    loop_arm(s->timer, LEAST_MS);
 }
 
 static void straggler_ranks_added(void *state, int first)
@@ -398,20 +397,17 @@ static int straggler_init(struct job *j, void **state, struct ddp_err *err)
 static int straggler_open(void *state, struct ddp_err *err)
 {
     struct straggler_job *s = state;
-    struct event_base *base = loop_base(s->j->loop);
-    s->timer = evtimer_new(base, on_timer, s);
-    s->limit = evtimer_new(base, on_limit, s);
-    return s->timer && s->limit ? 0 : err_set(err, "cannot make an event");
+    s->timer = loop_timer(s->j->loop, on_timer, s);
+    s->limit = loop_timer(s->j->loop, on_limit, s);
+    return 0;
 }
 
 static void straggler_fini(void *state)
 {
     struct straggler_job *s = state;
     forget(s);
-    if (s->timer)
-        event_free(s->timer);
-    if (s->limit)
-        event_free(s->limit);
+    loop_free(s->timer);
+    loop_free(s->limit);
     free(s->ranks);
     free(s->clocks);
     free(s);

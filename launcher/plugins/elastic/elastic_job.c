@@ -327,7 +327,7 @@ static void begin_wait(struct elastic *e)
     e->waits = true;
     for (size_t i = 0; i < e->n; i++)
         e->offers[i]->next_ms = 0;
-    job_arm(e->deadline, j->opts->node_wait_ms);
+    loop_arm(e->deadline, j->opts->node_wait_ms);
     start_more(e);
 }
 
@@ -397,21 +397,17 @@ static int on_open(void *state, struct ddp_err *err)
 {
     struct elastic *e = state;
     struct job *j = e->j;
-    e->deadline = evtimer_new(loop_base(j->loop), on_deadline, e);
-    if (!e->deadline)
-        return err_set(err, "cannot make an event");
-    bool listed = j->alloc->changes && !j->peers;
-    if (listed)
-        e->listing = listing_create(j->loop, j->reap, j->opts, on_update, e, err);
-    return listed && !e->listing ? -1 : 0;
+    e->deadline = loop_timer(j->loop, on_deadline, e);
+    if (j->alloc->changes && !j->peers)
+        e->listing = listing_create(j->loop, j->reap, j->opts, on_update, e);
+    return 0;
 }
 
 static void on_fini(void *state)
 {
     struct elastic *e = state;
     listing_destroy(e->listing);
-    if (e->deadline)
-        event_free(e->deadline);
+    loop_free(e->deadline);
     for (size_t i = 0; i < e->n; i++)
         offer_destroy(e->offers[i]);
     free(e->offers);

@@ -50,7 +50,7 @@ static void arm(struct listing *l)
 {
     int64_t ms = l->opts->discovery_interval_ms;
     ms *= l->failures < FAILURES_MOST ? l->failures + 1 : FAILURES_MOST;
-    event_add(l->timer, &(struct timeval){ms / 1000, ms % 1000 * 1000});
+    loop_arm(l->timer, ms);
 }
 
 /* One line, once until there is another one, or a good answer. */
@@ -169,7 +169,7 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
 struct listing *listing_create(struct loop *loop, struct reap *reap,
                                const struct opts *opts,
                                void (*update)(const struct alloc *hosts, void *arg),
-                               void *arg, struct ddp_err *err)
+                               void *arg)
 {
     struct listing *l = xcalloc(1, sizeof *l);
     *l = (struct listing){.loop = loop,
@@ -177,12 +177,7 @@ struct listing *listing_create(struct loop *loop, struct reap *reap,
                           .opts = opts,
                           .update = update,
                           .arg = arg,
-                          .timer = evtimer_new(loop_base(loop), on_timer, l)};
-    if (!l->timer) {
-        listing_destroy(l);
-        err_set(err, "cannot make an event");
-        return NULL;
-    }
+                          .timer = loop_timer(loop, on_timer, l)};
     arm(l);
     return l;
 }
@@ -191,8 +186,7 @@ void listing_destroy(struct listing *l)
 {
     if (!l)
         return;
-    if (l->timer)
-        event_free(l->timer);
+    loop_free(l->timer);
     shell_command_destroy(l->command);
     offload_end(l->looking);
     free(l->told);

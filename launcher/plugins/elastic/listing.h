@@ -17,7 +17,7 @@ struct listing;
 struct listing *listing_create(struct loop *loop, struct reap *reap,
                                const struct opts *opts,
                                void (*update)(const struct alloc *hosts, void *arg),
-                               void *arg, struct ddp_err *err);
+                               void *arg);
 void listing_destroy(struct listing *l); /* NULL is fine */
 
 #endif

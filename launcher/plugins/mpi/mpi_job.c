@@ -219,7 +219,7 @@ static int handle_member(void *state, unsigned node, const struct frame *f,
     else
         s->in_mpi[node] = m->state == MEMBER_JOINED ? 1 + m->rank : 0;
     if (s->absent && rank_in_mpi(s) && !evtimer_pending(s->absent_timer, NULL))
-        job_arm(s->absent_timer, ABSENT_MS);
+        loop_arm(s->absent_timer, ABSENT_MS);
     return 0;
 }
 
@@ -355,8 +355,8 @@ static int mpi_init(struct job *j, void **state, struct ddp_err *err)
 static int mpi_open(void *state, struct ddp_err *err)
 {
     struct mpi_job *s = state;
-    s->absent_timer = evtimer_new(loop_base(s->job->loop), on_absent, s);
-    return s->absent_timer ? 0 : err_set(err, "cannot make an event");
+    s->absent_timer = loop_timer(s->job->loop, on_absent, s);
+    return 0;
 }
 
 static void mpi_next_attempt(void *state)
@@ -373,8 +373,7 @@ static void mpi_fini(void *state)
 {
     struct mpi_job *s = state;
     drop_fences(s);
-    if (s->absent_timer)
-        event_free(s->absent_timer);
+    loop_free(s->absent_timer);
     free(s->in_mpi);
     free(s);
 }

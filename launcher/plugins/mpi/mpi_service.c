@@ -357,7 +357,7 @@ void mpi_service_stop(struct mpi_service *w)
         link_close(w->link);
     w->link = NULL;
     if (w->server > 0)
-        event_add(w->deadline, &(struct timeval){STOP_MS / 1000, 0});
+        loop_arm(w->deadline, STOP_MS);
 }
 
 bool mpi_service_has_server(const struct mpi_service *w)
@@ -383,7 +383,7 @@ void mpi_service_exited(struct mpi_service *w, uint32_t local, const struct msg_
     if (!m->well)
         return;
     if (!m->ever && !evtimer_pending(w->absence, NULL))
-        event_add(w->absence, &(struct timeval){ABSENCE_MS / 1000, 0});
+        loop_arm(w->absence, ABSENCE_MS);
     if (open) {
         report_abort(w, how->rank, 1, how->at_ns, left_open);
     } else if (m->joined && w->link) {
@@ -440,10 +440,8 @@ static int open_listener(struct mpi_service *w, struct ddp_err *err)
     w->listen_fd = sock_listen("127.0.0.1", 0, &port, err);
     if (w->listen_fd < 0)
         return -1;
-    w->accepting = event_new(loop_base(w->agent->loop), w->listen_fd,
-                             EV_READ | EV_PERSIST, on_accept, w);
-    if (!w->accepting || event_add(w->accepting, NULL) < 0)
-        return err_set(err, "cannot watch a socket");
+    w->accepting =
+        loop_watch(w->agent->loop, w->listen_fd, EV_READ | EV_PERSIST, on_accept, w);
     w->admission = admission_create(getpid());
     w->dir = session_dir_name();
     w->nspace = xasprintf("ddprun-%.100s", w->job->id);
@@ -475,16 +473,12 @@ struct mpi_service *mpi_service_create(struct agent *a, const char *mapping,
         .agent = a, .job = job, .share = share, .map = map, .listen_fd = -1, .first = -1};
     w->nlocal = share->nlocal;
     w->ranks = xcalloc(w->nlocal, sizeof *w->ranks);
-    w->deadline = evtimer_new(loop_base(loop), on_stop_deadline, w);
-    w->absence = evtimer_new(loop_base(loop), on_absence, w);
-    if (!w->deadline || !w->absence)
-        abort();
+    w->deadline = loop_timer(loop, on_stop_deadline, w);
+    w->absence = loop_timer(loop, on_absence, w);
     if (job->mpi & MPI_PMIX)
         w->program = installed_file(INSTALLED_PROGRAM, "ddprun-pmix", X_OK);
-    if (w->program && open_listener(w, &err) < 0) {
+    if (w->program && open_listener(w, &err) < 0)
         log_warn("PMIx is not served: %s", err.text);
-        loop_close_fd(&w->accepting, &w->listen_fd);
-    }
     static const struct pmi_events pmi_events = {on_pmi_send, on_membership,
                                                  on_pmi_abort};
     /* PMI_FD means nothing without PMI_RANK */
@@ -506,8 +500,8 @@ void mpi_service_destroy(struct mpi_service *w)
         reap_forget(w->agent->reap, w->server);
     if (w->served)
         shm_cleanup_openmpi(w->nspace, w->nlocal);
-    event_free(w->deadline);
-    event_free(w->absence);
+    loop_free(w->deadline);
+    loop_free(w->absence);
     pmi_server_destroy(w->pmi);
     free(w->program);
     free(w->dir);

@@ -264,10 +264,7 @@ int pmi_server_open(struct pmi_server *s, uint32_t local)
         return -1;
     }
     c->fd = pair[0];
-    c->readable =
-        event_new(loop_base(s->loop), c->fd, EV_READ | EV_PERSIST, on_readable, c);
-    if (!c->readable || event_add(c->readable, NULL) < 0)
-        abort();
+    c->readable = loop_watch(s->loop, c->fd, EV_READ | EV_PERSIST, on_readable, c);
     return pair[1];
 }
 

@@ -197,17 +197,16 @@ struct pmix_server *pmix_server_create(struct loop *loop, struct link *link,
     pthread_mutex_init(&s->lock, NULL);
     s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (s->wake_fd >= 0)
-        s->wake =
-            event_new(loop_base(loop), s->wake_fd, EV_READ | EV_PERSIST, on_wake, s);
-    s->check = event_new(loop_base(loop), -1, EV_PERSIST, on_check, s);
-    if (!s->wake || !s->check || event_add(s->wake, NULL) < 0)
-        err_errno(err, "cannot make an event");
+        s->wake = loop_watch(loop, s->wake_fd, EV_READ | EV_PERSIST, on_wake, s);
+    s->check = loop_event(loop, -1, EV_PERSIST, on_check, s);
+    if (!s->wake)
+        err_errno(err, "cannot make an eventfd");
     else if (rankmap_read(&s->map, &s->serve.map, s->serve.nranks, err) == 0 &&
              make_dirs(s, err) == 0 && init_library(s, err) == 0 &&
              pmix_world_register(&s->serve, &s->map, s->ranks_dir, err) == 0 &&
              check_environment(s, err) == 0) {
         pmix_listener_open();
-        event_add(s->check, &(struct timeval){.tv_sec = LATE_S / 2});
+        loop_arm(s->check, LATE_S * 1000 / 2);
         return s;
     }
     pmix_server_destroy(s);

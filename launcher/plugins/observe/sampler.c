@@ -102,12 +102,12 @@ static int handle_watch(void *state, const struct frame *f, struct ddp_err *err)
     struct sampler *s = state;
     const struct msg_watch *m = f->m;
     if (!s->timer)
-        s->timer = event_new(loop_base(s->a->loop), -1, EV_PERSIST, on_timer, s);
+        s->timer = loop_event(s->a->loop, -1, EV_PERSIST, on_timer, s);
     if (!m->on) {
         event_del(s->timer);
         return 0;
     }
-    event_add(s->timer, &(struct timeval){1, 0});
+    loop_arm(s->timer, 1000);
     turn_gpus(s);
     send_sample(s);
     return 0;
@@ -126,8 +126,7 @@ static int on_init(struct agent *a, void **state, struct ddp_err *err)
 static void on_fini(void *state)
 {
     struct sampler *s = state;
-    if (s->timer)
-        event_free(s->timer);
+    loop_free(s->timer);
     offload_end(s->reading);
     free(s->pids);
     free(s);

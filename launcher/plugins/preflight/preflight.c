@@ -217,7 +217,7 @@ static void enter(struct preflight *p, enum round round)
 static void preflight_next(struct preflight *p)
 {
     while (p->job->state == JOB_PREPARING && p->round < ROUND_DONE && all_answered(p)) {
-        job_arm(p->timer, ROUND_MS);
+        loop_arm(p->timer, ROUND_MS);
         enter(p, p->round + 1);
     }
 }
@@ -320,15 +320,14 @@ static int preflight_init(struct job *j, void **state, struct ddp_err *err)
 static int preflight_open(void *state, struct ddp_err *err)
 {
     struct preflight *p = state;
-    p->timer = evtimer_new(loop_base(p->job->loop), on_timeout, p);
-    return p->timer ? 0 : err_set(err, "cannot make an event");
+    p->timer = loop_timer(p->job->loop, on_timeout, p);
+    return 0;
 }
 
 static void preflight_fini(void *state)
 {
     struct preflight *p = state;
-    if (p->timer)
-        event_free(p->timer);
+    loop_free(p->timer);
     results_destroy(p->results);
     for (size_t i = 0; i < p->job->alloc->nnodes; i++)
         free(p->nodes[i].addr);

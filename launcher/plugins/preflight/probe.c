@@ -163,7 +163,7 @@ static void handle_record(struct probe *p, const unsigned char *body, size_t n)
         p->complete = number == FINDING_END;
         if (!p->complete && number < CHECKS)
             p->current = number;
-        event_add(p->timer, &(struct timeval){CHECK_TIMEOUT_S, 0});
+        loop_arm(p->timer, CHECK_TIMEOUT_S * 1000);
         return;
     }
     if (p->agent->up)
@@ -242,11 +242,8 @@ static void probe_run_from(struct probe *p, size_t first)
     reap_watch(p->agent->reap, pid, on_exit_of, p);
     p->fd = ends[0];
     evutil_make_socket_nonblocking(p->fd);
-    p->readable =
-        event_new(loop_base(p->agent->loop), p->fd, EV_READ | EV_PERSIST, on_readable, p);
-    if (!p->readable || event_add(p->readable, NULL) < 0 ||
-        event_add(p->timer, &(struct timeval){CHECK_TIMEOUT_S, 0}) < 0)
-        abort(); /* out of memory, as in mem.h */
+    p->readable = loop_watch(p->agent->loop, p->fd, EV_READ | EV_PERSIST, on_readable, p);
+    loop_arm(p->timer, CHECK_TIMEOUT_S * 1000);
 }
 
 /* Listen for the node before this one, which gets the port from the launcher. Nothing is
@@ -313,9 +310,9 @@ static int probe_init(struct agent *a, void **state, struct ddp_err *err)
 {
     struct probe *p = xcalloc(1, sizeof *p);
     *p = (struct probe){.agent = a, .fd = -1, .listener = -1};
-    p->timer = evtimer_new(loop_base(a->loop), on_timeout, p);
+    p->timer = loop_timer(a->loop, on_timeout, p);
     p->in = evbuffer_new();
-    if (!p->timer || !p->in)
+    if (!p->in)
         abort(); /* out of memory, as in mem.h */
     *state = p;
     return 0;
@@ -325,7 +322,7 @@ static void probe_fini(void *state)
 {
     struct probe *p = state;
     probe_stop(p, false);
-    event_free(p->timer);
+    loop_free(p->timer);
     evbuffer_free(p->in);
     msg_probe_finish(&p->m);
     strv_finish(&p->env);

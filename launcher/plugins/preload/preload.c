@@ -196,7 +196,7 @@ void preload_fork(struct preload *p, const int streams[3], int extra, const char
             close(done[i]);
     }
     /* no answer will follow a failed request: time out at once */
-    event_add(p->events[1], &(struct timeval){good ? FORK_S : 0, 0});
+    loop_arm(p->events[1], good ? FORK_S * 1000 : 0);
 }
 
 void preload_go(struct preload *p)
@@ -275,13 +275,9 @@ static int start_helper(struct preload *p, struct loop *loop,
         rc = err_errno(why, "cannot send the modules to be imported");
     if (text >= 0)
         close(text);
-    struct event_base *base = loop_base(loop);
-    p->events[0] = event_new(base, p->wire, EV_READ | EV_PERSIST, on_packet, p);
-    p->events[1] = evtimer_new(base, on_deadline, p);
-    if (!p->events[0] || !p->events[1])
-        abort();
-    event_add(p->events[0], NULL);
-    event_add(p->events[1], &(struct timeval){IMPORT_S, 0});
+    p->events[0] = loop_watch(loop, p->wire, EV_READ | EV_PERSIST, on_packet, p);
+    p->events[1] = loop_timer(loop, on_deadline, p);
+    loop_arm(p->events[1], IMPORT_S * 1000);
     return rc;
 }
 
@@ -321,10 +317,8 @@ void preload_destroy(struct preload *p)
         reap_forget(p->reap, p->pid);
         kill(p->pid, SIGKILL);
     }
-    for (size_t i = 0; i < ARRAY_LEN(p->events); i++) {
-        if (p->events[i])
-            event_free(p->events[i]);
-    }
+    for (size_t i = 0; i < ARRAY_LEN(p->events); i++)
+        loop_free(p->events[i]);
     close_go(p);
     if (p->wire >= 0)
         close(p->wire);

@@ -136,8 +136,8 @@ static void on_ranks_added(void *state, int first)
 {
     struct decision *d = state;
     if (d->lines)
-        d->lines = xgrow(d->lines, (size_t)first, (size_t)d->j->plan->nranks,
-                         sizeof *d->lines);
+        d->lines =
+            xgrow(d->lines, (size_t)first, (size_t)d->j->plan->nranks, sizeof *d->lines);
 }
 
 /* --- the decision ------------------------------------------------------------------- */
@@ -151,7 +151,7 @@ static void wait_for_next(struct decision *d, int64_t ms)
     job_say(d->j, line);
     free(line);
     d->phase = WAITS;
-    job_arm(d->timer, ms);
+    loop_arm(d->timer, ms);
 }
 
 static void decide(struct decision *d)
@@ -175,7 +175,7 @@ static void begin_look(struct decision *d)
     d->phase = LOOKS;
     d->deadline_ms = now_ms() + LOOK_MS;
     d->looking = offload_begin(look_at, &d->before, sizeof d->before, NULL);
-    job_arm(d->timer, 0);
+    loop_arm(d->timer, 0);
 }
 
 /* Without an answer nothing has changed. */
@@ -203,7 +203,7 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
     else if (d->phase == LOOKS && end_look(d))
         decide(d);
     else if (d->phase == LOOKS)
-        job_arm(d->timer, POLL_MS);
+        loop_arm(d->timer, POLL_MS);
     job_check(d->j);
 }
 
@@ -258,15 +258,14 @@ static int on_init(struct job *j, void **state, struct ddp_err *err)
 static int on_open(void *state, struct ddp_err *err)
 {
     struct decision *d = state;
-    d->timer = evtimer_new(loop_base(d->j->loop), on_timer, d);
-    return d->timer ? 0 : err_set(err, "cannot make an event");
+    d->timer = loop_timer(d->j->loop, on_timer, d);
+    return 0;
 }
 
 static void on_fini(void *state)
 {
     struct decision *d = state;
-    if (d->timer)
-        event_free(d->timer);
+    loop_free(d->timer);
     offload_end(d->looking);
     free(d->lines);
     free(d);

@@ -72,8 +72,7 @@ static void watch_deadline(struct store_host *h)
     if (!h->queries || evtimer_pending(h->late, NULL))
         return;
     int64_t ms = h->queries->deadline_ms - now_ms();
-    ms = ms > 0 ? ms : 0;
-    event_add(h->late, &(struct timeval){ms / 1000, ms % 1000 * 1000});
+    loop_arm(h->late, ms > 0 ? ms : 0);
 }
 
 static void on_late(evutil_socket_t fd, short what, void *arg)
@@ -321,9 +320,7 @@ struct store_host *store_host_create(struct loop *loop, const struct msg_store *
                              .wanted_port = (int)want->port,
                              .rank0_fd = -1,
                              .scope = want->open ? 0 : 1};
-    h->late = evtimer_new(loop_base(loop), on_late, h);
-    if (!h->late)
-        abort(); /* as mem.h does when memory is gone */
+    h->late = loop_timer(loop, on_late, h);
     if ((h->rank0_fd = sock_reserve(&h->rank0_port, err)) < 0 ||
         choose_addr(h, want, err) < 0 ||
         (want->serve ? serve(h, want, err) : find_port(h, err)) < 0) {
@@ -352,7 +349,7 @@ void store_host_destroy(struct store_host *h)
     while (h->queries)
         query_end(h->queries, false, "the job has ended");
     loop_unpost(h->loop, h);
-    event_free(h->late);
+    loop_free(h->late);
     free(h->fresh);
     server_destroy(h->server);
     if (h->rank0_fd >= 0)

@@ -1,5 +1,5 @@
-/* worker/kernels/loss.c - see loss.h */
-#include "worker/kernels/loss.h"
+/* worker/kernels/loss.c - the losses, shared by all engines */
+#include "worker/kernels/tables.h"
 
 #include <math.h>
 #include <stddef.h>

@@ -5,7 +5,6 @@
  * so that the result does not depend on the order of summation.
  */
 #include "common/mem.h"
-#include "worker/kernels/loss.h"
 #include "worker/kernels/rng.h"
 #include "worker/kernels/tables.h"
 

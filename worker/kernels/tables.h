@@ -48,6 +48,10 @@
     F(engine, gemm_room)           \
     F(engine, gemm)
 
+/* The losses of all engines: a batch has a few hundred logits, whose cost never shows. */
+extern __typeof__(*((struct kernels *)NULL)->softmax_loss) softmax_loss;
+extern __typeof__(*((struct kernels *)NULL)->mse_loss) mse_loss;
+
 /* In fp32 with each precision. */
 #define SEQUENCE_KERNELS(F, engine) \
     F(engine, layer_norm)           \

@@ -6,7 +6,6 @@
  */
 #include "worker/kernels/vector_elem.h"
 
-#include "worker/kernels/loss.h"
 #include "worker/kernels/pool.h"
 #include "worker/kernels/rng.h"
 

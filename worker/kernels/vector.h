@@ -80,12 +80,7 @@ ALWAYS vec where_positive(vec y, vec v) /* v where y > 0, else 0 */
 #define WITH_TILE(T, f, ...)                   \
     do {                                       \
         switch (T) {                           \
-            TILE_CASE(1, f, __VA_ARGS__)       \
-            TILE_CASE(2, f, __VA_ARGS__)       \
-            TILE_CASE(3, f, __VA_ARGS__)       \
-            TILE_CASE(4, f, __VA_ARGS__)       \
-            TILE_CASE(5, f, __VA_ARGS__)       \
-            TILE_CASE(6, f, __VA_ARGS__)       \
+            TILE_CASES_TO_6(f, __VA_ARGS__)    \
             TILE_CASES_ABOVE_6(f, __VA_ARGS__) \
         }                                      \
     } while (0)
@@ -93,6 +88,13 @@ ALWAYS vec where_positive(vec y, vec v) /* v where y > 0, else 0 */
     case t:                  \
         f(t, __VA_ARGS__);   \
         break;
+#define TILE_CASES_TO_6(f, ...)  \
+    TILE_CASE(1, f, __VA_ARGS__) \
+    TILE_CASE(2, f, __VA_ARGS__) \
+    TILE_CASE(3, f, __VA_ARGS__) \
+    TILE_CASE(4, f, __VA_ARGS__) \
+    TILE_CASE(5, f, __VA_ARGS__) \
+    TILE_CASE(6, f, __VA_ARGS__)
 #if VL == 16
 #define TILE_CASES_ABOVE_6(f, ...) \
     TILE_CASE(7, f, __VA_ARGS__)   \

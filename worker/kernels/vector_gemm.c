@@ -9,7 +9,7 @@
  * Threads share out the panels, so results do not depend on their number. With bf16,
  * numbers are rounded, and paired along the sum, when they are packed.
  */
-#include "worker/kernels/vector_elem.h"
+#include "worker/kernels/vector_tile.h"
 
 #include "worker/kernels/pool.h"
 
@@ -78,65 +78,24 @@ static void pack_b(const struct gemm *g, int j, int k, int deep, float *to, floa
         transpose(words, DEEP, width, words_of(deep), to, BLOCK);
 }
 
-/* c[T][BLOCK] = a b, plus `start` if not NULL, which is c, or one row for all rows
- * (`ld` 0) */
-ALWAYS void gemm_tile(int T, int deep, const float *a, const float *b, const float *start,
-                      size_t ld, float *c, size_t ldc)
-{
-    vec sum[TILE_MAX][2];
-    UNROLL for (int j = 0; j < T; j++)
-    {
-        sum[j][0] = sum[j][1] = (vec){0};
-        __builtin_prefetch(c + (size_t)j * ldc, 1);
-        __builtin_prefetch(c + (size_t)j * ldc + VL, 1);
-    }
-    for (int p = 0; p < words_of(deep); p++, a += T, b += BLOCK) {
-        vec lo = load(b), hi = load(b + VL);
-        UNROLL for (int j = 0; j < T; j++)
-        {
-            sum[j][0] = multiply_add(sum[j][0], a[j], lo);
-            sum[j][1] = multiply_add(sum[j][1], a[j], hi);
-        }
-    }
-    UNROLL for (int j = 0; start && j < T; j++)
-    {
-        sum[j][0] += load(start + (size_t)j * ld);
-        sum[j][1] += load(start + (size_t)j * ld + VL);
-    }
-    UNROLL for (int j = 0; j < T; j++)
-    {
-        store(c + (size_t)j * ldc, sum[j][0]);
-        store(c + (size_t)j * ldc + VL, sum[j][1]);
-    }
-}
-
 /* A panel with all its rows; the last panel may be narrower. */
 static void run_panel(const struct gemm *g, int i, int rows, int j, int deep,
                       const float *a, const float *b, bool more)
 {
-    int width = at_most(BLOCK, g->N - j);
-    float narrow[TILE_MAX * BLOCK], bias[BLOCK];
+    int width = at_most(BLOCK, g->N - j), count = words_of(deep);
+    float bias[BLOCK];
     const float *row = !more && g->bias ? g->bias + j : NULL;
-    if (row && width < BLOCK) {
-        memcpy(bias, row, (size_t)width * sizeof(float));
-        row = bias;
-    }
-    for (int r = 0, T; r < rows; r += T, a += T * words_of(deep)) {
+    if (row && width < BLOCK)
+        row = memcpy(bias, row, (size_t)width * sizeof(float));
+    for (int r = 0, T; r < rows; r += T, a += T * count) {
         T = next_tile(rows - r, TILE);
         float *c = g->c + (size_t)(i + r) * g->ldc + j;
-        if (width == BLOCK) {
-            WITH_TILE(T, gemm_tile, deep, a, b, more ? c : row, more ? g->ldc : 0, c,
-                      g->ldc);
-            continue;
+        for (int t = 0; t < T; t++) {
+            __builtin_prefetch(c + (size_t)t * g->ldc, 1);
+            __builtin_prefetch(c + (size_t)t * g->ldc + VL, 1);
         }
-        for (int t = 0; more && t < T; t++)
-            memcpy(narrow + t * BLOCK, c + (size_t)t * g->ldc,
-                   (size_t)width * sizeof(float));
-        WITH_TILE(T, gemm_tile, deep, a, b, more ? narrow : row, more ? BLOCK : 0, narrow,
-                  BLOCK);
-        for (int t = 0; t < T; t++)
-            memcpy(c + (size_t)t * g->ldc, narrow + t * BLOCK,
-                   (size_t)width * sizeof(float));
+        tile_rows(T, count, a, (size_t)T, b, more ? c : row, more ? g->ldc : 0, c, g->ldc,
+                  width);
     }
 }
 

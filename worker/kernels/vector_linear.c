@@ -22,7 +22,7 @@
 #include "common/mem.h"
 #include "worker/kernels/pool.h"
 #include "worker/kernels/scratch.h"
-#include "worker/kernels/vector_elem.h"
+#include "worker/kernels/vector_tile.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -132,12 +132,7 @@ ALWAYS void forward_rows(int wide, int from, int to, int c, int count,
         float *out = yt + (size_t)k * (size_t)(wide * VL);
         int words = words_of(count);
         switch (T) {
-            TILE_CASE(1, forward_tile, wide, words, row, ld, xt, out, next, C)
-            TILE_CASE(2, forward_tile, wide, words, row, ld, xt, out, next, C)
-            TILE_CASE(3, forward_tile, wide, words, row, ld, xt, out, next, C)
-            TILE_CASE(4, forward_tile, wide, words, row, ld, xt, out, next, C)
-            TILE_CASE(5, forward_tile, wide, words, row, ld, xt, out, next, C)
-            TILE_CASE(6, forward_tile, wide, words, row, ld, xt, out, next, C)
+            TILE_CASES_TO_6(forward_tile, wide, words, row, ld, xt, out, next, C)
         }
     }
 }
@@ -232,49 +227,6 @@ static size_t panel_at(const struct linear_shape *s, int c)
     return (size_t)c * (size_t)words_of(s->B);
 }
 
-/* out[j][0..BLOCK) = sum over i of a[i][j] * panel[i][0..BLOCK), for T rows j; added
- * to out if `more` */
-ALWAYS void back_tile(int T, int count, const float *a, size_t lda, const float *panel,
-                      float *out, size_t ldo, bool more)
-{
-    vec sum[TILE_MAX][2];
-    UNROLL for (int j = 0; j < T; j++) sum[j][0] = sum[j][1] = (vec){0};
-    for (int i = 0; i < count; i++, a += lda, panel += BLOCK) {
-        vec lo = load(panel), hi = load(panel + VL);
-        UNROLL for (int j = 0; j < T; j++)
-        {
-            sum[j][0] = multiply_add(sum[j][0], a[j], lo);
-            sum[j][1] = multiply_add(sum[j][1], a[j], hi);
-        }
-    }
-    UNROLL for (int j = 0; more && j < T; j++)
-    {
-        sum[j][0] += load(out + (size_t)j * ldo);
-        sum[j][1] += load(out + (size_t)j * ldo + VL);
-    }
-    UNROLL for (int j = 0; j < T; j++)
-    {
-        store(out + (size_t)j * ldo, sum[j][0]);
-        store(out + (size_t)j * ldo + VL, sum[j][1]);
-    }
-}
-
-/* The same for a last panel, which may be narrower. */
-static void back_rows(int T, int count, const float *a, size_t lda, const float *panel,
-                      float *out, size_t ldo, size_t width, bool more)
-{
-    float narrow[TILE_MAX * BLOCK];
-    if (width == BLOCK) {
-        WITH_TILE(T, back_tile, count, a, lda, panel, out, ldo, more);
-        return;
-    }
-    for (int i = 0; more && i < T; i++)
-        memcpy(narrow + i * BLOCK, out + (size_t)i * ldo, width * sizeof(float));
-    WITH_TILE(T, back_tile, count, a, lda, panel, narrow, BLOCK, more);
-    for (int i = 0; i < T; i++)
-        memcpy(out + (size_t)i * ldo, narrow + i * BLOCK, width * sizeof(float));
-}
-
 /* Columns [c, c+BLOCK) of out[rows][C]; the last panel may be narrower. Meanwhile
  * prefetches those of next[ahead][C] (NULL: none), which are used next and are far apart
  * in memory. */
@@ -282,14 +234,15 @@ static void back_panel(int rows, int count, const float *a, size_t lda,
                        const float *panel, float *out, int C, int c, const float *next,
                        int ahead)
 {
-    size_t width = (size_t)at_most(BLOCK, C - c), ld = (size_t)C;
+    int width = at_most(BLOCK, C - c);
+    size_t ld = (size_t)C;
     for (int j = 0, at = 0, T; j < rows; j += T) {
         T = next_tile(rows - j, TILE);
         for (int end = (int)((long)ahead * (j + T) / rows); next && at < end; at++)
             for (int k = 0; k < BLOCK; k += LINE)
                 __builtin_prefetch(next + (size_t)at * ld + k, 0, 2);
-        back_rows(T, count, a + j, lda, panel, out + (size_t)j * ld + c, ld, width,
-                  false);
+        tile_rows(T, count, a + j, lda, panel, NULL, 0, out + (size_t)j * ld + c, ld,
+                  width);
     }
 }
 
@@ -397,8 +350,8 @@ static void add_rows(const struct linear_plan *p, float *factors, int c, int fro
 {
     const struct linear_shape *s = &p->s;
     const float *panel = factor_x(p, factors) + panel_at(s, c);
-    size_t width = (size_t)at_most(BLOCK, s->C - c), C = (size_t)s->C;
-    int n, at = 0;
+    size_t C = (size_t)s->C;
+    int width = at_most(BLOCK, s->C - c), n, at = 0;
     memcpy(&n, factors, sizeof n);
     n = words_of(n);
     for (int j = from, T; j < to; j += T) {
@@ -406,8 +359,9 @@ static void add_rows(const struct linear_plan *p, float *factors, int c, int fro
         int end = c + BLOCK < s->C ? (int)((long)n * (j + T - from) / (to - from)) : 0;
         fetch(panel + panel_at(s, BLOCK) + (size_t)at * BLOCK, end - at, BLOCK, BLOCK);
         at = end;
-        back_rows(T, n, factor_g(factors) + j, (size_t)s->K, panel,
-                  dw + (size_t)(j - from) * C + c, C, width, more);
+        float *out = dw + (size_t)(j - from) * C + c;
+        tile_rows(T, n, factor_g(factors) + j, (size_t)s->K, panel, more ? out : NULL, C,
+                  out, C, width);
     }
 }
 

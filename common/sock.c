@@ -73,6 +73,25 @@ int sock_write_all(int fd, const void *p, size_t n, int64_t deadline_ms)
     return 0;
 }
 
+int sock_send_fds(int fd, const int *fds, size_t n)
+{
+    char what = 'r';
+    union {
+        char room[CMSG_SPACE(SOCK_FDS * sizeof(int))];
+        struct cmsghdr head;
+    } u = {{0}};
+    struct iovec iov = {&what, 1};
+    struct msghdr m = {.msg_iov = &iov,
+                       .msg_iovlen = 1,
+                       .msg_control = u.room,
+                       .msg_controllen = CMSG_SPACE(n * sizeof(int))};
+    u.head.cmsg_level = SOL_SOCKET;
+    u.head.cmsg_type = SCM_RIGHTS;
+    u.head.cmsg_len = CMSG_LEN(n * sizeof(int));
+    memcpy(CMSG_DATA(&u.head), fds, n * sizeof(int));
+    return sendmsg(fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT) == 1 ? 0 : -1;
+}
+
 int sock_set_nonblock(int fd, bool on)
 {
     int flags = fcntl(fd, F_GETFL);

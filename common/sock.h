@@ -43,6 +43,10 @@ int sock_await(int fd, short events, int64_t deadline_ms);
 int sock_read_all(int fd, void *p, size_t n, int64_t deadline_ms);
 int sock_write_all(int fd, const void *p, size_t n, int64_t deadline_ms);
 
+/* Send up to SOCK_FDS descriptors over a unix socket, with one byte; does not wait. */
+enum { SOCK_FDS = 6 };
+int sock_send_fds(int fd, const int *fds, size_t n);
+
 int sock_set_nonblock(int fd, bool on);
 void sock_set_nodelay(int fd);
 void sock_set_keepalive(int fd, int idle_s, int interval_s, int count);

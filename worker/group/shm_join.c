@@ -148,26 +148,6 @@ static void choose_waiting(struct shm *s)
         s->barriers = s->barriers && !s->rank[i].unheard;
 }
 
-static int send_fd(int conn, int fd)
-{
-    char byte = 'm';
-    struct iovec io = {&byte, 1};
-    union {
-        struct cmsghdr head;
-        char room[CMSG_SPACE(sizeof(int))];
-    } control = {.room = {0}};
-    struct msghdr msg = {.msg_iov = &io,
-                         .msg_iovlen = 1,
-                         .msg_control = &control,
-                         .msg_controllen = sizeof control.room};
-    struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-    c->cmsg_level = SOL_SOCKET;
-    c->cmsg_type = SCM_RIGHTS;
-    c->cmsg_len = CMSG_LEN(sizeof(int));
-    memcpy(CMSG_DATA(c), &fd, sizeof fd);
-    return sendmsg(conn, &msg, MSG_NOSIGNAL) == 1 ? 0 : -1;
-}
-
 static int recv_fd(int conn)
 {
     char byte;
@@ -274,7 +254,7 @@ static int gather_conns(struct shm *s, const struct listeners *listeners, int *c
         if (conn < 0)
             continue;
         int local = admit(s, conn, listeners, conns, deadline_ms);
-        if (local < 0 || send_fd(conn, s->fd) < 0) {
+        if (local < 0 || sock_send_fds(conn, &s->fd, 1) < 0) {
             close(conn);
             continue;
         }

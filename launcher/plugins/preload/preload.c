@@ -76,26 +76,6 @@ static int text_file(const char *a, const char *b, const struct strv *env)
     return fd;
 }
 
-static int send_fds(int wire, const int *fds, size_t n)
-{
-    char what = 'r';
-    union {
-        char room[CMSG_SPACE(6 * sizeof(int))];
-        struct cmsghdr align;
-    } u = {{0}};
-    struct iovec iov = {&what, 1};
-    struct msghdr m = {.msg_iov = &iov,
-                       .msg_iovlen = 1,
-                       .msg_control = u.room,
-                       .msg_controllen = CMSG_SPACE(n * sizeof(int))};
-    struct cmsghdr *c = CMSG_FIRSTHDR(&m);
-    c->cmsg_level = SOL_SOCKET;
-    c->cmsg_type = SCM_RIGHTS;
-    c->cmsg_len = CMSG_LEN(n * sizeof(int));
-    memcpy(CMSG_DATA(c), fds, n * sizeof(int));
-    return sendmsg(wire, &m, MSG_NOSIGNAL | MSG_DONTWAIT) == 1 ? 0 : -1;
-}
-
 static void close_go(struct preload *p)
 {
     if (p->go >= 0)
@@ -187,7 +167,7 @@ void preload_fork(struct preload *p, const int streams[3], int extra, const char
         fds[n++] = extra;
     fds[n++] = text;
     if (good)
-        send_fds(p->wire, fds, (size_t)n); /* fails only if it exited: on_packet() */
+        sock_send_fds(p->wire, fds, (size_t)n); /* fails only if it exited: on_packet() */
     close_go(p);
     p->go = go[1];
     const int done[] = {null, text, go[0]};
@@ -271,7 +251,7 @@ static int start_helper(struct preload *p, struct loop *loop,
     if (rc < 0)
         return rc;
     int text = text_file(spec->modules, apart, common);
-    if (text < 0 || send_fds(p->wire, &text, 1) < 0)
+    if (text < 0 || sock_send_fds(p->wire, &text, 1) < 0)
         rc = err_errno(why, "cannot send the modules to be imported");
     if (text >= 0)
         close(text);

@@ -73,10 +73,10 @@ static bool in_blocks(const struct coll *c)
 
 /* ---- alone on this host ---- */
 
-/* A whole reduce in one step, in the root's buffer or scratch memory. */
-static void start_alone_reduce(struct hier *h, struct coll *c)
+/* A chunk of a reduction, in the buffer of the result or in scratch memory. */
+static void start_alone_reduce(struct hier *h, struct coll *c, unsigned t)
 {
-    struct range r = coll_chunk(c, c->t);
+    struct range r = coll_chunk(c, t);
     char *to = c->scratch ? c->scratch : coll_at(c, c->recv, r.at);
     const char *from = coll_at(c, c->send, r.at);
     if (to != from && r.n > 0)
@@ -84,24 +84,12 @@ static void start_alone_reduce(struct hier *h, struct coll *c)
     start_reduce(h, c, to, r.n);
 }
 
-static void alone_begin(struct hier *h, struct coll *c)
+/* The result of chunk t is where the operation between hosts has left it. */
+static void end_alone_reduce(struct hier *h, struct coll *c, unsigned t)
 {
-    if (c->kind == COLL_BARRIER)
-        start_barrier(h, c);
-    else if (c->kind == COLL_BROADCAST)
-        start_broadcast(h, c, coll_chunk(c, c->t));
-    else if (in_blocks(c))
-        hier_blocks_begin(h, c, c->t);
-    else
-        start_alone_reduce(h, c);
-}
-
-static void alone_end(struct hier *h, struct coll *c)
-{
-    if (in_blocks(c))
-        hier_blocks_end(h, c, c->t);
-    if (++c->t == c->nsteps && coll_reduces(c->kind) && !in_blocks(c) && !c->scratch)
-        reduce_finish(c->recv, c->count, c->type, c->op, h->layout->size);
+    struct range r = coll_chunk(c, t);
+    if (!c->scratch)
+        reduce_finish(coll_at(c, c->recv, r.at), r.n, c->type, c->op, h->layout->size);
 }
 
 static int tcp_part(struct hier *h, struct coll *c, int *culprit, struct ddp_err *err)
@@ -112,20 +100,6 @@ static int tcp_part(struct hier *h, struct coll *c, int *culprit, struct ddp_err
         c->on_tcp = false;
     }
     return rc;
-}
-
-static int alone_advance(struct hier *h, struct coll *c, int *culprit,
-                         struct ddp_err *err)
-{
-    while (c->t < c->nsteps) {
-        if (!c->on_tcp)
-            alone_begin(h, c);
-        int rc = tcp_part(h, c, culprit, err);
-        if (rc != ADVANCE_DONE)
-            return rc;
-        alone_end(h, c);
-    }
-    return ADVANCE_DONE;
 }
 
 /* ---- together with others of this host ---- */
@@ -228,7 +202,7 @@ static void broadcast_begin(struct hier *h, struct coll *c, unsigned t)
 static void broadcast_end(struct hier *h, struct coll *c, unsigned t)
 {
     struct range r = coll_chunk(c, t);
-    if (!shm_coll_direct(h->shm, h->local))
+    if (h->shm && !shm_coll_direct(h->shm, h->local))
         coll_copy(c, shm_stage(h->shm, h->local, t), coll_at(c, c->recv, r.at), r.n);
 }
 
@@ -239,34 +213,43 @@ static void barrier_begin(struct hier *h, struct coll *c, unsigned t)
 }
 
 /* What begins in a step, and what is done when its operation between hosts has ended. */
-static const struct {
+struct step {
     void (*begin)(struct hier *h, struct coll *c, unsigned t);
     void (*end)(struct hier *h, struct coll *c, unsigned t);
-} steps[] = {
-    [COLL_BARRIER] = {barrier_begin, NULL},
-    [COLL_BROADCAST] = {broadcast_begin, broadcast_end},
-    [COLL_ALL_REDUCE] = {all_reduce_begin, all_reduce_end},
-    [COLL_REDUCE] = {reduce_begin, reduce_end},
-    [COLL_ALL_GATHER] = {hier_blocks_begin, hier_blocks_end},
-    [COLL_REDUCE_SCATTER] = {hier_blocks_begin, hier_blocks_end},
 };
 
-static int together_advance(struct hier *h, struct coll *c, int *culprit,
-                            struct ddp_err *err)
+static const struct step *step_of(const struct hier *h, enum coll_kind kind)
+{
+    static const struct step steps[] = {
+        [COLL_BARRIER] = {barrier_begin, NULL},
+        [COLL_BROADCAST] = {broadcast_begin, broadcast_end},
+        [COLL_ALL_REDUCE] = {all_reduce_begin, all_reduce_end},
+        [COLL_REDUCE] = {reduce_begin, reduce_end},
+        [COLL_ALL_GATHER] = {hier_blocks_begin, hier_blocks_end},
+        [COLL_REDUCE_SCATTER] = {hier_blocks_begin, hier_blocks_end},
+    };
+    static const struct step alone = {start_alone_reduce, end_alone_reduce};
+    bool reduces = kind == COLL_ALL_REDUCE || kind == COLL_REDUCE;
+    return reduces && !h->shm ? &alone : &steps[kind];
+}
+
+static int advance(struct hier *h, struct coll *c, int *culprit, struct ddp_err *err)
 {
     struct shm *s = h->shm;
+    const struct step *step = step_of(h, c->kind);
     for (;;) {
         switch (c->state) {
         case COLL_NEW:
-            shm_coll_announce(s, c, 0);
+            if (s)
+                shm_coll_announce(s, c, 0);
             c->state = COLL_ANNOUNCED;
             break;
         case COLL_ANNOUNCED:
-            if (!shm_all_posted(s))
+            if (s && !shm_all_posted(s))
                 return ADVANCE_LATER;
-            if (shm_coll_check(s, c, err) < 0)
+            if (s && shm_coll_check(s, c, err) < 0)
                 return ADVANCE_ERROR;
-            steps[c->kind].begin(h, c, c->t);
+            step->begin(h, c, c->t);
             c->state = COLL_WORKS;
             break;
         case COLL_WORKS:
@@ -274,18 +257,19 @@ static int together_advance(struct hier *h, struct coll *c, int *culprit,
                 int rc = tcp_part(h, c, culprit, err);
                 if (rc != ADVANCE_DONE)
                     return rc;
-                if (steps[c->kind].end)
-                    steps[c->kind].end(h, c, c->t);
+                if (step->end)
+                    step->end(h, c, c->t);
             }
             if (++c->t == c->nsteps)
                 return ADVANCE_DONE;
-            shm_step(s);
+            if (s)
+                shm_step(s);
             c->state = COLL_WAITS;
             break;
         case COLL_WAITS:
-            if (!shm_all_stepped(s))
+            if (s && !shm_all_stepped(s))
                 return ADVANCE_LATER;
-            steps[c->kind].begin(h, c, c->t);
+            step->begin(h, c, c->t);
             c->state = COLL_WORKS;
             break;
         }
@@ -320,8 +304,7 @@ int hier_advance(struct hier *h, struct coll *c, int *culprit, struct ddp_err *e
         c->kind = COLL_BARRIER; /* no data, but all ranks must come */
     if (c->chunk == 0 && prepare(h, c, err) < 0)
         return ADVANCE_ERROR;
-    return h->shm ? together_advance(h, c, culprit, err)
-                  : alone_advance(h, c, culprit, err);
+    return advance(h, c, culprit, err);
 }
 
 struct hier *hier_create(const struct layout *l, struct tcp *tcp, struct shm *shm)

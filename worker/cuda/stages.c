@@ -20,28 +20,12 @@
 
 static const char *const what = "a batch";
 
-/* `stream` is of either device; each can access the other. */
-static int copy_over(const struct stage *from, const void *bytes, const struct stage *to,
-                     void *at, size_t n, cudaStream_t stream, struct ddp_err *err)
+/* From device to device, which the addresses identify (cudaMemcpyPeerAsync() cannot be
+ * captured), or between one and pinned memory; `stream` is of either device. */
+static int copy(void *to, const void *from, size_t n, enum cudaMemcpyKind kind,
+                cudaStream_t stream, struct ddp_err *err)
 {
-    /* cudaMemcpyPeerAsync() cannot be captured; addresses identify the devices */
-    enum cudaMemcpyKind kind =
-        from->device == to->device ? cudaMemcpyDeviceToDevice : cudaMemcpyDefault;
-    return check_cuda(cudaMemcpyAsync(at, bytes, n, kind, stream), what, err);
-}
-
-static int copy_out(const void *bytes, void *box, size_t n, cudaStream_t stream,
-                    struct ddp_err *err)
-{
-    return check_cuda(cudaMemcpyAsync(box, bytes, n, cudaMemcpyDeviceToHost, stream),
-                      what, err);
-}
-
-static int copy_in(const void *box, void *at, size_t n, cudaStream_t stream,
-                   struct ddp_err *err)
-{
-    return check_cuda(cudaMemcpyAsync(at, box, n, cudaMemcpyHostToDevice, stream), what,
-                      err);
+    return check_cuda(cudaMemcpyAsync(to, from, n, kind, stream), what, err);
 }
 
 int stage_tell(const struct stage *from, const void *bytes, const struct stage *to,
@@ -49,10 +33,10 @@ int stage_tell(const struct stage *from, const void *bytes, const struct stage *
 {
     bool far = from->e->far;
     if (far)
-        TRY(copy_out(bytes, box, n, from->main, err));
+        TRY(copy(box, bytes, n, cudaMemcpyDeviceToHost, from->main, err));
     TRY(stage_left(from, to->main, err));
-    return far ? copy_in(box, at, n, to->main, err)
-               : copy_over(from, bytes, to, at, n, to->main, err);
+    return far ? copy(at, box, n, cudaMemcpyHostToDevice, to->main, err)
+               : copy(at, bytes, n, cudaMemcpyDefault, to->main, err);
 }
 
 int stage_put_layer(const char *layer, char phase, void *stage, struct ddp_err *err)
@@ -135,11 +119,11 @@ static int hand_over(struct stage *from, struct stage *to, int k, int n,
     TRY(stage_left(from, from->away, err));
     for (int i = 0; i < items; i++) {
         size_t bytes = (size_t)n * mine[i].bytes;
-        int rc = from->e->far ? copy_out(mine[i].at, box, bytes, from->away, err)
-                              : copy_over(from, mine[i].at, to, theirs[i].at, bytes,
-                                          from->away, err);
-        if (rc < 0)
-            return -1;
+        if (from->e->far)
+            TRY(copy(box, mine[i].at, bytes, cudaMemcpyDeviceToHost, from->away, err));
+        else
+            TRY(copy(theirs[i].at, mine[i].at, bytes, cudaMemcpyDefault, from->away,
+                     err));
         box += from->e->far ? bytes : 0;
     }
     return check_cuda(cudaEventRecord(from->sets[k].sent, from->away), what, err);
@@ -156,7 +140,7 @@ static int receive(struct stage *s, const struct stage *from, int k, int n,
     TRY(check_cuda(cudaStreamWaitEvent(s->main, from->sets[k].sent, 0), what, err));
     for (int i = 0; i < count && s->e->far; i++) {
         size_t bytes = (size_t)n * items[i].bytes;
-        TRY(copy_in(box, items[i].at, bytes, s->main, err));
+        TRY(copy(items[i].at, box, bytes, cudaMemcpyHostToDevice, s->main, err));
         box += bytes;
     }
     return spans_computed(s, NULL, err);

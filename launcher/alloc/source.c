@@ -52,20 +52,67 @@ static bool is_own_address(const char *name, const struct ifaddrs *all)
     return false;
 }
 
-static bool is_own_name(const char *name, const char *own)
+static bool is_localhost(const char *name)
+{
+    static const char *const names[] = {"localhost",     "localhost.localdomain",
+                                        "ip6-localhost", "localhost6",
+                                        "ip6-loopback",  "localhost6.localdomain6",
+                                        "localhost4",    "localhost4.localdomain4"};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        if (strcasecmp(name, names[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* OWN_LABEL: "vm.cluster" where we are "vm". Machines of other domains may be called so,
+ * too. */
+enum own { OWN_NOT, OWN_LABEL, OWN_SURE };
+
+static enum own is_own_name(const char *name, const char *own)
 {
     size_t len = strcspn(own, ".");
-    if (strcasecmp(name, "localhost") == 0 || strcasecmp(name, own) == 0)
-        return true;
-    /* one of them has no domain */
-    return strncasecmp(name, own, len) == 0 &&
-           (name[len] == '\0' || (name[len] == '.' && own[len] == '\0'));
+    if (is_localhost(name) || strcasecmp(name, own) == 0)
+        return OWN_SURE;
+    if (strncasecmp(name, own, len) != 0 || len == 0)
+        return OWN_NOT;
+    if (name[len] == '.' && !own[len])
+        return OWN_LABEL;
+    return name[len] ? OWN_NOT : OWN_SURE;
+}
+
+/* All look-ups together have LOOK_UP_MS. */
+enum { LOOK_UPS = 16, LOOK_UP_MS = 10000 };
+
+/* Of several names, those whose first label is our name are ours if their address is. */
+static void find_by_label(struct alloc *a, const char *own)
+{
+    char text[INET6_ADDRSTRLEN];
+    const struct alloc_node *other = NULL; /* ours, or may be */
+    int64_t until = now_ms() + LOOK_UP_MS;
+    bool several = false;
+    for (size_t i = 0; i < a->nnodes; i++) {
+        const struct alloc_node *n = &a->nodes[i];
+        if (!n->local && is_own_name(n->name, own) != OWN_LABEL)
+            continue;
+        several = several || (other && strcasecmp(other->name, n->name) != 0);
+        other = n;
+    }
+    for (size_t i = 0; i < a->nnodes; i++) {
+        struct alloc_node *n = &a->nodes[i];
+        if (n->local || is_own_name(n->name, own) != OWN_LABEL)
+            continue;
+        enum sock_own is =
+            several ? sock_own_addr(n->name, until, text, sizeof text) : SOCK_OWN;
+        n->local = is == SOCK_OWN || is == SOCK_LOOPBACK;
+    }
 }
 
 static void find_local(struct alloc *a)
 {
     char own[HOST_NAME_MAX + 1] = "";
     struct ifaddrs *all = NULL;
+    bool by_label = false;
     gethostname(own, sizeof own - 1);
     for (size_t i = 0; i < a->nnodes; i++) {
         struct alloc_node *node = &a->nodes[i];
@@ -74,11 +121,15 @@ static void find_local(struct alloc *a)
                 all = NULL;
             node->local = is_own_address(node->name, all);
         } else {
-            node->local = node->local || is_own_name(node->name, own);
+            enum own is = is_own_name(node->name, own);
+            node->local = node->local || is == OWN_SURE;
+            by_label |= is == OWN_LABEL;
         }
     }
     if (all)
         freeifaddrs(all);
+    if (by_label)
+        find_by_label(a, own);
 }
 
 /* Merge "localhost", our name and our addresses into one node; their slots are added, as
@@ -156,9 +207,8 @@ static const struct alloc_source *source_found(const struct opts *opts,
 /* Find this machine among the nodes by address: a node's name may differ from its own. */
 static bool find_by_address(struct alloc *a)
 {
-    enum { LOOK_UPS = 16, LOOK_UP_MS = 10000 };
     char text[INET6_ADDRSTRLEN];
-    int64_t until = now_ms() + LOOK_UP_MS; /* for all of them */
+    int64_t until = now_ms() + LOOK_UP_MS;
     for (size_t i = 0; i < a->nnodes && i < LOOK_UPS; i++) {
         a->nodes[i].local =
             sock_own_addr(a->nodes[i].name, until, text, sizeof text) == SOCK_OWN;

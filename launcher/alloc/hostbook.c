@@ -33,6 +33,8 @@ struct host_info {
     long line;      /* first mention */
     int bare;       /* mentions without a number of slots */
     bool has_slots; /* given explicitly */
+    bool by_label;  /* has a domain, and was also named without */
+    char *full;     /* owned: has no domain, but was also named with this one; NULL */
 };
 
 struct hostbook {
@@ -41,7 +43,7 @@ struct hostbook {
     struct slot *slots; /* owned; nslots is a power of two, never more than half full */
     size_t nslots, used;
     struct host_info *infos; /* owned; by node */
-    size_t room;
+    size_t ninfos, room;
     long nnames; /* entered, repeats too */
 };
 
@@ -136,6 +138,7 @@ static void add_node(struct hostbook *b, size_t node, long line)
     if ((b->used + 2) * 2 > b->nslots)
         grow(b);
     b->infos[node] = (struct host_info){.line = line};
+    b->ninfos = node + 1;
     enter(b, node, false);
     if (is_long(b->a->nodes[node].name))
         enter(b, node, true);
@@ -155,6 +158,8 @@ void hostbook_destroy(struct hostbook *b)
 {
     if (!b)
         return;
+    for (size_t i = 0; i < b->ninfos; i++)
+        free(b->infos[i].full);
     free(b->slots);
     free(b->infos);
     free(b);
@@ -172,16 +177,33 @@ static int matches(const struct hostbook *b, const char *name, size_t *node)
     if (s->node == FREE)
         return 0;
     *node = s->node;
-    if (exact || !is_long(b->a->nodes[s->node].name))
-        return 1;
-    return is_long(name) ? 0 : 1 + s->shared;
+    const struct host_info *info = &b->infos[s->node];
+    if (exact || !is_long(name))
+        return exact || !is_long(b->a->nodes[s->node].name) ? 1 : 1 + s->shared;
+    if (is_long(b->a->nodes[s->node].name)) /* of another domain */
+        return info->by_label ? 2 : 0;
+    return info->full && strcasecmp(info->full, name) != 0 ? 2 : 1;
+}
+
+/* Remember what the next name of this label is compared with: the result must not depend
+ * on the order of the names. */
+static void note_domain(struct hostbook *b, size_t node, const char *name)
+{
+    struct host_info *info = &b->infos[node];
+    bool has_domain = is_long(b->a->nodes[node].name);
+    info->by_label |= has_domain && !is_long(name);
+    if (!has_domain && is_long(name) && !info->full)
+        info->full = xstrdup(name);
 }
 
 static int complain_ambiguous(const char *name, const struct host_place *place,
                               const char *at, struct ddp_err *err)
 {
     return host_complain(place, at, err,
-                         "'%s' could be more than one of the hosts; write its domain",
+                         is_long(name) ? "'%s' may be a host that is also named without "
+                                         "a domain; write it everywhere"
+                                       : "'%s' could be more than one of the hosts; "
+                                         "write its domain",
                          name);
 }
 
@@ -261,6 +283,7 @@ static int add_name(struct hostbook *b, const char *name, const struct host_plac
     if (n == 1) {
         if (merge_slots(b, i, place, e, err) < 0)
             return -1;
+        note_domain(b, i, name);
     } else {
         struct alloc_node *node = alloc_add(b->a, name);
         i = b->a->nnodes - 1;

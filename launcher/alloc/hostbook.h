@@ -1,7 +1,8 @@
 /* launcher/alloc/hostbook.h - add hosts to an allocation, merging repeats
  *
  * Two names are the same host if they are equal or, when one of them has no domain, if
- * their first labels are ("n1" and "n1.cluster"). The slots of repeats are added.
+ * their first labels are ("n1" and "n1.cluster"). The slots of repeats are added. A name
+ * without a domain beside two domains is an error, in any order.
  *
  * Owner: the source that reads; the allocation is borrowed and outlives the hostbook.
  */

@@ -1,4 +1,5 @@
 #include "tests/launcher/alloc_text.h"
+#include "tests/support/names.h"
 #include "tests/support/suite.h"
 
 #include "common/mem.h"
@@ -9,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -51,6 +53,8 @@ static const struct {
     {"n1\nn1\nn1\n", "n1 3"},         /* repeats add up */
     {"n1\nn1.cluster\nN1\n", "n1 3"}, /* short and long are one host */
     {"n1.a\nn1.b\n", "n1.a; n1.b"},   /* these are two */
+    {"n1\nn1.a\nn1.A\nn1\n", "n1 4"},
+    {"n1.a\nn1\nn1.a\n", "n1.a 3"},
     {"n1:*\nn2:auto\n", "n1; n2"},
     {"n1\nn2\nn3\n^n2\n", "n1; n3"},
     {"n[1-9]\n^n[2-8]\n", "n1; n9"},
@@ -144,6 +148,15 @@ static const struct {
     {"n1.a\nn1.b\nn1\n", "hosts:3:1: 'n1' could be more than one of the hosts; write its "
                          "domain\n"
                          "  n1\n"
+                         "  ^"},
+    /* in any order */
+    {"n1\nn1.a\nn1.b\n", "hosts:3:1: 'n1.b' may be a host that is also named without a "
+                         "domain; write it everywhere\n"
+                         "  n1.b\n"
+                         "  ^"},
+    {"n1.a\nn1\nn1.b\n", "hosts:3:1: 'n1.b' may be a host that is also named without a "
+                         "domain; write it everywhere\n"
+                         "  n1.b\n"
                          "  ^"},
     {"bob@n1\neve@n1\n", "hosts:2:1: 'n1' has the login name 'bob' already\n"
                          "  eve@n1\n"
@@ -431,6 +444,56 @@ START_TEST(this_machine_is_recognised)
 }
 END_TEST
 
+const struct test_name test_names[] = {
+    {"vm.zone-a", {"127.0.0.1"}},
+    {"vm.zone-b", {"192.0.2.7"}},
+    {"vm.zone-c", {"192.0.2.8"}},
+};
+const size_t test_nnames = ARRAY_LEN(test_names);
+static const char *own_name; /* NULL: the real one */
+
+int gethostname(char *name, size_t size)
+{
+    struct utsname u;
+    if (uname(&u) < 0)
+        return -1;
+    snprintf(name, size, "%s", own_name ? own_name : u.nodename);
+    return 0;
+}
+
+static const struct {
+    const char *own, *hosts, *local; /* the node that is this machine, with its slots */
+    size_t nnodes;
+} namesakes[] = {
+    {"vm", "vm.zone-b:2", "vm.zone-b 2", 1}, /* one name may be ours */
+    {"vm", "vm.zone-a:2,vm.zone-b:2", "vm.zone-a 2", 2},
+    {"vm", "vm.zone-b:2,vm.zone-a:2", "vm.zone-a 2", 2},
+    {"vm", "vm.zone-b:2,vm.zone-c:2", "", 2},
+    {"vm", "vm.x.invalid:2,vm.y.invalid:2", "", 2},
+    {"vm", "localhost:2,vm.zone-b:2", "localhost 2", 2},
+    {"vm", "localhost:2,vm.zone-a:2", "localhost 4", 1},
+    {"vm", "vm:2,VM.zone-b:2", "vm 4", 1}, /* the user says that they are one */
+    {"vm.zone-a", "vm.zone-a:2,vm.zone-b:2", "vm.zone-a 2", 2},
+    {"vm", "localhost,localhost.localdomain,ip6-localhost:2,n1", "localhost 4", 2},
+};
+
+START_TEST(namesakes_of_this_machine_are_not_this_machine)
+{
+    struct ddp_err err = {""};
+    char local[300] = "";
+    own_name = namesakes[_i].own;
+    struct alloc *a = read_with(NULL, namesakes[_i].hosts, &err);
+    ck_assert_msg(a != NULL, "%s", err.text);
+    for (size_t i = 0; i < a->nnodes; i++) {
+        if (a->nodes[i].local)
+            snprintf(local, sizeof local, "%s %d", a->nodes[i].name, a->nodes[i].slots);
+    }
+    ck_assert_str_eq(local, namesakes[_i].local);
+    ck_assert_uint_eq(a->nnodes, namesakes[_i].nnodes);
+    alloc_destroy(a);
+}
+END_TEST
+
 START_TEST(slots_default_to_gpus)
 {
     struct ddp_err err = {""};
@@ -498,6 +561,8 @@ Suite *suite(void)
     tcase_add_loop_test(t, hosts_on_the_command_line, 0, ARRAY_LEN(dash_h));
     tcase_add_loop_test(t, a_list_selects_from_the_file, 0, ARRAY_LEN(filters));
     tcase_add_test(t, this_machine_is_recognised);
+    tcase_add_loop_test(t, namesakes_of_this_machine_are_not_this_machine, 0,
+                        ARRAY_LEN(namesakes));
     tcase_add_test(t, slots_default_to_gpus);
     tcase_add_test(t, a_caret_after_many_blanks_is_shown);
     tcase_add_test(t, a_zone_is_the_name_of_an_interface);

@@ -9,8 +9,10 @@
  * Comments are blanked in a copy of the line, so that columns are kept; error messages
  * show the original.
  */
+#include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/sock.h"
 #include "launcher/alloc/hostbook.h"
 #include "launcher/alloc/hosts.h"
 #include "launcher/alloc/source.h"
@@ -18,6 +20,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -25,6 +28,8 @@
 #include <unistd.h>
 
 #define FILE_MAX (256L << 20) /* bytes */
+
+enum { SILENCE_MS = 20000 }; /* of a pipe */
 
 struct excluded {
     struct host_place place;
@@ -46,13 +51,13 @@ struct reader {
 
 /* --- the file ----------------------------------------------------------------------- */
 
-/* The whole file, also from a pipe. The caller frees. */
+/* The whole file, also from a pipe, whose writer may be late. The caller frees. */
 static char *read_all(const char *path, size_t *size, struct ddp_err *err)
 {
     struct stat st;
     char *text = NULL;
     size_t room = 0, n = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0 || fstat(fd, &st) < 0) {
         err_errno(err, "cannot open the hostfile '%s'", path);
         goto fail;
@@ -66,11 +71,17 @@ static char *read_all(const char *path, size_t *size, struct ddp_err *err)
             room = room ? room * 2 : 64 * 1024;
             text = xrealloc(text, room, 1);
         }
-        ssize_t got = read(fd, text + n, room - n);
-        if (got < 0 && errno == EINTR)
+        int64_t until = now_ms() + SILENCE_MS;
+        ssize_t got =
+            sock_await(fd, POLLIN, until) < 0 ? -1 : read(fd, text + n, room - n);
+        if (got < 0 && (errno == EINTR || errno == EAGAIN))
             continue;
         if (got < 0) {
-            err_errno(err, "cannot read the hostfile '%s'", path);
+            if (errno == ETIMEDOUT)
+                err_set(err, "nothing came from the hostfile '%s' in %d s", path,
+                        SILENCE_MS / 1000);
+            else
+                err_errno(err, "cannot read the hostfile '%s'", path);
             goto fail;
         }
         if (got == 0)

@@ -6,11 +6,14 @@
 #include "launcher/alloc/hosts.h"
 #include "launcher/alloc/source.h"
 
+#include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -356,6 +359,30 @@ START_TEST(files_that_cannot_be_read_are_named)
 }
 END_TEST
 
+/* A pipe's writer may be late, or never come. */
+START_TEST(a_pipe_is_read_with_a_deadline)
+{
+    struct ddp_err err = {""};
+    char *dir = temp_dir(), *path = xasprintf("%s/pipe", dir);
+    ck_assert_int_eq(mkfifo(path, 0600), 0);
+    ck_assert_ptr_null(read_with(path, NULL, &err));
+    ck_assert_ptr_nonnull(strstr(err.text, "pipe' in 20 s"));
+    pid_t writer = fork();
+    if (writer == 0) {
+        int fd = open(path, O_WRONLY);
+        bool sent = write(fd, "n1\n", 3) == 3;
+        poll(NULL, 0, 50);
+        _exit(!(sent && write(fd, "n2\n", 3) == 3));
+    }
+    struct alloc *a = read_with(path, NULL, &err);
+    ck_assert_msg(a && a->nnodes == 2, "%s", err.text);
+    alloc_destroy(a);
+    ck_assert_int_eq(waitpid(writer, NULL, 0), writer);
+    free(path);
+    free(dir);
+}
+END_TEST
+
 static const struct {
     const char *hosts, *nodes, *error;
 } dash_h[] = {
@@ -558,6 +585,10 @@ Suite *suite(void)
     tcase_add_test(t, a_long_line_is_cut_around_the_caret);
     tcase_add_test(t, a_million_lines_are_read);
     tcase_add_test(t, files_that_cannot_be_read_are_named);
+    TCase *slow = tcase_create("pipe");
+    tcase_set_timeout(slow, 60);
+    tcase_add_test(slow, a_pipe_is_read_with_a_deadline);
+    suite_add_tcase(s, slow);
     tcase_add_loop_test(t, hosts_on_the_command_line, 0, ARRAY_LEN(dash_h));
     tcase_add_loop_test(t, a_list_selects_from_the_file, 0, ARRAY_LEN(filters));
     tcase_add_test(t, this_machine_is_recognised);

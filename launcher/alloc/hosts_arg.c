@@ -15,13 +15,6 @@
 typedef int (*item_fn)(const struct host_place *place, const struct host_entry *e,
                        void *arg, struct ddp_err *err);
 
-static const char *item_end(const char *p)
-{
-    for (bool inside = false; *p && (inside || *p != ','); p++)
-        inside = *p == '[' || (inside && *p != ']');
-    return p;
-}
-
 static bool blank(char c)
 {
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
@@ -33,7 +26,7 @@ static int each_item(const struct opts *opts, item_fn fn, void *arg, struct ddp_
     const char *text = opts->hosts;
     struct host_place place = {opts_hosts_by(opts), 0, text, strlen(text)};
     for (const char *p = text, *next;; p = next + 1) {
-        next = item_end(p);
+        next = host_item_end(p);
         const char *end = next;
         while (p < end && blank(*p))
             p++;

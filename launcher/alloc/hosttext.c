@@ -242,6 +242,13 @@ static void warn_of_slots(const char *p, size_t len)
             (int)digits, p + len - digits, (int)len, p);
 }
 
+const char *host_item_end(const char *p)
+{
+    for (bool inside = false; *p && (inside || *p != ','); p++)
+        inside = *p == '[' || (inside && *p != ']');
+    return p;
+}
+
 int host_word(const struct host_place *place, const char *p, const char *end,
               struct host_entry *e, struct ddp_err *err)
 {

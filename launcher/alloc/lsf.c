@@ -67,4 +67,11 @@ static int read_lsf(const struct opts *opts, struct alloc *a, struct ddp_err *er
     return sched_hostfile("LSB_DJOB_HOSTFILE", sched_env("LSB_DJOB_HOSTFILE"), a, err);
 }
 
-const struct alloc_source alloc_lsf = {"lsf", detect, read_lsf, "LSB_JOBID", NULL, true};
+const struct alloc_source alloc_lsf = {
+    .name = "lsf",
+    .detect = detect,
+    .read = read_lsf,
+    .job_var = "LSB_JOBID",
+    .on_own_node = true,
+    .slots_hint = "-n N of the job",
+};

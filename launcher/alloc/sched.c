@@ -7,6 +7,7 @@
 
 #include <ctype.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -86,17 +87,50 @@ void sched_slots_else(struct alloc_node *node, int slots, const char *from)
     node->slots_from = xstrdup(from);
 }
 
+/* Make the repeats of each node its slots, for nodes without GPUs. */
+static void count_repeats(const char *name, const char *unit, struct alloc *alloc)
+{
+    for (size_t i = 0; i < alloc->nnodes; i++) {
+        int n = alloc->nodes[i].slots > 0 ? alloc->nodes[i].slots : 1;
+        char *from = xasprintf("%s: %d %s%s", name, n, unit, n > 1 ? "s" : "");
+        sched_slots_else(&alloc->nodes[i], n, from);
+        free(from);
+    }
+}
+
 int sched_hostfile(const char *name, const char *path, struct alloc *alloc,
                    struct ddp_err *err)
 {
     if (hostfile_read(path, alloc, err) < 0)
         return err_prefix(err, "%s", name);
-    for (size_t i = 0; i < alloc->nnodes; i++) {
-        struct alloc_node *node = &alloc->nodes[i];
-        int times = node->slots > 0 ? node->slots : 1;
-        char *from = xasprintf("%s: %d time%s", name, times, times > 1 ? "s" : "");
-        sched_slots_else(node, times, from);
-        free(from);
-    }
+    count_repeats(name, "time", alloc);
     return 0;
+}
+
+int sched_lines(const char *name, const char *path, sched_line_fn fn, struct alloc *alloc,
+                struct ddp_err *err)
+{
+    FILE *f = fopen(path, "re");
+    if (!f)
+        return err_errno(err, "cannot open %s '%s'", name, path);
+    struct hostbook *book = hostbook_create(alloc, REPEAT_ADDS);
+    struct host_place place = {.source = path};
+    char *line = NULL;
+    size_t room = 0;
+    int rc = 0;
+    for (ssize_t n; rc == 0 && (n = getline(&line, &room, f)) >= 0;) {
+        place.line++;
+        place.text = line;
+        place.len = (size_t)n - (n > 0 && line[n - 1] == '\n');
+        line[place.len] = '\0';
+        rc = fn(book, &place, err);
+    }
+    free(line);
+    fclose(f);
+    hostbook_destroy(book);
+    if (rc == 0 && alloc->nnodes == 0)
+        rc = err_set(err, "%s '%s' names no host", name, path);
+    if (rc == 0)
+        count_repeats(name, "slot", alloc);
+    return rc;
 }

@@ -9,6 +9,7 @@
 
 #include "common/sanitize.h"
 #include "launcher/alloc/alloc.h"
+#include "launcher/alloc/hostbook.h"
 
 /* The environment's value, NULL when it is unset or empty. */
 const char *sched_env(const char *name);
@@ -40,9 +41,16 @@ void sched_slots(struct alloc_node *node, int slots, const char *from);
 /* The same, but used only if the node has no GPUs: alloc_resolve() decides. */
 void sched_slots_else(struct alloc_node *node, int slots, const char *from);
 
-/* Read a file with one host per line, repeated per slot (PBS, LSF, Slurm's arbitrary
- * order). */
+/* Read a file with one host per line, repeated per slot (PBS, LSF). */
 int sched_hostfile(const char *name, const char *path, struct alloc *alloc,
                    struct ddp_err *err);
+
+/* Read a scheduler's own format: `fn` adds the hosts of each line, NUL-terminated, to the
+ * hostbook, where slots of a repeated host are added. -1 with `err`, also without a host.
+ */
+typedef int (*sched_line_fn)(struct hostbook *book, const struct host_place *place,
+                             struct ddp_err *err);
+int sched_lines(const char *name, const char *path, sched_line_fn fn, struct alloc *alloc,
+                struct ddp_err *err);
 
 #endif

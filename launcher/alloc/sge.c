@@ -9,11 +9,9 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/number.h"
-#include "launcher/alloc/hostbook.h"
 #include "launcher/alloc/sched.h"
 #include "launcher/alloc/source.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,42 +45,6 @@ static int read_line(struct hostbook *book, const struct host_place *place,
     return rc;
 }
 
-static int read_lines(const char *path, FILE *f, struct alloc *a, struct ddp_err *err)
-{
-    struct hostbook *book = hostbook_create(a, REPEAT_ADDS);
-    struct host_place place = {.source = path};
-    char *line = NULL;
-    size_t room = 0;
-    int rc = 0;
-    for (ssize_t n; rc == 0 && (n = getline(&line, &room, f)) >= 0;) {
-        place.line++;
-        place.text = line;
-        place.len = (size_t)n - (n > 0 && line[n - 1] == '\n');
-        rc = read_line(book, &place, err);
-    }
-    free(line);
-    hostbook_destroy(book);
-    return rc;
-}
-
-static int read_pe_hostfile(const char *path, struct alloc *a, struct ddp_err *err)
-{
-    FILE *f = fopen(path, "re");
-    if (!f)
-        return err_errno(err, "cannot open PE_HOSTFILE '%s'", path);
-    int rc = read_lines(path, f, a, err);
-    fclose(f);
-    if (rc == 0 && a->nnodes == 0)
-        rc = err_set(err, "PE_HOSTFILE '%s' names no host", path);
-    for (size_t i = 0; rc == 0 && i < a->nnodes; i++) {
-        int slots = a->nodes[i].slots;
-        char *from = xasprintf("PE_HOSTFILE: %d slot%s", slots, slots == 1 ? "" : "s");
-        sched_slots_else(&a->nodes[i], slots, from);
-        free(from);
-    }
-    return rc;
-}
-
 /* A number of hosts that does not match the file: variables inherited from another job,
  * as in tasks of qrsh -V. */
 static int check_number(const char *file, const struct alloc *a, struct ddp_err *err)
@@ -103,11 +65,19 @@ static int read_sge(const struct opts *opts, struct alloc *a, struct ddp_err *er
     const char *path = sched_env("PE_HOSTFILE"), *list = sched_env("SGE_JOB_HOSTLIST");
     a->scheduler_owned = true;
     if (path)
-        return read_pe_hostfile(path, a, err) < 0 ? -1
-                                                  : check_number("PE_HOSTFILE", a, err);
+        return sched_lines("PE_HOSTFILE", path, read_line, a, err) < 0
+                   ? -1
+                   : check_number("PE_HOSTFILE", a, err);
     return sched_hostfile("SGE_JOB_HOSTLIST", list, a, err) < 0
                ? -1
                : check_number("SGE_JOB_HOSTLIST", a, err);
 }
 
-const struct alloc_source alloc_sge = {"sge", detect, read_sge, "JOB_ID", NULL, true};
+const struct alloc_source alloc_sge = {
+    .name = "sge",
+    .detect = detect,
+    .read = read_sge,
+    .job_var = "JOB_ID",
+    .on_own_node = true,
+    .slots_hint = "-pe NAME N of the job",
+};

@@ -3,11 +3,12 @@
  * Two sets of variables must not be mixed: the job's, and the step's if ddprun runs in a
  * step, where srun has overwritten some of the job's variables but not its list of nodes
  * (sbatch(1), srun(1), "OUTPUT ENVIRONMENT VARIABLES"). In a step only the step's own set
- * is consistent. A step of several tasks has started several instances of ddprun, each of
+ * is consistent. A step of several tasks may run several instances of ddprun, each of
  * which would start the whole job: refused.
  *
  * Slots: the GPUs requested per node; else tasks, if tasks were requested (without -n
  * SLURM_TASKS_PER_NODE counts CPUs and is not used); else the GPUs found on the nodes.
+ * CUDA_VISIBLE_DEVICES is not used, as the user may have set it.
  */
 #include "common/err.h"
 #include "common/hostlist.h"
@@ -127,12 +128,10 @@ static void set_all_slots(struct alloc *a, int slots, const char *name, const ch
  * them, is a number per node. */
 static int gpus_by_list(struct alloc *a)
 {
-    static const char *const names[] = {"SLURM_JOB_GPUS", "SLURM_STEP_GPUS",
-                                        "CUDA_VISIBLE_DEVICES"};
+    static const char *const names[] = {"SLURM_JOB_GPUS", "SLURM_STEP_GPUS"};
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         const char *text = sched_env(names[i]);
-        /* on a front end the variable may be set by the user */
-        if (!text || strcmp(text, "NoDevFiles") == 0 || !sched_env("SLURMD_NODENAME"))
+        if (!text)
             continue;
         int n = 1;
         for (const char *p = strchr(text, ','); p; p = strchr(p + 1, ','))
@@ -190,11 +189,11 @@ static int read_step(struct alloc *a, struct ddp_err *err)
                                    "SLURM_STEP_NUM_TASKS"};
     const char *tasks = sched_env("SLURM_STEP_NUM_TASKS");
     if (tasks && strtol(tasks, NULL, 10) > 1)
-        return err_set(
-            err,
-            "srun has started %s instances of ddprun (SLURM_STEP_NUM_TASKS=%s), each "
-            "of which would start the whole job; start it once, without srun",
-            SANITIZED(tasks), SANITIZED(tasks));
+        return err_set(err,
+                       "this step has %s tasks (SLURM_STEP_NUM_TASKS=%s), and ddprun in "
+                       "each of them would start the whole job; start it in the batch "
+                       "script, or in a step of one task (srun -n1)",
+                       SANITIZED(tasks), SANITIZED(tasks));
     return add_nodes(v.nodelist, sched_env(v.nodelist), a, err);
 }
 
@@ -217,6 +216,37 @@ static int read_het(int size, struct alloc *a, struct ddp_err *err)
     return 0;
 }
 
+/* "n1*4,n[2-3]  # comment": a host is listed, or counted, once per task. */
+static int read_order(struct hostbook *book, const struct host_place *place,
+                      struct ddp_err *err)
+{
+    static const char blanks[] = " \t\r";
+    char *line = xstrdup(place->text);
+    line[strcspn(line, "#")] = '\0';
+    int rc = 0;
+    for (const char *p = line, *next; rc == 0 && *p; p = *next ? next + 1 : next) {
+        next = host_item_end(p);
+        p += strspn(p, blanks);
+        const char *end = next;
+        while (end > p && strchr(blanks, end[-1]))
+            end--;
+        if (p >= end)
+            continue;
+        const char *at = place->text + (p - line), *stop = place->text + (end - line);
+        const char *star = memchr(at, '*', (size_t)(stop - at));
+        struct host_entry e;
+        int times = 1;
+        if (star)
+            rc = host_number(place, star + 1, stop, "the number of tasks", 1, SLOTS_MAX,
+                             &times, err);
+        rc = rc < 0 ? rc : host_word(place, at, star ? star : stop, &e, err);
+        e.slots = times;
+        rc = rc < 0 ? rc : hostbook_add(book, place, &e, err);
+    }
+    free(line);
+    return rc;
+}
+
 /* With -m arbitrary a file gives the order of ranks, and rank 0's node need not be the
  * job's first. */
 static int read_job(struct alloc *a, struct ddp_err *err)
@@ -226,7 +256,7 @@ static int read_job(struct alloc *a, struct ddp_err *err)
     const char *order = sched_env("SLURM_DISTRIBUTION"),
                *file = sched_env("SLURM_HOSTFILE");
     if (file && (!order || strncmp(order, "arbitrary", 9) == 0))
-        return sched_hostfile("SLURM_HOSTFILE", file, a, err);
+        return sched_lines("SLURM_HOSTFILE", file, read_order, a, err);
     return read_set(&v, job_nodelist(), a, err);
 }
 
@@ -247,6 +277,7 @@ const struct alloc_source alloc_slurm = {
     .detect = detect,
     .read = read_slurm,
     .job_var = "SLURM_JOB_ID",
+    .old_job_var = "SLURM_JOBID",
     .node_var = "SLURMD_NODENAME",
     .slots_hint = "--ntasks-per-node of the job",
     .loss_hint = "Slurm ends a job when a node fails, unless it was submitted with "

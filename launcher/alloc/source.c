@@ -7,6 +7,7 @@
 #include "common/sock.h"
 #include "launcher/alloc/hosts.h"
 #include "launcher/alloc/hosttext.h"
+#include "launcher/alloc/sched.h"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
@@ -182,6 +183,15 @@ static const struct alloc_source *source_named(const struct opts *opts,
     return NULL;
 }
 
+/* "SLURM_JOB_ID=7": the variable by which a scheduler was found. */
+static char *job_of(const struct alloc_source *s)
+{
+    const char *name =
+        s->old_job_var && !sched_env(s->job_var) ? s->old_job_var : s->job_var;
+    const char *value = sched_env(name);
+    return xasprintf("%s=%s", name, value ? SANITIZED(value) : "");
+}
+
 /* The first source that detects itself; two schedulers at once are an error. */
 static const struct alloc_source *source_found(const struct opts *opts,
                                                struct ddp_err *err)
@@ -192,11 +202,13 @@ static const struct alloc_source *source_found(const struct opts *opts,
         if ((found && !(found->job_var && s->job_var)) || !s->detect(opts))
             continue;
         if (found) {
+            char *one = job_of(found), *other = job_of(s);
             err_set(err,
-                    "two schedulers at once: %s=%s and %s=%s; --alloc %s or --alloc %s "
-                    "settles it",
-                    found->job_var, getenv(found->job_var), s->job_var,
-                    getenv(s->job_var), found->name, s->name);
+                    "two schedulers at once: %s and %s; --alloc %s or --alloc %s settles "
+                    "it",
+                    one, other, found->name, s->name);
+            free(one);
+            free(other);
             return NULL;
         }
         found = s;
@@ -228,11 +240,14 @@ static int check_here(const struct alloc_source *s, struct alloc *a, struct ddp_
     }
     if ((!node && !s->on_own_node) || find_by_address(a))
         return 0; /* a front end, outside its allocation */
-    return err_set(err,
-                   "%s=%s, but this machine is not one of the job's: inherited "
-                   "variables? --alloc %s uses them anyway, --alloc local ignores them",
-                   node ? s->node_var : s->job_var, node ? node : getenv(s->job_var),
-                   s->name);
+    char *job = node ? xasprintf("%s=%s", s->node_var, SANITIZED(node)) : job_of(s);
+    err_set(
+        err,
+        "%s, but this machine is not one of the job's: inherited variables? --alloc %s "
+        "uses them anyway, --alloc local ignores them",
+        job, s->name);
+    free(job);
+    return -1;
 }
 
 struct alloc *alloc_read(const struct opts *opts, struct ddp_err *err)

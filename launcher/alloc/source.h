@@ -21,8 +21,9 @@ struct alloc_source {
     /* Its jobs' scripts run on one of the job's nodes: on another machine its variables
      * were inherited by mistake. */
     bool on_own_node;
-    const char *slots_hint; /* the option that sets the ranks per node; NULL: host:N */
-    const char *loss_hint;  /* why it may end a job that has lost a node; NULL: none */
+    const char *old_job_var; /* the name of job_var in old versions, or NULL */
+    const char *slots_hint;  /* the option that sets the ranks per node; NULL: host:N */
+    const char *loss_hint;   /* why it may end a job that has lost a node; NULL: none */
 };
 
 extern const struct alloc_source alloc_discovery; /* --host-discovery-script */

@@ -108,7 +108,7 @@ class Slurm(UsesSlurm, JobTest):
                           "srun $ddprun --alloc slurm true; echo code $?")
         self.assert_ranks(said, [f"rank {r}/4 local {r % 2} on {node(1 + r // 2)}" for r in range(4)])
         self.assertIn("code 0", said)
-        self.assertIn("srun has started 4 instances of ddprun", said)
+        self.assertIn("this step has 4 tasks (SLURM_STEP_NUM_TASKS=4)", said)
         self.assertIn("code 2", said)
 
     def test_scancel_leaves_nobody(self):

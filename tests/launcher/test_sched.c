@@ -47,9 +47,11 @@ static const struct {
     /* before 19.05: only the devices of this node are given */
     {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=vm,n2 SLURM_JOB_GPUS=0,1,4 SLURMD_NODENAME=vm",
      "vm 3; n2 3", NULL},
-    {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=vm,n2 CUDA_VISIBLE_DEVICES=0,1 SLURMD_NODENAME=vm",
-     "vm 2; n2 2", NULL},
-    {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=vm,n2 CUDA_VISIBLE_DEVICES=NoDevFiles "
+    /* the user may have set CUDA_VISIBLE_DEVICES */
+    {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=vm,n2 CUDA_VISIBLE_DEVICES=0 SLURMD_NODENAME=vm "
+     "SLURM_NTASKS=8 SLURM_TASKS_PER_NODE=4(x2)",
+     "vm (else 4); n2 (else 4)", NULL},
+    {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=vm,n2 CUDA_VISIBLE_DEVICES=-1 "
      "SLURMD_NODENAME=vm",
      "vm; n2", NULL},
     {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n[1-2] CUDA_VISIBLE_DEVICES=0,1", "n1; n2", NULL},
@@ -70,7 +72,7 @@ static const struct {
      "n2", NULL},
     {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n[1-2] SLURM_STEP_ID=0 SLURM_STEP_NODELIST=n[1-2] "
      "SLURM_STEP_NUM_TASKS=8",
-     NULL, "srun has started 8 instances"},
+     NULL, "this step has 8 tasks (SLURM_STEP_NUM_TASKS=8), and ddprun in each"},
     /* salloc's shell on the first node is a step of a special kind */
     {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n[1-2] SLURM_STEP_ID=4294967290 "
      "SLURM_STEP_NODELIST=n1 SLURM_STEP_NUM_TASKS=1",
@@ -86,6 +88,10 @@ static const struct {
      "not one of the job's"},
     {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n1 PBS_JOBID=2 PBS_NODEFILE=/x", NULL,
      "two schedulers at once: SLURM_JOB_ID=1 and PBS_JOBID=2"},
+    {"SLURM_JOBID=7\033 SLURM_JOB_NODELIST=n1 PBS_JOBID=2 PBS_NODEFILE=/x", NULL,
+     "two schedulers at once: SLURM_JOBID=7? and PBS_JOBID=2"},
+    {"SLURM_JOBID=7 SLURM_NODELIST=n1 SLURMD_NODENAME=n1", NULL,
+     "SLURMD_NODENAME=n1, but this machine is not one of the job's"},
 };
 
 /* The tables call this machine "vm". */
@@ -238,6 +244,7 @@ START_TEST(gpus_of_the_node_precede_slots)
     ck_assert_int_eq(a->nodes[0].slots, 4);
     ck_assert_int_eq(a->nodes[1].slots, 80);
     ck_assert_str_eq(a->nodes[1].slots_from, "LSB_MCPU_HOSTS: 80 slots");
+    ck_assert_str_eq(a->slots_hint, "-n N of the job");
     alloc_destroy(a);
 }
 END_TEST
@@ -259,6 +266,36 @@ START_TEST(abci_host_list_and_a_contradicting_count)
     free(dir);
     free(list);
     free(pe);
+}
+END_TEST
+
+static const struct {
+    const char *file, *nodes, *what;
+} orders[] = {
+    {"n2\nn1\nn2\n", "n2 (else 2); n1 (else 1)", NULL},
+    {"n1*4,n2\n", "n1 (else 4); n2 (else 1)", NULL},
+    {"n[2-3,7]*2 , n1 # n9\n\n#\nn2",
+     "n2 (else 3); n3 (else 2); n7 (else 2); n1 (else 1)", NULL},
+    {"n1*x\n", NULL,
+     "order:1:4: the number of tasks must be a whole number from 1 to 1000000, not 'x'"},
+    {"n1\nn2*0,n3\n", NULL, "order:2:4: "},
+    {"n1;n2\n", NULL, "order:1:3: ';' cannot be in a host name"},
+    {"# none\n", NULL, "names no host"},
+};
+
+START_TEST(an_arbitrary_order_is_read_as_slurm_does)
+{
+    struct opts opts = {.alloc = "slurm"};
+    char *dir = temp_dir(), *path = xasprintf("%s/order", dir);
+    write_file(path, orders[_i].file);
+    set_all("SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n[1-9]");
+    setenv("SLURM_HOSTFILE", path, 1);
+    if (orders[_i].nodes)
+        check_alloc(&opts, "slurm", orders[_i].nodes);
+    else
+        check_refused(&opts, orders[_i].what);
+    free(path);
+    free(dir);
 }
 END_TEST
 
@@ -368,7 +405,8 @@ static const struct {
     const char *file, *nodes, *what;
 } recorded[] = {
     {"2x4-gpu4/batch.env", "node001 4; node002 4", NULL},
-    {"2x4-gpu4/task.3.env", NULL, "srun has started 8 instances"},
+    {"2x4-gpu4/task.3.env", NULL,
+     "this step has 8 tasks (SLURM_STEP_NUM_TASKS=8), and ddprun in each"},
     {"uneven-n7/batch.env", "node001 (else 5); node002 (else 1); node003 (else 1)", NULL},
     {"uneven-n9x4/batch.env", "node001 (else 3); node002 (else 3); node003 (else 3)",
      NULL},
@@ -449,6 +487,8 @@ Suite *suite(void)
     tcase_add_test(t, hosts_are_selected_from_the_allocation);
     tcase_add_loop_test(t, grid_engine_hostfiles_are_parsed_or_rejected, 0,
                         ARRAY_LEN(pe_files));
+    tcase_add_loop_test(t, an_arbitrary_order_is_read_as_slurm_does, 0,
+                        ARRAY_LEN(orders));
     tcase_add_test(t, a_recorded_pbs_environment);
     tcase_add_test(t, pbs_counts_the_lines_of_a_host);
     tcase_add_test(t, lsf_lists_hosts_and_counts_alternately);

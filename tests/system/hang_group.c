@@ -1,7 +1,9 @@
-/* A job with libddpgroup in which rank 1 does not come to the fourth all_reduce. */
+/* hang_group [TIMEOUT_MS]: a job with libddpgroup in which rank 1 does not come to the
+ * fourth all_reduce. */
 #include "include/ddprun/group.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 static void load(void)
@@ -10,7 +12,7 @@ static void load(void)
         pause();
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     struct ddp_err err;
     float x[1000] = {0};
@@ -22,9 +24,14 @@ int main(void)
         fprintf(stderr, "%s\n", err.text);
         return 1;
     }
+    if (argc > 1)
+        ddp_group_set_timeout(g, atol(argv[1]));
     puts("up");
     fflush(stdout);
     if (ddp_group_rank(g) == 1)
         load();
-    return ddp_all_reduce(g, x, 1000, DDP_F32, DDP_SUM, &err) < 0;
+    rc = ddp_all_reduce(g, x, 1000, DDP_F32, DDP_SUM, &err);
+    if (rc < 0)
+        fprintf(stderr, "%s\n", err.text);
+    return rc < 0;
 }

@@ -355,6 +355,13 @@ class Hangs(launch.LaunchTest):
         self.assertRegex(err, r"ddprun: hang: ranks? [02,]+ ha(s|ve) failed, it seems by a timeout; .*rank 1 has "
                          rf"not arrived: it is in load\(\) at deadline.py:{line} \(sleeping\)")
 
+    def test_after_a_timeout_of_libddpgroup(self):
+        job = self.launch(os.environ["HANG_GROUP"], 1000)
+        job.wait()
+        self.assert_ended(job, 1)
+        self.assertIn("rank 1 on", job.err)
+        self.assertRegex(job.err, r"ddprun: hang: .*rank 1 has not arrived: it is ")
+
     def test_no_report_after_a_timeout_if_they_are_off(self):
         self.assertNotIn("hang", self.fail_by_timeout("--hang-after", "off"))
 

@@ -380,10 +380,10 @@ static bool diagnose_signal(void *state, int sig)
     return true;
 }
 
-/* Do its last lines tell of a timeout? */
+/* Do its last lines tell of a timeout? The last words are libddpgroup's. */
 static bool timed_out(const struct job *j, int rank)
 {
-    static const char *const words[] = {"timed out", "timeout"};
+    static const char *const words[] = {"timed out", "timeout", " not come "};
     char *tail = output_tail(j->output, rank);
     bool found = false;
     for (size_t i = 0; i < ARRAY_LEN(words); i++)

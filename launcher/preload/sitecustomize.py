@@ -208,12 +208,12 @@ def broken_fork():
         debug and sys.version_info < (3, 9)) else None
 
 
-def why_not(steps, folders, variables, random_numbers, fork_before):
+def why_not(steps, folders, variables, random_numbers, temporary, fork_before):
     folder, before = os.getcwd(), list(getattr(sys.modules.get("warnings"), "filters", ()))
-    with random_numbers:
+    with random_numbers, temporary:
         why = broken_fork() or run_steps(steps, variables, fork_before)
     return (written() or why or hidden_module(folders) or filters(steps, before)
-            or random_numbers.why_not() or children() or count_threads() or open_files()
+            or random_numbers.why_not() or temporary.why_not() or children() or count_threads() or open_files()
             or shared_memory() or cuda() or timers() or (
                 "an import has changed the directory" if os.getcwd() != folder else None))
 
@@ -336,7 +336,7 @@ class Helper:
         self.kept = {}
         self.has_imported = self.is_child = False
         self.cache, self.forked_at = None, 0
-        self.libraries = self.random_numbers = self.sibling = None
+        self.libraries = self.random_numbers = self.temporary = self.sibling = None
         self.ctypes = ctypes
         atexit.register(self.skip_module_teardown)  # registered first, called last
         self.prctl = ctypes.CDLL(None).prctl
@@ -363,6 +363,8 @@ class Helper:
     def give_up(self, why):
         if self.cache:
             self.cache.store(self.forked_at, why)
+        if self.temporary:
+            self.temporary.remove()
         if self.is_child:
             written()  # empty the pipe: the parent has not
         self.send(f"left {why}" if self.is_child else f"no {why}")
@@ -417,12 +419,12 @@ class Helper:
             os._exit(0)
         before = dict(os.environ)
         watch = run_file("watch.py")
-        self.random_numbers = watch["RandomNumbers"]()
+        self.random_numbers, self.temporary = watch["RandomNumbers"](), watch["TemporaryFolders"]()
         quiet = [name for name in QUIET if name not in os.environ]
         for name in quiet:
             os.putenv(name, QUIET[name])
         why = why_not(steps, folders, watch["Environment"](differing.split(","), self.give_up),
-                      self.random_numbers, self.fork_before)
+                      self.random_numbers, self.temporary, self.fork_before)
         for name in quiet:
             os.unsetenv(name)
         after = dict(os.environ)
@@ -502,6 +504,7 @@ class Helper:
         renew_stdin()
         renew_threads()
         self.random_numbers.renew()
+        self.temporary.renew()
 
     def wait_for_go(self, go):
         """Wait until the agent has recorded the pid. Only now it is certainly our parent."""

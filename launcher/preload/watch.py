@@ -1,4 +1,5 @@
-"""Detect imports that use per-rank data: environment variables and random numbers.
+"""Detect imports that use per-rank data: environment variables, random numbers and temporary
+directories.
 
 Run by sitecustomize.py. Each class is a context manager for the imports; `why_not()` then
 returns why ranks must not be forked, or None. Standard library only.
@@ -16,15 +17,18 @@ KEPT = {"__class__", "__del__", "__dict__", "__doc__", "__init__", "__init_subcl
 
 
 # Random numbers that may be equal in all ranks, by their callers: names of a file and a semaphore
-# created to test whether that is possible, the number of the first anonymous symbol, and names of
-# attributes that hold the state of modules.
+# created to test whether that is possible, the number of the first anonymous symbol, names of
+# attributes that hold the state of modules, and keys of a process's own tables.
 KNOWN = {("tempfile", "_get_default_tempdir"), ("joblib._multiprocessing_helpers", "<module>"),
-         ("sympy.core.symbol", "Dummy"),
+         ("opentelemetry.context", "create_key"), ("sympy.core.symbol", "Dummy"),
          ("torch.distributed._composable.contract", "generate_state_key")}
 PROCESS = ("multiprocessing.process", "multiprocess.process")  # the second belongs to dill
 
+# Modules whose C libraries read variables of a rank, which os.environ cannot see.
+IN_C = {"mpi4py.MPI": "initialises MPI"}
 
 STANDARD = getattr(sys, "stdlib_module_names", ())
+URANDOM = os.urandom
 
 
 def callers():
@@ -152,9 +156,15 @@ class Environment:
             whole("copies os.environ itself")
 
         self.real = real
+        sys.meta_path.insert(0, self)
         return self
 
+    def find_spec(self, name, path=None, target=None):
+        if name in IN_C:
+            self.stop(IN_C[name])
+
     def __exit__(self, *_):
+        sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not self]
         for name, method in self.real.items():
             setattr(self.kind, name, method)
 
@@ -313,3 +323,64 @@ class RandomNumbers:
             value = sys.modules["uuid"].uuid4()
             for names, name in places:
                 names[name] = str(value) if dashes else value.hex
+
+
+class TemporaryFolders:
+    """Objects of `tempfile.TemporaryDirectory` that imports create. Each rank must have directories
+    of its own, as the first to exit removes its own: why_not() removes them here, and renew()
+    creates them again. No other object may contain their names, and no file may be in them."""
+
+    def __init__(self):
+        self.made, self.kept = [], []
+
+    def __enter__(self):
+        import tempfile
+        import weakref
+        self.kind, self.real = tempfile.TemporaryDirectory, tempfile.TemporaryDirectory.__init__
+
+        def create(folder, *args, **named):
+            names, tempfile._name_sequence = tempfile._name_sequence, iter(
+                lambda: URANDOM(6).hex(), None)  # not from the generator, which is watched
+            try:
+                self.real(folder, *args, **named)
+            finally:
+                tempfile._name_sequence = names
+            self.made.append((weakref.ref(folder), os.path.basename(folder.name)[::-1],
+                              args, named))  # reversed: remove() searches for the name
+
+        self.kind.__init__ = create
+        return self
+
+    def __exit__(self, *_):
+        self.kind.__init__ = self.real
+
+    def remove(self):
+        """Returns whether all were empty."""
+        empty = True
+        for reference, _, args, named in self.made:
+            folder = reference()
+            if folder is None or not folder._finalizer.detach():
+                continue  # it was removed by the import
+            self.kept.append((folder, args, named))
+            try:
+                os.rmdir(folder.name)
+            except FileNotFoundError:
+                pass  # a child has removed it
+            except OSError:
+                empty = False
+                sys.modules["shutil"].rmtree(folder.name, ignore_errors=True)
+            folder.name = None
+        return empty
+
+    def why_not(self):
+        if not self.remove():
+            return "an import has left files in a temporary directory"
+        texts = [x for x in referents() if type(x) is str] if self.made else ()
+        names = [name[::-1] for _, name, _, _ in self.made]
+        return "an import keeps the name of a temporary directory" if any(
+            name in text for text in texts for name in names) else None
+
+    def renew(self):
+        """In a rank."""
+        for folder, args, named in self.kept:
+            folder.__init__(*args, **named)

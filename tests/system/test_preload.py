@@ -256,6 +256,13 @@ class Preload(LaunchTest):
                 ("import random; n = random.Random().random()", "has drawn from one"),
                 ("import random; r = random.Random(); r.random()", "has drawn from one"),
                 ("import random; n = random.SystemRandom().random()", "'doubt' draws from"),
+                ("import tempfile; d = tempfile.TemporaryDirectory(); path = d.name",
+                 "keeps the name of a temporary directory"),
+                ("import tempfile; d = tempfile.TemporaryDirectory(); open(d.name + '/x', 'w').close()",
+                 "has left files in a temporary directory"),
+                ("import sys, types; m = sys.modules['mpi4py'] = types.ModuleType('mpi4py')\n"
+                 "m.__path__ = []\ntry: import mpi4py.MPI\nexcept ImportError: pass",
+                 "initialises MPI"),
                 ("import os; os.chdir('/')", "has changed the directory"),
                 ("print('hello')", "an import has written"),
                 ("import os; os.write(2, b'hello\\n')", "an import has written"),
@@ -319,6 +326,26 @@ class Preload(LaunchTest):
                     "uuid.UUID(draws.job).version"),
                    ("session", "job", "tempfile.mktemp()", "Dummy.prng.random()", "own.random()",
                     "mine.random()", "system.random()", "early.random()"))
+
+    def test_temporary_directories(self):
+        """Each rank has its own, and removes it; none is left by the helper."""
+        os.mkdir(self.path("tmp"))
+        self.write("doubt.py",
+                   "import atexit, tempfile\nclass A:\n    d = tempfile.TemporaryDirectory('-own')\n"
+                   "atexit.register(A.d.cleanup)\nfrom tempfile import TemporaryDirectory as T\n"
+                   "other = T(prefix='mine-')\nwith T() as gone: pass\ndel gone\n")
+        text = ("import doubt, os\nfor d in doubt.A.d, doubt.other:\n"
+                "    open(d.name + '/' + os.environ['RANK'], 'w').close()\n"
+                "    print(os.path.basename(d.name), os.listdir(d.name) == [os.environ['RANK']])\n"
+                "print(doubt.A.d._finalizer.alive, doubt.other.name.startswith(os.environ['TMPDIR']))")
+        for launch in self.both(PYTHON, "-W", "ignore", "-c", text, np=3, modules="doubt", env={
+                "PYTHONPATH": self.folder.name, "TMPDIR": self.path("tmp")}):
+            lines = [line.partition("] ")[2] for line in launch.out.splitlines()]
+            self.assertEqual(len(set(lines)), 7, launch.out)
+            self.assertTrue(all(line.endswith(" True") for line in lines), launch.out)
+            self.assertEqual(sum("-own " in line for line in lines), 3)
+            self.assertEqual(sum(line.startswith("mine-") for line in lines), 3)
+            self.assertEqual(os.listdir(self.path("tmp")), [])
 
     def test_private_generators_of_numpy(self):
         if subprocess.call([PYTHON, "-c", "import numpy"], stderr=subprocess.DEVNULL):

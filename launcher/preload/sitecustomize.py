@@ -334,7 +334,7 @@ class Helper:
         self.agent = agent
         self.own = {}
         self.kept = {}
-        self.has_imported = self.is_child = False
+        self.has_imported = self.is_child = self.reports_leaks = False
         self.cache, self.forked_at = None, 0
         self.libraries = self.random_numbers = self.temporary = self.sibling = None
         self.ctypes = ctypes
@@ -443,7 +443,10 @@ class Helper:
         import gc
         self.kept = {name: module for name, module in sys.modules.items()
                      if name not in ("__main__", "builtins", "sys")}
-        self.ctypes.pythonapi.Py_IncRef(self.ctypes.py_object(self.kept))  # never released
+        self.ctypes.pythonapi.Py_IncRef(self.ctypes.py_object(self.kept))  # never released, except:
+        # extensions made with nanobind (triton) report objects that still exist after Python's end
+        self.reports_leaks = any(
+            getattr(kind, "__module__", "") == "nanobind" for kind in object.__subclasses__())
         found = libraries()
         self.libraries = found if only_plain(found) else None
         gc.freeze()
@@ -453,11 +456,16 @@ class Helper:
         which would destroy them one by one and so copy their shared pages. That is most of the
         cost of a short rank, and useless: the kernel frees the memory anyway. Not done while
         a thread or a device may be active, since it may depend on the order."""
+        import gc
+        if self.reports_leaks:
+            gc.unfreeze()
+            self.ctypes.pythonapi.Py_DecRef(self.ctypes.py_object(self.kept))
+            self.kept = {}
+            return
         dist = sys.modules.get("torch.distributed")
         if threads() > 1 or cuda() or (
                 dist is not None and dist.is_available() and dist.is_initialized()):
             return
-        import gc
         import io
         # flush files that only the modules refer to; frozen objects are not listed
         for thing in gc.get_objects():

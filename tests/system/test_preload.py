@@ -188,6 +188,15 @@ class Preload(LaunchTest):
         return {re.sub(r"0x[0-9a-f]+|\[\d+\] ", "", line) for line in launch.err.splitlines()
                 if not line.startswith(("ddprun", " "))}
 
+    def test_extensions_of_nanobind_are_destroyed(self):
+        """They print a list of their objects that exist after Python's end."""
+        self.write("extension.py", "import os\nclass nb_func:\n    __module__ = 'nanobind'\n"
+                   "    def __del__(self, write=os.write): write(1, b'destroyed\\n')\n"
+                   "    def __init__(self): self.me = self\nf = nb_func()\ndel nb_func.__init__\n")
+        for launch in self.both(PYTHON, "-c", "import extension", modules="extension",
+                                env={"PYTHONPATH": self.folder.name}):
+            self.assertEqual(launch.out.count("destroyed"), 2, launch.out)
+
     def test_input_reaches_rank_0(self):
         text = "import sys; print(sys.stdin.seekable(), repr(sys.stdin.read()))"
         plain, ours = self.both(PYTHON, "-c", text, stdin="a\nb\r\n")

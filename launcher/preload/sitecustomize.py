@@ -39,10 +39,26 @@ def remove_folders():
 # --- checks: each returns why ranks must not be forked, or None ------------------------
 
 
+class NoCollection:
+    """Imports make few garbage cycles, and what they keep is exempt from collection anyway: without
+    searches for cycles they take a sixth less time. The threshold, not gc.disable(): an import that
+    sets one of them has its way."""
+    NEVER = 1 << 30
+
+    def __enter__(self):
+        import gc
+        self.gc, self.threshold = gc, gc.get_threshold()
+        gc.set_threshold(self.NEVER, *self.threshold[1:])
+
+    def __exit__(self, *_):
+        if self.gc.get_threshold()[0] == self.NEVER:
+            self.gc.set_threshold(*self.threshold)
+
+
 def run_steps(steps, variables, fork_before):
     """Run the steps, until `fork_before` returns True. Returns why ranks must not be forked, or
     None."""
-    with variables:
+    with variables, NoCollection():
         for i, (kind, name, *more) in enumerate(steps):
             variables.reader = f"import of '{name}'" if kind == "import" else "the script"
             if kind == "set":

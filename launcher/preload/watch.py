@@ -183,7 +183,7 @@ class RandomNumbers:
 
     def __init__(self):
         self.drawn, self.made = {}, {}  # {bytes: module that drew them}; {id: (generator, state)}
-        self.renewed, self.names = [], []
+        self.renewed, self.names, self.heap = [], [], None
 
     def __enter__(self):
         self.before, self.loaded = random.getstate(), set(sys.modules)
@@ -231,9 +231,16 @@ class RandomNumbers:
                 process = sys.modules[name].current_process()
                 self.drawn.pop(bytes(process.authkey), None)
         self.identifiers()
-        return self.numpy() or self.torch() or next(
+        why = self.numpy() or self.torch() or next(
             (f"import of '{who}' draws from the system's random numbers"
              for who in self.drawn.values()), None)
+        self.heap = None
+        return why
+
+    def search(self):
+        """referents(), once: it takes half a second after an import of transformers."""
+        self.heap = self.heap or referents()
+        return self.heap
 
     def numpy(self):
         """An unseeded generator draws the entropy of its SeedSequence. RandomState(5) does so as
@@ -252,8 +259,9 @@ class RandomNumbers:
             if drawn is None:
                 continue
             fresh = type(generator)(numpy.SeedSequence(seeds.entropy))
-            shared = any(x is not generator and x is not every and not hasattr(x, "f_locals")
-                         for x in gc.get_referrers(seeds))
+            ours = generator, every, self.heap
+            shared = any(all(x is not y for y in ours) and not hasattr(x, "f_locals")
+                         and x is not ours for x in gc.get_referrers(seeds))
             if shared or seeds.n_children_spawned or repr(seeds) != repr(
                     fresh._seed_seq) or repr(generator.state) != repr(fresh.state):
                 return "an import has drawn from a generator of NumPy, or from its seed"
@@ -274,7 +282,7 @@ class RandomNumbers:
         drawn = {d: value for d, value in drawn.items() if any(
             x in (value.hex, str(value)) for x in vars(sys.modules[self.drawn[d]]).values()
             if type(x) is str)} if drawn else {}
-        every = [x for x in referents() if type(x) is str] if drawn else ()
+        every = [x for x in self.search() if type(x) is str] if drawn else ()
         for d, value in drawn.items():
             parts = value.hex[:8], value.hex[-8:]
             made = [x for x in every if parts[0] in x or parts[1] in x]
@@ -304,7 +312,7 @@ class RandomNumbers:
             return None
         if any(type(g) is kind and g is not default and g is not fresh
                and g.initial_seed() >> 32 and g.initial_seed() != usual
-               for g in referents()):
+               for g in self.search()):
             return "an import has left a generator of torch with a seed that may be a random one"
         return None
 

@@ -188,6 +188,15 @@ class Preload(LaunchTest):
         return {re.sub(r"0x[0-9a-f]+|\[\d+\] ", "", line) for line in launch.err.splitlines()
                 if not line.startswith(("ddprun", " "))}
 
+    def test_the_garbage_collector(self):
+        """It does not run while modules are imported; what they set stays."""
+        for text in "pass", "gc.set_threshold(3, 4, 5)", "gc.disable()":
+            self.write("collects.py", f"import gc\n{text}\n")
+            plain, ours = self.both(PYTHON, "-c", "import collects, gc\n"
+                                    "print(gc.get_threshold(), gc.isenabled())", modules="collects",
+                                    env={"PYTHONPATH": self.folder.name})
+            self.assertEqual(sorted(plain.out.splitlines()), sorted(ours.out.splitlines()))
+
     def test_extensions_of_nanobind_are_destroyed(self):
         """They print a list of their objects that exist after Python's end."""
         self.write("extension.py", "import os\nclass nb_func:\n    __module__ = 'nanobind'\n"
@@ -363,6 +372,7 @@ class Preload(LaunchTest):
                    "own, new = n.RandomState(), n.default_rng()\n"
                    "kinds = [n.Generator(k()) for k in (n.MT19937, n.PCG64, n.Philox, n.SFC64)]\n"
                    "given, fixed = n.RandomState(5), n.default_rng(5)\n"
+                   "import uuid\nsession = uuid.uuid4().hex\n"
                    "given.normal(); fixed.random()\n",
                    ("given.rand()", "fixed.random()"),
                    ("own.rand()", "new.random()", "n.rand()", "kinds[0].random()",

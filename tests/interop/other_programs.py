@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""TensorFlow, XGBoost, LightGBM, accelerate, Lightning: as their documentation writes them."""
+"""TensorFlow, XGBoost, LightGBM, accelerate, Lightning, Hugging Face's Trainer: as their
+documentation writes them."""
 
 import os
 import subprocess
@@ -58,6 +59,14 @@ class Others(launch.LaunchTest):
 
     def test_lightning(self):
         self.held(self.torch(), os.path.join(PROGRAMS, "lightning_sum.py"))
+
+    def test_trainer(self):
+        torch = jobs.newest_torch()
+        if not torch:
+            self.skipTest("no PyTorch; needs torch")
+        python = python_with(self, "transformers-5.23.0", "accelerate==1.15.0",
+                             "transformers==5.23.0", seconds=300, beside=torch)
+        self.held(python, os.path.join(PROGRAMS, "trainer_sum.py"))
 
     def test_accelerate_launch_by_mpirun(self):
         """accelerate calls mpirun, which is ddprun."""

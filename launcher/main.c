@@ -91,6 +91,14 @@ static int run_alone(struct opts *opts)
 {
     struct ddp_err err;
     cli_warn(opts);
+    if (opts_given(opts, "store-port") && opts_given(opts, "master-port") &&
+        opts->store_port != opts->master_port) {
+        err_set(&err,
+                "--store-port %d and --master-port %d: both are MASTER_PORT; leave "
+                "one out",
+                opts->store_port, opts->master_port);
+        return failed(&err, EXIT_USAGE);
+    }
     unsetenv("DDPRUN_KEY"); /* for peers only: not passed to ranks */
     if (!opts->store_port)
         opts->store_port = opts->master_port;

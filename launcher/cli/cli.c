@@ -32,6 +32,7 @@ static void set_defaults(struct opts *opts)
         .discovery_interval_ms = 1000,
         .discovery_timeout_ms = 30000,
         .hang_after_ms = 300000,
+        .health_timeout_ms = HEALTH_MS,
         .grace_ms = 5000,
         .gpus_per_node = -1,
         .scaling_dir = "scaling",
@@ -112,13 +113,47 @@ static int check_discovery(const struct opts *opts, struct ddp_err *err)
     return 0;
 }
 
-static int check_health(struct opts *opts, struct ddp_err *err)
+/* Options of the command line that have an effect only with another one, and pairs of
+ * which one would be ignored. Those from elsewhere (defaults.h) are for all commands, and
+ * may be without effect in this one. */
+static int check_companions(const struct opts *o, struct ddp_err *err)
 {
-    if (opts->health_timeout_ms > 0 && !opts->health_check)
-        return err_set(err, "--health-timeout is for --health-check COMMAND, which is "
-                            "not given");
-    if (opts->health_timeout_ms == 0)
-        opts->health_timeout_ms = HEALTH_MS;
+    const struct {
+        const char *option;
+        bool has;
+        const char *with;
+    } needs[] = {
+        {"metric", o->ui || o->metrics, "--ui or --metrics"},
+        {"on-hang", o->on_hang == ON_HANG_REPORT || o->hang_after_ms,
+         "--hang-after TIME"},
+        {"on-hang", o->on_hang != ON_HANG_RESTART || o->max_restarts, "--max-restarts N"},
+        {"max-no-progress", o->max_restarts, "--max-restarts N"},
+        {"restart-delay", o->max_restarts, "--max-restarts N"},
+        {"progress-file", o->max_no_progress || o->restart_delay_ms,
+         "--max-no-progress K"},
+        {"container-engine", o->container, "--container IMAGE"},
+        {"discovery-interval", o->discovery || o->hostfile,
+         "--host-discovery-script or --hostfile"},
+        {"discovery-timeout", o->discovery, "--host-discovery-script COMMAND"},
+        {"health-timeout", o->health_check, "--health-check COMMAND"},
+        {"data-dir", o->fetch_data, "--fetch-data NAME"},
+        {"data-mirror", o->fetch_data, "--fetch-data NAME"},
+        {"data-sets", o->fetch_data, "--fetch-data NAME"},
+    };
+    static const struct {
+        const char *a, *b, *shown;
+    } excluded[] = {{"preload", "no-preload", "--preload and --no-preload"},
+                    {"m", "no-python", "-m and --no-python"}};
+    for (size_t i = 0; i < ARRAY_LEN(needs); i++) {
+        if (!needs[i].has && opts_given(o, needs[i].option))
+            return err_set(err, "--%s goes with %s (try ddprun --help)", needs[i].option,
+                           needs[i].with);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(excluded); i++) {
+        if (opts_given(o, excluded[i].a) && opts_given(o, excluded[i].b))
+            return err_set(err, "%s: leave one out (try ddprun --help)",
+                           excluded[i].shown);
+    }
     return 0;
 }
 
@@ -168,11 +203,6 @@ static bool wants_program(const struct opts *opts)
 
 static int check_fetch(const struct opts *opts, struct ddp_err *err)
 {
-    if (!opts->fetch_data && (opts->data_dir || opts->data_mirror || opts->data_sets))
-        return err_set(err, "%s goes with --fetch-data (try ddprun --help)",
-                       opts->data_dir      ? "--data-dir"
-                       : opts->data_mirror ? "--data-mirror"
-                                           : "--data-sets");
     if (opts->fetch_data && opts->argv[0])
         return err_set(err, "--fetch-data starts nothing, so '%.80s' cannot follow",
                        opts->argv[0]);
@@ -267,7 +297,7 @@ int cli_parse(int argc, char **argv, struct opts *opts, struct ddp_err *err)
         return -1;
     be_horovodrun(opts);
     if (count_hosts(opts, err) < 0 || check_discovery(opts, err) < 0 ||
-        check_health(opts, err) < 0)
+        check_companions(opts, err) < 0)
         return -1;
     return check_options(opts, r.hosts_option, r.script_option, err);
 }

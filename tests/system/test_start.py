@@ -63,10 +63,43 @@ class Refused(LaunchTest):
             with self.subTest(np):
                 self.refused("-np", np)
 
+    def test_an_option_goes_with_another(self):
+        """From elsewhere than the command line it may be without effect: it is for all commands."""
+        off = ("--hang-after", "off")
+        for option, value, before, other in (
+                ("metric", "x", (), "--ui or --metrics"),
+                ("on-hang", "stop", off, "--hang-after TIME"),
+                ("on-hang", "restart", (), "--max-restarts N"),
+                ("restart-delay", "1s", (), "--max-restarts N"),
+                ("max-no-progress", "3", (), "--max-restarts N"),
+                ("progress-file", "x", ("--max-restarts", 1), "--max-no-progress K"),
+                ("container-engine", "podman", (), "--container IMAGE"),
+                ("discovery-interval", "5s", (), "--host-discovery-script or --hostfile"),
+                ("discovery-timeout", "5s", (), "--host-discovery-script COMMAND"),
+                ("health-timeout", "5s", (), "--health-check COMMAND"),
+                ("data-dir", "x", (), "--fetch-data NAME")):
+            with self.subTest(option=option, value=value):
+                launch = self.run_to_end(*before, f"--{option}", value, "true")
+                self.assert_ended(launch, 2)
+                self.assertEqual(launch.err, f"ddprun: --{option} goes with {other} (try ddprun --help)\n")
+                launch = self.run_to_end(*before, "true", env={"DDPRUN_OPTIONS": f"--{option}={value}"})
+                self.assert_ended(launch, 0)
+                self.assertEqual(launch.err, "")
+
+    def test_a_wait_for_the_only_host_is_reported(self):
+        launch = self.run_to_end("--node-wait", "5s", "true")
+        self.assert_ended(launch, 0)
+        self.assertEqual(launch.err, "ddprun: warning: --node-wait has no effect: the only host is this one\n")
+        launch = self.run_to_end("true", env={"DDPRUN_OPTIONS": "--node-wait=5s"})
+        self.assertEqual(launch.err, "")
+
     def test_options_that_would_do_nothing(self):
         listing = ("--host-discovery-script", "echo localhost", "--nnodes", 1)
         for options, said in (
-            (("--health-timeout", "30s"), "--health-timeout is for --health-check COMMAND"),
+            (("--preload", "torch", "--no-preload"), "--preload and --no-preload: leave one out"),
+            (("-m", "--no-python"), "-m and --no-python: leave one out"),
+            (("--master-port", "1234", "--store-port", "1235"),
+             "--store-port 1235 and --master-port 1234: both are MASTER_PORT; leave one out"),
             ((*listing, "--alloc", "local"), "--alloc local and --host-discovery-script: "),
             ((*listing, "--include", "localhost"), "--include and --host-discovery-script: "),
             ((*listing, "--exclude", "localhost"), "--exclude and --host-discovery-script: "),

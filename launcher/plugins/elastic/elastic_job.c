@@ -378,6 +378,9 @@ static int on_init(struct job *j, void **state, struct ddp_err *err)
     if (j->opts->node_wait_ms > 0 && j->peers && !j->alloc->changes)
         return err_set(err, "--node-wait needs --nnodes MIN:MAX where each host has a "
                             "ddprun of its own");
+    if (opts_given(j->opts, "node-wait") && j->alloc->nnodes == 1 &&
+        j->alloc->nodes[0].local && !j->alloc->changes)
+        log_warn("--node-wait has no effect: the only host is this one");
     if (j->opts->grow == GROW_NOW && !j->alloc->changes)
         return err_set(err, "--grow now goes with --host-discovery-script, or with "
                             "--nnodes MIN:MAX and --hostfile or --node-rank");

@@ -233,18 +233,11 @@ static void on_next_attempt(void *state)
 static int on_init(struct job *j, void **state, struct ddp_err *err)
 {
     const struct opts *o = j->opts;
-    const char *asked = o->max_no_progress    ? "--max-no-progress"
-                        : o->restart_delay_ms ? "--restart-delay"
-                                              : NULL;
-    if (o->progress_file && !asked)
-        return err_set(err, "--progress-file goes with --max-no-progress");
-    if (asked && !o->max_restarts)
-        return err_set(err, "%s goes with --max-restarts", asked);
+    if (!o->max_restarts || (!o->max_no_progress && !o->restart_delay_ms))
+        return 0;
     if (o->max_no_progress > o->max_restarts)
         return err_set(err, "--max-no-progress %d: --max-restarts %d ends the job before",
                        o->max_no_progress, o->max_restarts);
-    if (!asked)
-        return 0;
     struct decision *d = xcalloc(1, sizeof *d);
     *d = (struct decision){.j = j, .step = -1, .first = -1};
     *state = d;

@@ -310,12 +310,24 @@ static void warn_of_ignored(const struct opts *opts)
     free(names);
 }
 
+/* "-np 1 a : b" runs "a" with the arguments ": b". */
+static void warn_of_colon(const struct opts *opts)
+{
+    char *const *word = opts->argv;
+    while (*word && strcmp(*word, ":") != 0)
+        word++;
+    if (*word && opts->np && !opts->end_marked)
+        log_warn("':' was passed to the program before it; write ': -np N PROGRAM' for "
+                 "another program, or '--' before the first one");
+}
+
 void cli_warn(const struct opts *opts)
 {
     bool placed = opts->np || opts->per_node || opts->hosts || opts->hostfile;
     const char *late =
         wants_script(opts) ? "submit script site" : "np nproc-per-node hostfile";
     warn_of_ignored(opts);
+    warn_of_colon(opts);
     if (opts->end_marked) /* after "--" everything is the program's */
         return;
     if (!wants_script(opts) && placed) /* the program may be a launcher itself */

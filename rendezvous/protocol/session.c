@@ -36,14 +36,14 @@ static void on_wait_end(struct waiter *w, enum wait_end how)
 }
 
 static void on_changed(struct watch *w, enum change how, struct bytes key,
-                       struct bytes old, struct bytes now)
+                       const struct view *old, const struct view *now)
 {
     struct session *s = ((struct watch_node *)(void *)w)->session;
     struct out *out = s->host->out(s);
     out_u8(out, (uint8_t)how);
     out_value(out, &(struct view){key, NULL});
-    out_value(out, &(struct view){old, NULL});
-    out_value(out, &(struct view){now, NULL});
+    out_value(out, old);
+    out_value(out, now);
     s->host->news(s);
 }
 
@@ -129,16 +129,18 @@ static int answer_watch(struct session *s, struct bytes key, struct out *out,
     struct watch_node *node = calloc(1, sizeof *node);
     if (!node)
         return err_set(err, "no memory to watch a key");
+    node->watch.owner = node->session = s;
     node->watch.changed = on_changed;
-    node->session = s;
-    if (space_watch(s->space, key, &node->watch, err) < 0) {
+    int rc = space_watch(s->space, key, &node->watch, err);
+    if (rc == 0) {
+        node->next = s->watches;
+        s->watches = node;
+    } else {
         free(node);
-        return -1;
     }
-    node->next = s->watches;
-    s->watches = node;
-    out_u8(out, 3);
-    return 0;
+    if (rc >= 0)
+        out_u8(out, 3);
+    return rc < 0 ? -1 : 0;
 }
 
 static int session_execute(struct session *s, const struct request *r, struct out *out,

@@ -15,21 +15,29 @@ struct entry *space_find(const struct space *s, struct bytes key)
     return table_find(&s->table, key_hash(s, key), key);
 }
 
-struct entry *space_entry(struct space *s, struct bytes key)
+struct entry *space_entry(struct space *s, struct bytes key, struct ddp_err *err)
 {
     uint64_t hash = key_hash(s, key);
     struct entry *e = table_find(&s->table, hash, key);
-    return e ? e : table_add(&s->table, hash, key);
+    if (e || space_charge(s, 0, key.size + OVERHEAD, err) < 0)
+        return e;
+    e = table_add(&s->table, hash, key);
+    if (!e) {
+        s->store->bytes -= key.size + OVERHEAD;
+        err_set(err, "no memory for a key");
+    }
+    return e;
 }
 
-struct entry *space_entry_more(struct space *s, struct bytes key)
+struct entry *space_entry_more(struct space *s, struct bytes key, struct ddp_err *err)
 {
-    struct entry *e = space_entry(s, key);
+    struct entry *e = space_entry(s, key, err);
     if (!e || e->more)
         return e;
     e->more = calloc(1, sizeof *e->more);
     if (!e->more) {
         space_tidy(s, e);
+        err_set(err, "no memory for a key");
         return NULL;
     }
     return e;
@@ -42,8 +50,10 @@ void space_tidy(struct space *s, struct entry *e)
         free(m);
         e->more = NULL;
     }
-    if (!e->more && !e->has_value)
+    if (!e->more && !e->has_value) {
+        s->store->bytes -= e->key_size + OVERHEAD;
         table_remove(&s->table, e);
+    }
 }
 
 bool space_present(const struct space *s, struct bytes key)

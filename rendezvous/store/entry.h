@@ -51,16 +51,17 @@ struct store {
     struct hash_seed seed;
 };
 
-/* Roughly what a key, a queued value or a wait set costs of max_bytes besides its bytes.
- */
+/* Roughly what a key, a queued value, a wait set or a watch costs of max_bytes besides
+ * its bytes. */
 enum { OVERHEAD = 96 };
 
 /* Release `less` and reserve `more` of the store's bytes; fails at the limit. */
 int space_charge(struct space *s, size_t less, size_t more, struct ddp_err *err);
 struct entry *space_find(const struct space *s, struct bytes key);
-/* Find or create; the second also creates `more`. NULL: no memory. */
-struct entry *space_entry(struct space *s, struct bytes key);
-struct entry *space_entry_more(struct space *s, struct bytes key);
+/* Find or create; the second also creates `more`. A key is charged for as long as its
+ * entry exists. NULL: the store is full, or no memory. */
+struct entry *space_entry(struct space *s, struct bytes key, struct ddp_err *err);
+struct entry *space_entry_more(struct space *s, struct bytes key, struct ddp_err *err);
 void space_tidy(struct space *s, struct entry *e); /* removes an entry that is empty */
 
 bool space_present(const struct space *s, struct bytes key);

@@ -98,8 +98,8 @@ static void kept_finish(struct kept *k)
     blob_unref(k->view.blob);
 }
 
-static void notify_watches(struct entry *e, enum change how, struct bytes old,
-                           struct bytes now)
+static void notify_watches(struct entry *e, enum change how, const struct view *old,
+                           const struct view *now)
 {
     for (struct watch *w = e->more ? e->more->watches : NULL, *next; w; w = next) {
         next = w->next;
@@ -118,9 +118,10 @@ static void written(struct space *s, struct entry *e, bool was_present, bool had
     }
     if (!e->more)
         return;
-    if (e->more->watches)
-        notify_watches(e, had_value ? CHANGE_UPDATED : CHANGE_CREATED, old->view.bytes,
-                       entry_view(e).bytes);
+    if (e->more->watches) {
+        struct view now = entry_view(e);
+        notify_watches(e, had_value ? CHANGE_UPDATED : CHANGE_CREATED, &old->view, &now);
+    }
     if (!was_present)
         waiters_appeared(e);
     if (barrier_too)
@@ -133,13 +134,13 @@ static void written(struct space *s, struct entry *e, bool was_present, bool had
 static int space_write(struct space *s, struct bytes key, struct bytes value, bool append,
                        bool barrier_too, struct ddp_err *err)
 {
-    struct entry *e = space_entry(s, key);
+    struct entry *e = space_entry(s, key, err);
     if (!e)
-        return err_set(err, "no memory for a key");
+        return -1;
     bool had = e->has_value, was_present = entry_present(e);
     append = append && had;
     size_t less = had && !append ? e->value_size : 0;
-    size_t more = value.size + (had ? 0 : key.size + OVERHEAD);
+    size_t more = value.size;
     if (space_charge(s, less, more, err) < 0) {
         space_tidy(s, e);
         return -1;
@@ -263,9 +264,9 @@ int space_barrier(struct space *s, struct bytes key, int64_t size, struct waiter
     if (number_write(s, key, come, *passed, err) < 0)
         return -1;
     if (!*passed) {
-        struct entry *e = space_entry_more(s, key);
+        struct entry *e = space_entry_more(s, key, err);
         if (!e)
-            return err_set(err, "no memory to wait at a barrier");
+            return -1;
         waiters_barrier_add(s, e, w);
     }
     return 0;
@@ -293,8 +294,9 @@ bool space_delete(struct space *s, struct bytes key)
     struct entry *e = space_find(s, key);
     if (!e || !e->has_value)
         return false;
-    notify_watches(e, CHANGE_DELETED, entry_view(e).bytes, (struct bytes){NULL, 0});
-    s->store->bytes -= e->value_size + e->key_size + OVERHEAD;
+    struct view old = entry_view(e);
+    notify_watches(e, CHANGE_DELETED, &old, &(struct view){0});
+    s->store->bytes -= e->value_size;
     value_free(e);
     e->has_value = false;
     e->value_size = 0;
@@ -313,15 +315,18 @@ int space_queue_push(struct space *s, struct bytes key, struct bytes value,
                      struct ddp_err *err)
 {
     size_t cost = value.size + OVERHEAD;
-    if (space_charge(s, 0, cost, err) < 0)
+    struct entry *e = space_entry_more(s, key, err);
+    if (!e)
         return -1;
-    struct entry *e = space_entry_more(s, key);
-    struct queue_item *item = e ? malloc(sizeof *item) : NULL;
+    if (space_charge(s, 0, cost, err) < 0) {
+        space_tidy(s, e);
+        return -1;
+    }
+    struct queue_item *item = malloc(sizeof *item);
     struct blob *blob = item ? blob_create(value.size) : NULL;
     if (!blob) {
         free(item);
-        if (e)
-            space_tidy(s, e);
+        space_tidy(s, e);
         return no_memory(s, 0, cost, err);
     }
     if (value.size > 0)
@@ -366,9 +371,17 @@ size_t space_queue_len(const struct space *s, struct bytes key)
 
 int space_watch(struct space *s, struct bytes key, struct watch *w, struct ddp_err *err)
 {
-    struct entry *e = space_entry_more(s, key);
+    struct entry *e = space_entry_more(s, key, err);
     if (!e)
-        return err_set(err, "no memory to watch a key");
+        return -1;
+    for (const struct watch *there = e->more->watches; there; there = there->next) {
+        if (there->owner == w->owner)
+            return 1;
+    }
+    if (space_charge(s, 0, OVERHEAD, err) < 0) {
+        space_tidy(s, e);
+        return -1;
+    }
     w->space = s;
     w->entry = e;
     w->prev = NULL;
@@ -388,6 +401,7 @@ void space_unwatch(struct watch *w)
     if (w->next)
         w->next->prev = w->prev;
     w->entry = NULL;
+    w->space->store->bytes -= OVERHEAD;
     space_tidy(w->space, e);
 }
 
@@ -401,8 +415,10 @@ static void more_free(struct space *s, struct entry_more *m)
         blob_unref(item->blob);
         free(item);
     }
-    for (struct watch *w = m->watches; w; w = w->next)
+    for (struct watch *w = m->watches; w; w = w->next) {
         w->entry = NULL;
+        s->store->bytes -= OVERHEAD;
+    }
     free(m);
 }
 
@@ -412,8 +428,7 @@ void space_empty(struct space *s)
         struct entry *e = s->table.slots[i].entry;
         if (!e)
             continue;
-        if (e->has_value)
-            s->store->bytes -= e->value_size + e->key_size + OVERHEAD;
+        s->store->bytes -= e->value_size + e->key_size + OVERHEAD;
         value_free(e);
         if (e->more)
             more_free(s, e->more);

@@ -65,15 +65,18 @@ int space_barrier(struct space *s, struct bytes key, int64_t size, struct waiter
                   bool *passed, struct ddp_err *err);
 
 /* `changed` is called after every change of one value and must not write to the space.
- * Embedded in the owner's object; the fields are space.c's. */
+ * Embedded in the owner's object, which sets `owner` and `changed`; the other fields are
+ * space.c's. */
 enum change { CHANGE_UPDATED = 0, CHANGE_CREATED = 1, CHANGE_DELETED = 2 };
 struct watch {
+    const void *owner;
     struct watch *prev, *next;
     struct space *space;
     struct entry *entry; /* NULL: the space has been dropped */
-    void (*changed)(struct watch *w, enum change how, struct bytes key, struct bytes old,
-                    struct bytes now);
+    void (*changed)(struct watch *w, enum change how, struct bytes key,
+                    const struct view *old, const struct view *now);
 };
+/* 1: this owner watches the key already, and `w` is not used. */
 int space_watch(struct space *s, struct bytes key, struct watch *w, struct ddp_err *err);
 void space_unwatch(struct watch *w);
 

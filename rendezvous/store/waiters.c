@@ -134,7 +134,7 @@ static void link_out(struct waitlink *l)
 
 static size_t set_cost(size_t size, size_t count)
 {
-    return size + count * (sizeof(struct waitlink) + OVERHEAD) + OVERHEAD;
+    return size + count * sizeof(struct waitlink) + OVERHEAD;
 }
 
 static void set_free(struct waitset *set, size_t nlinked)
@@ -178,10 +178,9 @@ static struct waitset *set_create(struct space *s, uint64_t hash, struct packed 
     memcpy(copy, keys.data, keys.size);
     const uint8_t *at = copy;
     for (size_t i = 0; i < keys.count; i++) {
-        struct entry *e = space_entry_more(s, packed_next(&at));
+        struct entry *e = space_entry_more(s, packed_next(&at), err);
         if (!e) {
             set_free(set, i);
-            err_set(err, "no memory to wait for %zu keys", keys.count);
             return NULL;
         }
         struct waitlink *l = &set->links[i];

@@ -346,6 +346,22 @@ START_TEST(a_client_that_leaves_no_longer_waits_or_watches)
 }
 END_TEST
 
+START_TEST(a_key_that_is_watched_twice_is_pushed_once)
+{
+    struct message m = {.size = 0}, set = {.size = 0};
+    op(&m, 7);
+    string(&m, "/k");
+    say(1, &m);
+    say(1, &m);
+    ck_assert_uint_eq(world_pending(&w, 1), 2); /* both are confirmed */
+    op(&set, 0);
+    string(&set, "/k");
+    string(&set, "value");
+    say(2, &set);
+    ck_assert_uint_eq(world_pending(&w, 1), 2 + 1 + (8 + 2) + 8 + (8 + 5));
+}
+END_TEST
+
 /* A client of that scope sets a key and gets it back. */
 static void served(int who, unsigned scope)
 {
@@ -407,6 +423,7 @@ Suite *suite(void)
     tcase_add_test(t, equal_requests_get_equal_current_replies);
     tcase_add_test(t, dropping_a_scope_closes_its_waiting_clients);
     tcase_add_test(t, a_client_that_leaves_no_longer_waits_or_watches);
+    tcase_add_test(t, a_key_that_is_watched_twice_is_pushed_once);
     tcase_add_loop_test(t, random_bytes_never_crash, 0, 8);
     suite_add_tcase(s, t);
     return s;

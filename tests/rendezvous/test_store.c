@@ -283,6 +283,50 @@ START_TEST(a_full_store_refuses_and_changes_nothing)
 }
 END_TEST
 
+/* What each kind of entry costs besides the values: the key, for as long as it exists. */
+START_TEST(keys_of_queues_watches_and_waits_count)
+{
+    struct store *small = store_create(1000);
+    struct space *s = store_open(small, 0);
+    struct watch watch = {.owner = &watch}, again = {.owner = &watch},
+                 other = {.owner = &other};
+    struct waiter waiter = {0};
+    static uint8_t list[8 + 300] = {300 & 0xff, 300 >> 8};
+    char longer[601] = "";
+    bool ready;
+    memset(longer, 'k', 600);
+    ck_ok(space_queue_push(s, b(longer), b(""), &err), err);
+    ck_assert_uint_ge(store_bytes(small), 600);
+    ck_assert_int_eq(space_queue_push(s, b("another"), b(longer), &err), -1);
+    struct blob *popped;
+    ck_assert_uint_eq(space_queue_pop(s, b(longer), &popped), 1);
+    blob_unref(popped);
+    ck_assert_uint_eq(store_bytes(small), 0);
+    ck_assert_int_eq(space_watch(s, b(longer), &watch, &err), 0);
+    ck_assert_uint_ge(store_bytes(small), 600);
+    ck_assert_int_eq(space_watch(s, b(longer), &again, &err), 1);
+    size_t one = store_bytes(small);
+    ck_assert_int_eq(space_watch(s, b(longer), &other, &err), 0);
+    ck_assert_uint_gt(store_bytes(small), one);
+    ck_assert_int_eq(
+        waiter_start(s, &waiter, (struct packed){list, sizeof list, 1}, &ready, &err),
+        -1);
+    space_unwatch(&watch);
+    space_unwatch(&other);
+    ck_assert_uint_eq(store_bytes(small), 0);
+    ck_ok(waiter_start(s, &waiter, (struct packed){list, sizeof list, 1}, &ready, &err),
+          err);
+    ck_assert_uint_ge(store_bytes(small), 2 * 300); /* in the list, and as a key */
+    waiter_cancel(&waiter);
+    ck_assert_uint_eq(store_bytes(small), 0);
+    ck_assert_int_eq(space_watch(s, b("k"), &watch, &err), 0);
+    space_close(s);
+    store_drop(small, 0);
+    ck_assert_uint_eq(store_bytes(small), 0);
+    store_destroy(small);
+}
+END_TEST
+
 START_TEST(what_is_shown_is_printable_and_short)
 {
     char text[128], longer[100];
@@ -314,6 +358,7 @@ Suite *suite(void)
     tcase_add_test(t, scopes_do_not_see_each_other);
     tcase_add_test(t, a_dropped_scope_starts_anew);
     tcase_add_test(t, a_full_store_refuses_and_changes_nothing);
+    tcase_add_test(t, keys_of_queues_watches_and_waits_count);
     tcase_add_test(t, what_is_shown_is_printable_and_short);
     suite_add_tcase(s, t);
     return s;

@@ -201,9 +201,11 @@ START_TEST(a_full_store_takes_no_more_waiters)
 {
     struct store *small = store_create(1000);
     struct space *s = store_open(small, 0);
-    static uint8_t list[10 * 9]; /* ten keys of one zero byte */
-    for (int i = 0; i < 10; i++)
+    static uint8_t list[10 * 9]; /* ten keys of one byte */
+    for (uint8_t i = 0; i < 10; i++) {
         list[9 * i] = 1;
+        list[9 * i + 8] = i;
+    }
     bool ready;
     struct packed ten = {list, sizeof list, 10}, one = {list, 9, 1};
     ck_assert_int_eq(waiter_start(s, &c[0].waiter, ten, &ready, &err), -1);

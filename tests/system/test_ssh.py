@@ -92,14 +92,6 @@ class SshTest(LaunchTest):
             [("launcher", "n1"), ("n1", "n2"), ("launcher", "n2"), ("n2", "n3"), ("launcher", "n3")],
         )
 
-    def test_small_writes_keep_their_order_through_a_relay(self):
-        script = ("i=0; while [ $i -lt 300 ]; do printf 'line '; printf %s $i; printf ' of a program'; echo; "
-                  "i=$((i + 1)); done")
-        run = self.hosts("n1:1,n2:1", "--tree-width", "1", "--tag-output=off", script=script)
-        self.assert_ended(run, 0)
-        self.assertEqual(sorted(run.out.splitlines()),
-                         sorted(f"line {i} of a program" for i in range(300) for _ in range(2)))
-
     def test_window(self):
         run = self.hosts(",".join(f"n{i}:1" for i in range(6)), "--ssh-window", "1")
         self.assert_ended(run, 0)

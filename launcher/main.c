@@ -26,15 +26,14 @@ static int failed(const struct ddp_err *err, int code)
     return code;
 }
 
-/* If 0, 1 or 2 are closed, keep our sockets from getting these numbers. */
+/* If 0, 1 or 2 are closed, keep our sockets from getting these numbers. A write to stdout
+ * that was closed fails, as it would have. */
 static void fill_std_fds(void)
 {
-    int fd;
-    do
-        fd = open("/dev/null", O_RDWR);
-    while (fd >= 0 && fd <= STDERR_FILENO);
-    if (fd >= 0)
-        close(fd);
+    for (int fd = 0; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) < 0)
+            open("/dev/null", fd == STDOUT_FILENO ? O_RDONLY : O_RDWR);
+    }
 }
 
 static const char *get_env(const char *name)
@@ -177,7 +176,7 @@ int main(int argc, char **argv)
     struct opts opts;
     struct ddp_err err;
     fill_std_fds();
-    signal(SIGCHLD, SIG_DFL); /* inherited SIG_IGN would discard exit statuses */
+    child_signals_reset();
     int rc = cli_parse(argc, argv, &opts, &err), code = 0;
     if (rc < 0) {
         code = failed(&err, EXIT_USAGE);

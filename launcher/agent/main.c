@@ -116,6 +116,7 @@ int main(int argc, char **argv)
     struct ddp_err err;
     struct bootstrap s = {0};
     const char *path = argc == 3 && strcmp(argv[1], "--bootstrap") == 0 ? argv[2] : NULL;
+    child_signals_reset();
     if (is_spare(argc, argv))
         return 0;
     if (argc > 1 && !path && strcmp(argv[1], "--once-per-node") != 0) {

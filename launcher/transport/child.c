@@ -229,6 +229,14 @@ static int make_stack(struct child_place *p, struct ddp_err *err)
     return 0;
 }
 
+void child_signals_reset(void)
+{
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    signal(SIGCHLD, SIG_DFL);
+}
+
 int child_init(struct ddp_err *err)
 {
     if (mine.stack)

@@ -50,6 +50,10 @@ enum child_step { CHILD_OK, CHILD_CLONE, CHILD_SETUP, CHILD_DIR, CHILD_CPUS, CHI
  * when this process ends. Returns its pid, or -1 with errno and the failed step. */
 pid_t child_spawn(const struct child_spec *spec, enum child_step *step);
 
+/* Undo what our parent may have left: blocked signals do not reach us, nor the children;
+ * with SIGCHLD ignored, exit statuses are lost. Early in main(). */
+void child_signals_reset(void);
+
 /* Set up what child_spawn() needs, once; and release it. */
 int child_init(struct ddp_err *err);
 void child_finish(void);

@@ -6,6 +6,7 @@ import pty
 import select
 import shutil
 import signal
+import sys
 import time
 import unittest
 
@@ -275,6 +276,26 @@ class Launcher(LaunchTest):
         launch.wait()
         self.assertNotEqual(launch.rc, 0)
         self.assertIn("agent", launch.err)
+
+    def test_an_agent_that_is_stopped_is_lost_after_the_node_timeout(self):
+        launch = self.start("-np", 1, "--node-timeout", "2s", "sh", "-c", "echo up; sleep 1")
+        self.assertTrue(wait_until(lambda: "up" in launch.out))
+        (agent,) = self.agents()
+        os.kill(agent, signal.SIGSTOP)
+        launch.wait()
+        self.assert_ended(launch, 125)
+        self.assertIn("is lost: nothing heard from it for 2 s (--node-timeout)", launch.err)
+
+    def test_signals_that_the_parent_has_blocked(self):
+        blocked = ("import os, signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, "
+                   "[signal.SIGTERM, signal.SIGINT, signal.SIGCHLD]); os.execvp(sys.argv[1], sys.argv[1:])")
+        launch = self.start("-np", 2, "sh", "-c", "grep SigBlk /proc/self/status; echo up; exec sleep 60",
+                            command=[sys.executable, "-c", blocked, DDPRUN])
+        self.assertTrue(wait_until(lambda: launch.out.count("up") == 2))
+        launch.signal(signal.SIGTERM)
+        launch.wait()
+        self.assert_ended(launch, 143)
+        self.assertEqual(launch.out.count("SigBlk:\t0000000000000000"), 2, launch.out)
 
     def test_an_agent_that_hangs_in_the_kernel_is_not_waited_for(self):
         """A tracer that does not wait for the agent keeps its end from ddprun, too."""

@@ -53,8 +53,7 @@ static void on_beat(void *arg)
     for (unsigned i = 0; i < j->alloc->nnodes && j->state < JOB_LEAVING; i++) {
         struct job_node *n = &j->nodes[i];
         if (!job_node_connected(n) ||
-            !heartbeat_silent(j->beats.heartbeat, &n->silence, n->heard_ms) ||
-            n->via == j->local)
+            !heartbeat_silent(j->beats.heartbeat, &n->silence, n->heard_ms))
             continue;
         char *why =
             xasprintf("nothing heard from it for %.4g s (--node-timeout); is it up, "

@@ -25,6 +25,7 @@ struct input {
     struct event *ready; /* owned: read event, or for files a timer of 0 */
     size_t credit;
     void (*send)(const void *data, size_t n, void *arg);
+    void (*failed)(int error, void *arg);
     void *arg;
 };
 
@@ -55,12 +56,17 @@ static void input_read(struct input *in)
     if (!is_ours(in) || (in->polled && poll(&p, 1, 0) <= 0))
         return input_arm(in);
     ssize_t got = read(in->fd, piece, n);
-    if (got < 0 && (errno == EINTR || errno == EAGAIN || errno == EIO))
+    /* EIO of a terminal: it was given to another process group in between */
+    if (got < 0 &&
+        (errno == EINTR || errno == EAGAIN || (errno == EIO && isatty(in->fd))))
         return input_arm(in);
     if (got <= 0) {
+        int error = got < 0 ? errno : 0;
         log_debug("stdin has ended");
         in->ended = true;
         in->send(NULL, 0, in->arg);
+        if (error)
+            in->failed(error, in->arg);
         return;
     }
     in->credit -= (size_t)got;
@@ -85,10 +91,12 @@ void input_continue(struct input *in)
 }
 
 struct input *input_create(struct loop *loop, int fd,
-                           void (*send)(const void *data, size_t n, void *arg), void *arg)
+                           void (*send)(const void *data, size_t n, void *arg),
+                           void (*failed)(int error, void *arg), void *arg)
 {
     struct input *in = xcalloc(1, sizeof *in);
-    *in = (struct input){.loop = loop, .fd = fd, .send = send, .arg = arg};
+    *in = (struct input){
+        .loop = loop, .fd = fd, .send = send, .failed = failed, .arg = arg};
     struct stat st;
     in->polled = fstat(fd, &st) == 0 &&
                  (S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode) || isatty(fd));

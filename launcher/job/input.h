@@ -14,10 +14,10 @@
 struct input;
 
 /* `fd` is borrowed. `send` gets at most PIECE_MAX bytes per call, and n == 0 at the end
- * of the input. */
+ * of the input, which may be one that cannot be read: `failed` then gets errno. */
 struct input *input_create(struct loop *loop, int fd,
                            void (*send)(const void *data, size_t n, void *arg),
-                           void *arg);
+                           void (*failed)(int error, void *arg), void *arg);
 void input_destroy(struct input *in);
 
 /* Add `n` bytes of credit. */

@@ -15,6 +15,7 @@
 
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 static void on_output_space(void *arg)
@@ -36,10 +37,10 @@ static void on_output_lost(enum out_stream stream, bool reader_left, const char 
     struct job *j = arg;
     if (reader_left && stream == OUT_STDOUT) {
         /* exit as a program that SIGPIPE ended */
-        j->output_failed = true;
+        j->streams.failed = true;
         job_fail_text(j, CAUSE_OUTPUT, 128 + SIGPIPE, NULL);
     } else if (!reader_left) {
-        j->output_failed = true;
+        j->streams.failed = true;
         char *line = xasprintf("ddprun: %s", why);
         job_say(j, line);
         free(line);
@@ -66,6 +67,18 @@ static void on_input(const void *data, size_t size, void *arg)
     const char *bytes = data;
     if (size > 0 && bytes[size - 1] == '\n' && isatty(STDIN_FILENO))
         output_typed(j->output);
+}
+
+/* Ranks that have read half of their input must not be taken for a success. */
+static void on_input_failed(int error, void *arg)
+{
+    struct job *j = arg;
+    j->streams.failed = true;
+    char *line =
+        xasprintf("ddprun: cannot read from stdin: %s: the ranks' input ends here",
+                  strerror(error));
+    job_say(j, line);
+    free(line);
 }
 
 /* The slowest node limits how much more may be read. */
@@ -109,7 +122,8 @@ int job_open_streams(struct job *j, struct ddp_err *err)
     log_sink(on_log_line, j);
     j->terminal = terminal_create();
     if (j->opts->input != INPUT_NONE)
-        j->streams.input = input_create(j->loop, STDIN_FILENO, on_input, j);
+        j->streams.input =
+            input_create(j->loop, STDIN_FILENO, on_input, on_input_failed, j);
     return 0;
 }
 

@@ -16,7 +16,7 @@ enum { LEAVE_MS = 3000, AGENT_LATE_MS = 3000 };
 static int exit_code(const struct job *j)
 {
     return j->cause.kind != CAUSE_NONE ? j->cause.code
-           : j->output_failed          ? 1
+           : j->streams.failed         ? 1
                                        : j->verdict;
 }
 
@@ -117,8 +117,7 @@ int64_t job_limit_flushing(const struct job *j)
 enum { LATE_MS = 100 };
 
 /* An agent that answers no ping is slow, or stopped: only the time in which it answers
- * counts. One that stays silent is lost after --node-timeout: ours here, others in
- * heartbeat.c. */
+ * counts. One that stays silent is lost after --node-timeout (heartbeat.c). */
 static void late_agents(struct job *j, int64_t limit_ms)
 {
     int64_t more_ms = 0;
@@ -128,9 +127,6 @@ static void late_agents(struct job *j, int64_t limit_ms)
         if (!job_node_connected(n) || n->ended)
             continue;
         int64_t left_ms = limit_ms - n->silence.heard_for_ms;
-        int64_t timeout_ms = j->opts->node_timeout_ms - n->silence.silent_ms;
-        if (n->via == j->local && timeout_ms < left_ms)
-            left_ms = timeout_ms;
         if (left_ms <= 0)
             job_node_lost(j, i, "its agent does not stop the ranks");
         else if (left_ms > more_ms)

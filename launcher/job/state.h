@@ -124,9 +124,9 @@ struct job {
     struct job_streams {
         struct input *input;   /* owned; NULL: no rank reads input */
         size_t window;         /* bytes that may be read */
+        bool failed;           /* input was not read, or output not written */
     } streams;                 /* io.c */
     struct terminal *terminal; /* owned; NULL before streams are open */
-    bool output_failed;
 
     /* hooks.c */
     void **plugins;     /* owned: their states, by row of job_plugins[] (plugin.h) */

@@ -231,6 +231,17 @@ class Readers(LaunchTest):
         done = self.pipeline('"$DDPRUN" -np 2 true >&-')
         self.assertEqual(done.returncode, 0, done.stderr)
 
+    def test_output_to_a_closed_stdout_is_a_failure(self):
+        done = self.pipeline('"$DDPRUN" -np 2 echo x >&-')
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(b"cannot write to stdout: Bad file descriptor", done.stderr)
+
+    def test_a_stdin_that_cannot_be_read_is_a_failure(self):
+        for source in ("/", "/proc/$$/mem"):
+            done = self.pipeline(f'"$DDPRUN" -np 1 cat <{source}')
+            self.assertEqual(done.returncode, 1)
+            self.assertRegex(done.stderr, b"cannot read from stdin: [A-Z][a-z/ ]+: the ranks' input ends here")
+
     def test_our_stdout_stays_blocking(self):
         # O_NONBLOCK would outlive us on the shell's own pipe
         done = self.pipeline(

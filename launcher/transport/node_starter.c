@@ -19,6 +19,7 @@
 #include "launcher/transport/bootstrap_file.h"
 #include "launcher/transport/package.h"
 #include "launcher/transport/transport_proc.h"
+#include "launcher/transport/tree.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -72,10 +73,8 @@ struct node_starter {
     struct batch *batches;         /* owned */
     unsigned first;                /* no host before this one is queued */
     unsigned starting;
-    unsigned width;  /* of the tree in which agents connect; 0: all to us */
-    unsigned *row;   /* owned: the nodes of that tree; NULL: they know it */
-    unsigned *place; /* owned: by node, its index in the row */
-    size_t nrow;
+    unsigned width;      /* of the tree in which agents connect; 0: all to us */
+    struct tree_row row; /* its nodes; none: they know it */
     bool stopped;
 };
 
@@ -254,16 +253,6 @@ static void on_ended(int status, void *arg)
 
 /* --- starting ----------------------------------------------------------------------- */
 
-static void set_tree(const struct node_starter *s, struct bootstrap *m)
-{
-    if (!s->row || s->starts[m->node].apart)
-        return;
-    size_t place = s->place[m->node];
-    long parent = bootstrap_parent_place(s->width, place);
-    bootstrap_set_tree(m, &s->key, s->width, s->row, s->nrow, place,
-                       parent < 0 ? NULL : s->hosts->hosts[s->row[parent]].name);
-}
-
 /* The bootstrap lines for the agents of `nodes`; the caller wipes and frees. */
 static char *write_bootstrap(const struct node_starter *s, const unsigned *nodes,
                              size_t n)
@@ -279,7 +268,8 @@ static char *write_bootstrap(const struct node_starter *s, const unsigned *nodes
         m.node = nodes[0];
         handshake_node_key(&s->key, m.node, &m.key);
         m.name = s->hosts->hosts[nodes[0]].name;
-        set_tree(s, &m);
+        if (s->row.n > 0 && !s->starts[m.node].apart)
+            tree_row_set(&s->row, s->hosts, &s->key, &m);
     }
     char *text = bootstrap_write(&m);
     free(m.log_level);
@@ -435,15 +425,8 @@ void node_starter_joined(struct node_starter *s, unsigned node)
 void node_starter_tree(struct node_starter *s, unsigned width)
 {
     s->width = width;
-    if (width == 0 || s->transport->at_once)
-        return;
-    s->row = xcalloc(s->hosts->nhosts, sizeof *s->row);
-    s->place = xcalloc(s->hosts->nhosts, sizeof *s->place);
-    for (unsigned i = 0; i < s->hosts->nhosts; i++) {
-        s->place[i] = (unsigned)s->nrow;
-        if (!s->hosts->hosts[i].started)
-            s->row[s->nrow++] = i;
-    }
+    if (width > 0 && !s->transport->at_once)
+        tree_row_init(&s->row, s->hosts, width);
 }
 
 /* --- control ------------------------------------------------------------------------ */
@@ -579,8 +562,7 @@ void node_starter_destroy(struct node_starter *s)
     strv_finish(&s->env);
     secret_wipe(&s->key, sizeof s->key);
     free(s->path);
-    free(s->row);
-    free(s->place);
+    tree_row_finish(&s->row);
     free(s->starts);
     free(s);
 }

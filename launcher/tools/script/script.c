@@ -48,11 +48,6 @@ static void set_number(struct strv *values, const char *name, int64_t n)
     set(values, name, text);
 }
 
-static int most(int a, int b)
-{
-    return a > b ? a : b;
-}
-
 static void set_numbers(struct strv *values, const struct request *r)
 {
     /* of the requests only Slurm's is a range; ddprun wants all spares at the start */
@@ -63,7 +58,9 @@ static void set_numbers(struct strv *values, const struct request *r)
     set_number(values, "nodes", r->hosts);
     set(values, "node_range", nodes);
     set(values, "goes_on", r->hosts > r->least ? "yes" : "");
-    set_number(values, "mincpus", range ? most(r->cpus_per_node, r->ranks_per_node) : 0);
+    int cpus =
+        r->cpus_per_node > r->ranks_per_node ? r->cpus_per_node : r->ranks_per_node;
+    set_number(values, "mincpus", range ? cpus : 0);
     set_number(values, "gpus", r->gpus);
     set_number(values, "ranks", range ? 0 : r->ranks);
     set_number(values, "ranks_per_node", range ? 0 : r->ranks_per_node);

@@ -331,6 +331,18 @@ static const struct {
      "(1,000 x float32) at train.py:17; rank 1 has not arrived: it is in load() at "
      "data.py:10 (sleeping)",
      "[1]"},
+    /* rank 2 is on its way to the exit, rank 1 has only printed such words */
+    {FAILED("0") "," RANK(
+         "1", "a", "sleeping",
+         ",\"timed_out\":true," STACK(FRAME(
+             "load", "data.py",
+             "10"))) "," RANK("2", "a", "running",
+                              ",\"timed_out\":true," STACK(
+                                  "{\"function\":\"exit\",\"module\":\"/lib/libc.so\"}")),
+     "absent",
+     "ranks 0,2 have failed, it seems by a timeout; rank 1 has not arrived: it is in load() "
+     "at data.py:10 (sleeping)",
+     "[1]"},
     {FAILED("0") "," WAITS("1", "a") "," WAITS("2", "a"), "complete",
      "2 of 3 ranks have waited 30 s in all_reduce #4 of the default group "
      "(1,000 x float32) at train.py:17; all others have entered it",

@@ -260,15 +260,39 @@ static json_t *other_ranks(const struct diagnose *d)
     return list;
 }
 
+/* Do its last lines tell of a timeout? The last words are libddpgroup's. */
+static bool timed_out(const struct job *j, int rank)
+{
+    static const char *const words[] = {"timed out", "timeout", " not come "};
+    char *tail = output_tail(j->output, rank);
+    bool found = false;
+    for (size_t i = 0; i < ARRAY_LEN(words); i++)
+        found |= strcasestr(tail, words[i]) != NULL;
+    free(tail);
+    return found;
+}
+
+/* Ranks that have failed by a timeout, or are about to: their exit may take a while. */
+static json_t *timed_out_ranks(const struct diagnose *d)
+{
+    json_t *list = json_array();
+    for (int r = 0; d->reason == REASON_FAILURE && r < d->j->plan->nranks; r++) {
+        if (d->j->ranks[r].exited ? idset_has(&d->held, r) : timed_out(d->j, r))
+            json_array_append_new(list, json_integer(r));
+    }
+    return list;
+}
+
 /* The answers as a file without a name: a line for the job, two for each node. */
 static int answers_file(const struct diagnose *d)
 {
     const struct job *j = d->j;
     int fd = memfd_create("ddprun-report", MFD_CLOEXEC);
-    json_t *head = json_pack("{s:o, s:s, s:i, s:i, s:o, s:o}", "job",
-                             event_text(j->job.id), "reason", reasons[d->reason],
-                             "attempt", j->restart.attempt + 1, "nranks", j->plan->nranks,
-                             "ranks", other_ranks(d), "waits", job_waits(d->j));
+    json_t *head =
+        json_pack("{s:o, s:s, s:i, s:i, s:o, s:o, s:o}", "job", event_text(j->job.id),
+                  "reason", reasons[d->reason], "attempt", j->restart.attempt + 1,
+                  "nranks", j->plan->nranks, "ranks", other_ranks(d), "waits",
+                  job_waits(d->j), "timed_out", timed_out_ranks(d));
     char *line = json_dumps(head, JSON_COMPACT);
     json_decref(head);
     bool good = fd >= 0 && line && write_all(fd, line, strlen(line)) == 0;
@@ -378,18 +402,6 @@ static bool diagnose_signal(void *state, int sig)
     if (!d->answers || d->reason == REASON_BRIEF)
         inquire(d, REASON_ASKED);
     return true;
-}
-
-/* Do its last lines tell of a timeout? The last words are libddpgroup's. */
-static bool timed_out(const struct job *j, int rank)
-{
-    static const char *const words[] = {"timed out", "timeout", " not come "};
-    char *tail = output_tail(j->output, rank);
-    bool found = false;
-    for (size_t i = 0; i < ARRAY_LEN(words); i++)
-        found |= strcasestr(tail, words[i]) != NULL;
-    free(tail);
-    return found;
 }
 
 static bool diagnose_rank_failed(void *state, uint32_t rank)

@@ -138,9 +138,9 @@ static json_t *sorted(const json_t *ranks)
     return out;
 }
 
-/* stdin: a line {"job", "reason", "ranks": [...], "waits": [...]}: the ranks that no node
- * describes; then
- * for each node a line with its host, and a line with its answer. */
+/* stdin: a line {"job", "reason", "ranks": [...], "waits": [...], "timed_out": [0, 2]}:
+ * the ranks that no node describes; then for each node a line with its host, and a line
+ * with its answer. */
 static json_t *read_answers(void)
 {
     char *line = NULL, host[300] = "";
@@ -167,6 +167,17 @@ static json_t *read_answers(void)
     return report;
 }
 
+static bool is_in(const json_t *list, json_int_t number)
+{
+    const json_t *one;
+    size_t i;
+    json_array_foreach (list, i, one) {
+        if (json_integer_value(one) == number)
+            return true;
+    }
+    return false;
+}
+
 /* A rank that neither has exited nor is described has not been started yet. One that has
  * exited since it was described is in the list twice: the first is right. */
 static void complete(json_t *report)
@@ -181,6 +192,8 @@ static void complete(json_t *report)
             known[number] = true;
         if (twice)
             json_array_remove(ranks, i);
+        else if (is_in(json_object_get(report, "timed_out"), number))
+            json_object_set_new(json_array_get(ranks, i++), "timed_out", json_true());
         else
             i++;
     }

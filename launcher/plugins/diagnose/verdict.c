@@ -547,15 +547,17 @@ static void open_views(struct job_view *j, const json_t *ranks)
         const char *exited = text_of(rank, "exited"), *state = text_of(rank, "state");
         bool ends = !exited && state && strcmp(state, "exited") == 0;
         exited = ends ? state : exited;
-        *v =
-            (struct view){.is = rank,
-                          .rank = (int)json_integer_value(json_object_get(rank, "rank")),
-                          .host = text_of(rank, "host"),
-                          .state = state,
-                          .gone = exited ? exited : text_of(rank, "unknown"),
-                          .timed_out = json_is_true(json_object_get(rank, "timed_out")) ||
-                                       (ends && timeout),
-                          .at = place_of(rank)};
+        struct place at = place_of(rank);
+        /* one that is about to exit runs none of the user's code */
+        bool fails = json_is_true(json_object_get(rank, "timed_out")) &&
+                     (exited || (!at.file && !at.op));
+        *v = (struct view){.is = rank,
+                           .rank = (int)json_integer_value(json_object_get(rank, "rank")),
+                           .host = text_of(rank, "host"),
+                           .state = state,
+                           .gone = exited ? exited : text_of(rank, "unknown"),
+                           .timed_out = ends ? timeout : fails,
+                           .at = at};
         const char *host = j->ranks[0].host;
         j->hosts_differ |= host && v->host && strcmp(v->host, host) != 0;
     }

@@ -328,6 +328,7 @@ class Top(WatchTest):
         self.assertEqual(sum(bool(re.match(r" +[012] ", line)) for line in lines), 3)
         self.assertLessEqual(max(map(len, lines)), 80)
         self.assertIn("ranks 3: 3 run, 0 exited, 0 failed", lines)
+        self.assertEqual(sum(bool(re.match(r"step \d+ .*loss 0\.\d+  lr 0\.001$", line)) for line in lines), 1, lines)
         self.stop(job)
 
     def test_in_a_terminal(self):

@@ -3,6 +3,7 @@
  * Plain ANSI sequences; one screen of at least 80 columns, drawn again each second or
  * when a key is pressed. Without a terminal one screen is printed, of all ranks.
  */
+#include "launcher/plugins/observe/view/series.h"
 #include "launcher/plugins/observe/view/view.h"
 
 #include "common/duration.h"
@@ -28,6 +29,7 @@ struct top {
     size_t first; /* the first rank shown */
     enum { BY_RANK, BY_CPU, BY_MEMORY, BY_QUIET, ORDERS } order;
     bool unfinished_only;
+    struct series *series; /* owned: of rank 0's last lines; NULL: none */
     struct termios before;
 };
 
@@ -209,6 +211,37 @@ static void draw_head(const struct top *t, const json_t *status, FILE *out)
     }
 }
 
+/* Rank 0's last line, if it has numbers as those of the page. */
+static void take_numbers(struct top *t, const json_t *status)
+{
+    const char *line =
+        json_string_value(json_array_get(json_object_get(status, "last"), 0));
+    if (t->series && line)
+        series_line(t->series, 0, line, strlen(line),
+                    json_number_value(json_object_get(status, "t")));
+}
+
+/* "step 120  loss 0.4711  lr 0.0003": the last of each. False: there are none. */
+static bool draw_numbers(const struct top *t, FILE *out)
+{
+    char line[512] = "";
+    const struct point *points;
+    const char *name;
+    size_t n, used = 0;
+    for (size_t i = 0; t->series && series_get(t->series, i, &name, &points, &n); i++) {
+        bool share = strcmp(name, "progress") == 0;
+        if (n > 0 && used < sizeof line)
+            used += (size_t)snprintf(
+                line + used, sizeof line - used, "%s%s %.6g%s", used ? "  " : "", name,
+                points[n - 1].value * (share ? 100 : 1), share ? " %" : "");
+    }
+    if (used == 0)
+        return false;
+    put_cut(out, line, t->columns);
+    end_line(t, out);
+    return true;
+}
+
 static void draw_row(const struct top *t, const struct row *r, FILE *out)
 {
     char cpu[16] = "-", rss[16] = "-", quiet[16];
@@ -234,6 +267,7 @@ static void draw(struct top *t, const json_t *status, FILE *out)
     if (t->live)
         fputs("\033[H", out);
     draw_head(t, status, out);
+    bool numbers = draw_numbers(t, out);
     fprintf(out, "%s", t->live ? "\033[7m" : "");
     char head[256];
     snprintf(head, sizeof head, " RANK %-12s %-7s CPU%%    RSS QUIET  LAST LINE", "HOST",
@@ -241,7 +275,8 @@ static void draw(struct top *t, const json_t *status, FILE *out)
     fprintf(out, "%-*.*s", t->columns, t->columns, head);
     fputs(t->live ? "\033[0m" : "", out);
     end_line(t, out);
-    int used = 4 + (int)(hosts < 4 ? hosts : 4) + (*text(status, "failure") ? 1 : 0);
+    int used =
+        4 + (int)(hosts < 4 ? hosts : 4) + (*text(status, "failure") ? 1 : 0) + numbers;
     size_t room = !t->live                 ? nrows
                   : t->rows - used - 1 > 1 ? (size_t)(t->rows - used - 1)
                                            : 1;
@@ -340,6 +375,7 @@ static int run(struct top *t, struct ddp_err *err)
            (status = control_ask(t->fd, request, now_ms() + ASK_MS, err))) {
         int64_t next_ms = now_ms() + TURN_MS;
         measure(t);
+        take_numbers(t, status);
         draw(t, status, stdout);
         struct pollfd keys = {.fd = STDIN_FILENO, .events = POLLIN};
         for (int64_t left; on && t->live && !stop && (left = next_ms - now_ms()) > 0;) {
@@ -363,6 +399,7 @@ int top_run(const char *job)
         fprintf(stderr, "ddprun: %s\n", err.text);
         return 2;
     }
+    t.series = series_create(NULL, &err);
     t.live = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
     if (t.live)
         terminal_on(&t);
@@ -372,5 +409,7 @@ int top_run(const char *job)
     if (rc < 0)
         fprintf(t.live ? stdout : stderr, "ddprun: %s\n", err.text);
     close(t.fd);
+    if (t.series)
+        series_destroy(t.series);
     return rc < 0 && !t.live ? 1 : 0;
 }

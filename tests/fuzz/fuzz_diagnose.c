@@ -25,6 +25,7 @@ static const char *const seeds[] = {
     "\"sizes\":[[10]],\"types\":[\"f32\"],\"since_ms\":7,\"done\":false}]}",
     "rSERVER PROTOCOL 2\nOK\nNCCL version 2.28.3 compiled with CUDA 13.0\n\nJob summary\n"
     "  Nodes  Processes\n      1          2\n",
+    "g0 \n.\n1 0,1\n.\n2 1,2\n",
     "s[{\"pid\":9,\"thread_name\":\"MainThread\",\"frames\":[{\"name\":\"load\",\"filename\":"
     "\"/x/data.py\",\"module\":null,\"line\":10}]}]",
 };
@@ -60,6 +61,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         json_object_set_new(rank, "threads", stacks_of_pyspy(body));
     else if (*text == 't')
         trace_of_torch(body, "0 0,1\n", 1000, rank);
+    else if (*text == 'g')
+        trace_of_groups(body, rank);
     else if (*text == 'r')
         read_ras(body, rank);
     else

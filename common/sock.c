@@ -273,11 +273,16 @@ static int connect_one(const struct addrinfo *a, int64_t deadline_ms)
     return fd;
 }
 
+/* An address whose packets are dropped must leave time for the others. */
 static int connect_list(const struct addrinfo *list, int64_t deadline_ms)
 {
-    int fd = -1;
-    for (const struct addrinfo *a = list; a && fd < 0; a = a->ai_next)
-        fd = connect_one(a, deadline_ms);
+    int fd = -1, naddrs = 0;
+    for (const struct addrinfo *a = list; a; a = a->ai_next)
+        naddrs++;
+    for (const struct addrinfo *a = list; a && fd < 0; a = a->ai_next) {
+        int64_t now = now_ms();
+        fd = connect_one(a, now + (deadline_ms - now) / naddrs--);
+    }
     return fd;
 }
 

@@ -23,7 +23,8 @@ int sock_listen(const char *addr, int port, int *bound, struct ddp_err *err);
  * or -1. */
 int sock_reserve(int *port, struct ddp_err *err);
 
-/* Connect to a host, trying each of its addresses, until `deadline_ms` (now_ms() scale).
+/* Connect to a host until `deadline_ms` (now_ms() scale). Its addresses are tried in turn
+ * and share the time.
  * A refused connection is tried again with growing pauses (5 ms to 250 ms) when `retry`.
  * errno is ENXIO if the name cannot be resolved. */
 int sock_connect(const char *host, int port, int64_t deadline_ms, bool retry,

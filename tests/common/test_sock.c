@@ -1,3 +1,4 @@
+#include "tests/support/names.h"
 #include "tests/support/suite.h"
 
 #include "common/duration.h"
@@ -59,6 +60,32 @@ START_TEST(unknown_names_are_named)
 }
 END_TEST
 
+const struct test_name test_names[] = {{"two.addresses", {"127.0.0.2", "127.0.0.1"}}};
+const size_t test_nnames = 1;
+
+/* A listener whose queue is full drops what arrives, as a firewall does. */
+START_TEST(an_address_that_drops_packets_leaves_time_for_the_next)
+{
+    enum { QUEUED = 3 };
+    struct ddp_err err = {""};
+    int port = 0, queued[QUEUED];
+    int good = sock_listen("127.0.0.1", 0, &port, &err);
+    int full = sock_listen("127.0.0.2", port, NULL, &err);
+    ck_assert_msg(good >= 0 && full >= 0, "%s", err.text);
+    ck_assert_int_eq(listen(full, 0), 0);
+    for (int i = 0; i < QUEUED; i++)
+        queued[i] = sock_connect("127.0.0.2", port, now_ms() + 300, false, NULL);
+    int c = sock_connect("two.addresses", port, now_ms() + 2000, false, &err);
+    ck_assert_msg(c >= 0, "%s", err.text);
+    close(c);
+    for (int i = 0; i < QUEUED; i++)
+        close(queued[i]);
+    ck_assert_int_lt(queued[QUEUED - 1], 0); /* it was full */
+    close(good);
+    close(full);
+}
+END_TEST
+
 START_TEST(mapped_addresses_read_as_ipv4)
 {
     struct sockaddr_in6 sa = {.sin6_family = AF_INET6, .sin6_port = htons(80)};
@@ -111,6 +138,7 @@ Suite *suite(void)
     tcase_add_test(t, a_busy_port_is_named);
     tcase_add_test(t, a_refused_connection_is_retried_until_the_deadline);
     tcase_add_test(t, unknown_names_are_named);
+    tcase_add_test(t, an_address_that_drops_packets_leaves_time_for_the_next);
     tcase_add_test(t, mapped_addresses_read_as_ipv4);
     tcase_add_test(t, all_bytes_arrive_or_an_error);
     tcase_add_test(t, unread_bytes_end_at_the_deadline);

@@ -10,8 +10,8 @@
 #include "launcher/job/describe.h"
 #include "launcher/job/hooks.h"
 #include "launcher/job/job.h"
+#include "launcher/link/bootstrap.h"
 #include "launcher/place/show.h"
-#include "launcher/transport/tree.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,9 +56,20 @@ static void add_line(struct commands *c, const unsigned *nodes, size_t n)
     strv_finish(&argv);
 }
 
-static void add_command(unsigned node, void *arg)
+/* One line per host, by the host above it in the tree. */
+static void add_commands(struct commands *c)
 {
-    add_line(arg, &node, 1);
+    unsigned *row = xcalloc(c->hosts->nhosts + 1, sizeof *row);
+    size_t place = 0;
+    for (unsigned i = 0; i < c->hosts->nhosts; i++) {
+        if (c->hosts->hosts[i].started)
+            continue;
+        long parent = bootstrap_parent_place(c->hosts->width, place);
+        c->from = parent < 0 ? "here" : c->hosts->hosts[row[parent]].name;
+        row[place++] = i;
+        add_line(c, &i, 1);
+    }
+    free(row);
 }
 
 /* One line per transport process. */
@@ -130,13 +141,7 @@ static void find_commands(const struct job *j, struct strv *lines)
         add_commands_at_once(&c);
         add_environment(&c);
     } else {
-        tree_below(&hosts, TREE_ROOT, add_command, &c);
-    }
-    for (unsigned i = 0; i < hosts.nhosts; i++) {
-        if (hosts.hosts[i].started)
-            continue;
-        c.from = hosts.hosts[i].name;
-        tree_below(&hosts, i, add_command, &c);
+        add_commands(&c);
     }
     *lines = c.lines;
     msg_hosts_finish(&hosts);

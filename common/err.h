@@ -18,6 +18,10 @@ int err_set(struct ddp_err *err, const char *fmt, ...)
 int err_errno(struct ddp_err *err, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* The same where a process or thread could not be started: there EAGAIN is a limit. */
+int err_spawn(struct ddp_err *err, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
 /* Prepend "where: " to the message of a callee. */
 int err_prefix(struct ddp_err *err, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));

@@ -64,7 +64,7 @@ int guard_part(int (*be_agent)(int lifeline, void *arg), void *arg, char *argv0)
     sigprocmask(SIG_SETMASK, &all, &ours);
     pid_t pid = fork();
     if (pid < 0) {
-        err_errno(&err, "cannot fork");
+        err_spawn(&err, "cannot fork");
         return failed(&err);
     }
     close(guard[pid == 0]);

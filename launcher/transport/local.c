@@ -28,9 +28,7 @@ int local_fork(struct local_agent *a, struct ddp_err *err)
         return err_errno(err, "cannot make a socketpair");
     a->pid = fork();
     if (a->pid < 0) {
-        err_set(err, "cannot fork: %s",
-                errno == EAGAIN ? "too many processes; see 'ulimit -u'"
-                                : strerror(errno));
+        err_spawn(err, "cannot fork");
         close(pair[0]);
         close(pair[1]);
         return -1;

@@ -196,7 +196,7 @@ struct shell_command *shell_command_start(struct loop *loop, struct reap *reap,
                  ? spawn(c, spec, loop, out, said)
                  : -1;
     if (rc < 0)
-        err_errno(err, "cannot run '%.80s'", spec->text);
+        err_spawn(err, "cannot run '%.80s'", spec->text);
     int theirs[] = {out[1], said[1], c->out.fd < 0 ? out[0] : -1,
                     c->said.fd < 0 ? said[0] : -1};
     for (size_t i = 0; i < ARRAY_LEN(theirs); i++) {

@@ -20,6 +20,13 @@ START_TEST(errno_adds_the_reason_and_keeps_errno)
     err_errno(&err, "cannot open '%s'", "f");
     ck_assert_str_eq(err.text, "cannot open 'f': No such file or directory");
     ck_assert_int_eq(errno, ENOENT);
+    errno = EAGAIN; /* fork() at the limit */
+    err_spawn(&err, "cannot run '%s'", "f");
+    ck_assert_str_eq(err.text, "cannot run 'f': too many processes; see 'ulimit -u'");
+    ck_assert_int_eq(errno, EAGAIN);
+    errno = EMFILE;
+    err_spawn(&err, "cannot run '%s'", "f");
+    ck_assert_str_eq(err.text, "cannot run 'f': Too many open files; see 'ulimit -n'");
 }
 END_TEST
 

@@ -247,7 +247,7 @@ const struct option options[] = {
     {"start launcher", "ssh|srun|qrsh|blaunch|tmrsh", AT(start), read_choice, 0, 0,
      start_words,
      "how to start agents on other hosts; default: by the scheduler of this job, else by ssh"},
-    {"ssh", "COMMAND", AT(ssh), read_text, 0, 0, NULL,
+    {"ssh", "COMMAND", AT(ssh), read_command, 0, 0, NULL,
      "the ssh command, split at blanks; default: ssh"},
     {"ssh-window", "N", AT(ssh_window), read_number, 1, 4096, NULL,
      "ssh connections to open at the same time; default: 64"},

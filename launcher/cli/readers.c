@@ -113,6 +113,12 @@ int read_text(const struct option *o, const char *name, const char *text,
     return 0;
 }
 
+int read_command(const struct option *o, const char *name, const char *text,
+                 struct opts *opts, struct ddp_err *err)
+{
+    return read_text(o, name, text[strspn(text, " \t")] ? text : "", opts, err);
+}
+
 int read_url(const struct option *o, const char *name, const char *text,
              struct opts *opts, struct ddp_err *err)
 {

@@ -76,6 +76,7 @@ struct node_starter {
     unsigned width;      /* of the tree in which agents connect; 0: all to us */
     struct tree_row row; /* its nodes; none: they know it */
     bool stopped;
+    bool going; /* in node_starter_go(): a start that fails at once does not nest it */
 };
 
 static const struct host *host_of(const struct start *st)
@@ -213,7 +214,7 @@ static void start_lost_proc(struct start *st, const char *output, int status)
 {
     struct node_starter *s = st->starter;
     struct diagnosis d;
-    transport_diagnose(s->transport, host_of(st), s->hosts->agent, output, status, &d);
+    transport_diagnose(s->transport, s->hosts, host_of(st), output, status, &d);
     st->batch = NULL;
     if (d.again && st->tries < TRIES && !s->stopped)
         start_arm(st, (int64_t)AGAIN_MS * st->tries);
@@ -305,7 +306,7 @@ static struct batch *batch_create(struct node_starter *s, const unsigned *nodes,
                                              .talks = s->transport->talks};
     if (rc == 0 &&
         !(batch->proc = transport_proc_create(s->loop, s->reap, &spec, &events, batch)))
-        err_errno(err, "cannot run '%s'", s->path);
+        err_spawn(err, "cannot run '%s'", s->path);
     secret_wipe(text, strlen(text));
     free(text);
     strv_finish(&argv);
@@ -363,9 +364,16 @@ static void go_at_once(struct node_starter *s)
 
 void node_starter_go(struct node_starter *s)
 {
-    if (s->transport->at_once && !s->stopped && s->first < s->hosts->nhosts)
-        go_at_once(s);
-    while (s->first < s->hosts->nhosts && s->starting < s->hosts->window && !s->stopped) {
+    bool at_once = s->transport->at_once;
+    if (s->going)
+        return;
+    s->going = true;
+    while (s->first < s->hosts->nhosts && !s->stopped &&
+           (at_once || s->starting < s->hosts->window)) {
+        if (at_once) {
+            go_at_once(s);
+            continue;
+        }
         struct start *st = &s->starts[s->first++];
         if (st->state != START_QUEUED)
             continue;
@@ -373,6 +381,7 @@ void node_starter_go(struct node_starter *s)
         s->starting++;
         start_run(st);
     }
+    s->going = false;
 }
 
 void node_starter_queue(struct node_starter *s, unsigned node)
@@ -403,7 +412,13 @@ static bool on_accepted(unsigned node, int fd, const struct link_keys *keys,
                         const char *here, void *arg)
 {
     struct node_starter *s = arg;
-    if (node >= s->hosts->nhosts || s->starts[node].state != START_RUNS || s->stopped)
+    if (node >= s->hosts->nhosts)
+        return false;
+    if (s->stopped || s->starts[node].state == START_FAILED) {
+        close(fd); /* an agent of ours, too late: nothing to warn of */
+        return true;
+    }
+    if (s->starts[node].state != START_RUNS)
         return false;
     s->starts[node].state = START_JOINED;
     s->starting--;

@@ -46,8 +46,8 @@ static const struct {
     {"got select error", "its execution daemon does not answer; is the host up?"},
 };
 
-static bool diagnose(const struct host *host, const char *agent, const char *output,
-                     int status, struct diagnosis *d)
+static bool diagnose(const struct msg_hosts *hosts, const struct host *host,
+                     const char *output, int status, struct diagnosis *d)
 {
     for (size_t i = 0; strstr(output, "error: ") && i < ARRAY_LEN(reasons); i++) {
         if (strstr(output, reasons[i].words)) {

@@ -178,8 +178,8 @@ static bool by_table(const struct host *host, const char *output, struct diagnos
     return false;
 }
 
-bool ssh_diagnose(const struct host *host, const char *agent, const char *output,
-                  int status, struct diagnosis *d)
+bool ssh_diagnose(const struct msg_hosts *hosts, const struct host *host,
+                  const char *output, int status, struct diagnosis *d)
 {
     int code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
     *d = (struct diagnosis){0};
@@ -187,11 +187,17 @@ bool ssh_diagnose(const struct host *host, const char *agent, const char *output
         return true;
     char last[300];
     last_output_line(output, host->name, last, sizeof last);
-    diagnose_otherwise(host, agent, "ssh", output, status, d);
+    size_t n = strcspn(hosts->ssh, " \t");
+    char *program = xstrndup(hosts->ssh, n);
+    const char *slash = strrchr(program, '/');
+    bool own = strcmp(slash ? slash + 1 : program, "ssh") != 0; /* of the user */
+    diagnose_otherwise(host, hosts->agent, program, output, status, d);
+    free(program);
     if (!last[0] && WIFEXITED(status) && code != SSH_FAILED && code != EXIT_NOT_FOUND &&
         code != EXIT_NOT_EXECUTABLE)
-        add_advice("does a start-up file of the shell there exit?", host, d->text,
-                   sizeof d->text);
+        add_advice(own ? "does this --ssh command run its arguments there?"
+                       : "does a start-up file of the shell there exit?",
+                   host, d->text, sizeof d->text);
     return true;
 }
 

@@ -15,7 +15,7 @@ void ssh_command(const struct host *host, const char *ssh, const char *agent,
                  struct strv *argv);
 
 /* Explain `output` (its stderr) and its wait status; true. */
-bool ssh_diagnose(const struct host *host, const char *agent, const char *output,
-                  int status, struct diagnosis *d);
+bool ssh_diagnose(const struct msg_hosts *hosts, const struct host *host,
+                  const char *output, int status, struct diagnosis *d);
 
 #endif

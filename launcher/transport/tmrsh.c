@@ -26,8 +26,8 @@ static void command(const struct msg_hosts *hosts, const unsigned *nodes, size_t
 
 enum { MOM_CANNOT_RUN = 254 };
 
-static bool diagnose(const struct host *host, const char *agent, const char *output,
-                     int status, struct diagnosis *d)
+static bool diagnose(const struct msg_hosts *hosts, const struct host *host,
+                     const char *output, int status, struct diagnosis *d)
 {
     int code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
     if (strstr(output, "is not a node in job"))
@@ -37,7 +37,8 @@ static bool diagnose(const struct host *host, const char *agent, const char *out
         snprintf(d->text, sizeof d->text,
                  "%s: the agent there has failed; see the job's error file", host->name);
     else if (!output[0] && code == MOM_CANNOT_RUN)
-        diagnose_otherwise(host, agent, "", output, W_EXITCODE(EXIT_NOT_FOUND, 0), d);
+        diagnose_otherwise(host, hosts->agent, "", output, W_EXITCODE(EXIT_NOT_FOUND, 0),
+                           d);
     else
         return false;
     return true;

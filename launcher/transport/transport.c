@@ -58,11 +58,11 @@ const struct transport *transport_choose(enum start_by asked, const char *source
     return &transport_ssh;
 }
 
-void transport_diagnose(const struct transport *t, const struct host *host,
-                        const char *agent, const char *output, int status,
+void transport_diagnose(const struct transport *t, const struct msg_hosts *hosts,
+                        const struct host *host, const char *output, int status,
                         struct diagnosis *d)
 {
     *d = (struct diagnosis){0};
-    if (!t->diagnose || !t->diagnose(host, agent, output, status, d))
-        diagnose_otherwise(host, agent, t->program, output, status, d);
+    if (!t->diagnose || !t->diagnose(hosts, host, output, status, d))
+        diagnose_otherwise(host, hosts->agent, t->program, output, status, d);
 }

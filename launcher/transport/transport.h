@@ -44,8 +44,8 @@ struct transport {
     /* For at_once: does this stderr line blame a host? Fills `b`. */
     bool (*blame)(const char *line, const char *agent, struct blame *b);
     /* What it alone knows for transport_diagnose(). False: nothing. NULL: never. */
-    bool (*diagnose)(const struct host *host, const char *agent, const char *output,
-                     int status, struct diagnosis *d);
+    bool (*diagnose)(const struct msg_hosts *hosts, const struct host *host,
+                     const char *output, int status, struct diagnosis *d);
 };
 
 /* part() returns less than this. */
@@ -65,8 +65,8 @@ char *transport_program(const struct transport *t, const char *ssh, struct ddp_e
 
 /* Why an agent did not start: the process has ended with wait status `status` before the
  * agent of `host` connected; `output` is the end of its stderr. */
-void transport_diagnose(const struct transport *t, const struct host *host,
-                        const char *agent, const char *output, int status,
+void transport_diagnose(const struct transport *t, const struct msg_hosts *hosts,
+                        const struct host *host, const char *output, int status,
                         struct diagnosis *d);
 
 /* In an agent started by srun: unset the variables that were set for that srun. */

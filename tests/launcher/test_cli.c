@@ -138,6 +138,7 @@ static const struct {
     {"--preload torch;x prog", "--preload takes Python modules such as torch,numpy, not "
                                "'torch;x' (try ddprun --help)"},
     {"--wdir= prog", "--wdir: an empty DIR (try ddprun --help)"},
+    {"--ssh \t prog", "--ssh: an empty COMMAND (try ddprun --help)"},
     {"--nnodes 4:1 prog",
      "--nnodes takes N, or MIN:MAX hosts, not '4:1' (try ddprun --help)"},
     {"-np2 prog", "unknown option '-np2', did you mean --np? (try ddprun --help)"},

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+static char agent[] = "/opt/ddprun-agent";
 static struct host host_n1 = {.name = (char[]){"n1"}};
 
 /* Recorded from OpenSSH 9.2. */
@@ -81,8 +82,8 @@ START_TEST(output_of_ssh_becomes_one_line)
 {
     struct diagnosis d;
     int code = said[_i].code;
-    ssh_diagnose(&host_n1, "/opt/ddprun-agent", said[_i].said,
-                 code < 0 ? -code : code << 8, &d);
+    const struct msg_hosts hosts = {.agent = agent, .ssh = (char[]){"ssh -v"}};
+    ssh_diagnose(&hosts, &host_n1, said[_i].said, code < 0 ? -code : code << 8, &d);
     ck_assert_str_eq(d.text, said[_i].text);
     ck_assert_int_eq(d.again, said[_i].again);
     ck_assert_ptr_null(strchr(d.text, '\n'));
@@ -93,8 +94,24 @@ START_TEST(the_advice_names_user_and_port)
 {
     struct host host = {.name = (char[]){"n1"}, .user = (char[]){"bob"}, .port = 2222};
     struct diagnosis d;
-    ssh_diagnose(&host, "/a", "bob@n1: Permission denied (publickey).\r\n", 255 << 8, &d);
+    const struct msg_hosts hosts = {.agent = agent, .ssh = (char[]){"ssh"}};
+    ssh_diagnose(&hosts, &host, "bob@n1: Permission denied (publickey).\r\n", 255 << 8,
+                 &d);
     ck_assert_ptr_nonnull(strstr(d.text, "'ssh -p 2222 bob@n1 true' has to work"));
+}
+END_TEST
+
+START_TEST(a_command_of_the_user_is_named)
+{
+    struct diagnosis d;
+    struct msg_hosts hosts = {.agent = agent, .ssh = (char[]){"/bin/false -q"}};
+    ssh_diagnose(&hosts, &host_n1, "", 1 << 8, &d);
+    ck_assert_str_eq(d.text, "n1: /bin/false ended with status 1 and no word; does this "
+                             "--ssh command run its arguments there?");
+    hosts.ssh = (char[]){"/usr/bin/ssh"};
+    ssh_diagnose(&hosts, &host_n1, "", 1 << 8, &d);
+    ck_assert_str_eq(d.text, "n1: /usr/bin/ssh ended with status 1 and no word; does a "
+                             "start-up file of the shell there exit?");
 }
 END_TEST
 
@@ -161,6 +178,7 @@ Suite *suite(void)
     Suite *s = suite_create("ssh");
     TCase *t = tcase_create("ssh");
     tcase_add_test(t, the_advice_names_user_and_port);
+    tcase_add_test(t, a_command_of_the_user_is_named);
     tcase_add_loop_test(t, output_of_ssh_becomes_one_line, 0, ARRAY_LEN(said));
     tcase_add_loop_test(t, the_command_names_host_user_and_port, 0, ARRAY_LEN(commands));
     suite_add_tcase(s, t);

@@ -286,7 +286,8 @@ static const struct {
 START_TEST(early_exits_are_diagnosed)
 {
     struct diagnosis d;
-    transport_diagnose(ends[_i].transport, &three[2], "/agent", ends[_i].said,
+    const struct msg_hosts job = {.agent = (char[]){"/agent"}, .ssh = (char[]){"ssh"}};
+    transport_diagnose(ends[_i].transport, &job, &three[2], ends[_i].said,
                        ends[_i].status, &d);
     ck_assert_str_eq(d.text, ends[_i].text);
     ck_assert(!d.again);

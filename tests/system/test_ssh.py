@@ -4,6 +4,7 @@ and that no process stays. Real sshd and real networks: tests/lab."""
 
 import os
 import re
+import resource
 import signal
 import subprocess
 import time
@@ -23,6 +24,7 @@ unknown*) echo "ssh: Could not resolve hostname $host: Name or service not known
 refused*) echo "ssh: connect to host $host port 22: Connection refused" >&2; exit 255;;
 noagent*) exec sh -c "exec /nonesuch/ddprun-agent";;
 silent*) exec sleep 1000;;
+late*) trap '' TERM; sleep 4;; # until failures are reported
 flaky*) [ -e "$FAKE_LOG.$host" ] || { : >"$FAKE_LOG.$host"
     echo "kex_exchange_identification: read: Connection reset by peer" >&2; exit 255; };;
 deaf*) printf 'ddprun-agent 1\nend\n' | sh -c "$command"; exit $?;;
@@ -124,6 +126,27 @@ class SshTest(LaunchTest):
             lines, ("unknown1: the name", "refused1: connection refused", "noagent1: the agent")
         ):
             self.assertIn(f"cannot start on {words}", line)
+
+    def test_an_agent_that_connects_when_all_is_over_is_no_stranger(self):
+        run = self.hosts("unknown1:1,late:1")
+        self.assert_ended(run, 125)
+        self.assertEqual([line.split(": ")[1] for line in run.err.splitlines()],
+                         ["cannot start on unknown1"])
+
+    def test_an_ssh_that_cannot_be_run_fails_for_each_of_many_hosts(self):
+        limits = resource.getrlimit(resource.RLIMIT_STACK)
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_STACK, limits)
+        resource.setrlimit(resource.RLIMIT_STACK, (256 << 10, limits[1]))
+        ssh = self.write("no-program", "", 0o755)
+        run = self.run_to_end("--ssh", ssh, "-H", "n[1-2000]", "--tree-width", "0", "true")
+        self.assert_ended(run, 125)
+        self.assertIn("-2000]: cannot run", run.err)
+
+    def test_a_dry_run_shows_which_host_starts_which(self):
+        run = self.run_to_end("--dry-run", "-H", "n[1-7]", "--tree-width", "2", "true")
+        self.assertEqual(re.findall(r"(\S+): ssh .* -- (n\d)", run.out), [
+            ("here", "n1"), ("here", "n2"), ("n1", "n3"), ("n1", "n4"), ("n2", "n5"),
+            ("n2", "n6"), ("n3", "n7")])
 
     def test_hosts_that_fail_alike_share_a_line(self):
         run = self.hosts("refused1:1,unknown[1-3]:1,refused[2-4]:1,unknown7:1")

@@ -115,7 +115,8 @@ class Contest:
         addr = self.hosts.addrs[0] if apart else "127.0.0.1"
         store = subprocess.Popen(
             (self.hosts.enter(0) if apart else [])
-            + [os.path.join(self.build, "rendezvous", "ddpstored"), "-H", addr, "-p", "0"],
+            + [os.path.join(self.build, "rendezvous", "ddpstored"), "-H", addr, "-p", "0"]
+            + (["--allow", ",".join(self.hosts.addrs)] if apart else []),
             stdout=subprocess.PIPE, text=True)
         try:
             port = re.search(r"(\d+)\s*$", store.stdout.readline()).group(1)

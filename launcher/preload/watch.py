@@ -18,8 +18,10 @@ KEPT = {"__class__", "__del__", "__dict__", "__doc__", "__init__", "__init_subcl
 
 # Random numbers that may be equal in all ranks, by their callers: names of a file and a semaphore
 # created to test whether that is possible, the number of the first anonymous symbol, names of
-# attributes that hold the state of modules, and keys of a process's own tables.
+# attributes that hold the state of modules, keys of a process's own tables, and examples in texts
+# of documentation.
 KNOWN = {("tempfile", "_get_default_tempdir"), ("joblib._multiprocessing_helpers", "<module>"),
+         ("scipy.stats._distribution_infrastructure", "_generate_example"),
          ("opentelemetry.context", "create_key"), ("sympy.core.symbol", "Dummy"),
          ("torch.distributed._composable.contract", "generate_state_key")}
 PROCESS = ("multiprocessing.process", "multiprocess.process")  # the second belongs to dill

@@ -339,7 +339,12 @@ class Preload(LaunchTest):
                    "folder, session, job = tempfile.gettempdir(), uuid.uuid4().hex, str(uuid.uuid4())\n"
                    "from draws import session as again\n"
                    "__name__ = 'sympy.core.symbol'\nclass Dummy:\n"
-                   "    prng = Random(); first = prng.random()\n__name__ = 'draws'\n",
+                   "    prng = Random(); first = prng.random()\n"
+                   "__name__ = 'scipy.stats._distribution_infrastructure'\n"
+                   "def _generate_example(): return urandom(16)\ntext = _generate_example()\n"
+                   "__name__ = 'opentelemetry.context'\n"
+                   "def create_key(): return str(uuid.uuid4())\nkey = 'key-' + create_key()\n"
+                   "__name__ = 'draws'\n",
                    ("given.gauss(0, 1)", "late.random()", "urandom", "folder", "session == draws.again",
                     "uuid.UUID(draws.job).version"),
                    ("session", "job", "tempfile.mktemp()", "Dummy.prng.random()", "own.random()",

@@ -13,6 +13,7 @@
 #include "common/signame.h"
 #include "launcher/job/events.h"
 #include "launcher/job/hooks.h"
+#include "launcher/link/heartbeat.h"
 
 #include <jansson.h>
 #include <signal.h>
@@ -386,4 +387,12 @@ void job_report_summary(struct job *j)
     job_say(j, line);
     free(several);
     free(line);
+    int64_t late_ms = heartbeat_late_ms(j->beats.heartbeat);
+    if (late_ms > 0) {
+        line = xasprintf("ddprun: the launcher did not run for %.1f s of these: stopped, "
+                         "blocked, or without a CPU",
+                         (double)late_ms / 1e3);
+        job_say(j, line);
+        free(line);
+    }
 }

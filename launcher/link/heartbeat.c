@@ -21,6 +21,7 @@ struct heartbeat {
     void *arg;
     int64_t timeout_ms, interval_ms;
     int64_t last_ms;    /* monotonic */
+    int64_t late_ms;    /* heartbeat_late_ms() */
     int64_t elapsed_ms; /* between the last two beats, as far as this process ran */
 };
 
@@ -29,13 +30,20 @@ static void on_beat(evutil_socket_t fd, short what, void *arg)
     struct heartbeat *h = arg;
     int64_t now = now_ms(), elapsed_ms = now - h->last_ms;
     int64_t late_ms = elapsed_ms - h->interval_ms;
-    if (late_ms > LATE_MS)
+    if (late_ms > LATE_MS) {
+        h->late_ms += late_ms;
         log_info(
             "this process did not run for %.1f s: stopped, blocked, or without a CPU",
             (double)late_ms / 1e3);
+    }
     h->elapsed_ms = late_ms > h->interval_ms / 2 ? h->interval_ms : elapsed_ms;
     h->last_ms = now;
     h->beat(h->arg);
+}
+
+int64_t heartbeat_late_ms(const struct heartbeat *h)
+{
+    return h->late_ms;
 }
 
 /* Timers are not exact: a beat a little before the timeout is the one at the timeout. */

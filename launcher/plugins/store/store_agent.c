@@ -3,7 +3,9 @@
  * The agent of rank 0's node hosts it (store_host.h). Every agent vouches for connections
  * that come from its machine.
  */
+#define LOG_SUBSYS "store"
 #include "common/err.h"
+#include "common/log.h"
 #include "common/mem.h"
 #include "launcher/admission/admission.h"
 #include "launcher/agent/plugin.h"
@@ -12,6 +14,7 @@
 #include "launcher/transport/program.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 struct store_node {
@@ -26,8 +29,17 @@ static void ask_vouch(const struct msg_vouch *v, void *arg)
     agent_send(arg, MSG_VOUCH, v);
 }
 
+/* Addresses and states, which are short; the launcher would take longer ones for an error
+ * of this node. */
+enum { ASKED_MAX = 32 << 10 };
+
 static void on_asked(const char *key, const char *value, void *arg)
 {
+    if (value && strlen(key) + strlen(value) > ASKED_MAX) {
+        log_warn("a rank's '%.80s' of %zu bytes over HTTP is too long: ignored", key,
+                 strlen(value));
+        return;
+    }
     agent_send(arg, MSG(asked, msg_text(key), msg_text(value)));
 }
 

@@ -186,7 +186,8 @@ int main(int argc, char **argv)
             code = failed(&err, EXIT_USAGE);
     } else if (rc == 0) {
         const char *tool = tool_of(&opts);
-        code = tool ? exec_tool(tool, argv) : start(&opts);
+        char *top[] = {argv[0], (char[]){"--top"}, opts.argv[0], NULL};
+        code = tool ? exec_tool(tool, opts.top ? top : argv) : start(&opts);
     }
     child_finish();
     opts_finish(&opts);

@@ -201,11 +201,13 @@ static bool wants_program(const struct opts *opts)
            !opts->fetch_data && !opts->report_on;
 }
 
-static int check_fetch(const struct opts *opts, struct ddp_err *err)
+static int check_rest(const struct opts *opts, struct ddp_err *err)
 {
     if (opts->fetch_data && opts->argv[0])
         return err_set(err, "--fetch-data starts nothing, so '%.80s' cannot follow",
                        opts->argv[0]);
+    if (opts->top && opts->argv[0] && opts->argv[1])
+        return err_set(err, "--top shows one job: '%.80s' cannot follow", opts->argv[1]);
     return 0;
 }
 
@@ -293,7 +295,7 @@ int cli_parse(int argc, char **argv, struct opts *opts, struct ddp_err *err)
     }
     if (r.i == r.argc && wants_program(opts))
         return err_set(err, "no program given (try ddprun --help)");
-    if (check_fetch(opts, err) < 0 || (!opts->app && programs_find(opts, err) < 0))
+    if (check_rest(opts, err) < 0 || (!opts->app && programs_find(opts, err) < 0))
         return -1;
     be_horovodrun(opts);
     if (count_hosts(opts, err) < 0 || check_discovery(opts, err) < 0 ||

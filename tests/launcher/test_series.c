@@ -156,6 +156,22 @@ START_TEST(lines_of_two_streams_stay_whole)
 }
 END_TEST
 
+START_TEST(ranks_are_added)
+{
+    struct logs *l = logs_create(1, on_line, NULL);
+    int64_t from = 0;
+    size_t n;
+    logs_feed(l, 2, 0, "lost\n", 5);
+    logs_grow(l, 3);
+    logs_grow(l, 2);
+    logs_feed(l, 2, 0, "kept\n", 5);
+    const char *text = logs_read(l, 2, &from, 100, &n);
+    ck_assert_ptr_nonnull(text);
+    ck_assert_mem_eq(text, "kept\n", n);
+    logs_destroy(l);
+}
+END_TEST
+
 START_TEST(a_progress_bar_is_one_line_a_second)
 {
     struct logs *l = logs_create(1, on_line, NULL);
@@ -224,6 +240,7 @@ Suite *suite(void)
     tcase_add_test(t, a_long_series_is_thinned_and_ends_with_the_newest);
     tcase_add_test(t, names_of_others_are_plain);
     tcase_add_test(t, lines_of_two_streams_stay_whole);
+    tcase_add_test(t, ranks_are_added);
     tcase_add_test(t, a_progress_bar_is_one_line_a_second);
     tcase_add_test(t, a_full_log_keeps_its_end);
     tcase_add_test(t, search_ignores_case_and_has_a_limit);

@@ -117,6 +117,19 @@ class Events(launch.LaunchTest):
         self.assertEqual(sorted(x for x in lines if x[0] != "{"),
                          ["[0] half line", "[1] half line"])
 
+    def test_a_descriptor_that_is_our_stdout(self):
+        """A pipe takes parts of lines: two writers would cut them."""
+        script = "i=0; while [ $i -lt 2000 ]; do echo ddprun.checkpoint $i; echo text $i; i=$((i + 1)); done"
+        done = self.run_to_end(
+            "--events", "fd:1", "-np", 4, "sh", "-c", script,
+            command=["bash", "-c", '"$0" "$@" | (sleep 0.5; cat); exit ${PIPESTATUS[0]}', launch.DDPRUN])
+        self.assert_ended(done, 0)
+        lines = done.out.splitlines()
+        self.assertEqual(self.check([x for x in lines if x[0] == "{"])[-1]["event"], "end")
+        ranks = [x for x in lines if x[0] != "{"]
+        self.assertEqual([x for x in ranks if not re.fullmatch(r"\[[0-3]\] (ddprun.checkpoint|text) \d+", x)], [])
+        self.assertEqual(len(ranks), 4 * 2 * 2000)
+
     def test_to_a_descriptor(self):
         command = ["sh", "-c", f'exec "$0" "$@" 7>{self.file}', launch.DDPRUN]
         done = self.run_to_end("--events", "fd:7", "true", command=command)

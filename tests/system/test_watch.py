@@ -279,6 +279,35 @@ class Metrics(WatchTest):
             self.assertIn("ddprun_job_info", self.parse(f.read()))
         self.assertEqual([n for n in os.listdir(self.folder.name) if "part" in n], [])
 
+    def test_the_loss_of_rank_0_without_an_expression(self):
+        file = self.path("ddprun.prom")
+        done = self.sh(2, "echo loss=0.$((RANK + 4)); sleep 1.5", "--metrics", file)
+        self.assert_ended(done, 0)
+        with open(file, encoding="utf-8") as f:
+            found = self.parse(f.read())["ddprun_metric"]
+        self.assertEqual(list(found.values()), [0.4], found)
+
+    def test_a_long_expression(self):
+        file = self.path("ddprun.prom")
+        done = self.sh(1, "echo step=5; sleep 1.5", "--metrics", file, "--metric", "step" + "|never" * 2000)
+        self.assert_ended(done, 0)
+        with open(file, encoding="utf-8") as f:
+            self.assertEqual(list(self.parse(f.read())["ddprun_metric"].values()), [5])
+
+    def test_more_connections_than_descriptors(self):
+        port = launch.free_port()
+        limited = ["bash", "-c", 'ulimit -n 64; exec "$0" "$@"', launch.DDPRUN]
+        job = self.start("--metrics", f"127.0.0.1:{port}", "-np", 1, "sh", "-c", "echo up; sleep 60",
+                         command=limited)
+        self.wait_for(job, "up")
+        strangers = [socket.create_connection(("127.0.0.1", port)) for _ in range(100)]
+        time.sleep(2)
+        for s in strangers:
+            s.close()
+        self.assertTrue(launch.wait_until(lambda: "ddprun_job_info" in self.metrics(port)))
+        self.stop(job)
+        self.assertNotIn("accept", job.err)
+
     def test_a_file_in_a_missing_folder(self):
         """One line, though it is written again and again; and an event."""
         file, events = self.path("missing", "x.prom"), self.path("events")
@@ -304,6 +333,12 @@ class Metrics(WatchTest):
 
 
 class Top(WatchTest):
+    def test_one_job(self):
+        done = self.run_to_end("--top", "1", "2")
+        self.assertEqual((done.rc, done.err), (2, "ddprun: --top shows one job: '2' cannot follow\n"))
+        done = self.run_to_end("--top", "--log-level", "info")
+        self.assertNotIn("'info'", done.err)
+
     def test_without_a_job(self):
         done = self.run_to_end("--top", "99999999")  # beyond all pids: other tests have jobs
         self.assertEqual(

@@ -10,6 +10,8 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/offload.h"
+#include "launcher/io/output.h"
+#include "launcher/io/sink.h"
 #include "launcher/io/writer.h"
 #include "launcher/job/events.h"
 
@@ -30,8 +32,9 @@ enum { OPEN_MS = 10000, CLOSE_MS = 3000, QUEUED_MAX = 16 << 20 };
 struct event_file {
     struct job *j;          /* borrowed */
     const char *where;      /* borrowed */
-    struct writer *writer;  /* owned; NULL: our stdout */
-    struct evbuffer *early; /* owned: for stdout, until the job's output is open */
+    struct writer *writer;  /* owned; NULL: our stdout or stderr */
+    enum out_stream stream; /* which of them */
+    struct evbuffer *early; /* owned: for them, until the job's output is open */
     size_t dropped;         /* events since the last one that was queued */
     bool failed;
 };
@@ -78,19 +81,32 @@ static int open_file(const char *path, struct ddp_err *err)
     return fd;
 }
 
+/* -1: `err` is set. */
+static int open_where(const char *where, struct ddp_err *err)
+{
+    bool number = strncmp(where, "fd:", 3) == 0; /* checked when options were read */
+    if (strcmp(where, "-") != 0 && !number)
+        return open_file(where, err);
+    int fd = fcntl(number ? atoi(where + 3) : STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
+    return fd < 0 ? err_errno(err, "--events") : fd;
+}
+
 struct event_file *event_file_open(struct job *j, const char *where, struct ddp_err *err)
 {
     struct event_file *f = xcalloc(1, sizeof *f);
     *f = (struct event_file){.j = j, .where = where};
-    if (strcmp(where, "-") == 0) {
-        f->early = evbuffer_new();
-        return f;
-    }
-    bool number = strncmp(where, "fd:", 3) == 0; /* checked when options were read */
-    int fd = number ? fcntl(atoi(where + 3), F_DUPFD_CLOEXEC, 3) : open_file(where, err);
+    int fd = open_where(where, err);
     if (fd < 0) {
         free(f);
         return NULL;
+    }
+    /* a second writer would cut lines of the first */
+    bool out = sink_same(fd, STDOUT_FILENO);
+    if (out || sink_same(fd, STDERR_FILENO)) {
+        f->stream = out ? OUT_STDOUT : OUT_STDERR;
+        f->early = evbuffer_new();
+        close(fd);
+        return f;
     }
     f->writer = writer_create_fd(j->loop, fd, true,
                                  &(struct writer_events){on_drained, on_failed, f}, err);
@@ -102,14 +118,14 @@ struct event_file *event_file_open(struct job *j, const char *where, struct ddp_
 }
 
 /* Events that came before the job's output was open, then this one. */
-static void put_stdout(struct event_file *f, const char *line, size_t size)
+static void put_output(struct event_file *f, const char *line, size_t size)
 {
     struct output *o = f->j->output;
     evbuffer_add(f->early, line, size);
     if (o) {
         char *all = xstrndup((const char *)evbuffer_pullup(f->early, -1),
                              evbuffer_get_length(f->early) - 1);
-        output_line(o, OUT_STDOUT, all);
+        output_line(o, f->stream, all);
         evbuffer_drain(f->early, SIZE_MAX);
         free(all);
     }
@@ -127,7 +143,7 @@ void event_file_put(const char *line, size_t size, void *file)
     if (f->failed) {
         /* reported */
     } else if (!f->writer) {
-        put_stdout(f, line, size);
+        put_output(f, line, size);
     } else if (writer_pending(f->writer) > QUEUED_MAX) {
         f->dropped++;
     } else if (f->dropped > 0) {

@@ -22,6 +22,7 @@
 #include "launcher/transport/child.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,10 +39,10 @@ enum { UNREAD_MAX = 8 << 20, FINISH_MS = 4000 };
 extern char **environ;
 
 struct viewer {
-    struct job *j; /* borrowed */
-    pid_t pid;     /* 0: it has ended */
-    uint32_t peer; /* its connection (control.h) */
-    bool wants_output;
+    struct job *j;            /* borrowed */
+    pid_t pid;                /* 0: it has ended */
+    uint32_t peer;            /* its connection (control.h) */
+    int output_ranks;         /* the output of so many is sent */
     int ui_fd, metrics_fd;    /* owned until it is started; -1: none */
     const char *metrics_file; /* borrowed; NULL: none */
     char token[40];
@@ -227,7 +228,8 @@ struct viewer *viewer_create(struct job *j, struct ddp_err *err)
     int port;
     *v = (struct viewer){
         .j = j, .creator = getpid(), .ui_fd = -1, .metrics_fd = -1, .token_fd = -1};
-    v->wants_output = o->ui || o->metric;
+    /* by default metrics are read from lines of rank 0 */
+    v->output_ranks = o->ui || o->metric ? INT_MAX : 1;
     make_token(v->token, sizeof v->token);
     if (o->metrics && !is_address(o->metrics))
         v->metrics_file = o->metrics;
@@ -269,7 +271,7 @@ void viewer_output(struct viewer *v, int rank, unsigned stream, const void *data
                    size_t size)
 {
     char head[100];
-    if (!v->wants_output || v->pid == 0 ||
+    if (rank >= v->output_ranks || v->pid == 0 ||
         control_queued(v->j->control, v->peer) > UNREAD_MAX)
         return;
     int n = snprintf(head, sizeof head,

@@ -10,7 +10,9 @@
 #include "common/installed.h"
 #include "common/mem.h"
 
+#include <event2/http.h>
 #include <event2/keyvalq_struct.h>
+#include <event2/listener.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -260,6 +262,19 @@ static void on_metrics(struct evhttp_request *req, void *arg)
 
 /* --- life --------------------------------------------------------------------------- */
 
+static void on_pause_end(evutil_socket_t fd, short what, void *listener)
+{
+    evconnlistener_enable(listener);
+}
+
+/* No descriptor is left: one is when a client leaves, or is idle for IDLE_S. */
+static void on_accept_error(struct evconnlistener *listener, void *arg)
+{
+    evconnlistener_disable(listener);
+    event_base_once(evconnlistener_get_base(listener), -1, EV_TIMEOUT, on_pause_end,
+                    listener, &(struct timeval){1, 0});
+}
+
 static struct evhttp *listen_on(struct view *v, int fd,
                                 void (*cb)(struct evhttp_request *req, void *arg),
                                 struct ddp_err *err)
@@ -271,8 +286,12 @@ static struct evhttp *listen_on(struct view *v, int fd,
     evhttp_set_timeout(http, IDLE_S);
     evhttp_set_gencb(http, cb, v);
     evutil_make_socket_nonblocking(fd);
-    if (evhttp_accept_socket(http, fd) == 0)
+    struct evhttp_bound_socket *bound = evhttp_accept_socket_with_handle(http, fd);
+    if (bound) {
+        evconnlistener_set_error_cb(evhttp_bound_socket_get_listener(bound),
+                                    on_accept_error);
         return http;
+    }
     err_set(err, "cannot use the listening socket");
     evhttp_free(http);
     return NULL;

@@ -53,6 +53,15 @@ struct logs *logs_create(size_t nranks,
     return l;
 }
 
+void logs_grow(struct logs *l, size_t nranks)
+{
+    if (nranks <= l->nranks)
+        return;
+    l->logs = xrealloc(l->logs, nranks, sizeof *l->logs);
+    memset(l->logs + l->nranks, 0, (nranks - l->nranks) * sizeof *l->logs);
+    l->nranks = nranks;
+}
+
 void logs_destroy(struct logs *l)
 {
     for (size_t r = 0; l && r < l->nranks; r++) {

@@ -17,6 +17,7 @@ struct logs *logs_create(size_t nranks,
                          void (*line)(size_t rank, const char *text, size_t size,
                                       void *arg),
                          void *arg);
+void logs_grow(struct logs *l, size_t nranks); /* fewer than now: nothing is changed */
 void logs_destroy(struct logs *l);
 
 void logs_feed(struct logs *l, size_t rank, unsigned stream, const char *data,

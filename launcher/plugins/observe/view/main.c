@@ -57,6 +57,8 @@ static void take_event(struct view *v, const char *line)
     json_int_t ranks = json_integer_value(json_object_get(event, "ranks"));
     if (name && strcmp(name, "plan") == 0 && !v->logs)
         v->logs = logs_create((size_t)ranks, on_line, v);
+    else if (name && strcmp(name, "plan") == 0)
+        logs_grow(v->logs, (size_t)ranks);
     if (name && strcmp(name, "end") == 0) {
         v->ended = true;
         event_add(v->end, view_watched(v) ? &(struct timeval){LINGER_MS / 1000,
@@ -197,11 +199,15 @@ static void on_end(evutil_socket_t fd, short what, void *arg)
 
 static json_t *read_config(void)
 {
-    char line[8192];
-    size_t n = 0;
-    while (n < sizeof line - 1 && read(STDIN_FILENO, line + n, 1) == 1 && line[n] != '\n')
-        n++;
-    return json_loadb(line, n, 0, NULL);
+    size_t n = 0, room = 0;
+    char *line = NULL;
+    do {
+        if (n == room)
+            line = xrealloc(line, room = room ? room * 2 : 4096, 1);
+    } while (read(STDIN_FILENO, line + n, 1) == 1 && line[n++] != '\n');
+    json_t *config = json_loadb(line, n, 0, NULL);
+    free(line);
+    return config;
 }
 
 static const char *setting(const struct view *v, const char *name)
@@ -280,6 +286,6 @@ int main(int argc, char **argv)
         prctl(PR_SET_NAME, "ddprun-view");
         return serve();
     }
-    /* executed in place of ddprun, with its arguments: --top [JOB] */
-    return top_run(argv[argc - 1][0] == '-' ? NULL : argv[argc - 1]);
+    /* executed in place of ddprun: --top [JOB] */
+    return top_run(argc > 2 ? argv[2] : NULL);
 }

@@ -211,9 +211,12 @@ int words_read(struct reading *r, struct opts *opts, struct ddp_err *err)
         const struct option *o = f ? NULL : words_match(word, &value);
         if (!o && !f && !opts->as)
             f = foreign_find(FOREIGN_ALL, word);
-        if (!o && !f)
-            return r->refused.n > 0 ? foreign_refuse(&r->refused, err)
-                                    : suggest_option(word, err);
+        if (!o && !f && r->refused.n == 0)
+            return suggest_option(word, err);
+        if (!o && !f) { /* whether it has a value is not known, so this is the last one */
+            foreign_complain(word, "no such option", &r->refused);
+            break;
+        }
         int rc = f          ? read_foreign(r, f, word, opts, err)
                  : !o->read ? answer(opts, o, value ? value : r->argv[r->i + 1], err)
                             : read_option(r, o, word, value, opts, err);

@@ -239,6 +239,9 @@ static const struct {
      "unknown here: '--redirects': use --output-filename, and --output-from; "
      "'--local-addr': use --interface NAME or --master-addr ADDRESS; '--run-path': leave "
      "it out (try ddprun --help)"},
+    {"torchrun --redirects 3 --bogus x prog",
+     "unknown here: '--redirects': use --output-filename, and --output-from; '--bogus': no "
+     "such option (try ddprun --help)"},
     {"torchrun --numa-binding x prog",
      "unknown here: '--numa-binding': 'x' has nothing like it here, see --help bind-to "
      "(try ddprun --help)"},

@@ -350,7 +350,8 @@ class Helper:
         self.agent = agent
         self.own = {}
         self.kept = {}
-        self.has_imported = self.is_child = self.reports_leaks = False
+        self.has_imported = self.reports_leaks = False
+        self.waiting = []  # pids of the processes that this one was forked from
         self.cache, self.forked_at = None, 0
         self.libraries = self.random_numbers = self.temporary = self.sibling = None
         self.ctypes = ctypes
@@ -381,10 +382,10 @@ class Helper:
             self.cache.store(self.forked_at, why)
         if self.temporary:
             self.temporary.remove()
-        if self.is_child:
+        if self.waiting:
             written()  # empty the pipe: the parent has not
-        self.send(f"left {why}" if self.is_child else f"no {why}")
-        os._exit(REFUSED if self.is_child else 0)
+        self.send(f"left {why}" if self.waiting else f"no {why}")
+        os._exit(REFUSED if self.waiting else 0)
 
     def fork_before(self, i, name):
         """Called before step `i`, which imports module `name`. Forks for each further package:
@@ -399,15 +400,31 @@ class Helper:
         parent = os.getpid()
         pid = self.random_numbers.fork()
         if pid == 0:
-            self.is_child, self.forked_at = True, i
+            self.waiting.append(parent)
+            self.forked_at = i
             self.prctl(PR_SET_PDEATHSIG, SIGKILL)
             if os.getppid() != parent:
                 os._exit(0)
             return False
         _, status = os.waitpid(pid, 0)
         if not os.WIFEXITED(status) or os.WEXITSTATUS(status) != REFUSED:
-            os._exit(0)  # the child has served the ranks
+            os._exit(0)  # the child has ended in another way
         return True
+
+    def end_waiting(self):
+        """The checks have passed: the processes that have waited for this one end. The agent, a
+        subreaper, becomes its parent, so that each rank needs one fork (sibling.py)."""
+        if not self.waiting:
+            return
+        self.prctl(PR_SET_PDEATHSIG, 0)
+        for pid in self.waiting:
+            os.kill(pid, SIGKILL)
+        until = time.monotonic() + 1
+        while os.getppid() in self.waiting and time.monotonic() < until:
+            time.sleep(0.001)
+        self.prctl(PR_SET_PDEATHSIG, SIGKILL)
+        if os.getppid() != self.agent:
+            os._exit(0)
 
     def prepare(self):
         _, (modules, differing, *entries) = self.receive()
@@ -451,7 +468,8 @@ class Helper:
         self.code = code_descriptors()
         self.sibling = run_file("sibling.py")["Sibling"]()
         self.freeze()
-        self.send("ready")
+        self.end_waiting()
+        self.send(f"ready {os.getpid()}")
 
     def freeze(self):
         """Exclude the imported objects from garbage collection: a collection writes to them, so

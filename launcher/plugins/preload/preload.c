@@ -102,6 +102,24 @@ static bool is_child(pid_t pid)
     return pid > 1 && waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
 }
 
+static void on_ended(pid_t pid, int status, int64_t at_ns, const struct rusage *used,
+                     void *arg)
+{
+    struct preload *p = arg;
+    p->pid = 0;
+}
+
+/* The process that has done the imports: a fork of the one that was started, perhaps. */
+static void take_helper(struct preload *p, pid_t pid)
+{
+    if (pid == p->pid || !is_child(pid))
+        return;
+    if (p->pid > 0)
+        reap_forget(p->reap, p->pid);
+    p->pid = pid;
+    reap_watch(p->reap, pid, on_ended, p);
+}
+
 static void on_packet(evutil_socket_t fd, short what, void *arg)
 {
     struct preload *p = arg;
@@ -122,11 +140,12 @@ static void on_packet(evutil_socket_t fd, short what, void *arg)
         p->callbacks.would(text + 6, p->arg);
     } else if (strncmp(text, "left ", 5) == 0) {
         log_info("an import is left to the ranks: %s", text + 5);
-    } else if (strcmp(text, "ready") == 0 && ioctl(p->output, FIONREAD, &written) == 0 &&
-               written > 0) {
+    } else if (strncmp(text, "ready ", 6) == 0 &&
+               ioctl(p->output, FIONREAD, &written) == 0 && written > 0) {
         finish(p, "an import has written something");
-    } else if (strcmp(text, "ready") == 0) {
+    } else if (strncmp(text, "ready ", 6) == 0) {
         int64_t ms = now_ms() - p->began_ms;
+        take_helper(p, (pid_t)atoi(text + 6));
         log_info("imported in %.1f s: the ranks are forked", (double)ms / 1000);
         event_del(p->events[1]);
         p->callbacks.ready(ms, p->arg);
@@ -143,13 +162,6 @@ static void on_packet(evutil_socket_t fd, short what, void *arg)
 static void on_deadline(evutil_socket_t fd, short what, void *arg)
 {
     finish(arg, "the interpreter that imports does not answer");
-}
-
-static void on_ended(pid_t pid, int status, int64_t at_ns, const struct rusage *used,
-                     void *arg)
-{
-    struct preload *p = arg;
-    p->pid = 0;
 }
 
 /* --- requests ----------------------------------------------------------------------- */

@@ -485,6 +485,7 @@ def host_dies(job):
     host.fault(job.r.choice(("crash", "kill")))
     job.wait()
     job.lane.lab("up", str(HOSTS))
+    job.lane.start_slurm()
     return Expect((0, 125, 137, 255), host.name, whole=False)
 
 
@@ -650,10 +651,14 @@ class Lane(threading.Thread):
         self.lab = Lab(run.args.build, run.hosts, run.programs)
         self.run_, self.folder = run, self.lab.folder
         self.hosts = [Host(self.lab, i + 1) for i in range(run.hosts)]
-        if run.args.launcher == "slurm":
-            self.lab("slurm", "up")
+        self.start_slurm()
         os.makedirs(os.path.join(self.folder, "out"))
         os.chown(os.path.join(self.folder, "out"), UID, UID)
+
+    def start_slurm(self):
+        """Where it does not run, as on a host that has died and is up again."""
+        if self.run_.args.launcher == "slurm":
+            self.lab("slurm", "up")
 
     def run(self):
         while (number := self.run_.next()) is not None:

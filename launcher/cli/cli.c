@@ -286,6 +286,8 @@ int cli_parse(int argc, char **argv, struct opts *opts, struct ddp_err *err)
     if (rc != 0)
         return rc;
     opts->argv = r.argv + r.i;
+    if (opts_given(opts, "nproc-per-node") && !opts_given(opts, "np"))
+        opts->np = 0; /* a default must not contradict the command line */
     if (opts->app) {
         if (r.i < r.argc)
             return err_set(err, "--app and '%.80s': the programs are in the file",

@@ -336,6 +336,10 @@ START_TEST(defaults_come_before_the_command_line)
     ck_ok(parse_words("ddprun -np 2 prog", &o, &err), err);
     ck_assert_int_eq(o.np, 2);
     opts_finish(&o);
+    ck_ok(parse_words("ddprun --nproc-per-node 7 prog", &o, &err), err);
+    ck_assert_int_eq(o.per_node, 7);
+    ck_assert_int_eq(o.np, 0); /* another number of ranks than the command line's */
+    opts_finish(&o);
     setenv("TORCHELASTIC_RUN_ID", "outer", 1); /* PET_* are the outer torchrun's */
     ck_ok(parse_words("ddprun -np 2 prog", &o, &err), err);
     ck_assert_int_eq(o.per_node, 0);

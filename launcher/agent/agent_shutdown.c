@@ -145,7 +145,11 @@ static void on_unkillable(void *arg)
 static void on_strays(evutil_socket_t fd, short what, void *arg)
 {
     struct agent *a = arg;
-    if (a->state == AGENT_TERMINATING && reap_now(a->reap))
+    if (a->state != AGENT_TERMINATING || !reap_now(a->reap))
+        return;
+    if (a->ranks && ranks_starting(a->ranks)) /* it gets its signal then, and once */
+        loop_arm(a->strays, STRAYS_MS);
+    else
         kill_tree_signal(a->end_sig, pass_live_groups, a);
 }
 

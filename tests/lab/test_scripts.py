@@ -274,7 +274,9 @@ class GridEngine(UsesGridEngine, ScriptTest):
         program = self.write("work", (
             "#!/bin/bash\necho at $RANK $TORCHELASTIC_RESTART_COUNT of $WORLD_SIZE\n"
             "[ $TORCHELASTIC_RESTART_COUNT = 0 ] || exit 0\n"
-            "[ $RANK != 1 ] || kill -9 $PPID\nexec sleep 300\n"))
+            "touch up.$RANK\n"
+            "[ $RANK != 1 ] || { until [ -e up.0 ] && [ -e up.2 ]; do sleep 0.1; done; kill -9 $PPID; }\n"
+            "exec sleep 300\n"))
         os.chmod(program, 0o755)
         number = self.submitted("sge", "--nnodes 2:3 --nproc-per-node 1 --cpus-per-task 8 --time 5m ./work")
         self.wait_for(f"work-{number}.out", "at 2 0 of 3")

@@ -418,8 +418,11 @@ class Helper:
             return
         self.prctl(PR_SET_PDEATHSIG, 0)
         for pid in self.waiting:
-            os.kill(pid, SIGKILL)
-        until = time.monotonic() + 1
+            try:
+                os.kill(pid, SIGKILL)
+            except ProcessLookupError:
+                pass  # it has ended with its parent
+        until = time.monotonic() + 10
         while os.getppid() in self.waiting and time.monotonic() < until:
             time.sleep(0.001)
         self.prctl(PR_SET_PDEATHSIG, SIGKILL)

@@ -61,7 +61,8 @@ static void input_read(struct input *in)
         (errno == EINTR || errno == EAGAIN || (errno == EIO && isatty(in->fd))))
         return input_arm(in);
     if (got <= 0) {
-        int error = got < 0 ? errno : 0;
+        /* EBADF: not open for reading, as nohup leaves it: there is no input */
+        int error = got < 0 && errno != EBADF ? errno : 0;
         log_debug("stdin has ended");
         in->ended = true;
         in->send(NULL, 0, in->arg);

@@ -242,6 +242,10 @@ class Readers(LaunchTest):
             self.assertEqual(done.returncode, 1)
             self.assertRegex(done.stderr, b"cannot read from stdin: [A-Z][a-z/ ]+: the ranks' input ends here")
 
+    def test_a_stdin_that_is_not_open_for_reading_is_none(self):
+        done = self.pipeline('"$DDPRUN" -np 1 cat 0>/dev/null')  # as nohup leaves it
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
+
     def test_our_stdout_stays_blocking(self):
         # O_NONBLOCK would outlive us on the shell's own pipe
         done = self.pipeline(

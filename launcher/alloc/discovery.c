@@ -76,13 +76,17 @@ static int check_size(const struct opts *opts, const struct alloc *alloc,
                       struct ddp_err *err)
 {
     size_t least = (size_t)(opts->min_nnodes > 0 ? opts->min_nnodes : opts->nnodes);
-    int slots = 0;
-    for (size_t i = 0; i < alloc->nnodes; i++)
-        slots += alloc->nodes[i].slots;
+    int slots = 0, each = opts->per_node;
+    bool known =
+        true; /* of a host without slots the GPUs decide, once its agent has joined */
+    for (size_t i = 0; i < alloc->nnodes; i++) {
+        slots += each ? each : alloc->nodes[i].slots;
+        known = known && (each || alloc->nodes[i].slots);
+    }
     if (alloc->nnodes < least)
         return err_set(err, OPTION " lists %zu host%s, but --nnodes needs %zu",
                        alloc->nnodes, alloc->nnodes == 1 ? "" : "s", least);
-    if (slots < opts->start_np)
+    if (known && slots < opts->start_np)
         return err_set(err, OPTION " lists %d slot%s, but the job starts with %d ranks",
                        slots, slots == 1 ? "" : "s", opts->start_np);
     return 0;

@@ -44,8 +44,8 @@ static bool wants_script(const struct opts *opts)
     return opts->script != SCHED_NONE || opts->submit;
 }
 
-/* --min-np and --max-np as numbers of hosts, which batch scripts need. Without
- * --nproc-per-node the slots decide, and Horovod's ranks need not fill a host. */
+/* --min-np and --max-np as numbers of hosts. Without --nproc-per-node the slots decide,
+ * and Horovod's ranks need not fill a host. */
 static int count_hosts(struct opts *o, struct ddp_err *err)
 {
     int least = o->min_np ? o->min_np : o->np ? o->np : 1, per = o->per_node;
@@ -54,8 +54,11 @@ static int count_hosts(struct opts *o, struct ddp_err *err)
     if (o->nnodes > 0)
         return err_set(err, "--nnodes, and --min-np or --max-np: leave one out");
     if (o->max_np > 0 && least > o->max_np)
-        return err_set(err, "at least %d and at most %d ranks: no number fits", least,
-                       o->max_np);
+        return err_set(err, "--max-np %d is less than %s %d", o->max_np,
+                       o->min_np ? "--min-np" : "-np", least);
+    if (per == 0 && wants_script(o))
+        return err_set(err, "--min-np and --max-np in a batch script need "
+                            "--nproc-per-node, for its number of hosts");
     if (per == 0 || o->elastic == ELASTIC_HOROVOD) {
         o->start_np = o->np > least ? o->np : least;
         o->min_np = least;
@@ -130,7 +133,7 @@ static int check_companions(const struct opts *o, struct ddp_err *err)
         {"max-no-progress", o->max_restarts, "--max-restarts N"},
         {"restart-delay", o->max_restarts, "--max-restarts N"},
         {"progress-file", o->max_no_progress || o->restart_delay_ms,
-         "--max-no-progress K"},
+         "--max-no-progress K or --restart-delay TIME"},
         {"container-engine", o->container, "--container IMAGE"},
         {"discovery-interval", o->discovery || o->hostfile,
          "--host-discovery-script or --hostfile"},
@@ -286,7 +289,9 @@ int cli_parse(int argc, char **argv, struct opts *opts, struct ddp_err *err)
     if (rc != 0)
         return rc;
     opts->argv = r.argv + r.i;
-    if (opts_given(opts, "nproc-per-node") && !opts_given(opts, "np"))
+    bool sized = opts_given(opts, "nproc-per-node") || opts_given(opts, "N") ||
+                 (opts_given(opts, "map-by") && opts->map_by == MAP_PPR);
+    if (sized && !opts_given(opts, "np"))
         opts->np = 0; /* a default must not contradict the command line */
     if (opts->app) {
         if (r.i < r.argc)
@@ -318,7 +323,7 @@ static void warn_of_ignored(const struct opts *opts)
 static void warn_of_colon(const struct opts *opts)
 {
     char *const *word = opts->argv;
-    while (*word && strcmp(*word, ":") != 0)
+    while (*word && (strcmp(*word, ":") != 0 || !word[1]))
         word++;
     if (*word && opts->np && !opts->end_marked)
         log_warn("':' was passed to the program before it; write ': -np N PROGRAM' for "

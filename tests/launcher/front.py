@@ -111,6 +111,9 @@ def nothing_starts(folder):
     code, out, err = run("-np", "2", "--dry-run", "touch", str(mark))
     expect("dry run", code == 0 and "nothing was started" in out and not err, (code, err))
     expect("nothing starts", not mark.exists(), "the program ran")
+    code, out, err = run("--as", "horovodrun", "-np", "2", "--min-np", "1", "--slots-per-host", "2",
+                         "--host-discovery-script", "echo localhost", "--dry-run", "touch", str(mark))
+    expect("a script's host without slots", code == 0 and "ranks: 2 on 1 host" in out, (code, out, err))
     hosts.write_text(f"# a good one\r\nlocalhost\tslots=2\r\n")
     code, out, err = run("--hostfile", str(hosts), "touch", str(mark))
     expect("a good one", code == 0 and mark.exists() and not err, (code, err))
@@ -131,6 +134,8 @@ def options_behind_the_program_are_told_of():
     code, out, err = run("-np", "1", "echo", "a", ":", "-np", "1", "echo", "b")
     expect("another program", code == 0 and not err and
            sorted(out.splitlines()) == ["[0] a", "[1] b"], (out, err))
+    code, out, err = run("-np", "1", "echo", ":")
+    expect("a program's own colon", (code, out, err) == (0, ":\n", ""), (out, err))
     code, out, err = run("--standalone", "--rdzv-id", "7", "-np", "1", "echo", "a")
     expect("ignored", (code, out, err) == (
         0, "a\n", "ddprun: warning: ignored, as they have no effect in ddprun: --standalone --rdzv-id\n"),

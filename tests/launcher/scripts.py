@@ -331,6 +331,8 @@ class Scripts(unittest.TestCase):
             self.assertEqual((said.returncode, said.stdout), (0, ""))
 
     REFUSED = [
+        (["--script", "slurm", "--min-np", "8", "--max-np", "12", "true"],
+         "--min-np and --max-np in a batch script need --nproc-per-node"),
         (["--script", "slurm", "--time", "120", "true"],
          "--time: '120' is minutes for Slurm and LSF, seconds for Grid Engine and PBS; write "
          "120m, 120s or 120h"),

@@ -248,7 +248,7 @@ static const struct {
     {"mpirun --map-by slot:SPAN prog",
      "--map-by: ':SPAN' is unknown here (try ddprun --help)"},
     {"horovodrun -np 4 --max-np 2 --host-discovery-script x prog",
-     "at least 4 and at most 2 ranks: no number fits"},
+     "--max-np 2 is less than --min-np 4"},
     {"ddprun --min-np 5 --max-np 5 --ppn 2 prog",
      "at least 5 and at most 4 ranks: with 2 on each host, no number of hosts fits"},
     {"ddprun --min-np 2 --nnodes 2 --ppn 2 prog",

@@ -72,7 +72,7 @@ class Refused(LaunchTest):
                 ("on-hang", "restart", (), "--max-restarts N"),
                 ("restart-delay", "1s", (), "--max-restarts N"),
                 ("max-no-progress", "3", (), "--max-restarts N"),
-                ("progress-file", "x", ("--max-restarts", 1), "--max-no-progress K"),
+                ("progress-file", "x", ("--max-restarts", 1), "--max-no-progress K or --restart-delay TIME"),
                 ("container-engine", "podman", (), "--container IMAGE"),
                 ("discovery-interval", "5s", (), "--host-discovery-script or --hostfile"),
                 ("discovery-timeout", "5s", (), "--host-discovery-script COMMAND"),

@@ -29,8 +29,9 @@
 extern char **environ;
 
 /* A rank may have hundreds of threads; gdb prints a line of its own for each frame. */
-enum { TEXT_MAX = 8 << 20, READERS_MAX = 32 };
-static long nlarge; /* that run */
+enum { TEXT_FIRST = 64 << 10, TEXT_MAX = 8 << 20, READERS_MAX = 32 };
+
+static long nlarge; /* large debuggers that run now */
 
 /* In order of preference. PID is replaced. */
 static const struct debugger {
@@ -52,10 +53,10 @@ static const struct debugger {
 struct reader {
     char *const *paths; /* borrowed: of the debuggers, NULL where one is not installed */
     const struct described *of; /* NULL: idle */
-    size_t debugger;            /* index of the one that runs, */
-    pid_t child;                /* 0: that waits until it may */
-    char *text;                 /* its output so far, owned, TEXT_MAX + 1 bytes */
-    size_t size;
+    size_t debugger;            /* index of the one that runs, or waits until it may */
+    pid_t child;
+    char *text; /* its output so far, owned */
+    size_t size, room;
 };
 
 static bool runs_python(pid_t pid)
@@ -124,7 +125,9 @@ static void end(struct reader *r, int *fd)
  */
 static void proceed(struct reader *r, int *fd)
 {
-    ssize_t n = read(*fd, r->text + r->size, TEXT_MAX - r->size);
+    if (r->size + 1 >= r->room && r->room < TEXT_MAX)
+        r->text = xrealloc(r->text, r->room = r->room ? r->room * 2 : TEXT_FIRST, 1);
+    ssize_t n = read(*fd, r->text + r->size, r->room - 1 - r->size);
     if (n > 0) {
         r->size += (size_t)n;
         return;
@@ -170,7 +173,7 @@ static void read_all(char *const *paths, const struct described *list, size_t n,
     struct reader *readers = xcalloc(nreaders + 1, sizeof *readers);
     struct pollfd *fds = xcalloc(nreaders + 1, sizeof *fds);
     for (size_t i = 0; i < nreaders; i++) {
-        readers[i] = (struct reader){.paths = paths, .text = xcalloc(1, TEXT_MAX + 1)};
+        readers[i] = (struct reader){.paths = paths};
         fds[i] = (struct pollfd){.fd = -1, .events = POLLIN};
     }
     int64_t left;

@@ -66,6 +66,7 @@ static int handle_exit(struct job *j, unsigned node, const struct frame *f,
     r->status = m->status;
     r->at_ns = m->at_ns - j->nodes[node].ahead_ns;
     r->stopped = m->stopped;
+    r->peak_kib = m->peak_kib;
     r->failed = m->status != 0 && !m->stopped;
     job_count_exit(j);
     if (r->at_ns > j->last_exit_ns)
@@ -75,12 +76,7 @@ static int handle_exit(struct job *j, unsigned node, const struct frame *f,
     bool claimed =
         r->failed && j->state == JOB_RUNNING && JOB_HOOKS_ANY(j, rank_failed, m->rank);
     if (r->failed && !claimed)
-        job_fail(j, (struct cause){.kind = CAUSE_EXIT,
-                                   .rank = (int)m->rank,
-                                   .status = m->status,
-                                   .code = cause_exit_code(m->status),
-                                   .at_ns = r->at_ns,
-                                   .peak_kib = m->peak_kib});
+        job_fail_rank(j, (int)m->rank);
     job_check(j);
     return 0;
 }

@@ -182,6 +182,8 @@ void job_node_vacate(struct job *j, unsigned node); /* it has ended, or is lost 
 
 /* Report a failure; takes c.text over. The first one starts the shutdown of the job. */
 void job_fail(struct job *j, struct cause c);
+/* The same for the exit of a rank, as it was reported. */
+void job_fail_rank(struct job *j, int rank);
 /* The same for a failure now, of no rank; takes `text` over. */
 void job_fail_text(struct job *j, enum cause_kind kind, int code, char *text);
 void job_end(struct job *j, int sig, int64_t grace_ms); /* stop all ranks */

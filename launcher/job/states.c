@@ -137,6 +137,17 @@ void job_fail(struct job *j, struct cause c)
     }
 }
 
+void job_fail_rank(struct job *j, int rank)
+{
+    const struct job_rank *r = &j->ranks[rank];
+    job_fail(j, (struct cause){.kind = CAUSE_EXIT,
+                               .rank = rank,
+                               .status = r->status,
+                               .code = cause_exit_code(r->status),
+                               .at_ns = r->at_ns,
+                               .peak_kib = r->peak_kib});
+}
+
 void job_fail_text(struct job *j, enum cause_kind kind, int code, char *text)
 {
     job_fail(

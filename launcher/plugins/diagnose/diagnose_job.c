@@ -156,13 +156,8 @@ static void release(struct diagnose *d)
     struct idset held = d->held;
     d->held = (struct idset){0};
     for (int r = 0; r < d->j->plan->nranks; r++) {
-        const struct job_rank *rank = &d->j->ranks[r];
         if (idset_has(&held, r))
-            job_fail(d->j, (struct cause){.kind = CAUSE_EXIT,
-                                          .rank = r,
-                                          .status = rank->status,
-                                          .code = cause_exit_code(rank->status),
-                                          .at_ns = rank->at_ns});
+            job_fail_rank(d->j, r);
     }
     idset_finish(&held);
 }

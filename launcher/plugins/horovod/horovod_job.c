@@ -294,12 +294,7 @@ static void fail_missing(struct horovod *h)
     int r = 0;
     while (h->slots[r].state != SLOT_MISSING)
         r++;
-    const struct job_rank *jr = &h->j->ranks[r];
-    job_fail(h->j, (struct cause){.kind = CAUSE_EXIT,
-                                  .rank = r,
-                                  .status = jr->status,
-                                  .code = cause_exit_code(jr->status),
-                                  .at_ns = jr->at_ns});
+    job_fail_rank(h->j, r);
 }
 
 /* The ranks that are left wait, with their state, while there are too few hosts. */
@@ -350,8 +345,9 @@ static void joined(struct horovod *h, struct slot *s)
     say_formed(h, keepers(h));
 }
 
-/* A rank's step into its world: "global/RANK", or "cross_LOCAL_RANK/CROSS_RANK". */
-static void stepped(struct horovod *h, const char *key)
+/* How far a rank has joined its world: "global/RANK" (its address is known), or
+ * "cross_LOCAL_RANK/CROSS_RANK". */
+static void handle_world_key(struct horovod *h, const char *key)
 {
     int a, b;
     bool connected = sscanf(key, "cross_%d/%d", &a, &b) == 2;
@@ -414,7 +410,7 @@ static int handle_asked(void *state, unsigned node, const struct frame *f,
     else if (strncmp(m->key, address, sizeof address - 1) == 0)
         has_address(h, m->key + sizeof address - 1, m->value);
     else
-        stepped(h, m->key);
+        handle_world_key(h, m->key);
     return 0;
 }
 
@@ -454,7 +450,7 @@ static void say_replaced(struct horovod *h, int rank)
 /* Its world is being formed, and the others wait for it, as they have not found it yet:
  * another process can take its place there, but not that of rank 0, which has the state.
  */
-static bool can_step_in(const struct slot *s)
+static bool can_replace_early(const struct slot *s)
 {
     return !s->found && (s->state == SLOT_STARTS || s->place.rank != 0);
 }
@@ -468,7 +464,7 @@ static bool on_rank_failed(void *state, uint32_t rank)
         return false;
     struct slot *s = &h->slots[rank];
     bool early = s->state <= SLOT_JOINS && !s->connected;
-    if (early && !can_step_in(s))
+    if (early && !can_replace_early(s))
         return false; /* Horovod ends the others, which may take it a minute */
     move(h, s, SLOT_MISSING);
     if (keepers(h) == 0)

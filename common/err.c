@@ -48,8 +48,9 @@ int err_spawn(struct ddp_err *err, const char *fmt, ...)
         va_list ap;
         va_start(ap, fmt);
         set_reason(err, saved,
-                   saved == EAGAIN ? "too many processes; see 'ulimit -u'"
-                                   : strerror(saved),
+                   saved == EAGAIN
+                       ? "too many processes; see 'ulimit -u', or pids.max of the cgroup"
+                       : strerror(saved),
                    fmt, ap);
         va_end(ap);
         errno = saved;

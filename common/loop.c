@@ -9,9 +9,12 @@
 #include "common/err.h"
 #include "common/mem.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { CLOSE_MS = 10 };
@@ -102,6 +105,11 @@ void loop_close_fd_later(struct loop *l, struct event **e, int *fd)
 {
     loop_free(*e);
     *e = NULL;
+    loop_close_later(l, fd);
+}
+
+void loop_close_later(struct loop *l, int *fd)
+{
     if (*fd < 0)
         return;
     if (l->nclosing == l->room_closing) {
@@ -158,12 +166,18 @@ void loop_destroy(struct loop *l)
     free(l);
 }
 
+static void give_up(void)
+{
+    fprintf(stderr, "cannot watch a descriptor or a time: %s\n", strerror(errno));
+    abort();
+}
+
 struct event *loop_event(struct loop *l, int fd, short what, event_callback_fn fn,
                          void *arg)
 {
     struct event *e = event_new(l->base, fd, what, fn, arg);
     if (!e)
-        abort(); /* as mem.h does when memory is gone */
+        give_up();
     return e;
 }
 
@@ -172,7 +186,7 @@ struct event *loop_watch(struct loop *l, int fd, short what, event_callback_fn f
 {
     struct event *e = loop_event(l, fd, what, fn, arg);
     if (event_add(e, NULL) < 0)
-        abort(); /* the same: the kernel's memory */
+        give_up();
     return e;
 }
 
@@ -183,7 +197,8 @@ struct event *loop_timer(struct loop *l, event_callback_fn fn, void *arg)
 
 void loop_arm(struct event *timer, int64_t ms)
 {
-    event_add(timer, &(struct timeval){ms / 1000, ms % 1000 * 1000});
+    if (event_add(timer, &(struct timeval){ms / 1000, ms % 1000 * 1000}) < 0)
+        give_up();
 }
 
 void loop_free(struct event *e)

@@ -24,7 +24,8 @@ void loop_post(struct loop *l, void (*fn)(void *arg), void *arg);
 /* Cancel the calls posted for `arg` that have not run yet. */
 void loop_unpost(struct loop *l, const void *arg);
 
-/* Events of the loop. None of these fails: they abort when memory is gone, as mem.h does.
+/* Events of the loop. None of these fails: they print why and abort when memory is gone,
+ * as mem.h does, or the kernel watches too many descriptors (fs.epoll.max_user_watches).
  *
  * loop_event: as event_new(). loop_watch: the same, and active at once. loop_timer: runs
  * `fn` once after each loop_arm(). All are owned by the caller: event_del(), loop_free().
@@ -43,6 +44,7 @@ void loop_close_fd(struct event **e, int *fd);
 /* The same, but the descriptor is closed some ms later, or by loop_destroy(). While the
  * processes of a job end, closing hundreds of descriptors takes CPU time from them. */
 void loop_close_fd_later(struct loop *l, struct event **e, int *fd);
+void loop_close_later(struct loop *l, int *fd); /* one without an event */
 
 /* Run until loop_stop(). Returns the argument of the first loop_stop(). */
 int loop_run(struct loop *l);

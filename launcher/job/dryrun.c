@@ -12,6 +12,7 @@
 #include "launcher/job/job.h"
 #include "launcher/link/bootstrap.h"
 #include "launcher/place/show.h"
+#include "launcher/transport/tree.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,17 +60,14 @@ static void add_line(struct commands *c, const unsigned *nodes, size_t n)
 /* One line per host, by the host above it in the tree. */
 static void add_commands(struct commands *c)
 {
-    unsigned *row = xcalloc(c->hosts->nhosts + 1, sizeof *row);
-    size_t place = 0;
-    for (unsigned i = 0; i < c->hosts->nhosts; i++) {
-        if (c->hosts->hosts[i].started)
-            continue;
-        long parent = bootstrap_parent_place(c->hosts->width, place);
-        c->from = parent < 0 ? "here" : c->hosts->hosts[row[parent]].name;
-        row[place++] = i;
-        add_line(c, &i, 1);
+    struct tree_row row;
+    tree_row_init(&row, c->hosts, c->hosts->width);
+    for (size_t i = 0; i < row.n; i++) {
+        long parent = bootstrap_parent_place(row.width, i);
+        c->from = parent < 0 ? "here" : c->hosts->hosts[row.nodes[parent]].name;
+        add_line(c, &row.nodes[i], 1);
     }
-    free(row);
+    tree_row_finish(&row);
 }
 
 /* One line per transport process. */

@@ -73,10 +73,9 @@ struct node_starter {
     struct batch *batches;         /* owned */
     unsigned first;                /* no host before this one is queued */
     unsigned starting;
-    unsigned width;      /* of the tree in which agents connect; 0: all to us */
-    struct tree_row row; /* its nodes; none: they know it */
+    struct tree_row row; /* of the tree in which agents connect; no nodes: they know it */
     bool stopped;
-    bool going; /* in node_starter_go(): a start that fails at once does not nest it */
+    bool going; /* in node_starter_go(), which a start that fails at once calls again */
 };
 
 static const struct host *host_of(const struct start *st)
@@ -262,7 +261,7 @@ static char *write_bootstrap(const struct node_starter *s, const unsigned *nodes
     m.log_level = s->log_level ? xstrdup(s->log_level) : NULL;
     m.detached = !s->transport->lifeline;
     if (s->transport->at_once) {
-        m.width = s->width;
+        m.width = s->row.width;
         for (size_t i = 0; i < n; i++)
             bootstrap_add_node(&m, nodes[i], s->hosts->hosts[nodes[i]].name);
     } else {
@@ -439,9 +438,10 @@ void node_starter_joined(struct node_starter *s, unsigned node)
 
 void node_starter_tree(struct node_starter *s, unsigned width)
 {
-    s->width = width;
     if (width > 0 && !s->transport->at_once)
         tree_row_init(&s->row, s->hosts, width);
+    else
+        s->row.width = width;
 }
 
 /* --- control ------------------------------------------------------------------------ */

@@ -58,7 +58,7 @@ struct reap {
 static void forget(struct reap *r, struct watch *w)
 {
     HASH_DEL(r->watches, w);
-    loop_close_fd_later(r->loop, &(struct event *){NULL}, &w->pidfd);
+    loop_close_later(r->loop, &w->pidfd);
     free(w);
 }
 

@@ -20,9 +20,16 @@ START_TEST(errno_adds_the_reason_and_keeps_errno)
     err_errno(&err, "cannot open '%s'", "f");
     ck_assert_str_eq(err.text, "cannot open 'f': No such file or directory");
     ck_assert_int_eq(errno, ENOENT);
+}
+END_TEST
+
+START_TEST(a_limit_that_stops_a_start_is_named)
+{
+    struct ddp_err err = {""};
     errno = EAGAIN; /* fork() at the limit */
     err_spawn(&err, "cannot run '%s'", "f");
-    ck_assert_str_eq(err.text, "cannot run 'f': too many processes; see 'ulimit -u'");
+    ck_assert_str_eq(err.text, "cannot run 'f': too many processes; see 'ulimit -u', "
+                               "or pids.max of the cgroup");
     ck_assert_int_eq(errno, EAGAIN);
     errno = EMFILE;
     err_spawn(&err, "cannot run '%s'", "f");
@@ -65,6 +72,7 @@ Suite *suite(void)
     TCase *t = tcase_create("err");
     tcase_add_test(t, set_fills_and_returns_minus_one);
     tcase_add_test(t, errno_adds_the_reason_and_keeps_errno);
+    tcase_add_test(t, a_limit_that_stops_a_start_is_named);
     tcase_add_test(t, prefix_goes_in_front);
     tcase_add_test(t, long_texts_are_cut_not_overrun);
     tcase_add_test(t, an_error_may_be_ignored);

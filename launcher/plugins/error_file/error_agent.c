@@ -21,7 +21,7 @@ struct error_node {
 
 static void drop(struct error_node *s, uint32_t local)
 {
-    loop_close_fd_later(s->agent->loop, &(struct event *){NULL}, &s->files[local]);
+    loop_close_later(s->agent->loop, &s->files[local]);
 }
 
 static void drop_all(struct error_node *s)

@@ -137,8 +137,9 @@ static int make_command(const struct measuring *m, enum series series, int ranks
         strv_push_nodup(argv, own_output(m->opts->output_filename, series, ranks));
     }
     if (m->opts->timeout_ms) {
+        int64_t left = time_left_ms(m);
         strv_push(argv, "--timeout");
-        strv_pushf(argv, "%" PRId64 "ms", time_left_ms(m));
+        strv_pushf(argv, "%" PRId64 "ms", left > 0 ? left : 1);
     }
     strv_push(argv, "--");
     return work_command(m->opts->argv, series, ranks, argv, err);

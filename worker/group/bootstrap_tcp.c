@@ -74,20 +74,26 @@ static int welcome(struct host *h, int fd, struct ddp_err *err)
 
 static int give_all(const struct host *h, struct ddp_err *err)
 {
-    for (int to = 1; to < h->m->size; to++) {
-        int rc = 0;
-        for (int r = 0; r < h->m->size && rc == 0; r++) {
-            uint32_t n = htonl((uint32_t)h->cards[r].size);
-            rc = sock_write_all(h->fds[to], &n, sizeof n, h->m->deadline_ms);
-            if (rc == 0)
-                rc = sock_write_all(h->fds[to], h->cards[r].data, h->cards[r].size,
-                                    h->m->deadline_ms);
-        }
-        if (rc < 0)
-            return err_set(err, "rank %d ended during the bootstrap at tcp://%s", to,
-                           h->m->place);
+    size_t size = 0, at = 0;
+    for (int r = 0; r < h->m->size; r++)
+        size += sizeof(uint32_t) + h->cards[r].size;
+    char *all = xcalloc(size, 1);
+    for (int r = 0; r < h->m->size; r++) {
+        uint32_t n = htonl((uint32_t)h->cards[r].size);
+        memcpy(all + at, &n, sizeof n);
+        memcpy(all + at + sizeof n, h->cards[r].data, h->cards[r].size);
+        at += sizeof n + h->cards[r].size;
     }
-    return 0;
+    int rc = 0, to = 1;
+    while (to < h->m->size &&
+           (rc = sock_write_all(h->fds[to], all, size, h->m->deadline_ms)) == 0)
+        to++;
+    free(all);
+    return rc == 0 ? 0
+           : errno == ETIMEDOUT
+               ? err_set(err, "rank %d did not read in time at tcp://%s", to, h->m->place)
+               : err_set(err, "rank %d ended during the bootstrap at tcp://%s", to,
+                         h->m->place);
 }
 
 /* Tell the ranks that have connected, so that they need not wait for their deadline. */

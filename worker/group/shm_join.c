@@ -179,7 +179,7 @@ static int member_err(const struct shm *s, int local, const char *what,
                    what);
 }
 
-static socklen_t door_of(const struct member *m, struct sockaddr_un *sa)
+static socklen_t listener_address(const struct member *m, struct sockaddr_un *sa)
 {
     size_t n = strlen(m->unix_name);
     *sa = (struct sockaddr_un){.sun_family = AF_UNIX};
@@ -188,10 +188,10 @@ static socklen_t door_of(const struct member *m, struct sockaddr_un *sa)
 }
 
 /* Is the rank's listening socket open? It closes when the process ends. */
-static bool door_is_open(const struct member *m)
+static bool listener_is_open(const struct member *m)
 {
     struct sockaddr_un sa;
-    socklen_t size = door_of(m, &sa);
+    socklen_t size = listener_address(m, &sa);
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     bool closed =
         fd >= 0 && connect(fd, (struct sockaddr *)&sa, size) < 0 && errno == ECONNREFUSED;
@@ -201,8 +201,8 @@ static bool door_is_open(const struct member *m)
 }
 
 /* Wait until a rank connects, the deadline passes, or a missing rank has ended. */
-static int await_comer(const struct shm *s, const struct listeners *listeners,
-                       const int *conns, int64_t deadline_ms, struct ddp_err *err)
+static int await_connection(const struct shm *s, const struct listeners *listeners,
+                            const int *conns, int64_t deadline_ms, struct ddp_err *err)
 {
     for (;;) {
         int64_t look = now_ms() + LOOK_MS;
@@ -214,7 +214,7 @@ static int await_comer(const struct shm *s, const struct listeners *listeners,
             if (conns[i] >= 0)
                 continue;
             missing = i;
-            if (!door_is_open(&s->layout->members[s->ranks[i]]) &&
+            if (!listener_is_open(&s->layout->members[s->ranks[i]]) &&
                 poll(&(struct pollfd){listeners->unix_fd, POLLIN, 0}, 1, 0) <= 0)
                 return member_err(s, i, "has gone while joining", err);
         }
@@ -248,7 +248,7 @@ static int gather_conns(struct shm *s, const struct listeners *listeners, int *c
                         int64_t deadline_ms, struct ddp_err *err)
 {
     for (int missing = s->n - 1; missing > 0;) {
-        if (await_comer(s, listeners, conns, deadline_ms, err) < 0)
+        if (await_connection(s, listeners, conns, deadline_ms, err) < 0)
             return -1;
         int conn = accept4(listeners->unix_fd, NULL, NULL, SOCK_CLOEXEC);
         if (conn < 0)
@@ -303,7 +303,7 @@ static int connect_leader(const struct shm *s, struct ddp_err *err)
 {
     const struct member *leader = &s->layout->members[s->ranks[0]];
     struct sockaddr_un sa;
-    socklen_t size = door_of(leader, &sa);
+    socklen_t size = listener_address(leader, &sa);
     int conn = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     struct hello h = {.local = s->me};
     memcpy(h.token, leader->token, sizeof h.token);

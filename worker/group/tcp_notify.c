@@ -70,7 +70,7 @@ static bool any_open(const struct tcp *n, const struct pollfd *p)
     return r < n->layout->size;
 }
 
-static void hang_up(struct pollfd *p)
+static void close_connection(struct pollfd *p)
 {
     if (p->fd >= 0)
         close(p->fd);
@@ -79,8 +79,8 @@ static void hang_up(struct pollfd *p)
 
 /* Send hello and data; true if the kernel took them. A rank that does not has failed,
  * which tcp_look() finds. */
-static bool say(const struct tcp *n, int fd, int rank, int what, const void *data,
-                size_t bytes)
+static bool send_report(const struct tcp *n, int fd, int rank, int what, const void *data,
+                        size_t bytes)
 {
     struct hello h = tcp_hello(n, rank, what);
     struct iovec io[] = {{&h, sizeof h}, {(void *)(uintptr_t)data, bytes}};
@@ -98,13 +98,13 @@ static void tell(struct tcp *n, struct pollfd *p, int what, const void *data,
         for (int r = 0; r < size; r++) {
             if (p[r].fd < 0 || p[r].revents == 0)
                 continue;
-            say(n, p[r].fd, r, what, data, bytes);
-            hang_up(&p[r]);
+            send_report(n, p[r].fd, r, what, data, bytes);
+            close_connection(&p[r]);
         }
         left = until - now_ms();
     }
     for (int r = 0; r < size; r++)
-        hang_up(&p[r]);
+        close_connection(&p[r]);
     free(p);
 }
 
@@ -137,14 +137,14 @@ static void continue_question(const struct tcp *n, struct pollfd *p, int rank,
                               uint64_t number, bool *came)
 {
     uint64_t entered = 0;
-    if (p->events == POLLOUT && say(n, p->fd, rank, HELLO_ASK, NULL, 0)) {
+    if (p->events == POLLOUT && send_report(n, p->fd, rank, HELLO_ASK, NULL, 0)) {
         p->events = POLLIN;
         return;
     }
     *came = p->events == POLLIN &&
             recv(p->fd, &entered, sizeof entered, MSG_DONTWAIT) == sizeof entered &&
             entered >= number;
-    hang_up(p);
+    close_connection(p);
 }
 
 int tcp_ask(struct tcp *n, uint64_t number, int *late, int max)
@@ -171,7 +171,7 @@ int tcp_ask(struct tcp *n, uint64_t number, int *late, int max)
         }
     }
     for (int r = 0; r < size; r++) {
-        hang_up(&p[r]);
+        close_connection(&p[r]);
         if (!came[r] && found < max)
             late[found++] = r;
     }
@@ -242,7 +242,7 @@ void tcp_send_calls(struct tcp *n, const struct said_calls *mine)
             n->reporting[left++] = n->reporting[i];
             continue;
         }
-        say(n, p[i].fd, n->reporting[i].rank, HELLO_CALL, mine, sizeof *mine);
+        send_report(n, p[i].fd, n->reporting[i].rank, HELLO_CALL, mine, sizeof *mine);
         close(p[i].fd);
     }
     n->nreporting = left;

@@ -19,7 +19,7 @@
         }                                                       \
     } while (0)
 
-/* Call it until one returns true: does one? */
+/* Call it until one returns true; true: one did. */
 #define HOOKS_ANY(table, states, hook, ...)                        \
     ({                                                             \
         bool any_ = false;                                         \

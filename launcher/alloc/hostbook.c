@@ -201,7 +201,7 @@ static int complain_ambiguous(const char *name, const struct host_place *place,
 {
     return host_complain(place, at, err,
                          is_long(name) ? "'%s' may be a host that is also named without "
-                                         "a domain; write it everywhere"
+                                         "a domain; write its domain everywhere"
                                        : "'%s' could be more than one of the hosts; "
                                          "write its domain",
                          name);

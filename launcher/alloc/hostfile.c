@@ -29,7 +29,7 @@
 
 #define FILE_MAX (256L << 20) /* bytes */
 
-enum { SILENCE_MS = 10000 }; /* of a pipe */
+enum { SILENCE_MS = 10000 }; /* of a pipe; a terminal has no limit */
 
 struct excluded {
     struct host_place place;

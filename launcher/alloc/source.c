@@ -82,7 +82,7 @@ static enum own is_own_name(const char *name, const char *own)
     return name[len] ? OWN_NOT : OWN_SURE;
 }
 
-/* All look-ups together have LOOK_UP_MS. */
+/* The limit of a search by address, and of all look-ups of a search. */
 enum { LOOK_UPS = 16, LOOK_UP_MS = 10000 };
 
 /* Of several names, those whose first label is our name are ours if their address is. */

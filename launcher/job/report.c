@@ -389,9 +389,10 @@ void job_report_summary(struct job *j)
     free(line);
     int64_t late_ms = heartbeat_late_ms(j->beats.heartbeat);
     if (late_ms > 0) {
-        line = xasprintf("ddprun: the launcher did not run for %.1f s of these: stopped, "
-                         "blocked, or without a CPU",
-                         (double)late_ms / 1e3);
+        line = xasprintf(
+            "ddprun: the launcher did not run for %.1f s of this time: stopped, "
+            "blocked, or without a CPU",
+            (double)late_ms / 1e3);
         job_say(j, line);
         free(line);
     }

@@ -38,11 +38,11 @@ static int find_vacant(const struct job *j, const struct alloc_node *host, int r
 }
 
 /* What may be added; nodes that leave do not count. */
-struct room {
+struct headroom {
     int nodes, ranks;
 };
 
-static bool may_add(const struct job *j, const struct job_node *n, struct room left,
+static bool may_add(const struct job *j, const struct job_node *n, struct headroom left,
                     int *ranks)
 {
     struct ddp_err err;
@@ -56,11 +56,11 @@ static bool may_add(const struct job *j, const struct job_node *n, struct room l
     return rc == 0;
 }
 
-static struct room room(const struct job *j)
+static struct headroom headroom_of(const struct job *j)
 {
     const struct opts *o = j->opts;
-    struct room left = {o->min_nnodes > 0 ? o->nnodes : 0,
-                        o->max_np ? o->max_np : INT_MAX};
+    struct headroom left = {o->min_nnodes > 0 ? o->nnodes : 0,
+                            o->max_np ? o->max_np : INT_MAX};
     for (size_t i = 0; i < j->alloc->nnodes; i++) {
         const struct job_node *n = &j->nodes[i];
         if (n->place < 0 || n->leaving)
@@ -74,7 +74,7 @@ static struct room room(const struct job *j)
 bool job_can_add(const struct job *j)
 {
     int ranks;
-    struct room left = room(j);
+    struct headroom left = headroom_of(j);
     for (size_t i = 0; i < j->alloc->nnodes; i++) {
         if (may_add(j, &j->nodes[i], left, &ranks))
             return true;
@@ -84,7 +84,7 @@ bool job_can_add(const struct job *j)
 
 void job_add_nodes(struct job *j)
 {
-    struct room left = room(j);
+    struct headroom left = headroom_of(j);
     int before = j->plan->nranks, ranks;
     for (size_t i = 0; i < j->alloc->nnodes; i++) {
         struct job_node *n = &j->nodes[i];

@@ -66,8 +66,7 @@ static size_t count_usable(const struct job *j, bool leaving)
     return n;
 }
 
-/* Are they as many, and can they have as many ranks, as the job needs if it may go on
- * with fewer? */
+/* May the job go on with them: min_nnodes nodes at least, and room for min_np ranks? */
 static bool suffice(const struct job *j, bool leaving)
 {
     struct ddp_err err;

@@ -163,7 +163,7 @@ static int execute_place(struct session *s, struct bytes key, struct out *out,
 
 /* A rank can be found by the others of the next world, or has found them all. Not those
  * of a process set, "global_process_set..." */
-static bool is_step(enum method method, struct bytes key)
+static bool is_progress(enum method method, struct bytes key)
 {
     static const char address[] = "global/", all[] = "cross_";
     const char *text = key.data;
@@ -184,7 +184,7 @@ static int execute(struct session *s, const struct http_request *r, struct out *
         return execute_place(s, r->key, out, err);
     if (elastic && r->method == HTTP_PUT && begins(r->key, "worker_addresses/"))
         s->host->asked(s->host, r->key, &r->body);
-    if (elastic && is_step(r->method, r->key))
+    if (elastic && is_progress(r->method, r->key))
         s->host->asked(s->host, r->key, NULL);
     if (r->method == HTTP_PUT && space_set(s->space, r->key, r->body, err) < 0)
         return -1;

@@ -9,8 +9,8 @@
  *
  * Elastic ranks PUT worker_addresses/HOST:LOCAL_RANK and, to join the next world, GET
  * rank_and_size/HOST:LOCAL_RANK. The host of the session gets both; it answers the GET by
- * setting the key, and the answer deletes it. That GET has no time limit. The host is
- * told too when a rank PUTs global/RANK, by which the others find it, and DELETEs
+ * setting the key, and the answer deletes it. That GET has no time limit. The host also
+ * gets the key when a rank PUTs global/RANK, by which the others find it, and DELETEs
  * cross_LOCAL_RANK/CROSS_RANK, when it has connected to all of them.
  */
 #ifndef RENDEZVOUS_PROTOCOL_HTTP_H

@@ -32,8 +32,9 @@ struct session_host {
     void (*news)(struct session *s);
     /* The output for unsolicited bytes (changes of watched keys). */
     struct out *(*out)(struct session *s);
-    /* Horovod's elastic mode (http.h): a GET of a place in the next world, a rank's step
-     * into it (`value` NULL), or a PUT of an address. NULL: these are keys as all others.
+    /* Horovod's elastic mode (http.h): a GET of a place in the next world, a rank's
+     * progress in joining it (`value` NULL), or a PUT of an address. NULL: these are keys
+     * as all others.
      */
     void (*asked)(struct session_host *h, struct bytes key, const struct bytes *value);
 };

@@ -50,9 +50,9 @@ struct server_options {
     void (*refused)(const struct sockaddr *peer, const char *why, void *arg);
     void *notice_arg;
     /* Horovod's elastic mode; NULL: its keys are as all others. `value` NULL: a rank
-     * waits for its place in the next world, which server_set() gives it, or has come a
-     * step further into that (protocol/http.h); else a rank has set its address. `key`
-     * and `value` are not terminated. */
+     * waits for its place in the next world, which server_set() gives it, or has
+     * published its address there, or has connected to all (protocol/http.h); else a rank
+     * has set its address. `key` and `value` are not terminated. */
     void (*asked)(const char *key, size_t nkey, const char *value, size_t nvalue,
                   void *arg);
     void *asked_arg;

@@ -10,8 +10,8 @@
 
 struct store;
 
-/* `max_bytes` limits keys, values and lists of awaited keys over all spaces; 0: no
- * limit. */
+/* `max_bytes` limits keys, values, queues, watches and lists of awaited keys over all
+ * spaces; 0: no limit. */
 struct store *store_create(size_t max_bytes);
 /* Every space must have been closed. */
 void store_destroy(struct store *s);

@@ -154,11 +154,11 @@ static const struct {
                          "  ^"},
     /* in any order */
     {"n1\nn1.a\nn1.b\n", "hosts:3:1: 'n1.b' may be a host that is also named without a "
-                         "domain; write it everywhere\n"
+                         "domain; write its domain everywhere\n"
                          "  n1.b\n"
                          "  ^"},
     {"n1.a\nn1\nn1.b\n", "hosts:3:1: 'n1.b' may be a host that is also named without a "
-                         "domain; write it everywhere\n"
+                         "domain; write its domain everywhere\n"
                          "  n1.b\n"
                          "  ^"},
     {"bob@n1\neve@n1\n", "hosts:2:1: 'n1' has the login name 'bob' already\n"

@@ -304,9 +304,9 @@ START_TEST(signals_do_not_shorten_the_wait_for_helpers)
     int p[2], status = -1;
     ck_assert_int_eq(pipe(p), 0);
     ck_assert_int_eq(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+    prctl(PR_SET_NAME, "ddprun-test"); /* the child has it before it runs */
     pid_t pid = fork();
     if (pid == 0) {
-        prctl(PR_SET_NAME, "ddprun-test");
         struct timespec while_it_cleans = {.tv_nsec = 700 * 1000000};
         nanosleep(&while_it_cleans, NULL);
         status = write(p[1], "x", 1) == 1 ? 0 : 1;

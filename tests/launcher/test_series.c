@@ -167,6 +167,7 @@ START_TEST(ranks_are_added)
     logs_feed(l, 2, 0, "kept\n", 5);
     const char *text = logs_read(l, 2, &from, 100, &n);
     ck_assert_ptr_nonnull(text);
+    ck_assert_uint_eq(n, 5);
     ck_assert_mem_eq(text, "kept\n", n);
     logs_destroy(l);
 }

@@ -207,7 +207,7 @@ START_TEST(a_place_is_asked_for_once_and_given_once)
 }
 END_TEST
 
-START_TEST(steps_into_a_world_are_told)
+START_TEST(published_addresses_and_full_connections_are_reported)
 {
     asked[0] = '\0';
     w.host.asked = on_asked;
@@ -236,7 +236,7 @@ Suite *suite(void)
     tcase_add_loop_test(t, odd_requests_are_refused, 0, (int)ARRAY_LEN(odd));
     tcase_add_test(t, a_head_without_end_is_refused);
     tcase_add_test(t, a_place_is_asked_for_once_and_given_once);
-    tcase_add_test(t, steps_into_a_world_are_told);
+    tcase_add_test(t, published_addresses_and_full_connections_are_reported);
     suite_add_tcase(s, t);
     return s;
 }

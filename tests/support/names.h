@@ -14,7 +14,7 @@ typedef int (*getaddrinfo_fn)(const char *, const char *, const struct addrinfo 
                               struct addrinfo **);
 
 struct test_name {
-    const char *name, *addresses[3]; /* NULL: no more */
+    const char *name, *addresses[3]; /* two at most, then NULL */
 };
 
 extern const struct test_name test_names[];

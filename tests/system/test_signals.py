@@ -278,7 +278,7 @@ class Launcher(LaunchTest):
         self.assertIn("agent", launch.err)
 
     def test_an_agent_that_is_stopped_is_lost_after_the_node_timeout(self):
-        launch = self.start("-np", 1, "--node-timeout", "2s", "sh", "-c", "echo up; sleep 1")
+        launch = self.start("-np", 1, "--node-timeout", "2s", "sh", "-c", "echo up; sleep 10")
         self.assertTrue(wait_until(lambda: "up" in launch.out))
         (agent,) = self.agents()
         os.kill(agent, signal.SIGSTOP)

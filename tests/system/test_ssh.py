@@ -295,7 +295,7 @@ class SshTest(LaunchTest):
         missed = max(map(float, re.findall(r"this process did not run for (\d+\.\d) s", run.err)))
         self.assertLess(4, missed)
         self.assertLess(missed, seconds + 1)
-        report = re.search(r"the launcher did not run for (\d+\.\d) s of these", run.err)
+        report = re.search(r"the launcher did not run for (\d+\.\d) s of this time", run.err)
         self.assertLessEqual(missed, float(report[1]) + 0.1)
 
     def test_all_of_a_job_may_stand_still(self):

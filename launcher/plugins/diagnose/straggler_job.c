@@ -26,7 +26,7 @@ enum { CALM = 20, CALM_MS = 2000 };
 enum { LIMIT_MS = 5000, AGAIN_MS = 60000 };
 /* Where CPUs are contended a rank has to be found for so long, without such a pause. */
 enum { CONTENDED_MS = 20000, CONTENDED_PAUSE_MS = 5000 };
-/* what is worth a word: percent of the host's CPU time, faults per second */
+/* what a line mentions: percent of the host's CPU time, faults per second */
 enum { STOLEN_LEAST = 5, FAULTS_LEAST = 20 };
 enum { WRONG_NS = 1000000 }; /* a clock: earlier times are of no use */
 /* new collectives in an answer; quick questions in a row */

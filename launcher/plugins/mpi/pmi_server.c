@@ -232,7 +232,7 @@ static bool receive(struct pmi_client *c)
     return true;
 }
 
-/* The same. Only the beginning of a request keeps the buffer. */
+/* receive(), with a buffer that is freed unless it has the beginning of a request. */
 static bool client_read(struct pmi_client *c)
 {
     if (c->fd < 0)

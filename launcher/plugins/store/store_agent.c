@@ -36,8 +36,8 @@ enum { ASKED_MAX = 32 << 10 };
 static void on_asked(const char *key, const char *value, void *arg)
 {
     if (value && strlen(key) + strlen(value) > ASKED_MAX) {
-        log_warn("a rank's '%.80s' of %zu bytes over HTTP is too long: ignored", key,
-                 strlen(value));
+        log_warn("a rank has put '%.80s' with %zu bytes over HTTP: too long, ignored",
+                 key, strlen(value));
         return;
     }
     agent_send(arg, MSG(asked, msg_text(key), msg_text(value)));

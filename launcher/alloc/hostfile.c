@@ -29,8 +29,6 @@
 
 #define FILE_MAX (256L << 20) /* bytes */
 
-enum { SILENCE_MS = 10000 }; /* of a pipe; a terminal has no limit */
-
 struct excluded {
     struct host_place place;
     struct host_entry entry;
@@ -52,7 +50,8 @@ struct reader {
 /* --- the file ----------------------------------------------------------------------- */
 
 /* The whole file, also from a pipe, whose writer may be late. The caller frees. */
-static char *read_all(const char *path, size_t *size, struct ddp_err *err)
+static char *read_all(const char *path, int64_t silence_ms, size_t *size,
+                      struct ddp_err *err)
 {
     struct stat st;
     char *text = NULL;
@@ -71,15 +70,16 @@ static char *read_all(const char *path, size_t *size, struct ddp_err *err)
             room = room ? room * 2 : 64 * 1024;
             text = xrealloc(text, room, 1);
         }
-        int64_t until = now_ms() + SILENCE_MS;
-        ssize_t got =
-            sock_await(fd, POLLIN, until) < 0 ? -1 : read(fd, text + n, room - n);
+        int64_t until = now_ms() + silence_ms;
+        ssize_t got = !S_ISREG(st.st_mode) && sock_await(fd, POLLIN, until) < 0
+                          ? -1
+                          : read(fd, text + n, room - n);
         if (got < 0 && (errno == EINTR || errno == EAGAIN))
             continue;
         if (got < 0) {
             if (errno == ETIMEDOUT)
-                err_set(err, "nothing came from the hostfile '%s' in %d s", path,
-                        SILENCE_MS / 1000);
+                err_set(err, "nothing came from the hostfile '%s' in %.4g s", path,
+                        (double)silence_ms / 1e3);
             else
                 err_errno(err, "cannot read the hostfile '%s'", path);
             goto fail;
@@ -353,10 +353,11 @@ static bool detect(const struct opts *opts)
     return opts->hostfile != NULL;
 }
 
-int hostfile_read(const char *path, struct alloc *alloc, struct ddp_err *err)
+int hostfile_read(const char *path, int64_t silence_ms, struct alloc *alloc,
+                  struct ddp_err *err)
 {
     size_t size;
-    char *text = read_all(path, &size, err);
+    char *text = read_all(path, silence_ms, &size, err);
     if (!text)
         return -1;
     int rc = hostfile_parse(path, text, size, alloc, err);
@@ -368,7 +369,7 @@ static int read_hostfile(const struct opts *opts, struct alloc *alloc,
                          struct ddp_err *err)
 {
     alloc->changes = opts->min_nnodes > 0 && !opts->hosts; /* the file is watched */
-    return hostfile_read(opts->hostfile, alloc, err);
+    return hostfile_read(opts->hostfile, opts->start_timeout_ms, alloc, err);
 }
 
 const struct alloc_source alloc_hostfile = {"hostfile", detect, read_hostfile, NULL,
@@ -406,7 +407,7 @@ static int read_mpi_hostfile(const struct opts *opts, struct alloc *alloc,
     if (!pod)
         return err_set(err, "no variable names a hostfile");
     alloc->ssh_args = getenv(pod->ssh_args);
-    return hostfile_read(getenv(pod->hostfile), alloc, err);
+    return hostfile_read(getenv(pod->hostfile), HOSTFILE_MS, alloc, err);
 }
 
 const struct alloc_source alloc_mpi_hostfile = {"mpi-hostfile", detect_mpi,

@@ -12,7 +12,10 @@ int hosts_arg_filter(const struct opts *opts, struct alloc *alloc, struct ddp_er
 int hostfile_parse(const char *source, const char *text, size_t size, struct alloc *alloc,
                    struct ddp_err *err);
 
-/* The same for the file at `path`. */
-int hostfile_read(const char *path, struct alloc *alloc, struct ddp_err *err);
+/* The same for the file at `path`, which may be a pipe, but not one that is silent for so
+ * long. */
+enum { HOSTFILE_MS = 10000 };
+int hostfile_read(const char *path, int64_t silence_ms, struct alloc *alloc,
+                  struct ddp_err *err);
 
 #endif

@@ -101,7 +101,7 @@ static void count_repeats(const char *name, const char *unit, struct alloc *allo
 int sched_hostfile(const char *name, const char *path, struct alloc *alloc,
                    struct ddp_err *err)
 {
-    if (hostfile_read(path, alloc, err) < 0)
+    if (hostfile_read(path, HOSTFILE_MS, alloc, err) < 0)
         return err_prefix(err, "%s", name);
     count_repeats(name, "time", alloc);
     return 0;

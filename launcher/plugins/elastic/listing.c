@@ -123,7 +123,7 @@ static void look_at(void *copy)
         l->changed = true;
         l->rc = err_errno(&l->err, "cannot open the hostfile '%s'", l->path);
     } else if ((l->changed = !same(&l->before, &l->now))) {
-        l->rc = hostfile_read(l->path, &l->hosts, &l->err);
+        l->rc = hostfile_read(l->path, HOSTFILE_MS, &l->hosts, &l->err);
     }
 }
 

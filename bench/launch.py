@@ -298,6 +298,8 @@ def main():
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(5))
     if args.what == "start":
         args.np = args.np or "2,16,64,256"
+    if not os.path.exists(f"{args.build}/bench/spawnloop"):
+        parser.error(f"'{args.build}' has no bench/spawnloop: build everything with ninja -C DIR, name it by --build")
     args.rounds = args.rounds or {"start": 7, "kill": 20, "output": 7}[args.what]
     {"start": start, "kill": kill, "output": output}[args.what](args)
 

@@ -3,10 +3,8 @@
  * Ranks of hvd.elastic.run keep the state of the program in memory. When a rank has died,
  * the others get an error, go back to their last commit, and ask the store for their
  * place in the next world. When all that are left have asked, they get it, and the ranks
- * that are missing are started. Hosts that were added get ranks in that world too, and
- * the ranks of hosts that are not to be used any more get no place; if only hosts have
- * changed, rank 0 is told, and all ask (notify.h). What no rank survives is a failed
- * attempt, as without this mode. doc/elastic.md; the requests:
+ * that are missing are started, with the hosts of that moment (hosts.h). What no rank
+ * survives is a failed attempt, as without this mode. doc/elastic.md; the requests:
  * rendezvous/protocol/http.h.
  */
 #define LOG_SUBSYS "job"
@@ -17,14 +15,12 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "launcher/plugins/horovod/notify.h"
-#include "launcher/plugins/horovod/world.h"
+#include "launcher/plugins/horovod/hosts.h"
 #include "launcher/transport/program.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* A rank that waits for data of another one may not notice that this one has left their
  * world, and Horovod then gives up only after this many seconds; its default is 30. The
@@ -32,97 +28,9 @@
 #define GLOO_TIMEOUT   "HOROVOD_GLOO_TIMEOUT_SECONDS"
 #define GLOO_TIMEOUT_S "10"
 
-/* ms: changes of hosts within this time make one new world */
-enum { TOGETHER_MS = 2000 };
-
-enum slot_state {
-    SLOT_STARTS, /* not yet in hvd.elastic.run */
-    SLOT_JOINS,  /* has its place in the next world, and is not connected to all in it */
-    SLOT_RUNS,
-    SLOT_ASKS,    /* waits for its place in the next world */
-    SLOT_MISSING, /* has failed, or is new; it is started in the next world */
-    SLOT_ENDED,   /* has exited with status 0 */
-    SLOT_GONE,    /* is ended, as its host is not to be used, or is lost */
-    SLOT_STATES
-};
-
-/* One per rank of the plan. */
-struct slot {
-    enum slot_state state;
-    struct place place;
-    bool due;              /* it is started when the store has the new world */
-    bool found, connected; /* in its world: the others can find it; it has found all */
-    struct notify_service service;
-};
-
-struct horovod {
-    struct job *j;      /* borrowed */
-    struct slot *slots; /* owned; NULL before the first message */
-    int nslots;
-    int counts[SLOT_STATES]; /* slots in each state */
-    bool formed;        /* all ranks of the first world have come to hvd.elastic.run */
-    bool ending;        /* a rank has exited with status 0 */
-    int replaced;       /* ranks, in all attempts */
-    int64_t failed_ns;  /* the first failure since the last world; 0: none */
-    int64_t changed_ms; /* hosts have changed since the last world; 0: they have not */
-    bool told;          /* ... which rank 0 knows */
-    uint32_t told_s;    /* the time in the last request to a rank 0 */
-    bool resized;       /* the present world has other hosts than the one before */
-    int64_t late_ms;    /* the ranks wait for hosts until then; 0: they do not */
-};
-
-/* --- slots -------------------------------------------------------------------------- */
-
-static void add_slots(struct horovod *h, enum slot_state state)
-{
-    const struct plan *p = h->j->plan;
-    h->slots = xgrow(h->slots, (size_t)h->nslots, (size_t)p->nranks, sizeof *h->slots);
-    for (int r = h->nslots; r < p->nranks; r++)
-        h->slots[r] = (struct slot){
-            state, {.rank = r, .size = p->nranks, .local_rank = p->ranks[r].local_rank}};
-    h->counts[state] += p->nranks - h->nslots;
-    h->nslots = p->nranks;
-}
-
-static void move(struct horovod *h, struct slot *s, enum slot_state to)
-{
-    h->counts[s->state]--;
-    h->counts[to]++;
-    s->state = to;
-}
-
-/* Ranks that have the state of the program. */
-static int keepers(const struct horovod *h)
-{
-    return h->counts[SLOT_JOINS] + h->counts[SLOT_RUNS] + h->counts[SLOT_ASKS];
-}
-
 static void on_ranks_added(void *state, int first)
 {
-    add_slots(state, SLOT_GONE);
-}
-
-static const char *host_of(const struct horovod *h, int rank)
-{
-    return h->j->plan->nodes[h->j->plan->ranks[rank].node].host->name;
-}
-
-/* "HOST:LOCAL_RANK", as the rank has it from its last world. */
-static struct slot *find_slot(struct horovod *h, const char *id)
-{
-    const struct plan *p = h->j->plan;
-    const char *colon = strrchr(id, ':');
-    size_t n = colon ? (size_t)(colon - id) : 0;
-    for (int k = 0; colon && k < p->nnodes; k++) {
-        const char *host = p->nodes[k].host->name;
-        bool here = strlen(host) == n && strncmp(id, host, n) == 0;
-        for (int i = 0; here && i < p->nodes[k].nlocal; i++) {
-            struct slot *s = &h->slots[p->nodes[k].ranks[i]];
-            if (s->state < SLOT_MISSING && s->place.local_rank == atoi(colon + 1))
-                return s;
-        }
-    }
-    return NULL;
+    slots_add(state, SLOT_GONE);
 }
 
 /* --- the next world ----------------------------------------------------------------- */
@@ -163,72 +71,6 @@ static void start_due(struct horovod *h)
     }
 }
 
-static void set_gone(struct horovod *h, int place)
-{
-    const struct plan_node *pn = &h->j->plan->nodes[place];
-    for (int i = 0; i < pn->nlocal; i++)
-        move(h, &h->slots[pn->ranks[i]], SLOT_GONE);
-}
-
-static bool is_gone(const struct horovod *h, int place)
-{
-    return h->slots[h->j->plan->nodes[place].ranks[0]].state == SLOT_GONE;
-}
-
-/* It has no process, but a host that can be used. */
-static bool may_return(const struct horovod *h, int rank)
-{
-    long node = job_node_at(h->j, h->j->plan->ranks[rank].node);
-    return h->slots[rank].state == SLOT_GONE && node >= 0 &&
-           job_node_usable(&h->j->nodes[node]) && !job_node_runs(h->j, (unsigned)node) &&
-           !job_node_resized(h->j, (unsigned)node);
-}
-
-/* Its ranks get no place in the next world. With another number of slots it gets others
- * in the one after that. */
-static bool is_dropped(const struct horovod *h, unsigned node)
-{
-    return (h->j->nodes[node].leaving && job_can_drop(h->j)) ||
-           job_node_resized(h->j, node);
-}
-
-/* Are there ranks on hosts that leave, and would the state of the program remain? */
-static bool may_drop(const struct horovod *h)
-{
-    bool leave = false, keep = false;
-    for (int r = 0; r < h->nslots; r++) {
-        enum slot_state state = h->slots[r].state;
-        long node = job_node_at(h->j, h->j->plan->ranks[r].node);
-        bool dropped = node >= 0 && is_dropped(h, (unsigned)node);
-        leave |= state != SLOT_GONE && dropped;
-        keep |= state >= SLOT_JOINS && state <= SLOT_ASKS && node >= 0 && !dropped;
-    }
-    return leave && keep;
-}
-
-/* Hosts that have joined take part in the next world, those that leave do not: their
- * ranks, which wait for their places, are ended. */
-static void take_hosts(struct horovod *h)
-{
-    struct job *j = h->j;
-    bool leave = may_drop(h);
-    job_add_nodes(j);
-    for (int r = 0; r < h->nslots; r++) {
-        if (may_return(h, r))
-            move(h, &h->slots[r], SLOT_MISSING);
-    }
-    for (unsigned i = 0; leave && i < j->alloc->nnodes; i++) {
-        int place = j->nodes[i].place;
-        if (place < 0 || is_gone(h, place) || !is_dropped(h, i))
-            continue;
-        set_gone(h, place);
-        job_end_node(j, i);
-    }
-    h->resized |= h->changed_ms > 0;
-    h->changed_ms = 0;
-    h->told = false;
-}
-
 static struct member *collect(const struct horovod *h, int *n)
 {
     const struct plan *p = h->j->plan;
@@ -266,18 +108,18 @@ static void form(struct horovod *h)
 {
     struct msg_places places = {0};
     int n;
-    take_hosts(h);
+    hosts_take(h);
     struct member *m = collect(h, &n);
     world_form(m, n);
     for (int i = 0; i < n; i++) {
         struct slot *s = &h->slots[m[i].id];
         s->due = s->state == SLOT_MISSING;
         if (!s->due) {
-            strv_pushf(&places.keys, "rank_and_size/%s:%d", host_of(h, m[i].id),
+            strv_pushf(&places.keys, "rank_and_size/%s:%d", slot_host(h, m[i].id),
                        s->place.local_rank);
             strv_push_nodup(&places.values, place_text(&m[i].place));
         }
-        move(h, s, s->due ? SLOT_STARTS : SLOT_JOINS);
+        slot_move(h, s, s->due ? SLOT_STARTS : SLOT_JOINS);
         s->place = m[i].place;
         s->found = s->connected = false;
         log_info("rank %d is Horovod's rank %d of %d", m[i].id, s->place.rank, n);
@@ -297,30 +139,6 @@ static void fail_missing(struct horovod *h)
     job_fail_rank(h->j, r);
 }
 
-/* The ranks that are left wait, with their state, while there are too few hosts. */
-static bool waits_for_hosts(struct horovod *h)
-{
-    const struct opts *o = h->j->opts;
-    if (o->min_nnodes == 0 || o->node_wait_ms == 0 || job_has_enough(h->j)) {
-        h->late_ms = 0;
-    } else if (h->late_ms == 0) {
-        char *line = xasprintf("ddprun: too few hosts are left; the ranks wait up to "
-                               "%.4g s for another one (--node-wait)",
-                               (double)o->node_wait_ms / 1e3);
-        h->late_ms = now_ms() + o->node_wait_ms;
-        job_say(h->j, line);
-        free(line);
-    } else if (now_ms() >= h->late_ms) {
-        h->late_ms = 0;
-        job_fail_text(h->j, CAUSE_CANNOT, EXIT_CANNOT_START,
-                      xasprintf("no host has come in the place of the lost one within "
-                                "%.4g s (--node-wait)",
-                                (double)o->node_wait_ms / 1e3));
-        return true;
-    }
-    return h->late_ms > 0;
-}
-
 /* Has every rank that is left asked for its place, and are there enough hosts? */
 static void check(struct horovod *h)
 {
@@ -330,7 +148,7 @@ static void check(struct horovod *h)
         fail_missing(h);
     else if (h->counts[SLOT_ASKS] > 0 &&
              h->counts[SLOT_STARTS] + h->counts[SLOT_JOINS] + h->counts[SLOT_RUNS] == 0 &&
-             !waits_for_hosts(h))
+             !hosts_awaited(h))
         form(h);
 }
 
@@ -338,11 +156,11 @@ static void check(struct horovod *h)
 static void joined(struct horovod *h, struct slot *s)
 {
     if (s->state < SLOT_RUNS)
-        move(h, s, SLOT_RUNS);
+        slot_move(h, s, SLOT_RUNS);
     if (h->counts[SLOT_STARTS] + h->counts[SLOT_JOINS] + h->counts[SLOT_MISSING] > 0)
         return;
     h->formed = true;
-    say_formed(h, keepers(h));
+    say_formed(h, slots_keepers(h));
 }
 
 /* How far a rank has joined its world: "global/RANK" (its address is known), or
@@ -370,17 +188,17 @@ static void handle_world_key(struct horovod *h, const char *key)
 /* "rank_and_size/HOST:LOCAL_RANK": it waits for its place in the next world. */
 static void asks(struct horovod *h, const char *id)
 {
-    struct slot *s = find_slot(h, id);
+    struct slot *s = slots_find(h, id);
     if (!s)
         return;
-    move(h, s, SLOT_ASKS);
+    slot_move(h, s, SLOT_ASKS);
     check(h);
 }
 
 /* "worker_addresses/HOST:LOCAL_RANK" */
 static void has_address(struct horovod *h, const char *id, const char *value)
 {
-    struct slot *s = find_slot(h, id);
+    struct slot *s = slots_find(h, id);
     if (!s)
         return;
     if (value && !notify_read(value, &s->service))
@@ -400,7 +218,7 @@ static int handle_asked(void *state, unsigned node, const struct frame *f,
     if (h->j->state != JOB_RUNNING)
         return 0;
     if (!h->slots)
-        add_slots(h, SLOT_STARTS);
+        slots_add(h, SLOT_STARTS);
     if (!m->key) {
         start_due(h);
         return 0;
@@ -429,7 +247,7 @@ static void on_rank_exited(void *state, uint32_t rank)
     struct horovod *h = state;
     if (!h->slots || h->slots[rank].state >= SLOT_GONE || h->j->ranks[rank].status != 0)
         return;
-    move(h, &h->slots[rank], SLOT_ENDED);
+    slot_move(h, &h->slots[rank], SLOT_ENDED);
     h->ending = true;
     check(h);
 }
@@ -441,7 +259,7 @@ static void say_replaced(struct horovod *h, int rank)
     char *line =
         xasprintf("ddprun: rank %d on %s %s; the others keep running, and it is "
                   "started again (%d of %d)",
-                  rank, host_of(h, rank), how, h->replaced, h->j->opts->max_restarts);
+                  rank, slot_host(h, rank), how, h->replaced, h->j->opts->max_restarts);
     job_say(h->j, line);
     free(line);
     free(how);
@@ -466,15 +284,15 @@ static bool on_rank_failed(void *state, uint32_t rank)
     bool early = s->state <= SLOT_JOINS && !s->connected;
     if (early && !can_replace_early(s))
         return false; /* Horovod ends the others, which may take it a minute */
-    move(h, s, SLOT_MISSING);
-    if (keepers(h) == 0)
+    slot_move(h, s, SLOT_MISSING);
+    if (slots_keepers(h) == 0)
         return false; /* the state is lost */
     h->replaced++;
     if (h->failed_ns == 0)
         h->failed_ns = h->j->ranks[rank].at_ns;
     say_replaced(h, (int)rank);
     if (early) {
-        move(h, s, SLOT_STARTS);
+        slot_move(h, s, SLOT_STARTS);
         start(h, (int)rank);
     } else {
         check(h);
@@ -497,74 +315,12 @@ static void on_next_attempt(void *state)
 
 /* --- hosts -------------------------------------------------------------------------- */
 
-static void notify(struct horovod *h)
-{
-    unsigned char request[NOTIFY_MOST];
-    int r = 0;
-    while (r < h->nslots &&
-           (h->slots[r].state != SLOT_RUNS || h->slots[r].place.rank != 0))
-        r++;
-    if (r == h->nslots || h->slots[r].service.port == 0)
-        return; /* the next world is being formed, or there is no service */
-    uint32_t now_s = (uint32_t)time(NULL);
-    h->told_s = now_s > h->told_s ? now_s : h->told_s + 1;
-    size_t size = notify_request(&h->slots[r].service, h->told_s, request);
-    long node = job_node_at(h->j, h->j->plan->ranks[r].node);
-    job_send(h->j, (unsigned)node,
-             MSG(notify, .port = h->slots[r].service.port, .data = request,
-                 .ndata = (uint32_t)size));
-    h->told = true;
-    log_info("rank %d, Horovod's rank 0, is told that hosts have changed", r);
-}
-
-/* Would the next world have other hosts? */
-static bool hosts_differ(const struct horovod *h)
-{
-    bool differ = job_can_add(h->j) || may_drop(h);
-    for (int r = 0; r < h->nslots; r++)
-        differ |= may_return(h, r);
-    return differ;
-}
-
-/* The agents of those that leave do so too, but that of the store stays, without ranks.
- */
-static void release_nodes(struct horovod *h)
-{
-    for (unsigned i = 0; i < h->j->alloc->nnodes; i++) {
-        const struct job_node *n = &h->j->nodes[i];
-        if (n->place >= 0 && n->ended && is_gone(h, n->place) &&
-            ((n->leaving && n->place > 0) || job_node_resized(h->j, i)))
-            job_node_vacate(h->j, i);
-    }
-}
-
 static bool on_node_claimed(void *state, unsigned node, const char *why)
 {
-    struct horovod *h = state;
-    struct job *j = h->j;
-    int place = j->nodes[node].place;
-    if (!h->formed || node == job_store_node(j))
-        return false;
-    bool gone = is_gone(h, place);
-    if (!gone &&
-        (h->ending || h->counts[SLOT_STARTS] + h->counts[SLOT_JOINS] > 0 ||
-         j->opts->min_nnodes == 0 || (j->opts->node_wait_ms == 0 && !job_has_enough(j))))
-        return false;
-    set_gone(h, place);
-    if (keepers(h) == 0)
-        return false; /* the state is lost */
-    job_node_vacate(j, node);
-    if (gone)
-        return true;
-    char *line =
-        xasprintf("ddprun: %s is lost: %s; the ranks of other hosts keep running",
-                  j->nodes[node].host->name, why);
-    job_say(j, line);
-    free(line);
-    if (h->failed_ns == 0)
-        h->failed_ns = now_ns();
-    check(h);
-    return true;
+    bool claimed = hosts_claim(state, node, why);
+    if (claimed)
+        check(state);
+    return claimed;
 }
 
 static void on_tick(void *state)
@@ -572,15 +328,10 @@ static void on_tick(void *state)
     struct horovod *h = state;
     if (h->j->state != JOB_RUNNING || !h->formed || h->ending)
         return;
-    release_nodes(h);
+    hosts_release(h);
     if (h->late_ms > 0)
         check(h);
-    if (!hosts_differ(h))
-        h->changed_ms = 0;
-    else if (h->changed_ms == 0)
-        h->changed_ms = now_ms();
-    else if (!h->told && now_ms() - h->changed_ms >= TOGETHER_MS)
-        notify(h);
+    hosts_watch(h);
 }
 
 /* --- life --------------------------------------------------------------------------- */

@@ -1,0 +1,169 @@
+/* launcher/plugins/horovod/hosts.c - see hosts.h */
+#define LOG_SUBSYS "job"
+#include "launcher/plugins/horovod/hosts.h"
+
+#include "common/duration.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "launcher/transport/program.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+/* ms: changes of hosts within this time make one new world */
+enum { TOGETHER_MS = 2000 };
+
+/* It has no process, but a host that can be used. */
+static bool may_return(const struct horovod *h, int rank)
+{
+    long node = job_node_at(h->j, h->j->plan->ranks[rank].node);
+    return h->slots[rank].state == SLOT_GONE && node >= 0 &&
+           job_node_usable(&h->j->nodes[node]) && !job_node_runs(h->j, (unsigned)node) &&
+           !job_node_resized(h->j, (unsigned)node);
+}
+
+/* Its ranks get no place in the next world. With another number of slots it gets others
+ * in the one after that. */
+static bool is_dropped(const struct horovod *h, unsigned node)
+{
+    return (h->j->nodes[node].leaving && job_can_drop(h->j)) ||
+           job_node_resized(h->j, node);
+}
+
+/* Are there ranks on hosts that leave, and would the state of the program remain? */
+static bool may_drop(const struct horovod *h)
+{
+    bool leave = false, keep = false;
+    for (int r = 0; r < h->nslots; r++) {
+        enum slot_state state = h->slots[r].state;
+        long node = job_node_at(h->j, h->j->plan->ranks[r].node);
+        bool dropped = node >= 0 && is_dropped(h, (unsigned)node);
+        leave |= state != SLOT_GONE && dropped;
+        keep |= state >= SLOT_JOINS && state <= SLOT_ASKS && node >= 0 && !dropped;
+    }
+    return leave && keep;
+}
+
+/* Hosts that have joined take part in the next world, those that leave do not: their
+ * ranks, which wait for their places, are ended. */
+void hosts_take(struct horovod *h)
+{
+    struct job *j = h->j;
+    bool leave = may_drop(h);
+    job_add_nodes(j);
+    for (int r = 0; r < h->nslots; r++) {
+        if (may_return(h, r))
+            slot_move(h, &h->slots[r], SLOT_MISSING);
+    }
+    for (unsigned i = 0; leave && i < j->alloc->nnodes; i++) {
+        int place = j->nodes[i].place;
+        if (place < 0 || slots_are_gone(h, place) || !is_dropped(h, i))
+            continue;
+        slots_set_gone(h, place);
+        job_end_node(j, i);
+    }
+    h->resized |= h->changed_ms > 0;
+    h->changed_ms = 0;
+    h->told = false;
+}
+
+bool hosts_awaited(struct horovod *h)
+{
+    const struct opts *o = h->j->opts;
+    if (o->min_nnodes == 0 || o->node_wait_ms == 0 || job_has_enough(h->j)) {
+        h->late_ms = 0;
+    } else if (h->late_ms == 0) {
+        char *line = xasprintf("ddprun: too few hosts are left; the ranks wait up to "
+                               "%.4g s for another one (--node-wait)",
+                               (double)o->node_wait_ms / 1e3);
+        h->late_ms = now_ms() + o->node_wait_ms;
+        job_say(h->j, line);
+        free(line);
+    } else if (now_ms() >= h->late_ms) {
+        h->late_ms = 0;
+        job_fail_text(h->j, CAUSE_CANNOT, EXIT_CANNOT_START,
+                      xasprintf("no host has come in the place of the lost one within "
+                                "%.4g s (--node-wait)",
+                                (double)o->node_wait_ms / 1e3));
+        return true;
+    }
+    return h->late_ms > 0;
+}
+
+static void notify(struct horovod *h)
+{
+    unsigned char request[NOTIFY_MOST];
+    int r = 0;
+    while (r < h->nslots &&
+           (h->slots[r].state != SLOT_RUNS || h->slots[r].place.rank != 0))
+        r++;
+    if (r == h->nslots || h->slots[r].service.port == 0)
+        return; /* the next world is being formed, or there is no service */
+    uint32_t now_s = (uint32_t)time(NULL);
+    h->told_s = now_s > h->told_s ? now_s : h->told_s + 1;
+    size_t size = notify_request(&h->slots[r].service, h->told_s, request);
+    long node = job_node_at(h->j, h->j->plan->ranks[r].node);
+    job_send(h->j, (unsigned)node,
+             MSG(notify, .port = h->slots[r].service.port, .data = request,
+                 .ndata = (uint32_t)size));
+    h->told = true;
+    log_info("rank %d, Horovod's rank 0, is told that hosts have changed", r);
+}
+
+/* Would the next world have other hosts? */
+static bool hosts_differ(const struct horovod *h)
+{
+    bool differ = job_can_add(h->j) || may_drop(h);
+    for (int r = 0; r < h->nslots; r++)
+        differ |= may_return(h, r);
+    return differ;
+}
+
+void hosts_watch(struct horovod *h)
+{
+    if (!hosts_differ(h))
+        h->changed_ms = 0;
+    else if (h->changed_ms == 0)
+        h->changed_ms = now_ms();
+    else if (!h->told && now_ms() - h->changed_ms >= TOGETHER_MS)
+        notify(h);
+}
+
+/* The agents of those that leave do so too, but that of the store stays, without ranks.
+ */
+void hosts_release(struct horovod *h)
+{
+    for (unsigned i = 0; i < h->j->alloc->nnodes; i++) {
+        const struct job_node *n = &h->j->nodes[i];
+        if (n->place >= 0 && n->ended && slots_are_gone(h, n->place) &&
+            ((n->leaving && n->place > 0) || job_node_resized(h->j, i)))
+            job_node_vacate(h->j, i);
+    }
+}
+
+bool hosts_claim(struct horovod *h, unsigned node, const char *why)
+{
+    struct job *j = h->j;
+    int place = j->nodes[node].place;
+    if (!h->formed || node == job_store_node(j))
+        return false;
+    bool gone = slots_are_gone(h, place);
+    if (!gone &&
+        (h->ending || h->counts[SLOT_STARTS] + h->counts[SLOT_JOINS] > 0 ||
+         j->opts->min_nnodes == 0 || (j->opts->node_wait_ms == 0 && !job_has_enough(j))))
+        return false;
+    slots_set_gone(h, place);
+    if (slots_keepers(h) == 0)
+        return false; /* the state is lost */
+    job_node_vacate(j, node);
+    if (gone)
+        return true;
+    char *line =
+        xasprintf("ddprun: %s is lost: %s; the ranks of other hosts keep running",
+                  j->nodes[node].host->name, why);
+    job_say(j, line);
+    free(line);
+    if (h->failed_ns == 0)
+        h->failed_ns = now_ns();
+    return true;
+}

@@ -190,3 +190,13 @@ void print_absent(struct job_view *j, bool *mark, const char *verb, FILE *f)
     if (places > PLACES_MAX)
         fprintf(f, "; and %zu other places", places - PLACES_MAX);
 }
+
+void set_culprits(struct job_view *j, const bool *mark, const char *kind)
+{
+    json_array_clear(j->culprits);
+    for (size_t i = 0; i < j->n; i++) {
+        if (mark[i])
+            json_array_append_new(j->culprits, json_integer(j->ranks[i].rank));
+    }
+    j->kind = kind;
+}

@@ -74,4 +74,7 @@ size_t take_alike(const struct job_view *j, size_t i, bool *mark, bool *same);
 /* "rank 1 on node2 has not arrived: it is ..."; the marks are removed. */
 void print_absent(struct job_view *j, bool *mark, const char *verb, FILE *f);
 
+/* The ranks that are the reason, replacing those before; `kind`: verdict.h. */
+void set_culprits(struct job_view *j, const bool *mark, const char *kind);
+
 #endif

@@ -3,14 +3,12 @@
  * Collectives of a group are numbered. The rank that has entered the fewest of them is
  * awaited by those that have entered more; that rank may itself wait in another group. A
  * number for which two ranks have entered different calls is a mismatch. Where nothing
- * is known of collectives, the stacks show which ranks are inside of a call. Groups are
- * numbered as well: if members of one have made another one under its number, they make
- * them in different orders.
+ * is known of collectives, the stacks show which ranks are inside of a call.
  */
 #include "launcher/plugins/diagnose/verdict.h"
 
-#include "common/idset.h"
 #include "common/mem.h"
+#include "launcher/plugins/diagnose/group_order.h"
 #include "launcher/plugins/diagnose/sentence.h"
 
 #include <stdint.h>
@@ -21,16 +19,6 @@
 static const char *const same_sizes[] = {"all_reduce", "allreduce",      "broadcast",
                                          "reduce",     "reduce_scatter", "all_gather"};
 enum { CALLS = 16 }; /* that are compared before the first which is not done */
-
-static void add_culprits(struct job_view *j, const bool *mark, const char *kind)
-{
-    json_array_clear(j->culprits);
-    for (size_t i = 0; i < j->n; i++) {
-        if (mark[i])
-            json_array_append_new(j->culprits, json_integer(j->ranks[i].rank));
-    }
-    j->kind = kind;
-}
 
 /* --- groups ------------------------------------------------------------------------- */
 
@@ -203,7 +191,7 @@ static void find_mismatch(struct job_view *j, const json_t *group)
         print_calls(j, current, f);
         sentence_add(j, &t, true);
         mark_minority(j, mark);
-        add_culprits(j, mark, "mismatch");
+        set_culprits(j, mark, "mismatch");
         return;
     }
 }
@@ -288,7 +276,7 @@ static void find_absent(struct job_view *j, const json_t *group)
         absent[i] = absent[i] && (!reason || j->ranks[i].gone || stopped(&j->ranks[i]) ||
                                   !j->ranks[i].at.op);
     if (first)
-        add_culprits(j, absent, exited ? "exited" : "absent");
+        set_culprits(j, absent, exited ? "exited" : "absent");
 }
 
 /* Every member has entered, and it does not end. */
@@ -326,100 +314,7 @@ static void find_complete(struct job_view *j, const json_t *group)
         fprintf(f, " %s stopped by a signal", nhalted == 1 ? "is" : "are");
     }
     sentence_add(j, &t, true);
-    add_culprits(j, halted, nhalted > 0 ? "stopped" : "complete");
-}
-
-/* --- the order in which groups are made ----------------------------------------------
- */
-
-static const json_t *made_by(const struct view *v, const char *id)
-{
-    const json_t *made;
-    size_t i;
-    json_array_foreach (json_object_get(v->is, "made"), i, made) {
-        const char *own = text_of(made, "id");
-        if (own && strcmp(own, id) == 0)
-            return made;
-    }
-    return NULL;
-}
-
-static void print_members(const json_t *made, FILE *f)
-{
-    struct idset set = {0};
-    struct ddp_err err;
-    const char *ranks = text_of(made, "ranks");
-    if (ranks && idset_parse(ranks, &set, &err) == 0) {
-        char *text = idset_text(&set);
-        fprintf(f, "rank%s %s", idset_count(&set) == 1 ? "" : "s", text);
-        free(text);
-    }
-    idset_finish(&set);
-}
-
-static void report_order(struct job_view *j, const char *id)
-{
-    struct sentence t;
-    bool *alike = marks(j), *left = marks(j), *most = marks(j);
-    size_t nmost = 0;
-    FILE *f = sentence_open(&t);
-    fprintf(f, "mismatch: ranks make groups in different orders: new_group() #%s has ",
-            strchr(id, '.') ? strchr(id, '.') + 1 : id);
-    for (size_t i = 0; i < j->n; i++)
-        left[i] = made_by(&j->ranks[i], id) != NULL;
-    for (size_t i = 0, n; i < j->n; i++) {
-        const json_t *made = left[i] ? made_by(&j->ranks[i], id) : NULL;
-        if (!made)
-            continue;
-        n = 0;
-        for (size_t k = i; k < j->n; k++) {
-            alike[k] = left[k] && same(made, made_by(&j->ranks[k], id), "ranks");
-            left[k] = left[k] && !alike[k];
-            n += alike[k];
-        }
-        fputs(n == 0 || !nmost ? "" : ", ", f);
-        print_members(made, f);
-        fputs(" on ", f);
-        print_ranks(j, alike, true, f);
-        if (json_object_get(j->ranks[i].is, "making"))
-            print_line(&j->ranks[i].at, f);
-        if (n > nmost)
-            memcpy(most, alike, j->n);
-        nmost = n > nmost ? n : nmost;
-        memset(alike, false, j->n);
-    }
-    sentence_add(j, &t, true);
-    for (size_t i = 0; i < j->n; i++)
-        alike[i] = !most[i] && made_by(&j->ranks[i], id);
-    add_culprits(j, alike, "mismatch");
-}
-
-/* The first group of a rank that another rank has made of other ranks. While ranks wait:
- * it may be that nothing depends on it. */
-static void find_order(struct job_view *j)
-{
-    json_t *seen = json_object(); /* by id */
-    const char *found = NULL;
-    bool waits = false;
-    for (const struct view *v = j->ranks; v < j->ranks + j->n; v++) {
-        const json_t *made, *other;
-        size_t i;
-        waits |= v->at.op != NULL;
-        json_array_foreach (json_object_get(v->is, "made"), i, made) {
-            const char *id = text_of(made, "id");
-            if (!id || found)
-                continue;
-            other = json_object_get(seen, id);
-            if (!other)
-                json_object_set(seen, id,
-                                json_array_get(json_object_get(v->is, "made"), i));
-            else if (!same(made, other, "ranks"))
-                found = id;
-        }
-    }
-    if (found && waits)
-        report_order(j, found);
-    json_decref(seen);
+    set_culprits(j, halted, nhalted > 0 ? "stopped" : "complete");
 }
 
 static void each_group(struct job_view *j,
@@ -471,7 +366,7 @@ static void by_stacks(struct job_view *j)
         print_absent(j, mark, "different calls", f);
         for (size_t i = 0; i < j->n; i++)
             others[i] = !same[i];
-        add_culprits(j, others, "mismatch");
+        set_culprits(j, others, "mismatch");
     } else {
         print_ranks(j, waits, false, f);
         fprintf(f, " %s in %s", nwait == 1 ? "waits" : "wait", j->ranks[first].at.op);
@@ -483,7 +378,7 @@ static void by_stacks(struct job_view *j)
         for (size_t i = 0; i < j->n; i++)
             exited &= !others[i] || j->ranks[i].gone;
         print_absent(j, mark, "not arrived", f);
-        add_culprits(j, others, nothers == 0 ? "complete" : exited ? "exited" : "absent");
+        set_culprits(j, others, nothers == 0 ? "complete" : exited ? "exited" : "absent");
     }
     sentence_add(j, &t, true);
 }
@@ -506,7 +401,7 @@ static void find_late(struct job_view *j)
     fprintf(f, " %s failed, it seems by a timeout; ", nfailed == 1 ? "has" : "have");
     print_absent(j, mark, "not arrived", f);
     sentence_add(j, &t, true);
-    add_culprits(j, late, "absent");
+    set_culprits(j, late, "absent");
 }
 
 static void no_wait(struct job_view *j)
@@ -575,14 +470,14 @@ static void find_cycle(struct job_view *j)
         cycle |= mark[i];
     }
     if (!cycle) {
-        add_culprits(j, absent, "absent");
+        set_culprits(j, absent, "absent");
         return;
     }
     FILE *f = sentence_open(&t);
     print_ranks(j, mark, true, f);
     fputs(" wait for each other, in calls of different groups", f);
     sentence_add(j, &t, true);
-    add_culprits(j, mark, "cycle");
+    set_culprits(j, mark, "cycle");
 }
 
 json_t *verdict(const json_t *ranks)

@@ -1,5 +1,4 @@
 #include "tests/launcher/alloc_text.h"
-#include "tests/support/names.h"
 #include "tests/support/suite.h"
 
 #include "common/mem.h"
@@ -12,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/utsname.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -334,26 +332,24 @@ static char *write_file(const char *text)
     return path;
 }
 
-static struct alloc *read_with(const char *hostfile, const char *hosts,
-                               struct ddp_err *err)
+static struct alloc *read_path(const char *path, struct ddp_err *err)
 {
-    const struct opts opts = {
-        .hostfile = hostfile, .hosts = hosts, .start_timeout_ms = 10000};
+    const struct opts opts = {.hostfile = path, .start_timeout_ms = 10000};
     return alloc_read(&opts, err);
 }
 
 START_TEST(files_that_cannot_be_read_are_named)
 {
     struct ddp_err err = {""};
-    ck_assert_ptr_null(read_with("/", NULL, &err));
+    ck_assert_ptr_null(read_path("/", &err));
     ck_assert_str_eq(err.text, "the hostfile '/' is a directory");
-    ck_assert_ptr_null(read_with("/no/such", NULL, &err));
+    ck_assert_ptr_null(read_path("/no/such", &err));
     ck_assert_str_eq(err.text,
                      "cannot open the hostfile '/no/such': No such file or directory");
     char *path = write_file("n1\n");
     chmod(path, 0);
     if (geteuid() != 0) {
-        ck_assert_ptr_null(read_with(path, NULL, &err));
+        ck_assert_ptr_null(read_path(path, &err));
         ck_assert_ptr_nonnull(strstr(err.text, "Permission denied"));
     }
     free(path);
@@ -376,53 +372,12 @@ START_TEST(a_pipe_is_read_with_a_deadline)
         poll(NULL, 0, 50);
         _exit(!(sent && write(fd, "n2\n", 3) == 3));
     }
-    struct alloc *a = read_with(path, NULL, &err);
+    struct alloc *a = read_path(path, &err);
     ck_assert_msg(a && a->nnodes == 2, "%s", err.text);
     alloc_destroy(a);
     ck_assert_int_eq(waitpid(writer, NULL, 0), writer);
     free(path);
     free(dir);
-}
-END_TEST
-
-static const struct {
-    const char *hosts, *nodes, *error;
-} dash_h[] = {
-    {"n1,n2", "n1; n2", NULL},
-    {"n1:4,n2:2", "n1 4; n2 2", NULL},
-    {"n1, n2 ,", "n1; n2", NULL},
-    {"n1,n1", "n1 2", NULL},
-    {"n1:2,n1:3", "n1 5", NULL},
-    {"n1:2,n1", "n1 3", NULL},
-    {"bob@n[1-2,5]:4,[::7]:2", "bob@n1 4; bob@n2 4; bob@n5 4; ::7 2", NULL},
-    {"", NULL, "-H: column 1: a host name is missing here\n  \n  ^"},
-    {",", NULL, "-H: column 1: a host name is missing here\n  ,\n  ^"},
-    {"n1,,n2", NULL, "-H: column 4: a host name is missing here\n  n1,,n2\n     ^"},
-    {"n1 n2", NULL,
-     "-H: column 3: a blank inside a host; separate hosts by commas\n  n1 n2\n    ^"},
-    {"n1:0", NULL,
-     "-H: column 4: the number of slots must be a whole number from 1 to 1000000, not "
-     "'0'\n  n1:0\n     ^"},
-    {"^n1", NULL,
-     "-H: column 1: '^' leaves a host out of a hostfile; there is none\n  ^n1\n  ^"},
-    {"4", NULL, "-H: column 1: '4' is neither a name nor an address\n  4\n  ^"},
-};
-
-START_TEST(hosts_on_the_command_line)
-{
-    struct ddp_err err = {""};
-    struct alloc *a = read_with(NULL, dash_h[_i].hosts, &err);
-    if (dash_h[_i].error) {
-        ck_assert_ptr_null(a);
-        ck_assert_str_eq(err.text, dash_h[_i].error);
-        return;
-    }
-    ck_assert_msg(a != NULL, "%s", err.text);
-    char *text = alloc_text(a);
-    ck_assert_str_eq(text, dash_h[_i].nodes);
-    ck_assert_str_eq(a->source, "-H");
-    free(text);
-    alloc_destroy(a);
 }
 END_TEST
 
@@ -454,100 +409,6 @@ START_TEST(a_list_selects_from_the_file)
 }
 END_TEST
 
-START_TEST(this_machine_is_recognised)
-{
-    struct ddp_err err = {""};
-    char own[256] = "", list[600];
-    gethostname(own, sizeof own - 1);
-    snprintf(list, sizeof list, "localhost,127.0.0.1,::1,%s,127.0.0.2,elsewhere.invalid",
-             own);
-    struct alloc *a = read_with(NULL, list, &err);
-    ck_assert_msg(a != NULL, "%s", err.text);
-    /* names of this machine are one node; without IPv6 there is no ::1 */
-    ck_assert(a->nnodes == 3 || (a->nnodes == 4 && strcmp(a->nodes[1].name, "::1") == 0));
-    ck_assert(a->nodes[0].local);
-    ck_assert_int_eq(a->nodes[0].slots, a->nnodes == 3 ? 4 : 3);
-    ck_assert_str_eq(a->nodes[a->nnodes - 2].name, "127.0.0.2");
-    ck_assert(!a->nodes[a->nnodes - 2].local && !a->nodes[a->nnodes - 1].local);
-    alloc_destroy(a);
-}
-END_TEST
-
-const struct test_name test_names[] = {
-    {"vm.zone-a", {"127.0.0.1"}},
-    {"vm.zone-b", {"192.0.2.7"}},
-    {"vm.zone-c", {"192.0.2.8"}},
-};
-const size_t test_nnames = ARRAY_LEN(test_names);
-static const char *own_name; /* NULL: the real one */
-
-int gethostname(char *name, size_t size)
-{
-    struct utsname u;
-    if (uname(&u) < 0)
-        return -1;
-    snprintf(name, size, "%s", own_name ? own_name : u.nodename);
-    return 0;
-}
-
-static const struct {
-    const char *own, *hosts, *local; /* the node that is this machine, with its slots */
-    size_t nnodes;
-} namesakes[] = {
-    {"vm", "vm.zone-b:2", "vm.zone-b 2", 1}, /* one name may be ours */
-    {"vm", "vm.zone-a:2,vm.zone-b:2", "vm.zone-a 2", 2},
-    {"vm", "vm.zone-b:2,vm.zone-a:2", "vm.zone-a 2", 2},
-    {"vm", "vm.zone-b:2,vm.zone-c:2", "", 2},
-    {"vm", "vm.x.invalid:2,vm.y.invalid:2", "", 2},
-    {"vm", "localhost:2,vm.zone-b:2", "localhost 2", 2},
-    {"vm", "localhost:2,vm.zone-a:2", "localhost 4", 1},
-    {"vm", "vm:2,VM.zone-b:2", "vm 4", 1}, /* the user says that they are one */
-    {"vm.zone-a", "vm.zone-a:2,vm.zone-b:2", "vm.zone-a 2", 2},
-    {"vm", "localhost,localhost.localdomain,ip6-localhost:2,n1", "localhost 4", 2},
-};
-
-START_TEST(namesakes_of_this_machine_are_not_this_machine)
-{
-    struct ddp_err err = {""};
-    char local[300] = "";
-    own_name = namesakes[_i].own;
-    struct alloc *a = read_with(NULL, namesakes[_i].hosts, &err);
-    ck_assert_msg(a != NULL, "%s", err.text);
-    for (size_t i = 0; i < a->nnodes; i++) {
-        if (a->nodes[i].local)
-            snprintf(local, sizeof local, "%s %d", a->nodes[i].name, a->nodes[i].slots);
-    }
-    ck_assert_str_eq(local, namesakes[_i].local);
-    ck_assert_uint_eq(a->nnodes, namesakes[_i].nnodes);
-    alloc_destroy(a);
-}
-END_TEST
-
-START_TEST(slots_default_to_gpus)
-{
-    struct ddp_err err = {""};
-    struct alloc *a = read_with(NULL, "n1,n2,n3:7", &err);
-    ck_assert_msg(a != NULL, "%s", err.text);
-    alloc_resolve(a, 0, 8);
-    alloc_resolve(a, 1, 0);
-    alloc_resolve(a, 2, 8);
-    ck_assert_int_eq(a->nodes[0].slots, 8);
-    ck_assert_str_eq(a->nodes[0].slots_from, "8 GPUs");
-    ck_assert_int_eq(a->nodes[1].slots, 1);
-    ck_assert_int_eq(a->nodes[2].slots, 7);
-    ck_assert_str_eq(a->nodes[2].slots_from, "-H: slots=7");
-    alloc_destroy(a);
-
-    a = read_with(NULL, NULL, &err);
-    ck_assert_str_eq(a->source, "local");
-    alloc_resolve(a, 0, 0);
-    ck_assert_int_eq(a->nodes[0].slots, 0);
-    alloc_resolve(a, 0, 2);
-    ck_assert_int_eq(a->nodes[0].slots, 2);
-    alloc_destroy(a);
-}
-END_TEST
-
 START_TEST(a_zone_is_the_name_of_an_interface)
 {
     static const char *const zones[] = {"e`x", "", "a_very_long_interface", "\xff",
@@ -559,21 +420,6 @@ START_TEST(a_zone_is_the_name_of_an_interface)
         ck_assert_ptr_nonnull(strstr(err.text, "^"));
         free(text);
     }
-}
-END_TEST
-
-START_TEST(a_caret_after_many_blanks_is_shown)
-{
-    struct ddp_err err = {""};
-    char blanks[300];
-    memset(blanks, ' ', sizeof blanks - 1);
-    blanks[sizeof blanks - 1] = '\0';
-    struct opts opts = {.hosts = blanks};
-    ck_assert_ptr_null(alloc_read(&opts, &err));
-    size_t len = strlen(err.text);
-    const char *caret_line = strrchr(err.text, '\n');
-    ck_assert_int_eq(err.text[len - 1], '^');
-    ck_assert_uint_lt(strlen(caret_line), 120);
 }
 END_TEST
 
@@ -591,13 +437,7 @@ Suite *suite(void)
     tcase_set_timeout(slow, 60);
     tcase_add_test(slow, a_pipe_is_read_with_a_deadline);
     suite_add_tcase(s, slow);
-    tcase_add_loop_test(t, hosts_on_the_command_line, 0, ARRAY_LEN(dash_h));
     tcase_add_loop_test(t, a_list_selects_from_the_file, 0, ARRAY_LEN(filters));
-    tcase_add_test(t, this_machine_is_recognised);
-    tcase_add_loop_test(t, namesakes_of_this_machine_are_not_this_machine, 0,
-                        ARRAY_LEN(namesakes));
-    tcase_add_test(t, slots_default_to_gpus);
-    tcase_add_test(t, a_caret_after_many_blanks_is_shown);
     tcase_add_test(t, a_zone_is_the_name_of_an_interface);
     suite_add_tcase(s, t);
     return s;

@@ -19,43 +19,38 @@ int err_set(struct ddp_err *err, const char *fmt, ...)
     return -1;
 }
 
-static void set_reason(struct ddp_err *err, int error, const char *reason,
-                       const char *fmt, va_list ap)
+/* The text, and what errno says. `limit` is for EAGAIN, if given. Keeps errno. */
+static int set_reason(struct ddp_err *err, const char *limit, const char *fmt, va_list ap)
 {
+    if (!err)
+        return -1;
+    int error = errno;
+    const char *reason = error == EAGAIN && limit ? limit : strerror(error);
     int n = vsnprintf(err->text, sizeof err->text, fmt, ap);
     if (n >= 0 && (size_t)n < sizeof err->text)
         snprintf(err->text + n, sizeof err->text - (size_t)n, ": %s%s", reason,
                  error == EMFILE ? "; see 'ulimit -n'" : "");
+    errno = error;
+    return -1;
 }
 
 int err_errno(struct ddp_err *err, const char *fmt, ...)
 {
-    if (err) {
-        int saved = errno;
-        va_list ap;
-        va_start(ap, fmt);
-        set_reason(err, saved, strerror(saved), fmt, ap);
-        va_end(ap);
-        errno = saved;
-    }
-    return -1;
+    va_list ap;
+    va_start(ap, fmt);
+    int rc = set_reason(err, NULL, fmt, ap);
+    va_end(ap);
+    return rc;
 }
 
 int err_spawn(struct ddp_err *err, const char *fmt, ...)
 {
-    if (err) {
-        int saved = errno;
-        va_list ap;
-        va_start(ap, fmt);
-        set_reason(err, saved,
-                   saved == EAGAIN
-                       ? "too many processes; see 'ulimit -u', or pids.max of the cgroup"
-                       : strerror(saved),
-                   fmt, ap);
-        va_end(ap);
-        errno = saved;
-    }
-    return -1;
+    va_list ap;
+    va_start(ap, fmt);
+    int rc = set_reason(
+        err, "too many processes; see 'ulimit -u', or pids.max of the cgroup", fmt, ap);
+    va_end(ap);
+    return rc;
 }
 
 int err_prefix(struct ddp_err *err, const char *fmt, ...)

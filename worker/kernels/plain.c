@@ -347,31 +347,11 @@ NORM_KERNELS(DECLARE_KERNEL, plain)
 PRODUCT_KERNELS(DECLARE_KERNEL, simd)
 SEQUENCE_KERNELS(DECLARE_KERNEL, simd)
 
-const struct kernels kernels_plain = {.name = "plain",
-                                      .precision = PRECISION_FP32,
-                                      .arithmetic = "fp32, sums in double",
-                                      .linear_plan = linear_plan,
-                                      .linear_plan_free = linear_plan_free,
-                                      .linear = linear,
-                                      .linear_back = linear_back,
-                                      .linear_factors = linear_factors,
-                                      .linear_back_factors = linear_back_factors,
-                                      .linear_rows = linear_rows,
-                                      .conv_plan = conv_plan,
-                                      .conv_plan_free = conv_plan_free,
-                                      .conv_floats = conv_floats,
-                                      .conv = conv,
-                                      .conv_back = conv_back,
-                                      .dropout = dropout,
-                                      .softmax_loss = softmax_loss,
-                                      .mse_loss = mse_loss,
-                                      .add = add,
-                                      .scale = scale,
-                                      .sum_squares = sum_squares,
-                                      .finite = all_finite,
-                                      .sgd = sgd,
-                                      .adam = adam,
-                                      .adadelta = adadelta,
-                                      NORM_KERNELS(KERNEL_ROW, plain)
-                                          PRODUCT_KERNELS(KERNEL_ROW, simd)
-                                              SEQUENCE_KERNELS(KERNEL_ROW, simd)};
+const struct kernels kernels_plain = {
+    .name = "plain",
+    .precision = PRECISION_FP32,
+    .arithmetic = "fp32, sums in double",
+    .finite = all_finite,
+    WEIGHT_KERNELS(STATIC_ROW, ) ELEMENT_KERNELS(STATIC_ROW, )
+        NORM_KERNELS(KERNEL_ROW, plain) PRODUCT_KERNELS(KERNEL_ROW, simd)
+            SEQUENCE_KERNELS(KERNEL_ROW, simd)};

@@ -18,6 +18,7 @@
 #define DECLARE_KERNEL(engine, member) \
     extern __typeof__(*((struct kernels *)NULL)->member) JOIN(engine, member);
 #define KERNEL_ROW(engine, member) .member = JOIN(engine, member),
+#define STATIC_ROW(engine, member) .member = member,
 
 #define NORM_KERNELS(F, engine) \
     F(engine, norm_plan)        \
@@ -29,20 +30,14 @@
     F(engine, mean_back)        \
     F(engine, map_floats)
 
-#define LAYER_KERNELS(F, engine)   \
-    NORM_KERNELS(F, engine)        \
-    F(engine, linear_plan)         \
-    F(engine, linear_plan_free)    \
-    F(engine, linear)              \
-    F(engine, linear_back)         \
-    F(engine, linear_factors)      \
-    F(engine, linear_back_factors) \
-    F(engine, linear_rows)         \
-    F(engine, conv_plan)           \
-    F(engine, conv_plan_free)      \
-    F(engine, conv_floats)         \
-    F(engine, conv)                \
-    F(engine, conv_back)
+#define WEIGHT_KERNELS(F, engine)                                                       \
+    F(engine, linear_plan)                                                              \
+    F(engine, linear_plan_free) F(engine, linear) F(engine, linear_back)                \
+        F(engine, linear_factors) F(engine, linear_back_factors) F(engine, linear_rows) \
+            F(engine, conv_plan) F(engine, conv_plan_free) F(engine, conv_floats)       \
+                F(engine, conv) F(engine, conv_back)
+
+#define LAYER_KERNELS(F, engine) NORM_KERNELS(F, engine) WEIGHT_KERNELS(F, engine)
 
 #define PRODUCT_KERNELS(F, engine) \
     F(engine, gemm_room)           \
@@ -51,6 +46,18 @@
 /* The losses of all engines: a batch has a few hundred logits, whose cost never shows. */
 extern __typeof__(*((struct kernels *)NULL)->softmax_loss) softmax_loss;
 extern __typeof__(*((struct kernels *)NULL)->mse_loss) mse_loss;
+
+/* Each engine's file of its table has these. */
+#define ELEMENT_KERNELS(F, engine) \
+    F(engine, dropout)             \
+    F(engine, softmax_loss)        \
+    F(engine, mse_loss)            \
+    F(engine, add)                 \
+    F(engine, scale)               \
+    F(engine, sum_squares)         \
+    F(engine, sgd)                 \
+    F(engine, adam)                \
+    F(engine, adadelta)
 
 /* In fp32 with each precision. */
 #define SEQUENCE_KERNELS(F, engine) \

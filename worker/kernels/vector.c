@@ -258,19 +258,10 @@ size_t NAMED(map_floats)(struct map_shape s)
     return (size_t)(round_up(s.C, BLOCK) / PER_WORD) * (size_t)s.H * (size_t)s.W;
 }
 
-const struct kernels NAMED(kernels) = {.name = TEXT(ENGINE),
-                                       .precision = PRECISION,
-                                       .arithmetic = ARITHMETIC,
-                                       .dropout = dropout,
-                                       .softmax_loss = softmax_loss,
-                                       .mse_loss = mse_loss,
-                                       .add = add,
-                                       .scale = scale,
-                                       .sum_squares = sum_squares,
-                                       .finite = all_finite,
-                                       .sgd = sgd,
-                                       .adam = adam,
-                                       .adadelta = adadelta,
-                                       LAYER_KERNELS(KERNEL_ROW, TABLE)
-                                           PRODUCT_KERNELS(KERNEL_ROW, TABLE)
-                                               SEQUENCE_KERNELS(KERNEL_ROW, ENGINE)};
+const struct kernels NAMED(kernels) = {
+    .name = TEXT(ENGINE),
+    .precision = PRECISION,
+    .arithmetic = ARITHMETIC,
+    .finite = all_finite,
+    ELEMENT_KERNELS(STATIC_ROW, ) LAYER_KERNELS(KERNEL_ROW, TABLE)
+        PRODUCT_KERNELS(KERNEL_ROW, TABLE) SEQUENCE_KERNELS(KERNEL_ROW, ENGINE)};

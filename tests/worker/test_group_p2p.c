@@ -217,8 +217,8 @@ static void await_stage(struct ddp_group *g, int wanted)
     team_assert(g, *stage >= wanted, "stage %d has not come", wanted);
 }
 
-static void run_in_stages(const char *backend,
-                          void (*fn)(struct ddp_group *g, const void *arg))
+static void assert_in_stages(const char *backend,
+                             void (*fn)(struct ddp_group *g, const void *arg))
 {
     stage = mmap(NULL, sizeof *stage, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
                  -1, 0);
@@ -265,7 +265,7 @@ static void coming_case(struct ddp_group *g, const void *arg)
 
 START_TEST(what_is_coming_in_is_not_lost)
 {
-    run_in_stages(_i ? "tcp" : NULL, coming_case);
+    assert_in_stages(_i ? "tcp" : NULL, coming_case);
 }
 END_TEST
 
@@ -302,7 +302,7 @@ static void parts_case(struct ddp_group *g, const void *arg)
 
 START_TEST(a_wait_may_come_in_parts)
 {
-    run_in_stages(_i ? "tcp" : NULL, parts_case);
+    assert_in_stages(_i ? "tcp" : NULL, parts_case);
 }
 END_TEST
 

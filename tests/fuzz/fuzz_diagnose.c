@@ -62,7 +62,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     else if (*text == 't')
         trace_of_torch(body, "0 0,1\n", 1000, rank);
     else if (*text == 'g')
-        trace_of_groups(body, rank);
+        trace_of_groups(body, 1, rank);
     else if (*text == 'r')
         read_ras(body, rank);
     else

@@ -67,10 +67,11 @@ END_TEST
 static void check_made(const char *groups, const char *made, bool making)
 {
     json_t *rank = json_object();
-    trace_of_groups(groups, rank);
+    trace_of_groups(groups, 7, rank);
     char *text = json_dumps(json_object_get(rank, "made"), JSON_COMPACT);
     ck_assert_str_eq(text, made);
-    ck_assert(making == (json_object_get(rank, "making") != NULL));
+    const json_t *age = json_object_get(json_object_get(rank, "making"), "age_ms");
+    ck_assert_int_eq(json_integer_value(age), making ? 7 : 0);
     free(text);
     json_decref(rank);
 }

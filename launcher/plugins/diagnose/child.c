@@ -77,7 +77,7 @@ int diagnose_child_start(struct diagnose_child *c, struct loop *loop,
     if (c->pid < 0) {
         c->pid = 0;
         loop_close_fd(&c->readable, &c->fd);
-        return err_errno(err, "cannot start %s", name);
+        return err_spawn(err, "cannot start %s", name);
     }
     reap_watch(c->reap, c->pid, on_exited, c);
     evutil_make_socket_nonblocking(c->fd);

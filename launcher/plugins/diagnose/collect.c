@@ -83,11 +83,7 @@ static void take_groups(struct subject *s, const char *groups)
                         ? st.st_mtim.tv_sec * INT64_C(1000) + st.st_mtim.tv_nsec / 1000000
                         : 0;
     free(path);
-    trace_of_groups(groups, s->out);
-    if (json_object_get(s->out, "making"))
-        json_object_set_new(
-            s->out, "making",
-            json_pack("{s:I}", "age_ms", (json_int_t)(wall_ns() / 1000000 - at_ms)));
+    trace_of_groups(groups, wall_ns() / 1000000 - at_ms, s->out);
 }
 
 static void take_trace(struct subject *s, const char *groups)
@@ -288,7 +284,8 @@ json_t *collect(const char *folder, const struct collect_rank *ranks, size_t n,
     for (size_t i = 0; i < n; i++) {
         struct subject *s = &subjects[i];
         all[i] = (struct described){s->target, s->out};
-        char *groups = s->stem ? rank_file(s->stem, "groups", 0, 1 << 20) : NULL;
+        bool wanted = s->stem && part != COLLECT_STACKS;
+        char *groups = wanted ? rank_file(s->stem, "groups", 0, 1 << 20) : NULL;
         if (part != COLLECT_STACKS)
             take_library(s);
         if (groups)

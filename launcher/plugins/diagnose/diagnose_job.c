@@ -500,7 +500,7 @@ static int diagnose_open(void *state, struct ddp_err *err)
     d->last_call = loop_timer(loop, on_last_call, d);
     d->lines = evbuffer_new();
     if (!d->lines)
-        return err_set(err, "out of memory");
+        abort();
     control_handle(d->j->control, "report", on_request, d);
     return 0;
 }

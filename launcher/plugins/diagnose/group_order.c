@@ -57,7 +57,7 @@ static void report_order(struct job_view *j, const char *id)
             left[k] = left[k] && !alike[k];
             n += alike[k];
         }
-        fputs(n == 0 || !nmost ? "" : ", ", f);
+        fputs(nmost ? ", " : "", f);
         print_members(made, f);
         fputs(" on ", f);
         print_ranks(j, alike, true, f);

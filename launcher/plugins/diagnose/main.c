@@ -167,15 +167,18 @@ static json_t *read_answers(void)
     return report;
 }
 
-static bool is_in(const json_t *list, json_int_t number)
+/* A mark for each rank that is in a list of the report. malloc'ed. */
+static bool *marks_of(const json_t *report, const char *list, json_int_t n)
 {
+    bool *mark = xcalloc((size_t)n + 1, sizeof *mark);
     const json_t *one;
     size_t i;
-    json_array_foreach (list, i, one) {
-        if (json_integer_value(one) == number)
-            return true;
+    json_array_foreach (json_object_get(report, list), i, one) {
+        json_int_t number = json_integer_value(one);
+        if (number >= 0 && number < n)
+            mark[number] = true;
     }
-    return false;
+    return mark;
 }
 
 /* A rank that neither has exited nor is described has not been started yet. One that has
@@ -184,19 +187,21 @@ static void complete(json_t *report)
 {
     json_t *ranks = json_object_get(report, "ranks");
     json_int_t n = json_integer_value(json_object_get(report, "nranks")), number;
-    bool *known = xcalloc((size_t)n + 1, sizeof *known);
+    bool *known = xcalloc((size_t)n + 1, sizeof *known),
+         *timed_out = marks_of(report, "timed_out", n);
     for (size_t i = 0; i < json_array_size(ranks);) {
-        number = json_integer_value(json_object_get(json_array_get(ranks, i), "rank"));
-        bool twice = number >= 0 && number < n && known[number];
-        if (number >= 0 && number < n)
-            known[number] = true;
-        if (twice)
+        json_t *rank = json_array_get(ranks, i);
+        number = json_integer_value(json_object_get(rank, "rank"));
+        if (number < 0 || number >= n || known[number]) {
             json_array_remove(ranks, i);
-        else if (is_in(json_object_get(report, "timed_out"), number))
-            json_object_set_new(json_array_get(ranks, i++), "timed_out", json_true());
-        else
-            i++;
+            continue;
+        }
+        known[number] = true;
+        if (timed_out[number])
+            json_object_set_new(rank, "timed_out", json_true());
+        i++;
     }
+    free(timed_out);
     for (number = 0; number < n; number++) {
         if (!known[number])
             json_array_append_new(ranks, json_pack("{s:I, s:s}", "rank", number,

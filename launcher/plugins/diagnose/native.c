@@ -29,7 +29,7 @@
 extern char **environ;
 
 /* A rank may have hundreds of threads; gdb prints a line of its own for each frame. */
-enum { TEXT_FIRST = 64 << 10, TEXT_MAX = 8 << 20, READERS_MAX = 32 };
+enum { TEXT_FIRST = 64 << 10, TEXT_MAX = 8 << 20, READERS_LEAST = 32 };
 
 static long nlarge; /* large debuggers that run now */
 
@@ -168,7 +168,7 @@ static void read_all(char *const *paths, const struct described *list, size_t n,
                      int64_t until_ms)
 {
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-    size_t nreaders = cpus > READERS_MAX ? (size_t)cpus : READERS_MAX, next = 0;
+    size_t nreaders = cpus > READERS_LEAST ? (size_t)cpus : READERS_LEAST, next = 0;
     nreaders = nreaders < n ? nreaders : n;
     struct reader *readers = xcalloc(nreaders + 1, sizeof *readers);
     struct pollfd *fds = xcalloc(nreaders + 1, sizeof *fds);

@@ -198,7 +198,7 @@ int trace_of_torch(const char *text, const char *groups, int64_t now_ns, json_t 
 
 /* "." after a line: it is made. The default group has no ranks. A name that is no number
  * is made of the ranks, by some of them only. */
-void trace_of_groups(const char *groups, json_t *rank)
+void trace_of_groups(const char *groups, int64_t age_ms, json_t *rank)
 {
     json_t *made = json_array();
     bool making = false;
@@ -221,7 +221,8 @@ void trace_of_groups(const char *groups, json_t *rank)
     }
     json_object_set_new(rank, "made", made);
     if (making)
-        json_object_set_new(rank, "making", json_true());
+        json_object_set_new(rank, "making",
+                            json_pack("{s:I}", "age_ms", (json_int_t)age_ms));
 }
 
 int trace_of_library(const char *text, int64_t now_ns, json_t *rank)

@@ -21,8 +21,9 @@ int trace_of_torch(const char *text, const char *groups, int64_t now_ns, json_t 
 
 /* From these lines: sets "made", the last groups of its ranks, [{"id", "ranks"}], where
  * groups that all ranks make together have the same "id" "N.M" (M-th new_group() after
- * the N-th init_process_group()), and "making", true, if the last one is not complete. */
-void trace_of_groups(const char *groups, json_t *rank);
+ * the N-th init_process_group()), and "making", {"age_ms"}, if the last one is not
+ * complete; `age_ms`: of the last line. */
+void trace_of_groups(const char *groups, int64_t age_ms, json_t *rank);
 
 /* The same as trace_of_torch() from the file of libddpgroup (worker/group/hang_info.h);
  * empty while the rank does not wait. */

@@ -49,9 +49,8 @@ struct reader {
 
 /* --- the file ----------------------------------------------------------------------- */
 
-/* The whole file, also from a pipe, whose writer may be late. The caller frees. */
-static char *read_all(const char *path, int64_t silence_ms, size_t *size,
-                      struct ddp_err *err)
+char *hostfile_text(const char *path, int64_t silence_ms, size_t *size,
+                    struct ddp_err *err)
 {
     struct stat st;
     char *text = NULL;
@@ -357,7 +356,7 @@ int hostfile_read(const char *path, int64_t silence_ms, struct alloc *alloc,
                   struct ddp_err *err)
 {
     size_t size;
-    char *text = read_all(path, silence_ms, &size, err);
+    char *text = hostfile_text(path, silence_ms, &size, err);
     if (!text)
         return -1;
     int rc = hostfile_parse(path, text, size, alloc, err);

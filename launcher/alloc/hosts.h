@@ -12,9 +12,13 @@ int hosts_arg_filter(const struct opts *opts, struct alloc *alloc, struct ddp_er
 int hostfile_parse(const char *source, const char *text, size_t size, struct alloc *alloc,
                    struct ddp_err *err);
 
-/* The same for the file at `path`, which may be a pipe, but not one that is silent for so
- * long. */
+/* The whole file at `path`, which may be a pipe, but not one that is silent for so long.
+ * malloc'ed, not terminated. */
 enum { HOSTFILE_MS = 10000 };
+char *hostfile_text(const char *path, int64_t silence_ms, size_t *size,
+                    struct ddp_err *err);
+
+/* hostfile_parse() for that file. */
 int hostfile_read(const char *path, int64_t silence_ms, struct alloc *alloc,
                   struct ddp_err *err);
 

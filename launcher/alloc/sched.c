@@ -110,23 +110,23 @@ int sched_hostfile(const char *name, const char *path, struct alloc *alloc,
 int sched_lines(const char *name, const char *path, sched_line_fn fn, struct alloc *alloc,
                 struct ddp_err *err)
 {
-    FILE *f = fopen(path, "re");
-    if (!f)
-        return err_errno(err, "cannot open %s '%s'", name, path);
+    size_t size;
+    char *text = hostfile_text(path, HOSTFILE_MS, &size, err);
+    if (!text)
+        return err_prefix(err, "%s", name);
     struct hostbook *book = hostbook_create(alloc, REPEAT_ADDS);
     struct host_place place = {.source = path};
-    char *line = NULL;
-    size_t room = 0;
     int rc = 0;
-    for (ssize_t n; rc == 0 && (n = getline(&line, &room, f)) >= 0;) {
+    for (size_t at = 0; rc == 0 && at < size; at += place.len + 1) {
+        const char *end = memchr(text + at, '\n', size - at);
         place.line++;
+        place.len = end ? (size_t)(end - text) - at : size - at;
+        char *line = xstrndup(text + at, place.len);
         place.text = line;
-        place.len = (size_t)n - (n > 0 && line[n - 1] == '\n');
-        line[place.len] = '\0';
         rc = fn(book, &place, err);
+        free(line);
     }
-    free(line);
-    fclose(f);
+    free(text);
     hostbook_destroy(book);
     if (rc == 0 && alloc->nnodes == 0)
         rc = err_set(err, "%s '%s' names no host", name, path);

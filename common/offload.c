@@ -64,7 +64,7 @@ struct offload *offload_begin(void (*call)(void *copy), const void *arg, size_t 
     int rc = thread_start(NULL, run_call, a);
     if (rc != 0) {
         errno = rc;
-        err_errno(err, "no thread could be started");
+        err_spawn(err, "no thread could be started");
         let_go(a);
         return NULL;
     }

@@ -13,7 +13,6 @@
 #include "common/mem.h"
 #include "launcher/agent/agent_impl.h"
 
-#include <errno.h>
 #include <event2/buffer.h>
 #include <signal.h>
 #include <stdlib.h>

@@ -116,7 +116,7 @@ int read_text(const struct option *o, const char *name, const char *text,
 int read_command(const struct option *o, const char *name, const char *text,
                  struct opts *opts, struct ddp_err *err)
 {
-    return read_text(o, name, text[strspn(text, " \t")] ? text : "", opts, err);
+    return read_text(o, name, text + strspn(text, " \t"), opts, err);
 }
 
 int read_url(const struct option *o, const char *name, const char *text,

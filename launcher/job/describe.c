@@ -241,8 +241,11 @@ int job_make_plan(struct job *j, struct ddp_err *err)
     job_shape(&j->job, j->plan);
     if (j->job.credit == 0) /* it stays for all attempts */
         j->job.credit = output_credit(j->job.nnodes);
-    for (int p = 0; p < j->plan->nnodes; p++)
-        j->nodes[j->plan->nodes[p].host - j->alloc->nodes].place = p;
+    for (int p = 0; p < j->plan->nnodes; p++) {
+        struct job_node *n = &j->nodes[j->plan->nodes[p].host - j->alloc->nodes];
+        n->place = p;
+        n->resized = false;
+    }
     return 0;
 }
 

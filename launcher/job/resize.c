@@ -9,13 +9,11 @@
 #include "launcher/job/job_shape.h"
 #include "launcher/job/losses.h"
 
-#include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
 
 #include <limits.h>
 #include <signal.h>
-#include <stdlib.h>
 
 long job_node_at(const struct job *j, int place)
 {

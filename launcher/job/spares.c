@@ -70,15 +70,16 @@ static size_t count_usable(const struct job *j, bool leaving)
 static bool suffice(const struct job *j, bool leaving)
 {
     struct ddp_err err;
-    int ranks = 0, cap;
-    for (size_t i = 0; i < j->alloc->nnodes; i++) {
+    int nodes = 0, ranks = 0, cap;
+    for (size_t i = 0; i < j->alloc->nnodes && j->opts->min_nnodes > 0; i++) {
         const struct job_node *n = &j->nodes[i];
-        if (works(n) && (leaving || !n->leaving) &&
-            plan_cap(j->opts, n->host, &cap, &err) == 0)
-            ranks += cap;
+        if (!works(n) || (n->leaving && !leaving))
+            continue;
+        nodes++;
+        ranks += plan_cap(j->opts, n->host, &cap, &err) == 0 ? cap : 0;
     }
-    return j->opts->min_nnodes > 0 && ranks >= j->opts->min_np &&
-           count_usable(j, leaving) >= (size_t)j->opts->min_nnodes;
+    return j->opts->min_nnodes > 0 && nodes >= j->opts->min_nnodes &&
+           ranks >= j->opts->min_np;
 }
 
 /* May nodes that are no longer offered be left out? Else they stay while they work. */
@@ -123,6 +124,7 @@ static bool pair(struct job *j, bool replace)
         free(line);
         old->place = -1;
         j->nodes[k].place = place;
+        j->nodes[k].resized = false;
         j->plan->nodes[place].host = j->nodes[k].host;
     }
     free(taken);

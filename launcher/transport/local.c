@@ -3,9 +3,7 @@
 
 #include "common/err.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 

@@ -21,7 +21,6 @@
 #include "launcher/transport/transport_proc.h"
 #include "launcher/transport/tree.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -367,12 +366,9 @@ void node_starter_go(struct node_starter *s)
     if (s->going)
         return;
     s->going = true;
-    while (s->first < s->hosts->nhosts && !s->stopped &&
-           (at_once || s->starting < s->hosts->window)) {
-        if (at_once) {
-            go_at_once(s);
-            continue;
-        }
+    while (at_once && s->first < s->hosts->nhosts && !s->stopped)
+        go_at_once(s);
+    while (s->first < s->hosts->nhosts && !s->stopped && s->starting < s->hosts->window) {
         struct start *st = &s->starts[s->first++];
         if (st->state != START_QUEUED)
             continue;

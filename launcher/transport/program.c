@@ -224,10 +224,8 @@ int program_failed(const char *name, const char *path, const char *dir, const ch
     case CHILD_OK:
     case CHILD_CLONE:
     case CHILD_SETUP:
-        err_set(err, "cannot start '%s'%s: %s", name, on,
-                why == EAGAIN                    ? "too many processes; see 'ulimit -u'"
-                : why == EMFILE || why == ENFILE ? "too many open files; see 'ulimit -n'"
-                                                 : strerror(why));
+        errno = why;
+        err_spawn(err, "cannot start '%s'%s", name, on);
         break;
     }
     return EXIT_CANNOT_START;

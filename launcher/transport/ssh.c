@@ -187,8 +187,7 @@ bool ssh_diagnose(const struct msg_hosts *hosts, const struct host *host,
         return true;
     char last[300];
     last_output_line(output, host->name, last, sizeof last);
-    const char *ssh = hosts->ssh + strspn(hosts->ssh, " \t");
-    char *program = xstrndup(ssh, strcspn(ssh, " \t"));
+    char *program = xstrndup(hosts->ssh, strcspn(hosts->ssh, " \t"));
     const char *slash = strrchr(program, '/');
     bool own = strcmp(slash ? slash + 1 : program, "ssh") != 0; /* of the user */
     diagnose_otherwise(host, hosts->agent, program, output, status, d);

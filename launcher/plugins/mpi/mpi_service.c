@@ -282,7 +282,7 @@ static int start_server(struct mpi_service *w, struct ddp_err *err)
     close(pair[1]);
     if (w->server < 0) {
         w->server = 0;
-        err_errno(err, "cannot start '%s'", w->program);
+        err_spawn(err, "cannot start '%s'", w->program);
         close(pair[0]);
         return -1;
     }

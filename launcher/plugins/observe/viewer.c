@@ -185,7 +185,7 @@ static int spawn(struct viewer *v, struct ddp_err *err)
     enum child_step step;
     v->pid = child_spawn(&spec, &step);
     if (v->pid < 0)
-        err_errno(err, "cannot start '%s'", path);
+        err_spawn(err, "cannot start '%s'", path);
     close(pair[1]);
     free(path);
     v->peer = control_attach(v->j->control, pair[0]);

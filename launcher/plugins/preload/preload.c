@@ -231,7 +231,7 @@ static int spawn_helper(struct preload *p, const struct preload_spec *spec,
                                .group = true};
     enum child_step step;
     p->pid = child_spawn(&child, &step);
-    int rc = p->pid < 0 ? err_errno(why, "cannot start '%s'", spec->path) : 0;
+    int rc = p->pid < 0 ? err_spawn(why, "cannot start '%s'", spec->path) : 0;
     p->pid = p->pid < 0 ? 0 : p->pid;
     if (p->pid > 0)
         reap_watch(p->reap, p->pid, on_ended, p);

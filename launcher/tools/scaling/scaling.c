@@ -108,11 +108,11 @@ static int64_t time_left_ms(const struct measuring *m)
  * %r.log. */
 static char *own_output(const char *pattern, enum series series, int ranks)
 {
-    const char *slash = strchr(pattern, '%') ? strrchr(pattern, '/') : NULL,
-               *name = strchr(pattern, '%') ? slash ? slash + 1 : pattern : "";
-    int above = *name ? (int)(name - pattern) : (int)strlen(pattern);
-    return xasprintf("%.*s%s%s-%d%s%s", above, pattern, *name ? "" : "/",
-                     series_names[series], ranks, *name ? "/" : "", name);
+    if (!strchr(pattern, '%'))
+        return xasprintf("%s/%s-%d", pattern, series_names[series], ranks);
+    const char *slash = strrchr(pattern, '/'), *name = slash ? slash + 1 : pattern;
+    return xasprintf("%.*s%s-%d/%s", (int)(name - pattern), pattern, series_names[series],
+                     ranks, name);
 }
 
 /* "ddprun -np 4 <options> <program>". Of an option that is twice there the last one
@@ -181,7 +181,7 @@ static int run(const char *ddprun, char *const *argv, const char *path, double *
     signal(SIGINT, on_int);
     signal(SIGQUIT, on_quit);
     if (pid < 0)
-        return err_errno(err, "cannot fork");
+        return err_spawn(err, "cannot fork");
     *seconds = (double)(now_ns() - start) / 1e9;
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }

@@ -57,8 +57,7 @@ void logs_grow(struct logs *l, size_t nranks)
 {
     if (nranks <= l->nranks)
         return;
-    l->logs = xrealloc(l->logs, nranks, sizeof *l->logs);
-    memset(l->logs + l->nranks, 0, (nranks - l->nranks) * sizeof *l->logs);
+    l->logs = xgrow(l->logs, l->nranks, nranks, sizeof *l->logs);
     l->nranks = nranks;
 }
 

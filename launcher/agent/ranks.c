@@ -495,7 +495,7 @@ struct ranks *ranks_create(struct agent *a, void (*stream_ended)(struct agent *a
     if (!r->early)
         abort();
     r->order_fd = reap_order_fd(a->reap);
-    if (!(r->place = child_place_create(err)) ||
+    if (!(r->place = child_place_create(share->nlocal, err)) ||
         !(r->thread = background_create(r->loop, err))) {
         ranks_destroy(r);
         return NULL;

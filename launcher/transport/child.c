@@ -262,9 +262,24 @@ int child_init(struct ddp_err *err)
     return 0;
 }
 
-struct child_place *child_place_create(struct ddp_err *err)
+/* The kernel enlarges the descriptor table of a process with threads only after a grace
+ * period of RCU, which takes milliseconds. Before the thread runs it takes none. */
+static void enlarge_table(int fd, unsigned nchildren)
+{
+    enum { OTHERS = 46, OF_A_CHILD = 8 };
+    struct rlimit now;
+    rlim_t n = OTHERS + (rlim_t)nchildren * OF_A_CHILD;
+    if (getrlimit(RLIMIT_NOFILE, &now) == 0 && n >= now.rlim_cur)
+        n = now.rlim_cur - 1;
+    int last = fcntl(fd, F_DUPFD_CLOEXEC, (int)n);
+    if (last >= 0)
+        close(last);
+}
+
+struct child_place *child_place_create(unsigned nchildren, struct ddp_err *err)
 {
     struct child_place *p = xcalloc(1, sizeof *p);
+    enlarge_table(holder, nchildren);
     p->slot = free_slots();
     if (make_stack(p, err) == 0 && fill_slots(p->slot, -1, -1, -1, -1) == 0)
         return p;

@@ -18,9 +18,10 @@
  * below 64 so the kernel's descriptor table need not grow. */
 enum { CHILD_EXTRA_FD = 63 };
 
-/* What child_spawn() needs in a thread other than the main one: a stack, descriptors. */
+/* What child_spawn() needs in a thread other than the main one: a stack, descriptors, and
+ * room for those of about `nchildren` children. Created before the thread. */
 struct child_place;
-struct child_place *child_place_create(struct ddp_err *err); /* in the main thread */
+struct child_place *child_place_create(unsigned nchildren, struct ddp_err *err);
 void child_place_destroy(struct child_place *p);
 
 /* Description of the new process. All borrowed for the time of the call. */

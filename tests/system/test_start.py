@@ -160,6 +160,15 @@ class Taken(LaunchTest):
         self.assertIn("touch", launch.out)
 
 
+class Ranks(LaunchTest):
+    def test_room_for_their_descriptors_is_there_before_the_first(self):
+        """The kernel enlarges the table of a process with threads only after milliseconds."""
+        launch = self.run_to_end("-np", 64, "sh", "-c",
+                                 "[ $RANK != 0 ] || exec grep FDSize /proc/$PPID/status")
+        self.assert_ended(launch, 0)
+        self.assertGreaterEqual(int(launch.out.split()[-1]), 512)
+
+
 class Discovery(LaunchTest):
     """The script of --host-discovery-script, before there is a job."""
 

@@ -254,20 +254,28 @@ static int read_as(struct reading *r, struct opts *opts, struct ddp_err *err)
     static const char option[] = "--as=";
     const char *word = r->argc > 1 ? r->argv[1] : "", *name;
     opts->as = r->argc > 0 ? foreign_name(r->argv[0]) : NULL;
-    if (strncmp(word, option, strlen(option) - 1) != 0 || (word[4] && word[4] != '='))
+    if (strncmp(word, option, strlen(option) - 1) == 0 && (!word[4] || word[4] == '=')) {
+        r->i = 1;
+        name = word[4] ? word + strlen(option) : words_next(r, word, "a launcher", err);
+        r->argv += r->i;
+        r->argc -= r->i;
+        opts->as = name ? foreign_name(name) : NULL;
+        if (name && !opts->as)
+            err_set(err, "--as is " FOREIGN_NAMES ", not '%.80s' (try ddprun --help)",
+                    name);
+        if (!opts->as)
+            return -1;
+    }
+    const char *command = opts->as ? opts->as->command : NULL;
+    if (!command)
         return 0;
-    r->i = 1;
-    name = word[4] ? word + strlen(option) : words_next(r, word, "a launcher", err);
-    r->argv += r->i;
-    r->argc -= r->i;
-    opts->as = name ? foreign_name(name) : NULL;
-    if (name && !opts->as)
-        err_set(
-            err,
-            "--as is torchrun, mpirun, mpiexec or horovodrun, not '%.80s' (try ddprun "
-            "--help)",
-            name);
-    return opts->as ? 0 : -1;
+    name = opts->as->name;
+    if (r->argc < 2 || strcmp(r->argv[1], command) != 0)
+        return err_set(err, "'%s %.80s' starts nothing; only '%s %s' can be called so", name,
+                       r->argc < 2 ? "" : r->argv[1], name, command);
+    r->argv++;
+    r->argc--;
+    return 0;
 }
 
 int cli_parse(int argc, char **argv, struct opts *opts, struct ddp_err *err)

@@ -5,6 +5,7 @@
 #include "common/mem.h"
 #include "launcher/cli/spelling.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +27,7 @@ static const struct foreign open_mpi[] = {
      "display-allocation display-devel-allocation display-topo",
      0, FOREIGN_IGNORED, NULL, NULL},
     {"d debug-devel debug-daemons debug-daemons-file leave-session-attached "
-     "show-progress output-proctable use-regexp novm do-not-resolve "
+     "hetero-nodes show-progress output-proctable use-regexp novm do-not-resolve "
      "enable-instant-on-support fwd-mpirun-port report-child-jobs-separately "
      "disable-recovery report-state-on-timeout get-stack-traces",
      0, FOREIGN_IGNORED, NULL, NULL},
@@ -48,7 +49,8 @@ static const struct foreign open_mpi[] = {
     {"prefix", 1, FOREIGN_REFUSED, "--agent names ddprun-agent on the other hosts", NULL},
     {"rankfile rf", 1, FOREIGN_REFUSED,
      "list the hosts in that order, with slots, and use --map-by", NULL},
-    {"output", 1, FOREIGN_REFUSED, "use --tag-output or --output-filename", NULL},
+    {"output", 1, FOREIGN_REFUSED,
+     "use --tag-output, --timestamp-output or --output-filename", NULL},
     {"merge-stderr-to-stdout", 0, FOREIGN_REFUSED, "add 2>&1 after the command", NULL},
     {"nolocal", 0, FOREIGN_REFUSED,
      "use -H ^HOST, or leave this host out of the hostfile", NULL},
@@ -80,7 +82,8 @@ static const struct foreign hydra[] = {
     {"prepend-rank l", 0, FOREIGN_OURS, "tag-output", "on"},
     {"perhost grr", 1, FOREIGN_OURS, "nproc-per-node", NULL},
     {"machine", 1, FOREIGN_OURS, "hostfile", NULL},
-    {"bootstrap", 1, FOREIGN_OURS, "start", NULL},
+    {"bootstrap launcher", 1, FOREIGN_OURS, "start",
+     "ssh=ssh slurm=srun sge=qrsh lsf=blaunch pbs=tmrsh"},
     {"bootstrap-exec launcher-exec", 1, FOREIGN_OURS, "ssh", NULL},
     {"gpus-per-proc", 1, FOREIGN_OURS, "virtual-local-rank", "1= auto="},
     {"envnone genvnone", 0, FOREIGN_REFUSED, "run 'env -i ddprun ...'", NULL},
@@ -99,21 +102,21 @@ static const struct foreign hydra[] = {
      NULL},
     {NULL}};
 
-/* PyTorch 2.15 */
+/* PyTorch 2.15, and --use-env of torch.distributed.launch */
 static const struct foreign torchrun[] = {
-    {"standalone", 0, FOREIGN_IGNORED, NULL, NULL},
-    {"rdzv-backend rdzv-id rdzv-conf monitor-interval start-method role tee t "
+    {"standalone use-env", 0, FOREIGN_IGNORED, NULL, NULL},
+    {"rdzv-backend rdzv-id rdzv-conf monitor-interval start-method role tee t redirects r "
      "signals-to-handle event-log-handler log-line-prefix-template",
      1, FOREIGN_IGNORED, NULL, NULL},
     {"log-dir", 1, FOREIGN_OURS, "output-filename", NULL},
     {"shutdown-timeout", 1, FOREIGN_OURS, "grace", NULL},
     {"numa-binding", 1, FOREIGN_OURS, "bind-to",
      "node=numa socket=socket exclusive=core core-complex=numa"},
-    {"redirects r", 1, FOREIGN_REFUSED, "use --output-filename, and --output-from", NULL},
     {"local-addr", 1, FOREIGN_REFUSED, "use --interface NAME or --master-addr ADDRESS",
      NULL},
-    {"local-ranks-filter duplicate-stdout-filters duplicate-stderr-filters", 1,
-     FOREIGN_REFUSED, "use --output-from RANKS", NULL},
+    {"local-ranks-filter", 1, FOREIGN_OURS, "output-from", NULL},
+    {"duplicate-stdout-filters duplicate-stderr-filters", 1, FOREIGN_REFUSED,
+     "use --output-from RANKS", NULL},
     {"run-path", 0, FOREIGN_REFUSED, LEAVE_IT_OUT, NULL},
     {"logs-specs", 1, FOREIGN_REFUSED, "use --output-filename", NULL},
     {"print-completion", 1, FOREIGN_REFUSED, "ddprun's completion is installed with it",
@@ -178,25 +181,97 @@ static const struct foreign horovodrun[] = {
     {"elastic-timeout", 1, FOREIGN_OURS, "node-wait", NULL},
     {"reset-limit", 1, FOREIGN_OURS, "max-restarts", NULL},
     {"blacklist-cooldown-range", 2, FOREIGN_IGNORED, NULL, NULL},
-    {"mpi-args binding-args config-file", 1, FOREIGN_REFUSED, LEAVE_IT_OUT, NULL},
+    {"mpi-args binding-args", 1, FOREIGN_REFUSED, LEAVE_IT_OUT, NULL},
+    {"config-file", 1, FOREIGN_REFUSED, "give its values as options", NULL},
     {"jsrun", 0, FOREIGN_REFUSED, LEAVE_IT_OUT, NULL},
+    {NULL}};
+
+/* accelerate 1.15; its scripts read these variables */
+static const struct foreign accelerate[] = {
+    {"num-processes", 1, FOREIGN_OURS, "np", NULL},
+    {"num-machines", 1, FOREIGN_OURS, "nnodes", NULL},
+    {"machine-rank", 1, FOREIGN_OURS, "node-rank", NULL},
+    {"main-process-ip", 1, FOREIGN_OURS, "master-addr", NULL},
+    {"main-process-port", 1, FOREIGN_OURS, "master-port", NULL},
+    {"log-dir", 1, FOREIGN_OURS, "output-filename", NULL},
+    {"mpirun-hostfile deepspeed-hostfile", 1, FOREIGN_OURS, "hostfile", NULL},
+    {"deepspeed-inclusion-filter", 1, FOREIGN_OURS, "include", NULL},
+    {"deepspeed-exclusion-filter", 1, FOREIGN_OURS, "exclude", NULL},
+    {"multi-gpu same-network enable-cpu-affinity quiet q downcast-bf16", 0,
+     FOREIGN_IGNORED, NULL, NULL},
+    {"rdzv-backend rdzv-conf tee t role monitor-interval main-training-function "
+     "deepspeed-multinode-launcher",
+     1, FOREIGN_IGNORED, NULL, NULL},
+    {"num-cpu-threads-per-process", 1, FOREIGN_VARIABLE, "OMP_NUM_THREADS", NULL},
+    {"cpu", 0, FOREIGN_VARIABLE, "ACCELERATE_USE_CPU", "true"},
+    {"debug", 0, FOREIGN_VARIABLE, "ACCELERATE_DEBUG_MODE", "true"},
+    {"use-deepspeed use-fsdp use-parallelism-config use-megatron-lm", 0,
+     FOREIGN_VARIABLE, "ACCELERATE_*", "true"},
+    {"dynamo-use-fullgraph dynamo-use-dynamic dynamo-use-regional-compilation "
+     "fp8-use-autocast-during-eval",
+     0, FOREIGN_VARIABLE, "ACCELERATE_*", "True"},
+    {"mixed-precision dynamo-backend dynamo-mode gradient-accumulation-steps "
+     "gradient-clipping deepspeed-config-file deepspeed-moe-layer-cls-names",
+     1, FOREIGN_VARIABLE, "ACCELERATE_*", NULL},
+    {"zero-stage offload-optimizer-device offload-param-device "
+     "offload-optimizer-nvme-path offload-param-nvme-path zero3-save-16bit-model",
+     1, FOREIGN_VARIABLE, "ACCELERATE_DEEPSPEED_*", NULL},
+    {"zero3-init-flag", 1, FOREIGN_VARIABLE, "ACCELERATE_DEEPSPEED_ZERO3_INIT", NULL},
+    {"fsdp-transformer-layer-cls-to-wrap", 1, FOREIGN_VARIABLE,
+     "FSDP_TRANSFORMER_CLS_TO_WRAP", NULL},
+    {"config-file", 1, FOREIGN_REFUSED, "give its values as options", NULL},
+    {"gpu-ids", 1, FOREIGN_REFUSED, "set CUDA_VISIBLE_DEVICES before 'ddprun'", NULL},
+    {"tpu tpu-use-sudo tpu-cluster no-tpu-cluster", 0, FOREIGN_REFUSED,
+     "TPUs are not supported", NULL},
+    {"vm env aws-access-key-id aws-secret-access-key", 1, FOREIGN_REFUSED, LEAVE_IT_OUT,
+     NULL},
+    {"fp8-override-linear-precision", 1, FOREIGN_REFUSED, "set it in the script", NULL},
+    {"fp8-*", 1, FOREIGN_VARIABLE, "ACCELERATE_*", NULL},
+    {"fsdp-* megatron-lm-* parallelism-config-*", 1, FOREIGN_VARIABLE, "*", NULL},
+    {NULL}};
+
+/* DeepSpeed 0.19 */
+static const struct foreign deepspeed[] = {
+    {"H hostfile", 1, FOREIGN_OURS, "hostfile", NULL},
+    {"i", 1, FOREIGN_OURS, "include", NULL},
+    {"e", 1, FOREIGN_OURS, "exclude", NULL},
+    {"num-nodes", 1, FOREIGN_OURS, "nnodes", NULL},
+    {"num-gpus num-accelerators", 1, FOREIGN_OURS, "nproc-per-node", NULL},
+    {"enable-each-rank-log", 1, FOREIGN_OURS, "output-filename", NULL},
+    {"bind-cores-to-rank", 0, FOREIGN_OURS, "bind-to", "core"},
+    {"no-local-rank", 0, FOREIGN_VARIABLE, "DDPRUN_LOCAL_RANK_ARG", "0"},
+    {"no-ssh no-ssh-check force-multi save-pid", 0, FOREIGN_IGNORED, NULL, NULL},
+    {"launcher", 1, FOREIGN_IGNORED, NULL, NULL},
+    {"launcher-args", 1, FOREIGN_REFUSED, "use options of ddprun, as -x and --map-by",
+     NULL},
+    {"bind-core-list", 1, FOREIGN_REFUSED, "run ddprun under taskset", NULL},
+    {"ssh-port", 1, FOREIGN_REFUSED,
+     "use --ssh 'ssh -p PORT', or port=PORT in a hostfile", NULL},
+    {"autotuning", 1, FOREIGN_REFUSED, "run 'deepspeed --autotuning' itself", NULL},
+    {"elastic-training", 0, FOREIGN_REFUSED, "use --nnodes MIN:MAX and --max-restarts N",
+     NULL},
+    {"min-elastic-nodes max-elastic-nodes", 1, FOREIGN_REFUSED,
+     "use --nnodes MIN:MAX and --max-restarts N", NULL},
+    {"venv-script", 1, FOREIGN_REFUSED, "activate it before 'ddprun'", NULL},
     {NULL}};
 
 static const struct {
     enum foreign_program program;
     const struct foreign *rows; /* a NULL name ends them */
-} tables[] = {
-    {OPEN_MPI, open_mpi}, {HYDRA, hydra}, {TORCHRUN, torchrun}, {HOROVODRUN, horovodrun}};
+} tables[] = {{OPEN_MPI, open_mpi}, {HYDRA, hydra},           {TORCHRUN, torchrun},
+              {HOROVODRUN, horovodrun}, {ACCELERATE, accelerate}, {DEEPSPEED, deepspeed}};
 
 /* accelerate looks for "Open MPI" in the version, DeepSpeed for a program ompi_info. An
  * mpirun, or mpiexec, may be either. */
 static const struct foreign_name called[] = {
-    {"torchrun", TORCHRUN, "torchrun", "--nproc-per-node=1"},
-    {"mpirun", OPEN_MPI | HYDRA, "mpirun (Open MPI) 4.1.4", NULL},
-    {"mpiexec", OPEN_MPI | HYDRA, "mpiexec (Open MPI) 4.1.4", NULL},
-    {"mpiexec.hydra", HYDRA, "HYDRA build details:", NULL},
-    {"horovodrun", HOROVODRUN, "0.28.1", NULL},
-    {"ompi_info", OPEN_MPI, "Open MPI v4.1.4", "--version"},
+    {"torchrun", TORCHRUN, "torchrun", "--nproc-per-node=1", NULL},
+    {"mpirun", OPEN_MPI | HYDRA, "mpirun (Open MPI) 4.1.4", NULL, NULL},
+    {"mpiexec", OPEN_MPI | HYDRA, "mpiexec (Open MPI) 4.1.4", NULL, NULL},
+    {"mpiexec.hydra", HYDRA, "HYDRA build details:", NULL, NULL},
+    {"horovodrun", HOROVODRUN, "0.28.1", NULL, NULL},
+    {"ompi_info", OPEN_MPI, "Open MPI v4.1.4", "--version", NULL},
+    {"accelerate", ACCELERATE, "accelerate 1.15", NULL, "launch"},
+    {"deepspeed", DEEPSPEED, "deepspeed 0.19", "--x=DDPRUN_LOCAL_RANK_ARG=1", NULL},
 };
 
 /* Open MPI's parameters of the launcher itself, which is ddprun now. */
@@ -271,8 +346,20 @@ char *foreign_mca(const struct foreign *f, const char *const *values)
     return NULL;
 }
 
-void foreign_variables(const struct foreign *f, const char *const *values,
-                       struct strv *variables)
+/* "A_*" and "--zero_stage=3": "A_ZERO_STAGE", malloc'ed. */
+static char *variable_name(const char *text, size_t len, const char *word)
+{
+    if (len == 0 || text[len - 1] != '*')
+        return xstrndup(text, len);
+    word += strspn(word, "-");
+    char *name = xasprintf("%.*s%.*s", (int)len - 1, text, (int)strcspn(word, "="), word);
+    for (char *c = name + len - 1; *c; c++)
+        *c = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
+    return name;
+}
+
+void foreign_variables(const struct foreign *f, const char *word,
+                       const char *const *values, struct strv *variables)
 {
     if (f->values == 2) {
         strv_pushf(variables, "%s%s%s%s", f->text, values[0], values[1] ? "=" : "",
@@ -281,8 +368,9 @@ void foreign_variables(const struct foreign *f, const char *const *values,
     }
     for (const char *p = f->text; *p; p += strspn(p, " ")) {
         size_t len = strcspn(p, " ");
-        strv_pushf(variables, "%.*s=%s", (int)len, p,
-                   f->values == 1 ? values[0] : f->fixed);
+        char *name = variable_name(p, len, word);
+        strv_pushf(variables, "%s=%s", name, f->values == 1 ? values[0] : f->fixed);
+        free(name);
         p += len;
     }
 }

@@ -1,4 +1,5 @@
-/* launcher/cli/foreign.h - the command lines of mpirun, mpiexec, torchrun and horovodrun
+/* launcher/cli/foreign.h - the command lines of mpirun, mpiexec, torchrun, horovodrun,
+ * accelerate launch and deepspeed
  *
  * Private to launcher/cli/. Each option of theirs that ddprun has under another name, or
  * with another meaning, is translated to an option of ddprun or to a variable of the
@@ -24,13 +25,21 @@ struct foreign {
         FOREIGN_IGNORED,  /* no effect */
         FOREIGN_REFUSED,  /* `text` is the hint */
     } answer;
-    const char *text;
+    const char *text;  /* of VARIABLE: '*' at the end is the option's name, in capitals */
     const char *fixed; /* the value of our option, or of the variable, where it has no
                           argument; else "theirs=ours ..." for OURS: all it may be */
 };
 
 /* Whose options. */
-enum foreign_program { OPEN_MPI = 1, HYDRA = 2, TORCHRUN = 4, HOROVODRUN = 8 };
+enum foreign_program {
+    OPEN_MPI = 1,
+    HYDRA = 2,
+    TORCHRUN = 4,
+    HOROVODRUN = 8,
+    ACCELERATE = 16,
+    DEEPSPEED = 32
+};
+/* Of these, options are taken beside ddprun's own, too. */
 #define FOREIGN_ALL (OPEN_MPI | HYDRA | TORCHRUN | HOROVODRUN)
 
 /* A name that ddprun may be called by. */
@@ -39,7 +48,11 @@ struct foreign_name {
     unsigned programs;    /* enum foreign_program, or-ed */
     const char *version;  /* what --version prints, before that of ddprun */
     const char *defaults; /* an option of ours that comes first; NULL: none */
+    const char *command;  /* the word that must follow the name; NULL: none */
 };
+
+/* All names, "a, b or c", for messages. */
+#define FOREIGN_NAMES "torchrun, mpirun, mpiexec, horovodrun, accelerate or deepspeed"
 
 /* The name in a path such as argv[0], or NULL. */
 const struct foreign_name *foreign_name(const char *path);
@@ -54,9 +67,9 @@ char *foreign_ours(const struct foreign *f, const char *value);
 /* The same for Open MPI's --mca NAME VALUE; NULL: it is a variable. */
 char *foreign_mca(const struct foreign *f, const char *const *values);
 
-/* Append "OMPI_MCA_a=b" of a FOREIGN_VARIABLE with these values. */
-void foreign_variables(const struct foreign *f, const char *const *values,
-                       struct strv *variables);
+/* Append "OMPI_MCA_a=b" of a FOREIGN_VARIABLE, written as `word`, with these values. */
+void foreign_variables(const struct foreign *f, const char *word,
+                       const char *const *values, struct strv *variables);
 
 /* Append to `refused`: "'--rankfile': list the hosts ...". */
 void foreign_complain(const char *word, const char *hint, struct strv *refused);

@@ -2,6 +2,7 @@
 #include "launcher/cli/options.h"
 
 #include "common/mem.h"
+#include "launcher/cli/foreign.h"
 
 #define RANKS_MAX 10000000
 
@@ -181,8 +182,8 @@ const struct option options[] = {
     {.arg = "launch", .doc = "Start, supervise, stop"},
     {"app configfile", "FILE", AT(app), read_text, 0, 0, NULL,
      "several programs, one per line: -np 2 program args...", HERE},
-    {"as", "torchrun|mpirun|mpiexec|horovodrun", 0, read_as_late, 0, 0, NULL,
-     "first of all: what follows is the command line of that program", HERE},
+    {"as", "LAUNCHER", 0, read_as_late, 0, 0, NULL,
+     "first of all: what follows is the command line of " FOREIGN_NAMES, HERE},
     {"m module", NULL, AT(module), read_flag, 0, 0, NULL,
      "the program is a Python module, as in 'python -m'"},
     {"no-python", NULL, AT(no_python), read_flag, 0, 0, NULL,

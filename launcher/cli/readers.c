@@ -173,16 +173,16 @@ int read_choice(const struct option *o, const char *name, const char *text,
     return err_set(err, "%s is %s, not '%.80s'", name, all, text);
 }
 
-/* Take what mpirun allows behind a policy, ":PE=4:OVERSUBSCRIBE", into `opts`. CPUs are
+/* Take what mpirun allows behind a policy, ":PE=4,OVERSUBSCRIBE", into `opts`. CPUs are
  * bound by --bind-to, and each rank has its share of them. */
 static int read_modifiers(const char *name, const char *text, struct opts *opts,
                           struct ddp_err *err)
 {
     static const char none[] = "hwtcpus corecpus inherit noinherit nooversubscribe "
                                "if-supported overload-allowed no-overload report";
-    for (const char *p = text; *p == ':'; p += strcspn(p, ":")) {
+    for (const char *p = text; *p; p += strcspn(p, ":,")) {
         char word[32] = "";
-        size_t n = strcspn(++p, ":");
+        size_t n = strcspn(++p, ":,");
         for (size_t i = 0; i < n && i < sizeof word - 1; i++)
             word[i] = (char)tolower((unsigned char)p[i]);
         if (strcmp(word, "oversubscribe") == 0)
@@ -191,7 +191,8 @@ static int read_modifiers(const char *name, const char *text, struct opts *opts,
                  strspn(word, "0123456789") == n)
             strv_pushf(&opts->ignored, "%s:%.*s", name, (int)n, p);
         else
-            return err_set(err, "%s: ':%.*s' is unknown here", name, (int)n, p);
+            return err_set(err, "%s: ':%.*s' has nothing like it here, leave it out",
+                           name, (int)n, p);
     }
     return 0;
 }
@@ -208,6 +209,8 @@ int read_map_by(const struct option *o, const char *name, const char *text,
         if (read_modifiers(name, text + len, opts, err) < 0)
             return -1;
         text = opts->texts.v[opts->texts.n - 1];
+        if (len == 0) /* ":OVERSUBSCRIBE" */
+            return 0;
     }
     if (spelling_is(within, text, strlen(text)))
         text = "block";
@@ -226,13 +229,21 @@ int read_map_by(const struct option *o, const char *name, const char *text,
 int read_bind_to(const struct option *o, const char *name, const char *text,
                  struct opts *opts, struct ddp_err *err)
 {
+    static const struct {
+        const char *names, *ours; /* the smallest of ours that holds it */
+    } levels[] = {
+        {"package board", "socket"}, {"l3cache", "numa"}, {"l1cache l2cache", "core"}};
     enum bind_to one_gpu = opts->bind_to & BIND_ONE_GPU;
     size_t len = strcspn(text, ":");
     strv_push_nodup(&opts->texts, xstrndup(text, len));
     if (read_modifiers(name, text + len, opts, err) < 0)
         return -1;
     text = opts->texts.v[opts->texts.n - 1];
-    int rc = read_choice(o, name, strcmp(text, "package") ? text : "socket", opts, err);
+    for (size_t i = 0; i < ARRAY_LEN(levels); i++) {
+        if (spelling_is(levels[i].names, text, len))
+            text = levels[i].ours;
+    }
+    int rc = read_choice(o, name, text, opts, err);
     opts->bind_to |= one_gpu;
     return rc;
 }
@@ -288,14 +299,15 @@ int read_include(const struct option *o, const char *name, const char *text,
         free(list);
         list = more;
     }
-    bool gpus = strchr(text, ':') != NULL;
+    const char *gpus = strchr(text, ':');
     free(copy);
     if (!list || gpus || opts->hosts) {
         free(list);
         return gpus          ? err_set(err,
-                                       "%s '%.80s': choose hosts only, and GPUs by "
-                                                "CUDA_VISIBLE_DEVICES and slots",
-                                       name, text)
+                                       "%s '%.80s' names GPUs: name hosts only, put "
+                                                "CUDA_VISIBLE_DEVICES=%.40s before "
+                                                "'ddprun', and add --nproc-per-node",
+                                       name, text, exclude ? "0,..." : gpus + 1)
                : opts->hosts ? err_set(err, "%s and %s choose the same; use -H", name,
                                        opts_hosts_by(opts))
                              : err_set(err, "%s takes hosts, as in h1@h2", name);

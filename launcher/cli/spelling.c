@@ -7,9 +7,9 @@ bool spelling_is(const char *names, const char *name, size_t len)
 {
     for (const char *p = names; p && *p; p += strspn(p, " ")) {
         size_t n = strcspn(p, " "), i = 0;
-        while (n == len && i < len && p[i] == (name[i] == '_' ? '-' : name[i]))
+        while (i < n && i < len && p[i] == (name[i] == '_' ? '-' : name[i]))
             i++;
-        if (n == len && i == len)
+        if ((i == n && i == len) || p[i] == '*')
             return true;
         p += n;
     }

@@ -1,7 +1,7 @@
 /* launcher/cli/spelling.h - matches option names
  *
  * Private to launcher/cli/. The names of an option are one string, separated by blanks,
- * without dashes.
+ * without dashes; "fp8-*" stands for all names with that beginning.
  */
 #ifndef LAUNCHER_CLI_SPELLING_H
 #define LAUNCHER_CLI_SPELLING_H

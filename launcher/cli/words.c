@@ -145,11 +145,11 @@ static int read_ours(struct reading *r, char *word, struct opts *opts,
     return read_option(r, o, word, value, opts, err);
 }
 
-static void export_foreign(const struct foreign *f, const char *const *values,
-                           struct opts *opts)
+static void export_foreign(const struct foreign *f, const char *word,
+                           const char *const *values, struct opts *opts)
 {
     size_t before = opts->export_env.n;
-    foreign_variables(f, values, &opts->export_env);
+    foreign_variables(f, word, values, &opts->export_env);
     for (size_t i = before; i < opts->export_env.n; i++) {
         strv_push(&opts->passed, "-x");
         strv_push(&opts->passed, opts->export_env.v[i]);
@@ -184,7 +184,7 @@ static int read_foreign(struct reading *r, const struct foreign *f, const char *
     case FOREIGN_VARIABLE:
         if ((ours = foreign_mca(f, values)))
             return read_ours(r, ours, opts, err);
-        export_foreign(f, values, opts);
+        export_foreign(f, word, values, opts);
         break;
     case FOREIGN_IGNORED:
         strv_pushf(&opts->ignored, "%.*s", (int)strcspn(word, "="), word);

@@ -146,9 +146,9 @@ static const struct {
     {"--rankfile f -p 22 --config-file f -np 4 prog",
      "unknown here: '--rankfile': list the hosts in that order, with slots, and use "
      "--map-by; '-p': use --ssh 'ssh -p PORT', or port=PORT in a hostfile; '--config-file': "
-     "leave it out (try ddprun --help)"},
-    {"--redirects=3 prog", "unknown here: '--redirects': use --output-filename, and "
-                           "--output-from (try ddprun --help)"},
+     "give its values as options (try ddprun --help)"},
+    {"--logs-specs=3 prog",
+     "unknown here: '--logs-specs': use --output-filename (try ddprun --help)"},
     {"-genv A", "-genv takes two values (try ddprun --help)"},
     {"--perhost x prog",
      "--nproc-per-node takes a whole number from 1 to 10000000, not 'x' "

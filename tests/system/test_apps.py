@@ -1,5 +1,6 @@
 """Several programs in one job, and options that are not on the command line."""
 import os
+import sys
 import unittest
 
 import launch
@@ -92,7 +93,23 @@ class Apps(launch.LaunchTest):
             self.assertNotRegex(shown.out, r"\bn2\b")  # the hostfile's folder has a random name
         wrong = self.run_to_end("--hostfile", hosts, "--include", "n1:0,2", "true")
         self.assert_ended(wrong, 2)
-        self.assertIn("choose hosts only", wrong.err)
+        self.assertIn("name hosts only", wrong.err)
+
+    def test_a_script_of_deepspeed_is_given_its_local_rank(self):
+        """Also one that is forked, and one that is a module; what a rank starts is not."""
+        self.write("show.py", "import os, subprocess, sys\n"
+                   "child = subprocess.run([sys.executable, '-c', 'import sys; print(len(sys.argv))'],"
+                   " stdout=subprocess.PIPE, text=True)\n"
+                   "print('rank', os.environ['RANK'], *sys.argv[1:], child.stdout, end='')\n")
+        start = ("--as", "deepspeed", "--num_gpus", 2, "--tag-output=off",
+                 "--wdir", self.folder.name)
+        for options, argument in (([], "--local_rank={} "), (["--preload", "json"], "--local_rank={} "),
+                                  (["--no_local_rank"], "")):
+            for script in (sys.executable, "show.py"), ("--module", "show"):
+                shown = self.run_to_end(*start, *options, *script, "--lr", "1")
+                self.assert_ended(shown, 0)
+                self.assertEqual(sorted(shown.out.splitlines()), [
+                    f"rank {rank} {argument.format(rank)}--lr 1 1" for rank in (0, 1)])
 
     def test_the_plan_shows_programs_and_origins(self):
         shown = self.run_to_end("--dry-run", "-np", 1, "echo", "a", ":", "-np", 2, "echo", "b",

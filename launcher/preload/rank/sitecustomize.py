@@ -79,7 +79,14 @@ def watch_groups(c10d, stem):
         pass  # not installed
 
 
+def add_local_rank():
+    """What DeepSpeed's launcher gives to each script (--as deepspeed)."""
+    if os.environ.pop("DDPRUN_LOCAL_RANK_ARG", "0") == "1":
+        sys.argv.insert(1, "--local_rank=" + os.environ["LOCAL_RANK"])
+
+
 def set_up():
+    add_local_rank()
     stem = os.environ.get("DDPRUN_DIAGNOSE")
     if not stem:
         return

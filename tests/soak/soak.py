@@ -65,6 +65,9 @@ def in_slurm(job):
 
 OURS = {"tag": rb"\[(\d+)(?: [^\]]*)?\] (.*\n?)", "rank": "RANK", "main": r"\S*/ddprun -np",
         "agent": r"\S*/ddprun-agent\b", "hosts": 3, "ours": True}
+# PyTorch 1.13, which Debian has, finds no Std.NONE when Python is 3.11
+TORCHRUN = ("import torch.distributed.run as r; "
+            "r.Std.from_str = lambda text: r.Std(int(text)); r.main()")
 LAUNCHERS = {
     "ddprun": Launcher(command=lambda job: [
         f"{job.lane.lab.bin}/ddprun", "-np", str(job.np), "-H", where(job), *job.options,
@@ -75,9 +78,9 @@ LAUNCHERS = {
         *program(job, job.flags.replace("m", "-"))], rb"\[1,(\d+)\]<stdout>: ?",
         "OMPI_COMM_WORLD_RANK", "mpirun ", r"(\S*/)?orted\b", 3, False),
     "torchrun": Launcher(lambda job: [
-        job.lane.run_.args.python, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={job.np}",
+        job.lane.run_.args.python, "-c", TORCHRUN, "--standalone", f"--nproc_per_node={job.np}",
         "--no_python", *program(job, job.flags.replace("m", "-"))], None,
-        "RANK", r"\S* -m torch.distributed.run", r"\0", 1, False),
+        "RANK", r"\S* -c import torch", r"\0", 1, False),
 }
 
 
@@ -271,9 +274,9 @@ class Job:
         self.began = time.monotonic()
 
     def wait(self):
-        """False if it hangs. nsenter stops itself when its child has been stopped."""
-        end = time.monotonic() + HANG
-        while time.monotonic() < end:
+        """False if it hangs. nsenter stops itself when its child has been stopped. Time during which the
+        soak is stopped itself is not counted."""
+        for _ in range(int(HANG / 0.1)):
             try:
                 self.process.wait(0.1)
                 return True
@@ -627,15 +630,17 @@ def check(job, expect):
 
 
 def check_nothing_left(job, files):
-    end, began = time.monotonic() + GONE, time.monotonic()
+    began, awake = time.monotonic(), 0.0
     while left := job.processes():
-        if time.monotonic() > end:
+        awake += 0.01
+        if awake > GONE:
             lines = [f"{p.pid} {p.line}" for p in left]
             for p in left:
                 p.kill(signal.SIGKILL)
             raise Wrong(f"processes are left: {lines}")
         time.sleep(0.01)
     job.gone = time.monotonic() - began
+    end = time.monotonic() + GONE
     for host, before in files.items():
         # the job of another lane may be making the folder, or removing it
         while (after := [f for f in host.files() if f not in before]) == [SOCKETS] and (

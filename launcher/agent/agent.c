@@ -53,6 +53,7 @@ static void on_lifeline(evutil_socket_t fd, short what, void *arg)
 static void on_beat(void *arg)
 {
     struct agent *a = arg;
+    agent_report_late(a);
     if (!a->up || a->suspended || !a->remote)
         return;
     int64_t heard_ms = link_host_answers(a->up) ? now_ms() : link_heard_ms(a->up);

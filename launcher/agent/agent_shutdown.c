@@ -87,6 +87,7 @@ void agent_drained(struct agent *a)
         return;
     agent_move(a, AGENT_ENDED);
     event_del(a->drain);
+    agent_report_late(a);
     agent_send(a, MSG(terminated));
 }
 

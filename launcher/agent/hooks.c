@@ -28,6 +28,15 @@ void agent_cannot(struct agent *a, uint32_t rank, int code, const char *text)
     agent_send(a, MSG(spawn_failed, rank, (uint32_t)code, msg_text(text)));
 }
 
+void agent_report_late(struct agent *a)
+{
+    int64_t late_ms = heartbeat_late_ms(a->heartbeat);
+    if (late_ms <= a->late_ms)
+        return;
+    a->late_ms = late_ms;
+    agent_send(a, MSG(late, late_ms));
+}
+
 int agent_plugins_init(struct agent *a, struct ddp_err *err)
 {
     size_t n = count_plugins();

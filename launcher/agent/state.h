@@ -33,6 +33,7 @@ struct agent {
     struct heartbeat *heartbeat; /* owned */
     struct silence silence;      /* of the launcher */
     int64_t node_timeout_ms;
+    int64_t late_ms;           /* the last LATE */
     bool remote;               /* the launcher is, or may be, on another machine */
     struct event *copy_gone;   /* owned; NULL: no other ddprun waits on this machine */
     struct relay *relay;       /* owned; NULL: no agents below */

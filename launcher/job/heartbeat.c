@@ -44,6 +44,13 @@ int job_handle_pong(struct job *j, unsigned node, const struct frame *f,
     return 0;
 }
 
+int job_handle_late(struct job *j, unsigned node, const struct frame *f,
+                    struct ddp_err *err)
+{
+    j->nodes[node].late_ms = ((const struct msg_late *)f->m)->ms;
+    return 0;
+}
+
 static void on_beat(void *arg)
 {
     struct job *j = arg;

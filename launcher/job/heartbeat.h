@@ -9,5 +9,7 @@ void job_stop_heartbeat(struct job *j);
 void job_ping(struct job *j, unsigned node);
 int job_handle_pong(struct job *j, unsigned node, const struct frame *f,
                     struct ddp_err *err);
+int job_handle_late(struct job *j, unsigned node, const struct frame *f,
+                    struct ddp_err *err);
 
 #endif

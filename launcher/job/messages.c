@@ -199,6 +199,7 @@ static int (*const handlers[MSG_TYPES])(struct job *j, unsigned node,
     [MSG_START_FAILED] = handle_start_failed,
     [MSG_NODE_LOST] = handle_node_lost,
     [MSG_PONG] = job_handle_pong,
+    [MSG_LATE] = job_handle_late,
     [MSG_ERROR] = handle_error,
     [MSG_INTERRUPTED] = handle_interrupted,
 };

@@ -190,6 +190,9 @@ void job_end(struct job *j, int sig, int64_t grace_ms); /* stop all ranks */
 void job_check(struct job *j); /* go on to the next state if this one is complete */
 
 json_t *job_waits(struct job *j); /* the hook `waits` of all plug-ins: a new list */
+/* How long launcher and agents did not run: {"launcher_s": 0.0, "hosts": {"n1": 5.3},
+ * "sentences": ["the agent on n1 did not run for ..."]}. The caller owns it. */
+json_t *job_late(const struct job *j);
 void job_say(struct job *j, const char *line); /* to stderr, between lines of ranks */
 
 #endif

@@ -370,6 +370,56 @@ void job_report_failure(struct job *j)
     free(what);
 }
 
+static void add_late(json_t *sentences, const char *who, const char *limit,
+                     int64_t late_ms)
+{
+    char *text = xasprintf("%s did not run for %s%.1f s: stopped, blocked, or without a "
+                           "CPU",
+                           who, limit, (double)late_ms / 1e3);
+    json_array_append_new(sentences, event_text(text));
+    free(text);
+}
+
+json_t *job_late(const struct job *j)
+{
+    int64_t own_ms = heartbeat_late_ms(j->beats.heartbeat), longest_ms = 0;
+    json_t *hosts = json_object(), *sentences = json_array();
+    struct strv names = {0};
+    for (size_t i = 0; i < j->alloc->nnodes; i++) {
+        int64_t late_ms = j->nodes[i].late_ms;
+        if (late_ms <= 0)
+            continue;
+        strv_push(&names, j->alloc->nodes[i].name);
+        json_object_set_new(hosts, j->alloc->nodes[i].name,
+                            json_real((double)late_ms / 1e3));
+        longest_ms = late_ms > longest_ms ? late_ms : longest_ms;
+    }
+    if (own_ms > 0)
+        add_late(sentences, "the launcher", "", own_ms);
+    if (names.n > 0) {
+        char *list = hostlist_compress(names.v, names.n);
+        char *who = xasprintf("the agent%s on %s", names.n == 1 ? "" : "s", list);
+        add_late(sentences, who, names.n == 1 ? "" : "up to ", longest_ms);
+        free(who);
+        free(list);
+    }
+    strv_finish(&names);
+    return json_pack("{s:f, s:o, s:o}", "launcher_s", (double)own_ms / 1e3, "hosts",
+                     hosts, "sentences", sentences);
+}
+
+static void report_late(struct job *j)
+{
+    json_t *late = job_late(j), *sentence;
+    size_t i;
+    json_array_foreach (json_object_get(late, "sentences"), i, sentence) {
+        char *line = xasprintf("ddprun: %s", json_string_value(sentence));
+        job_say(j, line);
+        free(line);
+    }
+    json_decref(late);
+}
+
 void job_report_summary(struct job *j)
 {
     JOB_HOOKS(j, report);
@@ -387,13 +437,5 @@ void job_report_summary(struct job *j)
     job_say(j, line);
     free(several);
     free(line);
-    int64_t late_ms = heartbeat_late_ms(j->beats.heartbeat);
-    if (late_ms > 0) {
-        line = xasprintf(
-            "ddprun: the launcher did not run for %.1f s of this time: stopped, "
-            "blocked, or without a CPU",
-            (double)late_ms / 1e3);
-        job_say(j, line);
-        free(line);
-    }
+    report_late(j);
 }

@@ -53,6 +53,7 @@ struct job_node {
     uint32_t input_sent; /* bytes of input it has not consumed */
     int64_t heard_ms;    /* its last frame; monotonic */
     struct silence silence;
+    int64_t late_ms;     /* how long its agent did not run */
     int64_t ahead_ns;    /* clock offset: its clock minus ours */
     int64_t best_rtt_ns; /* of the ping that gave ahead_ns */
 };

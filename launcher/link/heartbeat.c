@@ -21,7 +21,7 @@ struct heartbeat {
     void *arg;
     int64_t timeout_ms, interval_ms;
     int64_t last_ms;    /* monotonic */
-    int64_t late_ms;    /* heartbeat_late_ms() */
+    int64_t late_ms;    /* of all beats so far */
     int64_t elapsed_ms; /* between the last two beats, as far as this process ran */
 };
 
@@ -43,7 +43,8 @@ static void on_beat(evutil_socket_t fd, short what, void *arg)
 
 int64_t heartbeat_late_ms(const struct heartbeat *h)
 {
-    return h->late_ms;
+    int64_t late_ms = now_ms() - h->last_ms - h->interval_ms;
+    return h->late_ms + (late_ms > LATE_MS ? late_ms : 0);
 }
 
 /* Timers are not exact: a beat a little before the timeout is the one at the timeout. */

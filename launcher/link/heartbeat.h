@@ -25,7 +25,8 @@ struct heartbeat *heartbeat_create(struct loop *loop, int64_t timeout_ms,
                                    void (*beat)(void *arg), void *arg);
 void heartbeat_destroy(struct heartbeat *h);
 void heartbeat_set_timeout(struct heartbeat *h, int64_t timeout_ms);
-/* How long this process did not run, in ms: the sum of all late beats. */
+/* How long this process did not run, in ms: the sum of all late beats, also of one that
+ * is due now. */
 int64_t heartbeat_late_ms(const struct heartbeat *h);
 
 /* One peer; zero-initialised. */

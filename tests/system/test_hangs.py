@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 import launch
 from launch import needs_gpus
@@ -294,6 +295,22 @@ class Hangs(launch.LaunchTest):
         path, = pathlib.Path(self.folder.name).glob("ddprun-report-*/report.txt")
         self.assertRegex(path.read_text(), r"  socket 127\.0\.0\.1:\d+ to 127\.0\.0\.1:\d+ \(rank 1\): "
                          r"established, 5 bytes unread\n")
+
+    def test_an_agent_that_did_not_run(self):
+        job = self.hang("sleep", "--verbose")
+        agent, = (p for p in launch.marked(self.mark) if launch.read_proc(p, "comm") == b"ddprun-agent\n")
+        os.kill(agent, signal.SIGSTOP)
+        time.sleep(3)
+        os.kill(agent, signal.SIGCONT)
+        self.assertTrue(launch.wait_until(lambda: "this process did not run for" in job.err), job.err)
+        err, report = self.report(job)
+        note = r"ddprun: note: the agent on \S+ did not run for (\d+\.\d) s: stopped, blocked, or without a CPU\n"
+        seconds, = report["late"]["hosts"].values()
+        self.assertLess(1, seconds)
+        self.assertAlmostEqual(float(re.search(note, err)[1]), seconds, delta=0.06)
+        path, = pathlib.Path(self.folder.name).glob("ddprun-report-*/report.txt")
+        self.assertRegex(path.read_text(), note)
+        self.end(job)
 
     def test_a_request_from_another_process(self):
         job = self.hang("sleep")

@@ -283,11 +283,11 @@ static int answers_file(const struct diagnose *d)
 {
     const struct job *j = d->j;
     int fd = memfd_create("ddprun-report", MFD_CLOEXEC);
-    json_t *head =
-        json_pack("{s:o, s:s, s:i, s:i, s:o, s:o, s:o}", "job", event_text(j->job.id),
-                  "reason", reasons[d->reason], "attempt", j->restart.attempt + 1,
-                  "nranks", j->plan->nranks, "ranks", other_ranks(d), "waits",
-                  job_waits(d->j), "timed_out", timed_out_ranks(d));
+    json_t *head = json_pack("{s:o, s:s, s:i, s:i, s:o, s:o, s:o, s:o}", "job",
+                             event_text(j->job.id), "reason", reasons[d->reason],
+                             "attempt", j->restart.attempt + 1, "nranks", j->plan->nranks,
+                             "ranks", other_ranks(d), "waits", job_waits(d->j),
+                             "timed_out", timed_out_ranks(d), "late", job_late(j));
     char *line = json_dumps(head, JSON_COMPACT);
     json_decref(head);
     bool good = fd >= 0 && line && write_all(fd, line, strlen(line)) == 0;

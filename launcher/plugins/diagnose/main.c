@@ -138,9 +138,9 @@ static json_t *sorted(const json_t *ranks)
     return out;
 }
 
-/* stdin: a line {"job", "reason", "ranks": [...], "waits": [...], "timed_out": [0, 2]}:
- * the ranks that no node describes; then for each node a line with its host, and a line
- * with its answer. */
+/* stdin: a line {"job", "reason", "ranks": [...], "waits": [...], "timed_out": [0, 2],
+ * ...}: the ranks that no node describes; then for each node a line with its host, and a
+ * line with its answer. */
 static json_t *read_answers(void)
 {
     char *line = NULL, host[300] = "";
@@ -224,13 +224,23 @@ static bool is_text(const json_t *o, const char *key, const char *text)
     return value && strcmp(value, text) == 0;
 }
 
-static void print_sentences(const json_t *found, FILE *f)
+static void print_labelled(const json_t *sentences, const char *label, FILE *f)
 {
-    const char *label = is_text(found, "kind", "none") ? "note" : "hang";
     const json_t *sentence;
     size_t i;
-    json_array_foreach (json_object_get(found, "sentences"), i, sentence)
+    json_array_foreach (sentences, i, sentence)
         fprintf(f, "ddprun: %s: %s\n", label, json_string_value(sentence));
+}
+
+/* The verdict, and which processes of ddprun did not run: a rank may have waited for it.
+ */
+static void print_sentences(const json_t *report, FILE *f)
+{
+    const json_t *found = json_object_get(report, "verdict");
+    print_labelled(json_object_get(found, "sentences"),
+                   is_text(found, "kind", "none") ? "note" : "hang", f);
+    print_labelled(json_object_get(json_object_get(report, "late"), "sentences"), "note",
+                   f);
 }
 
 /* "FOLDER", "FOLDER-2", ...: the first that does not exist; made. NULL with errno. */
@@ -248,14 +258,13 @@ static char *make_folder(const char *folder)
 }
 
 /* 0, or -1 with errno. */
-static int write_report(const char *folder, const json_t *report, const json_t *found,
-                        const json_t *ranks)
+static int write_report(const char *folder, const json_t *report, const json_t *ranks)
 {
     FILE *text = open_file(folder, "report.txt");
     FILE *json = open_file(folder, "report.json");
     int rc = text && json ? 0 : -1;
     if (rc == 0) {
-        print_sentences(found, text);
+        print_sentences(report, text);
         render_stacks(ranks, SIZE_MAX, 0, text);
         render_ranks(ranks, text);
         rc = json_dumpf(report, json, JSON_INDENT(1));
@@ -302,10 +311,10 @@ static int report_main(const char *folder)
     json_dumpf(found, stdout, JSON_COMPACT);
     putchar('\n');
     if (!idle) { /* otherwise it just took too long */
-        print_sentences(found, stdout);
+        print_sentences(report, stdout);
         render_stacks(ranks, STACKS_SHOWN, FRAMES_SHOWN, stdout);
         char *made = make_folder(folder);
-        if (made && write_report(made, report, found, ranks) == 0)
+        if (made && write_report(made, report, ranks) == 0)
             printf("ddprun: note: the whole report is in '%s'\n", made);
         else
             printf("ddprun: warning: cannot write a report to '%s': %s\n",

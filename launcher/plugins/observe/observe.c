@@ -359,13 +359,14 @@ static void on_end(void *state, int code)
 {
     struct observe *o = state;
     const struct job *j = o->j;
-    event_emit(o->j, "end", "{s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:i, s:f}", "code",
-               code, "ranks", j->plan ? j->plan->nranks : 0, "hosts",
+    event_emit(o->j, "end", "{s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:i, s:f, s:o}",
+               "code", code, "ranks", j->plan ? j->plan->nranks : 0, "hosts",
                j->plan ? j->plan->nnodes : 0, "attempts", j->restart.attempt + 1,
                "start_s", seconds(j->created_ns, j->ready_ns), "run_s",
                seconds(j->ready_ns, j->last_exit_ns), "total_s",
                seconds(j->created_ns, now_ns()), "whole_s", (double)whole_ns(o) / 1e9,
-               "recoveries", o->recoveries, "recover_s", (double)o->recover_ns / 1e9);
+               "recoveries", o->recoveries, "recover_s", (double)o->recover_ns / 1e9,
+               "late", job_late(j));
     if (o->viewer)
         finish_viewer(o);
 }

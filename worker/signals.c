@@ -2,16 +2,25 @@
 #include "worker/signals.h"
 
 #include <signal.h>
+#include <time.h>
 
-static volatile sig_atomic_t asked, pressed;
+/* pressed: the first SIGTERM or SIGINT, pressed_s: when. */
+static volatile sig_atomic_t asked, pressed, pressed_s;
 
 static void on_ask(int signal)
 {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    int now_s = (int)now.tv_sec;
+    /* The scheduler's, and the launcher's behind it. */
+    if (pressed == SIGTERM && signal == SIGTERM && now_s - pressed_s < SIGNALS_REPEAT_S)
+        return;
     if (pressed)
         _exit(128 + signal);
     if (!asked)
         asked = signal;
-    pressed = 1;
+    pressed_s = now_s;
+    pressed = signal;
     alarm(SIGNALS_PATIENCE_S);
 }
 
@@ -31,6 +40,8 @@ static void handle(int signal, void (*fn)(int))
     /* SA_RESTART: system calls of the current step are not interrupted. */
     struct sigaction action = {.sa_handler = fn, .sa_flags = SA_RESTART};
     sigemptyset(&action.sa_mask);
+    sigaddset(&action.sa_mask, SIGTERM);
+    sigaddset(&action.sa_mask, SIGINT);
     sigaction(signal, &action, NULL);
 }
 

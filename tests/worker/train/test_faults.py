@@ -30,6 +30,17 @@ def wait_for(path):
         time.sleep(0.02)
 
 
+def wait_until_handled(pid):
+    """Until no signal to the process is pending."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        with open(f"/proc/{pid}/status", encoding="ascii") as status:
+            if all(int(line.split()[1], 16) == 0 for line in status
+                   if line.startswith(("SigPnd", "ShdPnd"))):
+                return
+        time.sleep(0.02)
+
+
 # ---- stop and go on ----
 
 def a_resumed_run_goes_on_to_the_bit():
@@ -76,6 +87,22 @@ def sigterm_to_one_rank_stops_all_after_the_step():
     assert "stopped by a signal" in results[0].out and not results[0].err, results
     shown = run_ok(2, "--epochs", 1, "--plot", "none", "--resume", "c").out
     assert "training goes on" in shown, shown
+
+
+def a_second_sigterm_at_once_is_the_same_request():
+    for second, codes in ((signal.SIGTERM, [75, 75]), (signal.SIGINT, None)):
+        job = Ranks(2, "--epochs", 100000, "--plot", "none", "--checkpoint", f"c{second}")
+        wait_for(f"c{second}")
+        job.signal(signal.SIGSTOP, rank=0)  # so that rank 1 cannot finish its step
+        for which in (signal.SIGTERM, second):
+            job.signal(which, rank=1)
+            wait_until_handled(job.ranks[1].pid)
+        if codes is None:
+            assert job.ranks[1].wait(60) == 130, "the user's Ctrl-C is another request"
+            job.signal(signal.SIGKILL, rank=0)
+        job.signal(signal.SIGCONT, rank=0)
+        results = job.wait()
+        assert codes is None or [r.code for r in results] == codes, results
 
 
 def a_schedulers_warning_is_a_checkpoint_and_a_code_to_go_on():
@@ -392,7 +419,8 @@ def wrong_options_are_exit_code_2():
 
 main([a_resumed_run_goes_on_to_the_bit, a_resumed_run_goes_on_within_an_epoch,
       another_number_of_ranks_can_go_on, resume_starts_anew_where_there_is_nothing,
-      sigterm_to_one_rank_stops_all_after_the_step, a_dead_rank_is_noticed,
+      sigterm_to_one_rank_stops_all_after_the_step,
+      a_second_sigterm_at_once_is_the_same_request, a_dead_rank_is_noticed,
       spoilt_data_end_all_ranks, spoilt_data_on_one_rank_end_all,
       ranks_that_disagree_are_told, bad_checkpoints_end_all_ranks,
       sigint_to_one_rank_is_the_code_of_all,

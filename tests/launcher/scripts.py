@@ -276,6 +276,7 @@ class Scripts(unittest.TestCase):
         for scheduler, says, again in (
                 ("sge", "sleep 2; exit 124", True), ("sge", "exit 124", False),
                 ("sge", "sleep 2; exit 93", False), ("lsf", "sleep 2; exit 124", True),
+                ("sge", "exit 99", False), ("lsf", "exit 99", False),
                 ("lsf", "exit 124", False), ("slurm", stop.format(75), True),
                 ("slurm", stop.format(93), False), ("slurm", stop.format(0), False),
                 ("slurm", "exit 124", False)):
@@ -291,6 +292,25 @@ class Scripts(unittest.TestCase):
                 requeued = os.path.exists(f"{folder}/requeued") if scheduler == "slurm" \
                     else done.returncode == 99
                 self.assertEqual(requeued, again, done)
+
+    def test_a_task_of_an_array_requeues_itself_alone(self):
+        """The last task's SLURM_JOB_ID is that of the whole array."""
+        with tempfile.TemporaryDirectory(prefix="ddprun-scripts-") as folder:
+            with open(f"{folder}/scontrol", "w", encoding="ascii") as out:
+                out.write("#!/bin/sh\necho \"$@\" >requeued\n")
+            os.chmod(f"{folder}/scontrol", 0o755)
+            self.play(folder, self.made("--script", "slurm", "--requeue", "true"),
+                      "trap : TERM; kill -USR1 $PPID; sleep 0.3; exit 75", SLURM_JOB_ID="7",
+                      SLURM_ARRAY_JOB_ID="7", SLURM_ARRAY_TASK_ID="3", SLURM_SUBMIT_DIR=folder)
+            with open(f"{folder}/requeued", encoding="ascii") as told:
+                self.assertEqual(told.read(), "requeue 7_3\n")
+
+    def test_no_code_of_a_program_is_an_order_to_grid_engine(self):
+        for code, told in ((99, 1), (100, 1), (98, 98)):
+            with tempfile.TemporaryDirectory(prefix="ddprun-scripts-") as folder:
+                done = self.play(folder, self.made("--script", "sge", "true"), f"exit {code}",
+                                 JOB_ID="7")
+                self.assertEqual(done.returncode, told)
 
     def test_every_script_is_clean(self):
         """bash -n, and shellcheck where it is."""

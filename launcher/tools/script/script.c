@@ -162,7 +162,7 @@ static void set_options(struct strv *values, const struct opts *opts,
     free(text);
 }
 
-static void set_program(struct strv *values, const struct opts *opts)
+static void set_program(struct strv *values, const struct request *r, const struct opts *opts)
 {
     char *text = script_quote_all(opts->argv);
     if (opts->requeue) {
@@ -172,6 +172,7 @@ static void set_program(struct strv *values, const struct opts *opts)
     }
     set(values, "program_and_more", text);
     set(values, "requeue", opts->requeue);
+    set(values, "names_itself", opts->requeue || r->hosts > r->least ? "yes" : "");
     set(values, "on_lost_script", opts->requeue ? "scontrol requeue" : "scancel");
     free(text);
 }
@@ -350,7 +351,7 @@ static char *fill(const struct opts *opts, const struct script_place *place,
     set_memory(&values, r);
     if (set_request(&values, r, &more, err) == 0) {
         set_options(&values, opts, r);
-        set_program(&values, opts);
+        set_program(&values, r, opts);
         set_surroundings(&values, opts, place, r->site);
         set_submission(&values, place, r->site, &more);
         file = xasprintf("%s.sh.in", scheduler_names[r->site->scheduler]);

@@ -79,7 +79,7 @@ static int listen_to(const struct helper *h, int fd, char **output, size_t *n)
             room = room * 2 + PIECE < h->most ? room * 2 + PIECE : h->most;
             *output = xrealloc(*output, room + 1, 1);
         }
-        if (sock_await(fd, POLLIN, deadline_ms) < 0)
+        if (now_ms() >= deadline_ms || sock_await(fd, POLLIN, deadline_ms) < 0)
             return -1;
         bool keep = *n < room;
         ssize_t got =

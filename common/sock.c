@@ -27,7 +27,7 @@ int sock_await(int fd, short events, int64_t deadline_ms)
     for (;;) {
         struct pollfd p = {.fd = fd, .events = events};
         int64_t left = deadline_ms - now_ms();
-        int n = left > 0 ? poll(&p, 1, left > 60000 ? 60000 : (int)left) : 0;
+        int n = poll(&p, 1, left > 60000 ? 60000 : left > 0 ? (int)left : 0);
         if (n > 0)
             return 0;
         if (n < 0 && errno != EINTR)

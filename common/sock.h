@@ -37,7 +37,8 @@ void sock_addr(const struct sockaddr *sa, char *text, size_t size);
 int sock_port(const struct sockaddr *sa);
 
 /* Wait for poll()'s `events` on a descriptor, until `deadline_ms`: 0, or -1 with errno. A
- * hang-up counts as an event. */
+ * hang-up counts as an event. If the deadline has passed, what is ready now counts:
+ * a loop whose peer may send without end compares the clock itself. */
 int sock_await(int fd, short events, int64_t deadline_ms);
 /* Read or write all `n` bytes, until `deadline_ms`. -1 with errno: ETIMEDOUT, or
  * ECONNRESET when the peer has closed. Writing to a socket never raises SIGPIPE. */

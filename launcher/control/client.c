@@ -108,7 +108,7 @@ static json_t *read_line(int fd, int64_t deadline_ms, struct ddp_err *err)
     do {
         if (room - size < 2048)
             text = xrealloc(text, room *= 2, 1);
-        n = sock_await(fd, POLLIN, deadline_ms) < 0
+        n = now_ms() >= deadline_ms || sock_await(fd, POLLIN, deadline_ms) < 0
                 ? -1
                 : recv(fd, text + size, room - size, 0);
         size += n > 0 ? (size_t)n : 0;

@@ -181,7 +181,8 @@ struct local_copies *local_copies_lead(const struct ambient_job *o, int64_t dead
         listen(listener, 512) < 0)
         rc = err_errno(err, "cannot listen for the other instances on this node");
     while (rc == 0 && have < m->n) {
-        if (sock_await(listener, POLLIN, deadline_ms) < 0) {
+        if (now_ms() >= deadline_ms || /* strangers may keep connecting */
+            sock_await(listener, POLLIN, deadline_ms) < 0) {
             rc = missing(m, o, err);
             break;
         }

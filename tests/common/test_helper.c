@@ -84,6 +84,20 @@ START_TEST(a_helper_that_does_not_answer_is_killed)
 }
 END_TEST
 
+START_TEST(a_helper_that_writes_without_end_is_killed)
+{
+    char *said;
+    size_t n;
+    int status = 0;
+    const char *argv[] = {"yes", NULL};
+    struct helper h = {.argv = argv, .answer_ms = SOON_MS, .most = 100};
+    ck_assert_int_eq(helper_ask(&h, &said, &n, &status), -1);
+    ck_assert_int_eq(errno, ETIMEDOUT);
+    ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    free(said);
+}
+END_TEST
+
 /* The write end of `fd`'s pipe is held by all that it has started. */
 START_TEST(what_a_helper_has_started_is_killed_with_it)
 {
@@ -122,6 +136,7 @@ Suite *suite(void)
     tcase_add_loop_test(t, a_helper_that_ends, 0, sizeof ends / sizeof *ends);
     tcase_add_test(t, a_helper_that_writes_much_and_reads);
     tcase_add_test(t, a_helper_that_does_not_answer_is_killed);
+    tcase_add_test(t, a_helper_that_writes_without_end_is_killed);
     tcase_add_test(t, what_a_helper_has_started_is_killed_with_it);
     tcase_add_test(t, a_missing_helper);
     suite_add_tcase(s, t);

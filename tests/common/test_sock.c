@@ -7,6 +7,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -118,6 +119,22 @@ START_TEST(all_bytes_arrive_or_an_error)
 }
 END_TEST
 
+START_TEST(what_is_ready_counts_after_the_deadline)
+{
+    char text[2] = "";
+    int fds[2];
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
+    ck_assert_int_eq(sock_await(fds[0], POLLIN, 0), -1);
+    ck_assert_int_eq(errno, ETIMEDOUT);
+    ck_assert_int_eq(sock_write_all(fds[1], "a", 1, 0), 0);
+    ck_assert_int_eq(sock_await(fds[0], POLLIN, 0), 0);
+    ck_assert_int_eq(sock_read_all(fds[0], text, 1, 0), 0);
+    ck_assert_str_eq(text, "a");
+    close(fds[0]);
+    close(fds[1]);
+}
+END_TEST
+
 START_TEST(unread_bytes_end_at_the_deadline)
 {
     static char big[1 << 22];
@@ -141,6 +158,7 @@ Suite *suite(void)
     tcase_add_test(t, an_address_that_drops_packets_leaves_time_for_the_next);
     tcase_add_test(t, mapped_addresses_read_as_ipv4);
     tcase_add_test(t, all_bytes_arrive_or_an_error);
+    tcase_add_test(t, what_is_ready_counts_after_the_deadline);
     tcase_add_test(t, unread_bytes_end_at_the_deadline);
     suite_add_tcase(s, t);
     return s;

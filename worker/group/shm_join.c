@@ -206,7 +206,8 @@ static int await_connection(const struct shm *s, const struct listeners *listene
 {
     for (;;) {
         int64_t look = now_ms() + LOOK_MS;
-        if (sock_await(listeners->unix_fd, POLLIN,
+        if (now_ms() < deadline_ms && /* strangers may keep connecting */
+            sock_await(listeners->unix_fd, POLLIN,
                        look < deadline_ms ? look : deadline_ms) == 0)
             return 0;
         int missing = 0;
@@ -215,7 +216,7 @@ static int await_connection(const struct shm *s, const struct listeners *listene
                 continue;
             missing = i;
             if (!listener_is_open(&s->layout->members[s->ranks[i]]) &&
-                poll(&(struct pollfd){listeners->unix_fd, POLLIN, 0}, 1, 0) <= 0)
+                sock_await(listeners->unix_fd, POLLIN, 0) < 0)
                 return member_err(s, i, "has gone while joining", err);
         }
         if (now_ms() >= deadline_ms)

@@ -149,6 +149,11 @@ void sock_addr(const struct sockaddr *sa, char *text, size_t size)
     }
 }
 
+bool sock_is_loopback(const char *addr)
+{
+    return strncmp(addr, "127.", 4) == 0 || strcmp(addr, "::1") == 0;
+}
+
 void sock_name(const struct sockaddr *sa, char *text, size_t size)
 {
     char addr[INET6_ADDRSTRLEN];
@@ -368,11 +373,6 @@ int sock_interface_addr(const char *name, char *text, size_t size, struct ddp_er
                : err_set(err, "no network interface is up besides loopback");
 }
 
-static bool is_loopback_text(const char *text)
-{
-    return strncmp(text, "127.", 4) == 0 || strcmp(text, "::1") == 0;
-}
-
 static bool on_an_interface(const char *text, const struct ifaddrs *all)
 {
     char own[INET6_ADDRSTRLEN];
@@ -398,7 +398,7 @@ enum sock_own sock_own_addr(const char *name, int64_t deadline_ms, char *text,
     for (const struct addrinfo *a = list; a && found != SOCK_OWN; a = a->ai_next) {
         char one[INET6_ADDRSTRLEN];
         sock_addr(a->ai_addr, one, sizeof one);
-        bool loopback = is_loopback_text(one);
+        bool loopback = sock_is_loopback(one);
         if (!loopback && !all && getifaddrs(&all) < 0)
             all = NULL;
         if (!loopback && !on_an_interface(one, all))

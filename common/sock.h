@@ -35,6 +35,8 @@ void sock_name(const struct sockaddr *sa, char *text, size_t size);
 /* The same without the port and without brackets. */
 void sock_addr(const struct sockaddr *sa, char *text, size_t size);
 int sock_port(const struct sockaddr *sa);
+/* The text of sock_addr(): 127.0.0.0/8 or ::1. */
+bool sock_is_loopback(const char *addr);
 
 /* Wait for poll()'s `events` on a descriptor, until `deadline_ms`: 0, or -1 with errno. A
  * hang-up counts as an event. If the deadline has passed, what is ready now counts:

@@ -58,17 +58,6 @@ void machine_describe(int fd, struct msg_hello *m)
     list_addresses(&m->addrs);
 }
 
-static bool is_loopback(const struct sockaddr *sa)
-{
-    if (sa->sa_family == AF_INET)
-        return ntohl(((const struct sockaddr_in *)(const void *)sa)->sin_addr.s_addr) >>
-                   24 ==
-               127;
-    return sa->sa_family == AF_INET6 &&
-           IN6_IS_ADDR_LOOPBACK(
-               &((const struct sockaddr_in6 *)(const void *)sa)->sin6_addr);
-}
-
 /* ms, for one name: the lookup blocks the loop, and with it the heartbeats. */
 enum { LOOKUP_MS = 2000 };
 
@@ -81,9 +70,10 @@ static bool name_is_loopback(void)
     gethostname(host, sizeof host - 1);
     if (lookup(host, NULL, SOCK_STREAM, now_ms() + LOOKUP_MS, &list) != 0)
         return true;
-    bool yes = is_loopback(list->ai_addr);
+    char addr[INET6_ADDRSTRLEN];
+    sock_addr(list->ai_addr, addr, sizeof addr);
     freeaddrinfo(list);
-    return yes;
+    return sock_is_loopback(addr);
 }
 
 /* The local address used to reach `addr`: connecting a datagram socket sends nothing. */
@@ -108,11 +98,12 @@ char *machine_gloo_interface(const char *master_addr)
 {
     struct sockaddr_storage ours;
     struct ifaddrs *list;
-    if (!name_is_loopback() || address_toward(master_addr, &ours) < 0 ||
-        is_loopback((struct sockaddr *)&ours) || getifaddrs(&list) < 0)
-        return NULL;
     char want[INET6_ADDRSTRLEN], text[INET6_ADDRSTRLEN], *name = NULL;
+    if (!name_is_loopback() || address_toward(master_addr, &ours) < 0)
+        return NULL;
     sock_addr((struct sockaddr *)&ours, want, sizeof want);
+    if (sock_is_loopback(want) || getifaddrs(&list) < 0)
+        return NULL;
     for (const struct ifaddrs *i = list; i && !name; i = i->ifa_next) {
         if (!i->ifa_addr || i->ifa_addr->sa_family != ours.ss_family)
             continue;

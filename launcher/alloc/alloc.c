@@ -5,6 +5,7 @@
 
 #include <assert.h>
 #include <stdlib.h>
+#include <strings.h>
 
 struct alloc_node *alloc_add(struct alloc *a, const char *name)
 {
@@ -79,4 +80,17 @@ void alloc_resolve(struct alloc *a, size_t i, int ngpus)
     }
     if (node->max_slots && node->slots > node->max_slots)
         node->slots = node->max_slots;
+}
+
+bool alloc_is_localhost(const char *name)
+{
+    static const char *const names[] = {"localhost",     "localhost.localdomain",
+                                        "ip6-localhost", "localhost6",
+                                        "ip6-loopback",  "localhost6.localdomain6",
+                                        "localhost4",    "localhost4.localdomain4"};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        if (strcasecmp(name, names[i]) == 0)
+            return true;
+    }
+    return false;
 }

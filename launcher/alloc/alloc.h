@@ -57,6 +57,9 @@ void alloc_resolve(struct alloc *a, size_t node, int ngpus);
  */
 struct alloc_node *alloc_add(struct alloc *a, const char *name);
 
+/* "localhost", or one of its other names in /etc/hosts. */
+bool alloc_is_localhost(const char *name);
+
 /* Remove the nodes with !keep[i]; the order is kept. */
 void alloc_keep(struct alloc *a, const bool *keep);
 

@@ -53,19 +53,6 @@ static bool is_own_address(const char *name, const struct ifaddrs *all)
     return false;
 }
 
-static bool is_localhost(const char *name)
-{
-    static const char *const names[] = {"localhost",     "localhost.localdomain",
-                                        "ip6-localhost", "localhost6",
-                                        "ip6-loopback",  "localhost6.localdomain6",
-                                        "localhost4",    "localhost4.localdomain4"};
-    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        if (strcasecmp(name, names[i]) == 0)
-            return true;
-    }
-    return false;
-}
-
 /* OWN_LABEL: "vm.cluster" where we are "vm". Machines of other domains may be called so,
  * too. */
 enum own { OWN_NOT, OWN_LABEL, OWN_SURE };
@@ -73,7 +60,7 @@ enum own { OWN_NOT, OWN_LABEL, OWN_SURE };
 static enum own is_own_name(const char *name, const char *own)
 {
     size_t len = strcspn(own, ".");
-    if (is_localhost(name) || strcasecmp(name, own) == 0)
+    if (alloc_is_localhost(name) || strcasecmp(name, own) == 0)
         return OWN_SURE;
     if (strncasecmp(name, own, len) != 0 || len == 0)
         return OWN_NOT;

@@ -7,6 +7,7 @@
 
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/sock.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -99,9 +100,8 @@ static int find_caps(struct draft *d, struct ddp_err *err)
                        there, there == 1 ? "" : "s");
     /* one host may do for a range, but not where an address is given to meet others at */
     bool alone = strcmp(d->alloc->source, "local") == 0;
-    bool meets = o->master_addr && strcmp(o->master_addr, "localhost") != 0 &&
-                 strcmp(o->master_addr, "::1") != 0 &&
-                 strncmp(o->master_addr, "127.", 4) != 0;
+    bool meets = o->master_addr && !alloc_is_localhost(o->master_addr) &&
+                 !sock_is_loopback(o->master_addr);
     if ((o->min_nnodes == 0 || (alone && meets)) && o->nnodes > 0 &&
         (size_t)o->nnodes > d->alloc->nnodes)
         return err_set(err, "--nnodes %s, but the allocation (%s) has %zu host%s%s",

@@ -129,11 +129,8 @@ START_TEST(a_range_of_hosts_that_meet_is_not_this_machine)
     static const struct {
         const char *at;
         bool alone;
-    } table[] = {{NULL, true},
-                 {"localhost", true},
-                 {"127.0.0.1", true},
-                 {"::1", true},
-                 {"node1", false}};
+    } table[] = {{NULL, true},        {"localhost", true}, {"ip6-localhost", true},
+                 {"127.0.0.1", true}, {"::1", true},       {"node1", false}};
     struct ddp_err err = {""};
     const struct opts opts = {
         .min_nnodes = 1, .nnodes = 4, .master_addr = table[_i].at, .node_rank = -1};
@@ -255,7 +252,7 @@ Suite *suite(void)
     TCase *t = tcase_create("plan");
     tcase_add_loop_test(t, ranks_are_placed_or_rejected, 0, ARRAY_LEN(cases));
     tcase_add_test(t, without_hosts_np_decides);
-    tcase_add_loop_test(t, a_range_of_hosts_that_meet_is_not_this_machine, 0, 5);
+    tcase_add_loop_test(t, a_range_of_hosts_that_meet_is_not_this_machine, 0, 6);
     tcase_add_loop_test(t, invariants_of_every_plan, 0, 7);
     suite_add_tcase(s, t);
     return s;

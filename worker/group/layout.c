@@ -105,15 +105,8 @@ static char *host_id(int rank, bool alone)
     return id;
 }
 
-static bool is_loopback(const struct sockaddr *sa)
-{
-    char text[INET6_ADDRSTRLEN];
-    sock_addr(sa, text, sizeof text);
-    return strncmp(text, "127.", 4) == 0 || strcmp(text, "::1") == 0;
-}
-
 /* The address that this host would speak to `master` from. */
-static bool route_addr(const char *master, char *text, size_t size, bool *loopback)
+static bool route_addr(const char *master, char *text, size_t size)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_DGRAM}, *list;
     if (getaddrinfo(master, "9", &hints, &list) != 0)
@@ -128,7 +121,6 @@ static bool route_addr(const char *master, char *text, size_t size, bool *loopba
         if (connect(fd, a->ai_addr, a->ai_addrlen) == 0 &&
             getsockname(fd, (struct sockaddr *)&own, &len) == 0) {
             sock_addr((struct sockaddr *)&own, text, size);
-            *loopback = is_loopback((struct sockaddr *)&own);
             found = true;
         }
         close(fd);
@@ -150,11 +142,8 @@ static int own_addr(const char *master, char *text, size_t size, struct ddp_err 
         free(first);
         return rc < 0 ? err_prefix(err, "GLOO_SOCKET_IFNAME") : 0;
     }
-    bool loopback = false;
-    bool found = master && route_addr(master, text, size, &loopback);
-    bool asked =
-        master && (strncmp(master, "127.", 4) == 0 || strcmp(master, "::1") == 0);
-    if (found && (!loopback || asked))
+    bool found = master && route_addr(master, text, size);
+    if (found && (!sock_is_loopback(text) || sock_is_loopback(master)))
         return 0;
     char other[INET6_ADDRSTRLEN];
     if (sock_interface_addr(NULL, other, sizeof other, NULL) == 0)

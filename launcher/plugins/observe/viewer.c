@@ -104,14 +104,13 @@ static void say_url(struct viewer *v)
     int port = v->port;
     char own[256] = "localhost";
     gethostname(own, sizeof own - 1);
-    bool loopback = strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0;
     bool any = strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0;
     const char *shown = any ? own : host, *brackets = strchr(shown, ':') ? "[]" : "";
     char *line = xasprintf("ddprun: http://%.1s%s%s:%d/?t=%s", brackets, shown,
                            *brackets ? brackets + 1 : "", port, v->token);
     job_say(v->j, line);
     free(line);
-    if (!loopback)
+    if (!sock_is_loopback(host))
         return;
     /* a node of a batch job is reached by way of the login node */
     const char *jump = sched_submit_host();

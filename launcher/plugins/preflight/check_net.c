@@ -25,11 +25,6 @@ static bool is_resolved(const struct check_ctx *ctx, unsigned other)
            away >= n - NEAR;
 }
 
-static bool is_loopback(const char *addr)
-{
-    return strncmp(addr, "127.", 4) == 0 || strcmp(addr, "::1") == 0;
-}
-
 static int resolve(const char *name, struct addrinfo **list)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
@@ -75,7 +70,7 @@ static void check_name(const struct check_ctx *ctx, unsigned other)
     }
     sock_addr(list->ai_addr, addr, sizeof addr);
     if (other == ctx->self) {
-        if (is_loopback(addr))
+        if (sock_is_loopback(addr))
             found_remark(ctx,
                          "its own name '%s' is %s there; ranks are given the right "
                          "interface, other programs take this one",
@@ -86,7 +81,7 @@ static void check_name(const struct check_ctx *ctx, unsigned other)
                     list->ai_next && list->ai_next->ai_family == AF_INET ? "several"
                                                                          : addr,
                     "%s", addr);
-        if (is_loopback(addr))
+        if (sock_is_loopback(addr))
             found_problem(ctx,
                           "'%s' resolves to %s there, a loopback address; see /etc/hosts",
                           name, addr);

@@ -5,6 +5,7 @@
 #include "common/mem.h"
 #include "common/number.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -82,4 +83,11 @@ int64_t now_ns(void)
 int64_t now_ms(void)
 {
     return now_ns() / 1000000;
+}
+
+void sleep_ms(int64_t ms)
+{
+    struct timespec rest = {ms / 1000, ms % 1000 * 1000000};
+    while (nanosleep(&rest, &rest) < 0 && errno == EINTR)
+        ;
 }

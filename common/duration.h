@@ -14,4 +14,6 @@ int duration_parse(const char *text, int64_t *ms, struct ddp_err *err);
 int64_t now_ms(void);
 int64_t now_ns(void);
 
+void sleep_ms(int64_t ms); /* a signal does not shorten it */
+
 #endif

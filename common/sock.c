@@ -19,7 +19,6 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 int sock_await(int fd, short events, int64_t deadline_ms)
@@ -309,7 +308,7 @@ int sock_connect(const char *host, int port, int64_t deadline_ms, bool retry,
             break;
         int64_t ms = left < pause ? left : pause;
         int why = errno;
-        nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL);
+        sleep_ms(ms);
         fd = connect_list(list, deadline_ms);
         if (fd < 0 && errno == ETIMEDOUT)
             errno = why; /* the connection error rather than the timeout */

@@ -9,6 +9,7 @@
 #include "launcher/agent/kill_tree.h"
 
 #include "common/ancestry.h"
+#include "common/duration.h"
 #include "common/mem.h"
 #include "common/read_start.h"
 
@@ -21,7 +22,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 /* ms: for helpers to end by themselves */
@@ -186,8 +186,6 @@ bool kill_tree_reap(int64_t limit_ms)
         int sent = kill_tree_signal(SIGKILL, first ? kill_tree_pass_helpers : NULL, NULL);
         futile = sent > 0 || first ? 0 : futile + 1;
         pause_ms = waited_ms < 50 ? waited_ms + 1 : 50;
-        struct timespec rest = {.tv_nsec = pause_ms * 1000000};
-        while (nanosleep(&rest, &rest) < 0 && errno == EINTR) /* SIGCHLD */
-            ;
+        sleep_ms(pause_ms);
     }
 }

@@ -17,7 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 
 #define OPTION "--host-discovery-script"
 
@@ -92,11 +91,6 @@ static int check_size(const struct opts *opts, const struct alloc *alloc,
     return 0;
 }
 
-static void pause_ms(int64_t ms)
-{
-    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
-}
-
 /* A script that fails at first is asked again, too: what it asks may not be up yet. */
 static int read_discovery(const struct opts *opts, struct alloc *alloc,
                           struct ddp_err *err)
@@ -114,7 +108,7 @@ static int read_discovery(const struct opts *opts, struct alloc *alloc,
             fprintf(stderr, "ddprun: warning: %.*s; asking again for %.4g s (%s)\n",
                     (int)strcspn(err->text, "\n"), err->text, (double)wait_ms / 1e3,
                     opts->node_wait_ms > 0 ? "--node-wait" : "--start-timeout");
-        pause_ms(opts->discovery_interval_ms);
+        sleep_ms(opts->discovery_interval_ms);
         forget(alloc);
     }
 }

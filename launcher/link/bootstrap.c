@@ -18,7 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <time.h>
 #include <unistd.h>
 
 /* node lists are compressed, but names without numbers are written in full */
@@ -403,7 +402,7 @@ int bootstrap_connect_parent(const struct bootstrap *s, int64_t deadline_ms,
     while ((fd = try_parent(s, deadline_ms, keys, err)) < 0) {
         if (errno == ENXIO || now_ms() + pause_ms >= deadline_ms)
             break;
-        nanosleep(&(struct timespec){.tv_nsec = pause_ms * 1000000}, NULL);
+        sleep_ms(pause_ms);
         pause_ms = pause_ms < 125 ? 2 * pause_ms : 250;
     }
     return fd;

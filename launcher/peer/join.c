@@ -21,7 +21,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 extern char **environ;
@@ -46,11 +45,6 @@ struct joiner {
     bool lost;    /* the connection, before the head's reply */
     bool refused; /* by the head, which has told its user why */
 };
-
-static void pause_ms(long ms)
-{
-    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
-}
 
 /* --- finding the head --------------------------------------------------------------- */
 
@@ -128,7 +122,7 @@ static int find_head(struct joiner *m, struct ddp_err *err)
     while (rc == 0 && now_ms() < m->deadline_ms) {
         rc = m->k->meeting_file ? try_meeting_file(m, err) : try_address(m, err);
         if (rc == 0)
-            pause_ms(POLL_MS);
+            sleep_ms(POLL_MS);
     }
     if (rc > 0)
         return 0;
@@ -179,7 +173,7 @@ static int join(struct joiner *m, const struct msg_join *own, int *code,
         int rc = find_head(m, err) < 0 ? -1 : ask(m, own, code, err);
         if (rc == 0 || !m->lost || !again || now_ms() > m->deadline_ms)
             return rc;
-        pause_ms(POLL_MS);
+        sleep_ms(POLL_MS);
     }
 }
 

@@ -28,7 +28,6 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { RETRY_MS = 20, GPUS_MAX = 2048 };
@@ -246,7 +245,7 @@ static int connect_leader(const struct ambient_job *o, int64_t deadline_ms,
                            "%s has started %d instances of ddprun on this node, and the "
                            "first of them does not answer",
                            o->by, o->local_size);
-        nanosleep(&(struct timespec){.tv_nsec = RETRY_MS * 1000000L}, NULL);
+        sleep_ms(RETRY_MS);
     }
 }
 

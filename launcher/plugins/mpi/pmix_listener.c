@@ -16,7 +16,6 @@
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 static int listen_fd = -1;  /* owned: the listening socket, until libpmix's bind() */
@@ -31,11 +30,6 @@ static bool connecting; /* the thread connect_for_waiting() runs */
 static int own_port;    /* local port of its connection in flight; 0: none */
 static int first = -1;  /* owned: the agent's accepted connection, until admitted */
 
-static void pause_ms(void)
-{
-    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-}
-
 /* Waits for 1 ms only, and libpmix retries: since libpmix 5 the listening thread also
  * handles the ranks' messages, so it must not block. */
 static bool wait_open(void)
@@ -44,7 +38,7 @@ static bool wait_open(void)
     bool is = is_open;
     pthread_mutex_unlock(&lock);
     if (!is)
-        pause_ms();
+        sleep_ms(1);
     return is;
 }
 
@@ -64,7 +58,7 @@ bool pmix_listener_empties(int64_t deadline_ms)
         if (waits && now_ms() >= deadline_ms)
             return false;
         if (waits)
-            pause_ms();
+            sleep_ms(1);
         else
             fd++;
     }
@@ -124,7 +118,7 @@ static void *connect_for_waiting(void *arg)
             return NULL;
         if (!under_way && (has_first || sessions_ready()))
             connect_self();
-        pause_ms();
+        sleep_ms(1);
     }
 }
 

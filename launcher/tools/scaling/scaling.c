@@ -22,7 +22,6 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { LOCK_MS = 10000, LOCK_LOOK_MS = 20 };
@@ -77,7 +76,7 @@ static int lock_folder(const char *folder)
     int64_t until = now_ms() + LOCK_MS;
     while (lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK &&
            now_ms() < until)
-        nanosleep(&(struct timespec){.tv_nsec = LOCK_LOOK_MS * 1000000L}, NULL);
+        sleep_ms(LOCK_LOOK_MS);
     return lock;
 }
 

@@ -72,7 +72,8 @@ static enum own is_own_name(const char *name, const char *own)
 /* The limit of a search by address, and of all look-ups of a search. */
 enum { LOOK_UPS = 16, LOOK_UP_MS = 10000 };
 
-/* Of several names, those whose first label is our name are ours if their address is. */
+/* Names whose first label is our name are ours if their address is; a single one also if
+ * it cannot be resolved, or a scheduler lists it. */
 static void find_by_label(struct alloc *a, const char *own)
 {
     char text[INET6_ADDRSTRLEN];
@@ -90,9 +91,11 @@ static void find_by_label(struct alloc *a, const char *own)
         struct alloc_node *n = &a->nodes[i];
         if (n->local || is_own_name(n->name, own) != OWN_LABEL)
             continue;
-        enum sock_own is =
-            several ? sock_own_addr(n->name, until, text, sizeof text) : SOCK_OWN;
-        n->local = is == SOCK_OWN || is == SOCK_LOOPBACK;
+        enum sock_own is = several || !a->scheduler_owned
+                               ? sock_own_addr(n->name, until, text, sizeof text)
+                               : SOCK_OWN;
+        n->local =
+            is == SOCK_OWN || is == SOCK_LOOPBACK || (is == SOCK_UNKNOWN && !several);
     }
 }
 

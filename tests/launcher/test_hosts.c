@@ -99,7 +99,9 @@ static const struct {
     const char *own, *hosts, *local; /* the node that is this machine, with its slots */
     size_t nnodes;
 } namesakes[] = {
-    {"vm", "vm.zone-b:2", "vm.zone-b 2", 1}, /* one name may be ours */
+    {"vm", "vm.zone-a:2", "vm.zone-a 2", 1},
+    {"vm", "vm.zone-b:2", "", 1},
+    {"vm", "vm.x.invalid:2", "vm.x.invalid 2", 1}, /* one name may be ours */
     {"vm", "vm.zone-a:2,vm.zone-b:2", "vm.zone-a 2", 2},
     {"vm", "vm.zone-b:2,vm.zone-a:2", "vm.zone-a 2", 2},
     {"vm", "vm.zone-b:2,vm.zone-c:2", "", 2},

@@ -74,14 +74,25 @@ static int launch(const struct opts *opts, struct alloc *alloc, struct peers *pe
     return code;
 }
 
+/* Ranks start in --wdir, or here. A directory that has been removed has no name. */
+static int check_directory(const struct opts *opts, struct ddp_err *err)
+{
+    char *here = opts->wdir ? NULL : get_current_dir_name();
+    bool found = opts->wdir || here;
+    free(here);
+    return found ? 0
+                 : err_errno(err, "no rank can start in the current directory (--wdir "
+                                  "names another)");
+}
+
 static int run(struct opts *opts, struct alloc *alloc, struct peers *peers,
                struct local_copies **copies)
 {
     struct ddp_err err;
+    if (check_directory(opts, &err) < 0 || (!opts->dry_run && child_init(&err) < 0))
+        return failed(&err, EXIT_CANNOT_START);
     if (opts->dry_run)
         return dryrun(opts, alloc, &err) < 0 ? failed(&err, EXIT_USAGE) : 0;
-    if (child_init(&err) < 0)
-        return failed(&err, EXIT_CANNOT_START);
     return launch(opts, alloc, peers, copies);
 }
 

@@ -153,6 +153,18 @@ class Taken(LaunchTest):
         self.assertIn(self.path("none"), launch.err)
         self.assertEqual(launch.out, "")
 
+    def test_a_folder_that_has_been_removed(self):
+        for options, rc in ((), 125), (("--dry-run",), 125), (("--wdir", self.folder.name), 0):
+            with self.subTest(options):
+                gone = self.path("gone")
+                os.mkdir(gone)
+                launch = self.run_to_end(*options, "true", cwd=gone, command=[
+                    "sh", "-c", 'rmdir "$PWD"; exec "$@"', "sh", DDPRUN])
+                self.assert_ended(launch, rc)
+                self.assertEqual(launch.err, "" if rc == 0 else
+                                 "ddprun: no rank can start in the current directory (--wdir names "
+                                 "another): No such file or directory\n")
+
     def test_a_dry_run_starts_nothing(self):
         launch = self.run_to_end("-np", 2, "--dry-run", "touch", self.path("started"))
         self.assert_ended(launch, 0)

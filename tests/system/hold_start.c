@@ -1,8 +1,12 @@
 /* hold_start.c - preloaded into ddprun: the thread of an agent that has started a rank
- * tells nobody of it before the file $HOLD_START_UNTIL exists
+ * tells nobody of it before the file $HOLD_START_UNTIL exists; stat() of the file
+ * $HOLD_STAT does not return, as on a dead file server
  */
+#include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -14,4 +18,12 @@ int epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
     while (until && gettid() != getpid() && access(until, F_OK) < 0)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     return (int)syscall(SYS_epoll_ctl, epfd, op, fd, event);
+}
+
+int stat(const char *path, struct stat *st)
+{
+    const char *held = getenv("HOLD_STAT");
+    while (held && strcmp(path, held) == 0)
+        pause();
+    return fstatat(AT_FDCWD, path, st, 0);
 }

@@ -243,6 +243,14 @@ class Restart(LaunchTest):
         self.assert_ended(launch, 93)
         self.assertEqual(launch.err.count(AGAIN), 5)
 
+    def test_progress_by_a_file_on_a_dead_file_server(self):
+        asan = os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"
+        launch = self.sh(1, f"[ ${N} = 1 ] || exit 3", "--max-restarts", 2, "--max-no-progress", 2,
+                         "--progress-file", "/held", env={"LD_PRELOAD": os.environ["HOLD_START"],
+                                                          "HOLD_STAT": "/held", "ASAN_OPTIONS": asan})
+        self.assert_ended(launch, 0)
+        self.assertIn("--progress-file '/held': no answer in 2 s", launch.err)
+
     @unittest.skipUnless(TRAINER, "no ddp-train; needs build without sanitizers")
     def test_progress_by_checkpoints_of_the_trainer(self):
         """An epoch more in each of three attempts, and then no more."""

@@ -5,11 +5,13 @@
  * longer each time. After a lost host, which is not the program's fault, there is no
  * check and no wait.
  */
+#define LOG_SUBSYS "job"
 #include "launcher/job/plugin.h"
 #include "launcher/plugins/plugins.h"
 
 #include "common/duration.h"
 #include "common/err.h"
+#include "common/log.h"
 #include "common/mem.h"
 #include "common/offload.h"
 #include "launcher/job/events.h"
@@ -241,17 +243,30 @@ static int on_init(struct job *j, void **state, struct ddp_err *err)
     struct decision *d = xcalloc(1, sizeof *d);
     *d = (struct decision){.j = j, .step = -1, .first = -1};
     *state = d;
-    if (!o->progress_file)
-        return 0;
-    snprintf(d->before.path, sizeof d->before.path, "%s", o->progress_file);
-    look_at(&d->before);
+    if (o->progress_file)
+        snprintf(d->before.path, sizeof d->before.path, "%s", o->progress_file);
     return 0;
+}
+
+/* The file's state before the first attempt. */
+static void look_first(struct decision *d)
+{
+    struct offload *a = offload_begin(look_at, &d->before, sizeof d->before, NULL);
+    const struct look *now = a ? offload_wait(a, LOOK_MS) : NULL;
+    if (now)
+        d->before = *now;
+    else
+        log_warn("--progress-file '%s': no answer in %d s (stalled file system?)",
+                 d->before.path, LOOK_MS / 1000);
+    offload_end(a);
 }
 
 static int on_open(void *state, struct ddp_err *err)
 {
     struct decision *d = state;
     d->timer = loop_timer(d->j->loop, on_timer, d);
+    if (d->j->opts->progress_file)
+        look_first(d);
     return 0;
 }
 

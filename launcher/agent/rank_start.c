@@ -18,12 +18,11 @@ extern char **environ;
 
 /* --- programs ----------------------------------------------------------------------- */
 
-struct program *programs_of(const struct programs *all, uint32_t rank)
+struct program *programs_of(const struct programs *all, const struct strv *apps,
+                            uint32_t rank)
 {
-    size_t i = all->n - 1;
-    while (i > 0 && all->p[i].first > rank)
-        i--;
-    return &all->p[i];
+    unsigned first;
+    return &all->p[apps_of(apps, rank, &first)];
 }
 
 static void programs_finish(struct programs *all)
@@ -48,13 +47,12 @@ static void programs_init(struct programs *all, const struct msg_job *job,
             programs_finish(all);
             return;
         }
-        all->p[i].first = app.first;
         all->p[i].local = UINT32_MAX;
         for (size_t w = 0; w < app.nwords; w++)
             strv_push(&all->p[i].argv, job->argv.v[app.word + w]);
     }
     for (uint32_t i = share->nlocal; i-- > 0;)
-        programs_of(all, share->ranks[i].rank)->local = i;
+        programs_of(all, &job->apps, share->ranks[i].rank)->local = i;
 }
 
 /* --- preparation -------------------------------------------------------------------- */

@@ -18,7 +18,6 @@ struct agent;
 
 /* The program of some ranks (common/apps.h). */
 struct program {
-    uint32_t first;   /* its first rank */
     uint32_t local;   /* the first one on this node, by local rank; ~0: none */
     struct strv argv; /* owned */
     char *path;       /* owned; NULL: not looked for yet */
@@ -30,7 +29,9 @@ struct programs {
     size_t n;          /* 0: malformed */
 };
 
-struct program *programs_of(const struct programs *all, uint32_t rank);
+/* `apps`: the job's, as at prepare_create(). */
+struct program *programs_of(const struct programs *all, const struct strv *apps,
+                            uint32_t rank);
 
 /* The caller's, but the thread's while `call` runs. All pointers are owned. */
 struct prepare {

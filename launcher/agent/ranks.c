@@ -160,7 +160,7 @@ static void on_slow(evutil_socket_t fd, short what, void *arg)
     if (r->next == r->until)
         return; /* one of the attempt before, which has been reported */
     const struct share_rank *sr = &r->share->ranks[r->next];
-    const struct program *p = programs_of(&r->prep->programs, sr->rank);
+    const struct program *p = programs_of(&r->prep->programs, &r->job->apps, sr->rank);
     log_warn("rank %u on %s: %s '%s' in directory '%s' has taken %lld s (stalled file "
              "system?)",
              sr->rank, r->share->host, r->prepared ? "starting" : "looking for",
@@ -269,7 +269,7 @@ static void start_one(struct ranks *r, uint32_t local)
         .local = local,
         .attempt = r->attempt,
         .prep = r->prep,
-        .program = programs_of(&r->prep->programs, rank),
+        .program = programs_of(&r->prep->programs, &r->job->apps, rank),
         .binding = &r->prep->bindings[local],
         .place = r->place,
         .order_fd = r->order_fd,

@@ -15,32 +15,21 @@
 typedef int (*item_fn)(const struct host_place *place, const struct host_entry *e,
                        void *arg, struct ddp_err *err);
 
-static bool blank(char c)
-{
-    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
-}
-
 /* Parse each item of -H and pass it to `fn`. */
 static int each_item(const struct opts *opts, item_fn fn, void *arg, struct ddp_err *err)
 {
     const char *text = opts->hosts;
     struct host_place place = {opts_hosts_by(opts), 0, text, strlen(text)};
-    for (const char *p = text, *next;; p = next + 1) {
-        next = host_item_end(p);
-        const char *end = next;
-        while (p < end && blank(*p))
-            p++;
-        while (end > p && blank(end[-1]))
-            end--;
+    for (const char *p = text, *next, *end;; p = next + 1) {
+        next = host_item(&p, text + place.len, &end);
         if (p == end && !*next && p > text && next[-1] == ',')
             return 0;
         if (p == end)
             return host_complain(&place, p, err, "a host name is missing here");
-        for (const char *c = p; c < end; c++) {
-            if (blank(*c))
-                return host_complain(&place, c, err,
-                                     "a blank inside a host; separate hosts by commas");
-        }
+        const char *blank = p + strcspn(p, " \t\r\n");
+        if (blank < end)
+            return host_complain(&place, blank, err,
+                                 "a blank inside a host; separate hosts by commas");
         struct host_entry e;
         if (host_word(&place, p, end, &e, err) < 0 || fn(&place, &e, arg, err) < 0)
             return -1;

@@ -242,11 +242,21 @@ static void warn_of_slots(const char *p, size_t len)
             (int)digits, p + len - digits, (int)len, p);
 }
 
-const char *host_item_end(const char *p)
+static bool is_blank(char c)
 {
-    for (bool inside = false; *p && (inside || *p != ','); p++)
-        inside = *p == '[' || (inside && *p != ']');
-    return p;
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
+const char *host_item(const char **p, const char *stop, const char **end)
+{
+    const char *next = *p;
+    for (bool inside = false; next < stop && (inside || *next != ','); next++)
+        inside = *next == '[' || (inside && *next != ']');
+    while (*p < next && is_blank(**p))
+        ++*p;
+    for (*end = next; *end > *p && is_blank((*end)[-1]);)
+        --*end;
+    return next;
 }
 
 int host_word(const struct host_place *place, const char *p, const char *end,

@@ -45,8 +45,9 @@ int host_complain(const struct host_place *place, const char *at, struct ddp_err
 int host_word(const struct host_place *place, const char *p, const char *end,
               struct host_entry *e, struct ddp_err *err);
 
-/* The ',' behind an item of a list, or the end; a comma in brackets is part of it. */
-const char *host_item_end(const char *p);
+/* The item at `*p` of a list up to `stop`: from `*p` to `*end`, without the blanks around
+ * it. Returns the ',' behind it, or `stop`; a comma in brackets is part of the item. */
+const char *host_item(const char **p, const char *stop, const char **end);
 
 /* Parse a whole number from `min` to `max`, and nothing else; `what` names it in the
  * error.

@@ -220,31 +220,24 @@ static int read_het(int size, struct alloc *a, struct ddp_err *err)
 static int read_order(struct hostbook *book, const struct host_place *place,
                       struct ddp_err *err)
 {
-    static const char blanks[] = " \t\r";
-    char *line = xstrdup(place->text);
-    line[strcspn(line, "#")] = '\0';
-    int rc = 0;
-    for (const char *p = line, *next; rc == 0 && *p; p = *next ? next + 1 : next) {
-        next = host_item_end(p);
-        p += strspn(p, blanks);
-        const char *end = next;
-        while (end > p && strchr(blanks, end[-1]))
-            end--;
-        if (p >= end)
+    const char *stop = place->text + strcspn(place->text, "#"), *end;
+    for (const char *p = place->text, *next; p < stop; p = next + 1) {
+        next = host_item(&p, stop, &end);
+        if (p == end)
             continue;
-        const char *at = place->text + (p - line), *stop = place->text + (end - line);
-        const char *star = memchr(at, '*', (size_t)(stop - at));
+        const char *star = memchr(p, '*', (size_t)(end - p));
         struct host_entry e;
         int times = 1;
-        if (star)
-            rc = host_number(place, star + 1, stop, "the number of tasks", 1, SLOTS_MAX,
-                             &times, err);
-        rc = rc < 0 ? rc : host_word(place, at, star ? star : stop, &e, err);
+        if (star && host_number(place, star + 1, end, "the number of tasks", 1, SLOTS_MAX,
+                                &times, err) < 0)
+            return -1;
+        if (host_word(place, p, star ? star : end, &e, err) < 0)
+            return -1;
         e.slots = times;
-        rc = rc < 0 ? rc : hostbook_add(book, place, &e, err);
+        if (hostbook_add(book, place, &e, err) < 0)
+            return -1;
     }
-    free(line);
-    return rc;
+    return 0;
 }
 
 /* With -m arbitrary a file gives the order of ranks, and rank 0's node need not be the

@@ -207,22 +207,23 @@ static void on_exit_of(pid_t pid, int status, int64_t at_ns, const struct rusage
     p->child = p->child == pid ? 0 : p->child;
 }
 
-static void report_failure(struct probe *p, const char *what)
+static void report_failure(struct probe *p, const struct ddp_err *err)
 {
-    report(p,
-           (struct msg_finding){.check = (uint32_t)p->current,
-                                .problem = xasprintf("%s: %s", what, strerror(errno))});
+    report(p, (struct msg_finding){.check = (uint32_t)p->current,
+                                   .problem = xstrdup(err->text)});
     report(p, (struct msg_finding){.check = FINDING_END});
 }
 
 static void probe_run_from(struct probe *p, size_t first)
 {
+    struct ddp_err err;
     int ends[2];
     pid_t agent = getpid();
     p->complete = false;
     p->current = first;
     if (pipe2(ends, O_CLOEXEC) < 0) {
-        report_failure(p, "cannot make a pipe");
+        err_errno(&err, "cannot make a pipe");
+        report_failure(p, &err);
         return;
     }
     pid_t pid = fork();
@@ -230,10 +231,12 @@ static void probe_run_from(struct probe *p, size_t first)
         child_setup(agent);
         run_checks_from(p, first, ends[1]);
     }
+    if (pid < 0)
+        err_spawn(&err, "cannot start a process");
     close(ends[1]);
     if (pid < 0) {
         close(ends[0]);
-        report_failure(p, "cannot start a process");
+        report_failure(p, &err);
         return;
     }
     if (p->child > 0) /* killed but not reaped yet */

@@ -31,8 +31,6 @@ extern char **environ;
 /* A rank may have hundreds of threads; gdb prints a line of its own for each frame. */
 enum { TEXT_FIRST = 64 << 10, TEXT_MAX = 8 << 20, READERS_LEAST = 32 };
 
-static long nlarge; /* large debuggers that run now */
-
 /* In order of preference. PID is replaced. */
 static const struct debugger {
     const char *argv[12];
@@ -52,6 +50,7 @@ static const struct debugger {
 /* One debugger at a time, of one process after the other. */
 struct reader {
     char *const *paths; /* borrowed: of the debuggers, NULL where one is not installed */
+    long *large_left;   /* borrowed, of all readers: large debuggers that may start now */
     const struct described *of; /* NULL: idle */
     size_t debugger;            /* index of the one that runs, or waits until it may */
     pid_t child;
@@ -95,7 +94,7 @@ static bool begin(struct reader *r, int *fd)
         int ends[2];
         if (!path || (d->python && !runs_python(r->of->pid)))
             continue;
-        if (d->large && nlarge > 0 && nlarge >= sysconf(_SC_NPROCESSORS_ONLN))
+        if (d->large && *r->large_left == 0)
             return true;
         if (pipe2(ends, O_CLOEXEC) < 0)
             continue;
@@ -104,7 +103,7 @@ static bool begin(struct reader *r, int *fd)
         r->size = 0;
         if (r->child > 0) {
             *fd = ends[0];
-            nlarge += d->large;
+            *r->large_left -= d->large;
             return true;
         }
         close(ends[0]);
@@ -118,7 +117,7 @@ static void end(struct reader *r, int *fd)
     *fd = -1;
     kill(r->child, SIGKILL); /* if it has not ended */
     waitpid(r->child, NULL, 0);
-    nlarge -= debuggers[r->debugger].large;
+    *r->large_left += debuggers[r->debugger].large;
 }
 
 /* Read some output; at its end parse it, and try the next debugger if it has no stacks.
@@ -168,12 +167,13 @@ static void read_all(char *const *paths, const struct described *list, size_t n,
                      int64_t until_ms)
 {
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    long large_left = cpus > 0 ? cpus : 1;
     size_t nreaders = cpus > READERS_LEAST ? (size_t)cpus : READERS_LEAST, next = 0;
     nreaders = nreaders < n ? nreaders : n;
     struct reader *readers = xcalloc(nreaders + 1, sizeof *readers);
     struct pollfd *fds = xcalloc(nreaders + 1, sizeof *fds);
     for (size_t i = 0; i < nreaders; i++) {
-        readers[i] = (struct reader){.paths = paths};
+        readers[i] = (struct reader){.paths = paths, .large_left = &large_left};
         fds[i] = (struct pollfd){.fd = -1, .events = POLLIN};
     }
     int64_t left;

@@ -235,11 +235,10 @@ def kill(args):
         for _ in range(args.rounds):
             for c in results:
                 one_kill(c, n, tiny, counter)
-        table(f"one of {n} killed to exit of the launcher, ms", results, "posix_spawn loop")
+        table(f"one of {n} killed to exit of the launcher, ms", results, "ddprun")
         for c in results:
             if c.ms:
                 print(f"  {c.name} p99: {percentile_99(c.ms):.2f} ms")
-        for c in results:
             if c.name in REAPS_FIRST and c.told_ms:
                 print(f"  {c.name}, all reaped and the cause printed: "
                       f"{median_and_range(c.told_ms)}p99 {percentile_99(c.told_ms):.2f} ms")

@@ -219,7 +219,7 @@ class Mpich(Programs, launch.LaunchTest):
         self.assertEqual(hidden.out, "hello ok on 1 ranks, 1 of them here\n" * 2)
 
 
-@unittest.skipUnless(os.environ.get("DDPRUN_PMIX"), "no PMIx")
+@unittest.skipUnless(os.environ.get("DDPRUN_PMIX"), "no PMIx; needs package libpmix-dev")
 class Strangers(launch.LaunchTest):
     """A process outside the job connects to the address that ranks have for PMIx."""
 
@@ -248,7 +248,7 @@ class Strangers(launch.LaunchTest):
         self.assertRegex(launched.err, "refused a connection from 127.0.0.1:[0-9]+ to PMIx: ")
         self.assertEqual(launched.err.count("refused"), 1)  # once a minute
 
-    @unittest.skipUnless(mpi.OPENMPI.mpicc, "no Open MPI")
+    @unittest.skipUnless(mpi.OPENMPI.mpicc, "no Open MPI; needs package libopenmpi-dev openmpi-bin")
     def test_a_stranger_at_the_server_is_refused(self):
         """Once the server runs, it is asked by a stranger, and an MPI program goes on."""
         program = mpi.OPENMPI.compile(self.folder.name)

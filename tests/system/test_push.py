@@ -137,7 +137,7 @@ class Push(LaunchTest):
         self.assertEqual(run.stderr, "ddprun: cannot start on n1: the agent does not run there: "
                          "libc.so.6: version 'GLIBC_9.9' not found\n")
 
-    @unittest.skipUnless(os.getuid() == 0, "needs another user's folder: root")
+    @unittest.skipUnless(os.getuid() == 0, "a folder of another user; needs root")
     def test_a_strangers_folder_is_left_alone(self):
         folder = f"{self.homes}/n1/.cache/ddprun-0"
         os.makedirs(folder)

@@ -75,7 +75,7 @@ class Ranks(LaunchTest):
         self.leaves("(setsid sleep 60 </dev/null >/dev/null 2>&1 &) ; exit 0")
 
 
-@unittest.skipIf(os.geteuid() != 0, "needs root, to make a program of another user")
+@unittest.skipIf(os.geteuid() != 0, "only root can make a program of another user; needs root")
 class Unkillable(LaunchTest):
     """A child of a rank that belongs to root, in a launch of an ordinary user's."""
 

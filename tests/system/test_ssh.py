@@ -350,7 +350,7 @@ class SshTest(LaunchTest):
         """A host's monotonic clock begins with its boot. Here one is made that booted a year
         earlier, and each of two hosts fails first in turn."""
         if subprocess.run(["unshare", "-T", "--fork", "true"], check=False).returncode != 0:
-            self.skipTest("no time namespaces")
+            self.skipTest("no time namespaces; needs system time namespaces")
         self.ssh = self.write("ssh", FAKE_SSH.replace(
             'exec sh -c "$command"\n',
             '[ $host = n2 ] && exec unshare -T --fork --kill-child --monotonic 31536000 '

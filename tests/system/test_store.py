@@ -102,10 +102,10 @@ class Store(LaunchTest):
     def test_a_rank_in_namespaces_belongs(self):
         own = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount"]
         if subprocess.run([*own, "true"], capture_output=True, check=False).returncode != 0:
-            self.skipTest("no user namespaces here")
+            self.skipTest("no user namespaces; needs system user namespaces")
         self.as_rank(*own)
 
-    @unittest.skipUnless(os.geteuid() == 0, "only root can make networks")
+    @unittest.skipUnless(os.geteuid() == 0, "only root can make networks; needs root")
     def test_a_rank_in_a_network_of_its_own_is_told_why(self):
         name = f"dss{os.getpid() % 1000000}"
         # a network of this test's own: those of killed tests may be left
@@ -125,7 +125,7 @@ class Store(LaunchTest):
         self.assertRegex(launch.err, f"refused a connection from {there}:[0-9]+ to the store: "
                                      ".*a container needs its host's network")
 
-    @unittest.skipUnless(os.geteuid() == 0, "needs a folder that other users can read")
+    @unittest.skipUnless(os.geteuid() == 0, "a folder that other users can read; needs root")
     def test_a_rank_whose_program_cannot_be_read_belongs(self):
         """Its descriptors are hidden from the agent, which is not root here."""
         for folder in (self.folder.name, self.path("bin")):

@@ -59,7 +59,7 @@ class Stragglers(launch.LaunchTest):
         folder = self.folder.name
         kind = subprocess.run(["stat", "-f", "-c", "%T", folder], capture_output=True, text=True, check=True)
         if kind.stdout.strip() == "tmpfs":
-            self.skipTest("files are in memory")
+            self.skipTest("files are in memory; needs system a disk behind its temporary folder")
         job = self.start("-np", 4, "--stragglers", GROUP, "disk", 300, 200, 200, cwd=folder)
         launch.wait_until(lambda: "straggler" in job.err or job.process.poll() is not None, 100)
         self.assertRegex(job.err, r"^ddprun: straggler: rank 2 on .*; it waits for \d+ pages per second "

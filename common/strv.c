@@ -73,7 +73,7 @@ void strv_finish(struct strv *s)
     *s = (struct strv){0};
 }
 
-static size_t env_find(const struct strv *s, const char *name)
+size_t strv_env_find(const struct strv *s, const char *name)
 {
     size_t len = strlen(name);
     for (size_t i = 0; i < s->n; i++) {
@@ -85,7 +85,7 @@ static size_t env_find(const struct strv *s, const char *name)
 
 const char *strv_env_get(const struct strv *s, const char *name)
 {
-    size_t i = env_find(s, name);
+    size_t i = strv_env_find(s, name);
     return i < s->n ? s->v[i] + strlen(name) + 1 : NULL;
 }
 
@@ -98,7 +98,7 @@ void strv_env_push(struct strv *s, const char *name, const char *value)
 
 void strv_env_set(struct strv *s, const char *name, const char *value)
 {
-    size_t i = env_find(s, name);
+    size_t i = strv_env_find(s, name);
     if (value && i == s->n) {
         strv_pushf(s, "%s=%s", name, value);
     } else if (value) {

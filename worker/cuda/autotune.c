@@ -215,12 +215,14 @@ static int by_graph(const char *name)
     return *name == 'g' || *name == 'w';
 }
 
-static void keep_choice(struct tuner *t, const char *key, const char *name, double gain)
+static void add_choice(struct tuner *t, const char *key, const char *name, double gain)
 {
-    char text[32];
-    snprintf(text, sizeof text, "%.9g", gain);
-    strv_env_set(&t->choices, key, name);
-    strv_env_set(&t->gains, key, text);
+    size_t i = t->choices.n;
+    strv_env_push(&t->choices, key, name);
+    t->gains = xrealloc(t->gains, i + 1, sizeof *t->gains);
+    while (t->ngains < i)
+        t->gains[t->ngains++] = 0;
+    t->gains[t->ngains++] = gain;
 }
 
 static int choose(struct tuner *t, struct trial *x, struct ddp_err *err)
@@ -233,7 +235,7 @@ static int choose(struct tuner *t, struct trial *x, struct ddp_err *err)
     if (t->spent_ns >= t->most_ns || !x->expected) {
         t->products++;
         t->in_vain++;
-        keep_choice(t, at->key, chosen, 0);
+        add_choice(t, at->key, chosen, 0);
         return 0;
     }
     TRY(begin_trial(x, &usual, err));
@@ -248,7 +250,7 @@ static int choose(struct tuner *t, struct trial *x, struct ddp_err *err)
             chosen = names[tried];
         }
     }
-    keep_choice(t, at->key, chosen, usual - best);
+    add_choice(t, at->key, chosen, usual - best);
     t->spent_ns += now_ns() - began;
     t->products++;
     t->in_vain += tried < n;
@@ -326,12 +328,14 @@ static int build_chosen(struct layers *net, const struct site *at, void *arg,
 {
     const struct attempt *a = arg;
     struct algorithm how;
-    const char *name = strv_env_get(a->choices, at->key);
-    if (!name || strcmp(name, AUTOTUNE_USUAL) == 0 || tuned_find(net, at->key))
+    size_t i = strv_env_find(a->choices, at->key);
+    if (i == a->choices->n)
+        return 0;
+    const char *name = a->choices->v[i] + strlen(at->key) + 1;
+    if (strcmp(name, AUTOTUNE_USUAL) == 0 || tuned_find(net, at->key))
         return 0;
     if (!at->of->build(net, at->layer, at->plan, at->pass, name, &how)) {
-        for (size_t i = 0; i < a->choices->n; i++)
-            a->fails[i] |= a->choices->v[i] + strlen(at->key) + 1 == name;
+        a->fails[i] = 1;
         return 0;
     }
     net->chosen = xrealloc(net->chosen, net->nchosen + 1, sizeof *net->chosen);
@@ -377,14 +381,14 @@ void autotune_drop(struct tuner *t, size_t i)
 {
     const char *entry = t->choices.v[i];
     char *key = xstrndup(entry, strcspn(entry, "="));
-    const char *gain = strv_env_get(&t->gains, key); /* NULL: from an earlier run */
-    if (gain && atof(gain) > 0) {
+    if (i < t->ngains && t->gains[i] > 0) {
         t->changed--;
         t->by_graph -= by_graph(entry + strlen(key) + 1);
-        t->us += atof(gain);
+        t->us += t->gains[i];
+        t->gains[i] = 0;
     }
     t->lacking++;
-    keep_choice(t, key, AUTOTUNE_USUAL, 0);
+    strv_env_set(&t->choices, key, AUTOTUNE_USUAL);
     free(key);
 }
 
@@ -410,6 +414,7 @@ bool autotune_read(struct tuner *t, const char *text, char header[AUTOTUNE_HEADE
 {
     size_t skip = sizeof version - 1, n = strcspn(text, ";");
     strv_finish(&t->choices);
+    t->ngains = 0;
     if (strncmp(text, version, skip) != 0 || n - skip >= AUTOTUNE_HEADER)
         return false;
     snprintf(header, AUTOTUNE_HEADER, "%.*s", (int)(n - skip), text + skip);
@@ -469,6 +474,6 @@ void autotune_describe(const struct tuner *t, char *text, size_t size)
 void autotune_free(struct tuner *t)
 {
     strv_finish(&t->choices);
-    strv_finish(&t->gains);
+    free(t->gains);
     strv_finish(&t->warnings);
 }

@@ -26,9 +26,9 @@ enum { AUTOTUNE_HEADER = 160 };
 #define AUTOTUNE_USUAL "-"
 
 struct tuner {
-    /* "KEY=NAME", a product's key and its algorithm's name (products.h); for those that
-     * were measured here the microseconds saved, as "KEY=NUMBER" */
-    struct strv choices, gains;
+    struct strv choices; /* "KEY=NAME": a product's key, its algorithm's (products.h) */
+    double *gains;       /* owned, by choice: microseconds saved; 0: an earlier run's */
+    size_t ngains;       /* none of later choices */
     int64_t most_ns, spent_ns; /* limit of the time for measuring, and time used */
     /* Numbers of products: to be measured; with a choice other than the default; of
      * these, by the graph API; with candidates left out for lack of time. */

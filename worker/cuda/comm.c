@@ -19,8 +19,7 @@ struct comm {
     int rank, size;
     int lanes, devices[COMM_LANES];
     void *nccl[COMM_LANES];
-    struct offload
-        *ending[COMM_LANES]; /* nccl_end() runs in a thread for each; NULL: none */
+    struct offload *ending[COMM_LANES]; /* each runs nccl_end(); NULL: none */
     /* A receive from the next rank, which never sends: it fails when a rank has died. */
     struct ddp_request *watch;
     uint64_t calls;

@@ -120,9 +120,9 @@ struct engine {
     struct device_memory memories[PIPELINE_STAGES]; /* one per device */
     int micro, max_micro; /* number of micro-batches; most samples of one */
     struct mail *mail;    /* pinned; NULL unless `far` */
-    bool far; /* the stages' devices cannot access each other */
-    cudaStream_t copies; /* of data, to the first stage */
-    struct comm *comm;   /* NULL: one rank */
+    bool far;             /* the stages' devices cannot access each other */
+    cudaStream_t copies;  /* of data, to the first stage */
+    struct comm *comm;    /* NULL: one rank */
     float *as_float;
     struct resident train, test;
     bool resident;
@@ -276,7 +276,8 @@ int stage_tell(const struct stage *from, const void *bytes, const struct stage *
                void *at, size_t n, void *box, struct ddp_err *err);
 /* Most bytes that a set passes between stages. */
 size_t stages_box_bytes(const struct engine *e);
-/* Runs batch i of `batches`, in micro-batches, of a step with n samples of this rank: forward and backward through all stages. */
+/* Runs batch i of `batches`, in micro-batches, of a step with n samples of this rank:
+ * forward and backward through all stages. */
 int stages_put_batch(struct engine *e, int i, int n, int batches, struct ddp_err *err);
 /* Runs k samples, from `from` on, of the step in `in` forward through all stages, in
  * set 0. `learn`: as micro-batch `batch` of a step, else as in a test. */

@@ -133,7 +133,8 @@ enum { CUDA_ROOM = 1 << 17 };
 void cuda_bias_relu_back(const void *y, const void *dy, const uint8_t *arg, float scale,
                          struct cuda_map map, bool y_last, void *dz, float *room,
                          float *sums, cudaStream_t stream);
-/* The same for features, in place: dy = dy * scale where y > 0, else 0. y NULL: dy is unchanged and only summed. */
+/* The same for features, in place: dy = dy * scale where y > 0, else 0. y NULL: dy is
+ * unchanged and only summed. */
 void cuda_mask_sum(const void *y, void *dy, float scale, struct cuda_map map, float *room,
                    float *sums, cudaStream_t stream);
 
@@ -271,14 +272,16 @@ enum { CUDA_PARTS = 256 };
 void cuda_squares(const float *g, int64_t n, bool more, double *parts,
                   cudaStream_t stream);
 /* The norm of the gradients from `blocks` blocks of these parts, which are either each
- * rank's own or the same on all. If it is not finite the step is reported as skipped if the loss scale is above 1 and no loss is bad, else as bad. *scale removes the loss
+ * rank's own or the same on all. If it is not finite the step is reported as skipped if
+ * the loss scale is above 1 and no loss is bad, else as bad. *scale removes the loss
  * scale, and limits the norm to `most` (0: no limit), as
  * torch.nn.utils.clip_grad_norm_ does. */
 void cuda_judge(const double *parts, int blocks, float most,
                 const struct cuda_scaler *scaler, struct cuda_head *head, float *scale,
                 cudaStream_t stream);
 
-/* The arguments of all optimisers: n parameters w with gradients g * *scale. A step that `head` reports as bad or skipped changes nothing. */
+/* The arguments of all optimisers: n parameters w with gradients g * *scale. A step that
+ * `head` reports as bad or skipped changes nothing. */
 struct cuda_update {
     float *w;
     const float *g;

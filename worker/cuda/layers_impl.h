@@ -31,7 +31,8 @@ struct layer {
     bool adds;                    /* dx is added to its buffer */
     void *y;                      /* [max_batch, outputs] */
     uint8_t *arg;                 /* [max_batch, outputs], if it pools */
-    float *running, *saved;       /* running: of a norm, in the buffers; saved: of norms and attention */
+    float *running;               /* of a norm, in the buffers */
+    float *saved;                 /* of norms and attention */
     double *shared;               /* of a norm over the ranks */
     int slot;                     /* of y's gradient */
 };
@@ -74,8 +75,8 @@ struct layers {
                          gradient in `type` */
     /* gradients of activations; the last is the logits' */
     void *slots[MODEL_MAX_SLOTS + 1];
-    float *losses;  /* per token: the loss, and whether it was predicted correctly */
-    float *room;    /* for partial sums */
+    float *losses; /* per token: the loss, and whether it was predicted correctly */
+    float *room;   /* for partial sums */
     void *workspace;
     size_t workspace_bytes; /* WORKSPACE, or more if a convolution needs it */
     struct layers_plan *plans[MAX_PLANS];

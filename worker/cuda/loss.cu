@@ -42,7 +42,7 @@ static __global__ void softmax_loss(struct cuda_loss of, const float *logits,
             if (l[k] > l[best])
                 best = k;
         right += best == label;
-        float others = 0; /* of e^(logit - max), which cannot overflow, without the largest, 1 */
+        float others = 0; /* of e^(logit - max) without the largest, 1: no overflow */
         for (int k = 0; k < K; k++)
             others += k == best ? 0 : expf(l[k] - l[best]);
         loss += (double)(log1pf(others) - (l[label] - l[best]));

@@ -1,7 +1,7 @@
 /* worker/cuda/seq.cu - see kernels.h: embeddings, layer norm, GELU, forward and backward
  *
- * In layer norm a warp processes a row; its sums over rows are channels.h's. Each element of
- * the embeddings' gradients is summed by one thread, in the order of rows.
+ * In layer norm a warp processes a row; its sums over rows are channels.h's. Each element
+ * of the embeddings' gradients is summed by one thread, in the order of rows.
  */
 #include "worker/cuda/device.h"
 

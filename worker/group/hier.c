@@ -71,6 +71,16 @@ static bool in_blocks(const struct coll *c)
     return c->kind == COLL_ALL_GATHER || c->kind == COLL_REDUCE_SCATTER;
 }
 
+static int tcp_part(struct hier *h, struct coll *c, int *culprit, struct ddp_err *err)
+{
+    int rc = tcp_op_advance(h->tcp, &h->op, culprit, err);
+    if (rc == ADVANCE_DONE) {
+        tcp_op_finish(&h->op);
+        c->on_tcp = false;
+    }
+    return rc;
+}
+
 /* ---- alone on this host ---- */
 
 /* A chunk of a reduction, in the buffer of the result or in scratch memory. */
@@ -90,16 +100,6 @@ static void end_alone_reduce(struct hier *h, struct coll *c, unsigned t)
     struct range r = coll_chunk(c, t);
     if (!c->scratch)
         reduce_finish(coll_at(c, c->recv, r.at), r.n, c->type, c->op, h->layout->size);
-}
-
-static int tcp_part(struct hier *h, struct coll *c, int *culprit, struct ddp_err *err)
-{
-    int rc = tcp_op_advance(h->tcp, &h->op, culprit, err);
-    if (rc == ADVANCE_DONE) {
-        tcp_op_finish(&h->op);
-        c->on_tcp = false;
-    }
-    return rc;
 }
 
 /* ---- together with others of this host ---- */
@@ -218,7 +218,7 @@ struct step {
     void (*end)(struct hier *h, struct coll *c, unsigned t);
 };
 
-static const struct step *step_of(const struct hier *h, enum coll_kind kind)
+static const struct step *step_of(const struct hier *h, const struct coll *c)
 {
     static const struct step steps[] = {
         [COLL_BARRIER] = {barrier_begin, NULL},
@@ -229,14 +229,13 @@ static const struct step *step_of(const struct hier *h, enum coll_kind kind)
         [COLL_REDUCE_SCATTER] = {hier_blocks_begin, hier_blocks_end},
     };
     static const struct step alone = {start_alone_reduce, end_alone_reduce};
-    bool reduces = kind == COLL_ALL_REDUCE || kind == COLL_REDUCE;
-    return reduces && !h->shm ? &alone : &steps[kind];
+    return coll_reduces(c->kind) && !in_blocks(c) && !h->shm ? &alone : &steps[c->kind];
 }
 
 static int advance(struct hier *h, struct coll *c, int *culprit, struct ddp_err *err)
 {
     struct shm *s = h->shm;
-    const struct step *step = step_of(h, c->kind);
+    const struct step *step = step_of(h, c);
     for (;;) {
         switch (c->state) {
         case COLL_NEW:

@@ -60,6 +60,7 @@ static int load_peers(struct run *run, struct ddp_err *err)
 static int share(struct run *run, struct ddp_err *err)
 {
     const struct replica model = replica_of(run->model, &run->optim);
+    const char *from = run->c->resume;
     uint8_t whole = run->resumed_whole;
     if (ddp_broadcast(run->group, &run->state, sizeof run->state, DDP_U8, 0, err) < 0 ||
         ddp_broadcast(run->group, &whole, 1, DDP_U8, 0, err) < 0)
@@ -67,9 +68,9 @@ static int share(struct run *run, struct ddp_err *err)
     run->resumed_whole = whole;
     if (run->state.position > run->data.train.n)
         return err_set(err,
-                       "cannot resume%s%s: the state is at sample %" PRIu64
+                       "cannot resume%s%s%s: the state is at sample %" PRIu64
                        " of an epoch, and these data have %zu",
-                       run->c->resume ? " " : "", run->c->resume ? run->c->resume : "",
+                       from ? " '" : "", from ? from : "", from ? "'" : "",
                        run->state.position, run->data.train.n);
     return replica_broadcast(run->group, &model, err);
 }

@@ -48,6 +48,8 @@ bool team_is_soon(struct team_watch since);
         if (!(ok))                                         \
             team_fail(g, __FILE__, __LINE__, __VA_ARGS__); \
     } while (0)
+/* The same of a call that has returned `rc` and its error in `err`. */
+#define team_ok(g, rc) team_assert(g, (rc) == 0, "%s", err.text)
 void team_fail(struct ddp_group *g, const char *file, int line, const char *fmt, ...)
     __attribute__((format(printf, 4, 5), noreturn));
 

@@ -179,8 +179,6 @@ static void check_reduced(struct ddp_group *g, const char *what, const struct ar
                     i);
 }
 
-#define check_ok(rc) team_assert(g, (rc) == 0, "%s", err.text)
-
 /* Blocks of different sizes, some of them empty, none of them longer than `count`.
  * Returns where the block of `rank` begins. */
 static size_t uneven(size_t *counts, size_t count, int size, int rank, int shift)
@@ -220,16 +218,16 @@ static void check_reductions(struct ddp_group *g, const struct args *x)
 
     int root = (int)(x->count + x->op) % size;
     fill(x->a, x->count, 0, rank, x->type, x->op);
-    check_ok(ddp_reduce(g, x->a, rank == root ? x->b : NULL, x->count, x->type, x->op,
-                        root, &err));
+    team_ok(g, ddp_reduce(g, x->a, rank == root ? x->b : NULL, x->count, x->type, x->op,
+                          root, &err));
     if (rank == root)
         check_reduced(g, "reduce", x, x->b, 0);
-    check_ok(ddp_reduce(g, x->a, x->a, x->count, x->type, x->op, root, &err));
+    team_ok(g, ddp_reduce(g, x->a, x->a, x->count, x->type, x->op, root, &err));
     if (rank == root)
         check_reduced(g, "reduce in place", x, x->a, 0);
     size_t counts[8], at = uneven(counts, x->count, size, rank, 0);
     fill(x->a, x->count * (size_t)size, 0, rank, x->type, x->op);
-    check_ok(ddp_reduce_scatterv(g, x->a, x->b, counts, x->type, x->op, &err));
+    team_ok(g, ddp_reduce_scatterv(g, x->a, x->b, counts, x->type, x->op, &err));
     struct args part = *x;
     part.count = counts[rank];
     check_reduced(g, "reduce_scatterv", &part, x->b, at);
@@ -317,26 +315,26 @@ static void check_moves(struct ddp_group *g, const struct args *x)
     int root = (int)(x->count + (size_t)x->type) % size;
 
     fill_block(x, x->a, x->count, rank, root);
-    check_ok(
-        ddp_gather(g, x->a, rank == root ? x->b : NULL, x->count, x->type, root, &err));
+    team_ok(g, ddp_gather(g, x->a, rank == root ? x->b : NULL, x->count, x->type, root,
+                          &err));
     if (rank == root)
         check_blocks(g, "gather", x, NULL);
     uneven(counts, x->count, size, rank, 0);
     fill_block(x, x->a, counts[rank], rank, root);
-    check_ok(ddp_gatherv(g, x->a, counts[rank], x->b, counts, x->type, root, &err));
+    team_ok(g, ddp_gatherv(g, x->a, counts[rank], x->b, counts, x->type, root, &err));
     if (rank == root)
         check_blocks(g, "gatherv", x, counts);
 
     fill_blocks(g, x, NULL);
-    check_ok(
-        ddp_scatter(g, rank == root ? x->a : NULL, x->b, x->count, x->type, root, &err));
+    team_ok(g, ddp_scatter(g, rank == root ? x->a : NULL, x->b, x->count, x->type, root,
+                           &err));
     check_block(g, "scatter", x, x->b, x->count, root, rank);
     fill_blocks(g, x, counts);
-    check_ok(ddp_scatterv(g, x->a, counts, x->b, counts[rank], x->type, root, &err));
+    team_ok(g, ddp_scatterv(g, x->a, counts, x->b, counts[rank], x->type, root, &err));
     check_block(g, "scatterv", x, x->b, counts[rank], root, rank);
 
     fill_blocks(g, x, NULL);
-    check_ok(ddp_all_to_all(g, x->a, x->b, x->count, x->type, &err));
+    team_ok(g, ddp_all_to_all(g, x->a, x->b, x->count, x->type, &err));
     check_blocks(g, "all_to_all", x, NULL);
     for (int r = 0; r < size; r++) { /* a gives b what b gives a */
         counts[r] = (rank + r) % 3 == 0 ? x->count : (rank + r) % 3 == 1 ? 0 : 1;
@@ -344,21 +342,21 @@ static void check_moves(struct ddp_group *g, const struct args *x)
         back[r] = counts[r];
     }
     fill_blocks(g, x, counts);
-    check_ok(ddp_all_to_allv(g, x->a, counts, x->b, back, x->type, &err));
+    team_ok(g, ddp_all_to_allv(g, x->a, counts, x->b, back, x->type, &err));
     check_blocks(g, "all_to_allv", x, back);
 
     size_t at = uneven(counts, x->count, size, rank, 1) * type_size(x->type);
     for (int r = 0; r < size; r++) /* each rank sends me as much as to all */
         back[r] = counts[r];
     fill_block(x, x->a, counts[rank], rank, 0);
-    check_ok(ddp_all_gatherv(g, x->a, x->b, counts, x->type, &err));
+    team_ok(g, ddp_all_gatherv(g, x->a, x->b, counts, x->type, &err));
     const char *block = x->b;
     for (int r = 0; r < size; r++) {
         check_block(g, "all_gatherv", x, block, counts[r], r, 0);
         block += counts[r] * type_size(x->type);
     }
     memmove(x->b + at, x->a, counts[rank] * type_size(x->type));
-    check_ok(ddp_all_gatherv(g, x->b + at, x->b, counts, x->type, &err));
+    team_ok(g, ddp_all_gatherv(g, x->b + at, x->b, counts, x->type, &err));
     check_block(g, "all_gatherv in place", x, x->b + at, counts[rank], rank, 0);
 }
 

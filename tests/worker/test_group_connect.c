@@ -42,8 +42,6 @@ int __wrap_ioctl(int fd, unsigned long request, ...)
     return rc;
 }
 
-#define check_ok(rc) team_assert(g, (rc) == 0, "%s", err.text)
-
 /* The SYNs that are sent after 0, 1 and 3 seconds are lost, the one after 7 is not. */
 enum { COMPUTES_MS = 5500 };
 
@@ -58,23 +56,23 @@ static void check_incast(struct ddp_group *g, const void *arg)
         poll(NULL, 0, COMPUTES_MS);
         *computed = 1;
         for (int r = 1; r < size; r++) {
-            check_ok(ddp_recv(g, &came, sizeof came, r, 0, &err));
+            team_ok(g, ddp_recv(g, &came, sizeof came, r, 0, &err));
             team_assert(g, came == r, "%d from rank %d", came, r);
         }
-        check_ok(ddp_barrier(g, &err));
+        team_ok(g, ddp_barrier(g, &err));
         return;
     }
     struct ddp_request *out = ddp_isend(g, &word, sizeof word, 0, 0, &err);
     team_assert(g, out, "%s", err.text);
     if (rank <= 2) {
         if (rank == 1)
-            check_ok(ddp_send(g, &word, sizeof word, 2, 1, &err));
+            team_ok(g, ddp_send(g, &word, sizeof word, 2, 1, &err));
         else
-            check_ok(ddp_recv(g, &came, sizeof came, 1, 1, &err));
+            team_ok(g, ddp_recv(g, &came, sizeof came, 1, 1, &err));
         team_assert(g, !*computed, "a message waited for a connection to rank 0");
     }
-    check_ok(ddp_wait(out, &err));
-    check_ok(ddp_barrier(g, &err)); /* one that ends has its connections taken back */
+    team_ok(g, ddp_wait(out, &err));
+    team_ok(g, ddp_barrier(g, &err)); /* one that ends has its connections taken back */
 }
 
 START_TEST(lost_syns_are_waited_out)
@@ -96,10 +94,10 @@ static void check_crossing(struct ddp_group *g, const void *arg)
     unacked_until_ms = now_ms() + 300;
     struct ddp_request *out = ddp_isend(g, &word, sizeof word, other, 0, &err);
     team_assert(g, out, "%s", err.text);
-    check_ok(ddp_recv(g, &came, sizeof came, other, 0, &err));
+    team_ok(g, ddp_recv(g, &came, sizeof came, other, 0, &err));
     team_assert(g, came == word, "%d", came);
-    check_ok(ddp_wait(out, &err));
-    check_ok(ddp_barrier(g, &err));
+    team_ok(g, ddp_wait(out, &err));
+    team_ok(g, ddp_barrier(g, &err));
 }
 
 START_TEST(connections_that_cross_are_both_kept)

@@ -27,8 +27,6 @@ static const struct team teams[] = {
 
 enum { VICTIM = 1, PATIENCE_MS = 20000 };
 
-#define check_ok(rc) team_assert(g, (rc) == 0, "%s", err.text)
-
 /* All calls fail now, with the same words. */
 static void check_broken(struct ddp_group *g, const struct ddp_err *first)
 {
@@ -66,7 +64,7 @@ static void check_death(struct ddp_group *g, const void *arg)
         raise(SIGKILL);
     if (rank == VICTIM) {
         for (int i = 0; i < 5; i++)
-            check_ok(ddp_all_reduce(g, x, COUNT, DDP_F32, DDP_SUM, &err));
+            team_ok(g, ddp_all_reduce(g, x, COUNT, DDP_F32, DDP_SUM, &err));
         struct ddp_request *r = ddp_iall_reduce(g, x, COUNT, DDP_F32, DDP_SUM, &err);
         team_assert(g, r, "%s", err.text);
         raise(SIGKILL);
@@ -149,7 +147,7 @@ static void check_leaving(struct ddp_group *g, const void *arg)
     struct ddp_err err = {""};
     double x = 1.0;
     for (int i = 0; i < 50; i++)
-        check_ok(ddp_all_reduce(g, &x, 1, DDP_F64, DDP_AVG, &err));
+        team_ok(g, ddp_all_reduce(g, &x, 1, DDP_F64, DDP_AVG, &err));
     team_assert(g, x == 1.0, "%g", x);
     if (ddp_group_rank(g) == VICTIM)
         return;
@@ -177,9 +175,9 @@ static void check_message_then_death(struct ddp_group *g, const void *arg)
     int rank = ddp_group_rank(g), next = (VICTIM + 1) % ddp_group_size(g);
     static double x[LONG];
     if (rank == VICTIM)
-        check_ok(ddp_send(g, x, 1, next, 1, &err));
+        team_ok(g, ddp_send(g, x, 1, next, 1, &err));
     if (rank == next)
-        check_ok(ddp_recv(g, x, 1, VICTIM, 1, &err));
+        team_ok(g, ddp_recv(g, x, 1, VICTIM, 1, &err));
     if (rank == VICTIM)
         raise(SIGKILL);
     struct team_watch began = team_watch();
@@ -205,7 +203,7 @@ static _Atomic int *gave_up;
 static void check_deadline(struct ddp_group *g, const void *arg)
 {
     struct ddp_err err = {""};
-    check_ok(ddp_barrier(g, &err));
+    team_ok(g, ddp_barrier(g, &err));
     ddp_group_set_timeout(g, 300); /* only now: meeting may take its time */
     if (ddp_group_rank(g) == VICTIM) {
         int64_t until = now_ms() + PATIENCE_MS;
@@ -235,7 +233,7 @@ static void check_monitored(struct ddp_group *g, const void *arg)
 {
     struct ddp_err err = {""};
     int rank = ddp_group_rank(g);
-    check_ok(ddp_monitored_barrier(g, 0, &err));
+    team_ok(g, ddp_monitored_barrier(g, 0, &err));
     if (rank > 1) {
         usleep(4000000);
         return;
@@ -269,7 +267,7 @@ static void check_exchanges(struct ddp_group *g, const void *arg)
         rc = rc ? rc : ddp_gather(g, a, b, COUNT, DDP_F32, i % size, &err);
     }
     if (rank == VICTIM) {
-        check_ok(rc);
+        team_ok(g, rc);
         raise(SIGKILL);
     }
     check_names_victim(g, &err, "gone");
@@ -293,7 +291,7 @@ static void check_silent(struct ddp_group *g, const void *arg)
     struct ddp_err err = {""};
     char who[32], data[8];
     int rank = ddp_group_rank(g), last = ddp_group_size(g) - 1;
-    check_ok(ddp_barrier(g, &err));
+    team_ok(g, ddp_barrier(g, &err));
     if (rank == last)
         raise(SIGKILL);
     int64_t until = now_ms() + PATIENCE_MS;

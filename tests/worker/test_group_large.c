@@ -20,8 +20,6 @@ static const uint64_t least_kib = 12 << 20;
 static const struct team teams[] = {{.size = 2, .timeout_ms = 300000},
                                     {.size = 2, .backend = "tcp", .timeout_ms = 300000}};
 
-#define ok(rc) team_assert(g, (rc) == 0, "%s", err.text)
-
 static uint64_t available_kib(void)
 {
     char line[128];
@@ -54,14 +52,14 @@ static void message_case(struct ddp_group *g, const void *arg)
     if (ddp_group_rank(g) == 0) {
         for (size_t i = 0; i < more; i++)
             data[i] = byte_at(i);
-        ok(ddp_send(g, data, more, 1, 0, &err));
+        team_ok(g, ddp_send(g, data, more, 1, 0, &err));
     } else {
         memset(data, 0, more);
-        ok(ddp_recv(g, data, more, 0, 0, &err));
+        team_ok(g, ddp_recv(g, data, more, 0, 0, &err));
         for (size_t i = 0; i < more; i++)
             team_assert(g, data[i] == byte_at(i), "byte %zu", i);
     }
-    ok(ddp_barrier(g, &err));
+    team_ok(g, ddp_barrier(g, &err));
     free(data);
 }
 
@@ -78,10 +76,10 @@ static void bytes_case(struct ddp_group *g, const void *arg)
     unsigned char *data = allocate(g, more);
     for (size_t i = 0; i < more; i++)
         data[i] = (unsigned char)(byte_at(i) + rank);
-    ok(ddp_all_reduce(g, data, more, DDP_U8, DDP_SUM, &err));
+    team_ok(g, ddp_all_reduce(g, data, more, DDP_U8, DDP_SUM, &err));
     for (size_t i = 0; i < more; i++)
         team_assert(g, data[i] == (unsigned char)(2 * byte_at(i) + 1), "element %zu", i);
-    ok(ddp_broadcast(g, data, more, DDP_U8, 1, &err));
+    team_ok(g, ddp_broadcast(g, data, more, DDP_U8, 1, &err));
     team_assert(g, data[more - 1] == (unsigned char)(2 * byte_at(more - 1) + 1),
                 "the end");
     free(data);
@@ -101,7 +99,7 @@ static void floats_case(struct ddp_group *g, const void *arg)
     float *data = (float *)(void *)allocate(g, count * sizeof *data);
     for (size_t i = 0; i < count; i++)
         data[i] = (float)(byte_at(i) + rank);
-    ok(ddp_all_reduce(g, data, count, DDP_F32, DDP_SUM, &err));
+    team_ok(g, ddp_all_reduce(g, data, count, DDP_F32, DDP_SUM, &err));
     for (size_t i = 0; i < count; i++)
         team_assert(g, data[i] == (float)(2 * byte_at(i) + 1), "element %zu", i);
     free(data);

@@ -23,8 +23,6 @@ static const struct team teams[] = {
 
 enum { COUNT = 5000, MAX = 4 };
 
-#define check_ok(rc) team_assert(g, (rc) == 0, "%s", err.text)
-
 static float *device(struct ddp_group *g, size_t count)
 {
     int (*alloc)(uint64_t * at, size_t bytes) = NULL;
@@ -58,40 +56,40 @@ static void check_collectives(struct ddp_group *g, const void *arg)
     size_t counts[MAX] = {COUNT, 17, 0, 34};
     team_assert(g, strcmp(ddp_group_backend(g), "nccl") == 0, "%s", ddp_group_backend(g));
     fill(a, COUNT, rank);
-    check_ok(ddp_all_reduce(g, a, COUNT, DDP_F32, DDP_SUM, &err));
+    team_ok(g, ddp_all_reduce(g, a, COUNT, DDP_F32, DDP_SUM, &err));
     check(g, "all_reduce", a, COUNT, n, sum);
     fill(a, COUNT, rank);
     struct ddp_request *r = ddp_iall_reduce(g, a, COUNT, DDP_F32, DDP_AVG, &err);
     team_assert(g, r, "%s", err.text);
-    check_ok(ddp_wait(r, &err));
+    team_ok(g, ddp_wait(r, &err));
     check(g, "iall_reduce", a, COUNT, 1, sum / n);
     fill(a, COUNT, rank);
-    check_ok(ddp_broadcast(g, a, COUNT, DDP_F32, last, &err));
+    team_ok(g, ddp_broadcast(g, a, COUNT, DDP_F32, last, &err));
     check(g, "broadcast", a, COUNT, 1, 100 * (n - 1));
     fill(a, COUNT, rank);
-    check_ok(
-        ddp_reduce(g, a, rank == last ? b : NULL, COUNT, DDP_F32, DDP_MAX, last, &err));
+    team_ok(g, ddp_reduce(g, a, rank == last ? b : NULL, COUNT, DDP_F32, DDP_MAX, last,
+                          &err));
     check(g, "reduce", b, rank == last ? COUNT : 0, 1, 100 * (n - 1));
-    check_ok(ddp_all_gather(g, a, b, COUNT, DDP_F32, &err));
+    team_ok(g, ddp_all_gather(g, a, b, COUNT, DDP_F32, &err));
     for (int k = 0; k < size; k++)
         check(g, "all_gather", b + (size_t)k * COUNT, COUNT, 1, (float)k * 100);
-    check_ok(ddp_all_gatherv(g, a, b, counts, DDP_F32, &err));
+    team_ok(g, ddp_all_gatherv(g, a, b, counts, DDP_F32, &err));
     const float *at = b;
     for (int k = 0; k < size; at += counts[k++])
         check(g, "all_gatherv", at, counts[k], 1, (float)k * 100);
     for (int k = 0; k < size; k++)
         fill(a + k * 17, 17, rank);
-    check_ok(ddp_reduce_scatter(g, a, b, 17, DDP_F32, DDP_SUM, &err));
+    team_ok(g, ddp_reduce_scatter(g, a, b, 17, DDP_F32, DDP_SUM, &err));
     check(g, "reduce_scatter", b, 17, n, sum);
-    check_ok(ddp_all_to_all(g, a, b, 17, DDP_F32, &err));
+    team_ok(g, ddp_all_to_all(g, a, b, 17, DDP_F32, &err));
     for (int k = 0; k < size; k++)
         check(g, "all_to_all", b + k * 17, 17, 1, (float)k * 100);
-    check_ok(ddp_gather(g, a, b, 17, DDP_F32, last, &err));
+    team_ok(g, ddp_gather(g, a, b, 17, DDP_F32, last, &err));
     for (int k = 0; rank == last && k < size; k++)
         check(g, "gather", b + k * 17, 17, 1, (float)k * 100);
-    check_ok(ddp_scatter(g, a, b, 17, DDP_F32, last, &err));
+    team_ok(g, ddp_scatter(g, a, b, 17, DDP_F32, last, &err));
     check(g, "scatter", b, 17, 1, 100 * (n - 1));
-    check_ok(ddp_barrier(g, &err));
+    team_ok(g, ddp_barrier(g, &err));
 }
 
 START_TEST(collectives_of_device_memory)
@@ -111,15 +109,15 @@ static void check_messages(struct ddp_group *g, const void *arg)
     struct ddp_request *out = ddp_isend(g, a, COUNT * 4, next, 0, &err);
     struct ddp_request *in = ddp_irecv(g, b, COUNT * 4, prev, 0, &err);
     team_assert(g, out && in, "%s", err.text);
-    check_ok(ddp_wait(in, &err));
-    check_ok(ddp_wait(out, &err));
+    team_ok(g, ddp_wait(in, &err));
+    team_ok(g, ddp_wait(out, &err));
     check(g, "message", b, COUNT, 1, (float)prev * 100);
     struct ddp_group *half;
-    check_ok(ddp_group_split(g, rank % 2, 0, &half, &err));
+    team_ok(g, ddp_group_split(g, rank % 2, 0, &half, &err));
     float one = (float)ddp_group_size(half);
     for (int i = 0; i < COUNT; i++)
         a[i] = 1;
-    check_ok(ddp_all_reduce(half, a, COUNT, DDP_F32, DDP_SUM, &err));
+    team_ok(g, ddp_all_reduce(half, a, COUNT, DDP_F32, DDP_SUM, &err));
     team_assert(g, a[0] == one && a[COUNT - 1] == one, "%g", (double)a[0]);
     ddp_group_destroy(half);
 }
@@ -147,7 +145,7 @@ static void test_once(struct ddp_group *g, struct ddp_request **r)
 {
     struct ddp_err err = {""};
     int done = 0;
-    check_ok(ddp_test(*r, &done, &err));
+    team_ok(g, ddp_test(*r, &done, &err));
     if (done)
         *r = NULL;
 }
@@ -155,7 +153,7 @@ static void test_once(struct ddp_group *g, struct ddp_request **r)
 static void wait_for(struct ddp_group *g, struct ddp_request *r)
 {
     struct ddp_err err = {""};
-    check_ok(r ? ddp_wait(r, &err) : 0);
+    team_ok(g, r ? ddp_wait(r, &err) : 0);
 }
 
 /* A receive that has been tested before the send is started, on both sides. */
@@ -195,11 +193,11 @@ static void check_mixed(struct ddp_group *g, const void *arg)
     } else if (rank == last) {
         struct ddp_request *in = started(g, ddp_irecv(g, a, COUNT * 4, 0, 0, &err), &err);
         test_once(g, &in);
-        check_ok(ddp_all_reduce(g, b, COUNT, DDP_F32, DDP_SUM, &err));
+        team_ok(g, ddp_all_reduce(g, b, COUNT, DDP_F32, DDP_SUM, &err));
         wait_for(g, in);
         check(g, "message", a, COUNT, 1, 0);
     } else {
-        check_ok(ddp_all_reduce(g, b, COUNT, DDP_F32, DDP_SUM, &err));
+        team_ok(g, ddp_all_reduce(g, b, COUNT, DDP_F32, DDP_SUM, &err));
     }
     check(g, "all_reduce", b, COUNT, n, sum);
 }
@@ -212,7 +210,7 @@ static void check_unattended(struct ddp_group *g, const void *arg)
     float *a = device(g, COUNT), *b = device(g, COUNT), *c = device(g, COUNT);
     for (int round = 0; round < 2; round++) { /* the first one makes the connections */
         *finished = 0;
-        check_ok(ddp_barrier(g, &err));
+        team_ok(g, ddp_barrier(g, &err));
         struct ddp_request *message = NULL, *first, *second;
         if (rank == last)
             message = started(g, ddp_isend(g, a, COUNT * 4, 0, 0, &err), &err);
@@ -230,7 +228,7 @@ static void check_unattended(struct ddp_group *g, const void *arg)
         wait_for(g, first);
         wait_for(g, second);
         ++*finished;
-        check_ok(ddp_barrier(g, &err));
+        team_ok(g, ddp_barrier(g, &err));
     }
 }
 
@@ -266,7 +264,7 @@ static void check_endless_abort(struct ddp_group *g, const void *arg)
     int64_t began = now_ms();
     ddp_group_destroy(sub);
     team_assert(g, now_ms() - began < 15000, "%d ms", (int)(now_ms() - began));
-    check_ok(ddp_barrier(g, &err));
+    team_ok(g, ddp_barrier(g, &err));
 }
 
 START_TEST(an_abort_that_never_returns_is_left_behind)
@@ -290,7 +288,7 @@ static void check_refusals(struct ddp_group *g, const void *arg)
                 ddp_send(g, nccl ? host : there, 4, 0, 0, &err) == -1 &&
                     strstr(err.text, text),
                 "%s", err.text);
-    check_ok(ddp_barrier(g, &err)); /* it is whole */
+    team_ok(g, ddp_barrier(g, &err)); /* it is whole */
     if (!nccl)
         return;
     team_assert(g,
@@ -324,7 +322,7 @@ static bool all_give_up(struct ddp_group *g, int64_t timeout_ms)
     team_assert(g, !ddp_group_init(&o, &err), "met one who never came");
     const char *why = strstr(err.text, cause);
     snprintf(mine, sizeof mine, "%s", why ? why : "");
-    check_ok(ddp_all_gather(g, mine, all, sizeof mine, DDP_U8, &err));
+    team_ok(g, ddp_all_gather(g, mine, all, sizeof mine, DDP_U8, &err));
     for (int r = 0; r < 3; r++) {
         if (!all[r][0])
             return false;

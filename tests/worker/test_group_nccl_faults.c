@@ -23,8 +23,6 @@ static const struct team teams[] = {
 
 enum { VICTIM = 1, COUNT = 1000, SOON_MS = 20000 }; /* the groups' deadline is 60 s */
 
-#define ok(rc) team_assert(g, (rc) == 0, "%s", err.text)
-
 static float *a, *b;
 
 static void take_memory(struct ddp_group *g)
@@ -127,7 +125,7 @@ static void leave_case(struct ddp_group *g, const void *arg)
     struct ddp_err err = {""};
     int rank = ddp_group_rank(g), last = ddp_group_size(g) - 1;
     take_memory(g);
-    ok(ddp_barrier(g, &err));
+    team_ok(g, ddp_barrier(g, &err));
     if (rank == VICTIM)
         return;
     if (rank == last)
@@ -136,7 +134,7 @@ static void leave_case(struct ddp_group *g, const void *arg)
     struct ddp_request *r =
         rank == last ? ddp_isend(g, a, 4, 0, 0, &err) : ddp_irecv(g, a, 4, last, 0, &err);
     if (rank == last || rank == 0)
-        ok(r ? ddp_wait(r, &err) : -1);
+        team_ok(g, r ? ddp_wait(r, &err) : -1);
     int64_t began = now_ms();
     int rc = ddp_all_reduce(g, a, COUNT, DDP_F32, DDP_SUM, &err);
     team_assert(g, rc == -1 && now_ms() - began < SOON_MS, "met a rank that has left");
@@ -203,7 +201,7 @@ static void disagree_case(struct ddp_group *g, const void *arg)
         if (rank == 0)
             printf("'%s' after %d ms\n", err.text, took);
         ddp_group_destroy(sub);
-        ok(ddp_barrier(g, &err));
+        team_ok(g, ddp_barrier(g, &err));
     }
 }
 
@@ -235,7 +233,7 @@ static void far_review_case(struct ddp_group *g, const void *arg)
     take_memory(g);
     for (int i = 0; i < 9; i++) {
         bool odd = ddp_group_rank(g) == VICTIM && i == 3;
-        ok((odd ? all_reduce_min : all_reduce)(g, &err));
+        team_ok(g, (odd ? all_reduce_min : all_reduce)(g, &err));
     }
     int rc = 0;
     for (int i = 0; i < 8 && rc == 0; i++) {

@@ -19,8 +19,6 @@ static const struct team teams[] = {
     {.size = 4, .layout = "aabb"},
 };
 
-#define ok(rc) team_assert(g, (rc) == 0, "%s", err.text)
-
 static void fill(unsigned char *p, size_t n, unsigned seed)
 {
     for (size_t i = 0; i < n; i++)
@@ -44,11 +42,11 @@ static void ring_case(struct ddp_group *g, const void *arg)
         fill(want, n, (unsigned)prev);
         memset(in, 0, n);
         if (rank == 0) {
-            ok(ddp_send(g, out, n, next, 7, &err));
-            ok(ddp_recv(g, in, n, prev, 7, &err));
+            team_ok(g, ddp_send(g, out, n, next, 7, &err));
+            team_ok(g, ddp_recv(g, in, n, prev, 7, &err));
         } else {
-            ok(ddp_recv(g, in, n, prev, 7, &err));
-            ok(ddp_send(g, out, n, next, 7, &err));
+            team_ok(g, ddp_recv(g, in, n, prev, 7, &err));
+            team_ok(g, ddp_send(g, out, n, next, 7, &err));
         }
         team_assert(g, memcmp(in, want, n) == 0, "%zu bytes came otherwise", n);
     }
@@ -82,13 +80,13 @@ static void exchange_case(struct ddp_group *g, const void *arg)
         team_assert(g, come[r], "%s", err.text);
     }
     for (int r = 0; r < size; r++) {
-        ok(ddp_wait(come[r], &err));
+        team_ok(g, ddp_wait(come[r], &err));
         fill(want, BYTES, (unsigned)r);
         team_assert(g, memcmp(in[r], want, BYTES) == 0, "from %d came something else", r);
         free(in[r]);
         int done = 0;
         while (!done)
-            ok(ddp_test(sent[r], &done, &err));
+            team_ok(g, ddp_test(sent[r], &done, &err));
     }
     free(out);
     free(want);
@@ -114,18 +112,18 @@ static void tags_case(struct ddp_group *g, const void *arg)
             team_assert(g, r[i], "%s", err.text);
         }
     }
-    ok(ddp_all_reduce(g, &sum, 1, DDP_I32, DDP_SUM, &err));
+    team_ok(g, ddp_all_reduce(g, &sum, 1, DDP_I32, DDP_SUM, &err));
     team_assert(g, sum == ddp_group_size(g) * (ddp_group_size(g) - 1) / 2, "sum %d", sum);
     for (int tag = 2; rank == 1 && tag >= 0; tag--) {
         for (int i = tag; i < MANY; i += 3) {
             int got = -1;
-            ok(ddp_recv(g, &got, sizeof got, 0, tag, &err));
+            team_ok(g, ddp_recv(g, &got, sizeof got, 0, tag, &err));
             team_assert(g, got == i, "tag %d: %d instead of %d", tag, got, i);
         }
     }
     for (int i = 0; rank == 0 && i < MANY; i++)
-        ok(ddp_wait(r[i], &err));
-    ok(ddp_barrier(g, &err));
+        team_ok(g, ddp_wait(r[i], &err));
+    team_ok(g, ddp_barrier(g, &err));
 }
 
 START_TEST(each_tag_keeps_its_order)
@@ -143,21 +141,22 @@ static void any_source_case(struct ddp_group *g, const void *arg)
     if (rank != 0) {
         for (int i = 0; i < EACH; i++) {
             int x = rank * EACH + i;
-            ok(ddp_send(g, &x, sizeof x, 0, i == EACH - 1 ? OWN : TAG, &err));
+            team_ok(g, ddp_send(g, &x, sizeof x, 0, i == EACH - 1 ? OWN : TAG, &err));
         }
         return;
     }
     int next[8] = {0};
-    ok(ddp_recv(g, &last, sizeof last, 1, OWN, &err)); /* what has another tag waits */
+    team_ok(g, ddp_recv(g, &last, sizeof last, 1, OWN,
+                        &err)); /* what has another tag waits */
     team_assert(g, last == 2 * EACH - 1, "%d", last);
     for (int i = 0; i < (size - 1) * (EACH - 1); i++) {
         int x = -1;
         struct ddp_request *r =
             i % 2 ? NULL : ddp_irecv_any(g, &x, sizeof x, TAG, &from, &err);
         if (i % 2)
-            ok(ddp_recv_any(g, &x, sizeof x, TAG, &from, &err));
+            team_ok(g, ddp_recv_any(g, &x, sizeof x, TAG, &from, &err));
         else
-            ok(ddp_wait(r, &err));
+            team_ok(g, ddp_wait(r, &err));
         team_assert(g, from > 0 && from < size, "from %d", from);
         team_assert(g, x == from * EACH + next[from], "%d from %d, after %d", x, from,
                     next[from]);
@@ -184,20 +183,20 @@ static void cancel_case(struct ddp_group *g, const void *arg)
     struct ddp_request *first = ddp_irecv(g, &x[0], sizeof(int), prev, 1, &err);
     struct ddp_request *any = ddp_irecv_any(g, &x[1], sizeof(int), 1, &from, &err);
     struct ddp_request *third = ddp_irecv(g, &x[2], sizeof(int), prev, 1, &err);
-    ok(ddp_cancel(first, &off, &err));
+    team_ok(g, ddp_cancel(first, &off, &err));
     team_assert(g, off == 1, "a receive cannot be called off");
-    ok(ddp_barrier(g, &err));
-    ok(ddp_send(g, &mine, sizeof mine, next, 1, &err));
+    team_ok(g, ddp_barrier(g, &err));
+    team_ok(g, ddp_send(g, &mine, sizeof mine, next, 1, &err));
     mine += 100;
-    ok(ddp_send(g, &mine, sizeof mine, next, 1, &err));
-    ok(ddp_wait(third, &err));
-    ok(ddp_wait(any, &err));
+    team_ok(g, ddp_send(g, &mine, sizeof mine, next, 1, &err));
+    team_ok(g, ddp_wait(third, &err));
+    team_ok(g, ddp_wait(any, &err));
     team_assert(g, x[0] == -1 && x[1] == prev && from == prev && x[2] == prev + 100,
                 "%d, %d from %d, %d", x[0], x[1], from, x[2]);
     struct ddp_request *coll = ddp_ibarrier(g, &err);
-    ok(ddp_cancel(coll, &off, &err));
+    team_ok(g, ddp_cancel(coll, &off, &err));
     team_assert(g, off == 0, "a collective was called off");
-    ok(ddp_wait(coll, &err));
+    team_ok(g, ddp_wait(coll, &err));
 }
 
 START_TEST(a_receive_can_be_called_off)
@@ -240,25 +239,25 @@ static void coming_case(struct ddp_group *g, const void *arg)
         team_assert(g, r, "%s", err.text);
         *stage = 1;
         await_stage(g, 2);
-        ok(ddp_wait(r, &err));
-        ok(ddp_send(g, &x, sizeof x, 1, SHORT, &err));
+        team_ok(g, ddp_wait(r, &err));
+        team_ok(g, ddp_send(g, &x, sizeof x, 1, SHORT, &err));
     } else {
         await_stage(g, 1);
         struct ddp_request *other = ddp_irecv(g, &x, sizeof x, 0, SHORT, &err), *r[2];
         for (int i = 0; i < TURNS; i++)
-            ok(ddp_test(other, &done, &err));
+            team_ok(g, ddp_test(other, &done, &err));
         for (int i = 0; i < 2; i++)
             r[i] = ddp_irecv(g, data + i * BYTES, BYTES, 0, LONG, &err);
-        ok(ddp_cancel(r[0], &off, &err));
+        team_ok(g, ddp_cancel(r[0], &off, &err));
         *stage = 2;
-        ok(ddp_wait(r[off], &err));
+        team_ok(g, ddp_wait(r[off], &err));
         team_assert(g, memcmp(data + off * BYTES, want, BYTES) == 0, "other bytes");
-        ok(ddp_wait(other, &err));
+        team_ok(g, ddp_wait(other, &err));
         if (!off)
-            ok(ddp_cancel(r[1], &off, &err));
+            team_ok(g, ddp_cancel(r[1], &off, &err));
         team_assert(g, off == 1 && x == 0, "off %d, x %d", off, x);
     }
-    ok(ddp_barrier(g, &err));
+    team_ok(g, ddp_barrier(g, &err));
     free(data);
     free(want);
 }
@@ -277,20 +276,20 @@ static void parts_case(struct ddp_group *g, const void *arg)
     struct ddp_err err = {""};
     int x = 7, done = 1, rc = 0;
     if (ddp_group_rank(g) == 1) {
-        ok(ddp_recv(g, &x, sizeof x, 0, QUESTION, &err));
-        ok(ddp_send(g, &x, sizeof x, 0, ANSWER, &err));
+        team_ok(g, ddp_recv(g, &x, sizeof x, 0, QUESTION, &err));
+        team_ok(g, ddp_send(g, &x, sizeof x, 0, ANSWER, &err));
         await_stage(g, 1);
         return;
     }
     struct ddp_request *r = ddp_irecv(g, &x, sizeof x, 1, ANSWER, &err);
     for (int ms = 0; ms < 5; ms += 4) {
-        ok(ddp_wait_for(r, ms, &done, &err));
+        team_ok(g, ddp_wait_for(r, ms, &done, &err));
         team_assert(g, !done, "an answer before the question");
     }
     int y = 8;
-    ok(ddp_send(g, &y, sizeof y, 1, QUESTION, &err));
+    team_ok(g, ddp_send(g, &y, sizeof y, 1, QUESTION, &err));
     while (!done)
-        ok(ddp_wait_for(r, 2, &done, &err));
+        team_ok(g, ddp_wait_for(r, 2, &done, &err));
     team_assert(g, x == 8, "%d", x);
     ddp_group_set_timeout(g, 100);
     r = ddp_irecv(g, &x, sizeof x, 1, NEVER, &err);
@@ -318,16 +317,16 @@ static void first_case(struct ddp_group *g, const void *arg)
         struct ddp_group *sub = NULL;
         struct ddp_request *r = NULL;
         int mine = rank * GROUPS + i, theirs = -1;
-        ok(ddp_group_split(g, 0, rank, &sub, &err));
+        team_ok(g, ddp_group_split(g, 0, rank, &sub, &err));
         if (i % 2 == 0 || rank == 0)
             team_assert(g, r = ddp_isend(sub, &mine, sizeof mine, next, i, &err), "%s",
                         err.text);
-        ok(ddp_recv(sub, &theirs, sizeof theirs, prev, i, &err));
+        team_ok(g, ddp_recv(sub, &theirs, sizeof theirs, prev, i, &err));
         team_assert(g, theirs == prev * GROUPS + i, "%d from %d", theirs, prev);
         if (r)
-            ok(ddp_wait(r, &err));
+            team_ok(g, ddp_wait(r, &err));
         else
-            ok(ddp_send(sub, &mine, sizeof mine, next, i, &err));
+            team_ok(g, ddp_send(sub, &mine, sizeof mine, next, i, &err));
         ddp_group_destroy(sub);
     }
 }
@@ -350,13 +349,13 @@ static void full_case(struct ddp_group *g, const void *arg)
             if (i == 0 && rank == (turn == 1 ? 0 : 1))
                 usleep(AWAY_US);
             if (rank == 0)
-                ok(ddp_send(g, &i, sizeof i, 1, 5, &err));
+                team_ok(g, ddp_send(g, &i, sizeof i, 1, 5, &err));
             else
-                ok(ddp_recv(g, &x, sizeof x, 0, 5, &err));
+                team_ok(g, ddp_recv(g, &x, sizeof x, 0, 5, &err));
             team_assert(g, rank == 0 || x == i, "%d instead of %d", x, i);
         }
     }
-    ok(ddp_barrier(g, &err));
+    team_ok(g, ddp_barrier(g, &err));
 }
 
 START_TEST(a_stream_may_be_full)
@@ -370,7 +369,7 @@ static void size_case(struct ddp_group *g, const void *arg)
     struct ddp_err err = {""};
     char data[16] = "";
     if (ddp_group_rank(g) == 0) {
-        ok(ddp_send(g, data, 8, 1, 0, &err));
+        team_ok(g, ddp_send(g, data, 8, 1, 0, &err));
         team_assert(g, ddp_barrier(g, &err) == -1, "the barrier went well");
     } else {
         team_assert(g, ddp_recv(g, data, 16, 0, 0, &err) == -1, "16 bytes of 8 came");

@@ -18,12 +18,10 @@ static const struct team teams[] = {
     {.size = 8, .layout = "abcdabcd"},
 };
 
-#define ok(rc) team_assert(g, (rc) == 0, "%s", err.text)
-
 static int sum_over(struct ddp_group *g, struct ddp_group *of, int value)
 {
     struct ddp_err err = {""};
-    ok(ddp_all_reduce(of, &value, 1, DDP_I32, DDP_SUM, &err));
+    team_ok(g, ddp_all_reduce(of, &value, 1, DDP_I32, DDP_SUM, &err));
     return value;
 }
 
@@ -33,7 +31,7 @@ static void split_case(struct ddp_group *g, const void *arg)
     struct ddp_err err = {""};
     struct ddp_group *half, *pair, *none;
     int rank = ddp_group_rank(g), size = ddp_group_size(g);
-    ok(ddp_group_split(g, rank % 2, -rank, &half, &err));
+    team_ok(g, ddp_group_split(g, rank % 2, -rank, &half, &err));
     int want = 0, members = 0;
     for (int r = rank % 2; r < size; r += 2) {
         want += 1 << r;
@@ -43,16 +41,16 @@ static void split_case(struct ddp_group *g, const void *arg)
     team_assert(g, ddp_group_rank(half) == members - 1 - rank / 2, "I am %d of %d",
                 ddp_group_rank(half), members);
     team_assert(g, sum_over(g, half, 1 << rank) == want, "other members");
-    ok(ddp_group_split(g, rank == 0 ? 5 : -1, 0, &none, &err));
+    team_ok(g, ddp_group_split(g, rank == 0 ? 5 : -1, 0, &none, &err));
     team_assert(g, (none != NULL) == (rank == 0), "a group without a colour");
     team_assert(g, rank > 0 || sum_over(g, none, 7) == 7, "alone is another");
-    ok(ddp_group_split(half, ddp_group_rank(half) / 2, 0, &pair, &err));
+    team_ok(g, ddp_group_split(half, ddp_group_rank(half) / 2, 0, &pair, &err));
     team_assert(g, ddp_group_size(pair) <= 2, "a pair of %d", ddp_group_size(pair));
     int others = sum_over(g, pair, rank) - rank;
     team_assert(g, ddp_group_size(pair) == 1 || others == rank + 2 || others == rank - 2,
                 "paired with %d", others);
     ddp_group_destroy(half); /* before what was made of it */
-    ok(ddp_barrier(pair, &err));
+    team_ok(g, ddp_barrier(pair, &err));
     ddp_group_destroy(pair);
     ddp_group_destroy(none);
     team_assert(g, sum_over(g, g, 1) == size, "the whole group is broken");
@@ -72,7 +70,7 @@ static void several_case(struct ddp_group *g, const void *arg)
     struct ddp_err err = {""};
     int rank = ddp_group_rank(g), size = ddp_group_size(g), ranks[8];
     struct ddp_group *half, *back;
-    ok(ddp_group_split(g, rank < size / 2, 0, &half, &err));
+    team_ok(g, ddp_group_split(g, rank < size / 2, 0, &half, &err));
     for (int i = 0; i < size; i++)
         ranks[i] = size - 1 - i;
     back = ddp_group_sub(g, ranks, size, &err);
@@ -92,7 +90,7 @@ static void several_case(struct ddp_group *g, const void *arg)
             team_assert(g, r[which], "%s", err.text);
         }
         for (int k = 2; k >= 0; k--)
-            ok(ddp_wait(r[(k + 2 * rank) % 3], &err));
+            team_ok(g, ddp_wait(r[(k + 2 * rank) % 3], &err));
         for (int k = 0; k < 3; k++)
             team_assert(g, x[k][COUNT - 1] == (float)((k + 1) * ddp_group_size(in[k])),
                         "group %d: %g", k, (double)x[k][COUNT - 1]);
@@ -116,8 +114,8 @@ static void death_case(struct ddp_group *g, const void *arg)
     struct ddp_err err = {""};
     struct ddp_group *half;
     int rank = ddp_group_rank(g), rc = 0;
-    ok(ddp_group_split(g, rank % 2, 0, &half, &err));
-    ok(ddp_barrier(g, &err));
+    team_ok(g, ddp_group_split(g, rank % 2, 0, &half, &err));
+    team_ok(g, ddp_barrier(g, &err));
     if (rank == 3)
         raise(SIGKILL);
     for (int i = 0; i < 2000 && rc == 0; i++) {
@@ -128,10 +126,10 @@ static void death_case(struct ddp_group *g, const void *arg)
         team_assert(g, rc == -1 && strstr(err.text, "rank 1 (3 in all) on "), "%s",
                     err.text);
     } else {
-        ok(rc);
+        team_ok(g, rc);
     }
     if (rank % 2 == 0)
-        ok(ddp_barrier(half, &err));
+        team_ok(g, ddp_barrier(half, &err));
     team_assert(g, ddp_barrier(g, &err) == -1 && strstr(err.text, "rank 3 on "), "%s",
                 err.text);
     ddp_group_destroy(half);
@@ -150,7 +148,7 @@ static void deadline_case(struct ddp_group *g, const void *arg)
     struct ddp_err err = {""};
     struct ddp_group *half;
     int rank = ddp_group_rank(g);
-    ok(ddp_group_split(g, rank % 2, 0, &half, &err));
+    team_ok(g, ddp_group_split(g, rank % 2, 0, &half, &err));
     ddp_group_set_timeout(half, 200);
     if (rank % 2)
         team_assert(g,
@@ -158,7 +156,7 @@ static void deadline_case(struct ddp_group *g, const void *arg)
                              &err) == -1 &&
                         strstr(err.text, "within 0.2 s"),
                     "%s", err.text);
-    ok(ddp_barrier(g, &err)); /* which has all the time */
+    team_ok(g, ddp_barrier(g, &err)); /* which has all the time */
     ddp_group_destroy(half);
 }
 
@@ -184,8 +182,8 @@ static void nonsense_case(struct ddp_group *g, const void *arg)
                 !ddp_group_sub(g, (int[]){(rank + 1) % 4}, 1, &err) &&
                     strstr(err.text, "makes a group that it is not in"),
                 "%s", err.text);
-    ok(ddp_barrier(g, &err)); /* all is well */
-    if (rank < 2)             /* both mean another third one */
+    team_ok(g, ddp_barrier(g, &err)); /* all is well */
+    if (rank < 2)                     /* both mean another third one */
         team_assert(g, !ddp_group_sub(g, (int[]){0, 1, 2 + rank}, 2 + rank, &err),
                     "made a group");
     team_assert(

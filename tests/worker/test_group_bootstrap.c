@@ -16,20 +16,18 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define ok(rc) team_assert(g, (rc) == 0, "%s", err.text)
-
 static void sum_case(struct ddp_group *g, const void *arg)
 {
     struct ddp_err err = {""};
     int x = ddp_group_rank(g), size = ddp_group_size(g);
-    ok(ddp_all_reduce(g, &x, 1, DDP_I32, DDP_SUM, &err));
+    team_ok(g, ddp_all_reduce(g, &x, 1, DDP_I32, DDP_SUM, &err));
     team_assert(g, x == size * (size - 1) / 2, "sum %d", x);
     const char *url = arg;
     struct ddp_group_options o = {
         .rank = ddp_group_rank(g), .size = size, .timeout_ms = 60000, .meeting = url};
     struct ddp_group *second = ddp_group_init(&o, &err); /* at the same place */
     team_assert(g, second, "%s", err.text);
-    ok(ddp_barrier(second, &err));
+    team_ok(g, ddp_barrier(second, &err));
     ddp_group_destroy(second);
 }
 
@@ -131,7 +129,7 @@ START_TEST(who_has_not_come_is_named)
         &(struct ddp_group_options){
             .rank = 1, .size = 4, .timeout_ms = 200, .meeting = file_url},
         &err);
-    ck_assert_msg(strstr(err.text, "3 of 4 ranks have not come to '") &&
+    ck_assert_msg(strstr(err.text, "3 of 4 ranks have not come to file://") &&
                       strstr(err.text, "in time: 0, 2, 3"),
                   "%s", err.text);
     remove_dir();
@@ -152,6 +150,24 @@ START_TEST(who_has_not_come_is_named)
 END_TEST
 
 /* One of very many still reads: the file is not to go before. */
+/* It tries again at a listener that closes without a word, but not after the deadline. */
+START_TEST(a_visit_after_the_deadline_ends)
+{
+    struct ddp_err err = {""};
+    struct ddp_value cards[2] = {{0}};
+    int port, fd = sock_listen("127.0.0.1", 0, &port, &err);
+    ck_assert_msg(fd >= 0, "%s", err.text);
+    const struct bootstrap m = {
+        .place = "127.0.0.1", .name = "g", .rank = 1, .size = 2, .deadline_ms = now_ms()};
+    ck_assert_int_eq(bootstrap_tcp_connect(&m, "127.0.0.1", port, "card", cards, &err),
+                     -1);
+    ck_assert_msg(
+        strstr(err.text, "not all ranks have joined at tcp://127.0.0.1 in time"), "%s",
+        err.text);
+    close(fd);
+}
+END_TEST
+
 START_TEST(the_last_of_many_removes_the_file)
 {
     enum { SIZE = 1500, READS = SIZE - 1 };
@@ -258,6 +274,7 @@ Suite *suite(void)
     tcase_add_loop_test(t, ranks_meet_in_a_file_whatever_is_in_it, 0,
                         ARRAY_LEN(leftovers));
     tcase_add_test(t, who_has_not_come_is_named);
+    tcase_add_test(t, a_visit_after_the_deadline_ends);
     tcase_add_test(t, the_last_of_many_removes_the_file);
     tcase_add_test(t, more_ranks_than_descriptors_are_an_error);
     tcase_add_test(t, other_files_are_left_alone);

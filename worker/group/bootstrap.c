@@ -32,7 +32,7 @@ static int bootstrap_store(const struct bootstrap *m, const char *card,
     return rc;
 }
 
-int bootstrap_late(const struct bootstrap *m, const char *place,
+int bootstrap_late(const struct bootstrap *m, const char *scheme,
                    const struct ddp_value *cards, struct ddp_err *err)
 {
     enum { LISTED = 8 };
@@ -44,8 +44,8 @@ int bootstrap_late(const struct bootstrap *m, const char *place,
             at += (size_t)snprintf(text + at, sizeof text - at, "%s%d",
                                    missing > 1 ? ", " : "", r);
     }
-    return err_set(err, "%d of %d ranks have not come to %s in time: %s%s", missing,
-                   m->size, place, text, missing > LISTED ? ", ..." : "");
+    return err_set(err, "%d of %d ranks have not come to %s%s in time: %s%s", missing,
+                   m->size, scheme, m->place, text, missing > LISTED ? ", ..." : "");
 }
 
 /* ---- the table ---- */

@@ -48,9 +48,9 @@ int bootstrap_tcp_connect(const struct bootstrap *m, const char *addr, int port,
 bootstrap_fn bootstrap_find(struct bootstrap *m, const char *url, char host[256],
                             const char **toward, struct ddp_err *err);
 
-/* Sets the error of a rank that has waited at `place` until the deadline, with the ranks
- * whose cards are missing. Returns -1. */
-int bootstrap_late(const struct bootstrap *m, const char *place,
+/* Sets the error of a rank that has waited at m->place until the deadline, with the ranks
+ * whose cards are missing. `scheme`: "tcp://". Returns -1. */
+int bootstrap_late(const struct bootstrap *m, const char *scheme,
                    const struct ddp_value *cards, struct ddp_err *err);
 
 /* "host:port" or "[address]:port" */

@@ -256,7 +256,6 @@ static int sit_down(struct book *b, struct ddp_err *err)
 
 static int late(const struct book *b, bool seated, struct ddp_err *err)
 {
-    char place[300];
     if (!seated)
         return err_set(err,
                        "another rank %d is at '%s': a run that still goes on, or a "
@@ -265,8 +264,7 @@ static int late(const struct book *b, bool seated, struct ddp_err *err)
     if (!b->readable)
         return err_set(err, "ranks of another group, or of another size, are at '%s'",
                        b->m->place);
-    snprintf(place, sizeof place, "'%s'", b->m->place);
-    return bootstrap_late(b->m, place, b->cards, err);
+    return bootstrap_late(b->m, "file://", b->cards, err);
 }
 
 static int connect_as_named(struct book *b, const char *card, struct ddp_err *err)

@@ -88,12 +88,13 @@ static int give_all(const struct host *h, struct ddp_err *err)
     while (to < h->m->size &&
            (rc = sock_write_all(h->fds[to], all, size, h->m->deadline_ms)) == 0)
         to++;
+    bool late = rc < 0 && errno == ETIMEDOUT; /* before free() */
     free(all);
     return rc == 0 ? 0
-           : errno == ETIMEDOUT
-               ? err_set(err, "rank %d did not read in time at tcp://%s", to, h->m->place)
-               : err_set(err, "rank %d ended during the bootstrap at tcp://%s", to,
-                         h->m->place);
+                   : err_set(err,
+                             late ? "rank %d did not read in time at tcp://%s"
+                                  : "rank %d ended during the bootstrap at tcp://%s",
+                             to, h->m->place);
 }
 
 /* Tell the ranks that have connected, so that they need not wait for their deadline. */
@@ -108,12 +109,10 @@ static void give_up(const struct host *h)
 
 static int host_all(struct host *h, int listener, struct ddp_err *err)
 {
-    char place[300];
-    snprintf(place, sizeof place, "tcp://%s", h->m->place);
     while (h->missing > 0) {
         if (now_ms() >= h->m->deadline_ms || /* strangers may keep connecting */
             sock_await(listener, POLLIN, h->m->deadline_ms) < 0)
-            return bootstrap_late(h->m, place, h->cards, err);
+            return bootstrap_late(h->m, "tcp://", h->cards, err);
         int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0 && (errno == EMFILE || errno == ENFILE))
             return err_errno(

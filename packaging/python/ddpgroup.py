@@ -74,25 +74,47 @@ class Group:
 
     def _call(self, function, *args):
         err = Err()
+        if not self._g:
+            raise Error("the group is closed")
         if function(self._g, *args, c.byref(err)) != 0:
             raise Error(err.text.decode())
 
     @staticmethod
     def _data(array, least=0):
-        if array is None:
+        if array is None and least == 0:
             return None
+        if array is None:
+            raise Error(f"an array of {least} elements is needed")
         if not array.flags["C_CONTIGUOUS"]:
             raise Error("the array is not contiguous")
         if array.size < least:
             raise Error(f"the array has {array.size} elements, and {least} are needed")
         return c.c_void_p(array.ctypes.data)
 
+    @classmethod
+    def _out(cls, array, least=0):
+        if array is not None and not array.flags["WRITEABLE"]:
+            raise Error("the array is read-only")
+        return cls._data(array, least)
+
     @staticmethod
-    def _type(array, bfloat16):
-        name = "bfloat16" if bfloat16 else array.dtype.name
-        if name not in TYPES:
-            raise Error(f"no such element type '{name}': {', '.join(TYPES)}")
+    def _type(array, bfloat16, other=None):
+        """That of both arrays."""
+        kind = array.dtype
+        if other is not None and other.dtype != kind:
+            raise Error(f"an array of {kind} and one of {other.dtype}")
+        if bfloat16 and kind.name != "uint16":
+            raise Error(f"bfloat16 is the bits in an array of uint16, not of {kind}")
+        name = "bfloat16" if bfloat16 else kind.name
+        if name not in TYPES or not kind.isnative:
+            raise Error(f"no such element type '{kind}': {', '.join(TYPES)}")
         return TYPES[name]
+
+    @staticmethod
+    def _op(name):
+        if name not in OPS:
+            raise Error(f"no such operation '{name}': {', '.join(OPS)}")
+        return OPS[name]
 
     def _counts(self, counts):
         if len(counts) != self.size:
@@ -129,71 +151,78 @@ class Group:
         self._call(library.ddp_send, self._data(x), c.c_size_t(x.nbytes), dest, tag)
 
     def recv(self, x, source, tag=0):
-        self._call(library.ddp_recv, self._data(x), c.c_size_t(x.nbytes), source, tag)
+        self._call(library.ddp_recv, self._out(x), c.c_size_t(x.nbytes), source, tag)
 
     # bfloat16=True: the array is of uint16 and holds the bits
 
     def broadcast(self, x, root=0, bfloat16=False):
-        self._call(library.ddp_broadcast, self._data(x), c.c_size_t(x.size),
-                   self._type(x, bfloat16), root)
+        self._call(library.ddp_broadcast, self._data(x) if self.rank == root else self._out(x),
+                   c.c_size_t(x.size), self._type(x, bfloat16), root)
 
     def all_reduce(self, x, op="sum", bfloat16=False):
-        self._call(library.ddp_all_reduce, self._data(x), c.c_size_t(x.size),
-                   self._type(x, bfloat16), OPS[op])
+        self._call(library.ddp_all_reduce, self._out(x), c.c_size_t(x.size),
+                   self._type(x, bfloat16), self._op(op))
 
     def reduce(self, x, out=None, op="sum", root=0, bfloat16=False):
+        out = out if self.rank == root else None
         self._call(library.ddp_reduce, self._data(x),
-                   self._data(out, x.size if self.rank == root else 0), c.c_size_t(x.size),
-                   self._type(x, bfloat16), OPS[op], root)
+                   self._out(out, x.size if self.rank == root else 0), c.c_size_t(x.size),
+                   self._type(x, bfloat16, out), self._op(op), root)
 
     def all_gather(self, x, out, counts=None, bfloat16=False):
-        kind = self._type(x, bfloat16)
+        kind = self._type(x, bfloat16, out)
         if counts is None:
-            self._call(library.ddp_all_gather, self._data(x), self._data(out, x.size * self.size),
+            self._call(library.ddp_all_gather, self._data(x), self._out(out, x.size * self.size),
                        c.c_size_t(x.size), kind)
         else:
             sizes = self._counts(counts)
             self._call(library.ddp_all_gatherv, self._data(x, sizes[self.rank]),
-                       self._data(out, sum(sizes)), sizes, kind)
+                       self._out(out, sum(sizes)), sizes, kind)
 
     def reduce_scatter(self, x, out, counts=None, op="sum", bfloat16=False):
-        kind = self._type(x, bfloat16)
+        kind = self._type(x, bfloat16, out)
         if counts is None:
             self._call(library.ddp_reduce_scatter, self._data(x, out.size * self.size),
-                       self._data(out), c.c_size_t(out.size), kind, OPS[op])
+                       self._out(out), c.c_size_t(out.size), kind, self._op(op))
         else:
             sizes = self._counts(counts)
             self._call(library.ddp_reduce_scatterv, self._data(x, sum(sizes)),
-                       self._data(out, sizes[self.rank]), sizes, kind, OPS[op])
+                       self._out(out, sizes[self.rank]), sizes, kind, self._op(op))
 
     def gather(self, x, out=None, counts=None, root=0):
-        kind, mine = self._type(x, False), self.rank == root
+        mine = self.rank == root
+        out = out if mine else None
+        kind = self._type(x, False, out)
         if counts is None:
             self._call(library.ddp_gather, self._data(x),
-                       self._data(out, x.size * self.size if mine else 0),
+                       self._out(out, x.size * self.size if mine else 0),
                        c.c_size_t(x.size), kind, root)
         else:
             sizes = self._counts(counts)
             self._call(library.ddp_gatherv, self._data(x), c.c_size_t(x.size),
-                       self._data(out, sum(sizes) if mine else 0), sizes, kind, root)
+                       self._out(out, sum(sizes) if mine else 0), sizes, kind, root)
 
     def scatter(self, x, out, counts=None, root=0):
-        kind, mine = self._type(out, False), self.rank == root
+        mine = self.rank == root
+        x = x if mine else None
+        kind = self._type(out, False, x)
         if counts is None:
             self._call(library.ddp_scatter, self._data(x, out.size * self.size if mine else 0),
-                       self._data(out), c.c_size_t(out.size), kind, root)
+                       self._out(out), c.c_size_t(out.size), kind, root)
         else:
             sizes = self._counts(counts)
             self._call(library.ddp_scatterv, self._data(x, sum(sizes) if mine else 0), sizes,
-                       self._data(out), c.c_size_t(out.size), kind, root)
+                       self._out(out), c.c_size_t(out.size), kind, root)
 
     def all_to_all(self, x, out, send_counts=None, recv_counts=None):
-        kind = self._type(x, False)
+        kind = self._type(x, False, out)
         if send_counts is None:
-            each = x.size // self.size
-            self._call(library.ddp_all_to_all, self._data(x), self._data(out, each * self.size),
+            each, rest = divmod(x.size, self.size)
+            if rest:
+                raise Error(f"{x.size} elements cannot be split evenly among {self.size} ranks")
+            self._call(library.ddp_all_to_all, self._data(x), self._out(out, each * self.size),
                        c.c_size_t(each), kind)
         else:
             to, of = self._counts(send_counts), self._counts(recv_counts)
             self._call(library.ddp_all_to_allv, self._data(x, sum(to)), to,
-                       self._data(out, sum(of)), of, kind)
+                       self._out(out, sum(of)), of, kind)

@@ -144,9 +144,25 @@ class Checker:
             self.same(out, want, "all_to_all", counts, *what)
 
     def refuses(self):
-        """What would be written behind an array's end is an exception, and nothing is sent."""
-        g, x = self.g, np.zeros(4, "float32")
+        """What would be written behind an array's end, or is of another type, is an exception,
+        and nothing is sent."""
+        g, x = self.g, np.zeros(4 * self.g.size, "float32")
+        fixed = np.frombuffer(bytes(4), "float32")
         for wrong in (lambda: g.all_gather(x, x[:3]),
+                      lambda: g.all_gather(x, np.zeros(x.size * g.size, "uint8")),
+                      lambda: g.reduce_scatter(x.astype("uint8"), x[:4]),
+                      lambda: g.gather(x, np.zeros(x.size * g.size, "float16"), root=g.rank),
+                      lambda: g.scatter(x.astype("float16"), x[:1], root=g.rank),
+                      lambda: g.all_to_all(x, x.astype("int8")),
+                      lambda: g.reduce(x, x.astype("int8"), root=g.rank),
+                      lambda: g.reduce(x, root=g.rank),
+                      lambda: g.all_reduce(x.astype("uint8"), bfloat16=True),
+                      lambda: g.all_reduce(x.astype(">f4")),
+                      lambda: g.all_reduce(fixed),
+                      lambda: g.recv(fixed, g.rank),
+                      lambda: g.all_reduce(x, "plus"),
+                      lambda: g.all_to_all(np.zeros(g.size + 1), np.zeros(g.size + 1))
+                      if g.size > 1 else g.all_gather(x, x[:3]),
                       lambda: g.all_gather(x, x, [1] * (g.size + 1)),
                       lambda: g.gather(x, x[:3], root=g.rank),
                       lambda: g.scatter(x[:0], x, [1] * g.size, root=g.rank),
@@ -157,7 +173,7 @@ class Checker:
             except ddpgroup.Error:
                 self.checks += 1
             else:
-                raise AssertionError("an array that is too small is taken")
+                raise AssertionError("a wrong array is taken")
 
     def run(self):
         self.refuses()
@@ -197,6 +213,12 @@ def play(shape, rank, meeting):
             other.moves(Kind(name), 37, np.copy)
         half.close()
     group.close()
+    try:
+        group.barrier()
+    except ddpgroup.Error:
+        checker.checks += 1
+    else:
+        raise AssertionError("a group that is closed has a barrier")
     if rank == 0:
         print(f"{shape}: {checker.checks} results ({group.backend})", flush=True)
 

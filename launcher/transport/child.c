@@ -39,8 +39,9 @@
 enum { STACK_SIZE = 64 << 10, STREAMS = 3, SLOTS = STREAMS + 1, SIGNALS = 32 };
 
 struct child_place {
-    char *stack; /* mapped */
-    int slot;    /* the first reserved descriptor */
+    char *stack;      /* mapped */
+    int slot;         /* the first reserved descriptor */
+    uint32_t changed; /* by changed_signals() */
 };
 
 static struct child_place mine; /* the main thread's */
@@ -55,6 +56,7 @@ struct talk {
     int slot;
     pid_t parent;
     const sigset_t *mask; /* the parent's, for the child */
+    uint32_t changed;     /* by changed_signals() */
     enum child_step step; /* set by the child: the failed step */
     int error;            /* and why */
 };
@@ -66,15 +68,25 @@ static _Noreturn void fail(struct talk *t, enum child_step step)
     _exit(127);
 }
 
-/* Real-time signals are left out: nothing here changes their actions. */
-static void default_signals(void)
+/* A bit for each signal whose action is not the default one. Real-time signals are left
+ * out: nothing here changes their actions. */
+static uint32_t changed_signals(void)
 {
+    uint32_t changed = 0;
     for (int sig = 1; sig < SIGNALS; sig++) {
         struct sigaction sa;
-        if (sigaction(sig, NULL, &sa) < 0 || sa.sa_handler == SIG_DFL)
-            continue;
-        sa = (struct sigaction){.sa_handler = SIG_DFL};
-        sigaction(sig, &sa, NULL);
+        if (sigaction(sig, NULL, &sa) == 0 && sa.sa_handler != SIG_DFL)
+            changed |= 1U << sig;
+    }
+    return changed;
+}
+
+static void default_signals(uint32_t changed)
+{
+    const struct sigaction sa = {.sa_handler = SIG_DFL};
+    for (int sig = 1; sig < SIGNALS; sig++) {
+        if (changed >> sig & 1)
+            sigaction(sig, &sa, NULL);
     }
 }
 
@@ -122,7 +134,7 @@ static int child_main(void *arg)
     if ((spec->session && setsid() < 0) ||
         ((spec->group || spec->join) && setpgid(0, spec->join) < 0))
         fail(t, CHILD_SETUP);
-    default_signals();
+    default_signals(t->changed);
     if (take_streams(t->slot, spec->extra > 0) < 0)
         fail(t, CHILD_SETUP);
     if (spec->terminal && ioctl(STDIN_FILENO, TIOCSCTTY, 0) < 0)
@@ -155,8 +167,11 @@ pid_t child_spawn(const struct child_spec *spec, enum child_step *step)
     sigfillset(&all);
     sigemptyset(&none);
     const struct child_place *place = spec->place ? spec->place : &mine;
-    struct talk t = {
-        .spec = spec, .slot = place->slot, .parent = getpid(), .mask = &none};
+    struct talk t = {.spec = spec,
+                     .slot = place->slot,
+                     .parent = getpid(),
+                     .mask = &none,
+                     .changed = spec->place ? place->changed : changed_signals()};
     *step = CHILD_SETUP;
     if (fill_slots(place->slot, spec->in, spec->out, spec->err, spec->extra) < 0)
         return -1;
@@ -281,6 +296,7 @@ struct child_place *child_place_create(unsigned nchildren, struct ddp_err *err)
     struct child_place *p = xcalloc(1, sizeof *p);
     enlarge_table(holder, nchildren);
     p->slot = free_slots();
+    p->changed = changed_signals();
     if (make_stack(p, err) == 0 && fill_slots(p->slot, -1, -1, -1, -1) == 0)
         return p;
     if (p->stack)

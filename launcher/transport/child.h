@@ -19,7 +19,8 @@
 enum { CHILD_EXTRA_FD = 63 };
 
 /* What child_spawn() needs in a thread other than the main one: a stack, descriptors, and
- * room for those of about `nchildren` children. Created before the thread. */
+ * room for those of about `nchildren` children. Created before the thread, after all
+ * signal handlers. */
 struct child_place;
 struct child_place *child_place_create(unsigned nchildren, struct ddp_err *err);
 void child_place_destroy(struct child_place *p);

@@ -77,7 +77,8 @@ size_t strv_env_find(const struct strv *s, const char *name)
 {
     size_t len = strlen(name);
     for (size_t i = 0; i < s->n; i++) {
-        if (strncmp(s->v[i], name, len) == 0 && s->v[i][len] == '=')
+        const char *entry = s->v[i];
+        if (*entry == *name && strncmp(entry, name, len) == 0 && entry[len] == '=')
             return i;
     }
     return s->n;

@@ -28,12 +28,21 @@ enum kind { IDENTITY, DEFAULT, OPTION };
 /* Returns the value, possibly in `buf`, or NULL: not set for these facts. */
 typedef const char *(*value_fn)(const struct rank_facts *f, char buf[VALUE_SIZE]);
 
-#define NUMBER(name, expression)                                              \
-    static const char *name(const struct rank_facts *f, char buf[VALUE_SIZE]) \
-    {                                                                         \
-        snprintf(buf, VALUE_SIZE, "%d", expression);                          \
-        return buf;                                                           \
-    }
+/* As "%d", which would take a third of the time to make a rank's environment. */
+static const char *decimal(int number, char buf[VALUE_SIZE])
+{
+    char *p = buf + VALUE_SIZE - 1;
+    unsigned n = number < 0 ? 0U - (unsigned)number : (unsigned)number;
+    *p = '\0';
+    do
+        *--p = (char)('0' + n % 10);
+    while ((n /= 10) > 0);
+    if (number < 0)
+        *--p = '-';
+    return p;
+}
+
+#define NUMBER(name, expression) TEXT(name, decimal(expression, buf))
 #define TEXT(name, expression)                                                \
     static const char *name(const struct rank_facts *f, char buf[VALUE_SIZE]) \
     {                                                                         \
@@ -54,9 +63,7 @@ NUMBER(restart_count, f->restart_count)
 NUMBER(max_restarts, f->max_restarts)
 NUMBER(ncpus, f->ncpus)
 TEXT(master_addr, f->master_addr)
-TEXT(master_port, f->master_port > 0
-                      ? (snprintf(buf, VALUE_SIZE, "%d", f->master_port), buf)
-                      : "(any free port)")
+TEXT(master_port, f->master_port > 0 ? decimal(f->master_port, buf) : "(any free port)")
 TEXT(hostname, f->hostname)
 TEXT(job_id, f->job_id)
 TEXT(error_file, f->error_file)
@@ -66,7 +73,7 @@ TEXT(interface, f->interface)
 TEXT(gloo_interface, f->interface ? f->interface : f->gloo_interface)
 TEXT(gpu, f->gpu)
 TEXT(one, "1")
-TEXT(columns, f->columns > 0 ? (snprintf(buf, VALUE_SIZE, "%d", f->columns), buf) : NULL)
+TEXT(columns, f->columns > 0 ? decimal(f->columns, buf) : NULL)
 TEXT(role_name, "default")
 /* torch compares with this exact text */
 TEXT(agent_store, f->store == STORE_LAUNCHER ? "True" : "False")
@@ -80,7 +87,7 @@ TEXT(pmix_store, f->pmix_nspace ? CONTRACT_PMIX_STORE : NULL)
 TEXT(pmix_version, f->pmix_nspace ? DDPRUN_PMIX_VERSION : NULL)
 TEXT(no_schizo, f->pmix_nspace ? "^orte,slurm,flux,jsm,alps,moab" : NULL)
 TEXT(one_if_crowded, f->crowded ? "1" : NULL)
-TEXT(pmi_fd, f->pmi_fd > 0 ? (snprintf(buf, VALUE_SIZE, "%d", f->pmi_fd), buf) : NULL)
+TEXT(pmi_fd, f->pmi_fd > 0 ? decimal(f->pmi_fd, buf) : NULL)
 TEXT(pmi_version, f->pmi_fd > 0 ? "1" : f->pmix_nspace ? "x" : NULL)
 TEXT(one_if_many, f->size >= MANY_RANKS ? "1" : NULL)
 
@@ -107,9 +114,8 @@ TEXT(hvd_port, f->store == STORE_LAUNCHER ? master_port(f, buf) : NULL)
 TEXT(hvd_interface, f->interface                 ? f->interface
                     : f->nnodes == 1 && !f->grows ? "lo"
                                                   : f->gloo_interface)
-TEXT(tracker_port, f->tracker_port > 0
-                       ? (snprintf(buf, VALUE_SIZE, "%d", f->tracker_port), buf)
-                       : "(chosen at start)")
+TEXT(tracker_port,
+     f->tracker_port > 0 ? decimal(f->tracker_port, buf) : "(chosen at start)")
 
 static const struct row {
     const char *name;

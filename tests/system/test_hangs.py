@@ -480,8 +480,8 @@ class Hangs(launch.LaunchTest):
             with open(f"{folder}/0.1.sock", "w", encoding="ascii"):
                 pass
             os.utime(folder, (0, 0))
-        self.assert_ended(self.run_to_end("true"), 0)
-        self.assertFalse(os.path.exists(killed))
+        wait = self.run_to_end("sh", "-c", f"while [ -e {killed} ]; do sleep 0.1; done")
+        self.assert_ended(wait, 0)
         self.assertEqual(os.listdir(runs), ["0.1.sock"])
 
 

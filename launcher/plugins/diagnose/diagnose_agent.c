@@ -28,12 +28,14 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { YOUNG_S = 60 };
+/* CLEAN_MS: folders of killed agents are removed after this: not by a job of a moment */
+enum { YOUNG_S = 60, CLEAN_MS = 100 };
 
 struct diagnose {
     struct agent *agent; /* borrowed */
     char *folder;        /* owned; NULL: none could be made */
     int held;            /* owned: the open folder, locked as long as we live; -1 */
+    struct event *clean; /* owned */
     int ras_fd;          /* owned: reserves the port of ras_addr; -1 */
     char *ras_addr; /* owned: NCCL_RAS_ADDR of this job here; NULL: no GPUs, or no port */
     char *nccl;     /* owned: that of the ranks, which the user may have set; NULL */
@@ -85,9 +87,17 @@ static int hold_folder(const char *path)
     return -1;
 }
 
-/* Remove ours of agents that were killed. A new one may not be locked yet. */
-static void remove_old(const char *parent, const char *name)
+static char *folder_prefix(void)
 {
+    return xasprintf("ddprun-%u-ranks-", (unsigned)geteuid());
+}
+
+/* Remove ours of agents that were killed. A new one may not be locked yet. */
+static void on_clean(evutil_socket_t nothing, short what, void *arg)
+{
+    const struct diagnose *d = arg;
+    char *name = folder_prefix();
+    char *parent = xstrndup(d->folder, (size_t)(strrchr(d->folder, '/') - d->folder));
     DIR *dir = opendir(parent);
     for (struct dirent *e; dir && (e = readdir(dir));) {
         struct stat st;
@@ -105,18 +115,20 @@ static void remove_old(const char *parent, const char *name)
     }
     if (dir)
         closedir(dir);
+    free(parent);
+    free(name);
 }
 
 static int make_folder_in(struct diagnose *d, const char *parent)
 {
-    char *name = xasprintf("ddprun-%u-ranks-", (unsigned)geteuid());
-    remove_old(parent, name);
+    char *name = folder_prefix();
     char *path = xasprintf("%s/%sXXXXXX", parent, name);
     free(name);
     bool made = mkdtemp(path) != NULL;
     d->held = made ? hold_folder(path) : -1;
     if (d->held >= 0) {
         d->folder = path;
+        loop_arm(d->clean, CLEAN_MS);
         return 0;
     }
     int error = errno;
@@ -164,24 +176,24 @@ static void diagnose_rank_facts(void *state, uint32_t local, struct rank_facts *
 static void diagnose_rank_env(void *state, uint32_t local, struct strv *env)
 {
     struct diagnose *d = state;
-    const char *rank = strv_env_get(env, "RANK");
-    const char *path = strv_env_get(env, "PYTHONPATH");
+    uint32_t rank = d->agent->share.ranks[local].rank;
     if (local >= d->nlocal) {
         d->ranks = xrealloc(d->ranks, local + 1, sizeof *d->ranks);
         d->pids = xrealloc(d->pids, local + 1, sizeof *d->pids);
         while (d->nlocal <= local)
             d->pids[d->nlocal++] = 0;
     }
-    d->ranks[local] = rank ? atoi(rank) : -1;
-    if (!d->folder || !rank)
+    d->ranks[local] = (int)rank;
+    if (!d->folder)
         return;
-    char *stem = xasprintf("%s/%s", d->folder, rank);
+    char *stem = xasprintf("%s/%u", d->folder, rank);
     strv_env_set(env, "DDPRUN_DIAGNOSE", stem);
     free(stem);
     if (!d->nccl)
         d->nccl = xstrdup(strv_env_get(env, "NCCL_RAS_ADDR"));
     if (!d->python)
         return;
+    const char *path = strv_env_get(env, "PYTHONPATH");
     char *longer = xasprintf("%s%s%s", d->python,
                              !path   ? ""
                              : *path ? ":"
@@ -320,6 +332,7 @@ static int diagnose_init(struct agent *a, void **state, struct ddp_err *err)
     struct diagnose *d = xcalloc(1, sizeof *d);
     *d = (struct diagnose){.agent = a,
                            .held = -1,
+                           .clean = loop_timer(a->loop, on_clean, d),
                            .ras_fd = -1,
                            .python = python_folder(),
                            .child = {.reap = a->reap, .fd = -1, .out = on_out, .arg = d},
@@ -335,6 +348,7 @@ static void diagnose_fini(void *state)
     diagnose_child_kill(&d->child);
     diagnose_child_kill(&d->last);
     evbuffer_free(d->last_lines);
+    loop_free(d->clean);
     if (d->folder)
         remove_folder(d->held, d->folder);
     if (d->held >= 0)

@@ -83,7 +83,8 @@ static void answer_peers(struct diagnose *d, json_t *reply)
 
 static void refuse_peers(struct diagnose *d, const char *why)
 {
-    answer_peers(d, json_pack("{s:s}", "error", why));
+    if (d->peers.n > 0)
+        answer_peers(d, json_pack("{s:s}", "error", why));
 }
 
 /* --- inquiries ---------------------------------------------------------------------- */

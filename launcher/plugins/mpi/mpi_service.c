@@ -78,6 +78,7 @@ struct mpi_service {
     bool stopped;
     struct mpi_rank *ranks; /* owned, by local rank */
     uint32_t nlocal;        /* the agent's share may be another at the end */
+    bool crowded;           /* more ranks than CPUs */
     bool present;           /* reported: some of them are in MPI */
     struct pmi_server *pmi; /* owned; NULL: PMI is not served */
 };
@@ -408,7 +409,7 @@ void mpi_service_facts(const struct mpi_service *w, struct rank_facts *facts)
 {
     facts->pmix_nspace = w->nspace;
     facts->pmix_uri = w->uri;
-    facts->crowded = w->nspace && crowded(w);
+    facts->crowded = w->nspace && w->crowded;
     if (w->pmi)
         facts->pmi_fd = CHILD_EXTRA_FD;
 }
@@ -472,6 +473,7 @@ struct mpi_service *mpi_service_create(struct agent *a, const char *mapping,
     *w = (struct mpi_service){
         .agent = a, .job = job, .share = share, .map = map, .listen_fd = -1, .first = -1};
     w->nlocal = share->nlocal;
+    w->crowded = crowded(w);
     w->ranks = xcalloc(w->nlocal, sizeof *w->ranks);
     w->deadline = loop_timer(loop, on_stop_deadline, w);
     w->absence = loop_timer(loop, on_absence, w);

@@ -278,10 +278,11 @@ int child_init(struct ddp_err *err)
 }
 
 /* The kernel enlarges the descriptor table of a process with threads only after a grace
- * period of RCU, which takes milliseconds. Before the thread runs it takes none. */
+ * period of RCU, which takes milliseconds. Before the thread runs it takes none. A child
+ * has streams, a pidfd, and connections to the store and to PMI. */
 static void enlarge_table(int fd, unsigned nchildren)
 {
-    enum { OTHERS = 46, OF_A_CHILD = 8 };
+    enum { OTHERS = 46, OF_A_CHILD = 16 };
     struct rlimit now;
     rlim_t n = OTHERS + (rlim_t)nchildren * OF_A_CHILD;
     if (getrlimit(RLIMIT_NOFILE, &now) == 0 && n >= now.rlim_cur)

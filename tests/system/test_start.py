@@ -178,7 +178,7 @@ class Ranks(LaunchTest):
         launch = self.run_to_end("-np", 64, "sh", "-c",
                                  "[ $RANK != 0 ] || exec grep FDSize /proc/$PPID/status")
         self.assert_ended(launch, 0)
-        self.assertGreaterEqual(int(launch.out.split()[-1]), 512)
+        self.assertGreaterEqual(int(launch.out.split()[-1]), 1024)
 
 
 class Discovery(LaunchTest):

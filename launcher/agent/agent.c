@@ -150,7 +150,9 @@ int agent_run(const struct agent_setup *setup)
 {
     struct agent a = {0};
     struct ddp_err err;
-    prctl(PR_SET_NAME, "ddprun-agent");
+    /* its guard is called otherwise; without one the launcher is the guard, and `pkill -9
+     * ddprun` must not match both */
+    prctl(PR_SET_NAME, setup->keys ? "ddprun-agent" : "ddp-agent");
     signal(SIGPIPE, SIG_IGN);
     int code = EXIT_CANNOT_START;
     if (child_init(&err) == 0 && agent_create(&a, setup, &err) == 0) {

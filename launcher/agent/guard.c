@@ -22,9 +22,10 @@ static int failed(const struct ddp_err *err)
     return EXIT_CANNOT_START;
 }
 
+/* `pkill -9 ddprun` must not match both. */
 static void call_itself_guard(char *argv0)
 {
-    prctl(PR_SET_NAME, "ddprun-guard");
+    prctl(PR_SET_NAME, "ddp-guard");
     size_t n = argv0 ? strlen(argv0) : 0;
     if (n >= strlen("agent"))
         memcpy(argv0 + n - strlen("agent"), "guard", strlen("guard"));

@@ -299,7 +299,7 @@ class Hangs(launch.LaunchTest):
 
     def test_an_agent_that_did_not_run(self):
         job = self.hang("sleep", "--verbose")
-        agent, = (p for p in launch.marked(self.mark) if launch.read_proc(p, "comm") == b"ddprun-agent\n")
+        agent, = (p for p in launch.marked(self.mark) if launch.read_proc(p, "comm") == b"ddp-agent\n")
         os.kill(agent, signal.SIGSTOP)
         time.sleep(3)
         os.kill(agent, signal.SIGCONT)

@@ -11,7 +11,7 @@ import time
 import unittest
 
 from launch import (DDPRUN, DEADLINE, PATIENT, LaunchTest, main, marked, parent_of,
-                    state_of, wait_until, who_is_left)
+                    read_proc, state_of, wait_until, who_is_left)
 
 STUBBORN = "trap '' TERM INT HUP; echo up; while :; do sleep 60; done"
 
@@ -125,6 +125,26 @@ class Launcher(LaunchTest):
         for rank in range(np):
             self.wait_for(launch, f"[{rank}] up\n")
         return launch
+
+    def test_pkill_ends_all_that_ranks_have_started(self):
+        launch = self.running("setsid sleep 60 & echo up; wait")
+        ours = [pid for pid in marked(self.mark) if b"ddprun" in read_proc(pid, "comm")]
+        self.assertIn(launch.process.pid, ours)
+        for signum in (signal.SIGSTOP, signal.SIGKILL):  # at the same moment
+            for pid in ours:
+                os.kill(pid, signum)
+        launch.wait()
+        self.assertEqual(launch.rc, -signal.SIGKILL)
+        self.assertTrue(wait_until(lambda: not marked(self.mark)), marked(self.mark))
+
+    def test_a_stopped_rank_can_handle_the_signal(self):
+        launch = self.running("trap 'echo cleaned; exit 0' TERM; echo up; [ $RANK = 0 ] || kill -STOP $$; "
+                              "while :; do sleep 0.05; done", "--grace", "20s")
+        launch.signal(signal.SIGTERM)
+        launch.wait(40)
+        self.assert_ended(launch, 143)
+        for rank in range(2):
+            self.assertIn(f"[{rank}] cleaned\n", launch.out)
 
     def test_ctrl_c_is_orderly(self):
         launch = self.running("trap 'echo cleaned; exit 0' INT TERM; echo up; "

@@ -260,6 +260,18 @@ class SshTest(LaunchTest):
         self.assertRegex(run.err, r"n[12] is lost: nothing heard from it for 3 s")
         self.assertRegex(run.err, r"; ddprun stopped rank [01]; no exit status of rank [01] \(n[12]\)\n")
 
+    def test_pkill_on_a_host_ends_all_that_its_ranks_have_started(self):
+        run = self.start_hosts("n1:1,n2:1", "setsid sleep 60 & echo here; wait")
+        self.assertTrue(wait_until(lambda: run.out.count("here") == 2), run.err)
+        ours = [p for p in marked(self.mark) if b"ddprun" in read_proc(p, "comm") and p != run.process.pid]
+        self.assertEqual(len(ours), 2)  # the agents, as both hosts are this one
+        for signum in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in ours:
+                os.kill(pid, signum)
+        run.wait()
+        self.assertIn(run.rc, (125, 137))
+        self.assertTrue(wait_until(lambda: not marked(self.mark)), marked(self.mark))
+
     # --- slow is not dead
 
     def counting(self, *options):

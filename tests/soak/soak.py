@@ -615,6 +615,8 @@ def check(job, expect):
     lines = job.text().splitlines()
     if job.fault != "strangers":  # a rank that was killed while it joined looks like one
         lines = [x for x in lines if "refused a connection" not in x or "closed already" not in x]
+    if re.search(r"Sanitizer|runtime error:", job.text()):  # a job that fails may have other lines
+        raise Wrong("a report of a sanitizer")
     headline = next((x for x in lines if x.startswith("ddprun: ") and "warning: " not in x), "")
     if code not in expect.codes:
         raise Wrong(f"exit code {code}, not one of {expect.codes}")

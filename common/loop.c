@@ -1,8 +1,8 @@
 /* common/loop.c - see loop.h
  *
- * libevent 2.1 has no hook between two polls, so the queue is an array processed by one
- * event, which the first post of an iteration activates. Functions posted while it runs
- * are run in the same pass.
+ * libevent 2.1 has no hook between two polls, so there are two queues, arrays processed
+ * by one event, which the first post of an iteration activates. Functions posted while it
+ * runs are run in the same pass.
  */
 #include "common/loop.h"
 
@@ -24,11 +24,15 @@ struct posted {
     void *arg;
 };
 
+struct queue {
+    struct posted *list; /* owned */
+    size_t n, room, done;
+};
+
 struct loop {
     struct event_base *base; /* owned */
-    struct event *deferred;  /* owned: runs the queue */
-    struct posted *queue;    /* owned */
-    size_t n, room;
+    struct event *deferred;  /* owned: runs the queues */
+    struct queue first, last;
     struct event *close_timer; /* owned */
     int *closing;              /* owned: for loop_close_fd_later() */
     size_t nclosing, room_closing;
@@ -36,35 +40,58 @@ struct loop {
     int code;
 };
 
-static void run_queue(evutil_socket_t fd, short what, void *arg)
+static bool run_one(struct queue *q)
+{
+    if (q->done == q->n)
+        return false;
+    struct posted p = q->list[q->done];
+    q->list[q->done++].fn = NULL;
+    if (p.fn)
+        p.fn(p.arg);
+    return true;
+}
+
+static void run_queues(evutil_socket_t fd, short what, void *arg)
 {
     struct loop *l = arg;
-    for (size_t i = 0; i < l->n; i++) {
-        struct posted p = l->queue[i];
-        l->queue[i].fn = NULL;
-        if (p.fn)
-            p.fn(p.arg);
+    while (run_one(&l->first) || run_one(&l->last))
+        ;
+    l->first.n = l->first.done = l->last.n = l->last.done = 0;
+}
+
+static void post(struct loop *l, struct queue *q, void (*fn)(void *arg), void *arg)
+{
+    if (q->n == q->room) {
+        q->room = q->room ? q->room * 2 : 16;
+        q->list = xrealloc(q->list, q->room, sizeof *q->list);
     }
-    l->n = 0;
+    if (l->first.n + l->last.n == 0)
+        event_active(l->deferred, 0, 0);
+    q->list[q->n++] = (struct posted){fn, arg};
 }
 
 void loop_post(struct loop *l, void (*fn)(void *arg), void *arg)
 {
-    if (l->n == l->room) {
-        l->room = l->room ? l->room * 2 : 16;
-        l->queue = xrealloc(l->queue, l->room, sizeof *l->queue);
+    post(l, &l->first, fn, arg);
+}
+
+void loop_post_last(struct loop *l, void (*fn)(void *arg), void *arg)
+{
+    post(l, &l->last, fn, arg);
+}
+
+static void unpost(struct queue *q, const void *arg)
+{
+    for (size_t i = q->done; i < q->n; i++) {
+        if (q->list[i].arg == arg)
+            q->list[i].fn = NULL;
     }
-    if (l->n == 0)
-        event_active(l->deferred, 0, 0);
-    l->queue[l->n++] = (struct posted){fn, arg};
 }
 
 void loop_unpost(struct loop *l, const void *arg)
 {
-    for (size_t i = 0; i < l->n; i++) {
-        if (l->queue[i].arg == arg)
-            l->queue[i].fn = NULL;
-    }
+    unpost(&l->first, arg);
+    unpost(&l->last, arg);
 }
 
 struct event_base *loop_base(struct loop *l)
@@ -76,7 +103,7 @@ int loop_run(struct loop *l)
 {
     while (!l->stopped && event_base_loop(l->base, EVLOOP_ONCE) == 0)
         ;
-    run_queue(-1, 0, l); /* run what the last iteration has posted */
+    run_queues(-1, 0, l); /* run what the last iteration has posted */
     return l->code;
 }
 
@@ -147,7 +174,7 @@ struct loop *loop_create(struct ddp_err *err)
         loop_destroy(l);
         return NULL;
     }
-    l->deferred = loop_event(l, -1, 0, run_queue, l);
+    l->deferred = loop_event(l, -1, 0, run_queues, l);
     l->close_timer = loop_timer(l, on_close_timer, l);
     return l;
 }
@@ -162,7 +189,8 @@ void loop_destroy(struct loop *l)
     loop_free(l->deferred);
     if (l->base)
         event_base_free(l->base);
-    free(l->queue);
+    free(l->first.list);
+    free(l->last.list);
     free(l);
 }
 

@@ -21,6 +21,9 @@ struct event_base *loop_base(struct loop *l); /* borrowed */
 
 /* Run `fn(arg)` once at the end of this iteration. */
 void loop_post(struct loop *l, void (*fn)(void *arg), void *arg);
+/* The same, after all that is posted so, also meanwhile: what one of these sends goes
+ * with what the others have sent. */
+void loop_post_last(struct loop *l, void (*fn)(void *arg), void *arg);
 /* Cancel the calls posted for `arg` that have not run yet. */
 void loop_unpost(struct loop *l, const void *arg);
 

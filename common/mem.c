@@ -1,6 +1,7 @@
 /* common/mem.c - see mem.h */
 #include "common/mem.h"
 
+#include <malloc.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,4 +71,9 @@ char *xasprintf(const char *fmt, ...)
     int n = vasprintf(&s, fmt, ap);
     va_end(ap);
     return must(n < 0 ? NULL : s);
+}
+
+void mem_init(void)
+{
+    mallopt(M_ARENA_MAX, 1);
 }

@@ -2,6 +2,7 @@
 #include "common/err.h"
 #include "common/installed.h"
 #include "common/log.h"
+#include "common/mem.h"
 #include "launcher/alloc/source.h"
 #include "launcher/cli/cli.h"
 #include "launcher/cli/container.h"
@@ -186,6 +187,7 @@ int main(int argc, char **argv)
 {
     struct opts opts;
     struct ddp_err err;
+    mem_init();
     fill_std_fds();
     child_signals_reset();
     int rc = cli_parse(argc, argv, &opts, &err), code = 0;

@@ -29,8 +29,9 @@
  * that is not of the job holds its other end. */
 enum { IDLE_STREAM_MS = 2000 };
 
-/* ms: delay before the scan for processes outside the ranks' groups. The scan takes one
- * or two ms, and most jobs have ended by then. */
+/* ms: delay before a stopped rank is continued, as it handles no signals, and before the
+ * scan for processes outside the ranks' groups. The scan takes one or two ms, and most
+ * jobs have ended by then. */
 enum { STRAYS_MS = 10 };
 
 /* Spare the ssh processes to the agents below, and those of plug-ins, with their
@@ -148,6 +149,9 @@ static void on_strays(evutil_socket_t fd, short what, void *arg)
     struct agent *a = arg;
     if (a->state != AGENT_TERMINATING || !reap_now(a->reap))
         return;
+    if (a->ranks && !a->continued)
+        ranks_signal(a->ranks, SIGCONT);
+    a->continued = true;
     if (a->ranks && ranks_starting(a->ranks)) /* it gets its signal then, and once */
         loop_arm(a->strays, STRAYS_MS);
     else
@@ -161,10 +165,9 @@ static void end_with(int sig, void *arg)
     if (a->ranks) {
         ranks_stop_starting(a->ranks, a->again);
         ranks_signal(a->ranks, sig);
-        if (sig != SIGKILL)
-            ranks_signal(a->ranks, SIGCONT); /* a stopped process handles no signals */
     }
     a->end_sig = sig;
+    a->continued = false;
     if (sig != SIGKILL) {
         loop_arm(a->strays, STRAYS_MS);
     } else if (reap_now(a->reap)) {

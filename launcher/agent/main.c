@@ -7,6 +7,7 @@
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/log.h"
+#include "common/mem.h"
 #include "common/sock.h"
 #include "launcher/agent/agent.h"
 #include "launcher/agent/ext_signals.h"
@@ -116,6 +117,7 @@ int main(int argc, char **argv)
     struct ddp_err err;
     struct bootstrap s = {0};
     const char *path = argc == 3 && strcmp(argv[1], "--bootstrap") == 0 ? argv[2] : NULL;
+    mem_init();
     child_signals_reset();
     if (is_spare(argc, argv))
         return 0;

@@ -237,6 +237,11 @@ static void end_all(struct output *o)
     }
 }
 
+void output_prepare(struct output *o)
+{
+    sink_prepare(o->sinks[OUT_STDERR]);
+}
+
 bool output_finish(struct output *o)
 {
     end_all(o);

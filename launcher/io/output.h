@@ -62,6 +62,7 @@ size_t output_room(const struct output *o); /* bytes that may be fed now */
  * start, after everything fed so far. */
 void output_line(struct output *o, enum out_stream which, const char *line);
 void output_say(struct output *o, const char *line); /* the same to stderr */
+void output_prepare(struct output *o); /* for output_say(), as writer_prepare() */
 
 /* Does the rank write to a pseudo-terminal? That ends lines with "\r\n"; per-rank files
  * get "\n". Our terminal is in raw mode, so lines of the launcher end with "\r\n" there.

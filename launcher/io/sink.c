@@ -75,6 +75,11 @@ bool sink_terminal(const struct sink *s)
     return s->terminal;
 }
 
+void sink_prepare(struct sink *s)
+{
+    writer_prepare(s->writer);
+}
+
 bool sink_finish(struct sink *s)
 {
     return writer_finish(s->writer);

@@ -40,7 +40,8 @@ bool sink_redraws(int fd);
 /* Do both descriptors refer to the same file, pipe or terminal? */
 bool sink_same(int fd, int other_fd);
 
-bool sink_finish(struct sink *s); /* as writer_finish() */
+void sink_prepare(struct sink *s); /* as writer_prepare() */
+bool sink_finish(struct sink *s);  /* as writer_finish() */
 /* Write all, blocking until `deadline_ms` (now_ms() scale). -1: lost, or time-out. */
 int sink_flush(struct sink *s, int64_t deadline_ms);
 

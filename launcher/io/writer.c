@@ -126,6 +126,12 @@ static void start(struct writer *w)
     pthread_mutex_unlock(&w->lock);
 }
 
+void writer_prepare(struct writer *w)
+{
+    if (!w->started)
+        start(w);
+}
+
 static void hand_over(struct writer *w)
 {
     struct chunk *c = w->filling;
@@ -136,8 +142,7 @@ static void hand_over(struct writer *w)
     DL_APPEND(w->queue, c);
     pthread_cond_signal(&w->work);
     pthread_mutex_unlock(&w->lock);
-    if (!w->started)
-        start(w);
+    writer_prepare(w);
 }
 
 static void on_turn_end(void *arg)

@@ -72,6 +72,14 @@ void job_check(struct job *j)
 /* --- failures, and the end -----------------------------------------------------------
  */
 
+/* The agents have been told to end the ranks, after which a line follows at once. */
+static void prepare_report(void *arg)
+{
+    struct job *j = arg;
+    if (j->output)
+        output_prepare(j->output);
+}
+
 void job_end(struct job *j, int sig, int64_t grace_ms)
 {
     job_send(j, NODE_ALL,
@@ -94,9 +102,11 @@ void job_end(struct job *j, int sig, int64_t grace_ms)
         job_move(j, JOB_DRAINING, "all ranks have exited");
     else
         job_move(j, JOB_TERMINATING, "something failed");
-    if (j->cause.kind != CAUSE_NONE && !j->reported)
+    if (j->cause.kind != CAUSE_NONE && !j->reported) {
+        loop_post_last(j->loop, prepare_report, j);
         loop_arm(j->ending.report_timer,
                  j->cause.kind == CAUSE_SIGNAL ? REPORT_SIGNAL_MS : REPORT_MS);
+    }
     job_check(j);
 }
 

@@ -218,7 +218,7 @@ void link_send(struct link *l, enum msg_type type, unsigned node, const void *he
         l->over_high = true;
     if (!l->flush_posted) {
         l->flush_posted = true;
-        loop_post(l->loop, on_flush, l);
+        loop_post_last(l->loop, on_flush, l);
     }
 }
 

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <stdbool.h>
+#include <string.h>
 #include <unistd.h>
 
 static struct loop *l;
@@ -41,6 +42,32 @@ START_TEST(posted_calls_run_and_may_post)
     loop_post(l, again, NULL);
     ck_assert_int_eq(loop_run(l), 7);
     ck_assert_int_eq(ran, 1);
+}
+END_TEST
+
+static char order[8], one[] = "a", two[] = "c", last[] = "z";
+
+static void note(void *arg)
+{
+    strcat(order, arg);
+}
+
+static void note_and_post(void *arg)
+{
+    note(arg);
+    if (strlen(order) == 3) /* by the last one: what it posts runs now, too */
+        loop_post(l, stop, NULL);
+    else
+        loop_post(l, note, two);
+}
+
+START_TEST(last_calls_run_after_those_that_are_posted_later)
+{
+    order[0] = '\0';
+    loop_post_last(l, note_and_post, last);
+    loop_post(l, note_and_post, one);
+    ck_assert_int_eq(loop_run(l), 7);
+    ck_assert_str_eq(order, "acz");
 }
 END_TEST
 
@@ -152,6 +179,7 @@ Suite *suite(void)
     TCase *t = tcase_create("loop");
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, posted_calls_run_and_may_post);
+    tcase_add_test(t, last_calls_run_after_those_that_are_posted_later);
     tcase_add_test(t, withdrawn_calls_do_not_run);
     tcase_add_test(t, descriptors_are_closed_later);
     tcase_add_test(t, the_end_of_the_loop_closes_descriptors);

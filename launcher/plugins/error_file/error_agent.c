@@ -1,7 +1,8 @@
 /* launcher/plugins/error_file/error_agent.c - TORCHELASTIC_ERROR_FILE
  *
  * Each rank gets a file for its exception. What a failed one has written there reaches
- * the launcher before its exit does, and stands in the report.
+ * the launcher before its exit does, and stands in the report. One that was told to end
+ * is no cause.
  */
 #include "common/mem.h"
 #include "launcher/agent/plugin.h"
@@ -52,7 +53,7 @@ static void error_rank_facts(void *state, uint32_t local, struct rank_facts *fac
 static void error_rank_exited(void *state, uint32_t local, const struct msg_exit *how)
 {
     struct error_node *s = state;
-    char *text = how->status != 0 && s->files[local] >= 0
+    char *text = how->status != 0 && !how->stopped && s->files[local] >= 0
                      ? error_file_read(s->files[local])
                      : NULL;
     if (text)

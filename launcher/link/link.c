@@ -19,9 +19,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
-enum { RECORD_HEAD = 4, RECORD_MAX = 64 << 10, READ_MAX = 256 << 10 };
+enum { RECORD_HEAD = 4, RECORD_MAX = 64 << 10, READ_LEAST = 512, READ_MAX = 256 << 10 };
 
 struct link {
     struct loop *loop; /* borrowed */
@@ -129,9 +130,27 @@ static void deliver(struct link *l)
     }
 }
 
+/* evbuffer_read() takes 4 KiB at most, each time with a turn of the loop. */
+static ssize_t read_some(struct evbuffer *to, int fd)
+{
+    struct evbuffer_iovec v;
+    int ready = 0;
+    if (ioctl(fd, FIONREAD, &ready) < 0 || ready < READ_LEAST)
+        ready = READ_LEAST;
+    ready = ready < READ_MAX ? ready : READ_MAX;
+    if (evbuffer_reserve_space(to, ready, &v, 1) != 1)
+        abort(); /* as mem.h does when memory is gone */
+    ssize_t n = read(fd, v.iov_base, v.iov_len);
+    if (n > 0) {
+        v.iov_len = (size_t)n;
+        evbuffer_commit_space(to, &v, 1);
+    }
+    return n;
+}
+
 static void link_readable(struct link *l)
 {
-    int n = evbuffer_read(l->sealed ? l->records : l->in, l->fd, READ_MAX);
+    ssize_t n = read_some(l->sealed ? l->records : l->in, l->fd);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n < 0) {

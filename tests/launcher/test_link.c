@@ -105,6 +105,19 @@ START_TEST(frames_arrive_whole_and_in_order)
 }
 END_TEST
 
+START_TEST(what_has_arrived_is_read_in_one_turn_of_the_loop)
+{
+    static const uint8_t body[1000];
+    open_ends(_i);
+    for (int i = 0; i < 50; i++)
+        link_send(down.link, MSG_OUTPUT, 3, "ab", 2, body, sizeof body);
+    link_flush(down.link, now_ms() + 50000);
+    event_base_loop(loop_base(loop), EVLOOP_ONCE | EVLOOP_NONBLOCK);
+    ck_assert_uint_eq(up.frames, 50);
+    close_ends();
+}
+END_TEST
+
 START_TEST(the_close_is_reported_once_after_the_last_frame)
 {
     open_ends(_i);
@@ -196,6 +209,7 @@ Suite *suite(void)
     Suite *s = suite_create("link");
     TCase *t = tcase_create("link");
     tcase_add_loop_test(t, frames_arrive_whole_and_in_order, 0, 2);
+    tcase_add_loop_test(t, what_has_arrived_is_read_in_one_turn_of_the_loop, 0, 2);
     tcase_add_loop_test(t, the_close_is_reported_once_after_the_last_frame, 0, 2);
     tcase_add_loop_test(t, sending_to_a_closed_peer_is_safe, 0, 2);
     tcase_add_loop_test(t, a_record_that_was_changed_breaks_the_link, 0,

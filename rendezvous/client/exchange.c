@@ -6,7 +6,6 @@
  */
 #include "rendezvous/client/exchange.h"
 
-#include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/sock.h"
@@ -49,19 +48,9 @@ static int break_errno(struct exchange *x, struct ddp_err *err)
 /* 1: one of `events`; 0: the deadline has passed; -1 with errno. */
 static int wait_for(const struct exchange *x, short events)
 {
-    for (;;) {
-        int64_t left = x->deadline - now_ms();
-        if (left < 0)
-            left = 0;
-        struct pollfd p = {.fd = x->fd, .events = events};
-        int n = poll(&p, 1, left > 60000 ? 60000 : (int)left);
-        if (n > 0)
-            return 1;
-        if (n < 0 && errno != EINTR)
-            return -1;
-        if (n == 0 && left <= 60000)
-            return 0;
-    }
+    if (sock_await(x->fd, events, x->deadline) == 0)
+        return 1;
+    return errno == ETIMEDOUT ? 0 : -1;
 }
 
 int exchange_begin(struct exchange *x, struct ddp_err *err)

@@ -10,6 +10,8 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/offload.h"
+#include "common/strv.h"
 #include "common/utf8.h"
 #include "common/write_all.h"
 #include "launcher/io/writer.h"
@@ -29,7 +31,7 @@
 
 #define LOG_SUBSYS "output"
 
-enum { MAX_OPEN = 256 };
+enum { MAX_OPEN = 256, CHECK_MS = 5000 };
 
 struct rankfile {
     char *path; /* owned */
@@ -210,20 +212,42 @@ static int path_trouble(const char *path, char **folder)
     return why;
 }
 
-int rankfiles_check_paths(const struct rankfiles *f, struct ddp_err *err)
+struct checking {
+    struct strv paths; /* owned: freed by check_paths() */
+    int rc;
+    struct ddp_err err;
+};
+
+static void check_paths(void *copy)
 {
+    struct checking *c = copy;
     char *folder = NULL;
-    int why = 0;
-    for (int i = 0; i < f->nranks * (f->split ? 2 : 1) && why == 0; i++) {
-        char *path =
-            path_of(f, f->split ? i / 2 : i, f->split && i % 2 ? OUT_STDERR : OUT_STDOUT);
-        why = path_trouble(path, &folder);
+    for (size_t i = 0; i < c->paths.n && c->rc == 0; i++) {
+        int why = path_trouble(c->paths.v[i], &folder);
         if (why)
-            err_set(err, "--output-filename: cannot write '%s': %s", path, strerror(why));
-        free(path);
+            c->rc = err_set(&c->err, "--output-filename: cannot write '%s': %s",
+                            c->paths.v[i], strerror(why));
     }
     free(folder);
-    return why ? -1 : 0;
+    strv_finish(&c->paths);
+}
+
+int rankfiles_check_paths(const struct rankfiles *f, struct ddp_err *err)
+{
+    struct checking c = {0};
+    for (int i = 0; i < f->nranks * (f->split ? 2 : 1); i++)
+        strv_push_nodup(&c.paths, path_of(f, f->split ? i / 2 : i,
+                                          f->split && i % 2 ? OUT_STDERR : OUT_STDOUT));
+    struct offload *a = offload_begin(check_paths, &c, sizeof c, NULL);
+    if (!a)
+        check_paths(&c);
+    const struct checking *done = a ? offload_wait(a, CHECK_MS) : &c;
+    if (!done)
+        log_warn("--output-filename: no answer about '%s' in %d s (stalled file system?)",
+                 f->pattern, CHECK_MS / 1000);
+    int rc = done && done->rc < 0 ? err_set(err, "%s", done->err.text) : 0;
+    offload_end(a);
+    return rc;
 }
 
 static void make_folders(char *path)

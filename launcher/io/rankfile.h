@@ -30,7 +30,8 @@ struct rankfiles *rankfiles_create(const char *pattern, int nranks, bool again,
 /* Is the pattern valid, and does it give each rank its own file? -1 with `err`. */
 int rankfiles_check(const char *pattern, int nranks, struct ddp_err *err);
 /* Can all the files be created and written, as far as can be checked in advance? Creates
- * nothing. The launcher writes them, on its machine. */
+ * nothing. The launcher writes them, on its machine. A file system that does not answer
+ * in 5 s is warned of. */
 int rankfiles_check_paths(const struct rankfiles *f, struct ddp_err *err);
 void rankfiles_destroy(struct rankfiles *f);
 

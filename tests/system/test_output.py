@@ -147,6 +147,14 @@ class Files(LaunchTest):
                 self.assertIn(why, launch.err)
                 self.assertFalse(os.path.exists(self.path("x")))
 
+    def test_files_on_a_dead_file_server_do_not_hold_up_the_start(self):
+        asan = os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"
+        launch = self.sh(1, "echo x", "--output-filename", self.path("%r"), env={
+            "LD_PRELOAD": os.environ["HOLD_START"], "HOLD_STAT": self.path("0"), "ASAN_OPTIONS": asan})
+        self.assert_ended(launch, 0)
+        self.assertIn(f"--output-filename: no answer about '{self.path('%r')}' in 5 s", launch.err)
+        self.assertEqual(self.read("0"), "x\n")
+
     def test_a_full_disk_loses_no_terminal_output(self):
         os.symlink("/dev/full", self.path("rank.0.out"))
         launch = self.sh(

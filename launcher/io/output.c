@@ -154,8 +154,13 @@ void output_add_ranks(struct output *o, int nranks)
     if (o->files)
         rankfiles_add_ranks(o->files, nranks);
     int shown = choose_ranks(o);
+    bool was_raw = o->raw;
     o->tags = with_tags(o->opts, shown);
     o->raw = shown < 2 && !o->tags && !o->times;
+    for (size_t i = 0; i < ARRAY_LEN(o->sinks); i++) {
+        if (was_raw && !o->raw && sink_midline(o->sinks[i]))
+            sink_put(o->sinks[i], "\n", 1);
+    }
     for (size_t i = 0; i < ARRAY_LEN(o->screens); i++)
         o->screens[i].open =
             o->screens[i].open ? (struct stream *)((char *)o->ranks + open[i]) : NULL;

@@ -98,6 +98,21 @@ START_TEST(lines_have_the_shape_the_options_say)
 }
 END_TEST
 
+START_TEST(a_second_rank_begins_a_line)
+{
+    const struct opts opts = {0};
+    to_files();
+    ck_assert_ptr_nonnull(make(&opts, 1, false));
+    feed(0, OUT_STDOUT, "a");
+    feed(0, OUT_STDERR, "b\n");
+    output_add_ranks(output, 2);
+    feed(1, OUT_STDOUT, "c\n");
+    feed(1, OUT_STDERR, "d\n");
+    assert_wrote("out", "a\n[1] c\n");
+    assert_wrote("err", "b\n[1] d\n");
+}
+END_TEST
+
 START_TEST(tags_only_at_the_start_of_a_line)
 {
     to_files();
@@ -369,6 +384,7 @@ Suite *suite(void)
     TCase *t = tcase_create("output");
     tcase_add_checked_fixture(t, output_setup, output_teardown);
     tcase_add_loop_test(t, lines_have_the_shape_the_options_say, 0, ARRAY_LEN(shapes));
+    tcase_add_test(t, a_second_rank_begins_a_line);
     tcase_add_test(t, tags_only_at_the_start_of_a_line);
     tcase_add_loop_test(t, every_split_gives_the_same_lines, 0, 19);
     tcase_add_test(t, a_long_line_is_held_until_its_end);

@@ -225,9 +225,10 @@ static int take_defaults(const char *origin, const struct strv *words, void *arg
                : as && strcmp(origin, as->name) == 0 ? as
                                                      : NULL;
     strv_push(&line, origin);
+    bool dashes = false;
     for (size_t i = 0; i < words->n; i++) {
-        char *word =
-            *words->v[0] == '-' ? xstrdup(words->v[i]) : words_setting(opts, words->v[i]);
+        dashes = dashes || *words->v[i] == '-';
+        char *word = dashes ? xstrdup(words->v[i]) : words_setting(opts, words->v[i]);
         if (word)
             strv_push_nodup(&line, word);
     }

@@ -416,6 +416,12 @@ START_TEST(defaults_come_before_the_command_line)
     ck_ok(parse_words("ddprun -np 2 prog", &o, &err), err);
     ck_assert_int_eq(o.per_node, 0);
     opts_finish(&o);
+    setenv("DDPRUN_OPTIONS", "np=5 report --bind-to none", 1); /* extended */
+    ck_ok(parse_words("ddprun prog", &o, &err), err);
+    ck_assert_int_eq(o.np, 5);
+    ck_assert(o.report);
+    ck_assert_int_eq(o.bind_to, BIND_NONE);
+    opts_finish(&o);
     leave(folder, old);
 }
 END_TEST

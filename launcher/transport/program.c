@@ -106,6 +106,8 @@ static const char *advice(const char *name, const char *path, int why, const cha
         else if (there)
             snprintf(text, size, " in PATH; to run the one in '%s' write './%s'", dir,
                      name);
+        else if (is_python_script(name))
+            snprintf(text, size, " in '%s', nor in PATH", dir);
         else
             snprintf(text, size, " in PATH");
         free(here);

@@ -356,6 +356,8 @@ static const struct {
     {"train.py", NULL, 127,
      "cannot run 'train.py': no such file or directory in PATH; to run the one in '%s' "
      "write 'python3 train.py'"},
+    {"gone.py", NULL, 127,
+     "cannot run 'gone.py': no such file or directory in '%s', nor in PATH"},
     {"./bin", "n2", 126, "cannot run './bin' on n2: it is a directory"},
     {"", NULL, 127, "cannot run '': no such file or directory in PATH"},
 };

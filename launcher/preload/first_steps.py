@@ -26,13 +26,14 @@ HARMLESS = """
     torch.backends torch.compile torch.compiler torch.cuda.device_count torch.cuda.is_available
     torch.cuda.is_bf16_supported torch.device torch.distributed.elastic.multiprocessing
     torch.distributed.is_available torch.finfo torch.fx.wrap torch.iinfo torch.inference_mode
-    torch.jit.export torch.jit.ignore torch.jit.is_scripting torch.jit.unused torch.no_grad
+    torch.jit.export torch.jit.ignore torch.jit.is_scripting torch.jit.script torch.jit.unused
+    torch.no_grad torch.set_printoptions cv2.setNumThreads PIL.ExifTags
     torch.distributed.fsdp diffusers.configuration_utils
     torch.autograd.set_detect_anomaly torch.set_float32_matmul_precision torch.tensor
     numpy.arange numpy.array numpy.asarray numpy.ones numpy.set_printoptions numpy.zeros
     accelerate.logging.get_logger diffusers.utils.check_min_version diffusers.utils.is_
     diffusers.utils.logging.get_logger hydra.main packaging.version
-    timm.models transformers.utils.check_min_version transformers.utils.is_
+    timm.models yacs.config.CfgNode transformers.utils.check_min_version transformers.utils.is_
     transformers.utils.logging.get_logger transformers.utils.versions.require_version
     """.split()
 BUT = """
@@ -44,7 +45,7 @@ BUT = """
 # These do not call a function passed to them before the imports.
 CALLED_LATER = """
     collections.defaultdict dataclasses functools.lru_cache functools.partial functools.wraps
-    typing
+    torch.jit.script typing
     """.split()
 CALLED_NOW = ("builtins.filter", "builtins.map", "re")  # these call a function passed to them
 # Builtins that return objects of Python's own types, whose methods are harmless too.
@@ -54,8 +55,10 @@ MAKING = set("""bool bytes dict enumerate float frozenset int len list open rang
     object.replace object.split object.strip object.upper""".split())
 WRITING = {"chmod", "mkdir", "open", "rename", "replace", "rmdir", "symlink_to", "touch", "unlink",
            "write_bytes", "write_text"}  # methods of pathlib.Path
-PATHS = ("builtins.str", "os.getcwd", "os.path", "pathlib")  # their results can be computed here
-FLAGS = ("torch.backends",)  # a constant may be assigned to their attributes
+PATHS = ("builtins.int", "builtins.max", "builtins.min", "builtins.str", "os.cpu_count", "os.getcwd",
+         "os.path", "pathlib")  # their results can be computed here
+# A constant may be assigned to their attributes; to those of an object, anything harmless.
+FLAGS = ("pandas.options", "torch.backends", "yacs.config.CfgNode()")
 OWN = "?"  # the origin of the script's own functions and classes
 
 
@@ -224,19 +227,23 @@ class Module:
         return any(text_of(mode) is None or set(text_of(mode)) & set("wax+") for mode in modes)
 
     def value(self, node, path):
-        """The value of an expression of paths only; else None. `path`: sys.path."""
+        """The value of an expression of paths and numbers only; else None. `path`: sys.path."""
         known = {"os": os, "sys": type("sys", (), {"path": path})}
         space = {}
         for part in walk(node):
             start = self.origin(part.func if kind_of(part) == "Call" else part)
             if kind_of(part) == "Call" and not (below(start or "", PATHS) and self.harmless(part)):
                 return None
+            if below(start or "", ("os.environ",)):  # the script may have changed it
+                return None
             if kind_of(part) == "Name":
                 if start and start.startswith("pathlib"):
                     known["pathlib"] = __import__("pathlib")
                     known["pathlib.Path"] = known["pathlib"].Path
-                space[part.id] = self.values.get(part.id, known.get(start, str))
-                if space[part.id] is str and start != "builtins.str":
+                if start in PATHS and start.startswith("builtins."):
+                    known[start] = getattr(builtins, start[9:])
+                space[part.id] = self.values.get(part.id, known.get(start))
+                if space[part.id] is None:
                     return None
         try:
             return eval(compile(_ast.Expression(node), "", "eval"), space)
@@ -340,7 +347,7 @@ class Scan:
         path = m.origin(value.func) if kind_of(value) == "Call" else ""
         if path == "os.environ.setdefault":
             return len(value.args) == 2 and not value.keywords and self.setting(
-                *value.args, also=False)
+                *value.args, m, also=False)
         if path == "sys.exit":
             return self.branches > 0
         if path in ("sys.path.append", "sys.path.insert"):
@@ -362,12 +369,13 @@ class Scan:
             if kind_of(target) == "Subscript" and m.named(target.value, "os.environ"):
                 index = getattr(target.slice, "value", target.slice)  # wrapped before 3.9
                 return len(node.targets) == 1 and self.setting(
-                    index if constant(index) else target.slice, node.value, also=True)
+                    index if constant(index) else target.slice, node.value, m, also=True)
         value = m.value(node.value, self.folders)
         if not m.harmless(node.value) or not all(
                 self.target(target, node.value, m) for target in node.targets):
             return False
-        if kind_of(node.targets[0]) == "Name" and value is not None and not self.branches:
+        if kind_of(node.targets[0]) == "Name" and not self.branches and isinstance(
+                value, (str, int, os.PathLike)):  # what cannot change
             m.values[node.targets[0].id] = value
         return True
 
@@ -378,8 +386,9 @@ class Scan:
             if not all(self.target(part, None, m) for part in node.elts):
                 return False
         elif kind in ("Attribute", "Subscript"):
+            path = m.origin(node) or ""
             return m.origin(node.value) in (OWN, OBJECT) and m.harmless(node) or (
-                below(m.origin(node) or "", FLAGS) and constant(value))
+                below(path, FLAGS) and (constant(value) or value and "()" in path))
         m.bind(node, value and m.origin(value), not self.branches)
         return True
 
@@ -424,9 +433,9 @@ class Scan:
         self.steps.append(("warn", name, *done))
         return not self.branches and bool(done[0]) and None not in done[1]
 
-    def setting(self, name, value, also):
-        name, value = text_of(name), text_of(value)
-        if name is None or value is None or self.branches:
+    def setting(self, name, value, m, also):
+        name, value = text_of(name), m.value(value, self.folders)
+        if name is None or not isinstance(value, str) or self.branches:
             return False
         self.steps.append(("set", name, value, also))
         return True

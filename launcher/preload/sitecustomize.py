@@ -183,20 +183,6 @@ def shared_memory():
     return None
 
 
-def written():
-    """Did an import write output? stdout and stderr are a pipe, which is emptied."""
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
-    pipe = os.open("/proc/self/fd/1", os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        text = os.fsdecode(os.read(pipe, 1 << 20)).strip()
-    except BlockingIOError:
-        return None
-    finally:
-        os.close(pipe)
-    return f"an import has written '{text.splitlines()[0][:200]}'" if text else None
-
-
 def children():
     try:
         os.waitpid(-1, os.WNOHANG)
@@ -228,7 +214,7 @@ def why_not(steps, folders, variables, random_numbers, temporary, fork_before):
     folder, before = os.getcwd(), list(getattr(sys.modules.get("warnings"), "filters", ()))
     with random_numbers, temporary:
         why = broken_fork() or run_steps(steps, variables, fork_before)
-    return (written() or why or hidden_module(folders) or filters(steps, before)
+    return (why or hidden_module(folders) or filters(steps, before)
             or random_numbers.why_not() or temporary.why_not() or children() or count_threads() or open_files()
             or shared_memory() or cuda() or timers() or (
                 "an import has changed the directory" if os.getcwd() != folder else None))
@@ -298,8 +284,9 @@ def renew_threads():
 
 class Cache:
     """Cache file with the number of steps of a script that passed the checks in an earlier
-    launch, so that a failing import costs time only once. Valid for a day, with unchanged
-    packages, and for the same set of variables that differ between ranks (`differing`)."""
+    launch, so that a failing import costs time only once, and imports that are all `good` need
+    neither a way back nor a search of the heap. Valid for a day, with unchanged packages, and
+    for the same set of variables that differ between ranks (`differing`)."""
 
     def __init__(self, steps, folders, differing):
         tops = {step[1].partition(".")[0] for step in steps if step[0] == "import"}
@@ -314,6 +301,7 @@ class Cache:
             os.environ.get("HOME") or "/nonexistent", ".cache")
         self.folder = os.path.join(home, "ddprun", "preload")
         self.path = os.path.join(self.folder, f"{zlib.crc32(os.fsencode(self.key)):08x}")
+        self.good = self.known = False
 
     def passed(self, steps):
         """(steps to run, None), or ([], why) if none passed."""
@@ -326,13 +314,16 @@ class Cache:
             return steps, None
         if key != self.key or not fresh:
             return steps, None
-        self.key = None  # do not write the same result again
+        self.known = True
+        self.good = not why
         return steps[:count], None if count else f"{why} (cached in '{self.path}')"
 
     def store(self, count, why):
-        if self.key is None:
-            return
+        if self.known and not (self.good and why):
+            return  # the same result
         try:
+            if self.good:  # no longer; what of it is good was not found out
+                return os.unlink(self.path)
             os.makedirs(self.folder, 0o700, exist_ok=True)
             with open(f"{self.path}.{os.getpid()}", "w", encoding="utf-8",
                       errors="surrogateescape") as f:
@@ -353,7 +344,8 @@ class Helper:
         self.has_imported = self.reports_leaks = False
         self.waiting = []  # pids of the processes that this one was forked from
         self.cache, self.forked_at = None, 0
-        self.libraries = self.random_numbers = self.temporary = self.sibling = None
+        self.libraries = self.sibling = self.variables = self.random_numbers = self.temporary = None
+        self.output = self.imported_by = None
         self.ctypes = ctypes
         atexit.register(self.skip_module_teardown)  # registered first, called last
         self.prctl = ctypes.CDLL(None).prctl
@@ -383,7 +375,7 @@ class Helper:
         if self.temporary:
             self.temporary.remove()
         if self.waiting:
-            written()  # empty the pipe: the parent has not
+            self.output.take(keep=False)  # the parent has not this text
         self.send(f"left {why}" if self.waiting else f"no {why}")
         os._exit(REFUSED if self.waiting else 0)
 
@@ -395,8 +387,9 @@ class Helper:
         if top in sys.modules or top in getattr(sys, "stdlib_module_names", ()):
             return False
         first, self.has_imported = not self.has_imported, True
-        if first or count_threads():
+        if first or self.cache.good or count_threads():
             return False
+        self.output.take()
         parent = os.getpid()
         pid = self.random_numbers.fork()
         if pid == 0:
@@ -409,6 +402,7 @@ class Helper:
         _, status = os.waitpid(pid, 0)
         if not os.WIFEXITED(status) or os.WEXITSTATUS(status) != REFUSED:
             os._exit(0)  # the child has ended in another way
+        self.cache.known = True  # the child has recorded it
         return True
 
     def end_waiting(self):
@@ -455,12 +449,15 @@ class Helper:
             os._exit(0)
         before = dict(os.environ)
         watch = run_file("watch.py")
-        self.random_numbers, self.temporary = watch["RandomNumbers"](), watch["TemporaryFolders"]()
+        self.random_numbers = watch["RandomNumbers"](self.cache.good)
+        self.temporary, self.output = watch["TemporaryFolders"](), watch["Output"]()
+        self.variables = watch["Environment"](differing.split(","), self.give_up)
         quiet = [name for name in QUIET if name not in os.environ]
         for name in quiet:
             os.putenv(name, QUIET[name])
-        why = why_not(steps, folders, watch["Environment"](differing.split(","), self.give_up),
-                      self.random_numbers, self.temporary, self.fork_before)
+        why = why_not(steps, folders, self.variables, self.random_numbers, self.temporary,
+                      self.fork_before)
+        self.output.take()
         for name in quiet:
             os.unsetenv(name)
         after = dict(os.environ)
@@ -468,11 +465,13 @@ class Helper:
                          if before.get(name) != after.get(name)})
         if why:
             self.give_up(why)
+        self.cache.store(len(steps), "")
         self.code = code_descriptors()
         self.sibling = run_file("sibling.py")["Sibling"]()
         self.freeze()
         self.end_waiting()
-        self.send(f"ready {os.getpid()}")
+        self.imported_by = os.getpid()
+        self.send(f"ready {self.imported_by}")
 
     def freeze(self):
         """Exclude the imported objects from garbage collection: a collection writes to them, so
@@ -548,6 +547,7 @@ class Helper:
         set_environment(entries, self.own)
         renew_stdin()
         renew_threads()
+        self.variables.renew()
         self.random_numbers.renew()
         self.temporary.renew()
 
@@ -604,6 +604,7 @@ class Helper:
                 if why:
                     self.send(f"no {why}")
                 elif self.fork_rank(fds, cpus, entries):
+                    self.output.repeat({self.imported_by, *self.waiting})
                     in_rank["set_up"]()
                     return
         except BaseException as e:

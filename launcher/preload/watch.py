@@ -1,5 +1,5 @@
 """Detect imports that use per-rank data: environment variables, random numbers and temporary
-directories.
+directories; and keep what they write.
 
 Run by sitecustomize.py. Each class is a context manager for the imports; `why_not()` then
 returns why ranks must not be forked, or None. Standard library only.
@@ -18,19 +18,26 @@ KEPT = {"__class__", "__del__", "__dict__", "__doc__", "__init__", "__init_subcl
 
 # Random numbers that may be equal in all ranks, by their callers: names of a file and a semaphore
 # created to test whether that is possible, the number of the first anonymous symbol, names of
-# attributes that hold the state of modules, keys of a process's own tables, and examples in texts
-# of documentation.
+# attributes that hold the state of modules, keys of a process's own tables, examples in texts of
+# documentation, and the number of a terminal's first hyperlink.
 KNOWN = {("tempfile", "_get_default_tempdir"), ("joblib._multiprocessing_helpers", "<module>"),
          ("scipy.stats._distribution_infrastructure", "_generate_example"),
          ("opentelemetry.context", "create_key"), ("sympy.core.symbol", "Dummy"),
+         ("rich.style", "<module>"),
          ("torch.distributed._composable.contract", "generate_state_key")}
 PROCESS = ("multiprocessing.process", "multiprocess.process")  # the second belongs to dill
+
+# Modules that keep the rank in `rank_zero_only.rank` for later, and what it is in a rank.
+RANK_ZERO = {"torchmetrics.utilities.prints": lambda module: int(os.environ.get("LOCAL_RANK", 0)),
+             **dict.fromkeys(("lightning.fabric.utilities.rank_zero", "lightning_fabric.utilities.rank_zero"),
+                             lambda module: module._get_rank() or 0)}
 
 # Modules whose C libraries read variables of a rank, which os.environ cannot see.
 IN_C = {"mpi4py.MPI": "initialises MPI"}
 
 STANDARD = getattr(sys, "stdlib_module_names", ())
 URANDOM = os.urandom
+REFERENCES = 4  # to a key of RandomNumbers.mine that nothing else holds, while __exit__ looks at it
 
 
 def callers():
@@ -69,6 +76,10 @@ class Environment:
         self.reader, self.alive, self.give_up = "", {}, give_up
         self.kind, self.trace = type(os.environ), None
         self.value = self.value_class()
+        self.rank = type("value", (self.value,), {
+            "__init__": lambda value: object.__setattr__(value, "name", "RANK"),
+            "__del__": lambda value: None})
+        self.keepers = {}  # names of modules of RANK_ZERO that have read a rank
 
     def stop(self, doing):
         self.give_up(f"{self.reader} {doing}")
@@ -126,6 +137,8 @@ class Environment:
         @watch
         def __getitem__(environ, key):
             name = differs(environ, key, "reads")
+            if name and self.is_keeper():
+                return "0"
             return self.value(name) if name else real["__getitem__"](environ, key)
 
         @watch
@@ -162,8 +175,33 @@ class Environment:
         return self
 
     def find_spec(self, name, path=None, target=None):
+        self.hide_rank()
         if name in IN_C:
             self.stop(IN_C[name])
+
+    def is_keeper(self):
+        """Is a module of RANK_ZERO being executed, and does it read a variable itself?"""
+        who = [(module, function) for module, function in callers()
+               if module not in (None, "os", "collections.abc")]
+        module = who[0][0] if who else None
+        if module not in RANK_ZERO or (module, "<module>") not in who:
+            return False
+        self.keepers[module] = RANK_ZERO[module]
+        return True
+
+    def hide_rank(self):
+        """What has been kept, "0", must not be read before renew() sets it. Returns whether all is
+        where it is expected."""
+        found = [getattr(sys.modules.get(name), "rank_zero_only", None) for name in self.keepers]
+        for function in found:
+            if type(getattr(function, "rank", None)) is int:
+                function.rank = self.rank()
+        return all(type(getattr(function, "rank", None)) is self.rank for function in found)
+
+    def renew(self):
+        """In a rank."""
+        for name, find in self.keepers.items():
+            sys.modules[name].rank_zero_only.rank = find(sys.modules[name])
 
     def __exit__(self, *_):
         sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not self]
@@ -171,6 +209,8 @@ class Environment:
             setattr(self.kind, name, method)
 
     def why_not(self):
+        if not self.hide_rank():
+            return f"{self.reader} keeps RANK"
         if self.alive:
             gc.collect()
         names = ", ".join(dict.fromkeys(self.alive.values()))
@@ -183,13 +223,14 @@ class RandomNumbers:
     renew(); explicitly seeded ones are not changed. Any other random number may have been
     stored by the code that drew it: no ranks are forked."""
 
-    def __init__(self):
+    def __init__(self, checked):
+        self.checked = checked  # in an earlier launch: what needs a search of the heap
         self.drawn, self.made = {}, {}  # {bytes: module that drew them}; {id: (generator, state)}
         self.renewed, self.names, self.heap = [], [], None
 
     def __enter__(self):
         self.before, self.loaded = random.getstate(), set(sys.modules)
-        self.real = os.urandom, random._urandom, random.Random.seed
+        self.real = os.urandom, random._urandom, random.Random.seed, random.getrandbits
 
         def urandom(size):
             drawn, who = self.real[0](size), list(callers())
@@ -205,17 +246,24 @@ class RandomNumbers:
                 self.made[id(generator)] = generator, KNOWN.isdisjoint(
                     callers()) and random.Random.getstate(generator)
 
-        self.mine = urandom
+        def getrandbits(n):
+            return self.real[3](n) if KNOWN.isdisjoint(callers()) else (
+                int.from_bytes(URANDOM(n // 8 + 1), "big") >> (8 - n % 8))
+
+        self.mine = {getrandbits: self.real[3], urandom: self.real[0]}
         os.urandom = random._urandom = urandom
-        random.Random.seed = seed
+        random.Random.seed, random.getrandbits = seed, getrandbits
         return self
 
     def __exit__(self, *_):
-        os.urandom, random._urandom, random.Random.seed = self.real
-        for holder in gc.get_referrers(self.mine):  # `from os import urandom`
-            for name in [n for n, value in holder.items() if value is self.mine] if (
-                    type(holder) is dict) else ():
-                holder[name] = self.real[0]
+        os.urandom, random._urandom, random.Random.seed, random.getrandbits = self.real
+        for mine, real in self.mine.items():
+            if sys.getrefcount(mine) <= REFERENCES:
+                continue
+            for holder in gc.get_referrers(mine):  # `from os import urandom`
+                for name in [n for n, value in holder.items() if value is mine] if (
+                        type(holder) is dict) else ():
+                    holder[name] = real
 
     def fork(self):
         """os.fork(); Python seeds `random` again in the child."""
@@ -310,7 +358,7 @@ class RandomNumbers:
             return "an import has drawn from torch's generator"
         tops = {name.partition(".")[0] for name in set(sys.modules) - self.loaded}
         tops -= TORCH_AND_ITS_OWN
-        if all(top in STANDARD or top.startswith("_") for top in tops):
+        if self.checked or all(top in STANDARD or top.startswith("_") for top in tops):
             return None
         if any(type(g) is kind and g is not default and g is not fresh
                and g.initial_seed() >> 32 and g.initial_seed() != usual
@@ -394,3 +442,42 @@ class TemporaryFolders:
         """In a rank."""
         for folder, args, named in self.kept:
             folder.__init__(*args, **named)
+
+
+class Output:
+    """What imports write to stdout and stderr, a pipe each: every rank writes it, too."""
+
+    def __init__(self):
+        self.texts = {1: b"", 2: b""}
+
+    def take(self, keep=True):
+        """Empty the pipes."""
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        for fd in self.texts:
+            pipe = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK)
+            try:
+                text = os.read(pipe, 1 << 20)
+            except BlockingIOError:
+                text = b""
+            finally:
+                os.close(pipe)
+            self.texts[fd] += text if keep else b""
+
+    def repeat(self, pids):
+        """In a rank. torch logs lines with the process id: that of the helper becomes the rank's."""
+        for fd, text in self.texts.items():
+            for pid in pids:
+                text = number_replaced(text, b"%d" % pid, b"%d" % os.getpid())
+            try:
+                with open(fd, "wb", closefd=False) as f:
+                    f.write(text)
+            except OSError:
+                pass  # the rank finds out itself
+
+
+def number_replaced(text, old, new):
+    first, *others = text.split(old)
+    for other in others:
+        first += (old if first[-1:].isdigit() or other[:1].isdigit() else new) + other
+    return first

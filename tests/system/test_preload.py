@@ -282,8 +282,6 @@ class Preload(LaunchTest):
                  "m.__path__ = []\ntry: import mpi4py.MPI\nexcept ImportError: pass",
                  "initialises MPI"),
                 ("import os; os.chdir('/')", "has changed the directory"),
-                ("print('hello')", "an import has written"),
-                ("import os; os.write(2, b'hello\\n')", "an import has written"),
                 ("raise SystemExit(0)", "cannot import 'doubt': SystemExit"),
                 ("import os; os._exit(0)", "the interpreter that imports has ended"),
                 ("import os; os.kill(os.getpid(), 9)", "the interpreter that imports has ended")):
@@ -344,6 +342,7 @@ class Preload(LaunchTest):
                    "def _generate_example(): return urandom(16)\ntext = _generate_example()\n"
                    "__name__ = 'opentelemetry.context'\n"
                    "def create_key(): return str(uuid.uuid4())\nkey = 'key-' + create_key()\n"
+                   "__name__ = 'rich.style'\nfrom random import getrandbits\nn = getrandbits(24)\n"
                    "__name__ = 'draws'\n",
                    ("given.gauss(0, 1)", "late.random()", "urandom", "folder", "session == draws.again",
                     "uuid.UUID(draws.job).version"),
@@ -441,7 +440,7 @@ class Preload(LaunchTest):
                 ("import os; x = os.environ['RANK'] and 1", "import of 'doubt' reads RANK", "True"),
                 ("import os; x = 1; n = os.environ['RANK']", "'doubt' keeps RANK", "True"),
                 ("import random; x = random.random() and 1", "has drawn from one", "True"),
-                ("print('hello'); x = 1", "an import has written 'hello'", "True"),
+                ("print('hello'); x = 1", "", "False"),
                 ("import os; print('hello', flush=True); x = os.environ['RANK'] + '1' and 1",
                  "import of 'doubt' reads RANK", "True"),
                 ("import threading, time\nthreading.Thread(target=time.sleep, args=(9,),"
@@ -465,14 +464,55 @@ class Preload(LaunchTest):
                 self.assertEqual([line[0] for line in lines], [f"False {third} 1 "] * 3)
                 self.assertEqual(len({n for line in lines for n in line[1].split()}), 6)
 
+    def test_what_imports_write_is_written_by_each_rank(self):
+        """With the rank's own process id, and not what a refused import has written."""
+        self.write("first.py", "import os, sys\nprint('hello', os.getpid())\n"
+                   "sys.stderr.write('W1123 %d a.py] careful\\n' % os.getpid())\n")
+        self.write("second.py", "import os\nos.write(1, b'more\\n')\n")
+        self.write("doubt.py", "print('doubt')\nf = open('/dev/zero')\n")
+        text = "import os, first, second, doubt; print('rank', os.getpid(), flush=True)"
+        for modules in "first", "first,second", "first,second,doubt":
+            for again in (False, True):
+                launches = self.both(PYTHON, "-c", text, modules=modules, forked=not again or
+                                     "doubt" not in modules, options=["--tag-output=on"],
+                                     env={"PYTHONPATH": self.folder.name})
+                for launch in launches:
+                    self.assert_ended(launch, 0)
+                    for rank in (0, 1):
+                        def lines(t):
+                            return [line[4:] for line in t.splitlines() if line.startswith(f"[{rank}] ")]
+                        out = lines(launch.out)
+                        pid = out[-1].split()[-1]
+                        self.assertEqual(out, [f"hello {pid}", "more", "doubt", f"rank {pid}"])
+                        self.assertEqual(lines(launch.err), [f"W1123 {pid} a.py] careful"])
+
+    def test_modules_that_keep_the_rank_for_later(self):
+        """As torchmetrics does. An import that reads it then is left to the ranks."""
+        self.write("torchmetrics/utilities/__init__.py", "")
+        self.write("torchmetrics/__init__.py", "from torchmetrics.utilities import prints\nimport wave\n")
+        self.write("torchmetrics/utilities/prints.py", "import os\ndef rank_zero_only(f): pass\n"
+                   "rank_zero_only.rank = getattr(rank_zero_only, 'rank',"
+                   " int(os.environ.get('LOCAL_RANK', 0)))\n")
+        self.write("doubt.py", "from torchmetrics.utilities.prints import rank_zero_only as f\n"
+                   "if f.rank == 0: print('first')\n")
+        for more, said in (("", ""), (",doubt", "reads RANK"), (",doubt", "")):
+            plain, ours = self.both(
+                PYTHON, "-c", "import torchmetrics, sys, doubt\n"
+                "print(f'{torchmetrics.utilities.prints.rank_zero_only.rank + 0}', flush=True)",
+                modules="json,torchmetrics" + more, forked=not more, options=["--tag-output=on"],
+                env={"PYTHONPATH": self.folder.name})
+            self.assertIn(FORKED, ours.err)
+            self.assertIn(said, ours.err)
+            for launch in plain, ours:
+                self.assertEqual(sorted(launch.out.splitlines()), ["[0] 0", "[0] first", "[1] 1"])
+
     def test_a_refused_import_is_paid_once(self):
         """In the next launch it is not tried again, until something has changed."""
         count = self.write("count", "")
         self.write("first.py", "")
         for modules, text, why, forked in (
-                ("doubt", "print('hello')", "an import has written 'hello'", False),
-                ("first,doubt", "print('hello')", "an import has written 'hello'", True),
-                ("first,doubt", "f = open('/dev/zero')", "has left '/dev/zero' open", True)):
+                ("doubt", "import os; os.chdir('/')", "an import has changed the directory", False),
+                ("first,doubt", "print('x')\nf = open('/dev/zero')", "has left '/dev/zero' open", True)):
             with self.subTest(modules=modules, text=text):
                 self.write("doubt.py", f"open('{count}', 'a').write('d')\n{text}\n")
                 imports = []
@@ -693,6 +733,10 @@ class Choice(LaunchTest):
                  "import torch", "typing, torch"),
                 ("import os\nos.environ['A'] = 'b'\nos.environ.setdefault('A', 'c')\n"
                  "import torch", "os, torch"),
+                ("import os\nN = min(8, max(1, os.cpu_count() - 1))\nos.environ['A'] = str(N)\n"
+                 "import torch", "os, torch"),
+                ("import torch\n@torch.jit.script\ndef f(): pass\ntorch.set_printoptions(linewidth=3)\n"
+                 "import wave", "torch, wave"),
                 ("N: int = 3\nNAMES = ['a', 'b']\nimport torch", "torch"),
                 ("async def f(*a, b=1, **c): pass\npass\nimport torch", "torch"),
                 ("import torch\nimport nothing", "torch"),
@@ -751,7 +795,7 @@ class Choice(LaunchTest):
         for text, why in (
                 ("import json", begin + "it ends"),
                 ("import vision", begin + "it ends"),
-                ("import os\nos.environ['A'] = str(1)\nimport torch", begin + "line 2"),
+                ("import os\nos.environ['A'] = str(id)\nimport torch", begin + "line 2"),
                 ("import busy\nimport torch", begin + "line 3 of busy.py may do anything"),
                 ("import broken\nimport torch", begin + "broken.py is no Python"),
                 ("import nothing\nimport torch", begin + "there is no module 'nothing'"),
@@ -788,7 +832,8 @@ class Choice(LaunchTest):
                 "def f(): pass\nf()", "class A: pass\na = A()", "f = open; open = exec; open('x')",
                 "open('x', 'w')", "open('x', mode=M)", "eval('1')", "setattr(csv, 'x', 1)",
                 "csv.x = 1", "os.environ['CUDA_VISIBLE_DEVICES'] = os.environ['SLURM_LOCALID']",
-                "os.environ['OMP_NUM_THREADS'] = str(os.cpu_count())", "os.environ.update(A='b')",
+                "os.environ['B'] = 'b'\nos.environ['A'] = os.environ['B']", "os.environ.update(A='b')",
+                "m = []\nm.append(1)\nos.environ['A'] = str(m)",
                 "if os.environ: os.environ['A'] = 'b'", "os.chdir('/')", "os.system('true')",
                 "m = sys.modules; m['x'] = None", "sys.path.append(os.environ['X'] + f())",
                 "sys.path = []", "[os.environ][0]['A'] = 'b'",

@@ -34,7 +34,7 @@ struct preload {
     struct reap *reap;       /* borrowed */
     pid_t pid;               /* of the helper; 0: exited */
     int wire;                /* owned: socket to the helper */
-    int output;              /* owned: its stdout and stderr, expected to stay empty */
+    int outputs[2];          /* owned: its stdout and stderr, which it empties itself */
     int go;                  /* owned: pipe to the rank that waits; -1: none */
     struct event *events[2]; /* owned: readable wire, deadline */
     struct preload_events callbacks;
@@ -120,6 +120,14 @@ static void take_helper(struct preload *p, pid_t pid)
     reap_watch(p->reap, pid, on_ended, p);
 }
 
+/* Since the helper has emptied the pipes, by a thread perhaps. */
+static bool wrote_more(const struct preload *p)
+{
+    int out = 0, err = 0;
+    return (ioctl(p->outputs[0], FIONREAD, &out) == 0 && out > 0) ||
+           (ioctl(p->outputs[1], FIONREAD, &err) == 0 && err > 0);
+}
+
 static void on_packet(evutil_socket_t fd, short what, void *arg)
 {
     struct preload *p = arg;
@@ -128,7 +136,6 @@ static void on_packet(evutil_socket_t fd, short what, void *arg)
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     text[n > 0 ? n : 0] = '\0';
-    int written = 0;
     if (n > 0 &&
         p->dropped > 0) { /* any answer, failures included: the rank was cancelled */
         p->dropped--;
@@ -140,8 +147,7 @@ static void on_packet(evutil_socket_t fd, short what, void *arg)
         p->callbacks.would(text + 6, p->arg);
     } else if (strncmp(text, "left ", 5) == 0) {
         log_info("an import is left to the ranks: %s", text + 5);
-    } else if (strncmp(text, "ready ", 6) == 0 &&
-               ioctl(p->output, FIONREAD, &written) == 0 && written > 0) {
+    } else if (strncmp(text, "ready ", 6) == 0 && wrote_more(p)) {
         finish(p, "an import has written something");
     } else if (strncmp(text, "ready ", 6) == 0) {
         int64_t ms = now_ms() - p->began_ms;
@@ -210,8 +216,8 @@ pid_t preload_pid(const struct preload *p)
 }
 
 static int spawn_helper(struct preload *p, const struct preload_spec *spec,
-                        const char *dir, const struct strv *common, int wire, int output,
-                        struct ddp_err *why)
+                        const char *dir, const struct strv *common, int wire,
+                        const int outputs[2], struct ddp_err *why)
 {
     struct strv env = {0};
     strv_push_all(&env, common->v);
@@ -224,8 +230,8 @@ static int spawn_helper(struct preload *p, const struct preload_spec *spec,
                                .argv = spec->argv,
                                .env = env.v,
                                .in = wire,
-                               .out = output,
-                               .err = output,
+                               .out = outputs[0],
+                               .err = outputs[1],
                                .cpus = spec->cpus,
                                .cpus_size = spec->cpus_size,
                                .group = true};
@@ -246,20 +252,25 @@ static int start_helper(struct preload *p, struct loop *loop,
                         const struct preload_spec *spec, const char *dir,
                         const struct strv *common, const char *apart, struct ddp_err *why)
 {
-    int wires[2] = {-1, -1}, outs[2] = {-1, -1};
+    int wires[2] = {-1, -1}, ends[2] = {-1, -1}, pair[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, wires) < 0)
         return err_errno(why, "cannot make a socket");
     p->wire = wires[0];
-    /* non-blocking: a helper that fills the pipe must not hang */
-    int rc = pipe2(outs, O_CLOEXEC | O_NONBLOCK) < 0
-                 ? err_errno(why, "cannot make a pipe")
-                 : 0;
-    p->output = outs[0];
+    int rc = 0;
+    for (int i = 0; rc == 0 && i < 2; i++) {
+        /* non-blocking: a helper that fills the pipe must not hang */
+        if (pipe2(pair, O_CLOEXEC | O_NONBLOCK) < 0)
+            rc = err_errno(why, "cannot make a pipe");
+        else
+            p->outputs[i] = pair[0], ends[i] = pair[1];
+    }
     if (rc == 0)
-        rc = spawn_helper(p, spec, dir, common, wires[1], outs[1], why);
+        rc = spawn_helper(p, spec, dir, common, wires[1], ends, why);
     close(wires[1]);
-    if (outs[1] >= 0)
-        close(outs[1]);
+    for (int i = 0; i < 2; i++) {
+        if (ends[i] >= 0)
+            close(ends[i]);
+    }
     if (rc < 0)
         return rc;
     int text = text_file(spec->modules, apart, common);
@@ -283,7 +294,7 @@ struct preload *preload_create(struct loop *loop, struct reap *reap,
     struct preload *p = xcalloc(1, sizeof *p);
     *p = (struct preload){.reap = reap,
                           .wire = -1,
-                          .output = -1,
+                          .outputs = {-1, -1},
                           .go = -1,
                           .callbacks = *events,
                           .arg = arg,
@@ -314,7 +325,9 @@ void preload_destroy(struct preload *p)
     close_go(p);
     if (p->wire >= 0)
         close(p->wire);
-    if (p->output >= 0)
-        close(p->output);
+    for (int i = 0; i < 2; i++) {
+        if (p->outputs[i] >= 0)
+            close(p->outputs[i]);
+    }
     free(p);
 }

@@ -1,6 +1,7 @@
 /* What the ranks of a job answer, and what a hang report says of it. */
 #include "tests/support/suite.h"
 
+#include "launcher/plugins/diagnose/calls.h"
 #include "launcher/plugins/diagnose/collect.h"
 #include "launcher/plugins/diagnose/place.h"
 #include "launcher/plugins/diagnose/stacks.h"
@@ -47,6 +48,32 @@ START_TEST(an_answer_of_torch)
     ck_assert_int_eq(number(json_array_get(calls, 1), "age_ms"), 3500);
     ck_assert(json_is_false(json_object_get(json_array_get(calls, 1), "done")));
     json_decref(rank);
+}
+END_TEST
+
+/* Of each group the first call that is not done, else the last; the newest first. */
+START_TEST(collectives_for_a_page)
+{
+    json_t *ranks = json_loads(
+        "[{\"rank\":3,\"bytes\":700,\"groups\":[{\"id\":\"0\",\"name\":\"default_pg\","
+        "\"ranks\":[]},{\"id\":\"1\",\"name\":\"\",\"ranks\":[0,2,3]},{\"id\":\"2\"}],"
+        "\"calls\":[{\"group\":\"0\",\"number\":4,\"op\":\"barrier\",\"age_ms\":9,"
+        "\"done\":true},{\"group\":\"1\",\"number\":7,\"op\":\"all_reduce\",\"age_ms\":5,"
+        "\"done\":false},{\"group\":\"1\",\"number\":8,\"op\":\"gather\",\"age_ms\":4,"
+        "\"done\":false},{\"group\":\"0\",\"number\":5,\"op\":\"broadcast\",\"age_ms\":8,"
+        "\"done\":true}]},{\"rank\":5,\"no_calls\":\"its control plane does not "
+        "answer\"},{\"rank\":6,\"bytes\":20}]",
+        0, NULL);
+    json_t *calls = calls_of(ranks);
+    char *text = json_dumps(calls, JSON_COMPACT);
+    ck_assert_str_eq(
+        text, "{\"bytes\":700,\"ranks\":[{\"rank\":3,\"calls\":[{\"group\":\"1\","
+              "\"number\":7,\"text\":\"all_reduce #7 of group 1\",\"age_ms\":5,\"done\":"
+              "false,\"members\":\"0,2-3\"},{\"group\":\"0\",\"number\":5,\"text\":"
+              "\"broadcast #5 of the default group\",\"age_ms\":8,\"done\":true}]},"
+              "{\"rank\":6,\"calls\":[]}]}");
+    free(text);
+    json_decref(calls);
 }
 END_TEST
 
@@ -402,7 +429,7 @@ END_TEST
 static json_t *collect_own(const char *folder)
 {
     struct collect_rank own = {0, getpid()};
-    json_t *ranks = collect(folder, &own, 1, true);
+    json_t *ranks = collect(folder, &own, 1, COLLECT_CALLS);
     json_t *rank = json_incref(json_array_get(ranks, 0));
     json_decref(ranks);
     return rank;
@@ -422,7 +449,7 @@ START_TEST(a_fifo_in_the_folder_does_not_block)
     json_decref(rank);
     ck_assert_int_eq(unlink(path) + mkfifo(path, 0600), 0);
     rank = collect_own(folder);
-    ck_assert_int_eq(number(rank, "pid"), getpid());
+    ck_assert_ptr_nonnull(rank);
     ck_assert_ptr_null(json_object_get(rank, "calls"));
     json_decref(rank);
     ck_assert_int_eq(unlink(path) + rmdir(folder), 0);
@@ -435,6 +462,7 @@ Suite *suite(void)
     TCase *t = tcase_create("all");
     suite_add_tcase(s, t);
     tcase_add_test(t, an_answer_of_torch);
+    tcase_add_test(t, collectives_for_a_page);
     tcase_add_test(t, numbers_of_any_size);
     tcase_add_test(t, groups_that_a_rank_has_made);
     tcase_add_test(t, only_the_last_of_many_calls_are_kept);

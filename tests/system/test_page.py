@@ -32,6 +32,9 @@ class Page(test_watch.WatchTest):
         page.wait("document.getElementById('log').textContent.includes('step 9/3000')")
         page.wait("document.getElementById('facts').innerText.includes('loss 0.')")
         self.shot(page, "page")
+        # while they are few, numbers are read as often as the state
+        page.wait("""((count) => count('api/status') > 5 && count('api/series') >= count('api/status') - 1)(
+            name => performance.getEntriesByType('resource').filter(e => e.name.includes(name)).length)""")
         # keys: right moves to rank 1, slash searches its log
         page.run("document.querySelector('.cell').focus()")
         page.key("ArrowRight")
@@ -103,7 +106,11 @@ class Page(test_watch.WatchTest):
                          "cpu": [(r * 7 + turn * 13) % 100 for r in range(nranks)],
                          "cpu_s": [turn] * nranks, "rss": [10**6 + r for r in range(nranks)],
                          "out": [turn * r for r in range(nranks)], "quiet": [0.1] * nranks,
-                         "last": [f"step {turn}"] * nranks})
+                         "last": [f"step {turn}"] * nranks,
+                         "call": [[f"all_reduce #{turn} of the default group", turn / 10, r != 7]
+                                  for r in range(nranks)],
+                         "waits": [{"ranks": [r for r in range(nranks) if r != 7], "for": [7],
+                                    "in": f"all_reduce #{turn} of the default group", "s": turn / 10}]})
                 if page_says and page.run(page_says):
                     return
             self.fail(f"not true: {page_says}")
@@ -119,6 +126,15 @@ class Page(test_watch.WatchTest):
                 worst = max(worst, spent - before)
             before = spent
         print(f"1,024 ranks: at most {worst:.1f} ms of CPU time in a turn")
+        now = page.run("document.getElementById('waitnow').innerText")
+        self.assertRegex(now, r"ranks 0-6,8-1023 wait in all_reduce #\d+ of the default group for [\d.]+ s; "
+                              r"not arrived: rank 7")
+        self.assertEqual(page.run("document.querySelectorAll('.cell.waits').length"), nranks - 1)
+        self.assertEqual(page.run("document.querySelector('.cell.awaited').dataset.r"), "7")
+        self.assertIn("in all_reduce", page.run("document.getElementById('rankfacts').innerText"))
+        page.run("document.querySelector('#waitnow button').click()")
+        page.wait("document.getElementById('logname').textContent === 'Rank 7'")
+        self.assertIn("last collective", page.run("document.getElementById('rankfacts').innerText"))
         say({"v": 1, "event": "hang", "t": 9, "attempt": 1, "reason": "hang", "kind": "absent",
              "ranks": [5], "sentences": ["1,023 ranks wait in all_reduce #4; rank 5 is in load()"]})
         serve("document.querySelector('.cell.late')?.dataset.r === '5'")

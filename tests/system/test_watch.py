@@ -24,6 +24,36 @@ while [ $i -lt 3000 ]; do
 done
 """
 
+# Ranks with a flight recorder, as PyTorch 2.15: rank 0 waits in the default group, rank 2 in one of
+# ranks 0 and 2, rank 1 in none.
+RECORDER = """
+import json, os, socket, threading, time
+rank, stem = int(os.environ["RANK"]), f"{os.environ['DDPRUN_DIAGNOSE']}.{os.getpid()}"
+made = time.time_ns()
+
+def entry(group, number, retired):
+    return {"collective_seq_id": number, "input_dtypes": ["Float"], "input_sizes": [[9]], "is_p2p": False,
+            "pg_id": group, "process_group": [str(group), "undefined" if group else "default_pg"],
+            "profiling_name": "gloo:all_reduce", "retired": retired, "time_created_ns": made}
+
+calls = [[entry(0, 3, True), entry(0, 4, False)], [entry(0, 3, True)], [entry(0, 3, True), entry(1, 1, False)]]
+counts = {"0": [3, 4 if rank == 0 else 3], "1": [0, rank // 2]}
+body = json.dumps({"entries": calls[rank], "pg_status": {
+    group: {"last_completed_collective": str(done), "last_enqueued_collective": str(entered)}
+    for group, (done, entered) in counts.items()}}, separators=(",", ":")).encode()
+with open(stem + ".groups", "w") as f:
+    f.write("0 \\n.\\n1 0,2\\n.\\n")
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(stem + ".sock")
+listener.listen()
+print("up", os.environ.get("TORCH_FR_BUFFER_SIZE"), flush=True)
+while True:
+    peer = listener.accept()[0]
+    peer.recv(4096)
+    peer.sendall(b"HTTP/1.1 200 OK\\r\\n\\r\\n" + body)
+    peer.close()
+"""
+
 
 def fetch(url, token=None):
     request = urllib.request.Request(url)
@@ -130,6 +160,28 @@ time.sleep(60)
         self.assertEqual(os.stat(self.path("ddprun", tokens[0])).st_mode & 0o777, 0o600)
         self.stop(job)
         self.assertFalse(os.path.exists(self.path("ddprun")))
+
+    def test_collectives_of_ranks_and_who_waits_for_whom(self):
+        job = self.start("-np", 3, "--ui", "--no-preload", "python3", self.write("rank.py", RECORDER))
+        self.wait_for(job, "?t=", "err")
+        for rank in range(3):
+            self.wait_for(job, f"[{rank}] up 64")  # a short recorder is quickly read
+        url = re.search(r"(http://127.0.0.1:\d+/)\?t=(\w+)", job.err)
+        status = {}
+
+        def both_wait():
+            status.update(json.loads(fetch(url.group(1) + "api/status", url.group(2))) or {})
+            return len(status.get("waits", [])) == 2
+
+        self.assertTrue(launch.wait_until(both_wait), status)
+        waits = sorted((w["ranks"], w["for"], w["in"]) for w in status["waits"])
+        self.assertEqual(waits, [([0], [1, 2], "all_reduce #4 of the default group"),
+                                 ([2], [0], "all_reduce #1 of group 1")])
+        self.assertEqual([(c[0], c[2]) for c in status["call"]],
+                         [("all_reduce #4 of the default group", True),
+                          ("all_reduce #3 of the default group", False), ("all_reduce #1 of group 1", True)])
+        self.assertGreaterEqual(min(w["s"] for w in status["waits"]), 1)
+        self.stop(job)
 
     def test_a_page_that_is_open_sees_the_end(self):
         go = self.path("go")
@@ -364,6 +416,26 @@ class Top(WatchTest):
         self.assertLessEqual(max(map(len, lines)), 80)
         self.assertIn("ranks 3: 3 run, 0 exited, 0 failed", lines)
         self.assertEqual(sum(bool(re.match(r"step \d+ .*loss 0\.\d+  lr 0\.001$", line)) for line in lines), 1, lines)
+        self.stop(job)
+
+    def test_who_waits_for_whom(self):
+        job = self.start("-np", 3, os.environ["HANG_GROUP"])
+        for rank in range(3):
+            self.wait_for(job, f"[{rank}] up")
+        shown = []
+
+        def waits():
+            done = self.run_to_end("--top", job.process.pid)
+            self.assert_ended(done, 0)
+            shown[:] = done.out.splitlines()
+            return any(re.fullmatch(r"ranks 0,2 wait \d+s in all_reduce #4 of the default group for rank 1",
+                                    line) for line in shown)
+
+        self.assertTrue(launch.wait_until(waits), shown)
+        rows = [bool(re.match(rf" +{rank} .* waits \d+s in all_reduce #4 of", line))
+                for rank in range(3) for line in shown if re.match(rf" +{rank} ", line)]
+        self.assertEqual(rows, [True, False, True], shown)
+        self.assertLessEqual(max(map(len, shown)), 80)
         self.stop(job)
 
     def test_in_a_terminal(self):

@@ -247,7 +247,8 @@ static struct subject *begin(const char *folder, const struct collect_rank *rank
         json_array_append_new(out, s->out);
         json_object_set_new(s->out, "rank", json_integer(s->is.rank));
         find_target(folder, files, nfiles, s);
-        proc_describe(s->target, s->out);
+        if (part != COLLECT_CALLS)
+            proc_describe(s->target, s->out);
         char state = proc_state(s->target);
         if (state == 'T' || state == 't') {
             no_stacks(s, "it is stopped");
@@ -292,6 +293,9 @@ json_t *collect(const char *folder, const struct collect_rank *ranks, size_t n,
             take_groups(s, groups);
         take_trace(s, groups);
         free(groups);
+        if (part == COLLECT_CALLS)
+            json_object_set_new(s->out, "bytes",
+                                json_integer((json_int_t)s->trace.received));
         if (s->before >= 0)
             take_stacks(s);
         else if (part == COLLECT_ALL && !json_object_get(s->out, "no_stacks"))

@@ -5,6 +5,7 @@
  *
  *     ddprun-diagnose collect FOLDER RANK:PID...   what the ranks of this node do
  *     ddprun-diagnose brief FOLDER RANK:PID...     only since when nothing has happened
+ *     ddprun-diagnose calls FOLDER RANK:PID...     the collectives that they are in
  *     ddprun-diagnose last FOLDER RANK:PID...      stacks of Python ranks, as text
  *     ddprun-diagnose arrivals FOLDER RANK:PID...  when they entered collectives, binary
  *     ddprun-diagnose beside FOLDER RANK:PID...    what else runs on CPUs of the first
@@ -18,6 +19,7 @@
 #include "common/mem.h"
 #include "launcher/plugins/diagnose/arrivals.h"
 #include "launcher/plugins/diagnose/beside.h"
+#include "launcher/plugins/diagnose/calls.h"
 #include "launcher/plugins/diagnose/collect.h"
 #include "launcher/plugins/diagnose/render.h"
 #include "launcher/plugins/diagnose/report_on.h"
@@ -50,6 +52,12 @@ static json_t *describe_idle(const char *folder, const struct collect_rank *rank
                              size_t n)
 {
     return collect_idle(collect(folder, ranks, n, COLLECT_CALLS));
+}
+
+static json_t *describe_calls(const char *folder, const struct collect_rank *ranks,
+                              size_t n)
+{
+    return calls_of(collect(folder, ranks, n, COLLECT_CALLS));
 }
 
 static json_t *describe_beside(const char *folder, const struct collect_rank *ranks,
@@ -95,11 +103,9 @@ static json_t *write_last(const char *folder, const struct collect_rank *ranks, 
 static const struct {
     const char *name;
     describe_fn describe;
-} parts[] = {{"collect", describe_all},
-             {"brief", describe_idle},
-             {"beside", describe_beside},
-             {"last", write_last},
-             {"arrivals", write_arrivals}};
+} parts[] = {{"collect", describe_all}, {"brief", describe_idle},
+             {"calls", describe_calls}, {"beside", describe_beside},
+             {"last", write_last},      {"arrivals", write_arrivals}};
 
 static int collect_main(describe_fn describe, const char *folder, char **argv, int n)
 {

@@ -111,6 +111,7 @@ void rank_trace_read(struct rank_trace *t)
         }
         n = recv(t->sock, in + t->size, room - t->size, 0);
         t->size += n > 0 ? (size_t)n : 0;
+        t->received += n > 0 ? (size_t)n : 0;
     } while (n > 0);
     if (fits) {
         t->size = t->shorten ? t->shorten(in, t->size) : t->size;

@@ -24,6 +24,7 @@ struct rank_trace {
     int sock;     /* owned; -1: none, or it is answered */
     char *answer; /* owned */
     size_t size, room;
+    size_t received; /* bytes, with what `shorten` has taken out */
     /* NULL, or: called as it grows, takes what is not needed out of what has come;
      * returns the size that is left */
     size_t (*shorten)(char *answer, size_t size);

@@ -1,4 +1,5 @@
-/* launcher/plugins/diagnose/straggler_agent.c - --stragglers, on the nodes' side
+/* launcher/plugins/diagnose/straggler_agent.c - --stragglers and the collectives of a
+ * page, on the nodes' side
  *
  * Passes the launcher's questions on to ddprun-diagnose, which reads what the ranks have
  * put into the folder of diagnose_agent.c.
@@ -22,10 +23,13 @@
  * us for each. Hang reports use the last 16. */
 #define RECORDER_ENTRIES "64"
 
+enum { ARRIVALS_Q, BESIDE_Q, CALLS_Q, QUESTIONS };
+enum { CALLS_MAX = 3 << 20 }; /* bytes; the message takes more */
+
 struct straggler {
     struct agent *agent; /* borrowed */
-    bool on;
-    char *folder; /* owned; NULL: none */
+    bool on;             /* --stragglers */
+    char *folder;        /* owned; NULL: none */
     struct local_rank {
         int rank;
         pid_t pid; /* 0: does not run */
@@ -37,7 +41,8 @@ struct straggler {
         struct evbuffer *text; /* owned */
         uint32_t id;           /* of the question; the rank */
         int64_t asked_ns;
-    } arrivals, beside;
+        void (*send)(struct straggler_question *q);
+    } questions[QUESTIONS];
 };
 
 /* --- the ranks ---------------------------------------------------------------------- */
@@ -62,7 +67,7 @@ static void straggler_rank_env(void *state, uint32_t local, struct strv *env)
                                         "TORCH_NCCL_TRACE_BUFFER_SIZE"};
     struct straggler *s = state;
     const char *rank = strv_env_get(env, "RANK");
-    if (!s->on || !rank)
+    if (!rank)
         return;
     if (local >= s->nlocal) {
         s->ranks = xrealloc(s->ranks, local + 1, sizeof *s->ranks);
@@ -71,6 +76,8 @@ static void straggler_rank_env(void *state, uint32_t local, struct strv *env)
     }
     s->ranks[local].rank = atoi(rank);
     note_folder(s, strv_env_get(env, "DDPRUN_DIAGNOSE"));
+    if (!s->on)
+        return;
     strv_env_set(env, "DDPRUN_ARRIVALS", "1");
     if (!strv_env_get(env, sizes[0]) && !strv_env_get(env, sizes[1]))
         strv_env_set(env, sizes[0], RECORDER_ENTRIES);
@@ -109,15 +116,22 @@ static void send_beside(struct straggler_question *q)
                MSG(beside, .rank = q->id, .text = (char *)evbuffer_pullup(q->text, -1)));
 }
 
+static void send_calls(struct straggler_question *q)
+{
+    bool fits = evbuffer_get_length(q->text) <= CALLS_MAX;
+    evbuffer_add(q->text, "", 1);
+    agent_send(q->of->agent,
+               MSG(calls, .id = q->id,
+                   .text = fits ? (char *)evbuffer_pullup(q->text, -1) : NULL));
+}
+
 static void on_out(const void *data, size_t n, void *arg)
 {
     struct straggler_question *q = arg;
     if (n > 0)
         evbuffer_add(q->text, data, n);
-    else if (q == &q->of->arrivals)
-        send_arrivals(q);
     else
-        send_beside(q);
+        q->send(q);
 }
 
 /* `first`: this rank comes first; -1: any. */
@@ -147,7 +161,15 @@ static void ask(struct straggler_question *q, const char *part, uint32_t id, int
 static int handle_ask_arrivals(void *state, const struct frame *f, struct ddp_err *err)
 {
     struct straggler *s = state;
-    ask(&s->arrivals, "arrivals", ((const struct msg_ask_arrivals *)f->m)->id, -1);
+    ask(&s->questions[ARRIVALS_Q], "arrivals",
+        ((const struct msg_ask_arrivals *)f->m)->id, -1);
+    return 0;
+}
+
+static int handle_ask_calls(void *state, const struct frame *f, struct ddp_err *err)
+{
+    struct straggler *s = state;
+    ask(&s->questions[CALLS_Q], "calls", ((const struct msg_ask_calls *)f->m)->id, -1);
     return 0;
 }
 
@@ -155,7 +177,7 @@ static int handle_ask_beside(void *state, const struct frame *f, struct ddp_err 
 {
     struct straggler *s = state;
     uint32_t rank = ((const struct msg_ask_beside *)f->m)->rank;
-    ask(&s->beside, "beside", rank, (int)rank);
+    ask(&s->questions[BESIDE_Q], "beside", rank, (int)rank);
     return 0;
 }
 
@@ -164,20 +186,28 @@ static int handle_ask_beside(void *state, const struct frame *f, struct ddp_err 
 static bool straggler_spares(const void *state, pid_t pid)
 {
     const struct straggler *s = state;
-    pid_t a = s->arrivals.child.pid, b = s->beside.child.pid;
-    return pid == 0 ? a > 0 || b > 0 : pid == a || pid == b; /* they end with us */
+    for (size_t i = 0; i < QUESTIONS; i++) {
+        pid_t child = s->questions[i].child.pid; /* it ends with us */
+        if (child > 0 && (pid == 0 || pid == child))
+            return true;
+    }
+    return false;
 }
 
 static int straggler_init(struct agent *a, void **state, struct ddp_err *err)
 {
+    static void (*const send[])(struct straggler_question * q) = {
+        [ARRIVALS_Q] = send_arrivals, [BESIDE_Q] = send_beside, [CALLS_Q] = send_calls};
     struct straggler *s = xcalloc(1, sizeof *s);
-    struct straggler_question *both[] = {&s->arrivals, &s->beside};
     s->agent = a;
-    for (size_t i = 0; i < ARRAY_LEN(both); i++)
-        *both[i] = (struct straggler_question){
+    for (size_t i = 0; i < QUESTIONS; i++) {
+        struct straggler_question *q = &s->questions[i];
+        *q = (struct straggler_question){
             .of = s,
-            .child = {.reap = a->reap, .fd = -1, .out = on_out, .arg = both[i]},
-            .text = evbuffer_new()};
+            .child = {.reap = a->reap, .fd = -1, .out = on_out, .arg = q},
+            .text = evbuffer_new(),
+            .send = send[i]};
+    }
     *state = s;
     return 0;
 }
@@ -185,18 +215,19 @@ static int straggler_init(struct agent *a, void **state, struct ddp_err *err)
 static void straggler_fini(void *state)
 {
     struct straggler *s = state;
-    struct straggler_question *both[] = {&s->arrivals, &s->beside};
-    for (size_t i = 0; i < ARRAY_LEN(both); i++) {
-        diagnose_child_kill(&both[i]->child);
-        evbuffer_free(both[i]->text);
+    for (size_t i = 0; i < QUESTIONS; i++) {
+        diagnose_child_kill(&s->questions[i].child);
+        evbuffer_free(s->questions[i].text);
     }
     free(s->folder);
     free(s->ranks);
     free(s);
 }
 
-static const struct agent_message messages[] = {
-    {MSG_ASK_ARRIVALS, handle_ask_arrivals}, {MSG_ASK_BESIDE, handle_ask_beside}, {0}};
+static const struct agent_message messages[] = {{MSG_ASK_ARRIVALS, handle_ask_arrivals},
+                                                {MSG_ASK_BESIDE, handle_ask_beside},
+                                                {MSG_ASK_CALLS, handle_ask_calls},
+                                                {0}};
 
 const struct agent_plugin straggler_agent = {
     .name = "straggler",

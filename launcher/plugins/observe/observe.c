@@ -27,6 +27,7 @@ struct observe {
     struct viewer *viewer;    /* owned; NULL: no --ui, no --metrics */
     struct rank_usage *ranks; /* owned, as j->ranks; NULL: no request yet */
     struct node_usage *nodes; /* owned, as j->nodes */
+    struct calls *calls;      /* owned */
     int64_t watched_ms; /* the last request for the status; 0: agents do not measure */
     int64_t whole_ns;   /* time in which all ranks ran, until the last failure */
     int64_t whole_since_ns; /* 0: not all of them run */
@@ -220,6 +221,7 @@ static void on_next_attempt(void *state)
     free(o->ranks);
     o->started = NULL;
     o->ranks = NULL;
+    calls_forget(o->calls);
 }
 
 static void on_ranks_added(void *state, int first)
@@ -230,6 +232,7 @@ static void on_ranks_added(void *state, int first)
         o->started = xgrow(o->started, before, now, sizeof *o->started);
     if (o->ranks)
         o->ranks = xgrow(o->ranks, before, now, sizeof *o->ranks);
+    calls_forget(o->calls);
     o->planned = false;
     emit_plan(o);
 }
@@ -293,14 +296,32 @@ static int handle_sample(void *state, unsigned node, const struct frame *f,
     return 0;
 }
 
-static const struct job_message messages[] = {{MSG_SAMPLE, handle_sample}, {0}};
+static int handle_calls(void *state, unsigned node, const struct frame *f,
+                        struct ddp_err *err)
+{
+    calls_take(((struct observe *)state)->calls, node, f->m);
+    return 0;
+}
+
+static const struct job_message messages[] = {
+    {MSG_SAMPLE, handle_sample}, {MSG_CALLS, handle_calls}, {0}};
+
+/* `looks`: someone sees it; metrics have no collectives. */
+static void write_status(struct observe *o, bool looks, struct evbuffer *out)
+{
+    status_write(o->j, whole_ns(o), o->recover_ns, o->ranks, o->nodes,
+                 looks ? o->calls : NULL, out);
+}
 
 static void on_status(struct control *c, uint32_t peer, const json_t *request, void *arg)
 {
     struct observe *o = arg;
     struct evbuffer *text = evbuffer_new();
+    bool looks = json_is_true(json_object_get(request, "calls"));
     watch(o);
-    status_write(o->j, whole_ns(o), o->recover_ns, o->ranks, o->nodes, text);
+    if (looks && o->j->state == JOB_RUNNING)
+        calls_ask(o->calls);
+    write_status(o, looks, text);
     control_send(c, peer, evbuffer_pullup(text, -1), evbuffer_get_length(text));
     evbuffer_free(text);
 }
@@ -319,6 +340,7 @@ static int on_init(struct job *j, void **state, struct ddp_err *err)
 {
     struct observe *o = xcalloc(1, sizeof *o);
     o->j = j;
+    o->calls = calls_create(j);
     *state = o;
     bool viewed = j->opts->ui || j->opts->metrics;
     return viewed && !(o->viewer = viewer_create(j, err)) ? -1 : 0;
@@ -349,7 +371,7 @@ static double seconds(int64_t from_ns, int64_t to_ns)
 static void finish_viewer(struct observe *o)
 {
     struct evbuffer *last = evbuffer_new();
-    status_write(o->j, whole_ns(o), o->recover_ns, o->ranks, o->nodes, last);
+    write_status(o, true, last);
     viewer_status(o->viewer, last);
     evbuffer_free(last);
     viewer_finish(o->viewer);
@@ -381,6 +403,7 @@ static void on_fini(void *state)
     free(o->nodes);
     free(o->ranks);
     free(o->started);
+    calls_destroy(o->calls);
     free(o);
 }
 

@@ -90,6 +90,7 @@ static void put_hosts(const struct job *j, const struct node_usage *nodes,
 struct source {
     const struct job *j;
     const struct rank_usage *used; /* NULL: not measured */
+    struct calls *calls;           /* NULL: not wanted */
     int64_t now_ms;
 };
 
@@ -149,6 +150,17 @@ static void put_straggles(const struct source *s, int r, struct evbuffer *out)
     evbuffer_add_printf(out, "%d", s->j->ranks[r].straggles);
 }
 
+static void put_call(const struct source *s, int r, struct evbuffer *out)
+{
+    if (!calls_put_rank(s->calls, r, out))
+        evbuffer_add(out, "null", 4);
+}
+
+static bool is_looked_at(const struct source *s, int r)
+{
+    return s->calls != NULL;
+}
+
 /* Is it known at all, and for this rank? */
 static bool is_used(const struct source *s, int r)
 {
@@ -165,11 +177,12 @@ static const struct {
     bool (*known)(const struct source *s, int rank); /* NULL: always */
     void (*put)(const struct source *s, int rank, struct evbuffer *out);
 } lists[] = {
-    {"host", NULL, put_host},      {"cpu", is_used, put_cpu},
-    {"cpu_s", is_used, put_cpu_s}, {"rss", is_used, put_rss},
-    {"out", NULL, put_bytes},      {"quiet", NULL, put_quiet},
-    {"last", NULL, put_last},      {"collectives", has_entered, put_collectives},
-    {"lag", has_entered, put_lag}, {"straggles", has_entered, put_straggles},
+    {"host", NULL, put_host},         {"cpu", is_used, put_cpu},
+    {"cpu_s", is_used, put_cpu_s},    {"rss", is_used, put_rss},
+    {"out", NULL, put_bytes},         {"quiet", NULL, put_quiet},
+    {"last", NULL, put_last},         {"collectives", has_entered, put_collectives},
+    {"lag", has_entered, put_lag},    {"straggles", has_entered, put_straggles},
+    {"call", is_looked_at, put_call},
 };
 
 static void put_ranks(const struct source *s, struct evbuffer *out)
@@ -198,9 +211,9 @@ static void put_ranks(const struct source *s, struct evbuffer *out)
 
 void status_write(const struct job *j, int64_t whole_ns, int64_t recover_ns,
                   const struct rank_usage *ranks, const struct node_usage *nodes,
-                  struct evbuffer *out)
+                  struct calls *calls, struct evbuffer *out)
 {
-    struct source s = {.j = j, .used = ranks, .now_ms = now_ms()};
+    struct source s = {.j = j, .used = ranks, .calls = calls, .now_ms = now_ms()};
     char *command = shell_join(j->job.argv.v);
     evbuffer_add_printf(
         out,
@@ -214,6 +227,10 @@ void status_write(const struct job *j, int64_t whole_ns, int64_t recover_ns,
     put_hosts(j, nodes, out);
     if (j->plan && j->output)
         put_ranks(&s, out);
+    if (calls) {
+        evbuffer_add_printf(out, ",\"waits\":");
+        calls_put_waits(calls, out);
+    }
     evbuffer_add_printf(out, "}\n");
     free(command);
 }

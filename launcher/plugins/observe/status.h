@@ -7,6 +7,7 @@
 #define LAUNCHER_PLUGINS_OBSERVE_STATUS_H
 
 #include "launcher/job/state.h"
+#include "launcher/plugins/observe/calls.h"
 
 #include <event2/buffer.h>
 
@@ -27,9 +28,10 @@ struct node_usage {
 };
 
 /* `whole_ns`: the time in which all ranks have run. `ranks` and `nodes` have the job's
- * numbers; NULL: nothing is measured. Ends with a newline. */
+ * numbers; NULL: nothing is measured. Without `calls` (NULL) it has no collectives. Ends
+ * with a newline. */
 void status_write(const struct job *j, int64_t whole_ns, int64_t recover_ns,
                   const struct rank_usage *ranks, const struct node_usage *nodes,
-                  struct evbuffer *out);
+                  struct calls *calls, struct evbuffer *out);
 
 #endif

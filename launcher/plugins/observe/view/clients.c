@@ -16,9 +16,10 @@ double view_seconds(const struct view *v)
 
 void view_ask(struct view *v)
 {
-    static const char request[] = "{\"do\":\"status\"}\n";
+    const char *calls = view_watched(v) ? "true" : "false";
     if (v->up)
-        bufferevent_write(v->up, request, sizeof request - 1);
+        evbuffer_add_printf(bufferevent_get_output(v->up),
+                            "{\"do\":\"status\",\"calls\":%s}\n", calls);
 }
 
 bool view_watched(const struct view *v)
@@ -28,9 +29,10 @@ bool view_watched(const struct view *v)
 
 void view_asked(struct view *v)
 {
-    if (!view_watched(v))
-        view_ask(v);
+    bool watched = view_watched(v);
     v->asked_ms = now_ms();
+    if (!watched)
+        view_ask(v);
 }
 
 void view_done(struct view *v)

@@ -7,6 +7,7 @@
 #include "launcher/plugins/observe/view/view.h"
 
 #include "common/duration.h"
+#include "common/idset.h"
 #include "common/mem.h"
 #include "launcher/control/client.h"
 
@@ -18,6 +19,9 @@
 #include <sys/ioctl.h>
 #include <termios.h>
 #include <unistd.h>
+
+/* lines of waits; seconds: a shorter wait is part of every step */
+enum { WAITS_MAX = 4, WAIT_S = 1 };
 
 /* ms: for an answer; between two; from the first request to a sample with CPU times */
 enum { ASK_MS = 5000, TURN_MS = 1000, FIRST_MS = 1300 };
@@ -48,6 +52,7 @@ struct row {
     double cpu, rss, quiet;
     bool straggles;
     const char *host, *last;
+    const json_t *call; /* ["all_reduce #4 ...", seconds, waits]; NULL: not known */
 };
 
 static double value(const json_t *status, const char *list, size_t i)
@@ -110,8 +115,8 @@ static struct row *make_rows(const struct top *t, const json_t *status, size_t *
             .quiet = value(status, "quiet", r),
             .straggles = value(status, "straggles", r) > 0,
             .host = text(json_array_get(hosts, (size_t)value(status, "host", r)), "host"),
-            .last =
-                json_string_value(json_array_get(json_object_get(status, "last"), r))};
+            .last = json_string_value(json_array_get(json_object_get(status, "last"), r)),
+            .call = json_array_get(json_object_get(status, "call"), r)};
     }
     order_key = lists[t->order] ? json_object_get(status, lists[t->order]) : NULL;
     if (order_key)
@@ -136,6 +141,24 @@ static void put_cut(FILE *out, const char *s, int room)
 static void end_line(const struct top *t, FILE *out)
 {
     fputs(t->live ? "\033[K\n" : "\n", out);
+}
+
+/* "rank 1", "ranks 0,2-3"; the caller frees. */
+static char *ranks_text(const json_t *list)
+{
+    struct idset set = {0};
+    const json_t *rank;
+    size_t i;
+    json_array_foreach (list, i, rank) {
+        int r = (int)json_integer_value(rank);
+        if (r >= 0 && r < IDSET_MAX)
+            idset_add(&set, r, r);
+    }
+    char *numbers = idset_text(&set), *line;
+    line = i == 0 ? xstrdup("") : xasprintf("rank%s %s", i == 1 ? "" : "s", numbers);
+    free(numbers);
+    idset_finish(&set);
+    return line;
 }
 
 static void put_size(char *s, size_t size, double kib)
@@ -242,9 +265,50 @@ static bool draw_numbers(const struct top *t, FILE *out)
     return true;
 }
 
+/* "ranks 0,2-3 wait 12s in all_reduce #4 of the default group for rank 1" for each wait;
+ * returns the number of lines. */
+static int draw_waits(const struct top *t, const json_t *status, FILE *out)
+{
+    const json_t *w;
+    size_t i;
+    json_array_foreach (json_object_get(status, "waits"), i, w) {
+        if (i == WAITS_MAX)
+            break;
+        const json_t *late = json_object_get(w, "for");
+        char *who = ranks_text(json_object_get(w, "ranks")), *whom = ranks_text(late),
+             since[16], *line;
+        put_span(since, sizeof since, json_number_value(json_object_get(w, "s")));
+        if (*text(w, "text"))
+            line = xstrdup(text(w, "text"));
+        else
+            line = xasprintf("%s wait%s %s in %s%s%s", who, strchr(who, 's') ? "" : "s",
+                             since, text(w, "in"),
+                             json_array_size(late) ? " for " : ": all have entered it",
+                             whom);
+        put_cut(out, line, t->columns);
+        end_line(t, out);
+        free(line);
+        free(who);
+        free(whom);
+    }
+    return (int)i;
+}
+
+/* Its last line; while it waits in a collective, that. */
+static char *doing(const struct row *r)
+{
+    char since[16];
+    double s = json_number_value(json_array_get(r->call, 1));
+    if (!json_is_true(json_array_get(r->call, 2)) || s < WAIT_S)
+        return xstrdup(r->last ? r->last : "");
+    put_span(since, sizeof since, s);
+    const char *name = json_string_value(json_array_get(r->call, 0));
+    return xasprintf("waits %s in %s", since, name ? name : "?");
+}
+
 static void draw_row(const struct top *t, const struct row *r, FILE *out)
 {
-    char cpu[16] = "-", rss[16] = "-", quiet[16];
+    char cpu[16] = "-", rss[16] = "-", quiet[16], *what = doing(r);
     if (r->rss > 0) { /* measured */
         snprintf(cpu, sizeof cpu, "%.0f", r->cpu);
         put_size(rss, sizeof rss, r->rss);
@@ -255,8 +319,9 @@ static void draw_row(const struct top *t, const struct row *r, FILE *out)
     fprintf(out, "%s%5zu %-12.12s %-7s %4s %6s %5s  %s", loud ? "\033[1;31m" : "",
             r->rank, r->host, late ? "late" : state_name(r->state), cpu, rss, quiet,
             loud ? "\033[0m" : "");
-    put_cut(out, r->last ? r->last : "", t->columns - 47);
+    put_cut(out, what, t->columns - 47);
     end_line(t, out);
+    free(what);
 }
 
 static void draw(struct top *t, const json_t *status, FILE *out)
@@ -267,16 +332,16 @@ static void draw(struct top *t, const json_t *status, FILE *out)
     if (t->live)
         fputs("\033[H", out);
     draw_head(t, status, out);
-    bool numbers = draw_numbers(t, out);
+    int lines = draw_numbers(t, out) + draw_waits(t, status, out);
     fprintf(out, "%s", t->live ? "\033[7m" : "");
     char head[256];
-    snprintf(head, sizeof head, " RANK %-12s %-7s CPU%%    RSS QUIET  LAST LINE", "HOST",
-             "STATE");
+    snprintf(head, sizeof head,
+             " RANK %-12s %-7s CPU%%    RSS QUIET  LAST LINE, OR WAITS", "HOST", "STATE");
     fprintf(out, "%-*.*s", t->columns, t->columns, head);
     fputs(t->live ? "\033[0m" : "", out);
     end_line(t, out);
     int used =
-        4 + (int)(hosts < 4 ? hosts : 4) + (*text(status, "failure") ? 1 : 0) + numbers;
+        4 + (int)(hosts < 4 ? hosts : 4) + (*text(status, "failure") ? 1 : 0) + lines;
     size_t room = !t->live                 ? nrows
                   : t->rows - used - 1 > 1 ? (size_t)(t->rows - used - 1)
                                            : 1;
@@ -365,7 +430,7 @@ static void measure(struct top *t)
 /* A line follows the screen: why it is over. */
 static int run(struct top *t, struct ddp_err *err)
 {
-    json_t *request = json_pack("{s:s}", "do", "status"), *status;
+    json_t *request = json_pack("{s:s, s:b}", "do", "status", "calls", true), *status;
     bool on = true;
     if (!t->live && (status = control_ask(t->fd, request, now_ms() + ASK_MS, err))) {
         json_decref(status); /* from now on the agents measure */

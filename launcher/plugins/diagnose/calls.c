@@ -1,0 +1,118 @@
+/* launcher/plugins/diagnose/calls.c - see calls.h */
+#include "launcher/plugins/diagnose/calls.h"
+
+#include "common/idset.h"
+#include "common/mem.h"
+#include "launcher/plugins/diagnose/place.h"
+#include "launcher/plugins/diagnose/sentence.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { GROUPS_MAX = 8, MEMBERS_MAX = 200 };
+
+static json_int_t number_of(const json_t *o, const char *key)
+{
+    return json_integer_value(json_object_get(o, key));
+}
+
+static bool is_of(const json_t *call, const char *group)
+{
+    const char *own = text_of(call, "group");
+    return own && strcmp(own, group) == 0;
+}
+
+/* The first of the group that is not done, else the last: `calls` is in the order of
+ * numbers. NULL: none is recorded. */
+static const json_t *current(const json_t *calls, const char *group)
+{
+    const json_t *call, *last = NULL;
+    size_t i;
+    json_array_foreach (calls, i, call) {
+        if (!is_of(call, group))
+            continue;
+        last = call;
+        if (json_is_false(json_object_get(call, "done")))
+            break;
+    }
+    return last;
+}
+
+/* NULL: they are not known, or too many to be listed. */
+static char *members_of(const json_t *group)
+{
+    const json_t *list = json_object_get(group, "ranks"), *rank;
+    const char *name = text_of(group, "name");
+    if (json_array_size(list) == 0 && name && strcmp(name, "default_pg") == 0)
+        return xstrdup("*");
+    struct idset set = {0};
+    size_t i;
+    json_array_foreach (list, i, rank) {
+        json_int_t r = json_integer_value(rank);
+        if (r >= 0 && r < IDSET_MAX)
+            idset_add(&set, (int)r, (int)r);
+    }
+    char *text = set.n > 0 ? idset_text(&set) : NULL;
+    idset_finish(&set);
+    if (text && strlen(text) <= MEMBERS_MAX)
+        return text;
+    free(text);
+    return NULL;
+}
+
+static json_t *describe(const json_t *group, const json_t *call)
+{
+    bool done = !json_is_false(json_object_get(call, "done"));
+    char *members = done ? NULL : members_of(group), *text = NULL;
+    const char *op = text_of(call, "op");
+    size_t n;
+    FILE *f = open_memstream(&text, &n);
+    if (!f)
+        abort(); /* out of memory, as in mem.h */
+    fprintf(f, "%s #%lld of ", op ? op : "?", (long long)number_of(call, "number"));
+    print_group(group, f);
+    fclose(f);
+    json_t *o =
+        json_pack("{s:s, s:I, s:s, s:I, s:b, s:s*}", "group", text_of(group, "id"),
+                  "number", number_of(call, "number"), "text", text, "age_ms",
+                  number_of(call, "age_ms"), "done", done, "members", members);
+    free(members);
+    free(text);
+    return o;
+}
+
+static void insert_by_age(json_t *list, json_t *call)
+{
+    size_t i = 0;
+    while (i < json_array_size(list) &&
+           number_of(json_array_get(list, i), "age_ms") <= number_of(call, "age_ms"))
+        i++;
+    json_array_insert_new(list, i, call);
+    if (json_array_size(list) > GROUPS_MAX)
+        json_array_remove(list, GROUPS_MAX);
+}
+
+json_t *calls_of(json_t *ranks)
+{
+    json_t *list = json_array();
+    const json_t *rank, *group;
+    json_int_t bytes = 0;
+    size_t i, k;
+    json_array_foreach (ranks, i, rank) {
+        if (json_object_get(rank, "no_calls"))
+            continue;
+        bytes = number_of(rank, "bytes") > bytes ? number_of(rank, "bytes") : bytes;
+        json_t *calls = json_array();
+        json_array_foreach (json_object_get(rank, "groups"), k, group) {
+            const char *id = text_of(group, "id");
+            const json_t *call = id ? current(json_object_get(rank, "calls"), id) : NULL;
+            if (call)
+                insert_by_age(calls, describe(group, call));
+        }
+        json_array_append_new(list, json_pack("{s:I, s:o}", "rank",
+                                              number_of(rank, "rank"), "calls", calls));
+    }
+    json_decref(ranks);
+    return json_pack("{s:I, s:o}", "bytes", bytes, "ranks", list);
+}

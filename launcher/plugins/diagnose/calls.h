@@ -1,0 +1,22 @@
+/* launcher/plugins/diagnose/calls.h - the collectives that ranks are in, for a page
+ *
+ * Asked for every few seconds while someone looks (observe/calls.h): short, and without
+ * what only a report needs. A rank that has not answered is left out.
+ */
+#ifndef LAUNCHER_PLUGINS_DIAGNOSE_CALLS_H
+#define LAUNCHER_PLUGINS_DIAGNOSE_CALLS_H
+
+#include <jansson.h>
+
+/* Of an array of collect() with COLLECT_CALLS, which is taken over:
+ *
+ *     {"bytes": of the longest answer of a rank,
+ *      "ranks": [{"rank", "calls": [{"group", "number", "text", "age_ms", "done",
+ *                                    "members"}]}]}
+ *
+ * A rank has one call for each of its groups, the last entered first: the first that is
+ * not done, else the last. "text": "all_reduce #4 of the default group". "members", "*"
+ * (all ranks) or "0-3,8": only of one that is not done, if they are known. */
+json_t *calls_of(json_t *ranks);
+
+#endif

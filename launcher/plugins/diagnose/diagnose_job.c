@@ -38,7 +38,7 @@
  * inquiries at least; how long before the end by --timeout the ranks are asked. Bytes: of
  * all answers, and of the report's lines.
  */
-enum { ANSWERS_MS = 15000, HELD_MS = 3000, BRIEF_MS = 1000 };
+enum { ANSWERS_MS = 15000, HELD_MS = 3000, BRIEF_MS = 100 };
 enum { LEAD_MS = 2000, LEAD_PART = 10 };
 enum { ANSWERS_MAX = 256 << 20, LINES_MAX = 4 << 20 };
 

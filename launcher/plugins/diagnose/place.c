@@ -12,8 +12,13 @@
 
 /* Parts of paths. "<frozen" and the like are Python's own. */
 static const char *const library_paths[] = {
-    "/site-packages/", "/dist-packages/", "/lib/python", "<frozen ",       "<string>",
-    "/sysdeps/",       "/usr/include/",   "./",          "/preload/rank/",
+    "/site-packages/", "/dist-packages/", "/lib/python",   "<frozen ",
+    "<string>",        "/sysdeps/",       "/usr/include/", "/preload/rank/",
+};
+/* Beginnings of paths: the C library's, in its own source. */
+static const char *const c_library_paths[] = {
+    "./nptl/", "./io/",    "./misc/",   "./socket/", "./time/",
+    "./elf/",  "./posix/", "./stdlib/", "./signal/", "../nptl/",
 };
 
 /* Functions in these files wait for other ranks. */
@@ -36,7 +41,7 @@ static const char *const native_libraries[] = {
     "select",    "sched_",
 };
 /* The same: files of libraries, the system's and MPI's wherever that is installed. */
-static const char *const native_modules[] = {"/lib", "/usr/lib"};
+static const char *const native_modules[] = {"/lib/", "/lib32/", "/lib64/", "/usr/lib"};
 static const char *const native_files[] = {"libmpi",    "libopen-", "libpmix",
                                            "libprrte",  "libevent", "libuc",
                                            "libfabric", "libnccl"};
@@ -66,12 +71,13 @@ const char *text_of(const json_t *o, const char *key)
 
 static bool is_library(const json_t *frame, const char *file, const char *function)
 {
-    const char *module = file ? NULL : text_of(frame, "module");
+    const char *module = text_of(frame, "module");
     const char *slash = module ? strrchr(module, '/') : NULL;
     if (file && strstr(file, ".py"))
         return contains(file, library_paths, ARRAY_LEN(library_paths));
     return begins(function, native_libraries, ARRAY_LEN(native_libraries)) ||
            contains(file, library_paths, ARRAY_LEN(library_paths)) ||
+           (file && begins(file, c_library_paths, ARRAY_LEN(c_library_paths))) ||
            (module &&
             (begins(module, native_modules, ARRAY_LEN(native_modules)) ||
              begins(slash ? slash + 1 : module, native_files, ARRAY_LEN(native_files))));

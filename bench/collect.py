@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""collect.py DDPRUN [--np N] [--python PYTHON] [--torch | --recorded] [--part arrivals]: the CPU time of
-collecting a hang report from N Python ranks of one host, in ddprun-diagnose and in each rank; of a
-question of --stragglers with --part arrivals. --torch: ranks wait in an all_reduce for the last of them;
+"""collect.py DDPRUN [--np N] [--python PYTHON] [--torch | --recorded] [--part arrivals|calls]: the CPU time
+of collecting a hang report from N Python ranks of one host, in ddprun-diagnose and in each rank; of a
+question of --stragglers with --part arrivals, of one of the page with --part calls. --torch: ranks wait in an all_reduce for the last of them;
 --recorded: ranks without PyTorch answer as it does, with a full recorder; without both they sleep."""
 import argparse
 import json
@@ -70,8 +70,10 @@ def main():
     parser.add_argument("--python", default="/usr/bin/python3")
     parser.add_argument("--torch", dest="kind", action="store_const", const="torch", default="sleep")
     parser.add_argument("--recorded", dest="kind", action="store_const", const="recorded")
-    parser.add_argument("--part", default="collect", choices=["collect", "arrivals"])
+    parser.add_argument("--part", default="collect", choices=["collect", "arrivals", "calls"])
     args = parser.parse_args()
+    if args.part == "calls":
+        os.environ["TORCH_FR_BUFFER_SIZE"] = "64"  # as --ui does
     with tempfile.TemporaryDirectory() as folder:
         program = pathlib.Path(folder, "rank.py")
         program.write_text(RANK, encoding="utf-8")

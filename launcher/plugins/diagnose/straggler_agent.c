@@ -53,9 +53,11 @@ static int straggler_prepare(void *state, struct msg_job *job, struct ddp_err *e
     return 0;
 }
 
-static void note_folder(struct straggler *s, const char *stem)
+/* DDPRUN_DIAGNOSE is a file in it. */
+static void note_folder(struct straggler *s, const struct strv *env)
 {
-    if (s->folder || !stem || !strrchr(stem, '/'))
+    const char *stem = s->folder ? NULL : strv_env_get(env, "DDPRUN_DIAGNOSE");
+    if (!stem || !strrchr(stem, '/'))
         return;
     s->folder = xstrdup(stem);
     *strrchr(s->folder, '/') = '\0';
@@ -66,16 +68,13 @@ static void straggler_rank_env(void *state, uint32_t local, struct strv *env)
     static const char *const sizes[] = {"TORCH_FR_BUFFER_SIZE",
                                         "TORCH_NCCL_TRACE_BUFFER_SIZE"};
     struct straggler *s = state;
-    const char *rank = strv_env_get(env, "RANK");
-    if (!rank)
-        return;
     if (local >= s->nlocal) {
         s->ranks = xrealloc(s->ranks, local + 1, sizeof *s->ranks);
         while (s->nlocal <= local)
             s->ranks[s->nlocal++] = (struct local_rank){-1, 0};
     }
-    s->ranks[local].rank = atoi(rank);
-    note_folder(s, strv_env_get(env, "DDPRUN_DIAGNOSE"));
+    s->ranks[local].rank = (int)s->agent->share.ranks[local].rank;
+    note_folder(s, env);
     if (!s->on)
         return;
     strv_env_set(env, "DDPRUN_ARRIVALS", "1");

@@ -330,8 +330,8 @@ static int handle_arrivals(void *state, unsigned node, const struct frame *f,
 {
     struct straggler_job *s = state;
     const struct msg_arrivals *m = f->m;
-    if (!s->lateness || m->id != s->id || s->left == 0)
-        return 0; /* too late */
+    if (!s->lateness || m->id != s->id || s->left == 0 || s->j->nodes[node].place < 0)
+        return 0; /* too late, or a spare */
     struct clock *c = &s->clocks[node];
     if (compare_clock(s, c, m) > WRONG_NS)
         lateness_forget(s->lateness);

@@ -84,8 +84,8 @@ void calls_take(struct calls *c, unsigned node, const struct msg_calls *m)
 {
     const json_t *rank;
     size_t i;
-    if (m->id != c->id || c->left == 0)
-        return; /* too late */
+    if (m->id != c->id || c->left == 0 || c->j->nodes[node].place < 0)
+        return; /* too late, or a spare */
     c->left--;
     json_t *answer = m->text ? json_loads(m->text, 0, NULL) : NULL;
     json_array_foreach (json_object_get(answer, "ranks"), i, rank) {

@@ -57,8 +57,11 @@ void alloc_resolve(struct alloc *a, size_t i, int ngpus)
 {
     assert(i < a->nnodes);
     struct alloc_node *node = &a->nodes[i];
-    if (node->slots_by == SLOTS_GIVEN)
+    if (node->slots_by == SLOTS_GIVEN) {
+        if (node->slots_else > 0 && node->slots_else < ngpus)
+            node->slots_else = ngpus;
         return;
+    }
     if (ngpus == 0 && node->slots_else > 0) {
         node->slots = node->slots_else; /* slots_from names the source */
         node->slots_by = SLOTS_GIVEN;

@@ -30,7 +30,8 @@ struct alloc_node {
     bool gone;     /* gets no rank: it could not be started, or was lost */
     unsigned turn; /* ranks are placed by it, at equal turns in the order of the nodes */
     enum slots_by slots_by;
-    int slots_else;   /* a scheduler's number, used without GPUs; 0: none */
+    int slots_else;   /* a scheduler's number, used without GPUs; 0: none. Where -H gives
+                       * slots: the most without --oversubscribe (the GPUs, if more) */
     char *slots_from; /* owned: source of the number: "hosts:3: slots=4" */
 };
 

@@ -5,7 +5,8 @@
 #include "launcher/alloc/alloc.h"
 
 /* -H beside a hostfile or a scheduler: select nodes of `alloc`, in the order of -H,
- * possibly with fewer slots ("^host" excludes one). Other hosts are refused by name. */
+ * possibly with other slots ("^host" excludes one); a scheduler's number of tasks is
+ * checked when the node's GPUs are known (plan_cap()). Other hosts are refused by name. */
 int hosts_arg_filter(const struct opts *opts, struct alloc *alloc, struct ddp_err *err);
 
 /* Parse the text of a hostfile into `alloc`; `source` is its name in messages. */

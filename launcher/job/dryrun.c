@@ -25,8 +25,13 @@ static void settle_slots(struct alloc *a)
 {
     for (size_t i = 0; i < a->nnodes; i++) {
         struct alloc_node *n = &a->nodes[i];
-        if (n->slots_by != SLOTS_UNSET)
+        if (n->slots_by != SLOTS_UNSET) {
+            if (n->local)
+                alloc_resolve(a, i, topo_gpus());
+            else
+                n->slots_else = 0; /* its GPUs may allow more */
             continue;
+        }
         char *otherwise = n->slots_else ? xstrdup(n->slots_from) : NULL;
         alloc_resolve(a, i, n->local ? topo_gpus() : 0);
         if (!n->local) {

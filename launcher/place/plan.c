@@ -50,6 +50,12 @@ int plan_cap(const struct opts *opts, const struct alloc_node *node, int *cap,
             "%d ranks per node, but '%s' has %d slot%s (%s); --oversubscribe allows more",
             wanted, node->name, node->slots, node->slots == 1 ? "" : "s",
             node->slots_from);
+    if (!wanted && node->slots_else > 0 && *cap > node->slots_else && !opts->oversubscribe)
+        return err_set(err,
+                       "%s, but '%s' has %d slot%s in the allocation; --oversubscribe "
+                       "allows more",
+                       node->slots_from, node->name, node->slots_else,
+                       node->slots_else == 1 ? "" : "s");
     if (node->max_slots && *cap > node->max_slots)
         return err_set(err, "%d ranks on '%s', but its max_slots is %d", *cap, node->name,
                        node->max_slots);

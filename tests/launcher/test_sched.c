@@ -7,6 +7,7 @@
 #include "launcher/alloc/flux.h"
 #include "launcher/alloc/sched.h"
 #include "launcher/alloc/source.h"
+#include "launcher/place/plan.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -151,6 +152,36 @@ START_TEST(hosts_are_selected_from_the_allocation)
     check_alloc(&opts, "slurm", "n2 1; n1 4");
     opts.hosts = "n9";
     check_refused(&opts, "'n9' is not in the allocation of slurm");
+}
+END_TEST
+
+static const struct {
+    const char *hosts;
+    int gpus, cap; /* 0: refused */
+    bool oversubscribe;
+} asked_slots[] = {
+    {"n1:2", 0, 2, false}, {"n1:8", 0, 0, false}, {"n1:8", 0, 8, true},
+    {"n1:8", 8, 8, false}, {"n1:9", 8, 0, false}, {"n1:2", 1, 2, false},
+};
+
+/* More than the scheduler gives, or the node's GPUs, need --oversubscribe. */
+START_TEST(slots_of_the_list_are_those_of_the_allocation)
+{
+    struct opts opts = {.hosts = asked_slots[_i].hosts,
+                        .oversubscribe = asked_slots[_i].oversubscribe};
+    struct ddp_err err = {""};
+    int cap;
+    set_all("SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n1 SLURM_TASKS_PER_NODE=2 SLURM_NTASKS=2");
+    struct alloc *a = alloc_read(&opts, &err);
+    ck_assert_msg(a != NULL, "%s", err.text);
+    alloc_resolve(a, 0, asked_slots[_i].gpus);
+    int rc = plan_cap(&opts, &a->nodes[0], &cap, &err);
+    ck_assert_int_eq(rc, asked_slots[_i].cap ? 0 : -1);
+    if (rc == 0)
+        ck_assert_int_eq(cap, asked_slots[_i].cap);
+    else
+        ck_assert_ptr_nonnull(strstr(err.text, "slots in the allocation; --oversub"));
+    alloc_destroy(a);
 }
 END_TEST
 
@@ -485,6 +516,8 @@ Suite *suite(void)
     tcase_add_loop_test(t, slurm_jobs_are_parsed_or_rejected, 0, ARRAY_LEN(slurm));
     tcase_add_test(t, options_decide_what_variables_do_not);
     tcase_add_test(t, hosts_are_selected_from_the_allocation);
+    tcase_add_loop_test(t, slots_of_the_list_are_those_of_the_allocation, 0,
+                        ARRAY_LEN(asked_slots));
     tcase_add_loop_test(t, grid_engine_hostfiles_are_parsed_or_rejected, 0,
                         ARRAY_LEN(pe_files));
     tcase_add_loop_test(t, an_arbitrary_order_is_read_as_slurm_does, 0,

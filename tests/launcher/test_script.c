@@ -296,10 +296,11 @@ static const struct {
      "a job in gpu has at most 100 node-hours, not 4 x 1d16h; write "
      "--time 1d1h",
      true},
-    {1, 4, 0, 0, 1, 9, NULL,
+    {1, 4, 0, 0, 1, 9, "gpu",
      "a node of gpu has 32 cores, not 4 ranks x 9 = 36; write "
-     "--cpus-per-task 8",
+     "--cpus-per-task 8, or --partition big",
      true},
+    {1, 4, 0, 0, 1, 9, NULL, "only big has room for this job, and others may take", true},
     {1, 0, 21, 0, 1, 0, NULL,
      "a node of cpu has 20 cores, too few for 21 ranks; write "
      "--nproc-per-node 20",
@@ -337,6 +338,92 @@ START_TEST(limits_are_checked_and_the_cure_is_named)
     ck_assert_int_eq(script_make(&o, &place, &s, &err), -1);
     script_finish(&s);
     free(path);
+}
+END_TEST
+
+static const char two_sizes[] =
+    "[site]\nscheduler = slurm\nrequest = --gres=gpu:{{gpus}}\n"
+    "[partition small]\nnodes = 1\ngpus = 8\ncores = 8\nmemory = 100G\n"
+    "node-hours = 2\n"
+    "[partition large]\nnodes = 4\ngpus = 2\ncores = 64\nmemory = 900G\n"
+    "[partition cpu]\nnodes = 9\ngpus = 0\ncores = 64\n";
+
+/* Without --partition it is the first that the whole job fits, and what a message names
+ * is accepted. */
+static const struct {
+    struct opts o;
+    const char *line; /* of the script, or the error */
+    bool wrong;
+} choices[] = {
+    {{.gpus_per_node = 2, .np = 2}, "--partition=small\n", false},
+    {{.gpus_per_node = 2, .np = 4}, "--partition=large\n", false},
+    {{.gpus_per_node = 2, .np = 4, .partition = "small"},
+     "a job in small has at most 1 node, not 2; write -np 2, or --partition large",
+     true},
+    {{.gpus_per_node = 2, .nnodes = 2, .partition = "small"},
+     "a job in small has at most 1 node, not 2; write -N 1, or --partition large",
+     true},
+    {{.gpus_per_node = 2, .np = 40}, "; write --partition large -np 8", true},
+    {{.gpus_per_node = 1, .memory_mb = 500 << 10}, "--partition=large\n", false},
+    {{.gpus_per_node = 1, .memory_mb = 500 << 10, .partition = "small"},
+     "a node of small has 100G for jobs; write --mem 100G, or --partition large",
+     true},
+    {{.gpus_per_node = 1, .cpus_per_task = 32}, "--partition=large\n", false},
+    {{.gpus_per_node = 1, .cpus_per_task = 32, .partition = "small"},
+     "; write --cpus-per-task 8, or --partition large",
+     true},
+    {{.gpus_per_node = 1, .walltime_s = 3 * 3600}, "--partition=large\n", false},
+    {{.gpus_per_node = 1, .walltime_s = 3 * 3600, .partition = "small"},
+     "; write --time 2h, or --partition large",
+     true},
+    {{.gpus_per_node = 0, .per_node = 32}, "--partition=cpu\n", false},
+    /* not moved to nodes without GPUs */
+    {{.gpus_per_node = -1, .per_node = 9}, "9 ranks on the 8 GPUs of a node; ", true},
+    {{.gpus_per_node = 0, .per_node = 64, .cpus_per_task = 4096},
+     "a node of cpu has 64 cores, not 64 ranks x 4096 = 262144; ",
+     true},
+};
+
+START_TEST(the_first_partition_that_fits_is_taken)
+{
+    char *path = write_site(two_sizes);
+    char *program[] = {program_name, NULL}, *words[] = {own_name, NULL};
+    struct opts o = choices[_i].o;
+    o.site = path;
+    o.submit = true;
+    o.argv = program;
+    struct script_place place = {.words = words};
+    struct script s;
+    struct ddp_err err = {""};
+    int rc = script_make(&o, &place, &s, &err);
+    ck_assert_msg(rc == (choices[_i].wrong ? -1 : 0) &&
+                      strstr(rc == 0 ? s.text : err.text, choices[_i].line),
+                  "case %d: %s%s", _i, err.text, s.text ? s.text : "");
+    script_finish(&s);
+    free(path);
+}
+END_TEST
+
+START_TEST(cpus_are_counted_without_overflow)
+{
+    char *program[] = {program_name, NULL}, *words[] = {own_name, NULL};
+    struct opts o = {.site = "pbs",
+                     .submit = true,
+                     .per_node = 1000000,
+                     .cpus_per_task = 4096,
+                     .gpus_per_node = -1,
+                     .argv = program};
+    struct script_place place = {.words = words};
+    struct script s;
+    struct ddp_err err = {""};
+    ck_assert_int_eq(script_make(&o, &place, &s, &err), -1);
+    ck_assert_str_eq(err.text, "1 node with 4096000000 CPUs each are too many");
+    script_finish(&s);
+    o.per_node = 1000;
+    o.nnodes = 1000;
+    ck_assert_int_eq(script_make(&o, &place, &s, &err), -1);
+    ck_assert_str_eq(err.text, "1000 nodes with 4096000 CPUs each are too many");
+    script_finish(&s);
 }
 END_TEST
 
@@ -541,6 +628,8 @@ Suite *suite(void)
                         ARRAY_LEN(sites));
     tcase_add_test(t, lines_that_ini_would_cut_are_refused);
     tcase_add_loop_test(t, limits_are_checked_and_the_cure_is_named, 0, ARRAY_LEN(asks));
+    tcase_add_loop_test(t, the_first_partition_that_fits_is_taken, 0, ARRAY_LEN(choices));
+    tcase_add_test(t, cpus_are_counted_without_overflow);
     tcase_add_loop_test(t, gpus_are_asked_for_as_their_complex_is_defined, 0,
                         ARRAY_LEN(complexes));
     tcase_add_test(t, every_included_site_makes_scripts);

@@ -1,7 +1,8 @@
 /* launcher/tools/script/request.c - see request.h
  *
  * First the numbers, each from the user, else from the partition, else a default; then
- * the limits, one function each.
+ * the limits, one function each; then the partition: the first whose numbers and limits
+ * fit.
  */
 #include "launcher/tools/script/request.h"
 #include "launcher/cli/walltime.h"
@@ -18,98 +19,6 @@
 
 enum { DEFAULT_TIME_S = 3600, WARNING_S = 120, NAME_MAX_LEN = 15 };
 enum { LEAST_S = 60, SLURM_WARNING_MAX_S = 65535 };
-
-/* --- which partition ---------------------------------------------------------------- */
-
-/* "dgx, dgx-preempt, gpu" */
-static void list_partitions(const struct site *s, char *out, size_t size)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < s->npartitions && n < size; i++)
-        n += (size_t)snprintf(out + n, size - n, "%s%s", i ? ", " : "",
-                              s->partitions[i].name);
-}
-
-static int64_t wanted_time(const struct opts *opts)
-{
-    return opts->walltime_s ? opts->walltime_s : DEFAULT_TIME_S;
-}
-
-static bool fits(const struct partition *p, int nodes, int gpus, int64_t time_s)
-{
-    return (p->nodes == 0 || nodes <= p->nodes) && (p->gpus < 0 || gpus <= p->gpus) &&
-           (p->time_s == 0 || time_s <= p->time_s);
-}
-
-/* Would a job without GPUs occupy GPU nodes? */
-static bool wasted(const struct partition *p, int gpus)
-{
-    return gpus == 0 && p->gpus > 0;
-}
-
-/* For the end of a message: another partition in which the job fits, the one with the
- * fewest GPUs; else "". */
-static const char *instead(const struct request *r)
-{
-    static char text[160];
-    const struct partition *best = NULL;
-    for (size_t i = 0; i < r->site->npartitions; i++) {
-        const struct partition *p = &r->site->partitions[i];
-        if (p != r->partition && fits(p, r->hosts, r->gpus, r->time_s) &&
-            !wasted(p, r->gpus) && (!best || p->gpus < best->gpus))
-            best = p;
-    }
-    snprintf(text, sizeof text, "%s%s", best ? ", or --partition " : "",
-             best ? best->name : "");
-    return text;
-}
-
-/* The largest partition for this kind of job, to name in the message if none fits. */
-static const struct partition *nearest(const struct site *s, int gpus)
-{
-    const struct partition *best = NULL;
-    for (size_t i = 0; i < s->npartitions; i++) {
-        const struct partition *p = &s->partitions[i];
-        bool has = p->gpus < 0 || p->gpus >= gpus;
-        bool best_has = best && (best->gpus < 0 || best->gpus >= gpus);
-        int nodes = p->nodes ? p->nodes : INT_MAX;
-        int most = !best ? 0 : best->nodes ? best->nodes : INT_MAX;
-        bool roomier = has ? nodes > most : p->gpus > (best ? best->gpus : 0);
-        if (!wasted(p, gpus) &&
-            (!best || (has && !best_has) || (has == best_has && roomier)))
-            best = p;
-    }
-    return best ? best : &s->partitions[0];
-}
-
-/* The partition of --partition, else the first that fits, else the nearest one. */
-static int choose_partition(const struct opts *opts, struct request *r,
-                            struct ddp_err *err)
-{
-    const struct site *s = r->site;
-    if (opts->partition) {
-        char all[300];
-        r->partition_name = opts->partition;
-        r->partition = site_partition(s, opts->partition);
-        if (r->partition || s->npartitions == 0)
-            return 0;
-        list_partitions(s, all, sizeof all);
-        return err_set(err, "%s has no partition '%s'; write --partition with one of %s",
-                       s->name, opts->partition, all);
-    }
-    int nodes = (opts->nnodes ? opts->nnodes : 1) + opts->spares;
-    int gpus = opts->gpus_per_node > 0 ? opts->gpus_per_node : 0;
-    for (size_t i = 0; i < s->npartitions && !r->partition; i++) {
-        const struct partition *p = &s->partitions[i];
-        if (fits(p, nodes, gpus, wanted_time(opts)) && !p->preemptible &&
-            !wasted(p, opts->gpus_per_node))
-            r->partition = p;
-    }
-    if (!r->partition && s->npartitions > 0)
-        r->partition = nearest(s, opts->gpus_per_node);
-    r->partition_name = r->partition ? r->partition->name : NULL;
-    return 0;
-}
 
 /* --- numbers ------------------------------------------------------------------------ */
 
@@ -161,51 +70,56 @@ static int count_ranks(const struct opts *opts, struct request *r, struct ddp_er
 }
 
 /* CPUs and memory in proportion to the GPUs used; a job without GPUs gets whole nodes. */
-static void share_node(const struct opts *opts, struct request *r)
+static int share_node(const struct opts *opts, struct request *r, struct ddp_err *err)
 {
     const struct partition *p = r->partition;
     bool part = p && !p->whole && p->gpus > 0 && r->gpus > 0 && r->gpus < p->gpus;
     int cores = p ? p->cores : 0;
     if (part)
-        cores = cores * r->gpus / p->gpus;
+        cores = (int)((int64_t)cores * r->gpus / p->gpus);
     r->cpus_per_rank =
         opts->cpus_per_task ? opts->cpus_per_task : cores / r->ranks_per_node;
     if (r->cpus_per_rank == 0 && cores > 0)
         r->cpus_per_rank = 1;
-    r->cpus_per_node = opts->cpus_per_task || cores == 0
-                           ? at_least(r->cpus_per_rank, 1) * r->ranks_per_node
-                           : cores;
+    int64_t cpus = opts->cpus_per_task || cores == 0
+                       ? (int64_t)at_least(r->cpus_per_rank, 1) * r->ranks_per_node
+                       : cores;
+    if (cpus > INT_MAX / r->hosts)
+        return err_set(err, "%d node%s with %" PRId64 " CPUs each are too many", r->hosts,
+                       r->hosts == 1 ? "" : "s", cpus);
+    r->cpus_per_node = (int)cpus;
     r->memory_said = opts->memory_mb > 0;
-    if (r->memory_said)
-        r->memory_mb = opts->memory_mb;
-    else if (part)
-        r->memory_mb = p->memory_mb * r->gpus / p->gpus;
-    else if (p && p->cores > 0)
-        r->memory_mb = -1;
+    r->memory_mb = r->memory_said        ? opts->memory_mb
+                   : part                ? p->memory_mb * r->gpus / p->gpus
+                   : (p && p->cores > 0) ? -1
+                                         : 0;
+    return 0;
 }
 
 /* --- limits ------------------------------------------------------------------------- */
 
-static int check_gpus(const struct request *r, struct ddp_err *err)
+/* `instead` ends the message: ", or --partition NAME", or "". */
+
+static int check_gpus(const struct request *r, const char *instead, struct ddp_err *err)
 {
     const struct partition *p = r->partition;
     if (p->gpus < 0 || r->gpus <= p->gpus)
         return 0;
     if (p->gpus == 0)
         return err_set(err, "%s: the nodes of %s have no GPUs; write --gpus-per-node 0%s",
-                       r->site->name, p->name, instead(r));
+                       r->site->name, p->name, instead);
     char more[32] = "";
-    int nodes = (r->nodes * r->gpus + p->gpus - 1) / p->gpus;
+    int64_t nodes = ((int64_t)r->nodes * r->gpus + p->gpus - 1) / p->gpus;
     if (p->nodes == 0 || nodes <= p->nodes)
-        snprintf(more, sizeof more, " -N %d", nodes);
+        snprintf(more, sizeof more, " -N %" PRId64, nodes);
     return err_set(err,
                    "%s: a node of %s has %d GPU%s, not %d; write --gpus-per-node %d%s%s",
                    r->site->name, p->name, p->gpus, p->gpus == 1 ? "" : "s", r->gpus,
-                   p->gpus, more, instead(r));
+                   p->gpus, more, instead);
 }
 
 static int check_nodes(const struct opts *opts, const struct request *r,
-                       struct ddp_err *err)
+                       const char *instead, struct ddp_err *err)
 {
     const struct partition *p = r->partition;
     if (p->nodes == 0 || r->hosts <= p->nodes)
@@ -215,17 +129,23 @@ static int check_nodes(const struct opts *opts, const struct request *r,
                        "%s: a job in %s has at most %d node%s, not %d and %d spare%s; "
                        "write a smaller -N or --spares%s",
                        r->site->name, p->name, p->nodes, p->nodes == 1 ? "" : "s",
-                       r->nodes, opts->spares, opts->spares == 1 ? "" : "s", instead(r));
+                       r->nodes, opts->spares, opts->spares == 1 ? "" : "s", instead);
     char where[100] = "";
     if (!opts->partition)
         snprintf(where, sizeof where, "--partition %s ", p->name);
-    return err_set(err, "%s: a job in %s has at most %d node%s, not %d; write %s-N %d%s",
+    struct opts fewer = *opts;
+    struct request with = *r;
+    struct ddp_err no;
+    fewer.nnodes = p->nodes;
+    bool have_room = count_ranks(&fewer, &with, &no) == 0;
+    return err_set(err, "%s: a job in %s has at most %d node%s, not %d; write %s%s %d%s",
                    r->site->name, p->name, p->nodes, p->nodes == 1 ? "" : "s", r->nodes,
-                   where, p->nodes, instead(r));
+                   where, have_room ? "-N" : "-np",
+                   have_room ? p->nodes : p->nodes * r->ranks_per_node, instead);
 }
 
 static int check_cores(const struct opts *opts, const struct request *r,
-                       struct ddp_err *err)
+                       const char *instead, struct ddp_err *err)
 {
     const struct partition *p = r->partition;
     int64_t wanted = (int64_t)r->ranks_per_node * at_least(r->cpus_per_rank, 1);
@@ -234,26 +154,27 @@ static int check_cores(const struct opts *opts, const struct request *r,
     if (!opts->cpus_per_task || r->ranks_per_node > p->cores)
         return err_set(err,
                        "%s: a node of %s has %d cores, too few for %d ranks; write "
-                       "--nproc-per-node %d",
-                       r->site->name, p->name, p->cores, r->ranks_per_node, p->cores);
+                       "--nproc-per-node %d%s",
+                       r->site->name, p->name, p->cores, r->ranks_per_node, p->cores,
+                       instead);
     return err_set(err,
                    "%s: a node of %s has %d cores, not %d ranks x %d = %" PRId64
-                   "; write --cpus-per-task %d",
+                   "; write --cpus-per-task %d%s",
                    r->site->name, p->name, p->cores, r->ranks_per_node, r->cpus_per_rank,
-                   wanted, p->cores / r->ranks_per_node);
+                   wanted, p->cores / r->ranks_per_node, instead);
 }
 
-static int check_memory(const struct request *r, struct ddp_err *err)
+static int check_memory(const struct request *r, const char *instead, struct ddp_err *err)
 {
     const struct partition *p = r->partition;
     if (p->memory_mb == 0 || r->memory_mb <= p->memory_mb)
         return 0;
-    return err_set(err,
-                   "%s: a node of %s has %" PRId64 "G for jobs; write --mem %" PRId64 "G",
-                   r->site->name, p->name, p->memory_mb / 1024, p->memory_mb / 1024);
+    return err_set(
+        err, "%s: a node of %s has %" PRId64 "G for jobs; write --mem %" PRId64 "G%s",
+        r->site->name, p->name, p->memory_mb / 1024, p->memory_mb / 1024, instead);
 }
 
-static int check_time(const struct request *r, struct ddp_err *err)
+static int check_time(const struct request *r, const char *instead, struct ddp_err *err)
 {
     const struct partition *p = r->partition;
     char wanted[40], allowed[40];
@@ -262,15 +183,16 @@ static int check_time(const struct request *r, struct ddp_err *err)
         walltime_say(p->time_s, allowed, sizeof allowed);
         return err_set(err,
                        "%s: a job in %s runs for at most %s, not %s; write --time %s%s",
-                       r->site->name, p->name, allowed, wanted, allowed, instead(r));
+                       r->site->name, p->name, allowed, wanted, allowed, instead);
     }
     double hours = (double)r->time_s / 3600 * r->hosts;
     if (p->node_hours > 0 && hours > p->node_hours) {
         walltime_say((int64_t)(p->node_hours / r->hosts * 3600), allowed, sizeof allowed);
         return err_set(err,
                        "%s: a job in %s has at most %g node-hours, not %d x %s; write "
-                       "--time %s",
-                       r->site->name, p->name, p->node_hours, r->hosts, wanted, allowed);
+                       "--time %s%s",
+                       r->site->name, p->name, p->node_hours, r->hosts, wanted, allowed,
+                       instead);
     }
     return 0;
 }
@@ -308,12 +230,136 @@ static int check_warning(const struct request *r, struct ddp_err *err)
     return 0;
 }
 
+static int check_limits(const struct opts *opts, const struct request *r,
+                        const char *instead, struct ddp_err *err)
+{
+    if (!r->partition)
+        return 0;
+    return check_gpus(r, instead, err) < 0 || check_nodes(opts, r, instead, err) < 0 ||
+                   check_cores(opts, r, instead, err) < 0 ||
+                   check_memory(r, instead, err) < 0 || check_time(r, instead, err) < 0
+               ? -1
+               : 0;
+}
+
+/* --- which partition ---------------------------------------------------------------- */
+
+/* "dgx, dgx-preempt, gpu" */
+static void list_partitions(const struct site *s, char *out, size_t size)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < s->npartitions && n < size; i++)
+        n += (size_t)snprintf(out + n, size - n, "%s%s", i ? ", " : "",
+                              s->partitions[i].name);
+}
+
+/* The numbers of the job in its partition. */
+static int count(const struct opts *opts, struct request *r, struct ddp_err *err)
+{
+    return count_ranks(opts, r, err) < 0 || share_node(opts, r, err) < 0 ? -1 : 0;
+}
+
+static bool fits(const struct opts *opts, const struct request *r,
+                 const struct partition *p)
+{
+    struct request in = *r;
+    struct ddp_err no;
+    in.partition = p;
+    return count(opts, &in, &no) == 0 && check_limits(opts, &in, "", &no) == 0;
+}
+
+/* Would a job without GPUs occupy GPU nodes? */
+static bool wasted(const struct partition *p, int gpus)
+{
+    return gpus == 0 && p->gpus > 0;
+}
+
+/* For the end of a message: another partition in which the job fits, the one with the
+ * fewest GPUs; else "". */
+static const char *other_partition(const struct opts *opts, const struct request *r,
+                                   char *text, size_t size)
+{
+    const struct partition *best = NULL;
+    for (size_t i = 0; i < r->site->npartitions; i++) {
+        const struct partition *p = &r->site->partitions[i];
+        if (p != r->partition && (p->gpus < 0 || p->gpus >= r->gpus) &&
+            !wasted(p, r->gpus) && (!best || p->gpus < best->gpus) && fits(opts, r, p))
+            best = p;
+    }
+    snprintf(text, size, "%s%s", best ? ", or --partition " : "", best ? best->name : "");
+    return text;
+}
+
+/* The largest partition for this kind of job, to name in the message if none fits. */
+static const struct partition *nearest(const struct site *s, int gpus)
+{
+    const struct partition *best = NULL;
+    for (size_t i = 0; i < s->npartitions; i++) {
+        const struct partition *p = &s->partitions[i];
+        bool has = p->gpus < 0 || p->gpus >= gpus;
+        bool best_has = best && (best->gpus < 0 || best->gpus >= gpus);
+        int nodes = p->nodes ? p->nodes : INT_MAX;
+        int most = !best ? 0 : best->nodes ? best->nodes : INT_MAX;
+        bool roomier = has ? nodes > most : p->gpus > (best ? best->gpus : 0);
+        if (!wasted(p, gpus) &&
+            (!best || (has && !best_has) || (has == best_has && roomier)))
+            best = p;
+    }
+    return best ? best : &s->partitions[0];
+}
+
+/* The first partition that fits, rather one whose nodes others cannot take; else the one
+ * to name in the error. Where the ranks do not fit the GPUs of a node, the job is none
+ * for nodes without GPUs. */
+static const struct partition *first_fit(const struct opts *opts, const struct request *r)
+{
+    const struct partition *preemptible = NULL, *small = NULL;
+    for (size_t i = 0; i < r->site->npartitions; i++) {
+        const struct partition *p = &r->site->partitions[i];
+        struct request in = *r;
+        struct ddp_err no;
+        in.partition = p;
+        if (wasted(p, opts->gpus_per_node) || (small && p->gpus == 0))
+            continue;
+        if (fits(opts, r, p)) {
+            if (!p->preemptible)
+                return p;
+            preemptible = preemptible ? preemptible : p;
+        } else if (!small && p->gpus > 0 && count_ranks(opts, &in, &no) < 0) {
+            small = p;
+        }
+    }
+    return small         ? small
+           : preemptible ? preemptible
+                         : nearest(r->site, opts->gpus_per_node);
+}
+
+/* The partition of --partition, else the first that fits, else the nearest one. */
+static int choose_partition(const struct opts *opts, struct request *r,
+                            struct ddp_err *err)
+{
+    const struct site *s = r->site;
+    char all[300];
+    r->partition_name = opts->partition;
+    if (s->npartitions == 0)
+        return 0;
+    r->partition =
+        opts->partition ? site_partition(s, opts->partition) : first_fit(opts, r);
+    if (!r->partition) {
+        list_partitions(s, all, sizeof all);
+        return err_set(err, "%s has no partition '%s'; write --partition with one of %s",
+                       s->name, opts->partition, all);
+    }
+    r->partition_name = r->partition->name;
+    return 0;
+}
+
 /* A preemptible partition is used only if --partition names it. */
 static int check_preemption(const struct opts *opts, const struct request *r,
                             struct ddp_err *err)
 {
     const struct partition *p = r->partition;
-    if (!p->preemptible || opts->partition)
+    if (!p || !p->preemptible || opts->partition)
         return 0;
     return err_set(
         err,
@@ -324,15 +370,13 @@ static int check_preemption(const struct opts *opts, const struct request *r,
 
 static int check(const struct opts *opts, const struct request *r, struct ddp_err *err)
 {
+    char instead[160];
     if (check_account(r, err) < 0 || check_warning(r, err) < 0)
         return -1;
-    if (!r->partition)
-        return 0;
-    return check_gpus(r, err) < 0 || check_nodes(opts, r, err) < 0 ||
-                   check_cores(opts, r, err) < 0 || check_memory(r, err) < 0 ||
-                   check_time(r, err) < 0 || check_preemption(opts, r, err) < 0
-               ? -1
-               : 0;
+    if (check_limits(opts, r, "", err) < 0) /* only then is another one looked for */
+        return check_limits(opts, r, other_partition(opts, r, instead, sizeof instead),
+                            err);
+    return check_preemption(opts, r, err);
 }
 
 /* --- name --------------------------------------------------------------------------- */
@@ -385,14 +429,12 @@ int request_make(const struct opts *opts, const struct site *site, struct reques
                  struct ddp_err *err)
 {
     *r = (struct request){.site = site, .account = opts->account};
-    r->time_s = wanted_time(opts);
+    r->time_s = opts->walltime_s ? opts->walltime_s : DEFAULT_TIME_S;
     r->warning_s = opts->warning_ms ? opts->warning_ms / 1000 : WARNING_S;
     if (!opts->warning_ms && r->warning_s > r->time_s / 4)
         r->warning_s = at_least((int)(r->time_s / 4), 1);
-    if (choose_partition(opts, r, err) < 0 || count_ranks(opts, r, err) < 0)
-        return -1;
-    share_node(opts, r);
-    if (check(opts, r, err) < 0)
+    if (choose_partition(opts, r, err) < 0 || count(opts, r, err) < 0 ||
+        check(opts, r, err) < 0)
         return -1;
     return name_job(opts, r, err);
 }

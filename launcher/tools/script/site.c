@@ -10,6 +10,7 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/number.h"
+#include "common/strv.h"
 #include "common/text_file.h"
 #include "launcher/cli/walltime.h"
 
@@ -96,35 +97,60 @@ static int read_consumable(const char *text, void *to, struct ddp_err *err)
     return err_set(err, "expected YES, JOB or HOST, not '%.60s'", text);
 }
 
+#define LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_"
+#define DIGITS  "0123456789"
+
+/* The length of a variable's name. */
+static size_t name_len(const char *text)
+{
+    return strspn(text, LETTERS) ? strspn(text, LETTERS DIGITS) : 0;
+}
+
 /* The script has it in double quotes: a path and $NAMES, no command substitution. */
 static int read_path(const char *text, void *to, struct ddp_err *err)
 {
-    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                  "0123456789_./${}-";
-    if (text[strspn(text, allowed)] || strstr(text, "$$"))
-        return err_set(err, "expected a path, perhaps with $NAME in it, not '%.60s'",
-                       text);
+    const char *at = text;
+    while (*at) {
+        size_t len = strspn(at, LETTERS DIGITS "./-");
+        if (len == 0 && *at == '$') {
+            bool braces = at[1] == '{';
+            size_t name = name_len(at + 1 + braces);
+            len = name && (!braces || at[name + 2] == '}') ? name + 1 + 2 * braces : 0;
+        }
+        if (len == 0)
+            return err_set(err, "expected a path, perhaps with $NAME in it, not '%.60s'",
+                           text);
+        at += len;
+    }
     return read_text(text, to, err);
 }
 
 /* The script has these words without quotes. */
 static int read_words(const char *text, void *to, struct ddp_err *err)
 {
-    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                  "0123456789_./+-@: ";
-    if (text[strspn(text, allowed)])
+    if (text[strspn(text, LETTERS DIGITS "./+-@: ")])
         return err_set(err, "expected names, separated by blanks, not '%.60s'", text);
     return read_text(text, to, err);
 }
 
-/* NAME=value, which the script exports; one per line. */
+static int read_word(const char *text, void *to, struct ddp_err *err)
+{
+    if (text[strspn(text, LETTERS DIGITS "./+-@:")])
+        return err_set(err, "expected one name, not '%.60s'", text);
+    return read_text(text, to, err);
+}
+
+/* NAME=value, which the script exports without quotes; one per line. */
 static int read_export(const char *text, void *to, struct ddp_err *err)
 {
-    static const char name[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_"
-                               "0123456789";
-    size_t len = strspn(text, name);
-    if (*text && (len == 0 || text[len] != '=' || strpbrk(text, "`$\"\\'();&|<>")))
+    size_t len = name_len(text);
+    if (*text && (len == 0 || text[len] != '='))
         return err_set(err, "expected NAME=value, not '%.60s'", text);
+    if (text[strspn(text, LETTERS DIGITS "./+-@:=,%^")])
+        return err_set(err,
+                       "expected a value of letters, digits and _./+-@:=,%%^, "
+                       "not '%.60s'",
+                       text);
     return *text ? read_text(text, to, err) : 0;
 }
 
@@ -147,7 +173,7 @@ static const struct key site_keys[] = {
     {"modules-init", AT(modules_init), read_path},
     {"modules", AT(modules), read_words},
     {"scratch", AT(scratch), read_path},
-    {"interface", AT(interface), read_words},
+    {"interface", AT(interface), read_word},
     {"export", AT(exports), read_export},
     {0},
 };
@@ -170,10 +196,8 @@ struct reading {
     const char *rest; /* of the file's text */
     char line[512];   /* the current one */
     int number;
-    char key[64];      /* the last key, to recognise its continuation lines */
-    int key_line;      /* where that key began */
-    char section[128]; /* of that key */
-    bool failed;       /* err has the first error */
+    struct strv seen; /* "section/key=line" */
+    bool failed;      /* err has the first error */
     struct ddp_err *err;
 };
 
@@ -249,6 +273,22 @@ static const struct key *find_section(struct reading *r, const char *section, vo
     return NULL;
 }
 
+/* A key is given once in a section, however often that is opened. */
+static bool note_key(struct reading *r, const char *section, const char *name)
+{
+    struct ddp_err why;
+    char *key = xasprintf("%s/%s", section, name);
+    const char *before = strv_env_get(&r->seen, key);
+    if (before) {
+        err_set(&why, "'%s' was given already, in line %s", name, before);
+        complain(r, strstr(r->line, name), why.text);
+    } else {
+        strv_pushf(&r->seen, "%s=%d", key, r->number);
+    }
+    free(key);
+    return !before;
+}
+
 static int on_value(void *arg, const char *section, const char *name, const char *value)
 {
     struct reading *r = arg;
@@ -264,16 +304,8 @@ static int on_value(void *arg, const char *section, const char *name, const char
         return 0;
     }
     bool goes_on = r->line[0] == ' ' || r->line[0] == '\t';
-    if (!goes_on && strcmp(r->key, name) == 0 && strcmp(r->section, section) == 0) {
-        err_set(&why, "'%s' was given already, in line %d", name, r->key_line);
-        complain(r, strstr(r->line, name), why.text);
+    if (!goes_on && !note_key(r, section, name))
         return 0;
-    }
-    if (!goes_on) {
-        snprintf(r->key, sizeof r->key, "%s", name);
-        snprintf(r->section, sizeof r->section, "%s", section);
-        r->key_line = r->number;
-    }
     if (k->read(value, (char *)base + k->at, &why) == 0)
         return 1;
     err_prefix(&why, "%s", name);
@@ -296,6 +328,7 @@ static int parse(struct site *s, const char *text, struct ddp_err *err)
 {
     struct reading r = {.site = s, .rest = text, .err = err};
     int line = ini_parse_stream(next_line, &r, on_value, &r);
+    strv_finish(&r.seen);
     if (!r.failed && line != 0) {
         const char *rest = text;
         for (int i = 1; i < line && *rest; i++)

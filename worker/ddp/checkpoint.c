@@ -181,6 +181,8 @@ static void put_meta(struct strv *meta, const struct replica *r,
     const struct optim *optim = r->optim;
     strv_push(meta, "format=pt");
     strv_pushf(meta, "model=%s", r->model);
+    if (r->model_checksum)
+        strv_pushf(meta, "model_checksum=%016" PRIx64, r->model_checksum);
     strv_pushf(meta, "optimizer=%s", optim->type->name);
     strv_pushf(meta, "step=%" PRIu64, at->step);
     if (at->epoch > 0) {
@@ -487,12 +489,20 @@ static int match(const struct files *files, const struct slot *s, struct array *
     return err_set(err, "'%s' is %s in it and %s in this model", s->name, theirs, ours);
 }
 
+/* A model has several names: of its file by other paths, gpt2 with its sizes in another
+ * order. */
+static bool same_text(const struct safetensors *f, const struct replica *r)
+{
+    const char *theirs = safetensors_metadata(f, "model_checksum");
+    return theirs && r->model_checksum && strtoull(theirs, NULL, 16) == r->model_checksum;
+}
+
 static int load_files(const struct files *files, const struct replica *r,
                       struct train_state *state, bool *whole, struct ddp_err *err)
 {
     const struct safetensors *f = files->v[0];
     const char *name = safetensors_metadata(f, "model");
-    if (name && strcmp(name, r->model) != 0)
+    if (name && strcmp(name, r->model) != 0 && !same_text(f, r))
         return err_set(err, "it is of model '%s', not '%s'", name, r->model);
     struct train_state read = *state;
     *whole = safetensors_metadata(f, "step") != NULL;

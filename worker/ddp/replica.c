@@ -36,6 +36,7 @@ fail: /* our own failure, if any, is more specific than the group's */
 struct replica replica_of(struct model *model, struct optim *optim)
 {
     struct replica r = {.model = model_type(model)->name,
+                        .model_checksum = model_type(model)->checksum,
                         .weights = model_weights(model),
                         .floats = model_param_count(model),
                         .optim = optim};

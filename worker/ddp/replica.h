@@ -13,6 +13,7 @@
 /* The state that all ranks share, and that checkpoints contain: borrowed. */
 struct replica {
     const char *model;                   /* its name */
+    uint64_t model_checksum;             /* of its text; 0: unknown */
     const struct param *params, *fields; /* layout of weights, and of buffers */
     size_t nparams, nfields;
     float *weights, *buffers;

@@ -173,6 +173,39 @@ START_TEST(a_checkpoint_of_something_else_is_refused)
 }
 END_TEST
 
+/* The path of the model's file may differ, its text may not. */
+START_TEST(a_model_may_have_another_name)
+{
+    static const char *const texts[] = {"optimizer = sgd\nfc linear\n",
+                                        "optimizer = sgd\nfc linear # other\n"};
+    struct rig r[2];
+    struct ddp_err err;
+    char *dir = temp_dir();
+    for (int other = 0; other < 2; other++) {
+        char *paths[2];
+        for (int i = 0; i < 2; i++) {
+            paths[i] = xasprintf("%s/%d.model", dir, i);
+            FILE *f = fopen(paths[i], "we");
+            ck_assert_ptr_nonnull(f);
+            fputs(texts[i && other], f);
+            fclose(f);
+            rig_init(&r[i], paths[i], "sgd", 8);
+        }
+        save(&r[0], r[0].file);
+        int rc = load(&r[1], r[0].file, &err);
+        if (other)
+            ck_assert_msg(rc < 0 && strstr(err.text, "it is of model '"), "%s", err.text);
+        else
+            ck_ok(rc, err);
+        for (int i = 0; i < 2; i++) {
+            rig_finish(&r[i]);
+            free(paths[i]);
+        }
+    }
+    free(dir);
+}
+END_TEST
+
 /* What PyTorch's users write has no metadata of ours. */
 START_TEST(weights_alone_are_taken_as_a_start)
 {
@@ -456,6 +489,7 @@ Suite *suite(void)
     tcase_add_test(t, a_file_cut_anywhere_is_refused_and_changes_nothing);
     tcase_add_loop_test(t, a_checkpoint_of_something_else_is_refused, 0,
                         ARRAY_LEN(others));
+    tcase_add_test(t, a_model_may_have_another_name);
     tcase_add_test(t, weights_alone_are_taken_as_a_start);
     tcase_add_test(t, a_full_disk_leaves_the_old_checkpoint);
     tcase_add_test(t, a_folder_is_resumed_from_its_highest_step);

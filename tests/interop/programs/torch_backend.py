@@ -2,6 +2,7 @@
 import datetime
 import os
 import sys
+import time
 
 import torch
 import torch.distributed as dist
@@ -237,19 +238,54 @@ def refused():
             (lambda: dist.all_reduce(torch.ones(2, dtype=torch.int16)), "int16"),
             (lambda: dist.all_reduce(torch.ones(2, device="meta")), "meta"),
             (lambda: dist.all_reduce(torch.ones(2), ReduceOp.BAND), "band"),
-            (lambda: dist.all_to_all_single(torch.ones(size + 1), torch.ones(size + 1)), "split evenly")):
+            (lambda: dist.all_to_all_single(torch.ones(size + 1), torch.ones(size + 1)), "split evenly"),
+            (lambda: dist.all_reduce(torch.ones(1).expand(4)), "share memory"),
+            (lambda: dist.all_gather([torch.ones(1).expand(4)] * size, torch.ones(4)), "share memory")):
         try:
             call()
         except (RuntimeError, TypeError, ValueError) as error:
             assert said in str(error), error
         else:
             raise AssertionError(f"'{said}' was accepted")
+    # what had begun before the refusal goes on
+    begun = torch.ones(2, 3).t()
+    try:
+        dist.group.WORLD.allreduce([begun, torch.ones(2, dtype=torch.int16)])
+    except TypeError:
+        pass
+    await_thread(lambda: begun.eq(size).all())
     dist.barrier()  # the group is whole
+
+
+def await_thread(done):
+    """The group's thread makes it true."""
+    until = time.monotonic() + 60
+    while not done():
+        assert time.monotonic() < until, "no thread drives the group"
+        time.sleep(0.01)
+
+
+def changed():
+    """A result that does not fit its tensor any more is an error of that call alone."""
+    tensor = torch.ones(2, 3).t()
+    work = dist.all_reduce(tensor, async_op=True)
+    tensor.resize_(5)
+    await_thread(lambda: work.done)
+    try:
+        work.wait()
+    except RuntimeError as error:
+        assert "size" in str(error), error
+    else:
+        raise AssertionError("a result of 6 elements was copied to 5")
+    assert not work.is_success()
+    future = dist.all_reduce(torch.ones(4), async_op=True).get_future()
+    await_thread(future.done)
+    assert future.value()[0].eq(size).all()
 
 
 def collectives():
     for part in (reductions, scatters, moves, objects, messages, asynchronous, coalesced, subgroups,
-                 refused):
+                 refused, changed):
         part()
     if rank == 0:
         print(f"{compared} results are Gloo's", flush=True)

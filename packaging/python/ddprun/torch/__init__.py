@@ -90,7 +90,11 @@ class ProcessGroup(dist.ProcessGroup):
 
     def _collective(self, outputs, opts, start):
         work = self._work(outputs)
-        start(work)
+        try:
+            start(work)
+        except Exception:
+            self._started(work)  # it keeps the tensors of requests that have begun
+            raise
         return self._started(work, not getattr(opts, "asyncOp", True))
 
     def allreduce(self, tensors, opts=None):
@@ -151,12 +155,12 @@ class ProcessGroup(dist.ProcessGroup):
                     raise ValueError("ddp: the outputs do not have the input's sizes and types")
                 counts = sizes(parts)
                 flat = torch.empty(sum(counts), dtype=source.dtype)
+                work.spread(flat, parts)
                 if len(set(counts)) == 1:
                     self._gather_all(work, flat, source)
                 else:
                     code, scale = code_of(flat)
                     work.begin("iall_gatherv", source, flat, array(counts, scale), code)
-                work.spread(flat, parts)
         return self._collective(outputs, opts, start)
 
     def allgather_coalesced(self, output_lists, inputs, opts):
@@ -216,9 +220,9 @@ class ProcessGroup(dist.ProcessGroup):
             given = joined(inputs)
             flat = torch.empty(sum(sizes(outputs)), dtype=given.dtype)
             code, scale = code_of(given)
+            work.spread(flat, outputs)
             work.begin("iall_to_allv", given, array(sizes(inputs), scale), flat,
                        array(sizes(outputs), scale), code)
-            work.spread(flat, outputs)
         return self._collective(outputs, opts, start)
 
     def gather(self, outputs, inputs, opts):

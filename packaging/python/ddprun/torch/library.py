@@ -55,6 +55,13 @@ def flat_of(tensor):
     return tensor if tensor.is_contiguous() else tensor.detach().contiguous()
 
 
+def check_output(tensor):
+    """Results cannot be copied to a tensor whose elements lie on each other."""
+    if torch._debug_has_internal_overlap(tensor) == 1:
+        raise ValueError(f"ddp: elements of the output share memory (strides {tensor.stride()}): "
+                         "call .contiguous() first")
+
+
 def joined(tensors):
     return torch.cat([flat_of(t).detach().reshape(-1) for t in tensors])
 

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import Work as _Work
 
 from .arena import Arena
-from .library import flat_of, lib, sizes
+from .library import check_output, flat_of, lib, sizes
 
 _BACKWARD = torch.autograd.graph._engine_run_backward.__code__
 _LEAST = 1 << 15  # bytes; shorter tensors are as fast without the arena
@@ -31,6 +31,7 @@ class Work(_Work):
 
     def out(self, tensor):
         """Where the library writes what is for `tensor`; it is copied there at the end."""
+        check_output(tensor)
         flat = flat_of(tensor)
         if flat is not tensor:
             self._after.append(lambda: tensor.detach().copy_(flat))
@@ -55,6 +56,10 @@ class Work(_Work):
         return copy
 
     def spread(self, flat, tensors):
+        """Pieces of `flat` for `tensors`, at the end; before begin(), as it may refuse."""
+        for tensor in tensors:
+            check_output(tensor)
+
         def copy():
             for piece, tensor in zip(flat.split(sizes(tensors)), tensors):
                 tensor.detach().copy_(piece.view(tensor.shape))
@@ -71,9 +76,11 @@ class Work(_Work):
         """With the lock: all requests have ended, or one has failed."""
         self._error = error
         self.requests.clear()
-        if error is None:
-            for copy in self._after:
+        try:
+            for copy in self._after if error is None else ():
                 copy()
+        except Exception as failed:  # of this operation, not of the thread that has ended it
+            self._error = failed
         for block in self._blocks:
             self._group.arena.give(block)
         self._kept, self._after, self._blocks = [], [], []

@@ -28,7 +28,9 @@
     "--network host --pid host --ipc host --userns $ns --security-opt label=disable " \
     "--log-driver none --pull never $gpu --volume \"$PWD:$PWD\" --volume /tmp:/tmp "  \
     "--workdir \"$PWD\" \"$0\" \"$@\"; code=$?; podman rm --force --ignore $name "    \
-    ">/dev/null 2>&1; exit $code"
+    ">/dev/null 2>&1; [ $code = 125 ] && ! podman image exists \"$0\" && "             \
+    "echo \"ddprun: error: $(hostname) has no image '$0', and none is pulled here: "    \
+    "podman pull $0\" >&2; exit $code"
 
 /* It passes on only what is named: all but what belongs to the host's own system. Values
  * stay in the environment, as others can read arguments. */
@@ -77,7 +79,10 @@ int container_wrap(struct opts *opts, struct ddp_err *err)
     char *command = NULL;
     for (size_t i = 0; i < ARRAY_LEN(engines) && !command; i++) {
         if (name ? strcmp(name, engines[i].name) == 0 : in_path(engines[i].name))
-            command = xstrdup(engines[i].command);
+            command = xasprintf(
+                "command -v %s >/dev/null || { echo \"ddprun: error: --container: no %s "
+                "in PATH on $(hostname)\" >&2; exit 127; }; %s",
+                engines[i].name, engines[i].name, engines[i].command);
     }
     if (!command && name)
         return err_set(err,

@@ -77,7 +77,7 @@ static const struct foreign hydra[] = {
     {"envall genvall disable-hostname-propagation print-all-exitcodes print-rank-map "
      "enable-x disable-x profile pmi-port silent-abort rr",
      0, FOREIGN_IGNORED, NULL, NULL},
-    {"envlist genvlist rmk topolib demux usize localhost membind tmpdir", 1,
+    {"envlist genvlist rmk topolib demux usize localhost membind tmpdir soft arch", 1,
      FOREIGN_IGNORED, NULL, NULL},
     {"prepend-rank l", 0, FOREIGN_OURS, "tag-output", "on"},
     {"perhost grr", 1, FOREIGN_OURS, "nproc-per-node", NULL},
@@ -164,7 +164,7 @@ static const struct foreign horovodrun[] = {
     {"gloo-timeout-seconds", 1, FOREIGN_VARIABLE, "HOROVOD_GLOO_TIMEOUT_SECONDS", NULL},
     {"mpi-threads-disable", 0, FOREIGN_VARIABLE, "HOROVOD_MPI_THREADS_DISABLE", "1"},
     {"log-level", 1, FOREIGN_VARIABLE, "HOROVOD_LOG_LEVEL", NULL},
-    {"log-without-timestamp", 0, FOREIGN_VARIABLE, "HOROVOD_LOG_HIDE_TIME", "1"},
+    {"log-without-timestamp log-hide-timestamp", 0, FOREIGN_VARIABLE, "HOROVOD_LOG_HIDE_TIME", "1"},
     {"mpi", 0, FOREIGN_VARIABLE, "HOROVOD_CONTROLLER HOROVOD_CPU_OPERATIONS", "mpi"},
     {"v", 0, FOREIGN_OURS, "version", NULL},
     {"check-build cb", 0, FOREIGN_REFUSED,

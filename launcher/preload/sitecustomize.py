@@ -450,7 +450,7 @@ class Helper:
         before = dict(os.environ)
         watch = run_file("watch.py")
         self.random_numbers = watch["RandomNumbers"](self.cache.good)
-        self.temporary, self.output = watch["TemporaryFolders"](), watch["Output"]()
+        self.temporary, self.output = watch["TemporaryFolders"](self.cache.good), watch["Output"]()
         self.variables = watch["Environment"](differing.split(","), self.give_up)
         quiet = [name for name in QUIET if name not in os.environ]
         for name in quiet:

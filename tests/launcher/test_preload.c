@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* --- accepted commands --- */
 
@@ -32,6 +33,9 @@ static const struct {
     {"pythonx", "\177ELF", "t.py", "is not a Python"},
     {"train", "\177ELF", "t.py", "is not a Python"},
     {"python3", "#!/bin/sh\n", "t.py", "is not a Python script"},
+    {"shims/python3", "#!/usr/bin/env bash\n", "-u t.py", NULL},
+    {"shims/python3", "#!/usr/bin/env bash\n", "-E t.py", "the interpreter's option '-E'"},
+    {"shims/pip", "#!/usr/bin/env bash\n", "-u t.py", "is not a Python script"},
     {"train", "#!/usr/bin/python3\n", "", NULL},
     {"train", "#! /usr/bin/env python3.11\n", "-E", NULL},
     {"train", "#!/usr/bin/python3 -E\n", "", "an option '-E'"},
@@ -43,6 +47,9 @@ START_TEST(only_known_interpreters_are_accepted)
 {
     char *folder = temp_dir();
     char *path = xasprintf("%s/%s", folder, commands[_i].name);
+    char *shims = xasprintf("%s/shims", folder);
+    ck_assert_int_eq(mkdir(shims, 0700), 0);
+    free(shims);
     FILE *f = fopen(path, "w");
     fputs(commands[_i].content, f);
     fclose(f);

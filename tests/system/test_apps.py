@@ -80,6 +80,10 @@ class Apps(launch.LaunchTest):
             self.assertIn(words, shown.out)
             self.assertIn("' 'the image' a.py x\n", shown.out)
             self.assertIn("' 'the image' b\n", shown.out)
+        absent = self.run_to_end("--container", "i", "--container-engine", "enroot", "-np", 1, "true",
+                                 env={"PATH": "/usr/sbin:/usr/bin:/bin"})
+        self.assert_ended(absent, 127)
+        self.assertIn("ddprun: error: --container: no enroot in PATH on ", absent.err)
         wrong = self.run_to_end("--container", "i", "--container-engine", "docker", "true")
         self.assert_ended(wrong, 2)
         self.assertIn("apptainer, singularity, podman or enroot, not 'docker'", wrong.err)

@@ -49,7 +49,8 @@ static int read_first_line(const char *path, struct ddp_err *why)
     char text[1024];
     if (read_start(path, text, sizeof text) < 0)
         return err_errno(why, "cannot read '%s'", path);
-    if (strncmp(text, "#!", 2) != 0)
+    /* what pyenv and asdf put into PATH: it ends by an exec of the interpreter */
+    if (strncmp(text, "#!", 2) != 0 || (program_is_python(path) && strstr(path, "/shims/")))
         return 0;
     if (is_trampoline(text))
         return 1;

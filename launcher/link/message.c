@@ -184,7 +184,7 @@ static void pack_field(const struct field *f, const void *m, struct pack *k)
         pack_u64(k, *(const uint64_t *)p);
         break;
     case TEXT:
-        if (f->max > 0)
+        if (f->max > 0 && *(char *const *)p)
             pack_text(k, *(char *const *)p, f->max);
         else
             pack_str(k, *(char *const *)p);

@@ -57,6 +57,12 @@ START_TEST(texts_of_a_program_are_cut_to_fit_the_frame)
     msg_abort_finish(&again);
     pack_finish(&k);
     pack_finish(&whole);
+    struct msg_finding found = {
+        .item = text, .value = text, .key = text, .problem = text};
+    msg_finding_pack(&found, &k);
+    frame_head(head, MSG_FINDING, 0, k.n);
+    ck_assert_int_eq(frame_parse(head, sizeof head, FRAME_UP, &f, &err), 0);
+    pack_finish(&k);
 }
 END_TEST
 

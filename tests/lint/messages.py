@@ -8,7 +8,7 @@ import sys
 
 KINDS = {"BOOL": "1", "U8": "1", "U32": "4", "RANGE": "4", "PORT": "4", "PROTOCOL": "4", "I32": "4",
          "I64": "8", "U64": "8", "TEXT": "text", "OPTIONAL": "text or none", "CLIPPED": "text",
-         "LIST": "list", "ADDRESS": "address", "BYTES": "4-byte count, bytes",
+         "MAY_CLIP": "text or none", "LIST": "list", "ADDRESS": "address", "BYTES": "4-byte count, bytes",
          "REST": "bytes to the end", "NUMBERS": "4-byte count, 4 each"}
 SIZES = {"PIECE_MAX": 64 << 10, "FENCE_MAX": 64 << 20}
 BEGIN, FINISH = "<!-- from launcher/link/messages.def -->\n", "<!-- end -->\n"

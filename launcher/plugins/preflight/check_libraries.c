@@ -105,6 +105,7 @@ static const char script[] = "import sys\n"
  * take seconds. */
 void check_python(const struct check_ctx *ctx)
 {
+    enum { SHOWN = 300 }; /* bytes */
     char *path = program_path(ctx, false);
     char *interpreter =
         path && !program_is_python(path) ? program_interpreter(ctx, path) : xstrdup(path);
@@ -117,7 +118,8 @@ void check_python(const struct check_ctx *ctx)
             found_value(ctx, NULL, text, "%s", text);
         } else {
             found_problem(ctx, "'%s' does not work there: %.*s", interpreter,
-                          end ? (int)(end - text) : 12, text ? text : "cannot start");
+                          end && end - text < SHOWN ? (int)(end - text) : SHOWN,
+                          text ? text : "cannot start");
         }
         free(text);
     }

@@ -95,8 +95,8 @@ static int bare_open(struct bare *b, const char *model, enum precision precision
         return -1;
     struct layers_settings settings = {
         .io = io, .max_batch = b->batch, .precision = precision};
-    const struct kernels *plain = kernels_get("plain", err);
-    b->model = plain ? model_create(model, io, 1, plain, err) : NULL;
+    const struct kernels *cpu = kernels_get(NULL, err);
+    b->model = cpu ? model_create(model, io, 1, cpu, err) : NULL;
     if (!b->model)
         return -1;
     model_init(b->model, 1);

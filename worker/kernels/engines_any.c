@@ -9,6 +9,5 @@ static bool always(void)
 }
 
 const struct engine engines[] = {{&simd_kernels, always},
-                                 {&kernels_plain, always},
                                  {&simd_bf16_kernels, always},
                                  {NULL, NULL}};

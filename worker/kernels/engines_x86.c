@@ -28,7 +28,6 @@ static bool always(void)
 const struct engine engines[] = {{&avx512_kernels, has_avx512},
                                  {&avx2_kernels, has_avx2},
                                  {&simd_kernels, always},
-                                 {&kernels_plain, always},
                                  {&avx512_bf16_kernels, has_avx512_bf16},
                                  {&avx2_bf16_kernels, has_avx2},
                                  {&simd_bf16_kernels, always},

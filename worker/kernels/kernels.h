@@ -7,9 +7,9 @@
  * and rounds weights and inputs to it for multiplication; its sums are float32.
  *
  * Shapes: B batch, C channels or inputs, H W height and width, K output channels or
- * features. An engine is a table of functions: "plain" is naive loops, the reference
- * for tests; the others are one source compiled for several instruction sets
- * (vector.c), chosen at run time.
+ * features. An engine is a table of functions: one source compiled for several
+ * instruction sets (vector.c), chosen at run time. tests/worker/kernels/plain.c has the
+ * reference, naive loops.
  *
  * A layer is planned once, for up to `B` samples; the plan owns the scratch memory, so
  * that a step allocates nothing. Layers include the ReLU and the pooling that follow
@@ -238,8 +238,6 @@ struct kernels {
     void (*adadelta)(float *w, const float *g, float *sq, float *acc, int64_t n, float lr,
                      float rho, float eps, float decay);
 };
-
-extern const struct kernels kernels_plain; /* the reference: naive loops */
 
 /* The fastest fp32 engine of this build that runs on this CPU, or the one called
  * `name`. */

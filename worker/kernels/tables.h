@@ -3,9 +3,7 @@
  * Each list is of members of struct kernels, whose types are those of the functions:
  * DECLARE_KERNEL declares avx2_conv() and so on, KERNEL_ROW is its row in the table.
  *
- * The functions of sequences are written once, for vectors; the reference engine uses
- * those of `simd`, since naive loops would be the same source.
- * tests/worker/nn/test_gpt2.c compares them with finite differences.
+ * tests/worker/nn/test_gpt2.c compares those of sequences with finite differences.
  */
 #ifndef WORKER_KERNELS_TABLES_H
 #define WORKER_KERNELS_TABLES_H

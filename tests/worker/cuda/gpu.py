@@ -53,8 +53,8 @@ def same(a, b, tolerance):
         assert abs(x - y) <= tolerance * max(1, abs(x)), (a, b)
 
 
-def on_cpu(n, name, *args, kernels="plain"):
-    run_ok(n, *args, "--engine", "cpu", "--kernels", kernels, "--log", name + ".cpu")
+def on_cpu(n, name, *args):
+    run_ok(n, *args, "--engine", "cpu", "--kernels", "simd", "--log", name + ".cpu")
 
 
 def as_on_cpu(n, name, *args, tolerance=2e-5, precision="fp32", **env):
@@ -68,6 +68,6 @@ def as_on_cpu(n, name, *args, tolerance=2e-5, precision="fp32", **env):
     return shown
 
 
-def both(n, name, *args, kernels="plain", **more):
-    on_cpu(n, name, *args, kernels=kernels)
+def both(n, name, *args, **more):
+    on_cpu(n, name, *args)
     return as_on_cpu(n, name, *args, **more)

@@ -1,4 +1,4 @@
-"""test_cuda.py BUILD SOURCE ENGINE - the engine for GPUs learns what the CPU's plain loops do
+"""test_cuda.py BUILD SOURCE ENGINE - the engine for GPUs learns what the CPU does
 
 ENGINE is the real one, and this is skipped where there is no GPU; or it is the real one's
 files on a GPU made of a CPU (emu.h), which runs work late, out of order where that is
@@ -187,21 +187,21 @@ def a_residual_network_learns_the_same():
     args = ("--data", "tiny", "--seed", 3, "--plot", "none", "--model", "resnet18", "--momentum", 0.9,
             "--lr", 0.001)
     first = (*args, "--epochs", 1, "--batch-size", 12)
-    on_cpu(1, "one", *first, kernels="simd")
+    on_cpu(1, "one", *first)
     as_on_cpu(1, "one", *first, "--checkpoint", "c", tolerance=1e-4)
     as_on_cpu(1, "one", *first, tolerance=3e-2, precision="bf16")
     # both engines, and two ranks, go on from what the GPU has learnt and seen; buckets by time would
     # rehearse first, which the emulation takes long for
     n = min(GPUS, 2)
     both(n, "on", *args, "--epochs", 2, "--batch-size", 12 // n, "--resume", "c", "--bucket-mb", 25,
-         "--check-replicas", tolerance=1e-3, kernels="simd")
+         "--check-replicas", tolerance=1e-3)
 
 
 def models_of_the_users_own_learn_the_same():
     few_digits()
     for model in ("chain", "branches", "bottleneck"):
         both(1, model, *FEW, "--model", os.path.join(MODELS, f"{model}.model"), "--lr", 0.01, "--batch-size", 24,
-             tolerance=1e-3, kernels="simd")
+             tolerance=1e-3)
 
 
 def a_language_model_learns_the_same():
@@ -281,8 +281,7 @@ def two_stages_learn_what_they_do_on_cpus():
     # the norms of a residual network see a micro-batch; the cut is within a block
     few_digits("tiny", 24, 4)
     both(1, "cut", "--data", "tiny", "--seed", 3, "--plot", "none", "--model", "resnet18", "--lr", 0.001,
-         "--epochs", 1, "--batch-size", 12, "--micro-batches", 2, "--stages", 2, tolerance=1e-3,
-         kernels="simd")
+         "--epochs", 1, "--batch-size", 12, "--micro-batches", 2, "--stages", 2, tolerance=1e-3)
     said = fails(1, "the loss is .* at step [0-9]+, epoch 1; first bad: .*'fc[123]", *args, "--model",
                  "mlp", "--optimizer", "sgd", "--lr", 1e6)
     (cpu,) = run(1, *args, "--model", "mlp", "--optimizer", "sgd", "--lr", 1e6, "--engine", "cpu",
@@ -298,11 +297,11 @@ def ranks_normalise_together():
     args = ("--data", "tiny", "--seed", 3, "--plot", "none", "--model", "resnet18", "--lr", 0.001,
             "--sync-batch-norm", "--bucket-mb", 25)
     # two ranks learn what one does that has all; at last one of them has no sample
-    on_cpu(1, "tiny", *args, "--epochs", 1, "--batch-size", 4, kernels="simd")
+    on_cpu(1, "tiny", *args, "--epochs", 1, "--batch-size", 4)
     as_on_cpu(2, "tiny", *args, "--epochs", 1, "--batch-size", 2, "--check-replicas", tolerance=1e-3)
     # and here it has no second batch, while the other one has
     args = (*args, "--epochs", 2, "--accumulate", 2, "--batch-size", 2)
-    both(2, "more", *args, tolerance=1e-3, kernels="simd")
+    both(2, "more", *args, tolerance=1e-3)
     # every rank has it at the next norm; one of them had it first: pixels over nearly nothing are
     # infinite, but for black ones
     few_digits("black", 5, 4, black=True)

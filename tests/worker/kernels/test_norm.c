@@ -1,7 +1,7 @@
 #include "tests/support/suite.h"
 
 #include "common/mem.h"
-#include "worker/kernels/kernels.h"
+#include "tests/worker/kernels/plain.h"
 #include "worker/kernels/rng.h"
 
 #include <math.h>

@@ -98,7 +98,7 @@ START_TEST(the_carried_models_are_of_known_size)
     } sizes[] = {{"resnet18", 11173962}, {"resnet34", 21282122}, {"resnet50", 23520842}};
     struct ddp_err err = {""};
     struct model *m = model_create(sizes[_i].name, (struct io_shape){3, 32, 32, 10}, 1,
-                                   &kernels_plain, &err);
+                                   kernels_get(NULL, &err), &err);
     ck_ok(m ? 0 : -1, err);
     ck_assert_uint_eq(model_param_count(m), sizes[_i].params);
     model_destroy(m);
@@ -184,8 +184,8 @@ START_TEST(mistakes_are_one_line)
     ck_assert_ptr_nonnull(f);
     fputs(refused[_i].text, f);
     ck_assert_int_eq(fclose(f), 0);
-    ck_assert_ptr_null(
-        model_create(path, (struct io_shape){1, 9, 9, 4}, 4, &kernels_plain, &err));
+    ck_assert_ptr_null(model_create(path, (struct io_shape){1, 9, 9, 4}, 4,
+                                    kernels_get(NULL, &err), &err));
     size_t n = strlen(err.text), end = strlen(refused[_i].error);
     ck_assert_msg(n > end && strcmp(err.text + n - end, refused[_i].error) == 0, "%s",
                   err.text);

@@ -25,15 +25,15 @@ struct rig {
 static void rig_init(struct rig *r, const char *model, const char *optim, int images)
 {
     struct ddp_err err;
-    const struct kernels *plain = kernels_get("plain", &err);
-    ck_assert_ptr_nonnull(plain);
+    const struct kernels *kernels = kernels_get(NULL, &err);
+    ck_assert_ptr_nonnull(kernels);
     *r = (struct rig){.dir = temp_dir()};
     r->file = xasprintf("%s/c.safetensors", r->dir);
     r->model =
-        model_create(model, (struct io_shape){1, images, images, 10}, 4, plain, &err);
+        model_create(model, (struct io_shape){1, images, images, 10}, 4, kernels, &err);
     ck_assert_msg(r->model != NULL, "%s", err.text);
     struct optim_settings settings = {.momentum = 0.5f};
-    optim_init(&r->optim, optim_find(optim), settings, plain,
+    optim_init(&r->optim, optim_find(optim), settings, kernels,
                model_param_count(r->model));
     model_init(r->model, 3);
     for (int k = 0; k < OPTIM_STATES; k++) {

@@ -1,5 +1,5 @@
-/* worker/kernels/plain_norm.c - the reference for batch normalisation and the mean of
- * an image, by their formulas; see plain.c */
+/* tests/worker/kernels/plain_norm.c - the reference for batch normalisation and the mean
+ * of an image, by their formulas; see plain.c */
 #include "common/mem.h"
 #include "worker/kernels/norm_share.h"
 #include "worker/kernels/tables.h"

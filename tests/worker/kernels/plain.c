@@ -1,9 +1,12 @@
-/* worker/kernels/plain.c - the reference engine: naive loops, one line per formula
+/* tests/worker/kernels/plain.c - the reference engine: naive loops, one line per formula
  *
  * Slow on purpose: the other engines are compared with it, so it should be possible to
  * check it by reading. Images are NCHW everywhere. Dot products accumulate in double,
- * so that the result does not depend on the order of summation.
+ * so that the result does not depend on the order of summation. The functions of
+ * sequences are those of `simd`, since naive loops would be the same source.
  */
+#include "tests/worker/kernels/plain.h"
+
 #include "common/mem.h"
 #include "worker/kernels/rng.h"
 #include "worker/kernels/tables.h"

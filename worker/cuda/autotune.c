@@ -149,14 +149,11 @@ static void warn(struct tuner *t, const struct trial *x, const char *name, doubl
 {
     static const char *const passes[] = {"forward", "gradient of weights",
                                          "gradient of inputs"};
-    static const char *const libraries[] = {['a'] = "cuDNN's algorithm",
-                                            ['b'] = "cuBLASLt's algorithm",
-                                            ['g'] = "cuDNN's engine",
-                                            ['w'] = "cuDNN's engine in float"};
     size_t n = t->warnings.n;
-    char *line = xasprintf("'%s', %s: %s %.24s is left out",
-                           x->net->layers[x->at->layer].spec->name, passes[x->at->pass],
-                           libraries[(unsigned char)*name], name + 1);
+    char *line =
+        xasprintf("'%s', %s: %s %.24s is left out",
+                  x->net->layers[x->at->layer].spec->name, passes[x->at->pass],
+                  *name == 'g' ? "cuDNN's engine" : "cuBLASLt's algorithm", name + 1);
     for (size_t i = 0; i < n; i++) {
         if (strncmp(t->warnings.v[i], line, strlen(line)) == 0)
             n = 0;
@@ -185,9 +182,7 @@ static int try_candidate(struct tuner *t, const struct trial *x, const char *nam
             *us = INFINITY;
     }
     check_launches(what, &ignored); /* clears the refusal's error */
-    int rc = check_cuda(cudaStreamSynchronize(x->net->stream), what, err);
-    conv_graph_free(how.graph);
-    return rc;
+    return check_cuda(cudaStreamSynchronize(x->net->stream), what, err);
 }
 
 /* Result and time of the default algorithm, on generated inputs. */
@@ -208,11 +203,6 @@ static int begin_trial(struct trial *x, double *us, struct ddp_err *err)
                                    cudaMemcpyDeviceToDevice, stream),
                    what, err));
     return time_plays(x, usual, INFINITY, us, err);
-}
-
-static int by_graph(const char *name)
-{
-    return *name == 'g' || *name == 'w';
 }
 
 static void add_choice(struct tuner *t, const char *key, const char *name, double gain)
@@ -255,7 +245,6 @@ static int choose(struct tuner *t, struct trial *x, struct ddp_err *err)
     t->products++;
     t->in_vain += tried < n;
     t->changed += strcmp(chosen, AUTOTUNE_USUAL) != 0;
-    t->by_graph += by_graph(chosen);
     t->usual_us += usual;
     t->us += best;
     return 0;
@@ -367,7 +356,6 @@ void autotune_take(const struct tuner *t, struct layers *net)
             net->chosen[kept++] = *c;
             continue;
         }
-        conv_graph_free(c->how.graph);
         free(c->key);
     }
     net->nchosen = kept;
@@ -383,7 +371,6 @@ void autotune_drop(struct tuner *t, size_t i)
     char *key = xstrndup(entry, strcspn(entry, "="));
     if (i < t->ngains && t->gains[i] > 0) {
         t->changed--;
-        t->by_graph -= by_graph(entry + strlen(key) + 1);
         t->us += t->gains[i];
         t->gains[i] = 0;
     }
@@ -456,10 +443,10 @@ void autotune_describe(const struct tuner *t, char *text, size_t size)
     *text = '\0';
     if (t->products > 0)
         add(text, size,
-            "%d of %d product%s by another algorithm, %d of them cuDNN's engines: %.4g "
-            "us instead of %.4g; measured in %.1f of %.1f s",
-            t->changed, t->products, t->products == 1 ? "" : "s", t->by_graph, t->us,
-            t->usual_us, (double)t->spent_ns / 1e9, (double)t->most_ns / 1e9);
+            "%d of %d product%s by another algorithm: %.4g us instead of %.4g; measured in "
+            "%.1f of %.1f s",
+            t->changed, t->products, t->products == 1 ? "" : "s", t->us, t->usual_us,
+            (double)t->spent_ns / 1e9, (double)t->most_ns / 1e9);
     else if (t->taken_over)
         add(text, size, "as the checkpoint says: %zu products", t->choices.n);
     else

@@ -30,9 +30,9 @@ struct tuner {
     double *gains;       /* owned, by choice: microseconds saved; 0: an earlier run's */
     size_t ngains;       /* none of later choices */
     int64_t most_ns, spent_ns; /* limit of the time for measuring, and time used */
-    /* Numbers of products: to be measured; with a choice other than the default; of
-     * these, by the graph API; with candidates left out for lack of time. */
-    int products, changed, by_graph, in_vain;
+    /* Numbers of products: to be measured; with a choice other than the default; with
+     * candidates left out for lack of time. */
+    int products, changed, in_vain;
     int lacking;          /* choices that some rank could not build */
     double usual_us, us;  /* sums over the measured products: default, chosen */
     struct strv warnings; /* a line each */

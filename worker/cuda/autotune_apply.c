@@ -52,9 +52,7 @@ void tuned_take(struct layers *net, struct layers_plan *p)
 
 void tuned_free(struct layers *net)
 {
-    for (size_t i = 0; i < net->nchosen; i++) {
-        conv_graph_free(net->chosen[i].how.graph);
+    for (size_t i = 0; i < net->nchosen; i++)
         free(net->chosen[i].key);
-    }
     free(net->chosen);
 }

@@ -40,10 +40,9 @@ void cuda_gather_images(const struct cuda_step *s, const uint32_t *which, int fr
                         struct cuda_map m, struct augment how, const float *as_float,
                         void *x, uint8_t *labels, cudaStream_t stream)
 {
-    FOR_TYPE(m.type,
-             LAUNCH(gather_images<T>, blocks_for(elements(m)), THREADS, stream, s, which,
-                    (uint32_t)from, elements(m), lie_of(m.C, m.H, m.W, m.last), how,
-                    as_float, (T *)x, labels));
+    FOR_TYPE(m.type, LAUNCH(gather_images<T>, blocks_for(elements(m)), THREADS, stream, s,
+                            which, (uint32_t)from, elements(m), layout_of(m), how,
+                            as_float, (T *)x, labels));
 }
 
 template <class T>
@@ -84,70 +83,28 @@ void cuda_gather_tokens(const struct cuda_step *s, int from, int n, int T,
 
 /* ---- parameters ---- */
 
-/* The index in [K,C,R,R] of element i of [K,R,R,C]. */
-static __device__ uint32_t filter_place(uint32_t i, uint32_t C, uint32_t RR)
+template <class T> static __global__ void narrow(const float *w, int64_t n, T *to)
 {
-    uint32_t c = i % C, r = i / C % RR, k = i / C / RR;
-    return (k * C + c) * RR + r;
+    for (EACH(i, n))
+        put(&to[i], w[i]);
 }
 
-/* Elements of one block. */
-enum { CHUNK = 8 * THREADS };
-
-struct filters {
-    int n;
-    struct {
-        uint32_t from, count;
-        struct divide C, RR;
-    } of[CUDA_FILTERS];
-};
-
-template <class T>
-static __global__ void narrow_all(const float *w, uint32_t n, struct filters f, T *to)
+void cuda_narrow(const float *w, int64_t n, enum cuda_type type, void *to,
+                 cudaStream_t stream)
 {
-    uint32_t first = blockIdx.x * CHUNK;
-    int k = -1; /* the last filter that begins before */
-    for (uint32_t i = first + threadIdx.x; i < n && i < first + CHUNK; i += THREADS) {
-        while (k + 1 < f.n && i >= f.of[k + 1].from)
-            k++;
-        uint32_t from = i;
-        if (k >= 0 && i - f.of[k].from < f.of[k].count) { /* [k][r][c], from [k][c][r] */
-            uint32_t c = i - f.of[k].from, r = split(&c, f.of[k].C);
-            uint32_t filter = split(&r, f.of[k].RR);
-            from = f.of[k].from + (filter * f.of[k].C.by + c) * f.of[k].RR.by + r;
-        }
-        put(&to[i], w[from]);
-    }
+    FOR_TYPE(type, LAUNCH(narrow<T>, blocks_for(n), THREADS, stream, w, n, (T *)to));
 }
 
-void cuda_narrow_all(const float *w, size_t n, const struct cuda_filters *filters,
-                     enum cuda_type type, void *to, cudaStream_t stream)
+template <class T> static __global__ void widen(const T *w, int64_t n, float *to)
 {
-    struct filters f;
-    f.n = filters->n;
-    for (int k = 0; k < f.n; k++) {
-        const struct cuda_filter *of = &filters->of[k];
-        f.of[k] = {of->from, of->count, divide_by(of->C), divide_by(of->R * of->R)};
-    }
-    int blocks = (int)((n + CHUNK - 1) / CHUNK);
-    FOR_TYPE(type,
-             LAUNCH(narrow_all<T>, blocks, THREADS, stream, w, (uint32_t)n, f, (T *)to));
+    for (EACH(i, n))
+        to[i] = get(w[i]);
 }
 
-template <class T>
-static __global__ void widen(const T *w, uint32_t n, uint32_t C, uint32_t RR, bool last,
-                             float *to)
+void cuda_widen(const void *w, int64_t n, enum cuda_type type, float *to,
+                cudaStream_t stream)
 {
-    for (EACH_OF(i, n))
-        to[last ? filter_place(i, C, RR) : i] = get(w[i]);
-}
-
-void cuda_widen(const void *w, int K, int C, int R, enum cuda_type type, bool last,
-                float *to, cudaStream_t stream)
-{
-    int64_t n = (int64_t)K * C * R * R;
-    FOR_TYPE(type, LAUNCH(widen<T>, blocks_for(n), THREADS, stream, (const T *)w,
-                          (uint32_t)n, (uint32_t)C, (uint32_t)(R * R), last, to));
+    FOR_TYPE(type, LAUNCH(widen<T>, blocks_for(n), THREADS, stream, (const T *)w, n, to));
 }
 
 template <class T> static __global__ void add(T *to, const T *from, int64_t n)

@@ -2,13 +2,12 @@
  * only
  *
  * A thread keeps its channels, so per-channel values are read once, and takes V
- * elements at a time: V channels of one position with channels last, else V positions
- * of one channel. Neighbouring threads read neighbouring memory. A block has a group
- * of channels and a part of their positions.
+ * channels of one position at a time. Neighbouring threads read neighbouring memory. A
+ * block has a group of channels and a part of their positions.
  *
  * The operation is an object that each thread owns:
- *     begin(c, step)     its k-th element is of channel c + k step; step is 0 or 1
- *     at(i)              elements i to i + V - 1
+ *     begin(c)     its k-th element is of channel c + k
+ *     at(i)        elements i to i + V - 1
  * For sums, it also has sums[V][SUMS], and done(c, k, sum), which is called where
  * there is a single part. Threads add floats, then a block adds its threads, then
  * channels_whole() adds the parts with the accuracy of doubles, always in the same
@@ -22,9 +21,7 @@
 enum { SUMS = 2, MOST_WALKERS = 2048, MOST_SUMMERS = 1024, WHOLE = 32 };
 
 struct channels {
-    uint32_t C, count; /* positions of all images */
-    struct divide inner;
-    bool last;
+    uint32_t C, count;       /* positions of all images */
     uint32_t across, groups; /* threads along the channels; blocks in that direction */
     uint32_t parts;
 };
@@ -32,8 +29,7 @@ struct channels {
 /* May elements be accessed V at a time? */
 static inline bool channels_wide(struct cuda_map m)
 {
-    int inner = m.H * m.W, beside = m.last || inner == 1 ? m.C : inner;
-    return beside % (m.type == CUDA_F32 ? 4 : 8) == 0;
+    return m.C % (m.type == CUDA_F32 ? 4 : 8) == 0;
 }
 
 static inline uint32_t smaller(uint32_t a, uint32_t b)
@@ -46,18 +42,13 @@ static inline struct channels channels_of(struct cuda_map m, uint32_t V, uint32_
                                           uint32_t least)
 {
     struct channels s;
-    uint32_t inner = (uint32_t)m.H * (uint32_t)m.W;
     s.C = (uint32_t)m.C;
-    s.inner = divide_by(inner);
-    s.count = (uint32_t)m.n * inner;
-    s.last = m.last || inner == 1;
+    s.count = (uint32_t)m.n * (uint32_t)m.H * (uint32_t)m.W;
     s.across = 1;
-    while (s.last && s.across < 32 && s.across * V < s.C)
+    while (s.across < 32 && s.across * V < s.C)
         s.across *= 2;
-    uint32_t width = s.last ? s.across * V : 1;
-    s.groups = (s.C + width - 1) / width;
-    uint32_t rounds = s.last ? s.count : s.count / V;
-    rounds = rounds / (THREADS / s.across) / least;
+    s.groups = (s.C + s.across * V - 1) / (s.across * V);
+    uint32_t rounds = s.count / (THREADS / s.across) / least;
     s.parts = smaller(rounds, most / s.groups);
     s.parts = s.parts > 0 ? s.parts : 1;
     return s;
@@ -81,51 +72,37 @@ template <int V, class F>
 static __device__ inline void channels_walk(const struct channels &s, F *f)
 {
     uint32_t t = threadIdx.x, part = blockIdx.x / s.groups, lanes = THREADS / s.across;
-    uint32_t step = s.last ? 1 : V, count = s.count / step;
-    uint32_t c = (blockIdx.x % s.groups * s.across + t % s.across) * (s.last ? V : 1);
+    uint32_t c = (blockIdx.x % s.groups * s.across + t % s.across) * V;
     if (c >= s.C)
         return;
-    f->begin(c, s.last ? 1 : 0);
-    for (uint32_t q = part * lanes + t / s.across; q < count; q += s.parts * lanes) {
-        uint32_t i = q * step, image = s.last ? 0 : split(&i, s.inner);
-        f->at(s.last ? i * s.C + c : (image * s.C + c) * s.inner.by + i);
-    }
+    f->begin(c);
+    for (uint32_t q = part * lanes + t / s.across; q < s.count; q += s.parts * lanes)
+        f->at(q * s.C + c);
 }
 
 template <int V, class F>
 static __device__ inline void channels_sum(const struct channels &s, F *f, float *room)
 {
     __shared__ float sums[SUMS][V][THREADS + 1];
-    uint32_t t = threadIdx.x, part = blockIdx.x / s.groups, lanes = THREADS / s.across;
+    uint32_t t = threadIdx.x, part = blockIdx.x / s.groups, width = s.across * V;
     for (int v = 0; v < V; v++)
         f->sums[v][0] = f->sums[v][1] = 0;
     channels_walk<V>(s, f);
-    if (!s.last) /* all elements are of one channel */
-        for (int v = 1; v < V; v++)
-            for (int k = 0; k < SUMS; k++)
-                f->sums[0][k] += f->sums[v][k];
     for (int k = 0; k < SUMS; k++)
         for (int v = 0; v < V; v++)
             sums[k][v][t] = f->sums[v][k];
     __syncthreads();
-    enum { FEW = 16 }; /* threads that end a sum over many lanes */
-    uint32_t width = s.last ? s.across * V : 1, each = s.last ? V : 1;
-    if (lanes == THREADS) {
-        float sum = 0;
-        for (uint32_t i = t % FEW; t < SUMS * FEW && i < THREADS; i += FEW)
-            sum += sums[t / FEW][0][i];
-        if (t < SUMS * FEW) /* no other thread has read it */
-            sums[t / FEW][0][t % FEW] = sum;
+    for (uint32_t half = THREADS / 2; half >= s.across; half /= 2) {
+        for (int k = 0; k < SUMS && t < half; k++)
+            for (int v = 0; v < V; v++)
+                sums[k][v][t] += sums[k][v][t + half];
         __syncthreads();
-        lanes = FEW;
     }
     for (uint32_t u = t; u < SUMS * width; u += THREADS) {
         uint32_t k = u / width, at = u % width, c = blockIdx.x % s.groups * width + at;
-        float sum = 0;
         if (c >= s.C)
             continue;
-        for (uint32_t i = 0; i < lanes; i++)
-            sum += sums[k][at % each][i * s.across + at / each];
+        float sum = sums[k][at % V][at / V];
         if (s.parts == 1)
             f->done(c, k, sum);
         room[(k * s.parts + part) * s.C + c] = sum;

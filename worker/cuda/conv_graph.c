@@ -9,7 +9,7 @@
  *            configuration
  *                plan            variant pack: where x, w, y and the workspace are
  *
- * Dimensions are given as N, C, H, W in any memory order, which the strides describe.
+ * Dimensions are given as N, C, H, W; the strides describe that channels are last.
  */
 #include "worker/cuda/conv_graph.h"
 
@@ -111,7 +111,6 @@ void conv_graph_free(struct conv_graph *g)
 struct tensor {
     int64_t dims[4];
     cudnnDataType_t type;
-    bool last;
     int64_t alignment;
 };
 
@@ -119,11 +118,11 @@ static cudnnBackendDescriptor_t make_tensor(struct conv_graph *g, int64_t uid,
                                             const struct tensor *is)
 {
     int64_t C = is->dims[1], H = is->dims[2], W = is->dims[3];
-    const int64_t first[] = {C * H * W, H * W, W, 1}, last[] = {C * H * W, 1, W * C, C};
+    const int64_t strides[] = {C * H * W, 1, W * C, C};
     cudnnBackendDescriptor_t t = begin(g, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
     put(g, t, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &is->type);
     put(g, t, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, is->dims);
-    put(g, t, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, is->last ? last : first);
+    put(g, t, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, strides);
     put_number(g, t, CUDNN_ATTR_TENSOR_UNIQUE_ID, uid);
     put_number(g, t, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, is->alignment);
     end(g, t);
@@ -181,12 +180,9 @@ static const struct {
 static cudnnBackendDescriptor_t make_graph(struct conv_graph *g, cudnnHandle_t dnn,
                                            const struct convolution *s)
 {
-    const struct tensor x_is = {{s->n, s->C, s->H, s->W}, s->type, s->last, 16};
-    const struct tensor y_is = {{s->n, s->K, s->OH, s->OW}, s->type, s->last, 16};
-    const struct tensor w_is = {{s->K, s->C, s->R, s->R},
-                                s->as_float ? CUDNN_DATA_FLOAT : s->type,
-                                s->last && !s->as_float,
-                                s->w_alignment};
+    const struct tensor x_is = {{s->n, s->C, s->H, s->W}, s->type, 16};
+    const struct tensor y_is = {{s->n, s->K, s->OH, s->OW}, s->type, 16};
+    const struct tensor w_is = {{s->K, s->C, s->R, s->R}, s->type, s->w_alignment};
     float one = 1, beta = s->adds ? 1 : 0;
     cudnnBackendDescriptor_t x = make_tensor(g, uids[0], &x_is);
     cudnnBackendDescriptor_t w = make_tensor(g, uids[1], &w_is);
@@ -292,7 +288,7 @@ int conv_graph_list(cudnnHandle_t dnn, const struct convolution *shape,
     struct conv_graph g = {.n = 0};
     cudnnBackendDescriptor_t graph = make_graph(&g, dnn, shape);
     int n = 0;
-    for (size_t i = 0; i < ARRAY_LEN(modes) && !g.failed; i++)
+    for (size_t i = 0; i < ARRAY_LEN(modes) && n < most && !g.failed; i++)
         n = list_by(graph, modes[i], names, n, most);
     let_go(&g);
     return n;

@@ -1,10 +1,9 @@
 /* worker/cuda/conv_graph.h - a convolution by an engine of cuDNN's graph API
  *
- * cuDNN has engines, with settings (knobs), that its older interface does not offer.
- * They are described by "backend descriptors": tensors, an operation on them, a graph
- * of operations (here always one), an engine for the graph, its configuration and a
- * plan to execute it. (NVIDIA cuDNN API reference, "cudnn_graph library"; the
- * attributes are those that its own cudnn-frontend sets.)
+ * It is described by "backend descriptors": tensors, an operation on them, a graph of
+ * operations (here always one), an engine for the graph, its configuration with
+ * settings (knobs), and a plan to execute it. (NVIDIA cuDNN API reference, "cudnn_graph
+ * library"; the attributes are those that its own cudnn-frontend sets.)
  *
  * A configuration that the API rejects is skipped, not reported as an error. Only
  * deterministic engines of the required precision are built. Plans are built outside
@@ -19,15 +18,13 @@
 
 enum pass { PASS_FORWARD, PASS_WEIGHTS, PASS_INPUTS, PASSES };
 
-/* y[n,K,OH,OW] of x[n,C,H,W] with w[K,C,R,R], or one of the gradients. */
+/* y[n,OH,OW,K] of x[n,H,W,C] with w[K,R,R,C], or one of the gradients. */
 struct convolution {
     enum pass pass;
     cudnnDataType_t type; /* of all three; sums are float */
-    bool last;            /* channels last, in all three */
     bool tensor_cores;    /* operands may be rounded; false in plain fp32 */
     int n, C, H, W, K, OH, OW, R, pad, stride;
-    bool adds; /* x's gradient is added to the output */
-    bool as_float; /* w's gradient is float, [K,C,R,R], in any case */
+    bool adds;       /* x's gradient is added to the output */
     int w_alignment; /* bytes: of w or its gradient; the others are aligned to 16 */
 };
 

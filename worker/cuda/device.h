@@ -179,46 +179,26 @@ struct place {
     uint32_t b, c, h, w;
 };
 
-/* The memory layout of images. */
+/* The shape of images. */
 struct layout {
     struct divide C, H, W;
-    bool last; /* channels last */
 };
 
-static inline struct layout lie_of(int C, int H, int W, bool last)
+static inline struct layout layout_of(struct cuda_map m)
 {
-    return (struct layout){divide_by((uint32_t)C), divide_by((uint32_t)H),
-                           divide_by((uint32_t)W), last};
+    return (struct layout){divide_by((uint32_t)m.C), divide_by((uint32_t)m.H),
+                           divide_by((uint32_t)m.W)};
 }
 
 static __device__ inline struct place place_at(uint32_t i, const struct layout &l)
 {
     struct place p;
-    uint32_t rest = i;
-    if (l.last) {
-        rest = split(&i, l.C);
-        p.c = i;
-        i = rest;
-    }
-    rest = split(&i, l.W);
-    p.w = i;
-    i = rest;
-    rest = split(&i, l.H);
-    p.h = i;
-    if (!l.last) {
-        i = rest;
-        rest = split(&i, l.C);
-        p.c = i;
-    }
-    p.b = rest;
+    uint32_t pixel = split(&i, l.C), row = split(&pixel, l.W);
+    p.b = split(&row, l.H);
+    p.h = row;
+    p.w = pixel;
+    p.c = i;
     return p;
-}
-
-static __device__ inline uint32_t place_of(struct place p, const struct layout &l)
-{
-    uint32_t C = l.C.by, H = l.H.by, W = l.W.by;
-    return l.last ? ((p.b * H + p.h) * W + p.w) * C + p.c
-                  : ((p.b * C + p.c) * H + p.h) * W + p.w;
 }
 
 static inline uint32_t elements(struct cuda_map m)

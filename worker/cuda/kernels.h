@@ -32,11 +32,10 @@ bool cuda_refused(char *kernel, size_t size, int *device, cudaError_t *rc);
 
 enum cuda_type { CUDA_F32, CUDA_BF16, CUDA_F16 };
 
-/* Activations [n,C,H,W]; `last`: channels last, [n,H,W,C], as tensor cores prefer. A
- * linear layer has C features of 1x1, for which both layouts are the same. */
+/* Activations [n,H,W,C]: channels last, as tensor cores prefer. A linear layer has C
+ * features of 1x1. */
 struct cuda_map {
     enum cuda_type type;
-    bool last;
     int n, C, H, W;
 };
 
@@ -98,22 +97,11 @@ void cuda_gather_floats(const struct cuda_step *s, const uint32_t *which, int fr
 void cuda_gather_tokens(const struct cuda_step *s, int from, int n, int T,
                         uint32_t *tokens, cudaStream_t stream);
 
-/* Converts filters of another type, as [K,R,R,C] if `last`, to w[K,C,R,R]. A plain
- * array has K = 1, C = its length, R = 1. */
-void cuda_widen(const void *w, int K, int C, int R, enum cuda_type type, bool last,
-                float *to, cudaStream_t stream);
-/* The reverse, for a whole block of n weights: the order changes in these filters,
- * which are listed in their order in the block. */
-enum { CUDA_FILTERS = 64 }; /* as many as fit in a kernel's arguments */
-struct cuda_filter {
-    uint32_t from, count, C, R;
-};
-struct cuda_filters {
-    int n;
-    struct cuda_filter of[CUDA_FILTERS];
-};
-void cuda_narrow_all(const float *w, size_t n, const struct cuda_filters *filters,
-                     enum cuda_type type, void *to, cudaStream_t stream);
+/* Converts n weights to another type, or gradients from it. */
+void cuda_narrow(const float *w, int64_t n, enum cuda_type type, void *to,
+                 cudaStream_t stream);
+void cuda_widen(const void *w, int64_t n, enum cuda_type type, float *to,
+                cudaStream_t stream);
 /* to += from */
 void cuda_add(void *to, const void *from, int64_t n, enum cuda_type type,
               cudaStream_t stream);
@@ -121,28 +109,28 @@ void cuda_add(void *to, const void *from, int64_t n, enum cuda_type type,
 /* ---- pointwise.cu ---- */
 
 /* y = max(0, z + bias[C]), z and bias as `map` says, and its 2x2 max-pool if `arg` is
- * not NULL: y[n,C,H/2,W/2], arg the position of each maximum. y has channels last if
- * `y_last`. y may be z if there is no pooling and both have the same layout. */
-void cuda_bias_relu(const void *z, const float *bias, struct cuda_map map, bool y_last,
-                    void *y, uint8_t *arg, cudaStream_t stream);
+ * not NULL: y[n,H/2,W/2,C], arg the position of each maximum. y may be z if there is no
+ * pooling. */
+void cuda_bias_relu(const void *z, const float *bias, struct cuda_map map, void *y,
+                    uint8_t *arg, cudaStream_t stream);
 /* Size of the buffer `room` for partial sums, in floats: of the functions below, and
  * of norm.cu's. */
 enum { CUDA_ROOM = 1 << 17 };
 /* The backward pass: dz = dy * scale where y > 0 (and was the maximum), else 0; and
  * sums[c], its sum over all other dimensions, the gradient of the bias. */
 void cuda_bias_relu_back(const void *y, const void *dy, const uint8_t *arg, float scale,
-                         struct cuda_map map, bool y_last, void *dz, float *room,
-                         float *sums, cudaStream_t stream);
+                         struct cuda_map map, void *dz, float *room, float *sums,
+                         cudaStream_t stream);
 /* The same for features, in place: dy = dy * scale where y > 0, else 0. y NULL: dy is
  * unchanged and only summed. */
 void cuda_mask_sum(const void *y, void *dy, float scale, struct cuda_map map, float *room,
                    float *sums, cudaStream_t stream);
 
-/* Dropout as in worker/kernels/kernels.h, with the same random bits: the stream of
- * layer `layer` of `layers` at step s->taken, in the step's micro-batch `batch`. */
-void cuda_dropout(void *y, int64_t n, enum cuda_type type, float p,
-                  const struct cuda_step *s, int batch, int layer, int layers,
-                  cudaStream_t stream);
+/* Dropout as in worker/kernels/kernels.h, with the same random bits for [n,C,H,W]: the
+ * stream of layer `layer` of `layers` at step s->taken, in the step's micro-batch
+ * `batch`. */
+void cuda_dropout(void *y, struct cuda_map map, float p, const struct cuda_step *s,
+                  int batch, int layer, int layers, cudaStream_t stream);
 
 /* y[n,C]: the mean of each channel's image; the backward pass gives dx from dy[n,C]. */
 void cuda_mean(const void *x, struct cuda_map map, void *y, cudaStream_t stream);

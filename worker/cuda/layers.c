@@ -10,8 +10,7 @@
 struct cuda_map layers_input(const struct layers *net, int n)
 {
     const struct io_shape *s = &net->settings.io;
-    return (struct cuda_map){
-        net->type, net->last && is_conv(&net->layers[0]), n, s->C, s->H, s->W};
+    return (struct cuda_map){net->type, n, s->C, s->H, s->W};
 }
 
 void *layers_input_at(const struct layers *net)
@@ -37,23 +36,20 @@ float *layers_buffers(const struct layers *net)
 
 void layers_refresh(struct layers *net)
 {
-    struct cuda_filters f = {0};
-    if (net->type == CUDA_F32)
-        return;
-    for (int i = net->from; i < net->to; i++) {
-        const struct layer *l = &net->layers[i];
-        if (is_conv(l) && net->last)
-            f.of[f.n++] = (struct cuda_filter){(uint32_t)place_of(net, l->weight),
-                                               (uint32_t)l->weight->count, (uint32_t)l->C,
-                                               (uint32_t)l->spec->size};
-    }
-    cuda_narrow_all(net->weights, net->part.count, &f, net->type, net->narrow,
+    if (net->type != CUDA_F32)
+        cuda_narrow(net->weights, (int64_t)net->part.count, net->type, net->narrow,
                     net->stream);
 }
 
 static struct cuda_map map_in(const struct layers *net, const struct layer *l, int n)
 {
-    return (struct cuda_map){net->type, net->last, n, l->C, l->H, l->W};
+    return (struct cuda_map){net->type, n, l->C, l->H, l->W};
+}
+
+static struct cuda_map map_out(const struct layers *net, const struct layer *l, int n)
+{
+    int pool = l->spec->pool ? 2 : 1;
+    return (struct cuda_map){net->type, n, l->K, l->OH / pool, l->OW / pool};
 }
 
 static struct cuda_norm norm_of(const struct layers *net, const struct layer *l, int n)
@@ -179,8 +175,8 @@ int layers_forward(struct layers *net, struct layers_plan *p, const struct cuda_
         if (takes_part(net, l, p->n))
             TRY(l->op->forward(net, i, &p->layers[i], s != NULL, err));
         if (s && p->n > 0 && net->settings.dropout && l->spec->dropout > 0 && !net->bare)
-            cuda_dropout(l->y, (int64_t)l->outputs * p->n, net->type, l->spec->dropout, s,
-                         batch, i, model_dropout_streams(net->host), net->stream);
+            cuda_dropout(l->y, map_out(net, l, p->n), l->spec->dropout, s, batch, i,
+                         model_dropout_streams(net->host), net->stream);
         TRY(tell_done(net, l, 'f', err));
     }
     return 0;
@@ -223,18 +219,13 @@ static int no_wait(size_t offset, size_t count, void *arg, struct ddp_err *err)
 static int settle(struct layers *net, const struct products *of, int i,
                   struct layer_plan *p, enum pass pass, struct ddp_err *err)
 {
-    struct algorithm all[MOST_USUAL];
     struct ddp_err ignored;
-    if (of->play(net, i, p, pass, &p->how[pass], err) == 0)
-        return 0;
-    int n = of->usual(net, i, p, pass, all, &ignored);
-    for (int k = 0; k < n; k++) {
+    int at = 0, rc = of->play(net, i, p, pass, &p->how[pass], err);
+    while (rc < 0 && of->usual(net, i, p, pass, &at, &p->how[pass], &ignored) == 0) {
         cudaGetLastError();
-        p->how[pass] = all[k];
-        if (of->play(net, i, p, pass, &all[k], &ignored) == 0)
-            return 0;
+        rc = of->play(net, i, p, pass, &p->how[pass], &ignored);
     }
-    return -1;
+    return rc;
 }
 
 int layers_settle(struct layers *net, struct layers_plan *p, float *grads,

@@ -5,9 +5,10 @@
  * Descriptors and algorithms are made for one number of samples, a plan; there are few
  * of those: the batch, and the last one of an epoch.
  *
- * In bf16 and fp16 the layers use a copy of the weights in that type, and images have
- * their channels last if cuDNN supports it; gradients of weights, outputs and the sums
- * of normalisation are float.
+ * Images have their channels last, [n,H,W,C], and weights of images, too: a
+ * convolution's are [K,R,R,C], those of a linear layer behind images [K,H,W,C]
+ * (layers_turn()). In bf16 and fp16 the layers use a copy of the weights in that type;
+ * gradients of weights, outputs and the sums of normalisation are float.
  *
  * A net is one stage of a model: the layers [from, to), with only their parameters.
  * Activations passed to and from the neighbouring stages are borders, which the caller
@@ -47,6 +48,11 @@ struct layers_part {
 };
 struct layers_part layers_part(const struct model *model, int from, int to);
 
+/* Copies a block of the part's weights, or of what belongs to each of them, from the
+ * model's order to the device's, or back. */
+void layers_turn(const struct model *model, int from, int to, const float *in, float *out,
+                 bool back);
+
 /* `model` gives shapes and names. weights: a device block of layers_part()'s count,
  * borrowed. Memory is allocated from `memory`, on the current device, which must be
  * the same at each call. */
@@ -66,7 +72,7 @@ struct layers_plan *layers_plan(struct layers *net, int n, struct ddp_err *err);
 /* Call it when the weights have changed. */
 void layers_refresh(struct layers *net);
 
-/* The input's layout; tokens are [n, W + 1] of 32 bits. */
+/* The input's shape; tokens are [n, W + 1] of 32 bits. */
 struct cuda_map layers_input(const struct layers *net, int n);
 void *layers_input_at(const struct layers *net);      /* the caller fills it */
 const float *layers_output(const struct layers *net); /* y[max_batch, outputs] */
@@ -80,8 +86,6 @@ int layers_token_loss(struct layers *net, const struct layers_plan *p,
 /* Means and variances, as in model_buffer_block() from layers_part()'s offset on; NULL
  * if there are none. */
 float *layers_buffers(const struct layers *net);
-/* Do images have their channels last? Must be the same in all stages. */
-bool layers_last(const struct layers *net);
 
 /* An activation from a layer before `cut` that layers after it use; and its gradient. */
 enum { LAYERS_BORDERS = 4 };

@@ -27,7 +27,6 @@ struct layer {
     size_t inputs, outputs, wide; /* elements per sample: of the input, the output, and
                                      the output before pooling */
     size_t rows;                  /* per sample: tokens; else 1 */
-    bool y_last;                  /* y has its channels last */
     bool adds;                    /* dx is added to its buffer */
     void *y;                      /* [max_batch, outputs] */
     uint8_t *arg;                 /* [max_batch, outputs], if it pools */
@@ -43,17 +42,22 @@ struct layers_plan {
     struct layer_plan layers[CUDA_MAX_LAYERS + LOGITS];
 };
 
+/* The plan of an engine of cuDNN for a convolution. */
+struct built {
+    char *key, *name;         /* owned: the product's, the engine's */
+    struct conv_graph *graph; /* owned */
+};
+
 /* An algorithm chosen for a product in place of the library's default. Kept as long as
  * the net, since captured graphs use it. */
 struct tuned {
-    char *key; /* owned, as the algorithm is */
+    char *key; /* owned */
     struct algorithm how;
 };
 
 struct layers {
     struct layers_settings settings;
     enum cuda_type type;      /* of activations */
-    bool last;                /* images have their channels last */
     bool bare;                /* launch products only */
     bool tokens;              /* a model of tokens, and this stage has the logits */
     const struct model *host; /* borrowed: the compiled model */
@@ -65,8 +69,6 @@ struct layers {
     cudnnHandle_t dnn;
     int nlayers, oldest; /* the plan to replace when all places are used */
     struct layer layers[CUDA_MAX_LAYERS + LOGITS];
-    cudnnFilterDescriptor_t filters[CUDA_MAX_LAYERS];
-    cudnnConvolutionDescriptor_t convs[CUDA_MAX_LAYERS];
     float *weights; /* borrowed */
     char *narrow;   /* weights converted to `type`; the same block in fp32 */
     float *buffers;
@@ -82,7 +84,8 @@ struct layers {
     struct layers_plan *plans[MAX_PLANS];
     int nplans;
     struct tuned *chosen; /* owned */
-    size_t nchosen;
+    struct built *built;  /* owned: each convolution's, by any number of samples */
+    size_t nchosen, nbuilt;
     layers_sum_fn sum; /* NULL: each rank normalises by itself */
     void *sum_arg;
     int (*done)(const char *layer, char phase, void *arg, struct ddp_err *err);

@@ -9,6 +9,7 @@
 
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- a plan ---- */
 
@@ -27,10 +28,6 @@ static void layer_plan_free(struct layer_plan *p)
 {
     for (int pass = 0; pass < PASSES; pass++)
         product_free(&p->products[pass]);
-    if (p->x)
-        cudnnDestroyTensorDescriptor(p->x);
-    if (p->z)
-        cudnnDestroyTensorDescriptor(p->z);
 }
 
 static void plan_free(struct layers_plan *p)
@@ -41,7 +38,7 @@ static void plan_free(struct layers_plan *p)
 }
 
 /* Our own kernels need none. */
-static int plan_layer(const struct layers *net, int i, int n, struct layer_plan *p,
+static int plan_layer(struct layers *net, int i, int n, struct layer_plan *p,
                       struct ddp_err *err)
 {
     const struct products *of = net->layers[i].op->products;
@@ -156,48 +153,51 @@ static int shape_all(struct layers *net, const struct model *model, struct ddp_e
     return 0;
 }
 
-static int describe_all(struct layers *net, struct ddp_err *err)
-{
-    for (int i = 0; i < net->nlayers; i++) {
-        if (is_conv(&net->layers[i]))
-            TRY(conv_describe(net, i, err));
-    }
-    return 0;
-}
-
-/* Does each convolution have an algorithm, in this order and workspace? */
-static bool plans_all(struct layers *net)
-{
-    bool all = describe_all(net, &(struct ddp_err){0}) == 0;
-    for (int i = 0; i < net->nlayers && all; i++) {
-        struct layer_plan p = {0};
-        struct ddp_err ignored;
-        all = !is_conv(&net->layers[i]) ||
-              plan_layer(net, i, net->settings.max_batch, &p, &ignored) == 0;
-        layer_plan_free(&p);
-    }
-    return all;
-}
-
-/* Uses channels last, which tensor cores prefer, if cuDNN supports it for all
- * convolutions, even if they need a larger workspace. */
-static int choose_order(struct layers *net, struct ddp_err *err)
+/* Finds a workspace with which each convolution has an engine. */
+static int choose_workspace(struct layers *net, struct ddp_err *err)
 {
     enum { LARGER = 4, LARGEST = 64 };
-    bool found = false;
-    for (int last = net->type != CUDA_F32; last >= 0 && !found; last--) {
-        net->last = last;
-        for (size_t k = 1; k <= LARGEST && !found; k *= LARGER) {
-            net->workspace_bytes = k * WORKSPACE;
-            found = plans_all(net);
+    int rc = -1;
+    for (size_t k = 1; k <= LARGEST && rc < 0; k *= LARGER) {
+        net->workspace_bytes = k * WORKSPACE;
+        rc = 0;
+        for (int i = net->from; i < net->to && rc == 0; i++) {
+            struct layer_plan p = {0};
+            rc = is_conv(&net->layers[i])
+                     ? plan_layer(net, i, net->settings.max_batch, &p, err)
+                     : 0;
         }
     }
-    for (int i = 0; i < net->nlayers; i++) {
-        struct layer *l = &net->layers[i];
-        bool plain = is_conv(l) && !l->spec->bare && l->spec[1].kind != LAYER_CONV;
-        l->y_last = net->last && !plain; /* linear layers need [C,H,W] */
+    return rc;
+}
+
+/* The weights of layer i for each output: C channels of so many places. */
+static void weight_shape(const struct model_op *op, size_t *C, size_t *places)
+{
+    bool conv = op->spec->kind == LAYER_CONV, linear = op->spec->kind == LAYER_LINEAR;
+    *C = (size_t)op->given.C;
+    *places = conv     ? (size_t)op->spec->size * (size_t)op->spec->size
+              : linear ? (size_t)op->given.H * (size_t)op->given.W
+                       : 1;
+}
+
+void layers_turn(const struct model *model, int from, int to, const float *in, float *out,
+                 bool back)
+{
+    struct layers_part part = layers_part(model, from, to);
+    memcpy(out, in, part.count * sizeof *out);
+    for (int i = from; i < to; i++) {
+        struct model_op op = model_op(model, i);
+        size_t C, places, rows, at = op.weight ? op.weight->offset - part.offset : 0;
+        weight_shape(&op, &C, &places);
+        for (rows = op.weight && C > 1 && places > 1 ? op.weight->count / C / places : 0;
+             rows > 0; rows--, at += C * places)
+            for (size_t c = 0; c < C; c++)
+                for (size_t p = 0; p < places; p++) {
+                    size_t model_order = at + c * places + p, ours = at + p * C + c;
+                    out[back ? model_order : ours] = in[back ? ours : model_order];
+                }
     }
-    return describe_all(net, err);
 }
 
 /* ---- memory ---- */
@@ -320,15 +320,10 @@ static int take_all(struct layers *net, struct model *model, struct device_memor
 
 static int check_size(const struct model *model, struct ddp_err *err)
 {
-    int layers = model_layers(model), convs = 0;
-    for (int i = 0; i < layers; i++)
-        convs += model_op(model, i).spec->kind == LAYER_CONV;
-    return layers > CUDA_MAX_LAYERS || convs > CUDA_FILTERS
-               ? err_set(err,
-                         "model '%s' has %d layers, %d of them convolutions; the cuda "
-                         "engine takes %d and %d",
-                         model_type(model)->name, layers, convs, CUDA_MAX_LAYERS,
-                         CUDA_FILTERS)
+    int layers = model_layers(model);
+    return layers > CUDA_MAX_LAYERS
+               ? err_set(err, "model '%s' has %d layers; the cuda engine takes %d",
+                         model_type(model)->name, layers, CUDA_MAX_LAYERS)
                : 0;
 }
 
@@ -355,7 +350,7 @@ struct layers *layers_create(struct model *model, struct layers_settings setting
     if (check_blas(cublasLtCreate(&net->blas), "cannot start", err) < 0 ||
         check_dnn(cudnnCreate(&net->dnn), "cannot start", err) < 0 ||
         check_dnn(cudnnSetStream(net->dnn, stream), "cannot start", err) < 0 ||
-        shape_all(net, model, err) < 0 || choose_order(net, err) < 0 ||
+        shape_all(net, model, err) < 0 || choose_workspace(net, err) < 0 ||
         take_all(net, model, memory, err) < 0) {
         layers_destroy(net);
         return NULL;
@@ -388,12 +383,7 @@ void layers_destroy(struct layers *net)
     for (int i = 0; i < net->nplans; i++)
         plan_free(net->plans[i]);
     tuned_free(net);
-    for (int i = 0; i < CUDA_MAX_LAYERS; i++) {
-        if (net->filters[i])
-            cudnnDestroyFilterDescriptor(net->filters[i]);
-        if (net->convs[i])
-            cudnnDestroyConvolutionDescriptor(net->convs[i]);
-    }
+    conv_forget(net);
     if (net->dnn)
         cudnnDestroy(net->dnn);
     if (net->blas)
@@ -402,11 +392,6 @@ void layers_destroy(struct layers *net)
 }
 
 /* ---- description ---- */
-
-bool layers_last(const struct layers *net)
-{
-    return net->last;
-}
 
 int layers_borders(const struct layers *net, int cut,
                    struct layers_border out[LAYERS_BORDERS])

@@ -46,22 +46,14 @@ static struct norm norm_all(const struct cuda_norm *p)
     return norm_over(p, channels_of(p->map, at_once(p), MOST_WALKERS, 4));
 }
 
-/* The first element of channel c. */
-static __device__ inline uint32_t first_of(const struct channels &s, uint32_t c)
-{
-    return s.last ? c : c * s.inner.by;
-}
-
 /* ---- forward ---- */
 
 template <class T, int V> struct about_first {
     const T *x;
-    struct channels s;
     float first[V], sums[V][SUMS];
-    __device__ void begin(uint32_t c, uint32_t step)
+    __device__ void begin(uint32_t c)
     {
-        for (uint32_t k = 0; k < V; k++)
-            first[k] = get(x[first_of(s, c + k * step)]);
+        load<V>(x + c, first);
     }
     __device__ void at(uint32_t i)
     {
@@ -78,9 +70,9 @@ template <class T, int V> struct about_first {
 
 template <class T, int V> static __global__ void norm_parts(const T *x, struct norm p)
 {
-    struct about_first<T, V> f;
-    f.x = x;
-    f.s = p.s;
+    struct about_first<T, V> f = {
+        x
+    };
     channels_sum<V>(p.s, &f, p.room);
 }
 
@@ -96,7 +88,7 @@ static __device__ inline struct moments moments_of(const T *x, const struct norm
     double count = (double)p.s.count, off = sums[0] / count, square = sums[1] / count;
     double var = square - off * off;
     var = square != square ? square : var > 0 ? var : 0;
-    return {(double)get(x[first_of(p.s, c)]) + off, var};
+    return {(double)get(x[c]) + off, var};
 }
 
 /* Stores what `count` elements are normalised by, and updates the running values. */
@@ -164,9 +156,9 @@ template <class T, int V> struct apply {
     T *y;
     const struct norm &p;
     float w[V], bias[V], mean[V], rstd[V];
-    __device__ void begin(uint32_t c, uint32_t step)
+    __device__ void begin(uint32_t c)
     {
-        for (uint32_t k = 0; k < V; k++, c += step) {
+        for (uint32_t k = 0; k < V; k++, c++) {
             w[k] = p.w[c];
             bias[k] = p.bias[c];
             mean[k] = p.saved[c];
@@ -192,7 +184,9 @@ template <class T, int V> struct apply {
 template <class T, int V>
 static __global__ void norm_apply(const T *x, const T *shortcut, struct norm p, T *y)
 {
-    struct apply<T, V> f = {x, shortcut, y, p};
+    struct apply<T, V> f = {
+        x, shortcut, y, p
+    };
     channels_walk<V>(p.s, &f);
 }
 
@@ -240,9 +234,9 @@ template <class T, int V> struct with_gradient {
     const T *x, *y, *dy;
     const struct norm &p;
     float mean[V], rstd[V], g[V], xhat[V];
-    __device__ void know(uint32_t c, uint32_t step)
+    __device__ void know(uint32_t c)
     {
-        for (uint32_t k = 0; k < V; k++, c += step) {
+        for (uint32_t k = 0; k < V; k++, c++) {
             mean[k] = p.saved[c];
             rstd[k] = p.saved[p.s.C + c];
         }
@@ -264,9 +258,9 @@ template <class T, int V> struct with_gradient {
 template <class T, int V> struct sum_back {
     struct with_gradient<T, V> of;
     float sums[V][SUMS];
-    __device__ void begin(uint32_t c, uint32_t step)
+    __device__ void begin(uint32_t c)
     {
-        of.know(c, step);
+        of.know(c);
     }
     __device__ void at(uint32_t i)
     {
@@ -282,7 +276,11 @@ template <class T, int V> struct sum_back {
 template <class T, int V>
 static __global__ void norm_back_parts(const T *x, const T *y, const T *dy, struct norm p)
 {
-    struct sum_back<T, V> f = {{x, y, dy, p}};
+    struct sum_back<T, V> f = {
+        {
+            x, y, dy, p
+        }
+    };
     channels_sum<V>(p.s, &f, p.room);
 }
 
@@ -319,11 +317,11 @@ template <class T, int V> struct apply_back {
     struct with_gradient<T, V> of;
     T *dx, *dshortcut;
     float by[V], mean_g[V], mean_dot[V];
-    __device__ void begin(uint32_t c, uint32_t step)
+    __device__ void begin(uint32_t c)
     {
         uint32_t C = of.p.s.C;
-        of.know(c, step);
-        for (uint32_t k = 0; k < V; k++, c += step) {
+        of.know(c);
+        for (uint32_t k = 0; k < V; k++, c++) {
             by[k] = of.p.w[c] * of.rstd[k];
             mean_g[k] = of.p.saved[2 * C + c];
             mean_dot[k] = of.p.saved[3 * C + c];
@@ -345,7 +343,9 @@ template <class T, int V>
 static __global__ void norm_back_apply(const T *x, const T *y, const T *dy, struct norm p,
                                        T *dx, T *dshortcut)
 {
-    struct apply_back<T, V> f = {{x, y, dy, p}, dx, dshortcut};
+    struct apply_back<T, V> f = {
+        {x, y, dy, p}, dx, dshortcut
+    };
     channels_walk<V>(p.s, &f);
 }
 

@@ -21,6 +21,8 @@
 
 static const char *const what = "a linear layer";
 
+enum { MOST_FOUND = 8 };
+
 /* A stored matrix, and whether it is read transposed. */
 struct operand {
     int rows, columns;
@@ -188,34 +190,35 @@ static int make(const struct layers *net, int i, struct layer_plan *p, enum pass
                         CUBLASLT_EPILOGUE_DEFAULT, NULL, err);
 }
 
-static int linear_usual(const struct layers *net, int i, const struct layer_plan *p,
-                        enum pass pass, struct algorithm out[MOST_USUAL],
+static int linear_usual(struct layers *net, int i, const struct layer_plan *p,
+                        enum pass pass, int *at, struct algorithm *out,
                         struct ddp_err *err)
 {
-    cublasLtMatmulHeuristicResult_t all[MOST_USUAL];
-    int n = 0, found = find(net, &p->products[pass], aligned_as(net, i, pass), false, all,
-                            MOST_USUAL, err);
-    for (int k = 0; k < found; k++) {
-        if (all[k].state == CUBLAS_STATUS_SUCCESS)
-            out[n++] = (struct algorithm){.kind = ALGORITHM_BLAS, .blas = all[k].algo};
+    cublasLtMatmulHeuristicResult_t all[MOST_FOUND];
+    const char *name = net->layers[i].spec->name;
+    int n = find(net, &p->products[pass], aligned_as(net, i, pass), false, all,
+                 MOST_FOUND, err);
+    if (n < 0)
+        return err_prefix(err, "'%s'", name);
+    while (*at < n) {
+        const cublasLtMatmulHeuristicResult_t *found = &all[(*at)++];
+        out->blas = found->algo;
+        if (found->state == CUBLAS_STATUS_SUCCESS)
+            return 0;
     }
-    if (found >= 0 && n == 0)
-        err_set(err, "%s: cuBLASLt has no algorithm for it", what);
-    return n > 0 ? n : err_prefix(err, "'%s'", net->layers[i].spec->name);
+    return err_set(err, "'%s': %s: cuBLASLt has no algorithm for it", name, what);
 }
 
-static int linear_plan(const struct layers *net, int i, int n, struct layer_plan *p,
+static int linear_plan(struct layers *net, int i, int n, struct layer_plan *p,
                        struct ddp_err *err)
 {
-    p->n = n;
     for (int pass = 0; pass < PASSES; pass++) {
-        struct algorithm all[MOST_USUAL];
+        int at = 0;
         if (!linear_has(net, i, pass))
             continue;
         if (make(net, i, p, pass, err) < 0)
             return err_prefix(err, "'%s'", net->layers[i].spec->name);
-        TRY(linear_usual(net, i, p, pass, all, err));
-        p->how[pass] = all[0];
+        TRY(linear_usual(net, i, p, pass, &at, &p->how[pass], err));
     }
     return 0;
 }
@@ -224,10 +227,9 @@ static int linear_plan(const struct layers *net, int i, int n, struct layer_plan
 
 enum { WORDS = ARRAY_LEN(((cublasLtMatmulAlgo_t *)0)->data) };
 
-static int linear_list(const struct layers *net, int i, const struct layer_plan *p,
+static int linear_list(struct layers *net, int i, const struct layer_plan *p,
                        enum pass pass, char (*names)[ALGORITHM_NAME], int most)
 {
-    enum { MOST_FOUND = 8 };
     cublasLtMatmulHeuristicResult_t found[MOST_FOUND];
     struct ddp_err ignored;
     int listed = 0, n = find(net, &p->products[pass], aligned_as(net, i, pass), true,
@@ -246,13 +248,13 @@ static int linear_list(const struct layers *net, int i, const struct layer_plan 
     return listed;
 }
 
-static bool linear_build(const struct layers *net, int i, const struct layer_plan *p,
+static bool linear_build(struct layers *net, int i, const struct layer_plan *p,
                          enum pass pass, const char *name, struct algorithm *out)
 {
     const struct product *of = &p->products[pass];
     cublasLtMatmulHeuristicResult_t result;
     const char *at = name + 1;
-    *out = (struct algorithm){.kind = ALGORITHM_BLAS};
+    *out = (struct algorithm){0};
     if (*name != 'b')
         return false;
     for (int word = 0; word < WORDS; word++) {
@@ -367,7 +369,7 @@ static int linear_back(struct layers *net, int i, const struct layer_plan *p, fl
                        struct ddp_err *err)
 {
     const struct layer *l = &net->layers[i];
-    struct cuda_map map = {net->type, true, p->n * (int)l->rows, l->K, 1, 1};
+    struct cuda_map map = {net->type, p->n * (int)l->rows, l->K, 1, 1};
     if (!net->bare)
         cuda_mask_sum(l->spec->relu ? l->y : NULL, gradient_of(net, i), scale, map,
                       net->room, net->grads + place_of(net, l->bias), net->stream);

@@ -9,9 +9,7 @@
  * faster one found by autotune.c. An algorithm has a name, from which any rank, or a
  * later run, can build it:
  *
- *     a1            cuDNN's older interface, algorithm 1
  *     g11,2:1       cuDNN's graph API: conv_graph.h
- *     w11,2:1       the same, a filter's gradient in float and in the model's order
  *     b1f00...      cuBLASLt: the words of its cublasLtMatmulAlgo_t
  */
 #ifndef WORKER_CUDA_PRODUCTS_H
@@ -28,16 +26,12 @@ struct layer;
 struct layers;
 struct device_memory;
 
-enum { ALGORITHM_NAME = CONV_GRAPH_NAME, PRODUCT_KEY = 128, MOST_USUAL = 8 };
+enum { ALGORITHM_NAME = CONV_GRAPH_NAME, PRODUCT_KEY = 128 };
 
 /* An algorithm. */
 struct algorithm {
-    enum { ALGORITHM_NUMBER, ALGORITHM_GRAPH, ALGORITHM_BLAS } kind;
-    int number;
-    cudnnMathType_t math;     /* of `number`: they are recommended together */
-    struct conv_graph *graph; /* not owned */
-    bool as_float;            /* a filter's gradient needs no conversion to float */
-    cublasLtMatmulAlgo_t blas;
+    const struct conv_graph *graph; /* of a convolution: the net's */
+    cublasLtMatmulAlgo_t blas;      /* of a linear layer */
 };
 
 /* D = op(A) op(B), column-major. */
@@ -50,7 +44,6 @@ struct product {
 struct layer_plan {
     int n;
     struct product products[PASSES]; /* linear */
-    cudnnTensorDescriptor_t x, z;    /* a convolution */
     struct algorithm how[PASSES];
 };
 
@@ -69,11 +62,11 @@ struct operands {
 struct products {
     /* Makes descriptors, and takes the libraries' first recommendations. The caller
      * frees what is in the plan, also after an error. */
-    int (*plan)(const struct layers *net, int i, int n, struct layer_plan *p,
+    int (*plan)(struct layers *net, int i, int n, struct layer_plan *p,
                 struct ddp_err *err);
-    /* The recommendations, best first: how many, at least one; or -1. */
-    int (*usual)(const struct layers *net, int i, const struct layer_plan *p,
-                 enum pass pass, struct algorithm out[MOST_USUAL], struct ddp_err *err);
+    /* The next recommendation, best first; *at is 0 at first. -1: there is none. */
+    int (*usual)(struct layers *net, int i, const struct layer_plan *p, enum pass pass,
+                 int *at, struct algorithm *out, struct ddp_err *err);
     /* Does the layer have this product? The first layer needs no gradient of its
      * input. */
     bool (*has)(const struct layers *net, int i, enum pass pass);
@@ -81,12 +74,12 @@ struct products {
                 const struct algorithm *how, struct ddp_err *err);
 
     /* For autotune.c: names of up to `most` algorithms other than p->how. */
-    int (*list)(const struct layers *net, int i, const struct layer_plan *p,
-                enum pass pass, char (*names)[ALGORITHM_NAME], int most);
+    int (*list)(struct layers *net, int i, const struct layer_plan *p, enum pass pass,
+                char (*names)[ALGORITHM_NAME], int most);
     /* Returns false if the library has no algorithm of that name for this product on
      * this device, or none that is deterministic within the workspace. */
-    bool (*build)(const struct layers *net, int i, const struct layer_plan *p,
-                  enum pass pass, const char *name, struct algorithm *out);
+    bool (*build)(struct layers *net, int i, const struct layer_plan *p, enum pass pass,
+                  const char *name, struct algorithm *out);
     /* Everything that the choice of an algorithm depends on, as text: products with
      * equal texts are the same. */
     void (*key)(const struct layers *net, int i, const struct layer_plan *p,
@@ -111,9 +104,8 @@ extern const struct layer_op layer_conv, /* conv.c */
 
 /* ---- conv.c ---- */
 
-/* Makes the descriptors that do not depend on the number of samples, in net->last's
- * order. */
-int conv_describe(struct layers *net, int i, struct ddp_err *err);
+/* Frees the plans that were built for a net. */
+void conv_forget(struct layers *net);
 
 /* ---- product.c ---- */
 

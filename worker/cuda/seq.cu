@@ -233,7 +233,7 @@ template <class T, int V> struct of_rows {
     const float *kept;
     struct divide C;
     float *dw, *dbias, sums[V][SUMS];
-    __device__ void begin(uint32_t c, uint32_t step) {}
+    __device__ void begin(uint32_t c) {}
     __device__ void at(uint32_t i)
     {
         float v[V], g[V];
@@ -275,7 +275,7 @@ void cuda_layer_norm_back(const struct cuda_layer_norm *p, const void *x, const 
                           cudaStream_t stream)
 {
     struct rows r = rows_of(p->rows);
-    struct cuda_map map = {p->rows.type, true, (int)r.n, (int)r.C, 1, 1};
+    struct cuda_map map = {p->rows.type, (int)r.n, (int)r.C, 1, 1};
     const float *w = p->w, *kept = p->kept;
     float *room = p->room;
     struct channels s = channels_to_sum(map, !wide(p->rows)         ? 1

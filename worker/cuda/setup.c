@@ -108,10 +108,7 @@ static int make_layers(struct stage *s, struct ddp_err *err)
             return -1;
         layers_observe(set->net, stage_put_layer, s);
     }
-    return layers_last(s->sets[0].net) == layers_last(first_of(e)->sets[0].net)
-               ? 0
-               : err_set(err, "--stages: GPUs %d and %d order images differently",
-                         first_of(e)->device, s->device);
+    return 0;
 }
 
 static int make_stage(struct stage *s, struct ddp_err *err)

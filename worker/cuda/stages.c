@@ -205,8 +205,7 @@ struct flight {
 static struct layers_plan *begin_turn(struct stage *s, const struct flight *f,
                                       struct ddp_err *err)
 {
-    struct layers_plan *plan = layers_plan(s->sets[f->set].net, f->k, err);
-    return plan && stage_enter(s, err) == 0 ? plan : NULL;
+    return stage_enter(s, err) == 0 ? layers_plan(s->sets[f->set].net, f->k, err) : NULL;
 }
 
 static int go_forward(struct stage *s, const struct flight *f, bool learn,

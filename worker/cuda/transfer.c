@@ -2,6 +2,10 @@
  * and back */
 #include "worker/cuda/engine_impl.h"
 
+#include "common/mem.h"
+
+#include <stdlib.h>
+
 static const char *const what = "copying the model";
 
 static int move(void *device, void *host, size_t bytes, enum direction way,
@@ -28,27 +32,48 @@ int transfer_buffers(struct engine *e, enum direction way, struct ddp_err *err)
     return stage_enter(first_of(e), err);
 }
 
+/* The stage's block of weights, or of an optimiser's state, with its order changed. */
+static float *turned(const struct stage *s, const float *block, bool back)
+{
+    float *out = xcalloc(s->part.count, sizeof *out);
+    layers_turn(s->e->job.model, s->from, s->to, block, out, back);
+    return out;
+}
+
+static int move_turned(struct stage *s, float *device, float *host, enum direction way,
+                       struct ddp_err *err)
+{
+    size_t bytes = s->part.count * sizeof *host;
+    float *ours = way == TO_DEVICE ? turned(s, host, false) : xcalloc(bytes, 1);
+    int rc = move(device, ours, bytes, way, err);
+    if (rc == 0 && way == TO_HOST)
+        layers_turn(s->e->job.model, s->from, s->to, ours, host, true);
+    free(ours);
+    return rc;
+}
+
 /* Optimiser state k. To the device: this rank's pieces of the host's block. To the
  * host: all of it, gathered in the block of the gradients, which are not needed
  * between steps. */
 static int push_state(struct stage *s, int k, struct ddp_err *err)
 {
-    float *whole = s->e->job.optim->states[k];
+    float *ours = turned(s, s->e->job.optim->states[k] + s->part.offset, false);
     size_t at = 0;
-    for (size_t i = 0; i < s->npieces; at += s->pieces[i++].count) {
-        TRY(move(s->states[k] + at, whole + s->pieces[i].offset,
-                 s->pieces[i].count * sizeof *whole, TO_DEVICE, err));
-    }
-    return 0;
+    int rc = 0;
+    for (size_t i = 0; i < s->npieces && rc == 0; at += s->pieces[i++].count)
+        rc = move(s->states[k] + at, place_in(s, ours, s->pieces[i].offset),
+                  s->pieces[i].count * sizeof *ours, TO_DEVICE, err);
+    free(ours);
+    return rc;
 }
 
 static int pull_state(struct stage *s, int k, struct ddp_err *err)
 {
     struct engine *e = s->e;
     float *whole = e->job.optim->states[k] + s->part.offset;
-    size_t at = 0, bytes = s->part.count * sizeof(float);
+    size_t at = 0;
     if (!shares_out(e))
-        return move(s->states[k], whole, bytes, TO_HOST, err);
+        return move_turned(s, s->states[k], whole, TO_HOST, err);
     for (size_t i = 0; i < s->npieces; at += s->pieces[i++].count) {
         const struct piece *p = &s->pieces[i];
         TRY(check_cuda(cudaMemcpyAsync(place_in(s, s->grads, p->offset),
@@ -60,7 +85,7 @@ static int pull_state(struct stage *s, int k, struct ddp_err *err)
     TRY(check_cuda(cudaEventRecord(s->summed, s->main), "copying the optimiser", err));
     TRY(comm_await(e->comm, s->summed, e->job.timeout_ms, "gathering the optimiser",
                    err));
-    return move(s->grads, whole, bytes, TO_HOST, err);
+    return move_turned(s, s->grads, whole, TO_HOST, err);
 }
 
 /* The loss scale of fp16. The host has none before the first step. */
@@ -81,7 +106,7 @@ static int transfer_stage(struct stage *s, enum direction way, struct ddp_err *e
     struct optim *o = s->e->job.optim;
     float *weights = model_weights(s->e->job.model) + s->part.offset;
     TRY(stage_enter(s, err));
-    TRY(move(s->weights, weights, s->part.count * sizeof *weights, way, err));
+    TRY(move_turned(s, s->weights, weights, way, err));
     if (s->scaler)
         TRY(transfer_scaler(s, way, err));
     TRY(move(s->updates, &o->steps, sizeof o->steps, way, err));

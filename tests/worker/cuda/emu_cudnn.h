@@ -1,5 +1,5 @@
-/* tests/worker/cuda/emu_cudnn.h - see emu.h: what cuDNN's older interface, emu_cudnn.cc,
- * and its graph API, emu_cudnn_graph.cc, share
+/* tests/worker/cuda/emu_cudnn.h - see emu.h: what cuDNN's graph API, emu_cudnn_graph.cc,
+ * and its arithmetic, emu_cudnn.cc, share
  */
 #ifndef EMU_CUDNN_H
 #define EMU_CUDNN_H
@@ -13,8 +13,8 @@ struct cudnnContext {
     cudaStream_t stream = nullptr;
 };
 
-struct cudnnTensorStruct {
-    cudnnTensorFormat_t format;
+/* Images [n][h][w][c], or filters: n outputs. */
+struct emu_tensor {
     cudnnDataType_t type;
     int n, c, h, w;
     size_t size() const
@@ -23,25 +23,13 @@ struct cudnnTensorStruct {
     }
 };
 
-struct cudnnFilterStruct : cudnnTensorStruct { /* n: outputs */
-};
-
-struct cudnnConvolutionStruct {
-    bool set = false;
-    int pad, step;
-    cudnnMathType_t math = CUDNN_DEFAULT_MATH;
-};
-
 /* A convolution and what is asked of it: `which` 0 y of x and w, 1 dw of x and dy, 2 dx
  * of w and dy, with beta times what is there added. */
 struct emu_convolution {
     int which;
-    cudnnTensorStruct x, y;
-    cudnnFilterStruct w;
-    cudnnConvolutionStruct conv;
+    emu_tensor x, y, w;
+    int pad, step;
     bool fits() const;
-    /* With dw in float and in the older order, whatever the others are? */
-    bool widens() const;
     /* With x, w and y in memory; what is asked for is written there, times `by`. */
     void compute(void *x, void *w, void *y, float beta, float by) const;
     /* May it be put on the handle's stream? `engine`: each has to be loaded. */

@@ -1,6 +1,6 @@
 /* tests/worker/cuda/test_kernels.cc - the GPU's kernels on a GPU made of a CPU (emu.h) or
- * on a real one: gradients against differences of what goes forward, both orders of
- * images, and the scaler's memory
+ * on a real one: gradients against differences of what goes forward, and the scaler's
+ * memory
  *
  * The gradient of L = sum of y * c, for fixed c, is what goes back with dy = c.
  */
@@ -88,9 +88,9 @@ static void check_slope(const char *what, array &of, array &grad, array &y,
 }
 
 /* Images of C channels: of 8 several are taken at once. */
-static void norm(bool last, int C)
+static void norm(int C)
 {
-    struct cuda_map map = {CUDA_F32, last, 2, C, 2, C == 8 ? 2 : 3};
+    struct cuda_map map = {CUDA_F32, 2, C, 2, C == 8 ? 2 : 3};
     size_t c = size_t(C), inner = size_t(map.H * map.W), n = 2 * c * inner;
     double count = double(2 * inner);
     array x(n), y(n), dy(n), dx(n), more(n), dmore(n), w(c), bias(c), dw(c), dbias(c),
@@ -112,8 +112,7 @@ static void norm(bool last, int C)
     double mean = 0, square = 0;
     for (size_t b = 0; b < 2; b++)
         for (size_t i = 0; i < inner; i++) {
-            double v =
-                double(x.host[last ? (b * inner + i) * c + 2 : (b * c + 2) * inner + i]);
+            double v = double(x.host[(b * inner + i) * c + 2]);
             mean += v / count;
             square += v * v / count;
         }
@@ -144,9 +143,9 @@ static void norm(bool last, int C)
 }
 
 /* 4 x W, pooled or not. */
-static void biased(bool last, bool y_last, int W, bool pool)
+static void biased(int W, bool pool)
 {
-    struct cuda_map map = {CUDA_F32, last, 2, 3, 4, W};
+    struct cuda_map map = {CUDA_F32, 2, 3, 4, W};
     size_t n = 2 * 3 * 4 * size_t(W), out = pool ? 2 * 3 * 2 * size_t(W / 2) : n;
     array z(n), bias(3), y(out), dy(out), dz(n), dbias(3), room(CUDA_ROOM), arg(out);
     uint8_t *places = pool ? reinterpret_cast<uint8_t *>(arg.at) : nullptr;
@@ -156,12 +155,9 @@ static void biased(bool last, bool y_last, int W, bool pool)
     z.send();
     bias.send();
     dy.fill(5);
-    auto forward = [&] {
-        cuda_bias_relu(z.at, bias.at, map, y_last, y.at, places, stream);
-    };
+    auto forward = [&] { cuda_bias_relu(z.at, bias.at, map, y.at, places, stream); };
     forward();
-    cuda_bias_relu_back(y.at, dy.at, places, 1, map, y_last, dz.at, room.at, dbias.at,
-                        stream);
+    cuda_bias_relu_back(y.at, dy.at, places, 1, map, dz.at, room.at, dbias.at, stream);
     check_slope("bias and ReLU, z", z, dz, y, dy, forward);
     check_slope("bias and ReLU, bias", bias, dbias, y, dy, forward);
 }
@@ -177,7 +173,7 @@ static void sums(struct cuda_map map)
     dy.fill(10);
     for (size_t i = 0; i < n; i++)
         if (y.host[i] > 0)
-            wanted[map.last ? i % C : i / inner % C] += 2 * double(dy.host[i]);
+            wanted[i % C] += 2 * double(dy.host[i]);
     cuda_mask_sum(y.at, dy.at, 2, map, room.at, told.at, stream);
     told.fetch();
     for (size_t c = 0; c < C; c++)
@@ -191,9 +187,9 @@ static void sums(struct cuda_map map)
     expect(wrong == 0, "masked elements", double(wrong), 0);
 }
 
-static void means(bool last)
+static void means()
 {
-    struct cuda_map map = {CUDA_F32, last, 2, 3, 4, 4};
+    struct cuda_map map = {CUDA_F32, 2, 3, 4, 4};
     array x(96), y(6), dy(6), dx(96);
     x.fill(7);
     dy.fill(8);
@@ -328,41 +324,19 @@ static void token_loss(int K)
     check_slope("loss of tokens", logits, grads, own, one, [&] { forward(nullptr); });
 }
 
-/* To another type and order, and back: what fits in bf16 is the same. */
-static void filters(enum cuda_type type)
+/* To another type, and back: what fits in bf16 is the same. */
+static void types(enum cuda_type type)
 {
-    array w(4 * 3 * 9), back(4 * 3 * 9), narrow(4 * 3 * 9);
+    array w(300), back(300), narrow(300);
     for (size_t i = 0; i < w.host.size(); i++)
-        w.host[i] = float(i);
+        w.host[i] = float(i % 200);
     w.send();
-    struct cuda_filters f = {1, {{0, 4 * 3 * 9, 3, 3}}};
-    cuda_narrow_all(w.at, w.host.size(), &f, type, narrow.at, stream);
-    cuda_widen(narrow.at, 4, 3, 3, type, true, back.at, stream);
+    cuda_narrow(w.at, 300, type, narrow.at, stream);
+    cuda_widen(narrow.at, 300, type, back.at, stream);
     back.fetch();
     for (size_t i = 0; i < w.host.size(); i++)
-        expect(back.host[i] == w.host[i], "a filter there and back", double(back.host[i]),
+        expect(back.host[i] == w.host[i], "a weight there and back", double(back.host[i]),
                double(w.host[i]));
-}
-
-/* Two filters among other weights. */
-static void block_of_weights()
-{
-    const int n = 5000, at[] = {7, 4000};
-    array w(5000), all(5000);
-    struct cuda_filters f = {
-        2, {{uint32_t(at[0]), 4 * 6 * 9, 6, 3}, {uint32_t(at[1]), 8 * 16, 16, 1}}};
-    w.fill(11);
-    cuda_narrow_all(w.at, size_t(n), &f, CUDA_F32, all.at, stream);
-    all.fetch();
-    std::vector<float> want = w.host; /* [K,R*R,C] from [K,C,R*R]; the second has R 1 */
-    for (int k = 0; k < 4; k++)
-        for (int c = 0; c < 6; c++)
-            for (int r = 0; r < 9; r++)
-                want[size_t(at[0] + (k * 9 + r) * 6 + c)] =
-                    w.host[size_t(at[0] + (k * 6 + c) * 9 + r)];
-    for (size_t i = 0; i < size_t(n); i++)
-        expect(all.host[i] == want[i], "weights in a block", double(all.host[i]),
-               double(want[i]));
 }
 
 /* Halved by an infinite gradient, doubled after CUDA_GROW good steps, never skipped for a
@@ -462,16 +436,12 @@ int main()
         return 77;
     }
     cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
-    for (bool last : {false, true}) {
-        norm(last, 5);
-        norm(last, 8);
-        means(last);
-        for (bool y_last : {false, true}) {
-            biased(last, y_last, 5, true);
-            biased(last, y_last, 6, true);
-            biased(last, y_last, 2, false);
-        }
-    }
+    norm(5);
+    norm(8);
+    means();
+    biased(5, true);
+    biased(6, true);
+    biased(2, false);
     for (int C : {5, 8, 300})
         layer_norm(C, C == 8);
     gelu(77);
@@ -484,13 +454,12 @@ int main()
     attention(1, 3, 1, 70);
     token_loss(7);
     token_loss(260);
-    sums({CUDA_F32, true, 20000, 8, 1, 1});
-    sums({CUDA_F32, true, 20000, 10, 1, 1});
-    sums({CUDA_F32, false, 12, 2, 64, 64});
-    sums({CUDA_F32, false, 12, 2, 63, 65});
-    filters(CUDA_BF16);
-    filters(CUDA_F16);
-    block_of_weights();
+    sums({CUDA_F32, 20000, 8, 1, 1});
+    sums({CUDA_F32, 20000, 10, 1, 1});
+    sums({CUDA_F32, 5000, 4, 2, 2}); /* one thread has all channels of a position */
+    sums({CUDA_F32, 12, 2, 64, 64});
+    types(CUDA_BF16);
+    types(CUDA_F16);
     scaler();
     extremes();
     printf("%s\n", failures ? "FAILED" : "ok");

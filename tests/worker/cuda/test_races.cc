@@ -131,12 +131,12 @@ static void check(const char *name, const std::function<void(run &)> &what)
 static std::string name_of(const char *what, const struct cuda_map &m, int more)
 {
     char text[120];
-    snprintf(text, sizeof text, "%s [%d,%d,%d,%d] type %d, last %d, %d", what, m.n, m.C,
-             m.H, m.W, int(m.type), m.last, more);
+    snprintf(text, sizeof text, "%s [%d,%d,%d,%d] type %d, %d", what, m.n, m.C, m.H, m.W,
+             int(m.type), more);
     return text;
 }
 
-static void biased(const struct cuda_map &m, bool y_last, bool pool)
+static void biased(const struct cuda_map &m, bool pool)
 {
     struct cuda_map out = m;
     out.H /= pool ? 2 : 1;
@@ -144,14 +144,14 @@ static void biased(const struct cuda_map &m, bool y_last, bool pool)
     size_t n = elements(out);
     if (n == 0)
         return;
-    check(name_of("bias and ReLU", m, 2 * y_last + pool).c_str(), [=](run &r) {
+    check(name_of("bias and ReLU", m, pool).c_str(), [=](run &r) {
         void *z = r.numbers(elements(m), m.type), *y = r.room(n * size_of(m.type));
         float *bias = r.floats(size_t(m.C));
         uint8_t *arg = pool ? static_cast<uint8_t *>(r.room(n)) : nullptr;
-        cuda_bias_relu(z, bias, m, y_last, y, arg, stream);
+        cuda_bias_relu(z, bias, m, y, arg, stream);
         void *dy = r.numbers(n, m.type), *dz = r.room(elements(m) * size_of(m.type));
         float *room = r.sums(), *sums = static_cast<float *>(r.room(size_t(m.C) * 4));
-        cuda_bias_relu_back(y, dy, arg, 0.5f, m, y_last, dz, room, sums, stream);
+        cuda_bias_relu_back(y, dy, arg, 0.5f, m, dz, room, sums, stream);
     });
 }
 
@@ -208,19 +208,16 @@ static void norm(const struct cuda_map &m, int how)
 
 static void images(struct cuda_map m)
 {
-    for (bool last : {false, true})
-        for (int type = CUDA_F32; type <= CUDA_F16; type++) {
-            m.type = (enum cuda_type)type;
-            m.last = last;
-            for (bool y_last : {false, true})
-                for (bool pool : {false, true})
-                    biased(m, y_last, pool);
-            masked(m);
-            means(m);
-            norm(m, LEARN | RELU | SHORTCUT);
-            norm(m, LEARN | SHARED);
-            norm(m, RELU);
-        }
+    for (int type = CUDA_F32; type <= CUDA_F16; type++) {
+        m.type = (enum cuda_type)type;
+        for (bool pool : {false, true})
+            biased(m, pool);
+        masked(m);
+        means(m);
+        norm(m, LEARN | RELU | SHORTCUT);
+        norm(m, LEARN | SHARED);
+        norm(m, RELU);
+    }
 }
 
 /* ---- samples and weights ---- */
@@ -268,18 +265,13 @@ static void rows(int n, int len, int outputs, enum cuda_type type)
     });
 }
 
-static void filters(int K, int C, int R, enum cuda_type type)
+static void types(int64_t n, enum cuda_type type)
 {
-    size_t n = size_t(K * C * R * R);
-    check("filters", [=](run &r) {
-        float *w = r.floats(n + 30), *back = static_cast<float *>(r.room(n * 4));
-        void *to = r.room(n * size_of(type)), *all = r.room((n + 30) * size_of(type));
-        struct cuda_filters f = {1, {{0, uint32_t(n), uint32_t(C), uint32_t(R)}}};
-        cuda_narrow_all(w, n, &f, type, to, stream);
-        cuda_widen(to, K, C, R, type, true, back, stream);
-        f.of[0].from = 7;
-        cuda_narrow_all(w, n + 30, &f, type, all, stream);
-        cuda_add(back, w, int64_t(n), CUDA_F32, stream);
+    check("types", [=](run &r) {
+        void *narrow = r.room(size_t(n) * size_of(type));
+        cuda_narrow(r.floats(size_t(n)), n, type, narrow, stream);
+        cuda_add(narrow, narrow, n, type, stream);
+        cuda_widen(narrow, n, type, static_cast<float *>(r.room(size_t(n) * 4)), stream);
     });
 }
 
@@ -374,12 +366,11 @@ static void token_losses(int n, int T, int K, enum cuda_type type)
 
 /* ---- losses and optimisers ---- */
 
-static void dropout(int64_t n, enum cuda_type type)
+static void dropout(const struct cuda_map &m)
 {
     check("dropout", [=](run &r) {
         struct cuda_step s = {};
-        cuda_dropout(r.numbers(size_t(n), type), n, type, 0.4f, r.step(s), 1, 2, 3,
-                     stream);
+        cuda_dropout(r.numbers(elements(m), m.type), m, 0.4f, r.step(s), 1, 2, 3, stream);
     });
 }
 
@@ -441,11 +432,11 @@ static void optimisers(size_t n, size_t from)
 /* More blocks than a grid-stride walk has, and more parts than sums have. */
 static void many()
 {
-    images({CUDA_F32, false, 3, 1, 1001, 701});
-    images({CUDA_F32, false, 40000, 64, 1, 1});
-    images({CUDA_F32, false, 3, 20000, 2, 2});
+    images({CUDA_F32, 3, 1, 1001, 701});
+    images({CUDA_F32, 40000, 64, 1, 1});
+    images({CUDA_F32, 3, 20000, 2, 2});
     optimisers(2400001, 0);
-    dropout(4200001, CUDA_BF16);
+    dropout({CUDA_BF16, 4200001, 1, 1, 1});
     losses(3001, 10, CUDA_F16);
     sequences(40, 500, 24, CUDA_BF16);
     attention(3, 200, 4, 8, CUDA_F32);
@@ -461,22 +452,19 @@ int main()
                                     {2, 72, 4, 4},  {9, 8, 16, 6},  {700, 24, 1, 1},
                                     {3, 1, 37, 64}, {1, 300, 3, 3}};
     for (auto &s : shapes)
-        images({CUDA_F32, false, s[0], s[1], s[2], s[3]});
+        images({CUDA_F32, s[0], s[1], s[2], s[3]});
     for (int type = CUDA_F32; type <= CUDA_F16; type++) {
         enum cuda_type t = (enum cuda_type)type;
-        for (bool last : {false, true}) {
-            batches({t, last, 3, 1, 5, 7});
-            batches({t, last, 4, 3, 8, 8});
-            norm({t, last, 0, 5, 4, 4}, LEARN | SHARED);
-        }
+        batches({t, 3, 1, 5, 7});
+        batches({t, 4, 3, 8, 8});
+        norm({t, 0, 5, 4, 4}, LEARN | SHARED);
         rows(1, 1, 1, t);
         rows(7, 20, 3, t);
         rows(3, 2, 9, t);
-        filters(1, 1, 1, t);
-        filters(5, 6, 3, t);
-        filters(65, 9, 2, t);
+        dropout({t, 3, 5, 7, 2});
         for (int64_t n : {1, 77, 4096}) {
-            dropout(n, t);
+            types(n, t);
+            dropout({t, int(n), 1, 1, 1});
             tried(n, t);
         }
         sequences(1, 1, 1, t);

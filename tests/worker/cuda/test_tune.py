@@ -51,15 +51,15 @@ def the_fastest_right_ones_are_taken_and_kept():
     on_cpu(1, "whole", *ARGS[:-2], "--epochs", 2)
     lines = tuned(as_on_cpu(1, "whole", *ARGS[:-2], "--epochs", 2, TUNE, "--checkpoint", "w",
                             tolerance=2e-4, **TOLD))
-    assert re.match(r"\d+ of 11 products by another algorithm, \d+ of them cuDNN's engines: [0-9.e+]+ us "
-                    r"instead of [0-9.e+]+; measured in [0-9.]+ of 600.0 s$", lines[0]), lines
+    assert re.match(r"\d+ of 11 products by another algorithm: [0-9.e+]+ us instead of [0-9.e+]+; "
+                    r"measured in [0-9.]+ of 600.0 s$", lines[0]), lines
     header, made = choice_in("w")
     assert re.match(r"1 cuDNN \d+, cuBLASLt \d+, \w", header) and len(made) == 11, (header, made)
     if EMULATED:
-        assert lines[0].startswith("11 of 11 products by another algorithm, 3 of them"), lines
+        assert lines[0].startswith("11 of 11 products by another algorithm"), lines
         for product, name in made.items():
             # of cuDNN's an engine with its knobs, but for filters; of cuBLASLt's the second
-            wanted = {"forward": r"g4,17:2,24:1$", "image": r"g4,17:2,24:1$", "filter": "a5$"}.get(
+            wanted = {"forward": r"g4,17:2,24:1$", "image": r"g4,17:2,24:1$", "filter": "g10$"}.get(
                 product.split()[0], r"be31a1e0,.*,1\d{8},0,0,0,0$")
             assert re.match(wanted, name), (product, name)
         # what would have been faster, but is wrong
@@ -104,8 +104,8 @@ def ranks_take_what_all_of_them_have():
                             tolerance=2e-4, EMU_POOR="1", **TOLD))
     made = choice_in("c")[1]
     if EMULATED:
-        assert re.match(r"16 of 22 products by another algorithm, 0 of them cuDNN's engines: .* s; 6 "
-                        "others not to be had on all ranks$", lines[0]), lines
+        assert re.match("16 of 22 products by another algorithm: .* s; 6 others not to be had on all ranks$",
+                        lines[0]), lines
         assert {name[0] for product, name in made.items()
                 if product.split()[0] in ("forward", "image")} == {"-"}, made
         assert sum(name[0] == "b" for name in made.values()) == 12, made
@@ -119,22 +119,17 @@ def stages_and_half_precision_are_tuned_too():
                             "--checkpoint", "c", tolerance=2e-2, precision="bf16", **TOLD))
     made = choice_in("c")[1]
     assert len(made) == 11 and all(" 5 " in product for product in made), made
-    if EMULATED:  # tensor cores are what is wanted then, and gradients that need not be widened
-        assert [name for product, name in made.items() if product[:6] == "filter"] == ["w10"] * 2, made
-        assert sorted(name for name in made.values() if name[0] == "g") == ["g5"] * 3, made
+    if EMULATED:  # tensor cores are what is wanted then
+        assert sorted(name for name in made.values() if name[0] == "g") == ["g10"] * 2 + ["g5"] * 3, made
         assert lines[0].startswith("11 of 11"), lines
 
 
-def without_the_graph_api_or_time_it_goes_on():
+def without_time_it_goes_on():
     few_digits(train=20, test=8)
     run_ok(1, *ARGS, "--epochs", 1, "--log", "usual", env=on_gpu())
     shown = run_ok(1, *ARGS, "--epochs", 1, "--tune=0.000001", "--log", "none", env=on_gpu()).out
     assert "0 of 11 products" in tuned(shown)[0] and "too little for 11" in tuned(shown)[0], shown
     assert losses("none") == losses("usual")
-    if EMULATED:
-        shown = run_ok(1, *ARGS, "--epochs", 1, TUNE, env=on_gpu(EMU_CUDNN="nograph", **TOLD)).out
-        assert tuned(shown)[0].startswith("11 of 11 products by another algorithm, 0 of them"), shown
-        assert not any("engine" in line for line in tuned(shown)[1:]), shown
     shown = run_ok(1, *ARGS[:-2], "--epochs", 0, "--engine", "cpu", "--tune").out
     assert tuned(shown) == ["nothing: the engine 'cpu' has no choice"], shown
 
@@ -143,4 +138,4 @@ if GPUS == 0:
     print("skipped: the driver finds no GPU; needs gpu")
     sys.exit(77)
 main([the_fastest_right_ones_are_taken_and_kept, ranks_take_what_all_of_them_have,
-      stages_and_half_precision_are_tuned_too, without_the_graph_api_or_time_it_goes_on])
+      stages_and_half_precision_are_tuned_too, without_time_it_goes_on])

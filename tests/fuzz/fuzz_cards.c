@@ -90,7 +90,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 size_t fuzz_seed(unsigned n, uint8_t *data, size_t room)
 {
     static const char file[] =
-        "1ddpgroup meeting 1, 1 ranks, g\n0 4\nmine0 12\nother\ncards\n";
+        "1ddpgroup meeting 2, 1 ranks, g\n1@127.0.0.1 00000000deadbeef\n";
     struct listeners l = {.tcp_port = 4711, .unix_name = "ddp-1"};
     size_t used = sizeof file - 1;
     memcpy(data, file, used);

@@ -78,15 +78,14 @@ static void leave_behind(const char *text)
     fclose(f);
 }
 
-/* What is left in the file by: no run, a run that died half way, one that met and was
- * killed before it cleaned up, one of another size, a disk that was full. */
+/* What is left in the file by: no run, a full disk, a run that was killed, whose address
+ * is another's now, one of another size, one of another version. */
 static const char *const leftovers[] = {
     NULL,
     "",
-    "ddpgroup meeting 1, 4 ranks, ddp/group/0.0\n2 5\ncards",
-    "ddpgroup meeting 1, 4 ranks, ddp/group/0.0\n2 5\ncards0 1\na1 1\nb3 1\nc",
-    "ddpgroup meeting 1, 9 ranks, ddp/group/0\n2 5\ncards",
-    "ddpgroup meeting 1, 4 ranks, ddp/group/0.0\n2 500\nca",
+    "ddpgroup meeting 2, 4 ranks, ddp/group/0\n1@127.0.0.1 00000000deadbeef\n",
+    "ddpgroup meeting 2, 9 ranks, ddp/group/0\n1@127.0.0.1 00000000deadbeef\n",
+    "ddpgroup meeting 1, 4 ranks, ddp/group/0\n2 500\nca",
 };
 
 START_TEST(ranks_meet_in_a_file_whatever_is_in_it)
@@ -96,7 +95,7 @@ START_TEST(ranks_meet_in_a_file_whatever_is_in_it)
         leave_behind(leftovers[_i]);
     assert_team(&(struct team){.size = 4, .layout = "aabb", .meeting = file_url},
                 sum_case, file_url);
-    ck_assert_int_eq(access(path, F_OK), -1); /* the last one has removed it */
+    ck_assert_int_eq(access(path, F_OK), -1); /* rank 0 has removed it */
     remove_dir();
 }
 END_TEST
@@ -129,8 +128,13 @@ START_TEST(who_has_not_come_is_named)
         &(struct ddp_group_options){
             .rank = 1, .size = 4, .timeout_ms = 200, .meeting = file_url},
         &err);
-    ck_assert_msg(strstr(err.text, "3 of 4 ranks have not come to file://") &&
-                      strstr(err.text, "in time: 0, 2, 3"),
+    ck_assert_msg(strstr(err.text, "rank 0 has not come to file:///"), "%s", err.text);
+    init_alone(
+        &(struct ddp_group_options){
+            .rank = 0, .size = 4, .timeout_ms = 200, .meeting = file_url},
+        &err);
+    ck_assert_msg(strstr(err.text, "3 of 4 ranks have not come to tcp://") &&
+                      strstr(err.text, "in time: 1, 2, 3"),
                   "%s", err.text);
     remove_dir();
     url_of_port(url, sizeof url);
@@ -149,52 +153,48 @@ START_TEST(who_has_not_come_is_named)
 }
 END_TEST
 
-/* One of very many still reads: the file is not to go before. */
 /* It tries again at a listener that closes without a word, but not after the deadline. */
 START_TEST(a_visit_after_the_deadline_ends)
 {
     struct ddp_err err = {""};
     struct ddp_value cards[2] = {{0}};
+    char value[BOOTSTRAP_VALUE];
     int port, fd = sock_listen("127.0.0.1", 0, &port, &err);
     ck_assert_msg(fd >= 0, "%s", err.text);
     const struct bootstrap m = {
-        .place = "127.0.0.1", .name = "g", .rank = 1, .size = 2, .deadline_ms = now_ms()};
-    ck_assert_int_eq(bootstrap_tcp_connect(&m, "127.0.0.1", port, "card", cards, &err),
-                     -1);
-    ck_assert_msg(
-        strstr(err.text, "not all ranks have joined at tcp://127.0.0.1 in time"), "%s",
-        err.text);
+        .place = "x", .name = "g", .rank = 1, .size = 2, .deadline_ms = now_ms()};
+    snprintf(value, sizeof value, "%d@127.0.0.1", port);
+    ck_assert_int_eq(bootstrap_at(&m, -1, value, "x", "card", cards, &err), -1);
+    ck_assert_msg(strstr(err.text, "not all ranks have joined at tcp://127.0.0.1:"), "%s",
+                  err.text);
     close(fd);
 }
 END_TEST
 
-START_TEST(the_last_of_many_removes_the_file)
+/* A rank 0 that is there holds a lock: another one waits, and so do ranks of a group of
+ * another size. */
+START_TEST(a_file_in_use_is_left_alone)
 {
-    enum { SIZE = 1500, READS = SIZE - 1 };
-    struct ddp_err err = {""};
-    struct ddp_value *cards = xcalloc(SIZE, sizeof *cards);
+    static const struct {
+        int rank, size;
+        const char *text;
+    } cases[] = {{0, 4, "another rank 0 is at '/"},
+                 {1, 5, "ranks of another group, or of another size, are at '/"}};
+    struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    struct ddp_err err;
     make_dir();
-    FILE *f = fopen(path, "w");
-    ck_assert_ptr_nonnull(f);
-    fprintf(f, "ddpgroup meeting 1, %d ranks, many\n", SIZE);
-    for (int r = 0; r < SIZE; r++)
-        fprintf(f, "%d 4\ncard", r);
-    fclose(f);
-    struct flock seat = {
-        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 1 + READS, .l_len = 1};
+    leave_behind(leftovers[2]);
     int fd = open(path, O_RDWR | O_CLOEXEC);
-    ck_assert_int_eq(fcntl(fd, F_OFD_SETLK, &seat), 0);
-    struct bootstrap m = {.place = path, .name = "many", .size = SIZE};
-    for (int there = 1; there >= 0; there--) {
-        m.deadline_ms = now_ms() + 60000;
-        ck_assert_msg(bootstrap_file(&m, "card", cards, &err) == 0, "%s", err.text);
-        ck_assert_uint_eq(cards[READS].size, 4);
-        ddp_values_free(cards, SIZE);
-        ck_assert_int_eq(access(path, F_OK), there - 1);
-        close(fd);
-        fd = -1;
+    ck_assert_int_eq(fcntl(fd, F_OFD_SETLK, &all), 0);
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        init_alone(&(struct ddp_group_options){.rank = cases[i].rank,
+                                               .size = cases[i].size,
+                                               .timeout_ms = 200,
+                                               .meeting = file_url},
+                   &err);
+        ck_assert_msg(strstr(err.text, cases[i].text), "%s", err.text);
     }
-    free(cards);
+    close(fd);
     remove_dir();
 }
 END_TEST
@@ -275,7 +275,7 @@ Suite *suite(void)
                         ARRAY_LEN(leftovers));
     tcase_add_test(t, who_has_not_come_is_named);
     tcase_add_test(t, a_visit_after_the_deadline_ends);
-    tcase_add_test(t, the_last_of_many_removes_the_file);
+    tcase_add_test(t, a_file_in_use_is_left_alone);
     tcase_add_test(t, more_ranks_than_descriptors_are_an_error);
     tcase_add_test(t, other_files_are_left_alone);
     tcase_add_test(t, places_that_are_none_are_refused);

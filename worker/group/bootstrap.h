@@ -2,7 +2,7 @@
  *
  * env://: the store at MASTER_ADDR:MASTER_PORT, one fence
  * tcp://host:port: rank 0 listens there until all ranks have connected
- * file:///path: a file that all hosts see, guarded by locks
+ * file:///path: a file that all hosts see, with rank 0's address
  * launcher://: through the launcher's PMIx or PMI, or by the job's number
  * a parent group: messages of the group that a new one is made from (subgroup.c)
  *
@@ -36,11 +36,18 @@ int bootstrap_file(const struct bootstrap *m, const char *card, struct ddp_value
 int bootstrap_launcher(const struct bootstrap *m, const char *card,
                        struct ddp_value *cards, struct ddp_err *err);
 
-/* tcp://, when rank 0 listens already and the others have its address. */
+/* tcp://, on rank 0 that listens already. */
 int bootstrap_tcp_serve(const struct bootstrap *m, int listener, const char *card,
                         struct ddp_value *cards, struct ddp_err *err);
-int bootstrap_tcp_connect(const struct bootstrap *m, const char *addr, int port,
-                          const char *card, struct ddp_value *cards, struct ddp_err *err);
+
+/* tcp://, where another way carries rank 0's address: rank 0 listens at a free port, and
+ * has "PORT@ADDRESS" in `value`; with that text from `source` cards are exchanged. The
+ * caller closes the listener, -1 on the other ranks. */
+enum { BOOTSTRAP_VALUE = 256 };
+int bootstrap_listen(const char *card, char value[BOOTSTRAP_VALUE], struct ddp_err *err);
+int bootstrap_at(const struct bootstrap *m, int listener, const char *value,
+                 const char *source, const char *card, struct ddp_value *cards,
+                 struct ddp_err *err);
 
 /* Choose by the scheme of `url` (NULL: env:// when MASTER_ADDR is known, else
  * launcher://). Fills m->place and `toward`, an address that the others are expected to

@@ -44,43 +44,18 @@ static void key_of(const char *name, char key[32])
     snprintf(key, 32, "ddpmeet-%016llx", (unsigned long long)hash);
 }
 
-/* This rank's address, from its card, line 4. */
-static int own_addr(const char *card, char *text, size_t size)
-{
-    for (int i = 0; i < 3 && card; i++)
-        card = strchr(card, '\n') ? strchr(card, '\n') + 1 : NULL;
-    if (!card)
-        return -1;
-    snprintf(text, size, "%.*s", (int)strcspn(card, "\n"), card);
-    return 0;
-}
-
 static int share_by_mpi_env(const struct mpi_env *o, const struct bootstrap *m,
                             const char *card, struct ddp_value *cards,
                             struct ddp_err *err)
 {
-    char value[MPI_ENV_VALUE] = "", key[32], addr[128];
-    int port = 0, listener = -1;
+    char value[MPI_ENV_VALUE] = "", key[32];
+    int listener = -1;
     key_of(m->name, key);
-    if (m->rank == 0) {
-        if (own_addr(card, addr, sizeof addr) < 0 ||
-            (listener = sock_listen(NULL, 0, &port, err)) < 0)
-            return -1;
-        snprintf(value, sizeof value, "%d@%s", port, addr);
-    }
+    if (m->rank == 0 && (listener = bootstrap_listen(card, value, err)) < 0)
+        return -1;
     int rc = o->share(key, m->rank, m->size, value, m->deadline_ms, err);
-    char *at = strchr(value, '@');
-    if (rc == 0 && !at)
-        rc = err_set(err, "%s carries '%s' for rank 0's address", o->name, value);
-    if (rc == 0) {
-        struct bootstrap tcp = *m;
-        char *place = xasprintf("%s:%d", at + 1, atoi(value));
-        tcp.place = place;
-        rc = m->rank == 0
-                 ? bootstrap_tcp_serve(&tcp, listener, card, cards, err)
-                 : bootstrap_tcp_connect(&tcp, at + 1, atoi(value), card, cards, err);
-        free(place);
-    }
+    if (rc == 0)
+        rc = bootstrap_at(m, listener, value, o->name, card, cards, err);
     if (listener >= 0)
         close(listener);
     return rc;

@@ -193,14 +193,44 @@ static int visit_once(const struct bootstrap *m, const char *addr, int port,
     return rc;
 }
 
-int bootstrap_tcp_connect(const struct bootstrap *m, const char *addr, int port,
-                          const char *card, struct ddp_value *cards, struct ddp_err *err)
+static int visit(const struct bootstrap *m, const char *addr, int port, const char *card,
+                 struct ddp_value *cards, struct ddp_err *err)
 {
     int rc;
     while ((rc = visit_once(m, addr, port, card, cards, err)) > 0)
         usleep(RETRY_US);
     if (rc < 0)
         ddp_values_free(cards, (size_t)m->size);
+    return rc;
+}
+
+/* The rank's address is line 4 of its card. */
+int bootstrap_listen(const char *card, char value[BOOTSTRAP_VALUE], struct ddp_err *err)
+{
+    int port;
+    for (int i = 0; i < 3 && card; i++)
+        card = strchr(card, '\n') ? strchr(card, '\n') + 1 : NULL;
+    if (!card)
+        return err_set(err, "the card of rank 0 has no address");
+    int listener = sock_listen(NULL, 0, &port, err);
+    if (listener >= 0)
+        snprintf(value, BOOTSTRAP_VALUE, "%d@%.*s", port, (int)strcspn(card, "\n"), card);
+    return listener;
+}
+
+int bootstrap_at(const struct bootstrap *m, int listener, const char *value,
+                 const char *source, const char *card, struct ddp_value *cards,
+                 struct ddp_err *err)
+{
+    const char *at = strchr(value, '@');
+    if (!at)
+        return err_set(err, "%s carries '%s' for rank 0's address", source, value);
+    struct bootstrap tcp = *m;
+    char *place = xasprintf("%s:%d", at + 1, atoi(value));
+    tcp.place = place;
+    int rc = listener >= 0 ? bootstrap_tcp_serve(&tcp, listener, card, cards, err)
+                           : visit(&tcp, at + 1, atoi(value), card, cards, err);
+    free(place);
     return rc;
 }
 
@@ -227,7 +257,7 @@ int bootstrap_tcp(const struct bootstrap *m, const char *card, struct ddp_value 
     if (bootstrap_parse_address(m->place, addr, &port, err) < 0)
         return -1;
     if (m->rank > 0)
-        return bootstrap_tcp_connect(m, addr, port, card, cards, err);
+        return visit(m, addr, port, card, cards, err);
     int listener = sock_listen(NULL, port, NULL, err);
     if (listener < 0)
         return err_prefix(err,

@@ -1,10 +1,8 @@
 /* worker/data/idx.c - see idx.h
  *
  * A file is mapped and then parsed in memory, so that embedded data, plain files and
- * gz files share one path. The elements of a plain file stay in place. Of a gz file
- * the header is inflated first, then the elements, directly into a block of the
- * announced size. Before it is allocated, that size is checked against the most that
- * the compressed bytes can inflate to, and against the memory available.
+ * gz files share one path. The elements of a plain file stay in place; a gz file is
+ * inflated first, into a block that grows, so that no header is trusted with its size.
  */
 #include "worker/data/idx.h"
 
@@ -26,78 +24,56 @@
 /* So that opening a FIFO does not block. */
 enum { READ_FLAGS = O_RDONLY | O_NONBLOCK | O_CLOEXEC };
 
-/* Deflate's largest ratio. */
-enum { MAX_RATIO = 1032 };
-
-/* The source of the elements: plain bytes, or bytes to inflate. */
-struct source {
-    const uint8_t *bytes; /* borrowed */
-    size_t nbytes;
-    bool stays;     /* the bytes outlive the result */
-    bool gz, ended; /* ended: including the checksum at the end */
-    z_stream z;
-    const char *why; /* zlib's error; NULL: none */
-};
-
-static int source_open(struct source *s, const uint8_t *bytes, size_t nbytes)
+static uInt at_once(size_t n)
 {
-    *s = (struct source){.bytes = bytes, .nbytes = nbytes};
-    s->gz = nbytes >= 2 && bytes[0] == 0x1f && bytes[1] == 0x8b;
-    return s->gz && inflateInit2(&s->z, 15 + 16) != Z_OK ? -1 : 0;
+    return n < 1 << 30 ? (uInt)n : 1 << 30;
 }
 
-static void source_close(struct source *s)
+/* Inflates all; *nbytes becomes its size. The caller frees. NULL with `err`. */
+static uint8_t *inflate_all(const char *name, const uint8_t *bytes, size_t *nbytes,
+                            struct ddp_err *err)
 {
-    if (s->gz)
-        inflateEnd(&s->z);
-}
-
-static size_t source_inflate(struct source *s, uint8_t *to, size_t n)
-{
-    enum { STEP = 1 << 30 }; /* zlib counts in unsigned int */
-    size_t done = 0;
-    while (done < n && !s->ended && !s->why) {
-        size_t want = n - done < STEP ? n - done : STEP;
-        size_t have = s->nbytes < STEP ? s->nbytes : STEP;
-        s->z.next_in = s->bytes;
-        s->z.avail_in = (uInt)have;
-        s->z.next_out = to + done;
-        s->z.avail_out = (uInt)want;
-        int rc = inflate(&s->z, Z_NO_FLUSH);
-        size_t used = have - s->z.avail_in, made = want - s->z.avail_out;
-        s->bytes += used;
-        s->nbytes -= used;
-        done += made;
-        if (rc == Z_STREAM_END)
-            s->ended = true;
-        else if (rc != Z_OK && rc != Z_BUF_ERROR)
-            s->why = s->z.msg ? s->z.msg : "not deflate";
-        else if (used + made == 0)
-            break;
+    size_t room = 4096, made = 0, left = *nbytes;
+    uint8_t *out = xcalloc(room, 1);
+    z_stream z = {.next_in = bytes};
+    int rc = inflateInit2(&z, 15 + 16);
+    while (rc == Z_OK) {
+        if (made == room) {
+            room *= 2;
+            if (memory_fits(name, room, "unpacked files are read as they are needed",
+                            err) < 0)
+                break;
+            out = xrealloc(out, room, 1);
+        }
+        uInt in = z.avail_in = at_once(left), space = z.avail_out = at_once(room - made);
+        z.next_out = out + made;
+        rc = inflate(&z, Z_NO_FLUSH);
+        left -= in - z.avail_in;
+        made += space - z.avail_out;
     }
-    return done;
+    *nbytes = made;
+    if (rc == Z_BUF_ERROR)
+        err_set(err, "'%s' is cut short: its gz stream ends after %zu bytes", name, made);
+    else if (rc != Z_OK && rc != Z_STREAM_END)
+        err_set(err, "'%s': the gz stream is damaged (%s) after %zu bytes", name,
+                z.msg ? z.msg : zError(rc), made);
+    inflateEnd(&z);
+    if (rc == Z_STREAM_END)
+        return out;
+    free(out);
+    return NULL;
 }
 
-/* Reads up to `n` bytes; fewer at the end, or where the gz stream is damaged. */
-static size_t source_take(struct source *s, uint8_t *to, size_t n)
+static int refuse_short(const char *name, size_t found, size_t expected, const char *what,
+                        struct ddp_err *err)
 {
-    if (s->gz)
-        return source_inflate(s, to, n);
-    n = n < s->nbytes ? n : s->nbytes;
-    memcpy(to, s->bytes, n);
-    s->bytes += n;
-    s->nbytes -= n;
-    return n;
-}
-
-static int refuse_short(const char *name, const struct source *s, size_t found,
-                        size_t expected, const char *what, struct ddp_err *err)
-{
-    if (s->why)
-        return err_set(err, "'%s': the gz stream is damaged (%s) after %zu bytes of %s",
-                       name, s->why, found, what);
     return err_set(err, "'%s' is cut short: %zu bytes of %s expected, %zu found", name,
                    expected, what, found);
+}
+
+static size_t idx_header(int ndim)
+{
+    return 4 + 4 * (size_t)ndim;
 }
 
 static uint32_t be32(const uint8_t *p)
@@ -105,11 +81,10 @@ static uint32_t be32(const uint8_t *p)
     return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
 }
 
-static int take_header(const char *name, struct source *s, int ndim, struct idx *out,
-                       struct ddp_err *err)
+static int take_header(const char *name, const uint8_t *head, size_t got, int ndim,
+                       struct idx *out, struct ddp_err *err)
 {
-    uint8_t head[4 + 4 * IDX_MAX_DIMS];
-    size_t size = 4 + 4 * (size_t)ndim, got = source_take(s, head, size);
+    size_t size = idx_header(ndim);
     if (got >= 4 && (head[0] | head[1]) == 0 && head[2] == 8 && head[3] != ndim)
         return err_set(err, "'%s' has %d dimensions, expected %d", name, head[3], ndim);
     if (got >= 4 && (head[0] || head[1] || head[2] != 8))
@@ -118,7 +93,7 @@ static int take_header(const char *name, struct source *s, int ndim, struct idx 
                        "%02x %02x %02x %02x, expected 00 00 08 %02x",
                        name, head[0], head[1], head[2], head[3], (unsigned)ndim);
     if (got < size)
-        return refuse_short(name, s, got, size, "header", err);
+        return refuse_short(name, got, size, "header", err);
     out->ndim = ndim;
     out->count = 1;
     for (int i = 0; i < ndim; i++) {
@@ -130,74 +105,43 @@ static int take_header(const char *name, struct source *s, int ndim, struct idx 
                           : err_set(err, "'%s' holds nothing: a dimension is 0", name);
 }
 
-static int take_elements(const char *name, struct source *s, struct idx *out,
-                         struct ddp_err *err)
+/* The elements stay where they are. */
+static int parse(const char *name, const uint8_t *bytes, size_t nbytes, int ndim,
+                 struct idx *out, struct ddp_err *err)
 {
-    if (!s->gz && out->count > s->nbytes)
-        return refuse_short(name, s, s->nbytes, out->count, "elements", err);
-    if (s->gz && out->count / MAX_RATIO > s->nbytes + 64)
-        return err_set(err,
-                       "'%s' is cut short: %zu bytes of elements expected, more than its "
-                       "%zu compressed bytes can hold",
-                       name, out->count, s->nbytes);
-    size_t got = out->count;
-    if (s->stays && !s->gz) {
-        out->data = (uint8_t *)(uintptr_t)s->bytes;
-        s->bytes += got;
-        s->nbytes -= got;
-    } else {
-        if (memory_fits(name, out->count, "unpacked files are read as they are needed",
-                        err) < 0)
-            return -1;
-        out->data = malloc(out->count);
-        if (!out->data)
-            return err_set(err, "'%s': no memory for its %zu bytes", name, out->count);
-        got = source_take(s, out->data, out->count);
-    }
-    if (got < out->count)
-        return refuse_short(name, s, got, out->count, "elements", err);
-    uint8_t more; /* reading it also makes zlib verify the checksum */
-    if (source_take(s, &more, 1) == 1)
+    size_t head = idx_header(ndim), left = nbytes > head ? nbytes - head : 0;
+    if (take_header(name, bytes, nbytes, ndim, out, err) < 0)
+        return -1;
+    if (left < out->count)
+        return refuse_short(name, left, out->count, "elements", err);
+    if (left > out->count)
         return err_set(err, "'%s' is longer than the %zu elements its header announces",
                        name, out->count);
-    if (s->gz && !s->ended)
-        return s->why
-                   ? refuse_short(name, s, got, out->count, "elements", err)
-                   : err_set(err, "'%s' is cut short: its gz checksum is missing", name);
+    out->data = (uint8_t *)(uintptr_t)bytes + head;
     return 0;
 }
 
-static int parse(const char *name, const uint8_t *bytes, size_t nbytes, bool stays,
-                 int ndim, struct idx *out, struct ddp_err *err)
+static bool is_gz(const uint8_t *bytes, size_t nbytes)
 {
-    struct source s;
-    if (source_open(&s, bytes, nbytes) < 0)
-        return err_set(err, "'%s': zlib has no memory", name);
-    s.stays = stays;
-    int rc = take_header(name, &s, ndim, out, err);
-    if (rc == 0)
-        rc = take_elements(name, &s, out, err);
-    source_close(&s);
-    return rc;
+    return nbytes >= 2 && bytes[0] == 0x1f && bytes[1] == 0x8b;
 }
 
 int idx_parse(const char *name, const uint8_t *bytes, size_t nbytes, int ndim,
               struct idx *out, struct ddp_err *err)
 {
     *out = (struct idx){0};
-    int rc = parse(name, bytes, nbytes, false, ndim, out, err);
-    if (rc < 0)
-        idx_finish(out);
+    uint8_t *block = is_gz(bytes, nbytes) ? inflate_all(name, bytes, &nbytes, err)
+                                          : xmemdup(bytes, nbytes);
+    int rc = block ? parse(name, block, nbytes, ndim, out, err) : -1;
+    if (rc == 0)
+        memmove(block, out->data, out->count);
+    else
+        free(block);
+    out->data = rc == 0 ? block : NULL;
     return rc;
 }
 
-static bool in_map(const struct idx *idx)
-{
-    const uint8_t *map = idx->map;
-    return map && idx->data >= map && idx->data < map + idx->map_bytes;
-}
-
-/* `out` keeps the mapping if its elements are in it. */
+/* `out` keeps the mapping of a plain file. */
 static int parse_file(const char *name, int fd, size_t size, int ndim, struct idx *out,
                       struct ddp_err *err)
 {
@@ -206,14 +150,13 @@ static int parse_file(const char *name, int fd, size_t size, int ndim, struct id
     void *map = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (map == MAP_FAILED)
         return err_errno(err, "cannot read '%s'", name);
-    out->map = map;
-    out->map_bytes = size;
-    int rc = parse(name, map, size, true, ndim, out, err);
-    if (rc < 0) {
-        idx_finish(out);
-    } else if (!in_map(out)) {
+    bool gz = is_gz(map, size);
+    int rc = (gz ? idx_parse : parse)(name, map, size, ndim, out, err);
+    if (gz || rc < 0) {
         munmap(map, size);
-        out->map = NULL;
+    } else {
+        out->map = map;
+        out->map_bytes = size;
     }
     return rc;
 }
@@ -243,9 +186,9 @@ int idx_read(const char *path, int ndim, struct idx *out, struct ddp_err *err)
 
 void idx_finish(struct idx *idx)
 {
-    if (!in_map(idx))
-        free(idx->data);
     if (idx->map)
         munmap(idx->map, idx->map_bytes);
+    else
+        free(idx->data);
     *idx = (struct idx){0};
 }

@@ -108,7 +108,7 @@ START_TEST(gz_with_a_wrong_sum_is_refused)
     struct ddp_err err;
     ck_assert_int_eq(idx_parse("f", gz, n, 3, &idx, &err), -1);
     ck_assert_str_eq(err.text, "'f': the gz stream is damaged (incorrect data check) "
-                               "after 12 bytes of elements");
+                               "after 28 bytes");
 }
 END_TEST
 
@@ -121,7 +121,7 @@ START_TEST(a_small_gz_cannot_ask_for_all_memory)
     struct ddp_err err;
     ck_assert_int_eq(idx_parse("f", gz, n, 1, &idx, &err), -1);
     ck_assert_ptr_nonnull(
-        strstr(err.text, "4294967295 bytes of elements expected, more than its"));
+        strstr(err.text, "4294967295 bytes of elements expected, 0 found"));
 }
 END_TEST
 

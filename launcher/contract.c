@@ -109,8 +109,12 @@ TEXT(node_list, f->node_list)
 TEXT(tasks_per_node, f->tasks_per_node)
 TEXT(tf_config, f->tf_config)
 TEXT(gloo, f->store == STORE_LAUNCHER ? "gloo" : NULL)
-TEXT(hvd_addr, f->store == STORE_LAUNCHER ? f->master_addr : NULL)
-TEXT(hvd_port, f->store == STORE_LAUNCHER ? master_port(f, buf) : NULL)
+TEXT(hvd_addr, f->store != STORE_LAUNCHER ? NULL
+               : f->kv_port               ? "127.0.0.1"
+                                          : f->master_addr)
+TEXT(hvd_port, f->store != STORE_LAUNCHER ? NULL
+               : f->kv_port ? (snprintf(buf, VALUE_SIZE, "%d", f->kv_port), buf)
+                            : master_port(f, buf))
 TEXT(hvd_interface, f->interface                 ? f->interface
                     : f->nnodes == 1 && !f->grows ? "lo"
                                                   : f->gloo_interface)
@@ -180,8 +184,10 @@ static const struct row {
     {"HOROVOD_CONTROLLER", gloo, DEFAULT, 0, "gloo; not set with --store rank0"},
     {"HOROVOD_CPU_OPERATIONS", gloo, DEFAULT, 0, "the same"},
     {"HOROVOD_GLOO_RENDEZVOUS_ADDR", hvd_addr, IDENTITY, 0,
-     "the same as MASTER_ADDR: the store serves Horovod, too"},
-    {"HOROVOD_GLOO_RENDEZVOUS_PORT", hvd_port, IDENTITY, 0, "the same as MASTER_PORT"},
+     "the same as MASTER_ADDR: the store serves Horovod, too; with --elastic horovod "
+     "127.0.0.1"},
+    {"HOROVOD_GLOO_RENDEZVOUS_PORT", hvd_port, IDENTITY, 0,
+     "the same as MASTER_PORT; with --elastic horovod a port of the agent"},
     {"HOROVOD_GLOO_IFACE", hvd_interface, OPTION, 0,
      "lo on one host; else as GLOO_SOCKET_IFNAME"},
     {"PMIX_NAMESPACE", pmix_nspace, IDENTITY, 0, "PMIx namespace of this job"},

@@ -49,6 +49,7 @@ struct rank_facts {
     const char *tf_config;      /* JSON, or NULL */
     int tracker_port;           /* DMLC_TRACKER_PORT */
     enum store_mode store;
+    int kv_port; /* of Horovod's key-value server, on this host; 0: it is the store */
 };
 
 /* Why a variable has the value it has. */

@@ -100,6 +100,7 @@ void job_renew_rank(struct job *j, int rank)
 void job_prepare(struct job *j)
 {
     j->holds = 1;
+    j->store_lost = false;
     JOB_HOOKS(j, prepare);
     job_release(j);
 }

@@ -149,6 +149,8 @@ int job_describe(struct job *j, struct ddp_err *err)
     j->job.env_complete = !travels;
     j->job.stragglers = o->stragglers > 0;
     j->job.grows = o->elastic == ELASTIC_HOROVOD && j->alloc->changes;
+    j->job.kv_server = o->elastic == ELASTIC_HOROVOD;
+    j->job.store_open = o->store_open;
     int losses = job_losses(j);
     j->job.max_restarts = (uint32_t)(o->max_restarts + (losses < 0 ? MANY : losses));
     return 0;
@@ -164,6 +166,12 @@ bool job_may_gain(const struct job *j)
 unsigned job_store_node(const struct job *j)
 {
     return (unsigned)(j->plan->nodes[0].host - j->alloc->nodes);
+}
+
+bool job_has_store(const struct job *j, unsigned node)
+{
+    return j->plan && j->state == JOB_RUNNING && !j->store_lost &&
+           node == job_store_node(j);
 }
 
 size_t job_hosts_most(const struct job *j)

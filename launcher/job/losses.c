@@ -69,12 +69,6 @@ static bool comes_too_late(const struct job *j)
     return j->state == JOB_DRAINING && j->cause.kind == CAUSE_NONE && job_losses(j) != 0;
 }
 
-/* Also without ranks, if those of Horovod have left it. */
-static bool has_store(const struct job *j, unsigned node)
-{
-    return j->plan && j->state == JOB_RUNNING && node == job_store_node(j);
-}
-
 void job_node_lost(struct job *j, unsigned node, const char *why)
 {
     struct job_node *n = &j->nodes[node];
@@ -99,11 +93,11 @@ void job_node_lost(struct job *j, unsigned node, const char *why)
         leave_node(j, node, why);
         return;
     }
+    j->store_lost |= job_has_store(j, node);
     bool ends_job = j->state < JOB_LEAVING && !(j->instead && j->state == JOB_PREPARING);
     JOB_HOOKS(j, node_lost, node, why);
     char *text = xasprintf("%s is lost: %s", n->host->name, why);
-    if (ends_job && j->plan && n->place < 0 && !has_store(j, node) &&
-        job_is_spare(j, node)) {
+    if (ends_job && j->plan && n->place < 0 && job_is_spare(j, node)) {
         log_warn("the spare node %s", text);
         free(text);
     } else if (comes_too_late(j)) {
@@ -147,7 +141,7 @@ void job_dismiss_leaving(struct job *j)
 {
     for (unsigned i = 0; i < j->alloc->nnodes; i++) {
         struct job_node *n = &j->nodes[i];
-        bool idle = n->place < 0 && j->state != JOB_GATHERING && !has_store(j, i);
+        bool idle = n->place < 0 && j->state != JOB_GATHERING && !job_has_store(j, i);
         if (!n->leaving || !idle || !n->via || n->lost)
             continue;
         n->lost = true;

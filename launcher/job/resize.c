@@ -26,7 +26,8 @@ static int find_vacant(const struct job *j, const struct alloc_node *host, int r
 {
     int found = -1;
     for (int p = 0; p < j->plan->nnodes; p++) {
-        bool store = p == 0 && j->plan->nodes[p].host != host; /* it stays there */
+        /* it stays there */
+        bool store = p == 0 && !j->store_lost && j->plan->nodes[p].host != host;
         if (j->plan->nodes[p].nlocal != ranks || job_node_at(j, p) >= 0 || store)
             continue;
         if (found < 0 || j->plan->nodes[p].host == host)

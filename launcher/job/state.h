@@ -158,6 +158,7 @@ struct job {
         bool agents_killed, agents_hang; /* after one and two limits of JOB_LEAVING */
     } ending;                            /* states.c; the agents: shutdown.c */
 
+    bool store_lost;   /* with its node, and ranks of the others keep running */
     int spawned_nodes; /* nodes that have started all of their ranks */
     int64_t created_ns;
     int64_t counted_ns; /* when the launcher counted the last exit of a rank */

@@ -38,6 +38,9 @@ enum member_state { MEMBER_JOINED, MEMBER_LEFT, MEMBER_ASKED, MEMBER_ABSENT };
 
 enum { FINDING_END = 0xffff };
 
+/* What a connection of a rank to Horovod's key-value server does. */
+enum forward_what { FORWARD_OPEN, FORWARD_DATA, FORWARD_CLOSE };
+
 #define MESSAGE(TYPE, name, way, max, merge) struct msg_##name {
 #define RECORD(name)                         struct name {
 #define FIELD(kind, type, name, min, max)    type name;

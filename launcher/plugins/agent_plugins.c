@@ -14,7 +14,7 @@ const struct agent_plugin *const agent_plugins[] = {
     &store_agent,       /* hosts the store, vouches for its clients */
     &diagnose_agent,    /* hang reports */
     &health_agent,      /* --health-check */
-    &horovod_agent,     /* requests to Horovod's ranks */
+    &horovod_agent,     /* --elastic horovod: key-value server, requests to ranks */
     &straggler_agent,   /* --stragglers; after it, whose folder it uses */
     NULL,
 };

@@ -106,6 +106,12 @@ static void on_accept(evutil_socket_t listener, short what, void *arg)
     }
 }
 
+void server_adopt(struct server *s, int fd, unsigned scope)
+{
+    s->accepted++;
+    conn_start(s, fd, &(const union peer){.sa.sa_family = AF_UNSPEC}, scope);
+}
+
 /* -- control ------------------------------------------------------------------------- */
 
 int server_port(const struct server *s)
@@ -245,6 +251,8 @@ static void server_configure(struct server *s, const struct server_options *o)
 static int server_listen(struct server *s, const struct server_options *o,
                          struct ddp_err *err)
 {
+    if (o->listen_fd < 0)
+        return 0;
     if (o->listen_fd > 0) {
         union peer local = {0};
         socklen_t len = sizeof local;
@@ -284,7 +292,7 @@ struct server *server_create(struct loop *loop, const struct server_options *opt
     tickets_init(s);
     int rc = server_listen(s, options, err);
     event_assign(&s->accepting, base, s->fd, EV_READ | EV_PERSIST, on_accept, s);
-    if (rc == 0 && event_add(&s->accepting, NULL) < 0)
+    if (rc == 0 && s->fd >= 0 && event_add(&s->accepting, NULL) < 0)
         rc = err_set(err, "the event loop does not take the listening socket");
     if (rc < 0) {
         int error = errno; /* of the port: the caller adds advice */

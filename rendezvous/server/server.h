@@ -1,6 +1,7 @@
 /* rendezvous/server/server.h - the store's TCP server, in the caller's event loop
  *
- * ddpstored runs one, and so does the agent of the job's first node. One listening port
+ * ddpstored runs one, and so does the agent of the job's first node; for Horovod's
+ * elastic mode the launcher does. One listening port
  * serves every TCPStore dialect and Horovod's HTTP (detected from the first bytes,
  * doc/tcpstore.md). Limits are checked before anything is allocated for a request, and a
  * client that cannot be served is closed at once.
@@ -36,9 +37,10 @@ enum server_dialect {
 
 /* All fields but the listening address may be 0. */
 struct server_options {
-    const char *addr;       /* NULL: every interface */
-    int port;               /* 0: any */
-    int listen_fd;          /* > 0: a listening socket, taken over; else 0 */
+    const char *addr; /* NULL: every interface */
+    int port;         /* 0: any */
+    int listen_fd;    /* > 0: a listening socket, taken over; -1: none, as all connections
+                       * come by server_adopt(); else 0 */
     size_t max_connections; /* 0: limited by descriptors only */
     server_ask_fn ask;      /* NULL: all are admitted, to scope 0 */
     void *ask_arg;
@@ -82,6 +84,9 @@ int server_port(const struct server *s);
  * attempt of a job a new one. server_destroy() frees open tickets. */
 void server_admit(struct server_ticket *ticket, bool admitted, unsigned scope,
                   const char *why_not);
+
+/* Serve a connected socket, which is taken over; it needs no admission. */
+void server_adopt(struct server *s, int fd, unsigned scope);
 
 /* Delete all keys of a scope and close its waiters. */
 void server_drop_scope(struct server *s, unsigned scope);

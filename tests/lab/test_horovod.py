@@ -2,11 +2,12 @@
 
 import os
 import re
+import signal
 import sys
 
 import hosts
 from hosts import LabTest, main
-from launch import wait_until
+from launch import parent_of, wait_until
 
 sys.path.insert(0, os.path.join(hosts.SOURCE, "tests", "interop"))
 import jobs  # noqa: E402
@@ -37,11 +38,11 @@ class Horovod(LabTest):
         return [tuple(map(int, run[1:])) for run in re.findall(RUNS, launch.out) if run[0] == str(rank)]
 
     def expect_world(self, launch, count, *ranks):
-        """These ranks of ddprun run in their `count`th world, as Horovod's 0, 1, ..."""
+        """These ranks of ddprun run in their `count`th world (0: any), as Horovod's 0, 1, ..."""
         def right():
             last = [self.worlds(launch, r)[-1:] for r in ranks]
             return all(last) and [(w[0][0], w[0][1]) for w in last] == [
-                (i, len(ranks)) for i in range(len(ranks))] and len(self.worlds(launch, ranks[0])) == count
+                (i, len(ranks)) for i in range(len(ranks))] and count in (0, len(self.worlds(launch, ranks[0])))
         if not wait_until(right, self.deadline):
             self.fail(f"not the world of {ranks}: {launch.out[-3000:]} {launch.err}")
 
@@ -147,6 +148,37 @@ class Horovod(LabTest):
         self.heal(2)
         self.expect_world(launch, 3, 0, 1, 2, 3)
         self.assert_stayed(launch, 0, 1)
+        self.end_of(launch, 0, 1, 2, 3)
+
+    def test_the_first_host_is_lost_and_comes_back(self):
+        """The key-value server is the launcher's, on another host; the second host's rank 2 has the state."""
+        self.list_hosts(2, 3)
+        launch = self.begin()
+        self.expect_world(launch, 1, 0, 1, 2, 3)
+        self.wait_for(launch, "batch 5 of 4", "out")
+        self.lose(2)
+        self.wait_for(launch, "; the ranks of other hosts keep running\n", "err")
+        self.expect_world(launch, 2, 2, 3)
+        self.heal(2)
+        self.expect_world(launch, 3, 2, 3, 0, 1)
+        self.lose(2)
+        self.expect_world(launch, 4, 2, 3)
+        self.list_hosts(3, 4)
+        self.expect_world(launch, 5, 2, 3, 0, 1)
+        self.assert_stayed(launch, 2, 3)
+        self.end_of(launch, 0, 1, 2, 3)
+
+    def test_the_agent_of_the_first_host_is_killed(self):
+        """It is the launcher's own: its host stays listed, and an agent is started there by ssh."""
+        self.list_hosts(1, 2)
+        launch = self.begin()
+        self.expect_world(launch, 1, 0, 1, 2, 3)
+        self.wait_for(launch, "batch 5 of 4", "out")
+        ours = [pid for pid, line in self.on_host(1).items() if line.startswith(f"{hosts.LAB_HOSTS.ddprun} ")]
+        os.kill(next(pid for pid in ours if parent_of(pid) in ours), signal.SIGKILL)
+        self.wait_for(launch, "node001 is lost: its agent has ended; the ranks of other hosts", "err")
+        self.expect_world(launch, 0, 2, 3, 0, 1)  # there may be one without it first
+        self.assert_stayed(launch, 2, 3)
         self.end_of(launch, 0, 1, 2, 3)
 
     def test_a_rank_fails_while_a_host_joins(self):

@@ -106,28 +106,29 @@ static void say_formed(struct horovod *h, int ranks)
 
 static void form(struct horovod *h)
 {
-    struct msg_places places = {0};
     int n;
     hosts_take(h);
     struct member *m = collect(h, &n);
     world_form(m, n);
+    kv_server_end_world(h->kv);
     for (int i = 0; i < n; i++) {
         struct slot *s = &h->slots[m[i].id];
         s->due = s->state == SLOT_MISSING;
         if (!s->due) {
-            strv_pushf(&places.keys, "rank_and_size/%s:%d", slot_host(h, m[i].id),
-                       s->place.local_rank);
-            strv_push_nodup(&places.values, place_text(&m[i].place));
+            char *key = xasprintf("rank_and_size/%s:%d", slot_host(h, m[i].id),
+                                  s->place.local_rank);
+            char *place = place_text(&m[i].place);
+            kv_server_set(h->kv, key, place);
+            free(place);
+            free(key);
         }
         slot_move(h, s, s->due ? SLOT_STARTS : SLOT_JOINS);
         s->place = m[i].place;
         s->found = s->connected = false;
         log_info("rank %d is Horovod's rank %d of %d", m[i].id, s->place.rank, n);
     }
-    job_send(h->j, job_store_node(h->j), MSG_PLACES, &places);
-    strv_finish(&places.keys);
-    strv_finish(&places.values);
     free(m);
+    start_due(h);
 }
 
 /* A rank that is missing cannot be replaced when others have ended. */
@@ -208,27 +209,28 @@ static void has_address(struct horovod *h, const char *id, const char *value)
     joined(h, s);
 }
 
-/* The store has the new world, or a rank has sent it a request. */
-static int handle_asked(void *state, unsigned node, const struct frame *f,
-                        struct ddp_err *err)
+/* A rank has sent the key-value server a request. */
+static void on_asked(const char *k, const char *value, void *state)
 {
     static const char place[] = "rank_and_size/", address[] = "worker_addresses/";
     struct horovod *h = state;
-    const struct msg_asked *m = f->m;
     if (h->j->state != JOB_RUNNING)
-        return 0;
+        return;
     if (!h->slots)
         slots_add(h, SLOT_STARTS);
-    if (!m->key) {
-        start_due(h);
-        return 0;
-    }
-    if (strncmp(m->key, place, sizeof place - 1) == 0)
-        asks(h, m->key + sizeof place - 1);
-    else if (strncmp(m->key, address, sizeof address - 1) == 0)
-        has_address(h, m->key + sizeof address - 1, m->value);
+    if (strncmp(k, place, sizeof place - 1) == 0)
+        asks(h, k + sizeof place - 1);
+    else if (strncmp(k, address, sizeof address - 1) == 0)
+        has_address(h, k + sizeof address - 1, value);
     else
-        handle_world_key(h, m->key);
+        handle_world_key(h, k);
+}
+
+static int handle_forward(void *state, unsigned node, const struct frame *f,
+                          struct ddp_err *err)
+{
+    struct horovod *h = state;
+    kv_server_receive(h->kv, node, f->m);
     return 0;
 }
 
@@ -303,6 +305,7 @@ static bool on_rank_failed(void *state, uint32_t rank)
 static void on_next_attempt(void *state)
 {
     struct horovod *h = state;
+    kv_server_renew(h->kv);
     free(h->slots);
     h->slots = NULL;
     h->nslots = 0;
@@ -314,6 +317,12 @@ static void on_next_attempt(void *state)
 }
 
 /* --- hosts -------------------------------------------------------------------------- */
+
+static void on_node_lost(void *state, unsigned node, const char *why)
+{
+    const struct horovod *h = state;
+    kv_server_forget(h->kv, node);
+}
 
 static bool on_node_claimed(void *state, unsigned node, const char *why)
 {
@@ -352,23 +361,33 @@ static int on_init(struct job *j, void **state, struct ddp_err *err)
     return 0;
 }
 
+static int on_open(void *state, struct ddp_err *err)
+{
+    struct horovod *h = state;
+    h->kv = kv_server_create(h->j, on_asked, h, err);
+    return h->kv ? 0 : -1;
+}
+
 static void on_fini(void *state)
 {
     struct horovod *h = state;
+    kv_server_destroy(h->kv);
     free(h->slots);
     free(h);
 }
 
-static const struct job_message messages[] = {{MSG_ASKED, handle_asked}, {0}};
+static const struct job_message messages[] = {{MSG_FORWARD, handle_forward}, {0}};
 
 const struct job_plugin horovod_job = {
     .name = "horovod",
     .init = on_init,
+    .open = on_open,
     .fini = on_fini,
     .rank_exited = on_rank_exited,
     .rank_failed = on_rank_failed,
     .rank_env = on_rank_env,
     .ranks_added = on_ranks_added,
+    .node_lost = on_node_lost,
     .node_claimed = on_node_claimed,
     .tick = on_tick,
     .next_attempt = on_next_attempt,

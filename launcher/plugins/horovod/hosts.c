@@ -136,7 +136,7 @@ void hosts_release(struct horovod *h)
     for (unsigned i = 0; i < h->j->alloc->nnodes; i++) {
         const struct job_node *n = &h->j->nodes[i];
         if (n->place >= 0 && n->ended && slots_are_gone(h, n->place) &&
-            ((n->leaving && n->place > 0) || job_node_resized(h->j, i)))
+            ((n->leaving && !job_has_store(h->j, i)) || job_node_resized(h->j, i)))
             job_node_vacate(h->j, i);
     }
 }
@@ -145,7 +145,7 @@ bool hosts_claim(struct horovod *h, unsigned node, const char *why)
 {
     struct job *j = h->j;
     int place = j->nodes[node].place;
-    if (!h->formed || node == job_store_node(j))
+    if (!h->formed)
         return false;
     bool gone = slots_are_gone(h, place);
     if (!gone &&

@@ -8,6 +8,7 @@
 #define LAUNCHER_PLUGINS_HOROVOD_SLOTS_H
 
 #include "launcher/job/plugin.h"
+#include "launcher/plugins/horovod/kv_server.h"
 #include "launcher/plugins/horovod/notify.h"
 #include "launcher/plugins/horovod/world.h"
 
@@ -32,8 +33,9 @@ struct slot {
 };
 
 struct horovod {
-    struct job *j;      /* borrowed */
-    struct slot *slots; /* owned; NULL before the first message */
+    struct job *j;        /* borrowed */
+    struct kv_server *kv; /* owned; NULL before the loop exists */
+    struct slot *slots;   /* owned; NULL before the first message */
     int nslots;
     int counts[SLOT_STATES]; /* slots in each state */
     bool formed;        /* all ranks of the first world have come to hvd.elastic.run */

@@ -29,20 +29,6 @@ static void ask_vouch(const struct msg_vouch *v, void *arg)
     agent_send(arg, MSG_VOUCH, v);
 }
 
-/* Addresses and states, which are short; the launcher would take longer ones for an error
- * of this node. */
-enum { ASKED_MAX = 32 << 10 };
-
-static void on_asked(const char *key, const char *value, void *arg)
-{
-    if (value && strlen(key) + strlen(value) > ASKED_MAX) {
-        log_warn("a rank has put '%.80s' with %zu bytes over HTTP: too long, ignored",
-                 key, strlen(value));
-        return;
-    }
-    agent_send(arg, MSG(asked, msg_text(key), msg_text(value)));
-}
-
 static void serve(struct store_node *s, const struct msg_store *want)
 {
     struct ddp_err err;
@@ -57,8 +43,6 @@ static void serve(struct store_node *s, const struct msg_store *want)
         s->host = store_host_create(s->agent->loop, want, s->admission, ask_vouch,
                                     s->agent, &err);
     s->alone = want->alone;
-    if (s->host)
-        store_host_watch(s->host, on_asked, s->agent);
     if (!s->host || rc < 0) {
         agent_cannot(s->agent, UINT32_MAX, EXIT_CANNOT_START, err.text);
         return;
@@ -118,15 +102,6 @@ static int handle_vouched(void *state, const struct frame *f, struct ddp_err *er
     return 0;
 }
 
-static int handle_places(void *state, const struct frame *f, struct ddp_err *err)
-{
-    struct store_node *s = state;
-    if (s->host)
-        store_host_places(s->host, f->m);
-    agent_send(s->agent, MSG(asked, NULL, NULL));
-    return 0;
-}
-
 static int store_init(struct agent *a, void **state, struct ddp_err *err)
 {
     struct store_node *s = xcalloc(1, sizeof *s);
@@ -147,7 +122,6 @@ static const struct agent_message messages[] = {
     {MSG_STORE, handle_store},
     {MSG_VOUCH, handle_vouch},
     {MSG_VOUCHED, handle_vouched},
-    {MSG_PLACES, handle_places},
     {0},
 };
 

@@ -49,8 +49,6 @@ struct store_host {
     unsigned scope;              /* of this attempt's keys; 0 for an open store */
     void (*ask)(const struct msg_vouch *v, void *arg);
     void *arg;
-    void (*asked)(const char *key, const char *value, void *arg); /* NULL: not watched */
-    void *asked_arg;
     struct refusals refusals;
     uint32_t last_id;
     struct query *queries;  /* owned, by id, the oldest first */
@@ -221,38 +219,6 @@ static int choose_addr(struct store_host *h, const struct msg_store *want,
     return 0;
 }
 
-static void on_asked(const char *key, size_t nkey, const char *value, size_t nvalue,
-                     void *arg)
-{
-    const struct store_host *h = arg;
-    if (!h->asked)
-        return;
-    char *k = xstrndup(key, nkey), *v = value ? xstrndup(value, nvalue) : NULL;
-    h->asked(k, v, h->asked_arg);
-    free(k);
-    free(v);
-}
-
-void store_host_watch(struct store_host *h,
-                      void (*asked)(const char *key, const char *value, void *arg),
-                      void *arg)
-{
-    h->asked = asked;
-    h->asked_arg = arg;
-}
-
-void store_host_places(struct store_host *h, const struct msg_places *m)
-{
-    struct ddp_err err;
-    if (!h->server)
-        return;
-    server_end_world(h->server, h->scope);
-    for (size_t i = 0; i < m->keys.n && i < m->values.n; i++) {
-        if (server_set(h->server, h->scope, m->keys.v[i], m->values.v[i], &err) < 0)
-            log_warn("a rank gets no place: %s", err.text);
-    }
-}
-
 static int serve(struct store_host *h, const struct msg_store *want, struct ddp_err *err)
 {
     struct server_options options = {
@@ -264,8 +230,6 @@ static int serve(struct store_host *h, const struct msg_store *want, struct ddp_
         .notice = on_notice,
         .refused = on_refused,
         .notice_arg = h,
-        .asked = want->elastic ? on_asked : NULL,
-        .asked_arg = h,
     };
     h->server = server_create(h->loop, &options, err);
     if (!h->server && want->port)

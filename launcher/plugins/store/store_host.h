@@ -32,14 +32,6 @@ int store_host_port(const struct store_host *h);
 /* A port of this machine, reserved for a server of rank 0 beside the store (JAX's). */
 int store_host_rank0_port(const struct store_host *h);
 
-/* Horovod's elastic mode: `asked` is called with each request of server_options.asked;
- * `value` NULL: a GET. */
-void store_host_watch(struct store_host *h,
-                      void (*asked)(const char *key, const char *value, void *arg),
-                      void *arg);
-/* A new world begins: drop the keys of the last one, and set these. */
-void store_host_places(struct store_host *h, const struct msg_places *m);
-
 /* The answer to `ask`. */
 void store_host_vouched(struct store_host *h, const struct msg_vouched *answer);
 

@@ -53,8 +53,7 @@ static struct msg_store wanted(const struct job *j, const char *addr)
                               .open = o->store_open,
                               .serve = o->store == STORE_LAUNCHER,
                               .wish = msg_text(wish),
-                              .alone = j->plan->nnodes == 1 && !j->job.grows,
-                              .elastic = o->elastic == ELASTIC_HOROVOD};
+                              .alone = j->plan->nnodes == 1 && !j->job.grows};
 }
 
 static void store_prepare(void *state)

@@ -111,6 +111,22 @@ class Horovod(LabTest):
         self.assert_stayed(launch, 5, 6, 7)
         self.end_of(launch, 5, 6, 7, 4)
 
+    def test_slots_of_all_hosts_change(self):
+        """One after the other, as long as another one has the state; one that is alone says so."""
+        self.list_slots(1)
+        launch = self.begin()
+        self.expect_world(launch, 1, 0)
+        self.list_slots(2)
+        self.wait_for(launch, "ddprun: node001 has 2 slots now, and keeps its ranks, 1, as long as no other "
+                              "host has their state\n", "err")
+        self.list_slots(1, 1)
+        self.expect_world(launch, 2, 0, 1)
+        self.list_slots(2, 2)
+        self.expect_world(launch, 0, 2, 3, 4, 5)
+        self.assert_stayed(launch, 2, 3)
+        self.end_of(launch, 2, 3, 4, 5)
+        self.assertEqual(launch.err.count("keeps its ranks"), 1, launch.err)
+
     def test_limits_in_ranks(self):
         """As Horovod's documentation writes it: the script alone knows the slots."""
         self.list_slots(2)

@@ -22,24 +22,57 @@ static bool may_return(const struct horovod *h, int rank)
            !job_node_resized(h->j, (unsigned)node);
 }
 
-/* Its ranks get no place in the next world. With another number of slots it gets others
- * in the one after that. */
-static bool is_dropped(const struct horovod *h, unsigned node)
+static bool is_unwanted(const struct horovod *h, long node)
 {
     return (h->j->nodes[node].leaving && job_can_drop(h->j)) ||
-           job_node_resized(h->j, node);
+           job_node_resized(h->j, (unsigned)node);
+}
+
+static bool has_state(const struct slot *s)
+{
+    return s->state >= SLOT_JOINS && s->state <= SLOT_ASKS;
+}
+
+/* If all hosts with the state of the program are to be left, that of Horovod's rank 0
+ * stays until others have it, unless it is not offered any more; -1: there is none. */
+static long find_keeper(const struct horovod *h)
+{
+    const struct job *j = h->j;
+    long keeper = -1;
+    int first = h->nslots;
+    for (int r = 0; r < h->nslots; r++) {
+        const struct slot *s = &h->slots[r];
+        long node = job_node_at(j, j->plan->ranks[r].node);
+        if (node < 0 || !has_state(s))
+            continue;
+        if (!is_unwanted(h, node))
+            return -1;
+        if (s->place.rank >= first || j->nodes[node].leaving)
+            continue;
+        keeper = node;
+        first = s->place.rank;
+    }
+    return keeper;
+}
+
+/* Its ranks get no place in the next world. With another number of slots it gets others
+ * in the one after that. */
+static bool is_dropped(const struct horovod *h, long node, long keeper)
+{
+    return node >= 0 && node != keeper && is_unwanted(h, node);
 }
 
 /* Are there ranks on hosts that leave, and would the state of the program remain? */
 static bool may_drop(const struct horovod *h)
 {
     bool leave = false, keep = false;
+    long keeper = find_keeper(h);
     for (int r = 0; r < h->nslots; r++) {
-        enum slot_state state = h->slots[r].state;
+        const struct slot *s = &h->slots[r];
         long node = job_node_at(h->j, h->j->plan->ranks[r].node);
-        bool dropped = node >= 0 && is_dropped(h, (unsigned)node);
-        leave |= state != SLOT_GONE && dropped;
-        keep |= state >= SLOT_JOINS && state <= SLOT_ASKS && node >= 0 && !dropped;
+        bool dropped = is_dropped(h, node, keeper);
+        leave |= s->state != SLOT_GONE && dropped;
+        keep |= has_state(s) && node >= 0 && !dropped;
     }
     return leave && keep;
 }
@@ -50,6 +83,7 @@ void hosts_take(struct horovod *h)
 {
     struct job *j = h->j;
     bool leave = may_drop(h);
+    long keeper = find_keeper(h);
     job_add_nodes(j);
     for (int r = 0; r < h->nslots; r++) {
         if (may_return(h, r))
@@ -57,7 +91,7 @@ void hosts_take(struct horovod *h)
     }
     for (unsigned i = 0; leave && i < j->alloc->nnodes; i++) {
         int place = j->nodes[i].place;
-        if (place < 0 || slots_are_gone(h, place) || !is_dropped(h, i))
+        if (place < 0 || slots_are_gone(h, place) || !is_dropped(h, i, keeper))
             continue;
         slots_set_gone(h, place);
         job_end_node(j, i);
@@ -119,8 +153,26 @@ static bool hosts_differ(const struct horovod *h)
     return differ;
 }
 
+/* No other host can take the state while its ranks end: they stay, which is told once. */
+static void say_kept(struct horovod *h)
+{
+    long node = find_keeper(h);
+    const struct alloc_node *host = node < 0 ? NULL : h->j->nodes[node].host;
+    if (!host || h->kept_slots == host->slots || may_drop(h))
+        return;
+    h->kept_slots = host->slots;
+    int n = h->j->plan->nodes[h->j->nodes[node].place].nlocal;
+    char *line =
+        xasprintf("ddprun: %s has %d slots now, and keeps its ranks, %d, as long "
+                  "as no other host has their state",
+                  host->name, host->slots, n);
+    job_say(h->j, line);
+    free(line);
+}
+
 void hosts_watch(struct horovod *h)
 {
+    say_kept(h);
     if (!hosts_differ(h))
         h->changed_ms = 0;
     else if (h->changed_ms == 0)

@@ -46,6 +46,7 @@ struct horovod {
     bool told;          /* ... which rank 0 knows */
     uint32_t told_s;    /* the time in the last request to a rank 0 */
     bool resized;       /* the present world has other hosts than the one before */
+    int kept_slots;     /* of a host that keeps its ranks nonetheless; 0: none told */
     int64_t late_ms;    /* the ranks wait for hosts until then; 0: they do not */
 };
 

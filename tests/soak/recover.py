@@ -63,6 +63,7 @@ class Job(soak.Job):
         self.heals = r.random() < 0.5
         self.hits = collections.Counter()  # by what they use up
         self.broken = {}
+        self.down = 0.0  # seconds: TCP sends again after a time up to that for which a link was down
         self.process = self.out = self.err = None
         self.missed = self.cleared = False  # cleared: a host has ended as by a power failure
         self.folder = lane.folder + "/out"
@@ -89,13 +90,14 @@ class Job(soak.Job):
         return self.process.poll() is None
 
     def lose(self, host, *how):
-        self.broken[host] = how[0]
+        self.broken[host] = how[0], time.monotonic()
         self.hits["host"] += 1
         host.fault(*how)
         return True
 
     def heal(self, host):
-        how = self.broken.pop(host)
+        how, since = self.broken.pop(host)
+        self.down = max(self.down, time.monotonic() - since)
         if how == "kill":
             self.lane.lab("up", str(HOSTS))
         else:
@@ -234,7 +236,7 @@ def check(job):
 
 
 def check_nothing_left(job, files):
-    soak.check_nothing_left(job, {})
+    soak.check_nothing_left(job, {}, job.down)  # the sshd of a lost ssh
     left = [f"{h.name}: {f}" for h, before in files.items() for f in h.files()
             if f not in before and not f.startswith("/tmp/")] + os.listdir(job.folder)
     if left and not job.cleared:

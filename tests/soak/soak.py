@@ -631,11 +631,11 @@ def check(job, expect):
         check_output(job, expect)
 
 
-def check_nothing_left(job, files):
+def check_nothing_left(job, files, more=0.0):
     began, awake = time.monotonic(), 0.0
     while left := job.processes():
         awake += 0.01
-        if awake > GONE:
+        if awake > GONE + more:
             lines = [f"{p.pid} {p.line}" for p in left]
             for p in left:
                 p.kill(signal.SIGKILL)

@@ -27,9 +27,10 @@ int main(int argc, char **argv)
     }
     signals_install();
     struct run *run = run_create(&config);
-    int code = EXIT_FAILED;
-    if (run_open(run, &err) == 0 && run_train(run, &err) == 0 &&
-        run_finish(run, &err) == 0)
+    int code = EXIT_FAILED, opened = run_open(run, &err), trained = -1;
+    if (opened == 0 && (trained = run_train(run, &err)) < 0)
+        run_mark_end(run);
+    if (trained == 0 && run_finish(run, &err) == 0)
         code = run_exit_code(run);
     else if (run_is_culprit(run))
         complain(&err);

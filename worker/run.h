@@ -91,6 +91,10 @@ int run_save(struct run *run, struct ddp_err *err);
 int run_keep(struct run *run, struct ddp_err *err);
 /* Where the launcher may restart the job, tell it how far an attempt would go on from. */
 void run_mark(struct run *run);
+/* And from which step this one goes on; when it has failed, which it has done: by rank 0
+ * and the last rank, of which one is left. */
+void run_mark_begin(struct run *run);
+void run_mark_end(struct run *run);
 
 bool run_is_culprit(const struct run *run);
 /* Wait until the culprit has exited: launchers report the rank that ends first, which

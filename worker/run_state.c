@@ -7,6 +7,8 @@
 #include "common/err.h"
 
 #include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 enum { MARK_MS = 1000 }; /* between two lines for the launcher */
 
@@ -172,6 +174,29 @@ int run_keep(struct run *run, struct ddp_err *err)
     return 0;
 }
 
+static void say(struct run *run, const char *what, uint64_t step)
+{
+    if (run->progress.out) {
+        progress_say(&run->progress, "%s %" PRIu64, what, step);
+    } else {
+        printf("%s %" PRIu64 "\n", what, step);
+        fflush(stdout);
+    }
+}
+
+void run_mark_begin(struct run *run)
+{
+    const char *restarts = getenv("TORCHELASTIC_RESTART_COUNT");
+    if (run->rank == 0 && run->marked != UINT64_MAX && restarts && atoi(restarts) > 0)
+        say(run, "ddprun.resumed", run->state.step);
+}
+
+void run_mark_end(struct run *run)
+{
+    if (run->marked != UINT64_MAX && (run->rank == 0 || run->rank == run->size - 1))
+        say(run, "ddprun.step", run->state.step);
+}
+
 void run_mark(struct run *run)
 {
     uint64_t step = run->saver ? saver_written(run->saver) : 0;
@@ -180,10 +205,5 @@ void run_mark(struct run *run)
         return;
     run->marked = step;
     run->marked_ms = now_ms();
-    if (run->progress.out) {
-        progress_say(&run->progress, "ddprun.checkpoint %" PRIu64, step);
-    } else {
-        printf("ddprun.checkpoint %" PRIu64 "\n", step);
-        fflush(stdout);
-    }
+    say(run, "ddprun.checkpoint", step);
 }

@@ -155,6 +155,7 @@ void run_tell_config(struct run *run)
         progress_say(p, "precision   %s (%s); weights, sums and optimizer in fp32",
                      precision_names[c->precision], run->kernels->arithmetic);
     tell_stop(run);
+    run_mark_begin(run);
     progress_gap(p);
     log_config(run);
     free(params);

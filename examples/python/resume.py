@@ -28,6 +28,8 @@ if os.path.exists(place):
     model.module.load_state_dict(saved["model"])
     optimizer.load_state_dict(saved["optimizer"])
     step = saved["step"]
+if rank == 0:
+    print("ddprun.resumed", step, flush=True)  # with the line of each step: how many are done again
 
 
 def save():
@@ -49,6 +51,8 @@ while step < steps:
     loss.backward()
     optimizer.step()
     step += 1
+    if rank == 0:
+        print("ddprun.step", step, flush=True)
     if rank == 0 and (step % EVERY == 0 or step == steps):
         save()
 dist.destroy_process_group()

@@ -1,5 +1,6 @@
 """--max-restarts: all ranks once more, on the same agents, and what is new to them."""
 
+import json
 import os
 import signal
 import sys
@@ -232,6 +233,19 @@ class Restart(LaunchTest):
                              "--max-no-progress", 2)
             self.assertEqual(launch.err.count(begins_anew), told, launch.err)
             self.assertEqual(launch.err.count("may write over its checkpoints"), told, launch.err)
+
+    def test_steps_that_are_done_again(self):
+        """From where an attempt goes on, the first word counts, to the last step that any rank has done."""
+        lines = "resumed_3,step_6,checkpoint_8 resumed_5,resumed_2,step_7 step_9 resumed_9"  # by attempt
+        launch = self.sh(1, f'set -- {lines}; shift ${N}; for s in $(echo $1 | tr , " "); do '
+                         f'echo ddprun.$s | tr _ " "; done; [ ${N} = 3 ] || exit 3', "--max-restarts", 3,
+                         "--report", "--events", self.path("events"))
+        self.assert_ended(launch, 0)
+        self.assertIn("ddprun: 3 steps were done again after failures\n", launch.err)
+        with open(self.path("events"), encoding="utf-8") as f:
+            events = [json.loads(line) for line in f]
+        self.assertEqual([(e["rank"], e["step"], e["again"]) for e in events if e["event"] == "resumed"],
+                         [(0, 5, 3), (0, 9, 0)])
 
     def test_progress_by_a_file(self):
         """Written, replaced, or gone: until nothing changes; what lay there before is no progress."""

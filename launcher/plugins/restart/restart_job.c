@@ -3,7 +3,7 @@
  * After a failed rank, once every node has ended its ranks: check whether the attempt
  * made progress (doc/contract.md), end the job if too many in a row did not, else wait,
  * longer each time. After a lost host, which is not the program's fault, there is no
- * check and no wait.
+ * check and no wait. What a program says of its steps also tells how many are done again.
  */
 #define LOG_SUBSYS "job"
 #include "launcher/job/plugin.h"
@@ -28,7 +28,14 @@ enum { EXIT_NO_REQUEUE = 93, DOUBLINGS = 4 };
 /* ms: for stat() of --progress-file, which a dead file server may never answer */
 enum { LOOK_MS = 2000, POLL_MS = 10 };
 
-#define REPORTED "ddprun.checkpoint "
+/* How the lines begin in which a rank says: a state that later attempts can go on from;
+ * a step that it has done; the step that this attempt goes on from. */
+enum report { CHECKPOINT, STEP, RESUMED };
+static const char *const reports[] = {
+    [CHECKPOINT] = "ddprun.checkpoint ",
+    [STEP] = "ddprun.step ",
+    [RESUMED] = "ddprun.resumed ",
+};
 
 /* State that changes when a file is written or replaced, or a folder gets another entry.
  */
@@ -39,7 +46,7 @@ struct look {
 };
 
 struct line {
-    char text[sizeof REPORTED + 24]; /* its beginning */
+    char text[48]; /* its beginning */
     size_t n;
 };
 
@@ -56,6 +63,9 @@ struct decision {
     bool reported, told;     /* in this attempt; that an attempt began anew */
     bool further;            /* this attempt has reported it */
     int stuck;               /* attempts in a row that did not get further */
+    long long reached;       /* the last step done since the attempt resumed; -1: none */
+    bool resumed;            /* this attempt has said from where */
+    long long again;         /* steps done again, in all; -1: none was told */
 };
 
 /* --- progress ----------------------------------------------------------------------- */
@@ -93,14 +103,38 @@ static void check_first(struct decision *d, int rank, long long step)
     free(line);
 }
 
+/* The first rank that says it counts: all go on from the same step. */
+static void take_resumed(struct decision *d, int rank, long long step)
+{
+    if (d->resumed || d->j->restart.attempt == 0)
+        return;
+    long long again = d->reached > step ? d->reached - step : 0;
+    d->resumed = true;
+    d->reached = step;
+    d->again = (d->again < 0 ? 0 : d->again) + again;
+    event_emit(d->j, "resumed", "{s:i, s:I, s:I}", "rank", rank, "step", (json_int_t)step,
+               "again", (json_int_t)again);
+}
+
 static void take_line(struct decision *d, int rank, const char *line)
 {
     char *end;
-    if (strncmp(line, REPORTED, strlen(REPORTED)) != 0)
+    size_t which = 0;
+    while (which < ARRAY_LEN(reports) &&
+           strncmp(line, reports[which], strlen(reports[which])) != 0)
+        which++;
+    if (which == ARRAY_LEN(reports))
         return;
-    const char *number = line + strlen(REPORTED);
+    const char *number = line + strlen(reports[which]);
     long long step = strtoll(number, &end, 10);
     if (end == number || !strchr(" \r", *end))
+        return;
+    if (which == RESUMED) {
+        take_resumed(d, rank, step);
+        return;
+    }
+    d->reached = step > d->reached ? step : d->reached;
+    if (which == STEP)
         return;
     check_first(d, rank, step);
     d->reported = true;
@@ -225,9 +259,20 @@ static void on_next_attempt(void *state)
 {
     struct decision *d = state;
     d->phase = RUNS;
-    d->further = d->reported = false;
+    d->further = d->reported = d->resumed = false;
     free(d->lines); /* there may be another number of ranks */
     d->lines = NULL;
+}
+
+static void on_report(void *state)
+{
+    struct decision *d = state;
+    if (d->again < 0)
+        return;
+    char *line = xasprintf("ddprun: %lld step%s done again after failures", d->again,
+                           d->again == 1 ? " was" : "s were");
+    job_say(d->j, line);
+    free(line);
 }
 
 /* --- life --------------------------------------------------------------------------- */
@@ -235,13 +280,13 @@ static void on_next_attempt(void *state)
 static int on_init(struct job *j, void **state, struct ddp_err *err)
 {
     const struct opts *o = j->opts;
-    if (!o->max_restarts || (!o->max_no_progress && !o->restart_delay_ms))
+    if (!o->max_restarts && !o->spares && !o->min_nnodes && !o->node_wait_ms)
         return 0;
     if (o->max_no_progress > o->max_restarts)
         return err_set(err, "--max-no-progress %d: --max-restarts %d ends the job before",
                        o->max_no_progress, o->max_restarts);
     struct decision *d = xcalloc(1, sizeof *d);
-    *d = (struct decision){.j = j, .step = -1, .first = -1};
+    *d = (struct decision){.j = j, .step = -1, .first = -1, .reached = -1, .again = -1};
     *state = d;
     if (o->progress_file)
         snprintf(d->before.path, sizeof d->before.path, "%s", o->progress_file);
@@ -288,4 +333,5 @@ const struct job_plugin restart_job = {
     .ranks_added = on_ranks_added,
     .may_restart = on_may_restart,
     .next_attempt = on_next_attempt,
+    .report = on_report,
 };

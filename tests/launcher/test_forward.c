@@ -39,6 +39,8 @@ static void connect_to(struct forward *f, unsigned node, uint32_t id, int *end)
 static void setup(void)
 {
     struct ddp_err err;
+    deaf = false;
+    sent[0] = sent[1] = 0;
     loop = loop_create(&err);
     for (int i = 0; i < 2; i++)
         sides[i] = forward_create(loop, on_send, &sides[i]);

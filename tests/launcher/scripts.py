@@ -53,8 +53,10 @@ class Scripts(unittest.TestCase):
         self.assert_lines(
             self.made("--script", "sge", *ask),
             "#$ -pe mpi 16", "#$ -l h_rt=02:00:00", "#$ -P gx1",
-            'ddprun -np 16 --nnodes 4 --nproc-per-node 4 --grace 90s '
-            '--timeout "$((7080 - SECONDS))s" --output-filename "$log" ./train --lr 0.1 &')
+            '# The timer: 7080 s after the start of this script. It ends with the script, at the end of '
+            'its input.',
+            'ddprun -np 16 --nnodes 4 --nproc-per-node 4 --grace 90s --output-filename "$log" '
+            './train --lr 0.1 &')
         self.assert_lines(
             self.made("--script", "pbs", *ask),
             "#PBS -l select=4:ncpus=4:ngpus=4:mpiprocs=4:ompthreads=1", "#PBS -l walltime=02:00:00")
@@ -127,7 +129,6 @@ class Scripts(unittest.TestCase):
     def test_values_of_other_options_replace_no_option_of_the_script(self):
         events = '--events "$events"'
         for args, options in (
-                (["sge", "--container", "timeout.sif"], ["--timeout \"$(("]),
                 (["slurm", "--requeue", "--wdir", "events"], [events]),
                 (["slurm", "-x", "grace=1"], ["--grace 90s"])):
             for option in options:
@@ -135,7 +136,7 @@ class Scripts(unittest.TestCase):
                     self.assertIn(option, self.made("--script", *args, "./train"))
         text = self.made("--script", "sge", "--timeout=5m", "-grace", "9s", "--events", "e", "--requeue",
                          "./train")
-        for option in ("--timeout \"$((", "--grace 90s", events):
+        for option in ("--grace 90s", events):
             self.assertNotIn(option, text)
 
     def test_no_word_of_the_user_becomes_a_directive_or_a_command(self):
@@ -270,12 +271,13 @@ class Scripts(unittest.TestCase):
             self.assertEqual((done.returncode, done.stderr.count("\n")), (0, told))
 
     def test_only_a_job_that_ran_out_of_time_is_requeued(self):
-        """124 is what ddprun exits with after --timeout, and any program may exit with it sooner;
-        93 means that the program is not to be started again. `stop` sends what Slurm sends."""
+        """93 means that the program is not to be started again. `stop` sends what Slurm sends;
+        `until` ends when the script's timer has."""
         stop = "trap : TERM; kill -USR1 $PPID; sleep 0.3; exit {}"
+        until = "trap 'kill $!; exit {}' TERM; sleep 60 & wait"
         for scheduler, says, again in (
-                ("sge", "sleep 2; exit 124", True), ("sge", "exit 124", False),
-                ("sge", "sleep 2; exit 93", False), ("lsf", "sleep 2; exit 124", True),
+                ("sge", until.format(75), True), ("sge", "exit 124", False),
+                ("sge", until.format(93), False), ("lsf", until.format(143), True),
                 ("sge", "exit 99", False), ("lsf", "exit 99", False),
                 ("lsf", "exit 124", False), ("slurm", stop.format(75), True),
                 ("slurm", stop.format(93), False), ("slurm", stop.format(0), False),
@@ -292,6 +294,23 @@ class Scripts(unittest.TestCase):
                 requeued = os.path.exists(f"{folder}/requeued") if scheduler == "slurm" \
                     else done.returncode == 99
                 self.assertEqual(requeued, again, done)
+
+    def test_the_watch_of_the_scripts_node_starts_with_an_old_slurm(self):
+        """srun of 18.08 refuses --overlap, which is of 20.11."""
+        with tempfile.TemporaryDirectory(prefix="ddprun-scripts-") as folder:
+            for name, lines in (
+                    ("scontrol", "echo n1; echo n2"),
+                    ("srun", "case $* in *--overlap*) exit 1;; esac; echo $SLURM_OVERLAP $* >watch")):
+                with open(f"{folder}/{name}", "w", encoding="ascii") as out:
+                    out.write(f"#!/bin/sh\n{lines}\n")
+                os.chmod(f"{folder}/{name}", 0o755)
+            text = self.made("--site", "tara", "--script", "slurm", "--account", "a", "--partition",
+                             "gpu", "-N", "1", "--spares", "1", "true")
+            self.play(folder, text, "for i in $(seq 100); do [ -s watch ] && exit; sleep 0.1; done",
+                      SLURM_JOB_ID="7", SLURM_JOB_NODELIST="n[1-2]", SLURMD_NODENAME="n1",
+                      SLURM_SUBMIT_DIR=folder)
+            with open(f"{folder}/watch", encoding="ascii") as told:
+                self.assertRegex(told.read(), "^1 -N1 -n1 -w n2 ")
 
     def test_a_task_of_an_array_requeues_itself_alone(self):
         """The last task's SLURM_JOB_ID is that of the whole array."""
@@ -311,6 +330,28 @@ class Scripts(unittest.TestCase):
                 done = self.play(folder, self.made("--script", "sge", "true"), f"exit {code}",
                                  JOB_ID="7")
                 self.assertEqual(done.returncode, told)
+
+    def test_the_scripts_timer_ends_a_job_whatever_its_timeout(self):
+        """It counts from the start of the script; ddprun's --timeout from that of the ranks."""
+        for scheduler in ("sge", "pbs", "lsf"):
+            with self.subTest(scheduler=scheduler), \
+                    tempfile.TemporaryDirectory(prefix="ddprun-scripts-") as folder:
+                text = self.made("--script", scheduler, "--time", "3s", "--warning", "1s",
+                                 "--timeout", "1h", "true")
+                done = self.play(folder, text, "trap 'kill $!; exit 75' TERM; sleep 60 & wait",
+                                 JOB_ID="7", LSB_JOBID="7", PBS_JOBID="7", PBS_O_WORKDIR=folder)
+                self.assertIn("time-limit: stopping the ranks", done.stdout)
+                self.assertEqual(done.returncode, 75)
+
+    def test_a_second_signal_is_not_forwarded(self):
+        """Schedulers send several: to ddprun a later TERM means to kill at once."""
+        says = ("trap 'echo term >>terms' TERM; kill -TERM $PPID; sleep 1; kill -TERM $PPID; sleep 1; "
+                "exit 143")
+        with tempfile.TemporaryDirectory(prefix="ddprun-scripts-") as folder:
+            done = self.play(folder, self.made("--script", "lsf", "true"), says, LSB_JOBID="7")
+            self.assertEqual(done.stdout.count("cancelled: stopping the ranks"), 2, done)
+            with open(f"{folder}/terms", encoding="ascii") as terms:
+                self.assertEqual(terms.read(), "term\n")
 
     def test_every_script_is_clean(self):
         """bash -n, and shellcheck where it is."""

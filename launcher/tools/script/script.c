@@ -78,8 +78,9 @@ static void set_times(struct strv *values, const struct request *r)
     enum scheduler scheduler = r->site->scheduler;
     char *time = walltime_text(scheduler, r->time_s);
     /* Slurm can signal only the script. What the others send before the end, if anything,
-     * goes to every process of the job, and ranks would die of it. */
-    set(values, "time_signal", scheduler == SCHED_SLURM ? "USR1" : "");
+     * goes to every process of the job, and ranks would die of it: the script has a
+     * timer. */
+    set_number(values, "timer", scheduler == SCHED_SLURM ? 0 : r->time_s - r->warning_s);
     set(values, "end_signals", scheduler == SCHED_LSF ? "INT TERM" : "TERM");
     set(values, "time", time);
     set_number(values, "warning", r->warning_s);
@@ -140,14 +141,6 @@ static void set_options(struct strv *values, const struct opts *opts,
         script_append(&text, word);
         free(word);
     }
-    bool timeout = r->site->scheduler != SCHED_SLURM && !opts_given(opts, "timeout");
-    int64_t until_s = r->time_s - r->warning_s;
-    if (timeout) {
-        word = xasprintf("--timeout \"$((%" PRId64 " - SECONDS))s\"", until_s);
-        script_append(&text, word);
-        free(word);
-    }
-    set_number(values, "timeout", timeout && opts->requeue ? until_s : 0);
     if (opts->requeue && !opts_given(opts, "events"))
         script_append(&text, "--events \"$events\"");
     set(values, "events", opts->requeue && !opts_given(opts, "events") ? "yes" : "");
@@ -186,6 +179,7 @@ static void set_surroundings(struct strv *values, const struct opts *opts,
     set(values, "scratch", site->scratch);
     set(values, "exports", site->exports);
     set(values, "pbs", site->scheduler == SCHED_PBS ? "yes" : "");
+    set(values, "lsf", site->scheduler == SCHED_LSF ? "yes" : "");
     set(values, "environment", place->python_env ? place->python_env->says : NULL);
     set(values, "activate", place->python_env ? place->python_env->lines : NULL);
     char *dir = place->ddprun ? xstrdup(place->ddprun) : NULL;

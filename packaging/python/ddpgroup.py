@@ -72,11 +72,14 @@ class Group:
             raise Error(err.text.decode())
         return pointer
 
-    def _call(self, function, *args):
-        err = Err()
+    def _open(self):
         if not self._g:
             raise Error("the group is closed")
-        if function(self._g, *args, c.byref(err)) != 0:
+        return self._g
+
+    def _call(self, function, *args):
+        err = Err()
+        if function(self._open(), *args, c.byref(err)) != 0:
             raise Error(err.text.decode())
 
     @staticmethod
@@ -126,7 +129,7 @@ class Group:
         import numpy as np  # all else works without
         count = int(np.prod(shape))
         nbytes = count * np.dtype(dtype).itemsize
-        at = self._made(library.ddp_arena_alloc, self._g, c.c_size_t(nbytes))
+        at = self._made(library.ddp_arena_alloc, self._open(), c.c_size_t(nbytes))
         return np.frombuffer((c.c_char * nbytes).from_address(at), dtype).reshape(shape)
 
     def split(self, colour, key=0):
@@ -137,7 +140,8 @@ class Group:
 
     def sub(self, ranks):
         numbers = (c.c_int * len(ranks))(*ranks)
-        return Group(_pointer=self._made(library.ddp_group_sub, self._g, numbers, len(ranks)))
+        return Group(_pointer=self._made(library.ddp_group_sub, self._open(), numbers,
+                                         len(ranks)))
 
     def close(self):
         if self._g:

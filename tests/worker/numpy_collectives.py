@@ -213,12 +213,13 @@ def play(shape, rank, meeting):
             other.moves(Kind(name), 37, np.copy)
         half.close()
     group.close()
-    try:
-        group.barrier()
-    except ddpgroup.Error:
-        checker.checks += 1
-    else:
-        raise AssertionError("a group that is closed has a barrier")
+    for call in (group.barrier, lambda: group.array(4), lambda: group.sub([0])):
+        try:
+            call()
+        except ddpgroup.Error:
+            checker.checks += 1
+        else:
+            raise AssertionError("a group that is closed is used")
     if rank == 0:
         print(f"{shape}: {checker.checks} results ({group.backend})", flush=True)
 

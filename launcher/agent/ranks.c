@@ -175,7 +175,7 @@ static void on_prepared(struct background_call *c, bool ran)
     struct ddp_err err;
     take_back(r);
     r->preparing = false;
-    if (!ran || (p->code && r->stopped)) /* another attempt begins with it again */
+    if (!ran || r->stopped) /* another attempt begins with it again, or the agent ends */
         return;
     if (p->code) {
         give_up(r, p->local, p->code, p->err.text);

@@ -6,6 +6,7 @@ import pty
 import select
 import shutil
 import signal
+import subprocess
 import sys
 import time
 import unittest
@@ -117,6 +118,37 @@ class Unkillable(LaunchTest):
                             "--timeout", "5s")
         self.left(launch, 124)
         self.assertIn("rank 0", launch.err)
+
+
+class Orphans(LaunchTest):
+    def test_agents_whose_launcher_is_killed_at_their_start_end_well(self):
+        """Each at another moment; we become the parent of those agents."""
+        ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+        self.addCleanup(ctypes.CDLL(None).prctl, 36, 0, 0, 0, 0)
+
+        def start():
+            return subprocess.Popen([DDPRUN, "-np", "1", "true"], stdout=subprocess.DEVNULL,
+                                    stderr=subprocess.DEVNULL)
+        began, launches = time.monotonic(), 200
+        start().wait()
+        whole = time.monotonic() - began
+        signals = set()
+        for i in range(launches):
+            launcher = start()
+            time.sleep(whole * i / launches)
+            launcher.kill()
+            launcher.wait()
+            end, pid = time.monotonic() + DEADLINE, 0
+            while pid >= 0 and time.monotonic() < end:
+                try:
+                    pid, status = os.waitpid(-1, os.WNOHANG)
+                except ChildProcessError:
+                    break
+                if pid == 0:
+                    time.sleep(0.001)
+                elif os.WIFSIGNALED(status):
+                    signals.add(os.WTERMSIG(status))
+        self.assertLessEqual(signals, {signal.SIGKILL})  # of a rank
 
 
 class Launcher(LaunchTest):

@@ -75,7 +75,7 @@ LAUNCHERS = {
     "slurm": Launcher(command=in_slurm, **OURS),
     "mpirun": Launcher(lambda job: [
         "mpirun", "-np", str(job.np), "--host", where(job), "--tag-output", "--oversubscribe",
-        *program(job, job.flags.replace("m", "-"))], rb"\[1,(\d+)\]<stdout>: ?",
+        *program(job, job.flags.replace("m", "-"))], rb"\[1,(\d+)\]<stdout>:",
         "OMPI_COMM_WORLD_RANK", "mpirun ", r"(\S*/)?orted\b", 3, False),
     "torchrun": Launcher(lambda job: [
         job.lane.run_.args.python, "-c", TORCHRUN, "--standalone", f"--nproc_per_node={job.np}",

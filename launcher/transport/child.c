@@ -83,7 +83,9 @@ static uint32_t changed_signals(void)
 
 static void default_signals(uint32_t changed)
 {
-    const struct sigaction sa = {.sa_handler = SIG_DFL};
+    /* not on the stack: AddressSanitizer marks what is out of scope there, execve()
+     * leaves the marks, and the next child has the same stack */
+    static const struct sigaction sa = {.sa_handler = SIG_DFL};
     for (int sig = 1; sig < SIGNALS; sig++) {
         if (changed >> sig & 1)
             sigaction(sig, &sa, NULL);

@@ -300,16 +300,19 @@ int bootstrap_read(int fd, int64_t deadline_ms, struct bootstrap *s, struct ddp_
 
 /* --- connecting --------------------------------------------------------------------- */
 
-/* `of_link`: the key; NULL: the node's. */
+/* `of_link`: the key; NULL: the node's. One that has made an offer by `offer_ms` is a
+ * launcher or an agent: its proof may be delayed by lost packets, and if we gave up it
+ * would take us for a node that has broken off. */
 static int prove(int in, int out, const struct bootstrap *s, const struct secret *of_link,
-                 int64_t deadline_ms, struct link_keys *keys, struct ddp_err *err)
+                 int64_t offer_ms, int64_t deadline_ms, struct link_keys *keys,
+                 struct ddp_err *err)
 {
     unsigned char offer[HANDSHAKE_OFFER], answer[HANDSHAKE_ANSWER],
         proof[HANDSHAKE_PROOF];
     struct handshake h;
     struct secret key = of_link ? *of_link : s->key;
     int rc = 0;
-    if (sock_read_all(in, offer, sizeof offer, deadline_ms) < 0)
+    if (sock_read_all(in, offer, sizeof offer, offer_ms) < 0)
         return err_errno(err, "no handshake received");
     if (s->of_job && !of_link)
         handshake_node_key(&s->key, s->node, &key);
@@ -328,7 +331,7 @@ static int prove(int in, int out, const struct bootstrap *s, const struct secret
 int bootstrap_prove(const struct bootstrap *s, int in, int out, int64_t deadline_ms,
                     struct link_keys *keys, struct ddp_err *err)
 {
-    return prove(in, out, s, NULL, deadline_ms, keys, err);
+    return prove(in, out, s, NULL, deadline_ms, deadline_ms, keys, err);
 }
 
 /* "ADDRESS PORT" */
@@ -343,7 +346,7 @@ static int connect_one(const struct bootstrap *s, const char *addrs, int64_t dea
     int fd = sock_connect(addr, port, until, false, err);
     if (fd < 0)
         return -1;
-    if (prove(fd, fd, s, NULL, until, keys, err) < 0) {
+    if (prove(fd, fd, s, NULL, until, deadline_ms, keys, err) < 0) {
         close(fd);
         return err_prefix(err, "'%s' port %d", addr, port);
     }
@@ -385,7 +388,7 @@ static int try_parent(const struct bootstrap *s, int64_t deadline_ms,
         fd = sock_connect(p->name, p->port + i, until, false, err);
         if (fd < 0 && errno == ENXIO)
             break; /* no such name: nothing changes that */
-        if (fd >= 0 && prove(fd, fd, s, &p->key, until, keys, err) < 0) {
+        if (fd >= 0 && prove(fd, fd, s, &p->key, until, deadline_ms, keys, err) < 0) {
             close(fd);
             fd = -1;
             errno = EPROTO;

@@ -1,12 +1,17 @@
 #include "tests/support/suite.h"
 
+#include "common/duration.h"
 #include "common/mem.h"
+#include "common/sock.h"
 #include "launcher/link/bootstrap.h"
 #include "launcher/link/handshake.h"
 
 #include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 struct talk {
@@ -149,6 +154,53 @@ static struct bootstrap example(void)
     strv_push(&s.calls, "fd00::1 4711");
     return s;
 }
+
+/* A launcher whose proof is delayed, as by packets that are lost for some seconds. */
+struct late {
+    int fd, port;
+    struct secret key;
+};
+
+static void *prove_late(void *arg)
+{
+    struct late *l = arg;
+    struct talk t;
+    struct ddp_err err;
+    int64_t until = now_ms() + 60000;
+    ck_assert_int_eq(sock_await(l->fd, POLLIN, until), 0);
+    int fd = accept(l->fd, NULL, NULL);
+    sock_set_nonblock(fd, true);
+    handshake_offer(&t.listener, &l->key, t.offer);
+    ck_assert_int_eq(sock_write_all(fd, t.offer, sizeof t.offer, until), 0);
+    ck_assert_int_eq(sock_read_all(fd, t.answer, sizeof t.answer, until), 0);
+    sleep_ms(4500); /* longer than an address is tried */
+    ck_ok(handshake_check(&t.listener, t.answer, t.proof, &t.node, &t.below, &err), err);
+    ck_assert_int_eq(sock_write_all(fd, t.proof, sizeof t.proof, until), 0);
+    close(fd);
+    return NULL;
+}
+
+START_TEST(a_late_proof_is_waited_for)
+{
+    struct late l = {0};
+    struct ddp_err err;
+    struct link_keys keys;
+    pthread_t thread;
+    struct bootstrap s = {.node = 7};
+    ck_ok(secret_make(&l.key, &err), err);
+    handshake_node_key(&l.key, 7, &s.key);
+    l.fd = sock_listen("127.0.0.1", 0, &l.port, &err);
+    ck_assert_int_ge(l.fd, 0);
+    strv_pushf(&s.calls, "127.0.0.1 %d", l.port);
+    ck_assert_int_eq(pthread_create(&thread, NULL, prove_late, &l), 0);
+    int fd = bootstrap_connect(&s, NULL, now_ms() + 60000, &keys, &err);
+    ck_assert_msg(fd >= 0, "%s", err.text);
+    pthread_join(thread, NULL);
+    close(fd);
+    close(l.fd);
+    bootstrap_finish(&s);
+}
+END_TEST
 
 START_TEST(bootstrap_lines_round_trip_and_no_byte_more_is_read)
 {
@@ -320,6 +372,7 @@ Suite *suite(void)
     tcase_add_test(t, another_version_is_named);
     suite_add_tcase(s, t);
     t = tcase_create("bootstrap");
+    tcase_add_test(t, a_late_proof_is_waited_for);
     tcase_add_test(t, bootstrap_lines_round_trip_and_no_byte_more_is_read);
     tcase_add_test(t, the_node_is_found_by_the_host_name);
     tcase_add_test(t, a_tree_has_one_parent_per_node);

@@ -11,6 +11,7 @@ import subprocess
 import time
 import unittest
 
+import test_watch
 from launch import PATIENT, LaunchTest, main, marked, parent_of, read_proc, wait_until, who_is_left
 
 # Understands what ddprun says to ssh; the host's name says how it behaves.
@@ -231,6 +232,24 @@ class SshTest(LaunchTest):
         self.assertEqual(run.wait(), 143, run.err)
         self.assertIn("rank 1 on n2 died of SIGTERM", run.err)
         self.assertIn("note: n1 was lost before: Slurm ends a job when a node fails", run.err)
+
+    def test_the_page_waits_for_hosts_with_ranks_not_for_a_spare(self):
+        """The spare has nothing to look at and answers first, n2 last."""
+        job = self.start(
+            "--ssh", self.ssh, "-H", "n1:1,n2:1,n3:1", "--spares", 1, "--ui", "--no-preload", "python3",
+            self.write("rank.py", test_watch.RECORDER), env={"FAKE_LOG": self.log})
+        self.assertTrue(wait_until(lambda: job.out.count("up") == 2 and "?t=" in job.err), job.err)
+        url = re.search(r"(http://127.0.0.1:\d+/)\?t=(\w+)", job.err)
+        status = {}
+
+        def both_known():
+            status.update(json.loads(test_watch.fetch(url.group(1) + "api/status", url.group(2))) or {})
+            return all(status.get("call") or [None])
+
+        self.assertTrue(wait_until(both_known), status)
+        self.assertEqual(status["waits"][0]["for"], [1])
+        job.signal(signal.SIGTERM)
+        self.assertEqual(job.wait(), 143)
 
     def test_killing_the_launcher_ends_all(self):
         run = self.start_hosts(

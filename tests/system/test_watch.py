@@ -50,6 +50,7 @@ print("up", os.environ.get("TORCH_FR_BUFFER_SIZE"), flush=True)
 while True:
     peer = listener.accept()[0]
     peer.recv(4096)
+    time.sleep(0.4 * rank)
     peer.sendall(b"HTTP/1.1 200 OK\\r\\n\\r\\n" + body)
     peer.close()
 """

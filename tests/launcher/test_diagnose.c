@@ -261,6 +261,13 @@ START_TEST(stacks_by_debuggers)
     ck_assert_str_eq(place_of(rank).function, "load");
     ck_assert_int_eq(place_of(rank).line, 7);
     json_decref(rank);
+    t = stacks_of_python("Current thread 0x1 (most recent call first):\n"
+                         "  File \"<string>\", line 2 in __init__\n"
+                         "  File \"<string>\", line 5 in <module>\n"); /* python -c */
+    rank = json_pack("{s:o}", "threads", t);
+    ck_assert_str_eq(place_of(rank).file, "<string>");
+    ck_assert_int_eq(place_of(rank).line, 5);
+    json_decref(rank);
     t = stacks_of_native(
         "Thread 1 (process 9):\n"
         "#0  0x00007f2a in futex_wait (a=1) at ./nptl/futex-internal.c:57\n"

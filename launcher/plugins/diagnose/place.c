@@ -12,8 +12,8 @@
 
 /* Parts of paths. "<frozen" and the like are Python's own. */
 static const char *const library_paths[] = {
-    "/site-packages/", "/dist-packages/", "/lib/python",   "<frozen ",
-    "<string>",        "/sysdeps/",       "/usr/include/", "/preload/rank/",
+    "/site-packages/", "/dist-packages/", "/lib/python",    "<frozen ",
+    "/sysdeps/",       "/usr/include/",   "/preload/rank/",
 };
 /* Beginnings of paths: the C library's, in its own source. */
 static const char *const c_library_paths[] = {
@@ -75,6 +75,9 @@ static bool is_library(const json_t *frame, const char *file, const char *functi
     const char *slash = module ? strrchr(module, '/') : NULL;
     if (file && strstr(file, ".py"))
         return contains(file, library_paths, ARRAY_LEN(library_paths));
+    /* python -c, or code that libraries make */
+    if (file && strcmp(file, "<string>") == 0)
+        return strcmp(function, "<module>") != 0;
     return begins(function, native_libraries, ARRAY_LEN(native_libraries)) ||
            contains(file, library_paths, ARRAY_LEN(library_paths)) ||
            (file && begins(file, c_library_paths, ARRAY_LEN(c_library_paths))) ||

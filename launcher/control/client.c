@@ -19,11 +19,16 @@
 enum { YOUNG_MS = 2000, EXEC_MS = 100, POLL_US = 10000 };
 #define DIGITS "0123456789"
 
-static bool is_meant(const char *name, const char *job)
+static bool has_pid(const char *name, const char *job)
+{
+    size_t npid = strcspn(name, "-");
+    return job && strlen(job) == npid && memcmp(name, job, npid) == 0;
+}
+
+static bool has_id(const char *name, const char *job)
 {
     size_t npid = strcspn(name, "-"), n = job ? strlen(job) : 0;
-    return !job || (n == npid && memcmp(name, job, n) == 0) ||
-           (name[npid] && n > 0 && strncmp(name + npid + 1, job, n) == 0);
+    return !job || (name[npid] && n > 0 && strncmp(name + npid + 1, job, n) == 0);
 }
 
 static int try_connect(const char *path)
@@ -49,17 +54,16 @@ static int64_t young_ms(const char *job)
     return strcmp(name, "ddprun") == 0 ? YOUNG_MS : EXEC_MS;
 }
 
-/* Returns the number of jobs that are meant, and a connection to one of them, or -1. */
-static int connect_now(const char *job, int *fd, char **list)
+/* Returns the number of jobs that are meant, and a connection to one of them, or -1; adds
+ * their pids to *list. */
+static int connect_to(const struct strv *sockets,
+                      bool (*meant)(const char *name, const char *job), const char *job,
+                      int *fd, char **list)
 {
-    struct strv sockets = {0};
-    rundir_list(&sockets);
     int found = 0;
-    *fd = -1;
-    *list = xstrdup("");
-    for (size_t i = 0; i < sockets.n; i++) {
-        const char *name = strrchr(sockets.v[i], '/') + 1;
-        int one = is_meant(name, job) ? try_connect(sockets.v[i]) : -1;
+    for (size_t i = 0; i < sockets->n; i++) {
+        const char *name = strrchr(sockets->v[i], '/') + 1;
+        int one = meant(name, job) ? try_connect(sockets->v[i]) : -1;
         if (one < 0)
             continue;
         char *longer = xasprintf("%s%s%.*s", *list, found ? ", " : "",
@@ -71,6 +75,19 @@ static int connect_now(const char *job, int *fd, char **list)
         else
             close(one);
     }
+    return found;
+}
+
+/* A pid counts first: the id of another job may begin with it. */
+static int connect_now(const char *job, int *fd, char **list)
+{
+    struct strv sockets = {0};
+    rundir_list(&sockets);
+    *fd = -1;
+    *list = xstrdup("");
+    int found = connect_to(&sockets, has_pid, job, fd, list);
+    if (found == 0)
+        found = connect_to(&sockets, has_id, job, fd, list);
     strv_finish(&sockets);
     return found;
 }

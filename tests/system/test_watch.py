@@ -392,6 +392,19 @@ class Top(WatchTest):
         done = self.run_to_end("--top", "--log-level", "info")
         self.assertNotIn("'info'", done.err)
 
+    def test_a_pid_that_the_id_of_another_job_begins_with(self):
+        job = self.start_sh(1, SCRIPT)
+        self.wait_for(job, "step 5/")
+        other = socket.socket(socket.AF_UNIX)
+        other.bind(self.path("ddprun", f"1-{job.process.pid}abcdef"))
+        other.listen()
+        done = self.run_to_end("--top", job.process.pid)
+        self.assert_ended(done, 0)
+        self.assertIn("ranks 1: 1 run", done.out)
+        other.close()
+        os.unlink(self.path("ddprun", f"1-{job.process.pid}abcdef"))
+        self.stop(job)
+
     def test_without_a_job(self):
         done = self.run_to_end("--top", "99999999")  # beyond all pids: other tests have jobs
         self.assertEqual(

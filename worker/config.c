@@ -160,8 +160,6 @@ static const struct setting options[] = {
      "At the end, write N tokens as the model goes on with a text"},
     {"trace", "FILE", AT(trace), value_file, 0, 0,
      "Write a timeline of each rank, for ui.perfetto.dev"},
-    {"profile", NULL, AT(profile), value_on, 0, 0,
-     "On a GPU, mark the host's work by NVTX ranges, for nsys"},
     {"progress", "HOW", AT(progress), value_word, 0, 0,
      "bar, lines, none, or auto: a bar on a terminal and lines elsewhere", NULL,
      progress_modes},

@@ -65,7 +65,6 @@ struct train_config {
     int stages, micro_batches;     /* of the pipeline within a rank */
     double tune;                   /* seconds to look for the fastest algorithms; 0 */
     const char *trace;             /* file; NULL: none */
-    bool profile;                  /* NVTX ranges */
     int64_t group_timeout_ms;      /* of a call on the group */
     size_t shard_checkpoint_bytes; /* larger ones are written by all ranks */
     const char *backend;           /* of the process group; NULL: let it choose */

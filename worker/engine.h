@@ -49,7 +49,6 @@ struct engine_job {
     int stages;          /* pipeline stages of the model, 1 or 2, */
     int micro;           /* and the micro-batches of a batch */
     struct trace *trace; /* NULL: no trace */
-    bool profile;        /* mark NVTX ranges for a profiler */
     double tune;         /* seconds for measuring algorithms; 0: none */
 };
 

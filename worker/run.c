@@ -190,7 +190,6 @@ static int open_engine(struct run *run, struct ddp_err *err)
         .skip_bad = c->skip_bad,
         .stages = c->stages,
         .micro = c->micro_batches,
-        .profile = c->profile,
         .tune = c->tune,
     };
     if (c->trace)
@@ -200,10 +199,6 @@ static int open_engine(struct run *run, struct ddp_err *err)
     if (!run->engine_type) {
         run->culprit = 0; /* rank 0 prints what all ranks know */
         return -1;
-    }
-    if (run->engine_type == &engine_cpu && c->profile) {
-        run->culprit = 0;
-        return err_set(err, "the engine 'cpu' has no --profile: use --trace, or perf");
     }
     run->engine = run->engine_type->open(&job, err);
     return replica_agree(run->group, run->engine ? 0 : -1, &run->culprit, err);

@@ -124,9 +124,9 @@ static int take_out(struct engine *e, struct engine_result *result, struct ddp_e
     char what[64];
     struct slot *s = &e->slots[e->taken % SLOTS];
     snprintf(what, sizeof what, "step %llu", (unsigned long long)s->of.step + 1);
-    nvtx_begin(e->job.profile, "wait for step", s->of.step + 1);
+    nvtx_begin("wait for step", s->of.step + 1);
     int rc = comm_await(e->comm, s->done, e->job.timeout_ms, what, err);
-    nvtx_end(e->job.profile);
+    nvtx_end();
     if (rc < 0)
         return -1;
     TRY(spans_tell(e, s, err));
@@ -144,9 +144,9 @@ static int take_out(struct engine *e, struct engine_result *result, struct ddp_e
 static int cuda_take_step(struct engine *e, const struct engine_step *step,
                           struct engine_result *result, struct ddp_err *err)
 {
-    nvtx_begin(e->job.profile, "step", step->step + 1);
+    nvtx_begin("step", step->step + 1);
     int rc = put_in_line(e, step, err);
-    nvtx_end(e->job.profile);
+    nvtx_end();
     if (rc < 0)
         return -1;
     return e->given - e->taken < SLOTS ? 0 : take_out(e, result, err);
@@ -209,9 +209,9 @@ static int cuda_evaluate(struct engine *e, const struct samples *part,
                          const uint32_t *which, int n, float *loss, int *correct,
                          struct ddp_err *err)
 {
-    nvtx_begin(e->job.profile, "evaluate", 0);
+    nvtx_begin("evaluate", 0);
     int rc = evaluate(e, part, which, n, loss, correct, err);
-    nvtx_end(e->job.profile);
+    nvtx_end();
     return rc;
 }
 
@@ -228,9 +228,9 @@ static int cuda_push(struct engine *e, struct ddp_err *err)
 
 static int cuda_pull(struct engine *e, struct ddp_err *err)
 {
-    nvtx_begin(e->job.profile, "pull", 0);
+    nvtx_begin("pull", 0);
     int rc = transfer_model(e, TO_HOST, err);
-    nvtx_end(e->job.profile);
+    nvtx_end();
     return rc;
 }
 

@@ -237,9 +237,9 @@ const struct graph *engine_graph(struct engine *e, int n, int batches, uint64_t 
         if (g->n == n && g->batches == batches && g->turn == made.turn)
             return g;
     }
-    nvtx_begin(e->job.profile, "record", 0);
+    nvtx_begin("record", 0);
     int rc = make_graph(e, &made, err);
-    nvtx_end(e->job.profile);
+    nvtx_end();
     if (rc < 0) {
         engine_forget(e, &made);
         return NULL;

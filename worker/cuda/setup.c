@@ -7,7 +7,6 @@
 #include "worker/cuda/engine_impl.h"
 
 #include "common/mem.h"
-#include "worker/cuda/nvtx.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -216,7 +215,6 @@ static int make_slots(struct engine *e, struct ddp_err *err)
 static int prepare(struct engine *e, struct ddp_err *err)
 {
     sums_plan(e);
-    TRY(nvtx_check(e->job.profile, err));
     for (int i = 0; i < e->nstages; i++)
         TRY(make_stage(&e->stages[i], err));
     TRY(stage_enter(first_of(e), err));

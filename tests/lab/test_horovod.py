@@ -177,6 +177,7 @@ class Horovod(LabTest):
         self.expect_world(launch, 2, 2, 3)
         self.heal(2)
         self.expect_world(launch, 3, 2, 3, 0, 1)
+        self.wait_for(launch, "Horovod's ring has 4 ranks", "err")  # before that a loss would restart all
         self.lose(2)
         self.expect_world(launch, 4, 2, 3)
         self.list_hosts(3, 4)

@@ -50,7 +50,8 @@ int plan_cap(const struct opts *opts, const struct alloc_node *node, int *cap,
             "%d ranks per node, but '%s' has %d slot%s (%s); --oversubscribe allows more",
             wanted, node->name, node->slots, node->slots == 1 ? "" : "s",
             node->slots_from);
-    if (!wanted && node->slots_else > 0 && *cap > node->slots_else && !opts->oversubscribe)
+    if (!wanted && node->slots_by == SLOTS_GIVEN && node->slots_else > 0 &&
+        *cap > node->slots_else && !opts->oversubscribe)
         return err_set(err,
                        "%s, but '%s' has %d slot%s in the allocation; --oversubscribe "
                        "allows more",

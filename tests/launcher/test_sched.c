@@ -162,6 +162,7 @@ static const struct {
 } asked_slots[] = {
     {"n1:2", 0, 2, false}, {"n1:8", 0, 0, false}, {"n1:8", 0, 8, true},
     {"n1:8", 8, 8, false}, {"n1:9", 8, 0, false}, {"n1:2", 1, 2, false},
+    {NULL, 8, 8, false},   {NULL, 1, 1, false},   {NULL, 0, 2, false},
 };
 
 /* More than the scheduler gives, or the node's GPUs, need --oversubscribe. */

@@ -62,6 +62,7 @@ void heartbeat_set_timeout(struct heartbeat *h, int64_t timeout_ms)
     int64_t beats = (timeout_ms + MOST_MS - 1) / MOST_MS;
     h->timeout_ms = timeout_ms;
     h->interval_ms = timeout_ms / (beats > LEAST_BEATS ? beats : LEAST_BEATS);
+    h->last_ms = now_ms();
     loop_arm(h->timer, h->interval_ms);
 }
 
@@ -69,7 +70,7 @@ struct heartbeat *heartbeat_create(struct loop *loop, int64_t timeout_ms,
                                    void (*beat)(void *arg), void *arg)
 {
     struct heartbeat *h = xcalloc(1, sizeof *h);
-    *h = (struct heartbeat){.beat = beat, .arg = arg, .last_ms = now_ms()};
+    *h = (struct heartbeat){.beat = beat, .arg = arg};
     h->timer = loop_event(loop, -1, EV_PERSIST, on_beat, h);
     heartbeat_set_timeout(h, timeout_ms);
     return h;

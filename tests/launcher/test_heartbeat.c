@@ -57,6 +57,19 @@ static void check_beats(void)
     ck_assert_int_le(beats, 11 + 2 * late_beats);
 }
 
+START_TEST(another_timeout_is_not_late)
+{
+    struct ddp_err err;
+    loop = loop_create(&err);
+    heartbeat = heartbeat_create(loop, 60 * 1000, on_beat, NULL);
+    usleep(2 * TIMEOUT_MS * 1000); /* less than its interval and the tolerance */
+    heartbeat_set_timeout(heartbeat, TIMEOUT_MS);
+    ck_assert_int_eq(heartbeat_late_ms(heartbeat), 0);
+    heartbeat_destroy(heartbeat);
+    loop_destroy(loop);
+}
+END_TEST
+
 START_TEST(a_silent_peer_is_lost_at_the_timeout)
 {
     run(0, 0);
@@ -99,6 +112,7 @@ Suite *suite(void)
 {
     Suite *s = suite_create("heartbeat");
     TCase *t = tcase_create("heartbeat");
+    tcase_add_test(t, another_timeout_is_not_late);
     tcase_add_test(t, a_silent_peer_is_lost_at_the_timeout);
     tcase_add_test(t, a_peer_that_speaks_is_not_lost);
     tcase_add_test(t, time_in_which_this_process_did_not_run_is_not_counted);

@@ -273,5 +273,9 @@ int run_finish(struct run *run, struct ddp_err *err)
     int rc = run_write_files(run, err);
     if (run->end == RUN_STOPPED)
         signals_ignore();
-    return replica_agree(run->group, rc, &run->culprit, err);
+    if (replica_agree(run->group, rc, &run->culprit, err) < 0)
+        return -1;
+    if (run->rank == 0 && run->c->sample)
+        run_sample(run); /* the others do not wait for it: it may take long */
+    return 0;
 }

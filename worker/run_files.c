@@ -94,8 +94,6 @@ static int write_own(struct run *run, struct ddp_err *err)
         rc = write_logits(run, err);
     run_tell_result(run, plot);
     free(plot);
-    if (c->sample)
-        run_sample(run);
     if (rc == 0)
         rc = metrics_close(&run->metrics, err);
     return rc == 0 ? progress_check(&run->progress, err) : rc;

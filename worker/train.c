@@ -39,9 +39,9 @@ static double learning_rate(const struct run *run)
 {
     const struct train_config *c = run->c;
     double at = epochs_at(run, run->state.position);
-    double part = c->steps    ? (double)run->state.step / (double)c->steps
-                  : c->epochs ? at / c->epochs
-                              : 1;
+    double steps = c->steps ? (double)run->state.step / (double)c->steps : 0;
+    double epochs = c->epochs ? at / c->epochs : 0;
+    double part = !c->steps && !c->epochs ? 1 : fmax(steps, epochs);
     return c->lr * schedule_factor(&c->schedule, at, part, run->state.step);
 }
 

@@ -190,6 +190,14 @@ def a_trace_shows_every_rank_at_work():
         assert all(e["dur"] >= 0 for e in mine)
 
 
+def a_schedule_ends_with_what_ends_the_run():
+    for limits in (("--epochs", 2, "--steps", 100000), ("--epochs", 1000, "--steps", 30)):
+        os.path.exists("log") and os.remove("log")
+        run_ok(1, "--plot", "none", "--schedule", "linear", "--log", "log", *limits)
+        rates = [step["lr"] for step in rows("log", "step")]
+        assert rates[-1] < rates[0] / 10, (limits, rates[0], rates[-1])
+
+
 def a_language_model_learns_writes_and_goes_on():
     text = "".join(f"{i} sheep and {i + 1} sheep make {2 * i + 1} sheep.\n" for i in range(900))
     with open("sheep.txt", "w") as f:
@@ -199,6 +207,8 @@ def a_language_model_learns_writes_and_goes_on():
     out = run_ok(2, *common, "--steps", 60, "--log", "whole", "--sample", 80).out
     sample = out[out.index("sample      of 96 tokens:\n") + 26:]
     assert len(sample) > 90 and sample[:16] in text and "hee" in sample[16:], sample
+    run_ok(2, *common, "--model", "gpt2:layers=1,heads=1,width=16,context=32,vocab=128",
+           "--steps", 2, "--group-timeout", "1s", "--sample", 300000)  # nobody waits for it
     far = losses("whole")
     assert len(far) == 60 and far[0] > 4.5 and far[-1] < 1.5, far
     run_ok(2, *common, "--steps", 25, "--checkpoint", "c", "--log", "parts")
@@ -262,6 +272,7 @@ main([a_residual_network_learns_and_goes_on, a_model_of_the_users_own_learns,
       the_digits_are_learnt_to_97_percent, bf16_learns_as_fp32_does, the_known_line_is_found,
       one_rank_of_64_is_two_of_32_is_four_of_16, batches_can_be_added_up,
       two_stages_learn_as_one, ranks_can_share_out_the_optimizer,
-      a_trace_shows_every_rank_at_work, a_language_model_learns_writes_and_goes_on, a_run_repeats_to_the_bit,
+      a_trace_shows_every_rank_at_work, a_schedule_ends_with_what_ends_the_run,
+      a_language_model_learns_writes_and_goes_on, a_run_repeats_to_the_bit,
       buckets_and_backends_change_when_and_not_what, ranks_without_a_sample_take_part,
       a_target_out_of_reach_is_exit_code_3, nothing_is_left_in_the_way])

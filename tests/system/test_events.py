@@ -130,6 +130,12 @@ class Events(launch.LaunchTest):
         self.assertEqual([x for x in ranks if not re.fullmatch(r"\[[0-3]\] (ddprun.checkpoint|text) \d+", x)], [])
         self.assertEqual(len(ranks), 4 * 2 * 2000)
 
+    def test_of_a_job_that_did_not_get_far(self):
+        done = self.run_to_end("--events", "fd:2", "-H", "nohost.invalid:1", "true")
+        lines = done.err.splitlines()
+        self.assertEqual(self.check([x for x in lines if x[0] == "{"])[-1]["event"], "end")
+        self.assertEqual(done.out, "")
+
     def test_to_a_descriptor(self):
         command = ["sh", "-c", f'exec "$0" "$@" 7>{self.file}', launch.DDPRUN]
         done = self.run_to_end("--events", "fd:7", "true", command=command)

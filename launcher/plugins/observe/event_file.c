@@ -10,6 +10,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/offload.h"
+#include "common/write_all.h"
 #include "launcher/io/output.h"
 #include "launcher/io/sink.h"
 #include "launcher/io/writer.h"
@@ -167,7 +168,8 @@ void event_file_close(struct event_file *f)
             "ddprun: warning: '%s' (--events) is incomplete: it takes longer than %d s\n",
             f->where, CLOSE_MS / 1000);
     else if (f->early && evbuffer_get_length(f->early) > 0) /* the job did not get far */
-        evbuffer_write(f->early, STDOUT_FILENO);
+        write_all(f->stream == OUT_STDERR ? STDERR_FILENO : STDOUT_FILENO,
+                  evbuffer_pullup(f->early, -1), (int)evbuffer_get_length(f->early));
     if (f->early)
         evbuffer_free(f->early);
     writer_destroy(f->writer);

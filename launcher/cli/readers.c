@@ -307,7 +307,8 @@ int read_include(const struct option *o, const char *name, const char *text,
                                        "%s '%.80s' names GPUs: name hosts only, put "
                                                 "CUDA_VISIBLE_DEVICES=%.40s before "
                                                 "'ddprun', and add --nproc-per-node",
-                                       name, text, exclude ? "0,..." : gpus + 1)
+                                       name, text,
+                                       exclude || strchr(text, '@') ? "0,..." : gpus + 1)
                : opts->hosts ? err_set(err, "%s and %s choose the same; use -H", name,
                                        opts_hosts_by(opts))
                              : err_set(err, "%s takes hosts, as in h1@h2", name);

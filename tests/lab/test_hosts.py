@@ -297,7 +297,7 @@ class Ends(LabTest):
         go = self.path("go")
         launch = self.start_on((1, 2), f"echo up; until [ -e {go} ]; do sleep 0.1; done; echo done")
         self.assertTrue(wait_until(lambda: launch.out.count("up\n") == 2), launch.err)
-        self.send_junk("ddprun-agent")
+        self.send_junk("ddp-agent")  # the launcher's own host's
         self.write("go", "")
         launch.wait()
         self.assert_ended(launch, 0)

@@ -244,7 +244,7 @@ class SshTest(LaunchTest):
 
         def both_known():
             status.update(json.loads(test_watch.fetch(url.group(1) + "api/status", url.group(2))) or {})
-            return all(status.get("call") or [None])
+            return all(status.get("call") or [None]) and status.get("waits")
 
         self.assertTrue(wait_until(both_known), status)
         self.assertEqual(status["waits"][0]["for"], [1])

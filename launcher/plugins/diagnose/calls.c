@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GROUPS_MAX = 8, MEMBERS_MAX = 200 };
+enum { GROUPS_MAX = 32, MEMBERS_MAX = 200 };
 
 static json_int_t number_of(const json_t *o, const char *key)
 {

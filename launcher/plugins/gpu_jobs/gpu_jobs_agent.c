@@ -6,6 +6,7 @@
  * may be in the same files: they are locked while they are changed.
  */
 #define LOG_SUBSYS "agent"
+#include "common/duration.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/write_all.h"
@@ -46,6 +47,17 @@ static size_t without(char *text, const char *id)
     return n;
 }
 
+/* Another job may hold it for a moment. */
+static bool lock_soon(int fd)
+{
+    for (int i = 0; i < 20; i++) {
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+            return true;
+        sleep_ms(1);
+    }
+    return false;
+}
+
 /* Without our line, or with it as the last one. 0, or -1 with errno. */
 static int change_file(const char *path, const char *id, bool with)
 {
@@ -54,7 +66,7 @@ static int change_file(const char *path, const char *id, bool with)
     if (fd < 0)
         return -1;
     char *text = xcalloc(1, FILE_MAX + 1);
-    ssize_t got = flock(fd, LOCK_EX | LOCK_NB) == 0 ? pread(fd, text, FILE_MAX, 0) : -1;
+    ssize_t got = lock_soon(fd) ? pread(fd, text, FILE_MAX, 0) : -1;
     int rc = got < 0 ? -1 : 0;
     if (rc == 0) {
         size_t n = without(text, id);

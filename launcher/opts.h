@@ -43,7 +43,7 @@ enum mpi_serve { MPI_NONE = 0, MPI_PMIX = 1, MPI_PMI = 2, MPI_AUTO = 3 };
 /* a pseudo-terminal for rank 0; AUTO: for one rank on a terminal */
 enum use_pty { PTY_AUTO, PTY_ON, PTY_OFF };
 enum input_to { INPUT_RANK0, INPUT_ALL, INPUT_NONE };
-enum scheduler { SCHED_NONE, SCHED_SLURM, SCHED_SGE, SCHED_PBS, SCHED_LSF };
+enum scheduler { SCHED_NONE, SCHED_SLURM, SCHED_SGE, SCHED_PBS, SCHED_LSF, SCHED_FLUX };
 
 struct foreign_name; /* cli/foreign.h */
 

@@ -192,8 +192,8 @@ static int check_options(struct opts *opts, const char *hosts_option,
                                                   : "--stdin none");
     if (!wants_script(opts) && script_option)
         return err_set(err,
-                       "%s is for a batch script: --script slurm, sge, pbs or lsf, or "
-                       "--submit",
+                       "%s is for a batch script: --script slurm, sge, pbs, lsf or flux, "
+                       "or --submit",
                        script_option);
     return 0;
 }

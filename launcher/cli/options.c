@@ -41,11 +41,9 @@ static const struct word input_words[] = {{"rank0", INPUT_RANK0},
                                           {"none", INPUT_NONE},
                                           {0}};
 
-static const struct word script_words[] = {{"slurm", SCHED_SLURM},
-                                           {"sge", SCHED_SGE},
-                                           {"pbs", SCHED_PBS},
-                                           {"lsf", SCHED_LSF},
-                                           {0}};
+static const struct word script_words[] = {{"slurm", SCHED_SLURM}, {"sge", SCHED_SGE},
+                                           {"pbs", SCHED_PBS},     {"lsf", SCHED_LSF},
+                                           {"flux", SCHED_FLUX},   {0}};
 static const struct word start_words[] = {{"ssh", BY_SSH},     {"srun", BY_SRUN},
                                           {"qrsh", BY_QRSH},   {"blaunch", BY_BLAUNCH},
                                           {"tmrsh", BY_TMRSH}, {0}};
@@ -258,7 +256,7 @@ const struct option options[] = {
      "path of ddprun-agent on the hosts; default: beside ddprun. push: copy it there by ssh"},
 
     {.arg = "batch", .doc = "Batch scripts"},
-    {"script", "slurm|sge|pbs|lsf", AT(script), read_choice, 0, 0, script_words,
+    {"script", "slurm|sge|pbs|lsf|flux", AT(script), read_choice, 0, 0, script_words,
      "print a batch script that runs the program; start nothing", HERE},
     {"submit", NULL, AT(submit), read_flag, 0, 0, NULL,
      "submit that script, and print the job's number", HERE},

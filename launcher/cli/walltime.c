@@ -52,6 +52,8 @@ char *walltime_text(enum scheduler scheduler, int64_t seconds)
         int64_t minutes = (seconds + 59) / MINUTE;
         return xasprintf("%02" PRId64 ":%02" PRId64, minutes / 60, minutes % 60);
     }
+    if (scheduler == SCHED_FLUX)
+        return xasprintf("%" PRId64 "s", seconds);
     if (scheduler == SCHED_SLURM && h >= 24)
         return xasprintf("%" PRId64 "-%02" PRId64 ":%02" PRId64 ":%02" PRId64, h / 24,
                          h % 24, m, s);

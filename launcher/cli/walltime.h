@@ -18,7 +18,7 @@
 int walltime_parse(const char *text, int64_t *seconds, struct ddp_err *err);
 
 /* As the scheduler's script has it: Slurm [D-]HH:MM:SS, Grid Engine and PBS HH:MM:SS, LSF
- * HH:MM (minutes rounded up). The caller frees. */
+ * HH:MM (minutes rounded up), Flux seconds with their unit, "7200s". The caller frees. */
 char *walltime_text(enum scheduler scheduler, int64_t seconds);
 
 /* As --time takes it back: "2h", "5d", "1d12h". */

@@ -63,6 +63,10 @@ class Scripts(unittest.TestCase):
         self.assert_lines(
             self.made("--script", "lsf", *ask),
             '#BSUB -n 16', '#BSUB -R "span[ptile=4]"', '#BSUB -gpu "num=4"', "#BSUB -W 02:00")
+        self.assert_lines(
+            self.made("--script", "flux", *ask), "# flux: --nodes=4 --nslots=4", "# flux: --cores-per-slot=4",
+            "# flux: --gpus-per-slot=4", "# flux: --time-limit=7200s", "# flux: --bank=gx1",
+            "# flux: --output=train-{{id}}.out")
 
     def test_site_files_in_the_pages_are_right(self):
         for page, ask, lines in (
@@ -84,7 +88,8 @@ class Scripts(unittest.TestCase):
                 ("slurm", "# CPUs are not requested: each rank gets Slurm's default, usually 1",
                  "#SBATCH --cpus-per-task=6"), ("sge", "# One slot for each rank", "#$ -pe mpi 48"),
                 ("pbs", "# One CPU for each rank", "#PBS -l select=2:ncpus=24:"),
-                ("lsf", "# One core for each rank", '#BSUB -R "affinity[core(6)]"')):
+                ("lsf", "# One core for each rank", '#BSUB -R "affinity[core(6)]"'),
+                ("flux", "# One core for each rank", "# flux: --cores-per-slot=24\n")):
             ask = ("--script", scheduler, "-N", "2", "--nproc-per-node", "4")
             text = self.made(*ask, "true")
             self.assertIn(unknown, text)
@@ -140,16 +145,60 @@ class Scripts(unittest.TestCase):
             self.assertNotIn(option, text)
 
     def test_no_word_of_the_user_becomes_a_directive_or_a_command(self):
-        words = ["a\n#$ -q evil\n#SBATCH --evil", "$(touch x)", "it's", "{{nodes}}", "tab\there"]
-        for scheduler in ("slurm", "sge", "pbs", "lsf"):
+        words = ["a\n#$ -q evil\n#SBATCH --evil\n# flux: --evil", "$(touch x)", "it's", "{{nodes}}", "tab\there"]
+        for scheduler in ("slurm", "sge", "pbs", "lsf", "flux"):
             text = self.made("--script", scheduler, "echo", *words)
             self.assertNotIn("\n#$ -q evil", text)
             self.assertNotIn("\n#SBATCH --evil", text)
+            self.assertNotIn("\n# flux: --evil", text)
             line = next(x for x in text.splitlines() if x.startswith("ddprun "))
             said = subprocess.run(
                 ["bash", "-c", 'ddprun() { printf "%s\\0" "$@"; }; log=l; ' + line + "\nwait"],
                 stdout=subprocess.PIPE, check=True, text=True).stdout.split("\0")
             self.assertEqual(said[-len(words) - 1:-1], words)
+
+    def test_every_line_that_flux_obeys_is_a_directive(self):
+        """Flux reads as one what its RFC 36 says, comments too, and accepts no line that is none."""
+        text = self.made("--script", "flux", "--job-name", "flux", "--requeue", "./flux:", "FLUX: x")
+        obeyed = [line for line in text.splitlines() if re.match(r"\W*(?:flux|FLUX):", line)]
+        self.assertEqual([line for line in obeyed if not line.startswith("# flux: --")], [], text)
+        self.assertIn("# flux: --job-name=flux", obeyed)
+
+    def stand_in(self, folder, name, lines):
+        with open(f"{folder}/{name}", "w", encoding="utf-8") as out:
+            out.write(f"#!/bin/sh\n{lines}\n")
+        os.chmod(f"{folder}/{name}", 0o755)
+
+    def test_flux_gets_the_script_on_its_stdin(self):
+        with tempfile.TemporaryDirectory(prefix="ddprun-scripts-") as folder:
+            self.stand_in(folder, "flux", f'echo "$*" >{folder}/words; cat >{folder}/job.sh; echo ƒ2oV')
+            path = f"{folder}:{os.environ['PATH']}"
+            self.assertEqual(self.made("--script", "flux", "--submit", "true", PATH=path), "ƒ2oV\n")
+            with open(f"{folder}/words", encoding="ascii") as words, \
+                    open(f"{folder}/job.sh", encoding="utf-8") as job:
+                self.assertEqual(words.read(), "batch\n")
+                self.assertTrue(job.read().startswith("#!/bin/bash\n# Job true: 1 rank on 1 node, "))
+            self.stand_in(folder, "flux", "echo 'flux-batch: ERROR: Invalid queue' >&2; exit 1")
+            done = ddprun("--script", "flux", "--submit", "true", PATH=path)
+            self.assertEqual((done.returncode, done.stderr), (
+                2, "ddprun: flux refuses the job: flux-batch: ERROR: Invalid queue\n"))
+
+    def test_a_flux_job_submits_itself_to_the_instance_that_runs_it(self):
+        """With its own log directory. Flux copies the script when it is submitted: $0."""
+        until = "trap 'kill $!; exit {}' TERM; sleep 60 & wait"
+        for says, again in ((until.format(75), True), (until.format(93), False), ("exit 124", False)):
+            with self.subTest(says=says), tempfile.TemporaryDirectory(prefix="ddprun-scripts-") as folder:
+                self.stand_in(folder, "flux", "[ $1 = getattr ] && echo parent && exit\n"
+                              "echo \"$* $FLUX_URI $DDPRUN_LOG\" >submitted")
+                text = self.made("--script", "flux", "--time", "3s", "--warning", "1s", "--requeue", "true")
+                done = self.play(folder, text, f"[ -z $DDPRUN_LOG ] || exit 1; {says}", FLUX_URI="own",
+                                 FLUX_ENCLOSING_ID="ƒ8", DDPRUN_LOG="logs/true-ƒ7")
+                self.assertEqual((done.returncode, os.listdir(f"{folder}/logs")),
+                                 (int(re.search(r"exit (\d{2,})", says)[1]), ["true-ƒ7"]), done)
+                self.assertEqual(os.path.exists(f"{folder}/submitted"), again, done)
+                if again:
+                    with open(f"{folder}/submitted", encoding="utf-8") as told:
+                        self.assertEqual(told.read(), "batch job.sh parent logs/true-ƒ7\n")
 
     def play(self, folder, text, ddprun_says, **env):
         """Runs the script in `folder`, where ddprun is two lines of sh."""
@@ -178,9 +227,13 @@ class Scripts(unittest.TestCase):
                    "PBS_NODEFILE": f"{folder}/nodes", "PBS_O_WORKDIR": folder}
             sge = {"JOB_ID": "1", "SGE_ROOT": "/x", "PE_HOSTFILE": f"{folder}/pe", "NHOSTS": "1"}
             lsf = {"LSB_JOBID": "1", "LSB_MCPU_HOSTS": f"{host} 16"}
+            flux = {"FLUX_URI": "x", "FLUX_ENCLOSING_ID": "ƒ1", "FLUX_JOB_ID": ""}
+            self.stand_in(folder, "flux", """echo '{"version": 1, "execution": {"nodelist": ["%s"],
+                "R_lite": [{"rank": "0", "children": {"core": "0-15", "gpu": "0-3"}}]}}'""" % host)
             few = "--nnodes 4, but the allocation ({}) has 1 host"
             for scheduler, env, line in (
                     ("slurm", slurm, few), ("sge", sge, few), ("pbs", pbs, few), ("lsf", lsf, few),
+                    ("flux", flux, few),
                     ("slurm", {**slurm, "SLURM_JOB_NODELIST": f"{host},n[2-4]",
                                "SLURM_TASKS_PER_NODE": "4(x4)", "SLURM_GPUS_PER_NODE": "3"},
                      "4 ranks per node, but '{host}' has 3 slots (SLURM_GPUS_PER_NODE=3)")):
@@ -333,25 +386,29 @@ class Scripts(unittest.TestCase):
 
     def test_the_scripts_timer_ends_a_job_whatever_its_timeout(self):
         """It counts from the start of the script; ddprun's --timeout from that of the ranks."""
-        for scheduler in ("sge", "pbs", "lsf"):
+        for scheduler in ("sge", "pbs", "lsf", "flux"):
             with self.subTest(scheduler=scheduler), \
                     tempfile.TemporaryDirectory(prefix="ddprun-scripts-") as folder:
                 text = self.made("--script", scheduler, "--time", "3s", "--warning", "1s",
                                  "--timeout", "1h", "true")
                 done = self.play(folder, text, "trap 'kill $!; exit 75' TERM; sleep 60 & wait",
-                                 JOB_ID="7", LSB_JOBID="7", PBS_JOBID="7", PBS_O_WORKDIR=folder)
+                                 JOB_ID="7", LSB_JOBID="7", PBS_JOBID="7", PBS_O_WORKDIR=folder,
+                                 FLUX_ENCLOSING_ID="ƒ7")
                 self.assertIn("time-limit: stopping the ranks", done.stdout)
                 self.assertEqual(done.returncode, 75)
 
     def test_a_second_signal_is_not_forwarded(self):
         """Schedulers send several: to ddprun a later TERM means to kill at once."""
-        says = ("trap 'echo term >>terms' TERM; kill -TERM $PPID; sleep 1; kill -TERM $PPID; sleep 1; "
+        says = ("trap 'echo term >>terms' TERM; kill -{} $PPID; sleep 1; kill -TERM $PPID; sleep 1; "
                 "exit 143")
-        with tempfile.TemporaryDirectory(prefix="ddprun-scripts-") as folder:
-            done = self.play(folder, self.made("--script", "lsf", "true"), says, LSB_JOBID="7")
-            self.assertEqual(done.stdout.count("cancelled: stopping the ranks"), 2, done)
-            with open(f"{folder}/terms", encoding="ascii") as terms:
-                self.assertEqual(terms.read(), "term\n")
+        for scheduler, first in (("lsf", "INT"), ("flux", "HUP")):
+            with self.subTest(scheduler=scheduler), \
+                    tempfile.TemporaryDirectory(prefix="ddprun-scripts-") as folder:
+                done = self.play(folder, self.made("--script", scheduler, "true"), says.format(first),
+                                 LSB_JOBID="7", FLUX_ENCLOSING_ID="ƒ7")
+                self.assertEqual(done.stdout.count("cancelled: stopping the ranks"), 2, done)
+                with open(f"{folder}/terms", encoding="ascii") as terms:
+                    self.assertEqual(terms.read(), "term\n")
 
     def test_every_script_is_clean(self):
         """bash -n, and shellcheck where it is."""
@@ -369,7 +426,7 @@ class Scripts(unittest.TestCase):
             self.environment(folder, "conda", "")
             conda = {"CONDA_PREFIX": f"{folder}/env", "CONDA_EXE": f"{folder}/conda"}
             for name, ask, extra in [
-                    *itertools.product([["--script", s] for s in ("slurm", "sge", "pbs", "lsf")],
+                    *itertools.product([["--script", s] for s in ("slurm", "sge", "pbs", "lsf", "flux")],
                                        asks, more),
                     *((site, ["--gpus-per-node", "1"], ["--requeue"]) for site in sites)]:
                 files.append(f"{folder}/{len(files)}.sh")
@@ -383,7 +440,7 @@ class Scripts(unittest.TestCase):
                 self.assertRegex(done.stderr, rb"^(ddprun: warning: ABCI 2.0, AIST was closed in "
                                  rb"October 2024\n)?$")
                 with open(files[-1], encoding="utf-8") as made:
-                    self.assertNotIn("{{", made.read())
+                    self.assertNotIn("{{", made.read().replace("-{{id}}.out\n", ""))
                 subprocess.run(["bash", "-n", files[-1]], check=True)
             if not shutil.which("shellcheck"):
                 self.skipTest("no shellcheck, bash -n only; needs package shellcheck")
@@ -397,8 +454,9 @@ class Scripts(unittest.TestCase):
         (["--script", "slurm", "--time", "120", "true"],
          "--time: '120' is minutes for Slurm and LSF, seconds for Grid Engine and PBS; write "
          "120m, 120s or 120h"),
-        (["--script", "torque", "true"], "--script is slurm, sge, pbs or lsf, not 'torque'"),
-        (["--submit", "true"], "which scheduler? write --script slurm, sge, pbs or lsf, or --site"),
+        (["--script", "torque", "true"], "--script is slurm, sge, pbs, lsf or flux, not 'torque'"),
+        (["--submit", "true"],
+         "which scheduler? write --script slurm, sge, pbs, lsf or flux, or --site"),
         (["--site", "nowhere", "--submit", "true"], "no site 'nowhere': there are "),
         (["--script", "slurm", "-H", "n1", "true"],
          "-H and a batch script: the scheduler chooses the hosts; leave it out"),

@@ -81,7 +81,10 @@ static void set_times(struct strv *values, const struct request *r)
      * goes to every process of the job, and ranks would die of it: the script has a
      * timer. */
     set_number(values, "timer", scheduler == SCHED_SLURM ? 0 : r->time_s - r->warning_s);
-    set(values, "end_signals", scheduler == SCHED_LSF ? "INT TERM" : "TERM");
+    set(values, "end_signals",
+        scheduler == SCHED_LSF    ? "INT TERM"
+        : scheduler == SCHED_FLUX ? "HUP TERM"
+                                  : "TERM");
     set(values, "time", time);
     set_number(values, "warning", r->warning_s);
     set_number(values, "grace", r->warning_s * 3 / 4 > 0 ? r->warning_s * 3 / 4 : 1);
@@ -165,6 +168,8 @@ static void set_program(struct strv *values, const struct request *r, const stru
     }
     set(values, "program_and_more", text);
     set(values, "requeue", opts->requeue);
+    bool submits = r->site->scheduler == SCHED_PBS || r->site->scheduler == SCHED_FLUX;
+    set(values, "submits_itself", opts->requeue && submits ? "yes" : "");
     set(values, "names_itself", opts->requeue || r->hosts > r->least ? "yes" : "");
     set(values, "on_lost_script", opts->requeue ? "scontrol requeue" : "scancel");
     free(text);
@@ -180,6 +185,7 @@ static void set_surroundings(struct strv *values, const struct opts *opts,
     set(values, "exports", site->exports);
     set(values, "pbs", site->scheduler == SCHED_PBS ? "yes" : "");
     set(values, "lsf", site->scheduler == SCHED_LSF ? "yes" : "");
+    set(values, "flux", site->scheduler == SCHED_FLUX ? "yes" : "");
     set(values, "environment", place->python_env ? place->python_env->says : NULL);
     set(values, "activate", place->python_env ? place->python_env->lines : NULL);
     char *dir = place->ddprun ? xstrdup(place->ddprun) : NULL;
@@ -295,6 +301,7 @@ static void set_submission(struct strv *values, const struct script_place *place
     set(values, "submit_words", again);
     free(again);
     set(values, "script_file", name);
+    set(values, "id", "{{id}}"); /* in a name of a file Flux replaces it */
     set(values, "command", made);
     free(line);
     free(made);
@@ -310,8 +317,8 @@ static struct site *script_site(const struct opts *opts, struct ddp_err *err)
 {
     const char *name = opts->site ? opts->site : scheduler_names[opts->script];
     if (!*name) {
-        err_set(err, "which scheduler? write --script slurm, sge, pbs or lsf, or --site "
-                     "NAME (--list-sites)");
+        err_set(err, "which scheduler? write --script slurm, sge, pbs, lsf or flux, or "
+                     "--site NAME (--list-sites)");
         return NULL;
     }
     struct site *s = site_read(name, err);

@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const scheduler_names[] = {"", "slurm", "sge", "pbs", "lsf", NULL};
+const char *const scheduler_names[] = {"", "slurm", "sge", "pbs", "lsf", "flux", NULL};
 
 /* --- values ------------------------------------------------------------------------- */
 
@@ -81,7 +81,7 @@ static int read_scheduler(const char *text, void *to, struct ddp_err *err)
             return 0;
         }
     }
-    return err_set(err, "expected slurm, sge, pbs or lsf, not '%.60s'", text);
+    return err_set(err, "expected slurm, sge, pbs, lsf or flux, not '%.60s'", text);
 }
 
 /* As `qconf -sc` has it; HOST is Univa's and Altair's. */
@@ -319,7 +319,9 @@ static int on_value(void *arg, const char *section, const char *name, const char
 static int check(const struct site *s, struct ddp_err *err)
 {
     if (s->scheduler == SCHED_NONE)
-        return err_set(err, "%s: [site] must say scheduler = slurm, sge, pbs or lsf",
+        return err_set(err,
+                       "%s: [site] must say scheduler = "
+                       "slurm, sge, pbs, lsf or flux",
                        s->file);
     return 0;
 }

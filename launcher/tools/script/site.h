@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* "slurm", "sge", "pbs", "lsf", by enum scheduler. */
+/* "slurm", "sge", "pbs", "lsf", "flux", by enum scheduler. */
 extern const char *const scheduler_names[];
 
 /* What Grid Engine multiplies the amount of a complex by: sge_complex(5). */

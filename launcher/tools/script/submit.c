@@ -21,13 +21,18 @@ enum { ANSWER_MS = 120000, SAID_MAX = 4096 };
 
 const char *submit_program(enum scheduler scheduler)
 {
-    return scheduler == SCHED_SLURM ? "sbatch" : scheduler == SCHED_LSF ? "bsub" : "qsub";
+    return scheduler == SCHED_SLURM  ? "sbatch"
+           : scheduler == SCHED_LSF  ? "bsub"
+           : scheduler == SCHED_FLUX ? "flux batch"
+                                     : "qsub";
 }
 
 void submit_command(enum scheduler scheduler, const struct strv *more, struct strv *argv)
 {
-    strv_push(argv, submit_program(scheduler));
-    if (scheduler == SCHED_SLURM)
+    strv_push(argv, scheduler == SCHED_FLUX ? "flux" : submit_program(scheduler));
+    if (scheduler == SCHED_FLUX)
+        strv_push(argv, "batch");
+    else if (scheduler == SCHED_SLURM)
         strv_push(argv, "--parsable");
     else if (scheduler == SCHED_SGE)
         strv_push(argv, "-terse");
@@ -97,8 +102,8 @@ static void first_line(char *said, const char *name, struct ddp_err *err)
     err_set(err, "%s refuses the job: %s", name, *line ? line : "no reason given");
 }
 
-/* The job's number in the output: the last line's first word for sbatch ("12;cluster")
- * and qsub, the one in angle brackets for bsub ("Job <12> is submitted"). */
+/* The job's number in the output: the last line's first word for sbatch ("12;cluster"),
+ * qsub and flux, the one in angle brackets for bsub ("Job <12> is submitted"). */
 static char *find_id(enum scheduler scheduler, const char *said)
 {
     if (scheduler == SCHED_LSF) {

@@ -7,7 +7,7 @@
 #include "include/ddprun/err.h"
 #include "launcher/opts.h"
 
-/* "sbatch", "qsub", "bsub" */
+/* "sbatch", "qsub", "bsub", "flux batch" */
 const char *submit_program(enum scheduler scheduler);
 
 /* The command that reads a script from its standard input and prints the job's number;

@@ -83,9 +83,9 @@ static void leave_behind(const char *text)
 static const char *const leftovers[] = {
     NULL,
     "",
-    "ddpgroup meeting 2, 4 ranks, ddp/group/0\n1@127.0.0.1 00000000deadbeef\n",
-    "ddpgroup meeting 2, 9 ranks, ddp/group/0\n1@127.0.0.1 00000000deadbeef\n",
-    "ddpgroup meeting 1, 4 ranks, ddp/group/0\n2 500\nca",
+    "ddpgroup meeting 2, 4 ranks, ddp/group/0.0\n1@127.0.0.1 00000000deadbeef\n",
+    "ddpgroup meeting 2, 9 ranks, ddp/group/0.0\n1@127.0.0.1 00000000deadbeef\n",
+    "ddpgroup meeting 1, 4 ranks, ddp/group/0.0\n2 500\nca",
 };
 
 START_TEST(ranks_meet_in_a_file_whatever_is_in_it)
@@ -171,22 +171,26 @@ START_TEST(a_visit_after_the_deadline_ends)
 }
 END_TEST
 
-/* A rank 0 that is there holds a lock: another one waits, and so do ranks of a group of
- * another size. */
+/* A rank 0 that is there holds locks: another one waits, and so do ranks of a group of
+ * another size. Until it has written it holds that of the first byte: the address that is
+ * in the file is an earlier run's. */
 START_TEST(a_file_in_use_is_left_alone)
 {
     static const struct {
-        int rank, size;
+        int rank, size, locked; /* 0: all bytes */
         const char *text;
-    } cases[] = {{0, 4, "another rank 0 is at '/"},
-                 {1, 5, "ranks of another group, or of another size, are at '/"}};
-    struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    } cases[] = {{0, 4, 1, "another rank 0 is at '/"},
+                 {1, 4, 1, "rank 0 has not come to file:///"},
+                 {0, 4, 0, "another rank 0 is at '/"},
+                 {1, 5, 0, "ranks of another group, or of another size, are at '/"}};
     struct ddp_err err;
     make_dir();
     leave_behind(leftovers[2]);
     int fd = open(path, O_RDWR | O_CLOEXEC);
-    ck_assert_int_eq(fcntl(fd, F_OFD_SETLK, &all), 0);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct flock lock = {
+            .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = cases[i].locked};
+        ck_assert_int_eq(fcntl(fd, F_OFD_SETLK, &lock), 0);
         init_alone(&(struct ddp_group_options){.rank = cases[i].rank,
                                                .size = cases[i].size,
                                                .timeout_ms = 200,
@@ -241,6 +245,12 @@ START_TEST(other_files_are_left_alone)
     ck_assert_int_eq(stat(path, &st), 0);
     ck_assert_int_eq(st.st_size, 9);
     remove_dir();
+    init_alone(&(struct ddp_group_options){.rank = 1, /* nothing is at address 0 */
+                                           .size = 4,
+                                           .timeout_ms = 5000,
+                                           .meeting = "file:///proc/self/mem"},
+               &err);
+    ck_assert_msg(strstr(err.text, "cannot read '/proc/self/mem': "), "%s", err.text);
 }
 END_TEST
 

@@ -2,10 +2,11 @@
  *
  * Rank 0 listens at a free port and writes to the file: a title, the size and name of
  * the group, its address, and a random word by which the others show that they have read
- * it. The cards are then exchanged as for tcp://. Meanwhile rank 0 holds a lock on the
- * file (an open file description lock: it belongs to an open file, is released with the
- * process, and works over NFS), so that what an earlier run has left is not taken for an
- * address; then it removes the file.
+ * it. The cards are then exchanged as for tcp://. Meanwhile rank 0 holds locks on the
+ * file (open file description locks: they belong to an open file, are released with the
+ * process, and work over NFS), so that what an earlier run has left is not taken for an
+ * address: one before it writes, against another rank 0, and one when it has written;
+ * the others read the file once they have seen the second. Then rank 0 removes the file.
  */
 #include "worker/group/bootstrap.h"
 
@@ -23,50 +24,78 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PAUSE_US = 2000, TEXT_BYTES = 1024 };
+enum { PAUSE_MS = 1, PAUSE_MAX_MS = 50, TEXT_BYTES = 1024 };
 
 static const char title[] = "ddpgroup meeting ", version[] = "2, ";
+
+/* Rank 0 holds the first from before it writes, the second when its text is in the file:
+ * on NFS a lock first sends to the server what has been written. */
+static const struct flock place_lock = {.l_type = F_WRLCK,
+                                        .l_whence = SEEK_SET,
+                                        .l_len = 1},
+                          text_lock = {
+                              .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 1};
 
 static int file_err(const struct bootstrap *m, const char *what, struct ddp_err *err)
 {
     return err_errno(err, "cannot %s '%s'", what, m->place);
 }
 
-/* Opens the file, and reads what is in it. *fd is -1 if there is none. */
+/* Pauses grow, since all ranks may wait long, and ask one file server. */
+static void pause_longer(int *ms)
+{
+    sleep_ms(*ms);
+    *ms = 2 * *ms < PAUSE_MAX_MS ? 2 * *ms : PAUSE_MAX_MS;
+}
+
+/* NFS says ESTALE of a file that another host has removed. */
+static int none_if_stale(const struct bootstrap *m, const char *what, struct ddp_err *err)
+{
+    return errno == ESTALE ? 0 : file_err(m, what, err);
+}
+
+/* Opens the file, and reads what is in it. *fd is -1, and the text empty, if there is
+ * none. */
 static int open_file(const struct bootstrap *m, int flags, int *fd, char text[TEXT_BYTES],
                      struct ddp_err *err)
 {
     struct stat st;
+    text[0] = '\0';
     *fd = open(m->place, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
     if (*fd < 0)
-        return errno == ENOENT && !(flags & O_CREAT) ? 0 : file_err(m, "open", err);
-    bool is_file = fstat(*fd, &st) == 0 && S_ISREG(st.st_mode);
-    ssize_t n = is_file ? pread(*fd, text, TEXT_BYTES - 1, 0) : -1;
+        return errno == ENOENT && !(flags & O_CREAT) ? 0 : none_if_stale(m, "open", err);
+    int rc = fstat(*fd, &st);
+    bool is_file = rc == 0 && S_ISREG(st.st_mode);
+    ssize_t n = is_file ? pread(*fd, text, TEXT_BYTES - 1, 0) : rc;
     text[n > 0 ? n : 0] = '\0';
-    if (n == 0 || strncmp(text, title, sizeof title - 1) == 0)
+    if (is_file && (n == 0 || strncmp(text, title, sizeof title - 1) == 0))
         return 0;
+    rc = n < 0 ? none_if_stale(m, "read", err)
+               : err_set(err,
+                         "'%s' is a file of something else: give the path of one that "
+                         "need not exist",
+                         m->place);
     close(*fd);
-    return err_set(err,
-                   "'%s' is a file of something else: give the path of one that need "
-                   "not exist",
-                   m->place);
+    *fd = -1;
+    return rc;
 }
 
 /* Rank 0: the file of this name, locked, with the text in it; -1. */
 static int write_file(const struct bootstrap *m, const char *text, struct ddp_err *err)
 {
-    struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     char before[TEXT_BYTES];
     struct stat st;
-    for (int fd; now_ms() < m->deadline_ms; close(fd), usleep(PAUSE_US)) {
+    int pause_ms = PAUSE_MS;
+    for (int fd; now_ms() < m->deadline_ms; close(fd), pause_longer(&pause_ms)) {
         if (open_file(m, O_RDWR | O_CREAT, &fd, before, err) < 0)
             return -1;
-        bool locked = fcntl(fd, F_OFD_SETLK, &all) == 0;
-        if (locked ? fstat(fd, &st) < 0 || st.st_nlink == 0
-                   : errno == EAGAIN || errno == EACCES)
+        bool locked = fd >= 0 && fcntl(fd, F_OFD_SETLK, &place_lock) == 0;
+        if (fd < 0 || (locked ? fstat(fd, &st) < 0 || st.st_nlink == 0
+                              : errno == EAGAIN || errno == EACCES))
             continue; /* another process has removed it, or has it */
         if (locked && ftruncate(fd, 0) == 0 &&
-            pwrite(fd, text, strlen(text), 0) == (ssize_t)strlen(text))
+            pwrite(fd, text, strlen(text), 0) == (ssize_t)strlen(text) &&
+            fcntl(fd, F_OFD_SETLK, &text_lock) == 0)
             return fd;
         file_err(m, locked ? "write to" : "lock", err);
         close(fd);
@@ -84,17 +113,25 @@ static int read_file(const struct bootstrap *m, const char *line, char *value,
 {
     bool others = false; /* another group is there */
     char text[TEXT_BYTES];
-    for (int fd; now_ms() < m->deadline_ms; usleep(PAUSE_US)) {
-        struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-        size_t n = strlen(line);
+    size_t n = strlen(line);
+    int pause_ms = PAUSE_MS;
+    for (int fd; now_ms() < m->deadline_ms; pause_longer(&pause_ms)) {
+        struct flock lock = text_lock;
         if (open_file(m, O_RDONLY, &fd, text, err) < 0)
             return -1;
-        bool there = fd >= 0 && fcntl(fd, F_OFD_GETLK, &all) == 0 &&
-                     all.l_type != F_UNLCK && *text;
-        bool same = there && strncmp(text, line, n) == 0 && strchr(text + n, '\n');
-        others = there && !same;
+        bool there =
+            fd >= 0 && fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
         if (fd >= 0)
             close(fd);
+        /* That text may be older than the lock; and NFS checks what it has cached when
+         * a file is opened. */
+        if (there && open_file(m, O_RDONLY, &fd, text, err) < 0)
+            return -1;
+        if (there && fd >= 0)
+            close(fd);
+        there = there && *text;
+        bool same = there && strncmp(text, line, n) == 0 && strchr(text + n, '\n');
+        others = there && !same;
         if (same) {
             snprintf(value, size, "%.*s", (int)strcspn(text + n, "\n"), text + n);
             return 0;

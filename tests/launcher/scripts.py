@@ -365,6 +365,11 @@ class Scripts(unittest.TestCase):
             with open(f"{folder}/watch", encoding="ascii") as told:
                 self.assertRegex(told.read(), "^1 -N1 -n1 -w n2 ")
 
+    def test_a_job_that_says_nothing_of_gpus_is_not_moved_to_nodes_without(self):
+        done = ddprun("--script", "slurm", "--site", "tara", "--account", "me", "-np", "16", "true")
+        self.assertEqual(done.returncode, 2, done)
+        self.assertIn("--partition dgx-preempt", done.stderr)
+
     def test_a_task_of_an_array_requeues_itself_alone(self):
         """The last task's SLURM_JOB_ID is that of the whole array."""
         with tempfile.TemporaryDirectory(prefix="ddprun-scripts-") as folder:

@@ -314,12 +314,13 @@ static const struct partition *nearest(const struct site *s, int gpus)
 static const struct partition *first_fit(const struct opts *opts, const struct request *r)
 {
     const struct partition *preemptible = NULL, *small = NULL;
+    bool gpus = false; /* the job would have some, but for a limit */
     for (size_t i = 0; i < r->site->npartitions; i++) {
         const struct partition *p = &r->site->partitions[i];
         struct request in = *r;
         struct ddp_err no;
         in.partition = p;
-        if (wasted(p, opts->gpus_per_node) || (small && p->gpus == 0))
+        if (wasted(p, opts->gpus_per_node) || (gpus && p->gpus == 0))
             continue;
         if (fits(opts, r, p)) {
             if (!p->preemptible)
@@ -328,6 +329,7 @@ static const struct partition *first_fit(const struct opts *opts, const struct r
         } else if (!small && p->gpus > 0 && count_ranks(opts, &in, &no) < 0) {
             small = p;
         }
+        gpus = gpus || p->gpus > 0;
     }
     return small         ? small
            : preemptible ? preemptible

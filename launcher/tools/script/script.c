@@ -158,7 +158,8 @@ static void set_options(struct strv *values, const struct opts *opts,
     free(text);
 }
 
-static void set_program(struct strv *values, const struct request *r, const struct opts *opts)
+static void set_program(struct strv *values, const struct request *r,
+                        const struct opts *opts)
 {
     char *text = script_quote_all(opts->argv);
     if (opts->requeue) {

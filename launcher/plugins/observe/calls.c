@@ -106,7 +106,8 @@ void calls_take(struct calls *c, unsigned node, const struct msg_calls *m)
 /* NULL: nothing, or it is too old. */
 static const json_t *calls_of(const struct calls *c, int rank)
 {
-    bool known = rank < c->nranks && !c->j->ranks[rank].exited;
+    /* none, where the plan of the next attempt was refused */
+    bool known = rank < c->nranks && c->j->ranks && !c->j->ranks[rank].exited;
     return known && c->now_ms - c->ranks[rank].heard_ms < c->interval_ms + SHOWN_MS
                ? c->ranks[rank].calls
                : NULL;

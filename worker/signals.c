@@ -13,7 +13,8 @@ static void on_ask(int signal)
     clock_gettime(CLOCK_MONOTONIC, &now);
     int now_s = (int)now.tv_sec;
     /* The scheduler's, and the launcher's behind it. */
-    if (pressed == SIGTERM && signal == SIGTERM && now_s - pressed_s < SIGNALS_REPEAT_S)
+    int repeat_s = signal == SIGTERM ? SIGNALS_REPEAT_S : 1;
+    if (pressed == signal && now_s - pressed_s <= repeat_s)
         return;
     if (pressed)
         _exit(128 + signal);

@@ -3,8 +3,9 @@
  * The first signal requests a stop; the trainer checks signals_stop_requested() once
  * per step and tells the other ranks, so that all stop after the same step. A second
  * signal, or SIGNALS_PATIENCE_S without an end (a peer is gone, a disk hangs), ends the
- * process at once. A SIGTERM within SIGNALS_REPEAT_S of another is the same request:
- * schedulers send one to every process, and the launcher passes on its own.
+ * process at once. A SIGTERM within SIGNALS_REPEAT_S of another, and a SIGINT within a
+ * second, is the same request: schedulers send one to every process (LSF an INT), and the
+ * launcher passes on its own.
  *
  * SIGUSR1 is a scheduler's warning before the end of the job: it requests a stop, too,
  * but without a deadline of its own. SIGTERM after it counts as a first signal.

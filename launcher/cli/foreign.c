@@ -105,8 +105,8 @@ static const struct foreign hydra[] = {
 /* PyTorch 2.15, and --use-env of torch.distributed.launch */
 static const struct foreign torchrun[] = {
     {"standalone use-env", 0, FOREIGN_IGNORED, NULL, NULL},
-    {"rdzv-backend rdzv-id rdzv-conf monitor-interval start-method role tee t redirects r "
-     "signals-to-handle event-log-handler log-line-prefix-template",
+    {"rdzv-backend rdzv-id rdzv-conf monitor-interval start-method role tee t redirects "
+     "r signals-to-handle event-log-handler log-line-prefix-template",
      1, FOREIGN_IGNORED, NULL, NULL},
     {"log-dir", 1, FOREIGN_OURS, "output-filename", NULL},
     {"shutdown-timeout", 1, FOREIGN_OURS, "grace", NULL},
@@ -164,7 +164,8 @@ static const struct foreign horovodrun[] = {
     {"gloo-timeout-seconds", 1, FOREIGN_VARIABLE, "HOROVOD_GLOO_TIMEOUT_SECONDS", NULL},
     {"mpi-threads-disable", 0, FOREIGN_VARIABLE, "HOROVOD_MPI_THREADS_DISABLE", "1"},
     {"log-level", 1, FOREIGN_VARIABLE, "HOROVOD_LOG_LEVEL", NULL},
-    {"log-without-timestamp log-hide-timestamp", 0, FOREIGN_VARIABLE, "HOROVOD_LOG_HIDE_TIME", "1"},
+    {"log-without-timestamp log-hide-timestamp", 0, FOREIGN_VARIABLE,
+     "HOROVOD_LOG_HIDE_TIME", "1"},
     {"mpi", 0, FOREIGN_VARIABLE, "HOROVOD_CONTROLLER HOROVOD_CPU_OPERATIONS", "mpi"},
     {"v", 0, FOREIGN_OURS, "version", NULL},
     {"check-build cb", 0, FOREIGN_REFUSED,

@@ -154,7 +154,7 @@ class Module:
     def __init__(self, path, package, main):
         self.where, self.package, self.main = os.path.basename(path), package, main
         self.names, self.star = {"__file__": OBJECT, "__name__": OBJECT}, False
-        self.values = {"__file__": os.path.abspath(path)}  # of names that are paths
+        self.values = {"__file__": os.path.abspath(path)}  # of names: paths, numbers
 
     def origin(self, node):
         kind = kind_of(node)

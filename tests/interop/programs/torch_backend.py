@@ -254,6 +254,21 @@ def refused():
     except TypeError:
         pass
     await_thread(lambda: begun.eq(size).all())
+    # nothing is written to the outputs of what was refused, not even later
+    group = dist.group.WORLD
+    for together in (False, True):
+        kept, reduced = torch.zeros(2, 3, dtype=torch.int16).t(), torch.ones(2, 3).t()
+        if together:
+            group.start_coalescing()
+        try:
+            group.allreduce([kept])
+        except TypeError:
+            kept.fill_(5)
+        if together:
+            group.allreduce([reduced])
+            assert group.end_coalescing().wait() and reduced.eq(size).all()
+        await_thread(lambda: not group._group._pending)
+        assert kept.eq(5).all(), kept
     dist.barrier()  # the group is whole
 
 

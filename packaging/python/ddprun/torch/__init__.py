@@ -93,6 +93,7 @@ class ProcessGroup(dist.ProcessGroup):
         try:
             start(work)
         except Exception:
+            work.refused()
             self._started(work)  # it keeps the tensors of requests that have begun
             raise
         return self._started(work, not getattr(opts, "asyncOp", True))

@@ -25,6 +25,7 @@ class Work(_Work):
         self._group, self.outputs = group, outputs
         self.requests = collections.deque()
         self._kept, self._after, self._blocks = [], [], []
+        self._begun = 0  # so many of _after are of requests that have begun
         self.done, self._error, self.future = False, None, None
         self.source = c.c_int(-1)
         self._nbytes = 0
@@ -71,6 +72,11 @@ class Work(_Work):
         self._nbytes += max((a.nbytes for a in args if isinstance(a, torch.Tensor)), default=0)
         plain = [a.data_ptr() if isinstance(a, torch.Tensor) else a for a in args]
         self._group.begin(self, getattr(lib, "ddp_" + name), plain)
+        self._begun = len(self._after)
+
+    def refused(self):
+        """The last request has not begun: nothing is copied to its outputs."""
+        del self._after[self._begun:]
 
     def end(self, error=None):
         """With the lock: all requests have ended, or one has failed."""

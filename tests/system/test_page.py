@@ -13,6 +13,25 @@ import test_watch
 
 VIEW = os.path.join(os.path.dirname(launch.DDPRUN), "ddprun-view")
 
+# Two reads of the events fail, and those of the numbers until then; the next one of the events
+# waits until the numbers have been read again.
+CUT = """{
+  const whole = fetch
+  let failed = 0, readAgain
+  const again = new Promise(done => readAgain = done)
+  window.fetch = async (path, options) => {
+    const events = path.startsWith("api/events"), numbers = path === "api/series"
+    if (failed < 2 && (events || numbers)) { failed += events; throw new Error("cut") }
+    if (numbers) { window.reads++; readAgain() }
+    if (events) {
+      await again
+      window.said ||= document.getElementById("facts").innerText
+    }
+    return whole(path, options)
+  }
+  window.reads = 0
+}"""
+
 
 class Page(test_watch.WatchTest):
     shots = os.environ.get("SCREENSHOTS")  # a folder to look at
@@ -140,6 +159,17 @@ class Page(test_watch.WatchTest):
         serve("document.querySelector('.cell.late')?.dataset.r === '5'")
         self.assertIn("rank 5 is in load()", page.run("document.getElementById('waits').innerText"))
         self.shot(page, "1024")
+        # the next attempt shows its own waits, without the report of the one before
+        say({"v": 1, "event": "restart", "t": 10, "attempt": 2, "of": 2})
+        serve("document.querySelectorAll('#line i').length === 2 && "
+              "!document.getElementById('waits').hidden")
+        waits = page.run("document.getElementById('waits').innerText")
+        self.assertIn("not arrived: rank 7", waits)
+        self.assertNotIn("load()", waits)
+        # a connection that is lost for two reads: all goes on
+        page.run(CUT)
+        serve("reads > 2 && !document.getElementById('facts').innerText.includes('no connection')")
+        self.assertIn("no connection", page.run("said"))
         view.kill()
         view.wait()
         self.assertLess(worst, 150)  # from 50 ms on it is seen

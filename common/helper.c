@@ -113,10 +113,12 @@ static int run(const struct helper *h, pid_t group, char **output, size_t *n, in
     *output = xcalloc(1, 1);
     int rc = listen_to(h, out, output, n);
     (*output)[*n] = '\0';
-    close(out);
-    if (rc == 0 && look_for_end(pid, now_ms() + END_MS, status) == 0)
+    bool ended = rc == 0 && look_for_end(pid, now_ms() + END_MS, status) == 0;
+    if (!ended)
+        kill(h->group ? -group : pid, SIGKILL);
+    close(out); /* not before: one that still writes would die of SIGPIPE */
+    if (ended)
         return 0;
-    kill(h->group ? -group : pid, SIGKILL);
     look_for_end(pid, now_ms() + KILLED_MS, status);
     errno = ETIMEDOUT;
     return -1;

@@ -2,157 +2,11 @@
 
 #include "common/embedded.h"
 #include "common/mem.h"
-#include "launcher/cli/walltime.h"
 #include "launcher/tools/script/script.h"
-#include "launcher/tools/script/template.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* --- templates ---------------------------------------------------------------------- */
-
-static const char *find(const char *name, void *arg, struct ddp_err *err)
-{
-    if (strcmp(name, "loop") == 0)
-        return "{{> loop}}\n";
-    return strcmp(name, "tail") == 0  ? "tail of {{a}}\n{{> end}}\n"
-           : strcmp(name, "end") == 0 ? "end\n"
-                                      : NULL;
-}
-
-static const struct {
-    const char *text, *result, *error;
-} fills[] = {
-    {"", "", NULL},
-    {"plain\n\n", "plain\n\n", NULL},
-    {"no newline", "no newline\n", NULL},
-    {"x={{a}} y={{ a }}\n", "x=A y=A\n", NULL},
-    {"x={{none}}\nkept\n", "kept\n", NULL}, /* no value: no line */
-    {"{{a}} {{none}}\n", "", NULL},
-    {"- {{three}} {{a}}\n", "- 1 A\n- 2 A\n- 3 A\n", NULL}, /* a line for each */
-    {"{{#a}}\nyes {{a}}\n{{/a}}\n{{^a}}\nno\n{{/a}}\n", "yes A\n", NULL},
-    {"{{#none}}\nyes\n{{/none}}\n{{^none}}\nno\n{{/none}}\n", "no\n", NULL},
-    {"{{#a}}\n{{^a}}\nx\n{{/a}}\ny\n{{/a}}\n", "y\n", NULL},
-    {"{{#none}}\n{{#a}}\nx\n{{/a}}\n{{/none}}\n", "", NULL},
-    {"{{! a remark }}\nx\n", "x\n", NULL},
-    {"{{> tail}}\n", "tail of A\nend\n", NULL},
-    {"{{tricky}}\n", "{{a}} $x\n", NULL}, /* a value is not expanded again */
-    {"a } b { c\n", "a } b { c\n", NULL},
-    {"x\n  {{nodse}}\n", NULL, "t:2:3: unknown name 'nodse'"},
-    {"{{#none}}\n{{wrong}}\n{{/none}}\n", NULL, "t:2:1: unknown name 'wrong'"},
-    {"{{#wrong}}\n", NULL, "t:1:1: unknown name 'wrong'"},
-    {"x {{a\n", NULL, "t:1:3: '{{' without '}}'"},
-    {"{{#a}}\nx\n", NULL, "t:1:1: nothing closes 'a'"},
-    {"x\n{{/a}}\n", NULL, "t:2:1: nothing open is called 'a'"},
-    {"{{#a}}\n{{/b}}\n", NULL, "t:2:1: nothing open is called 'b'"},
-    {"{{three}}{{three}}\n", NULL, "t:1:10: a second value of several lines 'three'"},
-    {"{{> loop}}\n", NULL, "loop:1:1: templates within templates, at 'loop'"},
-};
-
-START_TEST(templates_are_filled_strictly)
-{
-    struct strv v = {0};
-    strv_env_set(&v, "a", "A");
-    strv_env_set(&v, "none", "");
-    strv_env_set(&v, "three", "1\n2\n3");
-    strv_env_set(&v, "tricky", "{{a}} $x");
-    struct ddp_err err = {""};
-    char *got = template_fill("t", fills[_i].text, &v, find, NULL, &err);
-    if (fills[_i].result)
-        ck_assert_msg(got && strcmp(got, fills[_i].result) == 0, "%s -> '%s' (%s)",
-                      fills[_i].text, got ? got : "", err.text);
-    else
-        ck_assert_msg(!got && strstr(err.text, fills[_i].error), "%s -> %s",
-                      fills[_i].text, err.text);
-    free(got);
-    strv_finish(&v);
-}
-END_TEST
-
-/* --- times and sizes ---------------------------------------------------------------- */
-
-static const struct {
-    const char *text;
-    int64_t seconds;                      /* 0: an error */
-    const char *slurm, *sge, *lsf, *said; /* or the error, in `slurm` */
-} times[] = {
-    {"90m", 5400, "01:30:00", "01:30:00", "01:30", "1h30m"},
-    {"2h", 7200, "02:00:00", "02:00:00", "02:00", "2h"},
-    {"1.5h", 5400, "01:30:00", "01:30:00", "01:30", "1h30m"},
-    {"1d12h", 129600, "1-12:00:00", "36:00:00", "36:00", "1d12h"},
-    {"36:00:00", 129600, "1-12:00:00", "36:00:00", "36:00", "1d12h"},
-    {"1-12:00:00", 129600, "1-12:00:00", "36:00:00", "36:00", "1d12h"},
-    {"1h30min", 5400, "01:30:00", "01:30:00", "01:30", "1h30m"},
-    {"61s", 61, "00:01:01", "00:01:01", "00:02", "1m1s"},
-    {"100h", 360000, "4-04:00:00", "100:00:00", "100:00", "4d4h"},
-    {"120", 0,
-     "'120' is minutes for Slurm and LSF, seconds for Grid Engine and PBS; "
-     "write 120m, 120s or 120h"},
-    {"2:00", 0,
-     "'2:00' is hours and minutes for LSF, minutes and seconds for the others; "
-     "write 2:00:00 or 00:2:00"},
-    {"", 0, "is not a duration"},
-    {"2hours", 0,
-     "'2hours' is not a duration: write 90s, 5m, 1h30m, 250ms, 1d12h or "
-     "36:00:00"},
-    {"2m1h", 0, "is not a duration"},
-    {"-2h", 0, "is not a duration"},
-    {"1:60:00", 0, "is not a duration"},
-    {"1-24:00:00", 0, "is not a duration"},
-    {"0x2h", 0, "is not a duration"},
-    {"1e3h", 0, "is not a duration"},
-    {"250ms", 0, "is not between 1s and"},
-    {"0h", 0, "is not between 1s and"},
-    {"99999999d", 0, "is not between 1s and"},
-};
-
-START_TEST(times_have_units)
-{
-    struct ddp_err err = {""};
-    int64_t s = 0;
-    int rc = walltime_parse(times[_i].text, &s, &err);
-    if (times[_i].seconds == 0) {
-        ck_assert_msg(rc == -1 && strstr(err.text, times[_i].slurm), "%s: %s",
-                      times[_i].text, err.text);
-        return;
-    }
-    ck_assert_msg(rc == 0 && s == times[_i].seconds, "%s: %s, %" PRId64, times[_i].text,
-                  err.text, s);
-    char said[40];
-    char *slurm = walltime_text(SCHED_SLURM, s), *sge = walltime_text(SCHED_SGE, s),
-         *lsf = walltime_text(SCHED_LSF, s);
-    walltime_say(s, said, sizeof said);
-    ck_assert_str_eq(slurm, times[_i].slurm);
-    ck_assert_str_eq(sge, times[_i].sge);
-    ck_assert_str_eq(lsf, times[_i].lsf);
-    ck_assert_str_eq(said, times[_i].said);
-    free(slurm);
-    free(sge);
-    free(lsf);
-}
-END_TEST
-
-static const struct {
-    const char *text;
-    int64_t mb;
-} sizes[] = {
-    {"512M", 512},  {"64G", 65536}, {"64GB", 65536}, {"64GiB", 65536}, {"1.5T", 1572864},
-    {"64g", 65536}, {"64", -1},     {"", -1},        {"G", -1},        {"64K", -1},
-    {"64Gigs", -1}, {"-64G", -1},   {"0G", -1},      {"64 G", -1},
-};
-
-START_TEST(sizes_have_units)
-{
-    struct ddp_err err = {""};
-    int64_t mb = -1;
-    int rc = memory_parse(sizes[_i].text, &mb, &err);
-    ck_assert_msg(rc == (sizes[_i].mb < 0 ? -1 : 0) && mb == sizes[_i].mb,
-                  "%s: %" PRId64 " %s", sizes[_i].text, mb, err.text);
-}
-END_TEST
-
 /* --- site files --------------------------------------------------------------------- */
 
 static const struct {
@@ -258,9 +112,27 @@ START_TEST(lines_that_ini_would_cut_are_refused)
 }
 END_TEST
 
-static char program_name[] = "./train", own_name[] = "ddprun";
-
 /* --- requests of a job -------------------------------------------------------------- */
+
+/* The script of `ddprun --script ... ./train`. */
+static int make(struct opts *o, struct script *s, struct ddp_err *err)
+{
+    static char program[] = "./train", own[] = "ddprun";
+    static char *argv[] = {program, NULL}, *words[] = {own, NULL};
+    o->argv = argv;
+    return script_make(o, &(struct script_place){.words = words, .file = "job.sh"}, s, err);
+}
+
+/* `line` is in the script, or in the error. */
+static void assert_made(struct opts *o, bool wrong, const char *line, int i)
+{
+    struct script s;
+    struct ddp_err err = {""};
+    int rc = make(o, &s, &err);
+    ck_assert_msg(rc == (wrong ? -1 : 0) && strstr(rc == 0 ? s.text : err.text, line),
+                  "case %d: %s%s", i, err.text, s.text ? s.text : "");
+    script_finish(&s);
+}
 
 static const char small_site[] =
     "[site]\ntitle = T\nscheduler = slurm\naccount-required = yes\n"
@@ -331,7 +203,6 @@ static const struct {
 START_TEST(limits_are_checked_and_the_cure_is_named)
 {
     char *path = write_site(small_site);
-    char *program[] = {program_name, NULL}, *words[] = {own_name, NULL};
     struct opts o = {.script = SCHED_SLURM,
                      .site = path,
                      .account = "a",
@@ -341,19 +212,10 @@ START_TEST(limits_are_checked_and_the_cure_is_named)
                      .np = asks[_i].np,
                      .walltime_s = asks[_i].hours * 3600,
                      .cpus_per_task = asks[_i].cpus,
-                     .partition = asks[_i].partition,
-                     .argv = program};
-    struct script_place place = {.words = words};
-    struct script s;
-    struct ddp_err err = {""};
-    int rc = script_make(&o, &place, &s, &err);
-    ck_assert_msg(rc == (asks[_i].wrong ? -1 : 0) &&
-                      strstr(rc == 0 ? s.text : err.text, asks[_i].line),
-                  "case %d: %s%s", _i, err.text, s.text ? s.text : "");
-    script_finish(&s);
+                     .partition = asks[_i].partition};
+    assert_made(&o, asks[_i].wrong, asks[_i].line, _i);
     o.account = NULL;
-    ck_assert_int_eq(script_make(&o, &place, &s, &err), -1);
-    script_finish(&s);
+    assert_made(&o, true, "", _i);
     free(path);
 }
 END_TEST
@@ -404,41 +266,29 @@ static const struct {
 START_TEST(the_first_partition_that_fits_is_taken)
 {
     char *path = write_site(two_sizes);
-    char *program[] = {program_name, NULL}, *words[] = {own_name, NULL};
     struct opts o = choices[_i].o;
     o.site = path;
     o.submit = true;
-    o.argv = program;
-    struct script_place place = {.words = words};
-    struct script s;
-    struct ddp_err err = {""};
-    int rc = script_make(&o, &place, &s, &err);
-    ck_assert_msg(rc == (choices[_i].wrong ? -1 : 0) &&
-                      strstr(rc == 0 ? s.text : err.text, choices[_i].line),
-                  "case %d: %s%s", _i, err.text, s.text ? s.text : "");
-    script_finish(&s);
+    assert_made(&o, choices[_i].wrong, choices[_i].line, _i);
     free(path);
 }
 END_TEST
 
 START_TEST(cpus_are_counted_without_overflow)
 {
-    char *program[] = {program_name, NULL}, *words[] = {own_name, NULL};
     struct opts o = {.site = "pbs",
                      .submit = true,
                      .per_node = 1000000,
                      .cpus_per_task = 4096,
-                     .gpus_per_node = -1,
-                     .argv = program};
-    struct script_place place = {.words = words};
+                     .gpus_per_node = -1};
     struct script s;
     struct ddp_err err = {""};
-    ck_assert_int_eq(script_make(&o, &place, &s, &err), -1);
+    ck_assert_int_eq(make(&o, &s, &err), -1);
     ck_assert_str_eq(err.text, "1 node with 4096000000 CPUs each are too many");
     script_finish(&s);
     o.per_node = 1000;
     o.nnodes = 1000;
-    ck_assert_int_eq(script_make(&o, &place, &s, &err), -1);
+    ck_assert_int_eq(make(&o, &s, &err), -1);
     ck_assert_str_eq(err.text, "1000 nodes with 4096000 CPUs each are too many");
     script_finish(&s);
 }
@@ -474,21 +324,12 @@ START_TEST(gpus_are_asked_for_as_their_complex_is_defined)
     char *text = xasprintf("[site]\nscheduler = sge\n%s\n[partition q]\nnodes = 8\n"
                            "gpus = 4\ncores = 8\n",
                            complexes[_i].keys);
-    char *path = write_site(text), *program[] = {program_name, NULL},
-         *words[] = {own_name, NULL};
+    char *path = write_site(text);
     struct opts o = {.site = path,
                      .submit = true,
                      .nnodes = complexes[_i].nodes,
-                     .gpus_per_node = complexes[_i].gpus,
-                     .argv = program};
-    struct script_place place = {.words = words};
-    struct script s;
-    struct ddp_err err = {""};
-    int rc = script_make(&o, &place, &s, &err);
-    ck_assert_msg(rc == (complexes[_i].wrong ? -1 : 0) &&
-                      strstr(rc == 0 ? s.text : err.text, complexes[_i].line),
-                  "case %d: %s%s", _i, err.text, s.text ? s.text : "");
-    script_finish(&s);
+                     .gpus_per_node = complexes[_i].gpus};
+    assert_made(&o, complexes[_i].wrong, complexes[_i].line, _i);
     free(path);
     free(text);
 }
@@ -496,8 +337,6 @@ END_TEST
 
 START_TEST(every_included_site_makes_scripts)
 {
-    char *program[] = {program_name, NULL}, *words[] = {own_name, NULL};
-    struct script_place place = {.words = words, .file = "job.sh"};
     size_t seen = 0;
     for (const struct embedded *e = embedded_templates; e->name; e++) {
         if (strncmp(e->name, "site/", 5) != 0)
@@ -509,9 +348,8 @@ START_TEST(every_included_site_makes_scripts)
                          .site = name,
                          .account = "a",
                          .gpus_per_node = -1,
-                         .requeue = "--resume",
-                         .argv = program};
-        ck_ok(script_make(&o, &place, &s, &err), err);
+                         .requeue = "--resume"};
+        ck_ok(make(&o, &s, &err), err);
         char *places = strstr(s.text, "{{"); /* Flux has one of its own */
         ck_assert(!places || (strncmp(places, "{{id}}.out\n", 11) == 0 &&
                               !strstr(places + 2, "{{")));
@@ -525,20 +363,17 @@ END_TEST
 
 START_TEST(spares_are_nodes_without_ranks)
 {
-    char *path = write_site(small_site), *program[] = {program_name, NULL};
-    char *words[] = {own_name, NULL};
+    char *path = write_site(small_site);
     struct opts o = {.script = SCHED_SLURM,
                      .site = path,
                      .account = "a",
                      .nnodes = 3,
                      .spares = 1,
                      .gpus_per_node = 4,
-                     .requeue = "--resume",
-                     .argv = program};
-    struct script_place place = {.words = words};
+                     .requeue = "--resume"};
     struct script s;
     struct ddp_err err = {""};
-    ck_ok(script_make(&o, &place, &s, &err), err);
+    ck_ok(make(&o, &s, &err), err);
     static const char *const lines[] = {
         "# train: 12 ranks on 3 nodes and 1 spare of gpu,", "#SBATCH --nodes=4\n",
         "#SBATCH --no-kill\n", "|| scontrol requeue \"$1\"",
@@ -548,13 +383,13 @@ START_TEST(spares_are_nodes_without_ranks)
                       s.text);
     script_finish(&s);
     o.min_nnodes = 2; /* the spare would not be there with fewer nodes: no range */
-    ck_ok(script_make(&o, &place, &s, &err), err);
+    ck_ok(make(&o, &s, &err), err);
     ck_assert_ptr_nonnull(strstr(s.text, "#SBATCH --nodes=4\n"));
     script_finish(&s);
     o.min_nnodes = 0;
     o.nnodes = 4;
     o.partition = "gpu";
-    ck_assert_int_eq(script_make(&o, &place, &s, &err), -1);
+    ck_assert_int_eq(make(&o, &s, &err), -1);
     ck_assert_msg(
         strstr(err.text, "a job in gpu has at most 4 nodes, not 4 and 1 spare; "), "%s",
         err.text);
@@ -569,34 +404,30 @@ START_TEST(a_range_of_nodes_is_asked_for)
                                         "#SBATCH --nodes=2-4\n", "#SBATCH --mincpus=32\n",
                                         "#SBATCH --no-kill\n",
                                         "ddprun --nnodes 2:4 --nproc-per-node 4 --grace"};
-    char *path = write_site(small_site), *program[] = {program_name, NULL};
-    char *words[] = {own_name, NULL};
+    char *path = write_site(small_site);
     struct opts o = {.script = SCHED_SLURM,
                      .site = path,
                      .account = "a",
                      .min_nnodes = 2,
                      .nnodes = 4,
-                     .gpus_per_node = 4,
-                     .argv = program};
-    struct script_place place = {.words = words};
+                     .gpus_per_node = 4};
     struct script s;
     struct ddp_err err = {""};
-    ck_ok(script_make(&o, &place, &s, &err), err);
+    ck_ok(make(&o, &s, &err), err);
     for (size_t i = 0; i < ARRAY_LEN(slurm); i++)
         ck_assert_msg(strstr(s.text, slurm[i]) != NULL, "no '%s' in %s", slurm[i],
                       s.text);
     script_finish(&s);
     o.nnodes = 5;
     o.partition = "gpu";
-    ck_assert_int_eq(script_make(&o, &place, &s, &err), -1);
+    ck_assert_int_eq(make(&o, &s, &err), -1);
     ck_assert_msg(strstr(err.text, "at most 4 nodes, not 5; ") != NULL, "%s", err.text);
     script_finish(&s);
     o = (struct opts){.site = "sge",
                       .script = SCHED_SGE,
                       .min_nnodes = 2,
-                      .nnodes = 4,
-                      .argv = program};
-    ck_ok(script_make(&o, &place, &s, &err), err);
+                      .nnodes = 4};
+    ck_ok(make(&o, &s, &err), err);
     ck_assert_msg(strstr(s.text, "#$ -pe mpi 4\n") &&
                       strstr(s.text, "ddprun --nnodes 2:4 --nproc-per-node 1 "),
                   "%s", s.text);
@@ -620,20 +451,13 @@ static const struct {
 
 START_TEST(no_job_is_to_go_on_that_its_scheduler_ends)
 {
-    char *program[] = {program_name, NULL}, *words[] = {own_name, NULL};
     struct opts o = {.submit = true,
                      .site = ended[_i].site,
                      .spares = ended[_i].spares,
                      .min_nnodes = ended[_i].min_nnodes,
                      .nnodes = 4,
-                     .gpus_per_node = -1,
-                     .argv = program};
-    struct script_place place = {.words = words};
-    struct script s;
-    struct ddp_err err = {""};
-    ck_assert_int_eq(script_make(&o, &place, &s, &err), -1);
-    ck_assert_msg(strstr(err.text, ended[_i].error) != NULL, "%s", err.text);
-    script_finish(&s);
+                     .gpus_per_node = -1};
+    assert_made(&o, true, ended[_i].error, _i);
 }
 END_TEST
 
@@ -641,9 +465,6 @@ Suite *suite(void)
 {
     Suite *s = suite_create("script");
     TCase *t = tcase_create("script");
-    tcase_add_loop_test(t, templates_are_filled_strictly, 0, ARRAY_LEN(fills));
-    tcase_add_loop_test(t, times_have_units, 0, ARRAY_LEN(times));
-    tcase_add_loop_test(t, sizes_have_units, 0, ARRAY_LEN(sizes));
     tcase_add_loop_test(t, a_wrong_site_file_is_one_line_with_its_place, 0,
                         ARRAY_LEN(sites));
     tcase_add_test(t, lines_that_ini_would_cut_are_refused);

@@ -72,7 +72,7 @@ static void pass(const struct kernels *k, struct norm_case *c, int from, int to,
     k->norm_plan_free(p);
 }
 
-static void close_to(const float *a, const float *b, size_t n, const char *what)
+static void assert_close(const float *a, const float *b, size_t n, const char *what)
 {
     for (size_t i = 0; i < n; i++)
         ck_assert_msg(fabsf(a[i] - b[i]) <= 2e-5f * (1 + fabsf(b[i])), "%s[%zu]: %g, %g",
@@ -90,7 +90,7 @@ static const struct kernels *engine(int i)
 /* Two ranks with 7 and 5 samples, or with 12 and none, are one with 12. The engines go
  * through all of it twice: what a rank adds up hangs in backward on the other's forward.
  */
-static void ranks_are_one(int cut)
+static void assert_ranks_are_one(int cut)
 {
     for (int i = 0; i < 4; i++) {
         const struct kernels *k = engine(i);
@@ -124,25 +124,25 @@ static void ranks_are_one(int cut)
             dw[j] += ours.dw[j];
             dbias[j] += ours.dbias[j];
         }
-        close_to(ours.y, truth.y, ALL * C, "y");
-        close_to(ours.dx, truth.dx, ALL * C, "dx");
-        close_to(ours.dshortcut, truth.dshortcut, ALL * C, "dshortcut");
-        close_to(dw, truth.dw, C, "dw");
-        close_to(dbias, truth.dbias, C, "dbias");
-        close_to(running, truth.running, 2 * C, "running");
+        assert_close(ours.y, truth.y, ALL * C, "y");
+        assert_close(ours.dx, truth.dx, ALL * C, "dx");
+        assert_close(ours.dshortcut, truth.dshortcut, ALL * C, "dshortcut");
+        assert_close(dw, truth.dw, C, "dw");
+        assert_close(dbias, truth.dbias, C, "dbias");
+        assert_close(running, truth.running, 2 * C, "running");
         ck_assert_mem_eq(running, ours.running, sizeof running);
     }
 }
 
 START_TEST(two_ranks_normalise_as_one)
 {
-    ranks_are_one(FIRST);
+    assert_ranks_are_one(FIRST);
 }
 END_TEST
 
 START_TEST(a_rank_without_samples_takes_part)
 {
-    ranks_are_one(ALL);
+    assert_ranks_are_one(ALL);
 }
 END_TEST
 
@@ -178,10 +178,10 @@ START_TEST(alone_all_engines_agree)
         draw(&ours);
         pass(&kernels_plain, &truth, 0, ALL, NULL, NULL);
         pass(k, &ours, 0, ALL, NULL, NULL);
-        close_to(ours.y, truth.y, ALL * C, "y");
-        close_to(ours.dx, truth.dx, ALL * C, "dx");
-        close_to(ours.dw, truth.dw, C, "dw");
-        close_to(ours.running, truth.running, 2 * C, "running");
+        assert_close(ours.y, truth.y, ALL * C, "y");
+        assert_close(ours.dx, truth.dx, ALL * C, "dx");
+        assert_close(ours.dw, truth.dw, C, "dw");
+        assert_close(ours.running, truth.running, 2 * C, "running");
     }
 }
 END_TEST

@@ -176,7 +176,7 @@ bool calls_put_rank(struct calls *c, int rank, struct evbuffer *out)
     return true;
 }
 
-/* --- who waits for whom ------------------------------------------------------------- */
+/* --- ranks that wait, and ranks that they wait for ---------------------------------- */
 
 struct wait {
     const json_t *call; /* of the first of them; borrowed */

@@ -1,7 +1,8 @@
-/* launcher/plugins/observe/calls.h - the collectives that ranks are in, who waits for whom
+/* launcher/plugins/observe/calls.h - the current collective of each rank
  *
- * For the page and --top: while one of them asks, the agents are asked every INTERVAL_MS
- * or, if the ranks' answers are long, so rarely that they cost a rank 0.1 % of a CPU.
+ * The page and --top also show which ranks wait in a collective, and for which ranks.
+ * While one of them is open, the launcher asks the agents every INTERVAL_MS, or less
+ * often if the ranks' answers are long: an answer costs a rank at most 0.1 % of a CPU.
  */
 #ifndef LAUNCHER_PLUGINS_OBSERVE_CALLS_H
 #define LAUNCHER_PLUGINS_OBSERVE_CALLS_H
@@ -15,9 +16,9 @@ struct calls;
 struct calls *calls_create(struct job *j);
 void calls_destroy(struct calls *c); /* NULL is fine */
 
-/* Someone looks: ask the agents, if it is time to. The ranks run. */
+/* Ask the agents, if it is time to; called for each request of a page while ranks run. */
 void calls_ask(struct calls *c);
-/* An answer of a node: the text of diagnose/calls.h. */
+/* A node's answer; its text is described in diagnose/calls.h. */
 void calls_take(struct calls *c, unsigned node, const struct msg_calls *m);
 void calls_forget(struct calls *c); /* other ranks will run; NULL is fine */
 

@@ -23,7 +23,7 @@ bool agent_plugins_before_kill(void *agent); /* does one of them delay it? */
 /* 1: no plug-in handles this type; -1: it is invalid */
 int agent_plugins_message(struct agent *a, const struct frame *f, struct ddp_err *err);
 
-/* LATE, if it did not run for a while since the last one. */
+/* Sends LATE if the agent did not run for some time since the last LATE. */
 void agent_report_late(struct agent *a);
 
 #endif

@@ -412,7 +412,8 @@ void ranks_again(struct ranks *r)
     event_active(r->starter, EV_TIMEOUT, 0);
 }
 
-/* Without an interruption for each rank that ends of it at once: they all end sooner. */
+/* SIGCHLD is blocked meanwhile: each rank that ends at once would interrupt the loop, and
+ * the last ranks would get their signal later. */
 void ranks_signal(struct ranks *r, int sig)
 {
     sigset_t ends, before;

@@ -10,8 +10,8 @@
 #include "common/strv.h"
 #include "include/ddprun/err.h"
 
-/* `words` are settings "name=value", and from the first that begins with '-' on the words
- * of a command line. */
+/* `words` holds settings "name=value"; from the first word that begins with '-' on, it
+ * holds the words of a command line. */
 typedef int (*defaults_fn)(const char *origin, const struct strv *words, void *arg,
                            struct ddp_err *err);
 

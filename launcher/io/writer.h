@@ -54,8 +54,8 @@ void writer_destroy(struct writer *w);
 char *writer_reserve(struct writer *w, size_t size);
 void writer_commit(struct writer *w, size_t size);
 
-/* Start the thread, before there is something to write: a line that is waited for comes
- * sooner then. */
+/* Starts the thread before there is anything to write, so that the first line is not
+ * delayed. */
 void writer_prepare(struct writer *w);
 
 size_t writer_pending(const struct writer *w); /* bytes not written yet */

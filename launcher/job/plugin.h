@@ -172,7 +172,7 @@ bool job_can_add(const struct job *j);
 void job_add_nodes(struct job *j);
 long job_node_at(const struct job *j, int place); /* -1: the place is vacant */
 unsigned job_store_node(const struct job *j);     /* it was the first one of the plan */
-/* Has it the store of this attempt? */
+/* Does the node run the store of this attempt? */
 bool job_has_store(const struct job *j, unsigned node);
 /* Its slots have changed: it could have another number of ranks than in its place. */
 bool job_node_resized(const struct job *j, unsigned node);

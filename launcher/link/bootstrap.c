@@ -300,9 +300,9 @@ int bootstrap_read(int fd, int64_t deadline_ms, struct bootstrap *s, struct ddp_
 
 /* --- connecting --------------------------------------------------------------------- */
 
-/* `of_link`: the key; NULL: the node's. One that has made an offer by `offer_ms` is a
- * launcher or an agent: its proof may be delayed by lost packets, and if we gave up it
- * would take us for a node that has broken off. */
+/* `of_link`: the key; NULL: the node's. A peer that has made an offer by `offer_ms` is a
+ * launcher or an agent. Its proof may be delayed by lost packets, and if this side gave
+ * up, the peer would declare the node lost. */
 static int prove(int in, int out, const struct bootstrap *s, const struct secret *of_link,
                  int64_t offer_ms, int64_t deadline_ms, struct link_keys *keys,
                  struct ddp_err *err)

@@ -1,7 +1,7 @@
-/* launcher/plugins/diagnose/calls.h - the collectives that ranks are in, for a page
+/* launcher/plugins/diagnose/calls.h - the current collectives of ranks, for a page
  *
- * Asked for every few seconds while someone looks (observe/calls.h): short, and without
- * what only a report needs. A rank that has not answered is left out.
+ * Called every few seconds while a page is open (observe/calls.h), so the answer is short
+ * and leaves out what only a report needs. Ranks that have not answered are left out.
  */
 #ifndef LAUNCHER_PLUGINS_DIAGNOSE_CALLS_H
 #define LAUNCHER_PLUGINS_DIAGNOSE_CALLS_H

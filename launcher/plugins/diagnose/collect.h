@@ -25,7 +25,8 @@ enum collect_part {
 /* An array with an object for each of `ranks`: its process (proc.h), its connections
  * (sockets.h), its collectives (trace.h), its threads (stacks.h) or "no_stacks", why
  * there are none, and "below", its other processes; the first of them has what NCCL says
- * (ras.h); of COLLECT_CALLS "bytes", of the answer of its flight recorder. `folder`: where the ranks have put their files (doc/hangs.md). */
+ * (ras.h). With COLLECT_CALLS "bytes" is the size of its flight recorder's answer.
+ * `folder`: where the ranks have put their files (doc/hangs.md). */
 json_t *collect(const char *folder, const struct collect_rank *ranks, size_t n,
                 enum collect_part part);
 

@@ -28,7 +28,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* CLEAN_MS: folders of killed agents are removed after this: not by a job of a moment */
+/* CLEAN_MS: delay before the folders of killed agents are removed; short jobs skip it */
 enum { YOUNG_S = 60, CLEAN_MS = 100 };
 
 struct diagnose {

@@ -15,7 +15,7 @@ static const char *const library_paths[] = {
     "/site-packages/", "/dist-packages/", "/lib/python",    "<frozen ",
     "/sysdeps/",       "/usr/include/",   "/preload/rank/",
 };
-/* Beginnings of paths: the C library's, in its own source. */
+/* Path prefixes of the C library's own sources. */
 static const char *const c_library_paths[] = {
     "./nptl/", "./io/",    "./misc/",   "./socket/", "./time/",
     "./elf/",  "./posix/", "./stdlib/", "./signal/", "../nptl/",

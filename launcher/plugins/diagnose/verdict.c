@@ -338,14 +338,14 @@ static void each_group(struct job_view *j,
 
 /* --- by stacks alone ---------------------------------------------------------------- */
 
-/* It runs, and no stack tells where. */
+/* The rank runs, and no stack shows where. */
 static bool nowhere(const struct view *v)
 {
     return !v->gone && !stopped(v) && !v->at.op && !v->at.function;
 }
 
-/* Of ranks that do not wait, those of which nothing is known are the reason only if there
- * are no others: a debugger had no time for them. */
+/* Ranks without a stack (a debugger had no time for them) are blamed only if every other
+ * rank waits. */
 static void take_nowhere(const struct job_view *j, bool *others, bool *unknown)
 {
     size_t nknown = 0;

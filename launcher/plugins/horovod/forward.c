@@ -84,7 +84,7 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
     close_both(arg);
 }
 
-/* All that was received from the other side is sent. */
+/* Everything that the other side had sent is written. */
 static void on_written(struct bufferevent *bev, void *arg)
 {
     struct forwarded *c = arg;

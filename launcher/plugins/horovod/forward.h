@@ -1,9 +1,9 @@
 /* launcher/plugins/horovod/forward.h - connections of ranks, forwarded over the links
  *
- * As ssh forwards a port: an agent listens on the loopback interface of its host, and
- * what Horovod's ranks send there goes by FORWARD messages to the launcher. Each side has
- * such a table. A connection is identified by its node and the number that the agent has
- * given it, which it gives to no other one.
+ * Like a port that ssh forwards: an agent listens on the loopback interface of its host
+ * and passes what Horovod's ranks send there to the launcher, in FORWARD messages. Each
+ * side has such a table. A connection is identified by its node and a number, which the
+ * agent never uses twice.
  */
 #ifndef LAUNCHER_PLUGINS_HOROVOD_FORWARD_H
 #define LAUNCHER_PLUGINS_HOROVOD_FORWARD_H
@@ -13,7 +13,7 @@
 
 struct forward;
 
-/* `sent` gets what has come on a connection, and that it is closed. */
+/* `sent` is called with the bytes that a connection has received, and when it closes. */
 struct forward *forward_create(struct loop *loop,
                                void (*sent)(unsigned node, const struct msg_forward *m,
                                             void *arg),

@@ -1,8 +1,8 @@
 /* launcher/plugins/horovod/horovod_agent.c - Horovod's elastic mode, on the nodes' side
  *
- * Ranks reach the launcher's key-value server by a port of the loopback interface, if
- * they are of this job (forward.h). The launcher makes the requests to a rank (notify.h),
- * and knows its port; the reply carries no data.
+ * Ranks of this job reach the launcher's key-value server through a port of the loopback
+ * interface (forward.h). The launcher makes the requests to a rank (notify.h) and knows
+ * the rank's port; the reply carries no data.
  */
 #define LOG_SUBSYS "agent"
 #include "launcher/admission/admission.h"

@@ -1,8 +1,8 @@
 /* launcher/plugins/horovod/kv_server.c - see kv_server.h
  *
  * The server (rendezvous/) gets one end of a socket pair for each connection of a rank.
- * Its requests are handled at the end of the loop's iteration: the answer to one may be
- * that it is executed again.
+ * Requests are handled at the end of the loop's iteration, because setting a key makes
+ * the server execute the request that waits for it.
  */
 #define LOG_SUBSYS "store"
 #include "launcher/plugins/horovod/kv_server.h"

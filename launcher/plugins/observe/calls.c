@@ -11,8 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ms: between two questions; until one without an answer is repeated; a shorter wait is
- * part of every step; an answer is shown for so long beyond the next */
+/* ms: between two questions; until a question without an answer is repeated; shorter
+ * waits are not shown, they are part of every step; after this long an answer that no
+ * newer one has replaced is not shown */
 enum { INTERVAL_MS = 2000, ANSWER_MS = 10000, WAIT_MS = 1000, SHOWN_MS = 6000 };
 /* A rank's PyTorch needs 30 ns for a byte of its answer: 0.1 % of the interval. */
 enum { BYTES_PER_MS = 33 };
@@ -129,7 +130,7 @@ static bool waits(const json_t *call)
     return json_is_false(json_object_get(call, "done"));
 }
 
-/* Since the rank has entered it, now. */
+/* The time since the rank entered the call. */
 static int64_t age_ms(const struct calls *c, int rank, const json_t *call)
 {
     int64_t ms = json_integer_value(json_object_get(call, "age_ms"));
@@ -147,7 +148,7 @@ static char *quoted(const char *text)
     return q;
 }
 
-/* Most ranks are in the same collective. */
+/* Reuses the last name, since most ranks are in the same collective. */
 static void put_name(struct calls *c, const json_t *call, struct evbuffer *out)
 {
     const char *name = text_of(call, "text");

@@ -14,9 +14,10 @@
 
 struct viewer;
 
-/* --ui, --metrics and --metric of the job's options. Listens, and puts into our
- * environment what makes Hugging Face's Trainer report to the page, and PyTorch's flight
- * recorder short; before the environment of the ranks is made. NULL with `err`: an address cannot be used. */
+/* --ui, --metrics and --metric of the job's options. Listens, and sets the
+ * variables by which Hugging Face's Trainer reports to the page and PyTorch's flight
+ * recorder stays short. Called before the environment of the ranks is made. NULL with
+ * `err`: an address cannot be used. */
 struct viewer *viewer_create(struct job *j, struct ddp_err *err);
 /* Print the URL and start the program. */
 int viewer_start(struct viewer *v, struct ddp_err *err);

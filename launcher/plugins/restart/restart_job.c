@@ -103,7 +103,7 @@ static void check_first(struct decision *d, int rank, long long step)
     free(line);
 }
 
-/* The first rank that says it counts: all go on from the same step. */
+/* The first rank's line counts: all ranks resume from the same step. */
 static void take_resumed(struct decision *d, int rank, long long step)
 {
     if (d->resumed || d->j->restart.attempt == 0)

@@ -309,8 +309,8 @@ static const struct partition *nearest(const struct site *s, int gpus)
 }
 
 /* The first partition that fits, rather one whose nodes others cannot take; else the one
- * to name in the error. Where the ranks do not fit the GPUs of a node, the job is none
- * for nodes without GPUs. */
+ * to name in the error. After a partition with GPUs that the job does not fit, those
+ * without GPUs are skipped: the job would lose its GPUs without a word. */
 static const struct partition *first_fit(const struct opts *opts, const struct request *r)
 {
     const struct partition *preemptible = NULL, *small = NULL;

@@ -294,7 +294,7 @@ static int draw_waits(const struct top *t, const json_t *status, FILE *out)
     return (int)i;
 }
 
-/* Its last line; while it waits in a collective, that. */
+/* The rank's last line of output; the collective while the rank waits in one. */
 static char *doing(const struct row *r)
 {
     char since[16];

@@ -35,39 +35,19 @@ static void keep(const struct coll *c, struct range from, struct range to)
         memmove(b, a, from.n * type_size(c->type));
 }
 
-static struct range block_in(const struct coll *c, int i)
-{
-    if (c->starts_in)
-        return (struct range){c->starts_in[i], c->starts_in[i + 1] - c->starts_in[i]};
-    return coll_block(c, i);
-}
-
 static void add_all(struct ddp_group *g, struct coll *c)
 {
     int me = g->layout.rank, size = g->layout.size;
-    struct range all = {0, c->count};
+    struct range out, in;
     c->items = xcalloc(2 * (size_t)size, sizeof *c->items);
-    if (c->kind == COLL_ALL_TO_ALL) {
-        keep(c, coll_block(c, me), block_in(c, me));
-        for (int i = 1; i < size; i++) { /* each rank starts with another peer */
-            int to = (me + i) % size, from = (me + size - i) % size;
-            add(g, c, REQUEST_RECV, from, c->recv, block_in(c, from));
-            add(g, c, REQUEST_SEND, to, c->send, coll_block(c, to));
-        }
-    } else if (me != c->root) {
-        bool gives = c->kind == COLL_GATHER;
-        add(g, c, gives ? REQUEST_SEND : REQUEST_RECV, c->root, gives ? c->send : c->recv,
-            all);
-    } else if (c->kind == COLL_GATHER) {
-        keep(c, all, coll_block(c, me));
-        for (int i = 1; i < size; i++)
-            add(g, c, REQUEST_RECV, (me + i) % size, c->recv,
-                coll_block(c, (me + i) % size));
-    } else {
-        keep(c, coll_block(c, me), all);
-        for (int i = 1; i < size; i++)
-            add(g, c, REQUEST_SEND, (me + i) % size, c->send,
-                coll_block(c, (me + i) % size));
+    if (coll_gives(c, me, me, &out) && coll_takes(c, me, me, &in))
+        keep(c, out, in);
+    for (int i = 1; i < size; i++) { /* each rank starts with another peer */
+        int to = (me + i) % size, from = (me + size - i) % size;
+        if (coll_takes(c, me, from, &in))
+            add(g, c, REQUEST_RECV, from, c->recv, in);
+        if (coll_gives(c, me, to, &out))
+            add(g, c, REQUEST_SEND, to, c->send, out);
     }
 }
 

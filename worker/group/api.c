@@ -79,19 +79,12 @@ static int check_own_block(const struct ddp_group *g, const struct coll *c,
                            struct ddp_err *err)
 {
     int me = g->layout.rank;
-    size_t gives = coll_block(c, me).n, takes = c->count;
-    if (c->kind == COLL_ALL_TO_ALL && c->starts_in)
-        takes = c->starts_in[me + 1] - c->starts_in[me];
-    if (c->kind == COLL_GATHER) {
-        takes = gives;
-        gives = c->count;
-    }
-    bool both = c->kind == COLL_ALL_TO_ALL ||
-                (me == c->root && (c->kind == COLL_GATHER || c->kind == COLL_SCATTER));
-    return !both || gives == takes
+    struct range gives, takes;
+    bool both = coll_gives(c, me, me, &gives) && coll_takes(c, me, me, &takes);
+    return !both || gives.n == takes.n
                ? 0
                : err_set(err, "rank %d gives itself %zu elements and takes %zu", me,
-                         gives, takes);
+                         gives.n, takes.n);
 }
 
 static int check(struct ddp_group *g, const struct coll *c, struct ddp_err *err)
@@ -148,17 +141,24 @@ static void start(struct ddp_group *g, struct ddp_request *r)
         alone(&r->coll);
 }
 
-static int run(struct ddp_group *g, struct coll c, struct ddp_err *err)
+static int run_patiently(struct ddp_group *g, struct coll c, struct patience *p,
+                         struct ddp_err *err)
 {
     struct ddp_request r = {.kind = REQUEST_COLL, .coll = c};
     int rc = check(g, &c, err);
     if (rc == 0)
         start(g, &r);
     if (rc == 0 && !r.ended)
-        rc = group_wait(g, &r.ended, err);
+        rc = group_wait_patiently(g, &r.ended, p, err);
     if (rc < 0 || is_alone(g, &c))
         coll_finish(&r.coll);
     return rc;
+}
+
+static int run(struct ddp_group *g, struct coll c, struct ddp_err *err)
+{
+    struct patience p = {0};
+    return run_patiently(g, c, &p, err);
 }
 
 static struct ddp_request *set_off(struct ddp_group *g, struct coll c,
@@ -176,15 +176,8 @@ static struct ddp_request *set_off(struct ddp_group *g, struct coll c,
 
 int ddp_monitored_barrier(struct ddp_group *g, int64_t timeout_ms, struct ddp_err *err)
 {
-    struct ddp_request r = {.kind = REQUEST_COLL, .coll = barrier()};
-    if (check(g, &r.coll, err) < 0)
-        return -1;
-    start(g, &r);
     struct patience p = {.timeout_ms = timeout_ms, .monitored = true};
-    int rc = r.ended ? 0 : group_wait_patiently(g, &r.ended, &p, err);
-    if (rc < 0)
-        coll_finish(&r.coll);
-    return rc;
+    return run_patiently(g, barrier(), &p, err);
 }
 
 /* Of bytes in host memory, whatever the backend. */

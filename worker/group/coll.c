@@ -81,11 +81,33 @@ size_t coll_most(const struct coll *c, int n)
     return most;
 }
 
+static struct range block_in(const struct coll *c, const size_t *starts, int i)
+{
+    if (starts)
+        return (struct range){starts[i], starts[i + 1] - starts[i]};
+    return (struct range){(size_t)i * c->count, c->count};
+}
+
 struct range coll_block(const struct coll *c, int i)
 {
-    if (c->starts)
-        return (struct range){c->starts[i], c->starts[i + 1] - c->starts[i]};
-    return (struct range){(size_t)i * c->count, c->count};
+    return block_in(c, c->starts, i);
+}
+
+bool coll_gives(const struct coll *c, int me, int peer, struct range *r)
+{
+    bool all = c->kind == COLL_GATHER;
+    *r = all ? (struct range){0, c->count} : coll_block(c, peer);
+    return c->kind == COLL_ALL_TO_ALL || (all && peer == c->root) ||
+           (c->kind == COLL_SCATTER && me == c->root);
+}
+
+bool coll_takes(const struct coll *c, int me, int peer, struct range *r)
+{
+    bool all = c->kind == COLL_SCATTER;
+    *r = all ? (struct range){0, c->count}
+             : block_in(c, c->starts_in ? c->starts_in : c->starts, peer);
+    return c->kind == COLL_ALL_TO_ALL || (all && peer == c->root) ||
+           (c->kind == COLL_GATHER && me == c->root);
 }
 
 struct range coll_part(const struct coll *c, int i, size_t k)

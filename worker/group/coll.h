@@ -86,6 +86,10 @@ size_t coll_most(const struct coll *c, int n);
 /* Block i, and its k-th chunk; empty beyond the end. */
 struct range coll_block(const struct coll *c, int i);
 struct range coll_part(const struct coll *c, int i, size_t k);
+/* gather, scatter and all_to_all: what `me` reads from `send` for `peer`, and what of
+ * `recv` comes from it. False: nothing, and always for other kinds. */
+bool coll_gives(const struct coll *c, int me, int peer, struct range *r);
+bool coll_takes(const struct coll *c, int me, int peer, struct range *r);
 /* Bytes that must agree on all of `size` ranks, of all blocks together; 0 where they
  * may differ. */
 uint64_t coll_agreed(const struct coll *c, int size);

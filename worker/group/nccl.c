@@ -104,38 +104,18 @@ static int start_uneven(struct ddp_group *g, const struct nccl_queue *n, struct 
     return rc;
 }
 
-static int send_block(const struct nccl_queue *n, const struct coll *c, struct range b,
-                      int peer)
-{
-    return b.n == 0 ? 0
-                    : nccl_api.send(coll_at(c, c->send, b.at), b.n * type_size(c->type),
-                                    NCCL_BYTES, peer, n->comm, n->stream);
-}
-
-static int recv_block(const struct nccl_queue *n, const struct coll *c, struct range b,
-                      int peer)
-{
-    return b.n == 0 ? 0
-                    : nccl_api.recv(coll_at(c, c->recv, b.at), b.n * type_size(c->type),
-                                    NCCL_BYTES, peer, n->comm, n->stream);
-}
-
 static int start_moves(struct ddp_group *g, const struct nccl_queue *n, struct coll *c)
 {
-    struct coll in = *c; /* whose blocks are those that come */
-    struct range all = {0, c->count};
-    bool root = g->layout.rank == c->root;
-    int rc = 0;
-    in.starts = c->starts_in ? c->starts_in : c->starts;
+    int me = g->layout.rank, rc = 0;
+    size_t size = type_size(c->type);
+    struct range b;
     for (int r = 0; r < g->layout.size && rc == 0; r++) {
-        bool out = c->kind == COLL_ALL_TO_ALL || (c->kind == COLL_SCATTER && root) ||
-                   (c->kind == COLL_GATHER && r == c->root);
-        bool come = c->kind == COLL_ALL_TO_ALL || (c->kind == COLL_GATHER && root) ||
-                    (c->kind == COLL_SCATTER && r == c->root);
-        if (out)
-            rc = send_block(n, c, c->kind == COLL_GATHER ? all : coll_block(c, r), r);
-        if (come && rc == 0)
-            rc = recv_block(n, c, c->kind == COLL_SCATTER ? all : coll_block(&in, r), r);
+        if (coll_gives(c, me, r, &b) && b.n > 0)
+            rc = nccl_api.send(coll_at(c, c->send, b.at), b.n * size, NCCL_BYTES, r,
+                               n->comm, n->stream);
+        if (rc == 0 && coll_takes(c, me, r, &b) && b.n > 0)
+            rc = nccl_api.recv(coll_at(c, c->recv, b.at), b.n * size, NCCL_BYTES, r,
+                               n->comm, n->stream);
     }
     return rc;
 }

@@ -80,8 +80,9 @@ static int bootstrap_all(struct ddp_group *g, const struct ddp_group_options *o,
     } else {
         exchange_cards = bootstrap_find(&m, url && *url ? url : NULL, host, &toward, err);
     }
-    char *card =
-        exchange_cards ? card_make(p->rank, listeners, toward, g->alone, err) : NULL;
+    char *card = exchange_cards ? card_make(p->rank, listeners, toward, deadline_ms,
+                                            g->alone, err)
+                                : NULL;
     if (!card)
         return -1;
     struct ddp_value *cards = xcalloc((size_t)p->size, sizeof *cards);

@@ -6,12 +6,12 @@
 #include "worker/group/layout.h"
 
 #include "common/err.h"
+#include "common/lookup.h"
 #include "common/mem.h"
 #include "common/sock.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <netdb.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -106,10 +106,10 @@ static char *host_id(int rank, bool alone)
 }
 
 /* The address that this host would speak to `master` from. */
-static bool route_addr(const char *master, char *text, size_t size)
+static bool route_addr(const char *master, int64_t deadline_ms, char *text, size_t size)
 {
-    struct addrinfo hints = {.ai_socktype = SOCK_DGRAM}, *list;
-    if (getaddrinfo(master, "9", &hints, &list) != 0)
+    struct addrinfo *list;
+    if (lookup(master, "9", SOCK_DGRAM, deadline_ms, &list) != 0)
         return false;
     bool found = false;
     for (struct addrinfo *a = list; a && !found; a = a->ai_next) {
@@ -133,7 +133,8 @@ static bool route_addr(const char *master, char *text, size_t size)
  * of a list), else the one towards MASTER_ADDR. The master's own name often resolves to
  * loopback on the master itself (127.0.1.1 in Debian's /etc/hosts), which no other host
  * can use: then any interface that is up, unless loopback was asked for by its number. */
-static int own_addr(const char *master, char *text, size_t size, struct ddp_err *err)
+static int own_addr(const char *master, int64_t deadline_ms, char *text, size_t size,
+                    struct ddp_err *err)
 {
     const char *names = getenv("GLOO_SOCKET_IFNAME");
     if (names && *names) {
@@ -142,7 +143,7 @@ static int own_addr(const char *master, char *text, size_t size, struct ddp_err 
         free(first);
         return rc < 0 ? err_prefix(err, "GLOO_SOCKET_IFNAME") : 0;
     }
-    bool found = master && route_addr(master, text, size);
+    bool found = master && route_addr(master, deadline_ms, text, size);
     if (found && (!sock_is_loopback(text) || sock_is_loopback(master)))
         return 0;
     char other[INET6_ADDRSTRLEN];
@@ -164,10 +165,10 @@ char *card_make_as(const char *host_id, const char *host_name, const char *addr,
 }
 
 char *card_make(int rank, const struct listeners *listeners, const char *toward,
-                bool alone, struct ddp_err *err)
+                int64_t deadline_ms, bool alone, struct ddp_err *err)
 {
     char addr[INET6_ADDRSTRLEN], host[65] = "localhost";
-    if (own_addr(toward, addr, sizeof addr, err) < 0)
+    if (own_addr(toward, deadline_ms, addr, sizeof addr, err) < 0)
         return NULL;
     gethostname(host, sizeof host - 1);
     char *id = host_id(rank, alone), *card = card_make_as(id, host, addr, listeners);

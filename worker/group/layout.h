@@ -52,9 +52,10 @@ int listeners_open(struct listeners *listeners, struct ddp_err *err);
 void listeners_close(struct listeners *listeners); /* those that are still open */
 
 /* The card of this rank. `toward` is an address that the others are reached by, or
- * NULL. `alone`: treat no other rank as on this host. The caller frees it. */
+ * NULL; its name is resolved until `deadline_ms`. `alone`: treat no other rank as on
+ * this host. The caller frees it. */
 char *card_make(int rank, const struct listeners *listeners, const char *toward,
-                bool alone, struct ddp_err *err);
+                int64_t deadline_ms, bool alone, struct ddp_err *err);
 /* The same for a known host and address. */
 char *card_make_as(const char *host_id, const char *host_name, const char *addr,
                    const struct listeners *listeners);

@@ -6,7 +6,6 @@
 #include "common/mem.h"
 #include "worker/group/backend.h"
 #include "worker/group/reduce.h"
-#include "worker/group/request.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,10 @@
-/* worker/group/arrivals.c - see arrivals.h
+/* worker/group/arrivals.c - for --stragglers: when this rank has entered its collectives
  *
- * One file per process, which is mapped by the first group and stays: threads of other
- * groups may write to it. The agent removes it.
+ * DDPRUN_ARRIVALS in the environment switches it on: 40 ns per collective. Otherwise it
+ * costs a test of a pointer. One file per process, which is mapped by the first group and
+ * stays: threads of other groups may write to it. The agent removes it.
  */
-#include "worker/group/arrivals.h"
+#include "worker/group/group.h"
 
 #include "common/arrivals.h"
 #include "common/duration.h"

@@ -1,5 +1,5 @@
-/* worker/group/awaited.c - see awaited.h */
-#include "worker/group/awaited.h"
+/* worker/group/awaited.c - see group.h */
+#include "worker/group/group.h"
 
 #include "common/err.h"
 #include "common/mem.h"

@@ -1,8 +1,6 @@
 /* worker/group/backend.c - see backend.h */
 #include "worker/group/backend.h"
 
-#include "worker/group/alltoall.h"
-
 static int shm_advance(struct ddp_group *g, struct coll *c, int *culprit,
                        struct ddp_err *err)
 {

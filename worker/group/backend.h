@@ -40,6 +40,9 @@ struct backend {
 extern const struct backend backend_shm, backend_tcp, backend_hier, backend_nccl,
     backend_mpi;
 
+/* The `advance` of our own three for gather, scatter and all_to_all. */
+int alltoall_advance(struct ddp_group *g, struct coll *c, struct ddp_err *err);
+
 /* The one that the layout asks for. */
 const struct backend *backend_of_layout(const struct layout *layout);
 

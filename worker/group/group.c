@@ -4,7 +4,6 @@
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
-#include "worker/group/arrivals.h"
 #include "worker/group/backend.h"
 #include "worker/group/bootstrap.h"
 #include "worker/group/env.h"
@@ -12,8 +11,6 @@
 #include "worker/group/mailbox.h"
 #include "worker/group/mpi/mpi.h"
 #include "worker/group/p2p.h"
-#include "worker/group/request.h"
-#include "worker/group/subgroup.h"
 
 #include <pthread.h>
 #include <stdlib.h>

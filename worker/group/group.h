@@ -125,6 +125,8 @@ int group_connect(struct ddp_group *g, struct listeners *listeners, int64_t dead
                   struct ddp_err *err);
 /* Open the backend that the user has named, or that fits the layout. */
 int group_open_backend(struct ddp_group *g, struct ddp_err *err);
+/* Take the group out of the list of its family. */
+void group_leave_family(struct ddp_group *g);
 /* Broadcast rank 0's bytes, in host memory, whatever the backend. */
 int group_share(struct ddp_group *g, void *data, size_t bytes, struct ddp_err *err);
 /* All-gather of `bytes` per rank, likewise. */
@@ -139,5 +141,39 @@ int group_failed(struct ddp_group *g, struct ddp_err *err);
 /* Break the group: every call fails with `err` from now on. `culprit` is the rank to
  * blame, or -1. */
 int group_break(struct ddp_group *g, int culprit, struct ddp_err *err);
+
+/* ---- the user's requests: request.c ---- */
+
+/* Can the backend move this memory (host or device)? */
+int group_check_memory(const struct ddp_group *g, const void *p, struct ddp_err *err);
+/* A copy for the user, freed by ddp_wait(), ddp_test() or ddp_cancel(). */
+struct ddp_request *request_hand_out(struct ddp_group *g, const struct ddp_request *r);
+/* Make a first attempt; ddp_test() or ddp_wait() report a failure. Returns `r`. */
+struct ddp_request *request_set_off(struct ddp_group *g, struct ddp_request *r);
+/* Free all requests of a group, also those the user has not waited for. */
+void requests_free(struct ddp_group *g);
+
+/* ---- awaited.c: which ranks the operations in flight wait for ---- */
+
+/* The current collective, while it waits for ranks of this host; or NULL. */
+const struct coll *awaited_coll(const struct ddp_group *g);
+/* Do we wait for this rank of our host? True if another library moves the data: it may be
+ * any. */
+bool awaited_rank(const struct ddp_group *g, int local);
+/* Do we wait for it only as a possible source of a receive from any? */
+bool awaited_as_any_source(const struct ddp_group *g, int local);
+/* The error of a wait that has lasted `seconds`: the ranks that have not entered the
+ * collective, else those that data are expected from; `all` of them, or the first few.
+ * Asks the ranks of other hosts. */
+void awaited_explain(struct ddp_group *g, double seconds, bool all, struct ddp_err *err);
+
+/* ---- what the launcher reads ---- */
+
+/* arrivals.c: when this rank has entered its collectives. */
+void arrivals_open(struct ddp_group *g);       /* once per group, when it is complete */
+void arrivals_note(const struct ddp_group *g); /* it enters number g->number */
+/* hang_info.c: this rank has waited for its first collective since `waited_ms`. */
+void hang_info_set(const struct ddp_group *g, int64_t waited_ms);
+void hang_info_clear(void);
 
 #endif

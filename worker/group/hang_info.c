@@ -1,9 +1,13 @@
-/* worker/group/hang_info.c - see hang_info.h */
-#include "worker/group/hang_info.h"
+/* worker/group/hang_info.c - for the launcher's hang reports: what this rank waits for
+ *
+ * DDPRUN_DIAGNOSE in the environment is the beginning of the name of a file. While a wait
+ * lasts longer than some 100 ms, the file has the collective as JSON (trace_of_library()
+ * in launcher/plugins/diagnose/trace.h reads it). Shorter waits cost nothing.
+ */
+#include "worker/group/group.h"
 
 #include "common/mem.h"
 #include "common/write_all.h"
-#include "worker/group/coll.h"
 #include "worker/group/reduce.h"
 
 #include <ctype.h>

@@ -14,7 +14,7 @@
  *
  * A message to oneself is a copy.
  */
-#include "worker/group/nccl_p2p.h"
+#include "worker/group/nccl.h"
 
 #include "common/duration.h"
 #include "common/err.h"

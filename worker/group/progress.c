@@ -10,12 +10,9 @@
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/offload.h"
-#include "worker/group/arrivals.h"
-#include "worker/group/awaited.h"
 #include "worker/group/backend.h"
 #include "worker/group/failure.h"
 #include "worker/group/failure_watch.h"
-#include "worker/group/hang_info.h"
 #include "worker/group/p2p.h"
 
 #include <poll.h>

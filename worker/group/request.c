@@ -1,5 +1,5 @@
 /* worker/group/request.c - requests and point-to-point messages: the public calls */
-#include "worker/group/request.h"
+#include "worker/group/group.h"
 
 #include "common/duration.h"
 #include "common/err.h"

@@ -6,7 +6,7 @@
  * not mix. A hash of the member list is sent along, so that different lists are
  * reported.
  */
-#include "worker/group/subgroup.h"
+#include "worker/group/group.h"
 
 #include "common/duration.h"
 #include "common/err.h"

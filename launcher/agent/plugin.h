@@ -8,7 +8,7 @@
  *     JOB arrives    prepare     before any rank of this attempt; for the next attempt
  *                                again, when RESTART arrives
  *     starting       program; rank_facts and rank_env, per rank, once or more often;
- *                    rank_fd, start, rank_started
+ *                    rank_fd, start
  *     running        rank_exited; ranks_over
  *     TERMINATE      stop; then `busy` delays the end of the node, and `spares` saves a
  *                    process from the signals; before_kill
@@ -60,7 +60,6 @@ struct agent_plugin {
     /* The next rank is to be started. True: the plug-in starts it, and all that follow,
      * in its own time: ranks_next(), ranks_adopt(), ranks_resume() (ranks.h). */
     bool (*start)(void *state);
-    void (*rank_started)(void *state, uint32_t local, pid_t pid);
     void (*rank_exited)(void *state, uint32_t local, const struct msg_exit *how);
     /* No rank runs, and none will be started in this attempt. May be called again. */
     void (*ranks_over)(void *state);

@@ -200,7 +200,6 @@ static void rank_runs(struct ranks *r, uint32_t local, struct worker_proc *w)
 {
     size_t n = evbuffer_get_length(r->early);
     r->workers[local] = w;
-    AGENT_HOOKS(r->agent, rank_started, local, worker_pid(w));
     if (takes_input(r, r->share->ranks[local].rank)) {
         if (n > 0)
             worker_input(w, evbuffer_pullup(r->early, -1), n);
@@ -448,6 +447,11 @@ bool ranks_running(const struct ranks *r)
 bool ranks_starting(const struct ranks *r)
 {
     return r->prepared && r->starting > 0;
+}
+
+pid_t ranks_pid(const struct ranks *r, uint32_t local)
+{
+    return r && r->workers[local] ? worker_pid(r->workers[local]) : 0;
 }
 
 bool ranks_has_group(const struct ranks *r, pid_t group)

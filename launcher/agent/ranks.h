@@ -71,8 +71,10 @@ void ranks_signal(struct ranks *r, int sig);              /* to all running rank
 bool ranks_running(const struct ranks *r);                /* any of them */
 bool ranks_starting(const struct ranks *r);               /* the thread has some */
 bool ranks_has_group(const struct ranks *r, pid_t group); /* a running rank's group */
-bool ranks_drained(const struct ranks *r);                /* all streams have ended */
-void ranks_cut(struct ranks *r, bool idle_only);          /* as worker_cut() */
+/* 0: the rank does not run. `r` NULL: there are none yet. */
+pid_t ranks_pid(const struct ranks *r, uint32_t local);
+bool ranks_drained(const struct ranks *r);       /* all streams have ended */
+void ranks_cut(struct ranks *r, bool idle_only); /* as worker_cut() */
 
 void ranks_credit(struct ranks *r, uint32_t n); /* allow n more bytes of output */
 void ranks_input(struct ranks *r, const void *data, size_t n);

@@ -148,6 +148,7 @@ int job_describe(struct job *j, struct ddp_err *err)
     j->job.input = o->input;
     j->job.env_complete = !travels;
     j->job.stragglers = o->stragglers > 0;
+    j->job.page = o->ui != NULL;
     j->job.grows = o->elastic == ELASTIC_HOROVOD && j->alloc->changes;
     j->job.kv_server = o->elastic == ELASTIC_HOROVOD;
     j->job.store_open = o->store_open;

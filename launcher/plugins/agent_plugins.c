@@ -12,9 +12,8 @@ const struct agent_plugin *const agent_plugins[] = {
     &preflight_agent,   /* checks of the node */
     &preload_agent,     /* forks Python ranks */
     &store_agent,       /* hosts the store, vouches for its clients */
-    &diagnose_agent,    /* hang reports */
+    &diagnose_agent,    /* hang reports, --stragglers */
     &health_agent,      /* --health-check */
     &horovod_agent,     /* --elastic horovod: key-value server, requests to ranks */
-    &straggler_agent,   /* --stragglers; after it, whose folder it uses */
     NULL,
 };

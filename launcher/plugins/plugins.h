@@ -13,6 +13,6 @@ extern const struct job_plugin observe_job, mpi_job, preflight_job, preload_job,
     horovod_job;
 extern const struct agent_plugin error_file_agent, kept_memory_agent, mpi_agent,
     observe_agent, preflight_agent, preload_agent, store_agent, diagnose_agent,
-    straggler_agent, gpu_jobs_agent, health_agent, horovod_agent;
+    gpu_jobs_agent, health_agent, horovod_agent;
 
 #endif

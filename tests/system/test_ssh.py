@@ -12,7 +12,7 @@ import time
 import unittest
 
 import test_watch
-from launch import PATIENT, LaunchTest, main, marked, parent_of, read_proc, wait_until, who_is_left
+from launch import PATIENT, LaunchTest, main, marked, parent_of, read_proc, stat_of, wait_until, who_is_left
 
 # Understands what ddprun says to ssh; the host's name says how it behaves.
 FAKE_SSH = r"""#!/bin/sh
@@ -34,6 +34,11 @@ esac
 unset SSH_CONNECTION
 FAKE_HOST=$host exec sh -c "$command"
 """
+
+
+def children_faults(pid):
+    """Page faults of its children that have ended: more of them with each one."""
+    return int(stat_of(pid)[8])
 
 
 class SshTest(LaunchTest):
@@ -240,7 +245,8 @@ class SshTest(LaunchTest):
             self.write("rank.py", test_watch.RECORDER), env={"FAKE_LOG": self.log})
         self.assertTrue(wait_until(lambda: job.out.count("up") == 2 and "?t=" in job.err), job.err)
         url = re.search(r"(http://127.0.0.1:\d+/)\?t=(\w+)", job.err)
-        status = {}
+        spare = next(pid for pid in self.agents() if b"FAKE_HOST=n3" in read_proc(pid, "environ"))
+        status, before = {}, children_faults(spare)
 
         def both_known():
             status.update(json.loads(test_watch.fetch(url.group(1) + "api/status", url.group(2))) or {})
@@ -248,6 +254,7 @@ class SshTest(LaunchTest):
 
         self.assertTrue(wait_until(both_known), status)
         self.assertEqual(status["waits"][0]["for"], [1])
+        self.assertEqual(children_faults(spare), before, "the spare's agent has started a process")
         job.signal(signal.SIGTERM)
         self.assertEqual(job.wait(), 143)
 

@@ -22,4 +22,10 @@ int diagnose_child_start(struct diagnose_child *c, struct loop *loop,
                          const struct strv *args, int in, struct ddp_err *err);
 void diagnose_child_kill(struct diagnose_child *c); /* none running is fine */
 
+/* Is this its process? `pid` 0: does it have one? */
+static inline bool diagnose_child_is(const struct diagnose_child *c, pid_t pid)
+{
+    return c->pid > 0 && (pid == 0 || pid == c->pid);
+}
+
 #endif

@@ -1,4 +1,5 @@
-/* launcher/plugins/diagnose/diagnose_agent.c - hang reports, on the nodes' side
+/* launcher/plugins/diagnose/diagnose_agent.c - hang reports and stragglers, on the nodes'
+ * side
  *
  * Ranks put what a report reads into a folder of mode 0700. A Python rank finds our
  * sitecustomize first in its PYTHONPATH; libddpgroup reads DDPRUN_DIAGNOSE.
@@ -14,6 +15,7 @@
 #include "common/write_all.h"
 #include "launcher/place/bind.h"
 #include "launcher/plugins/diagnose/child.h"
+#include "launcher/plugins/diagnose/questions.h"
 #include "launcher/plugins/diagnose/ras.h"
 
 #include <dirent.h>
@@ -40,13 +42,11 @@ struct diagnose {
     char *ras_addr; /* owned: NCCL_RAS_ADDR of this job here; NULL: no GPUs, or no port */
     char *nccl;     /* owned: that of the ranks, which the user may have set; NULL */
     char *python;   /* owned: the folder of sitecustomize.py; NULL: not installed */
-    int *ranks;     /* owned, by local rank: number in the job */
-    pid_t *pids;    /* owned, the same; 0: it does not run */
-    uint32_t nlocal;
     struct diagnose_child child;
     uint32_t inquiry;            /* number of the one that `child` answers */
     struct diagnose_child last;  /* reads stacks before SIGKILL */
     struct evbuffer *last_lines; /* owned: what it has written */
+    struct questions *questions; /* owned */
 };
 
 static char *python_folder(void)
@@ -171,22 +171,28 @@ static void diagnose_rank_facts(void *state, uint32_t local, struct rank_facts *
     facts->nccl_ras = ((const struct diagnose *)state)->ras_addr;
 }
 
+/* Entries of PyTorch's flight recorder instead of 2,000: the rank needs 10 us for each in
+ * every answer. Hang reports use the last 16. */
+static void record_calls(const struct msg_job *job, struct strv *env)
+{
+    static const char *const sizes[] = {"TORCH_FR_BUFFER_SIZE",
+                                        "TORCH_NCCL_TRACE_BUFFER_SIZE"};
+    if (job->stragglers)
+        strv_env_set(env, "DDPRUN_ARRIVALS", "1");
+    if ((job->stragglers || job->page) && !strv_env_get(env, sizes[0]) &&
+        !strv_env_get(env, sizes[1]))
+        strv_env_set(env, sizes[0], "64");
+}
+
 /* The rank removes our folder from its PYTHONPATH again; a slash at its end
  * distinguishes an empty one from none. */
 static void diagnose_rank_env(void *state, uint32_t local, struct strv *env)
 {
     struct diagnose *d = state;
-    uint32_t rank = d->agent->share.ranks[local].rank;
-    if (local >= d->nlocal) {
-        d->ranks = xrealloc(d->ranks, local + 1, sizeof *d->ranks);
-        d->pids = xrealloc(d->pids, local + 1, sizeof *d->pids);
-        while (d->nlocal <= local)
-            d->pids[d->nlocal++] = 0;
-    }
-    d->ranks[local] = (int)rank;
+    record_calls(&d->agent->job, env);
     if (!d->folder)
         return;
-    char *stem = xasprintf("%s/%u", d->folder, rank);
+    char *stem = xasprintf("%s/%u", d->folder, d->agent->share.ranks[local].rank);
     strv_env_set(env, "DDPRUN_DIAGNOSE", stem);
     free(stem);
     if (!d->nccl)
@@ -201,18 +207,6 @@ static void diagnose_rank_env(void *state, uint32_t local, struct strv *env)
                              path ? path : "");
     strv_env_set(env, "PYTHONPATH", longer);
     free(longer);
-}
-
-static void diagnose_rank_started(void *state, uint32_t local, pid_t pid)
-{
-    struct diagnose *d = state;
-    d->pids[local] = pid;
-}
-
-static void diagnose_rank_exited(void *state, uint32_t local, const struct msg_exit *how)
-{
-    struct diagnose *d = state;
-    d->pids[local] = 0;
 }
 
 /* --- inquiries ---------------------------------------------------------------------- */
@@ -241,32 +235,27 @@ static void note_ras(const struct diagnose *d)
     free(path);
 }
 
-/* The arguments of a child: `part`, the folder, and the ranks that run. */
-static void child_args(const struct diagnose *d, const char *part, struct strv *args)
-{
-    strv_push(args, part);
-    strv_push(args, d->folder ? d->folder : "/nonexistent");
-    for (uint32_t i = 0; i < d->nlocal; i++) {
-        if (d->pids[i] > 0)
-            strv_pushf(args, "%d:%d", d->ranks[i], (int)d->pids[i]);
-    }
-}
-
 static int handle_inquire(void *state, const struct frame *f, struct ddp_err *err)
 {
     struct diagnose *d = state;
     const struct msg_inquire *m = f->m;
-    struct strv args = {0};
     struct ddp_err why;
-    child_args(d, m->brief ? "brief" : "collect", &args);
     d->inquiry = m->id;
     if (!m->brief)
         note_ras(d);
-    if (diagnose_child_start(&d->child, d->agent->loop, &args, -1, &why) < 0) {
+    int rc = diagnose_start(&d->child, d->agent, m->brief ? "brief" : "collect",
+                            d->folder, -1, &why);
+    if (rc < 0)
         log_warn("no report of the ranks here: %s", why.text);
+    if (rc <= 0)
         send_answer(d, NULL, 0);
-    }
-    strv_finish(&args);
+    return 0;
+}
+
+static int handle_question(void *state, const struct frame *f, struct ddp_err *err)
+{
+    struct diagnose *d = state;
+    questions_ask(d->questions, f, d->folder);
     return 0;
 }
 
@@ -302,13 +291,9 @@ static bool writes_stacks(const struct diagnose *d)
 static bool diagnose_before_kill(void *state)
 {
     struct diagnose *d = state;
-    struct strv args = {0};
     struct ddp_err err;
-    child_args(d, "last", &args);
-    bool runs = writes_stacks(d) &&
-                diagnose_child_start(&d->last, d->agent->loop, &args, -1, &err) == 0;
-    strv_finish(&args);
-    return runs;
+    return writes_stacks(d) &&
+           diagnose_start(&d->last, d->agent, "last", d->folder, -1, &err) > 0;
 }
 
 static void diagnose_ranks_over(void *state)
@@ -323,8 +308,8 @@ static void diagnose_ranks_over(void *state)
 static bool diagnose_spares(const void *state, pid_t pid)
 {
     const struct diagnose *d = state;
-    pid_t a = d->child.pid, b = d->last.pid; /* they end with us */
-    return pid == 0 ? a > 0 || b > 0 : pid == a || pid == b;
+    return diagnose_child_is(&d->child, pid) || diagnose_child_is(&d->last, pid) ||
+           questions_spares(d->questions, pid); /* they end with us */
 }
 
 static int diagnose_init(struct agent *a, void **state, struct ddp_err *err)
@@ -337,7 +322,8 @@ static int diagnose_init(struct agent *a, void **state, struct ddp_err *err)
                            .python = python_folder(),
                            .child = {.reap = a->reap, .fd = -1, .out = on_out, .arg = d},
                            .last = {.reap = a->reap, .fd = -1, .out = on_last, .arg = d},
-                           .last_lines = evbuffer_new()};
+                           .last_lines = evbuffer_new(),
+                           .questions = questions_create(a)};
     *state = d;
     return 0;
 }
@@ -347,6 +333,7 @@ static void diagnose_fini(void *state)
     struct diagnose *d = state;
     diagnose_child_kill(&d->child);
     diagnose_child_kill(&d->last);
+    questions_destroy(d->questions);
     evbuffer_free(d->last_lines);
     loop_free(d->clean);
     if (d->folder)
@@ -359,12 +346,14 @@ static void diagnose_fini(void *state)
     free(d->nccl);
     free(d->folder);
     free(d->python);
-    free(d->ranks);
-    free(d->pids);
     free(d);
 }
 
-static const struct agent_message messages[] = {{MSG_INQUIRE, handle_inquire}, {0}};
+static const struct agent_message messages[] = {{MSG_INQUIRE, handle_inquire},
+                                                {MSG_ASK_ARRIVALS, handle_question},
+                                                {MSG_ASK_BESIDE, handle_question},
+                                                {MSG_ASK_CALLS, handle_question},
+                                                {0}};
 
 const struct agent_plugin diagnose_agent = {
     .name = "diagnose",
@@ -373,8 +362,6 @@ const struct agent_plugin diagnose_agent = {
     .prepare = diagnose_prepare,
     .rank_facts = diagnose_rank_facts,
     .rank_env = diagnose_rank_env,
-    .rank_started = diagnose_rank_started,
-    .rank_exited = diagnose_rank_exited,
     .ranks_over = diagnose_ranks_over,
     .before_kill = diagnose_before_kill,
     .spares = diagnose_spares,

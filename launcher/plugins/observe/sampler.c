@@ -6,11 +6,11 @@
 #include "common/mem.h"
 #include "common/offload.h"
 #include "launcher/agent/plugin.h"
+#include "launcher/agent/ranks.h"
 #include "launcher/plugins/observe/usage.h"
 #include "launcher/plugins/plugins.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 struct gpus {
     struct gpu_use gpus[USAGE_GPUS_MAX];
@@ -20,32 +20,10 @@ struct gpus {
 struct sampler {
     struct agent *a;     /* borrowed */
     struct event *timer; /* owned; NULL: no WATCH yet */
-    pid_t *pids;         /* owned, by local rank; 0: does not run */
-    size_t npids;
     struct usage_machine before;
     struct offload *reading; /* owned: of the GPUs; NULL: none */
     struct gpus gpus;        /* of the last reading */
 };
-
-/* --- ranks -------------------------------------------------------------------------- */
-
-static void on_rank_started(void *state, uint32_t local, pid_t pid)
-{
-    struct sampler *s = state;
-    if (local >= s->npids) {
-        s->pids = xrealloc(s->pids, local + 1, sizeof *s->pids);
-        memset(s->pids + s->npids, 0, (local + 1 - s->npids) * sizeof *s->pids);
-        s->npids = local + 1;
-    }
-    s->pids[local] = pid;
-}
-
-static void on_rank_exited(void *state, uint32_t local, const struct msg_exit *how)
-{
-    struct sampler *s = state;
-    if (local < s->npids)
-        s->pids[local] = 0;
-}
 
 /* --- samples ------------------------------------------------------------------------ */
 
@@ -72,20 +50,22 @@ static void turn_gpus(struct sampler *s)
 static void send_sample(struct sampler *s)
 {
     struct usage_machine now;
-    struct rank_use *ranks = xcalloc(s->npids + 1, sizeof *ranks);
+    uint32_t n = s->a->share.nlocal;
+    struct rank_use *ranks = xcalloc(n + 1, sizeof *ranks);
     usage_of_machine(&now);
-    for (size_t i = 0; i < s->npids; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         struct usage_proc u = {0};
-        if (s->pids[i])
-            usage_of_tree(s->pids[i], &u);
+        pid_t pid = ranks_pid(s->a->ranks, i);
+        if (pid > 0)
+            usage_of_tree(pid, &u);
         ranks[i] = (struct rank_use){(unsigned char)u.state, u.cpu_ms, u.rss_kib};
     }
     uint64_t busy = now.busy - s->before.busy, total = now.total - s->before.total;
     agent_send(s->a, MSG(sample, .at_ns = now_ns(),
                          .permille = total ? (uint32_t)(busy * 1000 / total) : 0,
                          .used_kib = now.used_kib, .total_kib = now.total_kib,
-                         .ngpus = (uint32_t)s->gpus.n, .gpus = s->gpus.gpus,
-                         .nranks = (uint32_t)s->npids, .ranks = ranks));
+                         .ngpus = (uint32_t)s->gpus.n, .gpus = s->gpus.gpus, .nranks = n,
+                         .ranks = ranks));
     s->before = now;
     free(ranks);
 }
@@ -128,7 +108,6 @@ static void on_fini(void *state)
     struct sampler *s = state;
     loop_free(s->timer);
     offload_end(s->reading);
-    free(s->pids);
     free(s);
 }
 
@@ -138,7 +117,5 @@ const struct agent_plugin observe_agent = {
     .name = "observe",
     .init = on_init,
     .fini = on_fini,
-    .rank_started = on_rank_started,
-    .rank_exited = on_rank_exited,
     .messages = messages,
 };

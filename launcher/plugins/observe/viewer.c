@@ -219,15 +219,6 @@ static int invite_trainer(struct viewer *v, struct ddp_err *err)
     return 0;
 }
 
-/* The page asks every 2 s which collective a rank is in (calls.h): for 2,000 entries, its
- * default, PyTorch's recorder would need 20 ms of CPU each time. */
-static void shorten_recorder(void)
-{
-    static const char name[] = "TORCH_FR_BUFFER_SIZE", entries[] = "64";
-    if (!getenv("TORCH_NCCL_TRACE_BUFFER_SIZE"))
-        setenv(name, entries, 0);
-}
-
 struct viewer *viewer_create(struct job *j, struct ddp_err *err)
 {
     const struct opts *o = j->opts;
@@ -249,8 +240,6 @@ struct viewer *viewer_create(struct job *j, struct ddp_err *err)
         viewer_destroy(v);
         return NULL;
     }
-    if (o->ui)
-        shorten_recorder();
     return v;
 }
 

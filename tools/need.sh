@@ -23,7 +23,7 @@ clang_packages=(clang libclang-rt-14-dev)
 shellcheck_packages=(shellcheck)
 chromium_packages=(chromium)
 # what single tests and optional parts use
-other_packages=(g++ groff-base zsh binutils tcsh python3-tqdm)
+other_packages=(g++ groff-base zsh binutils tcsh python3-tqdm elfutils)
 
 missing() {
     local p

@@ -57,10 +57,10 @@ def wait_for(condition, what):
     raise TimeoutError(what)
 
 
-def wrong(verdict, kind, rank, program=PROGRAM, slack=0, barrier="barrier"):
+def wrong(verdict, kind, rank, program=PROGRAM, slack=0):
     """Why the verdict is not right, or None. A loop may be at `slack` lines before its body."""
     text, file, at = " ".join(verdict["sentences"]), program.name, verdict.get("line", 0)
-    waiting = f"at {file}:{line_of(barrier, program)}"
+    waiting = f"at {file}:{line_of('barrier', program)}"
     if verdict["ranks"] != [rank]:
         return f"ranks {verdict['ranks']}, not [{rank}]"
     if kind != "stop" and (os.path.basename(verdict.get("file", "")) != file or
@@ -197,23 +197,23 @@ def find_mpi(compiler):
 
 def compilers(args):
     """{name: compiler command}"""
-    found = {name: [path] for name in args.mpi or () if (path := find_mpi(name))}
-    for library in args.group or ():
-        folder = os.path.dirname(os.path.abspath(library))
-        found["libddpgroup"] = ["cc", "-DGROUP", "-I", HERE.parents[1], os.path.abspath(library),
-                                f"-Wl,-rpath,{folder}"]
-    return found
+    if not args.group:
+        return {name: [path] for name in args.mpi if (path := find_mpi(name))}
+    library = os.path.abspath(args.group)
+    return {"libddpgroup": ["cc", "-DGROUP", "-I", HERE.parents[1], library,
+                            f"-Wl,-rpath,{os.path.dirname(library)}"]}
 
 
 def native_rounds(args, failures, times):
     """A launch per fault. Without a debugger on the host nothing is known of C programs."""
     found = compilers(args)
-    if not found or not (shutil.which("eu-stack") or shutil.which("gdb")):
-        print(f"skipped: none of {' '.join(args.mpi or ())}, or no debugger; needs package libopenmpi-dev "
-              "elfutils", file=sys.stderr)
+    if not found:
+        print(f"skipped: none of {' '.join(args.mpi)}; needs package libopenmpi-dev", file=sys.stderr)
+        sys.exit(77)
+    if not (shutil.which("eu-stack") or shutil.which("gdb")):
+        print("skipped: no debugger; needs package elfutils", file=sys.stderr)
         sys.exit(77)
     for name, compiler in found.items():
-        barrier = "group barrier" if name == "libddpgroup" else "barrier"
         with tempfile.TemporaryDirectory() as folder:
             program, took = f"{folder}/native_late", []
             subprocess.run([compiler[0], "-g", "-O0", "-o", program, NATIVE_PROGRAM, *compiler[1:]], check=True)
@@ -221,15 +221,14 @@ def native_rounds(args, failures, times):
                 for np in map(int, args.np.split(",")):
                     os.mkdir(f"{folder}/{np}.{number}")
                     kind, rank = NATIVE_KINDS[number % len(NATIVE_KINDS)], (args.seed + number) % np
-                    why = native_launch(args, f"{folder}/{np}.{number}", [program, kind, str(rank)], np, took,
-                                        barrier)
+                    why = native_launch(args, f"{folder}/{np}.{number}", [program, kind, str(rank)], np, took)
                     if why:
                         failures.append(f"{name}: {np} ranks, {kind} of rank {rank}: {why}")
             print_times(name, took)
             times += took
 
 
-def native_launch(args, folder, command, np, times, barrier):
+def native_launch(args, folder, command, np, times):
     with open(f"{folder}/out", "w+", encoding="utf-8") as out:
         job = subprocess.Popen(
             [args.ddprun, "-np", str(np), *(["-H", args.hosts] if args.hosts else []), *command],
@@ -241,7 +240,7 @@ def native_launch(args, folder, command, np, times, barrier):
             job.send_signal(signal.SIGQUIT)
             report = wait_for(lambda: newest(folder, 1), "the report")
             times.append(time.monotonic() - began)
-            why = wrong(report["verdict"], command[1], int(command[2]), NATIVE_PROGRAM, 1, barrier)
+            why = wrong(report["verdict"], command[1], int(command[2]), NATIVE_PROGRAM, 1)
             return f"{why}: {report['verdict']['sentences']}" if why else None
         except TimeoutError as e:
             return f"timeout: {e}: {pathlib.Path(f'{folder}/out').read_text()[-2000:]}"
@@ -271,7 +270,7 @@ def main():
     parser.add_argument("--kinds", type=lambda text: text.split(","))
     parser.add_argument("--hosts")
     parser.add_argument("--mpi", action="append")
-    parser.add_argument("--group", action="append")
+    parser.add_argument("--group")
     parser.add_argument("--settle", type=float, default=0.5)
     parser.add_argument("--python", action="append")
     args = parser.parse_args()

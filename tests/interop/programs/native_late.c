@@ -12,6 +12,31 @@
 #include <string.h>
 #include <unistd.h>
 
+#ifdef GROUP
+static struct ddp_group *group;
+static struct ddp_err err;
+#define BARRIER() ddp_barrier(group, &err)
+#define END()     ddp_group_destroy(group)
+#else
+#define BARRIER() MPI_Barrier(MPI_COMM_WORLD)
+#define END()     MPI_Finalize()
+#endif
+
+static int start(void)
+{
+#ifdef GROUP
+    group = ddp_group_init(NULL, &err);
+    if (!group)
+        exit(1);
+    return ddp_group_rank(group);
+#else
+    int rank;
+    MPI_Init(NULL, NULL);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    return rank;
+#endif
+}
+
 static volatile int never;
 
 static void late_sleep(void)
@@ -43,31 +68,16 @@ static void late(const char *kind)
     }
 }
 
-#ifdef GROUP
 int main(int argc, char **argv)
 {
-    struct ddp_err err;
-    struct ddp_group *g = ddp_group_init(NULL, &err);
-    if (!g || ddp_barrier(g, &err) < 0)
+    int rank = start();
+    if (BARRIER() != 0)
         return 1;
-    puts("up");
-    fflush(stdout);
-    if (ddp_group_rank(g) == atoi(argv[2]))
-        late(argv[1]);
-    return ddp_barrier(g, &err) < 0; /* line of group barrier */
-}
-#else
-int main(int argc, char **argv)
-{
-    int rank;
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Barrier(MPI_COMM_WORLD);
     puts("up");
     fflush(stdout);
     if (rank == atoi(argv[2]))
         late(argv[1]);
-    MPI_Barrier(MPI_COMM_WORLD); /* line of barrier */
-    return MPI_Finalize();
+    if (BARRIER() != 0) /* line of barrier */
+        return 1;
+    END();
 }
-#endif

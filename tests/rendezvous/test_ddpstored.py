@@ -416,7 +416,7 @@ class Stored(unittest.TestCase):
         self.assertIn(code, (0, 9))
         return code == 0
 
-    @unittest.skipUnless(os.geteuid() == 0, "only root can be two users")
+    @unittest.skipUnless(os.geteuid() == 0, "not root; needs root")
     def test_another_user_of_this_machine_is_refused(self):
         nobody = ("setpriv", "--reuid=65534", "--clear-groups", "--regid=65534")
         self.start()
@@ -451,7 +451,7 @@ class Stored(unittest.TestCase):
                 self.assert_says("its socket has been closed already")
                 self.stop()
 
-    @unittest.skipUnless(os.geteuid() == 0, "only root can make networks")
+    @unittest.skipUnless(os.geteuid() == 0, "not root; needs root")
     def test_another_machine_is_refused(self):
         name = f"dst{os.getpid() % 1000000}"
         # a network of this test's own: those of killed tests may be left

@@ -2,7 +2,8 @@
  *
  * A file is mapped and then parsed in memory, so that embedded data, plain files and
  * gz files share one path. The elements of a plain file stay in place; a gz file is
- * inflated first, into a block that grows, so that no header is trusted with its size.
+ * inflated when its header is right, into a block that grows, so that no header is
+ * trusted with its size.
  */
 #include "worker/data/idx.h"
 
@@ -27,41 +28,6 @@ enum { READ_FLAGS = O_RDONLY | O_NONBLOCK | O_CLOEXEC };
 static uInt at_once(size_t n)
 {
     return n < 1 << 30 ? (uInt)n : 1 << 30;
-}
-
-/* Inflates all; *nbytes becomes its size. The caller frees. NULL with `err`. */
-static uint8_t *inflate_all(const char *name, const uint8_t *bytes, size_t *nbytes,
-                            struct ddp_err *err)
-{
-    size_t room = 4096, made = 0, left = *nbytes;
-    uint8_t *out = xcalloc(room, 1);
-    z_stream z = {.next_in = bytes};
-    int rc = inflateInit2(&z, 15 + 16);
-    while (rc == Z_OK) {
-        if (made == room) {
-            room *= 2;
-            if (memory_fits(name, room, "unpacked files are read as they are needed",
-                            err) < 0)
-                break;
-            out = xrealloc(out, room, 1);
-        }
-        uInt in = z.avail_in = at_once(left), space = z.avail_out = at_once(room - made);
-        z.next_out = out + made;
-        rc = inflate(&z, Z_NO_FLUSH);
-        left -= in - z.avail_in;
-        made += space - z.avail_out;
-    }
-    *nbytes = made;
-    if (rc == Z_BUF_ERROR)
-        err_set(err, "'%s' is cut short: its gz stream ends after %zu bytes", name, made);
-    else if (rc != Z_OK && rc != Z_STREAM_END)
-        err_set(err, "'%s': the gz stream is damaged (%s) after %zu bytes", name,
-                z.msg ? z.msg : zError(rc), made);
-    inflateEnd(&z);
-    if (rc == Z_STREAM_END)
-        return out;
-    free(out);
-    return NULL;
 }
 
 static int refuse_short(const char *name, size_t found, size_t expected, const char *what,
@@ -105,6 +71,45 @@ static int take_header(const char *name, const uint8_t *head, size_t got, int nd
                           : err_set(err, "'%s' holds nothing: a dimension is 0", name);
 }
 
+/* Inflates the header and, if it is right, all; *nbytes becomes its size. The caller
+ * frees. NULL with `err`. */
+static uint8_t *inflate_all(const char *name, const uint8_t *bytes, size_t *nbytes,
+                            int ndim, struct ddp_err *err)
+{
+    size_t head = idx_header(ndim), room = head, made = 0, left = *nbytes;
+    struct idx header;
+    uint8_t *out = xcalloc(room, 1);
+    z_stream z = {.next_in = bytes};
+    int rc = inflateInit2(&z, 15 + 16);
+    while (rc == Z_OK) {
+        if (made == head && take_header(name, out, made, ndim, &header, err) < 0)
+            break;
+        if (made == room) {
+            room *= 2;
+            if (memory_fits(name, room, "unpacked files are read as they are needed",
+                            err) < 0)
+                break;
+            out = xrealloc(out, room, 1);
+        }
+        uInt in = z.avail_in = at_once(left), space = z.avail_out = at_once(room - made);
+        z.next_out = out + made;
+        rc = inflate(&z, Z_NO_FLUSH);
+        left -= in - z.avail_in;
+        made += space - z.avail_out;
+    }
+    *nbytes = made;
+    if (rc == Z_BUF_ERROR)
+        err_set(err, "'%s' is cut short: its gz stream ends after %zu bytes", name, made);
+    else if (rc != Z_OK && rc != Z_STREAM_END)
+        err_set(err, "'%s': the gz stream is damaged (%s) after %zu bytes", name,
+                z.msg ? z.msg : zError(rc), made);
+    inflateEnd(&z);
+    if (rc == Z_STREAM_END)
+        return out;
+    free(out);
+    return NULL;
+}
+
 /* The elements stay where they are. */
 static int parse(const char *name, const uint8_t *bytes, size_t nbytes, int ndim,
                  struct idx *out, struct ddp_err *err)
@@ -126,18 +131,27 @@ static bool is_gz(const uint8_t *bytes, size_t nbytes)
     return nbytes >= 2 && bytes[0] == 0x1f && bytes[1] == 0x8b;
 }
 
+static int parse_gz(const char *name, const uint8_t *bytes, size_t nbytes, int ndim,
+                    struct idx *out, struct ddp_err *err)
+{
+    uint8_t *block = inflate_all(name, bytes, &nbytes, ndim, err);
+    int rc = block ? parse(name, block, nbytes, ndim, out, err) : -1;
+    if (rc == 0)
+        out->data = memmove(block, out->data, out->count);
+    else
+        free(block);
+    return rc;
+}
+
 int idx_parse(const char *name, const uint8_t *bytes, size_t nbytes, int ndim,
               struct idx *out, struct ddp_err *err)
 {
     *out = (struct idx){0};
-    uint8_t *block = is_gz(bytes, nbytes) ? inflate_all(name, bytes, &nbytes, err)
-                                          : xmemdup(bytes, nbytes);
-    int rc = block ? parse(name, block, nbytes, ndim, out, err) : -1;
+    if (is_gz(bytes, nbytes))
+        return parse_gz(name, bytes, nbytes, ndim, out, err);
+    int rc = parse(name, bytes, nbytes, ndim, out, err);
     if (rc == 0)
-        memmove(block, out->data, out->count);
-    else
-        free(block);
-    out->data = rc == 0 ? block : NULL;
+        out->data = xmemdup(out->data, out->count);
     return rc;
 }
 
@@ -146,12 +160,12 @@ static int parse_file(const char *name, int fd, size_t size, int ndim, struct id
                       struct ddp_err *err)
 {
     if (size == 0) /* an empty file cannot be mapped */
-        return idx_parse(name, (const uint8_t *)"", 0, ndim, out, err);
+        return parse(name, (const uint8_t *)"", 0, ndim, out, err);
     void *map = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (map == MAP_FAILED)
         return err_errno(err, "cannot read '%s'", name);
     bool gz = is_gz(map, size);
-    int rc = (gz ? idx_parse : parse)(name, map, size, ndim, out, err);
+    int rc = (gz ? parse_gz : parse)(name, map, size, ndim, out, err);
     if (gz || rc < 0) {
         munmap(map, size);
     } else {

@@ -25,7 +25,8 @@ struct idx {
 };
 
 /* Parses a file's contents, plain or gz, in memory. It must have `ndim` dimensions.
- * `name` is for the error text. The header is validated before anything is allocated. */
+ * `name` is for the error text. Elements are copied or inflated only when the header is
+ * right. */
 int idx_parse(const char *name, const uint8_t *bytes, size_t nbytes, int ndim,
               struct idx *out, struct ddp_err *err);
 

@@ -99,6 +99,21 @@ START_TEST(gz_cut_anywhere_is_refused)
 }
 END_TEST
 
+/* The rest of the stream is missing, but not looked at. */
+START_TEST(a_wrong_gz_is_refused_by_its_header)
+{
+    static uint8_t bytes[1 << 16], gz[1 << 17];
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = (uint8_t)(1 + i * i / 3);
+    size_t n = compress_gz(bytes, sizeof bytes, gz, sizeof gz);
+    struct idx idx;
+    struct ddp_err err;
+    ck_assert_int_eq(idx_parse("f", gz, n / 2, 3, &idx, &err), -1);
+    ck_assert_str_eq(err.text, "'f' is not an IDX file of unsigned bytes: it starts with "
+                               "01 01 02 04, expected 00 00 08 03");
+}
+END_TEST
+
 START_TEST(gz_with_a_wrong_sum_is_refused)
 {
     uint8_t gz[256];
@@ -164,6 +179,7 @@ Suite *suite(void)
     tcase_add_loop_test(t, plain_files_are_read_or_refused, 0, ARRAY_LEN(cases));
     tcase_add_test(t, gz_is_read_like_plain);
     tcase_add_test(t, gz_cut_anywhere_is_refused);
+    tcase_add_test(t, a_wrong_gz_is_refused_by_its_header);
     tcase_add_test(t, gz_with_a_wrong_sum_is_refused);
     tcase_add_test(t, a_small_gz_cannot_ask_for_all_memory);
     tcase_add_test(t, a_file_is_found_with_and_without_gz);

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""collect.py DDPRUN [--np N] [--python PYTHON] [--torch | --recorded] [--part arrivals|calls]: the CPU time
-of collecting a hang report from N Python ranks of one host, in ddprun-diagnose and in each rank; of a
-question of --stragglers with --part arrivals, of one of the page with --part calls. --torch: ranks wait in an all_reduce for the last of them;
---recorded: ranks without PyTorch answer as it does, with a full recorder; without both they sleep."""
+"""collect.py DDPRUN [--np N] [--python PYTHON] [--torch | --recorded] [--part arrivals|calls]
+
+The CPU time of collecting a hang report from N Python ranks of one host, in ddprun-diagnose and in each
+rank; with --part arrivals of a question of --stragglers, with --part calls of one of the page. --torch:
+ranks wait in an all_reduce for the last of them; --recorded: ranks without PyTorch answer as it does, with
+a full recorder; without both they sleep."""
 import argparse
 import json
 import os

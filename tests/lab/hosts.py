@@ -19,6 +19,9 @@ SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file_
 LAB = os.path.join(SOURCE, "tests", "lab", "lab")
 
 HOSTS = 8
+# the daemons of schedulers: their names, and Debian's packages
+DAEMONS = {"slurmctld": ("Slurm", "slurm-wlm"),
+           "sge_qmaster": ("Grid Engine", "gridengine-master gridengine-exec")}
 
 
 def node(number):
@@ -179,8 +182,17 @@ class LabTest(launch.LaunchTest):
         LAB_HOSTS("up", str(HOSTS))
 
 
-def main():
-    reason = None
+def missing(*daemons):
+    """Why a test cannot have one of these schedulers, or None."""
+    path = os.environ["PATH"] + ":/usr/sbin"
+    if any(shutil.which(daemon, path=path) for daemon in daemons):
+        return None
+    return (f"no {' or '.join(DAEMONS[daemon][0] for daemon in daemons)}; needs package "
+            + " ".join(DAEMONS[daemon][1] for daemon in daemons))
+
+
+def main(reason=None):
+    """`reason`: why the tests of this file cannot run, or None."""
     if os.geteuid() != 0:
         reason = "the lab makes namespaces; needs root"
     elif not shutil.which("sshd", path="/usr/sbin:/usr/bin"):

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import unittest
 
 import hosts
 from hosts import LabTest, main, node

@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import time
-import unittest
 
 import hosts
 from hosts import LabTest, main, node

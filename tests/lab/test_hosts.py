@@ -4,11 +4,8 @@ import os
 import re
 import shutil
 import signal
-import socket
 import termios
 import threading
-import time
-import unittest
 
 import hosts
 from hosts import LabTest, main, node

@@ -1,7 +1,6 @@
 """JAX in a job of a real Slurm: jax.distributed.initialize() without arguments."""
 
 import os
-import shutil
 import subprocess
 import sys
 import unittest
@@ -39,7 +38,4 @@ class Jax(UsesSlurm, JobTest):
 
 
 if __name__ == "__main__":
-    if not shutil.which("slurmctld", path=os.environ["PATH"] + ":/usr/sbin"):
-        print("skipped: no Slurm; needs package slurm-wlm")
-        sys.exit(77)
-    main()
+    main(hosts.missing("slurmctld"))

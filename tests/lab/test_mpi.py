@@ -202,8 +202,8 @@ class Worker(MpiHosts):
                        *self.TRAIN)
 
     def test_under_srun(self):
-        if not shutil.which("slurmctld", path=os.environ["PATH"] + ":/usr/sbin"):
-            self.skipTest("no slurmctld; needs package slurm-wlm")
+        if hosts.missing("slurmctld"):
+            self.skipTest(hosts.missing("slurmctld"))
         hosts.LAB_HOSTS("slurm", "up")
         for how in ("none", "pmi2", "pmix"):
             with self.subTest(how):

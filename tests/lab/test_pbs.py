@@ -2,14 +2,11 @@
 installed (its sources make /opt/pbs)."""
 
 import os
-import re
 import shutil
 import subprocess
-import sys
-import unittest
 
 import hosts
-from hosts import HOSTS, main, node
+from hosts import main, node
 from launch import wait_until
 from test_scripts import GOES_ON, WAIT, ScriptTest
 
@@ -195,16 +192,9 @@ class Pbs(ScriptTest):
         self.assertEqual(said, "ddprun: qsub refuses the job: Unknown queue\n")
 
 
-def setUpModule():
-    hosts.set_up()
-
-
-def tearDownModule():
-    hosts.tear_down()
+setUpModule = hosts.set_up
+tearDownModule = hosts.tear_down
 
 
 if __name__ == "__main__":
-    if missing():
-        print(f"skipped: {missing()}; needs program OpenPBS")
-        sys.exit(77)
-    main()
+    main(missing() and f"{missing()}; needs program OpenPBS")

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import sys
 import time
 import unittest
 
@@ -51,7 +50,7 @@ class Started(LabTest):
         self.assertEqual(hosts.launch.who_is_left(self.mark), {})
 
 
-@unittest.skipUnless(shutil.which("slurmctld", path="/usr/sbin:/usr/bin"), "no Slurm; needs package slurm-wlm")
+@unittest.skipIf(hosts.missing("slurmctld"), hosts.missing("slurmctld"))
 class Srun(Started):
     @classmethod
     def setUpClass(cls):
@@ -318,12 +317,8 @@ class ByHand(Started):
             self.heal(2)
 
 
-def setUpModule():
-    hosts.set_up()
-
-
-def tearDownModule():
-    hosts.tear_down()
+setUpModule = hosts.set_up
+tearDownModule = hosts.tear_down
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import unittest
 
 import hosts
 from hosts import LabTest, main, node

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import sys
 import unittest
 
 import hosts
@@ -13,8 +12,8 @@ RANKS = 'echo "rank $RANK/$WORLD_SIZE local $LOCAL_RANK on $(hostname)"'
 
 
 def set_up(scheduler, daemon):
-    if not shutil.which(daemon, path=os.environ["PATH"] + ":/usr/sbin"):
-        raise unittest.SkipTest(f"{daemon} is not installed")
+    if hosts.missing(daemon):
+        raise unittest.SkipTest(hosts.missing(daemon))
     hosts.LAB_HOSTS(scheduler, "up")
 
 
@@ -155,17 +154,9 @@ class GridEngine(UsesGridEngine, JobTest):
         self.assert_nobody()
 
 
-def setUpModule():
-    hosts.set_up()
-
-
-def tearDownModule():
-    hosts.tear_down()
+setUpModule = hosts.set_up
+tearDownModule = hosts.tear_down
 
 
 if __name__ == "__main__":
-    if not shutil.which("slurmctld", path=os.environ["PATH"] + ":/usr/sbin") and \
-            not shutil.which("sge_qmaster", path=os.environ["PATH"] + ":/usr/sbin"):
-        print("skipped: neither Slurm nor Grid Engine; needs package slurm-wlm gridengine-master gridengine-exec")
-        sys.exit(77)
-    main()
+    main(hosts.missing("slurmctld", "sge_qmaster"))

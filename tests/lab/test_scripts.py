@@ -3,10 +3,9 @@
 import os
 import re
 import subprocess
-import unittest
 
 import hosts
-from hosts import LabTest, main, node
+from hosts import LabTest, main
 from launch import wait_until
 from test_sched import UsesGridEngine, UsesSlurm
 
@@ -310,12 +309,8 @@ class GridEngine(UsesGridEngine, ScriptTest):
         self.wait_for(out, "went on", 120)
 
 
-def setUpModule():
-    hosts.set_up()
-
-
-def tearDownModule():
-    hosts.tear_down()
+setUpModule = hosts.set_up
+tearDownModule = hosts.tear_down
 
 
 if __name__ == "__main__":

@@ -164,12 +164,8 @@ class GridEngine(SiteTest):
         self.assertGreaterEqual(self.jobs, 9)
 
 
-def setUpModule():
-    hosts.set_up()
-
-
-def tearDownModule():
-    hosts.tear_down()
+setUpModule = hosts.set_up
+tearDownModule = hosts.tear_down
 
 
 if __name__ == "__main__":

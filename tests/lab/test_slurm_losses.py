@@ -1,8 +1,6 @@
 """Nodes of a Slurm job fail: ddprun goes on, or the job is requeued and goes on."""
 
 import os
-import shutil
-import sys
 
 import hosts
 from hosts import LabTest, main, node
@@ -204,7 +202,4 @@ class Scripts(Losses, ScriptTest):
 del Losses, JobTest, ScriptTest, LabTest
 
 if __name__ == "__main__":
-    if not shutil.which("slurmctld", path=os.environ["PATH"] + ":/usr/sbin"):
-        print("skipped: no Slurm; needs package slurm-wlm")
-        sys.exit(77)
-    main()
+    main(hosts.missing("slurmctld"))

@@ -5,7 +5,6 @@ import re
 import shutil
 import signal
 import time
-import unittest
 
 import hosts
 from hosts import LabTest, main, node

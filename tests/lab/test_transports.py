@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import sys
 
 import hosts
 import test_sched
@@ -272,18 +271,13 @@ def setUpModule():
     # the lab's three and twenty seconds pass while a machine stands still
     os.environ["LAB_SLURM_EXTRA"] = "KillWait=30\nSlurmdTimeout=120"
     hosts.set_up()
-    if shutil.which("slurmctld", path=os.environ["PATH"] + ":/usr/sbin"):
+    if not hosts.missing("slurmctld"):
         hosts.LAB_HOSTS("slurm", "up")
         LIMITED = submit_limited()
 
 
-def tearDownModule():
-    hosts.tear_down()
+tearDownModule = hosts.tear_down
 
 
 if __name__ == "__main__":
-    if not shutil.which("slurmctld", path=os.environ["PATH"] + ":/usr/sbin") and \
-            not shutil.which("sge_qmaster", path=os.environ["PATH"] + ":/usr/sbin"):
-        print("skipped: neither Slurm nor Grid Engine; needs package slurm-wlm gridengine-master gridengine-exec")
-        sys.exit(77)
-    main()
+    main(hosts.missing("slurmctld", "sge_qmaster"))

@@ -10,12 +10,8 @@ from hosts import LabTest, main, node
 from launch import wait_until, who_is_left
 
 
-def setUpModule():
-    hosts.set_up()
-
-
-def tearDownModule():
-    hosts.tear_down()
+setUpModule = hosts.set_up
+tearDownModule = hosts.tear_down
 
 
 class Hosts(LabTest):
@@ -115,8 +111,8 @@ class MidLaunch(test_sched.JobTest):
         self.assertNotIn("up", self.said().split())
 
     def test_scancel(self):
-        if not shutil.which("slurmctld", path=os.environ["PATH"] + ":/usr/sbin"):
-            self.skipTest("no slurmctld; needs package slurm-wlm")
+        if hosts.missing("slurmctld"):
+            self.skipTest(hosts.missing("slurmctld"))
         hosts.LAB_HOSTS("slurm", "up")
         self.addCleanup(hosts.LAB_HOSTS, "slurm", "down")
         for start in ("srun", "ssh"):
@@ -130,8 +126,8 @@ class MidLaunch(test_sched.JobTest):
                 self.ended()
 
     def test_qdel(self):
-        if not shutil.which("sge_qmaster", path=os.environ["PATH"] + ":/usr/sbin"):
-            self.skipTest("no sge_qmaster; needs package gridengine-master")
+        if hosts.missing("sge_qmaster"):
+            self.skipTest(hosts.missing("sge_qmaster"))
         hosts.LAB_HOSTS("sge", "up")
         self.addCleanup(hosts.LAB_HOSTS, "sge", "down")
         self.submit("qsub -terse -pe mpi 3 -j y -o {out} {script}", self.job())

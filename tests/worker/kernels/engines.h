@@ -6,16 +6,26 @@
 #ifndef TESTS_WORKER_KERNELS_ENGINES_H
 #define TESTS_WORKER_KERNELS_ENGINES_H
 
-#include "worker/kernels/kernels.h"
+#include "worker/kernels/engines.h"
 
 #define MAX_ENGINES 8
 
+/* Those of fp32. */
 static inline int nengines(void)
 {
     int n = 0;
     while (kernels_names()[n])
         n++;
     return n;
+}
+
+/* Of all that run here, those of fp32 first; NULL behind the last. */
+static inline const struct kernels *engine_at(int i)
+{
+    for (const struct engine *e = engines; e->kernels; e++)
+        if (e->runs_here() && i-- == 0)
+            return e->kernels;
+    return NULL;
 }
 
 #endif

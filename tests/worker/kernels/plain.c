@@ -2,8 +2,8 @@
  *
  * Slow on purpose: the other engines are compared with it, so it should be possible to
  * check it by reading. Images are NCHW everywhere. Dot products accumulate in double,
- * so that the result does not depend on the order of summation. The functions of
- * sequences are those of `simd`, since naive loops would be the same source.
+ * so that the result does not depend on the order of summation. It has no functions of
+ * sequences and of arrays: test_gpt2.c and test_kernels.c say what those must give.
  */
 #include "tests/worker/kernels/plain.h"
 
@@ -281,34 +281,6 @@ static void dropout(float *y, int64_t n, float p, uint64_t seed, uint64_t stream
     }
 }
 
-static void add(float *to, const float *from, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        to[i] += from[i];
-}
-
-static void scale(float *v, int64_t n, float by)
-{
-    for (int64_t i = 0; i < n; i++)
-        v[i] *= by;
-}
-
-static double sum_squares(const float *v, int64_t n)
-{
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++)
-        sum += (double)v[i] * (double)v[i];
-    return sum;
-}
-
-static bool all_finite(const float *v, size_t floats, bool image)
-{
-    for (size_t i = 0; i < floats; i++)
-        if (!isfinite(v[i]))
-            return false;
-    return true;
-}
-
 static void sgd(float *w, const float *g, float *m, int64_t n, float lr, float momentum,
                 float decay)
 {
@@ -347,14 +319,15 @@ static void adadelta(float *w, const float *g, float *sq, float *acc, int64_t n,
 }
 
 NORM_KERNELS(DECLARE_KERNEL, plain)
-PRODUCT_KERNELS(DECLARE_KERNEL, simd)
-SEQUENCE_KERNELS(DECLARE_KERNEL, simd)
 
-const struct kernels kernels_plain = {
-    .name = "plain",
-    .precision = PRECISION_FP32,
-    .arithmetic = "fp32, sums in double",
-    .finite = all_finite,
-    WEIGHT_KERNELS(STATIC_ROW, ) ELEMENT_KERNELS(STATIC_ROW, )
-        NORM_KERNELS(KERNEL_ROW, plain) PRODUCT_KERNELS(KERNEL_ROW, simd)
-            SEQUENCE_KERNELS(KERNEL_ROW, simd)};
+const struct kernels kernels_plain = {.name = "plain",
+                                      .precision = PRECISION_FP32,
+                                      .arithmetic = "fp32, sums in double",
+                                      .dropout = dropout,
+                                      .softmax_loss = softmax_loss,
+                                      .mse_loss = mse_loss,
+                                      .sgd = sgd,
+                                      .adam = adam,
+                                      .adadelta = adadelta,
+                                      WEIGHT_KERNELS(STATIC_ROW, )
+                                          NORM_KERNELS(KERNEL_ROW, plain)};

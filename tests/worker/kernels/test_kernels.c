@@ -15,7 +15,7 @@
 /* The engine under test in loop turn i of n cases; NULL when there are fewer engines. */
 static const struct kernels *engine(int i, int n)
 {
-    return i / n < nengines() ? kernels_get(kernels_names()[i / n], NULL) : NULL;
+    return i / n < nengines() ? engine_at(i / n) : NULL;
 }
 
 /* n numbers in [-1, 1), a tenth of them 0. */
@@ -241,6 +241,33 @@ START_TEST(dropout_draws_the_same_mask_everywhere)
 }
 END_TEST
 
+START_TEST(arrays_are_added_scaled_and_looked_at_alike)
+{
+    size_t n = (size_t)lengths[_i % (int)ARRAY_LEN(lengths)];
+    const struct kernels *k = engine(_i, (int)ARRAY_LEN(lengths));
+    if (k == NULL)
+        return;
+    kernels_set_threads(_i % 2 ? 3 : 1);
+    float *from = numbers(n, 1), *to = numbers(n, 2), *want = numbers(n, 2);
+    double squares = 0;
+    for (size_t i = 0; i < n; i++) {
+        want[i] = (want[i] + from[i]) * 0.75f;
+        squares += (double)want[i] * (double)want[i];
+    }
+    k->add(to, from, (int64_t)n);
+    k->scale(to, (int64_t)n, 0.75f);
+    check_same("scaled sum", to, want, n, 1);
+    ck_assert_double_eq_tol(k->sum_squares(to, (int64_t)n), squares, 1e-5 * squares);
+    ck_assert(k->finite(to, n, false));
+    to[n - 1] = NAN;
+    ck_assert(!k->finite(to, n, false));
+    free(from);
+    free(to);
+    free(want);
+    kernels_set_threads(1);
+}
+END_TEST
+
 START_TEST(losses_are_what_one_computes_by_hand)
 {
     int correct;
@@ -369,6 +396,8 @@ Suite *suite(void)
     tcase_add_loop_test(t, linear_layers_agree, 0, ARRAY_LEN(linears) * MAX_ENGINES);
     tcase_add_loop_test(t, convolutions_agree, 0, ARRAY_LEN(convs) * MAX_ENGINES);
     tcase_add_loop_test(t, dropout_draws_the_same_mask_everywhere, 0,
+                        ARRAY_LEN(lengths) * MAX_ENGINES);
+    tcase_add_loop_test(t, arrays_are_added_scaled_and_looked_at_alike, 0,
                         ARRAY_LEN(lengths) * MAX_ENGINES);
     tcase_add_test(t, losses_are_what_one_computes_by_hand);
     tcase_add_loop_test(t, optimisers_step_as_pytorchs_do, 0,

@@ -7,24 +7,14 @@
 #include "tests/support/suite.h"
 
 #include "common/mem.h"
+#include "tests/worker/kernels/engines.h"
 #include "tests/worker/kernels/factors.h"
 #include "tests/worker/kernels/plain.h"
-#include "worker/kernels/engines.h"
 #include "worker/kernels/rng.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define MAX_ENGINES 8
-
-static const struct kernels *engine(int at)
-{
-    for (const struct engine *e = engines; e->kernels; e++)
-        if (e->runs_here() && at-- == 0)
-            return e->kernels;
-    return NULL;
-}
 
 /* n multiples of 1/64 in [-1, 1]: bfloat16 holds them exactly. */
 static float *numbers(size_t n, uint64_t seed)
@@ -163,7 +153,7 @@ static void free_side(struct side *s)
 START_TEST(strides_padding_and_sums_agree)
 {
     int i = _i % (int)ARRAY_LEN(convs), B = convs[i].B;
-    const struct kernels *k = engine(_i / (int)ARRAY_LEN(convs));
+    const struct kernels *k = engine_at(_i / (int)ARRAY_LEN(convs));
     if (k == NULL)
         return;
     int OH = (convs[i].H + 2 * convs[i].pad - convs[i].R) / convs[i].stride + 1;
@@ -272,7 +262,7 @@ static void free_norm_side(struct norm_side *s)
 START_TEST(norms_agree)
 {
     int i = _i % (int)ARRAY_LEN(norms);
-    const struct kernels *k = engine(_i / (int)ARRAY_LEN(norms));
+    const struct kernels *k = engine_at(_i / (int)ARRAY_LEN(norms));
     if (k == NULL)
         return;
     size_t nc = (size_t)norms[i].C, square = nc * nc;
@@ -296,6 +286,57 @@ START_TEST(norms_agree)
     free(add);
     free(g);
     kernels_set_threads(1);
+}
+END_TEST
+
+/* Their sums over images and pixels say what lies where, see out_of_layout(). */
+START_TEST(means_agree)
+{
+    int i = _i % (int)ARRAY_LEN(norms), B = norms[i].B;
+    const struct kernels *k[2] = {&kernels_plain, engine_at(_i / (int)ARRAY_LEN(norms))};
+    struct map_shape s = {norms[i].C, norms[i].H, norms[i].W};
+    size_t C = (size_t)s.C, n = (size_t)(B * s.C * s.H * s.W);
+    if (k[1] == NULL)
+        return;
+    float *x = numbers(n, 1), *dy = numbers((size_t)B * C, 2);
+    float *probe = numbers(n, 3), *y[2], *dx[2];
+    kernels_set_threads(_i % 2 ? 3 : 1);
+    for (int e = 0; e < 2; e++) {
+        size_t floats = k[e]->map_floats(s) * (size_t)B;
+        float *images = xcalloc(floats + 16, sizeof *images);
+        y[e] = xcalloc((size_t)B * C + 1, sizeof(float));
+        dx[e] = xcalloc(C * C + 1, sizeof(float));
+        into_layout(k[e], B, s, x, images);
+        k[e]->mean(s, B, images, y[e]);
+        k[e]->mean_back(s, B, dy, images);
+        out_of_layout(k[e], B, s, probe, images, dx[e]);
+        free(images);
+    }
+    check_near(k[1]->name, "mean", y[1], y[0], (size_t)B * C, tolerance(k[1]));
+    check_near(k[1]->name, "dx", dx[1], dx[0], C * C, tolerance(k[1]));
+    float *all[] = {x, dy, probe, y[0], y[1], dx[0], dx[1]};
+    for (size_t j = 0; j < ARRAY_LEN(all); j++)
+        free(all[j]);
+    kernels_set_threads(1);
+}
+END_TEST
+
+START_TEST(images_with_a_bad_number_are_found)
+{
+    const struct kernels *k = engine_at(_i);
+    struct map_shape s = {33, 5, 7};
+    size_t n = (size_t)(2 * s.C * s.H * s.W);
+    if (k == NULL)
+        return;
+    size_t floats = 2 * k->map_floats(s);
+    float *x = numbers(n, 1), *images = xcalloc(floats + 16, sizeof *images);
+    into_layout(k, 2, s, x, images);
+    ck_assert_msg(k->finite(images, floats, true), "%s", k->name);
+    x[n - 1] = INFINITY;
+    into_layout(k, 2, s, x, images);
+    ck_assert_msg(!k->finite(images, floats, true), "%s", k->name);
+    free(x);
+    free(images);
 }
 END_TEST
 
@@ -349,7 +390,8 @@ static const struct linear_shape linears[] = {
 START_TEST(bf16_linear_layers_lose_nothing_on_exact_numbers)
 {
     const struct linear_shape s = linears[_i % (int)ARRAY_LEN(linears)];
-    const struct kernels *k[2] = {&kernels_plain, engine(_i / (int)ARRAY_LEN(linears))};
+    const struct kernels *k[2] = {&kernels_plain,
+                                  engine_at(_i / (int)ARRAY_LEN(linears))};
     struct ddp_err err;
     if (k[1] == NULL || k[1]->precision != PRECISION_BF16)
         return;
@@ -392,7 +434,7 @@ START_TEST(bf16_rounds_as_ieee_does)
     static const float in[] = {1, 1 + 0x1p-8f, 1 + 3 * 0x1p-8f, 1 + 0x1.8p-8f,
                                -3.14159274f};
     static const float want[] = {1, 1, 1 + 4 * 0x1p-8f, 1 + 0x1p-7f, -3.140625f};
-    const struct kernels *k = engine(_i);
+    const struct kernels *k = engine_at(_i);
     struct ddp_err err;
     if (k == NULL || k->precision != PRECISION_BF16)
         return;
@@ -433,6 +475,8 @@ Suite *suite(void)
     tcase_add_loop_test(t, strides_padding_and_sums_agree, 0,
                         ARRAY_LEN(convs) * MAX_ENGINES);
     tcase_add_loop_test(t, norms_agree, 0, ARRAY_LEN(norms) * MAX_ENGINES);
+    tcase_add_loop_test(t, means_agree, 0, ARRAY_LEN(norms) * MAX_ENGINES);
+    tcase_add_loop_test(t, images_with_a_bad_number_are_found, 0, MAX_ENGINES);
     tcase_add_test(t, the_plain_norm_has_its_own_gradients);
     tcase_add_loop_test(t, bf16_linear_layers_lose_nothing_on_exact_numbers, 0,
                         ARRAY_LEN(linears) * MAX_ENGINES);

@@ -77,8 +77,7 @@ START_TEST(gradients_are_slopes)
         x[i] = 2 * rng_uniform(11, i) - 1;
     for (int i = 0; i < 4; i++)
         labels[i] = (uint8_t)(i % io.outputs);
-    struct model *m = model_create(nets[which].path, io, 4,
-                                   kernels_get(kernels_names()[engine], &err), &err);
+    struct model *m = model_create(nets[which].path, io, 4, engine_at(engine), &err);
     ck_ok(m ? 0 : -1, err);
     model_init(m, 3);
     model_set_dropout(m, false);

@@ -161,7 +161,7 @@ START_TEST(gradients_are_finite_differences)
     int which = _i % (int)ARRAY_LEN(cases), engine = _i / (int)ARRAY_LEN(cases), correct;
     if (engine >= nengines() || (engine > 0 && which == 1)) /* which takes long */
         return;
-    const struct kernels *k = kernels_get(kernels_names()[engine], NULL);
+    const struct kernels *k = engine_at(engine);
     kernels_set_threads(1 + engine % 2);
     struct model *m = a_model(which, k, cases[which].n + 2);
     struct batch b = a_batch(which);
@@ -205,8 +205,7 @@ START_TEST(bf16_stays_near)
         return;
     struct ddp_err err;
     const struct kernels *k[2] = {
-        kernels_get(kernels_names()[_i], &err),
-        kernels_get_at(kernels_names()[_i], PRECISION_BF16, &err)};
+        engine_at(_i), kernels_get_at(kernels_names()[_i], PRECISION_BF16, &err)};
     struct batch b = a_batch(0);
     struct model *m[2];
     float loss[2];
@@ -281,7 +280,7 @@ START_TEST(what_is_not_a_number_reaches_the_loss)
     struct batch b = a_batch(0);
     size_t nparams;
     for (int engine = 0; engine < nengines(); engine++) {
-        struct model *m = a_model(0, kernels_get(kernels_names()[engine], NULL), 3);
+        struct model *m = a_model(0, engine_at(engine), 3);
         const struct param *params = model_params(m, &nparams);
         for (size_t p = 0; p < nparams; p++) {
             int correct, at = p == 0 ? (int)b.tokens[0] * cases[0].C : 0;

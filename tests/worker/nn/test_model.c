@@ -128,7 +128,7 @@ static void free_batch(struct batch *b)
 static struct model *a_model(int which, int engine, int max_batch)
 {
     struct ddp_err err;
-    const struct kernels *k = kernels_get(kernels_names()[engine], &err);
+    const struct kernels *k = engine_at(engine);
     struct model *m =
         model_create(cases[which].model, cases[which].io, max_batch, k, &err);
     ck_assert_msg(m != NULL, "%s", err.text);

@@ -30,7 +30,7 @@ import traceback
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, os.path.join(ROOT, "tests", "lab"))
-from hosts import LAB, Folder  # noqa: E402
+from hosts import Folder  # noqa: E402
 
 HOSTS = 3       # per lane, each of which has its own lab
 UID = 5001      # alice, the lab's user

@@ -1,7 +1,6 @@
 """What a rank finds in its environment, and what it must not find there."""
 
 import json
-import unittest
 
 from launch import DDPRUN, LaunchTest, main
 

@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import time
-import unittest
 
 from launch import DDPRUN, LaunchTest, main, marked, parent_of, wait_until
 

@@ -1,6 +1,5 @@
 """ddprun --fetch-data: a data set from a mirror, whole and right or not at all."""
 
-import fcntl
 import hashlib
 import http.server
 import os

@@ -5,7 +5,6 @@ They are recorded in tests/launcher/recorded/kubernetes, whose README names thei
 import os
 import re
 import tempfile
-import unittest
 
 from launch import LaunchTest, free_port, main
 

@@ -3,7 +3,6 @@ import os
 import re
 import resource
 import signal
-import unittest
 
 from launch import LaunchTest, main, marked, wait_until
 

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import socket
-import unittest
 
 from launch import PATIENT, LaunchTest, free_port, main, wait_until, who_is_left
 

@@ -7,7 +7,7 @@ import sys
 import time
 import unittest
 
-from launch import DDPRUN, LaunchTest, main, marked, needs_gpus, parent_of, wait_until
+from launch import LaunchTest, main, marked, needs_gpus, parent_of, wait_until
 from test_store import ADD
 
 PYTHON = os.path.realpath(sys.executable)

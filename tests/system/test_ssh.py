@@ -9,7 +9,6 @@ import resource
 import signal
 import subprocess
 import time
-import unittest
 
 import test_watch
 from launch import PATIENT, LaunchTest, main, marked, parent_of, read_proc, stat_of, wait_until, who_is_left

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import unittest
 
 from launch import DDPRUN, LaunchTest, main, wait_until, who_is_left
 

@@ -6,7 +6,6 @@ import glob
 import os
 import re
 import signal
-import unittest
 
 from launch import LaunchTest, main, wait_until, who_is_left
 

@@ -649,17 +649,17 @@ def needs_torch(top):
 
 
 def first_steps():
-    """(steps, None, the script's folders), if the script certainly imports torch or a package that
-    requires it; else (None, why not, ())."""
+    """(steps, None, the script's folders, files that were read), if the script certainly imports
+    torch or a package that requires it; else (None, why not, (), files)."""
     scan, end = Scan(folder), "it ends"
     try:
         scan.script()
     except Unsure as e:
         end = str(e)
     except (RecursionError, StopIteration, OSError) as e:
-        return None, f"the script cannot be followed: {type(e).__name__}", ()
+        return None, f"the script cannot be followed: {type(e).__name__}", (), scan.read
     tops = dict.fromkeys(step[1].partition(".")[0] for step in scan.steps if step[0] == "import")
     if "torch" not in tops and not any(
             needs_torch(top) for top in tops if top not in LOADED and top not in STANDARD):
-        return None, f"the script does not begin with an import of torch: {end}", ()
-    return scan.steps, None, scan.folders
+        return None, f"the script does not begin with an import of torch: {end}", (), scan.read
+    return scan.steps, None, scan.folders, scan.read

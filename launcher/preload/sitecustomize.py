@@ -17,6 +17,7 @@ HERE = os.path.dirname(__file__)
 RANK = os.path.join(HERE, "rank")
 LOADED = frozenset(sys.modules)  # modules of Python's start-up
 PR_SET_PDEATHSIG, SIGKILL = 1, 9
+VALID_S = 86400  # of what an earlier launch has found
 REFUSED = 75  # exit status of a child whose imports failed a check
 EXTRA_FD = 63  # the number of PMI_FD in a rank
 
@@ -282,6 +283,32 @@ def renew_threads():
             main._set_native_id()
 
 
+def changed_at(paths):
+    """[(time of last change, path)] of those that exist."""
+    return [(os.stat(path).st_mtime_ns, path) for path in paths if os.path.exists(path)]
+
+
+def origins(tops):
+    """Where these packages are found."""
+    specs = [finder.find_spec(top, None) for finder in sys.meta_path for top in sorted(tops)]
+    return [spec.origin for spec in specs if spec and spec.origin]
+
+
+def write_file(path, lines):
+    """Replace the file, and remove those in its folder that are too old to be used."""
+    folder = os.path.dirname(path)
+    try:
+        os.makedirs(folder, 0o700, exist_ok=True)
+        with open(f"{path}.{os.getpid()}", "w", encoding="utf-8", errors="surrogateescape") as f:
+            f.writelines(f"{line}\n" for line in lines)
+        os.rename(f"{path}.{os.getpid()}", path)
+        for other in os.scandir(folder):
+            if time.time() - other.stat().st_mtime > VALID_S:
+                os.unlink(other.path)
+    except OSError:
+        pass  # without it the next launch is only slower
+
+
 class Cache:
     """Cache file with the number of steps of a script that passed the checks in an earlier
     launch, so that a failing import costs time only once, and imports that are all `good` need
@@ -289,48 +316,41 @@ class Cache:
     for the same set of variables that differ between ranks (`differing`)."""
 
     def __init__(self, steps, folders, differing):
-        tops = {step[1].partition(".")[0] for step in steps if step[0] == "import"}
-        specs = [finder.find_spec(top, None) for finder in sys.meta_path for top in sorted(tops)]
-        times = [os.stat(path).st_mtime_ns for path in (
-            os.path.join(HERE, "sitecustomize.py"), *sys.path,
-            *(spec.origin or "" for spec in specs if spec))
-            if os.path.exists(path)]
+        self.files = [os.path.join(HERE, "sitecustomize.py"), *sys.path, *origins(
+            {step[1].partition(".")[0] for step in steps if step[0] == "import"})]
+        times = [at for at, _ in changed_at(self.files)]
         self.key = (f"{sys.version} {sys.executable} {sys.path} {folders} {times} {differing} "
                     f"{steps}").replace("\n", " ")
         home = os.environ.get("XDG_CACHE_HOME") or os.path.join(
             os.environ.get("HOME") or "/nonexistent", ".cache")
-        self.folder = os.path.join(home, "ddprun", "preload")
-        self.path = os.path.join(self.folder, f"{zlib.crc32(os.fsencode(self.key)):08x}")
+        self.path = os.path.join(home, "ddprun", "preload", f"{zlib.crc32(os.fsencode(self.key)):08x}")
         self.good = self.known = False
 
     def passed(self, steps):
-        """(steps to run, None), or ([], why) if none passed."""
+        """The steps to run."""
         try:
             with open(self.path, encoding="utf-8", errors="surrogateescape") as f:
                 key, count, why = f.read().split("\n")[:3]
-                fresh = 0 <= time.time() - os.fstat(f.fileno()).st_mtime < 86400
+                fresh = 0 <= time.time() - os.fstat(f.fileno()).st_mtime < VALID_S
                 count = int(count)
         except (OSError, ValueError):
-            return steps, None
+            return steps
         if key != self.key or not fresh:
-            return steps, None
+            return steps
         self.known = True
         self.good = not why
-        return steps[:count], None if count else f"{why} (cached in '{self.path}')"
+        return steps[:count]
 
     def store(self, count, why):
-        if self.known and not (self.good and why):
-            return  # the same result
+        if not self.known:
+            write_file(self.path, (self.key, count, why))
+
+    def forget(self):
+        """Those that were good are no longer; which of them are was not found out."""
         try:
-            if self.good:  # no longer; what of it is good was not found out
-                return os.unlink(self.path)
-            os.makedirs(self.folder, 0o700, exist_ok=True)
-            with open(f"{self.path}.{os.getpid()}", "w", encoding="utf-8",
-                      errors="surrogateescape") as f:
-                f.write(f"{self.key}\n{count}\n{why}\n")
-            os.rename(f"{self.path}.{os.getpid()}", self.path)
+            os.unlink(self.path)
         except OSError:
-            pass  # without the cache the next launch is only slower
+            pass
 
 
 class Helper:
@@ -344,6 +364,7 @@ class Helper:
         self.has_imported = self.reports_leaks = False
         self.waiting = []  # pids of the processes that this one was forked from
         self.cache, self.forked_at = None, 0
+        self.record, self.files = "", [os.path.join(HERE, "sitecustomize.py"), *sys.path]
         self.libraries = self.sibling = self.variables = self.random_numbers = self.temporary = None
         self.output = self.imported_by = None
         self.ctypes = ctypes
@@ -370,14 +391,23 @@ class Helper:
         self.wire.send(os.fsencode(text)[:1000])
 
     def give_up(self, why):
-        if self.cache:
+        if self.cache and self.cache.good:
+            self.cache.forget()
+        elif self.waiting:
             self.cache.store(self.forked_at, why)
+        elif self.record:
+            self.refuse(why)
         if self.temporary:
             self.temporary.remove()
         if self.waiting:
             self.output.take(keep=False)  # the parent has not this text
         self.send(f"left {why}" if self.waiting else f"no {why}")
         os._exit(REFUSED if self.waiting else 0)
+
+    def refuse(self, why):
+        """Record it for the agent (preload_known()): the next launch starts no interpreter."""
+        files = [f"{at} {path}" for at, path in changed_at(self.files)]
+        write_file(self.record, (line.replace("\n", " ") for line in (why, *files)))
 
     def fork_before(self, i, name):
         """Called before step `i`, which imports module `name`. Forks for each further package:
@@ -424,7 +454,7 @@ class Helper:
             os._exit(0)
 
     def prepare(self):
-        _, (modules, differing, *entries) = self.receive()
+        _, (modules, differing, self.record, *entries) = self.receive()
         known = dict(entry.partition("=")[::2] for entry in entries)
         ours = ("DDPRUN_PRELOAD", "PYTHONPATH")
         self.own = {name: value for name, value in os.environ.items()
@@ -433,16 +463,16 @@ class Helper:
         self.missing = remove_folders()
         if modules in ("", "?"):
             scan = run_file("first_steps.py", LOADED=LOADED, folder=script_folder())
-            steps, why, folders = scan["first_steps"]()
+            steps, why, folders, files = scan["first_steps"]()
+            self.files += files
         else:
             steps, why = [("import", name, ()) for name in modules.split(",")], None
             folders = [script_folder()]
         if why:
             self.give_up(why)
         self.cache = Cache(steps, folders, differing)
-        steps, why = self.cache.passed(steps)
-        if why:
-            self.give_up(why)
+        self.files += self.cache.files
+        steps = self.cache.passed(steps)
         if modules == "?":
             self.send("would " + ", ".join(dict.fromkeys(
                 step[1] for step in steps if step[0] == "import")))

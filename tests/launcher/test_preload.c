@@ -78,6 +78,54 @@ START_TEST(missing_programs_are_not_accepted)
 }
 END_TEST
 
+/* --- what needs no interpreter to be seen --- */
+
+static const struct {
+    const char *text; /* of the script */
+    bool none;        /* it imports nothing that may require torch */
+} scripts[] = {
+    {"import os, sys as s\nprint('x')\n", true},
+    {"", false}, /* a folder, perhaps */
+    {"#!/usr/bin/python3\nfrom numpy.random import rand\n  import json; x = 1\n", true},
+    {"import os\r\nfrom  pathlib import Path\r\n", true},
+    {"import torch\n", false},
+    {"import os, torch\n", false},
+    {"import os\nprint('torch')\n", false},
+    {"import mine\n", false},
+    {"import os, mine\n", false},
+    {"import os as o, mine.part as m\n", false},
+    {"from . import os\n", false},
+    {"if 1:\n\tfrom mine import os\n", false},
+    {"import ossaudiodev\n", false},
+    {"import o\n", false},
+    {"import numpy", true},
+    {"import\n", true},
+    {"from\nimport ", false},
+};
+
+START_TEST(scripts_without_torch_are_known_by_their_text)
+{
+    char *folder = temp_dir();
+    char *script = xasprintf("%s/t.py", folder);
+    FILE *f = fopen(script, "w");
+    fputs(scripts[_i].text, f);
+    fclose(f);
+    struct ddp_err why = {""};
+    int wanted = scripts[_i].none ? -1 : 0;
+    char python[] = "/usr/bin/python3", u[] = "-u", x[] = "-X", uc[] = "-uc", m[] = "-m";
+    char more[] = "import mine", *text = xstrdup(scripts[_i].text);
+    char *file[] = {python, u, x, more, script, more, NULL}, *own[] = {script, NULL};
+    char *command[] = {python, uc, text, more, NULL}, *module[] = {python, m, text, NULL};
+    ck_assert_int_eq(preload_script_fits(python, file, &why), wanted);
+    ck_assert_int_eq(preload_script_fits(script, own, &why), wanted);
+    ck_assert_int_eq(preload_script_fits(python, command, &why), wanted || !*text ? -1 : 0);
+    ck_assert_int_eq(preload_script_fits(python, module, &why), 0);
+    free(text);
+    free(folder);
+    free(script);
+}
+END_TEST
+
 /* --- variables that ranks have in common --- */
 
 static const struct {
@@ -131,6 +179,8 @@ Suite *suite(void)
     TCase *t = tcase_create("preload");
     tcase_add_loop_test(t, only_known_interpreters_are_accepted, 0, ARRAY_LEN(commands));
     tcase_add_test(t, missing_programs_are_not_accepted);
+    tcase_add_loop_test(t, scripts_without_torch_are_known_by_their_text, 0,
+                        ARRAY_LEN(scripts));
     tcase_add_loop_test(t, variables_equal_or_different_among_ranks, 0,
                         ARRAY_LEN(worlds));
     suite_add_tcase(s, t);

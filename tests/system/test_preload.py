@@ -523,7 +523,7 @@ class Preload(LaunchTest):
                     self.assert_ended(launch, 0)
                     self.assertEqual(FORKED in launch.err, forked, launch.err)
                     self.assertEqual(why in launch.err, not (forked and again), launch.err)
-                    self.assertEqual("cached in" in launch.err, again and not forked, launch.err)
+                    self.assertEqual("recorded in" in launch.err, again and not forked, launch.err)
                     with open(count, encoding="ascii") as f:
                         imports.append(f.read())
                 self.assertEqual(imports, ["d", ""])
@@ -793,7 +793,7 @@ class Choice(LaunchTest):
         self.write("broken.py", "import (\n")
         begin = "does not begin with an import of torch: "
         for text, why in (
-                ("import json", begin + "it ends"),
+                ("import json", begin + "it has no import that may"),
                 ("import vision", begin + "it ends"),
                 ("import os\nos.environ['A'] = str(id)\nimport torch", begin + "line 2"),
                 ("import busy\nimport torch", begin + "line 3 of busy.py may do anything"),
@@ -898,6 +898,27 @@ class Choice(LaunchTest):
         self.assertEqual(ranks, ["rank 1"] * 2)
         _, launch = self.ranks("sh", "-c", "echo a b", forked=False)
         self.assertNotIn(NOT_FORKED, launch.err)
+
+    def test_no_interpreter_is_started_for_nothing(self):
+        """Where the script's text shows that it needs no torch; and again where an earlier launch has
+        found that nothing is shared, until a file has changed."""
+        mark = self.path("mark")
+        self.write("site/sitecustomize.py", f"open('{mark}', 'a').write('s')\n")
+        self.write("beside.py", "import json\n")
+        for text, starts in (("import os, json as j\nfrom re import *", (2, 2, 2)),
+                             ("import beside", (3, 2, 3)), ("print('torch')", (3, 2, 2)),
+                             ("def f(): pass\nf()\nimport torch", (3, 2, 2))):
+            script = self.write("script.py", f"{text}\nprint('a b')\n")
+            for again, expected in enumerate(starts):
+                with self.subTest(text=text, again=again):
+                    self.write("mark", "")
+                    if again == 2:
+                        self.write("beside.py", "import json\n")
+                    _, launch = self.ranks(PYTHON, script, "--lr", again, forked=False)
+                    self.assertIn("does not begin with an import of torch", launch.err)
+                    self.assertEqual("recorded in" in launch.err, expected == 2 and starts[0] == 3)
+                    with open(mark, encoding="ascii") as f:
+                        self.assertEqual(len(f.read()), expected)
 
     def test_filters_of_warnings(self):
         """Those of the script are there while it imports; behind those of imports, after it."""

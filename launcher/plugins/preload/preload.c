@@ -59,14 +59,15 @@ static char *find_directory(struct ddp_err *why)
 
 /* --- protocol ----------------------------------------------------------------------- */
 
-/* A memfd with `a`, `b` unless NULL, and `env`, each with its NUL. -1: errno. */
-static int text_file(const char *a, const char *b, const struct strv *env)
+/* A memfd with the strings of `first`, up to a NULL, and those of `env`, each with its
+ * NUL. -1: errno. */
+static int text_file(const char *const *first, const struct strv *env)
 {
     int fd = memfd_create("ddprun-preload", MFD_CLOEXEC);
     int64_t until = now_ms() + WRITE_MS;
-    int rc = fd < 0 ? -1 : sock_write_all(fd, a, strlen(a) + 1, until);
-    if (rc == 0 && b)
-        rc = sock_write_all(fd, b, strlen(b) + 1, until);
+    int rc = fd < 0 ? -1 : 0;
+    for (; rc == 0 && *first; first++)
+        rc = sock_write_all(fd, *first, strlen(*first) + 1, until);
     for (size_t i = 0; rc == 0 && i < env->n; i++)
         rc = sock_write_all(fd, env->v[i], strlen(env->v[i]) + 1, until);
     if (rc < 0 && fd >= 0) {
@@ -176,7 +177,8 @@ void preload_fork(struct preload *p, const int streams[3], int extra, const char
                   const struct strv *env)
 {
     int go[2] = {-1, -1}, null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    int text = text_file(cpus ? cpus : "", NULL, env), fds[6], n = 4;
+    int fds[6], n = 4;
+    int text = text_file((const char *[]){cpus ? cpus : "", NULL}, env);
     bool good = null >= 0 && text >= 0 && pipe2(go, O_CLOEXEC) == 0;
     for (int i = 0; i < 3; i++)
         fds[i] = streams[i] < 0 ? null : streams[i];
@@ -250,7 +252,8 @@ static int spawn_helper(struct preload *p, const struct preload_spec *spec,
 /* Start the helper, send the first request and watch for answers. */
 static int start_helper(struct preload *p, struct loop *loop,
                         const struct preload_spec *spec, const char *dir,
-                        const struct strv *common, const char *apart, struct ddp_err *why)
+                        const struct strv *common, const char *apart, const char *record,
+                        struct ddp_err *why)
 {
     int wires[2] = {-1, -1}, ends[2] = {-1, -1}, pair[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, wires) < 0)
@@ -273,7 +276,8 @@ static int start_helper(struct preload *p, struct loop *loop,
     }
     if (rc < 0)
         return rc;
-    int text = text_file(spec->modules, apart, common);
+    const char *const first[] = {spec->modules, apart, record ? record : "", NULL};
+    int text = text_file(first, common);
     if (text < 0 || sock_send_fds(p->wire, &text, 1) < 0)
         rc = err_errno(why, "cannot send the modules to be imported");
     if (text >= 0)
@@ -290,7 +294,8 @@ struct preload *preload_create(struct loop *loop, struct reap *reap,
                                struct ddp_err *why)
 {
     struct strv common = {0};
-    char *apart = NULL, *dir = NULL;
+    char *apart = NULL, *dir = NULL, *record = NULL;
+    bool asks = strcmp(spec->modules, PRELOAD_ASK) == 0;
     struct preload *p = xcalloc(1, sizeof *p);
     *p = (struct preload){.reap = reap,
                           .wire = -1,
@@ -301,14 +306,19 @@ struct preload *preload_create(struct loop *loop, struct reap *reap,
                           .began_ms = now_ms()};
     if (preload_fits(spec->path, spec->argv, why) < 0 ||
         preload_common(spec->envs, spec->nenvs, &common, &apart, why) < 0 ||
+        ((asks || strcmp(spec->modules, PRELOAD_AUTO) == 0) &&
+         preload_script_fits(spec->path, spec->argv, why) < 0) ||
         !(dir = find_directory(why)) ||
-        start_helper(p, loop, spec, dir, &common, apart, why) < 0) {
+        (!asks && (record = preload_record(spec, &common, apart)) &&
+         preload_known(record, why) < 0) ||
+        start_helper(p, loop, spec, dir, &common, apart, record, why) < 0) {
         preload_destroy(p);
         p = NULL;
     }
     strv_finish(&common);
     free(apart);
     free(dir);
+    free(record);
     return p;
 }
 

@@ -71,6 +71,18 @@ bool preload_is_python(const char *path);
  * no, with the reason. */
 int preload_fits(const char *path, char *const *argv, struct ddp_err *why);
 
+/* -1, with the reason, if the script's text shows that it imports neither torch nor a
+ * package that may require it. Of a command that fits. */
+int preload_script_fits(const char *path, char *const *argv, struct ddp_err *why);
+
+/* The file in which the helper records for a day that no rank can be forked; malloc'ed,
+ * NULL if the user has no folder for it. Depends on the ranks' directory, which is ours. */
+char *preload_record(const struct preload_spec *spec, const struct strv *common,
+                     const char *apart);
+
+/* -1, with the reason, if that was recorded, and no file that it depends on has changed. */
+int preload_known(const char *record, struct ddp_err *why);
+
 /* `common`: the variables that are equal in all of `envs`; `apart`: the names of the
  * others, comma-separated, "?NAME" if some lack it. -1 if they differ in a variable that
  * libraries read while loading. */

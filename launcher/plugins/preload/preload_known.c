@@ -1,0 +1,170 @@
+/* launcher/plugins/preload/preload_known.c - see preload.h
+ *
+ * An interpreter that then refuses costs each launch 20 ms or more: so do not start one where
+ * the script's text shows that, or an earlier launch has recorded it. A wrong answer costs
+ * only the shared import.
+ */
+#include "launcher/plugins/preload/preload.h"
+
+#include "common/digest.h"
+#include "common/err.h"
+#include "common/mem.h"
+#include "common/read_start.h"
+#include "launcher/transport/program.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SCRIPT_SIZE = 64 << 10, RECORD_SIZE = 64 << 10, RECORD_S = 24 * 60 * 60 };
+
+/* The script's place in argv, behind the interpreter's options (preload_fits()), and in
+ * `*option` 'c', 'm', or '\0' for a file. */
+static size_t find_script(const char *path, char *const *argv, char *option)
+{
+    *option = '\0';
+    if (!program_is_python(path))
+        return 0;
+    for (size_t i = 1; argv[i]; i++) {
+        const char *c = argv[i];
+        if (c[0] != '-' || !c[1])
+            return i;
+        for (c++; *c; c++) {
+            if (*c == 'c' || *c == 'm') {
+                *option = *c;
+                return c[1] || !argv[i + 1] ? i : i + 1;
+            }
+            if (*c == 'W' || *c == 'X') {
+                i += !c[1] && argv[i + 1];
+                break;
+            }
+        }
+    }
+    return 0;
+}
+
+/* --- the script's text --------------------------------------------------------------- */
+
+static bool needs_no_torch(const char *name, size_t n)
+{
+    static const char *const known[] = {
+        "__future__", "argparse",  "asyncio",    "collections", "csv",        "ctypes",
+        "datetime",   "functools", "gc",         "getpass",     "glob",       "io",
+        "itertools",  "jax",       "json",       "logging",     "math",       "matplotlib",
+        "mpi4py",     "numpy",     "os",         "pandas",      "pathlib",    "pickle",
+        "platform",   "random",    "re",         "resource",    "scipy",      "shutil",
+        "signal",     "socket",    "statistics", "string",      "struct",     "subprocess",
+        "sys",        "tempfile",  "tensorflow", "threading",   "time",       "traceback",
+        "types",      "typing",    "warnings"};
+    for (size_t i = 0; i < ARRAY_LEN(known); i++) {
+        if (strlen(known[i]) == n && memcmp(known[i], name, n) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* "a.b as c, d": whether all are known. */
+static bool names_need_no_torch(const char *at)
+{
+    do {
+        at += strspn(at, ", \t");
+        if (!needs_no_torch(at, strcspn(at, ". \t,;#\r\n")))
+            return false;
+        at += strcspn(at, ",;#\n");
+    } while (*at == ',');
+    return true;
+}
+
+static bool text_needs_no_torch(const char *text)
+{
+    if (strstr(text, "torch"))
+        return false;
+    for (const char *line = text; line; line = strchr(line, '\n')) {
+        line += strspn(line, " \t\r\n");
+        if (strncmp(line, "import ", 7) == 0 && !names_need_no_torch(line + 7))
+            return false;
+        if (strncmp(line, "from ", 5) == 0) {
+            const char *name = line + 5 + strspn(line + 5, " \t");
+            if (!needs_no_torch(name, strcspn(name, ". \t")))
+                return false;
+        }
+    }
+    return true;
+}
+
+int preload_script_fits(const char *path, char *const *argv, struct ddp_err *why)
+{
+    char option, *text = xcalloc(1, SCRIPT_SIZE);
+    const char *script = argv[find_script(path, argv, &option)];
+    ssize_t n = 0;
+    if (!option)
+        n = read_start(program_is_python(path) ? script : path, text, SCRIPT_SIZE);
+    bool whole = option == 'c' || (!option && n > 0 && n < SCRIPT_SIZE - 1);
+    bool none = whole && text_needs_no_torch(option ? script : text);
+    free(text);
+    return none ? err_set(why, "the script does not begin with an import of torch: it has no "
+                               "import that may load it")
+                : 0;
+}
+
+/* --- what an earlier launch has found ------------------------------------------------- */
+
+char *preload_record(const struct preload_spec *spec, const struct strv *common,
+                     const char *apart)
+{
+    const char *cache = strv_env_get(common, "XDG_CACHE_HOME");
+    const char *home = strv_env_get(common, "HOME");
+    const char *python_path = strv_env_get(common, "PYTHONPATH");
+    char option, *cwd = getcwd(NULL, 0), *key = NULL, digest[DIGEST_TEXT];
+    size_t size, script = find_script(spec->path, spec->argv, &option);
+    if (!(cache && *cache) && !(home && *home)) {
+        free(cwd);
+        return NULL;
+    }
+    FILE *f = open_memstream(&key, &size);
+    if (!f)
+        abort();
+    fprintf(f, "%s\n%s\n%s\n%s\n%s", spec->path, cwd ? cwd : "", spec->modules, apart,
+            python_path ? python_path : "");
+    for (size_t i = 0; i <= script; i++)
+        fprintf(f, "\n%s", spec->argv[i]);
+    if (fclose(f) != 0)
+        abort();
+    digest_bytes(key, size, digest);
+    free(key);
+    free(cwd);
+    bool own = cache && *cache;
+    return xasprintf("%s%s/ddprun/preload/no-%.16s", own ? cache : home, own ? "" : "/.cache",
+                     digest);
+}
+
+/* "TIME PATH", the time in ns: whether the file is as it was. */
+static bool unchanged(const char *line)
+{
+    char *path;
+    struct stat st;
+    int64_t ns = strtoll(line, &path, 10);
+    return *path == ' ' && stat(path + 1, &st) == 0 &&
+           (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec == ns;
+}
+
+int preload_known(const char *record, struct ddp_err *why)
+{
+    struct stat st;
+    if (stat(record, &st) < 0 || time(NULL) - st.st_mtime >= RECORD_S ||
+        time(NULL) < st.st_mtime)
+        return 0;
+    char *rest, *text = xcalloc(1, RECORD_SIZE);
+    ssize_t n = read_start(record, text, RECORD_SIZE);
+    char *reason = strtok_r(text, "\n", &rest), *line;
+    bool holds = n > 0 && n < RECORD_SIZE - 1 && reason;
+    while (holds && (line = strtok_r(NULL, "\n", &rest)))
+        holds = unchanged(line);
+    int rc = holds ? err_set(why, "%s (recorded in '%s')", reason, record) : 0;
+    free(text);
+    return rc;
+}

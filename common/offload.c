@@ -13,6 +13,7 @@
 #include <time.h>
 
 struct offload {
+    pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool returned, left; /* call returned, owner left: the second one frees */
@@ -37,8 +38,10 @@ static void *run_call(void *arg)
     bool last = a->left;
     pthread_cond_signal(&a->changed);
     pthread_mutex_unlock(&a->lock);
-    if (last)
+    if (last) {
+        pthread_detach(pthread_self());
         let_go(a);
+    }
     return NULL;
 }
 
@@ -61,7 +64,7 @@ struct offload *offload_begin(void (*call)(void *copy), const void *arg, size_t 
                               struct ddp_err *err)
 {
     struct offload *a = create(call, arg, bytes);
-    int rc = thread_start(NULL, run_call, a);
+    int rc = thread_start(&a->thread, run_call, a);
     if (rc != 0) {
         errno = rc;
         err_spawn(err, "no thread could be started");
@@ -95,6 +98,8 @@ void offload_end(struct offload *a)
     a->left = true;
     bool last = a->returned;
     pthread_mutex_unlock(&a->lock);
-    if (last)
+    if (last) {
+        pthread_join(a->thread, NULL); /* it ends at once: a fork may follow */
         let_go(a);
+    }
 }

@@ -27,7 +27,8 @@ struct offload *offload_begin(void (*call)(void *copy), const void *arg, size_t 
 /* Wait up to `wait_ms` for the call to return: the copy as the call left it, valid until
  * offload_end(); else NULL. */
 const void *offload_wait(struct offload *a, int64_t wait_ms);
-/* A call still running frees its copy when it returns. NULL is fine. */
+/* A call still running frees its copy when it returns; of one that has returned no thread
+ * is left. NULL is fine. */
 void offload_end(struct offload *a);
 
 #endif

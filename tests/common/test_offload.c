@@ -3,6 +3,7 @@
 
 #include "tests/support/suite.h"
 
+#include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -75,6 +76,33 @@ START_TEST(an_abandoned_call_ends_by_itself)
 }
 END_TEST
 
+static pthread_key_t of_thread;
+
+static void on_thread_end(void *gone)
+{
+    nanosleep(&(struct timespec){0, 20000000}, NULL);
+    atomic_store((atomic_bool *)gone, true);
+}
+
+static void mark_thread(void *copy)
+{
+    pthread_setspecific(of_thread, *(atomic_bool **)copy);
+}
+
+/* The launcher may fork the local agent next. */
+START_TEST(no_thread_is_left_of_a_call_that_has_returned)
+{
+    static atomic_bool gone;
+    atomic_bool *given = &gone;
+    ck_assert_int_eq(pthread_key_create(&of_thread, on_thread_end), 0);
+    struct offload *a = offload_begin(mark_thread, &given, sizeof given, NULL);
+    ck_assert_ptr_nonnull(offload_wait(a, ENOUGH_MS));
+    offload_end(a);
+    ck_assert(atomic_load(&gone));
+    pthread_key_delete(of_thread);
+}
+END_TEST
+
 Suite *suite(void)
 {
     Suite *s = suite_create("aside");
@@ -82,6 +110,7 @@ Suite *suite(void)
     tcase_add_test(t, a_call_works_on_a_copy_and_gives_it_back);
     tcase_add_test(t, a_call_has_a_deadline);
     tcase_add_test(t, an_abandoned_call_ends_by_itself);
+    tcase_add_test(t, no_thread_is_left_of_a_call_that_has_returned);
     suite_add_tcase(s, t);
     return s;
 }

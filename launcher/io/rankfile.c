@@ -318,7 +318,8 @@ static int put_record(struct rankfiles *f, const struct record *r, const char *d
         file->given_up = true;
         if (file->slot >= 0)
             shut(f, file->slot);
-        f->failed = f->failed ? f->failed : file->path;
+        if (!f->failed) /* once: the loop reads it */
+            f->failed = file->path;
     }
     return why;
 }

@@ -8,6 +8,7 @@
 #include "common/sock.h"
 #include "launcher/control/rundir.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,12 @@
 /* ms in which a job that runs has made its socket, and in which a process that is to be
  * its ddprun has called exec; us between two looks for it */
 enum { YOUNG_MS = 2000, EXEC_MS = 100, POLL_US = 10000 };
+
+/* s, for a connection to a job that has not accepted those before it: it is stopped */
+enum { CONNECT_S = 5 };
+
+/* of try_connect(): there is a job, which does not accept */
+enum { NO_JOB = -1, BUSY = -2 };
 #define DIGITS "0123456789"
 
 static bool has_pid(const char *name, const char *job)
@@ -35,12 +42,19 @@ static int try_connect(const char *path)
 {
     struct sockaddr_un sa;
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd >= 0 && rundir_addr(path, &sa, NULL) == 0 &&
-        connect(fd, (struct sockaddr *)&sa, sizeof sa) == 0)
-        return fd;
-    if (fd >= 0)
+    if (fd < 0 || rundir_addr(path, &sa, NULL) < 0) {
         close(fd);
-    return -1; /* reported as no job */
+        return NO_JOB;
+    }
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &(struct timeval){CONNECT_S, 0},
+               sizeof(struct timeval));
+    if (connect(fd, (struct sockaddr *)&sa, sizeof sa) < 0) {
+        bool busy = errno == EAGAIN;
+        close(fd);
+        return busy ? BUSY : NO_JOB;
+    }
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &(struct timeval){0}, sizeof(struct timeval));
+    return fd;
 }
 
 /* A job has no socket in its first moments: see control_create(). For how many ms may
@@ -54,8 +68,8 @@ static int64_t young_ms(const char *job)
     return strcmp(name, "ddprun") == 0 ? YOUNG_MS : EXEC_MS;
 }
 
-/* Returns the number of jobs that are meant, and a connection to one of them, or -1; adds
- * their pids to *list. */
+/* Returns the number of jobs that are meant, and a connection to one of them, NO_JOB or
+ * BUSY; adds their pids to *list. */
 static int connect_to(const struct strv *sockets,
                       bool (*meant)(const char *name, const char *job), const char *job,
                       int *fd, char **list)
@@ -63,8 +77,8 @@ static int connect_to(const struct strv *sockets,
     int found = 0;
     for (size_t i = 0; i < sockets->n; i++) {
         const char *name = strrchr(sockets->v[i], '/') + 1;
-        int one = meant(name, job) ? try_connect(sockets->v[i]) : -1;
-        if (one < 0)
+        int one = meant(name, job) ? try_connect(sockets->v[i]) : NO_JOB;
+        if (one == NO_JOB)
             continue;
         char *longer = xasprintf("%s%s%.*s", *list, found ? ", " : "",
                                  (int)strcspn(name, "-"), name);
@@ -72,7 +86,7 @@ static int connect_to(const struct strv *sockets,
         *list = longer;
         if (found++ == 0)
             *fd = one;
-        else
+        else if (one >= 0)
             close(one);
     }
     return found;
@@ -83,7 +97,7 @@ static int connect_now(const char *job, int *fd, char **list)
 {
     struct strv sockets = {0};
     rundir_list(&sockets);
-    *fd = -1;
+    *fd = NO_JOB;
     *list = xstrdup("");
     int found = connect_to(&sockets, has_pid, job, fd, list);
     if (found == 0)
@@ -109,12 +123,12 @@ int control_connect(const char *job, struct ddp_err *err)
                 job ? " '" : "", job ? job : "", job ? "'" : "");
     else if (found > 1)
         err_set(err, "%d jobs are running: give one of %s", found, list);
-    if (found > 1) {
+    else if (fd == BUSY)
+        err_set(err, "the job %s does not answer: is its ddprun stopped?", list);
+    if (found > 1 && fd >= 0)
         close(fd);
-        fd = -1;
-    }
     free(list);
-    return fd;
+    return found == 1 && fd >= 0 ? fd : -1;
 }
 
 static json_t *read_line(int fd, int64_t deadline_ms, struct ddp_err *err)

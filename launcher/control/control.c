@@ -20,8 +20,10 @@
 #include <utlist.h>
 
 /* ms before the socket is made; connections at a time; bytes of a request; bytes that a
- * peer may leave unread before it is dropped */
+ * peer may leave unread before it is dropped; ms without accepting when there are no more
+ * descriptors, as the loop would spin */
 enum { LISTEN_MS = 50, PEERS_MAX = 32, REQUEST_MAX = 64 << 10, UNREAD_MAX = 64 << 20 };
+enum { PAUSE_MS = 100 };
 
 struct peer {
     struct control *c; /* borrowed */
@@ -44,7 +46,7 @@ struct control {
     struct handler *handlers; /* owned */
     struct peer *peers;       /* owned */
     uint32_t last;            /* number given to a peer */
-    struct event *timer;      /* owned */
+    struct event *timer;      /* owned: until it listens, and listens again */
     struct event *listener;   /* owned; NULL: does not listen */
     struct sockaddr_un sa;    /* of the listener */
 };
@@ -145,6 +147,10 @@ static void on_connect(evutil_socket_t listener, short what, void *arg)
     int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     struct peer *p;
     int n;
+    if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
+        event_del(c->listener);
+        loop_arm(c->timer, PAUSE_MS);
+    }
     LL_COUNT(c->peers, p, n);
     if (fd >= 0 && n < PEERS_MAX && is_admitted(fd))
         control_attach(c, fd);
@@ -192,6 +198,10 @@ static void on_timer(evutil_socket_t nothing, short what, void *arg)
 {
     struct control *c = arg;
     struct ddp_err err;
+    if (c->listener) {
+        event_add(c->listener, NULL);
+        return;
+    }
     rundir_clean();
     int fd = rundir_make(make_socket, c, &err);
     if (fd < 0) {

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/inotify.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -360,6 +361,68 @@ START_TEST(a_directory_that_others_can_enter_is_refused)
 }
 END_TEST
 
+static int begin[2]; /* a pipe: the client may connect */
+static struct rlimit usual;
+static struct event *scarcity;
+static long slept; /* times */
+
+static int ask_later(void)
+{
+    char byte;
+    return read(begin[0], &byte, 1) == 1 ? ask_twice() : 98;
+}
+
+static long times_slept(void)
+{
+    struct rusage own;
+    getrusage(RUSAGE_SELF, &own);
+    return own.ru_nvcsw;
+}
+
+/* While the client connects, the job has no descriptor for half a second. */
+static void on_scarcity(evutil_socket_t fd, short what, void *arg)
+{
+    if (!slept) {
+        int lowest = dup(begin[0]);
+        close(lowest);
+        setrlimit(RLIMIT_NOFILE, &(struct rlimit){(rlim_t)lowest, usual.rlim_max});
+        ck_assert_int_eq(write(begin[1], "", 1), 1);
+        slept = times_slept();
+        loop_arm(scarcity, 500);
+    } else {
+        slept = times_slept() - slept;
+        setrlimit(RLIMIT_NOFILE, &usual);
+    }
+}
+
+START_TEST(a_job_without_descriptors_does_not_spin)
+{
+    control_handle(control, "double", on_double, NULL);
+    ck_assert_int_eq(pipe(begin), 0);
+    getrlimit(RLIMIT_NOFILE, &usual);
+    scarcity = loop_timer(loop, on_scarcity, NULL);
+    loop_arm(scarcity, 100); /* its socket is there */
+    ck_assert_int_eq(serve(ask_later), 0);
+    ck_assert_int_gt(slept, 5); /* of a hundred ticks of serve() */
+    loop_free(scarcity);
+}
+END_TEST
+
+/* A job that is stopped accepts nothing; programs that ask it time and again fill its
+ * queue, in which the next one would wait for ever. */
+START_TEST(a_job_that_does_not_accept_is_not_awaited)
+{
+    struct ddp_err err;
+    leave_socket((char[]){"99999997-bbbb"}, true);
+    int fd = 0;
+    for (int i = 0; i < 100 && fd >= 0; i++)
+        fd = control_connect("bbbb", &err);
+    ck_assert_int_eq(fd, -1);
+    ck_assert_str_eq(err.text,
+                     "the job 99999997 does not answer: is its ddprun stopped?");
+}
+END_TEST
+
 Suite *suite(void)
 {
     Suite *s = suite_create("control");
@@ -375,6 +438,8 @@ Suite *suite(void)
     tcase_add_test(t, files_of_killed_launchers_are_removed);
     tcase_add_test(t, a_folder_that_another_job_removes_is_made_again);
     tcase_add_test(t, the_last_job_removes_the_folder);
+    tcase_add_test(t, a_job_without_descriptors_does_not_spin);
+    tcase_add_test(t, a_job_that_does_not_accept_is_not_awaited);
     tcase_add_test(t, several_jobs_are_listed);
     tcase_add_test(t, a_job_without_a_runtime_directory_is_found);
     tcase_add_test(t, a_directory_that_others_can_enter_is_refused);

@@ -20,13 +20,16 @@
 #include "launcher/transport/transport.h"
 #include "launcher/transport/transport_proc.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { BOOTSTRAP_MS = 30000, PARENT_MS = 10000, CONNECT_MS = 20000, STDIO_MS = 4000 };
+/* CONNECT_MS is for a network that is cut for a while, and less than --start-timeout */
+enum { BOOTSTRAP_MS = 30000, PARENT_MS = 10000, CONNECT_MS = 30000, STDIO_MS = 4000 };
 
 /* `name`: this host's, NULL until it is known: several agents may share a stderr. */
 static int failed(const char *name, const struct ddp_err *err)
@@ -36,18 +39,65 @@ static int failed(const char *name, const struct ddp_err *err)
     return EXIT_CANNOT_START;
 }
 
+/* How the launcher is reached. */
+struct reached {
+    int fd;
+    bool stdio;     /* ... by stdin and stdout */
+    bool announced; /* TRANSPORT_PROC_LINK was written: the launcher may use them later */
+};
+
 /* Fallback: use stdin and stdout, which ssh forwards, as the link. Announces that with
- * TRANSPORT_PROC_LINK. -1: the parent did not accept. */
-static int connect_by_stdio(const struct bootstrap *s, struct link_keys *keys)
+ * TRANSPORT_PROC_LINK. -1 with errno: the parent did not accept. */
+static int connect_by_stdio(const struct bootstrap *s, struct reached *r,
+                            int64_t deadline_ms, struct link_keys *keys)
 {
     static const char line[] = TRANSPORT_PROC_LINK;
     int64_t until = now_ms() + STDIO_MS;
     struct ddp_err err;
-    sock_set_nonblock(STDIN_FILENO, true);
-    sock_set_nonblock(STDOUT_FILENO, true);
-    if (sock_write_all(STDOUT_FILENO, line, sizeof line - 1, until) < 0)
-        return -1;
-    return bootstrap_prove(s, STDIN_FILENO, STDOUT_FILENO, until, keys, &err);
+    if (!r->announced) {
+        sock_set_nonblock(STDIN_FILENO, true);
+        sock_set_nonblock(STDOUT_FILENO, true);
+        r->announced = true;
+        if (sock_write_all(STDOUT_FILENO, line, sizeof line - 1, until) < 0)
+            return -1;
+    }
+    return bootstrap_prove(s, STDIN_FILENO, STDOUT_FILENO, until, deadline_ms, keys, &err);
+}
+
+/* An announcement that the launcher has not read yet finds the end of the stream. */
+static void leave_stdio(void)
+{
+    int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (fd >= 0) {
+        dup2(fd, STDIN_FILENO);
+        dup2(fd, STDOUT_FILENO);
+        close(fd);
+    }
+}
+
+/* Where nothing answers the network may be cut for a while: this tries again until the
+ * deadline, unless the starter has closed stdin. */
+static int reach_launcher(const struct bootstrap *s, struct reached *r,
+                          struct link_keys *keys, struct ddp_err *err)
+{
+    int64_t deadline_ms = now_ms() + CONNECT_MS;
+    const char *from = getenv("SLURM_LAUNCH_NODE_IPADDR");
+    if (s->nodes.n == 0 || !from)
+        from = getenv("SSH_CONNECTION");
+    bool silent;
+    do {
+        r->fd = bootstrap_connect(s, from, deadline_ms, keys, err);
+        silent = r->fd < 0 && errno == ETIMEDOUT;
+        if (r->fd >= 0 && r->announced)
+            leave_stdio();
+        if (r->fd >= 0)
+            return 0;
+        r->stdio = !s->detached && connect_by_stdio(s, r, deadline_ms, keys) == 0;
+        if (r->stdio)
+            return 0;
+        silent &= s->detached || errno == ETIMEDOUT;
+    } while (silent && now_ms() < deadline_ms);
+    return -1;
 }
 
 static int be_agent(int guard, void *arg)
@@ -58,31 +108,25 @@ static int be_agent(int guard, void *arg)
     struct secret key = s->key;
     if (s->of_job)
         handshake_node_key(&s->key, s->node, &key);
-    const char *from = getenv("SLURM_LAUNCH_NODE_IPADDR");
-    if (s->nodes.n == 0 || !from)
-        from = getenv("SSH_CONNECTION");
-    int fd = -1;
+    struct reached r = {.fd = -1};
     if (s->parent.name) {
-        fd = bootstrap_connect_parent(s, now_ms() + PARENT_MS, &keys, &err);
-        if (fd < 0)
+        r.fd = bootstrap_connect_parent(s, now_ms() + PARENT_MS, &keys, &err);
+        if (r.fd < 0)
             log_info("%s: %s; calling the launcher instead", s->parent.name, err.text);
     }
-    if (fd < 0)
-        fd = bootstrap_connect(s, from, now_ms() + CONNECT_MS, &keys, &err);
-    bool stdio = fd < 0 && !s->detached && connect_by_stdio(s, &keys) == 0;
-    if (fd < 0 && !stdio)
+    if (r.fd < 0 && reach_launcher(s, &r, &keys, &err) < 0)
         return failed(s->name, &err);
-    if (stdio)
+    if (r.stdio)
         log_info("%s; over ssh instead", err.text);
     struct agent_setup setup = {
-        .fd = stdio ? STDIN_FILENO : fd,
-        .stdio = stdio,
+        .fd = r.stdio ? STDIN_FILENO : r.fd,
+        .stdio = r.stdio,
         .node = s->node,
         .keys = &keys,
         .relays = true,
         .listen = s->listen,
         .key = &key,
-        .lifelines = {s->detached || stdio ? -1 : STDIN_FILENO, guard},
+        .lifelines = {s->detached || r.announced ? -1 : STDIN_FILENO, guard},
         .log_level = s->log_level};
     return agent_run(&setup);
 }

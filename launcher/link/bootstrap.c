@@ -316,22 +316,22 @@ static int prove(int in, int out, const struct bootstrap *s, const struct secret
         return err_errno(err, "no handshake received");
     if (s->of_job && !of_link)
         handshake_node_key(&s->key, s->node, &key);
-    if (handshake_answer(&h, &key, s->node, offer, answer, err) < 0)
-        rc = -1;
+    if ((rc = handshake_answer(&h, &key, s->node, offer, answer, err)) < 0)
+        errno = EPROTO;
     else if (sock_write_all(out, answer, sizeof answer, deadline_ms) < 0 ||
              sock_read_all(in, proof, sizeof proof, deadline_ms) < 0)
         rc = err_errno(err, "the handshake was not completed");
-    else
-        rc = handshake_confirm(&h, proof, keys, err);
+    else if ((rc = handshake_confirm(&h, proof, keys, err)) < 0)
+        errno = EPROTO;
     secret_wipe(&h, sizeof h);
     secret_wipe(&key, sizeof key);
     return rc;
 }
 
-int bootstrap_prove(const struct bootstrap *s, int in, int out, int64_t deadline_ms,
-                    struct link_keys *keys, struct ddp_err *err)
+int bootstrap_prove(const struct bootstrap *s, int in, int out, int64_t offer_ms,
+                    int64_t deadline_ms, struct link_keys *keys, struct ddp_err *err)
 {
-    return prove(in, out, s, NULL, deadline_ms, deadline_ms, keys, err);
+    return prove(in, out, s, NULL, offer_ms, deadline_ms, keys, err);
 }
 
 /* "ADDRESS PORT" */
@@ -347,7 +347,9 @@ static int connect_one(const struct bootstrap *s, const char *addrs, int64_t dea
     if (fd < 0)
         return -1;
     if (prove(fd, fd, s, NULL, until, deadline_ms, keys, err) < 0) {
+        int why = errno;
         close(fd);
+        errno = why;
         return err_prefix(err, "'%s' port %d", addr, port);
     }
     return fd;
@@ -365,14 +367,17 @@ int bootstrap_connect(const struct bootstrap *s, const char *from, int64_t deadl
         if (addrs.n == 0 || strcmp(addrs.v[0], s->calls.v[i]) != 0)
             strv_push(&addrs, s->calls.v[i]);
     }
-    int fd = -1;
+    int fd = -1, error = 0;
     for (size_t i = 0; i < addrs.n && fd < 0; i++) {
         struct ddp_err why;
         fd = connect_one(s, addrs.v[i], deadline_ms, keys, &why);
+        if (fd < 0 && error != ETIMEDOUT) /* ... and one that was reset may be accepted */
+            error = errno == ECONNRESET ? ETIMEDOUT : errno;
         if (i == 0 && fd < 0)
             *err = why; /* of the likeliest address */
     }
     strv_finish(&addrs);
+    errno = error;
     return fd < 0 ? err_prefix(err, "cannot call back") : fd;
 }
 

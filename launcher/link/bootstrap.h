@@ -83,16 +83,16 @@ void bootstrap_finish(struct bootstrap *s);
 /* Connect and authenticate. Tries the parent's address as ssh or Slurm gives it first
  * (`from`: SSH_CONNECTION, whose first word is used, or SLURM_LAUNCH_NODE_IPADDR; or
  * NULL), then those of the bootstrap data. Returns the connected socket and the keys of
- * the link, or -1. */
+ * the link, or -1; errno is ETIMEDOUT if one of them was silent and may answer later. */
 int bootstrap_connect(const struct bootstrap *s, const char *from, int64_t deadline_ms,
                       struct link_keys *keys, struct ddp_err *err);
 /* The node that is this one's parent in the tree of agents: it may start later, so this
  * tries until the deadline. -1: call the launcher instead. */
 int bootstrap_connect_parent(const struct bootstrap *s, int64_t deadline_ms,
                              struct link_keys *keys, struct ddp_err *err);
-/* Authenticate to a launcher that is at the other end of `in` and `out` (non-blocking).
- */
-int bootstrap_prove(const struct bootstrap *s, int in, int out, int64_t deadline_ms,
-                    struct link_keys *keys, struct ddp_err *err);
+/* Authenticate to a launcher that is at the other end of `in` and `out` (non-blocking),
+ * and makes its offer until `offer_ms`. -1 with errno; ECONNRESET: it has closed them. */
+int bootstrap_prove(const struct bootstrap *s, int in, int out, int64_t offer_ms,
+                    int64_t deadline_ms, struct link_keys *keys, struct ddp_err *err);
 
 #endif

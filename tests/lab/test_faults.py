@@ -82,6 +82,24 @@ class Silence(FaultTest):
         self.assert_ended(launch, 0)
         self.assertEqual(launch.out.count("tick"), 600)
 
+    def test_a_cut_while_an_agent_calls_back(self):
+        """ssh has started it; nothing answers for longer than it tries an address, and ssh's own
+        connection is cut, too."""
+        self.addCleanup(self.heal, 4)
+        up = self.path("up")
+        agent = self.write(
+            "agent", f"#!/bin/sh\necho >{up}; until [ -e {self.go} ]; do sleep 0.05; done\n"
+            f"exec {hosts.LAB_HOSTS.bin}/ddprun-agent \"$@\"\n", 0o755)
+        launch = self.start_on((1, 4), "echo done", "--agent", agent)
+        self.assertTrue(wait_until(lambda: os.path.exists(up)), launch.err)
+        self.fault(4, "drop")
+        self.write("go", "")
+        time.sleep(10)
+        self.fault(4, "undrop")
+        launch.wait()
+        self.assert_ended(launch, 0)
+        self.assertEqual(launch.out.count("done"), 2)
+
     def test_a_launcher_that_is_stopped_while_ranks_write(self):
         """Longer than the node timeout, and its window is full: its kernel still answers."""
         launch = self.start_on(

@@ -8,8 +8,8 @@ Launch N of a seed is always the same job with the same fault: `--seed S --first
 runs it again. A lane is a thread with HOSTS hosts of a lab; lanes run side by side. After each
 launch are checked: the exit code, the line that names the first cause, every byte of output, and
 that no process, shared memory or file is left on any host. A peer's fault comes, in three launches of
-four, when ranks run. --long: processes are stopped and links
-cut for up to 90 s instead of 3. --launcher: `slurm` (ddprun in an allocation of Slurm), or a peer, of
+four, when ranks run. --long: processes are stopped and links cut for up to 90 s instead of 3, when ranks
+run, and with a --node-timeout of two minutes. --launcher: `slurm` (ddprun in an allocation of Slurm), or a peer, of
 which less is asked: `mpirun` (Open MPI), `torchrun` (one host; --python: one with PyTorch that alice
 may run, as Debian's 1.13 starts nothing with Python 3.11). SIGINT and SIGTERM: no more launches, and
 the report. Exit: 0 when nothing was wrong.
@@ -33,8 +33,9 @@ sys.path.insert(0, os.path.join(ROOT, "tests", "lab"))
 from hosts import Folder  # noqa: E402
 
 HOSTS = 3       # per lane, each of which has its own lab
+LONG = 90.0     # seconds, of a fault with --long
 UID = 5001      # alice, the lab's user
-HANG = 120.0    # seconds; no job of the soak takes longer
+HANG = 120.0    # seconds; no job of the soak takes longer, but for its --long fault
 SOCKETS = f"/tmp/ddprun-{UID}"  # the folder of all jobs on all hosts, which share /tmp
 RANKS = f"ddprun-{UID}-ranks-"  # in /dev/shm: of an agent that was killed; the next one removes it
 GONE = 10.0     # seconds until all processes of a job that has ended are gone
@@ -253,13 +254,15 @@ class Job:
         self.flags = "m" + "".join(f for f in "tc" if self.r.random() < 0.2)
         self.when = self.r.uniform(0, 0.15 + 0.2 * (len(self.hosts) > 1) + self.ms / 1000)
         self.options, self.failures = ["--grace", "0.5s"], []
+        if long:
+            self.options += ["--node-timeout", "120s"]
         self.folder = os.path.join(lane.folder, "out")
         self.process = self.out = self.err = None
         self.missed = False
 
     def span(self):
         """Seconds for which something is stopped or cut."""
-        return self.r.uniform(0.2, 90.0 if self.long else 3.0)
+        return self.r.uniform(0.2, LONG if self.long else 3.0)
 
     def start(self):
         head = self.lane.hosts[0]
@@ -267,13 +270,16 @@ class Job:
                "USER": "alice", "SOAK": "1", "OMP_NUM_THREADS": "1",
                # its check for leaks stops threads by ptrace, and hangs when a SIGCONT comes
                "ASAN_OPTIONS": "detect_leaks=0",
+               # a thread that waits for a stalled disk is there when the local agent is forked
+               "TSAN_OPTIONS": "die_after_fork=0",
                **{k: v for k, v in os.environ.items() if k.endswith("SAN_OPTIONS")}}
         self.process = subprocess.Popen(
             head.enter(*self.launched.command(self)), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, env=env, preexec_fn=head.join)
         self.out, self.err = Reader(self.process.stdout), Reader(self.process.stderr)
         self.began = time.monotonic()
-        if not self.launched.ours and self.r.random() < 0.75:  # a peer's start takes most of its time
+        # a peer's start takes most of its time; ours has limits of a minute of its own
+        if self.long or not self.launched.ours and self.r.random() < 0.75:
             self.when = self.r.uniform(0, 0.8 * self.ms / 1000)
             for _ in range(1000):
                 if self.process.poll() is not None or self.ranks():
@@ -283,7 +289,7 @@ class Job:
     def wait(self):
         """False if it hangs. nsenter stops itself when its child has been stopped. Time during which the
         soak is stopped itself is not counted."""
-        for _ in range(int(HANG / 0.1)):
+        for _ in range(int((HANG + LONG * self.long) / 0.1)):
             try:
                 self.process.wait(0.1)
                 return True
@@ -699,7 +705,7 @@ class Lane(threading.Thread):
             if not job.wait():
                 raise Wrong(f"hangs: {[p.line[:200] for p in job.processes()]}")
             for reader in (job.out, job.err):
-                reader.join(GONE)
+                reader.join(max(0.0, reader.until - time.monotonic()) + GONE)
             (check if self.run_.launcher.ours else check_peer)(job, expect or HEALTHY)
             check_nothing_left(job, files)
         except Wrong as e:

@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LONG = 20000, SHORT = 200 };
+enum { LONG = 20000, SHORT = 200, PATIENCE_MS = 150000 };
 
 static int number(const char *name)
 {
@@ -26,7 +26,7 @@ static int number(const char *name)
 static void meet(int rank, int size)
 {
     struct ddp_err err;
-    struct ddp_store *s = ddp_store_connect(NULL, 0, 60000, &err);
+    struct ddp_store *s = ddp_store_connect(NULL, 0, PATIENCE_MS, &err);
     struct ddp_value *values = calloc((size_t)size, sizeof *values);
     if (!s || !values ||
         ddp_store_fence(s, "soak", rank, size, &rank, sizeof rank, values, &err) < 0) {

@@ -30,6 +30,7 @@ struct bare {
     cudaStream_t stream;
     struct layers *net;
     struct layers_plan *plan;
+    struct tuner tuner; /* its choices are the net's */
     float *weights, *grads;
     struct cuda_step *step; /* NULL unless the model is of tokens */
     int batch;
@@ -253,16 +254,12 @@ static int tell_times(struct bare *b, double seconds, struct ddp_err *err)
 static int tune(struct bare *b, double most_seconds, char *text, size_t size,
                 struct ddp_err *err)
 {
-    struct tuner t = {.most_ns = (int64_t)(1e9 * most_seconds)};
-    uint8_t fails[3 * CUDA_MAX_LAYERS] = {0}; /* none: it was built to be measured */
+    b->tuner.most_ns = (int64_t)(1e9 * most_seconds);
     layers_bare(b->net, false);
-    int rc = autotune_measure(&t, b->net, b->batch, b->grads, err);
+    int rc = autotune_measure(&b->tuner, b->net, b->batch, b->grads, err);
+    autotune_describe(&b->tuner, text, size);
     if (rc == 0)
-        rc = autotune_try(&t, b->net, b->batch, fails, err);
-    if (rc == 0)
-        autotune_take(&t, b->net);
-    autotune_describe(&t, text, size);
-    autotune_free(&t);
+        rc = layers_choose(b->net, &b->tuner.choices, err);
     layers_bare(b->net, true);
     return rc < 0 ? -1 : layers_warm_up(b->net, b->plan, b->grads, err);
 }

@@ -114,7 +114,7 @@ static void log_config(struct run *run)
 /* The outcome of --tune. */
 static void tell_tuned(struct run *run)
 {
-    char line[256];
+    char line[400];
     const struct engine_type *type = run->engine_type;
     if (run->c->tune > 0 && !type->tell_tuned)
         progress_say(&run->progress, "tuned       nothing: the engine '%s' has no choice",

@@ -27,6 +27,19 @@ static const double apart[] = {[PRECISION_FP32] = 1e-4,
                                [PRECISION_BF16] = 1e-2,
                                [PRECISION_FP16] = 2e-3};
 
+/* An array of n elements. */
+struct array {
+    void *at; /* NULL: none */
+    size_t n;
+    enum cuda_type type;
+};
+
+/* The operands of a product beside the weights, and its output. Converting a filter's
+ * gradient to float counts as part of the product. */
+struct operands {
+    struct array in[2], out;
+};
+
 /* A product whose algorithms are being measured. */
 struct trial {
     struct tuner *t;
@@ -37,33 +50,51 @@ struct trial {
     cudaEvent_t began, ended;
 };
 
-/* ---- one algorithm ---- */
+static struct operands operands_of(const struct layers *net, const struct site *at)
+{
+    const struct layer *l = at->layer;
+    size_t x = (size_t)at->plan->n * l->inputs, y = (size_t)at->plan->n * l->before;
+    void *dy = is_conv(l) && !l->spec->bare ? net->z : net->slots[l->slot];
+    struct operands o = {{{input_of(net, l), x, net->type}}, {dy, y, net->type}};
+    if (at->pass == PASS_FORWARD) {
+        o.out = (struct array){is_conv(l) && l->spec->pool ? net->z : l->y, y, l->type};
+        if (l->shortcut >= 0)
+            o.in[1] = (struct array){net->layers[l->shortcut].y, y, net->type};
+    } else if (at->pass == PASS_WEIGHTS) {
+        o.in[1] = o.out;
+        o.out = (struct array){grads_of(net, l->weight), l->weight->count, CUDA_F32};
+    } else {
+        o.in[0] = o.out;
+        o.out = (struct array){gradient_of(net, l->in), x, net->type};
+    }
+    return o;
+}
 
-static int play(const struct trial *x, const struct algorithm *how, struct ddp_err *err)
+/* ---- one algorithm: the plan's ---- */
+
+static int play(const struct trial *x, struct ddp_err *err)
 {
     const struct site *at = x->at;
-    return at->of->play(x->net, at->layer, at->plan, at->pass, how, err);
+    return at->of->play(x->net, at->layer, at->plan, at->pass, err);
 }
 
 /* Runs on the same inputs each time. The output is overwritten first, so that the
  * result of the previous algorithm is not taken for that of one that writes nothing;
  * so is net->dw, which is converted into it. */
-static int play_once(const struct trial *x, const struct algorithm *how,
-                     struct ddp_err *err)
+static int play_once(const struct trial *x, struct ddp_err *err)
 {
     struct layers *net = x->net;
     cuda_scatter(x->on.out.at, (int64_t)x->on.out.n, x->on.out.type, 3, net->stream);
-    if (net->dw && x->at->pass == PASS_WEIGHTS && is_conv(&net->layers[x->at->layer]))
+    if (net->dw && x->at->pass == PASS_WEIGHTS && is_conv(x->at->layer))
         TRY(check_cuda(cudaMemsetAsync(net->dw, 0xff, x->on.out.n * type_size(net->type),
                                        net->stream),
                        what, err));
-    TRY(play(x, how, err));
+    TRY(play(x, err));
     TRY(check_launches(what, err));
     return check_cuda(cudaStreamSynchronize(net->stream), what, err);
 }
 
-static int record(const struct trial *x, const struct algorithm *how,
-                  cudaGraphExec_t *exec, struct ddp_err *err)
+static int record(const struct trial *x, cudaGraphExec_t *exec, struct ddp_err *err)
 {
     cudaGraph_t graph = NULL;
     cudaStream_t stream = x->net->stream;
@@ -72,7 +103,7 @@ static int record(const struct trial *x, const struct algorithm *how,
     TRY(check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed), what,
                    err));
     for (int i = 0; i < PLAYS && rc == 0; i++)
-        rc = play(x, how, err);
+        rc = play(x, err);
     cudaError_t end = cudaStreamEndCapture(stream, &graph);
     if (rc == 0)
         rc = check_cuda(end, what, err);
@@ -102,11 +133,10 @@ static int time_round(const struct trial *x, cudaGraphExec_t exec, double *us,
 
 /* Microseconds of one run: the minimum over the rounds, of which the first is a
  * warm-up. For a candidate that is far slower than `best`, the first round's time. */
-static int time_plays(const struct trial *x, const struct algorithm *how, double best,
-                      double *us, struct ddp_err *err)
+static int time_plays(const struct trial *x, double best, double *us, struct ddp_err *err)
 {
     cudaGraphExec_t exec;
-    int rc = record(x, how, &exec, err);
+    int rc = record(x, &exec, err);
     *us = INFINITY;
     for (int i = 0; i <= ROUNDS && rc == 0; i++) {
         double round = INFINITY;
@@ -145,15 +175,15 @@ static int compare(const struct trial *x, double *error, struct ddp_err *err)
 /* ---- a product ---- */
 
 /* One warning per product, whatever its number of samples. */
-static void warn(struct tuner *t, const struct trial *x, const char *name, double error)
+static void warn(struct tuner *t, const struct site *at, double error)
 {
     static const char *const passes[] = {"forward", "gradient of weights",
                                          "gradient of inputs"};
     size_t n = t->warnings.n;
     char *line =
-        xasprintf("'%s', %s: %s %.24s is left out",
-                  x->net->layers[x->at->layer].spec->name, passes[x->at->pass],
-                  *name == 'g' ? "cuDNN's engine" : "cuBLASLt's algorithm", name + 1);
+        xasprintf("'%s', %s: %s's algorithm %d is left out", at->layer->spec->name,
+                  passes[at->pass], is_conv(at->layer) ? "cuDNN" : "cuBLASLt",
+                  at->plan->how[at->pass].place);
     for (size_t i = 0; i < n; i++) {
         if (strncmp(t->warnings.v[i], line, strlen(line)) == 0)
             n = 0;
@@ -163,22 +193,18 @@ static void warn(struct tuner *t, const struct trial *x, const char *name, doubl
     free(line);
 }
 
-/* Time of a candidate; INFINITY if it cannot be used. Only an error of the device is
- * returned. */
-static int try_candidate(struct tuner *t, const struct trial *x, const char *name,
-                         double best, double *us, struct ddp_err *err)
+/* Time of the plan's algorithm; INFINITY if it cannot be used. Only an error of the
+ * device is returned. */
+static int try_candidate(const struct trial *x, double best, double *us,
+                         struct ddp_err *err)
 {
-    struct algorithm how;
     struct ddp_err ignored;
     double error = NAN;
     *us = INFINITY;
-    const struct site *at = x->at;
-    if (!at->of->build(x->net, at->layer, at->plan, at->pass, name, &how))
-        return 0;
-    if (play_once(x, &how, &ignored) == 0 && compare(x, &error, err) == 0) {
+    if (play_once(x, &ignored) == 0 && compare(x, &error, err) == 0) {
         if (!(error <= apart[x->net->settings.precision]))
-            warn(t, x, name, error);
-        else if (time_plays(x, &how, best, us, &ignored) < 0)
+            warn(x->t, x->at, error);
+        else if (time_plays(x, best, us, &ignored) < 0)
             *us = INFINITY;
     }
     check_launches(what, &ignored); /* clears the refusal's error */
@@ -188,65 +214,57 @@ static int try_candidate(struct tuner *t, const struct trial *x, const char *nam
 /* Result and time of the default algorithm, on generated inputs. */
 static int begin_trial(struct trial *x, double *us, struct ddp_err *err)
 {
-    const struct algorithm *usual = &x->at->plan->how[x->at->pass];
     cudaStream_t stream = x->net->stream;
-    const struct site *at = x->at;
-    at->of->operands(x->net, at->layer, at->plan->n, at->pass, &x->on);
+    x->on = operands_of(x->net, x->at);
     for (uint32_t k = 0; k < ARRAY_LEN(x->on.in); k++) {
         if (x->on.in[k].at)
             cuda_scatter(x->on.in[k].at, (int64_t)x->on.in[k].n, x->on.in[k].type, 1 + k,
                          stream);
     }
     size_t bytes = x->on.out.n * type_size(x->on.out.type);
-    TRY(play_once(x, usual, err));
+    TRY(play_once(x, err));
     TRY(check_cuda(cudaMemcpyAsync(x->expected, x->on.out.at, bytes,
                                    cudaMemcpyDeviceToDevice, stream),
                    what, err));
-    return time_plays(x, usual, INFINITY, us, err);
-}
-
-static void add_choice(struct tuner *t, const char *key, const char *name, double gain)
-{
-    size_t i = t->choices.n;
-    strv_env_push(&t->choices, key, name);
-    t->gains = xrealloc(t->gains, i + 1, sizeof *t->gains);
-    while (t->ngains < i)
-        t->gains[t->ngains++] = 0;
-    t->gains[t->ngains++] = gain;
+    return time_plays(x, INFINITY, us, err);
 }
 
 static int choose(struct tuner *t, struct trial *x, struct ddp_err *err)
 {
     const struct site *at = x->at;
-    char names[MOST_CANDIDATES][ALGORITHM_NAME];
-    double usual, best, us;
+    struct algorithm *how = &at->plan->how[at->pass], usual = *how;
+    struct ddp_err ignored;
+    double usual_us, best, us;
     int64_t began = now_ns();
-    const char *chosen = AUTOTUNE_USUAL;
-    if (t->spent_ns >= t->most_ns || !x->expected) {
-        t->products++;
-        t->in_vain++;
-        add_choice(t, at->key, chosen, 0);
-        return 0;
-    }
-    TRY(begin_trial(x, &usual, err));
-    best = usual;
-    int tried = 0;
-    int n =
-        at->of->list(x->net, at->layer, at->plan, at->pass, names, (int)ARRAY_LEN(names));
-    for (; tried < n && t->spent_ns + now_ns() - began < t->most_ns; tried++) {
-        TRY(try_candidate(t, x, names[tried], best, &us, err));
-        if (us < best && us < faster * usual) {
+    TRY(begin_trial(x, &usual_us, err));
+    best = usual_us;
+    int tried = 0, rc = 0, chosen = usual.place;
+    bool late = false;
+    for (int place = 0; rc >= 0 && tried < MOST_CANDIDATES && !late; place++) {
+        how->place = place;
+        rc = place == usual.place
+                 ? 0
+                 : at->of->build(x->net, at->layer, at->plan, at->pass, how, &ignored);
+        late = rc > 0 && t->spent_ns + now_ns() - began >= t->most_ns;
+        if (rc <= 0 || late)
+            continue;
+        tried++;
+        TRY(try_candidate(x, best, &us, err));
+        if (us < best && us < faster * usual_us) {
             best = us;
-            chosen = names[tried];
+            chosen = place;
         }
     }
-    add_choice(t, at->key, chosen, usual - best);
+    *how = usual;
+    if (!late)
+        strv_pushf(&t->choices, "%s=%d", at->key, chosen);
+    else
+        strv_env_push(&t->choices, at->key, "");
     t->spent_ns += now_ns() - began;
-    t->products++;
-    t->in_vain += tried < n;
-    t->changed += strcmp(chosen, AUTOTUNE_USUAL) != 0;
-    t->usual_us += usual;
-    t->us += best;
+    t->in_vain += late;
+    t->changed += !late && chosen != usual.place;
+    t->usual_us += usual_us;
+    t->us += late ? usual_us : best;
     return 0;
 }
 
@@ -256,10 +274,17 @@ static int choose_for(struct layers *net, const struct site *at, void *arg,
                       struct ddp_err *err)
 {
     struct trial *x = arg;
-    if (strv_env_get(&x->t->choices, at->key))
+    struct tuner *t = x->t;
+    if (strv_env_get(&t->choices, at->key))
         return 0;
+    t->products++;
+    if (t->spent_ns >= t->most_ns || !x->expected) {
+        t->in_vain++;
+        strv_env_push(&t->choices, at->key, "");
+        return 0;
+    }
     x->at = at;
-    return choose(x->t, x, err);
+    return choose(t, x, err);
 }
 
 /* Bytes of the largest output. */
@@ -267,8 +292,7 @@ static int largest(struct layers *net, const struct site *at, void *arg,
                    struct ddp_err *err)
 {
     size_t *most = arg;
-    struct operands on;
-    at->of->operands(net, at->layer, at->plan->n, at->pass, &on);
+    struct operands on = operands_of(net, at);
     size_t bytes = on.out.n * type_size(on.out.type);
     *most = bytes > *most ? bytes : *most;
     return 0;
@@ -305,129 +329,6 @@ int autotune_measure(struct tuner *t, struct layers *net, int n, float *grads,
     return rc;
 }
 
-/* ---- applying the choices ---- */
-
-struct attempt {
-    const struct strv *choices;
-    uint8_t *fails;
-};
-
-static int build_chosen(struct layers *net, const struct site *at, void *arg,
-                        struct ddp_err *err)
-{
-    const struct attempt *a = arg;
-    struct algorithm how;
-    size_t i = strv_env_find(a->choices, at->key);
-    if (i == a->choices->n)
-        return 0;
-    const char *name = a->choices->v[i] + strlen(at->key) + 1;
-    if (strcmp(name, AUTOTUNE_USUAL) == 0 || tuned_find(net, at->key))
-        return 0;
-    if (!at->of->build(net, at->layer, at->plan, at->pass, name, &how)) {
-        a->fails[i] = 1;
-        return 0;
-    }
-    net->chosen = xrealloc(net->chosen, net->nchosen + 1, sizeof *net->chosen);
-    net->chosen[net->nchosen++] = (struct tuned){xstrdup(at->key), how};
-    return 0;
-}
-
-int autotune_try(const struct tuner *t, struct layers *net, int n, uint8_t *fails,
-                 struct ddp_err *err)
-{
-    struct attempt a = {&t->choices, fails};
-    struct layers_plan *p = layers_plan(net, n, err);
-    return p ? layers_each_product(net, p, build_chosen, &a, err) : -1;
-}
-
-/* A candidate must have been built on every rank. */
-static bool is_wanted(const struct strv *c, const struct tuned *chosen)
-{
-    const char *name = strv_env_get(c, chosen->key);
-    return name && strcmp(name, AUTOTUNE_USUAL) != 0;
-}
-
-void autotune_take(const struct tuner *t, struct layers *net)
-{
-    size_t kept = 0;
-    for (size_t i = 0; i < net->nchosen; i++) {
-        struct tuned *c = &net->chosen[i];
-        if (is_wanted(&t->choices, c)) {
-            net->chosen[kept++] = *c;
-            continue;
-        }
-        free(c->key);
-    }
-    net->nchosen = kept;
-    for (int i = 0; i < net->nplans; i++) {
-        tuned_take(net, net->plans[i]);
-        net->plans[i]->warm = false; /* the libraries may not have initialised these */
-    }
-}
-
-void autotune_drop(struct tuner *t, size_t i)
-{
-    const char *entry = t->choices.v[i];
-    char *key = xstrndup(entry, strcspn(entry, "="));
-    if (i < t->ngains && t->gains[i] > 0) {
-        t->changed--;
-        t->us += t->gains[i];
-        t->gains[i] = 0;
-    }
-    t->lacking++;
-    strv_env_set(&t->choices, key, AUTOTUNE_USUAL);
-    free(key);
-}
-
-/* ---- as text ---- */
-
-static const char version[] = "1 ";
-
-char *autotune_write(const struct tuner *t, const char *header)
-{
-    char *text;
-    size_t size;
-    FILE *f = open_memstream(&text, &size);
-    if (!f)
-        abort(); /* as mem.h does without memory */
-    fprintf(f, "%s%s", version, header);
-    for (size_t i = 0; i < t->choices.n; i++)
-        fprintf(f, ";%s", t->choices.v[i]);
-    fclose(f);
-    return text;
-}
-
-bool autotune_read(struct tuner *t, const char *text, char header[AUTOTUNE_HEADER])
-{
-    size_t skip = sizeof version - 1, n = strcspn(text, ";");
-    strv_finish(&t->choices);
-    t->ngains = 0;
-    if (strncmp(text, version, skip) != 0 || n - skip >= AUTOTUNE_HEADER)
-        return false;
-    snprintf(header, AUTOTUNE_HEADER, "%.*s", (int)(n - skip), text + skip);
-    for (text += n; *text == ';'; text += n) {
-        n = strcspn(++text, ";");
-        size_t key = strcspn(text, "=");
-        if (key == 0 || key + 1 >= n || key >= PRODUCT_KEY) {
-            strv_finish(&t->choices);
-            return false;
-        }
-        strv_push_nodup(&t->choices, xstrndup(text, n));
-    }
-    return true;
-}
-
-int autotune_header(char *text, struct ddp_err *err)
-{
-    struct cudaDeviceProp prop;
-    int device = 0;
-    TRY(check_cuda(cudaGetDevice(&device), what, err));
-    TRY(check_cuda(cudaGetDeviceProperties(&prop, device), what, err));
-    snprintf(text, AUTOTUNE_HEADER, "cuDNN %zu, cuBLASLt %zu, %.80s", cudnnGetVersion(),
-             cublasLtGetVersion(), prop.name);
-    return 0;
-}
-
 /* Appends to text. */
 static void add(char *text, size_t size, const char *fmt, ...)
 {
@@ -447,20 +348,21 @@ void autotune_describe(const struct tuner *t, char *text, size_t size)
             "%.1f of %.1f s",
             t->changed, t->products, t->products == 1 ? "" : "s", t->us, t->usual_us,
             (double)t->spent_ns / 1e9, (double)t->most_ns / 1e9);
-    else if (t->taken_over)
-        add(text, size, "as the checkpoint says: %zu products", t->choices.n);
+    else if (t->known > 0)
+        add(text, size, "as measured before: %zu products", t->known);
     else
         add(text, size, "nothing: no step is left to take");
     if (t->in_vain > 0)
         add(text, size, ", which was too little for %d", t->in_vain);
-    if (t->lacking > 0)
-        add(text, size, "; %d other%s not to be had on all ranks", t->lacking,
-            t->lacking == 1 ? "" : "s");
+    if (t->others > 0)
+        add(text, size, "; the default on %d rank%s with another GPU or other libraries",
+            t->others, t->others == 1 ? "" : "s");
+    if (*t->unkept)
+        add(text, size, "; not kept for later runs: %s", t->unkept);
 }
 
 void autotune_free(struct tuner *t)
 {
     strv_finish(&t->choices);
-    free(t->gains);
     strv_finish(&t->warnings);
 }

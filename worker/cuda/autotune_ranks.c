@@ -1,17 +1,23 @@
 /* worker/cuda/autotune_ranks.c - see engine_impl.h: the same algorithms on all ranks
  *
  * Rank 0 measures, for every number of samples that any rank will have, while the
- * others wait. Then all ranks build its choices; where one rank cannot, all use the
- * default algorithm. A choice never changes once made, since graphs have been captured
- * with it.
+ * others wait, and keeps its choices in a file for later runs. A choice is a place in a
+ * library's list, which is the same for devices of one name and the same versions of
+ * the libraries: so the file is theirs, and ranks with others use the default.
  */
 #include "worker/cuda/engine_impl.h"
 
 #include "common/mem.h"
+#include "common/text_file.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char *const what = "choosing algorithms";
 
 /* The time for measuring: at most half of the group's timeout, for which the other ranks
  * wait. */
@@ -21,13 +27,98 @@ static int64_t most_ns(const struct engine_job *job)
     return (int64_t)(1e9 * (seconds < patience ? seconds : patience));
 }
 
-static struct tuner *tuner_of(struct engine *e)
+/* ---- choices as text: the devices and libraries that they are for, then a choice per
+ * line ---- */
+
+/* The first line. */
+static int describe_device(char *text, size_t size, struct ddp_err *err)
 {
-    if (!e->tuner && e->job.tune > 0) {
-        e->tuner = xcalloc(1, sizeof *e->tuner);
-        e->tuner->most_ns = most_ns(&e->job);
+    struct cudaDeviceProp prop;
+    int device = 0;
+    TRY(check_cuda(cudaGetDevice(&device), what, err));
+    TRY(check_cuda(cudaGetDeviceProperties(&prop, device), what, err));
+    snprintf(text, size, "cuDNN %zu, cuBLASLt %zu, %.80s", cudnnGetVersion(),
+             cublasLtGetVersion(), prop.name);
+    return 0;
+}
+
+/* The caller frees. */
+static char *write_choices(const char *device, const struct strv *choices)
+{
+    char *text;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    if (!f)
+        abort(); /* as mem.h does without memory */
+    fprintf(f, "%s\n", device);
+    for (size_t i = 0; i < choices->n; i++)
+        if (choices->v[i][strlen(choices->v[i]) - 1] != '=') /* without a place */
+            fprintf(f, "%s\n", choices->v[i]);
+    fclose(f);
+    return text;
+}
+
+/* False, and no choices, if they are not for this device. Changes `text`. */
+static bool read_choices(const char *device, char *text, struct strv *choices)
+{
+    char *line = strsep(&text, "\n");
+    strv_finish(choices);
+    if (strcmp(line, device) != 0)
+        return false;
+    while ((line = strsep(&text, "\n")))
+        if (strchr(line, '='))
+            strv_push(choices, line);
+    return true;
+}
+
+/* ---- the file, which is rank 0's ---- */
+
+/* ~/.cache/ddprun/algorithms-cuDNN-91400-..., the caller frees; `create`: its folders,
+ * too. */
+static char *cache_path(const char *device, bool create)
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    char *folder =
+        cache && *cache ? xstrdup(cache) : xasprintf("%s/.cache", home ? home : "");
+    char *ours = xasprintf("%s/ddprun", folder);
+    char *path = xasprintf("%s/algorithms-%s", ours, device);
+    for (char *c = path + strlen(ours) + 1; *c; c++)
+        if (strchr(" ,/", *c))
+            *c = '-';
+    if (create) { /* a failure shows when the file is written */
+        mkdir(folder, 0777);
+        mkdir(ours, 0777);
     }
-    return e->tuner;
+    free(folder);
+    free(ours);
+    return path;
+}
+
+static void load(struct tuner *t, const char *device)
+{
+    struct ddp_err ignored;
+    char *path = cache_path(device, false);
+    char *text = text_file_read("cache", path, &ignored);
+    if (text && read_choices(device, text, &t->choices))
+        t->known = t->choices.n;
+    free(text);
+    free(path);
+}
+
+/* Another run may write it at the same time: one of the two is kept. */
+static void save(struct tuner *t, const char *device)
+{
+    char *text = write_choices(device, &t->choices);
+    char *path = cache_path(device, true), *part = xasprintf("%s.%d", path, getpid());
+    FILE *f = fopen(part, "w");
+    bool good = f && fputs(text, f) >= 0;
+    if ((f && fclose(f) != 0) || !good || rename(part, path) < 0) {
+        snprintf(t->unkept, sizeof t->unkept, "'%s': %s", path, strerror(errno));
+        unlink(part);
+    }
+    free(text);
+    free(part);
+    free(path);
 }
 
 void autotune_ranks_free(struct engine *e)
@@ -62,98 +153,57 @@ static int measure(struct engine *e, const uint8_t *sizes, struct ddp_err *err)
 }
 
 /* Broadcasts rank 0's choices. */
-static int hear(struct engine *e, struct ddp_err *err)
+static int share(struct engine *e, const char *device, struct ddp_err *err)
 {
-    char header[AUTOTUNE_HEADER];
-    char *text = e->rank == 0 ? autotune_write(e->tuner, "") : NULL;
+    struct tuner *t = e->tuner;
+    char *text = e->rank == 0 ? write_choices(device, &t->choices) : NULL;
     int64_t bytes = text ? (int64_t)strlen(text) + 1 : 0;
+    int32_t others = 0;
     int rc = ddp_broadcast(e->job.group, &bytes, 1, DDP_I64, 0, err);
     if (rc == 0 && !text)
         text = xcalloc((size_t)bytes, 1);
     if (rc == 0)
         rc = ddp_broadcast(e->job.group, text, (size_t)bytes, DDP_U8, 0, err);
-    if (rc == 0 && e->rank > 0 && !autotune_read(e->tuner, text, header))
-        rc = err_set(err, "rank 0 sent a malformed choice of algorithms");
+    if (rc == 0 && e->rank > 0)
+        others = !read_choices(device, text, &t->choices);
     free(text);
+    if (rc == 0)
+        rc = ddp_all_reduce(e->job.group, &others, 1, DDP_I32, DDP_SUM, err);
+    t->others = others;
     return rc;
 }
 
-/* Builds the choices for all sizes (plans for sizes that occur only on other ranks cost
- * little). A choice that some rank cannot build is reset to the default on all. */
-static int settle(struct engine *e, const uint8_t *sizes, struct ddp_err *err)
+static int take(struct engine *e, struct ddp_err *err)
 {
-    struct tuner *t = e->tuner;
-    uint8_t *fails = xcalloc(t->choices.n + 1, 1);
-    int rc = 0;
-    for (int n = e->max_micro; n > 0; n--) {
-        for (int i = 0; i < e->nstages && sizes[n] && rc == 0; i++) {
-            rc = stage_enter(&e->stages[i], err);
-            if (rc == 0)
-                rc = autotune_try(t, e->stages[i].sets[0].net, n, fails, err);
-        }
+    for (int i = 0; i < e->nstages; i++) {
+        TRY(stage_enter(&e->stages[i], err));
+        TRY(layers_choose(e->stages[i].sets[0].net, &e->tuner->choices, err));
     }
-    if (rc == 0)
-        rc = ddp_all_reduce(e->job.group, fails, t->choices.n + 1, DDP_U8, DDP_MAX, err);
-    for (size_t i = 0; i < t->choices.n && rc == 0; i++) {
-        if (fails[i])
-            autotune_drop(t, i);
-    }
-    for (int i = 0; i < e->nstages && rc == 0; i++)
-        autotune_take(t, e->stages[i].sets[0].net);
-    free(fails);
-    return rc;
+    return stage_enter(first_of(e), err);
 }
 
 int autotune_on_all_ranks(struct engine *e, int n, int batches, struct ddp_err *err)
 {
-    if (!tuner_of(e))
+    char device[160];
+    if (e->job.tune <= 0)
         return 0;
+    TRY(describe_device(device, sizeof device, err));
+    if (!e->tuner) {
+        e->tuner = xcalloc(1, sizeof *e->tuner);
+        e->tuner->most_ns = most_ns(&e->job);
+        if (e->rank == 0)
+            load(e->tuner, device);
+    }
+    size_t before = e->tuner->choices.n;
     uint8_t *sizes = xcalloc((size_t)e->max_micro + 1, 1);
     int rc = sizes_on_all_ranks(e, n, batches, sizes, err);
     if (rc == 0 && e->rank == 0)
         rc = measure(e, sizes, err);
-    if (rc == 0)
-        rc = hear(e, err);
-    if (rc == 0)
-        rc = settle(e, sizes, err);
+    bool more = e->tuner->choices.n > before && e->tuner->products > e->tuner->in_vain;
+    if (rc == 0 && e->rank == 0 && more)
+        save(e->tuner, device);
     free(sizes);
-    return rc < 0 ? -1 : stage_enter(first_of(e), err);
-}
-
-/* ---- checkpoints ---- */
-
-void autotune_to_checkpoint(const struct engine *e, char *text, size_t size)
-{
-    char header[AUTOTUNE_HEADER];
-    struct ddp_err ignored;
-    *text = '\0';
-    if (!e->tuner || e->tuner->choices.n == 0 || autotune_header(header, &ignored) < 0)
-        return;
-    char *all = autotune_write(e->tuner, header);
-    if (strlen(all) < size)
-        strcpy(text, all);
-    free(all);
-}
-
-int autotune_from_checkpoint(struct engine *e, const char *text, struct ddp_err *err)
-{
-    char header[AUTOTUNE_HEADER], here[AUTOTUNE_HEADER];
-    struct tuner *t = tuner_of(e);
-    if (!t)
-        return 0;
-    TRY(autotune_header(here, err));
-    bool good = autotune_read(t, text, header);
-    if (good && strcmp(header, here) == 0) {
-        t->taken_over = true;
-        return 0;
-    }
-    strv_finish(&t->choices);
-    if (good)
-        strv_pushf(&t->warnings, "the checkpoint's choice was made for %s: not taken",
-                   header);
-    else
-        strv_push(&t->warnings, "the checkpoint's choice cannot be read: not taken");
-    return 0;
+    return rc < 0 || share(e, device, err) < 0 ? -1 : take(e, err);
 }
 
 /* ---- messages ---- */

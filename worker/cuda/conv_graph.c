@@ -4,10 +4,10 @@
  *
  *     tensor x, w, y   convolution
  *            operation
- *         operation graph ---- heuristics: configurations
- *            engine    knobs
- *            configuration
- *                plan            variant pack: where x, w, y and the workspace are
+ *         operation graph ---- heuristics: configurations of engines
+ *                                            plan
+ *
+ * A variant pack has the addresses of x, w, y and the workspace.
  *
  * Dimensions are given as N, C, H, W; the strides describe that channels are last.
  */
@@ -16,18 +16,18 @@
 #include "common/mem.h"
 
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-enum { MOST_KNOBS = CUDNN_KNOB_TYPE_COUNTS, MOST_PARTS = 16 + MOST_KNOBS };
+enum { MOST_CONFIGS = 48, MOST_PARTS = 8 + 2 * MOST_CONFIGS };
 
-/* Descriptors that are freed together; after the first failure no more are created. */
 struct conv_graph {
-    cudnnBackendDescriptor_t of[MOST_PARTS]; /* owned */
+    cudnnBackendDescriptor_t of[MOST_PARTS]; /* owned: all descriptors */
     int n;
-    bool failed;
-    cudnnBackendDescriptor_t plan; /* one of them */
+    bool failed; /* then no more are created */
+    bool tensor_cores;
+    cudnnBackendDescriptor_t configs[MOST_CONFIGS]; /* NULL: cannot be taken */
+    cudnnBackendDescriptor_t plans[MOST_CONFIGS];   /* NULL: not built yet */
+    int nconfigs;
 };
 
 static const int64_t uids[] = {'x', 'w', 'y'};
@@ -85,23 +85,10 @@ static int64_t get(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
                : -1;
 }
 
-/* Reads the single value. */
-static bool get_one(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
-                    cudnnBackendAttributeType_t type, void *value)
-{
-    return get(d, name, type, 1, value) >= 0;
-}
-
-static void let_go(struct conv_graph *g)
+void conv_graph_free(struct conv_graph *g)
 {
     while (g->n > 0)
         cudnnBackendDestroyDescriptor(g->of[--g->n]);
-}
-
-void conv_graph_free(struct conv_graph *g)
-{
-    if (g)
-        let_go(g);
     free(g);
 }
 
@@ -203,182 +190,102 @@ static cudnnBackendDescriptor_t make_graph(struct conv_graph *g, cudnnHandle_t d
     return graph;
 }
 
-/* ---- engines and their settings ---- */
+/* ---- configurations ---- */
 
-/* Writes the name of an engine's configuration; returns false if it cannot be read. */
-static bool name_of(cudnnBackendDescriptor_t config, char name[CONV_GRAPH_NAME])
+/* Appends the results of one of cuDNN's heuristics to the list. */
+static void list_by(struct conv_graph *g, cudnnBackendDescriptor_t graph,
+                    cudnnBackendHeurMode_t mode)
 {
-    struct conv_graph g = {.n = 0}; /* filled in by the queries */
-    cudnnBackendDescriptor_t knobs[MOST_KNOBS];
-    cudnnBackendDescriptor_t engine = begin(&g, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
-    for (int i = 0; i < MOST_KNOBS; i++)
-        knobs[i] = begin(&g, CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR);
-    int64_t number = -1, n = -1;
-    bool good =
-        !g.failed &&
-        get_one(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-                &engine) &&
-        get_one(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, &number) &&
-        (n = get(config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-                 MOST_KNOBS, knobs)) >= 0 &&
-        n <= MOST_KNOBS;
-    size_t size = CONV_GRAPH_NAME;
-    size_t used = (size_t)snprintf(name, size, "g%lld", (long long)number);
-    for (int64_t i = 0; i < n && good && used < size; i++) {
-        cudnnBackendKnobType_t knob = CUDNN_KNOB_TYPE_COUNTS;
-        int64_t value = 0;
-        good = get_one(knobs[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE,
-                       &knob) &&
-               get_one(knobs[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64,
-                       &value);
-        used += (size_t)snprintf(name + used, size - used, ",%d:%lld", (int)knob,
-                                 (long long)value);
-    }
-    let_go(&g);
-    return good && used < size;
+    cudnnBackendDescriptor_t guess = begin(g, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+    put_part(g, guess, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
+    put(g, guess, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+    end(g, guess);
+    cudnnBackendDescriptor_t *first = &g->configs[g->nconfigs];
+    int64_t room = MOST_CONFIGS - g->nconfigs;
+    int64_t found = g->failed ? 0
+                              : get(guess, CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                    CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, NULL);
+    found = found < room ? found : room;
+    for (int64_t i = 0; i < found; i++)
+        first[i] = begin(g, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+    int64_t filled = g->failed || found < 1
+                         ? 0
+                         : get(guess, CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                               CUDNN_TYPE_BACKEND_DESCRIPTOR, found, first);
+    g->nconfigs += (int)(filled < 0 ? 0 : filled < found ? filled : found);
 }
 
-static bool is_new(char (*names)[CONV_GRAPH_NAME], int n)
+struct conv_graph *conv_graph_make(cudnnHandle_t dnn, const struct convolution *shape)
 {
-    for (int i = 0; i < n; i++) {
-        if (strcmp(names[i], names[n]) == 0)
-            return false;
-    }
-    return true;
-}
-
-/* Appends the results of one of cuDNN's heuristics to n names. */
-static int list_by(cudnnBackendDescriptor_t graph, cudnnBackendHeurMode_t mode,
-                   char (*names)[CONV_GRAPH_NAME], int n, int most)
-{
-    enum { MOST = 128 };
-    struct conv_graph g = {.n = 0};
-    cudnnBackendDescriptor_t guess = begin(&g, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
-    put_part(&g, guess, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
-    put(&g, guess, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
-    end(&g, guess);
-    cudnnBackendDescriptor_t configs[MOST];
-    int made = 0;
-    int64_t found = g.failed ? 0
-                             : get(guess, CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                   CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, NULL);
-    int wanted = found > MOST ? MOST : (int)found;
-    while (made < wanted &&
-           cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR,
-                                        &configs[made]) == CUDNN_STATUS_SUCCESS)
-        made++;
-    found = made > 0 && made == wanted ? get(guess, CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                             CUDNN_TYPE_BACKEND_DESCRIPTOR, made, configs)
-                                       : 0;
-    for (int i = 0; i < made && i < found && n < most; i++) {
-        if (name_of(configs[i], names[n]) && is_new(names, n))
-            n++;
-    }
-    while (made > 0)
-        cudnnBackendDestroyDescriptor(configs[--made]);
-    let_go(&g);
-    return n;
-}
-
-int conv_graph_list(cudnnHandle_t dnn, const struct convolution *shape,
-                    char (*names)[CONV_GRAPH_NAME], int most)
-{
-    static const cudnnBackendHeurMode_t modes[] = {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_B,
+    static const cudnnBackendHeurMode_t modes[] = {CUDNN_HEUR_MODE_A,
                                                    CUDNN_HEUR_MODE_FALLBACK};
-    struct conv_graph g = {.n = 0};
-    cudnnBackendDescriptor_t graph = make_graph(&g, dnn, shape);
-    int n = 0;
-    for (size_t i = 0; i < ARRAY_LEN(modes) && n < most && !g.failed; i++)
-        n = list_by(graph, modes[i], names, n, most);
-    let_go(&g);
-    return n;
+    struct conv_graph *g = xcalloc(1, sizeof *g);
+    cudnnBackendDescriptor_t graph = make_graph(g, dnn, shape);
+    bool good = !g->failed;
+    g->tensor_cores = shape->tensor_cores;
+    for (size_t i = 0; i < ARRAY_LEN(modes) && good; i++) {
+        g->failed = false; /* one heuristic may do without the other */
+        list_by(g, graph, modes[i]);
+    }
+    return g;
 }
-
-/* ---- plans ---- */
 
 /* Accepts only engines that are deterministic, accumulate in the required precision,
  * and do not round their operands, unless tensor cores are allowed to. */
-static bool may_take(cudnnBackendDescriptor_t engine, const struct convolution *s)
+static bool may_take(const struct conv_graph *g, cudnnBackendDescriptor_t config)
 {
     cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
-    int64_t n = get(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
-                    CUDNN_NUMERICAL_NOTE_TYPE_COUNT, notes);
+    cudnnBackendDescriptor_t engine; /* filled in by the query */
+    if (cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine) !=
+        CUDNN_STATUS_SUCCESS)
+        return false;
+    int64_t n = get(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+                    &engine);
+    if (n >= 0)
+        n = get(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
+                CUDNN_NUMERICAL_NOTE_TYPE_COUNT, notes);
+    cudnnBackendDestroyDescriptor(engine);
     for (int64_t i = 0; i < n && n <= CUDNN_NUMERICAL_NOTE_TYPE_COUNT; i++) {
         if (notes[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC ||
             notes[i] == CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION ||
             notes[i] == CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS ||
-            (notes[i] == CUDNN_NUMERICAL_NOTE_TENSOR_CORE && !s->tensor_cores))
+            (notes[i] == CUDNN_NUMERICAL_NOTE_TENSOR_CORE && !g->tensor_cores))
             return false;
     }
     return n >= 0 && n <= CUDNN_NUMERICAL_NOTE_TYPE_COUNT;
 }
 
-/* Parses the knobs in a name, after the engine's number. */
-static int64_t make_knobs(struct conv_graph *g, const char *text,
-                          cudnnBackendDescriptor_t knobs[MOST_KNOBS])
+/* NULL: the library rejects it. */
+static cudnnBackendDescriptor_t make_plan(struct conv_graph *g, cudnnHandle_t dnn,
+                                          cudnnBackendDescriptor_t config)
 {
-    int64_t n = 0;
-    while (*text == ',' && n < MOST_KNOBS && !g->failed) {
-        char *colon, *next;
-        cudnnBackendKnobType_t knob =
-            (cudnnBackendKnobType_t)strtol(text + 1, &colon, 10);
-        int64_t value = *colon == ':' ? strtoll(colon + 1, &next, 10) : 0;
-        if (*colon != ':' || next == colon + 1)
-            break;
-        cudnnBackendDescriptor_t k = begin(g, CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR);
-        put(g, k, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, 1, &knob);
-        put_number(g, k, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, value);
-        end(g, k);
-        knobs[n++] = k;
-        text = next;
-    }
-    g->failed = g->failed || *text != '\0';
-    return n;
+    g->failed = false;
+    cudnnBackendDescriptor_t plan = begin(g, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+    put(g, plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &dnn);
+    put_part(g, plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
+    end(g, plan);
+    return g->failed ? NULL : plan;
 }
 
-static void make_plan(struct conv_graph *g, cudnnHandle_t dnn,
-                      const struct convolution *s, const char *name)
+int conv_graph_plan(struct conv_graph *g, cudnnHandle_t dnn, int place, size_t workspace,
+                    cudnnBackendDescriptor_t *plan)
 {
-    char *rest;
-    cudnnBackendDescriptor_t knobs[MOST_KNOBS];
-    int64_t number = strtoll(name + 1, &rest, 10);
-    cudnnBackendDescriptor_t graph = make_graph(g, dnn, s);
-    cudnnBackendDescriptor_t engine = begin(g, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
-    put_part(g, engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, graph);
-    put_number(g, engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, number);
-    end(g, engine);
-    g->failed = g->failed || rest == name + 1 || !may_take(engine, s);
-    int64_t n = make_knobs(g, rest, knobs);
-    cudnnBackendDescriptor_t config = begin(g, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
-    put_part(g, config, CUDNN_ATTR_ENGINECFG_ENGINE, engine);
-    if (n > 0)
-        put(g, config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-            n, knobs);
-    end(g, config);
-    g->plan = begin(g, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-    put(g, g->plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &dnn);
-    put_part(g, g->plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
-    end(g, g->plan);
-}
-
-struct conv_graph *conv_graph_build(cudnnHandle_t dnn, const struct convolution *shape,
-                                    const char *name, size_t workspace)
-{
-    struct conv_graph *g = xcalloc(1, sizeof *g);
     int64_t needs = -1;
-    if (*name == 'g')
-        make_plan(g, dnn, shape, name);
-    if (*name != 'g' || g->failed ||
-        !get_one(g->plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64,
-                 &needs) ||
-        needs < 0 || (uint64_t)needs > workspace) {
-        conv_graph_free(g);
-        return NULL;
-    }
-    return g;
+    if (place >= g->nconfigs)
+        return -1;
+    cudnnBackendDescriptor_t *config = &g->configs[place], *built = &g->plans[place];
+    if (*config && !*built)
+        *built = may_take(g, *config) ? make_plan(g, dnn, *config) : NULL;
+    if (!*built)
+        *config = NULL;
+    *plan = *built;
+    return *built &&
+           get(*built, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1,
+               &needs) >= 0 &&
+           needs >= 0 && (uint64_t)needs <= workspace;
 }
 
-cudnnStatus_t conv_graph_play(const struct conv_graph *g, cudnnHandle_t dnn,
+cudnnStatus_t conv_graph_play(cudnnBackendDescriptor_t plan, cudnnHandle_t dnn,
                               const void *x, const void *w, const void *y,
                               void *workspace)
 {
@@ -399,7 +306,7 @@ cudnnStatus_t conv_graph_play(const struct conv_graph *g, cudnnHandle_t dnn,
     if (rc == CUDNN_STATUS_SUCCESS)
         rc = cudnnBackendFinalize(pack);
     if (rc == CUDNN_STATUS_SUCCESS)
-        rc = cudnnBackendExecute(dnn, g->plan, pack);
+        rc = cudnnBackendExecute(dnn, plan, pack);
     cudnnBackendDestroyDescriptor(pack);
     return rc;
 }

@@ -5,9 +5,10 @@
  * settings (knobs), and a plan to execute it. (NVIDIA cuDNN API reference, "cudnn_graph
  * library"; the attributes are those that its own cudnn-frontend sets.)
  *
- * A configuration that the API rejects is skipped, not reported as an error. Only
- * deterministic engines of the required precision are built. Plans are built outside
- * of capture; executing one may be captured.
+ * cuDNN's heuristics give a list of configurations, best first; a place in it names one.
+ * The list is the same for equal devices and versions of cuDNN. A configuration that the
+ * API rejects cannot be taken, which is no error, nor one that is not deterministic or of
+ * a lower precision. Plans are built outside of capture; executing one may be captured.
  */
 #ifndef WORKER_CUDA_CONV_GRAPH_H
 #define WORKER_CUDA_CONV_GRAPH_H
@@ -28,24 +29,19 @@ struct convolution {
     int w_alignment; /* bytes: of w or its gradient; the others are aligned to 16 */
 };
 
-/* An engine and its settings as text: "g11,2:1,13:4" is engine 11 with knob 2 set to 1
- * and knob 13 to 4. */
-enum { CONV_GRAPH_NAME = 192 };
-
-/* Writes up to `most` names that cuDNN's heuristics suggest, best first; returns their
- * number. */
-int conv_graph_list(cudnnHandle_t dnn, const struct convolution *shape,
-                    char (*names)[CONV_GRAPH_NAME], int most);
-
 struct conv_graph;
-/* Returns NULL if it cannot be built, or needs a larger workspace. */
-struct conv_graph *conv_graph_build(cudnnHandle_t dnn, const struct convolution *shape,
-                                    const char *name, size_t workspace);
-void conv_graph_free(struct conv_graph *g); /* NULL is fine */
+/* The convolution with its list of configurations, which is empty if cuDNN rejects it. */
+struct conv_graph *conv_graph_make(cudnnHandle_t dnn, const struct convolution *shape);
+void conv_graph_free(struct conv_graph *g);
+
+/* The plan of the configuration at this place, owned by `g`: 1; 0 if it cannot be taken,
+ * or needs a larger workspace; -1 behind the end of the list. */
+int conv_graph_plan(struct conv_graph *g, cudnnHandle_t dnn, int place, size_t workspace,
+                    cudnnBackendDescriptor_t *plan);
 
 /* Runs on the handle's stream. Forward writes `y`, backward the gradient of `w` or
  * `x`, which is passed in its place. */
-cudnnStatus_t conv_graph_play(const struct conv_graph *g, cudnnHandle_t dnn,
+cudnnStatus_t conv_graph_play(cudnnBackendDescriptor_t plan, cudnnHandle_t dnn,
                               const void *x, const void *w, const void *y,
                               void *workspace);
 

@@ -2,7 +2,6 @@
 #include "worker/cuda/layers_impl.h"
 
 #include "common/mem.h"
-#include "worker/kernels/rng.h"
 
 #include <assert.h>
 #include <stdint.h>
@@ -41,25 +40,14 @@ void layers_refresh(struct layers *net)
                     net->stream);
 }
 
-static struct cuda_map map_in(const struct layers *net, const struct layer *l, int n)
-{
-    return (struct cuda_map){net->type, n, l->C, l->H, l->W};
-}
-
-static struct cuda_map map_out(const struct layers *net, const struct layer *l, int n)
-{
-    int pool = l->spec->pool ? 2 : 1;
-    return (struct cuda_map){net->type, n, l->K, l->OH / pool, l->OW / pool};
-}
-
 static struct cuda_norm norm_of(const struct layers *net, const struct layer *l, int n)
 {
-    return (struct cuda_norm){.map = map_in(net, l, n),
+    return (struct cuda_norm){.map = map_of(net, l->given, n),
                               .relu = l->spec->relu,
                               .eps = 1e-5f, /* PyTorch's */
                               .momentum = 0.1f,
-                              .w = net->weights + place_of(net, l->weight),
-                              .bias = net->weights + place_of(net, l->bias),
+                              .w = weights_of(net, l->weight),
+                              .bias = weights_of(net, l->bias),
                               .running = l->running,
                               .saved = l->saved,
                               .room = net->room,
@@ -78,41 +66,38 @@ int layers_warm_norms(struct layers *net, struct ddp_err *err)
     for (int i = net->from; net->sum && i < net->to; i++) {
         const struct layer *l = &net->layers[i];
         if (l->spec->kind != LAYER_NORM ||
-            l->C == C) /* a sum of this size was just run */
+            l->given.C == C) /* a sum of this size was just run */
             continue;
-        C = l->C;
+        C = l->given.C;
         TRY(net->sum(l->shared, 2 * (size_t)C + 1, net->sum_arg, err));
         TRY(net->sum(l->shared, 2 * (size_t)C, net->sum_arg, err));
     }
     return 0;
 }
 
-static int norm_forward(struct layers *net, int i, const struct layer_plan *p, bool learn,
-                        struct ddp_err *err)
+static int norm_forward(struct layers *net, const struct layer *l,
+                        const struct layer_plan *p, struct ddp_err *err)
 {
-    const struct layer *l = &net->layers[i];
     struct cuda_norm norm = norm_of(net, l, p->n);
-    if (learn && norm.shared) {
+    if (net->learn && norm.shared) {
         cuda_norm_measure(&norm, input_of(net, l), net->stream);
-        TRY(net->sum(norm.shared, 2 * (size_t)l->C + 1, net->sum_arg, err));
+        TRY(net->sum(norm.shared, 2 * (size_t)l->given.C + 1, net->sum_arg, err));
     }
     cuda_norm(&norm, input_of(net, l),
-              l->shortcut < 0 ? NULL : net->layers[l->shortcut].y, learn, l->y,
+              l->shortcut < 0 ? NULL : net->layers[l->shortcut].y, net->learn, l->y,
               net->stream);
     return 0;
 }
 
-static int norm_back(struct layers *net, int i, const struct layer_plan *p, float scale,
-                     struct ddp_err *err)
+static int norm_back(struct layers *net, const struct layer *l,
+                     const struct layer_plan *p, struct ddp_err *err)
 {
-    const struct layer *l = &net->layers[i];
     struct cuda_norm norm = norm_of(net, l, p->n);
     const void *dy = net->slots[l->slot];
-    float *dw = net->grads + place_of(net, l->weight),
-          *dbias = net->grads + place_of(net, l->bias);
+    float *dw = grads_of(net, l->weight), *dbias = grads_of(net, l->bias);
     if (norm.shared) {
         cuda_norm_back_measure(&norm, input_of(net, l), l->y, dy, dw, dbias, net->stream);
-        TRY(net->sum(norm.shared, 2 * (size_t)l->C, net->sum_arg, err));
+        TRY(net->sum(norm.shared, 2 * (size_t)l->given.C, net->sum_arg, err));
     }
     cuda_norm_back(&norm, input_of(net, l), l->y, dy, dw, dbias, gradient_of(net, l->in),
                    gradient_of(net, l->shortcut), net->stream);
@@ -121,20 +106,18 @@ static int norm_back(struct layers *net, int i, const struct layer_plan *p, floa
 
 const struct layer_op layer_batch_norm = {NULL, norm_forward, norm_back};
 
-static int mean_forward(struct layers *net, int i, const struct layer_plan *p, bool learn,
-                        struct ddp_err *err)
+static int mean_forward(struct layers *net, const struct layer *l,
+                        const struct layer_plan *p, struct ddp_err *err)
 {
-    const struct layer *l = &net->layers[i];
-    cuda_mean(input_of(net, l), map_in(net, l, p->n), l->y, net->stream);
+    cuda_mean(input_of(net, l), map_of(net, l->given, p->n), l->y, net->stream);
     return 0;
 }
 
-static int mean_back(struct layers *net, int i, const struct layer_plan *p, float scale,
-                     struct ddp_err *err)
+static int mean_back(struct layers *net, const struct layer *l,
+                     const struct layer_plan *p, struct ddp_err *err)
 {
-    const struct layer *l = &net->layers[i];
-    cuda_mean_back(net->slots[l->slot], map_in(net, l, p->n), gradient_of(net, l->in),
-                   net->stream);
+    cuda_mean_back(net->slots[l->slot], map_of(net, l->given, p->n),
+                   gradient_of(net, l->in), net->stream);
     return 0;
 }
 
@@ -170,25 +153,17 @@ static bool takes_part(const struct layers *net, const struct layer *l, int n)
 int layers_forward(struct layers *net, struct layers_plan *p, const struct cuda_step *s,
                    int batch, struct ddp_err *err)
 {
+    net->learn = s != NULL;
     for (int i = net->from; i < net->to; i++) {
         const struct layer *l = &net->layers[i];
         if (takes_part(net, l, p->n))
-            TRY(l->op->forward(net, i, &p->layers[i], s != NULL, err));
+            TRY(l->op->forward(net, l, &p->layers[i], err));
         if (s && p->n > 0 && net->settings.dropout && l->spec->dropout > 0 && !net->bare)
-            cuda_dropout(l->y, map_out(net, l, p->n), l->spec->dropout, s, batch, i,
+            cuda_dropout(l->y, map_of(net, l->map, p->n), l->spec->dropout, s, batch, i,
                          model_dropout_streams(net->host), net->stream);
         TRY(tell_done(net, l, 'f', err));
     }
     return 0;
-}
-
-static int layer_back(struct layers *net, int i, const struct layers_plan *p,
-                      struct ddp_err *err)
-{
-    const struct layer *l = &net->layers[i];
-    float drop = net->settings.dropout ? l->spec->dropout : 0;
-    float scale = drop > 0 ? rng_keep_scale(drop) : 1;
-    return takes_part(net, l, p->n) ? l->op->back(net, i, &p->layers[i], scale, err) : 0;
 }
 
 int layers_backward(struct layers *net, struct layers_plan *p, float *grads,
@@ -199,7 +174,8 @@ int layers_backward(struct layers *net, struct layers_plan *p, float *grads,
     net->grads = grads;
     for (int i = net->to - 1; i >= net->from; i--) {
         const struct layer *l = &net->layers[i];
-        TRY(layer_back(net, i, p, err));
+        if (takes_part(net, l, p->n))
+            TRY(l->op->back(net, l, &p->layers[i], err));
         TRY(tell_done(net, l, 'b', err));
         if (l->weight)
             TRY(ready(l->weight->offset,
@@ -214,16 +190,17 @@ static int no_wait(size_t offset, size_t count, void *arg, struct ddp_err *err)
     return 0;
 }
 
-/* Runs a product with its algorithm, or else with the first recommendation that works,
- * which the plan keeps: a library may refuse what it recommends. */
-static int settle(struct layers *net, const struct products *of, int i,
-                  struct layer_plan *p, enum pass pass, struct ddp_err *err)
+/* Runs a product with its algorithm, or else with the next one that works, which the
+ * plan keeps: a library may refuse what it recommends. */
+static int settle(struct layers *net, const struct site *at, void *arg,
+                  struct ddp_err *err)
 {
     struct ddp_err ignored;
-    int at = 0, rc = of->play(net, i, p, pass, &p->how[pass], err);
-    while (rc < 0 && of->usual(net, i, p, pass, &at, &p->how[pass], &ignored) == 0) {
+    struct algorithm *how = &at->plan->how[at->pass];
+    int rc = at->of->play(net, at->layer, at->plan, at->pass, err);
+    while (rc < 0 && layers_take(net, at, how->place + 1, &ignored) == 0) {
         cudaGetLastError();
-        rc = of->play(net, i, p, pass, &p->how[pass], &ignored);
+        rc = at->of->play(net, at->layer, at->plan, at->pass, &ignored);
     }
     return rc;
 }
@@ -232,14 +209,7 @@ int layers_settle(struct layers *net, struct layers_plan *p, float *grads,
                   struct ddp_err *err)
 {
     net->grads = grads;
-    for (int i = net->from; i < products_end(net) && p->n > 0; i++) {
-        const struct products *of = net->layers[i].op->products;
-        for (enum pass pass = 0; of && p->layers[i].n > 0 && pass < PASSES; pass++) {
-            if (of->has(net, i, pass))
-                TRY(settle(net, of, i, &p->layers[i], pass, err));
-        }
-    }
-    return 0;
+    return layers_each_product(net, p, settle, NULL, err);
 }
 
 int layers_warm_up(struct layers *net, struct layers_plan *p, float *grads,
@@ -277,8 +247,7 @@ const float *layers_find_bad(struct layers *net, int n, struct ddp_err *err)
             if (w[j])
                 cuda_find_bad(net->weights + place_of(net, w[j]), (int64_t)w[j]->count,
                               CUDA_F32, &of[j], net->stream);
-        cuda_find_bad(l->y, n * (int64_t)l->outputs, output_type(net, i), &of[2],
-                      net->stream);
+        cuda_find_bad(l->y, n * (int64_t)l->outputs, l->type, &of[2], net->stream);
     }
     return found;
 }

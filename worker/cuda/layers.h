@@ -19,6 +19,7 @@
 #ifndef WORKER_CUDA_LAYERS_H
 #define WORKER_CUDA_LAYERS_H
 
+#include "common/strv.h"
 #include "worker/cuda/cuda_error.h"
 #include "worker/cuda/kernels.h"
 #include "worker/nn/model.h"
@@ -68,6 +69,11 @@ void layers_destroy(struct layers *net);
 /* The plan for n samples, created at first use, which allocates and so must not be
  * during capture. 0 samples: only shared norms take part. */
 struct layers_plan *layers_plan(struct layers *net, int n, struct ddp_err *err);
+
+/* From now on plans, those that exist included, take these algorithms: a product's key
+ * and a place (products.h) per entry, borrowed. Products without a place, or whose
+ * algorithm cannot be taken, keep the library's default. */
+int layers_choose(struct layers *net, const struct strv *choices, struct ddp_err *err);
 
 /* Call it when the weights have changed. */
 void layers_refresh(struct layers *net);

@@ -7,6 +7,7 @@
 
 #include "worker/cuda/layers.h"
 #include "worker/cuda/products.h"
+#include "worker/kernels/rng.h"
 
 #include <stddef.h>
 
@@ -22,18 +23,17 @@ struct layer {
     const struct layer_op *op;
     const struct param *weight, *bias; /* NULL: none */
     int in, shortcut;                  /* indices of layers; -1: the batch, none */
-    int C, H, W;                       /* of its input */
-    int K, OH, OW; /* of a convolution before pooling; linear: K features, 1, 1 */
-    size_t inputs, outputs, wide; /* elements per sample: of the input, the output, and
-                                     the output before pooling */
-    size_t rows;                  /* per sample: tokens; else 1 */
-    bool adds;                    /* dx is added to its buffer */
-    void *y;                      /* [max_batch, outputs] */
-    uint8_t *arg;                 /* [max_batch, outputs], if it pools */
-    float *running;               /* of a norm, in the buffers */
-    float *saved;                 /* of norms and attention */
-    double *shared;               /* of a norm over the ranks */
-    int slot;                     /* of y's gradient */
+    struct map_shape given, wide, map; /* of x; of y before pooling; of y */
+    size_t inputs, before, outputs;    /* elements of these, per sample */
+    size_t rows;                       /* per sample: tokens; else 1 */
+    bool adds;                         /* dx is added to its buffer */
+    enum cuda_type type;               /* of y */
+    void *y;                           /* [max_batch, outputs] */
+    uint8_t *arg;                      /* [max_batch, outputs], if it pools */
+    float *running;                    /* of a norm, in the buffers */
+    float *saved;                      /* of norms and attention */
+    double *shared;                    /* of a norm over the ranks */
+    int slot;                          /* of y's gradient */
 };
 
 struct layers_plan {
@@ -42,17 +42,11 @@ struct layers_plan {
     struct layer_plan layers[CUDA_MAX_LAYERS + LOGITS];
 };
 
-/* The plan of an engine of cuDNN for a convolution. */
+/* A convolution, whose plans are kept as long as the net, since captured graphs use
+ * them. */
 struct built {
-    char *key, *name;         /* owned: the product's, the engine's */
+    char *key;                /* owned */
     struct conv_graph *graph; /* owned */
-};
-
-/* An algorithm chosen for a product in place of the library's default. Kept as long as
- * the net, since captured graphs use it. */
-struct tuned {
-    char *key; /* owned */
-    struct algorithm how;
 };
 
 struct layers {
@@ -83,9 +77,10 @@ struct layers {
     size_t workspace_bytes; /* WORKSPACE, or more if a convolution needs it */
     struct layers_plan *plans[MAX_PLANS];
     int nplans;
-    struct tuned *chosen; /* owned */
-    struct built *built;  /* owned: each convolution's, by any number of samples */
-    size_t nchosen, nbuilt;
+    const struct strv *choices; /* borrowed: "KEY=PLACE"; NULL: the libraries' own */
+    struct built *built;        /* owned: each convolution, of any number of samples */
+    size_t nbuilt;
+    bool learn;        /* in this pass */
     layers_sum_fn sum; /* NULL: each rank normalises by itself */
     void *sum_arg;
     int (*done)(const char *layer, char phase, void *arg, struct ddp_err *err);
@@ -114,10 +109,15 @@ static inline void *weights_at(const struct layers *net, const struct param *p)
     return net->narrow + place_of(net, p) * type_size(net->type);
 }
 
-/* The model's outputs are float, whatever the layers' type. */
-static inline enum cuda_type output_type(const struct layers *net, int i)
+static inline struct cuda_map map_of(const struct layers *net, struct map_shape s, int n)
 {
-    return i < net->nlayers - !net->tokens ? net->type : CUDA_F32;
+    return (struct cuda_map){net->type, n, s.C, s.H, s.W};
+}
+
+/* The first layer needs no gradient of its input. */
+static inline bool has_product(const struct layer *l, enum pass pass)
+{
+    return pass != PASS_INPUTS || l->in >= 0;
 }
 
 /* One past the last layer that may have products. */
@@ -127,7 +127,7 @@ static inline int products_end(const struct layers *net)
 }
 
 /* The layer's input. gradient_of(): of a layer's output; NULL for the batch (-1). */
-static inline const void *input_of(const struct layers *net, const struct layer *l)
+static inline void *input_of(const struct layers *net, const struct layer *l)
 {
     return l->in < 0 ? net->x : net->layers[l->in].y;
 }
@@ -137,32 +137,45 @@ static inline void *gradient_of(const struct layers *net, int layer)
     return layer < 0 ? NULL : net->slots[net->layers[layer].slot];
 }
 
+/* A layer's parameter, and its gradient. */
+static inline float *weights_of(const struct layers *net, const struct param *p)
+{
+    return net->weights + place_of(net, p);
+}
+
+static inline float *grads_of(const struct layers *net, const struct param *p)
+{
+    return net->grads + place_of(net, p);
+}
+
+/* The factor of gradients in dropout's backward. */
+static inline float kept_scale(const struct layers *net, const struct layer *l)
+{
+    float drop = net->settings.dropout ? l->spec->dropout : 0;
+    return drop > 0 ? rng_keep_scale(drop) : 1;
+}
+
 /* layers.c: runs each of a plan's products once, with an algorithm that its library
  * accepts. */
 int layers_settle(struct layers *net, struct layers_plan *p, float *grads,
                   struct ddp_err *err);
 
-/* ---- autotune_apply.c ---- */
-
 /* A product of a plan. */
 struct site {
     const struct products *of;
-    const struct layer_plan *plan;
-    int layer;
+    const struct layer *layer;
+    struct layer_plan *plan;
     enum pass pass;
-    const char *key;
+    char key[PRODUCT_KEY];
 };
 
-/* Called for each product of a plan; a result other than 0 stops. */
+/* Calls `one` for each product of a plan; a result other than 0 stops. */
 typedef int (*product_fn)(struct layers *net, const struct site *at, void *arg,
                           struct ddp_err *err);
-int layers_each_product(struct layers *net, const struct layers_plan *p, product_fn one,
+int layers_each_product(struct layers *net, struct layers_plan *p, product_fn one,
                         void *arg, struct ddp_err *err);
-/* NULL: no choice. */
-const struct tuned *tuned_find(const struct layers *net, const char *key);
-/* Makes a plan use the chosen algorithms. */
-void tuned_take(struct layers *net, struct layers_plan *p);
-/* Frees all. */
-void tuned_free(struct layers *net);
+/* Makes the plan take the first algorithm from this place of the list on that it can. */
+int layers_take(struct layers *net, const struct site *at, int place,
+                struct ddp_err *err);
 
 #endif

@@ -37,13 +37,62 @@ static void plan_free(struct layers_plan *p)
     free(p);
 }
 
-/* Our own kernels need none. */
-static int plan_layer(struct layers *net, int i, int n, struct layer_plan *p,
-                      struct ddp_err *err)
+int layers_each_product(struct layers *net, struct layers_plan *p, product_fn one,
+                        void *arg, struct ddp_err *err)
 {
-    const struct products *of = net->layers[i].op->products;
-    p->n = i < net->nlayers ? n : logits_rows(net, i, n);
-    return of && p->n > 0 ? of->plan(net, i, p->n, p, err) : 0;
+    for (int i = net->from; i < products_end(net) && p->n > 0; i++) {
+        const struct layer *l = &net->layers[i];
+        struct site at = {l->op->products, l, &p->layers[i], 0, ""};
+        for (; at.of && at.plan->n > 0 && at.pass < PASSES; at.pass++) {
+            if (!has_product(l, at.pass))
+                continue;
+            at.of->key(net, l, at.plan->n, at.pass, at.key, sizeof at.key);
+            int rc = one(net, &at, arg, err);
+            if (rc != 0)
+                return rc;
+        }
+    }
+    return 0;
+}
+
+int layers_take(struct layers *net, const struct site *at, int place, struct ddp_err *err)
+{
+    int rc = 0;
+    struct algorithm *how = &at->plan->how[at->pass];
+    for (how->place = place; rc == 0; how->place += rc == 0)
+        rc = at->of->build(net, at->layer, at->plan, at->pass, how, err);
+    return rc < 0 ? -1 : 0;
+}
+
+/* The choice for a product, if there is one that can be taken, or the default. */
+static int take_chosen(struct layers *net, const struct site *at, void *arg,
+                       struct ddp_err *err)
+{
+    const char *place = net->choices ? strv_env_get(net->choices, at->key) : NULL;
+    struct algorithm how = {.place = place && *place ? atoi(place) : -1};
+    struct ddp_err ignored;
+    if (how.place < 0 ||
+        at->of->build(net, at->layer, at->plan, at->pass, &how, &ignored) <= 0)
+        return layers_take(net, at, 0, err);
+    at->plan->how[at->pass] = how;
+    return 0;
+}
+
+static int plan_product(struct layers *net, const struct site *at, void *arg,
+                        struct ddp_err *err)
+{
+    TRY(at->of->describe(net, at->layer, at->plan, at->pass, at->key, err));
+    return take_chosen(net, at, arg, err);
+}
+
+int layers_choose(struct layers *net, const struct strv *choices, struct ddp_err *err)
+{
+    net->choices = choices;
+    for (int i = 0; i < net->nplans; i++) {
+        TRY(layers_each_product(net, net->plans[i], take_chosen, NULL, err));
+        net->plans[i]->warm = false; /* the libraries may not have initialised these */
+    }
+    return 0;
 }
 
 struct layers_plan *layers_plan(struct layers *net, int n, struct ddp_err *err)
@@ -56,13 +105,12 @@ struct layers_plan *layers_plan(struct layers *net, int n, struct ddp_err *err)
     }
     struct layers_plan *p = xcalloc(1, sizeof *p);
     p->n = n;
-    for (int i = net->from; i < products_end(net) && n > 0; i++) {
-        if (plan_layer(net, i, n, &p->layers[i], err) < 0) {
-            plan_free(p);
-            return NULL;
-        }
+    for (int i = net->from; i < products_end(net); i++)
+        p->layers[i].n = i < net->nlayers ? n : logits_rows(net, &net->layers[i], n);
+    if (layers_each_product(net, p, plan_product, NULL, err) < 0) {
+        plan_free(p);
+        return NULL;
     }
-    tuned_take(net, p);
     int at = net->nplans;
     if (at < MAX_PLANS) {
         net->nplans++;
@@ -79,23 +127,17 @@ struct layers_plan *layers_plan(struct layers *net, int n, struct ddp_err *err)
 struct layers_part layers_part(const struct model *model, int from, int to)
 {
     struct layers_part part = {0};
-    size_t nparams, nbuffers, before = 0;
-    const struct param *params = model_params(model, &nparams);
-    const struct param *buffers = model_buffers(model, &nbuffers);
     for (int i = 0; i < to; i++) {
         struct model_op op = model_op(model, i);
-        size_t own = (op.weight != NULL) + (op.bias != NULL);
-        size_t kept = op.spec->kind == LAYER_NORM ? 3 : 0;
-        if (i == from) {
-            part.offset = part.first < nparams ? params[part.first].offset : 0;
-            part.buffer_offset = before < nbuffers ? buffers[before].offset : 0;
+        const struct param *own[] = {op.weight, op.bias};
+        for (size_t k = 0; k < ARRAY_LEN(own) && own[k]; k++) {
+            part.offset += i < from ? own[k]->count : 0;
+            part.count += i < from ? 0 : own[k]->count;
+            part.first += i < from;
+            part.n += i >= from;
         }
-        for (size_t k = 0; i >= from && k < own; k++)
-            part.count += params[part.first + part.n++].count;
-        for (size_t k = before; i >= from && k < before + kept; k++)
-            part.buffer_count += buffers[k].count;
-        part.first += i < from ? own : 0;
-        before += kept;
+        part.buffer_offset += i < from ? op.buffers : 0;
+        part.buffer_count += i < from ? 0 : op.buffers;
     }
     return part;
 }
@@ -106,11 +148,11 @@ static size_t elements(struct map_shape s)
 }
 
 static const struct layer_op *const ops[LAYER_KINDS] = {
-    [LAYER_CONV] = &layer_conv,        [LAYER_LINEAR] = &layer_linear,
-    [LAYER_NORM] = &layer_batch_norm,  [LAYER_MEAN] = &layer_mean,
-    [LAYER_EMBED] = &layer_tokens,     [LAYER_LAYER_NORM] = &layer_tokens,
-    [LAYER_DENSE] = &layer_linear,     [LAYER_GELU] = &layer_tokens,
-    [LAYER_ATTENTION] = &layer_tokens,
+    [LAYER_CONV] = &layer_conv,           [LAYER_LINEAR] = &layer_linear,
+    [LAYER_NORM] = &layer_batch_norm,     [LAYER_MEAN] = &layer_mean,
+    [LAYER_EMBED] = &layer_embed,         [LAYER_LAYER_NORM] = &layer_layer_norm,
+    [LAYER_DENSE] = &layer_linear,        [LAYER_GELU] = &layer_gelu,
+    [LAYER_ATTENTION] = &layer_attention,
 };
 
 /* `rows`: per sample. */
@@ -123,15 +165,12 @@ static struct layer shape_layer(const struct model_op *op, size_t rows)
                           .bias = op->bias,
                           .in = op->in,
                           .shortcut = op->shortcut,
-                          .C = op->given.C,
-                          .H = op->given.H,
-                          .W = op->given.W,
-                          .K = op->wide.C,
-                          .OH = op->wide.H,
-                          .OW = op->wide.W,
+                          .given = op->given,
+                          .wide = op->wide,
+                          .map = op->map,
                           .inputs = elements(op->given) * rows,
+                          .before = elements(op->wide) * rows,
                           .outputs = elements(op->map) * rows,
-                          .wide = elements(op->wide) * rows,
                           .adds = op->adds,
                           .slot = -1};
 }
@@ -143,7 +182,9 @@ static int shape_all(struct layers *net, const struct model *model, struct ddp_e
         struct model_op op = model_op(model, net->nlayers);
         struct layer *l = &net->layers[net->nlayers];
         *l = shape_layer(&op, net->tokens ? (size_t)net->settings.io.W : 1);
-        size_t most = l->inputs > l->wide ? l->inputs : l->wide;
+        bool last = net->nlayers == model_layers(model) - 1;
+        l->type = last && !net->tokens ? CUDA_F32 : net->type; /* the model's outputs */
+        size_t most = l->inputs > l->before ? l->inputs : l->before;
         if (most * batch >= (size_t)1 << 31)
             return err_set(err,
                            "'%s' of %zu samples is too large for the cuda engine: "
@@ -151,24 +192,6 @@ static int shape_all(struct layers *net, const struct model *model, struct ddp_e
                            l->spec->name, batch);
     }
     return 0;
-}
-
-/* Finds a workspace with which each convolution has an engine. */
-static int choose_workspace(struct layers *net, struct ddp_err *err)
-{
-    enum { LARGER = 4, LARGEST = 64 };
-    int rc = -1;
-    for (size_t k = 1; k <= LARGEST && rc < 0; k *= LARGER) {
-        net->workspace_bytes = k * WORKSPACE;
-        rc = 0;
-        for (int i = net->from; i < net->to && rc == 0; i++) {
-            struct layer_plan p = {0};
-            rc = is_conv(&net->layers[i])
-                     ? plan_layer(net, i, net->settings.max_batch, &p, err)
-                     : 0;
-        }
-    }
-    return rc;
 }
 
 /* The weights of layer i for each output: C channels of so many places. */
@@ -233,7 +256,7 @@ static int take_slots(struct layers *net, struct device_memory *memory,
 static size_t floats_saved(const struct layer *l, size_t batch)
 {
     size_t rows = l->rows * batch;
-    return l->spec->kind == LAYER_NORM         ? 4 * (size_t)l->C
+    return l->spec->kind == LAYER_NORM         ? 4 * (size_t)l->given.C
            : l->spec->kind == LAYER_LAYER_NORM ? 2 * rows
            : l->spec->kind == LAYER_ATTENTION  ? 2 * rows * (size_t)l->spec->size
                                                : 0;
@@ -252,7 +275,7 @@ static int take_activations(struct layers *net, struct device_memory *memory,
     }
     for (int i = net->from; i < net->to; i++) {
         struct layer *l = &net->layers[i];
-        size_t size = batch * type_size(output_type(net, i));
+        size_t size = batch * type_size(l->type);
         size_t saved = floats_saved(l, batch) * sizeof(float);
         TRY(device_alloc(memory, what, l->outputs * size, &l->y, err));
         if (l->spec->pool)
@@ -260,10 +283,10 @@ static int take_activations(struct layers *net, struct device_memory *memory,
         if (saved > 0)
             TRY(device_alloc(memory, what, saved, &l->saved, err));
         if (l->spec->kind == LAYER_NORM && net->settings.share_norms)
-            TRY(device_alloc(memory, what, (2 * (size_t)l->C + 1) * sizeof(double),
+            TRY(device_alloc(memory, what, (2 * (size_t)l->given.C + 1) * sizeof(double),
                              &l->shared, err));
-        if (is_conv(l) && !l->spec->bare && l->wide > widest)
-            widest = l->wide;
+        if (is_conv(l) && !l->spec->bare && l->before > widest)
+            widest = l->before;
         if (is_conv(l) && l->weight->count > filter)
             filter = l->weight->count;
     }
@@ -282,40 +305,45 @@ static int take_activations(struct layers *net, struct device_memory *memory,
 }
 
 /* Running means and variances, with the layout of the model's block. */
-static int take_buffers(struct layers *net, struct model *model,
-                        struct device_memory *memory, struct ddp_err *err)
+static int take_buffers(struct layers *net, struct device_memory *memory,
+                        struct ddp_err *err)
 {
-    size_t nbuffers, at = 0, floats = net->part.buffer_count;
-    const struct param *buffers = model_buffers(model, &nbuffers);
-    if (floats == 0)
-        return 0;
-    TRY(device_alloc(memory, "weights", floats * sizeof(float), &net->buffers, err));
-    for (int i = 0; i < net->to; i++) {
-        if (net->layers[i].spec->kind != LAYER_NORM)
-            continue;
-        if (i >= net->from)
-            net->layers[i].running =
-                net->buffers + (buffers[at].offset - net->part.buffer_offset);
-        at += 3;
+    size_t at = 0, bytes = net->part.buffer_count * sizeof(float);
+    if (bytes > 0)
+        TRY(device_alloc(memory, "weights", bytes, &net->buffers, err));
+    for (int i = net->from; i < net->to; i++) {
+        net->layers[i].running = net->buffers + at;
+        at += model_op(net->host, i).buffers;
     }
     return 0;
 }
 
-static int take_all(struct layers *net, struct model *model, struct device_memory *memory,
-                    struct ddp_err *err)
+/* A workspace with which each product has an algorithm. */
+static int take_workspace(struct layers *net, struct device_memory *memory,
+                          struct ddp_err *err)
+{
+    enum { LARGER = 4, LARGEST = 64 };
+    net->workspace_bytes = WORKSPACE;
+    while (!layers_plan(net, net->settings.max_batch, err))
+        if ((net->workspace_bytes *= LARGER) > (size_t)LARGEST * WORKSPACE)
+            return -1;
+    return device_alloc(memory, "workspace", net->workspace_bytes, &net->workspace, err);
+}
+
+static int take_all(struct layers *net, struct device_memory *memory, struct ddp_err *err)
 {
     size_t narrow = net->part.count * type_size(net->type);
     if (net->type == CUDA_F32)
         net->narrow = (char *)net->weights;
     else if (device_alloc(memory, "weights", narrow, &net->narrow, err) < 0)
         return -1;
-    TRY(take_buffers(net, model, memory, err));
+    TRY(take_buffers(net, memory, err));
     TRY(take_activations(net, memory, err));
     TRY(take_slots(net, memory, err));
     TRY(device_alloc(memory, "workspace", CUDA_ROOM * sizeof(float), &net->room, err));
     if (net->tokens)
         TRY(seq_make(net, memory, err));
-    return device_alloc(memory, "workspace", net->workspace_bytes, &net->workspace, err);
+    return take_workspace(net, memory, err);
 }
 
 static int check_size(const struct model *model, struct ddp_err *err)
@@ -350,8 +378,7 @@ struct layers *layers_create(struct model *model, struct layers_settings setting
     if (check_blas(cublasLtCreate(&net->blas), "cannot start", err) < 0 ||
         check_dnn(cudnnCreate(&net->dnn), "cannot start", err) < 0 ||
         check_dnn(cudnnSetStream(net->dnn, stream), "cannot start", err) < 0 ||
-        shape_all(net, model, err) < 0 || choose_workspace(net, err) < 0 ||
-        take_all(net, model, memory, err) < 0) {
+        shape_all(net, model, err) < 0 || take_all(net, memory, err) < 0) {
         layers_destroy(net);
         return NULL;
     }
@@ -382,7 +409,6 @@ void layers_destroy(struct layers *net)
     }
     for (int i = 0; i < net->nplans; i++)
         plan_free(net->plans[i]);
-    tuned_free(net);
     conv_forget(net);
     if (net->dnn)
         cudnnDestroy(net->dnn);

@@ -23,8 +23,8 @@ static struct cuda_layer_norm norm_of(const struct layers *net, const struct lay
                                       int n)
 {
     return (struct cuda_layer_norm){.rows = rows_of(net, l, n),
-                                    .w = net->weights + place_of(net, l->weight),
-                                    .bias = net->weights + place_of(net, l->bias),
+                                    .w = weights_of(net, l->weight),
+                                    .bias = weights_of(net, l->bias),
                                     .kept = l->saved,
                                     .room = net->room};
 }
@@ -43,85 +43,80 @@ static float *sums_of(const struct layers *net, const struct layer *l, int which
                           (size_t)l->spec->size;
 }
 
-static void embed(const struct layers *net, const struct layer *l, int n)
+static int embed(struct layers *net, const struct layer *l, const struct layer_plan *p,
+                 struct ddp_err *err)
 {
-    cuda_embed(net->x, net->weights + place_of(net, l->weight),
-               net->weights + place_of(net, l->bias), rows_of(net, l, n), l->y,
-               net->stream);
+    cuda_embed(net->x, weights_of(net, l->weight), weights_of(net, l->bias),
+               rows_of(net, l, p->n), l->y, net->stream);
+    return 0;
 }
 
 /* The logits have started the weight's gradient. */
-static void embed_back(const struct layers *net, const struct layer *l, int n)
+static int embed_back(struct layers *net, const struct layer *l,
+                      const struct layer_plan *p, struct ddp_err *err)
 {
-    cuda_embed_back(net->x, net->slots[l->slot], rows_of(net, l, n),
-                    net->grads + place_of(net, l->weight),
-                    net->grads + place_of(net, l->bias), net->stream);
+    cuda_embed_back(net->x, net->slots[l->slot], rows_of(net, l, p->n),
+                    grads_of(net, l->weight), grads_of(net, l->bias), net->stream);
+    return 0;
 }
 
-static void layer_norm(const struct layers *net, const struct layer *l, int n)
+const struct layer_op layer_embed = {NULL, embed, embed_back};
+
+static int layer_norm(struct layers *net, const struct layer *l,
+                      const struct layer_plan *p, struct ddp_err *err)
 {
-    struct cuda_layer_norm p = norm_of(net, l, n);
-    cuda_layer_norm(&p, input_of(net, l), l->y, net->stream);
+    struct cuda_layer_norm norm = norm_of(net, l, p->n);
+    cuda_layer_norm(&norm, input_of(net, l), l->y, net->stream);
+    return 0;
 }
 
-static void layer_norm_back(const struct layers *net, const struct layer *l, int n)
+static int layer_norm_back(struct layers *net, const struct layer *l,
+                           const struct layer_plan *p, struct ddp_err *err)
 {
-    struct cuda_layer_norm p = norm_of(net, l, n);
-    cuda_layer_norm_back(&p, input_of(net, l), net->slots[l->slot],
-                         net->grads + place_of(net, l->weight),
-                         net->grads + place_of(net, l->bias), gradient_of(net, l->in),
-                         l->adds, net->stream);
+    struct cuda_layer_norm norm = norm_of(net, l, p->n);
+    cuda_layer_norm_back(&norm, input_of(net, l), net->slots[l->slot],
+                         grads_of(net, l->weight), grads_of(net, l->bias),
+                         gradient_of(net, l->in), l->adds, net->stream);
+    return 0;
 }
 
-static void gelu(const struct layers *net, const struct layer *l, int n)
+const struct layer_op layer_layer_norm = {NULL, layer_norm, layer_norm_back};
+
+static int gelu(struct layers *net, const struct layer *l, const struct layer_plan *p,
+                struct ddp_err *err)
 {
-    cuda_gelu(input_of(net, l), (int64_t)l->outputs * n, net->type, l->y, net->stream);
+    cuda_gelu(input_of(net, l), (int64_t)l->outputs * p->n, net->type, l->y, net->stream);
+    return 0;
 }
 
-static void gelu_back(const struct layers *net, const struct layer *l, int n)
+static int gelu_back(struct layers *net, const struct layer *l,
+                     const struct layer_plan *p, struct ddp_err *err)
 {
-    cuda_gelu_back(input_of(net, l), net->slots[l->slot], (int64_t)l->outputs * n,
+    cuda_gelu_back(input_of(net, l), net->slots[l->slot], (int64_t)l->outputs * p->n,
                    net->type, gradient_of(net, l->in), net->stream);
+    return 0;
 }
 
-static void attention(const struct layers *net, const struct layer *l, int n)
+const struct layer_op layer_gelu = {NULL, gelu, gelu_back};
+
+static int attention(struct layers *net, const struct layer *l,
+                     const struct layer_plan *p, struct ddp_err *err)
 {
-    cuda_attention(attention_of(net, l, n), input_of(net, l), l->y, sums_of(net, l, 0),
+    cuda_attention(attention_of(net, l, p->n), input_of(net, l), l->y, sums_of(net, l, 0),
                    net->stream);
+    return 0;
 }
 
-static void attention_back(const struct layers *net, const struct layer *l, int n)
+static int attention_back(struct layers *net, const struct layer *l,
+                          const struct layer_plan *p, struct ddp_err *err)
 {
-    cuda_attention_back(attention_of(net, l, n), input_of(net, l), l->y,
+    cuda_attention_back(attention_of(net, l, p->n), input_of(net, l), l->y,
                         sums_of(net, l, 0), net->slots[l->slot], gradient_of(net, l->in),
                         sums_of(net, l, 1), net->stream);
-}
-
-static const struct {
-    void (*forward)(const struct layers *net, const struct layer *l, int n);
-    void (*back)(const struct layers *net, const struct layer *l, int n);
-} kinds[LAYER_KINDS] = {[LAYER_EMBED] = {embed, embed_back},
-                        [LAYER_LAYER_NORM] = {layer_norm, layer_norm_back},
-                        [LAYER_GELU] = {gelu, gelu_back},
-                        [LAYER_ATTENTION] = {attention, attention_back}};
-
-static int tokens_forward(struct layers *net, int i, const struct layer_plan *p,
-                          bool learn, struct ddp_err *err)
-{
-    const struct layer *l = &net->layers[i];
-    kinds[l->spec->kind].forward(net, l, p->n);
     return 0;
 }
 
-static int tokens_back(struct layers *net, int i, const struct layer_plan *p, float scale,
-                       struct ddp_err *err)
-{
-    const struct layer *l = &net->layers[i];
-    kinds[l->spec->kind].back(net, l, p->n);
-    return 0;
-}
-
-const struct layer_op layer_tokens = {NULL, tokens_forward, tokens_back};
+const struct layer_op layer_attention = {NULL, attention, attention_back};
 
 /* ---- the logits ---- */
 
@@ -133,10 +128,11 @@ static size_t logits_most(const struct layers *net)
     return all < piece ? all : piece;
 }
 
-int logits_rows(const struct layers *net, int i, int n)
+int logits_rows(const struct layers *net, const struct layer *l, int n)
 {
     size_t all = (size_t)n * net->layers[0].rows, most = logits_most(net);
-    return (int)(i == net->nlayers ? (all < most ? 0 : most) : all % most);
+    bool whole = l == &net->layers[net->nlayers];
+    return (int)(!whole ? all % most : all < most ? 0 : most);
 }
 
 /* A head is kept in a thread's registers. */
@@ -167,10 +163,12 @@ int seq_make(struct layers *net, struct device_memory *memory, struct ddp_err *e
                            .weight = embed->weight,
                            .in = net->nlayers - 1,
                            .shortcut = -1,
-                           .K = (int)V,
+                           .wide = {(int)V, 1, 1},
                            .inputs = C,
+                           .before = V,
                            .outputs = V,
                            .rows = 1,
+                           .type = CUDA_F32,
                            .slot = MODEL_MAX_SLOTS};
     TRY(check_heads(net, err));
     TRY(device_alloc(memory, "logits", rows * V * sizeof(float), &logits.y, err));
@@ -192,16 +190,16 @@ int layers_token_loss(struct layers *net, const struct layers_plan *p,
     net->grads = grads;
     for (int from = 0; from < all; from += rows) {
         int i = net->nlayers + (all - from < (int)logits_most(net));
+        const struct layer *logits = &net->layers[i];
         const struct layer_plan *plan = &p->layers[i];
         rows = plan->n;
-        TRY(linear_rows(net, i, plan, PASS_FORWARD, &plan->how[PASS_FORWARD],
-                        (size_t)from, false, err));
+        TRY(linear_rows(net, logits, plan, PASS_FORWARD, (size_t)from, false, err));
         if (!net->bare)
-            cuda_token_loss(l, net->layers[i].y, net->x, T, from, rows,
-                            l->s ? gradient_of(net, i) : NULL, net->losses, net->stream);
+            cuda_token_loss(l, logits->y, net->x, T, from, rows,
+                            l->s ? net->slots[logits->slot] : NULL, net->losses,
+                            net->stream);
         for (enum pass pass = PASS_WEIGHTS; l->s && pass < PASSES; pass++)
-            TRY(linear_rows(net, i, plan, pass, &plan->how[pass], (size_t)from, from > 0,
-                            err));
+            TRY(linear_rows(net, logits, plan, pass, (size_t)from, from > 0, err));
     }
     if (!net->bare)
         cuda_token_losses(l, net->losses, T, net->stream);

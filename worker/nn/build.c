@@ -207,7 +207,8 @@ struct model_op model_op(const struct model *m, int i)
                              .given = map_given(m, l),
                              .wide = l->wide,
                              .map = l->map,
-                             .adds = l->adds};
+                             .adds = l->adds,
+                             .buffers = l->norm ? 2 * l->weight->count + 1 : 0};
 }
 
 /* ---- all of it ---- */

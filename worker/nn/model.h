@@ -211,6 +211,7 @@ struct model_op {
     int in, shortcut;                  /* layers; -1: the batch, none */
     struct map_shape given, wide, map; /* of x; of y before pooling; of y */
     bool adds;                         /* dx is added to its buffer */
+    size_t buffers;                    /* floats of the block of buffers */
 };
 struct model_op model_op(const struct model *m, int i);
 /* Does a layer after i use the output of layer `of`? Then its gradient has been

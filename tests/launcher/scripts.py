@@ -25,6 +25,9 @@ def ddprun(*args, **env):
 SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 # no environment is active, also if the tests run in one
 NO_PYTHON = {"VIRTUAL_ENV": "", "CONDA_PREFIX": "", "CONDA_EXE": "", "MAMBA_EXE": ""}
+# ddprun in sh: it ends by the code when the script's timer has; when Slurm has sent its warning
+UNTIL = "trap 'kill $!; exit {}' TERM; sleep 60 & wait"
+WARNED = "trap : TERM; kill -USR1 $PPID; sleep 0.3; exit {}"
 
 
 class Scripts(unittest.TestCase):
@@ -50,11 +53,10 @@ class Scripts(unittest.TestCase):
             "#SBATCH --signal=B:USR1@120", "set -euo pipefail",
             'ddprun -np 16 --nnodes 4 --nproc-per-node 4 --grace 90s --output-filename "$log" '
             './train --lr 0.1 &')
+        sge = self.made("--script", "sge", *ask)
+        self.assertIn("SECONDS < 7080 ?", sge)  # the timer
         self.assert_lines(
-            self.made("--script", "sge", *ask),
-            "#$ -pe mpi 16", "#$ -l h_rt=02:00:00", "#$ -P gx1",
-            '# The timer: 7080 s after the start of this script. It ends with the script, at the end of '
-            'its input.',
+            sge, "#$ -pe mpi 16", "#$ -l h_rt=02:00:00", "#$ -P gx1",
             'ddprun -np 16 --nnodes 4 --nproc-per-node 4 --grace 90s --output-filename "$log" '
             './train --lr 0.1 &')
         self.assert_lines(
@@ -185,8 +187,7 @@ class Scripts(unittest.TestCase):
 
     def test_a_flux_job_submits_itself_to_the_instance_that_runs_it(self):
         """With its own log directory. Flux copies the script when it is submitted: $0."""
-        until = "trap 'kill $!; exit {}' TERM; sleep 60 & wait"
-        for says, again in ((until.format(75), True), (until.format(93), False), ("exit 124", False)):
+        for says, again in ((UNTIL.format(75), True), (UNTIL.format(93), False), ("exit 124", False)):
             with self.subTest(says=says), tempfile.TemporaryDirectory(prefix="ddprun-scripts-") as folder:
                 self.stand_in(folder, "flux", "[ $1 = getattr ] && echo parent && exit\n"
                               "echo \"$* $FLUX_URI $DDPRUN_LOG\" >submitted")
@@ -202,11 +203,9 @@ class Scripts(unittest.TestCase):
 
     def play(self, folder, text, ddprun_says, **env):
         """Runs the script in `folder`, where ddprun is two lines of sh."""
-        for name, lines in (("ddprun", f"#!/bin/sh\n{ddprun_says}\n"),
-                            ("job.sh", re.sub(r"^export PATH=.*\n", "", text, flags=re.MULTILINE))):
-            with open(f"{folder}/{name}", "w", encoding="ascii") as out:
-                out.write(lines)
-            os.chmod(f"{folder}/{name}", 0o755)
+        self.stand_in(folder, "ddprun", ddprun_says)
+        with open(f"{folder}/job.sh", "w", encoding="ascii") as out:
+            out.write(re.sub(r"^export PATH=.*\n", "", text, flags=re.MULTILINE))
         return subprocess.run(
             ["bash", "job.sh"], cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, timeout=100, check=False, text=True,
@@ -252,9 +251,7 @@ class Scripts(unittest.TestCase):
         with tempfile.TemporaryDirectory(prefix="ddprun-scripts-") as folder:
             with open(f"{folder}/early", "w", encoding="ascii") as out:
                 out.write("trap '[ \"$BASH_COMMAND\" != \"pid=\\$!\" ] || kill -TERM $$' DEBUG\n")
-            with open(f"{folder}/tee", "w", encoding="ascii") as out:
-                out.write("#!/bin/sh\ncat\nexit 1\n")
-            os.chmod(f"{folder}/tee", 0o755)
+            self.stand_in(folder, "tee", "cat\nexit 1")
             done = self.play(folder, self.made("--script", "slurm", "true"), "exec sleep 60",
                              BASH_ENV="./early", SLURM_SUBMIT_DIR=folder, SLURM_JOB_ID="1")
         self.assertIn("cancelled: stopping the ranks", done.stdout)
@@ -324,24 +321,19 @@ class Scripts(unittest.TestCase):
             self.assertEqual((done.returncode, done.stderr.count("\n")), (0, told))
 
     def test_only_a_job_that_ran_out_of_time_is_requeued(self):
-        """93 means that the program is not to be started again. `stop` sends what Slurm sends;
-        `until` ends when the script's timer has."""
-        stop = "trap : TERM; kill -USR1 $PPID; sleep 0.3; exit {}"
-        until = "trap 'kill $!; exit {}' TERM; sleep 60 & wait"
+        """93 means that the program is not to be started again."""
         for scheduler, says, again in (
-                ("sge", until.format(75), True), ("sge", "exit 124", False),
-                ("sge", until.format(93), False), ("lsf", until.format(143), True),
+                ("sge", UNTIL.format(75), True), ("sge", "exit 124", False),
+                ("sge", UNTIL.format(93), False), ("lsf", UNTIL.format(143), True),
                 ("sge", "exit 99", False), ("lsf", "exit 99", False),
-                ("lsf", "exit 124", False), ("slurm", stop.format(75), True),
-                ("slurm", stop.format(93), False), ("slurm", stop.format(0), False),
+                ("lsf", "exit 124", False), ("slurm", WARNED.format(75), True),
+                ("slurm", WARNED.format(93), False), ("slurm", WARNED.format(0), False),
                 ("slurm", "exit 124", False)):
             with self.subTest(scheduler=scheduler, says=says), \
                     tempfile.TemporaryDirectory(prefix="ddprun-scripts-") as folder:
                 text = self.made("--script", scheduler, "--time", "3s", "--warning", "1s",
                                  "--requeue", "true")
-                with open(f"{folder}/scontrol", "w", encoding="ascii") as out:
-                    out.write("#!/bin/sh\necho \"$@\" >requeued\n")
-                os.chmod(f"{folder}/scontrol", 0o755)
+                self.stand_in(folder, "scontrol", 'echo "$@" >requeued')
                 done = self.play(folder, text, says, SLURM_JOB_ID="7", SLURM_SUBMIT_DIR=folder,
                                  JOB_ID="7", LSB_JOBID="7")
                 requeued = os.path.exists(f"{folder}/requeued") if scheduler == "slurm" \
@@ -351,12 +343,9 @@ class Scripts(unittest.TestCase):
     def test_the_watch_of_the_scripts_node_starts_with_an_old_slurm(self):
         """srun of 18.08 refuses --overlap, which is of 20.11."""
         with tempfile.TemporaryDirectory(prefix="ddprun-scripts-") as folder:
-            for name, lines in (
-                    ("scontrol", "echo n1; echo n2"),
-                    ("srun", "case $* in *--overlap*) exit 1;; esac; echo $SLURM_OVERLAP $* >watch")):
-                with open(f"{folder}/{name}", "w", encoding="ascii") as out:
-                    out.write(f"#!/bin/sh\n{lines}\n")
-                os.chmod(f"{folder}/{name}", 0o755)
+            self.stand_in(folder, "scontrol", "echo n1; echo n2")
+            self.stand_in(folder, "srun",
+                          "case $* in *--overlap*) exit 1;; esac; echo $SLURM_OVERLAP $* >watch")
             text = self.made("--site", "tara", "--script", "slurm", "--account", "a", "--partition",
                              "gpu", "-N", "1", "--spares", "1", "true")
             self.play(folder, text, "for i in $(seq 100); do [ -s watch ] && exit; sleep 0.1; done",
@@ -373,11 +362,9 @@ class Scripts(unittest.TestCase):
     def test_a_task_of_an_array_requeues_itself_alone(self):
         """The last task's SLURM_JOB_ID is that of the whole array."""
         with tempfile.TemporaryDirectory(prefix="ddprun-scripts-") as folder:
-            with open(f"{folder}/scontrol", "w", encoding="ascii") as out:
-                out.write("#!/bin/sh\necho \"$@\" >requeued\n")
-            os.chmod(f"{folder}/scontrol", 0o755)
+            self.stand_in(folder, "scontrol", 'echo "$@" >requeued')
             self.play(folder, self.made("--script", "slurm", "--requeue", "true"),
-                      "trap : TERM; kill -USR1 $PPID; sleep 0.3; exit 75", SLURM_JOB_ID="7",
+                      WARNED.format(75), SLURM_JOB_ID="7",
                       SLURM_ARRAY_JOB_ID="7", SLURM_ARRAY_TASK_ID="3", SLURM_SUBMIT_DIR=folder)
             with open(f"{folder}/requeued", encoding="ascii") as told:
                 self.assertEqual(told.read(), "requeue 7_3\n")
@@ -391,16 +378,11 @@ class Scripts(unittest.TestCase):
 
     def test_the_scripts_timer_ends_a_job_whatever_its_timeout(self):
         """It counts from the start of the script; ddprun's --timeout from that of the ranks."""
-        for scheduler in ("sge", "pbs", "lsf", "flux"):
-            with self.subTest(scheduler=scheduler), \
-                    tempfile.TemporaryDirectory(prefix="ddprun-scripts-") as folder:
-                text = self.made("--script", scheduler, "--time", "3s", "--warning", "1s",
-                                 "--timeout", "1h", "true")
-                done = self.play(folder, text, "trap 'kill $!; exit 75' TERM; sleep 60 & wait",
-                                 JOB_ID="7", LSB_JOBID="7", PBS_JOBID="7", PBS_O_WORKDIR=folder,
-                                 FLUX_ENCLOSING_ID="ƒ7")
-                self.assertIn("time-limit: stopping the ranks", done.stdout)
-                self.assertEqual(done.returncode, 75)
+        with tempfile.TemporaryDirectory(prefix="ddprun-scripts-") as folder:
+            text = self.made("--script", "pbs", "--time", "3s", "--warning", "1s", "--timeout", "1h", "true")
+            done = self.play(folder, text, UNTIL.format(75), PBS_JOBID="7", PBS_O_WORKDIR=folder)
+            self.assertIn("time-limit: stopping the ranks", done.stdout)
+            self.assertEqual(done.returncode, 75)
 
     def test_a_second_signal_is_not_forwarded(self):
         """Schedulers send several: to ddprun a later TERM means to kill at once."""

@@ -124,20 +124,21 @@ END_TEST
 
 /* torchrun's "--nnodes 1:4 --rdzv-endpoint node1", on each of four hosts: not four jobs.
  */
+static const struct {
+    const char *at;
+    bool alone;
+} masters[] = {{NULL, true},        {"localhost", true}, {"ip6-localhost", true},
+               {"127.0.0.1", true}, {"::1", true},       {"node1", false}};
+
 START_TEST(a_range_of_hosts_that_meet_is_not_this_machine)
 {
-    static const struct {
-        const char *at;
-        bool alone;
-    } table[] = {{NULL, true},        {"localhost", true}, {"ip6-localhost", true},
-                 {"127.0.0.1", true}, {"::1", true},       {"node1", false}};
     struct ddp_err err = {""};
     const struct opts opts = {
-        .min_nnodes = 1, .nnodes = 4, .master_addr = table[_i].at, .node_rank = -1};
+        .min_nnodes = 1, .nnodes = 4, .master_addr = masters[_i].at, .node_rank = -1};
     struct alloc *a = alloc_read(&opts, &err);
     ck_assert_msg(a != NULL, "%s", err.text);
     struct plan *p = plan_make(&opts, a, &err);
-    ck_assert_int_eq(p != NULL, table[_i].alone);
+    ck_assert_int_eq(p != NULL, masters[_i].alone);
     ck_assert(p ||
               strstr(err.text, "--nnodes 1:4, but the allocation (local) has 1 host; "));
     plan_destroy(p);
@@ -208,12 +209,13 @@ static void check_plan(const struct opts *o, const struct alloc *a, const struct
     check_numbers(p);
 }
 
+static const char *const allocations[] = {
+    "a:1",         "a:4",     "a:1 b:1 c:1",    "a:4 b:2 c:7",
+    "a:2/5 b:1/1", "a b c d", "a:8 b:8 c:8 d:8"};
+
 START_TEST(invariants_of_every_plan)
 {
-    static const char *const hosts[] = {
-        "a:1",         "a:4",     "a:1 b:1 c:1",    "a:4 b:2 c:7",
-        "a:2/5 b:1/1", "a b c d", "a:8 b:8 c:8 d:8"};
-    struct alloc *a = alloc_of(hosts[_i]);
+    struct alloc *a = alloc_of(allocations[_i]);
     int made = 0, refused = 0;
     for (int np = 0; np <= 20; np++) {
         for (int mode = 0; mode < 3 * 2 * 4 * 4; mode++) {
@@ -252,8 +254,9 @@ Suite *suite(void)
     TCase *t = tcase_create("plan");
     tcase_add_loop_test(t, ranks_are_placed_or_rejected, 0, ARRAY_LEN(cases));
     tcase_add_test(t, without_hosts_np_decides);
-    tcase_add_loop_test(t, a_range_of_hosts_that_meet_is_not_this_machine, 0, 6);
-    tcase_add_loop_test(t, invariants_of_every_plan, 0, 7);
+    tcase_add_loop_test(t, a_range_of_hosts_that_meet_is_not_this_machine, 0,
+                        ARRAY_LEN(masters));
+    tcase_add_loop_test(t, invariants_of_every_plan, 0, ARRAY_LEN(allocations));
     suite_add_tcase(s, t);
     return s;
 }

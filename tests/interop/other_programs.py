@@ -72,8 +72,7 @@ class Others(launch.LaunchTest):
         """accelerate calls mpirun, which is ddprun."""
         python = self.torch()
         hosts = self.write("hosts", "localhost slots=2\n")
-        mpirun = self.write("mpirun", f'#!/bin/sh\nexec "{launch.DDPRUN}" --as mpirun "$@"\n')
-        os.chmod(mpirun, 0o755)
+        self.write("mpirun", f'#!/bin/sh\nexec "{launch.DDPRUN}" --as mpirun "$@"\n', 0o755)
         done = subprocess.run(
             [os.path.join(os.path.dirname(python), "accelerate"), "launch", "--cpu",
              "--num_processes", "2", "--num_machines", "1", "--mpirun_hostfile", hosts,
@@ -83,12 +82,6 @@ class Others(launch.LaunchTest):
         self.assertEqual(done.returncode, 0, done.stderr)
         for rank in 0, 1:
             self.assertIn(f"[{rank}] held: rank {rank} of 2 sum 3\n", done.stdout)
-
-    def write(self, name, text):
-        path = os.path.join(self.folder.name, name)
-        with open(path, "w", encoding="ascii") as f:
-            f.write(text)
-        return path
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 
 usage: test_ddpstored.py DDPSTORED
 """
-import ipaddress
 import os
 import random
 import resource
@@ -17,6 +16,9 @@ import tempfile
 import threading
 import time
 import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "system"))
+import launch  # noqa: E402
 
 DDPSTORED = sys.argv.pop(1)
 PATIENCE = 60  # seconds; only a hang takes so long
@@ -453,17 +455,7 @@ class Stored(unittest.TestCase):
 
     @unittest.skipUnless(os.geteuid() == 0, "not root; needs root")
     def test_another_machine_is_refused(self):
-        name = f"dst{os.getpid() % 1000000}"
-        # a network of this test's own: those of killed tests may be left
-        net = ipaddress.ip_address("10.213.0.0") + os.getpid() % 16384 * 4
-        here, there = str(net + 1), str(net + 2)
-        self.addCleanup(subprocess.run, ["ip", "netns", "del", name], check=False)
-        for command in (
-            f"netns add {name}", f"link add {name}a type veth peer name {name}b netns {name}",
-            f"addr add {here}/30 dev {name}a", f"link set {name}a up",
-            f"-n {name} addr add {there}/30 dev {name}b", f"-n {name} link set {name}b up",
-        ):
-            subprocess.run(["ip", *command.split()], check=True)
+        name, here, there = launch.make_network(self)
         away = ("ip", "netns", "exec", name)
         for options, local, remote in (((), False, False), (("--host", here), True, False),
                                        (("--allow", "10.214.7.[3-9]"), True, False),

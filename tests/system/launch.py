@@ -6,6 +6,7 @@ alive; a launch that exceeds its deadline fails and lists its processes.
 """
 
 import glob
+import ipaddress
 import os
 import random
 import shutil
@@ -137,6 +138,28 @@ def free_port():
                 return port
             except OSError:
                 pass
+
+
+def held(**where):
+    """The environment of a ddprun that waits where `where` says (hold_start.c)."""
+    return {"LD_PRELOAD": os.environ["HOLD_START"],
+            "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0", **where}
+
+
+def make_network(test):
+    """A network namespace for a test, which is root; returns its name, our address and its own."""
+    name = f"ddt{os.getpid() % 1000000}"
+    # a network of this test's own: those of killed tests may be left
+    net = ipaddress.ip_address("10.212.0.0") + os.getpid() % 16384 * 4
+    here, there = str(net + 1), str(net + 2)
+    test.addCleanup(subprocess.run, ["ip", "netns", "del", name], check=False)
+    for command in (
+        f"netns add {name}", f"link add {name}a type veth peer name {name}b netns {name}",
+        f"addr add {here}/30 dev {name}a", f"link set {name}a up",
+        f"-n {name} addr add {there}/30 dev {name}b", f"-n {name} link set {name}b up",
+    ):
+        subprocess.run(["ip", *command.split()], check=True)
+    return name, here, there
 
 
 # as the driver shows two GPUs

@@ -12,12 +12,6 @@ class Apps(launch.LaunchTest):
         self.assert_ended(launched, 0)
         return sorted(launched.out.splitlines())
 
-    def write(self, name, text):
-        path = os.path.join(self.folder.name, name)
-        with open(path, "w", encoding="ascii") as f:
-            f.write(text)
-        return path
-
     def test_each_program_gets_its_ranks(self):
         say = "echo $0 $RANK of $WORLD_SIZE"
         self.assertEqual(

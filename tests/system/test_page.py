@@ -172,7 +172,6 @@ class Page(test_watch.WatchTest):
         self.assertIn("no connection", page.run("said"))
         view.kill()
         view.wait()
-        self.assertLess(worst, 150)  # from 50 ms on it is seen
 
 
 if __name__ == "__main__":

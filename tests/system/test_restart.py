@@ -7,7 +7,7 @@ import sys
 import time
 import unittest
 
-from launch import LaunchTest, main, marked, needs_gpus, parent_of, wait_until
+from launch import LaunchTest, held, main, marked, needs_gpus, parent_of, wait_until
 from test_store import ADD
 
 PYTHON = os.path.realpath(sys.executable)
@@ -258,10 +258,8 @@ class Restart(LaunchTest):
         self.assertEqual(launch.err.count(AGAIN), 5)
 
     def test_progress_by_a_file_on_a_dead_file_server(self):
-        asan = os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"
         launch = self.sh(1, f"[ ${N} = 1 ] || exit 3", "--max-restarts", 2, "--max-no-progress", 2,
-                         "--progress-file", "/held", env={"LD_PRELOAD": os.environ["HOLD_START"],
-                                                          "HOLD_STAT": "/held", "ASAN_OPTIONS": asan})
+                         "--progress-file", "/held", env=held(HOLD_STAT="/held"))
         self.assert_ended(launch, 0)
         self.assertIn("--progress-file '/held': no answer in 2 s", launch.err)
 

@@ -11,7 +11,7 @@ import sys
 import time
 import unittest
 
-from launch import (DDPRUN, DEADLINE, PATIENT, LaunchTest, main, marked, parent_of,
+from launch import (DDPRUN, DEADLINE, PATIENT, LaunchTest, held, main, marked, parent_of,
                     read_proc, state_of, wait_until, who_is_left)
 
 STUBBORN = "trap '' TERM INT HUP; echo up; while :; do sleep 60; done"
@@ -43,10 +43,9 @@ class Ranks(LaunchTest):
     def test_sigterm_lets_one_clean_up_that_the_agent_has_not_heard_of(self):
         """It runs already, but the thread that has started it has not reported it yet."""
         up, gate = self.path("up"), self.path("gate")
-        asan = os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"
         launch = self.start_sh(
             1, f"trap 'echo cleaned; exit 0' TERM; : >{up}; sleep 60 & wait", "--log-level", "agent=debug",
-            *PATIENT, env={"LD_PRELOAD": os.environ["HOLD_START"], "HOLD_START_UNTIL": gate, "ASAN_OPTIONS": asan})
+            *PATIENT, env=held(HOLD_START_UNTIL=gate))
         self.assertTrue(wait_until(lambda: os.path.exists(up)), launch.err)
         launch.signal(signal.SIGTERM)
         self.wait_for(launch, "active -> terminating", "err")

@@ -242,13 +242,13 @@ class SshTest(LaunchTest):
         job = self.start(
             "--ssh", self.ssh, "-H", "n1:1,n2:1,n3:1", "--spares", 1, "--ui", "--no-preload", "python3",
             self.write("rank.py", test_watch.RECORDER), env={"FAKE_LOG": self.log})
-        self.assertTrue(wait_until(lambda: job.out.count("up") == 2 and "?t=" in job.err), job.err)
-        url = re.search(r"(http://127.0.0.1:\d+/)\?t=(\w+)", job.err)
+        self.assertTrue(wait_until(lambda: job.out.count("up") == 2), job.err)
+        url, token = test_watch.url_of(job)
         spare = next(pid for pid in self.agents() if b"FAKE_HOST=n3" in read_proc(pid, "environ"))
         status, before = {}, children_faults(spare)
 
         def both_known():
-            status.update(json.loads(test_watch.fetch(url.group(1) + "api/status", url.group(2))) or {})
+            status.update(json.loads(test_watch.fetch(url + "api/status", token)) or {})
             return all(status.get("call") or [None]) and status.get("waits")
 
         self.assertTrue(wait_until(both_known), status)

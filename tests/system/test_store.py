@@ -4,14 +4,13 @@ The ranks speak PyTorch's oldest dialect by hand: 03 is ADD, with a length befor
 and 64-bit numbers, everything little-endian; the answer is the sum.
 """
 
-import ipaddress
 import os
 import shutil
 import socket
 import subprocess
 import unittest
 
-from launch import DDPRUN, LaunchTest, free_port, main
+from launch import DDPRUN, LaunchTest, free_port, main, make_network
 
 ADD = '''
 import os, socket, struct, sys, time
@@ -107,17 +106,7 @@ class Store(LaunchTest):
 
     @unittest.skipUnless(os.geteuid() == 0, "only root can make networks; needs root")
     def test_a_rank_in_a_network_of_its_own_is_told_why(self):
-        name = f"dss{os.getpid() % 1000000}"
-        # a network of this test's own: those of killed tests may be left
-        net = ipaddress.ip_address("10.212.0.0") + os.getpid() % 16384 * 4
-        here, there = str(net + 1), str(net + 2)
-        self.addCleanup(subprocess.run, ["ip", "netns", "del", name], check=False)
-        for command in (
-            f"netns add {name}", f"link add {name}a type veth peer name {name}b netns {name}",
-            f"addr add {here}/30 dev {name}a", f"link set {name}a up",
-            f"-n {name} addr add {there}/30 dev {name}b", f"-n {name} link set {name}b up",
-        ):
-            subprocess.run(["ip", *command.split()], check=True)
+        name, here, there = make_network(self)
         launch = self.run_to_end(
             "-np", 1, "--master-addr", here, "ip", "netns", "exec", name,
             "/usr/bin/python3", "-c", ADD + 'print("sum", add("/n", 1))')

@@ -54,6 +54,14 @@ class TransportTest(LaunchTest):
         with open(self.path("log"), encoding="utf-8") as f:
             return sorted(line.strip() for line in f)
 
+    def assert_ranks_run(self):
+        self.assert_ended(self.inside("sh", "-c", "exit $((RANK / 2 * 5))"), 5)
+        os.remove(self.path("log"))
+        run = self.inside("sh", "-c", "echo $RANK $NODE_RANK")
+        self.assert_ended(run, 0)
+        lines = sorted(line.split("]")[-1].strip() for line in run.out.splitlines())
+        self.assertEqual(lines, ["0 0", "1 0", "2 1"])
+
 
 class Lsf(TransportTest):
     program, stand_in, source = "blaunch", BLAUNCH, "lsf"
@@ -62,12 +70,7 @@ class Lsf(TransportTest):
         return {"LSB_JOBID": "7", "LSB_MCPU_HOSTS": "n1 2 n2 1"}
 
     def test_agents_are_tasks_of_the_job(self):
-        self.assert_ended(self.inside("sh", "-c", "exit $((RANK / 2 * 5))"), 5)
-        os.remove(self.path("log"))
-        run = self.inside("sh", "-c", "echo $RANK $NODE_RANK")
-        self.assert_ended(run, 0)
-        lines = sorted(line.split("]")[-1].strip() for line in run.out.splitlines())
-        self.assertEqual(lines, ["0 0", "1 0", "2 1"])
+        self.assert_ranks_run()
         self.assertEqual([line.split()[0] for line in self.started()], ["n1", "n2"])
 
     def joined(self, hosts):
@@ -129,12 +132,7 @@ class Pbs(TransportTest):
         return glob.glob(self.path(".ddprun-*"))
 
     def test_agents_are_tasks_of_the_job(self):
-        self.assert_ended(self.inside("sh", "-c", "exit $((RANK / 2 * 5))"), 5)
-        os.remove(self.path("log"))
-        run = self.inside("sh", "-c", "echo $RANK $NODE_RANK")
-        self.assert_ended(run, 0)
-        lines = sorted(line.split("]")[-1].strip() for line in run.out.splitlines())
-        self.assertEqual(lines, ["0 0", "1 0", "2 1"])
+        self.assert_ranks_run()
         for line, host in zip(self.started(), ("n1", "n2")):
             # the name of a file is all that others can see
             self.assertRegex(line, rf"^{host} \S*ddprun-agent --bootstrap {self.folder.name}/\.ddprun-\w+$")

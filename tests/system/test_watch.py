@@ -64,6 +64,15 @@ def fetch(url, token=None):
         return answer.read().decode()
 
 
+def url_of(job):
+    """The page's address and its secret."""
+    found = launch.wait_until(
+        lambda: re.search(r"ddprun: (http://127.0.0.1:\d+/)\?t=([0-9a-f]{32})\n", job.err))
+    if not found:
+        raise AssertionError(job.err)
+    return found.groups()
+
+
 class WatchTest(launch.LaunchTest):
     def setUp(self):
         super().setUp()
@@ -71,10 +80,7 @@ class WatchTest(launch.LaunchTest):
 
     def start_ui(self, *args, np=2, script=SCRIPT):
         job = self.start_sh(np, script, "--ui", *args)
-        self.wait_for(job, "/?t=", "err")
-        url = re.search(r"ddprun: (http://127.0.0.1:\d+/)\?t=([0-9a-f]{32})\n", job.err)
-        self.assertTrue(url, job.err)
-        return job, url.group(1), url.group(2)
+        return job, *url_of(job)
 
     def stop(self, job):
         job.signal(signal.SIGTERM)
@@ -151,9 +157,8 @@ time.sleep(60)
 """)
         job = self.start("-np", 1, "--ui", "--no-preload", "python3", report)
         self.wait_for(job, "200")
-        self.wait_for(job, "?t=", "err")
-        url = re.search(r"(http://127.0.0.1:\d+/)\?t=(\w+)", job.err)
-        series = json.loads(fetch(url.group(1) + "api/series", url.group(2)))
+        url, token = url_of(job)
+        series = json.loads(fetch(url + "api/series", token))
         self.assertEqual({name: points[-1][1] for name, points in series.items()},
                          {"progress": 0.25, "remaining_s": 90, "loss": 2.5, "step": 50, "a_b": None})
         tokens = [n for n in os.listdir(self.path("ddprun")) if n.startswith(".token")]
@@ -164,14 +169,13 @@ time.sleep(60)
 
     def test_collectives_of_ranks_and_who_waits_for_whom(self):
         job = self.start("-np", 3, "--ui", "--no-preload", "python3", self.write("rank.py", RECORDER))
-        self.wait_for(job, "?t=", "err")
         for rank in range(3):
             self.wait_for(job, f"[{rank}] up 64")  # a short recorder is quickly read
-        url = re.search(r"(http://127.0.0.1:\d+/)\?t=(\w+)", job.err)
+        url, token = url_of(job)
         status = {}
 
         def both_wait():
-            status.update(json.loads(fetch(url.group(1) + "api/status", url.group(2))) or {})
+            status.update(json.loads(fetch(url + "api/status", token)) or {})
             return len(status.get("waits", [])) == 2
 
         self.assertTrue(launch.wait_until(both_wait), status)

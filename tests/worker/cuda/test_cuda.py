@@ -9,13 +9,12 @@ import os
 import re
 import signal
 import struct
-import subprocess
 import sys
 import time
 
 sys.path.insert(0, os.path.join(sys.argv[2], "tests", "worker", "train"))
 from gpu import (  # noqa: E402
-    DIGITS, EMULATED, ENGINE, FEW, GPUS, as_on_cpu, both, few_digits, on_cpu, on_gpu, same)
+    EMULATED, ENGINE, FEW, GPUS, as_on_cpu, both, few_digits, on_cpu, on_gpu, same)
 from ranks import Ranks, losses, main, rows, run, run_ok  # noqa: E402
 
 MODELS = os.path.join(sys.argv[2], "tests", "worker", "nn")

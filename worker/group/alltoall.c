@@ -68,7 +68,7 @@ int alltoall_advance(struct ddp_group *g, struct coll *c, struct ddp_err *err)
 {
     if (c->state == COLL_NEW) {
         if (g->shm)
-            shm_coll_announce(g->shm, c, 0);
+            shm_coll_announce(g->shm, c, false);
         c->state = COLL_ANNOUNCED;
     }
     if (c->state == COLL_ANNOUNCED) {

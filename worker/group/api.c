@@ -79,7 +79,8 @@ static int check_own_block(const struct ddp_group *g, const struct coll *c,
 {
     int me = g->layout.rank;
     struct range gives, takes;
-    bool both = coll_gives(c, me, me, &gives) && coll_takes(c, me, me, &takes);
+    bool both = coll_by_messages(c->kind) && coll_gives(c, me, me, &gives) &&
+                coll_takes(c, me, me, &takes);
     return !both || gives.n == takes.n
                ? 0
                : err_set(err, "rank %d gives itself %zu elements and takes %zu", me,

@@ -32,8 +32,15 @@ enum coll_state { COLL_NEW, COLL_ANNOUNCED, COLL_WORKS, COLL_WAITS };
 enum { ADVANCE_ERROR = -1, ADVANCE_LATER = 0, ADVANCE_DONE = 1 };
 
 struct coll;
-/* Copies in the data for step t, or does this rank's share of it. */
-typedef void (*coll_work_fn)(struct shm *s, struct coll *c, unsigned t);
+struct hier;
+typedef void (*coll_step_fn)(struct hier *h, struct coll *c, unsigned t);
+
+/* A step t: `give` copies data to where others of the host read them in this step or
+ * later, before they are waited for; `begin` does this rank's share, and may start an
+ * operation between hosts, after which `end` is called. NULL: nothing. */
+struct coll_step {
+    coll_step_fn give, begin, end;
+};
 
 struct coll {
     /* the request; buffers are borrowed from the user. all_reduce and broadcast are in
@@ -52,9 +59,10 @@ struct coll {
 
     /* within a host */
     enum coll_state state;
-    coll_work_fn give, work;
-    unsigned t, nsteps;
-    size_t chunk; /* elements per step */
+    const struct coll_step *step;
+    unsigned t, nsteps, nchunks;
+    unsigned lead; /* channels work on chunk t - lead in step t */
+    size_t chunk;  /* elements */
 
     /* between hosts */
     bool on_tcp;   /* the operation between hosts is in flight: hier.h */
@@ -103,9 +111,6 @@ int coll_disagree(int rank, const struct call *mine, int other, const struct cal
                   struct ddp_err *err);
 void coll_finish(struct coll *c); /* when it has ended, or never will */
 
-/* For groups within one host. */
-int shm_coll_advance(struct shm *s, struct coll *c, struct ddp_err *err);
-
 /* The k-th chunk; empty beyond the end. */
 struct range coll_chunk(const struct coll *c, size_t k);
 /* Slice i of n, in whole cache lines, so that no line has two writers. */
@@ -113,15 +118,14 @@ struct range range_slice(struct range r, enum ddp_type type, int i, int n);
 /* A local rank's buffer when it is in the arena, else NULL; valid while all ranks of
  * the host are in the collective. */
 char *shm_coll_direct(const struct shm *s, int local);
-bool shm_coll_all_direct(const struct shm *s);
 /* Element `at`, of chunk k, in a local rank's staging buffer. */
 char *shm_coll_staged(const struct shm *s, const struct coll *c, int local, unsigned k,
                       size_t at);
-/* Copy chunk k from the staging buffers of local ranks [0, n), of each its slice, to this
- * rank's recv; that of rank `but` is there. */
-void shm_coll_collect(const struct shm *s, const struct coll *c, unsigned k, int n,
-                      int but);
-void shm_coll_announce(struct shm *s, struct coll *c, size_t nsmall);
+/* The same, or in its buffer when that is in the arena. */
+char *shm_coll_given(const struct shm *s, const struct coll *c, int local, unsigned k,
+                     size_t at);
+/* Announce the call; `with_data`: with the data, if they are short. */
+void shm_coll_announce(struct shm *s, struct coll *c, bool with_data);
 
 /* Have all ranks of this host announced the same call? */
 int shm_coll_check(const struct shm *s, const struct coll *c, struct ddp_err *err);

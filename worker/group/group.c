@@ -110,10 +110,9 @@ int group_connect(struct ddp_group *g, struct listeners *listeners, int64_t dead
     }
     g->spin_ns = g->shm ? g->shm->spin_ns : TCP_SPIN_NS;
     arrivals_open(g);
-    if (g->layout.nhosts > 1) {
+    if (g->layout.nhosts > 1)
         g->tcp = tcp_create(&g->layout, listeners, &g->number);
-        g->hier = hier_create(&g->layout, g->tcp, g->shm);
-    }
+    g->hier = hier_create(&g->layout, g->tcp, g->shm);
     return 0;
 }
 

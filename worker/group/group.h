@@ -81,7 +81,7 @@ struct ddp_group {
     unsigned nsubgroups; /* made from this one */
     struct shm *shm;     /* owned; NULL when alone on this host */
     struct tcp *tcp;     /* owned; NULL when all are on this host */
-    struct hier *hier;   /* owned; with tcp */
+    struct hier *hier;   /* owned; NULL in a group of one */
 
     struct ddp_request *first, *last; /* collectives in flight, in order */
     uint64_t number;                  /* collectives started */

@@ -1,21 +1,26 @@
 /* worker/group/hier.c - see hier.h
  *
- * A rank that shares its host works in the steps of shm_coll.c, with one difference: a
- * step may contain an operation between hosts, so that it ends later than it began. The
- * chunks depend on the sizes alone, never on where a buffer is: they must be the same
- * on all hosts.
+ * A collective is a sequence of steps. In a step each rank does its share alone (reduce,
+ * copy out), with an operation between hosts where there are several; a barrier of the
+ * host separates steps. A rank copies in the data for step t + 1 after it has signalled
+ * the barrier before it, so that no rank waits for the copy.
  *
- * all_reduce, step t: copy chunk t to the staging buffer (or it is in the arena);
- * channels reduce their slice of chunk t-1 over the host, then over the hosts; all
- * ranks copy out the slices of chunk t-2.
+ * all_reduce, step t: before it, copy chunk t to the staging buffer (or it is in the
+ * arena); channels reduce their slice of chunk t-1 over the host, then over the hosts;
+ * all ranks copy out the slices of chunk t-2.
  *
- * reduce, step t: likewise, but into scratch memory, and only the root copies out.
+ * reduce, step t: likewise, over several hosts into scratch memory, and only the root
+ * copies out.
  *
  * broadcast, step t: one rank per host forwards chunk t from host to host; the others
  * copy chunk t-1 from its staging buffer.
  *
  * all_gather and reduce_scatter: hier_blocks.c. A rank alone on its host has no staging
  * buffers and no barriers between the steps; its data are in its own buffer.
+ *
+ * While chunk t is copied in, others may still be in step t-1 and read chunks t-3 and
+ * t-2, and t-1 is waiting: hence SHM_STAGES. Over several hosts the chunks depend on the
+ * sizes alone, never on where a buffer is: they must be the same on all hosts.
  */
 #include "worker/group/hier.h"
 
@@ -25,11 +30,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-
-static unsigned chunk_count(const struct coll *c)
-{
-    return (unsigned)((c->count + c->chunk - 1) / c->chunk);
-}
 
 /* My place in a team of one rank per host is my host. */
 static void start_reduce(struct hier *h, struct coll *c, char *data, size_t count)
@@ -81,129 +81,141 @@ static int tcp_part(struct hier *h, struct coll *c, int *culprit, struct ddp_err
     return rc;
 }
 
-/* ---- alone on this host ---- */
+/* ---- reductions ---- */
 
-/* A chunk of a reduction, in the buffer of the result or in scratch memory. */
-static void start_alone_reduce(struct hier *h, struct coll *c, unsigned t)
+/* This rank's slice of chunk k; empty if it is no channel. */
+static struct range my_slice(const struct hier *h, const struct coll *c, unsigned k)
 {
-    struct range r = coll_chunk(c, t);
-    char *to = c->scratch ? c->scratch : coll_at(c, c->recv, r.at);
-    const char *from = coll_at(c, c->send, r.at);
-    if (to != from && r.n > 0)
-        coll_copy(c, to, from, r.n);
-    start_reduce(h, c, to, r.n);
+    struct range r = coll_chunk(c, k);
+    return hier_is_channel(h) ? range_slice(r, c->type, h->local, h->nchannels)
+                              : (struct range){r.at + r.n, 0};
 }
 
-/* The result of chunk t is where the operation between hosts has left it. */
-static void end_alone_reduce(struct hier *h, struct coll *c, unsigned t)
-{
-    struct range r = coll_chunk(c, t);
-    if (!c->scratch)
-        reduce_finish(coll_at(c, c->recv, r.at), r.n, c->type, c->op, h->layout->size);
-}
-
-/* ---- together with others of this host ---- */
-
-static void copy_slices_out(const struct hier *h, struct coll *c, unsigned chunk,
-                            bool whole)
-{
-    if (!whole)
-        shm_coll_collect(h->shm, c, chunk, h->nchannels, h->local);
-    for (int i = 0; whole && i < h->nchannels; i++) {
-        struct range of = range_slice(coll_chunk(c, chunk), c->type, i, h->nchannels);
-        if (i != h->local)
-            coll_copy(c, coll_at(c, c->recv, of.at),
-                      coll_at(c, shm_coll_direct(h->shm, i), of.at), of.n);
-    }
-}
-
-/* Reduce this rank's slice of a chunk over the ranks of this host. */
-static void reduce_slice(struct hier *h, struct coll *c, unsigned chunk, bool whole)
+/* All but this rank's slice, which no other rank reads. */
+static void reduce_give(struct hier *h, struct coll *c, unsigned t)
 {
     struct shm *s = h->shm;
-    struct range of = range_slice(coll_chunk(c, chunk), c->type, h->local, h->nchannels);
-    for (int i = 0; i < s->n; i++)
-        s->in[i] = whole ? coll_at(c, shm_coll_direct(s, i), of.at)
-                         : shm_coll_staged(s, c, i, chunk, of.at);
-    void *out = c->scratch ? c->scratch : coll_at(c, c->recv, of.at);
-    reduce_many(&out, 1, s->in, s->n, of.n, c->type, c->op, 0);
-    start_reduce(h, c, out, of.n);
+    struct range r = coll_chunk(c, t), of = my_slice(h, c, t);
+    size_t behind = of.at + of.n;
+    if (!s || shm_coll_direct(s, s->me))
+        return;
+    coll_copy(c, shm_stage(s, s->me, t), coll_at(c, c->send, r.at), of.at - r.at);
+    coll_copy(c, shm_coll_staged(s, c, s->me, t, behind), coll_at(c, c->send, behind),
+              r.at + r.n - behind);
 }
 
-static void copy_in(const struct hier *h, const struct coll *c, unsigned t)
+/* Reduce this rank's slice of chunk k over the ranks of this host to `out`; then over the
+ * hosts. */
+static void reduce_slice(struct hier *h, struct coll *c, unsigned k, void *out)
 {
-    struct range r = coll_chunk(c, t);
-    coll_copy(c, shm_stage(h->shm, h->local, t), coll_at(c, c->send, r.at), r.n);
+    struct shm *s = h->shm;
+    struct range of = my_slice(h, c, k);
+    const char *own = coll_at(c, c->send, of.at);
+    for (int i = 0; s && i < s->n; i++)
+        s->in[i] = i == s->me ? own : shm_coll_given(s, c, i, k, of.at);
+    if (s)
+        reduce_many(&out, 1, s->in, s->n, of.n, c->type, c->op, h->tcp ? 0 : s->n);
+    else if (out != own && of.n > 0)
+        coll_copy(c, out, own, of.n);
+    if (h->tcp)
+        start_reduce(h, c, out, of.n);
+}
+
+/* Copy chunk k from the channels, of each its slice; that of channel `but` is there. */
+static void collect(const struct hier *h, const struct coll *c, unsigned k, int but)
+{
+    bool in_arena = c->kind == COLL_ALL_REDUCE && c->lead == 0;
+    for (int i = 0; i < h->nchannels; i++) {
+        struct range of = range_slice(coll_chunk(c, k), c->type, i, h->nchannels);
+        if (i != but)
+            coll_copy(c, coll_at(c, c->recv, of.at),
+                      in_arena ? coll_at(c, shm_coll_direct(h->shm, i), of.at)
+                               : shm_coll_staged(h->shm, c, i, k, of.at),
+                      of.n);
+    }
 }
 
 static void all_reduce_begin(struct hier *h, struct coll *c, unsigned t)
 {
-    bool whole = shm_coll_all_direct(h->shm);
-    unsigned lead = whole ? 0 : 1, nchunks = chunk_count(c);
-    if (t > lead)
-        copy_slices_out(h, c, t - lead - 1, whole);
-    if (!whole && t < nchunks)
-        copy_in(h, c, t);
-    if (h->local < h->nchannels && t >= lead && t - lead < nchunks)
-        reduce_slice(h, c, t - lead, whole);
+    unsigned k = t - c->lead;
+    if (h->shm && t > c->lead)
+        collect(h, c, k - 1, h->local);
+    if (!hier_works(h, c, t))
+        return;
+    if (h->tcp)
+        reduce_slice(h, c, k, coll_at(c, c->recv, my_slice(h, c, k).at));
+    else
+        shm_coll_reduce_slice(h->shm, c, k);
 }
 
 static void all_reduce_end(struct hier *h, struct coll *c, unsigned t)
 {
-    bool whole = shm_coll_all_direct(h->shm);
-    unsigned chunk = whole ? t : t - 1;
-    struct range of = range_slice(coll_chunk(c, chunk), c->type, h->local, h->nchannels);
+    struct range of = my_slice(h, c, t - c->lead);
     char *mine = coll_at(c, c->recv, of.at);
     reduce_finish(mine, of.n, c->type, c->op, h->layout->size);
-    if (!whole)
-        coll_copy(c, shm_coll_staged(h->shm, c, h->local, chunk, of.at), mine, of.n);
+    if (c->lead > 0)
+        coll_copy(c, shm_coll_staged(h->shm, c, h->local, t - 1, of.at), mine, of.n);
 }
 
-/* The results are in the staging buffers of the channels of the root's host; the root
- * copies them. */
+/* The result of a slice is in the channel's staging buffer, from which the root copies
+ * it; between hosts it is in scratch memory. The root's own may be in place. */
 static void reduce_begin(struct hier *h, struct coll *c, unsigned t)
 {
-    if (t >= 2 && c->root == h->layout->rank)
-        shm_coll_collect(h->shm, c, t - 2, h->nchannels, -1);
-    if (t < chunk_count(c))
-        copy_in(h, c, t);
-    if (h->local < h->nchannels && t >= 1 && t - 1 < chunk_count(c))
-        reduce_slice(h, c, t - 1, false);
+    unsigned k = t - c->lead;
+    bool root = c->root == h->layout->rank;
+    if (h->shm && root && t > c->lead)
+        collect(h, c, k - 1, c->scratch ? -1 : h->local);
+    if (!hier_works(h, c, t))
+        return;
+    size_t at = my_slice(h, c, k).at;
+    reduce_slice(h, c, k,
+                 c->scratch ? c->scratch
+                 : root     ? coll_at(c, c->recv, at)
+                            : shm_coll_staged(h->shm, c, h->local, k, at));
 }
 
 static void reduce_end(struct hier *h, struct coll *c, unsigned t)
 {
-    struct range of = range_slice(coll_chunk(c, t - 1), c->type, h->local, h->nchannels);
+    struct range of = my_slice(h, c, t - c->lead);
+    char *result = c->scratch ? c->scratch : coll_at(c, c->recv, of.at);
     if (h->layout->members[c->root].host != h->host)
         return;
-    reduce_finish(c->scratch, of.n, c->type, c->op, h->layout->size);
-    coll_copy(c, shm_coll_staged(h->shm, c, h->local, t - 1, of.at), c->scratch, of.n);
+    reduce_finish(result, of.n, c->type, c->op, h->layout->size);
+    if (c->scratch && h->shm)
+        coll_copy(c, shm_coll_staged(h->shm, c, h->local, t - 1, of.at), result, of.n);
 }
+
+/* ---- broadcast, barrier ---- */
 
 static bool speaks(const struct hier *h)
 {
     return h->speakers[h->host] == h->layout->rank;
 }
 
-static void broadcast_begin(struct hier *h, struct coll *c, unsigned t)
-{
-    struct shm *s = h->shm;
-    int speaker = h->layout->members[h->speakers[h->host]].local;
-    if (speaks(h) && t < chunk_count(c)) {
-        start_broadcast(h, c, coll_chunk(c, t));
-    } else if (!speaks(h) && t > 0) {
-        struct range r = coll_chunk(c, t - 1);
-        const char *there = shm_coll_direct(s, speaker);
-        coll_copy(c, coll_at(c, c->recv, r.at),
-                  there ? coll_at(c, there, r.at) : shm_stage(s, speaker, t - 1), r.n);
-    }
-}
-
+/* Shows others of the host chunk t, which this rank has. */
 static void broadcast_end(struct hier *h, struct coll *c, unsigned t)
 {
     struct range r = coll_chunk(c, t);
     if (h->shm && !shm_coll_direct(h->shm, h->local))
         coll_copy(c, shm_stage(h->shm, h->local, t), coll_at(c, c->recv, r.at), r.n);
+}
+
+static void broadcast_give(struct hier *h, struct coll *c, unsigned t)
+{
+    if (!h->tcp && speaks(h))
+        broadcast_end(h, c, t);
+}
+
+static void broadcast_begin(struct hier *h, struct coll *c, unsigned t)
+{
+    int speaker = h->layout->members[h->speakers[h->host]].local;
+    if (speaks(h) && h->tcp && t < c->nchunks) {
+        start_broadcast(h, c, coll_chunk(c, t));
+    } else if (!speaks(h) && t > 0) {
+        struct range r = coll_chunk(c, t - 1);
+        coll_copy(c, coll_at(c, c->recv, r.at),
+                  shm_coll_given(h->shm, c, speaker, t - 1, r.at), r.n);
+    }
 }
 
 static void barrier_begin(struct hier *h, struct coll *c, unsigned t)
@@ -212,35 +224,95 @@ static void barrier_begin(struct hier *h, struct coll *c, unsigned t)
         start_barrier(h, c);
 }
 
-/* What begins in a step, and what is done when its operation between hosts has ended. */
-struct step {
-    void (*begin)(struct hier *h, struct coll *c, unsigned t);
-    void (*end)(struct hier *h, struct coll *c, unsigned t);
-};
+/* ---- all ---- */
 
-static const struct step *step_of(const struct hier *h, const struct coll *c)
+static const struct coll_step *step_of(const struct hier *h, const struct coll *c,
+                                       bool in_arena)
 {
-    static const struct step steps[] = {
-        [COLL_BARRIER] = {barrier_begin, NULL},
-        [COLL_BROADCAST] = {broadcast_begin, broadcast_end},
-        [COLL_ALL_REDUCE] = {all_reduce_begin, all_reduce_end},
-        [COLL_REDUCE] = {reduce_begin, reduce_end},
-        [COLL_ALL_GATHER] = {hier_blocks_begin, hier_blocks_end},
-        [COLL_REDUCE_SCATTER] = {hier_blocks_begin, hier_blocks_end},
+    static const struct coll_step steps[] = {
+        [COLL_BARRIER] = {NULL, barrier_begin, NULL},
+        [COLL_BROADCAST] = {broadcast_give, broadcast_begin, broadcast_end},
+        [COLL_ALL_REDUCE] = {reduce_give, all_reduce_begin, all_reduce_end},
+        [COLL_REDUCE] = {reduce_give, reduce_begin, reduce_end},
     };
-    static const struct step alone = {start_alone_reduce, end_alone_reduce};
-    return coll_reduces(c->kind) && !in_blocks(c) && !h->shm ? &alone : &steps[c->kind];
+    if (c->kind == COLL_ALL_GATHER)
+        return &hier_blocks_gather;
+    if (c->kind == COLL_REDUCE_SCATTER)
+        return h->tcp ? &hier_blocks_scatter : &shm_coll_scatter;
+    return c->kind == COLL_ALL_REDUCE && in_arena && !h->tcp ? &shm_coll_arena
+                                                             : &steps[c->kind];
 }
 
-static int advance(struct hier *h, struct coll *c, int *culprit, struct ddp_err *err)
+/* Elements of a chunk. Within one host a buffer in the arena is a chunk. */
+static size_t chunk_elements(const struct hier *h, const struct coll *c, bool in_arena)
+{
+    size_t most = coll_most(c, h->layout->size), size = type_size(c->type), chunk = most;
+    if (h->tcp && !h->flat)
+        chunk = in_blocks(c) ? hier_blocks_chunk(h, c) : SHM_CHUNK / size;
+    else if (!h->tcp && (!in_arena || c->kind == COLL_REDUCE))
+        chunk = shm_coll_chunk(h->shm, c);
+    chunk = chunk < most ? chunk : most;
+    return chunk ? chunk : SHM_LINE / size;
+}
+
+/* The scratch memory of reductions over several hosts. */
+static int make_scratch(const struct hier *h, struct coll *c, struct ddp_err *err)
+{
+    size_t n = c->chunk;
+    bool apart = c->kind == COLL_REDUCE && (h->shm || c->root != h->layout->rank);
+    if (c->kind == COLL_REDUCE_SCATTER)
+        n = hier_blocks_scratch(h, c);
+    if (!h->tcp || !hier_is_channel(h) || (!apart && c->kind != COLL_REDUCE_SCATTER))
+        return 0;
+    c->scratch = malloc(n * type_size(c->type) + 1);
+    return c->scratch ? 0
+                      : err_set(err, "no memory for a copy of %zu bytes",
+                                n * type_size(c->type));
+}
+
+/* A chunk is copied out one step after it is complete, and a buffer that others read is
+ * returned when all have read it. */
+static int plan(struct hier *h, struct coll *c, struct ddp_err *err)
+{
+    const struct shm *s = h->shm;
+    size_t most = coll_most(c, h->layout->size);
+    int ndirect = 0;
+    choose_speakers(h, c);
+    if (most == 0)
+        c->kind = COLL_BARRIER; /* no data, but all ranks must come */
+    for (int i = 0; s && i < s->n; i++)
+        ndirect += shm_coll_direct(s, i) != NULL;
+    bool reduces = c->kind == COLL_ALL_REDUCE || c->kind == COLL_REDUCE;
+    bool all = s && ndirect == s->n, in_arena = all;
+    if (s && c->kind == COLL_BROADCAST)
+        in_arena = shm_coll_direct(s, h->layout->members[c->root].local) != NULL;
+    c->chunk = chunk_elements(h, c, in_arena);
+    c->step = step_of(h, c, in_arena);
+    c->lead = s && !(all && reduces && (!h->tcp || c->kind == COLL_ALL_REDUCE)) ? 1 : 0;
+    c->nchunks = most ? (unsigned)((most + c->chunk - 1) / c->chunk) : 1;
+    c->nsteps = c->nchunks;
+    if (s && h->tcp)
+        c->nsteps += c->kind == COLL_BARRIER ? 1 : 2;
+    else if (s)
+        c->nsteps += 1 + (reduces ? c->lead : ndirect > 0);
+    return make_scratch(h, c, err);
+}
+
+static void give(struct hier *h, struct coll *c)
+{
+    if (c->step->give)
+        c->step->give(h, c, c->t);
+}
+
+int hier_advance(struct hier *h, struct coll *c, int *culprit, struct ddp_err *err)
 {
     struct shm *s = h->shm;
-    const struct step *step = step_of(h, c);
+    *culprit = -1;
     for (;;) {
         switch (c->state) {
         case COLL_NEW:
             if (s)
-                shm_coll_announce(s, c, 0);
+                shm_coll_announce(s, c, !h->tcp);
             c->state = COLL_ANNOUNCED;
             break;
         case COLL_ANNOUNCED:
@@ -248,62 +320,37 @@ static int advance(struct hier *h, struct coll *c, int *culprit, struct ddp_err 
                 return ADVANCE_LATER;
             if (s && shm_coll_check(s, c, err) < 0)
                 return ADVANCE_ERROR;
-            step->begin(h, c, c->t);
+            if (!h->tcp && shm_coll_finish_short(s, c))
+                return ADVANCE_DONE;
+            if (plan(h, c, err) < 0)
+                return ADVANCE_ERROR;
+            give(h, c);
             c->state = COLL_WORKS;
             break;
         case COLL_WORKS:
+            if (!c->on_tcp)
+                c->step->begin(h, c, c->t);
             if (c->on_tcp) {
                 int rc = tcp_part(h, c, culprit, err);
                 if (rc != ADVANCE_DONE)
                     return rc;
-                if (step->end)
-                    step->end(h, c, c->t);
+                if (c->step->end)
+                    c->step->end(h, c, c->t);
             }
             if (++c->t == c->nsteps)
                 return ADVANCE_DONE;
             if (s)
                 shm_step(s);
+            give(h, c);
             c->state = COLL_WAITS;
             break;
         case COLL_WAITS:
             if (s && !shm_all_stepped(s))
                 return ADVANCE_LATER;
-            step->begin(h, c, c->t);
             c->state = COLL_WORKS;
             break;
         }
     }
-}
-
-/* ---- all ---- */
-
-/* On shared hosts the last step has no work: until then others read a buffer in the
- * arena. */
-static int prepare(struct hier *h, struct coll *c, struct ddp_err *err)
-{
-    choose_speakers(h, c);
-    if (in_blocks(c))
-        return hier_blocks_plan(h, c, err);
-    size_t size = type_size(c->type), line = SHM_LINE / size;
-    c->chunk = h->flat ? c->count : SHM_CHUNK / size;
-    c->chunk = c->chunk ? c->chunk : line;
-    c->nsteps = c->kind == COLL_BARRIER ? 1 : chunk_count(c);
-    c->nsteps += h->shm ? (c->kind == COLL_BARRIER ? 1 : 2) : 0;
-    bool apart = c->kind == COLL_REDUCE && (h->shm || c->root != h->layout->rank);
-    size_t room = (c->chunk < c->count ? c->chunk : c->count) * size;
-    if (apart && h->local < h->nchannels && !(c->scratch = malloc(room + 1)))
-        return err_set(err, "no memory for a copy of %zu bytes", room);
-    return 0;
-}
-
-int hier_advance(struct hier *h, struct coll *c, int *culprit, struct ddp_err *err)
-{
-    *culprit = -1;
-    if (coll_most(c, h->layout->size) == 0)
-        c->kind = COLL_BARRIER; /* no data, but all ranks must come */
-    if (c->chunk == 0 && prepare(h, c, err) < 0)
-        return ADVANCE_ERROR;
-    return advance(h, c, culprit, err);
 }
 
 struct hier *hier_create(const struct layout *l, struct tcp *tcp, struct shm *shm)
@@ -324,7 +371,7 @@ struct hier *hier_create(const struct layout *l, struct tcp *tcp, struct shm *sh
         h->most_local = n > h->most_local ? n : h->most_local;
     }
     h->speakers = xcalloc(nhosts, sizeof *h->speakers);
-    if (h->local < h->nchannels) {
+    if (hier_is_channel(h)) {
         h->team = xcalloc(nhosts, sizeof *h->team);
         for (int i = 0; i < l->nhosts; i++)
             h->team[i] = l->by_host[l->host_start[i] + h->local];

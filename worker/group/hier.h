@@ -1,11 +1,12 @@
-/* worker/group/hier.h - hierarchical collectives of groups that span hosts
+/* worker/group/hier.h - collectives in steps, within a host and between hosts
  *
  * First within each host, then between hosts, then within again, chunk by chunk. As
  * many ranks of each host as the smallest host has ("channels") talk to their
  * counterparts on the other hosts, each for its own slice, so that several connections
  * share the load.
  *
- * With one rank per host there is no "within". The order of a reduction is: the ranks
+ * With one rank per host there is no "within", with one host no "between": then all its
+ * ranks are channels, which have no counterparts. The order of a reduction is: the ranks
  * of a host in rank order, then the hosts as in tcp_coll.h.
  */
 #ifndef WORKER_GROUP_HIER_H
@@ -15,9 +16,9 @@
 
 struct hier {
     const struct layout *layout; /* borrowed from the group, as are tcp and shm */
-    struct tcp *tcp;
-    struct shm *shm; /* NULL: alone on this host */
-    int host, local; /* mine */
+    struct tcp *tcp;             /* NULL: all ranks are on this host */
+    struct shm *shm;             /* NULL: alone on this host */
+    int host, local;             /* mine */
     int nchannels;
     int most_local; /* ranks of the largest host */
     bool flat;      /* one rank on every host */
@@ -33,7 +34,19 @@ void hier_destroy(struct hier *h); /* NULL is fine */
 /* ADVANCE_*; on error `*culprit` is the rank that has gone, or -1. */
 int hier_advance(struct hier *h, struct coll *c, int *culprit, struct ddp_err *err);
 
-/* ---- inside hier.c and hier_blocks.c ---- */
+/* ---- inside hier.c, hier_blocks.c and shm_coll.c ---- */
+
+/* Ranks without counterparts: of one host, or of a host larger than the smallest. */
+static inline bool hier_is_channel(const struct hier *h)
+{
+    return h->local < h->nchannels;
+}
+
+/* Does this rank work on a chunk in step t? */
+static inline bool hier_works(const struct hier *h, const struct coll *c, unsigned t)
+{
+    return hier_is_channel(h) && t >= c->lead && t - c->lead < c->nchunks;
+}
 
 static inline struct head hier_head(const struct hier *h, const struct coll *c)
 {
@@ -48,10 +61,18 @@ static inline int hier_nlocal(const struct hier *h)
     return h->shm ? h->shm->n : 1;
 }
 
-/* all_gather and reduce_scatter: the chunks, and the two halves of a step, between which
- * an operation on the network may be under way. */
-int hier_blocks_plan(const struct hier *h, struct coll *c, struct ddp_err *err);
-void hier_blocks_begin(struct hier *h, struct coll *c, unsigned t);
-void hier_blocks_end(struct hier *h, struct coll *c, unsigned t);
+/* all_gather, and reduce_scatter over several hosts. */
+extern const struct coll_step hier_blocks_gather, hier_blocks_scatter;
+size_t hier_blocks_chunk(const struct hier *h, const struct coll *c);
+size_t hier_blocks_scratch(const struct hier *h, const struct coll *c); /* elements */
+
+/* Within one host, when all have announced the call: finish it if its data came with
+ * that, or it has none. */
+bool shm_coll_finish_short(struct shm *s, struct coll *c);
+/* all_reduce of buffers in the arena, and reduce_scatter. */
+extern const struct coll_step shm_coll_arena, shm_coll_scatter;
+size_t shm_coll_chunk(const struct shm *s, const struct coll *c);
+/* Reduce this rank's slice of chunk k. */
+void shm_coll_reduce_slice(struct shm *s, struct coll *c, unsigned k);
 
 #endif

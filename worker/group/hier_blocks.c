@@ -1,15 +1,16 @@
-/* worker/group/hier_blocks.c - all_gather and reduce_scatter over several hosts
+/* worker/group/hier_blocks.c - all_gather; and reduce_scatter over several hosts
  *
  * Every rank has a block, and a chunk is a part of every block. Each channel sends its
  * slices of a chunk of all blocks around the ring of hosts: every byte crosses a link
  * between hosts once per host, whatever the number of ranks.
  *
- * all_gather, step t: all ranks copy their part of chunk t to their staging buffers,
- * and copy out this host's parts of chunk t-1; channels send theirs of chunk t-1 around
- * the ring and publish what they receive; all ranks copy out that of chunk t-2.
+ * all_gather, step t: before it, all ranks copy their part of chunk t to their staging
+ * buffers; they copy out this host's parts of chunk t-1; channels send theirs of chunk
+ * t-1 around the ring and publish what they receive; all ranks copy out that of chunk
+ * t-2.
  *
- * reduce_scatter, step t: all ranks copy chunk t of all blocks to their staging
- * buffers; channels reduce their slices of chunk t-1 over the host, then over the
+ * reduce_scatter, step t: before it, all ranks copy chunk t of all blocks to their
+ * staging buffers; channels reduce their slices of chunk t-1 over the host, then over the
  * hosts, and publish the result; all ranks copy out their own part of chunk t-2.
  *
  * A staging buffer has two regions: a rank's own data, and what a channel publishes. A
@@ -23,12 +24,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-
-static unsigned nchunks(const struct hier *h, const struct coll *c)
-{
-    size_t most = coll_most(c, h->layout->size);
-    return (unsigned)((most + c->chunk - 1) / c->chunk);
-}
 
 /* My channel's slice of chunk k of a block. */
 static struct range slice(const struct hier *h, const struct coll *c, int rank,
@@ -63,7 +58,7 @@ static size_t given_room(const struct hier *h, const struct coll *c)
 
 /* As many elements as fit the staging buffers of the largest host: the same on all
  * hosts. */
-static size_t fitting(const struct hier *h, const struct coll *c)
+size_t hier_blocks_chunk(const struct hier *h, const struct coll *c)
 {
     size_t line = SHM_LINE / type_size(c->type), size = (size_t)h->layout->size;
     size_t lines = SHM_CHUNK / SHM_LINE, channels = (size_t)h->nchannels, shown = size;
@@ -74,19 +69,9 @@ static size_t fitting(const struct hier *h, const struct coll *c)
     return lines * channels / (given * channels + shown) * line;
 }
 
-int hier_blocks_plan(const struct hier *h, struct coll *c, struct ddp_err *err)
+size_t hier_blocks_scratch(const struct hier *h, const struct coll *c)
 {
-    size_t most = coll_most(c, h->layout->size), fits = fitting(h, c);
-    c->chunk = h->flat || most < fits ? most : fits;
-    c->chunk = c->chunk ? c->chunk : SHM_LINE / type_size(c->type);
-    c->nsteps = h->shm ? nchunks(h, c) + 2 : nchunks(h, c);
-    if (c->kind == COLL_ALL_GATHER || h->local >= h->nchannels)
-        return 0;
-    size_t bytes = slice_room(h, c) * (size_t)h->layout->size * type_size(c->type);
-    c->scratch = malloc(bytes + 1);
-    return c->scratch
-               ? 0
-               : err_set(err, "no memory for a copy of %zu bytes of the blocks", bytes);
+    return slice_room(h, c) * (size_t)h->layout->size;
 }
 
 static char *shown(const struct hier *h, const struct coll *c, int channel, unsigned k)
@@ -145,14 +130,23 @@ static void pass_shown(const struct hier *h, const struct coll *c, int channel,
     }
 }
 
-static void gather_begin(struct hier *h, struct coll *c, unsigned t)
+static void gather_give(struct hier *h, struct coll *c, unsigned t)
 {
     struct shm *s = h->shm;
     int me = h->layout->rank;
     struct range b = coll_block(c, me), r = coll_part(c, me, t);
     const char *mine = coll_at(c, c->send, r.at - b.at);
     char *own = coll_at(c, c->recv, r.at);
-    for (int i = 0; s && i < h->nchannels && t >= 2; i++) {
+    if (s && !shm_coll_direct(s, s->me) && r.n > 0)
+        coll_copy(c, shm_stage(s, s->me, t), mine, r.n);
+    if (own != mine && r.n > 0)
+        coll_copy(c, own, mine, r.n);
+}
+
+static void gather_begin(struct hier *h, struct coll *c, unsigned t)
+{
+    struct shm *s = h->shm;
+    for (int i = 0; s && h->tcp && i < h->nchannels && t >= 2; i++) {
         if (i != h->local)
             pass_shown(h, c, i, t - 2, false);
     }
@@ -164,14 +158,18 @@ static void gather_begin(struct hier *h, struct coll *c, unsigned t)
             coll_copy(c, coll_at(c, c->recv, of.at),
                       there ? coll_at(c, there, skip) : shm_stage(s, i, t - 1), of.n);
     }
-    if (own != mine && r.n > 0)
-        coll_copy(c, own, mine, r.n);
-    if (s && !shm_coll_direct(s, s->me) && r.n > 0)
-        coll_copy(c, shm_stage(s, s->me, t), mine, r.n);
-    unsigned lead = s ? 1 : 0;
-    if (h->local < h->nchannels && t >= lead && t - lead < nchunks(h, c))
-        start_ring(h, c, t - lead);
+    if (h->tcp && hier_works(h, c, t))
+        start_ring(h, c, t - c->lead);
 }
+
+/* Publishes what has come from other hosts. */
+static void gather_end(struct hier *h, struct coll *c, unsigned t)
+{
+    if (h->shm)
+        pass_shown(h, c, h->local, t - 1, true);
+}
+
+const struct coll_step hier_blocks_gather = {gather_give, gather_begin, gather_end};
 
 /* ---- reduce_scatter ---- */
 
@@ -197,6 +195,16 @@ static void reduce_slices(const struct hier *h, struct coll *c, unsigned k)
     }
 }
 
+static void scatter_give(struct hier *h, struct coll *c, unsigned t)
+{
+    struct shm *s = h->shm;
+    for (int r = 0; s && !shm_coll_direct(s, s->me) && r < h->layout->size; r++) {
+        struct range of = coll_part(c, r, t);
+        coll_copy(c, coll_at(c, shm_stage(s, s->me, t), (size_t)r * c->chunk),
+                  coll_at(c, c->send, of.at), of.n);
+    }
+}
+
 static void scatter_begin(struct hier *h, struct coll *c, unsigned t)
 {
     struct shm *s = h->shm;
@@ -207,21 +215,16 @@ static void scatter_begin(struct hier *h, struct coll *c, unsigned t)
                   coll_at(c, shown(h, c, i, t - 2), (size_t)s->me * slice_room(h, c)),
                   of.n);
     }
-    for (int r = 0; s && !shm_coll_direct(s, s->me) && r < h->layout->size; r++) {
-        struct range of = coll_part(c, r, t);
-        coll_copy(c, coll_at(c, shm_stage(s, s->me, t), (size_t)r * c->chunk),
-                  coll_at(c, c->send, of.at), of.n);
-    }
-    unsigned lead = s ? 1 : 0;
-    if (h->local < h->nchannels && t >= lead && t - lead < nchunks(h, c)) {
-        reduce_slices(h, c, t - lead);
-        start_ring(h, c, t - lead);
+    if (hier_works(h, c, t)) {
+        reduce_slices(h, c, t - c->lead);
+        start_ring(h, c, t - c->lead);
     }
 }
 
 /* This rank's result; or, on a shared host, published results. */
-static void scatter_end(struct hier *h, struct coll *c, unsigned k)
+static void scatter_end(struct hier *h, struct coll *c, unsigned t)
 {
+    unsigned k = t - c->lead;
     for (int j = 0; j < hier_nlocal(h); j++) {
         int rank = rank_of(h, h->host, j);
         size_t room = slice_room(h, c);
@@ -234,21 +237,4 @@ static void scatter_end(struct hier *h, struct coll *c, unsigned k)
     }
 }
 
-/* ---- both ---- */
-
-void hier_blocks_begin(struct hier *h, struct coll *c, unsigned t)
-{
-    if (c->kind == COLL_ALL_GATHER)
-        gather_begin(h, c, t);
-    else
-        scatter_begin(h, c, t);
-}
-
-void hier_blocks_end(struct hier *h, struct coll *c, unsigned t)
-{
-    unsigned k = h->shm ? t - 1 : t;
-    if (c->kind == COLL_REDUCE_SCATTER)
-        scatter_end(h, c, k);
-    else if (h->shm)
-        pass_shown(h, c, h->local, k, true);
-}
+const struct coll_step hier_blocks_scatter = {scatter_give, scatter_begin, scatter_end};

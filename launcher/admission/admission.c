@@ -495,8 +495,8 @@ static struct pause *pause_of(struct admission *a, uid_t uid)
     return oldest;
 }
 
-int admission_holder(struct admission *a, const struct sockaddr *from,
-                     const struct sockaddr *to, pid_t *holder, struct ddp_err *err)
+static int find(struct admission *a, const struct sockaddr *from,
+                const struct sockaddr *to, pid_t *holder, struct ddp_err *err)
 {
     struct sock_owner owner;
     if (!a->asked) /* most jobs never ask: opening costs as much as starting a rank */
@@ -527,7 +527,18 @@ int admission_check(struct admission *a, const struct sockaddr *from,
                     const struct sockaddr *to, struct ddp_err *err)
 {
     pid_t unwanted;
-    return admission_holder(a, from, to, &unwanted, err);
+    return find(a, from, to, &unwanted, err);
+}
+
+int admission_accepted(struct admission *a, int fd, const struct sockaddr *from,
+                       pid_t *holder, struct ddp_err *err)
+{
+    struct sockaddr_storage to;
+    socklen_t size = sizeof to;
+    pid_t unwanted;
+    if (getsockname(fd, (struct sockaddr *)&to, &size) < 0)
+        return err_errno(err, "its local address cannot be read");
+    return find(a, from, (struct sockaddr *)&to, holder ? holder : &unwanted, err);
 }
 
 /* ---- create, destroy --------------------------------------------------------------- */

@@ -17,7 +17,7 @@
 #include <sys/socket.h>
 #include <sys/types.h>
 
-struct admission; /* the known processes of one tree; one per agent */
+struct admission; /* the known processes of one tree */
 
 struct admission *admission_create(pid_t ancestor);
 void admission_destroy(struct admission *d);
@@ -30,8 +30,9 @@ enum { ADMISSION_ELSEWHERE = 1 };
 int admission_check(struct admission *d, const struct sockaddr *from,
                     const struct sockaddr *to, struct ddp_err *err);
 
-/* The same, and the process. */
-int admission_holder(struct admission *d, const struct sockaddr *from,
-                     const struct sockaddr *to, pid_t *holder, struct ddp_err *err);
+/* The same of the other end, `from`, of an accepted connection; and the process (`holder`
+ * may be NULL). */
+int admission_accepted(struct admission *d, int fd, const struct sockaddr *from,
+                       pid_t *holder, struct ddp_err *err);
 
 #endif

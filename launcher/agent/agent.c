@@ -9,6 +9,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "launcher/admission/admission.h"
 #include "launcher/agent/agent_impl.h"
 #include "launcher/agent/machine.h"
 #include "launcher/agent/ranks.h"
@@ -113,9 +114,17 @@ static int agent_create(struct agent *a, const struct agent_setup *s, struct ddp
     return watch_parent(a, s, err);
 }
 
+struct admission *agent_admission(struct agent *a)
+{
+    if (!a->admission)
+        a->admission = admission_create(getpid());
+    return a->admission;
+}
+
 static void agent_destroy(struct agent *a)
 {
     agent_plugins_fini(a);
+    admission_destroy(a->admission);
     relay_destroy(a->relay);
     ranks_destroy(a->ranks);
     link_destroy(a->up);

@@ -93,6 +93,9 @@ void agent_cannot(struct agent *a, uint32_t rank, int code, const char *text);
 /* On a peer, replace the program by that of its own ddprun (agent_setup.own). */
 void agent_use_own(const struct agent *a, struct strv *argv, struct strv *env,
                    char **wdir);
+/* For connections of processes of this node (launcher/admission/); made at the first
+ * call. */
+struct admission *agent_admission(struct agent *a);
 /* After `before_kill`: SIGKILL now. */
 void agent_kill(struct agent *a);
 /* Call after something has ended: advances the state. `arg` is the agent. */

@@ -14,6 +14,7 @@
 #include "launcher/policy/grace.h"
 #include "launcher/transport/reap.h"
 
+struct admission;
 struct ranks;
 
 struct agent {
@@ -25,6 +26,7 @@ struct agent {
     struct msg_job job;              /* owned */
     struct msg_share share;          /* owned: this node's part of it */
     struct ranks *ranks;             /* owned; NULL until there is work */
+    struct admission *admission;     /* owned; NULL until it is needed */
     struct grace *grace;             /* owned */
     struct event *drain;             /* owned: deadline */
     struct event *strays;        /* owned: timer, then processes outside rank groups */

@@ -9,9 +9,9 @@
 
 #include "common/duration.h"
 #include "common/err.h"
+#include "common/listener.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "common/refusals.h"
 #include "common/sock.h"
 #include "launcher/link/handshake.h"
 
@@ -25,10 +25,7 @@
 #include <uthash.h>
 #include <utlist.h>
 
-enum { CALLERS_MAX = 256, PROVE_MS = 10000, PAUSE_MS = 200 };
-
-/* per loop iteration, so that a flood does not hold up the job's links */
-enum { ACCEPT_BURST = 64 };
+enum { CALLERS_MAX = 256, PROVE_MS = 10000 };
 
 struct source {
     char addr[INET6_ADDRSTRLEN];
@@ -55,26 +52,15 @@ struct acceptor {
     struct acceptor_options options;
     accepted_fn fn;
     void *arg;
-    int fd, port;
-    struct event *acceptable; /* owned */
-    struct event *again;      /* owned: end of the pause after descriptors ran out */
-    struct event *late;       /* owned: at the deadline of the oldest caller */
-    struct caller *list;      /* owned, the oldest first */
-    struct source *sources;   /* owned */
+    int port;
+    struct listener *listener; /* owned */
+    struct event *late;        /* owned: at the deadline of the oldest caller */
+    struct caller *list;       /* owned, the oldest first */
+    struct source *sources;    /* owned */
     size_t n, max;
-    struct refusals refusals;
-    bool paused; /* a warning was logged */
 };
 
 /* --- the table of callers ----------------------------------------------------------- */
-
-static void refuse(struct acceptor *a, const struct sockaddr *from, const char *why)
-{
-    char *line = refusals_line(&a->refusals, from, "the agents' port", why);
-    if (line)
-        log_warn("%s", line);
-    free(line);
-}
 
 static void source_leave(struct acceptor *a, struct source *s)
 {
@@ -104,7 +90,7 @@ static void caller_end(struct caller *c, const char *why)
 {
     struct acceptor *a = c->acceptor;
     if (why)
-        refuse(a, (struct sockaddr *)&c->from, why);
+        listener_refused(a->listener, (struct sockaddr *)&c->from, why);
     DL_DELETE(a->list, c);
     a->n--;
     source_leave(a, c->source);
@@ -189,7 +175,7 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
         caller_check(c);
 }
 
-static void caller_create(struct acceptor *a, int fd, const struct sockaddr_storage *from)
+static void caller_create(struct acceptor *a, int fd, const struct sockaddr *from)
 {
     unsigned char offer[HANDSHAKE_OFFER];
     if (a->n >= a->max)
@@ -198,8 +184,8 @@ static void caller_create(struct acceptor *a, int fd, const struct sockaddr_stor
     *c = (struct caller){
         .acceptor = a, .fd = fd, .deadline_ms = now_ms() + a->options.prove_ms};
     if (from) {
-        c->from = *from;
-        c->source = source_enter(a, (const struct sockaddr *)from);
+        memcpy(&c->from, from, sizeof c->from);
+        c->source = source_enter(a, from);
     }
     c->readable = loop_watch(a->loop, fd, EV_READ | EV_PERSIST, on_readable, c);
     DL_APPEND(a->list, c);
@@ -217,43 +203,15 @@ void acceptor_add(struct acceptor *a, int fd)
 
 /* --- the listener ------------------------------------------------------------------- */
 
-/* The connections stay pending: without a pause the loop would spin. */
-static void pause_accepting(struct acceptor *a)
-{
-    if (!a->paused)
-        log_warn("agents that connect back have to wait: %s (raise 'ulimit -n')",
-                 strerror(errno));
-    a->paused = true;
-    event_del(a->acceptable);
-    loop_arm(a->again, PAUSE_MS);
-}
-
-static void on_acceptable(evutil_socket_t listener, short what, void *arg)
+static void on_caller(int fd, const struct sockaddr *from, void *arg)
 {
     struct acceptor *a = arg;
-    for (int i = 0; i < ACCEPT_BURST; i++) {
-        struct sockaddr_storage from;
-        socklen_t len = sizeof from;
-        struct sockaddr *sa = (struct sockaddr *)&from;
-        int fd = accept4(a->fd, sa, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd < 0 &&
-            (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM))
-            pause_accepting(a);
-        if (fd < 0)
-            return;
-        if (!a->options.allowed || a->options.allowed(sa, a->arg)) {
-            caller_create(a, fd, &from);
-        } else {
-            refuse(a, sa, "it is none of the job's hosts");
-            close(fd);
-        }
+    if (!a->options.allowed || a->options.allowed(from, a->arg)) {
+        caller_create(a, fd, from);
+    } else {
+        listener_refused(a->listener, from, "it is none of the job's hosts");
+        close(fd);
     }
-}
-
-static void on_again(evutil_socket_t fd, short what, void *arg)
-{
-    struct acceptor *a = arg;
-    event_add(a->acceptable, NULL);
 }
 
 void acceptor_addresses(const struct acceptor *a, struct strv *out)
@@ -290,14 +248,13 @@ struct acceptor *acceptor_create(struct loop *loop, const struct secret *key,
     if (a->options.prove_ms == 0)
         a->options.prove_ms = PROVE_MS;
     a->max = CALLERS_MAX + options->expected;
-    a->fd = sock_listen(NULL, options->port, &a->port, err);
-    if (a->fd < 0) {
+    int fd = sock_listen(NULL, options->port, &a->port, err);
+    if (fd < 0) {
         err_prefix(err, "agents cannot call back");
         acceptor_destroy(a);
         return NULL;
     }
-    a->acceptable = loop_watch(loop, a->fd, EV_READ | EV_PERSIST, on_acceptable, a);
-    a->again = loop_timer(loop, on_again, a);
+    a->listener = listener_create(loop, fd, "the agents' port", on_caller, a);
     a->late = loop_timer(loop, on_late, a);
     return a;
 }
@@ -308,8 +265,7 @@ void acceptor_destroy(struct acceptor *a)
         return;
     while (a->list)
         caller_end(a->list, NULL);
-    loop_close_fd(&a->acceptable, &a->fd);
-    loop_free(a->again);
+    listener_destroy(a->listener);
     loop_free(a->late);
     secret_wipe(&a->key, sizeof a->key);
     free(a);

@@ -37,7 +37,8 @@ MAY = {
     "launcher/transport": ["launcher/link", "launcher/envfwd.h", "launcher/opts.h"] + BASE,
     # the core on the nodes' side, and on the launcher's, which forks an agent
     "launcher/agent": ["launcher/" + name for name in
-                       ("transport", "place", "policy", "link", "hooks.h", "contract.h")] + BASE,
+                       ("admission", "transport", "place", "policy", "link", "hooks.h",
+                        "contract.h")] + BASE,
     "launcher/job": ["launcher/" + name for name in
                      ("agent", "transport", "place", "alloc", "policy", "link", "io", "control",
                       "envfwd.h", "hooks.h", "opts.h")] + BASE,

@@ -10,31 +10,27 @@
 #include "launcher/plugins/plugins.h"
 
 #include "common/err.h"
+#include "common/listener.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "common/refusals.h"
 #include "common/sock.h"
 #include "launcher/plugins/horovod/forward.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
 #include <event2/bufferevent.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-/* as long as horovodrun waits; ms without accepting, when no descriptor is left */
-enum { REPLY_S = 20, PAUSE_MS = 100 };
+enum { REPLY_S = 20 }; /* as long as horovodrun waits */
 
 struct horovod_node {
     struct agent *agent;     /* borrowed */
     struct bufferevent *bev; /* owned; NULL: no reply is waited for */
     /* NULL: the job has no key-value server; all owned */
     struct forward *forward;
-    struct admission *admission;
-    struct event *listener, *resume;
-    int fd, port; /* of the listener; fd -1: none */
+    struct listener *listener;
+    int port; /* of the listener */
     uint32_t last_id;
-    struct refusals refusals;
 };
 
 /* --- connections of ranks to the key-value server ----------------------------------- */
@@ -44,50 +40,19 @@ static void on_send(unsigned node, const struct msg_forward *m, void *arg)
     agent_send(arg, MSG_FORWARD, m);
 }
 
-static bool is_admitted(struct horovod_node *h, int fd, const struct sockaddr *peer)
-{
-    struct sockaddr_in local = {0};
-    socklen_t size = sizeof local;
-    struct ddp_err err = {""};
-    if (h->agent->job.store_open)
-        return true;
-    if (getsockname(fd, (struct sockaddr *)&local, &size) == 0 &&
-        admission_check(h->admission, peer, (struct sockaddr *)&local, &err) == 0)
-        return true;
-    char *line =
-        refusals_line(&h->refusals, peer, "Horovod's key-value server", err.text);
-    if (line)
-        log_warn("%s", line);
-    free(line);
-    return false;
-}
-
-static void on_connect(evutil_socket_t listener, short what, void *arg)
+static void on_connect(int fd, const struct sockaddr *from, void *arg)
 {
     struct horovod_node *h = arg;
-    struct sockaddr_in peer = {0};
-    socklen_t size = sizeof peer;
-    int fd =
-        accept4(listener, (struct sockaddr *)&peer, &size, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
-        event_del(h->listener);
-        loop_arm(h->resume, PAUSE_MS);
-    }
-    if (fd < 0)
-        return;
-    if (!is_admitted(h, fd, (struct sockaddr *)&peer)) {
+    struct ddp_err err;
+    if (!h->agent->job.store_open &&
+        admission_accepted(agent_admission(h->agent), fd, from, NULL, &err) != 0) {
+        listener_refused(h->listener, from, err.text);
         close(fd);
         return;
     }
     sock_set_nodelay(fd);
     agent_send(h->agent, MSG(forward, ++h->last_id, FORWARD_OPEN));
     forward_add(h->forward, h->agent->node, h->last_id, fd);
-}
-
-static void on_resume(evutil_socket_t nothing, short what, void *arg)
-{
-    struct horovod_node *h = arg;
-    event_add(h->listener, NULL);
 }
 
 static int on_prepare(void *state, struct msg_job *job, struct ddp_err *err)
@@ -99,13 +64,12 @@ static int on_prepare(void *state, struct msg_job *job, struct ddp_err *err)
         forward_drop(h->forward, NODE_ALL); /* of the last attempt */
         return 0;
     }
-    h->fd = sock_listen("127.0.0.1", 0, &h->port, err);
-    if (h->fd < 0)
-        return err_prefix(err, "no port for Horovod's key-value server");
+    static const char what[] = "Horovod's key-value server";
     struct loop *loop = h->agent->loop;
-    h->listener = loop_watch(loop, h->fd, EV_READ | EV_PERSIST, on_connect, h);
-    h->resume = loop_timer(loop, on_resume, h);
-    h->admission = admission_create(getpid());
+    int fd = sock_listen("127.0.0.1", 0, &h->port, err);
+    if (fd < 0)
+        return err_prefix(err, "no port for %s", what);
+    h->listener = listener_create(loop, fd, what, on_connect, h);
     h->forward = forward_create(loop, on_send, h->agent);
     return 0;
 }
@@ -176,7 +140,7 @@ static int handle_notify(void *state, const struct frame *f, struct ddp_err *err
 static int on_init(struct agent *a, void **state, struct ddp_err *err)
 {
     struct horovod_node *h = xcalloc(1, sizeof *h);
-    *h = (struct horovod_node){.agent = a, .fd = -1};
+    h->agent = a;
     *state = h;
     return 0;
 }
@@ -186,9 +150,7 @@ static void on_fini(void *state)
     struct horovod_node *h = state;
     end(h);
     forward_destroy(h->forward);
-    loop_close_fd(&h->listener, &h->fd);
-    loop_free(h->resume);
-    admission_destroy(h->admission);
+    listener_destroy(h->listener);
     free(h);
 }
 

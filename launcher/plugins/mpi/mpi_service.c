@@ -20,9 +20,9 @@
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/installed.h"
+#include "common/listener.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "common/refusals.h"
 #include "common/sock.h"
 #include "launcher/admission/admission.h"
 #include "launcher/agent/plugin.h"
@@ -64,17 +64,16 @@ struct mpi_service {
     char *program;      /* owned: the PMIx server's; NULL: PMIx is not served */
     char *nspace, *uri; /* owned, likewise */
     char *dir;          /* owned: of the server's session files */
-    int listen_fd;      /* owned: until it is passed to the server; -1: none */
+    /* owned: until its descriptor is passed to the server; NULL: none */
+    struct listener *listener;
     int first;   /* owned: the connection that the server was started for; -1: none */
     bool wanted; /* an MPI program needs the server */
-    struct admission *admission; /* owned; NULL: PMIx is not served */
-    struct refusals refusals;
-    struct event *accepting, *deadline, *absence; /* owned */
-    pid_t server;                                 /* 0: not started, or exited */
-    struct link *link;                            /* owned: to the server */
-    const struct strv *map;                       /* borrowed; empty: not known */
-    bool unmapped;                                /* the server runs, and waits for it */
-    bool served;                                  /* the server has been started once */
+    struct event *deadline, *absence; /* owned */
+    pid_t server;                     /* 0: not started, or exited */
+    struct link *link;                /* owned: to the server */
+    const struct strv *map;           /* borrowed; empty: not known */
+    bool unmapped;                    /* the server runs, and waits for it */
+    bool served;                      /* the server has been started once */
     bool stopped;
     struct mpi_rank *ranks; /* owned, by local rank */
     uint32_t nlocal;        /* the agent's share may be another at the end */
@@ -274,7 +273,7 @@ static int start_server(struct mpi_service *w, struct ddp_err *err)
                               .argv = argv,
                               .env = environ,
                               .in = pair[1],
-                              .out = w->listen_fd,
+                              .out = listener_fd(w->listener),
                               .err = STDERR_FILENO,
                               .extra = w->first,
                               .group = true};
@@ -296,17 +295,19 @@ static int start_server(struct mpi_service *w, struct ddp_err *err)
         agent_send(w->agent, MSG(map_request, w->job->attempt));
     else
         send_orders(w);
-    loop_close_fd(&w->accepting, &w->listen_fd);
+    listener_destroy(w->listener);
+    w->listener = NULL;
     return 0;
 }
 
 static void start_if_needed(struct mpi_service *w)
 {
     struct ddp_err err;
-    if (w->stopped || w->listen_fd < 0)
+    if (w->stopped || !w->listener)
         return;
     if (start_server(w, &err) < 0) {
-        loop_close_fd(&w->accepting, &w->listen_fd);
+        listener_destroy(w->listener);
+        w->listener = NULL;
         fail(w, err.text);
     }
 }
@@ -317,27 +318,18 @@ void mpi_service_expect(struct mpi_service *w)
     start_if_needed(w);
 }
 
-static void on_accept(evutil_socket_t fd, short what, void *arg)
+static void on_connect(int fd, const struct sockaddr *from, void *arg)
 {
     struct mpi_service *w = arg;
-    struct sockaddr_storage from, to;
-    socklen_t nfrom = sizeof from, nto = sizeof to;
     struct ddp_err why;
-    int s = accept4(w->listen_fd, (struct sockaddr *)&from, &nfrom, SOCK_CLOEXEC);
-    if (s < 0)
-        return;
-    if (getsockname(s, (struct sockaddr *)&to, &nto) == 0 &&
-        admission_check(w->admission, (struct sockaddr *)&from, (struct sockaddr *)&to,
-                        &why) == 0) {
-        w->first = s;
+    if (admission_accepted(agent_admission(w->agent), fd, from, NULL, &why) == 0) {
+        sock_set_nonblock(fd, false); /* as libpmix expects */
+        w->first = fd;
         start_if_needed(w);
-        return;
+    } else {
+        listener_refused(w->listener, from, why.text);
+        close(fd);
     }
-    close(s);
-    char *line = refusals_line(&w->refusals, (struct sockaddr *)&from, "PMIx", why.text);
-    if (line)
-        log_warn("%s", line);
-    free(line);
 }
 
 static void on_stop_deadline(evutil_socket_t fd, short what, void *arg)
@@ -352,7 +344,8 @@ void mpi_service_stop(struct mpi_service *w)
     if (w->stopped)
         return;
     w->stopped = true;
-    loop_close_fd(&w->accepting, &w->listen_fd);
+    listener_destroy(w->listener);
+    w->listener = NULL;
     drop_first(w);
     if (w->link)
         link_close(w->link);
@@ -438,12 +431,10 @@ int mpi_service_on_frame(struct mpi_service *w, const struct frame *f,
 static int open_listener(struct mpi_service *w, struct ddp_err *err)
 {
     int port;
-    w->listen_fd = sock_listen("127.0.0.1", 0, &port, err);
-    if (w->listen_fd < 0)
+    int fd = sock_listen("127.0.0.1", 0, &port, err);
+    if (fd < 0)
         return -1;
-    w->accepting =
-        loop_watch(w->agent->loop, w->listen_fd, EV_READ | EV_PERSIST, on_accept, w);
-    w->admission = admission_create(getpid());
+    w->listener = listener_create(w->agent->loop, fd, "PMIx", on_connect, w);
     w->dir = session_dir_name();
     w->nspace = xasprintf("ddprun-%.100s", w->job->id);
     w->uri = xasprintf("%s-server.%u;tcp4://127.0.0.1:%d", w->nspace, w->share->node_rank,
@@ -471,7 +462,7 @@ struct mpi_service *mpi_service_create(struct agent *a, const char *mapping,
     struct mpi_service *w = xcalloc(1, sizeof *w);
     struct ddp_err err;
     *w = (struct mpi_service){
-        .agent = a, .job = job, .share = share, .map = map, .listen_fd = -1, .first = -1};
+        .agent = a, .job = job, .share = share, .map = map, .first = -1};
     w->nlocal = share->nlocal;
     w->crowded = crowded(w);
     w->ranks = xcalloc(w->nlocal, sizeof *w->ranks);
@@ -493,9 +484,9 @@ void mpi_service_destroy(struct mpi_service *w)
 {
     if (!w)
         return;
-    loop_close_fd(&w->accepting, &w->listen_fd);
+    listener_destroy(w->listener);
+    w->listener = NULL;
     drop_first(w);
-    admission_destroy(w->admission);
     if (w->link)
         link_close(w->link);
     if (w->server > 0) /* it exits, as its link is closed; or main() kills all children */

@@ -169,14 +169,12 @@ int bind(int fd, __CONST_SOCKADDR_ARG addr, socklen_t len)
 /* Whether a process of the job, `who`, is at the other end of `s`. */
 static bool admitted(int s, pid_t *who)
 {
-    struct sockaddr_storage peer, here;
-    socklen_t npeer = sizeof peer, nhere = sizeof here;
+    struct sockaddr_storage peer;
+    socklen_t size = sizeof peer;
     struct ddp_err why;
-    if (getpeername(s, (struct sockaddr *)&peer, &npeer) < 0 ||
-        getsockname(s, (struct sockaddr *)&here, &nhere) < 0)
+    if (getpeername(s, (struct sockaddr *)&peer, &size) < 0)
         return false;
-    if (admission_holder(admission, (struct sockaddr *)&peer, (struct sockaddr *)&here,
-                         who, &why) == 0)
+    if (admission_accepted(admission, s, (struct sockaddr *)&peer, who, &why) == 0)
         return true;
     char *line = refusals_line(&refusals, (struct sockaddr *)&peer, "PMIx", why.text);
     if (line) {

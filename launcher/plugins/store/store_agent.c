@@ -18,10 +18,9 @@
 #include <unistd.h>
 
 struct store_node {
-    struct agent *agent;         /* borrowed */
-    struct admission *admission; /* owned */
-    struct store_host *host;     /* owned; NULL except on the master node */
-    bool alone;                  /* it is for ranks of this node only */
+    struct agent *agent;     /* borrowed */
+    struct store_host *host; /* owned; NULL except on the master node */
+    bool alone;              /* it is for ranks of this node only */
 };
 
 static void ask_vouch(const struct msg_vouch *v, void *arg)
@@ -40,8 +39,8 @@ static void serve(struct store_node *s, const struct msg_store *want)
     if (s->host)
         rc = store_host_renew(s->host, &err);
     else
-        s->host = store_host_create(s->agent->loop, want, s->admission, ask_vouch,
-                                    s->agent, &err);
+        s->host = store_host_create(s->agent->loop, want, agent_admission(s->agent),
+                                    ask_vouch, s->agent, &err);
     s->alone = want->alone;
     if (!s->host || rc < 0) {
         agent_cannot(s->agent, UINT32_MAX, EXIT_CANNOT_START, err.text);
@@ -84,8 +83,9 @@ static int handle_vouch(void *state, const struct frame *f, struct ddp_err *err)
     for (uint32_t i = 0; i < m->n; i++) {
         const struct question *q = &m->list[i];
         struct ddp_err why = {""};
-        bool yes = admission_check(s->admission, (const struct sockaddr *)&q->peer,
-                                   (const struct sockaddr *)&q->local, &why) == 0;
+        bool yes =
+            admission_check(agent_admission(s->agent), (const struct sockaddr *)&q->peer,
+                            (const struct sockaddr *)&q->local, &why) == 0;
         verdicts[i] = (struct verdict){q->id, yes, yes ? NULL : xstrdup(why.text)};
     }
     agent_send(s->agent, MSG(vouched, verdicts, m->n));
@@ -105,7 +105,7 @@ static int handle_vouched(void *state, const struct frame *f, struct ddp_err *er
 static int store_init(struct agent *a, void **state, struct ddp_err *err)
 {
     struct store_node *s = xcalloc(1, sizeof *s);
-    *s = (struct store_node){.agent = a, .admission = admission_create(getpid())};
+    s->agent = a;
     *state = s;
     return 0;
 }
@@ -114,7 +114,6 @@ static void store_fini(void *state)
 {
     struct store_node *s = state;
     store_host_destroy(s->host);
-    admission_destroy(s->admission);
     free(s);
 }
 

@@ -221,6 +221,23 @@ START_TEST(a_kernel_without_the_module_is_noticed)
 }
 END_TEST
 
+START_TEST(an_accepted_connection_is_checked_by_its_descriptor)
+{
+    struct admission *d = admission_create(getpid());
+    union addr at, peer, local;
+    pid_t holder = 0;
+    int listener = listen_on(AF_INET, "127.0.0.1", &at);
+    connect_from_child(AF_INET, "127.0.0.1", at.in.sin_port, 0);
+    int fd = take(listener, &peer, &local);
+    ck_ok(admission_accepted(d, fd, &peer.any, &holder, &err), err);
+    ck_assert(holder > 0 && holder != getpid());
+    close(fd);
+    ck_assert_int_eq(admission_accepted(d, fd, &peer.any, NULL, &err), -1);
+    ck_assert_str_eq(err.text, "its local address cannot be read: Bad file descriptor");
+    admission_destroy(d);
+}
+END_TEST
+
 /* The kernel returns the listener of that port instead, which is not the client. */
 START_TEST(a_listener_is_not_a_connection)
 {
@@ -426,6 +443,7 @@ Suite *suite(void)
     tcase_add_test(t, another_process_of_the_user_does_not_belong);
     tcase_add_test(t, closed_and_unknown_connections_are_rejected);
     tcase_add_test(t, a_kernel_without_the_module_is_noticed);
+    tcase_add_test(t, an_accepted_connection_is_checked_by_its_descriptor);
     tcase_add_test(t, a_listener_is_not_a_connection);
     tcase_add_test(t, a_descriptor_passed_on_counts_for_its_holder);
     tcase_add_test(t, descent_decides_with_another_user);

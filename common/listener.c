@@ -1,0 +1,85 @@
+/* common/listener.c - see listener.h */
+#define LOG_SUBSYS "start"
+#include "common/listener.h"
+
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/refusals.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PAUSE_MS = 200 };
+
+struct listener {
+    int fd;                          /* owned */
+    struct event *readable, *resume; /* owned */
+    const char *what;                /* borrowed */
+    listener_fn fn;
+    void *arg;
+    struct refusals refusals;
+    bool paused; /* a warning was logged */
+};
+
+static void pause_accepting(struct listener *l)
+{
+    if (!l->paused)
+        log_warn("connections to %s have to wait: %s (raise 'ulimit -n')", l->what,
+                 strerror(errno));
+    l->paused = true;
+    event_del(l->readable);
+    loop_arm(l->resume, PAUSE_MS);
+}
+
+static void on_readable(evutil_socket_t nothing, short what, void *arg)
+{
+    struct listener *l = arg;
+    struct sockaddr_storage from = {0};
+    socklen_t size = sizeof from;
+    int fd =
+        accept4(l->fd, (struct sockaddr *)&from, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd >= 0)
+        l->fn(fd, (struct sockaddr *)&from, l->arg);
+    else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+        pause_accepting(l);
+}
+
+static void on_resume(evutil_socket_t nothing, short what, void *arg)
+{
+    struct listener *l = arg;
+    event_add(l->readable, NULL);
+}
+
+struct listener *listener_create(struct loop *loop, int fd, const char *what,
+                                 listener_fn fn, void *arg)
+{
+    struct listener *l = xcalloc(1, sizeof *l);
+    *l = (struct listener){.fd = fd, .what = what, .fn = fn, .arg = arg};
+    l->readable = loop_watch(loop, fd, EV_READ | EV_PERSIST, on_readable, l);
+    l->resume = loop_timer(loop, on_resume, l);
+    return l;
+}
+
+void listener_destroy(struct listener *l)
+{
+    if (!l)
+        return;
+    loop_close_fd(&l->readable, &l->fd);
+    loop_free(l->resume);
+    free(l);
+}
+
+int listener_fd(const struct listener *l)
+{
+    return l ? l->fd : -1;
+}
+
+void listener_refused(struct listener *l, const struct sockaddr *from, const char *why)
+{
+    char *line = refusals_line(&l->refusals, from, l->what, why);
+    if (line)
+        log_warn("%s", line);
+    free(line);
+}

@@ -1,0 +1,106 @@
+/* Listeners: what the callback may do, and no free descriptor. */
+#include "tests/support/suite.h"
+
+#include "common/duration.h"
+#include "common/listener.h"
+#include "common/sock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+enum { CALLERS = 4, TURNS = 4, LIMIT = 64 };
+
+struct test {
+    struct loop *loop;
+    struct listener *listener;
+    int callers[CALLERS], accepted;
+    bool once;
+};
+
+static void on_caller(int fd, const struct sockaddr *from, void *arg)
+{
+    struct test *t = arg;
+    int flags = fcntl(fd, F_GETFL);
+    ck_assert_int_eq(from->sa_family, AF_INET);
+    ck_assert(flags & O_NONBLOCK && fcntl(fd, F_GETFD) & FD_CLOEXEC);
+    close(fd);
+    t->accepted++;
+    if (t->once) {
+        listener_destroy(t->listener);
+        t->listener = NULL;
+    }
+}
+
+static void begin(struct test *t)
+{
+    struct ddp_err err;
+    int port, fd;
+    t->loop = loop_create(&err);
+    fd = sock_listen("127.0.0.1", 0, &port, &err);
+    ck_assert_msg(fd >= 0, "%s", err.text);
+    t->listener = listener_create(t->loop, fd, "a test", on_caller, t);
+    ck_assert_int_eq(listener_fd(t->listener), fd);
+    for (int i = 0; i < CALLERS; i++) {
+        t->callers[i] = sock_connect("127.0.0.1", port, now_ms() + 20000, false, &err);
+        ck_assert_msg(t->callers[i] >= 0, "%s", err.text);
+    }
+}
+
+static void end(struct test *t)
+{
+    for (int i = 0; i < CALLERS; i++)
+        close(t->callers[i]);
+    listener_destroy(t->listener);
+    loop_destroy(t->loop);
+}
+
+START_TEST(the_callback_may_destroy_it)
+{
+    struct test t = {.once = true};
+    begin(&t);
+    for (int i = 0; i < TURNS; i++)
+        event_base_loop(loop_base(t.loop), EVLOOP_ONCE | EVLOOP_NONBLOCK);
+    ck_assert_int_eq(t.accepted, 1);
+    ck_assert_int_eq(listener_fd(t.listener), -1);
+    end(&t);
+}
+END_TEST
+
+START_TEST(without_descriptors_the_loop_sleeps_and_connections_wait)
+{
+    struct test t = {0};
+    int taken[LIMIT], n = 0;
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &(struct rlimit){LIMIT, LIMIT}), 0);
+    begin(&t);
+    while (n < LIMIT && (taken[n] = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0)
+        n++;
+    ck_assert_int_eq(errno, EMFILE);
+
+    /* each turn but the first is a pause; without one they would be microseconds */
+    int64_t began = now_ms();
+    for (int i = 0; i < TURNS; i++)
+        event_base_loop(loop_base(t.loop), EVLOOP_ONCE);
+    ck_assert_int_ge(now_ms() - began, 150);
+    ck_assert_int_eq(t.accepted, 0);
+
+    while (n > 0)
+        close(taken[--n]);
+    for (int64_t deadline = now_ms() + 20000; t.accepted < CALLERS;) {
+        event_base_loop(loop_base(t.loop), EVLOOP_ONCE);
+        ck_assert_int_lt(now_ms(), deadline);
+    }
+    end(&t);
+}
+END_TEST
+
+Suite *suite(void)
+{
+    Suite *s = suite_create("listener");
+    TCase *t = tcase_create("listener");
+    tcase_add_test(t, the_callback_may_destroy_it);
+    tcase_add_test(t, without_descriptors_the_loop_sleeps_and_connections_wait);
+    suite_add_tcase(s, t);
+    return s;
+}

@@ -40,7 +40,7 @@ enum foreign_program {
     DEEPSPEED = 32
 };
 /* Of these, options are taken beside ddprun's own, too. */
-#define FOREIGN_ALL (OPEN_MPI | HYDRA | TORCHRUN | HOROVODRUN)
+#define FOREIGN_BESIDE (OPEN_MPI | HYDRA | TORCHRUN | HOROVODRUN)
 
 /* A name that ddprun may be called by. */
 struct foreign_name {

@@ -210,7 +210,7 @@ int words_read(struct reading *r, struct opts *opts, struct ddp_err *err)
             opts->as ? foreign_find(opts->as->programs, word) : NULL;
         const struct option *o = f ? NULL : words_match(word, &value);
         if (!o && !f && !opts->as)
-            f = foreign_find(FOREIGN_ALL, word);
+            f = foreign_find(FOREIGN_BESIDE, word);
         if (!o && !f && r->refused.n == 0)
             return suggest_option(word, err);
         if (!o && !f) { /* whether it has a value is not known, so this is the last one */
@@ -232,7 +232,7 @@ char *words_setting(const struct opts *opts, const char *setting)
     char *word = xasprintf("--%s", setting);
     const struct option *o = words_match(word, &value);
     const struct foreign *f =
-        opts->as || !o ? foreign_find(opts->as ? opts->as->programs : FOREIGN_ALL, word)
+        opts->as || !o ? foreign_find(opts->as ? opts->as->programs : FOREIGN_BESIDE, word)
                        : NULL;
     if (!equals || (f ? f->values > 0 : !o || o->arg))
         return word;

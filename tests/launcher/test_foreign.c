@@ -188,6 +188,12 @@ static const struct {
      "HOROVOD_CONTROLLER=mpi HOROVOD_CPU_OPERATIONS=mpi HOROVOD_LOG_LEVEL=DEBUG "
      "HOROVOD_CYCLE_TIME=3.5",
      ""},
+    {"horovodrun -np 2 --autotune --timeline-mark-cycles --num-nccl-streams 4 "
+     "--no-torus-allreduce python train.py",
+     2, 0, 0, NULL, NULL,
+     "HOROVOD_AUTOTUNE=1 HOROVOD_TIMELINE_MARK_CYCLES=1 HOROVOD_NUM_NCCL_STREAMS=4 "
+     "HOROVOD_TORUS_ALLREDUCE=0",
+     ""},
     {"horovodrun -np 4 --min-np 3 --max-np 9 --slots-per-host 2 --host-discovery-script "
      "hosts.sh --blacklist-cooldown-range 1 2 python train.py",
      0, 2, 256, NULL, NULL, "", "--blacklist-cooldown-range"},

@@ -27,8 +27,8 @@ int walltime_parse(const char *text, int64_t *seconds, struct ddp_err *err)
     int64_t ms;
     if (*text && !text[strspn(text, digits)])
         return err_set(err,
-                       "'%.40s' is minutes for Slurm and LSF, seconds for Grid Engine "
-                       "and PBS; write %.20sm, %.20ss or %.20sh",
+                       "'%.40s' is minutes for Slurm, LSF and Flux, seconds for Grid "
+                       "Engine and PBS; write %.20sm, %.20ss or %.20sh",
                        text, text, text, text);
     size_t first = strspn(text, digits);
     if (first > 0 && text[first] == ':' && text[first + 1] &&

@@ -1,8 +1,8 @@
 /* launcher/cli/walltime.h - how long a job may run, and how much memory it may
  * have: from people's words to the scheduler's
  *
- * A bare number is minutes for Slurm and LSF, seconds for Grid Engine and PBS; "2:00" is
- * two minutes here and two hours there. Neither is understood: a unit settles it.
+ * A bare number is minutes for Slurm, LSF and Flux, seconds for Grid Engine and PBS;
+ * "2:00" is two minutes here and two hours there. Neither is understood: a unit settles it.
  */
 #ifndef LAUNCHER_CLI_WALLTIME_H
 #define LAUNCHER_CLI_WALLTIME_H

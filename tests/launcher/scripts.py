@@ -439,7 +439,7 @@ class Scripts(unittest.TestCase):
         (["--script", "slurm", "--min-np", "8", "--max-np", "12", "true"],
          "--min-np and --max-np in a batch script need --nproc-per-node"),
         (["--script", "slurm", "--time", "120", "true"],
-         "--time: '120' is minutes for Slurm and LSF, seconds for Grid Engine and PBS; write "
+         "--time: '120' is minutes for Slurm, LSF and Flux, seconds for Grid Engine and PBS; write "
          "120m, 120s or 120h"),
         (["--script", "torque", "true"], "--script is slurm, sge, pbs, lsf or flux, not 'torque'"),
         (["--submit", "true"],

@@ -28,7 +28,7 @@ static const struct {
     {"[site]\nscheduler = slurm\n[partition g]\n  gpus = -1\n",
      ":4:10: gpus: expected a whole number, not '-1'"},
     {"[site]\nscheduler = slurm\n[partition g]\ntime = 120\n",
-     ":4:8: time: '120' is minutes for Slurm and LSF"},
+     ":4:8: time: '120' is minutes for Slurm, LSF and Flux"},
     {"[site]\nscheduler = slurm\n[partition g]\nmemory = 64\n",
      ":4:10: memory: '64' has no unit; write 64M or 64G"},
     {"[site]\nscheduler = slurm\n[partition g]\nnodes = 1\nnodes = 2\n",

@@ -22,7 +22,7 @@ static const struct {
     {"61s", 61, "00:01:01", "00:01:01", "00:02", "1m1s"},
     {"100h", 360000, "4-04:00:00", "100:00:00", "100:00", "4d4h"},
     {"120", 0,
-     "'120' is minutes for Slurm and LSF, seconds for Grid Engine and PBS; "
+     "'120' is minutes for Slurm, LSF and Flux, seconds for Grid Engine and PBS; "
      "write 120m, 120s or 120h"},
     {"2:00", 0,
      "'2:00' is hours and minutes for LSF, minutes and seconds for the others; "

@@ -38,7 +38,7 @@ enum rank_names {
 /* how agents are started on other hosts (transport/transport.h); DEFAULT: by the
  * allocation
  */
-enum start_by { BY_DEFAULT, BY_SSH, BY_SRUN, BY_QRSH, BY_BLAUNCH, BY_TMRSH };
+enum start_by { BY_DEFAULT, BY_SSH, BY_SRUN, BY_QRSH, BY_BLAUNCH, BY_TMRSH, BY_FLUX };
 enum mpi_serve { MPI_NONE = 0, MPI_PMIX = 1, MPI_PMI = 2, MPI_AUTO = 3 };
 /* a pseudo-terminal for rank 0; AUTO: for one rank on a terminal */
 enum use_pty { PTY_AUTO, PTY_ON, PTY_OFF };

@@ -44,9 +44,13 @@ static const struct word input_words[] = {{"rank0", INPUT_RANK0},
 static const struct word script_words[] = {{"slurm", SCHED_SLURM}, {"sge", SCHED_SGE},
                                            {"pbs", SCHED_PBS},     {"lsf", SCHED_LSF},
                                            {"flux", SCHED_FLUX},   {0}};
-static const struct word start_words[] = {{"ssh", BY_SSH},     {"srun", BY_SRUN},
-                                          {"qrsh", BY_QRSH},   {"blaunch", BY_BLAUNCH},
-                                          {"tmrsh", BY_TMRSH}, {0}};
+static const struct word start_words[] = {{"ssh", BY_SSH},
+                                          {"srun", BY_SRUN},
+                                          {"qrsh", BY_QRSH},
+                                          {"blaunch", BY_BLAUNCH},
+                                          {"tmrsh", BY_TMRSH},
+                                          {"flux", BY_FLUX},
+                                          {0}};
 
 #define AT(member) offsetof(struct opts, member)
 
@@ -243,7 +247,7 @@ const struct option options[] = {
      "among it"},
     {"no-preload", NULL, 0, read_no_preload, 0, 0, NULL,
      "each Python rank imports on its own"},
-    {"start launcher", "ssh|srun|qrsh|blaunch|tmrsh", AT(start), read_choice, 0, 0,
+    {"start launcher", "ssh|srun|qrsh|blaunch|tmrsh|flux", AT(start), read_choice, 0, 0,
      start_words,
      "how to start agents on other hosts; default: by the scheduler of this job, else by ssh"},
     {"ssh", "COMMAND", AT(ssh), read_command, 0, 0, NULL,

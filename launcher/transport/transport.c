@@ -14,7 +14,7 @@
 static const struct transport *const transports[] = {
     [BY_SSH] = &transport_ssh,     [BY_SRUN] = &transport_srun,
     [BY_QRSH] = &transport_qrsh,   [BY_BLAUNCH] = &transport_blaunch,
-    [BY_TMRSH] = &transport_tmrsh,
+    [BY_TMRSH] = &transport_tmrsh, [BY_FLUX] = &transport_flux,
 };
 
 char *transport_program(const struct transport *t, const char *ssh, struct ddp_err *err)

@@ -52,7 +52,7 @@ struct transport {
 enum { TRANSPORT_PARTS = 128 };
 
 extern const struct transport transport_ssh, transport_srun, transport_qrsh,
-    transport_blaunch, transport_tmrsh;
+    transport_blaunch, transport_tmrsh, transport_flux;
 
 /* The transport for hosts that come from `source` (struct alloc), and the reason in
  * `why`, for --dry-run. NULL with `err` when the one named by --start is not available.

@@ -37,6 +37,7 @@ static const struct {
      "the way of lsf; --start ssh is the other one"},
     {BY_DEFAULT, "pbs", "pbs_tmrsh", "tmrsh",
      "the way of pbs; --start ssh is the other one"},
+    {BY_DEFAULT, "flux", "flux", "flux", "the way of flux; --start ssh is the other one"},
     {BY_DEFAULT, "-H", "srun", "ssh", "hosts from -H"},
     {BY_SSH, "slurm", "srun", "ssh", "--start ssh"},
     {BY_SRUN, "slurm", "ls", "srun", "--start srun"},
@@ -110,6 +111,11 @@ static const struct {
     {&transport_qrsh, "", 1, "qrsh -inherit -v PWD n1 exec '/opt/it'\\''s/ddprun-agent'"},
     {&transport_blaunch, "", 1, "blaunch n1 '/opt/it'\\''s/ddprun-agent'"},
     {&transport_tmrsh, "", 1, "pbs_tmrsh n1 /opt/it's/ddprun-agent"},
+    {&transport_flux, "", 1,
+     "flux env sh -c r=$(flux overlay lookup \"$0\") && exec flux exec -q -d / -r \"$r\" sh -c "
+     "'unset CUDA_VISIBLE_DEVICES; v=$(tr \"\\0\" \"\\n\" </proc/$PPID/environ | grep "
+     "^CUDA_VISIBLE_DEVICES=) && export \"$v\"; exec \"$0\"' \"$1\" n1 "
+     "/opt/it's/ddprun-agent"},
 };
 
 static void put_env(const char *text)
@@ -275,6 +281,11 @@ static const struct {
      "n3: the agent '/agent' is not there; install ddprun in the same place, or name its "
      "agent by --agent"},
     {&transport_tmrsh, "", 127 << 8,
+     "n3: the agent '/agent' is not there; install ddprun in the same place, or name its "
+     "agent by --agent"},
+    {&transport_flux, "flux-overlay: host n3 not found in host map\n", 1 << 8,
+     "n3: Flux has no broker of this name in this job; --start ssh does without"},
+    {&transport_flux, "n3: 1: exec: /agent: not found\n", 127 << 8,
      "n3: the agent '/agent' is not there; install ddprun in the same place, or name its "
      "agent by --agent"},
     {&transport_blaunch, "Host n3 is not in the allocation\n", 255 << 8,

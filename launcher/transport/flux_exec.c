@@ -1,0 +1,55 @@
+/* launcher/transport/flux_exec.c - agents as processes of the brokers of a Flux instance,
+ * one flux exec each
+ *
+ * "flux exec -r RANK command" runs the command as a child of a broker: with the CPUs that
+ * the job has on that node, and without an sshd there. Only the owner of an instance may
+ * do so, as in flux batch and flux alloc. Its stdin, and the end of it, arrive there; no
+ * shell reads the command. The number of a host's broker is looked up by `flux overlay`,
+ * which is not waited for here: a shell does both.
+ *
+ * The environment is ours, but CUDA_VISIBLE_DEVICES names the GPUs of one node. The
+ * broker has that of its own node, from the shell of the job in which it runs.
+ */
+#include "launcher/transport/transport.h"
+
+#include "launcher/transport/diagnose.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char there[] =
+    "unset CUDA_VISIBLE_DEVICES; v=$(tr \"\\0\" \"\\n\" </proc/$PPID/environ | "
+    "grep ^CUDA_VISIBLE_DEVICES=) && export \"$v\"; exec \"$0\"";
+
+static void command(const struct msg_hosts *hosts, const unsigned *nodes, size_t n,
+                    struct strv *argv)
+{
+    strv_push(argv, "flux");
+    strv_push(argv, "env"); /* runs a command */
+    strv_push(argv, "sh");
+    strv_push(argv, "-c");
+    strv_pushf(argv,
+               "r=$(flux overlay lookup \"$0\") && exec flux exec -q -d / -r \"$r\" "
+               "sh -c '%s' \"$1\"",
+               there);
+    strv_push(argv, hosts->hosts[nodes[0]].name);
+    strv_push(argv, hosts->agent);
+}
+
+static bool diagnose(const struct msg_hosts *hosts, const struct host *host,
+                     const char *output, int status, struct diagnosis *d)
+{
+    if (!strstr(output, "not found in host map"))
+        return false;
+    snprintf(d->text, sizeof d->text,
+             "%s: Flux has no broker of this name in this job; --start ssh does without",
+             host->name);
+    return true;
+}
+
+const struct transport transport_flux = {.name = "flux",
+                                         .program = "flux",
+                                         .source = "flux",
+                                         .lifeline = true,
+                                         .command = command,
+                                         .diagnose = diagnose};

@@ -367,14 +367,6 @@ bool use_onednn(struct kernels *k)
     OK(dnnl_engine_create(&cpu, dnnl_cpu, 0));
     OK(dnnl_stream_create(&stream, cpu, dnnl_stream_default_flags));
     k->name = "onednn";
-    k->linear_plan = linear_plan;
-    k->linear_plan_free = linear_plan_free;
-    k->linear = linear;
-    k->linear_back = linear_back;
-    k->conv_plan = conv_plan;
-    k->conv_plan_free = conv_plan_free;
-    k->conv_floats = conv_floats;
-    k->conv = conv;
-    k->conv_back = conv_back;
+    TAKE_LAYERS(k);
     return true;
 }

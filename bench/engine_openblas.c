@@ -195,14 +195,6 @@ bool use_openblas(struct kernels *k)
 {
     openblas_set_num_threads(1);
     k->name = "openblas";
-    k->linear_plan = linear_plan;
-    k->linear_plan_free = linear_plan_free;
-    k->linear = linear;
-    k->linear_back = linear_back;
-    k->conv_plan = conv_plan;
-    k->conv_plan_free = conv_plan_free;
-    k->conv_floats = conv_floats;
-    k->conv = conv;
-    k->conv_back = conv_back;
+    TAKE_LAYERS(k);
     return true;
 }

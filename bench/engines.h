@@ -9,11 +9,26 @@
 
 #include "worker/kernels/kernels.h"
 
-/* As kernels_get(), of those too; "bf16" and "avx2-bf16" are engines of that precision. What a library lacks is the worker's fastest. */
+/* As kernels_get(), of those too; "bf16" and "avx2-bf16" are engines of that precision.
+ * What a library lacks is the worker's fastest. */
 const struct kernels *bench_engine(const char *name, struct ddp_err *err);
 
 /* Put the library's layers into the table; false in builds without the library. */
 bool use_openblas(struct kernels *k);
 bool use_onednn(struct kernels *k);
+
+/* The layers are functions of one file, with the names of their members. */
+#define TAKE_LAYERS(k)                            \
+    do {                                          \
+        (k)->linear_plan = linear_plan;           \
+        (k)->linear_plan_free = linear_plan_free; \
+        (k)->linear = linear;                     \
+        (k)->linear_back = linear_back;           \
+        (k)->conv_plan = conv_plan;               \
+        (k)->conv_plan_free = conv_plan_free;     \
+        (k)->conv_floats = conv_floats;           \
+        (k)->conv = conv;                         \
+        (k)->conv_back = conv_back;               \
+    } while (0)
 
 #endif

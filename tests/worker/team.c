@@ -12,23 +12,13 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 enum { TEAM_MAX = 80, TEAMS_MAX = 8, PATIENCE_MS = 240000 };
-
-static void serve(int listener)
-{
-    struct ddp_err err;
-    struct server_options options = {.listen_fd = listener};
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    struct loop *loop = loop_create(&err);
-    if (loop && server_create(loop, &options, &err))
-        loop_run(loop);
-    _exit(1);
-}
 
 static void set_number(const char *name, int n)
 {
@@ -123,6 +113,32 @@ static pid_t must_fork(void)
     return pid;
 }
 
+pid_t team_server(int *port)
+{
+    struct ddp_err err;
+    int listener = sock_listen("127.0.0.1", 0, port, &err);
+    ck_assert_msg(listener >= 0, "%s", err.text);
+    pid_t pid = must_fork();
+    if (pid == 0) {
+        struct server_options options = {.listen_fd = listener};
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        struct loop *loop = loop_create(&err);
+        if (loop && server_create(loop, &options, &err))
+            loop_run(loop);
+        _exit(1);
+    }
+    close(listener);
+    return pid;
+}
+
+void *team_shared(size_t bytes)
+{
+    void *at =
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ck_assert(at != MAP_FAILED);
+    return at;
+}
+
 /* A team that is running. */
 struct playing {
     const struct team *team;
@@ -133,17 +149,11 @@ struct playing {
 static void team_start(struct playing *p, const struct team *t,
                        void (*fn)(struct ddp_group *g, const void *arg), const void *arg)
 {
-    struct ddp_err err;
     int port;
     *p = (struct playing){.team = t,
                           .deadline_ms = now_ms() + PATIENCE_MS + t->timeout_ms};
     ck_assert_int_le(t->size, TEAM_MAX);
-    int listener = sock_listen("127.0.0.1", 0, &port, &err);
-    ck_assert_msg(listener >= 0, "%s", err.text);
-    p->server = must_fork();
-    if (p->server == 0)
-        serve(listener);
-    close(listener);
+    p->server = team_server(&port);
     for (int r = 0; r < t->size; r++) {
         p->ranks[r] = must_fork();
         if (p->ranks[r] == 0)

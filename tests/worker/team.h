@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 struct team {
     int size;
@@ -32,6 +33,20 @@ void assert_team(const struct team *team,
 void assert_teams(const struct team *teams, size_t n,
                   void (*fn)(struct ddp_group *g, const void *arg),
                   const void *const *args);
+
+/* Zeroed memory that the ranks of a test share with it. */
+void *team_shared(size_t bytes);
+
+/* Starts a store's server on a port of its own, which ends with this process at the
+ * latest. */
+pid_t team_server(int *port);
+
+/* A function that makes one call, for tables of calls. */
+#define TEAM_CALL(name, ...)                                  \
+    static int name(struct ddp_group *g, struct ddp_err *err) \
+    {                                                         \
+        return __VA_ARGS__;                                   \
+    }
 
 /* A failure is reported within a second where there are enough CPUs. Three are asserted,
  * besides the time in which processes of this machine waited for a CPU; 20 at the most,

@@ -143,9 +143,7 @@ static void half_case(struct ddp_group *g, const void *arg)
 
 START_TEST(who_dies_while_it_tells_has_told_nothing)
 {
-    seen = mmap(NULL, sizeof *seen, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-                -1, 0);
-    ck_assert(seen != MAP_FAILED);
+    seen = team_shared(sizeof *seen);
     assert_team(&(struct team){.size = 4, .expect_dead = 1 + TELLER}, half_case, NULL);
     const char *first = seen->told[0];
     ck_assert_msg(strstr(first, "rank 1 on ") || strstr(first, "rank 2 on "), "%s",

@@ -10,7 +10,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -78,9 +77,7 @@ static void check_incast(struct ddp_group *g, const void *arg)
 START_TEST(lost_syns_are_waited_out)
 {
     tester = getpid();
-    computed = mmap(NULL, sizeof *computed, PROT_READ | PROT_WRITE,
-                    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    ck_assert(computed != MAP_FAILED);
+    computed = team_shared(sizeof *computed);
     assert_team(&(struct team){.size = 6, .layout = "abcdef"}, check_incast, NULL);
 }
 END_TEST

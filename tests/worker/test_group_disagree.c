@@ -23,24 +23,18 @@ static const struct team teams[] = {{.size = 2, .backend = "tcp"},
 
 static float in[ROOM], out[ROOM];
 
-#define CALL(name, ...)                                       \
-    static int name(struct ddp_group *g, struct ddp_err *err) \
-    {                                                         \
-        return __VA_ARGS__;                                   \
-    }
-
-CALL(barrier, ddp_barrier(g, err))
-CALL(broadcast, ddp_broadcast(g, in, 64, DDP_F32, 0, err))
-CALL(broadcast_of_odd, ddp_broadcast(g, in, 64, DDP_F32, ODD, err))
-CALL(all_reduce, ddp_all_reduce(g, in, 64, DDP_F32, DDP_MAX, err))
-CALL(all_reduce_min, ddp_all_reduce(g, in, 64, DDP_F32, DDP_MIN, err))
-CALL(all_reduce_long, ddp_all_reduce(g, in, ROOM, DDP_F32, DDP_MAX, err))
-CALL(reduce, ddp_reduce(g, in, out, 64, DDP_F32, DDP_SUM, 0, err))
-CALL(all_gather, ddp_all_gather(g, in, out, 64, DDP_F32, err))
-CALL(reduce_scatter, ddp_reduce_scatter(g, in, out, 64, DDP_F32, DDP_SUM, err))
-CALL(gather, ddp_gather(g, in, out, 64, DDP_F32, 0, err))
-CALL(scatter, ddp_scatter(g, in, out, 64, DDP_F32, ODD, err))
-CALL(all_to_all, ddp_all_to_all(g, in, out, 64, DDP_F32, err))
+TEAM_CALL(barrier, ddp_barrier(g, err))
+TEAM_CALL(broadcast, ddp_broadcast(g, in, 64, DDP_F32, 0, err))
+TEAM_CALL(broadcast_of_odd, ddp_broadcast(g, in, 64, DDP_F32, ODD, err))
+TEAM_CALL(all_reduce, ddp_all_reduce(g, in, 64, DDP_F32, DDP_MAX, err))
+TEAM_CALL(all_reduce_min, ddp_all_reduce(g, in, 64, DDP_F32, DDP_MIN, err))
+TEAM_CALL(all_reduce_long, ddp_all_reduce(g, in, ROOM, DDP_F32, DDP_MAX, err))
+TEAM_CALL(reduce, ddp_reduce(g, in, out, 64, DDP_F32, DDP_SUM, 0, err))
+TEAM_CALL(all_gather, ddp_all_gather(g, in, out, 64, DDP_F32, err))
+TEAM_CALL(reduce_scatter, ddp_reduce_scatter(g, in, out, 64, DDP_F32, DDP_SUM, err))
+TEAM_CALL(gather, ddp_gather(g, in, out, 64, DDP_F32, 0, err))
+TEAM_CALL(scatter, ddp_scatter(g, in, out, 64, DDP_F32, ODD, err))
+TEAM_CALL(all_to_all, ddp_all_to_all(g, in, out, 64, DDP_F32, err))
 
 /* A rank that polls instead of waiting reports its call as well. */
 static int ask(struct ddp_request *r, struct ddp_err *err)
@@ -51,8 +45,8 @@ static int ask(struct ddp_request *r, struct ddp_err *err)
     return rc;
 }
 
-CALL(asked_all_reduce, ask(ddp_iall_reduce(g, in, 64, DDP_F32, DDP_SUM, err), err))
-CALL(asked_all_to_all, ask(ddp_iall_to_all(g, in, out, 64, DDP_I32, err), err))
+TEAM_CALL(asked_all_reduce, ask(ddp_iall_reduce(g, in, 64, DDP_F32, DDP_SUM, err), err))
+TEAM_CALL(asked_all_to_all, ask(ddp_iall_to_all(g, in, out, 64, DDP_I32, err), err))
 
 static const struct {
     int (*call)(struct ddp_group *g, struct ddp_err *err);

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -42,13 +41,24 @@ static void check_broken(struct ddp_group *g, const struct ddp_err *first)
                 err.text);
 }
 
-static void check_names_victim(struct ddp_group *g, const struct ddp_err *err,
-                               const char *what)
+/* It names the victim and `what`, and the group is broken. */
+static void check_blames_victim(struct ddp_group *g, const struct ddp_err *err,
+                                const char *what)
 {
     char who[32];
     snprintf(who, sizeof who, "rank %d on ", VICTIM);
     team_assert(g, strstr(err->text, who) && strstr(err->text, what),
                 "does not tell of '%s' and '%s': %s", who, what, err->text);
+    check_broken(g, err);
+}
+
+static void assert_victim_dies(const struct team *team,
+                               void (*fn)(struct ddp_group *g, const void *arg),
+                               const void *arg)
+{
+    struct team t = *team;
+    t.expect_dead = VICTIM + 1;
+    assert_team(&t, fn, arg);
 }
 
 /* The victim dies between two all_reduces, in the middle of one, or before the first. */
@@ -76,18 +86,15 @@ static void check_death(struct ddp_group *g, const void *arg)
     team_assert(g, rc == -1, "no error");
     team_assert(g, team_is_soon(began), "noticed after %lld ms",
                 (long long)(now_ms() - began.at_ms));
-    check_names_victim(g, &err, "gone");
-    check_broken(g, &err);
+    check_blames_victim(g, &err, "gone");
     if (when % 2 == 0)
         free(x);
 }
 
 START_TEST(a_dead_rank_is_named)
 {
-    struct team t = teams[_i / 3];
     int when = _i % 3;
-    t.expect_dead = VICTIM + 1;
-    assert_team(&t, check_death, &when);
+    assert_victim_dies(&teams[_i / 3], check_death, &when);
 }
 END_TEST
 
@@ -102,15 +109,12 @@ static void check_receive(struct ddp_group *g, const void *arg)
     if (r) /* unless another rank was faster to find out */
         team_assert(g, ddp_wait(r, &err) == -1, "something came");
     team_assert(g, strcmp(data, "nothing") == 0, "'%.8s' came", data);
-    check_names_victim(g, &err, "gone");
-    check_broken(g, &err);
+    check_blames_victim(g, &err, "gone");
 }
 
 START_TEST(a_message_of_the_dead_is_not_awaited)
 {
-    struct team t = teams[_i];
-    t.expect_dead = VICTIM + 1;
-    assert_team(&t, check_receive, NULL);
+    assert_victim_dies(&teams[_i], check_receive, NULL);
 }
 END_TEST
 
@@ -129,15 +133,12 @@ static void check_polling(struct ddp_group *g, const void *arg)
         usleep(1000);
     }
     team_assert(g, rc == -1 && !done, "no error");
-    check_names_victim(g, &err, "gone");
-    check_broken(g, &err);
+    check_blames_victim(g, &err, "gone");
 }
 
 START_TEST(asking_for_a_message_of_the_dead_ends)
 {
-    struct team t = teams[_i];
-    t.expect_dead = VICTIM + 1;
-    assert_team(&t, check_polling, NULL);
+    assert_victim_dies(&teams[_i], check_polling, NULL);
 }
 END_TEST
 
@@ -154,8 +155,7 @@ static void check_leaving(struct ddp_group *g, const void *arg)
     if (ddp_group_size(g) > 2)
         usleep(20000);
     team_assert(g, ddp_barrier(g, &err) == -1, "met a rank that has left");
-    check_names_victim(g, &err, "");
-    check_broken(g, &err);
+    check_blames_victim(g, &err, "");
 }
 
 START_TEST(who_leaves_early_is_named)
@@ -185,15 +185,12 @@ static void check_message_then_death(struct ddp_group *g, const void *arg)
     while (rc == 0 && team_is_soon(began))
         rc = ddp_broadcast(g, x, LONG, DDP_F64, VICTIM, &err);
     team_assert(g, rc == -1 && team_is_soon(began), "no error");
-    check_names_victim(g, &err, "gone");
-    check_broken(g, &err);
+    check_blames_victim(g, &err, "gone");
 }
 
 START_TEST(a_death_between_a_message_and_a_collective)
 {
-    struct team t = teams[_i];
-    t.expect_dead = VICTIM + 1;
-    assert_team(&t, check_message_then_death, NULL);
+    assert_victim_dies(&teams[_i], check_message_then_death, NULL);
 }
 END_TEST
 
@@ -215,15 +212,12 @@ static void check_deadline(struct ddp_group *g, const void *arg)
     team_assert(g, ddp_barrier(g, &err) == -1, "met a rank that is not there");
     ++*gave_up;
     team_assert(g, strstr(err.text, "barrier #2: rank "), "%s", err.text);
-    check_names_victim(g, &err, "has not come within 0.3 s");
-    check_broken(g, &err);
+    check_blames_victim(g, &err, "has not come within 0.3 s");
 }
 
 START_TEST(the_deadline_names_who_stays_away)
 {
-    gave_up = mmap(NULL, sizeof *gave_up, PROT_READ | PROT_WRITE,
-                   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    ck_assert(gave_up != MAP_FAILED);
+    gave_up = team_shared(sizeof *gave_up);
     assert_team(&teams[_i], check_deadline, NULL);
 }
 END_TEST
@@ -270,17 +264,14 @@ static void check_exchanges(struct ddp_group *g, const void *arg)
         team_ok(g, rc);
         raise(SIGKILL);
     }
-    check_names_victim(g, &err, "gone");
-    check_broken(g, &err);
+    check_blames_victim(g, &err, "gone");
     free(a);
     free(b);
 }
 
 START_TEST(a_death_ends_what_is_made_of_messages)
 {
-    struct team t = teams[_i];
-    t.expect_dead = VICTIM + 1;
-    assert_team(&t, check_exchanges, NULL);
+    assert_victim_dies(&teams[_i], check_exchanges, NULL);
 }
 END_TEST
 
@@ -308,9 +299,7 @@ static void check_silent(struct ddp_group *g, const void *arg)
 START_TEST(one_of_many_silent_ranks_is_missed)
 {
     enum { MANY = 72 }; /* more than one look opens streams to */
-    gave_up = mmap(NULL, sizeof *gave_up, PROT_READ | PROT_WRITE,
-                   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    ck_assert(gave_up != MAP_FAILED);
+    gave_up = team_shared(sizeof *gave_up);
     assert_team(&(struct team){.size = MANY, .backend = "tcp", .expect_dead = MANY},
                 check_silent, NULL);
 }

@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 static const struct team teams[] = {
     {.size = 1, .backend = "nccl"},
@@ -237,9 +236,7 @@ static void (*const orders[])(struct ddp_group *g, const void *arg) = {
 
 START_TEST(work_starts_when_it_is_called)
 {
-    finished = mmap(NULL, sizeof *finished, PROT_READ | PROT_WRITE,
-                    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    ck_assert(finished != MAP_FAILED);
+    finished = team_shared(sizeof *finished);
     for (size_t i = 1; i < ARRAY_LEN(teams); i++) {
         struct team t = teams[i];
         t.timeout_ms = STUCK_MS;

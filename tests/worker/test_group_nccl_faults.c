@@ -152,19 +152,13 @@ END_TEST
 
 /* ---- calls that differ ---- */
 
-#define CALL(name, ...)                                       \
-    static int name(struct ddp_group *g, struct ddp_err *err) \
-    {                                                         \
-        return __VA_ARGS__;                                   \
-    }
-
-CALL(barrier, ddp_barrier(g, err))
-CALL(broadcast, ddp_broadcast(g, a, 64, DDP_F32, 0, err))
-CALL(broadcast_of_odd, ddp_broadcast(g, a, 64, DDP_F32, VICTIM, err))
-CALL(all_reduce, ddp_all_reduce(g, a, 64, DDP_F32, DDP_SUM, err))
-CALL(all_reduce_min, ddp_all_reduce(g, a, 64, DDP_F32, DDP_MIN, err))
-CALL(all_reduce_long, ddp_all_reduce(g, a, COUNT, DDP_F32, DDP_SUM, err))
-CALL(all_to_all, ddp_all_to_all(g, a, b, 10, DDP_F32, err))
+TEAM_CALL(barrier, ddp_barrier(g, err))
+TEAM_CALL(broadcast, ddp_broadcast(g, a, 64, DDP_F32, 0, err))
+TEAM_CALL(broadcast_of_odd, ddp_broadcast(g, a, 64, DDP_F32, VICTIM, err))
+TEAM_CALL(all_reduce, ddp_all_reduce(g, a, 64, DDP_F32, DDP_SUM, err))
+TEAM_CALL(all_reduce_min, ddp_all_reduce(g, a, 64, DDP_F32, DDP_MIN, err))
+TEAM_CALL(all_reduce_long, ddp_all_reduce(g, a, COUNT, DDP_F32, DDP_SUM, err))
+TEAM_CALL(all_to_all, ddp_all_to_all(g, a, b, 10, DDP_F32, err))
 
 static const struct {
     int (*others)(struct ddp_group *g, struct ddp_err *err);

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 static const struct team teams[] = {
@@ -219,9 +218,7 @@ static void await_stage(struct ddp_group *g, int wanted)
 static void assert_in_stages(const char *backend,
                              void (*fn)(struct ddp_group *g, const void *arg))
 {
-    stage = mmap(NULL, sizeof *stage, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-                 -1, 0);
-    ck_assert(stage != MAP_FAILED);
+    stage = team_shared(sizeof *stage);
     assert_team(&(struct team){.size = 2, .backend = backend}, fn, NULL);
 }
 

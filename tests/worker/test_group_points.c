@@ -22,7 +22,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -344,9 +343,7 @@ START_TEST(a_fault_at_any_message_is_told)
 {
     const struct team *team = &teams[_i / RANKS];
     int victim = _i % RANKS;
-    board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-                 -1, 0);
-    ck_assert(board != MAP_FAILED);
+    board = team_shared(sizeof *board);
     if (victim >= team->size)
         return;
     try_point(team, &(struct point){victim, COUNT, 0});

@@ -2,19 +2,13 @@
  * threads share as threads; of the group's memory each has a mapping of its own, which it
  * cannot tell to be the same. */
 #include "tests/support/suite.h"
-
-#include "common/loop.h"
-#include "common/sock.h"
-#include "include/ddprun/group.h"
-#include "rendezvous/server/server.h"
+#include "tests/worker/team.h"
 
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 enum { SIZE = 3, ROUNDS = 30, COUNT = 40000 };
 
@@ -30,20 +24,7 @@ static int port;
 
 static void start_server(void)
 {
-    struct ddp_err err;
-    int listener = sock_listen("127.0.0.1", 0, &port, &err);
-    ck_assert_msg(listener >= 0, "%s", err.text);
-    server_pid = fork();
-    ck_assert_int_ge(server_pid, 0);
-    if (server_pid == 0) {
-        struct server_options options = {.listen_fd = listener};
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        struct loop *loop = loop_create(&err);
-        if (loop && server_create(loop, &options, &err))
-            loop_run(loop);
-        _exit(1);
-    }
-    close(listener);
+    server_pid = team_server(&port);
 }
 
 static void stop_server(void)

@@ -10,12 +10,11 @@ import re
 import signal
 import struct
 import sys
-import time
 
 sys.path.insert(0, os.path.join(sys.argv[2], "tests", "worker", "train"))
 from gpu import (  # noqa: E402
     EMULATED, ENGINE, FEW, GPUS, as_on_cpu, both, few_digits, on_cpu, on_gpu, same)
-from ranks import Ranks, losses, main, rows, run, run_ok  # noqa: E402
+from ranks import Ranks, losses, main, rows, run, run_ok, wait_until  # noqa: E402
 
 MODELS = os.path.join(sys.argv[2], "tests", "worker", "nn")
 
@@ -446,9 +445,7 @@ def a_rank_whose_gpu_never_ends_is_not_awaited_for_ever():
 def a_killed_rank_is_named_in_seconds():
     ranks = Ranks(2, "--engine", "cuda", "--epochs", 500, "--progress", "none", "--plot", "none",
                   "--log", "log", env=on_gpu())
-    until = time.monotonic() + 60
-    while time.monotonic() < until and not (os.path.exists("log") and os.path.getsize("log") > 2000):
-        time.sleep(0.02)
+    wait_until(lambda: os.path.exists("log") and os.path.getsize("log") > 2000)
     ranks.signal(signal.SIGKILL, 1)
     first, second = ranks.wait()
     assert second.code == -signal.SIGKILL and first.code == 1, (first, second)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 BUILD = os.path.abspath(sys.argv[1])
 TRAIN = os.path.join(BUILD, "worker", "ddp-train")
@@ -81,6 +82,13 @@ def run_ok(n, *args, **kw):
     for r in range(1, n):
         assert results[r].out == "", f"rank {r} is not quiet: {results[r]}"
     return results[0]
+
+
+def wait_until(condition):
+    """A minute at most. A caller checks it afterwards."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until and not condition():
+        time.sleep(0.02)
 
 
 def rows(path, kind):

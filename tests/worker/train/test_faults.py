@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 
-from ranks import TRAIN, Ranks, losses, main, rows, run, run_ok
+from ranks import TRAIN, Ranks, losses, main, rows, run, run_ok, wait_until
 
 DIGITS = os.path.join(os.path.abspath(sys.argv[2]), "worker", "data", "digits")
 QUIET = ("--plot", "none", "--progress", "none")
@@ -24,21 +24,15 @@ def one_line(results, code, text):
 
 
 def wait_for(path):
-    """Until the file has content. A caller checks it afterwards."""
-    until = time.monotonic() + 60
-    while time.monotonic() < until and not (os.path.exists(path) and os.path.getsize(path)):
-        time.sleep(0.02)
+    """Until the file has content."""
+    wait_until(lambda: os.path.exists(path) and os.path.getsize(path))
 
 
-def wait_until_handled(pid):
-    """Until no signal to the process is pending."""
-    until = time.monotonic() + 60
-    while time.monotonic() < until:
-        with open(f"/proc/{pid}/status", encoding="ascii") as status:
-            if all(int(line.split()[1], 16) == 0 for line in status
-                   if line.startswith(("SigPnd", "ShdPnd"))):
-                return
-        time.sleep(0.02)
+def handled(pid):
+    """No signal to the process is pending."""
+    with open(f"/proc/{pid}/status", encoding="ascii") as status:
+        return all(int(line.split()[1], 16) == 0 for line in status
+                   if line.startswith(("SigPnd", "ShdPnd")))
 
 
 # ---- stop and go on ----
@@ -96,7 +90,7 @@ def a_second_sigterm_at_once_is_the_same_request():
         job.signal(signal.SIGSTOP, rank=0)  # so that rank 1 cannot finish its step
         for which in (signal.SIGTERM, second):
             job.signal(which, rank=1)
-            wait_until_handled(job.ranks[1].pid)
+            wait_until(lambda pid=job.ranks[1].pid: handled(pid))
         if codes is None:
             assert job.ranks[1].wait(60) == 130, "the user's Ctrl-C is another request"
             job.signal(signal.SIGKILL, rank=0)
@@ -323,9 +317,7 @@ def two_runs_do_not_save_to_one_place():
     # both begin before the file is there, unless one is slow, and one of them writes it
     both = [Ranks(1, "--epochs", 100000, *QUIET, "--checkpoint", "late", "--seed", seed)
             for seed in (1, 2)]
-    until = time.monotonic() + 60
-    while time.monotonic() < until and all(job.ranks[0].poll() is None for job in both):
-        time.sleep(0.02)
+    wait_until(lambda: any(job.ranks[0].poll() is not None for job in both))
     for job in both:
         job.signal(signal.SIGTERM)
     ended = sorted((job.wait()[0] for job in both), key=lambda result: result.code)

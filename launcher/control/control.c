@@ -2,6 +2,7 @@
 #define LOG_SUBSYS "job"
 #include "launcher/control/control.h"
 
+#include "common/listener.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/sock.h"
@@ -20,10 +21,8 @@
 #include <utlist.h>
 
 /* ms before the socket is made; connections at a time; bytes of a request; bytes that a
- * peer may leave unread before it is dropped; ms without accepting when there are no more
- * descriptors, as the loop would spin */
+ * peer may leave unread before it is dropped */
 enum { LISTEN_MS = 50, PEERS_MAX = 32, REQUEST_MAX = 64 << 10, UNREAD_MAX = 64 << 20 };
-enum { PAUSE_MS = 100 };
 
 struct peer {
     struct control *c; /* borrowed */
@@ -41,14 +40,14 @@ struct handler {
 };
 
 struct control {
-    struct loop *loop;        /* borrowed */
-    const char *id;           /* borrowed */
-    struct handler *handlers; /* owned */
-    struct peer *peers;       /* owned */
-    uint32_t last;            /* number given to a peer */
-    struct event *timer;      /* owned: until it listens, and listens again */
-    struct event *listener;   /* owned; NULL: does not listen */
-    struct sockaddr_un sa;    /* of the listener */
+    struct loop *loop;         /* borrowed */
+    const char *id;            /* borrowed */
+    struct handler *handlers;  /* owned */
+    struct peer *peers;        /* owned */
+    uint32_t last;             /* number given to a peer */
+    struct event *timer;       /* owned */
+    struct listener *listener; /* owned; NULL: does not listen */
+    struct sockaddr_un sa;     /* of the listener */
 };
 
 static struct peer *find(const struct control *c, uint32_t number)
@@ -141,20 +140,15 @@ static bool is_admitted(int fd)
            (who.uid == geteuid() || who.uid == 0);
 }
 
-static void on_connect(evutil_socket_t listener, short what, void *arg)
+static void on_connect(int fd, const struct sockaddr *from, void *arg)
 {
     struct control *c = arg;
-    int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     struct peer *p;
     int n;
-    if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
-        event_del(c->listener);
-        loop_arm(c->timer, PAUSE_MS);
-    }
     LL_COUNT(c->peers, p, n);
-    if (fd >= 0 && n < PEERS_MAX && is_admitted(fd))
+    if (n < PEERS_MAX && is_admitted(fd))
         control_attach(c, fd);
-    else if (fd >= 0)
+    else
         close(fd);
 }
 
@@ -198,17 +192,13 @@ static void on_timer(evutil_socket_t nothing, short what, void *arg)
 {
     struct control *c = arg;
     struct ddp_err err;
-    if (c->listener) {
-        event_add(c->listener, NULL);
-        return;
-    }
     rundir_clean();
     int fd = rundir_make(make_socket, c, &err);
     if (fd < 0) {
         log_info("no control socket: %s", err.text);
         return;
     }
-    c->listener = loop_watch(c->loop, fd, EV_READ | EV_PERSIST, on_connect, c);
+    c->listener = listener_create(c->loop, fd, "the control socket", on_connect, c);
 }
 
 struct control *control_create(struct loop *loop, const char *id)
@@ -236,8 +226,7 @@ void control_destroy(struct control *c)
     if (c->listener) {
         unlink(c->sa.sun_path);
         rundir_leave();
-        int fd = event_get_fd(c->listener);
-        loop_close_fd(&c->listener, &fd);
+        listener_destroy(c->listener);
     }
     loop_free(c->timer);
     free(c);

@@ -2,7 +2,6 @@
 #include "common/mem.h"
 
 #include <malloc.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,14 +62,19 @@ void *xmemdup(const void *p, size_t n)
     return memcpy(must(malloc(n ? n : 1)), p, n);
 }
 
-char *xasprintf(const char *fmt, ...)
+char *xvasprintf(const char *fmt, va_list ap)
 {
     char *s = NULL;
+    return must(vasprintf(&s, fmt, ap) < 0 ? NULL : s);
+}
+
+char *xasprintf(const char *fmt, ...)
+{
     va_list ap;
     va_start(ap, fmt);
-    int n = vasprintf(&s, fmt, ap);
+    char *s = xvasprintf(fmt, ap);
     va_end(ap);
-    return must(n < 0 ? NULL : s);
+    return s;
 }
 
 void mem_init(void)

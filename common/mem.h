@@ -6,16 +6,18 @@
 #ifndef COMMON_MEM_H
 #define COMMON_MEM_H
 
+#include <stdarg.h>
 #include <stddef.h>
 
 void *xcalloc(size_t n, size_t size);
 void *xaligned(size_t alignment, size_t bytes); /* zeroed; a multiple of `alignment` */
 void *xrealloc(void *p, size_t n, size_t size); /* an array of n elements */
 void *xgrow(void *p, size_t from, size_t n, size_t size); /* new elements are zero */
-char *xstrdup(const char *s);                   /* NULL stays NULL */
+char *xstrdup(const char *s);                             /* NULL stays NULL */
 char *xstrndup(const char *s, size_t n);
 void *xmemdup(const void *p, size_t n);
 char *xasprintf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+char *xvasprintf(const char *fmt, va_list ap) __attribute__((format(printf, 1, 0)));
 
 /* First in main(): all threads allocate from one arena. An arena of its own costs a
  * thread five system calls and its pages, for a few allocations. */

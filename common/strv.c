@@ -3,7 +3,6 @@
 
 #include "common/mem.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,13 +48,10 @@ void strv_push(struct strv *s, const char *str)
 
 void strv_pushf(struct strv *s, const char *fmt, ...)
 {
-    char *str = NULL;
     va_list ap;
     va_start(ap, fmt);
-    if (vasprintf(&str, fmt, ap) < 0)
-        abort();
+    strv_push_nodup(s, xvasprintf(fmt, ap));
     va_end(ap);
-    strv_push_nodup(s, str);
 }
 
 void strv_push_all(struct strv *s, char *const *strs)

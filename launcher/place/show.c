@@ -6,7 +6,6 @@
 #include "common/idset.h"
 #include "common/mem.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,11 +17,9 @@ static void print_line(show_fn line, void *arg, const char *fmt, ...)
 
 static void print_line(show_fn line, void *arg, const char *fmt, ...)
 {
-    char *text = NULL;
     va_list ap;
     va_start(ap, fmt);
-    if (vasprintf(&text, fmt, ap) < 0)
-        abort();
+    char *text = xvasprintf(fmt, ap);
     va_end(ap);
     size_t len = strlen(text);
     while (len > 0 && text[len - 1] == ' ')

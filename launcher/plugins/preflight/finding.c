@@ -3,10 +3,6 @@
 
 #include "common/mem.h"
 
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-
 static void submit(const struct check_ctx *ctx, struct msg_finding f)
 {
     f.check = ctx->check;
@@ -20,8 +16,7 @@ void found_value(const struct check_ctx *ctx, const char *item, const char *key,
     va_list ap;
     struct msg_finding f = {.item = xstrdup(item), .key = xstrdup(key)};
     va_start(ap, value);
-    if (vasprintf(&f.value, value, ap) < 0)
-        abort();
+    f.value = xvasprintf(value, ap);
     va_end(ap);
     submit(ctx, f);
 }
@@ -36,8 +31,7 @@ void found_problem(const struct check_ctx *ctx, const char *problem, ...)
     va_list ap;
     struct msg_finding f = {0};
     va_start(ap, problem);
-    if (vasprintf(&f.problem, problem, ap) < 0)
-        abort();
+    f.problem = xvasprintf(problem, ap);
     va_end(ap);
     submit(ctx, f);
 }
@@ -47,8 +41,7 @@ void found_remark(const struct check_ctx *ctx, const char *remark, ...)
     va_list ap;
     struct msg_finding f = {.remark = true};
     va_start(ap, remark);
-    if (vasprintf(&f.problem, remark, ap) < 0)
-        abort();
+    f.problem = xvasprintf(remark, ap);
     va_end(ap);
     submit(ctx, f);
 }

@@ -17,12 +17,6 @@ static json_int_t number_of(const json_t *o, const char *key)
     return json_integer_value(json_object_get(o, key));
 }
 
-static bool is_of(const json_t *call, const char *group)
-{
-    const char *own = text_of(call, "group");
-    return own && strcmp(own, group) == 0;
-}
-
 /* The first of the group that is not done, else the last: `calls` is in the order of
  * numbers. NULL: none is recorded. */
 static const json_t *current(const json_t *calls, const char *group)
@@ -30,7 +24,7 @@ static const json_t *current(const json_t *calls, const char *group)
     const json_t *call, *last = NULL;
     size_t i;
     json_array_foreach (calls, i, call) {
-        if (!is_of(call, group))
+        if (!is_text(call, "group", group))
             continue;
         last = call;
         if (json_is_false(json_object_get(call, "done")))
@@ -43,8 +37,7 @@ static const json_t *current(const json_t *calls, const char *group)
 static char *members_of(const json_t *group)
 {
     const json_t *list = json_object_get(group, "ranks"), *rank;
-    const char *name = text_of(group, "name");
-    if (json_array_size(list) == 0 && name && strcmp(name, "default_pg") == 0)
+    if (json_array_size(list) == 0 && is_default(group))
         return xstrdup("*");
     struct idset set = {0};
     size_t i;

@@ -8,14 +8,7 @@
 
 static const json_t *made_by(const struct view *v, const char *id)
 {
-    const json_t *made;
-    size_t i;
-    json_array_foreach (json_object_get(v->is, "made"), i, made) {
-        const char *own = text_of(made, "id");
-        if (own && strcmp(own, id) == 0)
-            return made;
-    }
-    return NULL;
+    return with_id(json_object_get(v->is, "made"), id);
 }
 
 static bool same_ranks(const json_t *a, const json_t *b)

@@ -21,6 +21,7 @@
 #include "launcher/plugins/diagnose/beside.h"
 #include "launcher/plugins/diagnose/calls.h"
 #include "launcher/plugins/diagnose/collect.h"
+#include "launcher/plugins/diagnose/place.h"
 #include "launcher/plugins/diagnose/render.h"
 #include "launcher/plugins/diagnose/report_on.h"
 #include "launcher/plugins/diagnose/sockets.h"
@@ -222,12 +223,6 @@ static FILE *open_file(const char *folder, const char *name)
     FILE *f = fopen(path, "wx");
     free(path);
     return f;
-}
-
-static bool is_text(const json_t *o, const char *key, const char *text)
-{
-    const char *value = json_string_value(json_object_get(o, key));
-    return value && strcmp(value, text) == 0;
 }
 
 static void print_labelled(const json_t *sentences, const char *label, FILE *f)

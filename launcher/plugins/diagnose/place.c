@@ -69,6 +69,23 @@ const char *text_of(const json_t *o, const char *key)
     return json_string_value(json_object_get(o, key));
 }
 
+bool is_text(const json_t *o, const char *key, const char *text)
+{
+    const char *value = text_of(o, key);
+    return value && strcmp(value, text) == 0;
+}
+
+const json_t *with_id(const json_t *list, const char *id)
+{
+    const json_t *one;
+    size_t i;
+    json_array_foreach (list, i, one) {
+        if (is_text(one, "id", id))
+            return one;
+    }
+    return NULL;
+}
+
 static bool is_library(const json_t *frame, const char *file, const char *function)
 {
     const char *module = text_of(frame, "module");
@@ -108,8 +125,7 @@ struct place place_of(const json_t *rank)
     const json_t *frame,
         *frames = json_object_get(json_array_get(json_object_get(rank, "threads"), 0),
                                   "frames");
-    const char *state = text_of(rank, "state");
-    bool sleeps = state && strcmp(state, "sleeping") == 0;
+    bool sleeps = is_text(rank, "state", "sleeping");
     long first = native_call(frames);
     size_t i;
     json_array_foreach (frames, i, frame) {

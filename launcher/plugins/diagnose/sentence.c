@@ -106,10 +106,15 @@ void print_operands(const json_t *call, FILE *f)
     fputc(')', f);
 }
 
+bool is_default(const json_t *group)
+{
+    return is_text(group, "name", "default_pg");
+}
+
 void print_group(const json_t *group, FILE *f)
 {
     const char *id = text_of(group, "id"), *name = text_of(group, "name");
-    if (name && strcmp(name, "default_pg") == 0)
+    if (is_default(group))
         fputs("the default group", f);
     else if (name && *name && strcmp(name, "undefined") != 0)
         fprintf(f, "group '%s'", name);

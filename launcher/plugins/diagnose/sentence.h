@@ -59,6 +59,7 @@ void print_ranks(const struct job_view *j, const bool *mark, bool hosts, FILE *f
 
 void print_operands(const json_t *call, FILE *f); /* "(1,000 x float32)" */
 void print_group(const json_t *group, FILE *f);
+bool is_default(const json_t *group); /* that of all ranks */
 
 /* " at train.py:17", if that is known; without the function, as an operation was named.
  */

@@ -22,23 +22,10 @@ enum { CALLS = 16 }; /* that are compared before the first which is not done */
 
 /* --- groups ------------------------------------------------------------------------- */
 
-static const json_t *group_in(const json_t *rank, const char *id)
-{
-    const json_t *group;
-    size_t i;
-    json_array_foreach (json_object_get(rank, "groups"), i, group) {
-        const char *own = text_of(group, "id");
-        if (own && strcmp(own, id) == 0)
-            return group;
-    }
-    return NULL;
-}
-
 /* The number of a call of this group; 0: of another. */
 static json_int_t number_in(const json_t *call, const char *id)
 {
-    const char *group = text_of(call, "group");
-    return group && strcmp(group, id) == 0
+    return is_text(call, "group", id)
                ? json_integer_value(json_object_get(call, "number"))
                : 0;
 }
@@ -81,12 +68,12 @@ static json_int_t count_of(const json_t *group, const char *name)
 static void examine(struct job_view *j, const json_t *group)
 {
     const json_t *ranks = json_object_get(group, "ranks"), *rank;
-    const char *id = text_of(group, "id"), *name = text_of(group, "name");
-    bool all = json_array_size(ranks) == 0 && name && strcmp(name, "default_pg") == 0;
+    const char *id = text_of(group, "id");
+    bool all = json_array_size(ranks) == 0 && is_default(group);
     size_t i;
     for (size_t k = 0; k < j->n; k++) {
         struct view *v = &j->ranks[k];
-        const json_t *own = group_in(v->is, id);
+        const json_t *own = with_id(json_object_get(v->is, "groups"), id);
         v->member = all || own;
         json_array_foreach (ranks, i, rank)
             v->member |= json_integer_value(rank) == v->rank;
@@ -471,7 +458,7 @@ static void open_views(struct job_view *j, const json_t *ranks)
     json_array_foreach (ranks, i, rank) {
         struct view *v = &j->ranks[i];
         const char *exited = text_of(rank, "exited"), *state = text_of(rank, "state");
-        bool ends = !exited && state && strcmp(state, "exited") == 0;
+        bool ends = !exited && is_text(rank, "state", "exited");
         exited = ends ? state : exited;
         struct place at = place_of(rank);
         /* one that is about to exit runs none of the user's code */

@@ -73,11 +73,21 @@ int duration_parse(const char *text, int64_t *ms, struct ddp_err *err)
     return 0;
 }
 
-int64_t now_ns(void)
+static int64_t clock_ns(clockid_t clock)
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(clock, &t);
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+int64_t now_ns(void)
+{
+    return clock_ns(CLOCK_MONOTONIC);
+}
+
+int64_t wall_ns(void)
+{
+    return clock_ns(CLOCK_REALTIME);
 }
 
 int64_t now_ms(void)

@@ -1,4 +1,4 @@
-/* common/duration.h - durations, and the monotonic clock for deadlines */
+/* common/duration.h - durations, the monotonic clock for deadlines, and the wall clock */
 #ifndef COMMON_DURATION_H
 #define COMMON_DURATION_H
 
@@ -13,6 +13,8 @@ int duration_parse(const char *text, int64_t *ms, struct ddp_err *err);
 /* Monotonic milliseconds and nanoseconds. */
 int64_t now_ms(void);
 int64_t now_ns(void);
+/* Wall-clock nanoseconds since 1970. */
+int64_t wall_ns(void);
 
 void sleep_ms(int64_t ms); /* a signal does not shorten it */
 

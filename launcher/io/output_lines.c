@@ -11,6 +11,7 @@
  */
 #include "launcher/io/output_lines.h"
 
+#include "common/duration.h"
 #include "common/mem.h"
 
 #include <stdlib.h>
@@ -21,13 +22,6 @@
  * newlines do not exhaust the memory. */
 enum { HELD_MAX = 256 << 20, SHOWN_MAX = 64 << 10 };
 enum { PROMPT_MS = 100 };
-
-static int64_t wall_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 /* "2026-11-21T05:44:26.123+0100 "; strftime() runs once per second. */
 static size_t put_time(struct output *o, char *to, int64_t ms)
@@ -78,7 +72,7 @@ static char *put_head(struct output *o, int rank, enum out_stream which, char *p
         p = stpcpy(p, CLEAR_LINE);
     *screen = (struct screen){.lines = screen->lines};
     if (o->times)
-        p += put_time(o, p, st->npartial > 0 ? st->since_ms : wall_ms());
+        p += put_time(o, p, st->npartial > 0 ? st->since_ms : wall_ns() / 1000000);
     return mempcpy(p, r->tag, r->ntag);
 }
 
@@ -118,7 +112,7 @@ static void emit(struct output *o, int rank, enum out_stream which, const char *
 static void hold(struct output *o, struct stream *st, const char *data, size_t size)
 {
     if (st->npartial == 0)
-        st->since_ms = wall_ms();
+        st->since_ms = wall_ns() / 1000000;
     if (st->room - st->npartial < size) {
         st->room = st->npartial + size < 512 ? 512 : (st->npartial + size) * 2;
         st->partial = xrealloc(st->partial, st->room, 1);

@@ -6,6 +6,7 @@
  */
 #include "worker/group/group.h"
 
+#include "common/duration.h"
 #include "common/mem.h"
 #include "common/write_all.h"
 #include "worker/group/reduce.h"
@@ -16,7 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 /* Of several waits of a process the file has the one that began last. */
@@ -72,14 +72,12 @@ void hang_info_set(const struct ddp_group *g, int64_t waited_ms)
 {
     char *text = NULL;
     size_t n;
-    struct timespec now;
     if (!g->first)
         return; /* a message */
-    clock_gettime(CLOCK_REALTIME, &now);
     FILE *f = open_memstream(&text, &n);
     if (!f)
         return;
-    print(g, now.tv_sec * INT64_C(1000) + now.tv_nsec / 1000000 - waited_ms, f);
+    print(g, wall_ns() / 1000000 - waited_ms, f);
     fclose(f);
     pthread_mutex_lock(&lock);
     file = file < 0 ? open_file() : file;

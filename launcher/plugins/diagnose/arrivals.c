@@ -12,7 +12,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { ANSWER_MS = 500, SENT = 128 };
@@ -43,8 +42,7 @@ static void take_library(struct source *s)
     for (uint64_t i = first; known && i < next; i++) {
         const struct arrival_entry *e = &f->entry[i % ARRIVALS];
         if (e->number > 0)
-            put(&(struct arrivals_record){e->group, e->number, e->at_ns, 0, 0},
-                s);
+            put(&(struct arrivals_record){e->group, e->number, e->at_ns, 0, 0}, s);
     }
     free(f);
 }
@@ -79,13 +77,6 @@ void arrivals_of_torch(const char *text, int64_t ahead_ns,
     }
 }
 
-static int64_t wall_ahead_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec - now_ns();
-}
-
 static void await_traces(struct source *sources, size_t n)
 {
     int64_t until = now_ms() + ANSWER_MS;
@@ -116,7 +107,7 @@ void arrivals_write(const char *folder, const struct collect_rank *ranks, size_t
         rank_trace_ask(&s->trace, s->stem);
     }
     await_traces(sources, n);
-    int64_t ahead_ns = wall_ahead_ns();
+    int64_t ahead_ns = wall_ns() - now_ns();
     for (size_t i = 0; i < n; i++) {
         struct source *s = &sources[i];
         const char *body = rank_trace_body(&s->trace);

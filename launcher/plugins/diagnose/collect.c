@@ -19,14 +19,12 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 /* As in preload/rank/sitecustomize.py. */
@@ -57,13 +55,6 @@ static void find_target(const char *folder, struct dirent *const *files, int nfi
     s->stem = rank_stem(folder, files, nfiles, s->is.rank, s->is.pid, &s->target);
     while (!s->stem && proc_tree(s->target, below, 3) == 2)
         s->target = below[1];
-}
-
-static int64_t wall_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
 }
 
 static void take_library(struct subject *s)
@@ -274,7 +265,7 @@ json_t *collect(const char *folder, const struct collect_rank *ranks, size_t n,
         ras_ask(&ras, folder);
     struct subject *subjects = begin(folder, ranks, n, part, out);
     /* first the collectives: the signal for the stacks may end a sleep */
-    await_answers(subjects, n, &ras, part == COLLECT_CALLS ? ANSWER_MS : FIRST_MS);
+    await_answers(subjects, n, &ras, FIRST_MS);
     for (size_t i = 0; i < n && part != COLLECT_CALLS; i++) {
         if (subjects[i].stem && !json_object_get(subjects[i].out, "no_stacks"))
             ask_stacks(&subjects[i]);

@@ -60,7 +60,6 @@ struct diagnose {
     struct event *deadline;  /* owned: of the answers */
     struct event *check;     /* owned: the next brief inquiry */
     struct event *last_call; /* owned: shortly before --timeout */
-    bool waits_for_timeout;  /* answers are complete, to be used when it has passed */
     int64_t reported_ms;     /* when a hang was reported; 0: none in this attempt */
     struct idset held;       /* ranks that have failed, while that is held back */
 
@@ -97,7 +96,6 @@ static void drop_answers(struct diagnose *d)
     }
     free(d->answers);
     d->answers = NULL;
-    d->waits_for_timeout = false;
     event_del(d->deadline);
 }
 
@@ -168,9 +166,7 @@ static void answered(struct diagnose *d)
     event_del(d->deadline);
     if (d->reason == REASON_BRIEF) {
         evaluate_brief(d);
-    } else if (d->reason == REASON_TIMEOUT) {
-        d->waits_for_timeout = true;
-    } else {
+    } else if (d->reason != REASON_TIMEOUT) { /* used when that has passed */
         evaluate(d);
         release(d);
     }

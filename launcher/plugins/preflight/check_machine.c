@@ -1,6 +1,7 @@
 /* launcher/plugins/preflight/check_machine.c - user, clock, CPUs, GPUs, limits */
 #include "launcher/plugins/preflight/check.h"
 
+#include "common/duration.h"
 #include "common/mem.h"
 #include "launcher/place/sysview.h"
 
@@ -11,7 +12,6 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/sysinfo.h>
-#include <time.h>
 #include <unistd.h>
 
 void check_user(const struct check_ctx *ctx)
@@ -26,12 +26,7 @@ void check_user(const struct check_ctx *ctx)
  * clocks from its heartbeats. */
 void check_clock(const struct check_ctx *ctx)
 {
-    struct timespec wall, mono;
-    clock_gettime(CLOCK_REALTIME, &wall);
-    clock_gettime(CLOCK_MONOTONIC, &mono);
-    found_number(ctx, NULL,
-                 (wall.tv_sec - mono.tv_sec) * 1000000000LL + wall.tv_nsec -
-                     mono.tv_nsec);
+    found_number(ctx, NULL, wall_ns() - now_ns());
 }
 
 void check_cpus(const struct check_ctx *ctx)

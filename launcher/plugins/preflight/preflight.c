@@ -18,7 +18,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* Deadline of a round; several checks may time out within it. */
 enum { ROUND_MS = 90000 };
@@ -64,12 +63,7 @@ static const char *without_name(const char *text, const char *name)
  */
 static int64_t clock_offset(const struct job_node *n, int64_t theirs)
 {
-    struct timespec wall, mono;
-    clock_gettime(CLOCK_REALTIME, &wall);
-    clock_gettime(CLOCK_MONOTONIC, &mono);
-    int64_t ours =
-        (wall.tv_sec - mono.tv_sec) * 1000000000LL + wall.tv_nsec - mono.tv_nsec;
-    return theirs + n->ahead_ns - ours;
+    return theirs + n->ahead_ns - (wall_ns() - now_ns());
 }
 
 static void set_addr(struct preflight *p, unsigned node, const char *key)

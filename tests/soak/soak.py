@@ -34,6 +34,7 @@ from hosts import Folder  # noqa: E402
 
 HOSTS = 3       # per lane, each of which has its own lab
 LONG = 90.0     # seconds, of a fault with --long
+SSH_WAITS = 8.0  # seconds, and a bit more, for a host that does not answer
 UID = 5001      # alice, the lab's user
 HANG = 120.0    # seconds; no job of the soak takes longer, but for its --long fault
 SOCKETS = f"/tmp/ddprun-{UID}"  # the folder of all jobs on all hosts, which share /tmp
@@ -475,11 +476,12 @@ def ssh_killed(job):
 
 @fault(hosts=2)
 def link_cut_for_a_while(job):
-    host = job.pick(job.hosts)
+    host, began = job.pick(job.hosts), time.monotonic()
     host.fault("drop", job.r.choice(("both", "in", "out")))
     time.sleep(job.span())
     host.fault("undrop")
-    return HEALTHY
+    late = not job.long and time.monotonic() - began > SSH_WAITS  # on a machine that is overloaded
+    return Expect((0, 125), "cannot start on", whole=False) if late else HEALTHY
 
 
 @fault(hosts=2)

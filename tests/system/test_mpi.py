@@ -3,6 +3,8 @@
 
 import glob
 import os
+import re
+import resource
 import signal
 import socket
 import subprocess
@@ -247,6 +249,30 @@ class Strangers(launch.LaunchTest):
         self.assert_ended(launched, 0)
         self.assertRegex(launched.err, "refused a connection from 127.0.0.1:[0-9]+ to PMIx: ")
         self.assertEqual(launched.err.count("refused"), 1)  # once a minute
+
+    def test_an_agent_without_descriptors_does_not_spin(self):
+        """A connection that it cannot accept is left pending, and it sleeps between two attempts."""
+        launched = self.start(
+            "-np", 1, "--tag-output=off", "sh", "-c", "echo $PPID $PMIX_SERVER_URI41; read line",
+            stdin=b"")
+        self.wait_for(launched, "\n")
+        agent, port = int(launched.out.split()[0]), int(launched.out.rpartition(":")[2])
+
+        def slept():
+            text = launch.read_proc(agent, "status").decode()
+            return int(re.search(r"\nvoluntary_ctxt_switches:\s*(\d+)", text)[1])
+
+        used = {int(fd) for fd in os.listdir(f"/proc/{agent}/fd")}
+        lowest = next(fd for fd in range(len(used) + 1) if fd not in used)
+        usual = resource.prlimit(agent, resource.RLIMIT_NOFILE)
+        resource.prlimit(agent, resource.RLIMIT_NOFILE, (lowest, usual[1]))
+        with socket.create_connection(("127.0.0.1", port)):
+            before = slept()
+            self.assertTrue(launch.wait_until(lambda: slept() > before + 5, 5))
+            resource.prlimit(agent, resource.RLIMIT_NOFILE, usual)
+            launched.input = b"\n"
+            launched.wait()
+        self.assert_ended(launched, 0)
 
     @unittest.skipUnless(mpi.OPENMPI.mpicc, "no Open MPI; needs package libopenmpi-dev openmpi-bin")
     def test_a_stranger_at_the_server_is_refused(self):

@@ -19,26 +19,29 @@ struct range {
     size_t offset, count;
 };
 
-struct pipeline;
+/* A part of the step's batch. */
+struct micro {
+    struct model *view; /* owned */
+    struct batch batch;
+    struct model_pass pass;
+    float loss;
+    int correct;
+};
 
 struct stage {
     struct pipeline *p;
     int from, to; /* layers */
     void *span_arg;
-    int micro;    /* the one that is going back, for on_ready() */
-    float *extra; /* borrowed: gradients of a micro-batch that are to be added */
+    int micro; /* the one that is going back, for on_ready() */
 };
 
 struct pipeline {
     struct model *model;
     const struct kernels *k;
     int micro, max_batch, threads;
-    struct model **views;      /* owned, [micro] */
-    struct batch *batches;     /* [micro]: parts of the step's */
-    struct model_pass *passes; /* [micro], and then the caller's own */
-    float *losses;             /* [micro] */
-    int *corrects;
-    float *extra; /* owned: as large as the gradients */
+    struct micro *parts;           /* owned, [micro] */
+    const struct model_pass *pass; /* the caller's, of this step */
+    float *extra;                  /* owned: as large as the gradients */
     struct stage stages[PIPELINE_STAGES];
     model_span_fn span;
 
@@ -59,7 +62,7 @@ struct pipeline {
 
 static void pass_on(struct pipeline *p)
 {
-    const struct model_pass *pass = &p->passes[p->micro];
+    const struct model_pass *pass = p->pass;
     for (;;) {
         struct range r = {0, 0};
         pthread_mutex_lock(&p->lock);
@@ -78,7 +81,7 @@ static void on_ready(size_t offset, size_t count, void *arg)
 {
     struct stage *s = arg;
     struct pipeline *p = s->p;
-    const struct model_pass *pass = &p->passes[p->micro];
+    const struct model_pass *pass = p->pass;
     if (s->micro > 0 || p->adds)
         p->k->add(model_grads(p->model) + offset, p->extra + offset, (int64_t)count);
     if (s->micro < p->n - 1)
@@ -115,19 +118,20 @@ static void count_up(struct pipeline *p, int *counter)
 static void watch(struct stage *s, int m)
 {
     if (s->p->span)
-        model_observe(s->p->views[m], s->p->span, s->span_arg);
+        model_observe(s->p->parts[m].view, s->p->span, s->span_arg);
 }
 
 static void forward(struct stage *s, int m)
 {
     struct pipeline *p = s->p;
+    struct micro *part = &p->parts[m];
     bool last = s == &p->stages[PIPELINE_STAGES - 1];
     if (last)
         wait_until(p, &p->forwards, m + 1);
     watch(s, m);
-    model_pass_forward(p->views[m], &p->passes[m], s->from, s->to);
+    model_pass_forward(part->view, &part->pass, s->from, s->to);
     if (last)
-        p->losses[m] = model_pass_loss(p->views[m], &p->passes[m], &p->corrects[m]);
+        part->loss = model_pass_loss(part->view, &part->pass, &part->correct);
     else
         count_up(p, &p->forwards);
 }
@@ -140,11 +144,12 @@ static void backward(struct stage *s, int m)
         wait_until(p, &p->backwards, m + 1);
     watch(s, m);
     s->micro = m;
-    struct model_pass pass = p->passes[m];
+    struct model *view = p->parts[m].view;
+    struct model_pass pass = p->parts[m].pass;
     pass.ready = on_ready;
     pass.arg = s;
-    model_set_grads(p->views[m], m > 0 || p->adds ? p->extra : model_grads(p->model));
-    model_pass_back(p->views[m], &pass, s->from, s->to);
+    model_set_grads(view, m > 0 || p->adds ? p->extra : model_grads(p->model));
+    model_pass_back(view, &pass, s->from, s->to);
     if (!first)
         count_up(p, &p->backwards);
 }
@@ -191,18 +196,18 @@ static void cut(struct pipeline *p, const struct model_pass *pass)
     p->n = pipeline_micro_batches(b->n, p->micro);
     for (int m = 0; m < p->n; m++) {
         const struct micro_batch of = pipeline_micro_batch(0, b->n, p->n, m);
-        struct batch *part = &p->batches[m];
-        *part = (struct batch){.x = b->x + (size_t)of.from * in, .n = of.n};
+        struct micro *part = &p->parts[m];
+        part->batch = (struct batch){.x = b->x + (size_t)of.from * in, .n = of.n};
         if (b->labels)
-            part->labels = b->labels + of.from;
+            part->batch.labels = b->labels + of.from;
         if (b->targets)
-            part->targets = b->targets + (size_t)of.from * out;
-        p->passes[m] = *pass;
-        p->passes[m].batch = part;
-        p->passes[m].scale = pass->scale * (float)part->n / (float)b->n;
-        p->passes[m].seed = pass->seed + ((uint64_t)of.number << 40);
+            part->batch.targets = b->targets + (size_t)of.from * out;
+        part->pass = *pass;
+        part->pass.batch = &part->batch;
+        part->pass.scale = pass->scale * (float)of.n / (float)b->n;
+        part->pass.seed = pass->seed + ((uint64_t)of.number << 40);
     }
-    p->passes[p->micro] = *pass;
+    p->pass = pass;
 }
 
 float pipeline_step(struct pipeline *p, const struct model_pass *pass, bool adds,
@@ -220,11 +225,12 @@ float pipeline_step(struct pipeline *p, const struct model_pass *pass, bool adds
     *correct = 0;
     *bad = NULL;
     for (int m = 0; m < p->n; m++) {
-        loss += p->losses[m] * (float)p->batches[m].n / (float)pass->batch->n;
-        *correct += p->corrects[m];
-        if (!*bad && !isfinite(p->losses[m])) {
-            *bad = p->views[m];
-            *of = &p->batches[m];
+        const struct micro *part = &p->parts[m];
+        loss += part->loss * (float)part->batch.n / (float)pass->batch->n;
+        *correct += part->correct;
+        if (!*bad && !isfinite(part->loss)) {
+            *bad = part->view;
+            *of = &part->batch;
         }
     }
     return loss;
@@ -236,8 +242,8 @@ static int make_views(struct pipeline *p, struct ddp_err *err)
 {
     int most = (p->max_batch + p->micro - 1) / p->micro;
     for (int m = 0; m < p->micro; m++) {
-        p->views[m] = model_create_view(p->model, most, err);
-        if (!p->views[m])
+        p->parts[m].view = model_create_view(p->model, most, err);
+        if (!p->parts[m].view)
             return -1;
     }
     return 0;
@@ -257,12 +263,7 @@ struct pipeline *pipeline_create(struct model *model, int max_batch, int micro,
                                threads > PIPELINE_STAGES ? threads / PIPELINE_STAGES : 1,
                            .lock = PTHREAD_MUTEX_INITIALIZER,
                            .moved = PTHREAD_COND_INITIALIZER};
-    size_t n = (size_t)p->micro;
-    p->views = xcalloc(n, sizeof(void *));
-    p->batches = xcalloc(n, sizeof *p->batches);
-    p->passes = xcalloc(n + 1, sizeof *p->passes);
-    p->losses = xcalloc(n, sizeof *p->losses);
-    p->corrects = xcalloc(n, sizeof *p->corrects);
+    p->parts = xcalloc((size_t)p->micro, sizeof *p->parts);
     p->extra = xcalloc(model_param_count(model) + 16, sizeof *p->extra);
     p->ready = xcalloc((size_t)model_layers(model), sizeof *p->ready);
     if (pipeline_split(model, PIPELINE_STAGES, first, err) < 0)
@@ -298,12 +299,8 @@ void pipeline_destroy(struct pipeline *p)
         pthread_join(p->thread, NULL);
     }
     for (int m = 0; m < p->micro; m++)
-        model_destroy(p->views[m]);
-    free(p->views);
-    free(p->batches);
-    free(p->passes);
-    free(p->losses);
-    free(p->corrects);
+        model_destroy(p->parts[m].view);
+    free(p->parts);
     free(p->extra);
     free(p->ready);
     free(p);

@@ -14,23 +14,18 @@
 
 /* ---- creation ---- */
 
-static struct model *create_type(struct model_type *type, struct io_shape io,
-                                 int max_batch, const struct kernels *kernels,
-                                 struct ddp_err *err)
+/* `of`: the owner of the weights; NULL: the model itself. */
+static struct model *create(struct model_type *type, struct io_shape io, int max_batch,
+                            const struct kernels *kernels, struct model *of,
+                            struct ddp_err *err)
 {
-    if (io.C < 1 || io.H < 1 || io.W < 1 || io.outputs < 1 || max_batch < 1) {
-        err_set(err,
-                "model '%s' cannot have inputs of %dx%dx%d, %d outputs, batches of %d",
-                type->name, io.C, io.H, io.W, io.outputs, max_batch);
-        model_type_free(type);
-        return NULL;
-    }
     struct model *m = xcalloc(1, sizeof(*m));
     m->type = type;
     m->k = kernels;
     m->io = io;
     m->max_batch = max_batch;
-    m->dropout = true;
+    m->dropout = of ? of->dropout : true;
+    m->of = of;
     if (model_build(m, err) < 0) {
         model_destroy(m);
         return NULL;
@@ -42,23 +37,19 @@ struct model *model_create(const char *name, struct io_shape io, int max_batch,
                            const struct kernels *kernels, struct ddp_err *err)
 {
     struct model_type *type = model_type_find(name, err);
-    return type ? create_type(type, io, max_batch, kernels, err) : NULL;
+    if (!type || (io.C > 0 && io.H > 0 && io.W > 0 && io.outputs > 0 && max_batch > 0))
+        return type ? create(type, io, max_batch, kernels, NULL, err) : NULL;
+    err_set(err, "model '%s' cannot have inputs of %dx%dx%d, %d outputs, batches of %d",
+            type->name, io.C, io.H, io.W, io.outputs, max_batch);
+    model_type_free(type);
+    return NULL;
 }
 
 struct model *model_create_view(struct model *of, int max_batch, struct ddp_err *err)
 {
-    struct model *m = xcalloc(1, sizeof(*m));
-    m->type = of->type;
-    m->k = of->k;
-    m->io = of->io;
-    m->max_batch = max_batch;
-    m->dropout = of->dropout;
-    m->of = of;
-    if (model_build(m, err) < 0) {
-        model_destroy(m);
-        return NULL;
-    }
-    m->grads = of->grads;
+    struct model *m = create(of->type, of->io, max_batch, of->k, of, err);
+    if (m)
+        m->grads = of->grads;
     return m;
 }
 

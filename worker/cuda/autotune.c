@@ -54,10 +54,10 @@ static struct operands operands_of(const struct layers *net, const struct site *
 {
     const struct layer *l = at->layer;
     size_t x = (size_t)at->plan->n * l->inputs, y = (size_t)at->plan->n * l->before;
-    void *dy = is_conv(l) && !l->spec->bare ? net->z : net->slots[l->slot];
-    struct operands o = {{{input_of(net, l), x, net->type}}, {dy, y, net->type}};
+    struct operands o = {{{input_of(net, l), x, net->type}},
+                         {product_grad_of(net, l), y, net->type}};
     if (at->pass == PASS_FORWARD) {
-        o.out = (struct array){is_conv(l) && l->spec->pool ? net->z : l->y, y, l->type};
+        o.out = (struct array){product_of(net, l), y, l->type};
         if (l->shortcut >= 0)
             o.in[1] = (struct array){net->layers[l->shortcut].y, y, net->type};
     } else if (at->pass == PASS_WEIGHTS) {

@@ -110,7 +110,7 @@ static void save(struct tuner *t, const char *device)
 {
     char *text = write_choices(device, &t->choices);
     char *path = cache_path(device, true), *part = xasprintf("%s.%d", path, getpid());
-    FILE *f = fopen(part, "w");
+    FILE *f = fopen(part, "we");
     bool good = f && fputs(text, f) >= 0;
     if ((f && fclose(f) != 0) || !good || rename(part, path) < 0) {
         snprintf(t->unkept, sizeof t->unkept, "'%s': %s", path, strerror(errno));

@@ -26,10 +26,11 @@ struct channels {
     uint32_t parts;
 };
 
-/* May elements be accessed V at a time? */
-static inline bool channels_wide(struct cuda_map m)
+/* V: the elements that may be accessed at a time; as FOR_PACK's. */
+static inline uint32_t channels_at_once(struct cuda_map m)
 {
-    return m.C % (m.type == CUDA_F32 ? 4 : 8) == 0;
+    int V = m.type == CUDA_F32 ? 4 : 8;
+    return (uint32_t)(m.C % V == 0 ? V : 1);
 }
 
 static inline uint32_t smaller(uint32_t a, uint32_t b)

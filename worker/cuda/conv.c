@@ -107,37 +107,19 @@ static int conv_build(struct layers *net, const struct layer *l,
 
 /* ---- running ---- */
 
-/* The addresses of a pass's image, filters and result, or of their gradients. */
-struct places {
-    void *x, *w, *y;
-};
-
-static struct places places_of(const struct layers *net, const struct layer *l,
-                               enum pass pass)
-{
-    struct places at = {.x = pass == PASS_INPUTS ? gradient_of(net, l->in)
-                                                 : input_of(net, l),
-                        .w = weights_at(net, l->weight),
-                        .y = net->z};
-    if (pass == PASS_WEIGHTS)
-        at.w = widens(net, pass) ? net->dw : grads_of(net, l->weight);
-    if (pass == PASS_FORWARD && !l->spec->pool)
-        at.y = l->y;
-    if (pass != PASS_FORWARD && l->spec->bare)
-        at.y = net->slots[l->slot];
-    return at;
-}
-
 static int conv_play(struct layers *net, const struct layer *l,
                      const struct layer_plan *p, enum pass pass, struct ddp_err *err)
 {
-    struct places at = places_of(net, l, pass);
-    TRY(check_dnn(
-        conv_graph_play(p->how[pass].conv, net->dnn, at.x, at.w, at.y, net->workspace),
-        l->spec->name, err));
+    float *dw = grads_of(net, l->weight);
+    void *x = pass == PASS_INPUTS ? gradient_of(net, l->in) : input_of(net, l);
+    void *w = pass != PASS_WEIGHTS ? weights_at(net, l->weight)
+              : widens(net, pass)  ? net->dw
+                                   : dw;
+    void *y = pass == PASS_FORWARD ? product_of(net, l) : product_grad_of(net, l);
+    TRY(check_dnn(conv_graph_play(p->how[pass].conv, net->dnn, x, w, y, net->workspace),
+                  l->spec->name, err));
     if (widens(net, pass) && !net->bare)
-        cuda_widen(net->dw, (int64_t)l->weight->count, net->type,
-                   grads_of(net, l->weight), net->stream);
+        cuda_widen(net->dw, (int64_t)l->weight->count, net->type, dw, net->stream);
     return 0;
 }
 
@@ -150,7 +132,7 @@ static int conv_forward(struct layers *net, const struct layer *l,
 {
     TRY(conv_play(net, l, p, PASS_FORWARD, err));
     if (!l->spec->bare && !net->bare)
-        cuda_bias_relu(places_of(net, l, PASS_FORWARD).y, weights_of(net, l->bias),
+        cuda_bias_relu(product_of(net, l), weights_of(net, l->bias),
                        map_of(net, l->wide, p->n), l->y, l->arg, net->stream);
     return 0;
 }

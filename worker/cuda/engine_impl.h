@@ -367,8 +367,6 @@ int spans_mark(struct stage *s, enum trace_row row, const char *what,
                struct ddp_err *err);
 /* The same for computation. */
 int spans_computed(struct stage *s, const char *what, struct ddp_err *err);
-/* The same, as layers_observe() calls it. */
-int spans_layer(const char *layer, char phase, void *stage, struct ddp_err *err);
 /* Begin and end of a reduction of `bytes`, on the stream `sums`. */
 int spans_sum(struct stage *s, const char *what, size_t bytes, struct ddp_err *err);
 int spans_summed(struct stage *s, struct ddp_err *err);

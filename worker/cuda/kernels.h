@@ -17,6 +17,7 @@
 
 #include "worker/ddp/sums.h"
 #include "worker/kernels/augment.h"
+#include "worker/optim/optim.h"
 
 #include <cuda_runtime_api.h>
 #include <stdbool.h>
@@ -268,24 +269,21 @@ void cuda_judge(const double *parts, int blocks, float most,
                 const struct cuda_scaler *scaler, struct cuda_head *head, float *scale,
                 cudaStream_t stream);
 
-/* The arguments of all optimisers: n parameters w with gradients g * *scale. A step that
- * `head` reports as bad or skipped changes nothing. */
+/* n parameters w with gradients g * *scale and their optimiser's states (NULL: not used).
+ * `updates`: made before this one. A step that `head` reports as bad or skipped changes
+ * nothing. */
 struct cuda_update {
     float *w;
     const float *g;
+    float *states[OPTIM_STATES];
     int64_t n;
-    float decay;
     const float *scale;
+    const uint64_t *updates;
     const struct cuda_step *s;
     const struct cuda_head *head;
 };
-/* States in the order of the optimiser's table; m may be NULL without momentum. */
-void cuda_sgd(const struct cuda_update *u, float *m, float momentum, cudaStream_t stream);
-/* `updates`: made before this one; `shrink`: AdamW's weight decay. */
-void cuda_adam(const struct cuda_update *u, float *m, float *v, float b1, float b2,
-               float eps, float shrink, const uint64_t *updates, cudaStream_t stream);
-void cuda_adadelta(const struct cuda_update *u, float *sq, float *acc, float rho,
-                   float eps, cudaStream_t stream);
+void cuda_optimise(const struct cuda_update *u, const struct optim *o,
+                   cudaStream_t stream);
 
 /* ---- autotune.cu ---- */
 

@@ -16,7 +16,7 @@
 
 /* In a model of tokens the logits are two additional layers: one for the rows computed
  * at a time, one for the remaining rows. */
-enum { MAX_PLANS = 16, LOGITS = 2 };
+enum { LOGITS = 2 };
 
 struct layer {
     const struct layer_spec *spec;
@@ -37,6 +37,7 @@ struct layer {
 };
 
 struct layers_plan {
+    struct layers_plan *next;
     int n;
     bool warm; /* all its products have run once */
     struct layer_plan layers[CUDA_MAX_LAYERS + LOGITS];
@@ -61,7 +62,7 @@ struct layers {
     cudaStream_t stream;
     cublasLtHandle_t blas;
     cudnnHandle_t dnn;
-    int nlayers, oldest; /* the plan to replace when all places are used */
+    int nlayers;
     struct layer layers[CUDA_MAX_LAYERS + LOGITS];
     float *weights; /* borrowed */
     char *narrow;   /* weights converted to `type`; the same block in fp32 */
@@ -74,9 +75,8 @@ struct layers {
     float *losses; /* per token: the loss, and whether it was predicted correctly */
     float *room;   /* for partial sums */
     void *workspace;
-    size_t workspace_bytes; /* WORKSPACE, or more if a convolution needs it */
-    struct layers_plan *plans[MAX_PLANS];
-    int nplans;
+    size_t workspace_bytes;     /* WORKSPACE, or more if a convolution needs it */
+    struct layers_plan *plans;  /* owned, the latest first; a view uses the owner's */
     const struct strv *choices; /* borrowed: "KEY=PLACE"; NULL: the libraries' own */
     struct built *built;        /* owned: each convolution, of any number of samples */
     size_t nbuilt;
@@ -135,6 +135,18 @@ static inline void *input_of(const struct layers *net, const struct layer *l)
 static inline void *gradient_of(const struct layers *net, int layer)
 {
     return layer < 0 ? NULL : net->slots[net->layers[layer].slot];
+}
+
+/* A convolution's bias, ReLU and pooling follow its product, whose result and gradient
+ * have buffers of their own where the layer's do not do: for the result if it pools. */
+static inline void *product_of(const struct layers *net, const struct layer *l)
+{
+    return is_conv(l) && l->spec->pool ? net->z : l->y;
+}
+
+static inline void *product_grad_of(const struct layers *net, const struct layer *l)
+{
+    return is_conv(l) && !l->spec->bare ? net->z : net->slots[l->slot];
 }
 
 /* A layer's parameter, and its gradient. */

@@ -13,7 +13,7 @@
 
 /* ---- a plan ---- */
 
-static void product_free(struct product *p)
+static void product_free(const struct product *p)
 {
     cublasLtMatrixLayout_t layouts[] = {p->a, p->b, p->d};
     if (p->op)
@@ -24,16 +24,10 @@ static void product_free(struct product *p)
     }
 }
 
-static void layer_plan_free(struct layer_plan *p)
-{
-    for (int pass = 0; pass < PASSES; pass++)
-        product_free(&p->products[pass]);
-}
-
 static void plan_free(struct layers_plan *p)
 {
-    for (int i = 0; i < CUDA_MAX_LAYERS + LOGITS; i++)
-        layer_plan_free(&p->layers[i]);
+    for (int i = 0; i < (CUDA_MAX_LAYERS + LOGITS) * PASSES; i++)
+        product_free(&p->layers[i / PASSES].products[i % PASSES]);
     free(p);
 }
 
@@ -88,9 +82,9 @@ static int plan_product(struct layers *net, const struct site *at, void *arg,
 int layers_choose(struct layers *net, const struct strv *choices, struct ddp_err *err)
 {
     net->choices = choices;
-    for (int i = 0; i < net->nplans; i++) {
-        TRY(layers_each_product(net, net->plans[i], take_chosen, NULL, err));
-        net->plans[i]->warm = false; /* the libraries may not have initialised these */
+    for (struct layers_plan *p = net->plans; p; p = p->next) {
+        TRY(layers_each_product(net, p, take_chosen, NULL, err));
+        p->warm = false; /* the libraries may not have initialised these */
     }
     return 0;
 }
@@ -99,11 +93,12 @@ struct layers_plan *layers_plan(struct layers *net, int n, struct ddp_err *err)
 {
     if (net->of)
         return layers_plan(net->of, n, err);
-    for (int i = 0; i < net->nplans; i++) {
-        if (net->plans[i]->n == n)
-            return net->plans[i];
-    }
-    struct layers_plan *p = xcalloc(1, sizeof *p);
+    struct layers_plan *p = net->plans;
+    while (p && p->n != n)
+        p = p->next;
+    if (p)
+        return p;
+    p = xcalloc(1, sizeof *p);
     p->n = n;
     for (int i = net->from; i < products_end(net); i++)
         p->layers[i].n = i < net->nlayers ? n : logits_rows(net, &net->layers[i], n);
@@ -111,14 +106,8 @@ struct layers_plan *layers_plan(struct layers *net, int n, struct ddp_err *err)
         plan_free(p);
         return NULL;
     }
-    int at = net->nplans;
-    if (at < MAX_PLANS) {
-        net->nplans++;
-    } else { /* replaces the oldest, except the full batch's */
-        at = 1 + net->oldest++ % (MAX_PLANS - 1);
-        plan_free(net->plans[at]);
-    }
-    net->plans[at] = p;
+    p->next = net->plans;
+    net->plans = p;
     return p;
 }
 
@@ -391,7 +380,6 @@ struct layers *layers_create_view(struct layers *of, struct device_memory *memor
     struct layers *net = xcalloc(1, sizeof *net);
     *net = *of;
     net->of = of;
-    net->nplans = 0;
     if (take_activations(net, memory, err) < 0 || take_slots(net, memory, err) < 0) {
         free(net);
         return NULL;
@@ -407,8 +395,11 @@ void layers_destroy(struct layers *net)
         free(net);
         return;
     }
-    for (int i = 0; i < net->nplans; i++)
-        plan_free(net->plans[i]);
+    while (net->plans) {
+        struct layers_plan *p = net->plans;
+        net->plans = p->next;
+        plan_free(p);
+    }
     conv_forget(net);
     if (net->dnn)
         cudnnDestroy(net->dnn);

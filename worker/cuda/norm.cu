@@ -30,20 +30,15 @@ static struct norm norm_over(const struct cuda_norm *p, struct channels s)
                          p->bias, p->running, p->saved, p->room,     p->shared};
 }
 
-static uint32_t at_once(const struct cuda_norm *p)
-{
-    return !channels_wide(p->map) ? 1 : p->map.type == CUDA_F32 ? 4 : 8;
-}
-
 /* The launch shapes of sums and of passes over all elements. */
 static struct norm norm_sums(const struct cuda_norm *p)
 {
-    return norm_over(p, channels_to_sum(p->map, at_once(p)));
+    return norm_over(p, channels_to_sum(p->map, channels_at_once(p->map)));
 }
 
 static struct norm norm_all(const struct cuda_norm *p)
 {
-    return norm_over(p, channels_of(p->map, at_once(p), MOST_WALKERS, 4));
+    return norm_over(p, channels_of(p->map, channels_at_once(p->map), MOST_WALKERS, 4));
 }
 
 /* ---- forward ---- */
@@ -193,7 +188,7 @@ static __global__ void norm_apply(const T *x, const T *shortcut, struct norm p, 
 static void put_parts(const struct cuda_norm *given, const void *x, cudaStream_t stream)
 {
     struct norm p = norm_sums(given);
-    FOR_PACK(given->map.type, at_once(given) > 1,
+    FOR_PACK(given->map.type, channels_at_once(given->map) > 1,
              LAUNCH((norm_parts<T, V>), channels_blocks(p.s), THREADS, stream,
                     (const T *)x, p));
 }
@@ -222,7 +217,7 @@ void cuda_norm(const struct cuda_norm *given, const void *x, const void *shortcu
     }
     if (p.s.count == 0)
         return;
-    FOR_PACK(given->map.type, at_once(given) > 1,
+    FOR_PACK(given->map.type, channels_at_once(given->map) > 1,
              LAUNCH((norm_apply<T, V>), channels_blocks(all.s), THREADS, stream,
                     (const T *)x, (const T *)shortcut, all, (T *)y));
 }
@@ -354,7 +349,7 @@ void cuda_norm_back_measure(const struct cuda_norm *given, const void *x, const 
 {
     struct norm p = norm_sums(given);
     if (p.s.count > 0)
-        FOR_PACK(given->map.type, at_once(given) > 1,
+        FOR_PACK(given->map.type, channels_at_once(given->map) > 1,
                  LAUNCH((norm_back_parts<T, V>), channels_blocks(p.s), THREADS, stream,
                         (const T *)x, (const T *)y, (const T *)dy, p));
     LAUNCH(norm_back_whole, channels_ends(p.s), THREADS, stream, p, dw, dbias);
@@ -371,7 +366,7 @@ void cuda_norm_back(const struct cuda_norm *given, const void *x, const void *y,
         cuda_norm_back_measure(given, x, y, dy, dw, dbias, stream);
     if (all.s.count == 0)
         return;
-    FOR_PACK(given->map.type, at_once(given) > 1,
+    FOR_PACK(given->map.type, channels_at_once(given->map) > 1,
              LAUNCH((norm_back_apply<T, V>), channels_blocks(all.s), THREADS, stream,
                     (const T *)x, (const T *)y, (const T *)dy, all, (T *)dx,
                     (T *)dshortcut));

@@ -82,15 +82,13 @@ static __device__ inline bool left_out(const struct cuda_update &u)
  * w with the gradient g and its states. */
 struct sgd {
     float momentum;
-    bool remembers;
     static __device__ void begin(const struct cuda_update &u, float *rates)
     {
         rates[0] = u.s->lr;
     }
     __device__ void step(const float *rates, float g, float *w, float *m, float *) const
     {
-        if (remembers)
-            g = *m = momentum * *m + g;
+        g = *m = momentum * *m + g; /* 0 without a momentum */
         *w -= rates[0] * g;
     }
 };
@@ -98,10 +96,9 @@ struct sgd {
 struct adam {
     float log_b1, log_b2; /* 1 - b^t = -expm1(t log b) */
     float b1, b2, eps, shrink;
-    const uint64_t *updates;
     __device__ void begin(const struct cuda_update &u, float *rates) const
     {
-        float t = (float)(*updates + 1);
+        float t = (float)(*u.updates + 1);
         rates[0] = u.s->lr / -expm1f(t * log_b1);
         rates[1] = sqrtf(-expm1f(t * log_b2));
         rates[2] = 1 - u.s->lr * shrink;
@@ -130,30 +127,30 @@ struct adadelta {
     }
 };
 
-/* Updates V parameters from i on. Optimisers without a state pass NULL. */
+/* Updates V parameters from i on. */
 template <int V, class O>
 static __device__ inline void update(const struct cuda_update &u, const O &o,
-                                     const float *rates, float scale, float *first,
-                                     float *second, int64_t i)
+                                     const float *rates, float scale, float decay,
+                                     int64_t i)
 {
-    float w[V], g[V], a[V] = {}, b[V] = {};
+    float w[V], g[V], states[OPTIM_STATES][V] = {};
     load<V>(u.w + i, w);
     load<V>(u.g + i, g);
-    if (first)
-        load<V>(first + i, a);
-    if (second)
-        load<V>(second + i, b);
+#pragma unroll
+    for (int s = 0; s < OPTIM_STATES; s++)
+        if (u.states[s])
+            load<V>(u.states[s] + i, states[s]);
     for (int k = 0; k < V; k++)
-        o.step(rates, g[k] * scale + u.decay * w[k], &w[k], &a[k], &b[k]);
+        o.step(rates, g[k] * scale + decay * w[k], &w[k], &states[0][k], &states[1][k]);
     store<V>(w, u.w + i);
-    if (first)
-        store<V>(a, first + i);
-    if (second)
-        store<V>(b, second + i);
+#pragma unroll
+    for (int s = 0; s < OPTIM_STATES; s++)
+        if (u.states[s])
+            store<V>(states[s], u.states[s] + i);
 }
 
 template <int V, class O>
-static __global__ void optimise(struct cuda_update u, O o, float *first, float *second)
+static __global__ void optimise(struct cuda_update u, O o, float decay)
 {
     __shared__ float rates[3];
     if (left_out(u))
@@ -163,42 +160,38 @@ static __global__ void optimise(struct cuda_update u, O o, float *first, float *
     __syncthreads();
     float scale = *u.scale;
     for (EACH(q, u.n / V))
-        update<V>(u, o, rates, scale, first, second, q * V);
+        update<V>(u, o, rates, scale, decay, q * V);
     for (EACH(i, u.n % V))
-        update<1>(u, o, rates, scale, first, second, u.n / V * V + i);
+        update<1>(u, o, rates, scale, decay, u.n / V * V + i);
 }
 
 template <class O>
-static void put_optimiser(const struct cuda_update *given, O o, float *first,
-                          float *second, cudaStream_t stream)
+static void put_optimiser(struct cuda_update u, O o, float decay, cudaStream_t stream)
 {
-    struct cuda_update u = *given;
-    uintptr_t lies = (uintptr_t)u.w | (uintptr_t)u.g | (uintptr_t)first |
-                     (uintptr_t)second; /* a rank's piece may begin anywhere */
+    uintptr_t lies = (uintptr_t)u.w | (uintptr_t)u.g | (uintptr_t)u.states[0] |
+                     (uintptr_t)u.states[1]; /* a rank's piece may begin anywhere */
     if (lies % 16 == 0)
-        LAUNCH((optimise<4, O>), blocks_for(u.n / 4), THREADS, stream, u, o, first,
-               second);
+        LAUNCH((optimise<4, O>), blocks_for(u.n / 4), THREADS, stream, u, o, decay);
     else
-        LAUNCH((optimise<1, O>), blocks_for(u.n), THREADS, stream, u, o, first, second);
+        LAUNCH((optimise<1, O>), blocks_for(u.n), THREADS, stream, u, o, decay);
 }
 
-void cuda_sgd(const struct cuda_update *u, float *m, float momentum, cudaStream_t stream)
+void cuda_optimise(const struct cuda_update *u, const struct optim *by,
+                   cudaStream_t stream)
 {
-    struct sgd o = {momentum, m != NULL};
-    put_optimiser(u, o, m, NULL, stream);
-}
-
-void cuda_adam(const struct cuda_update *u, float *m, float *v, float b1, float b2,
-               float eps, float shrink, const uint64_t *updates, cudaStream_t stream)
-{
-    struct adam o = {
-        (float)log((double)b1), (float)log((double)b2), b1, b2, eps, shrink, updates};
-    put_optimiser(u, o, m, v, stream);
-}
-
-void cuda_adadelta(const struct cuda_update *u, float *sq, float *acc, float rho,
-                   float eps, cudaStream_t stream)
-{
-    struct adadelta o = {rho, eps};
-    put_optimiser(u, o, sq, acc, stream);
+    const struct optim_type *t = by->type;
+    float decay = optim_penalty(by), log_b1 = (float)log((double)t->b1),
+          log_b2 = (float)log((double)t->b2);
+    switch (t->rule) {
+    case RULE_SGD:
+        put_optimiser(*u, sgd{by->settings.momentum}, decay, stream);
+        break;
+    case RULE_ADAM:
+        put_optimiser(*u, adam{log_b1, log_b2, t->b1, t->b2, t->eps, optim_shrink(by)},
+                      decay, stream);
+        break;
+    case RULE_ADADELTA:
+        put_optimiser(*u, adadelta{t->b1, t->eps}, decay, stream);
+        break;
+    }
 }

@@ -106,7 +106,7 @@ void cuda_bias_relu(const void *z, const float *bias, struct cuda_map m, void *y
         FOR_TYPE(m.type, LAUNCH(pool<T>, blocks_for(n), THREADS, stream, (const T *)z,
                                 bias, windows_of(m), n, (T *)y, arg));
     else
-        FOR_PACK(m.type, channels_wide(m), {
+        FOR_PACK(m.type, channels_at_once(m) > 1, {
             struct channels walk = channels_of(m, V, MOST_WALKERS, 4);
             LAUNCH((bias_relu<T, V>), channels_blocks(walk), THREADS, stream,
                    (const T *)z, bias, walk, (T *)y);
@@ -196,10 +196,8 @@ static void put_whole(const struct channels &s, const float *room, float *sums,
 static void put_masked(const void *y, const void *dy, float scale, struct cuda_map m,
                        void *dz, float *room, float *sums, cudaStream_t stream)
 {
-    bool wide = channels_wide(m);
-    uint32_t at_once = !wide ? 1 : m.type == CUDA_F32 ? 4 : 8;
-    struct channels s = channels_to_sum(m, at_once);
-    FOR_PACK(m.type, wide, {
+    struct channels s = channels_to_sum(m, channels_at_once(m));
+    FOR_PACK(m.type, channels_at_once(m) > 1, {
         struct masked<T, V> f = {
             (const T *)y, (const T *)dy, scale, (T *)dz, sums
         };

@@ -12,29 +12,6 @@
 
 /* ---- the optimiser ---- */
 
-static float *state_at(const struct stage *s, int k, size_t at)
-{
-    return s->states[k] ? s->states[k] + at : NULL;
-}
-
-static void put_piece(struct stage *s, const struct cuda_update *u, size_t at)
-{
-    const struct optim *o = s->e->job.optim;
-    const struct optim_type *t = o->type;
-    float *m = state_at(s, 0, at), *v = state_at(s, 1, at);
-    switch (t->rule) {
-    case RULE_SGD:
-        cuda_sgd(u, m, o->settings.momentum, s->main);
-        break;
-    case RULE_ADAM:
-        cuda_adam(u, m, v, t->b1, t->b2, t->eps, optim_shrink(o), s->updates, s->main);
-        break;
-    case RULE_ADADELTA:
-        cuda_adadelta(u, m, v, t->b1, t->eps, s->main);
-        break;
-    }
-}
-
 /* This rank's pieces, then those that all ranks update. */
 static int put_optimiser(struct stage *s, struct ddp_err *err)
 {
@@ -44,11 +21,13 @@ static int put_optimiser(struct stage *s, struct ddp_err *err)
         struct cuda_update u = {.w = place_in(s, s->weights, p->offset),
                                 .g = place_in(s, s->grads, p->offset),
                                 .n = (int64_t)p->count,
-                                .decay = optim_penalty(s->e->job.optim),
                                 .scale = scale_of(s),
+                                .updates = s->updates,
                                 .s = s->in,
                                 .head = head_of(s)};
-        put_piece(s, &u, at);
+        for (int k = 0; k < OPTIM_STATES; k++)
+            u.states[k] = s->states[k] ? s->states[k] + at : NULL;
+        cuda_optimise(&u, s->e->job.optim, s->main);
     }
     int rc = spans_computed(s, "optimizer", err);
     if (rc < 0 || !shares_out(s->e))

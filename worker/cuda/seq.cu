@@ -169,9 +169,9 @@ static __global__ void layer_norm(const T *x, const float *w, const float *bias,
     }
 }
 
-static bool wide(struct cuda_rows r)
+static struct cuda_map map_of(struct cuda_rows r)
 {
-    return r.C % (r.type == CUDA_F32 ? 4 : 8) == 0;
+    return {r.type, r.n * r.T, r.C, 1, 1};
 }
 
 static int row_blocks(const struct rows &r)
@@ -185,7 +185,7 @@ void cuda_layer_norm(const struct cuda_layer_norm *p, const void *x, void *y,
     struct rows r = rows_of(p->rows);
     const float *w = p->w, *bias = p->bias;
     float *kept = p->kept;
-    FOR_PACK(p->rows.type, wide(p->rows),
+    FOR_PACK(p->rows.type, channels_at_once(map_of(p->rows)) > 1,
              LAUNCH((layer_norm<T, V>), row_blocks(r), THREADS, stream, (const T *)x, w,
                     bias, r, (T *)y, kept));
 }
@@ -275,13 +275,11 @@ void cuda_layer_norm_back(const struct cuda_layer_norm *p, const void *x, const 
                           cudaStream_t stream)
 {
     struct rows r = rows_of(p->rows);
-    struct cuda_map map = {p->rows.type, (int)r.n, (int)r.C, 1, 1};
+    struct cuda_map map = map_of(p->rows);
     const float *w = p->w, *kept = p->kept;
     float *room = p->room;
-    struct channels s = channels_to_sum(map, !wide(p->rows)         ? 1
-                                             : map.type == CUDA_F32 ? 4
-                                                                    : 8);
-    FOR_PACK(p->rows.type, wide(p->rows), {
+    struct channels s = channels_to_sum(map, channels_at_once(map));
+    FOR_PACK(map.type, channels_at_once(map) > 1, {
         struct of_rows<T, V> f = {
             (const T *)x, (const T *)dy, kept, divide_by(r.C), dw, dbias
         };

@@ -105,13 +105,6 @@ int spans_computed(struct stage *s, const char *what, struct ddp_err *err)
     return spans_mark(s, s->index == 0 ? TRACE_COMPUTE : TRACE_SECOND_STAGE, what, err);
 }
 
-int spans_layer(const char *layer, char phase, void *stage, struct ddp_err *err)
-{
-    char what[40];
-    snprintf(what, sizeof what, "%s %s", layer, phase == 'f' ? "forward" : "backward");
-    return spans_computed(stage, what, err);
-}
-
 int spans_sum(struct stage *st, const char *what, size_t bytes, struct ddp_err *err)
 {
     size_t at;

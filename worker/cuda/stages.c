@@ -42,10 +42,12 @@ int stage_tell(const struct stage *from, const void *bytes, const struct stage *
 int stage_put_layer(const char *layer, char phase, void *stage, struct ddp_err *err)
 {
     char text[64];
+    const char *way = phase == 'f' ? "forward" : "backward";
     struct stage *s = stage;
-    snprintf(text, sizeof text, "'%s' %s", layer, phase == 'f' ? "forward" : "backward");
+    snprintf(text, sizeof text, "'%s' %s", layer, way);
     TRY(stage_launched(s, text, err));
-    return spans_layer(layer, phase, s, err);
+    snprintf(text, sizeof text, "%s %s", layer, way);
+    return spans_computed(s, text, err);
 }
 
 int stages_order(struct engine *e, struct ddp_err *err)

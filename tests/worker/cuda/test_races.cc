@@ -420,11 +420,19 @@ static void optimisers(size_t n, size_t from)
         cuda_squares(g, int64_t(n), true, parts, stream);
         cuda_squares(w, int64_t(n), false, parts + CUDA_PARTS, stream);
         cuda_judge(parts, 2, 0.5f, scales, head, scale, stream);
-        struct cuda_update u = {w, g, int64_t(n), 0.01f, scale, step, head};
-        cuda_sgd(&u, nullptr, 0, stream);
-        cuda_sgd(&u, m, 0.9f, stream);
-        cuda_adam(&u, m, v, 0.9f, 0.999f, 1e-8f, 0, updates, stream);
-        cuda_adadelta(&u, v, m, 0.9f, 1e-6f, stream);
+        static const struct optim_type types[] = {
+            {"sgd", RULE_SGD},
+            {"momentum", RULE_SGD, false, {"m"}},
+            {"adam", RULE_ADAM, false, {"m", "v"}, 0, 0, 0.9f, 0.999f, 1e-8f},
+            {"adadelta", RULE_ADADELTA, false, {"v", "m"}, 0, 0, 0.9f, 0, 1e-6f}};
+        for (const struct optim_type &t : types) {
+            struct optim o = {&t, {t.states[0] ? 0.9f : 0, 0.01f}};
+            struct cuda_update u = {
+                w,          g,     {t.states[0] ? m : nullptr, t.states[1] ? v : nullptr},
+                int64_t(n), scale, updates,
+                step,       head};
+            cuda_optimise(&u, &o, stream);
+        }
         cuda_finish(head, own, true, scales, result, updates, stream);
     });
 }

@@ -6,6 +6,8 @@
 #include "launcher/cli/spelling.h"
 
 #include <ctype.h>
+#include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +16,8 @@
     "start the debugger as the program: ddprun ... gdb -ex run --args PROGRAM"
 #define ENDS_THE_JOB "a failed rank ends the job; --max-restarts N starts it again"
 #define LEAVE_IT_OUT "leave it out"
+#define NO_TOOL      "start the tool as the program: ddprun ... TOOL PROGRAM"
+#define SAVES_ITSELF "the program has to save its checkpoints itself"
 
 /* mpirun of Open MPI 4.1 and 5.0 */
 static const struct foreign open_mpi[] = {
@@ -34,7 +38,8 @@ static const struct foreign open_mpi[] = {
     {"display personality runtime-options rank-by report-events gpu-support "
      "stream-buffering spawn-timeout exec-agent forward-signals",
      1, FOREIGN_IGNORED, NULL, NULL},
-    {"cf cartofile report-pid report-uri max-vm-size", 1, FOREIGN_IGNORED, NULL, NULL},
+    {"cf cartofile report-pid report-uri max-vm-size memory-allocation-kinds", 1,
+     FOREIGN_IGNORED, NULL, NULL},
     {"do-not-launch", 0, FOREIGN_OURS, "dry-run", NULL},
     {"default-hostfile", 1, FOREIGN_OURS, "hostfile", NULL},
     {"launch-agent", 1, FOREIGN_OURS, "agent", NULL},
@@ -71,33 +76,47 @@ static const struct foreign open_mpi[] = {
     {"debugger", 1, FOREIGN_REFUSED, NO_DEBUGGER, NULL},
     {NULL}};
 
-/* mpiexec of MPICH 4, and of Intel MPI where it differs */
+/* mpiexec of MPICH 3 to 5, and of Intel MPI where it differs */
 static const struct foreign hydra[] = {
     {"env genv", 2, FOREIGN_VARIABLE, "", NULL},
     {"envall genvall disable-hostname-propagation print-all-exitcodes print-rank-map "
-     "enable-x disable-x profile pmi-port silent-abort rr",
+     "enable-x disable-x profile pmi-port silent-abort rr enable-auto-cleanup "
+     "enable-hostname-propagation pmi-aggregate pmi-noaggregate noconf ordered-output "
+     "cleanup",
      0, FOREIGN_IGNORED, NULL, NULL},
-    {"envlist genvlist rmk topolib demux usize localhost membind tmpdir soft arch", 1,
-     FOREIGN_IGNORED, NULL, NULL},
+    {"envlist genvlist rmk topolib demux usize localhost membind tmpdir soft arch "
+     "pmi-connect branch-count memory-alloc-kinds use-app-topology",
+     1, FOREIGN_IGNORED, NULL, NULL},
     {"prepend-rank l", 0, FOREIGN_OURS, "tag-output", "on"},
     {"perhost grr", 1, FOREIGN_OURS, "nproc-per-node", NULL},
     {"machine", 1, FOREIGN_OURS, "hostfile", NULL},
+    {"machines machinelist hosts-group", 1, FOREIGN_OURS, "hosts", NULL},
     {"bootstrap launcher", 1, FOREIGN_OURS, "start",
      "ssh=ssh slurm=srun sge=qrsh lsf=blaunch pbs=tmrsh"},
     {"bootstrap-exec launcher-exec", 1, FOREIGN_OURS, "ssh", NULL},
-    {"gpus-per-proc", 1, FOREIGN_OURS, "virtual-local-rank", "1= auto="},
+    {"bootstrap-exec-args", 1, FOREIGN_REFUSED, "use --ssh 'ssh ARGUMENTS'", NULL},
+    {"gpus-per-proc g", 1, FOREIGN_OURS, "virtual-local-rank", "1= auto="},
+    {"gpu-subdevs-per-proc", 1, FOREIGN_REFUSED, LEAVE_IT_OUT, NULL},
     {"envnone genvnone", 0, FOREIGN_REFUSED, "run 'env -i ddprun ...'", NULL},
     {"envexcl genvexcl", 1, FOREIGN_REFUSED, "run 'env -u NAME ddprun ...'", NULL},
     {"info", 0, FOREIGN_REFUSED, "use --version", NULL},
     {"skip-launch-node", 0, FOREIGN_REFUSED,
      "use -H ^HOST, or leave this host out of the hostfile", NULL},
-    {"order-nodes", 1, FOREIGN_REFUSED, "list the hosts in that order", NULL},
+    {"order-nodes rankmap", 1, FOREIGN_REFUSED, "list the hosts in that order", NULL},
     {"binding", 1, FOREIGN_REFUSED, "use --bind-to", NULL},
     {"prepend-pattern", 1, FOREIGN_REFUSED, "use --tag-output", NULL},
-    {"outfile-pattern errfile-pattern", 1, FOREIGN_REFUSED, "use --output-filename",
-     NULL},
+    {"outfile-pattern errfile-pattern outfile errfile", 1, FOREIGN_REFUSED,
+     "use --output-filename", NULL},
     {"nameserver", 1, FOREIGN_REFUSED, LEAVE_IT_OUT, NULL},
     {"gdb trace check-mpi", 0, FOREIGN_REFUSED, NO_DEBUGGER, NULL},
+    {"gdba", 1, FOREIGN_REFUSED, NO_DEBUGGER, NULL},
+    {"aps mps trace-imbalance trace-pt2pt trace-collectives", 0, FOREIGN_REFUSED, NO_TOOL,
+     NULL},
+    {"gtool gtoolfile", 1, FOREIGN_REFUSED, NO_TOOL, NULL},
+    {"ckpointlib ckpoint-prefix ckpoint-interval ckpoint-num", 1, FOREIGN_REFUSED,
+     SAVES_ITSELF, NULL},
+    {"ilp64", 0, FOREIGN_REFUSED, "use -x LD_PRELOAD=libmpi_ilp64.so", NULL},
+    {"umask", 1, FOREIGN_REFUSED, "set it in a script that starts the program", NULL},
     {"disable-auto-cleanup", 0, FOREIGN_REFUSED, "a failed rank always ends the job",
      NULL},
     {NULL}};
@@ -157,8 +176,7 @@ static const struct foreign horovodrun[] = {
     {"check-build cb", 0, FOREIGN_REFUSED,
      "use python -c 'import horovod.torch as h; print(h.gloo_built(), h.mpi_built())'",
      NULL},
-    {"fusion-threshold-mb", 1, FOREIGN_REFUSED, "use -x HOROVOD_FUSION_THRESHOLD=BYTES",
-     NULL},
+    {"fusion-threshold-mb", 1, FOREIGN_VARIABLE, "HOROVOD_FUSION_THRESHOLD", "MiB"},
     {"p ssh-port", 1, FOREIGN_REFUSED,
      "use --ssh 'ssh -p PORT', or port=PORT in a hostfile", NULL},
     {"i ssh-identity-file", 1, FOREIGN_REFUSED, "use --ssh 'ssh -i FILE'", NULL},
@@ -227,8 +245,8 @@ static const struct foreign deepspeed[] = {
     {"enable-each-rank-log", 1, FOREIGN_OURS, "output-filename", NULL},
     {"bind-cores-to-rank", 0, FOREIGN_OURS, "bind-to", "core"},
     {"no-local-rank", 0, FOREIGN_VARIABLE, "DDPRUN_LOCAL_RANK_ARG", "0"},
-    {"no-ssh no-ssh-check force-multi save-pid", 0, FOREIGN_IGNORED, NULL, NULL},
-    {"launcher", 1, FOREIGN_IGNORED, NULL, NULL},
+    {"no-ssh no-ssh-check force-multi save-pid quiet q", 0, FOREIGN_IGNORED, NULL, NULL},
+    {"launcher log-level", 1, FOREIGN_IGNORED, NULL, NULL},
     {"launcher-args", 1, FOREIGN_REFUSED, "use options of ddprun, as -x and --map-by",
      NULL},
     {"bind-core-list", 1, FOREIGN_REFUSED, "run ddprun under taskset", NULL},
@@ -345,6 +363,17 @@ static char *variable_name(const char *text, size_t len, const char *word)
     return name;
 }
 
+/* A whole number of MiB in bytes, malloc'ed; other words as they are. */
+static char *in_bytes(const char *mib)
+{
+    char *end;
+    errno = 0;
+    long n = strtol(mib, &end, 10);
+    return *end || end == mib || errno || n < 0 || n > LONG_MAX >> 20
+               ? xstrdup(mib)
+               : xasprintf("%ld", n << 20);
+}
+
 void foreign_variables(const struct foreign *f, const char *word,
                        const char *const *values, struct strv *variables)
 {
@@ -353,13 +382,17 @@ void foreign_variables(const struct foreign *f, const char *word,
                    values[1] ? values[1] : "");
         return;
     }
+    char *value = f->values == 0 ? xstrdup(f->fixed)
+                  : f->fixed     ? in_bytes(values[0])
+                                 : xstrdup(values[0]);
     for (const char *p = f->text; *p; p += strspn(p, " ")) {
         size_t len = strcspn(p, " ");
         char *name = variable_name(p, len, word);
-        strv_pushf(variables, "%s=%s", name, f->values == 1 ? values[0] : f->fixed);
+        strv_pushf(variables, "%s=%s", name, value);
         free(name);
         p += len;
     }
+    free(value);
 }
 
 void foreign_complain(const char *word, const char *hint, struct strv *refused)

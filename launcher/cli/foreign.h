@@ -27,7 +27,8 @@ struct foreign {
     } answer;
     const char *text;  /* of VARIABLE: '*' at the end is the option's name, in capitals */
     const char *fixed; /* the value of our option, or of the variable, where it has no
-                          argument; else "theirs=ours ..." for OURS: all it may be */
+                          argument; else "theirs=ours ..." for OURS: all it may be, and
+                          "MiB" for a VARIABLE that is in bytes */
 };
 
 /* Whose options. */

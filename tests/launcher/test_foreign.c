@@ -53,6 +53,19 @@ static const struct {
      "-nameserver=1 -disable-auto-cleanup=0 -disable-hostname-propagation=0 "
      "-order-nodes=1 -localhost=1 -usize=1 -pmi-port=0 -skip-launch-node=0 "
      "-gpus-per-proc=1"},
+    {"mpiexec", /* MPICH 5.0, options that 4.0 has not */
+     "-machines=1 -machinelist=1 -rankmap=1 -outfile=1 -errfile=1 -memory-alloc-kinds=1 "
+     "-enable-auto-cleanup=0 -enable-hostname-propagation=0 -g=1 -gpu-subdevs-per-proc=1 "
+     "-ckpointlib=1 -ckpoint-prefix=1 -ckpoint-interval=1 -ckpoint-num=1 -prepend-rank=0 "
+     "-l=0 -usize=1 -pmi-port=0 -demux=1 -iface=1 -rmk=1 -launcher=1 -f=1 -n=1 -np=1 "
+     "-ppn=1"},
+    {"mpiexec", /* Intel MPI 2021 */
+     "-hosts-group=1 -pmi-connect=1 -trace-imbalance=0 -branch-count=1 -pmi-aggregate=0 "
+     "-pmi-noaggregate=0 -gdba=1 -nolocal=0 -ilp64=0 -noconf=0 -ordered-output=0 -path=1 "
+     "-tmpdir=1 -use-app-topology=1 -bootstrap=1 -bootstrap-exec=1 "
+     "-bootstrap-exec-args=1 -usize=1 -cleanup=0 -aps=0 -mps=0 -gtool=1 -gtoolfile=1 "
+     "-umask=1 -print-rank-map=0 -host=1 -machine=1 -perhost=1 -grr=1 -rr=0 -genvexcl=1 "
+     "-envexcl=1 -check-mpi=0 -trace=0"},
     {"horovodrun", /* Horovod 0.28.1 */
      "-np=1 --num-proc=1 -cb=0 --check-build=0 --disable-cache=0 --start-timeout=1 "
      "--network-interfaces=1 --network-interface=1 --output-filename=1 --verbose=0 "
@@ -102,7 +115,7 @@ static const struct {
      "--module=0 --no_python=0 --no_local_rank=0 --no_ssh_check=0 --force_multi=0 "
      "--save_pid=0 --enable_each_rank_log=1 --autotuning=1 --elastic_training=0 "
      "--bind_cores_to_rank=0 --bind_core_list=1 --ssh_port=1 --no_ssh=0 "
-     "--venv_script=1"},
+     "--venv_script=1 --log_level=1 -q=0 --quiet=0"},
 };
 
 /* Each is either taken with so many values, or its value is found wrong, or it is refused
@@ -148,7 +161,8 @@ static const struct {
      "--rdzv-backend=c10d --rdzv-endpoint=node1.example.com:29400 train.py",
      0, 8, 2, NULL, NULL, "", "--rdzv-id --rdzv-backend"},
     {"torchrun --nproc_per_node gpu -m pkg.train", 0, 0, 0, NULL, NULL, "", ""},
-    {"torchrun --nproc_per_node=2 --use_env train.py", 0, 2, 0, NULL, NULL, "", "--use_env"},
+    {"torchrun --nproc_per_node=2 --use_env train.py", 0, 2, 0, NULL, NULL, "",
+     "--use_env"},
     {"torchrun --nproc_per_node=8 --rdzv_backend c10d --rdzv_endpoint=localhost:0 "
      "--local-ranks-filter 0 --role rank --tee 3 -m torchtitan.train",
      0, 8, 0, NULL, NULL, "", "--rdzv_backend --role --tee"},
@@ -221,6 +235,103 @@ static const struct {
      NULL, "DDPRUN_LOCAL_RANK_ARG=1 DDPRUN_LOCAL_RANK_ARG=0", ""},
     {"deepspeed -H hosts --exclude n3@n4 --launcher openmpi train.py", 0, 0, 0, "^n3,^n4",
      "hosts", "DDPRUN_LOCAL_RANK_ARG=1", "--launcher"},
+    {"torchrun --nnodes=1:3 --nproc_per_node=4 --max_restarts=3 --rdzv_id=1 "
+     "--rdzv_backend=c10d --rdzv_endpoint=node1:29400 train.py",
+     0, 4, 3, NULL, NULL, "", "--rdzv_id --rdzv_backend"},
+    {"torchrun --nproc_per_node=8 --nnodes=2 --node_rank=1 --master_addr=123.45.123.45 "
+     "--master_port=1234 train.py",
+     0, 8, 2, NULL, NULL, "", ""},
+    {"torchrun --nproc_per_node=4 --rdzv_endpoint=node1 -m open_clip_train.main --workers 4",
+     0, 4, 0, NULL, NULL, "", ""},
+    {"torchrun --master_port 17673 --nproc_per_node=8 make_datasets.py --data_root /mnt",
+     0, 8, 0, NULL, NULL, "", ""},
+    {"torchrun --nnodes=1 --nproc_per_node=2 --rdzv_id=101 --rdzv_endpoint=localhost:5972 "
+     "example.py",
+     0, 2, 1, NULL, NULL, "", "--rdzv_id"},
+    {"torchrun --nproc-per-node=8 finetune.py -c flow.yaml --optim.learning_rate 1e-5", 0,
+     8, 0, NULL, NULL, "", ""},
+    {"mpirun --mca btl tcp,self,sm -np 4 ./my_app", 4, 0, 0, NULL, NULL,
+     "OMPI_MCA_btl=tcp,self,sm", ""},
+    {"mpirun -n 2 --mca pml ucx -x UCX_TLS=rc,sm,cuda_copy,gdr_copy,cuda_ipc ./osu_latency "
+     "D D",
+     2, 0, 0, NULL, NULL, "OMPI_MCA_pml=ucx UCX_TLS=rc,sm,cuda_copy,gdr_copy,cuda_ipc",
+     ""},
+    {"mpirun --hostfile my_hostfile.txt --map-by ppr:1:node --prtemca plm_base_verbose 100 "
+     "--prtemca rmaps_base_verbose 100 --display alloc hostname",
+     0, 0, 0, NULL, "my_hostfile.txt", "", "--prtemca --prtemca --display"},
+    {"mpirun -H aa,bb --pernode ./a.out", 0, 1, 0, "aa,bb", NULL, "", ""},
+    {"mpirun --hostfile myhostfile -n 14 --nooversubscribe ./a.out", 14, 0, 0, NULL,
+     "myhostfile", "", "--nooversubscribe"},
+    {"mpirun --np 4 --bind-to core --rank-by span --host hostA:4,hostB:2 ./a.out", 4, 0,
+     0, "hostA:4,hostB:2", NULL, "", "--rank-by"},
+    {"mpirun --np 4 --report-bindings --map-by slot:PE=2 --bind-to core ./a.out", 4, 0, 0,
+     NULL, NULL, "", "--report-bindings --map-by:PE=2"},
+    {"mpirun -n 4 --hostfile my_hostfile -x DISPLAY=arcade.example.com:0 xterm -e gdb app",
+     4, 0, 0, NULL, "my_hostfile", "DISPLAY=arcade.example.com:0", ""},
+    {"mpirun -np 16 --oversubscribe --allow-run-as-root balance_dask_output --indir out",
+     16, 0, 0, NULL, NULL, "", "--allow-run-as-root"},
+    {"mpirun -np 16 -H server1:4,server2:4 -bind-to none -map-by slot -mca plm_rsh_args "
+     "-p12345 -x NCCL_SOCKET_IFNAME=^lo,docker0 -mca btl_tcp_if_exclude lo,docker0 prog",
+     16, 0, 0, "server1:4,server2:4", NULL,
+     "'NCCL_SOCKET_IFNAME=^lo,docker0' OMPI_MCA_btl_tcp_if_exclude=lo,docker0", ""},
+    {"mpiexec --mca btl_tcp_if_include 192.168.1.0/24 -np 4 ./my_app", 4, 0, 0, NULL,
+     NULL, "OMPI_MCA_btl_tcp_if_include=192.168.1.0/24", ""},
+    {"mpiexec --memory-allocation-kinds system,mpi,cuda:device -n 64 ./app", 64, 0, 0,
+     NULL, NULL, "", "--memory-allocation-kinds"},
+    {"mpiexec -l -machinefile machfile -n 5 hostname", 5, 0, 0, NULL, "machfile", "", ""},
+    {"mpiexec -n20 ./cpi", 20, 0, 0, NULL, NULL, "", ""},
+    {"mpiexec -f hostfile -iface myri0 -n 4 ./app1", 4, 0, 0, NULL, "hostfile", "", ""},
+    {"mpiexec -rmk pbs -n 4 -f hosts ./app", 4, 0, 0, NULL, "hosts", "", "-rmk"},
+    {"mpiexec -launcher ssh -launcher-exec /usr/bin/ssh -f hosts -n 4 ./app", 4, 0, 0,
+     NULL, "hosts", "", ""},
+    {"mpiexec -n 8 -bind-to socket -map-by hwthread /bin/true", 8, 0, 0, NULL, NULL, "",
+     ""},
+    {"mpiexec -np 2 -ppn 2 --launcher ssh -f hosts -gpus-per-proc=1 ./pingping "
+     "-type=MPI_INT -sendcnt=512",
+     2, 2, 0, NULL, "hosts", "", ""},
+    {"mpiexec -enable-x -demux select -f hosts -n 4 ./app", 4, 0, 0, NULL, "hosts", "",
+     "-enable-x -demux"},
+    {"mpirun -n 4 -genv OMP_NUM_THREADS=4 -genv I_MPI_PIN_DOMAIN=omp ./myprog", 4, 0, 0,
+     NULL, NULL, "OMP_NUM_THREADS=4 I_MPI_PIN_DOMAIN=omp", ""},
+    {"mpirun -n 4 -perhost 2 -hosts-group hostA[01-05],hostB ./myprog", 4, 2, 0,
+     "hostA[01-05],hostB", NULL, "", ""},
+    {"mpirun -np 32 -ppn 4 -hostfile hosts -env MV2_USE_CUDA=1 -env MV2_SUPPORT_DL=1 bash "
+     "run_squad.sh",
+     32, 4, 0, NULL, "hosts", "MV2_USE_CUDA=1 MV2_SUPPORT_DL=1", ""},
+    {"horovodrun -np 4 --fusion-threshold-mb 32 python train.py", 4, 0, 0, NULL, NULL,
+     "HOROVOD_FUSION_THRESHOLD=33554432", ""},
+    {"horovodrun -np 4 --timeline-filename /t/timeline.json --timeline-mark-cycles python "
+     "train.py",
+     4, 0, 0, NULL, NULL,
+     "HOROVOD_TIMELINE=/t/timeline.json HOROVOD_TIMELINE_MARK_CYCLES=1", ""},
+    {"horovodrun -np 4 --autotune --cache-capacity 1024 --no-hierarchical-allgather python "
+     "train.py",
+     4, 0, 0, NULL, NULL,
+     "HOROVOD_AUTOTUNE=1 HOROVOD_CACHE_CAPACITY=1024 HOROVOD_HIERARCHICAL_ALLGATHER=0",
+     ""},
+    {"horovodrun -np 6 -hostfile myhostfile python train.py", 6, 0, 0, NULL, "myhostfile",
+     "", ""},
+    {"horovodrun -np 4 --hosts cpu-node-1:2,cpu-node-2:2 python -m horovod.worker /tmp/c",
+     4, 0, 0, "cpu-node-1:2,cpu-node-2:2", NULL, "", ""},
+    {"accelerate launch --mixed_precision=fp16 --multi_gpu train_controlnet.py --lr 1e-5",
+     0, 0, 0, NULL, NULL, "ACCELERATE_MIXED_PRECISION=fp16", "--multi_gpu"},
+    {"accelerate launch --num_processes 8 --num_machines 2 --machine_rank 1 --rdzv_backend "
+     "c10d --main_process_ip n1 --main_process_port 29500 complete_nlp_example.py",
+     8, 0, 2, NULL, NULL, "", "--rdzv_backend"},
+    {"accelerate launch --mixed_precision bf16 --dynamo_backend inductor "
+     "--num_cpu_threads_per_process 2 train.py",
+     0, 0, 0, NULL, NULL,
+     "ACCELERATE_MIXED_PRECISION=bf16 ACCELERATE_DYNAMO_BACKEND=inductor OMP_NUM_THREADS=2",
+     ""},
+    {"deepspeed --num_nodes=2 train.py --deepspeed --deepspeed_config ds_config.json", 0,
+     0, 2, NULL, NULL, "DDPRUN_LOCAL_RANK_ARG=1", ""},
+    {"deepspeed --hostfile=myhostfile --no_ssh --node_rank=1 --master_addr=n1 "
+     "--master_port=29500 train.py --deepspeed",
+     0, 0, 0, NULL, "myhostfile", "DDPRUN_LOCAL_RANK_ARG=1", "--no_ssh"},
+    {"deepspeed --num_accelerators 4 --bind_cores_to_rank inference.py", 0, 4, 0, NULL,
+     NULL, "DDPRUN_LOCAL_RANK_ARG=1", ""},
+    {"deepspeed --log_level error -q --num_gpus 2 train.py", 0, 2, 0, NULL, NULL,
+     "DDPRUN_LOCAL_RANK_ARG=1", "--log_level -q"},
     {"ddprun --min-np 3 --max-np 9 --ppn 2 prog", 0, 2, 4, NULL, NULL, "", ""},
     {"/opt/ddprun/compat/horovodrun -np 2 prog", 2, 0, 0, NULL, NULL, "", ""},
     {"ddprun --as torchrun --nproc-per-node 2 train.py", 0, 2, 0, NULL, NULL, "", ""},
@@ -338,6 +449,17 @@ static const struct {
      "--max-restarts N starts it again (try ddprun --help)"},
     {"mpirun --nosuch prog", "unknown option '--nosuch' (try ddprun --help)"},
     {"torchrun --mca a b prog", "unknown option '--mca' (try ddprun --help)"},
+    {"mpiexec -ckpointlib blcr -ckpoint-prefix /tmp/a.ckpoint -f hosts -n 4 ./app",
+     "unknown here: '-ckpointlib': the program has to save its checkpoints itself; "
+     "'-ckpoint-prefix': the program has to save its checkpoints itself (try ddprun "
+     "--help)"},
+    {"mpirun -H aa,bb --map-by ppr:2:package ./a.out",
+     "--map-by 'ppr:2:package': only ppr:N:node is known, N from 1 (try ddprun --help)"},
+    {"mpirun -np 2 --tune foo.conf --use-hwthread-cpus a.out",
+     "unknown here: '--tune': use -x OMPI_MCA_NAME=VALUE; '--use-hwthread-cpus': use "
+     "--bind-to hwthread (try ddprun --help)"},
+    {"deepspeed --num_accelerators 4 --bind_core_list 0-27,32-59 inference.py",
+     "unknown here: '--bind_core_list': run ddprun under taskset (try ddprun --help)"},
     {"ddprun --as srun prog",
      "--as is torchrun, mpirun, mpiexec, horovodrun, accelerate or deepspeed, not 'srun' "
      "(try ddprun --help)"},

@@ -25,7 +25,7 @@
 #include <uthash.h>
 #include <utlist.h>
 
-enum { CALLERS_MAX = 256, PROVE_MS = 10000 };
+enum { CALLERS_MAX = 256, PROVE_MS = 20000 };
 
 struct source {
     char addr[INET6_ADDRSTRLEN];

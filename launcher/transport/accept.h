@@ -23,7 +23,7 @@ typedef bool (*accepted_fn)(unsigned node, int fd, const struct link_keys *keys,
 struct acceptor_options {
     size_t expected;  /* callers that may connect at the same time */
     int port;         /* 0: any free one */
-    int64_t prove_ms; /* 0: 10 s */
+    int64_t prove_ms; /* 0: 20 s */
     bool (*allowed)(const struct sockaddr *from, void *arg); /* NULL: any address */
 };
 

@@ -45,7 +45,7 @@ if sys.argv[1] == "recorded":
 if sys.argv[1] == "torch":
     import torch, torch.distributed as dist
     dist.init_process_group("gloo")
-    for _ in range(5):  # among 64 ranks on two CPUs a hundred take minutes
+    for _ in range(int(sys.argv[2])):
         dist.all_reduce(torch.ones(1000))
 print("up", os.environ["DDPRUN_DIAGNOSE"], os.getpid(), flush=True)
 if sys.argv[1] == "torch" and dist.get_rank() < dist.get_world_size() - 1:
@@ -76,13 +76,14 @@ def main():
     args = parser.parse_args()
     if args.part == "calls":
         os.environ["TORCH_FR_BUFFER_SIZE"] = "64"  # as --ui does
+    calls = 70 if args.part == "calls" else 5  # a full recorder; of 64 ranks on two CPUs a hundred take minutes
     with tempfile.TemporaryDirectory() as folder:
         program = pathlib.Path(folder, "rank.py")
         program.write_text(RANK, encoding="utf-8")
         job = subprocess.Popen(
             [args.ddprun, "-np", str(args.np), "--tag-output=off",
              *(["--stragglers"] if args.part == "arrivals" else []), args.python,
-             str(program), args.kind], stdout=subprocess.PIPE, text=True)
+             str(program), args.kind, str(calls)], stdout=subprocess.PIPE, text=True)
         try:
             ranks = {}
             while len(ranks) < args.np:

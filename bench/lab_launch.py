@@ -8,7 +8,8 @@
 ddprun, mpirun and Hydra by ssh, beside the bare ssh that all of them have to pay for: one
 alone, and one to each other host at once. With --slurm also ddprun, mpirun and Hydra in an
 allocation of a real Slurm, beside srun; with --sge ddprun and mpirun in a job of a real Grid
-Engine, beside a bare qrsh -inherit to each of its hosts at once. --no-ssh leaves the first out. 256 hosts are an option because they take minutes.
+Engine, beside a bare qrsh -inherit to each of its hosts at once. --no-ssh leaves the first out.
+256 hosts are an option because they take minutes.
 
 The hosts share the machine's CPUs, so with many of them it is CPU time that is measured,
 above all that of ssh: it stands beside the wall time (of all processes of all hosts, from
@@ -114,6 +115,15 @@ def by_slurm(lab, n):
     ]
 
 
+def wait_for(path, what):
+    """Until the file has content."""
+    end = time.monotonic() + 60
+    while not (os.path.exists(path) and os.path.getsize(path)):
+        if time.monotonic() > end:
+            raise RuntimeError(what)
+        time.sleep(0.1)
+
+
 class Allocation:
     """Nodes of the lab's Slurm, held by a sleeping job; its variables in a file."""
 
@@ -130,11 +140,7 @@ class Allocation:
             env=lab.env, check=True, stdout=subprocess.PIPE).stdout.decode()
         self.job = said.strip()
         written = f"{lab.folder}/out/job{n}"
-        end = time.monotonic() + 60
-        while not (os.path.exists(written) and os.path.getsize(written) > 0):
-            if time.monotonic() > end:
-                raise RuntimeError(f"Slurm has not given {n} nodes")
-            time.sleep(0.1)
+        wait_for(written, f"Slurm has not given {n} nodes")
         time.sleep(0.2)
         shutil.copy(written, self.path)
 
@@ -171,11 +177,7 @@ class GridEngineJob:
             lab.enter("sh", "-c", f"cd /tmp && qsub -terse -pe mpi {n} -o /dev/null -j y {script}"),
             env=lab.env, check=True, stdout=subprocess.PIPE).stdout.decode()
         self.job = said.strip()
-        end = time.monotonic() + 60
-        while not (os.path.exists(f"{self.path}.hosts") and os.path.getsize(f"{self.path}.hosts")):
-            if time.monotonic() > end:
-                raise RuntimeError(f"Grid Engine has not given {n} slots")
-            time.sleep(0.1)
+        wait_for(f"{self.path}.hosts", f"Grid Engine has not given {n} slots")
         with open(f"{self.path}.hosts", encoding="ascii") as f:
             self.hosts = [line.split()[0] for line in f]
 
@@ -217,13 +219,9 @@ def main():
     parser.add_argument("--hosts", default="4,16,64")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--slurm", action="store_true")
-    parser.add_argument("--realtime", action="store_true", help="SCHED_RR for all hosts and "
-                        "contenders: what else the machine does then hardly shows")
     parser.add_argument("--sge", action="store_true")
     parser.add_argument("--no-ssh", action="store_true")
-    args = parser.parse_args()
-    if args.realtime:
-        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(5))
+    args = launch.parse(parser)
     counts = [int(n) for n in args.hosts.split(",")]
     with tempfile.TemporaryDirectory(prefix="ddprun-lab-") as folder:
         lab = Lab(folder, args.build, max(counts))

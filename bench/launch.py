@@ -284,17 +284,23 @@ def output(args):
     table(f"{n} x {LINES} tagged lines through a pipe, ms", results, "ddprun")
 
 
+def parse(parser):
+    """The arguments; with --realtime it and its children have a priority."""
+    parser.add_argument("--realtime", action="store_true", help="SCHED_RR for all contenders: "
+                        "what else the machine does then hardly shows (needs root)")
+    args = parser.parse_args()
+    if args.realtime:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(5))
+    return args
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", default=f"{SOURCE}/build")
     parser.add_argument("what", choices=["start", "kill", "output"])
     parser.add_argument("--np")
     parser.add_argument("--rounds", type=int)
-    parser.add_argument("--realtime", action="store_true", help="SCHED_RR for all contenders: "
-                        "what else the machine does then hardly shows (needs root)")
-    args = parser.parse_args()
-    if args.realtime:
-        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(5))
+    args = parse(parser)
     if args.what == "start":
         args.np = args.np or "2,16,64,256"
     if not os.path.exists(f"{args.build}/bench/spawnloop"):

@@ -18,9 +18,9 @@ import sys
 import tempfile
 import time
 
-from launch import SOURCE, Contender, children_of, cpu_of_children, table, wait
+from launch import SOURCE, Contender, children_of, cpu_of_children, parse, table, wait
 
-PROGRAM = """\
+REDUCE = """\
 import os
 import sys
 import time
@@ -30,6 +30,8 @@ import torch.distributed as dist
 dist.init_process_group("gloo")
 t = torch.tensor([float(dist.get_rank())])
 dist.all_reduce(t)
+"""
+PROGRAM = REDUCE + """\
 fd = os.open(os.environ["START_TOLD"], os.O_WRONLY | os.O_APPEND)
 os.write(fd, b"%d %d\\n" % (os.getpid(), int(t)))
 if sys.argv[1:] == ["stay"]:
@@ -37,16 +39,7 @@ if sys.argv[1:] == ["stay"]:
 dist.destroy_process_group()
 """
 # t0 is when rank 1 fails: the clock is the machine's, the same for all processes
-AGAIN = """\
-import os
-import sys
-import time
-import torch
-import torch.distributed as dist
-
-dist.init_process_group("gloo")
-t = torch.tensor([float(dist.get_rank())])
-dist.all_reduce(t)
+AGAIN = REDUCE + """\
 attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
 if attempt > 0 or dist.get_rank() == 1:
     fd = os.open(os.environ["START_TOLD"], os.O_WRONLY | os.O_APPEND)
@@ -155,11 +148,7 @@ def main():
     parser.add_argument("--np", default="2,8")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--restarts", type=int, default=3, help="rounds with a failure")
-    parser.add_argument("--realtime", action="store_true", help="SCHED_RR for all contenders: "
-                        "what else the machine does then hardly shows (needs root)")
-    args = parser.parse_args()
-    if args.realtime:
-        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(5))
+    args = parse(parser)
     torch = os.environ.get("DDPRUN_TORCH")
     if not torch or subprocess.run([torch, "-c", "import torch"], check=False).returncode != 0:
         sys.exit("DDPRUN_TORCH has to name an interpreter that can import torch")

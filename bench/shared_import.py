@@ -25,7 +25,7 @@ import sys
 import tempfile
 import time
 
-from launch import SOURCE
+from launch import SOURCE, parse
 
 # gc.freeze() hides from the collector what the interpreter has imported from which a rank is forked
 PROBE = """
@@ -159,11 +159,7 @@ def main():
     parser.add_argument("--build", default=os.path.join(SOURCE, "build"))
     parser.add_argument("--rounds", type=int, default=0)
     parser.add_argument("--np", default="2", type=lambda text: [int(n) for n in text.split(",")])
-    parser.add_argument("--realtime", action="store_true", help="SCHED_RR for all: what else the machine "
-                        "does then hardly shows (needs root)")
-    args = parser.parse_args()
-    if args.realtime:
-        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(5))
+    args = parse(parser)
     args.build = os.path.abspath(args.build)
     ran = []
     with tempfile.TemporaryDirectory() as args.cache:

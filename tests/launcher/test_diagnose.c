@@ -208,6 +208,16 @@ static void check_frame(const json_t *frame, const char *function, const char *f
     ck_assert_int_eq(number(frame, "line"), line);
 }
 
+/* Of a rank with these threads, which are freed. */
+static void check_place(json_t *threads, const char *function, const char *file, int line)
+{
+    json_t *rank = json_pack("{s:o}", "threads", threads);
+    ck_assert_str_eq(place_of(rank).function, function);
+    ck_assert_str_eq(place_of(rank).file, file);
+    ck_assert_int_eq(place_of(rank).line, line);
+    json_decref(rank);
+}
+
 START_TEST(stacks_by_python)
 {
     json_t *t = stacks_of_python("Thread 0x00007f (most recent call first):\n"
@@ -237,10 +247,7 @@ START_TEST(stacks_by_debuggers)
         "#1  0x00007f2b - /opt/mpi/lib/libopen-pal.so.80\n"
         "#2  0x0000563a load - /home/a/train\n    /home/a/data.c:12:3\n");
     check_frame(frame_of(t, 0, 2), "load", "/home/a/data.c", 12);
-    json_t *rank = json_pack("{s:o}", "threads", t);
-    ck_assert_str_eq(place_of(rank).function, "load");
-    ck_assert_int_eq(place_of(rank).line, 12);
-    json_decref(rank);
+    check_place(t, "load", "/home/a/data.c", 12);
     /* a program that was built in a directory beside its source */
     t = stacks_of_native(
         "TID 9:\n#0  0x00007f2a pause - /lib/x86_64-linux-gnu/libc.so.6\n"
@@ -250,31 +257,20 @@ START_TEST(stacks_by_debuggers)
         "#2  0x00007f2b __libc_start_call_main - "
         "/lib/x86_64-linux-gnu/libc.so.6\n    ../sysdeps/x.h:58:16\n"
         "#3  0x0000563b _start - /home/a/build/train\n");
-    rank = json_pack("{s:o}", "threads", t);
-    ck_assert_str_eq(place_of(rank).function, "main");
-    ck_assert_str_eq(place_of(rank).file, "../src/train.c");
-    json_decref(rank);
+    check_place(t, "main", "../src/train.c", 12);
     /* python ./train.py; a function of the C library with debug information, by gdb */
     t = stacks_of_python("Current thread 0x1 (most recent call first):\n"
                          "  File \"/home/a/./train.py\", line 7 in load\n");
-    rank = json_pack("{s:o}", "threads", t);
-    ck_assert_str_eq(place_of(rank).function, "load");
-    ck_assert_int_eq(place_of(rank).line, 7);
-    json_decref(rank);
+    check_place(t, "load", "/home/a/./train.py", 7);
     t = stacks_of_python("Current thread 0x1 (most recent call first):\n"
                          "  File \"<string>\", line 2 in __init__\n"
                          "  File \"<string>\", line 5 in <module>\n"); /* python -c */
-    rank = json_pack("{s:o}", "threads", t);
-    ck_assert_str_eq(place_of(rank).file, "<string>");
-    ck_assert_int_eq(place_of(rank).line, 5);
-    json_decref(rank);
+    check_place(t, "<module>", "<string>", 5);
     t = stacks_of_native(
         "Thread 1 (process 9):\n"
         "#0  0x00007f2a in futex_wait (a=1) at ./nptl/futex-internal.c:57\n"
         "#1  0x0000563a in load (n=1) at ./data.c:12\n");
-    rank = json_pack("{s:o}", "threads", t);
-    ck_assert_str_eq(place_of(rank).file, "./data.c");
-    json_decref(rank);
+    check_place(t, "load", "./data.c", 12);
     t = stacks_of_native("Thread 1 (process 9):\n"
                          "#0  0x00007f2a in nanosleep () from /lib/libc.so.6\n"
                          "#1  0x0000563a in load (n=1) at data.c:12\n");

@@ -162,13 +162,21 @@ static void expect_broken(const void *bytes, size_t n, const char *why)
 
 static const char forged[] = "a record that was not sealed with the key of this job";
 
-START_TEST(a_record_that_was_changed_breaks_the_link)
+enum { RECORD = 4 + 8 + SEAL_EXTRA };
+
+static void seal_a_frame(unsigned char record[RECORD])
 {
     struct seal s = {{{2}}, 0};
-    unsigned char record[4 + 8 + SEAL_EXTRA] = {0, 0, 0, 8 + SEAL_EXTRA};
     uint8_t head[FRAME_HEAD];
+    memcpy(record, (unsigned char[]){0, 0, 0, 8 + SEAL_EXTRA}, 4);
     frame_head(head, MSG_TERMINATED, 0, 0);
     seal_close(&s, record, 4, head, 8, record + 4);
+}
+
+START_TEST(a_record_that_was_changed_breaks_the_link)
+{
+    unsigned char record[RECORD];
+    seal_a_frame(record);
     record[_i] ^= 0x10;
     open_ends(true);
     if (_i == 2 || _i == 3) { /* a valid length would wait for more bytes */
@@ -182,11 +190,8 @@ END_TEST
 
 START_TEST(a_record_sent_twice_breaks_the_link)
 {
-    struct seal s = {{{2}}, 0};
-    unsigned char record[4 + 8 + SEAL_EXTRA] = {0, 0, 0, 8 + SEAL_EXTRA};
-    uint8_t head[FRAME_HEAD];
-    frame_head(head, MSG_TERMINATED, 0, 0);
-    seal_close(&s, record, 4, head, 8, record + 4);
+    unsigned char record[RECORD];
+    seal_a_frame(record);
     open_ends(true);
     ck_assert_int_eq(write(fds[1], record, sizeof record), (ssize_t)sizeof record);
     run_until(&up.frames, 1);

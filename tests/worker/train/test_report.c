@@ -188,10 +188,19 @@ END_TEST
 
 /* ---- what is shown ---- */
 
-START_TEST(a_pipe_gets_whole_lines)
+/* All of it, and closes the file. */
+static char *shown_by(FILE *out)
 {
     char *shown = NULL;
     size_t size = 0;
+    rewind(out);
+    ck_assert_int_gt(getdelim(&shown, &size, '\0', out), 0);
+    fclose(out);
+    return shown;
+}
+
+START_TEST(a_pipe_gets_whole_lines)
+{
     FILE *out = tmpfile();
     struct progress p;
     progress_init(&p, out, PROGRESS_LINES, 3);
@@ -202,21 +211,17 @@ START_TEST(a_pipe_gets_whole_lines)
     progress_gap(&p);
     progress_gap(&p);
     progress_say(&p, "end %d", 1);
-    rewind(out);
-    ck_assert_int_gt(getdelim(&shown, &size, '\0', out), 0);
+    char *shown = shown_by(out);
     ck_assert_ptr_null(strchr(shown, '\r'));
     ck_assert_ptr_null(strchr(shown, '\033'));
     ck_assert_int_eq(strncmp(shown, "epoch   1/3  loss 1.5000", 24), 0); /* no step */
     ck_assert_ptr_nonnull(strstr(shown, "images/s\n\nend 1\n"));
     free(shown);
-    fclose(out);
 }
 END_TEST
 
 START_TEST(a_bar_is_taken_away_before_a_line)
 {
-    char *shown = NULL;
-    size_t size = 0;
     FILE *out = tmpfile();
     struct progress p;
     progress_init(&p, out, PROGRESS_BAR, 3);
@@ -224,28 +229,23 @@ START_TEST(a_bar_is_taken_away_before_a_line)
     progress_step(&p, &step, 1, 4);
     progress_step(&p, &step, 2, 4); /* too soon to be drawn */
     progress_say(&p, "end");
-    rewind(out);
-    ck_assert_int_gt(getdelim(&shown, &size, '\0', out), 0);
+    char *shown = shown_by(out);
     ck_assert_uint_eq(occurrences(shown, "epoch   2/3"), 1);
     ck_assert_ptr_nonnull(strstr(shown, " 25 %"));
     ck_assert_ptr_nonnull(strstr(shown, "\033[K\r\033[Kend\n"));
     free(shown);
-    fclose(out);
 }
 END_TEST
 
 START_TEST(a_full_bar_stays_for_each_epoch)
 {
-    char *shown = NULL;
-    size_t size = 0;
     FILE *out = tmpfile();
     struct progress p;
     progress_init(&p, out, PROGRESS_BAR, 20);
     struct epoch_report epoch = {
         .epoch = 7, .loss = 1.5, .test_accuracy = 90, .images_per_s = 12345};
     progress_epoch(&p, &epoch);
-    rewind(out);
-    ck_assert_int_gt(getdelim(&shown, &size, '\0', out), 0);
+    char *shown = shown_by(out);
     ck_assert_ptr_nonnull(strstr(shown, p.blocks ? "\u2501  loss" : "#  loss"));
     ck_assert_ptr_nonnull(strstr(shown, "90.00 %  12345 images/s\n"));
     size_t columns = 0; /* bytes that go on with a character do not count */
@@ -253,7 +253,6 @@ START_TEST(a_full_bar_stays_for_each_epoch)
         columns += (*c & 0xc0) != 0x80;
     ck_assert_uint_lt(columns, (size_t)p.columns);
     free(shown);
-    fclose(out);
 }
 END_TEST
 

@@ -76,7 +76,8 @@ def main():
     args = parser.parse_args()
     if args.part == "calls":
         os.environ["TORCH_FR_BUFFER_SIZE"] = "64"  # as --ui does
-    calls = 70 if args.part == "calls" else 5  # a full recorder; of 64 ranks on two CPUs a hundred take minutes
+    # a full recorder; among 64 ranks on two CPUs a hundred would take minutes
+    calls = 70 if args.part == "calls" else 5
     with tempfile.TemporaryDirectory() as folder:
         program = pathlib.Path(folder, "rank.py")
         program.write_text(RANK, encoding="utf-8")

@@ -221,15 +221,10 @@ END_TEST
 
 static void write_config(const char *text)
 {
-    char *dir = temp_dir(), *path = xasprintf("%s/resourceconfig.json", dir);
-    FILE *f = fopen(path, "w");
-    ck_assert_ptr_nonnull(f);
-    fputs(text, f);
-    fclose(f);
+    char *path = temp_file("resourceconfig.json", text);
     clearenv();
     setenv("DDPRUN_RESOURCECONFIG", path, 1);
     free(path);
-    free(dir);
 }
 
 START_TEST(sagemakers_file_comes_before_its_variables)

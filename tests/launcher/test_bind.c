@@ -212,16 +212,7 @@ END_TEST
 static void put(const char *root, const char *path, const char *text)
 {
     char *full = xasprintf("%s%s", root, path);
-    for (char *slash = strchr(full + strlen(root) + 1, '/'); slash;
-         slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        ck_assert(mkdir(full, 0755) == 0 || errno == EEXIST);
-        *slash = '/';
-    }
-    FILE *f = fopen(full, "w");
-    ck_assert_msg(f != NULL, "%s", full);
-    fputs(text, f);
-    fclose(f);
+    put_file(full, text);
     free(full);
 }
 

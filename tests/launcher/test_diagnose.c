@@ -483,9 +483,7 @@ START_TEST(a_fifo_in_the_folder_does_not_block)
     char folder[] = "/tmp/ddprun-diagnose-XXXXXX", path[100];
     ck_assert_ptr_nonnull(mkdtemp(folder));
     snprintf(path, sizeof path, "%s/0.%d.calls", folder, (int)getpid());
-    FILE *f = fopen(path, "w");
-    fputs("{\"groups\":[],\"calls\":[{\"since_ms\":0}]}", f);
-    fclose(f);
+    put_file(path, "{\"groups\":[],\"calls\":[{\"since_ms\":0}]}");
     json_t *rank = collect_own(folder);
     ck_assert_ptr_nonnull(json_object_get(rank, "calls"));
     json_decref(rank);

@@ -479,13 +479,6 @@ START_TEST(what_does_not_work_is_refused_at_once)
 END_TEST
 
 /* Variables, files and the command line; the later ones win. */
-static void put(const char *path, const char *text)
-{
-    FILE *f = fopen(path, "w");
-    ck_assert_ptr_nonnull(f);
-    ck_assert(fputs(text, f) >= 0);
-    ck_assert_int_eq(fclose(f), 0);
-}
 
 /* A working directory with both files of defaults; left by leave(). */
 static char *enter(char *folder)
@@ -494,9 +487,9 @@ static char *enter(char *folder)
     ck_assert_ptr_nonnull(mkdtemp(folder));
     ck_assert_int_eq(chdir(folder), 0);
     ck_assert_int_eq(mkdir("ddprun", 0700), 0);
-    put("ddprun/config",
-        "; mine\nnp = 8\ngrace = 9s\noversubscribe = true\nreport = no\n");
-    put("ddprun.ini", "[ddprun]\nnp = 6\nx = A=1\nx = B=2 3\ntag-output = on\n");
+    put_file("ddprun/config",
+             "; mine\nnp = 8\ngrace = 9s\noversubscribe = true\nreport = no\n");
+    put_file("ddprun.ini", "[ddprun]\nnp = 6\nx = A=1\nx = B=2 3\ntag-output = on\n");
     setenv("XDG_CONFIG_HOME", folder, 1);
     return old;
 }
@@ -567,13 +560,13 @@ START_TEST(mistakes_in_defaults_name_their_origin)
     ck_assert_str_eq(err.text, "DDPRUN_OPTIONS: 'prog' is not an option");
     opts_finish(&o);
     setenv("DDPRUN_OPTIONS", "", 1);
-    put("ddprun.ini", "np = 4\nnosuch = 1\n");
+    put_file("ddprun.ini", "np = 4\nnosuch = 1\n");
     ck_assert_int_eq(parse_words("ddprun prog", &o, &err), -1);
     ck_assert_str_eq(err.text,
                      "ddprun.ini: unknown option '--nosuch=1' (try ddprun --help)");
     opts_finish(&o);
     snprintf(text, sizeof text, "np = 4\nx = %0300d = 1\n", 7); /* inih would split it */
-    put("ddprun.ini", text);
+    put_file("ddprun.ini", text);
     ck_assert_int_eq(parse_words("ddprun prog", &o, &err), -1);
     ck_assert_str_eq(err.text, "'ddprun.ini' line 2 is too long");
     opts_finish(&o);

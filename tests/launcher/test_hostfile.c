@@ -321,17 +321,6 @@ START_TEST(a_million_lines_are_read)
 }
 END_TEST
 
-static char *write_file(const char *text)
-{
-    char *dir = temp_dir(), *path = xasprintf("%s/hosts", dir);
-    FILE *f = fopen(path, "w");
-    ck_assert_ptr_nonnull(f);
-    fputs(text, f);
-    fclose(f);
-    free(dir);
-    return path;
-}
-
 static struct alloc *read_path(const char *path, struct ddp_err *err)
 {
     const struct opts opts = {.hostfile = path, .start_timeout_ms = 10000};
@@ -346,7 +335,7 @@ START_TEST(files_that_cannot_be_read_are_named)
     ck_assert_ptr_null(read_path("/no/such", &err));
     ck_assert_str_eq(err.text,
                      "cannot open the hostfile '/no/such': No such file or directory");
-    char *path = write_file("n1\n");
+    char *path = temp_file("hosts", "n1\n");
     chmod(path, 0);
     if (geteuid() != 0) {
         ck_assert_ptr_null(read_path(path, &err));
@@ -399,7 +388,7 @@ static const struct {
 
 START_TEST(a_list_selects_from_the_file)
 {
-    char *path = write_file("n1 slots=2\nn2 slots=4\nn3\n");
+    char *path = temp_file("hosts", "n1 slots=2\nn2 slots=4\nn3\n");
     const struct opts opts = {.hostfile = path, .hosts = filters[_i].hosts};
     if (filters[_i].error)
         check_refused(&opts, filters[_i].error);

@@ -13,13 +13,7 @@ static char *root;
 static void put(const char *path, const char *text)
 {
     char *full = xasprintf("%s%s", root, path);
-    for (char *p = strchr(full + strlen(root) + 1, '/'); p; p = strchr(p + 1, '/')) {
-        *p = '\0';
-        mkdir(full, 0777);
-        *p = '/';
-    }
-    FILE *f = fopen(full, "w");
-    ck_assert_msg(f && fputs(text, f) >= 0 && fclose(f) == 0, "%s", full);
+    put_file(full, text);
     free(full);
 }
 

@@ -34,7 +34,8 @@ static const struct {
     {"train", "\177ELF", "t.py", "is not a Python"},
     {"python3", "#!/bin/sh\n", "t.py", "is not a Python script"},
     {"shims/python3", "#!/usr/bin/env bash\n", "-u t.py", NULL},
-    {"shims/python3", "#!/usr/bin/env bash\n", "-E t.py", "the interpreter's option '-E'"},
+    {"shims/python3", "#!/usr/bin/env bash\n", "-E t.py",
+     "the interpreter's option '-E'"},
     {"shims/pip", "#!/usr/bin/env bash\n", "-u t.py", "is not a Python script"},
     {"train", "#!/usr/bin/python3\n", "", NULL},
     {"train", "#! /usr/bin/env python3.11\n", "-E", NULL},
@@ -50,9 +51,7 @@ START_TEST(only_known_interpreters_are_accepted)
     char *shims = xasprintf("%s/shims", folder);
     ck_assert_int_eq(mkdir(shims, 0700), 0);
     free(shims);
-    FILE *f = fopen(path, "w");
-    fputs(commands[_i].content, f);
-    fclose(f);
+    put_file(path, commands[_i].content);
     char *copy = xstrdup(commands[_i].args), *argv[16] = {path};
     int argc = 1;
     for (char *w = strtok(copy, " "); w; w = strtok(NULL, " "))
@@ -107,9 +106,7 @@ START_TEST(scripts_without_torch_are_known_by_their_text)
 {
     char *folder = temp_dir();
     char *script = xasprintf("%s/t.py", folder);
-    FILE *f = fopen(script, "w");
-    fputs(scripts[_i].text, f);
-    fclose(f);
+    put_file(script, scripts[_i].text);
     struct ddp_err why = {""};
     int wanted = scripts[_i].none ? -1 : 0;
     char python[] = "/usr/bin/python3", u[] = "-u", x[] = "-X", uc[] = "-uc", m[] = "-m";
@@ -118,7 +115,8 @@ START_TEST(scripts_without_torch_are_known_by_their_text)
     char *command[] = {python, uc, text, more, NULL}, *module[] = {python, m, text, NULL};
     ck_assert_int_eq(preload_script_fits(python, file, &why), wanted);
     ck_assert_int_eq(preload_script_fits(script, own, &why), wanted);
-    ck_assert_int_eq(preload_script_fits(python, command, &why), wanted || !*text ? -1 : 0);
+    ck_assert_int_eq(preload_script_fits(python, command, &why),
+                     wanted || !*text ? -1 : 0);
     ck_assert_int_eq(preload_script_fits(python, module, &why), 0);
     free(text);
     free(folder);

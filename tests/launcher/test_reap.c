@@ -330,10 +330,7 @@ END_TEST
 static void make_file(const char *dir, const char *name, mode_t mode, const char *text)
 {
     char *path = xasprintf("%s/%s", dir, name);
-    FILE *f = fopen(path, "w");
-    ck_assert_ptr_nonnull(f);
-    fputs(text, f);
-    fclose(f);
+    put_file(path, text);
     ck_assert_int_eq(chmod(path, mode), 0);
     free(path);
 }

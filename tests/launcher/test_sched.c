@@ -186,14 +186,6 @@ START_TEST(slots_of_the_list_are_those_of_the_allocation)
 }
 END_TEST
 
-static void write_file(const char *path, const char *text)
-{
-    FILE *f = fopen(path, "w");
-    ck_assert_ptr_nonnull(f);
-    fputs(text, f);
-    fclose(f);
-}
-
 static const struct {
     const char *file, *nodes, *what;
 } pe_files[] = {
@@ -214,7 +206,7 @@ START_TEST(grid_engine_hostfiles_are_parsed_or_rejected)
 {
     struct opts opts = {.alloc = "sge"};
     char *dir = temp_dir(), *path = xasprintf("%s/pe", dir);
-    write_file(path, pe_files[_i].file);
+    put_file(path, pe_files[_i].file);
     set_all("JOB_ID=2 SGE_ROOT=/x SGE_TASK_ID=undefined");
     setenv("PE_HOSTFILE", path, 1);
     if (pe_files[_i].nodes)
@@ -230,11 +222,11 @@ START_TEST(pbs_counts_the_lines_of_a_host)
 {
     struct opts opts = {.alloc = "pbs"};
     char *dir = temp_dir(), *path = xasprintf("%s/nodes", dir);
-    write_file(path, "n1\nn2\r\nn1\n\n");
+    put_file(path, "n1\nn2\r\nn1\n\n");
     set_all("PBS_JOBID=2.server");
     setenv("PBS_NODEFILE", path, 1);
     check_alloc(&opts, "pbs", "n1 (else 2); n2 (else 1)");
-    write_file(path, "n1\nn2\n"); /* without a number of ranks per node */
+    put_file(path, "n1\nn2\n"); /* without a number of ranks per node */
     check_alloc(&opts, "pbs", "n1; n2");
     free(path);
     free(dir);
@@ -253,7 +245,7 @@ START_TEST(lsf_lists_hosts_and_counts_alternately)
     setenv("LSB_MCPU_HOSTS", "h1 4 h2", 1);
     check_refused(&opts, "'h2' has no number");
     char *dir = temp_dir(), *path = xasprintf("%s/djob", dir);
-    write_file(path, "h1\nh1\nh2\nh1\n");
+    put_file(path, "h1\nh1\nh2\nh1\n");
     unsetenv("LSB_MCPU_HOSTS");
     setenv("LSB_DJOB_HOSTFILE", path, 1);
     check_alloc(&opts, "lsf", "h1 (else 3); h2 (else 1)");
@@ -286,8 +278,8 @@ START_TEST(abci_host_list_and_a_contradicting_count)
     struct opts opts = {.alloc = "sge"};
     char *dir = temp_dir(), *list = xasprintf("%s/list", dir),
          *pe = xasprintf("%s/pe", dir);
-    write_file(list, "g0001\ng0002\n");
-    write_file(pe, "g0001 80 gpu@g0001 UNDEFINED\ng0002 80 gpu@g0002 UNDEFINED\n");
+    put_file(list, "g0001\ng0002\n");
+    put_file(pe, "g0001 80 gpu@g0001 UNDEFINED\ng0002 80 gpu@g0002 UNDEFINED\n");
     set_all("JOB_ID=2 SGE_ROOT=/x NHOSTS=2 NSLOTS=160 SGE_TASK_ID=undefined");
     setenv("SGE_JOB_HOSTLIST", list, 1);
     check_alloc(&opts, "sge", "g0001 (else 1); g0002 (else 1)");
@@ -319,7 +311,7 @@ START_TEST(an_arbitrary_order_is_read_as_slurm_does)
 {
     struct opts opts = {.alloc = "slurm"};
     char *dir = temp_dir(), *path = xasprintf("%s/order", dir);
-    write_file(path, orders[_i].file);
+    put_file(path, orders[_i].file);
     set_all("SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n[1-9]");
     setenv("SLURM_HOSTFILE", path, 1);
     if (orders[_i].nodes)

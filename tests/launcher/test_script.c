@@ -66,21 +66,10 @@ static const struct {
     {"[site]\n[partition\n", ":2:1: '[partition' is neither"},
 };
 
-static char *write_site(const char *text)
-{
-    char *dir = temp_dir(), *path = xasprintf("%s/x.ini", dir);
-    FILE *f = fopen(path, "we");
-    ck_assert_ptr_nonnull(f);
-    fputs(text, f);
-    fclose(f);
-    free(dir);
-    return path;
-}
-
 START_TEST(a_wrong_site_file_is_one_line_with_its_place)
 {
     struct ddp_err err = {""};
-    char *path = write_site(sites[_i].text);
+    char *path = temp_file("x.ini", sites[_i].text);
     struct site *s = site_read(path, &err);
     if (sites[_i].error)
         ck_assert_msg(!s && strncmp(err.text, path, strlen(path)) == 0 &&
@@ -98,7 +87,7 @@ START_TEST(lines_that_ini_would_cut_are_refused)
 {
     struct ddp_err err = {""};
     char *text = xasprintf("[site]\nscheduler = slurm\ntitle = %0300d\n", 1);
-    char *path = write_site(text);
+    char *path = temp_file("x.ini", text);
     ck_assert_ptr_null(site_read(path, &err));
     ck_assert_msg(strstr(err.text, "x.ini:3:1: a line of 308 characters; at most 197"),
                   "%s", err.text);
@@ -120,7 +109,8 @@ static int make(struct opts *o, struct script *s, struct ddp_err *err)
     static char program[] = "./train", own[] = "ddprun";
     static char *argv[] = {program, NULL}, *words[] = {own, NULL};
     o->argv = argv;
-    return script_make(o, &(struct script_place){.words = words, .file = "job.sh"}, s, err);
+    return script_make(o, &(struct script_place){.words = words, .file = "job.sh"}, s,
+                       err);
 }
 
 /* `line` is in the script, or in the error. */
@@ -202,7 +192,7 @@ static const struct {
 
 START_TEST(limits_are_checked_and_the_cure_is_named)
 {
-    char *path = write_site(small_site);
+    char *path = temp_file("x.ini", small_site);
     struct opts o = {.script = SCHED_SLURM,
                      .site = path,
                      .account = "a",
@@ -265,7 +255,7 @@ static const struct {
 
 START_TEST(the_first_partition_that_fits_is_taken)
 {
-    char *path = write_site(two_sizes);
+    char *path = temp_file("x.ini", two_sizes);
     struct opts o = choices[_i].o;
     o.site = path;
     o.submit = true;
@@ -324,7 +314,7 @@ START_TEST(gpus_are_asked_for_as_their_complex_is_defined)
     char *text = xasprintf("[site]\nscheduler = sge\n%s\n[partition q]\nnodes = 8\n"
                            "gpus = 4\ncores = 8\n",
                            complexes[_i].keys);
-    char *path = write_site(text);
+    char *path = temp_file("x.ini", text);
     struct opts o = {.site = path,
                      .submit = true,
                      .nnodes = complexes[_i].nodes,
@@ -363,7 +353,7 @@ END_TEST
 
 START_TEST(spares_are_nodes_without_ranks)
 {
-    char *path = write_site(small_site);
+    char *path = temp_file("x.ini", small_site);
     struct opts o = {.script = SCHED_SLURM,
                      .site = path,
                      .account = "a",
@@ -404,7 +394,7 @@ START_TEST(a_range_of_nodes_is_asked_for)
                                         "#SBATCH --nodes=2-4\n", "#SBATCH --mincpus=32\n",
                                         "#SBATCH --no-kill\n",
                                         "ddprun --nnodes 2:4 --nproc-per-node 4 --grace"};
-    char *path = write_site(small_site);
+    char *path = temp_file("x.ini", small_site);
     struct opts o = {.script = SCHED_SLURM,
                      .site = path,
                      .account = "a",
@@ -423,10 +413,7 @@ START_TEST(a_range_of_nodes_is_asked_for)
     ck_assert_int_eq(make(&o, &s, &err), -1);
     ck_assert_msg(strstr(err.text, "at most 4 nodes, not 5; ") != NULL, "%s", err.text);
     script_finish(&s);
-    o = (struct opts){.site = "sge",
-                      .script = SCHED_SGE,
-                      .min_nnodes = 2,
-                      .nnodes = 4};
+    o = (struct opts){.site = "sge", .script = SCHED_SGE, .min_nnodes = 2, .nnodes = 4};
     ck_ok(make(&o, &s, &err), err);
     ck_assert_msg(strstr(s.text, "#$ -pe mpi 4\n") &&
                       strstr(s.text, "ddprun --nnodes 2:4 --nproc-per-node 1 "),

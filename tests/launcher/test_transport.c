@@ -16,10 +16,7 @@
 static void put_program(const char *dir, const char *name)
 {
     char *path = xasprintf("%s/%s", dir, name);
-    FILE *f = fopen(path, "w");
-    ck_assert_ptr_nonnull(f);
-    fputs("#!/bin/sh\n", f);
-    fclose(f);
+    put_file(path, "#!/bin/sh\n");
     ck_assert_int_eq(chmod(path, 0755), 0);
     free(path);
 }
@@ -362,10 +359,7 @@ START_TEST(another_file_is_not_removed)
     ck_assert_int_eq(rename(path, precious), 0);
     ck_ok(bootstrap_file_read(precious, &t, &err), err);
     ck_assert_int_eq(access(precious, F_OK), 0);
-    FILE *f = fopen(other, "w");
-    ck_assert_ptr_nonnull(f);
-    ck_assert_int_gt(fputs("a private key\nend\n", f), 0);
-    fclose(f);
+    put_file(other, "a private key\nend\n");
     ck_assert_int_eq(chmod(other, 0600), 0);
     ck_assert_int_eq(bootstrap_file_read(other, &t, &err), -1);
     ck_assert_int_eq(access(other, F_OK), 0);

@@ -143,10 +143,7 @@ START_TEST(the_node_of_rank_0)
     copy_env(masters[_i].env, &env);
     if (masters[_i].file) {
         char *path = xasprintf("%s/hosts", dir);
-        FILE *f = fopen(path, "w");
-        ck_assert_ptr_nonnull(f);
-        fputs(masters[_i].file, f);
-        fclose(f);
+        put_file(path, masters[_i].file);
         strv_pushf(&env, "SLURM_HOSTFILE=%s", path);
         free(path);
     }

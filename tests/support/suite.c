@@ -5,6 +5,8 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 int main(void)
@@ -41,5 +43,26 @@ char *temp_dir(void)
         atexit(remove_made);
     ck_assert_int_lt(nmade, (int)ARRAY_LEN(made));
     made[nmade++] = xstrdup(path);
+    return path;
+}
+
+void put_file(const char *path, const char *text)
+{
+    char *above = xstrdup(path);
+    for (char *at = strchr(above + 1, '/'); at; at = strchr(at + 1, '/')) {
+        *at = '\0';
+        mkdir(above, 0777);
+        *at = '/';
+    }
+    free(above);
+    FILE *f = fopen(path, "we");
+    ck_assert_msg(f && fputs(text, f) >= 0 && fclose(f) == 0, "%s", path);
+}
+
+char *temp_file(const char *name, const char *text)
+{
+    char *dir = temp_dir(), *path = xasprintf("%s/%s", dir, name);
+    put_file(path, text);
+    free(dir);
     return path;
 }

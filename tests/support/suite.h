@@ -19,4 +19,10 @@ Suite *suite(void);
  * The caller frees the text. */
 char *temp_dir(void);
 
+/* Writes the file anew, and makes the directories above it. */
+void put_file(const char *path, const char *text);
+/* The path of a new one, alone in a directory of temp_dir(); the caller frees the text.
+ */
+char *temp_file(const char *name, const char *text);
+
 #endif

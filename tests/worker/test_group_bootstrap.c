@@ -70,14 +70,6 @@ static void remove_dir(void)
     ck_assert_int_eq(rmdir(dir), 0);
 }
 
-static void leave_behind(const char *text)
-{
-    FILE *f = fopen(path, "w");
-    ck_assert_ptr_nonnull(f);
-    fputs(text, f);
-    fclose(f);
-}
-
 /* What is left in the file by: no run, a full disk, a run that was killed, whose address
  * is another's now, one of another size, one of another version. */
 static const char *const leftovers[] = {
@@ -92,7 +84,7 @@ START_TEST(ranks_meet_in_a_file_whatever_is_in_it)
 {
     make_dir();
     if (leftovers[_i])
-        leave_behind(leftovers[_i]);
+        put_file(path, leftovers[_i]);
     assert_team(&(struct team){.size = 4, .layout = "aabb", .meeting = file_url},
                 sum_case, file_url);
     ck_assert_int_eq(access(path, F_OK), -1); /* rank 0 has removed it */
@@ -185,7 +177,7 @@ START_TEST(a_file_in_use_is_left_alone)
                  {1, 5, 0, "ranks of another group, or of another size, are at '/"}};
     struct ddp_err err;
     make_dir();
-    leave_behind(leftovers[2]);
+    put_file(path, leftovers[2]);
     int fd = open(path, O_RDWR | O_CLOEXEC);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct flock lock = {
@@ -236,7 +228,7 @@ START_TEST(other_files_are_left_alone)
     struct ddp_err err;
     struct stat st;
     make_dir();
-    leave_behind("my thesis");
+    put_file(path, "my thesis");
     init_alone(
         &(struct ddp_group_options){
             .rank = 1, .size = 4, .timeout_ms = 5000, .meeting = file_url},

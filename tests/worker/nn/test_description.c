@@ -178,11 +178,7 @@ static const struct {
 START_TEST(mistakes_are_one_line)
 {
     struct ddp_err err = {""};
-    char *dir = temp_dir(), *path = xasprintf("%s/net.model", dir);
-    FILE *f = fopen(path, "w");
-    ck_assert_ptr_nonnull(f);
-    fputs(refused[_i].text, f);
-    ck_assert_int_eq(fclose(f), 0);
+    char *path = temp_file("net.model", refused[_i].text);
     ck_assert_ptr_null(model_create(path, (struct io_shape){1, 9, 9, 4}, 4,
                                     kernels_get(NULL, &err), &err));
     size_t n = strlen(err.text), end = strlen(refused[_i].error);
@@ -190,7 +186,6 @@ START_TEST(mistakes_are_one_line)
                   err.text);
     ck_assert_ptr_nonnull(strstr(err.text, path));
     free(path);
-    free(dir);
 }
 END_TEST
 

@@ -185,10 +185,7 @@ START_TEST(a_model_may_have_another_name)
         char *paths[2];
         for (int i = 0; i < 2; i++) {
             paths[i] = xasprintf("%s/%d.model", dir, i);
-            FILE *f = fopen(paths[i], "we");
-            ck_assert_ptr_nonnull(f);
-            fputs(texts[i && other], f);
-            fclose(f);
+            put_file(paths[i], texts[i && other]);
             rig_init(&r[i], paths[i], "sgd", 8);
         }
         save(&r[0], r[0].file);

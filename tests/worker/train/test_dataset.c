@@ -338,9 +338,7 @@ START_TEST(spoilt_records_are_refused)
     ck_assert_int_eq(dataset_load(".", NULL, 1, &d, &err), -1);
     ck_assert_str_eq(err.text,
                      "cannot open './test_batch.bin': No such file or directory");
-    FILE *f = fopen("test_batch.bin", "wb");
-    fputs("short", f);
-    fclose(f);
+    put_file("test_batch.bin", "short");
     ck_assert_int_eq(dataset_load(".", NULL, 1, &d, &err), -1);
     ck_assert_str_eq(err.text,
                      "'./test_batch.bin' is not of CIFAR's records: 5 bytes are "

@@ -69,14 +69,19 @@ class Faults:
             f.writelines(f"{k}={v}\n" for k, v in self.known.items())
 
 
+def end_wire(lab, host, port):
+    """The process that copies the host's frames to `port`, if there is one."""
+    for pid, words in lab.ours(("lab-wire",)).items():
+        if words[1] == host.name:
+            os.kill(pid, 9)
+            lab.in_switch(f"link del {port}", check=False)
+
+
 def cable(lab, host, faults):
     """Without faults v<n>, the host's port, is in the bridge. Otherwise a process copies its frames
     to w<n>, whose peer x<n> is in the bridge."""
     port, ours, far = (f"{letter}{host.number}" for letter in "vwx")
-    for pid, words in lab.ours(("lab-wire",)).items():
-        if words[1] == host.name:
-            os.kill(pid, 9)
-            lab.in_switch(f"link del {ours}", check=False)
+    end_wire(lab, host, ours)
     settings = {k: v for k, v in faults.known.items() if k in CABLE}
     if not settings:
         lab.in_switch(f"link set {port} master br0")
@@ -99,10 +104,7 @@ def end(lab, host, what):
         lab.in_switch(f"link set v{host.number} down")
     host.end(15 if what == "shutdown" else 9)
     lab.wait(f"the end of {host.name}", lambda: not host.pid())
-    for wire, words in lab.ours(("lab-wire",)).items():
-        if words[1] == host.name:
-            os.kill(wire, 9)
-            lab.in_switch(f"link del w{host.number}", check=False)
+    end_wire(lab, host, f"w{host.number}")
     Faults(host).set(**dict.fromkeys(Faults(host).known))
 
 

@@ -49,9 +49,7 @@ class Hangs(LabTest):
     def report(self, job):
         job.signal(signal.SIGQUIT)
         wait_until(lambda: "the whole report is in" in job.err)
-        job.signal(signal.SIGTERM)
-        job.wait()
-        self.assert_ended(job, 143)
+        self.end_by(job, signal.SIGTERM, 143)
         return job.err
 
     def test_a_rank_of_another_host(self):
@@ -104,9 +102,7 @@ class Hangs(LabTest):
             os.kill(pid, signal.SIGCONT)
         self.assertIn("ddprun: hang: ranks 0-1,4-5 wait in all_reduce at train.py:13; ranks 2-3 on "
                       "node002 have not answered", job.err)
-        job.signal(signal.SIGTERM)
-        job.wait()
-        self.assert_ended(job, 143)
+        self.end_by(job, signal.SIGTERM, 143)
 
 
 if __name__ == "__main__":

@@ -33,6 +33,13 @@ class Horovod(LabTest):
                           "/tmp", python, TRAIN, user="root",
                           env={"UNTIL": self.go, "PAUSE": "0.05", **(env or {})})
 
+    def begin_four(self, *options):
+        """Ranks 0 to 3 have a state to keep."""
+        launch = self.begin(*options)
+        self.expect_world(launch, 1, 0, 1, 2, 3)
+        self.wait_for(launch, "batch 5 of 4", "out")
+        return launch
+
     def worlds(self, launch, rank):
         """(Horovod's rank, size, first batch, pid) of a rank of ddprun, by world."""
         return [tuple(map(int, run[1:])) for run in re.findall(RUNS, launch.out) if run[0] == str(rank)]
@@ -143,9 +150,7 @@ class Horovod(LabTest):
 
     def test_ranks_wait_with_their_state_for_a_host(self):
         self.list_slots(2, 2)
-        launch = self.begin("--as", "horovodrun", "-np", 4)
-        self.expect_world(launch, 1, 0, 1, 2, 3)
-        self.wait_for(launch, "batch 5 of 4", "out")
+        launch = self.begin_four("--as", "horovodrun", "-np", 4)
         self.lose(2)
         self.wait_for(launch, "; the ranks wait up to 600 s for another one (--node-wait)\n", "err")
         self.list_slots(2, 2, 2)
@@ -155,9 +160,7 @@ class Horovod(LabTest):
 
     def test_a_host_is_lost_and_comes_back(self):
         self.list_hosts(1, 2)
-        launch = self.begin()
-        self.expect_world(launch, 1, 0, 1, 2, 3)
-        self.wait_for(launch, "batch 5 of 4", "out")
+        launch = self.begin_four()
         self.lose(2)
         self.wait_for(launch, "; the ranks of other hosts keep running\n", "err")
         self.expect_world(launch, 2, 0, 1)
@@ -169,9 +172,7 @@ class Horovod(LabTest):
     def test_the_first_host_is_lost_and_comes_back(self):
         """The key-value server is the launcher's, on another host; the second host's rank 2 has the state."""
         self.list_hosts(2, 3)
-        launch = self.begin()
-        self.expect_world(launch, 1, 0, 1, 2, 3)
-        self.wait_for(launch, "batch 5 of 4", "out")
+        launch = self.begin_four()
         self.lose(2)
         self.wait_for(launch, "; the ranks of other hosts keep running\n", "err")
         self.expect_world(launch, 2, 2, 3)
@@ -188,9 +189,7 @@ class Horovod(LabTest):
     def test_the_agent_of_the_first_host_is_killed(self):
         """It is the launcher's own: its host stays listed, and an agent is started there by ssh."""
         self.list_hosts(1, 2)
-        launch = self.begin()
-        self.expect_world(launch, 1, 0, 1, 2, 3)
-        self.wait_for(launch, "batch 5 of 4", "out")
+        launch = self.begin_four()
         ours = [pid for pid, line in self.on_host(1).items() if line.startswith(f"{hosts.LAB_HOSTS.ddprun} ")]
         os.kill(next(pid for pid in ours if parent_of(pid) in ours), signal.SIGKILL)
         self.wait_for(launch, "node001 is lost: its agent has ended; the ranks of other hosts", "err")

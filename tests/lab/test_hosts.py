@@ -268,9 +268,7 @@ class Ends(LabTest):
         launch = self.start_on((1, 2, 3), "trap 'echo bye; exit 0' INT TERM; echo up; "
                                "while :; do sleep 0.1; done", *PATIENT)
         self.assertTrue(wait_until(lambda: launch.out.count("up\n") == 3), launch.err)
-        launch.signal(signal.SIGINT)
-        launch.wait()
-        self.assert_ended(launch, 130)
+        self.end_by(launch, signal.SIGINT, 130)
         self.assertEqual(launch.out.count("bye\n"), 3)
 
     def send_junk(self, name):

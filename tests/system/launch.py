@@ -300,6 +300,11 @@ class LaunchTest(unittest.TestCase):
         )
         self.assertNotIn("(after -", launch.err)
 
+    def end_by(self, launch, signum, rc, deadline=DEADLINE):
+        launch.signal(signum)
+        launch.wait(deadline)
+        self.assert_ended(launch, rc)
+
     def wait_for(self, launch, text, stream="out"):
         """Wait until `text` is in the output of the launch."""
         if not wait_until(lambda: text in getattr(launch, stream)):

@@ -204,9 +204,7 @@ class Hangs(launch.LaunchTest):
         return job.err, json.loads(path.read_text())
 
     def end(self, job):
-        job.signal(signal.SIGTERM)
-        job.wait()
-        self.assert_ended(job, 143)
+        self.end_by(job, signal.SIGTERM, 143)
 
     def check(self, fault, where):
         job = self.hang(fault)
@@ -433,18 +431,14 @@ class Hangs(launch.LaunchTest):
     def test_the_stack_of_a_rank_that_does_not_end_by_sigterm(self):
         """Ranks 0 and 2 end by it: nothing is written of them."""
         job = self.hang("deaf", "--grace", "3s")
-        job.signal(signal.SIGTERM)
-        job.wait()
-        self.assert_ended(job, 143)
+        self.end_by(job, signal.SIGTERM, 143)
         self.assertEqual(re.findall(r"^ddprun: note: (ranks? [0-9,-]+) on \S+ (.*)", job.err, re.M),
                          [("rank 1", "has not ended by SIGTERM; before SIGKILL:")], job.err)
         self.assertRegex(job.err, rf"    gil  \S*train.py:{line_of('ctypes.PyDLL(None).sleep(60)')}\n")
 
     def test_ranks_that_are_killed_at_once_write_nothing(self):
         job = self.hang("deaf", "--grace", "0s")
-        job.signal(signal.SIGTERM)
-        job.wait()
-        self.assert_ended(job, 143)
+        self.end_by(job, signal.SIGTERM, 143)
         self.assertNotIn("note: rank", job.err)
 
     def test_a_program_sees_nothing_of_it(self):

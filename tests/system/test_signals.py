@@ -171,25 +171,19 @@ class Launcher(LaunchTest):
     def test_a_stopped_rank_can_handle_the_signal(self):
         launch = self.running("trap 'echo cleaned; exit 0' TERM; echo up; [ $RANK = 0 ] || kill -STOP $$; "
                               "while :; do sleep 0.05; done", "--grace", "20s")
-        launch.signal(signal.SIGTERM)
-        launch.wait(40)
-        self.assert_ended(launch, 143)
+        self.end_by(launch, signal.SIGTERM, 143, deadline=40)
         for rank in range(2):
             self.assertIn(f"[{rank}] cleaned\n", launch.out)
 
     def test_ctrl_c_is_orderly(self):
         launch = self.running("trap 'echo cleaned; exit 0' INT TERM; echo up; "
                               "while :; do sleep 0.1; done", *PATIENT)
-        launch.signal(signal.SIGINT)
-        launch.wait()
-        self.assert_ended(launch, 130)
+        self.end_by(launch, signal.SIGINT, 130)
         self.assertEqual(launch.out.count("cleaned\n"), 2)
 
     def test_ctrl_c_ends_a_plain_program(self):
         launch = self.running("echo up; exec sleep 60")
-        launch.signal(signal.SIGINT)
-        launch.wait()
-        self.assert_ended(launch, 130)
+        self.end_by(launch, signal.SIGINT, 130)
 
     def test_in_the_background_of_a_script(self):
         # its shell lets INT be ignored; one that is sent is meant all the same
@@ -213,9 +207,7 @@ class Launcher(LaunchTest):
     def test_ctrl_c_says_what_another_would_do(self):
         launch = self.running("trap 'sleep 1; exit 0' INT; echo up; while :; do sleep 0.1; done",
                               *PATIENT)
-        launch.signal(signal.SIGINT)
-        launch.wait()
-        self.assert_ended(launch, 130)
+        self.end_by(launch, signal.SIGINT, 130)
         self.assertEqual(launch.err, "ddprun: interrupted (SIGINT); press Ctrl-C again to kill at "
                                      "once; stopping ranks 0-1\n")
 
@@ -224,9 +216,7 @@ class Launcher(LaunchTest):
             "trap '' INT; trap ': >$RANK.term' TERM; echo up; while :; do sleep 0.05; done",
             "--grace", "3s", "--wdir", self.folder.name)
         began = time.monotonic()
-        launch.signal(signal.SIGINT)
-        launch.wait()
-        self.assert_ended(launch, 130)
+        self.end_by(launch, signal.SIGINT, 130)
         self.assertGreater(time.monotonic() - began, 5)  # INT, 3 s, TERM, 2 s, KILL
         self.assertTrue(os.path.exists(self.path("1.term")))
 
@@ -235,21 +225,15 @@ class Launcher(LaunchTest):
         launch.signal(signal.SIGTERM)
         self.wait_for(launch, "SIGTERM", "err")
         time.sleep(5.5)  # a scheduler's and a script's are closer together
-        launch.signal(signal.SIGTERM)
-        launch.wait(20)
-        self.assert_ended(launch, 143)
+        self.end_by(launch, signal.SIGTERM, 143, deadline=20)
 
     def test_hup_ends_the_job(self):
         launch = self.running("echo up; exec sleep 60")
-        launch.signal(signal.SIGHUP)
-        launch.wait(20)
-        self.assert_ended(launch, 128 + signal.SIGHUP)
+        self.end_by(launch, signal.SIGHUP, 128 + signal.SIGHUP, deadline=20)
 
     def test_sigterm_ends_the_job(self):
         launch = self.running("echo up; exec sleep 60")
-        launch.signal(signal.SIGTERM)
-        launch.wait()
-        self.assert_ended(launch, 143)
+        self.end_by(launch, signal.SIGTERM, 143)
 
     def test_sigterm_of_a_scheduler_and_of_a_script_is_one_order(self):
         launch = self.running(
@@ -257,9 +241,7 @@ class Launcher(LaunchTest):
             *PATIENT)
         launch.signal(signal.SIGTERM)
         time.sleep(0.1)  # or both would be one to the kernel
-        launch.signal(signal.SIGTERM)
-        launch.wait()
-        self.assert_ended(launch, 143)
+        self.end_by(launch, signal.SIGTERM, 143)
         self.assertEqual(launch.out.count("saved\n"), 2)
 
     def test_other_signals_are_passed_on(self):
@@ -343,9 +325,7 @@ class Launcher(LaunchTest):
         launch = self.start("-np", 2, "sh", "-c", "grep SigBlk /proc/self/status; echo up; exec sleep 60",
                             command=[sys.executable, "-c", blocked, DDPRUN])
         self.assertTrue(wait_until(lambda: launch.out.count("up") == 2))
-        launch.signal(signal.SIGTERM)
-        launch.wait()
-        self.assert_ended(launch, 143)
+        self.end_by(launch, signal.SIGTERM, 143)
         self.assertEqual(launch.out.count("SigBlk:\t0000000000000000"), 2, launch.out)
 
     def test_an_agent_that_hangs_in_the_kernel_is_not_waited_for(self):

@@ -193,9 +193,7 @@ class Discovery(LaunchTest):
         for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             with self.subTest(signum):
                 launch = self.wait_for_script()
-                launch.signal(signum)
-                launch.wait()
-                self.assert_ended(launch, -signum)
+                self.end_by(launch, signum, -signum)
                 self.assertEqual(who_is_left(self.mark), {})
 
     def test_commands_end_when_ddprun_is_killed(self):

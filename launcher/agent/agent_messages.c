@@ -55,14 +55,17 @@ static bool prepare(struct agent *a)
     return false;
 }
 
+/* The ranks' thread looks for the programs while plug-ins prepare here. */
 static void start_ranks(struct agent *a)
 {
     struct ddp_err err;
-    if (!prepare(a))
-        return;
     a->ranks = ranks_create(a, agent_drained, &err);
-    if (!a->ranks)
+    if (!a->ranks) {
         agent_cannot(a, UINT32_MAX, EXIT_CANNOT_START, err.text);
+    } else if (!prepare(a)) {
+        ranks_destroy(a->ranks);
+        a->ranks = NULL;
+    }
 }
 
 /* In an attempt with another plan, or as a spare that takes the place of a lost node. */

@@ -512,7 +512,7 @@ struct ranks *ranks_create(struct agent *a, void (*stream_ended)(struct agent *a
         ranks_destroy(r);
         return NULL;
     }
-    event_active(r->starter, EV_TIMEOUT, 0);
+    start(r);
     return r;
 }
 

@@ -45,8 +45,8 @@ struct ranks {
     uint64_t credit; /* bytes of output that may be sent */
 };
 
-/* `a`, with its job and share, is borrowed. Starting begins in the next loop iteration.
- */
+/* `a`, with its job and share, is borrowed. The thread looks for the programs at once;
+ * ranks start in a later iteration of the loop. */
 struct ranks *ranks_create(struct agent *a, void (*stream_ended)(struct agent *a),
                            struct ddp_err *err);
 void ranks_destroy(struct ranks *r);

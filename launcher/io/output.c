@@ -170,7 +170,7 @@ void output_renew(struct output *o, int nranks, const char *mark)
 {
     output_add_ranks(o, nranks);
     if (o->files)
-        rankfiles_next_attempt(o->files, mark);
+        rankfiles_next_attempt(o->files, nranks, mark);
     for (int r = 0; r < o->nranks; r++) {
         o->ranks[r].streams[OUT_STDOUT].tail.nbytes = 0;
         o->ranks[r].streams[OUT_STDERR].tail.nbytes = 0;

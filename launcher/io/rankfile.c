@@ -54,6 +54,7 @@ struct rankfiles {
     char *folder;  /* owned: that of attempt-1, attempt-2 and `current`; NULL: none */
     bool split;    /* separate files for stdout and stderr */
     bool apart;    /* separate files for each attempt */
+    bool by_host;  /* the host is in the name */
     int attempt;   /* from 1 */
     int nranks;
     long start_s;
@@ -391,16 +392,21 @@ static void queue(struct rankfiles *f, struct rankfile *file, const void *data,
     writer_commit(f->writer, sizeof r + size);
 }
 
+/* Takes `path` over. */
+static struct rankfile *file_create(struct rankfiles *f, char *path)
+{
+    struct rankfile *file = xcalloc(1, sizeof *file);
+    *file = (struct rankfile){.path = path, .attempt = f->attempt, .slot = -1};
+    LL_PREPEND(f->all, file);
+    return file;
+}
+
 void rankfiles_write(struct rankfiles *f, int rank, enum out_stream stream,
                      const void *data, size_t size)
 {
     struct rankfile **file = &f->files[f->split ? rank * 2 + (int)stream : rank];
-    if (!*file) {
-        *file = xcalloc(1, sizeof **file);
-        **file = (struct rankfile){
-            .path = path_of(f, rank, stream), .attempt = f->attempt, .slot = -1};
-        LL_PREPEND(f->all, *file);
-    }
+    if (!*file)
+        *file = file_create(f, path_of(f, rank, stream));
     queue(f, *file, data, size);
 }
 
@@ -411,14 +417,35 @@ void rankfiles_add_ranks(struct rankfiles *f, int nranks)
     f->nranks = nranks;
 }
 
-void rankfiles_next_attempt(struct rankfiles *f, const char *line)
+/* The rank may be on another host, or again on one where it was before. */
+static struct rankfile *file_of_host(struct rankfiles *f, int rank,
+                                     enum out_stream stream)
+{
+    char *path = path_of(f, rank, stream);
+    struct rankfile *file;
+    LL_FOREACH (f->all, file) {
+        if (strcmp(file->path, path) == 0)
+            break;
+    }
+    if (!file)
+        return file_create(f, path);
+    free(path);
+    return file;
+}
+
+void rankfiles_next_attempt(struct rankfiles *f, int nranks, const char *line)
 {
     f->attempt++;
     for (int i = 0; i < f->nranks * 2; i++) {
-        if (f->apart)
+        int rank = f->split ? i / 2 : i;
+        if (f->apart || !f->files[i]) {
             f->files[i] = NULL;
-        else if (f->files[i])
-            queue(f, f->files[i], line, strlen(line));
+            continue;
+        }
+        if (f->by_host && rank < nranks)
+            f->files[i] =
+                file_of_host(f, rank, f->split && i % 2 ? OUT_STDERR : OUT_STDOUT);
+        queue(f, f->files[i], line, strlen(line));
     }
 }
 
@@ -451,6 +478,7 @@ struct rankfiles *rankfiles_create(const char *pattern, int nranks, bool again,
                      : xstrdup(pattern);
     f->split = names(f->pattern, 's');
     f->apart = names(f->pattern, 'a');
+    f->by_host = names(f->pattern, 'h');
     f->attempt = 1;
     f->nranks = nranks;
     f->start_s = (long)time(NULL);

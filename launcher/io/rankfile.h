@@ -40,8 +40,9 @@ void rankfiles_destroy(struct rankfiles *f);
 int rankfiles_open(struct rankfiles *f, struct loop *loop, void (*drained)(void *arg),
                    void *arg, struct ddp_err *err);
 void rankfiles_add_ranks(struct rankfiles *f, int nranks); /* up to so many */
-/* Go on in the files of the next attempt; if they are the same, after this line. */
-void rankfiles_next_attempt(struct rankfiles *f, const char *line);
+/* Go on in the files of the next attempt, of `nranks` ranks; where those of earlier ones
+ * are not kept apart, after this line. */
+void rankfiles_next_attempt(struct rankfiles *f, int nranks, const char *line);
 size_t rankfiles_pending(const struct rankfiles *f); /* bytes not written yet */
 bool rankfiles_finish(struct rankfiles *f);          /* as writer_finish() */
 bool rankfiles_flush(struct rankfiles *f, int64_t deadline_ms); /* as writer_wait() */

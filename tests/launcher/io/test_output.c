@@ -330,6 +330,26 @@ START_TEST(without_s_both_streams_share_a_file)
 }
 END_TEST
 
+START_TEST(a_rank_on_another_host_has_another_file)
+{
+    to_files();
+    char *pattern = xasprintf("%s/%%h.%%r", folder);
+    make(&(struct opts){.output_filename = pattern}, 3, true);
+    feed(0, OUT_STDOUT, "first\n");
+    feed(2, OUT_STDOUT, "a\n");
+    last_host = "node03";
+    output_renew(output, 3, "--- 2 ---\n");
+    feed(2, OUT_STDOUT, "b\n");
+    last_host = "node02";
+    output_renew(output, 3, "--- 3 ---\n");
+    feed(2, OUT_STDOUT, "c\n");
+    assert_wrote("node01.0", "first\n--- 2 ---\n--- 3 ---\n");
+    assert_wrote("node03.2", "--- 2 ---\nb\n");
+    assert_wrote("node02.2", "a\n--- 3 ---\nc\n");
+    free(pattern);
+}
+END_TEST
+
 START_TEST(many_files_are_not_many_descriptors)
 {
     to_files();
@@ -397,6 +417,7 @@ Suite *suite(void)
     tcase_add_test(t, the_tail_of_long_lines_starts_at_a_line);
     tcase_add_loop_test(t, each_rank_has_its_files, 0, ARRAY_LEN(patterns));
     tcase_add_test(t, without_s_both_streams_share_a_file);
+    tcase_add_test(t, a_rank_on_another_host_has_another_file);
     tcase_add_test(t, many_files_are_not_many_descriptors);
     tcase_add_test(t, a_file_error_is_reported_once);
     tcase_add_loop_test(t, a_bad_pattern_is_rejected, 0, ARRAY_LEN(bad_patterns));

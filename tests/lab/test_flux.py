@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 
 import hosts
@@ -66,15 +67,16 @@ class Flux(ScriptTest):
                               f"flux jobs -no '{{returncode}}' {job}"))
 
     def test_as_many_ranks_as_promised_and_their_exit_code(self):
-        self.program("work", f"{SAY}\n[ $RANK != 3 ] || {{ sleep 1; exit 7; }}\nsleep 2\n")
+        self.program("work", f"{SAY} cpus $(nproc)\n[ $RANK != 3 ] || {{ sleep 1; exit 7; }}\nsleep 2\n")
         for args, ranks, nodes, code in (("-N 2 --nproc-per-node 2", 4, 2, 7),
                                          ("-N 3 --gpus-per-node 1", 3, 3, 0),
                                          ("--nproc-per-node 3 --gpus-per-node 0", 3, 1, 0)):
             job = self.submitted(args, "--time 5m ./work")
             self.assertEqual(self.ended(job), code, self.all_said())
             said = self.said(f"work-{job}.out")
-            self.assertEqual(len(re.findall(rf"\] rank \d/{ranks} on", said)), ranks, said)
-            self.assertEqual(len(set(re.findall(r"on (node\d+)$", said, re.MULTILINE))), nodes)
+            self.assertEqual(len(re.findall(rf"\] rank \d/{ranks} on \w+ cpus 1\n", said)), ranks,
+                             said)
+            self.assertEqual(len(set(re.findall(r"on (node\d+)", said))), nodes)
             logs = f"logs/work-{job}"
             self.assertEqual(len([x for x in os.listdir(os.path.join(self.folder.name, logs))
                                   if x.endswith(".out")]), ranks)
@@ -116,6 +118,20 @@ class Flux(ScriptTest):
         self.alice(f"flux cancel {job}")
         self.ended(job)
         self.assertEqual(self.said("saved").count("saved"), 6, self.all_said())
+        self.assertTrue(wait_until(lambda: not hosts.launch.marked(
+            f"{self.folder.name}/work", hosts.LAB_HOSTS.ddprun + "-agent"), 60))
+
+    def test_of_a_launcher_that_is_killed_nothing_is_left(self):
+        self.program("work", f"echo up\n{WAIT}")
+        job = self.submitted("-N 3 --nproc-per-node 1 --time 5m ./work")
+        ups = [f"logs/work-{job}/rank.{rank}.out" for rank in range(3)]
+        self.assertTrue(wait_until(lambda: all("up" in self.said(up) for up in ups), 60),
+                        self.all_said())
+        ours = [pid for pid, line in hosts.launch.marked(self.folder.name).items()
+                if line.startswith("ddprun -np ")]
+        os.kill(next(pid for pid in ours if hosts.launch.parent_of(pid) not in ours),
+                signal.SIGKILL)
+        self.assertEqual(self.ended(job), 137, self.all_said())
         self.assertTrue(wait_until(lambda: not hosts.launch.marked(
             f"{self.folder.name}/work", hosts.LAB_HOSTS.ddprun + "-agent"), 60))
 

@@ -90,6 +90,7 @@ static int send_in(struct engine *e, struct slot *s, const struct samples *part,
 static int put_in_line(struct engine *e, const struct engine_step *step,
                        struct ddp_err *err)
 {
+    NVTX_RANGE("step", step->step + 1);
     struct slot *s = &e->slots[e->given % SLOTS];
     const struct stage *first = first_of(e);
     assert(!s->busy);
@@ -124,11 +125,10 @@ static int take_out(struct engine *e, struct engine_result *result, struct ddp_e
     char what[64];
     struct slot *s = &e->slots[e->taken % SLOTS];
     snprintf(what, sizeof what, "step %llu", (unsigned long long)s->of.step + 1);
-    nvtx_begin("wait for step", s->of.step + 1);
-    int rc = comm_await(e->comm, s->done, e->job.timeout_ms, what, err);
-    nvtx_end();
-    if (rc < 0)
-        return -1;
+    {
+        NVTX_RANGE("wait for step", s->of.step + 1);
+        TRY(comm_await(e->comm, s->done, e->job.timeout_ms, what, err));
+    }
     TRY(spans_tell(e, s, err));
     *result = (struct engine_result){.of = s->of,
                                      .loss = s->result->loss,
@@ -144,11 +144,7 @@ static int take_out(struct engine *e, struct engine_result *result, struct ddp_e
 static int cuda_take_step(struct engine *e, const struct engine_step *step,
                           struct engine_result *result, struct ddp_err *err)
 {
-    nvtx_begin("step", step->step + 1);
-    int rc = put_in_line(e, step, err);
-    nvtx_end();
-    if (rc < 0)
-        return -1;
+    TRY(put_in_line(e, step, err));
     return e->given - e->taken < SLOTS ? 0 : take_out(e, result, err);
 }
 
@@ -188,9 +184,11 @@ static int test_part(struct engine *e, struct slot *s, int from, int n,
     return check_cuda(cudaStreamSynchronize(last->main), "a test", err);
 }
 
-static int evaluate(struct engine *e, const struct samples *part, const uint32_t *which,
-                    int n, float *loss, int *correct, struct ddp_err *err)
+static int cuda_evaluate(struct engine *e, const struct samples *part,
+                         const uint32_t *which, int n, float *loss, int *correct,
+                         struct ddp_err *err)
 {
+    NVTX_RANGE("evaluate", 0);
     struct slot *s = &e->slots[0];
     assert(e->given == e->taken);
     TRY(send_in(e, s, part, which, n, err));
@@ -203,16 +201,6 @@ static int evaluate(struct engine *e, const struct samples *part, const uint32_t
         *correct += (int)s->result->head.sums.correct;
     }
     return stage_enter(first_of(e), err);
-}
-
-static int cuda_evaluate(struct engine *e, const struct samples *part,
-                         const uint32_t *which, int n, float *loss, int *correct,
-                         struct ddp_err *err)
-{
-    nvtx_begin("evaluate", 0);
-    int rc = evaluate(e, part, which, n, loss, correct, err);
-    nvtx_end();
-    return rc;
 }
 
 static int cuda_push(struct engine *e, struct ddp_err *err)
@@ -228,10 +216,8 @@ static int cuda_push(struct engine *e, struct ddp_err *err)
 
 static int cuda_pull(struct engine *e, struct ddp_err *err)
 {
-    nvtx_begin("pull", 0);
-    int rc = transfer_model(e, TO_HOST, err);
-    nvtx_end();
-    return rc;
+    NVTX_RANGE("pull", 0);
+    return transfer_model(e, TO_HOST, err);
 }
 
 static int cuda_prepare(struct engine *e, int mine, int all, struct ddp_err *err)

@@ -16,19 +16,24 @@
 #define nvtxRangePop()       ((void)0)
 #endif
 
-/* Begins a range named `what`, followed by `number` unless that is 0; nvtx_end() ends
- * it. Ranges nest. */
-static inline void nvtx_begin(const char *what, unsigned long long number)
+static inline int nvtx_begin(const char *what, unsigned long long number)
 {
     char text[64];
     if (number > 0)
         snprintf(text, sizeof text, "%s %llu", what, number);
     nvtxRangePushA(number > 0 ? text : what);
+    return 0;
 }
 
-static inline void nvtx_end(void)
+static inline void nvtx_end(const int *range)
 {
     nvtxRangePop();
 }
+
+/* A range from here to the end of the block, named `what`, followed by `number` unless
+ * that is 0. Ranges nest. */
+#define NVTX_RANGE(what, number)                                      \
+    __attribute__((cleanup(nvtx_end), unused)) const int nvtx_range = \
+        nvtx_begin(what, number)
 
 #endif

@@ -187,6 +187,7 @@ static int do_without(struct engine *e, struct graph *g, struct ddp_err *why)
 
 static int make_graph(struct engine *e, struct graph *g, struct ddp_err *err)
 {
+    NVTX_RANGE("record", 0);
     bool sound = false;
     TRY(make_plans(e, g->n, g->batches, err));
     TRY(sums_warm_up(e, err));
@@ -216,10 +217,7 @@ const struct graph *engine_graph(struct engine *e, int n, int batches, uint64_t 
         if (g->n == n && g->batches == batches && g->turn == made.turn)
             return g;
     }
-    nvtx_begin("record", 0);
-    int rc = make_graph(e, &made, err);
-    nvtx_end();
-    if (rc < 0) {
+    if (make_graph(e, &made, err) < 0) {
         engine_forget(e, &made);
         return NULL;
     }

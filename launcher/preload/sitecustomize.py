@@ -18,6 +18,10 @@ RANK = os.path.join(HERE, "rank")
 LOADED = frozenset(sys.modules)  # modules of Python's start-up
 PR_SET_PDEATHSIG, SIGKILL = 1, 9
 VALID_S = 86400  # of what an earlier launch has found
+# Packages whose imports pass the checks: the way back before them is not worth its copies of pages.
+GOOD = set("""PIL accelerate cv2 datasets diffusers einops huggingface_hub matplotlib numpy omegaconf
+    pandas scipy sklearn timm torch torchvision tqdm transformers yaml""".split())
+CAREFUL = -1  # number of steps in a record: one of these has not passed, so go back before each
 REFUSED = 75  # exit status of a child whose imports failed a check
 EXTRA_FD = 63  # the number of PMI_FD in a rank
 
@@ -46,12 +50,14 @@ class NoCollection:
     sets one of them has its way."""
     NEVER = 1 << 30
 
-    def __enter__(self):
+    def begin(self):
         import gc
         self.gc, self.threshold = gc, gc.get_threshold()
         gc.set_threshold(self.NEVER, *self.threshold[1:])
 
-    def __exit__(self, *_):
+    def end(self):
+        """After gc.freeze(): the next allocation would search the whole heap, for half a second
+        after an import of transformers."""
         if self.gc.get_threshold()[0] == self.NEVER:
             self.gc.set_threshold(*self.threshold)
 
@@ -59,7 +65,7 @@ class NoCollection:
 def run_steps(steps, variables, fork_before):
     """Run the steps, until `fork_before` returns True. Returns why ranks must not be forked, or
     None."""
-    with variables, NoCollection():
+    with variables:
         for i, (kind, name, *more) in enumerate(steps):
             variables.reader = f"import of '{name}'" if kind == "import" else "the script"
             if kind == "set":
@@ -211,13 +217,14 @@ def broken_fork():
         debug and sys.version_info < (3, 9)) else None
 
 
-def why_not(steps, folders, variables, random_numbers, temporary, fork_before):
+def why_not(steps, folders, variables, random_numbers, temporary, collected, fork_before):
     folder, before = os.getcwd(), list(getattr(sys.modules.get("warnings"), "filters", ()))
     with random_numbers, temporary:
         why = broken_fork() or run_steps(steps, variables, fork_before)
     return (why or hidden_module(folders) or filters(steps, before)
-            or random_numbers.why_not() or temporary.why_not() or children() or count_threads() or open_files()
-            or shared_memory() or cuda() or timers() or (
+            or (None if temporary.remove() else "an import has left files in a temporary directory")
+            or random_numbers.why_not() or temporary.why_not() or children() or count_threads()
+            or collected(open_files) or collected(shared_memory) or cuda() or timers() or (
                 "an import has changed the directory" if os.getcwd() != folder else None))
 
 
@@ -324,7 +331,7 @@ class Cache:
         home = os.environ.get("XDG_CACHE_HOME") or os.path.join(
             os.environ.get("HOME") or "/nonexistent", ".cache")
         self.path = os.path.join(home, "ddprun", "preload", f"{zlib.crc32(os.fsencode(self.key)):08x}")
-        self.good = self.known = False
+        self.good = self.known = self.careful = False
 
     def passed(self, steps):
         """The steps to run."""
@@ -337,9 +344,10 @@ class Cache:
             return steps
         if key != self.key or not fresh:
             return steps
-        self.known = True
+        self.careful = count == CAREFUL
+        self.known = not self.careful
         self.good = not why
-        return steps[:count]
+        return steps if self.careful else steps[:count]
 
     def store(self, count, why):
         if not self.known:
@@ -361,12 +369,13 @@ class Helper:
         self.agent = agent
         self.own = {}
         self.kept = {}
-        self.has_imported = self.reports_leaks = False
+        self.has_imported = self.reports_leaks = self.skipped = False
         self.waiting = []  # pids of the processes that this one was forked from
         self.cache, self.forked_at = None, 0
         self.record, self.files = "", [os.path.join(HERE, "sitecustomize.py"), *sys.path]
         self.libraries = self.sibling = self.variables = self.random_numbers = self.temporary = None
         self.output = self.imported_by = None
+        self.collector = NoCollection()
         self.ctypes = ctypes
         atexit.register(self.skip_module_teardown)  # registered first, called last
         self.prctl = ctypes.CDLL(None).prctl
@@ -395,6 +404,9 @@ class Helper:
             self.cache.forget()
         elif self.waiting:
             self.cache.store(self.forked_at, why)
+        elif self.skipped:
+            self.cache.known = False
+            self.cache.store(CAREFUL, why)
         elif self.record:
             self.refuse(why)
         if self.temporary:
@@ -410,7 +422,8 @@ class Helper:
         write_file(self.record, (line.replace("\n", " ") for line in (why, *files)))
 
     def fork_before(self, i, name):
-        """Called before step `i`, which imports module `name`. Forks for each further package:
+        """Called before step `i`, which imports module `name`. Forks for each further package, unless
+        it is GOOD:
         the child continues with it. If the child's imports fail a check, the parent, which is
         unchanged, serves the ranks with what it has imported: True. Otherwise False."""
         top = name.partition(".")[0]
@@ -418,6 +431,9 @@ class Helper:
             return False
         first, self.has_imported = not self.has_imported, True
         if first or self.cache.good or count_threads():
+            return False
+        if top in GOOD and not self.cache.careful:
+            self.skipped = True
             return False
         self.output.take()
         parent = os.getpid()
@@ -485,8 +501,10 @@ class Helper:
         quiet = [name for name in QUIET if name not in os.environ]
         for name in quiet:
             os.putenv(name, QUIET[name])
+        self.collector.begin()
         why = why_not(steps, folders, self.variables, self.random_numbers, self.temporary,
-                      self.fork_before)
+                      watch["after_collection"], self.fork_before)
+        watch["forget"]()
         self.output.take()
         for name in quiet:
             os.unsetenv(name)
@@ -516,6 +534,7 @@ class Helper:
         found = libraries()
         self.libraries = found if only_plain(found) else None
         gc.freeze()
+        self.collector.end()
 
     def skip_module_teardown(self):
         """At exit of a rank, after all other handlers: hide the preloaded modules from Python,

@@ -8,6 +8,7 @@ import gc
 import os
 import random
 import sys
+from itertools import compress, filterfalse
 
 SPECIAL = {name for kind in (str, bytes, int, float, dict, property) for name in dir(kind)
            if name.startswith("__")} | {"__fspath__", "__call__", "__next__", "__enter__",
@@ -37,7 +38,6 @@ IN_C = {"mpi4py.MPI": "initialises MPI"}
 
 STANDARD = getattr(sys, "stdlib_module_names", ())
 URANDOM = os.urandom
-REFERENCES = 4  # to a key of RandomNumbers.mine that nothing else holds, while __exit__ looks at it
 
 
 def callers():
@@ -47,13 +47,59 @@ def callers():
         frame = frame.f_back
 
 
+BOXES = {dict, tuple}  # gc does not list those of only strings, say
+
+
 def referents():
-    """All objects that any object refers to; gc does not list containers of only strings, say."""
+    """All objects that any object refers to, some of them repeatedly. What an unlisted dictionary
+    contains is looked at once: a million objects take half a second."""
     more = found = gc.get_referents(*gc.get_objects())
+    seen = {}
     while more:
-        more = gc.get_referents(*[x for x in more if type(x) in (dict, tuple)
-                                  and not gc.is_tracked(x)])
-        found = found + more
+        boxes = compress(more, map(BOXES.__contains__, map(type, more)))
+        fresh = {id(x): x for x in filterfalse(gc.is_tracked, boxes) if id(x) not in seen}
+        seen.update(fresh)
+        more = gc.get_referents(*fresh.values())
+        found += more
+    return found
+
+
+heap, texts, different, searched = None, None, None, 0
+
+
+def search():
+    """referents(), until the next collection or forget(): it takes half a second after an import of
+    transformers."""
+    global heap, texts, searched
+    collections = gc.get_stats()[2]["collections"]
+    if heap is None or searched != collections:
+        heap = texts = None
+        heap, searched = referents(), collections
+    return heap
+
+
+def strings():
+    """All strings among them, and the same without repetition."""
+    global texts, different
+    found = search()
+    if texts is None:
+        texts = [x for x in found if type(x) is str]
+        different = set(texts)
+    return texts, different
+
+
+def forget():
+    global heap, texts, different
+    heap = texts = different = None
+
+
+def after_collection(check):
+    """What the check finds, also without objects that only a garbage cycle refers to: imports run
+    without collections."""
+    found = check()
+    if found:
+        gc.collect()
+        found = check()
     return found
 
 
@@ -226,7 +272,7 @@ class RandomNumbers:
     def __init__(self, checked):
         self.checked = checked  # in an earlier launch: what needs a search of the heap
         self.drawn, self.made = {}, {}  # {bytes: module that drew them}; {id: (generator, state)}
-        self.renewed, self.names, self.heap = [], [], None
+        self.renewed, self.names = [], []
 
     def __enter__(self):
         self.before, self.loaded = random.getstate(), set(sys.modules)
@@ -257,13 +303,11 @@ class RandomNumbers:
 
     def __exit__(self, *_):
         os.urandom, random._urandom, random.Random.seed, random.getrandbits = self.real
-        for mine, real in self.mine.items():
-            if sys.getrefcount(mine) <= REFERENCES:
-                continue
-            for holder in gc.get_referrers(mine):  # `from os import urandom`
-                for name in [n for n, value in holder.items() if value is mine] if (
-                        type(holder) is dict) else ():
-                    holder[name] = real
+        for holder in gc.get_referrers(*self.mine):  # `from os import urandom`
+            for name, value in list(holder.items()) if type(holder) is dict else ():
+                for mine, real in self.mine.items():
+                    if value is mine:
+                        holder[name] = real
 
     def fork(self):
         """os.fork(); Python seeds `random` again in the child."""
@@ -280,17 +324,11 @@ class RandomNumbers:
             if name in sys.modules:
                 process = sys.modules[name].current_process()
                 self.drawn.pop(bytes(process.authkey), None)
-        self.identifiers()
+        after_collection(self.identifiers)
         why = self.numpy() or self.torch() or next(
             (f"import of '{who}' draws from the system's random numbers"
              for who in self.drawn.values()), None)
-        self.heap = None
         return why
-
-    def search(self):
-        """referents(), once: it takes half a second after an import of transformers."""
-        self.heap = self.heap or referents()
-        return self.heap
 
     def numpy(self):
         """An unseeded generator draws the entropy of its SeedSequence. RandomState(5) does so as
@@ -309,7 +347,7 @@ class RandomNumbers:
             if drawn is None:
                 continue
             fresh = type(generator)(numpy.SeedSequence(seeds.entropy))
-            ours = generator, every, self.heap
+            ours = generator, every, heap
             shared = any(all(x is not y for y in ours) and not hasattr(x, "f_locals")
                          and x is not ours for x in gc.get_referrers(seeds))
             if shared or seeds.n_children_spawned or repr(seeds) != repr(
@@ -326,22 +364,25 @@ class RandomNumbers:
 
     def identifiers(self):
         """Accept a `uuid4().hex` or `str(uuid4())` that is a global of modules, if no other string
-        in the heap contains a part of it; renew() replaces it."""
+        in the heap contains a part of it, or did in an earlier launch; renew() replaces it. Returns
+        whether there are others."""
         uuid = sys.modules.get("uuid")
         drawn = {d: uuid.UUID(bytes=d, version=4) for d in self.drawn if len(d) == 16 and uuid}
         drawn = {d: value for d, value in drawn.items() if any(
             x in (value.hex, str(value)) for x in vars(sys.modules[self.drawn[d]]).values()
             if type(x) is str)} if drawn else {}
-        every = [x for x in self.search() if type(x) is str] if drawn else ()
+        every, once = strings() if drawn and not self.checked else ((), ())
         for d, value in drawn.items():
             parts = value.hex[:8], value.hex[-8:]
-            made = [x for x in every if parts[0] in x or parts[1] in x]
-            text = made[0]
+            text = next(x for x in vars(sys.modules[self.drawn[d]]).values()
+                        if type(x) is str and x in (value.hex, str(value)))
+            made = {x for x in once if parts[0] in x or parts[1] in x}
             places = [(vars(module), name) for module in list(sys.modules.values())
                       for name, x in list(getattr(module, "__dict__", {}).items()) if x is text]
-            if all(x is text for x in made) and len(places) == len(made):
+            if self.checked or made == {text} and len(places) == sum(x == text for x in every):
                 self.names.append((places, "-" in text))
                 del self.drawn[d]
+        return any(d in self.drawn for d in drawn)
 
     def torch(self):
         """torch seeds its generators with a constant, except the default one. A seed above 32 bits
@@ -360,9 +401,10 @@ class RandomNumbers:
         tops -= TORCH_AND_ITS_OWN
         if self.checked or all(top in STANDARD or top.startswith("_") for top in tops):
             return None
-        if any(type(g) is kind and g is not default and g is not fresh
-               and g.initial_seed() >> 32 and g.initial_seed() != usual
-               for g in self.search()):
+        if after_collection(lambda: any(
+                g is not default and g is not fresh and g.initial_seed() >> 32
+                and g.initial_seed() != usual
+                for g in compress(search(), map({kind}.__contains__, map(type, search()))))):
             return "an import has left a generator of torch with a seed that may be a random one"
         return None
 
@@ -432,12 +474,13 @@ class TemporaryFolders:
         return empty
 
     def why_not(self):
-        if not self.remove():
-            return "an import has left files in a temporary directory"
-        texts = [x for x in referents() if type(x) is str] if self.made and not self.checked else ()
-        names = [name[::-1] for _, name, _, _ in self.made]
-        return "an import keeps the name of a temporary directory" if any(
-            name in text for text in texts for name in names) else None
+        """After remove()."""
+        return "an import keeps the name of a temporary directory" if (
+            self.made and not self.checked and after_collection(self.is_kept)) else None
+
+    def is_kept(self):
+        once = strings()[1]
+        return any(name in text for name in [name[::-1] for _, name, _, _ in self.made] for text in once)
 
     def renew(self):
         """In a rank."""

@@ -899,6 +899,13 @@ class Choice(LaunchTest):
         _, launch = self.ranks("sh", "-c", "echo a b", forked=False)
         self.assertNotIn(NOT_FORKED, launch.err)
 
+    def test_a_well_known_package_that_is_refused(self):
+        """No way back is kept before it, until it has been refused once; then torch is shared."""
+        self.write("site/scipy.py", "import os; os.getenv('RANK') + ''\n")
+        script = self.write("script.py", "import torch, scipy\nprint('a', 'BY_TORCH' in scipy.os.environ)\n")
+        for forked in (False, True, True):
+            self.assertEqual(self.ranks(PYTHON, script, forked=forked)[0], ["a True"] * 2)
+
     def test_no_interpreter_is_started_for_nothing(self):
         """Where the script's text shows that it needs no torch; and again where an earlier launch has
         found that nothing is shared, until a file has changed."""

@@ -206,24 +206,12 @@ static int put_call(struct comm *c, int rc, const char *name, size_t count,
     return nccl_error(c, rc, what, err);
 }
 
-static int all_reduce(struct comm *c, int lane, void *data, size_t count,
-                      enum ddp_type type, cudaStream_t stream, struct ddp_err *err)
+int comm_all_reduce(struct comm *c, int lane, void *data, size_t count,
+                    enum ddp_type type, cudaStream_t stream, struct ddp_err *err)
 {
     int rc = nccl_api.all_reduce(data, data, count, nccl_types[type], nccl_ops[DDP_SUM],
                                  c->nccl[lane], stream);
     return put_call(c, rc, "all_reduce", count, err);
-}
-
-int comm_all_reduce(struct comm *c, int lane, float *data, size_t count,
-                    cudaStream_t stream, struct ddp_err *err)
-{
-    return all_reduce(c, lane, data, count, DDP_F32, stream, err);
-}
-
-int comm_all_reduce_f64(struct comm *c, int lane, double *data, size_t count,
-                        cudaStream_t stream, struct ddp_err *err)
-{
-    return all_reduce(c, lane, data, count, DDP_F64, stream, err);
 }
 
 int comm_reduce_scatter(struct comm *c, int lane, float *data, size_t each,

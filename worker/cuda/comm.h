@@ -43,11 +43,9 @@ bool comm_destroy(struct comm *c, bool under_way);
 /* "NCCL 2.28.9" */
 const char *comm_version(void);
 
-/* Sums of floats, in place, on a stream of the lane's device. */
-int comm_all_reduce(struct comm *c, int lane, float *data, size_t count,
-                    cudaStream_t stream, struct ddp_err *err);
-int comm_all_reduce_f64(struct comm *c, int lane, double *data, size_t count,
-                        cudaStream_t stream, struct ddp_err *err);
+/* Sums, in place, on a stream of the lane's device. */
+int comm_all_reduce(struct comm *c, int lane, void *data, size_t count,
+                    enum ddp_type type, cudaStream_t stream, struct ddp_err *err);
 /* data[size * each]: rank r gets the sum of its r-th part; the other gathers all
  * parts. */
 int comm_reduce_scatter(struct comm *c, int lane, float *data, size_t each,

@@ -70,6 +70,7 @@ void sums_plan(struct engine *e)
 {
     size_t n;
     const struct reducer_settings *set = &e->job.buckets;
+    bool at_once = !set->overlap && !shares_out(e);
     const struct param *params = model_params(e->job.model, &n);
     e->buckets = xcalloc(n, sizeof *e->buckets);
     for (int i = e->nstages - 1; i >= 0; i--) {
@@ -77,7 +78,7 @@ void sums_plan(struct engine *e)
         s->pieces = xcalloc(2 * s->part.n + 1, sizeof *s->pieces);
         e->nbuckets += bucket_plan(
             params + s->part.first, s->part.n, set->first_bytes / sizeof(float),
-            set->cap_bytes / sizeof(float), e->buckets + e->nbuckets);
+            at_once ? 0 : set->cap_bytes / sizeof(float), e->buckets + e->nbuckets);
     }
     deal_buckets(e);
 }
@@ -130,32 +131,28 @@ static int put_sums(struct stage *s, const struct bucket *b, bool with_head,
     float *g = place_in(s, s->grads, b->offset);
     size_t head = with_head ? CUDA_HEAD : 0;
     if (!shares_out(e)) /* the head precedes the last bucket */
-        return comm_all_reduce(c, s->lane, g - head, b->count + head, s->sums, err);
+        return comm_all_reduce(c, s->lane, g - head, b->count + head, DDP_F32, s->sums,
+                               err);
     size_t each = even_part(s, b), rest = b->count % (size_t)e->size;
     if (comm_begin(c, err) < 0 ||
         (each && comm_reduce_scatter(c, s->lane, g, each, s->sums, err) < 0) ||
-        (rest && comm_all_reduce(c, s->lane, g + (size_t)e->size * each, rest, s->sums,
-                                 err) < 0) ||
-        (head && comm_all_reduce(c, s->lane, s->grads - head, head, s->sums, err) < 0))
+        (rest && comm_all_reduce(c, s->lane, g + (size_t)e->size * each, rest, DDP_F32,
+                                 s->sums, err) < 0) ||
+        (head &&
+         comm_all_reduce(c, s->lane, s->grads - head, head, DDP_F32, s->sums, err) < 0))
         return -1;
     return comm_end(c, err);
 }
 
-static int reduce_bucket(struct stage *s, size_t i, const struct bucket *b,
-                         bool with_head, struct ddp_err *err)
-{
-    char name[32];
-    snprintf(name, sizeof name, "bucket %zu", i);
-    TRY(spans_sum(s, name, b->count * sizeof(float), err));
-    TRY(put_sums(s, b, with_head && s == last_of(s->e), err));
-    return spans_summed(s, err);
-}
-
 static int sum_bucket(struct stage *s, struct ddp_err *err)
 {
-    size_t i = s->started++;
-    return reduce_bucket(s, (size_t)(s->buckets - s->e->buckets) + i, &s->buckets[i],
-                         i == s->nbuckets - 1, err);
+    char name[32];
+    bool last = s->started == s->nbuckets - 1;
+    const struct bucket *b = &s->buckets[s->started++];
+    snprintf(name, sizeof name, "bucket %zu", (size_t)(b - s->e->buckets));
+    TRY(spans_sum(s, name, b->count * sizeof(float), err));
+    TRY(put_sums(s, b, last && s == last_of(s->e), err));
+    return spans_summed(s, err);
 }
 
 /* Makes the stream `sums` wait for main. */
@@ -189,16 +186,11 @@ int sums_ready(size_t offset, size_t count, void *stage, struct ddp_err *err)
 
 int sums_finish(struct stage *s, struct ddp_err *err)
 {
-    const struct bucket whole = {s->part.offset, s->part.count};
     if (!s->e->comm)
         return 0;
     TRY(fork_sums(s, err));
-    if (!s->e->job.buckets.overlap && !shares_out(s->e)) {
-        TRY(reduce_bucket(s, (size_t)(s->e->nstages - 1 - s->index), &whole, true, err));
-    } else {
-        while (s->started < s->nbuckets)
-            TRY(sum_bucket(s, err));
-    }
+    while (s->started < s->nbuckets)
+        TRY(sum_bucket(s, err));
     return join_sums(s, err);
 }
 
@@ -207,7 +199,7 @@ int sums_norm(double *v, size_t n, void *stage, struct ddp_err *err)
     struct stage *s = stage;
     TRY(fork_sums(s, err));
     TRY(spans_sum(s, "norm", n * sizeof *v, err));
-    TRY(comm_all_reduce_f64(s->e->comm, s->lane, v, n, s->sums, err));
+    TRY(comm_all_reduce(s->e->comm, s->lane, v, n, DDP_F64, s->sums, err));
     TRY(spans_summed(s, err));
     return join_sums(s, err);
 }
@@ -215,7 +207,8 @@ int sums_norm(double *v, size_t n, void *stage, struct ddp_err *err)
 static int sum_parts(struct stage *s, struct ddp_err *err)
 {
     TRY(fork_sums(s, err));
-    TRY(comm_all_reduce_f64(s->e->comm, s->lane, s->parts, CUDA_PARTS, s->sums, err));
+    TRY(comm_all_reduce(s->e->comm, s->lane, s->parts, CUDA_PARTS, DDP_F64, s->sums,
+                        err));
     return join_sums(s, err);
 }
 
@@ -329,7 +322,8 @@ static int time_sum(struct stage *s, size_t count, const cudaEvent_t at[2],
     struct engine *e = s->e;
     for (int i = 0; i < REHEARSALS; i++) {
         TRY(check_cuda(cudaEventRecord(at[0], s->main), "rehearsing", err));
-        TRY(comm_all_reduce(e->comm, s->lane, s->grads - CUDA_HEAD, count, s->main, err));
+        TRY(comm_all_reduce(e->comm, s->lane, s->grads - CUDA_HEAD, count, DDP_F32,
+                            s->main, err));
         TRY(check_cuda(cudaEventRecord(at[1], s->main), "rehearsing", err));
         TRY(comm_await(e->comm, at[1], e->job.timeout_ms, "rehearsing", err));
     }

@@ -176,8 +176,10 @@ static struct reducer *create(struct ddp_group *group, const struct param *param
     r->counts = xcalloc((size_t)r->size, sizeof *r->counts);
     r->layers = xcalloc(nparams, sizeof *r->layers);
     r->ready = xcalloc(nparams + 2, sizeof *r->ready);
-    r->nbuckets = bucket_plan(params, nparams, settings.first_bytes / sizeof(float),
-                              settings.cap_bytes / sizeof(float), r->buckets);
+    bool at_once = !settings.overlap && !settings.shard;
+    r->nbuckets =
+        bucket_plan(params, nparams, settings.first_bytes / sizeof(float),
+                    at_once ? 0 : settings.cap_bytes / sizeof(float), r->buckets);
     if (find_others(r, params, nparams, model, err) < 0) {
         reducer_destroy(r);
         return NULL;
@@ -236,7 +238,7 @@ void reducer_destroy(struct reducer *r)
 
 size_t reducer_buckets(const struct reducer *r)
 {
-    return r->others ? 0 : r->settings.overlap ? r->nbuckets : 1;
+    return r->others ? 0 : r->nbuckets;
 }
 
 bool reducer_shares(const struct reducer *r)
@@ -246,7 +248,7 @@ bool reducer_shares(const struct reducer *r)
 
 void reducer_plan_text(const struct reducer *r, char *text, size_t size)
 {
-    bool settled = r->watched == WATCH_STEPS && !r->others;
+    bool settled = r->watched == WATCH_STEPS && r->settings.overlap;
     bucket_plan_write(r->buckets, settled ? r->nbuckets : 0, text, size);
 }
 
@@ -421,26 +423,14 @@ static int meet(struct reducer *r, struct ddp_err *err)
     return rc;
 }
 
-static int reduce_at_once(struct reducer *r, struct ddp_err *err)
-{
-    int64_t began = now_ns();
-    int rc = ddp_all_reduce(r->group, r->block, HEAD + r->count, DDP_F32, DDP_SUM, err);
-    if (r->span)
-        r->span(0, r->count * sizeof(float), began, now_ns(), r->span_arg);
-    return rc;
-}
-
 int reducer_finish(struct reducer *r, struct step_sums *sums, struct ddp_err *err)
 {
     if (r->size == 1)
         return 0;
-    bool shard = r->settings.shard;
     memset(r->block, 0, HEAD * sizeof(float));
     memcpy(r->block, sums, sizeof *sums);
-    int rc = 0;
-    if (!r->others)
-        rc = r->settings.overlap || shard ? reduce_rest(r, err) : reduce_at_once(r, err);
-    if (rc == 0 && shard)
+    int rc = r->others ? 0 : reduce_rest(r, err);
+    if (rc == 0 && r->settings.shard)
         rc = meet(r, err);
     memcpy(sums, r->block, sizeof *sums);
     return rc;

@@ -1,9 +1,9 @@
-/* worker/config_agreement.c - see config_agreement.h
+/* worker/config_agreement.c - options that must be the same on all ranks (run.h)
  *
  * Every rank writes down what it has; all compare a checksum. Only where that differs are
  * the words looked at: rank 0's, and those of the lowest rank that has others.
  */
-#include "worker/config_agreement.h"
+#include "worker/run.h"
 
 #include "common/err.h"
 #include "common/mem.h"
@@ -128,17 +128,16 @@ static int find_other(struct ddp_group *group, uint64_t mine, int *other,
     return rc;
 }
 
-int config_agreement_check(struct ddp_group *group, const struct train_config *c,
-                           const struct dataset *data, const struct model *model,
-                           struct ddp_err *err)
+int run_check_agreement(const struct run *run, struct ddp_err *err)
 {
+    struct ddp_group *group = run->group;
     int other;
     struct words mine = {0};
-    say(&mine, "training samples", "%zu", data->train.n);
-    say(&mine, "test samples", "%zu", data->test.n);
-    say_learning(&mine, c);
-    say_working(&mine, c);
-    say(&mine, "parameters", "%zu", model_param_count(model));
+    say(&mine, "training samples", "%zu", run->data.train.n);
+    say(&mine, "test samples", "%zu", run->data.test.n);
+    say_learning(&mine, run->c);
+    say_working(&mine, run->c);
+    say(&mine, "parameters", "%zu", model_param_count(run->model));
     if (find_other(group, checksum(&mine), &other, err) < 0)
         return -1;
     if (other == 0)

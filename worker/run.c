@@ -5,7 +5,6 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/output_path.h"
-#include "worker/config_agreement.h"
 #include "worker/group/env.h"
 #include "worker/signals.h"
 
@@ -234,7 +233,7 @@ int run_open(struct run *run, struct ddp_err *err)
         return -1;
     }
     run->culprit = 0; /* rank 0 prints what all ranks have found */
-    if (config_agreement_check(run->group, c, &run->data, run->model, err) < 0)
+    if (run_check_agreement(run, err) < 0)
         return -1;
     run->culprit = -1;
     if (open_engine(run, err) < 0)

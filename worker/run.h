@@ -104,6 +104,12 @@ int run_exit_code(const struct run *run);
 /* Percent of the devices' peak at this rate; NaN: unknown. */
 double run_peak_percent(const struct run *run, double images_per_s);
 
+/* In config_agreement.c: compares options that must be the same on all ranks, which would
+ * deadlock or train wrongly, and what follows from them. -1 on every rank with the same
+ * text, which names the first difference, the lowest rank that has it, and both values.
+ */
+int run_check_agreement(const struct run *run, struct ddp_err *err);
+
 /* in sample.c: generates text, for --sample */
 void run_sample(struct run *run);
 

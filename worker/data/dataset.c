@@ -4,7 +4,6 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "worker/data/cifar.h"
-#include "worker/data/digits.h"
 #include "worker/data/idx.h"
 #include "worker/data/random.h"
 

@@ -1,8 +1,9 @@
-/* worker/data/digits.c - see digits.h; source and licence are in digits/README.md
+/* worker/data/digits.c - the four IDX files of worker/data/digits/, embedded in the
+ * program; source and licence are in its README.md
  *
  * The assembler copies the files as they are. DIGITS_DIR comes from meson.build.
  */
-#include "worker/data/digits.h"
+#include "worker/data/idx.h"
 
 #include "common/mem.h"
 

@@ -35,6 +35,10 @@ int idx_parse(const char *name, const uint8_t *bytes, size_t nbytes, int ndim,
  * must not be truncated while in use. */
 int idx_read(const char *path, int ndim, struct idx *out, struct ddp_err *err);
 
+/* The bytes of an embedded file, "train-images-idx3-ubyte.gz" or the like; NULL for any
+ * other name. In digits.c. */
+const uint8_t *digits_file(const char *name, size_t *nbytes);
+
 void idx_finish(struct idx *idx); /* frees; a zeroed struct is allowed */
 
 #endif

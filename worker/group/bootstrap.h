@@ -36,6 +36,12 @@ int bootstrap_file(const struct bootstrap *m, const char *card, struct ddp_value
 int bootstrap_launcher(const struct bootstrap *m, const char *card,
                        struct ddp_value *cards, struct ddp_err *err);
 
+/* By MPI, after mpi_begin() (mpi/mpi.c), which loads the shim for the MPI that this
+ * process runs under and calls MPI_Init. */
+int mpi_begin(int *rank, int *size, struct ddp_err *err);
+int bootstrap_mpi(const struct bootstrap *m, const char *card, struct ddp_value *cards,
+                  struct ddp_err *err);
+
 /* tcp://, on rank 0 that listens already. */
 int bootstrap_tcp_serve(const struct bootstrap *m, int listener, const char *card,
                         struct ddp_value *cards, struct ddp_err *err);

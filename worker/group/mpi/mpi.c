@@ -5,12 +5,12 @@
  * neither; a collective of MPI that others do not join ends at our deadline, and the
  * process then exits without MPI_Finalize, which would wait.
  */
-#include "worker/group/mpi/mpi.h"
+#include "worker/group/backend.h"
 
 #include "common/err.h"
 #include "common/installed.h"
 #include "common/mem.h"
-#include "worker/group/backend.h"
+#include "worker/group/bootstrap.h"
 #include "worker/group/mpi/shim.h"
 #include "worker/group/reduce.h"
 

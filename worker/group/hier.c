@@ -238,7 +238,7 @@ static const struct coll_step *step_of(const struct hier *h, const struct coll *
     if (c->kind == COLL_ALL_GATHER)
         return &hier_blocks_gather;
     if (c->kind == COLL_REDUCE_SCATTER)
-        return h->tcp ? &hier_blocks_scatter : &shm_coll_scatter;
+        return h->tcp ? &hier_blocks_scatter : &hier_blocks_scatter_here;
     return c->kind == COLL_ALL_REDUCE && in_arena && !h->tcp ? &shm_coll_arena
                                                              : &steps[c->kind];
 }

@@ -61,16 +61,17 @@ static inline int hier_nlocal(const struct hier *h)
     return h->shm ? h->shm->n : 1;
 }
 
-/* all_gather, and reduce_scatter over several hosts. */
-extern const struct coll_step hier_blocks_gather, hier_blocks_scatter;
+/* all_gather; reduce_scatter over several hosts, and within one. */
+extern const struct coll_step hier_blocks_gather, hier_blocks_scatter,
+    hier_blocks_scatter_here;
 size_t hier_blocks_chunk(const struct hier *h, const struct coll *c);
 size_t hier_blocks_scratch(const struct hier *h, const struct coll *c); /* elements */
 
 /* Within one host, when all have announced the call: finish it if its data came with
  * that, or it has none. */
 bool shm_coll_finish_short(struct shm *s, struct coll *c);
-/* all_reduce of buffers in the arena, and reduce_scatter. */
-extern const struct coll_step shm_coll_arena, shm_coll_scatter;
+/* all_reduce of buffers in the arena. */
+extern const struct coll_step shm_coll_arena;
 size_t shm_coll_chunk(const struct shm *s, const struct coll *c);
 /* Reduce this rank's slice of chunk k. */
 void shm_coll_reduce_slice(struct shm *s, struct coll *c, unsigned k);

@@ -1,4 +1,4 @@
-/* worker/group/hier_blocks.c - all_gather; and reduce_scatter over several hosts
+/* worker/group/hier_blocks.c - all_gather and reduce_scatter
  *
  * Every rank has a block, and a chunk is a part of every block. Each channel sends its
  * slices of a chunk of all blocks around the ring of hosts: every byte crosses a link
@@ -173,35 +173,40 @@ const struct coll_step hier_blocks_gather = {gather_give, gather_begin, gather_e
 
 /* ---- reduce_scatter ---- */
 
-static void reduce_slices(const struct hier *h, struct coll *c, unsigned k)
+/* Reduce range `of` of chunk k of rank r's block over the ranks of this host. */
+static void reduce_blocks(const struct hier *h, struct coll *c, unsigned k, int r,
+                          struct range of, void *out)
 {
     struct shm *s = h->shm;
+    size_t at = (size_t)r * c->chunk + of.at - coll_part(c, r, k).at;
+    for (int i = 0; i < s->n; i++) {
+        const char *there = i == s->me ? c->send : shm_coll_direct(s, i);
+        s->in[i] = there ? coll_at(c, there, of.at) : coll_at(c, shm_stage(s, i, k), at);
+    }
+    reduce_many(&out, 1, s->in, s->n, of.n, c->type, c->op, h->tcp ? 0 : s->n);
+}
+
+static void reduce_slices(const struct hier *h, struct coll *c, unsigned k)
+{
     for (int r = 0; r < h->layout->size; r++) {
-        struct range part = coll_part(c, r, k), of = slice(h, c, r, k, h->local);
-        void *out = coll_at(c, c->scratch, (size_t)r * slice_room(h, c));
-        const char *mine = coll_at(c, c->send, of.at);
-        if (!s) {
-            coll_copy(c, out, mine, of.n);
-            continue;
-        }
-        for (int i = 0; i < s->n; i++) {
-            const char *there = shm_coll_direct(s, i);
-            s->in[i] = there ? coll_at(c, there, of.at)
-                             : coll_at(c, shm_stage(s, i, k),
-                                       (size_t)r * c->chunk + of.at - part.at);
-        }
-        s->in[s->me] = mine;
-        reduce_many(&out, 1, s->in, s->n, of.n, c->type, c->op, 0);
+        struct range of = slice(h, c, r, k, h->local);
+        char *out = coll_at(c, c->scratch, (size_t)r * slice_room(h, c));
+        if (h->shm)
+            reduce_blocks(h, c, k, r, of, out);
+        else
+            coll_copy(c, out, coll_at(c, c->send, of.at), of.n);
     }
 }
 
+/* Within one host no other rank reads this one's own block. */
 static void scatter_give(struct hier *h, struct coll *c, unsigned t)
 {
     struct shm *s = h->shm;
     for (int r = 0; s && !shm_coll_direct(s, s->me) && r < h->layout->size; r++) {
         struct range of = coll_part(c, r, t);
-        coll_copy(c, coll_at(c, shm_stage(s, s->me, t), (size_t)r * c->chunk),
-                  coll_at(c, c->send, of.at), of.n);
+        if (h->tcp || r != s->me)
+            coll_copy(c, coll_at(c, shm_stage(s, s->me, t), (size_t)r * c->chunk),
+                      coll_at(c, c->send, of.at), of.n);
     }
 }
 
@@ -238,3 +243,15 @@ static void scatter_end(struct hier *h, struct coll *c, unsigned t)
 }
 
 const struct coll_step hier_blocks_scatter = {scatter_give, scatter_begin, scatter_end};
+
+/* Within one host: reduce this rank's part of chunk t-1 to its place. */
+static void scatter_here(struct hier *h, struct coll *c, unsigned t)
+{
+    struct shm *s = h->shm;
+    if (t == 0)
+        return;
+    struct range b = coll_block(c, s->me), r = coll_part(c, s->me, t - 1);
+    reduce_blocks(h, c, t - 1, s->me, r, coll_at(c, c->recv, r.at - b.at));
+}
+
+const struct coll_step hier_blocks_scatter_here = {scatter_give, scatter_here, NULL};

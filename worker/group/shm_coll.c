@@ -8,9 +8,6 @@
  *
  * all_reduce with buffers in the arena: in step 0 each rank reduces its slice of all
  * buffers into all buffers; nothing is copied.
- *
- * reduce_scatter: before step t, copy chunk t into this rank's staging buffer; in step t,
- * reduce this rank's own part of chunk t-1.
  */
 #include "worker/group/hier.h"
 
@@ -183,36 +180,7 @@ void shm_coll_reduce_slice(struct shm *s, struct coll *c, unsigned k)
     autotune_end(&s->showing, bytes);
 }
 
-/* A chunk has a part of each rank's block, side by side in the staging buffer. */
-static void reduce_scatter_give(struct hier *h, struct coll *c, unsigned t)
-{
-    const struct shm *s = h->shm;
-    for (int i = 0; i < s->n && !shm_coll_direct(s, s->me); i++) {
-        struct range r = coll_part(c, i, t);
-        if (i != s->me)
-            coll_copy(c, coll_at(c, shm_stage(s, s->me, t), (size_t)i * c->chunk),
-                      coll_at(c, c->send, r.at), r.n);
-    }
-}
-
-static void reduce_scatter_take(struct hier *h, struct coll *c, unsigned t)
-{
-    struct shm *s = h->shm;
-    if (t == 0)
-        return;
-    struct range b = coll_block(c, s->me), r = coll_part(c, s->me, t - 1);
-    for (int i = 0; i < s->n; i++) {
-        const void *there = i == s->me ? c->send : shm_coll_direct(s, i);
-        s->in[i] = there ? coll_at(c, there, r.at)
-                         : coll_at(c, shm_stage(s, i, t - 1), (size_t)s->me * c->chunk);
-    }
-    void *out = coll_at(c, c->recv, r.at - b.at);
-    reduce_many(&out, 1, s->in, s->n, r.n, c->type, c->op, s->n);
-}
-
-const struct coll_step shm_coll_arena = {NULL, all_reduce_in_arena, NULL},
-                       shm_coll_scatter = {reduce_scatter_give, reduce_scatter_take,
-                                           NULL};
+const struct coll_step shm_coll_arena = {NULL, all_reduce_in_arena, NULL};
 
 /* Elements per chunk: the chunks of all ranks fit the caches, and there are enough of
  * them for the steps to overlap. */

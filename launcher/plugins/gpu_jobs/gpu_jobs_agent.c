@@ -22,7 +22,8 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-enum { FILE_MAX = 64 << 10 };
+/* bytes; ms in which all files are locked: the agent waits */
+enum { FILE_MAX = 64 << 10, LOCK_MS = 20 };
 
 struct gpu_jobs {
     struct agent *agent; /* borrowed */
@@ -48,25 +49,23 @@ static size_t without(char *text, const char *id)
 }
 
 /* Another job may hold it for a moment. */
-static bool lock_soon(int fd)
+static bool lock_until(int fd, int64_t deadline_ms)
 {
-    for (int i = 0; i < 20; i++) {
-        if (flock(fd, LOCK_EX | LOCK_NB) == 0)
-            return true;
+    int rc;
+    while ((rc = flock(fd, LOCK_EX | LOCK_NB)) < 0 && now_ms() < deadline_ms)
         sleep_ms(1);
-    }
-    return false;
+    return rc == 0;
 }
 
 /* Without our line, or with it as the last one. 0, or -1 with errno. */
-static int change_file(const char *path, const char *id, bool with)
+static int change_file(const char *path, const char *id, bool with, int64_t deadline_ms)
 {
     int fd = open(
         path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | (with ? O_CREAT : 0), 0644);
     if (fd < 0)
         return -1;
     char *text = xcalloc(1, FILE_MAX + 1);
-    ssize_t got = lock_soon(fd) ? pread(fd, text, FILE_MAX, 0) : -1;
+    ssize_t got = lock_until(fd, deadline_ms) ? pread(fd, text, FILE_MAX, 0) : -1;
     int rc = got < 0 ? -1 : 0;
     if (rc == 0) {
         size_t n = without(text, id);
@@ -85,8 +84,9 @@ static int change_file(const char *path, const char *id, bool with)
 
 static void leave(struct gpu_jobs *s)
 {
+    int64_t deadline_ms = now_ms() + LOCK_MS;
     for (size_t i = 0; i < s->files.n; i++) {
-        if (change_file(s->files.v[i], s->id, false) < 0)
+        if (change_file(s->files.v[i], s->id, false, deadline_ms) < 0)
             log_info("%s still names this job: %s", s->files.v[i], strerror(errno));
     }
     strv_finish(&s->files);
@@ -110,12 +110,13 @@ static void join(struct gpu_jobs *s)
 {
     struct strv gpus = {0};
     list_gpus(&gpus);
+    int64_t deadline_ms = now_ms() + LOCK_MS;
     for (size_t i = 0; i < gpus.n && i < s->agent->share.nlocal; i++) {
         const char *gpu = gpus.v[i];
         if (!*gpu || gpu[strspn(gpu, "0123456789")])
             continue; /* by UUID: the index is not known */
         char *path = xasprintf("%s/%s", s->dir, gpu);
-        if (change_file(path, s->id, true) == 0)
+        if (change_file(path, s->id, true, deadline_ms) == 0)
             strv_push(&s->files, path);
         else
             log_warn("DCGM_HPC_JOB_MAPPING_DIR: cannot write '%s': %s", path,

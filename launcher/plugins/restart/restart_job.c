@@ -280,7 +280,7 @@ static void on_report(void *state)
 static int on_init(struct job *j, void **state, struct ddp_err *err)
 {
     const struct opts *o = j->opts;
-    if (!o->max_restarts && !o->spares && !o->min_nnodes && !o->node_wait_ms)
+    if (!j->restart.max && !j->restart.spares)
         return 0;
     if (o->max_no_progress > o->max_restarts)
         return err_set(err, "--max-no-progress %d: --max-restarts %d ends the job before",

@@ -128,8 +128,8 @@ class Page(test_watch.WatchTest):
                          "last": [f"step {turn}"] * nranks,
                          "call": [[f"all_reduce #{turn} of the default group", turn / 10, r != 7]
                                   for r in range(nranks)],
-                         "waits": [{"ranks": [r for r in range(nranks) if r != 7], "for": [7],
-                                    "in": f"all_reduce #{turn} of the default group", "s": turn / 10}]})
+                         "waits": [{"ranks": f"0-6,8-{nranks - 1}", "for": "7",
+                                    "in": "all_reduce #4 of the default group", "s": turn / 10}]})
                 if page_says and page.run(page_says):
                     return
             self.fail(f"not true: {page_says}")
@@ -146,11 +146,14 @@ class Page(test_watch.WatchTest):
             before = spent
         print(f"1,024 ranks: at most {worst:.1f} ms of CPU time in a turn")
         now = page.run("document.getElementById('waitnow').innerText")
-        self.assertRegex(now, r"ranks 0-6,8-1023 wait in all_reduce #\d+ of the default group for [\d.]+ s; "
+        self.assertRegex(now, r"ranks 0-6,8-1023 wait in all_reduce #4 of the default group for [\d.]+ s; "
                               r"not arrived: rank 7")
         self.assertEqual(page.run("document.querySelectorAll('.cell.waits').length"), nranks - 1)
         self.assertEqual(page.run("document.querySelector('.cell.awaited').dataset.r"), "7")
         self.assertIn("in all_reduce", page.run("document.getElementById('rankfacts').innerText"))
+        page.run("document.querySelector('#waitnow button').focus()")
+        serve(f"!document.getElementById('waitnow').innerText.includes({now.partition(';')[0]!r})")
+        self.assertEqual(page.run("document.activeElement.innerText"), "rank 7")
         page.run("document.querySelector('#waitnow button').click()")
         page.wait("document.getElementById('logname').textContent === 'Rank 7'")
         self.assertIn("last collective", page.run("document.getElementById('rankfacts').innerText"))

@@ -252,7 +252,7 @@ class SshTest(LaunchTest):
             return all(status.get("call") or [None]) and status.get("waits")
 
         self.assertTrue(wait_until(both_known), status)
-        self.assertEqual(status["waits"][0]["for"], [1])
+        self.assertEqual(status["waits"][0]["for"], "1")
         self.assertEqual(children_faults(spare), before, "the spare's agent has started a process")
         job.signal(signal.SIGTERM)
         self.assertEqual(job.wait(), 143)

@@ -46,14 +46,12 @@ struct calls *calls_create(struct job *j)
 
 void calls_forget(struct calls *c)
 {
-    for (int r = 0; c && r < c->nranks; r++)
+    for (int r = 0; r < c->nranks; r++)
         json_decref(c->ranks[r].calls);
-    if (c) {
-        free(c->ranks);
-        free(c->name);
-        free(c->quoted);
-        *c = (struct calls){.j = c->j, .id = c->id};
-    }
+    free(c->ranks);
+    free(c->name);
+    free(c->quoted);
+    *c = (struct calls){.j = c->j, .id = c->id};
 }
 
 void calls_destroy(struct calls *c)
@@ -237,18 +235,11 @@ static struct idset missing(const struct calls *c, const struct wait *w)
     return set;
 }
 
-static void put_set(const struct calls *c, const char *name, const struct idset *set,
-                    struct evbuffer *out)
+static void put_set(const char *name, const struct idset *set, struct evbuffer *out)
 {
-    const char *comma = "";
-    evbuffer_add_printf(out, "\"%s\":[", name);
-    for (int r = 0; r < c->nranks; r++) {
-        if (!idset_has(set, r))
-            continue;
-        evbuffer_add_printf(out, "%s%d", comma, r);
-        comma = ",";
-    }
-    evbuffer_add_printf(out, "],");
+    char *text = idset_text(set);
+    evbuffer_add_printf(out, "\"%s\":\"%s\",", name, text);
+    free(text);
 }
 
 static void put_plugins(struct calls *c, const char *comma, struct evbuffer *out)
@@ -280,8 +271,8 @@ void calls_put_waits(struct calls *c, struct evbuffer *out)
     for (i = 0; i < n; i++) {
         struct idset for_whom = missing(c, &rows[i]);
         evbuffer_add_printf(out, "%s{", i ? "," : "");
-        put_set(c, "ranks", &rows[i].ranks, out);
-        put_set(c, "for", &for_whom, out);
+        put_set("ranks", &rows[i].ranks, out);
+        put_set("for", &for_whom, out);
         evbuffer_add_printf(out, "\"in\":");
         put_name(c, rows[i].call, out);
         evbuffer_add_printf(out, ",\"s\":%.1f}", (double)rows[i].ms / 1e3);

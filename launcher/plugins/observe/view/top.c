@@ -7,7 +7,6 @@
 #include "launcher/plugins/observe/view/view.h"
 
 #include "common/duration.h"
-#include "common/idset.h"
 #include "common/mem.h"
 #include "launcher/control/client.h"
 
@@ -143,24 +142,6 @@ static void end_line(const struct top *t, FILE *out)
     fputs(t->live ? "\033[K\n" : "\n", out);
 }
 
-/* "rank 1", "ranks 0,2-3"; the caller frees. */
-static char *ranks_text(const json_t *list)
-{
-    struct idset set = {0};
-    const json_t *rank;
-    size_t i;
-    json_array_foreach (list, i, rank) {
-        int r = (int)json_integer_value(rank);
-        if (r >= 0 && r < IDSET_MAX)
-            idset_add(&set, r, r);
-    }
-    char *numbers = idset_text(&set), *line;
-    line = i == 0 ? xstrdup("") : xasprintf("rank%s %s", i == 1 ? "" : "s", numbers);
-    free(numbers);
-    idset_finish(&set);
-    return line;
-}
-
 static void put_size(char *s, size_t size, double kib)
 {
     static const char units[] = "KMGTP";
@@ -265,6 +246,11 @@ static bool draw_numbers(const struct top *t, FILE *out)
     return true;
 }
 
+static bool are_many(const char *ranks)
+{
+    return strpbrk(ranks, ",-") != NULL;
+}
+
 /* "ranks 0,2-3 wait 12s in all_reduce #4 of the default group for rank 1" for each wait;
  * returns the number of lines. */
 static int draw_waits(const struct top *t, const json_t *status, FILE *out)
@@ -274,22 +260,21 @@ static int draw_waits(const struct top *t, const json_t *status, FILE *out)
     json_array_foreach (json_object_get(status, "waits"), i, w) {
         if (i == WAITS_MAX)
             break;
-        const json_t *late = json_object_get(w, "for");
-        char *who = ranks_text(json_object_get(w, "ranks")), *whom = ranks_text(late),
-             since[16], *line;
+        const char *who = text(w, "ranks"), *whom = text(w, "for");
+        char since[16], *line;
         put_span(since, sizeof since, json_number_value(json_object_get(w, "s")));
         if (*text(w, "text"))
             line = xstrdup(text(w, "text"));
         else
-            line = xasprintf("%s wait%s %s in %s%s%s", who, strchr(who, 's') ? "" : "s",
-                             since, text(w, "in"),
-                             json_array_size(late) ? " for " : ": all have entered it",
+            line = xasprintf("rank%s %s wait%s %s in %s%s%s", are_many(who) ? "s" : "",
+                             who, are_many(who) ? "" : "s", since, text(w, "in"),
+                             !*whom           ? ": all have entered it"
+                             : are_many(whom) ? " for ranks "
+                                              : " for rank ",
                              whom);
         put_cut(out, line, t->columns);
         end_line(t, out);
         free(line);
-        free(who);
-        free(whom);
     }
     return (int)i;
 }

@@ -113,8 +113,8 @@ TEXT(hvd_addr, f->store != STORE_LAUNCHER ? NULL
                : f->kv_port               ? "127.0.0.1"
                                           : f->master_addr)
 TEXT(hvd_port, f->store != STORE_LAUNCHER ? NULL
-               : f->kv_port ? (snprintf(buf, VALUE_SIZE, "%d", f->kv_port), buf)
-                            : master_port(f, buf))
+               : f->kv_port               ? decimal(f->kv_port, buf)
+                                          : master_port(f, buf))
 TEXT(hvd_interface, f->interface                 ? f->interface
                     : f->nnodes == 1 && !f->grows ? "lo"
                                                   : f->gloo_interface)

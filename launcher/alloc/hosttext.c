@@ -16,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #define NAME_MAX_LEN 253 /* of a host name, RFC 1123 */
 #define SHOWN        96  /* most bytes of a line in a message */

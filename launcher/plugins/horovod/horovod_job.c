@@ -1,11 +1,11 @@
 /* launcher/plugins/horovod/horovod_job.c - Horovod's elastic mode (--elastic horovod)
  *
  * Ranks of hvd.elastic.run keep the state of the program in memory. When a rank has died,
- * the others get an error, go back to their last commit, and ask the store for their
- * place in the next world. When all that are left have asked, they get it, and the ranks
- * that are missing are started, with the hosts of that moment (hosts.h). What no rank
- * survives is a failed attempt, as without this mode. doc/elastic.md; the requests:
- * rendezvous/protocol/http.h.
+ * the others get an error, go back to their last commit, and ask the key-value server for
+ * their place in the next world. When all that are left have asked, they get
+ * it, and the ranks that are missing are started, with the hosts of that moment
+ * (hosts.h). What no rank survives is a failed attempt, as without this mode.
+ * doc/elastic.md; the requests: rendezvous/protocol/http.h.
  */
 #define LOG_SUBSYS "job"
 #include "launcher/job/plugin.h"
@@ -16,7 +16,6 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "launcher/plugins/horovod/hosts.h"
-#include "launcher/transport/program.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,21 +50,21 @@ static void start(struct horovod *h, int rank)
 }
 
 /* The ranks of the next world; those of a new node all at once. */
-static void start_due(struct horovod *h)
+static void start_due(struct horovod *h, bool *due)
 {
     for (int r = 0; r < h->nslots; r++) {
-        if (!h->slots[r].due)
+        if (!due[r])
             continue;
         long node = job_node_at(h->j, h->j->plan->ranks[r].node);
         const struct plan_node *pn = &h->j->plan->nodes[h->j->plan->ranks[r].node];
         bool runs = node >= 0 && job_node_runs(h->j, (unsigned)node);
-        h->slots[r].due = false;
+        due[r] = false;
         if (runs) {
             start(h, r);
             continue;
         }
         for (int i = 0; i < pn->nlocal; i++)
-            h->slots[pn->ranks[i]].due = false;
+            due[pn->ranks[i]] = false;
         if (node >= 0)
             job_start_node(h->j, (unsigned)node);
     }
@@ -109,12 +108,13 @@ static void form(struct horovod *h)
     int n;
     hosts_take(h);
     struct member *m = collect(h, &n);
+    bool *due = xcalloc((size_t)h->nslots, sizeof *due);
     world_form(m, n);
     kv_server_end_world(h->kv);
     for (int i = 0; i < n; i++) {
         struct slot *s = &h->slots[m[i].id];
-        s->due = s->state == SLOT_MISSING;
-        if (!s->due) {
+        due[m[i].id] = s->state == SLOT_MISSING;
+        if (!due[m[i].id]) {
             char *key = xasprintf("rank_and_size/%s:%d", slot_host(h, m[i].id),
                                   s->place.local_rank);
             char *place = place_text(&m[i].place);
@@ -122,13 +122,14 @@ static void form(struct horovod *h)
             free(place);
             free(key);
         }
-        slot_move(h, s, s->due ? SLOT_STARTS : SLOT_JOINS);
+        slot_move(h, s, due[m[i].id] ? SLOT_STARTS : SLOT_JOINS);
         s->place = m[i].place;
         s->found = s->connected = false;
         log_info("rank %d is Horovod's rank %d of %d", m[i].id, s->place.rank, n);
     }
+    start_due(h, due);
+    free(due);
     free(m);
-    start_due(h);
 }
 
 /* A rank that is missing cannot be replaced when others have ended. */

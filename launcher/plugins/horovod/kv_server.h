@@ -8,7 +8,6 @@
 #ifndef LAUNCHER_PLUGINS_HOROVOD_KV_SERVER_H
 #define LAUNCHER_PLUGINS_HOROVOD_KV_SERVER_H
 
-#include "common/strv.h"
 #include "launcher/job/plugin.h"
 
 struct kv_server;

@@ -27,7 +27,6 @@ enum slot_state {
 struct slot {
     enum slot_state state;
     struct place place;
-    bool due;              /* it is started when the store has the new world */
     bool found, connected; /* in its world: the others can find it; it has found all */
     struct notify_service service;
 };

@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 extern char **environ;
@@ -76,6 +77,25 @@ static int fail(struct prepare *p, int code, uint32_t local)
     return -1;
 }
 
+/* Of a Python by name: the environment that is active for the user comes first in PATH.
+ * Where it is missing, the search finds the system's Python, which starts as well, with
+ * other packages. */
+static char *find_other_python(const struct prepare *p, const struct program *one)
+{
+    static const char *const names[] = {"VIRTUAL_ENV", "CONDA_PREFIX"};
+    const char *name = one->argv.v[0];
+    if (!p->host || strchr(name, '/') || !program_is_python(name))
+        return NULL;
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        const char *dir = strv_env_get(&p->env, names[i]);
+        if (dir && *dir && access(dir, F_OK) < 0 && errno == ENOENT)
+            return xasprintf("the Python environment '%s' (%s) is not on %s: '%s' is run; copy "
+                             "it there, or use a shared directory",
+                             dir, names[i], p->host, one->path);
+    }
+    return NULL;
+}
+
 static int find_programs(struct prepare *p)
 {
     const char *path = strv_env_get(&p->env, "PATH");
@@ -87,6 +107,8 @@ static int find_programs(struct prepare *p)
         one->path = program_find(one->argv.v[0], p->wdir, path, p->host, &code, &p->err);
         if (!one->path)
             return fail(p, code, one->local);
+        if (!p->other_python)
+            p->other_python = find_other_python(p, one);
         one->seen = agent_plugins_examine(one->path, &p->env);
     }
     return 0;
@@ -151,6 +173,7 @@ void prepare_free(struct prepare *p)
     contract_base_finish(&p->base);
     strv_finish(&p->env);
     free(p->gloo_interface);
+    free(p->other_python);
     free(p->loop_addr);
     free(p->wdir);
     free(p->host);

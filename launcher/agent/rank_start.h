@@ -49,6 +49,7 @@ struct prepare {
     /* out */
     struct binding *bindings; /* by local rank */
     char *gloo_interface;     /* or NULL */
+    char *other_python;       /* a warning, or NULL: the user's environment is not here */
     /* out, if it fails */
     int code; /* 0: it did not */
     uint32_t local;

@@ -189,6 +189,8 @@ static void on_prepared(struct background_call *c, bool ran)
             return;
         }
     }
+    if (p->other_python && r->agent->job.attempt == 0)
+        log_warn("%s", p->other_python);
     if (p->gloo_interface)
         log_info("this host's name resolves to a loopback address: Gloo is set to use %s",
                  p->gloo_interface);

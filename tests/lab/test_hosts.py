@@ -156,6 +156,19 @@ class Works(LabTest):
         self.assertIn("/run/only-here", launch.err)
 
 
+    def test_an_environment_of_python_that_is_only_here_is_named(self):
+        """The other host runs the system's Python, which may have other packages."""
+        hosts.LAB_HOSTS("exec", "node001", "sh", "-c", "mkdir -p /run/venv/bin && "
+                        "ln -sf /usr/bin/python3 /run/venv/bin/python3")
+        for name, warned in (("VIRTUAL_ENV", 1), ("CONDA_PREFIX", 1), ("OTHER_PREFIX", 0)):
+            launch = self.run_to_end("-H", self.hosts(1, 2, slots=1), "python3", "-c", "pass", env={
+                name: "/run/venv", "PATH": "/run/venv/bin:/usr/bin:/bin"})
+            self.assert_ended(launch, 0)
+            self.assertEqual(launch.err.count(f"the Python environment '/run/venv' ({name}) is not on "
+                                              "node002: '/usr/bin/python3' is run"), warned, launch.err)
+            self.assertEqual(launch.err.count("Python"), warned, launch.err)
+
+
 class Trees(LabTest):
     ALL = tuple(range(1, 9))
 

@@ -10,6 +10,27 @@ import sys
 CACHE = os.path.join(
     os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "ddprun")
 PIP_SECONDS = 90
+# name, version and extras of what PyTorch states as needed and this one does without, as torch-env.sh
+# makes it where the machine has CUDA
+LACKING = r"""
+import importlib.metadata as data, re
+have = {re.sub("[-_.]+", "-", one.name).lower() for one in data.distributions()}
+for need in data.requires("torch"):
+    found = re.match(r"((?:cuda|nvidia|triton)[\w-]*)(?:\[(.*)\])?.*[=~>]=([\d.]+)", need.partition(";")[0])
+    if found and found[1] not in have:
+        print(found[1], found[3], *(found[2] or "").split(","))
+"""
+
+
+def leave_out(python, path):
+    """Let pip take for installed what PyTorch lacks: gigabytes, for each environment."""
+    said = subprocess.run([python, "-c", LACKING], check=True, stdout=subprocess.PIPE, text=True)
+    for name, version, *extras in map(str.split, said.stdout.splitlines()):
+        info = os.path.join(path, f"{name.replace('-', '_')}-{version}.dist-info")
+        os.makedirs(info, exist_ok=True)
+        with open(os.path.join(info, "METADATA"), "w", encoding="ascii") as f:
+            f.write(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+            f.writelines(f"Provides-Extra: {extra}\n" for extra in extras)
 
 
 def installed(name, *requirements, seconds=PIP_SECONDS, beside=None):
@@ -28,6 +49,8 @@ def installed(name, *requirements, seconds=PIP_SECONDS, beside=None):
                                      os.path.basename(os.path.dirname(path)), "site-packages")
                 with open(os.path.join(path, "beside.pth"), "w", encoding="ascii") as f:
                     f.write(other + "\n" if beside else "")
+                if beside:
+                    leave_out(beside, path)
             subprocess.run(
                 [os.path.join(folder, "bin", "pip"), "install", "--quiet", "--retries", "1",
                  "--disable-pip-version-check", *requirements],

@@ -44,6 +44,8 @@ enum mpi_serve { MPI_NONE = 0, MPI_PMIX = 1, MPI_PMI = 2, MPI_AUTO = 3 };
 enum use_pty { PTY_AUTO, PTY_ON, PTY_OFF };
 enum input_to { INPUT_RANK0, INPUT_ALL, INPUT_NONE };
 enum scheduler { SCHED_NONE, SCHED_SLURM, SCHED_SGE, SCHED_PBS, SCHED_LSF, SCHED_FLUX };
+/* All of them, for messages. */
+#define SCHEDULER_NAMES "slurm, sge, pbs, lsf or flux"
 
 struct foreign_name; /* cli/foreign.h */
 

@@ -191,10 +191,9 @@ static int check_options(struct opts *opts, const char *hosts_option,
                        : opts->timestamp_output   ? "--timestamp-output"
                                                   : "--stdin none");
     if (!wants_script(opts) && script_option)
-        return err_set(err,
-                       "%s is for a batch script: --script slurm, sge, pbs, lsf or flux, "
-                       "or --submit",
-                       script_option);
+        return err_set(
+            err, "%s is for a batch script: --script " SCHEDULER_NAMES ", or --submit",
+            script_option);
     return 0;
 }
 
@@ -272,8 +271,8 @@ static int read_as(struct reading *r, struct opts *opts, struct ddp_err *err)
         return 0;
     name = opts->as->name;
     if (r->argc < 2 || strcmp(r->argv[1], command) != 0)
-        return err_set(err, "'%s %.80s' starts nothing; only '%s %s' can be called so", name,
-                       r->argc < 2 ? "" : r->argv[1], name, command);
+        return err_set(err, "'%s %.80s' starts nothing; only '%s %s' can be called so",
+                       name, r->argc < 2 ? "" : r->argv[1], name, command);
     r->argv++;
     r->argc--;
     return 0;

@@ -30,7 +30,7 @@ static const struct {
     {"--output-filename DIR", "write each rank's output to files, too"},
     {"--timeout TIME", "stop the job after 90, 5m, 1h30m"},
     {"--max-restarts N", "restart all ranks up to N times when one fails"},
-    {"--script SCHEDULER", "print a batch script: slurm, sge, pbs, lsf or flux"},
+    {"--script SCHEDULER", "print a batch script: " SCHEDULER_NAMES},
     {"--submit", "submit that script"},
     {"--preflight", "check every host, start nothing"},
     {"--dry-run", "print plan, environment and commands, start nothing"},

@@ -81,10 +81,7 @@ static void set_times(struct strv *values, const struct request *r)
      * goes to every process of the job, and ranks would die of it: the script has a
      * timer. */
     set_number(values, "timer", scheduler == SCHED_SLURM ? 0 : r->time_s - r->warning_s);
-    set(values, "end_signals",
-        scheduler == SCHED_LSF    ? "INT TERM"
-        : scheduler == SCHED_FLUX ? "HUP TERM"
-                                  : "TERM");
+    set(values, "end_signals", schedulers[scheduler].end_signals);
     set(values, "time", time);
     set_number(values, "warning", r->warning_s);
     set_number(values, "grace", r->warning_s * 3 / 4 > 0 ? r->warning_s * 3 / 4 : 1);
@@ -169,7 +166,7 @@ static void set_program(struct strv *values, const struct request *r,
     }
     set(values, "program_and_more", text);
     set(values, "requeue", opts->requeue);
-    bool submits = r->site->scheduler == SCHED_PBS || r->site->scheduler == SCHED_FLUX;
+    bool submits = schedulers[r->site->scheduler].submits_itself;
     set(values, "submits_itself", opts->requeue && submits ? "yes" : "");
     set(values, "names_itself", opts->requeue || r->hosts > r->least ? "yes" : "");
     set(values, "on_lost_script", opts->requeue ? "scontrol requeue" : "scancel");
@@ -294,11 +291,11 @@ static void set_submission(struct strv *values, const struct script_place *place
     char *more = script_quote_all(words->v), *name = script_quote(file),
          *asked = script_quote_all(place->words + 1);
     char *made = xasprintf("ddprun %s", asked);
-    char *line = xasprintf("%s %s%s%s%s", submit_program(s->scheduler), more,
+    char *line = xasprintf("%s %s%s%s%s", schedulers[s->scheduler].submit, more,
                            *more ? " " : "", s->scheduler == SCHED_LSF ? "< " : "", name);
     set(values, "submit_line", line);
     char *again =
-        xasprintf("%s%s%s", submit_program(s->scheduler), *more ? " " : "", more);
+        xasprintf("%s%s%s", schedulers[s->scheduler].submit, *more ? " " : "", more);
     set(values, "submit_words", again);
     free(again);
     set(values, "script_file", name);
@@ -316,17 +313,17 @@ static void set_submission(struct strv *values, const struct script_place *place
 /* The site of --site, else the generic site of --script's scheduler. */
 static struct site *script_site(const struct opts *opts, struct ddp_err *err)
 {
-    const char *name = opts->site ? opts->site : scheduler_names[opts->script];
+    const char *name = opts->site ? opts->site : schedulers[opts->script].name;
     if (!*name) {
-        err_set(err, "which scheduler? write --script slurm, sge, pbs, lsf or flux, or "
-                     "--site NAME (--list-sites)");
+        err_set(err, "which scheduler? write --script " SCHEDULER_NAMES
+                     ", or --site NAME (--list-sites)");
         return NULL;
     }
     struct site *s = site_read(name, err);
     if (s && opts->script != SCHED_NONE && opts->script != s->scheduler) {
         err_set(err, "site %s has %s, not %s; write --script %s", name,
-                scheduler_names[s->scheduler], scheduler_names[opts->script],
-                scheduler_names[s->scheduler]);
+                schedulers[s->scheduler].name, schedulers[opts->script].name,
+                schedulers[s->scheduler].name);
         site_destroy(s);
         return NULL;
     }
@@ -356,7 +353,7 @@ static char *fill(const struct opts *opts, const struct script_place *place,
         set_program(&values, r, opts);
         set_surroundings(&values, opts, place, r->site);
         set_submission(&values, place, r->site, &more);
-        file = xasprintf("%s.sh.in", scheduler_names[r->site->scheduler]);
+        file = xasprintf("%s.sh.in", schedulers[r->site->scheduler].name);
         text = template_fill(file, embedded_text(embedded_templates, file), &values,
                              find_template, NULL, err);
         submit_command(r->site->scheduler, &more, submit);
@@ -378,8 +375,8 @@ int script_make(const struct opts *opts, const struct script_place *place,
         return err_set(err,
                        "a PBS job that is to go on submits its own script: write it to "
                        "a file first (ddprun --script pbs ... > job.sh; qsub job.sh)");
-    bool goes_on = s->site->scheduler == SCHED_SLURM || s->site->scheduler == SCHED_SGE;
-    if ((opts->spares > 0 || opts->min_nnodes > 0) && !goes_on)
+    if ((opts->spares > 0 || opts->min_nnodes > 0) &&
+        !schedulers[s->site->scheduler].goes_on)
         return err_set(
             err,
             "%s: only Slurm and Grid Engine let a job go on that has lost a node; "

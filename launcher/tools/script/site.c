@@ -20,7 +20,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const scheduler_names[] = {"", "slurm", "sge", "pbs", "lsf", "flux", NULL};
+const struct scheduler_facts schedulers[] = {
+    [SCHED_NONE] = {.name = ""},
+    [SCHED_SLURM] = {.name = "slurm",
+                     .submit = "sbatch",
+                     .brief = "--parsable",
+                     .end_signals = "TERM",
+                     .goes_on = true},
+    [SCHED_SGE] = {.name = "sge",
+                   .submit = "qsub",
+                   .brief = "-terse",
+                   .end_signals = "TERM",
+                   .goes_on = true},
+    [SCHED_PBS] = {.name = "pbs",
+                   .submit = "qsub",
+                   .end_signals = "TERM",
+                   .submits_itself = true},
+    [SCHED_LSF] = {.name = "lsf", .submit = "bsub", .end_signals = "INT TERM"},
+    [SCHED_FLUX] = {.name = "flux",
+                    .submit = "flux batch",
+                    .end_signals = "HUP TERM",
+                    .submits_itself = true},
+};
 
 /* --- values ------------------------------------------------------------------------- */
 
@@ -75,13 +96,13 @@ static int read_hours(const char *text, void *to, struct ddp_err *err)
 
 static int read_scheduler(const char *text, void *to, struct ddp_err *err)
 {
-    for (int i = 1; scheduler_names[i]; i++) {
-        if (strcmp(scheduler_names[i], text) == 0) {
+    for (size_t i = 1; i < ARRAY_LEN(schedulers); i++) {
+        if (strcmp(schedulers[i].name, text) == 0) {
             *(enum scheduler *)to = (enum scheduler)i;
             return 0;
         }
     }
-    return err_set(err, "expected slurm, sge, pbs, lsf or flux, not '%.60s'", text);
+    return err_set(err, "expected " SCHEDULER_NAMES ", not '%.60s'", text);
 }
 
 /* As `qconf -sc` has it; HOST is Univa's and Altair's. */
@@ -319,10 +340,7 @@ static int on_value(void *arg, const char *section, const char *name, const char
 static int check(const struct site *s, struct ddp_err *err)
 {
     if (s->scheduler == SCHED_NONE)
-        return err_set(err,
-                       "%s: [site] must say scheduler = "
-                       "slurm, sge, pbs, lsf or flux",
-                       s->file);
+        return err_set(err, "%s: [site] must say scheduler = " SCHEDULER_NAMES, s->file);
     return 0;
 }
 
@@ -461,7 +479,7 @@ static void list_one(const char *name, const char *where, line_fn line, void *ar
     struct ddp_err err;
     struct site *s = site_read(where ? where : name, &err);
     char *text =
-        s ? xasprintf("%-10s %-6s %s%s%s%s%s", name, scheduler_names[s->scheduler],
+        s ? xasprintf("%-10s %-6s %s%s%s%s%s", name, schedulers[s->scheduler].name,
                       s->title ? s->title : "", s->closed ? ", closed in " : "",
                       s->closed ? s->closed : "", where ? "; " : "", where ? where : "")
           : xasprintf("%-10s not usable: %s", name, err.text);

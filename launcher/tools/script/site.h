@@ -15,8 +15,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* "slurm", "sge", "pbs", "lsf", "flux", by enum scheduler. */
-extern const char *const scheduler_names[];
+/* By enum scheduler. */
+extern const struct scheduler_facts {
+    const char *name;
+    const char *submit;      /* the command that takes a script: one word or two */
+    const char *brief;       /* its option to print only the job's number; NULL: none */
+    const char *end_signals; /* that it sends a script at the end of its time */
+    bool submits_itself;     /* a script that is to go on submits itself again */
+    bool goes_on;            /* a job that has lost a node may go on */
+} schedulers[];
 
 /* What Grid Engine multiplies the amount of a complex by: sge_complex(5). */
 enum consumable { CONSUMABLE_SLOT, CONSUMABLE_JOB, CONSUMABLE_HOST };

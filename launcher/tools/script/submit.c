@@ -8,6 +8,7 @@
 #include "common/err.h"
 #include "common/helper.h"
 #include "common/mem.h"
+#include "launcher/tools/script/site.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -19,23 +20,15 @@
 
 enum { ANSWER_MS = 120000, SAID_MAX = 4096 };
 
-const char *submit_program(enum scheduler scheduler)
-{
-    return scheduler == SCHED_SLURM  ? "sbatch"
-           : scheduler == SCHED_LSF  ? "bsub"
-           : scheduler == SCHED_FLUX ? "flux batch"
-                                     : "qsub";
-}
-
 void submit_command(enum scheduler scheduler, const struct strv *more, struct strv *argv)
 {
-    strv_push(argv, scheduler == SCHED_FLUX ? "flux" : submit_program(scheduler));
-    if (scheduler == SCHED_FLUX)
-        strv_push(argv, "batch");
-    else if (scheduler == SCHED_SLURM)
-        strv_push(argv, "--parsable");
-    else if (scheduler == SCHED_SGE)
-        strv_push(argv, "-terse");
+    const struct scheduler_facts *is = &schedulers[scheduler];
+    const char *second = strchr(is->submit, ' ');
+    strv_pushf(argv, "%.*s", (int)strcspn(is->submit, " "), is->submit);
+    if (second)
+        strv_push(argv, second + 1);
+    if (is->brief)
+        strv_push(argv, is->brief);
     strv_push_all(argv, more->v);
 }
 

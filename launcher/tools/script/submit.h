@@ -7,9 +7,6 @@
 #include "include/ddprun/err.h"
 #include "launcher/opts.h"
 
-/* "sbatch", "qsub", "bsub", "flux batch" */
-const char *submit_program(enum scheduler scheduler);
-
 /* The command that reads a script from its standard input and prints the job's number;
  * `more` are the site's own words. Appended to `argv`. */
 void submit_command(enum scheduler scheduler, const struct strv *more, struct strv *argv);

@@ -19,8 +19,6 @@
 
 static const char *const what = "a linear layer";
 
-enum { MOST_FOUND = 8 };
-
 /* A stored matrix, and whether it is read transposed. */
 struct operand {
     int rows, columns;
@@ -139,38 +137,31 @@ static int linear_describe(struct layers *net, const struct layer *l,
                            struct ddp_err *err)
 {
     int C = (int)(l->inputs / l->rows), K = l->wide.C, n = p->n * (int)l->rows;
-    struct operand w = {dense(l) ? K : C, dense(l) ? C : K,
-                        (pass == PASS_FORWARD) != dense(l)};
-    struct operand x = {C, n, pass == PASS_WEIGHTS && dense(l)},
-                   g = {K, n, pass == PASS_WEIGHTS && !dense(l)};
     bool forth = pass == PASS_FORWARD, weights = pass == PASS_WEIGHTS;
+    struct operand w = {dense(l) ? K : C, dense(l) ? C : K, forth != dense(l)};
+    struct operand x = {C, n, weights && dense(l)}, g = {K, n, weights && !dense(l)};
+    struct operand a = !weights ? w : dense(l) ? g : x;
+    struct operand b = forth || (weights && dense(l)) ? x : g;
     cublasLtEpilogue_t epilogue = forth && l->spec->relu ? CUBLASLT_EPILOGUE_RELU_BIAS
                                   : forth && l->bias     ? CUBLASLT_EPILOGUE_BIAS
                                                          : CUBLASLT_EPILOGUE_DEFAULT;
-    int rc =
-        product_make(net, &p->products[pass],
-                     !weights   ? w
-                     : dense(l) ? g
-                                : x,
-                     forth || (weights && dense(l)) ? x : g, result_type(net, l, pass),
-                     epilogue, forth ? bias_of(net, l) : NULL, err);
+    int rc = product_make(net, &p->products[pass], a, b, result_type(net, l, pass),
+                          epilogue, forth ? bias_of(net, l) : NULL, err);
     return rc < 0 ? err_prefix(err, "'%s'", l->spec->name) : 0;
 }
 
-/* Asks cuBLASLt for algorithms, best first, whose sums are in float, partial sums
- * included; returns how many, or -1. */
-static int find(const struct layers *net, const struct layer *l, const struct product *p,
-                enum pass pass, cublasLtMatmulHeuristicResult_t found[MOST_FOUND],
-                struct ddp_err *err)
+/* Of the algorithms whose sums are in float, partial sums included. */
+static int linear_build(struct layers *net, const struct layer *l,
+                        const struct layer_plan *p, enum pass pass, struct algorithm *out,
+                        struct ddp_err *err)
 {
-    cublasLtMatmulPreference_t wish;
+    enum { MOST_FOUND = 8 };
+    const struct product *of = &p->products[pass];
     struct aligned at = aligned_as(net, l, pass);
     size_t room = WORKSPACE;
     uint32_t reductions = result_type(net, l, pass) == CUDA_F32
                               ? CUBLASLT_REDUCTION_SCHEME_MASK
                               : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-    int n = 0;
-    TRY(check_blas(cublasLtMatmulPreferenceCreate(&wish), what, err));
     const struct {
         cublasLtMatmulPreferenceAttributes_t name;
         const void *value;
@@ -183,24 +174,19 @@ static int find(const struct layers *net, const struct layer *l, const struct pr
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &at.d, sizeof at.d},
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &at.d, sizeof at.d},
     };
-    cublasStatus_t rc = CUBLAS_STATUS_SUCCESS;
+    cublasLtMatmulPreference_t wish = NULL;
+    cublasLtMatmulHeuristicResult_t found[MOST_FOUND];
+    int n = 0;
+    cublasStatus_t rc = cublasLtMatmulPreferenceCreate(&wish);
     for (size_t i = 0; i < ARRAY_LEN(wishes) && rc == CUBLAS_STATUS_SUCCESS; i++)
         rc = cublasLtMatmulPreferenceSetAttribute(wish, wishes[i].name, wishes[i].value,
                                                   wishes[i].size);
     if (rc == CUBLAS_STATUS_SUCCESS)
-        rc = cublasLtMatmulAlgoGetHeuristic(net->blas, p->op, p->a, p->b, p->d, p->d,
+        rc = cublasLtMatmulAlgoGetHeuristic(net->blas, of->op, of->a, of->b, of->d, of->d,
                                             wish, MOST_FOUND, found, &n);
-    cublasLtMatmulPreferenceDestroy(wish);
-    return check_blas(rc, what, err) < 0 ? -1 : n;
-}
-
-static int linear_build(struct layers *net, const struct layer *l,
-                        const struct layer_plan *p, enum pass pass, struct algorithm *out,
-                        struct ddp_err *err)
-{
-    cublasLtMatmulHeuristicResult_t found[MOST_FOUND];
-    int n = find(net, l, &p->products[pass], pass, found, err);
-    if (n < 0)
+    if (wish)
+        cublasLtMatmulPreferenceDestroy(wish);
+    if (check_blas(rc, what, err) < 0)
         return err_prefix(err, "'%s'", l->spec->name);
     if (out->place >= n)
         return err_set(err, "'%s': %s: cuBLASLt has no algorithm for it", l->spec->name,

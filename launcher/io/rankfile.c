@@ -27,7 +27,7 @@
 #include <sys/statfs.h>
 #include <time.h>
 #include <unistd.h>
-#include <utlist.h>
+#include <uthash.h>
 
 #define LOG_SUBSYS "output"
 
@@ -36,7 +36,7 @@ enum { MAX_OPEN = 256, CHECK_MS = 5000 };
 struct rankfile {
     char *path; /* owned */
     int attempt;
-    struct rankfile *next; /* in `all` */
+    UT_hash_handle hh; /* in `all`, by path */
     /* used by the writer's thread only */
     int slot;   /* index into `open`, -1: not open now */
     bool begun; /* created: do not truncate it again */
@@ -345,8 +345,8 @@ static void release(void *to)
     for (int i = 0; i < MAX_OPEN; i++)
         shut(f, i);
     struct rankfile *file, *next;
-    LL_FOREACH_SAFE(f->all, file, next)
-    {
+    HASH_ITER (hh, f->all, file, next) {
+        HASH_DEL(f->all, file);
         free(file->path);
         free(file);
     }
@@ -392,12 +392,21 @@ static void queue(struct rankfiles *f, struct rankfile *file, const void *data,
     writer_commit(f->writer, sizeof r + size);
 }
 
-/* Takes `path` over. */
-static struct rankfile *file_create(struct rankfiles *f, char *path)
+/* The rank may be again on a host where it was before. */
+static struct rankfile *file_of(struct rankfiles *f, int rank, enum out_stream stream)
 {
-    struct rankfile *file = xcalloc(1, sizeof *file);
-    *file = (struct rankfile){.path = path, .attempt = f->attempt, .slot = -1};
-    LL_PREPEND(f->all, file);
+    char *path = path_of(f, rank, stream);
+    struct rankfile *file;
+    HASH_FIND_STR(f->all, path, file);
+    if (file) {
+        free(path);
+        return file;
+    }
+    file = xcalloc(1, sizeof *file);
+    file->path = path;
+    file->attempt = f->attempt;
+    file->slot = -1;
+    HASH_ADD_KEYPTR(hh, f->all, path, strlen(path), file);
     return file;
 }
 
@@ -406,7 +415,7 @@ void rankfiles_write(struct rankfiles *f, int rank, enum out_stream stream,
 {
     struct rankfile **file = &f->files[f->split ? rank * 2 + (int)stream : rank];
     if (!*file)
-        *file = file_create(f, path_of(f, rank, stream));
+        *file = file_of(f, rank, stream);
     queue(f, *file, data, size);
 }
 
@@ -415,22 +424,6 @@ void rankfiles_add_ranks(struct rankfiles *f, int nranks)
     f->files = xgrow(f->files, (size_t)f->nranks * 2, (size_t)nranks * 2,
                      sizeof(struct rankfile *));
     f->nranks = nranks;
-}
-
-/* The rank may be on another host, or again on one where it was before. */
-static struct rankfile *file_of_host(struct rankfiles *f, int rank,
-                                     enum out_stream stream)
-{
-    char *path = path_of(f, rank, stream);
-    struct rankfile *file;
-    LL_FOREACH (f->all, file) {
-        if (strcmp(file->path, path) == 0)
-            break;
-    }
-    if (!file)
-        return file_create(f, path);
-    free(path);
-    return file;
 }
 
 void rankfiles_next_attempt(struct rankfiles *f, int nranks, const char *line)
@@ -443,8 +436,7 @@ void rankfiles_next_attempt(struct rankfiles *f, int nranks, const char *line)
             continue;
         }
         if (f->by_host && rank < nranks)
-            f->files[i] =
-                file_of_host(f, rank, f->split && i % 2 ? OUT_STDERR : OUT_STDOUT);
+            f->files[i] = file_of(f, rank, f->split && i % 2 ? OUT_STDERR : OUT_STDOUT);
         queue(f, f->files[i], line, strlen(line));
     }
 }

@@ -38,8 +38,10 @@ struct agent_plugin {
     int (*init)(struct agent *a, void **state, struct ddp_err *err);
     void (*fini)(void *state); /* kills its processes, if any are left */
 
-    /* Before any rank of an attempt: may change `job`, which is the agent's. -1: the job
-     * ends with the message. */
+    /* Before any rank of an attempt. It may change `job`, which is the agent's, but for
+     * what the ranks' thread has got a copy of (prepare_create()): argv, apps, env,
+     * env_complete, user_set, wdir, bind_to, nnodes, interface; and master_addr in a job
+     * of several nodes. -1: the job ends with the message. */
     int (*prepare)(void *state, struct msg_job *job, struct ddp_err *err);
 
     /* In a thread, as its file system may not answer: read what `program` needs of a

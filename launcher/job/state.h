@@ -97,6 +97,7 @@ struct job {
     enum job_state state;
     const struct job_table *table; /* borrowed: job.c's */
     struct event *limit;           /* owned: of the present state */
+    int64_t limit_late_ms;         /* heartbeat_late_ms() when it was armed */
 
     /* nodes.c */
     struct job_link *links; /* owned: all of them */

@@ -42,6 +42,7 @@ void job_limit(struct job *j)
     int64_t ms = step(j)->limit_ms ? step(j)->limit_ms(j) : 0;
     for (size_t i = 0; i < j->alloc->nnodes; i++)
         j->nodes[i].silence.heard_for_ms = 0;
+    j->limit_late_ms = heartbeat_late_ms(j->beats.heartbeat);
     if (ms > 0)
         loop_arm(j->limit, ms);
     else
@@ -51,6 +52,8 @@ void job_limit(struct job *j)
 static void on_limit(evutil_socket_t fd, short what, void *arg)
 {
     struct job *j = arg;
+    if (heartbeat_put_off(j->beats.heartbeat, j->limit, &j->limit_late_ms))
+        return;
     log_debug("%s: time limit passed", step(j)->name);
     step(j)->late(j);
 }

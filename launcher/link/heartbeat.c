@@ -38,13 +38,24 @@ static void on_beat(evutil_socket_t fd, short what, void *arg)
     }
     h->elapsed_ms = late_ms > h->interval_ms / 2 ? h->interval_ms : elapsed_ms;
     h->last_ms = now;
-    h->beat(h->arg);
+    if (h->beat)
+        h->beat(h->arg);
 }
 
 int64_t heartbeat_late_ms(const struct heartbeat *h)
 {
     int64_t late_ms = now_ms() - h->last_ms - h->interval_ms;
     return h->late_ms + (late_ms > LATE_MS ? late_ms : 0);
+}
+
+bool heartbeat_put_off(const struct heartbeat *h, struct event *limit, int64_t *late_ms)
+{
+    int64_t more_ms = heartbeat_late_ms(h) - *late_ms;
+    if (more_ms <= 0)
+        return false;
+    *late_ms += more_ms;
+    loop_arm(limit, more_ms);
+    return true;
 }
 
 /* Timers are not exact: a beat a little before the timeout is the one at the timeout. */

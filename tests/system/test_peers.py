@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import time
 
 from launch import PATIENT, LaunchTest, free_port, main, wait_until, who_is_left
 
@@ -119,6 +120,16 @@ class ByHand(Peers):
         launches = self.nodes(3, "sh", "-c", "[ $RANK = 2 ] && exit 9; exec sleep 60")
         self.all_end(launches, 9)
         self.assertIn("rank 2", launches[0].err.splitlines()[0])
+
+    def test_a_head_that_stands_still_while_it_waits(self):
+        head = self.node(0, 2, "--start-timeout", 4, "true")
+        self.assertTrue(wait_until(lambda: os.path.exists(self.path(".ddprun"))
+                                   and os.listdir(self.path(".ddprun"))))
+        head.signal(signal.SIGSTOP)
+        time.sleep(6)
+        head.signal(signal.SIGCONT)
+        time.sleep(1)
+        self.all_end([self.node(1, 2, "true"), head], 0)
 
     def test_who_has_not_come_is_named(self):
         launches = [self.node(k, 4, "--start-timeout", 8, "true") for k in (0, 2)]

@@ -25,6 +25,7 @@ unknown*) echo "ssh: Could not resolve hostname $host: Name or service not known
 refused*) echo "ssh: connect to host $host port 22: Connection refused" >&2; exit 255;;
 noagent*) exec sh -c "exec /nonesuch/ddprun-agent";;
 silent*) exec sleep 1000;;
+slow*) until [ -e "$FAKE_LOG.go" ]; do sleep 0.1; done;;
 late*) trap '' TERM; sleep 4;; # until failures are reported
 flaky*) [ -e "$FAKE_LOG.$host" ] || { : >"$FAKE_LOG.$host"
     echo "kex_exchange_identification: read: Connection reset by peer" >&2; exit 255; };;
@@ -169,6 +170,16 @@ class SshTest(LaunchTest):
         self.assertEqual(run.out, "")
         self.assertIn("cannot start on silent: ssh has not connected in time", run.err)
         self.assertEqual(len(run.err.splitlines()), 1, run.err)
+
+    def test_a_launcher_that_stands_still_while_it_starts(self):
+        run = self.start_hosts("n1:1,slow:1", "echo ran", "--start-timeout", "4s")
+        self.assertTrue(wait_until(lambda: os.path.exists(self.log)))
+        self.pause(run.process.pid, 6)
+        time.sleep(1)
+        self.write("log.go", "")
+        run.wait()
+        self.assert_ended(run, 0)
+        self.assertEqual(run.out.count("ran"), 2)
 
     def test_an_agent_that_ends_while_it_starts_is_noticed(self):
         """With so few descriptors an agent ends sooner or later: with some, after it has proved

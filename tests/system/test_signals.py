@@ -96,13 +96,12 @@ class Unkillable(LaunchTest):
             f"until [ $(cat /proc/$!/comm) = sleep ]; do sleep 0.05; done; {then}",
             command=["setpriv"], cwd="/", env={"HOME": "/"})
 
-    def left(self, launch, rc, seconds=20):
-        launch.wait(40)
+    def left(self, launch, rc):
+        launch.wait(40)  # it would be alone after the 45 s of sleep
         for pid, line in marked(self.mark).items():
             if "sleep 45" in line:
                 os.kill(pid, signal.SIGKILL)
         self.assert_ended(launch, rc)
-        self.assertLess(launch.seconds, seconds)  # INT or TERM, 1 s, KILL, 5 s
         self.assertRegex(launch.err, r"(?m)^ddprun: warning: left behind on \S+, as SIGKILL does not "
                                      r"end it: process \d+ \(sleep\) of uid 0, state S")
 

@@ -118,6 +118,44 @@ class Horovod(LabTest):
         self.assert_stayed(launch, 5, 6, 7)
         self.end_of(launch, 5, 6, 7, 4)
 
+    def begin_held(self):
+        """Ranks wait where Horovod forgets a request to them."""
+        return self.begin(*self.OURS, "--log-level", "job=info", env={"HELD": self.path("held")})
+
+    def wait_for_holds(self, launch, count):
+        self.assertTrue(wait_until(lambda: launch.out.count("waits: 0\n") == count, self.deadline),
+                        launch.out[-2000:] + launch.err)
+
+    def go_on_when_told(self, launch):
+        def told():
+            return launch.err.count("is told that hosts have changed")
+        before, worlds = told(), self.worlds(launch, 0)
+        self.assertTrue(wait_until(lambda: told() > before, self.deadline), launch.err)
+        self.assertEqual(self.worlds(launch, 0), worlds)
+        self.write("held", "")
+
+    def test_rank_0_is_told_before_it_listens(self):
+        self.list_slots(1)
+        launch = self.begin_held()
+        self.wait_for_holds(launch, 1)
+        self.list_slots(1, 2)
+        self.go_on_when_told(launch)
+        self.expect_world(launch, 2, 0, 1, 2)
+        self.end_of(launch, 0, 1, 2)
+
+    def test_rank_0_is_told_before_it_is_reset(self):
+        self.write("held", "")
+        self.list_slots(2, 2)
+        launch = self.begin_held()
+        self.expect_world(launch, 1, 0, 1, 2, 3)
+        os.remove(self.path("held"))
+        self.list_slots(2, 1)
+        self.wait_for_holds(launch, 2)
+        self.go_on_when_told(launch)
+        self.expect_world(launch, 3, 0, 1, 4)
+        self.assert_stayed(launch, 0, 1)
+        self.end_of(launch, 0, 1, 4)
+
     def test_slots_of_all_hosts_change(self):
         """One after the other, as long as another one has the state; one that is alone says so."""
         self.list_slots(1)

@@ -121,7 +121,8 @@ static int handle_notify(void *state, const struct frame *f, struct ddp_err *err
     struct sockaddr_in to = {.sin_family = AF_INET,
                              .sin_port = htons((uint16_t)m->port),
                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    end(h);
+    if (h->bev)
+        return 0; /* the launcher sends it again */
     h->bev = bufferevent_socket_new(loop_base(h->agent->loop), -1, BEV_OPT_CLOSE_ON_FREE);
     if (!h->bev)
         return 0;

@@ -10,8 +10,10 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* ms: changes of hosts within this time make one new world */
-enum { TOGETHER_MS = 2000 };
+enum {
+    TOGETHER_MS = 2000, /* changes of hosts within this time make one new world */
+    AGAIN_MS = 5000,    /* between two requests to a rank 0 */
+};
 
 /* It has no process, but a host that can be used. */
 static bool may_return(const struct horovod *h, int rank)
@@ -97,8 +99,7 @@ void hosts_take(struct horovod *h)
         job_end_node(j, i);
     }
     h->resized |= h->changed_ms > 0;
-    h->changed_ms = 0;
-    h->told = false;
+    h->changed_ms = h->told_ms = 0;
 }
 
 bool hosts_awaited(struct horovod *h)
@@ -124,6 +125,15 @@ bool hosts_awaited(struct horovod *h)
     return h->late_ms > 0;
 }
 
+/* Horovod forgets a request that comes before hvd.elastic.run listens, or before the
+ * reset ends by which a rank joins a world; nothing shows when. So rank 0 is told again
+ * until it asks for its place in the next world. */
+static bool is_due(const struct horovod *h)
+{
+    return h->told_ms == 0 ? now_ms() - h->changed_ms >= TOGETHER_MS
+                           : now_ms() - h->told_ms >= AGAIN_MS;
+}
+
 static void notify(struct horovod *h)
 {
     unsigned char request[NOTIFY_MOST];
@@ -140,7 +150,7 @@ static void notify(struct horovod *h)
     job_send(h->j, (unsigned)node,
              MSG(notify, .port = h->slots[r].service.port, .data = request,
                  .ndata = (uint32_t)size));
-    h->told = true;
+    h->told_ms = now_ms();
     log_info("rank %d, Horovod's rank 0, is told that hosts have changed", r);
 }
 
@@ -177,7 +187,7 @@ void hosts_watch(struct horovod *h)
         h->changed_ms = 0;
     else if (h->changed_ms == 0)
         h->changed_ms = now_ms();
-    else if (!h->told && now_ms() - h->changed_ms >= TOGETHER_MS)
+    else if (is_due(h))
         notify(h);
 }
 

@@ -42,7 +42,7 @@ struct horovod {
     int replaced;       /* ranks, in all attempts */
     int64_t failed_ns;  /* the first failure since the last world; 0: none */
     int64_t changed_ms; /* hosts have changed since the last world; 0: they have not */
-    bool told;          /* ... which rank 0 knows */
+    int64_t told_ms;    /* ... of which rank 0 was last told then; 0: it was not */
     uint32_t told_s;    /* the time in the last request to a rank 0 */
     bool resized;       /* the present world has other hosts than the one before */
     int kept_slots;     /* of a host that keeps its ranks nonetheless; 0: none told */

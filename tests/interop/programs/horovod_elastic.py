@@ -1,7 +1,8 @@
 """Horovod's elastic example for PyTorch, as its documentation writes it (docs/elastic.rst), with a
 model of one layer, a line per batch, and KILL="RANK BATCH ..." for ranks that die once each; with
 JOIN_DIES="RANK,REQUEST,..." such a rank dies when it sends a request that begins so to join a later
-world. It ends after BATCHES, or with UNTIL when that file exists."""
+world. Where ranks would lose a notification, before they listen and before the end of a reset, they wait
+until the file HELD exists. It ends after BATCHES, or with UNTIL when that file exists."""
 import os
 import signal
 import socket
@@ -11,6 +12,7 @@ import time
 
 import horovod.torch as hvd
 import torch
+from horovod.common.elastic import notification_manager
 
 BATCHES, COMMIT = int(os.environ.get("BATCHES", "0")), 5
 UNTIL = os.environ.get("UNTIL")
@@ -68,8 +70,22 @@ def init_and_die():
     hvd.init()
 
 
+def hold_after(where, name):
+    call = getattr(where, name)
+
+    def call_and_wait():
+        call()
+        say(f"waits: {os.environ['RANK']}")
+        while not os.path.exists(os.environ["HELD"]):
+            time.sleep(0.01)
+    setattr(where, name, call_and_wait)
+
+
 if "JOIN_DIES" in os.environ:
     hvd.elastic.init = init_and_die
+if "HELD" in os.environ:
+    hold_after(notification_manager, "init")
+    hold_after(hvd.elastic, "init")
 
 
 def goes_on(batch):

@@ -3,14 +3,18 @@
 
 #include "common/elf_file.h"
 #include "common/mem.h"
+#include "launcher/agent/plugin.h"
+#include "launcher/link/link.h"
 #include "launcher/link/rankmap.h"
 #include "launcher/opts.h"
 #include "launcher/plugins/mpi/mpi_kind.h"
 #include "launcher/plugins/mpi/pmi_wire.h"
+#include "launcher/plugins/plugins.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 /* --- maps --------------------------------------------------------------------------- */
 
@@ -263,6 +267,71 @@ START_TEST(ranks_that_could_not_connect_are_rejected)
 }
 END_TEST
 
+/* --- ranks without MPI ---------------------------------------------------------------
+ */
+
+enum { REPORT_MS = 2500 }; /* more than a report of the agent takes */
+
+static int absent = -1; /* the rank reported */
+
+static void on_frame(struct link *l, const struct frame *f, void *arg)
+{
+    struct ddp_err err;
+    union msg_any m;
+    ck_assert_int_eq(msg_unpack(f, &m, &err), 0);
+    if (f->type == MSG_MEMBER && m.member.state == MEMBER_ABSENT) {
+        absent = (int)m.member.rank;
+        loop_stop(arg, 0);
+    }
+    msg_finish(f->type, &m);
+}
+
+static void on_over(evutil_socket_t fd, short what, void *arg)
+{
+    loop_stop(arg, 0);
+}
+
+/* The rank that is reported when one of two exits with 0, or -1. */
+static int reported(bool stop_before, bool stop_after)
+{
+    static const struct link_events events = {on_frame, NULL, NULL};
+    struct ddp_err err;
+    int ends[2];
+    void *state = NULL;
+    struct share_rank ranks[] = {{.rank = 4}, {.rank = 5}};
+    struct agent a = {.loop = loop_create(&err), .job = {.nnodes = 2, .nranks = 6}};
+    a.share.ranks = ranks;
+    a.share.nlocal = ARRAY_LEN(ranks);
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
+    a.up = link_create(a.loop, ends[0], FRAME_DOWN, NULL, &events, a.loop);
+    struct link *above = link_create(a.loop, ends[1], FRAME_UP, NULL, &events, a.loop);
+    struct event *over = loop_timer(a.loop, on_over, a.loop);
+    loop_arm(over, REPORT_MS);
+    ck_assert_int_eq(mpi_agent.init(&a, &state, &err), 0);
+    ck_assert_int_eq(mpi_agent.prepare(state, &a.job, &err), 0);
+    if (stop_before)
+        mpi_agent.stop(state, true);
+    mpi_agent.rank_exited(state, 1, &(struct msg_exit){.rank = 5});
+    if (stop_after)
+        mpi_agent.stop(state, true);
+    absent = -1;
+    loop_run(a.loop);
+    mpi_agent.fini(state);
+    loop_free(over);
+    link_destroy(above);
+    link_destroy(a.up);
+    loop_destroy(a.loop);
+    return absent;
+}
+
+START_TEST(a_rank_without_mpi_is_reported_while_others_run)
+{
+    ck_assert_int_eq(reported(false, false), 5);
+    ck_assert_int_eq(reported(true, false), -1);
+    ck_assert_int_eq(reported(false, true), -1);
+}
+END_TEST
+
 Suite *suite(void)
 {
     Suite *s = suite_create("mpi");
@@ -283,6 +352,7 @@ Suite *suite(void)
     tcase_add_test(t, a_corrupt_program_is_no_crash);
     tcase_add_loop_test(t, ranks_that_could_not_connect_are_rejected, 0,
                         (int)ARRAY_LEN(checks));
+    tcase_add_test(t, a_rank_without_mpi_is_reported_while_others_run);
     suite_add_tcase(s, t);
     return s;
 }

@@ -90,6 +90,13 @@ static void mpi_ranks_over(void *state)
     mpi_service_stop(((struct mpi_node *)state)->service);
 }
 
+static void mpi_stop(void *state, bool again)
+{
+    struct mpi_node *s = state;
+    if (s->service)
+        mpi_service_ending(s->service);
+}
+
 static bool mpi_busy(const void *state)
 {
     const struct mpi_node *s = state;
@@ -167,6 +174,7 @@ const struct agent_plugin mpi_agent = {
     .rank_fd = mpi_rank_fd,
     .rank_exited = mpi_rank_exited,
     .ranks_over = mpi_ranks_over,
+    .stop = mpi_stop,
     .busy = mpi_busy,
     .spares = mpi_spares,
     .messages = messages,

@@ -74,6 +74,7 @@ struct mpi_service {
     const struct strv *map;           /* borrowed; empty: not known */
     bool unmapped;                    /* the server runs, and waits for it */
     bool served;                      /* the server has been started once */
+    bool ending; /* the attempt is: a rank without MPI delays nobody */
     bool stopped;
     struct mpi_rank *ranks; /* owned, by local rank */
     uint32_t nlocal;        /* the agent's share may be another at the end */
@@ -339,6 +340,14 @@ static void on_stop_deadline(evutil_socket_t fd, short what, void *arg)
         kill(w->server, SIGKILL);
 }
 
+/* The share that the report would be made from may be that of the next attempt, in which
+ * the launcher expects no report of this one. */
+void mpi_service_ending(struct mpi_service *w)
+{
+    w->ending = true;
+    event_del(w->absence);
+}
+
 void mpi_service_stop(struct mpi_service *w)
 {
     if (w->stopped)
@@ -376,7 +385,7 @@ void mpi_service_exited(struct mpi_service *w, uint32_t local, const struct msg_
     report_presence(w);
     if (!m->well)
         return;
-    if (!m->ever && !evtimer_pending(w->absence, NULL))
+    if (!m->ever && !w->ending && !evtimer_pending(w->absence, NULL))
         loop_arm(w->absence, ABSENCE_MS);
     if (open) {
         report_abort(w, how->rank, 1, how->at_ns, left_open);

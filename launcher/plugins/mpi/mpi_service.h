@@ -46,6 +46,8 @@ void mpi_service_exited(struct mpi_service *w, uint32_t local,
 int mpi_service_on_frame(struct mpi_service *w, const struct frame *f,
                          struct ddp_err *err);
 
+/* The attempt ends: no rank is reported as never in MPI. */
+void mpi_service_ending(struct mpi_service *w);
 /* No rank is left: close the PMIx server's link; after two seconds it is killed. */
 void mpi_service_stop(struct mpi_service *w);
 bool mpi_service_has_server(const struct mpi_service *w);

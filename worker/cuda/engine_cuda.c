@@ -30,7 +30,7 @@ static const char *cuda_describe(const struct engine *e)
 
 static size_t cuda_buckets(const struct engine *e)
 {
-    return e->job.buckets.overlap ? e->nbuckets : 1;
+    return e->nbuckets;
 }
 
 /* ---- a step ---- */

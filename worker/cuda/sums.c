@@ -76,9 +76,10 @@ void sums_plan(struct engine *e)
     for (int i = e->nstages - 1; i >= 0; i--) {
         struct stage *s = &e->stages[i];
         s->pieces = xcalloc(2 * s->part.n + 1, sizeof *s->pieces);
-        e->nbuckets += bucket_plan(
-            params + s->part.first, s->part.n, set->first_bytes / sizeof(float),
-            at_once ? 0 : set->cap_bytes / sizeof(float), e->buckets + e->nbuckets);
+        e->nbuckets += bucket_plan(params + s->part.first, s->part.n,
+                                   set->first_bytes / sizeof(float),
+                                   at_once ? SIZE_MAX : set->cap_bytes / sizeof(float),
+                                   e->buckets + e->nbuckets);
     }
     deal_buckets(e);
 }

@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -27,7 +28,7 @@ size_t bucket_plan(const struct param *params, size_t n, size_t first, size_t ca
         bool whole = params[i].ndim > 1;
         bool full = gathered >= (nbuckets == 0 ? first : cap);
         bool turn = i > 0 && !of_convolution(params, i) && of_convolution(params, i - 1);
-        if (i == 0 || (cap > 0 && whole && (full || turn))) {
+        if (i == 0 || (cap < SIZE_MAX && whole && (full || turn))) {
             out[nbuckets++] = (struct bucket){params[i].offset, gathered};
             gathered = 0;
         }

@@ -22,7 +22,7 @@ struct bucket {
  * convolution takes long and yields few bytes, so what is ready by then should be sent
  * and not wait for a bucket to fill. (By bytes alone, a small model is one bucket, and
  * nothing overlaps.) Returns the number of buckets; they cover the block from its end
- * to its beginning. `cap` 0: one bucket. */
+ * to its beginning. `cap` SIZE_MAX: one bucket. */
 size_t bucket_plan(const struct param *params, size_t n, size_t first, size_t cap,
                    struct bucket *out);
 

@@ -179,7 +179,7 @@ static struct reducer *create(struct ddp_group *group, const struct param *param
     bool at_once = !settings.overlap && !settings.shard;
     r->nbuckets =
         bucket_plan(params, nparams, settings.first_bytes / sizeof(float),
-                    at_once ? 0 : settings.cap_bytes / sizeof(float), r->buckets);
+                    at_once ? SIZE_MAX : settings.cap_bytes / sizeof(float), r->buckets);
     if (find_others(r, params, nparams, model, err) < 0) {
         reducer_destroy(r);
         return NULL;
@@ -256,7 +256,7 @@ int reducer_use_plan(struct reducer *r, const char *text)
 {
     struct bucket *plan = xcalloc(r->most + 1, sizeof *plan);
     size_t n = bucket_plan_read(text, r->count, r->most, plan);
-    if (n > 0 && !r->settings.shard) {
+    if (n > 0 && !r->settings.shard && r->settings.overlap) {
         memcpy(r->buckets, plan, n * sizeof *plan);
         r->nbuckets = n;
         r->watched = WATCH_STEPS;

@@ -58,7 +58,8 @@ size_t reducer_buckets(const struct reducer *r);
 bool reducer_shares(const struct reducer *r);
 /* The plan as "OFFSET,OFFSET,...", once it is final, else ""; and a plan from such a
  * text, in place of one made by time: a resumed run then adds in the same order. -1:
- * the text is of another model. */
+ * the text is of another model. Without overlap there is one reduction, whatever the
+ * plan. */
 void reducer_plan_text(const struct reducer *r, char *text, size_t size);
 int reducer_use_plan(struct reducer *r, const char *text);
 /* The block of this rank's gradients. */

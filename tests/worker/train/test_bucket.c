@@ -20,6 +20,8 @@ static const struct {
     {"cnn", 28, MIB, 25 * MIB, "fc1.weight conv1.weight"},
     {"cnn", 8, MIB, 25 * MIB, "fc1.weight conv1.weight"},
     {"cnn", 28, 1, 1, "fc2.weight fc1.weight conv2.weight conv1.weight"},
+    {"cnn", 28, 0, 0, "fc2.weight fc1.weight conv2.weight conv1.weight"},
+    {"cnn", 28, 1, SIZE_MAX, "conv1.weight"},
     {"mlp", 28, MIB, 25 * MIB, "fc2.weight fc1.weight"},
     {"mlp", 8, 100 * MIB, 100 * MIB, "fc1.weight"},
     {"linreg", 1, MIB, 25 * MIB, "linear.weight"},

@@ -227,6 +227,20 @@ START_TEST(a_plan_that_cannot_be_is_refused)
 }
 END_TEST
 
+START_TEST(without_overlap_a_plan_changes_nothing)
+{
+    struct ddp_err err;
+    struct fixture f = open_engine("toy", (struct engine_job){0});
+    f.job.buckets.overlap = false;
+    struct reducer *r = reducer_create(f.group, f.model, f.job.buckets, &err);
+    ck_assert_msg(r != NULL, "%s", err.text);
+    ck_assert_int_eq(reducer_use_plan(r, "10,0"), 0);
+    ck_assert_uint_eq(reducer_buckets(r), 1);
+    reducer_destroy(r);
+    close_engine(&f);
+}
+END_TEST
+
 Suite *suite(void)
 {
     Suite *s = suite_create("engine");
@@ -238,6 +252,7 @@ Suite *suite(void)
     tcase_add_test(t, an_overflow_is_traced_to_the_layer_that_made_it);
     tcase_add_test(t, bad_gradients_are_skipped);
     tcase_add_loop_test(t, a_plan_that_cannot_be_is_refused, 0, ARRAY_LEN(plans));
+    tcase_add_test(t, without_overlap_a_plan_changes_nothing);
     suite_add_tcase(s, t);
     return s;
 }

@@ -176,8 +176,9 @@ static int share(struct engine *e, const char *device, struct ddp_err *err)
 static int take(struct engine *e, struct ddp_err *err)
 {
     for (int i = 0; i < e->nstages; i++) {
-        TRY(stage_enter(&e->stages[i], err));
-        TRY(layers_choose(e->stages[i].sets[0].net, &e->tuner->choices, err));
+        struct stage *s = &e->stages[i];
+        TRY(stage_enter(s, err));
+        TRY(layers_choose(s->sets[0].net, &e->tuner->choices, s->grads, err));
     }
     return stage_enter(first_of(e), err);
 }

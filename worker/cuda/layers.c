@@ -190,15 +190,16 @@ static int no_wait(size_t offset, size_t count, void *arg, struct ddp_err *err)
     return 0;
 }
 
-/* Runs a product with its algorithm, or else with the next one that works, which the
- * plan keeps: a library may refuse what it recommends. */
+/* Runs a product with its algorithm, or else with the first one of the library's list
+ * that works, which the plan keeps: a library may refuse what it recommends. */
 static int settle(struct layers *net, const struct site *at, void *arg,
                   struct ddp_err *err)
 {
     struct ddp_err ignored;
     struct algorithm *how = &at->plan->how[at->pass];
     int rc = at->of->play(net, at->layer, at->plan, at->pass, err);
-    while (rc < 0 && layers_take(net, at, how->place + 1, &ignored) == 0) {
+    for (int next = 0; rc < 0 && layers_take(net, at, next, &ignored) == 0;
+         next = how->place + 1) {
         cudaGetLastError();
         rc = at->of->play(net, at->layer, at->plan, at->pass, &ignored);
     }

@@ -72,8 +72,10 @@ struct layers_plan *layers_plan(struct layers *net, int n, struct ddp_err *err);
 
 /* From now on plans, those that exist included, take these algorithms: a product's key
  * and a place (products.h) per entry, borrowed. Products without a place, or whose
- * algorithm cannot be taken, keep the library's default. */
-int layers_choose(struct layers *net, const struct strv *choices, struct ddp_err *err);
+ * algorithm cannot be taken, keep the library's default. Runs the products of plans that
+ * change, as layers_warm_up() does. */
+int layers_choose(struct layers *net, const struct strv *choices, float *grads,
+                  struct ddp_err *err);
 
 /* Call it when the weights have changed. */
 void layers_refresh(struct layers *net);

@@ -58,33 +58,50 @@ int layers_take(struct layers *net, const struct site *at, int place, struct ddp
     return rc < 0 ? -1 : 0;
 }
 
-/* The choice for a product, if there is one that can be taken, or the default. */
-static int take_chosen(struct layers *net, const struct site *at, void *arg,
-                       struct ddp_err *err)
+/* The place that was chosen for a product, or -1. */
+static int chosen_place(const struct layers *net, const struct site *at)
 {
     const char *place = net->choices ? strv_env_get(net->choices, at->key) : NULL;
-    struct algorithm how = {.place = place && *place ? atoi(place) : -1};
+    return place && *place ? atoi(place) : -1;
+}
+
+/* True if the product's algorithm has become the one that was chosen. */
+static bool take_chosen(struct layers *net, const struct site *at)
+{
+    struct algorithm *mine = &at->plan->how[at->pass];
+    struct algorithm how = {.place = chosen_place(net, at)};
     struct ddp_err ignored;
-    if (how.place < 0 ||
-        at->of->build(net, at->layer, at->plan, at->pass, &how, &ignored) <= 0)
-        return layers_take(net, at, 0, err);
-    at->plan->how[at->pass] = how;
-    return 0;
+    bool taken = how.place >= 0 && how.place != mine->place &&
+                 at->of->build(net, at->layer, at->plan, at->pass, &how, &ignored) > 0;
+    if (taken)
+        *mine = how;
+    return taken;
 }
 
 static int plan_product(struct layers *net, const struct site *at, void *arg,
                         struct ddp_err *err)
 {
     TRY(at->of->describe(net, at->layer, at->plan, at->pass, at->key, err));
-    return take_chosen(net, at, arg, err);
+    at->plan->how[at->pass].place = -1;
+    return take_chosen(net, at) ? 0 : layers_take(net, at, 0, err);
 }
 
-int layers_choose(struct layers *net, const struct strv *choices, struct ddp_err *err)
+static int choose_again(struct layers *net, const struct site *at, void *arg,
+                        struct ddp_err *err)
+{
+    *(bool *)arg |= take_chosen(net, at);
+    return 0;
+}
+
+int layers_choose(struct layers *net, const struct strv *choices, float *grads,
+                  struct ddp_err *err)
 {
     net->choices = choices;
     for (struct layers_plan *p = net->plans; p; p = p->next) {
-        TRY(layers_each_product(net, p, take_chosen, NULL, err));
-        p->warm = false; /* the libraries may not have initialised these */
+        bool changed = false;
+        TRY(layers_each_product(net, p, choose_again, &changed, err));
+        if (changed)
+            TRY(layers_settle(net, p, grads, err));
     }
     return 0;
 }

@@ -4,9 +4,9 @@
  * parts that are not finalised, changes when they are. Plans are made outside of
  * recordings only. Of the engines some must not be taken; see the table.
  *
- * EMU_CUDNN=refused: the engine that is suggested first fails when it is executed; loose:
- * none is deterministic; large: all need a large workspace. EMU_POOR=device: with another
- * list of engines.
+ * EMU_CUDNN=refused: the engine that is suggested first fails when it is executed; choosy:
+ * the one with tensor cores does; loose: none is deterministic; large: all need a large
+ * workspace. EMU_POOR=device: with another list of engines.
  */
 #include "tests/worker/cuda/emu_cudnn.h"
 
@@ -588,7 +588,8 @@ extern "C" cudnnStatus_t cudnnBackendExecute(cudnnHandle_t h,
     if (!find_places(o, v, at) ||
         (e.workspace > 0 && !v.one<void *>(CUDNN_ATTR_VARIANT_PACK_WORKSPACE)))
         return CUDNN_STATUS_BAD_PARAM;
-    if (told("refused") && &e == &engines[USUAL])
+    if ((told("refused") && &e == &engines[USUAL]) ||
+        (told("choosy") && &e == &engines[TENSOR_CORES]))
         return CUDNN_STATUS_NOT_SUPPORTED;
     if (!o.is.may_ask(h, 1 + int(&e - engines)) ||
         (emu_recording() && !e.can_be_recorded))

@@ -93,6 +93,10 @@ def what_does_not_fit_is_not_taken(path):
     write(device, 1000)
     assert run("beyond") == ["as measured before: 11 products"]
     assert losses("beyond") == losses("usual")
+    if EMULATED:  # what cuDNN refuses when it is executed, near its list's end
+        write(device, 7)
+        assert run("refused", EMU_CUDNN="choosy") == ["as measured before: 11 products"]
+        assert losses("refused") == losses("usual")
     write("cuDNN 1, cuBLASLt 2, another GPU", 1000)
     assert " of 11 products by another algorithm" in run("foreign")[0]
     assert choices()[1] == device and "1000" not in choices()[2].values(), choices()

@@ -63,8 +63,7 @@ static void start_ranks(struct agent *a)
     if (!a->ranks) {
         agent_cannot(a, UINT32_MAX, EXIT_CANNOT_START, err.text);
     } else if (!prepare(a)) {
-        ranks_destroy(a->ranks);
-        a->ranks = NULL;
+        ranks_stop_starting(a->ranks, false);
     }
 }
 

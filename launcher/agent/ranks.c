@@ -518,11 +518,14 @@ struct ranks *ranks_create(struct agent *a, void (*stream_ended)(struct agent *a
     return r;
 }
 
-/* What a call that does not return uses is left to it. */
+/* What a call that does not return uses is left to it; other children that end meanwhile
+ * are not. */
 static void end_thread(struct ranks *r)
 {
-    if (!background_end(r->thread))
+    if (!background_end(r->thread)) {
+        reap_release(r->reap);
         return;
+    }
     child_place_destroy(r->place);
     prepare_free(r->prep);
     if (r->order_fd >= 0)

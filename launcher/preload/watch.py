@@ -8,7 +8,8 @@ import gc
 import os
 import random
 import sys
-from itertools import compress, filterfalse
+from itertools import compress, filterfalse, repeat
+from operator import is_not
 
 SPECIAL = {name for kind in (str, bytes, int, float, dict, property) for name in dir(kind)
            if name.startswith("__")} | {"__fspath__", "__call__", "__next__", "__enter__",
@@ -26,6 +27,9 @@ KNOWN = {("tempfile", "_get_default_tempdir"), ("joblib._multiprocessing_helpers
          ("opentelemetry.context", "create_key"), ("sympy.core.symbol", "Dummy"),
          ("rich.style", "<module>"),
          ("torch.distributed._composable.contract", "generate_state_key")}
+# Identifiers of a session with a server, drawn by an import and read only when a request is sent: no
+# search of the heap for what else contains them.
+SESSIONS = {("transformers.utils.hub", "SESSION_ID"), ("diffusers.utils.hub_utils", "SESSION_ID")}
 PROCESS = ("multiprocessing.process", "multiprocess.process")  # the second belongs to dill
 
 # Modules that keep the rank in `rank_zero_only.rank` for later, and what it is in a rank.
@@ -47,50 +51,61 @@ def callers():
         frame = frame.f_back
 
 
-BOXES = {dict, tuple}  # gc does not list those of only strings, say
+def of_type(kind, objects, types):
+    return compress(objects, map({kind}.__contains__, types))
 
 
-def referents():
-    """All objects that any object refers to, some of them repeatedly. What an unlisted dictionary
-    contains is looked at once: a million objects take half a second."""
-    more = found = gc.get_referents(*gc.get_objects())
-    seen = {}
-    while more:
-        boxes = compress(more, map(BOXES.__contains__, map(type, more)))
-        fresh = {id(x): x for x in filterfalse(gc.is_tracked, boxes) if id(x) not in seen}
-        seen.update(fresh)
-        more = gc.get_referents(*fresh.values())
-        found += more
-    return found
+class Heap:
+    """Every reference to a string (`texts`) and to a `generator`, a type, that an object holds: a
+    heap of a million objects is walked once, in C.
+
+    Tuples are reached from what refers to them: half of those that gc lists are names in code, until
+    its first collection. gc does not list dictionaries of only strings, say."""
+
+    def __init__(self, generator):
+        objects = gc.get_objects()
+        found = gc.get_referents(*compress(objects, map(is_not, map(type, objects), repeat(tuple))))
+        del objects
+        self.texts, self.generators, seen = [], [], {}
+        while found:
+            types = list(map(type, found))
+            self.texts += of_type(str, found, types)
+            found = list(compress(found, map({dict, tuple, generator}.__contains__, types)))
+            types = list(map(type, found))
+            self.generators += of_type(generator, found, types)
+            boxes = [*of_type(tuple, found, types),
+                     *filterfalse(gc.is_tracked, of_type(dict, found, types))]
+            fresh = dict(zip(map(id, boxes), boxes))
+            for known in fresh.keys() & seen.keys():
+                del fresh[known]
+            seen.update(fresh)
+            found = gc.get_referents(*fresh.values())
+        different = set(self.texts)
+        self.text = ["\n".join(filter(str.isascii, different)),
+                     "\n".join(filterfalse(str.isascii, different))]
+
+    def count(self, part):
+        """How often it occurs in different strings."""
+        return sum(text.count(part) for text in self.text)
 
 
-heap, texts, different, searched = None, None, None, 0
+heap, searched = None, 0
 
 
 def search():
-    """referents(), until the next collection or forget(): it takes half a second after an import of
-    transformers."""
-    global heap, texts, searched
+    """The Heap, until the next collection or forget()."""
+    global heap, searched
     collections = gc.get_stats()[2]["collections"]
     if heap is None or searched != collections:
-        heap = texts = None
-        heap, searched = referents(), collections
+        heap = None
+        default = getattr(sys.modules.get("torch"), "default_generator", None)
+        heap, searched = Heap(type(default)), collections
     return heap
 
 
-def strings():
-    """All strings among them, and the same without repetition."""
-    global texts, different
-    found = search()
-    if texts is None:
-        texts = [x for x in found if type(x) is str]
-        different = set(texts)
-    return texts, different
-
-
 def forget():
-    global heap, texts, different
-    heap = texts = different = None
+    global heap
+    heap = None
 
 
 def after_collection(check):
@@ -103,10 +118,14 @@ def after_collection(check):
     return found
 
 
-# Packages that come with torch and create no torch generators: no search of the heap for them.
-TORCH_AND_ITS_OWN = set("""astunparse certifi cuda cython_runtime dill filelock fsspec functorch
-    jinja2 markupsafe mpmath networkx numpy nvidia packaging six sympy torch torchgen tqdm triton
-    typing_extensions yaml""".split())
+# Packages whose imports create no torch generators, most of them as they do not use torch: no search
+# of the heap for them.
+NO_GENERATORS = set("""PIL accelerate anyio astunparse certifi charset_normalizer cuda cython_runtime
+    dateutil diffusers dill einops filelock fsspec functorch h11 hf_xet httpcore httpcore2 httpx httpx2
+    huggingface_hub idna jinja2 markupsafe matplotlib mpmath networkx numpy nvidia packaging pandas
+    psutil pytz regex requests safetensors scipy six sklearn sniffio sympy timm tokenizers torch
+    torchgen torchvision tqdm transformers triton truststore typing_extensions urllib3
+    yaml""".split())
 
 
 class Environment:
@@ -347,7 +366,7 @@ class RandomNumbers:
             if drawn is None:
                 continue
             fresh = type(generator)(numpy.SeedSequence(seeds.entropy))
-            ours = generator, every, heap
+            ours = generator, every
             shared = any(all(x is not y for y in ours) and not hasattr(x, "f_locals")
                          and x is not ours for x in gc.get_referrers(seeds))
             if shared or seeds.n_children_spawned or repr(seeds) != repr(
@@ -371,15 +390,18 @@ class RandomNumbers:
         drawn = {d: value for d, value in drawn.items() if any(
             x in (value.hex, str(value)) for x in vars(sys.modules[self.drawn[d]]).values()
             if type(x) is str)} if drawn else {}
-        every, once = strings() if drawn and not self.checked else ((), ())
+        trusted = {d for d, value in drawn.items() if self.checked or any(
+            getattr(sys.modules.get(module), name, None) == value.hex for module, name in SESSIONS
+            if module == self.drawn[d])}
+        found = search() if drawn.keys() - trusted else None  # before there are parts of them
         for d, value in drawn.items():
             parts = value.hex[:8], value.hex[-8:]
             text = next(x for x in vars(sys.modules[self.drawn[d]]).values()
                         if type(x) is str and x in (value.hex, str(value)))
-            made = {x for x in once if parts[0] in x or parts[1] in x}
             places = [(vars(module), name) for module in list(sys.modules.values())
                       for name, x in list(getattr(module, "__dict__", {}).items()) if x is text]
-            if self.checked or made == {text} and len(places) == sum(x == text for x in every):
+            if d in trusted or all(found.count(part) == 1 for part in parts) and (
+                    len(places) == found.texts.count(text)):
                 self.names.append((places, "-" in text))
                 del self.drawn[d]
         return any(d in self.drawn for d in drawn)
@@ -391,20 +413,19 @@ class RandomNumbers:
         if not hasattr(torch, "default_generator"):
             return None
         default, fresh = torch.default_generator, torch.Generator()
-        usual, kind = fresh.initial_seed(), type(default)
+        usual = fresh.initial_seed()
         if default.initial_seed() >> 32 == 0:
             return "an import has seeded torch's generator"
         if not torch.equal(fresh.manual_seed(default.initial_seed()).get_state(),
                            default.get_state()):
             return "an import has drawn from torch's generator"
         tops = {name.partition(".")[0] for name in set(sys.modules) - self.loaded}
-        tops -= TORCH_AND_ITS_OWN
+        tops -= NO_GENERATORS
         if self.checked or all(top in STANDARD or top.startswith("_") for top in tops):
             return None
         if after_collection(lambda: any(
                 g is not default and g is not fresh and g.initial_seed() >> 32
-                and g.initial_seed() != usual
-                for g in compress(search(), map({kind}.__contains__, map(type, search()))))):
+                and g.initial_seed() != usual for g in search().generators)):
             return "an import has left a generator of torch with a seed that may be a random one"
         return None
 
@@ -479,8 +500,7 @@ class TemporaryFolders:
             self.made and not self.checked and after_collection(self.is_kept)) else None
 
     def is_kept(self):
-        once = strings()[1]
-        return any(name in text for name in [name[::-1] for _, name, _, _ in self.made] for text in once)
+        return any(search().count(name[::-1]) for _, name, _, _ in self.made)
 
     def renew(self):
         """In a rank."""

@@ -269,6 +269,10 @@ class Preload(LaunchTest):
                 ("import uuid; job = uuid.uuid4().hex; short = job[:8]", "'doubt' draws from"),
                 ("import uuid; job = str(uuid.uuid4()); file = {job: f'/tmp/{job}'}",
                  "'doubt' draws from"),
+                *((f"import uuid; job = uuid.uuid4().hex\n{kept}", "'doubt' draws from") for kept in (
+                    "x = [((job[:8],),)]", "def f(): pass\nf.__doc__ = 'of ' + job",
+                    "x = '\\N{SNOWMAN}' + job[-8:]", "x = lambda y=({'a': (job + '-',)},): y",
+                    "x = {job[:8] + '-'}", "also = ''.join(job)[:31] + job[-1]")),
                 ("import uuid; job = uuid.uuid4()", "'doubt' draws from"),
                 ("import tempfile; tempfile.NamedTemporaryFile()", "has drawn from one"),
                 ("import random; n = random.Random().random()", "has drawn from one"),
@@ -348,6 +352,17 @@ class Preload(LaunchTest):
                     "uuid.UUID(draws.job).version"),
                    ("session", "job", "tempfile.mktemp()", "Dummy.prng.random()", "own.random()",
                     "mine.random()", "system.random()", "early.random()"))
+
+    def test_identifiers_of_a_session(self):
+        """Those of well-known packages, which others refer to in what they send: each rank's own."""
+        self.write("diffusers/__init__.py", "from .utils import hub_utils\n")
+        self.write("diffusers/utils/__init__.py", "")
+        self.write("diffusers/utils/hub_utils.py", "from uuid import uuid4\nSESSION_ID = uuid4().hex\n")
+        self.drawn("from diffusers.utils import hub_utils\nfrom diffusers.utils.hub_utils import SESSION_ID\n",
+                   ("SESSION_ID == draws.hub_utils.SESSION_ID",), ("SESSION_ID",))
+        self.write("diffusers/utils/hub_utils.py", "from uuid import uuid4\nSESSION_ID = uuid4()\n")
+        self.write("doubt.py", "import diffusers\n")
+        self.refused("'diffusers.utils.hub_utils' draws from", PYTHON, "-c", "pass")
 
     def test_temporary_directories(self):
         """Each rank has its own, and removes it; none is left by the helper."""

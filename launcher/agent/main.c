@@ -21,15 +21,21 @@
 #include "launcher/transport/transport_proc.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 /* CONNECT_MS is for a network that is cut for a while, and less than --start-timeout */
-enum { BOOTSTRAP_MS = 30000, PARENT_MS = 10000, CONNECT_MS = 30000, STDIO_MS = 4000 };
+enum {
+    BOOTSTRAP_MS = 30000,
+    PARENT_MS = 10000,
+    CONNECT_MS = 30000,
+    STDIO_MS = 4000,
+    PAUSE_MS = 250
+};
 
 /* `name`: this host's, NULL until it is known: several agents may share a stderr. */
 static int failed(const char *name, const struct ddp_err *err)
@@ -47,7 +53,8 @@ struct reached {
 };
 
 /* Fallback: use stdin and stdout, which ssh forwards, as the link. Announces that with
- * TRANSPORT_PROC_LINK. -1 with errno: the parent did not accept. */
+ * TRANSPORT_PROC_LINK: the parent may then close them, if it is reached by TCP after all.
+ * -1 with errno: the parent did not accept. */
 static int connect_by_stdio(const struct bootstrap *s, struct reached *r,
                             int64_t deadline_ms, struct link_keys *keys)
 {
@@ -64,15 +71,16 @@ static int connect_by_stdio(const struct bootstrap *s, struct reached *r,
     return bootstrap_prove(s, STDIN_FILENO, STDOUT_FILENO, until, deadline_ms, keys, &err);
 }
 
-/* An announcement that the launcher has not read yet finds the end of the stream. */
-static void leave_stdio(void)
+/* Something may accept connections and close them at once. False: the starter has closed
+ * stdin. */
+static bool pause_calls(const struct bootstrap *s, int64_t deadline_ms)
 {
-    int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-    if (fd >= 0) {
-        dup2(fd, STDIN_FILENO);
-        dup2(fd, STDOUT_FILENO);
-        close(fd);
-    }
+    int64_t until = now_ms() + PAUSE_MS < deadline_ms ? now_ms() + PAUSE_MS : deadline_ms;
+    char c;
+    if (!s->detached && sock_await(STDIN_FILENO, POLLIN, until) == 0)
+        return read(STDIN_FILENO, &c, 1) > 0;
+    sleep_ms(until - now_ms());
+    return true;
 }
 
 /* Where nothing answers the network may be cut for a while: this tries again until the
@@ -87,15 +95,14 @@ static int reach_launcher(const struct bootstrap *s, struct reached *r,
     bool silent;
     do {
         r->fd = bootstrap_connect(s, from, deadline_ms, keys, err);
-        silent = r->fd < 0 && errno == ETIMEDOUT;
-        if (r->fd >= 0 && r->announced)
-            leave_stdio();
         if (r->fd >= 0)
             return 0;
-        r->stdio = !s->detached && connect_by_stdio(s, r, deadline_ms, keys) == 0;
+        silent = errno == ETIMEDOUT;
+        r->stdio = s->stdio && connect_by_stdio(s, r, deadline_ms, keys) == 0;
         if (r->stdio)
             return 0;
-        silent &= s->detached || errno == ETIMEDOUT;
+        if (silent)
+            silent = s->stdio ? errno == ETIMEDOUT : pause_calls(s, deadline_ms);
     } while (silent && now_ms() < deadline_ms);
     return -1;
 }

@@ -148,6 +148,8 @@ char *bootstrap_write(const struct bootstrap *s)
         fprintf(f, "call %s\n", s->calls.v[i]);
     if (s->detached)
         fputs("detached yes\n", f);
+    if (s->stdio)
+        fputs("stdio yes\n", f);
     if (s->nodes.n > 0 && s->width > 0)
         fprintf(f, "tree %u\n", s->width);
     if (s->listen)
@@ -221,6 +223,8 @@ static int parse_line(struct bootstrap *s, const char *word, const char *rest,
         return parse_nodes(rest, s, err);
     } else if (strcmp(word, "detached") == 0) {
         s->detached = true;
+    } else if (strcmp(word, "stdio") == 0) {
+        s->stdio = true;
     } else if (strcmp(word, "tree") == 0) {
         if (!number_whole(rest, 0, NODES_MAX, &n))
             return err_set(err, "'%s' is no width of a tree", rest);

@@ -12,6 +12,7 @@
  *     parent PORT HEX NAME      ... and without: the node to connect to first, its key
  *     listen PORT               ... and that others connect to this one
  *     detached yes              ignore EOF on stdin
+ *     stdio yes                 stdin and stdout reach the launcher: they may be the link
  *     end
  *
  * Given on stdin or in a file, not in arguments or environment, which others could read.
@@ -45,7 +46,7 @@ struct bootstrap {
     char *name, *log_level; /* owned; log_level may be NULL; so may name, with `nodes` */
     struct strv calls;      /* "ADDRESS PORT" */
     struct strv nodes;      /* node assignments: "N NAME" */
-    bool detached;
+    bool detached, stdio;
     unsigned width; /* of the tree; 0: every node calls the launcher */
     int listen;     /* the first port for nodes below; 0: there are none */
     struct bootstrap_parent {

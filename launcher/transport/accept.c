@@ -123,8 +123,9 @@ static void watch_deadline(struct acceptor *a)
 static void on_late(evutil_socket_t fd, short what, void *arg)
 {
     struct acceptor *a = arg;
+    /* the agent of our own child may have reached us in the other way */
     while (a->list && a->list->deadline_ms <= now_ms())
-        caller_end(a->list, "it has not proved the key in time");
+        caller_end(a->list, a->list->source ? "it has not proved the key in time" : NULL);
     watch_deadline(a);
 }
 

@@ -259,6 +259,7 @@ static char *write_bootstrap(const struct node_starter *s, const unsigned *nodes
     struct bootstrap m = {.key = s->key, .calls = s->calls, .log_level = NULL};
     m.log_level = s->log_level ? xstrdup(s->log_level) : NULL;
     m.detached = !s->transport->lifeline;
+    m.stdio = s->transport->talks;
     if (s->transport->at_once) {
         m.width = s->row.width;
         for (size_t i = 0; i < n; i++)

@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -191,6 +192,28 @@ static void prove(int fd, const struct secret *key, unsigned node)
     event_base_loop(loop_base(loop), EVLOOP_NONBLOCK);
 }
 
+/* An agent that announced itself through ssh and then got through by TCP. */
+START_TEST(our_own_child_that_proves_nothing_is_no_stranger)
+{
+    struct secret key;
+    struct acceptor *a = acceptor_start(&(struct acceptor_options){.prove_ms = 20}, &key);
+    char *log = temp_file("log", "");
+    int pair[2], file = open(log, O_RDWR | O_CLOEXEC);
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), 0);
+    ck_assert_int_ge(dup2(file, STDERR_FILENO), 0);
+    acceptor_add(a, pair[0]);
+    for (int64_t end = now_ms() + 20000; !closed(pair[1]) && now_ms() < end;)
+        event_base_loop(loop_base(loop), EVLOOP_ONCE);
+    ck_assert(closed(pair[1]));
+    ck_assert_int_eq((int)lseek(file, 0, SEEK_END), 0);
+    close(pair[1]);
+    close(file);
+    acceptor_destroy(a);
+    loop_destroy(loop);
+    free(log);
+}
+END_TEST
+
 /* Waiting agents stay, and a new one is accepted. */
 START_TEST(unauthenticated_connections_do_not_exclude_agents)
 {
@@ -221,6 +244,7 @@ Suite *suite(void)
     TCase *t = tcase_create("accept");
     tcase_add_test(t, an_iteration_accepts_a_limited_number);
     tcase_add_test(t, a_trickle_does_not_renew_the_deadline);
+    tcase_add_test(t, our_own_child_that_proves_nothing_is_no_stranger);
     tcase_add_test(t, unauthenticated_connections_do_not_exclude_agents);
     tcase_add_test(t, without_descriptors_connections_wait_and_the_loop_sleeps);
     suite_add_tcase(s, t);

@@ -234,7 +234,7 @@ START_TEST(the_node_is_found_by_the_host_name)
     static const char *const names[] = {"node001", "node002", "node003", "login",
                                         "a.x.org"};
     static const unsigned nodes[] = {0, 1, 2, 5, 6};
-    struct bootstrap s = {.detached = true}, t = {0};
+    struct bootstrap s = {.detached = true, .stdio = true}, t = {0};
     struct ddp_err err;
     strv_push(&s.calls, "10.0.0.1 4711");
     for (size_t i = 0; i < 5; i++)
@@ -243,7 +243,7 @@ START_TEST(the_node_is_found_by_the_host_name)
     ck_assert_ptr_nonnull(
         strstr(text, "\nnodes 0 node[001-003]\nnodes 5 login,a.x.org\n"));
     ck_ok(bootstrap_parse(text, &t, &err), err);
-    ck_assert(t.detached && t.of_job);
+    ck_assert(t.detached && t.stdio && t.of_job);
     ck_assert_ptr_null(t.name);
     for (size_t i = 0; i < 5; i++) {
         ck_assert(bootstrap_take_node(&t, names[i]));

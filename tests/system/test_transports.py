@@ -6,8 +6,11 @@ import glob
 import os
 import re
 import signal
+import socket
+import subprocess
+import time
 
-from launch import LaunchTest, main, wait_until, who_is_left
+from launch import DDPRUN, LaunchTest, main, wait_until, who_is_left
 
 # blaunch(1) of LSF 10.1: works inside a job and on its hosts only; a shell there reads the
 # command, whose stdin is ours unless there is -n; the exit status is the command's.
@@ -156,6 +159,57 @@ class Pbs(TransportTest):
         run.signal(signal.SIGKILL)
         run.wait()
         self.assertEqual(who_is_left(run.mark), {})
+
+
+class CallBack(LaunchTest):
+    """An agent whose calls are accepted and closed at once, started by something that does not
+    return its stdout."""
+
+    def setUp(self):
+        super().setUp()
+        self.server = socket.create_server(("127.0.0.1", 0))
+        self.server.settimeout(0.1)
+        self.addCleanup(self.server.close)
+
+    def agent(self, *lines):
+        agent = subprocess.Popen(
+            [os.path.join(os.path.dirname(DDPRUN), "ddprun-agent")], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            env={k: v for k, v in os.environ.items() if k != "SSH_CONNECTION"})
+        call = f"call 127.0.0.1 {self.server.getsockname()[1]}"
+        text = "\n".join(("ddprun-agent 1", "key " + "5" * 64, "node 0", "name n1", call, *lines, "end\n"))
+        agent.stdin.write(text.encode())
+        agent.stdin.flush()
+        return agent
+
+    def calls(self, seconds):
+        n, end = 0, time.monotonic() + seconds
+        while time.monotonic() < end:
+            try:
+                self.server.accept()[0].close()
+                n += 1
+            except TimeoutError:
+                pass
+        return n
+
+    def ends(self, agent):
+        out, err = agent.communicate(timeout=20)
+        self.assertEqual((out, agent.returncode), (b"", 125), err)
+        self.assertIn(b"n1: cannot call back", err)
+
+    def test_there_is_a_pause(self):
+        agent = self.agent("detached yes")
+        n = self.calls(2)
+        self.server.close()  # refused: nobody will answer
+        self.ends(agent)
+        self.assertIn(n, range(2, 12))
+
+    def test_the_end_of_stdin_ends_it(self):
+        agent = self.agent()
+        self.assertGreater(self.calls(2), 1)
+        agent.stdin.close()
+        agent.stdin = None
+        self.ends(agent)
 
 
 if __name__ == "__main__":

@@ -145,6 +145,10 @@ struct engine_type {
     /* The plan of buckets as text, and its use in a later run; NULL: not supported. */
     void (*plan_text)(const struct engine *e, char *text, size_t size);
     void (*use_plan)(struct engine *e, const char *text);
+    /* The algorithms chosen by measurement, as text, and the use of such a text from an
+     * earlier run, which every rank calls before prepare(); NULL: not supported. */
+    void (*algorithms_text)(const struct engine *e, char *text, size_t size);
+    int (*use_algorithms)(struct engine *e, const char *text, struct ddp_err *err);
     /* After prepare(): line `line` of the report on these, from 0 on. False: there are
      * no more. */
     bool (*tell_tuned)(const struct engine *e, size_t line, char *text, size_t size);

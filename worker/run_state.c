@@ -84,10 +84,14 @@ static int push(struct run *run, struct ddp_err *err)
     const struct train_state *s = &run->state;
     if (type->push(run->engine, err) < 0)
         return -1;
-    if (run->resumed_whole && s->ranks == run->size && !run->c->bucket_given &&
-        *s->buckets && type->use_plan)
+    if (!run->resumed_whole)
+        return 0;
+    if (s->ranks == run->size && !run->c->bucket_given && *s->buckets && type->use_plan)
         type->use_plan(run->engine, s->buckets);
-    return 0;
+    run->culprit = -1;
+    return *s->algorithms && type->use_algorithms
+               ? type->use_algorithms(run->engine, s->algorithms, err)
+               : 0;
 }
 
 int run_resume(struct run *run, struct ddp_err *err)
@@ -111,6 +115,8 @@ static struct train_state state_of(const struct run *run)
     s.ranks = run->size;
     if (type->plan_text)
         type->plan_text(run->engine, s.buckets, sizeof s.buckets);
+    if (type->algorithms_text)
+        type->algorithms_text(run->engine, s.algorithms, sizeof s.algorithms);
     return s;
 }
 

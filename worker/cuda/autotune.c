@@ -277,6 +277,12 @@ static int choose_for(struct layers *net, const struct site *at, void *arg,
     struct tuner *t = x->t;
     if (strv_env_get(&t->choices, at->key))
         return 0;
+    const char *place = strv_env_get(&t->earlier, at->key);
+    if (place) {
+        t->known += *place != '\0';
+        strv_env_push(&t->choices, at->key, place);
+        return 0;
+    }
     t->products++;
     if (t->spent_ns >= t->most_ns || !x->expected) {
         t->in_vain++;
@@ -348,7 +354,7 @@ void autotune_describe(const struct tuner *t, char *text, size_t size)
             "%.1f of %.1f s",
             t->changed, t->products, t->products == 1 ? "" : "s", t->us, t->usual_us,
             (double)t->spent_ns / 1e9, (double)t->most_ns / 1e9);
-    else if (t->known > 0)
+    else if (t->choices.n > 0)
         add(text, size, "as measured before: %zu products", t->known);
     else
         add(text, size, "nothing: no step is left to take");
@@ -364,5 +370,6 @@ void autotune_describe(const struct tuner *t, char *text, size_t size)
 void autotune_free(struct tuner *t)
 {
     strv_finish(&t->choices);
+    strv_finish(&t->earlier);
     strv_finish(&t->warnings);
 }

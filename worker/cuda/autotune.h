@@ -9,7 +9,7 @@
  * The product runs repeatedly when it is timed, so its operands are in cache more
  * often than in a step.
  *
- * autotune_ranks.c has the choices for all ranks, and for later runs.
+ * autotune_ranks.c has the choices for all ranks, resumed runs, and new ones.
  */
 #ifndef WORKER_CUDA_AUTOTUNE_H
 #define WORKER_CUDA_AUTOTUNE_H
@@ -23,7 +23,10 @@ struct tuner {
     /* "KEY=PLACE", as layers_choose() takes them, or "KEY=", if the time did not suffice:
      * the default */
     struct strv choices;
-    size_t known;              /* of these: measured by an earlier run */
+    /* The same of earlier runs, also for products that the net does not have. */
+    struct strv earlier;
+    char device[160];          /* and libraries, of the choices */
+    size_t known;              /* of the choices: places that an earlier run measured */
     int64_t most_ns, spent_ns; /* limit of the time for measuring, and time used */
     /* Numbers of products: to be measured; with a choice other than the default; with
      * candidates left out for lack of time. */
@@ -34,7 +37,8 @@ struct tuner {
     struct strv warnings; /* a line each */
 };
 
-/* Measures the net's products of n samples that have no choice yet; layers_choose()
+/* Measures the net's products of n samples that have no choice yet, unless an earlier
+ * run has chosen; layers_choose()
  * makes the net take the choices. Overwrites activations and gradients, also `grads`,
  * which every step writes anew. Never called during capture. */
 int autotune_measure(struct tuner *t, struct layers *net, int n, float *grads,

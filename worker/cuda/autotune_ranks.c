@@ -1,9 +1,12 @@
 /* worker/cuda/autotune_ranks.c - see engine_impl.h: the same algorithms on all ranks
  *
  * Rank 0 measures, for every number of samples that any rank will have, while the
- * others wait, and keeps its choices in a file for later runs. A choice is a place in a
- * library's list, which is the same for devices of one name and the same versions of
- * the libraries: so the file is theirs, and ranks with others use the default.
+ * others wait. A choice is a place in a library's list, which is the same for devices of
+ * one name and the same versions of the libraries: ranks with others use the default.
+ *
+ * A run's choices, the default for want of time included, are part of its checkpoints:
+ * a resumed run computes the same bits. A file, for which rank 0 is responsible, saves
+ * new runs the time of measuring again.
  */
 #include "worker/cuda/engine_impl.h"
 
@@ -52,22 +55,26 @@ static char *write_choices(const char *device, const struct strv *choices)
         abort(); /* as mem.h does without memory */
     fprintf(f, "%s\n", device);
     for (size_t i = 0; i < choices->n; i++)
-        if (choices->v[i][strlen(choices->v[i]) - 1] != '=') /* without a place */
-            fprintf(f, "%s\n", choices->v[i]);
+        fprintf(f, "%s\n", choices->v[i]);
     fclose(f);
     return text;
 }
 
-/* False, and no choices, if they are not for this device. Changes `text`. */
-static bool read_choices(const char *device, char *text, struct strv *choices)
+/* Adds the choices for products that have none yet. False: they are not for this device.
+ * Changes `text`. */
+static bool add_choices(const char *device, char *text, struct strv *choices)
 {
     char *line = strsep(&text, "\n");
-    strv_finish(choices);
     if (strcmp(line, device) != 0)
         return false;
-    while ((line = strsep(&text, "\n")))
-        if (strchr(line, '='))
-            strv_push(choices, line);
+    while ((line = strsep(&text, "\n"))) {
+        char *place = strchr(line, '=');
+        if (!place)
+            continue;
+        *place = '\0';
+        if (!strv_env_get(choices, line))
+            strv_env_push(choices, line, place + 1);
+    }
     return true;
 }
 
@@ -94,22 +101,38 @@ static char *cache_path(const char *device, bool create)
     return path;
 }
 
-static void load(struct tuner *t, const char *device)
+static void load(const struct tuner *t, struct strv *choices)
 {
     struct ddp_err ignored;
-    char *path = cache_path(device, false);
+    char *path = cache_path(t->device, false);
     char *text = text_file_read("cache", path, &ignored);
-    if (text && read_choices(device, text, &t->choices))
-        t->known = t->choices.n;
+    if (text)
+        add_choices(t->device, text, choices);
     free(text);
     free(path);
 }
 
-/* Another run may write it at the same time: one of the two is kept. */
-static void save(struct tuner *t, const char *device)
+/* What this run has measured, and what is in the file by then: another run may have
+ * written it since load(). */
+static char *merge(const struct tuner *t)
 {
-    char *text = write_choices(device, &t->choices);
-    char *path = cache_path(device, true), *part = xasprintf("%s.%d", path, getpid());
+    struct strv all = {0};
+    for (size_t i = 0; i < t->choices.n; i++) {
+        const char *choice = t->choices.v[i];
+        if (choice[strlen(choice) - 1] != '=') /* without a place */
+            strv_push(&all, choice);
+    }
+    load(t, &all);
+    char *text = write_choices(t->device, &all);
+    strv_finish(&all);
+    return text;
+}
+
+static void save(struct tuner *t)
+{
+    char *text = merge(t);
+    char *path = cache_path(t->device, true);
+    char *part = xasprintf("%s.%d", path, getpid());
     FILE *f = fopen(part, "we");
     bool good = f && fputs(text, f) >= 0;
     if ((f && fclose(f) != 0) || !good || rename(part, path) < 0) {
@@ -119,6 +142,17 @@ static void save(struct tuner *t, const char *device)
     free(text);
     free(part);
     free(path);
+}
+
+/* ---- the tuner ---- */
+
+static int make_tuner(struct engine *e, struct ddp_err *err)
+{
+    if (e->tuner)
+        return 0;
+    e->tuner = xcalloc(1, sizeof *e->tuner);
+    e->tuner->most_ns = most_ns(&e->job);
+    return describe_device(e->tuner->device, sizeof e->tuner->device, err);
 }
 
 void autotune_ranks_free(struct engine *e)
@@ -153,10 +187,10 @@ static int measure(struct engine *e, const uint8_t *sizes, struct ddp_err *err)
 }
 
 /* Broadcasts rank 0's choices. */
-static int share(struct engine *e, const char *device, struct ddp_err *err)
+static int share(struct engine *e, struct ddp_err *err)
 {
     struct tuner *t = e->tuner;
-    char *text = e->rank == 0 ? write_choices(device, &t->choices) : NULL;
+    char *text = e->rank == 0 ? write_choices(t->device, &t->choices) : NULL;
     int64_t bytes = text ? (int64_t)strlen(text) + 1 : 0;
     int32_t others = 0;
     int rc = ddp_broadcast(e->job.group, &bytes, 1, DDP_I64, 0, err);
@@ -165,7 +199,7 @@ static int share(struct engine *e, const char *device, struct ddp_err *err)
     if (rc == 0)
         rc = ddp_broadcast(e->job.group, text, (size_t)bytes, DDP_U8, 0, err);
     if (rc == 0 && e->rank > 0)
-        others = !read_choices(device, text, &t->choices);
+        others = !add_choices(t->device, text, &t->choices);
     free(text);
     if (rc == 0)
         rc = ddp_all_reduce(e->job.group, &others, 1, DDP_I32, DDP_SUM, err);
@@ -185,26 +219,48 @@ static int take(struct engine *e, struct ddp_err *err)
 
 int autotune_on_all_ranks(struct engine *e, int n, int batches, struct ddp_err *err)
 {
-    char device[160];
     if (e->job.tune <= 0)
         return 0;
-    TRY(describe_device(device, sizeof device, err));
-    if (!e->tuner) {
-        e->tuner = xcalloc(1, sizeof *e->tuner);
-        e->tuner->most_ns = most_ns(&e->job);
-        if (e->rank == 0)
-            load(e->tuner, device);
-    }
-    size_t before = e->tuner->choices.n;
+    TRY(make_tuner(e, err));
+    struct tuner *t = e->tuner;
+    int before = t->products - t->in_vain;
+    if (e->rank == 0)
+        load(t, &t->earlier);
     uint8_t *sizes = xcalloc((size_t)e->max_micro + 1, 1);
     int rc = sizes_on_all_ranks(e, n, batches, sizes, err);
     if (rc == 0 && e->rank == 0)
         rc = measure(e, sizes, err);
-    bool more = e->tuner->choices.n > before && e->tuner->products > e->tuner->in_vain;
-    if (rc == 0 && e->rank == 0 && more)
-        save(e->tuner, device);
+    if (rc == 0 && e->rank == 0 && t->products - t->in_vain > before)
+        save(t);
     free(sizes);
-    return rc < 0 || share(e, device, err) < 0 ? -1 : take(e, err);
+    return rc < 0 || share(e, err) < 0 ? -1 : take(e, err);
+}
+
+/* ---- checkpoints ---- */
+
+void autotune_to_checkpoint(const struct engine *e, char *text, size_t size)
+{
+    *text = '\0';
+    if (!e->tuner || e->tuner->choices.n == 0)
+        return;
+    char *all = write_choices(e->tuner->device, &e->tuner->choices);
+    if (strlen(all) < size)
+        strcpy(text, all);
+    free(all);
+}
+
+int autotune_from_checkpoint(struct engine *e, const char *text, struct ddp_err *err)
+{
+    if (e->job.tune <= 0 || e->rank > 0)
+        return 0;
+    TRY(make_tuner(e, err));
+    struct tuner *t = e->tuner;
+    char *copy = xstrdup(text);
+    if (!add_choices(t->device, copy, &t->earlier))
+        strv_pushf(&t->warnings, "the checkpoint's choice is for %.*s: not taken",
+                   (int)strcspn(text, "\n"), text);
+    free(copy);
+    return 0;
 }
 
 /* ---- messages ---- */
@@ -213,8 +269,8 @@ int autotune_on_all_ranks(struct engine *e, int n, int batches, struct ddp_err *
 bool autotune_line(const struct engine *e, size_t line, char *text, size_t size)
 {
     enum { MOST = 8 };
-    const struct tuner *t = e->tuner;
-    if (!t || line > t->warnings.n || line > MOST)
+    const struct tuner none = {0}, *t = e->tuner ? e->tuner : &none;
+    if (e->job.tune <= 0 || line > t->warnings.n || line > MOST)
         return false;
     if (line == 0)
         autotune_describe(t, text, size);

@@ -298,6 +298,10 @@ int stages_warm_up(struct engine *e, int n, struct ddp_err *err);
  * rank has n samples in `batches` batches. Every rank calls it, before such a
  * step is captured. */
 int autotune_on_all_ranks(struct engine *e, int n, int batches, struct ddp_err *err);
+/* The choices as text for a checkpoint, "" if there are none; and from a checkpoint,
+ * before any choice was made. */
+void autotune_to_checkpoint(const struct engine *e, char *text, size_t size);
+int autotune_from_checkpoint(struct engine *e, const char *text, struct ddp_err *err);
 /* Line `line` of the report at the start of training, from 0 on; false: there are no
  * more. */
 bool autotune_line(const struct engine *e, size_t line, char *text, size_t size);

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 sys.path.insert(0, os.path.join(sys.argv[2], "tests", "worker", "train"))
 from gpu import EMULATED, FEW, GPUS, as_on_cpu, few_digits, on_cpu, on_gpu, same  # noqa: E402
@@ -69,12 +70,20 @@ def the_fastest_right_ones_are_taken_and_kept():
     forget()
     run_ok(1, *ARGS, "--epochs", 1, TUNE, "--checkpoint", "c", "--log", "first", env=on_gpu(**TOLD))
     assert EMULATED is False or choices() == (path, device, made), choices()
+    with open(path, "a") as f:  # of another model
+        f.write("forward of nothing=3\n")
     part = run_ok(1, *ARGS, "--epochs", 2, TUNE, "--resume", "c", "--checkpoint", "c", "--log", "then",
-                  env=on_gpu()).out
+                  env=on_gpu(XDG_CACHE_HOME="elsewhere")).out
     assert tuned(part) == ["as measured before: 11 products"], part
     if EMULATED:  # elsewhere the two runs may have chosen otherwise
         assert losses("first") + losses("then") == losses("whole.fp32")
         assert content("c") == content("w")
+    over = run_ok(1, *ARGS, "--epochs", 2, TUNE, "--resume", "c", env=on_gpu()).out
+    assert tuned(over) == ["nothing: no step is left to take"], over
+    # the cache is for new runs
+    new = run_ok(1, *ARGS, "--epochs", 2, TUNE, "--log", "new", env=on_gpu()).out
+    assert tuned(new) == ["as measured before: 11 products"], new
+    assert not EMULATED or losses("new") == losses("whole.fp32")
     # and they are not the usual ones' bits, though nearly
     run_ok(1, *ARGS, "--epochs", 2, "--log", "usual", env=on_gpu())
     same(losses("usual"), losses("whole.fp32"), 2e-4)
@@ -135,12 +144,27 @@ def stages_and_half_precision_are_tuned_too():
         assert lines[0].startswith("11 of 11"), lines
 
 
+def two_runs_at_once_both_keep_what_they_measure():
+    few_digits(train=20, test=8)
+    def measure(batch):  # 8: the last step has 4
+        run_ok(1, *ARGS[:-4], "--engine", "cuda", "--batch-size", batch, "--epochs", 1, TUNE, env=on_gpu(**TOLD))
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(measure, (8, 10)))
+    assert len(choices()[2]) == 33, choices()
+
+
 def without_time_it_goes_on():
     few_digits(train=20, test=8)
     run_ok(1, *ARGS, "--epochs", 1, "--log", "usual", env=on_gpu())
     shown = run_ok(1, *ARGS, "--epochs", 1, "--tune=0.000001", "--log", "none", env=on_gpu()).out
     assert "0 of 11 products" in tuned(shown)[0] and "too little for 11" in tuned(shown)[0], shown
     assert losses("none") == losses("usual") and not os.path.exists(CACHE)
+    # and so does the run that is resumed from it, whatever its time
+    run_ok(1, *ARGS, "--epochs", 1, "--tune=0.000001", "--checkpoint", "c", env=on_gpu(**TOLD))
+    shown = run_ok(1, *ARGS, "--epochs", 2, TUNE, "--resume", "c", "--log", "on", env=on_gpu(**TOLD)).out
+    assert tuned(shown) == ["as measured before: 0 products"] and not os.path.exists(CACHE), shown
+    run_ok(1, *ARGS, "--epochs", 2, "--log", "usual", env=on_gpu())
+    assert losses("usual")[2:] == losses("on"), (losses("usual"), losses("on"))
     shown = run_ok(1, *ARGS[:-2], "--epochs", 0, "--engine", "cpu", "--tune").out
     assert tuned(shown) == ["nothing: the engine 'cpu' has no choice"], shown
 
@@ -149,4 +173,4 @@ if GPUS == 0:
     print("skipped: the driver finds no GPU; needs gpu")
     sys.exit(77)
 main([the_fastest_right_ones_are_taken_and_kept, ranks_with_another_gpu_take_the_default,
-      stages_and_half_precision_are_tuned_too, without_time_it_goes_on])
+      stages_and_half_precision_are_tuned_too, two_runs_at_once_both_keep_what_they_measure, without_time_it_goes_on])

@@ -12,6 +12,7 @@
 #include "common/read_start.h"
 #include "launcher/transport/program.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,31 +68,57 @@ static bool needs_no_torch(const char *name, size_t n)
     return false;
 }
 
-/* "a.b as c, d": whether all are known. */
+/* "a.b as c, d": whether all are known. The list may go on in another line. */
 static bool names_need_no_torch(const char *at)
 {
     do {
         at += strspn(at, ", \t");
         if (!needs_no_torch(at, strcspn(at, ". \t,;#\r\n")))
             return false;
-        at += strcspn(at, ",;#\n");
+        at += strcspn(at, ",;#\\\n");
     } while (*at == ',');
-    return true;
+    return *at != '\\';
+}
+
+static bool part_of_name(char c)
+{
+    return isalnum((unsigned char)c) || c == '_';
+}
+
+/* The next "import" that is a word, in comments and strings too; NULL: none. */
+static const char *next_import(const char *text, const char *at)
+{
+    while ((at = strstr(at, "import")) &&
+           ((at > text && part_of_name(at[-1])) || part_of_name(at[6])))
+        at += 6;
+    return at;
+}
+
+/* Whether the "import" at `at` begins its line, or follows "from NAME" there, and imports
+ * what is known. Behind other text there may be any statement. */
+static bool import_needs_no_torch(const char *text, const char *at)
+{
+    const char *line = at;
+    while (line > text && line[-1] != '\n')
+        line--;
+    line += strspn(line, " \t");
+    if (line == at)
+        return names_need_no_torch(at + 6);
+    if (strncmp(line, "from", 4) != 0 || (line[4] != ' ' && line[4] != '\t'))
+        return false;
+    const char *name = line + 4 + strspn(line + 4, " \t");
+    size_t n = strcspn(name, " \t\n");
+    return needs_no_torch(name, strcspn(name, ". \t")) &&
+           name + n + strspn(name + n, " \t") == at;
 }
 
 static bool text_needs_no_torch(const char *text)
 {
     if (strstr(text, "torch"))
         return false;
-    for (const char *line = text; line; line = strchr(line, '\n')) {
-        line += strspn(line, " \t\r\n");
-        if (strncmp(line, "import ", 7) == 0 && !names_need_no_torch(line + 7))
+    for (const char *at = text; (at = next_import(text, at)); at += 6) {
+        if (!import_needs_no_torch(text, at))
             return false;
-        if (strncmp(line, "from ", 5) == 0) {
-            const char *name = line + 5 + strspn(line + 5, " \t");
-            if (!needs_no_torch(name, strcspn(name, ". \t")))
-                return false;
-        }
     }
     return true;
 }

@@ -129,15 +129,6 @@ def below(path, names):
 # --- modules ---------------------------------------------------------------------------
 
 
-def file_of(folder, name):
-    """The source of a module below a folder, and whether it is a package."""
-    path = os.path.join(folder, *name.split("."))
-    for source, package in ((os.path.join(path, "__init__.py"), True), (path + ".py", False)):
-        if os.path.isfile(source):
-            return source, package
-    return None, False
-
-
 def find(top):
     """The spec of a top-level module, by the current sys.path, without the script's folder."""
     for finder in sys.meta_path:
@@ -266,11 +257,13 @@ class Module:
 class Scan:
     """Follows a script from its first line while its statements are imports or harmless, and
     the modules beside it in the same way. Collects `steps`: ("import", name, imported names),
-    ("set", variable, value, overwrite) and ("warn", function, args, kwargs)."""
+    ("set", variable, value, overwrite) and ("warn", function, args, kwargs); and `files`, what was
+    read, or looked for: the result depends on them."""
 
     def __init__(self, folder):
         self.folders, self.later = [] if folder is None else [folder], []
         self.steps, self.read, self.branches = [], {}, 0
+        self.files = {}  # the keys
 
     def script(self):
         kind, what = command()
@@ -295,7 +288,7 @@ class Scan:
             spec = find(top)
             if not spec or not spec.submodule_search_locations or not rest:
                 raise Unsure(f"'{name}' is not found")
-            source, package = file_of(spec.submodule_search_locations[0], rest)
+            source, package = self.file_of(spec.submodule_search_locations[0], rest)
             around = name if package else name.rpartition(".")[0]
             self.steps.append(("import", around, ()))
         if package:
@@ -304,7 +297,17 @@ class Scan:
             raise Unsure(f"'{name}' is not found")
         self.file(source, around, main=True)
 
+    def file_of(self, folder, name):
+        """The source of a module below a folder, and whether it is a package."""
+        path = os.path.join(folder, *name.split("."))
+        for source, package in ((os.path.join(path, "__init__.py"), True), (path + ".py", False)):
+            self.files[source] = None
+            if os.path.isfile(source):
+                return source, package
+        return None, False
+
     def file(self, path, package="", main=False):
+        self.files[path] = None
         try:
             with open(path, "rb") as f:
                 source = f.read()
@@ -565,19 +568,21 @@ class Scan:
     def local(self, name):
         """Find a module in the script's folders: source, and whether it is a package."""
         for folder in self.folders:
-            source, package = file_of(folder, name)
+            source, package = self.file_of(folder, name)
             if source:
                 return source, package
         if self.later and not find(name.partition(".")[0]):
             for folder in self.later:
-                source, package = file_of(folder, name)
+                source, package = self.file_of(folder, name)
                 if source:
                     return source, package
         return None, False
 
     def is_folder(self, name):
-        return any(os.path.isdir(os.path.join(f, *name.split("."))) 
-                   for f in self.folders + self.later)
+        paths = [os.path.join(f, *name.split(".")) for f in self.folders + self.later]
+        found = list(filter(os.path.isdir, paths))
+        self.files.update(dict.fromkeys(set(paths).difference(found)))
+        return bool(found)
 
     def locate(self, top):
         """Is it found in the script's folders? A plain folder is a package only if no other
@@ -649,17 +654,17 @@ def needs_torch(top):
 
 
 def first_steps():
-    """(steps, None, the script's folders, files that were read), if the script certainly imports
-    torch or a package that requires it; else (None, why not, (), files)."""
+    """(steps, None, the script's folders, files that this depends on), if the script certainly
+    imports torch or a package that requires it; else (None, why not, (), files)."""
     scan, end = Scan(folder), "it ends"
     try:
         scan.script()
     except Unsure as e:
         end = str(e)
     except (RecursionError, StopIteration, OSError) as e:
-        return None, f"the script cannot be followed: {type(e).__name__}", (), scan.read
+        return None, f"the script cannot be followed: {type(e).__name__}", (), scan.files
     tops = dict.fromkeys(step[1].partition(".")[0] for step in scan.steps if step[0] == "import")
     if "torch" not in tops and not any(
             needs_torch(top) for top in tops if top not in LOADED and top not in STANDARD):
-        return None, f"the script does not begin with an import of torch: {end}", (), scan.read
-    return scan.steps, None, scan.folders, scan.read
+        return None, f"the script does not begin with an import of torch: {end}", (), scan.files
+    return scan.steps, None, scan.folders, scan.files

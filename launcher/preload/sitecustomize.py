@@ -98,8 +98,8 @@ def script_folder():
     return script if os.path.isdir(script) else os.path.dirname(os.path.realpath(script))
 
 
-def hidden_module(folders):
-    """Was a module imported that a file in the script's folders would hide?"""
+def hidden_module(folders, files):
+    """Was a module imported that a file in the script's folders would hide? Adds it to `files`."""
     loaded = {name.partition(".")[0] for name in set(sys.modules) - LOADED}
     try:
         paths = [os.path.join(folder, name) for folder in folders if folder is not None
@@ -110,6 +110,7 @@ def hidden_module(folders):
         plain = os.path.isdir(path) and not any(
             n.startswith("__init__.") for n in os.listdir(path))
         if os.path.basename(path).partition(".")[0] in loaded and not plain:
+            files.append(path)
             return f"'{path}' hides a module that was imported"
     return None
 
@@ -217,11 +218,11 @@ def broken_fork():
         debug and sys.version_info < (3, 9)) else None
 
 
-def why_not(steps, folders, variables, random_numbers, temporary, collected, fork_before):
+def why_not(steps, folders, files, variables, random_numbers, temporary, collected, fork_before):
     folder, before = os.getcwd(), list(getattr(sys.modules.get("warnings"), "filters", ()))
     with random_numbers, temporary:
         why = broken_fork() or run_steps(steps, variables, fork_before)
-    return (why or hidden_module(folders) or filters(steps, before)
+    return (why or hidden_module(folders, files) or filters(steps, before)
             or (None if temporary.remove() else "an import has left files in a temporary directory")
             or random_numbers.why_not() or temporary.why_not() or children() or count_threads()
             or collected(open_files) or collected(shared_memory) or cuda() or timers() or (
@@ -290,9 +291,12 @@ def renew_threads():
             main._set_native_id()
 
 
-def changed_at(paths):
-    """[(time of last change, path)] of those that exist."""
-    return [(os.stat(path).st_mtime_ns, path) for path in paths if os.path.exists(path)]
+def changed_at(path):
+    """Time of the last change; -1: there is no such file."""
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return -1
 
 
 def origins(tops):
@@ -325,7 +329,7 @@ class Cache:
     def __init__(self, steps, folders, differing):
         self.files = [os.path.join(HERE, "sitecustomize.py"), *sys.path, *origins(
             {step[1].partition(".")[0] for step in steps if step[0] == "import"})]
-        times = [at for at, _ in changed_at(self.files)]
+        times = [changed_at(path) for path in self.files]
         self.key = (f"{sys.version} {sys.executable} {sys.path} {folders} {times} {differing} "
                     f"{steps}").replace("\n", " ")
         home = os.environ.get("XDG_CACHE_HOME") or os.path.join(
@@ -418,7 +422,7 @@ class Helper:
 
     def refuse(self, why):
         """Record it for the agent (preload_known()): the next launch starts no interpreter."""
-        files = [f"{at} {path}" for at, path in changed_at(self.files)]
+        files = [f"{changed_at(path)} {path}" for path in dict.fromkeys(self.files)]
         write_file(self.record, (line.replace("\n", " ") for line in (why, *files)))
 
     def fork_before(self, i, name):
@@ -502,7 +506,7 @@ class Helper:
         for name in quiet:
             os.putenv(name, QUIET[name])
         self.collector.begin()
-        why = why_not(steps, folders, self.variables, self.random_numbers, self.temporary,
+        why = why_not(steps, folders, self.files, self.variables, self.random_numbers, self.temporary,
                       watch["after_collection"], self.fork_before)
         watch["forget"]()
         self.output.take()

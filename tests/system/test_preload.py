@@ -4,6 +4,7 @@ what ddprun chooses by itself."""
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -941,6 +942,40 @@ class Choice(LaunchTest):
                     self.assertEqual("recorded in" in launch.err, expected == 2 and starts[0] == 3)
                     with open(mark, encoding="ascii") as f:
                         self.assertEqual(len(f.read()), expected)
+
+    def test_a_module_that_was_missing(self):
+        """It is there in a later launch, or was a mistake in the script or in a module beside it."""
+        def launch(*command, good):
+            done = self.run_to_end("-np", 2, "-v", *command, cwd=self.path("job"), env=self.env)
+            self.assertEqual(done.rc == 0, good, done.err)
+            return done.err
+
+        os.makedirs(self.path("job", "beside"))
+        self.write("job/beside/__init__.py", "")
+        for text, name in (("import later", "later.py"), ("import later", "later/__init__.py"),
+                           ("import later.part", "later/part.py"), ("import later", "script.py"),
+                           ("import later", "../site/later.py"),
+                           ("import beside.later", "beside/later.py"),
+                           ("import beside.part", "beside/part.py")):
+            self.write("job/script.py", text)
+            self.write("job/beside/part.py", "import later")
+            commands = [(PYTHON, self.path("job", "script.py")), (PYTHON, "-m", "script")]
+            if name != "script.py":
+                commands.append((PYTHON, "-c", f"{text}  # {name}"))
+            for again in (False, True):
+                for command in commands:
+                    told = launch(*command, good=False)
+                    self.assertIn("does not begin with an import of torch: ", told)
+                    self.assertEqual("recorded in" in told, again, told)
+            os.makedirs(os.path.dirname(self.path("job", name)), exist_ok=True)
+            self.write(f"job/{name}", "import torch")
+            for command in commands:
+                with self.subTest(command=command, text=text, name=name):
+                    told = launch(*command, good=True)
+                    self.assertNotIn("recorded in", told)
+                    self.assertEqual(FORKED in told, "site" not in name, told)
+            os.unlink(self.path("job", name))
+            shutil.rmtree(self.path("job", "later"), ignore_errors=True)
 
     def test_filters_of_warnings(self):
         """Those of the script are there while it imports; behind those of imports, after it."""

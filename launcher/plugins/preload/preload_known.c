@@ -169,21 +169,24 @@ char *preload_record(const struct preload_spec *spec, const struct strv *common,
                      digest);
 }
 
-/* "TIME PATH", the time in ns: whether the file is as it was. */
+/* "TIME PATH", the time in ns, or -1 if it was missing: whether it is as it was. */
 static bool unchanged(const char *line)
 {
     char *path;
     struct stat st;
     int64_t ns = strtoll(line, &path, 10);
-    return *path == ' ' && stat(path + 1, &st) == 0 &&
-           (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec == ns;
+    if (*path != ' ')
+        return false;
+    return stat(path + 1, &st) < 0
+               ? ns == -1
+               : (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec == ns;
 }
 
 int preload_known(const char *record, struct ddp_err *why)
 {
     struct stat st;
-    if (stat(record, &st) < 0 || time(NULL) - st.st_mtime >= RECORD_S ||
-        time(NULL) < st.st_mtime)
+    if (stat(record, &st) < 0 || !S_ISREG(st.st_mode) ||
+        time(NULL) - st.st_mtime >= RECORD_S || time(NULL) < st.st_mtime)
         return 0;
     char *rest, *text = xcalloc(1, RECORD_SIZE);
     ssize_t n = read_start(record, text, RECORD_SIZE);

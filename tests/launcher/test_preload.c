@@ -137,6 +137,21 @@ START_TEST(scripts_without_torch_are_known_by_their_text)
 }
 END_TEST
 
+START_TEST(pipes_are_not_read)
+{
+    char *folder = temp_dir();
+    char *pipe = xasprintf("%s/pipe", folder);
+    ck_assert_int_eq(mkfifo(pipe, 0600), 0);
+    struct ddp_err why = {""};
+    char python[] = "/usr/bin/python3", *argv[] = {python, pipe, NULL};
+    ck_assert_int_eq(preload_script_fits(python, argv, &why), -1);
+    ck_assert_ptr_nonnull(strstr(why.text, "is not a regular file"));
+    ck_assert_int_eq(preload_known(pipe, &why), 0);
+    free(folder);
+    free(pipe);
+}
+END_TEST
+
 /* --- variables that ranks have in common --- */
 
 static const struct {
@@ -192,6 +207,7 @@ Suite *suite(void)
     tcase_add_test(t, missing_programs_are_not_accepted);
     tcase_add_loop_test(t, scripts_without_torch_are_known_by_their_text, 0,
                         ARRAY_LEN(scripts));
+    tcase_add_test(t, pipes_are_not_read);
     tcase_add_loop_test(t, variables_equal_or_different_among_ranks, 0,
                         ARRAY_LEN(worlds));
     suite_add_tcase(s, t);

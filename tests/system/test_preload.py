@@ -12,7 +12,7 @@ import tempfile
 import time
 import unittest
 
-from launch import DDPRUN, LaunchTest, main, marked, parent_of, read_proc, wait_until
+from launch import DDPRUN, LaunchTest, held, main, marked, parent_of, read_proc, wait_until
 
 PYTHON = os.path.realpath(sys.executable)
 WORLD = os.path.join(os.path.dirname(os.path.abspath(__file__)), "programs", "world.py")
@@ -976,6 +976,21 @@ class Choice(LaunchTest):
                     self.assertEqual(FORKED in told, "site" not in name, told)
             os.unlink(self.path("job", name))
             shutil.rmtree(self.path("job", "later"), ignore_errors=True)
+
+    def test_a_record_on_a_dead_file_server(self):
+        """The ranks start without it, and until then the agent does what it is told."""
+        command = ("-np", 2, "-v", PYTHON, "-c", "print('torch')")
+        told = self.run_to_end(*command, env=self.env).err
+        self.assertIn("does not begin with an import of torch", told)
+        told = self.run_to_end(*command, env=self.env).err
+        record = re.search("recorded in '(.*)'", told).group(1)
+        env = {**self.env, **held(HOLD_STAT=record)}
+        launch = self.run_to_end(*command, env=env)
+        self.assert_ended(launch, 0)
+        self.assertIn("cannot be read (stalled file system?)", launch.err)
+        launch = self.start("--timeout", 1, *command, env=env)
+        launch.wait(4)
+        self.assert_ended(launch, 124)
 
     def test_filters_of_warnings(self):
         """Those of the script are there while it imports; behind those of imports, after it."""

@@ -2,10 +2,15 @@
  *
  * A request is one packet that carries descriptors; its text is in a memfd, so that
  * sending never blocks on a full socket. The helper's answers are short packets.
+ *
+ * Whether to start a helper depends on files of the user. They are read in a thread of
+ * their own, with a deadline: neither the loop nor the start of the ranks waits for a
+ * file system that does not answer.
  */
 #define LOG_SUBSYS "preload"
 #include "launcher/plugins/preload/preload.h"
 
+#include "common/background.h"
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/installed.h"
@@ -27,15 +32,35 @@
 #include <unistd.h>
 
 /* Imports from a loaded shared file system may take minutes; a fork does not. */
-enum { IMPORT_S = 300, FORK_S = 30, WRITE_MS = 1000 /* to a memfd */ };
+enum { CHECK_S = 5, IMPORT_S = 300, FORK_S = 30, WRITE_MS = 1000 /* to a memfd */ };
+
+/* The thread's while `call` runs, so it has copies of all it uses. */
+struct check {
+    struct background_call call;
+    struct preload *p;        /* borrowed, the loop's; NULL: the result is not wanted */
+    struct preload_spec spec; /* without `envs`; the rest is owned, by these: */
+    char *path, *modules;
+    struct strv argv;
+    cpu_set_t *cpus;
+    struct strv common; /* owned, from preload_common() */
+    char *apart;        /* owned, the same */
+    /* out */
+    char *dir;    /* owned: of sitecustomize.py */
+    char *record; /* owned: preload_record() */
+    int rc;       /* -1: no helper is to be started, with the reason */
+    struct ddp_err why;
+};
 
 struct preload {
-    struct reap *reap;       /* borrowed */
-    pid_t pid;               /* of the helper; 0: exited */
-    int wire;                /* owned: socket to the helper */
-    int outputs[2];          /* owned: its stdout and stderr, which it empties itself */
-    int go;                  /* owned: pipe to the rank that waits; -1: none */
-    struct event *events[2]; /* owned: readable wire, deadline */
+    struct loop *loop;         /* borrowed */
+    struct reap *reap;         /* borrowed */
+    struct background *thread; /* owned: for `check`; NULL: it is done */
+    struct check *check;       /* owned, the thread's */
+    pid_t pid;                 /* of the helper; 0: exited */
+    int wire;                  /* owned: socket to the helper */
+    int outputs[2];            /* owned: its stdout and stderr, which it empties itself */
+    int go;                    /* owned: pipe to the rank that waits; -1: none */
+    struct event *events[2];   /* owned: readable wire, deadline */
     struct preload_events callbacks;
     void *arg;
     int64_t began_ms;
@@ -88,8 +113,10 @@ static void finish(struct preload *p, const char *why)
     if (p->over)
         return;
     p->over = true;
-    for (size_t i = 0; i < ARRAY_LEN(p->events); i++)
-        event_del(p->events[i]);
+    for (size_t i = 0; i < ARRAY_LEN(p->events); i++) {
+        if (p->events[i])
+            event_del(p->events[i]);
+    }
     close_go(p);
     p->callbacks.over(why, p->arg);
 }
@@ -167,7 +194,12 @@ static void on_packet(evutil_socket_t fd, short what, void *arg)
 
 static void on_deadline(evutil_socket_t fd, short what, void *arg)
 {
-    finish(arg, "the interpreter that imports does not answer");
+    struct preload *p = arg;
+    finish(p,
+           p->check
+               ? "the program, its script or the record of an earlier launch cannot be "
+                 "read (stalled file system?)"
+               : "the interpreter that imports does not answer");
 }
 
 /* --- requests ----------------------------------------------------------------------- */
@@ -216,29 +248,30 @@ pid_t preload_pid(const struct preload *p)
     return p->pid;
 }
 
-static int spawn_helper(struct preload *p, const struct preload_spec *spec,
-                        const char *dir, const struct strv *common, int wire,
+/* --- start -------------------------------------------------------------------------- */
+
+static int spawn_helper(struct preload *p, const struct check *c, int wire,
                         const int outputs[2], struct ddp_err *why)
 {
     struct strv env = {0};
-    strv_push_all(&env, common->v);
-    const char *path = strv_env_get(common, "PYTHONPATH");
-    char *longer = path && *path ? xasprintf("%s:%s", dir, path) : xstrdup(dir);
+    strv_push_all(&env, c->common.v);
+    const char *path = strv_env_get(&c->common, "PYTHONPATH");
+    char *longer = path && *path ? xasprintf("%s:%s", c->dir, path) : xstrdup(c->dir);
     strv_env_set(&env, "PYTHONPATH", longer);
     char *self = xasprintf("%d", (int)getpid());
     strv_env_set(&env, "DDPRUN_PRELOAD", self);
-    struct child_spec child = {.path = spec->path,
-                               .argv = spec->argv,
+    struct child_spec child = {.path = c->path,
+                               .argv = c->argv.v,
                                .env = env.v,
                                .in = wire,
                                .out = outputs[0],
                                .err = outputs[1],
-                               .cpus = spec->cpus,
-                               .cpus_size = spec->cpus_size,
+                               .cpus = c->cpus,
+                               .cpus_size = c->spec.cpus_size,
                                .group = true};
     enum child_step step;
     p->pid = child_spawn(&child, &step);
-    int rc = p->pid < 0 ? err_spawn(why, "cannot start '%s'", spec->path) : 0;
+    int rc = p->pid < 0 ? err_spawn(why, "cannot start '%s'", c->path) : 0;
     p->pid = p->pid < 0 ? 0 : p->pid;
     if (p->pid > 0)
         reap_watch(p->reap, p->pid, on_ended, p);
@@ -249,10 +282,7 @@ static int spawn_helper(struct preload *p, const struct preload_spec *spec,
 }
 
 /* Start the helper, send the first request and watch for answers. */
-static int start_helper(struct preload *p, struct loop *loop,
-                        const struct preload_spec *spec, const char *dir,
-                        const struct strv *common, const char *apart, const char *record,
-                        struct ddp_err *why)
+static int start_helper(struct preload *p, const struct check *c, struct ddp_err *why)
 {
     int wires[2] = {-1, -1}, ends[2] = {-1, -1}, pair[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, wires) < 0)
@@ -267,7 +297,7 @@ static int start_helper(struct preload *p, struct loop *loop,
             p->outputs[i] = pair[0], ends[i] = pair[1];
     }
     if (rc == 0)
-        rc = spawn_helper(p, spec, dir, common, wires[1], ends, why);
+        rc = spawn_helper(p, c, wires[1], ends, why);
     close(wires[1]);
     for (int i = 0; i < 2; i++) {
         if (ends[i] >= 0)
@@ -275,16 +305,56 @@ static int start_helper(struct preload *p, struct loop *loop,
     }
     if (rc < 0)
         return rc;
-    const char *const first[] = {spec->modules, apart, record ? record : "", NULL};
-    int text = text_file(first, common);
+    const char *const first[] = {c->modules, c->apart, c->record ? c->record : "", NULL};
+    int text = text_file(first, &c->common);
     if (text < 0 || sock_send_fds(p->wire, &text, 1) < 0)
         rc = err_errno(why, "cannot send the modules to be imported");
     if (text >= 0)
         close(text);
-    p->events[0] = loop_watch(loop, p->wire, EV_READ | EV_PERSIST, on_packet, p);
-    p->events[1] = loop_timer(loop, on_deadline, p);
+    p->events[0] = loop_watch(p->loop, p->wire, EV_READ | EV_PERSIST, on_packet, p);
     loop_arm(p->events[1], IMPORT_S * 1000);
     return rc;
+}
+
+static void check_free(struct check *c)
+{
+    strv_finish(&c->argv);
+    strv_finish(&c->common);
+    free(c->path);
+    free(c->modules);
+    free(c->cpus);
+    free(c->apart);
+    free(c->dir);
+    free(c->record);
+    free(c);
+}
+
+static void check_run(struct background_call *call)
+{
+    struct check *c = (struct check *)call;
+    bool asks = strcmp(c->modules, PRELOAD_ASK) == 0;
+    bool scans = asks || strcmp(c->modules, PRELOAD_AUTO) == 0;
+    c->rc = -1;
+    if (preload_fits(c->path, c->argv.v, &c->why) < 0 ||
+        (scans && preload_script_fits(c->path, c->argv.v, &c->why) < 0) ||
+        !(c->dir = find_directory(&c->why)))
+        return;
+    c->record = asks ? NULL : preload_record(&c->spec, &c->common, c->apart);
+    c->rc = c->record ? preload_known(c->record, &c->why) : 0;
+}
+
+static void on_checked(struct background_call *call, bool ran)
+{
+    struct check *c = (struct check *)call;
+    struct preload *p = c->p;
+    if (p) {
+        p->check = NULL;
+        background_end(p->thread);
+        p->thread = NULL;
+        if (c->rc < 0 || start_helper(p, c, &c->why) < 0)
+            finish(p, c->why.text);
+    }
+    check_free(c);
 }
 
 struct preload *preload_create(struct loop *loop, struct reap *reap,
@@ -293,31 +363,42 @@ struct preload *preload_create(struct loop *loop, struct reap *reap,
                                struct ddp_err *why)
 {
     struct strv common = {0};
-    char *apart = NULL, *dir = NULL, *record = NULL;
-    bool asks = strcmp(spec->modules, PRELOAD_ASK) == 0;
+    char *apart = NULL;
+    struct background *thread = NULL;
+    if (preload_common(spec->envs, spec->nenvs, &common, &apart, why) < 0 ||
+        !(thread = background_create(loop, why))) {
+        strv_finish(&common);
+        free(apart);
+        return NULL;
+    }
     struct preload *p = xcalloc(1, sizeof *p);
-    *p = (struct preload){.reap = reap,
+    struct check *c = p->check = xcalloc(1, sizeof *c);
+    *c = (struct check){.call = {check_run, on_checked, NULL},
+                        .p = p,
+                        .path = xstrdup(spec->path),
+                        .modules = xstrdup(spec->modules),
+                        .common = common,
+                        .apart = apart};
+    strv_push_all(&c->argv, spec->argv);
+    if (spec->cpus) {
+        c->cpus = xcalloc(1, spec->cpus_size);
+        memcpy(c->cpus, spec->cpus, spec->cpus_size);
+    }
+    c->spec = (struct preload_spec){c->path, c->argv.v, c->modules,     NULL,
+                                    0,       c->cpus,   spec->cpus_size};
+    *p = (struct preload){.loop = loop,
+                          .reap = reap,
+                          .thread = thread,
+                          .check = c,
                           .wire = -1,
                           .outputs = {-1, -1},
                           .go = -1,
                           .callbacks = *events,
                           .arg = arg,
                           .began_ms = now_ms()};
-    if (preload_fits(spec->path, spec->argv, why) < 0 ||
-        preload_common(spec->envs, spec->nenvs, &common, &apart, why) < 0 ||
-        ((asks || strcmp(spec->modules, PRELOAD_AUTO) == 0) &&
-         preload_script_fits(spec->path, spec->argv, why) < 0) ||
-        !(dir = find_directory(why)) ||
-        (!asks && (record = preload_record(spec, &common, apart)) &&
-         preload_known(record, why) < 0) ||
-        start_helper(p, loop, spec, dir, &common, apart, record, why) < 0) {
-        preload_destroy(p);
-        p = NULL;
-    }
-    strv_finish(&common);
-    free(apart);
-    free(dir);
-    free(record);
+    p->events[1] = loop_timer(loop, on_deadline, p);
+    loop_arm(p->events[1], CHECK_S * 1000);
+    background_run(thread, &c->call);
     return p;
 }
 
@@ -325,6 +406,9 @@ void preload_destroy(struct preload *p)
 {
     if (!p)
         return;
+    if (p->check) /* freed by on_checked(), or left to a thread that does not return */
+        p->check->p = NULL;
+    background_end(p->thread);
     if (p->pid > 0) {
         reap_forget(p->reap, p->pid);
         kill(p->pid, SIGKILL);

@@ -46,7 +46,8 @@ struct preload_spec {
     size_t cpus_size;
 };
 
-/* NULL, with the reason, if it is known at once that preloading is impossible. */
+/* NULL, with the reason, if it is known at once that preloading is impossible; what
+ * depends on files is found out in a thread. */
 struct preload *preload_create(struct loop *loop, struct reap *reap,
                                const struct preload_spec *spec,
                                const struct preload_events *events, void *arg,
@@ -71,8 +72,8 @@ bool preload_is_python(const char *path);
  * no, with the reason. */
 int preload_fits(const char *path, char *const *argv, struct ddp_err *why);
 
-/* -1, with the reason, if the script's text shows that it imports neither torch nor a
- * package that may require it. Of a command that fits. */
+/* -1, with the reason, if the script is no regular file, or its text shows that it
+ * imports neither torch nor a package that may require it. Of a command that fits. */
 int preload_script_fits(const char *path, char *const *argv, struct ddp_err *why);
 
 /* The file in which the helper records for a day that no rank can be forked; malloc'ed,

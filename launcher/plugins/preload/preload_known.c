@@ -127,15 +127,22 @@ int preload_script_fits(const char *path, char *const *argv, struct ddp_err *why
 {
     char option, *text = xcalloc(1, SCRIPT_SIZE);
     const char *script = argv[find_script(path, argv, &option)];
+    const char *file = program_is_python(path) ? script : path;
+    struct stat st;
     ssize_t n = 0;
-    if (!option)
-        n = read_start(program_is_python(path) ? script : path, text, SCRIPT_SIZE);
+    int rc = 0;
+    /* what one reads from a pipe, another does not get */
+    if (!option && stat(file, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
+        rc = err_set(why, "'%s' is not a regular file", file);
+    else if (!option)
+        n = read_start(file, text, SCRIPT_SIZE);
     bool whole = option == 'c' || (!option && n > 0 && n < SCRIPT_SIZE - 1);
-    bool none = whole && text_needs_no_torch(option ? script : text);
+    if (whole && text_needs_no_torch(option ? script : text))
+        rc = err_set(
+            why, "the script does not begin with an import of torch: it has no import "
+                 "that may load it");
     free(text);
-    return none ? err_set(why, "the script does not begin with an import of torch: it has no "
-                               "import that may load it")
-                : 0;
+    return rc;
 }
 
 /* --- what an earlier launch has found ------------------------------------------------- */

@@ -8,6 +8,7 @@ import select
 import signal
 import struct
 import subprocess
+import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -108,10 +109,12 @@ class Trainer:
         if os.path.exists(self.log):
             os.unlink(self.log)
         launch = [f"{self.build}/launcher/ddprun", "-np", str(ranks)] if ranks > 1 else []
+        # each measures with --tune: it must not find the user's choices, nor add to them
+        env = dict(os.environ, XDG_CACHE_HOME=tempfile.mkdtemp(prefix="cache.", dir=self.scratch))
         with open(self.said, "w") as said:  # a pipe would be full some day
             return subprocess.Popen(
                 [*launch, f"{self.build}/worker/ddp-train", "--engine", "cuda", "--plot", "none",
-                 "--log", self.log, *map(str, words)], stdout=said, stderr=subprocess.STDOUT)
+                 "--log", self.log, *map(str, words)], env=env, stdout=said, stderr=subprocess.STDOUT)
 
     def rows(self):
         try:

@@ -143,7 +143,7 @@ def show_times(times):
 
 def summary(args, ran):
     """Over all scripts: the median of their medians, the slowest, and how many are slower."""
-    for n in args.np if args.rounds else ():
+    for n in args.np if args.rounds and ran else ():
         for way in "new", "again":
             for what in "imports", "total":
                 all_of = sorted(statistics.median(ratios(r["times"][n], way, what)) for r in ran)

@@ -11,6 +11,7 @@ from ranks import losses, rows, run_ok  # noqa: E402
 ENGINE = os.path.abspath(sys.argv[3])
 EMULATED = "emulated" in ENGINE
 DIGITS = os.path.join(os.path.abspath(sys.argv[2]), "worker", "data", "digits")
+CACHE = os.environ["XDG_CACHE_HOME"] = "cache"  # in each test's folder
 FEW = ("--data", "few", "--epochs", 2, "--plot", "none", "--seed", 3)
 
 

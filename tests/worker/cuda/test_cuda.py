@@ -145,7 +145,7 @@ def other_precisions_stay_near():
     for precision, tolerance in (("bf16", 2e-2), ("fp32", 2e-4)):
         for of_cudnn, *more in (("refused",), ("refused", "--tune=0.000001"), ("large",)) if EMULATED else ():
             as_on_cpu(1, "near", *args, *more, tolerance=tolerance, precision=precision,
-                      EMU_CUDNN=of_cudnn, XDG_CACHE_HOME="cache")
+                      EMU_CUDNN=of_cudnn)
     if EMULATED:
         fails(1, "'conv1': cuDNN has no deterministic engine for it that needs at most [0-9]+ MiB", *args,
               EMU_CUDNN="loose")

@@ -21,6 +21,7 @@ def bench(folder, *words, gpus=True, engine=ENGINE):
     with open("text.model", "w") as f:
         f.write(TEXT)
     env = dict(os.environ, PATH=f"{folder}:{os.environ['PATH']}", DDP_ENGINE=engine, EMU_DEVICES="2",
+               XDG_CACHE_HOME=f"{folder}/cache",
                LD_LIBRARY_PATH=":".join(filter(None, (os.path.dirname(ENGINE), os.environ.get("LD_LIBRARY_PATH")))))
     run = subprocess.run(
         [sys.executable, f"{SOURCE}/bench/gpu.py", BUILD, "--report", "report.md", "--keep", "kept.log", "--bare", BARE,
@@ -30,6 +31,7 @@ def bench(folder, *words, gpus=True, engine=ENGINE):
          "--graphed", "mlp:16:fp32", "--tuned", "cnn:2:bf16", "--tune", "1", "--hidden", "mlp:8:fp32", *words],
         env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=500)
     assert run.stderr == "", run.stderr
+    assert not os.path.exists("cache"), "it has used the user's cache"
     with open("report.md") as f:
         assert f.read() == run.stdout
     rows, table = {}, ""

@@ -11,12 +11,10 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 sys.path.insert(0, os.path.join(sys.argv[2], "tests", "worker", "train"))
-from gpu import EMULATED, FEW, GPUS, as_on_cpu, few_digits, on_cpu, on_gpu, same  # noqa: E402
+from gpu import CACHE, EMULATED, FEW, GPUS, as_on_cpu, few_digits, on_cpu, on_gpu, same  # noqa: E402
 from ranks import losses, main, run_ok  # noqa: E402
 
 TOLD = {"EMU_TIMES": "1"}
-CACHE = "cache"  # in each test's folder
-os.environ["XDG_CACHE_HOME"] = CACHE
 TUNE = "--tune=600"  # what is slow is the stand-in, on a busy machine
 # 20 images: two whole steps, and one number of samples
 ARGS = (*FEW[:2], *FEW[4:], "--model", "cnn", "--no-dropout", "--group-timeout", "25m",
@@ -78,6 +76,12 @@ def the_fastest_right_ones_are_taken_and_kept():
     if EMULATED:  # elsewhere the two runs may have chosen otherwise
         assert losses("first") + losses("then") == losses("whole.fp32")
         assert content("c") == content("w")
+    if EMULATED:  # on another GPU
+        other = tuned(run_ok(1, *ARGS, "--epochs", 3, TUNE, "--resume", "c",
+                             env=on_gpu(EMU_CHIP="NVIDIA L40:8.9")).out)
+        assert f"the checkpoint's choice is for {device}: not taken" in other, other
+        assert " of 11 products by another algorithm" in other[0], other
+        os.unlink(glob.glob(os.path.join(CACHE, "ddprun", "algorithms-*L40*"))[0])
     over = run_ok(1, *ARGS, "--epochs", 2, TUNE, "--resume", "c", env=on_gpu()).out
     assert tuned(over) == ["nothing: no step is left to take"], over
     # the cache is for new runs

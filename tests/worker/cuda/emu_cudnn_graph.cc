@@ -5,8 +5,8 @@
  * recordings only. Of the engines some must not be taken; see the table.
  *
  * EMU_CUDNN=refused: the engine that is suggested first fails when it is executed; choosy:
- * the one with tensor cores does; loose: none is deterministic; large: all need a large
- * workspace. EMU_POOR=device: with another list of engines.
+ * the one with tensor cores and those behind it do; loose: none is deterministic; large:
+ * all need a large workspace. EMU_POOR=device: with another list of engines.
  */
 #include "tests/worker/cuda/emu_cudnn.h"
 
@@ -589,7 +589,7 @@ extern "C" cudnnStatus_t cudnnBackendExecute(cudnnHandle_t h,
         (e.workspace > 0 && !v.one<void *>(CUDNN_ATTR_VARIANT_PACK_WORKSPACE)))
         return CUDNN_STATUS_BAD_PARAM;
     if ((told("refused") && &e == &engines[USUAL]) ||
-        (told("choosy") && &e == &engines[TENSOR_CORES]))
+        (told("choosy") && &e >= &engines[TENSOR_CORES]))
         return CUDNN_STATUS_NOT_SUPPORTED;
     if (!o.is.may_ask(h, 1 + int(&e - engines)) ||
         (emu_recording() && !e.can_be_recorded))

@@ -107,7 +107,7 @@ def what_does_not_fit_is_not_taken(path):
     assert run("beyond") == ["as measured before: 11 products"]
     assert losses("beyond") == losses("usual")
     if EMULATED:  # what cuDNN refuses when it is executed, near its list's end
-        write(device, 7)
+        write(device, 6)
         assert run("refused", EMU_CUDNN="choosy") == ["as measured before: 11 products"]
         assert losses("refused") == losses("usual")
     write("cuDNN 1, cuBLASLt 2, another GPU", 1000)

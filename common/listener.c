@@ -11,7 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PAUSE_MS = 200 };
+/* per turn of the loop, so that a flood does not hold up other events */
+enum { ACCEPT_BURST = 64, PAUSE_MS = 200 };
 
 struct listener {
     int fd;                          /* owned */
@@ -21,6 +22,7 @@ struct listener {
     void *arg;
     struct refusals refusals;
     bool paused; /* a warning was logged */
+    bool *gone;  /* during the callback: listener_destroy() sets it */
 };
 
 static void pause_accepting(struct listener *l)
@@ -33,9 +35,9 @@ static void pause_accepting(struct listener *l)
     loop_arm(l->resume, PAUSE_MS);
 }
 
-static void on_readable(evutil_socket_t nothing, short what, void *arg)
+/* False: none came. */
+static bool accept_one(struct listener *l)
 {
-    struct listener *l = arg;
     struct sockaddr_storage from = {0};
     socklen_t size = sizeof from;
     int fd =
@@ -44,6 +46,19 @@ static void on_readable(evutil_socket_t nothing, short what, void *arg)
         l->fn(fd, (struct sockaddr *)&from, l->arg);
     else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
         pause_accepting(l);
+    return fd >= 0;
+}
+
+static void on_readable(evutil_socket_t nothing, short what, void *arg)
+{
+    struct listener *l = arg;
+    bool gone = false;
+    l->gone = &gone;
+    for (int i = 0; i < ACCEPT_BURST && accept_one(l); i++) {
+        if (gone)
+            return;
+    }
+    l->gone = NULL;
 }
 
 static void on_resume(evutil_socket_t nothing, short what, void *arg)
@@ -66,6 +81,8 @@ void listener_destroy(struct listener *l)
 {
     if (!l)
         return;
+    if (l->gone)
+        *l->gone = true;
     loop_close_fd(&l->readable, &l->fd);
     loop_free(l->resume);
     free(l);

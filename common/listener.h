@@ -1,4 +1,4 @@
-/* common/listener.h - accept connections in an event loop, one per turn
+/* common/listener.h - accept connections in an event loop
  *
  * Without a free descriptor, or memory for a socket, connections stay pending: the
  * listener then pauses, as the loop would spin.

@@ -68,6 +68,16 @@ START_TEST(the_callback_may_destroy_it)
 }
 END_TEST
 
+START_TEST(those_that_wait_are_accepted_in_one_turn)
+{
+    struct test t = {0};
+    begin(&t);
+    event_base_loop(loop_base(t.loop), EVLOOP_ONCE | EVLOOP_NONBLOCK);
+    ck_assert_int_eq(t.accepted, CALLERS);
+    end(&t);
+}
+END_TEST
+
 START_TEST(without_descriptors_the_loop_sleeps_and_connections_wait)
 {
     struct test t = {0};
@@ -100,6 +110,7 @@ Suite *suite(void)
     Suite *s = suite_create("listener");
     TCase *t = tcase_create("listener");
     tcase_add_test(t, the_callback_may_destroy_it);
+    tcase_add_test(t, those_that_wait_are_accepted_in_one_turn);
     tcase_add_test(t, without_descriptors_the_loop_sleeps_and_connections_wait);
     suite_add_tcase(s, t);
     return s;

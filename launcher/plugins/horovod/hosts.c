@@ -150,8 +150,9 @@ static void notify(struct horovod *h)
     job_send(h->j, (unsigned)node,
              MSG(notify, .port = h->slots[r].service.port, .data = request,
                  .ndata = (uint32_t)size));
+    if (h->told_ms == 0)
+        log_info("rank %d, Horovod's rank 0, is told that hosts have changed", r);
     h->told_ms = now_ms();
-    log_info("rank %d, Horovod's rank 0, is told that hosts have changed", r);
 }
 
 /* Would the next world have other hosts? */
@@ -184,7 +185,7 @@ void hosts_watch(struct horovod *h)
 {
     say_kept(h);
     if (!hosts_differ(h))
-        h->changed_ms = 0;
+        h->changed_ms = h->told_ms = 0;
     else if (h->changed_ms == 0)
         h->changed_ms = now_ms();
     else if (is_due(h))

@@ -238,6 +238,7 @@ class Job:
     """One launch; everything about it follows from the seed and its number."""
 
     rank_program = "soak_rank"
+    long = False  # faults last up to LONG seconds
 
     def __init__(self, lane, seed, number, only, long):
         self.lane, self.number = lane, number

@@ -28,7 +28,7 @@ struct listener {
 static void pause_accepting(struct listener *l)
 {
     if (!l->paused)
-        log_warn("connections to %s have to wait: %s (raise 'ulimit -n')", l->what,
+        log_warn("connections to %s are delayed: %s (raise 'ulimit -n')", l->what,
                  strerror(errno));
     l->paused = true;
     event_del(l->readable);

@@ -77,9 +77,9 @@ static int fail(struct prepare *p, int code, uint32_t local)
     return -1;
 }
 
-/* Of a Python by name: the environment that is active for the user comes first in PATH.
- * Where it is missing, the search finds the system's Python, which starts as well, with
- * other packages. */
+/* A warning if a Python given by name is not that of the user's active environment, which
+ * is first in PATH: where its directory is missing, the search finds the system's Python,
+ * which has other packages. NULL: none. */
 static char *find_other_python(const struct prepare *p, const struct program *one)
 {
     static const char *const names[] = {"VIRTUAL_ENV", "CONDA_PREFIX"};
@@ -89,8 +89,8 @@ static char *find_other_python(const struct prepare *p, const struct program *on
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         const char *dir = strv_env_get(&p->env, names[i]);
         if (dir && *dir && access(dir, F_OK) < 0 && errno == ENOENT)
-            return xasprintf("the Python environment '%s' (%s) is not on %s: '%s' is run; copy "
-                             "it there, or use a shared directory",
+            return xasprintf("the Python environment '%s' (%s) is missing on %s, which "
+                             "runs '%s'; copy it there, or use a shared directory",
                              dir, names[i], p->host, one->path);
     }
     return NULL;

@@ -518,8 +518,8 @@ struct ranks *ranks_create(struct agent *a, void (*stream_ended)(struct agent *a
     return r;
 }
 
-/* What a call that does not return uses is left to it; other children that end meanwhile
- * are not. */
+/* If a call does not return, what it uses is never freed; children that end meanwhile
+ * are reaped all the same. */
 static void end_thread(struct ranks *r)
 {
     if (!background_end(r->thread)) {

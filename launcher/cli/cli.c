@@ -192,7 +192,7 @@ static int check_options(struct opts *opts, const char *hosts_option,
                                                   : "--stdin none");
     if (!wants_script(opts) && script_option)
         return err_set(
-            err, "%s is for a batch script: --script " SCHEDULER_NAMES ", or --submit",
+            err, "%s is for batch scripts: add --script " SCHEDULER_NAMES ", or --submit",
             script_option);
     return 0;
 }
@@ -271,7 +271,7 @@ static int read_as(struct reading *r, struct opts *opts, struct ddp_err *err)
         return 0;
     name = opts->as->name;
     if (r->argc < 2 || strcmp(r->argv[1], command) != 0)
-        return err_set(err, "'%s %.80s' starts nothing; only '%s %s' can be called so",
+        return err_set(err, "'%s %.80s' starts no program; only '%s %s' does",
                        name, r->argc < 2 ? "" : r->argv[1], name, command);
     r->argv++;
     r->argc--;

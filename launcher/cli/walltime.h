@@ -2,7 +2,8 @@
  * have: from people's words to the scheduler's
  *
  * A bare number is minutes for Slurm, LSF and Flux, seconds for Grid Engine and PBS;
- * "2:00" is two minutes here and two hours there. Neither is understood: a unit settles it.
+ * "2:00" is two minutes for some and two hours for others. Both are rejected: times need
+ * a unit.
  */
 #ifndef LAUNCHER_CLI_WALLTIME_H
 #define LAUNCHER_CLI_WALLTIME_H

@@ -19,7 +19,7 @@
  * its ddprun has called exec; us between two looks for it */
 enum { YOUNG_MS = 2000, EXEC_MS = 100, POLL_US = 10000 };
 
-/* s, for a connection to a job that has not accepted those before it: it is stopped */
+/* s; a stopped job accepts nothing, and connect() blocks when its queue is full */
 enum { CONNECT_S = 5 };
 
 /* of try_connect(): there is a job, which does not accept */

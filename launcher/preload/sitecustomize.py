@@ -18,10 +18,10 @@ RANK = os.path.join(HERE, "rank")
 LOADED = frozenset(sys.modules)  # modules of Python's start-up
 PR_SET_PDEATHSIG, SIGKILL = 1, 9
 VALID_S = 86400  # of what an earlier launch has found
-# Packages whose imports pass the checks: the way back before them is not worth its copies of pages.
+# Packages whose imports pass the checks: no fork before them, which costs copies of pages.
 GOOD = set("""PIL accelerate cv2 datasets diffusers einops huggingface_hub matplotlib numpy omegaconf
     pandas scipy sklearn timm torch torchvision tqdm transformers yaml""".split())
-CAREFUL = -1  # number of steps in a record: one of these has not passed, so go back before each
+CAREFUL = -1  # as a record's number of steps: an import of GOOD failed a check, so fork before each
 REFUSED = 75  # exit status of a child whose imports failed a check
 EXTRA_FD = 63  # the number of PMI_FD in a rank
 
@@ -358,7 +358,7 @@ class Cache:
             write_file(self.path, (self.key, count, why))
 
     def forget(self):
-        """Those that were good are no longer; which of them are was not found out."""
+        """Remove the record: some recorded import failed a check, and it is unknown which."""
         try:
             os.unlink(self.path)
         except OSError:

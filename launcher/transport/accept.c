@@ -210,7 +210,7 @@ static void on_caller(int fd, const struct sockaddr *from, void *arg)
     if (!a->options.allowed || a->options.allowed(from, a->arg)) {
         caller_create(a, fd, from);
     } else {
-        listener_refused(a->listener, from, "it is none of the job's hosts");
+        listener_refused(a->listener, from, "it is not a host of the job");
         close(fd);
     }
 }

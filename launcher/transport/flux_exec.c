@@ -3,9 +3,9 @@
  *
  * "flux exec -r RANK command" runs the command as a child of a broker: with the CPUs that
  * the job has on that node, and without an sshd there. Only the owner of an instance may
- * do so, as in flux batch and flux alloc. Its stdin, and the end of it, arrive there; no
- * shell reads the command. The number of a host's broker is looked up by `flux overlay`,
- * which is not waited for here: a shell does both.
+ * do so, as in flux batch and flux alloc. flux exec forwards stdin and its end; no shell
+ * parses the command. A shell runs `flux overlay`, which gives the rank of the host's
+ * broker, and then flux exec, so that the launcher does not wait for the former.
  *
  * The environment is ours, but CUDA_VISIBLE_DEVICES names the GPUs of one node. The
  * broker has that of its own node, from the shell of the job in which it runs.
@@ -17,7 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char there[] =
+static const char on_broker[] =
     "unset CUDA_VISIBLE_DEVICES; v=$(tr \"\\0\" \"\\n\" </proc/$PPID/environ | "
     "grep ^CUDA_VISIBLE_DEVICES=) && export \"$v\"; exec \"$0\"";
 
@@ -31,7 +31,7 @@ static void command(const struct msg_hosts *hosts, const unsigned *nodes, size_t
     strv_pushf(argv,
                "r=$(flux overlay lookup \"$0\") && exec flux exec -q -d / -r \"$r\" "
                "sh -c '%s' \"$1\"",
-               there);
+               on_broker);
     strv_push(argv, hosts->hosts[nodes[0]].name);
     strv_push(argv, hosts->agent);
 }
@@ -42,7 +42,7 @@ static bool diagnose(const struct msg_hosts *hosts, const struct host *host,
     if (!strstr(output, "not found in host map"))
         return false;
     snprintf(d->text, sizeof d->text,
-             "%s: Flux has no broker of this name in this job; --start ssh does without",
+             "%s: this Flux job has no broker of that name; try --start ssh",
              host->name);
     return true;
 }

@@ -23,7 +23,7 @@ RESOURCES = ("[resource]\nnoverify = true\n[[resource.config]]\n"
 
 
 class Flux(ScriptTest):
-    """One instance of alice's for all, as its start is what is dear."""
+    """All tests share one instance of alice's, as its start takes most of the time."""
 
     @classmethod
     def setUpClass(cls):

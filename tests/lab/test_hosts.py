@@ -164,8 +164,8 @@ class Works(LabTest):
             launch = self.run_to_end("-H", self.hosts(1, 2, slots=1), "python3", "-c", "pass", env={
                 name: "/run/venv", "PATH": "/run/venv/bin:/usr/bin:/bin"})
             self.assert_ended(launch, 0)
-            self.assertEqual(launch.err.count(f"the Python environment '/run/venv' ({name}) is not on "
-                                              "node002: '/usr/bin/python3' is run"), warned, launch.err)
+            self.assertEqual(launch.err.count(f"the Python environment '/run/venv' ({name}) is missing "
+                                              "on node002, which runs '/usr/bin/python3'"), warned, launch.err)
             self.assertEqual(launch.err.count("Python"), warned, launch.err)
 
 

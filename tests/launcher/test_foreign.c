@@ -423,7 +423,7 @@ static const struct {
      "unknown here: '-launcher': 'fork' has nothing like it here, see --help start (try "
      "ddprun --help)"},
     {"accelerate config",
-     "'accelerate config' starts nothing; only 'accelerate launch' can be called so"},
+     "'accelerate config' starts no program; only 'accelerate launch' does"},
     {"accelerate launch --config_file f --gpu_ids 0 train.py",
      "unknown here: '--config_file': give its values as options; '--gpu_ids': set "
      "CUDA_VISIBLE_DEVICES before 'ddprun' (try ddprun --help)"},

@@ -281,7 +281,7 @@ static const struct {
      "n3: the agent '/agent' is not there; install ddprun in the same place, or name its "
      "agent by --agent"},
     {&transport_flux, "flux-overlay: host n3 not found in host map\n", 1 << 8,
-     "n3: Flux has no broker of this name in this job; --start ssh does without"},
+     "n3: this Flux job has no broker of that name; try --start ssh"},
     {&transport_flux, "n3: 1: exec: /agent: not found\n", 127 << 8,
      "n3: the agent '/agent' is not there; install ddprun in the same place, or name its "
      "agent by --agent"},

@@ -248,7 +248,7 @@ class Keys(Peers):
         self.assertIn("--peer-key FILE or DDPRUN_KEY", apart[1].err)
         self.assertIn("missing: --node-rank 1", other[0].err)
         self.assertIn("the head has not been found", other[1].err)
-        self.assertIn("it is none of the job's hosts", strange[0].err)
+        self.assertIn("it is not a host of the job", strange[0].err)
 
     def test_keys_that_are_none_are_refused(self):
         loose = self.write("loose", "0123456789abcdef0123456789abcdef\n", 0o644)

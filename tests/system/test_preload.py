@@ -916,7 +916,7 @@ class Choice(LaunchTest):
         self.assertNotIn(NOT_FORKED, launch.err)
 
     def test_a_well_known_package_that_is_refused(self):
-        """No way back is kept before it, until it has been refused once; then torch is shared."""
+        """The helper does not fork before it until it has failed a check once; then torch is shared."""
         self.write("site/scipy.py", "import os; os.getenv('RANK') + ''\n")
         script = self.write("script.py", "import torch, scipy\nprint('a', 'BY_TORCH' in scipy.os.environ)\n")
         for forked in (False, True, True):
@@ -977,8 +977,8 @@ class Choice(LaunchTest):
             os.unlink(self.path("job", name))
             shutil.rmtree(self.path("job", "later"), ignore_errors=True)
 
-    def test_a_record_on_a_dead_file_server(self):
-        """The ranks start without it, and until then the agent does what it is told."""
+    def test_a_record_on_an_unresponsive_file_server(self):
+        """The ranks start without it; until then the agent handles the launcher's messages."""
         command = ("-np", 2, "-v", PYTHON, "-c", "print('torch')")
         told = self.run_to_end(*command, env=self.env).err
         self.assertIn("does not begin with an import of torch", told)

@@ -37,9 +37,9 @@ struct tuner {
     struct strv warnings; /* a line each */
 };
 
-/* Measures the net's products of n samples that have no choice yet, unless an earlier
- * run has chosen; layers_choose()
- * makes the net take the choices. Overwrites activations and gradients, also `grads`,
+/* Measures the net's products of n samples that have no choice yet, unless an earlier run
+ * has chosen; layers_choose() makes the net take the choices. Overwrites activations
+ * and gradients, also `grads`,
  * which every step writes anew. Never called during capture. */
 int autotune_measure(struct tuner *t, struct layers *net, int n, float *grads,
                      struct ddp_err *err);

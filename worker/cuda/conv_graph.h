@@ -6,9 +6,9 @@
  * library"; the attributes are those that its own cudnn-frontend sets.)
  *
  * cuDNN's heuristics give a list of configurations, best first; a place in it names one.
- * The list is the same for equal devices and versions of cuDNN. A configuration that the
- * API rejects cannot be taken, which is no error, nor one that is not deterministic or of
- * a lower precision. Plans are built outside of capture; executing one may be captured.
+ * The list is the same for equal devices and versions of cuDNN. Configurations
+ * that the API rejects, that are not deterministic, or that are less precise are skipped;
+ * that is no error. Plans are built outside of capture; executing one may be captured.
  */
 #ifndef WORKER_CUDA_CONV_GRAPH_H
 #define WORKER_CUDA_CONV_GRAPH_H

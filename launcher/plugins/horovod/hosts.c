@@ -126,7 +126,7 @@ bool hosts_awaited(struct horovod *h)
 }
 
 /* Horovod forgets a request that comes before hvd.elastic.run listens, or before the
- * reset ends by which a rank joins a world; nothing shows when. So rank 0 is told again
+ * reset ends by which a rank joins a world; nothing shows when. So notify rank 0 again
  * until it asks for its place in the next world. */
 static bool is_due(const struct horovod *h)
 {

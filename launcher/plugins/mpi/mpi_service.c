@@ -340,8 +340,8 @@ static void on_stop_deadline(evutil_socket_t fd, short what, void *arg)
         kill(w->server, SIGKILL);
 }
 
-/* The share that the report would be made from may be that of the next attempt, in which
- * the launcher expects no report of this one. */
+/* A later report would use the share of the next attempt, in which the launcher expects
+ * no report of this one. */
 void mpi_service_ending(struct mpi_service *w)
 {
     w->ending = true;

@@ -1,8 +1,8 @@
 /* launcher/plugins/preload/preload_known.c - see preload.h
  *
- * An interpreter that then refuses costs each launch 20 ms or more: so do not start one where
- * the script's text shows that, or an earlier launch has recorded it. A wrong answer costs
- * only the shared import.
+ * Starting an interpreter that shares nothing costs a launch 20 ms or more: skip it where
+ * the script's text, or the record of an earlier launch, shows that nothing can be
+ * shared. A wrong answer costs only the shared import.
  */
 #include "launcher/plugins/preload/preload.h"
 
@@ -131,7 +131,7 @@ int preload_script_fits(const char *path, char *const *argv, struct ddp_err *why
     struct stat st;
     ssize_t n = 0;
     int rc = 0;
-    /* what one reads from a pipe, another does not get */
+    /* reading a pipe here would take the script from the rank */
     if (!option && stat(file, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
         rc = err_set(why, "'%s' is not a regular file", file);
     else if (!option)
@@ -176,7 +176,7 @@ char *preload_record(const struct preload_spec *spec, const struct strv *common,
                      digest);
 }
 
-/* "TIME PATH", the time in ns, or -1 if it was missing: whether it is as it was. */
+/* Is PATH of a line "TIME PATH" unchanged? TIME is its mtime in ns; -1: was missing. */
 static bool unchanged(const char *line)
 {
     char *path;

@@ -11,7 +11,7 @@
 struct loop *loop;
 struct output *output;
 struct ddp_err err;
-int rooms;
+int drains;
 bool stuck;
 
 void output_setup(void)
@@ -39,7 +39,7 @@ void turn(void)
 
 static void on_room(void *arg)
 {
-    rooms++;
+    drains++;
 }
 
 const char *last_host = "node02";

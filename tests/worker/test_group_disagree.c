@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ODD = 1, ROOM = 20000 };
+enum { ODD = 1, LONG = 20000 };
 
 /* They play side by side: most of the time is the groups' before they look around. */
 static const struct team teams[] = {{.size = 2, .backend = "tcp"},
@@ -21,20 +21,15 @@ static const struct team teams[] = {{.size = 2, .backend = "tcp"},
                                     {.size = 4, .layout = "abaa"},
                                     {.size = 3}};
 
-static float in[ROOM], out[ROOM];
+static float a[LONG], b[LONG];
 
-TEAM_CALL(barrier, ddp_barrier(g, err))
-TEAM_CALL(broadcast, ddp_broadcast(g, in, 64, DDP_F32, 0, err))
-TEAM_CALL(broadcast_of_odd, ddp_broadcast(g, in, 64, DDP_F32, ODD, err))
-TEAM_CALL(all_reduce, ddp_all_reduce(g, in, 64, DDP_F32, DDP_MAX, err))
-TEAM_CALL(all_reduce_min, ddp_all_reduce(g, in, 64, DDP_F32, DDP_MIN, err))
-TEAM_CALL(all_reduce_long, ddp_all_reduce(g, in, ROOM, DDP_F32, DDP_MAX, err))
-TEAM_CALL(reduce, ddp_reduce(g, in, out, 64, DDP_F32, DDP_SUM, 0, err))
-TEAM_CALL(all_gather, ddp_all_gather(g, in, out, 64, DDP_F32, err))
-TEAM_CALL(reduce_scatter, ddp_reduce_scatter(g, in, out, 64, DDP_F32, DDP_SUM, err))
-TEAM_CALL(gather, ddp_gather(g, in, out, 64, DDP_F32, 0, err))
-TEAM_CALL(scatter, ddp_scatter(g, in, out, 64, DDP_F32, ODD, err))
-TEAM_CALL(all_to_all, ddp_all_to_all(g, in, out, 64, DDP_F32, err))
+#include "tests/worker/calls.h"
+
+TEAM_CALL(reduce, ddp_reduce(g, a, b, 64, DDP_F32, DDP_SUM, 0, err))
+TEAM_CALL(all_gather, ddp_all_gather(g, a, b, 64, DDP_F32, err))
+TEAM_CALL(reduce_scatter, ddp_reduce_scatter(g, a, b, 64, DDP_F32, DDP_SUM, err))
+TEAM_CALL(gather, ddp_gather(g, a, b, 64, DDP_F32, 0, err))
+TEAM_CALL(scatter, ddp_scatter(g, a, b, 64, DDP_F32, ODD, err))
 
 /* A rank that polls instead of waiting reports its call as well. */
 static int ask(struct ddp_request *r, struct ddp_err *err)
@@ -45,8 +40,8 @@ static int ask(struct ddp_request *r, struct ddp_err *err)
     return rc;
 }
 
-TEAM_CALL(asked_all_reduce, ask(ddp_iall_reduce(g, in, 64, DDP_F32, DDP_SUM, err), err))
-TEAM_CALL(asked_all_to_all, ask(ddp_iall_to_all(g, in, out, 64, DDP_I32, err), err))
+TEAM_CALL(asked_all_reduce, ask(ddp_iall_reduce(g, a, 64, DDP_F32, DDP_SUM, err), err))
+TEAM_CALL(asked_all_to_all, ask(ddp_iall_to_all(g, a, b, 64, DDP_I32, err), err))
 
 static const struct {
     int (*call)(struct ddp_group *g, struct ddp_err *err);

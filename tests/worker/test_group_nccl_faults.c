@@ -21,7 +21,7 @@ static const struct team teams[] = {
     {.size = 4, .backend = "nccl", .layout = "aabb"},
 };
 
-enum { VICTIM = 1, COUNT = 1000, SOON_MS = 20000 }; /* the groups' deadline is 60 s */
+enum { ODD = 1, LONG = 1000, SOON_MS = 20000 }; /* the groups' deadline is 60 s */
 
 static float *a, *b;
 
@@ -30,7 +30,7 @@ static void take_memory(struct ddp_group *g)
     int (*alloc)(uint64_t * at, size_t bytes) = NULL;
     void *cuda = dlopen("libcuda.so.1", RTLD_NOW);
     *(void **)&alloc = cuda ? dlsym(cuda, "cuMemAlloc_v2") : NULL;
-    size_t bytes = COUNT * sizeof(float) * (size_t)ddp_group_size(g);
+    size_t bytes = LONG * sizeof(float) * (size_t)ddp_group_size(g);
     uint64_t at[2] = {0};
     team_assert(g, alloc && alloc(&at[0], bytes) == 0 && alloc(&at[1], bytes) == 0,
                 "no device memory");
@@ -64,10 +64,9 @@ enum { THINGS = 2 * (5 + 2 * 2) };
 
 static int all_calls(struct ddp_group *g, struct ddp_err *err)
 {
-    return ddp_all_reduce(g, a, COUNT, DDP_F32, DDP_SUM, err) == 0 &&
-                   ddp_broadcast(g, a, COUNT, DDP_F32, 0, err) == 0 &&
-                   ring(g, err) == 0 &&
-                   ddp_reduce(g, a, b, COUNT, DDP_F32, DDP_MAX, VICTIM, err) == 0 &&
+    return ddp_all_reduce(g, a, LONG, DDP_F32, DDP_SUM, err) == 0 &&
+                   ddp_broadcast(g, a, LONG, DDP_F32, 0, err) == 0 && ring(g, err) == 0 &&
+                   ddp_reduce(g, a, b, LONG, DDP_F32, DDP_MAX, ODD, err) == 0 &&
                    ddp_barrier(g, err) == 0 &&
                    ddp_all_gather(g, a, b, 10, DDP_F32, err) == 0 &&
                    ddp_scatter(g, a, b, 10, DDP_F32, 0, err) == 0 &&
@@ -83,8 +82,8 @@ static void fault_case(struct ddp_group *g, const void *arg)
     int thing = *(const int *)arg;
     take_memory(g);
     snprintf(at, sizeof at, "%d", abs(thing));
-    snprintf(who, sizeof who, "rank %d on ", VICTIM);
-    if (ddp_group_rank(g) == VICTIM)
+    snprintf(who, sizeof who, "rank %d on ", ODD);
+    if (ddp_group_rank(g) == ODD)
         setenv(thing > 0 ? "FAKE_NCCL_DIES" : "FAKE_NCCL_FAILS", at, 1);
     int64_t began = now_ms();
     int rc = all_calls(g, &err), took = (int)(now_ms() - began);
@@ -104,7 +103,7 @@ START_TEST(who_dies_at_a_call_is_named)
     struct team t = teams[_i];
     const char *how = getenv("DDP_TEST_POINTS");
     int step = how && strcmp(how, "all") == 0 ? 1 : 4;
-    t.expect_dead = VICTIM + 1;
+    t.expect_dead = ODD + 1;
     for (int thing = step == 1 ? 1 : 1 + _i; thing <= THINGS; thing += step)
         assert_team(&t, fault_case, &thing);
 }
@@ -126,7 +125,7 @@ static void leave_case(struct ddp_group *g, const void *arg)
     int rank = ddp_group_rank(g), last = ddp_group_size(g) - 1;
     take_memory(g);
     team_ok(g, ddp_barrier(g, &err));
-    if (rank == VICTIM)
+    if (rank == ODD)
         return;
     if (rank == last)
         usleep(500000);
@@ -136,10 +135,10 @@ static void leave_case(struct ddp_group *g, const void *arg)
     if (rank == last || rank == 0)
         team_ok(g, r ? ddp_wait(r, &err) : -1);
     int64_t began = now_ms();
-    int rc = ddp_all_reduce(g, a, COUNT, DDP_F32, DDP_SUM, &err);
+    int rc = ddp_all_reduce(g, a, LONG, DDP_F32, DDP_SUM, &err);
     team_assert(g, rc == -1 && now_ms() - began < SOON_MS, "met a rank that has left");
     char who[32];
-    snprintf(who, sizeof who, "rank %d on ", VICTIM);
+    snprintf(who, sizeof who, "rank %d on ", ODD);
     team_assert(g, strstr(err.text, who) && strstr(err.text, "has left the group"), "%s",
                 err.text);
 }
@@ -152,21 +151,15 @@ END_TEST
 
 /* ---- calls that differ ---- */
 
-TEAM_CALL(barrier, ddp_barrier(g, err))
-TEAM_CALL(broadcast, ddp_broadcast(g, a, 64, DDP_F32, 0, err))
-TEAM_CALL(broadcast_of_odd, ddp_broadcast(g, a, 64, DDP_F32, VICTIM, err))
-TEAM_CALL(all_reduce, ddp_all_reduce(g, a, 64, DDP_F32, DDP_SUM, err))
-TEAM_CALL(all_reduce_min, ddp_all_reduce(g, a, 64, DDP_F32, DDP_MIN, err))
-TEAM_CALL(all_reduce_long, ddp_all_reduce(g, a, COUNT, DDP_F32, DDP_SUM, err))
-TEAM_CALL(all_to_all, ddp_all_to_all(g, a, b, 10, DDP_F32, err))
+#include "tests/worker/calls.h"
 
 static const struct {
     int (*others)(struct ddp_group *g, struct ddp_err *err);
     int (*odd)(struct ddp_group *g, struct ddp_err *err);
     const char *said[2];
 } pairs[] = {
-    {all_reduce, broadcast, {"all_reduce(sum) of 256 bytes", "broadcast of 256 bytes"}},
-    {barrier, all_reduce, {"calls barrier", "all_reduce(sum) of 256"}},
+    {all_reduce, broadcast, {"all_reduce(max) of 256 bytes", "broadcast of 256 bytes"}},
+    {barrier, all_reduce, {"calls barrier", "all_reduce(max) of 256"}},
     {all_reduce, all_reduce_long, {"of 256 bytes of f32", "of 4000 bytes of f32"}},
     {broadcast, broadcast_of_odd, {"f32 from rank 0", "f32 from rank 1"}},
     {all_to_all, barrier, {"calls all_to_all of f32", "calls barrier"}},
@@ -183,7 +176,7 @@ static void disagree_case(struct ddp_group *g, const void *arg)
         struct ddp_group *sub = ddp_group_sub(g, all, size, &err);
         team_assert(g, sub, "%s", err.text);
         int64_t began = now_ms();
-        int rc = (rank == VICTIM ? pairs[i].odd : pairs[i].others)(sub, &err);
+        int rc = (rank == ODD ? pairs[i].odd : pairs[i].others)(sub, &err);
         int took = (int)(now_ms() - began);
         team_assert(g, rc == -1 && took < SOON_MS, "pair %zu: %d after %d ms", i, rc,
                     took);
@@ -214,7 +207,7 @@ static void review_case(struct ddp_group *g, const void *arg)
     int rc = 0, i;
     take_memory(g);
     for (i = 0; i < MANY && rc == 0; i++)
-        rc = (ddp_group_rank(g) == VICTIM ? all_reduce_min : all_reduce)(g, &err);
+        rc = (ddp_group_rank(g) == ODD ? all_reduce_min : all_reduce)(g, &err);
     team_assert(g, rc == -1 && strstr(err.text, "rank 1 calls all_reduce(min)"), "%d: %s",
                 i, err.text);
 }
@@ -226,12 +219,12 @@ static void far_review_case(struct ddp_group *g, const void *arg)
     struct ddp_err err = {""};
     take_memory(g);
     for (int i = 0; i < 9; i++) {
-        bool odd = ddp_group_rank(g) == VICTIM && i == 3;
+        bool odd = ddp_group_rank(g) == ODD && i == 3;
         team_ok(g, (odd ? all_reduce_min : all_reduce)(g, &err));
     }
     int rc = 0;
     for (int i = 0; i < 8 && rc == 0; i++) {
-        poll(NULL, 0, ddp_group_rank(g) == VICTIM ? 500 : 0);
+        poll(NULL, 0, ddp_group_rank(g) == ODD ? 500 : 0);
         rc = all_reduce(g, &err);
     }
     team_assert(g,

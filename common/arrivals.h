@@ -14,7 +14,7 @@ enum { ARRIVALS = 512, ARRIVALS_VERSION = 1 };
 
 struct arrival_entry {
     _Atomic uint64_t number; /* of the collective in its group, from 1 */
-    uint64_t group;          /* arrivals_group(), the same in all of its ranks */
+    uint64_t group;          /* fnv1a() of its name, the same in all of its ranks */
     int64_t at_ns;           /* CLOCK_MONOTONIC */
 };
 
@@ -23,15 +23,5 @@ struct arrivals_file {
     _Atomic uint64_t next;
     struct arrival_entry entry[ARRIVALS];
 };
-
-/* The id of a group in this file: FNV-1a of its name. */
-static inline uint64_t arrivals_group(uint64_t id, const void *data, uint64_t n)
-{
-    const unsigned char *p = data;
-    for (uint64_t i = 0; i < n; i++)
-        id = (id ^ p[i]) * 0x100000001b3u;
-    return id;
-}
-#define ARRIVALS_GROUP_SEED 0xcbf29ce484222325u
 
 #endif

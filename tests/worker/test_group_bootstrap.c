@@ -75,8 +75,8 @@ static void remove_dir(void)
 static const char *const leftovers[] = {
     NULL,
     "",
-    "ddpgroup meeting 2, 4 ranks, ddp/group/0.0\n1@127.0.0.1 00000000deadbeef\n",
-    "ddpgroup meeting 2, 9 ranks, ddp/group/0.0\n1@127.0.0.1 00000000deadbeef\n",
+    "ddpgroup meeting 3, 4 ranks, ddp/group/0.0\n1@127.0.0.1@00000000deadbeef\n",
+    "ddpgroup meeting 3, 9 ranks, ddp/group/0.0\n1@127.0.0.1@00000000deadbeef\n",
     "ddpgroup meeting 1, 4 ranks, ddp/group/0.0\n2 500\nca",
 };
 
@@ -149,14 +149,14 @@ END_TEST
 START_TEST(a_visit_after_the_deadline_ends)
 {
     struct ddp_err err = {""};
-    struct ddp_value cards[2] = {{0}};
+    struct card card = {.port = 1}, cards[2];
     char value[BOOTSTRAP_VALUE];
     int port, fd = sock_listen("127.0.0.1", 0, &port, &err);
     ck_assert_msg(fd >= 0, "%s", err.text);
     const struct bootstrap m = {
         .place = "x", .name = "g", .rank = 1, .size = 2, .deadline_ms = now_ms()};
-    snprintf(value, sizeof value, "%d@127.0.0.1", port);
-    ck_assert_int_eq(bootstrap_at(&m, -1, value, "x", "card", cards, &err), -1);
+    snprintf(value, sizeof value, "%d@127.0.0.1@word", port);
+    ck_assert_int_eq(bootstrap_at(&m, -1, value, "x", &card, cards, &err), -1);
     ck_assert_msg(strstr(err.text, "not all ranks have joined at tcp://127.0.0.1:"), "%s",
                   err.text);
     close(fd);
@@ -199,7 +199,7 @@ END_TEST
 START_TEST(more_ranks_than_descriptors_are_an_error)
 {
     struct ddp_err err = {""};
-    struct ddp_value *cards = xcalloc(64, sizeof *cards);
+    struct card cards[64], card = {.port = 1};
     int port, listener = sock_listen("127.0.0.1", 0, &port, &err);
     ck_assert_msg(listener >= 0, "%s", err.text);
     int caller = sock_connect("127.0.0.1", port, now_ms() + 60000, false, &err);
@@ -211,7 +211,7 @@ START_TEST(more_ranks_than_descriptors_are_an_error)
     struct bootstrap m = {
         .place = "here:1", .name = "x", .size = 64, .deadline_ms = now_ms() + 60000};
     ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &none), 0);
-    int rc = bootstrap_tcp_serve(&m, listener, "card", cards, &err);
+    int rc = bootstrap_tcp_serve(&m, listener, &card, cards, &err);
     ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &before), 0);
     ck_assert_int_eq(rc, -1);
     ck_assert_str_eq(err.text,
@@ -219,7 +219,6 @@ START_TEST(more_ranks_than_descriptors_are_an_error)
                      "takes a descriptor: Too many open files; see 'ulimit -n'");
     close(caller);
     close(listener);
-    free(cards);
 }
 END_TEST
 

@@ -9,8 +9,6 @@
 
 #include <ctype.h>
 #include <netdb.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { SILENT_MS = 5000, LIMIT_MS = 300, LATE_MS = 2500 };
 
@@ -31,13 +29,13 @@ int __wrap_getaddrinfo(const char *name, const char *service,
 
 START_TEST(silent_name_servers_cost_no_more_than_the_deadline)
 {
-    struct listeners listeners = {.tcp_port = 1234, .unix_name = "x"};
+    struct card card;
     struct ddp_err err;
     int64_t began = now_ms();
-    char *card = card_make(0, &listeners, "head.example", began + LIMIT_MS, false, &err);
+    ck_assert_int_eq(card_make(&card, 0, "head.example", began + LIMIT_MS, false, &err),
+                     0);
     ck_assert_int_lt(now_ms() - began, LATE_MS);
-    ck_assert_msg(card && strstr(card, "\n1234\nx\n"), "%s", card);
-    free(card);
+    ck_assert_str_ne(card.addr, "");
 }
 END_TEST
 

@@ -18,13 +18,8 @@
 static void add(struct ddp_group *g, struct coll *c, enum request_kind kind, int peer,
                 const char *base, struct range r)
 {
-    c->items[c->nitems++] = (struct ddp_request){.kind = kind,
-                                                 .group = g,
-                                                 .peer = peer,
-                                                 .tag = (int)(c->number & INT_MAX),
-                                                 .what = 1 + coll_what(c),
-                                                 .data = coll_at(c, base, r.at),
-                                                 .bytes = r.n * type_size(c->type)};
+    message_init(&c->items[c->nitems++], g, kind, peer, (int)(c->number & INT_MAX),
+                 1 + coll_what(c), coll_at(c, base, r.at), r.n * type_size(c->type));
 }
 
 /* This rank's own block is copied. */
@@ -55,12 +50,8 @@ static void add_all(struct ddp_group *g, struct coll *c)
 static int start(struct ddp_group *g, struct coll *c)
 {
     add_all(g, c);
-    for (size_t i = 0; i < c->nitems && !g->broken; i++) {
-        if (c->items[i].kind == REQUEST_SEND)
-            p2p_send(g, &c->items[i]);
-        else
-            p2p_recv(g, &c->items[i]);
-    }
+    for (size_t i = 0; i < c->nitems && !g->broken; i++)
+        p2p_post(g, &c->items[i]);
     return g->broken ? -1 : 0;
 }
 

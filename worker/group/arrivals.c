@@ -8,6 +8,7 @@
 
 #include "common/arrivals.h"
 #include "common/duration.h"
+#include "common/fnv.h"
 #include "common/mem.h"
 
 #include <fcntl.h>
@@ -45,9 +46,9 @@ void arrivals_open(struct ddp_group *g)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, map_file);
-    uint64_t id = arrivals_group(ARRIVALS_GROUP_SEED, g->name, strlen(g->name));
+    uint64_t id = fnv1a(FNV1A, g->name, strlen(g->name));
     size_t n = (size_t)g->layout.size * sizeof *g->layout.world_ranks;
-    g->id = g->layout.world_ranks ? arrivals_group(id, g->layout.world_ranks, n) : id;
+    g->id = g->layout.world_ranks ? fnv1a(id, g->layout.world_ranks, n) : id;
 }
 
 void arrivals_note(const struct ddp_group *g)

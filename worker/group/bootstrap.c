@@ -4,6 +4,8 @@
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/number.h"
+#include "include/ddprun/store.h"
 #include "worker/group/env.h"
 
 #include <stdio.h>
@@ -12,40 +14,32 @@
 
 /* ---- the store ---- */
 
-static int bootstrap_store(const struct bootstrap *m, const char *card,
-                           struct ddp_value *cards, struct ddp_err *err)
+static int bootstrap_store(const struct bootstrap *m, const struct card *card,
+                           struct card *cards, struct ddp_err *err)
 {
-    const char *addr = m->master_addr ? m->master_addr : getenv("MASTER_ADDR");
-    if (!addr || (m->master_port == 0 && !getenv("MASTER_PORT")))
+    if (!*m->addr || (m->port == 0 && !getenv("MASTER_PORT")))
         return err_set(err,
                        "%s is not set: rank %d of %d does not know where to meet the "
                        "others; start under ddprun, or give the address of a ddpstored",
-                       addr ? "MASTER_PORT" : "MASTER_ADDR", m->rank, m->size);
+                       *m->addr ? "MASTER_PORT" : "MASTER_ADDR", m->rank, m->size);
+    size_t n = (size_t)m->size;
     int64_t left = m->deadline_ms - now_ms();
     struct ddp_store *store =
-        ddp_store_connect(addr, m->master_port, left > 1 ? left : 1, err);
+        ddp_store_connect(m->addr, m->port, left > 1 ? left : 1, err);
     if (!store)
         return -1;
-    int rc =
-        ddp_store_fence(store, m->name, m->rank, m->size, card, strlen(card), cards, err);
+    struct ddp_value *values = xcalloc(n, sizeof *values);
+    int rc = ddp_store_fence(store, m->name, m->rank, m->size, card, sizeof *card, values,
+                             err);
+    for (size_t r = 0; r < n && rc == 0; r++) {
+        if (values[r].size == sizeof *cards)
+            memcpy(&cards[r], values[r].data, sizeof *cards);
+    }
+    if (rc == 0)
+        ddp_values_free(values, n);
+    free(values);
     ddp_store_close(store);
     return rc;
-}
-
-int bootstrap_late(const struct bootstrap *m, const char *scheme,
-                   const struct ddp_value *cards, struct ddp_err *err)
-{
-    enum { LISTED = 8 };
-    char text[256] = "";
-    size_t at = 0;
-    int missing = 0;
-    for (int r = 0; r < m->size; r++) {
-        if (r != m->rank && !cards[r].data && missing++ < LISTED)
-            at += (size_t)snprintf(text + at, sizeof text - at, "%s%d",
-                                   missing > 1 ? ", " : "", r);
-    }
-    return err_set(err, "%d of %d ranks have not come to %s%s in time: %s%s", missing,
-                   m->size, scheme, m->place, text, missing > LISTED ? ", ..." : "");
 }
 
 /* ---- the table ---- */
@@ -66,7 +60,7 @@ static const struct {
 static const char *default_place(struct bootstrap *m)
 {
     const char *addr = getenv("MASTER_ADDR"), *port = getenv("MASTER_PORT");
-    if (m->master_addr)
+    if (*m->addr)
         return "env://";
     if (!env_makes_no_store(env_get))
         return addr ? "env://" : "launcher://";
@@ -77,24 +71,36 @@ static const char *default_place(struct bootstrap *m)
     return m->made;
 }
 
-bootstrap_fn bootstrap_find(struct bootstrap *m, const char *url, char host[256],
-                            const char **toward, struct ddp_err *err)
+/* "host:port" or "[address]:port" */
+static int parse_address(struct bootstrap *m, struct ddp_err *err)
 {
-    int port;
+    const char *from = m->place, *colon = strrchr(from, ':'), *end = colon;
+    if (colon && from[0] == '[' && end > from && end[-1] == ']') {
+        from++;
+        end--;
+    }
+    if (!colon || end == from || end - from > 255 ||
+        !number_whole(colon + 1, 1, 65535, &m->port))
+        return err_set(err, "'%s' is not host:port", m->place);
+    snprintf(m->addr, sizeof m->addr, "%.*s", (int)(end - from), from);
+    return 0;
+}
+
+bootstrap_fn bootstrap_find(struct bootstrap *m, const char *url, struct ddp_err *err)
+{
+    const char *master = getenv("MASTER_ADDR");
     url = url ? url : default_place(m);
-    *toward = NULL;
     for (size_t i = 0; i < ARRAY_LEN(places); i++) {
         size_t n = strlen(places[i].scheme);
         if (strncmp(url, places[i].scheme, n) != 0)
             continue;
         m->place = url + n;
-        if (places[i].meet == bootstrap_store)
-            *toward = m->master_addr ? m->master_addr : getenv("MASTER_ADDR");
-        if (places[i].meet == bootstrap_tcp) {
-            if (bootstrap_parse_address(m->place, host, &port, err) < 0)
-                return NULL;
-            *toward = host;
-        }
+        if (places[i].meet != bootstrap_store)
+            m->addr[0] = '\0';
+        else if (!*m->addr && master)
+            snprintf(m->addr, sizeof m->addr, "%s", master);
+        if (places[i].meet == bootstrap_tcp && parse_address(m, err) < 0)
+            return NULL;
         if (places[i].meet == bootstrap_file && m->place[0] != '/') {
             err_set(err, "'%s' is not file:///path", url);
             return NULL;

@@ -14,60 +14,50 @@
 #include "worker/group/layout.h"
 
 struct bootstrap {
-    const char *place;       /* the URL without its scheme */
-    const char *name;        /* of the group, with a counter of groups of this name */
-    const char *master_addr; /* env:// */
-    int master_port;
+    const char *place; /* the URL without its scheme */
+    const char *name;  /* of the group, with a counter of groups of this name */
+    char addr[256];    /* where the others are expected: env://, tcp://; else empty */
+    int port;          /* there; env:// 0: MASTER_PORT */
     int rank, size;
     int64_t deadline_ms;
     char made[300]; /* `place`, when made from MASTER_ADDR and MASTER_PORT */
 };
 
-/* Exchanges cards: `cards` has room for m->size; the texts are malloc'ed, with a NUL
- * after each. */
-typedef int (*bootstrap_fn)(const struct bootstrap *m, const char *card,
-                            struct ddp_value *cards, struct ddp_err *err);
+/* Exchanges cards: `cards` has room for m->size. */
+typedef int (*bootstrap_fn)(const struct bootstrap *m, const struct card *card,
+                            struct card *cards, struct ddp_err *err);
 
-int bootstrap_tcp(const struct bootstrap *m, const char *card, struct ddp_value *cards,
+int bootstrap_tcp(const struct bootstrap *m, const struct card *card, struct card *cards,
                   struct ddp_err *err);
-int bootstrap_file(const struct bootstrap *m, const char *card, struct ddp_value *cards,
+int bootstrap_file(const struct bootstrap *m, const struct card *card, struct card *cards,
                    struct ddp_err *err);
-
-int bootstrap_launcher(const struct bootstrap *m, const char *card,
-                       struct ddp_value *cards, struct ddp_err *err);
+int bootstrap_launcher(const struct bootstrap *m, const struct card *card,
+                       struct card *cards, struct ddp_err *err);
 
 /* By MPI, after mpi_begin() (mpi/mpi.c), which loads the shim for the MPI that this
  * process runs under and calls MPI_Init. */
 int mpi_begin(int *rank, int *size, struct ddp_err *err);
-int bootstrap_mpi(const struct bootstrap *m, const char *card, struct ddp_value *cards,
+int bootstrap_mpi(const struct bootstrap *m, const struct card *card, struct card *cards,
                   struct ddp_err *err);
 
 /* tcp://, on rank 0 that listens already. */
-int bootstrap_tcp_serve(const struct bootstrap *m, int listener, const char *card,
-                        struct ddp_value *cards, struct ddp_err *err);
+int bootstrap_tcp_serve(const struct bootstrap *m, int listener, const struct card *card,
+                        struct card *cards, struct ddp_err *err);
 
 /* tcp://, where another way carries rank 0's address: rank 0 listens at a free port, and
- * has "PORT@ADDRESS" in `value`; with that text from `source` cards are exchanged. The
- * caller closes the listener, -1 on the other ranks. */
+ * has "PORT@ADDRESS@WORD" in `value`, with a random word by which the others show that
+ * they have read it. With that text from `source` cards are exchanged. The caller closes
+ * the listener, -1 on the other ranks. */
 enum { BOOTSTRAP_VALUE = 256 };
-int bootstrap_listen(const char *card, char value[BOOTSTRAP_VALUE], struct ddp_err *err);
+int bootstrap_listen(const struct card *card, char value[BOOTSTRAP_VALUE],
+                     struct ddp_err *err);
 int bootstrap_at(const struct bootstrap *m, int listener, const char *value,
-                 const char *source, const char *card, struct ddp_value *cards,
+                 const char *source, const struct card *card, struct card *cards,
                  struct ddp_err *err);
 
 /* Choose by the scheme of `url` (NULL: env:// when MASTER_ADDR is known, else
- * launcher://). Fills m->place and `toward`, an address that the others are expected to
- * be reached by, or NULL; it is borrowed from `host`. */
-bootstrap_fn bootstrap_find(struct bootstrap *m, const char *url, char host[256],
-                            const char **toward, struct ddp_err *err);
-
-/* Sets the error of a rank that has waited at m->place until the deadline, with the ranks
- * whose cards are missing. `scheme`: "tcp://". Returns -1. */
-int bootstrap_late(const struct bootstrap *m, const char *scheme,
-                   const struct ddp_value *cards, struct ddp_err *err);
-
-/* "host:port" or "[address]:port" */
-int bootstrap_parse_address(const char *place, char host[256], int *port,
-                            struct ddp_err *err);
+ * launcher://). m->addr and m->port may be those of the user's options; fills them and
+ * m->place. */
+bootstrap_fn bootstrap_find(struct bootstrap *m, const char *url, struct ddp_err *err);
 
 #endif

@@ -1,12 +1,12 @@
 /* worker/group/bootstrap_file.c - file:///path: a file that all ranks see
  *
  * Rank 0 listens at a free port and writes to the file: a title, the size and name of
- * the group, its address, and a random word by which the others show that they have read
- * it. The cards are then exchanged as for tcp://. Meanwhile rank 0 holds locks on the
- * file (open file description locks: they belong to an open file, are released with the
- * process, and work over NFS), so that what an earlier run has left is not taken for an
- * address: one before it writes, against another rank 0, and one when it has written;
- * the others read the file once they have seen the second. Then rank 0 removes the file.
+ * the group, and where it listens. The cards are then exchanged as for tcp://. Meanwhile
+ * rank 0 holds locks on the file (open file description locks: they belong to an open
+ * file, are released with the process, and work over NFS), so that what an earlier run
+ * has left is not taken for an address: one before it writes, against another rank 0, and
+ * one when it has written; the others read the file once they have seen the second. Then
+ * rank 0 removes the file.
  */
 #include "worker/group/bootstrap.h"
 
@@ -20,13 +20,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 enum { PAUSE_MS = 1, PAUSE_MAX_MS = 50, TEXT_BYTES = 1024 };
 
-static const char title[] = "ddpgroup meeting ", version[] = "2, ";
+static const char title[] = "ddpgroup meeting ", version[] = "3, ";
 
 /* Rank 0 holds the first from before it writes, the second when its text is in the file:
  * on NFS a lock first sends to the server what has been written. */
@@ -143,35 +142,23 @@ static int read_file(const struct bootstrap *m, const char *line, char *value,
                    m->place);
 }
 
-int bootstrap_file(const struct bootstrap *m, const char *card, struct ddp_value *cards,
+int bootstrap_file(const struct bootstrap *m, const struct card *card, struct card *cards,
                    struct ddp_err *err)
 {
-    char value[BOOTSTRAP_VALUE + 32] = "";
+    char value[BOOTSTRAP_VALUE];
     char *line = xasprintf("%s%s%d ranks, %s\n", title, version, m->size, m->name);
-    int file = -1, listener = -1, rc = 0;
+    int file = -1, listener = -1, rc;
     if (m->rank == 0) {
-        uint64_t word = 0;
         listener = bootstrap_listen(card, value, err);
-        rc = listener < 0 ? -1 : 0;
-        if (rc == 0 && getrandom(&word, sizeof word, 0) != sizeof word)
-            rc = err_errno(err, "no random number");
-        snprintf(value + strlen(value), 32, " %016llx", (unsigned long long)word);
-        char *text = xasprintf("%s%s\n", line, value);
-        file = rc == 0 ? write_file(m, text, err) : -1;
+        char *text = xasprintf("%s%s\n", line, listener < 0 ? "" : value);
+        file = listener < 0 ? -1 : write_file(m, text, err);
         rc = file < 0 ? -1 : 0;
         free(text);
     } else {
         rc = read_file(m, line, value, sizeof value, err);
     }
-    if (rc == 0) { /* "PORT@ADDRESS WORD" */
-        struct bootstrap tcp = *m;
-        size_t address = strcspn(value, " ");
-        char *name = xasprintf("%s %s", value + address, m->name);
-        value[address] = '\0';
-        tcp.name = name;
-        rc = bootstrap_at(&tcp, listener, value, m->place, card, cards, err);
-        free(name);
-    }
+    if (rc == 0)
+        rc = bootstrap_at(m, listener, value, m->place, card, cards, err);
     if (file >= 0) {
         unlink(m->place);
         close(file);

@@ -8,9 +8,9 @@
 #include "worker/group/bootstrap.h"
 
 #include "common/err.h"
+#include "common/fnv.h"
 #include "common/hostlist.h"
 #include "common/mem.h"
-#include "common/sock.h"
 #include "worker/group/mpi_env.h"
 
 #include <stdbool.h>
@@ -35,22 +35,15 @@ const struct mpi_env *mpi_env_find(void)
     return NULL;
 }
 
-/* Names may have any characters, keys may not. */
-static void key_of(const char *name, char key[32])
-{
-    uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
-    for (const char *p = name; *p; p++)
-        hash = (hash ^ (unsigned char)*p) * 0x100000001b3u;
-    snprintf(key, 32, "ddpmeet-%016llx", (unsigned long long)hash);
-}
-
 static int share_by_mpi_env(const struct mpi_env *o, const struct bootstrap *m,
-                            const char *card, struct ddp_value *cards,
+                            const struct card *card, struct card *cards,
                             struct ddp_err *err)
 {
     char value[MPI_ENV_VALUE] = "", key[32];
     int listener = -1;
-    key_of(m->name, key);
+    /* names may have any characters, keys may not */
+    snprintf(key, sizeof key, "ddpmeet-%016llx",
+             (unsigned long long)fnv1a(FNV1A, m->name, strlen(m->name)));
     if (m->rank == 0 && (listener = bootstrap_listen(card, value, err)) < 0)
         return -1;
     int rc = o->share(key, m->rank, m->size, value, m->deadline_ms, err);
@@ -79,13 +72,12 @@ static bool has_step(void)
            getenv("SLURM_JOB_ID");
 }
 
-static int share_by_step(const struct bootstrap *m, const char *card,
-                         struct ddp_value *cards, struct ddp_err *err)
+static int share_by_step(const struct bootstrap *m, const struct card *card,
+                         struct card *cards, struct ddp_err *err)
 {
     long number = atol(getenv("SLURM_JOB_ID")) * 16 + atol(getenv("SLURM_STEP_ID"));
     const char *list = getenv("SLURM_STEP_NODELIST"), *here = getenv("SLURMD_NODENAME");
     char *host = first_host(list);
-    int port = STEP_PORT + (int)((unsigned long)number % STEP_PORTS);
     int rc = host ? 0 : err_set(err, "SLURM_STEP_NODELIST '%s' has no host", list);
     if (rc == 0 && m->rank == 0 && here && strcmp(here, host) != 0)
         rc = err_set(err,
@@ -93,9 +85,11 @@ static int share_by_step(const struct bootstrap *m, const char *card,
                      "(%s): set MASTER_ADDR and MASTER_PORT, or DDP_MEETING",
                      here, list);
     if (rc == 0) {
-        char *place = xasprintf("%s:%d", host, port);
-        char *name = xasprintf("%ld/%s", number, m->name);
         struct bootstrap tcp = *m;
+        tcp.port = STEP_PORT + (int)((unsigned long)number % STEP_PORTS);
+        char *place = xasprintf("%s:%d", host, tcp.port);
+        char *name = xasprintf("%ld/%s", number, m->name);
+        snprintf(tcp.addr, sizeof tcp.addr, "%s", host);
         tcp.place = place;
         tcp.name = name;
         rc = bootstrap_tcp(&tcp, card, cards, err);
@@ -106,8 +100,8 @@ static int share_by_step(const struct bootstrap *m, const char *card,
     return rc;
 }
 
-int bootstrap_launcher(const struct bootstrap *m, const char *card,
-                       struct ddp_value *cards, struct ddp_err *err)
+int bootstrap_launcher(const struct bootstrap *m, const struct card *card,
+                       struct card *cards, struct ddp_err *err)
 {
     const struct mpi_env *o = mpi_env_find();
     if (o)

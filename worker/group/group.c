@@ -12,6 +12,7 @@
 #include "worker/group/p2p.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,45 +59,6 @@ static int place(const struct ddp_group_options *o, const struct backend *backen
     return 0;
 }
 
-static int bootstrap_all(struct ddp_group *g, const struct ddp_group_options *o,
-                         const struct env_place *p, struct listeners *listeners,
-                         int64_t deadline_ms, struct ddp_err *err)
-{
-    char host[256], *key;
-    const char *toward, *url = o->meeting ? o->meeting : getenv("DDP_MEETING");
-    struct bootstrap m = {.master_addr = o->master_addr,
-                          .master_port = o->master_port,
-                          .rank = p->rank,
-                          .size = p->size,
-                          .deadline_ms = deadline_ms};
-    bootstrap_fn exchange_cards = NULL;
-    if (g->backend == &backend_mpi) {
-        exchange_cards = bootstrap_mpi;
-        toward = NULL;
-    } else {
-        exchange_cards = bootstrap_find(&m, url && *url ? url : NULL, host, &toward, err);
-    }
-    char *card = exchange_cards ? card_make(p->rank, listeners, toward, deadline_ms,
-                                            g->alone, err)
-                                : NULL;
-    if (!card)
-        return -1;
-    struct ddp_value *cards = xcalloc((size_t)p->size, sizeof *cards);
-    /* torchrun's store outlives its ranks: restarted ranks must not read what the
-     * previous attempt has left there */
-    const char *attempt = getenv("TORCHELASTIC_RESTART_COUNT");
-    m.name = key = xasprintf("%s/group/%u.%s", g->name, next_generation(g->name, p->rank),
-                             attempt && *attempt ? attempt : "0");
-    int rc = exchange_cards(&m, card, cards, err);
-    if (rc == 0)
-        rc = layout_from_cards(&g->layout, p->rank, p->size, cards, err);
-    else
-        free(cards);
-    free(key);
-    free(card);
-    return rc;
-}
-
 int group_connect(struct ddp_group *g, struct listeners *listeners, int64_t deadline_ms,
                   struct ddp_err *err)
 {
@@ -116,13 +78,35 @@ int group_connect(struct ddp_group *g, struct listeners *listeners, int64_t dead
 }
 
 static int join(struct ddp_group *g, const struct ddp_group_options *o,
-                const struct env_place *p, struct ddp_err *err)
+                const struct env_place *p, int64_t deadline_ms, struct ddp_err *err)
 {
-    int64_t deadline_ms = now_ms() + g->timeout_ms;
+    const char *url = o->meeting ? o->meeting : getenv("DDP_MEETING");
+    struct bootstrap m = {.port = o->master_port,
+                          .rank = p->rank,
+                          .size = p->size,
+                          .deadline_ms = deadline_ms};
+    snprintf(m.addr, sizeof m.addr, "%s", o->master_addr ? o->master_addr : "");
+    bootstrap_fn exchange_cards = g->backend == &backend_mpi
+                                      ? bootstrap_mpi
+                                      : bootstrap_find(&m, url && *url ? url : NULL, err);
     struct listeners listeners;
-    if (listeners_open(&listeners, err) < 0)
+    if (!exchange_cards ||
+        card_make(&g->card, p->rank, *m.addr ? m.addr : NULL, deadline_ms, g->alone,
+                  err) < 0 ||
+        listeners_open(&listeners, &g->card, err) < 0)
         return -1;
-    int rc = bootstrap_all(g, o, p, &listeners, deadline_ms, err);
+    struct card *cards = xcalloc((size_t)p->size, sizeof *cards);
+    /* torchrun's store outlives its ranks: restarted ranks must not read what the
+     * previous attempt has left there */
+    const char *attempt = getenv("TORCHELASTIC_RESTART_COUNT");
+    char *key = xasprintf("%s/group/%u.%s", g->name, next_generation(g->name, p->rank),
+                          attempt && *attempt ? attempt : "0");
+    m.name = key;
+    int rc = exchange_cards(&m, &g->card, cards, err);
+    if (rc == 0)
+        rc = layout_from_cards(&g->layout, p->rank, p->size, cards, err);
+    free(cards);
+    free(key);
     if (rc == 0)
         rc = group_connect(g, &listeners, deadline_ms, err);
     listeners_close(&listeners);
@@ -188,7 +172,7 @@ struct ddp_group *ddp_group_init(const struct ddp_group_options *options,
     if (p.size == 1)
         layout_single(&g->layout);
     else
-        rc = join(g, o, &p, err);
+        rc = join(g, o, &p, now_ms() + g->timeout_ms, err);
     if (rc == 0)
         rc = group_open_backend(g, err);
     if (rc < 0) {

@@ -9,7 +9,12 @@
 
 #include "worker/group/hier.h"
 
-enum request_kind { REQUEST_COLL, REQUEST_SEND, REQUEST_RECV };
+enum request_kind {
+    REQUEST_COLL,
+    REQUEST_SEND,
+    REQUEST_RECV,
+    REQUEST_UNEXPECTED /* a message that came before its receive: mailbox.h */
+};
 
 /* Limits of a wait, and the detail of its error. */
 struct patience {
@@ -35,7 +40,7 @@ struct ddp_request {
     bool any;        /* from any source; `peer` is set when it arrives */
     int *source;     /* where the source is stored; or NULL */
     uint32_t what;   /* 0: a user's message; else 1 + coll_what() of its collective */
-    uint64_t serial; /* in the order posted */
+    uint64_t serial; /* of receives in the order posted, of messages in that of arrival */
     void *mark;      /* a backend's own, e.g. an event */
     bool waited_for; /* by ddp_wait_for(), whose times are in */
     struct patience patience;
@@ -66,6 +71,7 @@ enum {
 
 struct ddp_group {
     struct layout layout;
+    struct card card;              /* mine */
     char *name;                    /* owned */
     uint64_t id;                   /* of common/arrivals.h */
     const struct backend *backend; /* what moves the data; its state: */
@@ -91,8 +97,7 @@ struct ddp_group {
     struct mailbox *mailboxes;        /* those that exist */
     struct request_queue any;         /* receives from any source */
     size_t npending;                  /* messages in flight */
-    uint64_t serial;                  /* of the last receive posted */
-    uint64_t nunexpected;             /* unexpected messages so far */
+    uint64_t serial;                  /* the last one given to a message */
     struct ahead *spare;              /* owned: a read-ahead buffer of p2p.c */
     struct ddp_request *requests;     /* owned: held by the user, newest first, */
     struct ddp_request *idle;         /* and free for reuse */
@@ -144,6 +149,11 @@ int group_break(struct ddp_group *g, int culprit, struct ddp_err *err);
 
 /* ---- the user's requests: request.c ---- */
 
+/* A message that is to be posted; `bytes` at `data` are only read when it is sent. The
+ * fields of a collective stay as they are: to clear them would cost more than the
+ * message. */
+void message_init(struct ddp_request *r, struct ddp_group *g, enum request_kind kind,
+                  int peer, int tag, uint32_t what, void *data, size_t bytes);
 /* Can the backend move this memory (host or device)? */
 int group_check_memory(const struct ddp_group *g, const void *p, struct ddp_err *err);
 /* A copy for the user, freed by ddp_wait(), ddp_test() or ddp_cancel(). */

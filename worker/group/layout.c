@@ -1,17 +1,13 @@
-/* worker/group/layout.c - see layout.h
- *
- * A card is a few lines of text, so that the keys of the store can be read by eye. Since
- * it comes off the wire it is parsed strictly.
- */
+/* worker/group/layout.c - see layout.h */
 #include "worker/group/layout.h"
 
 #include "common/err.h"
+#include "common/fnv.h"
 #include "common/lookup.h"
 #include "common/mem.h"
 #include "common/sock.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,26 +18,24 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-static const char card_magic[] = "ddpgroup 1";
+static const char card_magic[8] = "ddpcard";
 
-static void random_hex(unsigned char *bytes, size_t n, char *hex)
+static void random_bytes(void *bytes, size_t n)
 {
     while (getrandom(bytes, n, 0) != (ssize_t)n)
         ; /* only interrupted by signals, and only before the pool is ready */
-    for (size_t i = 0; hex && i < n; i++)
-        sprintf(hex + 2 * i, "%02x", bytes[i]);
 }
 
 static int listen_unix(char *name, size_t size, struct ddp_err *err)
 {
-    unsigned char bytes[12];
-    char hex[2 * sizeof bytes + 1];
-    random_hex(bytes, sizeof bytes, hex);
-    snprintf(name, size, "ddpgroup-%s", hex);
+    uint64_t word[2];
+    random_bytes(word, sizeof word);
     struct sockaddr_un sa = {.sun_family = AF_UNIX};
-    memcpy(sa.sun_path + 1, name, strlen(name));
-    socklen_t len =
-        (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name));
+    int n =
+        snprintf(name, size, "ddpgroup-%08llx%016llx",
+                 (unsigned long long)(word[0] & UINT32_MAX), (unsigned long long)word[1]);
+    memcpy(sa.sun_path + 1, name, (size_t)n);
+    socklen_t len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0 || bind(fd, (struct sockaddr *)&sa, len) < 0 || listen(fd, 4096) < 0) {
         err_errno(err, "cannot listen for the ranks of this host");
@@ -52,18 +46,19 @@ static int listen_unix(char *name, size_t size, struct ddp_err *err)
     return fd;
 }
 
-int listeners_open(struct listeners *listeners, struct ddp_err *err)
+int listeners_open(struct listeners *listeners, struct card *card, struct ddp_err *err)
 {
-    *listeners = (struct listeners){.tcp_fd = -1, .unix_fd = -1};
-    random_hex(listeners->token, sizeof listeners->token, NULL);
-    listeners->unix_fd =
-        listen_unix(listeners->unix_name, sizeof listeners->unix_name, err);
+    int port;
+    *listeners = (struct listeners){.tcp_fd = -1};
+    random_bytes(card->token, sizeof card->token);
+    listeners->unix_fd = listen_unix(card->unix_name, sizeof card->unix_name, err);
     if (listeners->unix_fd >= 0)
-        listeners->tcp_fd = sock_listen(NULL, 0, &listeners->tcp_port, err);
+        listeners->tcp_fd = sock_listen(NULL, 0, &port, err);
     if (listeners->tcp_fd < 0) {
         listeners_close(listeners);
         return -1;
     }
+    card->port = port;
     return 0;
 }
 
@@ -76,10 +71,9 @@ void listeners_close(struct listeners *listeners)
     listeners->tcp_fd = listeners->unix_fd = -1;
 }
 
-/* What all ranks that can share memory with this one have in common, and no other has. */
-static char *host_id(int rank, bool alone)
+static uint64_t host_of(int rank, const char *host_name, bool alone)
 {
-    char boot[64] = "", host[65] = "";
+    char boot[64] = "";
     FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
     if (f) {
         if (fscanf(f, "%63s", boot) != 1)
@@ -89,20 +83,13 @@ static char *host_id(int rank, bool alone)
     struct stat net = {0};
     if (stat("/proc/self/ns/net", &net) < 0)
         net.st_ino = 0;
-    gethostname(host, sizeof host - 1);
     const char *given = getenv("DDP_HOST_ID");
-    char *id = xasprintf("%s net %lu uid %u %s %.64s", boot, (unsigned long)net.st_ino,
-                         (unsigned)geteuid(), host, given ? given : "");
-    for (char *p = id; *p; p++) {
-        if (*p == '\n')
-            *p = ' ';
-    }
-    if (alone) {
-        char *own = xasprintf("%s rank %d", id, rank);
-        free(id);
-        return own;
-    }
-    return id;
+    char *text =
+        xasprintf("%s net %lu uid %u %s %s rank %d", boot, (unsigned long)net.st_ino,
+                  (unsigned)geteuid(), host_name, given ? given : "", alone ? rank : -1);
+    uint64_t host = fnv1a(FNV1A, text, strlen(text));
+    free(text);
+    return host;
 }
 
 /* The address that this host would speak to `master` from. */
@@ -154,83 +141,38 @@ static int own_addr(const char *master, int64_t deadline_ms, char *text, size_t 
     return 0;
 }
 
-char *card_make_as(const char *host_id, const char *host_name, const char *addr,
-                   const struct listeners *listeners)
+int card_make(struct card *card, int rank, const char *toward, int64_t deadline_ms,
+              bool alone, struct ddp_err *err)
 {
-    char token[2 * TOKEN_BYTES + 1];
-    for (size_t i = 0; i < TOKEN_BYTES; i++)
-        sprintf(token + 2 * i, "%02x", listeners->token[i]);
-    return xasprintf("%s\n%s\n%s\n%s\n%d\n%s\n%s\n", card_magic, host_id, host_name, addr,
-                     listeners->tcp_port, listeners->unix_name, token);
+    *card = (struct card){.host_name = "localhost"};
+    memcpy(card->magic, card_magic, sizeof card_magic);
+    gethostname(card->host_name, sizeof card->host_name - 1);
+    card->host = host_of(rank, card->host_name, alone);
+    return own_addr(toward, deadline_ms, card->addr, sizeof card->addr, err);
 }
 
-char *card_make(int rank, const struct listeners *listeners, const char *toward,
-                int64_t deadline_ms, bool alone, struct ddp_err *err)
+/* It comes off the wire. */
+static bool card_is_sound(const struct card *c)
 {
-    char addr[INET6_ADDRSTRLEN], host[65] = "localhost";
-    if (own_addr(toward, deadline_ms, addr, sizeof addr, err) < 0)
-        return NULL;
-    gethostname(host, sizeof host - 1);
-    char *id = host_id(rank, alone), *card = card_make_as(id, host, addr, listeners);
-    free(id);
-    return card;
+    return memcmp(c->magic, card_magic, sizeof c->magic) == 0 && c->port > 0 &&
+           c->port < 65536 && memchr(c->host_name, '\0', sizeof c->host_name) &&
+           memchr(c->addr, '\0', sizeof c->addr) &&
+           memchr(c->unix_name, '\0', sizeof c->unix_name);
 }
 
-void card_copy(struct ddp_value *value, const char *card, size_t size)
-{
-    char *text = xcalloc(1, size + 1);
-    memcpy(text, card, size);
-    *value = (struct ddp_value){text, size};
-}
-
-/* Cut the next line off *text; NULL when there is none. */
-static char *next_line(char **text)
-{
-    char *line = *text, *end = strchr(line, '\n');
-    if (!end)
-        return NULL;
-    *end = '\0';
-    *text = end + 1;
-    return line;
-}
-
-static int card_read(struct member *m, const char **host, struct ddp_value *card)
-{
-    char *text = card->data, *line[7];
-    if (strlen(text) != card->size)
-        return -1;
-    for (size_t i = 0; i < ARRAY_LEN(line); i++) {
-        if (!(line[i] = next_line(&text)))
-            return -1;
-    }
-    if (*text || strcmp(line[0], card_magic) != 0 || strlen(line[6]) != 2 * TOKEN_BYTES)
-        return -1;
-    *host = line[1];
-    m->host_name = line[2];
-    m->addr = line[3];
-    m->port = atoi(line[4]);
-    m->unix_name = line[5];
-    for (size_t i = 0; i < TOKEN_BYTES; i++) {
-        if (sscanf(line[6] + 2 * i, "%2hhx", &m->token[i]) != 1)
-            return -1;
-    }
-    bool sound = m->port > 0 && m->port < 65536 && strlen(m->unix_name) < 40;
-    return sound ? 0 : -1;
-}
-
-static void number_hosts(struct layout *l, const char *const *hosts)
+static void number_hosts(struct layout *l, const struct card *cards)
 {
     /* ranks of one host mostly follow each other: look at the neighbour first */
-    const char **names = xcalloc((size_t)l->size, sizeof *names);
+    uint64_t *hosts = xcalloc((size_t)l->size, sizeof *hosts);
     for (int r = 0; r < l->size; r++) {
-        int h = r > 0 && strcmp(hosts[r], hosts[r - 1]) == 0 ? l->members[r - 1].host : 0;
-        while (h < l->nhosts && strcmp(names[h], hosts[r]) != 0)
+        int h = r > 0 && cards[r].host == cards[r - 1].host ? l->members[r - 1].host : 0;
+        while (h < l->nhosts && hosts[h] != cards[r].host)
             h++;
         if (h == l->nhosts)
-            names[l->nhosts++] = hosts[r];
+            hosts[l->nhosts++] = cards[r].host;
         l->members[r].host = h;
     }
-    free(names);
+    free(hosts);
     l->by_host = xcalloc((size_t)l->size, sizeof *l->by_host);
     l->host_start = xcalloc((size_t)l->nhosts + 1, sizeof *l->host_start);
     for (int r = 0; r < l->size; r++)
@@ -285,30 +227,28 @@ static size_t keep_texts(struct layout *l, char *texts)
     return at;
 }
 
-int layout_from_cards(struct layout *l, int rank, int size, struct ddp_value *cards,
+int layout_from_cards(struct layout *l, int rank, int size, const struct card *cards,
                       struct ddp_err *err)
 {
-    size_t n = (size_t)size;
-    int rc = 0;
     *l = (struct layout){.rank = rank, .size = size};
-    l->members = xcalloc(n, sizeof *l->members);
-    const char **hosts = xcalloc(n, sizeof *hosts);
-    for (int r = 0; r < size && rc == 0; r++) {
-        rc = card_read(&l->members[r], &hosts[r], &cards[r]);
-        if (rc < 0)
-            err_set(err, "rank %d has given something else than its address", r);
+    l->members = xcalloc((size_t)size, sizeof *l->members);
+    for (int r = 0; r < size; r++) {
+        const struct card *c = &cards[r];
+        if (!card_is_sound(c)) {
+            layout_finish(l);
+            return err_set(err, "rank %d has given something else than its address", r);
+        }
+        struct member *m = &l->members[r];
+        *m = (struct member){.port = c->port,
+                             .host_name = c->host_name,
+                             .addr = c->addr,
+                             .unix_name = c->unix_name};
+        memcpy(m->token, c->token, sizeof m->token);
     }
-    if (rc == 0) {
-        number_hosts(l, hosts);
-        l->texts = xcalloc(1, keep_texts(l, NULL));
-        keep_texts(l, l->texts);
-    } else {
-        layout_finish(l);
-    }
-    free(hosts);
-    ddp_values_free(cards, n);
-    free(cards);
-    return rc;
+    number_hosts(l, cards);
+    l->texts = xcalloc(1, keep_texts(l, NULL));
+    keep_texts(l, l->texts);
+    return 0;
 }
 
 void layout_single(struct layout *l)

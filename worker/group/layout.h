@@ -1,8 +1,8 @@
 /* worker/group/layout.h - which rank is on which host, and how it is reached
  *
- * Each rank publishes a card: its host, where it listens, and a token that a client
- * must show. The bootstrap (bootstrap.h) gives every rank all cards; the
- * layout is made of them.
+ * Each rank publishes a card: its host, where it listens, and a token that a client must
+ * show. The bootstrap (bootstrap.h) gives every rank all cards; the layout is made of
+ * them.
  *
  * Two ranks are on one host when they can share memory: same boot of the same kernel,
  * same network namespace (the shared segment is passed through an abstract unix
@@ -13,19 +13,37 @@
 #define WORKER_GROUP_LAYOUT_H
 
 #include "include/ddprun/group.h"
-#include "include/ddprun/store.h"
 
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 enum { TOKEN_BYTES = 16 };
 
-/* The listening sockets of this rank, made by listeners_open(). The owner takes a
- * descriptor out by setting it to -1. */
-struct listeners {
-    int tcp_fd, tcp_port; /* listens for other hosts */
-    int unix_fd;          /* listens for this host */
-    char unix_name[40];   /* abstract: without the leading NUL */
+/* Compares in constant time. */
+static inline bool token_same(const unsigned char *a, const unsigned char *b)
+{
+    unsigned differ = 0;
+    for (size_t i = 0; i < TOKEN_BYTES; i++)
+        differ |= a[i] ^ b[i];
+    return !differ;
+}
+
+/* What a rank publishes. */
+struct card {
+    char magic[8];
+    uint64_t host; /* a hash of what the ranks of a host have in common, and no other */
+    uint64_t members; /* of a group made from another: a hash of their list */
+    char host_name[68], addr[48];
+    char unix_name[40]; /* abstract: without the leading NUL */
+    int32_t port;
     unsigned char token[TOKEN_BYTES];
+};
+
+/* The listening sockets of this rank, for other hosts and for this one, made by
+ * listeners_open(). The owner takes a descriptor out by setting it to -1. */
+struct listeners {
+    int tcp_fd, unix_fd;
 };
 
 struct member {
@@ -48,22 +66,18 @@ struct layout {
                          in that one */
 };
 
-int listeners_open(struct listeners *listeners, struct ddp_err *err);
+/* Listen; the card tells where, and gets a new token. */
+int listeners_open(struct listeners *listeners, struct card *card, struct ddp_err *err);
 void listeners_close(struct listeners *listeners); /* those that are still open */
 
-/* The card of this rank. `toward` is an address that the others are reached by, or
- * NULL; its name is resolved until `deadline_ms`. `alone`: treat no other rank as on
- * this host. The caller frees it. */
-char *card_make(int rank, const struct listeners *listeners, const char *toward,
-                int64_t deadline_ms, bool alone, struct ddp_err *err);
-/* The same for a known host and address. */
-char *card_make_as(const char *host_id, const char *host_name, const char *addr,
-                   const struct listeners *listeners);
-/* Copy a card into `value`. */
-void card_copy(struct ddp_value *value, const char *card, size_t size);
-/* Make the layout from all cards, by rank. Takes over `values` and their contents. It
- * keeps about 60 bytes of each card, since every rank keeps all. */
-int layout_from_cards(struct layout *layout, int rank, int size, struct ddp_value *values,
+/* The card of this rank, but for where it listens. `toward` is an address that the others
+ * are reached by, or NULL; its name is resolved until `deadline_ms`. `alone`: treat no
+ * other rank as on this host. */
+int card_make(struct card *card, int rank, const char *toward, int64_t deadline_ms,
+              bool alone, struct ddp_err *err);
+/* Make the layout from all cards, by rank. It keeps about 60 bytes of each card, since
+ * every rank keeps all. */
+int layout_from_cards(struct layout *layout, int rank, int size, const struct card *cards,
                       struct ddp_err *err);
 /* A layout of one rank, without a store. */
 void layout_single(struct layout *layout);

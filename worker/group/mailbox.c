@@ -23,7 +23,6 @@ struct mailbox *mailbox_of(struct ddp_group *g, int rank)
     b = g->mailbox[rank] = xcalloc(1, sizeof *b);
     b->rank = rank;
     b->local = local_of(g, rank);
-    b->behind = &b->unexpected;
     if (b->local >= 0) {
         b->ring_out = ring_writer(shm_ring(g->shm, g->shm->me, b->local));
         b->ring_in = ring_reader(shm_ring(g->shm, b->local, g->shm->me));
@@ -35,10 +34,10 @@ struct mailbox *mailbox_of(struct ddp_group *g, int rank)
 
 static void mailbox_free(struct mailbox *b)
 {
-    while (b->unexpected) {
-        struct unexpected *p = b->unexpected;
-        b->unexpected = p->next;
-        free(p);
+    while (b->unexpected.first) {
+        struct ddp_request *m = b->unexpected.first;
+        b->unexpected.first = m->next;
+        free(m);
     }
     free(b->ahead);
     free(b);
@@ -51,8 +50,6 @@ void mailboxes_drop(struct ddp_group *g)
     for (struct mailbox *b = g->mailboxes; b; b = b->next) {
         b->out = b->posted = (struct request_queue){NULL, NULL};
         b->into = NULL;
-        for (struct unexpected *p = b->unexpected; p; p = p->next)
-            p->taker = NULL;
     }
 }
 
@@ -125,61 +122,53 @@ struct ddp_request *mailbox_take_posted(struct ddp_group *g, struct mailbox *b, 
 
 bool mailbox_needed(const struct mailbox *b)
 {
-    return b->posted.first || b->into || (b->arriving && b->arriving->taker);
+    return b->posted.first || (b->into && b->into->kind == REQUEST_RECV);
 }
 
 /* ---- what came unasked ---- */
 
-struct unexpected *unexpected_add(struct ddp_group *g, struct mailbox *b, int tag,
-                                  uint32_t what, size_t bytes)
+struct ddp_request *unexpected_add(struct ddp_group *g, struct mailbox *b, int tag,
+                                   uint32_t what, size_t bytes)
 {
-    struct unexpected *p = bytes < SIZE_MAX / 2 ? malloc(sizeof *p + bytes) : NULL;
-    if (!p)
+    struct ddp_request *m = bytes < SIZE_MAX / 2 ? malloc(sizeof *m + bytes) : NULL;
+    if (!m)
         return NULL;
-    *p = (struct unexpected){
-        .tag = tag, .what = what, .bytes = bytes, .serial = ++g->nunexpected};
-    *b->behind = p;
-    b->behind = &p->next;
-    return p;
-}
-
-static struct unexpected *find_of(const struct mailbox *b, const struct ddp_request *r)
-{
-    struct unexpected *p = b->unexpected;
-    while (p && (!answers(r, p->tag, p->what) || p->taker))
-        p = p->next;
-    return p;
+    message_init(m, g, REQUEST_UNEXPECTED, b->rank, tag, what, m + 1, bytes);
+    m->serial = ++g->serial;
+    queue_append(&b->unexpected, m);
+    return m;
 }
 
 /* The first to arrive from any peer; creates all mailboxes. */
-static struct unexpected *find_any(struct ddp_group *g, struct ddp_request *r)
+static struct ddp_request *find_any(struct ddp_group *g, struct ddp_request *r)
 {
-    struct unexpected *first = NULL;
+    struct ddp_request *first = NULL;
     for (int i = 0; i < g->layout.size; i++) {
-        struct unexpected *p = find_of(mailbox_of(g, i), r);
-        if (p && (!first || p->serial < first->serial)) {
-            first = p;
-            r->peer = i;
-        }
+        struct ddp_request *m = find(&mailbox_of(g, i)->unexpected, r->tag, r->what);
+        if (m && (!first || m->serial < first->serial))
+            first = m;
     }
+    if (first)
+        r->peer = first->peer;
     return first;
 }
 
-struct unexpected *unexpected_find(struct ddp_group *g, struct ddp_request *r)
+struct ddp_request *unexpected_find(struct ddp_group *g, struct ddp_request *r)
 {
-    return r->any ? find_any(g, r) : find_of(mailbox_of(g, r->peer), r);
+    return r->any ? find_any(g, r)
+                  : find(&mailbox_of(g, r->peer)->unexpected, r->tag, r->what);
 }
 
-void unexpected_deliver(struct mailbox *b, struct unexpected *p, struct ddp_request *r)
+void unexpected_deliver(struct mailbox *b, struct ddp_request *m, struct ddp_request *r)
 {
-    if (p->bytes > 0)
-        memcpy(r->data, p->data, p->bytes);
-    message_end(r->group, r);
-    struct unexpected **at = &b->unexpected;
-    while (*at != p)
-        at = &(*at)->next;
-    *at = p->next;
-    if (!p->next)
-        b->behind = at;
-    free(p);
+    bool whole = b->into != m;
+    size_t come = whole ? m->bytes : b->got;
+    if (come > 0)
+        memcpy(r->data, m->data, come);
+    if (whole)
+        message_end(r->group, r);
+    else
+        b->into = r;
+    queue_remove(&b->unexpected, m);
+    free(m);
 }

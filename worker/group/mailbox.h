@@ -16,18 +16,6 @@ struct p2p_header {
     uint32_t what, unused; /* as in struct ddp_request */
 };
 
-/* A message that arrived, or is arriving, before its receive was posted. */
-struct unexpected {
-    struct unexpected *next;
-    int tag;
-    uint32_t what;
-    uint64_t serial; /* order of arrival, over all peers */
-    size_t bytes;
-    bool complete;
-    struct ddp_request *taker; /* a receive that was posted meanwhile */
-    char data[];
-};
-
 /* Read-ahead of a connection: some messages of a few KiB, or a few hundred short ones. */
 enum { AHEAD = 20480 };
 struct ahead {
@@ -41,17 +29,15 @@ struct mailbox {
     int local;                /* its number on our host, -1: on another host */
     struct ring_out ring_out; /* then */
     struct ring_in ring_in;
-    struct request_queue out;    /* to be sent */
-    size_t out_at;               /* bytes of the first that are sent */
-    struct request_queue posted; /* to be received */
-    struct unexpected *unexpected,
-        **behind;                /* owned, in the order of arrival; their end */
-    struct ahead *ahead;         /* owned: read ahead; NULL: nothing */
-    struct p2p_header header;    /* of the message being received */
-    size_t header_got, got;      /* bytes of it */
-    struct ddp_request *into;    /* its destination: a posted receive, */
-    struct unexpected *arriving; /* or an unexpected message */
-    bool left;                   /* has left: no more messages will come */
+    struct request_queue out;        /* to be sent */
+    size_t out_at;                   /* bytes of the first that are sent */
+    struct request_queue posted;     /* to be received */
+    struct request_queue unexpected; /* owned, in the order of arrival */
+    struct ahead *ahead;             /* owned: read ahead; NULL: nothing */
+    struct p2p_header header;        /* of the message being received */
+    size_t header_got, got;          /* bytes of it */
+    struct ddp_request *into; /* its destination: a receive, or one of `unexpected` */
+    bool left;                /* has left: no more messages will come */
 };
 
 /* Created at first use. */
@@ -65,14 +51,14 @@ struct ddp_request *mailbox_take_posted(struct ddp_group *g, struct mailbox *b, 
 /* Is there a receive from this very rank? */
 bool mailbox_needed(const struct mailbox *b);
 
-/* Queue an unexpected message of `bytes`; NULL: no memory. */
-struct unexpected *unexpected_add(struct ddp_group *g, struct mailbox *b, int tag,
-                                  uint32_t what, size_t bytes);
+/* Queue an unexpected message, for `bytes` behind it; NULL: no memory. */
+struct ddp_request *unexpected_add(struct ddp_group *g, struct mailbox *b, int tag,
+                                   uint32_t what, size_t bytes);
 /* The first unexpected message that matches `r`; for any source, of the first to
  * arrive, and sets r->peer. NULL: none. */
-struct unexpected *unexpected_find(struct ddp_group *g, struct ddp_request *r);
-/* The message is complete: copy it to the request, which ends. */
-void unexpected_deliver(struct mailbox *b, struct unexpected *p, struct ddp_request *r);
+struct ddp_request *unexpected_find(struct ddp_group *g, struct ddp_request *r);
+/* Copy what has come of the message to the request, which ends or receives the rest. */
+void unexpected_deliver(struct mailbox *b, struct ddp_request *m, struct ddp_request *r);
 
 /* The request's message is complete. */
 static inline void message_end(struct ddp_group *g, struct ddp_request *r)

@@ -13,12 +13,11 @@
  * What the caller has queued on a stream must have been done before it calls: as with
  * host memory, the buffer belongs to the request until it has ended.
  */
-#include "worker/group/nccl.h"
-
 #include "common/duration.h"
 #include "common/mem.h"
 #include "worker/group/backend.h"
 #include "worker/group/nccl_join.h"
+#include "worker/group/nccl_p2p.h"
 #include "worker/group/reduce.h"
 
 #include <pthread.h>
@@ -83,35 +82,6 @@ static int nccl_open(struct ddp_group *g, struct ddp_err *err)
                    "cuStreamCreate", err) < 0)
         return -1;
     return nccl_join(g, cuda_use_context, cuda_context(), &n->coll.comm, err);
-}
-
-/* ---- when an operation has ended ---- */
-
-int nccl_mark(struct nccl *n, struct ddp_request *r, cuda_stream s, struct ddp_err *err)
-{
-    if (n->nidle == 0) {
-        cuda_event e;
-        if (cuda_check(cuda_api.event_create(&e, CUDA_NO_TIMING), "cuEventCreate", err) <
-            0)
-            return -1;
-        n->events = xrealloc(n->events, n->nevents + 1, sizeof *n->events);
-        n->idle = xrealloc(n->idle, n->nevents + 1, sizeof *n->idle);
-        n->events[n->nevents++] = n->idle[n->nidle++] = e;
-    }
-    r->mark = n->idle[--n->nidle];
-    return cuda_check(cuda_api.event_record(r->mark, s), "cuEventRecord", err);
-}
-
-int nccl_passed(struct nccl *n, struct ddp_request *r, void *comm, struct ddp_err *err)
-{
-    int error = 0, rc = cuda_api.event_query(r->mark);
-    if (rc == 0)
-        n->idle[n->nidle++] = r->mark;
-    if (rc != CUDA_NOT_READY)
-        return rc == 0 ? 1 : cuda_check(rc, "cuEventQuery", err);
-    return comm && nccl_api.async_error(comm, &error) == 0
-               ? nccl_check(error, "NCCL", err)
-               : 0;
 }
 
 /* ---- collectives ---- */

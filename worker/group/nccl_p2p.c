@@ -1,4 +1,4 @@
-/* worker/group/nccl_p2p.c - messages of CUDA memory, by libnccl
+/* worker/group/nccl_p2p.c - see nccl_p2p.h
  *
  * NCCL runs the operations of a communicator one after the other, and a send waits for
  * its receive: with one communicator, ranks that start their messages in different orders
@@ -14,7 +14,7 @@
  *
  * A message to oneself is a copy.
  */
-#include "worker/group/nccl.h"
+#include "worker/group/nccl_p2p.h"
 
 #include "common/duration.h"
 #include "common/err.h"
@@ -91,22 +91,14 @@ static int begin_exchange(struct ddp_group *g, struct nccl_channel *c,
 {
     if (cuda_check(cuda_api.alloc(&c->byte, 1), "cuMemAlloc", err) < 0)
         return -1;
-    c->exchange = (struct ddp_request){.kind = c->kind,
-                                       .group = g,
-                                       .peer = c->peer,
-                                       .tag = INT_MAX,
-                                       .what = 1 + COLL_BOOTSTRAP,
-                                       .data = c->id.bytes,
-                                       .bytes = sizeof c->id.bytes};
+    message_init(&c->exchange, g, c->kind, c->peer, INT_MAX, 1 + COLL_BOOTSTRAP,
+                 c->id.bytes, sizeof c->id.bytes);
     c->state = CHANNEL_ID;
-    if (c->kind == REQUEST_RECV) {
-        p2p_recv(g, &c->exchange);
-        return 0;
-    }
-    if (nccl_check(nccl_api.unique_id(&c->id), "ncclGetUniqueId", err) < 0)
+    if (c->kind == REQUEST_SEND &&
+        nccl_check(nccl_api.unique_id(&c->id), "ncclGetUniqueId", err) < 0)
         return -1;
-    p2p_send(g, &c->exchange);
-    return begin_connecting(c, err);
+    p2p_post(g, &c->exchange);
+    return c->kind == REQUEST_SEND ? begin_connecting(c, err) : 0;
 }
 
 static int finish_connecting(struct nccl_channel *c, struct ddp_err *err)

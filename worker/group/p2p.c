@@ -1,7 +1,7 @@
 /* worker/group/p2p.c - see p2p.h
  *
  * A message to a rank of this host, if nothing is queued before it and the ring has
- * room, is written inside p2p_send(). Everything else is done by p2p_progress(), in
+ * room, is written inside p2p_post(). Everything else is done by p2p_progress(), in
  * order.
  */
 #include "worker/group/p2p.h"
@@ -135,8 +135,8 @@ static int address(struct ddp_group *g, struct mailbox *b, struct ddp_err *err)
     b->into = mailbox_take_posted(g, b, (int)l->tag, l->what);
     if (b->into)
         return fits(b, b->into, l->bytes, l->what, err);
-    b->arriving = unexpected_add(g, b, (int)l->tag, l->what, l->bytes);
-    if (!b->arriving)
+    b->into = unexpected_add(g, b, (int)l->tag, l->what, l->bytes);
+    if (!b->into)
         return err_set(err,
                        "no memory for a message of %llu bytes with tag %u from rank %d, "
                        "for which no receive is posted",
@@ -144,29 +144,12 @@ static int address(struct ddp_group *g, struct mailbox *b, struct ddp_err *err)
     return 0;
 }
 
-static char *place(const struct mailbox *b)
-{
-    return (b->into ? b->into->data : b->arriving->data) + b->got;
-}
-
-static bool is_addressed(const struct mailbox *b)
-{
-    return b->into || b->arriving;
-}
-
 static void arrived(struct ddp_group *g, struct mailbox *b)
 {
     b->header_got = 0;
-    if (b->into) {
+    if (b->into->kind == REQUEST_RECV)
         message_end(g, b->into);
-        b->into = NULL;
-        return;
-    }
-    struct unexpected *p = b->arriving;
-    b->arriving = NULL;
-    p->complete = true;
-    if (p->taker)
-        unexpected_deliver(b, p, p->taker);
+    b->into = NULL;
 }
 
 /* Data are read only while a receive needs them; else they stay in the stream, which
@@ -182,14 +165,14 @@ static int recv_near(struct ddp_group *g, struct mailbox *b, struct ddp_err *err
     const struct ring_slot *slot = ring_peek(&b->ring_in);
     if (!slot)
         return 0;
-    if (!is_addressed(b)) {
+    if (!b->into) {
         b->header = (struct p2p_header){
             .tag = slot->tag, .bytes = slot->bytes, .what = slot->what};
         if (address(g, b, err) < 0)
             return -1;
     }
     size_t n = slot->size;
-    bool room = ring_take(&b->ring_in, slot, place(b));
+    bool room = ring_take(&b->ring_in, slot, b->into->data + b->got);
     g->shm->moves++;
     b->got += n;
     if (b->got == b->header.bytes)
@@ -277,11 +260,12 @@ static int recv_far(struct ddp_group *g, struct mailbox *b, int *culprit,
 {
     if (b->header_got < sizeof b->header) {
         int rc = recv_header(g, b, culprit, err);
-        if (rc <= 0 || !is_addressed(b))
+        if (rc <= 0 || !b->into)
             return rc;
     }
     if (b->got < b->header.bytes) {
-        ssize_t n = stream_recv(g, b, place(b), b->header.bytes - b->got, err);
+        ssize_t n =
+            stream_recv(g, b, b->into->data + b->got, b->header.bytes - b->got, err);
         if (n <= 0)
             return (int)n;
         b->got += (size_t)n;
@@ -336,25 +320,23 @@ int p2p_progress(struct ddp_group *g, int *culprit, struct ddp_err *err)
 /* To this rank itself: an unexpected message, complete at once. */
 static void send_to_self(struct ddp_group *g, struct mailbox *b, struct ddp_request *r)
 {
-    struct unexpected *p = unexpected_add(g, b, r->tag, r->what, r->bytes);
-    if (!p)
+    struct ddp_request *m = unexpected_add(g, b, r->tag, r->what, r->bytes);
+    if (!m)
         abort(); /* like xcalloc(): the user has this size twice already */
     if (r->bytes > 0)
-        memcpy(p->data, r->data, r->bytes);
-    p->complete = true;
+        memcpy(m->data, r->data, r->bytes);
     message_end(g, r);
     struct ddp_request *asked = mailbox_take_posted(g, b, r->tag, r->what);
     struct ddp_err err;
-    if (asked && fits(b, asked, p->bytes, p->what, &err) < 0)
+    if (asked && fits(b, asked, m->bytes, m->what, &err) < 0)
         group_break(g, -1, &err);
     else if (asked)
-        unexpected_deliver(b, p, asked);
+        unexpected_deliver(b, m, asked);
 }
 
-void p2p_send(struct ddp_group *g, struct ddp_request *r)
+static void post_send(struct ddp_group *g, struct ddp_request *r)
 {
     struct mailbox *b = mailbox_of(g, r->peer);
-    g->npending++;
     if (r->peer == g->layout.rank) {
         send_to_self(g, b, r);
         return;
@@ -366,25 +348,28 @@ void p2p_send(struct ddp_group *g, struct ddp_request *r)
         group_rank_lost(g, b->rank, &err);
 }
 
-void p2p_recv(struct ddp_group *g, struct ddp_request *r)
+static void post_recv(struct ddp_group *g, struct ddp_request *r)
 {
     struct ddp_err err;
-    struct unexpected *p = unexpected_find(g, r);
+    struct ddp_request *m = unexpected_find(g, r);
     struct mailbox *b = mailbox_of(g, r->peer);
-    g->npending++;
     r->serial = ++g->serial;
-    if (!p) {
+    if (!m) {
         queue_append(r->any ? &g->any : &b->posted, r);
         if (b->posted.first == r && b->local >= 0 && !b->left &&
             recv_near(g, b, &err) < 0)
             group_break(g, -1, &err);
-    } else if (fits(b, r, p->bytes, p->what, &err) < 0) {
+    } else if (fits(b, r, m->bytes, m->what, &err) < 0) {
         group_break(g, -1, &err);
-    } else if (p->complete) {
-        unexpected_deliver(b, p, r);
     } else {
-        p->taker = r;
+        unexpected_deliver(b, m, r);
     }
+}
+
+void p2p_post(struct ddp_group *g, struct ddp_request *r)
+{
+    g->npending++;
+    (r->kind == REQUEST_SEND ? post_send : post_recv)(g, r);
 }
 
 bool p2p_cancel(struct ddp_group *g, struct ddp_request *r)

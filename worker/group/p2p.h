@@ -10,8 +10,7 @@
 #include "worker/group/group.h"
 
 /* Start a request; it ends when its buffer may be reused, or is filled. */
-void p2p_send(struct ddp_group *g, struct ddp_request *r);
-void p2p_recv(struct ddp_group *g, struct ddp_request *r);
+void p2p_post(struct ddp_group *g, struct ddp_request *r);
 
 /* Cancel a request of which nothing has been sent or received: true if it was. */
 bool p2p_cancel(struct ddp_group *g, struct ddp_request *r);

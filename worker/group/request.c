@@ -45,31 +45,20 @@ static int check_message(struct ddp_group *g, const void *buf, size_t bytes, int
     return bytes > 0 ? group_check_memory(g, buf, err) : 0;
 }
 
-/* The fields of a message; clearing the rest would cost more than the message. */
-static void describe(struct ddp_request *r, enum request_kind kind, struct ddp_group *g,
-                     const void *buf, size_t bytes, int peer, int tag, int *source)
+void message_init(struct ddp_request *r, struct ddp_group *g, enum request_kind kind,
+                  int peer, int tag, uint32_t what, void *data, size_t bytes)
 {
     r->kind = kind;
     r->ended = false;
     r->group = g;
-    r->data = (char *)(uintptr_t)buf; /* send buffers are only read */
+    r->data = data;
     r->bytes = bytes;
-    r->any = peer == ANY_SOURCE;
-    r->peer = peer == ANY_SOURCE ? 0 : peer;
+    r->peer = peer;
     r->tag = tag;
-    r->source = source;
-    r->what = 0;
+    r->any = false;
+    r->source = NULL;
+    r->what = what;
     r->waited_for = false;
-}
-
-static void post(struct ddp_group *g, struct ddp_request *r)
-{
-    if (g->backend->post)
-        g->backend->post(g, r);
-    else if (r->kind == REQUEST_SEND)
-        p2p_send(g, r);
-    else
-        p2p_recv(g, r);
 }
 
 struct ddp_request *request_set_off(struct ddp_group *g, struct ddp_request *r)
@@ -81,15 +70,26 @@ struct ddp_request *request_set_off(struct ddp_group *g, struct ddp_request *r)
     return r;
 }
 
+/* A message of the user's: make it and start it. */
+static void begin(struct ddp_request *r, struct ddp_group *g, enum request_kind kind,
+                  const void *buf, size_t bytes, int peer, int tag, int *source)
+{
+    bool any = peer == ANY_SOURCE;
+    void *data = (void *)(uintptr_t)buf; /* send buffers are only read */
+    message_init(r, g, kind, any ? 0 : peer, tag, 0, data, bytes);
+    r->any = any;
+    r->source = source;
+    (g->backend->post ? g->backend->post : p2p_post)(g, r);
+    request_set_off(g, r);
+}
+
 static int run(struct ddp_group *g, enum request_kind kind, const void *buf, size_t bytes,
                int peer, int tag, int *source, struct ddp_err *err)
 {
     if (check_message(g, buf, bytes, peer, tag, err) < 0)
         return -1;
     struct ddp_request r;
-    describe(&r, kind, g, buf, bytes, peer, tag, source);
-    post(g, &r);
-    request_set_off(g, &r);
+    begin(&r, g, kind, buf, bytes, peer, tag, source);
     return r.ended ? 0 : group_wait(g, &r.ended, err);
 }
 
@@ -173,11 +173,9 @@ static struct ddp_request *start(struct ddp_group *g, enum request_kind kind,
 {
     if (check_message(g, buf, bytes, peer, tag, err) < 0)
         return NULL;
-    struct ddp_request *r = take(g);
-    describe(r, kind, g, buf, bytes, peer, tag, source);
-    hand_out(g, r);
-    post(g, r);
-    return request_set_off(g, r);
+    struct ddp_request *r = hand_out(g, take(g));
+    begin(r, g, kind, buf, bytes, peer, tag, source);
+    return r;
 }
 
 struct ddp_request *ddp_isend(struct ddp_group *g, const void *buf, size_t bytes,

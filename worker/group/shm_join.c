@@ -237,10 +237,8 @@ static int admit(const struct shm *s, int conn, const struct listeners *listener
         sock_await(conn, POLLIN, patience < deadline_ms ? patience : deadline_ms) < 0 ||
         recv(conn, &h, sizeof h, 0) != (ssize_t)sizeof h)
         return -1;
-    unsigned differ = 0;
-    for (size_t i = 0; i < TOKEN_BYTES; i++)
-        differ |= h.token[i] ^ listeners->token[i];
-    if (differ || h.local <= 0 || h.local >= s->n || conns[h.local] >= 0)
+    if (!token_same(h.token, s->layout->members[s->layout->rank].token) || h.local <= 0 ||
+        h.local >= s->n || conns[h.local] >= 0)
         return -1;
     return h.local;
 }

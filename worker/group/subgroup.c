@@ -10,21 +10,12 @@
 
 #include "common/duration.h"
 #include "common/err.h"
+#include "common/fnv.h"
 #include "common/mem.h"
-#include "worker/group/bootstrap.h"
 #include "worker/group/p2p.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* What the parent does not know of a member. */
-struct card {
-    uint64_t members; /* a hash of the list */
-    int32_t port;
-    unsigned char token[TOKEN_BYTES];
-    char unix_name[sizeof((struct listeners *)NULL)->unix_name];
-};
 
 void group_leave_family(struct ddp_group *g)
 {
@@ -34,37 +25,21 @@ void group_leave_family(struct ddp_group *g)
     before->family = g->family;
 }
 
-/* FNV-1a */
-static uint64_t number_of(const int *ranks, int n)
-{
-    uint64_t h = 14695981039346656037u;
-    for (int i = 0; i < n; i++)
-        h = (h ^ (uint64_t)(unsigned)ranks[i]) * 1099511628211u;
-    return h;
-}
-
 /* ---- the meeting ---- */
 
 static void post(struct ddp_group *g, struct ddp_request *r, enum request_kind kind,
-                 int peer, void *data, size_t bytes)
+                 int peer, struct card *cards, int n)
 {
-    *r = (struct ddp_request){.kind = kind,
-                              .group = g,
-                              .peer = peer,
-                              .what = 1 + COLL_BOOTSTRAP,
-                              .data = data,
-                              .bytes = bytes};
-    if (kind == REQUEST_SEND)
-        p2p_send(g, r);
-    else
-        p2p_recv(g, r);
+    message_init(r, g, kind, peer, 0, 1 + COLL_BOOTSTRAP, cards,
+                 (size_t)n * sizeof *cards);
+    p2p_post(g, r);
 }
 
 static int await_message(struct ddp_group *g, enum request_kind kind, int peer,
                          struct card *cards, int n, struct ddp_err *err)
 {
     struct ddp_request r;
-    post(g, &r, kind, peer, cards, (size_t)n * sizeof *cards);
+    post(g, &r, kind, peer, cards, n);
     return group_wait(g, &r.ended, err);
 }
 
@@ -113,7 +88,7 @@ static int spread(struct ddp_group *g, const int *ranks, int n, int me,
     if (me > 0 && await_message(g, REQUEST_RECV, ranks[above], cards, n, err) < 0)
         return -1;
     for (int i = me + 1; i < me + span(me, n); i += span(i, n))
-        post(g, &r[nr++], REQUEST_SEND, ranks[i], cards, (size_t)n * sizeof *cards);
+        post(g, &r[nr++], REQUEST_SEND, ranks[i], cards, n);
     for (int i = 0; i < nr && rc == 0; i++)
         rc = group_wait(g, &r[i].ended, err);
     return rc;
@@ -126,45 +101,6 @@ static int *world_ranks(const struct ddp_group *g, const int *ranks, int n)
     for (int i = 0; i < n; i++)
         world[i] = g->layout.world_ranks ? g->layout.world_ranks[ranks[i]] : ranks[i];
     return world;
-}
-
-/* A member's card, with what the parent knows of it. */
-static char *whole_card(const struct ddp_group *g, int rank, const struct card *c)
-{
-    const struct member *m = &g->layout.members[rank];
-    struct listeners listeners = {.tcp_port = c->port};
-    char host[32];
-    memcpy(listeners.token, c->token, sizeof listeners.token);
-    snprintf(listeners.unix_name, sizeof listeners.unix_name, "%.*s",
-             (int)sizeof c->unix_name - 1, c->unix_name);
-    snprintf(host, sizeof host, "host %d", m->host);
-    return card_make_as(host, m->host_name, m->addr, &listeners);
-}
-
-static int subgroup_bootstrap(struct ddp_group *g, struct ddp_group *sub,
-                              const int *ranks, int n, int me,
-                              struct listeners *listeners, struct ddp_err *err)
-{
-    struct card *cards = xcalloc((size_t)n, sizeof *cards);
-    cards[me].members = number_of(ranks, n);
-    cards[me].port = listeners->tcp_port;
-    memcpy(cards[me].token, listeners->token, sizeof listeners->token);
-    memcpy(cards[me].unix_name, listeners->unix_name, sizeof listeners->unix_name);
-    int rc = collect(g, ranks, n, me, cards, err);
-    if (rc == 0)
-        rc = spread(g, ranks, n, me, cards, err);
-    if (rc == 0) {
-        struct ddp_value *values = xcalloc((size_t)n, sizeof *values);
-        for (int i = 0; i < n; i++) {
-            char *text = whole_card(g, ranks[i], &cards[i]);
-            values[i] = (struct ddp_value){text, strlen(text)};
-        }
-        rc = layout_from_cards(&sub->layout, me, n, values, err);
-        if (rc == 0)
-            sub->layout.world_ranks = world_ranks(g, ranks, n);
-    }
-    free(cards);
-    return rc;
 }
 
 /* ---- making ---- */
@@ -198,15 +134,27 @@ static int place_in(const struct ddp_group *g, const int *ranks, int n,
                : me;
 }
 
+/* The cards are those of the parent, but for where the members listen. */
 static int settle(struct ddp_group *g, struct ddp_group *sub, const int *ranks, int n,
                   int me, struct ddp_err *err)
 {
     struct listeners listeners;
-    if (listeners_open(&listeners, err) < 0)
+    sub->card = g->card;
+    sub->card.members = fnv1a(FNV1A, ranks, (size_t)n * sizeof *ranks);
+    if (listeners_open(&listeners, &sub->card, err) < 0)
         return -1;
-    int rc = subgroup_bootstrap(g, sub, ranks, n, me, &listeners, err);
+    struct card *cards = xcalloc((size_t)n, sizeof *cards);
+    cards[me] = sub->card;
+    int rc = collect(g, ranks, n, me, cards, err);
     if (rc == 0)
+        rc = spread(g, ranks, n, me, cards, err);
+    if (rc == 0)
+        rc = layout_from_cards(&sub->layout, me, n, cards, err);
+    free(cards);
+    if (rc == 0) {
+        sub->layout.world_ranks = world_ranks(g, ranks, n);
         rc = group_connect(sub, &listeners, now_ms() + sub->timeout_ms, err);
+    }
     listeners_close(&listeners);
     return rc;
 }

@@ -55,12 +55,10 @@ struct hello tcp_hello(const struct tcp *n, int rank, int what)
 
 static bool hello_sound(const struct tcp *n, const struct hello *h)
 {
-    unsigned differ = 0;
-    for (size_t i = 0; i < TOKEN_BYTES; i++)
-        differ |= h->token[i] ^ n->token[i];
-    return !differ && memcmp(h->magic, hello_magic, sizeof h->magic) == 0 &&
-           h->from >= 0 && h->from < n->layout->size && h->from != n->layout->rank &&
-           h->what >= 0 && h->what <= HELLO_LEAVE;
+    return token_same(h->token, n->token) &&
+           memcmp(h->magic, hello_magic, sizeof h->magic) == 0 && h->from >= 0 &&
+           h->from < n->layout->size && h->from != n->layout->rank && h->what >= 0 &&
+           h->what <= HELLO_LEAVE;
 }
 
 /* 1 when the hello is complete, 0 when more is expected, -1 when the connection must be
@@ -330,7 +328,7 @@ struct tcp *tcp_create(const struct layout *layout, struct listeners *listeners,
     n->entered = entered;
     n->listener = listeners->tcp_fd;
     listeners->tcp_fd = -1;
-    memcpy(n->token, listeners->token, sizeof n->token);
+    n->token = layout->members[layout->rank].token;
     n->streams = xcalloc((size_t)layout->size, sizeof *n->streams);
     for (int r = 0; r < layout->size; r++)
         n->streams[r] = (struct streams){{-1, -1}, {-1, -1}};

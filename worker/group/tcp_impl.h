@@ -89,9 +89,9 @@ struct connecting {
 };
 
 struct tcp {
-    const struct layout *layout; /* borrowed from the group */
-    int listener;                /* owned */
-    unsigned char token[TOKEN_BYTES];
+    const struct layout *layout;   /* borrowed from the group */
+    int listener;                  /* owned */
+    const unsigned char *token;    /* borrowed from the layout: mine */
     struct streams *streams;       /* owned, by rank */
     struct accepted *accepted;     /* owned */
     struct connecting *connecting; /* owned, as are the descriptors */

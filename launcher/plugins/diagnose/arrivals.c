@@ -7,6 +7,7 @@
 
 #include "common/arrivals.h"
 #include "common/duration.h"
+#include "common/fnv.h"
 #include "common/mem.h"
 #include "launcher/plugins/diagnose/rank_files.h"
 
@@ -72,7 +73,7 @@ void arrivals_of_torch(const char *text, int64_t ahead_ns,
         if (!name || number <= 0 || made <= 0 || memmem(at, n, p2p, strlen(p2p)))
             continue;
         name += strlen(group);
-        uint64_t id = arrivals_group(ARRIVALS_GROUP_SEED, name, strcspn(name, "\""));
+        uint64_t id = fnv1a(FNV1A, name, strcspn(name, "\""));
         fn(&(struct arrivals_record){id, (uint64_t)number, made - ahead_ns, 0, 0}, arg);
     }
 }

@@ -20,8 +20,6 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { CARD_ROOM = 512 };
-
 struct mpi {
     void *comm;
     struct shim_op *under_way;
@@ -100,18 +98,10 @@ int mpi_begin(int *rank, int *size, struct ddp_err *err)
     return shim->begin(rank, size, err);
 }
 
-int bootstrap_mpi(const struct bootstrap *m, const char *card, struct ddp_value *cards,
+int bootstrap_mpi(const struct bootstrap *m, const struct card *card, struct card *cards,
                   struct ddp_err *err)
 {
-    char mine[CARD_ROOM] = "", *all = xcalloc((size_t)m->size, CARD_ROOM);
-    snprintf(mine, sizeof mine, "%s", card);
-    int rc = shim->gather_world(mine, all, CARD_ROOM, err);
-    for (int r = 0; r < m->size && rc == 0; r++) {
-        const char *text = all + (size_t)r * CARD_ROOM;
-        card_copy(&cards[r], text, strnlen(text, CARD_ROOM));
-    }
-    free(all);
-    return rc;
+    return shim->gather_world(card, cards, sizeof *card, err);
 }
 
 /* ---- the backend ---- */

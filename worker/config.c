@@ -9,6 +9,7 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "worker/config_value.h"
+#include "worker/ddp/bucket.h"
 
 #include <argp.h>
 #include <errno.h>
@@ -21,43 +22,7 @@
 
 #define AT(member) offsetof(struct train_config, member)
 
-/* Some readers set more than one member: they get the whole configuration. */
-
-static int read_seed(const struct setting *o, const char *text, void *to,
-                     struct ddp_err *err)
-{
-    struct train_config *c = to;
-    c->seed_given = true;
-    return value_count(o, text, &c->seed, err);
-}
-
-static int read_schedule(const struct setting *o, const char *text, void *to,
-                         struct ddp_err *err)
-{
-    struct train_config *c = to;
-    c->schedule_text = text;
-    return schedule_parse(text, &c->schedule, err);
-}
-
-static int read_augment(const struct setting *o, const char *text, void *to,
-                        struct ddp_err *err)
-{
-    struct train_config *c = to;
-    c->augment_text = text;
-    return value_augment(o, text, &c->augment, err);
-}
-
-static int read_bucket(const struct setting *o, const char *text, void *to,
-                       struct ddp_err *err)
-{
-    struct train_config *c = to;
-    c->bucket_given = true;
-    if (value_mib(o, text, &c->bucket_bytes, err) < 0)
-        return -1;
-    if (c->first_bucket_bytes > c->bucket_bytes)
-        c->first_bucket_bytes = c->bucket_bytes;
-    return 0;
-}
+/* Sets more than one member: gets the whole configuration. */
 
 static int read_resume(const struct setting *o, const char *text, void *to,
                        struct ddp_err *err)
@@ -66,6 +31,12 @@ static int read_resume(const struct setting *o, const char *text, void *to,
     c->resume_if_there = o && text == o->bare;
     c->resume = NULL;
     return c->resume_if_there ? 0 : value_file(o, text, &c->resume, err);
+}
+
+static int read_schedule(const struct setting *o, const char *text, void *to,
+                         struct ddp_err *err)
+{
+    return schedule_parse(text, to, err);
 }
 
 static int read_normalise(const struct setting *o, const char *text, void *to,
@@ -84,22 +55,25 @@ static const struct setting options[] = {
     {"model", "NAME|FILE", AT(model), value_model, 0, 0,
      "linreg, toy, mlp, cnn (the default), resnet18, resnet34, resnet50 or gpt2, also with "
      "other sizes than the usual: gpt2:layers=12,heads=12,width=768,context=1024,vocab=50257; "
-     "or a file with a line for each layer, such as ./net.model"},
+     "or a file with a line for each layer, such as ./net.model",
+     .initial = "cnn"},
     {"data", "WHAT", AT(data), value_file, 0, 0,
      "digits: 1,797 handwritten digits inside the program (the default); synthetic: a line "
      "with noise, for linreg; or a directory with MNIST's four files, plain or .gz; for gpt2 "
-     "a file: tokens, if its name ends in .bin, else text, of which each byte is a token"},
+     "a file: tokens, if its name ends in .bin, else text, of which each byte is a token",
+     .own = true},
     {"epochs", "N", AT(epochs), value_int, 0, 1000000,
      "Passes over the training data (default 20); 0 only evaluates"},
     {"steps", "N", AT(steps), value_count, 1, INFINITY,
      "End after N steps (default: when the epochs are done)"},
     {"batch-size", "N", AT(batch_size), value_int, 1, 65536,
-     "Samples of each rank per step (default 32)"},
+     "Samples of each rank per step (default 32)", .initial = "32"},
     {"target-accuracy", "PERCENT", AT(target), value_real, 0, 100,
      "Stop after the first epoch with this accuracy on the test set; exit code 3 if none "
-     "reaches it (default with the digits and no --epochs: 97)"},
-    {"seed", "N", 0, read_seed, 0, INFINITY,
-     "Seed of weights, order and dropout (default 1)"},
+     "reaches it (default with the digits and no --epochs: 97)",
+     .own = true},
+    {"seed", "N", AT(seed), value_count, 0, INFINITY,
+     "Seed of weights, order and dropout (default 1)", .initial = "1"},
 
     {.doc = "Training"},
     {"optimizer", "NAME", AT(optim), value_optimizer, 0, 0,
@@ -111,27 +85,30 @@ static const struct setting options[] = {
      "Momentum of sgd (default 0)"},
     {"weight-decay", "X", AT(optim_settings.decay), value_float, 0, 1e6,
      "L2 penalty (default 0); adamw's is of the weights (default 0.01)"},
-    {"schedule", "HOW", 0, read_schedule, 0, 0,
+    {"schedule", "HOW", AT(schedule), read_schedule, 0, 0,
      "Learning rate over time: constant (the default), step:FACTOR after each epoch, "
-     "cosine or linear down to 0"},
+     "cosine or linear down to 0",
+     .initial = "constant"},
     {"warmup", "STEPS", AT(schedule.warmup), value_count, 1, INFINITY,
      "Steps in which the learning rate rises (default 0)"},
     {"no-dropout", NULL, AT(dropout), value_off, 0, 0, "Train without dropout"},
     {"sync-batch-norm", NULL, AT(sync_norms), value_on, 0, 0,
      "Normalise over the samples of all ranks (default: each rank over its own)"},
-    {"augment", "HOW", 0, read_augment, 0, 0,
+    {"augment", "HOW", AT(augment), value_augment, 0, 0,
      "Shift training images by up to 4 pixels (crop, or crop:PIXELS) or mirror them "
-     "(flip): crop, flip or crop,flip"},
+     "(flip): crop, flip or crop,flip",
+     .initial = "none"},
     {"normalize", "HOW", AT(normalise), read_normalise, 0, 0,
      "Mean and deviation of each channel: data (the default: of the training images), "
-     "mnist, cifar10, cifar100, imagenet, none, or numbers: M,M,M/D,D,D"},
+     "mnist, cifar10, cifar100, imagenet, none, or numbers: M,M,M/D,D,D",
+     .initial = "data"},
     {"accumulate", "N", AT(accumulate), value_int, 1, 4096,
-     "Sum the gradients of N batches before each step (default 1)"},
+     "Sum the gradients of N batches before each step (default 1)", .initial = "1"},
     {"clip-norm", "X", AT(clip_norm), value_real, 1e-9, 1e9,
      "Scale a step's gradients so that their norm is at most X (default: no limit)"},
     {"on-nan", "WHAT", AT(skip_bad), value_flag, 0, 0,
-     "When a loss or gradient is not finite: stop (the default), or skip the step", NULL,
-     bad_steps},
+     "When a loss or gradient is not finite: stop (the default), or skip the step",
+     .words = bad_steps, .initial = "stop"},
 
     {.doc = "Checkpoint and resume"},
     {"checkpoint", "PLACE", AT(checkpoint), value_file, 0, 0,
@@ -140,59 +117,62 @@ static const struct setting options[] = {
     {"checkpoint-every", "STEPS", AT(checkpoint_every), value_int, 1, INT_MAX,
      "Also every STEPS steps (default: after each epoch, and at the end)"},
     {"checkpoint-shard-mb", "X", AT(shard_checkpoint_bytes), value_mib, 0, 1e9,
-     "All ranks together write checkpoints larger than this (default 1024)"},
+     "All ranks together write checkpoints larger than this (default 1024)",
+     .initial = "1024"},
     {"peer-checkpoint", "STEPS", AT(peer_steps), value_int, 1, 1000000,
      "Keep the state in memory of each host and of the next, so that a lost host costs at "
      "most STEPS steps (10 without a number)",
-     "10"},
+     .bare = "10"},
     {"resume", "PLACE", 0, read_resume, 0, 0,
      "Resume from this checkpoint; without PLACE, from that of --checkpoint if it exists",
-     ""},
+     .bare = "", .own = true},
 
     {.doc = "Progress and reports"},
     {"log", "FILE", AT(log), value_file, 0, 0,
-     "Write a JSON object per line: each step, each epoch"},
+     "Write a JSON object per line: each step, each epoch", .own = true},
     {"plot", "FILE", AT(plot), value_file, 0, 0,
-     "Plot loss and accuracy as SVG (default ddp-train.svg; 'none' for none)"},
+     "Plot loss and accuracy as SVG (default ddp-train.svg; 'none' for none)",
+     .initial = "ddp-train.svg", .own = true},
     {"logits", "FILE", AT(logits), value_file, 0, 0,
-     "Write the model's outputs for the test set as safetensors"},
+     "Write the model's outputs for the test set as safetensors", .own = true},
     {"sample", "N", AT(sample), value_int, 1, 1 << 20,
-     "At the end, write N tokens as the model goes on with a text"},
+     "At the end, write N tokens as the model goes on with a text", .own = true},
     {"trace", "FILE", AT(trace), value_file, 0, 0,
      "Write a timeline of each rank, for ui.perfetto.dev"},
     {"progress", "HOW", AT(progress), value_word, 0, 0,
-     "bar, lines, none, or auto: a bar on a terminal and lines elsewhere", NULL,
-     progress_modes},
+     "bar, lines, none, or auto: a bar on a terminal and lines elsewhere",
+     .words = progress_modes, .own = true},
 
     {.doc = "Computation"},
     {"engine", "NAME", AT(engine), value_choice, 0, 0,
-     "auto (the default: a GPU if every rank has one, else the CPU), cpu or cuda", NULL,
-     engines},
+     "auto (the default: a GPU if every rank has one, else the CPU), cpu or cuda",
+     .words = engines, .initial = "auto"},
     {"kernels", "NAME", AT(kernels), value_text, 0, 0,
-     "Kernels of the CPU engine; an unknown name lists them"},
+     "Kernels of the CPU engine; an unknown name lists them", .own = true},
     {"precision", "WHAT", AT(precision), value_word, 0, 0,
      "fp32 (the default) or bf16: products of bfloat16, sums and weights in fp32; on a GPU "
      "also tf32: fp32 with products of 10 bits, and fp16: as bf16, with a scaled loss",
-     NULL, precision_names},
+     .words = precision_names, .initial = "fp32"},
     {"threads", "N", AT(threads), value_int, 1, 4096,
-     "Threads of each rank (default: OMP_NUM_THREADS, else its share of the CPUs)"},
+     "Threads of each rank (default: OMP_NUM_THREADS, else its share of the CPUs)",
+     .own = true},
     {"stages", "N", AT(stages), value_int, 1, 2,
-     "Split the model over N engines of each rank, 1 (the default) or 2"},
+     "Split the model over N engines of each rank, 1 (the default) or 2", .initial = "1"},
     {"micro-batches", "N", AT(micro_batches), value_int, 1, 64,
-     "Micro-batches of a batch in flight in the pipeline (default 4)"},
+     "Micro-batches of a batch in flight in the pipeline (default 4)", .initial = "4"},
     {"tune", "SECONDS", AT(tune), value_real, 0, 600,
      "On a GPU, measure at the start which algorithms are the fastest, for that long at "
      "most (5 without a number; default: the libraries' own choice)",
-     "5"},
+     .bare = "5", .initial = "0"},
     {"backend", "NAME", AT(backend), value_choice, 0, 0,
      "Communication: auto (the default: shared memory within a host, TCP between hosts) or "
      "tcp",
-     NULL, backends},
+     .words = backends, .own = true},
     {"group-timeout", "TIME", AT(group_timeout_ms), value_timeout, 0, 0,
-     "How long to wait for a rank (default 5m)"},
+     "How long to wait for a rank (default 5m)", .initial = "5m", .own = true},
     {"shard-optimizer", NULL, AT(shard_optimizer), value_on, 0, 0,
      "Each rank keeps and updates only its part of the optimizer's state"},
-    {"bucket-mb", "X", 0, read_bucket, 0.001, 4096,
+    {"bucket-mb", "X", AT(bucket_bytes), value_mib, 0.001, 4096,
      "Reduce gradients in buckets of this many MiB, the first 1 (default: buckets by "
      "measured time)"},
     {"no-overlap", NULL, AT(overlap), value_off, 0, 0,
@@ -212,6 +192,14 @@ struct parse {
 
 enum { FIRST_KEY = 0x100 }; /* no letter */
 
+/* Reads a value into its member. */
+static int take(struct parse *p, const struct setting *o, const char *text)
+{
+    return o->read(o, text, (char *)p->c + o->at, p->err) == 0
+               ? 0
+               : err_prefix(p->err, "--%s", o->name);
+}
+
 static error_t on_option(int key, char *text, struct argp_state *state)
 {
     struct parse *p = state->input;
@@ -230,10 +218,8 @@ static error_t on_option(int key, char *text, struct argp_state *state)
         return ARGP_ERR_UNKNOWN;
     const struct setting *o = &options[key - FIRST_KEY];
     p->after_resume = o->read == read_resume && !text;
-    if (o->read(o, text ? text : o->bare, (char *)p->c + o->at, p->err) == 0)
-        return 0;
-    err_prefix(p->err, "--%s", o->name);
-    return EINVAL;
+    p->c->given[o - options] = text ? text : o->bare ? o->bare : "on";
+    return take(p, o, text ? text : o->bare) < 0 ? EINVAL : 0;
 }
 
 /* The table as argp wants it. */
@@ -249,6 +235,45 @@ static void give_options(struct argp_option *out)
                                       .doc = o->doc,
                                       .group = o->name ? 0 : (int)group};
     }
+}
+
+/* ---- texts ---- */
+
+static const struct setting *find(const char *name)
+{
+    const struct setting *o = options;
+    while (!o->name || strcmp(o->name, name) != 0)
+        o++;
+    return o;
+}
+
+bool config_given(const struct train_config *c, const char *option)
+{
+    return c->given[find(option) - options] != NULL;
+}
+
+const char *config_text(const struct train_config *c, const char *option)
+{
+    const struct setting *o = find(option);
+    return config_given(c, option) ? c->given[o - options] : o->initial;
+}
+
+bool config_shared(const struct train_config *c, size_t i, struct config_text *out)
+{
+    for (const struct setting *o = options; o < options + ARRAY_LEN(options); o++) {
+        if (!o->name || o->own || i-- > 0)
+            continue;
+        const char *text = config_text(c, o->name);
+        const char *folder = text && o->read == value_model ? strrchr(text, '/') : NULL;
+        bool flag = !o->arg || o->read == value_file;
+        out->name = o->name;
+        out->text = flag     ? (text ? "on" : "off")
+                    : folder ? folder + 1
+                    : text   ? text
+                             : "nothing";
+        return true;
+    }
+    return false;
 }
 
 /* ---- defaults ---- */
@@ -301,8 +326,6 @@ static int check_tokens(const struct parse *p)
 static int fill_in(struct parse *p)
 {
     struct train_config *c = p->c;
-    if (!c->model && value_model(NULL, "cnn", &c->model, p->err) < 0)
-        return -1;
     bool line = c->model->task == TASK_REGRESS, epochs_given = c->epochs >= 0;
     if (check_tokens(p) < 0)
         return -1;
@@ -344,11 +367,10 @@ static int fill_in(struct parse *p)
                        "attempt that finds no memory would begin anew");
     if (c->checkpoint_every && !c->checkpoint)
         return err_set(p->err, "--checkpoint-every needs --checkpoint");
-    c->plot_given = c->plot != NULL;
-    if (!c->plot)
-        c->plot = "ddp-train.svg";
-    else if (strcmp(c->plot, "none") == 0)
+    if (strcmp(c->plot, "none") == 0)
         c->plot = NULL;
+    if (!c->bucket_bytes)
+        c->bucket_bytes = BUCKET_BYTES;
     if (c->threads == 0)
         c->threads = default_threads();
     if (!kernels_get_at(c->kernels, c->precision, p->err))
@@ -374,25 +396,17 @@ int config_parse(int argc, char **argv, struct train_config *out, struct ddp_err
     static const struct argp argp = {.options = given, .parser = on_option, .doc = doc};
     *out = (struct train_config){
         .epochs = -1,
-        .batch_size = 32,
         .lr = NAN,
         .optim_settings.decay = NAN,
         .target = NAN,
-        .schedule_text = "constant",
-        .augment_text = "none",
         .dropout = true,
-        .seed = 1,
-        .accumulate = 1,
-        .stages = 1,
-        .micro_batches = 4,
-        .group_timeout_ms = 5 * 60 * 1000,
-        .shard_checkpoint_bytes = (size_t)1 << 30,
-        .first_bucket_bytes = 1 << 20,
-        .bucket_bytes = 25 << 20,
         .overlap = true,
     };
     struct parse p = {.c = out, .err = err};
     give_options(given);
+    for (const struct setting *o = options; o < options + ARRAY_LEN(options); o++)
+        if (o->initial && take(&p, o, o->initial) < 0)
+            return -1;
     argp_program_version = "ddp-train " DDP_TRAIN_VERSION;
     argp_err_exit_status = EXIT_USAGE;
     if (argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &p) == 0 && fill_in(&p) == 0)

@@ -23,6 +23,8 @@ enum {
     EXIT_REQUEUE = 75 /* EX_TEMPFAIL: stopped, with a checkpoint to go on from */
 };
 
+enum { CONFIG_ROWS = 64 }; /* at least as many as the table of options has */
+
 struct train_config {
     struct model_type *model; /* owned */
     const char *data;
@@ -33,15 +35,12 @@ struct train_config {
     struct optim_settings optim_settings;
     double lr;
     struct schedule schedule;
-    const char *schedule_text;
     bool dropout;
-    bool sync_norms;        /* --sync-batch-norm */
-    struct augment augment; /* of training images; without its key */
-    const char *augment_text;
+    bool sync_norms;            /* --sync-batch-norm */
+    struct augment augment;     /* of training images; without its key */
     struct normalise normalise; /* of pixels; no channels: as the data say */
     double target;              /* percent; NaN: none */
     uint64_t seed;
-    bool seed_given;
 
     const char *checkpoint; /* file or folder; NULL: none */
     int checkpoint_every;   /* steps; 0: each epoch */
@@ -51,7 +50,6 @@ struct train_config {
 
     const char *log, *plot, *logits; /* files; NULL: none */
     int sample;                      /* tokens to be written at the end */
-    bool plot_given;                 /* a plot that was not requested may fail */
     enum progress_mode progress;
 
     const char *engine;  /* NULL: a GPU's where all ranks have one */
@@ -68,13 +66,25 @@ struct train_config {
     int64_t group_timeout_ms;      /* of a call on the group */
     size_t shard_checkpoint_bytes; /* larger ones are written by all ranks */
     const char *backend;           /* of the process group; NULL: let it choose */
-    size_t first_bucket_bytes, bucket_bytes;
-    bool bucket_given; /* by bytes; else by time */
+    size_t bucket_bytes;           /* unless it is given, buckets are planned by time */
     bool overlap, check_replicas;
+    const char *given[CONFIG_ROWS]; /* the options' texts; NULL: not given */
 };
 
 /* -1 with one line for what is wrong. --help, --usage and --version end the process. */
 int config_parse(int argc, char **argv, struct train_config *out, struct ddp_err *err);
+
+/* An option as it was given, or what it is else, NULL: nothing. The option exists. */
+bool config_given(const struct train_config *c, const char *option);
+const char *config_text(const struct train_config *c, const char *option);
+
+/* The i-th of the options that must be the same on all ranks, as they are compared: of
+ * files, which each rank may name in its own way, whether they are given; of a model's
+ * file its last component. False: there are no more. Borrowed. */
+struct config_text {
+    const char *name, *text;
+};
+bool config_shared(const struct train_config *c, size_t i, struct config_text *out);
 
 void config_finish(struct train_config *c);
 

@@ -8,6 +8,7 @@
 #include "worker/nn/model.h"
 #include "worker/optim/optim.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct setting;
@@ -25,7 +26,9 @@ struct setting {
     double lo, hi; /* of numbers */
     const char *doc;
     const char *bare;         /* the value if none is given; NULL: a value is required */
+    const char *initial;      /* the value without the option; NULL: see config.c's end */
     const char *const *words; /* the valid words; NULL-terminated */
+    bool own;                 /* each rank may have its own */
 };
 
 /* By the type of the member: */

@@ -147,7 +147,7 @@ static int prepare_files(struct run *run, struct ddp_err *err)
         run->progress.unit = run->data.task == TASK_TOKENS ? "tokens" : "samples";
     if (run->saver && saver_prepare(run->saver, err) < 0)
         return -1;
-    return (c->plot_given &&
+    return (config_given(c, "plot") &&
             check_place("picture", c->plot, OUTPUT_PATH_WRITTEN, err) < 0) ||
                    check_place("logits", c->logits, OUTPUT_PATH_REPLACED, err) < 0 ||
                    check_place("trace", c->trace, OUTPUT_PATH_WRITTEN, err) < 0
@@ -168,6 +168,7 @@ static int local_rank(int rank)
 static int open_engine(struct run *run, struct ddp_err *err)
 {
     const struct train_config *c = run->c;
+    bool by_time = !config_given(c, "bucket-mb");
     struct engine_job job = {
         .group = run->group,
         .model = run->model,
@@ -182,8 +183,12 @@ static int open_engine(struct run *run, struct ddp_err *err)
         .dropout = c->dropout,
         .sync_norms = c->sync_norms,
         .augment = c->augment,
-        .buckets = {c->first_bucket_bytes, c->bucket_bytes, c->overlap, !c->bucket_given,
-                    c->shard_optimizer && run->size > 1, !c->bucket_given && c->overlap},
+        .buckets = {.first_bytes = BUCKET_FIRST_BYTES,
+                    .cap_bytes = c->bucket_bytes,
+                    .overlap = c->overlap,
+                    .timed = by_time,
+                    .shard = c->shard_optimizer && run->size > 1,
+                    .direct = by_time && c->overlap},
         .accumulate = c->accumulate,
         .clip_norm = c->clip_norm,
         .skip_bad = c->skip_bad,

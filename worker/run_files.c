@@ -30,7 +30,7 @@ static int write_logits(struct run *run, struct ddp_err *err)
     struct array array = {"logits", 2, {(int)test->n, outputs}, logits};
     struct strv metadata = {0};
     strv_pushf(&metadata, "model=%s", run->c->model->name);
-    int rc = safetensors_write(run->c->logits, &metadata, &array, 1, err);
+    int rc = safetensors_write(run->c->logits, &metadata, &array, 1, NULL, err);
     strv_finish(&metadata);
     batch_buf_finish(&buf);
     free(logits);
@@ -58,7 +58,7 @@ static char *plot_file(const struct train_config *c)
 {
     char *file = xstrdup(c->plot);
     const char *dot = strrchr(c->plot, '.');
-    for (int i = 2; !c->plot_given && access(file, F_OK) == 0; i++) {
+    for (int i = 2; !config_given(c, "plot") && access(file, F_OK) == 0; i++) {
         free(file);
         file = xasprintf("%.*s.%d%s", (int)(dot - c->plot), c->plot, i, dot);
     }
@@ -73,7 +73,7 @@ static int write_plot(struct run *run, char **path, struct ddp_err *err)
     free(title);
     if (rc == 0) {
         *path = realpath(file, NULL);
-    } else if (!c->plot_given) {
+    } else if (!config_given(c, "plot")) {
         progress_say(&run->progress, "no picture: %s", err->text);
         rc = 0;
     }

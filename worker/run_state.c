@@ -28,7 +28,7 @@ static int load_disk(struct run *run, struct ddp_err *err)
         progress_say(&run->progress, "resumed     not the newest: %s", passed_over.text);
     run->resumed = true;
     /* the seed is part of the state, as is what was drawn from it */
-    bool fixed = c->seed_given || run->data.task == TASK_REGRESS;
+    bool fixed = config_given(c, "seed") || run->data.task == TASK_REGRESS;
     if (run->resumed_whole && fixed && run->state.seed != c->seed)
         return err_set(
             err, "cannot resume '%s': it was begun with --seed %" PRIu64 ", not %" PRIu64,
@@ -86,7 +86,8 @@ static int push(struct run *run, struct ddp_err *err)
         return -1;
     if (!run->resumed_whole)
         return 0;
-    if (s->ranks == run->size && !run->c->bucket_given && *s->buckets && type->use_plan)
+    if (s->ranks == run->size && !config_given(run->c, "bucket-mb") && *s->buckets &&
+        type->use_plan)
         type->use_plan(run->engine, s->buckets);
     run->culprit = -1;
     return *s->algorithms && type->use_algorithms

@@ -7,6 +7,7 @@
 #include "worker/safetensors.h"
 
 #include "common/err.h"
+#include "common/file_map.h"
 #include "common/mem.h"
 #include "common/output_path.h"
 #include "common/write_all.h"
@@ -124,20 +125,9 @@ static int sync_folder(const char *path)
 }
 
 int safetensors_write(const char *path, const struct strv *metadata,
-                      const struct array *arrays, size_t n, struct ddp_err *err)
+                      const struct array *arrays, size_t n, int *lock,
+                      struct ddp_err *err)
 {
-    int lock = -1;
-    int rc = safetensors_write_locked(path, metadata, arrays, n, &lock, err);
-    if (lock >= 0)
-        close(lock);
-    return rc;
-}
-
-int safetensors_write_locked(const char *path, const struct strv *metadata,
-                             const struct array *arrays, size_t n, int *lock,
-                             struct ddp_err *err)
-{
-    *lock = -1;
     const char *why_not = output_path_check(path, OUTPUT_PATH_REPLACED);
     if (why_not)
         return err_set(err, "cannot write '%s': %s", path, why_not);
@@ -147,11 +137,11 @@ int safetensors_write_locked(const char *path, const struct strv *metadata,
         free(part);
         return -1;
     }
-    *lock =
-        fcntl(fd, F_DUPFD_CLOEXEC, 0); /* the lock is kept until the caller closes it */
     header = make_header(metadata, arrays, n);
-    bool whole = *lock >= 0 && write_content(fd, header, arrays, n) == 0;
+    bool whole = write_content(fd, header, arrays, n) == 0;
     int why = errno;
+    if (lock)
+        *lock = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     if (close(fd) < 0 && whole) {
         whole = false;
         why = errno;
@@ -181,8 +171,9 @@ struct converted {
 };
 
 struct safetensors {
-    uint8_t *bytes;      /* owned: the file */
-    const uint8_t *data; /* where the arrays begin */
+    struct file_map map;  /* owned: the file that it was read from */
+    const uint8_t *bytes; /* borrowed */
+    const uint8_t *data;  /* where the arrays begin */
     uint64_t ndata;
     json_t *root;                /* owned */
     struct converted *converted; /* owned */
@@ -242,42 +233,8 @@ static int check_header(struct safetensors *f, size_t size, struct ddp_err *err)
     return 0;
 }
 
-static uint8_t *read_file(const char *path, size_t *size, struct ddp_err *err)
-{
-    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* does not block on a FIFO */
-    if (fd < 0) {
-        err_errno(err, "cannot open '%s'", path);
-        return NULL;
-    }
-    struct stat st;
-    uint8_t *bytes = NULL;
-    size_t done = 0;
-    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
-        err_set(err, "'%s' is not a regular file", path);
-    } else if (!(bytes = malloc((size_t)st.st_size + 1))) {
-        err_set(err, "no memory for the %lld bytes of '%s'", (long long)st.st_size, path);
-    } else {
-        ssize_t n = 1;
-        while (done < (size_t)st.st_size && n > 0) {
-            n = read(fd, bytes + done, (size_t)st.st_size - done);
-            if (n < 0 && errno == EINTR)
-                n = 1;
-            else if (n > 0)
-                done += (size_t)n;
-        }
-        if (n < 0) {
-            err_errno(err, "cannot read '%s'", path);
-            free(bytes);
-            bytes = NULL;
-        }
-    }
-    close(fd);
-    *size = done;
-    return bytes;
-}
-
-struct safetensors *safetensors_parse(const char *name, uint8_t *bytes, size_t nbytes,
-                                      struct ddp_err *err)
+struct safetensors *safetensors_parse(const char *name, const uint8_t *bytes,
+                                      size_t nbytes, struct ddp_err *err)
 {
     struct safetensors *f = xcalloc(1, sizeof *f);
     f->bytes = bytes;
@@ -291,9 +248,15 @@ struct safetensors *safetensors_parse(const char *name, uint8_t *bytes, size_t n
 
 struct safetensors *safetensors_read(const char *path, struct ddp_err *err)
 {
-    size_t size;
-    uint8_t *bytes = read_file(path, &size, err);
-    return bytes ? safetensors_parse(path, bytes, size, err) : NULL;
+    struct file_map map;
+    if (file_map_open(path, &map, err) < 0)
+        return NULL;
+    struct safetensors *f = safetensors_parse(path, map.at, map.bytes, err);
+    if (f)
+        f->map = map;
+    else
+        file_map_close(&map);
+    return f;
 }
 
 void safetensors_free(struct safetensors *f)
@@ -306,7 +269,7 @@ void safetensors_free(struct safetensors *f)
         free(c);
     }
     json_decref(f->root);
-    free(f->bytes);
+    file_map_close(&f->map);
     free(f);
 }
 

@@ -23,24 +23,21 @@ struct array {
 };
 
 /* Writes all to `path`.part, syncs, renames to `path`, and syncs the folder: at any
- * moment `path` is the whole old file or the whole new one. `metadata` holds
+ * moment `path` is the whole old file or the whole new one. `*lock` (may be NULL) is -1
+ * before, and then a descriptor with a lock (flock) on the file, taken before the rename;
+ * the caller closes it, also after a failure. `metadata` holds
  * "KEY=value" entries. After a failure the old file is unchanged and `path`.part is
  * removed. */
 int safetensors_write(const char *path, const struct strv *metadata,
-                      const struct array *arrays, size_t n, struct ddp_err *err);
-/* The same; `*lock` is a descriptor with a lock (flock) on the file, taken before the
- * rename; the caller closes it; -1: not locked. */
-int safetensors_write_locked(const char *path, const struct strv *metadata,
-                             const struct array *arrays, size_t n, int *lock,
-                             struct ddp_err *err);
+                      const struct array *arrays, size_t n, int *lock,
+                      struct ddp_err *err);
 
-struct safetensors; /* a file, read whole and validated */
+struct safetensors; /* a file, mapped and validated */
 
 struct safetensors *safetensors_read(const char *path, struct ddp_err *err);
-/* The same from a file's contents: `bytes` were malloc'ed, and are owned by this
- * function, also after a failure. `name` is for errors. */
-struct safetensors *safetensors_parse(const char *name, uint8_t *bytes, size_t nbytes,
-                                      struct ddp_err *err);
+/* The same from a file's contents, borrowed. `name` is for errors. */
+struct safetensors *safetensors_parse(const char *name, const uint8_t *bytes,
+                                      size_t nbytes, struct ddp_err *err);
 void safetensors_free(struct safetensors *f); /* NULL is allowed */
 
 /* Both borrow from `f`. NULL: no such key. */

@@ -43,7 +43,7 @@ static void tell_data(struct run *run)
         progress_say(&run->progress,
                      "data        %s: %s training and %s test images, %dx%d%s%s", d->name,
                      train, test, d->shape.W, d->shape.H, augmented ? ", " : "",
-                     augmented ? run->c->augment_text : "");
+                     augmented ? config_text(run->c, "augment") : "");
     else if (d->task == TASK_TOKENS)
         progress_say(&run->progress,
                      "data        %s: %s training and %s test samples of %d tokens",
@@ -106,7 +106,7 @@ static void log_config(struct run *run)
         ",\"step\":%" PRIu64 ",\"flop_per_sample\":%s,\"peak_flops\":%s",
         c->model->name, model_param_count(run->model), run->size, c->batch_size,
         c->optim->name, run->kernels->name, precision_names[c->precision], c->threads,
-        run->data.train.n, run->data.test.n, c->augment_text, run->state.seed,
+        run->data.train.n, run->data.test.n, config_text(c, "augment"), run->state.seed,
         run->state.step, number(model_flop(run->model), flop),
         number(run->device.peak, peak));
 }
@@ -147,7 +147,7 @@ void run_tell_config(struct run *run)
         progress_say(p, "batch       %d per rank, %d in all", c->batch_size,
                      c->batch_size * run->size);
     progress_say(p, "optimizer   %s, learning rate %g, %s, seed %" PRIu64, c->optim->name,
-                 c->lr, c->schedule_text, run->state.seed);
+                 c->lr, config_text(c, "schedule"), run->state.seed);
     progress_say(p, "engine      %s: %s (%s)", run->engine_type->name,
                  run->engine_type->describe(run->engine), run->engine_why);
     tell_tuned(run);

@@ -34,7 +34,8 @@ static void look(struct safetensors *f, const char *name)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct ddp_err err = {""};
-    struct safetensors *f = safetensors_parse("f", xmemdup(data, size), size, &err);
+    uint8_t *copy = xmemdup(data, size); /* aligned, and as long as the file */
+    struct safetensors *f = safetensors_parse("f", copy, size, &err);
     if (!f && err.text[0] == '\0')
         abort();
     if (f) {
@@ -45,6 +46,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             abort();
     }
     safetensors_free(f);
+    free(copy);
     return 0;
 }
 

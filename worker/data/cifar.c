@@ -5,10 +5,8 @@
 #include "common/mem.h"
 #include "worker/data/memory.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { SIDE = 32, COLOURS = 3, PIXELS = COLOURS * SIDE * SIDE, BATCHES = 5 };
@@ -48,48 +46,39 @@ bool cifar_there(const char *folder)
     return kind_of(folder) != NULL;
 }
 
-static int take_record(const char *path, FILE *f, const struct kind *kind,
-                       struct samples *out, struct ddp_err *err)
+/* Copies the file's records to the end of `out`. */
+static int take_records(const char *path, const struct file_map *map,
+                        const struct kind *kind, struct samples *out, struct ddp_err *err)
 {
-    uint8_t labels[2];
-    size_t n = (size_t)kind->labels;
-    if (fread(labels, 1, n, f) != n ||
-        fread(out->pixels + out->n * PIXELS, 1, PIXELS, f) != PIXELS)
-        return err_errno(err, "cannot read '%s'", path);
-    uint8_t label = labels[n - 1];
-    if (label >= kind->classes)
-        return err_set(err, "'%s': label %u of record %zu is not between 0 and %d", path,
-                       label, out->n, kind->classes - 1);
-    out->labels[out->n++] = label;
+    size_t size = (size_t)kind->labels + PIXELS, n = map->bytes / size;
+    if (n == 0 || map->bytes % size != 0)
+        return err_set(err,
+                       "'%s' is not of CIFAR's records: %zu bytes are no multiple of %zu",
+                       path, map->bytes, size);
+    if (memory_fits(path, map->bytes,
+                    "IDX files that are not packed are read as they are needed", err) < 0)
+        return -1;
+    out->pixels = xrealloc(out->pixels, out->n + n, PIXELS);
+    out->labels = xrealloc(out->labels, out->n + n, 1);
+    for (const uint8_t *at = map->at; at < map->at + map->bytes; at += size) {
+        uint8_t label = at[kind->labels - 1];
+        if (label >= kind->classes)
+            return err_set(err, "'%s': label %u of record %zu is not between 0 and %d",
+                           path, label, out->n, kind->classes - 1);
+        memcpy(out->pixels + out->n * PIXELS, at + kind->labels, PIXELS);
+        out->labels[out->n++] = label;
+    }
     return 0;
 }
 
-/* Adds the file's records to `out`. */
 static int read_records(const char *path, const struct kind *kind, struct samples *out,
                         struct ddp_err *err)
 {
-    struct stat st;
-    FILE *f = fopen(path, "rbe");
-    size_t size = (size_t)kind->labels + PIXELS;
-    int rc = -1;
-    if (!f || fstat(fileno(f), &st) < 0) {
-        err_errno(err, "cannot open '%s'", path);
-    } else if (!S_ISREG(st.st_mode) || st.st_size == 0 ||
-               (size_t)st.st_size % size != 0) {
-        err_set(err, "'%s' is not of CIFAR's records: %lld bytes are no multiple of %zu",
-                path, (long long)st.st_size, size);
-    } else if (memory_fits(path, (uint64_t)st.st_size,
-                           "IDX files that are not packed are read as they are needed",
-                           err) == 0) {
-        size_t n = (size_t)st.st_size / size;
-        out->pixels = xrealloc(out->pixels, out->n + n, PIXELS);
-        out->labels = xrealloc(out->labels, out->n + n, 1);
-        rc = 0;
-        for (size_t i = 0; i < n && rc == 0; i++)
-            rc = take_record(path, f, kind, out, err);
-    }
-    if (f)
-        fclose(f);
+    struct file_map map;
+    if (file_map_open(path, &map, err) < 0)
+        return -1;
+    int rc = take_records(path, &map, kind, out, err);
+    file_map_close(&map);
     return rc;
 }
 

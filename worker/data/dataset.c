@@ -10,7 +10,6 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -68,8 +67,8 @@ static int load_images(const char *folder, const char *part, struct samples *out
         out->n = images.dims[0];
         out->pixels = images.data;
         out->labels = labels.data;
-        out->maps[0] = (struct map){images.map, images.map_bytes};
-        out->maps[1] = (struct map){labels.map, labels.map_bytes};
+        out->maps[0] = images.map;
+        out->maps[1] = labels.map;
         rc = 0;
     } else {
         idx_finish(&images);
@@ -186,13 +185,12 @@ int dataset_load(const char *name, const struct normalise *normal, uint64_t seed
 
 static void samples_finish(struct samples *s)
 {
-    void *blocks[] = {s->pixels, s->labels};
-    for (size_t i = 0; i < ARRAY_LEN(blocks); i++) {
-        if (s->maps[i].at)
-            munmap(s->maps[i].at, s->maps[i].bytes);
-        else
-            free(blocks[i]);
-    }
+    if (!s->maps[0].at)
+        free(s->pixels);
+    if (!s->maps[1].at)
+        free(s->labels);
+    file_map_close(&s->maps[0]);
+    file_map_close(&s->maps[1]);
     free(s->inputs);
     free(s->targets);
 }

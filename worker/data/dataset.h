@@ -10,6 +10,7 @@
 #ifndef WORKER_DATA_DATASET_H
 #define WORKER_DATA_DATASET_H
 
+#include "common/file_map.h"
 #include "include/ddprun/err.h"
 #include "worker/data/normalise.h"
 #include "worker/kernels/augment.h"
@@ -21,15 +22,12 @@
 /* One part. Images: pixels and labels; the line: inputs and targets; or tokens. */
 struct samples {
     size_t n;
-    uint8_t *pixels;    /* owned, or in maps[0]: [n, C, H, W] */
-    uint8_t *labels;    /* owned, or in maps[1]: [n] */
-    float *inputs;      /* owned, [n, C*H*W] */
-    float *targets;     /* owned, [n, outputs] */
-    const void *tokens; /* in maps[0] of the training part: [n * W + 1] */
-    struct map {
-        void *at; /* owned; NULL: none */
-        size_t bytes;
-    } maps[2];
+    uint8_t *pixels;         /* owned, or in maps[0]: [n, C, H, W] */
+    uint8_t *labels;         /* owned, or in maps[1]: [n] */
+    float *inputs;           /* owned, [n, C*H*W] */
+    float *targets;          /* owned, [n, outputs] */
+    const void *tokens;      /* in maps[0] of the training part: [n * W + 1] */
+    struct file_map maps[2]; /* owned */
 };
 
 struct dataset {

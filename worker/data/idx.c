@@ -11,19 +11,12 @@
 #include "common/mem.h"
 #include "worker/data/memory.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #define ZLIB_CONST
 #include <zlib.h>
-
-/* So that opening a FIFO does not block. */
-enum { READ_FLAGS = O_RDONLY | O_NONBLOCK | O_CLOEXEC };
 
 static uInt at_once(size_t n)
 {
@@ -155,54 +148,31 @@ int idx_parse(const char *name, const uint8_t *bytes, size_t nbytes, int ndim,
     return rc;
 }
 
-/* `out` keeps the mapping of a plain file. */
-static int parse_file(const char *name, int fd, size_t size, int ndim, struct idx *out,
-                      struct ddp_err *err)
-{
-    if (size == 0) /* an empty file cannot be mapped */
-        return parse(name, (const uint8_t *)"", 0, ndim, out, err);
-    void *map = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (map == MAP_FAILED)
-        return err_errno(err, "cannot read '%s'", name);
-    bool gz = is_gz(map, size);
-    int rc = (gz ? parse_gz : parse)(name, map, size, ndim, out, err);
-    if (gz || rc < 0) {
-        munmap(map, size);
-    } else {
-        out->map = map;
-        out->map_bytes = size;
-    }
-    return rc;
-}
-
 int idx_read(const char *path, int ndim, struct idx *out, struct ddp_err *err)
 {
     char *gz = xasprintf("%s.gz", path);
-    const char *name = path;
+    struct file_map map;
+    const char *name = access(path, F_OK) == 0 ? path : gz;
+    int rc = -1;
     *out = (struct idx){0};
-    int rc = -1, fd = open(path, READ_FLAGS);
-    if (fd < 0 && errno == ENOENT) {
-        fd = open(gz, READ_FLAGS);
-        name = fd < 0 && errno == ENOENT ? path : gz;
+    if (access(name, F_OK) < 0)
+        err_errno(err, "cannot open '%s' (or .gz)", path);
+    else if (file_map_open(name, &map, err) == 0) {
+        bool packed = is_gz(map.at, map.bytes);
+        rc = (packed ? parse_gz : parse)(name, map.at, map.bytes, ndim, out, err);
+        if (packed || rc < 0)
+            file_map_close(&map);
+        else
+            out->map = map;
     }
-    struct stat st;
-    if (fd < 0)
-        err_errno(err, "cannot open '%s'%s", name, name == path ? " (or .gz)" : "");
-    else if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
-        err_set(err, "'%s' is not a regular file", name);
-    else
-        rc = parse_file(name, fd, (size_t)st.st_size, ndim, out, err);
-    if (fd >= 0)
-        close(fd);
     free(gz);
     return rc;
 }
 
 void idx_finish(struct idx *idx)
 {
-    if (idx->map)
-        munmap(idx->map, idx->map_bytes);
-    else
+    if (!idx->map.at)
         free(idx->data);
+    file_map_close(&idx->map);
     *idx = (struct idx){0};
 }

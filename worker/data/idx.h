@@ -8,6 +8,7 @@
 #ifndef WORKER_DATA_IDX_H
 #define WORKER_DATA_IDX_H
 
+#include "common/file_map.h"
 #include "include/ddprun/err.h"
 
 #include <stddef.h>
@@ -18,10 +19,9 @@ enum { IDX_MAX_DIMS = 4 };
 struct idx {
     int ndim;
     uint32_t dims[IDX_MAX_DIMS];
-    size_t count;  /* elements: the product of the dimensions */
-    uint8_t *data; /* owned; or in `map`, and then read-only */
-    void *map;     /* owned: the mapping of a plain file; NULL: none */
-    size_t map_bytes;
+    size_t count;        /* elements: the product of the dimensions */
+    uint8_t *data;       /* owned; or in `map`, and then read-only */
+    struct file_map map; /* owned: of a plain file */
 };
 
 /* Parses a file's contents, plain or gz, in memory. It must have `ndim` dimensions.

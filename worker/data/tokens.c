@@ -3,40 +3,13 @@
 
 #include "common/err.h"
 
-#include <fcntl.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 /* llm.c's headers: 256 numbers of 32 bits; the first is one of these two. */
 enum { HEADER = 1024, MAGIC_16 = 20240520, MAGIC_32 = 20240801, MOST_TESTS = 1000 };
 
-static int map_file(const char *name, struct map *out, struct ddp_err *err)
-{
-    struct stat st;
-    int fd = open(name, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return err_errno(err, "no data in '%s'", name);
-    int rc = fstat(fd, &st);
-    if (rc == 0 && S_ISREG(st.st_mode) && st.st_size > 0) {
-        out->at = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
-        out->bytes = (size_t)st.st_size;
-        rc = out->at == MAP_FAILED ? -1 : 0;
-    } else if (rc == 0) {
-        close(fd);
-        return err_set(err, "no data in '%s': it is empty, or no file", name);
-    }
-    if (rc < 0) {
-        out->at = NULL;
-        err_errno(err, "no data in '%s'", name);
-    }
-    close(fd);
-    return rc;
-}
-
 /* The width of tokens, and the offset of the first. */
-static size_t find_tokens(struct dataset *d, const struct map *map)
+static size_t find_tokens(struct dataset *d, const struct file_map *map)
 {
     const char *dot = strrchr(d->name, '.');
     uint32_t magic = 0;
@@ -68,13 +41,13 @@ int tokens_load(const char *name, int context, int vocabulary, struct dataset *o
 {
     *out = (struct dataset){
         .name = name, .task = TASK_TOKENS, .shape = {1, 1, context, vocabulary}};
-    struct map *map = &out->train.maps[0];
-    if (map_file(name, map, err) < 0)
+    struct file_map *map = &out->train.maps[0];
+    if (file_map_open(name, map, err) < 0)
         return -1;
     size_t begin = find_tokens(out, map), bytes = (size_t)out->token_bytes;
     size_t n = (map->bytes - begin) / bytes,
            samples = n > 0 ? (n - 1) / (size_t)context : 0;
-    const uint8_t *at = (const uint8_t *)map->at + begin;
+    const uint8_t *at = map->at + begin;
     uint32_t most = 0;
     for (size_t i = 0; i < n; i++) {
         uint32_t t = token(out, at, i);
@@ -87,8 +60,7 @@ int tokens_load(const char *name, int context, int vocabulary, struct dataset *o
         err_set(err, "'%s': there is a token %u, and the model has a vocabulary of %d",
                 name, most, vocabulary);
     if (samples < 2 || samples > UINT32_MAX || most >= (uint32_t)vocabulary) {
-        munmap(map->at, map->bytes);
-        *map = (struct map){0};
+        file_map_close(map);
         return -1;
     }
     out->test.n = samples < 10 ? 1 : samples / 10;

@@ -26,7 +26,7 @@ size_t bucket_plan(const struct param *params, size_t n, size_t first, size_t ca
         /* A layer's gradients become final together, the weight's with the bias's: only a
          * weight, which comes first in the block, ends a bucket. */
         bool whole = params[i].ndim > 1;
-        bool full = gathered >= (nbuckets == 0 ? first : cap);
+        bool full = gathered >= (nbuckets == 0 && first < cap ? first : cap);
         bool turn = i > 0 && !of_convolution(params, i) && of_convolution(params, i - 1);
         if (i == 0 || (cap < SIZE_MAX && whole && (full || turn))) {
             out[nbuckets++] = (struct bucket){params[i].offset, gathered};

@@ -16,9 +16,12 @@ struct bucket {
     size_t offset, count; /* floats, in the gradient block */
 };
 
+/* The usual sizes, of the first bucket and of the others. */
+enum { BUCKET_FIRST_BYTES = 1 << 20, BUCKET_BYTES = 25 << 20 };
+
 /* Plans buckets by size, from the shapes alone. `out` has space for n, the number of
- * parameters. A bucket is full with `first` floats (the first one) or `cap` floats
- * (all others), and where linear layers end and convolutions begin: backward through a
+ * parameters. A bucket is full with `cap` floats (the first one with `first`, if that
+ * is less), and where linear layers end and convolutions begin: backward through a
  * convolution takes long and yields few bytes, so what is ready by then should be sent
  * and not wait for a bucket to fill. (By bytes alone, a small model is one bucket, and
  * nothing overlaps.) Returns the number of buckets; they cover the block from its end

@@ -311,8 +311,8 @@ static void remove_old_parts(const struct checkpoint *c)
 static int write_main(struct checkpoint *c, const struct array *arrays, size_t n,
                       struct lock *run_lock, struct ddp_err *err)
 {
-    int lock;
-    int rc = safetensors_write_locked(c->path, &c->meta, arrays, n, &lock, err);
+    int lock = -1;
+    int rc = safetensors_write(c->path, &c->meta, arrays, n, &lock, err);
     struct lock made = {lock};
     if (rc == 0 && run_lock && !c->in_folder) {
         lock_release(run_lock);
@@ -327,7 +327,7 @@ int checkpoint_write(struct checkpoint *c, const atomic_bool *cancelled,
                      struct lock *run_lock, char **path, struct ddp_err *err)
 {
     char *part = c->parts > 1 ? part_path(c->path, c->step, c->rank, c->parts) : NULL;
-    int rc = part ? safetensors_write(part, &c->meta, c->arrays, c->n, err)
+    int rc = part ? safetensors_write(part, &c->meta, c->arrays, c->n, NULL, err)
                   : write_main(c, c->arrays, c->n, run_lock, err);
     if (rc == 0 && part && c->rank == 0) {
         rc = await_parts(c, cancelled, err);

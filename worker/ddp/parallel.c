@@ -24,7 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LINE = 16, FIRST_BYTES = 1 << 20, BYTES = 25 << 20 };
+enum { LINE = 16 };
 
 struct ddp_parallel {
     struct ddp_group *group;  /* borrowed */
@@ -47,8 +47,8 @@ struct ddp_parallel {
 static struct reducer_settings settings_of(const struct ddp_parallel_options *o)
 {
     return (struct reducer_settings){
-        .first_bytes = o->first_bytes ? o->first_bytes : FIRST_BYTES,
-        .cap_bytes = o->bytes ? o->bytes : BYTES,
+        .first_bytes = o->first_bytes ? o->first_bytes : BUCKET_FIRST_BYTES,
+        .cap_bytes = o->bytes ? o->bytes : BUCKET_BYTES,
         .overlap = true,
         .timed = o->buckets_by_time,
         .shard = !o->replicated,

@@ -93,31 +93,36 @@ static uint64_t checksum(const float *v, size_t n, uint64_t seed)
     return sum;
 }
 
+int replica_compare(struct ddp_group *group, const uint64_t *mine, size_t n, int *other,
+                    size_t *i, struct ddp_err *err)
+{
+    int size = ddp_group_size(group);
+    uint64_t *all = xcalloc(n * (size_t)size, sizeof *all);
+    int rc = ddp_all_gather(group, mine, all, n, DDP_I64, err);
+    *other = 0;
+    for (size_t at = n; at < n * (size_t)size && rc == 0 && *other == 0; at++) {
+        *i = at % n;
+        *other = all[at] != all[*i] ? (int)(at / n) : 0;
+    }
+    free(all);
+    return rc;
+}
+
 int replica_check(struct ddp_group *group, const struct replica *r, uint64_t *sum,
                   struct ddp_err *err)
 {
-    size_t n = r->nparams;
-    int size = ddp_group_size(group), rc = 0;
+    size_t n = r->nparams, i;
     uint64_t *mine = xcalloc(n, sizeof *mine);
-    uint64_t *all = xcalloc(n * (size_t)size, sizeof *all);
+    int other;
     *sum = 0;
-    for (size_t i = 0; i < n; i++) {
+    for (i = 0; i < n; i++) {
         mine[i] = checksum(r->weights + r->params[i].offset, r->params[i].count, i);
         *sum = rng_mix(*sum ^ mine[i]);
     }
-    if (ddp_all_gather(group, mine, all, n, DDP_I64, err) < 0)
-        rc = -1;
-    for (int other = 1; other < size && rc == 0; other++) {
-        for (size_t i = 0; i < n && rc == 0; i++) {
-            if (all[(size_t)other * n + i] != all[i])
-                rc =
-                    err_set(err,
-                            "'%s' of rank %d differs from rank 0's (checksums "
-                            "%016" PRIx64 " and %016" PRIx64 ")",
-                            r->params[i].name, other, all[(size_t)other * n + i], all[i]);
-        }
-    }
+    int rc = replica_compare(group, mine, n, &other, &i, err);
     free(mine);
-    free(all);
+    if (rc == 0 && other > 0)
+        return err_set(err, "'%s' of rank %d differs from rank 0's", r->params[i].name,
+                       other);
     return rc;
 }

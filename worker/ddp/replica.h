@@ -42,6 +42,11 @@ struct train_state {
  * (may be NULL) is that rank; -1 if none failed, but the group did. */
 int replica_agree(struct ddp_group *group, int rc, int *culprit, struct ddp_err *err);
 
+/* Compares n numbers of each rank: `*i` is the first that differs from rank 0's on the
+ * lowest rank that has such a one, `*other`; 0: all are alike. */
+int replica_compare(struct ddp_group *group, const uint64_t *mine, size_t n, int *other,
+                    size_t *i, struct ddp_err *err);
+
 /* Copies rank 0's weights, buffers and optimiser (whole states, and counts) to all. */
 int replica_broadcast(struct ddp_group *group, const struct replica *r,
                       struct ddp_err *err);

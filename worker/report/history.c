@@ -24,10 +24,6 @@ void history_step(struct history *h, struct step_point p)
     h->open.loss += p.loss;
     if (++h->nopen < h->each)
         return;
-    if (h->nsteps == h->steps_room) {
-        h->steps_room = h->steps_room ? 2 * h->steps_room : 256;
-        h->steps = xrealloc(h->steps, h->steps_room, sizeof *h->steps);
-    }
     h->steps[h->nsteps++] = (struct step_point){h->open.at / (double)h->nopen,
                                                 h->open.loss / (double)h->nopen};
     h->open = (struct step_point){0, 0};
@@ -47,7 +43,6 @@ void history_epoch(struct history *h, struct epoch_point p)
 
 void history_finish(struct history *h)
 {
-    free(h->steps);
     free(h->epochs);
     *h = (struct history){0};
 }

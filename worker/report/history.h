@@ -12,7 +12,7 @@ struct step_point {
     double loss;
 };
 
-enum { HISTORY_STEPS = 8192 }; /* most points kept, so that memory is bounded */
+enum { HISTORY_STEPS = 800 }; /* points of a curve at most: more are not seen */
 
 struct epoch_point {
     double at;
@@ -21,8 +21,8 @@ struct epoch_point {
 };
 
 struct history {
-    struct step_point *steps; /* owned; each the mean of `each` consecutive steps */
-    size_t nsteps, steps_room;
+    struct step_point steps[HISTORY_STEPS]; /* the mean of `each` consecutive steps */
+    size_t nsteps;
     size_t each;                /* a power of two; 0 means 1 */
     struct step_point open;     /* sums of the steps since the last point, */
     size_t nopen;               /* and their number */

@@ -1,7 +1,6 @@
 /* worker/report/plot.c - see plot.h
  *
- * The axis of the loss is logarithmic if it spans decades. Thousands of steps are
- * reduced to a few hundred points, each the mean of its neighbours.
+ * The axis of the loss is logarithmic if it spans decades.
  */
 #include "worker/report/plot.h"
 
@@ -12,8 +11,6 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-enum { CURVE_POINTS = 400 };
 
 /* A value of each epoch: which member of struct epoch_point. */
 typedef double (*pick_fn)(const struct epoch_point *p);
@@ -33,33 +30,16 @@ static double pick_test_accuracy(const struct epoch_point *p)
     return p->test_accuracy;
 }
 
-/* The next point of the steps' curve: the mean of steps from `*i` on; advances `*i`.
- * False: there are no more. */
-static bool next_mean(const struct history *h, size_t *i, struct step_point *mean)
-{
-    size_t per = (h->nsteps + CURVE_POINTS - 1) / CURVE_POINTS, first = *i;
-    *mean = (struct step_point){0, 0};
-    for (; *i < h->nsteps && *i < first + per; ++*i) {
-        mean->at += h->steps[*i].at;
-        mean->loss += h->steps[*i].loss;
-    }
-    mean->at /= (double)(*i - first);
-    mean->loss /= (double)(*i - first);
-    return *i > first;
-}
-
 /* ---- curves ---- */
 
 static void draw_steps(const struct panel *p, const struct history *h)
 {
-    double x[CURVE_POINTS], y[CURVE_POINTS];
-    size_t i = 0, n = 0;
-    struct step_point mean;
-    for (; n < CURVE_POINTS && next_mean(h, &i, &mean); n++) {
-        x[n] = mean.at;
-        y[n] = mean.loss;
+    double x[HISTORY_STEPS], y[HISTORY_STEPS];
+    for (size_t i = 0; i < h->nsteps; i++) {
+        x[i] = h->steps[i].at;
+        y[i] = h->steps[i].loss;
     }
-    panel_line(p, "steps", x, y, n);
+    panel_line(p, "steps", x, y, h->nsteps);
 }
 
 static void draw_epochs(const struct panel *p, const struct history *h, pick_fn pick,
@@ -97,9 +77,8 @@ static void draw_loss(struct panel *p, const struct history *h)
     p->unit = "";
     p->lo = INFINITY;
     p->hi = -INFINITY;
-    struct step_point mean;
-    for (size_t i = 0; next_mean(h, &i, &mean);)
-        widen(p, mean.loss);
+    for (size_t i = 0; i < h->nsteps; i++)
+        widen(p, h->steps[i].loss);
     for (size_t i = 0; i < h->nepochs; i++)
         widen(p, h->epochs[i].test_loss);
     if (!(p->lo <= p->hi))

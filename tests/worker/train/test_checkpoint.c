@@ -220,7 +220,7 @@ START_TEST(weights_alone_are_taken_as_a_start)
         memcpy(arrays[i].dims, params[i].dims, sizeof arrays[i].dims);
     }
     struct strv none = {0};
-    ck_ok(safetensors_write(a.file, &none, arrays, n, &err), err);
+    ck_ok(safetensors_write(a.file, &none, arrays, n, NULL, &err), err);
     bool whole = true;
     const struct replica state = replica_of(a.model, &a.optim);
     ck_ok(checkpoint_load(a.file, &state, &a.state, &whole, &passed_over, &err), err);

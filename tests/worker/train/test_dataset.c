@@ -358,9 +358,9 @@ static const struct {
     {"t.txt", 9, 4, 256, NULL},
     {"t.bin", 18, 4, 1 << 16, NULL},
     {"t.bin", 17, 4, 1 << 16, "'t.bin' has 8 tokens: of 4 each, that is not two samples"},
-    {"t.txt", 0, 4, 256, "no data in 't.txt': it is empty, or no file"},
-    {".", 0, 4, 256, "no data in '.': it is empty, or no file"},
-    {"none", 0, 4, 256, "no data in 'none': No such file or directory"},
+    {"t.txt", 0, 4, 256, "'t.txt' has 0 tokens: of 4 each, that is not two samples"},
+    {".", 0, 4, 256, "'.' is not a regular file"},
+    {"none", 0, 4, 256, "cannot open 'none': No such file or directory"},
     {"t.txt", 100, 4, 99,
      "'t.txt': there is a token 99, and the model has a vocabulary of 99"},
 };

@@ -256,7 +256,7 @@ def ranks_that_disagree_are_told():
             (("--normalize", "0.5/0.25"),
              "rank 1 has 0.5/0.25 for --normalize, rank 0 has data"),
             (("--precision", "bf16"), "rank 1 has bf16 for --precision, rank 0 has fp32"),
-            (("--lr", 0.5), "rank 1 has 0.5 for --lr, rank 0 has 1"),
+            (("--lr", 0.5), "rank 1 has 0.5 for --lr, rank 0 has nothing"),
             (("--augment", "crop:1"), "rank 1 has crop:1 for --augment, rank 0 has none"),
             (("--trace", "t"), "rank 1 has on for --trace, rank 0 has off"),
             (("--tune",), "rank 1 has 5 for --tune, rank 0 has 0"),

@@ -1,0 +1,41 @@
+/* common/file_map.c - see file_map.h */
+#include "common/file_map.h"
+
+#include "common/err.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int map(const char *path, int fd, struct file_map *out, struct ddp_err *err)
+{
+    struct stat st;
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+        return err_set(err, "'%s' is not a regular file", path);
+    size_t n = (size_t)st.st_size;
+    static char nothing[1]; /* an empty file cannot be mapped */
+    void *at = n == 0 ? nothing : mmap(NULL, n, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (at == MAP_FAILED)
+        return err_errno(err, "cannot read '%s'", path);
+    *out = (struct file_map){at, n};
+    return 0;
+}
+
+int file_map_open(const char *path, struct file_map *out, struct ddp_err *err)
+{
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    *out = (struct file_map){0};
+    if (fd < 0)
+        return err_errno(err, "cannot open '%s'", path);
+    int rc = map(path, fd, out, err);
+    close(fd);
+    return rc;
+}
+
+void file_map_close(struct file_map *map)
+{
+    if (map->bytes > 0)
+        munmap((void *)(uintptr_t)map->at, map->bytes);
+    *map = (struct file_map){0};
+}

@@ -54,11 +54,13 @@ struct pmi_server {
 struct pmi_command {
     const char *name;
     void (*handle)(struct pmi_client *c, const struct pmi_request *r);
+    const char *answer; /* in place of `handle`: always the same */
 };
 
 /* A version of the protocol. */
 struct pmi_dialect {
     const struct pmi_command *commands; /* ends with an entry without a name */
+    void (*answer)(struct pmi_client *c, const char *name, const char *text);
     void (*unknown)(struct pmi_client *c, const char *name);
     void (*barrier_over)(struct pmi_client *c); /* answer a client that waited in it */
 };
@@ -73,8 +75,8 @@ void pmi_answer(struct pmi_client *c, const char *fmt, ...)
 /* Make a key visible here at once, and on all nodes after the next barrier. */
 void pmi_put(struct pmi_server *s, const char *key, const char *value);
 
-/* The client is answered by the dialect's barrier_over(). */
-void pmi_barrier_enter(struct pmi_client *c);
+/* A command of both: the client is answered by the dialect's barrier_over(). */
+void pmi_barrier_enter(struct pmi_client *c, const struct pmi_request *r);
 
 /* The number of the client's program: of "a : b" that of b is 1. */
 unsigned pmi_appnum(const struct pmi_client *c);

@@ -56,11 +56,6 @@ static void one_get(struct pmi_client *c, const struct pmi_request *r)
         pmi_answer(c, "cmd=get_result rc=-1 msg=key_not_found value=unknown\n");
 }
 
-static void one_barrier(struct pmi_client *c, const struct pmi_request *r)
-{
-    pmi_barrier_enter(c);
-}
-
 static void one_finalize(struct pmi_client *c, const struct pmi_request *r)
 {
     pmi_join(c, false);
@@ -79,24 +74,14 @@ static void one_spawn(struct pmi_client *c, const struct pmi_request *r)
     pmi_answer(c, "cmd=spawn_result rc=-1 status=not_supported\n");
 }
 
-static void one_publish(struct pmi_client *c, const struct pmi_request *r)
-{
-    pmi_answer(c, "cmd=publish_result info=failed rc=-1 msg=not_supported\n");
-}
-
-static void one_unpublish(struct pmi_client *c, const struct pmi_request *r)
-{
-    pmi_answer(c, "cmd=unpublish_result info=failed rc=-1 msg=not_supported\n");
-}
-
-static void one_lookup(struct pmi_client *c, const struct pmi_request *r)
-{
-    pmi_answer(c, "cmd=lookup_result info=failed rc=-1 msg=not_supported\n");
-}
-
 static void one_unknown(struct pmi_client *c, const char *name)
 {
     pmi_answer(c, "cmd=%.60s_result rc=-1 msg=not_known\n", name);
+}
+
+static void one_fixed(struct pmi_client *c, const char *name, const char *text)
+{
+    pmi_answer(c, "%s", text);
 }
 
 static void one_barrier_over(struct pmi_client *c)
@@ -112,14 +97,16 @@ static const struct pmi_command commands[] = {
     {"get_universe_size", one_universe},
     {"put", one_put},
     {"get", one_get},
-    {"barrier_in", one_barrier},
+    {"barrier_in", pmi_barrier_enter},
     {"finalize", one_finalize},
     {"abort", one_abort},
     {"spawn", one_spawn},
-    {"publish_name", one_publish},
-    {"unpublish_name", one_unpublish},
-    {"lookup_name", one_lookup},
+    {"publish_name",
+     .answer = "cmd=publish_result info=failed rc=-1 msg=not_supported\n"},
+    {"unpublish_name",
+     .answer = "cmd=unpublish_result info=failed rc=-1 msg=not_supported\n"},
+    {"lookup_name", .answer = "cmd=lookup_result info=failed rc=-1 msg=not_supported\n"},
     {0},
 };
 
-const struct pmi_dialect pmi_one = {commands, one_unknown, one_barrier_over};
+const struct pmi_dialect pmi_one = {commands, one_fixed, one_unknown, one_barrier_over};

@@ -92,7 +92,7 @@ static void barrier_check(struct pmi_server *s)
     pack_finish(&s->unsent);
 }
 
-void pmi_barrier_enter(struct pmi_client *c)
+void pmi_barrier_enter(struct pmi_client *c, const struct pmi_request *r)
 {
     if (c->waits)
         return;
@@ -186,8 +186,10 @@ static void handle(struct pmi_client *c, struct pmi_request *r)
     while (k->name && strcmp(k->name, name) != 0)
         k++;
     log_trace("rank %u: %s", c->rank, name);
-    if (k->name)
+    if (k->handle)
         k->handle(c, r);
+    else if (k->answer)
+        dialect(c)->answer(c, name, k->answer);
     else
         dialect(c)->unknown(c, name);
 }

@@ -155,30 +155,12 @@ static void two_abort(struct pmi_client *c, const struct pmi_request *r)
     pmi_abort(c, 1, pmi_text(r, "msg"));
 }
 
+static const char not_supported[] = "rc=-1;errmsg=not supported;";
+
 static void two_spawn(struct pmi_client *c, const struct pmi_request *r)
 {
     pmi_refuse_spawn(c);
-    answer(c, "spawn", "rc=-1;errmsg=not supported;");
-}
-
-static void two_publish(struct pmi_client *c, const struct pmi_request *r)
-{
-    answer(c, "name-publish", "rc=-1;errmsg=not supported;");
-}
-
-static void two_unpublish(struct pmi_client *c, const struct pmi_request *r)
-{
-    answer(c, "name-unpublish", "rc=-1;errmsg=not supported;");
-}
-
-static void two_lookup(struct pmi_client *c, const struct pmi_request *r)
-{
-    answer(c, "name-lookup", "rc=-1;errmsg=not supported;");
-}
-
-static void two_fence(struct pmi_client *c, const struct pmi_request *r)
-{
-    pmi_barrier_enter(c);
+    answer(c, "spawn", not_supported);
 }
 
 static void two_unknown(struct pmi_client *c, const char *name)
@@ -202,14 +184,14 @@ static const struct pmi_command commands[] = {
     {"info-getnodeattr", two_getnode},
     {"kvs-put", two_put},
     {"kvs-get", two_get},
-    {"kvs-fence", two_fence},
+    {"kvs-fence", pmi_barrier_enter},
     {"finalize", two_finalize},
     {"abort", two_abort},
     {"spawn", two_spawn},
-    {"name-publish", two_publish},
-    {"name-unpublish", two_unpublish},
-    {"name-lookup", two_lookup},
+    {"name-publish", .answer = not_supported},
+    {"name-unpublish", .answer = not_supported},
+    {"name-lookup", .answer = not_supported},
     {0},
 };
 
-const struct pmi_dialect pmi_two = {commands, two_unknown, two_barrier_over};
+const struct pmi_dialect pmi_two = {commands, answer, two_unknown, two_barrier_over};

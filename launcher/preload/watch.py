@@ -4,6 +4,7 @@ directories; and keep what they write.
 Run by sitecustomize.py. Each class is a context manager for the imports; `why_not()` then
 returns why ranks must not be forked, or None. Standard library only.
 """
+import ctypes
 import gc
 import os
 import random
@@ -40,7 +41,6 @@ RANK_ZERO = {"torchmetrics.utilities.prints": lambda module: int(os.environ.get(
 # Modules whose C libraries read variables of a rank, which os.environ cannot see.
 IN_C = {"mpi4py.MPI": "initialises MPI"}
 
-STANDARD = getattr(sys, "stdlib_module_names", ())
 URANDOM = os.urandom
 
 
@@ -56,23 +56,22 @@ def of_type(kind, objects, types):
 
 
 class Heap:
-    """Every reference to a string (`texts`) and to a `generator`, a type, that an object holds: a
-    heap of a million objects is walked once, in C.
+    """Every reference to a string that an object holds (`texts`): a heap of a million objects is
+    walked once, in C.
 
     Tuples are reached from what refers to them: half of those that gc lists are names in code, until
     its first collection. gc does not list dictionaries of only strings, say."""
 
-    def __init__(self, generator):
+    def __init__(self):
         objects = gc.get_objects()
         found = gc.get_referents(*compress(objects, map(is_not, map(type, objects), repeat(tuple))))
         del objects
-        self.texts, self.generators, seen = [], [], {}
+        self.texts, seen = [], {}
         while found:
             types = list(map(type, found))
             self.texts += of_type(str, found, types)
-            found = list(compress(found, map({dict, tuple, generator}.__contains__, types)))
+            found = list(compress(found, map({dict, tuple}.__contains__, types)))
             types = list(map(type, found))
-            self.generators += of_type(generator, found, types)
             boxes = [*of_type(tuple, found, types),
                      *filterfalse(gc.is_tracked, of_type(dict, found, types))]
             fresh = dict(zip(map(id, boxes), boxes))
@@ -98,8 +97,7 @@ def search():
     collections = gc.get_stats()[2]["collections"]
     if heap is None or searched != collections:
         heap = None
-        default = getattr(sys.modules.get("torch"), "default_generator", None)
-        heap, searched = Heap(type(default)), collections
+        heap, searched = Heap(), collections
     return heap
 
 
@@ -116,16 +114,6 @@ def after_collection(check):
         gc.collect()
         found = check()
     return found
-
-
-# Packages whose imports create no torch generators, most of them as they do not use torch: no search
-# of the heap for them.
-NO_GENERATORS = set("""PIL accelerate anyio astunparse certifi charset_normalizer cuda cython_runtime
-    dateutil diffusers dill einops filelock fsspec functorch h11 hf_xet httpcore httpcore2 httpx httpx2
-    huggingface_hub idna jinja2 markupsafe matplotlib mpmath networkx numpy nvidia packaging pandas
-    psutil pytz regex requests safetensors scipy six sklearn sniffio sympy timm tokenizers torch
-    torchgen torchvision tqdm transformers triton truststore typing_extensions urllib3
-    yaml""".split())
 
 
 class Environment:
@@ -282,6 +270,12 @@ class Environment:
         return f"{self.reader} keeps {names}" if names else None
 
 
+def set_methods(kind, methods):
+    """Of a C type: what is not allowed in Python."""
+    gc.get_referents(kind.__dict__)[0].update(methods)
+    ctypes.pythonapi.PyType_Modified(ctypes.py_object(kind))
+
+
 class RandomNumbers:
     """Random numbers that imports draw from the operating system: each rank must draw its own.
     Generators that seeded themselves and were not used yet are seeded again in each rank, by
@@ -292,9 +286,10 @@ class RandomNumbers:
         self.checked = checked  # in an earlier launch: what needs a search of the heap
         self.drawn, self.made = {}, {}  # {bytes: module that drew them}; {id: (generator, state)}
         self.renewed, self.names = [], []
+        self.of_torch, self.seeds = {}, []  # real methods; modules that have got a random seed of torch
 
     def __enter__(self):
-        self.before, self.loaded = random.getstate(), set(sys.modules)
+        self.before = random.getstate()
         self.real = os.urandom, random._urandom, random.Random.seed, random.getrandbits
 
         def urandom(size):
@@ -318,9 +313,30 @@ class RandomNumbers:
         self.mine = {getrandbits: self.real[3], urandom: self.real[0]}
         os.urandom = random._urandom = urandom
         random.Random.seed, random.getrandbits = seed, getrandbits
+        sys.meta_path.insert(0, self)
         return self
 
+    def find_spec(self, name, path=None, target=None):
+        """torch describes its C methods itself in this module, and imports others after it."""
+        described = getattr(sys.modules.get("torch._torch_docs"), "__spec__", None)
+        if described and not described._initializing and not self.of_torch:
+            kind = sys.modules["torch._C"].Generator
+            names = "seed", "initial_seed", "get_state"
+            self.of_torch = {name: kind.__dict__[name] for name in names}
+            set_methods(kind, {name: self.method_of_torch(name) for name in names})
+
+    def method_of_torch(self, name):
+        """torch draws in C. seed() draws, and the default generator has drawn its seed."""
+        def method(generator, *args):
+            if (generator is sys.modules["torch._C"].default_generator) == (name != "seed"):
+                self.seeds.append(next(who for who, _ in list(callers()) if who != "torch.random"))
+            return self.of_torch[name](generator, *args)
+        return method
+
     def __exit__(self, *_):
+        sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not self]
+        if self.of_torch:
+            set_methods(sys.modules["torch._C"].Generator, self.of_torch)
         os.urandom, random._urandom, random.Random.seed, random.getrandbits = self.real
         for holder in gc.get_referrers(*self.mine):  # `from os import urandom`
             for name, value in list(holder.items()) if type(holder) is dict else ():
@@ -407,27 +423,18 @@ class RandomNumbers:
         return any(d in self.drawn for d in drawn)
 
     def torch(self):
-        """torch seeds its generators with a constant, except the default one. A seed above 32 bits
-        is taken for random, a smaller one for explicit."""
+        """torch seeds its generators with a constant, except the default one, of which a seed below
+        2^32 is taken for explicit."""
         torch = sys.modules.get("torch")
         if not hasattr(torch, "default_generator"):
             return None
-        default, fresh = torch.default_generator, torch.Generator()
-        usual = fresh.initial_seed()
+        default = torch.default_generator
         if default.initial_seed() >> 32 == 0:
             return "an import has seeded torch's generator"
-        if not torch.equal(fresh.manual_seed(default.initial_seed()).get_state(),
+        if not torch.equal(torch.Generator().manual_seed(default.initial_seed()).get_state(),
                            default.get_state()):
             return "an import has drawn from torch's generator"
-        tops = {name.partition(".")[0] for name in set(sys.modules) - self.loaded}
-        tops -= NO_GENERATORS
-        if self.checked or all(top in STANDARD or top.startswith("_") for top in tops):
-            return None
-        if after_collection(lambda: any(
-                g is not default and g is not fresh and g.initial_seed() >> 32
-                and g.initial_seed() != usual for g in search().generators)):
-            return "an import has left a generator of torch with a seed that may be a random one"
-        return None
+        return f"import of '{self.seeds[0]}' has got a random seed of torch" if self.seeds else None
 
     def renew(self):
         """In a rank: draw new random numbers. Python itself seeds `random` after a fork."""

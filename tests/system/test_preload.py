@@ -413,13 +413,16 @@ class Preload(LaunchTest):
     def test_private_generators_of_torch(self):
         if subprocess.call([PYTHON, "-c", "import torch"], stderr=subprocess.DEVNULL):
             self.skipTest("there is no torch; needs torch")
-        self.drawn("import torch\nplain, given = torch.Generator(), torch.Generator()\n"
-                   "given.manual_seed(5)\n",
-                   ("torch.rand(1, generator=draws.plain)", "torch.rand(1, generator=draws.given)"),
+        self.drawn("import torch\nplain, given, large = (torch.Generator() for _ in range(3))\n"
+                   "given.manual_seed(5); large.manual_seed(1 << 40)\n",
+                   ("torch.rand(1, generator=draws.plain)", "torch.rand(1, generator=draws.given)",
+                    "torch.rand(1, generator=draws.large)", "torch.Generator.seed"),
                    ("torch.rand(1).item()",))
-        for text, why in (("g = torch.Generator(); g.seed()", "may be a random one"),
+        for text, why in (("g = torch.Generator(); g.seed()", "'doubt' has got a random seed of torch"),
                           ("g = {'a': ({'b': torch.Generator()},)}; g['a'][0]['b'].seed()",
-                           "may be a random one"),
+                           "has got a random seed of torch"),
+                          ("g = torch.Generator().manual_seed(torch.initial_seed())",
+                           "'doubt' has got a random seed of torch"),
                           ("x = torch.rand(3)", "has drawn from torch"),
                           ("torch.manual_seed(5)", "has seeded torch")):
             with self.subTest(text=text):

@@ -7,7 +7,6 @@
 #include "common/refusals.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,23 +18,29 @@ struct listener {
     struct event *readable, *resume; /* owned */
     const char *what;                /* borrowed */
     listener_fn fn;
+    bool (*full)(void *arg); /* NULL: none */
     void *arg;
     struct refusals refusals;
     bool paused; /* a warning was logged */
     bool *gone;  /* during the callback: listener_destroy() sets it */
 };
 
-static void pause_accepting(struct listener *l)
+/* False: the owner has freed a descriptor. */
+static bool pause_accepting(struct listener *l)
 {
+    int error = errno;
+    if (l->full && l->full(l->arg))
+        return false;
     if (!l->paused)
         log_warn("connections to %s are delayed: %s (raise 'ulimit -n')", l->what,
-                 strerror(errno));
+                 strerror(error));
     l->paused = true;
     event_del(l->readable);
     loop_arm(l->resume, PAUSE_MS);
+    return true;
 }
 
-/* False: none came. */
+/* False: none came, or none can be accepted now. */
 static bool accept_one(struct listener *l)
 {
     struct sockaddr_storage from = {0};
@@ -45,7 +50,7 @@ static bool accept_one(struct listener *l)
     if (fd >= 0)
         l->fn(fd, (struct sockaddr *)&from, l->arg);
     else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
-        pause_accepting(l);
+        return !pause_accepting(l);
     return fd >= 0;
 }
 
@@ -75,6 +80,11 @@ struct listener *listener_create(struct loop *loop, int fd, const char *what,
     l->readable = loop_watch(loop, fd, EV_READ | EV_PERSIST, on_readable, l);
     l->resume = loop_timer(loop, on_resume, l);
     return l;
+}
+
+void listener_on_full(struct listener *l, bool (*full)(void *arg))
+{
+    l->full = full;
 }
 
 void listener_destroy(struct listener *l)

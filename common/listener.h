@@ -1,13 +1,14 @@
 /* common/listener.h - accept connections in an event loop
  *
  * Without a free descriptor, or memory for a socket, connections stay pending: the
- * listener then pauses, as the loop would spin.
+ * listener then pauses, as the loop would spin, unless the owner can free one.
  */
 #ifndef COMMON_LISTENER_H
 #define COMMON_LISTENER_H
 
 #include "common/loop.h"
 
+#include <stdbool.h>
 #include <sys/socket.h>
 
 struct listener;
@@ -21,6 +22,8 @@ typedef void (*listener_fn)(int fd, const struct sockaddr *from, void *arg);
 struct listener *listener_create(struct loop *loop, int fd, const char *what,
                                  listener_fn fn, void *arg);
 void listener_destroy(struct listener *l); /* NULL is fine; the callback may call it */
+/* Call `full` then: true, if it has freed a descriptor, as accepting is tried again. */
+void listener_on_full(struct listener *l, bool (*full)(void *arg));
 int listener_fd(const struct listener *l); /* borrowed; NULL: -1 */
 
 /* Log a warning of a connection that the callback does not want, one a minute at most. */

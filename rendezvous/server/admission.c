@@ -11,13 +11,7 @@
 
 #include <stdlib.h>
 #include <unistd.h>
-
-static void ticket_remove(struct server_ticket *t)
-{
-    struct server *s = t->server;
-    *(t->prev ? &t->prev->next : &s->tickets) = t->next;
-    *(t->next ? &t->next->prev : &s->tickets_tail) = t->prev;
-}
+#include <utlist.h>
 
 static void tickets_watch(struct server *s)
 {
@@ -27,10 +21,7 @@ static void tickets_watch(struct server *s)
     if (!t)
         return;
     int64_t ms = t->deadline_ms - now_ms();
-    struct timeval tv = {0};
-    if (ms > 0)
-        tv = (struct timeval){ms / 1000, ms % 1000 * 1000};
-    event_add(&s->ask_timer, &tv);
+    loop_arm(&s->ask_timer, ms > 0 ? ms : 0);
 }
 
 /* Closes the connection; the ticket stays until it is answered, as the callee still holds
@@ -79,10 +70,8 @@ void ticket_create(struct server *s, int fd, const union peer *peer)
     *t = (struct server_ticket){.server = s,
                                 .fd = fd,
                                 .peer = *peer,
-                                .deadline_ms = now_ms() + s->ask_timeout_ms,
-                                .prev = s->tickets_tail};
-    *(t->prev ? &t->prev->next : &s->tickets) = t;
-    s->tickets_tail = t;
+                                .deadline_ms = now_ms() + s->ask_timeout_ms};
+    DL_APPEND(s->tickets, t);
     s->nwaiting++;
     if (!event_pending(&s->ask_timer, EV_TIMEOUT, NULL))
         tickets_watch(s);
@@ -93,7 +82,7 @@ void server_admit(struct server_ticket *ticket, bool admitted, unsigned scope,
                   const char *why_not)
 {
     struct server *s = ticket->server;
-    ticket_remove(ticket);
+    DL_DELETE(s->tickets, ticket);
     if (ticket->fd >= 0 && admitted) {
         s->nwaiting--;
         conn_start(s, ticket->fd, &ticket->peer, scope);
@@ -115,7 +104,7 @@ void tickets_finish(struct server *s)
         struct server_ticket *t = s->tickets;
         if (t->fd >= 0)
             close(t->fd);
-        ticket_remove(t);
+        DL_DELETE(s->tickets, t);
         free(t);
     }
 }

@@ -9,6 +9,7 @@
 #include "common/sock.h"
 
 #include <stdlib.h>
+#include <utlist.h>
 
 void server_refuse(struct server *s, const union peer *peer, const char *why)
 {
@@ -51,12 +52,9 @@ void server_reap(void *arg)
 
 void server_conn_gone(struct server *s, struct conn *c)
 {
-    *(c->prev ? &c->prev->next : &s->conns) = c->next;
-    if (c->next)
-        c->next->prev = c->prev;
+    DL_DELETE(s->conns, c);
     s->nconns--;
-    c->next = s->dead;
-    s->dead = c;
+    LL_PREPEND(s->dead, c);
     if (!s->reaping) {
         s->reaping = true;
         loop_post(s->loop, server_reap, s);

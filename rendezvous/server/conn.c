@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include <utlist.h>
 
 enum {
     PIECES = 64,             /* per sendmsg() */
@@ -307,10 +308,7 @@ void conn_start(struct server *s, int fd, const union peer *peer, unsigned scope
     c->fd = fd;
     c->peer = *peer;
     session_init(&c->session, &s->host, store_open(s->store, scope));
-    c->next = s->conns;
-    if (c->next)
-        c->next->prev = c;
-    s->conns = c;
+    DL_PREPEND(s->conns, c);
     s->nconns++;
     conn_listen_to(c);
 }

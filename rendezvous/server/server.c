@@ -2,6 +2,7 @@
 #include "rendezvous/server/server_impl.h"
 
 #include "common/err.h"
+#include "common/listener.h"
 #include "common/mem.h"
 #include "common/sock.h"
 #include "common/strv.h"
@@ -11,6 +12,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 static const struct {
@@ -25,85 +27,58 @@ enum {
     KEEPALIVE_COUNT = 4,
 };
 
-static struct timeval timeval_of(int64_t ms)
-{
-    return (struct timeval){ms / 1000, ms % 1000 * 1000};
-}
-
 /* -- accepting ----------------------------------------------------------------------- */
+
+static const char no_descriptor[] = "no file descriptor is left: raise 'ulimit -n'";
 
 static void spare_open(struct server *s)
 {
     s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    s->turns_away = false;
 }
 
-static void on_resume(evutil_socket_t fd, short what, void *arg)
+/* Evict a connection that is not admitted yet. If there is none, give up the spare
+ * descriptor: the next client is accepted to be refused, rather than left in the backlog.
+ */
+static bool on_full(void *arg)
 {
     struct server *s = arg;
-    event_add(&s->accepting, NULL);
-}
-
-static const char no_descriptor[] = "no file descriptor is left: raise 'ulimit -n'";
-
-/* No descriptor is left: evict a connection that is not admitted yet. If there is none,
- * use the spare descriptor to accept the client and close it, rather than leave it in the
- * backlog; without a spare, pause. */
-static void server_turn_away(struct server *s)
-{
-    int fd = -1;
     if (ticket_evict(s, no_descriptor))
-        return;
-    if (s->spare_fd >= 0) {
+        return true;
+    s->turns_away = s->spare_fd >= 0;
+    if (s->turns_away)
         close(s->spare_fd);
-        union peer peer = {0};
-        socklen_t len = sizeof peer;
-        fd = accept4(s->fd, &peer.sa, &len, SOCK_CLOEXEC);
-        if (fd >= 0) {
-            close(fd);
-            server_refuse(s, &peer, no_descriptor);
-        }
-        spare_open(s);
-    }
-    if (fd < 0) {
-        struct timeval tv = timeval_of(ACCEPT_PAUSE_MS);
-        event_del(&s->accepting);
-        event_add(&s->resume, &tv);
-    }
+    s->spare_fd = -1;
+    return s->turns_away;
 }
 
-static void server_take(struct server *s, int fd, const union peer *peer)
+static void server_turn_away(struct server *s, int fd, const union peer *peer,
+                             const char *why)
 {
+    close(fd);
+    server_refuse(s, peer, why);
+}
+
+static void on_client(int fd, const struct sockaddr *from, void *arg)
+{
+    struct server *s = arg;
+    union peer peer;
+    memcpy(&peer, from, sizeof peer);
+    if (s->turns_away) {
+        server_turn_away(s, fd, &peer, no_descriptor);
+        spare_open(s);
+        return;
+    }
     s->accepted++;
     char why[64];
     snprintf(why, sizeof why, "%zu connections are the limit", s->max_connections);
     bool full = s->max_connections && s->nconns + s->nwaiting >= s->max_connections;
-    if (full && !ticket_evict(s, why)) {
-        close(fd);
-        server_refuse(s, peer, why);
-    } else if (s->ask) {
-        ticket_create(s, fd, peer);
-    } else {
-        conn_start(s, fd, peer, 0);
-    }
-}
-
-static void on_accept(evutil_socket_t listener, short what, void *arg)
-{
-    struct server *s = arg;
-    for (int i = 0; i < ACCEPT_BURST; i++) {
-        union peer peer = {0};
-        socklen_t len = sizeof peer;
-        int fd = accept4(s->fd, &peer.sa, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd >= 0) {
-            server_take(s, fd, &peer);
-        } else if (errno == EAGAIN) {
-            break;
-        } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
-                   errno == ENOMEM) {
-            server_turn_away(s);
-            break;
-        } /* other errors concern a client that has disconnected */
-    }
+    if (full && !ticket_evict(s, why))
+        server_turn_away(s, fd, &peer, why);
+    else if (s->ask)
+        ticket_create(s, fd, &peer);
+    else
+        conn_start(s, fd, &peer, 0);
 }
 
 void server_adopt(struct server *s, int fd, unsigned scope)
@@ -182,12 +157,8 @@ static void server_close_all(struct server *s)
 
 static void server_stop_listening(struct server *s)
 {
-    if (s->fd < 0)
-        return;
-    event_del(&s->accepting);
-    event_del(&s->resume);
-    close(s->fd);
-    s->fd = -1;
+    listener_destroy(s->listener);
+    s->listener = NULL;
 }
 
 static void on_drain_timer(evutil_socket_t fd, short what, void *arg)
@@ -204,8 +175,7 @@ void server_drain(struct server *s, int64_t grace_ms,
     s->drained = done;
     s->drained_arg = arg;
     server_stop_listening(s);
-    struct timeval tv = timeval_of(s->nconns > 0 ? grace_ms : 0);
-    event_add(&s->drain_timer, &tv);
+    loop_arm(&s->drain_timer, s->nconns > 0 ? grace_ms : 0);
 }
 
 /* -- create, destroy ----------------------------------------------------------------- */
@@ -251,25 +221,28 @@ static void server_configure(struct server *s, const struct server_options *o)
 static int server_listen(struct server *s, const struct server_options *o,
                          struct ddp_err *err)
 {
-    if (o->listen_fd < 0)
+    int fd = o->listen_fd;
+    if (fd < 0)
         return 0;
-    if (o->listen_fd > 0) {
+    if (fd > 0) {
         union peer local = {0};
         socklen_t len = sizeof local;
-        s->fd = o->listen_fd;
-        if (sock_set_nonblock(s->fd, true) < 0 || getsockname(s->fd, &local.sa, &len) < 0)
-            return err_errno(err, "cannot listen on descriptor %d", s->fd);
-        s->port = sock_port(&local.sa);
-    } else {
-        s->fd = sock_listen(o->addr, o->port, &s->port, err);
-        if (s->fd < 0)
+        if (sock_set_nonblock(fd, true) < 0 || getsockname(fd, &local.sa, &len) < 0) {
+            err_errno(err, "cannot listen on descriptor %d", fd);
+            close(fd);
             return -1;
+        }
+        s->port = sock_port(&local.sa);
+    } else if ((fd = sock_listen(o->addr, o->port, &s->port, err)) < 0) {
+        return -1;
     }
     static const char loopback[] = "lo";
     if (o->local_only) /* Linux before 5.7 requires a privilege for it */
-        setsockopt(s->fd, SOL_SOCKET, SO_BINDTODEVICE, loopback, sizeof loopback);
-    sock_set_nodelay(s->fd);
-    sock_set_keepalive(s->fd, KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_COUNT);
+        setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, loopback, sizeof loopback);
+    sock_set_nodelay(fd);
+    sock_set_keepalive(fd, KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_COUNT);
+    s->listener = listener_create(s->loop, fd, "the store", on_client, s);
+    listener_on_full(s->listener, on_full);
     return 0;
 }
 
@@ -277,9 +250,7 @@ struct server *server_create(struct loop *loop, const struct server_options *opt
                              struct ddp_err *err)
 {
     struct server *s = xcalloc(1, sizeof *s);
-    struct event_base *base = loop_base(loop);
     s->loop = loop;
-    s->fd = -1;
     s->max_held = or_default(options->max_memory, defaults.max_memory);
     s->store = store_create(s->max_held);
     s->input = xcalloc(1, INPUT_ROOM);
@@ -287,14 +258,9 @@ struct server *server_create(struct loop *loop, const struct server_options *opt
     server_configure(s, options);
     conn_host_init(&s->host);
     spare_open(s);
-    event_assign(&s->resume, base, -1, 0, on_resume, s);
-    event_assign(&s->drain_timer, base, -1, 0, on_drain_timer, s);
+    event_assign(&s->drain_timer, loop_base(loop), -1, 0, on_drain_timer, s);
     tickets_init(s);
-    int rc = server_listen(s, options, err);
-    event_assign(&s->accepting, base, s->fd, EV_READ | EV_PERSIST, on_accept, s);
-    if (rc == 0 && s->fd >= 0 && event_add(&s->accepting, NULL) < 0)
-        rc = err_set(err, "the event loop does not take the listening socket");
-    if (rc < 0) {
+    if (server_listen(s, options, err) < 0) {
         int error = errno; /* of the port: the caller adds advice */
         server_destroy(s);
         errno = error;

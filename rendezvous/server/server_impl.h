@@ -16,8 +16,6 @@ enum {
     INPUT_ROOM = 256 << 10,  /* read at once */
     OUTPUT_MARK = 256 << 10, /* unsent output that pauses a client's requests */
     OUTPUT_MAX = 64 << 20,   /* unsolicited output that closes it */
-    ACCEPT_BURST = 64,       /* connections accepted per iteration */
-    ACCEPT_PAUSE_MS = 100,   /* after running out of descriptors or memory */
     ASK_TIMEOUT_MS = 10000,
     TICKETS_MAX = 64 << 10, /* connections that wait to be admitted */
 };
@@ -55,10 +53,13 @@ struct server {
     struct loop *loop; /* borrowed */
     struct store *store;
     struct session_host host;
-    int fd, port, spare_fd; /* spare_fd: closed to accept and refuse when none is left */
-    struct event accepting, resume, ask_timer, drain_timer;
+    struct listener *listener; /* owned; NULL: it does not listen */
+    int port;
+    int spare_fd;    /* owned: closed to accept and refuse when none is left; -1: it is */
+    bool turns_away; /* it was closed: the next client is refused */
+    struct event ask_timer, drain_timer;
     struct conn *conns, *dead, *news, *news_tail;
-    struct server_ticket *tickets, *tickets_tail;
+    struct server_ticket *tickets;
     uint8_t *input;          /* owned, INPUT_ROOM, shared by all connections */
     struct out *output;      /* owned: replies of the current connection */
     struct conn *feeding;    /* borrowed: the current connection */

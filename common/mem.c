@@ -77,6 +77,18 @@ char *xasprintf(const char *fmt, ...)
     return s;
 }
 
+void xappendf(char **text, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    char *more = xvasprintf(fmt, ap);
+    va_end(ap);
+    size_t n = *text ? strlen(*text) : 0;
+    *text = xrealloc(*text, n + strlen(more) + 1, 1);
+    strcpy(*text + n, more);
+    free(more);
+}
+
 void mem_init(void)
 {
     mallopt(M_ARENA_MAX, 1);

@@ -17,6 +17,8 @@ char *xstrdup(const char *s);                             /* NULL stays NULL */
 char *xstrndup(const char *s, size_t n);
 void *xmemdup(const void *p, size_t n);
 char *xasprintf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* Append to `*text`, malloc'ed; NULL counts as empty. Not for loops over thousands. */
+void xappendf(char **text, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 char *xvasprintf(const char *fmt, va_list ap) __attribute__((format(printf, 1, 0)));
 
 /* First in main(): all threads allocate from one arena. An arena of its own costs a

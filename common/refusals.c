@@ -16,13 +16,11 @@ char *refusals_line(struct refusals *r, const struct sockaddr *from, const char 
         r->held++;
         return NULL;
     }
-    char name[64], *more = NULL;
+    char name[64];
     sock_name(from, name, sizeof name);
+    char *line = xasprintf("refused a connection from %s to %s: %s", name, what, why);
     if (r->held > 0)
-        more = xasprintf(" (and %u more before it)", r->held);
-    char *line = xasprintf("refused a connection from %s to %s: %s%s", name, what, why,
-                           more ? more : "");
-    free(more);
+        xappendf(&line, " (and %u more before it)", r->held);
     *r = (struct refusals){.next_ms = now_ms() + PAUSE_MS};
     return line;
 }

@@ -6,6 +6,7 @@
 #include "common/lookup.h"
 #include "common/mem.h"
 #include "common/port_user.h"
+#include "common/strv.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -372,25 +373,29 @@ int sock_interface_addr(const char *name, char *text, size_t size, struct ddp_er
                : err_set(err, "no network interface is up besides loopback");
 }
 
-static bool on_an_interface(const char *text, const struct ifaddrs *all)
+void sock_own_addrs(bool reachable, struct strv *out)
 {
-    char own[INET6_ADDRSTRLEN];
-    for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
+    struct ifaddrs *list;
+    if (getifaddrs(&list) < 0)
+        return;
+    for (const struct ifaddrs *i = list; i; i = i->ifa_next) {
+        char text[INET6_ADDRSTRLEN];
         int family = i->ifa_addr ? i->ifa_addr->sa_family : AF_UNSPEC;
-        if (family != AF_INET && family != AF_INET6)
+        if ((family != AF_INET && family != AF_INET6) ||
+            (reachable && ((i->ifa_flags & IFF_LOOPBACK) || !(i->ifa_flags & IFF_UP))))
             continue;
-        sock_addr(i->ifa_addr, own, sizeof own);
-        if (strcmp(own, text) == 0)
-            return true;
+        sock_addr(i->ifa_addr, text, sizeof text);
+        if (!reachable || strncmp(text, "fe80:", 5) != 0)
+            strv_push(out, text);
     }
-    return false;
+    freeifaddrs(list);
 }
 
 enum sock_own sock_own_addr(const char *name, int64_t deadline_ms, char *text,
                             size_t size)
 {
     struct addrinfo *list;
-    struct ifaddrs *all = NULL;
+    struct strv all = {0};
     enum sock_own found = SOCK_FOREIGN;
     if (lookup(name, NULL, SOCK_STREAM, deadline_ms, &list) != 0)
         return SOCK_UNKNOWN;
@@ -398,16 +403,15 @@ enum sock_own sock_own_addr(const char *name, int64_t deadline_ms, char *text,
         char one[INET6_ADDRSTRLEN];
         sock_addr(a->ai_addr, one, sizeof one);
         bool loopback = sock_is_loopback(one);
-        if (!loopback && !all && getifaddrs(&all) < 0)
-            all = NULL;
-        if (!loopback && !on_an_interface(one, all))
+        if (!loopback && all.n == 0)
+            sock_own_addrs(false, &all);
+        if (!loopback && !strv_has(&all, one, strlen(one)))
             continue;
         if (!loopback || found == SOCK_FOREIGN)
             snprintf(text, size, "%s", one);
         found = loopback ? SOCK_LOOPBACK : SOCK_OWN;
     }
-    if (all)
-        freeifaddrs(all);
+    strv_finish(&all);
     freeaddrinfo(list);
     return found;
 }

@@ -12,6 +12,8 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
+struct strv;
+
 /* Listen on `addr` (a name, an address, or NULL: every interface, both families if
  * available) and `port` (0: any free one). The backlog is the kernel's somaxconn. Returns
  * the descriptor or -1; `*bound` (may be NULL) gets the port. */
@@ -63,6 +65,10 @@ bool sock_unanswered(int fd);
  * a bridge or pair of containers: docker*, virbr*, veth*, br-*, cni*, lxc*), IPv4 first.
  * Returns 0 with the text, -1 when there is none. */
 int sock_interface_addr(const char *name, char *text, size_t size, struct ddp_err *err);
+
+/* Append the addresses of this machine's interfaces, as sock_addr() writes them: all, or
+ * those that other hosts may reach: up, and neither loopback nor link-local. */
+void sock_own_addrs(bool reachable, struct strv *out);
 
 /* Classify `name`: an address of one of this machine's interfaces (numeric, in `text`),
  * only a loopback address (likewise), another machine's, or not resolved in time. */

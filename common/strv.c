@@ -69,6 +69,15 @@ void strv_finish(struct strv *s)
     *s = (struct strv){0};
 }
 
+bool strv_has(const struct strv *s, const char *str, size_t len)
+{
+    for (size_t i = 0; i < s->n; i++) {
+        if (strncmp(s->v[i], str, len) == 0 && s->v[i][len] == '\0')
+            return true;
+    }
+    return false;
+}
+
 size_t strv_env_find(const struct strv *s, const char *name)
 {
     size_t len = strlen(name);
@@ -152,10 +161,8 @@ char *shell_join(char *const *words)
     char *out = xstrdup("");
     for (size_t i = 0; words && words[i]; i++) {
         char *q = shell_quote(words[i]);
-        char *next = xasprintf("%s%s%s", out, i ? " " : "", q);
+        xappendf(&out, "%s%s", i ? " " : "", q);
         free(q);
-        free(out);
-        out = next;
     }
     return out;
 }

@@ -27,6 +27,9 @@ void strv_pushf(struct strv *s, const char *fmt, ...)
 void strv_push_all(struct strv *s, char *const *strs); /* up to NULL */
 void strv_finish(struct strv *s);                      /* frees; s is empty afterwards */
 
+bool strv_has(const struct strv *s, const char *str,
+              size_t len); /* the first `len` bytes */
+
 /* For "NAME=value" entries. */
 void strv_env_push(struct strv *s, const char *name,
                    const char *value);                            /* is not there */

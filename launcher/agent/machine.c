@@ -9,7 +9,6 @@
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
-#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sched.h>
@@ -17,24 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-/* All non-loopback addresses: the store finds a client's node by them. */
-static void list_addresses(struct strv *out)
-{
-    struct ifaddrs *list;
-    if (getifaddrs(&list) < 0)
-        return;
-    for (const struct ifaddrs *i = list; i; i = i->ifa_next) {
-        const struct sockaddr *sa = i->ifa_addr;
-        if (!sa || (sa->sa_family != AF_INET && sa->sa_family != AF_INET6) ||
-            (i->ifa_flags & IFF_LOOPBACK))
-            continue;
-        char text[INET6_ADDRSTRLEN];
-        sock_addr(sa, text, sizeof text);
-        strv_push(out, text);
-    }
-    freeifaddrs(list);
-}
 
 void machine_describe(int fd, struct msg_hello *m)
 {
@@ -55,7 +36,7 @@ void machine_describe(int fd, struct msg_hello *m)
         sock_addr((struct sockaddr *)&ss, addr, sizeof addr);
         m->addr = xstrdup(addr);
     }
-    list_addresses(&m->addrs);
+    sock_own_addrs(true, &m->addrs); /* the store finds a client's node by them */
 }
 
 /* ms, for one name: the lookup blocks the loop, and with it the heartbeats. */

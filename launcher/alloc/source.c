@@ -10,7 +10,6 @@
 #include "launcher/alloc/sched.h"
 
 #include <arpa/inet.h>
-#include <ifaddrs.h>
 #include <limits.h>
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -30,27 +29,13 @@ static const struct alloc_source *const sources[] = {
 
 /* 127.0.0.1, ::1 or an address of one of our interfaces. Other addresses of 127/8 count
  * as separate hosts, to simulate several hosts on one machine. */
-static bool is_own_address(const char *name, const struct ifaddrs *all)
+static bool is_own_address(const char *name, const struct strv *own)
 {
-    struct in_addr v4;
-    struct in6_addr v6;
-    bool four = inet_pton(AF_INET, name, &v4) == 1;
-    if (!four && inet_pton(AF_INET6, name, &v6) != 1)
-        return false;
-    for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
-        if (four && i->ifa_addr && i->ifa_addr->sa_family == AF_INET) {
-            struct sockaddr_in sa;
-            memcpy(&sa, i->ifa_addr, sizeof sa);
-            if (sa.sin_addr.s_addr == v4.s_addr)
-                return true;
-        } else if (!four && i->ifa_addr && i->ifa_addr->sa_family == AF_INET6) {
-            struct sockaddr_in6 sa;
-            memcpy(&sa, i->ifa_addr, sizeof sa);
-            if (memcmp(&sa.sin6_addr, &v6, sizeof v6) == 0)
-                return true;
-        }
-    }
-    return false;
+    struct in6_addr a; /* or a struct in_addr */
+    char text[INET6_ADDRSTRLEN];
+    int family = strchr(name, ':') ? AF_INET6 : AF_INET;
+    return inet_pton(family, name, &a) == 1 && inet_ntop(family, &a, text, sizeof text) &&
+           strv_has(own, text, strlen(text));
 }
 
 /* OWN_LABEL: "vm.cluster" where we are "vm". Machines of other domains may be called so,
@@ -102,23 +87,22 @@ static void find_by_label(struct alloc *a, const char *own)
 static void find_local(struct alloc *a)
 {
     char own[HOST_NAME_MAX + 1] = "";
-    struct ifaddrs *all = NULL;
+    struct strv all = {0};
     bool by_label = false;
     gethostname(own, sizeof own - 1);
     for (size_t i = 0; i < a->nnodes; i++) {
         struct alloc_node *node = &a->nodes[i];
         if (host_is_address(node->name, strlen(node->name))) {
-            if (!all && getifaddrs(&all) < 0)
-                all = NULL;
-            node->local = is_own_address(node->name, all);
+            if (all.n == 0)
+                sock_own_addrs(false, &all);
+            node->local = is_own_address(node->name, &all);
         } else {
             enum own is = is_own_name(node->name, own);
             node->local = node->local || is == OWN_SURE;
             by_label |= is == OWN_LABEL;
         }
     }
-    if (all)
-        freeifaddrs(all);
+    strv_finish(&all);
     if (by_label)
         find_by_label(a, own);
 }
@@ -166,10 +150,11 @@ static const struct alloc_source *source_named(const struct opts *opts,
                                     : "that option is not given");
         return NULL;
     }
-    err_set(
-        err,
-        "--alloc '%s' is not one of discovery, hostfile, slurm, sge, pbs, lsf, flux, sagemaker, hosts, mpi-hostfile, local",
-        opts->alloc);
+    char *names = NULL;
+    for (size_t i = 0; i < ARRAY_LEN(sources); i++)
+        xappendf(&names, "%s%s", i ? ", " : "", sources[i]->name);
+    err_set(err, "--alloc '%s' is not one of %s", opts->alloc, names);
+    free(names);
     return NULL;
 }
 

@@ -293,12 +293,8 @@ int read_include(const struct option *o, const char *name, const char *text,
 {
     bool exclude = strcmp(o->names, "exclude") == 0;
     char *copy = xstrdup(text), *list = NULL, *rest;
-    for (char *h = strtok_r(copy, "@", &rest); h; h = strtok_r(NULL, "@", &rest)) {
-        char *more = xasprintf("%s%s%s%s", list ? list : "", list ? "," : "",
-                               exclude ? "^" : "", h);
-        free(list);
-        list = more;
-    }
+    for (char *h = strtok_r(copy, "@", &rest); h; h = strtok_r(NULL, "@", &rest))
+        xappendf(&list, "%s%s%s", list ? "," : "", exclude ? "^" : "", h);
     const char *gpus = strchr(text, ':');
     free(copy);
     if (!list || gpus || opts->hosts) {
@@ -308,7 +304,7 @@ int read_include(const struct option *o, const char *name, const char *text,
                                                 "CUDA_VISIBLE_DEVICES=%.40s before "
                                                 "'ddprun', and add --nproc-per-node",
                                        name, text,
-                                       exclude || strchr(text, '@') ? "0,..." : gpus + 1)
+                              exclude || strchr(text, '@') ? "0,..." : gpus + 1)
                : opts->hosts ? err_set(err, "%s and %s choose the same; use -H", name,
                                        opts_hosts_by(opts))
                              : err_set(err, "%s takes hosts, as in h1@h2", name);

@@ -80,10 +80,7 @@ static int connect_to(const struct strv *sockets,
         int one = meant(name, job) ? try_connect(sockets->v[i]) : NO_JOB;
         if (one == NO_JOB)
             continue;
-        char *longer = xasprintf("%s%s%.*s", *list, found ? ", " : "",
-                                 (int)strcspn(name, "-"), name);
-        free(*list);
-        *list = longer;
+        xappendf(list, "%s%.*s", found ? ", " : "", (int)strcspn(name, "-"), name);
         if (found++ == 0)
             *fd = one;
         else if (one >= 0)

@@ -22,14 +22,6 @@ static unsigned named_port(const char *id)
     return hash % PORTS;
 }
 
-static void append(char **text, char *more)
-{
-    char *old = *text;
-    *text = old ? xasprintf("%s,%s", old, more) : xstrdup(more);
-    free(old);
-    free(more);
-}
-
 static void add_workers(struct msg_job *job, const struct plan *plan)
 {
     unsigned port = TF_PORTS + named_port(job->id);
@@ -37,8 +29,8 @@ static void add_workers(struct msg_job *job, const struct plan *plan)
         const struct plan_rank *pr = &plan->ranks[r];
         const char *host =
             plan->nnodes == 1 ? "127.0.0.1" : plan->nodes[pr->node].host->name;
-        append(&job->tf_workers,
-               xasprintf("\"%s:%u\"", host, port + (unsigned)pr->local_rank));
+        xappendf(&job->tf_workers, "%s\"%s:%u\"", r > 0 ? "," : "", host,
+                 port + (unsigned)pr->local_rank);
     }
 }
 
@@ -50,8 +42,9 @@ void job_shape(struct msg_job *job, const struct plan *plan)
     job->node_list = job->tasks_per_node = job->tf_workers = NULL;
     job->tracker_port = TRACKER_PORTS + named_port(job->id);
     for (int i = 0; plan->nnodes <= SHOWN_NODES && i < plan->nnodes; i++) {
-        append(&job->node_list, xstrdup(plan->nodes[i].host->name));
-        append(&job->tasks_per_node, xasprintf("%d", plan->nodes[i].nlocal));
+        const char *comma = i > 0 ? "," : "";
+        xappendf(&job->node_list, "%s%s", comma, plan->nodes[i].host->name);
+        xappendf(&job->tasks_per_node, "%s%d", comma, plan->nodes[i].nlocal);
     }
     if (job->rank_names & NAMES_TF && plan->nranks <= TF_RANKS)
         add_workers(job, plan);

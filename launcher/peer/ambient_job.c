@@ -57,11 +57,8 @@ static void set_job_id(const struct launcher_row *row, ambient_launcher_get get,
     o->id = xstrdup("");
     for (size_t i = 0; i < ARRAY_LEN(row->id) && row->id[i]; i++) {
         const char *value = get(row->id[i]);
-        if (!value)
-            continue;
-        char *longer = xasprintf("%s%s=%s ", o->id, row->id[i], value);
-        free(o->id);
-        o->id = longer;
+        if (value)
+            xappendf(&o->id, "%s=%s ", row->id[i], value);
     }
     o->secret = row->secret ? get(row->secret) : NULL;
     o->node = row->node ? get(row->node) : NULL;
@@ -171,11 +168,8 @@ static int by_sagemaker(struct ambient_job *o, struct ddp_err *err)
     o->size = (int)o->hosts.n;
     o->local_size = 1;
     o->id = xstrdup("sagemaker");
-    for (size_t i = 0; i < o->hosts.n; i++) {
-        char *longer = xasprintf("%s %s", o->id, o->hosts.v[i]);
-        free(o->id);
-        o->id = longer;
-    }
+    for (size_t i = 0; i < o->hosts.n; i++)
+        xappendf(&o->id, " %s", o->hosts.v[i]);
     return 0;
 }
 

@@ -97,16 +97,10 @@ static char *missing_ranks(const struct gather *a)
             strv_pushf(&names, "%s %d", job_of(a)->by_hand ? "--node-rank" : "rank", r);
     }
     char *text = xstrdup("");
-    for (size_t i = 0; i < names.n && i < 8; i++) {
-        char *longer = xasprintf("%s%s%s", text, i ? ", " : "", names.v[i]);
-        free(text);
-        text = longer;
-    }
-    if (names.n > 8) {
-        char *longer = xasprintf("%s and %zu more", text, names.n - 8);
-        free(text);
-        text = longer;
-    }
+    for (size_t i = 0; i < names.n && i < 8; i++)
+        xappendf(&text, "%s%s", i ? ", " : "", names.v[i]);
+    if (names.n > 8)
+        xappendf(&text, " and %zu more", names.n - 8);
     strv_finish(&names);
     return text;
 }
@@ -117,12 +111,9 @@ static char *joined_hosts(const struct gather *a)
     char *text = xstrdup("");
     for (int r = 0; r < job_of(a)->size; r++) {
         const struct caller *c = caller_joined(&a->listener, (unsigned)r, NULL);
-        if (!c)
-            continue;
-        char *longer = xasprintf("%s%s%s (%u)", text, *text ? ", " : "", c->request.host,
-                                 c->request.copies);
-        free(text);
-        text = longer;
+        if (c)
+            xappendf(&text, "%s%s (%u)", *text ? ", " : "", c->request.host,
+                     c->request.copies);
     }
     return text;
 }

@@ -16,8 +16,6 @@
 #include "launcher/link/handshake.h"
 
 #include <errno.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
@@ -218,24 +216,16 @@ static void on_caller(int fd, const struct sockaddr *from, void *arg)
 void acceptor_addresses(const struct acceptor *a, struct strv *out)
 {
     char first[INET6_ADDRSTRLEN] = "";
-    struct ifaddrs *list;
+    struct strv all = {0};
     /* the preferred address first, then all others */
     if (sock_interface_addr(NULL, first, sizeof first, NULL) == 0)
         strv_pushf(out, "%s %d", first, a->port);
-    if (getifaddrs(&list) == 0) {
-        for (const struct ifaddrs *i = list; i; i = i->ifa_next) {
-            char text[INET6_ADDRSTRLEN];
-            const struct sockaddr *sa = i->ifa_addr;
-            if (!sa || (sa->sa_family != AF_INET && sa->sa_family != AF_INET6) ||
-                (i->ifa_flags & IFF_LOOPBACK) || !(i->ifa_flags & IFF_UP))
-                continue;
-            sock_addr(sa, text, sizeof text);
-            /* link-local addresses mean nothing elsewhere */
-            if (strcmp(text, first) != 0 && strncmp(text, "fe80:", 5) != 0)
-                strv_pushf(out, "%s %d", text, a->port);
-        }
-        freeifaddrs(list);
+    sock_own_addrs(true, &all);
+    for (size_t i = 0; i < all.n; i++) {
+        if (strcmp(all.v[i], first) != 0)
+            strv_pushf(out, "%s %d", all.v[i], a->port);
     }
+    strv_finish(&all);
     strv_pushf(out, "127.0.0.1 %d", a->port); /* for "hosts" on this machine */
 }
 

@@ -107,11 +107,8 @@ static unsigned part(const char *host)
         struct strv names = {0};
         char *name = xasprintf("SLURM_JOB_NODELIST_HET_GROUP_%d", i);
         const char *list = getenv(name);
-        bool in = false;
-        if (list && hostlist_expand(list, &names, &err) == 0) {
-            for (size_t k = 0; k < names.n; k++)
-                in |= strcmp(names.v[k], host) == 0;
-        }
+        bool in = list && hostlist_expand(list, &names, &err) == 0 &&
+                  strv_has(&names, host, strlen(host));
         strv_finish(&names);
         free(name);
         if (in)
@@ -153,11 +150,8 @@ static void push_nodelist(const struct strv *names, struct strv *argv)
     }
     free(list);
     list = xasprintf("--nodelist=%s", names->v[0]);
-    for (size_t i = 1; i < names->n; i++) {
-        char *more = xasprintf("%s,%s", list, names->v[i]);
-        free(list);
-        list = more;
-    }
+    for (size_t i = 1; i < names->n; i++)
+        xappendf(&list, ",%s", names->v[i]);
     strv_push_nodup(argv, list);
 }
 

@@ -92,12 +92,9 @@ static void add_mismatch(struct mismatch *u, const struct entry *e, size_t like,
     const char *name = e->f.item;
     if (u->n++ >= NAMED)
         return;
-    char *longer = u->names ? xasprintf("%s, ", u->names) : xstrdup("");
-    free(u->names);
-    u->names = name && e->f.value && strstr(e->f.value, name) == NULL
-                   ? xasprintf("%s%s: %s", longer, name, what)
-                   : xasprintf("%s%s", longer, what);
-    free(longer);
+    bool named = name && e->f.value && strstr(e->f.value, name) == NULL;
+    xappendf(&u->names, "%s%s%s%s", u->names ? ", " : "", named ? name : "",
+             named ? ": " : "", what);
     u->like = like;
 }
 

@@ -31,9 +31,7 @@ char *script_quote(const char *word)
 
 void script_append(char **text, const char *word)
 {
-    char *longer = xasprintf("%s%s%s", *text, **text ? " " : "", word);
-    free(*text);
-    *text = longer;
+    xappendf(text, "%s%s", **text ? " " : "", word);
 }
 
 char *script_quote_all(char *const *words)

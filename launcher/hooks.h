@@ -29,4 +29,15 @@
         any_;                                                      \
     })
 
+/* Call it of all; true: all that have it return true. */
+#define HOOKS_ALL(table, states, hook, ...)                             \
+    ({                                                                  \
+        bool all_ = true;                                               \
+        for (size_t i_ = 0; (table)[i_]; i_++) {                        \
+            if ((states)[i_] && (table)[i_]->hook)                      \
+                all_ &= (table)[i_]->hook((states)[i_], ##__VA_ARGS__); \
+        }                                                               \
+        all_;                                                           \
+    })
+
 #endif

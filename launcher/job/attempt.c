@@ -116,10 +116,8 @@ void job_next_attempt(struct job *j)
         return;
     }
     char *label = restart_label(&j->restart);
-    char *line = xasprintf("ddprun: all ranks are started again%s", label);
-    job_say(j, line);
-    free(line);
-    line = xasprintf("--- ddprun%s ---\n", label);
+    job_say(j, "ddprun: all ranks are started again%s", label);
+    char *line = xasprintf("--- ddprun%s ---\n", label);
     output_renew(j->output, j->plan->nranks, line);
     free(line);
     free(label);

@@ -70,26 +70,6 @@ void job_plugins_run(struct job *j)
     j->instead->run(j->plugins[i]);
 }
 
-bool job_plugins_may_leave(struct job *j)
-{
-    bool may = true;
-    for (size_t i = 0; job_plugins[i]; i++) {
-        if (j->plugins[i] && job_plugins[i]->may_leave)
-            may &= job_plugins[i]->may_leave(j->plugins[i]);
-    }
-    return may;
-}
-
-bool job_plugins_may_restart(struct job *j)
-{
-    bool may = true;
-    for (size_t i = 0; job_plugins[i]; i++) {
-        if (j->plugins[i] && job_plugins[i]->may_restart)
-            may &= job_plugins[i]->may_restart(j->plugins[i]);
-    }
-    return may;
-}
-
 int job_plugins_message(struct job *j, unsigned node, const struct frame *f,
                         struct ddp_err *err)
 {

@@ -139,10 +139,8 @@ void job_host_joined(struct job *j, unsigned node)
     alloc_resolve(j->alloc, node, (int)n->hello.ngpus);
     bool later = j->state == JOB_RUNNING && j->plan->nnodes < j->opts->nnodes &&
                  j->opts->grow == GROW_AT_RESTART && j->opts->elastic == ELASTIC_RESTART;
-    char *line = xasprintf("ddprun: %s has joined the job%s", n->host->name,
-                           later ? "; it gets ranks at the next restart (--grow)" : "");
-    job_say(j, line);
-    free(line);
+    job_say(j, "ddprun: %s has joined the job%s", n->host->name,
+            later ? "; it gets ranks at the next restart (--grow)" : "");
     event_emit(j, "host_added", "{s:i, s:o, s:i}", "node", (int)node, "host",
                event_text(n->host->name), "slots", n->host->slots);
     if (j->state == JOB_RUNNING)
@@ -159,10 +157,8 @@ void job_host_offered(struct job *j, unsigned node, bool offered)
     if (offered)
         return;
     bool later = n->place >= 0 && j->opts->elastic == ELASTIC_RESTART;
-    char *line = xasprintf("ddprun: %s is no longer listed%s", n->host->name,
-                           later ? "; the next attempt goes on without it" : "");
-    job_say(j, line);
-    free(line);
+    job_say(j, "ddprun: %s is no longer listed%s", n->host->name,
+            later ? "; the next attempt goes on without it" : "");
     event_emit(j, "host_removed", "{s:i, s:o}", "node", (int)node, "host",
                event_text(n->host->name));
     job_dismiss_leaving(j);

@@ -41,9 +41,7 @@ static void on_output_lost(enum out_stream stream, bool reader_left, const char 
         job_fail_text(j, CAUSE_OUTPUT, 128 + SIGPIPE, NULL);
     } else if (!reader_left) {
         j->streams.failed = true;
-        char *line = xasprintf("ddprun: %s", why);
-        job_say(j, line);
-        free(line);
+        job_say(j, "ddprun: %s", why);
     }
 }
 
@@ -74,11 +72,8 @@ static void on_input_failed(int error, void *arg)
 {
     struct job *j = arg;
     j->streams.failed = true;
-    char *line =
-        xasprintf("ddprun: cannot read from stdin: %s: the ranks' input ends here",
-                  strerror(error));
-    job_say(j, line);
-    free(line);
+    job_say(j, "ddprun: cannot read from stdin: %s: the ranks' input ends here",
+            strerror(error));
 }
 
 /* The slowest node limits how much more may be read. */
@@ -109,7 +104,7 @@ bool job_send_window(struct job *j)
 /* Log lines go through the stderr queue, so they never split a line of a rank. */
 static void on_log_line(enum log_level level, const char *line, void *arg)
 {
-    job_say(arg, line);
+    job_say(arg, "%s", line);
 }
 
 int job_open_streams(struct job *j, struct ddp_err *err)

@@ -160,7 +160,7 @@ static int handle_terminated(struct job *j, unsigned node, const struct frame *f
 static int handle_log(struct job *j, unsigned node, const struct frame *f,
                       struct ddp_err *err)
 {
-    job_say(j, ((const struct msg_log *)f->m)->line);
+    job_say(j, "%s", ((const struct msg_log *)f->m)->line);
     return 0;
 }
 

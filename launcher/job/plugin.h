@@ -195,6 +195,7 @@ json_t *job_waits(struct job *j); /* the hook `waits` of all plug-ins: a new lis
 /* How long launcher and agents did not run: {"launcher_s": 0.0, "hosts": {"n1": 5.3},
  * "sentences": ["the agent on n1 did not run for ..."]}. The caller owns it. */
 json_t *job_late(const struct job *j);
-void job_say(struct job *j, const char *line); /* to stderr, between lines of ranks */
+/* A line to stderr, between those of ranks. */
+void job_say(struct job *j, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

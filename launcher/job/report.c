@@ -49,14 +49,19 @@ static void emit_line(struct job *j, const char *line)
     event_emit(j, "message", "{s:s, s:o}", "level", level, "text", event_text(text));
 }
 
-void job_say(struct job *j, const char *line)
+void job_say(struct job *j, const char *fmt, ...)
 {
+    va_list args;
+    va_start(args, fmt);
+    char *line = xvasprintf(fmt, args);
+    va_end(args);
     if (events_wanted(j))
         emit_line(j, line);
     if (j->output)
         output_say(j->output, line);
     else
         fprintf(stderr, "%s\n", line);
+    free(line);
 }
 
 /* --- sets of ranks ------------------------------------------------------------------ */
@@ -97,22 +102,21 @@ static bool end_unknown(int rank, void *arg)
 }
 
 /* "; no exit status of ranks 4-7 (node[003-004])": of lost nodes. */
-static char *unknown_ends(struct job *j)
+static void add_unknown_ends(struct job *j, char **text)
 {
     char *set = cause_rank_set(j->plan->nranks, end_unknown, j);
     if (!set)
-        return xstrdup("");
+        return;
     struct strv lost = {0};
     for (size_t i = 0; i < j->alloc->nnodes; i++) {
         if (j->nodes[i].lost && j->nodes[i].place >= 0) /* in this attempt */
             strv_push(&lost, j->alloc->nodes[i].name);
     }
     char *hosts = hostlist_compress(lost.v, lost.n);
-    char *text = xasprintf("; no exit status of %s (%s)", set, hosts);
+    xappendf(text, "; no exit status of %s (%s)", set, hosts);
     strv_finish(&lost);
     free(hosts);
     free(set);
-    return text;
 }
 
 /* Between two attempts: the exits of the ranks have been reported already. */
@@ -124,30 +128,25 @@ static bool after_all_ranks(const struct job *j)
 /* "; rank 2 failed after it; ddprun stopped ranks 0-1,4" */
 static char *other_ranks(struct job *j)
 {
-    if (after_all_ranks(j))
-        return xstrdup("");
-    char *text = j->plan ? unknown_ends(j) : xstrdup("");
+    char *text = xstrdup("");
     static const struct {
         bool (*in)(int rank, void *arg);
         const char *what; /* %s: "ranks 0-1,4" */
     } sets[] = {
-        {failed_too, "%s failed after it"},
-        {stopped_by_us, "ddprun stopped %s"},
-        {still_runs, "stopping %s"},
-        {left_behind, "%s left behind"},
+        {failed_too, "; %s failed after it"},
+        {stopped_by_us, "; ddprun stopped %s"},
+        {still_runs, "; stopping %s"},
+        {left_behind, "; %s left behind"},
     };
-    /* prepends, so from the last row to the first */
-    for (size_t i = ARRAY_LEN(sets); j->plan && i-- > 0;) {
+    if (!j->plan || after_all_ranks(j))
+        return text;
+    for (size_t i = 0; i < ARRAY_LEN(sets); i++) {
         char *set = cause_rank_set(j->plan->nranks, sets[i].in, j);
-        if (!set)
-            continue;
-        char *what = xasprintf(sets[i].what, set);
-        char *longer = xasprintf("; %s%s", what, text);
-        free(what);
+        if (set)
+            xappendf(&text, sets[i].what, set);
         free(set);
-        free(text);
-        text = longer;
     }
+    add_unknown_ends(j, &text);
     return text;
 }
 
@@ -213,9 +212,7 @@ static void report_exception(struct job *j)
         j->cause.kind == CAUSE_EXIT ? j->ranks[j->cause.rank].error : NULL;
     if (!error)
         return;
-    char *line = xasprintf("ddprun: rank %d raised %s", j->cause.rank, error);
-    job_say(j, line);
-    free(line);
+    job_say(j, "ddprun: rank %d raised %s", j->cause.rank, error);
 }
 
 void job_pass_error_on(const struct job *j)
@@ -243,17 +240,13 @@ static void report_last_lines(struct job *j)
         return;
     char *tail = output_tail(j->output, j->cause.rank);
     if (tail[0]) {
-        char *head = xasprintf("ddprun: the last lines of rank %d:", j->cause.rank);
-        job_say(j, head);
-        free(head);
+        job_say(j, "ddprun: the last lines of rank %d:", j->cause.rank);
     }
     for (char *line = tail, *next; line && *line; line = next) {
         next = strchr(line, '\n');
         if (next)
             *next++ = '\0';
-        char *indented = xasprintf("    %s", line);
-        job_say(j, indented);
-        free(indented);
+        job_say(j, "    %s", line);
     }
     free(tail);
 }
@@ -297,9 +290,7 @@ static void report_other_hosts(struct job *j)
         if (!j->nodes[i].trouble || reported[i] || is_headline(j, i))
             continue;
         char *hosts = hosts_with_reason(j, i, reported);
-        char *line = xasprintf("ddprun: cannot start on %s: %s", hosts, reason_of(j, i));
-        job_say(j, line);
-        free(line);
+        job_say(j, "ddprun: cannot start on %s: %s", hosts, reason_of(j, i));
         free(hosts);
     }
     free(reported);
@@ -322,10 +313,8 @@ static void report_loss_hint(struct job *j)
         lost++;
     if (!is_sigterm(&j->cause) || lost == j->alloc->nnodes || !j->alloc->loss_hint)
         return;
-    char *line = xasprintf("ddprun: note: %s was lost before: %s",
-                           j->alloc->nodes[lost].name, j->alloc->loss_hint);
-    job_say(j, line);
-    free(line);
+    job_say(j, "ddprun: note: %s was lost before: %s", j->alloc->nodes[lost].name,
+            j->alloc->loss_hint);
 }
 
 static void emit_failure(struct job *j, const char *what)
@@ -358,14 +347,12 @@ void job_report_failure(struct job *j)
         return;
     j->reported = true;
     char *rest = other_ranks(j);
-    char *line = xasprintf("ddprun: %s%s", what, rest);
     emit_failure(j, what);
-    job_say(j, line);
+    job_say(j, "ddprun: %s%s", what, rest);
     report_exception(j);
     report_last_lines(j);
     report_other_hosts(j);
     report_loss_hint(j);
-    free(line);
     free(rest);
     free(what);
 }
@@ -413,9 +400,7 @@ static void report_late(struct job *j)
     json_t *late = job_late(j), *sentence;
     size_t i;
     json_array_foreach (json_object_get(late, "sentences"), i, sentence) {
-        char *line = xasprintf("ddprun: %s", json_string_value(sentence));
-        job_say(j, line);
-        free(line);
+        job_say(j, "ddprun: %s", json_string_value(sentence));
     }
     json_decref(late);
 }
@@ -428,14 +413,12 @@ void job_report_summary(struct job *j)
     int64_t ran_ns = j->last_exit_ns > j->ready_ns ? j->last_exit_ns - j->ready_ns : 0;
     int attempts = j->restart.attempt + 1;
     char *several = attempts > 1 ? xasprintf(" in %d attempts", attempts) : xstrdup("");
-    char *line = xasprintf(
-        "ddprun: %d rank%s on %d host%s: all started after %.1f ms, ran for "
-        "%.3f s%s, %.3f s in all",
-        p->nranks, p->nranks == 1 ? "" : "s", p->nnodes, p->nnodes == 1 ? "" : "s",
-        (double)(j->ready_ns - j->created_ns) / 1e6, (double)ran_ns / 1e9, several,
-        (double)(now_ns() - j->created_ns) / 1e9);
-    job_say(j, line);
+    job_say(j,
+            "ddprun: %d rank%s on %d host%s: all started after %.1f ms, ran for "
+            "%.3f s%s, %.3f s in all",
+            p->nranks, p->nranks == 1 ? "" : "s", p->nnodes, p->nnodes == 1 ? "" : "s",
+            (double)(j->ready_ns - j->created_ns) / 1e6, (double)ran_ns / 1e9, several,
+            (double)(now_ns() - j->created_ns) / 1e9);
     free(several);
-    free(line);
     report_late(j);
 }

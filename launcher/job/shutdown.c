@@ -66,9 +66,9 @@ void job_check_ending(struct job *j)
     bool ended = all_ended(j);
     if (ended && j->restart.pending) {
         job_report_failure(j);
-        if (job_plugins_may_restart(j))
+        if (JOB_HOOKS_ALL(j, may_restart))
             job_next_attempt(j);
-    } else if (ended && job_plugins_may_leave(j)) {
+    } else if (ended && JOB_HOOKS_ALL(j, may_leave)) {
         release_agents(j);
     } else if (j->state == JOB_TERMINATING && j->running == 0) {
         job_move(j, JOB_DRAINING, "all ranks have exited");

@@ -118,10 +118,8 @@ static bool pair(struct job *j, bool replace)
         taken[k] = true;
         if (!replace)
             continue;
-        char *line = xasprintf("ddprun: %s takes the place of %s", j->nodes[k].host->name,
-                               old->host->name);
-        job_say(j, line);
-        free(line);
+        job_say(j, "ddprun: %s takes the place of %s", j->nodes[k].host->name,
+                old->host->name);
         old->place = -1;
         j->nodes[k].place = place;
         j->nodes[k].resized = false;
@@ -207,10 +205,7 @@ static void say_size(struct job *j, int before)
 {
     char *of = before > j->plan->nnodes ? xasprintf("%d of %d", j->plan->nnodes, before)
                                         : xasprintf("%d", j->plan->nnodes);
-    char *line =
-        xasprintf("ddprun: the job goes on with %s hosts, %d ranks", of, j->plan->nranks);
-    job_say(j, line);
-    free(line);
+    job_say(j, "ddprun: the job goes on with %s hosts, %d ranks", of, j->plan->nranks);
     free(of);
 }
 

@@ -135,9 +135,9 @@ START_TEST(all_are_asked_whether_agents_may_leave)
     struct ddp_err err;
     ck_ok(job_plugins_init(&j, &err), err);
     b_stays = true;
-    ck_assert(!job_plugins_may_leave(&j));
+    ck_assert(!JOB_HOOKS_ALL(&j, may_leave));
     b_stays = false;
-    ck_assert(job_plugins_may_leave(&j));
+    ck_assert(JOB_HOOKS_ALL(&j, may_leave));
     ck_assert_str_eq(calls, "a.leave b.leave a.leave b.leave ");
     job_plugins_fini(&j);
 }

@@ -349,7 +349,7 @@ static void print_lines(struct diagnose *d, char *text)
         next = strchr(line, '\n');
         if (next)
             *next++ = '\0';
-        job_say(d->j, line);
+        job_say(d->j, "%s", line);
     }
 }
 

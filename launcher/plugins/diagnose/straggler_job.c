@@ -179,7 +179,7 @@ static void report(struct straggler_job *s, int rank, const json_t *beside)
     print_beside(beside, f);
     fclose(f);
     emit(s, is, &ranks, beside, line + strlen("ddprun: "));
-    job_say(s->j, line);
+    job_say(s->j, "%s", line);
     free(line);
     for (int r = 0; r < s->j->plan->nranks; r++)
         s->j->ranks[r].straggles |= idset_has(&ranks, r);

@@ -317,13 +317,11 @@ static void on_tick(void *state)
 static void begin_wait(struct elastic *e)
 {
     struct job *j = e->j;
-    char *line =
-        xasprintf("ddprun: too few hosts are left; waiting up to %.4g s for one to "
-                  "come back%s (--node-wait)",
-                  (double)j->opts->node_wait_ms / 1e3,
-                  e->listing || j->peers ? ", or for another one" : "");
-    job_say(j, line);
-    free(line);
+    job_say(j,
+            "ddprun: too few hosts are left; waiting up to %.4g s for one to "
+            "come back%s (--node-wait)",
+            (double)j->opts->node_wait_ms / 1e3,
+            e->listing || j->peers ? ", or for another one" : "");
     e->waits = true;
     for (size_t i = 0; i < e->n; i++)
         e->offers[i]->next_ms = 0;

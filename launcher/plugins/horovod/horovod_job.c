@@ -91,16 +91,14 @@ static void say_formed(struct horovod *h, int ranks)
 {
     if (h->failed_ns == 0 && !h->resized)
         return;
-    char *line =
-        h->failed_ns == 0
-            ? xasprintf("ddprun: Horovod's ring has %d ranks now", ranks)
-            : xasprintf("ddprun: Horovod's ring has %d ranks again, %.2f s after "
-                        "the failure",
-                        ranks, (double)(now_ns() - h->failed_ns) / 1e9);
+    if (h->failed_ns == 0)
+        job_say(h->j, "ddprun: Horovod's ring has %d ranks now", ranks);
+    else
+        job_say(h->j,
+                "ddprun: Horovod's ring has %d ranks again, %.2f s after the failure",
+                ranks, (double)(now_ns() - h->failed_ns) / 1e9);
     h->failed_ns = 0;
     h->resized = false;
-    job_say(h->j, line);
-    free(line);
 }
 
 static void form(struct horovod *h)
@@ -259,12 +257,10 @@ static void say_replaced(struct horovod *h, int rank)
 {
     const struct cause c = {.kind = CAUSE_EXIT, .status = h->j->ranks[rank].status};
     char *how = cause_of_death(&c);
-    char *line =
-        xasprintf("ddprun: rank %d on %s %s; the others keep running, and it is "
-                  "started again (%d of %d)",
-                  rank, slot_host(h, rank), how, h->replaced, h->j->opts->max_restarts);
-    job_say(h->j, line);
-    free(line);
+    job_say(h->j,
+            "ddprun: rank %d on %s %s; the others keep running, and it is "
+            "started again (%d of %d)",
+            rank, slot_host(h, rank), how, h->replaced, h->j->opts->max_restarts);
     free(how);
 }
 

@@ -108,12 +108,11 @@ bool hosts_awaited(struct horovod *h)
     if (o->min_nnodes == 0 || o->node_wait_ms == 0 || job_has_enough(h->j)) {
         h->late_ms = 0;
     } else if (h->late_ms == 0) {
-        char *line = xasprintf("ddprun: too few hosts are left; the ranks wait up to "
-                               "%.4g s for another one (--node-wait)",
-                               (double)o->node_wait_ms / 1e3);
         h->late_ms = now_ms() + o->node_wait_ms;
-        job_say(h->j, line);
-        free(line);
+        job_say(h->j,
+                "ddprun: too few hosts are left; the ranks wait up to %.4g s for another "
+                "one (--node-wait)",
+                (double)o->node_wait_ms / 1e3);
     } else if (now_ms() >= h->late_ms) {
         h->late_ms = 0;
         job_fail_text(h->j, CAUSE_CANNOT, EXIT_CANNOT_START,
@@ -173,12 +172,10 @@ static void say_kept(struct horovod *h)
         return;
     h->kept_slots = host->slots;
     int n = h->j->plan->nodes[h->j->nodes[node].place].nlocal;
-    char *line =
-        xasprintf("ddprun: %s has %d slots now, and keeps its ranks, %d, as long "
-                  "as no other host has their state",
-                  host->name, host->slots, n);
-    job_say(h->j, line);
-    free(line);
+    job_say(h->j,
+            "ddprun: %s has %d slots now, and keeps its ranks, %d, as long "
+            "as no other host has their state",
+            host->name, host->slots, n);
 }
 
 void hosts_watch(struct horovod *h)
@@ -221,11 +218,8 @@ bool hosts_claim(struct horovod *h, unsigned node, const char *why)
     job_node_vacate(j, node);
     if (gone)
         return true;
-    char *line =
-        xasprintf("ddprun: %s is lost: %s; the ranks of other hosts keep running",
-                  j->nodes[node].host->name, why);
-    job_say(j, line);
-    free(line);
+    job_say(j, "ddprun: %s is lost: %s; the ranks of other hosts keep running",
+            j->nodes[node].host->name, why);
     if (h->failed_ns == 0)
         h->failed_ns = now_ns();
     return true;

@@ -204,13 +204,12 @@ static void on_report(void *state)
     double total_ns = (double)(now_ns() - o->j->created_ns);
     if (o->recoveries == 0)
         return;
-    char *line = xasprintf(
+    job_say(
+        o->j,
         "ddprun: all ranks ran again %.3f s after a failure (mean of %d; longest %.3f s), "
         "and for %.1f %% of the time",
         (double)o->recover_ns / 1e9 / o->recoveries, o->recoveries,
         (double)o->longest_ns / 1e9, 100 * (double)whole_ns(o) / total_ns);
-    job_say(o->j, line);
-    free(line);
 }
 
 static void on_next_attempt(void *state)

@@ -106,23 +106,18 @@ static void say_url(struct viewer *v)
     gethostname(own, sizeof own - 1);
     bool any = strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0;
     const char *shown = any ? own : host, *brackets = strchr(shown, ':') ? "[]" : "";
-    char *line = xasprintf("ddprun: http://%.1s%s%s:%d/?t=%s", brackets, shown,
-                           *brackets ? brackets + 1 : "", port, v->token);
-    job_say(v->j, line);
-    free(line);
+    job_say(v->j, "ddprun: http://%.1s%s%s:%d/?t=%s", brackets, shown,
+            *brackets ? brackets + 1 : "", port, v->token);
     if (!sock_is_loopback(host))
         return;
     /* a node of a batch job is reached by way of the login node */
     const char *jump = sched_submit_host();
     const struct passwd *me = getpwuid(geteuid());
     char *user = xasprintf("%s%s", me ? me->pw_name : "", me ? "@" : "");
-    line = xasprintf(
-        "ddprun: from another machine: ssh -N -L %d:%.1s%s%s:%d %s%s%s%s%s%s", port,
-        brackets, host, *brackets ? brackets + 1 : "", port, jump ? "-J " : "",
-        jump ? user : "", jump ? jump : "", jump ? " " : "", user, own);
+    job_say(v->j, "ddprun: from another machine: ssh -N -L %d:%.1s%s%s:%d %s%s%s%s%s%s",
+            port, brackets, host, *brackets ? brackets + 1 : "", port, jump ? "-J " : "",
+            jump ? user : "", jump ? jump : "", jump ? " " : "", user, own);
     free(user);
-    job_say(v->j, line);
-    free(line);
 }
 
 /* --- the program -------------------------------------------------------------------- */

@@ -158,9 +158,7 @@ static void on_line(const char *line, void *arg)
 
 static void on_problem(const char *line, void *arg)
 {
-    char *text = xasprintf("ddprun: %s", line);
-    job_say(arg, text);
-    free(text);
+    job_say(arg, "ddprun: %s", line);
 }
 
 static void preflight_finish(struct preflight *p)
@@ -177,11 +175,8 @@ static void preflight_finish(struct preflight *p)
         all += j->nodes[i].wanted;
     if (faults > 0) {
         j->verdict = 1;
-        char *line =
-            xasprintf("ddprun: preflight: %zu problem%s on %zu of %zu host%s", faults,
-                      faults == 1 ? "" : "s", hosts, all, all == 1 ? "" : "s");
-        job_say(j, line);
-        free(line);
+        job_say(j, "ddprun: preflight: %zu problem%s on %zu of %zu host%s", faults,
+                faults == 1 ? "" : "s", hosts, all, all == 1 ? "" : "s");
     }
     job_end(j, SIGTERM, 0);
 }

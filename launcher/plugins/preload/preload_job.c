@@ -40,11 +40,10 @@ static void preload_report(void *state)
     }
     if (hosts == 0)
         return;
-    char *line = xasprintf("ddprun: imported once%s, in %.1f s: saves %.1f s of other "
-                           "imports",
-                           hosts > 1 ? " on each host" : "", import_s, spared_s);
-    job_say(j, line);
-    free(line);
+    job_say(j,
+            "ddprun: imported once%s, in %.1f s: saves %.1f s of other "
+            "imports",
+            hosts > 1 ? " on each host" : "", import_s, spared_s);
 }
 
 /* --- --dry-run ---------------------------------------------------------------------- */

@@ -94,13 +94,12 @@ static void check_first(struct decision *d, int rank, long long step)
     if (d->reported || d->told || step > d->first || d->step <= d->first)
         return;
     d->told = true;
-    char *line = xasprintf(
+    job_say(
+        d->j,
         "ddprun: warning: rank %d reports step %lld again ('ddprun.checkpoint'), after step "
         "%lld in an earlier attempt: the program begins anew and may write over its "
         "checkpoints; have it resume from the newest one",
         rank, step, d->step);
-    job_say(d->j, line);
-    free(line);
 }
 
 /* The first rank's line counts: all ranks resume from the same step. */
@@ -182,10 +181,8 @@ static void wait_for_next(struct decision *d, int64_t ms)
 {
     int again = d->stuck > 1 ? d->stuck - 1 : 0;
     ms <<= again < DOUBLINGS ? again : DOUBLINGS;
-    char *line = xasprintf("ddprun: the next attempt begins in %.4g s (--restart-delay)",
-                           (double)ms / 1e3);
-    job_say(d->j, line);
-    free(line);
+    job_say(d->j, "ddprun: the next attempt begins in %.4g s (--restart-delay)",
+            (double)ms / 1e3);
     d->phase = WAITS;
     loop_arm(d->timer, ms);
 }
@@ -269,10 +266,8 @@ static void on_report(void *state)
     struct decision *d = state;
     if (d->again < 0)
         return;
-    char *line = xasprintf("ddprun: %lld step%s done again after failures", d->again,
-                           d->again == 1 ? " was" : "s were");
-    job_say(d->j, line);
-    free(line);
+    job_say(d->j, "ddprun: %lld step%s done again after failures", d->again,
+            d->again == 1 ? " was" : "s were");
 }
 
 /* --- life --------------------------------------------------------------------------- */

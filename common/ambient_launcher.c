@@ -89,15 +89,12 @@ const char *ambient_launcher_pbs_task(ambient_launcher_get get)
     return task && *task && strtol(task, NULL, 16) != 1 ? task : NULL;
 }
 
-void ambient_launcher_print(void (*line)(const char *text, void *arg), void *arg)
+void ambient_launcher_print(FILE *out)
 {
     for (size_t i = 0; i < ARRAY_LEN(ambient_launchers); i++) {
         const struct ambient_launcher *s = &ambient_launchers[i];
-        char *text =
-            xasprintf("  %-22s %s, %s%s%s%s%s", s->name, s->rank, s->size,
-                      s->local_rank ? ", " : "", s->local_rank ? s->local_rank : "",
-                      s->local_size ? ", " : "", s->local_size ? s->local_size : "");
-        line(text, arg);
-        free(text);
+        fprintf(out, "  %-22s %s, %s%s%s%s%s\n", s->name, s->rank, s->size,
+                s->local_rank ? ", " : "", s->local_rank ? s->local_rank : "",
+                s->local_size ? ", " : "", s->local_size ? s->local_size : "");
     }
 }

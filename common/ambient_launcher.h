@@ -10,6 +10,7 @@
 #include "include/ddprun/err.h"
 
 #include <stddef.h>
+#include <stdio.h>
 
 struct ambient_launcher {
     const char *name; /* "srun", for display */
@@ -43,6 +44,6 @@ int ambient_launcher_place(const struct ambient_launcher *s, ambient_launcher_ge
 const char *ambient_launcher_pbs_task(ambient_launcher_get get);
 
 /* Print the table, one row per line. */
-void ambient_launcher_print(void (*line)(const char *text, void *arg), void *arg);
+void ambient_launcher_print(FILE *out);
 
 #endif

@@ -330,15 +330,6 @@ static bool is_inherited(const char *name, size_t len)
     return false;
 }
 
-static bool listed(const struct strv *names, const char *name, size_t len)
-{
-    for (size_t i = 0; names && i < names->n; i++) {
-        if (strlen(names->v[i]) == len && memcmp(names->v[i], name, len) == 0)
-            return true;
-    }
-    return false;
-}
-
 /* What the tables say of a variable. */
 struct contract_var {
     const struct row *row; /* NULL: none */
@@ -428,10 +419,11 @@ void contract_base_init(struct contract_base *b, const struct strv *vars,
         if (!equals)
             continue;
         size_t len = (size_t)(equals - entry);
-        b->is[i] = (struct contract_var){.row = find_row(entry, len),
-                                         .len = len,
-                                         .user = listed(user_set, entry, len),
-                                         .inherited = is_inherited(entry, len)};
+        b->is[i] =
+            (struct contract_var){.row = find_row(entry, len),
+                                  .len = len,
+                                  .user = user_set && strv_has(user_set, entry, len),
+                                  .inherited = is_inherited(entry, len)};
     }
 }
 
@@ -519,7 +511,7 @@ static const char *reader_of(const char *name)
     return readers[i].reader;
 }
 
-void contract_print(void (*line)(const char *text, void *arg), void *arg)
+void contract_print(FILE *out)
 {
     static const struct {
         unsigned names;
@@ -536,27 +528,21 @@ void contract_print(void (*line)(const char *text, void *arg), void *arg)
                                         [DEFAULT] = " [unless set]",
                                         [OPTION] = " [unless given with -x]"};
     for (size_t g = 0; g < ARRAY_LEN(groups); g++) {
-        line(groups[g].title, arg);
+        fprintf(out, "%s\n", groups[g].title);
         for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-            if (rows[i].names != groups[g].names)
-                continue;
-            char *text = xasprintf("  %-32s %s%s {%s}", rows[i].name, rows[i].meaning,
-                                   kinds[rows[i].kind], reader_of(rows[i].name));
-            line(text, arg);
-            free(text);
+            if (rows[i].names == groups[g].names)
+                fprintf(out, "  %-32s %s%s {%s}\n", rows[i].name, rows[i].meaning,
+                        kinds[rows[i].kind], reader_of(rows[i].name));
         }
     }
-    line("removed if set by an outer launcher:", arg);
-    for (size_t i = 0; i < ARRAY_LEN(inherited); i++) {
-        char *text = xasprintf("  %-32s %s", inherited[i].name, inherited[i].harm);
-        line(text, arg);
-        free(text);
-    }
-    line(
+    fputs("removed if set by an outer launcher:\n", out);
+    for (size_t i = 0; i < ARRAY_LEN(inherited); i++)
+        fprintf(out, "  %-32s %s\n", inherited[i].name, inherited[i].harm);
+    fputs(
         "an instance of ddprun, or ddp-train, under another launcher takes its rank from "
-        "the first of:",
-        arg);
-    ambient_launcher_print(line, arg);
-    line("not carried to other hosts, unless given with -x:", arg);
-    envfwd_print(line, arg);
+        "the first of:\n",
+        out);
+    ambient_launcher_print(out);
+    fputs("not carried to other hosts, unless given with -x:\n", out);
+    envfwd_print(out);
 }

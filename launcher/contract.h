@@ -11,6 +11,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 /* PMIx settings that ranks get before their server runs; the server is started with the
  * same. The "hash" store leaves no files behind. */
@@ -96,6 +97,6 @@ void contract_each(const struct rank_facts *facts,
 bool contract_knows(const char *entry);
 
 /* The table, one row per line: name, meaning, when. For --help and doc/contract.md. */
-void contract_print(void (*line)(const char *text, void *arg), void *arg);
+void contract_print(FILE *out);
 
 #endif

@@ -80,13 +80,10 @@ const char *envfwd_stays(const char *name)
     return why_stays(name, strlen(name));
 }
 
-void envfwd_print(void (*line)(const char *text, void *arg), void *arg)
+void envfwd_print(FILE *out)
 {
-    for (size_t i = 0; i < ARRAY_LEN(stays); i++) {
-        char *text = xasprintf("  %-32s %s", stays[i].name, stays[i].why);
-        line(text, arg);
-        free(text);
-    }
+    for (size_t i = 0; i < ARRAY_LEN(stays); i++)
+        fprintf(out, "  %-32s %s\n", stays[i].name, stays[i].why);
 }
 
 static const char *value_in(char *const *env, const char *name, size_t len)

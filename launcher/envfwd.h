@@ -11,6 +11,7 @@
 #include "common/strv.h"
 
 #include <stdbool.h>
+#include <stdio.h>
 
 /* The environment `environ_` with -x applied ("NAME" or "NAME=value" each). For
  * remote hosts (`travels`) machine-bound names are dropped, unless -x names them.
@@ -24,7 +25,7 @@ void envfwd_collect(char *const *environ_, const struct strv *export_env, bool t
 bool envfwd_of_chunk(char *const *env, const char *threads);
 
 /* The table, one row per line, for --show-env. */
-void envfwd_print(void (*line)(const char *text, void *arg), void *arg);
+void envfwd_print(FILE *out);
 
 /* Why `name` is not forwarded to other hosts, or NULL: it is. */
 const char *envfwd_stays(const char *name);

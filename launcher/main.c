@@ -48,11 +48,6 @@ static const char *get_no_env(const char *name)
     return NULL;
 }
 
-static void on_line(const char *text, void *arg)
-{
-    puts(text);
-}
-
 static int launch(const struct opts *opts, struct alloc *alloc, struct peers *peers,
                   struct local_copies **copies)
 {
@@ -194,7 +189,7 @@ int main(int argc, char **argv)
     if (rc < 0) {
         code = failed(&err, EXIT_USAGE);
     } else if (rc == 0 && opts.show_env) {
-        contract_print(on_line, NULL);
+        contract_print(stdout);
         if (fflush(stdout) != 0 && err_errno(&err, "cannot write") < 0)
             code = failed(&err, EXIT_USAGE);
     } else if (rc == 0) {

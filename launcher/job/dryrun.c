@@ -166,11 +166,6 @@ static int bind_here(const struct job *j, struct binding *own,
     return 0;
 }
 
-static void on_line(const char *text, void *arg)
-{
-    puts(text);
-}
-
 int dryrun(const struct opts *opts, struct alloc *alloc, struct ddp_err *err)
 {
     settle_slots(alloc);
@@ -193,7 +188,7 @@ int dryrun(const struct opts *opts, struct alloc *alloc, struct ddp_err *err)
         const struct show show = {opts,   alloc,       j->plan,          by_place,
                                   &facts, &j->job.env, &j->job.user_set, commands.v,
                                   notes.v};
-        show_dry_run(&show, on_line, NULL);
+        show_dry_run(&show, stdout);
         strv_finish(&notes);
         if (fflush(stdout) != 0)
             rc = err_errno(err, "cannot write");

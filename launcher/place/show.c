@@ -12,22 +12,6 @@
 
 #define WIDTH 88
 
-static void print_line(show_fn line, void *arg, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
-
-static void print_line(show_fn line, void *arg, const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    char *text = xvasprintf(fmt, ap);
-    va_end(ap);
-    size_t len = strlen(text);
-    while (len > 0 && text[len - 1] == ' ')
-        text[--len] = '\0';
-    line(text, arg);
-    free(text);
-}
-
 /* --- hosts -------------------------------------------------------------------------- */
 
 static const struct plan_node *planned(const struct plan *p,
@@ -88,7 +72,7 @@ static int longest_name(const struct alloc *a)
 }
 
 static void say_row(const struct show *s, const struct host_row *row, int width,
-                    show_fn line, void *arg)
+                    FILE *out)
 {
     const struct alloc_node *n = &s->alloc->nodes[row->from];
     char slots[16] = "-", login[80] = "";
@@ -99,13 +83,13 @@ static void say_row(const struct show *s, const struct host_row *row, int width,
     if (n->port)
         snprintf(login + strlen(login), sizeof login - strlen(login), "  (port %d)",
                  n->port);
-    print_line(line, arg, "  %-*s  %-6s  %-5s  %-12s  %s%s", width, row->names,
-               n->local ? "local" : "remote", slots, row->ranks,
-               n->slots_from ? n->slots_from : "decided on the node: its GPUs, else 1",
-               login);
+    fprintf(out, "  %-*s  %-6s  %-5s  %-12s  %s%s\n", width, row->names,
+            n->local ? "local" : "remote", slots, row->ranks,
+            n->slots_from ? n->slots_from : "decided on the node: its GPUs, else 1",
+            login);
 }
 
-static void show_hosts(const struct show *s, show_fn line, void *arg)
+static void show_hosts(const struct show *s, FILE *out)
 {
     struct host_row *rows = xcalloc(s->alloc->nnodes, sizeof *rows);
     size_t nrows = 0;
@@ -116,13 +100,13 @@ static void show_hosts(const struct show *s, show_fn line, void *arg)
         width = len > width ? len : width;
     }
     if (strcmp(s->alloc->source, "local") == 0)
-        print_line(line, arg, "hosts: this machine");
+        fprintf(out, "hosts: this machine\n");
     else
-        print_line(line, arg, "hosts: %zu from %s", s->alloc->nnodes, s->alloc->source);
-    print_line(line, arg, "  %-*s  %-6s  %-5s  %-12s  %s", width, "host", "reach",
-               "slots", "ranks", "slots from");
+        fprintf(out, "hosts: %zu from %s\n", s->alloc->nnodes, s->alloc->source);
+    fprintf(out, "  %-*s  %-6s  %-5s  %-12s  %s\n", width, "host", "reach", "slots",
+            "ranks", "slots from");
     for (size_t i = 0; i < nrows; i++) {
-        say_row(s, &rows[i], width, line, arg);
+        say_row(s, &rows[i], width, out);
         free(rows[i].names);
         free(rows[i].ranks);
     }
@@ -151,7 +135,7 @@ static void cpus_text(const struct binding *b, char *out, size_t size)
         snprintf(out, size, "%s, %d CPU%s", b->cpus_text, b->ncpus, s);
 }
 
-static void show_ranks(const struct show *s, show_fn line, void *arg)
+static void show_ranks(const struct show *s, FILE *out)
 {
     static const char *const maps[] = {
         [MAP_BLOCK] = "block", [MAP_CYCLIC] = "cyclic", [MAP_PPR] = "ppr"};
@@ -159,12 +143,12 @@ static void show_ranks(const struct show *s, show_fn line, void *arg)
         [BIND_AUTO] = "auto", [BIND_NONE] = "none",     [BIND_CORE] = "core",
         [BIND_NUMA] = "numa", [BIND_SOCKET] = "socket", [BIND_HWTHREAD] = "hwthread"};
     int width = longest_name(s->alloc);
-    print_line(line, arg, "ranks: %d on %d host%s (from %s; --map-by %s, --bind-to %s)",
-               s->plan->nranks, s->plan->nnodes, s->plan->nnodes == 1 ? "" : "s",
-               s->plan->np_from, maps[s->opts->map_by],
-               binds[s->opts->bind_to & ~(enum bind_to)BIND_ONE_GPU]);
-    print_line(line, arg, "  %-6s  %-*s  %-5s  %-5s  %s", "rank", width, "host", "local",
-               "GPU", "CPUs");
+    fprintf(out, "ranks: %d on %d host%s (from %s; --map-by %s, --bind-to %s)\n",
+            s->plan->nranks, s->plan->nnodes, s->plan->nnodes == 1 ? "" : "s",
+            s->plan->np_from, maps[s->opts->map_by],
+            binds[s->opts->bind_to & ~(enum bind_to)BIND_ONE_GPU]);
+    fprintf(out, "  %-6s  %-*s  %-5s  %-5s  %s\n", "rank", width, "host", "local", "GPU",
+            "CPUs");
     for (int i = 0; i < s->plan->nranks; i++) {
         const struct plan_rank *r = &s->plan->ranks[i];
         const struct binding *b = binding_of(s, i);
@@ -174,8 +158,8 @@ static void show_ranks(const struct show *s, show_fn line, void *arg)
             snprintf(gpu, sizeof gpu, "?");
         else if (b->gpu >= 0)
             snprintf(gpu, sizeof gpu, "%d", b->gpu);
-        print_line(line, arg, "  %-6d  %-*s  %-5d  %-5s  %s", i, width,
-                   s->plan->nodes[r->node].host->name, r->local_rank, gpu, cpus);
+        fprintf(out, "  %-6d  %-*s  %-5d  %-5s  %s\n", i, width,
+                s->plan->nodes[r->node].host->name, r->local_rank, gpu, cpus);
     }
 }
 
@@ -221,11 +205,6 @@ static void describe_unknown(struct strv *env, const struct rank_facts *f)
         strv_env_set(env, "OMP_NUM_THREADS", "(its number of CPUs)");
 }
 
-struct notes {
-    show_fn line;
-    void *arg;
-};
-
 static void on_note(const struct env_note *n, void *arg)
 {
     static const char *const what[] = {[ENV_SET] = "set",
@@ -233,103 +212,81 @@ static void on_note(const struct env_note *n, void *arg)
                                        [ENV_KEPT] = "kept",
                                        [ENV_REMOVED] =
                                            "removed, as another launcher set it"};
-    const struct notes *x = arg;
-    print_line(x->line, x->arg, "  %s is %s (here '%s'%s)", n->name, what[n->origin],
-               n->old ? n->old : "", n->user ? ", with -x" : "");
+    FILE *out = arg;
+    fprintf(out, "  %s is %s (here '%s'%s)\n", n->name, what[n->origin],
+            n->old ? n->old : "", n->user ? ", with -x" : "");
 }
 
-static void rank_env(const struct show *s, int rank, const struct notes *notes,
-                     struct strv *env)
+/* `notes`: print what was changed there; NULL: nowhere. */
+static void rank_env(const struct show *s, int rank, FILE *notes, struct strv *env)
 {
     struct rank_facts f = facts_of(s, rank);
-    struct notes copy = notes ? *notes : (struct notes){0};
     struct contract_base base;
     contract_base_init(&base, s->env, s->user_set);
-    contract_apply(&f, &base, env, notes ? on_note : NULL, &copy);
+    contract_apply(&f, &base, env, notes ? on_note : NULL, notes);
     contract_base_finish(&base);
     describe_unknown(env, &f);
-}
-
-static bool has_entry(const struct strv *env, const char *entry)
-{
-    for (size_t i = 0; i < env->n; i++) {
-        if (strcmp(env->v[i], entry) == 0)
-            return true;
-    }
-    return false;
 }
 
 /* Is the value printed: set by ddprun or named with -x. */
 static bool is_shown(const struct show *s, const char *entry)
 {
-    size_t len = strcspn(entry, "=");
-    for (size_t i = 0; s->user_set && i < s->user_set->n; i++) {
-        if (strlen(s->user_set->v[i]) == len &&
-            memcmp(s->user_set->v[i], entry, len) == 0)
-            return true;
-    }
-    return contract_knows(entry);
+    return strv_has(s->user_set, entry, strcspn(entry, "=")) || contract_knows(entry);
 }
 
 /* The names of inherited variables, several per line. */
-static void print_inherited(const struct show *s, const struct strv *env, show_fn line,
-                            void *arg)
+static void print_inherited(const struct show *s, const struct strv *env, FILE *out)
 {
     char text[WIDTH + 1] = "";
     size_t used = 0;
-    print_line(line, arg, "  inherited:");
+    fprintf(out, "  inherited:\n");
     for (size_t i = 0; i < env->n; i++) {
         int len = (int)strcspn(env->v[i], "=");
         if (is_shown(s, env->v[i]))
             continue;
         if (used && used + (size_t)len + 1 > WIDTH - 4) {
-            print_line(line, arg, "    %s", text);
+            fprintf(out, "    %s\n", text);
             used = 0;
         }
         int n = snprintf(text + used, sizeof text - used, "%s%.*s", used ? " " : "", len,
                          env->v[i]);
         used += (size_t)n < sizeof text - used ? (size_t)n : sizeof text - used - 1;
     }
-    print_line(line, arg, "    %s", used ? text : "nothing");
+    fprintf(out, "    %s\n", used ? text : "nothing");
 }
 
 /* The entries of `env` that are not in `first`, in one line. */
 static void print_difference(int rank, const struct strv *env, const struct strv *first,
-                             show_fn line, void *arg)
+                             FILE *out)
 {
-    char *text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
-    for (size_t i = 0; out && i < env->n; i++) {
-        if (!has_entry(first, env->v[i]))
+    fprintf(out, "  %d:", rank);
+    for (size_t i = 0; i < env->n; i++) {
+        if (!strv_has(first, env->v[i], strlen(env->v[i])))
             fprintf(out, " %s", env->v[i]);
     }
-    if (!out || fclose(out) != 0)
-        abort();
-    print_line(line, arg, "  %d:%s", rank, text);
-    free(text);
+    fputc('\n', out);
 }
 
-static void show_environment(const struct show *s, show_fn line, void *arg)
+static void show_environment(const struct show *s, FILE *out)
 {
     struct strv first = {0};
-    print_line(line, arg, "environment of rank 0:");
+    fprintf(out, "environment of rank 0:\n");
     rank_env(s, 0, NULL, &first);
     for (size_t i = 0; i < first.n; i++) {
         if (is_shown(s, first.v[i]))
-            print_line(line, arg, "  %s", first.v[i]);
+            fprintf(out, "  %s\n", first.v[i]);
     }
-    print_inherited(s, &first, line, arg);
+    print_inherited(s, &first, out);
     struct strv again = {0};
     /* of the last rank: shows what an outer launcher's rank 0 has left behind */
-    rank_env(s, s->plan->nranks - 1, &(struct notes){line, arg}, &again);
+    rank_env(s, s->plan->nranks - 1, out, &again);
     strv_finish(&again);
     if (s->plan->nranks > 1)
-        print_line(line, arg, "environment of the other ranks, differences:");
+        fprintf(out, "environment of the other ranks, differences:\n");
     for (int i = 1; i < s->plan->nranks; i++) {
         struct strv env = {0};
         rank_env(s, i, NULL, &env);
-        print_difference(i, &env, &first, line, arg);
+        print_difference(i, &env, &first, out);
         strv_finish(&env);
     }
     strv_finish(&first);
@@ -337,7 +294,7 @@ static void show_environment(const struct show *s, show_fn line, void *arg)
 
 /* --- commands ----------------------------------------------------------------------- */
 
-static void show_programs(const struct opts *opts, show_fn line, void *arg)
+static void show_programs(const struct opts *opts, FILE *out)
 {
     size_t nwords = 0;
     while (opts->argv[nwords])
@@ -352,36 +309,36 @@ static void show_programs(const struct opts *opts, show_fn line, void *arg)
             strv_push(&words, opts->argv[app.word + w]);
         char *program = shell_join(words.v);
         if (opts->apps.n == 0)
-            print_line(line, arg, "  each rank: %s", program);
+            fprintf(out, "  each rank: %s\n", program);
         else
-            print_line(line, arg,
-                       next.first - app.first == 1 ? "  rank %u: %.0u%s"
-                                                   : "  ranks %u-%u: %s",
-                       app.first, next.first - 1, program);
+            fprintf(out,
+                    next.first - app.first == 1 ? "  rank %u: %.0u%s\n"
+                                                : "  ranks %u-%u: %s\n",
+                    app.first, next.first - 1, program);
         free(program);
         strv_finish(&words);
     }
 }
 
-static void show_commands(const struct show *s, show_fn line, void *arg)
+static void show_commands(const struct show *s, FILE *out)
 {
-    print_line(line, arg, "commands:");
+    fprintf(out, "commands:\n");
     for (char *const *c = s->commands; c && *c; c++)
-        print_line(line, arg, "  %s", *c);
-    show_programs(s->opts, line, arg);
+        fprintf(out, "  %s\n", *c);
+    show_programs(s->opts, out);
     for (size_t i = 0; i < s->opts->origins.n; i++)
-        print_line(line, arg, "  options from %s", s->opts->origins.v[i]);
+        fprintf(out, "  options from %s\n", s->opts->origins.v[i]);
     if (s->opts->interpreter)
-        print_line(line, arg, "  interpreter: %s", s->opts->interpreter);
+        fprintf(out, "  interpreter: %s\n", s->opts->interpreter);
     for (char *const *note = s->notes; note && *note; note++)
-        print_line(line, arg, "  %s", *note);
+        fprintf(out, "  %s\n", *note);
 }
 
-void show_dry_run(const struct show *s, show_fn line, void *arg)
+void show_dry_run(const struct show *s, FILE *out)
 {
-    show_hosts(s, line, arg);
-    show_ranks(s, line, arg);
-    show_environment(s, line, arg);
-    show_commands(s, line, arg);
-    print_line(line, arg, "nothing was started (--dry-run)");
+    show_hosts(s, out);
+    show_ranks(s, out);
+    show_environment(s, out);
+    show_commands(s, out);
+    fprintf(out, "nothing was started (--dry-run)\n");
 }

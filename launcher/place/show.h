@@ -1,7 +1,6 @@
 /* launcher/place/show.h - --dry-run: print the plan, and the source of each number
  *
  * Uses the same data as a launch: the allocation, the plan, the bindings, the contract.
- * `line` gets each line without its newline.
  */
 #ifndef LAUNCHER_PLACE_SHOW_H
 #define LAUNCHER_PLACE_SHOW_H
@@ -12,7 +11,7 @@
 #include "launcher/place/bind.h"
 #include "launcher/place/plan.h"
 
-typedef void (*show_fn)(const char *line, void *arg);
+#include <stdio.h>
 
 /* All borrowed. */
 struct show {
@@ -34,6 +33,6 @@ struct show {
 
 /* Hosts, ranks, environment and commands: rank 0 in full, of the other ranks the
  * differences. Inherited variables by name only: their values may be secret. */
-void show_dry_run(const struct show *s, show_fn line, void *arg);
+void show_dry_run(const struct show *s, FILE *out);
 
 #endif

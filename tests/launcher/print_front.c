@@ -44,6 +44,6 @@ int main(int argc, char **argv)
     if (strcmp(what, "help") == 0)
         help_show("all", on_line, NULL, &(struct ddp_err){""});
     else
-        contract_print(on_line, NULL);
+        contract_print(stdout);
     return 0;
 }

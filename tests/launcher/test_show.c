@@ -44,11 +44,6 @@ static const struct {
      {.np = 5, .oversubscribe = true, .rank_names = NAMES_SLURM}},
 };
 
-static void on_line(const char *text, void *arg)
-{
-    fprintf(arg, "%s\n", text);
-}
-
 /* The CPUs of node 0 are known, those of the others are not. */
 START_TEST(the_output_of_a_dry_run)
 {
@@ -80,7 +75,7 @@ START_TEST(the_output_of_a_dry_run)
     char *text = NULL;
     size_t size;
     FILE *out = open_memstream(&text, &size);
-    show_dry_run(&show, on_line, out);
+    show_dry_run(&show, out);
     fclose(out);
     golden_check(cases[_i].golden, text);
     ck_assert_ptr_null(strstr(text, "hush")); /* inherited values are not shown */

@@ -133,7 +133,7 @@ static void late_agents(struct job *j, int64_t limit_ms)
             more_ms = left_ms;
     }
     if (more_ms > 0 && j->state == state) /* silence is counted at each heartbeat */
-        loop_arm(j->limit, more_ms > LATE_MS ? more_ms : LATE_MS);
+        limit_arm(j->limit, more_ms > LATE_MS ? more_ms : LATE_MS);
 }
 
 void job_late_terminating(struct job *j)

@@ -7,6 +7,7 @@
 #ifndef LAUNCHER_JOB_STATE_H
 #define LAUNCHER_JOB_STATE_H
 
+#include "common/limit.h"
 #include "launcher/io/output.h"
 #include "launcher/job/peers.h"
 #include "launcher/link/heartbeat.h"
@@ -96,8 +97,7 @@ struct job {
     /* states.c */
     enum job_state state;
     const struct job_table *table; /* borrowed: job.c's */
-    struct event *limit;           /* owned: of the present state */
-    int64_t limit_late_ms;         /* heartbeat_late_ms() when it was armed */
+    struct limit *limit;           /* owned: of the present state */
 
     /* nodes.c */
     struct job_link *links; /* owned: all of them */

@@ -42,18 +42,15 @@ void job_limit(struct job *j)
     int64_t ms = step(j)->limit_ms ? step(j)->limit_ms(j) : 0;
     for (size_t i = 0; i < j->alloc->nnodes; i++)
         j->nodes[i].silence.heard_for_ms = 0;
-    j->limit_late_ms = heartbeat_late_ms(j->beats.heartbeat);
     if (ms > 0)
-        loop_arm(j->limit, ms);
+        limit_arm(j->limit, ms);
     else
-        event_del(j->limit);
+        limit_stop(j->limit);
 }
 
-static void on_limit(evutil_socket_t fd, short what, void *arg)
+static void on_limit(void *arg)
 {
     struct job *j = arg;
-    if (heartbeat_put_off(j->beats.heartbeat, j->limit, &j->limit_late_ms))
-        return;
     log_debug("%s: time limit passed", step(j)->name);
     step(j)->late(j);
 }
@@ -191,14 +188,14 @@ void job_begin_timeout(struct job *j)
 
 void job_states_open(struct job *j)
 {
-    j->limit = loop_timer(j->loop, on_limit, j);
+    j->limit = limit_create(j->loop, on_limit, j);
     j->ending.timeout = loop_timer(j->loop, on_timeout, j);
     j->ending.report_timer = loop_timer(j->loop, on_report, j);
 }
 
 void job_states_close(struct job *j)
 {
-    loop_free(j->limit);
+    limit_destroy(j->limit);
     loop_free(j->ending.timeout);
     loop_free(j->ending.report_timer);
     free(j->cause.text);

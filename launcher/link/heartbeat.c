@@ -1,13 +1,13 @@
 /* launcher/link/heartbeat.c - see heartbeat.h
  *
- * A beat that is late by more than half an interval adds one interval of silence, however
- * late it is: a process that was stopped for an hour counts its peers silent for one more
- * beat only.
+ * A beat that is late adds one interval of silence, however late it is (common/limit.h): a
+ * process that was stopped for an hour counts its peers silent for one more beat only.
  */
 #define LOG_SUBSYS "heartbeat"
 #include "launcher/link/heartbeat.h"
 
 #include "common/duration.h"
+#include "common/limit.h"
 #include "common/log.h"
 #include "common/mem.h"
 
@@ -36,26 +36,15 @@ static void on_beat(evutil_socket_t fd, short what, void *arg)
             "this process did not run for %.1f s: stopped, blocked, or without a CPU",
             (double)late_ms / 1e3);
     }
-    h->elapsed_ms = late_ms > h->interval_ms / 2 ? h->interval_ms : elapsed_ms;
+    h->elapsed_ms = limit_count_ms(elapsed_ms, h->interval_ms);
     h->last_ms = now;
-    if (h->beat)
-        h->beat(h->arg);
+    h->beat(h->arg);
 }
 
 int64_t heartbeat_late_ms(const struct heartbeat *h)
 {
     int64_t late_ms = now_ms() - h->last_ms - h->interval_ms;
     return h->late_ms + (late_ms > LATE_MS ? late_ms : 0);
-}
-
-bool heartbeat_put_off(const struct heartbeat *h, struct event *limit, int64_t *late_ms)
-{
-    int64_t more_ms = heartbeat_late_ms(h) - *late_ms;
-    if (more_ms <= 0)
-        return false;
-    *late_ms += more_ms;
-    loop_arm(limit, more_ms);
-    return true;
 }
 
 /* Timers are not exact: a beat a little before the timeout is the one at the timeout. */

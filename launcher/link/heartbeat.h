@@ -19,18 +19,15 @@ enum { NODE_TIMEOUT_MS = 60000 /* default of --node-timeout */ };
 
 struct heartbeat;
 
-/* Call `beat` (may be NULL) every second, and at least ten times in timeout_ms, which is
+/* Call `beat` every second, and at least ten times in timeout_ms, which is
  * thus exceeded by a tenth at most. A late beat is logged at level info. */
 struct heartbeat *heartbeat_create(struct loop *loop, int64_t timeout_ms,
                                    void (*beat)(void *arg), void *arg);
 void heartbeat_destroy(struct heartbeat *h);
 void heartbeat_set_timeout(struct heartbeat *h, int64_t timeout_ms);
-/* How long this process did not run, in ms: the sum of all late beats, also of one that
- * is due now. */
+/* How long this process did not run, in ms, for reports: the sum of all beats that were
+ * late by more than half a second, also of one that is due now. */
 int64_t heartbeat_late_ms(const struct heartbeat *h);
-/* A time limit has passed: arm it again for as long as this process did not run since it
- * was armed, when `*late_ms` was heartbeat_late_ms(). False: for no time. */
-bool heartbeat_put_off(const struct heartbeat *h, struct event *limit, int64_t *late_ms);
 
 /* One peer; zero-initialised. */
 struct silence {

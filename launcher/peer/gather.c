@@ -8,12 +8,12 @@
 #include "launcher/peer/gather.h"
 
 #include "common/err.h"
+#include "common/limit.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/signame.h"
 #include "launcher/alloc/sched.h"
 #include "launcher/job/signals.h"
-#include "launcher/link/heartbeat.h"
 #include "launcher/peer/listener.h"
 #include "launcher/transport/program.h"
 
@@ -26,9 +26,7 @@ struct gather {
     struct peer_listener listener; /* owned; its list has the head, too */
     struct loop *loop;             /* owned */
     struct signals *signals;       /* owned */
-    struct event *deadline;        /* owned */
-    struct heartbeat *heartbeat;   /* owned: for time in which this process did not run */
-    int64_t late_ms;               /* of it, heeded by the deadline */
+    struct limit *deadline;        /* owned */
     struct event *last_call;       /* owned: when it goes on without those missing */
     struct ddp_err why;
 };
@@ -137,11 +135,9 @@ static void report_missing(struct gather *a)
     free(who);
 }
 
-static void on_deadline(evutil_socket_t fd, short what, void *arg)
+static void on_deadline(void *arg)
 {
     struct gather *a = arg;
-    if (heartbeat_put_off(a->heartbeat, a->deadline, &a->late_ms))
-        return;
     if ((int)a->listener.copies >= job_of(a)->least) {
         loop_stop(a->loop, 0);
         return;
@@ -178,10 +174,9 @@ static int listen_for_peers(struct gather *a, const struct peer_key *k,
         !(a->signals = signals_create(a->loop, &signals_events, a, err)))
         return -1;
     a->listener.loop = a->loop;
-    a->deadline = loop_timer(a->loop, on_deadline, a);
+    a->deadline = limit_create(a->loop, on_deadline, a);
     a->last_call = loop_timer(a->loop, on_last_call, a);
-    a->heartbeat = heartbeat_create(a->loop, NODE_TIMEOUT_MS, NULL, NULL);
-    loop_arm(a->deadline, a->listener.opts->start_timeout_ms);
+    limit_arm(a->deadline, a->listener.opts->start_timeout_ms);
     return peer_listener_open(&a->listener, k, err);
 }
 
@@ -231,8 +226,7 @@ static void refuse_all(struct gather *a)
 static void finish(struct gather *a)
 {
     peer_listener_close(&a->listener);
-    heartbeat_destroy(a->heartbeat);
-    loop_free(a->deadline);
+    limit_destroy(a->deadline);
     loop_free(a->last_call);
     signals_destroy(a->signals);
     loop_destroy(a->loop);

@@ -2,6 +2,7 @@
 #define LOG_SUBSYS "grace"
 #include "launcher/policy/grace.h"
 
+#include "common/limit.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/signame.h"
@@ -10,9 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ms: between two KILLs; a piece of a wait. Pieces are counted, not the clock: what the
- * processes need has not passed while all of the machine was frozen. */
-enum { KILL_AGAIN_MS = 100, PIECE_MS = 100 };
+/* ms: between two KILLs */
+enum { KILL_AGAIN_MS = 100 };
 
 /* A signal, and the ms until the next step (0: the grace time). */
 static const struct step {
@@ -26,31 +26,17 @@ static const struct step {
 enum { STEP_NONE = -1, STEP_INT, STEP_TERM, STEP_KILL };
 
 struct grace {
-    struct event *timer; /* owned */
+    struct limit *step_limit; /* owned */
     void (*act)(int sig, void *arg);
     void (*unkillable)(void *arg);
     bool (*delays)(void *arg); /* grace_before_kill(); NULL: not set */
     void *arg;
     int step;
     int kills;
-    int64_t wait_ms; /* until the next step, after the piece that the timer runs for */
     int64_t grace_ms;
     bool began_with_int;
     bool delayed; /* `delays` has been called */
 };
-
-static void wait_on(struct grace *g)
-{
-    int64_t ms = g->wait_ms < PIECE_MS ? g->wait_ms : PIECE_MS;
-    g->wait_ms -= ms;
-    loop_arm(g->timer, ms);
-}
-
-static void wait_for(struct grace *g, int64_t ms)
-{
-    g->wait_ms = ms;
-    wait_on(g);
-}
 
 static void enter(struct grace *g, int step)
 {
@@ -59,23 +45,19 @@ static void enter(struct grace *g, int step)
     int64_t ms = steps[step].wait_ms ? steps[step].wait_ms : g->grace_ms;
     if (step == STEP_TERM && g->began_with_int && ms > TERM_AFTER_INT_MS)
         ms = TERM_AFTER_INT_MS;
-    wait_for(g, ms);
+    limit_arm(g->step_limit, ms);
     log_debug("%s to all, next step in %lld ms", signal_name(steps[step].sig),
               (long long)ms);
     g->act(steps[step].sig, g->arg);
 }
 
-static void on_timer(evutil_socket_t fd, short what, void *arg)
+static void on_step_limit(void *arg)
 {
     struct grace *g = arg;
-    if (g->wait_ms > 0) {
-        wait_on(g);
-        return;
-    }
     bool asks = g->step == STEP_TERM && g->delays && !g->delayed;
     g->delayed |= asks;
     if (asks && g->delays(g->arg))
-        wait_for(g, BEFORE_KILL_MS);
+        limit_arm(g->step_limit, BEFORE_KILL_MS);
     else if (g->step < STEP_KILL)
         enter(g, g->step + 1);
     else if (g->kills < UNKILLABLE_MS / KILL_AGAIN_MS)
@@ -102,12 +84,12 @@ void grace_begin(struct grace *g, int sig, int64_t grace_ms)
 
 void grace_done(struct grace *g)
 {
-    event_del(g->timer);
+    limit_stop(g->step_limit);
 }
 
 void grace_renew(struct grace *g)
 {
-    event_del(g->timer);
+    limit_stop(g->step_limit);
     g->step = STEP_NONE;
     g->kills = 0;
     g->began_with_int = false;
@@ -120,7 +102,7 @@ struct grace *grace_create(struct loop *loop, void (*act)(int sig, void *arg),
     struct grace *g = xcalloc(1, sizeof *g);
     *g = (struct grace){
         .act = act, .unkillable = unkillable, .arg = arg, .step = STEP_NONE};
-    g->timer = loop_timer(loop, on_timer, g);
+    g->step_limit = limit_create(loop, on_step_limit, g);
     return g;
 }
 
@@ -133,6 +115,6 @@ void grace_destroy(struct grace *g)
 {
     if (!g)
         return;
-    loop_free(g->timer);
+    limit_destroy(g->step_limit);
     free(g);
 }

@@ -4,6 +4,7 @@
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/hostlist.h"
+#include "common/limit.h"
 #include "common/mem.h"
 #include "common/number.h"
 #include "common/sock.h"
@@ -304,84 +305,86 @@ int bootstrap_read(int fd, int64_t deadline_ms, struct bootstrap *s, struct ddp_
 
 /* --- connecting --------------------------------------------------------------------- */
 
-/* `of_link`: the key; NULL: the node's. A peer that has made an offer by `offer_ms` is a
- * launcher or an agent. Its proof may be delayed by lost packets, and if this side gave
- * up, the peer would declare the node lost. */
-static int prove(int in, int out, const struct bootstrap *s, const struct secret *of_link,
-                 int64_t offer_ms, int64_t deadline_ms, struct link_keys *keys,
-                 struct ddp_err *err)
+/* `key`: of the link. */
+static int answer(const struct secret *key, unsigned node, int in, int out,
+                  int64_t deadline_ms, struct handshake *h, struct ddp_err *err)
 {
-    unsigned char offer[HANDSHAKE_OFFER], answer[HANDSHAKE_ANSWER],
-        proof[HANDSHAKE_PROOF];
-    struct handshake h;
-    struct secret key = of_link ? *of_link : s->key;
-    int rc = 0;
-    if (sock_read_all(in, offer, sizeof offer, offer_ms) < 0)
+    unsigned char offer[HANDSHAKE_OFFER], bytes[HANDSHAKE_ANSWER];
+    if (sock_read_all(in, offer, sizeof offer, deadline_ms) < 0)
         return err_errno(err, "no handshake received");
-    if (s->of_job && !of_link)
+    if (handshake_answer(h, key, node, offer, bytes, err) < 0) {
+        errno = EPROTO;
+        return -1;
+    }
+    if (sock_write_all(out, bytes, sizeof bytes, deadline_ms) < 0)
+        return err_errno(err, "the handshake was not completed");
+    return 0;
+}
+
+int bootstrap_answer(const struct bootstrap *s, int in, int out, int64_t deadline_ms,
+                     struct handshake *h, struct ddp_err *err)
+{
+    struct secret key = s->key;
+    if (s->of_job)
         handshake_node_key(&s->key, s->node, &key);
-    if ((rc = handshake_answer(&h, &key, s->node, offer, answer, err)) < 0)
-        errno = EPROTO;
-    else if (sock_write_all(out, answer, sizeof answer, deadline_ms) < 0 ||
-             sock_read_all(in, proof, sizeof proof, deadline_ms) < 0)
-        rc = err_errno(err, "the handshake was not completed");
-    else if ((rc = handshake_confirm(&h, proof, keys, err)) < 0)
-        errno = EPROTO;
-    secret_wipe(&h, sizeof h);
+    int rc = answer(&key, s->node, in, out, deadline_ms, h, err);
     secret_wipe(&key, sizeof key);
     return rc;
 }
 
-int bootstrap_prove(const struct bootstrap *s, int in, int out, int64_t offer_ms,
-                    int64_t deadline_ms, struct link_keys *keys, struct ddp_err *err)
+int bootstrap_confirm(struct handshake *h, int in, int64_t deadline_ms,
+                      struct link_keys *keys, struct ddp_err *err)
 {
-    return prove(in, out, s, NULL, offer_ms, deadline_ms, keys, err);
+    unsigned char proof[HANDSHAKE_PROOF];
+    if (sock_read_all(in, proof, sizeof proof, deadline_ms) < 0)
+        return err_errno(err, "the handshake was not completed");
+    if (handshake_confirm(h, proof, keys, err) < 0) {
+        errno = EPROTO;
+        return -1;
+    }
+    return 0;
 }
 
-/* "ADDRESS PORT" */
-static int connect_one(const struct bootstrap *s, const char *addrs, int64_t deadline_ms,
-                       struct link_keys *keys, struct ddp_err *err)
+int bootstrap_call(const char *addrs, int64_t deadline_ms, struct ddp_err *err)
 {
     char addr[256];
     int port;
     if (sscanf(addrs, "%255s %d", addr, &port) != 2)
         return err_set(err, "'%s' is no address and port", addrs);
-    int64_t until = now_ms() + TRY_MS < deadline_ms ? now_ms() + TRY_MS : deadline_ms;
-    int fd = sock_connect(addr, port, until, false, err);
-    if (fd < 0)
-        return -1;
-    if (prove(fd, fd, s, NULL, until, deadline_ms, keys, err) < 0) {
-        int why = errno;
-        close(fd);
-        errno = why;
-        return err_prefix(err, "'%s' port %d", addr, port);
+    return sock_connect(addr, port, deadline_ms, false, err);
+}
+
+/* Who has made an offer by TRY_MS is a launcher: its proof may be later. */
+static int connect_one(const struct bootstrap *s, const char *addrs, int64_t *left_ms,
+                       struct link_keys *keys, struct ddp_err *err)
+{
+    struct handshake h;
+    int64_t began_ms = now_ms(), asked_ms = TRY_MS < *left_ms ? TRY_MS : *left_ms;
+    int fd = bootstrap_call(addrs, began_ms + asked_ms, err);
+    bool ok = fd >= 0 && bootstrap_answer(s, fd, fd, began_ms + asked_ms, &h, err) == 0;
+    if (ok) {
+        asked_ms = *left_ms;
+        ok = bootstrap_confirm(&h, fd, began_ms + asked_ms, keys, err) == 0;
     }
+    *left_ms -= limit_count_ms(now_ms() - began_ms, asked_ms);
+    if (fd >= 0 && !ok) {
+        close(fd);
+        fd = err_prefix(err, "'%s'", addrs);
+    }
+    secret_wipe(&h, sizeof h);
     return fd;
 }
 
-int bootstrap_connect(const struct bootstrap *s, const char *from, int64_t deadline_ms,
-                      struct link_keys *keys, struct ddp_err *err)
+int bootstrap_connect(const struct bootstrap *s, int64_t *left_ms, struct link_keys *keys,
+                      struct ddp_err *err)
 {
-    struct strv addrs = {0};
-    char addr[64], port[16];
-    if (from && sscanf(from, "%63s", addr) == 1 &&
-        sscanf(s->calls.v[0], "%*s %15s", port) == 1)
-        strv_pushf(&addrs, "%s %s", addr, port);
-    for (size_t i = 0; i < s->calls.n; i++) {
-        if (addrs.n == 0 || strcmp(addrs.v[0], s->calls.v[i]) != 0)
-            strv_push(&addrs, s->calls.v[i]);
-    }
-    int fd = -1, error = 0;
-    for (size_t i = 0; i < addrs.n && fd < 0; i++) {
+    int fd = -1;
+    for (size_t i = 0; i < s->calls.n && fd < 0; i++) {
         struct ddp_err why;
-        fd = connect_one(s, addrs.v[i], deadline_ms, keys, &why);
-        if (fd < 0 && error != ETIMEDOUT) /* ... and one that was reset may be accepted */
-            error = errno == ECONNRESET ? ETIMEDOUT : errno;
+        fd = connect_one(s, s->calls.v[i], left_ms, keys, &why);
         if (i == 0 && fd < 0)
             *err = why; /* of the likeliest address */
     }
-    strv_finish(&addrs);
-    errno = error;
     return fd < 0 ? err_prefix(err, "cannot call back") : fd;
 }
 
@@ -390,6 +393,7 @@ static int try_parent(const struct bootstrap *s, int64_t deadline_ms,
                       struct link_keys *keys, struct ddp_err *err)
 {
     const struct bootstrap_parent *p = &s->parent;
+    struct handshake h;
     int fd = -1;
     for (int i = 0; i < BOOTSTRAP_PORTS && fd < 0 && now_ms() < deadline_ms; i++) {
         int64_t until = now_ms() + PARENT_TRY_MS;
@@ -397,11 +401,15 @@ static int try_parent(const struct bootstrap *s, int64_t deadline_ms,
         fd = sock_connect(p->name, p->port + i, until, false, err);
         if (fd < 0 && errno == ENXIO)
             break; /* no such name: nothing changes that */
-        if (fd >= 0 && prove(fd, fd, s, &p->key, until, deadline_ms, keys, err) < 0) {
+        if (fd < 0)
+            continue;
+        if (answer(&p->key, s->node, fd, fd, until, &h, err) < 0 ||
+            bootstrap_confirm(&h, fd, deadline_ms, keys, err) < 0) {
             close(fd);
             fd = -1;
             errno = EPROTO;
         }
+        secret_wipe(&h, sizeof h);
     }
     return fd;
 }

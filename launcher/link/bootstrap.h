@@ -32,6 +32,7 @@
 
 #include "common/secret.h"
 #include "common/strv.h"
+#include "launcher/link/handshake.h"
 #include "launcher/link/link.h"
 
 #include <stdbool.h>
@@ -81,19 +82,25 @@ void bootstrap_finish(struct bootstrap *s);
 /* --- connecting: blocking, as an agent without a link has nothing else to do -----------
  */
 
-/* Connect and authenticate. Tries the parent's address as ssh or Slurm gives it first
- * (`from`: SSH_CONNECTION, whose first word is used, or SLURM_LAUNCH_NODE_IPADDR; or
- * NULL), then those of the bootstrap data. Returns the connected socket and the keys of
- * the link, or -1; errno is ETIMEDOUT if one of them was silent and may answer later. */
-int bootstrap_connect(const struct bootstrap *s, const char *from, int64_t deadline_ms,
+/* Connect to one of s->calls until `deadline_ms`: the socket or -1 with errno, of
+ * sock_connect(). */
+int bootstrap_call(const char *addrs, int64_t deadline_ms, struct ddp_err *err);
+/* Authenticate to the launcher at the other end of `in` and `out` (non-blocking): read
+ * its offer and send the answer; then read the proof, which gives the keys of the link.
+ * The caller wipes `h`. -1 with errno: ETIMEDOUT; ECONNRESET: it has closed; EPROTO. */
+int bootstrap_answer(const struct bootstrap *s, int in, int out, int64_t deadline_ms,
+                     struct handshake *h, struct ddp_err *err);
+int bootstrap_confirm(struct handshake *h, int in, int64_t deadline_ms,
                       struct link_keys *keys, struct ddp_err *err);
+
+/* All of it, once for each of s->calls until one succeeds: the connected socket and the
+ * keys of the link, or -1. Takes at most `*left_ms`, from which it subtracts the time in
+ * which this process ran. */
+int bootstrap_connect(const struct bootstrap *s, int64_t *left_ms, struct link_keys *keys,
+                      struct ddp_err *err);
 /* The node that is this one's parent in the tree of agents: it may start later, so this
  * tries until the deadline. -1: call the launcher instead. */
 int bootstrap_connect_parent(const struct bootstrap *s, int64_t deadline_ms,
                              struct link_keys *keys, struct ddp_err *err);
-/* Authenticate to a launcher that is at the other end of `in` and `out` (non-blocking),
- * and makes its offer until `offer_ms`. -1 with errno; ECONNRESET: it has closed them. */
-int bootstrap_prove(const struct bootstrap *s, int in, int out, int64_t offer_ms,
-                    int64_t deadline_ms, struct link_keys *keys, struct ddp_err *err);
 
 #endif

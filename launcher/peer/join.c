@@ -8,6 +8,7 @@
 
 #include "common/duration.h"
 #include "common/err.h"
+#include "common/limit.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/sock.h"
@@ -18,6 +19,7 @@
 #include "launcher/peer/listener.h"
 #include "launcher/transport/program.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,9 +27,10 @@
 
 extern char **environ;
 
-/* ms: between attempts to find the head; the head's reply may be this late after the
- * deadline; a listening head may be this long without a visible meeting file */
-enum { POLL_MS = 100, REPLY_MS = 15000, FILE_MS = 5000 };
+/* ms: between attempts to find the head; without an answer of the head's host; a
+ * listening head may be this long without a visible meeting file */
+enum { POLL_MS = 100, CUT_MS = 30000, FILE_MS = 5000, LISTEN_MS = 2000, STEP_MS = 1000 };
+enum { KEEPALIVE_S = 3 };
 
 struct joiner {
     const struct opts *opts; /* borrowed, as all up to `head` */
@@ -35,8 +38,9 @@ struct joiner {
     const struct peer_key *k;
     const char *head; /* NULL: only the meeting file has its address */
     int port;
-    int64_t deadline_ms;
-    int64_t listening_ms; /* head_listens() since, without a meeting file; 0: not yet */
+    int64_t left_ms;    /* of --start-timeout; time in which this process ran */
+    bool listens;       /* the head, without a meeting file ... */
+    int64_t no_file_ms; /* ... for so long */
     struct link_keys keys;
     int fd;
     struct msg_job own; /* owned */
@@ -49,12 +53,14 @@ struct joiner {
 /* --- finding the head --------------------------------------------------------------- */
 
 /* Does a ddprun listen there? A listener sends its offer first. */
-static bool head_listens(const struct joiner *m)
+static bool head_listens(struct joiner *m)
 {
     char magic[6] = "";
-    int fd = sock_connect(m->head, m->port, now_ms() + 2000, false, NULL);
-    bool yes = fd >= 0 && sock_read_all(fd, magic, sizeof magic, now_ms() + 2000) == 0 &&
+    int64_t began_ms = now_ms(), until = began_ms + LISTEN_MS;
+    int fd = sock_connect(m->head, m->port, until, false, NULL);
+    bool yes = fd >= 0 && sock_read_all(fd, magic, sizeof magic, until) == 0 &&
                memcmp(magic, "DDPRUN", sizeof magic) == 0;
+    m->left_ms -= limit_count_ms(now_ms() - began_ms, LISTEN_MS);
     if (fd >= 0)
         close(fd);
     return yes;
@@ -64,11 +70,9 @@ static bool head_listens(const struct joiner *m)
  * the file name differs (--master-addr is part of it). */
 static int check_shared_folder(struct joiner *m, struct ddp_err *err)
 {
-    if (!m->head || (m->listening_ms == 0 && !head_listens(m)))
-        return 0;
-    if (m->listening_ms == 0)
-        m->listening_ms = now_ms();
-    if (now_ms() - m->listening_ms < FILE_MS)
+    m->listens = m->listens || (m->head && head_listens(m));
+    m->no_file_ms += m->listens ? POLL_MS : 0;
+    if (m->no_file_ms < FILE_MS)
         return 0;
     return err_set(
         err,
@@ -100,7 +104,7 @@ static int try_meeting_file(struct joiner *m, struct ddp_err *err)
         strv_finish(&s.calls);
         s.calls = calls;
     }
-    m->fd = bootstrap_connect(&s, NULL, m->deadline_ms, &m->keys, err);
+    m->fd = bootstrap_connect(&s, &m->left_ms, &m->keys, err);
     bootstrap_finish(&s);
     return m->fd >= 0;
 }
@@ -110,19 +114,25 @@ static int try_address(struct joiner *m, struct ddp_err *err)
     struct bootstrap s = {
         .key = m->k->key, .of_job = true, .node = (unsigned)m->job->rank};
     strv_pushf(&s.calls, "%s %d", m->head, m->port);
-    m->fd = bootstrap_connect(&s, NULL, m->deadline_ms, &m->keys, err);
+    m->fd = bootstrap_connect(&s, &m->left_ms, &m->keys, err);
     strv_finish(&s.calls);
     secret_wipe(&s.key, sizeof s.key);
     return m->fd >= 0;
 }
 
+static void pause_polls(struct joiner *m)
+{
+    sleep_ms(POLL_MS);
+    m->left_ms -= POLL_MS;
+}
+
 static int find_head(struct joiner *m, struct ddp_err *err)
 {
     int rc = 0;
-    while (rc == 0 && now_ms() < m->deadline_ms) {
+    while (rc == 0 && m->left_ms > 0) {
         rc = m->k->meeting_file ? try_meeting_file(m, err) : try_address(m, err);
         if (rc == 0)
-            sleep_ms(POLL_MS);
+            pause_polls(m);
     }
     if (rc > 0)
         return 0;
@@ -133,16 +143,32 @@ static int find_head(struct joiner *m, struct ddp_err *err)
 
 /* --- joining it --------------------------------------------------------------------- */
 
-/* Send the join request and wait for the reply, which comes when all have joined. */
+/* The head replies when all have joined or its own limit is over, and exits otherwise.
+ * One that is stopped does so later: only a network that is cut ends the wait. */
+static int await_reply(struct joiner *m)
+{
+    sock_set_keepalive(m->fd, KEEPALIVE_S, KEEPALIVE_S, CUT_MS / 1000 / KEEPALIVE_S);
+    for (int64_t cut_ms = 0; cut_ms < CUT_MS;) {
+        int64_t began_ms = now_ms();
+        if (sock_await(m->fd, POLLIN, began_ms + STEP_MS) == 0)
+            return 0;
+        int64_t ran_ms = limit_count_ms(now_ms() - began_ms, STEP_MS);
+        m->left_ms -= ran_ms;
+        cut_ms = sock_unanswered(m->fd) ? cut_ms + ran_ms : 0;
+    }
+    return -1;
+}
+
+/* Send the join request and receive the reply. */
 static int ask(struct joiner *m, const struct msg_join *own, int *code,
                struct ddp_err *err)
 {
     unsigned char bytes[JOIN_SIZE];
     struct msg_joined reply;
     join_message_seal(MSG_JOIN, own, &m->keys.out, bytes);
-    int64_t until = m->deadline_ms + REPLY_MS;
-    if (sock_write_all(m->fd, bytes, sizeof bytes, until) < 0 ||
-        sock_read_all(m->fd, bytes, sizeof bytes, until) < 0) {
+    if (sock_write_all(m->fd, bytes, sizeof bytes, now_ms() + CUT_MS) < 0 ||
+        await_reply(m) < 0 ||
+        sock_read_all(m->fd, bytes, sizeof bytes, now_ms() + CUT_MS) < 0) {
         err_errno(err, "lost the connection to the head");
         close(m->fd);
         m->lost = true;
@@ -171,9 +197,9 @@ static int join(struct joiner *m, const struct msg_join *own, int *code,
     for (;;) {
         m->lost = false;
         int rc = find_head(m, err) < 0 ? -1 : ask(m, own, code, err);
-        if (rc == 0 || !m->lost || !again || now_ms() > m->deadline_ms)
+        if (rc == 0 || !m->lost || !again || m->left_ms <= 0)
             return rc;
-        sleep_ms(POLL_MS);
+        pause_polls(m);
     }
 }
 
@@ -219,7 +245,7 @@ int join_run(const struct opts *opts, const struct ambient_job *o,
                        .k = k,
                        .head = head,
                        .port = opts->master_port ? opts->master_port : PEER_PORT,
-                       .deadline_ms = now_ms() + opts->start_timeout_ms,
+                       .left_ms = opts->start_timeout_ms,
                        .fd = -1,
                        .local_gone_fd = local_gone_fd};
     int code = EXIT_CANNOT_START;

@@ -9,7 +9,7 @@ import time
 
 import hosts
 from hosts import LabTest, main, node
-from launch import marked, wait_until, who_is_left
+from launch import marked, parent_of, wait_until, who_is_left
 
 setUpModule = hosts.set_up
 tearDownModule = hosts.tear_down
@@ -82,23 +82,87 @@ class Silence(FaultTest):
         self.assert_ended(launch, 0)
         self.assertEqual(launch.out.count("tick"), 600)
 
+    def held(self, name, *numbers):
+        """A launch whose agents call back when release(name) is called."""
+        agent = self.write(
+            f"agent-{name}", f"#!/bin/sh\necho >>{self.path('up-' + name)}\n"
+            f"until [ -e {self.path('go-' + name)} ]; do sleep 0.05; done\n"
+            f"exec {hosts.LAB_HOSTS.bin}/ddprun-agent \"$@\"\n", 0o755)
+        launch = self.start_on(numbers, "echo done", "--agent", agent)
+        up = self.path(f"up-{name}")
+        self.assertTrue(wait_until(lambda: self.lines_of(up) == len(numbers) - 1), launch.err)
+        return launch
+
+    @staticmethod
+    def lines_of(path):
+        try:
+            with open(path, encoding="ascii") as f:
+                return len(f.readlines())
+        except FileNotFoundError:
+            return 0
+
+    def release(self, name):
+        self.write(f"go-{name}", "")
+
     def test_a_cut_while_an_agent_calls_back(self):
         """ssh has started it; nothing answers for longer than it tries an address, and ssh's own
         connection is cut, too."""
         self.addCleanup(self.heal, 4)
-        up = self.path("up")
-        agent = self.write(
-            "agent", f"#!/bin/sh\necho >{up}; until [ -e {self.go} ]; do sleep 0.05; done\n"
-            f"exec {hosts.LAB_HOSTS.bin}/ddprun-agent \"$@\"\n", 0o755)
-        launch = self.start_on((1, 4), "echo done", "--agent", agent)
-        self.assertTrue(wait_until(lambda: os.path.exists(up)), launch.err)
+        launch = self.held("cut", 1, 4)
         self.fault(4, "drop")
-        self.write("go", "")
+        self.release("cut")
         time.sleep(10)
         self.fault(4, "undrop")
         launch.wait()
         self.assert_ended(launch, 0)
         self.assertEqual(launch.out.count("done"), 2)
+
+    def launcher_of(self, name):
+        """Of several launches, the one of held(name); its agent has the same command line."""
+        ours = [pid for pid, line in marked(*self.marks).items()
+                if line.startswith(hosts.LAB_HOSTS.ddprun + " ") and f"/agent-{name} " in line]
+        return next(pid for pid in ours if parent_of(pid) not in ours)
+
+    def has_agent(self, number):
+        return any("ddprun-agent" in line.split()[0] for line in self.on_host(number).values())
+
+    def test_a_launcher_that_is_stopped_while_agents_call_back(self):
+        """For longer than an agent tries a network that is cut. Its kernel answers the agents on
+        hosts 2 and 3; the one on 4 cannot reach it, the one on 5 no more after a while, and what
+        waits on 6 ends with the launcher."""
+        for number in (4, 5):
+            self.addCleanup(self.heal, number)
+        launches = {name: self.held(name, 1, *numbers) for name, numbers in (
+            ("stopped", (2, 3)), ("cut", (4,)), ("cut-later", (5,)), ("killed", (6,)))}
+        launchers = {name: self.launcher_of(name) for name in launches}
+        for pid in launchers.values():
+            os.kill(pid, signal.SIGSTOP)
+        self.fault(4, "drop")
+        for name in launches:
+            self.release(name)
+        for number in (2, 3, 4, 5, 6):
+            self.assertTrue(wait_until(lambda n=number: self.has_agent(n)), number)
+        time.sleep(3)
+        self.fault(5, "drop")
+        time.sleep(32)
+        for number in (2, 3, 6):
+            self.assertTrue(self.has_agent(number), number)
+        for number in (4, 5):
+            self.assertTrue(wait_until(lambda n=number: not self.on_host(n)), self.on_host(number))
+            self.fault(number, "undrop")
+        os.kill(launchers["killed"], signal.SIGKILL)
+        self.assertTrue(wait_until(lambda: not self.on_host(6)), self.on_host(6))
+        for pid in marked(launches["stopped"].mark):
+            try:
+                os.kill(pid, signal.SIGCONT)
+            except ProcessLookupError:
+                pass
+        for launch in launches.values():
+            launch.wait()
+        self.assert_ended(launches["stopped"], 0)
+        self.assertEqual(launches["stopped"].out.count("done"), 3)
+        for name in ("cut", "cut-later"):
+            self.assert_ended(launches[name], 125)
 
     def test_a_launcher_that_is_stopped_while_ranks_write(self):
         """Longer than the node timeout, and its window is full: its kernel still answers."""

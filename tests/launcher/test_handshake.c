@@ -193,7 +193,8 @@ START_TEST(a_late_proof_is_waited_for)
     ck_assert_int_ge(l.fd, 0);
     strv_pushf(&s.calls, "127.0.0.1 %d", l.port);
     ck_assert_int_eq(pthread_create(&thread, NULL, prove_late, &l), 0);
-    int fd = bootstrap_connect(&s, NULL, now_ms() + 60000, &keys, &err);
+    int64_t left_ms = 60000;
+    int fd = bootstrap_connect(&s, &left_ms, &keys, &err);
     ck_assert_msg(fd >= 0, "%s", err.text);
     pthread_join(thread, NULL);
     close(fd);

@@ -8,7 +8,7 @@ import signal
 import socket
 import time
 
-from launch import PATIENT, LaunchTest, free_port, main, wait_until, who_is_left
+from launch import PATIENT, LaunchTest, free_port, main, wait_until, wait_until_settled, who_is_left
 
 SAY = 'echo "rank $RANK/$WORLD_SIZE local $LOCAL_RANK/$LOCAL_WORLD_SIZE node $NODE_RANK"'
 
@@ -130,6 +130,24 @@ class ByHand(Peers):
         head.signal(signal.SIGCONT)
         time.sleep(1)
         self.all_end([self.node(1, 2, "true"), head], 0)
+
+    def test_one_that_stands_still_while_it_looks_for_the_head(self):
+        other = self.node(1, 2, "--start-timeout", 6, "true")
+        wait_until_settled(other.mark)
+        other.signal(signal.SIGSTOP)
+        time.sleep(8)
+        other.signal(signal.SIGCONT)
+        self.all_end([self.node(0, 2, "true"), other], 0)
+
+    def test_a_head_that_stands_still_when_one_has_joined(self):
+        """For longer than the start-timeout of that one."""
+        head = self.node(0, 3, "--verbose", "true")
+        other = self.node(1, 3, "--start-timeout", 2, "true")
+        self.wait_for(head, "joined: 2 of 3", "err")
+        head.signal(signal.SIGSTOP)
+        time.sleep(18)
+        head.signal(signal.SIGCONT)
+        self.all_end([self.node(2, 3, "true"), head, other], 0)
 
     def test_who_has_not_come_is_named(self):
         launches = [self.node(k, 4, "--start-timeout", 8, "true") for k in (0, 2)]

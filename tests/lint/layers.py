@@ -62,7 +62,7 @@ MAY = {
     "launcher/tools/script": ["launcher/cli", "launcher/tools/tool.h", "launcher/opts.h"] + BASE,
     "launcher/tools/scaling": ["launcher/cli", "launcher/tools/script", "launcher/tools/tool.h",
                                "launcher/opts.h"] + BASE,
-    "launcher/tools/fetch": ["launcher/tools/tool.h", "launcher/transport", "launcher/opts.h"] + BASE,
+    "launcher/tools/fetch": ["launcher/tools/tool.h", "launcher/opts.h"] + BASE,
     "launcher/plugins/observe/view": ["launcher/control"] + BASE,
     # inside slurmstepd: the table of the contract, and the reader of Slurm's counts
     "spank": ["launcher/contract.h", "launcher/alloc/sched.h"] + BASE,

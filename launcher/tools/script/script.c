@@ -12,7 +12,6 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "launcher/cli/walltime.h"
-#include "launcher/tools/script/complex.h"
 #include "launcher/tools/script/python_env.h"
 #include "launcher/tools/script/request.h"
 #include "launcher/tools/script/submit.h"
@@ -229,6 +228,48 @@ static char *fill_site_text(const struct site *s, const char *key, const char *t
     char *out = template_fill(name, text ? text : "", values, NULL, NULL, err);
     free(name);
     return out;
+}
+
+/* The slots of "-pe NAME SLOTS". */
+static int slots_of(const char *asked)
+{
+    const char *pe = strstr(asked, "-pe ");
+    int slots = 1;
+    if (pe && sscanf(pe, "-pe %*s %d", &slots) == 1 && slots > 0)
+        return slots;
+    return 1;
+}
+
+/* `-l gpu=N` of Grid Engine means N GPUs per slot, per job or per host: sge_complex(5),
+ * column "consumable" of `qconf -sc`. The N for `r->gpus` GPUs on each node; `asked` is
+ * the request's text, in which the number of slots stands behind "-pe NAME". -1: no N
+ * asks for exactly these GPUs. */
+static int complex_amount(const struct request *r, const char *asked, int *amount,
+                          struct ddp_err *err)
+{
+    const struct site *s = r->site;
+    bool whole = r->partition && r->partition->whole;
+    int slots = slots_of(asked);
+    int64_t all = (int64_t)r->hosts * r->gpus;
+    *amount = r->gpus;
+    if (s->consumable == CONSUMABLE_JOB && r->hosts > 1 && !whole)
+        return err_set(
+            err,
+            "%s: gpu-consumable = JOB takes GPUs from the job's first host only, "
+            "not from %d nodes; write -N 1, or whole-nodes = yes in the site "
+            "file if a job has its nodes to itself",
+            s->name, r->hosts);
+    if (s->consumable != CONSUMABLE_SLOT)
+        return 0;
+    if (all % slots != 0)
+        return err_set(
+            err,
+            "%s: gpu-consumable = YES is multiplied by the slots, and %d slots "
+            "do not divide %d GPUs; ask for {{all_gpus}} slots in the site "
+            "file's request, or write JOB or HOST as in 'qconf -sc'",
+            s->name, slots, (int)all);
+    *amount = (int)(all / slots);
+    return 0;
 }
 
 /* The site's request for nodes, CPUs and GPUs. For Grid Engine {{gpus}} is the amount

@@ -43,8 +43,12 @@ int agent_plugins_init(struct agent *a, struct ddp_err *err)
     a->plugins = xcalloc(n + 1, sizeof *a->plugins);
     for (size_t i = 0; i < n; i++) {
         const struct agent_plugin *p = agent_plugins[i];
-        if (p->init && p->init(a, &a->plugins[i], err) < 0)
+        if (p->state_size > 0) {
+            a->plugins[i] = xcalloc(1, p->state_size);
+            *(struct agent **)a->plugins[i] = a;
+        } else if (p->init && p->init(a, &a->plugins[i], err) < 0) {
             return -1;
+        }
     }
     return 0;
 }

@@ -1,7 +1,7 @@
 /* launcher/agent/plugin.h - plug-ins on the nodes' side
  *
  * The other half of launcher/job/plugin.h, with the same rules: a row in agent_plugins[]
- * (launcher/plugins/agent_plugins.c), a state made by `init`, hooks that may be NULL, run
+ * (launcher/plugins/agent_plugins.c), a state of its own, hooks that may be NULL, run
  * in the agent's event loop and do not block. An agent's life, and the hooks called:
  *
  *     agent_run()    init        on every node, before anything is known of the job
@@ -34,7 +34,10 @@ struct agent_message {
 struct agent_plugin {
     const char *name;
 
-    /* Sets *state, or leaves it NULL: no part in this job. -1: the agent exits. */
+    /* Of the state, which is made of zeros; its first member is the struct agent *. */
+    size_t state_size;
+    /* In its place: sets *state, or leaves it NULL: no part in this job. -1: the agent
+     * exits. */
     int (*init)(struct agent *a, void **state, struct ddp_err *err);
     void (*fini)(void *state); /* kills its processes, if any are left */
 

@@ -62,14 +62,6 @@ static void error_rank_exited(void *state, uint32_t local, const struct msg_exit
     drop(s, local);
 }
 
-static int error_init(struct agent *a, void **state, struct ddp_err *err)
-{
-    struct error_node *s = xcalloc(1, sizeof *s);
-    s->agent = a;
-    *state = s;
-    return 0;
-}
-
 static void error_fini(void *state)
 {
     drop_all(state);
@@ -78,7 +70,7 @@ static void error_fini(void *state)
 
 const struct agent_plugin error_file_agent = {
     .name = "error_file",
-    .init = error_init,
+    .state_size = sizeof(struct error_node),
     .fini = error_fini,
     .prepare = error_prepare,
     .rank_facts = error_rank_facts,

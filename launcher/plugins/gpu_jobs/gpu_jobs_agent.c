@@ -147,14 +147,6 @@ static void gpu_jobs_ranks_over(void *state)
     leave(state);
 }
 
-static int gpu_jobs_init(struct agent *a, void **state, struct ddp_err *err)
-{
-    struct gpu_jobs *s = xcalloc(1, sizeof *s);
-    s->agent = a;
-    *state = s;
-    return 0;
-}
-
 static void gpu_jobs_fini(void *state)
 {
     struct gpu_jobs *s = state;
@@ -166,7 +158,7 @@ static void gpu_jobs_fini(void *state)
 
 const struct agent_plugin gpu_jobs_agent = {
     .name = "gpu_jobs",
-    .init = gpu_jobs_init,
+    .state_size = sizeof(struct gpu_jobs),
     .fini = gpu_jobs_fini,
     .prepare = gpu_jobs_prepare,
     .ranks_over = gpu_jobs_ranks_over,

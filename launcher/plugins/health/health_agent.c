@@ -69,14 +69,6 @@ static int handle_check(void *state, const struct frame *f, struct ddp_err *err)
     return 0;
 }
 
-static int on_init(struct agent *a, void **state, struct ddp_err *err)
-{
-    struct health_node *h = xcalloc(1, sizeof *h);
-    h->agent = a;
-    *state = h;
-    return 0;
-}
-
 static void on_fini(void *state)
 {
     struct health_node *h = state;
@@ -103,7 +95,7 @@ static const struct agent_message messages[] = {{MSG_CHECK, handle_check}, {0}};
 
 const struct agent_plugin health_agent = {
     .name = "health",
-    .init = on_init,
+    .state_size = sizeof(struct health_node),
     .fini = on_fini,
     .stop = on_stop,
     .spares = on_spares,

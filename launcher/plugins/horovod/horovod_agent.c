@@ -141,14 +141,6 @@ static int handle_notify(void *state, const struct frame *f, struct ddp_err *err
 
 /* --- life --------------------------------------------------------------------------- */
 
-static int on_init(struct agent *a, void **state, struct ddp_err *err)
-{
-    struct horovod_node *h = xcalloc(1, sizeof *h);
-    h->agent = a;
-    *state = h;
-    return 0;
-}
-
 static void on_fini(void *state)
 {
     struct horovod_node *h = state;
@@ -166,7 +158,7 @@ static const struct agent_message messages[] = {
 
 const struct agent_plugin horovod_agent = {
     .name = "horovod",
-    .init = on_init,
+    .state_size = sizeof(struct horovod_node),
     .fini = on_fini,
     .prepare = on_prepare,
     .rank_facts = on_rank_facts,

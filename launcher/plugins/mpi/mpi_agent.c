@@ -615,14 +615,6 @@ static bool mpi_busy(const void *state)
     return mpi_spares(state, 0);
 }
 
-static int mpi_init(struct agent *a, void **state, struct ddp_err *err)
-{
-    struct mpi_node *s = xcalloc(1, sizeof *s);
-    s->agent = a;
-    *state = s;
-    return 0;
-}
-
 static void mpi_fini(void *state)
 {
     struct mpi_node *s = state;
@@ -642,7 +634,7 @@ static const struct agent_message messages[] = {
 
 const struct agent_plugin mpi_agent = {
     .name = "mpi",
-    .init = mpi_init,
+    .state_size = sizeof(struct mpi_node),
     .fini = mpi_fini,
     .prepare = mpi_prepare,
     .examine = mpi_examine,

@@ -95,14 +95,6 @@ static int handle_watch(void *state, const struct frame *f, struct ddp_err *err)
 
 /* --- life --------------------------------------------------------------------------- */
 
-static int on_init(struct agent *a, void **state, struct ddp_err *err)
-{
-    struct sampler *s = xcalloc(1, sizeof *s);
-    s->a = a;
-    *state = s;
-    return 0;
-}
-
 static void on_fini(void *state)
 {
     struct sampler *s = state;
@@ -115,7 +107,7 @@ static const struct agent_message messages[] = {{MSG_WATCH, handle_watch}, {0}};
 
 const struct agent_plugin observe_agent = {
     .name = "observe",
-    .init = on_init,
+    .state_size = sizeof(struct sampler),
     .fini = on_fini,
     .messages = messages,
 };

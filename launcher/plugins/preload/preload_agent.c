@@ -236,14 +236,6 @@ static bool preload_spares(const void *state, pid_t pid)
     return helper > 0 && (pid == 0 || pid == helper);
 }
 
-static int preload_init(struct agent *a, void **state, struct ddp_err *err)
-{
-    struct preload_node *s = xcalloc(1, sizeof *s);
-    s->agent = a;
-    *state = s;
-    return 0;
-}
-
 static void preload_fini(void *state)
 {
     struct preload_node *s = state;
@@ -253,7 +245,7 @@ static void preload_fini(void *state)
 
 const struct agent_plugin preload_agent = {
     .name = "preload",
-    .init = preload_init,
+    .state_size = sizeof(struct preload_node),
     .fini = preload_fini,
     .prepare = preload_prepare,
     .examine = preload_examine,

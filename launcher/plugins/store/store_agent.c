@@ -102,14 +102,6 @@ static int handle_vouched(void *state, const struct frame *f, struct ddp_err *er
     return 0;
 }
 
-static int store_init(struct agent *a, void **state, struct ddp_err *err)
-{
-    struct store_node *s = xcalloc(1, sizeof *s);
-    s->agent = a;
-    *state = s;
-    return 0;
-}
-
 static void store_fini(void *state)
 {
     struct store_node *s = state;
@@ -126,7 +118,7 @@ static const struct agent_message messages[] = {
 
 const struct agent_plugin store_agent = {
     .name = "store",
-    .init = store_init,
+    .state_size = sizeof(struct store_node),
     .fini = store_fini,
     .prepare = store_prepare,
     .messages = messages,

@@ -8,14 +8,16 @@
 #include "launcher/agent/plugin.h"
 #include "launcher/plugins/plugins.h"
 
+#include "common/duration.h"
 #include "common/installed.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/sock.h"
 #include "common/write_all.h"
+#include "launcher/agent/ranks.h"
 #include "launcher/place/bind.h"
+#include "launcher/plugins/diagnose/arrivals.h"
 #include "launcher/plugins/diagnose/child.h"
-#include "launcher/plugins/diagnose/questions.h"
 #include "launcher/plugins/diagnose/ras.h"
 
 #include <dirent.h>
@@ -33,6 +35,26 @@
 /* CLEAN_MS: delay before the folders of killed agents are removed; short jobs skip it */
 enum { YOUNG_S = 60, CLEAN_MS = 100 };
 
+enum { CALLS_MAX = 3 << 20 }; /* bytes; the message takes more */
+
+/* What ddprun-diagnose is asked about the ranks here, each by a process of its own. */
+enum question_kind {
+    INQUIRY,  /* for a hang report */
+    ARRIVALS, /* for --stragglers: when they have entered collectives */
+    BESIDE,   /* ... what else runs on the CPUs of one of them */
+    CALLS,    /* for a page: the collectives that they are in */
+    LAST,     /* before SIGKILL: their stacks */
+    QUESTIONS
+};
+
+struct rank_question {
+    struct diagnose *d; /* borrowed: owner */
+    struct diagnose_child child;
+    struct evbuffer *text; /* owned: its output, as far as it has not been passed on */
+    uint32_t id;           /* of the launcher's question; BESIDE: the rank */
+    int64_t asked_ns;
+};
+
 struct diagnose {
     struct agent *agent; /* borrowed */
     char *folder;        /* owned; NULL: none could be made */
@@ -42,11 +64,7 @@ struct diagnose {
     char *ras_addr; /* owned: NCCL_RAS_ADDR of this job here; NULL: no GPUs, or no port */
     char *nccl;     /* owned: that of the ranks, which the user may have set; NULL */
     char *python;   /* owned: the folder of sitecustomize.py; NULL: not installed */
-    struct diagnose_child child;
-    uint32_t inquiry;            /* number of the one that `child` answers */
-    struct diagnose_child last;  /* reads stacks before SIGKILL */
-    struct evbuffer *last_lines; /* owned: what it has written */
-    struct questions *questions; /* owned */
+    struct rank_question questions[QUESTIONS];
 };
 
 static char *python_folder(void)
@@ -209,17 +227,91 @@ static void diagnose_rank_env(void *state, uint32_t local, struct strv *env)
     free(longer);
 }
 
-/* --- inquiries ---------------------------------------------------------------------- */
+/* --- questions: a new one of a kind replaces that before -----------------------------
+ */
 
-static void send_answer(struct diagnose *d, const uint8_t *data, size_t n)
+/* Rank `first` (-1: any) comes before the others. 1; 0: no rank runs; -1: error. */
+static int start(struct rank_question *q, const char *part, int64_t first,
+                 struct ddp_err *err)
 {
-    agent_send(d->agent,
-               MSG(answer, .id = d->inquiry, .data = data, .ndata = (uint32_t)n));
+    const struct agent *a = q->d->agent;
+    struct strv args = {0};
+    diagnose_child_kill(&q->child);
+    evbuffer_drain(q->text, evbuffer_get_length(q->text));
+    strv_push(&args, part);
+    strv_push(&args, q->d->folder ? q->d->folder : "/nonexistent");
+    for (int turn = 0; turn < 2; turn++) {
+        for (uint32_t i = 0; i < a->share.nlocal; i++) {
+            uint32_t rank = a->share.ranks[i].rank;
+            pid_t pid = ranks_pid(a->ranks, i);
+            if (pid > 0 && (rank == first) == (turn == 0))
+                strv_pushf(&args, "%u:%d", rank, (int)pid);
+        }
+    }
+    int rc = args.n > 2;
+    if (rc && diagnose_child_start(&q->child, a->loop, &args, -1, err) < 0)
+        rc = -1;
+    strv_finish(&args);
+    return rc;
 }
 
-static void on_out(const void *data, size_t n, void *arg)
+/* The launcher gets an answer without data if there is none. */
+static int ask(struct rank_question *q, const char *part, uint32_t id, int64_t first)
 {
-    send_answer(arg, data, n);
+    struct ddp_err why;
+    q->id = id;
+    q->asked_ns = now_ns();
+    int rc = start(q, part, first, &why);
+    if (rc < 0 && q == &q->d->questions[INQUIRY])
+        log_warn("no report of the ranks here: %s", why.text);
+    else if (rc < 0)
+        log_info("no answer about the ranks here: %s", why.text);
+    if (rc <= 0)
+        q->child.out(NULL, 0, q);
+    return 0;
+}
+
+/* A report may be long: each piece is sent as it comes. */
+static void on_inquiry(const void *data, size_t n, void *arg)
+{
+    const struct rank_question *q = arg;
+    agent_send(q->d->agent, MSG(answer, .id = q->id, .data = data, .ndata = (uint32_t)n));
+}
+
+static void on_arrivals(const void *data, size_t size, void *arg)
+{
+    struct rank_question *q = arg;
+    evbuffer_add(q->text, data, size);
+    if (size > 0)
+        return;
+    size_t n = evbuffer_get_length(q->text) / sizeof(struct arrivals_record);
+    const struct arrivals_record *r = (void *)evbuffer_pullup(q->text, -1);
+    struct call_arrival *list = xcalloc(n + 1, sizeof *list);
+    for (size_t i = 0; i < n; i++)
+        list[i] = (struct call_arrival){r[i].rank, r[i].group, r[i].number, r[i].at_ns};
+    agent_send(q->d->agent, MSG(arrivals, .id = q->id, .asked_ns = q->asked_ns,
+                                .sent_ns = now_ns(), .n = (uint32_t)n, .list = list));
+    free(list);
+}
+
+static void on_beside(const void *data, size_t n, void *arg)
+{
+    struct rank_question *q = arg;
+    evbuffer_add(q->text, n ? data : "", n ? n : 1);
+    if (n == 0)
+        agent_send(q->d->agent, MSG(beside, .rank = q->id,
+                                    .text = (char *)evbuffer_pullup(q->text, -1)));
+}
+
+static void on_calls(const void *data, size_t n, void *arg)
+{
+    struct rank_question *q = arg;
+    bool fits = evbuffer_get_length(q->text) <= CALLS_MAX;
+    evbuffer_add(q->text, n ? data : "", n ? n : 1);
+    if (n == 0)
+        agent_send(q->d->agent,
+                   MSG(calls, .id = q->id,
+                       .text = fits ? (char *)evbuffer_pullup(q->text, -1) : NULL));
 }
 
 /* For ras.h: at the first inquiry, as most jobs have none. */
@@ -239,39 +331,43 @@ static int handle_inquire(void *state, const struct frame *f, struct ddp_err *er
 {
     struct diagnose *d = state;
     const struct msg_inquire *m = f->m;
-    struct ddp_err why;
-    d->inquiry = m->id;
     if (!m->brief)
         note_ras(d);
-    int rc = diagnose_start(&d->child, d->agent, m->brief ? "brief" : "collect",
-                            d->folder, -1, &why);
-    if (rc < 0)
-        log_warn("no report of the ranks here: %s", why.text);
-    if (rc <= 0)
-        send_answer(d, NULL, 0);
-    return 0;
+    return ask(&d->questions[INQUIRY], m->brief ? "brief" : "collect", m->id, -1);
 }
 
-static int handle_question(void *state, const struct frame *f, struct ddp_err *err)
+static int handle_arrivals(void *state, const struct frame *f, struct ddp_err *err)
 {
-    struct diagnose *d = state;
-    questions_ask(d->questions, f, d->folder);
-    return 0;
+    const struct msg_ask_arrivals *m = f->m;
+    return ask(&((struct diagnose *)state)->questions[ARRIVALS], "arrivals", m->id, -1);
+}
+
+static int handle_beside(void *state, const struct frame *f, struct ddp_err *err)
+{
+    const struct msg_ask_beside *m = f->m;
+    return ask(&((struct diagnose *)state)->questions[BESIDE], "beside", m->rank,
+               m->rank);
+}
+
+static int handle_calls(void *state, const struct frame *f, struct ddp_err *err)
+{
+    const struct msg_ask_calls *m = f->m;
+    return ask(&((struct diagnose *)state)->questions[CALLS], "calls", m->id, -1);
 }
 
 /* --- before SIGKILL ----------------------------------------------------------------- */
 
 static void on_last(const void *data, size_t n, void *arg)
 {
-    struct diagnose *d = arg;
+    struct rank_question *q = arg;
     char *line;
-    evbuffer_add(d->last_lines, data, n);
-    while ((line = evbuffer_readln(d->last_lines, NULL, EVBUFFER_EOL_LF))) {
-        agent_send(d->agent, MSG(log, LOG_WARN, msg_text(line)));
+    evbuffer_add(q->text, data, n);
+    while ((line = evbuffer_readln(q->text, NULL, EVBUFFER_EOL_LF))) {
+        agent_send(q->d->agent, MSG(log, LOG_WARN, msg_text(line)));
         free(line);
     }
     if (n == 0)
-        agent_kill(d->agent);
+        agent_kill(q->d->agent);
 }
 
 /* Has a Python rank put its file there? */
@@ -292,15 +388,12 @@ static bool diagnose_before_kill(void *state)
 {
     struct diagnose *d = state;
     struct ddp_err err;
-    return writes_stacks(d) &&
-           diagnose_start(&d->last, d->agent, "last", d->folder, -1, &err) > 0;
+    return writes_stacks(d) && start(&d->questions[LAST], "last", -1, &err) > 0;
 }
 
 static void diagnose_ranks_over(void *state)
 {
-    struct diagnose *d = state;
-    diagnose_child_kill(&d->last);
-    evbuffer_drain(d->last_lines, evbuffer_get_length(d->last_lines));
+    diagnose_child_kill(&((struct diagnose *)state)->questions[LAST].child);
 }
 
 /* --- life --------------------------------------------------------------------------- */
@@ -308,22 +401,33 @@ static void diagnose_ranks_over(void *state)
 static bool diagnose_spares(const void *state, pid_t pid)
 {
     const struct diagnose *d = state;
-    return diagnose_child_is(&d->child, pid) || diagnose_child_is(&d->last, pid) ||
-           questions_spares(d->questions, pid); /* they end with us */
+    bool spares = false;
+    for (size_t i = 0; i < QUESTIONS; i++)
+        spares |= diagnose_child_is(&d->questions[i].child, pid); /* ends with us */
+    return spares;
 }
 
 static int diagnose_init(struct agent *a, void **state, struct ddp_err *err)
 {
+    static void (*const out[])(const void *data, size_t n,
+                               void *arg) = {[INQUIRY] = on_inquiry,
+                                             [ARRIVALS] = on_arrivals,
+                                             [BESIDE] = on_beside,
+                                             [CALLS] = on_calls,
+                                             [LAST] = on_last};
     struct diagnose *d = xcalloc(1, sizeof *d);
     *d = (struct diagnose){.agent = a,
                            .held = -1,
                            .clean = loop_timer(a->loop, on_clean, d),
                            .ras_fd = -1,
-                           .python = python_folder(),
-                           .child = {.reap = a->reap, .fd = -1, .out = on_out, .arg = d},
-                           .last = {.reap = a->reap, .fd = -1, .out = on_last, .arg = d},
-                           .last_lines = evbuffer_new(),
-                           .questions = questions_create(a)};
+                           .python = python_folder()};
+    for (size_t i = 0; i < QUESTIONS; i++) {
+        struct rank_question *q = &d->questions[i];
+        q->d = d;
+        q->child =
+            (struct diagnose_child){.reap = a->reap, .fd = -1, .out = out[i], .arg = q};
+        q->text = evbuffer_new();
+    }
     *state = d;
     return 0;
 }
@@ -331,10 +435,10 @@ static int diagnose_init(struct agent *a, void **state, struct ddp_err *err)
 static void diagnose_fini(void *state)
 {
     struct diagnose *d = state;
-    diagnose_child_kill(&d->child);
-    diagnose_child_kill(&d->last);
-    questions_destroy(d->questions);
-    evbuffer_free(d->last_lines);
+    for (size_t i = 0; i < QUESTIONS; i++) {
+        diagnose_child_kill(&d->questions[i].child);
+        evbuffer_free(d->questions[i].text);
+    }
     loop_free(d->clean);
     if (d->folder)
         remove_folder(d->held, d->folder);
@@ -350,9 +454,9 @@ static void diagnose_fini(void *state)
 }
 
 static const struct agent_message messages[] = {{MSG_INQUIRE, handle_inquire},
-                                                {MSG_ASK_ARRIVALS, handle_question},
-                                                {MSG_ASK_BESIDE, handle_question},
-                                                {MSG_ASK_CALLS, handle_question},
+                                                {MSG_ASK_ARRIVALS, handle_arrivals},
+                                                {MSG_ASK_BESIDE, handle_beside},
+                                                {MSG_ASK_CALLS, handle_calls},
                                                 {0}};
 
 const struct agent_plugin diagnose_agent = {

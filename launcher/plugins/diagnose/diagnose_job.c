@@ -242,11 +242,10 @@ static json_t *other_ranks(const struct diagnose *d)
             gone = xstrdup("not answered");
         }
         if (gone)
-            json_array_append_new(list, json_pack("{s:i, s:o, s:o, s:b}", "rank", r,
-                                                  "host", event_text(pn->host->name),
+            json_array_append_new(list, json_pack("{s:i, s:o, s:o}", "rank", r, "host",
+                                                  event_text(pn->host->name),
                                                   rank->exited ? "exited" : "unknown",
-                                                  event_text(gone), "timed_out",
-                                                  idset_has(&d->held, r)));
+                                                  event_text(gone)));
         free(gone);
     }
     return list;

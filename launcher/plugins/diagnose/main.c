@@ -15,15 +15,17 @@
  * The launcher runs `report`, the agent the others. Where nothing else is said they write
  * JSON on stdout; after it, `report` writes the lines for the user.
  */
+#include "common/duration.h"
+#include "common/err.h"
 #include "common/idset.h"
 #include "common/mem.h"
+#include "launcher/control/client.h"
 #include "launcher/plugins/diagnose/arrivals.h"
 #include "launcher/plugins/diagnose/beside.h"
 #include "launcher/plugins/diagnose/calls.h"
 #include "launcher/plugins/diagnose/collect.h"
 #include "launcher/plugins/diagnose/place.h"
 #include "launcher/plugins/diagnose/render.h"
-#include "launcher/plugins/diagnose/report_on.h"
 #include "launcher/plugins/diagnose/sockets.h"
 #include "launcher/plugins/diagnose/verdict.h"
 
@@ -39,6 +41,7 @@
 #include <unistd.h>
 
 enum { DEADLINE_S = 20, STACKS_SHOWN = 8, FRAMES_SHOWN = 10, REPORTS_MAX = 10000 };
+enum { REPORT_MS = 40000 }; /* for the answer to --report-on */
 
 typedef json_t *(*describe_fn)(const char *folder, const struct collect_rank *ranks,
                                size_t n);
@@ -125,96 +128,70 @@ static int collect_main(describe_fn describe, const char *folder, char **argv, i
     return fflush(stdout) == 0 ? 0 : 1;
 }
 
-static int by_rank(const void *a, const void *b)
+/* The first description of a rank counts: it may have exited since. */
+static void add_ranks(json_t **by_rank, size_t n, const json_t *ranks, const char *host)
 {
-    json_int_t x = json_integer_value(json_object_get(*(json_t *const *)a, "rank"));
-    json_int_t y = json_integer_value(json_object_get(*(json_t *const *)b, "rank"));
-    return (x > y) - (x < y);
+    json_t *rank;
+    size_t i;
+    json_array_foreach (ranks, i, rank) {
+        json_int_t number = json_integer_value(json_object_get(rank, "rank"));
+        if (number < 0 || (size_t)number >= n || by_rank[number])
+            continue;
+        by_rank[number] = json_incref(rank);
+        if (host)
+            json_object_set_new(rank, "host", json_string(host));
+    }
 }
 
-static json_t *sorted(const json_t *ranks)
+/* One that neither has exited nor is described has not been started yet. */
+static json_t *all_ranks(json_t *const *by_rank, size_t n, const json_t *timed_out)
 {
-    size_t n = json_array_size(ranks);
-    json_t **list = xcalloc(n + 1, sizeof *list), *out = json_array();
-    for (size_t i = 0; i < n; i++)
-        list[i] = json_array_get(ranks, i);
-    qsort(list, n, sizeof *list, by_rank);
-    for (size_t i = 0; i < n; i++)
-        json_array_append(out, list[i]);
-    free(list);
-    return out;
+    json_t *ranks = json_array();
+    const json_t *one;
+    size_t i;
+    for (i = 0; i < n; i++) {
+        json_t *none = by_rank[i] ? NULL
+                                  : json_pack("{s:I, s:s}", "rank", (json_int_t)i,
+                                              "unknown", "not been started");
+        json_array_append_new(ranks, none ? none : by_rank[i]);
+    }
+    json_array_foreach (timed_out, i, one)
+        json_object_set_new(json_array_get(ranks, (size_t)json_integer_value(one)),
+                            "timed_out", json_true());
+    return ranks;
 }
 
-/* stdin: a line {"job", "reason", "ranks": [...], "waits": [...], "timed_out": [0, 2],
- * ...}: the ranks that no node describes; then for each node a line with its host, and a
- * line with its answer. */
+/* stdin: a line {"job", "reason", "nranks", "ranks": [...], "timed_out": [0, 2], ...}:
+ * the ranks that no node describes; then for each node a line with its host, and a line
+ * with its answer. Its "ranks" become those of the whole job, in order. */
 static json_t *read_answers(void)
 {
     char *line = NULL, host[300] = "";
-    size_t room = 0, number = 0;
+    size_t room = 0, number = 0, nranks = 0;
     ssize_t n;
-    json_t *report = NULL;
+    json_t *report = NULL, **by_rank = NULL;
     while ((n = getline(&line, &room, stdin)) > 0) {
         line[n - 1] = line[n - 1] == '\n' ? '\0' : line[n - 1];
         if (number++ == 0) {
             report = json_loads(line, 0, NULL);
+            nranks = (size_t)json_integer_value(json_object_get(report, "nranks"));
+            by_rank = xcalloc(nranks + 1, sizeof(json_t *));
+            add_ranks(by_rank, nranks, json_object_get(report, "ranks"), NULL);
         } else if (number % 2 == 0) {
             snprintf(host, sizeof host, "%s", line);
         } else {
-            json_t *ranks = json_loads(line, 0, NULL), *rank;
-            size_t i;
-            json_array_foreach (ranks, i, rank) {
-                json_object_set_new(rank, "host", json_string(host));
-                json_array_append(json_object_get(report, "ranks"), rank);
-            }
+            json_t *ranks = json_loads(line, 0, NULL);
+            add_ranks(by_rank, nranks, ranks, host);
             json_decref(ranks);
         }
     }
     free(line);
+    if (report)
+        json_object_set_new(
+            report, "ranks",
+            all_ranks(by_rank, nranks, json_object_get(report, "timed_out")));
+    free(by_rank);
     return report;
-}
-
-/* A mark for each rank that is in a list of the report. malloc'ed. */
-static bool *marks_of(const json_t *report, const char *list, json_int_t n)
-{
-    bool *mark = xcalloc((size_t)n + 1, sizeof *mark);
-    const json_t *one;
-    size_t i;
-    json_array_foreach (json_object_get(report, list), i, one) {
-        json_int_t number = json_integer_value(one);
-        if (number >= 0 && number < n)
-            mark[number] = true;
-    }
-    return mark;
-}
-
-/* A rank that neither has exited nor is described has not been started yet. One that has
- * exited since it was described is in the list twice: the first is right. */
-static void complete(json_t *report)
-{
-    json_t *ranks = json_object_get(report, "ranks");
-    json_int_t n = json_integer_value(json_object_get(report, "nranks")), number;
-    bool *known = xcalloc((size_t)n + 1, sizeof *known),
-         *timed_out = marks_of(report, "timed_out", n);
-    for (size_t i = 0; i < json_array_size(ranks);) {
-        json_t *rank = json_array_get(ranks, i);
-        number = json_integer_value(json_object_get(rank, "rank"));
-        if (number < 0 || number >= n || known[number]) {
-            json_array_remove(ranks, i);
-            continue;
-        }
-        known[number] = true;
-        if (timed_out[number])
-            json_object_set_new(rank, "timed_out", json_true());
-        i++;
-    }
-    free(timed_out);
-    for (number = 0; number < n; number++) {
-        if (!known[number])
-            json_array_append_new(ranks, json_pack("{s:I, s:s}", "rank", number,
-                                                   "unknown", "not been started"));
-    }
-    free(known);
 }
 
 static FILE *open_file(const char *folder, const char *name)
@@ -301,14 +278,12 @@ static int report_main(const char *folder)
     json_t *report = read_answers();
     if (!report)
         return 2;
-    complete(report);
-    json_t *ranks = sorted(json_object_get(report, "ranks")), *found = verdict(ranks);
+    json_t *ranks = json_object_get(report, "ranks"), *found = verdict(ranks);
     sockets_match(ranks);
     add_waits(found, json_object_get(report, "waits"));
     bool idle = is_text(report, "reason", "timeout") && is_text(found, "kind", "none");
     json_object_set_new(report, "version", json_integer(1));
     json_object_set(report, "verdict", found);
-    json_object_set_new(report, "ranks", ranks);
     json_dumpf(found, stdout, JSON_COMPACT);
     putchar('\n');
     if (!idle) { /* otherwise it just took too long */
@@ -325,6 +300,26 @@ static int report_main(const char *folder)
     json_decref(found);
     json_decref(report);
     return fflush(stdout) == 0 ? 0 : 1;
+}
+
+/* Ask a running job of ours for a report and print it. */
+static int report_on(const char *job, struct ddp_err *err)
+{
+    int fd = control_connect(job, err);
+    if (fd < 0)
+        return -1;
+    json_t *request = json_pack("{s:s}", "do", "report");
+    json_t *answer = control_ask(fd, request, now_ms() + REPORT_MS, err);
+    json_decref(request);
+    close(fd);
+    if (!answer)
+        return -1;
+    const char *text = text_of(answer, "text");
+    int rc = !text || fputs(text, stdout) < 0 || fflush(stdout) != 0
+                 ? err_errno(err, "cannot write the report")
+                 : 0;
+    json_decref(answer);
+    return rc;
 }
 
 /* Executed in place of ddprun, with its arguments. */

@@ -1,7 +1,7 @@
 /* launcher/plugins/diagnose/trace.c - see trace.h
  *
  * A recorder has up to 2,000 entries of 400 bytes, of which the last are of interest:
- * the others are cut out before the text is parsed.
+ * most others are cut out before the text is parsed.
  */
 #include "launcher/plugins/diagnose/trace.h"
 
@@ -39,27 +39,6 @@ static json_t *type_names(const json_t *dtypes)
         json_array_append_new(names, json_string(name ? name : "?"));
     }
     return names;
-}
-
-/* "{"a":..,"entries":[{..},{..}],..}": keep the last CALLS_MAX of the entries. The first
- * key of each is the same, and no string in them has a brace. */
-static char *cut_entries(const char *text)
-{
-    static const char list[] = "\"entries\":[";
-    const char *first = strstr(text, list), *entry, *keep;
-    size_t n = 0, start = 0;
-    if (!first)
-        return xstrdup(text);
-    first += strlen(list);
-    for (entry = first; *entry == '{'; n++) {
-        const char *end = strchr(entry, '}');
-        if (!end)
-            return xstrdup(text);
-        entry = end + (end[1] == ',' ? 2 : 1);
-    }
-    for (keep = first; start + CALLS_MAX < n; start++)
-        keep = strchr(keep, '}') + 2;
-    return xasprintf("%.*s%s", (int)(first - text), text, keep);
 }
 
 /* An entry is known by its first key, the same in all. */
@@ -154,13 +133,11 @@ static const char *group_id(const json_t *process_group, const char *pg_id)
 
 int trace_of_torch(const char *text, const char *groups, int64_t now_ns, json_t *rank)
 {
-    char *cut = cut_entries(text);
-    json_t *trace = json_loads(cut, 0, NULL), *entry, *status;
+    json_t *trace = json_loads(text, 0, NULL), *entry, *status;
     json_t *calls = json_array(), *known = json_array(), *names = json_object();
     json_t *statuses = json_object_get(trace, "pg_status");
     const char *id;
     size_t i;
-    free(cut);
     json_array_foreach (json_object_get(trace, "entries"), i, entry) {
         char group[24];
         snprintf(group, sizeof group, "%lld",
@@ -174,6 +151,8 @@ int trace_of_torch(const char *text, const char *groups, int64_t now_ns, json_t 
         json_t *call = call_of(entry, now_ns, done);
         json_object_set_new(call, "group", json_string(group_id(name, group)));
         json_array_append_new(calls, call);
+        if (json_array_size(calls) > CALLS_MAX)
+            json_array_remove(calls, 0);
     }
     json_object_foreach (statuses, id, status) {
         const json_t *name = json_object_get(names, id);

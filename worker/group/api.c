@@ -29,49 +29,6 @@ static struct coll barrier(void)
 
 /* ---- arguments ---- */
 
-/* The blocks that this rank reads from `send`, or writes to `recv`, in all. */
-static size_t all_blocks(const struct coll *c, const size_t *starts, int size)
-{
-    return starts ? starts[size] : c->count * (size_t)size;
-}
-
-/* Elements behind the two pointers on this rank. */
-static void extents(const struct ddp_group *g, const struct coll *c, size_t *send,
-                    size_t *recv)
-{
-    int me = g->layout.rank, size = g->layout.size;
-    bool root = me == c->root;
-    size_t all = all_blocks(c, c->starts, size), mine = coll_block(c, me).n;
-    *send = *recv = c->count;
-    switch (c->kind) {
-    case COLL_BARRIER:
-    case COLL_BROADCAST:
-    case COLL_ALL_REDUCE:
-        break;
-    case COLL_REDUCE:
-        *recv = root ? c->count : 0;
-        break;
-    case COLL_ALL_GATHER:
-        *send = mine;
-        *recv = all;
-        break;
-    case COLL_REDUCE_SCATTER:
-        *send = all;
-        *recv = mine;
-        break;
-    case COLL_GATHER:
-        *recv = root ? all : 0;
-        break;
-    case COLL_SCATTER:
-        *send = root ? all : 0;
-        break;
-    case COLL_ALL_TO_ALL:
-        *send = all;
-        *recv = all_blocks(c, c->starts_in, size);
-        break;
-    }
-}
-
 /* Checks a rank's own block, which is copied; between ranks the message sizes are
  * compared. */
 static int check_own_block(const struct ddp_group *g, const struct coll *c,
@@ -89,7 +46,7 @@ static int check_own_block(const struct ddp_group *g, const struct coll *c,
 
 static int check(struct ddp_group *g, const struct coll *c, struct ddp_err *err)
 {
-    size_t send, recv;
+    int me = g->layout.rank, size = g->layout.size;
     if (group_check_failures(g, err) < 0)
         return -1;
     if (!reduce_known(c->type, c->op))
@@ -98,14 +55,13 @@ static int check(struct ddp_group *g, const struct coll *c, struct ddp_err *err)
     if (!reduce_sensible(c->type, c->op))
         return err_set(err, "'%s' is for integers, not for %s", op_name(c->op),
                        type_name(c->type));
-    if (c->root < 0 || c->root >= g->layout.size)
-        return err_set(err, "root %d in a group of %d", c->root, g->layout.size);
-    if (coll_most(c, g->layout.size) > SIZE_MAX / 8 / (size_t)g->layout.size)
-        return err_set(err, "%zu elements are more than memory has",
-                       coll_most(c, g->layout.size));
+    if (c->root < 0 || c->root >= size)
+        return err_set(err, "root %d in a group of %d", c->root, size);
+    if (coll_most(c, size) > SIZE_MAX / 8 / (size_t)size)
+        return err_set(err, "%zu elements are more than memory has", coll_most(c, size));
     if (check_own_block(g, c, err) < 0)
         return -1;
-    extents(g, c, &send, &recv);
+    size_t send = coll_sends(c, me, size), recv = coll_receives(c, me, size);
     if ((send > 0 && !c->send) || (recv > 0 && !c->recv))
         return err_set(err, "the buffer of %zu elements is NULL",
                        send > 0 && !c->send ? send : recv);

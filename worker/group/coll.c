@@ -12,19 +12,24 @@
 
 enum { REDUCES = 1, HAS_ROOT = 2, BY_MESSAGES = 4, NO_SIZE = 8 };
 
+/* What a buffer holds: all blocks, this rank's, or a vector of `count`; those of the root
+ * are the root's only. */
+enum extent { COUNT, BLOCK, BLOCKS, ROOT_COUNT, ROOT_BLOCKS };
+
 static const struct {
     const char *name;
     unsigned is;
+    enum extent send, recv;
 } kinds[] = {
-    [COLL_BARRIER] = {"barrier", NO_SIZE},
-    [COLL_BROADCAST] = {"broadcast", HAS_ROOT},
-    [COLL_ALL_REDUCE] = {"all_reduce", REDUCES},
-    [COLL_ALL_GATHER] = {"all_gather", 0},
-    [COLL_REDUCE_SCATTER] = {"reduce_scatter", REDUCES},
-    [COLL_REDUCE] = {"reduce", REDUCES | HAS_ROOT},
-    [COLL_GATHER] = {"gather", HAS_ROOT | BY_MESSAGES | NO_SIZE},
-    [COLL_SCATTER] = {"scatter", HAS_ROOT | BY_MESSAGES | NO_SIZE},
-    [COLL_ALL_TO_ALL] = {"all_to_all", BY_MESSAGES | NO_SIZE},
+    [COLL_BARRIER] = {"barrier", NO_SIZE, COUNT, COUNT},
+    [COLL_BROADCAST] = {"broadcast", HAS_ROOT, COUNT, COUNT},
+    [COLL_ALL_REDUCE] = {"all_reduce", REDUCES, COUNT, COUNT},
+    [COLL_ALL_GATHER] = {"all_gather", 0, BLOCK, BLOCKS},
+    [COLL_REDUCE_SCATTER] = {"reduce_scatter", REDUCES, BLOCKS, BLOCK},
+    [COLL_REDUCE] = {"reduce", REDUCES | HAS_ROOT, COUNT, ROOT_COUNT},
+    [COLL_GATHER] = {"gather", HAS_ROOT | BY_MESSAGES | NO_SIZE, COUNT, ROOT_BLOCKS},
+    [COLL_SCATTER] = {"scatter", HAS_ROOT | BY_MESSAGES | NO_SIZE, ROOT_BLOCKS, COUNT},
+    [COLL_ALL_TO_ALL] = {"all_to_all", BY_MESSAGES | NO_SIZE, BLOCKS, BLOCKS},
 };
 
 bool coll_reduces(enum coll_kind kind)
@@ -93,6 +98,28 @@ struct range coll_block(const struct coll *c, int i)
     return block_in(c, c->starts, i);
 }
 
+static size_t extent_of(const struct coll *c, enum extent extent, const size_t *starts,
+                        int me, int size)
+{
+    bool of_root = extent == ROOT_COUNT || extent == ROOT_BLOCKS;
+    if (of_root && me != c->root)
+        return 0;
+    if (extent == BLOCKS || extent == ROOT_BLOCKS)
+        return starts ? starts[size] : c->count * (size_t)size;
+    return extent == BLOCK ? coll_block(c, me).n : c->count;
+}
+
+size_t coll_sends(const struct coll *c, int me, int size)
+{
+    return extent_of(c, kinds[c->kind].send, c->starts, me, size);
+}
+
+size_t coll_receives(const struct coll *c, int me, int size)
+{
+    return extent_of(c, kinds[c->kind].recv, c->starts_in ? c->starts_in : c->starts, me,
+                     size);
+}
+
 bool coll_gives(const struct coll *c, int me, int peer, struct range *r)
 {
     bool all = c->kind == COLL_GATHER;
@@ -120,12 +147,10 @@ struct range coll_part(const struct coll *c, int i, size_t k)
 
 uint64_t coll_agreed(const struct coll *c, int size)
 {
-    size_t all = c->count;
+    bool blocks = kinds[c->kind].send == BLOCKS || kinds[c->kind].recv == BLOCKS;
     if (kinds[c->kind].is & NO_SIZE)
         return 0;
-    if (c->kind == COLL_ALL_GATHER || c->kind == COLL_REDUCE_SCATTER)
-        all = c->starts ? c->starts[size] : c->count * (size_t)size;
-    return (uint64_t)all * type_size(c->type);
+    return extent_of(c, blocks ? BLOCKS : COUNT, c->starts, 0, size) * type_size(c->type);
 }
 
 /* Operation and root count only where they mean something. */

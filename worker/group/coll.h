@@ -94,6 +94,9 @@ size_t coll_most(const struct coll *c, int n);
 /* Block i, and its k-th chunk; empty beyond the end. */
 struct range coll_block(const struct coll *c, int i);
 struct range coll_part(const struct coll *c, int i, size_t k);
+/* Elements behind the two pointers on rank `me`. */
+size_t coll_sends(const struct coll *c, int me, int size);
+size_t coll_receives(const struct coll *c, int me, int size);
 /* gather, scatter and all_to_all: what `me` reads from `send` for `peer`, and what of
  * `recv` comes from it. False: nothing, and always for other kinds. */
 bool coll_gives(const struct coll *c, int me, int peer, struct range *r);

@@ -31,16 +31,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* My place in a team of one rank per host is my host. */
-static void start_reduce(struct hier *h, struct coll *c, char *data, size_t count)
+struct tcp_op hier_op(const struct hier *h, const struct coll *c, const int *team)
 {
-    int n = h->layout->nhosts;
-    if (c->kind == COLL_REDUCE)
-        tcp_reduce(&h->op, hier_head(h, c), h->team, n, h->host,
-                   h->layout->members[c->root].host, data, count, c->type, c->op);
-    else
-        tcp_all_reduce(&h->op, hier_head(h, c), h->team, n, h->host, data, count, c->type,
-                       c->op);
+    return (struct tcp_op){.head = {.magic = HEAD_MAGIC,
+                                    .what = coll_what(c),
+                                    .bytes = coll_agreed(c, h->layout->size),
+                                    .number = c->number},
+                           .team = team,
+                           .n = h->layout->nhosts,
+                           .me = h->host,
+                           .root = h->layout->members[c->root].host,
+                           .type = c->type,
+                           .op = c->op};
+}
+
+static void start(struct hier *h, struct coll *c, void (*start_op)(struct tcp_op *o),
+                  const int *team, void *data, size_t count)
+{
+    h->op = hier_op(h, c, team);
+    h->op.data = data;
+    h->op.count = count;
+    start_op(&h->op);
     c->on_tcp = true;
 }
 
@@ -49,21 +60,6 @@ static void choose_speakers(const struct hier *h, const struct coll *c)
     for (int i = 0; i < h->layout->nhosts; i++)
         h->speakers[i] = h->layout->by_host[h->layout->host_start[i]];
     h->speakers[h->layout->members[c->root].host] = c->root;
-}
-
-static void start_broadcast(struct hier *h, struct coll *c, struct range r)
-{
-    tcp_broadcast(&h->op, hier_head(h, c), h->speakers, h->layout->nhosts, h->host,
-                  h->layout->members[c->root].host, coll_at(c, c->recv, r.at),
-                  r.n * type_size(c->type));
-    c->on_tcp = true;
-}
-
-static void start_barrier(struct hier *h, struct coll *c)
-{
-    tcp_all_reduce(&h->op, hier_head(h, c), h->speakers, h->layout->nhosts, h->host, NULL,
-                   0, DDP_U8, DDP_SUM);
-    c->on_tcp = true;
 }
 
 static bool in_blocks(const struct coll *c)
@@ -118,7 +114,8 @@ static void reduce_slice(struct hier *h, struct coll *c, unsigned k, void *out)
     else if (out != own && of.n > 0)
         coll_copy(c, out, own, of.n);
     if (h->tcp)
-        start_reduce(h, c, out, of.n);
+        start(h, c, c->kind == COLL_REDUCE ? tcp_reduce : tcp_all_reduce, h->team, out,
+              of.n);
 }
 
 /* Copy chunk k from the channels, of each its slice; that of channel `but` is there. */
@@ -135,53 +132,36 @@ static void collect(const struct hier *h, const struct coll *c, unsigned k, int 
     }
 }
 
-static void all_reduce_begin(struct hier *h, struct coll *c, unsigned t)
-{
-    unsigned k = t - c->lead;
-    if (h->shm && t > c->lead)
-        collect(h, c, k - 1, h->local);
-    if (!hier_works(h, c, t))
-        return;
-    if (h->tcp)
-        reduce_slice(h, c, k, coll_at(c, c->recv, my_slice(h, c, k).at));
-    else
-        shm_coll_reduce_slice(h->shm, c, k);
-}
-
-static void all_reduce_end(struct hier *h, struct coll *c, unsigned t)
-{
-    struct range of = my_slice(h, c, t - c->lead);
-    char *mine = coll_at(c, c->recv, of.at);
-    reduce_finish(mine, of.n, c->type, c->op, h->layout->size);
-    if (c->lead > 0)
-        coll_copy(c, shm_coll_staged(h->shm, c, h->local, t - 1, of.at), mine, of.n);
-}
-
-/* The result of a slice is in the channel's staging buffer, from which the root copies
- * it; between hosts it is in scratch memory. The root's own may be in place. */
+/* The result of a slice is made in the receiver's buffer if it is this rank's; else in
+ * the channel's staging buffer, from which the root copies it; of a reduce between hosts
+ * in scratch memory. */
 static void reduce_begin(struct hier *h, struct coll *c, unsigned t)
 {
     unsigned k = t - c->lead;
-    bool root = c->root == h->layout->rank;
-    if (h->shm && root && t > c->lead)
+    bool takes = c->kind == COLL_ALL_REDUCE || c->root == h->layout->rank;
+    if (h->shm && takes && t > c->lead)
         collect(h, c, k - 1, c->scratch ? -1 : h->local);
     if (!hier_works(h, c, t))
         return;
     size_t at = my_slice(h, c, k).at;
-    reduce_slice(h, c, k,
-                 c->scratch ? c->scratch
-                 : root     ? coll_at(c, c->recv, at)
-                            : shm_coll_staged(h->shm, c, h->local, k, at));
+    if (c->kind == COLL_ALL_REDUCE && !h->tcp)
+        shm_coll_reduce_slice(h->shm, c, k);
+    else
+        reduce_slice(h, c, k,
+                     c->scratch ? c->scratch
+                     : takes    ? coll_at(c, c->recv, at)
+                                : shm_coll_staged(h->shm, c, h->local, k, at));
 }
 
+/* After the operation between hosts: shows others of the host the result. */
 static void reduce_end(struct hier *h, struct coll *c, unsigned t)
 {
     struct range of = my_slice(h, c, t - c->lead);
     char *result = c->scratch ? c->scratch : coll_at(c, c->recv, of.at);
-    if (h->layout->members[c->root].host != h->host)
+    if (c->kind == COLL_REDUCE && h->layout->members[c->root].host != h->host)
         return;
     reduce_finish(result, of.n, c->type, c->op, h->layout->size);
-    if (c->scratch && h->shm)
+    if (h->shm && (c->scratch || c->lead > 0))
         coll_copy(c, shm_coll_staged(h->shm, c, h->local, t - 1, of.at), result, of.n);
 }
 
@@ -210,7 +190,8 @@ static void broadcast_begin(struct hier *h, struct coll *c, unsigned t)
 {
     int speaker = h->layout->members[h->speakers[h->host]].local;
     if (speaks(h) && h->tcp && t < c->nchunks) {
-        start_broadcast(h, c, coll_chunk(c, t));
+        struct range r = coll_chunk(c, t);
+        start(h, c, tcp_broadcast, h->speakers, coll_at(c, c->recv, r.at), r.n);
     } else if (!speaks(h) && t > 0) {
         struct range r = coll_chunk(c, t - 1);
         coll_copy(c, coll_at(c, c->recv, r.at),
@@ -221,7 +202,7 @@ static void broadcast_begin(struct hier *h, struct coll *c, unsigned t)
 static void barrier_begin(struct hier *h, struct coll *c, unsigned t)
 {
     if (t == 0 && speaks(h))
-        start_barrier(h, c);
+        start(h, c, tcp_all_reduce, h->speakers, NULL, 0);
 }
 
 /* ---- all ---- */
@@ -232,7 +213,7 @@ static const struct coll_step *step_of(const struct hier *h, const struct coll *
     static const struct coll_step steps[] = {
         [COLL_BARRIER] = {NULL, barrier_begin, NULL},
         [COLL_BROADCAST] = {broadcast_give, broadcast_begin, broadcast_end},
-        [COLL_ALL_REDUCE] = {reduce_give, all_reduce_begin, all_reduce_end},
+        [COLL_ALL_REDUCE] = {reduce_give, reduce_begin, reduce_end},
         [COLL_REDUCE] = {reduce_give, reduce_begin, reduce_end},
     };
     if (c->kind == COLL_ALL_GATHER)

@@ -48,12 +48,9 @@ static inline bool hier_works(const struct hier *h, const struct coll *c, unsign
     return hier_is_channel(h) && t >= c->lead && t - c->lead < c->nchunks;
 }
 
-static inline struct head hier_head(const struct hier *h, const struct coll *c)
-{
-    return (struct head){.what = coll_what(c),
-                         .bytes = coll_agreed(c, h->layout->size),
-                         .number = c->number};
-}
+/* An operation of `c` among one rank of each host, whose place is its host; without its
+ * data. */
+struct tcp_op hier_op(const struct hier *h, const struct coll *c, const int *team);
 
 /* Number of ranks on this host. */
 static inline int hier_nlocal(const struct hier *h)

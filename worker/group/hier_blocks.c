@@ -79,36 +79,29 @@ static char *shown(const struct hier *h, const struct coll *c, int channel, unsi
     return coll_at(c, shm_stage(h->shm, channel, k), given_room(h, c));
 }
 
-/* The pieces of all hosts from `first` on against the ring. */
-static struct tcp_pieces pieces_from(const struct hier *h, const struct coll *c,
-                                     int first, unsigned k)
-{
-    int n = h->layout->nhosts;
-    size_t size = type_size(c->type);
-    struct tcp_pieces p = {.list = xcalloc((size_t)h->layout->size, sizeof *p.list)};
-    for (int i = 0; i < n; i++) {
-        int host = (first - i + n) % n;
-        unsigned ranks = (unsigned)ranks_on(h, host);
-        p.nfirst = i == 0 ? ranks : p.nfirst;
-        p.nlast = ranks;
-        for (int j = 0; j < (int)ranks; j++) {
-            int rank = rank_of(h, host, j);
-            struct range of = slice(h, c, rank, k, h->local);
-            char *at = c->kind == COLL_ALL_GATHER
-                           ? coll_at(c, c->recv, of.at)
-                           : coll_at(c, c->scratch, (size_t)rank * slice_room(h, c));
-            p.list[p.n++] = (struct iovec){at, of.n * size};
-        }
-    }
-    return p;
-}
-
+/* Pass the pieces of all hosts around the ring: those of a host after those of the host
+ * behind it. */
 static void start_ring(struct hier *h, struct coll *c, unsigned k)
 {
     bool reduces = c->kind == COLL_REDUCE_SCATTER;
     int n = h->layout->nhosts, first = reduces ? (h->host + n - 1) % n : h->host;
-    tcp_ring(&h->op, hier_head(h, c), h->team, n, h->host, pieces_from(h, c, first, k),
-             reduces, c->type, c->op);
+    struct tcp_op o = hier_op(h, c, h->team);
+    o.list = xcalloc((size_t)h->layout->size, sizeof *o.list);
+    for (int i = 0; i < n; i++) {
+        int host = (first - i + n) % n;
+        o.nlast = (unsigned)ranks_on(h, host);
+        o.nfirst = i == 0 ? o.nlast : o.nfirst;
+        for (int j = 0; j < (int)o.nlast; j++) {
+            int rank = rank_of(h, host, j);
+            struct range of = slice(h, c, rank, k, h->local);
+            char *at = reduces ? coll_at(c, c->scratch, (size_t)rank * slice_room(h, c))
+                               : coll_at(c, c->recv, of.at);
+            o.list[o.nlist++] = (struct iovec){at, of.n * type_size(c->type)};
+        }
+    }
+    o.nreduce = reduces ? o.nlist - o.nfirst : 0;
+    h->op = o;
+    tcp_ring(&h->op);
     c->on_tcp = true;
 }
 

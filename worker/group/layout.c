@@ -227,17 +227,12 @@ static size_t keep_texts(struct layout *l, char *texts)
     return at;
 }
 
-int layout_from_cards(struct layout *l, int rank, int size, const struct card *cards,
-                      struct ddp_err *err)
+static void make(struct layout *l, int rank, int size, const struct card *cards)
 {
     *l = (struct layout){.rank = rank, .size = size};
     l->members = xcalloc((size_t)size, sizeof *l->members);
     for (int r = 0; r < size; r++) {
         const struct card *c = &cards[r];
-        if (!card_is_sound(c)) {
-            layout_finish(l);
-            return err_set(err, "rank %d has given something else than its address", r);
-        }
         struct member *m = &l->members[r];
         *m = (struct member){.port = c->port,
                              .host_name = c->host_name,
@@ -248,17 +243,22 @@ int layout_from_cards(struct layout *l, int rank, int size, const struct card *c
     number_hosts(l, cards);
     l->texts = xcalloc(1, keep_texts(l, NULL));
     keep_texts(l, l->texts);
+}
+
+int layout_from_cards(struct layout *l, int rank, int size, const struct card *cards,
+                      struct ddp_err *err)
+{
+    for (int r = 0; r < size; r++) {
+        if (!card_is_sound(&cards[r]))
+            return err_set(err, "rank %d has given something else than its address", r);
+    }
+    make(l, rank, size, cards);
     return 0;
 }
 
 void layout_single(struct layout *l)
 {
-    *l = (struct layout){.size = 1, .nhosts = 1};
-    l->members = xcalloc(1, sizeof *l->members);
-    l->members->host_name = l->members->addr = l->members->unix_name = "";
-    l->by_host = xcalloc(1, sizeof *l->by_host);
-    l->host_start = xcalloc(2, sizeof *l->host_start);
-    l->host_start[1] = 1;
+    make(l, 0, 1, &(struct card){0});
 }
 
 void layout_finish(struct layout *l)

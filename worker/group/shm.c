@@ -98,6 +98,16 @@ static inline void wake_all(struct shm *s)
     }
 }
 
+/* Whatever they wait for. */
+static void rouse_all(struct shm *s)
+{
+    for (int i = 0; i < s->n; i++) {
+        _Atomic uint32_t *asleep = &s->rank[i].asleep;
+        if (i != s->me && atomic_exchange(asleep, 0) != 0)
+            syscall(SYS_futex, asleep, FUTEX_WAKE, 1, NULL, NULL, 0);
+    }
+}
+
 void shm_post(struct shm *s, uint32_t what, uint64_t bytes, int64_t where,
               const void *small, size_t nsmall)
 {
@@ -203,12 +213,8 @@ void shm_fail(struct shm *s, int culprit, const char *why)
     me->culprit = culprit;
     strncpy(me->why, why, sizeof me->why - 1);
     if (!atomic_compare_exchange_strong(&s->head->failed, &none, 1 + (uint32_t)s->me))
-        return;                      /* another rank was first */
-    for (int i = 0; i < s->n; i++) { /* wake all, whatever they wait for */
-        _Atomic uint32_t *asleep = &s->rank[i].asleep;
-        if (i != s->me && atomic_exchange(asleep, 0) != 0)
-            syscall(SYS_futex, asleep, FUTEX_WAKE, 1, NULL, NULL, 0);
-    }
+        return; /* another rank was first */
+    rouse_all(s);
 }
 
 bool shm_failed(const struct shm *s, int *culprit, struct ddp_err *err)
@@ -227,11 +233,7 @@ void shm_leave(struct shm *s)
         return;
     if (s->base) {
         atomic_store(&s->rank[s->me].left, 1);
-        for (int i = 0; i < s->n; i++) {
-            _Atomic uint32_t *asleep = &s->rank[i].asleep;
-            if (i != s->me && atomic_exchange(asleep, 0) != 0)
-                syscall(SYS_futex, asleep, FUTEX_WAKE, 1, NULL, NULL, 0);
-        }
+        rouse_all(s);
         munmap(s->base, s->bytes);
     }
     if (s->fd >= 0)

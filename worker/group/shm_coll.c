@@ -37,11 +37,7 @@ int shm_coll_check(const struct shm *s, const struct coll *c, struct ddp_err *er
 /* The bytes that a local rank contributes. */
 static size_t gives(const struct shm *s, const struct coll *c, int local)
 {
-    if (c->kind == COLL_ALL_GATHER)
-        return coll_block(c, s->ranks[local]).n * type_size(c->type);
-    if (c->kind == COLL_REDUCE_SCATTER)
-        return (size_t)coll_agreed(c, s->n);
-    return coll_bytes(c);
+    return coll_sends(c, s->ranks[local], s->layout->size) * type_size(c->type);
 }
 
 /* Do the contributions fit beside the announcements? */
@@ -197,15 +193,12 @@ size_t shm_coll_chunk(const struct shm *s, const struct coll *c)
 
 void shm_coll_announce(struct shm *s, struct coll *c, bool with_data)
 {
-    int size = s->layout->size;
     bool eager = with_data && is_eager(c, s->n);
     bool speaks = c->kind != COLL_BROADCAST || s->ranks[s->me] == c->root;
-    uint64_t agreed = coll_agreed(c, size);
-    size_t reads = (size_t)agreed;
-    if (c->kind == COLL_ALL_GATHER)
-        reads = coll_block(c, s->ranks[s->me]).n * type_size(c->type);
-    shm_post(s, coll_what(c), agreed, eager ? -1 : shm_where(s, c->send, reads), c->send,
-             eager && speaks ? gives(s, c, s->me) : 0);
+    size_t bytes = gives(s, c, s->me);
+    shm_post(s, coll_what(c), coll_agreed(c, s->layout->size),
+             eager ? -1 : shm_where(s, c->send, bytes), c->send,
+             eager && speaks ? bytes : 0);
 }
 
 bool shm_coll_reached(const struct shm *s, const struct coll *c, int local)

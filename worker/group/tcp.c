@@ -53,6 +53,11 @@ struct hello tcp_hello(const struct tcp *n, int rank, int what)
     return h;
 }
 
+/* What follows a hello. */
+static const size_t report_bytes[] = {[HELLO_TELL] = sizeof(struct failure_report),
+                                      [HELLO_CALL] = sizeof(struct said_calls),
+                                      [HELLO_LEAVE] = sizeof(uint64_t)};
+
 static bool hello_sound(const struct tcp *n, const struct hello *h)
 {
     return token_same(h->token, n->token) &&
@@ -70,12 +75,7 @@ static int read_hello(struct tcp *n, struct accepted *c)
         if (c->got >= want) {
             if (!hello_sound(n, &c->said.hello))
                 return -1;
-            if (c->said.hello.what == HELLO_TELL)
-                want += sizeof c->said.report;
-            else if (c->said.hello.what == HELLO_CALL)
-                want += sizeof c->said.calls;
-            else if (c->said.hello.what == HELLO_LEAVE)
-                want += sizeof c->said.entered;
+            want += report_bytes[c->said.hello.what];
         }
         if (c->got == want)
             return 1;
@@ -144,7 +144,7 @@ bool tcp_failure_told(struct tcp *n, int *culprit, struct ddp_err *err)
         } else if (rc > 0 && c->said.hello.what == HELLO_CALL) {
             tcp_keep_calls(n, c->said.hello.from, &c->said.calls);
         } else if (rc > 0 && c->said.hello.what == HELLO_LEAVE) {
-            tcp_keep_leaver(n, c->said.hello.from, c->said.entered);
+            tcp_noted(n, c->said.hello.from)->left = 1 + c->said.entered;
         } else if (rc > 0) {
             settle(n, c);
         }
@@ -364,7 +364,7 @@ void tcp_destroy(struct tcp *n)
     }
     close(n->listener);
     tcp_forget_calls(n);
-    tcp_forget_watched(n);
+    free(n->noted);
     free(n->interests);
     free(n->polled);
     free(n->turn);

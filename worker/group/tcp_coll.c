@@ -15,8 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HEAD_MAGIC = 0x63706464 };
-
 static const uint64_t no_limit = UINT64_MAX / 2;
 
 int tcp_op_advance(struct tcp *tcp, struct tcp_op *o, int *culprit, struct ddp_err *err)
@@ -43,18 +41,9 @@ void tcp_op_finish(struct tcp_op *o)
     o->list = NULL;
 }
 
-static struct tcp_op op_make(struct head head, const int *team, int n, int me, void *data,
-                             size_t count, enum ddp_type type, enum ddp_op op)
+static size_t bytes_of(const struct tcp_op *o)
 {
-    head.magic = HEAD_MAGIC;
-    return (struct tcp_op){.head = head,
-                           .team = team,
-                           .n = n,
-                           .me = me,
-                           .data = data,
-                           .count = count,
-                           .type = type,
-                           .op = op};
+    return o->count * type_size(o->type);
 }
 
 /* ---- rings: one round ---- */
@@ -93,7 +82,7 @@ static bool list_begin(struct tcp_op *o)
 static void in_place(const struct tcp_op *o, bool out, unsigned k, char **p,
                      size_t *bytes)
 {
-    *bytes = o->count * type_size(o->type);
+    *bytes = bytes_of(o);
     *p = o->data;
 }
 
@@ -220,52 +209,36 @@ static void ring_of_slices(struct tcp_op *o)
         size_t from = at * each + (at < more ? at : more);
         o->list[k] = (struct iovec){o->data + from * size, (each + (at < more)) * size};
     }
+    tcp_ring(o);
+}
+
+void tcp_ring(struct tcp_op *o)
+{
     o->begin = list_begin;
     o->piece = list_piece;
 }
 
-void tcp_all_reduce(struct tcp_op *o, struct head head, const int *team, int n, int me,
-                    void *data, size_t count, enum ddp_type type, enum ddp_op op)
+void tcp_all_reduce(struct tcp_op *o)
 {
-    *o = op_make(head, team, n, me, data, count, type, op);
     o->begin = doubling_begin;
     o->piece = in_place;
-    if (n > 1 && count * type_size(type) > (n == 2 ? PAIR_BYTES : RING_BYTES))
+    if (o->n > 1 && bytes_of(o) > (o->n == 2 ? PAIR_BYTES : RING_BYTES))
         ring_of_slices(o);
 }
 
-void tcp_broadcast(struct tcp_op *o, struct head head, const int *team, int n, int me,
-                   int root, void *data, size_t bytes)
+void tcp_broadcast(struct tcp_op *o)
 {
-    *o = op_make(head, team, n, me, data, bytes, DDP_U8, DDP_SUM);
-    o->root = root;
-    o->begin = bytes > RING_BYTES ? chain_begin : tree_begin;
+    o->begin = bytes_of(o) > RING_BYTES ? chain_begin : tree_begin;
     o->piece = in_place;
 }
 
-void tcp_reduce(struct tcp_op *o, struct head head, const int *team, int n, int me,
-                int root, void *data, size_t count, enum ddp_type type, enum ddp_op op)
+void tcp_reduce(struct tcp_op *o)
 {
-    if (n == 1 || count * type_size(type) <= RING_BYTES) {
-        tcp_all_reduce(o, head, team, n, me, data, count, type, op);
+    if (o->n == 1 || bytes_of(o) <= RING_BYTES) {
+        tcp_all_reduce(o);
         return;
     }
-    *o = op_make(head, team, n, me, data, count, type, op);
-    o->root = root;
     o->nreduce = 1;
     o->begin = chain_begin;
     o->piece = in_place;
-}
-
-void tcp_ring(struct tcp_op *o, struct head head, const int *team, int n, int me,
-              struct tcp_pieces pieces, bool reduces, enum ddp_type type, enum ddp_op op)
-{
-    *o = op_make(head, team, n, me, NULL, 0, type, op);
-    o->begin = list_begin;
-    o->piece = list_piece;
-    o->list = pieces.list;
-    o->nlist = pieces.n;
-    o->nfirst = pieces.nfirst;
-    o->nlast = pieces.nlast;
-    o->nreduce = reduces ? pieces.n - pieces.nfirst : 0;
 }

@@ -12,7 +12,7 @@
 
 #include "worker/group/tcp.h"
 
-enum { RING_BYTES = 32768, PAIR_BYTES = 131072 };
+enum { RING_BYTES = 32768, PAIR_BYTES = 131072, HEAD_MAGIC = 0x63706464 };
 
 /* Header of each message; the receiver compares it with its own call. */
 struct head {
@@ -37,46 +37,38 @@ struct flow {
     bool mine_left; /* left operand is ours; else the received data are */
 };
 
+/* An operation: its description, and how far it has come. */
 struct tcp_op {
+    struct head head; /* describes the user's call; is compared between ranks */
+    const int *team;  /* borrowed */
+    int n, me;        /* its size, my place */
+    int root;         /* place in the team */
+    enum ddp_type type;
+    enum ddp_op op; /* DDP_AVG is summed; the caller divides */
+    char *data;     /* borrowed until the end */
+    size_t count;   /* elements */
+    /* A ring's pieces, in the order in which this member forwards them: all but the last
+     * `nlast` are sent, all but the first `nfirst` received, and of those the first
+     * `nreduce` are reduced into what is there, the others stored. */
+    struct iovec *list; /* owned */
+    unsigned nlist, nfirst, nlast, nreduce;
+
     /* sets up the next round; false: the operation is complete */
     bool (*begin)(struct tcp_op *o);
-    struct head head;
-    const int *team; /* borrowed */
-    int n, me;       /* its size, my place */
-    char *data;      /* borrowed */
-    size_t count;    /* elements; of a block when there are several */
-    enum ddp_type type;
-    enum ddp_op op;
-    int root; /* place in the team */
+    void (*piece)(const struct tcp_op *o, bool out, unsigned k, char **p, size_t *bytes);
     unsigned round;
     bool under_way;
     struct flow flow;
-    void (*piece)(const struct tcp_op *o, bool out, unsigned k, char **p, size_t *bytes);
-    char *room;         /* borrowed: tcp_scratch() */
-    unsigned nreduce;   /* the first pieces that come in are reduced */
-    struct iovec *list; /* owned: the pieces of a ring, see tcp_ring() */
-    unsigned nlist, nfirst, nlast;
+    char *room; /* borrowed: tcp_scratch() */
 };
 
-/* `head` describes the user's call and is compared between ranks. Buffers stay borrowed
- * until the end. DDP_AVG is summed here; the caller divides. */
-void tcp_all_reduce(struct tcp_op *o, struct head head, const int *team, int n, int me,
-                    void *data, size_t count, enum ddp_type type, enum ddp_op op);
-void tcp_broadcast(struct tcp_op *o, struct head head, const int *team, int n, int me,
-                   int root, void *data, size_t bytes);
+/* Start what `o` describes. */
+void tcp_all_reduce(struct tcp_op *o);
+void tcp_broadcast(struct tcp_op *o);
 /* Reduce to the root; a chain when long. Data of the other members are overwritten. */
-void tcp_reduce(struct tcp_op *o, struct head head, const int *team, int n, int me,
-                int root, void *data, size_t count, enum ddp_type type, enum ddp_op op);
-
-/* Pieces for a ring, in the order in which this member forwards them: all but the last
- * `nlast` are sent, all but the first `nfirst` received. Received pieces are reduced
- * into what is there, or stored. */
-struct tcp_pieces {
-    struct iovec *list; /* malloc'ed; taken over */
-    unsigned n, nfirst, nlast;
-};
-void tcp_ring(struct tcp_op *o, struct head head, const int *team, int n, int me,
-              struct tcp_pieces pieces, bool reduces, enum ddp_type type, enum ddp_op op);
+void tcp_reduce(struct tcp_op *o);
+/* Pass the pieces of o->list around. */
+void tcp_ring(struct tcp_op *o);
 
 /* ADVANCE_*. On error `*culprit` is the rank that has gone, or -1 (ranks disagree). */
 int tcp_op_advance(struct tcp *tcp, struct tcp_op *o, int *culprit, struct ddp_err *err);

@@ -90,31 +90,23 @@ void tcp_prepare_to_send(int fd)
 
 /* ---- streams that are being connected ---- */
 
-static struct connecting **find(struct tcp *n, int rank, enum tcp_channel ch)
+/* Where the stream is in the list, or its end. */
+static struct connecting **find(const struct tcp *n, int rank, enum tcp_channel ch)
 {
-    struct connecting **at = &n->connecting;
+    struct connecting *const *at = &n->connecting;
     while (*at && ((*at)->rank != rank || (*at)->ch != ch))
         at = &(*at)->next;
-    return at;
-}
-
-static const struct connecting *connecting_to(const struct tcp *n, int rank,
-                                              enum tcp_channel ch)
-{
-    const struct connecting *c = n->connecting;
-    while (c && (c->rank != rank || c->ch != ch))
-        c = c->next;
-    return c;
+    return (struct connecting **)(uintptr_t)at;
 }
 
 bool tcp_is_connecting(const struct tcp *n, int rank, enum tcp_channel ch)
 {
-    return connecting_to(n, rank, ch) != NULL;
+    return *find(n, rank, ch) != NULL;
 }
 
 bool tcp_has_greeted(const struct tcp *n, int rank, enum tcp_channel ch)
 {
-    const struct connecting *c = connecting_to(n, rank, ch);
+    const struct connecting *c = *find(n, rank, ch);
     return c && c->greeted;
 }
 

@@ -38,6 +38,12 @@ static inline int tcp_receiving_fd(const struct streams *s, enum tcp_channel ch)
     return s->in[ch] >= 0 ? s->in[ch] : s->out[ch];
 }
 
+static inline bool tcp_any_stream(const struct streams *s)
+{
+    return s->in[TCP_COLL] >= 0 || s->out[TCP_COLL] >= 0 || s->in[TCP_MESSAGE] >= 0 ||
+           s->out[TCP_MESSAGE] >= 0;
+}
+
 struct accepted {
     struct accepted *next;
     int fd;
@@ -60,16 +66,12 @@ struct received_calls {
     struct said_calls calls;
 };
 
-/* A rank that left without an error, and how many collectives it had entered. */
-struct leaver {
-    struct leaver *next;
-    int rank;
-    uint64_t entered;
-};
-
-/* A connection by which calls will be reported when it is writable. */
-struct pending_report {
-    int fd, rank;
+/* What this rank notes of another one. */
+struct noted {
+    uint64_t said; /* my last call that it was told of */
+    uint64_t
+        left; /* if it has left without an error: 1 + the collectives it had entered */
+    bool watched; /* see tcp_watch() */
 };
 
 struct interest {
@@ -103,16 +105,12 @@ struct tcp {
     const uint64_t *entered; /* borrowed from the group: collectives entered */
     bool told;               /* why another rank's group broke: */
     struct failure_report report;
-    int *watched; /* owned: ranks, see tcp_watch() */
-    size_t nwatched, watched_room;
-    struct leaver *leavers;           /* owned */
-    uint64_t watched_in;              /* the collective they are watched in */
-    size_t nlooking;                  /* streams opened by tcp_look() */
-    bool expects;                     /* one of the interests has no stream yet */
-    struct received_calls *received;  /* owned; one for each rank at most */
-    struct pending_report *reporting; /* owned, as are the descriptors */
-    size_t nreporting;
-    uint64_t *said; /* owned, by rank: my last call that it was told of */
+    struct noted *noted;             /* owned, by rank; NULL until used */
+    uint64_t watched_in;             /* the collective that ranks are watched in */
+    size_t nlooking;                 /* streams opened by tcp_look() */
+    bool expects;                    /* one of the interests has no stream yet */
+    struct received_calls *received; /* owned; one for each rank at most */
+    struct pollfd *saying; /* owned, by rank: connections by which it will be told of */
 };
 
 /* Sets `err` to "rank 3 on node02 has gone (`how`)"; returns -1. */
@@ -132,8 +130,7 @@ int tcp_start_connect(const struct member *m);
 /* Options of a connection that data go by. */
 void tcp_prepare_to_send(int fd);
 
-void tcp_keep_leaver(struct tcp *n, int rank, uint64_t entered);
-void tcp_forget_watched(struct tcp *n);
+struct noted *tcp_noted(struct tcp *n, int rank);
 
 /* Reports of calls, see tcp_send_calls(). */
 void tcp_keep_calls(struct tcp *n, int from, const struct said_calls *calls);

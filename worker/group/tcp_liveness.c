@@ -9,7 +9,6 @@
 #include "common/err.h"
 #include "common/mem.h"
 
-#include <stdlib.h>
 #include <sys/resource.h>
 
 enum { OPENED = 64 }; /* streams at one look */
@@ -21,22 +20,13 @@ static bool is_missing(const struct tcp *n, const struct interest *w)
     return w->send || n->streams[w->rank].in[w->ch] < 0;
 }
 
-static bool is_watched(const struct tcp *n, int rank)
-{
-    for (size_t i = 0; i < n->nwatched; i++) {
-        if (n->watched[i] == rank)
-            return true;
-    }
-    return false;
-}
-
 bool tcp_still_needs(const struct tcp *n, int rank)
 {
     for (size_t i = 0; i < n->ninterests; i++) {
         if (n->interests[i].rank == rank && is_missing(n, &n->interests[i]))
             return true;
     }
-    return is_watched(n, rank);
+    return n->noted && n->noted[rank].watched;
 }
 
 /* Half of the descriptors are left to the user. */
@@ -78,10 +68,8 @@ static void look_at_stream(struct look *l, int rank, int fd)
 static int look_at(struct tcp *n, struct look *l, int rank, struct ddp_err *err)
 {
     const struct streams *s = &n->streams[rank];
-    bool in = s->in[TCP_COLL] >= 0 || s->in[TCP_MESSAGE] >= 0;
-    bool out = s->out[TCP_COLL] >= 0 || s->out[TCP_MESSAGE] >= 0;
     bool begun = tcp_is_connecting(n, rank, TCP_COLL);
-    if (!in && !out && (begun || (l->opened < OPENED && may_open(n)))) {
+    if (!tcp_any_stream(s) && (begun || (l->opened < OPENED && may_open(n)))) {
         l->opened += !begun;
         n->nlooking += !begun;
         if (tcp_connect(n, rank, TCP_COLL, 0, err) < 0)
@@ -94,22 +82,13 @@ static int look_at(struct tcp *n, struct look *l, int rank, struct ddp_err *err)
     return 0;
 }
 
-static const struct leaver *find_leaver(const struct tcp *n, int rank)
-{
-    const struct leaver *l = n->leavers;
-    while (l && l->rank != rank)
-        l = l->next;
-    return l;
-}
-
 static int look_at_watched(struct tcp *n, struct look *look, int rank,
                            struct ddp_err *err)
 {
     char who[128];
-    const struct leaver *l = find_leaver(n, rank);
-    if (!l)
+    if (n->noted[rank].left == 0)
         return look_at(n, look, rank, err);
-    return l->entered >= n->watched_in
+    return n->noted[rank].left > n->watched_in
                ? 0
                : err_set(err, "%s has left the group",
                          layout_who(n->layout, rank, who, sizeof who));
@@ -123,9 +102,8 @@ int tcp_look(struct tcp *n, struct ddp_err *err)
         if (is_missing(n, &n->interests[i]) && look_at(n, &look, rank, err) < 0)
             return rank;
     }
-    for (size_t i = 0; i < n->nwatched; i++) {
-        int rank = n->watched[i];
-        if (look_at_watched(n, &look, rank, err) < 0)
+    for (int rank = 0; n->noted && rank < n->layout->size; rank++) {
+        if (n->noted[rank].watched && look_at_watched(n, &look, rank, err) < 0)
             return rank;
     }
     ask_kernel(&look);
@@ -136,37 +114,22 @@ int tcp_look(struct tcp *n, struct ddp_err *err)
 
 /* ---- watched ranks ---- */
 
+struct noted *tcp_noted(struct tcp *n, int rank)
+{
+    if (!n->noted)
+        n->noted = xcalloc((size_t)n->layout->size, sizeof *n->noted);
+    return &n->noted[rank];
+}
+
 void tcp_watch_none(struct tcp *n, uint64_t number)
 {
-    n->nwatched = 0;
+    for (int rank = 0; n->noted && rank < n->layout->size; rank++)
+        n->noted[rank].watched = false;
     n->watched_in = number;
 }
 
 void tcp_watch(struct tcp *n, int rank)
 {
-    const struct leaver *l = find_leaver(n, rank);
-    if (is_watched(n, rank) || (l && l->entered >= n->watched_in))
-        return;
-    if (n->nwatched == n->watched_room) {
-        n->watched_room = n->watched_room ? 2 * n->watched_room : 8;
-        n->watched = xrealloc(n->watched, n->watched_room, sizeof *n->watched);
-    }
-    n->watched[n->nwatched++] = rank;
-}
-
-void tcp_keep_leaver(struct tcp *n, int rank, uint64_t entered)
-{
-    struct leaver *l = xcalloc(1, sizeof *l);
-    *l = (struct leaver){n->leavers, rank, entered};
-    n->leavers = l;
-}
-
-void tcp_forget_watched(struct tcp *n)
-{
-    while (n->leavers) {
-        struct leaver *l = n->leavers;
-        n->leavers = l->next;
-        free(l);
-    }
-    free(n->watched);
+    struct noted *of = tcp_noted(n, rank);
+    of->watched = of->left <= n->watched_in;
 }

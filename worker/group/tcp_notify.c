@@ -48,9 +48,8 @@ static bool must_be_told(const struct tcp *n, int rank, int culprit,
     if (rank == l->rank || rank == culprit ||
         l->members[rank].host == l->members[l->rank].host)
         return false;
-    const struct streams *s = &n->streams[rank];
-    return (audience == TCP_TO_ALL && l->size <= TELL_ALL) || s->in[TCP_COLL] >= 0 ||
-           s->out[TCP_COLL] >= 0 || s->in[TCP_MESSAGE] >= 0 || s->out[TCP_MESSAGE] >= 0;
+    return (audience == TCP_TO_ALL && l->size <= TELL_ALL) ||
+           tcp_any_stream(&n->streams[rank]);
 }
 
 /* For a connection to each rank, none yet, and one place more. */
@@ -77,6 +76,13 @@ static void close_connection(struct pollfd *p)
     p->fd = -1;
 }
 
+static void close_all(const struct tcp *n, struct pollfd *p)
+{
+    for (int r = 0; p && r < n->layout->size; r++)
+        close_connection(&p[r]);
+    free(p);
+}
+
 /* Send hello and data; true if the kernel took them. A rank that does not has failed,
  * which tcp_look() finds. */
 static bool send_report(const struct tcp *n, int fd, int rank, int what, const void *data,
@@ -88,12 +94,13 @@ static bool send_report(const struct tcp *n, int fd, int rank, int what, const v
     return sendmsg(fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)(sizeof h + bytes);
 }
 
-/* Say it on all connections in p[], which is indexed by rank, in parallel; frees p. */
-static void tell(struct tcp *n, struct pollfd *p, int what, const void *data,
+/* Say it on the connections in p[], which is indexed by rank, in parallel, for at most
+ * `ms`; each is closed then. */
+static void tell(struct tcp *n, struct pollfd *p, int ms, int what, const void *data,
                  size_t bytes)
 {
     int size = n->layout->size;
-    int64_t until = now_ms() + TELL_MS, left = TELL_MS;
+    int64_t until = now_ms() + ms, left = ms;
     while (left > 0 && any_open(n, p) && poll(p, (nfds_t)size, (int)left) > 0) {
         for (int r = 0; r < size; r++) {
             if (p[r].fd < 0 || p[r].revents == 0)
@@ -103,9 +110,6 @@ static void tell(struct tcp *n, struct pollfd *p, int what, const void *data,
         }
         left = until - now_ms();
     }
-    for (int r = 0; r < size; r++)
-        close_connection(&p[r]);
-    free(p);
 }
 
 void tcp_tell_failure(struct tcp *n, int culprit, const char *why,
@@ -118,7 +122,8 @@ void tcp_tell_failure(struct tcp *n, int culprit, const char *why,
         if (must_be_told(n, r, culprit, audience))
             p[r].fd = tcp_start_connect(&n->layout->members[r]);
     }
-    tell(n, p, HELLO_TELL, &report, sizeof report);
+    tell(n, p, TELL_MS, HELLO_TELL, &report, sizeof report);
+    close_all(n, p);
 }
 
 void tcp_announce_leave(struct tcp *n, const int *ranks, int nranks)
@@ -126,7 +131,8 @@ void tcp_announce_leave(struct tcp *n, const int *ranks, int nranks)
     struct pollfd *p = no_connections(n);
     for (int i = 0; i < nranks; i++)
         p[ranks[i]].fd = tcp_start_connect(&n->layout->members[ranks[i]]);
-    tell(n, p, HELLO_LEAVE, n->entered, sizeof *n->entered);
+    tell(n, p, TELL_MS, HELLO_LEAVE, n->entered, sizeof *n->entered);
+    close_all(n, p);
 }
 
 /* ---- asking ---- */
@@ -170,12 +176,11 @@ int tcp_ask(struct tcp *n, uint64_t number, int *late, int max)
                 continue_question(n, &p[r], r, number, &came[r]);
         }
     }
-    for (int r = 0; r < size; r++) {
-        close_connection(&p[r]);
-        if (!came[r] && found < max)
+    for (int r = 0; r < size && found < max; r++) {
+        if (!came[r])
             late[found++] = r;
     }
-    free(p);
+    close_all(n, p);
     free(came);
     return found;
 }
@@ -210,42 +215,31 @@ bool tcp_recv_calls(struct tcp *n, int *rank, struct said_calls *theirs)
     return true;
 }
 
-static void start_reports(struct tcp *n, uint64_t number)
+/* Open a connection to tell the rank of call `number`, if it does not know it. */
+static void begin_saying(struct tcp *n, int rank, uint64_t number, int *open)
 {
-    const struct member *members = n->layout->members;
-    if (!n->said) {
-        n->said = xcalloc((size_t)n->layout->size, sizeof *n->said);
-        n->reporting = xcalloc(REPORTS, sizeof *n->reporting);
-    }
-    for (size_t i = 0; i < n->ninterests + n->nwatched && n->nreporting < REPORTS; i++) {
-        int rank =
-            i < n->ninterests ? n->interests[i].rank : n->watched[i - n->ninterests];
-        if (n->said[rank] == number)
-            continue;
-        n->said[rank] = number;
-        int fd = tcp_start_connect(&members[rank]);
-        if (fd >= 0)
-            n->reporting[n->nreporting++] = (struct pending_report){fd, rank};
-    }
+    struct noted *of = tcp_noted(n, rank);
+    if (of->said == number || n->saying[rank].fd >= 0 || *open >= REPORTS)
+        return;
+    of->said = number;
+    n->saying[rank].fd = tcp_start_connect(&n->layout->members[rank]);
+    *open += n->saying[rank].fd >= 0;
 }
 
 void tcp_send_calls(struct tcp *n, const struct said_calls *mine)
 {
-    struct pollfd p[REPORTS];
-    size_t left = 0;
-    start_reports(n, mine->call[0].number);
-    for (size_t i = 0; i < n->nreporting; i++)
-        p[i] = (struct pollfd){.fd = n->reporting[i].fd, .events = POLLOUT};
-    poll(p, n->nreporting, n->nreporting ? REPORT_MS : 0);
-    for (size_t i = 0; i < n->nreporting; i++) {
-        if (p[i].revents == 0) {
-            n->reporting[left++] = n->reporting[i];
-            continue;
-        }
-        send_report(n, p[i].fd, n->reporting[i].rank, HELLO_CALL, mine, sizeof *mine);
-        close(p[i].fd);
+    uint64_t number = mine->call[0].number;
+    int open = 0;
+    n->saying = n->saying ? n->saying : no_connections(n);
+    for (int r = 0; r < n->layout->size; r++)
+        open += n->saying[r].fd >= 0;
+    for (size_t i = 0; i < n->ninterests; i++)
+        begin_saying(n, n->interests[i].rank, number, &open);
+    for (int r = 0; r < n->layout->size; r++) {
+        if (tcp_noted(n, r)->watched)
+            begin_saying(n, r, number, &open);
     }
-    n->nreporting = left;
+    tell(n, n->saying, REPORT_MS, HELLO_CALL, mine, sizeof *mine);
 }
 
 void tcp_forget_calls(struct tcp *n)
@@ -255,8 +249,5 @@ void tcp_forget_calls(struct tcp *n)
         n->received = h->next;
         free(h);
     }
-    for (size_t i = 0; i < n->nreporting; i++)
-        close(n->reporting[i].fd);
-    free(n->reporting);
-    free(n->said);
+    close_all(n, n->saying);
 }

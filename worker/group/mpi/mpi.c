@@ -157,14 +157,6 @@ static void mpi_close(struct ddp_group *g)
     g->foreign = NULL;
 }
 
-/* Elements of the result on this rank. */
-static size_t result(const struct ddp_group *g, const struct coll *c)
-{
-    if (c->kind == COLL_REDUCE && c->root != g->layout.rank)
-        return 0;
-    return c->kind == COLL_REDUCE_SCATTER ? coll_block(c, g->layout.rank).n : c->count;
-}
-
 static int mpi_advance(struct ddp_group *g, struct coll *c, int *culprit,
                        struct ddp_err *err)
 {
@@ -182,8 +174,9 @@ static int mpi_advance(struct ddp_group *g, struct coll *c, int *culprit,
     if (!done)
         return ADVANCE_LATER;
     m->under_way = NULL;
-    if (coll_reduces(c->kind) && result(g, c) > 0)
-        reduce_finish(c->recv, result(g, c), c->type, c->op, g->layout.size);
+    if (coll_reduces(c->kind))
+        reduce_finish(c->recv, coll_receives(c, g->layout.rank, g->layout.size), c->type,
+                      c->op, g->layout.size);
     return ADVANCE_DONE;
 }
 

@@ -12,9 +12,9 @@
 
 const struct coll *awaited_coll(const struct ddp_group *g)
 {
-    if (!g->first || !g->shm)
+    if (!g->colls.first || !g->shm)
         return NULL;
-    const struct coll *c = &g->first->coll;
+    const struct coll *c = &g->colls.first->coll;
     return c->state == COLL_ANNOUNCED || c->state == COLL_WAITS ? c : NULL;
 }
 
@@ -83,7 +83,7 @@ static int list_late(struct ddp_group *g, int *ranks)
 {
     int n = 0;
     const struct shm *s = g->shm;
-    for (int i = 0; s && g->first && i < s->n && n < LISTED; i++) {
+    for (int i = 0; s && g->colls.first && i < s->n && n < LISTED; i++) {
         bool late = watch_blind(g)
                         ? !watch_came(g, i)
                         : awaited_coll(g) &&
@@ -91,8 +91,8 @@ static int list_late(struct ddp_group *g, int *ranks)
         if (late)
             ranks[n++] = s->ranks[i];
     }
-    if (g->tcp && g->first)
-        n += tcp_ask(g->tcp, g->first->coll.number, ranks + n, LISTED - n);
+    if (g->tcp && g->colls.first)
+        n += tcp_ask(g->tcp, g->colls.first->coll.number, ranks + n, LISTED - n);
     return n;
 }
 

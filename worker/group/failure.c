@@ -28,7 +28,8 @@ static int break_with(struct ddp_group *g, int culprit, struct ddp_err *err,
         }
         g->broken = true;
         g->why = *err;
-        g->first = g->last = NULL; /* each request reports it when tested or waited for */
+        g->colls = (struct request_queue){
+            NULL, NULL}; /* each request reports it when tested or waited for */
         mailboxes_drop(g);
         if (g->tcp) {
             tcp_tell_failure(g->tcp, culprit, err->text, audience);
@@ -51,8 +52,8 @@ int group_forward_failure(struct ddp_group *g, int culprit, struct ddp_err *err)
 
 const char *group_current_call(const struct ddp_group *g, char *text, size_t size)
 {
-    if (g->first)
-        return coll_name(&g->first->coll, text, size);
+    if (g->colls.first)
+        return coll_name(&g->colls.first->coll, text, size);
     snprintf(text, size, "a send or receive");
     return text;
 }

@@ -13,9 +13,10 @@ bool watch_wanted(const struct ddp_group *g)
 
 bool watch_blind(const struct ddp_group *g)
 {
-    bool ours =
-        g->first && (g->first->coll.internal || g->first->coll.kind == COLL_BARRIER);
-    return g->backend->sleepless && !g->broken && (g->first || g->npending > 0) && !ours;
+    bool ours = g->colls.first && (g->colls.first->coll.internal ||
+                                   g->colls.first->coll.kind == COLL_BARRIER);
+    return g->backend->sleepless && !g->broken && (g->colls.first || g->npending > 0) &&
+           !ours;
 }
 
 void watch_enter(struct ddp_group *g, const struct call *call)
@@ -29,7 +30,7 @@ void watch_choose(struct ddp_group *g)
 {
     const struct layout *l = &g->layout;
     const struct member *me = &l->members[l->rank];
-    tcp_watch_none(g->tcp, g->first ? g->first->coll.number : g->number);
+    tcp_watch_none(g->tcp, g->colls.first ? g->colls.first->coll.number : g->number);
     if (!watch_wanted(g))
         return;
     for (int far = 1; far < l->nhosts; far *= 2) {
@@ -43,7 +44,7 @@ void watch_choose(struct ddp_group *g)
 
 bool watch_came(const struct ddp_group *g, int local)
 {
-    uint64_t number = g->first ? g->first->coll.number : 0, bytes;
+    uint64_t number = g->colls.first ? g->colls.first->coll.number : 0, bytes;
     uint32_t what;
     return shm_recorded_call(g->shm, local, number, &what, &bytes) >= number;
 }
@@ -64,10 +65,10 @@ static bool differs(const struct ddp_group *g, int local, uint64_t number,
 
 bool watch_contradicted(const struct ddp_group *g, struct ddp_err *err)
 {
-    if (!g->shm || !g->first || !watch_wanted(g))
+    if (!g->shm || !g->colls.first || !watch_wanted(g))
         return false;
     for (int i = 0; i < g->shm->n; i++) {
-        if (i != g->shm->me && differs(g, i, g->first->coll.number, err))
+        if (i != g->shm->me && differs(g, i, g->colls.first->coll.number, err))
             return true;
     }
     return false;

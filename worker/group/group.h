@@ -21,7 +21,8 @@ struct patience {
     int64_t timeout_ms; /* 0: the group's */
     int64_t until;      /* now_ms() when to give up without an error; 0: never */
     int64_t began;      /* 0: not yet; the times of a wait in several parts stay */
-    int64_t looked, moved, moved_ns;
+    int64_t looked;     /* when liveness was last checked */
+    int64_t moved_ns;   /* when data moved last, and how often they had: */
     uint64_t moves;
     bool monitored; /* the error names all ranks that are late */
     bool reported;  /* hang_info_set() was called */
@@ -42,8 +43,7 @@ struct ddp_request {
     uint32_t what;   /* 0: a user's message; else 1 + coll_what() of its collective */
     uint64_t serial; /* of receives in the order posted, of messages in that of arrival */
     void *mark;      /* a backend's own, e.g. an event */
-    bool waited_for; /* by ddp_wait_for(), whose times are in */
-    struct patience patience;
+    struct patience patience; /* of ddp_wait_for() */
     /* REQUEST_COLL only; uninitialised in messages, since it is large */
     struct coll coll;
 };
@@ -77,9 +77,8 @@ struct ddp_group {
     const struct backend *backend; /* what moves the data; its state: */
     void *foreign;
     int64_t timeout_ms, spin_ns;
-    int64_t asked_ns;   /* when group_check_failures() last polled other hosts */
-    int64_t looked_ms;  /* when group_poll() last checked liveness, */
-    uint64_t looked_at; /* and tcp_moves() etc. at that time */
+    int64_t asked_ns;        /* when group_check_failures() last polled other hosts */
+    struct patience polling; /* of group_poll() */
     size_t arena_bytes;
     bool alone; /* treats no other rank as on its host */
     struct ddp_group
@@ -89,18 +88,18 @@ struct ddp_group {
     struct tcp *tcp;     /* owned; NULL when all are on this host */
     struct hier *hier;   /* owned; NULL in a group of one */
 
-    struct ddp_request *first, *last; /* collectives in flight, in order */
-    uint64_t number;                  /* collectives started */
-    uint64_t reviewed;                /* compared so far by watch_review() */
-    struct call calls[CALLS];         /* the last of them, by number */
-    struct mailbox **mailbox;         /* owned, by rank; NULL until there is a message */
-    struct mailbox *mailboxes;        /* those that exist */
-    struct request_queue any;         /* receives from any source */
-    size_t npending;                  /* messages in flight */
-    uint64_t serial;                  /* the last one given to a message */
-    struct ahead *spare;              /* owned: a read-ahead buffer of p2p.c */
-    struct ddp_request *requests;     /* owned: held by the user, newest first, */
-    struct ddp_request *idle;         /* and free for reuse */
+    struct request_queue colls;   /* collectives in flight, in order */
+    uint64_t number;              /* collectives started */
+    uint64_t reviewed;            /* compared so far by watch_review() */
+    struct call calls[CALLS];     /* the last of them, by number */
+    struct mailbox **mailbox;     /* owned, by rank; NULL until there is a message */
+    struct mailbox *mailboxes;    /* those that exist */
+    struct request_queue any;     /* receives from any source */
+    size_t npending;              /* messages in flight */
+    uint64_t serial;              /* the last one given to a message */
+    struct ahead *spare;          /* owned: a read-ahead buffer of p2p.c */
+    struct ddp_request *requests; /* owned: held by the user, newest first, */
+    struct ddp_request *idle;     /* and free for reuse */
 
     struct private_block *private_blocks; /* owned: the arena of a rank without shm */
     bool broken;
@@ -177,12 +176,12 @@ bool awaited_as_any_source(const struct ddp_group *g, int local);
  * Asks the ranks of other hosts. */
 void awaited_explain(struct ddp_group *g, double seconds, bool all, struct ddp_err *err);
 
-/* ---- what the launcher reads ---- */
+/* ---- diagnose.c: what the launcher reads ---- */
 
-/* arrivals.c: when this rank has entered its collectives. */
+/* When this rank has entered its collectives. */
 void arrivals_open(struct ddp_group *g);       /* once per group, when it is complete */
 void arrivals_note(const struct ddp_group *g); /* it enters number g->number */
-/* hang_info.c: this rank has waited for its first collective since `waited_ms`. */
+/* This rank has waited for its first collective since `waited_ms`. */
 void hang_info_set(const struct ddp_group *g, int64_t waited_ms);
 void hang_info_clear(void);
 

@@ -169,7 +169,7 @@ static int start(struct ddp_group *g, struct nccl *n, struct ddp_request *r,
 /* All that NCCL has not been given yet; barriers and our own go another way. */
 static int start_new(struct ddp_group *g, struct ddp_err *err)
 {
-    for (struct ddp_request *r = g->first; r; r = r->next) {
+    for (struct ddp_request *r = g->colls.first; r; r = r->next) {
         bool ours = r->coll.internal || r->coll.kind == COLL_BARRIER;
         if (!ours && r->coll.state == COLL_NEW && start(g, g->foreign, r, err) < 0)
             return -1;
@@ -184,7 +184,7 @@ static int nccl_advance(struct ddp_group *g, struct coll *c, int *culprit,
     *culprit = -1;
     if (c->state == COLL_NEW && start_new(g, err) < 0)
         return ADVANCE_ERROR;
-    int rc = nccl_passed(n, g->first, n->coll.comm, err); /* `c` is the first's */
+    int rc = nccl_passed(n, g->colls.first, n->coll.comm, err); /* `c` is the first's */
     return rc < 0 ? ADVANCE_ERROR : rc == 0 ? ADVANCE_LATER : ADVANCE_DONE;
 }
 

@@ -30,6 +30,8 @@ enum {
     RECHECK_NS = 50000
 };
 
+static const int64_t MS = 1000000; /* ns */
+
 static inline void cpu_relax(void)
 {
 #if defined(__x86_64__)
@@ -55,21 +57,14 @@ void group_enter(struct ddp_group *g, struct ddp_request *r)
     arrivals_note(g);
     g->calls[g->number % CALLS] = coll_call(&r->coll, g->layout.size);
     watch_enter(g, &g->calls[g->number % CALLS]);
-    if (r->ended)
-        return;
-    if (g->last)
-        g->last->next = r;
-    else
-        g->first = r;
-    g->last = r;
+    if (!r->ended)
+        queue_append(&g->colls, r);
 }
 
 static void end_first(struct ddp_group *g)
 {
-    struct ddp_request *r = g->first;
-    g->first = r->next;
-    if (!g->first)
-        g->last = NULL;
+    struct ddp_request *r = g->colls.first;
+    queue_remove(&g->colls, r);
     coll_finish(&r->coll);
     r->ended = true;
 }
@@ -93,8 +88,8 @@ int group_progress(struct ddp_group *g, struct ddp_err *err)
             return group_forward_failure(g, culprit, err);
         tcp_begin(g->tcp);
     }
-    while (g->first) {
-        int rc = advance(g, &g->first->coll, &culprit, err);
+    while (g->colls.first) {
+        int rc = advance(g, &g->colls.first->coll, &culprit, err);
         if (rc == ADVANCE_ERROR)
             return failed(g, culprit, err);
         if (rc == ADVANCE_LATER)
@@ -112,7 +107,7 @@ int group_progress(struct ddp_group *g, struct ddp_err *err)
 
 static bool is_busy(const struct ddp_group *g)
 {
-    return !g->broken && (g->first || g->npending > 0);
+    return !g->broken && (g->colls.first || g->npending > 0);
 }
 
 struct sleeper {
@@ -180,7 +175,7 @@ static int look_around_host(struct ddp_group *g, const bool *ended, struct ddp_e
             return -1;
         if (*ended || !awaited_rank(g, i))
             continue;
-        bool came = !watch_blind(g) || !g->first || watch_came(g, i);
+        bool came = !watch_blind(g) || !g->colls.first || watch_came(g, i);
         if (left && came && awaited_as_any_source(g, i)) {
             if (p2p_awaits(g, s->ranks[i])) /* otherwise its messages are not read yet */
                 p2p_left(g, s->ranks[i]);
@@ -248,7 +243,7 @@ static bool contradicted(struct ddp_group *g, struct ddp_err *err)
 static void say_calls(struct ddp_group *g)
 {
     struct said_calls mine = {0};
-    uint64_t number = g->first->coll.number;
+    uint64_t number = g->colls.first->coll.number;
     for (uint64_t i = 0; i < CALLS_SAID && i < number; i++)
         mine.call[i] = g->calls[(number - i) % CALLS];
     tcp_send_calls(g->tcp, &mine);
@@ -280,15 +275,31 @@ static int disagree(struct ddp_group *g, struct ddp_err *err)
     return group_break(g, -1, err);
 }
 
+/* Has a failure been reported, or a call that differs from ours? During a wait (`ended`)
+ * the failure may come after what is waited for. */
+static int hear(struct ddp_group *g, const bool *ended, struct ddp_err *err)
+{
+    int culprit;
+    struct ddp_err theirs;
+    if (!group_failure_told(g, &culprit, &theirs))
+        return contradicted(g, err) ? disagree(g, err) : 0;
+    if (ended && group_progress(g, err) < 0)
+        return -1;
+    if (ended && *ended)
+        return 0;
+    *err = theirs;
+    return group_forward_failure(g, culprit, err);
+}
+
 /* Look for a cause: -1 with the group broken if one is found now. */
 static int find_cause(struct ddp_group *g, struct ddp_err *err)
 {
-    int culprit;
-    if (group_failure_told(g, &culprit, err))
-        return group_forward_failure(g, culprit, err);
-    if (contradicted(g, err) || watch_contradicted(g, err))
+    if (hear(g, NULL, err) < 0)
+        return -1;
+    if (watch_contradicted(g, err))
         return disagree(g, err);
-    if ((culprit = dead_of_host(g)) >= 0)
+    int culprit = dead_of_host(g);
+    if (culprit >= 0)
         return gone(g, culprit, false, err);
     if (!g->tcp)
         return 0;
@@ -296,7 +307,7 @@ static int find_cause(struct ddp_group *g, struct ddp_err *err)
     culprit = tcp_look(g->tcp, err);
     if (culprit >= 0)
         return group_rank_lost(g, culprit, err);
-    if (g->first)
+    if (g->colls.first)
         say_calls(g);
     return 0;
 }
@@ -338,45 +349,26 @@ static bool no_new_failure(struct ddp_group *g)
     return !g->tcp || checked_just_now(g);
 }
 
-static int check_reports(struct ddp_group *g, struct ddp_err *err)
+int group_check_failures(struct ddp_group *g, struct ddp_err *err)
 {
-    int culprit;
     struct ddp_err why;
-    if (!g->broken) {
-        if (group_failure_told(g, &culprit, &why))
-            group_forward_failure(g, culprit, &why);
-        else if (contradicted(g, &why))
-            disagree(g, &why);
-    }
+    if (no_new_failure(g))
+        return 0;
+    if (!g->broken)
+        hear(g, NULL, &why);
     if (g->broken && err)
         *err = g->why;
     return g->broken ? -1 : 0;
 }
 
-int group_check_failures(struct ddp_group *g, struct ddp_err *err)
+/* Note in `p` whether data have moved. */
+static void note_moves(const struct ddp_group *g, struct patience *p, int64_t now)
 {
-    return no_new_failure(g) ? 0 : check_reports(g, err);
-}
-
-/* The same during a wait. */
-static int hear(struct ddp_group *g, const bool *ended, struct ddp_err *err)
-{
-    int culprit;
-    struct ddp_err theirs;
-    if (!group_failure_told(g, &culprit, &theirs))
-        return contradicted(g, err) ? disagree(g, err) : 0;
-    if (group_progress(g, err) < 0) /* the failure may come after what we wait for */
-        return -1;
-    if (*ended)
-        return 0;
-    *err = theirs;
-    return group_forward_failure(g, culprit, err);
-}
-
-/* A counter of data moved. */
-static uint64_t moves(const struct ddp_group *g)
-{
-    return (g->shm ? g->shm->moves : 0) + (g->tcp ? tcp_moves(g->tcp) : 0);
+    uint64_t moves = (g->shm ? g->shm->moves : 0) + (g->tcp ? tcp_moves(g->tcp) : 0);
+    if (p->moved_ns == 0 || p->moves != moves) {
+        p->moves = moves;
+        p->moved_ns = now;
+    }
 }
 
 /* Check that the awaited ranks are alive and report our call to them. */
@@ -384,7 +376,7 @@ static int look(struct ddp_group *g, const bool *ended, bool silent, struct ddp_
 {
     if (look_around(g, ended, err) < 0)
         return -1;
-    if (*ended || !silent || !g->first)
+    if (*ended || !silent || !g->colls.first)
         return 0;
     if (watch_contradicted(g, err))
         return disagree(g, err);
@@ -393,23 +385,16 @@ static int look(struct ddp_group *g, const bool *ended, bool silent, struct ddp_
     return 0;
 }
 
-/* Done every turn of a long wait: reports, liveness, the deadline. */
-static int attend(struct ddp_group *g, struct patience *p, const bool *ended,
+/* Done every turn of a long wait: reports and, now and then, liveness. */
+static int attend(struct ddp_group *g, struct patience *p, const bool *ended, int64_t now,
                   struct ddp_err *err)
 {
-    int64_t now = now_ms();
     if (hear(g, ended, err) < 0)
         return -1;
-    if (!*ended && now - p->looked >= LOOK_MS) {
-        p->looked = now;
-        if (!p->reported && now - p->began >= REPORT_MS) {
-            p->reported = true;
-            hang_info_set(g, now - p->began);
-        }
-        if (look(g, ended, now - p->moved >= SILENT_MS, err) < 0)
-            return -1;
-    }
-    return !*ended && now - p->began >= p->timeout_ms ? expired(g, p, err) : 0;
+    if (*ended || now / MS - p->looked < LOOK_MS)
+        return 0;
+    p->looked = now / MS;
+    return look(g, ended, now - p->moved_ns >= SILENT_MS * MS, err);
 }
 
 int group_poll(struct ddp_group *g, const bool *ended, struct ddp_err *err)
@@ -418,15 +403,21 @@ int group_poll(struct ddp_group *g, const bool *ended, struct ddp_err *err)
         return -1;
     if (*ended)
         return 0;
-    if (hear(g, ended, err) < 0)
-        return -1;
-    int64_t now = now_ms();
-    if (*ended || now - g->looked_ms < LOOK_MS)
-        return 0;
-    bool silent = g->looked_at == moves(g);
-    g->looked_ms = now;
-    g->looked_at = moves(g);
-    return look(g, ended, silent, err);
+    int64_t now = now_ns();
+    note_moves(g, &g->polling, now);
+    return attend(g, &g->polling, ended, now, err);
+}
+
+/* A wait that has lasted: the launcher's hang reports, and the deadline. */
+static int check_patience(struct ddp_group *g, struct patience *p, int64_t now,
+                          struct ddp_err *err)
+{
+    int64_t waited = now / MS - p->began;
+    if (!p->reported && waited >= REPORT_MS) {
+        p->reported = true;
+        hang_info_set(g, waited);
+    }
+    return waited >= p->timeout_ms ? expired(g, p, err) : 0;
 }
 
 /* Other ranks may wait for operations of another group of the family. */
@@ -454,20 +445,17 @@ static int wait_long(struct ddp_group *g, const bool *ended, struct patience *p,
             cpu_relax();
         }
         progress_family(g);
-        int64_t now = now_ns(), ms = now / 1000000, left = LOOK_MS;
+        int64_t now = now_ns(), left = LOOK_MS;
         if (p->began == 0)
-            p->began = p->looked = ms;
-        if (p->moved == 0 || p->moves != moves(g)) {
-            p->moves = moves(g);
-            p->moved = ms;
-            p->moved_ns = now;
-        }
+            p->began = p->looked = now / MS;
+        note_moves(g, p, now);
         bool sleepy = now - p->moved_ns >= g->spin_ns;
-        if (!sleepy && ms - p->looked < LOOK_MS)
+        if (!sleepy && now / MS - p->looked < LOOK_MS)
             continue;
-        if (attend(g, p, ended, err) < 0)
+        if (attend(g, p, ended, now, err) < 0 ||
+            (!*ended && check_patience(g, p, now, err) < 0))
             return -1;
-        if (p->until > 0 && (left = p->until - ms) <= 0)
+        if (p->until > 0 && (left = p->until - now / MS) <= 0)
             return 0;
         if (sleepy && !*ended)
             sleep_some(g, left < LOOK_MS ? (int)left : LOOK_MS);

@@ -58,13 +58,13 @@ void message_init(struct ddp_request *r, struct ddp_group *g, enum request_kind 
     r->any = false;
     r->source = NULL;
     r->what = what;
-    r->waited_for = false;
+    r->patience = (struct patience){0};
 }
 
 struct ddp_request *request_set_off(struct ddp_group *g, struct ddp_request *r)
 {
     struct ddp_err unwanted;
-    bool rest = !r->ended || g->first; /* a message may be complete already */
+    bool rest = !r->ended || g->colls.first; /* a message may be complete already */
     if (rest)
         group_progress(g, &unwanted);
     return r;
@@ -232,10 +232,6 @@ int ddp_wait(struct ddp_request *r, struct ddp_err *err)
 int ddp_wait_for(struct ddp_request *r, int64_t ms, int *done, struct ddp_err *err)
 {
     struct ddp_group *g = r->group;
-    if (!r->waited_for)
-        r->patience = (struct patience){0};
-    r->waited_for = true;
-    r->patience.timeout_ms = g->timeout_ms;
     r->patience.until = now_ms() + ms;
     int rc = r->ended ? 0 : group_wait_patiently(g, &r->ended, &r->patience, err);
     *done = r->ended;

@@ -25,7 +25,7 @@ int trace_of_torch(const char *text, const char *groups, int64_t now_ns, json_t 
  * complete; `age_ms`: of the last line. */
 void trace_of_groups(const char *groups, int64_t age_ms, json_t *rank);
 
-/* The same as trace_of_torch() from the file of libddpgroup (worker/group/hang_info.c);
+/* The same as trace_of_torch() from the file of libddpgroup (worker/group/diagnose.c);
  * empty while the rank does not wait. */
 int trace_of_library(const char *text, int64_t now_ns, json_t *rank);
 

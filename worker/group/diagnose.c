@@ -1,0 +1,157 @@
+/* worker/group/diagnose.c - what the launcher reads of this process
+ *
+ * DDPRUN_DIAGNOSE in the environment is the beginning of the names of two files, which
+ * the agent removes.
+ *
+ * STEM.PID.calls, for hang reports: while a wait lasts longer than some 100 ms, the file
+ * has the collective as JSON (trace_of_library() in launcher/plugins/diagnose/trace.h
+ * reads it). Shorter waits cost nothing.
+ *
+ * STEM.PID.arrivals, for --stragglers: when this rank has entered its collectives.
+ * DDPRUN_ARRIVALS in the environment switches it on: 40 ns per collective; otherwise it
+ * costs a test of a pointer. It is mapped by the first group and stays: threads of other
+ * groups may write to it.
+ */
+#include "worker/group/group.h"
+
+#include "common/arrivals.h"
+#include "common/duration.h"
+#include "common/fnv.h"
+#include "common/mem.h"
+#include "common/write_all.h"
+#include "worker/group/reduce.h"
+
+#include <ctype.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static int open_file(const char *what)
+{
+    const char *stem = getenv("DDPRUN_DIAGNOSE");
+    char *path = stem ? xasprintf("%s.%d.%s", stem, (int)getpid(), what) : NULL;
+    int fd = path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
+    free(path);
+    return fd;
+}
+
+/* ---- the collective that is waited for ---- */
+
+/* Of several waits of a process the file has the one that began last. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static int calls_fd = -1;
+
+static void print_name(const struct ddp_group *g, FILE *f)
+{
+    for (const char *p = g->name; *p; p++)
+        fputc(iscntrl((unsigned char)*p) || strchr("\"\\", *p) ? '_' : *p, f);
+}
+
+static void print(const struct ddp_group *g, int64_t since_ms, FILE *f)
+{
+    char op[64];
+    const struct coll *c = &g->colls.first->coll;
+    bool first = !g->layout.world_ranks && strcmp(g->name, "ddp") == 0;
+    uint64_t bytes = coll_agreed(c, g->layout.size);
+    coll_name(c, op, sizeof op);
+    op[strcspn(op, " ")] = '\0';
+    fputs("{\"groups\":[{\"id\":\"", f);
+    print_name(g, f);
+    fputs("\",\"name\":\"", f);
+    if (first)
+        fputs("default_pg", f);
+    else
+        print_name(g, f);
+    fputs("\",\"ranks\":[", f);
+    for (int i = 0; !first && i < g->layout.size; i++)
+        fprintf(f, "%s%d", i ? "," : "",
+                g->layout.world_ranks ? g->layout.world_ranks[i] : i);
+    fprintf(f, "],\"entered\":%llu,\"done\":%llu}],\"calls\":[{\"group\":\"",
+            (unsigned long long)g->number, (unsigned long long)c->number - 1);
+    print_name(g, f);
+    fprintf(f, "\",\"number\":%llu,\"op\":\"%s\",\"sizes\":[",
+            (unsigned long long)c->number, op);
+    if (bytes > 0)
+        fprintf(f, "[%llu]", (unsigned long long)bytes / type_size(c->type));
+    fprintf(f, "],\"types\":[\"%s\"],\"since_ms\":%lld,\"done\":false}]}\n",
+            type_name(c->type), (long long)since_ms);
+}
+
+void hang_info_set(const struct ddp_group *g, int64_t waited_ms)
+{
+    char *text = NULL;
+    size_t n;
+    if (!g->colls.first)
+        return; /* a message */
+    FILE *f = open_memstream(&text, &n);
+    if (!f)
+        return;
+    print(g, wall_ns() / 1000000 - waited_ms, f);
+    fclose(f);
+    pthread_mutex_lock(&lock);
+    calls_fd = calls_fd < 0 ? open_file("calls") : calls_fd;
+    if (calls_fd >= 0 && ftruncate(calls_fd, 0) == 0 &&
+        lseek(calls_fd, 0, SEEK_SET) == 0 && write_all(calls_fd, text, n) < 0) {
+        /* the report says less */
+    }
+    pthread_mutex_unlock(&lock);
+    free(text);
+}
+
+void hang_info_clear(void)
+{
+    pthread_mutex_lock(&lock);
+    if (calls_fd >= 0 && ftruncate(calls_fd, 0) < 0) {
+        close(calls_fd);
+        calls_fd = -1;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+/* ---- when collectives were entered ---- */
+
+static struct arrivals_file *_Atomic file;
+
+static void map_file(void)
+{
+    int fd = getenv("DDPRUN_ARRIVALS") ? open_file("arrivals") : -1;
+    struct arrivals_file *f = MAP_FAILED;
+    if (fd >= 0 && ftruncate(fd, sizeof *f) == 0)
+        f = mmap(NULL, sizeof *f, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (f != MAP_FAILED) {
+        f->room = ARRIVALS;
+        f->version = ARRIVALS_VERSION;
+        file = f;
+    }
+    if (fd >= 0)
+        close(fd);
+}
+
+/* Groups of the same name may be made of different ranks. */
+void arrivals_open(struct ddp_group *g)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, map_file);
+    uint64_t id = fnv1a(FNV1A, g->name, strlen(g->name));
+    size_t n = (size_t)g->layout.size * sizeof *g->layout.world_ranks;
+    g->id = g->layout.world_ranks ? fnv1a(id, g->layout.world_ranks, n) : id;
+}
+
+void arrivals_note(const struct ddp_group *g)
+{
+    struct arrivals_file *f = atomic_load_explicit(&file, memory_order_relaxed);
+    if (!f)
+        return;
+    uint64_t at = atomic_fetch_add_explicit(&f->next, 1, memory_order_relaxed);
+    struct arrival_entry *e = &f->entry[at % ARRIVALS];
+    atomic_store_explicit(&e->number, 0, memory_order_release);
+    atomic_thread_fence(memory_order_release);
+    e->group = g->id;
+    e->at_ns = now_ns();
+    atomic_store_explicit(&e->number, g->number, memory_order_release);
+}

@@ -451,7 +451,7 @@ static void sim_open(struct sim *s)
     if (netns)
         real_agent_start(s, netns);
     unsigned real = s->agent > 0;
-    s->n = (unsigned)s->boot.nodes.n - real;
+    s->n = (unsigned)s->boot.nnodes - real;
     s->nodes = xcalloc(s->n, sizeof *s->nodes);
     s->links = s->boot.width && s->boot.width < s->n ? s->boot.width : s->n;
     for (unsigned i = 0; i < s->n; i++) {

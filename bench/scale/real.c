@@ -65,9 +65,10 @@ void real_agent_start(struct sim *s, const char *netns)
 {
     struct bootstrap b = s->boot;
     int ends[2], ns = open(netns, O_RDONLY | O_CLOEXEC);
-    b.nodes = (struct strv){0};
+    b.nodes = NULL;
+    b.nnodes = 0;
     b.node = 0;
-    b.name = strchr(s->boot.nodes.v[0], ' ') + 1;
+    b.name = s->boot.nodes[0].name;
     handshake_node_key(&s->boot.key, 0, &b.key);
     char *text = bootstrap_write(&b);
     if (ns < 0 || pipe(ends) < 0)

@@ -45,7 +45,7 @@ static void list_addresses(struct calls *c)
     const struct strv *calls = &c->s->calls;
     const char *from = getenv("SLURM_LAUNCH_NODE_IPADDR");
     char addr[64], port[16];
-    if (c->s->nodes.n == 0 || !from)
+    if (c->s->nnodes == 0 || !from)
         from = getenv("SSH_CONNECTION");
     if (from && sscanf(from, "%63s", addr) == 1 &&
         sscanf(calls->v[0], "%*s %15s", port) == 1)

@@ -77,7 +77,7 @@ static int read_bootstrap(const char *path, struct bootstrap *s, struct ddp_err 
     char own[HOST_NAME_MAX + 1] = "";
     int rc = path ? bootstrap_file_read(path, s, err)
                   : bootstrap_read(STDIN_FILENO, now_ms() + BOOTSTRAP_MS, s, err);
-    if (rc < 0 || s->nodes.n == 0)
+    if (rc < 0 || s->nnodes == 0)
         return rc;
     srun_unset_settings(); /* the ranks must not inherit them */
     /* Slurm's name for the node first: it may differ from the host name */

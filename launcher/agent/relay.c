@@ -8,7 +8,6 @@
 #include "launcher/link/merge.h"
 #include "launcher/transport/accept.h"
 #include "launcher/transport/node_starter.h"
-#include "launcher/transport/tree.h"
 
 #include <stdlib.h>
 #include <utlist.h>
@@ -118,7 +117,7 @@ static void on_joined(unsigned node, int fd, const struct link_keys *keys,
     b->node = node;
     b->link = link_create(r->loop, fd, FRAME_UP, keys, &link_events, b);
     DL_APPEND(r->branches, b);
-    if (tree_below(&r->hosts, node, NULL, NULL) > 0)
+    if (r->starter && node_starter_has_below(r->starter, node))
         link_send_msg(b->link, node, MSG_HOSTS, &r->hosts);
 }
 
@@ -184,12 +183,6 @@ void relay_stop(struct relay *r, bool kill)
         r->routes[i] = NULL;
 }
 
-static void start_one(unsigned node, void *arg)
-{
-    struct relay *r = arg;
-    node_starter_queue(r->starter, node);
-}
-
 struct relay *relay_create(struct loop *loop, struct reap *reap, unsigned self,
                            const char *log_level, struct msg_hosts *hosts,
                            void (*up)(const struct frame *f, void *arg),
@@ -211,7 +204,7 @@ struct relay *relay_create(struct loop *loop, struct reap *reap, unsigned self,
         relay_destroy(r);
         return NULL;
     }
-    log_debug("starting %u agents below", tree_below(&r->hosts, self, start_one, r));
+    log_debug("starting %zu agents below", node_starter_queue_below(r->starter, self));
     node_starter_go(r->starter);
     return r;
 }

@@ -66,11 +66,11 @@ static void add_line(struct commands *c, const unsigned *nodes, size_t n)
 static void add_commands(struct commands *c)
 {
     struct tree_row row;
-    tree_row_init(&row, c->hosts, c->hosts->width);
+    tree_row_init(&row, c->hosts);
     for (size_t i = 0; i < row.n; i++) {
-        long parent = bootstrap_parent_place(row.width, i);
-        c->from = parent < 0 ? "here" : c->hosts->hosts[row.nodes[parent]].name;
-        add_line(c, &row.nodes[i], 1);
+        long parent = bootstrap_parent_place(c->hosts->width, i);
+        c->from = parent < 0 ? "here" : row.nodes[parent].name;
+        add_line(c, &row.nodes[i].node, 1);
     }
     tree_row_finish(&row);
 }

@@ -21,7 +21,6 @@
 #include "launcher/job/states.h"
 #include "launcher/transport/node_starter.h"
 #include "launcher/transport/program.h"
-#include "launcher/transport/tree.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -176,7 +175,7 @@ static void on_joined(unsigned node, int fd, const struct link_keys *keys,
     if (!j->here && here[0])
         j->here = xstrdup(here);
     struct link *l = job_add_link(j, fd, keys, node);
-    if (!j->nodes[node].late && tree_below(&j->hosts, node, NULL, NULL) > 0)
+    if (!j->nodes[node].late && node_starter_has_below(j->starter, node))
         link_send_msg(l, node, MSG_HOSTS, &j->hosts);
 }
 
@@ -190,13 +189,6 @@ static void on_lost(unsigned node, const char *why, void *arg)
 static void on_idle(void *arg)
 {
     job_check(arg);
-}
-
-static void start_one(unsigned node, void *arg)
-{
-    struct job *j = arg;
-    j->nodes[node].tried_from_here = true;
-    node_starter_queue(j->starter, node);
 }
 
 int job_gather(struct job *j, struct ddp_err *err)
@@ -214,9 +206,9 @@ int job_gather(struct job *j, struct ddp_err *err)
         return -1;
     if (!j->transport->tree)
         node_starter_tree(j->starter, (unsigned)j->opts->tree_width);
-    unsigned n = tree_below(&j->hosts, TREE_ROOT, start_one, j);
+    size_t n = node_starter_queue_below(j->starter, TREE_ROOT);
     node_starter_go(j->starter);
-    log_debug("starting %u agents from here, by %s", n, j->transport->name);
+    log_debug("starting %zu agents from here, by %s", n, j->transport->name);
     return 0;
 }
 

@@ -31,24 +31,21 @@ enum { TRY_MS = 4000, PARENT_TRY_MS = 1000 };
 
 void bootstrap_add_node(struct bootstrap *s, unsigned node, const char *name)
 {
-    strv_pushf(&s->nodes, "%u %s", node, name);
-}
-
-static const char *node_name(const char *assignment)
-{
-    return strchr(assignment, ' ') + 1;
+    if ((s->nnodes & (s->nnodes - 1)) == 0) /* a power of two: the array is full */
+        s->nodes = xrealloc(s->nodes, s->nnodes * 2 + 1, sizeof *s->nodes);
+    s->nodes[s->nnodes++] = (struct bootstrap_node){node, xstrdup(name)};
 }
 
 /* Consecutive nodes make one line, with their names as one list. */
-static void write_nodes(FILE *f, const struct strv *nodes)
+static void write_nodes(FILE *f, const struct bootstrap_node *nodes, size_t n)
 {
-    for (size_t i = 0; i < nodes->n;) {
+    for (size_t i = 0; i < n;) {
         struct strv names = {0};
-        unsigned long first = strtoul(nodes->v[i], NULL, 10);
-        for (; i < nodes->n && strtoul(nodes->v[i], NULL, 10) == first + names.n; i++)
-            strv_push(&names, node_name(nodes->v[i]));
+        unsigned first = nodes[i].node;
+        for (; i < n && nodes[i].node == first + names.n; i++)
+            strv_push(&names, nodes[i].name);
         char *list = hostlist_compress(names.v, names.n);
-        fprintf(f, "nodes %lu %s\n", first, list);
+        fprintf(f, "nodes %u %s\n", first, list);
         free(list);
         strv_finish(&names);
     }
@@ -62,34 +59,18 @@ bool bootstrap_is_host(const char *name, const char *own)
             (!name[n] || !own[n]));
 }
 
-static unsigned node_number(const char *assignment)
-{
-    return (unsigned)strtoul(assignment, NULL, 10);
-}
-
-static void take_tree(struct bootstrap *s, size_t place)
-{
-    unsigned *nodes = xcalloc(s->nodes.n, sizeof *nodes);
-    for (size_t i = 0; i < s->nodes.n; i++)
-        nodes[i] = node_number(s->nodes.v[i]);
-    long parent = bootstrap_parent_place(s->width, place);
-    bootstrap_set_tree(s, &s->key, s->width, nodes, s->nodes.n, place,
-                       parent < 0 ? NULL : node_name(s->nodes.v[parent]));
-    free(nodes);
-}
-
 bool bootstrap_take_node(struct bootstrap *s, const char *name)
 {
-    for (size_t i = 0; i < s->nodes.n; i++) {
-        if (!bootstrap_is_host(node_name(s->nodes.v[i]), name))
+    for (size_t i = 0; i < s->nnodes; i++) {
+        if (!bootstrap_is_host(s->nodes[i].name, name))
             continue;
         free(s->name);
-        s->name = xstrdup(node_name(s->nodes.v[i]));
-        s->node = node_number(s->nodes.v[i]);
-        take_tree(s, i);
+        s->name = xstrdup(s->nodes[i].name);
+        s->node = s->nodes[i].node;
+        bootstrap_set_tree(s, &s->key, s->width, s->nodes, s->nnodes, i);
         return true;
     }
-    return s->nodes.n == 0;
+    return s->nnodes == 0;
 }
 
 /* --- the tree -------------------------------------------------------------------------
@@ -111,21 +92,21 @@ long bootstrap_parent_place(unsigned width, size_t place)
 }
 
 void bootstrap_set_tree(struct bootstrap *s, const struct secret *job, unsigned width,
-                        const unsigned *nodes, size_t n, size_t place, const char *parent)
+                        const struct bootstrap_node *row, size_t n, size_t place)
 {
     long at = bootstrap_parent_place(width, place);
     bool below = width > 0 && n > (place + 1) * width;
-    s->listen = below ? tree_port(job, nodes[place]) : 0;
+    s->listen = below ? tree_port(job, row[place].node) : 0;
     free(s->parent.name);
     s->parent.name = NULL;
     if (at < 0)
         return;
     struct secret key;
-    handshake_node_key(job, nodes[at], &key);
-    handshake_node_key(&key, nodes[place], &s->parent.key);
+    handshake_node_key(job, row[at].node, &key);
+    handshake_node_key(&key, row[place].node, &s->parent.key);
     secret_wipe(&key, sizeof key);
-    s->parent.port = tree_port(job, nodes[at]);
-    s->parent.name = xstrdup(parent);
+    s->parent.port = tree_port(job, row[at].node);
+    s->parent.name = xstrdup(row[at].name);
 }
 
 /* --- text --------------------------------------------------------------------------- */
@@ -139,8 +120,8 @@ char *bootstrap_write(const struct bootstrap *s)
     if (!f)
         abort(); /* as mem.h does when memory is gone */
     fprintf(f, "ddprun-agent %d\nkey %s\n", LINK_PROTOCOL, hex);
-    if (s->nodes.n > 0)
-        write_nodes(f, &s->nodes);
+    if (s->nnodes > 0)
+        write_nodes(f, s->nodes, s->nnodes);
     else
         fprintf(f, "node %u\nname %s\n", s->node, s->name);
     if (s->log_level)
@@ -151,7 +132,7 @@ char *bootstrap_write(const struct bootstrap *s)
         fputs("detached yes\n", f);
     if (s->stdio)
         fputs("stdio yes\n", f);
-    if (s->nodes.n > 0 && s->width > 0)
+    if (s->nnodes > 0 && s->width > 0)
         fprintf(f, "tree %u\n", s->width);
     if (s->listen)
         fprintf(f, "listen %d\n", s->listen);
@@ -174,7 +155,7 @@ static int parse_nodes(const char *rest, struct bootstrap *s, struct ddp_err *er
     if (end == rest || *end != ' ' || first > NODES_MAX)
         return err_set(err, "'%s' is no node assignment", rest);
     int rc = hostlist_expand(end + 1, &names, err);
-    if (rc == 0 && (names.n > NODES_MAX - first || s->nodes.n + names.n > NODES_MAX))
+    if (rc == 0 && (names.n > NODES_MAX - first || s->nnodes + names.n > NODES_MAX))
         rc = err_set(err, "'%s' has too many nodes", rest);
     s->of_job = true;
     for (size_t i = 0; rc == 0 && i < names.n; i++)
@@ -262,7 +243,7 @@ int bootstrap_parse(const char *text, struct bootstrap *s, struct ddp_err *err)
         first = false;
         rc = parse_line(s, line, rest, &has_key, err);
     }
-    if (rc == 0 && (!has_key || (!s->name && s->nodes.n == 0) || s->calls.n == 0))
+    if (rc == 0 && (!has_key || (!s->name && s->nnodes == 0) || s->calls.n == 0))
         rc = err_set(err, "no key, no name or no address to call");
     secret_wipe(copy, strlen(text));
     free(copy);
@@ -436,6 +417,8 @@ void bootstrap_finish(struct bootstrap *s)
     free(s->name);
     free(s->log_level);
     strv_finish(&s->calls);
-    strv_finish(&s->nodes);
+    for (size_t i = 0; i < s->nnodes; i++)
+        free(s->nodes[i].name);
+    free(s->nodes);
     *s = (struct bootstrap){0};
 }

@@ -46,7 +46,11 @@ struct bootstrap {
     unsigned node;
     char *name, *log_level; /* owned; log_level may be NULL; so may name, with `nodes` */
     struct strv calls;      /* "ADDRESS PORT" */
-    struct strv nodes;      /* node assignments: "N NAME" */
+    struct bootstrap_node {
+        unsigned node;
+        char *name; /* owned */
+    } * nodes;      /* owned: node assignments; the row of the tree */
+    size_t nnodes;
     bool detached, stdio;
     unsigned width; /* of the tree; 0: every node calls the launcher */
     int listen;     /* the first port for nodes below; 0: there are none */
@@ -57,11 +61,9 @@ struct bootstrap {
     } parent;
 };
 
-/* Set `listen` and `parent` of the node at `place` in the row of `n` nodes, whose numbers
- * are `nodes`; the parent's name is that of parent_place(). */
+/* Set `listen` and `parent` of the node at `place` in a row of `n` nodes. */
 void bootstrap_set_tree(struct bootstrap *s, const struct secret *job, unsigned width,
-                        const unsigned *nodes, size_t n, size_t place,
-                        const char *parent);
+                        const struct bootstrap_node *row, size_t n, size_t place);
 /* Of its parent in the row; -1: the launcher. */
 long bootstrap_parent_place(unsigned width, size_t place);
 

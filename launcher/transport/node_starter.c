@@ -19,7 +19,6 @@
 #include "launcher/transport/bootstrap_file.h"
 #include "launcher/transport/package.h"
 #include "launcher/transport/transport_proc.h"
-#include "launcher/transport/tree.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -72,7 +71,8 @@ struct node_starter {
     struct batch *batches;         /* owned */
     unsigned first;                /* no host before this one is queued */
     unsigned starting;
-    struct tree_row row; /* of the tree in which agents connect; no nodes: they know it */
+    struct tree_row row;
+    unsigned width; /* of the tree in which agents connect; 0: to us */
     bool stopped;
     bool going; /* in node_starter_go(), which a start that fails at once calls again */
 };
@@ -256,27 +256,25 @@ static void on_ended(int status, void *arg)
 static char *write_bootstrap(const struct node_starter *s, const unsigned *nodes,
                              size_t n)
 {
-    struct bootstrap m = {.key = s->key, .calls = s->calls, .log_level = NULL};
-    m.log_level = s->log_level ? xstrdup(s->log_level) : NULL;
-    m.detached = !s->transport->lifeline;
-    m.stdio = s->transport->talks;
+    struct bootstrap m = {.key = s->key,
+                          .log_level = xstrdup(s->log_level),
+                          .detached = !s->transport->lifeline,
+                          .stdio = s->transport->talks};
+    strv_push_all(&m.calls, s->calls.v);
     if (s->transport->at_once) {
-        m.width = s->row.width;
+        m.width = s->width;
         for (size_t i = 0; i < n; i++)
             bootstrap_add_node(&m, nodes[i], s->hosts->hosts[nodes[i]].name);
     } else {
         m.node = nodes[0];
         handshake_node_key(&s->key, m.node, &m.key);
-        m.name = s->hosts->hosts[nodes[0]].name;
-        if (s->row.n > 0 && !s->starts[m.node].apart)
-            tree_row_set(&s->row, s->hosts, &s->key, &m);
+        m.name = xstrdup(s->hosts->hosts[m.node].name);
+        if (s->width > 0 && !s->starts[m.node].apart)
+            bootstrap_set_tree(&m, &s->key, s->width, s->row.nodes, s->row.n,
+                               s->row.place[m.node]);
     }
     char *text = bootstrap_write(&m);
-    free(m.log_level);
-    free(m.parent.name);
-    secret_wipe(&m.parent.key, sizeof m.parent.key);
-    strv_finish(&m.nodes);
-    secret_wipe(&m.key, sizeof m.key);
+    bootstrap_finish(&m);
     return text;
 }
 
@@ -386,6 +384,20 @@ void node_starter_queue(struct node_starter *s, unsigned node)
     s->first = node < s->first ? node : s->first;
 }
 
+size_t node_starter_queue_below(struct node_starter *s, unsigned self)
+{
+    size_t first, n = tree_row_below(&s->row, s->hosts->width, self, &first);
+    for (size_t i = 0; i < n; i++)
+        node_starter_queue(s, s->row.nodes[first + i].node);
+    return n;
+}
+
+bool node_starter_has_below(const struct node_starter *s, unsigned node)
+{
+    size_t first;
+    return tree_row_below(&s->row, s->hosts->width, node, &first) > 0;
+}
+
 void node_starter_again(struct node_starter *s, unsigned node)
 {
     struct start *st = &s->starts[node];
@@ -435,10 +447,7 @@ void node_starter_joined(struct node_starter *s, unsigned node)
 
 void node_starter_tree(struct node_starter *s, unsigned width)
 {
-    if (width > 0 && !s->transport->at_once)
-        tree_row_init(&s->row, s->hosts, width);
-    else
-        s->row.width = width;
+    s->width = width;
 }
 
 /* --- control ------------------------------------------------------------------------ */
@@ -541,6 +550,7 @@ struct node_starter *node_starter_create(struct loop *loop, struct reap *reap,
     s->starts = xcalloc(hosts->nhosts, sizeof *s->starts);
     for (unsigned i = 0; i < hosts->nhosts; i++)
         s->starts[i] = (struct start){.starter = s, .node = i};
+    tree_row_init(&s->row, hosts);
     if (transport->environment)
         transport->environment(environ, &s->env);
     const struct acceptor_options where = {.expected = hosts->nhosts};

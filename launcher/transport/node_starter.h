@@ -15,6 +15,7 @@
 #include "launcher/link/message.h"
 #include "launcher/transport/reap.h"
 #include "launcher/transport/transport.h"
+#include "launcher/transport/tree.h"
 
 struct node_starter;
 
@@ -44,9 +45,13 @@ void node_starter_tree(struct node_starter *s, unsigned width);
 /* The agent of `node` has connected to another one. */
 void node_starter_joined(struct node_starter *s, unsigned node);
 
-/* Queue a host; start the queued ones. */
+/* Queue a host, or those that `self` (TREE_ROOT, or a node) starts in the start-up tree,
+ * and return how many; start the queued ones. */
 void node_starter_queue(struct node_starter *s, unsigned node);
+size_t node_starter_queue_below(struct node_starter *s, unsigned self);
 void node_starter_go(struct node_starter *s);
+/* Does `node` start others in that tree? */
+bool node_starter_has_below(const struct node_starter *s, unsigned node);
 
 /* Start the agent of a host that had joined or failed once more, now: it connects to us,
  * not to another agent. */

@@ -284,22 +284,21 @@ START_TEST(a_tree_has_one_parent_per_node)
     int listens[7] = {0};
     for (size_t i = 0; i < 5; i++) {
         struct bootstrap own = {.node = numbers[i], .calls = all.calls}, read = {0};
-        char name[8], parent[8] = "";
+        char name[8];
         long at = bootstrap_parent_place(2, i);
         snprintf(name, sizeof name, "n%u", numbers[i]);
         ck_assert_int_eq(at, parents[i]);
-        if (at >= 0)
-            snprintf(parent, sizeof parent, "n%u", numbers[at]);
+        const char *parent = at < 0 ? NULL : all.nodes[at].name;
         ck_assert(bootstrap_take_node(&common, name));
         own.name = name;
-        bootstrap_set_tree(&own, &all.key, 2, numbers, 5, i, at < 0 ? NULL : parent);
+        bootstrap_set_tree(&own, &all.key, 2, all.nodes, 5, i);
         text = bootstrap_write(&own);
         ck_ok(bootstrap_parse(text, &read, &err), err);
         free(text);
         ck_assert_int_eq(read.listen, common.listen);
         ck_assert_int_eq(read.listen > 0, i < 2);
-        ck_assert_pstr_eq(read.parent.name, at < 0 ? NULL : parent);
-        ck_assert_pstr_eq(common.parent.name, at < 0 ? NULL : parent);
+        ck_assert_pstr_eq(read.parent.name, parent);
+        ck_assert_pstr_eq(common.parent.name, parent);
         if (at >= 0) {
             ck_assert_int_eq(read.parent.port, listens[at]);
             ck_assert(secret_equal(&read.parent.key, &common.parent.key));

@@ -145,9 +145,12 @@ END_TEST
 
 static int times[64];
 
-static void count(unsigned node, void *arg)
+static void count_below(const struct tree_row *t, unsigned width, unsigned node)
 {
-    times[node]++;
+    size_t first, n = tree_row_below(t, width, node, &first);
+    ck_assert_uint_le(n, width);
+    for (size_t i = 0; i < n; i++)
+        times[t->nodes[first + i].node]++;
 }
 
 /* Every width and size, with every third host started by other means: each other host is
@@ -156,17 +159,20 @@ START_TEST(every_host_is_started_once)
 {
     struct host hosts[64] = {0};
     for (unsigned n = 0; n <= 40; n++) {
-        struct msg_hosts h = {.width = (uint32_t)_i, .nhosts = n, .hosts = hosts};
+        struct msg_hosts h = {.nhosts = n, .hosts = hosts};
+        struct tree_row row;
         memset(times, 0, sizeof times);
         for (unsigned i = 0; i < n; i++)
             hosts[i].started = i % 3 == 1;
-        ck_assert_uint_le(tree_below(&h, TREE_ROOT, count, NULL), h.width);
+        tree_row_init(&row, &h);
+        count_below(&row, (unsigned)_i, TREE_ROOT);
         for (unsigned i = 0; i < n; i++) {
             if (hosts[i].started)
                 continue;
             ck_assert_msg(times[i] == 1, "width %d: host %u of %u", _i, i, n);
-            ck_assert_uint_le(tree_below(&h, i, count, NULL), h.width);
+            count_below(&row, (unsigned)_i, i);
         }
+        tree_row_finish(&row);
         for (unsigned i = 0; i < n; i++)
             ck_assert_int_eq(times[i], !hosts[i].started);
     }

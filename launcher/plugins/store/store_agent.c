@@ -1,21 +1,49 @@
 /* launcher/plugins/store/store_agent.c - the job's store, on the nodes' side
  *
- * The agent of rank 0's node hosts it (store_host.h). Every agent vouches for connections
- * that come from its machine.
+ * The agent of rank 0's node hosts it, in its own loop: the server is that of
+ * rendezvous/; added here is admission. A connection is looked up in this machine's
+ * kernel, and if it comes from elsewhere, the agents of the nodes with its address are
+ * asked (VOUCH): every agent vouches for connections that come from its machine.
+ *
+ * Connections whose node has to be asked wait in a table for the answer, and are refused
+ * after ASK_MS. The server's own deadline is longer, so a ticket is never used after it
+ * has expired. All that arrive in one iteration of the loop are asked about together.
  */
 #define LOG_SUBSYS "store"
+#include "launcher/agent/plugin.h"
+
+#include "common/duration.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/read_start.h"
+#include "common/refusals.h"
+#include "common/sock.h"
 #include "launcher/admission/admission.h"
-#include "launcher/agent/plugin.h"
 #include "launcher/plugins/plugins.h"
-#include "launcher/plugins/store/store_host.h"
 #include "launcher/transport/program.h"
+#include "rendezvous/server/server.h"
 
+#include <ctype.h>
+#include <netinet/in.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
+#include <uthash.h>
+
+/* a link that is cut for a while delays the answer; a lost node ends the job */
+enum { ASK_MS = 60000, SERVER_ASK_MS = 75000, ID_MASK = 0x7fffffff };
+
+struct query {
+    struct store_host *owner; /* borrowed: the owner of its table */
+    struct server_ticket *ticket;
+    uint32_t id;
+    unsigned scope; /* of the attempt it was asked in */
+    int64_t deadline_ms;
+    UT_hash_handle hh;
+};
 
 struct store_node {
     struct agent *agent;     /* borrowed */
@@ -23,32 +51,313 @@ struct store_node {
     bool alone;              /* it is for ranks of this node only */
 };
 
-static void ask_vouch(const struct msg_vouch *v, void *arg)
+/* On the master node: the server of rendezvous/, and who may connect to it. */
+struct store_host {
+    struct agent *agent;      /* borrowed */
+    struct server *server;    /* owned; NULL when only a port was wanted */
+    char *addr;               /* owned: for the ranks */
+    char *listen;             /* owned: the same in numbers; NULL: every interface */
+    int port, wanted_port;    /* the latter 0: any */
+    int rank0_port, rank0_fd; /* reserved; owned */
+    unsigned scope;           /* of this attempt's keys; 0 for an open store */
+    struct refusals refusals;
+    uint32_t last_id;
+    struct query *queries;  /* owned, by id, the oldest first */
+    struct event *late;     /* owned: at the deadline of the oldest */
+    struct question *fresh; /* owned: room for VOUCH_MAX that are not sent yet; NULL */
+    uint32_t nfresh;
+};
+
+static void query_end(struct query *q, bool yes, const char *why)
 {
-    agent_send(arg, MSG_VOUCH, v);
+    struct store_host *h = q->owner;
+    HASH_DEL(h->queries, q);
+    server_admit(q->ticket, yes, q->scope, why);
+    free(q);
 }
+
+static void watch_deadline(struct store_host *h)
+{
+    if (!h->queries || evtimer_pending(h->late, NULL))
+        return;
+    int64_t ms = h->queries->deadline_ms - now_ms();
+    loop_arm(h->late, ms > 0 ? ms : 0);
+}
+
+static void on_late(evutil_socket_t fd, short what, void *arg)
+{
+    struct store_host *h = arg;
+    while (h->queries && h->queries->deadline_ms <= now_ms())
+        query_end(h->queries, false, "no answer from the node it comes from");
+    watch_deadline(h);
+}
+
+static int handle_vouched(void *state, const struct frame *f, struct ddp_err *err)
+{
+    struct store_host *h = ((struct store_node *)state)->host;
+    const struct msg_vouched *answer = f->m;
+    for (uint32_t i = 0; h && i < answer->n; i++) {
+        const struct verdict *v = &answer->list[i];
+        struct query *q;
+        HASH_FIND(hh, h->queries, &v->id, sizeof v->id, q);
+        if (q)
+            query_end(q, v->yes, v->why ? v->why : "not of this job");
+    }
+    return 0;
+}
+
+static void ask_fresh(void *arg)
+{
+    struct store_host *h = arg;
+    agent_send(h->agent, MSG(vouch, .list = h->fresh, .n = h->nfresh));
+    h->nfresh = 0;
+}
+
+static void copy_address(struct sockaddr_storage *to, const struct sockaddr *from)
+{
+    *to = (struct sockaddr_storage){0};
+    memcpy(to, from,
+           from->sa_family == AF_INET ? sizeof(struct sockaddr_in)
+                                      : sizeof(struct sockaddr_in6));
+}
+
+static void ask_other_nodes(struct store_host *h, struct server_ticket *ticket,
+                            const struct sockaddr *peer, const struct sockaddr *local)
+{
+    struct query *q = xcalloc(1, sizeof *q);
+    *q = (struct query){.owner = h,
+                        .ticket = ticket,
+                        .id = ++h->last_id & ID_MASK,
+                        .scope = h->scope,
+                        .deadline_ms = now_ms() + ASK_MS};
+    HASH_ADD(hh, h->queries, id, sizeof q->id, q);
+    watch_deadline(h);
+    if (!h->fresh)
+        h->fresh = xcalloc(VOUCH_MAX, sizeof *h->fresh);
+    if (h->nfresh == 0)
+        loop_post(h->agent->loop, ask_fresh, h);
+    struct question *ask = &h->fresh[h->nfresh++];
+    ask->id = q->id;
+    copy_address(&ask->peer, peer);
+    copy_address(&ask->local, local);
+    if (h->nfresh == VOUCH_MAX) {
+        loop_unpost(h->agent->loop, h);
+        ask_fresh(h);
+    }
+}
+
+static void on_connection(struct server_ticket *ticket, const struct sockaddr *peer,
+                          const struct sockaddr *local, void *arg)
+{
+    struct store_host *h = arg;
+    struct ddp_err err = {""};
+    int answer = admission_check(agent_admission(h->agent), peer, local, &err);
+    if (answer == ADMISSION_ELSEWHERE)
+        ask_other_nodes(h, ticket, peer, local);
+    else
+        server_admit(ticket, answer == 0, h->scope, err.text);
+}
+
+static void on_notice(const char *line, void *arg)
+{
+    log_info("%s", line);
+}
+
+static void on_refused(const struct sockaddr *peer, const char *why, void *arg)
+{
+    struct store_host *h = arg;
+    char *line = refusals_line(&h->refusals, peer, "the store", why);
+    if (line)
+        log_warn("%s", line);
+    free(line);
+}
+
+/* PyTorch compares MASTER_ADDR as text with lower-case names. */
+static char *lower(const char *s)
+{
+    char *t = xstrdup(s);
+    for (char *p = t; *p; p++)
+        *p = (char)tolower((unsigned char)*p);
+    return t;
+}
+
+/* `addr` is what the ranks connect to, `own` the local address to listen on. NULL: every
+ * interface, for a name that resolves to loopback here only (Debian writes 127.0.1.1 into
+ * /etc/hosts). */
+static void set_addr(struct store_host *h, const char *addr, const char *own)
+{
+    h->addr = lower(addr);
+    h->listen = xstrdup(own);
+}
+
+/* ms, for all names: the lookup blocks the loop, and with it the heartbeats. */
+enum { LOOKUP_MS = 3000 };
+
+/* The user's MASTER_ADDR: kept if all ranks reach this machine by it. */
+static bool take_user_addr(struct store_host *h, const struct msg_store *want,
+                           int64_t until)
+{
+    char own[INET6_ADDRSTRLEN];
+    if (!want->wish)
+        return false;
+    enum sock_own is = sock_own_addr(want->wish, until, own, sizeof own);
+    if (is == SOCK_OWN || (is == SOCK_LOOPBACK && want->alone)) {
+        set_addr(h, want->wish, own);
+        return true;
+    }
+    log_warn("MASTER_ADDR=%s is ignored: %s; --master-addr overrides this", want->wish,
+             is == SOCK_LOOPBACK  ? "other hosts cannot reach this one by it"
+             : is == SOCK_FOREIGN ? "it is not an address of rank 0's host"
+                                  : "it cannot be resolved on rank 0's host");
+    return false;
+}
+
+static int choose_addr(struct store_host *h, const struct msg_store *want,
+                       struct ddp_err *err)
+{
+    char text[INET6_ADDRSTRLEN];
+    int64_t until = now_ms() + LOOKUP_MS;
+    if (take_user_addr(h, want, until))
+        return 0;
+    if (want->addr) {
+        enum sock_own is = sock_own_addr(want->addr, until, text, sizeof text);
+        bool hidden = !want->alone && is == SOCK_LOOPBACK && strcmp(text, want->addr);
+        if (is == SOCK_UNKNOWN)
+            return err_set(err, "'%s' cannot be resolved on rank 0's host", want->addr);
+        set_addr(h, want->addr, hidden ? NULL : is == SOCK_OWN ? text : want->addr);
+        return 0;
+    }
+    if (sock_interface_addr(want->interface, text, sizeof text, err) < 0)
+        return -1;
+    set_addr(h, text, text);
+    return 0;
+}
+
+static int listen_as(struct store_host *h, const struct msg_store *want,
+                     struct ddp_err *err)
+{
+    struct server_options options = {
+        .addr = h->listen,
+        .port = (int)want->port,
+        .ask = want->open ? NULL : on_connection,
+        .ask_arg = h,
+        .ask_timeout_ms = SERVER_ASK_MS,
+        .notice = on_notice,
+        .refused = on_refused,
+        .notice_arg = h,
+    };
+    h->server = server_create(h->agent->loop, &options, err);
+    if (!h->server && want->port)
+        return err_prefix(err, "the store cannot use this port (without --store-port and "
+                               "--master-port it takes a free one)");
+    if (!h->server)
+        return err_prefix(err, "the store cannot listen");
+    h->port = server_port(h->server);
+    return 0;
+}
+
+/* A random port below the range that the kernel assigns from; 0: no such port. */
+static int port_to_try(void)
+{
+    enum { LEAST = 20000 };
+    char text[64];
+    unsigned drawn;
+    int first; /* of that range */
+    if (read_start("/proc/sys/net/ipv4/ip_local_port_range", text, sizeof text) <= 0 ||
+        sscanf(text, "%d", &first) != 1 || first <= LEAST ||
+        getrandom(&drawn, sizeof drawn, 0) != sizeof drawn)
+        return 0;
+    return LEAST + (int)(drawn % (unsigned)(first - LEAST));
+}
+
+/* A port for rank 0 to listen on. It is free now; other processes rarely bind a port
+ * outside the kernel's range, so it should be free when rank 0 binds it. */
+static int find_port(struct store_host *h, struct ddp_err *err)
+{
+    enum { TRIES = 10 };
+    int fd = -1;
+    for (int i = 0; i < TRIES && !h->wanted_port && fd < 0; i++)
+        fd = sock_listen(h->listen, port_to_try(), &h->port, err);
+    if (fd < 0)
+        fd = sock_listen(h->listen, h->wanted_port, &h->port, err);
+    if (fd < 0)
+        return -1;
+    close(fd);
+    return 0;
+}
+
+static void host_destroy(struct store_host *h)
+{
+    if (!h)
+        return;
+    while (h->queries)
+        query_end(h->queries, false, "the job has ended");
+    loop_unpost(h->agent->loop, h);
+    loop_free(h->late);
+    free(h->fresh);
+    server_destroy(h->server);
+    if (h->rank0_fd >= 0)
+        close(h->rank0_fd);
+    free(h->addr);
+    free(h->listen);
+    free(h);
+}
+
+/* With `want->serve` the store listens when this returns; otherwise only a free port is
+ * chosen. */
+static struct store_host *host_create(struct agent *a, const struct msg_store *want,
+                                      struct ddp_err *err)
+{
+    struct store_host *h = xcalloc(1, sizeof *h);
+    *h = (struct store_host){.agent = a,
+                             .wanted_port = (int)want->port,
+                             .rank0_fd = -1,
+                             .scope = want->open ? 0 : 1};
+    h->late = loop_timer(a->loop, on_late, h);
+    if ((h->rank0_fd = sock_reserve(&h->rank0_port, err)) < 0 ||
+        choose_addr(h, want, err) < 0 ||
+        (want->serve ? listen_as(h, want, err) : find_port(h, err)) < 0) {
+        host_destroy(h);
+        return NULL;
+    }
+    log_debug("%s port %d %s", h->addr, h->port,
+              want->serve ? "serves the store" : "is left to rank 0");
+    return h;
+}
+
+/* For another attempt: drops the keys of the earlier one; without a server, chooses
+ * another free port. */
+static int host_renew(struct store_host *h, struct ddp_err *err)
+{
+    if (!h->server)
+        return find_port(h, err);
+    server_drop_scope(h->server, h->scope);
+    if (h->scope > 0)
+        h->scope++;
+    return 0;
+}
+
+/* --- messages ----------------------------------------------------------------------- */
 
 static void serve(struct store_node *s, const struct msg_store *want)
 {
     struct ddp_err err;
     int rc = 0;
     if (s->host && s->alone && !want->alone) { /* the job has grown */
-        store_host_destroy(s->host);
+        host_destroy(s->host);
         s->host = NULL;
     }
     if (s->host)
-        rc = store_host_renew(s->host, &err);
+        rc = host_renew(s->host, &err);
     else
-        s->host = store_host_create(s->agent->loop, want, agent_admission(s->agent),
-                                    ask_vouch, s->agent, &err);
+        s->host = host_create(s->agent, want, &err);
     s->alone = want->alone;
     if (!s->host || rc < 0) {
         agent_cannot(s->agent, UINT32_MAX, EXIT_CANNOT_START, err.text);
         return;
     }
-    agent_send(s->agent, MSG(store_ready, msg_text(store_host_addr(s->host)),
-                             (uint32_t)store_host_port(s->host),
-                             (uint32_t)store_host_rank0_port(s->host)));
+    agent_send(s->agent, MSG(store_ready, msg_text(s->host->addr),
+                             (uint32_t)s->host->port, (uint32_t)s->host->rank0_port));
 }
 
 static int handle_store(void *state, const struct frame *f, struct ddp_err *err)
@@ -69,9 +378,9 @@ static int store_prepare(void *state, struct msg_job *job, struct ddp_err *err)
     if (!s->host)
         return err_set(err, "the store has no port");
     free(job->master_addr);
-    job->master_addr = xstrdup(store_host_addr(s->host));
-    job->master_port = (uint32_t)store_host_port(s->host);
-    job->rank0_port = (uint32_t)store_host_rank0_port(s->host);
+    job->master_addr = xstrdup(s->host->addr);
+    job->master_port = (uint32_t)s->host->port;
+    job->rank0_port = (uint32_t)s->host->rank0_port;
     return 0;
 }
 
@@ -94,18 +403,10 @@ static int handle_vouch(void *state, const struct frame *f, struct ddp_err *err)
     return 0;
 }
 
-static int handle_vouched(void *state, const struct frame *f, struct ddp_err *err)
-{
-    struct store_node *s = state;
-    if (s->host)
-        store_host_vouched(s->host, f->m);
-    return 0;
-}
-
 static void store_fini(void *state)
 {
     struct store_node *s = state;
-    store_host_destroy(s->host);
+    host_destroy(s->host);
     free(s);
 }
 

@@ -14,14 +14,24 @@
 #include "launcher/agent/agent.h"
 #include "launcher/job/plugin.h"
 #include "launcher/plugins/plugins.h"
-#include "launcher/plugins/store/address_map.h"
 
 #include <netinet/in.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <uthash.h>
+
+/* An IP address, without port, and the nodes that have it: several if it is that of a
+ * docker0 on each. */
+struct address {
+    char addr[INET6_ADDRSTRLEN];
+    unsigned *nodes; /* owned */
+    size_t n;
+    UT_hash_handle hh;
+};
 
 struct store_job {
-    struct job *job;              /* borrowed */
-    struct address_map addresses; /* owned: of all nodes */
+    struct job *job;           /* borrowed */
+    struct address *addresses; /* owned: of all nodes, from their HELLO */
 };
 
 /* A bit in a question's id: several agents were asked. */
@@ -93,12 +103,27 @@ static int handle_ready(void *state, unsigned node, const struct frame *f,
 
 /* --- admission ---------------------------------------------------------------------- */
 
+static void add_address(struct store_job *s, const char *addr, unsigned node)
+{
+    struct address *e;
+    HASH_FIND_STR(s->addresses, addr, e);
+    if (!e) {
+        e = xcalloc(1, sizeof *e);
+        snprintf(e->addr, sizeof e->addr, "%s", addr);
+        HASH_ADD_STR(s->addresses, addr, e);
+    }
+    if (e->n > 0 && e->nodes[e->n - 1] == node)
+        return; /* two interfaces of one node */
+    e->nodes = xrealloc(e->nodes, e->n + 1, sizeof *e->nodes);
+    e->nodes[e->n++] = node;
+}
+
 static void store_node_joined(void *state, unsigned node)
 {
     struct store_job *s = state;
     const struct strv *addrs = &s->job->nodes[node].hello.addrs;
     for (size_t i = 0; i < addrs->n; i++)
-        address_map_add(&s->addresses, addrs->v[i], node);
+        add_address(s, addrs->v[i], node);
 }
 
 /* A question and one of the nodes that have its address. */
@@ -150,16 +175,17 @@ static int handle_vouch(void *state, unsigned node, const struct frame *f,
     uint32_t nno = 0;
     for (uint32_t i = 0; i < m->n; i++) {
         char addr[INET6_ADDRSTRLEN];
-        const unsigned *nodes;
+        const struct address *at;
         sock_addr((const struct sockaddr *)&m->list[i].peer, addr, sizeof addr);
-        size_t n = address_map_find(&s->addresses, addr, &nodes), first = nasked;
+        HASH_FIND_STR(s->addresses, addr, at);
+        size_t n = at ? at->n : 0, first = nasked;
         if (nasked + n > room) {
             room = 2 * (nasked + n) + VOUCH_MAX;
             asked = xrealloc(asked, room, sizeof *asked);
         }
         for (size_t k = 0; k < n; k++) {
-            if (nodes[k] != node)
-                asked[nasked++] = (struct inquiry){nodes[k], &m->list[i], false};
+            if (at->nodes[k] != node)
+                asked[nasked++] = (struct inquiry){at->nodes[k], &m->list[i], false};
         }
         for (size_t k = first; k < nasked; k++)
             asked[k].several = nasked - first > 1;
@@ -215,7 +241,12 @@ static int store_open(void *state, struct ddp_err *err)
 static void store_fini(void *state)
 {
     struct store_job *s = state;
-    address_map_finish(&s->addresses);
+    struct address *at, *next;
+    HASH_ITER (hh, s->addresses, at, next) {
+        HASH_DEL(s->addresses, at);
+        free(at->nodes);
+        free(at);
+    }
     free(s);
 }
 

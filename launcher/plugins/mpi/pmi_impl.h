@@ -8,8 +8,16 @@
 
 #include "common/loop.h"
 #include "launcher/link/message.h"
-#include "launcher/plugins/mpi/pmi_keys.h"
 #include "launcher/plugins/mpi/pmi_wire.h"
+
+/* A table of keys and values is a pointer, NULL when empty. */
+struct pmi_keys;
+
+/* Copies both; replaces the key's old value. */
+void pmi_keys_put(struct pmi_keys **table, const char *key, const char *value);
+
+/* Valid until the next put of that key; NULL: not found. */
+const char *pmi_keys_get(const struct pmi_keys *table, const char *key);
 
 /* PMI-2: a client thread waiting for a node attribute. */
 struct pmi_wait {

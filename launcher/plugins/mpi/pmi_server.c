@@ -20,14 +20,53 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <uthash.h>
 #include <utlist.h>
+
+/* --- keys --------------------------------------------------------------------------- */
+
+struct pmi_keys {
+    char *key, *value; /* owned */
+    UT_hash_handle hh;
+};
+
+void pmi_keys_put(struct pmi_keys **table, const char *key, const char *value)
+{
+    struct pmi_keys *e;
+    HASH_FIND_STR(*table, key, e);
+    if (!e) {
+        e = xcalloc(1, sizeof *e);
+        e->key = xstrdup(key);
+        HASH_ADD_KEYPTR(hh, *table, e->key, strlen(e->key), e);
+    }
+    free(e->value);
+    e->value = xstrdup(value);
+}
+
+const char *pmi_keys_get(const struct pmi_keys *table, const char *key)
+{
+    struct pmi_keys *e;
+    HASH_FIND_STR(table, key, e);
+    return e ? e->value : NULL;
+}
+
+static void keys_clear(struct pmi_keys **table)
+{
+    struct pmi_keys *e, *next;
+    HASH_ITER (hh, *table, e, next) {
+        HASH_DEL(*table, e);
+        free(e->key);
+        free(e->value);
+        free(e);
+    }
+}
+
+/* --- answers ------------------------------------------------------------------------ */
 
 static const struct pmi_dialect *dialect(const struct pmi_client *c)
 {
     return c->pmi2 ? &pmi_two : &pmi_one;
 }
-
-/* --- answers ------------------------------------------------------------------------ */
 
 void pmi_answer(struct pmi_client *c, const char *fmt, ...)
 {
@@ -310,8 +349,8 @@ void pmi_server_destroy(struct pmi_server *s)
         free(c->thread);
         free(c->parked);
     }
-    pmi_keys_clear(&s->keys);
-    pmi_keys_clear(&s->node);
+    keys_clear(&s->keys);
+    keys_clear(&s->node);
     pack_finish(&s->unsent);
     free(s->clients);
     free(s->kvsname);

@@ -57,7 +57,8 @@ START_TEST(only_known_interpreters_are_accepted)
     for (char *w = strtok(copy, " "); w; w = strtok(NULL, " "))
         argv[argc++] = w;
     struct ddp_err why = {""};
-    int rc = preload_fits(path, argv, &why);
+    struct preload_script script;
+    int rc = preload_fits(path, argv, &script, &why);
     ck_assert_msg(rc == (commands[_i].why ? -1 : 0), "%s: %s", commands[_i].args,
                   why.text);
     if (commands[_i].why)
@@ -72,7 +73,8 @@ START_TEST(missing_programs_are_not_accepted)
 {
     struct ddp_err why = {""};
     char *argv[] = {(char[]){"python3"}, NULL};
-    ck_assert_int_eq(preload_fits("/nowhere/python3", argv, &why), -1);
+    struct preload_script script;
+    ck_assert_int_eq(preload_fits("/nowhere/python3", argv, &script, &why), -1);
     ck_assert_ptr_nonnull(strstr(why.text, "/nowhere/python3"));
 }
 END_TEST
@@ -115,6 +117,15 @@ static const struct {
     {"from\nimport ", false},
 };
 
+/* Of a program that is a script itself, or of a Python. */
+static int text_fits(char *const *argv, struct ddp_err *why)
+{
+    struct preload_script script = {0};
+    bool itself = !argv[1];
+    ck_assert(itself || preload_fits(argv[0], argv, &script, why) == 0);
+    return preload_script_fits(argv[0], argv, &script, why);
+}
+
 START_TEST(scripts_without_torch_are_known_by_their_text)
 {
     char *folder = temp_dir();
@@ -122,15 +133,16 @@ START_TEST(scripts_without_torch_are_known_by_their_text)
     put_file(script, scripts[_i].text);
     struct ddp_err why = {""};
     int wanted = scripts[_i].none ? -1 : 0;
-    char python[] = "/usr/bin/python3", u[] = "-u", x[] = "-X", uc[] = "-uc", m[] = "-m";
+    char *python = xasprintf("%s/python3", folder);
+    put_file(python, "\177ELF");
+    char u[] = "-u", x[] = "-X", uc[] = "-uc", m[] = "-m";
     char more[] = "import mine", *text = xstrdup(scripts[_i].text);
     char *file[] = {python, u, x, more, script, more, NULL}, *own[] = {script, NULL};
     char *command[] = {python, uc, text, more, NULL}, *module[] = {python, m, text, NULL};
-    ck_assert_int_eq(preload_script_fits(python, file, &why), wanted);
-    ck_assert_int_eq(preload_script_fits(script, own, &why), wanted);
-    ck_assert_int_eq(preload_script_fits(python, command, &why),
-                     wanted || !*text ? -1 : 0);
-    ck_assert_int_eq(preload_script_fits(python, module, &why), 0);
+    ck_assert_int_eq(text_fits(file, &why), wanted);
+    ck_assert_int_eq(text_fits(own, &why), wanted);
+    ck_assert_int_eq(text_fits(command, &why), wanted || !*text ? -1 : 0);
+    ck_assert_int_eq(text_fits(module, &why), 0);
     free(text);
     free(folder);
     free(script);
@@ -143,8 +155,9 @@ START_TEST(pipes_are_not_read)
     char *pipe = xasprintf("%s/pipe", folder);
     ck_assert_int_eq(mkfifo(pipe, 0600), 0);
     struct ddp_err why = {""};
-    char python[] = "/usr/bin/python3", *argv[] = {python, pipe, NULL};
-    ck_assert_int_eq(preload_script_fits(python, argv, &why), -1);
+    char *python = xasprintf("%s/python3", folder), *argv[] = {python, pipe, NULL};
+    put_file(python, "\177ELF");
+    ck_assert_int_eq(text_fits(argv, &why), -1);
     ck_assert_ptr_nonnull(strstr(why.text, "is not a regular file"));
     ck_assert_int_eq(preload_known(pipe, &why), 0);
     free(folder);

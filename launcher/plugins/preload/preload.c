@@ -37,11 +37,11 @@ enum { CHECK_S = 5, IMPORT_S = 300, FORK_S = 30, WRITE_MS = 1000 /* to a memfd *
 /* The thread's while `call` runs, so it has copies of all it uses. */
 struct check {
     struct background_call call;
-    struct preload *p;        /* borrowed, the loop's; NULL: the result is not wanted */
-    struct preload_spec spec; /* without `envs`; the rest is owned, by these: */
-    char *path, *modules;
+    struct preload *p;    /* borrowed, the loop's; NULL: the result is not wanted */
+    char *path, *modules; /* owned, as in struct preload_spec; with the next three */
     struct strv argv;
     cpu_set_t *cpus;
+    size_t cpus_size;
     struct strv common; /* owned, from preload_common() */
     char *apart;        /* owned, the same */
     /* out */
@@ -267,7 +267,7 @@ static int spawn_helper(struct preload *p, const struct check *c, int wire,
                                .out = outputs[0],
                                .err = outputs[1],
                                .cpus = c->cpus,
-                               .cpus_size = c->spec.cpus_size,
+                               .cpus_size = c->cpus_size,
                                .group = true};
     enum child_step step;
     p->pid = child_spawn(&child, &step);
@@ -334,12 +334,14 @@ static void check_run(struct background_call *call)
     struct check *c = (struct check *)call;
     bool asks = strcmp(c->modules, PRELOAD_ASK) == 0;
     bool scans = asks || strcmp(c->modules, PRELOAD_AUTO) == 0;
+    const struct preload_spec spec = {c->path, c->argv.v, c->modules};
+    struct preload_script script;
     c->rc = -1;
-    if (preload_fits(c->path, c->argv.v, &c->why) < 0 ||
-        (scans && preload_script_fits(c->path, c->argv.v, &c->why) < 0) ||
+    if (preload_fits(c->path, c->argv.v, &script, &c->why) < 0 ||
+        (scans && preload_script_fits(c->path, c->argv.v, &script, &c->why) < 0) ||
         !(c->dir = find_directory(&c->why)))
         return;
-    c->record = asks ? NULL : preload_record(&c->spec, &c->common, c->apart);
+    c->record = asks ? NULL : preload_record(&spec, &script, &c->common, c->apart);
     c->rc = c->record ? preload_known(c->record, &c->why) : 0;
 }
 
@@ -377,15 +379,12 @@ struct preload *preload_create(struct loop *loop, struct reap *reap,
                         .p = p,
                         .path = xstrdup(spec->path),
                         .modules = xstrdup(spec->modules),
+                        .cpus_size = spec->cpus_size,
                         .common = common,
                         .apart = apart};
     strv_push_all(&c->argv, spec->argv);
-    if (spec->cpus) {
-        c->cpus = xcalloc(1, spec->cpus_size);
-        memcpy(c->cpus, spec->cpus, spec->cpus_size);
-    }
-    c->spec = (struct preload_spec){c->path, c->argv.v, c->modules,     NULL,
-                                    0,       c->cpus,   spec->cpus_size};
+    if (spec->cpus)
+        c->cpus = xmemdup(spec->cpus, spec->cpus_size);
     *p = (struct preload){.loop = loop,
                           .reap = reap,
                           .thread = thread,

@@ -68,20 +68,30 @@ pid_t preload_pid(const struct preload *p); /* of the helper; 0: exited */
 /* Whether the file is Python by its name or its first line. Cheap. */
 bool preload_is_python(const char *path);
 
+/* What a command has Python run. */
+struct preload_script {
+    size_t at;   /* its word in argv; 0: the program is the script itself */
+    char option; /* 'c': its text, 'm': a module, '\0': a file */
+};
+
 /* 0 if the command is a Python that would import sitecustomize from our directory; -1:
  * no, with the reason. */
-int preload_fits(const char *path, char *const *argv, struct ddp_err *why);
+int preload_fits(const char *path, char *const *argv, struct preload_script *script,
+                 struct ddp_err *why);
 
 /* -1, with the reason, if the script is no regular file, or its text shows that it
  * imports neither torch nor a package that may require it. Of a command that fits. */
-int preload_script_fits(const char *path, char *const *argv, struct ddp_err *why);
+int preload_script_fits(const char *path, char *const *argv,
+                        const struct preload_script *is, struct ddp_err *why);
 
 /* The file in which the helper records for a day that no rank can be forked; malloc'ed,
- * NULL if the user has no folder for it. Depends on the ranks' directory, which is ours. */
-char *preload_record(const struct preload_spec *spec, const struct strv *common,
-                     const char *apart);
+ * NULL if the user has no folder for it. Depends on the ranks' directory, which is ours.
+ */
+char *preload_record(const struct preload_spec *spec, const struct preload_script *is,
+                     const struct strv *common, const char *apart);
 
-/* -1, with the reason, if that was recorded, and no file that it depends on has changed. */
+/* -1, with the reason, if that was recorded, and no file that it depends on has changed.
+ */
 int preload_known(const char *record, struct ddp_err *why);
 
 /* `common`: the variables that are equal in all of `envs`; `apart`: the names of the

@@ -14,22 +14,33 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Options between the interpreter and the script. With -E, -I or -S Python ignores our
+/* The script, behind options of the interpreter. With -E, -I or -S Python ignores our
  * directory, and the helper would run the script: accept only options known as harmless.
  */
-static int check_flags(char *const *word, struct ddp_err *why)
+static int find_script(char *const *argv, struct preload_script *script,
+                       struct ddp_err *why)
 {
-    for (; *word && (*word)[0] == '-' && (*word)[1]; word++) {
-        for (const char *c = *word + 1; *c; c++) {
-            if (*c == 'c' || *c == 'm')
+    for (size_t i = 1; argv[i]; i++) {
+        const char *word = argv[i];
+        script->at = i;
+        if (word[0] != '-' || !word[1])
+            return 0;
+        for (const char *c = word + 1; *c; c++) {
+            if (*c == 'c' || *c == 'm') {
+                script->option = *c;
+                script->at += !c[1] && argv[i + 1];
                 return 0;
-            if ((*c == 'W' || *c == 'X') && (c[1] || *++word))
+            }
+            bool valued = *c == 'W' || *c == 'X';
+            if (valued && (c[1] || argv[i + 1])) {
+                i += !c[1];
                 break;
-            if (!strchr("uObBdqsPR", *c))
-                return err_set(why, "the interpreter's option '%s'", *word ? *word : c);
+            }
+            if (valued || !strchr("uObBdqsPR", *c))
+                return err_set(why, "the interpreter's option '%s'", valued ? c : word);
         }
     }
-    return *word ? 0 : err_set(why, "no script");
+    return err_set(why, "no script");
 }
 
 /* pip writes this if the interpreter's path is too long for a #! line or contains a
@@ -72,12 +83,14 @@ bool preload_is_python(const char *path)
     return program_is_python(path) || read_first_line(path, &why) == 1;
 }
 
-int preload_fits(const char *path, char *const *argv, struct ddp_err *why)
+int preload_fits(const char *path, char *const *argv, struct preload_script *script,
+                 struct ddp_err *why)
 {
-    int script = read_first_line(path, why);
-    if (script != 0)
-        return script < 0 ? -1 : 0;
-    return program_is_python(path) ? check_flags(argv + 1, why)
+    int is = read_first_line(path, why);
+    *script = (struct preload_script){0};
+    if (is != 0)
+        return is < 0 ? -1 : 0;
+    return program_is_python(path) ? find_script(argv, script, why)
                                    : err_set(why, "'%s' is not a Python", path);
 }
 

@@ -10,7 +10,6 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/read_start.h"
-#include "launcher/transport/program.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -22,31 +21,6 @@
 #include <unistd.h>
 
 enum { SCRIPT_SIZE = 64 << 10, RECORD_SIZE = 64 << 10, RECORD_S = 24 * 60 * 60 };
-
-/* The script's place in argv, behind the interpreter's options (preload_fits()), and in
- * `*option` 'c', 'm', or '\0' for a file. */
-static size_t find_script(const char *path, char *const *argv, char *option)
-{
-    *option = '\0';
-    if (!program_is_python(path))
-        return 0;
-    for (size_t i = 1; argv[i]; i++) {
-        const char *c = argv[i];
-        if (c[0] != '-' || !c[1])
-            return i;
-        for (c++; *c; c++) {
-            if (*c == 'c' || *c == 'm') {
-                *option = *c;
-                return c[1] || !argv[i + 1] ? i : i + 1;
-            }
-            if (*c == 'W' || *c == 'X') {
-                i += !c[1] && argv[i + 1];
-                break;
-            }
-        }
-    }
-    return 0;
-}
 
 /* --- the script's text --------------------------------------------------------------- */
 
@@ -123,21 +97,21 @@ static bool text_needs_no_torch(const char *text)
     return true;
 }
 
-int preload_script_fits(const char *path, char *const *argv, struct ddp_err *why)
+int preload_script_fits(const char *path, char *const *argv,
+                        const struct preload_script *is, struct ddp_err *why)
 {
-    char option, *text = xcalloc(1, SCRIPT_SIZE);
-    const char *script = argv[find_script(path, argv, &option)];
-    const char *file = program_is_python(path) ? script : path;
+    char *text = xcalloc(1, SCRIPT_SIZE);
+    const char *script = argv[is->at], *file = is->at ? script : path;
     struct stat st;
     ssize_t n = 0;
     int rc = 0;
     /* reading a pipe here would take the script from the rank */
-    if (!option && stat(file, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
+    if (!is->option && stat(file, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
         rc = err_set(why, "'%s' is not a regular file", file);
-    else if (!option)
+    else if (!is->option)
         n = read_start(file, text, SCRIPT_SIZE);
-    bool whole = option == 'c' || (!option && n > 0 && n < SCRIPT_SIZE - 1);
-    if (whole && text_needs_no_torch(option ? script : text))
+    bool whole = is->option == 'c' || (!is->option && n > 0 && n < SCRIPT_SIZE - 1);
+    if (whole && text_needs_no_torch(is->option ? script : text))
         rc = err_set(
             why, "the script does not begin with an import of torch: it has no import "
                  "that may load it");
@@ -147,14 +121,14 @@ int preload_script_fits(const char *path, char *const *argv, struct ddp_err *why
 
 /* --- what an earlier launch has found ------------------------------------------------- */
 
-char *preload_record(const struct preload_spec *spec, const struct strv *common,
-                     const char *apart)
+char *preload_record(const struct preload_spec *spec, const struct preload_script *is,
+                     const struct strv *common, const char *apart)
 {
     const char *cache = strv_env_get(common, "XDG_CACHE_HOME");
     const char *home = strv_env_get(common, "HOME");
     const char *python_path = strv_env_get(common, "PYTHONPATH");
-    char option, *cwd = getcwd(NULL, 0), *key = NULL, digest[DIGEST_TEXT];
-    size_t size, script = find_script(spec->path, spec->argv, &option);
+    char *cwd = getcwd(NULL, 0), *key = NULL, digest[DIGEST_TEXT];
+    size_t size;
     if (!(cache && *cache) && !(home && *home)) {
         free(cwd);
         return NULL;
@@ -164,7 +138,7 @@ char *preload_record(const struct preload_spec *spec, const struct strv *common,
         abort();
     fprintf(f, "%s\n%s\n%s\n%s\n%s", spec->path, cwd ? cwd : "", spec->modules, apart,
             python_path ? python_path : "");
-    for (size_t i = 0; i <= script; i++)
+    for (size_t i = 0; i <= is->at; i++)
         fprintf(f, "\n%s", spec->argv[i]);
     if (fclose(f) != 0)
         abort();

@@ -28,8 +28,8 @@
     "--network host --pid host --ipc host --userns $ns --security-opt label=disable " \
     "--log-driver none --pull never $gpu --volume \"$PWD:$PWD\" --volume /tmp:/tmp "  \
     "--workdir \"$PWD\" \"$0\" \"$@\"; code=$?; podman rm --force --ignore $name "    \
-    ">/dev/null 2>&1; [ $code = 125 ] && ! podman image exists \"$0\" && "             \
-    "echo \"ddprun: error: $(hostname) has no image '$0', and none is pulled here: "    \
+    ">/dev/null 2>&1; [ $code = 125 ] && ! podman image exists \"$0\" && "            \
+    "echo \"ddprun: error: $(hostname) has no image '$0', and none is pulled here: "  \
     "podman pull $0\" >&2; exit $code"
 
 /* It passes on only what is named: all but what belongs to the host's own system. Values
@@ -49,20 +49,6 @@ static const struct container_engine {
     {"enroot", ENROOT},
 };
 
-static bool in_path(const char *program)
-{
-    const char *path = getenv("PATH");
-    bool found = false;
-    for (const char *p = path ? path : ""; *p && !found;) {
-        size_t n = strcspn(p, ":");
-        char *file = xasprintf("%.*s/%s", (int)n, p, program);
-        found = access(file, X_OK) == 0;
-        free(file);
-        p += n + (p[n] == ':');
-    }
-    return found;
-}
-
 static void wrap(struct opts *opts, char *const *words, size_t n, struct strv *argv,
                  void *arg)
 {
@@ -78,7 +64,8 @@ int container_wrap(struct opts *opts, struct ddp_err *err)
     const char *name = opts->container_engine;
     char *command = NULL;
     for (size_t i = 0; i < ARRAY_LEN(engines) && !command; i++) {
-        if (name ? strcmp(name, engines[i].name) == 0 : in_path(engines[i].name))
+        if (name ? strcmp(name, engines[i].name) == 0
+                 : program_in_path(getenv("PATH"), engines[i].name))
             command = xasprintf(
                 "command -v %s >/dev/null || { echo \"ddprun: error: --container: no %s "
                 "in PATH on $(hostname)\" >&2; exit 127; }; %s",

@@ -18,7 +18,7 @@ static bool runs(const char *path)
     return access(path, X_OK) == 0 && stat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
-static bool in_path(const char *path, const char *name)
+bool program_in_path(const char *path, const char *name)
 {
     bool found = false;
     for (const char *p = path ? path : ""; *p && !found;) {
@@ -69,8 +69,9 @@ static char *find_python(get_env_fn get_env, char **why)
         }
     }
     *why = xstrdup("PATH");
-    return xstrdup(!in_path(path, "python3") && in_path(path, "python") ? "python"
-                                                                        : "python3");
+    return xstrdup(!program_in_path(path, "python3") && program_in_path(path, "python")
+                       ? "python"
+                       : "python3");
 }
 
 /* Append the words after "#!" in the file's first line: interpreter and at most one

@@ -9,6 +9,7 @@
 
 #include "launcher/opts.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,6 +22,9 @@ void interpreter_choose(struct opts *opts, const char *(*get_env)(const char *na
 typedef void (*rewrite_fn)(struct opts *opts, char *const *words, size_t n,
                            struct strv *argv, void *arg);
 void programs_rewrite(struct opts *opts, rewrite_fn rewrite, void *arg);
+
+/* Has a folder of PATH (may be NULL) an executable file of this name? */
+bool program_in_path(const char *path, const char *name);
 
 #define NOT_IN_PATH SIZE_MAX
 

@@ -1,6 +1,7 @@
 /* launcher/policy/cause.c - see cause.h */
 #include "launcher/policy/cause.h"
 
+#include "common/idset.h"
 #include "common/mem.h"
 #include "common/signame.h"
 
@@ -84,24 +85,15 @@ char *cause_of_death(const struct cause *c)
 
 char *cause_rank_set(int n, bool (*in)(int rank, void *arg), void *arg)
 {
-    char *text = NULL;
-    size_t size = 0;
-    int count = 0;
-    FILE *f = open_memstream(&text, &size);
-    if (!f)
-        return NULL;
+    struct idset set = {0};
     for (int i = 0; i < n; i++) {
-        if (!in(i, arg))
-            continue;
-        int last = i;
-        while (last + 1 < n && in(last + 1, arg))
-            last++;
-        fprintf(f, last > i ? "%s%d-%d" : "%s%d", count > 0 ? "," : "", i, last);
-        count += last - i + 1;
-        i = last;
+        if (in(i, arg))
+            idset_add(&set, i, i);
     }
-    fclose(f);
+    long count = idset_count(&set);
+    char *text = idset_text(&set);
     char *words = count > 0 ? xasprintf(count > 1 ? "ranks %s" : "rank %s", text) : NULL;
     free(text);
+    idset_finish(&set);
     return words;
 }

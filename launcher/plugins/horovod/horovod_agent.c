@@ -26,7 +26,6 @@ enum { REPLY_S = 20 }; /* as long as horovodrun waits */
 struct horovod_node {
     struct agent *agent;     /* borrowed */
     struct bufferevent *bev; /* owned; NULL: no reply is waited for */
-    uint32_t asked;          /* the port at its other end */
     /* NULL: the job has no key-value server; all owned */
     struct forward *forward;
     struct listener *listener;
@@ -122,10 +121,8 @@ static int handle_notify(void *state, const struct frame *f, struct ddp_err *err
     struct sockaddr_in to = {.sin_family = AF_INET,
                              .sin_port = htons((uint16_t)m->port),
                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    if (h->bev && h->asked == m->port)
+    if (h->bev)
         return 0; /* the launcher sends it again */
-    end(h);
-    h->asked = m->port;
     h->bev = bufferevent_socket_new(loop_base(h->agent->loop), -1, BEV_OPT_CLOSE_ON_FREE);
     if (!h->bev)
         return 0;

@@ -57,16 +57,10 @@ static int start(struct ddp_group *g, struct coll *c)
 
 int alltoall_advance(struct ddp_group *g, struct coll *c, struct ddp_err *err)
 {
-    if (c->state == COLL_NEW) {
-        if (g->shm)
-            shm_coll_announce(g->shm, c, false);
-        c->state = COLL_ANNOUNCED;
-    }
-    if (c->state == COLL_ANNOUNCED) {
-        if (g->shm && !shm_all_posted(g->shm))
-            return ADVANCE_LATER;
-        if (g->shm && shm_coll_check(g->shm, c, err) < 0)
-            return ADVANCE_ERROR;
+    if (c->state != COLL_WORKS) {
+        int rc = shm_coll_meet(g->shm, c, false, err);
+        if (rc != ADVANCE_DONE)
+            return rc;
         c->state = COLL_WORKS;
         if (start(g, c) < 0) {
             *err = g->why;

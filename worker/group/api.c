@@ -124,10 +124,9 @@ static struct ddp_request *set_off(struct ddp_group *g, struct coll c,
         coll_finish(&c);
         return NULL;
     }
-    struct ddp_request r = {.kind = REQUEST_COLL, .group = g, .coll = c}, *mine;
-    mine = request_hand_out(g, &r);
-    start(g, mine);
-    return request_set_off(g, mine);
+    struct ddp_request *r = request_hand_out(g, &c);
+    start(g, r);
+    return request_set_off(g, r);
 }
 
 int ddp_monitored_barrier(struct ddp_group *g, int64_t timeout_ms, struct ddp_err *err)

@@ -18,20 +18,14 @@ const struct coll *awaited_coll(const struct ddp_group *g)
     return c->state == COLL_ANNOUNCED || c->state == COLL_WAITS ? c : NULL;
 }
 
-bool awaited_rank(const struct ddp_group *g, int local)
-{
-    if (watch_blind(g))
-        return true; /* unknown, so possibly any */
-    const struct coll *c = awaited_coll(g);
-    return (c && !shm_coll_reached(g->shm, c, local)) ||
-           p2p_awaits(g, g->shm->ranks[local]);
-}
-
-bool awaited_as_any_source(const struct ddp_group *g, int local)
+enum awaited awaited_rank(const struct ddp_group *g, int local)
 {
     const struct coll *c = awaited_coll(g);
-    return (!c || shm_coll_reached(g->shm, c, local)) &&
-           !p2p_needs(g, g->shm->ranks[local]);
+    int rank = g->shm->ranks[local];
+    if ((c && !shm_coll_reached(g->shm, c, local)) || p2p_needs(g, rank) ||
+        (watch_blind(g) && g->colls.first && !watch_came(g, local)))
+        return AWAITED;
+    return watch_blind(g) || p2p_awaits(g, rank) ? AWAITED_PERHAPS : AWAITED_NOT;
 }
 
 enum { NAMED = 4, LISTED = 1024 };

@@ -22,7 +22,8 @@
 /* Below the ephemeral ports, above the registered ones in common use. */
 enum { STEP_PORT = 20000, STEP_PORTS = 12000 };
 
-const struct mpi_env *mpi_env_find(void)
+/* The protocol this process was started with; NULL: none. */
+static const struct mpi_env *mpi_env_find(void)
 {
     static const struct mpi_env ways[] = {
         {"PMI", "PMI_FD", mpi_env_share_pmi},

@@ -127,11 +127,9 @@ char *shm_coll_staged(const struct shm *s, const struct coll *c, int local, unsi
 /* The same, or in its buffer when that is in the arena. */
 char *shm_coll_given(const struct shm *s, const struct coll *c, int local, unsigned k,
                      size_t at);
-/* Announce the call; `with_data`: with the data, if they are short. */
-void shm_coll_announce(struct shm *s, struct coll *c, bool with_data);
-
-/* Have all ranks of this host announced the same call? */
-int shm_coll_check(const struct shm *s, const struct coll *c, struct ddp_err *err);
+/* Announce the call; `with_data`: with the data, if they are short. ADVANCE_DONE when all
+ * ranks of this host have announced the same one; s may be NULL. */
+int shm_coll_meet(struct shm *s, struct coll *c, bool with_data, struct ddp_err *err);
 /* Has this local rank reached what `c` waits for? */
 bool shm_coll_reached(const struct shm *s, const struct coll *c, int local);
 

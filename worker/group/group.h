@@ -31,9 +31,9 @@ struct patience {
 struct ddp_request {
     enum request_kind kind;
     bool ended;
-    struct ddp_group *group;           /* borrowed */
-    struct ddp_request *next;          /* in the queue it waits in */
-    struct ddp_request *older, *newer; /* list of the requests the user holds */
+    struct ddp_group *group;         /* borrowed */
+    struct ddp_request *next;        /* in the queue it waits in */
+    struct ddp_request *made_before; /* list of those made for the user */
     /* a message */
     char *data; /* borrowed from the user */
     size_t bytes;
@@ -155,8 +155,8 @@ void message_init(struct ddp_request *r, struct ddp_group *g, enum request_kind 
                   int peer, int tag, uint32_t what, void *data, size_t bytes);
 /* Can the backend move this memory (host or device)? */
 int group_check_memory(const struct ddp_group *g, const void *p, struct ddp_err *err);
-/* A copy for the user, freed by ddp_wait(), ddp_test() or ddp_cancel(). */
-struct ddp_request *request_hand_out(struct ddp_group *g, const struct ddp_request *r);
+/* A collective for the user, given back by ddp_wait(), ddp_test() or ddp_cancel(). */
+struct ddp_request *request_hand_out(struct ddp_group *g, const struct coll *c);
 /* Make a first attempt; ddp_test() or ddp_wait() report a failure. Returns `r`. */
 struct ddp_request *request_set_off(struct ddp_group *g, struct ddp_request *r);
 /* Free all requests of a group, also those the user has not waited for. */
@@ -166,11 +166,10 @@ void requests_free(struct ddp_group *g);
 
 /* The current collective, while it waits for ranks of this host; or NULL. */
 const struct coll *awaited_coll(const struct ddp_group *g);
-/* Do we wait for this rank of our host? True if another library moves the data: it may be
- * any. */
-bool awaited_rank(const struct ddp_group *g, int local);
-/* Do we wait for it only as a possible source of a receive from any? */
-bool awaited_as_any_source(const struct ddp_group *g, int local);
+/* Do we wait for this rank of our host? Perhaps: as a possible source of a receive from
+ * any, or because another library moves the data. */
+enum awaited { AWAITED_NOT, AWAITED_PERHAPS, AWAITED };
+enum awaited awaited_rank(const struct ddp_group *g, int local);
 /* The error of a wait that has lasted `seconds`: the ranks that have not entered the
  * collective, else those that data are expected from; `all` of them, or the first few.
  * Asks the ranks of other hosts. */

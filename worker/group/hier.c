@@ -288,19 +288,15 @@ static void give(struct hier *h, struct coll *c)
 int hier_advance(struct hier *h, struct coll *c, int *culprit, struct ddp_err *err)
 {
     struct shm *s = h->shm;
+    int rc;
     *culprit = -1;
     for (;;) {
         switch (c->state) {
         case COLL_NEW:
-            if (s)
-                shm_coll_announce(s, c, !h->tcp);
-            c->state = COLL_ANNOUNCED;
-            break;
         case COLL_ANNOUNCED:
-            if (s && !shm_all_posted(s))
-                return ADVANCE_LATER;
-            if (s && shm_coll_check(s, c, err) < 0)
-                return ADVANCE_ERROR;
+            rc = shm_coll_meet(s, c, !h->tcp, err);
+            if (rc != ADVANCE_DONE)
+                return rc;
             if (!h->tcp && shm_coll_finish_short(s, c))
                 return ADVANCE_DONE;
             if (plan(h, c, err) < 0)
@@ -312,7 +308,7 @@ int hier_advance(struct hier *h, struct coll *c, int *culprit, struct ddp_err *e
             if (!c->on_tcp)
                 c->step->begin(h, c, c->t);
             if (c->on_tcp) {
-                int rc = tcp_part(h, c, culprit, err);
+                rc = tcp_part(h, c, culprit, err);
                 if (rc != ADVANCE_DONE)
                     return rc;
                 if (c->step->end)

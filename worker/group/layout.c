@@ -152,12 +152,19 @@ int card_make(struct card *card, int rank, const char *toward, int64_t deadline_
 }
 
 /* It comes off the wire. */
-static bool card_is_sound(const struct card *c)
+static bool card_read(const struct card *c, struct member *m)
 {
-    return memcmp(c->magic, card_magic, sizeof c->magic) == 0 && c->port > 0 &&
-           c->port < 65536 && memchr(c->host_name, '\0', sizeof c->host_name) &&
-           memchr(c->addr, '\0', sizeof c->addr) &&
-           memchr(c->unix_name, '\0', sizeof c->unix_name);
+    char addr[64];
+    if (memcmp(c->magic, card_magic, sizeof c->magic) != 0 || c->port <= 0 ||
+        c->port > 65535 || !memchr(c->addr, '\0', sizeof c->addr) ||
+        !memchr(c->host_name, '\0', sizeof c->host_name) ||
+        !memchr(c->unix_name, '\0', sizeof c->unix_name))
+        return false;
+    m->addr.sin6_family = AF_INET6;
+    m->addr.sin6_port = htons((uint16_t)c->port);
+    memcpy(m->token, c->token, sizeof m->token);
+    snprintf(addr, sizeof addr, strchr(c->addr, ':') ? "%s" : "::ffff:%s", c->addr);
+    return inet_pton(AF_INET6, addr, &m->addr.sin6_addr) == 1;
 }
 
 static void number_hosts(struct layout *l, const struct card *cards)
@@ -188,82 +195,48 @@ static void number_hosts(struct layout *l, const struct card *cards)
     free(filled);
 }
 
-/* The member whose texts are the same: the first one of its host, for most. */
-static const struct member *alike(const struct layout *l, const struct member *m)
+static void make(struct layout *l, const struct card *cards)
 {
-    const struct member *first = &l->members[l->by_host[l->host_start[m->host]]];
-    bool same =
-        strcmp(m->host_name, first->host_name) == 0 && strcmp(m->addr, first->addr) == 0;
-    return same ? first : m;
-}
-
-static const char *keep(char *texts, size_t *at, const char *text)
-{
-    size_t size = strlen(text) + 1;
-    char *to = texts ? texts + *at : NULL;
-    if (to)
-        memcpy(to, text, size);
-    *at += size;
-    return to;
-}
-
-/* What members point to, in one block: first its size, then its content. */
-static size_t keep_texts(struct layout *l, char *texts)
-{
-    size_t at = 0;
-    for (int r = 0; r < l->size; r++) {
-        struct member *m = &l->members[r];
-        const struct member *like = alike(l, m);
-        bool here = m->host == l->members[l->rank].host;
-        const char *unix_name = here ? keep(texts, &at, m->unix_name) : NULL;
-        const char *host_name = like == m ? keep(texts, &at, m->host_name) : NULL;
-        const char *addr = like == m ? keep(texts, &at, m->addr) : NULL;
-        if (!texts)
-            continue;
-        m->unix_name = unix_name;
-        m->host_name = like == m ? host_name : like->host_name;
-        m->addr = like == m ? addr : like->addr;
-    }
-    return at;
-}
-
-static void make(struct layout *l, int rank, int size, const struct card *cards)
-{
-    *l = (struct layout){.rank = rank, .size = size};
-    l->members = xcalloc((size_t)size, sizeof *l->members);
-    for (int r = 0; r < size; r++) {
-        const struct card *c = &cards[r];
-        struct member *m = &l->members[r];
-        *m = (struct member){.port = c->port,
-                             .host_name = c->host_name,
-                             .addr = c->addr,
-                             .unix_name = c->unix_name};
-        memcpy(m->token, c->token, sizeof m->token);
-    }
+    int n;
     number_hosts(l, cards);
-    l->texts = xcalloc(1, keep_texts(l, NULL));
-    keep_texts(l, l->texts);
+    l->host_names = xcalloc((size_t)l->nhosts, sizeof *l->host_names);
+    for (int h = 0; h < l->nhosts; h++)
+        l->host_names[h] = xstrdup(cards[*layout_host(l, h, &n)].host_name);
+    const int *here = layout_host(l, l->members[l->rank].host, &n);
+    l->unix_names = xcalloc((size_t)n + 1, sizeof *l->unix_names);
+    for (int i = 0; i < n; i++)
+        l->unix_names[i] = xstrdup(cards[here[i]].unix_name);
 }
 
 int layout_from_cards(struct layout *l, int rank, int size, const struct card *cards,
                       struct ddp_err *err)
 {
+    *l = (struct layout){.rank = rank, .size = size};
+    l->members = xcalloc((size_t)size, sizeof *l->members);
     for (int r = 0; r < size; r++) {
-        if (!card_is_sound(&cards[r]))
+        if (!card_read(&cards[r], &l->members[r])) {
+            layout_finish(l);
             return err_set(err, "rank %d has given something else than its address", r);
+        }
     }
-    make(l, rank, size, cards);
+    make(l, cards);
     return 0;
 }
 
 void layout_single(struct layout *l)
 {
-    make(l, 0, 1, &(struct card){0});
+    *l = (struct layout){.size = 1, .members = xcalloc(1, sizeof *l->members)};
+    make(l, &(struct card){0});
 }
 
 void layout_finish(struct layout *l)
 {
-    free(l->texts);
+    for (int h = 0; l->host_names && h < l->nhosts; h++)
+        free(l->host_names[h]);
+    for (char **name = l->unix_names; name && *name; name++)
+        free(*name);
+    free(l->host_names);
+    free(l->unix_names);
     free(l->members);
     free(l->by_host);
     free(l->host_start);
@@ -279,7 +252,7 @@ const int *layout_host(const struct layout *l, int h, int *n)
 
 const char *layout_who(const struct layout *l, int rank, char *text, size_t size)
 {
-    const char *host = l->members[rank].host_name;
+    const char *host = l->host_names[l->members[rank].host];
     if (l->world_ranks)
         snprintf(text, size, "rank %d (%d in all) on %s", rank, l->world_ranks[rank],
                  host);

@@ -14,6 +14,7 @@
 
 #include "include/ddprun/group.h"
 
+#include <netinet/in.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -36,7 +37,7 @@ struct card {
     uint64_t members; /* of a group made from another: a hash of their list */
     char host_name[68], addr[48];
     char unix_name[40]; /* abstract: without the leading NUL */
-    int32_t port;
+    int32_t port;       /* at `addr` */
     unsigned char token[TOKEN_BYTES];
 };
 
@@ -48,9 +49,7 @@ struct listeners {
 
 struct member {
     int host, local; /* index of its host, and its own among the ranks of that host */
-    int port;
-    const char *host_name, *addr; /* borrowed from the layout */
-    const char *unix_name;        /* likewise; of ranks of this host, else NULL */
+    struct sockaddr_in6 addr; /* where it listens; IPv4 is mapped */
     unsigned char token[TOKEN_BYTES];
 };
 
@@ -59,11 +58,12 @@ struct layout {
     int rank, size;
     struct member *members; /* owned, by rank */
     int nhosts;
-    int *by_host;     /* owned: the ranks, host by host */
-    int *host_start;  /* owned, nhosts + 1: where each host begins in by_host */
-    char *texts;      /* owned: what members point into */
-    int *world_ranks; /* owned: the ranks' numbers in the first group of the family; NULL
-                         in that one */
+    int *by_host;      /* owned: the ranks, host by host */
+    int *host_start;   /* owned, nhosts + 1: where each host begins in by_host */
+    char **host_names; /* owned */
+    char **unix_names; /* owned: where the ranks of this host listen for each other */
+    int *world_ranks;  /* owned: the ranks' numbers in the first group of the family; NULL
+                          in that one */
 };
 
 /* Listen; the card tells where, and gets a new token. */

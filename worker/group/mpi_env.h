@@ -24,9 +24,6 @@ struct mpi_env {
                  int64_t deadline_ms, struct ddp_err *err);
 };
 
-/* The protocol this process was started with; NULL: none. */
-const struct mpi_env *mpi_env_find(void);
-
 int mpi_env_share_pmi(const char *key, int rank, int size, char value[MPI_ENV_VALUE],
                       int64_t deadline_ms, struct ddp_err *err);
 int mpi_env_share_pmix(const char *key, int rank, int size, char value[MPI_ENV_VALUE],

@@ -173,10 +173,10 @@ static int look_around_host(struct ddp_group *g, const bool *ended, struct ddp_e
         /* it may have done its part before it went */
         if (group_progress(g, err) < 0)
             return -1;
-        if (*ended || !awaited_rank(g, i))
+        enum awaited needed = awaited_rank(g, i);
+        if (*ended || needed == AWAITED_NOT)
             continue;
-        bool came = !watch_blind(g) || !g->colls.first || watch_came(g, i);
-        if (left && came && awaited_as_any_source(g, i)) {
+        if (left && needed == AWAITED_PERHAPS) {
             if (p2p_awaits(g, s->ranks[i])) /* otherwise its messages are not read yet */
                 p2p_left(g, s->ranks[i]);
             continue;

@@ -117,39 +117,29 @@ int ddp_recv_any(struct ddp_group *g, void *buf, size_t bytes, int tag, int *sou
 static struct ddp_request *take(struct ddp_group *g)
 {
     struct ddp_request *r = g->idle;
-    if (r)
+    if (r) {
         g->idle = r->next;
-    else
-        r = xcalloc(1, sizeof *r);
-    return r;
+        return r;
+    }
+    r = xcalloc(1, sizeof *r);
+    r->made_before = g->requests;
+    return g->requests = r;
 }
 
-static struct ddp_request *hand_out(struct ddp_group *g, struct ddp_request *r)
+struct ddp_request *request_hand_out(struct ddp_group *g, const struct coll *c)
 {
-    r->newer = NULL;
-    r->older = g->requests;
-    if (r->older)
-        r->older->newer = r;
-    g->requests = r;
+    struct ddp_request *r = take(g);
+    r->kind = REQUEST_COLL;
+    r->ended = false;
+    r->group = g;
+    r->patience = (struct patience){0};
+    r->coll = *c;
     return r;
-}
-
-struct ddp_request *request_hand_out(struct ddp_group *g, const struct ddp_request *r)
-{
-    struct ddp_request *mine = take(g);
-    *mine = *r;
-    return hand_out(g, mine);
 }
 
 static void give_back(struct ddp_request *r)
 {
     struct ddp_group *g = r->group;
-    if (r->older)
-        r->older->newer = r->newer;
-    if (r->newer)
-        r->newer->older = r->older;
-    else
-        g->requests = r->older;
     if (r->kind == REQUEST_COLL)
         coll_finish(&r->coll);
     r->next = g->idle;
@@ -158,11 +148,11 @@ static void give_back(struct ddp_request *r)
 
 void requests_free(struct ddp_group *g)
 {
-    while (g->requests)
-        give_back(g->requests);
-    while (g->idle) {
-        struct ddp_request *r = g->idle;
-        g->idle = r->next;
+    while (g->requests) {
+        struct ddp_request *r = g->requests;
+        g->requests = r->made_before;
+        if (r->kind == REQUEST_COLL)
+            coll_finish(&r->coll);
         free(r);
     }
 }
@@ -173,7 +163,7 @@ static struct ddp_request *start(struct ddp_group *g, enum request_kind kind,
 {
     if (check_message(g, buf, bytes, peer, tag, err) < 0)
         return NULL;
-    struct ddp_request *r = hand_out(g, take(g));
+    struct ddp_request *r = take(g);
     begin(r, g, kind, buf, bytes, peer, tag, source);
     return r;
 }

@@ -19,7 +19,8 @@
 /* Bytes per rank and step: those of all ranks together fit the caches. */
 enum { LOCAL_CHUNK = 262144 };
 
-int shm_coll_check(const struct shm *s, const struct coll *c, struct ddp_err *err)
+/* Have all announced the same call? */
+static int check(const struct shm *s, const struct coll *c, struct ddp_err *err)
 {
     for (int i = 0; i < s->n; i++) {
         const struct shm_post *p = &s->rank[i].post[s->seq & 1];
@@ -131,49 +132,46 @@ char *shm_coll_given(const struct shm *s, const struct coll *c, int local, unsig
 
 /* ---- work of one host ---- */
 
-/* Reduce this rank's slice of all buffers: in one pass, or into its own buffer first
- * and then copied; see shm_coll_reduce_slice(). */
+/* Reduce s->in to s->out[0] and the others: in one pass, or into the first and then
+ * copied. One pass is best where the ranks share a cache. Elsewhere each line of the
+ * others must first be fetched from its last reader, which a copy of whole lines
+ * avoids. */
+static void reduce_to(struct shm *s, struct autotune *which, const struct coll *c,
+                      int nout, size_t n)
+{
+    size_t bytes = n * type_size(c->type);
+    bool apart = autotune_begin(which, bytes) == 1;
+    reduce_many(s->out, apart ? 1 : nout, s->in, s->n, n, c->type, c->op, s->n);
+    for (int i = 1; apart && i < nout; i++)
+        memcpy(s->out[i], s->out[0], bytes);
+    autotune_end(which, bytes);
+}
+
+/* Reduce this rank's slice of all buffers into all of them, its own first. */
 static void all_reduce_in_arena(struct hier *h, struct coll *c, unsigned t)
 {
     struct shm *s = h->shm;
-    if (t > 0)
-        return;
-    size_t size = type_size(c->type);
     struct range mine = range_slice((struct range){0, c->count}, c->type, s->me, s->n);
-    bool apart = autotune_begin(&s->giving, mine.n * size) == 1;
-    size_t most = apart ? LOCAL_CHUNK / size : mine.n;
-    for (size_t done = 0, n; done < mine.n; done += n) {
+    size_t most = LOCAL_CHUNK / type_size(c->type);
+    for (size_t done = 0, n; t == 0 && done < mine.n; done += n) {
         n = mine.n - done < most ? mine.n - done : most;
-        for (int i = 0; i < s->n; i++) {
-            s->out[i] = coll_at(c, shm_coll_direct(s, i), mine.at + done);
-            s->in[i] = s->out[i];
+        for (int i = 0, k = 1; i < s->n; i++) {
+            char *at = coll_at(c, shm_coll_direct(s, i), mine.at + done);
+            s->in[i] = s->out[i == s->me ? 0 : k++] = at;
         }
-        void *const *out = apart ? &s->out[s->me] : s->out;
-        reduce_many(out, apart ? 1 : s->n, s->in, s->n, n, c->type, c->op, s->n);
-        for (int i = 0; apart && i < s->n; i++)
-            if (i != s->me)
-                coll_copy(c, s->out[i], s->out[s->me], n);
+        reduce_to(s, &s->giving, c, s->n, n);
     }
-    autotune_end(&s->giving, mine.n * size);
 }
 
-/* Reduce this rank's slice of a chunk, in the user's buffer and in the staging buffer.
- * One pass is best where the ranks share a cache. Elsewhere each line of the staging
- * buffer must first be fetched from its last reader, which a copy of whole lines
- * avoids. */
+/* Reduce this rank's slice of a chunk, into the user's buffer and the staging buffer. */
 void shm_coll_reduce_slice(struct shm *s, struct coll *c, unsigned k)
 {
     struct range of = range_slice(coll_chunk(c, k), c->type, s->me, s->n);
-    size_t bytes = of.n * type_size(c->type);
-    void *out[2] = {coll_at(c, c->recv, of.at), shm_coll_staged(s, c, s->me, k, of.at)};
     for (int i = 0; i < s->n; i++)
         s->in[i] = shm_coll_given(s, c, i, k, of.at);
-    s->in[s->me] = out[0];
-    bool apart = autotune_begin(&s->showing, bytes) == 1;
-    reduce_many(out, apart ? 1 : 2, s->in, s->n, of.n, c->type, c->op, s->n);
-    if (apart)
-        memcpy(out[1], out[0], bytes);
-    autotune_end(&s->showing, bytes);
+    s->in[s->me] = s->out[0] = coll_at(c, c->recv, of.at);
+    s->out[1] = shm_coll_staged(s, c, s->me, k, of.at);
+    reduce_to(s, &s->showing, c, 2, of.n);
 }
 
 const struct coll_step shm_coll_arena = {NULL, all_reduce_in_arena, NULL};
@@ -191,7 +189,7 @@ size_t shm_coll_chunk(const struct shm *s, const struct coll *c)
     return chunk ? chunk : line;
 }
 
-void shm_coll_announce(struct shm *s, struct coll *c, bool with_data)
+static void announce(struct shm *s, struct coll *c, bool with_data)
 {
     bool eager = with_data && is_eager(c, s->n);
     bool speaks = c->kind != COLL_BROADCAST || s->ranks[s->me] == c->root;
@@ -199,6 +197,18 @@ void shm_coll_announce(struct shm *s, struct coll *c, bool with_data)
     shm_post(s, coll_what(c), coll_agreed(c, s->layout->size),
              eager ? -1 : shm_where(s, c->send, bytes), c->send,
              eager && speaks ? bytes : 0);
+}
+
+int shm_coll_meet(struct shm *s, struct coll *c, bool with_data, struct ddp_err *err)
+{
+    if (c->state == COLL_NEW && s)
+        announce(s, c, with_data);
+    c->state = COLL_ANNOUNCED;
+    if (!s)
+        return ADVANCE_DONE;
+    if (!shm_all_posted(s))
+        return ADVANCE_LATER;
+    return check(s, c, err) < 0 ? ADVANCE_ERROR : ADVANCE_DONE;
 }
 
 bool shm_coll_reached(const struct shm *s, const struct coll *c, int local)

@@ -179,19 +179,19 @@ static int member_err(const struct shm *s, int local, const char *what,
                    what);
 }
 
-static socklen_t listener_address(const struct member *m, struct sockaddr_un *sa)
+static socklen_t listener_address(const struct shm *s, int local, struct sockaddr_un *sa)
 {
-    size_t n = strlen(m->unix_name);
+    const char *name = s->layout->unix_names[local];
     *sa = (struct sockaddr_un){.sun_family = AF_UNIX};
-    memcpy(sa->sun_path + 1, m->unix_name, n);
-    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n);
+    memcpy(sa->sun_path + 1, name, strlen(name));
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name));
 }
 
 /* Is the rank's listening socket open? It closes when the process ends. */
-static bool listener_is_open(const struct member *m)
+static bool listener_is_open(const struct shm *s, int local)
 {
     struct sockaddr_un sa;
-    socklen_t size = listener_address(m, &sa);
+    socklen_t size = listener_address(s, local, &sa);
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     bool closed =
         fd >= 0 && connect(fd, (struct sockaddr *)&sa, size) < 0 && errno == ECONNREFUSED;
@@ -215,8 +215,7 @@ static int await_connection(const struct shm *s, const struct listeners *listene
             if (conns[i] >= 0)
                 continue;
             missing = i;
-            if (!listener_is_open(&s->layout->members[s->ranks[i]]) &&
-                sock_await(listeners->unix_fd, POLLIN, 0) < 0)
+            if (!listener_is_open(s, i) && sock_await(listeners->unix_fd, POLLIN, 0) < 0)
                 return member_err(s, i, "has gone while joining", err);
         }
         if (now_ms() >= deadline_ms)
@@ -302,7 +301,7 @@ static int connect_leader(const struct shm *s, struct ddp_err *err)
 {
     const struct member *leader = &s->layout->members[s->ranks[0]];
     struct sockaddr_un sa;
-    socklen_t size = listener_address(leader, &sa);
+    socklen_t size = listener_address(s, 0, &sa);
     int conn = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     struct hello h = {.local = s->me};
     memcpy(h.token, leader->token, sizeof h.token);

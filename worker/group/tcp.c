@@ -275,7 +275,7 @@ bool tcp_interested(const struct tcp *n)
     return n->ninterests > 0;
 }
 
-static void add_polled(struct tcp *n, size_t *np, int fd, short events)
+void tcp_add_polled(struct tcp *n, size_t *np, int fd, short events)
 {
     if (fd < 0)
         return;
@@ -289,18 +289,18 @@ static void add_polled(struct tcp *n, size_t *np, int fd, short events)
 void tcp_sleep(struct tcp *n, int ms)
 {
     size_t np = 0;
-    add_polled(n, &np, n->listener, POLLIN);
+    tcp_add_polled(n, &np, n->listener, POLLIN);
     for (const struct accepted *c = n->accepted; c; c = c->next)
-        add_polled(n, &np, c->fd, POLLIN);
+        tcp_add_polled(n, &np, c->fd, POLLIN);
     for (const struct connecting *c = n->connecting; c; c = c->next) {
-        add_polled(n, &np, c->fd, c->greeted ? 0 : POLLOUT);
+        tcp_add_polled(n, &np, c->fd, c->greeted ? 0 : POLLOUT);
         ms = c->greeted ? 1 : ms; /* poll() does not report acknowledgements */
     }
     for (size_t i = 0; i < n->ninterests; i++) {
         const struct interest *w = &n->interests[i];
         const struct streams *s = &n->streams[w->rank];
-        add_polled(n, &np, w->send ? s->out[w->ch] : tcp_receiving_fd(s, w->ch),
-                   w->send ? POLLOUT : POLLIN);
+        tcp_add_polled(n, &np, w->send ? s->out[w->ch] : tcp_receiving_fd(s, w->ch),
+                       w->send ? POLLOUT : POLLIN);
     }
     poll(n->polled, np, ms);
 }

@@ -20,7 +20,6 @@
 
 #include <errno.h>
 #include <linux/sockios.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sched.h>
@@ -40,26 +39,21 @@ enum {
 
 int tcp_start_connect(const struct member *m)
 {
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST},
-                    *list;
-    char port[16];
-    snprintf(port, sizeof port, "%d", m->port);
-    if (getaddrinfo(m->addr, port, &hints, &list) != 0) {
-        errno = EADDRNOTAVAIL;
-        return -1;
+    const struct sockaddr *sa = (const struct sockaddr *)&m->addr;
+    struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = m->addr.sin6_port};
+    socklen_t size = sizeof m->addr;
+    if (IN6_IS_ADDR_V4MAPPED(&m->addr.sin6_addr)) {
+        memcpy(&four.sin_addr, &m->addr.sin6_addr.s6_addr[12], sizeof four.sin_addr);
+        sa = (const struct sockaddr *)&four;
+        size = sizeof four;
     }
-    int fd = socket(list->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd >= 0 && connect(fd, list->ai_addr, list->ai_addrlen) < 0 &&
-        errno != EINPROGRESS) {
-        int why = errno;
-        close(fd);
-        errno = why;
-        fd = -1;
-    }
-    int saved = errno;
-    freeaddrinfo(list);
-    errno = saved;
-    return fd;
+    int fd = socket(sa->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0 || connect(fd, sa, size) == 0 || errno == EINPROGRESS)
+        return fd;
+    int why = errno;
+    close(fd);
+    errno = why;
+    return -1;
 }
 
 /* BBR, where it is the system's default, is for long distances: it paces by timers,
@@ -148,7 +142,7 @@ static bool may_pass(int why)
 static int attempt_failed(struct tcp *n, struct connecting **at, int why,
                           struct ddp_err *err)
 {
-    char who[128];
+    char who[128], addr[64];
     struct connecting *c = *at;
     if (c->fd >= 0)
         close(c->fd);
@@ -158,12 +152,12 @@ static int attempt_failed(struct tcp *n, struct connecting **at, int why,
     c->pause_ms = 2 * c->pause_ms < PAUSE_MAX_MS ? 2 * c->pause_ms : PAUSE_MAX_MS;
     if (may_pass(why))
         return 0;
-    const struct member *m = &n->layout->members[c->rank];
+    sock_name((const struct sockaddr *)&n->layout->members[c->rank].addr, addr,
+              sizeof addr);
     layout_who(n->layout, c->rank, who, sizeof who);
     forget(at);
-    return err_set(err,
-                   "%s cannot be reached or has gone: cannot connect to '%s' port %d: %s",
-                   who, m->addr, m->port, strerror(why));
+    return err_set(err, "%s cannot be reached or has gone: cannot connect to %s: %s", who,
+                   addr, strerror(why));
 }
 
 /* The pending error of the socket, or 0. */

@@ -98,7 +98,7 @@ struct tcp {
     struct accepted *accepted;     /* owned */
     struct connecting *connecting; /* owned, as are the descriptors */
     struct interest *interests;    /* owned */
-    struct pollfd *polled;         /* owned, as large as interests + accepted + 1 */
+    struct pollfd *polled;         /* owned: those of one poll(); tcp_add_polled() */
     size_t ninterests, room, polled_room;
     char *turn;              /* owned; NULL until first used */
     uint64_t moves;          /* calls that moved data */
@@ -113,6 +113,8 @@ struct tcp {
     struct pollfd *saying; /* owned, by rank: connections by which it will be told of */
 };
 
+/* Put a descriptor in n->polled[*np]; nothing if it is -1. */
+void tcp_add_polled(struct tcp *n, size_t *np, int fd, short events);
 /* Sets `err` to "rank 3 on node02 has gone (`how`)"; returns -1. */
 int tcp_gone(const struct tcp *n, int rank, const char *how, struct ddp_err *err);
 /* Continue connecting streams[rank].out[ch], for at most `wait_ms`. 1: connected. 0:

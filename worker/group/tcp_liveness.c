@@ -36,58 +36,40 @@ static bool may_open(const struct tcp *n)
     return getrlimit(RLIMIT_NOFILE, &limit) == 0 && n->nlooking < limit.rlim_cur / 2;
 }
 
-/* One pass over all ranks, which polls many streams per system call. */
-struct look {
-    int opened, gone; /* gone: the rank; -1: none so far */
-    nfds_t n;
-    struct pollfd p[256];
-    int rank[256]; /* whose they are */
-};
-
-static void ask_kernel(struct look *l)
-{
-    bool any = l->n > 0 && poll(l->p, l->n, 0) > 0;
-    for (nfds_t i = 0; any && i < l->n && l->gone < 0; i++) {
-        if (l->p[i].revents != 0)
-            l->gone = l->rank[i];
-    }
-    l->n = 0;
-}
-
-static void look_at_stream(struct look *l, int rank, int fd)
-{
-    if (fd < 0)
-        return;
-    if (l->n == ARRAY_LEN(l->p))
-        ask_kernel(l);
-    l->p[l->n] = (struct pollfd){.fd = fd, .events = POLLRDHUP};
-    l->rank[l->n++] = rank;
-}
-
-/* 0, or -1 when the rank cannot be reached. */
-static int look_at(struct tcp *n, struct look *l, int rank, struct ddp_err *err)
+/* Its streams go to n->polled, from *np on; one is opened if there is none, which
+ * *opened counts. 0, or -1 when the rank cannot be reached. */
+static int look_at(struct tcp *n, int rank, size_t *np, int *opened, struct ddp_err *err)
 {
     const struct streams *s = &n->streams[rank];
     bool begun = tcp_is_connecting(n, rank, TCP_COLL);
-    if (!tcp_any_stream(s) && (begun || (l->opened < OPENED && may_open(n)))) {
-        l->opened += !begun;
+    if (!tcp_any_stream(s) && (begun || (*opened < OPENED && may_open(n)))) {
+        *opened += !begun;
         n->nlooking += !begun;
         if (tcp_connect(n, rank, TCP_COLL, 0, err) < 0)
             return -1;
     }
     for (int ch = 0; ch < TCP_NCHANNELS; ch++) {
-        look_at_stream(l, rank, s->in[ch]);
-        look_at_stream(l, rank, s->out[ch]);
+        tcp_add_polled(n, np, s->in[ch], POLLRDHUP);
+        tcp_add_polled(n, np, s->out[ch], POLLRDHUP);
     }
     return 0;
 }
 
-static int look_at_watched(struct tcp *n, struct look *look, int rank,
-                           struct ddp_err *err)
+static int rank_of_stream(const struct tcp *n, int fd)
+{
+    for (int r = 0; r < n->layout->size; r++) {
+        for (int ch = 0; ch < TCP_NCHANNELS; ch++) {
+            if (n->streams[r].in[ch] == fd || n->streams[r].out[ch] == fd)
+                return r;
+        }
+    }
+    return -1;
+}
+
+/* One that has left has left nothing undone, or is to blame. */
+static int check_left(const struct tcp *n, int rank, struct ddp_err *err)
 {
     char who[128];
-    if (n->noted[rank].left == 0)
-        return look_at(n, look, rank, err);
     return n->noted[rank].left > n->watched_in
                ? 0
                : err_set(err, "%s has left the group",
@@ -96,20 +78,28 @@ static int look_at_watched(struct tcp *n, struct look *look, int rank,
 
 int tcp_look(struct tcp *n, struct ddp_err *err)
 {
-    struct look look = {.gone = -1};
+    size_t np = 0;
+    int opened = 0;
     for (size_t i = 0; i < n->ninterests; i++) {
         int rank = n->interests[i].rank;
-        if (is_missing(n, &n->interests[i]) && look_at(n, &look, rank, err) < 0)
+        if (is_missing(n, &n->interests[i]) && look_at(n, rank, &np, &opened, err) < 0)
             return rank;
     }
     for (int rank = 0; n->noted && rank < n->layout->size; rank++) {
-        if (n->noted[rank].watched && look_at_watched(n, &look, rank, err) < 0)
+        if (n->noted[rank].watched &&
+            (n->noted[rank].left > 0 ? check_left(n, rank, err)
+                                     : look_at(n, rank, &np, &opened, err)) < 0)
             return rank;
     }
-    ask_kernel(&look);
-    if (look.gone >= 0)
-        tcp_gone(n, look.gone, "connection closed", err);
-    return look.gone;
+    bool any = np > 0 && poll(n->polled, np, 0) > 0;
+    for (size_t i = 0; any && i < np; i++) {
+        if (n->polled[i].revents == 0)
+            continue;
+        int gone = rank_of_stream(n, n->polled[i].fd);
+        tcp_gone(n, gone, "connection closed", err);
+        return gone;
+    }
+    return -1;
 }
 
 /* ---- watched ranks ---- */

@@ -19,6 +19,7 @@
 enum {
     TELL_MS = 500,   /* for reports of a failure, in all */
     ASK_MS = 500,    /* for answers, in all */
+    TURN_MS = 20,    /* between looks for questions of others */
     TELL_ALL = 1024, /* larger groups report to ranks with a stream only */
     REPORTS = 64,    /* calls are reported to so many ranks at a time */
     REPORT_MS = 1    /* for connections to complete */
@@ -52,12 +53,13 @@ static bool must_be_told(const struct tcp *n, int rank, int culprit,
            tcp_any_stream(&n->streams[rank]);
 }
 
-/* For a connection to each rank, none yet, and one place more. */
+/* For a connection to each rank, none yet, and one place for the listener. */
 static struct pollfd *no_connections(const struct tcp *n)
 {
     struct pollfd *p = xcalloc((size_t)n->layout->size + 1, sizeof *p);
-    for (int r = 0; r <= n->layout->size; r++)
+    for (int r = 0; r < n->layout->size; r++)
         p[r] = (struct pollfd){.fd = -1, .events = POLLOUT};
+    p[n->layout->size].events = POLLIN;
     return p;
 }
 
@@ -95,17 +97,30 @@ static bool send_report(const struct tcp *n, int fd, int rank, int what, const v
 }
 
 /* Say it on the connections in p[], which is indexed by rank, in parallel, for at most
- * `ms`; each is closed then. */
+ * `ms`; each is closed then. With `answers`, by rank, each is a question: how many
+ * collectives the rank has entered. The others may be asking, too, and are served
+ * meanwhile. */
 static void tell(struct tcp *n, struct pollfd *p, int ms, int what, const void *data,
-                 size_t bytes)
+                 size_t bytes, uint64_t *answers)
 {
-    int size = n->layout->size;
+    int size = n->layout->size, culprit;
+    struct ddp_err unwanted;
     int64_t until = now_ms() + ms, left = ms;
-    while (left > 0 && any_open(n, p) && poll(p, (nfds_t)size, (int)left) > 0) {
-        for (int r = 0; r < size; r++) {
+    p[size].fd = answers ? n->listener : -1;
+    while (left > 0 && any_open(n, p) &&
+           !(answers && tcp_failure_told(n, &culprit, &unwanted))) {
+        bool ready =
+            poll(p, (nfds_t)size + 1, (int)(left < TURN_MS ? left : TURN_MS)) > 0;
+        for (int r = 0; ready && r < size; r++) {
             if (p[r].fd < 0 || p[r].revents == 0)
                 continue;
-            send_report(n, p[r].fd, r, what, data, bytes);
+            bool says = p[r].events == POLLOUT;
+            if (says && send_report(n, p[r].fd, r, what, data, bytes) && answers) {
+                p[r].events = POLLIN;
+                continue;
+            }
+            if (!says)
+                (void)!recv(p[r].fd, &answers[r], sizeof *answers, MSG_DONTWAIT);
             close_connection(&p[r]);
         }
         left = until - now_ms();
@@ -122,7 +137,7 @@ void tcp_tell_failure(struct tcp *n, int culprit, const char *why,
         if (must_be_told(n, r, culprit, audience))
             p[r].fd = tcp_start_connect(&n->layout->members[r]);
     }
-    tell(n, p, TELL_MS, HELLO_TELL, &report, sizeof report);
+    tell(n, p, TELL_MS, HELLO_TELL, &report, sizeof report, NULL);
     close_all(n, p);
 }
 
@@ -131,57 +146,29 @@ void tcp_announce_leave(struct tcp *n, const int *ranks, int nranks)
     struct pollfd *p = no_connections(n);
     for (int i = 0; i < nranks; i++)
         p[ranks[i]].fd = tcp_start_connect(&n->layout->members[ranks[i]]);
-    tell(n, p, TELL_MS, HELLO_LEAVE, n->entered, sizeof *n->entered);
+    tell(n, p, TELL_MS, HELLO_LEAVE, n->entered, sizeof *n->entered, NULL);
     close_all(n, p);
-}
-
-/* ---- asking ---- */
-
-/* Continue with one rank: send the question, or read whether it has entered collective
- * `number`. */
-static void continue_question(const struct tcp *n, struct pollfd *p, int rank,
-                              uint64_t number, bool *came)
-{
-    uint64_t entered = 0;
-    if (p->events == POLLOUT && send_report(n, p->fd, rank, HELLO_ASK, NULL, 0)) {
-        p->events = POLLIN;
-        return;
-    }
-    *came = p->events == POLLIN &&
-            recv(p->fd, &entered, sizeof entered, MSG_DONTWAIT) == sizeof entered &&
-            entered >= number;
-    close_connection(p);
 }
 
 int tcp_ask(struct tcp *n, uint64_t number, int *late, int max)
 {
-    int size = n->layout->size, found = 0, culprit;
-    const struct member *members = n->layout->members;
-    struct ddp_err unwanted;
-    if (size > TELL_ALL)
+    const struct layout *l = n->layout;
+    int found = 0, here = l->members[l->rank].host;
+    if (l->size > TELL_ALL)
         return 0;
     struct pollfd *p = no_connections(n);
-    bool *came = xcalloc((size_t)size, sizeof *came);
-    for (int r = 0; r < size; r++) {
-        came[r] = members[r].host == members[n->layout->rank].host;
-        p[r].fd = came[r] ? -1 : tcp_start_connect(&members[r]);
+    uint64_t *entered = xcalloc((size_t)l->size, sizeof *entered);
+    for (int r = 0; r < l->size; r++) {
+        if (l->members[r].host != here)
+            p[r].fd = tcp_start_connect(&l->members[r]);
     }
-    /* the others may be asking, too: serve them meanwhile */
-    p[size] = (struct pollfd){.fd = n->listener, .events = POLLIN};
-    for (int64_t until = now_ms() + ASK_MS; any_open(n, p) && now_ms() < until &&
-                                            !tcp_failure_told(n, &culprit, &unwanted);) {
-        bool ready = poll(p, (nfds_t)size + 1, 20) > 0;
-        for (int r = 0; ready && r < size; r++) {
-            if (p[r].fd >= 0 && p[r].revents)
-                continue_question(n, &p[r], r, number, &came[r]);
-        }
-    }
-    for (int r = 0; r < size && found < max; r++) {
-        if (!came[r])
+    tell(n, p, ASK_MS, HELLO_ASK, NULL, 0, entered);
+    for (int r = 0; r < l->size && found < max; r++) {
+        if (l->members[r].host != here && entered[r] < number)
             late[found++] = r;
     }
     close_all(n, p);
-    free(came);
+    free(entered);
     return found;
 }
 
@@ -239,7 +226,7 @@ void tcp_send_calls(struct tcp *n, const struct said_calls *mine)
         if (tcp_noted(n, r)->watched)
             begin_saying(n, r, number, &open);
     }
-    tell(n, n->saying, REPORT_MS, HELLO_CALL, mine, sizeof *mine);
+    tell(n, n->saying, REPORT_MS, HELLO_CALL, mine, sizeof *mine, NULL);
 }
 
 void tcp_forget_calls(struct tcp *n)

@@ -44,7 +44,7 @@ static void give(struct background *b, struct loop *l, int number)
     background_run(b, &c->call);
 }
 
-START_TEST(calls_end_in_order)
+TEST(calls_end_in_order)
 {
     struct ddp_err err;
     struct loop *l = loop_create(&err);
@@ -61,11 +61,10 @@ START_TEST(calls_end_in_order)
     ck_assert(background_end(b));
     loop_destroy(l);
 }
-END_TEST
 
 /* The first does not return before it is told to: those behind it are dropped, and it is
  * left to the thread. */
-START_TEST(a_call_that_does_not_return_is_left)
+TEST(a_call_that_does_not_return_is_left)
 {
     struct ddp_err err;
     int p[2];
@@ -87,15 +86,4 @@ START_TEST(a_call_that_does_not_return_is_left)
     ck_assert_int_eq(nended, 2);
     ck_assert_int_eq((int)write(p[1], "x", 1), 1);
     loop_destroy(l);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("background");
-    TCase *t = tcase_create("background");
-    tcase_add_test(t, calls_end_in_order);
-    tcase_add_test(t, a_call_that_does_not_return_is_left);
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -46,7 +46,7 @@ static const struct {
     {"3 s", -1},
 };
 
-START_TEST(durations_are_parsed_or_rejected)
+LOOP_TEST(durations_are_parsed_or_rejected, ARRAY_LEN(cases))
 {
     struct ddp_err err = {""};
     int64_t ms = -1;
@@ -55,7 +55,6 @@ START_TEST(durations_are_parsed_or_rejected)
     ck_assert_int_eq(ms, cases[_i].ms);
     ck_assert_int_eq(err.text[0] != '\0', rc < 0);
 }
-END_TEST
 
 static const struct {
     const char *text;
@@ -80,7 +79,7 @@ static const struct {
     {"9999999999T", -1},
 };
 
-START_TEST(sizes_are_parsed_or_rejected)
+LOOP_TEST(sizes_are_parsed_or_rejected, ARRAY_LEN(sizes))
 {
     struct ddp_err err = {""};
     int64_t bytes = -1;
@@ -88,23 +87,10 @@ START_TEST(sizes_are_parsed_or_rejected)
     ck_assert_int_eq(rc, sizes[_i].bytes < 0 ? -1 : 0);
     ck_assert_int_eq(bytes, sizes[_i].bytes);
 }
-END_TEST
 
-START_TEST(the_clocks_are_one_and_do_not_go_back)
+TEST(the_clocks_are_one_and_do_not_go_back)
 {
     int64_t ns = now_ns(), ms = now_ms();
     ck_assert_int_ge(ms, ns / 1000000);
     ck_assert_int_ge(now_ns() / 1000000, ms);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("duration");
-    TCase *t = tcase_create("duration");
-    tcase_add_loop_test(t, durations_are_parsed_or_rejected, 0, ARRAY_LEN(cases));
-    tcase_add_loop_test(t, sizes_are_parsed_or_rejected, 0, ARRAY_LEN(sizes));
-    tcase_add_test(t, the_clocks_are_one_and_do_not_go_back);
-    suite_add_tcase(s, t);
-    return s;
 }

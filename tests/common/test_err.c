@@ -5,15 +5,14 @@
 #include <errno.h>
 #include <string.h>
 
-START_TEST(set_fills_and_returns_minus_one)
+TEST(set_fills_and_returns_minus_one)
 {
     struct ddp_err err = {""};
     ck_assert_int_eq(err_set(&err, "unknown policy '%s'", "x"), -1);
     ck_assert_str_eq(err.text, "unknown policy 'x'");
 }
-END_TEST
 
-START_TEST(errno_adds_the_reason_and_keeps_errno)
+TEST(errno_adds_the_reason_and_keeps_errno)
 {
     struct ddp_err err = {""};
     errno = ENOENT;
@@ -21,9 +20,8 @@ START_TEST(errno_adds_the_reason_and_keeps_errno)
     ck_assert_str_eq(err.text, "cannot open 'f': No such file or directory");
     ck_assert_int_eq(errno, ENOENT);
 }
-END_TEST
 
-START_TEST(a_limit_that_stops_a_start_is_named)
+TEST(a_limit_that_stops_a_start_is_named)
 {
     struct ddp_err err = {""};
     errno = EAGAIN; /* fork() at the limit */
@@ -35,17 +33,15 @@ START_TEST(a_limit_that_stops_a_start_is_named)
     err_spawn(&err, "cannot run '%s'", "f");
     ck_assert_str_eq(err.text, "cannot run 'f': Too many open files; see 'ulimit -n'");
 }
-END_TEST
 
-START_TEST(prefix_goes_in_front)
+TEST(prefix_goes_in_front)
 {
     struct ddp_err err = {"bad slot count"};
     err_prefix(&err, "line %d", 3);
     ck_assert_str_eq(err.text, "line 3: bad slot count");
 }
-END_TEST
 
-START_TEST(long_texts_are_cut_not_overrun)
+TEST(long_texts_are_cut_not_overrun)
 {
     struct ddp_err err;
     char big[2000];
@@ -56,26 +52,10 @@ START_TEST(long_texts_are_cut_not_overrun)
     err_prefix(&err, "%s", big);
     ck_assert_uint_eq(strlen(err.text), sizeof err.text - 1);
 }
-END_TEST
 
-START_TEST(an_error_may_be_ignored)
+TEST(an_error_may_be_ignored)
 {
     ck_assert_int_eq(err_set(NULL, "x"), -1);
     ck_assert_int_eq(err_errno(NULL, "x"), -1);
     ck_assert_int_eq(err_prefix(NULL, "x"), -1);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("err");
-    TCase *t = tcase_create("err");
-    tcase_add_test(t, set_fills_and_returns_minus_one);
-    tcase_add_test(t, errno_adds_the_reason_and_keeps_errno);
-    tcase_add_test(t, a_limit_that_stops_a_start_is_named);
-    tcase_add_test(t, prefix_goes_in_front);
-    tcase_add_test(t, long_texts_are_cut_not_overrun);
-    tcase_add_test(t, an_error_may_be_ignored);
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -26,7 +26,7 @@ static const struct {
     {"yes | head -c 50000", false, 20000, NULL, 0}, /* more than is heard at once */
 };
 
-START_TEST(a_helper_that_ends)
+LOOP_TEST(a_helper_that_ends, sizeof ends / sizeof *ends)
 {
     char *said;
     size_t n;
@@ -45,9 +45,8 @@ START_TEST(a_helper_that_ends)
     ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == ends[_i].code);
     free(said);
 }
-END_TEST
 
-START_TEST(a_helper_that_writes_much_and_reads)
+TEST(a_helper_that_writes_much_and_reads)
 {
     char *said;
     size_t n;
@@ -65,9 +64,8 @@ START_TEST(a_helper_that_writes_much_and_reads)
     close(in[1]);
     free(said);
 }
-END_TEST
 
-START_TEST(a_helper_that_does_not_answer_is_killed)
+TEST(a_helper_that_does_not_answer_is_killed)
 {
     char *said;
     size_t n;
@@ -82,9 +80,8 @@ START_TEST(a_helper_that_does_not_answer_is_killed)
     ck_assert_int_eq(errno, ECHILD);
     free(said);
 }
-END_TEST
 
-START_TEST(a_helper_that_writes_without_end_is_killed)
+TEST(a_helper_that_writes_without_end_is_killed)
 {
     char *said;
     size_t n;
@@ -96,10 +93,9 @@ START_TEST(a_helper_that_writes_without_end_is_killed)
     ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
     free(said);
 }
-END_TEST
 
 /* The write end of `fd`'s pipe is held by all that it has started. */
-START_TEST(what_a_helper_has_started_is_killed_with_it)
+TEST(what_a_helper_has_started_is_killed_with_it)
 {
     char *said, byte;
     size_t n;
@@ -114,9 +110,8 @@ START_TEST(what_a_helper_has_started_is_killed_with_it)
     close(held[0]);
     free(said);
 }
-END_TEST
 
-START_TEST(a_missing_helper)
+TEST(a_missing_helper)
 {
     char *said;
     size_t n;
@@ -126,19 +121,4 @@ START_TEST(a_missing_helper)
     ck_assert_int_eq(helper_ask(&h, &said, &n, &status), -1);
     ck_assert_int_eq(errno, ENOENT);
     ck_assert_ptr_null(said);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("helper");
-    TCase *t = tcase_create("helper");
-    tcase_add_loop_test(t, a_helper_that_ends, 0, sizeof ends / sizeof *ends);
-    tcase_add_test(t, a_helper_that_writes_much_and_reads);
-    tcase_add_test(t, a_helper_that_does_not_answer_is_killed);
-    tcase_add_test(t, a_helper_that_writes_without_end_is_killed);
-    tcase_add_test(t, what_a_helper_has_started_is_killed_with_it);
-    tcase_add_test(t, a_missing_helper);
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -47,7 +47,7 @@ static const struct {
     {"", ""},
 };
 
-START_TEST(lists_expand_as_slurm_does)
+LOOP_TEST(lists_expand_as_slurm_does, ARRAY_LEN(good))
 {
     struct strv names = {0};
     struct ddp_err err = {""};
@@ -57,7 +57,6 @@ START_TEST(lists_expand_as_slurm_does)
     free(text);
     strv_finish(&names);
 }
-END_TEST
 
 static const struct {
     const char *list, *error;
@@ -77,7 +76,7 @@ static const struct {
      "'n[1234567890123456789]': column 21: a number of more than 18 digits"},
 };
 
-START_TEST(bad_lists_are_rejected_with_their_column)
+LOOP_TEST(bad_lists_are_rejected_with_their_column, ARRAY_LEN(bad))
 {
     struct strv names = {0};
     struct ddp_err err = {""};
@@ -85,9 +84,8 @@ START_TEST(bad_lists_are_rejected_with_their_column)
     ck_assert_str_eq(err.text, bad[_i].error);
     strv_finish(&names);
 }
-END_TEST
 
-START_TEST(the_longest_range_is_65536_names)
+TEST(the_longest_range_is_65536_names)
 {
     struct strv names = {0};
     struct ddp_err err = {""};
@@ -95,7 +93,6 @@ START_TEST(the_longest_range_is_65536_names)
     ck_assert_uint_eq(names.n, 65536);
     strv_finish(&names);
 }
-END_TEST
 
 static const struct {
     const char *names, *list;
@@ -113,7 +110,7 @@ static const struct {
     {"10.0.0.1 10.0.0.2", "10.0.0.[1-2]"},
 };
 
-START_TEST(lists_are_compressed_and_expanded)
+LOOP_TEST(lists_are_compressed_and_expanded, ARRAY_LEN(pressed))
 {
     struct strv names = {0}, again = {0};
     struct ddp_err err = {""};
@@ -127,17 +124,4 @@ START_TEST(lists_are_compressed_and_expanded)
     free(list);
     strv_finish(&names);
     strv_finish(&again);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("hostlist");
-    TCase *t = tcase_create("hostlist");
-    tcase_add_loop_test(t, lists_expand_as_slurm_does, 0, ARRAY_LEN(good));
-    tcase_add_loop_test(t, bad_lists_are_rejected_with_their_column, 0, ARRAY_LEN(bad));
-    tcase_add_test(t, the_longest_range_is_65536_names);
-    tcase_add_loop_test(t, lists_are_compressed_and_expanded, 0, ARRAY_LEN(pressed));
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -26,7 +26,7 @@ static const struct {
      "'99999999999': column 1: a number from 0 to 1073741823 is missing"},
 };
 
-START_TEST(sets_are_read_and_written)
+LOOP_TEST(sets_are_read_and_written, ARRAY_LEN(cases))
 {
     struct idset set = {0};
     struct ddp_err err = {""};
@@ -42,10 +42,9 @@ START_TEST(sets_are_read_and_written)
     }
     idset_finish(&set);
 }
-END_TEST
 
 /* Against the plainest set there is: an array of flags. */
-START_TEST(a_set_holds_what_was_added)
+LOOP_TEST(a_set_holds_what_was_added, 10)
 {
     enum { N = 200 };
     bool in[N + 1] = {false};
@@ -67,15 +66,4 @@ START_TEST(a_set_holds_what_was_added)
         ck_assert_uint_eq(set.n, spans);
     }
     idset_finish(&set);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("idset");
-    TCase *t = tcase_create("idset");
-    tcase_add_loop_test(t, sets_are_read_and_written, 0, ARRAY_LEN(cases));
-    tcase_add_loop_test(t, a_set_holds_what_was_added, 0, 10);
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -45,30 +45,27 @@ static int64_t run(int blocks)
     return took_ms;
 }
 
-START_TEST(a_limit_passes_at_its_time)
+TEST(a_limit_passes_at_its_time)
 {
     ck_assert_int_ge(run(0), LIMIT_MS);
 }
-END_TEST
 
-START_TEST(time_in_which_this_process_did_not_run_does_not_count)
+TEST(time_in_which_this_process_did_not_run_does_not_count)
 {
     ck_assert_int_ge(run(1), BLOCK_MS + LIMIT_MS - WAIT_MS);
     ck_assert_int_ge(run(3), 3 * BLOCK_MS + LIMIT_MS - 3 * WAIT_MS);
 }
-END_TEST
 
 /* A machine that is merely busy does not make limits longer. */
-START_TEST(a_wait_that_is_a_little_late_counts_in_full)
+TEST(a_wait_that_is_a_little_late_counts_in_full)
 {
     ck_assert_int_eq(limit_count_ms(100, 100), 100);
     ck_assert_int_eq(limit_count_ms(140, 100), 140);
     ck_assert_int_eq(limit_count_ms(160, 100), 100);
     ck_assert_int_eq(limit_count_ms(40, 100), 40); /* what it waited for came first */
 }
-END_TEST
 
-START_TEST(a_limit_that_is_stopped_does_not_pass)
+TEST(a_limit_that_is_stopped_does_not_pass)
 {
     struct ddp_err err;
     loop = loop_create(&err);
@@ -85,18 +82,4 @@ START_TEST(a_limit_that_is_stopped_does_not_pass)
     limit_destroy(stopped);
     limit_destroy(other);
     loop_destroy(loop);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("limit");
-    TCase *t = tcase_create("limit");
-    tcase_add_test(t, a_limit_passes_at_its_time);
-    tcase_add_test(t, time_in_which_this_process_did_not_run_does_not_count);
-    tcase_add_test(t, a_wait_that_is_a_little_late_counts_in_full);
-    tcase_add_test(t, a_limit_that_is_stopped_does_not_pass);
-    tcase_set_timeout(t, 60);
-    suite_add_tcase(s, t);
-    return s;
 }

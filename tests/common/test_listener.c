@@ -56,7 +56,7 @@ static void end(struct test *t)
     loop_destroy(t->loop);
 }
 
-START_TEST(the_callback_may_destroy_it)
+TEST(the_callback_may_destroy_it)
 {
     struct test t = {.once = true};
     begin(&t);
@@ -66,9 +66,8 @@ START_TEST(the_callback_may_destroy_it)
     ck_assert_int_eq(listener_fd(t.listener), -1);
     end(&t);
 }
-END_TEST
 
-START_TEST(those_that_wait_are_accepted_in_one_turn)
+TEST(those_that_wait_are_accepted_in_one_turn)
 {
     struct test t = {0};
     begin(&t);
@@ -76,9 +75,8 @@ START_TEST(those_that_wait_are_accepted_in_one_turn)
     ck_assert_int_eq(t.accepted, CALLERS);
     end(&t);
 }
-END_TEST
 
-START_TEST(without_descriptors_the_loop_sleeps_and_connections_wait)
+TEST(without_descriptors_the_loop_sleeps_and_connections_wait)
 {
     struct test t = {0};
     int taken[LIMIT], n = 0;
@@ -102,16 +100,4 @@ START_TEST(without_descriptors_the_loop_sleeps_and_connections_wait)
         ck_assert_int_lt(now_ms(), deadline);
     }
     end(&t);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("listener");
-    TCase *t = tcase_create("listener");
-    tcase_add_test(t, the_callback_may_destroy_it);
-    tcase_add_test(t, those_that_wait_are_accepted_in_one_turn);
-    tcase_add_test(t, without_descriptors_the_loop_sleeps_and_connections_wait);
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -64,7 +64,7 @@ static const struct {
     {"quick", NULL, 0},    {"nobody", NULL, EAI_NONAME},
 };
 
-START_TEST(a_name_is_looked_up)
+LOOP_TEST(a_name_is_looked_up, ARRAY_LEN(names))
 {
     struct addrinfo *list = NULL;
     int rc =
@@ -76,9 +76,8 @@ START_TEST(a_name_is_looked_up)
     else
         ck_assert_str_eq(lookup_error(rc), gai_strerror(rc));
 }
-END_TEST
 
-START_TEST(a_silent_name_server_is_abandoned)
+TEST(a_silent_name_server_is_abandoned)
 {
     struct addrinfo *list = NULL;
     pthread_mutex_lock(&dead);
@@ -90,9 +89,8 @@ START_TEST(a_silent_name_server_is_abandoned)
     ck_assert_int_eq(lookup("slow", NULL, SOCK_STREAM, now_ms() + 40000, &list),
                      EAI_AGAIN);
 }
-END_TEST
 
-START_TEST(after_the_deadline_no_query_is_sent)
+TEST(after_the_deadline_no_query_is_sent)
 {
     struct addrinfo *list = NULL;
     for (int i = 0; i < 100; i++)
@@ -101,16 +99,4 @@ START_TEST(after_the_deadline_no_query_is_sent)
     ck_assert_int_eq(asked, 0);
     ck_assert_int_eq(lookup("10.0.0.1", NULL, SOCK_STREAM, now_ms() - 1, &list), 0);
     freeaddrinfo(list);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("lookup");
-    TCase *t = tcase_create("lookup");
-    tcase_add_loop_test(t, a_name_is_looked_up, 0, ARRAY_LEN(names));
-    tcase_add_test(t, a_silent_name_server_is_abandoned);
-    tcase_add_test(t, after_the_deadline_no_query_is_sent);
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -37,13 +37,14 @@ static void count(void *arg)
     ran += 100;
 }
 
-START_TEST(posted_calls_run_and_may_post)
+FIXTURE(setup, teardown)
+
+TEST(posted_calls_run_and_may_post)
 {
     loop_post(l, again, NULL);
     ck_assert_int_eq(loop_run(l), 7);
     ck_assert_int_eq(ran, 1);
 }
-END_TEST
 
 static char order[8], one[] = "a", two[] = "c", last[] = "z";
 
@@ -61,7 +62,7 @@ static void note_and_post(void *arg)
         loop_post(l, note, two);
 }
 
-START_TEST(last_calls_run_after_those_that_are_posted_later)
+TEST(last_calls_run_after_those_that_are_posted_later)
 {
     order[0] = '\0';
     loop_post_last(l, note_and_post, last);
@@ -69,9 +70,8 @@ START_TEST(last_calls_run_after_those_that_are_posted_later)
     ck_assert_int_eq(loop_run(l), 7);
     ck_assert_str_eq(order, "acz");
 }
-END_TEST
 
-START_TEST(withdrawn_calls_do_not_run)
+TEST(withdrawn_calls_do_not_run)
 {
     int who;
     loop_post(l, count, &who);
@@ -80,7 +80,6 @@ START_TEST(withdrawn_calls_do_not_run)
     loop_run(l);
     ck_assert_int_eq(ran, 1);
 }
-END_TEST
 
 /* The reader of a pipe whose only writer is closed "later" finds the end of the file. */
 static void on_end(evutil_socket_t fd, short what, void *arg)
@@ -103,7 +102,7 @@ static int pipe_closed_later(int ends[2])
     return writer;
 }
 
-START_TEST(descriptors_are_closed_later)
+TEST(descriptors_are_closed_later)
 {
     int ends[2];
     pipe_closed_later(ends);
@@ -111,9 +110,8 @@ START_TEST(descriptors_are_closed_later)
     ck_assert_int_eq(loop_run(l), 3);
     loop_close_fd(&end, &ends[0]);
 }
-END_TEST
 
-START_TEST(the_end_of_the_loop_closes_descriptors)
+TEST(the_end_of_the_loop_closes_descriptors)
 {
     char c;
     int ends[2];
@@ -123,7 +121,6 @@ START_TEST(the_end_of_the_loop_closes_descriptors)
     ck_assert_int_eq(read(ends[0], &c, 1), 0);
     close(ends[0]);
 }
-END_TEST
 
 static struct event *timer, *watched;
 static int ends[2];
@@ -149,7 +146,7 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
     readable = true;
 }
 
-START_TEST(timers_run_once_for_each_time_they_are_armed)
+TEST(timers_run_once_for_each_time_they_are_armed)
 {
     ck_assert_int_eq(pipe(ends), 0);
     timer = loop_timer(l, on_timer, NULL);
@@ -170,20 +167,4 @@ START_TEST(timers_run_once_for_each_time_they_are_armed)
     loop_free(NULL);
     ck_assert_ptr_null(watched);
     ck_assert_int_eq(ends[0], -1);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("loop");
-    TCase *t = tcase_create("loop");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, posted_calls_run_and_may_post);
-    tcase_add_test(t, last_calls_run_after_those_that_are_posted_later);
-    tcase_add_test(t, withdrawn_calls_do_not_run);
-    tcase_add_test(t, descriptors_are_closed_later);
-    tcase_add_test(t, the_end_of_the_loop_closes_descriptors);
-    tcase_add_test(t, timers_run_once_for_each_time_they_are_armed);
-    suite_add_tcase(s, t);
-    return s;
 }

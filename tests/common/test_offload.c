@@ -27,7 +27,7 @@ static void add(void *copy)
         atomic_store(s->over, true);
 }
 
-START_TEST(a_call_works_on_a_copy_and_gives_it_back)
+TEST(a_call_works_on_a_copy_and_gives_it_back)
 {
     struct ddp_err err;
     struct sum given = {2, 3, 0, NULL, NULL};
@@ -40,9 +40,8 @@ START_TEST(a_call_works_on_a_copy_and_gives_it_back)
     ck_assert_ptr_eq(offload_wait(a, 0), done);
     offload_end(a);
 }
-END_TEST
 
-START_TEST(a_call_has_a_deadline)
+TEST(a_call_has_a_deadline)
 {
     sem_t may;
     sem_init(&may, 0, 0);
@@ -57,9 +56,8 @@ START_TEST(a_call_has_a_deadline)
     offload_end(a);
     sem_destroy(&may);
 }
-END_TEST
 
-START_TEST(an_abandoned_call_ends_by_itself)
+TEST(an_abandoned_call_ends_by_itself)
 {
     static sem_t may;
     static atomic_bool over;
@@ -74,7 +72,6 @@ START_TEST(an_abandoned_call_ends_by_itself)
     ck_assert(atomic_load(&over));
     offload_end(NULL);
 }
-END_TEST
 
 static pthread_key_t of_thread;
 
@@ -90,7 +87,7 @@ static void mark_thread(void *copy)
 }
 
 /* The launcher may fork the local agent next. */
-START_TEST(no_thread_is_left_of_a_call_that_has_returned)
+TEST(no_thread_is_left_of_a_call_that_has_returned)
 {
     static atomic_bool gone;
     atomic_bool *given = &gone;
@@ -100,17 +97,4 @@ START_TEST(no_thread_is_left_of_a_call_that_has_returned)
     offload_end(a);
     ck_assert(atomic_load(&gone));
     pthread_key_delete(of_thread);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("aside");
-    TCase *t = tcase_create("aside");
-    tcase_add_test(t, a_call_works_on_a_copy_and_gives_it_back);
-    tcase_add_test(t, a_call_has_a_deadline);
-    tcase_add_test(t, an_abandoned_call_ends_by_itself);
-    tcase_add_test(t, no_thread_is_left_of_a_call_that_has_returned);
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-START_TEST(a_listener_can_be_reached)
+TEST(a_listener_can_be_reached)
 {
     struct ddp_err err = {""};
     int port = 0;
@@ -24,9 +24,8 @@ START_TEST(a_listener_can_be_reached)
     close(c);
     close(fd);
 }
-END_TEST
 
-START_TEST(a_busy_port_is_named)
+TEST(a_busy_port_is_named)
 {
     struct ddp_err err = {""};
     int port = 0;
@@ -38,9 +37,8 @@ START_TEST(a_busy_port_is_named)
     ck_assert_ptr_nonnull(strstr(err.text, wanted));
     close(fd);
 }
-END_TEST
 
-START_TEST(a_refused_connection_is_retried_until_the_deadline)
+TEST(a_refused_connection_is_retried_until_the_deadline)
 {
     struct ddp_err err = {""};
     int port = 0;
@@ -50,22 +48,20 @@ START_TEST(a_refused_connection_is_retried_until_the_deadline)
     ck_assert_int_ge(now_ms() - start, 90);
     ck_assert_ptr_nonnull(strstr(err.text, "refused"));
 }
-END_TEST
 
-START_TEST(unknown_names_are_named)
+TEST(unknown_names_are_named)
 {
     struct ddp_err err = {""};
     ck_assert_int_eq(sock_connect("no.such.host.invalid", 1, now_ms() + 100, false, &err),
                      -1);
     ck_assert_ptr_nonnull(strstr(err.text, "cannot resolve 'no.such.host.invalid'"));
 }
-END_TEST
 
 const struct test_name test_names[] = {{"two.addresses", {"127.0.0.2", "127.0.0.1"}}};
 const size_t test_nnames = 1;
 
 /* A listener whose queue is full drops what arrives, as a firewall does. */
-START_TEST(an_address_that_drops_packets_leaves_time_for_the_next)
+TEST(an_address_that_drops_packets_leaves_time_for_the_next)
 {
     enum { QUEUED = 3 };
     struct ddp_err err = {""};
@@ -85,9 +81,8 @@ START_TEST(an_address_that_drops_packets_leaves_time_for_the_next)
     close(good);
     close(full);
 }
-END_TEST
 
-START_TEST(mapped_addresses_read_as_ipv4)
+TEST(mapped_addresses_read_as_ipv4)
 {
     struct sockaddr_in6 sa = {.sin6_family = AF_INET6, .sin6_port = htons(80)};
     char text[64];
@@ -98,9 +93,8 @@ START_TEST(mapped_addresses_read_as_ipv4)
     sock_name((struct sockaddr *)&sa, text, sizeof text);
     ck_assert_str_eq(text, "[fd00::1]:80");
 }
-END_TEST
 
-START_TEST(all_bytes_arrive_or_an_error)
+TEST(all_bytes_arrive_or_an_error)
 {
     char text[8] = "";
     int fds[2];
@@ -117,9 +111,8 @@ START_TEST(all_bytes_arrive_or_an_error)
     ck_assert_int_eq(errno, ECONNRESET);
     close(fds[0]);
 }
-END_TEST
 
-START_TEST(what_is_ready_counts_after_the_deadline)
+TEST(what_is_ready_counts_after_the_deadline)
 {
     char text[2] = "";
     int fds[2];
@@ -133,9 +126,8 @@ START_TEST(what_is_ready_counts_after_the_deadline)
     close(fds[0]);
     close(fds[1]);
 }
-END_TEST
 
-START_TEST(unread_bytes_end_at_the_deadline)
+TEST(unread_bytes_end_at_the_deadline)
 {
     static char big[1 << 22];
     int fds[2];
@@ -144,22 +136,4 @@ START_TEST(unread_bytes_end_at_the_deadline)
     ck_assert_int_eq(errno, ETIMEDOUT);
     close(fds[0]);
     close(fds[1]);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("sock");
-    TCase *t = tcase_create("sock");
-    tcase_add_test(t, a_listener_can_be_reached);
-    tcase_add_test(t, a_busy_port_is_named);
-    tcase_add_test(t, a_refused_connection_is_retried_until_the_deadline);
-    tcase_add_test(t, unknown_names_are_named);
-    tcase_add_test(t, an_address_that_drops_packets_leaves_time_for_the_next);
-    tcase_add_test(t, mapped_addresses_read_as_ipv4);
-    tcase_add_test(t, all_bytes_arrive_or_an_error);
-    tcase_add_test(t, what_is_ready_counts_after_the_deadline);
-    tcase_add_test(t, unread_bytes_end_at_the_deadline);
-    suite_add_tcase(s, t);
-    return s;
 }

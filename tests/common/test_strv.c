@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-START_TEST(push_keeps_the_terminating_null)
+TEST(push_keeps_the_terminating_null)
 {
     struct strv s = {0};
     for (int i = 0; i < 100; i++)
@@ -16,9 +16,8 @@ START_TEST(push_keeps_the_terminating_null)
     strv_finish(&s);
     ck_assert_uint_eq(s.n, 0);
 }
-END_TEST
 
-START_TEST(environments_replace_and_remove)
+TEST(environments_replace_and_remove)
 {
     struct strv s = {0};
     strv_push(&s, "RANK=1");
@@ -43,7 +42,6 @@ START_TEST(environments_replace_and_remove)
     strv_finish(&more);
     strv_finish(&s);
 }
-END_TEST
 
 static const struct {
     const char *word, *quoted;
@@ -52,32 +50,18 @@ static const struct {
     {"it's", "'it'\\''s'"}, {"$HOME", "'$HOME'"}, {"x=1,y", "x=1,y"},
 };
 
-START_TEST(words_survive_a_shell)
+LOOP_TEST(words_survive_a_shell, ARRAY_LEN(quotes))
 {
     char *q = shell_quote(quotes[_i].word);
     ck_assert_str_eq(q, quotes[_i].quoted);
     free(q);
 }
-END_TEST
 
-START_TEST(joined_words_are_one_command)
+TEST(joined_words_are_one_command)
 {
     char words[][8] = {"echo", "a b", "c"};
     char *v[] = {words[0], words[1], words[2], NULL};
     char *line = shell_join(v);
     ck_assert_str_eq(line, "echo 'a b' c");
     free(line);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("strv");
-    TCase *t = tcase_create("strv");
-    tcase_add_test(t, push_keeps_the_terminating_null);
-    tcase_add_test(t, environments_replace_and_remove);
-    tcase_add_loop_test(t, words_survive_a_shell, 0, ARRAY_LEN(quotes));
-    tcase_add_test(t, joined_words_are_one_command);
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -37,7 +37,7 @@ static int take_all(int *taken, int most)
     return n;
 }
 
-START_TEST(without_descriptors_connections_wait_and_the_loop_sleeps)
+TEST(without_descriptors_connections_wait_and_the_loop_sleeps)
 {
     enum { LIMIT = 64, TURNS = 3 };
     struct ddp_err err;
@@ -82,7 +82,6 @@ START_TEST(without_descriptors_connections_wait_and_the_loop_sleeps)
     strv_finish(&calls);
     loop_destroy(l);
 }
-END_TEST
 
 /* --- unauthenticated connections ---------------------------------------------------- */
 
@@ -123,7 +122,7 @@ static int call_from(const char *addr)
 }
 
 /* A flood must leave time for other events. */
-START_TEST(an_iteration_accepts_a_limited_number)
+TEST(an_iteration_accepts_a_limited_number)
 {
     enum { FLOOD = 200 };
     struct secret key;
@@ -145,7 +144,6 @@ START_TEST(an_iteration_accepts_a_limited_number)
     acceptor_destroy(a);
     loop_destroy(loop);
 }
-END_TEST
 
 static bool closed(int fd)
 {
@@ -158,7 +156,7 @@ static bool closed(int fd)
 
 /* One correct byte of an answer at a time does not extend the time limit: that has passed
  * long before PIECES bytes, which are no whole answer. */
-START_TEST(a_trickle_does_not_renew_the_deadline)
+TEST(a_trickle_does_not_renew_the_deadline)
 {
     struct secret key;
     struct acceptor *a =
@@ -177,7 +175,6 @@ START_TEST(a_trickle_does_not_renew_the_deadline)
     acceptor_destroy(a);
     loop_destroy(loop);
 }
-END_TEST
 
 static void prove(int fd, const struct secret *key, unsigned node)
 {
@@ -193,7 +190,7 @@ static void prove(int fd, const struct secret *key, unsigned node)
 }
 
 /* An agent that announced itself through ssh and then got through by TCP. */
-START_TEST(our_own_child_that_proves_nothing_is_no_stranger)
+TEST(our_own_child_that_proves_nothing_is_no_stranger)
 {
     struct secret key;
     struct acceptor *a = acceptor_start(&(struct acceptor_options){.prove_ms = 20}, &key);
@@ -212,10 +209,9 @@ START_TEST(our_own_child_that_proves_nothing_is_no_stranger)
     loop_destroy(loop);
     free(log);
 }
-END_TEST
 
 /* Waiting agents stay, and a new one is accepted. */
-START_TEST(unauthenticated_connections_do_not_exclude_agents)
+TEST(unauthenticated_connections_do_not_exclude_agents)
 {
     enum { AGENTS = 4, STRANGERS = 400 };
     struct secret key;
@@ -235,18 +231,4 @@ START_TEST(unauthenticated_connections_do_not_exclude_agents)
     ck_assert(!closed(strangers[STRANGERS - 1]));
     acceptor_destroy(a);
     loop_destroy(loop);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("accept");
-    TCase *t = tcase_create("accept");
-    tcase_add_test(t, an_iteration_accepts_a_limited_number);
-    tcase_add_test(t, a_trickle_does_not_renew_the_deadline);
-    tcase_add_test(t, our_own_child_that_proves_nothing_is_no_stranger);
-    tcase_add_test(t, unauthenticated_connections_do_not_exclude_agents);
-    tcase_add_test(t, without_descriptors_connections_wait_and_the_loop_sleeps);
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -164,7 +164,7 @@ static const struct {
      "the current host 'algo-3' is not in the list"},
 };
 
-START_TEST(starts_have_different_ids)
+LOOP_TEST(starts_have_different_ids, ARRAY_LEN(cases))
 {
     struct ambient_job o;
     struct ddp_err err = {""};
@@ -181,7 +181,6 @@ START_TEST(starts_have_different_ids)
     }
     ambient_job_finish(&o);
 }
-END_TEST
 
 /* Environments recorded from OpenPBS: of a job script, and of processes by pbsdsh. */
 static const struct {
@@ -192,7 +191,7 @@ static const struct {
     {"pbsdsh.second.env", "PBS_TASKNUM=40000001: this is not the job's first process"},
 };
 
-START_TEST(tasks_of_a_recorded_pbs_job)
+LOOP_TEST(tasks_of_a_recorded_pbs_job, ARRAY_LEN(recorded))
 {
     char *path = xasprintf("%s/openpbs-23.06/%s", RECORDED_DIR, recorded[_i].file);
     FILE *f = fopen(path, "r");
@@ -217,7 +216,6 @@ START_TEST(tasks_of_a_recorded_pbs_job)
                   err.text);
     ambient_job_finish(&o);
 }
-END_TEST
 
 static void write_config(const char *text)
 {
@@ -227,7 +225,7 @@ static void write_config(const char *text)
     free(path);
 }
 
-START_TEST(sagemakers_file_comes_before_its_variables)
+TEST(sagemakers_file_comes_before_its_variables)
 {
     struct opts opts = {.node_rank = -1};
     struct ambient_job o;
@@ -247,9 +245,8 @@ START_TEST(sagemakers_file_comes_before_its_variables)
     ck_assert_msg(strstr(err.text, "resourceconfig.json:1:") != NULL, "%s", err.text);
     ambient_job_finish(&o);
 }
-END_TEST
 
-START_TEST(join_messages_arrive_whole_or_not_at_all)
+TEST(join_messages_arrive_whole_or_not_at_all)
 {
     struct seal out = {.key = {{7}}}, in = {.key = {{7}}}, other = {.key = {{8}}};
     char host[] = "n1";
@@ -275,7 +272,6 @@ START_TEST(join_messages_arrive_whole_or_not_at_all)
     join_message_seal(MSG_JOIN, &here, &out, bytes);
     ck_assert_int_eq(join_message_open(MSG_JOIN, bytes, &in, &got, &err), -1);
 }
-END_TEST
 
 /* All replies of a proxy are sent at once; our requests stay in the socket. */
 static const struct {
@@ -294,7 +290,7 @@ static const struct {
     {"cmd=response_to_init rc=0\n", "has closed the connection"},
 };
 
-START_TEST(a_proxy_names_its_start)
+LOOP_TEST(a_proxy_names_its_start, ARRAY_LEN(proxies))
 {
     int pair[2];
     char name[PMI_CLIENT_LINE];
@@ -311,18 +307,4 @@ START_TEST(a_proxy_names_its_start)
         ck_assert_msg(strstr(err.text, proxies[_i].name) != NULL, "%s", err.text);
     close(pair[0]);
     close(pair[1]);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("ambient_job");
-    TCase *t = tcase_create("ambient_job");
-    tcase_add_loop_test(t, starts_have_different_ids, 0, ARRAY_LEN(cases));
-    tcase_add_loop_test(t, tasks_of_a_recorded_pbs_job, 0, ARRAY_LEN(recorded));
-    tcase_add_test(t, sagemakers_file_comes_before_its_variables);
-    tcase_add_test(t, join_messages_arrive_whole_or_not_at_all);
-    tcase_add_loop_test(t, a_proxy_names_its_start, 0, ARRAY_LEN(proxies));
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -91,7 +91,7 @@ static const struct {
     {2, 2, 2, 1, BIND_NUMA, 1, {3}, "6-7", NULL},
 };
 
-START_TEST(cpus_are_divided)
+LOOP_TEST(cpus_are_divided, ARRAY_LEN(cases))
 {
     struct topo t = {0};
     struct cpu_share shares[4] = {0};
@@ -112,7 +112,6 @@ START_TEST(cpus_are_divided)
         idset_finish(&shares[i].cpus);
     topo_finish(&t);
 }
-END_TEST
 
 /* Invariants of every division: each rank has a CPU, the counts match, and with exclusive
  * policies no CPU belongs to two ranks. */
@@ -144,7 +143,7 @@ static void check_shares(enum bind_to policy, const struct topo *t, const int *n
         ck_assert(policy == BIND_SOCKET || shares[i].numa == near[i]);
 }
 
-START_TEST(invariants_of_every_division)
+LOOP_TEST(invariants_of_every_division, 6)
 {
     static const int machines[][4] = {{1, 1, 2, 1}, {1, 1, 8, 2}, {2, 1, 8, 2},
                                       {2, 4, 3, 2}, {4, 2, 7, 1}, {1, 4, 16, 1}};
@@ -173,9 +172,8 @@ START_TEST(invariants_of_every_division)
     ck_assert_int_ge(done, 5);
     topo_finish(&t);
 }
-END_TEST
 
-START_TEST(only_allowed_cpus_are_assigned)
+TEST(only_allowed_cpus_are_assigned)
 {
     struct topo t = {0};
     struct idset allowed = {0};
@@ -193,9 +191,8 @@ START_TEST(only_allowed_cpus_are_assigned)
     idset_finish(&allowed);
     topo_finish(&t);
 }
-END_TEST
 
-START_TEST(a_malformed_topology_is_rejected)
+TEST(a_malformed_topology_is_rejected)
 {
     static const char *const texts[] = {"", "0 0 0\n", "0 0 0 0", "x\n", "-1 0 0 0\n"};
     for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
@@ -205,7 +202,6 @@ START_TEST(a_malformed_topology_is_rejected)
         ck_assert_int_eq(strncmp(err.text, "cannot bind: ", 13), 0);
     }
 }
-END_TEST
 
 /* --- /sys and /proc, from a tree of files ------------------------------------------- */
 
@@ -224,7 +220,7 @@ static const struct {
     {" 1, 2", "1 2"},  {"GPU-ab", "GPU-ab"}, {"MIG-x", "MIG-x"},
 };
 
-START_TEST(gpus_as_a_program_sees_them)
+LOOP_TEST(gpus_as_a_program_sees_them, ARRAY_LEN(views))
 {
     struct strv gpus = {0};
     char *root = temp_dir(), *text = xstrdup("");
@@ -251,9 +247,8 @@ START_TEST(gpus_as_a_program_sees_them)
     free(text);
     free(root);
 }
-END_TEST
 
-START_TEST(device_files_count_if_the_driver_is_hidden)
+TEST(device_files_count_if_the_driver_is_hidden)
 {
     struct strv gpus = {0};
     char *root = temp_dir();
@@ -270,9 +265,8 @@ START_TEST(device_files_count_if_the_driver_is_hidden)
     strv_finish(&gpus);
     free(root);
 }
-END_TEST
 
-START_TEST(numa_nodes_and_quota_are_read)
+TEST(numa_nodes_and_quota_are_read)
 {
     char *root = temp_dir();
     ck_assert_int_eq(sysview_numa_nodes(root), 1);
@@ -290,9 +284,8 @@ START_TEST(numa_nodes_and_quota_are_read)
     ck_assert_int_eq(sysview_quota(root), 1);
     free(root);
 }
-END_TEST
 
-START_TEST(this_machine_can_be_divided)
+TEST(this_machine_can_be_divided)
 {
     struct binding b[3];
     struct ddp_err err = {""};
@@ -311,21 +304,4 @@ START_TEST(this_machine_can_be_divided)
     ck_assert_int_le(b[0].ncpus, idset_count(&cpus));
     binding_finish(b, 1);
     idset_finish(&cpus);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("bind");
-    TCase *t = tcase_create("bind");
-    tcase_add_loop_test(t, cpus_are_divided, 0, ARRAY_LEN(cases));
-    tcase_add_loop_test(t, invariants_of_every_division, 0, 6);
-    tcase_add_test(t, only_allowed_cpus_are_assigned);
-    tcase_add_test(t, a_malformed_topology_is_rejected);
-    tcase_add_loop_test(t, gpus_as_a_program_sees_them, 0, ARRAY_LEN(views));
-    tcase_add_test(t, device_files_count_if_the_driver_is_hidden);
-    tcase_add_test(t, numa_nodes_and_quota_are_read);
-    tcase_add_test(t, this_machine_can_be_divided);
-    suite_add_tcase(s, t);
-    return s;
 }

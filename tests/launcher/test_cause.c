@@ -15,7 +15,7 @@ static struct cause exit_at(int64_t at_ns, int status)
     return (struct cause){.kind = CAUSE_EXIT, .at_ns = at_ns, .status = status};
 }
 
-START_TEST(the_earlier_cause_wins_and_a_signal_on_a_tie)
+TEST(the_earlier_cause_wins_and_a_signal_on_a_tie)
 {
     struct cause none = {0}, a = exit_at(5, 3 << 8), b = exit_at(6, SIGSEGV),
                  c = exit_at(5, SIGSEGV);
@@ -26,9 +26,8 @@ START_TEST(the_earlier_cause_wins_and_a_signal_on_a_tie)
     ck_assert(!cause_before(&a, &c));
     ck_assert(!cause_before(&a, &a));
 }
-END_TEST
 
-START_TEST(a_lost_node_precedes_the_exits_that_it_causes)
+TEST(a_lost_node_precedes_the_exits_that_it_causes)
 {
     const int64_t ms = 1000000;
     struct cause lost = {.kind = CAUSE_NODE, .at_ns = 1000 * ms},
@@ -40,7 +39,6 @@ START_TEST(a_lost_node_precedes_the_exits_that_it_causes)
     ck_assert(cause_before(&long_before, &lost));
     ck_assert(cause_before(&crash, &lost));
 }
-END_TEST
 
 static const struct {
     int status;
@@ -58,7 +56,7 @@ static const struct {
     {40, 0, 168, "died of signal 40"},
 };
 
-START_TEST(each_cause_has_a_text_and_a_code)
+LOOP_TEST(each_cause_has_a_text_and_a_code, ARRAY_LEN(deaths))
 {
     struct cause c = {.status = deaths[_i].status, .peak_kib = deaths[_i].peak_kib};
     char *text = cause_of_death(&c);
@@ -66,7 +64,6 @@ START_TEST(each_cause_has_a_text_and_a_code)
     ck_assert_int_eq(cause_exit_code(c.status), deaths[_i].code);
     free(text);
 }
-END_TEST
 
 static bool in_text(int rank, void *arg)
 {
@@ -80,7 +77,7 @@ static const struct {
     {"xx.x", "ranks 0-1,3"}, {"x.x.x", "ranks 0,2,4"},
 };
 
-START_TEST(ranks_are_listed_as_ranges)
+LOOP_TEST(ranks_are_listed_as_ranges, ARRAY_LEN(sets))
 {
     char *text =
         cause_rank_set((int)strlen(sets[_i].in), in_text, (void *)(uintptr_t)sets[_i].in);
@@ -90,7 +87,6 @@ START_TEST(ranks_are_listed_as_ranges)
         ck_assert_ptr_null(text);
     free(text);
 }
-END_TEST
 
 /* --- grace -------------------------------------------------------------------------- */
 
@@ -129,7 +125,7 @@ static const struct {
     {SIGTERM, 0, {SIGKILL, SIGKILL, SIGKILL}},
 };
 
-START_TEST(a_signal_without_effect_is_escalated)
+LOOP_TEST(a_signal_without_effect_is_escalated, ARRAY_LEN(steps))
 {
     struct ddp_err err;
     struct seen s = {.loop = loop_create(&err), .stop_at = 3};
@@ -141,10 +137,9 @@ START_TEST(a_signal_without_effect_is_escalated)
     grace_destroy(g);
     loop_destroy(s.loop);
 }
-END_TEST
 
 /* A machine that was frozen has given them no time to end. */
-START_TEST(unkillable_processes_are_abandoned)
+LOOP_TEST(unkillable_processes_are_abandoned, 2)
 {
     struct ddp_err err;
     struct seen s = {.loop = loop_create(&err), .stop_at = 99, .freezes = _i == 1};
@@ -157,9 +152,8 @@ START_TEST(unkillable_processes_are_abandoned)
     grace_destroy(g);
     loop_destroy(s.loop);
 }
-END_TEST
 
-START_TEST(escalation_never_goes_back)
+TEST(escalation_never_goes_back)
 {
     struct ddp_err err;
     struct seen s = {.loop = loop_create(&err), .stop_at = 99};
@@ -177,7 +171,6 @@ START_TEST(escalation_never_goes_back)
     grace_destroy(g);
     loop_destroy(s.loop);
 }
-END_TEST
 
 static bool delays(void *arg)
 {
@@ -186,7 +179,7 @@ static bool delays(void *arg)
     return s->stop_at == 3;
 }
 
-START_TEST(sigkill_may_be_delayed_once)
+LOOP_TEST(sigkill_may_be_delayed_once, 2)
 {
     struct ddp_err err;
     struct seen s = {.loop = loop_create(&err), .stop_at = 3 + _i};
@@ -205,7 +198,6 @@ START_TEST(sigkill_may_be_delayed_once)
     grace_destroy(g);
     loop_destroy(s.loop);
 }
-END_TEST
 
 /* --- restart ------------------------------------------------------------------------ */
 
@@ -229,7 +221,7 @@ static const struct {
     {2, 0, {CAUSE_EXIT, CAUSE_EXIT, CAUSE_OUTPUT}, "yyn", ", attempt 1 of 3", true},
 };
 
-START_TEST(only_rank_exits_are_restarted)
+LOOP_TEST(only_rank_exits_are_restarted, ARRAY_LEN(lives))
 {
     struct restart r = {.max = lives[_i].max, .attempt = lives[_i].attempt};
     for (int i = 0; lives[_i].follows[i]; i++) {
@@ -250,26 +242,4 @@ START_TEST(only_rank_exits_are_restarted)
     restart_next(&r);
     ck_assert(!r.pending);
     ck_assert_int_eq(r.attempt, lives[_i].attempt + 1);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("cause");
-    TCase *t = tcase_create("cause");
-    tcase_add_test(t, the_earlier_cause_wins_and_a_signal_on_a_tie);
-    tcase_add_test(t, a_lost_node_precedes_the_exits_that_it_causes);
-    tcase_add_loop_test(t, each_cause_has_a_text_and_a_code, 0, ARRAY_LEN(deaths));
-    tcase_add_loop_test(t, ranks_are_listed_as_ranges, 0, ARRAY_LEN(sets));
-    suite_add_tcase(s, t);
-    t = tcase_create("grace");
-    tcase_add_loop_test(t, a_signal_without_effect_is_escalated, 0, ARRAY_LEN(steps));
-    tcase_add_loop_test(t, unkillable_processes_are_abandoned, 0, 2);
-    tcase_add_test(t, escalation_never_goes_back);
-    tcase_add_loop_test(t, sigkill_may_be_delayed_once, 0, 2);
-    suite_add_tcase(s, t);
-    t = tcase_create("restart");
-    tcase_add_loop_test(t, only_rank_exits_are_restarted, 0, ARRAY_LEN(lives));
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -70,7 +70,7 @@ static const struct {
     {"-np 2 -- prog : -np 3 x", 2, 0, NULL, NULL, "prog"},
 };
 
-START_TEST(spellings_of_other_launchers)
+LOOP_TEST(spellings_of_other_launchers, ARRAY_LEN(spellings))
 {
     struct opts o;
     struct ddp_err err;
@@ -82,7 +82,6 @@ START_TEST(spellings_of_other_launchers)
     ck_assert_str_eq(o.argv[0], spellings[_i].program);
     opts_finish(&o);
 }
-END_TEST
 
 static const struct {
     const char *line, *error;
@@ -169,7 +168,7 @@ static const struct {
     {"--master-addr fd77::1 prog", "fd77::1", 0},
 };
 
-START_TEST(a_master_address_may_contain_the_port)
+LOOP_TEST(a_master_address_may_contain_the_port, ARRAY_LEN(masters))
 {
     struct opts o;
     struct ddp_err err;
@@ -179,7 +178,6 @@ START_TEST(a_master_address_may_contain_the_port)
     ck_assert_int_eq(o.node_rank, -1);
     opts_finish(&o);
 }
-END_TEST
 
 /* --ui takes the next word if that is a port or an address, not the program. */
 static const struct {
@@ -195,7 +193,7 @@ static const struct {
     {"--ui 8080x", "0", "8080x"},
 };
 
-START_TEST(an_address_of_the_page_is_no_program)
+LOOP_TEST(an_address_of_the_page_is_no_program, ARRAY_LEN(pages))
 {
     struct opts o;
     struct ddp_err err;
@@ -204,10 +202,9 @@ START_TEST(an_address_of_the_page_is_no_program)
     ck_assert_str_eq(o.argv[0], pages[_i].program);
     opts_finish(&o);
 }
-END_TEST
 
 /* Options of other launchers, and what a batch script passes on of them. */
-START_TEST(foreign_options_are_translated)
+TEST(foreign_options_are_translated)
 {
     struct opts o;
     struct ddp_err err;
@@ -232,7 +229,6 @@ START_TEST(foreign_options_are_translated)
     free(ignored);
     opts_finish(&o);
 }
-END_TEST
 
 /* prog1 : -np 2 prog2 */
 static const struct {
@@ -253,7 +249,7 @@ static const struct {
     {"--app f a", NULL, NULL, "--app and 'a': the programs are in the file", 0},
 };
 
-START_TEST(several_programs_share_the_ranks)
+LOOP_TEST(several_programs_share_the_ranks, ARRAY_LEN(several))
 {
     struct opts o;
     struct ddp_err err;
@@ -271,9 +267,8 @@ START_TEST(several_programs_share_the_ranks)
     }
     opts_finish(&o);
 }
-END_TEST
 
-START_TEST(errors_are_one_line)
+LOOP_TEST(errors_are_one_line, ARRAY_LEN(bad))
 {
     struct opts o;
     struct ddp_err err;
@@ -284,9 +279,8 @@ START_TEST(errors_are_one_line)
     ck_assert_ptr_nonnull(strstr(err.text, "(try ddprun --help)"));
     opts_finish(&o);
 }
-END_TEST
 
-START_TEST(defaults_are_those_of_the_manual)
+TEST(defaults_are_those_of_the_manual)
 {
     struct opts o;
     struct ddp_err err;
@@ -306,9 +300,8 @@ START_TEST(defaults_are_those_of_the_manual)
     ck_assert_int_eq(o.input, INPUT_RANK0);
     opts_finish(&o);
 }
-END_TEST
 
-START_TEST(every_option_fills_its_field)
+TEST(every_option_fills_its_field)
 {
     struct opts o;
     struct ddp_err err;
@@ -362,9 +355,8 @@ START_TEST(every_option_fills_its_field)
     ck_assert_int_eq(o.input, INPUT_NONE);
     opts_finish(&o);
 }
-END_TEST
 
-START_TEST(the_table_of_variables_needs_no_program)
+TEST(the_table_of_variables_needs_no_program)
 {
     struct opts o;
     struct ddp_err err;
@@ -372,7 +364,6 @@ START_TEST(the_table_of_variables_needs_no_program)
     ck_assert(o.show_env);
     opts_finish(&o);
 }
-END_TEST
 
 static void on_help(const char *text, void *arg)
 {
@@ -381,7 +372,7 @@ static void on_help(const char *text, void *arg)
     ck_assert_msg(strlen(text) <= 80, "%s", text);
 }
 
-START_TEST(help_fits_a_screen_and_has_topics)
+TEST(help_fits_a_screen_and_has_topics)
 {
     struct ddp_err err = {""};
     int lines = 0, all = 0, topics = 0, blank = -1; /* lines between topics */
@@ -403,23 +394,4 @@ START_TEST(help_fits_a_screen_and_has_topics)
     ck_assert_str_eq(err.text,
                      "no help about 'nosuch'; topics: placement, environment, "
                      "output, watch, launch, batch, data, scaling, inspect, all");
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("cli");
-    TCase *t = tcase_create("cli");
-    tcase_add_loop_test(t, spellings_of_other_launchers, 0, ARRAY_LEN(spellings));
-    tcase_add_loop_test(t, a_master_address_may_contain_the_port, 0, ARRAY_LEN(masters));
-    tcase_add_loop_test(t, an_address_of_the_page_is_no_program, 0, ARRAY_LEN(pages));
-    tcase_add_loop_test(t, errors_are_one_line, 0, ARRAY_LEN(bad));
-    tcase_add_test(t, foreign_options_are_translated);
-    tcase_add_loop_test(t, several_programs_share_the_ranks, 0, (int)ARRAY_LEN(several));
-    tcase_add_test(t, defaults_are_those_of_the_manual);
-    tcase_add_test(t, every_option_fills_its_field);
-    tcase_add_test(t, the_table_of_variables_needs_no_program);
-    tcase_add_test(t, help_fits_a_screen_and_has_topics);
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -137,7 +137,7 @@ static const struct {
     {63, "world", "MPIR_CVAR_PMI_VERSION=x", "x"},
 };
 
-START_TEST(mpich_gets_the_service_to_use)
+LOOP_TEST(mpich_gets_the_service_to_use, ARRAY_LEN(services))
 {
     struct rank_facts f = facts;
     f.pmi_fd = services[_i].pmi_fd;
@@ -151,9 +151,8 @@ START_TEST(mpich_gets_the_service_to_use)
     ck_assert_ptr_null(strv_env_get(&env, "MPIR_CVAR_PMI_VERSION"));
     strv_finish(&env);
 }
-END_TEST
 
-START_TEST(a_rank_finds_what_it_needs)
+TEST(a_rank_finds_what_it_needs)
 {
     struct strv env = apply(&facts, "PATH=/bin", "");
     for (size_t i = 0; i < ARRAY_LEN(plain); i++)
@@ -166,7 +165,6 @@ START_TEST(a_rank_finds_what_it_needs)
     ck_assert_str_eq(noted, "");
     strv_finish(&env);
 }
-END_TEST
 
 /* Inherited variables and ours. */
 static const struct {
@@ -218,7 +216,7 @@ static const struct {
     {"RANKS=3", "", "RANKS", "3", ""},
 };
 
-START_TEST(inherited_variables_are_kept_replaced_or_removed)
+LOOP_TEST(inherited_variables_are_kept_replaced_or_removed, ARRAY_LEN(meetings))
 {
     struct strv env = apply(&facts, meetings[_i].base, meetings[_i].user);
     ck_assert_pstr_eq(strv_env_get(&env, meetings[_i].name), meetings[_i].value);
@@ -231,9 +229,8 @@ START_TEST(inherited_variables_are_kept_replaced_or_removed)
     ck_assert_int_eq(n, meetings[_i].value != NULL);
     strv_finish(&env);
 }
-END_TEST
 
-START_TEST(options_change_what_is_set)
+TEST(options_change_what_is_set)
 {
     struct rank_facts f = facts;
     f.interface = "eth1";
@@ -257,11 +254,10 @@ START_TEST(options_change_what_is_set)
                      "TORCHELASTIC_ERROR_FILE replaced; ");
     strv_finish(&env);
 }
-END_TEST
 
 /* Names that are not requested are not set, and those of an outer launcher are removed.
  */
-START_TEST(rank_names_narrow_the_set)
+TEST(rank_names_narrow_the_set)
 {
     static const char *const first[] = {"OMPI_COMM_WORLD_RANK", "SLURM_PROCID",
                                         "PMI_RANK"};
@@ -276,10 +272,9 @@ START_TEST(rank_names_narrow_the_set)
         strv_finish(&env);
     }
 }
-END_TEST
 
 /* The table has all variables that are ever set. */
-START_TEST(the_printed_table_is_complete)
+TEST(the_printed_table_is_complete)
 {
     struct rank_facts f = facts;
     f.interface = "eth1";
@@ -304,7 +299,6 @@ START_TEST(the_printed_table_is_complete)
     strv_finish(&env);
     free(table);
 }
-END_TEST
 
 /* --- forwarding --------------------------------------------------------------------- */
 
@@ -319,7 +313,7 @@ static char *here[] = {(char[]){"PATH=/bin"},
                        (char[]){"not an entry"},
                        NULL};
 
-START_TEST(machine_bound_names_stay)
+TEST(machine_bound_names_stay)
 {
     struct strv none = {0}, env = {0};
     envfwd_collect(here, &none, true, &env, NULL, NULL);
@@ -338,10 +332,9 @@ START_TEST(machine_bound_names_stay)
     ck_assert_ptr_null(envfwd_stays("LD_LIBRARY_PATH"));
     ck_assert_ptr_null(envfwd_stays("HOSTNAMES"));
 }
-END_TEST
 
 /* Variables that PBS sets on each node. */
-START_TEST(the_chunk_of_a_pbs_job_stays)
+TEST(the_chunk_of_a_pbs_job_stays)
 {
     char *const chunk[] = {(char[]){"PBS_JOBID=7.head"}, (char[]){"NCPUS=8"},
                            (char[]){"OMP_NUM_THREADS=8"}, (char[]){"PBS_NODENUM=0"},
@@ -359,9 +352,8 @@ START_TEST(the_chunk_of_a_pbs_job_stays)
     ck_assert_uint_eq(env.n, 4);
     strv_finish(&env);
 }
-END_TEST
 
-START_TEST(exported_names_are_always_forwarded)
+TEST(exported_names_are_always_forwarded)
 {
     struct strv x = {0}, env = {0}, user = {0}, missing = {0};
     strv_push(&x, "TMPDIR");
@@ -382,23 +374,4 @@ START_TEST(exported_names_are_always_forwarded)
     strv_finish(&env);
     strv_finish(&user);
     strv_finish(&missing);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("contract");
-    TCase *t = tcase_create("contract");
-    tcase_add_test(t, a_rank_finds_what_it_needs);
-    tcase_add_loop_test(t, mpich_gets_the_service_to_use, 0, ARRAY_LEN(services));
-    tcase_add_loop_test(t, inherited_variables_are_kept_replaced_or_removed, 0,
-                        ARRAY_LEN(meetings));
-    tcase_add_test(t, options_change_what_is_set);
-    tcase_add_test(t, rank_names_narrow_the_set);
-    tcase_add_test(t, the_printed_table_is_complete);
-    tcase_add_test(t, machine_bound_names_stay);
-    tcase_add_test(t, the_chunk_of_a_pbs_job_stays);
-    tcase_add_test(t, exported_names_are_always_forwarded);
-    suite_add_tcase(s, t);
-    return s;
 }

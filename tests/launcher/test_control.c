@@ -134,7 +134,9 @@ static int send_too_much(void)
     return recv(fd, &byte, 1, 0) <= 0 ? 0 : 1;
 }
 
-START_TEST(requests_are_answered_by_their_handler)
+FIXTURE(open_loop, close_loop)
+
+TEST(requests_are_answered_by_their_handler)
 {
     control_handle(control, "double", on_double, NULL);
     ck_assert_int_eq(serve(ask_twice), 0);
@@ -142,19 +144,16 @@ START_TEST(requests_are_answered_by_their_handler)
     ck_assert_uint_eq(control_queued(control, asked_by), SIZE_MAX);
     control_send(control, asked_by, "{}\n", 3);
 }
-END_TEST
 
-START_TEST(unknown_requests_are_refused)
+TEST(unknown_requests_are_refused)
 {
     ck_assert_int_eq(serve(ask_nonsense), 0);
 }
-END_TEST
 
-START_TEST(a_client_that_sends_too_much_is_dropped)
+TEST(a_client_that_sends_too_much_is_dropped)
 {
     ck_assert_int_eq(serve(send_too_much), 0);
 }
-END_TEST
 
 static void on_moment(evutil_socket_t fd, short what, void *arg)
 {
@@ -162,7 +161,7 @@ static void on_moment(evutil_socket_t fd, short what, void *arg)
 }
 
 /* A name of a socket that does not listen yet is taken for a killed launcher's. */
-START_TEST(the_socket_has_its_name_once_it_listens)
+TEST(the_socket_has_its_name_once_it_listens)
 {
     _Alignas(struct inotify_event) char text[4096];
     char *folder = xasprintf("%s/ddprun", dir),
@@ -190,7 +189,6 @@ START_TEST(the_socket_has_its_name_once_it_listens)
     free(name);
     free(folder);
 }
-END_TEST
 
 static void on_stop(struct control *c, uint32_t peer, const json_t *request, void *arg)
 {
@@ -199,7 +197,7 @@ static void on_stop(struct control *c, uint32_t peer, const json_t *request, voi
 
 /* Two ask in one turn of the loop, and the first ends it. A sanitizer build sees a leak.
  */
-START_TEST(a_request_that_ends_the_loop_leaves_nothing)
+TEST(a_request_that_ends_the_loop_leaves_nothing)
 {
     static const char stop[] = "{\"do\": \"stop\"}\n";
     int fds[2][2];
@@ -213,9 +211,8 @@ START_TEST(a_request_that_ends_the_loop_leaves_nothing)
     close(fds[0][1]);
     close(fds[1][1]);
 }
-END_TEST
 
-START_TEST(without_a_job_the_client_says_so)
+TEST(without_a_job_the_client_says_so)
 {
     struct ddp_err err;
     /* beyond all pids: jobs of other tests are found, too */
@@ -223,7 +220,6 @@ START_TEST(without_a_job_the_client_says_so)
     ck_assert_ptr_nonnull(
         strstr(err.text, "no running job '99999999' of yours on this machine; if "));
 }
-END_TEST
 
 static int make_socket(const char *folder, void *arg)
 {
@@ -264,7 +260,7 @@ static int leave_token(const char *name)
     return fd;
 }
 
-START_TEST(files_of_killed_launchers_are_removed)
+TEST(files_of_killed_launchers_are_removed)
 {
     struct ddp_err err;
     leave_socket((char[]){"99999996-aaaa"}, false);
@@ -281,7 +277,6 @@ START_TEST(files_of_killed_launchers_are_removed)
     rundir_clean(); /* as a launcher does */
     ck_assert(!is_there(".token-99999997"));
 }
-END_TEST
 
 /* In the first two calls another job has just ended. */
 static int make_third(const char *folder, void *count)
@@ -294,7 +289,7 @@ static int make_third(const char *folder, void *count)
     return fd;
 }
 
-START_TEST(a_folder_that_another_job_removes_is_made_again)
+TEST(a_folder_that_another_job_removes_is_made_again)
 {
     struct ddp_err err;
     int calls = 0, fd = rundir_make(make_third, &calls, &err);
@@ -305,9 +300,8 @@ START_TEST(a_folder_that_another_job_removes_is_made_again)
     ck_assert(is_there("file"));
     close(fd);
 }
-END_TEST
 
-START_TEST(the_last_job_removes_the_folder)
+TEST(the_last_job_removes_the_folder)
 {
     ck_assert_int_eq(serve(ask_nonsense), 0);
     ck_assert(is_there(""));
@@ -315,9 +309,8 @@ START_TEST(the_last_job_removes_the_folder)
     control = NULL;
     ck_assert(!is_there(""));
 }
-END_TEST
 
-START_TEST(several_jobs_are_listed)
+TEST(several_jobs_are_listed)
 {
     struct ddp_err err;
     leave_socket((char[]){"99999997-a0a0a0a0a1"}, true);
@@ -329,9 +322,8 @@ START_TEST(several_jobs_are_listed)
     ck_assert_int_ge(control_connect("99999998", &err), 0);
     ck_assert_int_ge(control_connect("a0a0a0a0b", &err), 0);
 }
-END_TEST
 
-START_TEST(a_job_without_a_runtime_directory_is_found)
+TEST(a_job_without_a_runtime_directory_is_found)
 {
     struct ddp_err err;
     char *name = xasprintf("%d-cccc", (int)getpid());
@@ -346,9 +338,8 @@ START_TEST(a_job_without_a_runtime_directory_is_found)
     free(path);
     free(name);
 }
-END_TEST
 
-START_TEST(a_directory_that_others_can_enter_is_refused)
+TEST(a_directory_that_others_can_enter_is_refused)
 {
     struct ddp_err err;
     char *path = xasprintf("%s/ddprun", dir);
@@ -359,7 +350,6 @@ START_TEST(a_directory_that_others_can_enter_is_refused)
         strstr(err.text, "must be a directory of yours with mode 0700"));
     free(path);
 }
-END_TEST
 
 static int begin[2]; /* a pipe: the client may connect */
 static struct rlimit usual;
@@ -395,7 +385,7 @@ static void on_scarcity(evutil_socket_t fd, short what, void *arg)
     }
 }
 
-START_TEST(a_job_without_descriptors_does_not_spin)
+TEST(a_job_without_descriptors_does_not_spin)
 {
     control_handle(control, "double", on_double, NULL);
     ck_assert_int_eq(pipe(begin), 0);
@@ -406,11 +396,10 @@ START_TEST(a_job_without_descriptors_does_not_spin)
     ck_assert_int_gt(slept, 5); /* of a hundred ticks of serve() */
     loop_free(scarcity);
 }
-END_TEST
 
 /* A job that is stopped accepts nothing; programs that ask it time and again fill its
  * queue, in which the next one would wait for ever. */
-START_TEST(a_job_that_does_not_accept_is_not_awaited)
+TEST(a_job_that_does_not_accept_is_not_awaited)
 {
     struct ddp_err err;
     leave_socket((char[]){"99999997-bbbb"}, true);
@@ -420,28 +409,4 @@ START_TEST(a_job_that_does_not_accept_is_not_awaited)
     ck_assert_int_eq(fd, -1);
     ck_assert_str_eq(err.text,
                      "the job 99999997 does not answer: is its ddprun stopped?");
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("control");
-    TCase *t = tcase_create("control");
-    suite_add_tcase(s, t);
-    tcase_add_checked_fixture(t, open_loop, close_loop);
-    tcase_add_test(t, requests_are_answered_by_their_handler);
-    tcase_add_test(t, unknown_requests_are_refused);
-    tcase_add_test(t, a_client_that_sends_too_much_is_dropped);
-    tcase_add_test(t, the_socket_has_its_name_once_it_listens);
-    tcase_add_test(t, a_request_that_ends_the_loop_leaves_nothing);
-    tcase_add_test(t, without_a_job_the_client_says_so);
-    tcase_add_test(t, files_of_killed_launchers_are_removed);
-    tcase_add_test(t, a_folder_that_another_job_removes_is_made_again);
-    tcase_add_test(t, the_last_job_removes_the_folder);
-    tcase_add_test(t, a_job_without_descriptors_does_not_spin);
-    tcase_add_test(t, a_job_that_does_not_accept_is_not_awaited);
-    tcase_add_test(t, several_jobs_are_listed);
-    tcase_add_test(t, a_job_without_a_runtime_directory_is_found);
-    tcase_add_test(t, a_directory_that_others_can_enter_is_refused);
-    return s;
 }

@@ -34,7 +34,7 @@ static long number(const json_t *o, const char *key)
     return (long)json_integer_value(json_object_get(o, key));
 }
 
-START_TEST(an_answer_of_torch)
+TEST(an_answer_of_torch)
 {
     json_t *rank = json_object();
     static const char text[] =
@@ -49,10 +49,9 @@ START_TEST(an_answer_of_torch)
     ck_assert(json_is_false(json_object_get(json_array_get(calls, 1), "done")));
     json_decref(rank);
 }
-END_TEST
 
 /* Of each group the first call that is not done, else the last; the newest first. */
-START_TEST(collectives_for_a_page)
+TEST(collectives_for_a_page)
 {
     json_t *ranks = json_loads(
         "[{\"rank\":3,\"bytes\":700,\"groups\":[{\"id\":\"0\",\"name\":\"default_pg\","
@@ -75,9 +74,8 @@ START_TEST(collectives_for_a_page)
     free(text);
     json_decref(calls);
 }
-END_TEST
 
-START_TEST(numbers_of_any_size)
+TEST(numbers_of_any_size)
 {
     json_t *rank = json_object();
     static const char text[] =
@@ -89,7 +87,6 @@ START_TEST(numbers_of_any_size)
     ck_assert_int_eq(number(group, "done"), INT64_MAX - 1);
     json_decref(rank);
 }
-END_TEST
 
 static void check_made(const char *groups, const char *made, bool making)
 {
@@ -105,7 +102,7 @@ static void check_made(const char *groups, const char *made, bool making)
 
 /* PyTorch's names are numbers from 2.1 on; "-": of PyTorch 1.13; others are of some
  * ranks. The last line may not be complete. */
-START_TEST(groups_that_a_rank_has_made)
+TEST(groups_that_a_rank_has_made)
 {
     check_made("", "[]", false);
     check_made("0 \n", "[]", true);
@@ -116,7 +113,6 @@ START_TEST(groups_that_a_rank_has_made)
                false);
     check_made("0 \n.\n0 \n.\n1 2\n.\n", "[{\"id\":\"2.1\",\"ranks\":\"2\"}]", false);
 }
-END_TEST
 
 /* 2,000 calls, in 110 KB. */
 static char *many_calls(size_t *size)
@@ -145,17 +141,16 @@ static void check_last_calls(const char *text)
     json_decref(rank);
 }
 
-START_TEST(only_the_last_of_many_calls_are_kept)
+TEST(only_the_last_of_many_calls_are_kept)
 {
     size_t n;
     char *text = many_calls(&n);
     check_last_calls(text);
     free(text);
 }
-END_TEST
 
 /* In pieces of any size, so that one may end within a key. */
-START_TEST(a_long_answer_is_shortened_as_it_comes)
+LOOP_TEST(a_long_answer_is_shortened_as_it_comes, 60)
 {
     size_t n, size = 0, piece = 30000 + (size_t)_i;
     char *text = many_calls(&n), *got = calloc(1, n + 1);
@@ -175,9 +170,8 @@ START_TEST(a_long_answer_is_shortened_as_it_comes)
     free(got);
     free(text);
 }
-END_TEST
 
-START_TEST(what_is_no_answer)
+TEST(what_is_no_answer)
 {
     static const char *const bad[] = {"",
                                       "{",
@@ -192,7 +186,6 @@ START_TEST(what_is_no_answer)
         json_decref(rank);
     }
 }
-END_TEST
 
 static const json_t *frame_of(const json_t *threads, size_t thread, size_t frame)
 {
@@ -218,7 +211,7 @@ static void check_place(json_t *threads, const char *function, const char *file,
     json_decref(rank);
 }
 
-START_TEST(stacks_by_python)
+TEST(stacks_by_python)
 {
     json_t *t = stacks_of_python("Thread 0x00007f (most recent call first):\n"
                                  "  File \"/a b/pool.py\", line 5 in wait\n\n"
@@ -231,9 +224,8 @@ START_TEST(stacks_by_python)
     check_frame(frame_of(t, 1, 0), "wait", "/a b/pool.py", 5);
     json_decref(t);
 }
-END_TEST
 
-START_TEST(stacks_by_debuggers)
+TEST(stacks_by_debuggers)
 {
     json_t *t = stacks_of_native("PID 9 - process\nTID 9:\n"
                                  "#0  0x00007f2a clock_nanosleep@@GLIBC_2.17\n"
@@ -277,7 +269,6 @@ START_TEST(stacks_by_debuggers)
     check_frame(frame_of(t, 0, 1), "load", "data.c", 12);
     json_decref(t);
 }
-END_TEST
 
 /* --- verdicts ----------------------------------------------------------------------- */
 
@@ -434,7 +425,7 @@ static const struct {
      "[]"},
 };
 
-START_TEST(verdicts_on_jobs)
+LOOP_TEST(verdicts_on_jobs, (sizeof verdicts / sizeof verdicts[0]))
 {
     char text[8192];
     snprintf(text, sizeof text, "[%s]", verdicts[_i].ranks);
@@ -451,10 +442,9 @@ START_TEST(verdicts_on_jobs)
     json_decref(v);
     json_decref(ranks);
 }
-END_TEST
 
 /* A rank may report any number of calls, of which it has the last ones at most. */
-START_TEST(a_number_of_calls_costs_no_time)
+TEST(a_number_of_calls_costs_no_time)
 {
     static const char text[] =
         "[" RANK("0", "a", "sleeping", "," GROUPS("9223372036854775807", "0")) "," RANK(
@@ -466,7 +456,6 @@ START_TEST(a_number_of_calls_costs_no_time)
     json_decref(v);
     json_decref(ranks);
 }
-END_TEST
 
 static json_t *collect_own(const char *folder)
 {
@@ -478,7 +467,7 @@ static json_t *collect_own(const char *folder)
 }
 
 /* A test that blocks in open() ends by Check's time limit. */
-START_TEST(a_fifo_in_the_folder_does_not_block)
+TEST(a_fifo_in_the_folder_does_not_block)
 {
     char folder[] = "/tmp/ddprun-diagnose-XXXXXX", path[100];
     ck_assert_ptr_nonnull(mkdtemp(folder));
@@ -493,26 +482,4 @@ START_TEST(a_fifo_in_the_folder_does_not_block)
     ck_assert_ptr_null(json_object_get(rank, "calls"));
     json_decref(rank);
     ck_assert_int_eq(unlink(path) + rmdir(folder), 0);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("diagnose");
-    TCase *t = tcase_create("all");
-    suite_add_tcase(s, t);
-    tcase_add_test(t, an_answer_of_torch);
-    tcase_add_test(t, collectives_for_a_page);
-    tcase_add_test(t, numbers_of_any_size);
-    tcase_add_test(t, groups_that_a_rank_has_made);
-    tcase_add_test(t, only_the_last_of_many_calls_are_kept);
-    tcase_add_loop_test(t, a_long_answer_is_shortened_as_it_comes, 0, 60);
-    tcase_add_test(t, what_is_no_answer);
-    tcase_add_test(t, stacks_by_python);
-    tcase_add_test(t, stacks_by_debuggers);
-    tcase_add_test(t, a_fifo_in_the_folder_does_not_block);
-    tcase_add_test(t, a_number_of_calls_costs_no_time);
-    tcase_add_loop_test(t, verdicts_on_jobs, 0,
-                        (int)(sizeof verdicts / sizeof verdicts[0]));
-    return s;
 }

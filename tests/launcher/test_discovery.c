@@ -32,7 +32,7 @@ static const struct {
     {"n1:4\n<html>\n", NULL, "--host-discovery-script:2:"},
 };
 
-START_TEST(hosts_are_read_or_the_line_is_named)
+LOOP_TEST(hosts_are_read_or_the_line_is_named, ARRAY_LEN(answers))
 {
     struct alloc a = {0};
     struct ddp_err err = {""};
@@ -52,7 +52,6 @@ START_TEST(hosts_are_read_or_the_line_is_named)
     free(found);
     alloc_clear(&a);
 }
-END_TEST
 
 static const struct {
     const char *command, *output, *trouble; /* NULL: none */
@@ -84,7 +83,7 @@ static void on_ended(const char *trouble, const char *output, size_t size, void 
     loop_stop(o->loop, 0);
 }
 
-START_TEST(a_command_has_a_time_limit_and_a_bound)
+LOOP_TEST(a_command_has_a_time_limit_and_a_bound, ARRAY_LEN(commands))
 {
     struct ddp_err err;
     struct outcome o = {.loop = loop_create(&err)};
@@ -113,9 +112,8 @@ START_TEST(a_command_has_a_time_limit_and_a_bound)
     loop_destroy(o.loop);
     child_finish();
 }
-END_TEST
 
-START_TEST(a_command_that_is_not_wanted_any_more_is_killed)
+TEST(a_command_that_is_not_wanted_any_more_is_killed)
 {
     struct ddp_err err;
     struct outcome o = {.loop = loop_create(&err)};
@@ -137,7 +135,6 @@ START_TEST(a_command_that_is_not_wanted_any_more_is_killed)
     loop_destroy(o.loop);
     child_finish();
 }
-END_TEST
 
 /* The process of a launcher that will be killed. */
 static _Noreturn void run_command(const char *text)
@@ -154,7 +151,7 @@ static _Noreturn void run_command(const char *text)
 }
 
 /* What it has started holds a FIFO open for writing. */
-START_TEST(a_command_ends_when_its_launcher_is_killed)
+TEST(a_command_ends_when_its_launcher_is_killed)
 {
     char *dir = temp_dir(), *fifo = xasprintf("%s/fifo", dir), byte;
     char *text = xasprintf("(sleep 300; :) 3>'%s' & wait", fifo);
@@ -171,21 +168,4 @@ START_TEST(a_command_ends_when_its_launcher_is_killed)
     free(text);
     free(fifo);
     free(dir);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("discovery");
-    TCase *t = tcase_create("answers");
-    tcase_add_loop_test(t, hosts_are_read_or_the_line_is_named, 0, ARRAY_LEN(answers));
-    suite_add_tcase(s, t);
-    t = tcase_create("commands");
-    tcase_set_timeout(t, 60);
-    tcase_add_loop_test(t, a_command_has_a_time_limit_and_a_bound, 0,
-                        ARRAY_LEN(commands));
-    tcase_add_test(t, a_command_that_is_not_wanted_any_more_is_killed);
-    tcase_add_test(t, a_command_ends_when_its_launcher_is_killed);
-    suite_add_tcase(s, t);
-    return s;
 }

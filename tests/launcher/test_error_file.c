@@ -37,17 +37,16 @@ static const struct {
     {"", NULL},
 };
 
-START_TEST(the_message_is_found)
+LOOP_TEST(the_message_is_found, ARRAY_LEN(files))
 {
     char *text = error_file_message(files[_i].json, strlen(files[_i].json));
     ck_assert_pstr_eq(text, files[_i].message);
     free(text);
 }
-END_TEST
 
 /* A rank that is killed while it writes. Copies, so that a sanitizer sees every step
  * beyond the end. */
-START_TEST(truncated_files)
+LOOP_TEST(truncated_files, ARRAY_LEN(files))
 {
     for (size_t n = 0; n < strlen(files[_i].json); n++) {
         char *part = malloc(n + 1);
@@ -61,9 +60,8 @@ START_TEST(truncated_files)
         free(copy);
     }
 }
-END_TEST
 
-START_TEST(long_messages_are_cut_between_characters)
+TEST(long_messages_are_cut_between_characters)
 {
     char json[2000] = "{\"message\": \"x", *p = json + strlen(json);
     for (int i = 0; i < 500; i++)
@@ -74,9 +72,8 @@ START_TEST(long_messages_are_cut_between_characters)
     ck_assert_uint_le(strlen(text), 400);
     free(text);
 }
-END_TEST
 
-START_TEST(the_file_is_written_by_its_path)
+TEST(the_file_is_written_by_its_path)
 {
     char path[ERROR_FILE_PATH];
     int fd = error_file_open(path);
@@ -95,10 +92,9 @@ START_TEST(the_file_is_written_by_its_path)
     close(fd);
     ck_assert_int_lt(open(path, O_RDONLY | O_CLOEXEC), 0); /* and no file is left */
 }
-END_TEST
 
 /* Descriptors are kept for the ranks' pipes. */
-START_TEST(with_few_descriptors_no_file_is_opened)
+TEST(with_few_descriptors_no_file_is_opened)
 {
     struct rlimit old, few;
     char path[ERROR_FILE_PATH];
@@ -109,18 +105,4 @@ START_TEST(with_few_descriptors_no_file_is_opened)
     ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
     ck_assert_int_lt(error_file_open(path), 0);
     ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &old), 0);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("error_file");
-    TCase *tc = tcase_create("error_file");
-    tcase_add_loop_test(tc, the_message_is_found, 0, ARRAY_LEN(files));
-    tcase_add_loop_test(tc, truncated_files, 0, ARRAY_LEN(files));
-    tcase_add_test(tc, long_messages_are_cut_between_characters);
-    tcase_add_test(tc, the_file_is_written_by_its_path);
-    tcase_add_test(tc, with_few_descriptors_no_file_is_opened);
-    suite_add_tcase(s, tc);
-    return s;
 }

@@ -120,7 +120,7 @@ static const struct {
 
 /* Each is either taken with so many values, or its value is found wrong, or it is refused
  * with a hint: never unknown, and never eats the program. */
-START_TEST(every_option_of_the_manual_is_known)
+LOOP_TEST(every_option_of_the_manual_is_known, ARRAY_LEN(manuals))
 {
     char *options = xstrdup(manuals[_i].options), *save;
     int known = 0;
@@ -142,7 +142,6 @@ START_TEST(every_option_of_the_manual_is_known)
     ck_assert_int_gt(known, 25);
     free(options);
 }
-END_TEST
 
 /* From the documentation of PyTorch, Open MPI, MPICH, Horovod, accelerate and DeepSpeed.
  */
@@ -338,7 +337,7 @@ static const struct {
     {"ddprun --as=mpirun -np 2 prog", 2, 0, 0, NULL, NULL, "", ""},
 };
 
-START_TEST(command_lines_of_the_documentation_work)
+LOOP_TEST(command_lines_of_the_documentation_work, ARRAY_LEN(examples))
 {
     struct opts o;
     struct ddp_err err;
@@ -355,10 +354,9 @@ START_TEST(command_lines_of_the_documentation_work)
     free(ignored);
     opts_finish(&o);
 }
-END_TEST
 
 /* Options that mean something else there than here. */
-START_TEST(their_meaning_comes_before_ours)
+TEST(their_meaning_comes_before_ours)
 {
     struct opts o;
     struct ddp_err err;
@@ -408,7 +406,6 @@ START_TEST(their_meaning_comes_before_ours)
     ck_assert_int_eq(o.elastic, ELASTIC_RESTART);
     opts_finish(&o);
 }
-END_TEST
 
 static const struct {
     const char *line, *error;
@@ -468,7 +465,7 @@ static const struct {
     {"ddprun --as", "--as takes a launcher (try ddprun --help)"},
 };
 
-START_TEST(what_does_not_work_is_refused_at_once)
+LOOP_TEST(what_does_not_work_is_refused_at_once, ARRAY_LEN(wrong))
 {
     struct opts o;
     struct ddp_err err;
@@ -476,7 +473,6 @@ START_TEST(what_does_not_work_is_refused_at_once)
     ck_assert_str_eq(err.text, wrong[_i].error);
     opts_finish(&o);
 }
-END_TEST
 
 /* Variables, files and the command line; the later ones win. */
 
@@ -501,7 +497,7 @@ static void leave(const char *folder, char *old)
     free(old);
 }
 
-START_TEST(defaults_come_before_the_command_line)
+TEST(defaults_come_before_the_command_line)
 {
     struct opts o;
     struct ddp_err err;
@@ -548,9 +544,8 @@ START_TEST(defaults_come_before_the_command_line)
     opts_finish(&o);
     leave(folder, old);
 }
-END_TEST
 
-START_TEST(mistakes_in_defaults_name_their_origin)
+TEST(mistakes_in_defaults_name_their_origin)
 {
     struct opts o;
     struct ddp_err err;
@@ -575,22 +570,4 @@ START_TEST(mistakes_in_defaults_name_their_origin)
     ck_assert_int_eq(o.np, 8);
     opts_finish(&o);
     leave(folder, old);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("foreign");
-    TCase *t = tcase_create("foreign");
-    tcase_add_loop_test(t, every_option_of_the_manual_is_known, 0,
-                        (int)ARRAY_LEN(manuals));
-    tcase_add_loop_test(t, command_lines_of_the_documentation_work, 0,
-                        (int)ARRAY_LEN(examples));
-    tcase_add_test(t, their_meaning_comes_before_ours);
-    tcase_add_loop_test(t, what_does_not_work_is_refused_at_once, 0,
-                        (int)ARRAY_LEN(wrong));
-    tcase_add_test(t, defaults_come_before_the_command_line);
-    tcase_add_test(t, mistakes_in_defaults_name_their_origin);
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -70,7 +70,9 @@ static ssize_t take(int fd, char *to, size_t n)
     return recv(fd, to, n, MSG_DONTWAIT);
 }
 
-START_TEST(both_ways_and_closed_by_either)
+FIXTURE(setup, teardown)
+
+LOOP_TEST(both_ways_and_closed_by_either, 2)
 {
     char text[64];
     ck_assert_int_eq(send(rank, "question", 8, 0), 8);
@@ -85,10 +87,9 @@ START_TEST(both_ways_and_closed_by_either)
     turn();
     ck_assert_int_eq(sent[0] + sent[1], before); /* each has closed once */
 }
-END_TEST
 
 /* The server answers and closes; the rank reads later. */
-START_TEST(what_was_sent_before_the_end_arrives)
+TEST(what_was_sent_before_the_end_arrives)
 {
     static char big[BIG], got[BIG];
     size_t to = 0, from = 0;
@@ -106,9 +107,8 @@ START_TEST(what_was_sent_before_the_end_arrives)
     ck_assert_uint_eq(from, BIG);
     ck_assert(memcmp(got, big, BIG) == 0);
 }
-END_TEST
 
-START_TEST(a_rank_that_never_ends_its_request_is_closed)
+TEST(a_rank_that_never_ends_its_request_is_closed)
 {
     static char big[64 << 10];
     size_t to = 0;
@@ -122,9 +122,8 @@ START_TEST(a_rank_that_never_ends_its_request_is_closed)
     }
     ck_assert_uint_gt(to, 8u << 20); /* the largest value of the store */
 }
-END_TEST
 
-START_TEST(of_a_lost_node_only)
+TEST(of_a_lost_node_only)
 {
     char text[8];
     int other;
@@ -138,18 +137,4 @@ START_TEST(of_a_lost_node_only)
     turn();
     ck_assert_int_eq(take(other, text, sizeof text), -1);
     close(other);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    TCase *tcase = tcase_create("forward");
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_loop_test(tcase, both_ways_and_closed_by_either, 0, 2);
-    tcase_add_test(tcase, what_was_sent_before_the_end_arrives);
-    tcase_add_test(tcase, a_rank_that_never_ends_its_request_is_closed);
-    tcase_add_test(tcase, of_a_lost_node_only);
-    Suite *s = suite_create("forward");
-    suite_add_tcase(s, tcase);
-    return s;
 }

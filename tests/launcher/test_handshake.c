@@ -37,7 +37,7 @@ static void begin(struct talk *t, const struct secret *callers_key)
           err);
 }
 
-START_TEST(the_right_key_is_accepted_and_both_derive_the_same_keys)
+TEST(the_right_key_is_accepted_and_both_derive_the_same_keys)
 {
     struct talk t;
     struct ddp_err err;
@@ -50,9 +50,8 @@ START_TEST(the_right_key_is_accepted_and_both_derive_the_same_keys)
     ck_assert(!secret_equal(&t.below.in.key, &t.below.out.key));
     ck_assert(!secret_equal(&t.below.in.key, &t.key));
 }
-END_TEST
 
-START_TEST(a_wrong_key_is_rejected)
+TEST(a_wrong_key_is_rejected)
 {
     struct talk t;
     struct ddp_err err;
@@ -61,9 +60,8 @@ START_TEST(a_wrong_key_is_rejected)
         handshake_check(&t.listener, t.answer, t.proof, &t.node, &t.below, &err), -1);
     ck_assert_str_eq(err.text, "it does not know the key of this job");
 }
-END_TEST
 
-START_TEST(a_key_is_valid_for_its_node_only)
+TEST(a_key_is_valid_for_its_node_only)
 {
     struct talk t;
     struct ddp_err err;
@@ -74,10 +72,9 @@ START_TEST(a_key_is_valid_for_its_node_only)
     ck_assert_int_eq(
         handshake_check(&t.listener, t.answer, t.proof, &t.node, &t.below, &err), -1);
 }
-END_TEST
 
 /* All keys and all bytes sent are not enough to derive the keys of the link. */
-START_TEST(link_keys_are_not_derived_from_sent_bytes)
+TEST(link_keys_are_not_derived_from_sent_bytes)
 {
     struct talk t;
     struct handshake replay;
@@ -93,9 +90,8 @@ START_TEST(link_keys_are_not_derived_from_sent_bytes)
     ck_assert(!secret_equal(&guess.out.key, &t.below.out.key));
     ck_assert(memcmp(t.listener.own.private, (char[SECRET_SIZE]){0}, SECRET_SIZE) == 0);
 }
-END_TEST
 
-START_TEST(a_changed_bit_in_the_answer_is_detected)
+LOOP_TEST(a_changed_bit_in_the_answer_is_detected, HANDSHAKE_ANSWER)
 {
     struct talk t;
     struct ddp_err err;
@@ -104,9 +100,8 @@ START_TEST(a_changed_bit_in_the_answer_is_detected)
     ck_assert_int_eq(
         handshake_check(&t.listener, t.answer, t.proof, &t.node, &t.below, &err), -1);
 }
-END_TEST
 
-START_TEST(an_answer_to_another_offer_is_rejected)
+TEST(an_answer_to_another_offer_is_rejected)
 {
     struct talk t;
     struct handshake fresh;
@@ -117,9 +112,8 @@ START_TEST(an_answer_to_another_offer_is_rejected)
     ck_assert_int_eq(handshake_check(&fresh, t.answer, t.proof, &t.node, &t.below, &err),
                      -1);
 }
-END_TEST
 
-START_TEST(a_listener_without_the_key_is_detected)
+TEST(a_listener_without_the_key_is_detected)
 {
     struct talk t;
     struct ddp_err err;
@@ -129,9 +123,8 @@ START_TEST(a_listener_without_the_key_is_detected)
     ck_assert_int_eq(handshake_confirm(&t.caller, t.proof, &t.above, &err), -1);
     ck_assert_str_eq(err.text, "the listener does not know the key of this job");
 }
-END_TEST
 
-START_TEST(another_version_is_named)
+TEST(another_version_is_named)
 {
     struct talk t;
     struct ddp_err err;
@@ -142,7 +135,6 @@ START_TEST(another_version_is_named)
                      "the other side speaks protocol 2, this one 1: versions of "
                      "ddprun differ");
 }
-END_TEST
 
 /* --- bootstrap ---------------------------------------------------------------------- */
 
@@ -180,7 +172,7 @@ static void *prove_late(void *arg)
     return NULL;
 }
 
-START_TEST(a_late_proof_is_waited_for)
+TEST(a_late_proof_is_waited_for)
 {
     struct late l = {0};
     struct ddp_err err;
@@ -201,9 +193,8 @@ START_TEST(a_late_proof_is_waited_for)
     close(l.fd);
     bootstrap_finish(&s);
 }
-END_TEST
 
-START_TEST(bootstrap_lines_round_trip_and_no_byte_more_is_read)
+TEST(bootstrap_lines_round_trip_and_no_byte_more_is_read)
 {
     struct bootstrap s = example(), t = {0};
     struct ddp_err err;
@@ -227,10 +218,9 @@ START_TEST(bootstrap_lines_round_trip_and_no_byte_more_is_read)
     bootstrap_finish(&s);
     bootstrap_finish(&t);
 }
-END_TEST
 
 /* One text for many hosts: each finds its node by its name. */
-START_TEST(the_node_is_found_by_the_host_name)
+TEST(the_node_is_found_by_the_host_name)
 {
     static const char *const names[] = {"node001", "node002", "node003", "login",
                                         "a.x.org"};
@@ -261,11 +251,10 @@ START_TEST(the_node_is_found_by_the_host_name)
     bootstrap_finish(&s);
     bootstrap_finish(&t);
 }
-END_TEST
 
 /* Both ways of the lines, those of one node and those of all, give the same tree: that of
  * five nodes with a width of two. */
-START_TEST(a_tree_has_one_parent_per_node)
+TEST(a_tree_has_one_parent_per_node)
 {
     static const long parents[] = {-1, -1, 0, 0, 1};
     static const unsigned numbers[] = {0, 1, 4, 5, 6};
@@ -310,7 +299,6 @@ START_TEST(a_tree_has_one_parent_per_node)
     bootstrap_finish(&common);
     bootstrap_finish(&all);
 }
-END_TEST
 
 #define KEY "key a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5\n"
 
@@ -332,7 +320,7 @@ static const struct {
     {"ddprun-agent 1\nfoo bar\nend\n", "unknown bootstrap line 'foo'"},
 };
 
-START_TEST(other_input_on_stdin_is_rejected)
+LOOP_TEST(other_input_on_stdin_is_rejected, ARRAY_LEN(bad_bootstrap))
 {
     struct bootstrap s = {0};
     struct ddp_err err;
@@ -340,9 +328,8 @@ START_TEST(other_input_on_stdin_is_rejected)
     ck_assert_str_eq(err.text, bad_bootstrap[_i].error);
     bootstrap_finish(&s);
 }
-END_TEST
 
-START_TEST(truncated_bootstrap_lines_are_rejected)
+TEST(truncated_bootstrap_lines_are_rejected)
 {
     struct bootstrap s = {0};
     struct ddp_err err;
@@ -355,29 +342,4 @@ START_TEST(truncated_bootstrap_lines_are_rejected)
                      "incomplete bootstrap on stdin: this program is started by ddprun");
     close(p[0]);
     bootstrap_finish(&s);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("handshake");
-    TCase *t = tcase_create("handshake");
-    tcase_add_test(t, the_right_key_is_accepted_and_both_derive_the_same_keys);
-    tcase_add_test(t, a_wrong_key_is_rejected);
-    tcase_add_test(t, a_key_is_valid_for_its_node_only);
-    tcase_add_test(t, link_keys_are_not_derived_from_sent_bytes);
-    tcase_add_loop_test(t, a_changed_bit_in_the_answer_is_detected, 0, HANDSHAKE_ANSWER);
-    tcase_add_test(t, an_answer_to_another_offer_is_rejected);
-    tcase_add_test(t, a_listener_without_the_key_is_detected);
-    tcase_add_test(t, another_version_is_named);
-    suite_add_tcase(s, t);
-    t = tcase_create("bootstrap");
-    tcase_add_test(t, a_late_proof_is_waited_for);
-    tcase_add_test(t, bootstrap_lines_round_trip_and_no_byte_more_is_read);
-    tcase_add_test(t, the_node_is_found_by_the_host_name);
-    tcase_add_test(t, a_tree_has_one_parent_per_node);
-    tcase_add_loop_test(t, other_input_on_stdin_is_rejected, 0, ARRAY_LEN(bad_bootstrap));
-    tcase_add_test(t, truncated_bootstrap_lines_are_rejected);
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -57,7 +57,7 @@ static void check_beats(void)
     ck_assert_int_le(beats, 11 + 2 * late_beats);
 }
 
-START_TEST(another_timeout_is_not_late)
+TEST(another_timeout_is_not_late)
 {
     struct ddp_err err;
     loop = loop_create(&err);
@@ -68,32 +68,28 @@ START_TEST(another_timeout_is_not_late)
     heartbeat_destroy(heartbeat);
     loop_destroy(loop);
 }
-END_TEST
 
-START_TEST(a_silent_peer_is_lost_at_the_timeout)
+TEST(a_silent_peer_is_lost_at_the_timeout)
 {
     run(0, 0);
     ck_assert_int_ge(last_ms - first_ms, TIMEOUT_MS - INTERVAL_MS);
     check_beats();
 }
-END_TEST
 
-START_TEST(a_peer_that_speaks_is_not_lost)
+TEST(a_peer_that_speaks_is_not_lost)
 {
     run(2 * TIMEOUT_MS, 0);
     ck_assert_int_ge(last_ms, speaks_until_ms);
     ck_assert_int_ge(last_ms - heard_ms, TIMEOUT_MS - INTERVAL_MS);
 }
-END_TEST
 
-START_TEST(time_in_which_this_process_did_not_run_is_not_counted)
+TEST(time_in_which_this_process_did_not_run_is_not_counted)
 {
     run(0, 3);
     ck_assert_int_ge(last_ms - first_ms, 2 * TIMEOUT_MS + TIMEOUT_MS / 2);
 }
-END_TEST
 
-START_TEST(a_timeout_that_is_changed_counts_at_once)
+TEST(a_timeout_that_is_changed_counts_at_once)
 {
     struct ddp_err err;
     loop = loop_create(&err);
@@ -105,18 +101,4 @@ START_TEST(a_timeout_that_is_changed_counts_at_once)
     check_beats();
     heartbeat_destroy(heartbeat);
     loop_destroy(loop);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("heartbeat");
-    TCase *t = tcase_create("heartbeat");
-    tcase_add_test(t, another_timeout_is_not_late);
-    tcase_add_test(t, a_silent_peer_is_lost_at_the_timeout);
-    tcase_add_test(t, a_peer_that_speaks_is_not_lost);
-    tcase_add_test(t, time_in_which_this_process_did_not_run_is_not_counted);
-    tcase_add_test(t, a_timeout_that_is_changed_counts_at_once);
-    suite_add_tcase(s, t);
-    return s;
 }

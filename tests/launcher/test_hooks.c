@@ -105,7 +105,7 @@ static const struct job_plugin b = {.name = "b",
                                     .fini = on_fini};
 const struct job_plugin *const job_plugins[] = {&none, &a, &b, NULL};
 
-START_TEST(a_plugin_without_state_takes_no_part)
+TEST(a_plugin_without_state_takes_no_part)
 {
     struct job j = {0};
     struct ddp_err err;
@@ -116,9 +116,8 @@ START_TEST(a_plugin_without_state_takes_no_part)
     job_plugins_fini(&j);
     ck_assert_str_eq(calls, "a.prepare b.prepare b.exit5 a.fini b.fini ");
 }
-END_TEST
 
-START_TEST(a_plugin_may_refuse_the_job)
+TEST(a_plugin_may_refuse_the_job)
 {
     struct job j = {0};
     struct ddp_err err;
@@ -127,9 +126,8 @@ START_TEST(a_plugin_may_refuse_the_job)
     ck_assert_str_eq(err.text, "not with this option");
     job_plugins_fini(&j);
 }
-END_TEST
 
-START_TEST(all_are_asked_whether_agents_may_leave)
+TEST(all_are_asked_whether_agents_may_leave)
 {
     struct job j = {0};
     struct ddp_err err;
@@ -141,9 +139,8 @@ START_TEST(all_are_asked_whether_agents_may_leave)
     ck_assert_str_eq(calls, "a.leave b.leave a.leave b.leave ");
     job_plugins_fini(&j);
 }
-END_TEST
 
-START_TEST(a_message_goes_to_the_plugin_that_names_it)
+TEST(a_message_goes_to_the_plugin_that_names_it)
 {
     struct job j = {0};
     struct ddp_err err;
@@ -156,9 +153,8 @@ START_TEST(a_message_goes_to_the_plugin_that_names_it)
     ck_assert_str_eq(calls, "b.found b.found ");
     job_plugins_fini(&j);
 }
-END_TEST
 
-START_TEST(one_plugin_replaces_the_ranks)
+TEST(one_plugin_replaces_the_ranks)
 {
     struct job j = {0};
     struct ddp_err err;
@@ -168,14 +164,13 @@ START_TEST(one_plugin_replaces_the_ranks)
     ck_assert_str_eq(calls, "b.run ");
     job_plugins_fini(&j);
 }
-END_TEST
 
 static void stop(evutil_socket_t fd, short what, void *arg)
 {
     loop_stop(arg, 0);
 }
 
-START_TEST(a_tick_comes_every_second)
+TEST(a_tick_comes_every_second)
 {
     struct job j = {0};
     struct ddp_err err;
@@ -190,7 +185,6 @@ START_TEST(a_tick_comes_every_second)
     event_free(end);
     loop_destroy(j.loop);
 }
-END_TEST
 
 /* --- the nodes' side ---------------------------------------------------------------- */
 
@@ -260,7 +254,7 @@ static const struct agent_plugin d = {.name = "d",
                                       .program = no_program};
 const struct agent_plugin *const agent_plugins[] = {&c, &d, NULL};
 
-START_TEST(an_agent_asks_until_one_says_yes)
+TEST(an_agent_asks_until_one_says_yes)
 {
     struct agent agent = {0};
     struct msg_job job = {0};
@@ -287,20 +281,4 @@ START_TEST(an_agent_asks_until_one_says_yes)
     agent_plugins_forget(seen);
     strv_finish(&env);
     agent_plugins_fini(&agent);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("hooks");
-    TCase *t = tcase_create("hooks");
-    tcase_add_test(t, a_plugin_without_state_takes_no_part);
-    tcase_add_test(t, a_plugin_may_refuse_the_job);
-    tcase_add_test(t, all_are_asked_whether_agents_may_leave);
-    tcase_add_test(t, a_message_goes_to_the_plugin_that_names_it);
-    tcase_add_test(t, one_plugin_replaces_the_ranks);
-    tcase_add_test(t, a_tick_comes_every_second);
-    tcase_add_test(t, an_agent_asks_until_one_says_yes);
-    suite_add_tcase(s, t);
-    return s;
 }

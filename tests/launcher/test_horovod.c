@@ -25,7 +25,7 @@ static const struct {
     {"3.5=7", "3.5 0,1,0,1,0,1;"},
 };
 
-START_TEST(places_in_a_world)
+LOOP_TEST(places_in_a_world, sizeof worlds / sizeof *worlds)
 {
     struct member m[8];
     char *all = strdup(worlds[_i].members), *save = NULL, text[1024] = "";
@@ -45,7 +45,6 @@ START_TEST(places_in_a_world)
     }
     ck_assert_str_eq(text, worlds[_i].places);
 }
-END_TEST
 
 /* As Horovod 0.28.1 under Python 3.11 wrote it: two interfaces, one of them with two
  * addresses, port 45123, and the key 0, 1, 2 ... */
@@ -54,7 +53,7 @@ END_TEST
     "LjGUTUOwhpSMCDEwLjEuMC4xlE1DsIaUZXVDIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhsc" \
     "HR4flIaULg=="
 
-START_TEST(a_service_is_read)
+TEST(a_service_is_read)
 {
     struct notify_service s;
     ck_assert(notify_read(WRITTEN, &s));
@@ -62,9 +61,8 @@ START_TEST(a_service_is_read)
     for (unsigned i = 0; i < NOTIFY_KEY; i++)
         ck_assert_uint_eq(s.key[i], i);
 }
-END_TEST
 
-START_TEST(what_is_no_service)
+TEST(what_is_no_service)
 {
     /* not base64; nothing; the first half; another operation: a class of its own */
     static const char *const bad[] = {
@@ -81,10 +79,9 @@ START_TEST(what_is_no_service)
         ck_assert(!notify_read(cut, &s));
     }
 }
-END_TEST
 
 /* The sum is that of Python's hmac module. */
-START_TEST(a_request)
+TEST(a_request)
 {
     unsigned char request[NOTIFY_MOST];
     struct notify_service s;
@@ -98,17 +95,4 @@ START_TEST(a_request)
                                           0x63, 0x42, 0x43, 0x9b, 0x12, 0xe5, 0x05, 0xaa,
                                           0x5a, 0xef, 0x25, 0xa2, 0x4f, 0xda, 0x8e, 0x0f};
     ck_assert_mem_eq(request, sum, sizeof sum);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("launcher/horovod");
-    TCase *t = tcase_create("horovod");
-    tcase_add_loop_test(t, places_in_a_world, 0, sizeof worlds / sizeof *worlds);
-    tcase_add_test(t, a_service_is_read);
-    tcase_add_test(t, what_is_no_service);
-    tcase_add_test(t, a_request);
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -65,7 +65,7 @@ static const struct {
     {"n1 slots=1000000\n", "n1 1000000"},
 };
 
-START_TEST(accepted_hostfiles)
+LOOP_TEST(accepted_hostfiles, ARRAY_LEN(good))
 {
     struct ddp_err err = {""};
     struct alloc *a = parse(good[_i].text, strlen(good[_i].text), &err);
@@ -75,7 +75,6 @@ START_TEST(accepted_hostfiles)
     free(text);
     alloc_destroy(a);
 }
-END_TEST
 
 static const struct {
     const char *text, *error;
@@ -265,16 +264,15 @@ static const struct {
                        "     ^"},
 };
 
-START_TEST(malformed_hostfiles_show_the_place)
+LOOP_TEST(malformed_hostfiles_show_the_place, ARRAY_LEN(bad))
 {
     struct ddp_err err = {""};
     struct alloc *a = parse(bad[_i].text, strlen(bad[_i].text), &err);
     ck_assert_ptr_null(a);
     ck_assert_str_eq(err.text, bad[_i].error);
 }
-END_TEST
 
-START_TEST(a_nul_byte_is_rejected)
+TEST(a_nul_byte_is_rejected)
 {
     struct ddp_err err = {""};
     static const char text[] = "n1\nn\0002\n";
@@ -283,9 +281,8 @@ START_TEST(a_nul_byte_is_rejected)
                                "  n 2\n"
                                "   ^");
 }
-END_TEST
 
-START_TEST(a_long_line_is_cut_around_the_caret)
+TEST(a_long_line_is_cut_around_the_caret)
 {
     struct ddp_err err = {""};
     char text[5000];
@@ -302,9 +299,8 @@ START_TEST(a_long_line_is_cut_around_the_caret)
     ck_assert_uint_eq(strcspn(caret, "^") + 1, strlen(caret));
     ck_assert_int_eq(line[strcspn(caret, "^")], 'x');
 }
-END_TEST
 
-START_TEST(a_million_lines_are_read)
+TEST(a_million_lines_are_read)
 {
     enum { N = 1000000 };
     char *text = xcalloc(N, 24), *p = text;
@@ -319,7 +315,6 @@ START_TEST(a_million_lines_are_read)
     alloc_destroy(a);
     free(text);
 }
-END_TEST
 
 static struct alloc *read_path(const char *path, struct ddp_err *err)
 {
@@ -327,7 +322,7 @@ static struct alloc *read_path(const char *path, struct ddp_err *err)
     return alloc_read(&opts, err);
 }
 
-START_TEST(files_that_cannot_be_read_are_named)
+TEST(files_that_cannot_be_read_are_named)
 {
     struct ddp_err err = {""};
     ck_assert_ptr_null(read_path("/", &err));
@@ -343,10 +338,9 @@ START_TEST(files_that_cannot_be_read_are_named)
     }
     free(path);
 }
-END_TEST
 
 /* A pipe's writer may be late, or never come. */
-START_TEST(a_pipe_is_read_with_a_deadline)
+TEST(a_pipe_is_read_with_a_deadline)
 {
     struct ddp_err err = {""};
     char *dir = temp_dir(), *path = xasprintf("%s/pipe", dir);
@@ -368,7 +362,6 @@ START_TEST(a_pipe_is_read_with_a_deadline)
     free(path);
     free(dir);
 }
-END_TEST
 
 static const struct {
     const char *hosts, *nodes, *error;
@@ -386,7 +379,7 @@ static const struct {
     {"^n[1-3]", NULL, "no host is left"},
 };
 
-START_TEST(a_list_selects_from_the_file)
+LOOP_TEST(a_list_selects_from_the_file, ARRAY_LEN(filters))
 {
     char *path = temp_file("hosts", "n1 slots=2\nn2 slots=4\nn3\n");
     const struct opts opts = {.hostfile = path, .hosts = filters[_i].hosts};
@@ -396,9 +389,8 @@ START_TEST(a_list_selects_from_the_file)
         check_alloc(&opts, "hostfile", filters[_i].nodes);
     free(path);
 }
-END_TEST
 
-START_TEST(a_zone_is_the_name_of_an_interface)
+TEST(a_zone_is_the_name_of_an_interface)
 {
     static const char *const zones[] = {"e`x", "", "a_very_long_interface", "\xff",
                                         "a%b"};
@@ -409,25 +401,4 @@ START_TEST(a_zone_is_the_name_of_an_interface)
         ck_assert_ptr_nonnull(strstr(err.text, "^"));
         free(text);
     }
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("hostfile");
-    TCase *t = tcase_create("hostfile");
-    tcase_add_loop_test(t, accepted_hostfiles, 0, ARRAY_LEN(good));
-    tcase_add_loop_test(t, malformed_hostfiles_show_the_place, 0, ARRAY_LEN(bad));
-    tcase_add_test(t, a_nul_byte_is_rejected);
-    tcase_add_test(t, a_long_line_is_cut_around_the_caret);
-    tcase_add_test(t, a_million_lines_are_read);
-    tcase_add_test(t, files_that_cannot_be_read_are_named);
-    TCase *slow = tcase_create("pipe");
-    tcase_set_timeout(slow, 60);
-    tcase_add_test(slow, a_pipe_is_read_with_a_deadline);
-    suite_add_tcase(s, slow);
-    tcase_add_loop_test(t, a_list_selects_from_the_file, 0, ARRAY_LEN(filters));
-    tcase_add_test(t, a_zone_is_the_name_of_an_interface);
-    suite_add_tcase(s, t);
-    return s;
 }

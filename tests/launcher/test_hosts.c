@@ -41,7 +41,7 @@ static const struct {
     {"4", NULL, "-H: column 1: '4' is neither a name nor an address\n  4\n  ^"},
 };
 
-START_TEST(hosts_on_the_command_line)
+LOOP_TEST(hosts_on_the_command_line, ARRAY_LEN(dash_h))
 {
     struct ddp_err err = {""};
     struct alloc *a = read_hosts(dash_h[_i].hosts, &err);
@@ -57,9 +57,8 @@ START_TEST(hosts_on_the_command_line)
     free(text);
     alloc_destroy(a);
 }
-END_TEST
 
-START_TEST(this_machine_is_recognised)
+TEST(this_machine_is_recognised)
 {
     struct ddp_err err = {""};
     char own[256] = "", list[600];
@@ -76,7 +75,6 @@ START_TEST(this_machine_is_recognised)
     ck_assert(!a->nodes[a->nnodes - 2].local && !a->nodes[a->nnodes - 1].local);
     alloc_destroy(a);
 }
-END_TEST
 
 const struct test_name test_names[] = {
     {"vm.zone-a", {"127.0.0.1"}},
@@ -113,7 +111,7 @@ static const struct {
     {"vm", "localhost,localhost.localdomain,ip6-localhost:2,n1", "localhost 4", 2},
 };
 
-START_TEST(namesakes_of_this_machine_are_not_this_machine)
+LOOP_TEST(namesakes_of_this_machine_are_not_this_machine, ARRAY_LEN(namesakes))
 {
     struct ddp_err err = {""};
     char local[300] = "";
@@ -128,9 +126,8 @@ START_TEST(namesakes_of_this_machine_are_not_this_machine)
     ck_assert_uint_eq(a->nnodes, namesakes[_i].nnodes);
     alloc_destroy(a);
 }
-END_TEST
 
-START_TEST(slots_default_to_gpus)
+TEST(slots_default_to_gpus)
 {
     struct ddp_err err = {""};
     struct alloc *a = read_hosts("n1,n2,n3:7", &err);
@@ -153,9 +150,8 @@ START_TEST(slots_default_to_gpus)
     ck_assert_int_eq(a->nodes[0].slots, 2);
     alloc_destroy(a);
 }
-END_TEST
 
-START_TEST(a_caret_after_many_blanks_is_shown)
+TEST(a_caret_after_many_blanks_is_shown)
 {
     struct ddp_err err = {""};
     char blanks[300];
@@ -167,19 +163,4 @@ START_TEST(a_caret_after_many_blanks_is_shown)
     const char *caret_line = strrchr(err.text, '\n');
     ck_assert_int_eq(err.text[len - 1], '^');
     ck_assert_uint_lt(strlen(caret_line), 120);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("hosts");
-    TCase *t = tcase_create("hosts");
-    tcase_add_loop_test(t, hosts_on_the_command_line, 0, ARRAY_LEN(dash_h));
-    tcase_add_test(t, this_machine_is_recognised);
-    tcase_add_loop_test(t, namesakes_of_this_machine_are_not_this_machine, 0,
-                        ARRAY_LEN(namesakes));
-    tcase_add_test(t, slots_default_to_gpus);
-    tcase_add_test(t, a_caret_after_many_blanks_is_shown);
-    suite_add_tcase(s, t);
-    return s;
 }

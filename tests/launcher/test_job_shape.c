@@ -13,7 +13,7 @@ static int first[] = {0, 2}, second[] = {1};
 static struct plan_rank ranks[] = {{0, 0, 0}, {1, 0, 1}, {0, 1, 0}};
 static struct plan_node nodes[] = {{&hosts[0], 2, first}, {&hosts[1], 1, second}};
 
-START_TEST(the_job_as_text)
+TEST(the_job_as_text)
 {
     /* two hosts, whose ranks alternate */
     struct plan plan = {.ranks = ranks, .nranks = 3, .nodes = nodes, .nnodes = 2};
@@ -34,9 +34,8 @@ START_TEST(the_job_as_text)
     ck_assert_uint_ne(job.tracker_port, 0);
     msg_job_finish(&job);
 }
-END_TEST
 
-START_TEST(only_what_is_wanted_and_fits)
+TEST(only_what_is_wanted_and_fits)
 {
     struct plan plan = {.ranks = ranks, .nranks = 3, .nodes = nodes, .nnodes = 2};
     struct msg_job job = {.id = xstrdup("job"), .rank_names = NAMES_ALL};
@@ -48,15 +47,4 @@ START_TEST(only_what_is_wanted_and_fits)
     ck_assert_ptr_null(job.node_list);
     ck_assert_ptr_null(job.tasks_per_node);
     msg_job_finish(&job);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("job_shape");
-    TCase *t = tcase_create("job_shape");
-    tcase_add_test(t, the_job_as_text);
-    tcase_add_test(t, only_what_is_wanted_and_fits);
-    suite_add_tcase(s, t);
-    return s;
 }

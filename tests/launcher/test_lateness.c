@@ -62,7 +62,7 @@ static long second_late(int rank, int step)
     return noise_us(4000) + (rank == 2 ? 20000 : 0);
 }
 
-START_TEST(a_straggler_is_found_within_20_steps)
+TEST(a_straggler_is_found_within_20_steps)
 {
     struct trial one = {second_late}, buckets = {second_late, .buckets = 5};
     run(&one, 20);
@@ -70,22 +70,20 @@ START_TEST(a_straggler_is_found_within_20_steps)
     run(&buckets, 20);
     ck_assert_uint_eq(buckets.found, 1u << 2);
 }
-END_TEST
 
-START_TEST(one_of_three_is_found)
+TEST(one_of_three_is_found)
 {
     struct trial t = {.late_us = second_late, .ranks = 3};
     run(&t, 20);
     ck_assert_uint_eq(t.found, 1u << 2);
 }
-END_TEST
 
 static long last_of_two_late(int rank, int step)
 {
     return noise_us(4000) + (rank == 1 ? 20000 : 0);
 }
 
-START_TEST(one_of_two_is_found)
+TEST(one_of_two_is_found)
 {
     struct trial one = {last_of_two_late, .ranks = 2},
                  buckets = {last_of_two_late, .ranks = 2, .buckets = 5};
@@ -94,20 +92,18 @@ START_TEST(one_of_two_is_found)
     run(&buckets, 20);
     ck_assert_uint_eq(buckets.found, 1u << 1);
 }
-END_TEST
 
 static long host_late(int rank, int step)
 {
     return noise_us(4000) + (rank >= 6 ? 30000 : 0);
 }
 
-START_TEST(all_late_ranks_of_a_host_are_found)
+TEST(all_late_ranks_of_a_host_are_found)
 {
     struct trial t = {host_late, .ranks = 8};
     run(&t, 20);
     ck_assert_uint_eq(t.found, 3u << 6);
 }
-END_TEST
 
 static long once(int rank, int step)
 {
@@ -130,7 +126,7 @@ static long a_little(int rank, int step)
     return noise_us(500) + (rank == 1 ? 5000 : 0);
 }
 
-START_TEST(others_are_not_found)
+TEST(others_are_not_found)
 {
     long (*const healthy[])(int rank, int step) = {once, all_late, in_turn, by_chance,
                                                    a_little};
@@ -143,9 +139,8 @@ START_TEST(others_are_not_found)
                       two.first);
     }
 }
-END_TEST
 
-START_TEST(a_rank_that_begins_to_be_late_is_found_soon)
+TEST(a_rank_that_begins_to_be_late_is_found_soon)
 {
     struct lateness *l = lateness_create(RANKS, 0.1);
     struct straggler *found;
@@ -168,9 +163,8 @@ START_TEST(a_rank_that_begins_to_be_late_is_found_soon)
     ck_assert_int_lt(lateness_lag_ns(l, 0), 3000000);
     lateness_destroy(l);
 }
-END_TEST
 
-START_TEST(clocks_of_hosts_are_known_up_to_an_error)
+TEST(clocks_of_hosts_are_known_up_to_an_error)
 {
     for (int error_ms = 5; error_ms <= 50; error_ms += 45) {
         struct lateness *l = lateness_create(RANKS, 0.1);
@@ -193,9 +187,8 @@ START_TEST(clocks_of_hosts_are_known_up_to_an_error)
         lateness_destroy(l);
     }
 }
-END_TEST
 
-START_TEST(a_busy_host_explains_what_it_may)
+TEST(a_busy_host_explains_what_it_may)
 {
     static const struct {
         double share;
@@ -216,9 +209,8 @@ START_TEST(a_busy_host_explains_what_it_may)
                       "case %zu", i);
     }
 }
-END_TEST
 
-START_TEST(gaps_and_ranks_that_do_not_answer)
+TEST(gaps_and_ranks_that_do_not_answer)
 {
     struct lateness *l = lateness_create(RANKS, 0.1);
     struct straggler *found;
@@ -234,7 +226,6 @@ START_TEST(gaps_and_ranks_that_do_not_answer)
     ck_assert_uint_eq(lateness_examine(l, &found, &nfound), 0);
     lateness_destroy(l);
 }
-END_TEST
 
 static void count(const struct arrivals_record *r, void *arg)
 {
@@ -243,7 +234,7 @@ static void count(const struct arrivals_record *r, void *arg)
     *last = *r;
 }
 
-START_TEST(arrivals_in_an_answer_of_torch)
+TEST(arrivals_in_an_answer_of_torch)
 {
 #define ENTRY(number, p2p, at)                                                       \
     "{\"collective_seq_id\":" number ",\"input_dtypes\":[\"Float\"],\"is_p2p\":" p2p \
@@ -261,23 +252,4 @@ START_TEST(arrivals_in_an_answer_of_torch)
     arrivals_of_torch("{\"collective_seq_id\":7", 0, count, &last);
     arrivals_of_torch("", 0, count, &last);
     ck_assert_uint_eq(last.number, 2);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("launcher/lateness");
-    TCase *t = tcase_create("lateness");
-    tcase_add_test(t, a_straggler_is_found_within_20_steps);
-    tcase_add_test(t, one_of_three_is_found);
-    tcase_add_test(t, one_of_two_is_found);
-    tcase_add_test(t, all_late_ranks_of_a_host_are_found);
-    tcase_add_test(t, others_are_not_found);
-    tcase_add_test(t, a_rank_that_begins_to_be_late_is_found_soon);
-    tcase_add_test(t, clocks_of_hosts_are_known_up_to_an_error);
-    tcase_add_test(t, a_busy_host_explains_what_it_may);
-    tcase_add_test(t, gaps_and_ranks_that_do_not_answer);
-    tcase_add_test(t, arrivals_in_an_answer_of_torch);
-    suite_add_tcase(s, t);
-    return s;
 }

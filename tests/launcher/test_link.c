@@ -80,7 +80,7 @@ static void run_until(const size_t *what, size_t n)
 
 static const size_t sizes[] = {0, 1, 7, 1000, 65536};
 
-START_TEST(frames_arrive_whole_and_in_order)
+LOOP_TEST(frames_arrive_whole_and_in_order, 2)
 {
     size_t sent = 0, bytes = 0;
     uint8_t *body = xcalloc(1, PIECE_MAX);
@@ -103,9 +103,8 @@ START_TEST(frames_arrive_whole_and_in_order)
     free(body);
     close_ends();
 }
-END_TEST
 
-START_TEST(what_has_arrived_is_read_in_one_turn_of_the_loop)
+LOOP_TEST(what_has_arrived_is_read_in_one_turn_of_the_loop, 2)
 {
     static const uint8_t body[1000];
     open_ends(_i);
@@ -116,9 +115,8 @@ START_TEST(what_has_arrived_is_read_in_one_turn_of_the_loop)
     ck_assert_uint_eq(up.frames, 50);
     close_ends();
 }
-END_TEST
 
-START_TEST(the_close_is_reported_once_after_the_last_frame)
+LOOP_TEST(the_close_is_reported_once_after_the_last_frame, 2)
 {
     open_ends(_i);
     link_send(down.link, MSG_TERMINATED, 0, NULL, 0, NULL, 0);
@@ -131,9 +129,8 @@ START_TEST(the_close_is_reported_once_after_the_last_frame)
     ck_assert_str_eq(up.closed, "");
     close_ends();
 }
-END_TEST
 
-START_TEST(sending_to_a_closed_peer_is_safe)
+LOOP_TEST(sending_to_a_closed_peer_is_safe, 2)
 {
     open_ends(_i);
     signal(SIGPIPE, SIG_IGN);
@@ -146,7 +143,6 @@ START_TEST(sending_to_a_closed_peer_is_safe)
     ck_assert_ptr_nonnull(up.closed);
     close_ends();
 }
-END_TEST
 
 /* Malformed bytes on the wire, and their errors. */
 static void expect_broken(const void *bytes, size_t n, const char *why)
@@ -173,7 +169,7 @@ static void seal_a_frame(unsigned char record[RECORD])
     seal_close(&s, record, 4, head, 8, record + 4);
 }
 
-START_TEST(a_record_that_was_changed_breaks_the_link)
+LOOP_TEST(a_record_that_was_changed_breaks_the_link, 4 + 8 + SEAL_EXTRA)
 {
     unsigned char record[RECORD];
     seal_a_frame(record);
@@ -186,9 +182,8 @@ START_TEST(a_record_that_was_changed_breaks_the_link)
     expect_broken(record, sizeof record, forged);
     close_ends();
 }
-END_TEST
 
-START_TEST(a_record_sent_twice_breaks_the_link)
+TEST(a_record_sent_twice_breaks_the_link)
 {
     unsigned char record[RECORD];
     seal_a_frame(record);
@@ -199,28 +194,10 @@ START_TEST(a_record_sent_twice_breaks_the_link)
     expect_broken(record, sizeof record, forged);
     close_ends();
 }
-END_TEST
 
-START_TEST(malformed_bytes_break_an_unsealed_link)
+TEST(malformed_bytes_break_an_unsealed_link)
 {
     open_ends(false);
     expect_broken("\0\0\0\0\377\0\0\0", 8, "a frame of unknown type 255");
     close_ends();
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("link");
-    TCase *t = tcase_create("link");
-    tcase_add_loop_test(t, frames_arrive_whole_and_in_order, 0, 2);
-    tcase_add_loop_test(t, what_has_arrived_is_read_in_one_turn_of_the_loop, 0, 2);
-    tcase_add_loop_test(t, the_close_is_reported_once_after_the_last_frame, 0, 2);
-    tcase_add_loop_test(t, sending_to_a_closed_peer_is_safe, 0, 2);
-    tcase_add_loop_test(t, a_record_that_was_changed_breaks_the_link, 0,
-                        4 + 8 + SEAL_EXTRA);
-    tcase_add_test(t, a_record_sent_twice_breaks_the_link);
-    tcase_add_test(t, malformed_bytes_break_an_unsealed_link);
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -78,7 +78,9 @@ static void run_for(int ms)
     event_free(stop);
 }
 
-START_TEST(equal_messages_of_all_nodes_are_one_frame)
+FIXTURE(setup, teardown)
+
+TEST(equal_messages_of_all_nodes_are_one_frame)
 {
     up(7, MSG(spawned));
     up(9, MSG(spawned));
@@ -87,9 +89,8 @@ START_TEST(equal_messages_of_all_nodes_are_one_frame)
     ck_assert_int_eq(sent.frames, 1);
     ck_assert_str_eq(sent.text, "spawned 7: 0\nspawned 8: 0\nspawned 9: 0\n");
 }
-END_TEST
 
-START_TEST(a_node_that_is_late_does_not_hold_up_the_others_for_long)
+TEST(a_node_that_is_late_does_not_hold_up_the_others_for_long)
 {
     up(7, MSG(alive, 5));
     up(8, MSG(alive, 5));
@@ -100,9 +101,8 @@ START_TEST(a_node_that_is_late_does_not_hold_up_the_others_for_long)
     merge_flush(merge);
     ck_assert_int_eq(sent.frames, 2);
 }
-END_TEST
 
-START_TEST(different_ones_stay_apart)
+TEST(different_ones_stay_apart)
 {
     up(7, MSG(alive, 5));
     up(8, MSG(alive, 6));
@@ -111,9 +111,8 @@ START_TEST(different_ones_stay_apart)
     ck_assert_int_eq(sent.frames, 1);
     ck_assert_str_eq(sent.text, "alive 7: 8\nalive 8: 8\nterminated 9: 0\n");
 }
-END_TEST
 
-START_TEST(exits_are_a_list_and_before_the_end_of_their_node)
+TEST(exits_are_a_list_and_before_the_end_of_their_node)
 {
     up(7, MSG(terminated));
     up(8, MSG(output, .rank = 1, .stream = 1));
@@ -125,9 +124,8 @@ START_TEST(exits_are_a_list_and_before_the_end_of_their_node)
     ck_assert_str_eq(sent.text, "output 8: 5\nexit 8: 25\nexit 9: 25\n"
                                 "terminated 7: 0\nterminated 8: 0\nterminated 9: 0\n");
 }
-END_TEST
 
-START_TEST(output_is_not_held_and_a_loss_comes_after_what_is)
+TEST(output_is_not_held_and_a_loss_comes_after_what_is)
 {
     up(8, MSG(exit, .rank = 1));
     up(8, MSG(output, .rank = 1, .data = (const uint8_t *)"f", .ndata = 1));
@@ -135,15 +133,13 @@ START_TEST(output_is_not_held_and_a_loss_comes_after_what_is)
     ck_assert_int_eq(sent.frames, 3);
     ck_assert_str_eq(sent.text, "output 8: 6\nexit 8: 25\nnode_lost 7: 12\n");
 }
-END_TEST
 
-START_TEST(a_list_is_sent_soon)
+TEST(a_list_is_sent_soon)
 {
     up(8, MSG(exit, .rank = 1));
     run_for(50);
     ck_assert_str_eq(sent.text, "exit 8: 25\n");
 }
-END_TEST
 
 static void fence(unsigned node, int32_t status, const char *data)
 {
@@ -152,7 +148,7 @@ static void fence(unsigned node, int32_t status, const char *data)
 }
 
 /* The data of all come with one node; the first error is kept; through two agents. */
-START_TEST(contributions_to_a_fence_are_joined)
+TEST(contributions_to_a_fence_are_joined)
 {
     struct ddp_err err;
     struct msg_merged m;
@@ -178,14 +174,12 @@ START_TEST(contributions_to_a_fence_are_joined)
     ck_assert_ptr_nonnull(strstr(sent.text, "fence 3: 24\nfence 7: 17\n"));
     msg_merged_finish(&m);
 }
-END_TEST
 
-START_TEST(a_fence_of_some_nodes_is_forwarded)
+TEST(a_fence_of_some_nodes_is_forwarded)
 {
     up(8, MSG(fence, .nodes = (uint32_t[]){0, 1}, .nnodes = 2));
     ck_assert_str_eq(sent.text, "fence 8: 24\n");
 }
-END_TEST
 
 static const struct {
     uint32_t type, span;
@@ -195,7 +189,7 @@ static const struct {
            {MSG_SPAWNED, 0x00020001},
            {MSG_SPAWNED, 0xffff}};
 
-START_TEST(a_merged_frame_that_cannot_be_is_refused)
+LOOP_TEST(a_merged_frame_that_cannot_be_is_refused, ARRAY_LEN(bad))
 {
     struct pack k = {0};
     struct ddp_err err;
@@ -206,23 +200,4 @@ START_TEST(a_merged_frame_that_cannot_be_is_refused)
     ck_assert_int_eq(merge_split(&f, write_line, NULL, &err), -1);
     ck_assert_str_eq(sent.text, "");
     pack_finish(&k);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("merge");
-    TCase *t = tcase_create("merge");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, equal_messages_of_all_nodes_are_one_frame);
-    tcase_add_test(t, a_node_that_is_late_does_not_hold_up_the_others_for_long);
-    tcase_add_test(t, different_ones_stay_apart);
-    tcase_add_test(t, exits_are_a_list_and_before_the_end_of_their_node);
-    tcase_add_test(t, output_is_not_held_and_a_loss_comes_after_what_is);
-    tcase_add_test(t, a_list_is_sent_soon);
-    tcase_add_test(t, contributions_to_a_fence_are_joined);
-    tcase_add_test(t, a_fence_of_some_nodes_is_forwarded);
-    tcase_add_loop_test(t, a_merged_frame_that_cannot_be_is_refused, 0, ARRAY_LEN(bad));
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -40,7 +40,7 @@ static const struct {
     {{"0-x a"}, 2, NULL, "x"},
 };
 
-START_TEST(ranks_are_mapped_to_nodes)
+LOOP_TEST(ranks_are_mapped_to_nodes, ARRAY_LEN(maps))
 {
     struct strv text = {0};
     struct rankmap map;
@@ -59,9 +59,8 @@ START_TEST(ranks_are_mapped_to_nodes)
     }
     strv_finish(&text);
 }
-END_TEST
 
-START_TEST(a_mapping_too_long_for_pmi_is_omitted)
+TEST(a_mapping_too_long_for_pmi_is_omitted)
 {
     enum { N = 4000 };
     struct strv text = {0};
@@ -82,7 +81,6 @@ START_TEST(a_mapping_too_long_for_pmi_is_omitted)
     strv_finish(&text);
     free(ranks);
 }
-END_TEST
 
 /* --- PMI's wire --------------------------------------------------------------------- */
 
@@ -107,7 +105,7 @@ static const struct {
 };
 
 /* Names of a cluster take a fraction of their size; any other bytes are an error. */
-START_TEST(a_map_is_compressed)
+TEST(a_map_is_compressed)
 {
     struct strv map = {0}, again = {0};
     struct ddp_err err;
@@ -132,9 +130,8 @@ START_TEST(a_map_is_compressed)
     strv_finish(&map);
     free(data);
 }
-END_TEST
 
-START_TEST(a_request_is_complete_only_at_its_end)
+LOOP_TEST(a_request_is_complete_only_at_its_end, ARRAY_LEN(requests))
 {
     size_t n = strlen(requests[_i].text);
     for (size_t k = 0; k < n; k++) {
@@ -143,9 +140,8 @@ START_TEST(a_request_is_complete_only_at_its_end)
         free(exact);
     }
 }
-END_TEST
 
-START_TEST(a_request_is_parsed)
+LOOP_TEST(a_request_is_parsed, ARRAY_LEN(requests))
 {
     struct pmi_request r;
     char *text = xstrdup(requests[_i].text);
@@ -160,9 +156,8 @@ START_TEST(a_request_is_parsed)
     ck_assert_ptr_null(pmi_word(&r, "nothing"));
     free(text);
 }
-END_TEST
 
-START_TEST(malformed_requests_are_rejected)
+TEST(malformed_requests_are_rejected)
 {
     char *line = xcalloc(PMI_REQUEST_MAX + 2, 1);
     memset(line, 'x', PMI_REQUEST_MAX);
@@ -174,9 +169,8 @@ START_TEST(malformed_requests_are_rejected)
     ck_assert_int_eq(pmi_request_size("999999", 6, true), -1);
     free(line);
 }
-END_TEST
 
-START_TEST(more_words_than_are_parsed)
+TEST(more_words_than_are_parsed)
 {
     char text[1000] = "";
     struct pmi_request r;
@@ -187,11 +181,10 @@ START_TEST(more_words_than_are_parsed)
     ck_assert_uint_eq(r.n, PMI_WORDS);
     ck_assert_str_eq(pmi_word(&r, "w31"), "31");
 }
-END_TEST
 
 /* --- programs ----------------------------------------------------------------------- */
 
-START_TEST(libraries_of_this_program)
+TEST(libraries_of_this_program)
 {
     struct elf elf;
     ck_assert_int_eq(elf_read("/proc/self/exe", &elf), 0);
@@ -209,11 +202,10 @@ START_TEST(libraries_of_this_program)
                      MPI_UNSEEN);
     ck_assert_str_eq(library, "");
 }
-END_TEST
 
 /* Each byte of a program's beginning changed, and each length of it: reading stays inside
  * the file. */
-START_TEST(a_corrupt_program_is_no_crash)
+TEST(a_corrupt_program_is_no_crash)
 {
     char *dir = temp_dir(), *path = xasprintf("%s/broken", dir);
     unsigned char head[1024];
@@ -238,7 +230,6 @@ START_TEST(a_corrupt_program_is_no_crash)
     free(path);
     free(dir);
 }
-END_TEST
 
 static const struct {
     enum mpi_kind kind;
@@ -256,7 +247,7 @@ static const struct {
     {MPI_TOO_OLD, MPI_AUTO, 1, NULL},
 };
 
-START_TEST(ranks_that_could_not_connect_are_rejected)
+LOOP_TEST(ranks_that_could_not_connect_are_rejected, ARRAY_LEN(checks))
 {
     struct ddp_err err;
     int rc = mpi_kind_check(checks[_i].kind, "./p", "libmpi.so", checks[_i].served,
@@ -265,7 +256,6 @@ START_TEST(ranks_that_could_not_connect_are_rejected)
     if (rc < 0)
         ck_assert_msg(strstr(err.text, checks[_i].error), "%s", err.text);
 }
-END_TEST
 
 /* --- ranks without MPI ---------------------------------------------------------------
  */
@@ -324,35 +314,9 @@ static int reported(bool stop_before, bool stop_after)
     return absent;
 }
 
-START_TEST(a_rank_without_mpi_is_reported_while_others_run)
+TEST(a_rank_without_mpi_is_reported_while_others_run)
 {
     ck_assert_int_eq(reported(false, false), 5);
     ck_assert_int_eq(reported(true, false), -1);
     ck_assert_int_eq(reported(false, true), -1);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("mpi");
-    TCase *t = tcase_create("maps");
-    tcase_add_loop_test(t, ranks_are_mapped_to_nodes, 0, (int)ARRAY_LEN(maps));
-    tcase_add_test(t, a_mapping_too_long_for_pmi_is_omitted);
-    tcase_add_test(t, a_map_is_compressed);
-    suite_add_tcase(s, t);
-    t = tcase_create("wire");
-    tcase_add_loop_test(t, a_request_is_complete_only_at_its_end, 0,
-                        (int)ARRAY_LEN(requests));
-    tcase_add_loop_test(t, a_request_is_parsed, 0, (int)ARRAY_LEN(requests));
-    tcase_add_test(t, malformed_requests_are_rejected);
-    tcase_add_test(t, more_words_than_are_parsed);
-    suite_add_tcase(s, t);
-    t = tcase_create("programs");
-    tcase_add_test(t, libraries_of_this_program);
-    tcase_add_test(t, a_corrupt_program_is_no_crash);
-    tcase_add_loop_test(t, ranks_that_could_not_connect_are_rejected, 0,
-                        (int)ARRAY_LEN(checks));
-    tcase_add_test(t, a_rank_without_mpi_is_reported_while_others_run);
-    suite_add_tcase(s, t);
-    return s;
 }

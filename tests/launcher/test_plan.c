@@ -103,7 +103,7 @@ static const struct {
     {"a:8 b:8", {.nnodes = 2, .np = 1}, NULL, "1 rank cannot fill --nnodes 2"},
 };
 
-START_TEST(ranks_are_placed_or_rejected)
+LOOP_TEST(ranks_are_placed_or_rejected, ARRAY_LEN(cases))
 {
     struct ddp_err err = {""};
     struct alloc *a = alloc_of(cases[_i].hosts);
@@ -120,7 +120,6 @@ START_TEST(ranks_are_placed_or_rejected)
     plan_destroy(p);
     alloc_destroy(a);
 }
-END_TEST
 
 /* torchrun's "--nnodes 1:4 --rdzv-endpoint node1", on each of four hosts: not four jobs.
  */
@@ -130,7 +129,7 @@ static const struct {
 } masters[] = {{NULL, true},        {"localhost", true}, {"ip6-localhost", true},
                {"127.0.0.1", true}, {"::1", true},       {"node1", false}};
 
-START_TEST(a_range_of_hosts_that_meet_is_not_this_machine)
+LOOP_TEST(a_range_of_hosts_that_meet_is_not_this_machine, ARRAY_LEN(masters))
 {
     struct ddp_err err = {""};
     const struct opts opts = {
@@ -144,10 +143,9 @@ START_TEST(a_range_of_hosts_that_meet_is_not_this_machine)
     plan_destroy(p);
     alloc_destroy(a);
 }
-END_TEST
 
 /* One local machine without GPU: -np alone decides, and one rank without it. */
-START_TEST(without_hosts_np_decides)
+TEST(without_hosts_np_decides)
 {
     struct ddp_err err = {""};
     static const struct {
@@ -165,7 +163,6 @@ START_TEST(without_hosts_np_decides)
         alloc_destroy(a);
     }
 }
-END_TEST
 
 /* Invariants of every plan. */
 static void check_numbers(const struct plan *p)
@@ -213,7 +210,7 @@ static const char *const allocations[] = {
     "a:1",         "a:4",     "a:1 b:1 c:1",    "a:4 b:2 c:7",
     "a:2/5 b:1/1", "a b c d", "a:8 b:8 c:8 d:8"};
 
-START_TEST(invariants_of_every_plan)
+LOOP_TEST(invariants_of_every_plan, ARRAY_LEN(allocations))
 {
     struct alloc *a = alloc_of(allocations[_i]);
     int made = 0, refused = 0;
@@ -245,18 +242,4 @@ START_TEST(invariants_of_every_plan)
     ck_assert_int_gt(made, 100);
     ck_assert_int_gt(refused, 100);
     alloc_destroy(a);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("plan");
-    TCase *t = tcase_create("plan");
-    tcase_add_loop_test(t, ranks_are_placed_or_rejected, 0, ARRAY_LEN(cases));
-    tcase_add_test(t, without_hosts_np_decides);
-    tcase_add_loop_test(t, a_range_of_hosts_that_meet_is_not_this_machine, 0,
-                        ARRAY_LEN(masters));
-    tcase_add_loop_test(t, invariants_of_every_plan, 0, ARRAY_LEN(allocations));
-    suite_add_tcase(s, t);
-    return s;
 }

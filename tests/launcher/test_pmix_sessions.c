@@ -68,7 +68,7 @@ static void end(const struct program *p)
     waitpid(p->pid, NULL, 0);
 }
 
-START_TEST(a_second_program_waits_for_all_first_ones)
+TEST(a_second_program_waits_for_all_first_ones)
 {
     struct program a = begin("0"), b = begin("1"), c = begin("2");
     int a2 = connection(), b2 = connection(), a3 = connection();
@@ -109,9 +109,8 @@ START_TEST(a_second_program_waits_for_all_first_ones)
     end(&b);
     end(&c);
 }
-END_TEST
 
-START_TEST(a_child_of_a_program_is_not_a_next_one)
+TEST(a_child_of_a_program_is_not_a_next_one)
 {
     struct program a = begin("0"), b = begin("1");
     int child = connection(), b2 = connection();
@@ -128,9 +127,8 @@ START_TEST(a_child_of_a_program_is_not_a_next_one)
     end(&a);
     end(&b);
 }
-END_TEST
 
-START_TEST(a_program_after_the_first_has_left_is_a_next_one)
+TEST(a_program_after_the_first_has_left_is_a_next_one)
 {
     struct program a = begin("0"), b = begin("1");
     int again = connection(), next = connection();
@@ -147,9 +145,8 @@ START_TEST(a_program_after_the_first_has_left_is_a_next_one)
     end(&a);
     end(&b);
 }
-END_TEST
 
-START_TEST(a_queued_client_that_disconnects_is_not_counted)
+TEST(a_queued_client_that_disconnects_is_not_counted)
 {
     struct program a = begin("0"), b = begin("1");
     int gone = connection(), a2 = connection(), b2 = connection();
@@ -166,9 +163,8 @@ START_TEST(a_queued_client_that_disconnects_is_not_counted)
     end(&a);
     end(&b);
 }
-END_TEST
 
-START_TEST(a_reused_descriptor_number_is_not_active)
+TEST(a_reused_descriptor_number_is_not_active)
 {
     struct program a = begin("0"), b = begin("1");
     int b2 = connection(), other = connection();
@@ -181,18 +177,4 @@ START_TEST(a_reused_descriptor_number_is_not_active)
     ck_assert_int_eq(sessions_take(), b2);
     end(&a);
     end(&b);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("turns");
-    TCase *t = tcase_create("turns");
-    tcase_add_test(t, a_second_program_waits_for_all_first_ones);
-    tcase_add_test(t, a_child_of_a_program_is_not_a_next_one);
-    tcase_add_test(t, a_program_after_the_first_has_left_is_a_next_one);
-    tcase_add_test(t, a_queued_client_that_disconnects_is_not_counted);
-    tcase_add_test(t, a_reused_descriptor_number_is_not_active);
-    suite_add_tcase(s, t);
-    return s;
 }

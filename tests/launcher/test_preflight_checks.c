@@ -10,6 +10,18 @@
 
 static char *root;
 
+static void make_root(void)
+{
+    root = temp_dir();
+}
+
+static void free_root(void)
+{
+    free(root);
+}
+
+FIXTURE(make_root, free_root)
+
 static void put(const char *path, const char *text)
 {
     char *full = xasprintf("%s%s", root, path);
@@ -78,14 +90,13 @@ static void expect(const char *visible, const char *expected)
     free(found);
 }
 
-START_TEST(a_node_without_gpus)
+TEST(a_node_without_gpus)
 {
     put_pci("0000:00:1f.0", "0x8086\n", "0x030000\n");
     expect(NULL, "none\n");
 }
-END_TEST
 
-START_TEST(gpus_with_their_driver)
+TEST(gpus_with_their_driver)
 {
     put_driver();
     put_gpus(2);
@@ -94,45 +105,19 @@ START_TEST(gpus_with_their_driver)
     expect(NULL, "2 x NVIDIA H200, driver 535.104.05\n");
     expect("1", "1 x NVIDIA H200, driver 535.104.05\n");
 }
-END_TEST
 
-START_TEST(gpus_without_a_driver)
+TEST(gpus_without_a_driver)
 {
     put_pci("0000:01:00.0", "0x10de\n", "0x030200\n");
     put_pci("0000:01:00.1", "0x10de\n", "0x040300\n"); /* its audio device */
     expect(NULL, "none\nbad 1 NVIDIA GPU on its PCI bus, but no driver is loaded; see "
                  "'dmesg | grep -i nvrm' there\n");
 }
-END_TEST
 
-START_TEST(gpus_of_a_container_that_hides_the_driver)
+TEST(gpus_of_a_container_that_hides_the_driver)
 {
     put("/dev/nvidiactl", "");
     put("/dev/nvidia0", "");
     expect(NULL, "1 x NVIDIA, driver of unknown version\nnote the driver's version "
                  "cannot be read there\n");
-}
-END_TEST
-
-static void make_root(void)
-{
-    root = temp_dir();
-}
-
-static void free_root(void)
-{
-    free(root);
-}
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("looks");
-    TCase *tc = tcase_create("gpus");
-    tcase_add_checked_fixture(tc, make_root, free_root);
-    tcase_add_test(tc, a_node_without_gpus);
-    tcase_add_test(tc, gpus_with_their_driver);
-    tcase_add_test(tc, gpus_without_a_driver);
-    tcase_add_test(tc, gpus_of_a_container_that_hides_the_driver);
-    suite_add_tcase(s, tc);
-    return s;
 }

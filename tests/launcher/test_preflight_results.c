@@ -58,7 +58,7 @@ static void expect_problems(struct results *b, const char *expected, size_t faul
     results_destroy(b);
 }
 
-START_TEST(the_minority_is_reported)
+TEST(the_minority_is_reported)
 {
     struct results *b = results_create(names, HOSTS);
     for (unsigned i = 0; i < HOSTS; i++)
@@ -69,9 +69,8 @@ START_TEST(the_minority_is_reported)
                     "other's files\n",
                     1, 1);
 }
-END_TEST
 
-START_TEST(on_a_tie_the_first_host_counts)
+TEST(on_a_tie_the_first_host_counts)
 {
     struct results *b = results_create(names, HOSTS);
     for (unsigned i = 0; i < HOSTS; i++)
@@ -82,9 +81,8 @@ START_TEST(on_a_tie_the_first_host_counts)
                     "files\n",
                     1, 2);
 }
-END_TEST
 
-START_TEST(at_most_three_items_are_named)
+TEST(at_most_three_items_are_named)
 {
     static const char *const items[] = {"la", "lb", "lc", "ld", "le"};
     struct results *b = results_create(names, 2);
@@ -99,9 +97,8 @@ START_TEST(at_most_three_items_are_named)
         "the same modules, or give LD_LIBRARY_PATH with -x\n",
         1, 1);
 }
-END_TEST
 
-START_TEST(a_host_with_a_problem_is_not_counted)
+TEST(a_host_with_a_problem_is_not_counted)
 {
     struct results *b = results_create(names, HOSTS);
     put(b, (struct finding){0, "directory", .value = "'/x'", .key = "1"});
@@ -110,9 +107,8 @@ START_TEST(a_host_with_a_problem_is_not_counted)
     put(b, (struct finding){3, "directory", .value = "'/x'", .key = "1"});
     expect_problems(b, "n[2-3]: directory: not there\n", 1, 2);
 }
-END_TEST
 
-START_TEST(a_remark_is_no_fault)
+TEST(a_remark_is_no_fault)
 {
     struct results *b = results_create(names, 2);
     put(b, (struct finding){0, "cpus", .value = "8 CPUs", .key = "8"});
@@ -121,9 +117,8 @@ START_TEST(a_remark_is_no_fault)
         b, "note: n2: cpus: 4 CPUs, but 8 CPUs on n1; the slowest host limits the job\n",
         0, 0);
 }
-END_TEST
 
-START_TEST(hosts_with_one_problem_share_its_line)
+TEST(hosts_with_one_problem_share_its_line)
 {
     struct results *b = results_create(names, HOSTS);
     put(b, (struct finding){1, "port", .problem = "none left"});
@@ -131,7 +126,6 @@ START_TEST(hosts_with_one_problem_share_its_line)
     put(b, (struct finding){3, "port", .problem = "broken"});
     expect_problems(b, "n[2-3]: port: none left\nn4: port: broken\n", 2, 3);
 }
-END_TEST
 
 /* Seconds of the clocks of four hosts, and whether one is wrong. */
 static const struct {
@@ -143,7 +137,7 @@ static const struct {
     {"clock", {0, 3000000000, -2000000000, 5}, "n2 n3 "},
 };
 
-START_TEST(numbers_that_are_faults)
+LOOP_TEST(numbers_that_are_faults, ARRAY_LEN(odd))
 {
     struct results *b = results_create(names, HOSTS);
     for (unsigned i = 0; i < HOSTS; i++)
@@ -163,9 +157,8 @@ START_TEST(numbers_that_are_faults)
     free(text);
     results_destroy(b);
 }
-END_TEST
 
-START_TEST(the_table_folds)
+TEST(the_table_folds)
 {
     struct results *b = results_create(names, HOSTS);
     for (unsigned i = 0; i < HOSTS; i++) {
@@ -187,21 +180,4 @@ START_TEST(the_table_folds)
               "  network     n[1-4]  0.02 to 0.05 ms to connect to the next host\n");
     free(text);
     results_destroy(b);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("board");
-    TCase *tc = tcase_create("board");
-    suite_add_tcase(s, tc);
-    tcase_add_test(tc, the_minority_is_reported);
-    tcase_add_test(tc, on_a_tie_the_first_host_counts);
-    tcase_add_test(tc, at_most_three_items_are_named);
-    tcase_add_test(tc, a_host_with_a_problem_is_not_counted);
-    tcase_add_test(tc, a_remark_is_no_fault);
-    tcase_add_test(tc, hosts_with_one_problem_share_its_line);
-    tcase_add_loop_test(tc, numbers_that_are_faults, 0, ARRAY_LEN(odd));
-    tcase_add_test(tc, the_table_folds);
-    return s;
 }

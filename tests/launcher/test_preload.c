@@ -44,7 +44,7 @@ static const struct {
     {"train", "#!", "", "is not a Python script"},
 };
 
-START_TEST(only_known_interpreters_are_accepted)
+LOOP_TEST(only_known_interpreters_are_accepted, ARRAY_LEN(commands))
 {
     char *folder = temp_dir();
     char *path = xasprintf("%s/%s", folder, commands[_i].name);
@@ -67,9 +67,8 @@ START_TEST(only_known_interpreters_are_accepted)
     free(path);
     free(copy);
 }
-END_TEST
 
-START_TEST(missing_programs_are_not_accepted)
+TEST(missing_programs_are_not_accepted)
 {
     struct ddp_err why = {""};
     char *argv[] = {(char[]){"python3"}, NULL};
@@ -77,7 +76,6 @@ START_TEST(missing_programs_are_not_accepted)
     ck_assert_int_eq(preload_fits("/nowhere/python3", argv, &script, &why), -1);
     ck_assert_ptr_nonnull(strstr(why.text, "/nowhere/python3"));
 }
-END_TEST
 
 /* --- what needs no interpreter to be seen --- */
 
@@ -126,7 +124,7 @@ static int text_fits(char *const *argv, struct ddp_err *why)
     return preload_script_fits(argv[0], argv, &script, why);
 }
 
-START_TEST(scripts_without_torch_are_known_by_their_text)
+LOOP_TEST(scripts_without_torch_are_known_by_their_text, ARRAY_LEN(scripts))
 {
     char *folder = temp_dir();
     char *script = xasprintf("%s/t.py", folder);
@@ -147,9 +145,8 @@ START_TEST(scripts_without_torch_are_known_by_their_text)
     free(folder);
     free(script);
 }
-END_TEST
 
-START_TEST(pipes_are_not_read)
+TEST(pipes_are_not_read)
 {
     char *folder = temp_dir();
     char *pipe = xasprintf("%s/pipe", folder);
@@ -163,7 +160,6 @@ START_TEST(pipes_are_not_read)
     free(folder);
     free(pipe);
 }
-END_TEST
 
 /* --- variables that ranks have in common --- */
 
@@ -186,7 +182,7 @@ static const struct {
      "'CUDA_VISIBLE_DEVICES' is not the same for all ranks"},
 };
 
-START_TEST(variables_equal_or_different_among_ranks)
+LOOP_TEST(variables_equal_or_different_among_ranks, ARRAY_LEN(worlds))
 {
     struct strv envs[3] = {{0}}, common = {0};
     for (int i = 0; i < 3; i++) {
@@ -209,20 +205,4 @@ START_TEST(variables_equal_or_different_among_ranks)
     strv_finish(&common);
     for (int i = 0; i < 3; i++)
         strv_finish(&envs[i]);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("preload");
-    TCase *t = tcase_create("preload");
-    tcase_add_loop_test(t, only_known_interpreters_are_accepted, 0, ARRAY_LEN(commands));
-    tcase_add_test(t, missing_programs_are_not_accepted);
-    tcase_add_loop_test(t, scripts_without_torch_are_known_by_their_text, 0,
-                        ARRAY_LEN(scripts));
-    tcase_add_test(t, pipes_are_not_read);
-    tcase_add_loop_test(t, variables_equal_or_different_among_ranks, 0,
-                        ARRAY_LEN(worlds));
-    suite_add_tcase(s, t);
-    return s;
 }

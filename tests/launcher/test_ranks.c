@@ -75,7 +75,7 @@ static void assert_unwatched_child_is_reaped(void)
     ck_assert(!reap_now(agent.reap));
 }
 
-START_TEST(a_plugin_that_refuses_leaves_no_hold)
+TEST(a_plugin_that_refuses_leaves_no_hold)
 {
     struct msg_job job = {0};
     struct msg_share share = {0};
@@ -92,9 +92,8 @@ START_TEST(a_plugin_that_refuses_leaves_no_hold)
     assert_unwatched_child_is_reaped();
     ranks_destroy(agent.ranks);
 }
-END_TEST
 
-START_TEST(ranks_whose_thread_is_held_leave_no_hold)
+TEST(ranks_whose_thread_is_held_leave_no_hold)
 {
     struct ddp_err err;
     setup();
@@ -107,15 +106,4 @@ START_TEST(ranks_whose_thread_is_held_leave_no_hold)
     ranks_destroy(r);
     assert_unwatched_child_is_reaped();
     sem_post(&may_return);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("ranks");
-    TCase *t = tcase_create("thread");
-    tcase_add_test(t, a_plugin_that_refuses_leaves_no_hold);
-    tcase_add_test(t, ranks_whose_thread_is_held_leave_no_hold);
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -71,7 +71,7 @@ static void expect_output(const char *script, struct child_spec change, const ch
     free(got);
 }
 
-START_TEST(a_child_has_three_descriptors_and_no_more)
+TEST(a_child_has_three_descriptors_and_no_more)
 {
     int noise[40];
     for (int i = 0; i < 40; i++)
@@ -83,16 +83,14 @@ START_TEST(a_child_has_three_descriptors_and_no_more)
     for (int i = 0; i < 40; i++)
         close(noise[i]);
 }
-END_TEST
 
-START_TEST(a_child_leads_a_session_of_its_own)
+TEST(a_child_leads_a_session_of_its_own)
 {
     expect_output("set -- $(cat /proc/$$/stat); [ $5 = $$ ] && [ $6 = $$ ] && echo yes",
                   (struct child_spec){0}, "yes\n");
 }
-END_TEST
 
-START_TEST(a_child_has_default_signal_actions)
+TEST(a_child_has_default_signal_actions)
 {
     sigset_t set;
     sigemptyset(&set);
@@ -103,15 +101,13 @@ START_TEST(a_child_has_default_signal_actions)
     expect_output("exec grep -E 'Sig(Blk|Ign)' /proc/self/status", (struct child_spec){0},
                   "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n");
 }
-END_TEST
 
-START_TEST(a_child_starts_in_its_directory)
+TEST(a_child_starts_in_its_directory)
 {
     expect_output("pwd", (struct child_spec){.dir = "/usr"}, "/usr\n");
 }
-END_TEST
 
-START_TEST(a_child_is_bound_to_its_cpus)
+TEST(a_child_is_bound_to_its_cpus)
 {
     cpu_set_t ours, one;
     ck_assert_int_eq(sched_getaffinity(0, sizeof ours, &ours), 0);
@@ -125,7 +121,6 @@ START_TEST(a_child_is_bound_to_its_cpus)
                   (struct child_spec){.cpus = &one, .cpus_size = sizeof one}, text);
     free(text);
 }
-END_TEST
 
 static const struct {
     const char *path, *dir;
@@ -138,7 +133,7 @@ static const struct {
     {"/bin/sh", "/nonesuch", CHILD_DIR, ENOENT},
 };
 
-START_TEST(a_failed_start_gives_the_reason_and_leaves_no_process)
+LOOP_TEST(a_failed_start_gives_the_reason_and_leaves_no_process, ARRAY_LEN(unstarted))
 {
     struct ddp_err err;
     char *argv[] = {(char[]){"x"}, NULL};
@@ -153,9 +148,8 @@ START_TEST(a_failed_start_gives_the_reason_and_leaves_no_process)
     ck_assert_int_eq(waitpid(-1, NULL, WNOHANG), -1);
     ck_assert_int_eq(errno, ECHILD);
 }
-END_TEST
 
-START_TEST(a_child_dies_with_its_parent)
+TEST(a_child_dies_with_its_parent)
 {
     struct ddp_err err;
     int p[2];
@@ -180,7 +174,6 @@ START_TEST(a_child_dies_with_its_parent)
     ck_assert_int_eq(read(p[0], &c, 1), 0); /* or the test times out */
     close(p[0]);
 }
-END_TEST
 
 static void *write_later(void *arg)
 {
@@ -190,7 +183,7 @@ static void *write_later(void *arg)
     return n == 1 && write(p[3], &c, 1) == 1 ? NULL : arg;
 }
 
-START_TEST(threads_keep_one_table_of_descriptors)
+TEST(threads_keep_one_table_of_descriptors)
 {
     struct ddp_err err;
     int p[4];
@@ -204,9 +197,8 @@ START_TEST(threads_keep_one_table_of_descriptors)
     pthread_join(thread, &failed);
     ck_assert_ptr_null(failed);
 }
-END_TEST
 
-START_TEST(a_child_may_lead_a_group_in_our_session)
+TEST(a_child_may_lead_a_group_in_our_session)
 {
     struct ddp_err err;
     char *argv[] = {(char[]){"sleep"}, (char[]){"100"}, NULL};
@@ -223,7 +215,6 @@ START_TEST(a_child_may_lead_a_group_in_our_session)
     kill(-pid, SIGKILL);
     waitpid(pid, NULL, 0);
 }
-END_TEST
 
 /* --- reap --------------------------------------------------------------------------- */
 
@@ -242,7 +233,7 @@ static void on_end(pid_t pid, int status, int64_t at_ns, const struct rusage *us
         loop_stop(e->loop, 0);
 }
 
-START_TEST(every_exit_reaches_its_watcher)
+TEST(every_exit_reaches_its_watcher)
 {
     struct ddp_err err;
     struct ends e = {.loop = loop_create(&err), .want = 3};
@@ -268,10 +259,9 @@ START_TEST(every_exit_reaches_its_watcher)
     reap_destroy(r);
     loop_destroy(e.loop);
 }
-END_TEST
 
 /* A shell that starts a process in another session and exits: we are its parent then. */
-START_TEST(stray_processes_are_found_and_killed)
+TEST(stray_processes_are_found_and_killed)
 {
     struct ddp_err err;
     struct loop *loop = loop_create(&err);
@@ -291,13 +281,12 @@ START_TEST(stray_processes_are_found_and_killed)
     reap_destroy(r);
     loop_destroy(loop);
 }
-END_TEST
 
 static void on_alarm(int sig) {}
 
 /* A helper of ours, which removes its files and exits after a while. A signal every
  * millisecond ends each sleep of ours early. */
-START_TEST(signals_do_not_shorten_the_wait_for_helpers)
+TEST(signals_do_not_shorten_the_wait_for_helpers)
 {
     struct sigaction action = {.sa_handler = on_alarm};
     struct itimerval often = {{0, 1000}, {0, 1000}};
@@ -323,7 +312,6 @@ START_TEST(signals_do_not_shorten_the_wait_for_helpers)
     ck_assert_msg(read(p[0], &byte, 1) == 1, "the helper was killed");
     close(p[0]);
 }
-END_TEST
 
 /* --- programs ----------------------------------------------------------------------- */
 
@@ -359,7 +347,7 @@ static const struct {
     {"", NULL, 127, "cannot run '': no such file or directory in PATH"},
 };
 
-START_TEST(a_program_is_found_or_the_error_says_why)
+LOOP_TEST(a_program_is_found_or_the_error_says_why, ARRAY_LEN(programs))
 {
     struct ddp_err err;
     int code = 0;
@@ -386,32 +374,4 @@ START_TEST(a_program_is_found_or_the_error_says_why)
     free(search);
     free(bin);
     free(dir);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("reap");
-    TCase *t = tcase_create("child");
-    tcase_add_test(t, a_child_has_three_descriptors_and_no_more);
-    tcase_add_test(t, a_child_leads_a_session_of_its_own);
-    tcase_add_test(t, a_child_may_lead_a_group_in_our_session);
-    tcase_add_test(t, a_child_has_default_signal_actions);
-    tcase_add_test(t, a_child_starts_in_its_directory);
-    tcase_add_test(t, a_child_is_bound_to_its_cpus);
-    tcase_add_loop_test(t, a_failed_start_gives_the_reason_and_leaves_no_process, 0,
-                        ARRAY_LEN(unstarted));
-    tcase_add_test(t, a_child_dies_with_its_parent);
-    tcase_add_test(t, threads_keep_one_table_of_descriptors);
-    suite_add_tcase(s, t);
-    t = tcase_create("reap");
-    tcase_add_test(t, every_exit_reaches_its_watcher);
-    tcase_add_test(t, stray_processes_are_found_and_killed);
-    tcase_add_test(t, signals_do_not_shorten_the_wait_for_helpers);
-    suite_add_tcase(s, t);
-    t = tcase_create("program");
-    tcase_add_loop_test(t, a_program_is_found_or_the_error_says_why, 0,
-                        ARRAY_LEN(programs));
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -50,7 +50,7 @@ static void on_closed(struct link *l, const char *why, void *arg) {}
 
 /* It waits too long for its parent's proof and calls the launcher, or the parent again,
  * while the parent takes the connection for the child's. */
-START_TEST(an_agent_that_gives_up_is_not_reported)
+TEST(an_agent_that_gives_up_is_not_reported)
 {
     static const struct link_events events = {on_frame, on_closed, NULL};
     struct secret job = {{1}}, own, child;
@@ -86,14 +86,4 @@ START_TEST(an_agent_that_gives_up_is_not_reported)
     link_destroy(l);
     relay_destroy(r);
     loop_destroy(loop);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("relay");
-    TCase *t = tcase_create("listening");
-    tcase_add_test(t, an_agent_that_gives_up_is_not_reported);
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -47,7 +47,7 @@ static void check_command(const char *word, enum series series, const char *expe
     free(copy);
 }
 
-START_TEST(one_command_for_both_series)
+LOOP_TEST(one_command_for_both_series, ARRAY_LEN(works))
 {
     struct work w;
     struct ddp_err err = {""};
@@ -60,7 +60,6 @@ START_TEST(one_command_for_both_series)
     check_command(word, SERIES_WEAK, works[_i].weak4, works[_i].error);
     free(word);
 }
-END_TEST
 
 static const struct {
     const char *text, *error;
@@ -76,14 +75,13 @@ static const struct {
     {"99999999999", "not '99999999999'"},
 };
 
-START_TEST(sizes_grow)
+LOOP_TEST(sizes_grow, ARRAY_LEN(bad_sizes))
 {
     struct work w;
     struct ddp_err err = {""};
     ck_assert_int_eq(work_read(bad_sizes[_i].text, NULL, &w, &err), -1);
     ck_assert_msg(strstr(err.text, bad_sizes[_i].error), "%s", err.text);
 }
-END_TEST
 
 /* --- rates -------------------------------------------------------------------------- */
 
@@ -106,7 +104,7 @@ static const struct {
     {"epoch 3, 1,234,567 Images/s", 1234567, "Images/s"},
 };
 
-START_TEST(the_last_rate_of_a_line_counts)
+LOOP_TEST(the_last_rate_of_a_line_counts, ARRAY_LEN(lines))
 {
     struct rate r = {0};
     rate_read(&r, lines[_i].line);
@@ -114,7 +112,6 @@ START_TEST(the_last_rate_of_a_line_counts)
                       strcmp(r.unit, lines[_i].unit) == 0,
                   "%s: %g %s", lines[_i].line, r.value, r.unit);
 }
-END_TEST
 
 /* --- numbers ------------------------------------------------------------------------ */
 
@@ -135,7 +132,7 @@ static void check_row(const struct growth *t, size_t i, int ranks, double speedu
                   "row %zu: %g %g", i, t->rows[i].speedup, t->rows[i].efficiency);
 }
 
-START_TEST(numbers_follow_from_rates_or_else_from_times)
+TEST(numbers_follow_from_rates_or_else_from_times)
 {
     struct growth t = {0};
     add(&t, SERIES_WEAK, 4, 10, 0);
@@ -154,14 +151,13 @@ START_TEST(numbers_follow_from_rates_or_else_from_times)
     check_row(&t, 1, 4, 3.8);
     growth_finish(&t);
 }
-END_TEST
 
 static void count_lines(const char *text, void *arg)
 {
     ++*(int *)arg;
 }
 
-START_TEST(the_table_is_read_back)
+TEST(the_table_is_read_back)
 {
     struct growth t = {0}, back = {0};
     struct ddp_err err = {""};
@@ -193,18 +189,4 @@ START_TEST(the_table_is_read_back)
     growth_finish(&t);
     free(csv);
     free(dir);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("scaling");
-    TCase *t = tcase_create("scaling");
-    tcase_add_loop_test(t, one_command_for_both_series, 0, ARRAY_LEN(works));
-    tcase_add_loop_test(t, sizes_grow, 0, ARRAY_LEN(bad_sizes));
-    tcase_add_loop_test(t, the_last_rate_of_a_line_counts, 0, ARRAY_LEN(lines));
-    tcase_add_test(t, numbers_follow_from_rates_or_else_from_times);
-    tcase_add_test(t, the_table_is_read_back);
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -114,7 +114,7 @@ static char *with_own_name(const char *text)
     return out;
 }
 
-START_TEST(slurm_jobs_are_parsed_or_rejected)
+LOOP_TEST(slurm_jobs_are_parsed_or_rejected, ARRAY_LEN(slurm))
 {
     struct opts opts = {0};
     char *env = with_own_name(slurm[_i].env);
@@ -128,9 +128,8 @@ START_TEST(slurm_jobs_are_parsed_or_rejected)
         check_refused(&opts, slurm[_i].what);
     }
 }
-END_TEST
 
-START_TEST(options_decide_what_variables_do_not)
+TEST(options_decide_what_variables_do_not)
 {
     struct opts opts = {.alloc = "slurm"};
     set_all("SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n1 SLURMD_NODENAME=n1 PBS_JOBID=2 "
@@ -143,9 +142,8 @@ START_TEST(options_decide_what_variables_do_not)
     opts = (struct opts){.alloc = "hosts", .hosts = "other:2"};
     check_alloc(&opts, "-H", "other 2");
 }
-END_TEST
 
-START_TEST(hosts_are_selected_from_the_allocation)
+TEST(hosts_are_selected_from_the_allocation)
 {
     struct opts opts = {.hosts = "n2:1,n1"};
     set_all("SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n[1-3] SLURM_GPUS_ON_NODE=4");
@@ -153,7 +151,6 @@ START_TEST(hosts_are_selected_from_the_allocation)
     opts.hosts = "n9";
     check_refused(&opts, "'n9' is not in the allocation of slurm");
 }
-END_TEST
 
 static const struct {
     const char *hosts;
@@ -166,7 +163,7 @@ static const struct {
 };
 
 /* More than the scheduler gives, or the node's GPUs, need --oversubscribe. */
-START_TEST(slots_of_the_list_are_those_of_the_allocation)
+LOOP_TEST(slots_of_the_list_are_those_of_the_allocation, ARRAY_LEN(asked_slots))
 {
     struct opts opts = {.hosts = asked_slots[_i].hosts,
                         .oversubscribe = asked_slots[_i].oversubscribe};
@@ -184,7 +181,6 @@ START_TEST(slots_of_the_list_are_those_of_the_allocation)
         ck_assert_ptr_nonnull(strstr(err.text, "slots in the allocation; --oversub"));
     alloc_destroy(a);
 }
-END_TEST
 
 static const struct {
     const char *file, *nodes, *what;
@@ -202,7 +198,7 @@ static const struct {
     {"", NULL, "names no host"},
 };
 
-START_TEST(grid_engine_hostfiles_are_parsed_or_rejected)
+LOOP_TEST(grid_engine_hostfiles_are_parsed_or_rejected, ARRAY_LEN(pe_files))
 {
     struct opts opts = {.alloc = "sge"};
     char *dir = temp_dir(), *path = xasprintf("%s/pe", dir);
@@ -216,9 +212,8 @@ START_TEST(grid_engine_hostfiles_are_parsed_or_rejected)
     free(path);
     free(dir);
 }
-END_TEST
 
-START_TEST(pbs_counts_the_lines_of_a_host)
+TEST(pbs_counts_the_lines_of_a_host)
 {
     struct opts opts = {.alloc = "pbs"};
     char *dir = temp_dir(), *path = xasprintf("%s/nodes", dir);
@@ -231,9 +226,8 @@ START_TEST(pbs_counts_the_lines_of_a_host)
     free(path);
     free(dir);
 }
-END_TEST
 
-START_TEST(lsf_lists_hosts_and_counts_alternately)
+TEST(lsf_lists_hosts_and_counts_alternately)
 {
     struct opts opts = {.alloc = "lsf"};
     clearenv();
@@ -252,9 +246,8 @@ START_TEST(lsf_lists_hosts_and_counts_alternately)
     free(path);
     free(dir);
 }
-END_TEST
 
-START_TEST(gpus_of_the_node_precede_slots)
+TEST(gpus_of_the_node_precede_slots)
 {
     struct opts opts = {.alloc = "lsf"};
     struct ddp_err err;
@@ -271,9 +264,8 @@ START_TEST(gpus_of_the_node_precede_slots)
     ck_assert_str_eq(a->slots_hint, "-n N of the job");
     alloc_destroy(a);
 }
-END_TEST
 
-START_TEST(abci_host_list_and_a_contradicting_count)
+TEST(abci_host_list_and_a_contradicting_count)
 {
     struct opts opts = {.alloc = "sge"};
     char *dir = temp_dir(), *list = xasprintf("%s/list", dir),
@@ -291,7 +283,6 @@ START_TEST(abci_host_list_and_a_contradicting_count)
     free(list);
     free(pe);
 }
-END_TEST
 
 static const struct {
     const char *file, *nodes, *what;
@@ -307,7 +298,7 @@ static const struct {
     {"# none\n", NULL, "names no host"},
 };
 
-START_TEST(an_arbitrary_order_is_read_as_slurm_does)
+LOOP_TEST(an_arbitrary_order_is_read_as_slurm_does, ARRAY_LEN(orders))
 {
     struct opts opts = {.alloc = "slurm"};
     char *dir = temp_dir(), *path = xasprintf("%s/order", dir);
@@ -321,10 +312,9 @@ START_TEST(an_arbitrary_order_is_read_as_slurm_does)
     free(path);
     free(dir);
 }
-END_TEST
 
 /* Inherited variables: the scheduler starts processes only on its job's nodes. */
-START_TEST(a_job_without_this_machine_is_rejected)
+TEST(a_job_without_this_machine_is_rejected)
 {
     struct opts opts = {0};
     set_all("LSB_JOBID=3");
@@ -339,7 +329,6 @@ START_TEST(a_job_without_this_machine_is_rejected)
     ck_assert(a->nodes[0].local);
     alloc_destroy(a);
 }
-END_TEST
 
 static const struct {
     const char *r, *nodes, *what;
@@ -373,7 +362,7 @@ static const struct {
     {"", NULL, "Flux's list of resources: line 1"},
 };
 
-START_TEST(flux_lists_nodes_and_gpus)
+LOOP_TEST(flux_lists_nodes_and_gpus, ARRAY_LEN(fluxes))
 {
     struct alloc a = {0};
     struct ddp_err err = {""};
@@ -389,9 +378,8 @@ START_TEST(flux_lists_nodes_and_gpus)
     }
     alloc_clear(&a);
 }
-END_TEST
 
-START_TEST(sagemakers_gpus_are_its_slots)
+TEST(sagemakers_gpus_are_its_slots)
 {
     struct opts opts = {.alloc = "sagemaker"};
     set_all("SM_HOSTS=[\"algo-10\",\"algo-2\"] SM_CURRENT_HOST=algo-2 SM_NUM_GPUS=8");
@@ -399,7 +387,6 @@ START_TEST(sagemakers_gpus_are_its_slots)
     setenv("SM_NUM_GPUS", "0", 1);
     check_alloc(&opts, "sagemaker", "algo-2; algo-10");
 }
-END_TEST
 
 /* --- recorded environments ---------------------------------------------------------- */
 
@@ -441,7 +428,7 @@ static const struct {
     {"hetjob/batch.env", "node001 (else 2); node004 (else 1); node005 (else 1)", NULL},
 };
 
-START_TEST(recorded_slurm_environments)
+LOOP_TEST(recorded_slurm_environments, ARRAY_LEN(recorded))
 {
     struct opts opts = {.alloc = "slurm"}; /* this machine is not one of the nodes */
     char *path = xasprintf(RECORDED_DIR "/slurm-22.05/%s", recorded[_i].file);
@@ -452,7 +439,6 @@ START_TEST(recorded_slurm_environments)
         check_refused(&opts, recorded[_i].what);
     free(path);
 }
-END_TEST
 
 static const struct {
     const char *dir, *nodes;
@@ -465,7 +451,7 @@ static const struct {
      "(else 1)"},
 };
 
-START_TEST(a_recorded_pbs_environment)
+TEST(a_recorded_pbs_environment)
 {
     struct opts opts = {.alloc = "pbs"};
     ck_assert(load(RECORDED_DIR "/openpbs-23.06/job.env"));
@@ -476,9 +462,8 @@ START_TEST(a_recorded_pbs_environment)
     opts = (struct opts){0}; /* it was copied to this machine */
     check_refused(&opts, "PBS_JOBID=2.node001, but this machine is not one of the job's");
 }
-END_TEST
 
-START_TEST(recorded_grid_engine_environments)
+LOOP_TEST(recorded_grid_engine_environments, ARRAY_LEN(recorded_sge))
 {
     struct opts opts = {.alloc = "sge"};
     char *dir = xasprintf(RECORDED_DIR "/%s", recorded_sge[_i].dir);
@@ -499,32 +484,4 @@ START_TEST(recorded_grid_engine_environments)
     free(dir);
     free(env);
     free(file);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("sched");
-    TCase *t = tcase_create("sched");
-    tcase_add_loop_test(t, slurm_jobs_are_parsed_or_rejected, 0, ARRAY_LEN(slurm));
-    tcase_add_test(t, options_decide_what_variables_do_not);
-    tcase_add_test(t, hosts_are_selected_from_the_allocation);
-    tcase_add_loop_test(t, slots_of_the_list_are_those_of_the_allocation, 0,
-                        ARRAY_LEN(asked_slots));
-    tcase_add_loop_test(t, grid_engine_hostfiles_are_parsed_or_rejected, 0,
-                        ARRAY_LEN(pe_files));
-    tcase_add_loop_test(t, an_arbitrary_order_is_read_as_slurm_does, 0,
-                        ARRAY_LEN(orders));
-    tcase_add_test(t, a_recorded_pbs_environment);
-    tcase_add_test(t, pbs_counts_the_lines_of_a_host);
-    tcase_add_test(t, lsf_lists_hosts_and_counts_alternately);
-    tcase_add_test(t, gpus_of_the_node_precede_slots);
-    tcase_add_test(t, abci_host_list_and_a_contradicting_count);
-    tcase_add_test(t, a_job_without_this_machine_is_rejected);
-    tcase_add_loop_test(t, flux_lists_nodes_and_gpus, 0, ARRAY_LEN(fluxes));
-    tcase_add_test(t, sagemakers_gpus_are_its_slots);
-    tcase_add_loop_test(t, recorded_slurm_environments, 0, ARRAY_LEN(recorded));
-    tcase_add_loop_test(t, recorded_grid_engine_environments, 0, ARRAY_LEN(recorded_sge));
-    suite_add_tcase(s, t);
-    return s;
 }

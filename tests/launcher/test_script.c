@@ -66,7 +66,7 @@ static const struct {
     {"[site]\n[partition\n", ":2:1: '[partition' is neither"},
 };
 
-START_TEST(a_wrong_site_file_is_one_line_with_its_place)
+LOOP_TEST(a_wrong_site_file_is_one_line_with_its_place, ARRAY_LEN(sites))
 {
     struct ddp_err err = {""};
     char *path = temp_file("x.ini", sites[_i].text);
@@ -81,9 +81,8 @@ START_TEST(a_wrong_site_file_is_one_line_with_its_place)
     site_destroy(s);
     free(path);
 }
-END_TEST
 
-START_TEST(lines_that_ini_would_cut_are_refused)
+TEST(lines_that_ini_would_cut_are_refused)
 {
     struct ddp_err err = {""};
     char *text = xasprintf("[site]\nscheduler = slurm\ntitle = %0300d\n", 1);
@@ -99,7 +98,6 @@ START_TEST(lines_that_ini_would_cut_are_refused)
     free(path);
     free(text);
 }
-END_TEST
 
 /* --- requests of a job -------------------------------------------------------------- */
 
@@ -190,7 +188,7 @@ static const struct {
      true},
 };
 
-START_TEST(limits_are_checked_and_the_cure_is_named)
+LOOP_TEST(limits_are_checked_and_the_cure_is_named, ARRAY_LEN(asks))
 {
     char *path = temp_file("x.ini", small_site);
     struct opts o = {.script = SCHED_SLURM,
@@ -208,7 +206,6 @@ START_TEST(limits_are_checked_and_the_cure_is_named)
     assert_made(&o, true, "", _i);
     free(path);
 }
-END_TEST
 
 static const char two_sizes[] =
     "[site]\nscheduler = slurm\nrequest = --gres=gpu:{{gpus}}\n"
@@ -253,7 +250,7 @@ static const struct {
      true},
 };
 
-START_TEST(the_first_partition_that_fits_is_taken)
+LOOP_TEST(the_first_partition_that_fits_is_taken, ARRAY_LEN(choices))
 {
     char *path = temp_file("x.ini", two_sizes);
     struct opts o = choices[_i].o;
@@ -262,9 +259,8 @@ START_TEST(the_first_partition_that_fits_is_taken)
     assert_made(&o, choices[_i].wrong, choices[_i].line, _i);
     free(path);
 }
-END_TEST
 
-START_TEST(cpus_are_counted_without_overflow)
+TEST(cpus_are_counted_without_overflow)
 {
     struct opts o = {.site = "pbs",
                      .submit = true,
@@ -282,7 +278,6 @@ START_TEST(cpus_are_counted_without_overflow)
     ck_assert_str_eq(err.text, "1000 nodes with 4096000 CPUs each are too many");
     script_finish(&s);
 }
-END_TEST
 
 /* Grid Engine multiplies the amount by the slots, the hosts or nothing. */
 static const struct {
@@ -309,7 +304,7 @@ static const struct {
      "expected YES, JOB or HOST, not 'NO'", true},
 };
 
-START_TEST(gpus_are_asked_for_as_their_complex_is_defined)
+LOOP_TEST(gpus_are_asked_for_as_their_complex_is_defined, ARRAY_LEN(complexes))
 {
     char *text = xasprintf("[site]\nscheduler = sge\n%s\n[partition q]\nnodes = 8\n"
                            "gpus = 4\ncores = 8\n",
@@ -323,9 +318,8 @@ START_TEST(gpus_are_asked_for_as_their_complex_is_defined)
     free(path);
     free(text);
 }
-END_TEST
 
-START_TEST(every_included_site_makes_scripts)
+TEST(every_included_site_makes_scripts)
 {
     size_t seen = 0;
     for (const struct embedded *e = embedded_templates; e->name; e++) {
@@ -349,9 +343,8 @@ START_TEST(every_included_site_makes_scripts)
     }
     ck_assert_uint_ge(seen, 9);
 }
-END_TEST
 
-START_TEST(spares_are_nodes_without_ranks)
+TEST(spares_are_nodes_without_ranks)
 {
     char *path = temp_file("x.ini", small_site);
     struct opts o = {.script = SCHED_SLURM,
@@ -386,9 +379,8 @@ START_TEST(spares_are_nodes_without_ranks)
     script_finish(&s);
     free(path);
 }
-END_TEST
 
-START_TEST(a_range_of_nodes_is_asked_for)
+TEST(a_range_of_nodes_is_asked_for)
 {
     static const char *const slurm[] = {"# train: 8-16 ranks on 2-4 nodes of gpu,",
                                         "#SBATCH --nodes=2-4\n", "#SBATCH --mincpus=32\n",
@@ -421,7 +413,6 @@ START_TEST(a_range_of_nodes_is_asked_for)
     script_finish(&s);
     free(path);
 }
-END_TEST
 
 /* PBS, LSF and Flux end a job that has lost a node. */
 static const struct {
@@ -436,7 +427,7 @@ static const struct {
     {"lsf", 0, 2, "; write --nnodes N, and let --requeue start "},
 };
 
-START_TEST(no_job_is_to_go_on_that_its_scheduler_ends)
+LOOP_TEST(no_job_is_to_go_on_that_its_scheduler_ends, ARRAY_LEN(ended))
 {
     struct opts o = {.submit = true,
                      .site = ended[_i].site,
@@ -445,26 +436,4 @@ START_TEST(no_job_is_to_go_on_that_its_scheduler_ends)
                      .nnodes = 4,
                      .gpus_per_node = -1};
     assert_made(&o, true, ended[_i].error, _i);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("script");
-    TCase *t = tcase_create("script");
-    tcase_add_loop_test(t, a_wrong_site_file_is_one_line_with_its_place, 0,
-                        ARRAY_LEN(sites));
-    tcase_add_test(t, lines_that_ini_would_cut_are_refused);
-    tcase_add_loop_test(t, limits_are_checked_and_the_cure_is_named, 0, ARRAY_LEN(asks));
-    tcase_add_loop_test(t, the_first_partition_that_fits_is_taken, 0, ARRAY_LEN(choices));
-    tcase_add_test(t, cpus_are_counted_without_overflow);
-    tcase_add_loop_test(t, gpus_are_asked_for_as_their_complex_is_defined, 0,
-                        ARRAY_LEN(complexes));
-    tcase_add_test(t, every_included_site_makes_scripts);
-    tcase_add_test(t, spares_are_nodes_without_ranks);
-    tcase_add_test(t, a_range_of_nodes_is_asked_for);
-    tcase_add_loop_test(t, no_job_is_to_go_on_that_its_scheduler_ends, 0,
-                        ARRAY_LEN(ended));
-    suite_add_tcase(s, t);
-    return s;
 }

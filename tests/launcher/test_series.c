@@ -57,16 +57,15 @@ static const struct {
     {"", ""},
 };
 
-START_TEST(lines_give_points)
+LOOP_TEST(lines_give_points, ARRAY_LEN(lines))
 {
     struct ddp_err err;
     struct series *s = series_create(NULL, &err);
     series_line(s, 0, lines[_i].line, strlen(lines[_i].line), 1);
     check_points(s, lines[_i].points);
 }
-END_TEST
 
-START_TEST(only_rank_0_without_a_pattern_and_the_lowest_with_one)
+TEST(only_rank_0_without_a_pattern_and_the_lowest_with_one)
 {
     struct ddp_err err;
     struct series *s = series_create(NULL, &err);
@@ -79,17 +78,15 @@ START_TEST(only_rank_0_without_a_pattern_and_the_lowest_with_one)
     series_line(s, 1, "loss 8", 6, 4);
     check_points(s, "loss=6");
 }
-END_TEST
 
-START_TEST(a_wrong_pattern_is_an_error)
+TEST(a_wrong_pattern_is_an_error)
 {
     struct ddp_err err;
     ck_assert_ptr_null(series_create("(", &err));
     ck_assert_ptr_nonnull(strstr(err.text, "--metric '('"));
 }
-END_TEST
 
-START_TEST(a_long_series_is_thinned_and_ends_with_the_newest)
+TEST(a_long_series_is_thinned_and_ends_with_the_newest)
 {
     struct ddp_err err;
     const struct point *p;
@@ -107,16 +104,14 @@ START_TEST(a_long_series_is_thinned_and_ends_with_the_newest)
         ck_assert(p[i].t > p[i - 1].t);
     series_destroy(s);
 }
-END_TEST
 
-START_TEST(names_of_others_are_plain)
+TEST(names_of_others_are_plain)
 {
     struct ddp_err err;
     struct series *s = series_create(NULL, &err);
     series_add(s, 0, "a\"b\\c\n", 0, 1);
     check_points(s, "a_b_c_=1");
 }
-END_TEST
 
 /* --- logs ------------------------------------------------------------------------------
  */
@@ -134,7 +129,7 @@ static void feed(struct logs *l, unsigned stream, const char *text)
     logs_feed(l, 0, stream, text, strlen(text));
 }
 
-START_TEST(lines_of_two_streams_stay_whole)
+TEST(lines_of_two_streams_stay_whole)
 {
     struct logs *l = logs_create(2, on_line, NULL);
     feed(l, 0, "one");
@@ -154,9 +149,8 @@ START_TEST(lines_of_two_streams_stay_whole)
     ck_assert_ptr_null(logs_read(l, 2, &from, 3, &n));
     logs_destroy(l);
 }
-END_TEST
 
-START_TEST(ranks_are_added)
+TEST(ranks_are_added)
 {
     struct logs *l = logs_create(1, on_line, NULL);
     int64_t from = 0;
@@ -171,9 +165,8 @@ START_TEST(ranks_are_added)
     ck_assert_mem_eq(text, "kept\n", n);
     logs_destroy(l);
 }
-END_TEST
 
-START_TEST(a_progress_bar_is_one_line_a_second)
+TEST(a_progress_bar_is_one_line_a_second)
 {
     struct logs *l = logs_create(1, on_line, NULL);
     for (int i = 0; i < 1000; i++) {
@@ -187,9 +180,8 @@ START_TEST(a_progress_bar_is_one_line_a_second)
     ck_assert_uint_lt(strlen(said), 200);
     logs_destroy(l);
 }
-END_TEST
 
-START_TEST(a_full_log_keeps_its_end)
+TEST(a_full_log_keeps_its_end)
 {
     struct logs *l = logs_create(1, on_line, NULL);
     char line[100];
@@ -209,14 +201,13 @@ START_TEST(a_full_log_keeps_its_end)
     ck_assert_mem_eq(text, line, n);
     logs_destroy(l);
 }
-END_TEST
 
 static void on_found(size_t rank, const char *line, size_t size, void *arg)
 {
     on_line(rank, line, size, arg);
 }
 
-START_TEST(search_ignores_case_and_has_a_limit)
+TEST(search_ignores_case_and_has_a_limit)
 {
     struct logs *l = logs_create(1, on_line, NULL);
     feed(l, 0, "Alpha\nbeta\nALPHABET\nalp\n");
@@ -227,23 +218,4 @@ START_TEST(search_ignores_case_and_has_a_limit)
     logs_search(l, "a", 2, on_found, NULL);
     ck_assert_str_eq(said, "0:Alpha|0:beta|");
     logs_destroy(l);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("series");
-    TCase *t = tcase_create("series");
-    suite_add_tcase(s, t);
-    tcase_add_loop_test(t, lines_give_points, 0, (int)ARRAY_LEN(lines));
-    tcase_add_test(t, only_rank_0_without_a_pattern_and_the_lowest_with_one);
-    tcase_add_test(t, a_wrong_pattern_is_an_error);
-    tcase_add_test(t, a_long_series_is_thinned_and_ends_with_the_newest);
-    tcase_add_test(t, names_of_others_are_plain);
-    tcase_add_test(t, lines_of_two_streams_stay_whole);
-    tcase_add_test(t, ranks_are_added);
-    tcase_add_test(t, a_progress_bar_is_one_line_a_second);
-    tcase_add_test(t, a_full_log_keeps_its_end);
-    tcase_add_test(t, search_ignores_case_and_has_a_limit);
-    return s;
 }

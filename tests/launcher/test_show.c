@@ -45,7 +45,7 @@ static const struct {
 };
 
 /* The CPUs of node 0 are known, those of the others are not. */
-START_TEST(the_output_of_a_dry_run)
+LOOP_TEST(the_output_of_a_dry_run, ARRAY_LEN(cases))
 {
     struct ddp_err err = {""};
     struct alloc alloc = {.source = "hostfile"};
@@ -89,14 +89,4 @@ START_TEST(the_output_of_a_dry_run)
         free(alloc.nodes[i].slots_from);
     }
     free(alloc.nodes);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("show");
-    TCase *t = tcase_create("show");
-    tcase_add_loop_test(t, the_output_of_a_dry_run, 0, ARRAY_LEN(cases));
-    suite_add_tcase(s, t);
-    return s;
 }

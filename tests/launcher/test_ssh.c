@@ -78,7 +78,7 @@ static const struct {
     {"", -9, "n1: ssh died of SIGKILL", false},
 };
 
-START_TEST(output_of_ssh_becomes_one_line)
+LOOP_TEST(output_of_ssh_becomes_one_line, ARRAY_LEN(said))
 {
     struct diagnosis d;
     int code = said[_i].code;
@@ -88,9 +88,8 @@ START_TEST(output_of_ssh_becomes_one_line)
     ck_assert_int_eq(d.again, said[_i].again);
     ck_assert_ptr_null(strchr(d.text, '\n'));
 }
-END_TEST
 
-START_TEST(the_advice_names_user_and_port)
+TEST(the_advice_names_user_and_port)
 {
     struct host host = {.name = (char[]){"n1"}, .user = (char[]){"bob"}, .port = 2222};
     struct diagnosis d;
@@ -99,9 +98,8 @@ START_TEST(the_advice_names_user_and_port)
                  &d);
     ck_assert_ptr_nonnull(strstr(d.text, "'ssh -p 2222 bob@n1 true' has to work"));
 }
-END_TEST
 
-START_TEST(a_command_of_the_user_is_named)
+TEST(a_command_of_the_user_is_named)
 {
     struct diagnosis d;
     struct msg_hosts hosts = {.agent = agent, .ssh = (char[]){"/bin/false -q"}};
@@ -113,7 +111,6 @@ START_TEST(a_command_of_the_user_is_named)
     ck_assert_str_eq(d.text, "n1: /usr/bin/ssh ended with status 1 and no word; does a "
                              "start-up file of the shell there exit?");
 }
-END_TEST
 
 static const struct {
     struct host host;
@@ -130,7 +127,7 @@ static const struct {
      "'exec '\\''/my dir/agent'\\'''"},
 };
 
-START_TEST(the_command_names_host_user_and_port)
+LOOP_TEST(the_command_names_host_user_and_port, ARRAY_LEN(commands))
 {
     struct strv argv = {0};
     ssh_command(&commands[_i].host, commands[_i].ssh, commands[_i].agent, &argv);
@@ -139,7 +136,6 @@ START_TEST(the_command_names_host_user_and_port)
     free(text);
     strv_finish(&argv);
 }
-END_TEST
 
 /* --- the tree ----------------------------------------------------------------------- */
 
@@ -155,8 +151,9 @@ static void count_below(const struct tree_row *t, unsigned width, unsigned node)
 
 /* Every width and size, with every third host started by other means: each other host is
  * started exactly once, by an earlier one, and none starts more than k. */
-START_TEST(every_host_is_started_once)
+LOOP_TEST(every_host_is_started_once, 6)
 {
+    unsigned width = (unsigned)_i + 1;
     struct host hosts[64] = {0};
     for (unsigned n = 0; n <= 40; n++) {
         struct msg_hosts h = {.nhosts = n, .hosts = hosts};
@@ -165,31 +162,15 @@ START_TEST(every_host_is_started_once)
         for (unsigned i = 0; i < n; i++)
             hosts[i].started = i % 3 == 1;
         tree_row_init(&row, &h);
-        count_below(&row, (unsigned)_i, TREE_ROOT);
+        count_below(&row, width, TREE_ROOT);
         for (unsigned i = 0; i < n; i++) {
             if (hosts[i].started)
                 continue;
-            ck_assert_msg(times[i] == 1, "width %d: host %u of %u", _i, i, n);
-            count_below(&row, (unsigned)_i, i);
+            ck_assert_msg(times[i] == 1, "width %u: host %u of %u", width, i, n);
+            count_below(&row, width, i);
         }
         tree_row_finish(&row);
         for (unsigned i = 0; i < n; i++)
             ck_assert_int_eq(times[i], !hosts[i].started);
     }
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("ssh");
-    TCase *t = tcase_create("ssh");
-    tcase_add_test(t, the_advice_names_user_and_port);
-    tcase_add_test(t, a_command_of_the_user_is_named);
-    tcase_add_loop_test(t, output_of_ssh_becomes_one_line, 0, ARRAY_LEN(said));
-    tcase_add_loop_test(t, the_command_names_host_user_and_port, 0, ARRAY_LEN(commands));
-    suite_add_tcase(s, t);
-    t = tcase_create("tree");
-    tcase_add_loop_test(t, every_host_is_started_once, 1, 7);
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -44,7 +44,7 @@ static const struct {
     {"{{> loop}}\n", NULL, "loop:1:1: templates within templates, at 'loop'"},
 };
 
-START_TEST(templates_are_filled_strictly)
+LOOP_TEST(templates_are_filled_strictly, ARRAY_LEN(fills))
 {
     struct strv v = {0};
     strv_env_set(&v, "a", "A");
@@ -61,14 +61,4 @@ START_TEST(templates_are_filled_strictly)
                       fills[_i].text, err.text);
     free(got);
     strv_finish(&v);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("template");
-    TCase *t = tcase_create("template");
-    tcase_add_loop_test(t, templates_are_filled_strictly, 0, ARRAY_LEN(fills));
-    suite_add_tcase(s, t);
-    return s;
 }

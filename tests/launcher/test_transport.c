@@ -40,7 +40,7 @@ static const struct {
     {BY_SRUN, "slurm", "ls", "srun", "--start srun"},
 };
 
-START_TEST(the_schedulers_transport_comes_first)
+LOOP_TEST(the_schedulers_transport_comes_first, ARRAY_LEN(choices))
 {
     struct ddp_err err;
     char why[200], *dir = temp_dir(), *path = xstrdup(getenv("PATH"));
@@ -55,9 +55,8 @@ START_TEST(the_schedulers_transport_comes_first)
     free(path);
     free(dir);
 }
-END_TEST
 
-START_TEST(a_transport_starts_only_on_its_schedulers_hosts)
+TEST(a_transport_starts_only_on_its_schedulers_hosts)
 {
     struct ddp_err err;
     char why[200];
@@ -66,7 +65,6 @@ START_TEST(a_transport_starts_only_on_its_schedulers_hosts)
                      "--start qrsh starts on the hosts of a job of its scheduler "
                      "only, and these come from 'slurm'");
 }
-END_TEST
 
 /* --- commands ----------------------------------------------------------------------- */
 
@@ -138,7 +136,7 @@ static char *joined(const struct strv *words)
     return text;
 }
 
-START_TEST(the_command_of_each_transport)
+LOOP_TEST(the_command_of_each_transport, ARRAY_LEN(commands))
 {
     static const unsigned nodes[] = {0, 1, 2};
     struct strv argv = {0};
@@ -149,10 +147,9 @@ START_TEST(the_command_of_each_transport)
     free(text);
     strv_finish(&argv);
 }
-END_TEST
 
 /* Text after the number is listed only from 23.11 on. */
-START_TEST(names_that_end_in_letters_are_not_compressed)
+TEST(names_that_end_in_letters_are_not_compressed)
 {
     struct host ib[] = {{.name = (char[]){"n1-ib"}}, {.name = (char[]){"n2-ib"}}};
     const struct msg_hosts two = {.agent = (char[]){"/agent"}, .nhosts = 2, .hosts = ib};
@@ -166,9 +163,8 @@ START_TEST(names_that_end_in_letters_are_not_compressed)
     free(text);
     strv_finish(&argv);
 }
-END_TEST
 
-START_TEST(srun_gets_no_unintended_options)
+TEST(srun_gets_no_unintended_options)
 {
     static const char *const gone[] = {
         "SLURM_NTASKS",        "SLURM_GPUS_PER_TASK",  "SLURM_CPUS_PER_TASK",
@@ -199,7 +195,6 @@ START_TEST(srun_gets_no_unintended_options)
     strv_finish(&ours);
     strv_finish(&env);
 }
-END_TEST
 
 /* --- diagnosis ---------------------------------------------------------------------- */
 
@@ -233,7 +228,7 @@ static const struct {
     {"srun: Job 3 step creation temporarily disabled, retrying", NULL, NULL, false},
 };
 
-START_TEST(messages_of_srun_about_a_host)
+LOOP_TEST(messages_of_srun_about_a_host, ARRAY_LEN(lines))
 {
     struct blame b = {0};
     bool some = transport_srun.blame(lines[_i].line, "/agent", &b);
@@ -246,7 +241,6 @@ START_TEST(messages_of_srun_about_a_host)
     }
     free(b.hosts);
 }
-END_TEST
 
 static const struct {
     const struct transport *transport;
@@ -291,7 +285,7 @@ static const struct {
      "n3: cannot call back: no route"},
 };
 
-START_TEST(early_exits_are_diagnosed)
+LOOP_TEST(early_exits_are_diagnosed, ARRAY_LEN(ends))
 {
     struct diagnosis d;
     const struct msg_hosts job = {.agent = (char[]){"/agent"}, .ssh = (char[]){"ssh"}};
@@ -300,11 +294,10 @@ START_TEST(early_exits_are_diagnosed)
     ck_assert_str_eq(d.text, ends[_i].text);
     ck_assert(!d.again);
 }
-END_TEST
 
 /* --- bootstrap file ----------------------------------------------------------------- */
 
-START_TEST(a_bootstrap_file_is_private)
+TEST(a_bootstrap_file_is_private)
 {
     struct bootstrap s = {.node = 3, .name = xstrdup("n3")}, t = {0};
     struct ddp_err err;
@@ -343,10 +336,9 @@ START_TEST(a_bootstrap_file_is_private)
     bootstrap_finish(&s);
     bootstrap_finish(&t);
 }
-END_TEST
 
 /* --bootstrap may name any file; only files of bootstrap_file_write() are removed. */
-START_TEST(another_file_is_not_removed)
+TEST(another_file_is_not_removed)
 {
     struct bootstrap s = {.node = 3, .name = xstrdup("n3")}, t = {0};
     struct ddp_err err;
@@ -370,22 +362,4 @@ START_TEST(another_file_is_not_removed)
     free(home);
     bootstrap_finish(&s);
     bootstrap_finish(&t);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("transport");
-    TCase *t = tcase_create("transport");
-    tcase_add_loop_test(t, the_schedulers_transport_comes_first, 0, ARRAY_LEN(choices));
-    tcase_add_test(t, a_transport_starts_only_on_its_schedulers_hosts);
-    tcase_add_loop_test(t, the_command_of_each_transport, 0, ARRAY_LEN(commands));
-    tcase_add_test(t, names_that_end_in_letters_are_not_compressed);
-    tcase_add_test(t, srun_gets_no_unintended_options);
-    tcase_add_loop_test(t, messages_of_srun_about_a_host, 0, ARRAY_LEN(lines));
-    tcase_add_loop_test(t, early_exits_are_diagnosed, 0, ARRAY_LEN(ends));
-    tcase_add_test(t, a_bootstrap_file_is_private);
-    tcase_add_test(t, another_file_is_not_removed);
-    suite_add_tcase(s, t);
-    return s;
 }

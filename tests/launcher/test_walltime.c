@@ -42,7 +42,7 @@ static const struct {
     {"99999999d", 0, "is not between 1s and"},
 };
 
-START_TEST(times_have_units)
+LOOP_TEST(times_have_units, ARRAY_LEN(times))
 {
     struct ddp_err err = {""};
     int64_t s = 0;
@@ -66,7 +66,6 @@ START_TEST(times_have_units)
     free(sge);
     free(lsf);
 }
-END_TEST
 
 static const struct {
     const char *text;
@@ -77,22 +76,11 @@ static const struct {
     {"64Gigs", -1}, {"-64G", -1},   {"0G", -1},      {"64 G", -1},
 };
 
-START_TEST(sizes_have_units)
+LOOP_TEST(sizes_have_units, ARRAY_LEN(sizes))
 {
     struct ddp_err err = {""};
     int64_t mb = -1;
     int rc = memory_parse(sizes[_i].text, &mb, &err);
     ck_assert_msg(rc == (sizes[_i].mb < 0 ? -1 : 0) && mb == sizes[_i].mb,
                   "%s: %" PRId64 " %s", sizes[_i].text, mb, err.text);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("walltime");
-    TCase *t = tcase_create("walltime");
-    tcase_add_loop_test(t, times_have_units, 0, ARRAY_LEN(times));
-    tcase_add_loop_test(t, sizes_have_units, 0, ARRAY_LEN(sizes));
-    suite_add_tcase(s, t);
-    return s;
 }

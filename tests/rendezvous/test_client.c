@@ -238,7 +238,7 @@ static const struct {
     {"queue len", queue_len, "hello in order; C .16 \"/q\"; S #2"},
 };
 
-START_TEST(every_call_follows_the_protocol)
+LOOP_TEST(every_call_follows_the_protocol, ARRAY_LEN(calls))
 {
     char *script = xasprintf("%s; C .4 \"/n\" #-7; S #-2; silence", calls[_i].script);
     struct fake *f = fake_start(script);
@@ -253,7 +253,6 @@ START_TEST(every_call_follows_the_protocol)
     ck_assert_msg(in_step, "%s: %s", calls[_i].name, err.text);
     free(script);
 }
-END_TEST
 
 static const struct {
     const char *script, *text;
@@ -265,14 +264,13 @@ static const struct {
     {"C x00cef7853c; S pid .1; close", "does not let this process in"},
 };
 
-START_TEST(a_server_that_is_no_store_is_rejected_in_time)
+LOOP_TEST(a_server_that_is_no_store_is_rejected_in_time, ARRAY_LEN(no_stores))
 {
     struct fake *f = fake_start(no_stores[_i].script);
     ck_assert_ptr_null(ddp_store_connect("127.0.0.1", fake_port(f), 150, &err));
     ck_assert_msg(strstr(err.text, no_stores[_i].text) != NULL, "%s", err.text);
     fake_end(f);
 }
-END_TEST
 
 static const struct {
     const char *script, *text;
@@ -288,7 +286,7 @@ static const struct {
      "answered a wait wrongly"},
 };
 
-START_TEST(a_broken_connection_repeats_its_error)
+LOOP_TEST(a_broken_connection_repeats_its_error, ARRAY_LEN(breaks))
 {
     struct fake *f = fake_start(breaks[_i].script);
     struct ddp_store *s = connect_to(f);
@@ -306,9 +304,8 @@ START_TEST(a_broken_connection_repeats_its_error)
     ddp_store_close(s);
     fake_end(f);
 }
-END_TEST
 
-START_TEST(oversized_requests_are_rejected_by_the_client)
+TEST(oversized_requests_are_rejected_by_the_client)
 {
     struct fake *f = fake_start("hello in order; C .4 \"/n\" #-7; S #-2; silence");
     struct ddp_store *s = connect_to(f);
@@ -332,7 +329,6 @@ START_TEST(oversized_requests_are_rejected_by_the_client)
     free(key);
     free(value);
 }
-END_TEST
 
 static const struct {
     const char *addr, *port, *text;
@@ -344,7 +340,7 @@ static const struct {
     {"127.0.0.1", "1", "refused"},
 };
 
-START_TEST(a_useless_environment_is_explained)
+LOOP_TEST(a_useless_environment_is_explained, ARRAY_LEN(environments))
 {
     unsetenv("MASTER_ADDR");
     unsetenv("MASTER_PORT");
@@ -354,21 +350,4 @@ START_TEST(a_useless_environment_is_explained)
         setenv("MASTER_PORT", environments[_i].port, 1);
     ck_assert_ptr_null(ddp_store_connect(NULL, 0, 50, &err));
     ck_assert_msg(strstr(err.text, environments[_i].text) != NULL, "%s", err.text);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("store client");
-    TCase *t = tcase_create("scripts");
-    tcase_add_loop_test(t, every_call_follows_the_protocol, 0, (int)ARRAY_LEN(calls));
-    tcase_add_loop_test(t, a_server_that_is_no_store_is_rejected_in_time, 0,
-                        (int)ARRAY_LEN(no_stores));
-    tcase_add_loop_test(t, a_broken_connection_repeats_its_error, 0,
-                        (int)ARRAY_LEN(breaks));
-    tcase_add_test(t, oversized_requests_are_rejected_by_the_client);
-    tcase_add_loop_test(t, a_useless_environment_is_explained, 0,
-                        (int)ARRAY_LEN(environments));
-    suite_add_tcase(s, t);
-    return s;
 }

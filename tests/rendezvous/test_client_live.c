@@ -131,11 +131,12 @@ static void act_fence(struct part *p, struct ddp_store *own)
     }
 }
 
-START_TEST(all_clients_leave_a_fence_with_all_values)
+FIXTURE(start_server, stop_server)
+
+TEST(all_clients_leave_a_fence_with_all_values)
 {
     all_play(act_fence);
 }
-END_TEST
 
 static void act_barrier(struct part *p, struct ddp_store *own)
 {
@@ -148,11 +149,10 @@ static void act_barrier(struct part *p, struct ddp_store *own)
     free(gate);
 }
 
-START_TEST(no_client_passes_a_barrier_early)
+TEST(no_client_passes_a_barrier_early)
 {
     all_play(act_barrier);
 }
-END_TEST
 
 static void act_queue(struct part *p, struct ddp_store *own)
 {
@@ -172,7 +172,7 @@ static void act_queue(struct part *p, struct ddp_store *own)
     free(sum);
 }
 
-START_TEST(each_element_of_a_queue_is_popped_once)
+TEST(each_element_of_a_queue_is_popped_once)
 {
     int64_t left, total;
     const char *has = getenv("DDPRUN_TEST_QUEUES");
@@ -187,7 +187,6 @@ START_TEST(each_element_of_a_queue_is_popped_once)
     free(q);
     free(sum);
 }
-END_TEST
 
 static void act_get(struct part *p, struct ddp_store *own)
 {
@@ -202,16 +201,15 @@ static void act_get(struct part *p, struct ddp_store *own)
     free(k);
 }
 
-START_TEST(a_get_waits_until_the_key_is_set)
+TEST(a_get_waits_until_the_key_is_set)
 {
     all_play(act_get);
 }
-END_TEST
 
 /* -- one client ------------------------------------------------------------------------
  */
 
-START_TEST(values_of_any_size_come_back)
+TEST(values_of_any_size_come_back)
 {
     static const size_t sizes[] = {0, 1, 16383, 16384, 16385, 1 << 20, 8 << 20};
     char *keys[ARRAY_LEN(sizes)], *data = xcalloc(8 << 20, 1);
@@ -233,9 +231,8 @@ START_TEST(values_of_any_size_come_back)
     }
     free(data);
 }
-END_TEST
 
-START_TEST(numbers_texts_and_conditions_work)
+TEST(numbers_texts_and_conditions_work)
 {
     char *n = key("n"), *t = key("t"), *c = key("c");
     const char *both[] = {n, c};
@@ -268,7 +265,6 @@ START_TEST(numbers_texts_and_conditions_work)
     free(t);
     free(c);
 }
-END_TEST
 
 static bool wait_expires(const char *absent)
 {
@@ -314,7 +310,7 @@ static bool (*const expiries[])(const char *absent) = {
     wait_expires, get_expires,   multi_get_expires,
     pop_expires,  fence_expires, barrier_expires};
 
-START_TEST(after_a_timeout_the_connection_is_in_step)
+LOOP_TEST(after_a_timeout_the_connection_is_in_step, ARRAY_LEN(expiries))
 {
     char *absent = key("absent"), *k = key("k");
     struct ddp_value v;
@@ -332,9 +328,8 @@ START_TEST(after_a_timeout_the_connection_is_in_step)
     free(absent);
     free(k);
 }
-END_TEST
 
-START_TEST(a_list_longer_than_a_request_is_cut)
+TEST(a_list_longer_than_a_request_is_cut)
 {
     enum { MANY = 140000 };
     if (server_pid <= 0)
@@ -365,9 +360,8 @@ START_TEST(a_list_longer_than_a_request_is_cut)
     free(keys);
     free(v);
 }
-END_TEST
 
-START_TEST(a_dead_or_stopped_server_is_detected)
+LOOP_TEST(a_dead_or_stopped_server_is_detected, 2)
 {
     struct ddp_err first, later;
     if (server_pid <= 0)
@@ -382,24 +376,4 @@ START_TEST(a_dead_or_stopped_server_is_detected)
     ck_assert_int_eq(ddp_store_barrier(s, k, 2, &later), -1);
     ck_assert_str_eq(first.text, later.text);
     free(k);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *all = suite_create("store client, live");
-    TCase *t = tcase_create("live");
-    tcase_add_checked_fixture(t, start_server, stop_server);
-    tcase_add_test(t, all_clients_leave_a_fence_with_all_values);
-    tcase_add_test(t, no_client_passes_a_barrier_early);
-    tcase_add_test(t, each_element_of_a_queue_is_popped_once);
-    tcase_add_test(t, a_get_waits_until_the_key_is_set);
-    tcase_add_test(t, values_of_any_size_come_back);
-    tcase_add_test(t, numbers_texts_and_conditions_work);
-    tcase_add_loop_test(t, after_a_timeout_the_connection_is_in_step, 0,
-                        (int)ARRAY_LEN(expiries));
-    tcase_add_test(t, a_list_longer_than_a_request_is_cut);
-    tcase_add_loop_test(t, a_dead_or_stopped_server_is_detected, 0, 2);
-    suite_add_tcase(all, t);
-    return all;
 }

@@ -43,7 +43,9 @@ static const char *told(int who)
     return text;
 }
 
-START_TEST(values_are_put_got_and_deleted)
+FIXTURE(setup, teardown)
+
+TEST(values_are_put_got_and_deleted)
 {
     say(0, PUT("/global/rank_0", "7", "node001"));
     ck_assert_str_eq(told(0), OK "0\r\n\r\n");
@@ -59,9 +61,8 @@ START_TEST(values_are_put_got_and_deleted)
     ck_assert_str_eq(told(4), "");
     ck_assert(session_holds(&w.peers[4].session));
 }
-END_TEST
 
-START_TEST(a_get_is_held_until_the_key_is_there)
+TEST(a_get_is_held_until_the_key_is_there)
 {
     say(0, GET("/global/1"));
     ck_assert_str_eq(told(0), "");
@@ -70,9 +71,8 @@ START_TEST(a_get_is_held_until_the_key_is_there)
     say(1, PUT("/global/1", "1", "x"));
     ck_assert_str_eq(told(0), OK "1\r\n\r\nx");
 }
-END_TEST
 
-START_TEST(a_get_that_expires_is_answered_with_404)
+TEST(a_get_that_expires_is_answered_with_404)
 {
     say(0, GET("/global/1"));
     session_expire(&w.peers[0].session);
@@ -83,9 +83,8 @@ START_TEST(a_get_that_expires_is_answered_with_404)
     say(1, PUT("/global/1", "1", "x"));
     ck_assert_str_eq(told(0), OK "1\r\n\r\nx");
 }
-END_TEST
 
-START_TEST(requests_arrive_in_any_pieces)
+TEST(requests_arrive_in_any_pieces)
 {
     static const char both[] = PUT("/g/a", "3", "xyz") GET("/g/a");
     for (size_t i = 0; i < sizeof both - 1; i++)
@@ -94,9 +93,8 @@ START_TEST(requests_arrive_in_any_pieces)
     say(1, both);
     ck_assert_str_eq(told(1), OK "0\r\n\r\n" OK "3\r\n\r\nxyz");
 }
-END_TEST
 
-START_TEST(a_large_value_is_whole)
+TEST(a_large_value_is_whole)
 {
     static char request[100200], answer[100200];
     int head = snprintf(request, sizeof request, PUT("/g/big", "100000", ""));
@@ -108,15 +106,13 @@ START_TEST(a_large_value_is_whole)
     ck_assert_uint_eq(n, strlen(OK "100000\r\n\r\n") + 100000);
     ck_assert_int_eq(answer[n - 1], 'v');
 }
-END_TEST
 
-START_TEST(a_dropped_scope_ends_its_waits)
+TEST(a_dropped_scope_ends_its_waits)
 {
     say(0, GET("/global/1"));
     world_drop(&w, 0);
     ck_assert(w.peers[0].closed);
 }
-END_TEST
 
 static const struct {
     const char *request, *answer; /* NULL: closed without one, as PyTorch's store does */
@@ -140,7 +136,7 @@ static const struct {
     {"PUT /a/b HTTP/1.1\r\ncontent-length: 8388609\r\n\r\n", "413 Content Too Large"},
 };
 
-START_TEST(odd_requests_are_refused)
+LOOP_TEST(odd_requests_are_refused, ARRAY_LEN(odd))
 {
     char first[64];
     say(0, odd[_i].request);
@@ -152,9 +148,8 @@ START_TEST(odd_requests_are_refused)
     snprintf(first, sizeof first, "HTTP/1.1 %s\r\n", odd[_i].answer);
     ck_assert_int_eq(strncmp(told(0), first, strlen(first)), 0);
 }
-END_TEST
 
-START_TEST(a_head_without_end_is_refused)
+TEST(a_head_without_end_is_refused)
 {
     say(0, "GET /a/b HTTP/1.1\r\n");
     for (int i = 0; i < 1000 && !w.peers[0].closed; i++)
@@ -162,7 +157,6 @@ START_TEST(a_head_without_end_is_refused)
     ck_assert(w.peers[0].closed);
     ck_assert_int_eq(strncmp(told(0), "HTTP/1.1 431", 12), 0);
 }
-END_TEST
 
 static char asked[256];
 
@@ -185,7 +179,7 @@ static void give(const char *key, const char *value)
 }
 
 /* Horovod's elastic mode */
-START_TEST(a_place_is_asked_for_once_and_given_once)
+TEST(a_place_is_asked_for_once_and_given_once)
 {
     asked[0] = '\0';
     w.host.asked = on_asked;
@@ -205,9 +199,8 @@ START_TEST(a_place_is_asked_for_once_and_given_once)
     ck_assert(http_is_of_world((struct bytes){"global_process_set_hash_1/0", 27}));
     ck_assert(!http_is_of_world((struct bytes){"rank_and_size/h:0", 17}));
 }
-END_TEST
 
-START_TEST(published_addresses_and_full_connections_are_reported)
+TEST(published_addresses_and_full_connections_are_reported)
 {
     asked[0] = '\0';
     w.host.asked = on_asked;
@@ -219,24 +212,4 @@ START_TEST(published_addresses_and_full_connections_are_reported)
     say(0, DELETE("/cross_1_process_set_hash_1f/0"));
     say(0, DELETE("/cross_1/2"));
     ck_assert_str_eq(asked, "global/3;cross_1/2;");
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("http");
-    TCase *t = tcase_create("http");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, values_are_put_got_and_deleted);
-    tcase_add_test(t, a_get_is_held_until_the_key_is_there);
-    tcase_add_test(t, a_get_that_expires_is_answered_with_404);
-    tcase_add_test(t, requests_arrive_in_any_pieces);
-    tcase_add_test(t, a_large_value_is_whole);
-    tcase_add_test(t, a_dropped_scope_ends_its_waits);
-    tcase_add_loop_test(t, odd_requests_are_refused, 0, (int)ARRAY_LEN(odd));
-    tcase_add_test(t, a_head_without_end_is_refused);
-    tcase_add_test(t, a_place_is_asked_for_once_and_given_once);
-    tcase_add_test(t, published_addresses_and_full_connections_are_reported);
-    suite_add_tcase(s, t);
-    return s;
 }

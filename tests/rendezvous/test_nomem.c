@@ -108,7 +108,7 @@ static void conversation(void)
     request(1, 8, "/k", 0);
 }
 
-START_TEST(each_allocation_may_fail)
+TEST(each_allocation_may_fail)
 {
     int n = 0;
     do {
@@ -137,14 +137,4 @@ START_TEST(each_allocation_may_fail)
         world_finish(&w);
     } while (failed > 0);
     ck_assert_int_gt(n, 80);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("nomem");
-    TCase *t = tcase_create("nomem");
-    tcase_add_test(t, each_allocation_may_fail);
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -120,7 +120,9 @@ static bool silent(int fd)
     return recv(fd, &byte, 1, 0) < 0 && errno == EAGAIN;
 }
 
-START_TEST(an_open_server_puts_all_clients_in_scope_0)
+FIXTURE(setup, teardown)
+
+TEST(an_open_server_puts_all_clients_in_scope_0)
 {
     start((struct server_options){0});
     for (int i = 1; i <= 3; i++) {
@@ -136,9 +138,8 @@ START_TEST(an_open_server_puts_all_clients_in_scope_0)
     ck_assert_uint_eq(st.requests, 3);
     ck_assert_uint_eq(st.keys, 1);
 }
-END_TEST
 
-START_TEST(the_admission_callback_gets_both_addresses)
+TEST(the_admission_callback_gets_both_addresses)
 {
     start((struct server_options){.ask = on_connection});
     answer_at_once = 1;
@@ -155,9 +156,8 @@ START_TEST(the_admission_callback_gets_both_addresses)
     ck_assert_str_eq(locals[0], name);
     close(fd);
 }
-END_TEST
 
-START_TEST(pending_requests_are_served_after_admission)
+TEST(pending_requests_are_served_after_admission)
 {
     start((struct server_options){.ask = on_connection});
     int fd = connected();
@@ -168,9 +168,8 @@ START_TEST(pending_requests_are_served_after_admission)
     ck_assert_int_eq(answer(fd), 1);
     close(fd);
 }
-END_TEST
 
-START_TEST(each_scope_has_its_own_keys)
+TEST(each_scope_has_its_own_keys)
 {
     start((struct server_options){.ask = on_connection});
     int fds[4];
@@ -184,9 +183,8 @@ START_TEST(each_scope_has_its_own_keys)
     for (int i = 0; i < 4; i++)
         close(fds[i]);
 }
-END_TEST
 
-START_TEST(a_rejected_client_is_closed_and_reported)
+TEST(a_rejected_client_is_closed_and_reported)
 {
     start((struct server_options){.ask = on_connection});
     answer_at_once = -1;
@@ -198,10 +196,9 @@ START_TEST(a_rejected_client_is_closed_and_reported)
     ck_assert_uint_eq(server_stats(s).refused, 1);
     close(fd);
 }
-END_TEST
 
 /* The connection that has waited longest for admission is closed; admitted ones stay. */
-START_TEST(the_oldest_pending_connection_is_dropped)
+TEST(the_oldest_pending_connection_is_dropped)
 {
     start((struct server_options){.ask = on_connection, .max_connections = 3});
     int fds[4];
@@ -222,10 +219,9 @@ START_TEST(the_oldest_pending_connection_is_dropped)
     for (int i = 0; i < 4; i++)
         close(fds[i]);
 }
-END_TEST
 
 /* The ticket stays valid: the answer may come too late. */
-START_TEST(an_unanswered_admission_times_out)
+TEST(an_unanswered_admission_times_out)
 {
     start((struct server_options){.ask = on_connection, .ask_timeout_ms = 20});
     int fd = connected();
@@ -236,9 +232,8 @@ START_TEST(an_unanswered_admission_times_out)
     ck_assert_uint_eq(server_stats(s).connections, 0);
     close(fd);
 }
-END_TEST
 
-START_TEST(a_client_that_leaves_while_pending_is_forgotten)
+TEST(a_client_that_leaves_while_pending_is_forgotten)
 {
     start((struct server_options){.ask = on_connection});
     int fd = connected();
@@ -247,9 +242,8 @@ START_TEST(a_client_that_leaves_while_pending_is_forgotten)
     server_admit(tickets[0], true, 0, NULL);
     UNTIL(server_stats(s).connections == 0)
 }
-END_TEST
 
-START_TEST(destroying_the_server_ends_open_tickets)
+TEST(destroying_the_server_ends_open_tickets)
 {
     start((struct server_options){.ask = on_connection});
     int fd = connected();
@@ -259,9 +253,8 @@ START_TEST(destroying_the_server_ends_open_tickets)
     ck_assert_int_eq(answer(fd), -1);
     close(fd);
 }
-END_TEST
 
-START_TEST(dropping_a_scope_closes_its_waiters_and_forgets_its_keys)
+TEST(dropping_a_scope_closes_its_waiters_and_forgets_its_keys)
 {
     static const char wait[] = "\x06\x01\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0/no";
     start((struct server_options){.ask = on_connection});
@@ -286,9 +279,8 @@ START_TEST(dropping_a_scope_closes_its_waiters_and_forgets_its_keys)
     for (int i = 0; i < 3; i++)
         close(fds[i]);
 }
-END_TEST
 
-START_TEST(a_socket_that_listens_already_is_taken_over)
+TEST(a_socket_that_listens_already_is_taken_over)
 {
     int port;
     int listener = sock_listen("127.0.0.1", 0, &port, &err);
@@ -300,18 +292,16 @@ START_TEST(a_socket_that_listens_already_is_taken_over)
     ck_assert_int_eq(answer(fd), 1);
     close(fd);
 }
-END_TEST
 
-START_TEST(a_busy_port_is_an_error)
+TEST(a_busy_port_is_an_error)
 {
     start((struct server_options){0});
     struct server_options o = {.addr = "127.0.0.1", .port = server_port(s)};
     ck_assert_ptr_null(server_create(l, &o, &err));
     ck_assert_ptr_nonnull(strstr(err.text, "Address already in use"));
 }
-END_TEST
 
-START_TEST(drain_waits_for_connected_clients)
+TEST(drain_waits_for_connected_clients)
 {
     start((struct server_options){0});
     int fd = connected();
@@ -324,9 +314,8 @@ START_TEST(drain_waits_for_connected_clients)
     UNTIL(drained >= 0)
     ck_assert_int_eq(drained, 0);
 }
-END_TEST
 
-START_TEST(drain_closes_remaining_clients)
+TEST(drain_closes_remaining_clients)
 {
     start((struct server_options){0});
     int fd = connected();
@@ -338,10 +327,9 @@ START_TEST(drain_closes_remaining_clients)
     ck_assert_int_eq(answer(fd), -1);
     close(fd);
 }
-END_TEST
 
 /* A client that has said its last still gets its answers. */
-START_TEST(a_half_closed_client_gets_its_replies)
+TEST(a_half_closed_client_gets_its_replies)
 {
     start((struct server_options){0});
     int fd = connected();
@@ -350,29 +338,4 @@ START_TEST(a_half_closed_client_gets_its_replies)
     ck_assert_int_eq(answer(fd), 1);
     ck_assert_int_eq(answer(fd), -1);
     close(fd);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *all = suite_create("server");
-    TCase *t = tcase_create("server");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, an_open_server_puts_all_clients_in_scope_0);
-    tcase_add_test(t, the_admission_callback_gets_both_addresses);
-    tcase_add_test(t, pending_requests_are_served_after_admission);
-    tcase_add_test(t, each_scope_has_its_own_keys);
-    tcase_add_test(t, a_rejected_client_is_closed_and_reported);
-    tcase_add_test(t, the_oldest_pending_connection_is_dropped);
-    tcase_add_test(t, an_unanswered_admission_times_out);
-    tcase_add_test(t, a_client_that_leaves_while_pending_is_forgotten);
-    tcase_add_test(t, destroying_the_server_ends_open_tickets);
-    tcase_add_test(t, dropping_a_scope_closes_its_waiters_and_forgets_its_keys);
-    tcase_add_test(t, a_socket_that_listens_already_is_taken_over);
-    tcase_add_test(t, a_busy_port_is_an_error);
-    tcase_add_test(t, drain_waits_for_connected_clients);
-    tcase_add_test(t, drain_closes_remaining_clients);
-    tcase_add_test(t, a_half_closed_client_gets_its_replies);
-    suite_add_tcase(all, t);
-    return all;
 }

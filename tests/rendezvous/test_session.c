@@ -101,8 +101,10 @@ static struct message sample(uint8_t opcode)
     return m;
 }
 
+FIXTURE(setup, teardown)
+
 /* Walked in one go and byte by byte; each prefix wants more. */
-START_TEST(every_prefix_of_a_request_wants_more)
+LOOP_TEST(every_prefix_of_a_request_wants_more, 19)
 {
     struct message m = sample((uint8_t)_i);
     struct frame_limits limits = {8192, 8192, 100, 1 << 20};
@@ -121,7 +123,6 @@ START_TEST(every_prefix_of_a_request_wants_more)
     frame_request(&slow, m.data, &r);
     ck_assert_int_eq(r.op, dialect_op(&dialect_d3, (uint8_t)_i));
 }
-END_TEST
 
 static const struct {
     uint8_t opcode;
@@ -142,7 +143,7 @@ static const struct {
 };
 
 /* The announcement alone decides, and nothing is allocated for it. */
-START_TEST(limits_are_judged_as_announced)
+LOOP_TEST(limits_are_judged_as_announced, ARRAY_LEN(limits))
 {
     struct message m = {.size = 0};
     hello(1);
@@ -156,9 +157,8 @@ START_TEST(limits_are_judged_as_announced)
     say(1, &m);
     ck_assert_msg(strstr(why(1), limits[_i].why) != NULL, "%s", why(1));
 }
-END_TEST
 
-START_TEST(a_whole_request_has_a_limit_too)
+TEST(a_whole_request_has_a_limit_too)
 {
     struct message m = {.size = 0};
     w.host.limits.max_request = 1000;
@@ -172,7 +172,6 @@ START_TEST(a_whole_request_has_a_limit_too)
     say(1, &m);
     ck_assert_ptr_nonnull(strstr(why(1), "MULTI_SET is longer than the 1000 bytes"));
 }
-END_TEST
 
 static const struct dialect none;
 
@@ -203,17 +202,16 @@ static const struct {
     {DIALECT_AUTO, "GET / HTTP/1.0\r\n\r\n", 18, &none},
 };
 
-START_TEST(the_dialect_is_detected_from_the_first_bytes)
+LOOP_TEST(the_dialect_is_detected_from_the_first_bytes, ARRAY_LEN(greetings))
 {
     w.host.rule = greetings[_i].rule;
     world_send(&w, 1, greetings[_i].bytes, greetings[_i].n);
     const struct peer *p = &w.peers[1];
     ck_assert_ptr_eq(p->closed ? &none : p->session.dialect, greetings[_i].dialect);
 }
-END_TEST
 
 /* A reader that takes nothing: requests stop being executed, and go on when it reads. */
-START_TEST(a_slow_reader_stops_its_own_requests)
+TEST(a_slow_reader_stops_its_own_requests)
 {
     struct message set = {.size = 0}, get = {.size = 0};
     char value[1001] = "";
@@ -237,10 +235,9 @@ START_TEST(a_slow_reader_stops_its_own_requests)
     ck_assert_uint_eq(world_pending(&w, 1), 0);
     ck_assert_uint_eq(w.peers[1].nheld, 0);
 }
-END_TEST
 
 /* Large values are lent, not copied: a hundred readers cost no more than one. */
-START_TEST(large_values_are_shared_with_slow_readers)
+TEST(large_values_are_shared_with_slow_readers)
 {
     static char value[40000];
     struct message m = {.size = 0};
@@ -264,7 +261,6 @@ START_TEST(large_values_are_shared_with_slow_readers)
     ck_assert_uint_eq(world_take(&w, 1, got, sizeof got), sizeof got);
     ck_assert_int_eq(memcmp(got + 8, value, sizeof value), 0);
 }
-END_TEST
 
 static struct message multi_get(int nkeys)
 {
@@ -280,7 +276,7 @@ static struct message multi_get(int nkeys)
 }
 
 /* The reply that is kept for many clients is the one of now, whatever was written. */
-START_TEST(equal_requests_get_equal_current_replies)
+TEST(equal_requests_get_equal_current_replies)
 {
     enum { N = 100 };
     static char got[N * 32], first[N * 32];
@@ -303,9 +299,8 @@ START_TEST(equal_requests_get_equal_current_replies)
         }
     }
 }
-END_TEST
 
-START_TEST(dropping_a_scope_closes_its_waiting_clients)
+TEST(dropping_a_scope_closes_its_waiting_clients)
 {
     struct message m = {.size = 0};
     for (int who = 1; who <= 3; who++) {
@@ -322,9 +317,8 @@ START_TEST(dropping_a_scope_closes_its_waiting_clients)
     ck_assert_str_eq(why(2), "still open");
     ck_assert_str_eq(why(3), "still open");
 }
-END_TEST
 
-START_TEST(a_client_that_leaves_no_longer_waits_or_watches)
+TEST(a_client_that_leaves_no_longer_waits_or_watches)
 {
     struct message watch = {.size = 0}, wait = {.size = 0}, set = {.size = 0};
     op(&watch, 7);
@@ -344,9 +338,8 @@ START_TEST(a_client_that_leaves_no_longer_waits_or_watches)
     say(3, &set);
     ck_assert_uint_eq(world_pending(&w, 2), 0);
 }
-END_TEST
 
-START_TEST(a_key_that_is_watched_twice_is_pushed_once)
+TEST(a_key_that_is_watched_twice_is_pushed_once)
 {
     struct message m = {.size = 0}, set = {.size = 0};
     op(&m, 7);
@@ -360,7 +353,6 @@ START_TEST(a_key_that_is_watched_twice_is_pushed_once)
     say(2, &set);
     ck_assert_uint_eq(world_pending(&w, 1), 2 + 1 + (8 + 2) + 8 + (8 + 5));
 }
-END_TEST
 
 /* A client of that scope sets a key and gets it back. */
 static void served(int who, unsigned scope)
@@ -382,7 +374,7 @@ static void served(int who, unsigned scope)
 
 /* Nothing that a client sends may do harm: others are served, and nothing of it is left
  * when it has gone. A sanitizer build sees the rest. */
-START_TEST(random_bytes_never_crash)
+LOOP_TEST(random_bytes_never_crash, 8)
 {
     unsigned x = (unsigned)_i * 2654435761u + 1;
     for (int round = 0; round < 400; round++) {
@@ -405,26 +397,4 @@ START_TEST(random_bytes_never_crash)
         world_close(&w, who);
         ck_assert_uint_eq(store_waiters(w.store), 0);
     }
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("session");
-    TCase *t = tcase_create("session");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_loop_test(t, every_prefix_of_a_request_wants_more, 0, 19);
-    tcase_add_loop_test(t, limits_are_judged_as_announced, 0, (int)ARRAY_LEN(limits));
-    tcase_add_test(t, a_whole_request_has_a_limit_too);
-    tcase_add_loop_test(t, the_dialect_is_detected_from_the_first_bytes, 0,
-                        (int)ARRAY_LEN(greetings));
-    tcase_add_test(t, a_slow_reader_stops_its_own_requests);
-    tcase_add_test(t, large_values_are_shared_with_slow_readers);
-    tcase_add_test(t, equal_requests_get_equal_current_replies);
-    tcase_add_test(t, dropping_a_scope_closes_its_waiting_clients);
-    tcase_add_test(t, a_client_that_leaves_no_longer_waits_or_watches);
-    tcase_add_test(t, a_key_that_is_watched_twice_is_pushed_once);
-    tcase_add_loop_test(t, random_bytes_never_crash, 0, 8);
-    suite_add_tcase(s, t);
-    return s;
 }

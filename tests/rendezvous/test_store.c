@@ -44,8 +44,10 @@ static void expect(const char *key, const char *value)
                       (int)v.bytes.size, (const char *)v.bytes.data, value);
 }
 
+FIXTURE(setup, teardown)
+
 /* Lengths around the place where a value moves out of its entry. */
-START_TEST(values_of_every_length_come_back)
+TEST(values_of_every_length_come_back)
 {
     char text[101] = "";
     memset(text, 'v', 100);
@@ -60,9 +62,8 @@ START_TEST(values_of_every_length_come_back)
         }
     }
 }
-END_TEST
 
-START_TEST(appending_grows_a_value_across_the_border)
+TEST(appending_grows_a_value_across_the_border)
 {
     char want[301] = "";
     for (int i = 0; i < 100; i++) {
@@ -71,10 +72,9 @@ START_TEST(appending_grows_a_value_across_the_border)
         expect("k", want);
     }
 }
-END_TEST
 
 /* A reader that is slower than the writers keeps what it was given. */
-START_TEST(a_view_that_is_held_never_changes)
+TEST(a_view_that_is_held_never_changes)
 {
     char text[101] = "";
     memset(text, 'a', 100);
@@ -89,7 +89,6 @@ START_TEST(a_view_that_is_held_never_changes)
     ck_assert(bytes_equal(v.bytes, b(text)));
     blob_unref(v.blob);
 }
-END_TEST
 
 static const struct {
     const char *value; /* NULL: missing */
@@ -113,7 +112,7 @@ static const struct {
     {"-", 1, 0, NULL},
 };
 
-START_TEST(add_reads_numbers_as_the_reference_does)
+LOOP_TEST(add_reads_numbers_as_the_reference_does, ARRAY_LEN(adds))
 {
     if (adds[_i].value)
         put("n", adds[_i].value);
@@ -128,7 +127,6 @@ START_TEST(add_reads_numbers_as_the_reference_does)
         ck_assert_ptr_nonnull(strstr(err.text, "cannot add to key 'n'"));
     }
 }
-END_TEST
 
 static const struct {
     const char *value, *expected, *desired, *answer, *after;
@@ -141,7 +139,7 @@ static const struct {
     {"other", "", "new", "other", "other"},
 };
 
-START_TEST(compare_set_answers_as_the_reference_does)
+LOOP_TEST(compare_set_answers_as_the_reference_does, ARRAY_LEN(swaps))
 {
     if (swaps[_i].value)
         put("k", swaps[_i].value);
@@ -152,9 +150,8 @@ START_TEST(compare_set_answers_as_the_reference_does)
     ck_assert(bytes_equal(now.bytes, b(swaps[_i].answer)));
     expect("k", swaps[_i].after);
 }
-END_TEST
 
-START_TEST(deleting_reports_whether_there_was_a_value)
+TEST(deleting_reports_whether_there_was_a_value)
 {
     put("k", "v");
     ck_assert_uint_eq(space_count(sp), 1);
@@ -163,10 +160,9 @@ START_TEST(deleting_reports_whether_there_was_a_value)
     expect("k", NULL);
     ck_assert_uint_eq(space_count(sp), 0);
 }
-END_TEST
 
 /* Many keys, added and removed in turns: what is there is what should be there. */
-START_TEST(the_table_keeps_every_key_through_growth_and_removal)
+TEST(the_table_keeps_every_key_through_growth_and_removal)
 {
     enum { N = 5000 };
     static bool there[N];
@@ -192,9 +188,8 @@ START_TEST(the_table_keeps_every_key_through_growth_and_removal)
     }
     ck_assert_uint_eq(space_count(sp), n);
 }
-END_TEST
 
-START_TEST(keys_may_hold_any_byte)
+TEST(keys_may_hold_any_byte)
 {
     struct bytes one = {"a\0b", 3}, two = {"a\0c", 3}, none = {"", 0};
     ck_ok(space_set(sp, one, b("1"), &err), err);
@@ -205,9 +200,8 @@ START_TEST(keys_may_hold_any_byte)
     ck_assert(space_get(sp, none, &v) && bytes_equal(v.bytes, b("0")));
     ck_assert(!space_get(sp, b("a"), &v));
 }
-END_TEST
 
-START_TEST(queues_are_first_in_first_out_and_apart_from_values)
+TEST(queues_are_first_in_first_out_and_apart_from_values)
 {
     struct blob *head;
     ck_assert_uint_eq(space_queue_pop(sp, b("q"), &head), 0);
@@ -228,9 +222,8 @@ START_TEST(queues_are_first_in_first_out_and_apart_from_values)
     blob_unref(head);
     ck_assert(!space_present(sp, b("q")));
 }
-END_TEST
 
-START_TEST(scopes_do_not_see_each_other)
+TEST(scopes_do_not_see_each_other)
 {
     struct space *other = store_open(st, 1);
     put("k", "mine");
@@ -244,9 +237,8 @@ START_TEST(scopes_do_not_see_each_other)
     ck_assert(space_get(other, b("k"), &v)); /* keys outlive their users */
     space_close(other);
 }
-END_TEST
 
-START_TEST(a_dropped_scope_starts_anew)
+TEST(a_dropped_scope_starts_anew)
 {
     put("k", "old");
     store_drop(st, 0);
@@ -259,9 +251,8 @@ START_TEST(a_dropped_scope_starts_anew)
     space_close(fresh);
     store_drop(st, 7); /* one that never was */
 }
-END_TEST
 
-START_TEST(a_full_store_refuses_and_changes_nothing)
+TEST(a_full_store_refuses_and_changes_nothing)
 {
     struct store *small = store_create(1000);
     struct space *s = store_open(small, 0);
@@ -281,10 +272,9 @@ START_TEST(a_full_store_refuses_and_changes_nothing)
     ck_assert_uint_eq(store_bytes(small), 0);
     store_destroy(small);
 }
-END_TEST
 
 /* What each kind of entry costs besides the values: the key, for as long as it exists. */
-START_TEST(keys_of_queues_watches_and_waits_count)
+TEST(keys_of_queues_watches_and_waits_count)
 {
     struct store *small = store_create(1000);
     struct space *s = store_open(small, 0);
@@ -325,9 +315,8 @@ START_TEST(keys_of_queues_watches_and_waits_count)
     ck_assert_uint_eq(store_bytes(small), 0);
     store_destroy(small);
 }
-END_TEST
 
-START_TEST(what_is_shown_is_printable_and_short)
+TEST(what_is_shown_is_printable_and_short)
 {
     char text[128], longer[100];
     ck_assert_str_eq(bytes_show((struct bytes){"a\0\xff'\n", 5}, text, sizeof text),
@@ -336,30 +325,4 @@ START_TEST(what_is_shown_is_printable_and_short)
     bytes_show((struct bytes){longer, sizeof longer}, text, sizeof text);
     ck_assert_uint_eq(strlen(text), 63);
     ck_assert_str_eq(text + 60, "...");
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("store");
-    TCase *t = tcase_create("store");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, values_of_every_length_come_back);
-    tcase_add_test(t, appending_grows_a_value_across_the_border);
-    tcase_add_test(t, a_view_that_is_held_never_changes);
-    tcase_add_loop_test(t, add_reads_numbers_as_the_reference_does, 0,
-                        (int)ARRAY_LEN(adds));
-    tcase_add_loop_test(t, compare_set_answers_as_the_reference_does, 0,
-                        (int)ARRAY_LEN(swaps));
-    tcase_add_test(t, deleting_reports_whether_there_was_a_value);
-    tcase_add_test(t, the_table_keeps_every_key_through_growth_and_removal);
-    tcase_add_test(t, keys_may_hold_any_byte);
-    tcase_add_test(t, queues_are_first_in_first_out_and_apart_from_values);
-    tcase_add_test(t, scopes_do_not_see_each_other);
-    tcase_add_test(t, a_dropped_scope_starts_anew);
-    tcase_add_test(t, a_full_store_refuses_and_changes_nothing);
-    tcase_add_test(t, keys_of_queues_watches_and_waits_count);
-    tcase_add_test(t, what_is_shown_is_printable_and_short);
-    suite_add_tcase(s, t);
-    return s;
 }

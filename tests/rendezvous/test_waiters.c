@@ -85,7 +85,9 @@ static bool waits_for(int who, const char *names)
     return ready;
 }
 
-START_TEST(a_wait_for_what_is_there_is_over_at_once)
+FIXTURE(setup, teardown)
+
+TEST(a_wait_for_what_is_there_is_over_at_once)
 {
     put("a");
     push("q");
@@ -94,9 +96,8 @@ START_TEST(a_wait_for_what_is_there_is_over_at_once)
     ck_assert(waits_for(0, "a q a"));
     ck_assert_int_eq(c[0].ended, 0);
 }
-END_TEST
 
-START_TEST(a_waiter_ends_once_when_the_last_key_comes)
+TEST(a_waiter_ends_once_when_the_last_key_comes)
 {
     ck_assert(!waits_for(0, "a b"));
     put("b");
@@ -108,18 +109,16 @@ START_TEST(a_waiter_ends_once_when_the_last_key_comes)
     ck_assert_int_eq(c[0].ended, 1);
     ck_assert_uint_eq(store_waiters(st), 0);
 }
-END_TEST
 
-START_TEST(a_key_named_twice_counts_once)
+TEST(a_key_named_twice_counts_once)
 {
     ck_assert(!waits_for(0, "a a"));
     put("a");
     ck_assert_int_eq(c[0].ended, 1);
 }
-END_TEST
 
 /* The reference releases it although "a" is gone. */
-START_TEST(a_key_that_goes_again_is_missing_again)
+TEST(a_key_that_goes_again_is_missing_again)
 {
     ck_assert(!waits_for(0, "a b"));
     put("a");
@@ -129,9 +128,8 @@ START_TEST(a_key_that_goes_again_is_missing_again)
     put("a");
     ck_assert_int_eq(c[0].ended, 1);
 }
-END_TEST
 
-START_TEST(equal_lists_are_woken_together_in_order)
+TEST(equal_lists_are_woken_together_in_order)
 {
     for (int i = 0; i < 4; i++)
         ck_assert(!waits_for(i, "a b c d e f g h i j k"));
@@ -145,9 +143,8 @@ START_TEST(equal_lists_are_woken_together_in_order)
     for (int i = 0; i < 4; i++)
         ck_assert_int_eq(c[i].turn, i + 2);
 }
-END_TEST
 
-START_TEST(many_different_lists_are_all_kept)
+TEST(many_different_lists_are_all_kept)
 {
     static struct client many[100];
     for (int i = 0; i < 100; i++) {
@@ -166,10 +163,9 @@ START_TEST(many_different_lists_are_all_kept)
             ck_assert_int_eq(many[k].ended, k < i);
     }
 }
-END_TEST
 
 /* A push has completed the list and woken one of two; a third comes and need not wait. */
-START_TEST(a_complete_list_gets_no_new_waiters)
+TEST(a_complete_list_gets_no_new_waiters)
 {
     static const char names[] = "a b c d e f g h q";
     for (const char *k = "abcdefgh"; *k; k++)
@@ -183,9 +179,8 @@ START_TEST(a_complete_list_gets_no_new_waiters)
     push("q");
     ck_assert_int_eq(c[1].ended, 1);
 }
-END_TEST
 
-START_TEST(a_cancelled_waiter_is_never_called)
+TEST(a_cancelled_waiter_is_never_called)
 {
     ck_assert(!waits_for(0, "a"));
     ck_assert(!waits_for(1, "a"));
@@ -195,9 +190,8 @@ START_TEST(a_cancelled_waiter_is_never_called)
     ck_assert_int_eq(c[0].ended, 0);
     ck_assert_int_eq(c[1].ended, 1);
 }
-END_TEST
 
-START_TEST(a_full_store_takes_no_more_waiters)
+TEST(a_full_store_takes_no_more_waiters)
 {
     struct store *small = store_create(1000);
     struct space *s = store_open(small, 0);
@@ -216,9 +210,8 @@ START_TEST(a_full_store_takes_no_more_waiters)
     space_close(s);
     store_destroy(small);
 }
-END_TEST
 
-START_TEST(waiting_leaves_nothing_behind)
+TEST(waiting_leaves_nothing_behind)
 {
     ck_assert(!waits_for(0, "a b"));
     ck_assert_uint_eq(space_count(sp), 0);
@@ -228,7 +221,6 @@ START_TEST(waiting_leaves_nothing_behind)
     waiter_cancel(&c[0].waiter);
     ck_assert_uint_eq(store_bytes(st), 0);
 }
-END_TEST
 
 static void by_add(void)
 {
@@ -260,24 +252,22 @@ static void by_barrier(void)
 static void (*const ways[])(void) = {by_add,  by_append, by_compare_set,
                                      by_push, by_set,    by_barrier};
 
-START_TEST(whatever_makes_a_key_present_wakes)
+LOOP_TEST(whatever_makes_a_key_present_wakes, (sizeof ways / sizeof *ways))
 {
     ck_assert(!waits_for(0, "k"));
     ways[_i]();
     ck_assert_int_eq(c[0].ended, 1);
 }
-END_TEST
 
-START_TEST(a_compare_set_that_stores_nothing_wakes_no_waiter)
+TEST(a_compare_set_that_stores_nothing_wakes_no_waiter)
 {
     struct view now;
     ck_assert(!waits_for(0, "k"));
     ck_ok(space_compare_set(sp, b("k"), b("other"), b("x"), &now, &err), err);
     ck_assert_int_eq(c[0].ended, 0);
 }
-END_TEST
 
-START_TEST(each_push_wakes_one_the_longest_waiting)
+TEST(each_push_wakes_one_the_longest_waiting)
 {
     ck_assert(!waits_for(0, "q"));
     ck_assert(!waits_for(1, "q q")); /* another list, the same key */
@@ -291,9 +281,8 @@ START_TEST(each_push_wakes_one_the_longest_waiting)
     push("q");
     ck_assert_int_eq(c[2].ended, 1);
 }
-END_TEST
 
-START_TEST(a_queue_that_is_emptied_is_missing_again)
+TEST(a_queue_that_is_emptied_is_missing_again)
 {
     ck_assert(!waits_for(0, "q k"));
     push("q");
@@ -303,17 +292,15 @@ START_TEST(a_queue_that_is_emptied_is_missing_again)
     push("q");
     ck_assert_int_eq(c[0].ended, 1);
 }
-END_TEST
 
 /* The reference never releases this one. */
-START_TEST(a_filled_queue_and_a_missing_key_are_waited_for)
+TEST(a_filled_queue_and_a_missing_key_are_waited_for)
 {
     push("q");
     ck_assert(!waits_for(0, "q k"));
     put("k");
     ck_assert_int_eq(c[0].ended, 1);
 }
-END_TEST
 
 static bool arrive(int who, int64_t size)
 {
@@ -322,7 +309,7 @@ static bool arrive(int who, int64_t size)
     return passed;
 }
 
-START_TEST(a_barrier_opens_when_all_have_come)
+TEST(a_barrier_opens_when_all_have_come)
 {
     ck_assert(!arrive(0, 3));
     ck_assert(!arrive(1, 3));
@@ -332,25 +319,22 @@ START_TEST(a_barrier_opens_when_all_have_come)
     ck_assert_int_eq(c[1].ended, 1);
     ck_assert(arrive(0, 3)); /* a key serves once */
 }
-END_TEST
 
-START_TEST(barriers_of_no_size_pass)
+TEST(barriers_of_no_size_pass)
 {
     ck_assert(arrive(0, 0));
     ck_assert(arrive(1, -1));
 }
-END_TEST
 
-START_TEST(a_client_that_left_a_barrier_stays_counted)
+TEST(a_client_that_left_a_barrier_stays_counted)
 {
     ck_assert(!arrive(0, 2));
     waiter_cancel(&c[0].waiter);
     ck_assert(arrive(1, 2));
     ck_assert_int_eq(c[0].ended, 0);
 }
-END_TEST
 
-START_TEST(a_smaller_size_or_a_set_opens_the_barrier_for_all)
+TEST(a_smaller_size_or_a_set_opens_the_barrier_for_all)
 {
     ck_assert(!arrive(0, 4));
     ck_assert(!arrive(1, 4));
@@ -360,17 +344,15 @@ START_TEST(a_smaller_size_or_a_set_opens_the_barrier_for_all)
     put("bar");
     ck_assert_int_eq(c[3].ended, 1);
 }
-END_TEST
 
-START_TEST(a_barrier_on_a_word_is_refused)
+TEST(a_barrier_on_a_word_is_refused)
 {
     bool passed;
     ck_ok(space_set(sp, b("bar"), b("abc"), &err), err);
     ck_assert_int_eq(space_barrier(sp, b("bar"), 2, &c[0].waiter, &passed, &err), -1);
 }
-END_TEST
 
-START_TEST(dropping_a_scope_ends_its_waiters)
+TEST(dropping_a_scope_ends_its_waiters)
 {
     ck_assert(!waits_for(0, "a b"));
     ck_assert(!waits_for(1, "a"));
@@ -383,11 +365,10 @@ START_TEST(dropping_a_scope_ends_its_waiters)
     ck_assert_uint_eq(store_waiters(st), 0);
     ck_assert(!waits_for(0, "a"));
 }
-END_TEST
 
 /* Any order of sets, deletes, waits and cancels: a waiter is released at the first moment
  * all its keys are there, never earlier, never twice. The model is a bit mask. */
-START_TEST(a_random_walk_agrees_with_the_model)
+LOOP_TEST(a_random_walk_agrees_with_the_model, 8)
 {
     static const char *const names[] = {"a", "b", "c", "d"};
     unsigned have = 0, want[8] = {0}, x = (unsigned)_i + 1;
@@ -429,37 +410,4 @@ START_TEST(a_random_walk_agrees_with_the_model)
             c[i].ended = 0;
         }
     }
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("waiters");
-    TCase *t = tcase_create("waiters");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, a_wait_for_what_is_there_is_over_at_once);
-    tcase_add_test(t, a_waiter_ends_once_when_the_last_key_comes);
-    tcase_add_test(t, a_key_named_twice_counts_once);
-    tcase_add_test(t, a_key_that_goes_again_is_missing_again);
-    tcase_add_test(t, equal_lists_are_woken_together_in_order);
-    tcase_add_test(t, many_different_lists_are_all_kept);
-    tcase_add_test(t, a_complete_list_gets_no_new_waiters);
-    tcase_add_test(t, a_cancelled_waiter_is_never_called);
-    tcase_add_test(t, a_full_store_takes_no_more_waiters);
-    tcase_add_test(t, waiting_leaves_nothing_behind);
-    tcase_add_loop_test(t, whatever_makes_a_key_present_wakes, 0,
-                        (int)(sizeof ways / sizeof *ways));
-    tcase_add_test(t, a_compare_set_that_stores_nothing_wakes_no_waiter);
-    tcase_add_test(t, each_push_wakes_one_the_longest_waiting);
-    tcase_add_test(t, a_queue_that_is_emptied_is_missing_again);
-    tcase_add_test(t, a_filled_queue_and_a_missing_key_are_waited_for);
-    tcase_add_test(t, a_barrier_opens_when_all_have_come);
-    tcase_add_test(t, barriers_of_no_size_pass);
-    tcase_add_test(t, a_client_that_left_a_barrier_stays_counted);
-    tcase_add_test(t, a_smaller_size_or_a_set_opens_the_barrier_for_all);
-    tcase_add_test(t, a_barrier_on_a_word_is_refused);
-    tcase_add_test(t, dropping_a_scope_ends_its_waiters);
-    tcase_add_loop_test(t, a_random_walk_agrees_with_the_model, 0, 8);
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -86,7 +86,7 @@ static void copy_env(const char *const *from, struct strv *env)
         strv_push(env, *from);
 }
 
-START_TEST(a_task_is_a_rank)
+LOOP_TEST(a_task_is_a_rank, ARRAY_LEN(tasks))
 {
     struct rank_facts f = {0};
     struct strv env = {0};
@@ -109,7 +109,6 @@ START_TEST(a_task_is_a_rank)
     }
     strv_finish(&env);
 }
-END_TEST
 
 /* --- where rank 0 is
  * -------------------------------------------------------------------- */
@@ -135,7 +134,7 @@ static const struct {
     {{"SLURM_STEP_NODELIST=n[1-"}, NULL, NULL, "SLURM_STEP_NODELIST='n[1-'"},
 };
 
-START_TEST(the_node_of_rank_0)
+LOOP_TEST(the_node_of_rank_0, ARRAY_LEN(masters))
 {
     struct strv env = {0};
     struct ddp_err err;
@@ -159,13 +158,12 @@ START_TEST(the_node_of_rank_0)
     strv_finish(&env);
     free(dir);
 }
-END_TEST
 
 /* --- ports
  * ------------------------------------------------------------------------------ */
 
 /* Steps of one job, and jobs that follow each other, run side by side. */
-START_TEST(steps_have_different_ports)
+TEST(steps_have_different_ports)
 {
     static bool taken[PORT_COUNT];
     for (uint32_t job = 4000000; job < 4000100; job++) {
@@ -179,9 +177,8 @@ START_TEST(steps_have_different_ports)
         }
     }
 }
-END_TEST
 
-START_TEST(a_value_of_an_environment)
+TEST(a_value_of_an_environment)
 {
     char *env[] = {(char[]){"AB=1"}, (char[]){"A="}, (char[]){"B=x=y"}, NULL};
     ck_assert_str_eq(env_value(env, "AB"), "1");
@@ -189,17 +186,4 @@ START_TEST(a_value_of_an_environment)
     ck_assert_ptr_null(env_value(env, "A"));
     ck_assert_ptr_null(env_value(env, "C"));
     ck_assert_ptr_null(env_value(NULL, "A"));
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("facts");
-    TCase *t = tcase_create("facts");
-    tcase_add_loop_test(t, a_task_is_a_rank, 0, ARRAY_LEN(tasks));
-    tcase_add_loop_test(t, the_node_of_rank_0, 0, ARRAY_LEN(masters));
-    tcase_add_test(t, steps_have_different_ports);
-    tcase_add_test(t, a_value_of_an_environment);
-    suite_add_tcase(s, t);
-    return s;
 }

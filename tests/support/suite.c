@@ -3,17 +3,36 @@
 
 #include "common/mem.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+static Suite *cases;
+static SFun begin_case, end_case;
+
+void suite_fixture(SFun begin, SFun end)
+{
+    begin_case = begin;
+    end_case = end;
+}
+
+void suite_add(const TTest *test, int times, int seconds)
+{
+    if (!cases)
+        cases = suite_create(program_invocation_short_name);
+    TCase *t = tcase_create(test->name);
+    tcase_set_timeout(t, seconds);
+    tcase_add_checked_fixture(t, begin_case, end_case);
+    tcase_add_loop_test(t, test, 0, times);
+    suite_add_tcase(cases, t);
+}
+
 int main(void)
 {
-    /* only for hangs: a busy machine needs many times what an idle one does */
-    setenv("CK_DEFAULT_TIMEOUT", "170", 0);
-    SRunner *r = srunner_create(suite());
+    SRunner *r = srunner_create(cases);
     srunner_run_all(r, CK_ENV);
     int failed = srunner_ntests_failed(r), ran = srunner_ntests_run(r);
     srunner_free(r);

@@ -1,7 +1,8 @@
 /* tests/support/suite.h - main() and helpers of the unit tests
  *
- * A test program defines `Suite *suite(void)`; main() is in suite.c and runs it in fork
- * mode, so that a crash or a leak is attributed to its test.
+ * A test program consists of its cases; main() is in suite.c and runs each in a process
+ * of its own, so that a crash or a leak is attributed to its case. CK_RUN_CASE=NAME runs
+ * one.
  */
 #ifndef TESTS_SUPPORT_SUITE_H
 #define TESTS_SUPPORT_SUITE_H
@@ -10,7 +11,37 @@
 
 #include <check.h>
 
-Suite *suite(void);
+/* Only for hangs: a busy machine needs many times what an idle one does. A file may
+ * define its own before it includes this one; its `timeout` in meson.build, times 6, is
+ * to be longer. */
+#ifndef CASE_SECONDS
+#define CASE_SECONDS 170
+#endif
+
+/* A case: TEST(name) { ... }. */
+#define TEST(name) LOOP_TEST(name, 1)
+/* `times` cases, with the int _i from 0 on. */
+#define LOOP_TEST(name, times)                                       \
+    static void name(int _i);                                        \
+    SUITE_ENTRY(name)                                                \
+    {                                                                \
+        static const TTest test = {#name, name, __FILE__, __LINE__}; \
+        suite_add(&test, (times), CASE_SECONDS);                     \
+    }                                                                \
+    static void name(CK_ATTRIBUTE_UNUSED int _i)
+/* Runs `begin` before, and `end`, if not NULL, after each of the cases that follow in the
+ * file. */
+#define FIXTURE(begin, end)            \
+    SUITE_ENTRY(begin)                 \
+    {                                  \
+        suite_fixture((begin), (end)); \
+    }
+
+/* A function that is called before main(), in the order of the lines. */
+#define SUITE_ENTRY(name) \
+    __attribute__((constructor(1000 + __LINE__))) static void name##_entry(void)
+void suite_add(const TTest *test, int times, int seconds);
+void suite_fixture(SFun begin, SFun end);
 
 /* Fails the test with the error text when `rc` is not 0. */
 #define ck_ok(rc, err) ck_assert_msg((rc) == 0, "%s", (err).text)

@@ -1,5 +1,6 @@
 /* A rank whose engine cannot be made, alone among those that share norms: all are told.
  */
+#define CASE_SECONDS 250
 #include "tests/support/suite.h"
 #include "tests/worker/team.h"
 
@@ -51,18 +52,7 @@ static void poor_case(struct ddp_group *g, const void *arg)
     dataset_finish(&data);
 }
 
-START_TEST(one_without_memory_is_not_awaited)
+TEST(one_without_memory_is_not_awaited)
 {
     assert_team(&(struct team){.size = 3}, poor_case, NULL);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("an engine, alone");
-    TCase *t = tcase_create("an engine, alone");
-    tcase_set_timeout(t, 250);
-    tcase_add_test(t, one_without_memory_is_not_awaited);
-    suite_add_tcase(s, t);
-    return s;
 }

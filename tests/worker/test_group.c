@@ -1,5 +1,6 @@
 /* Every collective of a process group against a plain sum: by operation, type, size,
  * number of ranks, and way of being laid out over hosts. */
+#define CASE_SECONDS 250
 #include "tests/support/suite.h"
 #include "tests/worker/team.h"
 
@@ -440,11 +441,10 @@ static void check_collectives(struct ddp_group *g, const void *arg)
     team_assert(g, ddp_barrier(g, &err) == 0, "%s", err.text);
 }
 
-START_TEST(collectives_agree_with_a_plain_sum)
+LOOP_TEST(collectives_agree_with_a_plain_sum, ARRAY_LEN(teams))
 {
     assert_team(&teams[_i], check_collectives, NULL);
 }
-END_TEST
 
 /* Numbers whose sum depends on the order, some in the arena and some not. */
 static void check_bits(struct ddp_group *g, const void *arg)
@@ -477,11 +477,10 @@ static void check_bits(struct ddp_group *g, const void *arg)
     free(all);
 }
 
-START_TEST(every_rank_and_every_run_has_the_same_bits)
+LOOP_TEST(every_rank_and_every_run_has_the_same_bits, ARRAY_LEN(teams))
 {
     assert_team(&teams[_i], check_bits, NULL);
 }
-END_TEST
 
 /* Each rank writes where the next rank of its host will read; the second block lies
  * behind one that is no multiple of a line. */
@@ -514,11 +513,10 @@ static void check_arena(struct ddp_group *g, const void *arg)
                 "there is nothing of the kind");
 }
 
-START_TEST(a_ranks_arena_is_there_for_all_of_its_host)
+LOOP_TEST(a_ranks_arena_is_there_for_all_of_its_host, ARRAY_LEN(teams))
 {
     assert_team(&teams[_i], check_arena, NULL);
 }
-END_TEST
 
 /* Several at once; started in one order, waited for in another. */
 static void check_overlap(struct ddp_group *g, const void *arg)
@@ -551,23 +549,7 @@ static void check_overlap(struct ddp_group *g, const void *arg)
     team_assert(g, ddp_irecv(g, x[0], 4, (rank + 1) % size, 9, &err), "%s", err.text);
 }
 
-START_TEST(several_are_under_way_at_once)
+LOOP_TEST(several_are_under_way_at_once, ARRAY_LEN(teams))
 {
     assert_team(&teams[_i], check_overlap, NULL);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("group");
-    TCase *t = tcase_create("group");
-    tcase_set_timeout(t, 250);
-    tcase_add_loop_test(t, collectives_agree_with_a_plain_sum, 0, ARRAY_LEN(teams));
-    tcase_add_loop_test(t, every_rank_and_every_run_has_the_same_bits, 0,
-                        ARRAY_LEN(teams));
-    tcase_add_loop_test(t, a_ranks_arena_is_there_for_all_of_its_host, 0,
-                        ARRAY_LEN(teams));
-    tcase_add_loop_test(t, several_are_under_way_at_once, 0, ARRAY_LEN(teams));
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -15,7 +15,7 @@ static const struct {
     {{2, 1}, TURNS - TURNS / 16, TURNS - 1},
 };
 
-START_TEST(the_quicker_way_is_gone)
+LOOP_TEST(the_quicker_way_is_gone, (sizeof cases / sizeof cases[0]))
 {
     struct autotune w = {.cost = {cases[_i].cost[0], cases[_i].cost[1]}};
     int second = 0;
@@ -24,9 +24,8 @@ START_TEST(the_quicker_way_is_gone)
     ck_assert_int_ge(second, cases[_i].least);
     ck_assert_int_le(second, cases[_i].most);
 }
-END_TEST
 
-START_TEST(a_short_turn_tells_nothing)
+TEST(a_short_turn_tells_nothing)
 {
     struct autotune w = {.cost = {2, 1}};
     ck_assert_int_eq(autotune_begin(&w, 64), 1);
@@ -35,9 +34,8 @@ START_TEST(a_short_turn_tells_nothing)
     ck_assert_double_eq(w.cost[0], 2);
     ck_assert_double_eq(w.cost[1], 1);
 }
-END_TEST
 
-START_TEST(what_is_learnt_turns_the_choice)
+TEST(what_is_learnt_turns_the_choice)
 {
     struct autotune w = {.cost = {2, 1}};
     for (int i = 0; i < 16; i++) { /* the CPUs have been moved: now 8 ns a byte */
@@ -48,26 +46,11 @@ START_TEST(what_is_learnt_turns_the_choice)
     ck_assert_double_gt(w.cost[1], 4);
     ck_assert_int_eq(autotune_begin(&w, 64), 0);
 }
-END_TEST
 
-START_TEST(one_interruption_says_little)
+TEST(one_interruption_says_little)
 {
     struct autotune w = {.way = 0, .cost = {1, 1.9}};
     w.began = now_ns() - 1000000000;
     autotune_end(&w, MANY);
     ck_assert_double_lt(w.cost[0], 1.9);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("group_ways");
-    TCase *t = tcase_create("ways");
-    tcase_add_loop_test(t, the_quicker_way_is_gone, 0,
-                        (int)(sizeof cases / sizeof cases[0]));
-    tcase_add_test(t, a_short_turn_tells_nothing);
-    tcase_add_test(t, what_is_learnt_turns_the_choice);
-    tcase_add_test(t, one_interruption_says_little);
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -1,4 +1,5 @@
 /* Meeting without a store: at an address, and in a file that earlier runs have used. */
+#define CASE_SECONDS 250
 #include "tests/support/suite.h"
 #include "tests/worker/team.h"
 
@@ -40,7 +41,7 @@ static void url_of_port(char *url, size_t size)
     snprintf(url, size, "tcp://127.0.0.1:%d", port);
 }
 
-START_TEST(ranks_meet_at_an_address)
+LOOP_TEST(ranks_meet_at_an_address, 2)
 {
     static const struct team teams[] = {{.size = 2}, {.size = 6, .layout = "aabbcc"}};
     char url[64];
@@ -49,7 +50,6 @@ START_TEST(ranks_meet_at_an_address)
     t.meeting = url;
     assert_team(&t, sum_case, url);
 }
-END_TEST
 
 /* ---- the file ---- */
 
@@ -80,7 +80,7 @@ static const char *const leftovers[] = {
     "ddpgroup meeting 1, 4 ranks, ddp/group/0.0\n2 500\nca",
 };
 
-START_TEST(ranks_meet_in_a_file_whatever_is_in_it)
+LOOP_TEST(ranks_meet_in_a_file_whatever_is_in_it, ARRAY_LEN(leftovers))
 {
     make_dir();
     if (leftovers[_i])
@@ -90,7 +90,6 @@ START_TEST(ranks_meet_in_a_file_whatever_is_in_it)
     ck_assert_int_eq(access(path, F_OK), -1); /* rank 0 has removed it */
     remove_dir();
 }
-END_TEST
 
 /* In a process of its own: it may wait, and it must not keep locks. */
 static void init_alone(const struct ddp_group_options *o, struct ddp_err *err)
@@ -111,7 +110,7 @@ static void init_alone(const struct ddp_group_options *o, struct ddp_err *err)
     close(fds[1]);
 }
 
-START_TEST(who_has_not_come_is_named)
+TEST(who_has_not_come_is_named)
 {
     struct ddp_err err;
     char url[64];
@@ -143,10 +142,9 @@ START_TEST(who_has_not_come_is_named)
         &err);
     ck_assert_msg(strstr(err.text, "rank 0 is not at tcp://127.0.0.1:"), "%s", err.text);
 }
-END_TEST
 
 /* It tries again at a listener that closes without a word, but not after the deadline. */
-START_TEST(a_visit_after_the_deadline_ends)
+TEST(a_visit_after_the_deadline_ends)
 {
     struct ddp_err err = {""};
     struct card card = {.port = 1}, cards[2];
@@ -161,12 +159,11 @@ START_TEST(a_visit_after_the_deadline_ends)
                   err.text);
     close(fd);
 }
-END_TEST
 
 /* A rank 0 that is there holds locks: another one waits, and so do ranks of a group of
  * another size. Until it has written it holds that of the first byte: the address that is
  * in the file is an earlier run's. */
-START_TEST(a_file_in_use_is_left_alone)
+TEST(a_file_in_use_is_left_alone)
 {
     static const struct {
         int rank, size, locked; /* 0: all bytes */
@@ -193,10 +190,9 @@ START_TEST(a_file_in_use_is_left_alone)
     close(fd);
     remove_dir();
 }
-END_TEST
 
 /* Without a descriptor rank 0 cannot accept a connection, and must not try in a loop. */
-START_TEST(more_ranks_than_descriptors_are_an_error)
+TEST(more_ranks_than_descriptors_are_an_error)
 {
     struct ddp_err err = {""};
     struct card cards[64], card = {.port = 1};
@@ -220,9 +216,8 @@ START_TEST(more_ranks_than_descriptors_are_an_error)
     close(caller);
     close(listener);
 }
-END_TEST
 
-START_TEST(other_files_are_left_alone)
+TEST(other_files_are_left_alone)
 {
     struct ddp_err err;
     struct stat st;
@@ -243,9 +238,8 @@ START_TEST(other_files_are_left_alone)
                &err);
     ck_assert_msg(strstr(err.text, "cannot read '/proc/self/mem': "), "%s", err.text);
 }
-END_TEST
 
-START_TEST(places_that_are_none_are_refused)
+TEST(places_that_are_none_are_refused)
 {
     static const struct {
         const char *url, *text;
@@ -263,23 +257,4 @@ START_TEST(places_that_are_none_are_refused)
         ck_assert_ptr_null(ddp_group_init(&o, &err));
         ck_assert_msg(strstr(err.text, cases[i].text), "%s", err.text);
     }
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("meeting");
-    TCase *t = tcase_create("meeting");
-    tcase_set_timeout(t, 250);
-    tcase_add_loop_test(t, ranks_meet_at_an_address, 0, 2);
-    tcase_add_loop_test(t, ranks_meet_in_a_file_whatever_is_in_it, 0,
-                        ARRAY_LEN(leftovers));
-    tcase_add_test(t, who_has_not_come_is_named);
-    tcase_add_test(t, a_visit_after_the_deadline_ends);
-    tcase_add_test(t, a_file_in_use_is_left_alone);
-    tcase_add_test(t, more_ranks_than_descriptors_are_an_error);
-    tcase_add_test(t, other_files_are_left_alone);
-    tcase_add_test(t, places_that_are_none_are_refused);
-    suite_add_tcase(s, t);
-    return s;
 }

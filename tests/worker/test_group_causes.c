@@ -4,6 +4,7 @@
  * The first cause goes two ways, through the memory of the host and over the network, and
  * each rank that receives it closes its streams and ends. Here one rank at a time dawdles
  * on one of the ways, long enough for all others to be through with everything. */
+#define CASE_SECONDS 250
 #include "tests/support/suite.h"
 #include "tests/worker/team.h"
 
@@ -115,7 +116,7 @@ static void cause_case(struct ddp_group *g, const void *arg)
                 who, err.text);
 }
 
-START_TEST(the_first_cause_outlives_a_slow_teller)
+LOOP_TEST(the_first_cause_outlives_a_slow_teller, ARRAY_LEN(teams))
 {
     struct team t = {
         .size = teams[_i].size, .layout = teams[_i].layout, .expect_dead = VICTIM + 1};
@@ -124,7 +125,6 @@ START_TEST(the_first_cause_outlives_a_slow_teller)
             assert_team(&t, cause_case, &(struct slow){rank, how});
     }
 }
-END_TEST
 
 /* Rank 1 is gone, and rank 2 dies as it says so. */
 static void half_case(struct ddp_group *g, const void *arg)
@@ -141,7 +141,7 @@ static void half_case(struct ddp_group *g, const void *arg)
     strcpy(seen->told[rank], err.text);
 }
 
-START_TEST(who_dies_while_it_tells_has_told_nothing)
+TEST(who_dies_while_it_tells_has_told_nothing)
 {
     seen = team_shared(sizeof *seen);
     assert_team(&(struct team){.size = 4, .expect_dead = 1 + TELLER}, half_case, NULL);
@@ -153,16 +153,4 @@ START_TEST(who_dies_while_it_tells_has_told_nothing)
     ck_assert_msg(strstr(first, ", as rank 0 says") || strstr(first, ", as rank 3 says"),
                   "%s", first);
     munmap(seen, sizeof *seen);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("group causes");
-    TCase *t = tcase_create("group causes");
-    tcase_set_timeout(t, 250);
-    tcase_add_loop_test(t, the_first_cause_outlives_a_slow_teller, 0, ARRAY_LEN(teams));
-    tcase_add_test(t, who_dies_while_it_tells_has_told_nothing);
-    suite_add_tcase(s, t);
-    return s;
 }

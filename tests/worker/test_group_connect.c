@@ -74,13 +74,12 @@ static void check_incast(struct ddp_group *g, const void *arg)
     team_ok(g, ddp_barrier(g, &err)); /* one that ends has its connections taken back */
 }
 
-START_TEST(lost_syns_are_waited_out)
+TEST(lost_syns_are_waited_out)
 {
     tester = getpid();
     computed = team_shared(sizeof *computed);
     assert_team(&(struct team){.size = 6, .layout = "abcdef"}, check_incast, NULL);
 }
-END_TEST
 
 /* Two ranks connect to each other at the same time, and acknowledgements are late: each
  * accepts the other's connection while its own waits. */
@@ -97,18 +96,7 @@ static void check_crossing(struct ddp_group *g, const void *arg)
     team_ok(g, ddp_barrier(g, &err));
 }
 
-START_TEST(connections_that_cross_are_both_kept)
+TEST(connections_that_cross_are_both_kept)
 {
     assert_team(&(struct team){.size = 2, .layout = "ab"}, check_crossing, NULL);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("group connect");
-    TCase *t = tcase_create("connect");
-    tcase_add_test(t, lost_syns_are_waited_out);
-    tcase_add_test(t, connections_that_cross_are_both_kept);
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -30,7 +30,7 @@ int __wrap_dl_iterate_phdr(int (*fn)(struct dl_phdr_info *, size_t, void *), voi
     return __real_dl_iterate_phdr(fn, arg);
 }
 
-START_TEST(who_asks_while_another_looks_sees_it_too)
+TEST(who_asks_while_another_looks_sees_it_too)
 {
     int (*alloc)(uint64_t * at, size_t bytes) = NULL;
     uint64_t at = 0;
@@ -43,23 +43,11 @@ START_TEST(who_asks_while_another_looks_sees_it_too)
     ck_assert(others);
     ck_assert(!cuda_is_device(&at));
 }
-END_TEST
 
-START_TEST(without_it_one_look_is_enough_for_a_while)
+TEST(without_it_one_look_is_enough_for_a_while)
 {
     int on_host = 0;
     ck_assert(!cuda_is_device(&on_host));
     ck_assert(!cuda_is_device(&on_host));
     ck_assert_int_eq(looks, 1);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("cuda");
-    TCase *t = tcase_create("cuda");
-    tcase_add_test(t, who_asks_while_another_looks_sees_it_too);
-    tcase_add_test(t, without_it_one_look_is_enough_for_a_while);
-    suite_add_tcase(s, t);
-    return s;
 }

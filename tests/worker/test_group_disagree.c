@@ -3,6 +3,7 @@
  *
  * Each pair is tried in a group of its own, made of all ranks; some pairs for each team,
  * with DDP_TEST_PAIRS=all every one. */
+#define CASE_SECONDS 280
 #include "tests/support/suite.h"
 #include "tests/worker/team.h"
 
@@ -109,22 +110,11 @@ static void check_pairs(struct ddp_group *g, const void *arg)
                ddp_group_backend(g), longest);
 }
 
-START_TEST(any_two_calls_are_told_apart)
+TEST(any_two_calls_are_told_apart)
 {
     static const size_t firsts[] = {0, 1, 2, 3};
     const void *args[ARRAY_LEN(teams)];
     for (size_t i = 0; i < ARRAY_LEN(teams); i++)
         args[i] = &firsts[i];
     assert_teams(teams, ARRAY_LEN(teams), check_pairs, args);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("group disagree");
-    TCase *t = tcase_create("group disagree");
-    tcase_set_timeout(t, 280);
-    tcase_add_test(t, any_two_calls_are_told_apart);
-    suite_add_tcase(s, t);
-    return s;
 }

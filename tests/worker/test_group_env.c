@@ -156,7 +156,7 @@ static const char *get(const char *name)
     return NULL;
 }
 
-START_TEST(rank_and_size_come_from_one_launcher)
+LOOP_TEST(rank_and_size_come_from_one_launcher, ARRAY_LEN(cases))
 {
     struct ddp_err err = {""};
     struct env_place p;
@@ -172,14 +172,4 @@ START_TEST(rank_and_size_come_from_one_launcher)
     ck_assert_int_eq(p.rank, cases[_i].rank);
     ck_assert_int_eq(p.size, cases[_i].size);
     ck_assert_int_eq(p.local_rank, cases[_i].local_rank);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("env");
-    TCase *t = tcase_create("env");
-    tcase_add_loop_test(t, rank_and_size_come_from_one_launcher, 0, ARRAY_LEN(cases));
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -1,5 +1,6 @@
 /* When a rank dies, leaves, does not come or calls something else, all other ranks
  * report the same cause in time, and the group can be destroyed. */
+#define CASE_SECONDS 250
 #include "tests/support/suite.h"
 #include "tests/worker/team.h"
 
@@ -91,12 +92,11 @@ static void check_death(struct ddp_group *g, const void *arg)
         free(x);
 }
 
-START_TEST(a_dead_rank_is_named)
+LOOP_TEST(a_dead_rank_is_named, 3 * ARRAY_LEN(teams))
 {
     int when = _i % 3;
     assert_victim_dies(&teams[_i / 3], check_death, &when);
 }
-END_TEST
 
 /* A receive from a rank that dies ends soon, too. */
 static void check_receive(struct ddp_group *g, const void *arg)
@@ -112,11 +112,10 @@ static void check_receive(struct ddp_group *g, const void *arg)
     check_blames_victim(g, &err, "gone");
 }
 
-START_TEST(a_message_of_the_dead_is_not_awaited)
+LOOP_TEST(a_message_of_the_dead_is_not_awaited, ARRAY_LEN(teams))
 {
     assert_victim_dies(&teams[_i], check_receive, NULL);
 }
-END_TEST
 
 /* So does polling instead of waiting. */
 static void check_polling(struct ddp_group *g, const void *arg)
@@ -136,11 +135,10 @@ static void check_polling(struct ddp_group *g, const void *arg)
     check_blames_victim(g, &err, "gone");
 }
 
-START_TEST(asking_for_a_message_of_the_dead_ends)
+LOOP_TEST(asking_for_a_message_of_the_dead_ends, ARRAY_LEN(teams))
 {
     assert_victim_dies(&teams[_i], check_polling, NULL);
 }
-END_TEST
 
 /* A rank that leaves in order is no failure of what came before. */
 static void check_leaving(struct ddp_group *g, const void *arg)
@@ -158,11 +156,10 @@ static void check_leaving(struct ddp_group *g, const void *arg)
     check_blames_victim(g, &err, "");
 }
 
-START_TEST(who_leaves_early_is_named)
+LOOP_TEST(who_leaves_early_is_named, ARRAY_LEN(teams))
 {
     assert_team(&teams[_i], check_leaving, NULL);
 }
-END_TEST
 
 /* It has sent a message, and dies before its part of a collective: the stream of the
  * latter is never opened, and the others have sent all that they had to. */
@@ -188,11 +185,10 @@ static void check_message_then_death(struct ddp_group *g, const void *arg)
     check_blames_victim(g, &err, "gone");
 }
 
-START_TEST(a_death_between_a_message_and_a_collective)
+LOOP_TEST(a_death_between_a_message_and_a_collective, ARRAY_LEN(teams))
 {
     assert_victim_dies(&teams[_i], check_message_then_death, NULL);
 }
-END_TEST
 
 /* How many have given up waiting; shared by the ranks of a test. */
 static _Atomic int *gave_up;
@@ -215,12 +211,11 @@ static void check_deadline(struct ddp_group *g, const void *arg)
     check_blames_victim(g, &err, "has not come within 0.3 s");
 }
 
-START_TEST(the_deadline_names_who_stays_away)
+LOOP_TEST(the_deadline_names_who_stays_away, ARRAY_LEN(teams))
 {
     gave_up = team_shared(sizeof *gave_up);
     assert_team(&teams[_i], check_deadline, NULL);
 }
-END_TEST
 
 /* All but two ranks stay away from a monitored barrier: all of them are named. */
 static void check_monitored(struct ddp_group *g, const void *arg)
@@ -240,14 +235,13 @@ static void check_monitored(struct ddp_group *g, const void *arg)
     check_broken(g, &err);
 }
 
-START_TEST(a_monitored_barrier_names_all_who_are_missing)
+LOOP_TEST(a_monitored_barrier_names_all_who_are_missing, 3)
 {
     assert_team(&(struct team){.size = 8,
                                .layout = _i == 1 ? "aabbccdd" : NULL,
                                .backend = _i == 2 ? "tcp" : NULL},
                 check_monitored, NULL);
 }
-END_TEST
 
 /* A collective that is made of messages reports a death as well. */
 static void check_exchanges(struct ddp_group *g, const void *arg)
@@ -269,11 +263,10 @@ static void check_exchanges(struct ddp_group *g, const void *arg)
     free(b);
 }
 
-START_TEST(a_death_ends_what_is_made_of_messages)
+LOOP_TEST(a_death_ends_what_is_made_of_messages, ARRAY_LEN(teams))
 {
     assert_victim_dies(&teams[_i], check_exchanges, NULL);
 }
-END_TEST
 
 /* A receive from any rank notices the end of one of many that have not sent yet, however
  * many those are. */
@@ -296,14 +289,13 @@ static void check_silent(struct ddp_group *g, const void *arg)
     team_assert(g, rc == -1 && strstr(err.text, who), "%d: %s", rc, err.text);
 }
 
-START_TEST(one_of_many_silent_ranks_is_missed)
+TEST(one_of_many_silent_ranks_is_missed)
 {
     enum { MANY = 72 }; /* more than one look opens streams to */
     gave_up = team_shared(sizeof *gave_up);
     assert_team(&(struct team){.size = MANY, .backend = "tcp", .expect_dead = MANY},
                 check_silent, NULL);
 }
-END_TEST
 
 static void check_disagreement(struct ddp_group *g, const void *arg)
 {
@@ -324,15 +316,14 @@ static void check_disagreement(struct ddp_group *g, const void *arg)
     check_broken(g, &err);
 }
 
-START_TEST(ranks_that_disagree_are_told)
+LOOP_TEST(ranks_that_disagree_are_told, ARRAY_LEN(teams))
 {
     assert_team(&teams[_i], check_disagreement, NULL);
 }
-END_TEST
 
 /* ---- arguments and variables ---- */
 
-START_TEST(nonsense_is_refused)
+TEST(nonsense_is_refused)
 {
     struct ddp_err err = {""};
     char byte = 0;
@@ -380,26 +371,4 @@ START_TEST(nonsense_is_refused)
     ck_assert_ptr_null(
         ddp_group_init(&(struct ddp_group_options){.rank = 1, .size = 2}, &err));
     ck_assert_ptr_nonnull(strstr(err.text, "MASTER_ADDR is not set: rank 1 of 2"));
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("group faults");
-    TCase *t = tcase_create("group faults");
-    int n = ARRAY_LEN(teams);
-    tcase_set_timeout(t, 250);
-    tcase_add_loop_test(t, a_dead_rank_is_named, 0, 3 * n);
-    tcase_add_loop_test(t, a_message_of_the_dead_is_not_awaited, 0, n);
-    tcase_add_loop_test(t, asking_for_a_message_of_the_dead_ends, 0, n);
-    tcase_add_loop_test(t, who_leaves_early_is_named, 0, n);
-    tcase_add_loop_test(t, a_death_between_a_message_and_a_collective, 0, n);
-    tcase_add_loop_test(t, the_deadline_names_who_stays_away, 0, n);
-    tcase_add_loop_test(t, a_monitored_barrier_names_all_who_are_missing, 0, 3);
-    tcase_add_loop_test(t, a_death_ends_what_is_made_of_messages, 0, n);
-    tcase_add_loop_test(t, ranks_that_disagree_are_told, 0, n);
-    tcase_add_test(t, one_of_many_silent_ranks_is_missed);
-    tcase_add_test(t, nonsense_is_refused);
-    suite_add_tcase(s, t);
-    return s;
 }

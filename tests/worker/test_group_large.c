@@ -3,6 +3,7 @@
  * Takes 6 GiB and half a minute or more, so only when asked for:
  *     DDP_TEST_LARGE=1 meson test -C build --suite large
  */
+#define CASE_SECONDS 600
 #include "tests/support/suite.h"
 #include "tests/worker/team.h"
 
@@ -63,11 +64,10 @@ static void message_case(struct ddp_group *g, const void *arg)
     free(data);
 }
 
-START_TEST(a_message_of_more_than_2_gib)
+LOOP_TEST(a_message_of_more_than_2_gib, ARRAY_LEN(teams))
 {
     assert_team(&teams[_i], message_case, NULL);
 }
-END_TEST
 
 static void bytes_case(struct ddp_group *g, const void *arg)
 {
@@ -85,11 +85,10 @@ static void bytes_case(struct ddp_group *g, const void *arg)
     free(data);
 }
 
-START_TEST(more_than_2_gib_of_bytes_are_reduced)
+LOOP_TEST(more_than_2_gib_of_bytes_are_reduced, ARRAY_LEN(teams))
 {
     assert_team(&teams[_i], bytes_case, NULL);
 }
-END_TEST
 
 static void floats_case(struct ddp_group *g, const void *arg)
 {
@@ -105,13 +104,12 @@ static void floats_case(struct ddp_group *g, const void *arg)
     free(data);
 }
 
-START_TEST(more_than_2_gib_of_floats_are_reduced)
+LOOP_TEST(more_than_2_gib_of_floats_are_reduced, ARRAY_LEN(teams))
 {
     assert_team(&teams[_i], floats_case, NULL);
 }
-END_TEST
 
-Suite *suite(void)
+__attribute__((constructor)) static void skip_without_memory(void)
 {
     uint64_t kib = available_kib();
     if (!getenv("DDP_TEST_LARGE") || kib < least_kib) {
@@ -122,13 +120,4 @@ Suite *suite(void)
                 kib >> 20);
         exit(77);
     }
-    Suite *s = suite_create("group large");
-    TCase *t = tcase_create("group large");
-    int n = ARRAY_LEN(teams);
-    tcase_set_timeout(t, 600);
-    tcase_add_loop_test(t, a_message_of_more_than_2_gib, 0, n);
-    tcase_add_loop_test(t, more_than_2_gib_of_bytes_are_reduced, 0, n);
-    tcase_add_loop_test(t, more_than_2_gib_of_floats_are_reduced, 0, n);
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -1,5 +1,6 @@
 /* The nccl backend, on a libcuda and a libnccl that need no GPU (fake_cuda.c,
  * fake_nccl.c; the loader finds them by LD_LIBRARY_PATH). */
+#define CASE_SECONDS 250
 #include "tests/support/suite.h"
 #include "tests/worker/team.h"
 
@@ -91,11 +92,10 @@ static void check_collectives(struct ddp_group *g, const void *arg)
     team_ok(g, ddp_barrier(g, &err));
 }
 
-START_TEST(collectives_of_device_memory)
+LOOP_TEST(collectives_of_device_memory, ARRAY_LEN(teams))
 {
     assert_team(&teams[_i], check_collectives, NULL);
 }
-END_TEST
 
 /* Both sides send before either receives; groups are made of groups. */
 static void check_messages(struct ddp_group *g, const void *arg)
@@ -121,11 +121,10 @@ static void check_messages(struct ddp_group *g, const void *arg)
     ddp_group_destroy(half);
 }
 
-START_TEST(messages_of_device_memory)
+LOOP_TEST(messages_of_device_memory, ARRAY_LEN(teams))
 {
     assert_team(&teams[_i], check_messages, NULL);
 }
-END_TEST
 
 /* ---- what is legal in NCCL does not deadlock here ---- */
 
@@ -234,7 +233,7 @@ static void check_unattended(struct ddp_group *g, const void *arg)
 static void (*const orders[])(struct ddp_group *g, const void *arg) = {
     check_receive_first, check_mixed, check_unattended};
 
-START_TEST(work_starts_when_it_is_called)
+LOOP_TEST(work_starts_when_it_is_called, ARRAY_LEN(orders))
 {
     finished = team_shared(sizeof *finished);
     for (size_t i = 1; i < ARRAY_LEN(teams); i++) {
@@ -243,7 +242,6 @@ START_TEST(work_starts_when_it_is_called)
         assert_team(&t, orders[_i], NULL);
     }
 }
-END_TEST
 
 /* The group is left with a collective that never ends, and NCCL does not let go of it. */
 static void check_endless_abort(struct ddp_group *g, const void *arg)
@@ -264,11 +262,10 @@ static void check_endless_abort(struct ddp_group *g, const void *arg)
     team_ok(g, ddp_barrier(g, &err));
 }
 
-START_TEST(an_abort_that_never_returns_is_left_behind)
+TEST(an_abort_that_never_returns_is_left_behind)
 {
     assert_team(&(struct team){.size = 2}, check_endless_abort, NULL);
 }
-END_TEST
 
 static void check_refusals(struct ddp_group *g, const void *arg)
 {
@@ -298,12 +295,11 @@ static void check_refusals(struct ddp_group *g, const void *arg)
                 "%s", err.text);
 }
 
-START_TEST(memory_of_the_other_kind_is_refused)
+LOOP_TEST(memory_of_the_other_kind_is_refused, 2)
 {
     assert_team(&(struct team){.size = 2, .backend = _i ? "nccl" : NULL}, check_refusals,
                 NULL);
 }
-END_TEST
 
 /* One never comes back from the call by which NCCL's ranks meet; the library knows no
  * deadline there, we do, and all say the same. The deadline is also that of coming as far
@@ -337,24 +333,8 @@ static void check_deadline(struct ddp_group *g, const void *arg)
     team_assert(g, timeout_ms < 60000, "NCCL was never the cause");
 }
 
-START_TEST(a_meeting_of_nccl_has_a_deadline)
+LOOP_TEST(a_meeting_of_nccl_has_a_deadline, 2)
 {
     assert_team(&(struct team){.size = 3, .layout = _i ? "aab" : NULL}, check_deadline,
                 NULL);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("nccl");
-    TCase *t = tcase_create("nccl");
-    tcase_set_timeout(t, 250);
-    tcase_add_loop_test(t, collectives_of_device_memory, 0, ARRAY_LEN(teams));
-    tcase_add_loop_test(t, messages_of_device_memory, 0, ARRAY_LEN(teams));
-    tcase_add_loop_test(t, work_starts_when_it_is_called, 0, ARRAY_LEN(orders));
-    tcase_add_test(t, an_abort_that_never_returns_is_left_behind);
-    tcase_add_loop_test(t, a_meeting_of_nccl_has_a_deadline, 0, 2);
-    tcase_add_loop_test(t, memory_of_the_other_kind_is_refused, 0, 2);
-    suite_add_tcase(s, t);
-    return s;
 }

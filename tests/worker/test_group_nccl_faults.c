@@ -1,6 +1,7 @@
 /* What groups of the nccl backend say when a rank dies at any of NCCL's calls, fails in
  * one, leaves, or calls something else: NCCL itself tells of none of these (fake_nccl.c,
  * as real ones, then waits until it is aborted). */
+#define CASE_SECONDS 250
 #include "tests/support/suite.h"
 #include "tests/worker/team.h"
 
@@ -98,7 +99,7 @@ static void fault_case(struct ddp_group *g, const void *arg)
 }
 
 /* Some of the things for each team, all of them with DDP_TEST_POINTS=all. */
-START_TEST(who_dies_at_a_call_is_named)
+LOOP_TEST(who_dies_at_a_call_is_named, ARRAY_LEN(teams))
 {
     struct team t = teams[_i];
     const char *how = getenv("DDP_TEST_POINTS");
@@ -107,14 +108,12 @@ START_TEST(who_dies_at_a_call_is_named)
     for (int thing = step == 1 ? 1 : 1 + _i; thing <= THINGS; thing += step)
         assert_team(&t, fault_case, &thing);
 }
-END_TEST
 
-START_TEST(who_fails_is_named)
+LOOP_TEST(who_fails_is_named, ARRAY_LEN(teams))
 {
     int thing = -(3 + _i);
     assert_team(&teams[_i], fault_case, &thing);
 }
-END_TEST
 
 /* ---- leaving ---- */
 
@@ -143,11 +142,10 @@ static void leave_case(struct ddp_group *g, const void *arg)
                 err.text);
 }
 
-START_TEST(who_leaves_is_blamed_by_those_who_need_it)
+LOOP_TEST(who_leaves_is_blamed_by_those_who_need_it, ARRAY_LEN(teams))
 {
     assert_team(&teams[_i], leave_case, NULL);
 }
-END_TEST
 
 /* ---- calls that differ ---- */
 
@@ -192,12 +190,11 @@ static void disagree_case(struct ddp_group *g, const void *arg)
     }
 }
 
-START_TEST(who_calls_something_else_is_told)
+LOOP_TEST(who_calls_something_else_is_told, ARRAY_LEN(teams))
 {
     size_t first = (size_t)_i % PAIRS_AT;
     assert_team(&teams[_i], disagree_case, &first);
 }
-END_TEST
 
 /* Calls of which NCCL is content with both. */
 static void review_case(struct ddp_group *g, const void *arg)
@@ -233,24 +230,8 @@ static void far_review_case(struct ddp_group *g, const void *arg)
                 "%d: %s", rc, err.text);
 }
 
-START_TEST(what_goes_well_all_the_same_is_told_in_the_end)
+TEST(what_goes_well_all_the_same_is_told_in_the_end)
 {
     assert_team(&teams[0], review_case, NULL);
     assert_team(&teams[1], far_review_case, NULL);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("nccl faults");
-    TCase *t = tcase_create("nccl faults");
-    int n = ARRAY_LEN(teams);
-    tcase_set_timeout(t, 250);
-    tcase_add_loop_test(t, who_dies_at_a_call_is_named, 0, n);
-    tcase_add_loop_test(t, who_fails_is_named, 0, n);
-    tcase_add_loop_test(t, who_leaves_is_blamed_by_those_who_need_it, 0, n);
-    tcase_add_loop_test(t, who_calls_something_else_is_told, 0, n);
-    tcase_add_test(t, what_goes_well_all_the_same_is_told_in_the_end);
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -1,5 +1,6 @@
 /* Messages between two ranks: order, tags, sizes, many at once, deadlock-free exchange.
  */
+#define CASE_SECONDS 250
 #include "tests/support/suite.h"
 #include "tests/worker/team.h"
 
@@ -54,11 +55,10 @@ static void ring_case(struct ddp_group *g, const void *arg)
     free(want);
 }
 
-START_TEST(messages_of_all_sizes_arrive)
+LOOP_TEST(messages_of_all_sizes_arrive, ARRAY_LEN(teams))
 {
     assert_team(&teams[_i], ring_case, NULL);
 }
-END_TEST
 
 /* Each rank sends to all, itself too, before any receives. */
 static void exchange_case(struct ddp_group *g, const void *arg)
@@ -91,11 +91,10 @@ static void exchange_case(struct ddp_group *g, const void *arg)
     free(want);
 }
 
-START_TEST(all_may_send_before_any_receives)
+LOOP_TEST(all_may_send_before_any_receives, ARRAY_LEN(teams))
 {
     assert_team(&teams[_i], exchange_case, NULL);
 }
-END_TEST
 
 /* In order for each tag, whatever the order of asking; collectives in between. */
 static void tags_case(struct ddp_group *g, const void *arg)
@@ -125,11 +124,10 @@ static void tags_case(struct ddp_group *g, const void *arg)
     team_ok(g, ddp_barrier(g, &err));
 }
 
-START_TEST(each_tag_keeps_its_order)
+LOOP_TEST(each_tag_keeps_its_order, ARRAY_LEN(teams))
 {
     assert_team(&teams[_i], tags_case, NULL);
 }
-END_TEST
 
 /* One receives from any source; the last of them have left meanwhile. */
 static void any_source_case(struct ddp_group *g, const void *arg)
@@ -166,11 +164,10 @@ static void any_source_case(struct ddp_group *g, const void *arg)
     team_assert(g, strstr(err.text, "left"), "%s", err.text);
 }
 
-START_TEST(messages_may_come_from_any_source)
+LOOP_TEST(messages_may_come_from_any_source, ARRAY_LEN(teams))
 {
     assert_team(&teams[_i], any_source_case, NULL);
 }
-END_TEST
 
 /* A receive that was called off takes nothing; one that was asked first is first. */
 static void cancel_case(struct ddp_group *g, const void *arg)
@@ -198,11 +195,10 @@ static void cancel_case(struct ddp_group *g, const void *arg)
     team_ok(g, ddp_wait(coll, &err));
 }
 
-START_TEST(a_receive_can_be_called_off)
+LOOP_TEST(a_receive_can_be_called_off, ARRAY_LEN(teams))
 {
     assert_team(&teams[_i], cancel_case, NULL);
 }
-END_TEST
 
 /* How far two ranks of a test are; in memory that both share. */
 static _Atomic int *stage;
@@ -259,11 +255,10 @@ static void coming_case(struct ddp_group *g, const void *arg)
     free(want);
 }
 
-START_TEST(what_is_coming_in_is_not_lost)
+LOOP_TEST(what_is_coming_in_is_not_lost, 2)
 {
     assert_in_stages(_i ? "tcp" : NULL, coming_case);
 }
-END_TEST
 
 /* A wait that is over before the message goes on where it was; its deadline counts from
  * the first part. */
@@ -296,11 +291,10 @@ static void parts_case(struct ddp_group *g, const void *arg)
     *stage = 1;
 }
 
-START_TEST(a_wait_may_come_in_parts)
+LOOP_TEST(a_wait_may_come_in_parts, 2)
 {
     assert_in_stages(_i ? "tcp" : NULL, parts_case);
 }
-END_TEST
 
 /* Groups that live for a few messages: in one of two both speak first at the same time,
  * in the other one is answered; then both leave at once. */
@@ -328,11 +322,10 @@ static void first_case(struct ddp_group *g, const void *arg)
     }
 }
 
-START_TEST(any_rank_may_send_first)
+LOOP_TEST(any_rank_may_send_first, ARRAY_LEN(teams))
 {
     assert_team(&teams[_i], first_case, NULL);
 }
-END_TEST
 
 /* More short messages than there is room for, while the receiver is away; then the
  * receiver waits until it sleeps. */
@@ -355,11 +348,10 @@ static void full_case(struct ddp_group *g, const void *arg)
     team_ok(g, ddp_barrier(g, &err));
 }
 
-START_TEST(a_stream_may_be_full)
+LOOP_TEST(a_stream_may_be_full, ARRAY_LEN(teams))
 {
     assert_team(&teams[_i], full_case, NULL);
 }
-END_TEST
 
 static void size_case(struct ddp_group *g, const void *arg)
 {
@@ -375,27 +367,7 @@ static void size_case(struct ddp_group *g, const void *arg)
                 err.text);
 }
 
-START_TEST(another_size_is_an_error_of_both)
+LOOP_TEST(another_size_is_an_error_of_both, 2)
 {
     assert_team(&(struct team){.size = 2, .backend = _i ? "tcp" : NULL}, size_case, NULL);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("messages");
-    TCase *t = tcase_create("messages");
-    tcase_set_timeout(t, 250);
-    tcase_add_loop_test(t, messages_of_all_sizes_arrive, 0, ARRAY_LEN(teams));
-    tcase_add_loop_test(t, all_may_send_before_any_receives, 0, ARRAY_LEN(teams));
-    tcase_add_loop_test(t, each_tag_keeps_its_order, 0, ARRAY_LEN(teams));
-    tcase_add_loop_test(t, messages_may_come_from_any_source, 0, ARRAY_LEN(teams));
-    tcase_add_loop_test(t, a_receive_can_be_called_off, 0, ARRAY_LEN(teams));
-    tcase_add_loop_test(t, what_is_coming_in_is_not_lost, 0, 2);
-    tcase_add_loop_test(t, a_wait_may_come_in_parts, 0, 2);
-    tcase_add_loop_test(t, any_rank_may_send_first, 0, ARRAY_LEN(teams));
-    tcase_add_loop_test(t, a_stream_may_be_full, 0, ARRAY_LEN(teams));
-    tcase_add_loop_test(t, another_size_is_an_error_of_both, 0, 2);
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -11,6 +11,7 @@
  *     close  TCP only: both directions are shut, and the rank lives
  * Some words of each rank are tried; with DDP_TEST_POINTS=all every one.
  */
+#define CASE_SECONDS (getenv("DDP_TEST_POINTS") ? 3600 : 280)
 #include "tests/support/suite.h"
 #include "tests/worker/team.h"
 
@@ -339,7 +340,7 @@ static void try_points(const struct team *team, int victim, enum fault fault,
     fflush(stdout);
 }
 
-START_TEST(a_fault_at_any_message_is_told)
+LOOP_TEST(a_fault_at_any_message_is_told, RANKS *ARRAY_LEN(teams))
 {
     const struct team *team = &teams[_i / RANKS];
     int victim = _i % RANKS;
@@ -352,15 +353,4 @@ START_TEST(a_fault_at_any_message_is_told)
     try_points(team, victim, KILL, all);
     try_points(team, victim, CUT, all);
     try_points(team, victim, CLOSE, by_tcp);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("group points");
-    TCase *t = tcase_create("group points");
-    tcase_set_timeout(t, getenv("DDP_TEST_POINTS") ? 3600 : 280);
-    tcase_add_loop_test(t, a_fault_at_any_message_is_told, 0, RANKS * ARRAY_LEN(teams));
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-START_TEST(integers_wrap_around)
+TEST(integers_wrap_around)
 {
     int32_t a[] = {INT32_MAX, INT32_MIN, 65536}, b[] = {1, -1, 65536}, out[3];
     reduce_two(out, a, b, 3, DDP_I32, DDP_SUM);
@@ -26,9 +26,8 @@ START_TEST(integers_wrap_around)
     reduce_two(p, p, q, 1, DDP_I64, DDP_PRODUCT);
     ck_assert_int_eq(p[0], -2);
 }
-END_TEST
 
-START_TEST(nan_is_seen_by_max_and_min)
+TEST(nan_is_seen_by_max_and_min)
 {
     double a[] = {NAN, 1.0, 2.0, -0.5}, b[] = {1.0, NAN, 1.0, 0.5}, out[4];
     reduce_two(out, a, b, 4, DDP_F64, DDP_MAX);
@@ -40,10 +39,9 @@ START_TEST(nan_is_seen_by_max_and_min)
     ck_assert_double_eq(out[2], 1.0);
     ck_assert_double_eq(out[3], -0.5);
 }
-END_TEST
 
 /* The division is the last thing: of 3 it is correctly rounded, of integers truncated. */
-START_TEST(an_average_is_divided_once)
+TEST(an_average_is_divided_once)
 {
     double a = 1.0, b = 0.0, c = 0.0, out;
     const void *in[] = {&a, &b, &c};
@@ -61,10 +59,9 @@ START_TEST(an_average_is_divided_once)
     reduce_finish(&u, 1, DDP_U8, DDP_AVG, 300);
     ck_assert_int_eq(u, 0);
 }
-END_TEST
 
 /* Left to right, the same bits wherever the results go and however long the vectors. */
-START_TEST(the_order_is_that_of_the_operands)
+LOOP_TEST(the_order_is_that_of_the_operands, 4)
 {
     enum { MAX = 5000, N = 4 };
     static const size_t lengths[] = {0,  1,  2,  3,  15,   16,   17,
@@ -93,10 +90,9 @@ START_TEST(the_order_is_that_of_the_operands)
     for (int i = 0; i < N; i++)
         free(in[i]);
 }
-END_TEST
 
 /* Every binary16 survives widening and narrowing; ties go to even, the rest saturates. */
-START_TEST(short_floats_are_rounded_to_the_nearest)
+TEST(short_floats_are_rounded_to_the_nearest)
 {
     static const struct {
         float f;
@@ -145,9 +141,8 @@ START_TEST(short_floats_are_rounded_to_the_nearest)
         ck_assert_uint_eq(one, out[7]);
     }
 }
-END_TEST
 
-START_TEST(bits_of_integers)
+TEST(bits_of_integers)
 {
     uint8_t a[] = {0xf0, 0x0f}, b[] = {0x3c, 0x3c}, out[2];
     reduce_two(out, a, b, 2, DDP_U8, DDP_BAND);
@@ -160,19 +155,4 @@ START_TEST(bits_of_integers)
     reduce_two(&z, &x, &y, 1, DDP_I8, DDP_SUM);
     ck_assert_int_eq(z, -56);
     ck_assert(!reduce_sensible(DDP_BF16, DDP_BAND) && reduce_sensible(DDP_I64, DDP_BAND));
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("reduce");
-    TCase *t = tcase_create("reduce");
-    tcase_add_test(t, integers_wrap_around);
-    tcase_add_test(t, short_floats_are_rounded_to_the_nearest);
-    tcase_add_test(t, bits_of_integers);
-    tcase_add_test(t, nan_is_seen_by_max_and_min);
-    tcase_add_test(t, an_average_is_divided_once);
-    tcase_add_loop_test(t, the_order_is_that_of_the_operands, 0, 4);
-    suite_add_tcase(s, t);
-    return s;
 }

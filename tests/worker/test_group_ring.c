@@ -62,7 +62,9 @@ static bool read_one(size_t size)
     return true;
 }
 
-START_TEST(all_sizes_go_around)
+FIXTURE(begin, end)
+
+TEST(all_sizes_go_around)
 {
     for (unsigned turn = 0; turn < 40; turn++) {
         while (write_one(size_of(written)))
@@ -76,7 +78,6 @@ START_TEST(all_sizes_go_around)
         ck_assert(read_one(size_of(read_)));
     ck_assert(!read_one(0));
 }
-END_TEST
 
 static const struct {
     size_t size;
@@ -89,7 +90,7 @@ static const struct {
             {RING_PIECE - RING_LINE, RING_ROOM / (RING_PIECE - RING_LINE)}};
 
 /* A reader that takes all that it sees always makes room for one more, of any size. */
-START_TEST(a_full_ring_takes_more_when_read)
+LOOP_TEST(a_full_ring_takes_more_when_read, ARRAY_LEN(full))
 {
     for (unsigned lap = 0; lap < 5; lap++) {
         unsigned before = written;
@@ -103,16 +104,4 @@ START_TEST(a_full_ring_takes_more_when_read)
         ck_assert_uint_eq(read_, written);
         ck_assert(ring_has_room(&out, RING_PIECE));
     }
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("ring");
-    TCase *t = tcase_create("ring");
-    tcase_add_checked_fixture(t, begin, end);
-    tcase_add_test(t, all_sizes_go_around);
-    tcase_add_loop_test(t, a_full_ring_takes_more_when_read, 0, ARRAY_LEN(full));
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -1,4 +1,5 @@
 /* Groups made from groups: their members, several at once, and a death in them. */
+#define CASE_SECONDS 250
 #include "tests/support/suite.h"
 #include "tests/worker/team.h"
 
@@ -56,11 +57,10 @@ static void split_case(struct ddp_group *g, const void *arg)
     team_assert(g, sum_over(g, g, 1) == size, "the whole group is broken");
 }
 
-START_TEST(groups_are_split_by_colour_and_key)
+LOOP_TEST(groups_are_split_by_colour_and_key, ARRAY_LEN(teams))
 {
     assert_team(&teams[_i], split_case, NULL);
 }
-END_TEST
 
 /* Under way in three groups at once, started and waited for in an order of one's own: who
  * waits in one group must go on with what others need in another. */
@@ -101,11 +101,10 @@ static void several_case(struct ddp_group *g, const void *arg)
     ddp_group_destroy(back);
 }
 
-START_TEST(several_groups_are_used_at_once)
+LOOP_TEST(several_groups_are_used_at_once, ARRAY_LEN(teams))
 {
     assert_team(&teams[_i], several_case, NULL);
 }
-END_TEST
 
 /* A death in one group is an error of that group and of the whole, not of others; it is
  * called by its numbers in both. */
@@ -135,13 +134,12 @@ static void death_case(struct ddp_group *g, const void *arg)
     ddp_group_destroy(half);
 }
 
-START_TEST(a_death_breaks_the_groups_it_is_in)
+LOOP_TEST(a_death_breaks_the_groups_it_is_in, ARRAY_LEN(teams))
 {
     struct team t = teams[_i];
     t.expect_dead = 4;
     assert_team(&t, death_case, NULL);
 }
-END_TEST
 
 static void deadline_case(struct ddp_group *g, const void *arg)
 {
@@ -160,11 +158,10 @@ static void deadline_case(struct ddp_group *g, const void *arg)
     ddp_group_destroy(half);
 }
 
-START_TEST(each_group_has_its_own_deadline)
+LOOP_TEST(each_group_has_its_own_deadline, ARRAY_LEN(teams))
 {
     assert_team(&teams[_i], deadline_case, NULL);
 }
-END_TEST
 
 static void nonsense_case(struct ddp_group *g, const void *arg)
 {
@@ -191,22 +188,7 @@ static void nonsense_case(struct ddp_group *g, const void *arg)
         "%s", err.text);
 }
 
-START_TEST(nonsense_makes_no_group)
+TEST(nonsense_makes_no_group)
 {
     assert_team(&(struct team){.size = 4}, nonsense_case, NULL);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("groups of groups");
-    TCase *t = tcase_create("groups of groups");
-    tcase_set_timeout(t, 250);
-    tcase_add_loop_test(t, groups_are_split_by_colour_and_key, 0, ARRAY_LEN(teams));
-    tcase_add_loop_test(t, several_groups_are_used_at_once, 0, ARRAY_LEN(teams));
-    tcase_add_loop_test(t, a_death_breaks_the_groups_it_is_in, 0, ARRAY_LEN(teams));
-    tcase_add_loop_test(t, each_group_has_its_own_deadline, 0, ARRAY_LEN(teams));
-    tcase_add_test(t, nonsense_makes_no_group);
-    suite_add_tcase(s, t);
-    return s;
 }

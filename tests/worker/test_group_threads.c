@@ -1,6 +1,7 @@
 /* Two groups in one process, a thread per rank. ThreadSanitizer can look into what the
  * threads share as threads; of the group's memory each has a mapping of its own, which it
  * cannot tell to be the same. */
+#define CASE_SECONDS 250
 #include "tests/support/suite.h"
 #include "tests/worker/team.h"
 
@@ -79,7 +80,9 @@ static void *run(void *arg)
     return NULL;
 }
 
-START_TEST(threads_of_a_process_may_be_ranks)
+FIXTURE(start_server, stop_server)
+
+TEST(threads_of_a_process_may_be_ranks)
 {
     static const char *const names[] = {"one", "two"};
     struct rank ranks[2 * SIZE];
@@ -96,16 +99,4 @@ START_TEST(threads_of_a_process_may_be_ranks)
     for (int i = 0; i < 2 * SIZE; i++)
         ck_assert_msg(!ranks[i].failed, "rank %d of '%s': %s", ranks[i].rank,
                       ranks[i].name, ranks[i].failed);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("group threads");
-    TCase *t = tcase_create("group threads");
-    tcase_set_timeout(t, 250);
-    tcase_add_checked_fixture(t, start_server, stop_server);
-    tcase_add_test(t, threads_of_a_process_may_be_ranks);
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -150,12 +150,11 @@ static void steps_case(struct ddp_group *g, const void *arg)
     free(l);
 }
 
-START_TEST(a_step_is_that_of_all_samples)
+LOOP_TEST(a_step_is_that_of_all_samples, ARRAY_LEN(ways) * ARRAY_LEN(teams))
 {
     int way = _i % (int)ARRAY_LEN(ways);
     assert_team(&teams[(size_t)_i / ARRAY_LEN(ways)], steps_case, &way);
 }
-END_TEST
 
 /* The weights stay as they are. */
 static void infinite_case(struct ddp_group *g, const void *arg)
@@ -174,11 +173,10 @@ static void infinite_case(struct ddp_group *g, const void *arg)
     ddp_parallel_destroy(p);
 }
 
-START_TEST(a_gradient_that_is_not_finite_takes_no_step)
+LOOP_TEST(a_gradient_that_is_not_finite_takes_no_step, ARRAY_LEN(teams))
 {
     assert_team(&teams[_i], infinite_case, NULL);
 }
-END_TEST
 
 /* Who forgets a gradient is told which; the others that somebody has. */
 static void missing_case(struct ddp_group *g, const void *arg)
@@ -200,11 +198,10 @@ static void missing_case(struct ddp_group *g, const void *arg)
     free(l);
 }
 
-START_TEST(a_missing_gradient_is_named)
+TEST(a_missing_gradient_is_named)
 {
     assert_team(&(struct team){.size = 2}, missing_case, NULL);
 }
-END_TEST
 
 /* A place that rank 0 cannot write to is told to all before the first step. */
 static void place_case(struct ddp_group *g, const void *arg)
@@ -219,11 +216,10 @@ static void place_case(struct ddp_group *g, const void *arg)
         "%s", err.text);
 }
 
-START_TEST(a_place_that_cannot_be_written_is_told_early)
+TEST(a_place_that_cannot_be_written_is_told_early)
 {
     assert_team(&(struct team){.size = 3}, place_case, NULL);
 }
-END_TEST
 
 /* Mistakes that need no other rank. */
 static void refused_case(struct ddp_group *g, const void *arg)
@@ -264,23 +260,7 @@ static void refused_case(struct ddp_group *g, const void *arg)
     ddp_parallel_destroy(NULL);
 }
 
-START_TEST(mistakes_are_named)
+TEST(mistakes_are_named)
 {
     assert_team(&(struct team){.size = 1}, refused_case, NULL);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("parallel");
-    TCase *t = tcase_create("parallel");
-    tcase_add_loop_test(t, a_step_is_that_of_all_samples, 0,
-                        ARRAY_LEN(ways) * ARRAY_LEN(teams));
-    tcase_add_loop_test(t, a_gradient_that_is_not_finite_takes_no_step, 0,
-                        ARRAY_LEN(teams));
-    tcase_add_test(t, a_missing_gradient_is_named);
-    tcase_add_test(t, a_place_that_cannot_be_written_is_told_early);
-    tcase_add_test(t, mistakes_are_named);
-    suite_add_tcase(s, t);
-    return s;
 }

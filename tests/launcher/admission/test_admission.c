@@ -142,19 +142,19 @@ static void check_family(int i, int depth)
     close(netlink);
 }
 
-START_TEST(a_child_belongs_with_any_address_family)
+FIXTURE(setup, NULL)
+
+LOOP_TEST(a_child_belongs_with_any_address_family, ARRAY_LEN(families))
 {
     check_family(_i, 0);
 }
-END_TEST
 
-START_TEST(an_orphaned_grandchild_belongs)
+LOOP_TEST(an_orphaned_grandchild_belongs, ARRAY_LEN(families))
 {
     check_family(_i, 2);
 }
-END_TEST
 
-START_TEST(another_process_of_the_user_does_not_belong)
+TEST(another_process_of_the_user_does_not_belong)
 {
     union addr at, peer, local;
     int listener = listen_on(AF_INET, "127.0.0.1", &at);
@@ -172,9 +172,8 @@ START_TEST(another_process_of_the_user_does_not_belong)
     close(fd);
     kill(agent, SIGKILL);
 }
-END_TEST
 
-START_TEST(closed_and_unknown_connections_are_rejected)
+TEST(closed_and_unknown_connections_are_rejected)
 {
     union addr at, peer, local;
     int listener = listen_on(AF_INET, "127.0.0.1", &at);
@@ -190,7 +189,6 @@ START_TEST(closed_and_unknown_connections_are_rejected)
     ck_assert_int_eq(sockdiag_find(-1, &peer.any, &local.any, &owner, &err), -1);
     admission_destroy(d);
 }
-END_TEST
 
 static bool serves_tcp(struct nlmsghdr *head, int error)
 {
@@ -209,7 +207,7 @@ static bool serves_tcp(struct nlmsghdr *head, int error)
 }
 
 /* As the kernel replies without tcp_diag, and without inet_diag. */
-START_TEST(a_kernel_without_the_module_is_noticed)
+TEST(a_kernel_without_the_module_is_noticed)
 {
     struct nlmsghdr done = {.nlmsg_type = NLMSG_DONE}, bad = {.nlmsg_type = NLMSG_ERROR};
     ck_assert(serves_tcp(&done, 0));
@@ -219,9 +217,8 @@ START_TEST(a_kernel_without_the_module_is_noticed)
     ck_assert_int_ge(netlink, 0);
     close(netlink);
 }
-END_TEST
 
-START_TEST(an_accepted_connection_is_checked_by_its_descriptor)
+TEST(an_accepted_connection_is_checked_by_its_descriptor)
 {
     struct admission *d = admission_create(getpid());
     union addr at, peer, local;
@@ -236,10 +233,9 @@ START_TEST(an_accepted_connection_is_checked_by_its_descriptor)
     ck_assert_str_eq(err.text, "its local address cannot be read: Bad file descriptor");
     admission_destroy(d);
 }
-END_TEST
 
 /* The kernel returns the listener of that port instead, which is not the client. */
-START_TEST(a_listener_is_not_a_connection)
+TEST(a_listener_is_not_a_connection)
 {
     union addr at, elsewhere = address(AF_INET, "127.0.0.1");
     int listener = listen_on(AF_INET, "127.0.0.1", &at);
@@ -250,9 +246,8 @@ START_TEST(a_listener_is_not_a_connection)
                      ADMISSION_ELSEWHERE);
     admission_destroy(d);
 }
-END_TEST
 
-START_TEST(a_descriptor_passed_on_counts_for_its_holder)
+TEST(a_descriptor_passed_on_counts_for_its_holder)
 {
     union addr at, peer, local;
     int listener = listen_on(AF_INET, "127.0.0.1", &at);
@@ -267,7 +262,6 @@ START_TEST(a_descriptor_passed_on_counts_for_its_holder)
     ck_assert_int_eq(admission_check(d, &peer.any, &local.any, &err), -1);
     admission_destroy(d);
 }
-END_TEST
 
 /* --- processes that have changed user, namespaces or visibility --------------------- */
 
@@ -333,7 +327,7 @@ static int answer_to(void (*change)(void), bool ours, void (*other)(void))
     return answer;
 }
 
-START_TEST(descent_decides_with_another_user)
+TEST(descent_decides_with_another_user)
 {
     if (geteuid() != 0)
         return;
@@ -341,9 +335,8 @@ START_TEST(descent_decides_with_another_user)
     ck_assert_int_eq(answer_to(be_another_user, false, change_nothing), -1);
     ck_assert_ptr_nonnull(strstr(err.text, "belongs to user 65534"));
 }
-END_TEST
 
-START_TEST(descent_decides_in_other_namespaces)
+TEST(descent_decides_in_other_namespaces)
 {
     if (geteuid() == 0)
         ck_assert_int_eq(answer_to(leave_namespaces, true, change_nothing), 0);
@@ -357,7 +350,6 @@ START_TEST(descent_decides_in_other_namespaces)
     if (status == 0) /* ordinary users may have some */
         ck_assert_int_eq(answer_to(leave_namespaces, true, change_nothing), 0);
 }
-END_TEST
 
 static int to_helper[2], from_helper[2];
 
@@ -386,7 +378,7 @@ static void be_the_helper(void)
     _exit(0);
 }
 
-START_TEST(an_id_that_is_mapped_to_one_of_the_users_belongs)
+TEST(an_id_that_is_mapped_to_one_of_the_users_belongs)
 {
     if (geteuid() != 0)
         return;
@@ -404,9 +396,8 @@ START_TEST(an_id_that_is_mapped_to_one_of_the_users_belongs)
     ck_assert_int_eq(answer_to(be_mapped, true, change_nothing), 0);
     ck_assert_int_eq(answer_to(be_mapped, false, change_nothing), -1);
 }
-END_TEST
 
-START_TEST(hidden_descriptors_belong_without_other_candidates)
+TEST(hidden_descriptors_belong_without_other_candidates)
 {
     if (geteuid() == 0) {
         be_another_user();
@@ -416,9 +407,8 @@ START_TEST(hidden_descriptors_belong_without_other_candidates)
     ck_assert_int_eq(answer_to(hide, false, change_nothing), -1);
     ck_assert_int_eq(answer_to(change_nothing, false, hide), -1);
 }
-END_TEST
 
-START_TEST(many_children_one_after_the_other)
+TEST(many_children_one_after_the_other)
 {
     union addr at, peer, local;
     int listener = listen_on(AF_INET, "127.0.0.1", &at);
@@ -429,28 +419,4 @@ START_TEST(many_children_one_after_the_other)
         ck_ok(admission_check(d, &peer.any, &local.any, &err), err);
     }
     admission_destroy(d);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("admission");
-    TCase *t = tcase_create("admission");
-    tcase_add_checked_fixture(t, setup, NULL);
-    tcase_add_loop_test(t, a_child_belongs_with_any_address_family, 0,
-                        ARRAY_LEN(families));
-    tcase_add_loop_test(t, an_orphaned_grandchild_belongs, 0, ARRAY_LEN(families));
-    tcase_add_test(t, another_process_of_the_user_does_not_belong);
-    tcase_add_test(t, closed_and_unknown_connections_are_rejected);
-    tcase_add_test(t, a_kernel_without_the_module_is_noticed);
-    tcase_add_test(t, an_accepted_connection_is_checked_by_its_descriptor);
-    tcase_add_test(t, a_listener_is_not_a_connection);
-    tcase_add_test(t, a_descriptor_passed_on_counts_for_its_holder);
-    tcase_add_test(t, descent_decides_with_another_user);
-    tcase_add_test(t, descent_decides_in_other_namespaces);
-    tcase_add_test(t, an_id_that_is_mapped_to_one_of_the_users_belongs);
-    tcase_add_test(t, hidden_descriptors_belong_without_other_candidates);
-    tcase_add_test(t, many_children_one_after_the_other);
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -84,7 +84,9 @@ static const struct {
      "[1] e\n"},
 };
 
-START_TEST(lines_have_the_shape_the_options_say)
+FIXTURE(output_setup, output_teardown)
+
+LOOP_TEST(lines_have_the_shape_the_options_say, ARRAY_LEN(shapes))
 {
     to_files();
     ck_assert_msg(make(&shapes[_i].opts, shapes[_i].nranks, shapes[_i].hosts) != NULL,
@@ -96,9 +98,8 @@ START_TEST(lines_have_the_shape_the_options_say)
     assert_wrote("out", shapes[_i].out);
     assert_wrote("err", shapes[_i].err);
 }
-END_TEST
 
-START_TEST(a_second_rank_begins_a_line)
+TEST(a_second_rank_begins_a_line)
 {
     const struct opts opts = {0};
     to_files();
@@ -111,9 +112,8 @@ START_TEST(a_second_rank_begins_a_line)
     assert_wrote("out", "a\n[1] c\n");
     assert_wrote("err", "b\n[1] d\n");
 }
-END_TEST
 
-START_TEST(tags_only_at_the_start_of_a_line)
+TEST(tags_only_at_the_start_of_a_line)
 {
     to_files();
     make(&(struct opts){0}, 2, false);
@@ -125,9 +125,8 @@ START_TEST(tags_only_at_the_start_of_a_line)
     output_end(output, 0, OUT_STDOUT);
     assert_wrote("out", "[1] whole\n[0] half\n[0] \n[1] start\n[0] third\n");
 }
-END_TEST
 
-START_TEST(every_split_gives_the_same_lines)
+LOOP_TEST(every_split_gives_the_same_lines, 19)
 {
     static const char text[] = "one\n\ntwo three\nfour"; /* 19 bytes */
     size_t cut = (size_t)_i;
@@ -138,9 +137,8 @@ START_TEST(every_split_gives_the_same_lines)
     output_end(output, 0, OUT_STDOUT);
     assert_wrote("out", "[0] one\n[0] \n[0] two three\n[0] four\n");
 }
-END_TEST
 
-START_TEST(a_long_line_is_held_until_its_end)
+TEST(a_long_line_is_held_until_its_end)
 {
     to_files();
     make(&(struct opts){.tag_output = TAG_ON}, 2, false);
@@ -159,9 +157,8 @@ START_TEST(a_long_line_is_held_until_its_end)
     free(text);
     free(big);
 }
-END_TEST
 
-START_TEST(all_held_lines_together_have_a_limit)
+TEST(all_held_lines_together_have_a_limit)
 {
     enum { PIECE = 4 << 20, PIECES = 31 };
     to_files();
@@ -181,9 +178,8 @@ START_TEST(all_held_lines_together_have_a_limit)
     assert_wrote("err", "");
     free(piece);
 }
-END_TEST
 
-START_TEST(without_tags_bytes_pass_at_once)
+TEST(without_tags_bytes_pass_at_once)
 {
     to_files();
     make(&(struct opts){0}, 1, false);
@@ -193,9 +189,8 @@ START_TEST(without_tags_bytes_pass_at_once)
     ck_assert_int_eq(output_flush(output, now_ms() + 1000), 0);
     assert_wrote("out", "no newline: ");
 }
-END_TEST
 
-START_TEST(our_own_line_starts_a_line)
+TEST(our_own_line_starts_a_line)
 {
     to_files();
     make(&(struct opts){0}, 1, false);
@@ -205,9 +200,8 @@ START_TEST(our_own_line_starts_a_line)
     output_say(output, "again");
     assert_wrote("err", "half\nddprun: rank 0 died\nagain\n");
 }
-END_TEST
 
-START_TEST(times_are_those_of_the_first_byte)
+TEST(times_are_those_of_the_first_byte)
 {
     to_files();
     make(&(struct opts){.timestamp_output = true}, 2, false);
@@ -228,9 +222,8 @@ START_TEST(times_are_those_of_the_first_byte)
     regfree(&re);
     free(text);
 }
-END_TEST
 
-START_TEST(unknown_ranks_are_rejected)
+TEST(unknown_ranks_are_rejected)
 {
     static const char *const bad[] = {"4", "1-4", "2-1", "x", "", "1,", "-1", "1;2"};
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
@@ -239,11 +232,10 @@ START_TEST(unknown_ranks_are_rejected)
         ck_assert_ptr_nonnull(strstr(err.text, "--output-from"));
     }
 }
-END_TEST
 
 /* ---- tails ---- */
 
-START_TEST(the_tail_is_the_end_of_stderr)
+TEST(the_tail_is_the_end_of_stderr)
 {
     to_files();
     make(&(struct opts){.output_from = "1"}, 2, false);
@@ -265,9 +257,8 @@ START_TEST(the_tail_is_the_end_of_stderr)
     ck_assert_str_eq(tail + strlen(tail) - 13, "line 999\nhalf");
     free(tail);
 }
-END_TEST
 
-START_TEST(the_tail_of_long_lines_starts_at_a_line)
+TEST(the_tail_of_long_lines_starts_at_a_line)
 {
     to_files();
     make(&(struct opts){0}, 1, false);
@@ -286,7 +277,6 @@ START_TEST(the_tail_of_long_lines_starts_at_a_line)
     free(tail);
     free(big);
 }
-END_TEST
 
 /* ---- files of ranks ---- */
 
@@ -298,7 +288,7 @@ static const struct {
     {"100%%%r%s", "100%2out", "100%2err", "100%0out"},
 };
 
-START_TEST(each_rank_has_its_files)
+LOOP_TEST(each_rank_has_its_files, ARRAY_LEN(patterns))
 {
     to_files();
     char *pattern = xasprintf("%s/%s", folder, patterns[_i].pattern);
@@ -315,9 +305,8 @@ START_TEST(each_rank_has_its_files)
     free(gone);
     free(pattern);
 }
-END_TEST
 
-START_TEST(without_s_both_streams_share_a_file)
+TEST(without_s_both_streams_share_a_file)
 {
     to_files();
     char *pattern = xasprintf("%s/%%r.log", folder);
@@ -328,9 +317,8 @@ START_TEST(without_s_both_streams_share_a_file)
     assert_wrote("1.log", "a\nb\nc\n");
     free(pattern);
 }
-END_TEST
 
-START_TEST(a_rank_on_another_host_has_another_file)
+TEST(a_rank_on_another_host_has_another_file)
 {
     to_files();
     char *pattern = xasprintf("%s/%%h.%%r", folder);
@@ -348,9 +336,8 @@ START_TEST(a_rank_on_another_host_has_another_file)
     assert_wrote("node02.2", "a\n--- 3 ---\nc\n");
     free(pattern);
 }
-END_TEST
 
-START_TEST(many_files_are_not_many_descriptors)
+TEST(many_files_are_not_many_descriptors)
 {
     to_files();
     char *pattern = xasprintf("%s/%%r", folder);
@@ -365,9 +352,8 @@ START_TEST(many_files_are_not_many_descriptors)
     ck_assert_int_lt(fd, 300);
     free(pattern);
 }
-END_TEST
 
-START_TEST(a_file_error_is_reported_once)
+TEST(a_file_error_is_reported_once)
 {
     to_files();
     make(&(struct opts){.output_filename = "/dev/full/x"}, 2, false);
@@ -380,7 +366,6 @@ START_TEST(a_file_error_is_reported_once)
                "files of --output-filename are incomplete from here on, the terminal is "
                "not\n");
 }
-END_TEST
 
 static const struct {
     const char *pattern, *say;
@@ -390,37 +375,9 @@ static const struct {
     {"", "needs the name of a folder"},
 };
 
-START_TEST(a_bad_pattern_is_rejected)
+LOOP_TEST(a_bad_pattern_is_rejected, ARRAY_LEN(bad_patterns))
 {
     ck_assert_ptr_null(
         make(&(struct opts){.output_filename = bad_patterns[_i].pattern}, 2, false));
     ck_assert_msg(strstr(err.text, bad_patterns[_i].say) != NULL, "%s", err.text);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("output");
-    TCase *t = tcase_create("output");
-    tcase_add_checked_fixture(t, output_setup, output_teardown);
-    tcase_add_loop_test(t, lines_have_the_shape_the_options_say, 0, ARRAY_LEN(shapes));
-    tcase_add_test(t, a_second_rank_begins_a_line);
-    tcase_add_test(t, tags_only_at_the_start_of_a_line);
-    tcase_add_loop_test(t, every_split_gives_the_same_lines, 0, 19);
-    tcase_add_test(t, a_long_line_is_held_until_its_end);
-    tcase_add_test(t, all_held_lines_together_have_a_limit);
-    tcase_add_test(t, without_tags_bytes_pass_at_once);
-    tcase_add_test(t, our_own_line_starts_a_line);
-    tcase_add_test(t, times_are_those_of_the_first_byte);
-    tcase_add_test(t, unknown_ranks_are_rejected);
-    tcase_add_test(t, the_tail_is_the_end_of_stderr);
-    tcase_add_test(t, the_tail_of_long_lines_starts_at_a_line);
-    tcase_add_loop_test(t, each_rank_has_its_files, 0, ARRAY_LEN(patterns));
-    tcase_add_test(t, without_s_both_streams_share_a_file);
-    tcase_add_test(t, a_rank_on_another_host_has_another_file);
-    tcase_add_test(t, many_files_are_not_many_descriptors);
-    tcase_add_test(t, a_file_error_is_reported_once);
-    tcase_add_loop_test(t, a_bad_pattern_is_rejected, 0, ARRAY_LEN(bad_patterns));
-    suite_add_tcase(s, t);
-    return s;
 }

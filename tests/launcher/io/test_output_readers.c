@@ -55,7 +55,9 @@ static void make_for(enum reader kind)
     }
 }
 
-START_TEST(a_slow_reader_gets_everything)
+FIXTURE(output_setup, output_teardown)
+
+LOOP_TEST(a_slow_reader_gets_everything, READERS)
 {
     int reader = stdout_for((enum reader)_i);
     make_for((enum reader)_i);
@@ -86,9 +88,8 @@ START_TEST(a_slow_reader_gets_everything)
     ck_assert_int_eq(drains, 1);
     ck_assert_uint_gt(output_room(output), 1 << 20);
 }
-END_TEST
 
-START_TEST(a_slow_reader_of_a_fifo_gets_everything)
+TEST(a_slow_reader_of_a_fifo_gets_everything)
 {
     char *folder = temp_dir();
     char *pattern = xasprintf("%s/%%r", folder), *path = xasprintf("%s/0", folder);
@@ -115,9 +116,8 @@ START_TEST(a_slow_reader_of_a_fifo_gets_everything)
     free(pattern);
     free(folder);
 }
-END_TEST
 
-START_TEST(flushing_ends_at_its_deadline)
+TEST(flushing_ends_at_its_deadline)
 {
     stdout_pipe();
     make(&(struct opts){0}, 1, false);
@@ -126,7 +126,6 @@ START_TEST(flushing_ends_at_its_deadline)
     ck_assert_int_eq(output_flush(output, now_ms() + 50), -1);
     free(big);
 }
-END_TEST
 
 static int losses;
 
@@ -138,7 +137,7 @@ static void on_lost(enum out_stream stream, bool reader_left, const char *why, v
     ck_assert_ptr_nonnull(strstr(why, "cannot write to stdout: "));
 }
 
-START_TEST(a_closed_reader_is_reported_once)
+TEST(a_closed_reader_is_reported_once)
 {
     bool reader_left = true;
     int reader = stdout_pipe();
@@ -153,9 +152,8 @@ START_TEST(a_closed_reader_is_reported_once)
     ck_assert_uint_gt(output_room(output), 0);
     ck_assert_int_eq(output_flush(output, now_ms() + 1000), -1);
 }
-END_TEST
 
-START_TEST(a_full_disk_is_reported_once)
+TEST(a_full_disk_is_reported_once)
 {
     bool reader_left = false;
     int full = open("/dev/full", O_WRONLY);
@@ -169,9 +167,8 @@ START_TEST(a_full_disk_is_reported_once)
     turn();
     ck_assert_int_eq(losses, 1);
 }
-END_TEST
 
-START_TEST(both_streams_to_one_pipe_keep_their_order)
+TEST(both_streams_to_one_pipe_keep_their_order)
 {
     int reader = stdout_pipe();
     dup2(1, 2);
@@ -183,20 +180,4 @@ START_TEST(both_streams_to_one_pipe_keep_their_order)
     ck_assert_int_eq(read(reader, text, sizeof text), 600);
     for (int i = 0; i < 100; i++)
         ck_assert_int_eq(text[i * 6 + 1], '0' + i % 2);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("output_readers");
-    TCase *t = tcase_create("output_readers");
-    tcase_add_checked_fixture(t, output_setup, output_teardown);
-    tcase_add_loop_test(t, a_slow_reader_gets_everything, 0, READERS);
-    tcase_add_test(t, a_slow_reader_of_a_fifo_gets_everything);
-    tcase_add_test(t, flushing_ends_at_its_deadline);
-    tcase_add_test(t, a_closed_reader_is_reported_once);
-    tcase_add_test(t, a_full_disk_is_reported_once);
-    tcase_add_test(t, both_streams_to_one_pipe_keep_their_order);
-    suite_add_tcase(s, t);
-    return s;
 }

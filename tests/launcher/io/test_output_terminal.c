@@ -36,7 +36,9 @@ static void assert_shows(int terminal, const char *want)
     ck_assert_str_eq(text, want);
 }
 
-START_TEST(a_terminal_shows_a_progress_bar_under_its_tag)
+FIXTURE(output_setup, output_teardown)
+
+TEST(a_terminal_shows_a_progress_bar_under_its_tag)
 {
     int terminal = on_terminal();
     make(&(struct opts){0}, 2, false);
@@ -46,9 +48,8 @@ START_TEST(a_terminal_shows_a_progress_bar_under_its_tag)
     feed(0, OUT_STDERR, "\n");
     assert_shows(terminal, "[0]  10%\r\033[K[1] line\r\n[0]  20%\r\n");
 }
-END_TEST
 
-START_TEST(a_slow_progress_bar_is_not_one_step_behind)
+TEST(a_slow_progress_bar_is_not_one_step_behind)
 {
     int terminal = on_terminal();
     make(&(struct opts){0}, 2, false);
@@ -61,9 +62,8 @@ START_TEST(a_slow_progress_bar_is_not_one_step_behind)
     feed(0, OUT_STDERR, "\n");
     assert_shows(terminal, "\r\n");
 }
-END_TEST
 
-START_TEST(a_terminal_shows_a_question)
+TEST(a_terminal_shows_a_question)
 {
     int terminal = on_terminal();
     make(&(struct opts){0}, 3, false);
@@ -92,17 +92,4 @@ START_TEST(a_terminal_shows_a_question)
     assert_shows(terminal, "[2] bye");
     output_end(output, 2, OUT_STDOUT);
     assert_shows(terminal, "\r\n");
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("output_terminal");
-    TCase *t = tcase_create("output_terminal");
-    tcase_add_checked_fixture(t, output_setup, output_teardown);
-    tcase_add_test(t, a_terminal_shows_a_progress_bar_under_its_tag);
-    tcase_add_test(t, a_slow_progress_bar_is_not_one_step_behind);
-    tcase_add_test(t, a_terminal_shows_a_question);
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -82,7 +82,9 @@ static void turn_until(const int *count)
         event_base_loop(loop_base(loop), EVLOOP_ONCE);
 }
 
-START_TEST(order_is_kept)
+FIXTURE(setup, teardown)
+
+TEST(order_is_kept)
 {
     for (int i = 0; i < 1000; i++) {
         text(i % 2 ? "b" : "a");
@@ -94,9 +96,8 @@ START_TEST(order_is_kept)
     for (int i = 0; i < 1000; i++)
         ck_assert_int_eq(disk.got[i], i % 2 ? 'b' : 'a');
 }
-END_TEST
 
-START_TEST(a_stalled_disk_blocks_no_caller)
+TEST(a_stalled_disk_blocks_no_caller)
 {
     disk.stalled = true;
     int64_t began = now_ms();
@@ -120,11 +121,10 @@ START_TEST(a_stalled_disk_blocks_no_caller)
     ck_assert_uint_ge(disk.n, WRITER_HIGH);
     ck_assert(writer_finish(writer));
 }
-END_TEST
 
 /* The owner stops at WRITER_HIGH even if the queue is smaller at the end of the
  * iteration. */
-START_TEST(a_full_queue_reports_when_it_has_drained)
+TEST(a_full_queue_reports_when_it_has_drained)
 {
     disk.stalled = true;
     size_t piece = 64 << 10;
@@ -142,9 +142,8 @@ START_TEST(a_full_queue_reports_when_it_has_drained)
     turn_until(&drained);
     ck_assert_int_eq(drained, 1);
 }
-END_TEST
 
-START_TEST(the_end_is_reported_after_the_last_write)
+TEST(the_end_is_reported_after_the_last_write)
 {
     disk.stalled = true;
     text("last");
@@ -154,9 +153,8 @@ START_TEST(the_end_is_reported_after_the_last_write)
     ck_assert_int_eq(drained, 1);
     ck_assert_uint_eq(disk.n, 4);
 }
-END_TEST
 
-START_TEST(an_error_is_reported_once)
+TEST(an_error_is_reported_once)
 {
     disk.error = EIO;
     text("a");
@@ -166,9 +164,8 @@ START_TEST(an_error_is_reported_once)
     ck_assert_int_eq(failed, 1);
     ck_assert_uint_eq(disk.n, 2);
 }
-END_TEST
 
-START_TEST(a_stalled_writer_is_abandoned)
+TEST(a_stalled_writer_is_abandoned)
 {
     disk.stalled = true;
     text("a");
@@ -185,7 +182,6 @@ START_TEST(a_stalled_writer_is_abandoned)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     ck_assert(disk.released);
 }
-END_TEST
 
 static atomic_int releases;
 
@@ -202,7 +198,7 @@ static void count_release(void *to)
 
 /* For the thread sanitizer: the thread may free the writer while it is being destroyed.
  */
-START_TEST(a_writer_may_be_destroyed_while_it_writes)
+TEST(a_writer_may_be_destroyed_while_it_writes)
 {
     enum { ROUNDS = 200 };
     struct ddp_err err;
@@ -220,21 +216,4 @@ START_TEST(a_writer_may_be_destroyed_while_it_writes)
     for (int64_t end = now_ms() + 10000; releases < ROUNDS && now_ms() < end;)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     ck_assert_int_eq(releases, ROUNDS);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("writer");
-    TCase *t = tcase_create("writer");
-    tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, order_is_kept);
-    tcase_add_test(t, a_stalled_disk_blocks_no_caller);
-    tcase_add_test(t, a_full_queue_reports_when_it_has_drained);
-    tcase_add_test(t, the_end_is_reported_after_the_last_write);
-    tcase_add_test(t, an_error_is_reported_once);
-    tcase_add_test(t, a_stalled_writer_is_abandoned);
-    tcase_add_test(t, a_writer_may_be_destroyed_while_it_writes);
-    suite_add_tcase(s, t);
-    return s;
 }

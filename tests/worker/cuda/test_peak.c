@@ -43,7 +43,7 @@ static const struct {
      503.8, 503.8},
 };
 
-START_TEST(each_computes_what_its_paper_says)
+LOOP_TEST(each_computes_what_its_paper_says, ARRAY_LEN(papers))
 {
     const double told[] = {[PRECISION_FP32] = papers[_i].fp32,
                            [PRECISION_TF32] = papers[_i].tf32,
@@ -57,7 +57,6 @@ START_TEST(each_computes_what_its_paper_says)
                       "%s: %g instead of %g TFLOP/s", papers[_i].name, rate, told[p]);
     }
 }
-END_TEST
 
 /* Of the same architectures, but with an unknown peak: cut down, of
  * another kind, or later than this table. */
@@ -78,21 +77,10 @@ static const struct {
     {"", 9, 0},
 };
 
-START_TEST(a_stranger_is_unknown)
+LOOP_TEST(a_stranger_is_unknown, ARRAY_LEN(strangers))
 {
     for (int p = PRECISION_FP32; p <= PRECISION_FP16; p++)
         ck_assert_int_eq(peak_flop_per_clock(strangers[_i].name, strangers[_i].major,
                                              strangers[_i].minor, (enum precision)p),
                          0);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("peak");
-    TCase *t = tcase_create("peak");
-    tcase_add_loop_test(t, each_computes_what_its_paper_says, 0, ARRAY_LEN(papers));
-    tcase_add_loop_test(t, a_stranger_is_unknown, 0, ARRAY_LEN(strangers));
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -46,7 +46,7 @@ static const struct linear_shape linears[] = {
     {17, 17, 17, true},   {3, 1000, 129, false},
 };
 
-START_TEST(linear_layers_agree)
+LOOP_TEST(linear_layers_agree, ARRAY_LEN(linears) * MAX_ENGINES)
 {
     const struct linear_shape s = linears[_i % (int)ARRAY_LEN(linears)];
     const struct kernels *k[2] = {&kernels_plain, engine(_i, (int)ARRAY_LEN(linears))};
@@ -92,7 +92,6 @@ START_TEST(linear_layers_agree)
     k[1]->linear_plan_free(p[1]);
     kernels_set_threads(1);
 }
-END_TEST
 
 /* A chain of two convolutions, since images between them lie as each engine likes. */
 static const struct {
@@ -162,7 +161,7 @@ static void free_chain(struct chain *c)
     }
 }
 
-START_TEST(convolutions_agree)
+LOOP_TEST(convolutions_agree, ARRAY_LEN(convs) * MAX_ENGINES)
 {
     int i = _i % (int)ARRAY_LEN(convs), B = convs[i].B;
     const struct kernels *k = engine(_i, (int)ARRAY_LEN(convs));
@@ -208,11 +207,10 @@ START_TEST(convolutions_agree)
     free(dy);
     kernels_set_threads(1);
 }
-END_TEST
 
 static const int64_t lengths[] = {1, 15, 63, 64, 65, 1000, 4095, 4097, 70001};
 
-START_TEST(dropout_draws_the_same_mask_everywhere)
+LOOP_TEST(dropout_draws_the_same_mask_everywhere, ARRAY_LEN(lengths) * MAX_ENGINES)
 {
     int64_t n = lengths[_i % (int)ARRAY_LEN(lengths)], kept = 0;
     const struct kernels *k = engine(_i, (int)ARRAY_LEN(lengths));
@@ -239,9 +237,8 @@ START_TEST(dropout_draws_the_same_mask_everywhere)
     free(b);
     kernels_set_threads(1);
 }
-END_TEST
 
-START_TEST(arrays_are_added_scaled_and_looked_at_alike)
+LOOP_TEST(arrays_are_added_scaled_and_looked_at_alike, ARRAY_LEN(lengths) * MAX_ENGINES)
 {
     size_t n = (size_t)lengths[_i % (int)ARRAY_LEN(lengths)];
     const struct kernels *k = engine(_i, (int)ARRAY_LEN(lengths));
@@ -266,9 +263,8 @@ START_TEST(arrays_are_added_scaled_and_looked_at_alike)
     free(want);
     kernels_set_threads(1);
 }
-END_TEST
 
-START_TEST(losses_are_what_one_computes_by_hand)
+TEST(losses_are_what_one_computes_by_hand)
 {
     int correct;
     float dl[6], logits[] = {0, 0, 0, 100, -100, 0};
@@ -285,7 +281,6 @@ START_TEST(losses_are_what_one_computes_by_hand)
     ck_assert_double_eq_tol((double)dy[1], 1, 1e-6);
     ck_assert_double_eq_tol((double)dy[3], -0.5, 1e-6);
 }
-END_TEST
 
 /* Parameters after 1, 2 and 3 steps of torch.optim (2.15) from w = {1, -2, 0.5} with
  * gradients {0.1, -1, 3} * step number; test_parity.py compares whole runs when PyTorch
@@ -317,7 +312,7 @@ static const struct {
       {0.988649227, -1.98811315, 0.48794447}}},
 };
 
-START_TEST(optimisers_step_as_pytorchs_do)
+LOOP_TEST(optimisers_step_as_pytorchs_do, ARRAY_LEN(optimisers) * MAX_ENGINES)
 {
     int which = _i % (int)ARRAY_LEN(optimisers);
     const struct kernels *k = engine(_i, (int)ARRAY_LEN(optimisers));
@@ -338,9 +333,8 @@ START_TEST(optimisers_step_as_pytorchs_do)
                           (double)w[i], optimisers[which].want[step - 1][i]);
     }
 }
-END_TEST
 
-START_TEST(optimisers_agree_on_long_blocks)
+LOOP_TEST(optimisers_agree_on_long_blocks, MAX_ENGINES)
 {
     const struct kernels *k = engine(_i, 1);
     if (k == NULL)
@@ -375,9 +369,8 @@ START_TEST(optimisers_agree_on_long_blocks)
     }
     kernels_set_threads(1);
 }
-END_TEST
 
-START_TEST(engines_go_by_name)
+TEST(engines_go_by_name)
 {
     struct ddp_err err = {""};
     ck_assert_str_eq(kernels_get("simd", &err)->name, "simd");
@@ -386,24 +379,4 @@ START_TEST(engines_go_by_name)
     ck_assert_ptr_nonnull(
         strstr(err.text, "unknown engine 'abacus'; this machine has: "));
     ck_assert_ptr_nonnull(strstr(err.text, "simd"));
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("kernels");
-    TCase *t = tcase_create("kernels");
-    tcase_add_loop_test(t, linear_layers_agree, 0, ARRAY_LEN(linears) * MAX_ENGINES);
-    tcase_add_loop_test(t, convolutions_agree, 0, ARRAY_LEN(convs) * MAX_ENGINES);
-    tcase_add_loop_test(t, dropout_draws_the_same_mask_everywhere, 0,
-                        ARRAY_LEN(lengths) * MAX_ENGINES);
-    tcase_add_loop_test(t, arrays_are_added_scaled_and_looked_at_alike, 0,
-                        ARRAY_LEN(lengths) * MAX_ENGINES);
-    tcase_add_test(t, losses_are_what_one_computes_by_hand);
-    tcase_add_loop_test(t, optimisers_step_as_pytorchs_do, 0,
-                        ARRAY_LEN(optimisers) * MAX_ENGINES);
-    tcase_add_loop_test(t, optimisers_agree_on_long_blocks, 0, MAX_ENGINES);
-    tcase_add_test(t, engines_go_by_name);
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -125,19 +125,17 @@ static void assert_ranks_are_one(int cut)
     }
 }
 
-START_TEST(two_ranks_normalise_as_one)
+TEST(two_ranks_normalise_as_one)
 {
     assert_ranks_are_one(FIRST);
 }
-END_TEST
 
-START_TEST(a_rank_without_samples_takes_part)
+TEST(a_rank_without_samples_takes_part)
 {
     assert_ranks_are_one(ALL);
 }
-END_TEST
 
-START_TEST(a_bad_number_leaves_the_running_means)
+TEST(a_bad_number_leaves_the_running_means)
 {
     enum { BAD = 1 };
     for (int i = 0; i <= nengines(); i++) {
@@ -154,9 +152,8 @@ START_TEST(a_bad_number_leaves_the_running_means)
         ck_assert_mem_eq(bad.running, good.running, sizeof good.running);
     }
 }
-END_TEST
 
-START_TEST(alone_all_engines_agree)
+TEST(alone_all_engines_agree)
 {
     for (int i = 0; i < nengines(); i++) {
         const struct kernels *k = engine_at(i);
@@ -170,17 +167,4 @@ START_TEST(alone_all_engines_agree)
         assert_close(ours.dw, truth.dw, C, "dw");
         assert_close(ours.running, truth.running, 2 * C, "running");
     }
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("norm");
-    TCase *t = tcase_create("norm");
-    tcase_add_test(t, alone_all_engines_agree);
-    tcase_add_test(t, two_ranks_normalise_as_one);
-    tcase_add_test(t, a_bad_number_leaves_the_running_means);
-    tcase_add_test(t, a_rank_without_samples_takes_part);
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -150,7 +150,7 @@ static void free_side(struct side *s)
         free(all[i]);
 }
 
-START_TEST(strides_padding_and_sums_agree)
+LOOP_TEST(strides_padding_and_sums_agree, ARRAY_LEN(convs) * MAX_ENGINES)
 {
     int i = _i % (int)ARRAY_LEN(convs), B = convs[i].B;
     const struct kernels *k = engine_at(_i / (int)ARRAY_LEN(convs));
@@ -195,7 +195,6 @@ START_TEST(strides_padding_and_sums_agree)
         free(all[j]);
     kernels_set_threads(1);
 }
-END_TEST
 
 /* ---- normalisation ---- */
 
@@ -259,7 +258,7 @@ static void free_norm_side(struct norm_side *s)
         free(all[i]);
 }
 
-START_TEST(norms_agree)
+LOOP_TEST(norms_agree, ARRAY_LEN(norms) * MAX_ENGINES)
 {
     int i = _i % (int)ARRAY_LEN(norms);
     const struct kernels *k = engine_at(_i / (int)ARRAY_LEN(norms));
@@ -287,10 +286,9 @@ START_TEST(norms_agree)
     free(g);
     kernels_set_threads(1);
 }
-END_TEST
 
 /* Their sums over images and pixels say what lies where, see out_of_layout(). */
-START_TEST(means_agree)
+LOOP_TEST(means_agree, ARRAY_LEN(norms) * MAX_ENGINES)
 {
     int i = _i % (int)ARRAY_LEN(norms), B = norms[i].B;
     const struct kernels *k[2] = {&kernels_plain, engine_at(_i / (int)ARRAY_LEN(norms))};
@@ -319,9 +317,8 @@ START_TEST(means_agree)
         free(all[j]);
     kernels_set_threads(1);
 }
-END_TEST
 
-START_TEST(images_with_a_bad_number_are_found)
+LOOP_TEST(images_with_a_bad_number_are_found, MAX_ENGINES)
 {
     const struct kernels *k = engine_at(_i);
     struct map_shape s = {33, 5, 7};
@@ -338,10 +335,9 @@ START_TEST(images_with_a_bad_number_are_found)
     free(x);
     free(images);
 }
-END_TEST
 
 /* The reference itself: its gradients are finite differences of a sum over y. */
-START_TEST(the_plain_norm_has_its_own_gradients)
+TEST(the_plain_norm_has_its_own_gradients)
 {
     enum { B = 3, C = 2, P = 4, N = B * C * P };
     const struct kernels *k = &kernels_plain;
@@ -379,7 +375,6 @@ START_TEST(the_plain_norm_has_its_own_gradients)
     free(add);
     free(y);
 }
-END_TEST
 
 /* ---- what bf16 keeps ---- */
 
@@ -387,7 +382,8 @@ static const struct linear_shape linears[] = {
     {1, 1, 1, false},    {2, 5, 1, false},    {64, 784, 64, true}, {33, 301, 37, true},
     {70, 513, 31, true}, {17, 17, 17, false}, {3, 999, 129, true}, {16, 64, 64, false}};
 
-START_TEST(bf16_linear_layers_lose_nothing_on_exact_numbers)
+LOOP_TEST(bf16_linear_layers_lose_nothing_on_exact_numbers,
+          ARRAY_LEN(linears) * MAX_ENGINES)
 {
     const struct linear_shape s = linears[_i % (int)ARRAY_LEN(linears)];
     const struct kernels *k[2] = {&kernels_plain,
@@ -426,10 +422,9 @@ START_TEST(bf16_linear_layers_lose_nothing_on_exact_numbers)
     k[1]->linear_plan_free(p[1]);
     kernels_set_threads(1);
 }
-END_TEST
 
 /* Rounded to nearest, ties to even; what is no number stays none, and is not lost. */
-START_TEST(bf16_rounds_as_ieee_does)
+LOOP_TEST(bf16_rounds_as_ieee_does, MAX_ENGINES)
 {
     static const float in[] = {1, 1 + 0x1p-8f, 1 + 3 * 0x1p-8f, 1 + 0x1.8p-8f,
                                -3.14159274f};
@@ -455,9 +450,8 @@ START_TEST(bf16_rounds_as_ieee_does)
     }
     k->linear_plan_free(p);
 }
-END_TEST
 
-START_TEST(engines_of_a_precision_go_by_name)
+TEST(engines_of_a_precision_go_by_name)
 {
     struct ddp_err err = {""};
     const struct kernels *k = kernels_get_at(NULL, PRECISION_BF16, &err);
@@ -465,23 +459,4 @@ START_TEST(engines_of_a_precision_go_by_name)
     ck_assert_ptr_eq(kernels_get_at(k->name, PRECISION_BF16, &err), k);
     ck_assert_ptr_null(kernels_get_at("abacus", PRECISION_BF16, &err));
     ck_assert_ptr_nonnull(strstr(err.text, "'abacus'; this machine has for bf16: "));
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("precision");
-    TCase *t = tcase_create("precision");
-    tcase_add_loop_test(t, strides_padding_and_sums_agree, 0,
-                        ARRAY_LEN(convs) * MAX_ENGINES);
-    tcase_add_loop_test(t, norms_agree, 0, ARRAY_LEN(norms) * MAX_ENGINES);
-    tcase_add_loop_test(t, means_agree, 0, ARRAY_LEN(norms) * MAX_ENGINES);
-    tcase_add_loop_test(t, images_with_a_bad_number_are_found, 0, MAX_ENGINES);
-    tcase_add_test(t, the_plain_norm_has_its_own_gradients);
-    tcase_add_loop_test(t, bf16_linear_layers_lose_nothing_on_exact_numbers, 0,
-                        ARRAY_LEN(linears) * MAX_ENGINES);
-    tcase_add_loop_test(t, bf16_rounds_as_ieee_does, 0, MAX_ENGINES);
-    tcase_add_test(t, engines_of_a_precision_go_by_name);
-    suite_add_tcase(s, t);
-    return s;
 }

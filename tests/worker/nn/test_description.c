@@ -63,7 +63,7 @@ static void check_gradients(struct model *m, const struct batch *b)
     free(first);
 }
 
-START_TEST(gradients_are_slopes)
+LOOP_TEST(gradients_are_slopes, ARRAY_LEN(nets) * MAX_ENGINES)
 {
     int which = _i / MAX_ENGINES, engine = _i % MAX_ENGINES;
     if (engine >= nengines())
@@ -85,11 +85,10 @@ START_TEST(gradients_are_slopes)
     model_destroy(m);
     free(x);
 }
-END_TEST
 
 /* ---- the models that are carried inside ---- */
 
-START_TEST(the_carried_models_are_of_known_size)
+LOOP_TEST(the_carried_models_are_of_known_size, 3)
 {
     static const struct {
         const char *name;
@@ -102,7 +101,6 @@ START_TEST(the_carried_models_are_of_known_size)
     ck_assert_uint_eq(model_param_count(m), sizes[_i].params);
     model_destroy(m);
 }
-END_TEST
 
 /* ---- what is refused ---- */
 
@@ -175,7 +173,7 @@ static const struct {
      "': 'g' (gelu) must be the last to use the output of 'wte'"},
 };
 
-START_TEST(mistakes_are_one_line)
+LOOP_TEST(mistakes_are_one_line, ARRAY_LEN(refused))
 {
     struct ddp_err err = {""};
     char *path = temp_file("net.model", refused[_i].text);
@@ -187,27 +185,12 @@ START_TEST(mistakes_are_one_line)
     ck_assert_ptr_nonnull(strstr(err.text, path));
     free(path);
 }
-END_TEST
 
-START_TEST(a_file_that_is_not_there_is_named)
+TEST(a_file_that_is_not_there_is_named)
 {
     struct ddp_err err = {""};
     ck_assert_ptr_null(model_type_find("./no/net.model", &err));
     ck_assert_str_eq(err.text,
                      "cannot open the model file './no/net.model': No such file "
                      "or directory");
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("description");
-    TCase *t = tcase_create("description");
-    tcase_set_timeout(t, 60);
-    tcase_add_loop_test(t, gradients_are_slopes, 0, ARRAY_LEN(nets) * MAX_ENGINES);
-    tcase_add_loop_test(t, the_carried_models_are_of_known_size, 0, 3);
-    tcase_add_loop_test(t, mistakes_are_one_line, 0, ARRAY_LEN(refused));
-    tcase_add_test(t, a_file_that_is_not_there_is_named);
-    suite_add_tcase(s, t);
-    return s;
 }

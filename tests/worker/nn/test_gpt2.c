@@ -1,5 +1,6 @@
 /* GPT-2 against a second opinion: the same network written once more in double, whose
  * finite differences are the gradients. Every test runs for every engine of the build. */
+#define CASE_SECONDS 600
 #include "tests/support/suite.h"
 
 #include "common/mem.h"
@@ -156,7 +157,7 @@ static struct batch a_batch(int which)
     return (struct batch){.tokens = tokens, .n = cases[which].n};
 }
 
-START_TEST(gradients_are_finite_differences)
+LOOP_TEST(gradients_are_finite_differences, ARRAY_LEN(cases) * 4)
 {
     int which = _i % (int)ARRAY_LEN(cases), engine = _i / (int)ARRAY_LEN(cases), correct;
     if (engine >= nengines() || (engine > 0 && which == 1)) /* which takes long */
@@ -196,10 +197,9 @@ START_TEST(gradients_are_finite_differences)
     free((void *)(uintptr_t)b.tokens);
     model_destroy(m);
 }
-END_TEST
 
 /* Rounding to 8 bits of a mantissa moves gradients by a per cent or two. */
-START_TEST(bf16_stays_near)
+LOOP_TEST(bf16_stays_near, 4)
 {
     if (_i >= nengines())
         return;
@@ -228,10 +228,9 @@ START_TEST(bf16_stays_near)
     }
     free((void *)(uintptr_t)b.tokens);
 }
-END_TEST
 
 /* What comes next depends on what was before, and on nothing behind it. */
-START_TEST(next_tokens_are_those_of_the_loss)
+TEST(next_tokens_are_those_of_the_loss)
 {
     const struct kernels *k = kernels_get(NULL, NULL);
     struct model *m = a_model(0, k, 1);
@@ -250,9 +249,8 @@ START_TEST(next_tokens_are_those_of_the_loss)
     free((void *)(uintptr_t)b.tokens);
     model_destroy(m);
 }
-END_TEST
 
-START_TEST(a_step_is_the_same_with_any_number_of_threads)
+TEST(a_step_is_the_same_with_any_number_of_threads)
 {
     const struct kernels *k = kernels_get(NULL, NULL);
     struct batch b = a_batch(2);
@@ -273,9 +271,8 @@ START_TEST(a_step_is_the_same_with_any_number_of_threads)
     free(first);
     free((void *)(uintptr_t)b.tokens);
 }
-END_TEST
 
-START_TEST(what_is_not_a_number_reaches_the_loss)
+TEST(what_is_not_a_number_reaches_the_loss)
 {
     struct batch b = a_batch(0);
     size_t nparams;
@@ -293,7 +290,6 @@ START_TEST(what_is_not_a_number_reaches_the_loss)
     }
     free((void *)(uintptr_t)b.tokens);
 }
-END_TEST
 
 static const struct {
     const char *name, *text;
@@ -308,26 +304,9 @@ static const struct {
              "resnet50, toy, gpt2, and files: ./net.model"},
 };
 
-START_TEST(wrong_sizes_are_one_line)
+LOOP_TEST(wrong_sizes_are_one_line, ARRAY_LEN(refused))
 {
     struct ddp_err err;
     ck_assert_ptr_null(model_type_find(refused[_i].name, &err));
     ck_assert_str_eq(err.text, refused[_i].text);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("gpt2");
-    TCase *t = tcase_create("gpt2");
-    tcase_set_timeout(t, 600);
-    tcase_add_loop_test(t, gradients_are_finite_differences, 0,
-                        (int)ARRAY_LEN(cases) * 4);
-    tcase_add_loop_test(t, bf16_stays_near, 0, 4);
-    tcase_add_test(t, next_tokens_are_those_of_the_loss);
-    tcase_add_test(t, a_step_is_the_same_with_any_number_of_threads);
-    tcase_add_test(t, what_is_not_a_number_reaches_the_loss);
-    tcase_add_loop_test(t, wrong_sizes_are_one_line, 0, ARRAY_LEN(refused));
-    suite_add_tcase(s, t);
-    return s;
 }

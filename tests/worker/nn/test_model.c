@@ -138,7 +138,7 @@ static struct model *a_model(int which, int engine, int max_batch)
 
 /* ---- tests ---- */
 
-START_TEST(gradients_are_finite_differences)
+LOOP_TEST(gradients_are_finite_differences, ARRAY_LEN(cases) * MAX_ENGINES)
 {
     int which = _i % (int)ARRAY_LEN(cases), engine = _i / (int)ARRAY_LEN(cases);
     if (engine >= nengines())
@@ -176,10 +176,9 @@ START_TEST(gradients_are_finite_differences)
     free_batch(&b);
     model_destroy(m);
 }
-END_TEST
 
 /* With dropout, the loss is a function of the weights as long as (seed, step) stay. */
-START_TEST(gradients_pass_through_dropout)
+LOOP_TEST(gradients_pass_through_dropout, MAX_ENGINES)
 {
     if (_i >= nengines())
         return;
@@ -206,7 +205,6 @@ START_TEST(gradients_pass_through_dropout)
     free_batch(&b);
     model_destroy(m);
 }
-END_TEST
 
 struct seen {
     size_t low, calls;
@@ -220,7 +218,7 @@ static void note_range(size_t offset, size_t count, void *arg)
     seen->calls++;
 }
 
-START_TEST(ranges_come_from_last_to_first_and_cover_all)
+LOOP_TEST(ranges_come_from_last_to_first_and_cover_all, ARRAY_LEN(cases))
 {
     struct model *m = a_model(_i, 0, 8);
     struct batch b = a_batch(cases[_i].io, cases[_i].n);
@@ -239,10 +237,9 @@ START_TEST(ranges_come_from_last_to_first_and_cover_all)
     free_batch(&b);
     model_destroy(m);
 }
-END_TEST
 
 /* A network that has gone astray must not look healthy: ReLU and pooling compare. */
-START_TEST(what_is_not_a_number_reaches_the_loss)
+LOOP_TEST(what_is_not_a_number_reaches_the_loss, ARRAY_LEN(cases) * MAX_ENGINES)
 {
     int which = _i % (int)ARRAY_LEN(cases), engine = _i / (int)ARRAY_LEN(cases);
     if (engine >= nengines())
@@ -256,7 +253,6 @@ START_TEST(what_is_not_a_number_reaches_the_loss)
     free_batch(&b);
     model_destroy(m);
 }
-END_TEST
 
 /* The linker leads every call here: see meson.build. */
 static long allocations;
@@ -293,7 +289,7 @@ void *__wrap_aligned_alloc(size_t align, size_t n)
     return __real_aligned_alloc(align, n);
 }
 
-START_TEST(steps_allocate_nothing)
+LOOP_TEST(steps_allocate_nothing, ARRAY_LEN(cases) * MAX_ENGINES)
 {
     int which = _i % (int)ARRAY_LEN(cases), engine = _i / (int)ARRAY_LEN(cases);
     if (engine >= nengines())
@@ -310,9 +306,8 @@ START_TEST(steps_allocate_nothing)
     free_batch(&b);
     model_destroy(m);
 }
-END_TEST
 
-START_TEST(initial_values_are_uniform_within_pytorchs_bounds)
+TEST(initial_values_are_uniform_within_pytorchs_bounds)
 {
     struct model *m = a_model(3, 0, 1), *again = a_model(3, nengines() - 1, 4);
     size_t nparams, n = model_param_count(m);
@@ -340,9 +335,8 @@ START_TEST(initial_values_are_uniform_within_pytorchs_bounds)
     model_destroy(m);
     model_destroy(again);
 }
-END_TEST
 
-START_TEST(parameters_have_pytorchs_names_and_shapes)
+TEST(parameters_have_pytorchs_names_and_shapes)
 {
     static const struct {
         const char *name;
@@ -367,7 +361,6 @@ START_TEST(parameters_have_pytorchs_names_and_shapes)
     ck_assert_uint_eq(model_param_count(m), 1199882);
     model_destroy(m);
 }
-END_TEST
 
 static const struct {
     const char *model;
@@ -390,7 +383,7 @@ static const struct {
      "model 'mlp' cannot have inputs of 1x28x28, 0 outputs, batches of 1"},
 };
 
-START_TEST(the_arithmetic_of_a_step_is_counted)
+TEST(the_arithmetic_of_a_step_is_counted)
 {
     struct ddp_err err;
     struct model *m = model_create("cnn", (struct io_shape){1, 28, 28, 10}, 1,
@@ -400,34 +393,12 @@ START_TEST(the_arithmetic_of_a_step_is_counted)
     ck_assert_double_eq(model_flop(m), 2 * (2 * first + 3 * rest));
     model_destroy(m);
 }
-END_TEST
 
-START_TEST(models_that_cannot_be_are_refused)
+LOOP_TEST(models_that_cannot_be_are_refused, ARRAY_LEN(refused))
 {
     struct ddp_err err = {""};
     ck_assert_ptr_null(model_create(refused[_i].model, refused[_i].io,
                                     refused[_i].max_batch, kernels_get(NULL, &err),
                                     &err));
     ck_assert_str_eq(err.text, refused[_i].text);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("model");
-    TCase *t = tcase_create("model");
-    tcase_add_loop_test(t, gradients_are_finite_differences, 0,
-                        ARRAY_LEN(cases) * MAX_ENGINES);
-    tcase_add_loop_test(t, gradients_pass_through_dropout, 0, MAX_ENGINES);
-    tcase_add_loop_test(t, ranges_come_from_last_to_first_and_cover_all, 0,
-                        ARRAY_LEN(cases));
-    tcase_add_loop_test(t, what_is_not_a_number_reaches_the_loss, 0,
-                        ARRAY_LEN(cases) * MAX_ENGINES);
-    tcase_add_loop_test(t, steps_allocate_nothing, 0, ARRAY_LEN(cases) * MAX_ENGINES);
-    tcase_add_test(t, initial_values_are_uniform_within_pytorchs_bounds);
-    tcase_add_test(t, parameters_have_pytorchs_names_and_shapes);
-    tcase_add_test(t, the_arithmetic_of_a_step_is_counted);
-    tcase_add_loop_test(t, models_that_cannot_be_are_refused, 0, ARRAY_LEN(refused));
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -37,7 +37,7 @@ static struct model *make(const char *name, int images)
     return m;
 }
 
-START_TEST(buckets_cover_the_block_backwards)
+LOOP_TEST(buckets_cover_the_block_backwards, ARRAY_LEN(plans))
 {
     struct model *m = make(plans[_i].model, plans[_i].images);
     size_t n, end = model_param_count(m);
@@ -59,7 +59,6 @@ START_TEST(buckets_cover_the_block_backwards)
     ck_assert_str_eq(ends, plans[_i].ends);
     model_destroy(m);
 }
-END_TEST
 
 /* When the plan is over: buckets one after the other, each once its last piece is ready.
  */
@@ -81,7 +80,7 @@ static double end_of(const struct bucket *plan, size_t nplan, const struct bucke
 }
 
 /* Against all 2^(n-1) ways to join the pieces. */
-START_TEST(no_other_plan_is_over_sooner)
+LOOP_TEST(no_other_plan_is_over_sooner, 40)
 {
     enum { N = 9 };
     struct bucket pieces[N], plan[N];
@@ -110,7 +109,6 @@ START_TEST(no_other_plan_is_over_sooner)
     }
     ck_assert_double_le(got, best * 1.0100001);
 }
-END_TEST
 
 static const struct {
     double ready[3], latency, per_float;
@@ -122,7 +120,7 @@ static const struct {
     {{1, 11, 21}, 0.01, 1.0, 3}, /* talk takes as long as the way back: each at once */
 };
 
-START_TEST(buckets_follow_the_times)
+LOOP_TEST(buckets_follow_the_times, ARRAY_LEN(timed))
 {
     const struct bucket pieces[] = {{20, 10}, {10, 10}, {0, 10}};
     struct bucket plan[3];
@@ -131,10 +129,9 @@ START_TEST(buckets_follow_the_times)
                       timed[_i].buckets);
     ck_assert_uint_eq(plan[timed[_i].buckets - 1].offset, 0);
 }
-END_TEST
 
 /* Alone, a rank's step is what backward made: nothing is sent and nothing changes. */
-START_TEST(a_group_of_one_leaves_gradients_alone)
+TEST(a_group_of_one_leaves_gradients_alone)
 {
     struct ddp_err err;
     unsetenv("RANK");
@@ -164,17 +161,4 @@ START_TEST(a_group_of_one_leaves_gradients_alone)
     reducer_destroy(r);
     model_destroy(m);
     ddp_group_destroy(g);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("bucket");
-    TCase *t = tcase_create("bucket");
-    tcase_add_loop_test(t, buckets_cover_the_block_backwards, 0, ARRAY_LEN(plans));
-    tcase_add_loop_test(t, no_other_plan_is_over_sooner, 0, 40);
-    tcase_add_loop_test(t, buckets_follow_the_times, 0, ARRAY_LEN(timed));
-    tcase_add_test(t, a_group_of_one_leaves_gradients_alone);
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -88,7 +88,7 @@ static const struct {
     const char *model, *optim;
 } kinds[] = {{"cnn", "adadelta"}, {"mlp", "adam"}, {"mlp", "sgd"}};
 
-START_TEST(what_was_saved_comes_back_to_the_bit)
+LOOP_TEST(what_was_saved_comes_back_to_the_bit, ARRAY_LEN(kinds))
 {
     struct rig a, b;
     struct ddp_err err;
@@ -118,9 +118,8 @@ START_TEST(what_was_saved_comes_back_to_the_bit)
     rig_finish(&a);
     rig_finish(&b);
 }
-END_TEST
 
-START_TEST(a_file_cut_anywhere_is_refused_and_changes_nothing)
+TEST(a_file_cut_anywhere_is_refused_and_changes_nothing)
 {
     struct rig a, b;
     rig_init(&a, "mlp", "sgd", 8);
@@ -145,7 +144,6 @@ START_TEST(a_file_cut_anywhere_is_refused_and_changes_nothing)
     rig_finish(&a);
     rig_finish(&b);
 }
-END_TEST
 
 static const struct {
     const char *model, *optim;
@@ -157,7 +155,7 @@ static const struct {
     {"mlp", "sgd", 9, "'fc1.weight' is [512, 64] in it and [512, 81] in this model"},
 };
 
-START_TEST(a_checkpoint_of_something_else_is_refused)
+LOOP_TEST(a_checkpoint_of_something_else_is_refused, ARRAY_LEN(others))
 {
     struct rig a, b;
     struct ddp_err err;
@@ -171,10 +169,9 @@ START_TEST(a_checkpoint_of_something_else_is_refused)
     rig_finish(&a);
     rig_finish(&b);
 }
-END_TEST
 
 /* The path of the model's file may differ, its text may not. */
-START_TEST(a_model_may_have_another_name)
+TEST(a_model_may_have_another_name)
 {
     static const char *const texts[] = {"optimizer = sgd\nfc linear\n",
                                         "optimizer = sgd\nfc linear # other\n"};
@@ -201,10 +198,9 @@ START_TEST(a_model_may_have_another_name)
     }
     free(dir);
 }
-END_TEST
 
 /* What PyTorch's users write has no metadata of ours. */
-START_TEST(weights_alone_are_taken_as_a_start)
+TEST(weights_alone_are_taken_as_a_start)
 {
     struct rig a;
     struct ddp_err err;
@@ -231,9 +227,8 @@ START_TEST(weights_alone_are_taken_as_a_start)
     free(arrays);
     rig_finish(&a);
 }
-END_TEST
 
-START_TEST(a_full_disk_leaves_the_old_checkpoint)
+TEST(a_full_disk_leaves_the_old_checkpoint)
 {
     struct rig a, b;
     struct ddp_err err;
@@ -257,9 +252,8 @@ START_TEST(a_full_disk_leaves_the_old_checkpoint)
     rig_finish(&a);
     rig_finish(&b);
 }
-END_TEST
 
-START_TEST(a_folder_is_resumed_from_its_highest_step)
+TEST(a_folder_is_resumed_from_its_highest_step)
 {
     struct rig a;
     struct ddp_err err;
@@ -289,10 +283,9 @@ START_TEST(a_folder_is_resumed_from_its_highest_step)
     free(folder);
     rig_finish(&a);
 }
-END_TEST
 
 /* A disk has lost a part of it; the one before is whole. */
-START_TEST(a_damaged_one_in_a_folder_is_passed_over)
+TEST(a_damaged_one_in_a_folder_is_passed_over)
 {
     struct rig a;
     struct ddp_err err;
@@ -320,7 +313,6 @@ START_TEST(a_damaged_one_in_a_folder_is_passed_over)
     free(folder);
     rig_finish(&a);
 }
-END_TEST
 
 static const char *const spoilt_headers[] = {
     "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}",
@@ -358,7 +350,7 @@ static struct safetensors *read_small(const char *header, int spaces, const char
     return s;
 }
 
-START_TEST(spoilt_headers_are_refused)
+LOOP_TEST(spoilt_headers_are_refused, ARRAY_LEN(spoilt_headers))
 {
     struct ddp_err err = {""};
     struct array a;
@@ -371,7 +363,6 @@ START_TEST(spoilt_headers_are_refused)
                                    "and BF16 are read: save it in one of these");
     safetensors_free(s);
 }
-END_TEST
 
 static const struct {
     const char *dtype, *data;
@@ -384,7 +375,7 @@ static const struct {
 };
 
 /* What other programs save: 16 bits, and headers that end anywhere. */
-START_TEST(arrays_of_other_types_are_read_as_floats)
+LOOP_TEST(arrays_of_other_types_are_read_as_floats, ARRAY_LEN(foreign))
 {
     for (int spaces = 0; spaces < 8; spaces++) {
         struct ddp_err err = {""};
@@ -404,7 +395,6 @@ START_TEST(arrays_of_other_types_are_read_as_floats)
         free(header);
     }
 }
-END_TEST
 
 /* ---- what is on the disk ---- */
 
@@ -449,7 +439,7 @@ int __wrap_rename(const char *from, const char *to)
 }
 
 /* Else a crash of the machine leaves an empty file where the old one was. */
-START_TEST(a_file_is_synced_before_it_replaces_another)
+TEST(a_file_is_synced_before_it_replaces_another)
 {
     struct rig a;
     rig_init(&a, "mlp", "sgd", 8);
@@ -458,9 +448,8 @@ START_TEST(a_file_is_synced_before_it_replaces_another)
     ck_assert_int_eq(folder_syncs, 1);
     rig_finish(&a);
 }
-END_TEST
 
-START_TEST(a_place_that_cannot_be_written_is_found_early)
+TEST(a_place_that_cannot_be_written_is_found_early)
 {
     struct ddp_err err;
     ck_assert_int_eq(checkpoint_prepare("/nonexistent/c.safetensors", &err), -1);
@@ -475,27 +464,4 @@ START_TEST(a_place_that_cannot_be_written_is_found_early)
                      "cannot write checkpoints to '/etc/passwd/c': Not a directory");
     ck_assert_int_eq(checkpoint_prepare("/proc/new/", &err), -1);
     ck_assert_ptr_nonnull(strstr(err.text, "cannot make the folder '/proc/new/'"));
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("checkpoint");
-    TCase *t = tcase_create("checkpoint");
-    tcase_add_loop_test(t, what_was_saved_comes_back_to_the_bit, 0, ARRAY_LEN(kinds));
-    tcase_add_test(t, a_file_cut_anywhere_is_refused_and_changes_nothing);
-    tcase_add_loop_test(t, a_checkpoint_of_something_else_is_refused, 0,
-                        ARRAY_LEN(others));
-    tcase_add_test(t, a_model_may_have_another_name);
-    tcase_add_test(t, weights_alone_are_taken_as_a_start);
-    tcase_add_test(t, a_full_disk_leaves_the_old_checkpoint);
-    tcase_add_test(t, a_folder_is_resumed_from_its_highest_step);
-    tcase_add_test(t, a_damaged_one_in_a_folder_is_passed_over);
-    tcase_add_loop_test(t, spoilt_headers_are_refused, 0, ARRAY_LEN(spoilt_headers));
-    tcase_add_loop_test(t, arrays_of_other_types_are_read_as_floats, 0,
-                        ARRAY_LEN(foreign));
-    tcase_add_test(t, a_file_is_synced_before_it_replaces_another);
-    tcase_add_test(t, a_place_that_cannot_be_written_is_found_early);
-    suite_add_tcase(s, t);
-    return s;
 }

@@ -91,14 +91,13 @@ static const struct {
     {"--resume a b", "'b' is not an option: see --help"},
 };
 
-START_TEST(wrong_options_are_one_line)
+LOOP_TEST(wrong_options_are_one_line, ARRAY_LEN(wrong))
 {
     struct train_config c;
     struct ddp_err err;
     ck_assert_int_eq(parse(wrong[_i].line, &c, &err), -1);
     ck_assert_str_eq(err.text, wrong[_i].error);
 }
-END_TEST
 
 static const struct {
     const char *line, *data, *optim;
@@ -114,7 +113,7 @@ static const struct {
     {"--lr 0", "digits", "adadelta", 0, 97},
 };
 
-START_TEST(defaults_follow_the_model)
+LOOP_TEST(defaults_follow_the_model, ARRAY_LEN(defaults))
 {
     struct train_config c;
     struct ddp_err err;
@@ -125,7 +124,6 @@ START_TEST(defaults_follow_the_model)
     ck_assert_double_eq(isfinite(c.target) ? c.target : -1, defaults[_i].target);
     config_finish(&c);
 }
-END_TEST
 
 static const struct {
     const char *line, *resume;
@@ -139,7 +137,7 @@ static const struct {
     {"--checkpoint c --resume r", "r", false},
 };
 
-START_TEST(resume_takes_a_place_or_the_checkpoints)
+LOOP_TEST(resume_takes_a_place_or_the_checkpoints, ARRAY_LEN(resumes))
 {
     struct train_config c;
     struct ddp_err err;
@@ -148,9 +146,8 @@ START_TEST(resume_takes_a_place_or_the_checkpoints)
     ck_assert_int_eq(c.resume_if_there, resumes[_i].if_there);
     config_finish(&c);
 }
-END_TEST
 
-START_TEST(threads_come_from_the_launcher)
+TEST(threads_come_from_the_launcher)
 {
     struct train_config c;
     struct ddp_err err;
@@ -167,7 +164,6 @@ START_TEST(threads_come_from_the_launcher)
     ck_assert_int_eq(c.threads, 1);
     config_finish(&c);
 }
-END_TEST
 
 static const struct {
     const char *text;
@@ -178,7 +174,7 @@ static const struct {
     {"linear", 10, 0},      {"cosine", 5, 0.5},   {"cosine", 0, 1},
 };
 
-START_TEST(schedules_lower_the_rate)
+LOOP_TEST(schedules_lower_the_rate, ARRAY_LEN(schedules))
 {
     struct schedule s = {0};
     struct ddp_err err;
@@ -186,19 +182,4 @@ START_TEST(schedules_lower_the_rate)
     ck_assert_double_eq_tol(
         schedule_factor(&s, schedules[_i].at, schedules[_i].at / 10, 0),
         schedules[_i].factor, 1e-12);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("config");
-    TCase *t = tcase_create("config");
-    tcase_add_loop_test(t, wrong_options_are_one_line, 0, ARRAY_LEN(wrong));
-    tcase_add_loop_test(t, defaults_follow_the_model, 0, ARRAY_LEN(defaults));
-    tcase_add_loop_test(t, resume_takes_a_place_or_the_checkpoints, 0,
-                        ARRAY_LEN(resumes));
-    tcase_add_test(t, threads_come_from_the_launcher);
-    tcase_add_loop_test(t, schedules_lower_the_rate, 0, ARRAY_LEN(schedules));
-    suite_add_tcase(s, t);
-    return s;
 }

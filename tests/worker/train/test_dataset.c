@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-START_TEST(the_carried_digits_are_all_there)
+TEST(the_carried_digits_are_all_there)
 {
     struct dataset d;
     struct ddp_err err;
@@ -27,9 +27,8 @@ START_TEST(the_carried_digits_are_all_there)
     ck_assert_uint_eq(d.test.labels[0], 4);
     dataset_finish(&d);
 }
-END_TEST
 
-START_TEST(gathered_images_are_normalised)
+TEST(gathered_images_are_normalised)
 {
     struct dataset d;
     struct ddp_err err;
@@ -54,7 +53,6 @@ START_TEST(gathered_images_are_normalised)
     dataset_finish(&d);
     free(all);
 }
-END_TEST
 
 /* What PyTorch makes of pixels with div(255), sub_(mean), div_(std). */
 static const struct {
@@ -73,7 +71,7 @@ static const struct {
     {"imagenet", 77, {-0x1.993d92p-1f, -0x1.6016fp-1f, -0x1.d97e72p-2f}},
 };
 
-START_TEST(pixels_become_the_floats_of_pytorch)
+LOOP_TEST(pixels_become_the_floats_of_pytorch, ARRAY_LEN(normalised))
 {
     struct normalise n;
     struct ddp_err err;
@@ -84,10 +82,9 @@ START_TEST(pixels_become_the_floats_of_pytorch)
     for (int c = 0; c < 3; c++)
         ck_assert(table[c][normalised[_i].pixel] == normalised[_i].is[c]);
 }
-END_TEST
 
 /* Each pixel of the result is where the header says, and draws are spread evenly. */
-START_TEST(images_are_moved_and_mirrored)
+TEST(images_are_moved_and_mirrored)
 {
     struct dataset d;
     struct ddp_err err;
@@ -122,10 +119,9 @@ START_TEST(images_are_moved_and_mirrored)
     batch_buf_finish(&buf);
     dataset_finish(&d);
 }
-END_TEST
 
 /* The least-squares line through what was drawn is the line it was drawn from. */
-START_TEST(the_known_line_can_be_found_again)
+TEST(the_known_line_can_be_found_again)
 {
     struct dataset d;
     struct ddp_err err;
@@ -140,7 +136,6 @@ START_TEST(the_known_line_can_be_found_again)
     ck_assert_double_eq_tol(offset, dataset_line.offset, 0.02);
     dataset_finish(&d);
 }
-END_TEST
 
 /* A folder of two 1x1 training images and one test image, spoilt in one way. */
 static const struct {
@@ -171,7 +166,7 @@ static void put(const char *dir, const char *file, const char *bytes, size_t n)
     free(path);
 }
 
-START_TEST(spoilt_folders_are_refused_by_name)
+LOOP_TEST(spoilt_folders_are_refused_by_name, ARRAY_LEN(spoilt))
 {
     char *dir = temp_dir();
     put(dir, "train-images-idx3-ubyte", "\0\0\x08\x03\0\0\0\x02\0\0\0\x01\0\0\0\x01za",
@@ -191,7 +186,6 @@ START_TEST(spoilt_folders_are_refused_by_name)
     free(expected);
     free(dir);
 }
-END_TEST
 
 /* A file of `bytes`, nearly all of which is a hole; false where there can be none. */
 static bool put_hole(const char *dir, const char *file, const char *head, size_t n,
@@ -205,7 +199,7 @@ static bool put_hole(const char *dir, const char *file, const char *head, size_t
 }
 
 /* 2^20 images of 2^20 bytes: a terabyte. */
-START_TEST(data_may_be_larger_than_memory)
+TEST(data_may_be_larger_than_memory)
 {
     char *dir = temp_dir();
     struct dataset d;
@@ -246,7 +240,6 @@ START_TEST(data_may_be_larger_than_memory)
     free(records);
     free(dir);
 }
-END_TEST
 
 /* ---- CIFAR's records ---- */
 
@@ -285,7 +278,9 @@ static void clear_folder(void)
     ck_assert_int_eq(rmdir(here), 0);
 }
 
-START_TEST(cifars_records_are_read)
+FIXTURE(in_an_empty_folder, clear_folder)
+
+TEST(cifars_records_are_read)
 {
     struct dataset d;
     struct ddp_err err;
@@ -310,9 +305,8 @@ START_TEST(cifars_records_are_read)
     batch_buf_finish(&buf);
     dataset_finish(&d);
 }
-END_TEST
 
-START_TEST(cifar_100_has_fine_labels)
+TEST(cifar_100_has_fine_labels)
 {
     struct dataset d;
     struct ddp_err err;
@@ -324,9 +318,8 @@ START_TEST(cifar_100_has_fine_labels)
     ck_assert_uint_eq(d.test.labels[0], 50);
     dataset_finish(&d);
 }
-END_TEST
 
-START_TEST(spoilt_records_are_refused)
+TEST(spoilt_records_are_refused)
 {
     struct dataset d;
     struct ddp_err err;
@@ -344,7 +337,6 @@ START_TEST(spoilt_records_are_refused)
                      "'./test_batch.bin' is not of CIFAR's records: 5 bytes are "
                      "no multiple of 3073");
 }
-END_TEST
 
 /* ---- tokens ---- */
 
@@ -365,7 +357,7 @@ static const struct {
      "'t.txt': there is a token 99, and the model has a vocabulary of 99"},
 };
 
-START_TEST(files_of_tokens_are_right_or_refused)
+LOOP_TEST(files_of_tokens_are_right_or_refused, ARRAY_LEN(texts))
 {
     struct dataset d;
     struct ddp_err err;
@@ -394,30 +386,4 @@ START_TEST(files_of_tokens_are_right_or_refused)
                           wide == 1 ? 4 + i : (4 + i) * 2 + ((4 + i) * 2 + 1) * 256);
     batch_buf_finish(&buf);
     dataset_finish(&d);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("dataset");
-    TCase *t = tcase_create("dataset");
-    tcase_add_test(t, the_carried_digits_are_all_there);
-    tcase_add_test(t, gathered_images_are_normalised);
-    tcase_add_loop_test(t, pixels_become_the_floats_of_pytorch, 0, ARRAY_LEN(normalised));
-    tcase_add_test(t, images_are_moved_and_mirrored);
-    tcase_add_test(t, the_known_line_can_be_found_again);
-    tcase_add_test(t, data_may_be_larger_than_memory);
-    tcase_add_loop_test(t, spoilt_folders_are_refused_by_name, 0, ARRAY_LEN(spoilt));
-    suite_add_tcase(s, t);
-    t = tcase_create("cifar");
-    tcase_add_checked_fixture(t, in_an_empty_folder, clear_folder);
-    tcase_add_test(t, cifars_records_are_read);
-    tcase_add_test(t, cifar_100_has_fine_labels);
-    tcase_add_test(t, spoilt_records_are_refused);
-    suite_add_tcase(s, t);
-    t = tcase_create("tokens");
-    tcase_add_checked_fixture(t, in_an_empty_folder, clear_folder);
-    tcase_add_loop_test(t, files_of_tokens_are_right_or_refused, 0, ARRAY_LEN(texts));
-    suite_add_tcase(s, t);
-    return s;
 }

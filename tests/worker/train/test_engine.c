@@ -93,7 +93,7 @@ static const struct {
     int stages, accumulate;
 } ways[] = {{"mlp", 1, 1}, {"cnn", 1, 3}, {"mlp", 2, 1}, {"cnn", 2, 2}};
 
-START_TEST(clipped_steps_are_as_long_as_asked)
+LOOP_TEST(clipped_steps_are_as_long_as_asked, ARRAY_LEN(ways))
 {
     struct engine_job job = {
         .stages = ways[_i].stages, .accumulate = ways[_i].accumulate, .clip_norm = 0.01};
@@ -107,10 +107,9 @@ START_TEST(clipped_steps_are_as_long_as_asked)
     free(before);
     close_engine(&f);
 }
-END_TEST
 
 /* One batch of all samples, several, and a pipeline make the same step. */
-START_TEST(all_ways_through_a_step_are_one)
+TEST(all_ways_through_a_step_are_one)
 {
     float *first = NULL;
     size_t n = 0;
@@ -138,7 +137,6 @@ START_TEST(all_ways_through_a_step_are_one)
     }
     free(first);
 }
-END_TEST
 
 static const struct {
     const char *model, *param, *where;
@@ -151,7 +149,7 @@ static const struct {
     {"toy", "net2.bias", "'net2.bias'", 2, false},
 };
 
-START_TEST(a_bad_number_is_traced_to_where_it_began)
+LOOP_TEST(a_bad_number_is_traced_to_where_it_began, ARRAY_LEN(spoilt))
 {
     struct engine_job job = {.stages = spoilt[_i].stages, .skip_bad = spoilt[_i].skip};
     struct fixture f = open_engine(spoilt[_i].model, job);
@@ -170,9 +168,8 @@ START_TEST(a_bad_number_is_traced_to_where_it_began)
     free(before);
     close_engine(&f);
 }
-END_TEST
 
-START_TEST(an_overflow_is_traced_to_the_layer_that_made_it)
+TEST(an_overflow_is_traced_to_the_layer_that_made_it)
 {
     struct fixture f = open_engine("mlp", (struct engine_job){0});
     start(&f);
@@ -185,10 +182,9 @@ START_TEST(an_overflow_is_traced_to_the_layer_that_made_it)
     ck_assert_str_eq(r.where, "the output of 'fc2'");
     close_engine(&f);
 }
-END_TEST
 
 /* The loss is a number, and the gradients are too large for one. */
-START_TEST(bad_gradients_are_skipped)
+TEST(bad_gradients_are_skipped)
 {
     struct fixture f = open_engine("toy", (struct engine_job){.skip_bad = true});
     start(&f);
@@ -203,7 +199,6 @@ START_TEST(bad_gradients_are_skipped)
     free(before);
     close_engine(&f);
 }
-END_TEST
 
 static const struct {
     const char *text;
@@ -212,7 +207,7 @@ static const struct {
              {"10,20,0", false},  {"10;0", false}, {",", false}, {"99999999999,0", false},
              {"4,3,2,1,0", false}}; /* of more buckets than toy's 4 parameters */
 
-START_TEST(a_plan_that_cannot_be_is_refused)
+LOOP_TEST(a_plan_that_cannot_be_is_refused, ARRAY_LEN(plans))
 {
     struct ddp_err err;
     struct fixture f = open_engine("toy", (struct engine_job){0});
@@ -225,9 +220,8 @@ START_TEST(a_plan_that_cannot_be_is_refused)
     reducer_destroy(r);
     close_engine(&f);
 }
-END_TEST
 
-START_TEST(without_overlap_a_plan_changes_nothing)
+TEST(without_overlap_a_plan_changes_nothing)
 {
     struct ddp_err err;
     struct fixture f = open_engine("toy", (struct engine_job){0});
@@ -238,21 +232,4 @@ START_TEST(without_overlap_a_plan_changes_nothing)
     ck_assert_uint_eq(reducer_buckets(r), 1);
     reducer_destroy(r);
     close_engine(&f);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("engine");
-    TCase *t = tcase_create("engine");
-    tcase_add_loop_test(t, clipped_steps_are_as_long_as_asked, 0, ARRAY_LEN(ways));
-    tcase_add_test(t, all_ways_through_a_step_are_one);
-    tcase_add_loop_test(t, a_bad_number_is_traced_to_where_it_began, 0,
-                        ARRAY_LEN(spoilt));
-    tcase_add_test(t, an_overflow_is_traced_to_the_layer_that_made_it);
-    tcase_add_test(t, bad_gradients_are_skipped);
-    tcase_add_loop_test(t, a_plan_that_cannot_be_is_refused, 0, ARRAY_LEN(plans));
-    tcase_add_test(t, without_overlap_a_plan_changes_nothing);
-    suite_add_tcase(s, t);
-    return s;
 }

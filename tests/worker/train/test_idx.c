@@ -38,7 +38,7 @@ static const struct {
      "'f': its dimensions are too large"},
 };
 
-START_TEST(plain_files_are_read_or_refused)
+LOOP_TEST(plain_files_are_read_or_refused, ARRAY_LEN(cases))
 {
     struct idx idx;
     struct ddp_err err = {""};
@@ -53,7 +53,6 @@ START_TEST(plain_files_are_read_or_refused)
     }
     idx_finish(&idx);
 }
-END_TEST
 
 static size_t compress_gz(const void *from, size_t n, uint8_t *to, size_t room)
 {
@@ -70,7 +69,7 @@ static size_t compress_gz(const void *from, size_t n, uint8_t *to, size_t room)
     return made;
 }
 
-START_TEST(gz_is_read_like_plain)
+TEST(gz_is_read_like_plain)
 {
     uint8_t gz[256];
     size_t n = compress_gz(HEAD ELEMENTS, 28, gz, sizeof gz);
@@ -80,9 +79,8 @@ START_TEST(gz_is_read_like_plain)
     ck_assert_mem_eq(idx.data, ELEMENTS, 12);
     idx_finish(&idx);
 }
-END_TEST
 
-START_TEST(gz_cut_anywhere_is_refused)
+TEST(gz_cut_anywhere_is_refused)
 {
     uint8_t gz[256];
     size_t n = compress_gz(HEAD ELEMENTS, 28, gz, sizeof gz);
@@ -97,10 +95,9 @@ START_TEST(gz_cut_anywhere_is_refused)
         free(exact);
     }
 }
-END_TEST
 
 /* The rest of the stream is missing, but not looked at. */
-START_TEST(a_wrong_gz_is_refused_by_its_header)
+TEST(a_wrong_gz_is_refused_by_its_header)
 {
     static uint8_t bytes[1 << 16], gz[1 << 17];
     for (size_t i = 0; i < sizeof bytes; i++)
@@ -112,9 +109,8 @@ START_TEST(a_wrong_gz_is_refused_by_its_header)
     ck_assert_str_eq(err.text, "'f' is not an IDX file of unsigned bytes: it starts with "
                                "01 01 02 04, expected 00 00 08 03");
 }
-END_TEST
 
-START_TEST(gz_with_a_wrong_sum_is_refused)
+TEST(gz_with_a_wrong_sum_is_refused)
 {
     uint8_t gz[256];
     size_t n = compress_gz(HEAD ELEMENTS, 28, gz, sizeof gz);
@@ -125,9 +121,8 @@ START_TEST(gz_with_a_wrong_sum_is_refused)
     ck_assert_str_eq(err.text, "'f': the gz stream is damaged (incorrect data check) "
                                "after 28 bytes");
 }
-END_TEST
 
-START_TEST(a_small_gz_cannot_ask_for_all_memory)
+TEST(a_small_gz_cannot_ask_for_all_memory)
 {
     static const uint8_t head[] = {0, 0, 8, 1, 0xff, 0xff, 0xff, 0xff};
     uint8_t gz[256];
@@ -138,9 +133,8 @@ START_TEST(a_small_gz_cannot_ask_for_all_memory)
     ck_assert_ptr_nonnull(
         strstr(err.text, "4294967295 bytes of elements expected, 0 found"));
 }
-END_TEST
 
-START_TEST(a_file_is_found_with_and_without_gz)
+TEST(a_file_is_found_with_and_without_gz)
 {
     char *dir = temp_dir(), *path = xasprintf("%s/a", dir),
          *gz = xasprintf("%s.gz", path);
@@ -169,20 +163,4 @@ START_TEST(a_file_is_found_with_and_without_gz)
     free(gz);
     free(path);
     free(dir);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("idx");
-    TCase *t = tcase_create("idx");
-    tcase_add_loop_test(t, plain_files_are_read_or_refused, 0, ARRAY_LEN(cases));
-    tcase_add_test(t, gz_is_read_like_plain);
-    tcase_add_test(t, gz_cut_anywhere_is_refused);
-    tcase_add_test(t, a_wrong_gz_is_refused_by_its_header);
-    tcase_add_test(t, gz_with_a_wrong_sum_is_refused);
-    tcase_add_test(t, a_small_gz_cannot_ask_for_all_memory);
-    tcase_add_test(t, a_file_is_found_with_and_without_gz);
-    suite_add_tcase(s, t);
-    return s;
 }

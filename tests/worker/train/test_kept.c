@@ -38,7 +38,7 @@ static void fill(const struct kept_cell *cell, char with, bool whole)
     kept_set_whole(cell, whole);
 }
 
-START_TEST(all_ranks_of_a_host_have_its_number)
+TEST(all_ranks_of_a_host_have_its_number)
 {
     uint64_t one, other, elsewhere;
     make_memory();
@@ -49,9 +49,8 @@ START_TEST(all_ranks_of_a_host_have_its_number)
     close(open_ok(&elsewhere));
     ck_assert_uint_ne(one, elsewhere);
 }
-END_TEST
 
-START_TEST(a_job_that_cannot_restart_has_none)
+TEST(a_job_that_cannot_restart_has_none)
 {
     uint64_t host;
     struct ddp_err err;
@@ -63,10 +62,9 @@ START_TEST(a_job_that_cannot_restart_has_none)
     ck_assert_ptr_nonnull(
         strstr(err.text, "cannot open DDPRUN_KEPT_MEMORY, '/nonexistent/"));
 }
-END_TEST
 
 /* Those that were complete are found by another process, and no others. */
-START_TEST(whole_parts_are_found)
+TEST(whole_parts_are_found)
 {
     enum { BYTES = 100000 };
     uint64_t host, at = 0;
@@ -98,9 +96,8 @@ START_TEST(whole_parts_are_found)
     kept_unmap(&cells[1]);
     close(fd);
 }
-END_TEST
 
-START_TEST(parts_of_ranks_that_are_gone_are_freed)
+TEST(parts_of_ranks_that_are_gone_are_freed)
 {
     static const struct {
         int local, column;
@@ -124,17 +121,4 @@ START_TEST(parts_of_ranks_that_are_gone_are_freed)
     }
     ck_assert_int_eq(left, 4);
     close(fd);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("kept");
-    TCase *t = tcase_create("kept");
-    tcase_add_test(t, all_ranks_of_a_host_have_its_number);
-    tcase_add_test(t, a_job_that_cannot_restart_has_none);
-    tcase_add_test(t, whole_parts_are_found);
-    tcase_add_test(t, parts_of_ranks_that_are_gone_are_freed);
-    suite_add_tcase(s, t);
-    return s;
 }

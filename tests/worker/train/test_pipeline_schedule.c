@@ -32,15 +32,14 @@ static int walk(int stages, int n)
     return taken;
 }
 
-START_TEST(every_schedule_ends)
+TEST(every_schedule_ends)
 {
     for (int stages = 1; stages <= STAGES; stages++)
         for (int n = 1; n <= MOST; n++)
             ck_assert_int_eq(walk(stages, n), 2 * n * stages);
 }
-END_TEST
 
-START_TEST(the_last_stage_turns_round_at_once)
+TEST(the_last_stage_turns_round_at_once)
 {
     for (int k = 0; k < 2 * MOST; k++) {
         struct pipeline_step t =
@@ -49,9 +48,8 @@ START_TEST(the_last_stage_turns_round_at_once)
         ck_assert_int_eq(t.micro, k / 2);
     }
 }
-END_TEST
 
-START_TEST(a_batch_is_cut_evenly)
+TEST(a_batch_is_cut_evenly)
 {
     for (int n = 1; n <= MOST; n++) {
         int parts = pipeline_micro_batches(n, 4);
@@ -67,16 +65,4 @@ START_TEST(a_batch_is_cut_evenly)
         }
         ck_assert_int_eq(next, n);
     }
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("turns");
-    TCase *t = tcase_create("turns");
-    tcase_add_test(t, every_schedule_ends);
-    tcase_add_test(t, the_last_stage_turns_round_at_once);
-    tcase_add_test(t, a_batch_is_cut_evenly);
-    suite_add_tcase(s, t);
-    return s;
 }

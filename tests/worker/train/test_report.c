@@ -42,7 +42,7 @@ static const struct {
     {0, 100, 6, 6, 0, 20}, {0.0, 0.003, 6, 4, 0, 0.001}, {7, 9, 8, 5, 7, 7.5},
 };
 
-START_TEST(ticks_are_round_and_few)
+LOOP_TEST(ticks_are_round_and_few, ARRAY_LEN(axes))
 {
     double ticks[16];
     int n = svg_plot_ticks(axes[_i].lo, axes[_i].hi, ticks, axes[_i].room);
@@ -51,12 +51,11 @@ START_TEST(ticks_are_round_and_few)
     ck_assert_double_eq_tol(ticks[1], axes[_i].second, 1e-12);
     ck_assert_double_le(ticks[n - 1], axes[_i].hi + 1e-12);
 }
-END_TEST
 
 /* steps a run may have: none, one, a few, and more than are drawn */
 static const size_t step_counts[] = {0, 1, 10, 5000};
 
-START_TEST(a_picture_has_its_curves_and_nothing_unsound)
+LOOP_TEST(a_picture_has_its_curves_and_nothing_unsound, ARRAY_LEN(step_counts))
 {
     struct history h = {0};
     size_t n = step_counts[_i];
@@ -83,9 +82,8 @@ START_TEST(a_picture_has_its_curves_and_nothing_unsound)
     free(dir);
     history_finish(&h);
 }
-END_TEST
 
-START_TEST(the_scale_is_that_of_what_is_drawn)
+TEST(the_scale_is_that_of_what_is_drawn)
 {
     struct history h = {0};
     for (int i = 0; i < 4000; i++) /* the means of neighbours are all about 0.5 */
@@ -101,9 +99,8 @@ START_TEST(the_scale_is_that_of_what_is_drawn)
     free(dir);
     history_finish(&h);
 }
-END_TEST
 
-START_TEST(a_long_run_keeps_means_of_its_steps)
+TEST(a_long_run_keeps_means_of_its_steps)
 {
     enum { ALL = 5 * HISTORY_STEPS + 3 };
     struct history h = {0};
@@ -118,9 +115,8 @@ START_TEST(a_long_run_keeps_means_of_its_steps)
     }
     history_finish(&h);
 }
-END_TEST
 
-START_TEST(a_picture_that_cannot_be_written_says_so)
+TEST(a_picture_that_cannot_be_written_says_so)
 {
     struct history h = {0};
     struct ddp_err err;
@@ -130,11 +126,10 @@ START_TEST(a_picture_that_cannot_be_written_says_so)
     ck_assert_int_eq(plot_write("/dev/full", "", &h, &err), -1);
     ck_assert_str_eq(err.text, "cannot write '/dev/full': No space left on device");
 }
-END_TEST
 
 /* ---- the log ---- */
 
-START_TEST(each_line_of_the_log_is_json)
+TEST(each_line_of_the_log_is_json)
 {
     char *dir = temp_dir(), *path = xasprintf("%s/m.jsonl", dir);
     struct metrics m;
@@ -172,9 +167,8 @@ START_TEST(each_line_of_the_log_is_json)
     free(path);
     free(dir);
 }
-END_TEST
 
-START_TEST(a_log_on_a_full_disk_is_reported_at_the_end)
+TEST(a_log_on_a_full_disk_is_reported_at_the_end)
 {
     struct metrics m;
     struct ddp_err err;
@@ -184,7 +178,6 @@ START_TEST(a_log_on_a_full_disk_is_reported_at_the_end)
     ck_assert_str_eq(err.text,
                      "the log '/dev/full' is not complete: No space left on device");
 }
-END_TEST
 
 /* ---- what is shown ---- */
 
@@ -199,7 +192,7 @@ static char *shown_by(FILE *out)
     return shown;
 }
 
-START_TEST(a_pipe_gets_whole_lines)
+TEST(a_pipe_gets_whole_lines)
 {
     FILE *out = tmpfile();
     struct progress p;
@@ -218,9 +211,8 @@ START_TEST(a_pipe_gets_whole_lines)
     ck_assert_ptr_nonnull(strstr(shown, "images/s\n\nend 1\n"));
     free(shown);
 }
-END_TEST
 
-START_TEST(a_bar_is_taken_away_before_a_line)
+TEST(a_bar_is_taken_away_before_a_line)
 {
     FILE *out = tmpfile();
     struct progress p;
@@ -235,9 +227,8 @@ START_TEST(a_bar_is_taken_away_before_a_line)
     ck_assert_ptr_nonnull(strstr(shown, "\033[K\r\033[Kend\n"));
     free(shown);
 }
-END_TEST
 
-START_TEST(a_full_bar_stays_for_each_epoch)
+TEST(a_full_bar_stays_for_each_epoch)
 {
     FILE *out = tmpfile();
     struct progress p;
@@ -254,9 +245,8 @@ START_TEST(a_full_bar_stays_for_each_epoch)
     ck_assert_uint_lt(columns, (size_t)p.columns);
     free(shown);
 }
-END_TEST
 
-START_TEST(other_ranks_are_silent)
+TEST(other_ranks_are_silent)
 {
     struct progress p = {0};
     struct metrics m = {0};
@@ -269,25 +259,4 @@ START_TEST(other_ranks_are_silent)
     metrics_step(&m, &step);
     metrics_epoch(&m, &epoch);
     ck_ok(metrics_close(&m, &err), err);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("report");
-    TCase *t = tcase_create("report");
-    tcase_add_loop_test(t, ticks_are_round_and_few, 0, ARRAY_LEN(axes));
-    tcase_add_loop_test(t, a_picture_has_its_curves_and_nothing_unsound, 0,
-                        ARRAY_LEN(step_counts));
-    tcase_add_test(t, the_scale_is_that_of_what_is_drawn);
-    tcase_add_test(t, a_long_run_keeps_means_of_its_steps);
-    tcase_add_test(t, a_picture_that_cannot_be_written_says_so);
-    tcase_add_test(t, each_line_of_the_log_is_json);
-    tcase_add_test(t, a_log_on_a_full_disk_is_reported_at_the_end);
-    tcase_add_test(t, a_pipe_gets_whole_lines);
-    tcase_add_test(t, a_bar_is_taken_away_before_a_line);
-    tcase_add_test(t, a_full_bar_stays_for_each_epoch);
-    tcase_add_test(t, other_ranks_are_silent);
-    suite_add_tcase(s, t);
-    return s;
 }

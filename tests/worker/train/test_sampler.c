@@ -14,7 +14,7 @@ static const struct {
     {1438, 2, 32}, {359, 7, 5}, {100, 1, 200}, {1000, 8, 1}, {17, 5, 2},
 };
 
-START_TEST(every_sample_is_seen_once_in_an_epoch)
+LOOP_TEST(every_sample_is_seen_once_in_an_epoch, ARRAY_LEN(shapes))
 {
     uint32_t n = shapes[_i].n;
     int size = shapes[_i].size, batch = shapes[_i].batch;
@@ -48,9 +48,8 @@ START_TEST(every_sample_is_seen_once_in_an_epoch)
         ck_assert_int_eq(seen[i], 1);
     free(seen);
 }
-END_TEST
 
-START_TEST(two_ranks_see_at_a_step_what_one_sees_with_twice_the_batch)
+TEST(two_ranks_see_at_a_step_what_one_sees_with_twice_the_batch)
 {
     struct sampler one, two[2];
     sampler_init(&one, 150, 0, 1, 64, 1);
@@ -72,9 +71,8 @@ START_TEST(two_ranks_see_at_a_step_what_one_sees_with_twice_the_batch)
     sampler_finish(&two[0]);
     sampler_finish(&two[1]);
 }
-END_TEST
 
-START_TEST(epochs_and_seeds_shuffle_differently_and_repeatably)
+TEST(epochs_and_seeds_shuffle_differently_and_repeatably)
 {
     static const struct {
         uint64_t seed;
@@ -93,9 +91,8 @@ START_TEST(epochs_and_seeds_shuffle_differently_and_repeatably)
     }
     sampler_finish(&a);
 }
-END_TEST
 
-START_TEST(an_epoch_goes_on_where_it_was_left)
+TEST(an_epoch_goes_on_where_it_was_left)
 {
     struct sampler a, b;
     sampler_init(&a, 100, 1, 2, 8, 5);
@@ -114,9 +111,8 @@ START_TEST(an_epoch_goes_on_where_it_was_left)
     sampler_finish(&a);
     sampler_finish(&b);
 }
-END_TEST
 
-START_TEST(shares_of_the_test_set_are_disjoint_and_complete)
+LOOP_TEST(shares_of_the_test_set_are_disjoint_and_complete, ARRAY_LEN(shapes))
 {
     uint32_t n = shapes[_i].n, next = 0;
     for (int rank = 0; rank < shapes[_i].size; rank++) {
@@ -125,19 +121,4 @@ START_TEST(shares_of_the_test_set_are_disjoint_and_complete)
         next += count;
     }
     ck_assert_uint_eq(next, n);
-}
-END_TEST
-
-Suite *suite(void)
-{
-    Suite *s = suite_create("sampler");
-    TCase *t = tcase_create("sampler");
-    tcase_add_loop_test(t, every_sample_is_seen_once_in_an_epoch, 0, ARRAY_LEN(shapes));
-    tcase_add_test(t, two_ranks_see_at_a_step_what_one_sees_with_twice_the_batch);
-    tcase_add_test(t, epochs_and_seeds_shuffle_differently_and_repeatably);
-    tcase_add_test(t, an_epoch_goes_on_where_it_was_left);
-    tcase_add_loop_test(t, shares_of_the_test_set_are_disjoint_and_complete, 0,
-                        ARRAY_LEN(shapes));
-    suite_add_tcase(s, t);
-    return s;
 }

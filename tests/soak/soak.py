@@ -2,17 +2,20 @@
 """soak.py - launches with one fault each, at a random moment, and what may come of it.
 
     sudo tests/soak/soak.py --build BUILD [--seconds S | --launches N] [--seed N] [--lanes N]
-                            [--only FAULT,...] [--first N] [--long] [--launcher NAME] [--python P]
+                            [--only FAULT,...] [--first N] [--long] [--tree] [--launcher NAME]
+                            [--python P]
 
 Launch N of a seed is always the same job with the same fault: `--seed S --first N --launches 1`
 runs it again. A lane is a thread with HOSTS hosts of a lab; lanes run side by side. After each
 launch are checked: the exit code, the line that names the first cause, every byte of output, and
 that no process, shared memory or file is left on any host. The fault comes, in one launch of two, of a
 peer in three of four, when ranks run. --long: processes are stopped and links cut for up to 90 s instead
-of 3, when ranks run, and with a --node-timeout of two minutes. --launcher: `slurm` (ddprun in an allocation of Slurm), or a peer, of
-which less is asked: `mpirun` (Open MPI), `torchrun` (one host; --python: one with PyTorch that alice
-may run, as Debian's 1.13 starts nothing with Python 3.11). SIGINT and SIGTERM: no more launches, and
-the report. Exit: 0 when nothing was wrong.
+of 3, when ranks run, and with a --node-timeout of two minutes. --tree: three to five hosts, whose agents
+connect in a tree, if not started by qrsh. --launcher: `slurm` (ddprun in an allocation of Slurm), `sge`
+(in a job of Grid Engine), or a peer, of which less is asked: `mpirun`
+(Open MPI), `torchrun` (one host; --python: one with PyTorch that alice may run, as Debian's 1.13 starts
+nothing with Python 3.11). SIGINT and SIGTERM: no more launches, and the report. Exit: 0 when nothing was
+wrong.
 """
 import argparse
 import collections
@@ -33,6 +36,7 @@ sys.path.insert(0, os.path.join(ROOT, "tests", "lab"))
 from hosts import Folder  # noqa: E402
 
 HOSTS = 3       # per lane, each of which has its own lab
+TREE = 5        # with --tree
 LONG = 90.0     # seconds, of a fault with --long
 SSH_WAITS = 8.0  # seconds, and a bit more, for a host that does not answer
 UID = 5001      # alice, the lab's user
@@ -66,6 +70,15 @@ def in_slurm(job):
             str(job.np), *job.options, *program(job, job.flags)]
 
 
+def in_sge(job):
+    """Inside of a job of Grid Engine, with some of its hosts."""
+    slots, path = -(-job.np // len(job.hosts)), f"{job.lane.folder}/pe_hostfile"
+    with open(path, "w", encoding="ascii") as f:
+        f.writelines(f"{h.name} {slots} all.q@{h.name} UNDEFINED\n" for h in job.hosts)
+    return ["env", *job.lane.job_env, f"PE_HOSTFILE={path}", f"NHOSTS={len(job.hosts)}",
+            f"{job.lane.lab.bin}/ddprun", "-np", str(job.np), *job.options, *program(job, job.flags)]
+
+
 OURS = {"tag": rb"\[(\d+)(?: [^\]]*)?\] (.*\n?)", "rank": "RANK", "main": r"\S*/ddprun -np",
         "agent": r"\S*/ddprun-agent\b", "hosts": 3, "ours": True}
 # PyTorch 1.13, which Debian has, finds no Std.NONE when Python is 3.11
@@ -76,6 +89,7 @@ LAUNCHERS = {
         f"{job.lane.lab.bin}/ddprun", "-np", str(job.np), "-H", where(job), *job.options,
         *program(job, job.flags)], **OURS),
     "slurm": Launcher(command=in_slurm, **OURS),
+    "sge": Launcher(command=in_sge, **OURS),
     "mpirun": Launcher(lambda job: [
         "mpirun", "-np", str(job.np), "--host", where(job), "--tag-output", "--oversubscribe",
         *program(job, job.flags.replace("m", "-"))], rb"\[1,(\d+)\]<stdout>:",
@@ -138,13 +152,12 @@ class Process:
 
 
 class Lab(Folder):
-    def __init__(self, build, hosts=HOSTS, programs=PROGRAMS):
+    def __init__(self, build, programs):
         super().__init__("ddprun-soak-")
         for name in programs:
             shutil.copy(os.path.join(build, name), self.bin)
         mounts = [line.split() for line in read("/proc/mounts").decode().splitlines()]
         self.cgroups = next((m[1] for m in mounts if m[2] == "cgroup2"), "/sys/fs/cgroup")
-        self("up", str(hosts))
 
 
 class Host:
@@ -245,8 +258,10 @@ class Job:
         self.r = random.Random(f"{seed} {number}")
         self.fault = self.r.choice(only)
         self.launched = lane.run_.launcher
-        many = max(self.r.choice((1, 1, 1, 2, 3)), FAULTS[self.fault].hosts)
-        self.hosts = lane.hosts[:min(many, self.launched.hosts)]
+        tree = lane.run_.args.tree
+        many = self.r.choice((3, 4, TREE) if tree else (1, 1, 1, 2, 3))
+        many = max(many, FAULTS[self.fault].hosts)
+        self.hosts = lane.hosts[:many if tree else min(many, self.launched.hosts)]
         self.np = self.r.choice((1, 2, 3, 4, 6, 8)) if self.r.random() < 0.9 else self.r.choice((16, 32, 64))
         self.np = max(self.np, len(self.hosts))
         self.text_seed = self.r.randrange(1 << 30)
@@ -258,6 +273,8 @@ class Job:
         self.options, self.failures = ["--grace", "0.5s"], []
         if long:
             self.options += ["--node-timeout", "120s"]
+        if tree:
+            self.options += ["--tree-width", self.r.choice("12")]
         self.folder = os.path.join(lane.folder, "out")
         self.process = self.out = self.err = None
         self.missed = False
@@ -312,7 +329,7 @@ class Job:
     # --- its processes ---
 
     def processes(self):
-        return [p for h in self.lane.hosts for p in h.processes()]
+        return [p for h in self.lane.hosts for p in h.processes() if p.pid not in self.lane.job_pids]
 
     def ranks(self):
         mine = f"{self.lane.lab.bin}/{self.rank_program} "
@@ -471,10 +488,10 @@ def timed_out(job):
 
 @fault(hosts=2)
 def ssh_killed(job):
-    ssh = job.pick(p for p in job.lane.hosts[0].processes() if re.match(r"(\S*/)?ssh\s", p.line))
+    ssh = job.pick(p for p in job.processes() if re.match(r"(\S*/)?(ssh|srun|qrsh)\s", p.line))
     if not ssh or not ssh.kill(signal.SIGKILL):
         return None
-    return Expect((0, 125, 137), rf"node|ssh", whole=False)
+    return Expect((0, 125, 137), r"node|ssh|srun|qrsh", whole=False)
 
 
 @fault(hosts=2)
@@ -505,8 +522,7 @@ def host_dies(job):
     host = job.pick(job.hosts[1:])
     host.fault(job.r.choice(("crash", "kill")))
     job.wait()
-    job.lane.lab("up", str(HOSTS))
-    job.lane.start_slurm()
+    job.lane.up()
     return Expect((0, 125, 137, 255), host.name, whole=False)
 
 
@@ -673,23 +689,63 @@ def check_nothing_left(job, files, more=0.0):
 class Lane(threading.Thread):
     def __init__(self, run):
         super().__init__()
-        self.lab = Lab(run.args.build, run.hosts, run.programs)
+        self.lab = Lab(run.args.build, run.programs)
         self.run_, self.folder = run, self.lab.folder
-        self.hosts = [Host(self.lab, i + 1) for i in range(run.hosts)]
-        self.start_slurm()
+        self.nhosts = TREE if run.args.tree else run.hosts
+        self.job_env, self.job_pids = [], set()  # of the launch's job of Grid Engine
         os.makedirs(os.path.join(self.folder, "out"))
         os.chown(os.path.join(self.folder, "out"), UID, UID)
+        self.up()
 
-    def start_slurm(self):
-        """Where it does not run, as on a host that has died and is up again."""
-        if self.run_.args.launcher == "slurm":
+    def up(self):
+        """The hosts and their scheduler, also where some have died."""
+        scheduler = self.run_.args.launcher
+        first = 2 if scheduler == "sge" else 1  # its node001 only submits
+        self.lab("up", str(self.nhosts + first - 1))
+        self.hosts = [Host(self.lab, first + i) for i in range(self.nhosts)]
+        if scheduler == "slurm":
             self.lab("slurm", "up")
+        elif scheduler == "sge":
+            if self.job_pids:
+                self.lab("sge", "down")
+                self.job_pids = set()
+            self.lab("sge", "up")
+
+    def in_front(self, *command):
+        subprocess.run(Host(self.lab, 1).enter(*command), check=True, stdout=subprocess.DEVNULL, timeout=HANG)
+
+    def hold(self):
+        """Get a job of Grid Engine. It is ended when one of its tasks has failed, so that a launch has
+        one of its own."""
+        self.in_front("qsub", "-b", "y", "-o", "/dev/null", "-j", "y", "-pe", "mpi",
+                      str(8 * len(self.hosts)), "sleep", "100000")
+        for _ in range(int(HANG / 0.1)):
+            held = [(h, p) for h in self.hosts for p in h.processes() if p.line == "sleep 100000 "]
+            if held:
+                break
+            time.sleep(0.1)
+        head, job = held[0]
+        environ = read(f"/proc/{job.pid}/environ").decode().split("\0")
+        self.job_env = [v for v in environ if re.match("(JOB_ID|SGE_(ROOT|CELL|TASK_ID)|PE|TMPDIR)=", v)]
+        self.job_pids = {p.pid for h in self.hosts for p in h.processes()}
+        self.hosts.sort(key=lambda h: h is not head)  # only the job's own host starts tasks
+
+    def release(self):
+        if self.job_pids:
+            self.in_front("qdel", "-u", "alice")
+        for _ in range(int(HANG / 0.1)):
+            if not any(p.pid in self.job_pids for h in self.hosts for p in h.processes()):
+                break
+            time.sleep(0.1)
+        self.job_pids = set()
 
     def run(self):
         while (number := self.run_.next()) is not None:
             self.one(number)
 
     def one(self, number):
+        if self.run_.args.launcher == "sge":
+            self.hold()
         job = Job(self, self.run_.args.seed, number, self.run_.only, self.run_.args.long)
         what = FAULTS[job.fault]
         if what.before:
@@ -724,6 +780,7 @@ class Lane(threading.Thread):
             if slow:
                 self.hosts[0].fault("mend", job.folder)
             subprocess.run(["find", job.folder, "-mindepth", "1", "-delete"], check=False)
+            self.release()
         self.run_.ended(job, wrong)
 
 
@@ -787,6 +844,7 @@ def main(run_class=Run, lane_class=Lane, doc=__doc__):
     p.add_argument("--first", type=int, default=0)
     p.add_argument("--only")
     p.add_argument("--long", action="store_true")
+    p.add_argument("--tree", action="store_true")
     p.add_argument("--launcher", choices=LAUNCHERS, default="ddprun")
     p.add_argument("--python", default="python3")
     args = p.parse_args()

@@ -17,6 +17,7 @@
 #include "common/mem.h"
 #include "worker/cuda/autotune.h"
 #include "worker/cuda/layers.h"
+#include "worker/kernels/rng.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,6 +53,22 @@ static int copy_in(void *to, const void *from, size_t bytes, struct ddp_err *err
                                    what, err);
 }
 
+/* Numbers between -1 and 1. */
+static int put_numbers(struct bare *b, void *to, size_t n, enum cuda_type type,
+                       struct ddp_err *err)
+{
+    float *host = xcalloc(n, sizeof *host), *floats;
+    for (size_t i = 0; i < n; i++)
+        host[i] = 2 * rng_uniform(rng_key(1, 0), i) - 1;
+    int rc = device_alloc(&b->memory, what, n * sizeof *host, &floats, err);
+    if (rc == 0)
+        rc = copy_in(floats, host, n * sizeof *host, err);
+    free(host);
+    if (rc == 0)
+        cuda_narrow(floats, (int64_t)n, type, to, b->stream);
+    return rc;
+}
+
 /* Weights, an input and a gradient of the outputs. */
 static int fill(struct bare *b, struct io_shape io, struct ddp_err *err)
 {
@@ -67,9 +84,10 @@ static int fill(struct bare *b, struct io_shape io, struct ddp_err *err)
     layers_refresh(b->net);
     if (b->step) /* tokens are 0, and the products of the loss give the gradient */
         return check_launches(what, err);
-    cuda_scatter(layers_input_at(b->net), (int64_t)(n * image), type, 1, b->stream);
-    cuda_scatter(dy, (int64_t)n * io.outputs, type, 2, b->stream);
-    return check_launches(what, err);
+    return put_numbers(b, layers_input_at(b->net), n * image, type, err) < 0 ||
+                   put_numbers(b, dy, n * (size_t)io.outputs, type, err) < 0
+               ? -1
+               : check_launches(what, err);
 }
 
 /* Images of 28x28, or in colours of 32x32; or tokens. -1: there is no such model. */
@@ -254,7 +272,7 @@ static int tell_times(struct bare *b, double seconds, struct ddp_err *err)
 static int tune(struct bare *b, double most_seconds, char *text, size_t size,
                 struct ddp_err *err)
 {
-    b->tuner.most_ns = (int64_t)(1e9 * most_seconds);
+    b->tuner.left_ns = (int64_t)(1e9 * most_seconds);
     layers_bare(b->net, false);
     int rc = autotune_measure(&b->tuner, b->net, b->batch, b->grads, err);
     autotune_describe(&b->tuner, text, size);

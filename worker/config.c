@@ -160,6 +160,8 @@ static const struct setting options[] = {
      "Split the model over N engines of each rank, 1 (the default) or 2", .initial = "1"},
     {"micro-batches", "N", AT(micro_batches), value_int, 1, 64,
      "Micro-batches of a batch in flight in the pipeline (default 4)", .initial = "4"},
+    {"deterministic", NULL, AT(deterministic), value_on, 0, 0,
+     "Use only algorithms that give the same bits each time"},
     {"tune", "SECONDS", AT(tune), value_real, 0, 600,
      "On a GPU, measure at the start which algorithms are the fastest, for that long at "
      "most (5 without a number; default: the libraries' own choice)",

@@ -61,6 +61,7 @@ struct train_config {
     bool skip_bad;                 /* --on-nan skip */
     bool shard_optimizer;          /* a rank remembers and updates its part only */
     int stages, micro_batches;     /* of the pipeline within a rank */
+    bool deterministic;            /* the same bits each time */
     double tune;                   /* seconds to look for the fastest algorithms; 0 */
     const char *trace;             /* file; NULL: none */
     int64_t group_timeout_ms;      /* of a call on the group */

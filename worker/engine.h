@@ -49,6 +49,7 @@ struct engine_job {
     int stages;          /* pipeline stages of the model, 1 or 2, */
     int micro;           /* and the micro-batches of a batch */
     struct trace *trace; /* NULL: no trace */
+    bool deterministic;  /* only algorithms that give the same bits each time */
     double tune;         /* seconds for measuring algorithms; 0: none */
 };
 
@@ -145,13 +146,9 @@ struct engine_type {
     /* The plan of buckets as text, and its use in a later run; NULL: not supported. */
     void (*plan_text)(const struct engine *e, char *text, size_t size);
     void (*use_plan)(struct engine *e, const char *text);
-    /* The algorithms chosen by measurement, as text, and the use of such a text from an
-     * earlier run, which every rank calls before prepare(); NULL: not supported. */
-    void (*algorithms_text)(const struct engine *e, char *text, size_t size);
-    int (*use_algorithms)(struct engine *e, const char *text, struct ddp_err *err);
-    /* After prepare(): line `line` of the report on these, from 0 on. False: there are
-     * no more. */
-    bool (*tell_tuned)(const struct engine *e, size_t line, char *text, size_t size);
+    /* The outcome of `tune`, for the user; "" without prepare(). NULL: the engine has no
+     * choice of algorithms. */
+    const char *(*tuned)(const struct engine *e);
     /* Called on every rank after push() and use_plan(), NULL: not needed. Does the
      * one-time work for a step of so many samples, of this rank and of all. */
     int (*prepare)(struct engine *e, int mine, int all, struct ddp_err *err);

@@ -186,7 +186,7 @@ static int open_engine(struct run *run, struct ddp_err *err)
         .buckets = {.first_bytes = BUCKET_FIRST_BYTES,
                     .cap_bytes = c->bucket_bytes,
                     .overlap = c->overlap,
-                    .timed = by_time,
+                    .timed = by_time && !c->deterministic,
                     .shard = c->shard_optimizer && run->size > 1,
                     .direct = by_time && c->overlap},
         .accumulate = c->accumulate,
@@ -194,6 +194,7 @@ static int open_engine(struct run *run, struct ddp_err *err)
         .skip_bad = c->skip_bad,
         .stages = c->stages,
         .micro = c->micro_batches,
+        .deterministic = c->deterministic,
         .tune = c->tune,
     };
     if (c->trace)

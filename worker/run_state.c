@@ -89,10 +89,7 @@ static int push(struct run *run, struct ddp_err *err)
     if (s->ranks == run->size && !config_given(run->c, "bucket-mb") && *s->buckets &&
         type->use_plan)
         type->use_plan(run->engine, s->buckets);
-    run->culprit = -1;
-    return *s->algorithms && type->use_algorithms
-               ? type->use_algorithms(run->engine, s->algorithms, err)
-               : 0;
+    return 0;
 }
 
 int run_resume(struct run *run, struct ddp_err *err)
@@ -116,8 +113,6 @@ static struct train_state state_of(const struct run *run)
     s.ranks = run->size;
     if (type->plan_text)
         type->plan_text(run->engine, s.buckets, sizeof s.buckets);
-    if (type->algorithms_text)
-        type->algorithms_text(run->engine, s.algorithms, sizeof s.algorithms);
     return s;
 }
 

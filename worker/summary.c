@@ -114,14 +114,14 @@ static void log_config(struct run *run)
 /* The outcome of --tune. */
 static void tell_tuned(struct run *run)
 {
-    char line[400];
     const struct engine_type *type = run->engine_type;
-    if (run->c->tune > 0 && !type->tell_tuned)
+    const char *tuned = type->tuned ? type->tuned(run->engine) : NULL;
+    if (run->c->tune > 0 && !tuned)
         progress_say(&run->progress, "tuned       nothing: the engine '%s' has no choice",
                      type->name);
-    for (size_t i = 0;
-         type->tell_tuned && type->tell_tuned(run->engine, i, line, sizeof line); i++)
-        progress_say(&run->progress, "tuned       %s", line);
+    else if (run->c->tune > 0)
+        progress_say(&run->progress, "tuned       %s",
+                     *tuned ? tuned : "nothing: no step is left to take");
 }
 
 void run_tell_config(struct run *run)

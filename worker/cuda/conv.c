@@ -1,7 +1,7 @@
 /* worker/cuda/conv.c - see products.h: convolutions by cuDNN's graph API
  *
- * The default is the first of the engines that cuDNN's heuristics suggest which is
- * deterministic; autotune.c may find another to be faster. Images and filters have
+ * The default is the first of the engines that cuDNN's heuristics suggest which may be
+ * taken (conv_graph.h); autotune.c may find another to be faster. Images and filters have
  * their channels last. cuDNN writes a filter's gradient in the type of its operands, so
  * in bf16 and fp16 it is converted to float afterwards.
  */
@@ -49,6 +49,7 @@ static struct convolution shape_of(const struct layers *net, const struct layer 
                                 .R = l->spec->size,
                                 .pad = l->spec->pad,
                                 .stride = l->spec->stride ? l->spec->stride : 1,
+                                .deterministic = net->settings.deterministic,
                                 .adds = pass == PASS_INPUTS && l->adds,
                                 .w_alignment = filter_alignment(net, l, pass)};
 }
@@ -58,10 +59,10 @@ static void conv_key(const struct layers *net, const struct layer *l, int n,
 {
     static const char *const passes[] = {"forward", "filter", "image"};
     struct convolution s = shape_of(net, l, n, pass);
-    snprintf(text, size, "%s %d %dx%dx%d %dx%d/%d+%d %s %d%s", passes[pass], s.n, s.C,
+    snprintf(text, size, "%s %d %dx%dx%d %dx%d/%d+%d %s %d%s%s", passes[pass], s.n, s.C,
              s.H, s.W, s.K, s.R, s.stride, s.pad,
              precision_names[net->settings.precision], s.w_alignment,
-             s.adds ? " adds" : "");
+             s.adds ? " adds" : "", s.deterministic ? " deterministic" : "");
 }
 
 /* ---- algorithms ---- */
@@ -100,9 +101,11 @@ static int conv_build(struct layers *net, const struct layer *l,
                              net->workspace_bytes, &out->conv);
     return rc >= 0 ? rc
                    : err_set(err,
-                             "'%s': cuDNN has no deterministic engine for it that needs "
-                             "at most %zu MiB",
-                             l->spec->name, net->workspace_bytes >> 20);
+                             "'%s': cuDNN has no%s engine for it that needs at most %zu "
+                             "MiB",
+                             l->spec->name,
+                             net->settings.deterministic ? " deterministic" : "",
+                             net->workspace_bytes >> 20);
 }
 
 /* ---- running ---- */

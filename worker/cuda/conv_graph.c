@@ -24,7 +24,7 @@ struct conv_graph {
     cudnnBackendDescriptor_t of[MOST_PARTS]; /* owned: all descriptors */
     int n;
     bool failed; /* then no more are created */
-    bool tensor_cores;
+    bool tensor_cores, deterministic;
     cudnnBackendDescriptor_t configs[MOST_CONFIGS]; /* NULL: cannot be taken */
     cudnnBackendDescriptor_t plans[MOST_CONFIGS];   /* NULL: not built yet */
     int nconfigs;
@@ -223,6 +223,7 @@ struct conv_graph *conv_graph_make(cudnnHandle_t dnn, const struct convolution *
     cudnnBackendDescriptor_t graph = make_graph(g, dnn, shape);
     bool good = !g->failed;
     g->tensor_cores = shape->tensor_cores;
+    g->deterministic = shape->deterministic;
     for (size_t i = 0; i < ARRAY_LEN(modes) && good; i++) {
         g->failed = false; /* one heuristic may do without the other */
         list_by(g, graph, modes[i]);
@@ -230,8 +231,8 @@ struct conv_graph *conv_graph_make(cudnnHandle_t dnn, const struct convolution *
     return g;
 }
 
-/* Accepts only engines that are deterministic, accumulate in the required precision,
- * and do not round their operands, unless tensor cores are allowed to. */
+/* Accepts only engines that accumulate in the required precision, do not round their
+ * operands, unless tensor cores are allowed to, and are deterministic if required. */
 static bool may_take(const struct conv_graph *g, cudnnBackendDescriptor_t config)
 {
     cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
@@ -246,10 +247,10 @@ static bool may_take(const struct conv_graph *g, cudnnBackendDescriptor_t config
                 CUDNN_NUMERICAL_NOTE_TYPE_COUNT, notes);
     cudnnBackendDestroyDescriptor(engine);
     for (int64_t i = 0; i < n && n <= CUDNN_NUMERICAL_NOTE_TYPE_COUNT; i++) {
-        if (notes[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC ||
-            notes[i] == CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION ||
+        if (notes[i] == CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION ||
             notes[i] == CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS ||
-            (notes[i] == CUDNN_NUMERICAL_NOTE_TENSOR_CORE && !g->tensor_cores))
+            (notes[i] == CUDNN_NUMERICAL_NOTE_TENSOR_CORE && !g->tensor_cores) ||
+            (notes[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC && g->deterministic))
             return false;
     }
     return n >= 0 && n <= CUDNN_NUMERICAL_NOTE_TYPE_COUNT;

@@ -230,6 +230,11 @@ static int cuda_prepare(struct engine *e, int mine, int all, struct ddp_err *err
     return check_cuda(cudaStreamSynchronize(first_of(e)->main), "recording a step", err);
 }
 
+static const char *cuda_tuned(const struct engine *e)
+{
+    return e->tuned;
+}
+
 static void cuda_device(const struct engine *e, struct engine_device *out)
 {
     *out = (struct engine_device){.peak = 0};
@@ -255,9 +260,7 @@ const struct engine_type ddp_engine = {
     .pull = cuda_pull,
     .plan_text = sums_plan_text,
     .use_plan = sums_use_plan,
-    .algorithms_text = autotune_to_checkpoint,
-    .use_algorithms = autotune_from_checkpoint,
-    .tell_tuned = autotune_line,
+    .tuned = cuda_tuned,
     .prepare = cuda_prepare,
     .device = cuda_device,
 };

@@ -136,7 +136,8 @@ struct engine {
     struct slot slots[SLOTS];
     uint64_t given, taken; /* steps submitted; results returned */
     struct spans *spans;   /* of the step being captured; NULL: not traced */
-    struct tuner *tuner;   /* owned; NULL: default algorithms */
+    struct tuner tuner;    /* with --tune: the choice of algorithms, */
+    char tuned[400];       /* and the report on it; "": none was made */
     double peak;           /* FLOP/s of a device; 0: unknown */
     bool by_hand;          /* steps run without a graph, for the reason in `text` */
     char text[500];
@@ -292,20 +293,12 @@ void stages_sizes(const struct engine *e, int n, uint8_t *sizes);
 /* Makes the plans for these. */
 int stages_warm_up(struct engine *e, int n, struct ddp_err *err);
 
-/* ---- autotune_ranks.c; without --tune these do nothing ---- */
+/* ---- autotune_ranks.c; does nothing without --tune ---- */
 
 /* Chooses algorithms on rank 0, and applies them on all ranks, for steps in which this
  * rank has n samples in `batches` batches. Every rank calls it, before such a
  * step is captured. */
 int autotune_on_all_ranks(struct engine *e, int n, int batches, struct ddp_err *err);
-/* The choices as text for a checkpoint, "" if there are none; and from a checkpoint,
- * before any choice was made. */
-void autotune_to_checkpoint(const struct engine *e, char *text, size_t size);
-int autotune_from_checkpoint(struct engine *e, const char *text, struct ddp_err *err);
-/* Line `line` of the report at the start of training, from 0 on; false: there are no
- * more. */
-bool autotune_line(const struct engine *e, size_t line, char *text, size_t size);
-void autotune_ranks_free(struct engine *e);
 
 /* ---- record.c ---- */
 

@@ -285,16 +285,6 @@ struct cuda_update {
 void cuda_optimise(const struct cuda_update *u, const struct optim *o,
                    cudaStream_t stream);
 
-/* ---- autotune.cu ---- */
-
-/* Fills with pseudo-random numbers between -1 and 1 that depend on the seed. */
-void cuda_scatter(void *to, int64_t n, enum cuda_type type, uint32_t seed,
-                  cudaStream_t stream);
-/* Sums of squares of n differences, and of the expected values, in partial sums:
- * parts[2][CUDA_PARTS], zeroed by the caller. */
-void cuda_differ(const void *is, const void *expected, int64_t n, enum cuda_type type,
-                 double *parts, cudaStream_t stream);
-
 #ifdef __cplusplus
 }
 #endif

@@ -13,8 +13,6 @@
  * A net is one stage of a model: the layers [from, to), with only their parameters.
  * Activations passed to and from the neighbouring stages are borders, which the caller
  * copies.
- *
- * Only deterministic algorithms are used.
  */
 #ifndef WORKER_CUDA_LAYERS_H
 #define WORKER_CUDA_LAYERS_H
@@ -39,6 +37,7 @@ struct layers_settings {
     bool dropout;
     bool share_norms; /* normalise over the batches of all ranks */
     enum precision precision;
+    bool deterministic; /* only algorithms that give the same bits each time */
 };
 
 /* The range of parameters and buffers of the layers [from, to) in the model's blocks:

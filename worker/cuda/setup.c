@@ -97,7 +97,8 @@ static int make_layers(struct stage *s, struct ddp_err *err)
                                        .max_batch = e->max_micro,
                                        .dropout = job->dropout,
                                        .share_norms = engine_shares_norms(&e->job),
-                                       .precision = job->precision};
+                                       .precision = job->precision,
+                                       .deterministic = job->deterministic};
     for (int k = 0; k < e->nstages; k++) {
         struct set *set = &s->sets[k];
         set->net = k == 0 ? layers_create(job->model, settings, s->weights, s->memory,
@@ -337,7 +338,7 @@ void engine_close(struct engine *e)
         if (s->done)
             cudaEventDestroy(s->done);
     }
-    autotune_ranks_free(e);
+    strv_finish(&e->tuner.choices);
     cudaFreeHost(e->mail);
     if (e->copies)
         cudaStreamDestroy(e->copies);

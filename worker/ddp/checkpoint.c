@@ -198,8 +198,6 @@ static void put_meta(struct strv *meta, const struct replica *r,
     strv_pushf(meta, "ranks=%" PRId64, at->ranks);
     if (*at->buckets)
         strv_pushf(meta, "buckets=%s", at->buckets);
-    if (*at->algorithms)
-        strv_pushf(meta, "algorithms=%s", at->algorithms);
     if (parts > 1)
         strv_pushf(meta, "parts=%d", parts);
 }
@@ -380,8 +378,6 @@ static int get_state(const struct safetensors *f, const struct optim *optim,
         return -1;
     out->ranks = (int64_t)ranks;
     snprintf(out->buckets, sizeof out->buckets, "%s", buckets ? buckets : "");
-    const char *algorithms = safetensors_metadata(f, "algorithms");
-    snprintf(out->algorithms, sizeof out->algorithms, "%s", algorithms ? algorithms : "");
     return 0;
 }
 

@@ -23,9 +23,6 @@ struct replica {
 
 struct replica replica_of(struct model *model, struct optim *optim);
 
-/* A longer text of algorithms is not saved: a resumed run measures again. */
-enum { TRAIN_ALGORITHMS = 65536 };
-
 /* The progress of a run. */
 struct train_state {
     uint64_t step;      /* optimiser steps taken */
@@ -34,7 +31,6 @@ struct train_state {
     uint64_t position;  /* samples of it that were assigned, over all ranks */
     int64_t ranks;      /* that wrote a checkpoint; 0: unknown */
     char buckets[1024]; /* the plan of buckets for `ranks` ranks; "": not final */
-    char algorithms[TRAIN_ALGORITHMS]; /* chosen by a GPU's engine; "": defaults */
 };
 
 /* Agrees on one outcome. `rc` and `err` are this rank's. Returns 0 if all succeeded.

@@ -308,9 +308,9 @@ extern "C" cudaError_t cudaDeviceGetPCIBusId(char *text, int size, int device)
 extern "C" cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
 {
     memset(prop, 0, sizeof *prop);
-    const char *poor = getenv("EMU_POOR");
+    const char *other = getenv("EMU_OTHER");
     snprintf(prop->name, sizeof prop->name, "%.*s%s", int(strcspn(chip(), ":")), chip(),
-             poor && atoi(poor) == device ? ", another" : "");
+             other && atoi(other) == device ? ", another" : "");
     return cudaSuccess;
 }
 

@@ -275,18 +275,6 @@ static void types(int64_t n, enum cuda_type type)
     });
 }
 
-static void tried(int64_t n, enum cuda_type type)
-{
-    check("numbers to try on", [=](run &r) {
-        void *is = r.room(size_t(n) * size_of(type));
-        void *expected = r.numbers(size_t(n), type);
-        cuda_scatter(is, n, type, 3, stream);
-        cuda_differ(is, expected, n, type,
-                    static_cast<double *>(r.room(2 * CUDA_PARTS * sizeof(double))),
-                    stream);
-    });
-}
-
 /* ---- tokens ---- */
 
 static uint32_t *tokens_of(run &r, int n, int T, int V)
@@ -473,7 +461,6 @@ int main()
         for (int64_t n : {1, 77, 4096}) {
             types(n, t);
             dropout({t, int(n), 1, 1, 1});
-            tried(n, t);
         }
         sequences(1, 1, 1, t);
         sequences(3, 7, 40, t);

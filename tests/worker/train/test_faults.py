@@ -260,6 +260,7 @@ def ranks_that_disagree_are_told():
             (("--augment", "crop:1"), "rank 1 has crop:1 for --augment, rank 0 has none"),
             (("--trace", "t"), "rank 1 has on for --trace, rank 0 has off"),
             (("--tune",), "rank 1 has 5 for --tune, rank 0 has 0"),
+            (("--deterministic",), "rank 1 has on for --deterministic, rank 0 has off"),
             (("--stages", 2), "rank 1 has 2 for --stages, rank 0 has 1"),
             (("--bucket-mb", 1.5), "rank 1 has 1.5 for --bucket-mb, rank 0 has nothing"),
             (("--model", "mlp", "--optimizer", "sgd", "--lr", 1),

@@ -244,6 +244,17 @@ def buckets_and_backends_change_when_and_not_what():
         assert losses("log0") == losses(f"log{i}"), options
 
 
+def without_chance_buckets_are_planned_by_size():
+    plans = []
+    for options in ((), ("--bucket-mb", 25), ("--deterministic",)):  # too few steps to plan by time
+        run_ok(2, "--backend", "tcp", "--epochs", 1, "--batch-size", 239, "--plot", "none", "--checkpoint", "c",
+               *options)
+        with open("c", "rb") as f:
+            plans += re.findall(rb'"buckets":"([0-9,]+)"', f.read()) or [None]
+        os.unlink("c")
+    assert plans[0] is None and plans[1] and plans[1] == plans[2], plans
+
+
 def ranks_without_a_sample_take_part():
     # 1,438 samples in steps of 6 x 239, or of 4 x 1, leave 4 or 2 for the last step: two ranks
     # have none. So small batches are summed by their factors.
@@ -272,7 +283,7 @@ main([a_residual_network_learns_and_goes_on, a_model_of_the_users_own_learns,
       the_digits_are_learnt_to_97_percent, bf16_learns_as_fp32_does, the_known_line_is_found,
       one_rank_of_64_is_two_of_32_is_four_of_16, batches_can_be_added_up,
       two_stages_learn_as_one, ranks_can_share_out_the_optimizer,
-      a_trace_shows_every_rank_at_work, a_schedule_ends_with_what_ends_the_run,
+      without_chance_buckets_are_planned_by_size, a_trace_shows_every_rank_at_work, a_schedule_ends_with_what_ends_the_run,
       a_language_model_learns_writes_and_goes_on, a_run_repeats_to_the_bit,
       buckets_and_backends_change_when_and_not_what, ranks_without_a_sample_take_part,
       a_target_out_of_reach_is_exit_code_3, nothing_is_left_in_the_way])

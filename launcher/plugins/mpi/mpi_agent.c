@@ -1,7 +1,7 @@
 /* launcher/plugins/mpi/mpi_agent.c - services for MPI programs, on the nodes' side
  *
  * Two services: PMIx (Open MPI), by a process that is started when the first rank
- * connects (pmix_server.h), and PMI-1 and PMI-2 (MPICH and its derivatives), in the agent
+ * connects (pmix_server.c), and PMI-1 and PMI-2 (MPICH and its derivatives), in the agent
  * (pmi_server.h), over a descriptor that every rank inherits. A rank that uses neither
  * only gets some environment variables and that descriptor.
  *
@@ -506,12 +506,6 @@ static void on_pmi_abort(uint32_t rank, int code, const char *text, void *arg)
     report_abort(arg, rank, code, now_ns(), text);
 }
 
-static void on_pmi_send(enum msg_type type, const void *m, void *arg)
-{
-    const struct mpi_service *w = arg;
-    agent_send(w->agent, type, m);
-}
-
 /* Serves those of `job.mpi` that this build and this machine support. */
 static struct mpi_service *service_create(const struct mpi_node *s)
 {
@@ -532,11 +526,10 @@ static struct mpi_service *service_create(const struct mpi_node *s)
         w->program = installed_file(INSTALLED_PROGRAM, "ddprun-pmix", X_OK);
     if (w->program && open_listener(w, &err) < 0)
         log_warn("PMIx is not served: %s", err.text);
-    static const struct pmi_events pmi_events = {on_pmi_send, on_membership,
-                                                 on_pmi_abort};
+    static const struct pmi_events pmi_events = {on_membership, on_pmi_abort};
     /* PMI_FD means nothing without PMI_RANK */
     if (job->mpi & MPI_PMI && job->rank_names & NAMES_PMI)
-        w->pmi = pmi_server_create(loop, job, share, s->mapping, &pmi_events, w);
+        w->pmi = pmi_server_create(a, s->mapping, &pmi_events, w);
     return w;
 }
 

@@ -44,7 +44,7 @@ struct pmi_client {
 };
 
 struct pmi_server {
-    struct loop *loop;               /* borrowed */
+    struct agent *agent;             /* borrowed */
     const struct msg_job *job;       /* borrowed */
     uint32_t nlocal, node_rank;      /* the agent's share may be another at the end */
     const struct pmi_events *events; /* borrowed */

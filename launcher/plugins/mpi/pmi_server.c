@@ -10,6 +10,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "launcher/agent/plugin.h"
 #include "launcher/plugins/mpi/pmi_impl.h"
 #include "launcher/plugins/mpi/shm_cleanup.h"
 
@@ -125,9 +126,9 @@ static void barrier_check(struct pmi_server *s)
     }
     uint8_t key[4] = {(uint8_t)(number >> 24), (uint8_t)(number >> 16),
                       (uint8_t)(number >> 8), (uint8_t)number};
-    s->events->send(MSG(fence, .service = SERVICE_PMI, .key = key, .nkey = sizeof key,
-                        .data = s->unsent.p, .ndata = (uint32_t)s->unsent.n),
-                    s->arg);
+    agent_send(s->agent,
+               MSG(fence, .service = SERVICE_PMI, .key = key, .nkey = sizeof key,
+                   .data = s->unsent.p, .ndata = (uint32_t)s->unsent.n));
     pack_finish(&s->unsent);
 }
 
@@ -265,7 +266,7 @@ static bool receive(struct pmi_client *c)
         return false;
     if (n <= 0) {
         /* the other end is closed */
-        loop_close_fd_later(c->server->loop, &c->readable, &c->fd);
+        loop_close_fd_later(c->server->agent->loop, &c->readable, &c->fd);
         return false;
     }
     c->fill += (size_t)n;
@@ -305,7 +306,7 @@ int pmi_server_open(struct pmi_server *s, uint32_t local)
         return -1;
     }
     c->fd = pair[0];
-    c->readable = loop_watch(s->loop, c->fd, EV_READ | EV_PERSIST, on_readable, c);
+    c->readable = loop_watch(s->agent->loop, c->fd, EV_READ | EV_PERSIST, on_readable, c);
     return pair[1];
 }
 
@@ -317,14 +318,18 @@ bool pmi_server_exited(struct pmi_server *s, uint32_t local)
     return c->joined;
 }
 
-struct pmi_server *pmi_server_create(struct loop *loop, const struct msg_job *job,
-                                     const struct msg_share *share, const char *mapping,
+struct pmi_server *pmi_server_create(struct agent *a, const char *mapping,
                                      const struct pmi_events *events, void *arg)
 {
+    const struct msg_job *job = &a->job;
+    const struct msg_share *share = &a->share;
     struct pmi_server *s = xcalloc(1, sizeof *s);
-    *s = (struct pmi_server){.loop = loop, .job = job, .events = events, .arg = arg};
-    s->nlocal = share->nlocal;
-    s->node_rank = share->node_rank;
+    *s = (struct pmi_server){.agent = a,
+                             .job = job,
+                             .nlocal = share->nlocal,
+                             .node_rank = share->node_rank,
+                             .events = events,
+                             .arg = arg};
     s->kvsname = xasprintf("ddprun_%.100s_%u", job->id, job->attempt);
     s->clients = xcalloc(share->nlocal, sizeof *s->clients);
     for (uint32_t i = 0; i < share->nlocal; i++)

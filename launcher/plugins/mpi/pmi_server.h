@@ -13,19 +13,18 @@
 
 #include <stdbool.h>
 
+struct agent;
 struct pmi_server;
 
 struct pmi_events {
-    void (*send)(enum msg_type type, const void *m, void *arg);
     /* a rank has entered or left MPI */
     void (*member)(uint32_t local, bool joined, void *arg);
     /* a rank aborts the job: its exit code and a text like "called MPI_Abort ..." */
     void (*abort)(uint32_t rank, int code, const char *text, void *arg);
 };
 
-/* `job` and `share` are borrowed; `mapping`: PMI_process_mapping, or NULL. */
-struct pmi_server *pmi_server_create(struct loop *loop, const struct msg_job *job,
-                                     const struct msg_share *share, const char *mapping,
+/* `a` is borrowed, with its job and share; `mapping`: PMI_process_mapping, or NULL. */
+struct pmi_server *pmi_server_create(struct agent *a, const char *mapping,
                                      const struct pmi_events *events, void *arg);
 void pmi_server_destroy(struct pmi_server *s);
 

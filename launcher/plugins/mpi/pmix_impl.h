@@ -1,6 +1,6 @@
 /* launcher/plugins/mpi/pmix_impl.h - definitions shared by the files of the PMIx server
  *
- * pmix_server.c: creation, and handling of calls in the loop; pmix_calls.c: callbacks in
+ * pmix_server.c: main(), and handling of calls in the loop; pmix_calls.c: callbacks in
  * libpmix's threads; pmix_fence.c: operations that wait for other nodes.
  */
 #ifndef LAUNCHER_PLUGINS_MPI_PMIX_IMPL_H
@@ -41,9 +41,10 @@ struct pmix_call {
 };
 
 struct pmix_server {
-    struct loop *loop;      /* borrowed */
-    struct link *link;      /* borrowed */
-    struct msg_serve serve; /* owned */
+    struct loop *loop;
+    struct link *link;
+    struct msg_serve serve; /* the agent's orders; empty before they have come */
+    bool serves;            /* all of them could be followed */
     struct rankmap map;     /* owned */
     const char *dir;        /* borrowed: the server's directory; NULL: not created */
     /* owned: a subdirectory for the ranks' files. Ranks ask libpmix to remove it when

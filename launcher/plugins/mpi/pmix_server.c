@@ -1,5 +1,14 @@
-/* launcher/plugins/mpi/pmix_server.c - see pmix_server.h
+/* launcher/plugins/mpi/pmix_server.c - ddprun-pmix: the PMIx server of a node's agent
  *
+ * Started by the agent only, when the first rank connects: so other jobs do not pay for
+ * it, libpmix is required only where it is used, and a libpmix that hangs or aborts does
+ * not affect the agent. One process serves one namespace (libpmix cannot be initialized
+ * twice). Descriptor 0 is its link to the agent, 1 the listening socket for the ranks,
+ * CHILD_EXTRA_FD the first rank's connection, if there is one yet. It exits when the
+ * agent closes the link.
+ *
+ * libpmix's requests to its host become FENCE, PEER, ABORT and MEMBER frames to the
+ * agent; the answers of other nodes arrive as frames. The ranks' data is opaque.
  * libpmix's callbacks run in its threads (pmix_calls.c); everything here runs in the
  * loop.
  *
@@ -7,8 +16,6 @@
  * descriptors of later clients.
  */
 #define LOG_SUBSYS "pmix"
-#include "launcher/plugins/mpi/pmix_server.h"
-
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/log.h"
@@ -19,18 +26,24 @@
 #include "launcher/plugins/mpi/pmix_sessions.h"
 #include "launcher/plugins/mpi/pmix_world.h"
 #include "launcher/plugins/mpi/session_dir.h"
+#include "launcher/transport/child.h"
 
+#include <fcntl.h>
 #include <pmix.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 /* ms: limit for libpmix to deregister its ranks; limit for sending a rank's MEMBER_LEFT
  * to the agent; s: how long a rank's next program waits before a warning */
 enum { DEREGISTER_MS = 1000, FLUSH_MS = 1000, LATE_S = 10 };
+
+extern char **environ;
 
 /* --- requests of libpmix ------------------------------------------------------------ */
 
@@ -106,21 +119,7 @@ static void on_check(evutil_socket_t fd, short what, void *arg)
                  rank, LATE_S, of);
 }
 
-int pmix_server_on_frame(struct pmix_server *s, const struct frame *f,
-                         struct ddp_err *err)
-{
-    if (f->type == MSG_FENCE)
-        pmix_on_fence(s, f->m);
-    else if (f->type == MSG_PEER)
-        return pmix_on_peer(s, f->m, err);
-    else if (f->type == MSG_MEMBER)
-        send_member(s, ((const struct msg_member *)f->m)->rank, MEMBER_ASKED);
-    else
-        return err_set(err, "a frame '%s' is not for a PMIx server", msg_name(f->type));
-    return 0;
-}
-
-/* --- creation and destruction ------------------------------------------------------- */
+/* --- the ranks that it serves ------------------------------------------------------- */
 
 static int init_library(struct pmix_server *s, struct ddp_err *err)
 {
@@ -188,29 +187,26 @@ static int make_dirs(struct pmix_server *s, struct ddp_err *err)
                : err_errno(err, "cannot make the directory '%s'", s->ranks_dir);
 }
 
-struct pmix_server *pmix_server_create(struct loop *loop, struct link *link,
-                                       struct msg_serve *serve, struct ddp_err *err)
+/* Takes over the contents of `serve`. */
+static int serve(struct pmix_server *s, struct msg_serve *serve, struct ddp_err *err)
 {
-    struct pmix_server *s = xcalloc(1, sizeof *s);
-    *s = (struct pmix_server){.loop = loop, .link = link, .serve = *serve};
+    s->serve = *serve;
     *serve = (struct msg_serve){0};
     pthread_mutex_init(&s->lock, NULL);
     s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (s->wake_fd >= 0)
-        s->wake = loop_watch(loop, s->wake_fd, EV_READ | EV_PERSIST, on_wake, s);
-    s->check = loop_event(loop, -1, EV_PERSIST, on_check, s);
-    if (!s->wake)
-        err_errno(err, "cannot make an eventfd");
-    else if (rankmap_read(&s->map, &s->serve.map, s->serve.nranks, err) == 0 &&
-             make_dirs(s, err) == 0 && init_library(s, err) == 0 &&
-             pmix_world_register(&s->serve, &s->map, s->ranks_dir, err) == 0 &&
-             check_environment(s, err) == 0) {
-        pmix_listener_open();
-        loop_arm(s->check, LATE_S * 1000 / 2);
-        return s;
-    }
-    pmix_server_destroy(s);
-    return NULL;
+    if (s->wake_fd < 0)
+        return err_errno(err, "cannot make an eventfd");
+    s->wake = loop_watch(s->loop, s->wake_fd, EV_READ | EV_PERSIST, on_wake, s);
+    s->check = loop_event(s->loop, -1, EV_PERSIST, on_check, s);
+    if (rankmap_read(&s->map, &s->serve.map, s->serve.nranks, err) < 0 ||
+        make_dirs(s, err) < 0 || init_library(s, err) < 0 ||
+        pmix_world_register(&s->serve, &s->map, s->ranks_dir, err) < 0 ||
+        check_environment(s, err) < 0)
+        return -1;
+    pmix_listener_open();
+    loop_arm(s->check, LATE_S * 1000 / 2);
+    s->serves = true;
+    return 0;
 }
 
 /* Completion of the deregistration, which is awaited with a limit. */
@@ -245,11 +241,116 @@ static bool deregister(struct pmix_server *s)
     return done;
 }
 
-void pmix_server_destroy(struct pmix_server *s)
+/* After a timeout the process must exit without another call to libpmix. Nothing is
+ * finalized or freed: its threads may still call until exit. */
+static void finish(struct pmix_server *s)
 {
-    /* do not finalize libpmix or free `s`: its threads may still call until exit */
     if (s->inited && !deregister(s))
         log_debug("libpmix has not deregistered its ranks in time");
     if (s->dir)
         session_dir_remove(s->dir);
+}
+
+/* --- the agent ---------------------------------------------------------------------- */
+
+static void on_log_line(enum log_level level, const char *line, void *arg)
+{
+    struct pmix_server *s = arg;
+    link_send_msg(s->link, 0, MSG(log, (uint32_t)level, msg_text(line)));
+}
+
+static int handle_frame(struct pmix_server *s, const struct frame *f, struct ddp_err *err)
+{
+    struct msg_serve *m = f->m;
+    if (f->type == MSG_SERVE) {
+        if (s->serve.nspace || m->node >= m->map.n)
+            return err_set(err, "an unexpected 'serve'");
+        if (serve(s, m, err) == 0)
+            return 0;
+        finish(s);
+        return -1;
+    }
+    if (s->serves && f->type == MSG_FENCE)
+        pmix_on_fence(s, f->m);
+    else if (s->serves && f->type == MSG_PEER)
+        return pmix_on_peer(s, f->m, err);
+    else if (s->serves && f->type == MSG_MEMBER)
+        send_member(s, ((const struct msg_member *)f->m)->rank, MEMBER_ASKED);
+    else
+        return err_set(err, "unexpected frame '%s'", msg_name(f->type));
+    return 0;
+}
+
+static void on_frame(struct link *l, const struct frame *f, void *arg)
+{
+    struct pmix_server *s = arg;
+    struct ddp_err err = {""};
+    union msg_any m;
+    struct frame decoded = *f;
+    int rc = msg_decode(&decoded, &m, &err);
+    if (rc == 0) {
+        rc = handle_frame(s, &decoded, &err);
+        msg_finish(f->type, &m);
+    }
+    if (rc < 0)
+        link_send_msg(s->link, 0, MSG(spawn_failed, UINT32_MAX, 0, err.text));
+}
+
+static void on_closed(struct link *l, const char *why, void *arg)
+{
+    struct pmix_server *s = arg;
+    log_sink(NULL, NULL);
+    loop_stop(s->loop, 0);
+}
+
+/* Remove an outer launcher's PMIx variables, which would make libpmix a client of it; and
+ * use the settings that are already in the ranks' environment (contract.c). */
+static void settle_environment(void)
+{
+    char name[256];
+    for (char **e = environ; *e;) {
+        size_t n = strcspn(*e, "=");
+        if (strncmp(*e, "PMIX_", 5) == 0 && strncmp(*e, "PMIX_MCA_", 9) != 0 &&
+            n < sizeof name) {
+            memcpy(name, *e, n);
+            name[n] = '\0';
+            unsetenv(name);
+        } else {
+            e++;
+        }
+    }
+    setenv("PMIX_MCA_gds", CONTRACT_PMIX_STORE, 1);
+    setenv("PMIX_MCA_psec", CONTRACT_PMIX_SECURITY, 1);
+    setenv("PMIX_SECURITY_MODE", CONTRACT_PMIX_SECURITY, 1);
+    setenv("PMIX_BFROP_BUFFER_TYPE", CONTRACT_PMIX_BUFFERS, 1);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct link_events events = {on_frame, on_closed, NULL};
+    struct ddp_err err;
+    struct pmix_server s = {0};
+    if (argc > 1) {
+        printf("ddprun-pmix %s: started by ddprun for MPI programs, not by users\n",
+               DDPRUN_VERSION);
+        return strcmp(argv[1], "--version") == 0 ? 0 : 2;
+    }
+    prctl(PR_SET_PDEATHSIG, 0); /* exit on a closed link instead, after removing files */
+    signal(SIGPIPE, SIG_IGN);
+    settle_environment();
+    int link_fd = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    int listen_fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    if (dup2(STDERR_FILENO, STDOUT_FILENO) < 0 || link_fd < 0 || listen_fd < 0 ||
+        !(s.loop = loop_create(&err)))
+        return 1;
+    int first_fd = fcntl(CHILD_EXTRA_FD, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    if (first_fd >= 0)
+        close(CHILD_EXTRA_FD);
+    pmix_listener_set(listen_fd, first_fd, getppid());
+    s.link = link_create(s.loop, link_fd, FRAME_DOWN, NULL, &events, &s);
+    log_sink(on_log_line, &s);
+    loop_run(s.loop);
+    if (s.serves)
+        finish(&s);
+    _exit(0); /* libpmix's threads still run: no exit handlers, no destructors */
 }

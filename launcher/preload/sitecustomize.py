@@ -144,11 +144,12 @@ def count_threads():
     return f"an import has started threads ({threads()} now)" if threads() > 1 else None
 
 
-def code_files():
-    """Paths of executable mappings, from /proc/self/maps."""
-    with open("/proc/self/maps") as maps:
-        lines = [line.split(maxsplit=5) for line in maps]
-    return {words[5].strip() for words in lines if len(words) > 5 and "x" in words[1]}
+def mappings():
+    """(permissions, path) of each mapping of memory; "": it has none."""
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
+        for line in maps:
+            words = line.rstrip("\n").split(maxsplit=5)
+            yield words[1], words[5] if len(words) > 5 else ""
 
 
 def read_only(fd):
@@ -170,7 +171,7 @@ def descriptors():
 def code_descriptors():
     """libffi keeps its own library open, to map it again: each rank needs this descriptor,
     under the same number."""
-    code = code_files()
+    code = {path for permissions, path in mappings() if "x" in permissions}
     return {fd for fd, target in descriptors() if target in code and read_only(fd)}
 
 
@@ -183,12 +184,8 @@ def open_files():
 
 
 def shared_memory():
-    with open("/proc/self/maps", "rb") as maps:
-        for line in maps:
-            words = line.split()
-            if words[1][1:2] == b"w" and words[1][3:4] == b"s":
-                return "an import has mapped memory that forks would share"
-    return None
+    return "an import has mapped memory that forks would share" if any(
+        "w" in permissions and "s" in permissions for permissions, _ in mappings()) else None
 
 
 def children():
@@ -240,8 +237,7 @@ PLAIN_LIBRARIES = (
 
 
 def libraries():
-    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
-        return {line[line.index("/"):].rstrip("\n") for line in maps if ".so" in line}
+    return {path for _, path in mappings() if ".so" in path}
 
 
 def only_plain(paths):

@@ -367,15 +367,6 @@ static double seconds(int64_t from_ns, int64_t to_ns)
     return from_ns > 0 && to_ns > from_ns ? (double)(to_ns - from_ns) / 1e9 : 0;
 }
 
-static void finish_viewer(struct observe *o)
-{
-    struct evbuffer *last = evbuffer_new();
-    write_status(o, true, last);
-    viewer_status(o->viewer, last);
-    evbuffer_free(last);
-    viewer_finish(o->viewer);
-}
-
 static void on_end(void *state, int code)
 {
     struct observe *o = state;
@@ -388,8 +379,12 @@ static void on_end(void *state, int code)
                seconds(j->created_ns, now_ns()), "whole_s", (double)whole_ns(o) / 1e9,
                "recoveries", o->recoveries, "recover_s", (double)o->recover_ns / 1e9,
                "late", job_late(j));
-    if (o->viewer)
-        finish_viewer(o);
+    if (!o->viewer)
+        return;
+    struct evbuffer *last = evbuffer_new();
+    write_status(o, true, last);
+    viewer_finish(o->viewer, last);
+    evbuffer_free(last);
 }
 
 static void on_fini(void *state)

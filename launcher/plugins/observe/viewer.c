@@ -275,17 +275,13 @@ void viewer_output(struct viewer *v, int rank, unsigned stream, const void *data
     control_send(v->j->control, v->peer, data, size);
 }
 
-void viewer_status(struct viewer *v, struct evbuffer *text)
-{
-    control_send(v->j->control, v->peer, evbuffer_pullup(text, -1),
-                 evbuffer_get_length(text));
-}
-
-void viewer_finish(struct viewer *v)
+void viewer_finish(struct viewer *v, struct evbuffer *status)
 {
     int64_t deadline_ms = now_ms() + FINISH_MS;
     if (v->pid == 0)
         return;
+    control_send(v->j->control, v->peer, evbuffer_pullup(status, -1),
+                 evbuffer_get_length(status));
     reap_forget(v->j->reap, v->pid);
     control_flush(v->j->control, v->peer, deadline_ms);
     while (waitpid(v->pid, NULL, WNOHANG) == 0) {

@@ -23,11 +23,9 @@ struct viewer *viewer_create(struct job *j, struct ddp_err *err);
 int viewer_start(struct viewer *v, struct ddp_err *err);
 void viewer_output(struct viewer *v, int rank, unsigned stream, const void *data,
                    size_t size);
-/* An answer to its requests for the status, unasked. */
-void viewer_status(struct viewer *v, struct evbuffer *text);
-/* The loop has stopped: pass the last events on, and let a page that is open show them,
- * for 2 s at most. */
-void viewer_finish(struct viewer *v);
+/* The loop has stopped: pass the last events and the last status on, and let a page that
+ * is open show them, for 2 s at most. */
+void viewer_finish(struct viewer *v, struct evbuffer *status);
 void viewer_destroy(struct viewer *v); /* NULL is fine */
 
 #endif

@@ -129,18 +129,30 @@ static void judge_item(const struct results *b, size_t first, size_t last,
     }
 }
 
-static char *hosts_with_key(const struct results *b, size_t like)
+static char *hosts_text(const struct results *b, const bool *in)
 {
     struct strv names = {0};
-    const struct msg_finding *f = &b->list[like].f;
-    for (size_t i = 0; i < b->n; i++) {
-        const struct msg_finding *g = &b->list[i].f;
-        if (g->check == f->check && g->key && compare_text(g->item, f->item) == 0 &&
-            strcmp(g->key, f->key) == 0)
-            strv_push(&names, b->names[b->list[i].node]);
+    for (size_t i = 0; i < b->nhosts; i++) {
+        if (in[i])
+            strv_push(&names, b->names[i]);
     }
     char *text = hostlist_compress(names.v, names.n);
     strv_finish(&names);
+    return text;
+}
+
+static char *hosts_with_key(const struct results *b, size_t like)
+{
+    const struct msg_finding *f = &b->list[like].f;
+    bool *in = xcalloc(b->nhosts, sizeof *in);
+    for (size_t i = 0; i < b->n; i++) {
+        const struct msg_finding *g = &b->list[i].f;
+        in[b->list[i].node] |= g->check == f->check && g->key &&
+                               compare_text(g->item, f->item) == 0 &&
+                               strcmp(g->key, f->key) == 0;
+    }
+    char *text = hosts_text(b, in);
+    free(in);
     return text;
 }
 
@@ -202,18 +214,6 @@ void results_judge(struct results *b)
 static bool has_fault(const struct results *b, unsigned node, uint32_t check)
 {
     return b->faults[node * CHECKS + check];
-}
-
-static char *hosts_text(const struct results *b, const bool *in)
-{
-    struct strv names = {0};
-    for (size_t i = 0; i < b->nhosts; i++) {
-        if (in[i])
-            strv_push(&names, b->names[i]);
-    }
-    char *text = hostlist_compress(names.v, names.n);
-    strv_finish(&names);
-    return text;
 }
 
 /* The lines of the table, collected before printing: the column width depends on them.

@@ -327,7 +327,10 @@ static int read_lines(struct reader *r, const char *text, size_t size,
         return host_complain(&r->comment, r->comment_at, err,
                              "this comment is never closed");
     if (r->alloc->nnodes == 0)
-        return err_set(err, "the hostfile '%s' names no host", r->place.source);
+        return err_set(
+            err,
+            "the hostfile '%s' names no host; write one in each line, such as: node1 slots=4",
+            r->place.source);
     return r->nexcluded ? exclude(r, err) : 0;
 }
 

@@ -85,40 +85,6 @@ def interpreters(folder):
     expect("which", "interpreter: bash, from PATH\n" in out, out)
 
 
-def nothing_starts(folder):
-    """Whatever is malformed is shown, and the program does not run."""
-    mark = folder / "started"
-    hosts = folder / "hosts"
-    for text, wanted in (("n1 slots=two\n", ":1:10: slots must be"),
-                         ("localhost\nlocalhost slots=2\n", ":2:17: 'localhost' is already listed"),
-                         ("n1 max_slots=2 slots=3\n", ":1:22: 3 slots are more"),
-                         ("", "names no host"), ("n1\0\n", "NUL")):
-        hosts.write_text(text)
-        code, out, err = run("--hostfile", str(hosts), "touch", str(mark))
-        expect(repr(text), code == 2 and wanted in err and not out, (code, err))
-    hosts.write_text("localhost slots=2\n")
-    for args, wanted in ((["-np", "3"], "3 ranks, but 1 host has 2 slots"),
-                         (["-H", "elsewhere"], "'elsewhere' is not in the hostfile"),
-                         (["--nnodes", "2"], "--nnodes 2, but")):
-        code, out, err = run("--hostfile", str(hosts), *args, "touch", str(mark))
-        expect(args, code == 2 and wanted in err and not out, (code, err))
-    for args, wanted in ((["--nnodes", "2"], "--nnodes 2, but the allocation (local) has 1 host; -H or"),
-                         (["--wdir", str(folder / "none")], "; --wdir names one that is there"),
-                         (["--master-port", "22", "--master-addr", "192.0.2.77"],
-                          "cannot use this port (without --store-port and --master-port")):
-        code, out, err = run("-np", "1", *args, "touch", str(mark))
-        expect(args, code in (2, 125) and wanted in err and err.count("\n") == 1, (code, err))
-    code, out, err = run("-np", "2", "--dry-run", "touch", str(mark))
-    expect("dry run", code == 0 and "nothing was started" in out and not err, (code, err))
-    expect("nothing starts", not mark.exists(), "the program ran")
-    code, out, err = run("--as", "horovodrun", "-np", "2", "--min-np", "1", "--slots-per-host", "2",
-                         "--host-discovery-script", "echo localhost", "--dry-run", "touch", str(mark))
-    expect("a script's host without slots", code == 0 and "ranks: 2 on 1 host" in out, (code, out, err))
-    hosts.write_text(f"# a good one\r\nlocalhost\tslots=2\r\n")
-    code, out, err = run("--hostfile", str(hosts), "touch", str(mark))
-    expect("a good one", code == 0 and mark.exists() and not err, (code, err))
-
-
 def options_behind_the_program_are_told_of():
     """The program gets them; no warning if the number of ranks was given before it."""
     code, out, err = run("echo", "-np", "2")
@@ -264,7 +230,6 @@ def topology():
 
 with tempfile.TemporaryDirectory() as name:
     usage()
-    nothing_starts(pathlib.Path(name))
     interpreters(pathlib.Path(name))
     options_behind_the_program_are_told_of()
     dry_run_tells_what_happens(pathlib.Path(name))

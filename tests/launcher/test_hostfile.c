@@ -79,8 +79,10 @@ LOOP_TEST(accepted_hostfiles, ARRAY_LEN(good))
 static const struct {
     const char *text, *error;
 } bad[] = {
-    {"", "the hostfile 'hosts' names no host"},
-    {"# nothing\n\n", "the hostfile 'hosts' names no host"},
+    {"",
+     "the hostfile 'hosts' names no host; write one in each line, such as: node1 slots=4"},
+    {"# nothing\n\n",
+     "the hostfile 'hosts' names no host; write one in each line, such as: node1 slots=4"},
     {"n1\n^n1\n", "no host is left: every one of hostfile 'hosts' is excluded"},
     {"n1 slots=0\n",
      "hosts:1:10: slots must be a whole number from 1 to 1000000, not '0'\n"

@@ -13,8 +13,12 @@
 
 #include "worker/group/layout.h"
 
+struct ddp_group;
+
 struct bootstrap {
-    const char *place; /* the URL without its scheme */
+    struct ddp_group *parent; /* a parent group, and the members' numbers in it */
+    const int *ranks;
+    const char *place; /* else: the URL without its scheme */
     const char *name;  /* of the group, with a counter of groups of this name */
     char addr[256];    /* where the others are expected: env://, tcp://; else empty */
     int port;          /* there; env:// 0: MASTER_PORT */
@@ -26,6 +30,11 @@ struct bootstrap {
 /* Exchanges cards: `cards` has room for m->size. */
 typedef int (*bootstrap_fn)(const struct bootstrap *m, const struct card *card,
                             struct card *cards, struct ddp_err *err);
+
+/* group.c: exchange cards, g->card being ours, and set up shared memory and TCP; nothing
+ * of that for a group of one. */
+int group_meet(struct ddp_group *g, const struct bootstrap *m, bootstrap_fn exchange,
+               struct ddp_err *err);
 
 int bootstrap_tcp(const struct bootstrap *m, const struct card *card, struct card *cards,
                   struct ddp_err *err);

@@ -137,12 +137,30 @@ bool coll_takes(const struct coll *c, int me, int peer, struct range *r)
            (c->kind == COLL_GATHER && me == c->root);
 }
 
+static struct range chunk_of(struct range r, size_t chunk, size_t k)
+{
+    size_t at = k * chunk < r.n ? k * chunk : r.n, left = r.n - at;
+    return (struct range){r.at + at, left < chunk ? left : chunk};
+}
+
 struct range coll_part(const struct coll *c, int i, size_t k)
 {
-    struct range b = coll_block(c, i);
-    size_t at = k * c->chunk < b.n ? k * c->chunk : b.n;
-    size_t left = b.n - at;
-    return (struct range){b.at + at, left < c->chunk ? left : c->chunk};
+    return chunk_of(coll_block(c, i), c->chunk, k);
+}
+
+struct range coll_chunk(const struct coll *c, size_t k)
+{
+    return chunk_of((struct range){0, c->count}, c->chunk, k);
+}
+
+struct range range_slice(struct range r, enum ddp_type type, int i, int n)
+{
+    size_t line = SHM_LINE / type_size(type), lines = (r.n + line - 1) / line;
+    size_t from = lines * (size_t)i / (size_t)n * line;
+    size_t to = lines * ((size_t)i + 1) / (size_t)n * line;
+    from = from < r.n ? from : r.n;
+    to = to < r.n ? to : r.n;
+    return (struct range){r.at + from, to - from};
 }
 
 uint64_t coll_agreed(const struct coll *c, int size)

@@ -59,8 +59,8 @@ static int place(const struct ddp_group_options *o, const struct backend *backen
     return 0;
 }
 
-int group_connect(struct ddp_group *g, struct listeners *listeners, int64_t deadline_ms,
-                  struct ddp_err *err)
+static int connect_all(struct ddp_group *g, struct listeners *listeners,
+                       int64_t deadline_ms, struct ddp_err *err)
 {
     int nlocal;
     layout_host(&g->layout, g->layout.members[g->layout.rank].host, &nlocal);
@@ -70,46 +70,56 @@ int group_connect(struct ddp_group *g, struct listeners *listeners, int64_t dead
             return -1;
     }
     g->spin_ns = g->shm ? g->shm->spin_ns : TCP_SPIN_NS;
-    arrivals_open(g);
     if (g->layout.nhosts > 1)
         g->tcp = tcp_create(&g->layout, listeners, &g->number);
     g->hier = hier_create(&g->layout, g->tcp, g->shm);
     return 0;
 }
 
+int group_meet(struct ddp_group *g, const struct bootstrap *m, bootstrap_fn exchange,
+               struct ddp_err *err)
+{
+    struct listeners listeners;
+    if (m->size == 1) {
+        layout_single(&g->layout);
+        return 0;
+    }
+    if (listeners_open(&listeners, &g->card, err) < 0)
+        return -1;
+    struct card *cards = xcalloc((size_t)m->size, sizeof *cards);
+    int rc = exchange(m, &g->card, cards, err);
+    if (rc == 0)
+        rc = layout_from_cards(&g->layout, m->rank, m->size, cards, err);
+    free(cards);
+    if (rc == 0)
+        rc = connect_all(g, &listeners, m->deadline_ms, err);
+    listeners_close(&listeners);
+    return rc;
+}
+
 static int join(struct ddp_group *g, const struct ddp_group_options *o,
-                const struct env_place *p, int64_t deadline_ms, struct ddp_err *err)
+                const struct env_place *p, struct ddp_err *err)
 {
     const char *url = o->meeting ? o->meeting : getenv("DDP_MEETING");
     struct bootstrap m = {.port = o->master_port,
                           .rank = p->rank,
                           .size = p->size,
-                          .deadline_ms = deadline_ms};
+                          .deadline_ms = now_ms() + g->timeout_ms};
+    bootstrap_fn exchange = bootstrap_mpi;
     snprintf(m.addr, sizeof m.addr, "%s", o->master_addr ? o->master_addr : "");
-    bootstrap_fn exchange_cards = g->backend == &backend_mpi
-                                      ? bootstrap_mpi
-                                      : bootstrap_find(&m, url && *url ? url : NULL, err);
-    struct listeners listeners;
-    if (!exchange_cards ||
-        card_make(&g->card, p->rank, *m.addr ? m.addr : NULL, deadline_ms, g->alone,
-                  err) < 0 ||
-        listeners_open(&listeners, &g->card, err) < 0)
+    if (g->backend != &backend_mpi)
+        exchange = bootstrap_find(&m, url && *url ? url : NULL, err);
+    if (!exchange || card_make(&g->card, p->rank, *m.addr ? m.addr : NULL, m.deadline_ms,
+                               g->alone, err) < 0)
         return -1;
-    struct card *cards = xcalloc((size_t)p->size, sizeof *cards);
     /* torchrun's store outlives its ranks: restarted ranks must not read what the
      * previous attempt has left there */
     const char *attempt = getenv("TORCHELASTIC_RESTART_COUNT");
     char *key = xasprintf("%s/group/%u.%s", g->name, next_generation(g->name, p->rank),
                           attempt && *attempt ? attempt : "0");
     m.name = key;
-    int rc = exchange_cards(&m, &g->card, cards, err);
-    if (rc == 0)
-        rc = layout_from_cards(&g->layout, p->rank, p->size, cards, err);
-    free(cards);
+    int rc = group_meet(g, &m, exchange, err);
     free(key);
-    if (rc == 0)
-        rc = group_connect(g, &listeners, deadline_ms, err);
-    listeners_close(&listeners);
     return rc;
 }
 
@@ -145,6 +155,7 @@ int group_open_backend(struct ddp_group *g, struct ddp_err *err)
 {
     struct ddp_err unwanted;
     err = err ? err : &unwanted;
+    arrivals_open(g);
     if (!g->backend || !g->backend->open)
         g->backend = backend_of_layout(&g->layout);
     return g->backend->open && g->backend->open(g, err) < 0 ? cannot_open(g, err) : 0;
@@ -168,11 +179,8 @@ struct ddp_group *ddp_group_init(const struct ddp_group_options *options,
     g->alone = o->backend && strcmp(o->backend, "tcp") == 0;
     g->family = g;
     g->backend = backend;
-    int rc = 0;
-    if (p.size == 1)
-        layout_single(&g->layout);
-    else
-        rc = join(g, o, &p, now_ms() + g->timeout_ms, err);
+    int rc = p.size == 1 ? group_meet(g, &(struct bootstrap){.size = 1}, NULL, err)
+                         : join(g, o, &p, err);
     if (rc == 0)
         rc = group_open_backend(g, err);
     if (rc < 0) {

@@ -124,9 +124,6 @@ int group_wait_patiently(struct ddp_group *g, const bool *ended, struct patience
 int group_call_foreign(struct ddp_group *g, void (*call)(void *copy), void *arg,
                        size_t bytes, const char *what, const char *hint,
                        struct ddp_err *err);
-/* With the layout known: set up shared memory and TCP. */
-int group_connect(struct ddp_group *g, struct listeners *listeners, int64_t deadline_ms,
-                  struct ddp_err *err);
 /* Open the backend that the user has named, or that fits the layout. */
 int group_open_backend(struct ddp_group *g, struct ddp_err *err);
 /* Take the group out of the list of its family. */

@@ -49,8 +49,7 @@ static void start(struct hier *h, struct coll *c, void (*start_op)(struct tcp_op
                   const int *team, void *data, size_t count)
 {
     h->op = hier_op(h, c, team);
-    h->op.data = data;
-    h->op.count = count;
+    h->op.data = (struct iovec){data, count * type_size(c->type)};
     start_op(&h->op);
     c->on_tcp = true;
 }

@@ -5,6 +5,7 @@
 #include "common/fnv.h"
 #include "common/lookup.h"
 #include "common/mem.h"
+#include "common/read_start.h"
 #include "common/sock.h"
 
 #include <arpa/inet.h>
@@ -73,17 +74,12 @@ void listeners_close(struct listeners *listeners)
 
 static uint64_t host_of(int rank, const char *host_name, bool alone)
 {
-    char boot[64] = "";
-    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
-    if (f) {
-        if (fscanf(f, "%63s", boot) != 1)
-            boot[0] = '\0';
-        fclose(f);
-    }
-    struct stat net = {0};
+    char boot[64];
+    struct stat net;
+    const char *given = getenv("DDP_HOST_ID");
+    read_start("/proc/sys/kernel/random/boot_id", boot, sizeof boot);
     if (stat("/proc/self/ns/net", &net) < 0)
         net.st_ino = 0;
-    const char *given = getenv("DDP_HOST_ID");
     char *text =
         xasprintf("%s net %lu uid %u %s %s rank %d", boot, (unsigned long)net.st_ino,
                   (unsigned)geteuid(), host_name, given ? given : "", alone ? rank : -1);

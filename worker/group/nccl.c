@@ -20,7 +20,7 @@
 #include "worker/group/nccl_p2p.h"
 #include "worker/group/reduce.h"
 
-#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,16 +30,7 @@ enum { END_MS = 5000 }; /* for communicators to be destroyed */
 
 /* Groups whose calls to NCCL had not returned when they were closed: what such a call may
  * still use is kept until the process ends. */
-static struct nccl *abandoned;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-
-static void nccl_abandon(struct nccl *n)
-{
-    pthread_mutex_lock(&lock);
-    n->next = abandoned;
-    abandoned = n;
-    pthread_mutex_unlock(&lock);
-}
+static struct nccl *_Atomic abandoned;
 
 static void nccl_close(struct ddp_group *g)
 {
@@ -56,7 +47,7 @@ static void nccl_close(struct ddp_group *g)
         ended = false;
     offload_end(a);
     if (!ended) {
-        nccl_abandon(n);
+        n->next = atomic_exchange(&abandoned, n);
         return;
     }
     for (size_t i = 0; i < n->nevents; i++)

@@ -93,24 +93,6 @@ bool shm_coll_finish_short(struct shm *s, struct coll *c)
 
 /* ---- parts of the data ---- */
 
-struct range coll_chunk(const struct coll *c, size_t chunk)
-{
-    size_t at = chunk * c->chunk;
-    if (at >= c->count)
-        return (struct range){c->count, 0};
-    return (struct range){at, c->count - at < c->chunk ? c->count - at : c->chunk};
-}
-
-struct range range_slice(struct range r, enum ddp_type type, int i, int n)
-{
-    size_t line = SHM_LINE / type_size(type), lines = (r.n + line - 1) / line;
-    size_t from = lines * (size_t)i / (size_t)n * line;
-    size_t to = lines * ((size_t)i + 1) / (size_t)n * line;
-    from = from < r.n ? from : r.n;
-    to = to < r.n ? to : r.n;
-    return (struct range){r.at + from, to - from};
-}
-
 char *shm_coll_direct(const struct shm *s, int local)
 {
     int64_t where = s->rank[local].post[s->seq & 1].where;

@@ -12,6 +12,7 @@
 #include "common/err.h"
 #include "common/fnv.h"
 #include "common/mem.h"
+#include "worker/group/bootstrap.h"
 #include "worker/group/p2p.h"
 
 #include <stdlib.h>
@@ -50,48 +51,47 @@ static int span(int i, int n)
     return i > 0 && low < n - i ? low : n - i;
 }
 
-static int agree(struct ddp_group *g, const int *ranks, const struct card *mine,
-                 const struct card *theirs, int i, struct ddp_err *err)
+/* Gather: from each child the cards of its subtree, which it has checked. */
+static int collect(const struct bootstrap *m, struct card *cards, struct ddp_err *err)
 {
-    if (theirs->members == mine->members)
-        return 0;
-    err_set(err, "ranks %d and %d disagree on the members of a group that both make",
-            g->layout.rank, ranks[i]);
-    return group_break(g, -1, err);
-}
-
-/* Gather: from each child the cards of its subtree. */
-static int collect(struct ddp_group *g, const int *ranks, int n, int me,
-                   struct card *cards, struct ddp_err *err)
-{
+    struct ddp_group *g = m->parent;
+    int me = m->rank, n = m->size, above = me & (me - 1);
     for (int i = me + 1; i < me + span(me, n); i += span(i, n)) {
-        if (await_message(g, REQUEST_RECV, ranks[i], &cards[i], span(i, n), err) < 0)
+        if (await_message(g, REQUEST_RECV, m->ranks[i], &cards[i], span(i, n), err) < 0)
             return -1;
-        for (int k = i; k < i + span(i, n); k++) {
-            if (agree(g, ranks, &cards[me], &cards[k], k, err) < 0)
-                return -1;
+        if (cards[i].members != cards[me].members) {
+            err_set(err,
+                    "ranks %d and %d disagree on the members of a group that both make",
+                    g->layout.rank, m->ranks[i]);
+            return group_break(g, -1, err);
         }
     }
-    int above = me & (me - 1);
     return me == 0 ? 0
-                   : await_message(g, REQUEST_SEND, ranks[above], &cards[me], span(me, n),
-                                   err);
+                   : await_message(g, REQUEST_SEND, m->ranks[above], &cards[me],
+                                   span(me, n), err);
 }
 
 /* Broadcast: all cards to all children at once. */
-static int spread(struct ddp_group *g, const int *ranks, int n, int me,
-                  struct card *cards, struct ddp_err *err)
+static int spread(const struct bootstrap *m, struct card *cards, struct ddp_err *err)
 {
     enum { BELOW = 32 };
     struct ddp_request r[BELOW];
-    int above = me & (me - 1), nr = 0, rc = 0;
-    if (me > 0 && await_message(g, REQUEST_RECV, ranks[above], cards, n, err) < 0)
+    struct ddp_group *g = m->parent;
+    int me = m->rank, n = m->size, above = me & (me - 1), nr = 0, rc = 0;
+    if (me > 0 && await_message(g, REQUEST_RECV, m->ranks[above], cards, n, err) < 0)
         return -1;
     for (int i = me + 1; i < me + span(me, n); i += span(i, n))
-        post(g, &r[nr++], REQUEST_SEND, ranks[i], cards, n);
+        post(g, &r[nr++], REQUEST_SEND, m->ranks[i], cards, n);
     for (int i = 0; i < nr && rc == 0; i++)
         rc = group_wait(g, &r[i].ended, err);
     return rc;
+}
+
+static int bootstrap_parent(const struct bootstrap *m, const struct card *card,
+                            struct card *cards, struct ddp_err *err)
+{
+    cards[m->rank] = *card;
+    return collect(m, cards, err) < 0 ? -1 : spread(m, cards, err);
 }
 
 /* Ranks in the first group of the family. */
@@ -134,31 +134,6 @@ static int place_in(const struct ddp_group *g, const int *ranks, int n,
                : me;
 }
 
-/* The cards are those of the parent, but for where the members listen. */
-static int settle(struct ddp_group *g, struct ddp_group *sub, const int *ranks, int n,
-                  int me, struct ddp_err *err)
-{
-    struct listeners listeners;
-    sub->card = g->card;
-    sub->card.members = fnv1a(FNV1A, ranks, (size_t)n * sizeof *ranks);
-    if (listeners_open(&listeners, &sub->card, err) < 0)
-        return -1;
-    struct card *cards = xcalloc((size_t)n, sizeof *cards);
-    cards[me] = sub->card;
-    int rc = collect(g, ranks, n, me, cards, err);
-    if (rc == 0)
-        rc = spread(g, ranks, n, me, cards, err);
-    if (rc == 0)
-        rc = layout_from_cards(&sub->layout, me, n, cards, err);
-    free(cards);
-    if (rc == 0) {
-        sub->layout.world_ranks = world_ranks(g, ranks, n);
-        rc = group_connect(sub, &listeners, now_ms() + sub->timeout_ms, err);
-    }
-    listeners_close(&listeners);
-    return rc;
-}
-
 struct ddp_group *ddp_group_sub(struct ddp_group *g, const int *ranks, int n,
                                 struct ddp_err *err)
 {
@@ -173,15 +148,18 @@ struct ddp_group *ddp_group_sub(struct ddp_group *g, const int *ranks, int n,
                               .backend = g->backend,
                               .family = g->family};
     g->family = sub;
-    int rc = 0;
-    if (n == 1)
-        layout_single(&sub->layout);
-    else
-        rc = settle(g, sub, ranks, n, me, err);
-    if (n == 1)
+    sub->card = g->card; /* but for where it listens */
+    sub->card.members = fnv1a(FNV1A, ranks, (size_t)n * sizeof *ranks);
+    const struct bootstrap m = {.parent = g,
+                                .ranks = ranks,
+                                .rank = me,
+                                .size = n,
+                                .deadline_ms = now_ms() + sub->timeout_ms};
+    int rc = group_meet(sub, &m, bootstrap_parent, err);
+    if (rc == 0) {
         sub->layout.world_ranks = world_ranks(g, ranks, n);
-    if (rc == 0)
         rc = group_open_backend(sub, err);
+    }
     if (rc < 0) {
         if (!g->broken)
             err_prefix(err, "rank %d cannot make the group '%s'", g->layout.rank,

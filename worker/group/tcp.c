@@ -9,10 +9,8 @@
  */
 #include "worker/group/tcp_impl.h"
 
-#include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
-#include "common/sock.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -20,17 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum {
-    HELLO_MS = 5000, /* for an accepted connection to send its hello */
-    FIRST_MS = 1     /* to wait for a new connection before the call returns */
-};
-
-int tcp_gone(const struct tcp *n, int rank, const char *how, struct ddp_err *err)
-{
-    char who[128];
-    layout_who(n->layout, rank, who, sizeof who);
-    return err_set(err, "%s has gone (%s)", who, how);
-}
+enum { FIRST_MS = 1 }; /* to wait for a new connection before the call returns */
 
 static void note(struct tcp *n, int rank, enum tcp_channel ch, bool send)
 {
@@ -39,131 +27,6 @@ static void note(struct tcp *n, int rank, enum tcp_channel ch, bool send)
         n->interests = xrealloc(n->interests, n->room, sizeof *n->interests);
     }
     n->interests[n->ninterests++] = (struct interest){rank, ch, send};
-}
-
-/* ---- connecting ---- */
-
-static const char hello_magic[8] = "ddpnet1";
-
-struct hello tcp_hello(const struct tcp *n, int rank, int what)
-{
-    struct hello h = {.from = n->layout->rank, .what = what};
-    memcpy(h.magic, hello_magic, sizeof h.magic);
-    memcpy(h.token, n->layout->members[rank].token, sizeof h.token);
-    return h;
-}
-
-/* What follows a hello. */
-static const size_t report_bytes[] = {[HELLO_TELL] = sizeof(struct failure_report),
-                                      [HELLO_CALL] = sizeof(struct said_calls),
-                                      [HELLO_LEAVE] = sizeof(uint64_t)};
-
-static bool hello_sound(const struct tcp *n, const struct hello *h)
-{
-    return token_same(h->token, n->token) &&
-           memcmp(h->magic, hello_magic, sizeof h->magic) == 0 && h->from >= 0 &&
-           h->from < n->layout->size && h->from != n->layout->rank && h->what >= 0 &&
-           h->what <= HELLO_LEAVE;
-}
-
-/* 1 when the hello is complete, 0 when more is expected, -1 when the connection must be
- * closed. */
-static int read_hello(struct tcp *n, struct accepted *c)
-{
-    for (;;) {
-        size_t want = sizeof c->said.hello;
-        if (c->got >= want) {
-            if (!hello_sound(n, &c->said.hello))
-                return -1;
-            want += report_bytes[c->said.hello.what];
-        }
-        if (c->got == want)
-            return 1;
-        ssize_t k = recv(c->fd, (char *)&c->said + c->got, want - c->got, MSG_DONTWAIT);
-        if (k > 0)
-            c->got += (size_t)k;
-        else if (k < 0 && errno == EINTR)
-            continue;
-        else if (k < 0 && errno == EAGAIN)
-            return now_ms() < c->until_ms ? 0 : -1;
-        else
-            return -1;
-    }
-}
-
-/* Polled before accept4(), which allocates a socket before it finds the queue empty;
- * that was a quarter of the time of a small all-reduce. */
-static bool connection_waiting(const struct tcp *n)
-{
-    struct pollfd p = {.fd = n->listener, .events = POLLIN};
-    return poll(&p, 1, 0) > 0;
-}
-
-static void accept_all(struct tcp *n)
-{
-    int fd;
-    while (connection_waiting(n) &&
-           (fd = accept4(n->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0) {
-        struct accepted *c = xcalloc(1, sizeof *c);
-        *c = (struct accepted){
-            .next = n->accepted, .fd = fd, .until_ms = now_ms() + HELLO_MS};
-        n->accepted = c;
-    }
-}
-
-/* Takes over the descriptor unless there is a stream of this kind already. */
-static void settle(struct tcp *n, struct accepted *c)
-{
-    const struct hello *h = &c->said.hello;
-    int *in = &n->streams[h->from].in[h->what];
-    if (*in < 0) {
-        sock_set_keepalive(c->fd, 5, 2, 5);
-        *in = c->fd;
-        c->fd = -1;
-    }
-}
-
-bool tcp_failure_told(struct tcp *n, int *culprit, struct ddp_err *err)
-{
-    accept_all(n);
-    for (struct accepted **at = &n->accepted; *at;) {
-        struct accepted *c = *at;
-        int rc = read_hello(n, c);
-        if (rc == 0) {
-            at = &c->next;
-            continue;
-        }
-        if (rc > 0 && c->said.hello.what == HELLO_TELL) {
-            c->said.report.why[sizeof c->said.report.why - 1] = '\0';
-            if (!n->told)
-                n->report = c->said.report;
-            n->told = true;
-        } else if (rc > 0 && c->said.hello.what == HELLO_ASK) {
-            (void)!send(c->fd, n->entered, sizeof *n->entered,
-                        MSG_NOSIGNAL | MSG_DONTWAIT);
-        } else if (rc > 0 && c->said.hello.what == HELLO_CALL) {
-            tcp_keep_calls(n, c->said.hello.from, &c->said.calls);
-        } else if (rc > 0 && c->said.hello.what == HELLO_LEAVE) {
-            tcp_noted(n, c->said.hello.from)->left = 1 + c->said.entered;
-        } else if (rc > 0) {
-            settle(n, c);
-        }
-        *at = c->next;
-        if (c->fd >= 0)
-            close(c->fd);
-        free(c);
-    }
-    if (n->told) {
-        *culprit = n->report.culprit;
-        err_set(err, "%s", n->report.why);
-    }
-    return n->told;
-}
-
-void tcp_await_connection(const struct tcp *n, int ms)
-{
-    struct pollfd p = {.fd = n->listener, .events = POLLIN};
-    poll(&p, 1, n->accepted ? 1 : ms);
 }
 
 /* ---- sending and receiving ---- */
@@ -356,15 +219,8 @@ void tcp_destroy(struct tcp *n)
     if (!n)
         return;
     tcp_close_streams(n);
-    while (n->accepted) {
-        struct accepted *c = n->accepted;
-        n->accepted = c->next;
-        close(c->fd);
-        free(c);
-    }
     close(n->listener);
-    tcp_forget_calls(n);
-    free(n->noted);
+    tcp_forget_reports(n);
     free(n->interests);
     free(n->polled);
     free(n->turn);

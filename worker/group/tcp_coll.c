@@ -41,20 +41,7 @@ void tcp_op_finish(struct tcp_op *o)
     o->list = NULL;
 }
 
-static size_t bytes_of(const struct tcp_op *o)
-{
-    return o->count * type_size(o->type);
-}
-
 /* ---- rings: one round ---- */
-
-static void list_piece(const struct tcp_op *o, bool out, unsigned k, char **p,
-                       size_t *bytes)
-{
-    const struct iovec *piece = &o->list[k + (out ? 0 : o->nfirst)];
-    *p = piece->iov_base;
-    *bytes = piece->iov_len;
-}
 
 static bool list_begin(struct tcp_op *o)
 {
@@ -78,13 +65,6 @@ static bool list_begin(struct tcp_op *o)
  * other's, but each of them adds all: so the ring is better from PAIR_BYTES on.
  * With n not a power of two, n - p members first hand their vector to their left
  * neighbour and get the result at the end. */
-
-static void in_place(const struct tcp_op *o, bool out, unsigned k, char **p,
-                     size_t *bytes)
-{
-    *bytes = bytes_of(o);
-    *p = o->data;
-}
 
 static void exchange(struct tcp_op *o, int to, int from)
 {
@@ -198,16 +178,17 @@ static bool chain_begin(struct tcp_op *o)
  * and again to be stored. */
 static void ring_of_slices(struct tcp_op *o)
 {
-    size_t size = type_size(o->type), n = (size_t)o->n;
+    size_t size = type_size(o->type), n = (size_t)o->n, count = o->data.iov_len / size;
     o->nlist = 2 * (unsigned)o->n - 1;
     o->nfirst = o->nlast = 1;
     o->nreduce = (unsigned)o->n - 1;
     o->list = xcalloc(o->nlist, sizeof *o->list);
     for (unsigned k = 0; k < o->nlist; k++) {
         size_t at = ((size_t)o->me + 2 * n - k) % n;
-        size_t each = o->count / n, more = o->count % n;
+        size_t each = count / n, more = count % n;
         size_t from = at * each + (at < more ? at : more);
-        o->list[k] = (struct iovec){o->data + from * size, (each + (at < more)) * size};
+        o->list[k] = (struct iovec){(char *)o->data.iov_base + from * size,
+                                    (each + (at < more)) * size};
     }
     tcp_ring(o);
 }
@@ -215,30 +196,26 @@ static void ring_of_slices(struct tcp_op *o)
 void tcp_ring(struct tcp_op *o)
 {
     o->begin = list_begin;
-    o->piece = list_piece;
 }
 
 void tcp_all_reduce(struct tcp_op *o)
 {
     o->begin = doubling_begin;
-    o->piece = in_place;
-    if (o->n > 1 && bytes_of(o) > (o->n == 2 ? PAIR_BYTES : RING_BYTES))
+    if (o->n > 1 && o->data.iov_len > (o->n == 2 ? PAIR_BYTES : RING_BYTES))
         ring_of_slices(o);
 }
 
 void tcp_broadcast(struct tcp_op *o)
 {
-    o->begin = bytes_of(o) > RING_BYTES ? chain_begin : tree_begin;
-    o->piece = in_place;
+    o->begin = o->data.iov_len > RING_BYTES ? chain_begin : tree_begin;
 }
 
 void tcp_reduce(struct tcp_op *o)
 {
-    if (o->n == 1 || bytes_of(o) <= RING_BYTES) {
+    if (o->n == 1 || o->data.iov_len <= RING_BYTES) {
         tcp_all_reduce(o);
         return;
     }
     o->nreduce = 1;
     o->begin = chain_begin;
-    o->piece = in_place;
 }

@@ -24,9 +24,9 @@ struct head {
 /* One message out and one in, each a list of pieces. What may be sent can depend on
  * what has been received: `sent` never exceeds `credit` + `got`. */
 struct flow {
-    int to, from; /* ranks, -1: none */
-    unsigned nout, nin, kout, family;
-    size_t out_at, in_at; /* in the current piece */
+    int to, from;                            /* ranks, -1: none */
+    unsigned nout, nin, piece_out, piece_in; /* pieces in all, and the current ones */
+    size_t out_at, in_at;                    /* bytes of these that are done */
     size_t head_out, head_in;
     struct head came;
     uint64_t sent, got, credit;
@@ -44,18 +44,16 @@ struct tcp_op {
     int n, me;        /* its size, my place */
     int root;         /* place in the team */
     enum ddp_type type;
-    enum ddp_op op; /* DDP_AVG is summed; the caller divides */
-    char *data;     /* borrowed until the end */
-    size_t count;   /* elements */
-    /* A ring's pieces, in the order in which this member forwards them: all but the last
-     * `nlast` are sent, all but the first `nfirst` received, and of those the first
-     * `nreduce` are reduced into what is there, the others stored. */
+    enum ddp_op op;    /* DDP_AVG is summed; the caller divides */
+    struct iovec data; /* borrowed until the end */
+    /* Instead of `data`: a ring's pieces, in the order in which this member forwards
+     * them: all but the last `nlast` are sent, all but the first `nfirst` received, and
+     * of those the first `nreduce` are reduced into what is there, the others stored. */
     struct iovec *list; /* owned */
     unsigned nlist, nfirst, nlast, nreduce;
 
     /* sets up the next round; false: the operation is complete */
     bool (*begin)(struct tcp_op *o);
-    void (*piece)(const struct tcp_op *o, bool out, unsigned k, char **p, size_t *bytes);
     unsigned round;
     bool under_way;
     struct flow flow;

@@ -37,6 +37,31 @@ enum {
     NEAR_US = 200       /* round trip within one cluster */
 };
 
+static const char hello_magic[8] = "ddpnet1";
+
+struct hello tcp_hello(const struct tcp *n, int rank, int what)
+{
+    struct hello h = {.from = n->layout->rank, .what = what};
+    memcpy(h.magic, hello_magic, sizeof h.magic);
+    memcpy(h.token, n->layout->members[rank].token, sizeof h.token);
+    return h;
+}
+
+bool tcp_hello_is_sound(const struct tcp *n, const struct hello *h)
+{
+    return token_same(h->token, n->token) &&
+           memcmp(h->magic, hello_magic, sizeof h->magic) == 0 && h->from >= 0 &&
+           h->from < n->layout->size && h->from != n->layout->rank && h->what >= 0 &&
+           h->what <= HELLO_LEAVE;
+}
+
+int tcp_gone(const struct tcp *n, int rank, const char *how, struct ddp_err *err)
+{
+    char who[128];
+    layout_who(n->layout, rank, who, sizeof who);
+    return err_set(err, "%s has gone (%s)", who, how);
+}
+
 int tcp_start_connect(const struct member *m)
 {
     const struct sockaddr *sa = (const struct sockaddr *)&m->addr;

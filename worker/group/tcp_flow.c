@@ -20,22 +20,25 @@ static size_t lesser(size_t a, size_t b)
 
 /* ---- out ---- */
 
+static const struct iovec *piece_of(const struct tcp_op *o, unsigned k)
+{
+    return o->list ? &o->list[k] : &o->data;
+}
+
 /* The unsent rest of the current piece, as much as may be sent now. */
 static struct iovec next_out(struct tcp_op *o)
 {
     struct flow *f = &o->flow;
-    char *p = NULL;
-    size_t bytes = 0;
-    for (; f->kout < f->nout; f->kout++, f->out_at = 0) {
-        o->piece(o, true, f->kout, &p, &bytes);
-        if (f->out_at < bytes)
-            break;
+    while (f->piece_out < f->nout && f->out_at == piece_of(o, f->piece_out)->iov_len) {
+        f->piece_out++;
+        f->out_at = 0;
     }
-    if (f->kout == f->nout)
+    if (f->piece_out == f->nout)
         return (struct iovec){NULL, 0};
+    const struct iovec *p = piece_of(o, f->piece_out);
     uint64_t may = f->credit + f->got - f->sent;
-    return (struct iovec){p + f->out_at,
-                          lesser(bytes - f->out_at, lesser(may, TCP_TURN))};
+    return (struct iovec){(char *)p->iov_base + f->out_at,
+                          lesser(p->iov_len - f->out_at, lesser(may, TCP_TURN))};
 }
 
 /* Returns the bytes sent, 0 when nothing can be sent now, or -1. */
@@ -76,31 +79,32 @@ static int head_check(const struct tcp_op *o, struct ddp_err *err)
 }
 
 /* Where to receive the next bytes, and how many. */
-static struct iovec next_in(struct tcp_op *o, char **piece)
+static struct iovec next_in(struct tcp_op *o)
 {
     struct flow *f = &o->flow;
-    size_t bytes = 0;
-    for (; f->family < f->nin; f->family++, f->in_at = 0) {
-        o->piece(o, false, f->family, piece, &bytes);
-        if (f->in_at < bytes)
-            break;
+    while (f->piece_in < f->nin &&
+           f->in_at == piece_of(o, o->nfirst + f->piece_in)->iov_len) {
+        f->piece_in++;
+        f->in_at = 0;
     }
-    if (f->family == f->nin)
+    if (f->piece_in == f->nin)
         return (struct iovec){NULL, 0};
-    if (f->family >= f->nreduce)
-        return (struct iovec){*piece + f->in_at, lesser(bytes - f->in_at, TCP_TURN)};
-    size_t left = bytes - f->in_at - f->have, room = TCP_TURN - f->have;
+    const struct iovec *p = piece_of(o, o->nfirst + f->piece_in);
+    size_t left = p->iov_len - f->in_at;
+    if (f->piece_in >= f->nreduce)
+        return (struct iovec){(char *)p->iov_base + f->in_at, lesser(left, TCP_TURN)};
+    size_t room = TCP_TURN - f->have;
     if (f->swaps) /* unsent data must not be changed yet */
         room = lesser(room, f->sent - f->got - f->have);
-    return (struct iovec){o->room + f->have, lesser(left, room)};
+    return (struct iovec){o->room + f->have, lesser(left - f->have, room)};
 }
 
 /* Reduce the received bytes into their piece, whole elements at a time. */
-static void reduce_in(struct tcp_op *o, char *piece, size_t n)
+static void reduce_in(struct tcp_op *o, size_t n)
 {
     struct flow *f = &o->flow;
     size_t size = type_size(o->type);
-    char *mine = piece + f->in_at;
+    char *mine = (char *)piece_of(o, o->nfirst + f->piece_in)->iov_base + f->in_at;
     f->have += n;
     size_t whole = f->have / size * size;
     reduce_two(mine, f->mine_left ? mine : o->room, f->mine_left ? o->room : mine,
@@ -119,10 +123,9 @@ static ssize_t flow_in(struct tcp *tcp, struct tcp_op *o, struct ddp_err *err)
     if (f->from < 0)
         return 0;
     int nio = 0;
-    char *piece = NULL;
     if (head_left > 0)
         io[nio++] = (struct iovec){(char *)&f->came + f->head_in, head_left};
-    io[nio] = next_in(o, &piece);
+    io[nio] = next_in(o);
     nio += io[nio].iov_len > 0;
     if (nio == 0)
         return 0;
@@ -135,8 +138,8 @@ static ssize_t flow_in(struct tcp *tcp, struct tcp_op *o, struct ddp_err *err)
         f->from = -1; /* no rank is to blame */
         return -1;
     }
-    if (f->family < f->nreduce) {
-        reduce_in(o, piece, data);
+    if (f->piece_in < f->nreduce) {
+        reduce_in(o, data);
     } else {
         f->in_at += data;
         f->got += data;
@@ -148,8 +151,8 @@ static ssize_t flow_in(struct tcp *tcp, struct tcp_op *o, struct ddp_err *err)
 
 static bool flow_done(const struct flow *f)
 {
-    return (f->to < 0 || (f->kout == f->nout && f->head_out == sizeof f->came)) &&
-           (f->from < 0 || (f->family == f->nin && f->head_in == sizeof f->came));
+    return (f->to < 0 || (f->piece_out == f->nout && f->head_out == sizeof f->came)) &&
+           (f->from < 0 || (f->piece_in == f->nin && f->head_in == sizeof f->came));
 }
 
 int tcp_flow_advance(struct tcp *tcp, struct tcp_op *o, int *culprit, struct ddp_err *err)

@@ -134,11 +134,10 @@ void tcp_prepare_to_send(int fd);
 
 struct noted *tcp_noted(struct tcp *n, int rank);
 
-/* Reports of calls, see tcp_send_calls(). */
-void tcp_keep_calls(struct tcp *n, int from, const struct said_calls *calls);
-void tcp_forget_calls(struct tcp *n);
+void tcp_forget_reports(struct tcp *n);
 
-/* The first bytes on a connection to `rank`. */
+/* The first bytes on a connection to `rank`, and whether those that have come are any. */
 struct hello tcp_hello(const struct tcp *n, int rank, int what);
+bool tcp_hello_is_sound(const struct tcp *n, const struct hello *h);
 
 #endif

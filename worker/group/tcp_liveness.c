@@ -104,13 +104,6 @@ int tcp_look(struct tcp *n, struct ddp_err *err)
 
 /* ---- watched ranks ---- */
 
-struct noted *tcp_noted(struct tcp *n, int rank)
-{
-    if (!n->noted)
-        n->noted = xcalloc((size_t)n->layout->size, sizeof *n->noted);
-    return &n->noted[rank];
-}
-
 void tcp_watch_none(struct tcp *n, uint64_t number)
 {
     for (int rank = 0; n->noted && rank < n->layout->size; rank++)

@@ -102,18 +102,18 @@ static int parse_port(const struct argp_state *state, const char *text)
     return port;
 }
 
-static enum server_dialect parse_dialect(const struct argp_state *state, const char *text)
+static enum dialect_rule parse_dialect(const struct argp_state *state, const char *text)
 {
-    static const char *const names[] = {[SERVER_AUTO] = "auto",
-                                        [SERVER_D0] = "d0",
-                                        [SERVER_D2] = "d2",
-                                        [SERVER_D3] = "d3"};
+    static const char *const names[] = {[DIALECT_AUTO] = "auto",
+                                        [DIALECT_D0] = "d0",
+                                        [DIALECT_D2] = "d2",
+                                        [DIALECT_D3] = "d3"};
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         if (strcmp(names[i], text) == 0)
-            return (enum server_dialect)i;
+            return (enum dialect_rule)i;
     }
     argp_error(state, "--dialect: '%s' is not one of auto, d0, d2, d3", text);
-    return SERVER_AUTO;
+    return DIALECT_AUTO;
 }
 
 static error_t parse_option(int key, char *arg, struct argp_state *state)

@@ -16,7 +16,6 @@
 #include "common/mem.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -188,22 +187,20 @@ static int find_missing(struct ddp_store *s, const char *const *keys, size_t nke
     return 0;
 }
 
-struct text {
-    char s[400];
-    size_t n;
-};
-
-static void add(struct text *t, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
-
-static void add(struct text *t, const char *fmt, ...)
+/* "'a', 'b' and 3 more", or without `keys` their numbers; the caller frees. */
+static char *missing_text(const struct missing *m, const char *const *keys)
 {
-    va_list ap;
-    va_start(ap, fmt);
-    int n = vsnprintf(t->s + t->n, sizeof t->s - t->n, fmt, ap);
-    va_end(ap);
-    if (n > 0)
-        t->n = t->n + (size_t)n < sizeof t->s ? t->n + (size_t)n : sizeof t->s - 1;
+    char *text = NULL;
+    for (size_t i = 0; i < m->named; i++) {
+        xappendf(&text, "%s", i ? ", " : "");
+        if (keys)
+            xappendf(&text, "'%.*s'", 400 / NAMED_MAX - 4, keys[m->which[i]]);
+        else
+            xappendf(&text, "%zu", m->which[i]);
+    }
+    if (m->n > m->named)
+        xappendf(&text, " and %zu more", m->n - m->named);
+    return text;
 }
 
 static int keys_expired(struct ddp_store *s, const char *const *keys, size_t nkeys,
@@ -211,7 +208,6 @@ static int keys_expired(struct ddp_store *s, const char *const *keys, size_t nke
 {
     char span[32];
     struct missing m;
-    struct text t = {.n = 0};
     span_text(s->timeout_ms, span);
     if (nkeys == 1)
         return err_set(err, "timed out after %s waiting for key '%s'", span, keys[0]);
@@ -223,12 +219,11 @@ static int keys_expired(struct ddp_store *s, const char *const *keys, size_t nke
                        "timed out after %s waiting for %zu keys, the last of which "
                        "has just come",
                        span, nkeys);
-    for (size_t i = 0; i < m.named; i++)
-        add(&t, "%s'%.*s'", i ? ", " : "", 400 / NAMED_MAX - 4, keys[m.which[i]]);
-    if (m.n > m.named)
-        add(&t, " and %zu more", m.n - m.named);
-    return err_set(err, "timed out after %s waiting for %zu of %zu keys: %s", span, m.n,
-                   nkeys, t.s);
+    char *text = missing_text(&m, keys);
+    err_set(err, "timed out after %s waiting for %zu of %zu keys: %s", span, m.n, nkeys,
+            text);
+    free(text);
+    return -1;
 }
 
 static int ranks_expired(struct ddp_store *s, const char *name, const char *const *keys,
@@ -236,19 +231,15 @@ static int ranks_expired(struct ddp_store *s, const char *name, const char *cons
 {
     char span[32];
     struct missing m;
-    struct text t = {.n = 0};
     span_text(s->timeout_ms, span);
     if (find_missing(s, keys, size, &m) < 0)
         return err_set(err, "fence '%.64s' timed out after %s; then %s", name, span,
                        s->x.why.text);
-    for (size_t i = 0; i < m.named; i++)
-        add(&t, "%s%zu", i ? ", " : "", m.which[i]);
-    if (m.n > m.named)
-        add(&t, " and %zu more", m.n - m.named);
-    return err_set(err,
-                   "fence '%.64s' timed out after %s: %zu of %zu ranks have not "
-                   "come: %s",
-                   name, span, m.n, size, m.n ? t.s : "all have now");
+    char *text = missing_text(&m, NULL);
+    err_set(err, "fence '%.64s' timed out after %s: %zu of %zu ranks have not come: %s",
+            name, span, m.n, size, text ? text : "all have now");
+    free(text);
+    return -1;
 }
 
 /* -- the calls -- */

@@ -53,6 +53,7 @@ struct dialect {
 };
 extern const struct dialect dialect_d0, dialect_d2, dialect_d3;
 
+/* How clients are understood that do not begin with the magic of PyTorch since 2.2. */
 enum dialect_rule {
     DIALECT_AUTO, /* D3 by its magic; else D0, and D2 from the first number D0 lacks */
     DIALECT_D0,   /* D3 by its magic; else D0 */

@@ -70,12 +70,12 @@ void ticket_create(struct server *s, int fd, const union peer *peer)
     *t = (struct server_ticket){.server = s,
                                 .fd = fd,
                                 .peer = *peer,
-                                .deadline_ms = now_ms() + s->ask_timeout_ms};
+                                .deadline_ms = now_ms() + s->options.ask_timeout_ms};
     DL_APPEND(s->tickets, t);
     s->nwaiting++;
     if (!event_pending(&s->ask_timer, EV_TIMEOUT, NULL))
         tickets_watch(s);
-    s->ask(t, &t->peer.sa, &local.sa, s->ask_arg);
+    s->options.ask(t, &t->peer.sa, &local.sa, s->options.ask_arg);
 }
 
 void server_admit(struct server_ticket *ticket, bool admitted, unsigned scope,

@@ -14,18 +14,18 @@
 void server_refuse(struct server *s, const union peer *peer, const char *why)
 {
     s->refused++;
-    if (s->on_refused)
-        s->on_refused(&peer->sa, why, s->notice_arg);
+    if (s->options.refused)
+        s->options.refused(&peer->sa, why, s->options.notice_arg);
 }
 
 void server_closed(struct server *s, const union peer *peer, const char *why)
 {
-    if (!s->notice)
+    if (!s->options.notice)
         return;
     char name[64];
     sock_name(&peer->sa, name, sizeof name);
     char *line = xasprintf("%s: closed: %s", name, why);
-    s->notice(line, s->notice_arg);
+    s->options.notice(line, s->options.notice_arg);
     free(line);
 }
 

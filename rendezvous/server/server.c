@@ -71,11 +71,13 @@ static void on_client(int fd, const struct sockaddr *from, void *arg)
     }
     s->accepted++;
     char why[64];
-    snprintf(why, sizeof why, "%zu connections are the limit", s->max_connections);
-    bool full = s->max_connections && s->nconns + s->nwaiting >= s->max_connections;
+    snprintf(why, sizeof why, "%zu connections are the limit",
+             s->options.max_connections);
+    bool full = s->options.max_connections &&
+                s->nconns + s->nwaiting >= s->options.max_connections;
     if (full && !ticket_evict(s, why))
         server_turn_away(s, fd, &peer, why);
-    else if (s->ask)
+    else if (s->options.ask)
         ticket_create(s, fd, &peer);
     else
         conn_start(s, fd, &peer, 0);
@@ -132,8 +134,8 @@ static void on_asked(struct session_host *h, struct bytes key, const struct byte
 {
     const struct server *s =
         (void *)((char *)h - offsetof(struct server, host)); /* its only owner */
-    s->asked(key.data, key.size, value ? value->data : NULL, value ? value->size : 0,
-             s->asked_arg);
+    s->options.asked(key.data, key.size, value ? value->data : NULL,
+                     value ? value->size : 0, s->options.asked_arg);
 }
 
 struct server_stats server_stats(const struct server *s)
@@ -180,17 +182,6 @@ void server_drain(struct server *s, int64_t grace_ms,
 
 /* -- create, destroy ----------------------------------------------------------------- */
 
-static enum dialect_rule rule_of(enum server_dialect dialect)
-{
-    static const enum dialect_rule rules[] = {
-        [SERVER_AUTO] = DIALECT_AUTO,
-        [SERVER_D0] = DIALECT_D0,
-        [SERVER_D2] = DIALECT_D2,
-        [SERVER_D3] = DIALECT_D3,
-    };
-    return rules[dialect];
-}
-
 static size_t or_default(size_t given, size_t otherwise)
 {
     return given ? given : otherwise;
@@ -204,17 +195,11 @@ static void server_configure(struct server *s, const struct server_options *o)
     limits->max_list = or_default(o->max_list, defaults.max_list);
     limits->max_request =
         limits->max_value > REQUEST_MAX / 2 ? limits->max_value * 2 : REQUEST_MAX;
-    s->host.rule = rule_of(o->dialect);
-    s->max_connections = o->max_connections;
-    s->ask = o->ask;
-    s->ask_arg = o->ask_arg;
-    s->ask_timeout_ms = o->ask_timeout_ms ? o->ask_timeout_ms : ASK_TIMEOUT_MS;
-    s->notice = o->notice;
-    s->on_refused = o->refused;
-    s->notice_arg = o->notice_arg;
-    s->asked = o->asked;
-    s->asked_arg = o->asked_arg;
+    s->host.rule = o->dialect;
     s->host.asked = o->asked ? on_asked : NULL;
+    s->options = *o;
+    if (o->ask_timeout_ms == 0)
+        s->options.ask_timeout_ms = ASK_TIMEOUT_MS;
 }
 
 /* Options that accepted sockets inherit from the listener. */
@@ -273,8 +258,8 @@ void server_destroy(struct server *s)
 {
     if (!s)
         return;
-    s->notice = NULL;
-    s->on_refused = NULL;
+    s->options.notice = NULL;
+    s->options.refused = NULL;
     server_stop_listening(s);
     event_del(&s->drain_timer);
     tickets_finish(s);

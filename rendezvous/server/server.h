@@ -11,6 +11,7 @@
 
 #include "common/loop.h"
 #include "include/ddprun/err.h"
+#include "rendezvous/protocol/dialect.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -26,14 +27,6 @@ struct server_ticket; /* a connection that waits to be admitted */
  * `ask_timeout_ms`. */
 typedef void (*server_ask_fn)(struct server_ticket *ticket, const struct sockaddr *peer,
                               const struct sockaddr *local, void *arg);
-
-/* The dialect of clients that do not begin with the magic of PyTorch >= 2.2. */
-enum server_dialect {
-    SERVER_AUTO, /* as up to 2.0, until a command number occurs that only 2.1 has */
-    SERVER_D0,   /* PyTorch up to 2.0 */
-    SERVER_D2,   /* PyTorch 2.1 */
-    SERVER_D3,   /* such clients are closed */
-};
 
 /* All fields but the listening address may be 0. */
 struct server_options {
@@ -58,7 +51,7 @@ struct server_options {
     void (*asked)(const char *key, size_t nkey, const char *value, size_t nvalue,
                   void *arg);
     void *asked_arg;
-    enum server_dialect dialect;
+    enum dialect_rule dialect;
     /* Checked on the announced sizes, before anything is allocated: bytes of a key (8
      * KiB) and of a value (8 MiB), keys in one request (131072). */
     size_t max_key, max_value, max_list;

@@ -51,6 +51,7 @@ struct server_ticket {
 
 struct server {
     struct loop *loop; /* borrowed */
+    struct server_options options;
     struct store *store;
     struct session_host host;
     struct listener *listener; /* owned; NULL: it does not listen */
@@ -64,18 +65,9 @@ struct server {
     struct out *output;      /* owned: replies of the current connection */
     struct conn *feeding;    /* borrowed: the current connection */
     bool notifying, reaping; /* inside conn_news(); server_reap() is posted */
-    size_t max_connections, nconns, nwaiting; /* tickets with a descriptor */
-    size_t max_held, held; /* bytes of unfinished requests, all connections together */
+    size_t nconns, nwaiting; /* tickets with a descriptor */
+    size_t max_held, held;   /* bytes of unfinished requests, all connections together */
     uint64_t accepted, refused;
-    server_ask_fn ask;
-    void *ask_arg;
-    int64_t ask_timeout_ms;
-    void (*notice)(const char *line, void *arg);
-    void (*on_refused)(const struct sockaddr *peer, const char *why, void *arg);
-    void *notice_arg;
-    void (*asked)(const char *key, size_t nkey, const char *value, size_t nvalue,
-                  void *arg);
-    void *asked_arg;
     void (*drained)(size_t closed, void *arg);
     void *drained_arg;
 };

@@ -46,7 +46,7 @@ struct entry *space_entry_more(struct space *s, struct bytes key, struct ddp_err
 void space_tidy(struct space *s, struct entry *e)
 {
     struct entry_more *m = e->more;
-    if (m && !m->queue && !m->links && !m->barrier.head && !m->watches) {
+    if (m && !m->queue && !m->links && !m->barrier && !m->watches) {
         free(m);
         e->more = NULL;
     }

@@ -9,11 +9,6 @@
 #include "include/ddprun/err.h"
 #include "rendezvous/store/table.h"
 
-/* First in, first out; members are linked through their own prev and next. */
-struct waiter_list {
-    struct waiter *head, *tail;
-};
-
 struct queue_item {
     struct queue_item *next; /* owned */
     struct blob *blob;       /* owned */
@@ -23,9 +18,9 @@ struct queue_item {
 struct entry_more {
     struct queue_item *queue, *queue_tail; /* owned */
     size_t queue_len;
-    struct waitlink *links;     /* of wait sets that name this key; owned by those */
-    struct waiter_list barrier; /* borrowed */
-    struct watch *watches;      /* borrowed */
+    struct waitlink *links; /* of wait sets that name this key; owned by those */
+    struct waiter *barrier; /* borrowed: the first to come first */
+    struct watch *watches;  /* borrowed */
 };
 
 struct space {

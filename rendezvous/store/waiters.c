@@ -16,6 +16,7 @@
 
 #include <assert.h>
 #include <stdlib.h>
+#include <utlist.h>
 
 enum {
     FEW = 8,         /* keys to look up before a wait set is used */
@@ -35,25 +36,12 @@ struct waitset {
     uint64_t hash;
     uint8_t *keys; /* owned, packed */
     size_t size, count, missing;
-    struct waiter_list waiters; /* never empty but while it is made or ends */
-    struct waitlink links[];    /* one for each key */
+    struct waiter *waiters;  /* the first to come first; never empty but while the set
+                              * is made or ends */
+    struct waitlink links[]; /* one for each key */
 };
 
 /* -- lists ------------------------------------------------------------------------- */
-
-static void list_add(struct waiter_list *l, struct waiter *w)
-{
-    w->prev = l->tail;
-    w->next = NULL;
-    *(l->tail ? &l->tail->next : &l->head) = w;
-    l->tail = w;
-}
-
-static void list_remove(struct waiter_list *l, struct waiter *w)
-{
-    *(w->prev ? &w->prev->next : &l->head) = w->next;
-    *(w->next ? &w->next->prev : &l->tail) = w->prev;
-}
 
 static void waiter_idle(struct waiter *w)
 {
@@ -73,14 +61,14 @@ bool waiter_waits(const struct waiter *w)
     return w->set || w->barrier;
 }
 
-static void list_end(struct waiter_list *l, enum wait_end how)
+static void list_end(struct waiter **list, enum wait_end how)
 {
-    for (struct waiter *w = l->head, *next; w; w = next) {
+    for (struct waiter *w = *list, *next; w; w = next) {
         next = w->next;
         waiter_idle(w);
         w->end(w, how);
     }
-    *l = (struct waiter_list){0};
+    *list = NULL;
 }
 
 /* -- sets -------------------------------------------------------------------------- */
@@ -94,10 +82,12 @@ static struct waitset *set_find(const struct space *s, uint64_t hash, struct pac
 {
     if (s->nsets == 0)
         return NULL;
-    struct waitset *set = *set_chain(s, hash);
-    while (set && (set->hash != hash || set->size != keys.size ||
-                   memcmp(set->keys, keys.data, keys.size) != 0))
-        set = set->next;
+    struct waitset *set;
+    LL_FOREACH (*set_chain(s, hash), set) {
+        if (set->hash == hash && set->size == keys.size &&
+            memcmp(set->keys, keys.data, keys.size) == 0)
+            break;
+    }
     return set;
 }
 
@@ -114,22 +104,12 @@ static int sets_grow(struct space *s)
     s->sets = sets;
     s->sets_room = room;
     for (size_t i = 0; i < old_room; i++) {
-        for (struct waitset *set = old[i], *next; set; set = next) {
-            next = set->next;
-            struct waitset **chain = set_chain(s, set->hash);
-            set->next = *chain;
-            *chain = set;
-        }
+        struct waitset *set, *next;
+        LL_FOREACH_SAFE(old[i], set, next)
+        LL_PREPEND(*set_chain(s, set->hash), set);
     }
     free(old);
     return 0;
-}
-
-static void link_out(struct waitlink *l)
-{
-    *(l->prev ? &l->prev->next : &l->entry->more->links) = l->next;
-    if (l->next)
-        l->next->prev = l->prev;
 }
 
 static size_t set_cost(size_t size, size_t count)
@@ -140,8 +120,9 @@ static size_t set_cost(size_t size, size_t count)
 static void set_free(struct waitset *set, size_t nlinked)
 {
     for (size_t i = 0; i < nlinked; i++) {
-        link_out(&set->links[i]);
-        space_tidy(set->space, set->links[i].entry);
+        struct waitlink *l = &set->links[i];
+        DL_DELETE(l->entry->more->links, l);
+        space_tidy(set->space, l->entry);
     }
     set->space->store->bytes -= set_cost(set->size, set->count);
     free(set->keys);
@@ -150,10 +131,7 @@ static void set_free(struct waitset *set, size_t nlinked)
 
 static void set_remove(struct waitset *set)
 {
-    struct waitset **at = set_chain(set->space, set->hash);
-    while (*at != set)
-        at = &(*at)->next;
-    *at = set->next;
+    LL_DELETE(*set_chain(set->space, set->hash), set);
     set->space->nsets--;
     set_free(set, set->count);
 }
@@ -184,15 +162,11 @@ static struct waitset *set_create(struct space *s, uint64_t hash, struct packed 
             return NULL;
         }
         struct waitlink *l = &set->links[i];
-        *l = (struct waitlink){.set = set, .entry = e, .next = e->more->links};
-        if (l->next)
-            l->next->prev = l;
-        e->more->links = l;
+        *l = (struct waitlink){.set = set, .entry = e};
+        DL_PREPEND(e->more->links, l);
         set->missing += !entry_present(e);
     }
-    struct waitset **chain = set_chain(s, hash);
-    set->next = *chain;
-    *chain = set;
+    LL_PREPEND(*set_chain(s, hash), set);
     s->nsets++;
     return set;
 }
@@ -230,7 +204,7 @@ int waiter_start(struct space *s, struct waiter *w, struct packed keys, bool *re
         return -1;
     waiter_begin(s, w);
     w->set = set;
-    list_add(&set->waiters, w);
+    DL_APPEND(set->waiters, w);
     return 0;
 }
 
@@ -240,13 +214,13 @@ void waiter_cancel(struct waiter *w)
     struct entry *barrier = w->barrier;
     struct space *s = w->space;
     if (set)
-        list_remove(&set->waiters, w);
+        DL_DELETE(set->waiters, w);
     else if (barrier)
-        list_remove(&barrier->more->barrier, w);
+        DL_DELETE(barrier->more->barrier, w);
     else
         return;
     waiter_idle(w);
-    if (set && !set->waiters.head)
+    if (set && !set->waiters)
         set_remove(set);
     else if (barrier)
         space_tidy(s, barrier);
@@ -271,7 +245,7 @@ void waiters_written(struct space *s, struct entry *e)
 {
     struct waitset *complete = NULL, *next;
     for (struct waitlink *l = e->more->links; l; l = l->next) {
-        if (l->set->missing == 0 && l->set->waiters.head) {
+        if (l->set->missing == 0 && l->set->waiters) {
             l->set->firing = complete;
             complete = l->set;
             list_end(&l->set->waiters, WAIT_READY);
@@ -288,16 +262,16 @@ void waiters_pushed(struct space *s, struct entry *e)
     struct waitset *first = NULL;
     for (struct waitlink *l = e->more->links; l; l = l->next) {
         if (l->set->missing == 0 &&
-            (!first || l->set->waiters.head->order < first->waiters.head->order))
+            (!first || l->set->waiters->order < first->waiters->order))
             first = l->set;
     }
     if (!first)
         return;
-    struct waiter *w = first->waiters.head;
-    list_remove(&first->waiters, w);
+    struct waiter *w = first->waiters;
+    DL_DELETE(first->waiters, w);
     waiter_idle(w);
     w->end(w, WAIT_READY);
-    if (!first->waiters.head)
+    if (!first->waiters)
         set_remove(first);
 }
 
@@ -305,7 +279,7 @@ void waiters_barrier_add(struct space *s, struct entry *e, struct waiter *w)
 {
     waiter_begin(s, w);
     w->barrier = e;
-    list_add(&e->more->barrier, w);
+    DL_APPEND(e->more->barrier, w);
 }
 
 void waiters_barrier_release(struct space *s, struct entry *e)

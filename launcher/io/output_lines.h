@@ -5,9 +5,9 @@
 #ifndef LAUNCHER_IO_OUTPUT_LINES_H
 #define LAUNCHER_IO_OUTPUT_LINES_H
 
+#include "common/tail.h"
 #include "launcher/io/sink.h"
 #include "launcher/io/stream.h"
-#include "launcher/io/tail.h"
 #include "launcher/opts.h"
 
 #include <time.h>

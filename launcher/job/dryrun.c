@@ -34,12 +34,10 @@ static void settle_slots(struct alloc *a)
         }
         char *otherwise = n->slots_else ? xstrdup(n->slots_from) : NULL;
         alloc_resolve(a, i, n->local ? topo_gpus() : 0);
-        if (!n->local) {
-            free(n->slots_from);
-            n->slots_from =
-                xasprintf("decided on the node: its GPUs, else %s; %d assumed",
-                          otherwise ? otherwise : "1", n->slots);
-        }
+        if (!n->local)
+            alloc_set_slots(n, n->slots, n->slots_by,
+                            "decided on the node: its GPUs, else %s; %d assumed",
+                            otherwise ? otherwise : "1", n->slots);
         free(otherwise);
     }
 }
@@ -51,8 +49,9 @@ struct commands {
     const char *from; /* the host that runs the command */
 };
 
-static void add_line(struct commands *c, const unsigned *nodes, size_t n)
+static void add_line(const unsigned *nodes, size_t n, void *arg)
 {
+    struct commands *c = arg;
     struct strv argv = {0};
     c->transport->command(c->hosts, nodes, n, &argv);
     char *text = shell_join(argv.v);
@@ -70,7 +69,7 @@ static void add_commands(struct commands *c)
     for (size_t i = 0; i < row.n; i++) {
         long parent = bootstrap_parent_place(c->hosts->width, i);
         c->from = parent < 0 ? "here" : row.nodes[parent].name;
-        add_line(c, &row.nodes[i].node, 1);
+        add_line(&row.nodes[i].node, 1, c);
     }
     tree_row_finish(&row);
 }
@@ -78,18 +77,13 @@ static void add_commands(struct commands *c)
 /* One line per transport process. */
 static void add_commands_at_once(struct commands *c)
 {
-    unsigned *nodes = xcalloc(c->hosts->nhosts + 1, sizeof *nodes);
-    for (unsigned part = 0; part < TRANSPORT_PARTS; part++) {
-        size_t n = 0;
-        for (unsigned i = 0; i < c->hosts->nhosts; i++) {
-            const struct host *h = &c->hosts->hosts[i];
-            if (!h->started &&
-                (!c->transport->part || c->transport->part(h->name) == part))
-                nodes[n++] = i;
-        }
-        if (n > 0)
-            add_line(c, nodes, n);
+    unsigned *nodes = xcalloc(c->hosts->nhosts, sizeof *nodes);
+    size_t n = 0;
+    for (unsigned i = 0; i < c->hosts->nhosts; i++) {
+        if (!c->hosts->hosts[i].started)
+            nodes[n++] = i;
     }
+    transport_batches(c->transport, c->hosts, nodes, n, add_line, c);
     free(nodes);
 }
 

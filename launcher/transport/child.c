@@ -44,7 +44,7 @@ struct child_place {
     uint32_t changed; /* by changed_signals() */
 };
 
-static struct child_place mine; /* the main thread's */
+static struct child_place *mine; /* owned: the main thread's */
 static int holder = -1; /* /dev/null, which fills the slots between two children */
 static bool has_unshare;
 static struct rlimit
@@ -168,7 +168,7 @@ pid_t child_spawn(const struct child_spec *spec, enum child_step *step)
     sigset_t all, none, ours;
     sigfillset(&all);
     sigemptyset(&none);
-    const struct child_place *place = spec->place ? spec->place : &mine;
+    const struct child_place *place = spec->place ? spec->place : mine;
     struct talk t = {.spec = spec,
                      .slot = place->slot,
                      .parent = getpid(),
@@ -236,14 +236,32 @@ static void raise_file_limit(void)
         files.rlim_cur = files.rlim_max;
 }
 
-static int make_stack(struct child_place *p, struct ddp_err *err)
+void child_place_destroy(struct child_place *p)
+{
+    if (!p)
+        return;
+    munmap(p->stack, STACK_SIZE);
+    for (int i = 0; i < SLOTS; i++)
+        close(p->slot + i);
+    free(p);
+}
+
+static struct child_place *place_create(struct ddp_err *err)
 {
     void *stack = mmap(NULL, STACK_SIZE, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
-    if (stack == MAP_FAILED)
-        return err_errno(err, "no memory for the stack of children");
-    p->stack = stack;
-    return 0;
+    if (stack == MAP_FAILED) {
+        err_errno(err, "no memory for the stack of children");
+        return NULL;
+    }
+    struct child_place *p = xcalloc(1, sizeof *p);
+    *p = (struct child_place){
+        .stack = stack, .slot = free_slots(), .changed = changed_signals()};
+    if (fill_slots(p->slot, -1, -1, -1, -1) == 0)
+        return p;
+    err_errno(err, "no descriptors for children");
+    child_place_destroy(p);
+    return NULL;
 }
 
 void child_signals_reset(void)
@@ -256,24 +274,21 @@ void child_signals_reset(void)
 
 int child_init(struct ddp_err *err)
 {
-    if (mine.stack)
+    if (mine)
         return 0;
-    if (make_stack(&mine, err) < 0)
-        return -1;
     close_inherited_on_exec();
-    int slot = mine.slot = free_slots();
-    int low = open("/dev/null", O_RDWR | O_CLOEXEC);
-    holder = low < 0 ? -1 : fcntl(low, F_DUPFD_CLOEXEC, slot + SLOTS);
+    int slots = free_slots(), low = open("/dev/null", O_RDWR | O_CLOEXEC);
+    holder = low < 0 ? -1 : fcntl(low, F_DUPFD_CLOEXEC, slots + SLOTS);
     if (low >= 0 && holder < 0)
         beyond_limit();
-    if (holder < 0 || fill_slots(slot, -1, -1, -1, -1) < 0) {
+    if (holder < 0)
         err_errno(err, "cannot open '/dev/null'");
-        munmap(mine.stack, STACK_SIZE);
-        mine.stack = NULL;
+    if (low >= 0)
+        close(low);
+    if (holder < 0 || !(mine = place_create(err))) {
+        child_finish();
         return -1;
     }
-    if (low >= slot + SLOTS || low < slot)
-        close(low); /* else fill_slots() has replaced it */
     has_unshare = unshare_works();
     raise_file_limit();
     return 0;
@@ -296,40 +311,15 @@ static void enlarge_table(int fd, unsigned nchildren)
 
 struct child_place *child_place_create(unsigned nchildren, struct ddp_err *err)
 {
-    struct child_place *p = xcalloc(1, sizeof *p);
     enlarge_table(holder, nchildren);
-    p->slot = free_slots();
-    p->changed = changed_signals();
-    if (make_stack(p, err) == 0 && fill_slots(p->slot, -1, -1, -1, -1) == 0)
-        return p;
-    if (p->stack)
-        err_errno(err, "no descriptors for children");
-    child_place_destroy(p);
-    return NULL;
-}
-
-static void release(const struct child_place *p)
-{
-    if (!p->stack)
-        return;
-    munmap(p->stack, STACK_SIZE);
-    for (int i = 0; i < SLOTS; i++)
-        close(p->slot + i);
-}
-
-void child_place_destroy(struct child_place *p)
-{
-    if (p)
-        release(p);
-    free(p);
+    return place_create(err);
 }
 
 void child_finish(void)
 {
-    if (!mine.stack)
-        return;
-    release(&mine);
-    mine.stack = NULL;
-    close(holder);
+    child_place_destroy(mine);
+    mine = NULL;
+    if (holder >= 0)
+        close(holder);
     holder = -1;
 }

@@ -42,8 +42,7 @@ static bool diagnose(const struct msg_hosts *hosts, const struct host *host,
     if (!strstr(output, "not found in host map"))
         return false;
     snprintf(d->text, sizeof d->text,
-             "%s: this Flux job has no broker of that name; try --start ssh",
-             host->name);
+             "%s: this Flux job has no broker of that name; try --start ssh", host->name);
     return true;
 }
 

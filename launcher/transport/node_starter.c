@@ -315,8 +315,9 @@ static struct batch *batch_create(struct node_starter *s, const unsigned *nodes,
     return batch;
 }
 
-static void run_together(struct node_starter *s, const unsigned *nodes, size_t n)
+static void run_together(const unsigned *nodes, size_t n, void *arg)
 {
+    struct node_starter *s = arg;
     struct ddp_err err;
     struct batch *batch = batch_create(s, nodes, n, &err);
     for (size_t i = 0; i < n; i++) {
@@ -334,28 +335,22 @@ static void run_together(struct node_starter *s, const unsigned *nodes, size_t n
 
 static void start_run(struct start *st)
 {
-    run_together(st->starter, &st->node, 1);
+    run_together(&st->node, 1, st->starter);
 }
 
 /* Start all queued hosts, by as many processes as the transport needs. */
 static void go_at_once(struct node_starter *s)
 {
     unsigned *nodes = xcalloc(s->hosts->nhosts, sizeof *nodes);
-    s->first = s->hosts->nhosts;
-    for (unsigned part = 0; part < TRANSPORT_PARTS; part++) {
-        size_t n = 0;
-        for (unsigned i = 0; i < s->hosts->nhosts; i++) {
-            struct start *st = &s->starts[i];
-            if (st->state != START_QUEUED ||
-                (s->transport->part && s->transport->part(host_of(st)->name) != part))
-                continue;
-            st->state = START_RUNS;
-            s->starting++;
-            nodes[n++] = i;
-        }
-        if (n > 0)
-            run_together(s, nodes, n);
+    size_t n = 0;
+    for (; s->first < s->hosts->nhosts; s->first++) {
+        if (s->starts[s->first].state == START_QUEUED)
+            nodes[n++] = s->first;
     }
+    for (size_t i = 0; i < n; i++)
+        s->starts[nodes[i]].state = START_RUNS;
+    s->starting += (unsigned)n;
+    transport_batches(s->transport, s->hosts, nodes, n, run_together, s);
     free(nodes);
 }
 

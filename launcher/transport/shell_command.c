@@ -5,6 +5,7 @@
 #include "common/group_guard.h"
 #include "common/mem.h"
 #include "common/signame.h"
+#include "common/tail.h"
 #include "launcher/transport/child.h"
 
 #include <ctype.h>
@@ -29,9 +30,10 @@ struct shell_command {
         struct shell_command *c; /* borrowed: owner */
         int fd;                  /* -1: closed */
         struct event *event;     /* owned */
-        char *data;              /* owned */
-        size_t n, most;
-    } out, said;         /* its stdout; the last part of its stderr */
+    } out, said;                 /* its stdout and stderr */
+    char *data;                  /* owned: its stdout */
+    size_t n, most;
+    struct tail last;    /* owned: the last part of its stderr */
     struct event *limit; /* owned */
     int64_t limit_ms;
     bool late, too_long;
@@ -46,27 +48,21 @@ static void stop(struct shell_command *c)
 }
 
 /* Of stdout the first bytes are kept, and more end the command; of stderr the last. */
-static void keep(struct stream *s, const char *data, size_t size)
+static void keep(struct shell_command *c, bool is_out, const char *data, size_t size)
 {
-    bool is_out = s == &s->c->out;
-    if (is_out && s->n + size > s->most) {
-        s->c->too_long = true;
-        stop(s->c);
+    if (!is_out) {
+        tail_feed(&c->last, SAID_MOST, data, size);
         return;
     }
-    if (s->n + size > s->most) {
-        size_t drop = s->n + size - s->most;
-        drop = drop < s->n ? drop : s->n;
-        if (s->n > drop)
-            memmove(s->data, s->data + drop, s->n - drop);
-        s->n -= drop;
-        data += size > s->most ? size - s->most : 0;
-        size = size > s->most ? s->most : size;
+    if (c->n + size > c->most) {
+        c->too_long = true;
+        stop(c);
+        return;
     }
-    s->data = xrealloc(s->data, s->n + size + 1, 1);
-    memcpy(s->data + s->n, data, size);
-    s->n += size;
-    s->data[s->n] = '\0';
+    c->data = xrealloc(c->data, c->n + size + 1, 1);
+    memcpy(c->data + c->n, data, size);
+    c->n += size;
+    c->data[c->n] = '\0';
 }
 
 /* False: nothing is there now, or it is the end. */
@@ -81,7 +77,7 @@ static bool read_piece(struct stream *s)
             event_del(s->event);
         return false;
     }
-    keep(s, piece, (size_t)got);
+    keep(s->c, s == &s->c->out, piece, (size_t)got);
     return true;
 }
 
@@ -100,17 +96,11 @@ static void on_limit(evutil_socket_t fd, short what, void *arg)
 /* ": 'no GPU'": the last line of its stderr; malloc'ed. */
 static char *last_line(const struct shell_command *c)
 {
-    const char *text = c->said.data ? c->said.data : "";
-    size_t n = strlen(text), from;
-    while (n > 0 && strchr("\r\n ", text[n - 1]))
-        n--;
-    for (from = n; from > 0 && text[from - 1] != '\n'; from--)
-        ;
-    size_t len = n - from < LINE_MOST ? n - from : LINE_MOST;
-    char *line = len > 0 ? xasprintf(": '%.*s'", (int)len, text + from) : xstrdup("");
-    for (char *p = line; *p; p++)
+    char last[LINE_MOST + 1];
+    tail_last_line(&c->last, SAID_MOST, last, sizeof last);
+    for (char *p = last; *p; p++)
         *p = iscntrl((unsigned char)*p) ? '?' : *p; /* it goes to the user's terminal */
-    return line;
+    return last[0] ? xasprintf(": '%s'", last) : xstrdup("");
 }
 
 /* How it failed, malloc'ed; NULL: it did not. */
@@ -120,7 +110,7 @@ static char *trouble_of(const struct shell_command *c, int status)
     if (c->late)
         text = xasprintf("had not ended after %.4g s%s", (double)c->limit_ms / 1e3, line);
     else if (c->too_long)
-        text = xasprintf("printed more than %zu KiB", c->out.most >> 10);
+        text = xasprintf("printed more than %zu KiB", c->most >> 10);
     else if (WIFSIGNALED(status))
         text = xasprintf("died of %s%s", signal_name(WTERMSIG(status)), line);
     else if (WEXITSTATUS(status) != 0)
@@ -141,9 +131,9 @@ static void on_ended(pid_t pid, int status, int64_t at_ns, const struct rusage *
         ;
     event_del(c->limit);
     char *trouble = trouble_of(c, status);
-    char *out = c->out.data;
-    size_t n = c->out.n;
-    c->out.data = NULL;
+    char *out = c->data;
+    size_t n = c->n;
+    c->data = NULL;
     c->ended(trouble, out ? out : "", n, c->arg);
     free(out);
     free(trouble);
@@ -186,8 +176,9 @@ struct shell_command *shell_command_start(struct loop *loop, struct reap *reap,
     struct shell_command *c = xcalloc(1, sizeof *c);
     *c = (struct shell_command){.reap = reap,
                                 .limit_ms = spec->limit_ms,
-                                .out = {.c = c, .fd = -1, .most = spec->most},
-                                .said = {.c = c, .fd = -1, .most = SAID_MOST},
+                                .out = {.c = c, .fd = -1},
+                                .said = {.c = c, .fd = -1},
+                                .most = spec->most,
                                 .guard = {.fd = -1},
                                 .ended = ended,
                                 .arg = arg};
@@ -223,12 +214,6 @@ bool shell_command_has(const struct shell_command *c, pid_t pid)
     return shell_command_group(c) > 0 && (pid == c->pid || pid == c->guard.pid);
 }
 
-static void stream_close(struct stream *s)
-{
-    loop_close_fd(&s->event, &s->fd);
-    free(s->data);
-}
-
 void shell_command_destroy(struct shell_command *c)
 {
     if (!c)
@@ -238,8 +223,10 @@ void shell_command_destroy(struct shell_command *c)
         stop(c);
     }
     group_guard_end(&c->guard);
-    stream_close(&c->out);
-    stream_close(&c->said);
+    loop_close_fd(&c->out.event, &c->out.fd);
+    loop_close_fd(&c->said.event, &c->said.fd);
+    free(c->data);
+    free(c->last.ring);
     loop_free(c->limit);
     free(c);
 }

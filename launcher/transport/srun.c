@@ -92,17 +92,20 @@ void srun_unset_settings(void)
 
 /* --- heterogeneous jobs ------------------------------------------------------------- */
 
+enum { COMPONENTS_MAX = 128 };
+
 static int components(void)
 {
     const char *size = getenv("SLURM_HET_SIZE");
     int n = size ? atoi(size) : 1;
-    return n > 1 && n <= TRANSPORT_PARTS ? n : 1;
+    return n > 1 && n <= COMPONENTS_MAX ? n : 1;
 }
 
 /* A step belongs to one component; each component gets its own srun. */
 static unsigned part(const char *host)
 {
-    for (int i = 0; i < components() && components() > 1; i++) {
+    int n = components();
+    for (int i = 0; i < n && n > 1; i++) {
         struct ddp_err err;
         struct strv names = {0};
         char *name = xasprintf("SLURM_JOB_NODELIST_HET_GROUP_%d", i);

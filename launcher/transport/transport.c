@@ -58,6 +58,28 @@ const struct transport *transport_choose(enum start_by asked, const char *source
     return &transport_ssh;
 }
 
+void transport_batches(const struct transport *t, const struct msg_hosts *hosts,
+                       const unsigned *nodes, size_t n,
+                       void (*fn)(const unsigned *nodes, size_t n, void *arg), void *arg)
+{
+    unsigned *parts = xcalloc(n, sizeof *parts), *batch = xcalloc(n, sizeof *batch);
+    size_t done = 0;
+    for (size_t i = 0; i < n; i++)
+        parts[i] = t->part ? t->part(hosts->hosts[nodes[i]].name) : 0;
+    for (unsigned part = 0; done < n; part++) {
+        size_t k = 0;
+        for (size_t i = 0; i < n; i++) {
+            if (parts[i] == part)
+                batch[k++] = nodes[i];
+        }
+        if (k > 0)
+            fn(batch, k, arg);
+        done += k;
+    }
+    free(parts);
+    free(batch);
+}
+
 void transport_diagnose(const struct transport *t, const struct msg_hosts *hosts,
                         const struct host *host, const char *output, int status,
                         struct diagnosis *d)

@@ -48,9 +48,6 @@ struct transport {
                      const char *output, int status, struct diagnosis *d);
 };
 
-/* part() returns less than this. */
-enum { TRANSPORT_PARTS = 128 };
-
 extern const struct transport transport_ssh, transport_srun, transport_qrsh,
     transport_blaunch, transport_tmrsh, transport_flux;
 
@@ -59,6 +56,12 @@ extern const struct transport transport_ssh, transport_srun, transport_qrsh,
  */
 const struct transport *transport_choose(enum start_by asked, const char *source,
                                          char *why, size_t size, struct ddp_err *err);
+
+/* For at_once: call `fn` for each process that these nodes need, with those that it
+ * starts. */
+void transport_batches(const struct transport *t, const struct msg_hosts *hosts,
+                       const unsigned *nodes, size_t n,
+                       void (*fn)(const unsigned *nodes, size_t n, void *arg), void *arg);
 
 /* Its program, as found in PATH: malloc'ed, NULL with `err`. `ssh` as in msg_hosts. */
 char *transport_program(const struct transport *t, const char *ssh, struct ddp_err *err);

@@ -1,9 +1,9 @@
-/* launcher/io/tail.h - the last bytes of a stream, in a ring buffer
+/* common/tail.h - the last bytes of a stream, in a ring buffer
  *
  * All tails have one size, which the caller passes.
  */
-#ifndef LAUNCHER_IO_TAIL_H
-#define LAUNCHER_IO_TAIL_H
+#ifndef COMMON_TAIL_H
+#define COMMON_TAIL_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -23,7 +23,8 @@ void tail_feed(struct tail *t, size_t size, const char *data, size_t n);
 /* The last TAIL_LINES lines, as far as they are kept; malloc'ed. */
 char *tail_lines(const struct tail *t, size_t size);
 
-/* The last line that is not empty, truncated to `nline`; "" if there is none. */
+/* The last line that is not blank, without blanks at its end, truncated to `nline`; "" if
+ * there is none. */
 void tail_last_line(const struct tail *t, size_t size, char *line, size_t nline);
 
 #endif

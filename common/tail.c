@@ -1,5 +1,5 @@
-/* launcher/io/tail.c - see tail.h */
-#include "launcher/io/tail.h"
+/* common/tail.c - see tail.h */
+#include "common/tail.h"
 
 #include "common/duration.h"
 #include "common/mem.h"
@@ -62,7 +62,7 @@ void tail_last_line(const struct tail *t, size_t size, char *line, size_t nline)
 {
     size_t n = kept(t, size), start, len = 0;
     size_t end = (size_t)(t->nbytes % size) + size;
-    while (n > 0 && strchr("\r\n", t->ring[(end - 1) % size])) {
+    while (n > 0 && strchr("\r\n ", t->ring[(end - 1) % size])) {
         end--;
         n--;
     }

@@ -18,7 +18,15 @@ struct alloc_node *alloc_add(struct alloc *a, const char *name)
     return node;
 }
 
-static void node_finish(struct alloc_node *node)
+void alloc_node_copy(struct alloc_node *to, const struct alloc_node *from)
+{
+    *to = *from;
+    to->name = xstrdup(from->name);
+    to->user = xstrdup(from->user);
+    to->slots_from = xstrdup(from->slots_from);
+}
+
+void alloc_node_finish(struct alloc_node *node)
 {
     free(node->name);
     free(node->user);
@@ -32,7 +40,7 @@ void alloc_keep(struct alloc *a, const bool *keep)
         if (keep[i])
             a->nodes[n++] = a->nodes[i];
         else
-            node_finish(&a->nodes[i]);
+            alloc_node_finish(&a->nodes[i]);
     }
     a->nnodes = n;
 }
@@ -40,7 +48,7 @@ void alloc_keep(struct alloc *a, const bool *keep)
 void alloc_clear(struct alloc *a)
 {
     for (size_t i = 0; i < a->nnodes; i++)
-        node_finish(&a->nodes[i]);
+        alloc_node_finish(&a->nodes[i]);
     free(a->nodes);
     *a = (struct alloc){0};
 }
@@ -51,6 +59,34 @@ void alloc_destroy(struct alloc *a)
         return;
     alloc_clear(a);
     free(a);
+}
+
+static void set_slots(struct alloc_node *node, int slots, enum slots_by by,
+                      const char *fmt, va_list args)
+{
+    char *from = xvasprintf(fmt, args); /* an argument may be the old text */
+    free(node->slots_from);
+    node->slots = slots;
+    node->slots_by = by;
+    node->slots_from = from;
+}
+
+void alloc_set_slots(struct alloc_node *node, int slots, enum slots_by by,
+                     const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    set_slots(node, slots, by, fmt, args);
+    va_end(args);
+}
+
+void alloc_set_slots_else(struct alloc_node *node, int slots, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    set_slots(node, 0, SLOTS_UNSET, fmt, args);
+    va_end(args);
+    node->slots_else = slots;
 }
 
 void alloc_resolve(struct alloc *a, size_t i, int ngpus)
@@ -67,20 +103,12 @@ void alloc_resolve(struct alloc *a, size_t i, int ngpus)
         node->slots_by = SLOTS_GIVEN;
         return;
     }
-    free(node->slots_from);
-    if (ngpus > 0) {
-        node->slots = ngpus;
-        node->slots_by = SLOTS_GPUS;
-        node->slots_from = xasprintf("%d GPU%s", ngpus, ngpus > 1 ? "s" : "");
-    } else if (a->nnodes == 1 && node->local) {
-        node->slots = 0;
-        node->slots_by = SLOTS_UNSET;
-        node->slots_from = xstrdup("no GPU: -np decides");
-    } else {
-        node->slots = 1;
-        node->slots_by = SLOTS_DEFAULT;
-        node->slots_from = xstrdup("no GPU: 1");
-    }
+    if (ngpus > 0)
+        alloc_set_slots(node, ngpus, SLOTS_GPUS, "%d GPU%s", ngpus, ngpus > 1 ? "s" : "");
+    else if (a->nnodes == 1 && node->local)
+        alloc_set_slots(node, 0, SLOTS_UNSET, "no GPU: -np decides");
+    else
+        alloc_set_slots(node, 1, SLOTS_DEFAULT, "no GPU: 1");
     if (node->max_slots && node->slots > node->max_slots)
         node->slots = node->max_slots;
 }

@@ -39,7 +39,7 @@ static int add_gpus(const json_t *entry, const struct idset *all, struct alloc *
     for (size_t s = 0; rc == 0 && n > 0 && s < all->n; s++) {
         for (int r = all->spans[s].lo; r <= all->spans[s].hi; r++, at++) {
             if (idset_has(&ranks, r))
-                sched_slots(&a->nodes[at], n, "its GPUs, from Flux");
+                alloc_set_slots(&a->nodes[at], n, SLOTS_GIVEN, "its GPUs, from Flux");
         }
     }
     idset_finish(&ranks);

@@ -11,6 +11,7 @@
 
 #include <ctype.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -218,14 +219,14 @@ long hostbook_find(struct hostbook *b, const char *name, const struct host_place
                  : host_complain(place, at, err, "'%s' is not one of the hosts", name);
 }
 
-static void set_from(struct alloc_node *node, const struct host_place *place,
-                     const char *how, int slots)
+static void give_slots(struct alloc_node *node, int slots, const char *how,
+                       const struct host_place *place)
 {
-    free(node->slots_from);
-    node->slots_by = SLOTS_GIVEN;
-    node->slots_from =
-        place->line ? xasprintf("%s:%ld: %s%d", place->source, place->line, how, slots)
-                    : xasprintf("%s: %s%d", place->source, how, slots);
+    char line[24] = "";
+    if (place->line)
+        snprintf(line, sizeof line, ":%ld", place->line);
+    alloc_set_slots(node, slots, SLOTS_GIVEN, "%s%s: %s%d", place->source, line, how,
+                    slots);
 }
 
 /* A repeated host: add its slots, or report the contradiction. */
@@ -243,10 +244,9 @@ static int merge_slots(struct hostbook *b, size_t i, const struct host_place *pl
     if (slots > SLOTS_MAX)
         return host_complain(place, e->host, err, "more than %d slots for '%s'",
                              SLOTS_MAX, node->name);
-    node->slots = (int)slots;
     info->has_slots = info->has_slots || e->slots;
     info->bare += e->slots == 0;
-    set_from(node, place, "named again, adds up to ", node->slots);
+    give_slots(node, (int)slots, "named again, adds up to ", place);
     return 0;
 }
 
@@ -288,11 +288,10 @@ static int add_name(struct hostbook *b, const char *name, const struct host_plac
         struct alloc_node *node = alloc_add(b->a, name);
         i = b->a->nnodes - 1;
         add_node(b, i, place->line);
-        node->slots = e->slots;
         b->infos[i].has_slots = e->slots > 0;
         b->infos[i].bare = e->slots == 0;
         if (e->slots)
-            set_from(node, place, "slots=", e->slots);
+            give_slots(node, e->slots, "slots=", place);
     }
     struct alloc_node *node = &b->a->nodes[i];
     if (merge_login(node, place, e, err) < 0)

@@ -107,10 +107,7 @@ static int pick_name(const char *name, void *arg, struct ddp_err *err)
                              "'%s' has %d slot%s in %s; --oversubscribe allows more",
                              name, node->slots, node->slots == 1 ? "" : "s",
                              f->opts->hostfile ? "the hostfile" : "the allocation");
-    node->slots = e->slots;
-    node->slots_by = SLOTS_GIVEN;
-    free(node->slots_from);
-    node->slots_from = xasprintf("-H: slots=%d", e->slots);
+    alloc_set_slots(node, e->slots, SLOTS_GIVEN, "-H: slots=%d", e->slots);
     return 0;
 }
 

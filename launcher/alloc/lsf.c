@@ -49,9 +49,8 @@ static int read_pairs(const char *text, struct alloc *a, struct ddp_err *err)
     hostbook_destroy(book);
     for (size_t i = 0; rc == 0 && i < a->nnodes; i++) {
         int slots = a->nodes[i].slots;
-        char *from = xasprintf("LSB_MCPU_HOSTS: %d slot%s", slots, slots == 1 ? "" : "s");
-        sched_slots_else(&a->nodes[i], slots, from);
-        free(from);
+        alloc_set_slots_else(&a->nodes[i], slots, "LSB_MCPU_HOSTS: %d slot%s", slots,
+                             slots == 1 ? "" : "s");
     }
     if (rc == 0 && a->nnodes == 0)
         rc = err_set(err, "LSB_MCPU_HOSTS='%s' names no host", SANITIZED(text));

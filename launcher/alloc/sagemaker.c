@@ -132,7 +132,7 @@ static int read_sagemaker(const struct opts *opts, struct alloc *a, struct ddp_e
         if (node)
             node->local = (int)i == current;
         if (node && n > 0)
-            sched_slots(node, n, "SM_NUM_GPUS");
+            alloc_set_slots(node, n, SLOTS_GIVEN, "SM_NUM_GPUS");
     }
     strv_finish(&hosts);
     return rc < 0 || n < 0 ? -1 : 0;

@@ -69,32 +69,13 @@ int sched_gpus(const char *name, const char *text, struct ddp_err *err)
     }
 }
 
-void sched_slots(struct alloc_node *node, int slots, const char *from)
-{
-    free(node->slots_from);
-    node->slots = slots;
-    node->slots_by = SLOTS_GIVEN;
-    node->slots_else = 0;
-    node->slots_from = xstrdup(from);
-}
-
-void sched_slots_else(struct alloc_node *node, int slots, const char *from)
-{
-    free(node->slots_from);
-    node->slots = 0;
-    node->slots_by = SLOTS_UNSET;
-    node->slots_else = slots;
-    node->slots_from = xstrdup(from);
-}
-
 /* Make the repeats of each node its slots, for nodes without GPUs. */
 static void count_repeats(const char *name, const char *unit, struct alloc *alloc)
 {
     for (size_t i = 0; i < alloc->nnodes; i++) {
         int n = alloc->nodes[i].slots > 0 ? alloc->nodes[i].slots : 1;
-        char *from = xasprintf("%s: %d %s%s", name, n, unit, n > 1 ? "s" : "");
-        sched_slots_else(&alloc->nodes[i], n, from);
-        free(from);
+        alloc_set_slots_else(&alloc->nodes[i], n, "%s: %d %s%s", name, n, unit,
+                             n > 1 ? "s" : "");
     }
 }
 

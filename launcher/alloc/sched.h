@@ -36,11 +36,6 @@ int sched_counts(const char *name, const char *text, int *counts, size_t n,
 /* "4", "v100:4", "volta:3,kepler:1": the number of GPUs; -1 with `err`. */
 int sched_gpus(const char *name, const char *text, struct ddp_err *err);
 
-/* Set the node's slots and their source (`from` is copied). */
-void sched_slots(struct alloc_node *node, int slots, const char *from);
-/* The same, but used only if the node has no GPUs: alloc_resolve() decides. */
-void sched_slots_else(struct alloc_node *node, int slots, const char *from);
-
 /* Read a file with one host per line, repeated per slot (PBS, LSF). */
 int sched_hostfile(const char *name, const char *path, struct alloc *alloc,
                    struct ddp_err *err);

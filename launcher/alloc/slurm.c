@@ -107,21 +107,20 @@ static int tasks_of(const struct names *v, struct alloc *a, size_t first,
                      v->ntasks, SANITIZED(ntasks), n);
     if (rc == 0)
         limit_total(counts, n, total);
-    for (size_t i = 0; rc == 0 && i < n; i++) {
-        char *from = xasprintf("%s=%s", v->tasks, SANITIZED(tasks));
-        sched_slots_else(&a->nodes[first + i], counts[i], from);
-        free(from);
-    }
+    for (size_t i = 0; rc == 0 && i < n; i++)
+        alloc_set_slots_else(&a->nodes[first + i], counts[i], "%s=%s", v->tasks,
+                             SANITIZED(tasks));
     free(counts);
     return rc;
 }
 
 static void set_all_slots(struct alloc *a, int slots, const char *name, const char *value)
 {
-    char *from = xasprintf("%s=%s", name, SANITIZED(value));
-    for (size_t i = 0; i < a->nnodes; i++)
-        sched_slots(&a->nodes[i], slots, from);
-    free(from);
+    for (size_t i = 0; i < a->nnodes; i++) {
+        alloc_set_slots(&a->nodes[i], slots, SLOTS_GIVEN, "%s=%s", name,
+                        SANITIZED(value));
+        a->nodes[i].slots_else = 0;
+    }
 }
 
 /* Slurm before 19.05 gives only the device list of this node; --gres, which requested

@@ -121,11 +121,10 @@ static void fold_local(struct alloc *a)
                 n->slots_else; /* a scheduler's numbers: GPUs take precedence */
         } else if (n->local && first) {
             int slots = (first->slots ? first->slots : 1) + (n->slots ? n->slots : 1);
-            first->slots = slots < SLOTS_MAX ? slots : SLOTS_MAX;
-            first->slots_by = SLOTS_GIVEN;
-            free(first->slots_from);
-            first->slots_from = xasprintf("'%s' and '%s' are one machine: %d",
-                                          first->name, n->name, first->slots);
+            slots = slots < SLOTS_MAX ? slots : SLOTS_MAX;
+            alloc_set_slots(first, slots, SLOTS_GIVEN,
+                            "'%s' and '%s' are one machine: %d", first->name, n->name,
+                            slots);
         } else if (n->local) {
             first = n;
         }

@@ -73,13 +73,8 @@ long job_host_add(struct job *j, const struct alloc_node *as)
     if (i == j->alloc->nnodes)
         return -1;
     struct alloc_node *a = &j->alloc->nodes[i];
-    free(a->name);
-    free(a->user);
-    free(a->slots_from);
-    *a = *as;
-    a->name = xstrdup(as->name);
-    a->user = xstrdup(as->user);
-    a->slots_from = xstrdup(as->slots_from);
+    alloc_node_finish(a);
+    alloc_node_copy(a, as);
     a->local = false; /* our own agent was forked at the start */
     a->gone = true;
     if (!j->peers)

@@ -187,11 +187,11 @@ static void add_node(const struct gather *a, const struct caller *c, struct peer
     struct alloc_node *node = alloc_add(p->alloc, name);
     node->local = c->fd < 0;
     if (!o->by_hand && (unsigned)o->size > a->listener.njoined) {
-        char *from = xasprintf("%s has started %u there", o->by, c->request.copies);
-        sched_slots(node, (int)c->request.copies, from);
-        free(from);
+        alloc_set_slots(node, (int)c->request.copies, SLOTS_GIVEN,
+                        "%s has started %u there", o->by, c->request.copies);
     } else if (c->request.slots > 0) {
-        sched_slots(node, (int)c->request.slots, c->request.slots_from);
+        alloc_set_slots(node, (int)c->request.slots, SLOTS_GIVEN, "%s",
+                        c->request.slots_from);
     }
 }
 

@@ -24,7 +24,7 @@ static void on_join(struct caller *c, void *arg)
     struct alloc_node as = {.name = who->host};
     struct ddp_err err;
     if (who->slots > 0)
-        sched_slots(&as, (int)who->slots, who->slots_from);
+        alloc_set_slots(&as, (int)who->slots, SLOTS_GIVEN, "%s", who->slots_from);
     long node = l->events->admit(&as, &err, l->arg);
     if (node < 0) {
         log_info("%s may not join: %s", who->host, err.text);

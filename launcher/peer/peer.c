@@ -113,9 +113,9 @@ static int plan_dry_run(const struct ambient_job *o, struct peers *peers)
         node->local = i == 0;
         own_slots(&own);
         if (nodes == 1)
-            sched_slots(node, o->local_size, o->size_var);
+            alloc_set_slots(node, o->local_size, SLOTS_GIVEN, "%s", o->size_var);
         else if (own.slots > 0)
-            sched_slots(node, (int)own.slots, own.slots_from);
+            alloc_set_slots(node, (int)own.slots, SLOTS_GIVEN, "%s", own.slots_from);
         free(own.slots_from);
         free(name);
     }

@@ -178,24 +178,14 @@ static void end_late_starts(struct elastic *e)
 
 static void offer_destroy(struct offer *o)
 {
-    free(o->as.name);
-    free(o->as.user);
-    free(o->as.slots_from);
+    alloc_node_finish(&o->as);
     free(o);
-}
-
-static void copy_node(struct alloc_node *to, const struct alloc_node *from)
-{
-    *to = *from;
-    to->name = xstrdup(from->name);
-    to->user = xstrdup(from->user);
-    to->slots_from = xstrdup(from->slots_from);
 }
 
 static struct offer *add_offer(struct elastic *e, const struct alloc_node *as, long node)
 {
     struct offer *o = xcalloc(1, sizeof *o);
-    copy_node(&o->as, as);
+    alloc_node_copy(&o->as, as);
     o->node = node;
     e->offers = xrealloc(e->offers, e->n + 1, sizeof(struct offer *));
     e->offers[e->n++] = o;

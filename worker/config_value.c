@@ -3,6 +3,7 @@
 
 #include "common/duration.h"
 #include "common/err.h"
+#include "common/number.h"
 
 #include <errno.h>
 #include <math.h>
@@ -157,40 +158,28 @@ int value_optimizer(const struct setting *o, const char *text, void *to,
     return type ? 0 : err_set(err, "'%s' is not one of sgd, adam, adamw, adadelta", text);
 }
 
-/* "crop", "crop:4"; the number is of pixels around the image */
-static int take_crop(const char *word, size_t len, struct augment *out)
-{
-    enum { PAD = 4 }; /* the usual padding of 32x32 images */
-    char number[8] = "";
-    if (len == 4 && strncmp(word, "crop", 4) == 0) {
-        out->pad = PAD;
-        return 0;
-    }
-    if (len < 6 || len - 5 >= sizeof number || strncmp(word, "crop:", 5) != 0)
-        return -1;
-    memcpy(number, word + 5, len - 5);
-    return value_int(&(struct setting){.lo = 1, .hi = AUGMENT_MOST_PAD}, number,
-                     &out->pad, NULL);
-}
-
 int value_augment(const struct setting *o, const char *text, void *to,
                   struct ddp_err *err)
 {
+    enum { PAD = 4 }; /* the usual padding of 32x32 images */
     struct augment *out = to;
+    char words[64], *rest = words, *word;
+    bool good = snprintf(words, sizeof words, "%s", text) < (int)sizeof words;
     *out = (struct augment){0};
     if (strcmp(text, "none") == 0)
         return 0;
-    for (const char *at = text;; at++) {
-        size_t len = strcspn(at, ",");
-        if (len == 4 && strncmp(at, "flip", 4) == 0)
+    while (good && (word = strsep(&rest, ",")))
+        if (strcmp(word, "flip") == 0)
             out->flip = true;
-        else if (take_crop(at, len, out) < 0)
-            return err_set(err,
-                           "'%s' is not none, or crop, crop:PIXELS (1 to %d) and flip "
-                           "with a comma between them",
-                           text, AUGMENT_MOST_PAD);
-        at += len;
-        if (!*at)
-            return 0;
-    }
+        else if (strcmp(word, "crop") == 0)
+            out->pad = PAD;
+        else
+            good = strncmp(word, "crop:", 5) == 0 &&
+                   number_whole(word + 5, 1, AUGMENT_MOST_PAD, &out->pad);
+    return good
+               ? 0
+               : err_set(err,
+                         "'%s' is not none, or crop, crop:PIXELS (1 to %d) and flip with "
+                         "a comma between them",
+                         text, AUGMENT_MOST_PAD);
 }

@@ -14,6 +14,7 @@
 #include "worker/ddp/shard.h"
 #include "worker/pipeline.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -143,7 +144,8 @@ static int make_own(struct engine *e, struct ddp_err *err)
 {
     const struct engine_job *job = &e->job;
     struct reducer_settings settings = job->buckets;
-    settings.factors = job->accumulate == 1 && job->stages == 1;
+    if (job->accumulate == 1 && job->stages == 1)
+        settings.factors = job->model;
     e->reducer = reducer_create(job->group, job->model, settings, err);
     if (!e->reducer)
         return -1;
@@ -151,8 +153,8 @@ static int make_own(struct engine *e, struct ddp_err *err)
     if (job->accumulate > 1)
         e->extra = optim_block(model_param_count(job->model));
     if (job->stages > 1) {
-        e->pipeline = pipeline_create(job->model, job->batch_size, job->micro,
-                                      job->threads, job->kernels, err);
+        e->pipeline =
+            pipeline_create(job->model, job->batch_size, job->micro, job->threads, err);
         if (!e->pipeline)
             return -1;
     }
@@ -198,30 +200,17 @@ static size_t cpu_buckets(const struct engine *e)
 
 /* ---- a step ---- */
 
-/* A range of a batch's gradients is final; of the step's after the last batch. */
-static void on_ready(size_t offset, size_t count, void *arg)
-{
-    struct engine *e = arg;
-    if (!e->first && !e->none && !e->pipeline)
-        e->job.kernels->add(reducer_grads(e->reducer) + offset, e->extra + offset,
-                            (int64_t)count);
-    if (e->last)
-        reducer_ready(offset, count, e->reducer);
-}
-
 static float run_batch(struct engine *e, const struct model_pass *pass, int *correct,
                        struct model **bad, const struct batch **of)
 {
     struct model *m = e->job.model;
     *of = pass->batch;
     if (e->pipeline)
-        return pipeline_step(e->pipeline, pass, !e->first, correct, bad, of);
-    model_set_grads(m, e->first ? reducer_grads(e->reducer) : e->extra);
+        return pipeline_step(e->pipeline, pass, correct, bad, of);
     model_pass_forward(m, pass, 0, model_layers(m));
     float loss = e->none ? 0 : model_pass_loss(m, pass, correct);
     *bad = isfinite(loss) ? NULL : m;
     model_pass_back(m, pass, 0, model_layers(m));
-    model_set_grads(m, reducer_grads(e->reducer));
     return loss;
 }
 
@@ -235,17 +224,17 @@ static void take_batch(struct engine *e, const struct engine_step *s, int i,
     int correct = 0;
     struct model *bad = NULL; /* and what it was given */
     const struct batch *of;
-    int64_t began = job->trace ? now_ns() : 0;
+    int64_t began = now_ns();
     struct batch b =
         dataset_gather(job->data, &job->data->train, &how, which, n, &e->batch);
-    if (job->trace)
-        trace_span(job->trace, TRACE_DATA, "batch", 0, began, now_ns());
+    trace_span(job->trace, TRACE_DATA, "batch", 0, began, now_ns());
     struct model_pass pass = {.batch = &b,
                               .scale = (float)n / (float)s->all,
                               .seed = s->dropout_seed + ((uint64_t)i << 40),
                               .step = s->step,
-                              .ready = on_ready,
-                              .arg = e};
+                              .extra = e->first ? NULL : e->extra,
+                              .ready = e->last ? reducer_ready : NULL,
+                              .arg = e->reducer};
     e->none = n == 0;
     float loss = run_batch(e, &pass, &correct, &bad, &of);
     if (n == 0)
@@ -279,12 +268,11 @@ static int update(struct engine *e, float lr, struct step_sums *sums, struct ddp
                                   .clip_norm = job->clip_norm,
                                   .check = job->skip_bad};
     double norm;
-    int64_t began = job->trace ? now_ns() : 0;
+    int64_t began = now_ns();
     int rc =
         shard_step(job->optim, e->reducer, model_weights(job->model), &how, &norm, err);
     sums->bad = isfinite(norm) ? 0 : 1;
-    if (job->trace)
-        trace_span(job->trace, TRACE_COMPUTE, "optimizer", 0, began, now_ns());
+    trace_span(job->trace, TRACE_COMPUTE, "optimizer", 0, began, now_ns());
     return rc;
 }
 
@@ -292,7 +280,7 @@ static int cpu_step(struct engine *e, const struct engine_step *s,
                     struct engine_result *result, struct ddp_err *err)
 {
     const struct engine_job *job = &e->job;
-    int64_t began = job->trace ? now_ns() : 0;
+    int64_t began = now_ns();
     e->apart = true;
     shard_forget(job->optim);
     *result = (struct engine_result){.of = *s, .sums = engine_told(s)};
@@ -311,11 +299,9 @@ static int cpu_step(struct engine *e, const struct engine_step *s,
         result->sums.bad = 0;
         result->sums.skipped = 1;
     }
-    if (job->trace) {
-        char what[32];
-        snprintf(what, sizeof what, "step %llu", (unsigned long long)s->step + 1);
-        trace_span(job->trace, TRACE_STEP, what, 0, began, now_ns());
-    }
+    char what[32];
+    snprintf(what, sizeof what, "step %" PRIu64, s->step + 1);
+    trace_span(job->trace, TRACE_STEP, what, 0, began, now_ns());
     return 1;
 }
 

@@ -37,11 +37,10 @@ struct stage {
 
 struct pipeline {
     struct model *model;
-    const struct kernels *k;
     int micro, max_batch, threads;
     struct micro *parts;           /* owned, [micro] */
     const struct model_pass *pass; /* the caller's, of this step */
-    float *extra;                  /* owned: as large as the gradients */
+    float *extra; /* owned: gradients of a micro-batch that is not the first */
     struct stage stages[PIPELINE_STAGES];
     model_span_fn span;
 
@@ -49,11 +48,10 @@ struct pipeline {
     pthread_mutex_t lock;
     pthread_cond_t moved;
     bool there, ending;
-    long step;     /* counts up: there is work */
-    int forwards;  /* of stage 0 in this step, */
-    int backwards; /* of stage 1 */
-    int n;         /* micro-batches of this step */
-    bool adds;
+    long step;           /* counts up: there is work */
+    int forwards;        /* of stage 0 in this step, */
+    int backwards;       /* of stage 1 */
+    int n;               /* micro-batches of this step */
     struct range *ready; /* owned: finished by stage 1, by layers */
     int nready, passed;  /* noted; passed on */
 };
@@ -82,8 +80,6 @@ static void on_ready(size_t offset, size_t count, void *arg)
     struct stage *s = arg;
     struct pipeline *p = s->p;
     const struct model_pass *pass = p->pass;
-    if (s->micro > 0 || p->adds)
-        p->k->add(model_grads(p->model) + offset, p->extra + offset, (int64_t)count);
     if (s->micro < p->n - 1)
         return;
     if (s == &p->stages[0]) {
@@ -148,7 +144,8 @@ static void backward(struct stage *s, int m)
     struct model_pass pass = p->parts[m].pass;
     pass.ready = on_ready;
     pass.arg = s;
-    model_set_grads(view, m > 0 || p->adds ? p->extra : model_grads(p->model));
+    if (m > 0 && !pass.extra)
+        pass.extra = p->extra;
     model_pass_back(view, &pass, s->from, s->to);
     if (!first)
         count_up(p, &p->backwards);
@@ -210,12 +207,11 @@ static void cut(struct pipeline *p, const struct model_pass *pass)
     p->pass = pass;
 }
 
-float pipeline_step(struct pipeline *p, const struct model_pass *pass, bool adds,
-                    int *correct, struct model **bad, const struct batch **of)
+float pipeline_step(struct pipeline *p, const struct model_pass *pass, int *correct,
+                    struct model **bad, const struct batch **of)
 {
     cut(p, pass);
     pthread_mutex_lock(&p->lock);
-    p->adds = adds;
     p->forwards = p->backwards = p->nready = p->passed = 0;
     p->step++;
     pthread_cond_broadcast(&p->moved);
@@ -250,13 +246,11 @@ static int make_views(struct pipeline *p, struct ddp_err *err)
 }
 
 struct pipeline *pipeline_create(struct model *model, int max_batch, int micro,
-                                 int threads, const struct kernels *kernels,
-                                 struct ddp_err *err)
+                                 int threads, struct ddp_err *err)
 {
     int first[PIPELINE_STAGES + 1], rc;
     struct pipeline *p = xcalloc(1, sizeof *p);
     *p = (struct pipeline){.model = model,
-                           .k = kernels,
                            .max_batch = max_batch,
                            .micro = pipeline_micro_batches(max_batch, micro),
                            .threads =

@@ -19,17 +19,15 @@
 struct pipeline;
 
 /* For batches of up to max_batch in up to `micro` micro-batches; `threads`: CPUs of
- * both stages together. Gradients are written to model_grads(model). */
+ * both stages together. */
 struct pipeline *pipeline_create(struct model *model, int max_batch, int micro,
-                                 int threads, const struct kernels *kernels,
-                                 struct ddp_err *err);
+                                 int threads, struct ddp_err *err);
 void pipeline_destroy(struct pipeline *p); /* NULL is fine */
 
-/* As model_train_step(). `adds`: the gradients are added to those that are there. `bad`
- * is the view whose loss was the first that is not a number, NULL: none; `of` is what it
- * was given, until the next step. */
-float pipeline_step(struct pipeline *p, const struct model_pass *pass, bool adds,
-                    int *correct, struct model **bad, const struct batch **of);
+/* Forward and backward of pass->batch. `bad` is the view whose loss was the first that is
+ * not a number, NULL: none; `of` is what it was given, until the next step. */
+float pipeline_step(struct pipeline *p, const struct model_pass *pass, int *correct,
+                    struct model **bad, const struct batch **of);
 
 /* model_observe() of what stage `stage` does. */
 void pipeline_observe(struct pipeline *p, model_span_fn span,

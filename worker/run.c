@@ -206,6 +206,7 @@ static int open_engine(struct run *run, struct ddp_err *err)
         return -1;
     }
     run->engine = run->engine_type->open(&job, err);
+    run->replica = replica_of(run->model, &run->optim);
     return replica_agree(run->group, run->engine ? 0 : -1, &run->culprit, err);
 }
 

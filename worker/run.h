@@ -39,6 +39,7 @@ struct run {
     int answers;         /* of a sample: its tokens, or 1 */
     struct model *model; /* owned: the host's copy */
     struct optim optim;
+    struct replica replica; /* of these two, once the engine is open */
     const struct engine_type *engine_type;
     struct engine *engine; /* owned; NULL until it is open */
     char engine_why[200];  /* why it was chosen */

@@ -19,10 +19,9 @@ static int load_disk(struct run *run, struct ddp_err *err)
     const struct train_config *c = run->c;
     if (!c->resume || (c->resume_if_there && !checkpoint_exists(c->resume)))
         return 0;
-    const struct replica model = replica_of(run->model, &run->optim);
     struct ddp_err passed_over;
-    if (checkpoint_load(c->resume, &model, &run->state, &run->resumed_whole, &passed_over,
-                        err) < 0)
+    if (checkpoint_load(c->resume, &run->replica, &run->state, &run->resumed_whole,
+                        &passed_over, err) < 0)
         return -1;
     if (*passed_over.text)
         progress_say(&run->progress, "resumed     not the newest: %s", passed_over.text);
@@ -40,7 +39,6 @@ static int load_disk(struct run *run, struct ddp_err *err)
 static int load_peers(struct run *run, struct ddp_err *err)
 {
     bool loaded;
-    const struct replica model = replica_of(run->model, &run->optim);
     if (!run->c->peer_steps)
         return 0;
     run->culprit = 0;
@@ -49,8 +47,8 @@ static int load_peers(struct run *run, struct ddp_err *err)
                        run->engine_type->name);
     run->peers = peers_create(run->group, run->engine_type->reducer(run->engine),
                               &run->culprit, err);
-    if (!run->peers ||
-        peers_load(run->peers, &model, &run->state, &loaded, &run->culprit, err) < 0)
+    if (!run->peers || peers_load(run->peers, &run->replica, &run->state, &loaded,
+                                  &run->culprit, err) < 0)
         return -1;
     run->from_memory = loaded;
     run->resumed |= loaded;
@@ -61,7 +59,6 @@ static int load_peers(struct run *run, struct ddp_err *err)
 /* All ranks start with rank 0's weights, optimiser and position. */
 static int share(struct run *run, struct ddp_err *err)
 {
-    const struct replica model = replica_of(run->model, &run->optim);
     const char *from = run->c->resume;
     uint8_t whole = run->resumed_whole;
     if (ddp_broadcast(run->group, &run->state, sizeof run->state, DDP_U8, 0, err) < 0 ||
@@ -74,7 +71,7 @@ static int share(struct run *run, struct ddp_err *err)
                        " of an epoch, and these data have %zu",
                        from ? " '" : "", from ? from : "", from ? "'" : "",
                        run->state.position, run->data.train.n);
-    return replica_broadcast(run->group, &model, err);
+    return replica_broadcast(run->group, &run->replica, err);
 }
 
 /* Gives the engine the choices of the earlier run. */
@@ -145,13 +142,11 @@ int run_save(struct run *run, struct ddp_err *err)
 {
     if (!run->saver)
         return 0;
-    if (saver_finish(run->saver, &run->culprit, err) < 0 ||
-        run->engine_type->pull(run->engine, err) < 0)
+    if (run->engine_type->pull(run->engine, err) < 0)
         return -1;
-    const struct replica model = replica_of(run->model, &run->optim);
     const struct train_state at = state_of(run);
     struct strv meta = metadata(run);
-    int rc = saver_start(run->saver, &model, &at, &meta, err);
+    int rc = saver_start(run->saver, &run->replica, &at, &meta, &run->culprit, err);
     strv_finish(&meta);
     return rc;
 }
@@ -160,9 +155,8 @@ int run_keep(struct run *run, struct ddp_err *err)
 {
     if (!run->peers)
         return 0;
-    const struct replica model = replica_of(run->model, &run->optim);
     const struct train_state at = state_of(run);
-    if (peers_save(run->peers, &model, &at, err) < 0 ||
+    if (peers_save(run->peers, &run->replica, &at, err) < 0 ||
         (run->c->peer_steps == 1 && peers_finish(run->peers, err) < 0))
         return -1;
     run->kept_whole = run->kept; /* peers_save() has waited for it */

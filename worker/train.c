@@ -293,9 +293,8 @@ static int end_epoch(struct run *run, const struct tally *t, struct ddp_err *err
         tell_epoch(run, &r);
     if (run->c->check_replicas) {
         run->culprit = 0; /* rank 0 prints what all ranks have seen */
-        const struct replica model = replica_of(run->model, &run->optim);
         if (run->engine_type->pull(run->engine, err) < 0 ||
-            replica_check(run->group, &model, &run->checksum, err) < 0)
+            replica_check(run->group, &run->replica, &run->checksum, err) < 0)
             return -1;
         run->culprit = -1;
     }

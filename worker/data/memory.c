@@ -3,6 +3,7 @@
 
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/read_start.h"
 
 #include <inttypes.h>
 #include <stdbool.h>
@@ -10,30 +11,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint64_t available(void)
+/* The number that follows `name` in a small file. */
+static bool read_number(const char *path, const char *name, uint64_t *n)
 {
-    uint64_t kb;
-    char line[128];
-    FILE *f = fopen("/proc/meminfo", "re");
-    while (f && fgets(line, sizeof line, f)) {
-        if (sscanf(line, "MemAvailable: %" SCNu64, &kb) == 1) {
-            fclose(f);
-            return kb * 1024;
-        }
-    }
-    if (f)
-        fclose(f);
-    return UINT64_MAX;
+    char text[8192];
+    const char *at = read_start(path, text, sizeof text) > 0 ? strstr(text, name) : NULL;
+    return at && sscanf(at + strlen(name), "%" SCNu64, n) == 1;
 }
 
-/* Reads a file with one number, or the word "max". */
-static bool read_number(const char *folder, const char *file, uint64_t *n)
+static bool read_group(const char *folder, const char *file, const char *name,
+                       uint64_t *n)
 {
     char *path = xasprintf("/sys/fs/cgroup%s/%s", folder, file);
-    FILE *f = fopen(path, "re");
-    bool found = f && fscanf(f, "%" SCNu64, n) == 1;
-    if (f)
-        fclose(f);
+    bool found = read_number(path, name, n);
     free(path);
     return found;
 }
@@ -43,30 +33,20 @@ static bool read_number(const char *folder, const char *file, uint64_t *n)
  * subtracted. */
 static uint64_t left_in_groups(void)
 {
-    char folder[512] = "";
-    uint64_t left = UINT64_MAX, most, used;
-    FILE *f = fopen("/proc/self/cgroup", "re");
-    bool found = f && fscanf(f, "0::%511s", folder) == 1;
-    if (f)
-        fclose(f);
-    while (found && *folder) {
-        if (read_number(folder, "memory.max", &most) &&
-            read_number(folder, "memory.current", &used)) {
-            uint64_t files = 0;
-            char line[128];
-            char *path = xasprintf("/sys/fs/cgroup%s/memory.stat", folder);
-            FILE *stat = fopen(path, "re");
-            while (stat && fgets(line, sizeof line, stat) &&
-                   sscanf(line, "file %" SCNu64, &files) != 1)
-                continue;
-            if (stat)
-                fclose(stat);
-            free(path);
+    char text[4096], folder[512] = "";
+    uint64_t left = UINT64_MAX, most, used, files;
+    const char *own = read_start("/proc/self/cgroup", text, sizeof text) > 0
+                          ? strstr(text, "0::")
+                          : NULL;
+    for (bool found = own && sscanf(own, "0::%511s", folder) == 1; found && *folder;
+         *strrchr(folder, '/') = '\0') {
+        if (!read_group(folder, "memory.max", "", &most) ||
+            !read_group(folder, "memory.current", "", &used))
+            continue;
+        if (read_group(folder, "memory.stat", "\nfile ", &files))
             used -= files < used ? files : used;
-            uint64_t here = most > used ? most - used : 0;
-            left = here < left ? here : left;
-        }
-        *strrchr(folder, '/') = '\0';
+        uint64_t here = most > used ? most - used : 0;
+        left = here < left ? here : left;
     }
     return left;
 }
@@ -74,8 +54,9 @@ static uint64_t left_in_groups(void)
 /* UINT64_MAX: unknown. */
 static uint64_t memory_left(void)
 {
-    uint64_t machine = available(), groups = left_in_groups();
-    return machine < groups ? machine : groups;
+    uint64_t kb, groups = left_in_groups();
+    bool known = read_number("/proc/meminfo", "MemAvailable:", &kb);
+    return known && kb * 1024 < groups ? kb * 1024 : groups;
 }
 
 int memory_fits(const char *name, uint64_t bytes, const char *cure, struct ddp_err *err)

@@ -2,6 +2,7 @@
 #include "worker/ddp/factors.h"
 
 #include "common/mem.h"
+#include "worker/ddp/replica.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -40,12 +41,13 @@ static bool pays(const struct model_product *p, int size)
 static int alike(struct ddp_group *group, const struct model *m, bool *yes,
                  struct ddp_err *err)
 {
-    int64_t sum = 0;
+    uint64_t sum = 0;
+    size_t i;
+    int other;
     for (const char *c = model_kernels(m)->name; *c; c++)
-        sum = sum * 31 + *c;
-    int64_t ends[2] = {sum, -sum}; /* minimum and maximum over the ranks */
-    int rc = ddp_all_reduce(group, ends, 2, DDP_I64, DDP_MIN, err);
-    *yes = ends[0] == -ends[1];
+        sum = sum * 31 + (unsigned char)*c;
+    int rc = replica_compare(group, &sum, 1, &other, &i, err);
+    *yes = other == 0;
     return rc;
 }
 

@@ -143,7 +143,6 @@ static int make(struct ddp_parallel *p, const struct ddp_parallel_options *o,
                                 .optim = &p->optim};
     optim_init(&p->optim, type, (struct optim_settings){o->momentum, o->decay}, kernels,
                floats(p));
-    shard_keep(&p->optim, p->reducer);
     p->clip_norm = o->clip_norm;
     return o->checkpoint ? make_saver(p, o->checkpoint, err) : 0;
 }
@@ -211,6 +210,7 @@ int ddp_parallel_share(struct ddp_parallel *p, struct ddp_err *err)
 
 int ddp_parallel_begin(struct ddp_parallel *p, size_t samples, struct ddp_err *err)
 {
+    shard_keep(&p->optim, p->reducer); /* before the first step they are loaded whole */
     memset(p->ready, 0, p->n * sizeof *p->ready);
     p->samples = samples;
     p->pending = p->n;
@@ -282,25 +282,6 @@ static struct train_state now_at(const struct ddp_parallel *p, uint64_t step)
     return (struct train_state){.step = step, .ranks = ddp_group_size(p->group)};
 }
 
-/* Rank 0's state, which was just loaded, is copied to all; of the whole optimiser
- * states each rank keeps its own pieces. */
-static int spread(struct ddp_parallel *p, struct ddp_err *err)
-{
-    struct optim *o = &p->optim;
-    if (replica_broadcast(p->group, &p->state, err) < 0)
-        return -1;
-    copy_weights(p, true);
-    for (int k = 0; k < OPTIM_STATES; k++) {
-        if (!o->whole[k])
-            continue;
-        free(o->states[k]);
-        o->states[k] = o->whole[k];
-        o->whole[k] = NULL;
-    }
-    shard_keep(o, p->reducer);
-    return 0;
-}
-
 static int load_disk(struct ddp_parallel *p, struct train_state *at, bool *loaded,
                      struct ddp_err *err)
 {
@@ -327,15 +308,14 @@ static int load(struct ddp_parallel *p, uint64_t *step,
 {
     struct train_state at = {.step = *step};
     bool loaded;
-    if (shard_gather(&p->optim, p->reducer, err) < 0)
-        return -1;
     int rc = from(p, &at, &loaded, err);
     uint64_t got[2] = {loaded, at.step};
     if (rc == 0)
         rc = ddp_broadcast(p->group, got, 2, DDP_I64, 0, err);
     if (rc == 0 && got[0])
-        rc = spread(p, err);
-    shard_forget(&p->optim);
+        rc = replica_broadcast(p->group, &p->state, err);
+    if (rc == 0 && got[0])
+        copy_weights(p, true);
     *step = got[1];
     return rc;
 }
@@ -352,11 +332,9 @@ int ddp_parallel_save(struct ddp_parallel *p, uint64_t step, struct ddp_err *err
     const struct train_state at = now_at(p, step);
     if (!p->saver)
         return err_set(err, "ddp_parallel_save(): the options have no checkpoint");
-    if (saver_finish(p->saver, NULL, err) < 0)
-        return -1;
     int rc = shard_gather(&p->optim, p->reducer, err);
     if (rc == 0)
-        rc = saver_start(p->saver, &p->state, &at, NULL, err);
+        rc = saver_start(p->saver, &p->state, &at, NULL, NULL, err);
     shard_forget(&p->optim);
     return rc;
 }

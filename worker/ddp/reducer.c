@@ -132,7 +132,7 @@ static void find_room(struct reducer *r)
 /* Do all ranks share memory? Then each has a part of each parameter, so that the cost
  * of reading what other CPUs have written is the same for all. */
 static int find_others(struct reducer *r, const struct param *params, size_t n,
-                       struct model *model, struct ddp_err *err)
+                       struct ddp_err *err)
 {
     if (!r->settings.direct || r->size == 1 ||
         strcmp(ddp_group_backend(r->group), "shm") != 0)
@@ -146,15 +146,16 @@ static int find_others(struct reducer *r, const struct param *params, size_t n,
     for (size_t i = 0; i < n; i++)
         r->buckets[i] =
             (struct bucket){params[n - 1 - i].offset, params[n - 1 - i].count};
-    if (r->settings.factors && factors_create(r->group, model, &r->factors, err) < 0)
+    if (r->settings.factors &&
+        factors_create(r->group, r->settings.factors, &r->factors, err) < 0)
         return -1;
     find_room(r);
     return 0;
 }
 
-static struct reducer *create(struct ddp_group *group, const struct param *params,
-                              size_t nparams, struct model *model,
-                              struct reducer_settings settings, struct ddp_err *err)
+struct reducer *reducer_create_for(struct ddp_group *group, const struct param *params,
+                                   size_t nparams, struct reducer_settings settings,
+                                   struct ddp_err *err)
 {
     struct reducer *r = xcalloc(1, sizeof *r);
     r->group = group;
@@ -180,7 +181,7 @@ static struct reducer *create(struct ddp_group *group, const struct param *param
     r->nbuckets =
         bucket_plan(params, nparams, settings.first_bytes / sizeof(float),
                     at_once ? SIZE_MAX : settings.cap_bytes / sizeof(float), r->buckets);
-    if (find_others(r, params, nparams, model, err) < 0) {
+    if (find_others(r, params, nparams, err) < 0) {
         reducer_destroy(r);
         return NULL;
     }
@@ -196,7 +197,7 @@ struct reducer *reducer_create(struct ddp_group *group, struct model *model,
 {
     size_t n;
     const struct param *params = model_params(model, &n);
-    struct reducer *r = create(group, params, n, model, settings, err);
+    struct reducer *r = reducer_create_for(group, params, n, settings, err);
     if (!r)
         return NULL;
     if (r->settings.shard) {
@@ -209,14 +210,6 @@ struct reducer *reducer_create(struct ddp_group *group, struct model *model,
     }
     model_set_grads(model, r->grads);
     return r;
-}
-
-struct reducer *reducer_create_for(struct ddp_group *group, const struct param *params,
-                                   size_t n, struct reducer_settings settings,
-                                   struct ddp_err *err)
-{
-    settings.factors = false;
-    return create(group, params, n, NULL, settings, err);
 }
 
 void reducer_destroy(struct reducer *r)

@@ -36,8 +36,9 @@ struct reducer_settings {
     bool overlap;                  /* false: all reductions after backward */
     bool timed;                    /* plan buckets by time, after a few steps */
     bool shard;
-    bool direct;  /* ranks that share memory use no buckets, and work as with `shard`; */
-    bool factors; /* with one batch per step, factors in place of gradients */
+    bool direct; /* ranks that share memory use no buckets, and work as with `shard` */
+    struct model *factors; /* then its linear layers, with one batch per step, have
+                              factors in place of gradients; NULL: none */
 };
 
 struct reducer;
@@ -46,7 +47,7 @@ struct reducer;
  * ranks can write them. */
 struct reducer *reducer_create(struct ddp_group *group, struct model *model,
                                struct reducer_settings settings, struct ddp_err *err);
-/* For parameters that are not a model's, in their order in the block: without factors. */
+/* For parameters that are not a model's, in their order in the block. */
 struct reducer *reducer_create_for(struct ddp_group *group, const struct param *params,
                                    size_t n, struct reducer_settings settings,
                                    struct ddp_err *err);

@@ -58,24 +58,6 @@ static void *write_it(void *arg)
     return NULL;
 }
 
-int saver_start(struct saver *s, const struct replica *r, const struct train_state *at,
-                const struct strv *extra, struct ddp_err *err)
-{
-    int64_t began = now_ns();
-    s->snapshot =
-        checkpoint_take(s->place, r, at, ddp_group_rank(s->group), s->shard_bytes, extra);
-    s->step = at->step;
-    atomic_store(&s->cancelled, false);
-    checkpoint_clear(s->snapshot);
-    /* All ranks have removed their old parts. */
-    int rc = ddp_barrier(s->group, err);
-    s->writing = rc == 0 && s->snapshot && thread_start(&s->thread, write_it, s) == 0;
-    if (rc == 0 && s->snapshot && !s->writing)
-        s->rc = err_set(&s->why, "no checkpoint: cannot start a thread");
-    s->stalled_ns += now_ns() - began;
-    return rc;
-}
-
 /* Waits for this rank's part. */
 static int join(struct saver *s, struct ddp_err *err)
 {
@@ -108,6 +90,26 @@ int saver_finish(struct saver *s, int *culprit, struct ddp_err *err)
         return -1;
     }
     return parts ? replica_agree(s->group, join(s, err), culprit, err) : 0;
+}
+
+int saver_start(struct saver *s, const struct replica *r, const struct train_state *at,
+                const struct strv *extra, int *culprit, struct ddp_err *err)
+{
+    if (saver_finish(s, culprit, err) < 0)
+        return -1;
+    int64_t began = now_ns();
+    s->snapshot =
+        checkpoint_take(s->place, r, at, ddp_group_rank(s->group), s->shard_bytes, extra);
+    s->step = at->step;
+    atomic_store(&s->cancelled, false);
+    checkpoint_clear(s->snapshot);
+    /* All ranks have removed their old parts. */
+    int rc = ddp_barrier(s->group, err);
+    s->writing = rc == 0 && s->snapshot && thread_start(&s->thread, write_it, s) == 0;
+    if (rc == 0 && s->snapshot && !s->writing)
+        s->rc = err_set(&s->why, "no checkpoint: cannot start a thread");
+    s->stalled_ns += now_ns() - began;
+    return rc;
 }
 
 void saver_destroy(struct saver *s)

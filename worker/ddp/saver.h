@@ -23,10 +23,9 @@ int saver_prepare(struct saver *s, struct ddp_err *err);
 
 /* Every rank: waits for the checkpoint in flight. */
 int saver_finish(struct saver *s, int *culprit, struct ddp_err *err);
-/* Every rank, after saver_finish(): starts one. For the arguments see
- * checkpoint_take(). */
+/* Every rank: the same, then starts one. For the arguments see checkpoint_take(). */
 int saver_start(struct saver *s, const struct replica *r, const struct train_state *at,
-                const struct strv *extra, struct ddp_err *err);
+                const struct strv *extra, int *culprit, struct ddp_err *err);
 
 /* On rank 0: the step of the newest complete checkpoint; 0: none yet. */
 uint64_t saver_written(const struct saver *s);

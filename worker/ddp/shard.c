@@ -30,7 +30,7 @@ bool shard_piece(const struct optim *o, const struct reducer *r, size_t i,
     const struct bucket *pieces = reducer_pieces(r, &n);
     if (i >= n)
         return false;
-    size_t at = reducer_shares(r) ? floats_of(pieces, i) : pieces[i].offset;
+    size_t at = o->shared ? floats_of(pieces, i) : pieces[i].offset;
     out->at = pieces[i];
     for (int k = 0; k < OPTIM_STATES; k++)
         out->states[k] = o->states[k] ? o->states[k] + at : NULL;
@@ -41,7 +41,7 @@ void shard_keep(struct optim *o, const struct reducer *r)
 {
     size_t n;
     const struct bucket *pieces = reducer_pieces(r, &n);
-    for (int k = 0; k < OPTIM_STATES && reducer_shares(r); k++) {
+    for (int k = 0; k < OPTIM_STATES && reducer_shares(r) && !o->shared; k++) {
         if (!o->states[k])
             continue;
         float *mine = optim_block(floats_of(pieces, n)), *to = mine;
@@ -50,13 +50,14 @@ void shard_keep(struct optim *o, const struct reducer *r)
         free(o->states[k]);
         o->states[k] = mine;
     }
+    o->shared = reducer_shares(r);
 }
 
 int shard_gather(struct optim *o, struct reducer *r, struct ddp_err *err)
 {
     size_t n;
     const struct bucket *pieces = reducer_pieces(r, &n);
-    for (int k = 0; k < OPTIM_STATES && reducer_shares(r); k++) {
+    for (int k = 0; k < OPTIM_STATES && o->shared; k++) {
         if (!o->states[k])
             continue;
         if (!o->whole[k])

@@ -18,7 +18,7 @@
 #include "worker/ddp/reducer.h"
 #include "worker/optim/optim.h"
 
-/* Keeps this rank's pieces of whole states, and frees the rest. */
+/* Keeps this rank's pieces of whole states, and frees the rest; nothing if it has. */
 void shard_keep(struct optim *o, const struct reducer *r);
 
 /* One of this rank's pieces: its weights in the whole block, and its optimiser states.
@@ -28,8 +28,7 @@ struct rank_piece {
     const float *states[OPTIM_STATES]; /* NULL: not used */
 };
 
-/* Piece i of this rank; its states are those of shard_keep(), or whole if the
- * optimiser is not sharded; false: there is none. */
+/* Piece i of this rank; false: there is none. */
 bool shard_piece(const struct optim *o, const struct reducer *r, size_t i,
                  struct rank_piece *out);
 

@@ -311,24 +311,42 @@ static float loss(const struct model *m, const struct batch *b, const float *y, 
     return m->k->mse_loss(y, b->targets, dy, b->n, m->io.outputs, scale);
 }
 
+/* Sets the block that they are computed in; returns the one that they are added to. */
+static float *begin_gradients(struct model *m, const struct model_pass *p)
+{
+    float *sums = m->grads;
+    m->grads = p->extra ? p->extra : sums;
+    return sums;
+}
+
 float model_pass_loss(struct model *m, const struct model_pass *p, int *correct)
 {
-    return loss(m, p->batch, outputs(m), m->slots[m->layers[m->nlayers - 1].slot],
-                p->scale, correct);
+    float *sums = begin_gradients(m, p);
+    float value = loss(m, p->batch, outputs(m), m->slots[m->layers[m->nlayers - 1].slot],
+                       p->scale, correct);
+    m->grads = sums;
+    return value;
 }
 
 void model_pass_back(struct model *m, const struct model_pass *p, int from, int to)
 {
+    float *sums = begin_gradients(m, p);
     for (int i = to - 1; i >= from; i--) {
         const struct layer *l = &m->layers[i];
         int64_t began = look(m);
         if (p->batch->n > 0 || l->norm || l->factors)
             l->op->back(m, l, p->batch);
         seen(m, l, 'b', began);
-        if (p->ready && l->weight)
-            p->ready(l->weight->offset, l->weight->count + (l->bias ? l->bias->count : 0),
-                     p->arg);
+        if (!l->weight)
+            continue;
+        size_t at = l->weight->offset,
+               n = l->weight->count + (l->bias ? l->bias->count : 0);
+        if (p->extra && p->batch->n > 0)
+            m->k->add(sums + at, m->grads + at, (int64_t)n);
+        if (p->ready)
+            p->ready(at, n, p->arg);
     }
+    m->grads = sums;
 }
 
 void model_idle(struct model *m)
@@ -342,7 +360,7 @@ float model_train_step(struct model *m, const struct batch *b, float scale, uint
                        uint64_t step, int *correct,
                        void (*ready)(size_t offset, size_t count, void *arg), void *arg)
 {
-    struct model_pass p = {b, scale, seed, step, ready, arg};
+    struct model_pass p = {b, scale, seed, step, NULL, ready, arg};
     model_pass_forward(m, &p, 0, m->nlayers);
     float value = model_pass_loss(m, &p, correct);
     model_pass_back(m, &p, 0, m->nlayers);

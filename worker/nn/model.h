@@ -188,6 +188,9 @@ struct model_pass {
     const struct batch *batch;
     float scale;
     uint64_t seed, step; /* of dropout */
+    /* NULL: gradients are stored. Else they are computed in this block, as large as
+     * theirs, and added to what they were. */
+    float *extra;
     void (*ready)(size_t offset, size_t count, void *arg);
     void *arg;
 };

@@ -92,4 +92,3 @@ void optim_step(struct optim *o, float *w, const float *g, float lr)
     optim_count(o);
     optim_piece(o, 0, o->n, w, g, lr);
 }
-

@@ -42,8 +42,8 @@ struct optim {
     struct optim_settings settings;
     const struct kernels *kernels;
     size_t n;                    /* floats in a block */
-    float *states[OPTIM_STATES]; /* owned; NULL where not used. Of all n floats, or, where
-                                    the ranks share them, of this rank's */
+    float *states[OPTIM_STATES]; /* owned; NULL where not used. Of all n floats, or */
+    bool shared;                 /* of this rank's: the ranks share them */
     float *whole[OPTIM_STATES];  /* owned: then all of them, while they are wanted */
     uint64_t steps;              /* taken so far */
     /* fp16: what the loss is multiplied by (0: not scaled), and steps since

@@ -168,35 +168,25 @@ void progress_step(struct progress *p, const struct step_report *r, size_t done,
 }
 
 /* Keeps the epoch's full bar: a short run's would otherwise hardly be seen. */
-static void leave_bar(struct progress *p, const struct epoch_report *r)
-{
-    char cells[3 * BAR_CELLS + 1];
-    bar_text(p, 1, cells);
-    if (isfinite(r->test_accuracy))
-        progress_say(p, "epoch %3d/%-3d  %s  loss %.4f  accuracy %6.2f %%  %.0f %s/s",
-                     r->epoch, p->epochs, cells, r->loss, r->test_accuracy,
-                     r->images_per_s * p->each, p->unit);
-    else
-        progress_say(p, "epoch %3d/%-3d  %s  loss %.6f  test loss %.6f  %.0f %s/s",
-                     r->epoch, p->epochs, cells, r->loss, r->test_loss,
-                     r->images_per_s * p->each, p->unit);
-}
-
 void progress_epoch(struct progress *p, const struct epoch_report *r)
 {
+    char cells[3 * BAR_CELLS + 1], epoch[sizeof cells + 40], speed[64];
     if (!p->out || !p->steps)
         return;
     p->last_ms = p->bar ? 0 : now_ms(); /* show the next epoch's bar at once */
     if (p->bar)
-        leave_bar(p, r);
-    else if (isfinite(r->test_accuracy))
-        progress_say(p,
-                     "epoch %3d/%d  loss %.4f  test loss %.4f  test accuracy %6.2f %%  "
-                     "%.0f %s/s",
-                     r->epoch, p->epochs, r->loss, r->test_loss, r->test_accuracy,
-                     r->images_per_s * p->each, p->unit);
+        snprintf(epoch, sizeof epoch, "epoch %3d/%-3d  %s", r->epoch, p->epochs,
+                 bar_text(p, 1, cells));
     else
-        progress_say(p, "epoch %3d/%d  loss %.6f  test loss %.6f  %.0f %s/s", r->epoch,
-                     p->epochs, r->loss, r->test_loss, r->images_per_s * p->each,
-                     p->unit);
+        snprintf(epoch, sizeof epoch, "epoch %3d/%d", r->epoch, p->epochs);
+    snprintf(speed, sizeof speed, "%.0f %s/s", r->images_per_s * p->each, p->unit);
+    if (!isfinite(r->test_accuracy))
+        progress_say(p, "%s  loss %.6f  test loss %.6f  %s", epoch, r->loss, r->test_loss,
+                     speed);
+    else if (p->bar)
+        progress_say(p, "%s  loss %.4f  accuracy %6.2f %%  %s", epoch, r->loss,
+                     r->test_accuracy, speed);
+    else
+        progress_say(p, "%s  loss %.4f  test loss %.4f  test accuracy %6.2f %%  %s",
+                     epoch, r->loss, r->test_loss, r->test_accuracy, speed);
 }

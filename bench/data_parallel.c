@@ -213,7 +213,8 @@ static void join(struct rank *r, const struct kernels *k)
     size_t n = model_param_count(r->model);
     struct ddp_group_options options = {.rank = -1,
                                         .arena_bytes = 4 * n * sizeof(float) + (1 << 20)};
-    struct reducer_settings settings = {1 << 20, 25 << 20, true, true, false, true, true};
+    struct reducer_settings settings = {1 << 20, 25 << 20, true,    true,
+                                        false,   true,     r->model};
     r->group = ddp_group_init(&options, &err);
     must(r->group ? 0 : -1, &err);
     r->reducer = reducer_create(r->group, r->model, settings, &err);

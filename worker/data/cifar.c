@@ -13,21 +13,18 @@ enum { SIDE = 32, COLOURS = 3, PIXELS = COLOURS * SIDE * SIDE, BATCHES = 5 };
 
 /* The two sets, distinguished by the name of their first file. */
 static const struct kind {
-    const char *train, *test; /* train: a pattern of the batch's number, from 1 */
-    int batches, labels, classes;
-} kinds[] = {{"data_batch_%d.bin", "test_batch.bin", BATCHES, 1, 10},
-             {"train.bin", "test.bin", 1, 2, 100}};
+    const char *train[BATCHES], *test;
+    int labels, classes;
+} kinds[] = {{{"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin",
+               "data_batch_4.bin", "data_batch_5.bin"},
+              "test_batch.bin",
+              1,
+              10},
+             {{"train.bin"}, "test.bin", 2, 100}};
 
-static char *path_of(const char *folder, const char *file, int batch)
+bool data_has(const char *folder, const char *file)
 {
-    char *name = xasprintf(file, batch), *path = xasprintf("%s/%s", folder, name);
-    free(name);
-    return path;
-}
-
-static bool is_there(const char *folder, const char *file, int batch)
-{
-    char *path = path_of(folder, file, batch);
+    char *path = xasprintf("%s/%s", folder, file);
     bool there = access(path, F_OK) == 0;
     free(path);
     return there;
@@ -36,7 +33,7 @@ static bool is_there(const char *folder, const char *file, int batch)
 static const struct kind *kind_of(const char *folder)
 {
     for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
-        if (is_there(folder, kinds[i].train, 1))
+        if (data_has(folder, kinds[i].train[0]))
             return &kinds[i];
     return NULL;
 }
@@ -71,32 +68,28 @@ static int take_records(const char *path, const struct file_map *map,
     return 0;
 }
 
-static int read_records(const char *path, const struct kind *kind, struct samples *out,
-                        struct ddp_err *err)
+static int read_records(const char *folder, const char *file, const struct kind *kind,
+                        struct samples *out, struct ddp_err *err)
 {
+    char *path = xasprintf("%s/%s", folder, file);
     struct file_map map;
-    if (file_map_open(path, &map, err) < 0)
-        return -1;
-    int rc = take_records(path, &map, kind, out, err);
+    int rc = file_map_open(path, &map, err);
+    if (rc == 0)
+        rc = take_records(path, &map, kind, out, err);
     file_map_close(&map);
+    free(path);
     return rc;
 }
 
 int cifar_load(const char *folder, struct dataset *out, struct ddp_err *err)
 {
     const struct kind *kind = kind_of(folder);
+    if (!kind)
+        return err_set(err, "no data in '%s'", folder);
     out->shape = (struct io_shape){COLOURS, SIDE, SIDE, kind->classes};
-    int rc = 0;
-    for (int i = 1; i <= kind->batches && rc == 0; i++) {
-        if (!is_there(folder, kind->train, i))
-            continue;
-        char *path = path_of(folder, kind->train, i);
-        rc = read_records(path, kind, &out->train, err);
-        free(path);
-    }
-    char *path = path_of(folder, kind->test, 0);
-    if (rc == 0)
-        rc = read_records(path, kind, &out->test, err);
-    free(path);
-    return rc;
+    for (int i = 0; i < BATCHES && kind->train[i]; i++)
+        if (data_has(folder, kind->train[i]) &&
+            read_records(folder, kind->train[i], kind, &out->train, err) < 0)
+            return -1;
+    return read_records(folder, kind->test, kind, &out->test, err);
 }

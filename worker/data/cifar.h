@@ -13,7 +13,8 @@
 
 #include <stdbool.h>
 
-/* Does the folder have such files? */
+/* Does the folder have this file? Does it have such files? */
+bool data_has(const char *folder, const char *file);
 bool cifar_there(const char *folder);
 
 /* Fills the shape and both parts; free them also after a failure. */

@@ -130,14 +130,6 @@ static void draw_line(struct samples *s, size_t n, struct random r)
 
 /* ---- all kinds ---- */
 
-static bool has_file(const char *folder, const char *file)
-{
-    char *path = xasprintf("%s/%s", folder, file);
-    bool there = access(path, F_OK) == 0;
-    free(path);
-    return there;
-}
-
 /* Recognises files by their kind; their readers report errors. */
 static int look_for_data(const char *folder, struct ddp_err *err)
 {
@@ -153,7 +145,7 @@ static int look_for_data(const char *folder, struct ddp_err *err)
     if (access(folder, R_OK | X_OK) < 0)
         return err_errno(err, "no data in '%s'", folder);
     for (size_t i = 0; i < ARRAY_LEN(files); i++)
-        if (has_file(folder, files[i]))
+        if (data_has(folder, files[i]))
             return 0;
     return cifar_there(folder)
                ? 0

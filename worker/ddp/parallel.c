@@ -6,11 +6,7 @@
  * by the samples of all ranks, which are sent with them.
  *
  * ddp-train uses the same parts (reducer.h, shard.h, replica.h, saver.h, peers.h), but
- * not these functions: it scales the loss before backward, which saves a pass over the
- * gradients; the sums of its steps include correct answers and signals; linear layers may
- * exchange factors in place of gradients; its checkpoints also contain buffers, the
- * position in an epoch and an engine's choices; and the GPU engine's state is not in the
- * host's memory.
+ * not these functions; doc/tour.md says why.
  */
 #include "include/ddprun/ddp.h"
 

@@ -21,4 +21,26 @@ static inline float *scratch(size_t floats)
     return p ? memset(p, 0, bytes) : xaligned(64, bytes); /* reports the failure */
 }
 
+/* Blocks that are freed at once; zeroed: none. */
+struct scratches {
+    void **blocks; /* owned */
+    size_t n;
+};
+
+/* scratch(), kept in the list. */
+static inline float *scratch_in(struct scratches *s, size_t floats)
+{
+    float *block = scratch(floats);
+    s->blocks = xrealloc(s->blocks, s->n + 1, sizeof *s->blocks);
+    s->blocks[s->n++] = block;
+    return block;
+}
+
+static inline void scratches_free(struct scratches *s)
+{
+    for (size_t i = 0; i < s->n; i++)
+        free(s->blocks[i]);
+    free(s->blocks);
+}
+
 #endif

@@ -50,26 +50,27 @@ static int group_of(const struct conv_plan *p)
     return at_most(images, p->s.B);
 }
 
-static void plan_own(const struct conv_plan *p, struct own *o)
+static void plan_own(struct conv_plan *p, struct own *o)
 {
     bool pairs = PER_WORD > 1 && !p->s.first;
     size_t out = (size_t)p->full.H * (size_t)p->full.W;
     size_t in = (size_t)p->s.H * (size_t)p->s.W, group = (size_t)p->group;
     if (p->s.pad)
-        o->x = scratch(group * maps_words(p->in));
-    o->rows = scratch((size_t)(2 * p->full.W) * BLOCK);
-    o->pooled = scratch(group * maps_words(p->out));
-    o->planes = scratch((size_t)p->out.blocks * BLOCK * out);
-    o->dy = scratch(group * maps_words(p->spread));
+        o->x = scratch_in(&p->memory, group * maps_words(p->in));
+    o->rows = scratch_in(&p->memory, (size_t)(2 * p->full.W) * BLOCK);
+    o->pooled = scratch_in(&p->memory, group * maps_words(p->out));
+    o->planes = scratch_in(&p->memory, (size_t)p->out.blocks * BLOCK * out);
+    o->dy = scratch_in(&p->memory, group * maps_words(p->spread));
     if (pairs)
-        o->pairs = scratch(group * (size_t)(p->in.blocks * p->in.H * p->in.W) * BLOCK);
+        o->pairs = scratch_in(&p->memory,
+                              group * (size_t)(p->in.blocks * p->in.H * p->in.W) * BLOCK);
     if (PER_WORD > 1)
-        o->dpairs = scratch(group * (size_t)p->full.blocks * out * BLOCK);
+        o->dpairs = scratch_in(&p->memory, group * (size_t)p->full.blocks * out * BLOCK);
     if (!p->s.first)
-        o->sum = scratch(group * (in > out ? in : out) * BLOCK);
-    o->pack = scratch((size_t)(p->s.R * p->s.R) * BLOCK * BLOCK);
-    o->dw = scratch(p->taps);
-    o->dbias = scratch((size_t)p->full.blocks * BLOCK);
+        o->sum = scratch_in(&p->memory, group * (in > out ? in : out) * BLOCK);
+    o->pack = scratch_in(&p->memory, (size_t)(p->s.R * p->s.R) * BLOCK * BLOCK);
+    o->dw = scratch_in(&p->memory, p->taps);
+    o->dbias = scratch_in(&p->memory, (size_t)p->full.blocks * BLOCK);
 }
 
 struct conv_plan *NAMED(conv_plan)(struct conv_shape s, struct ddp_err *err)
@@ -78,9 +79,9 @@ struct conv_plan *NAMED(conv_plan)(struct conv_shape s, struct ddp_err *err)
     p->s = s;
     p->stride = s.stride ? s.stride : 1;
     plan_maps(p);
-    p->w = (elem *)scratch(p->taps);
-    p->turned = (elem *)scratch(p->taps);
-    p->bias = scratch((size_t)p->full.blocks * BLOCK);
+    p->w = (elem *)scratch_in(&p->memory, p->taps);
+    p->turned = (elem *)scratch_in(&p->memory, p->taps);
+    p->bias = scratch_in(&p->memory, (size_t)p->full.blocks * BLOCK);
     if (s.pool)
         p->arg =
             xcalloc((size_t)s.B, (size_t)(p->out.blocks * p->out.H * p->out.W) * BLOCK);
@@ -96,17 +97,8 @@ void NAMED(conv_plan_free)(struct conv_plan *p)
 {
     if (p == NULL)
         return;
-    for (int i = 0; i < p->threads; i++) {
-        struct own *o = &p->own[i];
-        float *all[] = {o->x,      o->rows, o->pooled, o->planes, o->dy,   o->pairs,
-                        o->dpairs, o->sum,  o->pack,   o->dw,     o->dbias};
-        for (size_t j = 0; j < ARRAY_LEN(all); j++)
-            free(all[j]);
-    }
+    scratches_free(&p->memory);
     free(p->own);
-    free(p->w);
-    free(p->turned);
-    free(p->bias);
     free(p->arg);
     free(p);
 }
@@ -196,7 +188,7 @@ ALWAYS void conv_tile(int T, int N, int step, const struct row *a, int image, in
         break;
 
 /* A whole short row of several images. */
-static void conv_images(const struct row *a, int images, int image)
+static void conv_short_row(const struct row *a, int images, int image)
 {
     switch (a->W * (MOST_IMAGES + 1) + images) {
         IMAGES_CASE(1, 1)
@@ -232,7 +224,7 @@ void conv_row(const struct row *a)
     int most = a->in.step == 1 || a->W == 0 ? 1 : at_most(MOST_IMAGES, TILE / a->W);
     for (int image = 0, N; most > 1 && image < a->images; image += N) {
         N = next_tile(a->images - image, most);
-        conv_images(a, N, image);
+        conv_short_row(a, N, image);
     }
     for (int image = 0; most <= 1 && image < a->images; image++)
         for (int ow = 0, T; ow < a->W; ow += T) {
@@ -265,74 +257,48 @@ static void pool_rows(const float *rows, int W, float *y, uint8_t *arg)
     }
 }
 
-/* The parameters that all rows of y share. */
-static struct row forward_row(const struct conv_plan *p, int n)
-{
-    return (struct row){.in = p->in,
-                        .Q = p->s.R,
-                        .W = p->full.W,
-                        .images = n,
-                        .x_step = p->in.step * p->stride,
-                        .x_image = maps_words(p->in),
-                        .w_block = (size_t)(p->s.R * p->s.R * p->in.step * BLOCK)};
-}
-
-/* One image, all input blocks at once, with bias, ReLU and pooling. */
-static void conv_image(const struct conv_plan *p, struct own *own, const float *x,
-                       float *y, uint8_t *arg)
-{
-    size_t in_row = (size_t)(p->in.W * p->in.step * p->stride);
-    size_t out_row = (size_t)p->out.W * WORDS;
-    struct row row = forward_row(p, 1);
-    row.last = p->s.R;
-    row.finish = (p->s.bare ? 0 : FINISH_RELU) | (p->s.pool ? FINISH_FLOATS : 0);
-    row.y_step = p->s.pool ? BLOCK : WORDS;
-    row.w = (const float *)p->w;
-    for (int kb = 0; kb < p->out.blocks;
-         kb++, row.w += row.w_block * (size_t)p->in.blocks)
-        for (int oh = 0; oh < (p->s.pool ? p->out.H * 2 : p->out.H); oh++) {
-            row.x = x + (size_t)oh * in_row;
-            row.start = p->bias + kb * BLOCK;
-            row.y = p->s.pool ? own->rows + (oh % 2) * p->full.W * BLOCK : y;
-            conv_row(&row);
-            if (!p->s.pool) {
-                y += out_row;
-            } else if (oh % 2) {
-                pool_rows(own->rows, p->full.W, y, arg);
-                y += out_row;
-                arg += (size_t)p->out.W * BLOCK;
-            }
-        }
-}
-
-/* A group of images, some input blocks at a time. */
-static void conv_group(const struct conv_plan *p, struct own *own, int n, const float *x,
-                       float *y)
+/* Images, with bias, ReLU and pooling: a group some input blocks at a time, one image all
+ * at once. */
+static void conv_images(const struct conv_plan *p, struct own *own, int n, const float *x,
+                        float *y, uint8_t *arg)
 {
     int some, blocks = p->in.blocks, pad = p->s.pad;
-    size_t row_words = (size_t)(p->in.W * WORDS);
-    struct row row = forward_row(p, n);
-    row.w = (const float *)p->w;
-    for (int kb = 0; kb < p->out.blocks; kb++)
+    bool pool = p->s.pool;
+    size_t row_words = (size_t)(p->in.W * p->in.step);
+    size_t pixels = (size_t)p->out.H * (size_t)p->out.W;
+    struct row row = {.in = p->in,
+                      .Q = p->s.R,
+                      .W = p->full.W,
+                      .images = n,
+                      .x_step = p->in.step * p->stride,
+                      .x_image = maps_words(p->in),
+                      .w_block = (size_t)(p->s.R * p->s.R * p->in.step * BLOCK),
+                      .w = (const float *)p->w};
+    for (int kb = 0; kb < p->out.blocks; kb++, y += pixels * WORDS)
         for (int cb = 0; cb < blocks; cb += some, row.w += (size_t)some * row.w_block) {
-            some = row.in.blocks = at_most(PER_WORD, blocks - cb);
+            some = row.in.blocks = p->group > 1 ? at_most(PER_WORD, blocks - cb) : blocks;
             bool end = cb + some == blocks;
-            row.finish = !end ? FINISH_FLOATS : p->s.bare ? 0 : FINISH_RELU;
-            row.y_step = end ? WORDS : BLOCK;
-            row.y_image =
-                end ? maps_words(p->out) : (size_t)(p->out.H * p->out.W) * BLOCK;
+            row.finish = (!end || pool ? FINISH_FLOATS : 0) |
+                         (end && !p->s.bare ? FINISH_RELU : 0);
+            row.y_step = end && !pool ? WORDS : BLOCK;
+            row.y_image = end ? maps_words(p->out) : pixels * BLOCK;
             row.start_step = cb ? BLOCK : 0;
-            row.start_image = cb ? (size_t)(p->out.H * p->out.W) * BLOCK : 0;
-            for (int oh = 0; oh < p->out.H; oh++) {
+            row.start_image = cb ? pixels * BLOCK : 0;
+            for (int oh = 0; oh < (pool ? p->out.H * 2 : p->out.H); oh++) {
                 int h = oh * p->stride; /* with padding */
-                size_t at = (size_t)(oh * p->out.W);
+                size_t at = (size_t)((pool ? oh / 2 : oh) * p->out.W);
                 row.first = h < pad ? pad - h : 0;
                 row.last = at_most(p->s.R, pad + p->s.H - h);
                 row.x = x + (size_t)(cb * p->in.H + h + row.first) * row_words;
-                row.y = end ? y + (size_t)(kb * p->out.H * p->out.W) * WORDS + at * WORDS
-                            : own->sum + at * BLOCK;
+                row.y = pool  ? own->rows + (oh % 2) * p->full.W * BLOCK
+                        : end ? y + at * WORDS
+                              : own->sum + at * BLOCK;
                 row.start = cb ? own->sum + at * BLOCK : p->bias + kb * BLOCK;
                 conv_row(&row);
+                if (pool && oh % 2) {
+                    pool_rows(own->rows, p->full.W, y + at * WORDS, arg);
+                    arg += (size_t)p->out.W * BLOCK;
+                }
             }
         }
 }
@@ -389,11 +355,8 @@ static void forward_part(int part, int parts, void *arg)
         n = at_most(p->group, to - b);
         float *y = a->y + (size_t)b * out;
         const float *x = conv_input(p, own, n, a->x + (size_t)b * in);
-        if (p->group > 1)
-            conv_group(p, own, n, x, y);
-        else
-            conv_image(p, own, x, p->s.last ? own->pooled : y,
-                       p->arg ? p->arg + (size_t)b * args : NULL);
+        conv_images(p, own, n, x, p->s.last ? own->pooled : y,
+                    p->arg ? p->arg + (size_t)b * args : NULL);
         if (p->s.last)
             to_planes(p, own, y);
     }

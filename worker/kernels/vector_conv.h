@@ -28,6 +28,7 @@
 #ifndef WORKER_KERNELS_VECTOR_CONV_H
 #define WORKER_KERNELS_VECTOR_CONV_H
 
+#include "worker/kernels/scratch.h"
 #include "worker/kernels/vector_elem.h"
 
 /* A set of images in one of the layouts. */
@@ -50,6 +51,7 @@ struct conv_plan {
     float *bias;
     uint8_t *arg;    /* as out, per image: which of the four was the maximum */
     struct own *own; /* per thread */
+    struct scratches memory;
 };
 
 struct own {       /* a thread's buffers; images are those of a group */

@@ -43,6 +43,7 @@ struct linear_plan {
     float *gw, *gtw; /* their words; with fp32 the same blocks */
     float *ww;       /* bf16: words of all weights, for more than one group of samples */
     float *panel;    /* per thread: [max(B,K)][BLOCK] */
+    struct scratches memory;
 };
 
 struct linear_plan *NAMED(linear_plan)(struct linear_shape s, struct ddp_err *err)
@@ -50,15 +51,15 @@ struct linear_plan *NAMED(linear_plan)(struct linear_shape s, struct ddp_err *er
     struct linear_plan *p = xcalloc(1, sizeof(*p));
     size_t B = (size_t)s.B, K = (size_t)s.K, threads = (size_t)pool_threads();
     p->s = s;
-    p->xt = scratch(threads * CHUNK * WIDE * VL * PER_WORD);
-    p->yt = scratch(K * WIDE * VL);
-    p->g = scratch(B * K);
-    p->gt = scratch(B * K);
+    p->xt = scratch_in(&p->memory, threads * CHUNK * WIDE * VL * PER_WORD);
+    p->yt = scratch_in(&p->memory, K * WIDE * VL);
+    p->g = scratch_in(&p->memory, B * K);
+    p->gt = scratch_in(&p->memory, B * K);
     if (PER_WORD > 1 && s.B > WIDE * VL)
-        p->ww = scratch(K * (size_t)words_of(s.C));
-    p->gw = PER_WORD == 1 ? p->g : scratch((size_t)words_of(s.B) * K);
-    p->gtw = PER_WORD == 1 ? p->gt : scratch((size_t)words_of(s.K) * B);
-    p->panel = scratch(threads * (B > K ? B : K) * BLOCK);
+        p->ww = scratch_in(&p->memory, K * (size_t)words_of(s.C));
+    p->gw = PER_WORD == 1 ? p->g : scratch_in(&p->memory, (size_t)words_of(s.B) * K);
+    p->gtw = PER_WORD == 1 ? p->gt : scratch_in(&p->memory, (size_t)words_of(s.K) * B);
+    p->panel = scratch_in(&p->memory, threads * (B > K ? B : K) * BLOCK);
     return p;
 }
 
@@ -66,16 +67,7 @@ void NAMED(linear_plan_free)(struct linear_plan *p)
 {
     if (p == NULL)
         return;
-    free(p->xt);
-    free(p->yt);
-    free(p->g);
-    free(p->gt);
-    if (p->gw != p->g) {
-        free(p->gw);
-        free(p->gtw);
-    }
-    free(p->ww);
-    free(p->panel);
+    scratches_free(&p->memory);
     free(p);
 }
 

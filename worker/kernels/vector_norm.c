@@ -23,6 +23,7 @@ struct norm_plan {
     float *mean, *scale;    /* [C]: of the last pass with `learn`; 1 / sqrt(var + eps) */
     float *w, *bias, *d[2]; /* [C], padded to whole blocks */
     struct norm_share share;
+    struct scratches memory;
 };
 
 struct norm_plan *NAMED(norm_plan)(struct norm_shape s, struct ddp_err *err)
@@ -32,7 +33,7 @@ struct norm_plan *NAMED(norm_plan)(struct norm_shape s, struct ddp_err *err)
     p->blocks = round_up(s.C, BLOCK) / BLOCK;
     float **all[] = {&p->mean, &p->scale, &p->w, &p->bias, &p->d[0], &p->d[1]};
     for (size_t i = 0; i < ARRAY_LEN(all); i++)
-        *all[i] = scratch((size_t)p->blocks * BLOCK);
+        *all[i] = scratch_in(&p->memory, (size_t)p->blocks * BLOCK);
     return p;
 }
 
@@ -40,9 +41,7 @@ void NAMED(norm_plan_free)(struct norm_plan *p)
 {
     if (p == NULL)
         return;
-    float *all[] = {p->mean, p->scale, p->w, p->bias, p->d[0], p->d[1]};
-    for (size_t i = 0; i < ARRAY_LEN(all); i++)
-        free(all[i]);
+    scratches_free(&p->memory);
     free(p->share.v);
     free(p);
 }

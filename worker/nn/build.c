@@ -3,7 +3,6 @@
  */
 #include "common/err.h"
 #include "common/mem.h"
-#include "worker/kernels/scratch.h"
 #include "worker/nn/model_impl.h"
 
 #include <stdlib.h>
@@ -139,7 +138,7 @@ static int add_layer(struct model *m, int i, struct ddp_err *err)
         return -1;
     if (l->wide.C == 0)
         l->wide = l->map;
-    l->y = scratch(l->floats * (size_t)m->max_batch);
+    l->y = scratch_in(&m->memory, l->floats * (size_t)m->max_batch);
     return 0;
 }
 
@@ -188,7 +187,7 @@ static int make_slots(struct model *m, struct ddp_err *err)
     free(slots);
     for (int i = 0; i < MODEL_MAX_SLOTS; i++)
         if (sizes[i])
-            m->slots[i] = scratch(sizes[i]);
+            m->slots[i] = scratch_in(&m->memory, sizes[i]);
     return enough ? 0
                   : err_set(err,
                             "model '%s' needs the gradients of more than %d layers' "
@@ -222,7 +221,7 @@ int model_build(struct model *m, struct ddp_err *err)
     m->params = xcalloc(2 * n, sizeof *m->params);
     m->buffers = xcalloc(3 * n, sizeof *m->buffers);
     if (m->type->task == TASK_TOKENS)
-        m->room = scratch(m->k->gemm_room());
+        m->room = scratch_in(&m->memory, m->k->gemm_room());
     for (; (size_t)m->nlayers < n; m->nlayers++)
         if (add_layer(m, m->nlayers, err) < 0)
             return -1;
@@ -230,8 +229,9 @@ int model_build(struct model *m, struct ddp_err *err)
         return -1;
     m->own_weights = m->of ? NULL : scratch(m->count);
     m->weights = m->of ? m->of->weights : m->own_weights;
-    m->buffer_block = m->of ? m->of->buffer_block : scratch(m->buffer_count);
-    m->grads = m->own_grads = m->of ? NULL : scratch(m->count);
+    m->buffer_block =
+        m->of ? m->of->buffer_block : scratch_in(&m->memory, m->buffer_count);
+    m->grads = m->of ? NULL : scratch_in(&m->memory, m->count);
     m->head = m->type->task == TASK_TOKENS ? head_create(m) : NULL;
     size_t at = 0;
     for (int i = 0; i < m->nlayers; i++)

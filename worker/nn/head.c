@@ -6,7 +6,6 @@
  * into the gradients of the last layer and of the weight, to which the embedding then
  * adds its own.
  */
-#include "worker/kernels/scratch.h"
 #include "worker/nn/model_impl.h"
 
 enum { PIECE = 16 << 20 }; /* floats of logits at a time, approximately */
@@ -18,26 +17,16 @@ struct head {
     double *found;   /* [rows, 2] */
 };
 
-struct head *head_create(const struct model *m)
+struct head *head_create(struct model *m)
 {
     struct head *h = xcalloc(1, sizeof *h);
     long all = (long)m->max_batch * m->io.W, piece = PIECE / m->io.outputs;
     piece = piece < 64 ? 64 : piece;
     h->rows = (int)(all < piece ? all : piece);
-    h->logits = scratch((size_t)h->rows * (size_t)m->io.outputs);
-    h->right = xcalloc((size_t)h->rows, sizeof *h->right);
-    h->found = xcalloc(2 * (size_t)h->rows, sizeof *h->found);
+    h->logits = scratch_in(&m->memory, (size_t)h->rows * (size_t)m->io.outputs);
+    h->right = (void *)scratch_in(&m->memory, (size_t)h->rows);
+    h->found = (void *)scratch_in(&m->memory, 4 * (size_t)h->rows);
     return h;
-}
-
-void head_free(struct head *h)
-{
-    if (!h)
-        return;
-    free(h->logits);
-    free(h->right);
-    free(h->found);
-    free(h);
 }
 
 /* Logits from the last layer's rows y. */

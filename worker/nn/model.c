@@ -65,27 +65,20 @@ void model_destroy(struct model *m)
             m->k->linear_plan_free(l->linear);
         if (l->norm)
             m->k->norm_plan_free(l->norm);
-        free(l->y);
-        free(l->kept);
-        free(l->room);
     }
     for (size_t i = 0; i < m->nparams; i++)
         free((void *)(uintptr_t)m->params[i].name);
     for (size_t i = 0; i < m->nbuffers; i++)
         free((void *)(uintptr_t)m->buffers[i].name);
-    for (size_t i = 0; i < MODEL_MAX_SLOTS; i++)
-        free(m->slots[i]);
     if (!m->of) {
         free(m->own_weights);
-        free(m->buffer_block);
         model_type_free(m->type);
     }
-    free(m->own_grads);
+    scratches_free(&m->memory);
     free(m->layers);
     free(m->params);
     free(m->buffers);
-    free(m->room);
-    head_free(m->head);
+    free(m->head);
     free(m);
 }
 

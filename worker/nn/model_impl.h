@@ -6,6 +6,7 @@
 #ifndef WORKER_NN_MODEL_IMPL_H
 #define WORKER_NN_MODEL_IMPL_H
 
+#include "worker/kernels/scratch.h"
 #include "worker/nn/model.h"
 
 struct layer;
@@ -67,12 +68,13 @@ struct model {
     size_t nparams, nbuffers;
     size_t count, buffer_count; /* floats in the blocks */
     struct model *of;           /* owner of the weights and buffers; NULL: this one */
-    float *weights, *own_weights, *grads, *own_grads, *buffer_block;
+    float *weights, *own_weights, *grads, *buffer_block;
     float *slots[MODEL_MAX_SLOTS]; /* gradients of activations */
     float *room;                   /* scratch memory for products of sequences */
     struct head *head;             /* of a model of tokens; else NULL */
     model_span_fn span;            /* NULL: not measured */
     void *span_arg;
+    struct scratches memory; /* all the above, except own_weights */
 };
 
 /* Builds layers, plans and memory; the caller has set the first fields. */
@@ -109,8 +111,7 @@ float model_normal(uint64_t key, uint64_t i);
 
 /* The head of a model of tokens (head.c): the loss of its logits, and the gradients
  * `dy` of the last layer and of the weights, NULL: not computed. */
-struct head *head_create(const struct model *m);
-void head_free(struct head *h);
+struct head *head_create(struct model *m); /* freed with free() */
 float head_loss(const struct model *m, const struct batch *b, float *dy, float scale,
                 int *correct);
 /* The logits of one row y of the last layer; valid until the next call. */

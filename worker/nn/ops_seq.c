@@ -4,7 +4,6 @@
  * y is [n, W, features]: a row of features for each token of a sample.
  */
 #include "common/err.h"
-#include "worker/kernels/scratch.h"
 #include "worker/nn/model_impl.h"
 
 #include <math.h>
@@ -103,7 +102,7 @@ static int add_layer_norm(struct model *m, int i, struct map_shape in,
     struct layer *l = &m->layers[i];
     l->weight = model_add_param(m, l->spec->name, "weight", 1, (int[4]){in.C});
     l->bias = model_add_param(m, l->spec->name, "bias", 1, (int[4]){in.C});
-    l->kept = scratch(2 * (size_t)m->max_batch * (size_t)m->io.W);
+    l->kept = scratch_in(&m->memory, 2 * (size_t)m->max_batch * (size_t)m->io.W);
     give_rows(m, l, in.C, 4 * in.C);
     return 0;
 }
@@ -243,8 +242,9 @@ static int add_attention(struct model *m, int i, struct map_shape in, struct ddp
                        "%d heads",
                        m->type->name, l->spec->name, in.C, l->spec->size);
     give_rows(m, l, C, (double)m->io.W * C); /* half of all pairs, two products */
-    l->kept = scratch((size_t)m->max_batch * (size_t)m->io.W * (size_t)l->spec->size);
-    l->room = scratch(m->k->attention_room(shape_of(m, l)));
+    l->kept = scratch_in(&m->memory,
+                         (size_t)m->max_batch * (size_t)m->io.W * (size_t)l->spec->size);
+    l->room = scratch_in(&m->memory, m->k->attention_room(shape_of(m, l)));
     return 0;
 }
 

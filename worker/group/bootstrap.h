@@ -64,6 +64,15 @@ int bootstrap_at(const struct bootstrap *m, int listener, const char *value,
                  const char *source, const struct card *card, struct card *cards,
                  struct ddp_err *err);
 
+/* By the launcher's PMI-1, on the descriptor PMI_FD, or PMIx: called by all ranks of the
+ * job with the same key (letters, digits and '-'), `value` of rank 0 is copied to all.
+ * MPI may use them in the same process before and after us, so they are not finalised
+ * before the process exits. */
+int bootstrap_share_pmi(const struct bootstrap *m, const char *key,
+                        char value[BOOTSTRAP_VALUE], struct ddp_err *err);
+int bootstrap_share_pmix(const struct bootstrap *m, const char *key,
+                         char value[BOOTSTRAP_VALUE], struct ddp_err *err);
+
 /* Choose by the scheme of `url` (NULL: env:// when MASTER_ADDR is known, else
  * launcher://). m->addr and m->port may be those of the user's options; fills them and
  * m->place. */

@@ -1,9 +1,10 @@
 /* worker/group/bootstrap_launcher.c - launcher://: no address is given
  *
  * Rank 0 listens at a free port, and the launcher's PMIx or PMI passes its address to
- * the others (mpi_env.h). A step of Slurm without PMI passes nothing, but it has a
- * number and a list of hosts that all tasks know: rank 0 is on the first host, and the
- * port follows from the number. The cards are then exchanged as for tcp://.
+ * the others (bootstrap_pmix.c, bootstrap_pmi.c). A step of Slurm without PMI passes
+ * nothing, but it has a number and a list of hosts that all tasks know: rank 0 is on the
+ * first host, and the port follows from the number. The cards are then exchanged as for
+ * tcp://.
  */
 #include "worker/group/bootstrap.h"
 
@@ -11,7 +12,6 @@
 #include "common/fnv.h"
 #include "common/hostlist.h"
 #include "common/mem.h"
-#include "worker/group/mpi_env.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -22,32 +22,31 @@
 /* Below the ephemeral ports, above the registered ones in common use. */
 enum { STEP_PORT = 20000, STEP_PORTS = 12000 };
 
-/* The protocol this process was started with; NULL: none. */
-static const struct mpi_env *mpi_env_find(void)
-{
-    static const struct mpi_env ways[] = {
-        {"PMI", "PMI_FD", mpi_env_share_pmi},
-        {"PMIx", "PMIX_NAMESPACE", mpi_env_share_pmix},
-    };
-    for (size_t i = 0; i < ARRAY_LEN(ways); i++) {
-        if (getenv(ways[i].sign))
-            return &ways[i];
-    }
-    return NULL;
-}
+/* The protocols by which mpirun, Hydra, Flux and srun --mpi pass a text. */
+struct protocol {
+    const char *name;
+    const char *sign; /* the environment variable that shows that it is there */
+    int (*share)(const struct bootstrap *m, const char *key, char value[BOOTSTRAP_VALUE],
+                 struct ddp_err *err);
+};
 
-static int share_by_mpi_env(const struct mpi_env *o, const struct bootstrap *m,
-                            const struct card *card, struct card *cards,
-                            struct ddp_err *err)
+static const struct protocol protocols[] = {
+    {"PMI", "PMI_FD", bootstrap_share_pmi},
+    {"PMIx", "PMIX_NAMESPACE", bootstrap_share_pmix},
+};
+
+static int share_by_protocol(const struct protocol *o, const struct bootstrap *m,
+                             const struct card *card, struct card *cards,
+                             struct ddp_err *err)
 {
-    char value[MPI_ENV_VALUE] = "", key[32];
+    char value[BOOTSTRAP_VALUE] = "", key[32];
     int listener = -1;
     /* names may have any characters, keys may not */
     snprintf(key, sizeof key, "ddpmeet-%016llx",
              (unsigned long long)fnv1a(FNV1A, m->name, strlen(m->name)));
     if (m->rank == 0 && (listener = bootstrap_listen(card, value, err)) < 0)
         return -1;
-    int rc = o->share(key, m->rank, m->size, value, m->deadline_ms, err);
+    int rc = o->share(m, key, value, err);
     if (rc == 0)
         rc = bootstrap_at(m, listener, value, o->name, card, cards, err);
     if (listener >= 0)
@@ -104,9 +103,10 @@ static int share_by_step(const struct bootstrap *m, const struct card *card,
 int bootstrap_launcher(const struct bootstrap *m, const struct card *card,
                        struct card *cards, struct ddp_err *err)
 {
-    const struct mpi_env *o = mpi_env_find();
-    if (o)
-        return share_by_mpi_env(o, m, card, cards, err);
+    for (size_t i = 0; i < ARRAY_LEN(protocols); i++) {
+        if (getenv(protocols[i].sign))
+            return share_by_protocol(&protocols[i], m, card, cards, err);
+    }
     if (has_step())
         return share_by_step(m, card, cards, err);
     return err_set(

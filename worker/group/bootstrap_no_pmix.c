@@ -1,12 +1,12 @@
-/* worker/group/mpi_env_no_pmix.c - in the place of mpi_env_pmix.c where PMIx is not built
- * in
+/* worker/group/bootstrap_no_pmix.c - in the place of bootstrap_pmix.c where PMIx is not
+ * built in
  */
-#include "worker/group/mpi_env.h"
+#include "worker/group/bootstrap.h"
 
 #include "common/err.h"
 
-int mpi_env_share_pmix(const char *key, int rank, int size, char value[MPI_ENV_VALUE],
-                       int64_t deadline_ms, struct ddp_err *err)
+int bootstrap_share_pmix(const struct bootstrap *m, const char *key,
+                         char value[BOOTSTRAP_VALUE], struct ddp_err *err)
 {
     return err_set(err, "the launcher offers PMIx, which is not built in here; set "
                         "MASTER_ADDR and MASTER_PORT to those of a store, or DDP_MEETING "

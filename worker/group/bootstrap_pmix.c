@@ -1,11 +1,11 @@
-/* worker/group/mpi_env_pmix.c - PMIx, as a client
+/* worker/group/bootstrap_pmix.c - PMIx, as a client
  *
  * libpmix is loaded when it is needed: our library must load without it, and it has to
  * be the one that MPI in the same process uses. PMIx counts its initialisations, so
  * ours and MPI's do not conflict. We finalise at process exit, since mpirun takes a
  * client that exits without it for crashed.
  */
-#include "worker/group/mpi_env.h"
+#include "worker/group/bootstrap.h"
 
 #include "common/duration.h"
 #include "common/err.h"
@@ -84,16 +84,16 @@ static int join(struct ddp_err *err)
     return 0;
 }
 
-int mpi_env_share_pmix(const char *key, int rank, int size, char value[MPI_ENV_VALUE],
-                       int64_t deadline_ms, struct ddp_err *err)
+int bootstrap_share_pmix(const struct bootstrap *m, const char *key,
+                         char value[BOOTSTRAP_VALUE], struct ddp_err *err)
 {
     if (!pmix.joined && join(err) < 0)
         return -1;
-    if ((int)pmix.self.rank != rank)
-        return err_set(err, "this is rank %d of the group, but rank %u to PMIx", rank,
+    if ((int)pmix.self.rank != m->rank)
+        return err_set(err, "this is rank %d of the group, but rank %u to PMIx", m->rank,
                        pmix.self.rank);
     /* what rank 0 gives others may ask for when all have met; the deadline is seconds */
-    int64_t left = deadline_ms - now_ms();
+    int64_t left = m->deadline_ms - now_ms();
     int seconds = left > 1000 ? (int)(left / 1000) : 1;
     pmix_info_t limit = {.flags = 0};
     snprintf(limit.key, sizeof limit.key, "%s", PMIX_TIMEOUT);
@@ -102,7 +102,7 @@ int mpi_env_share_pmix(const char *key, int rank, int size, char value[MPI_ENV_V
     pmix_value_t own = {.type = PMIX_STRING}, *got = NULL;
     own.data.string = value;
     pmix_status_t rc = PMIX_SUCCESS;
-    if (rank == 0)
+    if (m->rank == 0)
         rc = pmix.put(PMIX_GLOBAL, key, &own);
     if (rc == PMIX_SUCCESS)
         rc = pmix.commit();
@@ -115,7 +115,7 @@ int mpi_env_share_pmix(const char *key, int rank, int size, char value[MPI_ENV_V
         rc = pmix.get(&first, key, &limit, 1, &got);
     if (rc != PMIX_SUCCESS)
         return failed(rc, "carry rank 0's address", err);
-    bool fits = got->type == PMIX_STRING && strlen(got->data.string) < MPI_ENV_VALUE;
+    bool fits = got->type == PMIX_STRING && strlen(got->data.string) < BOOTSTRAP_VALUE;
     if (fits)
         memmove(value, got->data.string, strlen(got->data.string) + 1);
     /* `got` is left: to free it takes a macro of libpmix's own allocator, and it is small

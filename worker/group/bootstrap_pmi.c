@@ -1,9 +1,9 @@
-/* worker/group/mpi_env_pmi.c - exchange of a value among ranks by PMI-1
+/* worker/group/bootstrap_pmi.c - exchange of a value among ranks by PMI-1
  *
  * Finalize is sent at exit, and only if the descriptor is still the same socket: MPI may
  * have closed it.
  */
-#include "worker/group/mpi_env.h"
+#include "worker/group/bootstrap.h"
 
 #include "common/duration.h"
 #include "common/err.h"
@@ -58,30 +58,30 @@ static int join(int64_t deadline_ms, struct ddp_err *err)
     return 0;
 }
 
-int mpi_env_share_pmi(const char *key, int rank, int size, char value[MPI_ENV_VALUE],
-                      int64_t deadline_ms, struct ddp_err *err)
+int bootstrap_share_pmi(const struct bootstrap *m, const char *key,
+                        char value[BOOTSTRAP_VALUE], struct ddp_err *err)
 {
     char text[LINE + 512], line[LINE];
     const char *world = getenv("PMI_SIZE");
-    if (world && atoi(world) != size)
+    if (world && atoi(world) != m->size)
         return err_set(err, "PMI_SIZE is %s, but the group is to have %d ranks", world,
-                       size);
-    if (!pmi.joined && join(deadline_ms, err) < 0)
+                       m->size);
+    if (!pmi.joined && join(m->deadline_ms, err) < 0)
         return -1;
     snprintf(text, sizeof text, "cmd=put kvsname=%s key=%s value=%s\n", pmi.name, key,
              value);
-    if (rank == 0 &&
-        pmi_client_ask(pmi.fd, text, "put_result", line, deadline_ms, err) < 0)
+    if (m->rank == 0 &&
+        pmi_client_ask(pmi.fd, text, "put_result", line, m->deadline_ms, err) < 0)
         return -1;
-    if (pmi_client_ask(pmi.fd, "cmd=barrier_in\n", "barrier_out", line, deadline_ms,
+    if (pmi_client_ask(pmi.fd, "cmd=barrier_in\n", "barrier_out", line, m->deadline_ms,
                        err) < 0)
         return -1;
     snprintf(text, sizeof text, "cmd=get kvsname=%s key=%s\n", pmi.name, key);
-    if (pmi_client_ask(pmi.fd, text, "get_result", line, deadline_ms, err) < 0)
+    if (pmi_client_ask(pmi.fd, text, "get_result", line, m->deadline_ms, err) < 0)
         return -1;
     const char *got = strstr(line, " value=");
-    if (!got || strlen(got + 7) >= MPI_ENV_VALUE)
+    if (!got || strlen(got + 7) >= BOOTSTRAP_VALUE)
         return err_set(err, "the launcher's PMI does not give what rank 0 has put");
-    snprintf(value, MPI_ENV_VALUE, "%s", got + 7);
+    snprintf(value, BOOTSTRAP_VALUE, "%s", got + 7);
     return 0;
 }

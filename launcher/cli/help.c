@@ -6,7 +6,6 @@
 #include "launcher/cli/options.h"
 #include "launcher/cli/spelling.h"
 
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,19 +37,6 @@ static const struct {
     {"-V, --version", "print the version"},
 };
 
-static void say(help_line_fn line, void *arg, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
-
-static void say(help_line_fn line, void *arg, const char *fmt, ...)
-{
-    char text[200];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    line(text, arg);
-}
-
 /* Write "-n, --np N" to `out`, short names first. */
 static void spell(const struct option *o, char *out, size_t size)
 {
@@ -70,7 +56,7 @@ static void spell(const struct option *o, char *out, size_t size)
 }
 
 /* Print `text` wrapped and indented. */
-static void wrap(const char *text, help_line_fn line, void *arg)
+static void wrap(const char *text, FILE *out)
 {
     while (*text) {
         size_t len = strlen(text), n = len;
@@ -78,47 +64,48 @@ static void wrap(const char *text, help_line_fn line, void *arg)
             for (n = WIDTH - INDENT; n > 0 && text[n] != ' '; n--)
                 ;
         }
-        say(line, arg, "%*s%.*s", INDENT, "", (int)n, text);
+        fprintf(out, "%*s%.*s\n", INDENT, "", (int)n, text);
         text += n;
         text += strspn(text, " ");
     }
 }
 
-static void show_option(const struct option *o, help_line_fn line, void *arg)
+static void show_option(const struct option *o, FILE *out)
 {
     char names[160];
     spell(o, names, sizeof names);
-    say(line, arg, "  %s", names);
-    wrap(o->doc, line, arg);
+    fprintf(out, "  %s\n", names);
+    wrap(o->doc, out);
 }
 
-static void show_usual(help_line_fn line, void *arg)
+static void show_usual(FILE *out)
 {
-    say(line, arg, "usage: ddprun [options] program [args...]");
-    say(line, arg, "       ddprun -np 4 train.py        4 ranks on this machine");
-    say(line, arg, "       ddprun --hostfile hosts ./a  a rank per slot of these hosts");
-    say(line, arg, "%s", "");
+    fprintf(out, "usage: ddprun [options] program [args...]\n");
+    fprintf(out, "       ddprun -np 4 train.py        4 ranks on this machine\n");
+    fprintf(out, "       ddprun --hostfile hosts ./a  a rank per slot of these hosts\n");
+    fputc('\n', out);
     for (size_t i = 0; i < ARRAY_LEN(usual); i++)
-        say(line, arg, "  %-22s  %s", usual[i].names, usual[i].doc);
-    say(line, arg, "%s", "");
-    say(line, arg, "Topics, for --help TOPIC:");
+        fprintf(out, "  %-22s  %s\n", usual[i].names, usual[i].doc);
+    fputc('\n', out);
+    fprintf(out, "Topics, for --help TOPIC:\n");
     for (size_t i = 0; i < options_len; i++) {
         if (!options[i].names)
-            say(line, arg, "  %-22s  %s", options[i].arg, options[i].doc);
+            fprintf(out, "  %-22s  %s\n", options[i].arg, options[i].doc);
     }
-    say(line, arg, "  %-22s  %s", "all", "every option");
-    say(line, arg, "  %-22s  %s", "OPTION", "one option, as in --help timeout");
-    say(line, arg, "%s", "");
-    say(line, arg,
-        "Options precede the program; one dash or two, '_' or '-': both work.");
-    say(line, arg,
-        "Exit code: of the first rank that failed, 128+signal; 124 --timeout,");
-    say(line, arg,
-        "125 cannot start, 126 not executable, 127 not found, 2 usage. See ddprun(1).");
+    fprintf(out, "  %-22s  %s\n", "all", "every option");
+    fprintf(out, "  %-22s  %s\n", "OPTION", "one option, as in --help timeout");
+    fputc('\n', out);
+    fprintf(out,
+            "Options precede the program; one dash or two, '_' or '-': both work.\n");
+    fprintf(out,
+            "Exit code: of the first rank that failed, 128+signal; 124 --timeout,\n");
+    fprintf(
+        out,
+        "125 cannot start, 126 not executable, 127 not found, 2 usage. See ddprun(1).\n");
 }
 
 /* Print the options of one topic, or of all. Returns false for an unknown topic. */
-static bool show_topic(const char *topic, help_line_fn line, void *arg)
+static bool show_topic(const char *topic, FILE *out)
 {
     bool all = strcmp(topic, "all") == 0, shown = false, in = false;
     for (size_t i = 0; i < options_len; i++) {
@@ -126,29 +113,29 @@ static bool show_topic(const char *topic, help_line_fn line, void *arg)
         if (!o->names) {
             in = all || strcmp(topic, o->arg) == 0;
             if (in && shown)
-                say(line, arg, "%s", "");
+                fputc('\n', out);
             if (in)
-                say(line, arg, "%s (%s)", o->doc, o->arg);
+                fprintf(out, "%s (%s)\n", o->doc, o->arg);
             shown |= in;
         } else if (in) {
-            show_option(o, line, arg);
+            show_option(o, out);
         }
     }
     return shown;
 }
 
-int help_show(const char *topic, help_line_fn line, void *arg, struct ddp_err *err)
+int help_show(const char *topic, FILE *out, struct ddp_err *err)
 {
     if (!topic) {
-        show_usual(line, arg);
+        show_usual(out);
         return 0;
     }
-    if (show_topic(topic, line, arg))
+    if (show_topic(topic, out))
         return 0;
     const char *name = topic + strspn(topic, "-");
     for (size_t i = 0; i < options_len; i++) {
         if (spelling_is(options[i].names, name, strlen(name))) {
-            show_option(&options[i], line, arg);
+            show_option(&options[i], out);
             return 0;
         }
     }

@@ -8,11 +8,10 @@
 
 #include "include/ddprun/err.h"
 
-typedef void (*help_line_fn)(const char *text, void *arg);
+#include <stdio.h>
 
-/* Calls `line` for each line about `topic`: NULL for the usual options and the topics,
- * "all" for every option, a topic's name, or an option's. Returns -1 when there is no
- * such topic. */
-int help_show(const char *topic, help_line_fn line, void *arg, struct ddp_err *err);
+/* Print what there is about `topic`: NULL for the usual options and the topics, "all" for
+ * every option, a topic's name, or an option's. Returns -1 when there is no such topic. */
+int help_show(const char *topic, FILE *out, struct ddp_err *err);
 
 #endif

@@ -22,11 +22,6 @@
 #define DDPRUN_VERSION "unknown"
 #endif
 
-static void print_line(const char *text, void *arg)
-{
-    fprintf(arg, "%s\n", text);
-}
-
 static const struct option *find_option(const char *name, size_t len)
 {
     for (size_t i = 0; len > 0 && i < options_len; i++) {
@@ -74,7 +69,7 @@ static int answer(const struct opts *opts, const struct option *o, const char *t
                   struct ddp_err *err)
 {
     if (!spelling_is(o->names, "version", 7)) {
-        if (help_show(topic, print_line, stdout, err) < 0)
+        if (help_show(topic, stdout, err) < 0)
             return -1;
     } else if (opts->as) {
         printf("%s (ddprun " DDPRUN_VERSION ")\n", opts->as->version);

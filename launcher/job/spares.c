@@ -66,8 +66,9 @@ static size_t count_usable(const struct job *j, bool leaving)
     return n;
 }
 
-/* May the job go on with them: min_nnodes nodes at least, and room for min_np ranks? */
-static bool suffice(const struct job *j, bool leaving)
+/* May the job go on with those nodes, min_nnodes at least and with room for min_np ranks?
+ * If not without the `leaving` ones, these stay while they work. */
+static bool nodes_suffice(const struct job *j, bool leaving)
 {
     struct ddp_err err;
     int nodes = 0, ranks = 0, cap;
@@ -80,12 +81,6 @@ static bool suffice(const struct job *j, bool leaving)
     }
     return j->opts->min_nnodes > 0 && nodes >= j->opts->min_nnodes &&
            ranks >= j->opts->min_np;
-}
-
-/* May nodes that are no longer offered be left out? Else they stay while they work. */
-static bool may_leave(const struct job *j)
-{
-    return suffice(j, false);
 }
 
 /* Places with a node; all, but for those that hosts have left while ranks ran. */
@@ -112,7 +107,7 @@ static bool pair(struct job *j, bool replace)
         while (k < j->alloc->nnodes && (taken[k] || !fits(j, &j->nodes[k], place)))
             k++;
         if (k == j->alloc->nnodes) {
-            enough = works(old) && !may_leave(j);
+            enough = works(old) && !nodes_suffice(j, false);
             continue;
         }
         taken[k] = true;
@@ -129,15 +124,9 @@ static bool pair(struct job *j, bool replace)
     return enough;
 }
 
-/* Are there enough nodes for an attempt with fewer? */
-static bool can_shrink(const struct job *j)
-{
-    return suffice(j, true);
-}
-
 bool job_has_enough(struct job *j)
 {
-    return j->plan && (pair(j, false) || can_shrink(j));
+    return j->plan && (pair(j, false) || nodes_suffice(j, true));
 }
 
 /* A node may be released and take a place: then it is not known yet. */
@@ -167,7 +156,7 @@ bool job_can_drop(const struct job *j)
     bool any = false;
     for (size_t i = 0; i < j->alloc->nnodes; i++)
         any |= j->nodes[i].leaving && j->nodes[i].place >= 0;
-    return any && may_leave(j);
+    return any && nodes_suffice(j, false);
 }
 
 /* Hosts that the first attempt needs. */
@@ -213,7 +202,7 @@ static void say_size(struct job *j, int before)
 static int plan_again(struct job *j, struct ddp_err *err)
 {
     int before = j->plan->nnodes;
-    bool keep = !may_leave(j);
+    bool keep = !nodes_suffice(j, false);
     for (size_t i = 0; i < j->alloc->nnodes; i++) {
         const struct job_node *n = &j->nodes[i];
         j->alloc->nodes[i].gone = !works(n) || (n->leaving && !keep);
@@ -228,7 +217,7 @@ static int plan_again(struct job *j, struct ddp_err *err)
 int job_replace_lost(struct job *j, struct ddp_err *err)
 {
     bool enough = pair(j, false);
-    if (!enough && !can_shrink(j))
+    if (!enough && !nodes_suffice(j, true))
         return err_set(err, "no host is left for the place of the lost one");
     if (enough)
         pair(j, true);

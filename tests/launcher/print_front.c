@@ -11,11 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static void on_line(const char *text, void *arg)
-{
-    puts(text);
-}
-
 static int print_names(char *const *lists)
 {
     struct ddp_err err;
@@ -42,7 +37,7 @@ int main(int argc, char **argv)
         return 0;
     }
     if (strcmp(what, "help") == 0)
-        help_show("all", on_line, NULL, &(struct ddp_err){""});
+        help_show("all", stdout, &(struct ddp_err){""});
     else
         contract_print(stdout);
     return 0;

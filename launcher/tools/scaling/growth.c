@@ -161,36 +161,25 @@ static const char *const meanings[SERIES_COUNT] = {
     "weak scaling: the same work for each rank",
 };
 
-void growth_print(const struct growth *t, void (*line)(const char *text, void *arg),
-                  void *arg)
+void growth_print(const struct growth *t, FILE *out)
 {
-    char text[160], rate[40];
+    char rate[40];
     for (size_t i = 0; i < t->n; i++) {
         const struct row *r = &t->rows[i];
         bool first = i == 0 || r->series != r[-1].series;
         if (first) {
-            if (i > 0)
-                line("", arg);
             const char *unit = *r->rate.unit ? r->rate.unit : "rate";
-            line(meanings[r->series], arg);
-            snprintf(text, sizeof text, "%8s %10s %14s %9s %11s", "ranks", "seconds",
-                     unit, "speed-up", "efficiency");
-            line(text, arg);
+            fprintf(out, "%s%s\n", i > 0 ? "\n" : "", meanings[r->series]);
+            fprintf(out, "%8s %10s %14s %9s %11s\n", "ranks", "seconds", unit, "speed-up",
+                    "efficiency");
         }
         if (r->rate.value > 0)
             format_rate(r->rate.value, rate, sizeof rate);
         else
             snprintf(rate, sizeof rate, "-");
-        snprintf(text, sizeof text, "%8d %10.2f %14s %9.2f %9.0f %%%s", r->ranks,
-                 r->seconds, rate, r->speedup, r->efficiency * 100,
-                 first ? "  the base" : "");
-        line(text, arg);
+        fprintf(out, "%8d %10.2f %14s %9.2f %9.0f %%%s\n", r->ranks, r->seconds, rate,
+                r->speedup, r->efficiency * 100, first ? "  the base" : "");
     }
-}
-
-static void to_file(const char *text, void *arg)
-{
-    fprintf(arg, "%s\n", text);
 }
 
 /* --- plot --------------------------------------------------------------------------- */
@@ -299,7 +288,7 @@ static int put_file(const struct growth *t, const char *path, bool csv,
     if (out && csv)
         write_csv(t, out);
     else if (out)
-        growth_print(t, to_file, out);
+        growth_print(t, out);
     bool bad = out && ferror(out);
     if (out && (fclose(out) != 0 || bad || rename(temporary, path) < 0))
         rc = err_errno(err, "cannot write '%s'", path);

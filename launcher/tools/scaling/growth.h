@@ -13,6 +13,8 @@
 #include "launcher/tools/scaling/rate.h"
 #include "launcher/tools/scaling/work.h"
 
+#include <stdio.h>
+
 struct row {
     enum series series;
     int ranks;
@@ -40,7 +42,6 @@ int growth_save(const struct growth *t, const char *folder, const char *title,
                 struct ddp_err *err);
 
 /* Print the table as text, one call per line. */
-void growth_print(const struct growth *t, void (*line)(const char *text, void *arg),
-                  void *arg);
+void growth_print(const struct growth *t, FILE *out);
 
 #endif

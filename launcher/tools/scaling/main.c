@@ -289,11 +289,6 @@ static int measure_size(struct measuring *m, enum series series, int ranks, bool
     return measure(m, series, ranks, both, arg, err);
 }
 
-static void on_line(const char *text, void *arg)
-{
-    puts(text);
-}
-
 static int start(struct measuring *m, const struct opts *opts, char *const *words,
                  struct ddp_err *err)
 {
@@ -323,7 +318,7 @@ static int scaling_run(const struct opts *opts, char *const *words, struct ddp_e
     } else if (rc == 0 && (rc = reserve_folder(&m, err)) == 0) {
         m.since_ms = now_ms();
         rc = for_each(&m, measure_size, &t, err);
-        growth_print(&t, on_line, NULL);
+        growth_print(&t, stdout);
         if (t.n > 0)
             printf("\nin %s: scaling.csv, scaling.txt, scaling.svg\n", m.folder);
     }

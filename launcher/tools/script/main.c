@@ -5,17 +5,12 @@
 
 #include <stdio.h>
 
-static void on_line(const char *text, void *arg)
-{
-    puts(text);
-}
-
 int tool_run(const struct opts *opts, char *const *argv, struct ddp_err *err)
 {
     if (!opts->list_sites) {
         cli_warn(opts);
         return script_run(opts, argv, err);
     }
-    site_list(on_line, NULL);
+    site_list(stdout);
     return 0;
 }

@@ -457,8 +457,6 @@ const struct partition *site_partition(const struct site *s, const char *name)
 
 /* --- --list-sites ------------------------------------------------------------------- */
 
-typedef void (*line_fn)(const char *text, void *arg);
-
 /* " with 4 GPUs, 64 cores each": what is known of a node. */
 static void say_node(const struct partition *p, char *out, size_t size)
 {
@@ -474,17 +472,16 @@ static void say_node(const struct partition *p, char *out, size_t size)
         snprintf(out + n, size - n, " each");
 }
 
-static void list_one(const char *name, const char *where, line_fn line, void *arg)
+static void list_one(const char *name, const char *where, FILE *out)
 {
     struct ddp_err err;
     struct site *s = site_read(where ? where : name, &err);
-    char *text =
-        s ? xasprintf("%-10s %-6s %s%s%s%s%s", name, schedulers[s->scheduler].name,
-                      s->title ? s->title : "", s->closed ? ", closed in " : "",
-                      s->closed ? s->closed : "", where ? "; " : "", where ? where : "")
-          : xasprintf("%-10s not usable: %s", name, err.text);
-    line(text, arg);
-    free(text);
+    if (s)
+        fprintf(out, "%-10s %-6s %s%s%s%s%s\n", name, schedulers[s->scheduler].name,
+                s->title ? s->title : "", s->closed ? ", closed in " : "",
+                s->closed ? s->closed : "", where ? "; " : "", where ? where : "");
+    else
+        fprintf(out, "%-10s not usable: %s\n", name, err.text);
     for (size_t i = 0; s && i < s->npartitions; i++) {
         const struct partition *p = &s->partitions[i];
         char limit[40], nodes[32] = "nodes", each[64];
@@ -493,11 +490,8 @@ static void list_one(const char *name, const char *where, line_fn line, void *ar
         if (p->nodes > 0)
             snprintf(nodes, sizeof nodes, "%d node%s", p->nodes,
                      p->nodes == 1 ? "" : "s");
-        text = xasprintf("           %-14s %9s%s%s%s%s", p->name, nodes, each,
-                         *limit ? ", at most " : "", limit,
-                         p->preemptible ? ", preemptible" : "");
-        line(text, arg);
-        free(text);
+        fprintf(out, "           %-14s %9s%s%s%s%s\n", p->name, nodes, each,
+                *limit ? ", at most " : "", limit, p->preemptible ? ", preemptible" : "");
     }
     site_destroy(s);
 }
@@ -508,7 +502,7 @@ static int is_ini(const struct dirent *d)
     return len > 4 && strcmp(d->d_name + len - 4, ".ini") == 0;
 }
 
-void site_list(line_fn line, void *arg)
+void site_list(FILE *out)
 {
     for (int i = 0; i < 2; i++) {
         struct dirent **found;
@@ -517,7 +511,7 @@ void site_list(line_fn line, void *arg)
         for (int k = 0; k < n; k++) {
             char *path = xasprintf("%s/%s", dir, found[k]->d_name);
             found[k]->d_name[strlen(found[k]->d_name) - 4] = '\0';
-            list_one(found[k]->d_name, path, line, arg);
+            list_one(found[k]->d_name, path, out);
             free(path);
             free(found[k]);
         }
@@ -529,7 +523,7 @@ void site_list(line_fn line, void *arg)
         if (strncmp(e->name, "site/", 5) != 0)
             continue;
         char *name = xstrndup(e->name + 5, strlen(e->name) - 9);
-        list_one(name, NULL, line, arg);
+        list_one(name, NULL, out);
         free(name);
     }
 }

@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 /* By enum scheduler. */
 extern const struct scheduler_facts {
@@ -71,7 +72,7 @@ void site_destroy(struct site *s); /* NULL is fine */
 /* Borrowed; NULL when the site has no such partition. */
 const struct partition *site_partition(const struct site *s, const char *name);
 
-/* Calls `line` for each site that site_read() knows by name: --list-sites. */
-void site_list(void (*line)(const char *text, void *arg), void *arg);
+/* Print the sites that site_read() knows by name: --list-sites. */
+void site_list(FILE *out);
 
 #endif

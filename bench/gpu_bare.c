@@ -23,7 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PLAYS = 20, MOST_ROUNDS = 1000, MOST_PARTS = 2 * CUDA_MAX_LAYERS };
+enum { PLAYS = 20, MOST_ROUNDS = 1000 };
 
 struct bare {
     struct model *model;
@@ -35,13 +35,13 @@ struct bare {
     float *weights, *grads;
     struct cuda_step *step; /* NULL unless the model is of tokens */
     int batch;
-    /* of the layers, in the order in which they are put */
-    cudaEvent_t at[MOST_PARTS + 1];
-    struct {
+    /* of the layers, forward and backward, in the order in which they are put */
+    cudaEvent_t *at; /* [most + 1] */
+    struct part {
         const char *layer;
         char phase;
-    } parts[MOST_PARTS];
-    int nparts;
+    } * parts; /* [most] */
+    int nparts, most;
 };
 
 static const char *const what = "a bare step";
@@ -119,6 +119,9 @@ static int bare_open(struct bare *b, const char *model, enum precision precision
     if (!b->model)
         return -1;
     model_init(b->model, 1);
+    b->most = 2 * model_layers(b->model);
+    b->at = xcalloc((size_t)b->most + 1, sizeof(cudaEvent_t));
+    b->parts = xcalloc((size_t)b->most, sizeof *b->parts);
     size_t bytes = model_param_count(b->model) * sizeof(float);
     if (check_cuda(cudaSetDevice(0), "cannot use the GPU", err) < 0 ||
         check_cuda(cudaStreamCreateWithFlags(&b->stream, cudaStreamNonBlocking), what,
@@ -231,7 +234,7 @@ static int note_layer(const char *layer, char phase, void *bare, struct ddp_err 
 static int time_layers(struct bare *b, struct ddp_err *err)
 {
     cudaGraphExec_t exec;
-    for (int i = 0; i <= MOST_PARTS && !b->at[MOST_PARTS]; i++) {
+    for (int i = 0; i <= b->most && !b->at[b->most]; i++) {
         if (check_cuda(cudaEventCreate(&b->at[i]), what, err) < 0)
             return -1;
     }

@@ -129,7 +129,6 @@ struct engine {
 
     struct bucket *buckets; /* owned; the last stage's first */
     size_t nbuckets;
-    bool settled; /* buckets were planned by measured times */
     bool apart;   /* the ranks' buffers (running means) differ since the last average */
     struct graph graphs[MAX_GRAPHS];
     int ngraphs;
@@ -328,11 +327,6 @@ static inline bool shares_out(const struct engine *e)
 void sums_plan(struct engine *e);
 /* Floats of one optimiser state on this rank. */
 size_t sums_state_floats(const struct stage *s);
-/* Plans buckets by time: measures steps without effect. Every rank calls it, before
- * the first push(). */
-int sums_settle(struct engine *e, struct ddp_err *err);
-void sums_plan_text(const struct engine *e, char *text, size_t size);
-void sums_use_plan(struct engine *e, const char *text);
 
 /* For layers_backward(): called when a range of a micro-batch's gradients is final. */
 int sums_ready(size_t offset, size_t count, void *stage, struct ddp_err *err);

@@ -190,29 +190,6 @@ static int no_wait(size_t offset, size_t count, void *arg, struct ddp_err *err)
     return 0;
 }
 
-/* Runs a product with its algorithm, or else with the first one of the library's list
- * that works, which the plan keeps: a library may refuse what it recommends. */
-static int settle(struct layers *net, const struct site *at, void *arg,
-                  struct ddp_err *err)
-{
-    struct ddp_err ignored;
-    struct algorithm *how = &at->plan->how[at->pass];
-    int rc = at->of->play(net, at->layer, at->plan, at->pass, err);
-    for (int next = 0; rc < 0 && layers_take(net, at, next, &ignored) == 0;
-         next = how->place + 1) {
-        cudaGetLastError();
-        rc = at->of->play(net, at->layer, at->plan, at->pass, &ignored);
-    }
-    return rc;
-}
-
-int layers_settle(struct layers *net, struct layers_plan *p, float *grads,
-                  struct ddp_err *err)
-{
-    net->grads = grads;
-    return layers_each_product(net, p, settle, NULL, err);
-}
-
 int layers_warm_up(struct layers *net, struct layers_plan *p, float *grads,
                    struct ddp_err *err)
 {
@@ -234,8 +211,9 @@ int layers_warm_up(struct layers *net, struct layers_plan *p, float *grads,
 const float *layers_find_bad(struct layers *net, int n, struct ddp_err *err)
 {
     float *found = net->room;
-    if (check_cuda(cudaMemsetAsync(found, 0, CUDA_PLACES * sizeof *found, net->stream),
-                   "looking for a bad number", err) < 0)
+    if (check_cuda(
+            cudaMemsetAsync(found, 0, layers_places(net) * sizeof *found, net->stream),
+            "looking for a bad number", err) < 0)
         return NULL;
     int64_t inputs = (int64_t)net->layers[0].inputs;
     if (net->x && !net->tokens)

@@ -24,9 +24,6 @@
 
 #include <stdbool.h>
 
-/* Most layers of a model on a device. */
-enum { CUDA_MAX_LAYERS = 400, CUDA_PLACES = 1 + 3 * CUDA_MAX_LAYERS };
-
 struct layers;      /* layers, activations for up to max_batch */
 struct layers_plan; /* the layers for n samples; owned by its net */
 

@@ -1,5 +1,5 @@
-/* worker/cuda/layers_impl.h - shared by the files of a net: layers_make.c and
- * layers.c, which call products; conv.c and product.c, which implement them
+/* worker/cuda/layers_impl.h - shared by the files of a net: layers_make.c,
+ * layers.c and plan.c, which call products; conv.c and product.c, which implement them
  * (products.h); and autotune.c, which chooses the algorithms
  */
 #ifndef WORKER_CUDA_LAYERS_IMPL_H
@@ -39,8 +39,8 @@ struct layer {
 struct layers_plan {
     struct layers_plan *next;
     int n;
-    bool warm; /* all its products have run once */
-    struct layer_plan layers[CUDA_MAX_LAYERS + LOGITS];
+    bool warm;                  /* all its products have run once */
+    struct layer_plan layers[]; /* as a net's */
 };
 
 /* A convolution, whose plans are kept as long as the net, since captured graphs use
@@ -63,9 +63,9 @@ struct layers {
     cublasLtHandle_t blas;
     cudnnHandle_t dnn;
     int nlayers;
-    struct layer layers[CUDA_MAX_LAYERS + LOGITS];
-    float *weights; /* borrowed */
-    char *narrow;   /* weights converted to `type`; the same block in fp32 */
+    struct layer *layers; /* owned, [nlayers + LOGITS] */
+    float *weights;       /* borrowed */
+    char *narrow;         /* weights converted to `type`; the same block in fp32 */
     float *buffers;
     float *grads;     /* of the micro-batch in flight */
     void *x, *z, *dw; /* input; a convolution's product and its gradient; a filter's
@@ -73,7 +73,7 @@ struct layers {
     /* gradients of activations; the last is the logits' */
     void *slots[MODEL_MAX_SLOTS + 1];
     float *losses; /* per token: the loss, and whether it was predicted correctly */
-    float *room;   /* for partial sums */
+    float *room;   /* for partial sums, and the places of bad numbers */
     void *workspace;
     size_t workspace_bytes;     /* WORKSPACE, or more if a convolution needs it */
     struct layers_plan *plans;  /* owned, the latest first; a view uses the owner's */
@@ -167,8 +167,15 @@ static inline float kept_scale(const struct layers *net, const struct layer *l)
     return drop > 0 ? rng_keep_scale(drop) : 1;
 }
 
-/* layers.c: runs each of a plan's products once, with an algorithm that its library
- * accepts. */
+/* The places that layers_find_bad() looks at. */
+static inline size_t layers_places(const struct layers *net)
+{
+    return 1 + 3 * (size_t)net->nlayers;
+}
+
+/* ---- plan.c ---- */
+
+/* Runs each of a plan's products once, with an algorithm that its library accepts. */
 int layers_settle(struct layers *net, struct layers_plan *p, float *grads,
                   struct ddp_err *err);
 
@@ -186,8 +193,7 @@ typedef int (*product_fn)(struct layers *net, const struct site *at, void *arg,
                           struct ddp_err *err);
 int layers_each_product(struct layers *net, struct layers_plan *p, product_fn one,
                         void *arg, struct ddp_err *err);
-/* Makes the plan take the first algorithm from this place of the list on that it can. */
-int layers_take(struct layers *net, const struct site *at, int place,
-                struct ddp_err *err);
+/* Frees all plans of a net that is no view. */
+void layers_forget_plans(struct layers *net);
 
 #endif

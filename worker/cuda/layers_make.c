@@ -1,4 +1,4 @@
-/* worker/cuda/layers_make.c - see layers.h: shapes, memory and plans; launches nothing
+/* worker/cuda/layers_make.c - see layers.h: shapes and memory; launches nothing
  *
  * The layers, their shapes and the slots of their gradients come from the host's
  * compiled model (model_op() in worker/nn/model.h).
@@ -10,123 +10,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- a plan ---- */
-
-static void product_free(const struct product *p)
-{
-    cublasLtMatrixLayout_t layouts[] = {p->a, p->b, p->d};
-    if (p->op)
-        cublasLtMatmulDescDestroy(p->op);
-    for (size_t i = 0; i < ARRAY_LEN(layouts); i++) {
-        if (layouts[i])
-            cublasLtMatrixLayoutDestroy(layouts[i]);
-    }
-}
-
-static void plan_free(struct layers_plan *p)
-{
-    for (int i = 0; i < (CUDA_MAX_LAYERS + LOGITS) * PASSES; i++)
-        product_free(&p->layers[i / PASSES].products[i % PASSES]);
-    free(p);
-}
-
-int layers_each_product(struct layers *net, struct layers_plan *p, product_fn one,
-                        void *arg, struct ddp_err *err)
-{
-    for (int i = net->from; i < products_end(net) && p->n > 0; i++) {
-        const struct layer *l = &net->layers[i];
-        struct site at = {l->op->products, l, &p->layers[i], 0, ""};
-        for (; at.of && at.plan->n > 0 && at.pass < PASSES; at.pass++) {
-            if (!has_product(l, at.pass))
-                continue;
-            at.of->key(net, l, at.plan->n, at.pass, at.key, sizeof at.key);
-            int rc = one(net, &at, arg, err);
-            if (rc != 0)
-                return rc;
-        }
-    }
-    return 0;
-}
-
-int layers_take(struct layers *net, const struct site *at, int place, struct ddp_err *err)
-{
-    int rc = 0;
-    struct algorithm *how = &at->plan->how[at->pass];
-    for (how->place = place; rc == 0; how->place += rc == 0)
-        rc = at->of->build(net, at->layer, at->plan, at->pass, how, err);
-    return rc < 0 ? -1 : 0;
-}
-
-/* The place that was chosen for a product, or -1. */
-static int chosen_place(const struct layers *net, const struct site *at)
-{
-    const char *place = net->choices ? strv_env_get(net->choices, at->key) : NULL;
-    return place && *place ? atoi(place) : -1;
-}
-
-/* True if the product's algorithm has become the one that was chosen. */
-static bool take_chosen(struct layers *net, const struct site *at)
-{
-    struct algorithm *mine = &at->plan->how[at->pass];
-    struct algorithm how = {.place = chosen_place(net, at)};
-    struct ddp_err ignored;
-    bool taken = how.place >= 0 && how.place != mine->place &&
-                 at->of->build(net, at->layer, at->plan, at->pass, &how, &ignored) > 0;
-    if (taken)
-        *mine = how;
-    return taken;
-}
-
-static int plan_product(struct layers *net, const struct site *at, void *arg,
-                        struct ddp_err *err)
-{
-    TRY(at->of->describe(net, at->layer, at->plan, at->pass, at->key, err));
-    at->plan->how[at->pass].place = -1;
-    return take_chosen(net, at) ? 0 : layers_take(net, at, 0, err);
-}
-
-static int choose_again(struct layers *net, const struct site *at, void *arg,
-                        struct ddp_err *err)
-{
-    *(bool *)arg |= take_chosen(net, at);
-    return 0;
-}
-
-int layers_choose(struct layers *net, const struct strv *choices, float *grads,
-                  struct ddp_err *err)
-{
-    net->choices = choices;
-    for (struct layers_plan *p = net->plans; p; p = p->next) {
-        bool changed = false;
-        TRY(layers_each_product(net, p, choose_again, &changed, err));
-        if (changed)
-            TRY(layers_settle(net, p, grads, err));
-    }
-    return 0;
-}
-
-struct layers_plan *layers_plan(struct layers *net, int n, struct ddp_err *err)
-{
-    if (net->of)
-        return layers_plan(net->of, n, err);
-    struct layers_plan *p = net->plans;
-    while (p && p->n != n)
-        p = p->next;
-    if (p)
-        return p;
-    p = xcalloc(1, sizeof *p);
-    p->n = n;
-    for (int i = net->from; i < products_end(net); i++)
-        p->layers[i].n = i < net->nlayers ? n : logits_rows(net, &net->layers[i], n);
-    if (layers_each_product(net, p, plan_product, NULL, err) < 0) {
-        plan_free(p);
-        return NULL;
-    }
-    p->next = net->plans;
-    net->plans = p;
-    return p;
-}
 
 /* ---- shapes ---- */
 
@@ -240,7 +123,7 @@ static bool crosses(const struct layers *net, int of, int cut)
 static int take_slots(struct layers *net, struct device_memory *memory,
                       struct ddp_err *err)
 {
-    int slots[CUDA_MAX_LAYERS];
+    int *slots = xcalloc((size_t)net->nlayers, sizeof *slots);
     size_t sizes[MODEL_MAX_SLOTS] = {0};
     size_t each = (size_t)net->settings.max_batch * type_size(net->type);
     model_slots(net->host, net->from, net->to, slots);
@@ -250,6 +133,7 @@ static int take_slots(struct layers *net, struct device_memory *memory,
         if (l->slot >= 0 && l->outputs > sizes[l->slot])
             sizes[l->slot] = l->outputs;
     }
+    free(slots);
     for (int i = 0; i < MODEL_MAX_SLOTS; i++) {
         if (sizes[i])
             TRY(device_alloc(memory, "their gradients", sizes[i] * each, &net->slots[i],
@@ -346,19 +230,11 @@ static int take_all(struct layers *net, struct device_memory *memory, struct ddp
     TRY(take_buffers(net, memory, err));
     TRY(take_activations(net, memory, err));
     TRY(take_slots(net, memory, err));
-    TRY(device_alloc(memory, "workspace", CUDA_ROOM * sizeof(float), &net->room, err));
+    size_t room = layers_places(net) > CUDA_ROOM ? layers_places(net) : CUDA_ROOM;
+    TRY(device_alloc(memory, "workspace", room * sizeof(float), &net->room, err));
     if (net->tokens)
         TRY(seq_make(net, memory, err));
     return take_workspace(net, memory, err);
-}
-
-static int check_size(const struct model *model, struct ddp_err *err)
-{
-    int layers = model_layers(model);
-    return layers > CUDA_MAX_LAYERS
-               ? err_set(err, "model '%s' has %d layers; the cuda engine takes %d",
-                         model_type(model)->name, layers, CUDA_MAX_LAYERS)
-               : 0;
 }
 
 struct layers *layers_create(struct model *model, struct layers_settings settings,
@@ -369,12 +245,11 @@ struct layers *layers_create(struct model *model, struct layers_settings setting
                                            [PRECISION_BF16] = CUDA_BF16,
                                            [PRECISION_TF32] = CUDA_F32,
                                            [PRECISION_FP16] = CUDA_F16};
-    if (check_size(model, err) < 0)
-        return NULL;
     struct layers *net = xcalloc(1, sizeof *net);
     net->settings = settings;
     net->type = types[settings.precision];
     net->host = model;
+    net->layers = xcalloc((size_t)model_layers(model) + LOGITS, sizeof *net->layers);
     net->tokens = model_type(model)->task == TASK_TOKENS;
     net->from = settings.from;
     net->to = settings.to ? settings.to : model_layers(model);
@@ -395,10 +270,13 @@ struct layers *layers_create_view(struct layers *of, struct device_memory *memor
                                   struct ddp_err *err)
 {
     struct layers *net = xcalloc(1, sizeof *net);
+    size_t n = (size_t)of->nlayers + LOGITS;
     *net = *of;
     net->of = of;
+    net->layers = xcalloc(n, sizeof *net->layers);
+    memcpy(net->layers, of->layers, n * sizeof *net->layers);
     if (take_activations(net, memory, err) < 0 || take_slots(net, memory, err) < 0) {
-        free(net);
+        layers_destroy(net);
         return NULL;
     }
     return net;
@@ -408,20 +286,14 @@ void layers_destroy(struct layers *net)
 {
     if (!net)
         return;
-    if (net->of) {
-        free(net);
-        return;
+    if (!net->of) {
+        layers_forget_plans(net);
+        if (net->dnn)
+            cudnnDestroy(net->dnn);
+        if (net->blas)
+            cublasLtDestroy(net->blas);
     }
-    while (net->plans) {
-        struct layers_plan *p = net->plans;
-        net->plans = p->next;
-        plan_free(p);
-    }
-    conv_forget(net);
-    if (net->dnn)
-        cudnnDestroy(net->dnn);
-    if (net->blas)
-        cublasLtDestroy(net->blas);
+    free(net->layers);
     free(net);
 }
 

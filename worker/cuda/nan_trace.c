@@ -7,7 +7,10 @@
  */
 #include "worker/cuda/engine_impl.h"
 
+#include "common/mem.h"
+
 #include <math.h>
+#include <stdlib.h>
 
 static const char *const what = "looking for a bad number";
 
@@ -20,35 +23,34 @@ static int see(struct stage *s, struct ddp_err *err)
     return comm_await(e->comm, s->left, e->job.timeout_ms, what, err);
 }
 
+/* Gets the stage's part of model_tell_place()'s places. */
 static int look(struct stage *s, int k, float *found, struct ddp_err *err)
 {
-    float here[CUDA_PLACES];
+    int from = s->from == 0 ? 0 : 1 + 3 * s->from, n = 1 + 3 * s->to - from;
     TRY(stage_enter(s, err));
     const float *at = layers_find_bad(s->sets[0].net, k, err);
-    if (!at || see(s, err) < 0 ||
-        check_cuda(cudaMemcpy(here, at, sizeof here, cudaMemcpyDeviceToHost), what, err) <
-            0)
+    if (!at || see(s, err) < 0)
         return -1;
-    for (int i = 0; i < CUDA_PLACES; i++)
-        found[i] += here[i];
-    return 0;
+    return check_cuda(cudaMemcpy(found + from, at + from, (size_t)n * sizeof *found,
+                                 cudaMemcpyDeviceToHost),
+                      what, err);
 }
 
 /* Checks k samples from `from` on, of micro-batch `batch`. */
 static int look_at(struct engine *e, int from, int k, int batch,
                    struct engine_result *result, struct ddp_err *err)
 {
-    float found[CUDA_PLACES] = {0};
-    TRY(stages_forward(e, from, k, true, batch, err));
-    for (int i = 0; i < e->nstages; i++)
-        TRY(look(&e->stages[i], k, found, err));
-    if (k < 1 || isfinite(result->loss))
-        return 0;
-    for (int i = 0; i < CUDA_PLACES && !*result->where; i++)
-        if (found[i] > 0)
+    int places = 1 + 3 * model_layers(e->job.model);
+    float *found = xcalloc((size_t)places, sizeof *found);
+    int rc = stages_forward(e, from, k, true, batch, err);
+    for (int i = 0; i < e->nstages && rc == 0; i++)
+        rc = look(&e->stages[i], k, found, err);
+    for (int i = 0; rc == 0 && k > 0 && !isfinite(result->loss) && i < places; i++)
+        if (found[i] > 0 && !*result->where)
             result->depth =
                 model_tell_place(e->job.model, i, result->where, sizeof result->where);
-    return 0;
+    free(found);
+    return rc;
 }
 
 static int bring_back(struct engine *e, const struct slot *slot, struct ddp_err *err)

@@ -360,7 +360,6 @@ static int join(struct engine *e, int rc, struct ddp_err *err)
         return -1;
     for (int i = 0; i < e->nstages && engine_shares_norms(&e->job); i++)
         layers_share_norms(e->stages[i].sets[0].net, sums_norm, &e->stages[i]);
-    TRY(sums_settle(e, err));
     return stage_enter(first_of(e), err);
 }
 

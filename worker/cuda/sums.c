@@ -10,16 +10,12 @@
  * With a sharded optimiser a bucket is reduce-scattered: each rank gets the sums of an
  * even part. The remainder, a few floats per bucket, is summed and updated by every
  * rank. Then the weights are gathered.
- *
- * Buckets by time: before the first step, some steps are run and timed without effect.
  */
 #include "worker/cuda/engine_impl.h"
 
 #include "common/mem.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 static const char *const what = "a step";
 
@@ -90,36 +86,6 @@ size_t sums_state_floats(const struct stage *s)
     for (size_t i = 0; i < s->npieces; i++)
         all += s->pieces[i].count;
     return all;
-}
-
-void sums_plan_text(const struct engine *e, char *text, size_t size)
-{
-    bucket_plan_write(e->buckets, e->settled ? e->nbuckets : 0, text, size);
-}
-
-/* Does a bucket begin at each stage's first parameter? */
-static bool fits_stages(const struct engine *e, const struct bucket *plan, size_t n)
-{
-    int ends = 0;
-    for (size_t i = 0; i < n; i++) {
-        for (int k = 0; k < e->nstages; k++)
-            ends += plan[i].offset == e->stages[k].part.offset;
-    }
-    return ends == e->nstages;
-}
-
-/* Must be called before any graph is captured, since graphs contain the plan. */
-void sums_use_plan(struct engine *e, const char *text)
-{
-    size_t nparams;
-    struct bucket plan[2 * CUDA_MAX_LAYERS];
-    model_params(e->job.model, &nparams);
-    size_t n = bucket_plan_read(text, model_param_count(e->job.model), nparams, plan);
-    if (n == 0 || !e->settled || e->ngraphs > 0 || !fits_stages(e, plan, n))
-        return;
-    memcpy(e->buckets, plan, n * sizeof *plan);
-    e->nbuckets = n;
-    deal_buckets(e);
 }
 
 /* ---- in a step ---- */
@@ -264,106 +230,5 @@ int sums_warm_up(struct engine *e, struct ddp_err *err)
 {
     for (int i = e->nstages - 1; i >= 0 && e->comm && e->ngraphs == 0; i--)
         TRY(warm_up(&e->stages[i], err));
-    return 0;
-}
-
-/* ---- buckets by time ---- */
-
-enum { REHEARSALS = 2 };
-
-struct rehearsal {
-    struct stage *s;
-    /* in the order in which they become final */
-    struct bucket pieces[2 * CUDA_MAX_LAYERS];
-    cudaEvent_t at[2 * CUDA_MAX_LAYERS + 2]; /* and two more */
-    size_t n;
-};
-
-static int note(size_t offset, size_t count, void *arg, struct ddp_err *err)
-{
-    struct rehearsal *r = arg;
-    r->pieces[r->n] = (struct bucket){offset, count};
-    return check_cuda(cudaEventRecord(r->at[r->n++], r->s->main), "rehearsing", err);
-}
-
-static int seconds_between(cudaEvent_t a, cudaEvent_t b, double *out, struct ddp_err *err)
-{
-    float ms = 0;
-    TRY(check_cuda(cudaEventElapsedTime(&ms, a, b), "rehearsing", err));
-    *out = (double)ms / 1000;
-    return 0;
-}
-
-/* When each piece is final, relative to the start of the stage's last backward; by the
- * last trial step. */
-static int rehearse(struct rehearsal *r, cudaEvent_t begin, double *ready,
-                    struct ddp_err *err)
-{
-    struct stage *s = r->s;
-    struct layers *net = s->sets[0].net;
-    struct layers_plan *plan = layers_plan(net, s->e->max_micro, err);
-    for (int i = 0; plan && i < REHEARSALS; i++) {
-        r->n = 0;
-        TRY(layers_forward(net, plan, s->in, 0, err));
-        TRY(check_cuda(cudaEventRecord(begin, s->main), "rehearsing", err));
-        TRY(layers_backward(net, plan, s->grads, note, r, err));
-    }
-    if (!plan || check_cuda(cudaEventRecord(s->summed, s->main), "rehearsing", err) < 0 ||
-        comm_await(s->e->comm, s->summed, s->e->job.timeout_ms, "rehearsing", err) < 0)
-        return -1;
-    for (size_t i = 0; i < r->n; i++)
-        TRY(seconds_between(begin, r->at[i], &ready[i], err));
-    return 0;
-}
-
-/* Measures the reduction of so many floats. */
-static int time_sum(struct stage *s, size_t count, const cudaEvent_t at[2],
-                    double *seconds, struct ddp_err *err)
-{
-    struct engine *e = s->e;
-    for (int i = 0; i < REHEARSALS; i++) {
-        TRY(check_cuda(cudaEventRecord(at[0], s->main), "rehearsing", err));
-        TRY(comm_all_reduce(e->comm, s->lane, s->grads - CUDA_HEAD, count, DDP_F32,
-                            s->main, err));
-        TRY(check_cuda(cudaEventRecord(at[1], s->main), "rehearsing", err));
-        TRY(comm_await(e->comm, at[1], e->job.timeout_ms, "rehearsing", err));
-    }
-    return seconds_between(at[0], at[1], seconds, err);
-}
-
-static int settle(struct stage *s, struct ddp_err *err)
-{
-    struct rehearsal r = {.s = s, .n = 0};
-    double times[2 * CUDA_MAX_LAYERS + 2] = {0};
-    const cudaEvent_t *begin = &r.at[s->part.n];
-    size_t n = 0;
-    int rc = stage_enter(s, err);
-    for (size_t i = 0; i < s->part.n + 2 && rc == 0; i++)
-        rc = check_cuda(cudaEventCreate(&r.at[i]), "rehearsing", err);
-    if (rc == 0)
-        rc = rehearse(&r, *begin, times, err);
-    if (rc == 0)
-        rc = time_sum(s, CUDA_HEAD, begin, &times[r.n], err);
-    if (rc == 0)
-        rc = time_sum(s, CUDA_HEAD + s->part.count, begin, &times[r.n + 1], err);
-    if (rc == 0)
-        rc = bucket_plan_agreed(s->e->job.group, r.pieces, times, r.n,
-                                s->e->buckets + s->e->nbuckets, &n, err);
-    s->e->nbuckets += n;
-    for (size_t i = 0; i < ARRAY_LEN(r.at) && r.at[i]; i++)
-        cudaEventDestroy(r.at[i]);
-    return rc;
-}
-
-int sums_settle(struct engine *e, struct ddp_err *err)
-{
-    /* pieces planned by size stay, since the optimiser's state depends on them */
-    if (!e->comm || !e->job.buckets.timed || !e->job.buckets.overlap || shares_out(e))
-        return 0;
-    e->nbuckets = 0;
-    for (int i = e->nstages - 1; i >= 0; i--)
-        TRY(settle(&e->stages[i], err));
-    e->settled = true;
-    deal_buckets(e);
     return 0;
 }

@@ -66,8 +66,9 @@ def program(job, flags):
 def in_slurm(job):
     per_host = -(-job.np // len(job.hosts))
     return ["salloc", "-Q", "-p", "all", "-w", ",".join(h.name for h in job.hosts), "-n", str(job.np),
-            f"--ntasks-per-node={per_host}", "--oversubscribe", f"{job.lane.lab.bin}/ddprun", "-np",
-            str(job.np), *job.options, *program(job, job.flags)]
+            f"--ntasks-per-node={per_host}", "--oversubscribe",
+            "sh", "-c", '"$@"; exit $?', "sh",  # salloc's own code is 0 if SIGINT kills its command
+            f"{job.lane.lab.bin}/ddprun", "-np", str(job.np), *job.options, *program(job, job.flags)]
 
 
 def in_sge(job):

@@ -3,6 +3,7 @@
 
 #include "common/err.h"
 #include "common/group_guard.h"
+#include "common/limit.h"
 #include "common/mem.h"
 #include "common/signame.h"
 #include "common/tail.h"
@@ -34,7 +35,7 @@ struct shell_command {
     char *data;                  /* owned: its stdout */
     size_t n, most;
     struct tail last;    /* owned: the last part of its stderr */
-    struct event *limit; /* owned */
+    struct limit *limit; /* owned */
     int64_t limit_ms;
     bool late, too_long;
     shell_command_fn ended;
@@ -86,7 +87,7 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
     read_piece(arg);
 }
 
-static void on_limit(evutil_socket_t fd, short what, void *arg)
+static void on_limit(void *arg)
 {
     struct shell_command *c = arg;
     c->late = true;
@@ -129,7 +130,7 @@ static void on_ended(pid_t pid, int status, int64_t at_ns, const struct rusage *
         ;
     for (int i = 0; i < SAID_MOST / PIECE + 1 && read_piece(&c->said); i++)
         ;
-    event_del(c->limit);
+    limit_stop(c->limit);
     char *trouble = trouble_of(c, status);
     char *out = c->data;
     size_t n = c->n;
@@ -182,7 +183,7 @@ struct shell_command *shell_command_start(struct loop *loop, struct reap *reap,
                                 .guard = {.fd = -1},
                                 .ended = ended,
                                 .arg = arg};
-    c->limit = loop_timer(loop, on_limit, c);
+    c->limit = limit_create(loop, on_limit, c);
     int rc = pipe2(out, O_CLOEXEC) == 0 && pipe2(said, O_CLOEXEC) == 0
                  ? spawn(c, spec, loop, out, said)
                  : -1;
@@ -200,7 +201,7 @@ struct shell_command *shell_command_start(struct loop *loop, struct reap *reap,
         return NULL;
     }
     reap_watch(reap, c->pid, on_ended, c);
-    loop_arm(c->limit, spec->limit_ms);
+    limit_arm(c->limit, spec->limit_ms);
     return c;
 }
 
@@ -227,6 +228,6 @@ void shell_command_destroy(struct shell_command *c)
     loop_close_fd(&c->said.event, &c->said.fd);
     free(c->data);
     free(c->last.ring);
-    loop_free(c->limit);
+    limit_destroy(c->limit);
     free(c);
 }

@@ -113,6 +113,35 @@ LOOP_TEST(a_command_has_a_time_limit_and_a_bound, ARRAY_LEN(commands))
     child_finish();
 }
 
+static void on_block(evutil_socket_t fd, short what, void *arg)
+{
+    usleep(4000 * 1000);
+}
+
+TEST(a_limit_does_not_count_time_in_which_this_process_did_not_run)
+{
+    struct ddp_err err;
+    struct outcome o = {.loop = loop_create(&err)};
+    struct reap *reap = reap_create(o.loop, &err);
+    ck_ok(child_init(&err), err);
+    const struct shell_command_spec spec = {
+        .text = "sleep 4.5; echo done", .limit_ms = 3000, .most = 4096};
+    struct event *block = loop_timer(o.loop, on_block, NULL);
+    loop_arm(block, 10);
+    struct shell_command *c =
+        shell_command_start(o.loop, reap, &spec, on_ended, &o, &err);
+    ck_assert_ptr_nonnull(c);
+    loop_run(o.loop);
+    ck_assert_ptr_null(o.trouble);
+    ck_assert_str_eq(o.output, "done\n");
+    free(o.output);
+    shell_command_destroy(c);
+    loop_free(block);
+    reap_destroy(reap);
+    loop_destroy(o.loop);
+    child_finish();
+}
+
 TEST(a_command_that_is_not_wanted_any_more_is_killed)
 {
     struct ddp_err err;

@@ -13,21 +13,21 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-enum { TAG = 0x7065, MAGIC = 0x31736464 }; /* change MAGIC whenever struct part changes */
+enum { TAG = 0x7065, MAGIC = 0x32736464 }; /* change MAGIC whenever struct part changes */
 
 /* A part: this header, the pieces, the weights of each, its optimiser states one after
  * the other, the buffers. */
 struct part {
     uint64_t magic, bytes;
     uint64_t set; /* drawn by each attempt: parts of two attempts never form a set */
-    uint64_t step, seed, position, updates, floats;
-    int64_t epoch;
+    struct train_state at;
+    uint64_t updates, floats;
     int32_t part, parts;
     float loss_scale;
     uint32_t good_steps;
     uint32_t npieces, nstates;
     uint64_t count, nbuffers; /* floats: of the pieces, of the buffers */
-    char model[128], optimizer[16], buckets[1024];
+    char model[128], optimizer[16];
 };
 
 /* An entry of the list of all ranks' parts. */
@@ -174,12 +174,9 @@ static struct part head_of(const struct peers *p, const struct replica *run,
     struct rank_piece piece;
     struct part h = {.magic = MAGIC,
                      .set = p->set,
-                     .step = at->step,
-                     .seed = at->seed,
-                     .position = at->position,
+                     .at = *at,
                      .updates = run->optim->steps,
                      .floats = run->floats,
-                     .epoch = at->epoch,
                      .part = p->rank,
                      .parts = p->size,
                      .loss_scale = run->optim->loss_scale,
@@ -188,7 +185,6 @@ static struct part head_of(const struct peers *p, const struct replica *run,
                      .nbuffers = run->nbuffers};
     snprintf(h.model, sizeof h.model, "%s", run->model);
     snprintf(h.optimizer, sizeof h.optimizer, "%s", run->optim->type->name);
-    memcpy(h.buckets, at->buckets, sizeof h.buckets);
     for (; shard_piece(run->optim, p->reducer, h.npieces, &piece); h.npieces++)
         h.count += piece.at.count;
     h.bytes = bytes_of(&h);
@@ -236,7 +232,7 @@ static bool fits(const struct part *h, const struct replica *run)
            h->part < h->parts && h->npieces <= h->floats && h->floats == run->floats &&
            h->nbuffers == run->nbuffers &&
            h->nstates == (uint32_t)states_of(run->optim) &&
-           memchr(h->buckets, 0, sizeof h->buckets) &&
+           memchr(h->at.buckets, 0, sizeof h->at.buckets) &&
            strncmp(h->model, run->model, sizeof h->model - 1) == 0 &&
            strncmp(h->optimizer, run->optim->type->name, sizeof h->optimizer) == 0;
 }
@@ -259,18 +255,14 @@ static int unpack(const char *message, size_t bytes, const struct replica *run,
     const struct part *h = (const void *)message;
     const struct bucket *pieces = (const void *)(h + 1);
     if (!fits(h, run) || h->bytes != bytes || !pieces_fit(h, pieces))
-        return err_set(err, "a part of step %" PRIu64 " in memory is damaged", h->step);
+        return err_set(err, "a part of step %" PRIu64 " in memory is damaged",
+                       h->at.step);
     const char *from = take(h, pieces, (const char *)(pieces + h->npieces), run->weights);
     for (uint32_t k = 0; k < h->nstates; k++)
         from = take(h, pieces, from, optim_whole(run->optim, (int)k));
     if (run->nbuffers)
         memcpy(run->buffers, from, run->nbuffers * sizeof(float));
-    *at = (struct train_state){.step = h->step,
-                               .seed = h->seed,
-                               .epoch = h->epoch,
-                               .position = h->position,
-                               .ranks = h->parts};
-    memcpy(at->buckets, h->buckets, sizeof at->buckets);
+    *at = h->at;
     run->optim->steps = h->updates;
     run->optim->loss_scale = h->loss_scale;
     run->optim->good_steps = h->good_steps;
@@ -293,7 +285,7 @@ static struct entry *list_own(const struct peers *p, const struct replica *run,
             continue;
         v = xrealloc(v, (size_t)*n + 1, sizeof *v);
         v[(*n)++] =
-            (struct entry){h.step, h.set, h.bytes, at, h.part, h.parts, p->rank, half};
+            (struct entry){h.at.step, h.set, h.bytes, at, h.part, h.parts, p->rank, half};
     }
     return v;
 }

@@ -3,6 +3,7 @@
 #include "launcher/agent/relay.h"
 
 #include "common/log.h"
+#include "common/err.h"
 #include "common/mem.h"
 #include "launcher/link/bootstrap.h"
 #include "launcher/link/merge.h"
@@ -231,6 +232,7 @@ struct relay *relay_listen(struct loop *loop, unsigned self, int port,
     }
     if (r->acceptor)
         return r;
+    err_prefix(err, "agents cannot call back");
     relay_destroy(r);
     return NULL;
 }

@@ -224,8 +224,8 @@ int peer_listener_open(struct peer_listener *l, const struct peer_key *k,
                                              .allowed = l->allowed ? is_allowed : NULL};
     l->acceptor = acceptor_create(l->loop, &k->key, &options, on_accepted, l, err);
     if (!l->acceptor)
-        return err_prefix(err, "cannot listen for peers; choose another port with "
-                               "--master-port on all of them");
+        return err_prefix(err, "the instances of ddprun cannot meet at this port "
+                               "(--master-port chooses another, the same on each host)");
     return k->meeting_file ? write_meeting_file(l, k, err) : 0;
 }
 

@@ -241,7 +241,6 @@ struct acceptor *acceptor_create(struct loop *loop, const struct secret *key,
     a->max = CALLERS_MAX + options->expected;
     int fd = sock_listen(NULL, options->port, &a->port, err);
     if (fd < 0) {
-        err_prefix(err, "agents cannot call back");
         acceptor_destroy(a);
         return NULL;
     }

@@ -554,8 +554,10 @@ struct node_starter *node_starter_create(struct loop *loop, struct reap *reap,
         node_starter_destroy(s);
         return NULL;
     }
-    if (!s->path ||
-        !(s->acceptor = acceptor_create(loop, key, &where, on_accepted, s, err))) {
+    if (s->path &&
+        !(s->acceptor = acceptor_create(loop, key, &where, on_accepted, s, err)))
+        err_prefix(err, "agents cannot call back");
+    if (!s->acceptor) {
         node_starter_destroy(s);
         return NULL;
     }

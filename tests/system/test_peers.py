@@ -116,6 +116,15 @@ class ByHand(Peers):
         self.assertIn("this is node 2 of 3", others[0].err)
         self.assertEqual(os.listdir(self.path(".ddprun")), [])
 
+    def test_a_port_that_is_taken(self):
+        with socket.create_server(("", self.port)):
+            head = self.node(0, 2, "true")
+            head.wait()
+        self.assert_ended(head, 125)
+        self.assertRegex(head.err, "^ddprun: the instances of ddprun cannot meet at this port \\(--master-port "
+                         f"chooses another, the same on each host\\): cannot listen on port {self.port}: "
+                         r"Address already in use by python.* \(pid \d+\)\n$")
+
     def test_all_instances_end_with_the_code_of_a_failure(self):
         launches = self.nodes(3, "sh", "-c", "[ $RANK = 2 ] && exit 9; exec sleep 60")
         self.all_end(launches, 9)

@@ -82,6 +82,13 @@ static const struct host *host_of(const struct start *st)
     return &st->starter->hosts->hosts[st->node];
 }
 
+static void start_move(struct start *st, enum start_state to)
+{
+    st->starter->starting -= st->state == START_RUNS;
+    st->starter->starting += to == START_RUNS;
+    st->state = to;
+}
+
 /* --- the end of a start ------------------------------------------------------------- */
 
 static void start_let_go(struct start *st)
@@ -95,9 +102,7 @@ static void start_fail(struct start *st, const char *line)
     struct node_starter *s = st->starter;
     if (st->state == START_FAILED || st->state == START_JOINED)
         return;
-    if (st->state == START_RUNS)
-        s->starting--;
-    st->state = START_FAILED;
+    start_move(st, START_FAILED);
     start_let_go(st);
     log_debug("%s", line);
     s->events.failed(st->node, line, s->arg);
@@ -348,8 +353,7 @@ static void go_at_once(struct node_starter *s)
             nodes[n++] = s->first;
     }
     for (size_t i = 0; i < n; i++)
-        s->starts[nodes[i]].state = START_RUNS;
-    s->starting += (unsigned)n;
+        start_move(&s->starts[nodes[i]], START_RUNS);
     transport_batches(s->transport, s->hosts, nodes, n, run_together, s);
     free(nodes);
 }
@@ -366,8 +370,7 @@ void node_starter_go(struct node_starter *s)
         struct start *st = &s->starts[s->first++];
         if (st->state != START_QUEUED)
             continue;
-        st->state = START_RUNS;
-        s->starting++;
+        start_move(st, START_RUNS);
         start_run(st);
     }
     s->going = false;
@@ -375,7 +378,7 @@ void node_starter_go(struct node_starter *s)
 
 void node_starter_queue(struct node_starter *s, unsigned node)
 {
-    s->starts[node].state = START_QUEUED;
+    start_move(&s->starts[node], START_QUEUED);
     s->first = node < s->first ? node : s->first;
 }
 
@@ -398,8 +401,6 @@ void node_starter_again(struct node_starter *s, unsigned node)
     struct start *st = &s->starts[node];
     if (st->batch && !s->transport->at_once) /* it may hang, as its host did */
         transport_proc_signal(st->batch->proc, SIGKILL);
-    if (st->state == START_RUNS)
-        s->starting--;
     st->batch = NULL;
     free(st->doubt);
     st->doubt = NULL;
@@ -423,8 +424,7 @@ static bool on_accepted(unsigned node, int fd, const struct link_keys *keys,
     }
     if (s->starts[node].state != START_RUNS)
         return false;
-    s->starts[node].state = START_JOINED;
-    s->starting--;
+    start_move(&s->starts[node], START_JOINED);
     log_debug("%s has connected", s->hosts->hosts[node].name);
     s->events.joined(node, fd, keys, here, s->arg);
     node_starter_go(s);
@@ -435,8 +435,7 @@ void node_starter_joined(struct node_starter *s, unsigned node)
 {
     if (s->starts[node].state != START_RUNS)
         return;
-    s->starts[node].state = START_JOINED;
-    s->starting--;
+    start_move(&s->starts[node], START_JOINED);
     node_starter_go(s);
 }
 

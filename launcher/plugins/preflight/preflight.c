@@ -164,19 +164,19 @@ static void on_problem(const char *line, void *arg)
 static void preflight_finish(struct preflight *p)
 {
     struct job *j = p->job;
-    size_t hosts, all = 0;
+    size_t all = 0;
     results_judge(p->results);
     results_table(p->results, on_line, NULL);
     if (fflush(stdout) != 0)
         j->verdict = 1;
-    results_problems(p->results, on_problem, j);
-    size_t faults = results_faults(p->results, &hosts);
+    size_t faults = results_problems(p->results, on_problem, j);
     for (size_t i = 0; i < j->alloc->nnodes; i++)
         all += j->nodes[i].wanted;
     if (faults > 0) {
         j->verdict = 1;
         job_say(j, "ddprun: preflight: %zu problem%s on %zu of %zu host%s", faults,
-                faults == 1 ? "" : "s", hosts, all, all == 1 ? "" : "s");
+                faults == 1 ? "" : "s", results_faulty(p->results), all,
+                all == 1 ? "" : "s");
     }
     job_end(j, SIGTERM, 0);
 }

@@ -374,41 +374,36 @@ static void print_problem(const struct results *b, size_t first, bool *printed, 
     free(hosts);
 }
 
-void results_problems(const struct results *b, results_line_fn line, void *arg)
+size_t results_problems(const struct results *b, results_line_fn line, void *arg)
 {
+    size_t faults = 0;
     bool *printed = xcalloc(b->n + 1, sizeof *printed),
          *in = xcalloc(b->nhosts, sizeof *in);
     for (int remarks = 0; remarks < 2; remarks++) {
         for (size_t i = 0; i < b->n; i++) {
             const struct msg_finding *f = &b->list[i].f;
-            if (f->problem && !printed[i] && f->remark == remarks)
-                print_problem(b, i, printed, in, line, arg);
+            if (!f->problem || printed[i] || f->remark != remarks)
+                continue;
+            print_problem(b, i, printed, in, line, arg);
+            faults += !f->remark;
         }
     }
     free(printed);
     free(in);
+    return faults;
 }
 
-static void count_line(const char *line, void *arg)
+size_t results_faulty(const struct results *b)
 {
-    if (strncmp(line, "note: ", 6) != 0)
-        ++*(size_t *)arg;
-}
-
-size_t results_faults(const struct results *b, size_t *hosts)
-{
-    size_t lines = 0;
+    size_t hosts = 0;
     bool *in = xcalloc(b->nhosts, sizeof *in);
-    *hosts = 0;
-    results_problems(b, count_line, &lines);
     for (size_t i = 0; i < b->n; i++) {
-        if (is_fault(&b->list[i]) && !in[b->list[i].node]) {
-            in[b->list[i].node] = true;
-            ++*hosts;
-        }
+        bool *of = &in[b->list[i].node];
+        hosts += is_fault(&b->list[i]) && !*of;
+        *of |= is_fault(&b->list[i]);
     }
     free(in);
-    return lines;
+    return hosts;
 }
 
 /* --- create and destroy ------------------------------------------------------------- */

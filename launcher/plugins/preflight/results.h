@@ -23,12 +23,12 @@ void results_judge(struct results *b);
 
 typedef void (*results_line_fn)(const char *line, void *arg);
 
-/* The table, and the problems with their hosts, by lines. This and the functions below
- * need results_judge() first. */
+/* The table, and the problems with their hosts, by lines; returns the number of problems,
+ * remarks not counted. These and the function below need results_judge() first. */
 void results_table(const struct results *b, results_line_fn line, void *arg);
-void results_problems(const struct results *b, results_line_fn line, void *arg);
+size_t results_problems(const struct results *b, results_line_fn line, void *arg);
 
-/* The number of problems (without remarks), and of hosts that have any. */
-size_t results_faults(const struct results *b, size_t *hosts);
+/* The number of hosts that have problems. */
+size_t results_faulty(const struct results *b);
 
 #endif

@@ -32,16 +32,10 @@ static void label(struct evbuffer *out, const char *name, const char *value)
     evbuffer_add_printf(out, "\"");
 }
 
-static const char *text(const json_t *o, const char *name)
-{
-    const char *s = json_string_value(json_object_get(o, name));
-    return s ? s : "";
-}
-
 static const char *host_name(const json_t *status, size_t rank)
 {
     const json_t *of = json_array_get(json_object_get(status, "host"), rank);
-    return text(
+    return view_text(
         json_array_get(json_object_get(status, "hosts"), (size_t)json_integer_value(of)),
         "host");
 }
@@ -116,7 +110,7 @@ static void write_hosts(const json_t *status, struct evbuffer *out)
             if (!v)
                 continue;
             evbuffer_add_printf(out, "%s{", of_hosts[m].name);
-            label(out, "host", text(h, "host"));
+            label(out, "host", view_text(h, "host"));
             sample(out, json_number_value(v) * of_hosts[m].scale);
         }
     }
@@ -125,7 +119,7 @@ static void write_hosts(const json_t *status, struct evbuffer *out)
         json_array_foreach (hosts, i, h) {
             json_array_foreach (json_object_get(h, "gpus"), gpu, g) {
                 evbuffer_add_printf(out, "%s{gpu=\"%zu\",", of_gpus[m].name, gpu);
-                label(out, "host", text(h, "host"));
+                label(out, "host", view_text(h, "host"));
                 sample(out, json_number_value(json_array_get(g, of_gpus[m].at)) *
                                 of_gpus[m].scale);
             }
@@ -149,15 +143,15 @@ static size_t count_state(const char *all, const char *letters)
 
 static void write_job(const json_t *status, struct evbuffer *out)
 {
-    const char *all = text(status, "states");
+    const char *all = view_text(status, "states");
     double t = json_number_value(json_object_get(status, "t"));
     head(out, "ddprun_job_info", "gauge", "The job");
     evbuffer_add_printf(out, "ddprun_job_info{");
-    label(out, "job", text(status, "job"));
+    label(out, "job", view_text(status, "job"));
     evbuffer_add_printf(out, ",");
-    label(out, "command", text(status, "command"));
+    label(out, "command", view_text(status, "command"));
     evbuffer_add_printf(out, ",");
-    label(out, "state", text(status, "state"));
+    label(out, "state", view_text(status, "state"));
     if (getenv("SLURM_JOB_ID")) {
         evbuffer_add_printf(out, ",");
         label(out, "slurm_job_id", getenv("SLURM_JOB_ID"));

@@ -12,8 +12,13 @@ int job_plugins_init(struct job *j, struct ddp_err *err)
         n++;
     j->plugins = xcalloc(n + 1, sizeof *j->plugins);
     for (size_t i = 0; i < n; i++) {
-        if (job_plugins[i]->init && job_plugins[i]->init(j, &j->plugins[i], err) < 0)
+        const struct job_plugin *p = job_plugins[i];
+        if (p->state_size > 0) {
+            j->plugins[i] = xcalloc(1, p->state_size);
+            *(struct job **)j->plugins[i] = j;
+        } else if (p->init && p->init(j, &j->plugins[i], err) < 0) {
             return -1;
+        }
     }
     return 0;
 }

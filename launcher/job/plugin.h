@@ -49,7 +49,9 @@ struct agent_orders;
 struct job_plugin {
     const char *name;
 
-    /* The options are read. Sets *state, or leaves it NULL: no part in this job. -1: the
+    /* Of the state, which is made of zeros; its first member is the struct job *. */
+    size_t state_size;
+    /* In its place: the options are read. Sets *state, or leaves it NULL: no part in this job. -1: the
      * job is refused, with one line for the user. Opens no descriptors: the process forks
      * after it. Must not use the plan or the loop. */
     int (*init)(struct job *j, void **state, struct ddp_err *err);

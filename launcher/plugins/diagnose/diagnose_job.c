@@ -473,13 +473,6 @@ static void diagnose_next_attempt(void *state)
     ((struct diagnose *)state)->reported_ms = 0;
 }
 
-static int diagnose_init(struct job *j, void **state, struct ddp_err *err)
-{
-    *state = xcalloc(1, sizeof(struct diagnose));
-    ((struct diagnose *)*state)->j = j;
-    return 0;
-}
-
 static int diagnose_open(void *state, struct ddp_err *err)
 {
     struct diagnose *d = state;
@@ -523,7 +516,7 @@ static const struct job_message messages[] = {{MSG_ANSWER, handle_answer}, {0}};
 
 const struct job_plugin diagnose_job = {
     .name = "diagnose",
-    .init = diagnose_init,
+    .state_size = sizeof(struct diagnose),
     .open = diagnose_open,
     .fini = diagnose_fini,
     .node_lost = diagnose_node_lost,

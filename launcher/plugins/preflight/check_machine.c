@@ -81,37 +81,46 @@ static char *driver_version(const char *root)
     return version;
 }
 
-/* The model of the first GPU; the GPUs of a host are assumed alike. */
-static char *model_of_gpus(const char *root)
+/* The paths of what is in the folder `name` below `root`. */
+static struct strv list_folder(const char *root, const char *name)
 {
-    char *folder = xasprintf("%s/proc/driver/nvidia/gpus", root), *model = NULL;
+    struct strv paths = {0};
+    char *folder = xasprintf("%s/%s", root, name);
     DIR *d = opendir(folder);
-    for (struct dirent *e; d && !model && (e = readdir(d));) {
-        if (e->d_name[0] == '.')
-            continue;
-        char *path = xasprintf("%s/%s/information", folder, e->d_name);
-        model = field_of(path, "Model");
-        free(path);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        if (e->d_name[0] != '.')
+            strv_pushf(&paths, "%s/%s", folder, e->d_name);
     }
     if (d)
         closedir(d);
     free(folder);
+    return paths;
+}
+
+/* The model of the first GPU; the GPUs of a host are assumed alike. */
+static char *model_of_gpus(const char *root)
+{
+    struct strv gpus = list_folder(root, "proc/driver/nvidia/gpus");
+    char *model = NULL;
+    for (size_t i = 0; i < gpus.n && !model; i++) {
+        char *path = xasprintf("%s/information", gpus.v[i]);
+        model = field_of(path, "Model");
+        free(path);
+    }
+    strv_finish(&gpus);
     return model;
 }
 
 /* NVIDIA display and 3D controllers on the PCI bus, with or without a driver. */
 static int count_pci_gpus(const char *root)
 {
-    char *folder = xasprintf("%s/sys/bus/pci/devices", root);
+    struct strv devices = list_folder(root, "sys/bus/pci/devices");
     int n = 0;
-    DIR *d = opendir(folder);
-    for (struct dirent *e; d && (e = readdir(d));) {
-        if (e->d_name[0] == '.')
-            continue;
-        char *path = xasprintf("%s/%s/vendor", folder, e->d_name);
+    for (size_t i = 0; i < devices.n; i++) {
+        char *path = xasprintf("%s/vendor", devices.v[i]);
         char *vendor = field_of(path, "0x");
         free(path);
-        path = xasprintf("%s/%s/class", folder, e->d_name);
+        path = xasprintf("%s/class", devices.v[i]);
         char *class = field_of(path, "0x");
         free(path);
         n += vendor && class && strcmp(vendor, "10de") == 0 &&
@@ -119,9 +128,7 @@ static int count_pci_gpus(const char *root)
         free(vendor);
         free(class);
     }
-    if (d)
-        closedir(d);
-    free(folder);
+    strv_finish(&devices);
     return n;
 }
 
@@ -164,14 +171,9 @@ static void print_limit(rlim_t v, bool bytes, char text[32])
 
 static bool has_infiniband(const char *root)
 {
-    char *path = xasprintf("%s/sys/class/infiniband", root);
-    DIR *d = opendir(path);
-    bool some = false;
-    for (struct dirent *e; d && (e = readdir(d));)
-        some |= e->d_name[0] != '.';
-    if (d)
-        closedir(d);
-    free(path);
+    struct strv cards = list_folder(root, "sys/class/infiniband");
+    bool some = cards.n > 0;
+    strv_finish(&cards);
     return some;
 }
 

@@ -220,14 +220,6 @@ static int handle_vouched(void *state, unsigned node, const struct frame *f,
 
 /* --- life --------------------------------------------------------------------------- */
 
-static int store_init(struct job *j, void **state, struct ddp_err *err)
-{
-    struct store_job *s = xcalloc(1, sizeof *s);
-    s->job = j;
-    *state = s;
-    return 0;
-}
-
 static int store_open(void *state, struct ddp_err *err)
 {
     struct job *j = ((struct store_job *)state)->job;
@@ -259,7 +251,7 @@ static const struct job_message messages[] = {
 
 const struct job_plugin store_job = {
     .name = "store",
-    .init = store_init,
+    .state_size = sizeof(struct store_job),
     .open = store_open,
     .fini = store_fini,
     .node_joined = store_node_joined,

@@ -213,8 +213,9 @@ static void read_output(const char *path, struct rate *rate, bool failed)
 
 /* Run one size of one series, or of `both` (one rank is the same in both). */
 static int measure(struct measuring *m, enum series series, int ranks, bool both,
-                   struct growth *t, struct ddp_err *err)
+                   void *table, struct ddp_err *err)
 {
+    struct growth *t = table;
     struct strv argv = {0};
     struct row rows[SERIES_COUNT] = {{.series = series, .ranks = ranks}};
     if (m->opts->timeout_ms && time_left_ms(m) <= 0) {
@@ -283,12 +284,6 @@ static int check_size(struct measuring *m, enum series series, int ranks, bool b
     return rc;
 }
 
-static int measure_size(struct measuring *m, enum series series, int ranks, bool both,
-                        void *arg, struct ddp_err *err)
-{
-    return measure(m, series, ranks, both, arg, err);
-}
-
 static int start(struct measuring *m, const struct opts *opts, char *const *words,
                  struct ddp_err *err)
 {
@@ -317,7 +312,7 @@ static int scaling_run(const struct opts *opts, char *const *words, struct ddp_e
         rc = for_each(&m, check_size, &m, err);
     } else if (rc == 0 && (rc = reserve_folder(&m, err)) == 0) {
         m.since_ms = now_ms();
-        rc = for_each(&m, measure_size, &t, err);
+        rc = for_each(&m, measure, &t, err);
         growth_print(&t, stdout);
         if (t.n > 0)
             printf("\nin %s: scaling.csv, scaling.txt, scaling.svg\n", m.folder);

@@ -2,8 +2,8 @@
 #define LOG_SUBSYS "relay"
 #include "launcher/agent/relay.h"
 
-#include "common/log.h"
 #include "common/err.h"
+#include "common/log.h"
 #include "common/mem.h"
 #include "launcher/link/bootstrap.h"
 #include "launcher/link/merge.h"

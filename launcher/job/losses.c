@@ -97,8 +97,8 @@ void job_node_lost(struct job *j, unsigned node, const char *why)
     bool ends_job = j->state < JOB_LEAVING && !(j->instead && j->state == JOB_PREPARING);
     JOB_HOOKS(j, node_lost, node, why);
     char *text = xasprintf("%s is lost: %s", n->host->name, why);
-    if (ends_job && j->plan && n->place < 0 && job_is_spare(j, node)) {
-        log_warn("the spare node %s", text);
+    if (ends_job && j->plan && n->place < 0) {
+        log_warn("the %s node %s", job_is_spare(j, node) ? "spare" : "unused", text);
         free(text);
     } else if (comes_too_late(j)) {
         log_warn("%s; its ranks had ended, but the last of their output may be missing",

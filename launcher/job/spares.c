@@ -141,7 +141,8 @@ static bool any_held(const struct job *j)
 
 bool job_can_replace(struct job *j)
 {
-    return j->plan && (j->opts->node_wait_ms > 0 || any_held(j) || job_has_enough(j));
+    return j->plan && job_losses(j) != 0 &&
+           (j->opts->node_wait_ms > 0 || any_held(j) || job_has_enough(j));
 }
 
 bool job_can_grow(const struct job *j)

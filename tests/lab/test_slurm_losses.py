@@ -1,6 +1,7 @@
 """Nodes of a Slurm job fail: ddprun goes on, or the job is requeued and goes on."""
 
 import os
+import signal
 
 import hosts
 from hosts import LabTest, main, node
@@ -49,6 +50,32 @@ class Losses(LabTest):
         def there():
             return f"JobState={state}" in self.slurm("scontrol", "-o", "show", "job", job)
         self.assertTrue(wait_until(there, deadline), self.slurm("scontrol", "show", "job", job))
+
+
+class Unused(Losses, JobTest):
+    def kill_agent(self, number):
+        for pid, line in self.on_host(number).items():
+            if os.path.basename(line.split()[0]) == "ddprun-agent":
+                os.kill(pid, signal.SIGKILL)
+
+    def test_a_node_without_ranks_is_no_spare(self):
+        """Its loss ends nothing, and without --spares it takes no other's place."""
+        for number, lost in ((4, "node004 is lost"), (3, "node003 is lost")):
+            with self.subTest(number):
+                go = self.path(f"go{number}")
+                self.submit("sbatch -p all -w node002,node003,node004 -N3 -n6 --ntasks-per-node=2 "
+                            "-o {out} {script}",
+                            f"$ddprun -np 4 --grace 1s sh -c 'echo up; until [ -e {go} ]; do sleep 0.1; "
+                            "done'; echo code $?")
+                self.wait_for("up\n", 4)
+                self.kill_agent(number)
+                self.wait_for(lost)
+                with open(go, "w", encoding="ascii"):
+                    pass
+                self.wait_for("code ")
+                self.assertIn("code 0" if number == 4 else "code 125", self.said())
+                self.assertNotIn("started again", self.said())
+                os.remove(self.output)
 
 
 class Allocation(Losses, JobTest):

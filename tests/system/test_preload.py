@@ -14,7 +14,7 @@ import unittest
 
 from launch import DDPRUN, LaunchTest, held, main, marked, parent_of, read_proc, wait_until
 
-PYTHON = os.path.realpath(sys.executable)
+PYTHON = sys.executable
 WORLD = os.path.join(os.path.dirname(os.path.abspath(__file__)), "programs", "world.py")
 MODULES = "json,random,ctypes,multiprocessing,threading,logging,locale,resource"
 FORKED = "the ranks are forked"

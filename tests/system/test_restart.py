@@ -10,7 +10,7 @@ import unittest
 from launch import LaunchTest, held, main, marked, needs_gpus, parent_of, wait_until
 from test_store import ADD
 
-PYTHON = os.path.realpath(sys.executable)
+PYTHON = sys.executable
 TRAINER = os.environ.get("DDP_TRAIN")
 N = "TORCHELASTIC_RESTART_COUNT"
 AGAIN = "ddprun: all ranks are started again, attempt "

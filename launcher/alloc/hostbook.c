@@ -6,6 +6,7 @@
  */
 #include "launcher/alloc/hostbook.h"
 
+#include "common/fnv.h"
 #include "common/hostlist.h"
 #include "common/mem.h"
 
@@ -60,9 +61,9 @@ static size_t label_len(const char *name)
 /* FNV-1a in lower case. */
 static uint32_t hash_of(const char *name, size_t len)
 {
-    uint64_t h = 0xcbf29ce484222325;
+    uint64_t h = FNV1A;
     for (size_t i = 0; i < len; i++)
-        h = (h ^ (uint64_t)tolower((unsigned char)name[i])) * 0x100000001b3;
+        h = fnv1a(h, &(unsigned char){(unsigned char)tolower((unsigned char)name[i])}, 1);
     return (uint32_t)(h ^ h >> 32);
 }
 

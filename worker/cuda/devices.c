@@ -7,6 +7,7 @@
  */
 #include "worker/cuda/engine_impl.h"
 
+#include "common/fnv.h"
 #include "common/mem.h"
 #include "worker/cuda/peak.h"
 
@@ -93,11 +94,8 @@ static struct sight look(void)
         s.n = 0;
     for (int i = 0; i < s.n; i++) {
         char bus[32] = "";
-        uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
         cudaDeviceGetPCIBusId(bus, sizeof bus, i);
-        for (const char *c = bus; *c; c++)
-            hash = (hash ^ (uint8_t)*c) * UINT64_C(0x100000001b3);
-        s.which += hash;
+        s.which += fnv1a(FNV1A, bus, strlen(bus));
     }
     return s;
 }

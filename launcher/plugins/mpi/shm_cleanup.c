@@ -16,7 +16,7 @@ static void remove_memory(const char *name)
         log_debug("removed '%s', which the ranks left behind", name);
 }
 
-/* FNV-1a */
+/* MPICH's: FNV-1a of 32 bits; common/fnv.h has that of 64. */
 static uint32_t world_of(const char *kvsname)
 {
     uint32_t h = 2166136261u;

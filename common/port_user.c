@@ -2,33 +2,16 @@
 #include "common/port_user.h"
 
 #include "common/ancestry.h"
+#include "common/sockdiag.h"
 
 #include <ctype.h>
 #include <dirent.h>
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-enum { LISTEN = 0x0A }; /* TCP_LISTEN of linux/net/tcp_states.h */
-
-/* Find the listening socket in one of the kernel's tables (proc_net_tcp.rst). */
-static bool find_socket(const char *table, int port, unsigned *uid, unsigned long *inode)
-{
-    FILE *f = fopen(table, "re");
-    bool found = false;
-    char line[512];
-    while (f && !found && fgets(line, sizeof line, f)) {
-        unsigned at, state;
-        found = sscanf(line, " %*[0-9]: %*[0-9A-F]:%x %*s %x %*s %*s %*s %u %*u %lu", &at,
-                       &state, uid, inode) == 4 &&
-                (int)at == port && state == LISTEN;
-    }
-    if (f)
-        fclose(f);
-    return found;
-}
 
 static bool holds(const char *pid, const char *socket)
 {
@@ -46,10 +29,10 @@ static bool holds(const char *pid, const char *socket)
     return found;
 }
 
-static pid_t find_holder(unsigned long inode)
+static pid_t find_holder(uint64_t inode)
 {
     char socket[40];
-    snprintf(socket, sizeof socket, "socket:[%lu]", inode);
+    snprintf(socket, sizeof socket, "socket:[%" PRIu64 "]", inode);
     DIR *proc = opendir("/proc");
     pid_t holder = 0;
     for (struct dirent *d; proc && !holder && (d = readdir(proc));) {
@@ -63,16 +46,14 @@ static pid_t find_holder(unsigned long inode)
 
 void port_user(int port, char *text, size_t size)
 {
-    unsigned uid;
-    unsigned long inode;
+    struct sock_owner owner;
     struct ancestry_proc p;
     text[0] = '\0';
-    if (!find_socket("/proc/self/net/tcp", port, &uid, &inode) &&
-        !find_socket("/proc/self/net/tcp6", port, &uid, &inode))
+    if (!sockdiag_find_listener(port, &owner))
         return;
-    pid_t holder = find_holder(inode);
+    pid_t holder = find_holder(owner.inode);
     if (holder && ancestry_read(holder, &p))
         snprintf(text, size, "%s (pid %d)", p.name, (int)holder);
     else
-        snprintf(text, size, "a process of user %u", uid);
+        snprintf(text, size, "a process of user %u", (unsigned)owner.uid);
 }

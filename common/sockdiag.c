@@ -155,37 +155,54 @@ static void end_text(const struct end *e, bool mapped, char text[48])
         snprintf(text, 48, "%08X:%04X", e->addr[0], port);
 }
 
-static int read_table(const char *path, const struct end *from, const struct end *to,
-                      bool mapped, struct sock_owner *owner)
+static bool ends_with(const char *text, const char *end)
+{
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+/* The socket whose ends are, or end with, these texts (proc_net_tcp.rst). */
+static bool read_table(const char *path, const char *local_end, const char *remote_end,
+                       struct sock_owner *owner)
 {
     FILE *f = fopen(path, "re");
-    if (!f)
-        return 0;
-    char line[512], local[48], remote[48], want_local[48], want_remote[48];
-    end_text(from, mapped, want_local);
-    end_text(to, mapped, want_remote);
-    int found = 0;
-    while (!found && fgets(line, sizeof line, f)) {
+    bool found = false;
+    char line[512], local[48], remote[48];
+    while (f && !found && fgets(line, sizeof line, f)) {
         unsigned uid;
         unsigned long inode;
-        if (sscanf(line, " %*[0-9]: %47s %47s %*x %*s %*s %*s %u %*u %lu", local, remote,
-                   &uid, &inode) == 4 &&
-            strcmp(local, want_local) == 0 && strcmp(remote, want_remote) == 0) {
-            owner->uid = uid;
-            owner->inode = inode;
-            found = 1;
-        }
+        found = sscanf(line, " %*[0-9]: %47s %47s %*x %*s %*s %*s %u %*u %lu", local,
+                       remote, &uid, &inode) == 4 &&
+                ends_with(local, local_end) && ends_with(remote, remote_end);
+        if (found)
+            *owner = (struct sock_owner){uid, inode};
     }
-    fclose(f);
+    if (f)
+        fclose(f);
     return found;
 }
 
-static int read_tables(const struct end *from, const struct end *to,
-                       struct sock_owner *owner)
+static bool read_tables(const struct end *from, const struct end *to,
+                        struct sock_owner *owner)
 {
-    return (from->family == AF_INET &&
-            read_table("/proc/self/net/tcp", from, to, false, owner)) ||
-           read_table("/proc/self/net/tcp6", from, to, from->family == AF_INET, owner);
+    char local[48], remote[48];
+    bool ipv4 = from->family == AF_INET;
+    end_text(from, false, local);
+    end_text(to, false, remote);
+    if (ipv4 && read_table("/proc/self/net/tcp", local, remote, owner))
+        return true;
+    end_text(from, ipv4, local);
+    end_text(to, ipv4, remote);
+    return read_table("/proc/self/net/tcp6", local, remote, owner);
+}
+
+bool sockdiag_find_listener(int port, struct sock_owner *owner)
+{
+    char local[8];
+    snprintf(local, sizeof local, ":%04X", (unsigned)port & 0xffff);
+    /* only a listening socket has port 0 as its remote end */
+    return read_table("/proc/self/net/tcp", local, ":0000", owner) ||
+           read_table("/proc/self/net/tcp6", local, ":0000", owner);
 }
 
 int sockdiag_find(int netlink, const struct sockaddr *from, const struct sockaddr *to,

@@ -1,4 +1,4 @@
-/* common/sockdiag.h - query the owner of a local TCP connection from the kernel */
+/* common/sockdiag.h - query the owner of a local TCP socket from the kernel */
 #ifndef COMMON_SOCKDIAG_H
 #define COMMON_SOCKDIAG_H
 
@@ -23,5 +23,8 @@ bool sockdiag_serves_tcp(int netlink); /* for tests */
  * IPv4-mapped addresses are IPv4. `netlink` -1: read /proc/net/tcp and tcp6 instead. */
 int sockdiag_find(int netlink, const struct sockaddr *from, const struct sockaddr *to,
                   struct sock_owner *owner, struct ddp_err *err);
+
+/* The socket that listens on a TCP port of this host, at any address. Reads /proc/net. */
+bool sockdiag_find_listener(int port, struct sock_owner *owner);
 
 #endif

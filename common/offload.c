@@ -1,6 +1,7 @@
 /* common/offload.c - see offload.h */
 #include "common/offload.h"
 
+#include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/thread.h"
@@ -10,7 +11,6 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 struct offload {
     pthread_t thread;
@@ -48,11 +48,7 @@ static void *run_call(void *arg)
 static struct offload *create(void (*call)(void *copy), const void *arg, size_t bytes)
 {
     struct offload *a = xcalloc(1, sizeof *a);
-    pthread_condattr_t steady;
-    pthread_condattr_init(&steady);
-    pthread_condattr_setclock(&steady, CLOCK_MONOTONIC);
-    pthread_cond_init(&a->changed, &steady);
-    pthread_condattr_destroy(&steady);
+    cond_init(&a->changed);
     pthread_mutex_init(&a->lock, NULL);
     a->call = call;
     a->copy = xcalloc(1, bytes);
@@ -76,15 +72,11 @@ struct offload *offload_begin(void (*call)(void *copy), const void *arg, size_t 
 
 const void *offload_wait(struct offload *a, int64_t wait_ms)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    int64_t ns = until.tv_nsec + wait_ms % 1000 * INT64_C(1000000);
-    until.tv_sec += (time_t)(wait_ms / 1000 + ns / INT64_C(1000000000));
-    until.tv_nsec = (long)(ns % INT64_C(1000000000));
+    int64_t deadline_ms = now_ms() + wait_ms;
     pthread_mutex_lock(&a->lock);
     int rc = 0;
     while (!a->returned && rc == 0)
-        rc = pthread_cond_timedwait(&a->changed, &a->lock, &until);
+        rc = cond_wait_until(&a->changed, &a->lock, deadline_ms);
     bool returned = a->returned;
     pthread_mutex_unlock(&a->lock);
     return returned ? a->copy : NULL;

@@ -2,6 +2,7 @@
 #include "common/thread.h"
 
 #include <signal.h>
+#include <time.h>
 
 int thread_start(pthread_t *thread, void *(*call)(void *arg), void *arg)
 {
@@ -14,4 +15,19 @@ int thread_start(pthread_t *thread, void *(*call)(void *arg), void *arg)
     if (rc == 0 && !thread)
         pthread_detach(own);
     return rc;
+}
+
+void cond_init(pthread_cond_t *cond)
+{
+    pthread_condattr_t steady;
+    pthread_condattr_init(&steady);
+    pthread_condattr_setclock(&steady, CLOCK_MONOTONIC);
+    pthread_cond_init(cond, &steady);
+    pthread_condattr_destroy(&steady);
+}
+
+int cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t deadline_ms)
+{
+    struct timespec until = {deadline_ms / 1000, deadline_ms % 1000 * 1000000};
+    return pthread_cond_timedwait(cond, lock, &until);
 }

@@ -15,7 +15,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 #include <utlist.h>
 
@@ -225,12 +224,11 @@ bool writer_finish(struct writer *w)
 
 bool writer_wait(struct writer *w, int64_t deadline_ms)
 {
-    struct timespec until = {deadline_ms / 1000, deadline_ms % 1000 * 1000000};
     hand_over(w);
     pthread_mutex_lock(&w->lock);
     int rc = 0;
     while (w->pending > 0 && rc == 0)
-        rc = pthread_cond_timedwait(&w->idle, &w->lock, &until);
+        rc = cond_wait_until(&w->idle, &w->lock, deadline_ms);
     bool written = w->pending == 0;
     pthread_mutex_unlock(&w->lock);
     call_owner(w);
@@ -247,12 +245,8 @@ struct writer *writer_create(struct loop *loop, const struct writer_target *targ
     }
     struct writer *w = xcalloc(1, sizeof *w);
     *w = (struct writer){.loop = loop, .target = *target, .events = *events};
-    pthread_condattr_t steady;
-    pthread_condattr_init(&steady);
-    pthread_condattr_setclock(&steady, CLOCK_MONOTONIC);
     pthread_cond_init(&w->work, NULL);
-    pthread_cond_init(&w->idle, &steady);
-    pthread_condattr_destroy(&steady);
+    cond_init(&w->idle);
     pthread_mutex_init(&w->lock, NULL);
     w->wake_fd = wake_fd;
     w->wake = loop_watch(loop, w->wake_fd, EV_READ | EV_PERSIST, on_wake, w);

@@ -20,6 +20,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/thread.h"
 #include "launcher/contract.h"
 #include "launcher/plugins/mpi/pmix_impl.h"
 #include "launcher/plugins/mpi/pmix_listener.h"
@@ -212,9 +213,9 @@ static int serve(struct pmix_server *s, struct msg_serve *serve, struct ddp_err 
 /* Completion of the deregistration, which is awaited with a limit. */
 static struct {
     pthread_mutex_t lock;
-    pthread_cond_t cond;
+    pthread_cond_t cond; /* deregister() initializes it */
     bool done;
-} deregistered = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
+} deregistered = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void on_deregistered(pmix_status_t status, void *arg)
 {
@@ -228,13 +229,12 @@ static bool deregister(struct pmix_server *s)
 {
     if (!pmix_listener_empties(now_ms() + DEREGISTER_MS / 2))
         log_debug("an exited rank is still connected");
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += DEREGISTER_MS / 1000; /* seconds are good enough */
+    int64_t deadline_ms = now_ms() + DEREGISTER_MS;
+    cond_init(&deregistered.cond);
     PMIx_server_deregister_nspace(s->serve.nspace, on_deregistered, NULL);
     pthread_mutex_lock(&deregistered.lock);
     while (!deregistered.done &&
-           pthread_cond_timedwait(&deregistered.cond, &deregistered.lock, &until) == 0)
+           cond_wait_until(&deregistered.cond, &deregistered.lock, deadline_ms) == 0)
         ;
     bool done = deregistered.done;
     pthread_mutex_unlock(&deregistered.lock);

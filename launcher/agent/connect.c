@@ -2,7 +2,7 @@
  *
  * The addresses are tried in turn. A connection that was accepted is kept while the
  * others are tried: the kernel of a launcher that is stopped accepts it, and the offer
- * comes when the launcher goes on. Time in which such a kernel answers does not count.
+ * comes when the launcher goes on. Time in which such a kernel answers counts apart.
  */
 #define LOG_SUBSYS "agent"
 #include "launcher/agent/connect.h"
@@ -23,8 +23,16 @@
 #include <unistd.h>
 
 /* CONNECT_MS is for a network that is cut for a while, and less than --start-timeout.
- * Another program that accepts and closes at once is called again after PAUSE_MS. */
-enum { CONNECT_MS = 30000, TRY_MS = 4000, PAUSE_MS = 250, KEEPALIVE_S = 3 };
+ * DETACHED_MS is for a launcher that is stopped, where no lifeline says that the job has
+ * ended: another program may have its port. One that accepts and closes at once is called
+ * again after PAUSE_MS. */
+enum {
+    CONNECT_MS = 30000,
+    DETACHED_MS = 600000,
+    TRY_MS = 4000,
+    PAUSE_MS = 250,
+    KEEPALIVE_S = 3
+};
 
 struct calls {
     const struct bootstrap *s; /* borrowed, as `out` and `err` */
@@ -34,9 +42,10 @@ struct calls {
     /* owned: [i] is the connection to addrs.v[i], and the last one stdin; the descriptor
      * is -1 where there is none */
     struct pollfd *fds, *in;
-    int64_t left_ms; /* of CONNECT_MS */
-    bool silent;     /* one was, in this round, and may answer later */
-    bool ended;      /* linked, or the starter has closed stdin */
+    int64_t left_ms;    /* of CONNECT_MS */
+    int64_t stopped_ms; /* left of DETACHED_MS; without a limit, if there is a lifeline */
+    bool silent;        /* one was, in this round, and may answer later */
+    bool ended;         /* linked, or the starter has closed stdin */
 };
 
 /* The address that ssh or Slurm gives comes first. */
@@ -65,11 +74,12 @@ static bool any_is_open(const struct calls *c, bool answers)
     return false;
 }
 
-/* A wait of `asked_ms` that began then. Without a lifeline all of it counts. */
+/* A wait of `asked_ms` that began then. */
 static void count(struct calls *c, int64_t began_ms, int64_t asked_ms)
 {
-    if (c->in->fd < 0 || !any_is_open(c, true))
-        c->left_ms -= limit_count_ms(now_ms() - began_ms, asked_ms);
+    bool stopped = c->stopped_ms > 0 && any_is_open(c, true);
+    *(stopped ? &c->stopped_ms : &c->left_ms) -=
+        limit_count_ms(now_ms() - began_ms, asked_ms);
 }
 
 /* The first that can be read or was closed; NULL: none within `ms`. */
@@ -164,7 +174,11 @@ static void announce_stdio(struct calls *c)
 int connect_launcher(const struct bootstrap *s, struct connected *out,
                      struct ddp_err *err)
 {
-    struct calls c = {.s = s, .out = out, .err = err, .left_ms = CONNECT_MS};
+    struct calls c = {.s = s,
+                      .out = out,
+                      .err = err,
+                      .left_ms = CONNECT_MS,
+                      .stopped_ms = s->detached ? DETACHED_MS : INT64_MAX};
     list_addresses(&c);
     c.fds = xcalloc(c.addrs.n + 1, sizeof *c.fds);
     c.in = c.fds + c.addrs.n;

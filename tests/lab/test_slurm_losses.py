@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 
 import hosts
 from hosts import LabTest, main, node
@@ -76,6 +77,30 @@ class Unused(Losses, JobTest):
                 self.assertIn("code 0" if number == 4 else "code 125", self.said())
                 self.assertNotIn("started again", self.said())
                 os.remove(self.output)
+
+
+    def test_a_launcher_that_is_stopped_while_srun_starts_agents(self):
+        """For longer than an agent tries a network that is cut; no stdin is its lifeline."""
+        go, up = self.path("go"), self.path("up")
+        agent = self.write("agent", f"#!/bin/sh\necho >>{up}\nuntil [ -e {go} ]; do sleep 0.05; done\n"
+                           f"exec {hosts.LAB_HOSTS.bin}/ddprun-agent \"$@\"\n", 0o755)
+        os.chmod(self.folder.name, 0o777)
+        self.submit("sbatch -p all -w node002,node003,node004 -N3 -n3 -o {out} {script}",
+                    f"$ddprun --agent {agent} sh -c 'echo done' & echo launcher $!; wait $!; echo code $?")
+        self.wait_for("launcher ")
+        self.assertTrue(wait_until(lambda: os.path.exists(up) and os.path.getsize(up) == 3),
+                        self.said())
+        launcher = [pid for pid, line in self.on_host(2).items()
+                    if os.path.basename(line.split()[0]) == "ddprun"]
+        self.assertEqual(len(launcher), 1)
+        os.kill(launcher[0], signal.SIGSTOP)
+        with open(go, "w", encoding="ascii"):
+            pass
+        time.sleep(36)
+        os.kill(launcher[0], signal.SIGCONT)
+        self.wait_for("code ")
+        self.assertIn("code 0", self.said())
+        self.assertEqual(self.said().count("done"), 3)
 
 
 class Allocation(Losses, JobTest):

@@ -107,8 +107,10 @@ static bool prove(struct calls *c, const struct pollfd *f, struct ddp_err *err)
     while (ok && !got && c->left_ms > 0)
         got = await(c, fds, c->out->announced ? 1 : 2, TRY_MS);
     c->ended |= got == &fds[1];
-    if (ok && !got)
+    if (ok && got != fds) {
         errno = ETIMEDOUT;
+        err_errno(err, "the handshake was not completed");
+    }
     ok = got == fds &&
          bootstrap_confirm(&h, f->fd, now_ms() + TRY_MS, &c->out->keys, err) == 0;
     secret_wipe(&h, sizeof h);
@@ -130,6 +132,7 @@ static void take_offer(struct calls *c, int64_t ms)
         c->out->fd = f->fd;
         c->ended = true;
     } else {
+        c->ended |= f == c->in && errno == ECONNRESET;
         c->silent |= errno == ECONNRESET || errno == ETIMEDOUT;
         if (f == c->fds)
             err_set(c->err, "'%s': %s", c->addrs.v[0], why.text);
@@ -148,6 +151,8 @@ static void call(struct calls *c, size_t i)
     int fd = bootstrap_call(c->addrs.v[i], began_ms + TRY_MS, &why);
     c->silent |= fd < 0 && errno == ETIMEDOUT;
     count(c, began_ms, TRY_MS);
+    if (fd >= 0)
+        err_set(&why, "'%s': no handshake received", c->addrs.v[i]);
     if (i == 0)
         *c->err = why;
     if (fd < 0)

@@ -196,6 +196,7 @@ class CallBack(LaunchTest):
         out, err = agent.communicate(timeout=20)
         self.assertEqual((out, agent.returncode), (b"", 125), err)
         self.assertIn(b"n1: cannot call back", err)
+        return err
 
     def test_there_is_a_pause(self):
         agent = self.agent("detached yes")
@@ -207,6 +208,22 @@ class CallBack(LaunchTest):
     def test_the_end_of_stdin_ends_it(self):
         agent = self.agent()
         self.assertGreater(self.calls(2), 1)
+        agent.stdin.close()
+        agent.stdin = None
+        self.ends(agent)
+
+    def test_who_accepts_and_says_nothing_is_named(self):
+        agent = self.agent()
+        with self.server.accept()[0]:
+            agent.stdin.close()
+            agent.stdin = None
+            err = self.ends(agent)
+        call = f"'127.0.0.1 {self.server.getsockname()[1]}': no handshake received"
+        self.assertEqual(err.decode(), f"ddprun-agent: n1: cannot call back: {call}\n")
+
+    def test_the_end_of_stdin_as_link_ends_it(self):
+        agent = self.agent("stdio yes")
+        self.assertNotEqual(agent.stdout.readline(), b"")
         agent.stdin.close()
         agent.stdin = None
         self.ends(agent)

@@ -2,11 +2,14 @@
 #define LOG_SUBSYS "start"
 #include "common/listener.h"
 
+#include "common/duration.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/refusals.h"
+#include "common/sock.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,19 +28,21 @@ struct listener {
     bool *gone;  /* during the callback: listener_destroy() sets it */
 };
 
-/* False: the owner has freed a descriptor. */
-static bool pause_accepting(struct listener *l)
+/* There is no descriptor for the next one. True: the owner has freed one. */
+static bool make_room(struct listener *l)
 {
     int error = errno;
+    if (sock_await(l->fd, POLLIN, now_ms()) < 0)
+        return false; /* accept4() reports that also when none waits */
     if (l->full && l->full(l->arg))
-        return false;
+        return true;
     if (!l->paused)
         log_warn("connections to %s are delayed: %s (raise 'ulimit -n')", l->what,
                  strerror(error));
     l->paused = true;
     event_del(l->readable);
     loop_arm(l->resume, PAUSE_MS);
-    return true;
+    return false;
 }
 
 /* False: none came, or none can be accepted now. */
@@ -50,7 +55,7 @@ static bool accept_one(struct listener *l)
     if (fd >= 0)
         l->fn(fd, (struct sockaddr *)&from, l->arg);
     else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
-        return !pause_accepting(l);
+        return make_room(l);
     return fd >= 0;
 }
 

@@ -45,11 +45,12 @@ static bool on_full(void *arg)
     struct server *s = arg;
     if (ticket_evict(s, no_descriptor))
         return true;
-    s->turns_away = s->spare_fd >= 0;
-    if (s->turns_away)
-        close(s->spare_fd);
+    if (s->spare_fd < 0)
+        return false;
+    close(s->spare_fd);
     s->spare_fd = -1;
-    return s->turns_away;
+    s->turns_away = true;
+    return true;
 }
 
 static void server_turn_away(struct server *s, int fd, const union peer *peer,

@@ -15,8 +15,9 @@ enum { CALLERS = 4, TURNS = 4, LIMIT = 64 };
 struct test {
     struct loop *loop;
     struct listener *listener;
-    int callers[CALLERS], accepted;
-    bool once;
+    int callers[CALLERS], accepted, full;
+    bool once, keeps;
+    int kept[CALLERS];
 };
 
 static void on_caller(int fd, const struct sockaddr *from, void *arg)
@@ -25,7 +26,10 @@ static void on_caller(int fd, const struct sockaddr *from, void *arg)
     int flags = fcntl(fd, F_GETFL);
     ck_assert_int_eq(from->sa_family, AF_INET);
     ck_assert(flags & O_NONBLOCK && fcntl(fd, F_GETFD) & FD_CLOEXEC);
-    close(fd);
+    if (t->keeps)
+        t->kept[t->accepted] = fd;
+    else
+        close(fd);
     t->accepted++;
     if (t->once) {
         listener_destroy(t->listener);
@@ -99,5 +103,36 @@ TEST(without_descriptors_the_loop_sleeps_and_connections_wait)
         event_base_loop(loop_base(t.loop), EVLOOP_ONCE);
         ck_assert_int_lt(now_ms(), deadline);
     }
+    end(&t);
+}
+
+static bool on_full(void *arg)
+{
+    struct test *t = arg;
+    t->full++;
+    return false;
+}
+
+/* accept4() fails then, too; the owner would give up a connection for nothing. */
+TEST(a_full_table_is_no_matter_while_none_waits)
+{
+    struct test t = {.keeps = true};
+    int taken[LIMIT], n = 0;
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &(struct rlimit){LIMIT, LIMIT}), 0);
+    begin(&t);
+    listener_on_full(t.listener, on_full);
+    while (n < LIMIT && (taken[n] = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0)
+        n++;
+    for (int i = 0; i < CALLERS; i++)
+        close(taken[--n]);
+    for (int i = 0; i < TURNS; i++)
+        event_base_loop(loop_base(t.loop), EVLOOP_ONCE | EVLOOP_NONBLOCK);
+    ck_assert_int_eq(t.accepted, CALLERS);
+    ck_assert_int_eq(open("/dev/null", O_RDONLY | O_CLOEXEC), -1);
+    ck_assert_int_eq(t.full, 0);
+    while (n > 0)
+        close(taken[--n]);
+    for (int i = 0; i < CALLERS; i++)
+        close(t.kept[i]);
     end(&t);
 }

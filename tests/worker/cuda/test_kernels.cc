@@ -200,11 +200,11 @@ static void means()
 }
 
 /* Layers of tokens; C of 8 takes several at once. `add`: dx is added to what is there. */
-static void layer_norm(int C, bool add)
+static void layer_norm(int samples, int T, int C, bool add)
 {
-    struct cuda_rows rows = {CUDA_F32, 3, 7, C};
-    size_t c = size_t(C), n = 21 * c;
-    array x(n), y(n), dy(n), dx(n), w(c), bias(c), dw(c), dbias(c), kept(42),
+    struct cuda_rows rows = {CUDA_F32, samples, T, C};
+    size_t c = size_t(C), tokens = size_t(samples * T), n = tokens * c;
+    array x(n), y(n), dy(n), dx(n), w(c), bias(c), dw(c), dbias(c), kept(2 * tokens),
         room(CUDA_ROOM);
     struct cuda_layer_norm p = {rows, w.at, bias.at, kept.at, room.at};
     x.fill(12);
@@ -284,15 +284,16 @@ static void attention(int n, int T, int heads, int D)
 }
 
 /* In two pieces; the loss is what all rows say. */
-static void token_loss(int K)
+static void token_loss(int samples, int T, int K)
 {
-    enum { N = 2, T = 3, FIRST = 4, ROWS = N * T };
-    size_t k = size_t(K);
-    array logits(ROWS * k), grads(ROWS * k), tokens(N * (T + 1)), losses(2 * ROWS),
-        head(CUDA_HEAD), own(1), one(1), steps(sizeof(struct cuda_step) / 4 + 1);
+    const int rows = samples * T, first = rows * 2 / 3;
+    size_t k = size_t(K), all = size_t(rows) * k;
+    array logits(all), grads(all), tokens(size_t(samples * (T + 1))),
+        losses(size_t(2 * rows)), head(CUDA_HEAD), own(1), one(1),
+        steps(sizeof(struct cuda_step) / 4 + 1);
     struct cuda_step s = {};
     s.share = 1;
-    s.mine = N;
+    s.mine = samples;
     memcpy(steps.host.data(), &s, sizeof s);
     steps.send();
     logits.fill(24);
@@ -300,22 +301,22 @@ static void token_loss(int K)
         v *= 5;
     logits.send();
     for (size_t i = 0; i < tokens.host.size(); i++) {
-        uint32_t token = uint32_t(i * 5) % uint32_t(K);
+        uint32_t token = uint32_t(K) - 1 - uint32_t(i * 2) % uint32_t(K);
         memcpy(&tokens.host[i], &token, sizeof token);
     }
     tokens.send();
     auto *t = reinterpret_cast<const uint32_t *>(tokens.at);
     struct cuda_loss l = {reinterpret_cast<const struct cuda_step *>(steps.at),
                           0,
-                          N,
+                          samples,
                           K,
                           CUDA_F32,
                           nullptr,
                           reinterpret_cast<struct cuda_head *>(head.at),
                           own.at};
     auto forward = [&](float *into) {
-        for (int from = 0, rows = FIRST; from < ROWS; from += rows, rows = ROWS - FIRST)
-            cuda_token_loss(&l, logits.at + size_t(from) * k, t, T, from, rows,
+        for (int from = 0, n = first; from < rows; from += n, n = rows - first)
+            cuda_token_loss(&l, logits.at + size_t(from) * k, t, T, from, n,
                             into ? into + size_t(from) * k : nullptr, losses.at, stream);
         cuda_token_losses(&l, losses.at, T, stream);
     };
@@ -442,8 +443,9 @@ int main()
     biased(5, true);
     biased(6, true);
     biased(2, false);
-    for (int C : {5, 8, 300})
-        layer_norm(C, C == 8);
+    layer_norm(3, 7, 5, false);
+    layer_norm(3, 7, 8, true);
+    layer_norm(1, 5, 300, false); /* each thread of a row takes several */
     gelu(77);
     gelu(64);
     embed(2, 5);
@@ -452,8 +454,8 @@ int main()
     attention(1, 70, 1, 2);
     attention(1, 3, 1, 40);
     attention(1, 3, 1, 70);
-    token_loss(7);
-    token_loss(260);
+    token_loss(2, 3, 7);
+    token_loss(1, 2, 260); /* more than a block's threads take at once */
     sums({CUDA_F32, 20000, 8, 1, 1});
     sums({CUDA_F32, 20000, 10, 1, 1});
     sums({CUDA_F32, 5000, 4, 2, 2}); /* one thread has all channels of a position */

@@ -3,10 +3,15 @@
 
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/write_all.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 char *text_file_read(const char *what, const char *path, struct ddp_err *err)
 {
@@ -27,4 +32,36 @@ char *text_file_read(const char *what, const char *path, struct ddp_err *err)
         return text;
     free(text);
     return NULL;
+}
+
+int text_file_open_private(const char *path, struct ddp_err *err)
+{
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); /* a FIFO */
+    if (fd < 0)
+        return err_errno(err, "cannot open '%s'", path);
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
+        !(st.st_mode & 077))
+        return fd;
+    close(fd);
+    errno = EPERM;
+    return err_set(err, "'%s' must be a file of this user that others cannot read", path);
+}
+
+int text_file_replace(const char *path, const char *text, size_t size, mode_t mode)
+{
+    char *part = xasprintf("%s.%d", path, (int)getpid());
+    unlink(part); /* of an earlier process */
+    int fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
+    int rc = fd < 0 ? -1 : write_all(fd, text, size);
+    if (fd >= 0)
+        rc |= close(fd); /* NFS reports here what it could not write */
+    if (rc == 0)
+        rc = rename(part, path);
+    int why = errno;
+    if (rc < 0)
+        unlink(part);
+    free(part);
+    errno = why;
+    return rc;
 }

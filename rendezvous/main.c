@@ -14,6 +14,7 @@
 #include "common/sock.h"
 #include "common/sockdiag.h"
 #include "common/stdout.h"
+#include "common/text_file.h"
 #include "rendezvous/server/server.h"
 
 #include <argp.h>
@@ -273,7 +274,6 @@ static void raise_descriptor_limit(void)
     }
 }
 
-/* Written to a temporary file and renamed, so the file is never incomplete. */
 static int announce(const char *path, int port, struct ddp_err *err)
 {
     if (!path)
@@ -283,17 +283,11 @@ static int announce(const char *path, int port, struct ddp_err *err)
     const char *why = output_path_check(path, OUTPUT_PATH_REPLACED);
     if (why)
         return err_set(err, "cannot write the port to '%s': %s", path, why);
-    char *aside = xasprintf("%s.%d", path, (int)getpid());
-    FILE *f = fopen(aside, "we");
-    int rc = 0;
-    if (!f || fprintf(f, "%d\n", port) < 0 || fflush(f) != 0 || rename(aside, path) < 0)
-        rc = err_errno(err, "cannot write the port to '%s'", path);
-    if (f)
-        fclose(f);
-    if (rc < 0)
-        unlink(aside);
-    free(aside);
-    return rc;
+    char text[16];
+    int n = snprintf(text, sizeof text, "%d\n", port);
+    return text_file_replace(path, text, (size_t)n, 0666) < 0
+               ? err_errno(err, "cannot write the port to '%s'", path)
+               : 0;
 }
 
 /* Advice for common errors; `error` is errno. */

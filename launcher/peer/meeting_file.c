@@ -3,10 +3,10 @@
 
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/text_file.h"
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,29 +85,19 @@ const char *meeting_file_path(const struct meeting_file *c)
     return c->path;
 }
 
-/* Written to a temporary file and renamed: readers see all of it or nothing. */
 int meeting_file_write(struct meeting_file *c, const struct bootstrap *s,
                        struct ddp_err *err)
 {
-    char *tmp = xasprintf("%s.%d", c->path, (int)getpid()), *text = bootstrap_write(s);
+    char *text = bootstrap_write(s);
     size_t n = strlen(text);
-    unlink(tmp);
-    int fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-    int rc = fd >= 0 && write(fd, text, n) == (ssize_t)n && fsync(fd) == 0 ? 0 : -1;
-    if (fd >= 0)
-        rc |= close(fd);
-    if (rc == 0)
-        rc = rename(tmp, c->path);
-    if (rc < 0) {
+    int rc = text_file_replace(c->path, text, n, 0600);
+    if (rc < 0)
         err_set(err,
                 "cannot write '%s' for the peers: %s; --peer-key names another folder",
                 c->path, strerror(errno));
-        unlink(tmp);
-    }
     c->written = rc == 0;
     secret_wipe(text, n);
     free(text);
-    free(tmp);
     return rc;
 }
 
@@ -125,20 +115,12 @@ int meeting_file_read(const struct meeting_file *c, struct bootstrap *s,
                       struct ddp_err *err)
 {
     refresh_folder(c->folder);
-    int fd = open(c->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    int rc = 0, fd = text_file_open_private(c->path, err);
     if (fd < 0)
-        return errno == ENOENT || errno == ESTALE
-                   ? 0
-                   : err_errno(err, "cannot read the head's file '%s'", c->path);
-    struct stat st;
+        return errno == ENOENT || errno == ESTALE ? 0
+                                                  : err_prefix(err, "the head's file");
     char *text = xcalloc(1, FILE_MAX + 1);
-    int rc = -1;
-    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid() ||
-        (st.st_mode & 077))
-        err_set(err, "'%s' must be a file of this user that others cannot read", c->path);
-    else if (read(fd, text, FILE_MAX) <= 0)
-        rc = 0; /* still being written, on a file system without atomic rename */
-    else
+    if (read(fd, text, FILE_MAX) > 0) /* else still being written: no atomic rename */
         rc = bootstrap_parse(text, s, err) < 0
                  ? err_prefix(err, "the head's file '%s'", c->path)
                  : 1;

@@ -4,12 +4,12 @@
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/text_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { READ_MS = 5000 };
@@ -54,19 +54,15 @@ char *bootstrap_file_write(const char *text, struct ddp_err *err)
 
 int bootstrap_file_read(const char *path, struct bootstrap *s, struct ddp_err *err)
 {
-    struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    int fd = text_file_open_private(path, err);
     if (fd < 0)
-        return err_errno(err,
-                         "cannot read the bootstrap file '%s': is the home directory not "
-                         "shared? --start ssh needs none",
-                         path);
-    int rc = 0;
-    if (fstat(fd, &st) < 0 || st.st_uid != getuid() || (st.st_mode & 077) ||
-        !S_ISREG(st.st_mode))
-        rc = err_set(err, "'%s' is not a file that only we can read", path);
-    if (rc == 0)
-        rc = bootstrap_read(fd, now_ms() + READ_MS, s, err);
+        return errno == ENOENT
+                   ? err_errno(err,
+                               "cannot read the bootstrap file '%s': is the home "
+                               "directory not shared? --start ssh needs none",
+                               path)
+                   : -1;
+    int rc = bootstrap_read(fd, now_ms() + READ_MS, s, err);
     const char *slash = strrchr(path, '/');
     if (rc == 0 && strncmp(slash ? slash + 1 : path, NAME, strlen(NAME)) == 0)
         unlink(path);

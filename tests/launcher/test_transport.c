@@ -312,13 +312,17 @@ TEST(a_bootstrap_file_is_private)
     ck_assert_int_eq(st.st_mode & 07777, 0600);
     ck_assert_int_eq(chmod(path, 0640), 0);
     ck_assert_int_eq(bootstrap_file_read(path, &t, &err), -1);
-    ck_assert_ptr_nonnull(strstr(err.text, "is not a file that only we can read"));
+    ck_assert_ptr_nonnull(strstr(err.text, "must be a file of this user that others cannot read"));
     ck_assert_int_eq(chmod(path, 0600), 0);
     ck_ok(bootstrap_file_read(path, &t, &err), err);
     ck_assert(secret_equal(&s.key, &t.key));
     ck_assert_str_eq(t.name, "n3");
     ck_assert_int_eq(bootstrap_file_read(path, &t, &err), -1);
     ck_assert_ptr_nonnull(strstr(err.text, "is the home directory not shared?"));
+    ck_assert_int_eq(mkfifo(path, 0600), 0); /* nobody writes to it */
+    ck_assert_int_eq(bootstrap_file_read(path, &t, &err), -1);
+    ck_assert_ptr_nonnull(strstr(err.text, "must be a file of this user"));
+    ck_assert_int_eq(unlink(path), 0);
     setenv("HOME", "/nonesuch", 1);
     ck_assert_ptr_null(bootstrap_file_write(words, &err));
     free(path);

@@ -4,6 +4,7 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/svg_plot.h"
+#include "common/text_file.h"
 
 #include <errno.h>
 #include <math.h>
@@ -278,21 +279,24 @@ static int draw(const struct growth *t, const char *path, const char *title,
 
 /* --- files -------------------------------------------------------------------------- */
 
-/* Write to a temporary file and rename it: readers see the old or the new one. */
 static int put_file(const struct growth *t, const char *path, bool csv,
                     struct ddp_err *err)
 {
-    char *temporary = xasprintf("%s.new", path);
-    FILE *out = fopen(temporary, "we");
-    int rc = out ? 0 : err_errno(err, "cannot create '%s'", temporary);
-    if (out && csv)
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    if (!out)
+        abort();
+    if (csv)
         write_csv(t, out);
-    else if (out)
+    else
         growth_print(t, out);
-    bool bad = out && ferror(out);
-    if (out && (fclose(out) != 0 || bad || rename(temporary, path) < 0))
-        rc = err_errno(err, "cannot write '%s'", path);
-    free(temporary);
+    if (fclose(out) != 0)
+        abort();
+    int rc = text_file_replace(path, text, size, 0666) < 0
+                 ? err_errno(err, "cannot write '%s'", path)
+                 : 0;
+    free(text);
     return rc;
 }
 

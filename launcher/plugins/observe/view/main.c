@@ -8,6 +8,7 @@
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/text_file.h"
 
 #include <errno.h>
 #include <event2/bufferevent.h>
@@ -148,30 +149,15 @@ static void warn_of_file(struct view *v, int why)
     free(text);
 }
 
-/* Replace the file at once: a reader never sees half of it. */
 static void write_file(struct view *v)
 {
-    char *part = xasprintf("%s.part", v->metrics_file);
     struct evbuffer *text = evbuffer_new();
     prometheus_write(v, text);
     size_t n = evbuffer_get_length(text);
-    FILE *f = fopen(part, "we");
-    bool fine = f && fwrite(evbuffer_pullup(text, -1), 1, n, f) == n;
-    int why = errno;
-    if (f && fclose(f) != 0 && fine) {
-        fine = false;
-        why = errno;
-    }
-    if (fine && rename(part, v->metrics_file) < 0) {
-        fine = false;
-        why = errno;
-    }
-    if (!fine)
-        warn_of_file(v, why);
-    if (!fine && f)
-        unlink(part);
+    const char *bytes = (const char *)evbuffer_pullup(text, -1);
+    if (text_file_replace(v->metrics_file, bytes, n, 0666) < 0)
+        warn_of_file(v, errno);
     evbuffer_free(text);
-    free(part);
 }
 
 static void on_tick(evutil_socket_t fd, short what, void *arg)

@@ -321,14 +321,14 @@ class RandomNumbers:
         described = getattr(sys.modules.get("torch._torch_docs"), "__spec__", None)
         if described and not described._initializing and not self.of_torch:
             kind = sys.modules["torch._C"].Generator
-            names = "seed", "initial_seed", "get_state"
-            self.of_torch = {name: kind.__dict__[name] for name in names}
-            set_methods(kind, {name: self.method_of_torch(name) for name in names})
+            names = "seed", "initial_seed", "get_state", "clone_state", "__reduce__"
+            self.of_torch = {name: kind.__dict__[name] for name in names if name in kind.__dict__}
+            set_methods(kind, {name: self.method_of_torch(name) for name in self.of_torch})
 
     def method_of_torch(self, name):
-        """torch draws in C. seed() draws, and the default generator has drawn its seed."""
+        """torch draws in C. seed() draws, and returns it; the default generator has drawn its seed."""
         def method(generator, *args):
-            if (generator is sys.modules["torch._C"].default_generator) == (name != "seed"):
+            if name == "seed" or generator is sys.modules["torch._C"].default_generator:
                 self.seeds.append(next(who for who, _ in list(callers()) if who != "torch.random"))
             return self.of_torch[name](generator, *args)
         return method

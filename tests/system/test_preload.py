@@ -418,11 +418,18 @@ class Preload(LaunchTest):
                    ("torch.rand(1, generator=draws.plain)", "torch.rand(1, generator=draws.given)",
                     "torch.rand(1, generator=draws.large)", "torch.Generator.seed"),
                    ("torch.rand(1).item()",))
+        can_copy = subprocess.call([PYTHON, "-c", "import torch; torch.Generator.clone_state"],
+                                   stderr=subprocess.DEVNULL) == 0
+        copies = (("g = torch.default_generator.clone_state()", "'doubt' has got a random seed of torch"),
+                  ("import copy; g = copy.deepcopy(torch.default_generator)",
+                   "has got a random seed of torch")) if can_copy else ()
         for text, why in (("g = torch.Generator(); g.seed()", "'doubt' has got a random seed of torch"),
                           ("g = {'a': ({'b': torch.Generator()},)}; g['a'][0]['b'].seed()",
                            "has got a random seed of torch"),
                           ("g = torch.Generator().manual_seed(torch.initial_seed())",
                            "'doubt' has got a random seed of torch"),
+                          *copies,
+                          ("seed = torch.seed()", "'doubt' has got a random seed of torch"),
                           ("x = torch.rand(3)", "has drawn from torch"),
                           ("torch.manual_seed(5)", "has seeded torch")):
             with self.subTest(text=text):

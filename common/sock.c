@@ -385,8 +385,7 @@ void sock_own_addrs(bool reachable, struct strv *out)
             (reachable && ((i->ifa_flags & IFF_LOOPBACK) || !(i->ifa_flags & IFF_UP))))
             continue;
         sock_addr(i->ifa_addr, text, sizeof text);
-        if (!reachable || strncmp(text, "fe80:", 5) != 0)
-            strv_push(out, text);
+        strv_push(out, text);
     }
     freeifaddrs(list);
 }

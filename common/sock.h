@@ -67,7 +67,7 @@ bool sock_unanswered(int fd);
 int sock_interface_addr(const char *name, char *text, size_t size, struct ddp_err *err);
 
 /* Append the addresses of this machine's interfaces, as sock_addr() writes them: all, or
- * those that other hosts may reach: up, and neither loopback nor link-local. */
+ * those by which other hosts may know it: up, and not loopback. */
 void sock_own_addrs(bool reachable, struct strv *out);
 
 /* Classify `name`: an address of one of this machine's interfaces (numeric, in `text`),

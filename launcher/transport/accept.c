@@ -222,7 +222,8 @@ void acceptor_addresses(const struct acceptor *a, struct strv *out)
         strv_pushf(out, "%s %d", first, a->port);
     sock_own_addrs(true, &all);
     for (size_t i = 0; i < all.n; i++) {
-        if (strcmp(all.v[i], first) != 0)
+        /* link-local addresses mean nothing elsewhere */
+        if (strcmp(all.v[i], first) != 0 && strncmp(all.v[i], "fe80:", 5) != 0)
             strv_pushf(out, "%s %d", all.v[i], a->port);
     }
     strv_finish(&all);

@@ -3,12 +3,15 @@
 
 #include "common/duration.h"
 #include "common/sock.h"
+#include "common/strv.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -80,6 +83,26 @@ TEST(an_address_that_drops_packets_leaves_time_for_the_next)
     ck_assert_int_lt(queued[QUEUED - 1], 0); /* it was full */
     close(good);
     close(full);
+}
+
+/* The store admits a client by them, and a name may resolve to a link-local one. */
+TEST(what_others_may_see_of_us)
+{
+    struct strv seen = {0}, all = {0};
+    if (unshare(CLONE_NEWNET) < 0 ||
+        system("ip link set lo up && ip link add v0 type veth && "
+               "ip link set v0 up && "
+               "ip addr add 10.1.2.3/8 dev v0 && "
+               "ip addr add fe80::5/64 dev v0 nodad") != 0) {
+        printf("skipped: no network of its own; needs root\n");
+        return;
+    }
+    sock_own_addrs(true, &seen);
+    sock_own_addrs(false, &all);
+    ck_assert(strv_has(&seen, "10.1.2.3", 8) && strv_has(&seen, "fe80::5", 7));
+    ck_assert(strv_has(&all, "127.0.0.1", 9) && !strv_has(&seen, "127.0.0.1", 9));
+    strv_finish(&seen);
+    strv_finish(&all);
 }
 
 TEST(mapped_addresses_read_as_ipv4)

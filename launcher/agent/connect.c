@@ -132,7 +132,7 @@ static void take_offer(struct calls *c, int64_t ms)
         c->out->fd = f->fd;
         c->ended = true;
     } else {
-        c->ended |= f == c->in && errno == ECONNRESET;
+        c->ended |= f == c->in; /* the last resort; without a lifeline it ends here */
         c->silent |= errno == ECONNRESET || errno == ETIMEDOUT;
         if (f == c->fds)
             err_set(c->err, "'%s': %s", c->addrs.v[0], why.text);

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 enum { ODD = 1, LONG = 20000 };
 
@@ -117,4 +118,26 @@ TEST(any_two_calls_are_told_apart)
     for (size_t i = 0; i < ARRAY_LEN(teams); i++)
         args[i] = &firsts[i];
     assert_teams(teams, ARRAY_LEN(teams), check_pairs, args);
+}
+
+enum { CROWD = 40, FILES = 36 };
+
+/* The two wait for messages and streams that do not come, so that one must tell the
+ * other; then all are told. */
+static void crowd_case(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    struct team_watch began = team_watch();
+    team_assert(g, setrlimit(RLIMIT_NOFILE, &(struct rlimit){FILES, FILES}) == 0,
+                "no limit");
+    int rc = ddp_group_rank(g) == ODD
+                 ? ddp_scatter(g, a, b, 64, DDP_F32, 0, &err)
+                 : ddp_all_reduce(g, a, 64, DDP_F32, DDP_MAX, &err);
+    team_assert(g, rc == -1 && team_is_soon(began), "%d: %s", rc, err.text);
+    team_assert(g, strstr(err.text, "the ranks disagree on "), "%s", err.text);
+}
+
+TEST(more_ranks_than_descriptors_are_told)
+{
+    assert_team(&(struct team){.size = CROWD, .backend = "tcp"}, crowd_case, NULL);
 }

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 static const struct team teams[] = {
@@ -191,4 +192,52 @@ static void nonsense_case(struct ddp_group *g, const void *arg)
 TEST(nonsense_makes_no_group)
 {
     assert_team(&(struct team){.size = 4}, nonsense_case, NULL);
+}
+
+/* Each comes in time for the one before it, but the first has then waited longer than its
+ * deadline in all. */
+static void late_case(struct ddp_group *g, const void *arg)
+{
+    enum { LATE_MS = 2500, LIMIT_MS = 4000 };
+    struct ddp_err err = {""};
+    int rank = ddp_group_rank(g), all[] = {0, 1, 2};
+    if (rank == 0)
+        ddp_group_set_timeout(g, LIMIT_MS);
+    usleep((useconds_t)rank * LATE_MS * 1000);
+    struct ddp_group *sub = ddp_group_sub(g, all, 3, &err);
+    team_assert(g, sub, "%s", err.text);
+    ddp_group_destroy(sub);
+}
+
+TEST(each_late_rank_has_the_deadline)
+{
+    assert_team(&(struct team){.size = 3}, late_case, NULL);
+}
+
+/* Who cannot map the memory of the group is called by its numbers in both. */
+static void unmapped_case(struct ddp_group *g, const void *arg)
+{
+    enum { ROOM = 16 << 20 }; /* less than an arena */
+    struct ddp_err err = {""};
+    struct rlimit usual, tight;
+    int rank = ddp_group_rank(g), both[] = {0, 2};
+    unsigned long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "re");
+    team_assert(g, f && fscanf(f, "%lu", &pages) == 1, "no size");
+    fclose(f);
+    getrlimit(RLIMIT_AS, &usual);
+    tight = (struct rlimit){pages * (unsigned long)getpagesize() + ROOM, usual.rlim_max};
+    if (rank == 2)
+        setrlimit(RLIMIT_AS, &tight);
+    struct ddp_group *sub = rank == 1 ? NULL : ddp_group_sub(g, both, 2, &err);
+    setrlimit(RLIMIT_AS, &usual);
+    team_assert(g, !sub, "the memory has been mapped");
+    if (rank == 0)
+        team_assert(g, strstr(err.text, "rank 1 (2 in all) on "), "%s", err.text);
+    team_ok(g, ddp_barrier(g, &err));
+}
+
+TEST(who_does_not_join_is_called_by_both_numbers)
+{
+    assert_team(&(struct team){.size = 3}, unmapped_case, NULL);
 }

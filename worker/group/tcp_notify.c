@@ -186,13 +186,12 @@ static bool must_be_told(const struct tcp *n, int rank, int culprit,
            tcp_any_stream(&n->streams[rank]);
 }
 
-/* For a connection to each rank, none yet, and one place for the listener. */
+/* For a connection to each rank, none yet. */
 static struct pollfd *no_connections(const struct tcp *n)
 {
-    struct pollfd *p = xcalloc((size_t)n->layout->size + 1, sizeof *p);
+    struct pollfd *p = xcalloc((size_t)n->layout->size, sizeof *p);
     for (int r = 0; r < n->layout->size; r++)
         p[r] = (struct pollfd){.fd = -1, .events = POLLOUT};
-    p[n->layout->size].events = POLLIN;
     return p;
 }
 
@@ -218,6 +217,24 @@ static void close_all(const struct tcp *n, struct pollfd *p)
     free(p);
 }
 
+/* Wait until one of them is ready, or the listener if it `listens`; false: none is. Only
+ * those that are open are polled: the kernel refuses a list that is longer than a process
+ * may have descriptors. */
+static bool poll_open(struct tcp *n, struct pollfd *p, bool listens, int ms)
+{
+    size_t np = 0, at = 0;
+    for (int r = 0; r < n->layout->size; r++)
+        tcp_add_polled(n, &np, p[r].fd, p[r].events);
+    tcp_add_polled(n, &np, listens ? n->listener : -1, POLLIN);
+    if (poll(n->polled, np, ms) <= 0)
+        return false;
+    for (int r = 0; r < n->layout->size; r++) {
+        if (p[r].fd >= 0)
+            p[r].revents = n->polled[at++].revents;
+    }
+    return true;
+}
+
 /* Send hello and data; true if the kernel took them. A rank that does not has failed,
  * which tcp_look() finds. */
 static bool send_report(const struct tcp *n, int fd, int rank, int what, const void *data,
@@ -239,11 +256,9 @@ static void tell(struct tcp *n, struct pollfd *p, int ms, int what, const void *
     int size = n->layout->size, culprit;
     struct ddp_err unwanted;
     int64_t until = now_ms() + ms, left = ms;
-    p[size].fd = answers ? n->listener : -1;
     while (left > 0 && any_open(n, p) &&
            !(answers && tcp_failure_told(n, &culprit, &unwanted))) {
-        bool ready =
-            poll(p, (nfds_t)size + 1, (int)(left < TURN_MS ? left : TURN_MS)) > 0;
+        bool ready = poll_open(n, p, answers, (int)(left < TURN_MS ? left : TURN_MS));
         for (int r = 0; ready && r < size; r++) {
             if (p[r].fd < 0 || p[r].revents == 0)
                 continue;

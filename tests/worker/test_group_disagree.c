@@ -130,9 +130,8 @@ static void crowd_case(struct ddp_group *g, const void *arg)
     struct team_watch began = team_watch();
     team_assert(g, setrlimit(RLIMIT_NOFILE, &(struct rlimit){FILES, FILES}) == 0,
                 "no limit");
-    int rc = ddp_group_rank(g) == ODD
-                 ? ddp_scatter(g, a, b, 64, DDP_F32, 0, &err)
-                 : ddp_all_reduce(g, a, 64, DDP_F32, DDP_MAX, &err);
+    int rc = ddp_group_rank(g) == ODD ? ddp_scatter(g, a, b, 64, DDP_F32, 0, &err)
+                                      : ddp_all_reduce(g, a, 64, DDP_F32, DDP_MAX, &err);
     team_assert(g, rc == -1 && team_is_soon(began), "%d: %s", rc, err.text);
     team_assert(g, strstr(err.text, "the ranks disagree on "), "%s", err.text);
 }

@@ -23,8 +23,8 @@ struct bootstrap {
     char addr[256];    /* where the others are expected: env://, tcp://; else empty */
     int port;          /* there; env:// 0: MASTER_PORT */
     int rank, size;
-    int64_t deadline_ms;
-    char made[300]; /* `place`, when made from MASTER_ADDR and MASTER_PORT */
+    int64_t deadline_ms; /* not with a parent, whose messages have their own */
+    char made[300];      /* `place`, when made from MASTER_ADDR and MASTER_PORT */
 };
 
 /* Exchanges cards: `cards` has room for m->size. */

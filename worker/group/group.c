@@ -76,12 +76,25 @@ static int connect_all(struct ddp_group *g, struct listeners *listeners,
     return 0;
 }
 
+/* In the first group of the family; NULL in that one. */
+static int *world_ranks(const struct bootstrap *m)
+{
+    if (!m->parent)
+        return NULL;
+    const int *theirs = m->parent->layout.world_ranks;
+    int *world = xcalloc((size_t)m->size, sizeof *world);
+    for (int i = 0; i < m->size; i++)
+        world[i] = theirs ? theirs[m->ranks[i]] : m->ranks[i];
+    return world;
+}
+
 int group_meet(struct ddp_group *g, const struct bootstrap *m, bootstrap_fn exchange,
                struct ddp_err *err)
 {
     struct listeners listeners;
     if (m->size == 1) {
         layout_single(&g->layout);
+        g->layout.world_ranks = world_ranks(m);
         return 0;
     }
     if (listeners_open(&listeners, &g->card, err) < 0)
@@ -91,8 +104,12 @@ int group_meet(struct ddp_group *g, const struct bootstrap *m, bootstrap_fn exch
     if (rc == 0)
         rc = layout_from_cards(&g->layout, m->rank, m->size, cards, err);
     free(cards);
-    if (rc == 0)
-        rc = connect_all(g, &listeners, m->deadline_ms, err);
+    if (rc == 0) {
+        g->layout.world_ranks = world_ranks(m);
+        /* a parent's members are waited for one after the other */
+        rc = connect_all(g, &listeners,
+                         m->parent ? now_ms() + g->timeout_ms : m->deadline_ms, err);
+    }
     listeners_close(&listeners);
     return rc;
 }

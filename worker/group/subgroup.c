@@ -8,7 +8,6 @@
  */
 #include "worker/group/group.h"
 
-#include "common/duration.h"
 #include "common/err.h"
 #include "common/fnv.h"
 #include "common/mem.h"
@@ -94,15 +93,6 @@ static int bootstrap_parent(const struct bootstrap *m, const struct card *card,
     return collect(m, cards, err) < 0 ? -1 : spread(m, cards, err);
 }
 
-/* Ranks in the first group of the family. */
-static int *world_ranks(const struct ddp_group *g, const int *ranks, int n)
-{
-    int *world = xcalloc((size_t)n, sizeof *world);
-    for (int i = 0; i < n; i++)
-        world[i] = g->layout.world_ranks ? g->layout.world_ranks[ranks[i]] : ranks[i];
-    return world;
-}
-
 /* ---- making ---- */
 
 static int place_in(const struct ddp_group *g, const int *ranks, int n,
@@ -150,16 +140,10 @@ struct ddp_group *ddp_group_sub(struct ddp_group *g, const int *ranks, int n,
     g->family = sub;
     sub->card = g->card; /* but for where it listens */
     sub->card.members = fnv1a(FNV1A, ranks, (size_t)n * sizeof *ranks);
-    const struct bootstrap m = {.parent = g,
-                                .ranks = ranks,
-                                .rank = me,
-                                .size = n,
-                                .deadline_ms = now_ms() + sub->timeout_ms};
+    const struct bootstrap m = {.parent = g, .ranks = ranks, .rank = me, .size = n};
     int rc = group_meet(sub, &m, bootstrap_parent, err);
-    if (rc == 0) {
-        sub->layout.world_ranks = world_ranks(g, ranks, n);
+    if (rc == 0)
         rc = group_open_backend(sub, err);
-    }
     if (rc < 0) {
         if (!g->broken)
             err_prefix(err, "rank %d cannot make the group '%s'", g->layout.rank,

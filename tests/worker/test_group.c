@@ -53,6 +53,10 @@ static bool is_float(enum ddp_type type)
     return type == DDP_F32 || type == DDP_F64 || type == DDP_F16 || type == DDP_BF16;
 }
 
+/* What ranks give repeats: elements of the first period are set and checked one by one,
+ * and those behind them are copied from, or compared with, those one period before. */
+enum { PERIOD = 101 * 11 * 6, BLOCK_PERIOD = 23 };
+
 static int64_t value(int rank, size_t i, enum ddp_type type, enum ddp_op op)
 {
     int64_t mixed = (int64_t)((i * 31 + (size_t)rank * 17) % 101);
@@ -151,11 +155,31 @@ static bool same(const void *data, size_t i, enum ddp_type type, struct number n
     return (double)f == n.f;
 }
 
+static size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Elements from `period` on, of which the first have been set. */
+static void repeat(char *data, size_t n, size_t period, enum ddp_type type)
+{
+    size_t size = type_size(type);
+    for (size_t at = period; at < n; at *= 2)
+        memcpy(data + at * size, data, smaller(at, n - at) * size);
+}
+
+static bool repeats(const char *data, size_t n, size_t period, enum ddp_type type)
+{
+    size_t size = type_size(type);
+    return n <= period || memcmp(data + period * size, data, (n - period) * size) == 0;
+}
+
 static void fill(void *data, size_t n, size_t first, int rank, enum ddp_type type,
                  enum ddp_op op)
 {
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < smaller(n, PERIOD); i++)
         put(data, i, type, value(rank, first + i, type, op));
+    repeat(data, n, PERIOD, type);
 }
 
 /* ---- one case ---- */
@@ -171,13 +195,16 @@ struct args {
 static void check_reduced(struct ddp_group *g, const char *what, const struct args *x,
                           const void *data, size_t first)
 {
-    for (size_t i = 0; i < x->count; i++)
+    const char *where = x->arena ? " in the arena" : "";
+    for (size_t i = 0; i < smaller(x->count, PERIOD); i++)
         team_assert(g,
                     same(data, i, x->type,
                          expected(ddp_group_size(g), first + i, x->type, x->op)),
                     "%s: type %d, op %d, %zu elements%s: element %zu is wrong", what,
-                    (int)x->type, (int)x->op, x->count, x->arena ? " in the arena" : "",
-                    i);
+                    (int)x->type, (int)x->op, x->count, where, i);
+    team_assert(g, repeats(data, x->count, PERIOD, x->type),
+                "%s: type %d, op %d, %zu elements%s: one from element %d on is wrong",
+                what, (int)x->type, (int)x->op, x->count, where, PERIOD);
 }
 
 /* Blocks of different sizes, some of them empty, none of them longer than `count`.
@@ -269,21 +296,25 @@ static void check_copies(struct ddp_group *g, const struct args *x)
 /* Blocks that are only moved: element j of what rank a gives to rank b is (a, b, j). */
 static void fill_block(const struct args *x, char *to, size_t n, int from, int dest)
 {
-    for (size_t j = 0; j < n; j++)
-        put(to, j, x->type, (int64_t)((size_t)(from * 8 + dest) * 5 + j % 23) % 100);
+    for (size_t j = 0; j < smaller(n, BLOCK_PERIOD); j++)
+        put(to, j, x->type, (int64_t)((size_t)(from * 8 + dest) * 5 + j) % 100);
+    repeat(to, n, BLOCK_PERIOD, x->type);
 }
 
 static void check_block(struct ddp_group *g, const char *what, const struct args *x,
                         const char *data, size_t n, int from, int dest)
 {
-    for (size_t j = 0; j < n; j++) {
-        struct number e = {.i = (int64_t)((size_t)(from * 8 + dest) * 5 + j % 23) % 100};
+    const char *where = x->arena ? " in the arena" : "";
+    for (size_t j = 0; j < smaller(n, BLOCK_PERIOD); j++) {
+        struct number e = {.i = (int64_t)((size_t)(from * 8 + dest) * 5 + j) % 100};
         e.f = (double)e.i;
         team_assert(g, same(data, j, x->type, e),
                     "%s: type %d, %zu of %zu elements%s: element %zu from %d is wrong",
-                    what, (int)x->type, n, x->count, x->arena ? " in the arena" : "", j,
-                    from);
+                    what, (int)x->type, n, x->count, where, j, from);
     }
+    team_assert(g, repeats(data, n, BLOCK_PERIOD, x->type),
+                "%s: type %d, %zu of %zu elements%s: one of %d's is wrong", what,
+                (int)x->type, n, x->count, where, from);
 }
 
 /* `counts` elements, or count of each, in a row: what I give to all, or get of all. */

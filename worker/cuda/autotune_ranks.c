@@ -11,10 +11,10 @@
  */
 #include "worker/cuda/engine_impl.h"
 
+#include "common/err.h"
 #include "common/mem.h"
 #include "common/text_file.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,14 +85,31 @@ static char *write_choices(const struct strv *choices, size_t from)
 }
 
 /* In one call, so that what runs write at the same time is not mixed. */
-static int append(const char *path, const char *text)
+static int append(const char *path, const char *text, struct ddp_err *err)
 {
     size_t n = strlen(text);
     int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    if (fd < 0)
-        return -1;
-    ssize_t written = write(fd, text, n);
-    return close(fd) < 0 || written != (ssize_t)n ? -1 : 0;
+    ssize_t written = fd < 0 ? -1 : write(fd, text, n);
+    if (fd < 0 || close(fd) < 0 || written < 0)
+        return err_errno(err, "'%s'", path);
+    return written == (ssize_t)n ? 0 : err_set(err, "'%s': no space is left", path);
+}
+
+/* Appends the choices from number `from` on, and takes what is then in the file, as later
+ * runs will: another run may have measured the same products at the same time. */
+static int keep(const char *path, struct strv *choices, size_t from, struct ddp_err *err)
+{
+    char *more = write_choices(choices, from), *own = write_choices(choices, 0);
+    char *kept = append(path, more, err) == 0 ? text_file_read("cache", path, err) : NULL;
+    if (kept) {
+        char *all = xasprintf("%s\n%s", kept, own);
+        read_choices(all, choices);
+        free(all);
+    }
+    free(more);
+    free(own);
+    free(kept);
+    return kept ? 0 : -1;
 }
 
 /* ---- measuring ---- */
@@ -115,8 +132,7 @@ static void report(struct engine *e, const char *path, const char *unkept)
                               "--tune more",
                               e->tuner.late, path);
     if (unkept && n < size)
-        snprintf(e->tuned + n, size - n, "; not kept for later runs: '%s': %s", path,
-                 unkept);
+        snprintf(e->tuned + n, size - n, "; not kept for later runs: %s", unkept);
 }
 
 static int measure_all(struct engine *e, const uint8_t *sizes, struct ddp_err *err)
@@ -136,8 +152,8 @@ static int measure(struct engine *e, const struct device_name *name, const uint8
                    struct ddp_err *err)
 {
     struct tuner *t = &e->tuner;
-    struct ddp_err ignored;
-    char *path = cache_path(name), *known = text_file_read("cache", path, &ignored);
+    struct ddp_err why;
+    char *path = cache_path(name), *known = text_file_read("cache", path, &why);
     const char *unkept = NULL;
     if (known && t->choices.n == 0)
         read_choices(known, &t->choices);
@@ -145,12 +161,10 @@ static int measure(struct engine *e, const struct device_name *name, const uint8
         t->left_ns = time_allowed(&e->job);
     size_t before = t->choices.n;
     int rc = measure_all(e, sizes, err);
-    if (rc == 0 && t->choices.n > before) {
-        char *more = write_choices(&t->choices, before);
-        unkept = append(path, more) < 0 ? strerror(errno) : NULL;
-        free(more);
-    }
-    if (t->choices.n > before || !*e->tuned)
+    bool more = t->choices.n > before;
+    if (rc == 0 && more && keep(path, &t->choices, before, &why) < 0)
+        unkept = why.text;
+    if (more || !*e->tuned)
         report(e, path, unkept);
     free(path);
     free(known);

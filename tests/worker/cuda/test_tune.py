@@ -159,6 +159,30 @@ def two_runs_at_once_both_keep_what_they_measure():
     assert len(choices()[1]) == 33, choices()
 
 
+def runs_that_measure_the_same_at_once_choose_alike():
+    few_digits(train=20, test=8)
+    def measure(log, **env):
+        run_ok(1, *ARGS, "--epochs", 1, TUNE, "--log", log, env=on_gpu(**env))
+    with ThreadPoolExecutor() as pool:
+        runs = [pool.submit(measure, "told", **TOLD), pool.submit(measure, "timed")]
+        for run in runs:
+            run.result()
+    measure("later")  # and so would those two, resumed
+    assert losses("told") == losses("timed") == losses("later")
+
+
+def a_file_that_cannot_be_read_is_told():
+    few_digits(train=20, test=8)
+    def run():
+        return tuned(run_ok(1, *ARGS, "--epochs", 1, TUNE, env=on_gpu(**TOLD)).out)[0]
+    run()
+    path, made = choices()
+    with open(path, "ab") as f:  # as a host that lost its power may leave it
+        f.write(bytes(512))
+    told = run()
+    assert re.search(f"; not kept for later runs: '{path}' is not a cache file$", told), told
+
+
 def without_time_it_goes_on():
     few_digits(train=20, test=8)
     run_ok(1, *ARGS, "--epochs", 1, "--log", "usual", env=on_gpu())
@@ -180,4 +204,5 @@ if GPUS == 0:
     sys.exit(77)
 main([the_fastest_right_ones_are_taken_and_kept, what_varies_is_taken_unless_it_must_not_be,
       ranks_with_another_gpu_take_the_default,
-      stages_and_half_precision_are_tuned_too, two_runs_at_once_both_keep_what_they_measure, without_time_it_goes_on])
+      stages_and_half_precision_are_tuned_too, two_runs_at_once_both_keep_what_they_measure,
+      runs_that_measure_the_same_at_once_choose_alike, a_file_that_cannot_be_read_is_told, without_time_it_goes_on])

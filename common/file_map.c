@@ -3,6 +3,7 @@
 
 #include "common/err.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -31,6 +32,17 @@ int file_map_open(const char *path, struct file_map *out, struct ddp_err *err)
     int rc = map(path, fd, out, err);
     close(fd);
     return rc;
+}
+
+int file_map_load(const char *path, const struct file_map *map, struct ddp_err *err)
+{
+    enum { POPULATE_READ = 22 }; /* MADV_POPULATE_READ, which older headers lack */
+    if (map->bytes == 0 ||
+        madvise((void *)(uintptr_t)map->at, map->bytes, POPULATE_READ) == 0 ||
+        errno == EINVAL)
+        return 0;
+    errno = errno == EFAULT ? EIO : errno; /* EFAULT: an access would be a SIGBUS */
+    return err_errno(err, "cannot read '%s'", path);
 }
 
 void file_map_close(struct file_map *map)

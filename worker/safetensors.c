@@ -138,10 +138,11 @@ int safetensors_write(const char *path, const struct strv *metadata,
         return -1;
     }
     header = make_header(metadata, arrays, n);
-    bool whole = write_content(fd, header, arrays, n) == 0;
-    int why = errno;
     if (lock)
         *lock = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    bool locked = !lock || *lock >= 0;
+    bool whole = locked && write_content(fd, header, arrays, n) == 0;
+    int why = errno;
     if (close(fd) < 0 && whole) {
         whole = false;
         why = errno;
@@ -251,7 +252,9 @@ struct safetensors *safetensors_read(const char *path, struct ddp_err *err)
     struct file_map map;
     if (file_map_open(path, &map, err) < 0)
         return NULL;
-    struct safetensors *f = safetensors_parse(path, map.at, map.bytes, err);
+    struct safetensors *f = file_map_load(path, &map, err) == 0
+                                ? safetensors_parse(path, map.at, map.bytes, err)
+                                : NULL;
     if (f)
         f->map = map;
     else

@@ -253,6 +253,23 @@ TEST(a_full_disk_leaves_the_old_checkpoint)
     rig_finish(&b);
 }
 
+/* Else another run could write to the same place. */
+TEST(what_cannot_be_locked_is_not_written)
+{
+    struct ddp_err err;
+    struct strv none = {0};
+    char *file = xasprintf("%s/c", temp_dir());
+    int spare = dup(STDIN_FILENO), lock = -1;
+    struct rlimit one = {(rlim_t)spare + 1, (rlim_t)spare + 1};
+    close(spare);
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &one), 0);
+    ck_assert_int_eq(safetensors_write(file, &none, NULL, 0, &lock, &err), -1);
+    ck_assert_ptr_nonnull(strstr(err.text, "c.part': Too many open files"));
+    ck_assert_int_eq(access(file, F_OK), -1);
+    ck_assert_int_eq(lock, -1);
+    free(file);
+}
+
 TEST(a_folder_is_resumed_from_its_highest_step)
 {
     struct rig a;

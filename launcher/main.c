@@ -18,7 +18,9 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 static int failed(const struct ddp_err *err, int code)
@@ -194,8 +196,10 @@ int main(int argc, char **argv)
             code = failed(&err, EXIT_USAGE);
     } else if (rc == 0) {
         const char *tool = tool_of(&opts);
-        char *top[] = {argv[0], (char[]){"--top"}, opts.argv[0], NULL};
-        code = tool ? exec_tool(tool, opts.top ? top : argv) : start(&opts);
+        bool report = tool && strcmp(tool, "ddprun-diagnose") == 0;
+        char *of_job[] = {argv[0], report ? (char[]){"--report-on"} : (char[]){"--top"},
+                          report ? (char *)(uintptr_t)opts.report_on : opts.argv[0], NULL};
+        code = tool ? exec_tool(tool, report || opts.top ? of_job : argv) : start(&opts);
     }
     child_finish();
     opts_finish(&opts);

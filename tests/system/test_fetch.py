@@ -205,9 +205,9 @@ class Fetch(LaunchTest):
             with self.subTest(words):
                 table = self.write("bad.ini", text)
                 self.refused(
-                    self.run_to_end("--fetch-data", "yours", "--data-sets", table), *words)
+                    self.run_to_end("--fetch-data", "yours", "--data-sets", table), *words, rc=2)
         self.refused(
-            self.run_to_end("--fetch-data", "yours", "--data-sets", "/no/table"), "/no/table")
+            self.run_to_end("--fetch-data", "yours", "--data-sets", "/no/table"), "/no/table", rc=2)
 
     def test_options_that_make_no_sense(self):
         self.refused(self.run_to_end("--fetch-data", "mnist", "./train"), "./train", rc=2)

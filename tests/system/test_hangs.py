@@ -318,10 +318,11 @@ class Hangs(launch.LaunchTest):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertIn("ddprun: hang: ranks 0,2 wait in all_reduce", done.stdout)
         self.end(job)
-        done = subprocess.run([launch.DDPRUN, "--report-on", str(job.process.pid)], timeout=100,
-                              capture_output=True, text=True, check=False)
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("no running job", done.stderr)
+        for option in "--report-on", "--report_on", "--top":
+            done = subprocess.run([launch.DDPRUN, option, str(job.process.pid)], timeout=100,
+                                  capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("no running job", done.stderr)
 
     def test_a_request_in_the_first_moments(self):
         """The job's socket is made some ms after its start."""

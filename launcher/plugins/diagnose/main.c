@@ -10,7 +10,7 @@
  *     ddprun-diagnose arrivals FOLDER RANK:PID...  when they entered collectives, binary
  *     ddprun-diagnose beside FOLDER RANK:PID...    what else runs on CPUs of the first
  *     ddprun-diagnose report FOLDER                reads the answers of all nodes
- *     ddprun-diagnose ... --report-on JOB          asks a running job
+ *     ddprun-diagnose --report-on JOB              asks a running job
  *
  * The launcher runs `report`, the agent the others. Where nothing else is said they write
  * JSON on stdout; after it, `report` writes the lines for the user.
@@ -42,6 +42,7 @@
 
 enum { DEADLINE_S = 20, STACKS_SHOWN = 8, FRAMES_SHOWN = 10, REPORTS_MAX = 10000 };
 enum { REPORT_MS = 40000 }; /* for the answer to --report-on */
+enum { EXIT_USAGE = 2 };    /* there is no such job */
 
 typedef json_t *(*describe_fn)(const char *folder, const struct collect_rank *ranks,
                                size_t n);
@@ -303,15 +304,11 @@ static int report_main(const char *folder)
 }
 
 /* Ask a running job of ours for a report and print it. */
-static int report_on(const char *job, struct ddp_err *err)
+static int ask_report(int fd, struct ddp_err *err)
 {
-    int fd = control_connect(job, err);
-    if (fd < 0)
-        return -1;
     json_t *request = json_pack("{s:s}", "do", "report");
     json_t *answer = control_ask(fd, request, now_ms() + REPORT_MS, err);
     json_decref(request);
-    close(fd);
     if (!answer)
         return -1;
     const char *text = text_of(answer, "text");
@@ -322,21 +319,17 @@ static int report_on(const char *job, struct ddp_err *err)
     return rc;
 }
 
-/* Executed in place of ddprun, with its arguments. */
-static int report_on_main(char **argv)
+/* Executed in place of ddprun. */
+static int report_on(const char *job)
 {
-    static const char name[] = "report-on";
-    struct ddp_err err = {"ddprun runs this program"};
-    const char *job = NULL;
-    for (size_t i = 1; argv[i] && !job; i++) {
-        const char *word = argv[i] + strspn(argv[i], "-");
-        if (strncmp(word, name, strlen(name)) == 0)
-            job = word[strlen(name)] == '=' ? word + strlen(name) + 1 : argv[i + 1];
-    }
-    if (job && report_on(job, &err) == 0)
-        return 0;
-    fprintf(stderr, "ddprun: %s\n", err.text);
-    return job ? 1 : 2;
+    struct ddp_err err;
+    int fd = control_connect(job, &err);
+    int code = fd < 0 ? EXIT_USAGE : ask_report(fd, &err) < 0 ? 1 : 0;
+    if (code != 0)
+        fprintf(stderr, "ddprun: %s\n", err.text);
+    if (fd >= 0)
+        close(fd);
+    return code;
 }
 
 int main(int argc, char **argv)
@@ -352,5 +345,8 @@ int main(int argc, char **argv)
     }
     if (argc == 3 && strcmp(argv[1], "report") == 0)
         return report_main(argv[2]);
-    return report_on_main(argv);
+    if (argc == 3 && strcmp(argv[1], "--report-on") == 0)
+        return report_on(argv[2]);
+    fprintf(stderr, "ddprun: ddprun runs this program\n");
+    return EXIT_USAGE;
 }

@@ -240,7 +240,8 @@ static char *table_path(void)
     return path ? path : installed_default(INSTALLED_DATA, "datasets.ini");
 }
 
-static int fetch_data(const struct opts *opts, struct ddp_err *err)
+/* A line per file, or the first one that failed, and why. */
+int tool_run(const struct opts *opts, char *const *argv, struct ddp_err *err)
 {
     struct data_set set;
     char *table = opts->data_sets ? xstrdup(opts->data_sets) : table_path();
@@ -255,13 +256,7 @@ static int fetch_data(const struct opts *opts, struct ddp_err *err)
     for (size_t i = 0; i < set.nfiles && rc == 0; i++)
         rc = fetch_file(&f, &set.files[i], err);
     data_set_finish(&set);
-    return rc;
-}
-
-/* A line per file, or the first one that failed, and why. */
-int tool_run(const struct opts *opts, char *const *argv, struct ddp_err *err)
-{
-    if (fetch_data(opts, err) == 0)
+    if (rc == 0)
         return 0;
     fprintf(stderr, "ddprun: %s\n", err->text);
     return EXIT_NOT_FETCHED;

@@ -48,7 +48,7 @@ static void on_output_lost(enum out_stream stream, bool reader_left, const char 
 static bool gets_input(const struct job *j, size_t node)
 {
     const struct job_node *n = &j->nodes[node];
-    return n->place >= 0 && job_node_connected(n) &&
+    return job_node_takes_part(n) &&
            (j->opts->input == INPUT_ALL || n->place == j->plan->ranks[0].node);
 }
 

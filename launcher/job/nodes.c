@@ -61,6 +61,20 @@ void job_send(struct job *j, unsigned node, enum msg_type type, const void *m)
     pack_finish(&k);
 }
 
+bool job_node_takes_part(const struct job_node *n)
+{
+    return job_node_connected(n) && n->place >= 0;
+}
+
+unsigned job_ask(struct job *j, enum msg_type type, const void *m)
+{
+    unsigned asked = 0;
+    job_send(j, NODE_ALL, type, m);
+    for (size_t i = 0; i < j->alloc->nnodes; i++)
+        asked += job_node_takes_part(&j->nodes[i]);
+    return asked;
+}
+
 static void on_frame(struct link *l, const struct frame *f, void *arg)
 {
     struct job *j = arg;

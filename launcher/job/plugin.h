@@ -51,9 +51,9 @@ struct job_plugin {
 
     /* Of the state, which is made of zeros; its first member is the struct job *. */
     size_t state_size;
-    /* In its place: the options are read. Sets *state, or leaves it NULL: no part in this job. -1: the
-     * job is refused, with one line for the user. Opens no descriptors: the process forks
-     * after it. Must not use the plan or the loop. */
+    /* In its place: the options are read. Sets *state, or leaves it NULL: no part in this
+     * job. -1: the job is refused, with one line for the user. Opens no descriptors: the
+     * process forks after it. Must not use the plan or the loop. */
     int (*init)(struct job *j, void **state, struct ddp_err *err);
     /* Create timers and descriptors. -1: ddprun exits with the message. */
     int (*open)(void *state, struct ddp_err *err);
@@ -131,7 +131,11 @@ extern const struct job_plugin *const job_plugins[];
 /* Send MSG(...) (link/message.h) to one node, or with NODE_ALL to all connected nodes,
  * once per link. */
 void job_send(struct job *j, unsigned node, enum msg_type type, const void *m);
+/* The same to all nodes; returns how many take part, each of which answers. */
+unsigned job_ask(struct job *j, enum msg_type type, const void *m);
 bool job_node_connected(const struct job_node *n);
+/* Connected, with a place in the attempt's plan: no spare. */
+bool job_node_takes_part(const struct job_node *n);
 bool job_rank_is_of(const struct job *j, uint32_t rank, unsigned node);
 
 /* In `init`: this plug-in runs in place of the ranks (`run`). At most one can. */

@@ -104,17 +104,15 @@ static void inquire(struct diagnose *d, enum reason reason)
     struct job *j = d->j;
     drop_answers(d);
     d->answers = xcalloc(j->alloc->nnodes + 1, sizeof *d->answers);
-    d->left = d->bytes = 0;
+    d->bytes = 0;
     d->reason = reason;
     d->asked_ms = now_ms();
+    d->left =
+        job_ask(j, MSG(inquire, .id = ++d->inquiry, .brief = reason == REASON_BRIEF));
     for (size_t i = 0; i < j->alloc->nnodes; i++) {
-        if (!job_node_connected(&j->nodes[i]) || j->nodes[i].place < 0)
-            continue;
-        d->answers[i].text = evbuffer_new();
-        d->left++;
+        if (job_node_takes_part(&j->nodes[i]))
+            d->answers[i].text = evbuffer_new();
     }
-    job_send(j, NODE_ALL,
-             MSG(inquire, .id = ++d->inquiry, .brief = reason == REASON_BRIEF));
     loop_arm(d->deadline, reason == REASON_FAILURE ? HELD_MS : ANSWERS_MS);
 }
 

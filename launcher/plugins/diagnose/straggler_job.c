@@ -255,11 +255,8 @@ static void found(struct straggler_job *s, const struct straggler *is)
 
 static void ask(struct straggler_job *s)
 {
-    s->left = 0;
-    for (size_t i = 0; i < s->j->alloc->nnodes; i++)
-        s->left += job_node_connected(&s->j->nodes[i]) && s->j->nodes[i].place >= 0;
     s->asked_ns = now_ns();
-    job_send(s->j, NODE_ALL, MSG(ask_arrivals, ++s->id));
+    s->left = job_ask(s->j, MSG(ask_arrivals, ++s->id));
     loop_arm(s->timer, s->interval_ms);
 }
 

@@ -71,12 +71,9 @@ void calls_ask(struct calls *c)
         c->nranks = j->plan->nranks;
         c->ranks = xcalloc((size_t)c->nranks, sizeof *c->ranks);
     }
-    c->left = 0;
-    for (size_t i = 0; i < j->alloc->nnodes; i++)
-        c->left += job_node_connected(&j->nodes[i]) && j->nodes[i].place >= 0;
     c->asked_ms = c->now_ms;
     c->interval_ms = INTERVAL_MS;
-    job_send(j, NODE_ALL, MSG(ask_calls, ++c->id));
+    c->left = job_ask(j, MSG(ask_calls, ++c->id));
 }
 
 void calls_take(struct calls *c, unsigned node, const struct msg_calls *m)

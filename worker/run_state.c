@@ -108,6 +108,7 @@ static struct train_state state_of(const struct run *run)
     const struct engine_type *type = run->engine_type;
     struct train_state s = run->state;
     s.ranks = run->size;
+    *s.buckets = '\0'; /* it may have been that of an engine that plans them */
     if (type->plan_text)
         type->plan_text(run->engine, s.buckets, sizeof s.buckets);
     return s;

@@ -196,6 +196,15 @@ def a_residual_network_learns_the_same():
          tolerance=1e-3)
 
 
+def a_plan_of_buckets_is_not_kept_by_an_engine_that_has_none():
+    few_digits()
+    args = (*FEW, "--model", "mlp", "--checkpoint", "c", "--batch-size", 45)
+    run_ok(2, *args, "--backend", "tcp", "--bucket-mb", 25, "--engine", "cpu")
+    assert header_of("c")[0]["__metadata__"]["buckets"]
+    run_ok(1, *args, "--resume", "c", "--epochs", 3, "--engine", "cuda", env=on_gpu())
+    assert "buckets" not in header_of("c")[0]["__metadata__"], header_of("c")[0]["__metadata__"]
+
+
 def models_of_the_users_own_learn_the_same():
     few_digits()
     for model in ("chain", "branches", "bottleneck"):
@@ -461,6 +470,7 @@ tests = [one_rank_learns_the_same, data_on_the_host_give_the_same, ranks_learn_t
          steps_of_many_batches_and_clipping_are_the_same, a_bad_step_is_skipped_on_both,
          a_run_moves_from_one_to_the_other, other_precisions_stay_near,
          fp16_scales_its_loss_and_remembers_by_how_much, a_residual_network_learns_the_same,
+         a_plan_of_buckets_is_not_kept_by_an_engine_that_has_none,
          models_of_the_users_own_learn_the_same, a_language_model_learns_the_same,
          two_stages_learn_what_they_do_on_cpus,
          ranks_normalise_together, ranks_share_an_optimiser_out, images_are_moved_and_mirrored_alike]

@@ -20,7 +20,6 @@ import subprocess
 import sys
 import threading
 import time
-import traceback
 
 import soak
 from soak import Wrong
@@ -250,33 +249,26 @@ class Lane(soak.Lane):
         with open(f"{self.lab.state}/home/alice/.bashrc", "w", encoding="ascii") as f:
             f.write(f"export TMPDIR={self.folder}/out\n")
 
-    def one(self, number):
-        job = Job(self, self.run_.args.seed, number, self.run_.only)
-        wrong, files = None, {h: h.files() for h in self.hosts}
+    def job(self, number):
+        return Job(self, self.run_.args.seed, number, self.run_.only)
+
+    def launch(self, job):
+        files = {h: h.files() for h in self.hosts}
         try:
             job.start()
             job.missed = not break_it(job)
-            if not job.wait():
-                raise Wrong(f"hangs: {[p.line[:200] for p in job.processes()]}")
-            for host in list(job.broken):
-                job.heal(host)
-            for reader in (job.out, job.err):
-                reader.join(soak.GONE)
-            check(job)
-            check_nothing_left(job, files)
-        except Wrong as e:
-            wrong = str(e)
-        except Exception:  # pylint: disable=broad-except
-            wrong = "the soak itself: " + traceback.format_exc()
+            self.ends(job)
         finally:
             for host in list(job.broken):
                 job.heal(host)
-            job.kill()
-            if wrong:
-                for host in self.hosts:
-                    subprocess.run(host.enter("sh", "-c", "rm -rf /dev/shm/*", user=False), check=False)
-            subprocess.run(["find", job.folder, "-mindepth", "1", "-delete"], check=False)
-        self.run_.ended(job, wrong)
+        for reader in (job.out, job.err):
+            reader.join(soak.GONE)
+        check(job)
+        check_nothing_left(job, files)
+
+    def mend(self, job, wrong):
+        for host in self.hosts if wrong else ():
+            subprocess.run(host.enter("sh", "-c", "rm -rf /dev/shm/*", user=False), check=False)
 
 
 class Run(soak.Run):

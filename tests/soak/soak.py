@@ -691,7 +691,7 @@ class Lane(threading.Thread):
     def __init__(self, run):
         super().__init__()
         self.lab = Lab(run.args.build, run.programs)
-        self.run_, self.folder = run, self.lab.folder
+        self.run_, self.folder, self.finished = run, self.lab.folder, False
         self.nhosts = TREE if run.args.tree else run.hosts
         self.job_env, self.job_pids = [], set()  # of the launch's job of Grid Engine
         os.makedirs(os.path.join(self.folder, "out"))
@@ -743,46 +743,60 @@ class Lane(threading.Thread):
     def run(self):
         while (number := self.run_.next()) is not None:
             self.one(number)
+        self.finished = True
 
     def one(self, number):
-        if self.run_.args.launcher == "sge":
-            self.hold()
-        job = Job(self, self.run_.args.seed, number, self.run_.only, self.run_.args.long)
-        what = FAULTS[job.fault]
-        if what.before:
-            what.before(job)
-        full, slow = job.fault == "disk_full", job.fault == "disk_stalled"
-        wrong = None
+        job, wrong = self.job(number), None
         try:
-            if full:
-                self.hosts[0].fault("full", job.folder)
-                os.remove(f"/proc/{self.hosts[0].init()}/root{job.folder}/.full")  # 64 KiB
-            if slow:
-                self.hosts[0].fault("slow", job.folder, "0")
-            files = {h: h.files() for h in self.hosts}
-            job.start()
-            time.sleep(job.when)
-            expect = what.run(job)
-            job.missed = expect is None
-            if not job.wait():
-                raise Wrong(f"hangs: {[p.line[:200] for p in job.processes()]}")
-            for reader in (job.out, job.err):
-                reader.join(max(0.0, reader.until - time.monotonic()) + GONE)
-            (check if self.run_.launcher.ours else check_peer)(job, expect or HEALTHY)
-            check_nothing_left(job, files)
+            self.launch(job)
         except Wrong as e:
             wrong = str(e)
         except Exception:  # pylint: disable=broad-except
             wrong = "the soak itself: " + traceback.format_exc()
         finally:
             job.kill()
-            if full:
-                self.hosts[0].lab("exec", self.hosts[0].name, "umount", job.folder)
-            if slow:
-                self.hosts[0].fault("mend", job.folder)
+            self.mend(job, wrong)
             subprocess.run(["find", job.folder, "-mindepth", "1", "-delete"], check=False)
-            self.release()
         self.run_.ended(job, wrong)
+
+    @staticmethod
+    def ends(job):
+        if not job.wait():
+            raise Wrong(f"hangs: {[p.line[:200] for p in job.processes()]}")
+
+    def job(self, number):
+        if self.run_.args.launcher == "sge":
+            self.hold()
+        return Job(self, self.run_.args.seed, number, self.run_.only, self.run_.args.long)
+
+    def launch(self, job):
+        """From its start to all checks of it; raises Wrong."""
+        what = FAULTS[job.fault]
+        if what.before:
+            what.before(job)
+        if job.fault == "disk_full":
+            self.hosts[0].fault("full", job.folder)
+            os.remove(f"/proc/{self.hosts[0].init()}/root{job.folder}/.full")  # 64 KiB
+        if job.fault == "disk_stalled":
+            self.hosts[0].fault("slow", job.folder, "0")
+        files = {h: h.files() for h in self.hosts}
+        job.start()
+        time.sleep(job.when)
+        expect = what.run(job)
+        job.missed = expect is None
+        self.ends(job)
+        for reader in (job.out, job.err):
+            reader.join(max(0.0, reader.until - time.monotonic()) + GONE)
+        (check if self.run_.launcher.ours else check_peer)(job, expect or HEALTHY)
+        check_nothing_left(job, files)
+
+    def mend(self, job, _):
+        """What its fault has broken."""
+        if job.fault == "disk_full":
+            self.hosts[0].lab("exec", self.hosts[0].name, "umount", job.folder)
+        if job.fault == "disk_stalled":
+            self.hosts[0].fault("mend", job.folder)
+        self.release()
 
 
 class Run:
@@ -869,7 +883,8 @@ def main(run_class=Run, lane_class=Lane, doc=__doc__):
         for lane in lanes:
             lane.lab.down()
     run.report()
-    sys.exit(1 if run.wrong or run.number == args.first else 0)  # none has begun: the soak itself is broken
+    broken = run.number == args.first or not all(lane.finished for lane in lanes)  # the soak itself
+    sys.exit(1 if run.wrong or broken else 0)
 
 
 if __name__ == "__main__":

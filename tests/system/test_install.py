@@ -125,7 +125,7 @@ class Install(unittest.TestCase):
         self.assertIn("ddprun -np 2 -- true", sizes)
         done = subprocess.run([self.ddprun, "--fetch-data", "nosuch"], capture_output=True,
                               text=True, check=False)
-        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.returncode, 2)
         self.assertIn("mnist", done.stderr)  # from the installed table
 
     def test_what_was_moved_finds_its_python_half(self):

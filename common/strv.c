@@ -106,7 +106,7 @@ void strv_env_set(struct strv *s, const char *name, const char *value)
 {
     size_t i = strv_env_find(s, name);
     if (value && i == s->n) {
-        strv_pushf(s, "%s=%s", name, value);
+        strv_env_push(s, name, value);
     } else if (value) {
         char *entry = xasprintf("%s=%s", name, value);
         release(s, s->v[i]);

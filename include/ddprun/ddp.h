@@ -45,7 +45,8 @@ struct ddp_parallel_options {
     float momentum, decay; /* momentum of sgd; weight decay */
     float clip_norm;       /* largest norm of the gradients; 0: no clipping */
     size_t first_bytes,
-        bytes;              /* of the first bucket, and of the others; 0: 1 and 25 MiB */
+        bytes;              /* of the first bucket, at most as of the others, which are next;
+                               0: 1 and 25 MiB */
     bool replicated;        /* the optimiser is not sharded; then */
     bool buckets_by_time;   /* plan buckets after five steps, by measured times */
     const char *checkpoint; /* a file, or a folder (an existing one, or a name that ends

@@ -142,6 +142,7 @@ LOOP_TEST(scripts_without_torch_are_known_by_their_text, ARRAY_LEN(scripts))
     ck_assert_int_eq(text_fits(command, &why), wanted || !*text ? -1 : 0);
     ck_assert_int_eq(text_fits(module, &why), 0);
     free(text);
+    free(python);
     free(folder);
     free(script);
 }
@@ -157,6 +158,7 @@ TEST(pipes_are_not_read)
     ck_assert_int_eq(text_fits(argv, &why), -1);
     ck_assert_ptr_nonnull(strstr(why.text, "is not a regular file"));
     ck_assert_int_eq(preload_known(pipe, &why), 0);
+    free(python);
     free(folder);
     free(pipe);
 }

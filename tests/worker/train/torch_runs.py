@@ -245,7 +245,9 @@ def gpt2_learns_as_in_pytorch():
                for i in range((len(tokens) - 1) // context)]
     samples = samples[:len(samples) - len(samples) // 10]
     net = Gpt2(layers, heads, width, context, vocab)
-    assert torch.equal(net(samples[0][None, :5]), net(samples[0][None, :9])[:, :5]), "causal"
+    # not the same bits: libraries choose other kernels for other lengths on some CPUs
+    start, longer = net(samples[0][None, :5]), net(samples[0][None, :9])[:, :5]
+    assert torch.allclose(start, longer, rtol=0, atol=1e-5), "causal"
     runs = our_runs(net, (1, 2, 4), 8, "--model",
                     f"gpt2:layers={layers},heads={heads},width={width},context={context},"
                     f"vocab={vocab}", "--data", "tokens.bin", "--steps", 100, "--lr", 2e-3,

@@ -17,6 +17,7 @@
 #include "launcher/job/io.h"
 #include "launcher/job/losses.h"
 #include "launcher/job/nodes.h"
+#include "launcher/job/report.h"
 #include "launcher/job/spares.h"
 #include "launcher/job/states.h"
 #include "launcher/transport/node_starter.h"
@@ -36,15 +37,19 @@ static bool settled(struct job *j)
     return true;
 }
 
-/* Of a spare it ends nothing. */
-static const char *first_trouble(const struct job *j)
+/* The first node that cannot be started; nnodes: none. Of a spare it ends nothing. */
+static size_t first_trouble(const struct job *j)
 {
-    for (size_t i = 0; i < j->alloc->nnodes; i++) {
-        bool spare = !j->alloc->changes && job_is_spare(j, i);
-        if (j->nodes[i].trouble && !spare)
-            return j->nodes[i].trouble;
-    }
-    return NULL;
+    size_t i = 0;
+    while (i < j->alloc->nnodes &&
+           (!j->nodes[i].trouble || (!j->alloc->changes && job_is_spare(j, i))))
+        i++;
+    return i;
+}
+
+static void fail(struct job *j, size_t node)
+{
+    job_fail_text(j, CAUSE_CANNOT, EXIT_CANNOT_START, job_start_failure(j, node));
 }
 
 /* Every agent has joined: the ranks can be placed, if they are not yet. */
@@ -75,13 +80,12 @@ void job_check_gathering(struct job *j)
 {
     if (j->state != JOB_GATHERING || !settled(j))
         return;
-    const char *trouble = first_trouble(j);
+    size_t trouble = first_trouble(j);
     if (j->instead) {
         job_move(j, JOB_PREPARING, "every agent has joined or failed");
         job_plugins_run(j);
-    } else if (trouble && !job_go_without(j)) {
-        job_fail_text(j, CAUSE_CANNOT, EXIT_CANNOT_START,
-                      xasprintf("cannot start on %s", trouble));
+    } else if (trouble < j->alloc->nnodes && !job_go_without(j)) {
+        fail(j, trouble);
     } else {
         job_place(j);
     }
@@ -90,10 +94,9 @@ void job_check_gathering(struct job *j)
 static void on_settle(evutil_socket_t fd, short what, void *arg)
 {
     struct job *j = arg;
-    const char *trouble = first_trouble(j);
-    if (j->state == JOB_GATHERING && trouble && !job_survives_start(j))
-        job_fail_text(j, CAUSE_CANNOT, EXIT_CANNOT_START,
-                      xasprintf("cannot start on %s", trouble));
+    size_t trouble = first_trouble(j);
+    if (j->state == JOB_GATHERING && trouble < j->alloc->nnodes && !job_survives_start(j))
+        fail(j, trouble);
 }
 
 static void on_failed(unsigned node, const char *line, void *arg)

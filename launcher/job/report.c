@@ -261,39 +261,50 @@ static const char *reason_of(const struct job *j, size_t node)
                : trouble;
 }
 
-static bool is_headline(const struct job *j, size_t node)
+/* Are they the same, but for the hosts' own names in them ("try ssh NAME")? */
+static bool alike(const struct job *j, size_t a, size_t b)
 {
-    return j->cause.text && strstr(j->cause.text, j->nodes[node].trouble);
+    const char *p = reason_of(j, a), *q = reason_of(j, b);
+    const char *own = j->alloc->nodes[a].name, *other = j->alloc->nodes[b].name;
+    size_t n = strlen(own), m = strlen(other);
+    while (*p && *q) {
+        bool named = strncmp(p, own, n) == 0 && strncmp(q, other, m) == 0;
+        if (!named && *p != *q)
+            return false;
+        p += named ? n : 1;
+        q += named ? m : 1;
+    }
+    return *p == *q;
 }
 
-/* The hosts from `first` on with its reason, malloc'ed; marks them in `reported`. */
-static char *hosts_with_reason(const struct job *j, size_t first, bool *reported)
+char *job_start_failure(struct job *j, size_t first)
 {
     struct strv names = {0};
     for (size_t i = first; i < j->alloc->nnodes; i++) {
-        if (!j->nodes[i].trouble || reported[i] || is_headline(j, i) ||
-            strcmp(reason_of(j, i), reason_of(j, first)) != 0)
+        struct job_node *n = &j->nodes[i];
+        if (!n->trouble || n->explained || !alike(j, first, i))
             continue;
-        reported[i] = true;
+        n->explained = true;
         strv_push(&names, j->alloc->nodes[i].name);
     }
-    char *list = hostlist_compress(names.v, names.n);
+    char *hosts = hostlist_compress(names.v, names.n);
+    char *text = xasprintf("cannot start on %s: %s", hosts, reason_of(j, first));
+    free(hosts);
     strv_finish(&names);
-    return list;
+    return text;
 }
 
-/* Other hosts that did not start: one line per reason. */
+/* Hosts that did not start for other reasons than that of the headline: a line for each
+ * reason. */
 static void report_other_hosts(struct job *j)
 {
-    bool *reported = xcalloc(j->alloc->nnodes + 1, sizeof *reported);
     for (size_t i = 0; i < j->alloc->nnodes; i++) {
-        if (!j->nodes[i].trouble || reported[i] || is_headline(j, i))
+        if (!j->nodes[i].trouble || j->nodes[i].explained)
             continue;
-        char *hosts = hosts_with_reason(j, i, reported);
-        job_say(j, "ddprun: cannot start on %s: %s", hosts, reason_of(j, i));
-        free(hosts);
+        char *text = job_start_failure(j, i);
+        job_say(j, "ddprun: %s", text);
+        free(text);
     }
-    free(reported);
 }
 
 /* SIGTERM from outside: a scheduler sends it to all processes of a job, and a rank's

@@ -23,6 +23,7 @@ echo "${FAKE_HOST:-launcher} $host" >>"$FAKE_LOG"
 case $host in
 unknown*) echo "ssh: Could not resolve hostname $host: Name or service not known" >&2; exit 255;;
 refused*) echo "ssh: connect to host $host port 22: Connection refused" >&2; exit 255;;
+nokey*) echo "x@$host: Permission denied (publickey)." >&2; exit 255;;
 noagent*) exec sh -c "exec /nonesuch/ddprun-agent";;
 silent*) exec sleep 1000;;
 slow*) until [ -e "$FAKE_LOG.go" ]; do sleep 0.1; done;;
@@ -160,9 +161,16 @@ class SshTest(LaunchTest):
         self.assert_ended(run, 125)
         self.assertEqual(
             [line.split(": ")[1] for line in run.err.splitlines()],
-            ["cannot start on refused1", "cannot start on unknown[1-3,7]",
-             "cannot start on refused[2-4]"],
+            ["cannot start on refused[1-4]", "cannot start on unknown[1-3,7]"],
         )
+
+    def test_hosts_that_fail_alike_but_for_their_names_share_a_line(self):
+        run = self.hosts("nokey1:1,refused1:1,nokey[2-30]:1")
+        self.assert_ended(run, 125)
+        lines = run.err.splitlines()
+        self.assertEqual([line.split(": ")[1] for line in lines],
+                         ["cannot start on nokey[1-30]", "cannot start on refused1"])
+        self.assertIn("'ssh nokey1 true'", lines[0])
 
     def test_a_host_that_says_nothing_is_named_when_time_is_up(self):
         run = self.hosts("n1:1,silent:1", "--start-timeout", "5", script="echo ran")

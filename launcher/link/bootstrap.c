@@ -366,7 +366,7 @@ int bootstrap_connect(const struct bootstrap *s, int64_t *left_ms, struct link_k
         if (i == 0 && fd < 0)
             *err = why; /* of the likeliest address */
     }
-    return fd < 0 ? err_prefix(err, "cannot call back") : fd;
+    return fd;
 }
 
 /* Another program may listen on a port: each gets PARENT_TRY_MS. */

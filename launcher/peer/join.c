@@ -53,34 +53,41 @@ struct joiner {
 /* --- finding the head --------------------------------------------------------------- */
 
 /* Does a ddprun listen there? A listener sends its offer first. */
-static bool head_listens(struct joiner *m)
+static bool head_listens(struct joiner *m, struct ddp_err *why)
 {
     char magic[6] = "";
     int64_t began_ms = now_ms(), until = began_ms + LISTEN_MS;
-    int fd = sock_connect(m->head, m->port, until, false, NULL);
+    int fd = sock_connect(m->head, m->port, until, false, why);
     bool yes = fd >= 0 && sock_read_all(fd, magic, sizeof magic, until) == 0 &&
                memcmp(magic, "DDPRUN", sizeof magic) == 0;
+    if (fd >= 0 && !yes)
+        err_set(why, "'%s' port %d is not that of a ddprun", m->head, m->port);
     m->left_ms -= limit_count_ms(now_ms() - began_ms, LISTEN_MS);
     if (fd >= 0)
         close(fd);
     return yes;
 }
 
-/* The head listens but its meeting file is not visible: the directory is not shared, or
- * the file name differs (--master-addr is part of it). */
-static int check_shared_folder(struct joiner *m, struct ddp_err *err)
+/* No meeting file is visible. If the head listens, the directory is not shared, or the
+ * file name differs (--master-addr is part of it). */
+static int check_no_file(struct joiner *m, struct ddp_err *err)
 {
-    m->listens = m->listens || (m->head && head_listens(m));
+    struct ddp_err why = {""};
+    const char *path = meeting_file_path(m->k->meeting_file);
+    m->listens = m->listens || (m->head && head_listens(m, &why));
     m->no_file_ms += m->listens ? POLL_MS : 0;
-    if (m->no_file_ms < FILE_MS)
+    if (m->no_file_ms < FILE_MS) {
+        err_set(err, "it has written no file '%s'%s%s", path, why.text[0] ? "; " : "",
+                why.text);
         return 0;
+    }
     return err_set(
         err,
         "the head listens at '%s' port %d, but its file '%s' is not visible here: if "
         "the nodes have no common home, give all of them one secret with "
         "--peer-key FILE or DDPRUN_KEY; and --master-addr must be the same "
         "text on all",
-        m->head, m->port, meeting_file_path(m->k->meeting_file));
+        m->head, m->port, path);
 }
 
 /* Returns 1 when connected, 0 to try again, -1 on a permanent error. */
@@ -88,13 +95,8 @@ static int try_meeting_file(struct joiner *m, struct ddp_err *err)
 {
     struct bootstrap s = {0};
     int found = meeting_file_read(m->k->meeting_file, &s, err);
-    if (found < 0)
-        return -1;
-    if (found == 0) {
-        err_set(err, "the head has written no file '%s'",
-                meeting_file_path(m->k->meeting_file));
-        return check_shared_folder(m, err) < 0 ? -1 : 0;
-    }
+    if (found <= 0)
+        return found < 0 ? -1 : check_no_file(m, err);
     s.node = (unsigned)m->job->rank;
     s.of_job = true;
     if (m->head) { /* the user's address first */
@@ -136,9 +138,14 @@ static int find_head(struct joiner *m, struct ddp_err *err)
     }
     if (rc > 0)
         return 0;
-    return rc < 0 ? -1
-                  : err_prefix(err, "the head has not been found within %.4g s",
-                               (double)m->opts->start_timeout_ms / 1e3);
+    if (rc == 0) {
+        struct ddp_err why = *err;
+        err_set(err, "the head has not been found within %.4g s: %.400s; %s",
+                (double)m->opts->start_timeout_ms / 1e3, why.text,
+                m->job->by_hand ? "is --node-rank 0 started, with the same --master-addr?"
+                                : "has rank 0's ddprun been started?");
+    }
+    return -1;
 }
 
 /* --- joining it --------------------------------------------------------------------- */

@@ -67,7 +67,10 @@ int peer_key_find(const struct opts *opts, const struct ambient_job *o, bool add
     if (where ? strcmp(where, "none") == 0 : o->apart && !given) {
         k->open = true;
         make_key("ddprun open", "", 0, o, &k->key);
-        return 0;
+        return o->rank > 0 || o->hosts.n > 0 || opts->hosts
+                   ? 0
+                   : err_set(err, "--peer-key none needs -H: only the hosts it names may "
+                                  "join");
     }
     if (where && !is_folder(where))
         return from_file(where, o, k, err);

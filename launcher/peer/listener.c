@@ -165,7 +165,7 @@ static bool is_allowed(const struct sockaddr *from, void *arg)
 /* --- the listener ------------------------------------------------------------------- */
 
 /* The hosts that may join when the key is public: those that the outer launcher names, or
- * those of -H; NULL with `err` when neither does. */
+ * those of -H (key.c requires it); NULL with `err`. */
 static struct hostset *allowed_hosts(const struct opts *opts, const struct ambient_job *o,
                                      struct ddp_err *err)
 {
@@ -173,9 +173,7 @@ static struct hostset *allowed_hosts(const struct opts *opts, const struct ambie
         return hostset_create(&o->hosts);
     struct alloc a = {0};
     struct strv names = {0};
-    if (!opts->hosts)
-        err_set(err, "--peer-key none needs -H: only the hosts it names may join");
-    else if (alloc_hosts_arg.read(opts, &a, err) == 0) {
+    if (alloc_hosts_arg.read(opts, &a, err) == 0) {
         for (size_t i = 0; i < a.nnodes; i++)
             strv_push(&names, a.nodes[i].name);
     }

@@ -162,10 +162,15 @@ class ByHand(Peers):
         launches = [self.node(k, 4, "--start-timeout", 8, "true") for k in (0, 2)]
         self.port = free_port()
         alone = self.node(1, 2, "--start-timeout", 1, "true")
-        self.all_end([*launches, alone], 125)
+        no_name = self.node(1, 2, "--start-timeout", 1, "true",
+                            address="no.such.invalid")
+        self.all_end([*launches, alone, no_name], 125)
         for launch in launches:
             self.assertIn("missing: --node-rank 1, --node-rank 3", launch.err)
-        self.assertIn("the head has not been found within 1 s", alone.err)
+        self.assertRegex(alone.err, "the head has not been found within 1 s: it has written no file '.*'; "
+                         f"cannot connect to '127.0.0.1' port {self.port}: Connection refused; "
+                         "is --node-rank 0 started, with the same --master-addr")
+        self.assertIn("cannot resolve 'no.such.invalid'", no_name.err)
 
     def test_a_number_given_twice_is_refused(self):
         head = self.node(0, 3, "true")

@@ -310,6 +310,10 @@ static int read_lines(struct reader *r, const char *text, size_t size,
     const char *end = text + size;
     if (size >= 3 && memcmp(text, bom, 3) == 0)
         text += 3;
+    else if (size >= 2 &&
+             (memcmp(text, "\xff\xfe", 2) == 0 || memcmp(text, "\xfe\xff", 2) == 0))
+        return err_set(err, "the hostfile '%s' is text in UTF-16; save it as UTF-8",
+                       r->place.source);
     while (text < end) {
         const char *nl = memchr(text, '\n', (size_t)(end - text));
         const char *stop = nl ? nl : end;

@@ -145,7 +145,10 @@ static int cannot(const char *name, const char *path, const char *dir, const cha
 static void cannot_enter(const char *dir, const char *host, struct ddp_err *err)
 {
     char on[300];
+    struct stat st;
     int why = errno;
+    if (why == EACCES && stat(dir, &st) == 0 && !S_ISDIR(st.st_mode))
+        why = ENOTDIR;
     err_set(err, "cannot start%s in directory '%s': %s; --wdir names %s",
             on_host(host, on, sizeof on), dir, strerror(why),
             why == ENOENT || why == ENOTDIR ? "one that is there" : "another");

@@ -284,6 +284,15 @@ TEST(a_nul_byte_is_rejected)
                                "   ^");
 }
 
+TEST(utf_16_is_rejected)
+{
+    struct ddp_err err = {""};
+    static const char text[] = "\xff\xfen\0001\0\n";
+    ck_assert_ptr_null(parse(text, sizeof text, &err));
+    ck_assert_str_eq(err.text,
+                     "the hostfile 'hosts' is text in UTF-16; save it as UTF-8");
+}
+
 TEST(a_long_line_is_cut_around_the_caret)
 {
     struct ddp_err err = {""};

@@ -14,6 +14,7 @@
 #include "launcher/job/plugin.h"
 #include "launcher/plugins/preflight/results.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -167,8 +168,10 @@ static void preflight_finish(struct preflight *p)
     size_t all = 0;
     results_judge(p->results);
     results_table(p->results, on_line, NULL);
-    if (fflush(stdout) != 0)
+    if (fflush(stdout) != 0) {
+        job_say(j, "ddprun: cannot write the table to stdout: %s", strerror(errno));
         j->verdict = 1;
+    }
     size_t faults = results_problems(p->results, on_problem, j);
     for (size_t i = 0; i < j->alloc->nnodes; i++)
         all += j->nodes[i].wanted;

@@ -142,8 +142,9 @@ void job_fail(struct job *j, struct cause c)
         cancelled) {
         bool by_int = c.kind == CAUSE_SIGNAL && c.status == SIGINT;
         job_end(j, by_int ? SIGINT : SIGTERM, j->opts->grace_ms);
-    } else if (hurried) {
+    } else if (hurried) { /* it cuts the output that is not written yet */
         job_limit(j);
+        job_report_failure(j);
     }
 }
 

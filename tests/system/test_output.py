@@ -192,10 +192,10 @@ class Readers(LaunchTest):
             '[ $got = $n ] || echo "$got of $n"; } & done; wait')
         self.assertEqual(done.stdout, b"", done.stderr)
 
-    def stuck(self, *options, kill=""):
+    def stuck(self, *options, kill="", size=4700000):
         """A reader that never reads, and ranks that have ended: the exit code of the launch."""
         done = self.pipeline(
-            f'({{ "$DDPRUN" {" ".join(options)} -np 1 head -c 4700000 /dev/zero & pid=$!; {kill} '
+            f'({{ "$DDPRUN" {" ".join(options)} -np 1 head -c {size} /dev/zero & pid=$!; {kill} '
             f'wait $pid; }}; echo $? >{self.path("rc")}; until [ -s {self.path("reader")} ]; do '
             f'sleep 0.05; done; kill $(cat {self.path("reader")})) | '
             f'(echo $BASHPID >{self.path("reader")}; exec sleep 90)', deadline=80)
@@ -203,12 +203,16 @@ class Readers(LaunchTest):
             return int(f.read()), done.stderr.decode()
 
     def test_timeout_ends_a_launch_whose_reader_is_stuck(self):
-        rc, err = self.stuck("--timeout", "3s")
-        self.assertEqual(rc, 124, err)
+        for size in (4700000, 1000000):  # more than ddprun holds, and less: its agents have left
+            rc, err = self.stuck("--timeout", "3s", size=size)
+            self.assertEqual(rc, 124, err)
+            self.assertIn("ddprun: timed out after 3 s (--timeout)", err)
 
     def test_a_signal_ends_a_launch_whose_reader_is_stuck(self):
-        rc, err = self.stuck(kill="sleep 3; kill -TERM $pid;")
-        self.assertEqual(rc, 143, err)
+        for size in (4700000, 1000000):
+            rc, err = self.stuck(kill="sleep 3; kill -TERM $pid;", size=size)
+            self.assertEqual(rc, 143, err)
+            self.assertIn("ddprun: interrupted (SIGTERM)", err)
 
     def test_a_reader_that_leaves_late_ends_the_launch(self):
         done = self.pipeline('"$DDPRUN" -np 1 head -c 4700000 /dev/zero | sleep 3; '

@@ -3,10 +3,12 @@
  * Our stdout and stderr share one sink when they refer to the same file (`2>&1`): two
  * queues would interleave within lines.
  */
+#define LOG_SUBSYS "output"
 #include "launcher/io/output.h"
 
 #include "common/err.h"
 #include "common/idset.h"
+#include "common/log.h"
 #include "common/mem.h"
 #include "launcher/io/output_lines.h"
 #include "launcher/io/rankfile.h"
@@ -293,6 +295,24 @@ static void on_stderr_lost(bool reader_left, const char *why, void *arg)
         o->lost(OUT_STDERR, reader_left, why, o->lost_arg);
 }
 
+/* The output of ranks that are not printed is nowhere else. */
+static void on_file_lost(const char *path, int error, void *arg)
+{
+    struct output *o = arg;
+    int printed = 0;
+    while (printed < o->nranks && !o->ranks[printed].silent)
+        printed++;
+    char *why =
+        xasprintf("cannot write '%s': %s: files of --output-filename are incomplete "
+                  "from here on",
+                  path, strerror(error));
+    if (printed == o->nranks)
+        log_error("%s, the terminal is not", why);
+    else if (o->lost)
+        o->lost(OUT_STDOUT, false, why, o->lost_arg);
+    free(why);
+}
+
 /* ---- create, destroy ---- */
 
 int output_check(const struct opts *opts, int nranks, struct ddp_err *err)
@@ -373,10 +393,11 @@ struct output *output_create(struct loop *loop, const struct opts *opts, int nra
     o->tags = with_tags(opts, shown);
     o->times = opts->timestamp_output;
     o->raw = shown < 2 && !o->tags && !o->times;
+    struct rankfiles_events files = {on_drained, on_file_lost, o};
     if (opts->output_filename)
         o->files = create_files(opts, nranks, host_of, arg, err);
     if ((opts->output_filename && !o->files) ||
-        (o->files && rankfiles_open(o->files, loop, on_drained, o, err) < 0) ||
+        (o->files && rankfiles_open(o->files, loop, &files, err) < 0) ||
         open_sinks(o, loop, err) < 0) {
         output_destroy(o);
         return NULL;

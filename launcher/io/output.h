@@ -75,7 +75,8 @@ void output_typed(struct output *o);
 /* Set the callback for a lost stdout or stderr, called once per stream from the loop: its
  * reader has closed (EPIPE, as in `| head -1`) or writing failed (`why`: "cannot write to
  * stdout: No space left on device"). Later output for it is discarded. The process
- * ignores SIGPIPE. */
+ * ignores SIGPIPE. A per-rank file that cannot be written is a lost stdout, too, if
+ * ranks are not printed (--output-from); else it is only logged. */
 void output_on_lost(struct output *o,
                     void (*lost)(enum out_stream stream, bool reader_left,
                                  const char *why, void *arg),

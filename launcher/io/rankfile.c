@@ -62,8 +62,7 @@ struct rankfiles {
     void *arg;
     struct rankfile **files; /* owned: [rank] or [rank * 2 + stream]; NULL: no byte yet */
     struct rankfile *all; /* owned: of all attempts, as the writer may still use them */
-    void (*drained)(void *);
-    void *drained_arg;
+    struct rankfiles_events events;
     struct writer *writer; /* owned; NULL: not open */
     /* used by the writer's thread only */
     struct {
@@ -361,23 +360,19 @@ static void release(void *to)
 static void on_drained(void *arg)
 {
     struct rankfiles *f = arg;
-    f->drained(f->drained_arg);
+    f->events.drained(f->events.arg);
 }
 
 static void on_failed(int error, void *arg)
 {
     const struct rankfiles *f = arg;
-    log_error(
-        "cannot write '%s': %s: files of --output-filename are incomplete from here "
-        "on, the terminal is not",
-        f->failed, strerror(error));
+    f->events.failed(f->failed, error, f->events.arg);
 }
 
-int rankfiles_open(struct rankfiles *f, struct loop *loop, void (*drained)(void *arg),
-                   void *arg, struct ddp_err *err)
+int rankfiles_open(struct rankfiles *f, struct loop *loop,
+                   const struct rankfiles_events *events, struct ddp_err *err)
 {
-    f->drained = drained;
-    f->drained_arg = arg;
+    f->events = *events;
     f->writer = writer_create(loop, &(struct writer_target){put_records, release, f},
                               &(struct writer_events){on_drained, on_failed, f}, err);
     return f->writer ? 0 : -1;

@@ -35,10 +35,18 @@ int rankfiles_check(const char *pattern, int nranks, struct ddp_err *err);
 int rankfiles_check_paths(const struct rankfiles *f, struct ddp_err *err);
 void rankfiles_destroy(struct rankfiles *f);
 
-/* Start the writer thread (writer.h), before the first rankfiles_write(). `drained` as in
- * writer.h. -1 with `err`. */
-int rankfiles_open(struct rankfiles *f, struct loop *loop, void (*drained)(void *arg),
-                   void *arg, struct ddp_err *err);
+struct rankfiles_events {
+    void (*drained)(void *arg); /* as in writer.h */
+    /* The first file that cannot be written, with errno. It is abandoned, as are later
+     * ones; the others continue. */
+    void (*failed)(const char *path, int error, void *arg);
+    void *arg;
+};
+
+/* Start the writer thread (writer.h), before the first rankfiles_write(). -1 with `err`.
+ */
+int rankfiles_open(struct rankfiles *f, struct loop *loop,
+                   const struct rankfiles_events *events, struct ddp_err *err);
 void rankfiles_add_ranks(struct rankfiles *f, int nranks); /* up to so many */
 /* Go on in the files of the next attempt, of `nranks` ranks; where those of earlier ones
  * are not kept apart, after this line. */
@@ -47,8 +55,6 @@ size_t rankfiles_pending(const struct rankfiles *f); /* bytes not written yet */
 bool rankfiles_finish(struct rankfiles *f);          /* as writer_finish() */
 bool rankfiles_flush(struct rankfiles *f, int64_t deadline_ms); /* as writer_wait() */
 
-/* A file that cannot be written is abandoned; only the first such file is logged. The
- * other files continue. */
 void rankfiles_write(struct rankfiles *f, int rank, enum out_stream stream,
                      const void *data, size_t size);
 

@@ -163,6 +163,15 @@ class Files(LaunchTest):
         self.assertEqual(sorted(launch.out.split()), sorted("[0] one [0] two [1] one [1] two".split()))
         self.assertEqual(launch.err.count("No space left on device"), 1)
 
+    def test_a_full_disk_under_ranks_that_are_not_printed_is_a_failure(self):
+        os.symlink("/dev/full", self.path("rank.1.out"))
+        launch = self.sh(2, "echo one; sleep 0.1; echo two", "--output-filename", self.folder.name,
+                         "--output-from", "0")
+        self.assert_ended(launch, 1)
+        self.assertEqual(launch.out, "one\ntwo\n")
+        self.assertRegex(launch.err, r"^ddprun: cannot write '\S+/rank.1.out': No space left on device: "
+                         "files of --output-filename are incomplete from here on\n$")
+
 
 class Readers(LaunchTest):
     def pipeline(self, command, deadline=100):

@@ -69,6 +69,17 @@ static bool comes_too_late(const struct job *j)
     return j->state == JOB_DRAINING && j->cause.kind == CAUSE_NONE && job_losses(j) != 0;
 }
 
+/* A pseudo-terminal is one stream. */
+static bool has_all_output(const struct job *j, const struct job_node *n)
+{
+    uint8_t all = j->job.rows > 0 ? 1U << OUT_STDOUT : 1U << OUT_STDOUT | 1U << OUT_STDERR;
+    for (int i = 0; i < job_ranks_on(j, n); i++) {
+        if (j->ranks[j->plan->nodes[n->place].ranks[i]].written != all)
+            return false;
+    }
+    return true;
+}
+
 void job_node_lost(struct job *j, unsigned node, const char *why)
 {
     struct job_node *n = &j->nodes[node];
@@ -101,8 +112,10 @@ void job_node_lost(struct job *j, unsigned node, const char *why)
         log_warn("the %s node %s", job_is_spare(j, node) ? "spare" : "unused", text);
         free(text);
     } else if (comes_too_late(j)) {
-        log_warn("%s; its ranks had ended, but the last of their output may be missing",
-                 text);
+        bool whole = has_all_output(j, n);
+        log_warn("%s; its ranks had ended%s", text,
+                 whole ? "" : ", but the last of their output is missing");
+        j->streams.failed |= !whole;
         free(text);
     } else if (j->state == JOB_RUNNING && n->place >= 0 &&
                JOB_HOOKS_ANY(j, node_claimed, node, why)) {

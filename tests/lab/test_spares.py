@@ -209,6 +209,32 @@ class Spares(LossTest):
         self.assert_ended(launch, 0)
         self.up(launch, (0, 1), (2, 3), attempt=2)
 
+    def test_a_host_is_lost_with_output_that_nobody_has_read(self):
+        """All ranks have ended well. Those of host 1 fill what ddprun holds; the others' last 60 KB each
+        wait in their pipes for a reader."""
+        ours, theirs = os.pipe()
+        self.addCleanup(os.close, ours)
+        launch = self.start(
+            "-H", "node001:100,node002:15,node003:100", "--spares", "1", "sh", "-c",
+            f"[ $(hostname) = node001 ] || until [ -e {self.go} ]; do sleep 0.2; done; "
+            "exec head -c 60000 /dev/zero", stdout=theirs)
+        os.close(theirs)
+
+        def ranks(number):
+            return [c for c in self.on_host(number).values() if re.match("(sh|sleep|head) ", c)]
+
+        self.assertTrue(wait_until(lambda: len(ranks(2)) >= 15 and not ranks(1)))
+        self.write("go", "")
+        self.assertTrue(wait_until(lambda: not ranks(2)))
+        self.lose(2)
+        self.wait_for(launch, "is lost", "err")
+        self.assertRegex(launch.err, "warning: node002 is lost: .*; its ranks had ended, but the last of "
+                         "their output is missing\n$")
+        while os.read(ours, 1 << 16):
+            pass
+        launch.wait()
+        self.assert_ended(launch, 1)
+
     def test_too_many(self):
         for options in (("--spares", 3), ("--spares", 1, "--nnodes", 3)):
             launch = self.run_to_end("-H", self.hosts(1, 2, 3), *options, "true")

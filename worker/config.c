@@ -278,6 +278,8 @@ bool config_shared(const struct train_config *c, size_t i, struct config_text *o
     return false;
 }
 
+_Static_assert(ARRAY_LEN(options) <= CONFIG_ROWS, "a text for each option");
+
 /* ---- defaults ---- */
 
 /* The number of ranks on this host, from the launcher's variables. */

@@ -44,9 +44,8 @@ struct ddp_parallel_options {
     const char *optimiser; /* "sgd" (NULL), "adam", "adamw" or "adadelta" */
     float momentum, decay; /* momentum of sgd; weight decay */
     float clip_norm;       /* largest norm of the gradients; 0: no clipping */
-    size_t first_bytes,
-        bytes;              /* of the first bucket, at most as of the others, which are next;
-                               0: 1 and 25 MiB */
+    size_t first_bytes;     /* of the first bucket, at most `bytes`; 0: 1 MiB */
+    size_t bytes;           /* of each other bucket; 0: 25 MiB */
     bool replicated;        /* the optimiser is not sharded; then */
     bool buckets_by_time;   /* plan buckets after five steps, by measured times */
     const char *checkpoint; /* a file, or a folder (an existing one, or a name that ends

@@ -264,3 +264,34 @@ TEST(mistakes_are_named)
 {
     assert_team(&(struct team){.size = 1}, refused_case, NULL);
 }
+
+/* By then a rank may have the states of its own pieces only. */
+static void late_case(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    uint64_t step = 1;
+    const struct ddp_parallel_options options = {.optimiser = "adam", .checkpoint = arg};
+    struct ddp_param param = {.name = "w", .count = LARGEST};
+    struct ddp_parallel *p = ddp_parallel_create(g, &param, 1, &options, &err);
+    team_assert(g, p != NULL, "%s", err.text);
+    team_assert(g,
+                ddp_parallel_begin(p, 0, &err) == 0 &&
+                    ddp_parallel_step(p, 1, &(struct ddp_step){0}, &err) == 0 &&
+                    ddp_parallel_save(p, 1, &err) == 0 &&
+                    ddp_parallel_finish(p, &err) == 0,
+                "%s", err.text);
+    team_assert(g,
+                ddp_parallel_load(p, &step, &err) < 0 &&
+                    strstr(err.text, "ddp_parallel_load() comes before the first step"),
+                "%s", err.text);
+    team_assert(g,
+                ddp_parallel_restore(p, &step, &err) < 0 &&
+                    strstr(err.text, "ddp_parallel_restore() comes before the first step"),
+                "%s", err.text);
+    ddp_parallel_destroy(p);
+}
+
+TEST(a_state_is_not_loaded_after_a_step)
+{
+    assert_team(&(struct team){.size = 2}, late_case, temp_dir());
+}

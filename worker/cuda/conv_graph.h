@@ -7,8 +7,9 @@
  *
  * cuDNN's heuristics give a list of configurations, best first; a place in it names one.
  * The list is the same for equal devices and versions of cuDNN. Configurations
- * that the API rejects, that are less precise, or not deterministic where they must be, are
- * skipped; that is no error. Plans are built outside of capture; executing one may be captured.
+ * that the API rejects, that are less precise, or not deterministic where they must be,
+ * are skipped; that is no error. Plans are built outside of capture; executing one may be
+ * captured.
  */
 #ifndef WORKER_CUDA_CONV_GRAPH_H
 #define WORKER_CUDA_CONV_GRAPH_H
@@ -26,8 +27,8 @@ struct convolution {
     bool tensor_cores;    /* operands may be rounded; false in plain fp32 */
     int n, C, H, W, K, OH, OW, R, pad, stride;
     bool deterministic; /* no engine whose results vary from run to run */
-    bool adds;       /* x's gradient is added to the output */
-    int w_alignment; /* bytes: of w or its gradient; the others are aligned to 16 */
+    bool adds;          /* x's gradient is added to the output */
+    int w_alignment;    /* bytes: of w or its gradient; the others are aligned to 16 */
 };
 
 struct conv_graph;

@@ -57,7 +57,8 @@ struct products {
      * error. */
     int (*describe)(struct layers *net, const struct layer *l, struct layer_plan *p,
                     enum pass pass, const char *key, struct ddp_err *err);
-    /* The algorithm at out->place: 1; 0 if it cannot or must not be taken; -1 with `err` behind the end of the list. */
+    /* The algorithm at out->place: 1; 0 if it cannot or must not be taken; -1 with `err`
+     * behind the end of the list. */
     int (*build)(struct layers *net, const struct layer *l, const struct layer_plan *p,
                  enum pass pass, struct algorithm *out, struct ddp_err *err);
     int (*play)(struct layers *net, const struct layer *l, const struct layer_plan *p,

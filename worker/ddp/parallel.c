@@ -29,6 +29,7 @@ struct ddp_parallel {
     struct param *shapes;     /* and without */
     bool *ready;              /* owned: of this step */
     size_t n;
+    bool begun;     /* the first step: the optimiser may be sharded from now on */
     size_t pending; /* all gradients from this one on are ready */
     size_t samples;
     float clip_norm;
@@ -208,6 +209,7 @@ int ddp_parallel_begin(struct ddp_parallel *p, size_t samples, struct ddp_err *e
 {
     shard_keep(&p->optim, p->reducer); /* before the first step they are loaded whole */
     memset(p->ready, 0, p->n * sizeof *p->ready);
+    p->begun = true;
     p->samples = samples;
     p->pending = p->n;
     return reducer_begin(p->reducer, samples == 0, err);
@@ -318,9 +320,12 @@ static int load(struct ddp_parallel *p, uint64_t *step,
 
 int ddp_parallel_load(struct ddp_parallel *p, uint64_t *step, struct ddp_err *err)
 {
+    if (!p->saver)
+        return err_set(err, "ddp_parallel_load(): the options have no checkpoint");
+    if (p->begun)
+        return err_set(err, "ddp_parallel_load() comes before the first step");
     *step = 0;
-    return p->saver ? load(p, step, load_disk, err)
-                    : err_set(err, "ddp_parallel_load(): the options have no checkpoint");
+    return load(p, step, load_disk, err);
 }
 
 int ddp_parallel_save(struct ddp_parallel *p, uint64_t step, struct ddp_err *err)
@@ -337,9 +342,8 @@ int ddp_parallel_save(struct ddp_parallel *p, uint64_t step, struct ddp_err *err
 
 int ddp_parallel_restore(struct ddp_parallel *p, uint64_t *step, struct ddp_err *err)
 {
-    if (p->peers)
-        return err_set(err,
-                       "ddp_parallel_restore() is called once, before the first step");
+    if (p->peers || p->begun)
+        return err_set(err, "ddp_parallel_restore() comes before the first step, once");
     p->peers = peers_create(p->group, p->reducer, NULL, err);
     return p->peers ? load(p, step, load_peers, err) : -1;
 }

@@ -112,8 +112,8 @@ struct model_type *gpt2_make(const char *name, struct ddp_err *err);
 struct model *model_create(const char *name, struct io_shape io, int max_batch,
                            const struct kernels *kernels, struct ddp_err *err);
 /* Creates a view: another instance with the same weights and buffers, which must
- * outlive it, and its own activations for up to max_batch samples. It has its own
- * gradients until model_set_grads(). */
+ * outlive it, and its own activations for up to max_batch samples. Its gradients go to
+ * the block that those of `of` go to now. */
 struct model *model_create_view(struct model *of, int max_batch, struct ddp_err *err);
 void model_destroy(struct model *m);
 

@@ -1,9 +1,9 @@
 /* worker/pipeline.c - see pipeline.h
  *
  * Two counters say how far each stage has come: forwards of stage 0, backwards of
- * stage 1. A stage that needs more waits at a condition variable. Ranges of gradients
- * that stage 1 has finished are noted in a list, which stage 0, the caller's thread,
- * passes on: only one thread may talk to the group.
+ * stage 1. A stage that needs more waits at a condition variable. Only the caller's
+ * thread, stage 0's, may talk to the group: it reports the gradients of both stages,
+ * since stage 1 has finished its own when stage 0 goes back with the last micro-batch.
  */
 #include "worker/pipeline.h"
 
@@ -14,10 +14,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct range {
-    size_t offset, count;
-};
 
 /* A part of the step's batch. */
 struct micro {
@@ -32,7 +28,6 @@ struct stage {
     struct pipeline *p;
     int from, to; /* layers */
     void *span_arg;
-    int micro; /* the one that is going back, for on_ready() */
 };
 
 struct pipeline {
@@ -48,50 +43,11 @@ struct pipeline {
     pthread_mutex_t lock;
     pthread_cond_t moved;
     bool there, ending;
-    long step;           /* counts up: there is work */
-    int forwards;        /* of stage 0 in this step, */
-    int backwards;       /* of stage 1 */
-    int n;               /* micro-batches of this step */
-    struct range *ready; /* owned: finished by stage 1, by layers */
-    int nready, passed;  /* noted; passed on */
+    long step;     /* counts up: there is work */
+    int forwards;  /* of stage 0 in this step, */
+    int backwards; /* of stage 1 */
+    int n;         /* micro-batches of this step */
 };
-
-/* ---- gradients ---- */
-
-static void pass_on(struct pipeline *p)
-{
-    const struct model_pass *pass = p->pass;
-    for (;;) {
-        struct range r = {0, 0};
-        pthread_mutex_lock(&p->lock);
-        if (p->passed < p->nready)
-            r = p->ready[p->passed++];
-        pthread_mutex_unlock(&p->lock);
-        if (r.count == 0)
-            return;
-        if (pass->ready)
-            pass->ready(r.offset, r.count, pass->arg);
-    }
-}
-
-/* A layer of one micro-batch has gone back. */
-static void on_ready(size_t offset, size_t count, void *arg)
-{
-    struct stage *s = arg;
-    struct pipeline *p = s->p;
-    const struct model_pass *pass = p->pass;
-    if (s->micro < p->n - 1)
-        return;
-    if (s == &p->stages[0]) {
-        pass_on(p); /* what is behind us in the model comes first */
-        if (pass->ready)
-            pass->ready(offset, count, pass->arg);
-        return;
-    }
-    pthread_mutex_lock(&p->lock);
-    p->ready[p->nready++] = (struct range){offset, count};
-    pthread_mutex_unlock(&p->lock);
-}
 
 /* ---- what a stage does ---- */
 
@@ -132,21 +88,33 @@ static void forward(struct stage *s, int m)
         count_up(p, &p->forwards);
 }
 
+/* Reports the gradients of stage 1. */
+static void pass_on(const struct pipeline *p)
+{
+    for (int i = p->stages[1].to; i-- > p->stages[1].from;) {
+        struct model_op op = model_op(p->model, i);
+        if (op.weight)
+            p->pass->ready(op.weight->offset,
+                           op.weight->count + (op.bias ? op.bias->count : 0),
+                           p->pass->arg);
+    }
+}
+
 static void backward(struct stage *s, int m)
 {
     struct pipeline *p = s->p;
     bool first = s == &p->stages[0];
+    struct model_pass pass = p->parts[m].pass;
     if (first)
         wait_until(p, &p->backwards, m + 1);
+    if (!first || m < p->n - 1)
+        pass.ready = NULL;
+    if (pass.ready)
+        pass_on(p);
     watch(s, m);
-    s->micro = m;
-    struct model *view = p->parts[m].view;
-    struct model_pass pass = p->parts[m].pass;
-    pass.ready = on_ready;
-    pass.arg = s;
     if (m > 0 && !pass.extra)
         pass.extra = p->extra;
-    model_pass_back(view, &pass, s->from, s->to);
+    model_pass_back(p->parts[m].view, &pass, s->from, s->to);
     if (!first)
         count_up(p, &p->backwards);
 }
@@ -212,7 +180,7 @@ float pipeline_step(struct pipeline *p, const struct model_pass *pass, int *corr
 {
     cut(p, pass);
     pthread_mutex_lock(&p->lock);
-    p->forwards = p->backwards = p->nready = p->passed = 0;
+    p->forwards = p->backwards = 0;
     p->step++;
     pthread_cond_broadcast(&p->moved);
     pthread_mutex_unlock(&p->lock);
@@ -259,7 +227,6 @@ struct pipeline *pipeline_create(struct model *model, int max_batch, int micro,
                            .moved = PTHREAD_COND_INITIALIZER};
     p->parts = xcalloc((size_t)p->micro, sizeof *p->parts);
     p->extra = xcalloc(model_param_count(model) + 16, sizeof *p->extra);
-    p->ready = xcalloc((size_t)model_layers(model), sizeof *p->ready);
     if (pipeline_split(model, PIPELINE_STAGES, first, err) < 0)
         goto fail;
     for (int s = 0; s < PIPELINE_STAGES; s++)
@@ -296,7 +263,6 @@ void pipeline_destroy(struct pipeline *p)
         model_destroy(p->parts[m].view);
     free(p->parts);
     free(p->extra);
-    free(p->ready);
     free(p);
 }
 

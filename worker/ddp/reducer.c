@@ -60,6 +60,7 @@ struct reducer {
     size_t most;                   /* most buckets: as many as parameters */
     struct bucket *buckets;        /* owned, [most] */
     struct bucket *pieces;         /* owned: this rank's part of each bucket */
+    size_t *starts;                /* owned, [most + 1]: of reducer_start() */
     struct ddp_request **requests; /* owned, one per bucket; NULL: ended or not started */
     int64_t *began;                /* owned, one per bucket */
     size_t *counts;                /* owned, [size]: sizes of the parts of a bucket */
@@ -102,8 +103,10 @@ static void cut_pieces(struct reducer *r)
     const struct bucket whole = {0, r->count};
     const struct bucket *of = r->settings.shard ? r->buckets : &whole;
     r->npieces = r->settings.shard ? r->nbuckets : 1;
-    for (size_t i = 0; i < r->npieces; i++)
+    for (size_t i = 0; i < r->npieces; i++) {
         r->pieces[i] = part_of(r, of[i], r->rank);
+        r->starts[i + 1] = r->starts[i] + (r->pieces[i].count + LINE - 1) / LINE * LINE;
+    }
 }
 
 /* How many rows of the layer at `offset` are computed from factors at once; 0: it has
@@ -172,6 +175,7 @@ struct reducer *reducer_create_for(struct ddp_group *group, const struct param *
     r->most = nparams;
     r->buckets = xcalloc(nparams, sizeof *r->buckets);
     r->pieces = xcalloc(nparams, sizeof *r->pieces);
+    r->starts = xcalloc(nparams + 1, sizeof *r->starts);
     r->requests = xcalloc(nparams, sizeof(void *));
     r->began = xcalloc(nparams, sizeof *r->began);
     r->counts = xcalloc((size_t)r->size, sizeof *r->counts);
@@ -218,6 +222,7 @@ void reducer_destroy(struct reducer *r)
         return;
     free(r->buckets);
     free(r->pieces);
+    free(r->starts);
     free(r->requests);
     free(r->began);
     free(r->counts);
@@ -437,6 +442,11 @@ const struct bucket *reducer_pieces(const struct reducer *r, size_t *n)
     return r->pieces;
 }
 
+size_t reducer_start(const struct reducer *r, size_t i)
+{
+    return r->starts[i];
+}
+
 int reducer_gather(struct reducer *r, float *block, struct ddp_err *err)
 {
     for (size_t b = 0; b < r->nbuckets && r->size > 1; b++) {
@@ -465,12 +475,6 @@ float *reducer_sums(const struct reducer *r, size_t i)
     return at + (r->others && !rows_at(r, at) ? r->others[r->size - 2] : r->grads);
 }
 
-size_t reducer_block(const struct reducer *r, size_t i)
-{
-    size_t rows = rows_at(r, r->pieces[i].offset);
-    return rows > 0 ? rows : KERNELS_GRAIN;
-}
-
 /* Gradients [at, at + n): computed in `room`, or summed in the block of the last of
  * the other ranks. */
 static const float *sum_up(struct reducer *r, const struct kernels *k, size_t at,
@@ -495,30 +499,42 @@ const float *reducer_sum(struct reducer *r, const struct kernels *k, int thread,
                   r->rooms ? r->rooms + (size_t)thread * r->room : NULL);
 }
 
-struct summing {
+struct each {
     struct reducer *r;
-    const struct kernels *k;
+    reducer_block_fn fn;
+    void *arg;
 };
 
-static void sum_part(int part, int parts, void *arg)
+/* Threads take the blocks of all pieces in turn. */
+static void each_part(int part, int parts, void *arg)
 {
-    const struct summing *s = arg;
+    const struct each *e = arg;
     size_t turn = 0;
-    for (size_t i = 0; i < s->r->npieces; i++) {
-        struct bucket p = s->r->pieces[i];
-        size_t block = reducer_block(s->r, i);
-        for (size_t at = 0; at < p.count; at += block)
+    for (size_t i = 0; i < e->r->npieces; i++) {
+        size_t count = e->r->pieces[i].count;
+        size_t rows = rows_at(e->r, e->r->pieces[i].offset);
+        size_t block = rows > 0 ? rows : KERNELS_GRAIN;
+        for (size_t at = 0; at < count; at += block)
             if (turn++ % (size_t)parts == (size_t)part)
-                sum_up(s->r, s->k, p.offset + at,
-                       at + block < p.count ? block : p.count - at,
-                       reducer_sums(s->r, i) + at);
+                e->fn(e->r, part, i, at, at + block < count ? block : count - at, e->arg);
     }
+}
+
+void reducer_each_block(struct reducer *r, reducer_block_fn fn, void *arg)
+{
+    pool_run(each_part, &(struct each){r, fn, arg});
+}
+
+static void sum_block(struct reducer *r, int thread, size_t i, size_t at, size_t n,
+                      void *kernels)
+{
+    sum_up(r, kernels, r->pieces[i].offset + at, n, reducer_sums(r, i) + at);
 }
 
 void reducer_sum_all(struct reducer *r, const struct kernels *k)
 {
     if (r->others)
-        pool_run(sum_part, &(struct summing){r, k});
+        reducer_each_block(r, sum_block, (void *)(uintptr_t)k);
     r->summed = true;
 }
 

@@ -85,6 +85,9 @@ int reducer_finish(struct reducer *r, struct step_sums *sums, struct ddp_err *er
 /* The ranges whose sums only this rank has; with the other ranks' they are the block.
  * Without sharding, an even part of it. Borrowed until the next reducer_begin(). */
 const struct bucket *reducer_pieces(const struct reducer *r, size_t *n);
+/* Where piece i begins in an array of the pieces, one after the other, each aligned to a
+ * cache line; with i their number, its end. */
+size_t reducer_start(const struct reducer *r, size_t i);
 /* With `shard`: gathers the pieces of all ranks into `block`, which has the layout of
  * the gradients. */
 int reducer_gather(struct reducer *r, float *block, struct ddp_err *err);
@@ -92,13 +95,15 @@ int reducer_gather(struct reducer *r, float *block, struct ddp_err *err);
 /* ---- for ranks that share memory ---- */
 
 bool reducer_direct(const struct reducer *r);
-/* The sums of gradients [at, at + n) of piece i, after reducer_finish(): computed by
- * `k` now, unless reducer_sum_all() was called; valid until the same thread calls
- * again. Called by any of the engines' threads, with its number, in blocks of at most
- * reducer_block() that begin at multiples of it. */
+/* Calls `fn` for each block [at, at + n) of this rank's pieces, in the engines' threads:
+ * `thread` is the number of the calling one. */
+typedef void (*reducer_block_fn)(struct reducer *r, int thread, size_t i, size_t at,
+                                 size_t n, void *arg);
+void reducer_each_block(struct reducer *r, reducer_block_fn fn, void *arg);
+/* The sums of a block's gradients, after reducer_finish(): computed by `k` now, unless
+ * reducer_sum_all() was called; valid until the same thread calls again. */
 const float *reducer_sum(struct reducer *r, const struct kernels *k, int thread, size_t i,
                          size_t at, size_t n);
-size_t reducer_block(const struct reducer *r, size_t i);
 /* Sums this rank's whole pieces, for a caller that needs all sums first. */
 void reducer_sum_all(struct reducer *r, const struct kernels *k);
 /* Copies block [at, at + n) of `block`, which has the gradients' layout in the arena,

@@ -32,14 +32,6 @@ enum { HEADER_MAX = 100 << 20 }; /* the format's own limit */
 
 /* ---- writing ---- */
 
-static size_t array_count(const struct array *a)
-{
-    size_t count = 1;
-    for (int i = 0; i < a->ndim; i++)
-        count *= (size_t)a->dims[i];
-    return count;
-}
-
 static char *make_header(const struct strv *metadata, const struct array *arrays,
                          size_t n)
 {

@@ -22,6 +22,14 @@ struct array {
     const float *data; /* borrowed, [the product of dims] */
 };
 
+static inline size_t array_count(const struct array *a)
+{
+    size_t n = 1;
+    for (int i = 0; i < a->ndim; i++)
+        n *= (size_t)a->dims[i];
+    return n;
+}
+
 /* Writes all to `path`.part, syncs, renames to `path`, and syncs the folder: at any
  * moment `path` is the whole old file or the whole new one. `*lock` (may be NULL) is -1
  * before, and then a descriptor with a lock (flock) on the file, taken before the rename;

@@ -84,49 +84,48 @@ int checkpoint_prepare(const char *place, struct ddp_err *err)
 
 /* ---- what is in one ---- */
 
-/* One array of the file, and its memory. */
-struct slot {
-    char *name; /* owned */
-    const struct param *param;
-    float *data; /* borrowed from the model or the optimiser */
-    bool state;  /* the optimiser's */
+/* The arrays of a run, with its own memory, those of the optimiser last; their names are
+ * owned. */
+struct arrays {
+    struct array *v; /* owned */
+    size_t n, first_state;
 };
 
-struct slots {
-    struct slot *v; /* owned */
-    size_t n;
-};
-
-static void slots_add(struct slots *s, char *name, const struct param *param,
-                      float *block, bool state)
+static void add(struct arrays *all, char *name, const struct param *p, const float *block)
 {
-    s->v[s->n++] = (struct slot){name, param, block + param->offset, state};
+    struct array *a = &all->v[all->n++];
+    *a = (struct array){name, p->ndim, {0}, block + p->offset};
+    memcpy(a->dims, p->dims, sizeof a->dims);
 }
 
-static struct slots slots_make(const struct replica *r)
+static struct arrays arrays_of(const struct replica *r)
 {
-    struct slots s = {xcalloc(r->nparams * (1 + OPTIM_STATES) + r->nfields, sizeof *s.v),
-                      0};
+    size_t most = r->nparams * (1 + OPTIM_STATES) + r->nfields;
+    struct arrays all = {xcalloc(most, sizeof *all.v), 0, r->nparams + r->nfields};
     for (size_t i = 0; i < r->nparams; i++)
-        slots_add(&s, xstrdup(r->params[i].name), &r->params[i], r->weights, false);
+        add(&all, xstrdup(r->params[i].name), &r->params[i], r->weights);
     for (size_t i = 0; i < r->nfields; i++)
-        slots_add(&s, xstrdup(r->fields[i].name), &r->fields[i], r->buffers, false);
+        add(&all, xstrdup(r->fields[i].name), &r->fields[i], r->buffers);
     for (int k = 0; k < OPTIM_STATES; k++) {
-        float *whole = optim_whole(r->optim, k);
+        const float *whole = optim_whole(r->optim, k);
         for (size_t i = 0; whole && i < r->nparams; i++)
-            slots_add(
-                &s,
+            add(&all,
                 xasprintf("optim.%s.%s", r->optim->type->states[k], r->params[i].name),
-                &r->params[i], whole, true);
+                &r->params[i], whole);
     }
-    return s;
+    return all;
 }
 
-static void slots_free(struct slots *s)
+static void arrays_free(struct arrays *all)
 {
-    for (size_t i = 0; i < s->n; i++)
-        free(s->v[i].name);
-    free(s->v);
+    for (size_t i = 0; i < all->n; i++)
+        free((void *)(uintptr_t)all->v[i].name);
+    free(all->v);
+}
+
+static size_t bytes_of(const struct array *a)
+{
+    return array_count(a) * sizeof(float);
 }
 
 /* ---- saving ---- */
@@ -151,14 +150,6 @@ static char *part_path(const char *path, uint64_t step, int part, int parts)
 static char *path_for(const char *place, uint64_t step)
 {
     return is_folder(place) ? in_folder(place, step) : xstrdup(place);
-}
-
-static size_t bytes_of(const struct slots *slots)
-{
-    size_t bytes = 0;
-    for (size_t i = 0; i < slots->n; i++)
-        bytes += slots->v[i].param->count * sizeof(float);
-    return bytes;
 }
 
 int checkpoint_parts(const struct checkpoint *c)
@@ -204,21 +195,20 @@ static void put_meta(struct strv *meta, const struct replica *r,
 
 /* Copy the arrays that this rank writes: those whose middle is in its share of all
  * bytes. */
-static void copy_arrays(struct checkpoint *c, const struct slots *slots)
+static void copy_arrays(struct checkpoint *c, const struct arrays *all, size_t all_bytes)
 {
-    double all = (double)bytes_of(slots), at = 0;
-    c->arrays = xcalloc(slots->n, sizeof *c->arrays);
-    for (size_t i = 0; i < slots->n; i++) {
-        const struct slot *s = &slots->v[i];
-        size_t bytes = s->param->count * sizeof(float);
-        int part = (int)((at + (double)bytes / 2) / all * c->parts);
+    double at = 0;
+    c->arrays = xcalloc(all->n, sizeof *c->arrays);
+    for (size_t i = 0; i < all->n; i++) {
+        struct array a = all->v[i];
+        size_t bytes = bytes_of(&a);
+        int part = (int)((at + (double)bytes / 2) / (double)all_bytes * c->parts);
         at += (double)bytes;
         if (part != c->rank && c->parts > 1)
             continue;
-        struct array *a = &c->arrays[c->n++];
-        *a = (struct array){
-            xstrdup(s->name), s->param->ndim, {0}, xmemdup(s->data, bytes)};
-        memcpy(a->dims, s->param->dims, sizeof a->dims);
+        a.name = xstrdup(a.name);
+        a.data = xmemdup(a.data, bytes);
+        c->arrays[c->n++] = a;
     }
 }
 
@@ -226,9 +216,12 @@ struct checkpoint *checkpoint_take(const char *place, const struct replica *r,
                                    const struct train_state *at, int rank,
                                    size_t shard_bytes, const struct strv *extra)
 {
-    struct slots slots = slots_make(r);
+    struct arrays all = arrays_of(r);
     struct checkpoint *c = NULL;
-    int parts = bytes_of(&slots) > shard_bytes ? (int)at->ranks : 1;
+    size_t bytes = 0;
+    for (size_t i = 0; i < all.n; i++)
+        bytes += bytes_of(&all.v[i]);
+    int parts = bytes > shard_bytes ? (int)at->ranks : 1;
     if (parts > 1 || rank == 0) {
         c = xcalloc(1, sizeof *c);
         c->path = path_for(place, at->step);
@@ -239,9 +232,9 @@ struct checkpoint *checkpoint_take(const char *place, const struct replica *r,
         put_meta(&c->meta, r, at, parts);
         if (extra && extra->n > 0)
             strv_push_all(&c->meta, extra->v);
-        copy_arrays(c, &slots);
+        copy_arrays(c, &all, bytes);
     }
-    slots_free(&slots);
+    arrays_free(&all);
     return c;
 }
 
@@ -401,12 +394,12 @@ static int get_optim(const struct safetensors *f, const struct train_state *stat
     return 0;
 }
 
-static void shape_text(int ndim, const int *dims, char *text, size_t size)
+static void shape_text(const struct array *a, char *text, size_t size)
 {
     size_t used = (size_t)snprintf(text, size, "[");
-    for (int i = 0; i < ndim && used < size; i++)
+    for (int i = 0; i < a->ndim && used < size; i++)
         used +=
-            (size_t)snprintf(text + used, size - used, "%s%d", i ? ", " : "", dims[i]);
+            (size_t)snprintf(text + used, size - used, "%s%d", i ? ", " : "", a->dims[i]);
     if (used < size)
         snprintf(text + used, size - used, "]");
 }
@@ -460,11 +453,12 @@ static int files_find(const struct files *files, const char *name, struct array 
     return found;
 }
 
-static int match(const struct files *files, const struct slot *s, struct array *out,
-                 struct ddp_err *err)
+/* The file's array for one of ours. */
+static int match(const struct files *files, const struct array *own, bool state,
+                 struct array *out, struct ddp_err *err)
 {
-    int found = files_find(files, s->name, out, err);
-    bool counter = s->param->ndim == 0; /* PyTorch's integer: nothing depends on it */
+    int found = files_find(files, own->name, out, err);
+    bool counter = own->ndim == 0; /* PyTorch's integer: nothing depends on it */
     if (counter && found <= 0) {
         *out = (struct array){0};
         return 0;
@@ -473,16 +467,16 @@ static int match(const struct files *files, const struct slot *s, struct array *
         return -1;
     if (!found)
         return err_set(err,
-                       s->state ? "it lacks '%s': was it written without momentum?"
-                                : "it lacks '%s': it is of another model",
-                       s->name);
-    if (out->ndim == s->param->ndim &&
-        memcmp(out->dims, s->param->dims, (size_t)out->ndim * sizeof *out->dims) == 0)
+                       state ? "it lacks '%s': was it written without momentum?"
+                             : "it lacks '%s': it is of another model",
+                       own->name);
+    if (out->ndim == own->ndim &&
+        memcmp(out->dims, own->dims, (size_t)out->ndim * sizeof *out->dims) == 0)
         return 0;
     char theirs[64], ours[64];
-    shape_text(out->ndim, out->dims, theirs, sizeof theirs);
-    shape_text(s->param->ndim, s->param->dims, ours, sizeof ours);
-    return err_set(err, "'%s' is %s in it and %s in this model", s->name, theirs, ours);
+    shape_text(out, theirs, sizeof theirs);
+    shape_text(own, ours, sizeof ours);
+    return err_set(err, "'%s' is %s in it and %s in this model", own->name, theirs, ours);
 }
 
 /* A model has several names: of its file by other paths, gpt2 with its sizes in another
@@ -504,24 +498,20 @@ static int load_files(const struct files *files, const struct replica *r,
     *whole = safetensors_metadata(f, "step") != NULL;
     if (*whole && get_state(f, r->optim, &read, err) < 0)
         return -1;
-    struct slots slots = slots_make(r);
-    struct array *arrays = xcalloc(slots.n, sizeof *arrays);
+    struct arrays own = arrays_of(r);
+    struct array *found = xcalloc(own.n, sizeof *found);
     int rc = 0;
-    for (size_t i = 0; i < slots.n && rc == 0; i++) {
-        if (*whole || !slots.v[i].state)
-            rc = match(files, &slots.v[i], &arrays[i], err);
-    }
+    for (size_t i = 0; i < (*whole ? own.n : own.first_state) && rc == 0; i++)
+        rc = match(files, &own.v[i], i >= own.first_state, &found[i], err);
     if (rc == 0 && *whole)
         rc = get_optim(f, &read, r->optim, err);
-    for (size_t i = 0; i < slots.n && rc == 0; i++) {
-        if (arrays[i].data)
-            memcpy(slots.v[i].data, arrays[i].data,
-                   slots.v[i].param->count * sizeof(float));
-    }
+    for (size_t i = 0; i < own.n && rc == 0; i++)
+        if (found[i].data)
+            memcpy((void *)(uintptr_t)own.v[i].data, found[i].data, bytes_of(&own.v[i]));
     if (rc == 0)
         *state = read;
-    free(arrays);
-    slots_free(&slots);
+    free(found);
+    arrays_free(&own);
     return rc;
 }
 

@@ -51,7 +51,7 @@ struct run {
     bool resumed, resumed_whole, from_memory;
     enum run_end end;
     int stopped_by;            /* the signal of RUN_STOPPED, on whichever rank */
-    struct epoch_report last;  /* epoch 0: there is none yet */
+    struct report last;        /* epoch 0: there is none yet */
     uint64_t checksum;         /* of the parameters, with --check-replicas */
     uint64_t skipped;          /* steps, with --on-nan skip */
     struct trace *trace;       /* owned; NULL without --trace */

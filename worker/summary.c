@@ -163,7 +163,7 @@ void run_tell_config(struct run *run)
 
 static void tell_learned(struct run *run)
 {
-    const struct epoch_report *r = &run->last;
+    const struct report *r = &run->last;
     char *n = grouped(run->data.test.n);
     if (r->epoch == 0 && run->end == RUN_STOPPED)
         progress_say(&run->progress, "accuracy    not measured: no epoch was finished");

@@ -118,7 +118,7 @@ static int submit_step(struct run *run, int mine, int all, struct engine_result 
 static void tell_step(struct run *run, const struct tally *t,
                       const struct engine_result *result)
 {
-    struct step_report r = {
+    struct report r = {
         .step = result->of.step + 1,
         .epoch = (int)run->state.epoch,
         .loss = (double)result->sums.loss,
@@ -132,8 +132,7 @@ static void tell_step(struct run *run, const struct tally *t,
         progress_say(&run->progress, "from step %" PRIu64 " on '%s' has nothing: %s",
                      r.step, run->c->log, why);
     progress_step(&run->progress, &r, result->of.position, run->data.train.n);
-    history_step(&run->history,
-                 (struct step_point){epochs_at(run, result->of.position), r.loss});
+    history_step(&run->history, epochs_at(run, result->of.position), r.loss);
 }
 
 static int take_result(struct run *run, struct tally *t,
@@ -234,7 +233,7 @@ static int train_epoch(struct run *run, struct tally *t, struct ddp_err *err)
 }
 
 /* Each rank evaluates its share of the test set; the counts are summed exactly. */
-static int evaluate(struct run *run, struct epoch_report *r, struct ddp_err *err)
+static int evaluate(struct run *run, struct report *r, struct ddp_err *err)
 {
     const struct samples *test = &run->data.test;
     uint32_t first, n = sampler_share((uint32_t)test->n, run->rank, run->size, &first);
@@ -262,20 +261,9 @@ static int evaluate(struct run *run, struct epoch_report *r, struct ddp_err *err
                    shown(r->test_loss), run->state.step);
 }
 
-static void tell_epoch(struct run *run, const struct epoch_report *r)
-{
-    metrics_epoch(&run->metrics, r);
-    progress_epoch(&run->progress, r);
-    history_epoch(&run->history, (struct epoch_point){.at = r->epoch,
-                                                      .train_loss = r->loss,
-                                                      .test_loss = r->test_loss,
-                                                      .train_accuracy = r->train_accuracy,
-                                                      .test_accuracy = r->test_accuracy});
-}
-
 static int end_epoch(struct run *run, const struct tally *t, struct ddp_err *err)
 {
-    struct epoch_report r = {.step = run->state.step, .epoch = (int)run->state.epoch};
+    struct report r = {.step = run->state.step, .epoch = (int)run->state.epoch};
     double n = (double)t->samples;
     bool counts = run->data.task != TASK_REGRESS;
     double seconds = seconds_since(t->began_ns);
@@ -289,8 +277,11 @@ static int end_epoch(struct run *run, const struct tally *t, struct ddp_err *err
         return -1;
     r.seconds = seconds_since(run->began_ns);
     run->last = r;
-    if (run->rank == 0)
-        tell_epoch(run, &r);
+    if (run->rank == 0) {
+        metrics_epoch(&run->metrics, &r);
+        progress_epoch(&run->progress, &r);
+        history_epoch(&run->history, &r);
+    }
     if (run->c->check_replicas) {
         run->culprit = 0; /* rank 0 prints what all ranks have seen */
         if (run->engine_type->pull(run->engine, err) < 0 ||

@@ -11,34 +11,30 @@ static void halve(struct history *h)
     h->nsteps /= 2;
     h->each *= 2;
     for (size_t i = 0; i < h->nsteps; i++) {
-        const struct step_point *two = &h->steps[2 * i];
-        h->steps[i] = (struct step_point){(two[0].at + two[1].at) / 2,
-                                          (two[0].loss + two[1].loss) / 2};
+        h->at[i] = (h->at[2 * i] + h->at[2 * i + 1]) / 2;
+        h->loss[i] = (h->loss[2 * i] + h->loss[2 * i + 1]) / 2;
     }
 }
 
-void history_step(struct history *h, struct step_point p)
+void history_step(struct history *h, double at, double loss)
 {
     h->each = h->each ? h->each : 1;
-    h->open.at += p.at;
-    h->open.loss += p.loss;
+    h->open_at += at;
+    h->open_loss += loss;
     if (++h->nopen < h->each)
         return;
-    h->steps[h->nsteps++] = (struct step_point){h->open.at / (double)h->nopen,
-                                                h->open.loss / (double)h->nopen};
-    h->open = (struct step_point){0, 0};
+    h->at[h->nsteps] = h->open_at / (double)h->nopen;
+    h->loss[h->nsteps++] = h->open_loss / (double)h->nopen;
+    h->open_at = h->open_loss = 0;
     h->nopen = 0;
     if (h->nsteps == HISTORY_STEPS)
         halve(h);
 }
 
-void history_epoch(struct history *h, struct epoch_point p)
+void history_epoch(struct history *h, const struct report *r)
 {
-    if (h->nepochs == h->epochs_room) {
-        h->epochs_room = h->epochs_room ? 2 * h->epochs_room : 32;
-        h->epochs = xrealloc(h->epochs, h->epochs_room, sizeof *h->epochs);
-    }
-    h->epochs[h->nepochs++] = p;
+    h->epochs = xrealloc(h->epochs, h->nepochs + 1, sizeof *h->epochs);
+    h->epochs[h->nepochs++] = *r;
 }
 
 void history_finish(struct history *h)

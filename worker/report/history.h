@@ -5,33 +5,25 @@
 #ifndef WORKER_REPORT_HISTORY_H
 #define WORKER_REPORT_HISTORY_H
 
-#include <stddef.h>
+#include "worker/report/metrics.h"
 
-struct step_point {
-    double at; /* epochs done, fractions included */
-    double loss;
-};
+#include <stddef.h>
 
 enum { HISTORY_STEPS = 800 }; /* points of a curve at most: more are not seen */
 
-struct epoch_point {
-    double at;
-    double train_loss, test_loss;
-    double train_accuracy, test_accuracy; /* percent; NaN: not applicable */
-};
-
 struct history {
-    struct step_point steps[HISTORY_STEPS]; /* the mean of `each` consecutive steps */
+    /* Each point is the mean of `each` consecutive steps: epochs done, and the loss. */
+    double at[HISTORY_STEPS], loss[HISTORY_STEPS];
     size_t nsteps;
-    size_t each;                /* a power of two; 0 means 1 */
-    struct step_point open;     /* sums of the steps since the last point, */
-    size_t nopen;               /* and their number */
-    struct epoch_point *epochs; /* owned */
-    size_t nepochs, epochs_room;
+    size_t each;               /* a power of two; 0 means 1 */
+    double open_at, open_loss; /* sums of the steps since the last point, */
+    size_t nopen;              /* and their number */
+    struct report *epochs;     /* owned */
+    size_t nepochs;
 };
 
-void history_step(struct history *h, struct step_point p);
-void history_epoch(struct history *h, struct epoch_point p);
+void history_step(struct history *h, double at, double loss);
+void history_epoch(struct history *h, const struct report *r);
 void history_finish(struct history *h); /* frees; a zeroed struct is allowed */
 
 #endif

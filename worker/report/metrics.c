@@ -2,9 +2,11 @@
 #include "worker/report/metrics.h"
 
 #include "common/err.h"
+#include "common/mem.h"
 #include "common/output_path.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
 #include <string.h>
@@ -22,14 +24,6 @@ int metrics_open(struct metrics *m, const char *path, bool append, struct ddp_er
     return 0;
 }
 
-static void put_number(FILE *out, const char *name, double value)
-{
-    if (isfinite(value))
-        fprintf(out, ",\"%s\":%.9g", name, value);
-    else
-        fprintf(out, ",\"%s\":null", name);
-}
-
 static void end_line(struct metrics *m)
 {
     fputs("}\n", m->out);
@@ -45,34 +39,44 @@ const char *metrics_failure(struct metrics *m)
     return strerror(m->failed);
 }
 
-void metrics_step(struct metrics *m, const struct step_report *r)
+static void put(struct metrics *m, const struct report *r, bool epoch)
 {
+    const struct {
+        const char *name;
+        double value;
+        bool of_epoch;
+    } numbers[] = {{"loss", r->loss, false},
+                   {"train_accuracy", r->train_accuracy, true},
+                   {"test_loss", r->test_loss, true},
+                   {"test_accuracy", r->test_accuracy, true},
+                   {"lr", r->lr, false},
+                   {"images_per_s", r->images_per_s, false},
+                   {"peak_percent", r->peak_percent, true},
+                   {"seconds", r->seconds, false}};
     if (!m->out)
         return;
-    fprintf(m->out, "{\"kind\":\"step\",\"step\":%llu,\"epoch\":%d",
-            (unsigned long long)r->step, r->epoch);
-    put_number(m->out, "loss", r->loss);
-    put_number(m->out, "lr", r->lr);
-    put_number(m->out, "images_per_s", r->images_per_s);
-    put_number(m->out, "seconds", r->seconds);
+    fprintf(m->out, "{\"kind\":\"%s\",\"step\":%" PRIu64 ",\"epoch\":%d",
+            epoch ? "epoch" : "step", r->step, r->epoch);
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
+        if (numbers[i].of_epoch && !epoch)
+            continue;
+        fprintf(m->out, ",\"%s\":", numbers[i].name);
+        if (isfinite(numbers[i].value))
+            fprintf(m->out, "%.9g", numbers[i].value);
+        else
+            fputs("null", m->out);
+    }
     end_line(m);
 }
 
-void metrics_epoch(struct metrics *m, const struct epoch_report *r)
+void metrics_step(struct metrics *m, const struct report *r)
 {
-    if (!m->out)
-        return;
-    fprintf(m->out, "{\"kind\":\"epoch\",\"step\":%llu,\"epoch\":%d",
-            (unsigned long long)r->step, r->epoch);
-    put_number(m->out, "loss", r->loss);
-    put_number(m->out, "train_accuracy", r->train_accuracy);
-    put_number(m->out, "test_loss", r->test_loss);
-    put_number(m->out, "test_accuracy", r->test_accuracy);
-    put_number(m->out, "lr", r->lr);
-    put_number(m->out, "images_per_s", r->images_per_s);
-    put_number(m->out, "peak_percent", r->peak_percent);
-    put_number(m->out, "seconds", r->seconds);
-    end_line(m);
+    put(m, r, false);
+}
+
+void metrics_epoch(struct metrics *m, const struct report *r)
+{
+    put(m, r, true);
 }
 
 void metrics_line(struct metrics *m, const char *kind, const char *fields, ...)

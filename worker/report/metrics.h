@@ -25,27 +25,23 @@ struct metrics {
     bool told;
 };
 
-struct step_report {
+/* Of a step, or of an epoch. */
+struct report {
     uint64_t step;
     int epoch;
     double loss, lr;
     double images_per_s; /* over all ranks */
     double seconds;      /* since the run began */
-};
-
-struct epoch_report {
-    uint64_t step;
-    int epoch;
-    double loss, test_loss;
+    /* of an epoch */
+    double test_loss;
     double train_accuracy, test_accuracy; /* percent; NaN: not applicable */
-    double lr, images_per_s, seconds;
-    double peak_percent; /* of the devices' peak; NaN: unknown */
+    double peak_percent;                  /* of the devices' peak; NaN: unknown */
 };
 
 /* `append`: continue the file of an earlier run. NULL path: write nothing. */
 int metrics_open(struct metrics *m, const char *path, bool append, struct ddp_err *err);
-void metrics_step(struct metrics *m, const struct step_report *r);
-void metrics_epoch(struct metrics *m, const struct epoch_report *r);
+void metrics_step(struct metrics *m, const struct report *r);
+void metrics_epoch(struct metrics *m, const struct report *r);
 /* Writes any other line; `fields` are JSON members without the braces. */
 void metrics_line(struct metrics *m, const char *kind, const char *fields, ...)
     __attribute__((format(printf, 3, 4)));

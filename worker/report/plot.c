@@ -9,47 +9,20 @@
 
 #include <math.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-/* A value of each epoch: which member of struct epoch_point. */
-typedef double (*pick_fn)(const struct epoch_point *p);
-
-static double pick_test_loss(const struct epoch_point *p)
-{
-    return p->test_loss;
-}
-
-static double pick_train_accuracy(const struct epoch_point *p)
-{
-    return p->train_accuracy;
-}
-
-static double pick_test_accuracy(const struct epoch_point *p)
-{
-    return p->test_accuracy;
-}
-
-/* ---- curves ---- */
-
-static void draw_steps(const struct panel *p, const struct history *h)
-{
-    double x[HISTORY_STEPS], y[HISTORY_STEPS];
-    for (size_t i = 0; i < h->nsteps; i++) {
-        x[i] = h->steps[i].at;
-        y[i] = h->steps[i].loss;
-    }
-    panel_line(p, "steps", x, y, h->nsteps);
-}
-
-static void draw_epochs(const struct panel *p, const struct history *h, pick_fn pick,
+/* `member`: of struct report, a double. */
+static void draw_epochs(const struct panel *p, const struct history *h, size_t member,
                         const char *class)
 {
     double *x = xcalloc(h->nepochs + 1, sizeof *x),
            *y = xcalloc(h->nepochs + 1, sizeof *y);
     for (size_t i = 0; i < h->nepochs; i++) {
-        x[i] = h->epochs[i].at;
-        y[i] = pick(&h->epochs[i]);
+        x[i] = h->epochs[i].epoch;
+        memcpy(&y[i], (const char *)&h->epochs[i] + member, sizeof *y);
     }
     panel_line(p, class, x, y, h->nepochs);
     for (size_t i = 0; i < h->nepochs; i++) {
@@ -78,7 +51,7 @@ static void draw_loss(struct panel *p, const struct history *h)
     p->lo = INFINITY;
     p->hi = -INFINITY;
     for (size_t i = 0; i < h->nsteps; i++)
-        widen(p, h->steps[i].loss);
+        widen(p, h->loss[i]);
     for (size_t i = 0; i < h->nepochs; i++)
         widen(p, h->epochs[i].test_loss);
     if (!(p->lo <= p->hi))
@@ -89,8 +62,8 @@ static void draw_loss(struct panel *p, const struct history *h)
     else
         p->lo = p->lo < 0 ? p->lo : 0, p->hi = p->hi > p->lo ? p->hi * 1.05 : p->lo + 1;
     panel_axes(p);
-    draw_steps(p, h);
-    draw_epochs(p, h, pick_test_loss, "test");
+    panel_line(p, "steps", h->at, h->loss, h->nsteps);
+    draw_epochs(p, h, offsetof(struct report, test_loss), "test");
     panel_legend(p, 240, "steps", "training steps");
     panel_legend(p, 90, "test", "test set");
 }
@@ -107,8 +80,8 @@ static void draw_accuracy(struct panel *p, const struct history *h)
     }
     p->lo = p->lo < 100 ? floor(p->lo) : 99;
     panel_axes(p);
-    draw_epochs(p, h, pick_train_accuracy, "train");
-    draw_epochs(p, h, pick_test_accuracy, "test");
+    draw_epochs(p, h, offsetof(struct report, train_accuracy), "train");
+    draw_epochs(p, h, offsetof(struct report, test_accuracy), "test");
     panel_legend(p, 240, "train", "training set");
     panel_legend(p, 90, "test", "test set");
 }
@@ -124,12 +97,12 @@ int plot_write(const char *path, const char *title, const struct history *h,
     bool accuracy = false;
     struct panel p = {.top = svg_plot_panel(0), .along = "epochs"};
     if (h->nsteps > 0) {
-        p.xlo = floor(h->steps[0].at);
-        p.xhi = h->steps[h->nsteps - 1].at;
+        p.xlo = floor(h->at[0]);
+        p.xhi = h->at[h->nsteps - 1];
     }
     for (size_t i = 0; i < h->nepochs; i++) {
         accuracy |= isfinite(h->epochs[i].test_accuracy);
-        p.xhi = h->epochs[i].at > p.xhi ? h->epochs[i].at : p.xhi;
+        p.xhi = fmax(p.xhi, h->epochs[i].epoch);
     }
     if (!(p.xhi > p.xlo))
         p.xhi = p.xlo + 1;

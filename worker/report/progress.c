@@ -133,7 +133,7 @@ static const char *bar_text(const struct progress *p, double part,
     return text;
 }
 
-static void draw_bar(struct progress *p, const struct step_report *r, double part)
+static void draw_bar(struct progress *p, const struct report *r, double part)
 {
     char cells[3 * BAR_CELLS + 1];
     char tail[96];
@@ -150,8 +150,7 @@ static void draw_bar(struct progress *p, const struct step_report *r, double par
     p->drawn = true;
 }
 
-void progress_step(struct progress *p, const struct step_report *r, size_t done,
-                   size_t all)
+void progress_step(struct progress *p, const struct report *r, size_t done, size_t all)
 {
     if (!p->out || !p->steps)
         return;
@@ -168,7 +167,7 @@ void progress_step(struct progress *p, const struct step_report *r, size_t done,
 }
 
 /* Keeps the epoch's full bar: a short run's would otherwise hardly be seen. */
-void progress_epoch(struct progress *p, const struct epoch_report *r)
+void progress_epoch(struct progress *p, const struct report *r)
 {
     char cells[3 * BAR_CELLS + 1], epoch[sizeof cells + 40], speed[64];
     if (!p->out || !p->steps)

@@ -41,9 +41,8 @@ void progress_say(struct progress *p, const char *fmt, ...)
 void progress_gap(struct progress *p);
 
 /* `done` of the epoch's `all` samples; draws at most ten times a second. */
-void progress_step(struct progress *p, const struct step_report *r, size_t done,
-                   size_t all);
-void progress_epoch(struct progress *p, const struct epoch_report *r);
+void progress_step(struct progress *p, const struct report *r, size_t done, size_t all);
+void progress_epoch(struct progress *p, const struct report *r);
 /* Was all output written? A reader that has left, or a closed stdout, is no error. */
 int progress_check(const struct progress *p, struct ddp_err *err);
 

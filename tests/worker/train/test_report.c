@@ -60,9 +60,13 @@ LOOP_TEST(a_picture_has_its_curves_and_nothing_unsound, ARRAY_LEN(step_counts))
     struct history h = {0};
     size_t n = step_counts[_i];
     for (size_t i = 0; i < n; i++)
-        history_step(&h, (struct step_point){(double)(i + 1) / 5, 2.0 / (double)(i + 1)});
+        history_step(&h, (double)(i + 1) / 5, 2.0 / (double)(i + 1));
     for (size_t i = 5; i <= n; i += 5)
-        history_epoch(&h, (struct epoch_point){(double)i / 5, 1, 0.5, 90, 95});
+        history_epoch(&h, &(struct report){.epoch = (int)i / 5,
+                                           .loss = 1,
+                                           .test_loss = 0.5,
+                                           .train_accuracy = 90,
+                                           .test_accuracy = 95});
     char *dir = temp_dir(), *path = xasprintf("%s/p.svg", dir);
     struct ddp_err err;
     ck_ok(plot_write(path, "cnn on <a & b>", &h, &err), err);
@@ -87,7 +91,7 @@ TEST(the_scale_is_that_of_what_is_drawn)
 {
     struct history h = {0};
     for (int i = 0; i < 4000; i++) /* the means of neighbours are all about 0.5 */
-        history_step(&h, (struct step_point){(i + 1) / 1000.0, i % 2 ? 1 : 0.0001});
+        history_step(&h, (i + 1) / 1000.0, i % 2 ? 1 : 0.0001);
     char *dir = temp_dir(), *path = xasprintf("%s/p.svg", dir);
     struct ddp_err err;
     ck_ok(plot_write(path, "", &h, &err), err);
@@ -105,13 +109,13 @@ TEST(a_long_run_keeps_means_of_its_steps)
     enum { ALL = 5 * HISTORY_STEPS + 3 };
     struct history h = {0};
     for (int i = 0; i < ALL; i++)
-        history_step(&h, (struct step_point){i, 2 * i});
+        history_step(&h, i, 2 * i);
     ck_assert_uint_lt(h.nsteps, HISTORY_STEPS);
     ck_assert_uint_eq(h.nsteps * h.each + h.nopen, ALL);
     for (size_t i = 0; i < h.nsteps; i++) {
         double middle = (double)(i * h.each) + (double)(h.each - 1) / 2;
-        ck_assert_double_eq_tol(h.steps[i].at, middle, 1e-6);
-        ck_assert_double_eq_tol(h.steps[i].loss, 2 * middle, 1e-6);
+        ck_assert_double_eq_tol(h.at[i], middle, 1e-6);
+        ck_assert_double_eq_tol(h.loss[i], 2 * middle, 1e-6);
     }
     history_finish(&h);
 }
@@ -136,10 +140,9 @@ TEST(each_line_of_the_log_is_json)
     struct ddp_err err;
     ck_ok(metrics_open(&m, path, false, &err), err);
     metrics_line(&m, "run", "\"model\":\"%s\"", "cnn");
-    struct step_report step = {7, 2, 0.25, 0.1, 1000, 1.5};
+    struct report step = {7, 2, 0.25, 0.1, 1000, 1.5, 0, 0, 0, 0};
     metrics_step(&m, &step);
-    struct epoch_report epoch = {
-        .step = 8, .epoch = 2, .loss = NAN, .test_accuracy = 97.5};
+    struct report epoch = {.step = 8, .epoch = 2, .loss = NAN, .test_accuracy = 97.5};
     metrics_epoch(&m, &epoch);
     ck_ok(metrics_close(&m, &err), err);
     ck_ok(metrics_open(&m, path, true, &err), err); /* goes on */
@@ -197,9 +200,9 @@ TEST(a_pipe_gets_whole_lines)
     FILE *out = tmpfile();
     struct progress p;
     progress_init(&p, out, PROGRESS_LINES, 3);
-    struct step_report step = {.step = 1, .epoch = 1, .loss = 2, .images_per_s = 10};
+    struct report step = {.step = 1, .epoch = 1, .loss = 2, .images_per_s = 10};
     progress_step(&p, &step, 1, 4);
-    struct epoch_report epoch = {.epoch = 1, .loss = 1.5, .test_accuracy = 90};
+    struct report epoch = {.epoch = 1, .loss = 1.5, .test_accuracy = 90};
     progress_epoch(&p, &epoch);
     progress_gap(&p);
     progress_gap(&p);
@@ -217,7 +220,7 @@ TEST(a_bar_is_taken_away_before_a_line)
     FILE *out = tmpfile();
     struct progress p;
     progress_init(&p, out, PROGRESS_BAR, 3);
-    struct step_report step = {.step = 1, .epoch = 2, .loss = 2, .images_per_s = 10};
+    struct report step = {.step = 1, .epoch = 2, .loss = 2, .images_per_s = 10};
     progress_step(&p, &step, 1, 4);
     progress_step(&p, &step, 2, 4); /* too soon to be drawn */
     progress_say(&p, "end");
@@ -233,7 +236,7 @@ TEST(a_full_bar_stays_for_each_epoch)
     FILE *out = tmpfile();
     struct progress p;
     progress_init(&p, out, PROGRESS_BAR, 20);
-    struct epoch_report epoch = {
+    struct report epoch = {
         .epoch = 7, .loss = 1.5, .test_accuracy = 90, .images_per_s = 12345};
     progress_epoch(&p, &epoch);
     char *shown = shown_by(out);
@@ -250,8 +253,8 @@ TEST(other_ranks_are_silent)
 {
     struct progress p = {0};
     struct metrics m = {0};
-    struct step_report step = {0};
-    struct epoch_report epoch = {0};
+    struct report step = {0};
+    struct report epoch = {0};
     struct ddp_err err;
     progress_say(&p, "%s", "not shown");
     progress_step(&p, &step, 1, 2);

@@ -72,7 +72,8 @@ static bool comes_too_late(const struct job *j)
 /* A pseudo-terminal is one stream. */
 static bool has_all_output(const struct job *j, const struct job_node *n)
 {
-    uint8_t all = j->job.rows > 0 ? 1U << OUT_STDOUT : 1U << OUT_STDOUT | 1U << OUT_STDERR;
+    uint8_t all =
+        j->job.rows > 0 ? 1U << OUT_STDOUT : 1U << OUT_STDOUT | 1U << OUT_STDERR;
     for (int i = 0; i < job_ranks_on(j, n); i++) {
         if (j->ranks[j->plan->nodes[n->place].ranks[i]].written != all)
             return false;

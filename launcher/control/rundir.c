@@ -117,9 +117,10 @@ static bool is_unlocked(const char *path)
 static bool is_stale(const char *path, const char *name)
 {
     bool token = strncmp(name, RUNDIR_TOKEN, strlen(RUNDIR_TOKEN)) == 0;
-    if (!token && !is_job(name))
+    const char *job = name + (name[0] == '.'); /* so called until it listens (control.c) */
+    if (!token && !is_job(job))
         return false;
-    const char *pid = name + (token ? strlen(RUNDIR_TOKEN) : 0);
+    const char *pid = token ? name + strlen(RUNDIR_TOKEN) : job;
     if (kill((pid_t)strtol(pid, NULL, 10), 0) == 0 || errno != ESRCH)
         return false;
     return token ? is_unlocked(path) : is_refused(path);

@@ -264,12 +264,14 @@ TEST(files_of_killed_launchers_are_removed)
 {
     struct ddp_err err;
     leave_socket((char[]){"99999996-aaaa"}, false);
+    leave_socket((char[]){".99999996-bbbb"}, false); /* killed before it listened */
     leave_socket((char[]){"99999996-rank0"}, false); /* another's: not looked at */
     close(leave_token(".token-99999996"));
     int held = leave_token(".token-99999997"); /* as by a launcher in a container */
     ck_assert_int_eq(flock(held, LOCK_EX), 0);
     ck_assert_int_eq(control_connect("99999996", &err), -1);
     ck_assert(!is_there("99999996-aaaa"));
+    ck_assert(!is_there(".99999996-bbbb"));
     ck_assert(!is_there(".token-99999996"));
     ck_assert(is_there("99999996-rank0"));
     ck_assert(is_there(".token-99999997"));

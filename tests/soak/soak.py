@@ -286,7 +286,7 @@ class Job:
 
     def start(self):
         head = self.lane.hosts[0]
-        env = {"PATH": "/usr/bin:/bin", "HOME": f"{self.lane.lab.state}/etc/home/alice", "LANG": "C",
+        env = {"PATH": "/usr/bin:/bin", "HOME": f"{self.lane.lab.state}/home/alice", "LANG": "C",
                "USER": "alice", "SOAK": "1", "OMP_NUM_THREADS": "1",
                # its check for leaks stops threads by ptrace, and hangs when a SIGCONT comes
                "ASAN_OPTIONS": "detect_leaks=0",

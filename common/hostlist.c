@@ -241,8 +241,8 @@ char *hostlist_compress(char *const *names, size_t n)
 {
     char *text = NULL;
     size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
-    for (size_t i = 0, next; out && i < n; i = next) {
+    FILE *out = xmemstream(&text, &size);
+    for (size_t i = 0, next; i < n; i = next) {
         size_t at = 0, len = 0, other;
         next = i + 1;
         while (next < n && siblings(names[i], names[next], &at, &len, &other))
@@ -270,7 +270,6 @@ char *hostlist_compress(char *const *names, size_t n)
         last_number(names[i], &at, &len);
         fprintf(out, "]%s", names[i] + at + len);
     }
-    if (!out || fclose(out) != 0)
-        abort();
+    xmemclose(out);
     return text;
 }

@@ -89,6 +89,17 @@ void xappendf(char **text, const char *fmt, ...)
     free(more);
 }
 
+FILE *xmemstream(char **text, size_t *size)
+{
+    return must(open_memstream(text, size));
+}
+
+void xmemclose(FILE *f)
+{
+    if (fclose(f) != 0)
+        must(NULL);
+}
+
 void mem_init(void)
 {
     mallopt(M_ARENA_MAX, 1);

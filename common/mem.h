@@ -8,6 +8,7 @@
 
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 
 void *xcalloc(size_t n, size_t size);
 void *xaligned(size_t alignment, size_t bytes); /* zeroed; a multiple of `alignment` */
@@ -19,6 +20,8 @@ void *xmemdup(const void *p, size_t n);
 char *xasprintf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* Append to `*text`, malloc'ed; NULL counts as empty. Not for loops over thousands. */
 void xappendf(char **text, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+FILE *xmemstream(char **text, size_t *size); /* open_memstream() */
+void xmemclose(FILE *memstream);
 char *xvasprintf(const char *fmt, va_list ap) __attribute__((format(printf, 1, 0)));
 
 /* First in main(): all threads allocate from one arena. An arena of its own costs a

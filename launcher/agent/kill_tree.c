@@ -142,9 +142,7 @@ char *kill_tree_describe(enum kill_tree_rule (*rule)(pid_t pid, pid_t group, voi
     size_t n, found = 0, size;
     char *text = NULL;
     struct proc *list = scan_descendants(rule, arg, &n);
-    FILE *out = open_memstream(&text, &size);
-    if (!out)
-        abort(); /* out of memory, as mem.h does */
+    FILE *out = xmemstream(&text, &size);
     for (size_t i = 0; i < n; i++) {
         if (!list[i].ours || list[i].rule != KILL_TREE_TAKE || found++ >= DESCRIBED)
             continue;
@@ -153,7 +151,7 @@ char *kill_tree_describe(enum kill_tree_rule (*rule)(pid_t pid, pid_t group, voi
     }
     if (found > DESCRIBED)
         fprintf(out, "; and %zu more", found - DESCRIBED);
-    fclose(out);
+    xmemclose(out);
     free(list);
     if (found > 0)
         return text;

@@ -90,9 +90,7 @@ static char *path_of(const struct rankfiles *f, int rank, enum out_stream stream
 {
     char *path = NULL, own[256];
     size_t size = 0;
-    FILE *m = open_memstream(&path, &size);
-    if (!m)
-        abort(); /* no memory, as in common/mem.h */
+    FILE *m = xmemstream(&path, &size);
     for (const char *p = f->pattern; *p; p++) {
         if (*p != '%') {
             fputc(*p, m);
@@ -118,7 +116,7 @@ static char *path_of(const struct rankfiles *f, int rank, enum out_stream stream
             fputc(*p, m);
         }
     }
-    fclose(m);
+    xmemclose(m);
     return path;
 }
 

@@ -116,9 +116,7 @@ char *bootstrap_write(const struct bootstrap *s)
     char hex[SECRET_SIZE * 2 + 1], *text = NULL;
     size_t size;
     secret_to_hex(&s->key, hex);
-    FILE *f = open_memstream(&text, &size);
-    if (!f)
-        abort(); /* as mem.h does when memory is gone */
+    FILE *f = xmemstream(&text, &size);
     fprintf(f, "ddprun-agent %d\nkey %s\n", LINK_PROTOCOL, hex);
     if (s->nnodes > 0)
         write_nodes(f, s->nodes, s->nnodes);
@@ -141,7 +139,7 @@ char *bootstrap_write(const struct bootstrap *s)
         fprintf(f, "parent %d %s %s\n", s->parent.port, hex, s->parent.name);
     }
     fputs("end\n", f);
-    fclose(f);
+    xmemclose(f);
     secret_wipe(hex, sizeof hex);
     return text;
 }

@@ -76,9 +76,7 @@ struct model_type *gpt2_make(const char *name, struct ddp_err *err)
         return NULL;
     char *text = NULL;
     size_t size;
-    FILE *out = open_memstream(&text, &size);
-    if (!out)
-        abort(); /* as mem.h does without memory */
+    FILE *out = xmemstream(&text, &size);
     fprintf(out,
             "task = tokens\n"
             "optimizer = adamw\n"
@@ -89,7 +87,7 @@ struct model_type *gpt2_make(const char *name, struct ddp_err *err)
     for (int i = 0; i < s.layers; i++)
         write_block(out, i, &s);
     fprintf(out, "ln_f layer_norm\n");
-    fclose(out);
+    xmemclose(out);
     struct model_type *type = description_read(name, name, text, err);
     free(text);
     return type;

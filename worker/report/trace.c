@@ -99,9 +99,7 @@ static void put_names(const struct trace *t, FILE *f)
 char *trace_text(struct trace *t, size_t *len)
 {
     char *text = NULL;
-    FILE *f = open_memstream(&text, len);
-    if (!f)
-        abort();
+    FILE *f = xmemstream(&text, len);
     put_names(t, f);
     for (size_t i = 0; i < t->n; i++) {
         const struct span *s = &t->spans[i];
@@ -114,7 +112,7 @@ char *trace_text(struct trace *t, size_t *len)
             fprintf(f, ",\"args\":{\"bytes\":%zu}", s->bytes);
         fputc('}', f);
     }
-    fclose(f);
+    xmemclose(f);
     return text;
 }
 

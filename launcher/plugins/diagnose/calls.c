@@ -60,12 +60,10 @@ static json_t *describe(const json_t *group, const json_t *call)
     char *members = done ? NULL : members_of(group), *text = NULL;
     const char *op = text_of(call, "op");
     size_t n;
-    FILE *f = open_memstream(&text, &n);
-    if (!f)
-        abort(); /* out of memory, as in mem.h */
+    FILE *f = xmemstream(&text, &n);
     fprintf(f, "%s #%lld of ", op ? op : "?", (long long)number_of(call, "number"));
     print_group(group, f);
-    fclose(f);
+    xmemclose(f);
     json_t *o =
         json_pack("{s:s, s:I, s:s, s:I, s:b, s:s*}", "group", text_of(group, "id"),
                   "number", number_of(call, "number"), "text", text, "age_ms",

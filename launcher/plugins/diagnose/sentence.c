@@ -22,15 +22,13 @@ bool stopped(const struct view *v)
 FILE *sentence_open(struct sentence *t)
 {
     *t = (struct sentence){0};
-    t->f = open_memstream(&t->s, &t->n);
-    if (!t->f)
-        abort();
+    t->f = xmemstream(&t->s, &t->n);
     return t->f;
 }
 
 void sentence_add(struct job_view *j, struct sentence *t, bool first)
 {
-    fclose(t->f);
+    xmemclose(t->f);
     json_t *s = json_string(t->s);
     if (first)
         json_array_insert_new(j->sentences, 0, s);

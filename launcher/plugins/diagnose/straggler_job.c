@@ -159,9 +159,7 @@ static void report(struct straggler_job *s, int rank, const json_t *beside)
     const struct straggler *is = &named->is;
     char *line = NULL;
     size_t n;
-    FILE *f = open_memstream(&line, &n);
-    if (!f || !named->asked)
-        abort(); /* out of memory, as in mem.h */
+    FILE *f = xmemstream(&line, &n);
     named->asked = false;
     struct idset ranks = late_with(s, rank);
     fprintf(f, "ddprun: straggler: ");
@@ -177,7 +175,7 @@ static void report(struct straggler_job *s, int rank, const json_t *beside)
         rank, node_of(s->j, rank)->name, is->late, is->rounds, (double)is->lag_ns / 1e6,
         (double)is->period_ns / 1e6, is->share * 100);
     print_beside(beside, f);
-    fclose(f);
+    xmemclose(f);
     emit(s, is, &ranks, beside, line + strlen("ddprun: "));
     job_say(s->j, "%s", line);
     free(line);

@@ -260,16 +260,14 @@ static void mpi_waits(void *state, json_t *list)
         char *text = NULL;
         size_t size;
         json_t *ranks = json_array();
-        FILE *f = open_memstream(&text, &size);
-        if (!f)
-            abort(); /* out of memory, as in mem.h */
+        FILE *f = xmemstream(&text, &size);
         unsigned n = print_nodes(s, at, true, NULL, f);
         fprintf(f, " %s in a %s; ", n == 1 ? "waits" : "wait",
                 at->service == SERVICE_PMIX ? "PMIx fence (PMIx_Fence, as in MPI_Init)"
                                             : "PMI barrier (as in MPI_Init)");
         n = print_nodes(s, at, false, ranks, f);
         fputs(n == 1 ? " has not come" : " have not all come", f);
-        fclose(f);
+        xmemclose(f);
         json_array_append_new(
             list, json_pack("{s:o, s:o}", "text", event_text(text), "ranks", ranks));
         free(text);

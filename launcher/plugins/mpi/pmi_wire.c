@@ -146,9 +146,7 @@ char *pmi_mapping(const struct rankmap *map)
     struct run *runs = xcalloc(map->nranks + 1, sizeof *runs);
     size_t n = runs_of(map, runs);
     n = period_of(runs, n);
-    FILE *f = open_memstream(&text, &size);
-    if (!f)
-        abort();
+    FILE *f = xmemstream(&text, &size);
     fprintf(f, "(vector");
     for (size_t i = 0; i < n;) {
         uint32_t nodes = 1;
@@ -159,8 +157,7 @@ char *pmi_mapping(const struct rankmap *map)
         i += nodes;
     }
     fprintf(f, ")");
-    if (fclose(f) != 0)
-        abort();
+    xmemclose(f);
     free(runs);
     if (size < PMI_VALUE_MAX)
         return text;

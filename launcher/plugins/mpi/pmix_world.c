@@ -7,6 +7,7 @@
 
 #include "common/apps.h"
 #include "common/err.h"
+#include "common/mem.h"
 
 #include <pmix.h>
 #include <pmix_server.h>
@@ -55,15 +56,12 @@ static char *peers_of(const struct rankmap_node *n)
 {
     char *text = NULL;
     size_t size = 0;
-    FILE *f = open_memstream(&text, &size);
-    if (!f)
-        abort();
+    FILE *f = xmemstream(&text, &size);
     for (size_t i = 0, k = 0; i < n->ranks.n; i++) {
         for (int r = n->ranks.spans[i].lo; r <= n->ranks.spans[i].hi; r++)
             fprintf(f, "%s%d", k++ ? "," : "", r);
     }
-    if (fclose(f) != 0)
-        abort();
+    xmemclose(f);
     return text;
 }
 
@@ -109,17 +107,15 @@ static int add_maps(void *list, const struct rankmap *map, struct ddp_err *err)
 {
     char *names = NULL, *sets = NULL, *regex = NULL, *ppn = NULL;
     size_t nnames, nsets;
-    FILE *f = open_memstream(&names, &nnames), *g = open_memstream(&sets, &nsets);
-    if (!f || !g)
-        abort();
+    FILE *f = xmemstream(&names, &nnames), *g = xmemstream(&sets, &nsets);
     for (uint32_t i = 0; i < map->nnodes; i++) {
         char *peers = peers_of(&map->nodes[i]);
         fprintf(f, "%s%s", i ? "," : "", map->nodes[i].host);
         fprintf(g, "%s%s", i ? ";" : "", peers);
         free(peers);
     }
-    if (fclose(f) != 0 || fclose(g) != 0)
-        abort();
+    xmemclose(f);
+    xmemclose(g);
     pmix_status_t rc = PMIx_generate_regex(names, &regex);
     if (rc == PMIX_SUCCESS)
         rc = PMIx_generate_ppn(sets, &ppn);

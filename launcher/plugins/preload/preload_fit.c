@@ -61,7 +61,8 @@ static int read_first_line(const char *path, struct ddp_err *why)
     if (read_start(path, text, sizeof text) < 0)
         return err_errno(why, "cannot read '%s'", path);
     /* what pyenv and asdf put into PATH: it ends by an exec of the interpreter */
-    if (strncmp(text, "#!", 2) != 0 || (program_is_python(path) && strstr(path, "/shims/")))
+    if (strncmp(text, "#!", 2) != 0 ||
+        (program_is_python(path) && strstr(path, "/shims/")))
         return 0;
     if (is_trampoline(text))
         return 1;
@@ -143,8 +144,8 @@ int preload_common(const struct strv *envs, int n, struct strv *common, char **a
     for (int i = 1; i < n; i++)
         add_apart(&envs[i], envs, 1, NULL, &names);
     int rc = 0;
-    FILE *f = open_memstream(&list, &size);
-    for (size_t i = 0; f && i < names.n; i++) {
+    FILE *f = xmemstream(&list, &size);
+    for (size_t i = 0; i < names.n; i++) {
         const char *name = names.v[i] + (names.v[i][0] == '?');
         bool seen = false;
         for (size_t k = 0; k < i && !seen; k++)
@@ -154,8 +155,7 @@ int preload_common(const struct strv *envs, int n, struct strv *common, char **a
         if (rc == 0 && read_at_load(name))
             rc = err_set(why, "'%s' is not the same for all ranks", name);
     }
-    if (!f || fclose(f) != 0)
-        abort();
+    xmemclose(f);
     strv_finish(&names);
     *apart = list;
     return rc;

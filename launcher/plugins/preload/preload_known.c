@@ -22,18 +22,19 @@
 
 enum { SCRIPT_SIZE = 64 << 10, RECORD_SIZE = 64 << 10, RECORD_S = 24 * 60 * 60 };
 
-/* --- the script's text --------------------------------------------------------------- */
+/* --- the script's text ---------------------------------------------------------------
+ */
 
 static bool needs_no_torch(const char *name, size_t n)
 {
     static const char *const known[] = {
-        "__future__", "argparse",  "asyncio",    "collections", "csv",        "ctypes",
-        "datetime",   "functools", "gc",         "getpass",     "glob",       "io",
-        "itertools",  "jax",       "json",       "logging",     "math",       "matplotlib",
-        "mpi4py",     "numpy",     "os",         "pandas",      "pathlib",    "pickle",
-        "platform",   "random",    "re",         "resource",    "scipy",      "shutil",
-        "signal",     "socket",    "statistics", "string",      "struct",     "subprocess",
-        "sys",        "tempfile",  "tensorflow", "threading",   "time",       "traceback",
+        "__future__", "argparse",  "asyncio",    "collections", "csv",     "ctypes",
+        "datetime",   "functools", "gc",         "getpass",     "glob",    "io",
+        "itertools",  "jax",       "json",       "logging",     "math",    "matplotlib",
+        "mpi4py",     "numpy",     "os",         "pandas",      "pathlib", "pickle",
+        "platform",   "random",    "re",         "resource",    "scipy",   "shutil",
+        "signal",     "socket",    "statistics", "string",      "struct",  "subprocess",
+        "sys",        "tempfile",  "tensorflow", "threading",   "time",    "traceback",
         "types",      "typing",    "warnings"};
     for (size_t i = 0; i < ARRAY_LEN(known); i++) {
         if (strlen(known[i]) == n && memcmp(known[i], name, n) == 0)
@@ -106,7 +107,8 @@ int preload_script_fits(const char *path, char *const *argv,
     ssize_t n = 0;
     int rc = 0;
     /* reading a pipe here would take the script from the rank */
-    if (!is->option && stat(file, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
+    if (!is->option && stat(file, &st) == 0 && !S_ISREG(st.st_mode) &&
+        !S_ISDIR(st.st_mode))
         rc = err_set(why, "'%s' is not a regular file", file);
     else if (!is->option)
         n = read_start(file, text, SCRIPT_SIZE);
@@ -119,7 +121,8 @@ int preload_script_fits(const char *path, char *const *argv,
     return rc;
 }
 
-/* --- what an earlier launch has found ------------------------------------------------- */
+/* --- what an earlier launch has found -------------------------------------------------
+ */
 
 char *preload_record(const struct preload_spec *spec, const struct preload_script *is,
                      const struct strv *common, const char *apart)
@@ -133,21 +136,18 @@ char *preload_record(const struct preload_spec *spec, const struct preload_scrip
         free(cwd);
         return NULL;
     }
-    FILE *f = open_memstream(&key, &size);
-    if (!f)
-        abort();
+    FILE *f = xmemstream(&key, &size);
     fprintf(f, "%s\n%s\n%s\n%s\n%s", spec->path, cwd ? cwd : "", spec->modules, apart,
             python_path ? python_path : "");
     for (size_t i = 0; i <= is->at; i++)
         fprintf(f, "\n%s", spec->argv[i]);
-    if (fclose(f) != 0)
-        abort();
+    xmemclose(f);
     digest_bytes(key, size, digest);
     free(key);
     free(cwd);
     bool own = cache && *cache;
-    return xasprintf("%s%s/ddprun/preload/no-%.16s", own ? cache : home, own ? "" : "/.cache",
-                     digest);
+    return xasprintf("%s%s/ddprun/preload/no-%.16s", own ? cache : home,
+                     own ? "" : "/.cache", digest);
 }
 
 /* Is PATH of a line "TIME PATH" unchanged? TIME is its mtime in ns; -1: was missing. */

@@ -284,15 +284,12 @@ static int put_file(const struct growth *t, const char *path, bool csv,
 {
     char *text = NULL;
     size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
-    if (!out)
-        abort();
+    FILE *out = xmemstream(&text, &size);
     if (csv)
         write_csv(t, out);
     else
         growth_print(t, out);
-    if (fclose(out) != 0)
-        abort();
+    xmemclose(out);
     int rc = text_file_replace(path, text, size, 0666) < 0
                  ? err_errno(err, "cannot write '%s'", path)
                  : 0;

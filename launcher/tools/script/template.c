@@ -231,16 +231,11 @@ char *template_fill(const char *name, const char *text, const struct strv *value
 {
     char *result = NULL;
     size_t size;
-    FILE *out = open_memstream(&result, &size);
-    if (!out) {
-        err_errno(err, "no memory");
-        return NULL;
-    }
+    FILE *out = xmemstream(&result, &size);
     struct fill f = {
         .name = name, .values = values, .find = find, .arg = arg, .out = out, .err = err};
     int rc = fill_text(&f, text);
-    if (fclose(out) != 0 && rc == 0)
-        rc = err_errno(err, "no memory");
+    xmemclose(out);
     if (rc < 0) {
         free(result);
         return NULL;

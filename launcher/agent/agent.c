@@ -104,8 +104,7 @@ static int agent_create(struct agent *a, const struct agent_setup *s, struct ddp
     a->ext_signals = ext_signals_create(a->loop, on_ext_signal, a);
     reap_after(a->reap, agent_check, a);
     agent_shutdown_init(a);
-    if (agent_plugins_init(a, err) < 0)
-        return -1;
+    agent_plugins_init(a);
     a->up = link_create(a->loop, s->fd, FRAME_DOWN, s->keys, &link_events, a);
     if (s->stdio)
         link_write_to(a->up, STDOUT_FILENO);

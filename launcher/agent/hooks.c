@@ -37,20 +37,17 @@ void agent_report_late(struct agent *a)
     agent_send(a, MSG(late, late_ms));
 }
 
-int agent_plugins_init(struct agent *a, struct ddp_err *err)
+void agent_plugins_init(struct agent *a)
 {
     size_t n = count_plugins();
     a->plugins = xcalloc(n + 1, sizeof *a->plugins);
     for (size_t i = 0; i < n; i++) {
         const struct agent_plugin *p = agent_plugins[i];
-        if (p->state_size > 0) {
-            a->plugins[i] = xcalloc(1, p->state_size);
-            *(struct agent **)a->plugins[i] = a;
-        } else if (p->init && p->init(a, &a->plugins[i], err) < 0) {
-            return -1;
-        }
+        a->plugins[i] = xcalloc(1, p->state_size);
+        *(struct agent **)a->plugins[i] = a;
+        if (p->init)
+            p->init(a->plugins[i]);
     }
-    return 0;
 }
 
 void agent_plugins_fini(struct agent *a)
@@ -58,6 +55,8 @@ void agent_plugins_fini(struct agent *a)
     if (!a->plugins)
         return;
     AGENT_HOOKS(a, fini);
+    for (size_t i = 0; agent_plugins[i]; i++)
+        free(a->plugins[i]);
     free(a->plugins);
     a->plugins = NULL;
 }

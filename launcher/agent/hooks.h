@@ -10,7 +10,7 @@
 #define AGENT_HOOKS_ANY(a, hook, ...) \
     HOOKS_ANY(agent_plugins, (a)->plugins, hook, ##__VA_ARGS__)
 
-int agent_plugins_init(struct agent *a, struct ddp_err *err);
+void agent_plugins_init(struct agent *a);
 void agent_plugins_fini(struct agent *a);
 int agent_plugins_prepare(struct agent *a, struct msg_job *job, struct ddp_err *err);
 /* In any thread: what each plug-in has seen in a program's file, by its row. */

@@ -34,11 +34,10 @@ struct agent_message {
 struct agent_plugin {
     const char *name;
 
-    /* Of the state, which is made of zeros; its first member is the struct agent *. */
+    /* Of the state: made of zeros, but for its first member, the struct agent *; freed
+     * after `fini`. */
     size_t state_size;
-    /* In its place: sets *state, or leaves it NULL: no part in this job. -1: the agent
-     * exits. */
-    int (*init)(struct agent *a, void **state, struct ddp_err *err);
+    void (*init)(void *state);
     void (*fini)(void *state); /* kills its processes, if any are left */
 
     /* Before any rank of an attempt. It may change `job`, which is the agent's, but for

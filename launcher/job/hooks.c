@@ -13,12 +13,15 @@ int job_plugins_init(struct job *j, struct ddp_err *err)
     j->plugins = xcalloc(n + 1, sizeof *j->plugins);
     for (size_t i = 0; i < n; i++) {
         const struct job_plugin *p = job_plugins[i];
-        if (p->state_size > 0) {
-            j->plugins[i] = xcalloc(1, p->state_size);
-            *(struct job **)j->plugins[i] = j;
-        } else if (p->init && p->init(j, &j->plugins[i], err) < 0) {
+        void *state = xcalloc(1, p->state_size);
+        *(struct job **)state = j;
+        int rc = p->init ? p->init(state, err) : 0;
+        if (rc == 0)
+            j->plugins[i] = state;
+        else
+            free(state);
+        if (rc < 0)
             return -1;
-        }
     }
     return 0;
 }
@@ -53,6 +56,8 @@ void job_plugins_fini(struct job *j)
     if (!j->plugins)
         return;
     JOB_HOOKS(j, fini);
+    for (size_t i = 0; job_plugins[i]; i++)
+        free(j->plugins[i]);
     free(j->plugins);
     j->plugins = NULL;
 }

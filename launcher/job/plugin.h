@@ -49,16 +49,17 @@ struct agent_orders;
 struct job_plugin {
     const char *name;
 
-    /* Of the state, which is made of zeros; its first member is the struct job *. */
+    /* Of the state: made of zeros, but for its first member, the struct job *; freed
+     * after `fini`. */
     size_t state_size;
-    /* In its place: the options are read. Sets *state, or leaves it NULL: no part in this
-     * job. -1: the job is refused, with one line for the user. Opens no descriptors: the
-     * process forks after it. Must not use the plan or the loop. */
-    int (*init)(struct job *j, void **state, struct ddp_err *err);
+    /* The options are read. 1: no part in this job. -1: the job is refused, with one line
+     * for the user. There is no `fini` after either. Opens no descriptors: the process
+     * forks after it. Must not use the plan or the loop. */
+    int (*init)(void *state, struct ddp_err *err);
     /* Create timers and descriptors. -1: ddprun exits with the message. */
     int (*open)(void *state, struct ddp_err *err);
-    /* Free the state. Also called in the forked local agent, and without `open` when the
-     * job has failed before. */
+    /* Free what the state owns. Also called in the forked local agent, and without `open`
+     * when the job has failed before. */
     void (*fini)(void *state);
 
     void (*node_joined)(void *state, unsigned node);

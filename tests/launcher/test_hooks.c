@@ -15,30 +15,40 @@ void relay_send(struct relay *r, enum msg_type type, const void *m) {}
 
 static char calls[200]; /* "a.tick b.tick " */
 
+struct state {
+    const void *owner;
+    char name[4]; /* "a" */
+};
+
+static const char *name_of(const void *state)
+{
+    return ((const struct state *)state)->name;
+}
+
 static void note(const void *state, const char *what)
 {
-    strcat(strcat(strcat(strcat(calls, state), "."), what), " ");
+    strcat(strcat(strcat(strcat(calls, name_of(state)), "."), what), " ");
 }
 
 /* --- the launcher's side ------------------------------------------------------------ */
 
 static bool b_stays, b_refuses;
 
-static int a_init(struct job *j, void **state, struct ddp_err *err)
+static int a_init(void *state, struct ddp_err *err)
 {
-    *state = xstrdup("a");
+    strcpy(((struct state *)state)->name, "a");
     return 0;
 }
 
-static int b_init(struct job *j, void **state, struct ddp_err *err)
+static int b_init(void *state, struct ddp_err *err)
 {
-    *state = xstrdup("b");
+    strcpy(((struct state *)state)->name, "b");
     return b_refuses ? err_set(err, "not with this option") : 0;
 }
 
-static int no_init(struct job *j, void **state, struct ddp_err *err)
+static int no_init(void *state, struct ddp_err *err)
 {
-    return 0; /* no part in this job */
+    return 1; /* no part in this job */
 }
 
 static void on_prepare(void *state)
@@ -56,13 +66,12 @@ static void on_exit_of(void *state, uint32_t rank)
 static bool on_leave(void *state)
 {
     note(state, "leave");
-    return strcmp(state, "b") != 0 || !b_stays;
+    return strcmp(name_of(state), "b") != 0 || !b_stays;
 }
 
 static void on_fini(void *state)
 {
     note(state, "fini");
-    free(state);
 }
 
 static void on_run(void *state)
@@ -85,17 +94,20 @@ static int take_found(void *state, unsigned node, const struct frame *f,
 static const struct job_message messages[] = {{MSG_FINDING, take_found}, {0}};
 
 static const struct job_plugin none = {.name = "none",
+                                       .state_size = sizeof(struct state),
                                        .init = no_init,
                                        .prepare = on_prepare,
                                        .rank_exited = on_exit_of,
                                        .fini = on_fini};
 static const struct job_plugin a = {.name = "a",
+                                    .state_size = sizeof(struct state),
                                     .init = a_init,
                                     .prepare = on_prepare,
                                     .may_leave = on_leave,
                                     .tick = on_job_tick,
                                     .fini = on_fini};
 static const struct job_plugin b = {.name = "b",
+                                    .state_size = sizeof(struct state),
                                     .init = b_init,
                                     .prepare = on_prepare,
                                     .rank_exited = on_exit_of,
@@ -125,6 +137,7 @@ TEST(a_plugin_may_refuse_the_job)
     ck_assert_int_eq(job_plugins_init(&j, &err), -1);
     ck_assert_str_eq(err.text, "not with this option");
     job_plugins_fini(&j);
+    ck_assert_str_eq(calls, "a.fini ");
 }
 
 TEST(all_are_asked_whether_agents_may_leave)
@@ -190,17 +203,9 @@ TEST(a_tick_comes_every_second)
 
 static bool c_busy, c_starts;
 
-static int c_init(struct agent *agent, void **state, struct ddp_err *err)
+static void d_init(void *state)
 {
-    *state = xstrdup("c");
-    return 0;
-}
-
-static int d_init(struct agent *agent, void **state, struct ddp_err *err)
-{
-    static char d[] = "d"; /* it has no fini */
-    *state = d;
-    return 0;
+    strcpy(((struct state *)state)->name, "d");
 }
 
 static bool on_busy(const void *state)
@@ -220,7 +225,7 @@ static bool on_start(void *state)
 
 static int on_fd(void *state, uint32_t local)
 {
-    return local == 0 ? 10 + (*(const char *)state - 'c') : -1;
+    return local == 0 ? 10 + (*name_of(state) - 'c') : -1;
 }
 
 static int set_port(void *state, struct msg_job *job, struct ddp_err *err)
@@ -241,13 +246,13 @@ static int no_program(void *state, const char *path, const void *seen,
 }
 
 static const struct agent_plugin c = {.name = "c",
-                                      .init = c_init,
+                                      .state_size = sizeof(struct state),
                                       .busy = on_busy,
                                       .start = on_start,
                                       .spares = on_spares,
-                                      .prepare = set_port,
-                                      .fini = free};
+                                      .prepare = set_port};
 static const struct agent_plugin d = {.name = "d",
+                                      .state_size = sizeof(struct state),
                                       .init = d_init,
                                       .rank_fd = on_fd,
                                       .examine = look_at,
@@ -260,7 +265,7 @@ TEST(an_agent_asks_until_one_says_yes)
     struct msg_job job = {0};
     struct strv env = {0};
     struct ddp_err err;
-    ck_ok(agent_plugins_init(&agent, &err), err);
+    agent_plugins_init(&agent);
     ck_assert(!AGENT_HOOKS_ANY(&agent, busy) && !AGENT_HOOKS_ANY(&agent, start));
     c_busy = c_starts = true;
     ck_assert(AGENT_HOOKS_ANY(&agent, busy) && AGENT_HOOKS_ANY(&agent, start));

@@ -16,12 +16,6 @@
 
 static sem_t begun, may_return;
 
-static int on_init(struct agent *a, void **state, struct ddp_err *err)
-{
-    *state = a;
-    return 0;
-}
-
 static int refuse(void *state, struct msg_job *job, struct ddp_err *err)
 {
     sem_wait(&begun); /* the thread is in examine() */
@@ -35,8 +29,10 @@ static void *examine(const char *path, const struct strv *env)
     return NULL;
 }
 
-static const struct agent_plugin holds = {
-    .name = "holds", .init = on_init, .prepare = refuse, .examine = examine};
+static const struct agent_plugin holds = {.name = "holds",
+                                          .state_size = sizeof(struct agent *),
+                                          .prepare = refuse,
+                                          .examine = examine};
 const struct agent_plugin *const agent_plugins[] = {&holds, NULL};
 
 static struct agent agent;
@@ -52,7 +48,7 @@ static void setup(void)
     ck_assert_ptr_nonnull(agent.loop);
     agent.reap = reap_create(agent.loop, &err);
     ck_assert_ptr_nonnull(agent.reap);
-    ck_ok(agent_plugins_init(&agent, &err), err);
+    agent_plugins_init(&agent);
 }
 
 static void make_work(struct msg_job *job, struct msg_share *share)

@@ -407,7 +407,7 @@ static bool diagnose_spares(const void *state, pid_t pid)
     return spares;
 }
 
-static int diagnose_init(struct agent *a, void **state, struct ddp_err *err)
+static void diagnose_init(void *state)
 {
     static void (*const out[])(const void *data, size_t n,
                                void *arg) = {[INQUIRY] = on_inquiry,
@@ -415,21 +415,17 @@ static int diagnose_init(struct agent *a, void **state, struct ddp_err *err)
                                              [BESIDE] = on_beside,
                                              [CALLS] = on_calls,
                                              [LAST] = on_last};
-    struct diagnose *d = xcalloc(1, sizeof *d);
-    *d = (struct diagnose){.agent = a,
-                           .held = -1,
-                           .clean = loop_timer(a->loop, on_clean, d),
-                           .ras_fd = -1,
-                           .python = python_folder()};
+    struct diagnose *d = state;
+    d->held = d->ras_fd = -1;
+    d->clean = loop_timer(d->agent->loop, on_clean, d);
+    d->python = python_folder();
     for (size_t i = 0; i < QUESTIONS; i++) {
         struct rank_question *q = &d->questions[i];
         q->d = d;
-        q->child =
-            (struct diagnose_child){.reap = a->reap, .fd = -1, .out = out[i], .arg = q};
+        q->child = (struct diagnose_child){
+            .reap = d->agent->reap, .fd = -1, .out = out[i], .arg = q};
         q->text = evbuffer_new();
     }
-    *state = d;
-    return 0;
 }
 
 static void diagnose_fini(void *state)
@@ -450,7 +446,6 @@ static void diagnose_fini(void *state)
     free(d->nccl);
     free(d->folder);
     free(d->python);
-    free(d);
 }
 
 static const struct agent_message messages[] = {{MSG_INQUIRE, handle_inquire},
@@ -461,6 +456,7 @@ static const struct agent_message messages[] = {{MSG_INQUIRE, handle_inquire},
 
 const struct agent_plugin diagnose_agent = {
     .name = "diagnose",
+    .state_size = sizeof(struct diagnose),
     .init = diagnose_init,
     .fini = diagnose_fini,
     .prepare = diagnose_prepare,

@@ -507,7 +507,6 @@ static void diagnose_fini(void *state)
     idset_finish(&d->held);
     strv_finish(&d->peers);
     free(d->folder);
-    free(d);
 }
 
 static const struct job_message messages[] = {{MSG_ANSWER, handle_answer}, {0}};

@@ -380,13 +380,9 @@ static void straggler_shutdown(void *state)
     forget(state);
 }
 
-static int straggler_init(struct job *j, void **state, struct ddp_err *err)
+static int straggler_init(void *state, struct ddp_err *err)
 {
-    if (j->opts->stragglers == 0)
-        return 0;
-    *state = xcalloc(1, sizeof(struct straggler_job));
-    ((struct straggler_job *)*state)->j = j;
-    return 0;
+    return ((const struct straggler_job *)state)->j->opts->stragglers == 0;
 }
 
 static int straggler_open(void *state, struct ddp_err *err)
@@ -405,7 +401,6 @@ static void straggler_fini(void *state)
     loop_free(s->limit);
     free(s->ranks);
     free(s->clocks);
-    free(s);
 }
 
 static const struct job_message messages[] = {
@@ -413,6 +408,7 @@ static const struct job_message messages[] = {
 
 const struct job_plugin straggler_job = {
     .name = "straggler",
+    .state_size = sizeof(struct straggler_job),
     .init = straggler_init,
     .open = straggler_open,
     .fini = straggler_fini,

@@ -361,8 +361,10 @@ static bool on_may_restart(void *state)
 
 /* --- life --------------------------------------------------------------------------- */
 
-static int on_init(struct job *j, void **state, struct ddp_err *err)
+static int on_init(void *state, struct ddp_err *err)
 {
+    struct elastic *e = state;
+    struct job *j = e->j;
     if (j->opts->node_wait_ms > 0 && j->peers && !j->alloc->changes)
         return err_set(err, "--node-wait needs --nnodes MIN:MAX where each host has a "
                             "ddprun of its own");
@@ -373,14 +375,11 @@ static int on_init(struct job *j, void **state, struct ddp_err *err)
         return err_set(err, "--grow now goes with --host-discovery-script, or with "
                             "--nnodes MIN:MAX and --hostfile or --node-rank");
     if (!job_may_gain(j))
-        return 0;
-    struct elastic *e = xcalloc(1, sizeof *e);
-    e->j = j;
+        return 1;
     for (size_t i = 0; i < j->alloc->nnodes && !j->peers; i++) {
         if (j->alloc->nodes[i].name[0])
             add_offer(e, &j->alloc->nodes[i], (long)i)->listed = true;
     }
-    *state = e;
     return 0;
 }
 
@@ -402,11 +401,11 @@ static void on_fini(void *state)
     for (size_t i = 0; i < e->n; i++)
         offer_destroy(e->offers[i]);
     free(e->offers);
-    free(e);
 }
 
 const struct job_plugin elastic_job = {
     .name = "elastic",
+    .state_size = sizeof(struct elastic),
     .init = on_init,
     .open = on_open,
     .fini = on_fini,

@@ -25,8 +25,9 @@ static void drop(struct error_node *s, uint32_t local)
     loop_close_later(s->agent->loop, &s->files[local]);
 }
 
-static void drop_all(struct error_node *s)
+static void drop_all(void *state)
 {
+    struct error_node *s = state;
     for (uint32_t i = 0; i < s->nranks; i++)
         drop(s, i);
     free(s->files);
@@ -62,16 +63,10 @@ static void error_rank_exited(void *state, uint32_t local, const struct msg_exit
     drop(s, local);
 }
 
-static void error_fini(void *state)
-{
-    drop_all(state);
-    free(state);
-}
-
 const struct agent_plugin error_file_agent = {
     .name = "error_file",
     .state_size = sizeof(struct error_node),
-    .fini = error_fini,
+    .fini = drop_all,
     .prepare = error_prepare,
     .rank_facts = error_rank_facts,
     .rank_exited = error_rank_exited,

@@ -153,7 +153,6 @@ static void gpu_jobs_fini(void *state)
     leave(s);
     free(s->dir);
     free(s->id);
-    free(s);
 }
 
 const struct agent_plugin gpu_jobs_agent = {

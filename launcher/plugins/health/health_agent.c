@@ -71,9 +71,7 @@ static int handle_check(void *state, const struct frame *f, struct ddp_err *err)
 
 static void on_fini(void *state)
 {
-    struct health_node *h = state;
-    shell_command_destroy(h->command);
-    free(h);
+    shell_command_destroy(((struct health_node *)state)->command);
 }
 
 static void on_stop(void *state, bool again)

@@ -116,18 +116,17 @@ static void on_next_attempt(void *state)
 
 /* --- life --------------------------------------------------------------------------- */
 
-static int on_init(struct job *j, void **state, struct ddp_err *err)
+static int on_init(void *state, struct ddp_err *err)
 {
+    struct health *h = state;
+    struct job *j = h->j;
     bool restarts = j->restart.max > 0 || j->restart.spares != 0;
     if (j->opts->preflight || (!j->opts->health_check && !restarts))
-        return 0;
-    struct health *h = xcalloc(1, sizeof *h);
-    h->j = j;
+        return 1;
     h->asked_ms = xcalloc(j->alloc->nnodes, sizeof *h->asked_ms);
     h->number = xcalloc(j->alloc->nnodes, sizeof *h->number);
     if (j->opts->health_check)
         job_ask_agents(j);
-    *state = h;
     return 0;
 }
 
@@ -148,13 +147,13 @@ static void on_fini(void *state)
     free(h->command);
     free(h->asked_ms);
     free(h->number);
-    free(h);
 }
 
 static const struct job_message messages[] = {{MSG_CHECKED, handle_checked}, {0}};
 
 const struct job_plugin health_job = {
     .name = "health",
+    .state_size = sizeof(struct health),
     .init = on_init,
     .open = on_open,
     .fini = on_fini,

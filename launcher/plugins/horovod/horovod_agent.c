@@ -144,7 +144,6 @@ static void on_fini(void *state)
     end(h);
     forward_destroy(h->forward);
     listener_destroy(h->listener);
-    free(h);
 }
 
 static const struct agent_message messages[] = {

@@ -342,19 +342,17 @@ static void on_tick(void *state)
 
 /* --- life --------------------------------------------------------------------------- */
 
-static int on_init(struct job *j, void **state, struct ddp_err *err)
+static int on_init(void *state, struct ddp_err *err)
 {
+    const struct job *j = ((struct horovod *)state)->j;
     if (j->opts->elastic != ELASTIC_HOROVOD || j->instead)
-        return 0;
+        return 1;
     if (j->opts->store != STORE_LAUNCHER)
         return err_set(err, "--elastic horovod needs the store of ddprun: leave out "
                             "--store rank0");
     if (j->opts->max_restarts == 0)
         return err_set(err, "--elastic horovod goes with --max-restarts N: so many ranks "
                             "that fail are started again");
-    struct horovod *h = xcalloc(1, sizeof *h);
-    h->j = j;
-    *state = h;
     return 0;
 }
 
@@ -370,13 +368,13 @@ static void on_fini(void *state)
     struct horovod *h = state;
     kv_server_destroy(h->kv);
     free(h->slots);
-    free(h);
 }
 
 static const struct job_message messages[] = {{MSG_FORWARD, handle_forward}, {0}};
 
 const struct job_plugin horovod_job = {
     .name = "horovod",
+    .state_size = sizeof(struct horovod),
     .init = on_init,
     .open = on_open,
     .fini = on_fini,

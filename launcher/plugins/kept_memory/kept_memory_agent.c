@@ -16,8 +16,9 @@
 #include <unistd.h>
 
 struct kept_node {
-    int fd;        /* owned; -1: none */
-    char path[64]; /* "": none */
+    struct agent *agent; /* borrowed */
+    int fd;              /* owned; -1: none */
+    char path[64];       /* "": none */
 };
 
 /* Without a descriptor the variable is not set, and a rank that needs it reports that. */
@@ -38,12 +39,9 @@ static void kept_rank_facts(void *state, uint32_t local, struct rank_facts *fact
     facts->kept_memory = *s->path ? s->path : NULL;
 }
 
-static int kept_init(struct agent *a, void **state, struct ddp_err *err)
+static void kept_init(void *state)
 {
-    struct kept_node *s = xcalloc(1, sizeof *s);
-    s->fd = -1;
-    *state = s;
-    return 0;
+    ((struct kept_node *)state)->fd = -1;
 }
 
 static void kept_fini(void *state)
@@ -51,11 +49,11 @@ static void kept_fini(void *state)
     struct kept_node *s = state;
     if (s->fd >= 0)
         close(s->fd);
-    free(s);
 }
 
 const struct agent_plugin kept_memory_agent = {
     .name = "kept_memory",
+    .state_size = sizeof(struct kept_node),
     .init = kept_init,
     .fini = kept_fini,
     .prepare = kept_prepare,

@@ -614,7 +614,6 @@ static void mpi_fini(void *state)
     service_destroy(s->service);
     strv_finish(&s->map);
     free(s->mapping);
-    free(s);
 }
 
 static const struct agent_message messages[] = {

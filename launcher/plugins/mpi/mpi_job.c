@@ -338,15 +338,14 @@ static int handle_map_request(void *state, unsigned node, const struct frame *f,
 
 /* --- life --------------------------------------------------------------------------- */
 
-static int mpi_init(struct job *j, void **state, struct ddp_err *err)
+static int mpi_init(void *state, struct ddp_err *err)
 {
+    struct mpi_job *s = state;
+    struct job *j = s->job;
     j->job.mpi = j->opts->mpi;
     if (j->opts->mpi == MPI_NONE)
-        return 0;
-    struct mpi_job *s = xcalloc(1, sizeof *s);
-    s->job = j;
+        return 1;
     s->in_mpi = xcalloc(j->alloc->nnodes, sizeof *s->in_mpi);
-    *state = s;
     return 0;
 }
 
@@ -373,7 +372,6 @@ static void mpi_fini(void *state)
     drop_fences(s);
     loop_free(s->absent_timer);
     free(s->in_mpi);
-    free(s);
 }
 
 static const struct job_message messages[] = {
@@ -387,6 +385,7 @@ static const struct job_message messages[] = {
 
 const struct job_plugin mpi_job = {
     .name = "mpi",
+    .state_size = sizeof(struct mpi_job),
     .init = mpi_init,
     .open = mpi_open,
     .fini = mpi_fini,

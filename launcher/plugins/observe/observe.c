@@ -335,14 +335,14 @@ static void on_output(void *state, int rank, unsigned stream, const void *data,
 
 /* --- life --------------------------------------------------------------------------- */
 
-static int on_init(struct job *j, void **state, struct ddp_err *err)
+static int on_init(void *state, struct ddp_err *err)
 {
-    struct observe *o = xcalloc(1, sizeof *o);
-    o->j = j;
-    o->calls = calls_create(j);
-    *state = o;
-    bool viewed = j->opts->ui || j->opts->metrics;
-    return viewed && !(o->viewer = viewer_create(j, err)) ? -1 : 0;
+    struct observe *o = state;
+    bool viewed = o->j->opts->ui || o->j->opts->metrics;
+    if (viewed && !(o->viewer = viewer_create(o->j, err)))
+        return -1;
+    o->calls = calls_create(o->j);
+    return 0;
 }
 
 static int on_open(void *state, struct ddp_err *err)
@@ -398,11 +398,11 @@ static void on_fini(void *state)
     free(o->ranks);
     free(o->started);
     calls_destroy(o->calls);
-    free(o);
 }
 
 const struct job_plugin observe_job = {
     .name = "observe",
+    .state_size = sizeof(struct observe),
     .init = on_init,
     .open = on_open,
     .fini = on_fini,

@@ -195,7 +195,6 @@ static void on_fini(void *state)
     struct sampler *s = state;
     loop_free(s->timer);
     offload_end(s->reading);
-    free(s);
 }
 
 static const struct agent_message messages[] = {{MSG_WATCH, handle_watch}, {0}};

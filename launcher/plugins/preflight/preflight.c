@@ -293,19 +293,19 @@ static void preflight_run(void *state)
     preflight_next(p);
 }
 
-static int preflight_init(struct job *j, void **state, struct ddp_err *err)
+static int preflight_init(void *state, struct ddp_err *err)
 {
+    struct preflight *p = state;
+    struct job *j = p->job;
     if (!j->opts->preflight)
-        return 0;
-    struct preflight *p = xcalloc(1, sizeof *p);
-    *p = (struct preflight){.job = j, .created_ns = now_ns()};
+        return 1;
+    p->created_ns = now_ns();
     p->names = xcalloc(j->alloc->nnodes, sizeof *p->names);
     p->nodes = xcalloc(j->alloc->nnodes, sizeof *p->nodes);
     for (size_t i = 0; i < j->alloc->nnodes; i++)
         p->names[i] = j->alloc->nodes[i].name;
     p->results = results_create(p->names, j->alloc->nnodes);
     job_replace_ranks(j, &preflight_job);
-    *state = p;
     return 0;
 }
 
@@ -326,13 +326,13 @@ static void preflight_fini(void *state)
     free(p->nodes);
     free(p->names);
     msg_probe_finish(&p->request);
-    free(p);
 }
 
 static const struct job_message messages[] = {{MSG_FINDING, handle_finding}, {0}};
 
 const struct job_plugin preflight_job = {
     .name = "preflight",
+    .state_size = sizeof(struct preflight),
     .init = preflight_init,
     .open = preflight_open,
     .fini = preflight_fini,

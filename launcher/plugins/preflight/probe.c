@@ -308,16 +308,14 @@ static void probe_stop(void *state, bool again)
     probe_close_pipe(p);
 }
 
-static int probe_init(struct agent *a, void **state, struct ddp_err *err)
+static void probe_init(void *state)
 {
-    struct probe *p = xcalloc(1, sizeof *p);
-    *p = (struct probe){.agent = a, .fd = -1, .listener = -1};
-    p->timer = loop_timer(a->loop, on_timeout, p);
+    struct probe *p = state;
+    p->fd = p->listener = -1;
+    p->timer = loop_timer(p->agent->loop, on_timeout, p);
     p->in = evbuffer_new();
     if (!p->in)
         abort(); /* out of memory, as in mem.h */
-    *state = p;
-    return 0;
 }
 
 static void probe_fini(void *state)
@@ -328,13 +326,13 @@ static void probe_fini(void *state)
     evbuffer_free(p->in);
     msg_probe_finish(&p->m);
     strv_finish(&p->env);
-    free(p);
 }
 
 static const struct agent_message messages[] = {{MSG_PROBE, handle_probe}, {0}};
 
 const struct agent_plugin preflight_agent = {
     .name = "preflight",
+    .state_size = sizeof(struct probe),
     .init = probe_init,
     .fini = probe_fini,
     .stop = probe_stop,

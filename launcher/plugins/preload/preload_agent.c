@@ -238,9 +238,7 @@ static bool preload_spares(const void *state, pid_t pid)
 
 static void preload_fini(void *state)
 {
-    struct preload_node *s = state;
-    end_forking(s);
-    free(s);
+    end_forking(state);
 }
 
 const struct agent_plugin preload_agent = {

@@ -131,28 +131,26 @@ static void preload_dry_run(void *state, struct strv *lines)
 
 /* --- life --------------------------------------------------------------------------- */
 
-static int preload_init(struct job *j, void **state, struct ddp_err *err)
+static int preload_init(void *state, struct ddp_err *err)
 {
-    struct preload_job *s = xcalloc(1, sizeof *s);
-    s->job = j;
+    struct preload_job *s = state;
+    struct job *j = s->job;
     j->job.preload = xstrdup(j->opts->preload);
     j->job.report = j->opts->report;
     s->saved = xcalloc(j->alloc->nnodes, sizeof *s->saved);
-    *state = s;
     return 0;
 }
 
 static void preload_fini(void *state)
 {
-    struct preload_job *s = state;
-    free(s->saved);
-    free(s);
+    free(((struct preload_job *)state)->saved);
 }
 
 static const struct job_message messages[] = {{MSG_SAVINGS, handle_savings}, {0}};
 
 const struct job_plugin preload_job = {
     .name = "preload",
+    .state_size = sizeof(struct preload_job),
     .init = preload_init,
     .fini = preload_fini,
     .report = preload_report,

@@ -272,17 +272,16 @@ static void on_report(void *state)
 
 /* --- life --------------------------------------------------------------------------- */
 
-static int on_init(struct job *j, void **state, struct ddp_err *err)
+static int on_init(void *state, struct ddp_err *err)
 {
-    const struct opts *o = j->opts;
-    if (!j->restart.max && !j->restart.spares)
-        return 0;
+    struct decision *d = state;
+    const struct opts *o = d->j->opts;
+    if (!d->j->restart.max && !d->j->restart.spares)
+        return 1;
     if (o->max_no_progress > o->max_restarts)
         return err_set(err, "--max-no-progress %d: --max-restarts %d ends the job before",
                        o->max_no_progress, o->max_restarts);
-    struct decision *d = xcalloc(1, sizeof *d);
-    *d = (struct decision){.j = j, .step = -1, .first = -1, .reached = -1, .again = -1};
-    *state = d;
+    d->step = d->first = d->reached = d->again = -1;
     if (o->progress_file)
         snprintf(d->before.path, sizeof d->before.path, "%s", o->progress_file);
     return 0;
@@ -316,11 +315,11 @@ static void on_fini(void *state)
     loop_free(d->timer);
     offload_end(d->looking);
     free(d->lines);
-    free(d);
 }
 
 const struct job_plugin restart_job = {
     .name = "restart",
+    .state_size = sizeof(struct decision),
     .init = on_init,
     .open = on_open,
     .fini = on_fini,

@@ -405,9 +405,7 @@ static int handle_vouch(void *state, const struct frame *f, struct ddp_err *err)
 
 static void store_fini(void *state)
 {
-    struct store_node *s = state;
-    host_destroy(s->host);
-    free(s);
+    host_destroy(((struct store_node *)state)->host);
 }
 
 static const struct agent_message messages[] = {

@@ -239,7 +239,6 @@ static void store_fini(void *state)
         free(at->nodes);
         free(at);
     }
-    free(s);
 }
 
 static const struct job_message messages[] = {

@@ -117,7 +117,7 @@ static bool is_unlocked(const char *path)
 static bool is_stale(const char *path, const char *name)
 {
     bool token = strncmp(name, RUNDIR_TOKEN, strlen(RUNDIR_TOKEN)) == 0;
-    const char *job = name + (name[0] == '.'); /* so called until it listens (control.c) */
+    const char *job = name + (name[0] == '.'); /* before it listens (control.c) */
     if (!token && !is_job(job))
         return false;
     const char *pid = token ? name + strlen(RUNDIR_TOKEN) : job;

@@ -452,6 +452,16 @@ def agent_killed(job):
     return Expect((0, 125, 137), rf"{host.name}|agent", whole=False)
 
 
+@fault(hosts=2)
+def guard_killed(job):
+    """The agent's parent on another host; its death ends the agent."""
+    host = job.pick(job.hosts[1:])
+    guard = job.pick(p for p in host.processes() if re.match(r"\S*/ddprun-guard\b", p.line))
+    if not guard or not guard.kill(signal.SIGKILL):
+        return None
+    return Expect((0, 125, 137), rf"{host.name}|agent", whole=False)
+
+
 @fault()
 def launcher_killed(job):
     launcher = job.launcher()

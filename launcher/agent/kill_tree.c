@@ -50,7 +50,7 @@ static struct proc *scan(size_t *n)
     for (struct dirent *d; (d = readdir(dir));) {
         struct proc p = {0};
         if (!isdigit((unsigned char)d->d_name[0]) ||
-            !ancestry_read(atoi(d->d_name), &p.is) || p.is.state == 'Z')
+            !ancestry_read(atoi(d->d_name), &p.is))
             continue;
         if (*n == room) {
             room = room ? room * 2 : 256;
@@ -97,6 +97,30 @@ static struct proc *scan_descendants(enum kill_tree_rule (*rule)(pid_t pid, pid_
     return list;
 }
 
+/* A process whose first thread has ended looks like a zombie while others run, or hang in
+ * the kernel: one of these; 0: all have ended. */
+static pid_t living_thread(pid_t pid, struct ancestry_proc *t)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+    DIR *dir = opendir(path);
+    pid_t found = 0;
+    for (struct dirent *d; dir && found == 0 && (d = readdir(dir));) {
+        pid_t tid = atoi(d->d_name); /* 0 of "." and ".." */
+        if (tid > 0 && tid != pid && ancestry_read(tid, t) && !strchr("ZX", t->state))
+            found = tid;
+    }
+    if (dir)
+        closedir(dir);
+    return found;
+}
+
+static bool has_ended(const struct proc *p)
+{
+    struct ancestry_proc t;
+    return p->is.state == 'Z' && living_thread(p->is.pid, &t) == 0;
+}
+
 int kill_tree_signal(int sig,
                      enum kill_tree_rule (*rule)(pid_t pid, pid_t group, void *arg),
                      void *arg)
@@ -105,12 +129,29 @@ int kill_tree_signal(int sig,
     struct proc *list = scan_descendants(rule, arg, &n);
     int sent = 0;
     for (size_t i = 0; i < n; i++) {
-        if (list[i].ours && list[i].rule == KILL_TREE_TAKE &&
+        if (list[i].ours && list[i].rule == KILL_TREE_TAKE && !has_ended(&list[i]) &&
             kill(list[i].is.pid, sig) == 0)
             sent++;
     }
     free(list);
     return sent;
+}
+
+/* The debugger that has not reaped a process yet, so that its parent cannot; 0: none. */
+static pid_t tracer_of(pid_t pid)
+{
+    char path[64], text[1024];
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    const char *line =
+        read_start(path, text, sizeof text) > 0 ? strstr(text, "\nTracerPid:") : NULL;
+    return line ? atoi(line + strlen("\nTracerPid:")) : 0;
+}
+
+/* Other zombies are about to be reaped. */
+static bool is_left(const struct proc *p)
+{
+    return p->ours && p->rule == KILL_TREE_TAKE &&
+           (!has_ended(p) || tracer_of(p->is.pid) > 0);
 }
 
 /* The kernel function in which a process sleeps; "" if it cannot be read. */
@@ -125,15 +166,21 @@ static void describe(const struct proc *p, FILE *out)
 {
     char path[64], wchan[64];
     struct stat st;
-    int pid = (int)p->is.pid;
-    read_wchan(pid, wchan, sizeof wchan);
+    int pid = (int)p->is.pid, tracer = (int)tracer_of(pid);
+    struct ancestry_proc t = p->is;
+    int tid = p->is.state == 'Z' ? (int)living_thread(pid, &t) : 0;
+    read_wchan(tid > 0 ? tid : pid, wchan, sizeof wchan);
     snprintf(path, sizeof path, "/proc/%d", pid);
     fprintf(out, "process %d (%s)", pid, p->is.name);
     if (stat(path, &st) == 0 && st.st_uid != geteuid())
         fprintf(out, " of uid %u", (unsigned)st.st_uid);
-    fprintf(out, ", state %c", p->is.state);
+    if (tid > 0)
+        fprintf(out, ", thread %d", tid);
+    fprintf(out, ", state %c", t.state);
     if (wchan[0] && strcmp(wchan, "0") != 0)
         fprintf(out, " in %s", wchan);
+    if (tracer > 0)
+        fprintf(out, ", traced by process %d", tracer);
 }
 
 char *kill_tree_describe(enum kill_tree_rule (*rule)(pid_t pid, pid_t group, void *arg),
@@ -144,7 +191,7 @@ char *kill_tree_describe(enum kill_tree_rule (*rule)(pid_t pid, pid_t group, voi
     struct proc *list = scan_descendants(rule, arg, &n);
     FILE *out = xmemstream(&text, &size);
     for (size_t i = 0; i < n; i++) {
-        if (!list[i].ours || list[i].rule != KILL_TREE_TAKE || found++ >= DESCRIBED)
+        if (!is_left(&list[i]) || found++ >= DESCRIBED)
             continue;
         fputs(found > 1 ? "; " : "", out);
         describe(&list[i], out);

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import pty
+import re
 import select
 import shutil
 import signal
@@ -103,7 +104,7 @@ class Unkillable(LaunchTest):
                 os.kill(pid, signal.SIGKILL)
         self.assert_ended(launch, rc)
         self.assertRegex(launch.err, r"(?m)^ddprun: warning: left behind on \S+, as SIGKILL does not "
-                                     r"end it: process \d+ \(sleep\) of uid 0, state S")
+                                     r"end it: .*process \d+ \(sleep\) of uid 0, state S")
 
     def test_a_job_that_went_well_ends_well(self):
         self.left(self.leave("exit 0"), 0)
@@ -116,6 +117,21 @@ class Unkillable(LaunchTest):
                             "--timeout", "5s")
         self.left(launch, 124)
         self.assertIn("rank 0", launch.err)
+
+    def test_a_thread_of_a_rank_whose_first_one_has_ended(self):
+        """A zombie that cannot be reaped; what it has started is ended all the same."""
+        program = self.write("hang.py", (
+            "import ctypes, subprocess, threading, time\n"
+            "subprocess.Popen(['sleep', '46'], user=65534, start_new_session=True)\n"
+            "threading.Thread(target=time.sleep, args=(45,)).start()\n"
+            "ctypes.CDLL(None).syscall(60, 0)\n"))  # exit(2): of this thread
+        launch = self.leave(f"exec {self.path('become')} --reuid 0 /usr/bin/python3 {program}",
+                            "--timeout", "5s")
+        self.left(launch, 124)
+        named = re.search(r"process (\d+) \(python3\) of uid 0, thread \d+, state S", launch.err)
+        self.assertTrue(named, launch.err)
+        self.assertEqual([line for line in marked(self.mark).values() if "sleep 46" in line], [])
+        os.kill(int(named[1]), signal.SIGKILL)
 
 
 class Orphans(LaunchTest):

@@ -89,6 +89,30 @@ const char *ambient_launcher_pbs_task(ambient_launcher_get get)
     return task && *task && strtol(task, NULL, 16) != 1 ? task : NULL;
 }
 
+int ambient_launcher_rank(struct ambient_rank *self, ambient_launcher_get get,
+                          struct ddp_err *err)
+{
+    const struct ambient_launcher *s = ambient_launcher_find(get);
+    const char *task = s ? NULL : ambient_launcher_pbs_task(get);
+    *self = (struct ambient_rank){.size = 1, .local_rank = -1};
+    if (task)
+        return err_set(
+            err,
+            "PBS_TASKNUM=%s: one of the tasks that pbsdsh has started, and it "
+            "does not say how many they are; start them by ddprun, or set RANK=0 "
+            "and WORLD_SIZE=1 if it is the only one",
+            task);
+    self->launcher = s ? s->name : NULL;
+    return s ? ambient_launcher_place(s, get, &self->rank, &self->size, &self->local_rank,
+                                      err)
+             : 0;
+}
+
+const char *ambient_launcher_env(const char *name)
+{
+    return getenv(name);
+}
+
 void ambient_launcher_print(FILE *out)
 {
     for (size_t i = 0; i < ARRAY_LEN(ambient_launchers); i++) {

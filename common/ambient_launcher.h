@@ -38,6 +38,17 @@ const struct ambient_launcher *ambient_launcher_find(ambient_launcher_get get);
 int ambient_launcher_place(const struct ambient_launcher *s, ambient_launcher_get get,
                            int *rank, int *size, int *local_rank, struct ddp_err *err);
 
+/* What this process is in its job. */
+struct ambient_rank {
+    const char *launcher; /* borrowed from the table; NULL: none, rank 0 of 1 */
+    int rank, size;
+    int local_rank; /* -1: unknown */
+};
+/* -1 also for a process of pbsdsh: it does not know how many there are. */
+int ambient_launcher_rank(struct ambient_rank *self, ambient_launcher_get get,
+                          struct ddp_err *err);
+const char *ambient_launcher_env(const char *name); /* getenv() */
+
 /* Processes of PBS's task manager (pbsdsh) have a task number, the job script being the
  * first, but no variable with their count. Returns PBS_TASKNUM, or NULL if this is not
  * such a process. */

@@ -1,11 +1,11 @@
 /* worker/run.c - see run.h */
 #include "worker/run.h"
 
+#include "common/ambient_launcher.h"
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/output_path.h"
-#include "worker/group/env.h"
 #include "worker/signals.h"
 
 #include <math.h>
@@ -158,11 +158,12 @@ static int prepare_files(struct run *run, struct ddp_err *err)
 /* As the launcher numbers them; alone on its host a rank is the first there. */
 static int local_rank(int rank)
 {
-    struct env_place place;
+    struct ambient_rank self;
     struct ddp_err ignored;
-    if (env_place(&place, env_get, &ignored) < 0 || place.local_rank < 0)
+    if (ambient_launcher_rank(&self, ambient_launcher_env, &ignored) < 0 ||
+        self.local_rank < 0)
         return rank;
-    return place.local_rank;
+    return self.local_rank;
 }
 
 static int open_engine(struct run *run, struct ddp_err *err)

@@ -1,12 +1,12 @@
 /* worker/group/bootstrap.c - see bootstrap.h */
 #include "worker/group/bootstrap.h"
 
+#include "common/ambient_launcher.h"
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/number.h"
 #include "include/ddprun/store.h"
-#include "worker/group/env.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,10 +59,11 @@ static const struct {
  * for PyTorch export, mean what they mean there: rank 0 listens at that port. */
 static const char *default_place(struct bootstrap *m)
 {
+    const struct ambient_launcher *by = ambient_launcher_find(ambient_launcher_env);
     const char *addr = getenv("MASTER_ADDR"), *port = getenv("MASTER_PORT");
     if (*m->addr)
         return "env://";
-    if (!env_makes_no_store(env_get))
+    if (!by || by == &ambient_launchers[0])
         return addr ? "env://" : "launcher://";
     if (!addr || !*addr || !port || !*port)
         return "launcher://";

@@ -1,12 +1,12 @@
 /* worker/group/group.c - creation and destruction of groups (include/ddprun/group.h) */
 #include "worker/group/group.h"
 
+#include "common/ambient_launcher.h"
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "worker/group/backend.h"
 #include "worker/group/bootstrap.h"
-#include "worker/group/env.h"
 #include "worker/group/failure_watch.h"
 #include "worker/group/mailbox.h"
 #include "worker/group/p2p.h"
@@ -45,18 +45,15 @@ static unsigned next_generation(const char *name, int rank)
 }
 
 static int place(const struct ddp_group_options *o, const struct backend *backend,
-                 struct env_place *p, struct ddp_err *err)
+                 struct ambient_rank *p, struct ddp_err *err)
 {
-    if (backend == &backend_mpi) {
-        *p = (struct env_place){.launcher = "MPI", .local_rank = -1};
+    if (backend == &backend_mpi)
         return mpi_begin(&p->rank, &p->size, err);
-    }
     if (o->rank < 0 || o->size <= 0)
-        return env_place(p, env_get, err);
-    *p = (struct env_place){.rank = o->rank, .size = o->size, .local_rank = -1};
-    if (p->rank >= p->size)
-        return err_set(err, "rank %d in a group of %d", p->rank, p->size);
-    return 0;
+        return ambient_launcher_rank(p, ambient_launcher_env, err);
+    *p = (struct ambient_rank){.rank = o->rank, .size = o->size};
+    return p->rank < p->size ? 0
+                             : err_set(err, "rank %d in a group of %d", p->rank, p->size);
 }
 
 static int connect_all(struct ddp_group *g, struct listeners *listeners,
@@ -115,7 +112,7 @@ int group_meet(struct ddp_group *g, const struct bootstrap *m, bootstrap_fn exch
 }
 
 static int join(struct ddp_group *g, const struct ddp_group_options *o,
-                const struct env_place *p, struct ddp_err *err)
+                const struct ambient_rank *p, struct ddp_err *err)
 {
     const char *url = o->meeting ? o->meeting : getenv("DDP_MEETING");
     struct bootstrap m = {.port = o->master_port,
@@ -186,7 +183,7 @@ struct ddp_group *ddp_group_init(const struct ddp_group_options *options,
     const struct backend *backend = NULL;
     if (choose(o->backend, &backend, err) < 0)
         return NULL;
-    struct env_place p;
+    struct ambient_rank p;
     if (place(o, backend, &p, err) < 0)
         return NULL;
     struct ddp_group *g = xcalloc(1, sizeof *g);

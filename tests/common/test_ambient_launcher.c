@@ -1,8 +1,8 @@
 /* Which rank am I: by the variables of each launcher. */
 #include "tests/support/suite.h"
 
+#include "common/ambient_launcher.h"
 #include "common/mem.h"
-#include "worker/group/env.h"
 
 #include <string.h>
 
@@ -159,9 +159,9 @@ static const char *get(const char *name)
 LOOP_TEST(rank_and_size_come_from_one_launcher, ARRAY_LEN(cases))
 {
     struct ddp_err err = {""};
-    struct env_place p;
+    struct ambient_rank p;
     at = _i;
-    int rc = env_place(&p, get, &err);
+    int rc = ambient_launcher_rank(&p, get, &err);
     if (cases[_i].error) {
         ck_assert_int_eq(rc, -1);
         ck_assert_str_eq(err.text, cases[_i].error);

@@ -207,11 +207,12 @@ static int look_around(struct ddp_group *g, const bool *ended, struct ddp_err *e
                                                        : group_rank_lost(g, culprit, err);
 }
 
-static int expired(struct ddp_group *g, const struct patience *p, struct ddp_err *err)
+static int expired(struct ddp_group *g, int64_t timeout_ms, bool monitored,
+                   struct ddp_err *err)
 {
     int culprit;
     struct ddp_err theirs;
-    awaited_explain(g, (double)p->timeout_ms / 1000, p->monitored, err);
+    awaited_explain(g, (double)timeout_ms / 1000, monitored, err);
     if (group_failure_told(g, &culprit, &theirs)) { /* its deadline passed before ours */
         *err = theirs;
         return group_forward_failure(g, culprit, err);
@@ -413,11 +414,12 @@ static int check_patience(struct ddp_group *g, struct patience *p, int64_t now,
                           struct ddp_err *err)
 {
     int64_t waited = now / MS - p->began;
+    int64_t most = p->timeout_ms > 0 ? p->timeout_ms : g->timeout_ms;
     if (!p->reported && waited >= REPORT_MS) {
         p->reported = true;
         hang_info_set(g, waited);
     }
-    return waited >= p->timeout_ms ? expired(g, p, err) : 0;
+    return waited >= most ? expired(g, most, p->monitored, err) : 0;
 }
 
 /* Other ranks may wait for operations of another group of the family. */
@@ -465,7 +467,6 @@ static int wait_long(struct ddp_group *g, const bool *ended, struct patience *p,
 int group_wait_patiently(struct ddp_group *g, const bool *ended, struct patience *p,
                          struct ddp_err *err)
 {
-    p->timeout_ms = p->timeout_ms > 0 ? p->timeout_ms : g->timeout_ms;
     int rc = wait_long(g, ended, p, err);
     if (p->reported && (rc < 0 || *ended)) {
         hang_info_clear();

@@ -3,8 +3,8 @@
 
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/symbols.h"
 
-#include <dlfcn.h>
 #include <link.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -18,10 +18,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static bool find_all(void *library)
 {
-    static const struct {
-        const char *name;
-        void *to;
-    } names[] = {
+    static const struct symbol names[] = {
         {"cuPointerGetAttribute", &cuda_api.get_attribute},
         {"cuInit", &cuda_api.init},
         {"cuCtxGetCurrent", &cuda_api.context},
@@ -39,12 +36,8 @@ static bool find_all(void *library)
         {"cuEventQuery", &cuda_api.event_query},
         {"cuGetErrorName", &cuda_api.error_name},
     };
-    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        void *found = dlsym(library, names[i].name);
-        if (!found)
-            return false;
-        *(void **)names[i].to = found;
-    }
+    if (symbols_find(library, names, ARRAY_LEN(names)))
+        return false;
     __atomic_store_n(
         &cuda_api.library, library,
         __ATOMIC_RELEASE); /* published last: all functions were stored before */

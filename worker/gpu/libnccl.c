@@ -3,8 +3,8 @@
 
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/symbols.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -28,12 +28,9 @@ static int ask_version(struct ddp_err *err)
 int nccl_load(struct ddp_err *err)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static const struct {
-        const char *name;
-        void *to;
-    } names[] = {
+    static const struct symbol optional = {"ncclGetLastError", &nccl_api.last_error};
+    static const struct symbol names[] = {
         {"ncclGetVersion", &nccl_api.version},
-        {"ncclGetLastError", &nccl_api.last_error},
         {"ncclGetUniqueId", &nccl_api.unique_id},
         {"ncclCommInitRank", &nccl_api.init},
         {"ncclCommDestroy", &nccl_api.destroy},
@@ -52,19 +49,19 @@ int nccl_load(struct ddp_err *err)
     };
     int rc = 0;
     pthread_mutex_lock(&lock);
-    void *library =
-        nccl_api.library ? nccl_api.library : dlopen("libnccl.so.2", RTLD_NOW);
-    if (!library)
-        rc = err_set(err, "NCCL cannot be loaded: %.300s", dlerror());
-    for (size_t i = 0; i < ARRAY_LEN(names) && rc == 0 && !nccl_api.library; i++) {
-        void *found = dlsym(library, names[i].name);
-        if (!found && names[i].to != &nccl_api.last_error)
-            rc = err_set(err, "this NCCL has no %s", names[i].name);
-        *(void **)names[i].to = found;
+    if (!nccl_api.library) {
+        void *library = dlopen("libnccl.so.2", RTLD_NOW);
+        const char *missing =
+            library ? symbols_find(library, names, ARRAY_LEN(names)) : NULL;
+        if (library)
+            symbols_find(library, &optional, 1);
+        if (!library)
+            rc = err_set(err, "NCCL cannot be loaded: %.300s", dlerror());
+        else
+            rc =
+                missing ? err_set(err, "this NCCL has no %s", missing) : ask_version(err);
+        nccl_api.library = rc == 0 ? library : NULL;
     }
-    if (rc == 0 && !nccl_api.library)
-        rc = ask_version(err);
-    nccl_api.library = rc == 0 ? library : NULL;
     pthread_mutex_unlock(&lock);
     return rc;
 }

@@ -9,8 +9,9 @@
 
 #include "common/duration.h"
 #include "common/err.h"
+#include "common/mem.h"
+#include "common/symbols.h"
 
-#include <dlfcn.h>
 #include <pmix.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -34,17 +35,11 @@ static struct {
 
 static int load(struct ddp_err *err)
 {
-    const struct {
-        const char *name;
-        void **at;
-    } wanted[] = {
-        {"PMIx_Init", (void **)&pmix.init},
-        {"PMIx_Finalize", (void **)&pmix.finalize},
-        {"PMIx_Put", (void **)&pmix.put},
-        {"PMIx_Commit", (void **)&pmix.commit},
-        {"PMIx_Fence", (void **)&pmix.fence},
-        {"PMIx_Get", (void **)&pmix.get},
-        {"PMIx_Error_string", (void **)&pmix.text},
+    static const struct symbol wanted[] = {
+        {"PMIx_Init", &pmix.init},         {"PMIx_Put", &pmix.put},
+        {"PMIx_Commit", &pmix.commit},     {"PMIx_Fence", &pmix.fence},
+        {"PMIx_Get", &pmix.get},           {"PMIx_Error_string", &pmix.text},
+        {"PMIx_Finalize", &pmix.finalize},
     };
     pmix.library = dlopen("libpmix.so.2", RTLD_NOW | RTLD_GLOBAL);
     if (!pmix.library)
@@ -52,12 +47,8 @@ static int load(struct ddp_err *err)
                        "the launcher offers PMIx, but libpmix.so.2 is not to be had "
                        "here; set MASTER_ADDR and MASTER_PORT to those of a store, or "
                        "DDP_MEETING to tcp://HOST:PORT with a port of rank 0's host");
-    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
-        *wanted[i].at = dlsym(pmix.library, wanted[i].name);
-        if (!*wanted[i].at)
-            return err_set(err, "libpmix.so.2 has no %s", wanted[i].name);
-    }
-    return 0;
+    const char *missing = symbols_find(pmix.library, wanted, ARRAY_LEN(wanted));
+    return missing ? err_set(err, "libpmix.so.2 has no %s", missing) : 0;
 }
 
 static void leave(void)

@@ -54,7 +54,6 @@ size_t fuzz_seed(unsigned n, uint8_t *data, size_t room)
                             .host = r / 2,
                             .host_name = "n",
                             .addr = "10.0.0.1",
-                            .unix_name = "ddp-1",
                             .port = 4711};
         memcpy(data + used, &card, sizeof card);
         used += sizeof card;

@@ -27,16 +27,18 @@ static void random_bytes(void *bytes, size_t n)
         ; /* only interrupted by signals, and only before the pool is ready */
 }
 
-static int listen_unix(char *name, size_t size, struct ddp_err *err)
+socklen_t listener_address(const unsigned char *token, struct sockaddr_un *sa)
 {
-    uint64_t word[2];
-    random_bytes(word, sizeof word);
-    struct sockaddr_un sa = {.sun_family = AF_UNIX};
-    int n =
-        snprintf(name, size, "ddpgroup-%08llx%016llx",
-                 (unsigned long long)(word[0] & UINT32_MAX), (unsigned long long)word[1]);
-    memcpy(sa.sun_path + 1, name, (size_t)n);
-    socklen_t len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+    *sa = (struct sockaddr_un){.sun_family = AF_UNIX};
+    int n = snprintf(sa->sun_path + 1, sizeof sa->sun_path - 1, "ddpgroup-%016llx",
+                     (unsigned long long)fnv1a(FNV1A, token, TOKEN_BYTES));
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+}
+
+static int listen_unix(const unsigned char *token, struct ddp_err *err)
+{
+    struct sockaddr_un sa;
+    socklen_t len = listener_address(token, &sa);
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0 || bind(fd, (struct sockaddr *)&sa, len) < 0 || listen(fd, 4096) < 0) {
         err_errno(err, "cannot listen for the ranks of this host");
@@ -52,7 +54,7 @@ int listeners_open(struct listeners *listeners, struct card *card, struct ddp_er
     int port;
     *listeners = (struct listeners){.tcp_fd = -1};
     random_bytes(card->token, sizeof card->token);
-    listeners->unix_fd = listen_unix(card->unix_name, sizeof card->unix_name, err);
+    listeners->unix_fd = listen_unix(card->token, err);
     if (listeners->unix_fd >= 0)
         listeners->tcp_fd = sock_listen(NULL, 0, &port, err);
     if (listeners->tcp_fd < 0) {
@@ -153,8 +155,7 @@ static bool card_read(const struct card *c, struct member *m)
     char addr[64];
     if (memcmp(c->magic, card_magic, sizeof c->magic) != 0 || c->port <= 0 ||
         c->port > 65535 || !memchr(c->addr, '\0', sizeof c->addr) ||
-        !memchr(c->host_name, '\0', sizeof c->host_name) ||
-        !memchr(c->unix_name, '\0', sizeof c->unix_name))
+        !memchr(c->host_name, '\0', sizeof c->host_name))
         return false;
     m->addr.sin6_family = AF_INET6;
     m->addr.sin6_port = htons((uint16_t)c->port);
@@ -198,10 +199,6 @@ static void make(struct layout *l, const struct card *cards)
     l->host_names = xcalloc((size_t)l->nhosts, sizeof *l->host_names);
     for (int h = 0; h < l->nhosts; h++)
         l->host_names[h] = xstrdup(cards[*layout_host(l, h, &n)].host_name);
-    const int *here = layout_host(l, l->members[l->rank].host, &n);
-    l->unix_names = xcalloc((size_t)n + 1, sizeof *l->unix_names);
-    for (int i = 0; i < n; i++)
-        l->unix_names[i] = xstrdup(cards[here[i]].unix_name);
 }
 
 int layout_from_cards(struct layout *l, int rank, int size, const struct card *cards,
@@ -229,10 +226,7 @@ void layout_finish(struct layout *l)
 {
     for (int h = 0; l->host_names && h < l->nhosts; h++)
         free(l->host_names[h]);
-    for (char **name = l->unix_names; name && *name; name++)
-        free(*name);
     free(l->host_names);
-    free(l->unix_names);
     free(l->members);
     free(l->by_host);
     free(l->host_start);

@@ -18,6 +18,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/un.h>
 
 enum { TOKEN_BYTES = 16 };
 
@@ -36,8 +37,7 @@ struct card {
     uint64_t host; /* a hash of what the ranks of a host have in common, and no other */
     uint64_t members; /* of a group made from another: a hash of their list */
     char host_name[68], addr[48];
-    char unix_name[40]; /* abstract: without the leading NUL */
-    int32_t port;       /* at `addr` */
+    int32_t port; /* at `addr` */
     unsigned char token[TOKEN_BYTES];
 };
 
@@ -61,7 +61,6 @@ struct layout {
     int *by_host;      /* owned: the ranks, host by host */
     int *host_start;   /* owned, nhosts + 1: where each host begins in by_host */
     char **host_names; /* owned */
-    char **unix_names; /* owned: where the ranks of this host listen for each other */
     int *world_ranks;  /* owned: the ranks' numbers in the first group of the family; NULL
                           in that one */
 };
@@ -69,6 +68,9 @@ struct layout {
 /* Listen; the card tells where, and gets a new token. */
 int listeners_open(struct listeners *listeners, struct card *card, struct ddp_err *err);
 void listeners_close(struct listeners *listeners); /* those that are still open */
+/* Where the rank with this token listens for those of its host: an abstract address,
+ * whose name nobody can guess who does not know the token. Returns its length. */
+socklen_t listener_address(const unsigned char *token, struct sockaddr_un *sa);
 
 /* The card of this rank, but for where it listens. `toward` is an address that the others
  * are reached by, or NULL; its name is resolved until `deadline_ms`. `alone`: treat no

@@ -179,22 +179,22 @@ static int member_err(const struct shm *s, int local, const char *what,
                    what);
 }
 
-static socklen_t listener_address(const struct shm *s, int local, struct sockaddr_un *sa)
+/* A connection to a local rank's listener, or a descriptor without; -1. */
+static int connect_rank(const struct shm *s, int local, int flags, bool *connected)
 {
-    const char *name = s->layout->unix_names[local];
-    *sa = (struct sockaddr_un){.sun_family = AF_UNIX};
-    memcpy(sa->sun_path + 1, name, strlen(name));
-    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name));
+    struct sockaddr_un sa;
+    socklen_t size = listener_address(s->layout->members[s->ranks[local]].token, &sa);
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0);
+    *connected = fd >= 0 && connect(fd, (struct sockaddr *)&sa, size) == 0;
+    return fd;
 }
 
 /* Is the rank's listening socket open? It closes when the process ends. */
 static bool listener_is_open(const struct shm *s, int local)
 {
-    struct sockaddr_un sa;
-    socklen_t size = listener_address(s, local, &sa);
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    bool closed =
-        fd >= 0 && connect(fd, (struct sockaddr *)&sa, size) < 0 && errno == ECONNREFUSED;
+    bool connected;
+    int fd = connect_rank(s, local, SOCK_NONBLOCK, &connected);
+    bool closed = fd >= 0 && !connected && errno == ECONNREFUSED;
     if (fd >= 0)
         close(fd);
     return !closed;
@@ -300,13 +300,11 @@ static int lead(struct shm *s, const struct listeners *listeners, size_t arena_b
 static int connect_leader(const struct shm *s, struct ddp_err *err)
 {
     const struct member *leader = &s->layout->members[s->ranks[0]];
-    struct sockaddr_un sa;
-    socklen_t size = listener_address(s, 0, &sa);
-    int conn = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    bool connected;
+    int conn = connect_rank(s, 0, 0, &connected);
     struct hello h = {.local = s->me};
     memcpy(h.token, leader->token, sizeof h.token);
-    if (conn < 0 || connect(conn, (struct sockaddr *)&sa, size) < 0 ||
-        send(conn, &h, sizeof h, MSG_NOSIGNAL) != (ssize_t)sizeof h) {
+    if (!connected || send(conn, &h, sizeof h, MSG_NOSIGNAL) != (ssize_t)sizeof h) {
         char who[128];
         err_errno(err,
                   "cannot share memory with %s (if that is another machine, give each "

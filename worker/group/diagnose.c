@@ -46,40 +46,30 @@ static int open_file(const char *what)
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int calls_fd = -1;
 
-static void print_name(const struct ddp_group *g, FILE *f)
-{
-    for (const char *p = g->name; *p; p++)
-        fputc(iscntrl((unsigned char)*p) || strchr("\"\\", *p) ? '_' : *p, f);
-}
-
 static void print(const struct ddp_group *g, int64_t since_ms, FILE *f)
 {
-    char op[64];
+    char op[64], *name = xstrdup(g->name);
     const struct coll *c = &g->colls.first->coll;
-    bool first = !g->layout.world_ranks && strcmp(g->name, "ddp") == 0;
+    const int *world = g->layout.world_ranks;
+    bool first = !world && strcmp(name, "ddp") == 0;
     uint64_t bytes = coll_agreed(c, g->layout.size);
     coll_name(c, op, sizeof op);
     op[strcspn(op, " ")] = '\0';
-    fputs("{\"groups\":[{\"id\":\"", f);
-    print_name(g, f);
-    fputs("\",\"name\":\"", f);
-    if (first)
-        fputs("default_pg", f);
-    else
-        print_name(g, f);
-    fputs("\",\"ranks\":[", f);
+    for (char *p = name; *p; p++)
+        *p = iscntrl((unsigned char)*p) || strchr("\"\\", *p) ? '_' : *p;
+    fprintf(f, "{\"groups\":[{\"id\":\"%s\",\"name\":\"%s\",\"ranks\":[", name,
+            first ? "default_pg" : name);
     for (int i = 0; !first && i < g->layout.size; i++)
-        fprintf(f, "%s%d", i ? "," : "",
-                g->layout.world_ranks ? g->layout.world_ranks[i] : i);
-    fprintf(f, "],\"entered\":%llu,\"done\":%llu}],\"calls\":[{\"group\":\"",
-            (unsigned long long)g->number, (unsigned long long)c->number - 1);
-    print_name(g, f);
-    fprintf(f, "\",\"number\":%llu,\"op\":\"%s\",\"sizes\":[",
-            (unsigned long long)c->number, op);
+        fprintf(f, "%s%d", i ? "," : "", world ? world[i] : i);
+    fprintf(f, "],\"entered\":%llu,\"done\":%llu}],\"calls\":[{\"group\":\"%s\",",
+            (unsigned long long)g->number, (unsigned long long)c->number - 1, name);
+    fprintf(f, "\"number\":%llu,\"op\":\"%s\",\"sizes\":[", (unsigned long long)c->number,
+            op);
     if (bytes > 0)
         fprintf(f, "[%llu]", (unsigned long long)bytes / type_size(c->type));
     fprintf(f, "],\"types\":[\"%s\"],\"since_ms\":%lld,\"done\":false}]}\n",
             type_name(c->type), (long long)since_ms);
+    free(name);
 }
 
 void hang_info_set(const struct ddp_group *g, int64_t waited_ms)

@@ -93,24 +93,6 @@ static int run(struct ddp_group *g, enum request_kind kind, const void *buf, siz
     return r.ended ? 0 : group_wait(g, &r.ended, err);
 }
 
-int ddp_send(struct ddp_group *g, const void *buf, size_t bytes, int dest, int tag,
-             struct ddp_err *err)
-{
-    return run(g, REQUEST_SEND, buf, bytes, dest, tag, NULL, err);
-}
-
-int ddp_recv(struct ddp_group *g, void *buf, size_t bytes, int source, int tag,
-             struct ddp_err *err)
-{
-    return run(g, REQUEST_RECV, buf, bytes, source, tag, NULL, err);
-}
-
-int ddp_recv_any(struct ddp_group *g, void *buf, size_t bytes, int tag, int *source,
-                 struct ddp_err *err)
-{
-    return run(g, REQUEST_RECV, buf, bytes, ANY_SOURCE, tag, source, err);
-}
-
 /* ---- without waiting ---- */
 
 /* A request for the user: freed ones are reused, as messages may be many and short. */
@@ -168,23 +150,22 @@ static struct ddp_request *start(struct ddp_group *g, enum request_kind kind,
     return r;
 }
 
-struct ddp_request *ddp_isend(struct ddp_group *g, const void *buf, size_t bytes,
-                              int dest, int tag, struct ddp_err *err)
-{
-    return start(g, REQUEST_SEND, buf, bytes, dest, tag, NULL, err);
-}
+/* ddp_NAME(), which waits, and ddp_iNAME(), which does not. */
+#define VERB(name, kind, peer, source, ...)                               \
+    int ddp_##name(struct ddp_group *g, __VA_ARGS__, struct ddp_err *err) \
+    {                                                                     \
+        return run(g, kind, buf, bytes, peer, tag, source, err);          \
+    }                                                                     \
+    struct ddp_request *ddp_i##name(struct ddp_group *g, __VA_ARGS__,     \
+                                    struct ddp_err *err)                  \
+    {                                                                     \
+        return start(g, kind, buf, bytes, peer, tag, source, err);        \
+    }
 
-struct ddp_request *ddp_irecv(struct ddp_group *g, void *buf, size_t bytes, int source,
-                              int tag, struct ddp_err *err)
-{
-    return start(g, REQUEST_RECV, buf, bytes, source, tag, NULL, err);
-}
-
-struct ddp_request *ddp_irecv_any(struct ddp_group *g, void *buf, size_t bytes, int tag,
-                                  int *source, struct ddp_err *err)
-{
-    return start(g, REQUEST_RECV, buf, bytes, ANY_SOURCE, tag, source, err);
-}
+VERB(send, REQUEST_SEND, dest, NULL, const void *buf, size_t bytes, int dest, int tag)
+VERB(recv, REQUEST_RECV, source, NULL, void *buf, size_t bytes, int source, int tag)
+VERB(recv_any, REQUEST_RECV, ANY_SOURCE, source, void *buf, size_t bytes, int tag,
+     int *source)
 
 int ddp_test(struct ddp_request *r, int *done, struct ddp_err *err)
 {

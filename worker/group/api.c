@@ -135,24 +135,12 @@ int ddp_monitored_barrier(struct ddp_group *g, int64_t timeout_ms, struct ddp_er
     return run_patiently(g, barrier(), &p, err);
 }
 
-/* Of bytes in host memory, whatever the backend. */
-static int run_internal(struct ddp_group *g, enum coll_kind kind, const void *send,
-                        void *recv, size_t bytes, struct ddp_err *err)
+int group_share(struct ddp_group *g, enum coll_kind kind, const void *send, void *recv,
+                size_t bytes, struct ddp_err *err)
 {
     struct coll c = coll_of(kind, send, recv, bytes, DDP_U8, DDP_SUM, 0);
     c.internal = true;
     return run(g, c, err);
-}
-
-int group_share(struct ddp_group *g, void *data, size_t bytes, struct ddp_err *err)
-{
-    return run_internal(g, COLL_BROADCAST, data, data, bytes, err);
-}
-
-int group_share_all(struct ddp_group *g, const void *send, void *recv, size_t bytes,
-                    struct ddp_err *err)
-{
-    return run_internal(g, COLL_ALL_GATHER, send, recv, bytes, err);
 }
 
 /* ---- the verbs ---- */

@@ -128,11 +128,10 @@ int group_call_foreign(struct ddp_group *g, void (*call)(void *copy), void *arg,
 int group_open_backend(struct ddp_group *g, struct ddp_err *err);
 /* Take the group out of the list of its family. */
 void group_leave_family(struct ddp_group *g);
-/* Broadcast rank 0's bytes, in host memory, whatever the backend. */
-int group_share(struct ddp_group *g, void *data, size_t bytes, struct ddp_err *err);
-/* All-gather of `bytes` per rank, likewise. */
-int group_share_all(struct ddp_group *g, const void *send, void *recv, size_t bytes,
-                    struct ddp_err *err);
+/* A collective of the library's own: a broadcast from rank 0 or an all-gather of `bytes`,
+ * in host memory whatever the backend. */
+int group_share(struct ddp_group *g, enum coll_kind kind, const void *send, void *recv,
+                size_t bytes, struct ddp_err *err);
 /* Has another rank failed? Called before anything is started, since data that a failed
  * rank has left behind might make it succeed on this rank only. */
 int group_check_failures(struct ddp_group *g, struct ddp_err *err);

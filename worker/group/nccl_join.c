@@ -18,7 +18,7 @@ static int join(struct ddp_group *g, struct nccl_init *i, struct ddp_err *err)
     if (i->rank == 0 &&
         nccl_check(nccl_api.unique_id(&i->id), "ncclGetUniqueId", err) < 0)
         return -1;
-    if (group_share(g, i->id.bytes, sizeof i->id.bytes, err) < 0)
+    if (group_share(g, COLL_BROADCAST, &i->id, &i->id, sizeof i->id, err) < 0)
         return -1;
     snprintf(what, sizeof what, "%s, ncclCommInitRank", nccl_api.name);
     if (group_call_foreign(g, nccl_call_init, i, sizeof *i, what,

@@ -175,7 +175,7 @@ int ddp_group_split(struct ddp_group *g, int colour, int key, struct ddp_group *
     struct wish *all = xcalloc(size, sizeof *all);
     int *ranks = xcalloc(size, sizeof *ranks);
     *sub = NULL;
-    int rc = group_share_all(g, &mine, all, sizeof mine, err);
+    int rc = group_share(g, COLL_ALL_GATHER, &mine, all, sizeof mine, err);
     if (rc == 0 && colour >= 0) {
         qsort(all, size, sizeof *all, by_wish);
         for (size_t i = 0; i < size; i++) {

@@ -59,19 +59,14 @@ struct accepted {
     } said;
 };
 
-/* Calls that another rank has reported, until this rank has entered them, too. */
-struct received_calls {
-    struct received_calls *next;
-    int from;
-    struct said_calls calls;
-};
-
 /* What this rank notes of another one. */
 struct noted {
     uint64_t said; /* my last call that it was told of */
     uint64_t
         left; /* if it has left without an error: 1 + the collectives it had entered */
-    bool watched; /* see tcp_watch() */
+    bool watched;             /* see tcp_watch() */
+    struct said_calls *calls; /* owned: what it has reported, until this rank has entered
+                                 these calls, too; or NULL */
 };
 
 struct interest {
@@ -105,11 +100,11 @@ struct tcp {
     const uint64_t *entered; /* borrowed from the group: collectives entered */
     bool told;               /* why another rank's group broke: */
     struct failure_report report;
-    struct noted *noted;             /* owned, by rank; NULL until used */
-    uint64_t watched_in;             /* the collective that ranks are watched in */
-    size_t nlooking;                 /* streams opened by tcp_look() */
-    bool expects;                    /* one of the interests has no stream yet */
-    struct received_calls *received; /* owned; one for each rank at most */
+    struct noted *noted;   /* owned, by rank; NULL until used */
+    uint64_t watched_in;   /* the collective that ranks are watched in */
+    size_t nreports;       /* of calls, in `noted` */
+    size_t nlooking;       /* streams opened by tcp_look() */
+    bool expects;          /* one of the interests has no stream yet */
     struct pollfd *saying; /* owned, by rank: connections by which it will be told of */
 };
 

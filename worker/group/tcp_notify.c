@@ -118,16 +118,12 @@ static void settle(struct tcp *n, struct accepted *c)
 
 static void keep_calls(struct tcp *n, int from, const struct said_calls *calls)
 {
-    struct received_calls *h = n->received;
-    while (h && h->from != from)
-        h = h->next;
-    if (!h) {
-        h = xcalloc(1, sizeof *h);
-        h->from = from;
-        h->next = n->received;
-        n->received = h;
+    struct noted *of = tcp_noted(n, from);
+    if (!of->calls) {
+        of->calls = xcalloc(1, sizeof *of->calls);
+        n->nreports++;
     }
-    h->calls = *calls;
+    *of->calls = *calls;
 }
 
 bool tcp_failure_told(struct tcp *n, int *culprit, struct ddp_err *err)
@@ -324,16 +320,18 @@ int tcp_ask(struct tcp *n, uint64_t number, int *late, int max)
 
 bool tcp_recv_calls(struct tcp *n, int *rank, struct said_calls *theirs)
 {
-    struct received_calls **at = &n->received, *h;
-    while ((h = *at) && h->calls.call[0].number > *n->entered)
-        at = &h->next;
-    if (!h)
-        return false;
-    *rank = h->from;
-    *theirs = h->calls;
-    *at = h->next;
-    free(h);
-    return true;
+    for (int r = 0; n->nreports > 0 && r < n->layout->size; r++) {
+        struct said_calls *calls = n->noted[r].calls;
+        if (!calls || calls->call[0].number > *n->entered)
+            continue;
+        *rank = r;
+        *theirs = *calls;
+        free(calls);
+        n->noted[r].calls = NULL;
+        n->nreports--;
+        return true;
+    }
+    return false;
 }
 
 /* Open a connection to tell the rank of call `number`, if it does not know it. */
@@ -371,11 +369,8 @@ void tcp_forget_reports(struct tcp *n)
         close(c->fd);
         free(c);
     }
-    while (n->received) {
-        struct received_calls *h = n->received;
-        n->received = h->next;
-        free(h);
-    }
+    for (int r = 0; n->nreports > 0 && r < n->layout->size; r++)
+        free(n->noted[r].calls);
     close_all(n, n->saying);
     free(n->noted);
 }

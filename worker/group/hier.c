@@ -33,10 +33,7 @@
 
 struct tcp_op hier_op(const struct hier *h, const struct coll *c, const int *team)
 {
-    return (struct tcp_op){.head = {.magic = HEAD_MAGIC,
-                                    .what = coll_what(c),
-                                    .bytes = coll_agreed(c, h->layout->size),
-                                    .number = c->number},
+    return (struct tcp_op){.call = coll_call(c, h->layout->size),
                            .team = team,
                            .n = h->layout->nhosts,
                            .me = h->host,
@@ -56,8 +53,8 @@ static void start(struct hier *h, struct coll *c, void (*start_op)(struct tcp_op
 
 static void choose_speakers(const struct hier *h, const struct coll *c)
 {
-    for (int i = 0; i < h->layout->nhosts; i++)
-        h->speakers[i] = h->layout->by_host[h->layout->host_start[i]];
+    for (int i = 0, n; i < h->layout->nhosts; i++)
+        h->speakers[i] = *layout_host(h->layout, i, &n);
     h->speakers[h->layout->members[c->root].host] = c->root;
 }
 
@@ -349,8 +346,8 @@ struct hier *hier_create(const struct layout *l, struct tcp *tcp, struct shm *sh
     h->speakers = xcalloc(nhosts, sizeof *h->speakers);
     if (hier_is_channel(h)) {
         h->team = xcalloc(nhosts, sizeof *h->team);
-        for (int i = 0; i < l->nhosts; i++)
-            h->team[i] = l->by_host[l->host_start[i] + h->local];
+        for (int i = 0, n; i < l->nhosts; i++)
+            h->team[i] = layout_host(l, i, &n)[h->local];
     }
     return h;
 }

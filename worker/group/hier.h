@@ -52,12 +52,6 @@ static inline bool hier_works(const struct hier *h, const struct coll *c, unsign
  * data. */
 struct tcp_op hier_op(const struct hier *h, const struct coll *c, const int *team);
 
-/* Number of ranks on this host. */
-static inline int hier_nlocal(const struct hier *h)
-{
-    return h->shm ? h->shm->n : 1;
-}
-
 /* all_gather; reduce_scatter over several hosts, and within one. */
 extern const struct coll_step hier_blocks_gather, hier_blocks_scatter,
     hier_blocks_scatter_here;

@@ -32,17 +32,6 @@ static struct range slice(const struct hier *h, const struct coll *c, int rank,
     return range_slice(coll_part(c, rank, k), c->type, channel, h->nchannels);
 }
 
-/* The rank that is local rank `i` of a host. */
-static int rank_of(const struct hier *h, int host, int i)
-{
-    return h->layout->by_host[h->layout->host_start[host] + i];
-}
-
-static int ranks_on(const struct hier *h, int host)
-{
-    return h->layout->host_start[host + 1] - h->layout->host_start[host];
-}
-
 /* Elements of a slice of a chunk, at most. */
 static size_t slice_room(const struct hier *h, const struct coll *c)
 {
@@ -88,14 +77,15 @@ static void start_ring(struct hier *h, struct coll *c, unsigned k)
     struct tcp_op o = hier_op(h, c, h->team);
     o.list = xcalloc((size_t)h->layout->size, sizeof *o.list);
     for (int i = 0; i < n; i++) {
-        int host = (first - i + n) % n;
-        o.nlast = (unsigned)ranks_on(h, host);
+        int nranks;
+        const int *ranks = layout_host(h->layout, (first - i + n) % n, &nranks);
+        o.nlast = (unsigned)nranks;
         o.nfirst = i == 0 ? o.nlast : o.nfirst;
-        for (int j = 0; j < (int)o.nlast; j++) {
-            int rank = rank_of(h, host, j);
-            struct range of = slice(h, c, rank, k, h->local);
-            char *at = reduces ? coll_at(c, c->scratch, (size_t)rank * slice_room(h, c))
-                               : coll_at(c, c->recv, of.at);
+        for (int j = 0; j < nranks; j++) {
+            struct range of = slice(h, c, ranks[j], k, h->local);
+            char *at = reduces
+                           ? coll_at(c, c->scratch, (size_t)ranks[j] * slice_room(h, c))
+                           : coll_at(c, c->recv, of.at);
             o.list[o.nlist++] = (struct iovec){at, of.n * type_size(c->type)};
         }
     }
@@ -223,8 +213,10 @@ static void scatter_begin(struct hier *h, struct coll *c, unsigned t)
 static void scatter_end(struct hier *h, struct coll *c, unsigned t)
 {
     unsigned k = t - c->lead;
-    for (int j = 0; j < hier_nlocal(h); j++) {
-        int rank = rank_of(h, h->host, j);
+    int n;
+    const int *ranks = layout_host(h->layout, h->host, &n);
+    for (int j = 0; j < n; j++) {
+        int rank = ranks[j];
         size_t room = slice_room(h, c);
         struct range of = slice(h, c, rank, k, h->local);
         char *from = coll_at(c, c->scratch, (size_t)rank * room);

@@ -120,8 +120,8 @@ static int fits(const struct mailbox *b, const struct ddp_request *r, size_t byt
 {
     if (what == r->what)
         return bytes == r->bytes ? 0 : wrong_size(b, r, bytes, err);
-    struct call here = {(uint64_t)r->tag, 0, r->what - 1};
-    struct call there = {(uint64_t)r->tag, 0, what - 1};
+    struct call here = {.number = (uint64_t)r->tag, .what = r->what - 1}, there = here;
+    there.what = what - 1;
     return coll_disagree(r->group->layout.rank, &here, b->rank, &there, err);
 }
 

@@ -114,8 +114,8 @@ void shm_post(struct shm *s, uint32_t what, uint64_t bytes, int64_t where,
     uint32_t seq = ++s->seq;
     struct shm_rank *me = &s->rank[s->me];
     struct shm_post *post = &me->post[seq & 1];
-    post->what = s->what = what;
-    post->bytes = s->agreed = bytes;
+    post->what = what;
+    post->bytes = bytes;
     post->where = where;
     if (nsmall > SHM_INLINE)
         memcpy(me->eager[seq & 1], small, nsmall);

@@ -93,9 +93,7 @@ struct shm {
     char *arena;           /* mine */
     size_t arena_bytes, arena_used;
     ptrdiff_t arena_stride; /* from one rank's to the next's */
-    uint32_t seq;           /* collectives entered; the last announced: */
-    uint32_t what;
-    uint64_t agreed;
+    uint32_t seq;           /* collectives announced */
     uint32_t steps;  /* this rank's step word, and all ranks' between collectives */
     const void **in; /* owned scratch, [n] */
     void **out;      /* owned scratch, [n] */

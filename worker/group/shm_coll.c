@@ -22,12 +22,13 @@ enum { LOCAL_CHUNK = 262144 };
 /* Have all announced the same call? */
 static int check(const struct shm *s, const struct coll *c, struct ddp_err *err)
 {
+    const struct shm_post *mine = &s->rank[s->me].post[s->seq & 1];
     for (int i = 0; i < s->n; i++) {
         const struct shm_post *p = &s->rank[i].post[s->seq & 1];
-        if (i == s->me || (p->what == s->what && p->bytes == s->agreed))
+        if (p->what == mine->what && p->bytes == mine->bytes)
             continue;
-        struct call here = {c->number, s->agreed, s->what};
-        struct call there = {c->number, p->bytes, p->what};
+        struct call here = coll_call(c, s->layout->size);
+        struct call there = {.number = c->number, .bytes = p->bytes, .what = p->what};
         return coll_disagree(s->ranks[s->me], &here, s->ranks[i], &there, err);
     }
     return 0;

@@ -30,8 +30,8 @@ struct tcp;
 
 /* One collective as a rank has called it. */
 struct call {
-    uint64_t number, bytes;
-    uint32_t what; /* coll_what() */
+    uint64_t number, bytes; /* of the collective, as the user calls it */
+    uint32_t what, unused;  /* coll_what() */
 };
 
 /* A rank's latest calls, newest first; number 0: none. */

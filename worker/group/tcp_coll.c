@@ -22,7 +22,7 @@ int tcp_op_advance(struct tcp *tcp, struct tcp_op *o, int *culprit, struct ddp_e
     for (;;) {
         if (!o->under_way) {
             o->room = tcp_scratch(tcp);
-            o->flow = (struct flow){.to = -1, .from = -1, .credit = no_limit};
+            o->flow = (struct flow){.out.peer = -1, .in.peer = -1, .credit = no_limit};
             if (!o->begin(o))
                 return ADVANCE_DONE;
             o->under_way = true;
@@ -48,10 +48,10 @@ static bool list_begin(struct tcp_op *o)
     struct flow *f = &o->flow;
     if (o->round > 0)
         return false;
-    f->to = o->team[(o->me + 1) % o->n];
-    f->from = o->team[(o->me + o->n - 1) % o->n];
-    f->nout = o->nlist - o->nlast;
-    f->nin = o->nlist - o->nfirst;
+    f->out.peer = o->team[(o->me + 1) % o->n];
+    f->in.peer = o->team[(o->me + o->n - 1) % o->n];
+    f->out.n = o->nlist - o->nlast;
+    f->in.n = o->nlist - o->nfirst;
     f->nreduce = o->nreduce;
     f->credit = 0;
     for (unsigned i = 0; i < o->nfirst; i++)
@@ -68,15 +68,10 @@ static bool list_begin(struct tcp_op *o)
 
 static void exchange(struct tcp_op *o, int to, int from)
 {
-    struct flow *f = &o->flow;
-    if (to >= 0) {
-        f->to = o->team[to];
-        f->nout = 1;
-    }
-    if (from >= 0) {
-        f->from = o->team[from];
-        f->nin = 1;
-    }
+    if (to >= 0)
+        o->flow.out = (struct message){.peer = o->team[to], .n = 1};
+    if (from >= 0)
+        o->flow.in = (struct message){.peer = o->team[from], .n = 1};
 }
 
 struct doubling {

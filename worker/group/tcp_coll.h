@@ -12,23 +12,21 @@
 
 #include "worker/group/tcp.h"
 
-enum { RING_BYTES = 32768, PAIR_BYTES = 131072, HEAD_MAGIC = 0x63706464 };
+enum { RING_BYTES = 32768, PAIR_BYTES = 131072 };
 
-/* Header of each message; the receiver compares it with its own call. */
-struct head {
-    uint32_t magic, what;
-    uint64_t bytes; /* of the collective, as the user calls it */
-    uint64_t number;
+/* A message: the sender's call, which the receiver compares with its own, then a list of
+ * pieces. */
+struct message {
+    int peer;          /* the rank that it goes to or comes from; -1: none */
+    unsigned n, piece; /* pieces in all, and the current one */
+    size_t at, head;   /* bytes done: of that piece, and of the call */
 };
 
-/* One message out and one in, each a list of pieces. What may be sent can depend on
- * what has been received: `sent` never exceeds `credit` + `got`. */
+/* One message out and one in. What may be sent can depend on what has been received:
+ * `sent` never exceeds `credit` + `got`. */
 struct flow {
-    int to, from;                            /* ranks, -1: none */
-    unsigned nout, nin, piece_out, piece_in; /* pieces in all, and the current ones */
-    size_t out_at, in_at;                    /* bytes of these that are done */
-    size_t head_out, head_in;
-    struct head came;
+    struct message out, in;
+    struct call came;
     uint64_t sent, got, credit;
     unsigned nreduce; /* the first pieces that come in are reduced, the others stored */
     size_t have;      /* bytes in `room`: part of an element */
@@ -39,10 +37,10 @@ struct flow {
 
 /* An operation: its description, and how far it has come. */
 struct tcp_op {
-    struct head head; /* describes the user's call; is compared between ranks */
-    const int *team;  /* borrowed */
-    int n, me;        /* its size, my place */
-    int root;         /* place in the team */
+    struct call call;
+    const int *team; /* borrowed */
+    int n, me;       /* its size, my place */
+    int root;        /* place in the team */
     enum ddp_type type;
     enum ddp_op op;    /* DDP_AVG is summed; the caller divides */
     struct iovec data; /* borrowed until the end */

@@ -37,7 +37,7 @@ enum {
     NEAR_US = 200       /* round trip within one cluster */
 };
 
-static const char hello_magic[8] = "ddpnet1";
+static const char hello_magic[8] = "ddpnet2";
 
 struct hello tcp_hello(const struct tcp *n, int rank, int what)
 {

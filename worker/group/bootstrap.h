@@ -24,7 +24,7 @@ struct bootstrap {
     int port;          /* there; env:// 0: MASTER_PORT */
     int rank, size;
     int64_t deadline_ms; /* not with a parent, whose messages have their own */
-    char made[300];      /* `place`, when made from MASTER_ADDR and MASTER_PORT */
+    char made[300];      /* `place`, where no URL has it */
 };
 
 /* Exchanges cards: `cards` has room for m->size. */
@@ -53,25 +53,27 @@ int bootstrap_mpi(const struct bootstrap *m, const struct card *card, struct car
 int bootstrap_tcp_serve(const struct bootstrap *m, int listener, const struct card *card,
                         struct card *cards, struct ddp_err *err);
 
-/* tcp://, where another way carries rank 0's address: rank 0 listens at a free port, and
+/* tcp://, where another way carries rank 0's address: rank 0 listens at a free port and
  * has "PORT@ADDRESS@WORD" in `value`, with a random word by which the others show that
- * they have read it. With that text from `source` cards are exchanged. The caller closes
- * the listener, -1 on the other ranks. */
+ * they have read it; share() gives the others what rank 0 has; then cards are exchanged.
+ * `held`: a descriptor that share() opens for the caller. `source`: what share() reads,
+ * for errors. */
 enum { BOOTSTRAP_VALUE = 256 };
-int bootstrap_listen(const struct card *card, char value[BOOTSTRAP_VALUE],
-                     struct ddp_err *err);
-int bootstrap_at(const struct bootstrap *m, int listener, const char *value,
-                 const char *source, const struct card *card, struct card *cards,
-                 struct ddp_err *err);
+typedef int (*bootstrap_share_fn)(const struct bootstrap *m, char value[BOOTSTRAP_VALUE],
+                                  int *held, struct ddp_err *err);
+int bootstrap_by_value(const struct bootstrap *m, bootstrap_share_fn share, int *held,
+                       const char *source, const struct card *card, struct card *cards,
+                       struct ddp_err *err);
 
 /* By the launcher's PMI-1, on the descriptor PMI_FD, or PMIx: called by all ranks of the
- * job with the same key (letters, digits and '-'), `value` of rank 0 is copied to all.
- * MPI may use them in the same process before and after us, so they are not finalised
- * before the process exits. */
-int bootstrap_share_pmi(const struct bootstrap *m, const char *key,
-                        char value[BOOTSTRAP_VALUE], struct ddp_err *err);
-int bootstrap_share_pmix(const struct bootstrap *m, const char *key,
-                         char value[BOOTSTRAP_VALUE], struct ddp_err *err);
+ * job. MPI may use them in the same process before and after us, so they are not
+ * finalised before the process exits. */
+int bootstrap_share_pmi(const struct bootstrap *m, char value[BOOTSTRAP_VALUE], int *held,
+                        struct ddp_err *err);
+int bootstrap_share_pmix(const struct bootstrap *m, char value[BOOTSTRAP_VALUE],
+                         int *held, struct ddp_err *err);
+/* A key for it: letters, digits and '-', which names are not confined to. */
+void bootstrap_key(const struct bootstrap *m, char key[32]);
 
 /* Choose by the scheme of `url` (NULL: env:// when MASTER_ADDR is known, else
  * launcher://). m->addr and m->port may be those of the user's options; fills them and

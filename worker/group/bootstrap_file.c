@@ -142,29 +142,29 @@ static int read_file(const struct bootstrap *m, const char *line, char *value,
                    m->place);
 }
 
+static int share_by_file(const struct bootstrap *m, char value[BOOTSTRAP_VALUE],
+                         int *held, struct ddp_err *err)
+{
+    char *line = xasprintf("%s%s%d ranks, %s\n", title, version, m->size, m->name);
+    char *text = xasprintf("%s%s\n", line, value);
+    int rc;
+    if (m->rank == 0)
+        rc = *held = write_file(m, text, err);
+    else
+        rc = read_file(m, line, value, BOOTSTRAP_VALUE, err);
+    free(text);
+    free(line);
+    return rc < 0 ? -1 : 0;
+}
+
 int bootstrap_file(const struct bootstrap *m, const struct card *card, struct card *cards,
                    struct ddp_err *err)
 {
-    char value[BOOTSTRAP_VALUE];
-    char *line = xasprintf("%s%s%d ranks, %s\n", title, version, m->size, m->name);
-    int file = -1, listener = -1, rc;
-    if (m->rank == 0) {
-        listener = bootstrap_listen(card, value, err);
-        char *text = xasprintf("%s%s\n", line, listener < 0 ? "" : value);
-        file = listener < 0 ? -1 : write_file(m, text, err);
-        rc = file < 0 ? -1 : 0;
-        free(text);
-    } else {
-        rc = read_file(m, line, value, sizeof value, err);
-    }
-    if (rc == 0)
-        rc = bootstrap_at(m, listener, value, m->place, card, cards, err);
+    int file = -1;
+    int rc = bootstrap_by_value(m, share_by_file, &file, m->place, card, cards, err);
     if (file >= 0) {
         unlink(m->place);
         close(file);
     }
-    if (listener >= 0)
-        close(listener);
-    free(line);
     return rc;
 }

@@ -17,41 +17,24 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* Below the ephemeral ports, above the registered ones in common use. */
 enum { STEP_PORT = 20000, STEP_PORTS = 12000 };
 
 /* The protocols by which mpirun, Hydra, Flux and srun --mpi pass a text. */
-struct protocol {
+static const struct {
     const char *name;
     const char *sign; /* the environment variable that shows that it is there */
-    int (*share)(const struct bootstrap *m, const char *key, char value[BOOTSTRAP_VALUE],
-                 struct ddp_err *err);
-};
-
-static const struct protocol protocols[] = {
+    bootstrap_share_fn share;
+} protocols[] = {
     {"PMI", "PMI_FD", bootstrap_share_pmi},
     {"PMIx", "PMIX_NAMESPACE", bootstrap_share_pmix},
 };
 
-static int share_by_protocol(const struct protocol *o, const struct bootstrap *m,
-                             const struct card *card, struct card *cards,
-                             struct ddp_err *err)
+void bootstrap_key(const struct bootstrap *m, char key[32])
 {
-    char value[BOOTSTRAP_VALUE] = "", key[32];
-    int listener = -1;
-    /* names may have any characters, keys may not */
-    snprintf(key, sizeof key, "ddpmeet-%016llx",
+    snprintf(key, 32, "ddpmeet-%016llx",
              (unsigned long long)fnv1a(FNV1A, m->name, strlen(m->name)));
-    if (m->rank == 0 && (listener = bootstrap_listen(card, value, err)) < 0)
-        return -1;
-    int rc = o->share(m, key, value, err);
-    if (rc == 0)
-        rc = bootstrap_at(m, listener, value, o->name, card, cards, err);
-    if (listener >= 0)
-        close(listener);
-    return rc;
 }
 
 /* "node[001-004]": the first of them. */
@@ -87,14 +70,13 @@ static int share_by_step(const struct bootstrap *m, const struct card *card,
     if (rc == 0) {
         struct bootstrap tcp = *m;
         tcp.port = STEP_PORT + (int)((unsigned long)number % STEP_PORTS);
-        char *place = xasprintf("%s:%d", host, tcp.port);
         char *name = xasprintf("%ld/%s", number, m->name);
         snprintf(tcp.addr, sizeof tcp.addr, "%s", host);
-        tcp.place = place;
+        snprintf(tcp.made, sizeof tcp.made, "%s:%d", tcp.addr, tcp.port);
+        tcp.place = tcp.made;
         tcp.name = name;
         rc = bootstrap_tcp(&tcp, card, cards, err);
         free(name);
-        free(place);
     }
     free(host);
     return rc;
@@ -105,7 +87,8 @@ int bootstrap_launcher(const struct bootstrap *m, const struct card *card,
 {
     for (size_t i = 0; i < ARRAY_LEN(protocols); i++) {
         if (getenv(protocols[i].sign))
-            return share_by_protocol(&protocols[i], m, card, cards, err);
+            return bootstrap_by_value(m, protocols[i].share, NULL, protocols[i].name,
+                                      card, cards, err);
     }
     if (has_step())
         return share_by_step(m, card, cards, err);

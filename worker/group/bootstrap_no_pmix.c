@@ -5,8 +5,8 @@
 
 #include "common/err.h"
 
-int bootstrap_share_pmix(const struct bootstrap *m, const char *key,
-                         char value[BOOTSTRAP_VALUE], struct ddp_err *err)
+int bootstrap_share_pmix(const struct bootstrap *m, char value[BOOTSTRAP_VALUE],
+                         int *held, struct ddp_err *err)
 {
     return err_set(err, "the launcher offers PMIx, which is not built in here; set "
                         "MASTER_ADDR and MASTER_PORT to those of a store, or DDP_MEETING "

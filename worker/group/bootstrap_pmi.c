@@ -58,16 +58,17 @@ static int join(int64_t deadline_ms, struct ddp_err *err)
     return 0;
 }
 
-int bootstrap_share_pmi(const struct bootstrap *m, const char *key,
-                        char value[BOOTSTRAP_VALUE], struct ddp_err *err)
+int bootstrap_share_pmi(const struct bootstrap *m, char value[BOOTSTRAP_VALUE], int *held,
+                        struct ddp_err *err)
 {
-    char text[LINE + 512], line[LINE];
+    char text[LINE + 512], line[LINE], key[32];
     const char *world = getenv("PMI_SIZE");
     if (world && atoi(world) != m->size)
         return err_set(err, "PMI_SIZE is %s, but the group is to have %d ranks", world,
                        m->size);
     if (!pmi.joined && join(m->deadline_ms, err) < 0)
         return -1;
+    bootstrap_key(m, key);
     snprintf(text, sizeof text, "cmd=put kvsname=%s key=%s value=%s\n", pmi.name, key,
              value);
     if (m->rank == 0 &&

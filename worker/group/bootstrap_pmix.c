@@ -75,9 +75,11 @@ static int join(struct ddp_err *err)
     return 0;
 }
 
-int bootstrap_share_pmix(const struct bootstrap *m, const char *key,
-                         char value[BOOTSTRAP_VALUE], struct ddp_err *err)
+int bootstrap_share_pmix(const struct bootstrap *m, char value[BOOTSTRAP_VALUE],
+                         int *held, struct ddp_err *err)
 {
+    char key[32];
+    bootstrap_key(m, key);
     if (!pmix.joined && join(err) < 0)
         return -1;
     if ((int)pmix.self.rank != m->rank)

@@ -178,8 +178,8 @@ static int visit(const struct bootstrap *m, const struct card *card, struct card
     return rc;
 }
 
-int bootstrap_listen(const struct card *card, char value[BOOTSTRAP_VALUE],
-                     struct ddp_err *err)
+static int open_listener(const struct card *card, char value[BOOTSTRAP_VALUE],
+                         struct ddp_err *err)
 {
     int port, listener = sock_listen(NULL, 0, &port, err);
     uint64_t word;
@@ -191,22 +191,38 @@ int bootstrap_listen(const struct card *card, char value[BOOTSTRAP_VALUE],
     return listener;
 }
 
-int bootstrap_at(const struct bootstrap *m, int listener, const char *value,
-                 const char *source, const struct card *card, struct card *cards,
-                 struct ddp_err *err)
+/* The address that all ranks have now. */
+static int exchange_at(const struct bootstrap *m, int listener, const char *value,
+                       const char *source, const struct card *card, struct card *cards,
+                       struct ddp_err *err)
 {
     struct bootstrap tcp = *m;
     char word[32];
     if (sscanf(value, "%d@%255[^@]@%31s", &tcp.port, tcp.addr, word) != 3)
         return err_set(err, "%s carries '%s' for rank 0's address", source, value);
-    char *place = xasprintf("%s:%d", tcp.addr, tcp.port);
     char *name = xasprintf("%s %s", word, m->name);
-    tcp.place = place;
+    snprintf(tcp.made, sizeof tcp.made, "%s:%d", tcp.addr, tcp.port);
+    tcp.place = tcp.made;
     tcp.name = name;
     int rc = listener >= 0 ? bootstrap_tcp_serve(&tcp, listener, card, cards, err)
                            : visit(&tcp, card, cards, err);
     free(name);
-    free(place);
+    return rc;
+}
+
+int bootstrap_by_value(const struct bootstrap *m, bootstrap_share_fn share, int *held,
+                       const char *source, const struct card *card, struct card *cards,
+                       struct ddp_err *err)
+{
+    char value[BOOTSTRAP_VALUE] = "";
+    int listener = m->rank == 0 ? open_listener(card, value, err) : -1;
+    if (m->rank == 0 && listener < 0)
+        return -1;
+    int rc = share(m, value, held, err);
+    if (rc == 0)
+        rc = exchange_at(m, listener, value, source, card, cards, err);
+    if (listener >= 0)
+        close(listener);
     return rc;
 }
 

@@ -21,11 +21,11 @@ const struct coll *awaited_coll(const struct ddp_group *g)
 enum awaited awaited_rank(const struct ddp_group *g, int local)
 {
     const struct coll *c = awaited_coll(g);
-    int rank = g->shm->ranks[local];
-    if ((c && !shm_coll_reached(g->shm, c, local)) || p2p_needs(g, rank) ||
+    enum awaited by_message = p2p_awaits(g, g->shm->ranks[local]);
+    if ((c && !shm_coll_reached(g->shm, c, local)) ||
         (watch_blind(g) && g->colls.first && !watch_came(g, local)))
         return AWAITED;
-    return watch_blind(g) || p2p_awaits(g, rank) ? AWAITED_PERHAPS : AWAITED_NOT;
+    return by_message == AWAITED_NOT && watch_blind(g) ? AWAITED_PERHAPS : by_message;
 }
 
 enum { NAMED = 4, LISTED = 1024 };

@@ -412,21 +412,22 @@ bool p2p_ready(const struct ddp_group *g)
     return false;
 }
 
-bool p2p_awaits(const struct ddp_group *g, int rank)
-{
-    for (const struct mailbox *b = g->npending ? g->mailboxes : NULL; b; b = b->next) {
-        bool me = b->rank == g->layout.rank;
-        if ((wanted(g, b) || b->out.first) && !me &&
-            (rank < 0 ? b->local >= 0 : b->rank == rank))
-            return true;
-    }
-    return false;
-}
-
-bool p2p_needs(const struct ddp_group *g, int rank)
+enum awaited p2p_awaits(const struct ddp_group *g, int rank)
 {
     const struct mailbox *b = g->mailbox ? g->mailbox[rank] : NULL;
-    return b && (mailbox_needed(b) || b->out.first);
+    if (!b || rank == g->layout.rank)
+        return AWAITED_NOT;
+    if (mailbox_needed(b) || b->out.first)
+        return AWAITED;
+    return wanted(g, b) ? AWAITED_PERHAPS : AWAITED_NOT;
+}
+
+bool p2p_awaits_host(const struct ddp_group *g)
+{
+    const struct mailbox *b = g->npending ? g->mailboxes : NULL;
+    while (b && (b->local < 0 || !p2p_awaits(g, b->rank)))
+        b = b->next;
+    return b != NULL;
 }
 
 void p2p_left(struct ddp_group *g, int rank)

@@ -22,10 +22,9 @@ int p2p_progress(struct ddp_group *g, int *culprit, struct ddp_err *err);
 
 /* Can progress be made with a rank of this host: data to read, or room to write? */
 bool p2p_ready(const struct ddp_group *g);
-/* Is data expected from this rank, or unsent to it? -1: any rank of this host. */
-bool p2p_awaits(const struct ddp_group *g, int rank);
-/* The same, but a receive from any source does not count. */
-bool p2p_needs(const struct ddp_group *g, int rank);
+/* Is data expected from this rank, or unsent to it? Perhaps: by a receive from any. */
+enum awaited p2p_awaits(const struct ddp_group *g, int rank);
+bool p2p_awaits_host(const struct ddp_group *g); /* any other rank of this host */
 /* The rank has left without an error: receives from any source no longer wait for it. */
 void p2p_left(struct ddp_group *g, int rank);
 

@@ -137,7 +137,7 @@ static void sleep_some(struct ddp_group *g, int most_ms)
         nanosleep(&(struct timespec){.tv_nsec = FAMILY_US * 1000}, NULL);
         return;
     }
-    bool local = awaited_coll(g) || (g->shm && p2p_awaits(g, -1));
+    bool any = g->shm && p2p_awaits_host(g), local = any || awaited_coll(g);
     bool remote = g->tcp && (tcp_interested(g->tcp) || !local);
     if (remote) {
         tcp_sleep(g->tcp, local ? MIXED_MS : most_ms);
@@ -149,7 +149,6 @@ static void sleep_some(struct ddp_group *g, int most_ms)
         return;
     }
     struct sleeper z = {g, s->arrived < s->n ? s->arrived : 0};
-    bool any = p2p_awaits(g, -1);
     shm_sleep(s, any ? SHM_ANY : (unsigned)z.lagging, most_ms, something_to_do, &z);
 }
 

@@ -18,15 +18,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
 #include <sched.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -69,21 +68,13 @@ static size_t segment_parts(struct shm *s, size_t n, size_t arena_bytes, char *b
     return at + n * arena;
 }
 
-/* Two ranks are one process when they are threads of it (tests do that). */
-static uint64_t process_token(void)
+/* Two ranks are one process when they are threads of it (tests do that). Containers that
+ * share a host's memory may number their processes alike. */
+static uint64_t process_id(void)
 {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static pid_t owner;
-    static uint64_t token;
-    pthread_mutex_lock(&lock);
-    if (owner != getpid()) {
-        owner = getpid();
-        while (getrandom(&token, sizeof token, 0) != (ssize_t)sizeof token)
-            ;
-    }
-    uint64_t mine = token;
-    pthread_mutex_unlock(&lock);
-    return mine;
+    struct stat numbers;
+    ino_t space = stat("/proc/self/ns/pid", &numbers) == 0 ? numbers.st_ino : 0;
+    return (uint64_t)space << 32 | (uint64_t)getpid();
 }
 
 static int map_segment(struct shm *s, size_t bytes, size_t arena_bytes,
@@ -121,7 +112,7 @@ static int move_in(struct shm *s, struct ddp_err *err)
         if (CPU_ISSET(c, &cpus))
             me->cpus[c / 8] |= (unsigned char)(1 << c % 8);
     }
-    me->process = process_token();
+    me->process = process_id();
     me->unheard = !shm_join_barriers();
     struct flock lock = {
         .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = s->me, .l_len = 1};

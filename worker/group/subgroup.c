@@ -95,33 +95,26 @@ static int bootstrap_parent(const struct bootstrap *m, const struct card *card,
 
 /* ---- making ---- */
 
+/* This rank's place among `ranks`, or -1. */
 static int place_in(const struct ddp_group *g, const int *ranks, int n,
                     struct ddp_err *err)
 {
-    int me = -1;
-    if (n < 1 || n > g->layout.size)
-        return err_set(err, "a group of %d out of %d ranks", n, g->layout.size);
-    char *seen = xcalloc((size_t)g->layout.size, 1);
-    for (int i = 0; i < n; i++) {
+    int me = -1, size = g->layout.size, rc = 0;
+    if (n < 1 || n > size)
+        return err_set(err, "a group of %d out of %d ranks", n, size);
+    char *seen = xcalloc((size_t)size, 1);
+    for (int i = 0; i < n && rc == 0; i++) {
         int r = ranks[i];
-        bool fine = r >= 0 && r < g->layout.size && !seen[r];
-        if (!fine) {
-            err_set(err,
-                    r < 0 || r >= g->layout.size
-                        ? "rank %d in a group made from %d ranks"
-                        : "rank %d is twice in a group made from %d ranks",
-                    r, g->layout.size);
-            free(seen);
-            return -1;
-        }
-        seen[r] = 1;
-        if (r == g->layout.rank)
-            me = i;
+        if (r < 0 || r >= size)
+            rc = err_set(err, "rank %d in a group made from %d ranks", r, size);
+        else if (seen[r]++)
+            rc = err_set(err, "rank %d is twice in a group made from %d ranks", r, size);
+        me = r == g->layout.rank ? i : me;
     }
     free(seen);
-    return me < 0
-               ? err_set(err, "rank %d makes a group that it is not in", g->layout.rank)
-               : me;
+    if (rc == 0 && me < 0)
+        rc = err_set(err, "rank %d makes a group that it is not in", g->layout.rank);
+    return rc < 0 ? -1 : me;
 }
 
 struct ddp_group *ddp_group_sub(struct ddp_group *g, const int *ranks, int n,

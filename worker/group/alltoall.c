@@ -9,7 +9,6 @@
 
 #include "common/err.h"
 #include "common/mem.h"
-#include "worker/group/p2p.h"
 #include "worker/group/reduce.h"
 
 #include <limits.h>

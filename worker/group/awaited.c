@@ -3,9 +3,7 @@
 
 #include "common/err.h"
 #include "common/mem.h"
-#include "worker/group/failure.h"
 #include "worker/group/failure_watch.h"
-#include "worker/group/p2p.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -24,7 +24,7 @@ struct backend {
      * gone, or -1. */
     int (*advance)(struct ddp_group *g, struct coll *c, int *culprit,
                    struct ddp_err *err);
-    /* Point-to-point messages; NULL: our own (p2p.h). */
+    /* Point-to-point messages; NULL: our own (p2p.c). */
     void (*post)(struct ddp_group *g, struct ddp_request *r);
     int (*progress)(struct ddp_group *g, int *culprit, struct ddp_err *err);
     bool (*cancel)(struct ddp_group *g, struct ddp_request *r);

@@ -1,9 +1,9 @@
-/* worker/group/failure.c - see failure.h */
-#include "worker/group/failure.h"
+/* worker/group/failure.c - see group.h */
+
+#include "worker/group/mailbox.h"
 
 #include "common/duration.h"
 #include "common/err.h"
-#include "worker/group/mailbox.h"
 
 #include <stdio.h>
 

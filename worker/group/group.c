@@ -9,7 +9,6 @@
 #include "worker/group/bootstrap.h"
 #include "worker/group/failure_watch.h"
 #include "worker/group/mailbox.h"
-#include "worker/group/p2p.h"
 
 #include <pthread.h>
 #include <stdio.h>

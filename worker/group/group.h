@@ -2,7 +2,7 @@
  *
  * The group owns its layout, the shared memory of its host, its streams to other hosts,
  * and all requests in flight. group_progress() is the progress engine; every call that
- * waits or tests runs it.
+ * waits or tests runs it. What several files need of a small one is in its section here.
  */
 #ifndef WORKER_GROUP_GROUP_H
 #define WORKER_GROUP_GROUP_H
@@ -138,10 +138,6 @@ int group_check_failures(struct ddp_group *g, struct ddp_err *err);
 /* NCCL or MPI has failed, as `err` says. If a rank that has died or calls something
  * else is found soon, it is the cause. Breaks the group; returns -1. */
 int group_failed(struct ddp_group *g, struct ddp_err *err);
-/* Break the group: every call fails with `err` from now on. `culprit` is the rank to
- * blame, or -1. */
-int group_break(struct ddp_group *g, int culprit, struct ddp_err *err);
-
 /* ---- the user's requests: request.c ---- */
 
 /* A message that is to be posted; `bytes` at `data` are only read when it is sent. The
@@ -170,6 +166,53 @@ enum awaited awaited_rank(const struct ddp_group *g, int local);
  * collective, else those that data are expected from; `all` of them, or the first few.
  * Asks the ranks of other hosts. */
 void awaited_explain(struct ddp_group *g, double seconds, bool all, struct ddp_err *err);
+
+/* ---- p2p.c: messages ----
+ *
+ * Each pair of ranks has one stream per direction (a ring in shared memory, or a
+ * connection). Messages are sent whole and in order. A message that arrives before a
+ * receive with its tag is posted is buffered as unexpected (mailbox.h). */
+
+/* Start a request; it ends when its buffer may be reused, or is filled. */
+void p2p_post(struct ddp_group *g, struct ddp_request *r);
+/* Cancel a request of which nothing has been sent or received: true if it was. */
+bool p2p_cancel(struct ddp_group *g, struct ddp_request *r);
+/* 0, or -1 with `*culprit`, the rank to blame or -1. */
+int p2p_progress(struct ddp_group *g, int *culprit, struct ddp_err *err);
+/* Tell other hosts that the group ends without an error. */
+void p2p_announce_leave(struct ddp_group *g);
+
+/* Can progress be made with a rank of this host: data to read, or room to write? */
+bool p2p_ready(const struct ddp_group *g);
+/* Is data expected from this rank, or unsent to it? Perhaps: by a receive from any. */
+enum awaited p2p_awaits(const struct ddp_group *g, int rank);
+bool p2p_awaits_host(const struct ddp_group *g); /* any other rank of this host */
+/* The rank has left without an error: receives from any source no longer wait for it. */
+void p2p_left(struct ddp_group *g, int rank);
+
+/* ---- failure.c: the first failure, and how all ranks report the same one ----
+ *
+ * A rank whose group breaks closes its streams, which looks to its neighbours as if it
+ * had died. So the cause is sent before: first into the shared memory of the host, then
+ * to other hosts. The rank that finds a cause sends it to all; a rank that receives it
+ * forwards it to those it has streams with, since the finder may have been killed before
+ * it was done. */
+
+/* Break the group: every call fails with `err` from now on. `culprit` is the rank to
+ * blame, or -1. */
+int group_break(struct ddp_group *g, int culprit, struct ddp_err *err);
+/* Has another rank reported a failure? Then the rank to blame (-1: none), and why. */
+bool group_failure_told(struct ddp_group *g, int *culprit, struct ddp_err *theirs);
+/* The same, waiting a moment: the report is sent before a stream is closed, but may
+ * take another path. */
+bool group_failure_told_soon(struct ddp_group *g, int *culprit, struct ddp_err *theirs);
+/* Break the group with a cause that another rank has reported; returns -1. */
+int group_forward_failure(struct ddp_group *g, int culprit, struct ddp_err *err);
+/* `culprit` cannot be reached, as `err` says: break the group, with the reported cause
+ * if there is one. Returns -1. */
+int group_rank_lost(struct ddp_group *g, int culprit, struct ddp_err *err);
+/* The operation in progress, for an error text: "all_reduce #17". */
+const char *group_current_call(const struct ddp_group *g, char *text, size_t size);
 
 /* ---- diagnose.c: what the launcher reads ---- */
 

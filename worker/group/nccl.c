@@ -16,8 +16,8 @@
 #include "common/duration.h"
 #include "common/mem.h"
 #include "worker/group/backend.h"
+#include "worker/group/nccl_impl.h"
 #include "worker/group/nccl_join.h"
-#include "worker/group/nccl_p2p.h"
 #include "worker/group/reduce.h"
 
 #include <stdatomic.h>

@@ -1,4 +1,4 @@
-/* worker/group/nccl_p2p.c - see nccl_p2p.h
+/* worker/group/nccl_p2p.c - messages of CUDA memory, by libnccl
  *
  * NCCL runs the operations of a communicator one after the other, and a send waits for
  * its receive: with one communicator, ranks that start their messages in different orders
@@ -14,13 +14,12 @@
  *
  * A message to oneself is a copy.
  */
-#include "worker/group/nccl_p2p.h"
+#include "worker/group/nccl_impl.h"
 
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "worker/group/nccl_join.h"
-#include "worker/group/p2p.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -40,6 +39,37 @@ struct nccl_channel {
     struct request_queue waiting, in_flight;
 };
 
+/* ---- when an operation has ended ---- */
+
+int nccl_mark(struct nccl *n, struct ddp_request *r, cuda_stream s, struct ddp_err *err)
+{
+    if (n->nidle == 0) {
+        cuda_event e;
+        if (cuda_check(cuda_api.event_create(&e, CUDA_NO_TIMING), "cuEventCreate", err) <
+            0)
+            return -1;
+        n->events = xrealloc(n->events, n->nevents + 1, sizeof *n->events);
+        n->idle = xrealloc(n->idle, n->nevents + 1, sizeof *n->idle);
+        n->events[n->nevents++] = n->idle[n->nidle++] = e;
+    }
+    r->mark = n->idle[--n->nidle];
+    return cuda_check(cuda_api.event_record(r->mark, s), "cuEventRecord", err);
+}
+
+int nccl_passed(struct nccl *n, struct ddp_request *r, void *comm, struct ddp_err *err)
+{
+    int error = 0, rc = cuda_api.event_query(r->mark);
+    if (rc == 0)
+        n->idle[n->nidle++] = r->mark;
+    if (rc != CUDA_NOT_READY)
+        return rc == 0 ? 1 : cuda_check(rc, "cuEventQuery", err);
+    return comm && nccl_api.async_error(comm, &error) == 0
+               ? nccl_check(error, "NCCL", err)
+               : 0;
+}
+
+/* ---- channels ---- */
+
 static struct nccl_channel *channel_of(struct nccl *n, int peer, enum request_kind kind)
 {
     struct nccl_channel *c = n->channels;
@@ -52,8 +82,6 @@ static struct nccl_channel *channel_of(struct nccl *n, int peer, enum request_ki
     }
     return c;
 }
-
-/* ---- connecting ---- */
 
 struct connect {
     struct nccl_init init;

@@ -1,15 +1,14 @@
-/* worker/group/p2p.c - see p2p.h
+/* worker/group/p2p.c - point-to-point messages: see group.h
  *
  * A message to a rank of this host, if nothing is queued before it and the ring has
  * room, is written inside p2p_post(). Everything else is done by p2p_progress(), in
  * order.
  */
-#include "worker/group/p2p.h"
+
+#include "worker/group/mailbox.h"
 
 #include "common/err.h"
 #include "common/mem.h"
-#include "worker/group/failure.h"
-#include "worker/group/mailbox.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  *
  * A wait spins first, since the others are mostly a few microseconds away, then sleeps:
  * on a futex for ranks of this host, in poll() for others. Every LOOK_MS it checks
- * whether the ranks it waits for are alive; failure.h has what follows when they are
+ * whether the ranks it waits for are alive; failure.c has what follows when they are
  * not.
  */
 #include "worker/group/group.h"
@@ -11,9 +11,7 @@
 #include "common/err.h"
 #include "common/offload.h"
 #include "worker/group/backend.h"
-#include "worker/group/failure.h"
 #include "worker/group/failure_watch.h"
-#include "worker/group/p2p.h"
 
 #include <poll.h>
 #include <string.h>

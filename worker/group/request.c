@@ -6,7 +6,6 @@
 #include "common/mem.h"
 #include "worker/gpu/libcuda.h"
 #include "worker/group/backend.h"
-#include "worker/group/p2p.h"
 
 #include <stdlib.h>
 

@@ -12,7 +12,6 @@
 #include "common/fnv.h"
 #include "common/mem.h"
 #include "worker/group/bootstrap.h"
-#include "worker/group/p2p.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,9 +4,9 @@
 #include "common/duration.h"
 #include "common/offload.h"
 
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* The resolver refuses longer names. */
 enum { NAME_MAX_ASKED = 1025 };
@@ -49,6 +49,24 @@ int lookup(const char *name, const char *service, int type, int64_t deadline_ms,
         *list = done->list;
     offload_end(a);
     return rc;
+}
+
+bool lookup_route(const char *name, int64_t deadline_ms, struct sockaddr_storage *own)
+{
+    struct addrinfo *list;
+    bool found = false;
+    if (lookup(name, "9", SOCK_DGRAM, deadline_ms, &list) != 0)
+        return false;
+    for (const struct addrinfo *a = list; a && !found; a = a->ai_next) {
+        socklen_t len = sizeof *own;
+        int fd = socket(a->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+        found = fd >= 0 && connect(fd, a->ai_addr, a->ai_addrlen) == 0 &&
+                getsockname(fd, (struct sockaddr *)own, &len) == 0;
+        if (fd >= 0)
+            close(fd);
+    }
+    freeaddrinfo(list);
+    return found;
 }
 
 const char *lookup_error(int code)

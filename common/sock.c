@@ -92,6 +92,26 @@ int sock_send_fds(int fd, const int *fds, size_t n)
     return sendmsg(fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT) == 1 ? 0 : -1;
 }
 
+int sock_recv_fd(int fd)
+{
+    char what;
+    union {
+        char room[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr head;
+    } u;
+    struct iovec iov = {&what, 1};
+    struct msghdr m = {.msg_iov = &iov,
+                       .msg_iovlen = 1,
+                       .msg_control = u.room,
+                       .msg_controllen = sizeof u.room};
+    int got = -1;
+    if (recvmsg(fd, &m, MSG_CMSG_CLOEXEC) == 1 && CMSG_FIRSTHDR(&m) &&
+        u.head.cmsg_level == SOL_SOCKET && u.head.cmsg_type == SCM_RIGHTS &&
+        u.head.cmsg_len == CMSG_LEN(sizeof got))
+        memcpy(&got, CMSG_DATA(&u.head), sizeof got);
+    return got;
+}
+
 int sock_set_nonblock(int fd, bool on)
 {
     int flags = fcntl(fd, F_GETFL);

@@ -57,30 +57,12 @@ static bool name_is_loopback(void)
     return sock_is_loopback(addr);
 }
 
-/* The local address used to reach `addr`: connecting a datagram socket sends nothing. */
-static int address_toward(const char *addr, struct sockaddr_storage *ours)
-{
-    struct addrinfo *list;
-    if (lookup(addr, "9", SOCK_DGRAM, now_ms() + LOOKUP_MS, &list) != 0)
-        return -1;
-    int fd = socket(list->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    socklen_t len = sizeof *ours;
-    int rc = fd < 0 || connect(fd, list->ai_addr, list->ai_addrlen) < 0 ||
-                     getsockname(fd, (struct sockaddr *)ours, &len) < 0
-                 ? -1
-                 : 0;
-    if (fd >= 0)
-        close(fd);
-    freeaddrinfo(list);
-    return rc;
-}
-
 char *machine_gloo_interface(const char *master_addr)
 {
     struct sockaddr_storage ours;
     struct ifaddrs *list;
     char want[INET6_ADDRSTRLEN], text[INET6_ADDRSTRLEN], *name = NULL;
-    if (!name_is_loopback() || address_toward(master_addr, &ours) < 0)
+    if (!name_is_loopback() || !lookup_route(master_addr, now_ms() + LOOKUP_MS, &ours))
         return NULL;
     sock_addr((struct sockaddr *)&ours, want, sizeof want);
     if (sock_is_loopback(want) || getifaddrs(&list) < 0)

@@ -90,30 +90,6 @@ static uint64_t host_of(int rank, const char *host_name, bool alone)
     return host;
 }
 
-/* The address that this host would speak to `master` from. */
-static bool route_addr(const char *master, int64_t deadline_ms, char *text, size_t size)
-{
-    struct addrinfo *list;
-    if (lookup(master, "9", SOCK_DGRAM, deadline_ms, &list) != 0)
-        return false;
-    bool found = false;
-    for (struct addrinfo *a = list; a && !found; a = a->ai_next) {
-        struct sockaddr_storage own;
-        socklen_t len = sizeof own;
-        int fd = socket(a->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-        if (fd < 0)
-            continue;
-        if (connect(fd, a->ai_addr, a->ai_addrlen) == 0 &&
-            getsockname(fd, (struct sockaddr *)&own, &len) == 0) {
-            sock_addr((struct sockaddr *)&own, text, size);
-            found = true;
-        }
-        close(fd);
-    }
-    freeaddrinfo(list);
-    return found;
-}
-
 /* Where the other hosts reach me: the interface that the user names for Gloo (the first
  * of a list), else the one towards MASTER_ADDR. The master's own name often resolves to
  * loopback on the master itself (127.0.1.1 in Debian's /etc/hosts), which no other host
@@ -128,7 +104,10 @@ static int own_addr(const char *master, int64_t deadline_ms, char *text, size_t 
         free(first);
         return rc < 0 ? err_prefix(err, "GLOO_SOCKET_IFNAME") : 0;
     }
-    bool found = master && route_addr(master, deadline_ms, text, size);
+    struct sockaddr_storage own;
+    bool found = master && lookup_route(master, deadline_ms, &own);
+    if (found)
+        sock_addr((struct sockaddr *)&own, text, size);
     if (found && (!sock_is_loopback(text) || sock_is_loopback(master)))
         return 0;
     char other[INET6_ADDRSTRLEN];

@@ -139,29 +139,6 @@ static void choose_waiting(struct shm *s)
         s->barriers = s->barriers && !s->rank[i].unheard;
 }
 
-static int recv_fd(int conn)
-{
-    char byte;
-    struct iovec io = {&byte, 1};
-    union {
-        struct cmsghdr head;
-        char room[CMSG_SPACE(sizeof(int))];
-    } control;
-    struct msghdr msg = {.msg_iov = &io,
-                         .msg_iovlen = 1,
-                         .msg_control = &control,
-                         .msg_controllen = sizeof control.room};
-    if (recvmsg(conn, &msg, MSG_CMSG_CLOEXEC) != 1)
-        return -1;
-    struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-    if (!c || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS ||
-        c->cmsg_len != CMSG_LEN(sizeof(int)))
-        return -1;
-    int fd;
-    memcpy(&fd, CMSG_DATA(c), sizeof fd);
-    return fd;
-}
-
 static int member_err(const struct shm *s, int local, const char *what,
                       struct ddp_err *err)
 {
@@ -342,7 +319,7 @@ static int follow(struct shm *s, int64_t deadline_ms, struct ddp_err *err)
     int rc = 0;
     if (sock_await(conn, POLLIN, deadline_ms) < 0)
         rc = member_err(s, 0, "has not handed over the shared memory in time", err);
-    else if ((s->fd = recv_fd(conn)) < 0)
+    else if ((s->fd = sock_recv_fd(conn)) < 0)
         rc = member_err(s, 0, "has gone while joining", err);
     if (rc == 0)
         rc = map_given(s, err);

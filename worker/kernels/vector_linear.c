@@ -38,27 +38,35 @@ struct linear_plan {
     struct linear_shape s;
     float *xt; /* per thread: words [CHUNK][WIDE*VL]; bf16: the other way behind them */
     float *yt; /* [K][WIDE*VL] */
-    float *g;  /* [B][K]: gradient before ReLU, */
-    float *gt; /* [K][B]: the same, transposed; bf16: its rows in words, */
+    float *g;  /* [B][row_of(K)]: gradient before ReLU, */
+    float *gt; /* [K][row_of(B)]: the same, transposed; bf16: its rows in words, */
     float *gw, *gtw; /* their words; with fp32 the same blocks */
     float *ww;       /* bf16: words of all weights, for more than one group of samples */
     float *panel;    /* per thread: [max(B,K)][BLOCK] */
     struct scratches memory;
 };
 
+/* The length of rows of n floats that are read one below the other: an odd number of
+ * lines, so that they lie in all sets of the cache. */
+static size_t row_of(int n)
+{
+    return (size_t)((n + LINE - 1) / LINE | 1) * LINE;
+}
+
 struct linear_plan *NAMED(linear_plan)(struct linear_shape s, struct ddp_err *err)
 {
     struct linear_plan *p = xcalloc(1, sizeof(*p));
     size_t B = (size_t)s.B, K = (size_t)s.K, threads = (size_t)pool_threads();
+    size_t ld = row_of(s.K), ldt = row_of(s.B);
     p->s = s;
     p->xt = scratch_in(&p->memory, threads * CHUNK * WIDE * VL * PER_WORD);
     p->yt = scratch_in(&p->memory, K * WIDE * VL);
-    p->g = scratch_in(&p->memory, B * K);
-    p->gt = scratch_in(&p->memory, B * K);
+    p->g = scratch_in(&p->memory, B * ld);
+    p->gt = scratch_in(&p->memory, K * ldt);
     if (PER_WORD > 1 && s.B > WIDE * VL)
         p->ww = scratch_in(&p->memory, K * (size_t)words_of(s.C));
-    p->gw = PER_WORD == 1 ? p->g : scratch_in(&p->memory, (size_t)words_of(s.B) * K);
-    p->gtw = PER_WORD == 1 ? p->gt : scratch_in(&p->memory, (size_t)words_of(s.K) * B);
+    p->gw = PER_WORD == 1 ? p->g : scratch_in(&p->memory, (size_t)words_of(s.B) * ld);
+    p->gtw = PER_WORD == 1 ? p->gt : scratch_in(&p->memory, (size_t)words_of(s.K) * ldt);
     p->panel = scratch_in(&p->memory, threads * (B > K ? B : K) * BLOCK);
     return p;
 }
@@ -131,20 +139,19 @@ ALWAYS void forward_rows(int wide, int from, int to, int c, int count,
 
 #if BF16
 
-/* Converts rows of floats, two to a row of words; an odd last one is paired with
- * zeros. */
-static void pair_rows(const float *from, int rows, size_t width, float *words)
+/* Converts rows of floats, `ld` apart, two to a row of words; an odd last one is paired
+ * with zeros. */
+static void pair_rows(const float *from, int rows, size_t width, size_t ld, float *words)
 {
-    for (int i = 0; i < rows; i += 2, from += 2 * width, words += width) {
+    for (int i = 0; i < rows; i += 2, from += 2 * ld, words += ld) {
         size_t j = 0;
         bool both = i + 1 < rows;
         for (; j + VL <= width; j += VL)
-            store(words + j,
-                  pair(load(from + j), both ? load(from + width + j) : (vec){0}));
+            store(words + j, pair(load(from + j), both ? load(from + ld + j) : (vec){0}));
         elem *rest = (elem *)words;
         for (; j < width; j++) {
             rest[2 * j] = to_elem(from[j]);
-            rest[2 * j + 1] = both ? to_elem(from[width + j]) : 0;
+            rest[2 * j + 1] = both ? to_elem(from[ld + j]) : 0;
         }
     }
 }
@@ -253,13 +260,13 @@ static void back_part(int part, int parts, void *arg)
                        a->panels + panel_at(s, c));
         } else {
             copy_panel(a->x + c, (size_t)s->C, a->n, s->C - c, panel);
-            back_panel(s->K, words_of(a->n), a->gw, (size_t)s->K, panel, a->dw, s->C, c,
+            back_panel(s->K, words_of(a->n), a->gw, row_of(s->K), panel, a->dw, s->C, c,
                        a->dx ? a->w + c : NULL, s->K);
         }
         if (a->dx == NULL)
             continue;
         copy_panel(a->w + c, (size_t)s->C, s->K, s->C - c, panel);
-        back_panel(a->n, words_of(s->K), gtw, (size_t)s->B, panel, a->dx, s->C, c, next,
+        back_panel(a->n, words_of(s->K), gtw, row_of(s->B), panel, a->dx, s->C, c, next,
                    s->K);
     }
 }
@@ -270,22 +277,24 @@ static void go_back(struct call *a, const float *y, const float *dy, float scale
 {
     struct linear_plan *p = a->p;
     int n = a->n, K = p->s.K;
-    size_t all = (size_t)n * (size_t)K;
+    size_t ld = row_of(K), ldt = row_of(p->s.B);
     float *g = PER_WORD == 1 ? gw : p->g;
-    for (size_t i = 0; i < all; i++)
-        g[i] = p->s.relu && !(y[i] > 0) ? 0 : dy[i] * scale;
     memset(dbias, 0, (size_t)K * sizeof(float));
-    for (size_t i = 0; i < all; i += (size_t)K)
-        for (int k = 0; k < K; k++)
-            dbias[k] += g[i + (size_t)k];
+    for (int i = 0; i < n; i++, y += K, dy += K) {
+        float *row = g + (size_t)i * ld;
+        for (int k = 0; k < K; k++) {
+            row[k] = p->s.relu && !(y[k] > 0) ? 0 : dy[k] * scale;
+            dbias[k] += row[k];
+        }
+    }
 #if BF16
-    pair_rows(g, n, (size_t)K, gw);
-    round_rows(a->dx ? n : 0, K, g, (size_t)K, p->gt, (size_t)words_of(K));
+    pair_rows(g, n, (size_t)K, ld, gw);
+    round_rows(a->dx ? n : 0, K, g, ld, p->gt, (size_t)words_of(K));
     if (a->dx)
-        transpose(p->gt, (size_t)words_of(K), n, words_of(K), p->gtw, (size_t)p->s.B);
+        transpose(p->gt, (size_t)words_of(K), n, words_of(K), p->gtw, ldt);
 #else
     if (a->dx)
-        transpose(g, (size_t)K, n, K, p->gt, (size_t)p->s.B);
+        transpose(g, ld, n, K, p->gt, ldt);
 #endif
     a->gw = gw;
     pool_run(back_part, a);
@@ -308,13 +317,13 @@ static float *factor_g(float *factors)
 
 static float *factor_x(const struct linear_plan *p, float *factors)
 {
-    return factor_g(factors) + (size_t)words_of(p->s.B) * (size_t)p->s.K;
+    return factor_g(factors) + (size_t)words_of(p->s.B) * row_of(p->s.K);
 }
 
 size_t NAMED(linear_factors)(const struct linear_plan *p)
 {
     size_t samples = (size_t)words_of(p->s.B), C = (size_t)round_up(p->s.C, BLOCK);
-    return LINE + samples * ((size_t)p->s.K + C);
+    return LINE + samples * (row_of(p->s.K) + C);
 }
 
 void NAMED(linear_back_factors)(struct linear_plan *p, int n, const float *x,
@@ -352,7 +361,7 @@ static void add_rows(const struct linear_plan *p, float *factors, int c, int fro
         fetch(panel + panel_at(s, BLOCK) + (size_t)at * BLOCK, end - at, BLOCK, BLOCK);
         at = end;
         float *out = dw + (size_t)(j - from) * C + c;
-        tile_rows(T, n, factor_g(factors) + j, (size_t)s->K, panel, more ? out : NULL, C,
+        tile_rows(T, n, factor_g(factors) + j, row_of(s->K), panel, more ? out : NULL, C,
                   out, C, width);
     }
 }
@@ -363,7 +372,7 @@ void NAMED(linear_rows)(const struct linear_plan *p, float *const *factors, int 
     for (int i = 0; i < batches; i++) {
         int n;
         memcpy(&n, factors[i], sizeof n);
-        fetch(factor_g(factors[i]) + from, words_of(n), to - from, (size_t)p->s.K);
+        fetch(factor_g(factors[i]) + from, words_of(n), to - from, row_of(p->s.K));
         fetch(factor_x(p, factors[i]), words_of(n), BLOCK, BLOCK);
     }
     for (int c = 0; c < p->s.C; c += BLOCK)

@@ -24,8 +24,8 @@
 
 /* CONNECT_MS is for a network that is cut for a while, and less than --start-timeout.
  * DETACHED_MS is for a launcher that is stopped, where no lifeline says that the job has
- * ended: another program may have its port. One that accepts and closes at once is called
- * again after PAUSE_MS. */
+ * ended: another program may have its port, or the network may be cut behind sshd. One
+ * that accepts and closes at once is called again after PAUSE_MS. */
 enum {
     CONNECT_MS = 30000,
     DETACHED_MS = 600000,
@@ -44,6 +44,7 @@ struct calls {
     struct pollfd *fds, *in;
     int64_t left_ms;    /* of CONNECT_MS */
     int64_t stopped_ms; /* left of DETACHED_MS; without a limit, if there is a lifeline */
+    int64_t stdio_ms;   /* the same, where only stdin and stdout are there */
     bool silent;        /* one was, in this round, and may answer later */
     bool ended;         /* linked, or the starter has closed stdin */
 };
@@ -77,9 +78,12 @@ static bool any_is_open(const struct calls *c, bool answers)
 /* A wait of `asked_ms` that began then. */
 static void count(struct calls *c, int64_t began_ms, int64_t asked_ms)
 {
-    bool stopped = c->stopped_ms > 0 && any_is_open(c, true);
-    *(stopped ? &c->stopped_ms : &c->left_ms) -=
-        limit_count_ms(now_ms() - began_ms, asked_ms);
+    int64_t *left_ms = any_is_open(c, true) ? &c->stopped_ms
+                       : c->out->announced  ? &c->stdio_ms
+                                            : &c->left_ms;
+    if (*left_ms <= 0)
+        left_ms = &c->left_ms;
+    *left_ms -= limit_count_ms(now_ms() - began_ms, asked_ms);
 }
 
 /* The first that can be read or was closed; NULL: none within `ms`. */
@@ -163,7 +167,8 @@ static void call(struct calls *c, size_t i)
 }
 
 /* ssh forwards stdin and stdout. The launcher may close them when it is reached by TCP,
- * so that stdin is no lifeline any more. */
+ * so that stdin is no lifeline any more. A launcher that is stopped answers there later,
+ * also if no address can be reached. */
 static void announce_stdio(struct calls *c)
 {
     static const char line[] = TRANSPORT_PROC_LINK;
@@ -183,6 +188,7 @@ int connect_launcher(const struct bootstrap *s, struct connected *out,
                       .out = out,
                       .err = err,
                       .left_ms = CONNECT_MS,
+                      .stdio_ms = DETACHED_MS,
                       .stopped_ms = s->detached ? DETACHED_MS : INT64_MAX};
     list_addresses(&c);
     c.fds = xcalloc(c.addrs.n + 1, sizeof *c.fds);
@@ -198,7 +204,8 @@ int connect_launcher(const struct bootstrap *s, struct connected *out,
         announce_stdio(&c);
         if (!c.ended)
             take_offer(&c, s->stdio || any_is_open(&c, false) ? TRY_MS : PAUSE_MS);
-    } while (!c.ended && c.left_ms > 0 && (c.silent || any_is_open(&c, false)));
+    } while (!c.ended && c.left_ms > 0 &&
+             (c.silent || out->announced || any_is_open(&c, false)));
     if (out->fd == STDIN_FILENO)
         log_info("%s; over ssh instead", err->text);
     for (struct pollfd *f = c.fds; f < c.in; f++) {

@@ -30,10 +30,37 @@ slow*) until [ -e "$FAKE_LOG.go" ]; do sleep 0.1; done;;
 late*) trap '' TERM; sleep 4;; # until failures are reported
 flaky*) [ -e "$FAKE_LOG.$host" ] || { : >"$FAKE_LOG.$host"
     echo "kex_exchange_identification: read: Connection reset by peer" >&2; exit 255; };;
+nocall*) exec "$FAKE_LOG.nocall" "$command";;
 deaf*) printf 'ddprun-agent 1\nend\n' | sh -c "$command"; exit $?;;
 esac
 unset SSH_CONNECTION
 FAKE_HOST=$host exec sh -c "$command"
+"""
+
+# Passes on what ddprun writes to the agent, but no address by which it is reached.
+NO_CALL = r"""#!/usr/bin/env python3
+import os, select, subprocess, sys, threading
+agent = subprocess.Popen(["sh", "-c", sys.argv[1]], stdin=subprocess.PIPE, bufsize=0)
+head = b""
+while not head.endswith(b"end\n"):
+    head += os.read(0, 1)
+agent.stdin.write(b"\n".join(b"call 127.0.0.1 1" if line.startswith(b"call ") else line
+                             for line in head.split(b"\n")))
+open(os.environ["FAKE_LOG"] + ".passed", "w").close()
+
+def pass_on():
+    while select.select([0], [], []):
+        try:
+            data = os.read(0, 65536)
+        except BlockingIOError:
+            continue
+        if not data:
+            break
+        agent.stdin.write(data)
+    agent.stdin.close()
+
+threading.Thread(target=pass_on, daemon=True).start()
+os._exit(agent.wait())
 """
 
 
@@ -116,6 +143,18 @@ class SshTest(LaunchTest):
         run = self.hosts("flaky:1,n2:1")
         self.assert_ended(run, 0)
         self.assertEqual(sorted(h for _, h in self.started()), ["flaky", "flaky", "n2"])
+
+    def test_one_that_is_reached_by_ssh_only_waits_for_a_stopped_launcher(self):
+        """For longer than it takes to find that no address answers."""
+        self.write("log.nocall", NO_CALL, 0o755)
+        launch = self.start_hosts("nocall1:1", "echo $RANK")
+        self.assertTrue(wait_until(lambda: os.path.exists(self.log + ".passed")))
+        launch.signal(signal.SIGSTOP)
+        time.sleep(7)
+        launch.signal(signal.SIGCONT)
+        launch.wait()
+        self.assert_ended(launch, 0)
+        self.assertEqual(launch.out, "0\n")
 
     def test_this_machine_beside_others(self):
         run = self.hosts("localhost:1,n2:1")

@@ -48,7 +48,7 @@ const struct transport *transport_choose(enum start_by asked, const char *source
         struct ddp_err none;
         char *path = transport_program(t, NULL, &none);
         snprintf(why, size,
-                 path ? "the way of %s; --start ssh is the other one"
+                 path ? "the default in a job of %s; --start ssh uses ssh"
                       : "the hosts are those of %s, but its '%s' is not in PATH",
                  source, t->program);
         free(path);

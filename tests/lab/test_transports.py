@@ -44,7 +44,7 @@ class Srun(TransportTest):
                           "overlap not\n", said)
         self.assertRegex(said, r"step \d+\.0\n")
         self.assertIn("code 0", said)
-        self.assertIn("other hosts by srun: the way of slurm", said)
+        self.assertIn("other hosts by srun: the default in a job of slurm", said)
         self.assertIn("srun -N2 -n2 --ntasks-per-node=1 '--nodelist=node[001-002]'", said)
         self.assertRegex(said, "removed from its environment: .*SLURM_EXACT")
 
@@ -151,7 +151,7 @@ class Qrsh(TransportTest):
             "$ddprun --agent /nonesuch/agent true; echo code $?; echo done")
         self.wait_for("done\n")
         said = self.said()
-        self.assertIn("other hosts by qrsh: the way of sge", said)
+        self.assertIn("other hosts by qrsh: the default in a job of sge", said)
         self.assertIn("qrsh -inherit -v PWD node", said)
         for rank in range(3):
             self.assertIn(f"rank {rank} in {hosts.LAB_HOSTS.folder}, of task job.sh\n", said)

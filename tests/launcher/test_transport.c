@@ -26,15 +26,17 @@ static const struct {
     const char *source, *there, *name, *why;
 } choices[] = {
     {BY_DEFAULT, "slurm", "srun", "srun",
-     "the way of slurm; --start ssh is the other one"},
+     "the default in a job of slurm; --start ssh uses ssh"},
     {BY_DEFAULT, "slurm", "ls", "ssh",
      "the hosts are those of slurm, but its 'srun' is not in PATH"},
-    {BY_DEFAULT, "sge", "qrsh", "qrsh", "the way of sge; --start ssh is the other one"},
+    {BY_DEFAULT, "sge", "qrsh", "qrsh",
+     "the default in a job of sge; --start ssh uses ssh"},
     {BY_DEFAULT, "lsf", "blaunch", "blaunch",
-     "the way of lsf; --start ssh is the other one"},
+     "the default in a job of lsf; --start ssh uses ssh"},
     {BY_DEFAULT, "pbs", "pbs_tmrsh", "tmrsh",
-     "the way of pbs; --start ssh is the other one"},
-    {BY_DEFAULT, "flux", "flux", "flux", "the way of flux; --start ssh is the other one"},
+     "the default in a job of pbs; --start ssh uses ssh"},
+    {BY_DEFAULT, "flux", "flux", "flux",
+     "the default in a job of flux; --start ssh uses ssh"},
     {BY_DEFAULT, "-H", "srun", "ssh", "hosts from -H"},
     {BY_SSH, "slurm", "srun", "ssh", "--start ssh"},
     {BY_SRUN, "slurm", "ls", "srun", "--start srun"},
@@ -312,7 +314,8 @@ TEST(a_bootstrap_file_is_private)
     ck_assert_int_eq(st.st_mode & 07777, 0600);
     ck_assert_int_eq(chmod(path, 0640), 0);
     ck_assert_int_eq(bootstrap_file_read(path, &t, &err), -1);
-    ck_assert_ptr_nonnull(strstr(err.text, "must be a file of this user that others cannot read"));
+    ck_assert_ptr_nonnull(
+        strstr(err.text, "must be a file of this user that others cannot read"));
     ck_assert_int_eq(chmod(path, 0600), 0);
     ck_ok(bootstrap_file_read(path, &t, &err), err);
     ck_assert(secret_equal(&s.key, &t.key));

@@ -99,7 +99,7 @@ class Lsf(TransportTest):
 
     def test_what_dry_run_says(self):
         run = self.inside("--dry-run", "true")
-        self.assertIn("other hosts by blaunch: the way of lsf", run.out)
+        self.assertIn("other hosts by blaunch: the default in a job of lsf", run.out)
         self.assertRegex(run.out, "here: blaunch n1 .*ddprun-agent")
         os.remove(self.path("bin/blaunch"))
         run = self.inside("--dry-run", "true")

@@ -105,10 +105,15 @@ struct engine_result {
     int depth;             /* and its depth in the model */
 };
 
-/* Capabilities of a rank's devices, and what the run uses of them. */
-struct engine_device {
-    double peak;  /* FLOP/s in the precision of the products; 0: unknown */
-    size_t bytes; /* of their memory */
+/* An engine, for the user; the texts are its own. */
+struct engine_info {
+    const char *text; /* "avx512, 1 thread per rank" */
+    size_t buckets;   /* of gradients; 0: each rank reads its part of the others' */
+    /* The outcome of `tune`; "": prepare() was not called. NULL: it has no choice of
+     * algorithms. */
+    const char *tuned;
+    double peak;  /* of its devices, FLOP/s in the products' precision; 0: unknown */
+    size_t bytes; /* of their memory that it uses */
 };
 
 struct engine;
@@ -119,10 +124,7 @@ struct engine_type {
     int (*probe)(struct ddp_err *err);
     struct engine *(*open)(const struct engine_job *job, struct ddp_err *err);
     void (*close)(struct engine *e); /* NULL is allowed */
-    /* "avx512, 1 thread per rank", after open(), for the user. Owned by the engine. */
-    const char *(*describe)(const struct engine *e);
-    /* Number of buckets of gradients; 0: each rank reads its part of the others'. */
-    size_t (*buckets)(const struct engine *e);
+    struct engine_info (*info)(const struct engine *e);
     /* Runs or submits a step. Returns 1 with the oldest result not returned yet, 0 if
      * there is none so far, -1 with `err`. A step whose loss is not finite on any rank
      * changes no weight; with `skip_bad` it counts as skipped rather than bad, and so
@@ -140,20 +142,12 @@ struct engine_type {
     /* On every rank: host to engine, engine to host. */
     int (*push)(struct engine *e, struct ddp_err *err);
     int (*pull)(struct engine *e, struct ddp_err *err);
-    /* The gradients' reducer, which knows this rank's pieces, between steps. NULL:
-     * they are not in the host's memory. */
-    const struct reducer *(*reducer)(const struct engine *e);
-    /* The plan of buckets as text, and its use in a later run; NULL: not supported. */
-    void (*plan_text)(const struct engine *e, char *text, size_t size);
-    void (*use_plan)(struct engine *e, const char *text);
-    /* The outcome of `tune`, for the user; "" without prepare(). NULL: the engine has no
-     * choice of algorithms. */
-    const char *(*tuned)(const struct engine *e);
-    /* Called on every rank after push() and use_plan(), NULL: not needed. Does the
-     * one-time work for a step of so many samples, of this rank and of all. */
+    /* The gradients' reducer, which knows this rank's pieces and the plan of buckets,
+     * between steps. NULL: they are not in the host's memory. */
+    struct reducer *(*reducer)(const struct engine *e);
+    /* Called on every rank after push(), NULL: not needed. Does the one-time work for a
+     * step of so many samples, of this rank and of all. */
     int (*prepare)(struct engine *e, int mine, int all, struct ddp_err *err);
-    /* NULL: unknown. */
-    void (*device)(const struct engine *e, struct engine_device *out);
 };
 
 extern const struct engine_type engine_cpu;

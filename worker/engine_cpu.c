@@ -188,14 +188,9 @@ static struct engine *cpu_open(const struct engine_job *job, struct ddp_err *err
     return e;
 }
 
-static const char *cpu_describe(const struct engine *e)
+static struct engine_info cpu_info(const struct engine *e)
 {
-    return e->text;
-}
-
-static size_t cpu_buckets(const struct engine *e)
-{
-    return reducer_buckets(e->reducer);
+    return (struct engine_info){.text = e->text, .buckets = reducer_buckets(e->reducer)};
 }
 
 /* ---- a step ---- */
@@ -334,19 +329,9 @@ static int cpu_pull(struct engine *e, struct ddp_err *err)
     return shard_gather(e->job.optim, e->reducer, err);
 }
 
-static const struct reducer *cpu_reducer(const struct engine *e)
+static struct reducer *cpu_reducer(const struct engine *e)
 {
     return e->reducer;
-}
-
-static void cpu_plan_text(const struct engine *e, char *text, size_t size)
-{
-    reducer_plan_text(e->reducer, text, size);
-}
-
-static void cpu_use_plan(struct engine *e, const char *text)
-{
-    reducer_use_plan(e->reducer, text); /* of another model: it is ignored */
 }
 
 const struct engine_type engine_cpu = {
@@ -354,14 +339,11 @@ const struct engine_type engine_cpu = {
     .probe = cpu_probe,
     .open = cpu_open,
     .close = cpu_close,
-    .describe = cpu_describe,
-    .buckets = cpu_buckets,
+    .info = cpu_info,
     .step = cpu_step,
     .drain = cpu_drain,
     .evaluate = cpu_evaluate,
     .push = cpu_push,
     .pull = cpu_pull,
     .reducer = cpu_reducer,
-    .plan_text = cpu_plan_text,
-    .use_plan = cpu_use_plan,
 };

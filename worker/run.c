@@ -217,13 +217,12 @@ static int prepare_training(struct run *run, struct ddp_err *err)
     int mine[2], all[2];
     const struct engine_type *type = run->engine_type;
     sampler_shares(&run->sampler, mine, all);
-    if (type->device)
-        type->device(run->engine, &run->device);
-    if (!type->prepare || run->state.epoch > run->c->epochs)
-        return 0;
-    return type->prepare(run->engine, mine[0], all[0], err) < 0
-               ? -1
-               : type->prepare(run->engine, mine[1], all[1], err);
+    bool trains = type->prepare && run->state.epoch <= run->c->epochs;
+    for (int i = 0; i < 2 && trains; i++)
+        if (type->prepare(run->engine, mine[i], all[i], err) < 0)
+            return -1;
+    run->info = type->info(run->engine);
+    return 0;
 }
 
 int run_open(struct run *run, struct ddp_err *err)

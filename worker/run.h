@@ -41,9 +41,9 @@ struct run {
     struct optim optim;
     struct replica replica; /* of these two, once the engine is open */
     const struct engine_type *engine_type;
-    struct engine *engine; /* owned; NULL until it is open */
-    char engine_why[200];  /* why it was chosen */
-    struct engine_device device;
+    struct engine *engine;   /* owned; NULL until it is open */
+    char engine_why[200];    /* why it was chosen */
+    struct engine_info info; /* of `engine`, ready for the first step */
     struct sampler sampler;
     uint32_t *in_order; /* owned: 0, 1, 2, ... for walking the test set */
 

@@ -12,6 +12,11 @@
 
 enum { MARK_MS = 1000 }; /* between two lines for the launcher */
 
+static struct reducer *reducer_of(const struct run *run)
+{
+    return run->engine_type->reducer ? run->engine_type->reducer(run->engine) : NULL;
+}
+
 /* ---- loading ---- */
 
 static int load_disk(struct run *run, struct ddp_err *err)
@@ -42,11 +47,10 @@ static int load_peers(struct run *run, struct ddp_err *err)
     if (!run->c->peer_steps)
         return 0;
     run->culprit = 0;
-    if (!run->engine_type->reducer)
+    if (!reducer_of(run))
         return err_set(err, "the engine '%s' has no --peer-checkpoint",
                        run->engine_type->name);
-    run->peers = peers_create(run->group, run->engine_type->reducer(run->engine),
-                              &run->culprit, err);
+    run->peers = peers_create(run->group, reducer_of(run), &run->culprit, err);
     if (!run->peers || peers_load(run->peers, &run->replica, &run->state, &loaded,
                                   &run->culprit, err) < 0)
         return -1;
@@ -77,15 +81,12 @@ static int share(struct run *run, struct ddp_err *err)
 /* Gives the engine the choices of the earlier run. */
 static int push(struct run *run, struct ddp_err *err)
 {
-    const struct engine_type *type = run->engine_type;
     const struct train_state *s = &run->state;
-    if (type->push(run->engine, err) < 0)
+    bool planned = run->resumed_whole && s->ranks == run->size && *s->buckets;
+    if (run->engine_type->push(run->engine, err) < 0)
         return -1;
-    if (!run->resumed_whole)
-        return 0;
-    if (s->ranks == run->size && !config_given(run->c, "bucket-mb") && *s->buckets &&
-        type->use_plan)
-        type->use_plan(run->engine, s->buckets);
+    if (planned && !config_given(run->c, "bucket-mb") && reducer_of(run))
+        reducer_use_plan(reducer_of(run), s->buckets); /* of another model: ignored */
     return 0;
 }
 
@@ -105,12 +106,11 @@ int run_resume(struct run *run, struct ddp_err *err)
 
 static struct train_state state_of(const struct run *run)
 {
-    const struct engine_type *type = run->engine_type;
     struct train_state s = run->state;
     s.ranks = run->size;
     *s.buckets = '\0'; /* it may have been that of an engine that plans them */
-    if (type->plan_text)
-        type->plan_text(run->engine, s.buckets, sizeof s.buckets);
+    if (reducer_of(run))
+        reducer_plan_text(reducer_of(run), s.buckets, sizeof s.buckets);
     return s;
 }
 

@@ -83,7 +83,7 @@ static void tell_stop(struct run *run)
 
 double run_peak_percent(const struct run *run, double images_per_s)
 {
-    double peak = run->device.peak * run->size;
+    double peak = run->info.peak * run->size;
     return peak > 0 ? 100 * images_per_s * model_flop(run->model) / peak : (double)NAN;
 }
 
@@ -108,17 +108,16 @@ static void log_config(struct run *run)
         c->optim->name, run->kernels->name, precision_names[c->precision], c->threads,
         run->data.train.n, run->data.test.n, config_text(c, "augment"), run->state.seed,
         run->state.step, number(model_flop(run->model), flop),
-        number(run->device.peak, peak));
+        number(run->info.peak, peak));
 }
 
 /* The outcome of --tune. */
 static void tell_tuned(struct run *run)
 {
-    const struct engine_type *type = run->engine_type;
-    const char *tuned = type->tuned ? type->tuned(run->engine) : NULL;
+    const char *tuned = run->info.tuned;
     if (run->c->tune > 0 && !tuned)
         progress_say(&run->progress, "tuned       nothing: the engine '%s' has no choice",
-                     type->name);
+                     run->engine_type->name);
     else if (run->c->tune > 0)
         progress_say(&run->progress, "tuned       %s",
                      *tuned ? tuned : "nothing: no step is left to take");
@@ -129,7 +128,7 @@ void run_tell_config(struct run *run)
     const struct train_config *c = run->c;
     struct progress *p = &run->progress;
     char *params = grouped(model_param_count(run->model));
-    size_t buckets = run->engine_type->buckets(run->engine);
+    size_t buckets = run->info.buckets;
     progress_say(p, "model       %s, %s parameters", c->model->name, params);
     tell_data(run);
     if (run->size > 1 && buckets == 0)
@@ -148,8 +147,8 @@ void run_tell_config(struct run *run)
                      c->batch_size * run->size);
     progress_say(p, "optimizer   %s, learning rate %g, %s, seed %" PRIu64, c->optim->name,
                  c->lr, config_text(c, "schedule"), run->state.seed);
-    progress_say(p, "engine      %s: %s (%s)", run->engine_type->name,
-                 run->engine_type->describe(run->engine), run->engine_why);
+    progress_say(p, "engine      %s: %s (%s)", run->engine_type->name, run->info.text,
+                 run->engine_why);
     tell_tuned(run);
     if (c->precision != PRECISION_FP32 && run->engine_type == &engine_cpu)
         progress_say(p, "precision   %s (%s); weights, sums and optimizer in fp32",
@@ -216,7 +215,7 @@ static void log_result(struct run *run)
                  why(run), run->state.step, run->images, (double)run->train_ns / 1e9,
                  (double)(now_ns() - run->began_ns) / 1e9,
                  number(run_peak_percent(run, images_per_s(run)), peak),
-                 number((double)run->device.bytes, bytes));
+                 number((double)run->info.bytes, bytes));
 }
 
 /* Peak memory of this rank, and the memory shared by the host's ranks. */
@@ -224,9 +223,9 @@ static void tell_memory(struct run *run)
 {
     struct rusage usage;
     char on_device[48] = "";
-    if (run->device.bytes > 0)
+    if (run->info.bytes > 0)
         snprintf(on_device, sizeof on_device, ", %.1f MiB of its GPU's",
-                 (double)run->device.bytes / (1 << 20));
+                 (double)run->info.bytes / (1 << 20));
     getrusage(RUSAGE_SELF, &usage);
     progress_say(
         &run->progress,
@@ -243,8 +242,8 @@ static void tell_share(struct run *run)
         progress_say(&run->progress,
                      "arithmetic  %.3g TFLOP/s, %.1f %% of the %.3g that the GPU%s could",
                      images_per_s(run) * model_flop(run->model) / 1e12, percent,
-                     run->device.peak * run->size / 1e12, run->size > 1 ? "s" : "");
-    else if (run->device.bytes > 0)
+                     run->info.peak * run->size / 1e12, run->size > 1 ? "s" : "");
+    else if (run->info.bytes > 0)
         progress_say(
             &run->progress, "arithmetic  %.3g TFLOP/s; what the GPU%s could is unknown",
             images_per_s(run) * model_flop(run->model) / 1e12, run->size > 1 ? "s" : "");

@@ -23,16 +23,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *cuda_describe(const struct engine *e)
-{
-    return e->text;
-}
-
-static size_t cuda_buckets(const struct engine *e)
-{
-    return e->nbuckets;
-}
-
 /* ---- a step ---- */
 
 /* Gathers samples in the slot's pinned memory and starts the copy; `main` will wait
@@ -230,19 +220,16 @@ static int cuda_prepare(struct engine *e, int mine, int all, struct ddp_err *err
     return check_cuda(cudaStreamSynchronize(first_of(e)->main), "recording a step", err);
 }
 
-static const char *cuda_tuned(const struct engine *e)
+static struct engine_info cuda_info(const struct engine *e)
 {
-    return e->tuned;
-}
-
-static void cuda_device(const struct engine *e, struct engine_device *out)
-{
-    *out = (struct engine_device){.peak = 0};
+    struct engine_info info = {
+        .text = e->text, .buckets = e->nbuckets, .tuned = e->tuned};
     for (int i = 0; i < e->nstages; i++) {
         if (e->stages[i].lane == i)
-            out->peak += e->peak;
-        out->bytes += device_allocated(&e->memories[i], NULL);
+            info.peak += e->peak;
+        info.bytes += device_allocated(&e->memories[i], NULL);
     }
+    return info;
 }
 
 __attribute__((visibility("default"))) extern const struct engine_type ddp_engine;
@@ -251,14 +238,11 @@ const struct engine_type ddp_engine = {
     .probe = engine_probe,
     .open = engine_open,
     .close = engine_close,
-    .describe = cuda_describe,
-    .buckets = cuda_buckets,
+    .info = cuda_info,
     .step = cuda_take_step,
     .drain = cuda_drain,
     .evaluate = cuda_evaluate,
     .push = cuda_push,
     .pull = cuda_pull,
-    .tuned = cuda_tuned,
     .prepare = cuda_prepare,
-    .device = cuda_device,
 };

@@ -75,17 +75,16 @@ static int fill(struct bare *b, struct io_shape io, struct ddp_err *err)
     size_t nbuffers, n = (size_t)b->batch, image = (size_t)io.C * io.H * io.W;
     const float *buffers = model_buffer_block(b->model, &nbuffers);
     size_t bytes = model_param_count(b->model) * sizeof(float);
-    enum cuda_type type;
-    void *dy = layers_output_grad(b->net, &type);
+    const struct layers_ends ends = layers_ends(b->net);
     if (copy_in(b->weights, model_weights(b->model), bytes, err) < 0 ||
-        copy_in(layers_buffers(b->net), buffers, nbuffers * sizeof(float), err) < 0 ||
+        copy_in(ends.buffers, buffers, nbuffers * sizeof(float), err) < 0 ||
         check_cuda(cudaDeviceSynchronize(), what, err) < 0)
         return -1;
     layers_refresh(b->net);
     if (b->step) /* tokens are 0, and the products of the loss give the gradient */
         return check_launches(what, err);
-    return put_numbers(b, layers_input_at(b->net), n * image, type, err) < 0 ||
-                   put_numbers(b, dy, n * (size_t)io.outputs, type, err) < 0
+    return put_numbers(b, ends.x, n * image, ends.type, err) < 0 ||
+                   put_numbers(b, ends.dy, n * (size_t)io.outputs, ends.type, err) < 0
                ? -1
                : check_launches(what, err);
 }
@@ -280,7 +279,7 @@ static int tune(struct bare *b, double most_seconds, char *text, size_t size,
     int rc = autotune_measure(&b->tuner, b->net, b->batch, b->grads, err);
     autotune_describe(&b->tuner, text, size);
     if (rc == 0)
-        rc = layers_choose(b->net, &b->tuner.choices, b->grads, err);
+        rc = layers_choose(b->net, b->tuner.choices, b->grads, err);
     layers_bare(b->net, true);
     return rc < 0 ? -1 : layers_warm_up(b->net, b->plan, b->grads, err);
 }

@@ -2,10 +2,12 @@
 #include "worker/cuda/autotune.h"
 
 #include "common/duration.h"
+#include "common/mem.h"
 #include "worker/cuda/layers_impl.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 /* A graph runs the product this many times; the fastest of this many rounds counts. */
 enum { PLAYS = 4, ROUNDS = 4, MOST_PLACES = 24 };
@@ -117,7 +119,7 @@ static int choose(struct layers *net, const struct site *at, void *arg,
     struct tuner *t = x->t;
     int chosen = at->plan->how[at->pass].place;
     int64_t began = now_ns();
-    if (strv_env_get(&t->choices, at->key))
+    if (layers_chosen(t->choices, at->key) >= 0)
         return 0;
     if (t->left_ns > 0) {
         TRY(find_fastest(x, net, at, &chosen, err));
@@ -126,7 +128,9 @@ static int choose(struct layers *net, const struct site *at, void *arg,
     } else {
         t->late++;
     }
-    strv_pushf(&t->choices, "%s=%d", at->key, chosen);
+    char *more = xasprintf("%s%s=%d\n", t->choices ? t->choices : "", at->key, chosen);
+    free(t->choices);
+    t->choices = more;
     return 0;
 }
 

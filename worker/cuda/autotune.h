@@ -19,9 +19,9 @@
 #include <stdint.h>
 
 struct tuner {
-    /* "KEY=PLACE", as layers_choose() takes them, of this run and of earlier ones; also
-     * for products that the net does not have */
-    struct strv choices;
+    /* Owned: as layers_choose() takes them, of this run and of earlier ones; also for
+     * products that the net does not have. NULL: none. */
+    char *choices;
     int64_t left_ns; /* of the time for measuring */
     /* Numbers of products: measured; of these with a choice other than the default; not
      * measured for lack of time, which keep the default. */

@@ -12,8 +12,10 @@
 #include "worker/cuda/engine_impl.h"
 
 #include "common/err.h"
+#include "common/fnv.h"
 #include "common/mem.h"
 #include "common/text_file.h"
+#include "worker/ddp/replica.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -27,20 +29,15 @@ static const char *const what = "choosing algorithms";
 /* ---- the file, which is rank 0's ---- */
 
 /* The device and libraries that choices are for, as the end of a file's name. */
-struct device_name {
-    char text[160];
-};
-
-static int name_device(struct device_name *name, struct ddp_err *err)
+static int name_device(char *name, size_t size, struct ddp_err *err)
 {
     struct cudaDeviceProp prop;
     int device = 0;
-    *name = (struct device_name){""}; /* padding, too: names are compared as a whole */
     TRY(check_cuda(cudaGetDevice(&device), what, err));
     TRY(check_cuda(cudaGetDeviceProperties(&prop, device), what, err));
-    snprintf(name->text, sizeof name->text, "cuDNN-%zu-cuBLASLt-%zu-%.80s",
-             cudnnGetVersion(), cublasLtGetVersion(), prop.name);
-    for (char *c = name->text; *c; c++)
+    snprintf(name, size, "cuDNN-%zu-cuBLASLt-%zu-%.80s", cudnnGetVersion(),
+             cublasLtGetVersion(), prop.name);
+    for (char *c = name; *c; c++)
         if (*c == ' ' || *c == '/')
             *c = '-';
     return 0;
@@ -48,40 +45,18 @@ static int name_device(struct device_name *name, struct ddp_err *err)
 
 /* ~/.cache/ddprun/algorithms-DEVICE, the caller frees; creates its folders, whose
  * failure shows when the file is opened. */
-static char *cache_path(const struct device_name *name)
+static char *cache_path(const char *device)
 {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     char *folder =
         cache && *cache ? xstrdup(cache) : xasprintf("%s/.cache", home ? home : "");
     char *ours = xasprintf("%s/ddprun", folder);
-    char *path = xasprintf("%s/algorithms-%s", ours, name->text);
+    char *path = xasprintf("%s/algorithms-%s", ours, device);
     mkdir(folder, 0777);
     mkdir(ours, 0777);
     free(folder);
     free(ours);
     return path;
-}
-
-/* Replaces the choices by those of a text, one in each line; the first for a product
- * counts. Changes `text`. */
-static void read_choices(char *text, struct strv *choices)
-{
-    strv_finish(choices);
-    for (char *line; (line = strsep(&text, "\n"));)
-        if (strchr(line, '='))
-            strv_push(choices, line);
-}
-
-/* The choices from number `from` on; the caller frees. */
-static char *write_choices(const struct strv *choices, size_t from)
-{
-    char *text = xstrdup("");
-    for (size_t i = from; i < choices->n; i++) {
-        char *longer = xasprintf("%s%s\n", text, choices->v[i]);
-        free(text);
-        text = longer;
-    }
-    return text;
 }
 
 /* In one call, so that what runs write at the same time is not mixed. */
@@ -95,21 +70,20 @@ static int append(const char *path, const char *text, struct ddp_err *err)
     return written == (ssize_t)n ? 0 : err_set(err, "'%s': no space is left", path);
 }
 
-/* Appends the choices from number `from` on, and takes what is then in the file, as later
+/* Appends the choices from byte `from` on, and takes what is then in the file, as later
  * runs will: another run may have measured the same products at the same time. */
-static int keep(const char *path, struct strv *choices, size_t from, struct ddp_err *err)
+static int keep(const char *path, struct tuner *t, size_t from, struct ddp_err *err)
 {
-    char *more = write_choices(choices, from), *own = write_choices(choices, 0);
-    char *kept = append(path, more, err) == 0 ? text_file_read("cache", path, err) : NULL;
-    if (kept) {
-        char *all = xasprintf("%s\n%s", kept, own);
-        read_choices(all, choices);
-        free(all);
-    }
-    free(more);
-    free(own);
+    char *kept = append(path, t->choices + from, err) == 0
+                     ? text_file_read("cache", path, err)
+                     : NULL;
+    if (!kept)
+        return -1;
+    char *all = xasprintf("%s\n%s", kept, t->choices);
     free(kept);
-    return kept ? 0 : -1;
+    free(t->choices);
+    t->choices = all;
+    return 0;
 }
 
 /* ---- measuring ---- */
@@ -148,26 +122,28 @@ static int measure_all(struct engine *e, const uint8_t *sizes, struct ddp_err *e
 }
 
 /* On rank 0: makes a choice for all products of these sizes. */
-static int measure(struct engine *e, const struct device_name *name, const uint8_t *sizes,
+static int measure(struct engine *e, const char *device, const uint8_t *sizes,
                    struct ddp_err *err)
 {
     struct tuner *t = &e->tuner;
     struct ddp_err why;
-    char *path = cache_path(name), *known = text_file_read("cache", path, &why);
+    char *path = cache_path(device);
     const char *unkept = NULL;
-    if (known && t->choices.n == 0)
-        read_choices(known, &t->choices);
+    if (!t->choices) {
+        char *known = text_file_read("cache", path, &why);
+        t->choices = xasprintf("%s\n", known ? known : "");
+        free(known);
+    }
     if (!*e->tuned)
         t->left_ns = time_allowed(&e->job);
-    size_t before = t->choices.n;
+    size_t before = strlen(t->choices);
     int rc = measure_all(e, sizes, err);
-    bool more = t->choices.n > before;
-    if (rc == 0 && more && keep(path, &t->choices, before, &why) < 0)
+    bool more = strlen(t->choices) > before;
+    if (rc == 0 && more && keep(path, t, before, &why) < 0)
         unkept = why.text;
     if (more || !*e->tuned)
         report(e, path, unkept);
     free(path);
-    free(known);
     return rc;
 }
 
@@ -183,33 +159,15 @@ static int sizes_on_all_ranks(struct engine *e, int n, int batches, uint8_t *siz
                           err);
 }
 
-/* Do all ranks have the same kind of device and the same libraries? */
-static int compare_devices(struct engine *e, struct device_name *name, uint8_t *differ,
-                           struct ddp_err *err)
-{
-    struct device_name first;
-    TRY(name_device(name, err));
-    first = *name;
-    TRY(ddp_broadcast(e->job.group, &first, sizeof first, DDP_U8, 0, err));
-    *differ = memcmp(&first, name, sizeof first) != 0;
-    return ddp_all_reduce(e->job.group, differ, 1, DDP_U8, DDP_MAX, err);
-}
-
 /* Broadcasts rank 0's choices. */
 static int share(struct engine *e, struct ddp_err *err)
 {
-    struct strv *choices = &e->tuner.choices;
-    char *text = e->rank == 0 ? write_choices(choices, 0) : NULL;
-    int64_t bytes = text ? (int64_t)strlen(text) + 1 : 0;
-    int rc = ddp_broadcast(e->job.group, &bytes, 1, DDP_I64, 0, err);
-    if (rc == 0 && !text)
-        text = xcalloc((size_t)bytes, 1);
-    if (rc == 0)
-        rc = ddp_broadcast(e->job.group, text, (size_t)bytes, DDP_U8, 0, err);
-    if (rc == 0)
-        read_choices(text, choices);
-    free(text);
-    return rc;
+    char **choices = &e->tuner.choices;
+    int64_t bytes = e->rank == 0 ? (int64_t)strlen(*choices) + 1 : 0;
+    TRY(ddp_broadcast(e->job.group, &bytes, 1, DDP_I64, 0, err));
+    if (e->rank > 0)
+        *choices = xrealloc(*choices, (size_t)bytes, 1);
+    return ddp_broadcast(e->job.group, *choices, (size_t)bytes, DDP_U8, 0, err);
 }
 
 static int take(struct engine *e, struct ddp_err *err)
@@ -217,27 +175,31 @@ static int take(struct engine *e, struct ddp_err *err)
     for (int i = 0; i < e->nstages; i++) {
         struct stage *s = &e->stages[i];
         TRY(stage_enter(s, err));
-        TRY(layers_choose(s->sets[0].net, &e->tuner.choices, s->grads, err));
+        TRY(layers_choose(s->sets[0].net, e->tuner.choices, s->grads, err));
     }
     return stage_enter(first_of(e), err);
 }
 
 int autotune_on_all_ranks(struct engine *e, int n, int batches, struct ddp_err *err)
 {
-    struct device_name name;
-    uint8_t differ;
+    char device[160];
+    int other;
+    size_t i;
     if (e->job.tune <= 0)
         return 0;
-    TRY(compare_devices(e, &name, &differ, err));
-    if (differ) {
+    TRY(name_device(device, sizeof device, err));
+    const uint64_t hash = fnv1a(FNV1A, device, strlen(device));
+    TRY(replica_compare(e->job.group, &hash, 1, &other, &i, err));
+    if (other > 0) {
         snprintf(e->tuned, sizeof e->tuned,
                  "nothing: the ranks have different GPUs or libraries");
         return 0;
     }
     uint8_t *sizes = xcalloc((size_t)e->max_micro + 1, 1);
     int rc = sizes_on_all_ranks(e, n, batches, sizes, err);
-    if (rc == 0 && e->rank == 0)
-        rc = measure(e, &name, sizes, err);
+    if (rc == 0)
+        rc = replica_agree(e->job.group,
+                           e->rank == 0 ? measure(e, device, sizes, err) : 0, NULL, err);
     free(sizes);
     return rc < 0 || share(e, err) < 0 ? -1 : take(e, err);
 }

@@ -3,6 +3,7 @@
 
 #include "common/duration.h"
 #include "common/mem.h"
+#include "worker/ddp/replica.h"
 #include "worker/group/nccl_join.h"
 
 #include <stdbool.h>
@@ -75,43 +76,35 @@ static const char *both_have(const struct seat *a, const struct seat *b)
     return NULL;
 }
 
-/* Sent by each rank to all before NCCL is called. */
-struct card {
-    struct seat seat;
-    int rc;
-    char why[sizeof(struct ddp_err)];
-};
-
-static int check_cards(struct comm *c, const struct card *all, struct ddp_err *err)
+static int check_seats(const struct comm *c, const struct seat *all, struct ddp_err *err)
 {
     for (int r = 0; r < c->size; r++) {
-        if (all[r].rc < 0)
-            return err_set(err, "rank %d: %s", r, all[r].why);
-    }
-    for (int r = 0; r < c->size; r++) {
         for (int q = 0; q < r; q++) {
-            const char *bus = both_have(&all[r].seat, &all[q].seat);
+            const char *bus = both_have(&all[r], &all[q]);
             if (bus)
                 return err_set(err,
                                "ranks %d and %d are both on GPU %s of %s, and NCCL wants "
                                "one each; start fewer ranks there",
-                               q, r, bus, all[r].seat.host);
+                               q, r, bus, all[r].host);
         }
     }
     return 0;
 }
 
+/* Before NCCL is called: can all ranks call it? */
 static int meet(struct comm *c, int rc, struct ddp_err *err)
 {
-    struct card mine = {.rc = rc};
-    if (rc == 0 && (open_library(err) < 0 || take_seat(c, &mine.seat, err) < 0))
-        mine.rc = -1;
-    if (mine.rc < 0)
-        snprintf(mine.why, sizeof mine.why, "%s", err->text);
-    struct card *all = xcalloc((size_t)c->size, sizeof *all);
+    struct seat mine, *all;
+    if (rc == 0 && (open_library(err) < 0 || take_seat(c, &mine, err) < 0))
+        rc = -1;
+    if (rc < 0)
+        err_prefix(err, "rank %d", c->rank);
+    if (replica_agree(c->group, rc, NULL, err) < 0)
+        return -1;
+    all = xcalloc((size_t)c->size, sizeof *all);
     rc = ddp_all_gather(c->group, &mine, all, sizeof mine, DDP_U8, err);
     if (rc == 0)
-        rc = check_cards(c, all, err);
+        rc = check_seats(c, all, err);
     free(all);
     return rc;
 }

@@ -336,7 +336,7 @@ int sums_finish(struct stage *s, struct ddp_err *err);
  * captured: NCCL connects ranks at their first collective, which all ranks must reach
  * at the same time. */
 int sums_warm_up(struct engine *e, struct ddp_err *err);
-/* For layers_share_norms(). Uses the stream of all other reductions, so that their
+/* Sums for norms over the ranks. Uses the stream of all other reductions, so that their
  * order is the same on all ranks. */
 int sums_norm(double *v, size_t n, void *stage, struct ddp_err *err);
 /* The norm's parts of all gradients. */

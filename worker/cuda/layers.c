@@ -6,31 +6,11 @@
 #include <assert.h>
 #include <stdint.h>
 
-struct cuda_map layers_input(const struct layers *net, int n)
+struct layers_ends layers_ends(const struct layers *net)
 {
-    const struct io_shape *s = &net->settings.io;
-    return (struct cuda_map){net->type, n, s->C, s->H, s->W};
-}
-
-void *layers_input_at(const struct layers *net)
-{
-    return net->x;
-}
-
-const float *layers_output(const struct layers *net)
-{
-    return net->layers[net->nlayers - 1].y;
-}
-
-void *layers_output_grad(const struct layers *net, enum cuda_type *type)
-{
-    *type = net->type;
-    return gradient_of(net, net->nlayers - 1);
-}
-
-float *layers_buffers(const struct layers *net)
-{
-    return net->buffers;
+    int last = net->nlayers - 1;
+    return (struct layers_ends){net->type, net->x, net->layers[last].y,
+                                gradient_of(net, last), net->buffers};
 }
 
 void layers_refresh(struct layers *net)
@@ -51,26 +31,26 @@ static struct cuda_norm norm_of(const struct layers *net, const struct layer *l,
                               .running = l->running,
                               .saved = l->saved,
                               .room = net->room,
-                              .shared = net->sum ? l->shared : NULL};
+                              .shared = net->settings.sum ? l->shared : NULL};
 }
 
-void layers_share_norms(struct layers *net, layers_sum_fn sum, void *arg)
+static int sum_norm(const struct layers *net, const struct layer *l, size_t n,
+                    struct ddp_err *err)
 {
-    net->sum = sum;
-    net->sum_arg = arg;
+    return net->settings.sum(l->shared, n, net->settings.sum_arg, err);
 }
 
 int layers_warm_norms(struct layers *net, struct ddp_err *err)
 {
     int C = 0;
-    for (int i = net->from; net->sum && i < net->to; i++) {
+    for (int i = net->from; net->settings.sum && i < net->to; i++) {
         const struct layer *l = &net->layers[i];
         if (l->spec->kind != LAYER_NORM ||
             l->given.C == C) /* a sum of this size was just run */
             continue;
         C = l->given.C;
-        TRY(net->sum(l->shared, 2 * (size_t)C + 1, net->sum_arg, err));
-        TRY(net->sum(l->shared, 2 * (size_t)C, net->sum_arg, err));
+        TRY(sum_norm(net, l, 2 * (size_t)C + 1, err));
+        TRY(sum_norm(net, l, 2 * (size_t)C, err));
     }
     return 0;
 }
@@ -81,7 +61,7 @@ static int norm_forward(struct layers *net, const struct layer *l,
     struct cuda_norm norm = norm_of(net, l, p->n);
     if (net->learn && norm.shared) {
         cuda_norm_measure(&norm, input_of(net, l), net->stream);
-        TRY(net->sum(norm.shared, 2 * (size_t)l->given.C + 1, net->sum_arg, err));
+        TRY(sum_norm(net, l, 2 * (size_t)l->given.C + 1, err));
     }
     cuda_norm(&norm, input_of(net, l),
               l->shortcut < 0 ? NULL : net->layers[l->shortcut].y, net->learn, l->y,
@@ -97,7 +77,7 @@ static int norm_back(struct layers *net, const struct layer *l,
     float *dw = grads_of(net, l->weight), *dbias = grads_of(net, l->bias);
     if (norm.shared) {
         cuda_norm_back_measure(&norm, input_of(net, l), l->y, dy, dw, dbias, net->stream);
-        TRY(net->sum(norm.shared, 2 * (size_t)l->given.C, net->sum_arg, err));
+        TRY(sum_norm(net, l, 2 * (size_t)l->given.C, err));
     }
     cuda_norm_back(&norm, input_of(net, l), l->y, dy, dw, dbias, gradient_of(net, l->in),
                    gradient_of(net, l->shortcut), net->stream);
@@ -147,7 +127,7 @@ static int tell_done(const struct layers *net, const struct layer *l, char phase
 static bool takes_part(const struct layers *net, const struct layer *l, int n)
 {
     return (!net->bare || l->op->products) &&
-           (n > 0 || (l->spec->kind == LAYER_NORM && net->sum));
+           (n > 0 || (l->spec->kind == LAYER_NORM && net->settings.sum));
 }
 
 int layers_forward(struct layers *net, struct layers_plan *p, const struct cuda_step *s,
@@ -193,15 +173,15 @@ static int no_wait(size_t offset, size_t count, void *arg, struct ddp_err *err)
 int layers_warm_up(struct layers *net, struct layers_plan *p, float *grads,
                    struct ddp_err *err)
 {
-    layers_sum_fn sum = net->sum;
+    layers_sum_fn sum = net->settings.sum;
     if (p->warm || p->n == 0)
         return 0;
     TRY(layers_settle(net, p, grads, err));
-    net->sum = NULL; /* other ranks may have nothing to warm up */
+    net->settings.sum = NULL; /* other ranks may have nothing to warm up */
     int rc = layers_forward(net, p, NULL, 0, err) < 0
                  ? -1
                  : layers_backward(net, p, grads, no_wait, NULL, err);
-    net->sum = sum;
+    net->settings.sum = sum;
     p->warm = rc == 0;
     return rc;
 }

@@ -17,7 +17,6 @@
 #ifndef WORKER_CUDA_LAYERS_H
 #define WORKER_CUDA_LAYERS_H
 
-#include "common/strv.h"
 #include "worker/cuda/cuda_error.h"
 #include "worker/cuda/kernels.h"
 #include "worker/nn/model.h"
@@ -27,12 +26,18 @@
 struct layers;      /* layers, activations for up to max_batch */
 struct layers_plan; /* the layers for n samples; owned by its net */
 
+/* Sums n numbers over the ranks, on the net's stream. */
+typedef int (*layers_sum_fn)(double *v, size_t n, void *arg, struct ddp_err *err);
+
 struct layers_settings {
     struct io_shape io;
     int from, to; /* layers; to 0: to the last */
     int max_batch;
     bool dropout;
-    bool share_norms; /* normalise over the batches of all ranks */
+    /* Normalises over the batches of all ranks, which must then run their layers in the
+     * same order, with 0 samples if they have none. NULL: each rank by itself. */
+    layers_sum_fn sum;
+    void *sum_arg;
     enum precision precision;
     bool deterministic; /* only algorithms that give the same bits each time */
 };
@@ -66,30 +71,34 @@ void layers_destroy(struct layers *net);
  * during capture. 0 samples: only shared norms take part. */
 struct layers_plan *layers_plan(struct layers *net, int n, struct ddp_err *err);
 
-/* From now on plans, those that exist included, take these algorithms: a product's key
- * and a place (products.h) per entry, borrowed. Products without a place, or whose
- * algorithm cannot be taken, keep the library's default. Runs the products of plans that
- * change, as layers_warm_up() does. */
-int layers_choose(struct layers *net, const struct strv *choices, float *grads,
+/* From now on plans, those that exist included, take these algorithms: a line
+ * "KEY=PLACE" for a product (products.h), borrowed; its first line counts. Products
+ * without a place, or whose algorithm cannot be taken, keep the library's default. Runs
+ * the products of plans that change, as layers_warm_up() does. */
+int layers_choose(struct layers *net, const char *choices, float *grads,
                   struct ddp_err *err);
+/* The place in these choices (NULL: none) for a product, or -1. */
+int layers_chosen(const char *choices, const char *key);
 
 /* Call it when the weights have changed. */
 void layers_refresh(struct layers *net);
 
-/* The input's shape; tokens are [n, W + 1] of 32 bits. */
-struct cuda_map layers_input(const struct layers *net, int n);
-void *layers_input_at(const struct layers *net);      /* the caller fills it */
-const float *layers_output(const struct layers *net); /* y[max_batch, outputs] */
-/* dy of it in this type, filled by the caller */
-void *layers_output_grad(const struct layers *net, enum cuda_type *type);
+/* What the caller fills and reads. */
+struct layers_ends {
+    enum cuda_type type; /* of x and dy */
+    void *x;             /* [max_batch] of settings.io; tokens are [W + 1] of 32 bits */
+    const float *y;      /* [max_batch, outputs] */
+    void *dy;
+    /* Means and variances, as in model_buffer_block() from layers_part()'s offset on;
+     * NULL: none. */
+    float *buffers;
+};
+struct layers_ends layers_ends(const struct layers *net);
 /* For tokens, whose logits are computed in parts: the loss and, if l->s is set, the
  * gradients of the last layer's output and, as the first part of the sum in `grads`,
  * of the embedding's weight. */
 int layers_token_loss(struct layers *net, const struct layers_plan *p,
                       const struct cuda_loss *l, float *grads, struct ddp_err *err);
-/* Means and variances, as in model_buffer_block() from layers_part()'s offset on; NULL
- * if there are none. */
-float *layers_buffers(const struct layers *net);
 
 /* An activation from a layer before `cut` that layers after it use; and its gradient. */
 enum { LAYERS_BORDERS = 4 };
@@ -109,12 +118,7 @@ void layers_observe(struct layers *net,
                                 struct ddp_err *err),
                     void *arg);
 
-/* Sums n numbers over the ranks, on the stream. With `share_norms`, set before the
- * first pass. Then every rank must run its layers in the same order, with 0 samples if
- * it has none. */
-typedef int (*layers_sum_fn)(double *v, size_t n, void *arg, struct ddp_err *err);
-void layers_share_norms(struct layers *net, layers_sum_fn sum, void *arg);
-/* Runs each of these sums once, without effect. */
+/* Runs each sum of norms over the ranks once, without effect. */
 int layers_warm_norms(struct layers *net, struct ddp_err *err);
 
 /* With `bare`, from now on only the libraries' products are launched, in order, on
@@ -122,11 +126,11 @@ int layers_warm_norms(struct layers *net, struct ddp_err *err);
  * For measurements; the results are meaningless. */
 void layers_bare(struct layers *net, bool bare);
 
-/* From layers_input_at(), or the borders, to layers_output(), or the borders, as
+/* From the input, or the borders, to the output, or the borders, as
  * micro-batch `batch` of the step. `s` NULL: a test, without dropout. */
 int layers_forward(struct layers *net, struct layers_plan *p, const struct cuda_step *s,
                    int batch, struct ddp_err *err);
-/* From layers_output_grad(), or the borders, backward into `grads`, which has the
+/* From the output's gradient, or the borders, backward into `grads`, which has the
  * layout of the weights; follows layers_forward(). `ready` as model_train_step()'s,
  * with offsets in the model's block: the range is final when the stream has reached
  * this point. It returns -1 to stop. */

@@ -75,14 +75,12 @@ struct layers {
     float *losses; /* per token: the loss, and whether it was predicted correctly */
     float *room;   /* for partial sums, and the places of bad numbers */
     void *workspace;
-    size_t workspace_bytes;     /* WORKSPACE, or more if a convolution needs it */
-    struct layers_plan *plans;  /* owned, the latest first; a view uses the owner's */
-    const struct strv *choices; /* borrowed: "KEY=PLACE"; NULL: the libraries' own */
-    struct built *built;        /* owned: each convolution, of any number of samples */
+    size_t workspace_bytes;    /* WORKSPACE, or more if a convolution needs it */
+    struct layers_plan *plans; /* owned, the latest first; a view uses the owner's */
+    const char *choices;       /* borrowed: layers_choose()'s; NULL: none */
+    struct built *built;       /* owned: each convolution, of any number of samples */
     size_t nbuilt;
-    bool learn;        /* in this pass */
-    layers_sum_fn sum; /* NULL: each rank normalises by itself */
-    void *sum_arg;
+    bool learn; /* in this pass */
     int (*done)(const char *layer, char phase, void *arg, struct ddp_err *err);
     void *done_arg; /* NULL `done`: not observed */
 };

@@ -172,7 +172,7 @@ static int take_activations(struct layers *net, struct device_memory *memory,
             TRY(device_alloc(memory, what, l->outputs * batch, &l->arg, err));
         if (saved > 0)
             TRY(device_alloc(memory, what, saved, &l->saved, err));
-        if (l->spec->kind == LAYER_NORM && net->settings.share_norms)
+        if (l->spec->kind == LAYER_NORM && net->settings.sum)
             TRY(device_alloc(memory, what, (2 * (size_t)l->given.C + 1) * sizeof(double),
                              &l->shared, err));
         if (is_conv(l) && !l->spec->bare && l->before > widest)

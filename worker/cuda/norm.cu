@@ -15,19 +15,16 @@
 #include "worker/cuda/channels.h"
 #include "worker/cuda/device.h"
 
-struct norm {
+struct norm : cuda_norm {
     struct channels s;
-    bool relu;
-    float eps, momentum;
-    const float *w, *bias;
-    float *running, *saved, *room;
-    double *shared;
 };
 
-static struct norm norm_over(const struct cuda_norm *p, struct channels s)
+static struct norm norm_over(const struct cuda_norm *given, struct channels s)
 {
-    return (struct norm){s,       p->relu,    p->eps,   p->momentum, p->w,
-                         p->bias, p->running, p->saved, p->room,     p->shared};
+    struct norm p;
+    static_cast<struct cuda_norm &>(p) = *given;
+    p.s = s;
+    return p;
 }
 
 /* The launch shapes of sums and of passes over all elements. */

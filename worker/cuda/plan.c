@@ -5,7 +5,9 @@
 
 #include "common/mem.h"
 
+#include <ctype.h>
 #include <stdlib.h>
+#include <string.h>
 
 static void product_free(const struct product *p)
 {
@@ -76,18 +78,23 @@ int layers_settle(struct layers *net, struct layers_plan *p, float *grads,
     return layers_each_product(net, p, settle, NULL, err);
 }
 
-/* The place that was chosen for a product, or -1. */
-static int chosen_place(const struct layers *net, const struct site *at)
+int layers_chosen(const char *choices, const char *key)
 {
-    const char *place = net->choices ? strv_env_get(net->choices, at->key) : NULL;
-    return place && *place ? atoi(place) : -1;
+    size_t n = strlen(key);
+    for (const char *line = choices; line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (strncmp(line, key, n) == 0 && line[n] == '=' &&
+            isdigit((unsigned char)line[n + 1]))
+            return atoi(line + n + 1);
+    }
+    return -1;
 }
 
 /* True if the product's algorithm has become the one that was chosen. */
 static bool take_chosen(struct layers *net, const struct site *at)
 {
     struct algorithm *mine = &at->plan->how[at->pass];
-    struct algorithm how = {.place = chosen_place(net, at)};
+    struct algorithm how = {.place = layers_chosen(net->choices, at->key)};
     struct ddp_err ignored;
     bool taken = how.place >= 0 && how.place != mine->place &&
                  at->of->build(net, at->layer, at->plan, at->pass, &how, &ignored) > 0;
@@ -111,7 +118,7 @@ static int choose_again(struct layers *net, const struct site *at, void *arg,
     return 0;
 }
 
-int layers_choose(struct layers *net, const struct strv *choices, float *grads,
+int layers_choose(struct layers *net, const char *choices, float *grads,
                   struct ddp_err *err)
 {
     net->choices = choices;

@@ -96,7 +96,8 @@ static int make_layers(struct stage *s, struct ddp_err *err)
                                        .to = s->to,
                                        .max_batch = e->max_micro,
                                        .dropout = job->dropout,
-                                       .share_norms = engine_shares_norms(&e->job),
+                                       .sum = engine_shares_norms(job) ? sums_norm : NULL,
+                                       .sum_arg = s,
                                        .precision = job->precision,
                                        .deterministic = job->deterministic};
     for (int k = 0; k < e->nstages; k++) {
@@ -338,7 +339,7 @@ void engine_close(struct engine *e)
         if (s->done)
             cudaEventDestroy(s->done);
     }
-    strv_finish(&e->tuner.choices);
+    free(e->tuner.choices);
     cudaFreeHost(e->mail);
     if (e->copies)
         cudaStreamDestroy(e->copies);
@@ -356,11 +357,7 @@ static int join(struct engine *e, int rc, struct ddp_err *err)
     for (int i = 0; i < lanes; i++)
         devices[i] = e->stages[i].device;
     e->comm = comm_create(e->job.group, devices, lanes, rc, err);
-    if (!e->comm)
-        return -1;
-    for (int i = 0; i < e->nstages && engine_shares_norms(&e->job); i++)
-        layers_share_norms(e->stages[i].sets[0].net, sums_norm, &e->stages[i]);
-    return stage_enter(first_of(e), err);
+    return e->comm ? stage_enter(first_of(e), err) : -1;
 }
 
 struct engine *engine_open(const struct engine_job *job, struct ddp_err *err)

@@ -156,16 +156,17 @@ static void gather(struct engine *e, int k, int from, int n, bool learn)
     struct stage *s = first_of(e);
     struct set *set = &s->sets[k];
     const uint32_t *which = which_of(s->in);
-    struct cuda_map map = layers_input(set->net, n);
-    void *x = layers_input_at(set->net);
+    const struct io_shape *io = &e->job.data->shape;
+    const struct layers_ends ends = layers_ends(set->net);
+    const struct cuda_map map = {ends.type, n, io->C, io->H, io->W};
     if (has_tokens(e))
-        cuda_gather_tokens(s->in, from, n, e->job.data->shape.W, x, s->main);
+        cuda_gather_tokens(s->in, from, n, io->W, ends.x, s->main);
     else if (classifies(e))
         cuda_gather_images(s->in, which, from, map, learn ? e->job.augment : as_they_are,
-                           e->as_float, x, set->t, s->main);
+                           e->as_float, ends.x, set->t, s->main);
     else
         cuda_gather_floats(s->in, which, from, n, (int)(input_bytes(e) / sizeof(float)),
-                           e->job.data->shape.outputs, map.type, x, set->t, s->main);
+                           io->outputs, ends.type, ends.x, set->t, s->main);
 }
 
 int stages_loss(struct engine *e, int set, int n, const struct cuda_step *in, int batch,
@@ -173,24 +174,24 @@ int stages_loss(struct engine *e, int set, int n, const struct cuda_step *in, in
 {
     struct stage *s = last_of(e);
     const struct set *at = &s->sets[set];
+    const struct layers_ends ends = layers_ends(at->net);
+    void *dy = in ? ends.dy : NULL;
     struct cuda_loss l = {.s = in,
                           .batch = batch,
                           .n = n,
                           .K = e->job.data->shape.outputs,
+                          .type = ends.type,
                           .scaler = s->scaler,
                           .head = head_of(s),
                           .own = own_of(s)};
-    void *dy = layers_output_grad(at->net, &l.type);
-    if (!in)
-        dy = NULL;
     if (has_tokens(e)) {
         const struct layers_plan *plan = layers_plan(at->net, n, err);
         return plan ? layers_token_loss(at->net, plan, &l, grads, err) : -1;
     }
     if (classifies(e))
-        cuda_softmax_loss(&l, layers_output(at->net), at->t, dy, s->main);
+        cuda_softmax_loss(&l, ends.y, at->t, dy, s->main);
     else
-        cuda_mse_loss(&l, layers_output(at->net), at->t, dy, s->main);
+        cuda_mse_loss(&l, ends.y, at->t, dy, s->main);
     return 0;
 }
 

@@ -25,7 +25,7 @@ int transfer_buffers(struct engine *e, enum direction way, struct ddp_err *err)
         struct stage *s = &e->stages[i];
         size_t bytes = s->part.buffer_count * sizeof *host;
         if (bytes > 0 && (stage_enter(s, err) < 0 ||
-                          move(layers_buffers(s->sets[0].net),
+                          move(layers_ends(s->sets[0].net).buffers,
                                host + s->part.buffer_offset, bytes, way, err) < 0))
             return -1;
     }

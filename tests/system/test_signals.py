@@ -7,6 +7,7 @@ import re
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -333,6 +334,24 @@ class Launcher(LaunchTest):
         launch.wait()
         self.assert_ended(launch, 125)
         self.assertIn("is lost: nothing heard from it for 2 s (--node-timeout)", launch.err)
+
+    @unittest.skipIf(os.geteuid() != 0, "descriptors of another process; needs root")
+    def test_an_agent_that_sends_nonsense_is_lost_at_once(self):
+        """Through its own link, which on one machine is a pair of sockets."""
+        launch = self.running(STUBBORN, "--log-level", "job=debug")
+        (agent,) = self.agents()
+        process = os.pidfd_open(agent)
+        for name in os.listdir(f"/proc/{agent}/fd"):
+            if not os.readlink(f"/proc/{agent}/fd/{name}").startswith("socket:"):
+                continue
+            with socket.socket(fileno=ctypes.CDLL(None).syscall(438, process, int(name), 0)) as s:
+                if s.family == socket.AF_UNIX:  # 438: pidfd_getfd
+                    s.send(b"\xff" * 64)
+        os.close(process)
+        launch.wait()
+        self.assert_ended(launch, 125)
+        self.assertIn("is lost: a frame of unknown type 255", launch.err)
+        self.assertNotIn("time limit passed", launch.err)  # of an agent that was to leave
 
     def test_signals_that_the_parent_has_blocked(self):
         blocked = ("import os, signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, "

@@ -120,6 +120,18 @@ class SshTest(LaunchTest):
             ),
         )
 
+    def test_a_tree_of_256_hosts(self):
+        run = self.hosts(",".join(f"n{i}:1" for i in range(256)))
+        self.assert_ended(run, 0)
+        ranks = sorted(int(re.match(r"\[(\d+) ", line)[1]) for line in run.out.splitlines())
+        self.assertEqual(ranks, list(range(256)))
+        self.assertEqual(run.err, "")
+        self.assertGreater(len({by for by, _ in self.started()}), 4)
+        failed = self.hosts(",".join(f"n{i}:1" for i in range(256)),
+                            script="[ $RANK = 200 ] && exit 7; exec sleep 50")
+        self.assert_ended(failed, 7)
+        self.assertRegex(failed.err, "^ddprun: rank 200 on n200 exited with status 7")
+
     def test_tree_where_only_the_launcher_may_use_ssh(self):
         run = self.hosts("n1:1,n2:1,n3:1", "--tree-width", "1", env={"FAKE_ONEWAY": "1"})
         self.assert_ended(run, 0)

@@ -2,11 +2,13 @@
 #include "worker/group/group.h"
 
 #include "common/err.h"
+#include "common/idset.h"
 #include "common/mem.h"
 #include "worker/group/failure_watch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 const struct coll *awaited_coll(const struct ddp_group *g)
 {
@@ -42,32 +44,20 @@ static void list_some(const struct ddp_group *g, int *ranks, int n, char *text,
         snprintf(text + at, size - at, " and %d more", n - NAMED);
 }
 
-static int by_number(const void *a, const void *b)
-{
-    return *(const int *)a - *(const int *)b;
-}
-
-/* All of them, in ranges: "ranks 1, 4-7 and 9". Those that do not fit are counted. */
+/* All of them, in ranges: "ranks 1,4-7,9". */
 static void list_all(const struct ddp_group *g, int *ranks, int n, char *text,
                      size_t size)
 {
-    enum { TAIL = 32 };
-    if (n <= NAMED) {
+    struct idset set = {0};
+    for (int i = 0; i < n; i++)
+        idset_add(&set, ranks[i], ranks[i]);
+    char *all = idset_text(&set);
+    if (n <= NAMED)
         list_some(g, ranks, n, text, size);
-        return;
-    }
-    qsort(ranks, (size_t)n, sizeof *ranks, by_number);
-    size_t at = (size_t)snprintf(text, size, "ranks ");
-    int i = 0;
-    for (int end = 0; i < n && at + TAIL < size; i = end) {
-        for (end = i + 1; end < n && ranks[end] == ranks[end - 1] + 1;)
-            end++;
-        at += (size_t)snprintf(text + at, size - at, "%s%d", i > 0 ? ", " : "", ranks[i]);
-        if (end > i + 1)
-            at += (size_t)snprintf(text + at, size - at, "-%d", ranks[end - 1]);
-    }
-    if (i < n)
-        snprintf(text + at, size - at, " and %d more", n - i);
+    else
+        snprintf(text, size, "ranks %.400s%s", all, strlen(all) > 400 ? "..." : "");
+    free(all);
+    idset_finish(&set);
 }
 
 /* Ranks that have not entered the current collective: on this host, then elsewhere. */

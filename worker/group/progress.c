@@ -81,11 +81,8 @@ int group_progress(struct ddp_group *g, struct ddp_err *err)
         *err = g->why;
         return -1;
     }
-    if (g->tcp) {
-        if (tcp_expects(g->tcp) && tcp_failure_told(g->tcp, &culprit, err))
-            return group_forward_failure(g, culprit, err);
-        tcp_begin(g->tcp);
-    }
+    if (g->tcp && tcp_begin(g->tcp, &culprit, err))
+        return group_forward_failure(g, culprit, err);
     while (g->colls.first) {
         int rc = advance(g, &g->colls.first->coll, &culprit, err);
         if (rc == ADVANCE_ERROR)

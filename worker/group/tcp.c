@@ -117,15 +117,12 @@ char *tcp_scratch(struct tcp *n)
 
 /* ---- sleeping and looking ---- */
 
-void tcp_begin(struct tcp *n)
+bool tcp_begin(struct tcp *n, int *culprit, struct ddp_err *err)
 {
+    bool expects = n->expects;
     n->ninterests = 0;
     n->expects = false;
-}
-
-bool tcp_expects(const struct tcp *n)
-{
-    return n->expects;
+    return expects && tcp_failure_told(n, culprit, err);
 }
 
 bool tcp_has_stream(const struct tcp *n, int rank)
@@ -211,7 +208,8 @@ void tcp_close_streams(struct tcp *n)
         n->streams[r] = (struct streams){{-1, -1}, {-1, -1}};
     }
     tcp_forget_all_connecting(n);
-    tcp_begin(n);
+    n->ninterests = 0;
+    n->expects = false;
 }
 
 void tcp_destroy(struct tcp *n)

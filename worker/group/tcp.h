@@ -46,8 +46,9 @@ struct tcp *tcp_create(const struct layout *layout, struct listeners *listeners,
                        const uint64_t *entered);
 void tcp_destroy(struct tcp *n); /* NULL is fine */
 
-/* Clear the interests; called at the start of each progress round. */
-void tcp_begin(struct tcp *n);
+/* Called at the start of each progress round: clears the interests. If data are expected
+ * on a stream that is not open, connections are accepted; true as tcp_failure_told(). */
+bool tcp_begin(struct tcp *n, int *culprit, struct ddp_err *err);
 
 /* Returns the bytes sent, 0 when it would block, -1 when the rank cannot be reached. */
 ssize_t tcp_send(struct tcp *n, int rank, enum tcp_channel ch, const struct iovec *io,
@@ -65,9 +66,6 @@ char *tcp_scratch(struct tcp *n);
 bool tcp_has_stream(const struct tcp *n, int rank);
 
 bool tcp_interested(const struct tcp *n);
-/* Is data expected on a stream that is not open yet? Then tcp_failure_told() must run,
- * which accepts connections. */
-bool tcp_expects(const struct tcp *n);
 /* Sleep until an interest is ready, a connection arrives, or `ms` have passed. */
 void tcp_sleep(struct tcp *n, int ms);
 

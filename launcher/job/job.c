@@ -256,9 +256,9 @@ int job_run(struct job *j, const struct local_agent *local)
     }
     int code = loop_run(j->loop);
     JOB_HOOKS(j, end, code);
+    job_pass_error_on(j);
     if (j->output) /* the loop may have stopped before the last lines were written */
         output_flush(j->output, now_ms() + LAST_MS);
-    job_pass_error_on(j);
     kill_tree_reap(ORPHANS_MS); /* our children, if an agent was killed */
     return code;
 }

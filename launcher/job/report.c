@@ -10,6 +10,7 @@
 #include "common/hostlist.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/offload.h"
 #include "common/signame.h"
 #include "launcher/job/events.h"
 #include "launcher/job/hooks.h"
@@ -22,6 +23,8 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <time.h>
+
+enum { ERROR_FILE_MS = 5000 }; /* to write $TORCHELASTIC_ERROR_FILE */
 
 const char *job_host_of(int rank, void *arg)
 {
@@ -215,6 +218,19 @@ static void report_exception(struct job *j)
     job_say(j, "ddprun: rank %d raised %s", j->cause.rank, error);
 }
 
+/* Its file may be on a file system that does not answer. */
+struct error_file {
+    const char *path;
+    json_t *root;
+    int rc;
+};
+
+static void write_error_file(void *arg)
+{
+    struct error_file *e = arg;
+    e->rc = json_dump_file(e->root, e->path, 0);
+}
+
 void job_pass_error_on(const struct job *j)
 {
     const char *path = getenv("TORCHELASTIC_ERROR_FILE");
@@ -223,12 +239,19 @@ void job_pass_error_on(const struct job *j)
     if (!path || !error)
         return;
     char *now = xasprintf("%lld", (long long)time(NULL));
-    json_t *root = json_pack("{s:{s:s, s:i, s:{s:s, s:i}}}", "message", "message", error,
-                             "errorCode", j->cause.code, "extraInfo", "timestamp", now,
-                             "rank", j->cause.rank);
-    if (!root || json_dump_file(root, path, 0) < 0)
+    struct error_file e = {.path = path};
+    e.root = json_pack("{s:{s:s, s:i, s:{s:s, s:i}}}", "message", "message", error,
+                       "errorCode", j->cause.code, "extraInfo", "timestamp", now, "rank",
+                       j->cause.rank);
+    struct offload *a = offload_begin(write_error_file, &e, sizeof e, NULL);
+    if (!a)
+        write_error_file(&e);
+    const struct error_file *done = a ? offload_wait(a, ERROR_FILE_MS) : &e;
+    if (!done || done->rc < 0)
         log_warn("cannot write TORCHELASTIC_ERROR_FILE, '%s'", path);
-    json_decref(root);
+    if (done) /* else it is still being written */
+        json_decref(e.root);
+    offload_end(a);
     free(now);
 }
 

@@ -81,6 +81,14 @@ class Exit(LaunchTest):
         self.assertEqual((message["message"], message["errorCode"]), ('ValueError: boom "x"', 5))
         self.assertGreater(int(message["extraInfo"]["timestamp"]), 1.6e9)  # as torchrun reads it
 
+    def test_an_agent_above_whose_file_cannot_be_opened(self):
+        """As on a dead file server: open() does not return."""
+        os.mkfifo(self.path("outer.json"))
+        launch = self.sh(2, """echo '{"message": "x"}' > "$TORCHELASTIC_ERROR_FILE"; exit 5""",
+                         env={"TORCHELASTIC_ERROR_FILE": self.path("outer.json")})
+        self.assert_ended(launch, 5)
+        self.assertIn("cannot write TORCHELASTIC_ERROR_FILE", launch.err)
+
     def test_an_exception_that_did_not_end_the_rank_is_not_shown(self):
         launch = self.sh(2, """echo '{"message": "x"}' > "$TORCHELASTIC_ERROR_FILE" """)
         self.assert_ended(launch, 0)

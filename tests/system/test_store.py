@@ -87,6 +87,14 @@ class Store(LaunchTest):
         self.assertTrue(launch.out.endswith("sum 1\n"), launch.out)
         self.assertRegex(launch.err, "refused a connection from .* to the store: no process of")
 
+    def test_what_rank_0s_host_does_not_have(self):
+        for option, value, line in (
+                ("--master-addr", "198.51.100.7", "--master-addr is no address of rank 0's host: cannot"),
+                ("--interface", "none0", "rank 0's host: network interface 'none0' is not there")):
+            launch = self.run_to_end("-np", 2, option, value, "true")
+            self.assert_ended(launch, 125)
+            self.assertIn(line, launch.err)
+
     def as_rank(self, *prefix, **how):
         """A rank that `prefix` starts connects."""
         launch = self.run_to_end(

@@ -25,6 +25,7 @@
 #include "rendezvous/server/server.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -228,7 +229,7 @@ static int choose_addr(struct store_host *h, const struct msg_store *want,
         return 0;
     }
     if (sock_interface_addr(want->interface, text, sizeof text, err) < 0)
-        return -1;
+        return err_prefix(err, "rank 0's host");
     set_addr(h, text, text);
     return 0;
 }
@@ -247,6 +248,8 @@ static int listen_as(struct store_host *h, const struct msg_store *want,
         .notice_arg = h,
     };
     h->server = server_create(h->agent->loop, &options, err);
+    if (!h->server && errno == EADDRNOTAVAIL)
+        return err_prefix(err, "--master-addr is no address of rank 0's host");
     if (!h->server && want->port)
         return err_prefix(err, "the store cannot use this port (without --store-port and "
                                "--master-port it takes a free one)");

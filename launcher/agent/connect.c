@@ -44,7 +44,7 @@ struct calls {
     struct pollfd *fds, *in;
     int64_t left_ms;    /* of CONNECT_MS */
     int64_t stopped_ms; /* left of DETACHED_MS; without a limit, if there is a lifeline */
-    int64_t stdio_ms;   /* the same, where only stdin and stdout are there */
+    int64_t stdio_ms;   /* likewise: of one that only stdin and stdout reach */
     bool silent;        /* one was, in this round, and may answer later */
     bool ended;         /* linked, or the starter has closed stdin */
 };

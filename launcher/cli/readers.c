@@ -295,24 +295,24 @@ int read_include(const struct option *o, const char *name, const char *text,
     char *copy = xstrdup(text), *list = NULL, *rest;
     for (char *h = strtok_r(copy, "@", &rest); h; h = strtok_r(NULL, "@", &rest))
         xappendf(&list, "%s%s%s", list ? "," : "", exclude ? "^" : "", h);
-    const char *gpus = strchr(text, ':');
+    const char *gpus = strchr(text, ':'),
+               *which = gpus && !exclude && !strchr(text, '@') ? gpus + 1 : "0,...";
     free(copy);
-    if (!list || gpus || opts->hosts) {
-        free(list);
-        return gpus          ? err_set(err,
-                                       "%s '%.80s' names GPUs: name hosts only, put "
-                                                "CUDA_VISIBLE_DEVICES=%.40s before "
-                                                "'ddprun', and add --nproc-per-node",
-                                       name, text,
-                              exclude || strchr(text, '@') ? "0,..." : gpus + 1)
-               : opts->hosts ? err_set(err, "%s and %s choose the same; use -H", name,
-                                       opts_hosts_by(opts))
-                             : err_set(err, "%s takes hosts, as in h1@h2", name);
+    if (list && !gpus && !opts->hosts) {
+        strv_push_nodup(&opts->texts, list);
+        opts->hosts = list;
+        opts->hosts_by = exclude ? "--exclude" : "--include";
+        return 0;
     }
-    strv_push_nodup(&opts->texts, list);
-    opts->hosts = list;
-    opts->hosts_by = exclude ? "--exclude" : "--include";
-    return 0;
+    free(list);
+    if (gpus)
+        return err_set(err,
+                       "%s '%.80s' names GPUs: name hosts only, and add -x "
+                       "CUDA_VISIBLE_DEVICES=%.40s and --nproc-per-node",
+                       name, text, which);
+    return opts->hosts ? err_set(err, "%s and %s choose the same; use -H", name,
+                                 opts_hosts_by(opts))
+                       : err_set(err, "%s takes hosts, as in h1@h2", name);
 }
 
 /* cli.c takes it where it is the first word. */

@@ -425,11 +425,11 @@ static const struct {
      "unknown here: '--config_file': give its values as options; '--gpu_ids': set "
      "CUDA_VISIBLE_DEVICES before 'ddprun' (try ddprun --help)"},
     {"deepspeed --include localhost:0,1 train.py",
-     "--include 'localhost:0,1' names GPUs: name hosts only, put CUDA_VISIBLE_DEVICES=0,1 "
-     "before 'ddprun', and add --nproc-per-node (try ddprun --help)"},
+     "--include 'localhost:0,1' names GPUs: name hosts only, and add -x "
+     "CUDA_VISIBLE_DEVICES=0,1 and --nproc-per-node (try ddprun --help)"},
     {"deepspeed --include n1:0,1@n2:2,3 train.py",
-     "--include 'n1:0,1@n2:2,3' names GPUs: name hosts only, put CUDA_VISIBLE_DEVICES=0,... "
-     "before 'ddprun', and add --nproc-per-node (try ddprun --help)"},
+     "--include 'n1:0,1@n2:2,3' names GPUs: name hosts only, and add -x "
+     "CUDA_VISIBLE_DEVICES=0,... and --nproc-per-node (try ddprun --help)"},
     {"torchrun --numa-binding x prog",
      "unknown here: '--numa-binding': 'x' has nothing like it here, see --help bind-to "
      "(try ddprun --help)"},

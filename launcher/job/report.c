@@ -274,6 +274,27 @@ static void report_last_lines(struct job *j)
     free(tail);
 }
 
+/* A Python without the program's packages is often not the one that the user meant. */
+static void report_missing_module(struct job *j)
+{
+    static const char head[] = "ModuleNotFoundError: No module named '",
+                      names[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_."
+                                "0123456789";
+    if (j->cause.kind != CAUSE_EXIT)
+        return;
+    char *tail = output_tail(j->output, j->cause.rank);
+    const char *name = strstr(tail, head), *python = j->opts->interpreter;
+    size_t n = name ? strspn(name += strlen(head), names) : 0;
+    if (n > 0 && strcspn(name + n, "\r\n") == 1) /* its quote ends the line */
+        job_say(
+            j,
+            "ddprun: note: the Python of rank %d on %s%s%s%s has no module '%.*s': "
+            "activate the environment that has it, or give the path of its python",
+            j->cause.rank, j->plan->nodes[j->plan->ranks[j->cause.rank].node].host->name,
+            python ? " (" : "", python ? python : "", python ? ")" : "", (int)n, name);
+    free(tail);
+}
+
 /* "the name cannot be resolved" of "node03: the name cannot be resolved". */
 static const char *reason_of(const struct job *j, size_t node)
 {
@@ -385,6 +406,7 @@ void job_report_failure(struct job *j)
     job_say(j, "ddprun: %s%s", what, rest);
     report_exception(j);
     report_last_lines(j);
+    report_missing_module(j);
     report_other_hosts(j);
     report_loss_hint(j);
     free(rest);

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 
 from launch import DDPRUN, LaunchTest, main, marked, parent_of, wait_until
@@ -68,6 +69,17 @@ class Exit(LaunchTest):
         write = f"""printf '%s' '{said}' > "$TORCHELASTIC_ERROR_FILE"; exit 5"""
         launch = self.first_failure(write, 5)
         self.assertEqual(launch.err.splitlines()[1], "ddprun: rank 1 raised ValueError: boom")
+
+    def test_a_python_without_a_module_is_the_wrong_one(self):
+        script = self.write("train.py", "import no_such_package\n")
+        for program, which in ((["python3", script], ""), ([script], " (python3, from PATH)")):
+            launch = self.run_to_end("-np", 2, *program)
+            self.assert_ended(launch, 1)
+            self.assertRegex(launch.err.splitlines()[-1],
+                             rf"note: the Python of rank \d on .*{re.escape(which)} has no module "
+                             "'no_such_package': activate the environment")
+        launch = self.run_to_end("-np", 2, "python3", "-c", "import os.none")
+        self.assertNotIn("has no module", launch.err)
 
     def test_the_exception_is_passed_on_to_an_agent_above(self):
         said = r'{"message": {"message": "ValueError: boom \"x\"\n", "extraInfo": {}}}'

@@ -3,6 +3,10 @@
  * libevent 2.1 has no hook between two polls, so there are two queues, arrays processed
  * by one event, which the first post of an iteration activates. Functions posted while it
  * runs are run in the same pass.
+ *
+ * Events that posted functions give up are freed when the queues are empty: no callback
+ * runs meanwhile, and what these functions send need not wait until the kernel has
+ * forgotten hundreds of descriptors.
  */
 #include "common/loop.h"
 
@@ -33,9 +37,12 @@ struct loop {
     struct event_base *base; /* owned */
     struct event *deferred;  /* owned: runs the queues */
     struct queue first, last;
+    bool running;              /* the queues */
     struct event *close_timer; /* owned */
     int *closing;              /* owned: for loop_close_fd_later() */
     size_t nclosing, room_closing;
+    struct event **given_up; /* owned, the events too: while the queues run */
+    size_t ngiven_up, room_given_up;
     bool stopped;
     int code;
 };
@@ -54,17 +61,27 @@ static bool run_one(struct queue *q)
 static void run_queues(evutil_socket_t fd, short what, void *arg)
 {
     struct loop *l = arg;
+    l->running = true;
     while (run_one(&l->first) || run_one(&l->last))
         ;
     l->first.n = l->first.done = l->last.n = l->last.done = 0;
+    l->running = false;
+    while (l->ngiven_up > 0)
+        loop_free(l->given_up[--l->ngiven_up]);
+}
+
+/* `list` of `n` elements with room for one more. */
+static void *grown(void *list, size_t n, size_t *room, size_t size)
+{
+    if (n < *room)
+        return list;
+    *room = *room ? *room * 2 : 16;
+    return xrealloc(list, *room, size);
 }
 
 static void post(struct loop *l, struct queue *q, void (*fn)(void *arg), void *arg)
 {
-    if (q->n == q->room) {
-        q->room = q->room ? q->room * 2 : 16;
-        q->list = xrealloc(q->list, q->room, sizeof *q->list);
-    }
+    q->list = grown(q->list, q->n, &q->room, sizeof *q->list);
     if (l->first.n + l->last.n == 0)
         event_active(l->deferred, 0, 0);
     q->list[q->n++] = (struct posted){fn, arg};
@@ -130,7 +147,13 @@ static void on_close_timer(evutil_socket_t fd, short what, void *arg)
 
 void loop_close_fd_later(struct loop *l, struct event **e, int *fd)
 {
-    loop_free(*e);
+    if (*e && l->running) {
+        l->given_up =
+            grown(l->given_up, l->ngiven_up, &l->room_given_up, sizeof(struct event *));
+        l->given_up[l->ngiven_up++] = *e;
+    } else {
+        loop_free(*e);
+    }
     *e = NULL;
     loop_close_later(l, fd);
 }
@@ -139,10 +162,7 @@ void loop_close_later(struct loop *l, int *fd)
 {
     if (*fd < 0)
         return;
-    if (l->nclosing == l->room_closing) {
-        l->room_closing = l->room_closing ? l->room_closing * 2 : 64;
-        l->closing = xrealloc(l->closing, l->room_closing, sizeof *l->closing);
-    }
+    l->closing = grown(l->closing, l->nclosing, &l->room_closing, sizeof *l->closing);
     if (l->nclosing == 0)
         loop_arm(l->close_timer, CLOSE_MS);
     l->closing[l->nclosing++] = *fd;
@@ -185,6 +205,7 @@ void loop_destroy(struct loop *l)
         return;
     close_all(l);
     free(l->closing);
+    free(l->given_up);
     loop_free(l->close_timer);
     loop_free(l->deferred);
     if (l->base)

@@ -102,6 +102,8 @@ static void agent_drain(struct agent *a)
     grace_done(a->grace);
     agent_move(a, AGENT_DRAINING);
     arm_drain(a);
+    if (a->ranks) /* the loop would find most ends one by one */
+        ranks_cut(a->ranks, CUT_ENDED);
     agent_drained(a);
 }
 
@@ -111,7 +113,7 @@ static void on_drain_timer(evutil_socket_t fd, short what, void *arg)
     bool all =
         a->drain_ms > 0 || !a->up; /* without a launcher the output has no reader */
     if (a->ranks && a->state == AGENT_DRAINING)
-        ranks_cut(a->ranks, !all);
+        ranks_cut(a->ranks, all ? CUT_ALL : CUT_IDLE);
     if (a->relay && !a->up)
         relay_stop(a->relay, true);
     agent_drained(a);

@@ -6,6 +6,7 @@
 #define LAUNCHER_AGENT_RANKS_H
 
 #include "launcher/agent/rank_start.h"
+#include "launcher/agent/worker_proc.h"
 #include "launcher/link/message.h"
 #include "launcher/transport/program.h"
 #include "launcher/transport/reap.h"
@@ -73,8 +74,8 @@ bool ranks_starting(const struct ranks *r);               /* the thread has some
 bool ranks_has_group(const struct ranks *r, pid_t group); /* a running rank's group */
 /* 0: the rank does not run. `r` NULL: there are none yet. */
 pid_t ranks_pid(const struct ranks *r, uint32_t local);
-bool ranks_drained(const struct ranks *r);       /* all streams have ended */
-void ranks_cut(struct ranks *r, bool idle_only); /* as worker_cut() */
+bool ranks_drained(const struct ranks *r); /* all streams have ended */
+void ranks_cut(struct ranks *r, enum worker_cut which);
 
 void ranks_credit(struct ranks *r, uint32_t n); /* allow n more bytes of output */
 void ranks_input(struct ranks *r, const void *data, size_t n);

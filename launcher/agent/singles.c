@@ -87,12 +87,12 @@ bool ranks_drained(const struct ranks *r)
     return true;
 }
 
-void ranks_cut(struct ranks *r, bool idle_only)
+void ranks_cut(struct ranks *r, enum worker_cut which)
 {
     for (uint32_t i = 0; i < r->share->nlocal; i++) {
         if (r->workers[i])
-            worker_cut(r->workers[i], idle_only);
+            worker_cut(r->workers[i], which);
     }
     for (size_t i = 0; i < r->nformer; i++)
-        worker_cut(r->former[i], idle_only);
+        worker_cut(r->former[i], which);
 }

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <event2/buffer.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
@@ -94,17 +95,24 @@ void worker_resume(struct worker_proc *w)
     }
 }
 
+static bool stream_ended(const struct stream *s)
+{
+    struct pollfd p = {.fd = s->fd, .events = POLLIN};
+    return poll(&p, 1, 0) > 0 && p.revents == POLLHUP;
+}
+
 static bool stream_idle(const struct stream *s)
 {
     int waiting = 0;
     return !s->paused && (ioctl(s->fd, FIONREAD, &waiting) < 0 || waiting == 0);
 }
 
-void worker_cut(struct worker_proc *w, bool idle_only)
+void worker_cut(struct worker_proc *w, enum worker_cut which)
 {
     for (int i = 0; i < 2; i++) {
-        if (!idle_only || stream_idle(&w->out[i]))
-            stream_end(&w->out[i]);
+        struct stream *s = &w->out[i];
+        if (which == CUT_ALL || (which == CUT_IDLE ? stream_idle(s) : stream_ended(s)))
+            stream_end(s);
     }
 }
 

@@ -52,9 +52,11 @@ bool worker_drained(const struct worker_proc *w); /* both streams have ended */
 void worker_signal(struct worker_proc *w, int sig); /* to its process group */
 void worker_resume(struct worker_proc *w);          /* credit is available again */
 
-/* Close its streams although another process still holds the other end. With `idle_only`,
- * streams that hold undelivered bytes or wait for credit stay open. */
-void worker_cut(struct worker_proc *w, bool idle_only);
+/* Close its streams: those that are empty and that no process can write to any more; or
+ * also those that another process holds, if they are empty and do not wait for credit; or
+ * all. */
+enum worker_cut { CUT_ENDED, CUT_IDLE, CUT_ALL };
+void worker_cut(struct worker_proc *w, enum worker_cut which);
 
 /* Of its pseudo-terminal, if it has one. */
 void worker_resize(struct worker_proc *w, const struct pty_size *size);

@@ -122,6 +122,33 @@ TEST(the_end_of_the_loop_closes_descriptors)
     close(ends[0]);
 }
 
+static void on_later(evutil_socket_t fd, short what, void *arg)
+{
+    loop_stop(l, 7);
+}
+
+static struct event *given_up;
+
+static void give_up(void *arg)
+{
+    loop_close_fd_later(l, &given_up, arg);
+    ck_assert_ptr_null(given_up);
+}
+
+/* Although its descriptor is open for some ms, and at the end of its file. */
+TEST(an_event_that_a_posted_call_gives_up_has_no_more_calls)
+{
+    int ends[2];
+    ck_assert_int_eq(pipe(ends), 0);
+    close(ends[1]);
+    given_up = loop_watch(l, ends[0], EV_READ | EV_PERSIST, on_end, NULL);
+    struct event *stop_later = loop_timer(l, on_later, NULL);
+    loop_arm(stop_later, 2);
+    loop_post(l, give_up, &ends[0]);
+    ck_assert_int_eq(loop_run(l), 7);
+    loop_free(stop_later);
+}
+
 static struct event *timer, *watched;
 static int ends[2];
 static bool readable;
@@ -132,11 +159,6 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
     ck_assert_int_eq(write(ends[1], "x", 1), 1);
     if (++ran < 3)
         loop_arm(timer, 0);
-}
-
-static void on_later(evutil_socket_t fd, short what, void *arg)
-{
-    loop_stop(l, 7);
 }
 
 static void on_readable(evutil_socket_t fd, short what, void *arg)

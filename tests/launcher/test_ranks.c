@@ -1,5 +1,5 @@
 /* The thread of a node's ranks, and children that nobody watches: with a plug-in of the
- * test's own, which holds the thread. */
+ * test's own, which holds the thread. The ends of a rank's streams. */
 #include "tests/support/suite.h"
 
 #include "common/err.h"
@@ -102,4 +102,46 @@ TEST(ranks_whose_thread_is_held_leave_no_hold)
     ranks_destroy(r);
     assert_unwatched_child_is_reaped();
     sem_post(&may_return);
+}
+
+static int ends[2]; /* of file, as reported */
+
+static size_t grant(size_t n, void *arg)
+{
+    return n;
+}
+
+static void on_out(struct worker_proc *w, unsigned stream, const void *data, size_t n,
+                   void *arg)
+{
+    ends[stream] += n == 0;
+}
+
+static const struct worker_events worker_events = {grant, on_out, NULL, NULL};
+
+TEST(a_stream_ends_when_it_is_empty_and_nobody_can_write)
+{
+    int theirs[3];
+    setup();
+    struct worker_proc *w =
+        worker_create(agent.loop, agent.reap, 0, &worker_events, NULL);
+    ck_assert_int_eq(worker_open(w, false, NULL, theirs), 0);
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(0);
+    worker_adopt(w, pid, -1);
+    waitpid(pid, NULL, 0);
+
+    ck_assert_int_eq(write(theirs[1], "x", 1), 1);
+    close(theirs[1]);
+    worker_cut(w, CUT_ENDED);
+    ck_assert(ends[0] == 0 && ends[1] == 0); /* a byte is unread; a writer is left */
+    close(theirs[2]);
+    worker_cut(w, CUT_ENDED);
+    ck_assert(ends[0] == 0 && ends[1] == 1 && !worker_drained(w));
+    worker_cut(w, CUT_IDLE);
+    ck_assert_int_eq(ends[0], 0);
+    worker_cut(w, CUT_ALL);
+    ck_assert(ends[0] == 1 && ends[1] == 1 && worker_drained(w));
+    worker_destroy(w);
 }

@@ -4,6 +4,7 @@
     bench/launch.py [--build DIR] start [--np 2,16,64,256] [--rounds 7]
     bench/launch.py [--build DIR] kill  [--np 64] [--rounds 20]
     bench/launch.py [--build DIR] output [--rounds 7]
+    --ddprun PATH: another ddprun than that of DIR, such as an installed one
 
 start: from exec of the launcher to its exit, for /bin/true and for a static child that
        appends a byte to a file (the round counts only if there are N bytes).
@@ -67,10 +68,11 @@ class Contender:
         return Contender(self.name, self.command, self.most)
 
 
-def contenders(build):
+def contenders(args):
+    ddprun = args.ddprun or f"{args.build}/launcher/ddprun"
     found = [
-        Contender("posix_spawn loop", [f"{build}/bench/spawnloop", "{n}"]),
-        Contender("ddprun", [f"{build}/launcher/ddprun", "-np", "{n}"]),
+        Contender("posix_spawn loop", [f"{args.build}/bench/spawnloop", "{n}"]),
+        Contender("ddprun", [ddprun, "-np", "{n}"]),
     ]
     if shutil.which("mpiexec.hydra"):
         found.append(Contender("mpiexec.hydra", ["mpiexec.hydra", "-np", "{n}"]))
@@ -154,7 +156,7 @@ def start(args):
     counter = Counter()
     for child in ("/bin/true", f"{args.build}/bench/tiny"):
         for n in map(int, args.np.split(",")):
-            results = [c.fresh() for c in contenders(args.build) if n <= c.most]
+            results = [c.fresh() for c in contenders(args) if n <= c.most]
             for _ in range(args.rounds):
                 for c in results:
                     one_start(c, n, child, counter, child != "/bin/true")
@@ -230,7 +232,7 @@ def kill(args):
     counter, tiny = Counter(), os.path.abspath(f"{args.build}/bench/tiny")
     for n in map(int, (args.np or "64").split(",")):
         results = [
-            c.fresh() for c in contenders(args.build) if c.name != "torchrun"
+            c.fresh() for c in contenders(args) if c.name != "torchrun"
         ]
         for _ in range(args.rounds):
             for c in results:
@@ -275,7 +277,7 @@ def output(args):
     loop = f"for i in $(seq {n}); do {WRITE} & done; wait"
     results = [Contender("no launcher, no tags", ["sh", "-c", loop, "{n}"])]
     tag = {"ddprun": "--tag-output=on", "mpiexec.hydra": "-prepend-rank", "mpirun": "--tag-output"}
-    for c in contenders(args.build):
+    for c in contenders(args):
         if c.name in tag:
             results.append(Contender(c.name, [*c.command, tag[c.name]]))
     for _ in range(args.rounds):
@@ -297,6 +299,7 @@ def parse(parser):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", default=f"{SOURCE}/build")
+    parser.add_argument("--ddprun")
     parser.add_argument("what", choices=["start", "kill", "output"])
     parser.add_argument("--np")
     parser.add_argument("--rounds", type=int)

@@ -312,7 +312,8 @@ static bool alike(const struct job *j, size_t a, size_t b)
     const char *own = j->alloc->nodes[a].name, *other = j->alloc->nodes[b].name;
     size_t n = strlen(own), m = strlen(other);
     while (*p && *q) {
-        bool named = strncmp(p, own, n) == 0 && strncmp(q, other, m) == 0;
+        bool named =
+            n > 0 && strncmp(p, own, n) == 0 && m > 0 && strncmp(q, other, m) == 0;
         if (!named && *p != *q)
             return false;
         p += named ? n : 1;

@@ -96,7 +96,10 @@ static const char *advice(const char *name, const char *path, int why, const cha
 {
     text[0] = '\0';
     struct stat st;
-    if (why == ENOENT && !strchr(name, '/')) {
+    if (why == ENOENT && strchr(name, ' ')) {
+        snprintf(text, size,
+                 "; write its arguments as words of their own, not in quotes");
+    } else if (why == ENOENT && !strchr(name, '/')) {
         char *here = join(dir, name);
         bool there = stat(here, &st) == 0 && S_ISREG(st.st_mode);
         if (there && is_python_script(name) && access(here, X_OK) < 0)

@@ -9,6 +9,7 @@
 #include "common/err.h"
 #include "common/installed.h"
 #include "common/mem.h"
+#include "common/text_file.h"
 
 #include <event2/http.h>
 #include <event2/keyvalq_struct.h>
@@ -53,7 +54,7 @@ static long long number(struct evkeyvalq *query, const char *name, long long oth
 static void get_page(struct view *v, struct evhttp_request *req, struct evkeyvalq *query)
 {
     struct evbuffer *body = evbuffer_new();
-    evbuffer_add_reference(body, v->page, v->npage, NULL, NULL);
+    evbuffer_add_reference(body, v->page, strlen(v->page), NULL, NULL);
     answer(req, "text/html; charset=utf-8", body);
 }
 
@@ -300,18 +301,11 @@ static struct evhttp *listen_on(struct view *v, int fd,
 static int read_page(struct view *v, struct ddp_err *err)
 {
     char *path = installed_file(INSTALLED_PROGRAM, "page.html", R_OK);
-    FILE *f = path ? fopen(path, "re") : NULL;
-    free(path);
-    if (!f)
+    if (!path)
         return err_set(err, "page.html is missing in this installation");
-    struct evbuffer *all = evbuffer_new();
-    while (evbuffer_read(all, fileno(f), 1 << 16) > 0)
-        ;
-    fclose(f);
-    v->npage = evbuffer_get_length(all);
-    v->page = xmemdup(evbuffer_pullup(all, -1), v->npage);
-    evbuffer_free(all);
-    return 0;
+    v->page = text_file_read("page", path, err);
+    free(path);
+    return v->page ? 0 : -1;
 }
 
 int http_open(struct view *v, struct ddp_err *err)

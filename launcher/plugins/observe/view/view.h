@@ -30,12 +30,11 @@ struct view {
     struct bufferevent *up;      /* owned; NULL: the launcher has ended */
     struct evhttp *ui, *metrics; /* owned; NULL: not asked for */
     char *page;                  /* owned: the HTML file */
-    size_t npage;
-    char token[64];           /* of the page's requests */
-    const char *metrics_file; /* borrowed from `config`; NULL: none */
-    bool complained;          /* that it cannot be written */
-    json_t *config;           /* owned */
-    char *status;             /* owned: the last answer, as text; NULL: none yet */
+    char token[64];              /* of the page's requests */
+    const char *metrics_file;    /* borrowed from `config`; NULL: none */
+    bool complained;             /* that it cannot be written */
+    json_t *config;              /* owned */
+    char *status;                /* owned: the last answer, as text; NULL: none yet */
     size_t nstatus;
     char **events;                  /* owned, as text */
     size_t nevents, dropped_events; /* the first `dropped` were dropped */

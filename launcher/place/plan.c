@@ -162,9 +162,10 @@ static int find_np(struct draft *d, struct ddp_err *err)
         return 0;
     if (per_node(o))
         return err_set(err,
-                       "%d ranks, but %d on each of %zu hosts make %ld; --oversubscribe "
+                       "%d ranks, but %d on each of %zu host%s make %ld; --oversubscribe "
                        "allows more",
-                       d->np, per_node(o), d->nnodes, d->total);
+                       d->np, per_node(o), d->nnodes, d->nnodes == 1 ? "" : "s",
+                       d->total);
     return err_set(err,
                    "%d ranks, but %zu host%s %ld slot%s; --oversubscribe allows more, "
                    "%s sets the slots",

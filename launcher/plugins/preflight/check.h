@@ -13,7 +13,6 @@
 #include "launcher/link/message.h"
 
 enum probe_phase {
-    PROBE_LAUNCHER, /* filled in by the launcher: no `run` */
     PROBE_NODE,     /* checks of one node */
     PROBE_NEIGHBOUR /* the connection to the next node */
 };
@@ -53,7 +52,7 @@ struct check_ctx {
 struct check {
     const char *name;
     enum probe_phase phase;
-    void (*run)(const struct check_ctx *ctx);
+    void (*run)(const struct check_ctx *ctx); /* NULL: the launcher fills it in */
     /* Not NULL: keys must be equal on all hosts. The text ends the line about a host
      * whose key differs ("VALUE, but OTHER on HOSTS; "). */
     const char *mismatch;

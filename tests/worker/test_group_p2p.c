@@ -6,6 +6,7 @@
 
 #include "common/mem.h"
 
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -295,6 +296,32 @@ static void parts_case(struct ddp_group *g, const void *arg)
 LOOP_TEST(a_wait_may_come_in_parts, 2)
 {
     assert_in_stages(_i ? "tcp" : NULL, parts_case);
+}
+
+/* Messages that come before they are asked for, many and short, take little memory beside
+ * what they carry. */
+static void early_case(struct ddp_group *g, const void *arg)
+{
+    enum { EARLY = 4000, SMALL = 200 };
+    struct ddp_err err = {""};
+    int64_t x = 0;
+    size_t before = mallinfo2().uordblks;
+    for (int i = 0; i < EARLY && ddp_group_rank(g) == 1; i++)
+        team_ok(g, ddp_send(g, &x, sizeof x, 0, 1, &err));
+    if (ddp_group_rank(g) == 1) {
+        team_ok(g, ddp_send(g, &x, sizeof x, 0, 2, &err));
+        return;
+    }
+    team_ok(g, ddp_recv(g, &x, sizeof x, 1, 2, &err));
+    size_t each = (mallinfo2().uordblks - before) / EARLY;
+    team_assert(g, each < SMALL, "%zu bytes for one of %zu", each, sizeof x);
+    for (int i = 0; i < EARLY; i++)
+        team_ok(g, ddp_recv(g, &x, sizeof x, 1, 1, &err));
+}
+
+LOOP_TEST(early_messages_take_little_memory, 2)
+{
+    assert_team(&teams[2 * _i], early_case, NULL);
 }
 
 /* Groups that live for a few messages: in one of two both speak first at the same time,

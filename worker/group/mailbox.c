@@ -130,10 +130,12 @@ bool mailbox_needed(const struct mailbox *b)
 struct ddp_request *unexpected_add(struct ddp_group *g, struct mailbox *b, int tag,
                                    uint32_t what, size_t bytes)
 {
-    struct ddp_request *m = bytes < SIZE_MAX / 2 ? malloc(sizeof *m + bytes) : NULL;
+    const size_t head = offsetof(struct ddp_request, coll); /* what a message has */
+    char *room = bytes < SIZE_MAX / 2 ? malloc(head + bytes) : NULL;
+    struct ddp_request *m = (struct ddp_request *)(void *)room;
     if (!m)
         return NULL;
-    message_init(m, g, REQUEST_UNEXPECTED, b->rank, tag, what, m + 1, bytes);
+    message_init(m, g, REQUEST_UNEXPECTED, b->rank, tag, what, room + head, bytes);
     m->serial = ++g->serial;
     queue_append(&b->unexpected, m);
     return m;

@@ -160,3 +160,24 @@ TEST(unread_bytes_end_at_the_deadline)
     close(fds[0]);
     close(fds[1]);
 }
+
+TEST(a_descriptor_passes_in_a_packet)
+{
+    int fds[2], pass[2];
+    char byte = 0;
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, fds), 0);
+    ck_assert_int_eq(pipe(pass), 0);
+    ck_assert_int_eq(sock_send_fds(fds[1], &pass[1], 1), 0);
+    int got = sock_recv_fd(fds[0]);
+    ck_assert_int_eq(write(got, "x", 1), 1);
+    ck_assert_int_eq(read(pass[0], &byte, 1), 1);
+    ck_assert_int_eq(byte, 'x');
+    ck_assert_int_eq(send(fds[1], "x", 1, 0), 1); /* without one */
+    ck_assert_int_eq(sock_recv_fd(fds[0]), -1);
+    close(fds[1]);
+    ck_assert_int_eq(sock_recv_fd(fds[0]), -1);
+    close(fds[0]);
+    close(got);
+    close(pass[0]);
+    close(pass[1]);
+}

@@ -85,7 +85,7 @@ static bool is_alone(const struct ddp_group *g, const struct coll *c)
 static void alone(const struct coll *c)
 {
     if (c->recv != c->send && c->count > 0)
-        memmove(c->recv, c->send, coll_bytes(c));
+        memmove(c->recv, c->send, c->count * type_size(c->type));
 }
 
 static void start(struct ddp_group *g, struct ddp_request *r)

@@ -53,11 +53,6 @@ const char *coll_name(const struct coll *c, char *text, size_t size)
     return text;
 }
 
-size_t coll_bytes(const struct coll *c)
-{
-    return c->count * type_size(c->type);
-}
-
 char *coll_at(const struct coll *c, const void *base, size_t at)
 {
     return (char *)(uintptr_t)base + at * type_size(c->type);

@@ -79,8 +79,6 @@ struct range {
 
 /* "all_reduce #17" */
 const char *coll_name(const struct coll *c, char *text, size_t size);
-/* Bytes of `count` elements. */
-size_t coll_bytes(const struct coll *c);
 /* Element `at` of a buffer, and a copy of n elements. */
 char *coll_at(const struct coll *c, const void *base, size_t at);
 void coll_copy(const struct coll *c, void *to, const void *from, size_t n);

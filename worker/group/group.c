@@ -268,10 +268,13 @@ void *ddp_arena_alloc(struct ddp_group *g, size_t bytes, struct ddp_err *err)
 void *ddp_arena_of(const struct ddp_group *g, const void *mine, int rank)
 {
     const struct layout *l = &g->layout;
+    const struct shm *s = g->shm;
     if (rank == l->rank)
         return (void *)(uintptr_t)mine;
-    if (!g->shm || rank < 0 || rank >= l->size ||
+    if (!s || rank < 0 || rank >= l->size ||
         l->members[rank].host != l->members[l->rank].host)
         return NULL;
-    return shm_arena_of(g->shm, mine, l->members[rank].local);
+    int64_t at = shm_where(s, mine, 1);
+    return at < 0 ? NULL
+                  : s->base + at + (l->members[rank].local - s->me) * s->arena_stride;
 }

@@ -57,12 +57,6 @@ int64_t shm_where(const struct shm *s, const void *p, size_t bytes)
     return at - s->base;
 }
 
-void *shm_arena_of(const struct shm *s, const void *mine, int local)
-{
-    int64_t at = shm_where(s, mine, 1);
-    return at < 0 ? NULL : s->base + at + (local - s->me) * s->arena_stride;
-}
-
 static void futex_wait(_Atomic uint32_t *word, uint32_t value, int ms)
 {
     struct timespec ts = {ms / 1000, ms % 1000 * 1000000L};

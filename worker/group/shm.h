@@ -110,9 +110,6 @@ struct shm *shm_join(const struct layout *layout, const struct listeners *listen
 void shm_leave(struct shm *s); /* NULL is fine */
 
 void *shm_arena_alloc(struct shm *s, size_t bytes, struct ddp_err *err);
-/* What lies at the place of `mine` in a local rank's arena; NULL: `mine` is not in mine.
- */
-void *shm_arena_of(const struct shm *s, const void *mine, int local);
 /* Offset of [p, p + bytes) in the segment when it lies in my arena, else -1. */
 int64_t shm_where(const struct shm *s, const void *p, size_t bytes);
 

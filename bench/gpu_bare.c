@@ -279,7 +279,7 @@ static int tune(struct bare *b, double most_seconds, char *text, size_t size,
     int rc = autotune_measure(&b->tuner, b->net, b->batch, b->grads, err);
     autotune_describe(&b->tuner, text, size);
     if (rc == 0)
-        rc = layers_choose(b->net, b->tuner.choices, b->grads, err);
+        rc = layers_choose(b->net, &b->tuner.choices, b->grads, err);
     layers_bare(b->net, true);
     return rc < 0 ? -1 : layers_warm_up(b->net, b->plan, b->grads, err);
 }

@@ -175,7 +175,7 @@ static int take(struct engine *e, struct ddp_err *err)
     for (int i = 0; i < e->nstages; i++) {
         struct stage *s = &e->stages[i];
         TRY(stage_enter(s, err));
-        TRY(layers_choose(s->sets[0].net, e->tuner.choices, s->grads, err));
+        TRY(layers_choose(s->sets[0].net, &e->tuner.choices, s->grads, err));
     }
     return stage_enter(first_of(e), err);
 }

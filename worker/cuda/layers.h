@@ -72,10 +72,11 @@ void layers_destroy(struct layers *net);
 struct layers_plan *layers_plan(struct layers *net, int n, struct ddp_err *err);
 
 /* From now on plans, those that exist included, take these algorithms: a line
- * "KEY=PLACE" for a product (products.h), borrowed; its first line counts. Products
+ * "KEY=PLACE" for a product (products.h), borrowed; its first line counts. The owner may
+ * put another text in its place. Products
  * without a place, or whose algorithm cannot be taken, keep the library's default. Runs
  * the products of plans that change, as layers_warm_up() does. */
-int layers_choose(struct layers *net, const char *choices, float *grads,
+int layers_choose(struct layers *net, char *const *choices, float *grads,
                   struct ddp_err *err);
 /* The place in these choices (NULL: none) for a product, or -1. */
 int layers_chosen(const char *choices, const char *key);

@@ -77,7 +77,7 @@ struct layers {
     void *workspace;
     size_t workspace_bytes;    /* WORKSPACE, or more if a convolution needs it */
     struct layers_plan *plans; /* owned, the latest first; a view uses the owner's */
-    const char *choices;       /* borrowed: layers_choose()'s; NULL: none */
+    char *const *choices;      /* borrowed: layers_choose()'s; NULL: none */
     struct built *built;       /* owned: each convolution, of any number of samples */
     size_t nbuilt;
     bool learn; /* in this pass */

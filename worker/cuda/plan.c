@@ -94,7 +94,8 @@ int layers_chosen(const char *choices, const char *key)
 static bool take_chosen(struct layers *net, const struct site *at)
 {
     struct algorithm *mine = &at->plan->how[at->pass];
-    struct algorithm how = {.place = layers_chosen(net->choices, at->key)};
+    const char *choices = net->choices ? *net->choices : NULL;
+    struct algorithm how = {.place = layers_chosen(choices, at->key)};
     struct ddp_err ignored;
     bool taken = how.place >= 0 && how.place != mine->place &&
                  at->of->build(net, at->layer, at->plan, at->pass, &how, &ignored) > 0;
@@ -118,7 +119,7 @@ static int choose_again(struct layers *net, const struct site *at, void *arg,
     return 0;
 }
 
-int layers_choose(struct layers *net, const char *choices, float *grads,
+int layers_choose(struct layers *net, char *const *choices, float *grads,
                   struct ddp_err *err)
 {
     net->choices = choices;

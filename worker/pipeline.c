@@ -123,10 +123,12 @@ static void run_stage(struct stage *s)
 {
     struct pipeline *p = s->p;
     /* p->n may be the next step's once the last of this one's has gone back */
-    int n = p->n, stage = (int)(s - p->stages);
-    for (int k = 0; k < 2 * n; k++) {
-        struct pipeline_step t = pipeline_step_at(stage, PIPELINE_STAGES, n, k);
-        (t.back ? backward : forward)(s, t.micro);
+    int n = p->n, stage = (int)(s - p->stages), last = PIPELINE_STAGES - 1;
+    for (int round = 0; round < n + last; round++) {
+        if (round >= stage && round - stage < n)
+            forward(s, round - stage);
+        if (round >= last)
+            backward(s, round - last);
     }
 }
 

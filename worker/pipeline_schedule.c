@@ -5,18 +5,6 @@
 
 #include <stdio.h>
 
-struct pipeline_step pipeline_step_at(int stage, int stages, int n, int k)
-{
-    int ahead = stages - stage < n ? stages - stage : n;
-    if (k < ahead)
-        return (struct pipeline_step){false, k};
-    int pairs = n - ahead, then = k - ahead; /* back, forward, back, forward */
-    if (then >= 2 * pairs)
-        return (struct pipeline_step){true, then - pairs};
-    return then % 2 == 0 ? (struct pipeline_step){true, then / 2}
-                         : (struct pipeline_step){false, ahead + then / 2};
-}
-
 int pipeline_micro_batches(int n, int wanted)
 {
     return n < 1 ? 1 : n < wanted ? n : wanted;

@@ -1,12 +1,13 @@
 /* worker/pipeline_schedule.h - the 1F1B schedule of pipeline parallelism
  *
- * The layers are split into stages, a batch into micro-batches. A stage alternates
- * between forward and backward as soon as it can ("1F1B", Narayanan et al.,
- * "PipeDream", SOSP 2019): with S stages, stage s has at most S - s micro-batches in
- * flight, which bounds the activations it keeps. The last stage goes backward right
- * after forward.
+ * The layers are split into stages, a batch into micro-batches. With S stages, in round
+ * r of n + S - 1 stage s goes forward with micro-batch r - s, and then backward with
+ * r - (S - 1), where there are such. So a stage alternates between the two as soon as it
+ * can ("1F1B", Narayanan et al., "PipeDream", SOSP 2019), and has at most S - s
+ * micro-batches in flight, which bounds the activations it keeps. The last stage goes
+ * backward right after forward.
  *
- * Both engines use it: threads of a CPU and streams of GPUs. A forward step needs the
+ * Both engines do so: threads of a CPU and streams of GPUs. A forward step needs the
  * previous stage's forward step of the same micro-batch, a backward step the next
  * stage's backward step.
  */
@@ -15,17 +16,7 @@
 
 #include "worker/nn/model.h"
 
-#include <stdbool.h>
-
 enum { PIPELINE_STAGES = 2 };
-
-struct pipeline_step {
-    bool back;
-    int micro; /* the micro-batch */
-};
-
-/* The k-th step of `stage` of `stages`; there are 2 n with n micro-batches. */
-struct pipeline_step pipeline_step_at(int stage, int stages, int n, int k);
 
 /* Micro-batches of a batch of n samples: `wanted`, or one for each sample; one of none.
  */

@@ -259,44 +259,26 @@ static struct flight flight_of(const struct engine *e, int i, int k, int parts, 
     return (struct flight){i * e->job.batch_size + b.from, b.n, m % e->nstages, b.number};
 }
 
-/* Runs one turn. A micro-batch without samples contributes zeros: to the step's
- * gradients if these are zero as well, else to `extra`. */
-static int take_turn(struct stage *s, struct pipeline_step t, const struct flight *f,
-                     int i, int n, bool last, struct ddp_err *err)
-{
-    if (!t.back)
-        return go_forward(s, f, true, err);
-    s->first = i == 0 && t.micro == 0;
-    s->last = last;
-    s->none = f->k == 0;
-    return go_back(s, f, !s->first && n > 0, err);
-}
-
-/* May a stage take this turn, given the turns taken so far? */
-static bool may_go(const struct engine *e, const int *forth, const int *back, int s,
-                   struct pipeline_step t)
-{
-    return t.back ? s == e->nstages - 1 || back[s + 1] > t.micro
-                  : s == 0 || forth[s - 1] > t.micro;
-}
-
 int stages_put_batch(struct engine *e, int i, int n, int batches, struct ddp_err *err)
 {
-    int k = engine_batch(&e->job, n, i), parts = pipeline_micro_batches(k, e->micro),
-        left = 2 * parts * e->nstages;
-    int forth[PIPELINE_STAGES] = {0}, back[PIPELINE_STAGES] = {0}; /* turns taken */
-    for (int s = 0; left > 0; s = (s + 1) % e->nstages) {
-        int taken = forth[s] + back[s];
-        if (taken == 2 * parts)
-            continue;
-        struct pipeline_step t = pipeline_step_at(s, e->nstages, parts, taken);
-        if (!may_go(e, forth, back, s, t))
-            continue;
-        struct flight f = flight_of(e, i, k, parts, t.micro);
-        bool last = i == batches - 1 && t.micro == parts - 1;
-        TRY(take_turn(&e->stages[s], t, &f, i, n, last, err));
-        (t.back ? back : forth)[s]++;
-        left--;
+    int k = engine_batch(&e->job, n, i), parts = pipeline_micro_batches(k, e->micro);
+    int last = e->nstages - 1;
+    for (int round = 0; round < parts + last; round++) {
+        for (int at = 0; at <= last && at <= round; at++) {
+            const struct flight f = flight_of(e, i, k, parts, round - at);
+            if (round - at < parts)
+                TRY(go_forward(&e->stages[at], &f, true, err));
+        }
+        for (int m = round - last, at = last; m >= 0 && at >= 0; at--) {
+            const struct flight f = flight_of(e, i, k, parts, m);
+            struct stage *s = &e->stages[at];
+            s->first = i == 0 && m == 0;
+            s->last = i == batches - 1 && m == parts - 1;
+            s->none = f.k == 0;
+            /* A micro-batch without samples contributes zeros: to the step's gradients if
+             * these are zero as well, else to `extra`. */
+            TRY(go_back(s, &f, !s->first && n > 0, err));
+        }
     }
     return stage_enter(first_of(e), err);
 }

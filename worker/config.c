@@ -53,14 +53,14 @@ static const char *const progress_modes[] = {"auto", "bar", "lines", "none", NUL
 static const struct setting options[] = {
     {.doc = "Model and data"},
     {"model", "NAME|FILE", AT(model), value_model, 0, 0,
-     "linreg, toy, mlp, cnn (the default), resnet18, resnet34, resnet50 or gpt2, also with "
-     "other sizes than the usual: gpt2:layers=12,heads=12,width=768,context=1024,vocab=50257; "
+     "linreg, toy, mlp, cnn (the default), resnet18, resnet34, resnet50, gpt2 or llama, also "
+     "with other sizes: gpt2:layers=12,heads=12,width=768,context=1024,vocab=50257; "
      "or a file with a line for each layer, such as ./net.model",
      .initial = "cnn"},
     {"data", "WHAT", AT(data), value_file, 0, 0,
      "digits: 1,797 handwritten digits inside the program (the default); synthetic: a line "
      "with noise, for linreg; or a directory with MNIST's four files, plain or .gz; for gpt2 "
-     "a file: tokens, if its name ends in .bin, else text, of which each byte is a token",
+     "and llama a file: tokens, if its name ends in .bin, else text, of which each byte is a token",
      .own = true},
     {"epochs", "N", AT(epochs), value_int, 0, 1000000,
      "Passes over the training data (default 20); 0 only evaluates"},
@@ -313,17 +313,19 @@ static int check_tokens(const struct parse *p)
 {
     const struct train_config *c = p->c;
     if (c->model->task != TASK_TOKENS)
-        return c->sample ? err_set(p->err, "--sample: %s writes no text, gpt2 does",
-                                   c->model->name)
-                         : 0;
+        return c->sample
+                   ? err_set(p->err, "--sample: %s writes no text, gpt2 and llama do",
+                             c->model->name)
+                   : 0;
     if (!c->data)
         return err_set(p->err, "--model %s needs --data FILE: a text, or tokens",
                        c->model->name);
     if (c->augment.pad || c->augment.flip || c->normalise.channels || c->logits)
         return err_set(p->err, "--augment, --normalize and --logits are for images");
     if (c->stages > 1)
-        return err_set(p->err, "--stages: the first and last layers of %s share weights",
-                       c->model->name);
+        return err_set(
+            p->err, "--stages: %s is trained in one stage, as all models of tokens are",
+            c->model->name);
     return 0;
 }
 

@@ -71,6 +71,12 @@ static int shape_all(struct layers *net, const struct model *model, struct ddp_e
         struct model_op op = model_op(model, net->nlayers);
         struct layer *l = &net->layers[net->nlayers];
         *l = shape_layer(&op, net->tokens ? (size_t)net->settings.io.W : 1);
+        const struct layer_spec *spec = l->spec;
+        if (!l->op || (net->tokens && (spec->outputs_first || spec->bare || spec->gated ||
+                                       spec->kv_heads || spec->dropout > 0 ||
+                                       (spec->kind == LAYER_EMBED && !spec->positions))))
+            return err_set(err, "'%s' (%s): the cuda engine has no such layers yet",
+                           spec->name, spec->kind_name);
         bool last = net->nlayers == model_layers(model) - 1;
         l->type = last && !net->tokens ? CUDA_F32 : net->type; /* the model's outputs */
         size_t most = l->inputs > l->before ? l->inputs : l->before;

@@ -97,9 +97,39 @@ struct gemm {
     bool add;
 };
 
-/* Causal self-attention over T tokens: qkv[n,T,3,heads,D] to y[n,T,heads,D]. */
+/* y = w (x - mean) / sqrt(var + eps) + bias (NULL: none), for each row of C; `rms`: with
+ * a mean of 0. */
+struct row_norm {
+    int C;
+    bool rms;
+    float eps;
+    const float *w, *bias;
+};
+
+/* y = f(x) = x / (1 + exp(-u)), u = linear x + cubic x^3, in rows of C; `gated`: y is
+ * f(x) times z, for rows of x and z. GELU is PyTorch's approximate='tanh'. */
+struct activation {
+    float linear, cubic;
+    int C;
+    bool gated;
+};
+#define ACTIVATION_GELU                               \
+    {                                                 \
+        1.59576912160573f, 0.0713548162726f, 0, false \
+    }
+#define ACTIVATION_SILU \
+    {                   \
+        1, 0, 0, false  \
+    }
+
+/* Causal self-attention over T tokens: qkv[n,T,heads + 2 kv_heads,D] to y[n,T,heads,D].
+ * heads / kv_heads queries in turn share keys and values. Weights are dropped with
+ * probability `dropout`, those of a row (sample, head, query) as dropout() does with
+ * the key rng_word(key, row). */
 struct attention_shape {
-    int T, heads, D;
+    int T, heads, kv_heads, D;
+    float dropout;
+    uint64_t key;
 };
 
 struct linear_plan; /* made per layer by the engine; own their scratch memory */
@@ -202,17 +232,21 @@ struct kernels {
      * floats as the function beside it returns, for the current number of threads ---- */
     size_t (*gemm_room)(void);
     void (*gemm)(const struct gemm *g, float *room);
-    /* y = w (x - mean) / sqrt(var + 1e-5) + bias, for each of n rows of C; kept[n,2]
-     * is saved for backward, where the gradient is added to dx with `add` */
-    void (*layer_norm)(int n, int C, const float *x, const float *w, const float *bias,
-                       float *y, float *kept);
-    void (*layer_norm_back)(int n, int C, const float *x, const float *w,
-                            const float *kept, const float *dy, float *dw, float *dbias,
-                            float *dx, bool add);
+    /* n rows; kept[n,2] is saved for backward, where the gradient is added to dx with
+     * `add` */
+    void (*row_norm)(struct row_norm f, int n, const float *x, float *y, float *kept);
+    void (*row_norm_back)(struct row_norm f, int n, const float *x, const float *kept,
+                          const float *dy, float *dw, float *dbias, float *dx, bool add);
     void (*column_sums)(int n, int C, const float *dy, float *sums);
-    /* PyTorch's approximate='tanh'; n < 2^31 */
-    void (*gelu)(int64_t n, const float *x, float *y);
-    void (*gelu_back)(int64_t n, const float *x, const float *dy, float *dx);
+    /* n rows; n C < 2^31 */
+    void (*activation)(struct activation f, int n, const float *x, float *y);
+    void (*activation_back)(struct activation f, int n, const float *x, const float *dy,
+                            float *dx);
+    /* Turns pairs of numbers, from the two halves of each head of the queries and keys
+     * in x[n,T,heads + 2 kv_heads,D], by angles, or `back`; values stay.
+     * turns[T,2,D/2]: cosines and sines. */
+    void (*rotary)(struct attention_shape s, int n, const float *turns, const float *x,
+                   float *y, bool back);
     /* lse[n,heads,T] is saved for backward: the logarithms of the softmax sums in
      * place of the weights */
     size_t (*attention_room)(struct attention_shape s);

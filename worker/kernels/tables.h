@@ -3,7 +3,7 @@
  * Each list is of members of struct kernels, whose types are those of the functions:
  * DECLARE_KERNEL declares avx2_conv() and so on, KERNEL_ROW is its row in the table.
  *
- * tests/worker/nn/test_gpt2.c compares those of sequences with finite differences.
+ * tests/worker/nn/test_tokens.c compares those of sequences with finite differences.
  */
 #ifndef WORKER_KERNELS_TABLES_H
 #define WORKER_KERNELS_TABLES_H
@@ -28,12 +28,13 @@
     F(engine, mean_back)        \
     F(engine, map_floats)
 
-#define WEIGHT_KERNELS(F, engine)                                                       \
-    F(engine, linear_plan)                                                              \
-    F(engine, linear_plan_free) F(engine, linear) F(engine, linear_back)                \
-        F(engine, linear_factors) F(engine, linear_back_factors) F(engine, linear_rows) \
-            F(engine, conv_plan) F(engine, conv_plan_free) F(engine, conv_floats)       \
-                F(engine, conv) F(engine, conv_back)
+#define WEIGHT_KERNELS(F, engine)                                                  \
+    F(engine, linear_plan)                                                         \
+    F(engine, linear_plan_free)                                                    \
+    F(engine, linear) F(engine, linear_back) F(engine, linear_factors)             \
+        F(engine, linear_back_factors) F(engine, linear_rows) F(engine, conv_plan) \
+            F(engine, conv_plan_free) F(engine, conv_floats) F(engine, conv)       \
+                F(engine, conv_back)
 
 #define LAYER_KERNELS(F, engine) NORM_KERNELS(F, engine) WEIGHT_KERNELS(F, engine)
 
@@ -59,11 +60,12 @@ extern __typeof__(*((struct kernels *)NULL)->mse_loss) mse_loss;
 
 /* In fp32 with each precision. */
 #define SEQUENCE_KERNELS(F, engine) \
-    F(engine, layer_norm)           \
-    F(engine, layer_norm_back)      \
+    F(engine, row_norm)             \
+    F(engine, row_norm_back)        \
     F(engine, column_sums)          \
-    F(engine, gelu)                 \
-    F(engine, gelu_back)            \
+    F(engine, activation)           \
+    F(engine, activation_back)      \
+    F(engine, rotary)               \
     F(engine, attention_room)       \
     F(engine, attention)            \
     F(engine, attention_back)       \

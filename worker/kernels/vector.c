@@ -73,13 +73,24 @@ static void dropout_part(int part, int parts, void *arg)
     }
 }
 
+static struct span to_drop(float *y, int64_t n, float p, uint64_t key)
+{
+    return (struct span){.n = n,
+                         .w = y,
+                         .key = key,
+                         .below = rng_drop_below(p),
+                         .scale = rng_keep_scale(p)};
+}
+
+void NAMED(drop)(float *y, int64_t n, float p, uint64_t key)
+{
+    struct span s = to_drop(y, n, p, key);
+    dropout_part(0, 1, &s);
+}
+
 static void dropout(float *y, int64_t n, float p, uint64_t seed, uint64_t stream)
 {
-    struct span s = {.n = n,
-                     .w = y,
-                     .key = rng_key(seed, stream),
-                     .below = rng_drop_below(p),
-                     .scale = rng_keep_scale(p)};
+    struct span s = to_drop(y, n, p, rng_key(seed, stream));
     run(dropout_part, &s);
 }
 

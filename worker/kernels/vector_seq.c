@@ -7,6 +7,7 @@
 #include "worker/kernels/vector.h"
 
 #include "worker/kernels/pool.h"
+#include "worker/kernels/rng.h"
 
 #include <math.h>
 #include <string.h>
@@ -69,32 +70,37 @@ ALWAYS void store_some(float *row, int i, int n, vec v)
 /* ---- rows for threads ---- */
 
 struct rows {
-    int n, width;
-    const float *x, *w, *bias, *dy;
+    int n;
+    struct row_norm norm;
+    struct activation f;
+    struct attention_shape s;
+    const float *x, *dy, *turns;
     float *y, *dw, *dbias, *kept;
-    bool add;
+    bool add, back;
 };
 
-/* ---- layer norm ---- */
+/* ---- layer norm, RMS norm ---- */
 
 static void norm_row(const struct rows *a, int row)
 {
-    int C = a->width;
-    const float *x = a->x + (size_t)row * (size_t)C;
-    float *y = a->y + (size_t)row * (size_t)C;
+    int C = a->norm.C;
+    const float *x = a->x + (size_t)row * (size_t)C, *bias = a->norm.bias;
+    float *y = a->y + (size_t)row * (size_t)C, mean = 0;
     vec sum = {0}, squares = {0};
-    for (int i = 0; i < C; i += VL)
-        sum += load_some(x, i, C, 0);
-    float mean = lanes_sum(sum) / (float)C;
+    if (!a->norm.rms) {
+        for (int i = 0; i < C; i += VL)
+            sum += load_some(x, i, C, 0);
+        mean = lanes_sum(sum) / (float)C;
+    }
     for (int i = 0; i < C; i += VL) {
         vec d = load_some(x, i, C, mean) - mean;
         squares += d * d;
     }
-    float scale = 1 / sqrtf(lanes_sum(squares) / (float)C + 1e-5f);
-    for (int i = 0; i < C; i += VL)
-        store_some(y, i, C,
-                   (load_some(x, i, C, 0) - mean) * scale * load_some(a->w, i, C, 0) +
-                       load_some(a->bias, i, C, 0));
+    float scale = 1 / sqrtf(lanes_sum(squares) / (float)C + a->norm.eps);
+    for (int i = 0; i < C; i += VL) {
+        vec v = (load_some(x, i, C, 0) - mean) * scale * load_some(a->norm.w, i, C, 0);
+        store_some(y, i, C, bias ? v + load_some(bias, i, C, 0) : v);
+    }
     a->kept[2 * row] = mean;
     a->kept[2 * row + 1] = scale;
 }
@@ -108,30 +114,27 @@ static void norm_part(int part, int parts, void *arg)
         norm_row(a, row);
 }
 
-void NAMED(layer_norm)(int n, int C, const float *x, const float *w, const float *bias,
-                       float *y, float *kept)
+void NAMED(row_norm)(struct row_norm f, int n, const float *x, float *y, float *kept)
 {
-    struct rows a = {
-        .n = n, .width = C, .x = x, .w = w, .bias = bias, .y = y, .kept = kept};
-    pool_run(norm_part, &a);
+    pool_run(norm_part, &(struct rows){.n = n, .norm = f, .x = x, .y = y, .kept = kept});
 }
 
 static void norm_back_row(const struct rows *a, int row)
 {
-    int C = a->width;
+    int C = a->norm.C;
     size_t at = (size_t)row * (size_t)C;
-    const float *x = a->x + at, *dy = a->dy + at;
+    const float *x = a->x + at, *dy = a->dy + at, *w = a->norm.w;
     float mean = a->kept[2 * row], scale = a->kept[2 * row + 1], *dx = a->y + at;
     vec sum = {0}, along = {0}; /* of g = dy w, and of g times the normalised x */
     for (int i = 0; i < C; i += VL) {
-        vec g = load_some(dy, i, C, 0) * load_some(a->w, i, C, 0);
+        vec g = load_some(dy, i, C, 0) * load_some(w, i, C, 0);
         sum += g;
         along += g * (load_some(x, i, C, mean) - mean);
     }
-    float mean_g = lanes_sum(sum) / (float)C;
+    float mean_g = a->norm.rms ? 0 : lanes_sum(sum) / (float)C;
     float slope = lanes_sum(along) / (float)C * scale * scale;
     for (int i = 0; i < C; i += VL) {
-        vec g = load_some(dy, i, C, 0) * load_some(a->w, i, C, 0);
+        vec g = load_some(dy, i, C, 0) * load_some(w, i, C, 0);
         vec d = (g - mean_g - (load_some(x, i, C, 0) - mean) * slope) * scale;
         store_some(dx, i, C, a->add ? load_some(dx, i, C, 0) + d : d);
     }
@@ -141,32 +144,31 @@ static void norm_back_part(int part, int parts, void *arg)
 {
     const struct rows *a = arg;
     int from, to;
-    pool_share(a->width, VL, part, parts, &from, &to);
+    pool_share(a->norm.C, VL, part, parts, &from, &to);
     for (int i = from; i < to; i += VL) {
         vec dw = {0}, dbias = {0};
         for (int row = 0; row < a->n; row++) {
-            size_t at = (size_t)row * (size_t)a->width;
+            size_t at = (size_t)row * (size_t)a->norm.C;
             vec dy = load_some(a->dy + at, i, to, 0);
             float mean = a->kept[2 * row], scale = a->kept[2 * row + 1];
             dw += dy * ((load_some(a->x + at, i, to, 0) - mean) * scale);
             dbias += dy;
         }
         store_some(a->dw, i, to, dw);
-        store_some(a->dbias, i, to, dbias);
+        if (a->dbias)
+            store_some(a->dbias, i, to, dbias);
     }
     pool_share(a->n, 1, part, parts, &from, &to);
     for (int row = from; row < to; row++)
         norm_back_row(a, row);
 }
 
-void NAMED(layer_norm_back)(int n, int C, const float *x, const float *w,
-                            const float *kept, const float *dy, float *dw, float *dbias,
-                            float *dx, bool add)
+void NAMED(row_norm_back)(struct row_norm f, int n, const float *x, const float *kept,
+                          const float *dy, float *dw, float *dbias, float *dx, bool add)
 {
     struct rows a = {.n = n,
-                     .width = C,
+                     .norm = f,
                      .x = x,
-                     .w = w,
                      .dy = dy,
                      .y = dx,
                      .dw = dw,
@@ -186,47 +188,94 @@ void NAMED(column_sums)(int n, int C, const float *dy, float *sums)
     }
 }
 
-/* ---- GELU: x / (1 + exp(-2 u)), u = sqrt(2 / pi) (x + 0.044715 x^3) ---- */
+/* ---- GELU and SiLU: x times a share, 1 / (1 + exp(-u)), of a polynomial u ---- */
 
 enum { CHUNK = 4096 };
 
-ALWAYS vec gelu_share(vec x) /* 1 / (1 + exp(-2 u)) */
+ALWAYS vec share_of(vec x, const struct activation *f)
 {
-    return 1.0f / (1.0f + vexp(x * (x * x * -0.0713548162726f - 1.59576912160573f)));
+    return 1.0f / (1.0f + vexp(x * (x * x * -f->cubic - f->linear)));
 }
 
-static void gelu_part(int part, int parts, void *arg)
+/* y, or with `dy` the gradients, of n numbers x and, if gated, z behind them. */
+static void activate(const struct activation *f, int n, const float *x, const float *dy,
+                     float *y)
 {
-    const struct rows *a = arg;
-    int from, to;
-    pool_share(a->n, CHUNK, part, parts, &from, &to);
-    for (int i = from; i < to; i += VL) {
-        vec x = load_some(a->x, i, to, 0);
-        store_some(a->y, i, to, x * gelu_share(x));
+    for (int i = 0; i < n; i += VL) {
+        vec v = load_some(x, i, n, 0), s = share_of(v, f), fx = v * s;
+        vec z = f->gated ? load_some(x + n, i, n, 0) : (vec){0} + 1.0f;
+        if (!dy) {
+            store_some(y, i, n, f->gated ? fx * z : fx);
+            continue;
+        }
+        vec g = load_some(dy, i, n, 0), slope = v * v * (3 * f->cubic) + f->linear;
+        store_some(y, i, n, g * z * (s + fx * (1.0f - s) * slope));
+        if (f->gated)
+            store_some(y + n, i, n, g * fx);
     }
 }
 
-static void gelu_back_part(int part, int parts, void *arg)
+static void activation_part(int part, int parts, void *arg)
 {
     const struct rows *a = arg;
-    int from, to;
-    pool_share(a->n, CHUNK, part, parts, &from, &to);
-    for (int i = from; i < to; i += VL) {
-        vec x = load_some(a->x, i, to, 0), s = gelu_share(x);
-        vec slope = x * x * 0.2140644488178f + 1.59576912160573f; /* of 2 u */
-        store_some(a->y, i, to,
-                   load_some(a->dy, i, to, 0) * (s + x * s * (1.0f - s) * slope));
+    const struct activation *f = &a->f;
+    int from, to, C = f->C;
+    if (!f->gated) {
+        pool_share(a->n * C, CHUNK, part, parts, &from, &to);
+        activate(f, to - from, a->x + from, a->dy ? a->dy + from : NULL, a->y + from);
+        return;
+    }
+    pool_share(a->n, 1, part, parts, &from, &to);
+    for (int row = from; row < to; row++) {
+        size_t at = (size_t)row * (size_t)C;
+        activate(f, C, a->x + 2 * at, a->dy ? a->dy + at : NULL,
+                 a->y + (a->dy ? 2 : 1) * at);
     }
 }
 
-void NAMED(gelu)(int64_t n, const float *x, float *y)
+void NAMED(activation)(struct activation f, int n, const float *x, float *y)
 {
-    pool_run(gelu_part, &(struct rows){.n = (int)n, .x = x, .y = y});
+    pool_run(activation_part, &(struct rows){.n = n, .f = f, .x = x, .y = y});
 }
 
-void NAMED(gelu_back)(int64_t n, const float *x, const float *dy, float *dx)
+void NAMED(activation_back)(struct activation f, int n, const float *x, const float *dy,
+                            float *dx)
 {
-    pool_run(gelu_back_part, &(struct rows){.n = (int)n, .x = x, .dy = dy, .y = dx});
+    pool_run(activation_part, &(struct rows){.n = n, .f = f, .x = x, .dy = dy, .y = dx});
+}
+
+/* ---- rotary positions ---- */
+
+static void rotary_part(int part, int parts, void *arg)
+{
+    const struct rows *a = arg;
+    const struct attention_shape *s = &a->s;
+    int from, to, D = s->D, half = D / 2, turned = s->heads + s->kv_heads;
+    size_t ld = (size_t)(turned + s->kv_heads) * (size_t)D;
+    pool_share(a->n * s->T, 1, part, parts, &from, &to);
+    for (int row = from; row < to; row++) {
+        const float *cosines = a->turns + (size_t)(row % s->T) * (size_t)D;
+        const float *x = a->x + (size_t)row * ld;
+        float *y = a->y + (size_t)row * ld;
+        for (int h = 0; h < turned; h++, x += D, y += D)
+            for (int i = 0; i < half; i += VL) {
+                vec u = load_some(x, i, half, 0), v = load_some(x + half, i, half, 0);
+                vec c = load_some(cosines, i, half, 0);
+                vec n = load_some(cosines + half, i, half, 0);
+                n = a->back ? -n : n;
+                store_some(y, i, half, u * c - v * n);
+                store_some(y + half, i, half, v * c + u * n);
+            }
+        memcpy(y, x, (size_t)s->kv_heads * (size_t)D * sizeof *y);
+    }
+}
+
+void NAMED(rotary)(struct attention_shape s, int n, const float *turns, const float *x,
+                   float *y, bool back)
+{
+    pool_run(
+        rotary_part,
+        &(struct rows){.n = n, .s = s, .x = x, .y = y, .turns = turns, .back = back});
 }
 
 /* ---- attention: QUERIES queries at a time, with all their weights in the cache ---- */
@@ -258,11 +307,24 @@ static void multiply(int M, int N, int K, struct matrix a, struct matrix b, bool
     NAMED(gemm_alone)(&(struct gemm){M, N, K, a, b, NULL, c, ldc, add}, room);
 }
 
+/* Of a token's queries, keys and values. */
+static size_t row_floats(const struct attention_shape *s)
+{
+    return (size_t)(s->heads + 2 * s->kv_heads) * (size_t)s->D;
+}
+
+/* The first of a head's keys, after its sample's first query; values follow at a distance
+ * of kv_heads heads. */
+static size_t keys_at(const struct attention_shape *s, int head)
+{
+    return (size_t)(s->heads + head / (s->heads / s->kv_heads)) * (size_t)s->D;
+}
+
 /* Logits of queries [q, q + count) and all keys up to the last of them. */
 static void attention_logits(const struct attention_shape *s, const float *queries, int q,
                              int count, const float *keys, float *p, float *room)
 {
-    size_t ld = 3 * (size_t)s->heads * (size_t)s->D, ldp = (size_t)round_up(s->T, BLOCK);
+    size_t ld = row_floats(s), ldp = (size_t)round_up(s->T, BLOCK);
     multiply(count, q + count, s->D, matrix(queries, ld), transposed(keys, ld), false, p,
              ldp, room);
 }
@@ -297,86 +359,102 @@ static float largest(const float *v, int n)
     return best;
 }
 
+/* Drops some of a row's weights: of a head's query. */
+static void drop_some(const struct attention_call *a, size_t row, int keys, float *p)
+{
+    if (a->s.dropout > 0)
+        NAMED(drop)(p, keys, a->s.dropout, rng_word(a->s.key, row));
+}
+
 static void attention_head(const struct attention_call *a, int sample, int head,
                            float *room)
 {
     const struct attention_shape *s = &a->s;
     size_t C = (size_t)s->heads * (size_t)s->D, ldp = (size_t)round_up(s->T, BLOCK);
     size_t first = (size_t)sample * (size_t)s->T, column = (size_t)head * (size_t)s->D;
-    const float *qkv = a->qkv + first * 3 * C + column;
-    float *lse =
-        a->lse + ((size_t)sample * (size_t)s->heads + (size_t)head) * (size_t)s->T;
+    size_t ld = row_floats(s), shared = (size_t)s->kv_heads * (size_t)s->D;
+    size_t row0 = ((size_t)sample * (size_t)s->heads + (size_t)head) * (size_t)s->T;
+    const float *qkv = a->qkv + first * ld, *keys = qkv + keys_at(s, head);
+    float *lse = a->lse + row0;
     float *p = room, *rest = room + 2 * ldp * QUERIES, scale = 1 / sqrtf((float)s->D);
     for (int q = 0; q < s->T; q += QUERIES) {
         int count = at_most(QUERIES, s->T - q);
-        attention_logits(s, qkv + (size_t)q * 3 * C, q, count, qkv + C, p, rest);
+        attention_logits(s, qkv + (size_t)q * ld + column, q, count, keys, p, rest);
         for (int i = 0; i < count; i++) {
             float *row = p + (size_t)i * ldp, most = largest(row, q + i + 1) * scale;
             float sum = weigh(row, q + i + 1, q + count, scale, most);
             lse[q + i] = most + logf(sum);
             for (int k = 0; k <= q + i; k++)
                 row[k] *= 1 / sum;
+            drop_some(a, row0 + (size_t)(q + i), q + i + 1, row);
         }
-        multiply(count, s->D, q + count, matrix(p, ldp), matrix(qkv + 2 * C, 3 * C),
-                 false, a->out + (first + (size_t)q) * C + column, C, rest);
+        multiply(count, s->D, q + count, matrix(p, ldp), matrix(keys + shared, ld), false,
+                 a->out + (first + (size_t)q) * C + column, C, rest);
     }
 }
 
-/* For queries [q, q + count): recomputes weights p, then dp = dy v^T and the gradient
- * of the logits. */
-static void logits_back(const struct attention_call *a, size_t at, const float *lse,
-                        int q, int count, float *p, float *dp)
+/* For queries [q, q + count) of the head that has rows from row0 on: recomputes weights
+ * p, then dp = dy v^T and the gradient of the logits. */
+static void logits_back(const struct attention_call *a, size_t at, size_t row0, int q,
+                        int count, float *p, float *dp)
 {
     const struct attention_shape *s = &a->s;
     size_t C = (size_t)s->heads * (size_t)s->D, ldp = (size_t)round_up(s->T, BLOCK);
     float scale = 1 / sqrtf((float)s->D);
     for (int i = 0; i < count; i++, p += ldp, dp += ldp, at += C) {
+        size_t row = row0 + (size_t)(q + i);
         vec dot = {0};
         for (int d = 0; d < s->D; d += VL)
             dot += load_some(a->dy + at, d, s->D, 0) * load_some(a->y + at, d, s->D, 0);
         float mean = lanes_sum(dot);
-        weigh(p, q + i + 1, q + count, scale, lse[q + i]);
+        weigh(p, q + i + 1, q + count, scale, a->lse[row]);
+        drop_some(a, row, q + i + 1, dp);
         for (int k = 0; k < q + count; k++)
             dp[k] = p[k] * (dp[k] - mean) * scale;
+        drop_some(a, row, q + i + 1, p);
     }
 }
 
-static void attention_head_back(const struct attention_call *a, int sample, int head,
+/* The gradients of one head of keys and values, and of the queries that share them. */
+static void attention_head_back(const struct attention_call *a, int sample, int kv,
                                 float *room)
 {
     const struct attention_shape *s = &a->s;
-    int D = s->D;
+    int D = s->D, group = s->heads / s->kv_heads;
     size_t C = (size_t)s->heads * (size_t)D, ldp = (size_t)round_up(s->T, BLOCK);
-    size_t first = (size_t)sample * (size_t)s->T, column = (size_t)head * (size_t)D;
-    size_t ld = 3 * C, at = first * ld + column;
-    const float *qkv = a->qkv + at;
-    const float *lse =
-        a->lse + ((size_t)sample * (size_t)s->heads + (size_t)head) * (size_t)s->T;
-    float *dqkv = a->dqkv + at, *p = room, *dp = p + ldp * QUERIES,
-          *rest = dp + ldp * QUERIES;
+    size_t first = (size_t)sample * (size_t)s->T, ld = row_floats(s);
+    size_t at = keys_at(s, kv * group), shared = (size_t)s->kv_heads * (size_t)D;
+    const float *qkv = a->qkv + first * ld, *keys = qkv + at;
+    float *dqkv = a->dqkv + first * ld, *dkeys = dqkv + at;
+    float *p = room, *dp = p + ldp * QUERIES, *rest = dp + ldp * QUERIES;
     for (int t = 0; t < s->T; t++)
-        for (size_t part = 1; part < 3; part++)
-            memset(dqkv + (size_t)t * ld + part * C, 0, (size_t)D * sizeof(float));
-    for (int q = 0; q < s->T; q += QUERIES) {
-        int count = at_most(QUERIES, s->T - q), keys = q + count;
-        const float *queries = qkv + (size_t)q * ld;
-        size_t rows = (first + (size_t)q) * C + column;
-        attention_logits(s, queries, q, count, qkv + C, p, rest);
-        struct matrix dy = matrix(a->dy + rows, C);
-        multiply(count, keys, D, dy, transposed(qkv + 2 * C, ld), false, dp, ldp, rest);
-        logits_back(a, rows, lse, q, count, p, dp);
-        multiply(count, D, keys, matrix(dp, ldp), matrix(qkv + C, ld), false,
-                 dqkv + (size_t)q * ld, ld, rest);
-        multiply(keys, D, count, transposed(dp, ldp), matrix(queries, ld), true, dqkv + C,
-                 ld, rest);
-        multiply(keys, D, count, transposed(p, ldp), dy, true, dqkv + 2 * C, ld, rest);
+        for (size_t part = 0; part < 2; part++)
+            memset(dkeys + (size_t)t * ld + part * shared, 0, (size_t)D * sizeof(float));
+    for (int head = kv * group; head < (kv + 1) * group; head++) {
+        size_t row0 = ((size_t)sample * (size_t)s->heads + (size_t)head) * (size_t)s->T;
+        size_t column = (size_t)head * (size_t)D;
+        for (int q = 0; q < s->T; q += QUERIES) {
+            int count = at_most(QUERIES, s->T - q), n = q + count;
+            const float *queries = qkv + (size_t)q * ld + column;
+            size_t rows = (first + (size_t)q) * C + column;
+            attention_logits(s, queries, q, count, keys, p, rest);
+            struct matrix dy = matrix(a->dy + rows, C);
+            multiply(count, n, D, dy, transposed(keys + shared, ld), false, dp, ldp,
+                     rest);
+            logits_back(a, rows, row0, q, count, p, dp);
+            multiply(count, D, n, matrix(dp, ldp), matrix(keys, ld), false,
+                     dqkv + (size_t)q * ld + column, ld, rest);
+            multiply(n, D, count, transposed(dp, ldp), matrix(queries, ld), true, dkeys,
+                     ld, rest);
+            multiply(n, D, count, transposed(p, ldp), dy, true, dkeys + shared, ld, rest);
+        }
     }
 }
 
 static void attention_part(int part, int parts, void *arg)
 {
     const struct attention_call *a = arg;
-    int from, to, heads = a->s.heads;
+    int from, to, heads = a->dqkv ? a->s.kv_heads : a->s.heads;
     float *room = a->room + (size_t)part * attention_own(&a->s);
     pool_share(a->n * heads, 1, part, parts, &from, &to);
     for (int i = from; i < to; i++)

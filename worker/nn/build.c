@@ -71,12 +71,13 @@ static int check_input(const struct model *m, int i, struct ddp_err *err)
     const char *model = m->type->name, *name = l->spec->name;
     if (!(l->op->takes & flow_given(m, l)))
         return err_set(err, "model '%s': '%s' (%s) cannot follow %s%s%s", model, name,
-                       l->op->name, input_name(m, l), l->in < 0 ? "" : ", of kind ",
-                       l->in < 0 ? "" : m->layers[l->in].op->name);
+                       l->spec->kind_name, input_name(m, l),
+                       l->in < 0 ? "" : ", of kind ",
+                       l->in < 0 ? "" : m->layers[l->in].spec->kind_name);
     if (l->adds && !l->op->sums)
         return err_set(err,
                        "model '%s': '%s' (%s) must be the last to use the output of '%s'",
-                       model, name, l->op->name, input_name(m, l));
+                       model, name, l->spec->kind_name, input_name(m, l));
     if (!model_used_after(m, i, i) && l->spec[1].kind != LAYER_END)
         return err_set(err, "model '%s': nothing uses the output of '%s'", model, name);
     return 0;
@@ -108,10 +109,12 @@ static int check_end(const struct model *m, struct ddp_err *err)
     const struct layer *l = &m->layers[m->nlayers - 1];
     bool tokens = m->type->task == TASK_TOKENS;
     int wanted = tokens ? m->layers[0].spec->outputs : m->io.outputs;
+    if (l->flow == FLOW_LOGITS)
+        return 0;
     if (l->flow != (tokens ? FLOW_ROWS : FLOW_FEATURES))
         return err_set(err, "model '%s': the last layer is %s, but '%s' is %s",
                        m->type->name, tokens ? "one of tokens" : "linear", l->spec->name,
-                       l->op->name);
+                       l->spec->kind_name);
     if (l->map.C * l->map.H * l->map.W != wanted)
         return err_set(err, "model '%s': '%s' gives %d numbers, but %s %d", m->type->name,
                        l->spec->name, l->map.C,
@@ -122,11 +125,14 @@ static int check_end(const struct model *m, struct ddp_err *err)
 static int add_layer(struct model *m, int i, struct ddp_err *err)
 {
     static const struct op *const ops[LAYER_KINDS] = {
-        [LAYER_CONV] = &op_conv,          [LAYER_LINEAR] = &op_linear,
-        [LAYER_NORM] = &op_norm,          [LAYER_MEAN] = &op_mean,
-        [LAYER_EMBED] = &op_embed,        [LAYER_LAYER_NORM] = &op_layer_norm,
-        [LAYER_DENSE] = &op_dense,        [LAYER_GELU] = &op_gelu,
-        [LAYER_ATTENTION] = &op_attention};
+        [LAYER_CONV] = &op_conv,         [LAYER_LINEAR] = &op_linear,
+        [LAYER_NORM] = &op_norm,         [LAYER_MEAN] = &op_mean,
+        [LAYER_EMBED] = &op_embed,       [LAYER_LAYER_NORM] = &op_row_norm,
+        [LAYER_RMS_NORM] = &op_row_norm, [LAYER_DENSE] = &op_dense,
+        [LAYER_GELU] = &op_activation,   [LAYER_SILU] = &op_activation,
+        [LAYER_ROTARY] = &op_rotary,     [LAYER_ATTENTION] = &op_attention,
+        [LAYER_LOGITS] = &op_logits};
+    size_t params = m->nparams;
     struct layer *l = &m->layers[i];
     l->spec = &m->type->layers[i];
     l->op = ops[l->spec->kind];
@@ -136,6 +142,7 @@ static int add_layer(struct model *m, int i, struct ddp_err *err)
     if (check_input(m, i, err) < 0 || l->op->add(m, i, map_given(m, l), err) < 0 ||
         check_shortcut(m, i, err) < 0)
         return -1;
+    l->nparams = m->nparams - params;
     if (l->wide.C == 0)
         l->wide = l->map;
     l->y = scratch_in(&m->memory, l->floats * (size_t)m->max_batch);
@@ -201,6 +208,7 @@ struct model_op model_op(const struct model *m, int i)
     return (struct model_op){.spec = l->spec,
                              .weight = l->weight,
                              .bias = l->bias,
+                             .params = l->nparams,
                              .in = l->in,
                              .shortcut = l->shortcut,
                              .given = map_given(m, l),
@@ -218,7 +226,7 @@ int model_build(struct model *m, struct ddp_err *err)
     while (m->type->layers[n].kind != LAYER_END)
         n++;
     m->layers = xcalloc(n, sizeof *m->layers);
-    m->params = xcalloc(2 * n, sizeof *m->params);
+    m->params = xcalloc(2 * n * (1 + LAYER_JOINED), sizeof *m->params);
     m->buffers = xcalloc(3 * n, sizeof *m->buffers);
     if (m->type->task == TASK_TOKENS)
         m->room = scratch_in(&m->memory, m->k->gemm_room());

@@ -1,8 +1,10 @@
 /* worker/nn/description.c - see description.h
  *
- * "NAME = VALUE" is a setting of the model; every other line is a layer: "NAME KIND",
- * then "ATTRIBUTE=VALUE" and flags. '#' begins a comment. What fits together is checked
- * where the model is built, with the shapes of the data known (build.c).
+ * "NAME = VALUE" is a setting of the model, "$NAME = VALUE" a size, which later lines
+ * use; "repeat N" and "end" enclose lines that are read N times; every other line is a
+ * layer: "NAME KIND", then "ATTRIBUTE=VALUE" and flags. '#' begins a comment. What fits
+ * together is checked where the model is built, with the shapes of the data known
+ * (build.c).
  */
 #include "worker/nn/description.h"
 
@@ -11,6 +13,7 @@
 #include "common/number.h"
 #include "worker/kernels/rng.h"
 
+#include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,12 +21,21 @@
 
 #define BLANKS " \t\r"
 
+struct size {
+    char *name, *value; /* owned */
+    bool given;         /* with the model's name, which has precedence */
+    bool defined;       /* by a line of the text */
+};
+
 struct reader {
     const char *where;
     int line;
     struct model_type *type;
     struct layer_spec *layers; /* owned by `type` */
     int n;
+    struct size *sizes; /* owned */
+    size_t nsizes;
+    int repeat, times, i; /* the line of `repeat`, 0: outside; rounds, and this one */
     struct ddp_err *err;
 };
 
@@ -38,14 +50,175 @@ __attribute__((format(printf, 2, 3))) static int refuse(const struct reader *r,
     return err_set(r->err, "%s:%d: %s", r->where, r->line, why);
 }
 
-static int read_int(const struct reader *r, const char *name, const char *text, int least,
-                    int *out)
+enum { MOST = 1 << 24 };
+
+/* A number, or several with '*' and '/' between them, from left to right; else -1. */
+static long compute(const char *text)
 {
-    enum { MOST = 1 << 24 };
-    return number_whole(text, least, MOST, out)
-               ? 0
-               : refuse(r, "%s takes a whole number from %d to %d, not '%s'", name, least,
-                        MOST, text);
+    long value = 1;
+    for (char op = '*';; op = *text++) {
+        char *end;
+        long n = isdigit((unsigned char)*text) ? strtol(text, &end, 10) : -1;
+        if (n < 0 || n > MOST || (op == '/' && n == 0))
+            return -1;
+        value = op == '*' ? value * n : value / n;
+        text = end;
+        if (!*text || value > (long)MOST * MOST || !strchr("*/", *text))
+            return *text ? -1 : value;
+    }
+}
+
+static int read_int(const struct reader *r, const char *name, const char *text, int least,
+                    int most, int *out)
+{
+    long value = compute(text);
+    if (value < least || value > most)
+        return refuse(r, "%s takes a whole number from %d to %d, not '%s'", name, least,
+                      most, text);
+    *out = (int)value;
+    return 0;
+}
+
+/* ---- sizes ---- */
+
+static struct size *find_size(const struct reader *r, const char *name, size_t len)
+{
+    for (size_t i = 0; i < r->nsizes; i++)
+        if (strlen(r->sizes[i].name) == len && strncmp(r->sizes[i].name, name, len) == 0)
+            return &r->sizes[i];
+    return NULL;
+}
+
+static struct size *set_size(struct reader *r, const char *name, size_t len,
+                             const char *value)
+{
+    struct size *s = find_size(r, name, len);
+    if (!s) {
+        r->sizes = xrealloc(r->sizes, r->nsizes + 1, sizeof *r->sizes);
+        s = &r->sizes[r->nsizes++];
+        *s = (struct size){.name = xasprintf("%.*s", (int)len, name)};
+    }
+    free(s->value);
+    s->value = xstrdup(value);
+    return s;
+}
+
+/* "layers=4,width=64", after the model's name. */
+static int read_given(struct reader *r, const char *text)
+{
+    for (size_t n; *text; text += n + (text[n] == ',')) {
+        n = strcspn(text, ",");
+        size_t len = strcspn(text, "=,");
+        if (len == 0 || n < len + 2)
+            return err_set(r->err, "model '%s': '%.*s' is not NAME=VALUE", r->type->name,
+                           (int)n, text);
+        char *value = xasprintf("%.*s", (int)(n - len - 1), text + len + 1);
+        set_size(r, text, len, value)->given = true;
+        free(value);
+    }
+    return 0;
+}
+
+static int check_given(const struct reader *r)
+{
+    char names[200] = "";
+    size_t n = 0;
+    const char *unknown = NULL;
+    for (const struct size *s = r->sizes; s < r->sizes + r->nsizes; s++)
+        if (s->given && !s->defined)
+            unknown = s->name;
+        else if (s->defined && n < sizeof names)
+            n += (size_t)snprintf(names + n, sizeof names - n, " %s", s->name);
+    return unknown ? err_set(r->err, "model '%s' has no size '%s'; there are%s",
+                             r->type->name, unknown, n ? names : " none")
+                   : 0;
+}
+
+/* "$NAME = VALUE", computed if it is a product. */
+static int define(struct reader *r, const char *name, const char *value)
+{
+    enum { LONGEST = 60 };
+    char number[16];
+    int n;
+    struct size *s = find_size(r, name, strlen(name));
+    if (!s || !s->given) {
+        if (strlen(value) > LONGEST)
+            return refuse(r, "the value of $%s is too long", name);
+        if (strpbrk(value, "*/")) {
+            if (read_int(r, name, value, 0, MOST, &n) < 0)
+                return -1;
+            snprintf(number, sizeof number, "%d", n);
+            value = number;
+        }
+        s = set_size(r, name, strlen(name), value);
+    }
+    s->defined = true;
+    return 0;
+}
+
+/* The line with the values of sizes; the caller frees. A name that is defined stays. */
+static char *expand(struct reader *r, const char *line)
+{
+    char *text = NULL;
+    size_t size, plain = strspn(line, BLANKS "$");
+    FILE *out = xmemstream(&text, &size);
+    for (const char *at = line; *at;) {
+        fwrite(at, 1, plain, out);
+        at += plain;
+        size_t len = 0;
+        if (*at == '$') {
+            while (isalnum((unsigned char)at[1 + len]) || at[1 + len] == '_')
+                len++;
+            const struct size *s = find_size(r, at + 1, len);
+            if (!s) {
+                refuse(r, "no size '%.*s' is set", (int)len, at + 1);
+                fclose(out);
+                free(text);
+                return NULL;
+            }
+            fputs(s->value, out);
+            at += 1 + len;
+        }
+        plain = strcspn(at, "$");
+    }
+    fclose(out);
+    return text;
+}
+
+/* Of repeated lines: $i counts the rounds, $before is the last layer before a round. */
+static void begin_round(struct reader *r)
+{
+    char number[16];
+    if (r->i >= r->times) /* their lines are passed over */
+        return;
+    snprintf(number, sizeof number, "%d", r->i);
+    set_size(r, "i", 1, number);
+    set_size(r, "before", 6, r->n ? r->layers[r->n - 1].name : "");
+    r->line = r->repeat;
+}
+
+static int read_repeat(struct reader *r, const char *times)
+{
+    enum { ROUNDS = 1000 };
+    if (r->repeat)
+        return refuse(r, "the lines from %d on are repeated already", r->repeat);
+    if (read_int(r, "repeat", times ? times : "", 0, ROUNDS, &r->times) < 0)
+        return -1;
+    r->repeat = r->line;
+    r->i = 0;
+    begin_round(r);
+    return 0;
+}
+
+static int read_end(struct reader *r)
+{
+    if (!r->repeat)
+        return refuse(r, "'end' ends no 'repeat'");
+    if (++r->i < r->times)
+        begin_round(r);
+    else
+        r->repeat = 0;
+    return 0;
 }
 
 /* ---- settings ---- */
@@ -56,9 +229,9 @@ static int read_setting(struct reader *r, const char *name, const char *value)
                                         [TASK_REGRESS] = "regress",
                                         [TASK_TOKENS] = "tokens"};
     if (strcmp(name, "context") == 0)
-        return read_int(r, name, value, 1, &r->type->context);
+        return read_int(r, name, value, 1, MOST, &r->type->context);
     if (strcmp(name, "vocabulary") == 0)
-        return read_int(r, name, value, 1, &r->type->vocabulary);
+        return read_int(r, name, value, 1, MOST, &r->type->vocabulary);
     if (strcmp(name, "optimizer") == 0) {
         free(r->type->optimizer);
         r->type->optimizer = xstrdup(value);
@@ -67,6 +240,8 @@ static int read_setting(struct reader *r, const char *name, const char *value)
     if (strcmp(name, "task") != 0)
         return refuse(
             r, "no setting '%s'; there are task, optimizer, context, vocabulary", name);
+    if (r->n > 0)
+        return refuse(r, "task comes before the first layer");
     for (size_t i = 0; i < ARRAY_LEN(tasks); i++)
         if (strcmp(tasks[i], value) == 0) {
             r->type->task = (enum task)i;
@@ -77,22 +252,29 @@ static int read_setting(struct reader *r, const char *name, const char *value)
 
 /* ---- layers ---- */
 
-/* `takes`: its attributes, separated by blanks; `needs`: the required ones. */
-static const struct {
+/* Of images, or of tokens. `takes`: its attributes, separated by blanks; `needs`: the
+ * required ones. */
+static const struct row {
     const char *name;
     enum layer_kind kind;
+    bool tokens;
     const char *takes, *needs;
 } kinds[] = {
-    {"conv", LAYER_CONV, " outputs size stride pad bias relu pool dropout from ",
+    {"conv", LAYER_CONV, false, " outputs size stride pad bias relu pool dropout from ",
      " outputs size "},
-    {"linear", LAYER_LINEAR, " outputs relu dropout ", " "},
-    {"norm", LAYER_NORM, " relu add ", " "},
-    {"mean", LAYER_MEAN, " ", " "},
-    {"embed", LAYER_EMBED, " outputs ", " outputs "},
-    {"layer_norm", LAYER_LAYER_NORM, " ", " "},
-    {"dense", LAYER_DENSE, " outputs add ", " outputs "},
-    {"gelu", LAYER_GELU, " ", " "},
-    {"attention", LAYER_ATTENTION, " heads ", " heads "},
+    {"linear", LAYER_LINEAR, false, " outputs relu dropout ", " "},
+    {"norm", LAYER_NORM, false, " relu add ", " "},
+    {"mean", LAYER_MEAN, false, " ", " "},
+    {"embed", LAYER_EMBED, true, " outputs positions dropout ", " outputs "},
+    {"layer_norm", LAYER_LAYER_NORM, true, " eps no_bias ", " "},
+    {"rms_norm", LAYER_RMS_NORM, true, " eps ", " "},
+    {"linear", LAYER_DENSE, true, " outputs no_bias join add dropout ", " outputs "},
+    {"dense", LAYER_DENSE, true, " outputs no_bias add dropout ", " outputs "},
+    {"gelu", LAYER_GELU, true, " gated ", " "},
+    {"silu", LAYER_SILU, true, " gated ", " "},
+    {"rotary", LAYER_ROTARY, true, " heads kv_heads base ", " heads "},
+    {"attention", LAYER_ATTENTION, true, " heads kv_heads dropout ", " heads "},
+    {"logits", LAYER_LOGITS, true, " ", " "},
 };
 
 static bool listed(const char *list, const char *word)
@@ -102,11 +284,19 @@ static bool listed(const char *list, const char *word)
     return strstr(list, between) != NULL;
 }
 
+static bool has_name(const struct layer_spec *l, const char *name)
+{
+    bool same = strcmp(l->name, name) == 0;
+    for (int i = 0; i < LAYER_JOINED && l->joined[i].name; i++)
+        same |= strcmp(l->joined[i].name, name) == 0;
+    return same;
+}
+
 /* The number of layers back to NAME; 0: no earlier layer has that name. */
 static int find_layer(const struct reader *r, const char *name)
 {
     int back = 1;
-    while (back <= r->n && strcmp(r->layers[r->n - back].name, name) != 0)
+    while (back <= r->n && !has_name(&r->layers[r->n - back], name))
         back++;
     return back <= r->n ? back : 0;
 }
@@ -123,16 +313,20 @@ static int read_attribute(struct reader *r, struct layer_spec *l, const char *na
     const struct {
         const char *name;
         int *to, least;
-    } numbers[] = {{"outputs", &l->outputs, 1},
-                   {"size", &l->size, 1},
-                   {"heads", &l->size, 1},
-                   {"stride", &l->stride, 1},
+    } numbers[] = {{"outputs", &l->outputs, 1}, {"size", &l->size, 1},
+                   {"heads", &l->size, 1},      {"kv_heads", &l->kv_heads, 1},
+                   {"base", &l->base, 1},       {"stride", &l->stride, 1},
                    {"pad", &l->pad, 0}};
     const struct {
         const char *name;
         bool *to, set;
-    } flags[] = {
-        {"bias", &l->bare, false}, {"relu", &l->relu, true}, {"pool", &l->pool, true}};
+    } flags[] = {{"bias", &l->bare, false}, {"no_bias", &l->bare, true},
+                 {"relu", &l->relu, true},  {"pool", &l->pool, true},
+                 {"join", &l->join, true},  {"gated", &l->gated, true}};
+    const struct {
+        const char *name;
+        float *to, least, below;
+    } reals[] = {{"dropout", &l->dropout, 0, 1}, {"eps", &l->eps, 1e-12f, 1}};
     for (size_t i = 0; i < ARRAY_LEN(flags); i++)
         if (strcmp(flags[i].name, name) == 0) {
             *flags[i].to = flags[i].set;
@@ -142,15 +336,23 @@ static int read_attribute(struct reader *r, struct layer_spec *l, const char *na
         return refuse(r, "'%s' takes a value: %s=...", name, name);
     for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
         if (strcmp(numbers[i].name, name) == 0)
-            return read_int(r, name, value, numbers[i].least, numbers[i].to);
+            return read_int(r, name, value, numbers[i].least, MOST, numbers[i].to);
+    for (size_t i = 0; i < ARRAY_LEN(reals); i++)
+        if (strcmp(reals[i].name, name) == 0) {
+            char *end;
+            float x = *reals[i].to = strtof(value, &end);
+            return end != value && !*end && x >= reals[i].least && x < reals[i].below
+                       ? 0
+                       : refuse(r, "%s takes a number from %g to below %g, not '%s'",
+                                name, (double)reals[i].least, (double)reals[i].below,
+                                value);
+        }
     if (strcmp(name, "from") == 0)
         return read_layer_name(r, value, &l->from);
     if (strcmp(name, "add") == 0)
         return read_layer_name(r, value, &l->shortcut);
-    char *end;
-    l->dropout = strtof(value, &end);
-    if (end == value || *end || !(l->dropout >= 0 && l->dropout < 1))
-        return refuse(r, "dropout takes a number from 0 to below 1, not '%s'", value);
+    free(l->positions);
+    l->positions = xstrdup(value);
     return 0;
 }
 
@@ -159,54 +361,89 @@ static int unknown_kind(const struct reader *r, const char *kind)
     char names[200] = "";
     size_t n = 0;
     for (size_t i = 0; i < ARRAY_LEN(kinds) && n < sizeof names; i++)
-        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "",
-                              kinds[i].name);
+        if (kinds[i].tokens == (r->type->task == TASK_TOKENS))
+            n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "",
+                                  kinds[i].name);
     return refuse(r, "no kind of layers '%s'; there are %s", kind, names);
 }
 
-static int read_layer(struct reader *r, char *name, const char *kind, char *rest)
+/* The last layer becomes a part of the one before it. */
+static int join(struct reader *r)
 {
-    size_t k = 0;
-    while (k < ARRAY_LEN(kinds) && strcmp(kinds[k].name, kind) != 0)
-        k++;
-    if (k == ARRAY_LEN(kinds))
-        return unknown_kind(r, kind);
-    if (find_layer(r, name))
-        return refuse(r, "there is a layer '%s' already", name);
-    struct layer_spec *l = &r->layers[r->n];
-    *l = (struct layer_spec){kinds[k].kind, .bare = kinds[k].kind == LAYER_CONV};
+    struct layer_spec *l = &r->layers[r->n - 1], *to = l - 1;
+    int i = 0;
+    while (r->n > 1 && i < LAYER_JOINED && to->joined[i].name)
+        i++;
+    if (r->n == 1 || !to->outputs_first || to->bare != l->bare || to->shortcut ||
+        l->shortcut || l->dropout != to->dropout || i == LAYER_JOINED)
+        return refuse(r,
+                      "'join' needs a linear layer with the same attributes before it, "
+                      "without 'add', and joins %d at most",
+                      1 + LAYER_JOINED);
+    to->joined[i] = (struct layer_joined){l->name, l->outputs};
+    to->outputs += l->outputs;
+    *l = (struct layer_spec){LAYER_END};
+    r->n--;
+    return 0;
+}
+
+static int read_attributes(struct reader *r, const struct row *row, char *words)
+{
     char seen[200] = " ", *next;
-    for (char *word = strtok_r(rest, BLANKS, &next); word;
+    for (char *word = strtok_r(words, BLANKS, &next); word;
          word = strtok_r(NULL, BLANKS, &next)) {
         char *value = strchr(word, '=');
         if (value)
             *value++ = '\0';
-        if (!listed(kinds[k].takes, word))
-            return refuse(r, "%s layers have no '%s'; theirs are:%s", kind, word,
-                          kinds[k].takes[1] ? kinds[k].takes : " none");
+        if (!listed(row->takes, word))
+            return refuse(r, "%s layers have no '%s'; theirs are:%s", row->name, word,
+                          row->takes[1] ? row->takes : " none");
         if (listed(seen, word))
             return refuse(r, "'%s' is there twice", word);
         snprintf(seen + strlen(seen), sizeof seen - strlen(seen), "%s ", word);
-        if (read_attribute(r, l, word, value) < 0)
+        if (read_attribute(r, &r->layers[r->n], word, value) < 0)
             return -1;
     }
-    for (const char *at = kinds[k].needs + 1; *at; at += strcspn(at, " ") + 1) {
+    for (const char *at = row->needs + 1; *at; at += strcspn(at, " ") + 1) {
         char word[40];
         snprintf(word, sizeof word, "%.*s", (int)strcspn(at, " "), at);
         if (!listed(seen, word))
-            return refuse(r, "%s layers need %s=...", kind, word);
+            return refuse(r, "%s layers need %s=...", row->name, word);
     }
-    l->name = xstrdup(name);
-    r->layers[++r->n] = (struct layer_spec){LAYER_END};
     return 0;
 }
 
-static int read_line(struct reader *r, char *line)
+static int read_layer(struct reader *r, char *name, const char *kind, char *rest)
+{
+    const struct row *row = kinds, *end = kinds + ARRAY_LEN(kinds);
+    while (row < end && (row->tokens != (r->type->task == TASK_TOKENS) ||
+                         strcmp(row->name, kind) != 0))
+        row++;
+    if (row == end)
+        return unknown_kind(r, kind);
+    if (find_layer(r, name))
+        return refuse(r, "there is a layer '%s' already", name);
+    r->layers = r->type->layers =
+        xrealloc(r->layers, (size_t)r->n + 2, sizeof *r->layers);
+    struct layer_spec *l = &r->layers[r->n];
+    l[0] = (struct layer_spec){row->kind, row->name, .bare = row->kind == LAYER_CONV,
+                               .outputs_first = strcmp(kind, "linear") == 0,
+                               .name = xstrdup(name)};
+    l[1] = (struct layer_spec){LAYER_END};
+    int rc = read_attributes(r, row, rest);
+    r->n++;
+    return rc == 0 && l->join ? join(r) : rc;
+}
+
+static int read_words(struct reader *r, char *line)
 {
     char *rest, *first = strtok_r(line, BLANKS, &rest);
-    char *second = first ? strtok_r(NULL, BLANKS, &rest) : NULL;
-    if (!first)
-        return 0;
+    char *second = strtok_r(NULL, BLANKS, &rest);
+    if (strcmp(first, "repeat") == 0 || strcmp(first, "end") == 0) {
+        if (strtok_r(NULL, BLANKS, &rest) || (*first == 'e' && second))
+            return refuse(r, "after '%s' there is too much", first);
+        return *first == 'e' ? read_end(r) : read_repeat(r, second);
+    }
     if (!second)
         return refuse(r, "after '%s' its kind is missing", first);
     if (strcmp(second, "=") != 0)
@@ -214,15 +451,67 @@ static int read_line(struct reader *r, char *line)
     char *value = strtok_r(NULL, BLANKS, &rest);
     if (!value || strtok_r(NULL, BLANKS, &rest))
         return refuse(r, "%s = takes one value", first);
-    return read_setting(r, first, value);
+    return *first == '$' ? define(r, first + 1, value) : read_setting(r, first, value);
+}
+
+static int read_line(struct reader *r, const char *line)
+{
+    size_t blanks = strspn(line, BLANKS);
+    bool over = r->repeat && r->i >= r->times;
+    if (!line[blanks] || (over && strcmp(line + blanks, "end") != 0))
+        return 0;
+    char *text = expand(r, line);
+    for (const char *c = text; c && *c; c++)
+        r->type->checksum = rng_mix(r->type->checksum ^ (unsigned char)*c);
+    int rc = text ? read_words(r, text) : -1;
+    free(text);
+    return rc;
+}
+
+/* Its lines. */
+static int read_text(struct reader *r, const char *text)
+{
+    char *copy = xstrdup(text), *next = copy, *line, **lines = NULL;
+    int n = 0, rc = 0;
+    while ((line = strsep(&next, "\n"))) {
+        line[strcspn(line, "#")] = '\0';
+        lines = xrealloc(lines, (size_t)n + 1, sizeof *lines);
+        lines[n++] = line;
+    }
+    while (rc == 0 && r->line < n) {
+        r->line++;
+        rc = read_line(r, lines[r->line - 1]);
+    }
+    if (rc == 0 && r->repeat)
+        rc = refuse(r, "'repeat' in line %d has no 'end'", r->repeat);
+    free(lines);
+    free(copy);
+    return rc;
+}
+
+static int check_type(const struct reader *r)
+{
+    const struct model_type *type = r->type;
+    if (r->n == 0)
+        return err_set(r->err, "'%s' describes no layers", r->where);
+    if (!type->optimizer)
+        return err_set(r->err, "'%s' names no optimizer: optimizer = adam", r->where);
+    if (type->task == TASK_TOKENS && !(type->context && type->vocabulary))
+        return err_set(r->err, "'%s' has tokens, and no context = N or vocabulary = N",
+                       r->where);
+    return check_given(r);
 }
 
 void model_type_free(struct model_type *type)
 {
     if (!type)
         return;
-    for (struct layer_spec *l = type->layers; l->kind != LAYER_END; l++)
+    for (struct layer_spec *l = type->layers; l->kind != LAYER_END; l++) {
         free(l->name);
+        free(l->positions);
+        for (int i = 0; i < LAYER_JOINED; i++)
+            free(l->joined[i].name);
+    }
     free(type->layers);
     free(type->optimizer);
     free(type->name);
@@ -230,31 +519,22 @@ void model_type_free(struct model_type *type)
 }
 
 struct model_type *description_read(const char *name, const char *where, const char *text,
-                                    struct ddp_err *err)
+                                    const char *sizes, struct ddp_err *err)
 {
-    char *copy = xstrdup(text), *next = copy, *line;
-    size_t lines = 1;
     struct model_type *type = xcalloc(1, sizeof *type);
-    for (const char *c = text; *c; c++) {
-        lines += *c == '\n';
-        type->checksum = rng_mix(type->checksum ^ (unsigned char)*c);
-    }
     struct reader r = {.where = where, .type = type, .err = err};
-    type->layers = r.layers = xcalloc(lines + 1, sizeof *r.layers);
+    type->layers = r.layers = xcalloc(1, sizeof *r.layers); /* LAYER_END */
     type->name = xstrdup(name);
-    int rc = 0;
-    while (rc == 0 && (line = strsep(&next, "\n"))) {
-        r.line++;
-        line[strcspn(line, "#")] = '\0';
-        rc = read_line(&r, line);
+    int rc = read_given(&r, sizes);
+    if (rc == 0)
+        rc = read_text(&r, text);
+    if (rc == 0)
+        rc = check_type(&r);
+    for (size_t i = 0; i < r.nsizes; i++) {
+        free(r.sizes[i].name);
+        free(r.sizes[i].value);
     }
-    free(copy);
-    if (rc == 0 && r.n == 0)
-        rc = err_set(err, "'%s' describes no layers", where);
-    if (rc == 0 && !type->optimizer)
-        rc = err_set(err, "'%s' names no optimizer: optimizer = adam", where);
-    if (rc == 0 && type->task == TASK_TOKENS && !(type->context && type->vocabulary))
-        rc = err_set(err, "'%s' has tokens, and no context = N or vocabulary = N", where);
+    free(r.sizes);
     if (rc == 0)
         return type;
     model_type_free(type);

@@ -4,9 +4,10 @@
 
 #include "worker/nn/model.h"
 
-/* Parses the model that `text` describes. `where` is for errors: "net.model". NULL
- * with an error that begins with the line, "net.model:7: ". */
+/* Parses the model that `text` describes. `where` is for errors: "net.model"; `sizes`
+ * replace the text's own: "layers=4,width=64". NULL with an error that begins with the
+ * line, "net.model:7: ". */
 struct model_type *description_read(const char *name, const char *where, const char *text,
-                                    struct ddp_err *err);
+                                    const char *sizes, struct ddp_err *err);
 
 #endif

@@ -1,10 +1,10 @@
 /* worker/nn/head.c - the head of a model of tokens: logits, their loss and gradients
  *
- * Logits are products with the embedding's weight. Those of a whole batch (50,257 per
- * token) would need more memory than the rest of the model. So they are computed for
- * some rows at a time, replaced by their gradients, and these are multiplied at once
- * into the gradients of the last layer and of the weight, to which the embedding then
- * adds its own.
+ * Logits are products with the embedding's weight, or with their own. Those of a whole
+ * batch (50,257 per token) would need more memory than the rest of the model. So they are
+ * computed for some rows at a time, replaced by their gradients, and these are multiplied
+ * at once into the gradients of the last layer and of the weight, to which the embedding
+ * then adds its own.
  */
 #include "worker/nn/model_impl.h"
 
@@ -29,11 +29,18 @@ struct head *head_create(struct model *m)
     return h;
 }
 
+/* Where their weight, [outputs, C], is in the blocks. */
+static size_t weight_at(const struct model *m)
+{
+    const struct layer *last = &m->layers[m->nlayers - 1];
+    return (last->flow == FLOW_LOGITS ? last : m->layers)->weight->offset;
+}
+
 /* Logits from the last layer's rows y. */
 static void make_logits(const struct model *m, const float *y, int rows)
 {
-    int C = m->layers[0].spec->outputs, V = m->io.outputs;
-    const float *w = m->weights + m->layers[0].weight->offset;
+    int C = model_last(m)->map.C, V = m->io.outputs;
+    const float *w = m->weights + weight_at(m);
     model_multiply(m, rows, V, C, matrix(y, (size_t)C), transposed(w, (size_t)C), NULL,
                    m->head->logits, false);
 }
@@ -43,9 +50,9 @@ static void make_logits(const struct model *m, const float *y, int rows)
 static void logits_back(const struct model *m, const float *y, float *dy, int rows,
                         bool more)
 {
-    int C = m->layers[0].spec->outputs, V = m->io.outputs;
+    int C = model_last(m)->map.C, V = m->io.outputs;
     const float *g = m->head->logits;
-    size_t w = m->layers[0].weight->offset, ld = (size_t)C, ldg = (size_t)V;
+    size_t w = weight_at(m), ld = (size_t)C, ldg = (size_t)V;
     model_multiply(m, rows, C, V, matrix(g, ldg), matrix(m->weights + w, ld), NULL, dy,
                    false);
     model_multiply(m, V, C, rows, transposed(g, ldg), matrix(y, ld), NULL, m->grads + w,
@@ -57,8 +64,8 @@ float head_loss(const struct model *m, const struct batch *b, float *dy, float s
 {
     struct head *h = m->head;
     int T = m->io.W, all = b->n * T;
-    size_t C = (size_t)m->layers[0].spec->outputs;
-    const float *y = m->layers[m->nlayers - 1].y;
+    size_t C = (size_t)model_last(m)->map.C;
+    const float *y = model_last(m)->y;
     double loss = 0;
     for (int from = 0; from < all; from += h->rows) {
         int rows = all - from < h->rows ? all - from : h->rows;

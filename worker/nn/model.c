@@ -202,7 +202,7 @@ double model_flop(const struct model *m)
             flop += 2 * l->work * (l->in >= 0 ? 3 : 2);
     }
     if (m->head) /* logits */
-        flop += 6.0 * m->io.W * m->io.outputs * m->layers[0].spec->outputs;
+        flop += 6.0 * m->io.W * m->io.outputs * model_last(m)->map.C;
     return flop;
 }
 
@@ -245,16 +245,24 @@ void model_init(struct model *m, uint64_t seed)
 
 /* ---- forward ---- */
 
-static const float *outputs(const struct model *m)
+/* Then dropout, and of tokens the sum with the shortcut. */
+static void layer_forward(struct model *m, struct layer *l, const struct batch *b,
+                          bool learn)
 {
-    return m->layers[m->nlayers - 1].y;
+    int64_t floats = (int64_t)l->floats * b->n;
+    l->op->forward(m, l, b, learn);
+    if (model_drops(m, l) && l->op != &op_attention)
+        m->k->dropout(l->y, floats, l->spec->dropout, m->pass->seed, model_stream(m, l));
+    if (l->flow == FLOW_ROWS && l->shortcut >= 0)
+        m->k->add(l->y, m->layers[l->shortcut].y, floats);
 }
 
 const float *model_forward(struct model *m, const struct batch *b)
 {
+    m->pass = NULL;
     for (int i = 0; i < m->nlayers; i++)
-        m->layers[i].op->forward(m, &m->layers[i], b, false);
-    return outputs(m);
+        layer_forward(m, &m->layers[i], b, false);
+    return model_last(m)->y;
 }
 
 static void seen(const struct model *m, const struct layer *l, char phase, int64_t began)
@@ -276,16 +284,13 @@ int model_dropout_streams(const struct model *m)
 
 void model_pass_forward(struct model *m, const struct model_pass *p, int from, int to)
 {
+    m->pass = p;
     for (int i = from; i < to; i++) {
         struct layer *l = &m->layers[i];
         int64_t began = look(m);
         if (p->batch->n == 0 && !l->norm)
             continue;
-        l->op->forward(m, l, p->batch, true);
-        if (m->dropout && l->spec->dropout > 0)
-            m->k->dropout(l->y, (int64_t)l->floats * p->batch->n, l->spec->dropout,
-                          p->seed,
-                          p->step * (uint64_t)model_dropout_streams(m) + (uint64_t)i);
+        layer_forward(m, l, p->batch, true);
         seen(m, l, 'f', began);
     }
 }
@@ -315,20 +320,38 @@ static float *begin_gradients(struct model *m, const struct model_pass *p)
 float model_pass_loss(struct model *m, const struct model_pass *p, int *correct)
 {
     float *sums = begin_gradients(m, p);
-    float value = loss(m, p->batch, outputs(m), m->slots[m->layers[m->nlayers - 1].slot],
-                       p->scale, correct);
+    const struct layer *last = model_last(m);
+    float value = loss(m, p->batch, last->y, m->slots[last->slot], p->scale, correct);
     m->grads = sums;
     return value;
+}
+
+/* The gradients of the sum and of dropout, and then the layer's own. */
+static void layer_back(struct model *m, const struct layer *l, const struct batch *b)
+{
+    int64_t floats = (int64_t)l->floats * b->n;
+    float *dy = m->slots[l->slot];
+    if (l->flow == FLOW_ROWS && l->shortcut >= 0) {
+        float *to = gradient_of(m, l->shortcut);
+        if (model_used_after(m, (int)(l - m->layers), l->shortcut))
+            m->k->add(to, dy, floats);
+        else
+            memcpy(to, dy, (size_t)floats * sizeof *dy);
+    }
+    if (l->flow == FLOW_ROWS && model_drops(m, l) && l->op != &op_attention)
+        m->k->dropout(dy, floats, l->spec->dropout, m->pass->seed, model_stream(m, l));
+    l->op->back(m, l, b);
 }
 
 void model_pass_back(struct model *m, const struct model_pass *p, int from, int to)
 {
     float *sums = begin_gradients(m, p);
+    m->pass = p;
     for (int i = to - 1; i >= from; i--) {
         const struct layer *l = &m->layers[i];
         int64_t began = look(m);
         if (p->batch->n > 0 || l->norm || l->factors)
-            l->op->back(m, l, p->batch);
+            layer_back(m, l, p->batch);
         seen(m, l, 'b', began);
         if (!l->weight)
             continue;
@@ -372,7 +395,7 @@ const float *model_next(struct model *m, const uint32_t *tokens, int n)
     memcpy(window, tokens, (size_t)n * sizeof *window);
     const float *y = model_forward(m, &(struct batch){.tokens = window, .n = 1});
     free(window);
-    return head_logits(m, y + (size_t)(n - 1) * (size_t)m->layers[0].spec->outputs);
+    return head_logits(m, y + (size_t)(n - 1) * (size_t)model_last(m)->map.C);
 }
 
 /* ---- finding NaNs ---- */

@@ -61,9 +61,13 @@ enum layer_kind {
     LAYER_MEAN,
     LAYER_EMBED,
     LAYER_LAYER_NORM,
+    LAYER_RMS_NORM,
     LAYER_DENSE,
     LAYER_GELU,
+    LAYER_SILU,
+    LAYER_ROTARY,
     LAYER_ATTENTION,
+    LAYER_LOGITS,
     LAYER_KINDS
 };
 
@@ -75,20 +79,38 @@ enum layer_kind {
  * output, or that of the layer `from` positions back; a NORM adds the output of the
  * layer `shortcut` positions back.
  *
- * For tokens: EMBED, which is first, is the sum of two embeddings with `outputs`
- * features, of the token (name .weight) and of its position ("wpe.weight"); the logits
- * are products with the former (tied weights). LAYER_NORM; DENSE, a linear layer whose
- * weight is [inputs, outputs], as in GPT-2, with an optional shortcut; GELU;
- * ATTENTION, causal, with `size` heads, whose input has queries, keys and values. */
+ * For tokens: EMBED, which is first, has `outputs` features for each token, and adds
+ * those of its position if `positions` names their parameter. LAYER_NORM, RMS_NORM.
+ * DENSE, linear: its weight is [inputs, outputs], as in GPT-2, or `outputs_first`, and
+ * then other weights with the same input can be joined to it, whose outputs follow. GELU
+ * and SILU; `gated`: of the first half of its input, times the second half. ATTENTION,
+ * causal, with `size` heads, whose input has queries, and keys and values of `kv_heads`
+ * (0: as many); ROTARY turns queries and keys by their positions, as Su et al.,
+ * "RoFormer", 2021, in halves of a head. LOGITS, the last, has the weight of the logits;
+ * without it they are products with the embedding's (tied weights). */
+enum { LAYER_JOINED = 3 };
+
 struct layer_spec {
     enum layer_kind kind;
+    const char *kind_name;
     char *name;      /* owned; its parameters are NAME.weight and NAME.bias */
     int outputs;     /* channels or features; 0: from the data's shape */
-    int size;        /* of a convolution's square kernel */
+    int size;        /* of a convolution's square kernel; heads */
     int stride, pad; /* stride 0 means 1 */
     bool bare, relu, pool;
-    float dropout;      /* probability, after a ReLU, before linear layers; 0: none */
+    float dropout;      /* probability; 0: none. Of images after a ReLU, before linear
+                           layers; of tokens before the sum with the shortcut, of
+                           attention's weights */
     int from, shortcut; /* 0: the previous layer; none */
+
+    char *positions; /* owned; NULL: none */
+    bool outputs_first, join, gated;
+    int kv_heads, base; /* 0: as many as `size`; 10000 */
+    float eps;          /* of norms of tokens; 0: 1e-5 */
+    struct layer_joined {
+        char *name;  /* owned; NULL: none */
+        int outputs; /* among `outputs` */
+    } joined[LAYER_JOINED];
 };
 
 struct model_type {
@@ -100,12 +122,11 @@ struct model_type {
     uint64_t checksum;       /* of the text, to compare ranks */
 };
 
-/* The model called `text`, for gpt2 with its sizes ("gpt2:layers=4,width=128"), or the
- * one described in the file at that path, if it has a '/' or ends in ".model". The
- * caller frees. NULL with `err`, which lists all names if this one is unknown. */
+/* The model called `text`, or the one described in the file at that path, if it has a
+ * '/' or ends in ".model"; then its sizes ("gpt2:layers=4,width=128"). The caller frees.
+ * NULL with `err`, which lists all names if this one is unknown. */
 struct model_type *model_type_find(const char *text, struct ddp_err *err);
 void model_type_free(struct model_type *type); /* NULL is allowed */
-struct model_type *gpt2_make(const char *name, struct ddp_err *err);
 
 /* Creates the model `name`, for batches of up to max_batch. NULL with `err` if there
  * is no such model or the data do not fit it. */
@@ -211,6 +232,7 @@ double model_flop(const struct model *m);
 struct model_op {
     const struct layer_spec *spec;
     const struct param *weight, *bias; /* NULL: none */
+    size_t params;                     /* of model_params(): theirs */
     int in, shortcut;                  /* layers; -1: the batch, none */
     struct map_shape given, wide, map; /* of x; of y before pooling; of y */
     bool adds;                         /* dx is added to its buffer */

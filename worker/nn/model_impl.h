@@ -19,12 +19,12 @@ enum flow {
     FLOW_IMAGES = 4,    /* in the engine's own layout */
     FLOW_RECTIFIED = 8, /* the same */
     FLOW_FEATURES = 16, /* numbers of a sample, in their order */
-    FLOW_ROWS = 32      /* the same, for each token */
+    FLOW_ROWS = 32,     /* the same, for each token */
+    FLOW_LOGITS = 64    /* only the loss has them */
 };
 
 /* A kind of layers: its properties and functions. */
 struct op {
-    const char *name;
     bool product;   /* most of its work is multiplication */
     bool sums;      /* can add its input's gradient to the buffer's contents */
     unsigned takes; /* enum flow */
@@ -34,8 +34,8 @@ struct op {
     void (*forward)(struct model *m, struct layer *l, const struct batch *b, bool learn);
     void (*back)(struct model *m, const struct layer *l, const struct batch *b);
 };
-extern const struct op op_conv, op_linear, op_norm, op_mean, op_embed, op_layer_norm,
-    op_dense, op_gelu, op_attention;
+extern const struct op op_conv, op_linear, op_norm, op_mean, op_embed, op_row_norm,
+    op_dense, op_activation, op_rotary, op_attention, op_logits;
 
 struct layer {
     const struct layer_spec *spec;
@@ -45,16 +45,18 @@ struct layer {
     struct norm_plan *norm;
     float *factors; /* of the weight's gradient: stored by backward; NULL: not used */
     const struct param *weight, *bias; /* NULL: none */
-    float *running;                    /* a norm's, in the buffers */
-    int in, shortcut;                  /* indices of layers; -1: the batch, none */
-    struct map_shape wide, map;        /* shape of y before pooling; of y */
-    enum flow flow;                    /* what y is */
-    bool adds;                         /* dx is added to its buffer */
-    double work;                       /* multiplications, per sample */
-    size_t floats;                     /* of y, per sample */
-    float *y;                          /* [max_batch, floats] */
-    float *kept, *room;                /* for backward; scratch memory; NULL: none */
-    int slot;                          /* of y's gradient */
+    struct param joined[2];            /* what they point to, if they are several */
+    size_t nparams;
+    float *running;             /* a norm's, in the buffers */
+    int in, shortcut;           /* indices of layers; -1: the batch, none */
+    struct map_shape wide, map; /* shape of y before pooling; of y */
+    enum flow flow;             /* what y is */
+    bool adds;                  /* dx is added to its buffer */
+    double work;                /* multiplications, per sample */
+    size_t floats;              /* of y, per sample */
+    float *y;                   /* [max_batch, floats] */
+    float *kept, *room;         /* for backward; scratch memory; NULL: none */
+    int slot;                   /* of y's gradient */
 };
 
 struct model {
@@ -63,6 +65,7 @@ struct model {
     struct io_shape io;
     int max_batch, nlayers;
     bool dropout;
+    const struct model_pass *pass; /* that runs; NULL: without dropout */
     struct layer *layers;
     struct param *params, *buffers;
     size_t nparams, nbuffers;
@@ -104,6 +107,24 @@ static inline void model_multiply(const struct model *m, int M, int N, int K,
                                   float *c, bool add)
 {
     m->k->gemm(&(struct gemm){M, N, K, a, b, bias, c, (size_t)N, add}, m->room);
+}
+
+/* The layer whose output the loss takes. */
+static inline const struct layer *model_last(const struct model *m)
+{
+    const struct layer *last = &m->layers[m->nlayers - 1];
+    return last->flow == FLOW_LOGITS ? &m->layers[last->in] : last;
+}
+
+/* A layer's stream of dropout's random numbers in this pass. */
+static inline uint64_t model_stream(const struct model *m, const struct layer *l)
+{
+    return m->pass->step * (uint64_t)model_dropout_streams(m) + (uint64_t)(l - m->layers);
+}
+
+static inline bool model_drops(const struct model *m, const struct layer *l)
+{
+    return m->dropout && m->pass && l->spec->dropout > 0;
 }
 
 /* A normally distributed number: mean 0, variance 1. */

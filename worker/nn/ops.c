@@ -122,8 +122,7 @@ static void conv_back(struct model *m, const struct layer *l, const struct batch
                     grads_at(m, l->bias), gradient_of(m, l->in));
 }
 
-const struct op op_conv = {.name = "conv",
-                           .product = true,
+const struct op op_conv = {.product = true,
                            .sums = true,
                            .takes = FLOW_DATA | FLOW_IMAGES | FLOW_RECTIFIED,
                            .add = add_conv,
@@ -174,8 +173,7 @@ static void linear_back(struct model *m, const struct layer *l, const struct bat
                           dbias, dx);
 }
 
-const struct op op_linear = {.name = "linear",
-                             .product = true,
+const struct op op_linear = {.product = true,
                              .takes = FLOW_DATA | FLOW_FEATURES,
                              .add = add_linear,
                              .init = init_uniform,
@@ -237,8 +235,7 @@ static void norm_back(struct model *m, const struct layer *l, const struct batch
                     gradient_of(m, l->in), gradient_of(m, l->shortcut));
 }
 
-const struct op op_norm = {.name = "norm",
-                           .takes = FLOW_IMAGES,
+const struct op op_norm = {.takes = FLOW_IMAGES,
                            .add = add_norm,
                            .init = init_norm,
                            .forward = norm,
@@ -266,8 +263,5 @@ static void mean_back(struct model *m, const struct layer *l, const struct batch
     m->k->mean_back(m->layers[l->in].map, b->n, m->slots[l->slot], gradient_of(m, l->in));
 }
 
-const struct op op_mean = {.name = "mean",
-                           .takes = FLOW_IMAGES,
-                           .add = add_mean,
-                           .forward = mean,
-                           .back = mean_back};
+const struct op op_mean = {
+    .takes = FLOW_IMAGES, .add = add_mean, .forward = mean, .back = mean_back};

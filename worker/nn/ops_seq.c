@@ -4,6 +4,7 @@
  * y is [n, W, features]: a row of features for each token of a sample.
  */
 #include "common/err.h"
+#include "worker/kernels/rng.h"
 #include "worker/nn/model_impl.h"
 
 #include <math.h>
@@ -42,9 +43,11 @@ static int add_embed(struct model *m, int i, struct map_shape in, struct ddp_err
 {
     struct layer *l = &m->layers[i];
     int C = l->spec->outputs;
+    const char *positions = l->spec->positions;
     l->weight =
         model_add_param(m, l->spec->name, "weight", 2, (int[4]){m->io.outputs, C});
-    l->bias = model_add_param(m, "wpe", "weight", 2, (int[4]){m->io.W, C});
+    if (positions)
+        l->bias = model_add_param(m, positions, "weight", 2, (int[4]){m->io.W, C});
     give_rows(m, l, C, C);
     return 0;
 }
@@ -52,7 +55,8 @@ static int add_embed(struct model *m, int i, struct map_shape in, struct ddp_err
 static void init_embed(struct model *m, const struct layer *l, uint64_t key)
 {
     init_normal(m, l->weight, 0.02f, key);
-    init_normal(m, l->bias, 0.02f, key);
+    if (l->bias)
+        init_normal(m, l->bias, 0.02f, key);
 }
 
 static const uint32_t *token_at(const struct model *m, const struct batch *b, int row)
@@ -64,88 +68,122 @@ static const uint32_t *token_at(const struct model *m, const struct batch *b, in
 static void embed(struct model *m, struct layer *l, const struct batch *b, bool learn)
 {
     size_t C = (size_t)l->spec->outputs;
-    const float *of = m->weights + l->weight->offset, *at = m->weights + l->bias->offset;
     for (int row = 0; row < rows_of(m, b); row++) {
-        const float *token = of + *token_at(m, b, row) * C;
-        const float *place = at + (size_t)(row % m->io.W) * C;
         float *y = l->y + (size_t)row * C;
-        for (size_t c = 0; c < C; c++)
-            y[c] = token[c] + place[c];
+        memcpy(y, m->weights + l->weight->offset + *token_at(m, b, row) * C,
+               C * sizeof *y);
+        if (l->bias)
+            m->k->add(y, m->weights + l->bias->offset + (size_t)(row % m->io.W) * C,
+                      (int64_t)C);
     }
 }
 
-/* Adds to the weight's gradient, which the head has computed before. */
+/* Adds to the weight's gradient if the head has begun it. */
 static void embed_back(struct model *m, const struct layer *l, const struct batch *b)
 {
     int64_t C = l->spec->outputs;
-    float *of = m->grads + l->weight->offset, *at = m->grads + l->bias->offset;
+    float *of = m->grads + l->weight->offset,
+          *at = l->bias ? of + l->weight->count : NULL;
     const float *dy = m->slots[l->slot];
-    memset(at, 0, l->bias->count * sizeof *at);
+    if (m->layers[m->nlayers - 1].flow == FLOW_LOGITS)
+        memset(of, 0, l->weight->count * sizeof *of);
+    if (at)
+        memset(at, 0, l->bias->count * sizeof *at);
     for (int row = 0; row < rows_of(m, b); row++, dy += C) {
         m->k->add(of + *token_at(m, b, row) * (size_t)C, dy, C);
-        m->k->add(at + row % m->io.W * C, dy, C);
+        if (at)
+            m->k->add(at + row % m->io.W * C, dy, C);
     }
 }
 
-const struct op op_embed = {.name = "embed",
-                            .takes = FLOW_TOKENS,
+const struct op op_embed = {.takes = FLOW_TOKENS,
                             .add = add_embed,
                             .init = init_embed,
                             .forward = embed,
                             .back = embed_back};
 
-/* ---- layer norm ---- */
+/* ---- layer norm, RMS norm ---- */
 
-static int add_layer_norm(struct model *m, int i, struct map_shape in,
-                          struct ddp_err *err)
+static int add_row_norm(struct model *m, int i, struct map_shape in, struct ddp_err *err)
 {
     struct layer *l = &m->layers[i];
     l->weight = model_add_param(m, l->spec->name, "weight", 1, (int[4]){in.C});
-    l->bias = model_add_param(m, l->spec->name, "bias", 1, (int[4]){in.C});
+    if (l->spec->kind == LAYER_LAYER_NORM && !l->spec->bare)
+        l->bias = model_add_param(m, l->spec->name, "bias", 1, (int[4]){in.C});
     l->kept = scratch_in(&m->memory, 2 * (size_t)m->max_batch * (size_t)m->io.W);
     give_rows(m, l, in.C, 4 * in.C);
     return 0;
 }
 
-static void init_layer_norm(struct model *m, const struct layer *l, uint64_t key)
+static void init_row_norm(struct model *m, const struct layer *l, uint64_t key)
 {
     init_constant(m, l->weight, 1);
-    init_constant(m, l->bias, 0);
+    if (l->bias)
+        init_constant(m, l->bias, 0);
 }
 
-static void layer_norm(struct model *m, struct layer *l, const struct batch *b,
-                       bool learn)
+static struct row_norm norm_of(const struct model *m, const struct layer *l)
 {
-    m->k->layer_norm(rows_of(m, b), l->map.C, input_of(m, l, b),
-                     m->weights + l->weight->offset, m->weights + l->bias->offset, l->y,
-                     l->kept);
+    return (struct row_norm){.C = l->map.C,
+                             .rms = l->spec->kind == LAYER_RMS_NORM,
+                             .eps = l->spec->eps > 0 ? l->spec->eps : 1e-5f,
+                             .w = m->weights + l->weight->offset,
+                             .bias = l->bias ? m->weights + l->bias->offset : NULL};
 }
 
-static void layer_norm_back(struct model *m, const struct layer *l, const struct batch *b)
+static void row_norm(struct model *m, struct layer *l, const struct batch *b, bool learn)
 {
-    m->k->layer_norm_back(rows_of(m, b), l->map.C, input_of(m, l, b),
-                          m->weights + l->weight->offset, l->kept, m->slots[l->slot],
-                          m->grads + l->weight->offset, m->grads + l->bias->offset,
-                          gradient_of(m, l->in), l->adds);
+    m->k->row_norm(norm_of(m, l), rows_of(m, b), input_of(m, l, b), l->y, l->kept);
 }
 
-const struct op op_layer_norm = {.name = "layer_norm",
-                                 .sums = true,
-                                 .takes = FLOW_ROWS,
-                                 .add = add_layer_norm,
-                                 .init = init_layer_norm,
-                                 .forward = layer_norm,
-                                 .back = layer_norm_back};
+static void row_norm_back(struct model *m, const struct layer *l, const struct batch *b)
+{
+    m->k->row_norm_back(norm_of(m, l), rows_of(m, b), input_of(m, l, b), l->kept,
+                        m->slots[l->slot], m->grads + l->weight->offset,
+                        l->bias ? m->grads + l->bias->offset : NULL,
+                        gradient_of(m, l->in), l->adds);
+}
 
-/* ---- dense: y = x w + bias, w [inputs, outputs], and the residual ---- */
+const struct op op_row_norm = {.sums = true,
+                               .takes = FLOW_ROWS,
+                               .add = add_row_norm,
+                               .init = init_row_norm,
+                               .forward = row_norm,
+                               .back = row_norm_back};
+
+/* ---- dense: y = x w + bias, w [inputs, outputs], or w^T with the outputs first ---- */
+
+/* The weights, or the biases, of the layer and of those that are joined to it: one after
+ * another, so that they are one matrix, or vector, in the blocks. */
+static const struct param *add_joined(struct model *m, struct layer *l, const char *what,
+                                      int inputs)
+{
+    const struct layer_spec *s = l->spec;
+    int ndim = inputs ? 2 : 1, own = s->outputs;
+    for (int j = 0; j < LAYER_JOINED; j++)
+        own -= s->joined[j].outputs;
+    bool first = s->outputs_first || ndim == 1;
+    struct param all = *model_add_param(
+        m, s->name, what, ndim, first ? (int[4]){own, inputs} : (int[4]){inputs, own});
+    for (int j = 0; j < LAYER_JOINED && s->joined[j].name; j++) {
+        int K = s->joined[j].outputs;
+        const struct param *p =
+            model_add_param(m, s->joined[j].name, what, ndim, (int[4]){K, inputs});
+        all.dims[0] += K;
+        all.count += p->count;
+    }
+    struct param *to = &l->joined[ndim - 1];
+    *to = all;
+    return to;
+}
 
 static int add_dense(struct model *m, int i, struct map_shape in, struct ddp_err *err)
 {
     struct layer *l = &m->layers[i];
-    int K = l->spec->outputs;
-    l->weight = model_add_param(m, l->spec->name, "weight", 2, (int[4]){in.C, K});
-    l->bias = model_add_param(m, l->spec->name, "bias", 1, (int[4]){K});
-    give_rows(m, l, K, (double)in.C * K);
+    l->weight = add_joined(m, l, "weight", in.C);
+    if (!l->spec->bare)
+        l->bias = add_joined(m, l, "bias", 0);
+    give_rows(m, l, l->spec->outputs, (double)in.C * l->spec->outputs);
     return 0;
 }
 
@@ -158,41 +196,48 @@ static void init_dense(struct model *m, const struct layer *l, uint64_t key)
         shortcuts += m->layers[i].shortcut >= 0;
     float smaller = l->shortcut >= 0 ? 1 / sqrtf((float)shortcuts) : 1;
     init_normal(m, l->weight, 0.02f * smaller, key);
-    init_constant(m, l->bias, 0);
+    if (l->bias)
+        init_constant(m, l->bias, 0);
+}
+
+/* The weight as [inputs, outputs]. */
+static struct matrix weight_of(const struct model *m, const struct layer *l)
+{
+    const float *w = m->weights + l->weight->offset;
+    return l->spec->outputs_first ? transposed(w, (size_t)l->weight->dims[1])
+                                  : matrix(w, (size_t)l->weight->dims[1]);
+}
+
+static struct matrix turned(struct matrix a)
+{
+    return (struct matrix){a.at, a.column, a.row};
 }
 
 static void dense(struct model *m, struct layer *l, const struct batch *b, bool learn)
 {
-    int C = l->weight->dims[0], K = l->weight->dims[1];
+    int C = m->layers[l->in].map.C, K = l->map.C;
     model_multiply(m, rows_of(m, b), K, C, matrix(input_of(m, l, b), (size_t)C),
-                   matrix(m->weights + l->weight->offset, (size_t)K),
-                   m->weights + l->bias->offset, l->y, false);
-    if (l->shortcut >= 0)
-        m->k->add(l->y, m->layers[l->shortcut].y, (int64_t)l->floats * b->n);
+                   weight_of(m, l), l->bias ? m->weights + l->bias->offset : NULL, l->y,
+                   false);
 }
 
 static void dense_back(struct model *m, const struct layer *l, const struct batch *b)
 {
-    int C = l->weight->dims[0], K = l->weight->dims[1], rows = rows_of(m, b);
-    size_t at = l->weight->offset, ld = (size_t)K;
-    const float *x = input_of(m, l, b), *dy = m->slots[l->slot];
-    int64_t floats = (int64_t)l->floats * b->n;
-    model_multiply(m, C, K, rows, transposed(x, (size_t)C), matrix(dy, ld), NULL,
-                   m->grads + at, false);
-    model_multiply(m, rows, C, K, matrix(dy, ld), transposed(m->weights + at, ld), NULL,
-                   gradient_of(m, l->in), l->adds);
-    m->k->column_sums(rows, K, dy, m->grads + l->bias->offset);
-    if (l->shortcut < 0)
-        return;
-    float *back = gradient_of(m, l->shortcut);
-    if (model_used_after(m, (int)(l - m->layers), l->shortcut))
-        m->k->add(back, dy, floats);
+    int C = m->layers[l->in].map.C, K = l->map.C, rows = rows_of(m, b);
+    struct matrix x = matrix(input_of(m, l, b), (size_t)C);
+    struct matrix dy = matrix(m->slots[l->slot], (size_t)K);
+    float *dw = m->grads + l->weight->offset;
+    if (l->spec->outputs_first)
+        model_multiply(m, K, C, rows, turned(dy), x, NULL, dw, false);
     else
-        memcpy(back, dy, (size_t)floats * sizeof *dy);
+        model_multiply(m, C, K, rows, turned(x), dy, NULL, dw, false);
+    model_multiply(m, rows, C, K, dy, turned(weight_of(m, l)), NULL,
+                   gradient_of(m, l->in), l->adds);
+    if (l->bias)
+        m->k->column_sums(rows, K, dy.at, m->grads + l->bias->offset);
 }
 
-const struct op op_dense = {.name = "dense",
-                            .product = true,
+const struct op op_dense = {.product = true,
                             .sums = true,
                             .takes = FLOW_ROWS,
                             .add = add_dense,
@@ -200,68 +245,171 @@ const struct op op_dense = {.name = "dense",
                             .forward = dense,
                             .back = dense_back};
 
-/* ---- GELU ---- */
+/* ---- GELU and SiLU ---- */
 
-static int add_gelu(struct model *m, int i, struct map_shape in, struct ddp_err *err)
+static struct activation activation_of(const struct layer *l)
 {
-    give_rows(m, &m->layers[i], in.C, 10 * in.C);
+    static const struct activation all[LAYER_KINDS] = {
+        [LAYER_GELU] = ACTIVATION_GELU, [LAYER_SILU] = ACTIVATION_SILU};
+    struct activation f = all[l->spec->kind];
+    f.C = l->map.C;
+    f.gated = l->spec->gated;
+    return f;
+}
+
+static int add_activation(struct model *m, int i, struct map_shape in,
+                          struct ddp_err *err)
+{
+    struct layer *l = &m->layers[i];
+    if (l->spec->gated && in.C % 2)
+        return err_set(err, "model '%s': '%s': %d numbers are no two halves",
+                       m->type->name, l->spec->name, in.C);
+    give_rows(m, l, l->spec->gated ? in.C / 2 : in.C, 10 * in.C);
     return 0;
 }
 
-static void gelu(struct model *m, struct layer *l, const struct batch *b, bool learn)
+static void activate(struct model *m, struct layer *l, const struct batch *b, bool learn)
 {
-    m->k->gelu((int64_t)l->floats * b->n, input_of(m, l, b), l->y);
+    m->k->activation(activation_of(l), rows_of(m, b), input_of(m, l, b), l->y);
 }
 
-static void gelu_back(struct model *m, const struct layer *l, const struct batch *b)
+static void activate_back(struct model *m, const struct layer *l, const struct batch *b)
 {
-    m->k->gelu_back((int64_t)l->floats * b->n, input_of(m, l, b), m->slots[l->slot],
-                    gradient_of(m, l->in));
+    m->k->activation_back(activation_of(l), rows_of(m, b), input_of(m, l, b),
+                          m->slots[l->slot], gradient_of(m, l->in));
 }
 
-const struct op op_gelu = {.name = "gelu",
-                           .takes = FLOW_ROWS,
-                           .add = add_gelu,
-                           .forward = gelu,
-                           .back = gelu_back};
+const struct op op_activation = {.takes = FLOW_ROWS,
+                                 .add = add_activation,
+                                 .forward = activate,
+                                 .back = activate_back};
 
 /* ---- attention ---- */
 
-static struct attention_shape shape_of(const struct model *m, const struct layer *l)
+static struct attention_shape shape_of(const struct model *m, const struct layer *l,
+                                       int C)
 {
-    return (struct attention_shape){m->io.W, l->spec->size, l->map.C / l->spec->size};
+    int heads = l->spec->size, kv = l->spec->kv_heads ? l->spec->kv_heads : heads;
+    struct attention_shape s = {m->io.W, heads, kv, C / (heads + 2 * kv), 0, 0};
+    if (model_drops(m, l)) {
+        s.dropout = l->spec->dropout;
+        s.key = rng_key(m->pass->seed, model_stream(m, l));
+    }
+    return s;
+}
+
+static int check_heads(const struct model *m, const struct layer *l, int C,
+                       struct ddp_err *err)
+{
+    struct attention_shape s = shape_of(m, l, C);
+    if (C != s.D * (s.heads + 2 * s.kv_heads) || s.heads % s.kv_heads)
+        return err_set(err,
+                       "model '%s': '%s': %d numbers are not queries, keys and values of "
+                       "%d heads%s",
+                       m->type->name, l->spec->name, C, s.heads,
+                       s.kv_heads < s.heads ? ", several of which share keys and values"
+                                            : "");
+    return 0;
 }
 
 static int add_attention(struct model *m, int i, struct map_shape in, struct ddp_err *err)
 {
     struct layer *l = &m->layers[i];
-    int C = in.C / 3;
-    if (in.C % (3 * l->spec->size) != 0)
-        return err_set(err,
-                       "model '%s': '%s': %d numbers are not queries, keys and values of "
-                       "%d heads",
-                       m->type->name, l->spec->name, in.C, l->spec->size);
+    struct attention_shape s = shape_of(m, l, in.C);
+    int C = s.heads * s.D;
+    if (check_heads(m, l, in.C, err) < 0)
+        return -1;
     give_rows(m, l, C, (double)m->io.W * C); /* half of all pairs, two products */
-    l->kept = scratch_in(&m->memory,
-                         (size_t)m->max_batch * (size_t)m->io.W * (size_t)l->spec->size);
-    l->room = scratch_in(&m->memory, m->k->attention_room(shape_of(m, l)));
+    l->kept =
+        scratch_in(&m->memory, (size_t)m->max_batch * (size_t)m->io.W * (size_t)s.heads);
+    l->room = scratch_in(&m->memory, m->k->attention_room(s));
     return 0;
 }
 
 static void attention(struct model *m, struct layer *l, const struct batch *b, bool learn)
 {
-    m->k->attention(shape_of(m, l), b->n, input_of(m, l, b), l->y, l->kept, l->room);
+    m->k->attention(shape_of(m, l, m->layers[l->in].map.C), b->n, input_of(m, l, b), l->y,
+                    l->kept, l->room);
 }
 
 static void attention_back(struct model *m, const struct layer *l, const struct batch *b)
 {
-    m->k->attention_back(shape_of(m, l), b->n, input_of(m, l, b), l->y, l->kept,
-                         m->slots[l->slot], gradient_of(m, l->in), l->room);
+    m->k->attention_back(shape_of(m, l, m->layers[l->in].map.C), b->n, input_of(m, l, b),
+                         l->y, l->kept, m->slots[l->slot], gradient_of(m, l->in),
+                         l->room);
 }
 
-const struct op op_attention = {.name = "attention",
-                                .product = true,
+const struct op op_attention = {.product = true,
                                 .takes = FLOW_ROWS,
                                 .add = add_attention,
                                 .forward = attention,
                                 .back = attention_back};
+
+/* ---- rotary positions ---- */
+
+/* Keeps the cosine and sine of the angle of each position and number of half a head, in
+ * float as Hugging Face has them. */
+static int add_rotary(struct model *m, int i, struct map_shape in, struct ddp_err *err)
+{
+    struct layer *l = &m->layers[i];
+    int T = m->io.W, D = shape_of(m, l, in.C).D;
+    float base = l->spec->base ? (float)l->spec->base : 10000;
+    if (check_heads(m, l, in.C, err) < 0)
+        return -1;
+    if (D % 2)
+        return err_set(err, "model '%s': '%s': heads of %d numbers have no halves",
+                       m->type->name, l->spec->name, D);
+    give_rows(m, l, in.C, 4 * in.C);
+    l->kept = scratch_in(&m->memory, (size_t)T * (size_t)D);
+    for (int t = 0; t < T; t++)
+        for (int d = 0; d < D / 2; d++) {
+            float angle = (float)t / powf(base, (float)(2 * d) / (float)D);
+            l->kept[t * D + d] = cosf(angle);
+            l->kept[t * D + D / 2 + d] = sinf(angle);
+        }
+    return 0;
+}
+
+static void rotary(struct model *m, struct layer *l, const struct batch *b, bool learn)
+{
+    m->k->rotary(shape_of(m, l, l->map.C), b->n, l->kept, input_of(m, l, b), l->y, false);
+}
+
+static void rotary_back(struct model *m, const struct layer *l, const struct batch *b)
+{
+    m->k->rotary(shape_of(m, l, l->map.C), b->n, l->kept, m->slots[l->slot],
+                 gradient_of(m, l->in), true);
+}
+
+const struct op op_rotary = {
+    .takes = FLOW_ROWS, .add = add_rotary, .forward = rotary, .back = rotary_back};
+
+/* ---- logits with a weight of their own: head.c computes them ---- */
+
+static int add_logits(struct model *m, int i, struct map_shape in, struct ddp_err *err)
+{
+    struct layer *l = &m->layers[i];
+    l->weight =
+        model_add_param(m, l->spec->name, "weight", 2, (int[4]){m->io.outputs, in.C});
+    l->flow = FLOW_LOGITS;
+    return 0;
+}
+
+static void init_logits(struct model *m, const struct layer *l, uint64_t key)
+{
+    init_normal(m, l->weight, 0.02f, key);
+}
+
+static void no_logits(struct model *m, struct layer *l, const struct batch *b, bool learn)
+{
+}
+
+static void no_logits_back(struct model *m, const struct layer *l, const struct batch *b)
+{
+}
+
+const struct op op_logits = {.takes = FLOW_ROWS,
+                             .add = add_logits,
+                             .init = init_logits,
+                             .forward = no_logits,
+                             .back = no_logits_back};

@@ -3,7 +3,7 @@
  * Slow on purpose: the other engines are compared with it, so it should be possible to
  * check it by reading. Images are NCHW everywhere. Dot products accumulate in double,
  * so that the result does not depend on the order of summation. It has no functions of
- * sequences and of arrays: test_gpt2.c and test_kernels.c say what those must give.
+ * sequences and of arrays: test_tokens.c and test_kernels.c say what those must give.
  */
 #include "tests/worker/kernels/plain.h"
 

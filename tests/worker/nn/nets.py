@@ -184,4 +184,80 @@ class Gpt2(nn.Module):
         return self.ln_f(x) @ self.wte.weight.T
 
 
+class RmsNorm(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x):
+        return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5))
+
+
+def rotated(x):
+    """Rotary positions of [b, heads, t, d], each half of a head as in Hugging Face's files."""
+    t, d = x.shape[-2:]
+    angle = torch.arange(t).float()[:, None] / 10000 ** (torch.arange(0, d, 2).float() / d)
+    cos, sin = torch.cat((angle, angle), 1).cos(), torch.cat((angle, angle), 1).sin()
+    return x * cos + torch.cat((-x[..., d // 2:], x[..., :d // 2]), -1) * sin
+
+
+class LlamaAttention(nn.Module):
+    def __init__(self, width, heads, kv_heads):
+        super().__init__()
+        self.heads, kv = heads, width // heads * kv_heads
+        self.q_proj, self.k_proj = nn.Linear(width, width, False), nn.Linear(width, kv, False)
+        self.v_proj, self.o_proj = nn.Linear(width, kv, False), nn.Linear(width, width, False)
+
+    def forward(self, x):
+        b, t, c = x.shape
+        q, k, v = (p(x).view(b, t, -1, c // self.heads).transpose(1, 2)
+                   for p in (self.q_proj, self.k_proj, self.v_proj))
+        k, v = (p.repeat_interleave(self.heads // k.size(1), 1) for p in (k, v))
+        y = F.scaled_dot_product_attention(rotated(q), rotated(k), v, is_causal=True)
+        return self.o_proj(y.transpose(1, 2).reshape(b, t, c))
+
+
+class LlamaFeed(nn.Module):
+    def __init__(self, width, hidden):
+        super().__init__()
+        self.gate_proj, self.up_proj = nn.Linear(width, hidden, False), nn.Linear(width, hidden, False)
+        self.down_proj = nn.Linear(hidden, width, False)
+
+    def forward(self, x):
+        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class LlamaBlock(nn.Module):
+    def __init__(self, width, heads, kv_heads, hidden):
+        super().__init__()
+        self.input_layernorm, self.self_attn = RmsNorm(width), LlamaAttention(width, heads, kv_heads)
+        self.post_attention_layernorm, self.mlp = RmsNorm(width), LlamaFeed(width, hidden)
+
+    def forward(self, x):
+        x = x + self.self_attn(self.input_layernorm(x))
+        return x + self.mlp(self.post_attention_layernorm(x))
+
+
+class Llama(nn.Module):
+    """With the names and shapes of Hugging Face's file."""
+
+    def __init__(self, layers, heads, kv_heads, width, hidden, vocab):
+        super().__init__()
+        self.model = nn.Module()
+        self.model.embed_tokens = nn.Embedding(vocab, width)
+        self.model.layers = nn.ModuleList(LlamaBlock(width, heads, kv_heads, hidden)
+                                          for _ in range(layers))
+        self.model.norm = RmsNorm(width)
+        self.lm_head = nn.Linear(width, vocab, False)
+        for p in self.parameters():
+            if p.dim() == 2:
+                nn.init.normal_(p, std=0.02)
+
+    def forward(self, tokens):
+        x = self.model.embed_tokens(tokens)
+        for block in self.model.layers:
+            x = block(x)
+        return self.lm_head(self.model.norm(x))
+
+
 MODELS = {"toy": Toy, "resnet18": ResNet, "resnet34": ResNet34, "resnet50": ResNet50, "linreg": Linreg, "mlp": Mlp, "cnn": Cnn}

@@ -16,12 +16,20 @@
 
 /* ---- gradients ---- */
 
+/* Those of tokens with dropout, which is the same at each step with the same seed. */
 static const struct {
     const char *path;
     struct io_shape io;
-} nets[] = {{MODELS "/chain.model", {2, 17, 14, 5}},
-            {MODELS "/branches.model", {3, 12, 9, 4}},
-            {MODELS "/bottleneck.model", {1, 8, 8, 3}}};
+    bool tokens;
+} nets[] = {{MODELS "/chain.model", {2, 17, 14, 5}, false},
+            {MODELS "/branches.model", {3, 12, 9, 4}, false},
+            {MODELS "/bottleneck.model", {1, 8, 8, 3}, false},
+            {"gpt2:layers=2,heads=3,width=15,context=70,vocab=37,dropout=0.3",
+             {1, 1, 70, 37},
+             true},
+            {"llama:layers=2,heads=4,kv_heads=2,width=24,context=70,vocab=37,dropout=0.3",
+             {1, 1, 70, 37},
+             true}};
 
 static float loss_at(struct model *m, const struct batch *b)
 {
@@ -63,6 +71,18 @@ static void check_gradients(struct model *m, const struct batch *b)
     free(first);
 }
 
+/* It is drawn from the seed and the step, and only in training. */
+static void check_dropout(struct model *m, const struct batch *b)
+{
+    int correct;
+    float with = loss_at(m, b), test = model_evaluate(m, b, &correct);
+    ck_assert(loss_at(m, b) == with);
+    ck_assert(model_train_step(m, b, 1, 2, 0, &correct, NULL, NULL) != with);
+    ck_assert(model_train_step(m, b, 1, 1, 1, &correct, NULL, NULL) != with);
+    model_set_dropout(m, false);
+    ck_assert(test != with && fabsf(loss_at(m, b) - test) < 1e-6f * test);
+}
+
 LOOP_TEST(gradients_are_slopes, ARRAY_LEN(nets) * MAX_ENGINES)
 {
     int which = _i / MAX_ENGINES, engine = _i % MAX_ENGINES;
@@ -77,11 +97,19 @@ LOOP_TEST(gradients_are_slopes, ARRAY_LEN(nets) * MAX_ENGINES)
         x[i] = 2 * rng_uniform(11, i) - 1;
     for (int i = 0; i < 4; i++)
         labels[i] = (uint8_t)(i % io.outputs);
+    uint32_t tokens[4 * 71];
+    for (size_t i = 0; i < ARRAY_LEN(tokens); i++)
+        tokens[i] = (uint32_t)(rng_word(13, i) % 37);
     struct model *m = model_create(nets[which].path, io, 4, engine_at(engine), &err);
     ck_ok(m ? 0 : -1, err);
     model_init(m, 3);
-    model_set_dropout(m, false);
-    check_gradients(m, &(struct batch){.x = x, .labels = labels, .n = 4});
+    for (size_t i = 0; nets[which].tokens && i < model_param_count(m); i++)
+        model_weights(m)[i] += 0.4f * rng_uniform(8, i) - 0.2f; /* no gradient is small */
+    model_set_dropout(m, nets[which].tokens);
+    struct batch b = {.x = x, .labels = labels, .tokens = tokens, .n = 4};
+    check_gradients(m, &b);
+    if (nets[which].tokens)
+        check_dropout(m, &b);
     model_destroy(m);
     free(x);
 }
@@ -106,6 +134,9 @@ LOOP_TEST(the_carried_models_are_of_known_size, 3)
 
 #define CONV "c conv outputs=4 size=3 bias relu\n"
 #define BARE "c conv outputs=4 size=3\n"
+#define TOKENS                                                        \
+    "task = tokens\noptimizer = adamw\ncontext = 4\nvocabulary = 9\n" \
+    "wte embed outputs=8\n"
 
 static const struct {
     const char *text, *error; /* what it ends in */
@@ -118,8 +149,7 @@ static const struct {
      ":1: no setting 'rate'; there are task, optimizer, context, vocabulary"},
     {HEAD "f\n", ":3: after 'f' its kind is missing"},
     {HEAD "f lineal\n",
-     ":3: no kind of layers 'lineal'; there are conv, linear, norm, mean, "
-     "embed, layer_norm, dense, gelu, attention"},
+     ":3: no kind of layers 'lineal'; there are conv, linear, norm, mean"},
     {HEAD "f linear outputs=x\n",
      ":3: outputs takes a whole number from 1 to 16777216, not 'x'"},
     {HEAD "f linear outputs=3x\n",
@@ -159,17 +189,39 @@ static const struct {
      "': nothing uses the output of 'k'"},
     {HEAD "f linear outputs=7\n", "': 'f' gives 7 numbers, but the data need 4"},
     {HEAD BARE "n norm\n", "': the last layer is linear, but 'n' is norm"},
-    {HEAD BARE "e embed outputs=4\n", "': 'e' (embed) cannot follow c, of kind conv"},
+    {HEAD BARE "e embed outputs=4\n",
+     ":4: no kind of layers 'embed'; there are conv, linear, norm, mean"},
+    {HEAD "f linear\ntask = tokens\n", ":4: task comes before the first layer"},
+    {"$n = 3\n" HEAD "f linear outputs=$n\ng linear outputs=$n*$m\n",
+     ":5: no size 'm' is set"},
+    {HEAD "repeat 2\nf$i linear outputs=6/0\n",
+     ":4: outputs takes a whole number from 1 to 16777216, not '6/0'"},
+    {HEAD "repeat 2\nf$i linear outputs=2*$i\n",
+     ":4: outputs takes a whole number from 1 to 16777216, not '2*0'"},
+    {HEAD "repeat 2\nrepeat 2\n", ":4: the lines from 3 on are repeated already"},
+    {HEAD "repeat 2\nf$i linear\n", ":5: 'repeat' in line 3 has no 'end'"},
+    {HEAD "repeat 2\nf linear\nend\n", ":4: there is a layer 'f' already"},
+    {HEAD "repeat 2 3\n", ":3: after 'repeat' there is too much"},
+    {HEAD "end\n", ":3: 'end' ends no 'repeat'"},
+    {HEAD "repeat 0\nf linear nonsense\nend\nf linear outputs=7\n",
+     "': 'f' gives 7 numbers, but the data need 4"},
     {"task = tokens\noptimizer = adamw\nwte embed outputs=8\n",
      "' has tokens, and no context = N or vocabulary = N"},
-    {"task = tokens\noptimizer = adamw\ncontext = 4\nvocabulary = 9\nwte embed outputs=8\n"
-     "d dense outputs=20\na attention heads=4\n",
+    {TOKENS "d dense outputs=8\nk linear outputs=3 join\n",
+     ":7: 'join' needs a linear layer with the same attributes before it, without 'add', "
+     "and joins 4 at most"},
+    {TOKENS "d dense outputs=32\na attention heads=3 kv_heads=2\n",
+     "': 'a': 32 numbers are not queries, keys and values of 3 heads, several of which "
+     "share keys and values"},
+    {TOKENS "d dense outputs=9\nr rotary heads=3\n",
+     "': 'r': heads of 1 numbers have no halves"},
+    {TOKENS "d dense outputs=9\ns silu gated\n", "': 's': 9 numbers are no two halves"},
+    {TOKENS "l logits\nd dense outputs=8\n",
+     "': 'd' (dense) cannot follow l, of kind logits"},
+    {TOKENS "d dense outputs=20\na attention heads=4\n",
      "': 'a': 20 numbers are not queries, keys and values of 4 heads"},
-    {"task = tokens\noptimizer = adamw\ncontext = 4\nvocabulary = 9\nwte embed outputs=8\n"
-     "d dense outputs=9\n",
-     "': 'd' gives 9 numbers, but embeddings have 8"},
-    {"task = tokens\noptimizer = adamw\ncontext = 4\nvocabulary = 9\nwte embed outputs=8\n"
-     "g gelu\nd dense outputs=8 add=wte\n",
+    {TOKENS "d dense outputs=9\n", "': 'd' gives 9 numbers, but embeddings have 8"},
+    {TOKENS "g gelu\nd dense outputs=8 add=wte\n",
      "': 'g' (gelu) must be the last to use the output of 'wte'"},
 };
 

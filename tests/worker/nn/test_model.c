@@ -371,8 +371,8 @@ static const struct {
     {"resnet",
      {1, 28, 28, 10},
      1,
-     "unknown model 'resnet'; there are cnn, linreg, mlp, resnet18, resnet34, "
-     "resnet50, toy, gpt2, and files: ./net.model"},
+     "unknown model 'resnet'; there are cnn, gpt2, linreg, llama, mlp, resnet18, "
+     "resnet34, resnet50, toy, and files: ./net.model"},
     {"cnn",
      {1, 5, 28, 10},
      1,

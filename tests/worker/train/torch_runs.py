@@ -20,7 +20,7 @@ import sys
 import torch
 import torch.nn.functional as F
 
-from nets import Gpt2, MODELS
+from nets import Gpt2, Llama, MODELS
 from ranks import losses, main, run_ok
 
 DIGITS = os.path.join(sys.argv[2], "worker", "data", "digits")
@@ -232,11 +232,9 @@ def resnet18_learns_as_in_pytorch():
             assert far[0] < 1e-5 and far[1] < 1e-3 and sum(far) / len(far) < 3e-2, far
 
 
-def gpt2_learns_as_in_pytorch():
+def tokens_are_learned_as_in_pytorch(name, net, context, vocab):
     """100 steps: tokens of 16 bits from llm.c's header on, AdamW, clipping, warm-up."""
-    layers, heads, width, context, vocab = 2, 3, 48, 20, 301
     random.seed(3)
-    torch.manual_seed(2)
     tokens = [min(vocab - 1, int(random.expovariate(0.05)) * 7 % vocab) for _ in range(20 * 71)]
     with open("tokens.bin", "wb") as f:
         f.write(struct.pack("<256i", 20240520, 1, len(tokens), *[0] * 253))
@@ -244,13 +242,11 @@ def gpt2_learns_as_in_pytorch():
     samples = [torch.tensor(tokens[i * context:(i + 1) * context + 1])
                for i in range((len(tokens) - 1) // context)]
     samples = samples[:len(samples) - len(samples) // 10]
-    net = Gpt2(layers, heads, width, context, vocab)
     # not the same bits: libraries choose other kernels for other lengths on some CPUs
     start, longer = net(samples[0][None, :5]), net(samples[0][None, :9])[:, :5]
     assert torch.allclose(start, longer, rtol=0, atol=1e-5), "causal"
-    runs = our_runs(net, (1, 2, 4), 8, "--model",
-                    f"gpt2:layers={layers},heads={heads},width={width},context={context},"
-                    f"vocab={vocab}", "--data", "tokens.bin", "--steps", 100, "--lr", 2e-3,
+    runs = our_runs(net, (1, 2, 4), 8, "--model", f"{name},context={context},vocab={vocab}",
+                    "--data", "tokens.bin", "--steps", 100, "--lr", 2e-3,
                     "--warmup", 10, "--schedule", "cosine", "--clip-norm", 1)
     opt = torch.optim.AdamW(net.parameters(), 2e-3)
     theirs, epoch = [], 0
@@ -270,13 +266,23 @@ def gpt2_learns_as_in_pytorch():
             theirs.append(loss.item())
             if len(theirs) == 100:
                 break
-    beside("gpt2", runs, theirs, 1e-4)
+    beside(name.split(":")[0], runs, theirs, 1e-4)
 
 
-def gpt2_files_are_exchanged():
+def gpt2_learns_as_in_pytorch():
+    torch.manual_seed(2)
+    tokens_are_learned_as_in_pytorch("gpt2:layers=2,heads=3,width=48", Gpt2(2, 3, 48, 20, 301), 20, 301)
+
+
+def llama_learns_as_in_pytorch():
+    torch.manual_seed(2)
+    tokens_are_learned_as_in_pytorch("llama:layers=2,heads=4,kv_heads=2,width=48,hidden=80",
+                                     Llama(2, 4, 2, 48, 80, 301), 20, 301)
+
+
+def files_are_exchanged(name, net, beside):
     """What Hugging Face's file has beside the weights is not asked for; 16 bits are read."""
-    net = Gpt2(2, 2, 16, 8, 256)
-    common = ("--model", "gpt2:layers=2,heads=2,width=16,context=8,vocab=256", "--data", "text",
+    common = ("--model", f"{name},context=8,vocab=256", "--data", "text",
               "--batch-size", 32, "--lr", 1e-3)
     text = bytes(random.choices(range(256), k=8 * 80 + 1))
     with open("text", "wb") as f:
@@ -288,8 +294,7 @@ def gpt2_files_are_exchanged():
 
     for dtype in (torch.float16, torch.bfloat16):
         weights = {k: v.to(dtype) for k, v in net.state_dict().items()}
-        masks = {f"h.{i}.attn.bias": torch.ones(1, 1, 8, 8).tril() for i in range(2)}
-        save("given", {**weights, **masks}, dtype)
+        save("given", {**weights, **beside}, dtype)
         run_ok(2, *QUIET, *common, "--resume", "given", "--steps", 3, "--log", str(dtype),
                "--checkpoint", "c")
         net.load_state_dict(weights)
@@ -304,6 +309,16 @@ def gpt2_files_are_exchanged():
         with open(str(dtype)) as f:
             told = [r for r in map(json.loads, f) if r["kind"] == "epoch"][-1]["test_loss"]
         assert abs(told - test) < 1e-5 * test, (told, test)
+
+
+def gpt2_files_are_exchanged():
+    masks = {f"h.{i}.attn.bias": torch.ones(1, 1, 8, 8).tril() for i in range(2)}
+    files_are_exchanged("gpt2:layers=2,heads=2,width=16", Gpt2(2, 2, 16, 8, 256), masks)
+
+
+def llama_files_are_exchanged():
+    files_are_exchanged("llama:layers=2,heads=4,kv_heads=1,width=16,hidden=24",
+                        Llama(2, 4, 1, 16, 24, 256), {"rotary.inv_freq": torch.ones(2)})
 
 
 def logits_of_a_checkpoint_are_pytorchs():
@@ -340,4 +355,5 @@ torch.set_num_threads(1)
 torch.manual_seed(2)
 main([mlp_learns_as_in_pytorch, cnn_learns_from_moved_colours_as_in_pytorch,
       resnet18_learns_as_in_pytorch, logits_of_a_checkpoint_are_pytorchs,
-      gpt2_learns_as_in_pytorch, gpt2_files_are_exchanged])
+      gpt2_learns_as_in_pytorch, llama_learns_as_in_pytorch, gpt2_files_are_exchanged,
+      llama_files_are_exchanged])

@@ -1,5 +1,7 @@
-/* GPT-2 against a second opinion: the same network written once more in double, whose
- * finite differences are the gradients. Every test runs for every engine of the build. */
+/* GPT-2 and LLaMA against a second opinion: the same networks written once more in
+ * double, whose finite differences are the gradients. Every test runs for every engine of
+ * the build.
+ */
 #define CASE_SECONDS 600
 #include "tests/support/suite.h"
 
@@ -9,14 +11,18 @@
 #include "worker/nn/model.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* No size is a multiple of a vector's; the second has more tokens than attention takes at
- * a time, and its logits come in pieces. */
+ * a time, and its logits come in pieces. `kv`: heads of keys and values, of LLaMA. */
 static const struct {
-    int layers, heads, C, T, V, n;
-} cases[] = {{2, 3, 15, 7, 37, 3}, {1, 2, 4, 70, 300000, 1}, {1, 1, 33, 65, 5, 2}};
+    int layers, heads, C, T, V, n, kv, hidden, untied;
+} cases[] = {{2, 3, 15, 7, 37, 3, 0, 0, 0},     {1, 2, 4, 70, 300000, 1, 0, 0, 0},
+             {1, 1, 33, 65, 5, 2, 0, 0, 0},     {2, 6, 36, 7, 37, 3, 2, 17, 1},
+             {1, 3, 6, 70, 300000, 1, 1, 5, 1}, {1, 2, 68, 65, 5, 2, 2, 33, 0}};
+enum { CASES = ARRAY_LEN(cases), GPT2 = 0, LARGE = 1, LLAMA = 3, LARGE_LLAMA = 4 };
 
 static double *rows(int n, int C)
 {
@@ -25,56 +31,68 @@ static double *rows(int n, int C)
 
 /* ---- the network in double; each function takes its parameters from *w on ---- */
 
-static double *norm(const double *x, int n, int C, const double **w)
+static double *norm(const double *x, int n, int C, bool rms, const double **w)
 {
     double *y = rows(n, C);
     for (int i = 0; i < n; i++) {
         double mean = 0, var = 0;
-        for (int c = 0; c < C; c++)
+        for (int c = 0; c < C && !rms; c++)
             mean += x[i * C + c] / C;
         for (int c = 0; c < C; c++)
             var += pow(x[i * C + c] - mean, 2) / C;
         for (int c = 0; c < C; c++)
-            y[i * C + c] =
-                (x[i * C + c] - mean) / sqrt(var + 1e-5) * (*w)[c] + (*w)[C + c];
+            y[i * C + c] = (x[i * C + c] - mean) / sqrt(var + 1e-5) * (*w)[c] +
+                           (rms ? 0 : (*w)[C + c]);
     }
-    *w += 2 * C;
+    *w += rms ? C : 2 * C;
     return y;
 }
 
-static double *dense(double *x, int n, int C, int K, const double **w)
+/* GPT-2's, or LLaMA's, whose weight is the other way round and without a bias. */
+static double *dense(double *x, int n, int C, int K, bool llama, const double **w)
 {
     double *y = rows(n, K);
     for (int i = 0; i < n; i++)
         for (int k = 0; k < K; k++) {
-            double sum = (*w)[C * K + k];
+            double sum = llama ? 0 : (*w)[C * K + k];
             for (int c = 0; c < C; c++)
-                sum += x[i * C + c] * (*w)[c * K + k];
+                sum += x[i * C + c] * (*w)[llama ? k * C + c : c * K + k];
             y[i * K + k] = sum;
         }
-    *w += C * K + K;
+    *w += llama ? C * K : C * K + K;
     free(x);
     return y;
 }
 
-static double *attend(double *qkv, int T, int C, int heads)
+static double *rotate(double *qkv, int T, int D, int turned, int all)
 {
-    int D = C / heads;
+    for (int i = 0; i < T * all; i++)
+        for (int d = 0; d < D / 2 && i % all < turned; d++) {
+            double *u = qkv + i * D + d, *v = u + D / 2, was = *u;
+            double angle = i / all * pow(10000, -2.0 * d / D);
+            *u = was * cos(angle) - *v * sin(angle);
+            *v = *v * cos(angle) + was * sin(angle);
+        }
+    return qkv;
+}
+
+static double *attend(double *qkv, int T, int C, int heads, int kv)
+{
+    int D = C / heads, ld = C + 2 * kv * D;
     double *y = rows(T, C), *p = rows(1, T);
     for (int t = 0; t < T; t++)
         for (int h = 0; h < heads; h++) {
-            const double *q = qkv + t * 3 * C + h * D;
+            const double *q = qkv + t * ld + h * D, *k = qkv + C + h / (heads / kv) * D;
             double all = 0;
             for (int s = 0; s <= t; s++) {
                 double dot = 0;
                 for (int d = 0; d < D; d++)
-                    dot += q[d] * qkv[s * 3 * C + C + h * D + d];
+                    dot += q[d] * k[s * ld + d];
                 all += p[s] = exp(dot / sqrt(D));
             }
             for (int s = 0; s <= t; s++)
                 for (int d = 0; d < D; d++)
-                    y[t * C + h * D + d] +=
-                        p[s] / all * qkv[s * 3 * C + 2 * C + h * D + d];
+                    y[t * C + h * D + d] += p[s] / all * k[s * ld + kv * D + d];
         }
     free(p);
     free(qkv);
@@ -88,6 +106,18 @@ static double *gelu(double *x, int n)
     return x;
 }
 
+static double *gated_silu(double *x, int n, int C)
+{
+    double *y = rows(n, C);
+    for (int i = 0; i < n; i++)
+        for (int c = 0; c < C; c++) {
+            double gate = x[2 * i * C + c];
+            y[i * C + c] = gate / (1 + exp(-gate)) * x[2 * i * C + C + c];
+        }
+    free(x);
+    return y;
+}
+
 static void add(double *x, double *y, int n)
 {
     for (int i = 0; i < n; i++)
@@ -95,30 +125,48 @@ static void add(double *x, double *y, int n)
     free(y);
 }
 
+static void gpt2_block(int which, double *x, const double **w)
+{
+    int C = cases[which].C, T = cases[which].T, heads = cases[which].heads;
+    double *y = dense(norm(x, T, C, false, w), T, C, 3 * C, false, w);
+    add(x, dense(attend(y, T, C, heads, heads), T, C, C, false, w), T * C);
+    y = gelu(dense(norm(x, T, C, false, w), T, C, 4 * C, false, w), T * 4 * C);
+    add(x, dense(y, T, 4 * C, C, false, w), T * C);
+}
+
+static void llama_block(int which, double *x, const double **w)
+{
+    int C = cases[which].C, T = cases[which].T, heads = cases[which].heads;
+    int kv = cases[which].kv, D = C / heads, F = cases[which].hidden;
+    double *y = dense(norm(x, T, C, true, w), T, C, C + 2 * kv * D, true, w);
+    y = attend(rotate(y, T, D, heads + kv, heads + 2 * kv), T, C, heads, kv);
+    add(x, dense(y, T, C, C, true, w), T * C);
+    y = gated_silu(dense(norm(x, T, C, true, w), T, C, 2 * F, true, w), T, F);
+    add(x, dense(y, T, F, C, true, w), T * C);
+}
+
 static double loss_double(int which, const struct batch *b, const double *w)
 {
     int C = cases[which].C, T = cases[which].T, V = cases[which].V;
+    bool llama = cases[which].kv > 0;
     const double *wte = w, *wpe = w + V * C;
     double total = 0;
     for (int s = 0; s < b->n; s++) {
         const uint32_t *tokens = b->tokens + s * (T + 1);
         double *x = rows(T, C);
-        w = wpe + T * C;
+        w = llama ? wpe : wpe + T * C;
         for (int i = 0; i < T * C; i++)
-            x[i] = wte[(int)tokens[i / C] * C + i % C] + wpe[i];
-        for (int l = 0; l < cases[which].layers; l++) {
-            double *y = dense(norm(x, T, C, &w), T, C, 3 * C, &w);
-            add(x, dense(attend(y, T, C, cases[which].heads), T, C, C, &w), T * C);
-            y = gelu(dense(norm(x, T, C, &w), T, C, 4 * C, &w), T * 4 * C);
-            add(x, dense(y, T, 4 * C, C, &w), T * C);
-        }
-        double *y = norm(x, T, C, &w);
+            x[i] = wte[(int)tokens[i / C] * C + i % C] + (llama ? 0 : wpe[i]);
+        for (int l = 0; l < cases[which].layers; l++)
+            (llama ? llama_block : gpt2_block)(which, x, &w);
+        double *y = norm(x, T, C, llama, &w);
+        const double *head = cases[which].untied ? w : wte;
         for (int t = 0; t < T; t++) {
             double all = 0, right = 0;
             for (int v = 0; v < V; v++) {
                 double logit = 0;
                 for (int c = 0; c < C; c++)
-                    logit += y[t * C + c] * wte[v * C + c];
+                    logit += y[t * C + c] * head[v * C + c];
                 all += exp(logit);
                 right = v == (int)tokens[t + 1] ? logit : right;
             }
@@ -135,9 +183,13 @@ static double loss_double(int which, const struct batch *b, const double *w)
 static struct model *a_model(int which, const struct kernels *k, int max_batch)
 {
     struct ddp_err err;
-    char *name = xasprintf("gpt2:layers=%d,heads=%d,width=%d,context=%d,vocab=%d",
-                           cases[which].layers, cases[which].heads, cases[which].C,
-                           cases[which].T, cases[which].V);
+    char llama[80];
+    snprintf(llama, sizeof llama, ",kv_heads=%d,hidden=%d,untied=%d", cases[which].kv,
+             cases[which].hidden, cases[which].untied);
+    char *name = xasprintf("%s:layers=%d,heads=%d,width=%d,context=%d,vocab=%d%s",
+                           cases[which].kv ? "llama" : "gpt2", cases[which].layers,
+                           cases[which].heads, cases[which].C, cases[which].T,
+                           cases[which].V, cases[which].kv ? llama : "");
     struct io_shape io = {1, 1, cases[which].T, cases[which].V};
     struct model *m = model_create(name, io, max_batch, k, &err);
     ck_assert_msg(m != NULL, "%s", err.text);
@@ -157,10 +209,11 @@ static struct batch a_batch(int which)
     return (struct batch){.tokens = tokens, .n = cases[which].n};
 }
 
-LOOP_TEST(gradients_are_finite_differences, ARRAY_LEN(cases) * 4)
+LOOP_TEST(gradients_are_finite_differences, CASES * 4)
 {
-    int which = _i % (int)ARRAY_LEN(cases), engine = _i / (int)ARRAY_LEN(cases), correct;
-    if (engine >= nengines() || (engine > 0 && which == 1)) /* which takes long */
+    int which = _i % CASES, engine = _i / CASES, correct;
+    bool large = which == LARGE || which == LARGE_LLAMA;
+    if (engine >= nengines() || (engine > 0 && large)) /* which takes long */
         return;
     const struct kernels *k = engine_at(engine);
     kernels_set_threads(1 + engine % 2);
@@ -177,7 +230,7 @@ LOOP_TEST(gradients_are_finite_differences, ARRAY_LEN(cases) * 4)
     ck_assert_double_eq_tol((double)model_evaluate(m, &b, &correct), (double)loss, 1e-5);
     const struct param *params = model_params(m, &nparams);
     for (size_t p = 0; p < nparams; p++)
-        for (int probe = 0; probe < (which == 1 ? 1 : 4); probe++) {
+        for (int probe = 0; probe < (large ? 1 : 4); probe++) {
             size_t i = params[p].offset + rng_word(p, (uint64_t)probe) % params[p].count;
             if (p == 0 && probe % 2 == 0) /* of a token that is there */
                 i = b.tokens[probe] * (size_t)cases[which].C;
@@ -199,19 +252,20 @@ LOOP_TEST(gradients_are_finite_differences, ARRAY_LEN(cases) * 4)
 }
 
 /* Rounding to 8 bits of a mantissa moves gradients by a per cent or two. */
-LOOP_TEST(bf16_stays_near, 4)
+LOOP_TEST(bf16_stays_near, 8)
 {
-    if (_i >= nengines())
+    int which = _i % 2 ? LLAMA : GPT2;
+    if (_i / 2 >= nengines())
         return;
     struct ddp_err err;
     const struct kernels *k[2] = {
-        engine_at(_i), kernels_get_at(kernels_names()[_i], PRECISION_BF16, &err)};
-    struct batch b = a_batch(0);
+        engine_at(_i / 2), kernels_get_at(kernels_names()[_i / 2], PRECISION_BF16, &err)};
+    struct batch b = a_batch(which);
     struct model *m[2];
     float loss[2];
     for (int i = 0; i < 2 && k[1]; i++) {
         int correct;
-        m[i] = a_model(0, k[i], cases[0].n);
+        m[i] = a_model(which, k[i], cases[which].n);
         loss[i] = model_train_step(m[i], &b, 1, 1, 1, &correct, NULL, NULL);
     }
     double far = 0, all = 0;
@@ -230,12 +284,13 @@ LOOP_TEST(bf16_stays_near, 4)
 }
 
 /* What comes next depends on what was before, and on nothing behind it. */
-TEST(next_tokens_are_those_of_the_loss)
+LOOP_TEST(next_tokens_are_those_of_the_loss, 2)
 {
+    int which = _i ? LLAMA : GPT2;
     const struct kernels *k = kernels_get(NULL, NULL);
-    struct model *m = a_model(0, k, 1);
-    struct batch b = a_batch(0);
-    int T = cases[0].T, V = cases[0].V, correct;
+    struct model *m = a_model(which, k, 1);
+    struct batch b = a_batch(which);
+    int T = cases[which].T, V = cases[which].V, correct;
     double total = 0;
     for (int n = 1; n <= T; n++) {
         const float *logits = model_next(m, b.tokens, n);
@@ -250,15 +305,16 @@ TEST(next_tokens_are_those_of_the_loss)
     model_destroy(m);
 }
 
-TEST(a_step_is_the_same_with_any_number_of_threads)
+LOOP_TEST(a_step_is_the_same_with_any_number_of_threads, 2)
 {
+    int which = _i ? LLAMA : LARGE + 1;
     const struct kernels *k = kernels_get(NULL, NULL);
-    struct batch b = a_batch(2);
+    struct batch b = a_batch(which);
     float *first = NULL;
     for (int threads = 1; threads <= 3; threads++) {
         int correct;
         kernels_set_threads(threads);
-        struct model *m = a_model(2, k, cases[2].n);
+        struct model *m = a_model(which, k, cases[which].n);
         model_train_step(m, &b, 1, 1, 1, &correct, NULL, NULL);
         size_t bytes = model_param_count(m) * sizeof(float);
         if (first)
@@ -272,15 +328,16 @@ TEST(a_step_is_the_same_with_any_number_of_threads)
     free((void *)(uintptr_t)b.tokens);
 }
 
-TEST(what_is_not_a_number_reaches_the_loss)
+LOOP_TEST(what_is_not_a_number_reaches_the_loss, 2)
 {
-    struct batch b = a_batch(0);
+    int which = _i ? LLAMA : GPT2;
+    struct batch b = a_batch(which);
     size_t nparams;
     for (int engine = 0; engine < nengines(); engine++) {
-        struct model *m = a_model(0, engine_at(engine), 3);
+        struct model *m = a_model(which, engine_at(engine), 3);
         const struct param *params = model_params(m, &nparams);
         for (size_t p = 0; p < nparams; p++) {
-            int correct, at = p == 0 ? (int)b.tokens[0] * cases[0].C : 0;
+            int correct, at = p == 0 ? (int)b.tokens[0] * cases[which].C : 0;
             float *w = model_weights(m) + params[p].offset + at, was = *w;
             *w = NAN;
             ck_assert_msg(isnan(model_evaluate(m, &b, &correct)), "%s", params[p].name);
@@ -294,14 +351,14 @@ TEST(what_is_not_a_number_reaches_the_loss)
 static const struct {
     const char *name, *text;
 } refused[] = {
-    {"gpt2:layers", "model gpt2: 'layers' is not layers, heads, width, context or vocab "
-                    "with '=' and a number"},
+    {"gpt2:layers", "model 'gpt2:layers': 'layers' is not NAME=VALUE"},
     {"gpt2:layers=2,depth=3",
-     "model gpt2: 'depth=3' is not layers, heads, width, context or "
-     "vocab with '=' and a number"},
-    {"gpt2:heads=5", "model gpt2: a width of 768 cannot be shared by 5 heads"},
-    {"gpt3", "unknown model 'gpt3'; there are cnn, linreg, mlp, resnet18, resnet34, "
-             "resnet50, toy, gpt2, and files: ./net.model"},
+     "model 'gpt2:layers=2,depth=3' has no size 'depth'; there are "
+     "layers heads width context vocab dropout"},
+    {"gpt2:layers=x",
+     "gpt2.model:16: repeat takes a whole number from 0 to 1000, not 'x'"},
+    {"gpt3:layers=2", "unknown model 'gpt3'; there are cnn, gpt2, linreg, llama, mlp, "
+                      "resnet18, resnet34, resnet50, toy, and files: ./net.model"},
 };
 
 LOOP_TEST(wrong_sizes_are_one_line, ARRAY_LEN(refused))

@@ -50,14 +50,21 @@ static void on_lifeline(evutil_socket_t fd, short what, void *arg)
 }
 
 /* If the launcher's machine answers, a silent launcher is stopped or blocked on I/O: it
- * resumes, or exits and closes the link. Do not kill the ranks for that. */
+ * resumes, or exits and closes the link. Do not kill the ranks for that. An agent as
+ * parent speaks even if the launcher is silent, and is lost for the launcher, too, if it
+ * does not. */
 static void on_beat(void *arg)
 {
     struct agent *a = arg;
     agent_report_late(a);
+    int64_t heard_ms = a->up ? link_heard_ms(a->up) : 0;
+    if (a->relay && heard_ms == a->heard_ms)
+        relay_beat(a->relay);
+    a->heard_ms = heard_ms;
     if (!a->up || a->suspended || !a->remote)
         return;
-    int64_t heard_ms = link_host_answers(a->up) ? now_ms() : link_heard_ms(a->up);
+    if (!a->relayed && link_host_answers(a->up))
+        heard_ms = now_ms();
     if (heartbeat_silent(a->heartbeat, &a->silence, heard_ms))
         agent_orphaned(a, "no heartbeat within the node timeout");
 }

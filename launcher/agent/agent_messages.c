@@ -247,6 +247,12 @@ static int handle_ping(struct agent *a, const struct frame *f, struct ddp_err *e
     return 0;
 }
 
+static int handle_relayed(struct agent *a, const struct frame *f, struct ddp_err *err)
+{
+    a->relayed = true;
+    return 0;
+}
+
 static void on_up(const struct frame *f, void *arg)
 {
     struct agent *a = arg;
@@ -280,8 +286,9 @@ static int (*const handlers[MSG_TYPES])(struct agent *a, const struct frame *f,
     [MSG_SHARE] = handle_share,         [MSG_INPUT] = handle_input,
     [MSG_CREDIT] = handle_credit,       [MSG_SIGNAL] = handle_signal,
     [MSG_TERMINATE] = handle_terminate, [MSG_SHUTDOWN] = handle_shutdown,
-    [MSG_PING] = handle_ping,           [MSG_RESTART] = handle_restart,
-    [MSG_WINDOW] = handle_window,       [MSG_START_RANK] = handle_start_rank,
+    [MSG_PING] = handle_ping,           [MSG_RELAYED] = handle_relayed,
+    [MSG_RESTART] = handle_restart,     [MSG_WINDOW] = handle_window,
+    [MSG_START_RANK] = handle_start_rank,
 };
 
 void agent_on_frame(struct link *l, const struct frame *f, void *arg)

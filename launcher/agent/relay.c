@@ -118,6 +118,7 @@ static void on_joined(unsigned node, int fd, const struct link_keys *keys,
     b->node = node;
     b->link = link_create(r->loop, fd, FRAME_UP, keys, &link_events, b);
     DL_APPEND(r->branches, b);
+    link_send_msg(b->link, node, MSG(relayed));
     if (r->starter && node_starter_has_below(r->starter, node))
         link_send_msg(b->link, node, MSG_HOSTS, &r->hosts);
 }
@@ -154,6 +155,13 @@ void relay_down(struct relay *r, const struct frame *f)
     DL_FOREACH (r->branches, b) {
         link_send(b->link, f->type, NODE_ALL, f->body, f->size, NULL, 0);
     }
+}
+
+void relay_beat(struct relay *r)
+{
+    struct branch *b;
+    DL_FOREACH (r->branches, b)
+        link_send_msg(b->link, b->node, MSG(relayed));
 }
 
 bool relay_has_ssh(const struct relay *r, pid_t pid)

@@ -30,6 +30,8 @@ void relay_destroy(struct relay *r);
 /* relay_send(r, MSG(...)): of this node itself; merged with those from below. */
 void relay_send(struct relay *r, enum msg_type type, const void *m);
 void relay_down(struct relay *r, const struct frame *f);
+/* Tell the agents below that this one runs, while the launcher is silent. */
+void relay_beat(struct relay *r);
 
 /* Whether `pid` is one of the ssh processes, which are not part of the job. */
 bool relay_has_ssh(const struct relay *r, pid_t pid);

@@ -52,10 +52,13 @@ static void list_all(const struct ddp_group *g, int *ranks, int n, char *text,
     for (int i = 0; i < n; i++)
         idset_add(&set, ranks[i], ranks[i]);
     char *all = idset_text(&set);
+    size_t most = size - sizeof "ranks ,...", fits = strlen(all);
+    while (fits > most || (all[fits] && all[fits] != ',')) /* no part of a number */
+        fits--;
     if (n <= NAMED)
         list_some(g, ranks, n, text, size);
     else
-        snprintf(text, size, "ranks %.400s%s", all, strlen(all) > 400 ? "..." : "");
+        snprintf(text, size, "ranks %.*s%s", (int)fits, all, all[fits] ? ",..." : "");
     free(all);
     idset_finish(&set);
 }

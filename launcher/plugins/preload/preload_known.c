@@ -22,8 +22,7 @@
 
 enum { SCRIPT_SIZE = 64 << 10, RECORD_SIZE = 64 << 10, RECORD_S = 24 * 60 * 60 };
 
-/* --- the script's text ---------------------------------------------------------------
- */
+/* --- the script's text -------------------------------------------------------------- */
 
 static bool needs_no_torch(const char *name, size_t n)
 {
@@ -121,8 +120,7 @@ int preload_script_fits(const char *path, char *const *argv,
     return rc;
 }
 
-/* --- what an earlier launch has found -------------------------------------------------
- */
+/* --- what an earlier launch has found ----------------------------------------------- */
 
 char *preload_record(const struct preload_spec *spec, const struct preload_script *is,
                      const struct strv *common, const char *apart)

@@ -24,8 +24,8 @@
 
 /* CONNECT_MS is for a network that is cut for a while, and less than --start-timeout.
  * DETACHED_MS is for a launcher that is stopped, where no lifeline says that the job has
- * ended: another program may have its port, or the network may be cut behind sshd. One
- * that accepts and closes at once is called again after PAUSE_MS. */
+ * ended: another program may have its port. One that accepts and closes at once is called
+ * again after PAUSE_MS. */
 enum {
     CONNECT_MS = 30000,
     DETACHED_MS = 600000,
@@ -75,12 +75,14 @@ static bool any_is_open(const struct calls *c, bool answers)
     return false;
 }
 
-/* A wait of `asked_ms` that began then. */
+/* A wait of `asked_ms` that began then. Where addresses only refuse, ssh may reach the
+ * launcher; where one is silent, the network may be cut, and ssh's connection with it. */
 static void count(struct calls *c, int64_t began_ms, int64_t asked_ms)
 {
-    int64_t *left_ms = any_is_open(c, true) ? &c->stopped_ms
-                       : c->out->announced  ? &c->stdio_ms
-                                            : &c->left_ms;
+    bool refused = !c->silent && !any_is_open(c, false);
+    int64_t *left_ms = any_is_open(c, true)           ? &c->stopped_ms
+                       : c->out->announced && refused ? &c->stdio_ms
+                                                      : &c->left_ms;
     if (*left_ms <= 0)
         left_ms = &c->left_ms;
     *left_ms -= limit_count_ms(now_ms() - began_ms, asked_ms);

@@ -17,7 +17,7 @@ struct connected {
 /* Blocks until the link is authenticated: 0. -1: every address refused, for CONNECT_MS
  * none answered, or the agent's starter has closed stdin. A launcher that is stopped is
  * waited for as long as its host answers and stdin, the lifeline, is open; without one,
- * and where only stdin and stdout reach it, for ten minutes. */
+ * and where its host only refuses and ssh is left, for ten minutes. */
 int connect_launcher(const struct bootstrap *s, struct connected *c, struct ddp_err *err);
 
 #endif

@@ -57,14 +57,13 @@ static void on_beat(void *arg)
 {
     struct agent *a = arg;
     agent_report_late(a);
-    int64_t heard_ms = a->up ? link_heard_ms(a->up) : 0;
-    if (a->relay && heard_ms == a->heard_ms)
+    if (a->relay && !a->pinged) /* the parent's 'relayed' does not reach those below */
         relay_beat(a->relay);
-    a->heard_ms = heard_ms;
+    a->pinged = false;
     if (!a->up || a->suspended || !a->remote)
         return;
-    if (!a->relayed && link_host_answers(a->up))
-        heard_ms = now_ms();
+    int64_t heard_ms =
+        !a->relayed && link_host_answers(a->up) ? now_ms() : link_heard_ms(a->up);
     if (heartbeat_silent(a->heartbeat, &a->silence, heard_ms))
         agent_orphaned(a, "no heartbeat within the node timeout");
 }

@@ -239,6 +239,7 @@ void agent_set_timeout(struct agent *a, int64_t ms)
 static int handle_ping(struct agent *a, const struct frame *f, struct ddp_err *err)
 {
     const struct msg_ping *m = f->m;
+    a->pinged = true;
     agent_set_timeout(a, m->timeout_ms);
     if (f->node == NODE_ALL)
         agent_send(a, MSG(alive, m->sent_ns));
@@ -282,12 +283,18 @@ static int handle_hosts(struct agent *a, const struct frame *f, struct ddp_err *
 
 static int (*const handlers[MSG_TYPES])(struct agent *a, const struct frame *f,
                                         struct ddp_err *err) = {
-    [MSG_HOSTS] = handle_hosts,         [MSG_JOB] = handle_job,
-    [MSG_SHARE] = handle_share,         [MSG_INPUT] = handle_input,
-    [MSG_CREDIT] = handle_credit,       [MSG_SIGNAL] = handle_signal,
-    [MSG_TERMINATE] = handle_terminate, [MSG_SHUTDOWN] = handle_shutdown,
-    [MSG_PING] = handle_ping,           [MSG_RELAYED] = handle_relayed,
-    [MSG_RESTART] = handle_restart,     [MSG_WINDOW] = handle_window,
+    [MSG_HOSTS] = handle_hosts,
+    [MSG_JOB] = handle_job,
+    [MSG_SHARE] = handle_share,
+    [MSG_INPUT] = handle_input,
+    [MSG_CREDIT] = handle_credit,
+    [MSG_SIGNAL] = handle_signal,
+    [MSG_TERMINATE] = handle_terminate,
+    [MSG_SHUTDOWN] = handle_shutdown,
+    [MSG_PING] = handle_ping,
+    [MSG_RELAYED] = handle_relayed,
+    [MSG_RESTART] = handle_restart,
+    [MSG_WINDOW] = handle_window,
     [MSG_START_RANK] = handle_start_rank,
 };
 

@@ -35,7 +35,7 @@ struct agent {
     struct event *lifelines[2];  /* owned; NULL: none */
     struct heartbeat *heartbeat; /* owned */
     struct silence silence;      /* of the launcher */
-    int64_t heard_ms;            /* from the parent, at the last beat */
+    bool pinged;                 /* since the last beat */
     bool relayed;                /* the parent is an agent */
     int64_t node_timeout_ms;
     int64_t late_ms;           /* the last LATE */

@@ -168,6 +168,19 @@ class SshTest(LaunchTest):
         self.assert_ended(launch, 0)
         self.assertEqual(launch.out, "0\n")
 
+    def test_a_stopped_launcher_is_waited_for_along_a_chain(self):
+        """Each agent says that it runs, also the one whose parent only says that."""
+        launch = self.start_hosts("n1:1,n2:1,n3:1,n4:1", "echo up; sleep 9; echo $RANK",
+                                  "--tree-width", 1, "--node-timeout", "2s")
+        self.assertTrue(wait_until(lambda: launch.out.count("up") == 4))
+        time.sleep(1)  # a ping has the limit
+        launch.signal(signal.SIGSTOP)
+        time.sleep(6)
+        launch.signal(signal.SIGCONT)
+        launch.wait()
+        self.assert_ended(launch, 0)
+        self.assertEqual(sorted(re.findall(r" (\d)$", launch.out, re.M)), ["0", "1", "2", "3"])
+
     def test_this_machine_beside_others(self):
         run = self.hosts("localhost:1,n2:1")
         self.assert_ended(run, 0)

@@ -40,6 +40,7 @@ TREE = 5        # with --tree
 LONG = 90.0     # seconds, of a fault with --long
 SSH_WAITS = 8.0  # seconds, and a bit more, for a host that does not answer
 UID = 5001      # alice, the lab's user
+CPUS = 40       # of a host of the lab's Slurm
 HANG = 120.0    # seconds; no job of the soak takes longer, but for its --long fault
 SOCKETS = f"/tmp/ddprun-{UID}"  # the folder of all jobs on all hosts, which share /tmp
 RANKS = f"ddprun-{UID}-ranks-"  # in /dev/shm: of an agent that was killed; the next one removes it
@@ -265,6 +266,8 @@ class Job:
         self.hosts = lane.hosts[:many if tree else min(many, self.launched.hosts)]
         self.np = self.r.choice((1, 2, 3, 4, 6, 8)) if self.r.random() < 0.9 else self.r.choice((16, 32, 64))
         self.np = max(self.np, len(self.hosts))
+        if lane.run_.args.launcher == "slurm":
+            self.np = min(self.np, CPUS * len(self.hosts))
         self.text_seed = self.r.randrange(1 << 30)
         self.lines = self.r.choice((5, 20, 100, 400))
         self.ms = self.r.choice((50, 200, 500, 1000))

@@ -91,6 +91,8 @@ static const struct setting options[] = {
      .initial = "constant"},
     {"warmup", "STEPS", AT(schedule.warmup), value_count, 1, INFINITY,
      "Steps in which the learning rate rises (default 0)"},
+    {"label-smoothing", "X", AT(label_smoothing), value_float, 0, 1,
+     "Spread X of each label's weight over all classes in training (default 0)"},
     {"no-dropout", NULL, AT(dropout), value_off, 0, 0, "Train without dropout"},
     {"sync-batch-norm", NULL, AT(sync_norms), value_on, 0, 0,
      "Normalise over the samples of all ranks (default: each rank over its own)"},
@@ -345,6 +347,8 @@ static int fill_in(struct parse *p)
             c->model->name, c->data);
     if (line && (c->augment.pad || c->augment.flip || c->normalise.channels))
         return err_set(p->err, "--augment and --normalize are for images");
+    if (line && c->label_smoothing > 0)
+        return err_set(p->err, "--label-smoothing: %s has no labels", c->model->name);
     if (line && isfinite(c->target))
         return err_set(p->err, "--target-accuracy: %s has no accuracy", c->model->name);
     if (!c->optim && value_optimizer(NULL, c->model->optimizer, &c->optim, p->err) < 0)

@@ -36,6 +36,7 @@ struct train_config {
     double lr;
     struct schedule schedule;
     bool dropout;
+    float label_smoothing;
     bool sync_norms;            /* --sync-batch-norm */
     struct augment augment;     /* of training images; without its key */
     struct normalise normalise; /* of pixels; no channels: as the data say */

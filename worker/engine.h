@@ -40,6 +40,7 @@ struct engine_job {
     int local_rank;     /* its number among the ranks of its host */
     int64_t timeout_ms; /* for a step: the group's */
     bool dropout;
+    float label_smoothing;  /* of the training loss (kernels.h: smooth) */
     bool sync_norms;        /* batch normalisation over the ranks */
     struct augment augment; /* of training images; its key comes with each step */
     struct reducer_settings buckets;

@@ -225,6 +225,7 @@ static void take_batch(struct engine *e, const struct engine_step *s, int i,
     trace_span(job->trace, TRACE_DATA, "batch", 0, began, now_ns());
     struct model_pass pass = {.batch = &b,
                               .scale = (float)n / (float)s->all,
+                              .smooth = job->label_smoothing,
                               .seed = s->dropout_seed + ((uint64_t)i << 40),
                               .step = s->step,
                               .extra = e->first ? NULL : e->extra,

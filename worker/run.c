@@ -182,6 +182,7 @@ static int open_engine(struct run *run, struct ddp_err *err)
         .local_rank = local_rank(run->rank),
         .timeout_ms = c->group_timeout_ms,
         .dropout = c->dropout,
+        .label_smoothing = c->label_smoothing,
         .sync_norms = c->sync_norms,
         .augment = c->augment,
         .buckets = {.first_bytes = BUCKET_FIRST_BYTES,

@@ -225,6 +225,7 @@ void cuda_attention_back(struct cuda_attention a, const void *qkv, const void *y
 struct cuda_loss {
     const struct cuda_step *s;
     int batch, n, K;
+    float smooth;        /* of the labels: worker/kernels/kernels.h */
     enum cuda_type type; /* of dy; outputs are float */
     const struct cuda_scaler *scaler;
     struct cuda_head *head;

@@ -27,6 +27,19 @@ static __device__ float weight_of(const struct cuda_loss &l)
     return l.s ? l.s->share / (float)l.s->mine * (l.scaler ? l.scaler->scale : 1) : 0;
 }
 
+/* What smoothing adds to a loss: `right` is the label's logit, `all` the sum of the K. */
+static __device__ inline double smoothed(const struct cuda_loss &l, float right,
+                                         float all)
+{
+    return l.smooth > 0 ? (double)(l.smooth * (right - all / (float)l.K)) : 0;
+}
+
+/* The probability that a class should have. */
+static __device__ inline float wanted(const struct cuda_loss &l, bool label)
+{
+    return l.smooth / (float)l.K + (label ? 1 - l.smooth : 0);
+}
+
 template <class T>
 static __global__ void softmax_loss(struct cuda_loss of, const float *logits,
                                     const uint8_t *labels, T *dy)
@@ -43,12 +56,16 @@ static __global__ void softmax_loss(struct cuda_loss of, const float *logits,
                 best = k;
         right += best == label;
         float others = 0; /* of e^(logit - max) without the largest, 1: no overflow */
-        for (int k = 0; k < K; k++)
+        float all = 0;
+        for (int k = 0; k < K; k++) {
             others += k == best ? 0 : expf(l[k] - l[best]);
-        loss += (double)(log1pf(others) - (l[label] - l[best]));
+            all += l[k] - l[best];
+        }
+        loss += (double)(log1pf(others) - (l[label] - l[best])) +
+                smoothed(of, l[label] - l[best], all);
         for (int k = 0; dy && k < K; k++) {
             float p = expf(l[k] - l[best]) / (1 + others);
-            put(&dy[(int64_t)b * K + k], (p - (k == label ? 1.0f : 0.0f)) * scale);
+            put(&dy[(int64_t)b * K + k], (p - wanted(of, k == label)) * scale);
         }
     }
     loss = block_sum(loss, room);
@@ -133,7 +150,7 @@ static __global__ void token_loss(struct cuda_loss l, const float *logits,
         const float *row = logits + (int64_t)r * l.K;
         int at = from + r,
             label = (int)tokens[at / context * (context + 1) + at % context + 1];
-        float most = -3e38f, sum = 0, right = row[label];
+        float most = -3e38f, sum = 0, all = 0, right = row[label];
         for (int k = threadIdx.x; k < l.K; k += THREADS) {
             float v = row[k];
             if (v > most) { /* rescales the sum to the new maximum */
@@ -141,16 +158,20 @@ static __global__ void token_loss(struct cuda_loss l, const float *logits,
                 most = v;
             }
             sum += expf(v - most);
+            all += v;
         }
         float best = of_block<true>(most, room);
         sum = of_block<false>(sum * expf(most - best), room);
+        if (l.smooth > 0)
+            all = of_block<false>(all, room);
         if (threadIdx.x == 0) {
-            losses[2 * (int64_t)at] = logf(sum) + (best - right);
+            losses[2 * (int64_t)at] =
+                logf(sum) + (best - right) + (float)smoothed(l, right, all);
             losses[2 * (int64_t)at + 1] = right >= best ? 1.0f : 0.0f;
         }
         for (int k = threadIdx.x; dlogits && k < l.K; k += THREADS)
             put(&dlogits[(int64_t)r * l.K + k],
-                (expf(row[k] - best) / sum - (k == label ? 1.0f : 0.0f)) * scale);
+                (expf(row[k] - best) / sum - wanted(l, k == label)) * scale);
     }
 }
 

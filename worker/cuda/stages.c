@@ -180,6 +180,7 @@ int stages_loss(struct engine *e, int set, int n, const struct cuda_step *in, in
                           .batch = batch,
                           .n = n,
                           .K = e->job.data->shape.outputs,
+                          .smooth = in ? e->job.label_smoothing : 0,
                           .type = ends.type,
                           .scaler = s->scaler,
                           .head = head_of(s),

@@ -211,9 +211,11 @@ struct kernels {
     void (*dropout)(float *y, int64_t n, float p, uint64_t seed, uint64_t stream);
 
     /* Mean over the batch of -log softmax(logits[n,K])[label]; dlogits is its gradient
-     * times `scale`; *correct counts argmax == label. dlogits may be NULL. */
-    float (*softmax_loss)(const float *logits, const uint8_t *labels, float *dlogits,
-                          int n, int K, float scale, int *correct);
+     * times `scale`; *correct counts argmax == label. dlogits may be NULL. `smooth` of
+     * the label's weight is spread over all K classes, as label_smoothing of PyTorch's
+     * CrossEntropyLoss does (Szegedy et al., CVPR 2016). */
+    float (*softmax_loss)(const float *logits, const uint8_t *labels, float smooth,
+                          float *dlogits, int n, int K, float scale, int *correct);
     /* Mean over n*K of (y - t)^2; dy is its gradient times `scale`, or NULL. */
     float (*mse_loss)(const float *y, const float *t, float *dy, int n, int K,
                       float scale);
@@ -255,11 +257,11 @@ struct kernels {
     void (*attention_back)(struct attention_shape s, int n, const float *qkv,
                            const float *y, const float *lse, const float *dy, float *dqkv,
                            float *room);
-    /* found[n,2]: -log softmax(logits[n,V])[label], and 1 if the label is the most
-     * likely. logits become the gradient of the sum of losses times `scale`; scale 0:
-     * they stay unchanged */
-    void (*token_loss)(int n, int V, float *logits, const uint32_t *labels, float scale,
-                       double *found);
+    /* found[n,2]: -log softmax(logits[n,V])[label], `smooth` as above, and 1 if the label
+     * is the most likely. logits become the gradient of the sum of losses times `scale`;
+     * scale 0: they stay unchanged */
+    void (*token_loss)(int n, int V, float *logits, const uint32_t *labels, float smooth,
+                       float scale, double *found);
 
     /* One optimiser step over n floats, with PyTorch's formulas: `decay` is the L2
      * penalty (weight_decay); the state blocks m, v, sq, acc start at zero; `step`

@@ -4,10 +4,10 @@
 #include <math.h>
 #include <stddef.h>
 
-float softmax_loss(const float *logits, const uint8_t *labels, float *dlogits, int n,
-                   int K, float scale, int *correct)
+float softmax_loss(const float *logits, const uint8_t *labels, float smooth,
+                   float *dlogits, int n, int K, float scale, int *correct)
 {
-    double loss = 0;
+    double loss = 0, even = (double)smooth / K;
     int right = 0;
     for (int b = 0; b < n; b++, logits += K) {
         int best = 0;
@@ -15,13 +15,17 @@ float softmax_loss(const float *logits, const uint8_t *labels, float *dlogits, i
             if (logits[k] > logits[best])
                 best = k;
         right += best == labels[b];
-        double sum = 0; /* of e^(logit - max), which cannot overflow */
-        for (int k = 0; k < K; k++)
+        double sum = 0, all = 0; /* of e^(logit - max), which cannot overflow; of these */
+        for (int k = 0; k < K; k++) {
             sum += (double)expf(logits[k] - logits[best]);
-        loss += log(sum) - (double)(logits[labels[b]] - logits[best]);
+            all += (double)(logits[k] - logits[best]);
+        }
+        loss += log(sum) - (double)((1 - smooth) * (logits[labels[b]] - logits[best]));
+        loss -= smooth > 0 ? even * all : 0; /* all may be infinite */
         for (int k = 0; dlogits && k < K; k++) {
             float p = expf(logits[k] - logits[best]) / (float)sum;
-            dlogits[(size_t)b * K + k] = (p - (k == labels[b])) * scale / (float)n;
+            float wanted = (float)even + (k == labels[b] ? 1 - smooth : 0);
+            dlogits[(size_t)b * K + k] = (p - wanted) * scale / (float)n;
         }
     }
     *correct = right;

@@ -487,7 +487,7 @@ void NAMED(attention_back)(struct attention_shape s, int n, const float *qkv,
 
 struct loss_call {
     int n, V;
-    float *logits, scale; /* 0: no gradient */
+    float *logits, smooth, scale; /* 0: no gradient */
     const uint32_t *labels;
     double *found;
 };
@@ -499,27 +499,33 @@ static void loss_part(int part, int parts, void *arg)
     pool_share(a->n, 1, part, parts, &from, &to);
     for (int i = from; i < to; i++) {
         float *row = a->logits + (size_t)i * (size_t)a->V, most = largest(row, a->V);
-        float right = row[a->labels[i]], all = 0;
+        float right = row[a->labels[i]], all = 0, even = a->smooth / (float)a->V;
+        double sum = 0; /* of the logits, for `smooth` */
         for (int v = 0; v < a->V; v += VL) {
             vec e = vexp(load_some(row, v, a->V, -INFINITY) - most);
             for (int k = a->V - v; k < VL; k++)
                 e[k] = 0;
             all += lanes_sum(e);
+            if (even > 0)
+                sum += (double)lanes_sum(load_some(row, v, a->V, 0));
             if (a->scale != 0)
                 store_some(row, v, a->V, e);
         }
-        a->found[2 * i] = log((double)all) + (double)most - (double)right;
+        a->found[2 * i] =
+            log((double)all) + (double)most - (double)right +
+            (even > 0 ? (double)a->smooth * ((double)right - sum / a->V) : 0);
         a->found[2 * i + 1] = right >= most;
         if (a->scale == 0)
             continue;
         for (int v = 0; v < a->V; v += VL)
-            store_some(row, v, a->V, load_some(row, v, a->V, 0) * (a->scale / all));
-        row[a->labels[i]] -= a->scale;
+            store_some(row, v, a->V,
+                       load_some(row, v, a->V, 0) * (a->scale / all) - even * a->scale);
+        row[a->labels[i]] -= (1 - a->smooth) * a->scale;
     }
 }
 
-void NAMED(token_loss)(int n, int V, float *logits, const uint32_t *labels, float scale,
-                       double *found)
+void NAMED(token_loss)(int n, int V, float *logits, const uint32_t *labels, float smooth,
+                       float scale, double *found)
 {
-    pool_run(loss_part, &(struct loss_call){n, V, logits, scale, labels, found});
+    pool_run(loss_part, &(struct loss_call){n, V, logits, smooth, scale, labels, found});
 }

@@ -59,8 +59,8 @@ static void logits_back(const struct model *m, const float *y, float *dy, int ro
                    more);
 }
 
-float head_loss(const struct model *m, const struct batch *b, float *dy, float scale,
-                int *correct)
+float head_loss(const struct model *m, const struct batch *b, float *dy, float smooth,
+                float scale, int *correct)
 {
     struct head *h = m->head;
     int T = m->io.W, all = b->n * T;
@@ -73,7 +73,7 @@ float head_loss(const struct model *m, const struct batch *b, float *dy, float s
             h->right[i] =
                 b->tokens[(size_t)(r / T) * (size_t)(T + 1) + (size_t)(r % T) + 1];
         make_logits(m, y + (size_t)from * C, rows);
-        m->k->token_loss(rows, m->io.outputs, h->logits, h->right,
+        m->k->token_loss(rows, m->io.outputs, h->logits, h->right, smooth,
                          dy ? scale / (float)all : 0, h->found);
         for (int i = 0; i < rows; i++) {
             loss += h->found[2 * i];

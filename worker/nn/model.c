@@ -299,13 +299,14 @@ void model_pass_forward(struct model *m, const struct model_pass *p, int from, i
 
 /* The loss of outputs y, and its gradient unless dy is NULL. */
 static float loss(const struct model *m, const struct batch *b, const float *y, float *dy,
-                  float scale, int *correct)
+                  float smooth, float scale, int *correct)
 {
     *correct = 0;
     if (m->head)
-        return head_loss(m, b, dy, scale, correct);
+        return head_loss(m, b, dy, smooth, scale, correct);
     if (m->type->task == TASK_CLASSIFY)
-        return m->k->softmax_loss(y, b->labels, dy, b->n, m->io.outputs, scale, correct);
+        return m->k->softmax_loss(y, b->labels, smooth, dy, b->n, m->io.outputs, scale,
+                                  correct);
     return m->k->mse_loss(y, b->targets, dy, b->n, m->io.outputs, scale);
 }
 
@@ -321,7 +322,8 @@ float model_pass_loss(struct model *m, const struct model_pass *p, int *correct)
 {
     float *sums = begin_gradients(m, p);
     const struct layer *last = model_last(m);
-    float value = loss(m, p->batch, last->y, m->slots[last->slot], p->scale, correct);
+    float value = loss(m, p->batch, last->y, m->slots[last->slot], p->smooth, p->scale,
+                       correct);
     m->grads = sums;
     return value;
 }
@@ -376,7 +378,7 @@ float model_train_step(struct model *m, const struct batch *b, float scale, uint
                        uint64_t step, int *correct,
                        void (*ready)(size_t offset, size_t count, void *arg), void *arg)
 {
-    struct model_pass p = {b, scale, seed, step, NULL, ready, arg};
+    struct model_pass p = {b, scale, 0, seed, step, NULL, ready, arg};
     model_pass_forward(m, &p, 0, m->nlayers);
     float value = model_pass_loss(m, &p, correct);
     model_pass_back(m, &p, 0, m->nlayers);
@@ -385,7 +387,7 @@ float model_train_step(struct model *m, const struct batch *b, float scale, uint
 
 float model_evaluate(struct model *m, const struct batch *b, int *correct)
 {
-    return loss(m, b, model_forward(m, b), NULL, 1, correct);
+    return loss(m, b, model_forward(m, b), NULL, 0, 1, correct);
 }
 
 const float *model_next(struct model *m, const uint32_t *tokens, int n)

@@ -207,7 +207,7 @@ float model_train_step(struct model *m, const struct batch *b, float scale, uint
  * for one batch are made in this order, in any thread. */
 struct model_pass {
     const struct batch *batch;
-    float scale;
+    float scale, smooth; /* kernels.h: of the gradients; of the labels */
     uint64_t seed, step; /* of dropout */
     /* NULL: gradients are stored. Else they are computed in this block, as large as
      * theirs, and added to what they were. */

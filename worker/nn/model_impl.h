@@ -133,8 +133,8 @@ float model_normal(uint64_t key, uint64_t i);
 /* The head of a model of tokens (head.c): the loss of its logits, and the gradients
  * `dy` of the last layer and of the weights, NULL: not computed. */
 struct head *head_create(struct model *m); /* freed with free() */
-float head_loss(const struct model *m, const struct batch *b, float *dy, float scale,
-                int *correct);
+float head_loss(const struct model *m, const struct batch *b, float *dy, float smooth,
+                float scale, int *correct);
 /* The logits of one row y of the last layer; valid until the next call. */
 const float *head_logits(const struct model *m, const float *y);
 

@@ -46,7 +46,7 @@ def one_rank_learns_the_same():
     for model, optimizer in (("cnn", "adadelta"), ("mlp", "adam"), ("mlp", "adamw"), ("cnn", "sgd")):
         more = ("--momentum", 0.9, "--weight-decay", 0.001) if optimizer == "sgd" else ()
         both(1, model + optimizer, *FEW, "--model", model, "--optimizer", optimizer,
-             "--batch-size", 24, *more, tolerance=2e-4)
+             "--batch-size", 24, "--label-smoothing", 0.1, *more, tolerance=2e-4)
     shown = both(1, "line", "--model", "linreg", "--epochs", 1, "--plot", "none", "--optimizer", "adam")
     assert "fp32 without TF32" in shown, shown
 
@@ -223,7 +223,8 @@ def a_language_model_learns_the_same():
     # no size is a multiple of what is done at once; 72 tokens are more than a block's queries
     odd = (*args, "gpt2:layers=1,heads=3,width=15,context=7,vocab=131", "--batch-size", 5)
     far = (*args, "gpt2:layers=2,heads=2,width=16,context=72,vocab=128", "--batch-size", 3)
-    both(1, "odd", *odd, "--steps", 5, "--accumulate", 3, "--clip-norm", 0.5, "--checkpoint", "c")
+    both(1, "odd", *odd, "--steps", 5, "--accumulate", 3, "--clip-norm", 0.5, "--label-smoothing", 0.1,
+         "--checkpoint", "c")
     # samples are written by the host's copy of what was learnt
     both(1, "on", *odd, "--steps", 8, "--resume", "c", "--sample", 8)
     both(1, "far", *far, "--epochs", 2, "--optimizer", "sgd", "--momentum", 0.9, "--tune=1", "--trace", "t")

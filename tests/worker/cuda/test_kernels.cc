@@ -284,7 +284,7 @@ static void attention(int n, int T, int heads, int D)
 }
 
 /* In two pieces; the loss is what all rows say. */
-static void token_loss(int samples, int T, int K)
+static void token_loss(int samples, int T, int K, float smooth)
 {
     const int rows = samples * T, first = rows * 2 / 3;
     size_t k = size_t(K), all = size_t(rows) * k;
@@ -310,6 +310,7 @@ static void token_loss(int samples, int T, int K)
                           0,
                           samples,
                           K,
+                          smooth,
                           CUDA_F32,
                           nullptr,
                           reinterpret_cast<struct cuda_head *>(head.at),
@@ -413,14 +414,10 @@ static void extremes()
     logits.host = {20, 0};
     logits.send();
     label.send(); /* the first */
-    struct cuda_loss l = {nullptr,
-                          0,
-                          1,
-                          2,
-                          CUDA_F32,
-                          nullptr,
-                          reinterpret_cast<struct cuda_head *>(head.at),
-                          own.at};
+    struct cuda_loss l = {
+        nullptr, 0,        1,       2,
+        0,       CUDA_F32, nullptr, reinterpret_cast<struct cuda_head *>(head.at),
+        own.at};
     cuda_softmax_loss(&l, logits.at, reinterpret_cast<uint8_t *>(label.at), nullptr,
                       stream);
     own.fetch();
@@ -454,8 +451,8 @@ int main()
     attention(1, 70, 1, 2);
     attention(1, 3, 1, 40);
     attention(1, 3, 1, 70);
-    token_loss(2, 3, 7);
-    token_loss(1, 2, 260); /* more than a block's threads take at once */
+    token_loss(2, 3, 7, 0.3f);
+    token_loss(1, 2, 260, 0); /* more than a block's threads take at once */
     sums({CUDA_F32, 20000, 8, 1, 1});
     sums({CUDA_F32, 20000, 10, 1, 1});
     sums({CUDA_F32, 5000, 4, 2, 2}); /* one thread has all channels of a position */

@@ -344,8 +344,9 @@ static void token_losses(int n, int T, int K, enum cuda_type type)
         void *grads = type == CUDA_F32 ? logits : r.room(all * size_of(type));
         float *losses = static_cast<float *>(r.room(2 * size_t(n * T) * 4));
         auto *head = static_cast<struct cuda_head *>(r.zeros(sizeof(struct cuda_head)));
-        struct cuda_loss l = {r.step(s), 0,       n,    K,
-                              type,      nullptr, head, static_cast<float *>(r.room(4))};
+        struct cuda_loss l = {r.step(s), 0,    n,
+                              K,         0.1f, type,
+                              nullptr,   head, static_cast<float *>(r.room(4))};
         cuda_token_loss(&l, logits, tokens_of(r, n, T, K), T, 0, n * T, grads, losses,
                         stream);
         cuda_token_losses(&l, losses, T, stream);
@@ -375,7 +376,7 @@ static void losses(int n, int K, enum cuda_type type)
         float *own = static_cast<float *>(r.room(4));
         void *dy = r.room(size_t(n * K) * size_of(type));
         auto *right = static_cast<uint8_t *>(r.with(labels.data(), labels.size()));
-        struct cuda_loss l = {r.step(s), 0, n, K, type, scale, head, own};
+        struct cuda_loss l = {r.step(s), 0, n, K, 0.1f, type, scale, head, own};
         cuda_softmax_loss(&l, logits, right, dy, stream);
         l.batch = 1;
         cuda_mse_loss(&l, logits, targets, dy, stream);

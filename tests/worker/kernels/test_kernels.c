@@ -269,17 +269,51 @@ TEST(losses_are_what_one_computes_by_hand)
     int correct;
     float dl[6], logits[] = {0, 0, 0, 100, -100, 0};
     float loss =
-        kernels_plain.softmax_loss(logits, (uint8_t[]){2, 1}, dl, 2, 3, 2, &correct);
+        kernels_plain.softmax_loss(logits, (uint8_t[]){2, 1}, 0, dl, 2, 3, 2, &correct);
     ck_assert_double_eq_tol((double)loss, (log(3) + 200) / 2, 1e-5);
     ck_assert_int_eq(correct, 0);
     static const double want[] = {1 / 3.0, 1 / 3.0, -2 / 3.0, 1, -1, 0};
     for (int i = 0; i < 6; i++)
         ck_assert_double_eq_tol((double)dl[i], want[i], 1e-6);
+    /* torch.nn.CrossEntropyLoss(label_smoothing=0.3) */
+    loss = kernels_plain.softmax_loss(logits, (uint8_t[]){2, 1}, 0.3f, dl, 2, 3, 2,
+                                      &correct);
+    ck_assert_double_eq_tol((double)loss, (log(3) + 170) / 2, 1e-5);
+    static const double smooth[] = {7 / 30.0, 7 / 30.0, -14 / 30.0, 0.9, -0.8, -0.1};
+    for (int i = 0; i < 6; i++)
+        ck_assert_double_eq_tol((double)dl[i], smooth[i], 1e-6);
     float y[] = {1, 2, 3, 4}, t[] = {1, 0, 3, 5}, dy[4];
     ck_assert_double_eq_tol((double)kernels_plain.mse_loss(y, t, dy, 2, 2, 1), 5 / 4.0,
                             1e-6);
     ck_assert_double_eq_tol((double)dy[1], 1, 1e-6);
     ck_assert_double_eq_tol((double)dy[3], -0.5, 1e-6);
+}
+
+LOOP_TEST(losses_of_tokens_are_those_of_classes, MAX_ENGINES)
+{
+    enum { N = 5, V = 37 };
+    const struct kernels *k = engine_at(_i);
+    for (int smooth = 0; smooth < 2 && k; smooth++) {
+        float by = smooth ? 0.1f : 0, logits[N * V], want[N * V];
+        uint32_t labels[N];
+        double found[2 * N], loss = 0, right = 0;
+        int correct;
+        for (int i = 0; i < N * V; i++)
+            logits[i] = 4 * rng_uniform(7, (uint64_t)i);
+        for (uint32_t i = 0; i < N; i++)
+            labels[i] = i * 9;
+        float mean = kernels_plain.softmax_loss(logits, (uint8_t[]){0, 9, 18, 27, 36}, by,
+                                                want, N, V, 3 * N, &correct);
+        k->token_loss(N, V, logits, labels, by, 3, found);
+        for (int i = 0; i < N; i++) {
+            loss += found[2 * i] / N;
+            right += found[2 * i + 1];
+        }
+        ck_assert_double_eq_tol(loss, (double)mean, 1e-5);
+        ck_assert_int_eq((int)right, correct);
+        for (int i = 0; i < N * V; i++)
+            ck_assert_double_eq_tol((double)logits[i], (double)want[i], 1e-6);
+    }
 }
 
 /* Parameters after 1, 2 and 3 steps of torch.optim (2.15) from w = {1, -2, 0.5} with

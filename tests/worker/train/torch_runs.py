@@ -150,7 +150,7 @@ def of_the_data(images):
     return x.mean((0, 2, 3)).float().tolist(), x.std((0, 2, 3), correction=0).float().tolist()
 
 
-def their_run(net, opt, data, batch, epochs, normal, pad=0, parts=1):
+def their_run(net, opt, data, batch, epochs, normal, pad=0, parts=1, smooth=0.0):
     """Losses of all steps; with `parts` the batch is cut as that many ranks would have it,
     and a norm sees one part at a time."""
     images, labels = data
@@ -165,7 +165,8 @@ def their_run(net, opt, data, batch, epochs, normal, pad=0, parts=1):
             total = 0.0
             for r in range(parts):
                 part = x[r::parts]
-                loss = F.cross_entropy(net(part), y[r::parts]) * len(part) / len(x)
+                loss = (F.cross_entropy(net(part), y[r::parts], label_smoothing=smooth)
+                        * len(part) / len(x))
                 loss.backward()
                 total += loss.item()
             opt.step()
@@ -202,8 +203,8 @@ def mlp_learns_as_in_pytorch():
     net = MODELS["mlp"](1, 8, 8, 10)
     opt = torch.optim.SGD(net.parameters(), 0.05, momentum=0.9, weight_decay=1e-4)
     runs = our_runs(net, (1, 2, 4), 64, "--model", "mlp", "--optimizer", "sgd", "--lr", 0.05,
-                    "--momentum", 0.9, "--weight-decay", 1e-4, "--epochs", 2)
-    beside("mlp", runs, their_run(net, opt, data, 64, 2, of_the_data(data[0])), 1e-5)
+                    "--momentum", 0.9, "--weight-decay", 1e-4, "--epochs", 2, "--label-smoothing", 0.1)
+    beside("mlp", runs, their_run(net, opt, data, 64, 2, of_the_data(data[0]), smooth=0.1), 1e-5)
 
 
 def cnn_learns_from_moved_colours_as_in_pytorch():
@@ -247,7 +248,8 @@ def tokens_are_learned_as_in_pytorch(name, net, context, vocab):
     assert torch.allclose(start, longer, rtol=0, atol=1e-5), "causal"
     runs = our_runs(net, (1, 2, 4), 8, "--model", f"{name},context={context},vocab={vocab}",
                     "--data", "tokens.bin", "--steps", 100, "--lr", 2e-3,
-                    "--warmup", 10, "--schedule", "cosine", "--clip-norm", 1)
+                    "--warmup", 10, "--schedule", "cosine", "--clip-norm", 1,
+                    "--label-smoothing", 0.2)
     opt = torch.optim.AdamW(net.parameters(), 2e-3)
     theirs, epoch = [], 0
     while len(theirs) < 100:
@@ -259,7 +261,8 @@ def tokens_are_learned_as_in_pytorch(name, net, context, vocab):
             opt.param_groups[0]["lr"] = (2e-3 * min(1, (step + 1) / 10)
                                          * 0.5 * (1 + math.cos(math.pi * step / 100)))
             opt.zero_grad()
-            loss = F.cross_entropy(net(x[:, :-1]).flatten(0, 1), x[:, 1:].flatten())
+            loss = F.cross_entropy(net(x[:, :-1]).flatten(0, 1), x[:, 1:].flatten(),
+                                   label_smoothing=0.2)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(net.parameters(), 1)
             opt.step()

@@ -85,6 +85,8 @@ static const struct setting options[] = {
      "Momentum of sgd (default 0)"},
     {"weight-decay", "X", AT(optim_settings.decay), value_float, 0, 1e6,
      "L2 penalty (default 0); adamw's is of the weights (default 0.01)"},
+    {"ema", "DECAY", AT(optim_settings.average), value_float, 0, 0.999999,
+     "Keep a moving average of the weights, for tests and checkpoints (default: none)"},
     {"schedule", "HOW", AT(schedule), read_schedule, 0, 0,
      "Learning rate over time: constant (the default), step:FACTOR after each epoch, "
      "cosine or linear down to 0",

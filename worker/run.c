@@ -12,6 +12,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 /* How long to wait for the culprit to print its error, and then to exit. */
@@ -247,6 +248,9 @@ int run_open(struct run *run, struct ddp_err *err)
     if (open_engine(run, err) < 0)
         return -1;
     model_init(run->model, c->seed);
+    if (run->optim.states[OPTIM_AVERAGE]) /* until the first step */
+        memcpy(run->optim.states[OPTIM_AVERAGE], run->replica.weights,
+               run->optim.n * sizeof(float));
     if (c->checkpoint)
         run->saver = saver_create(run->group, c->checkpoint, c->shard_checkpoint_bytes);
     rc = prepare_files(run, err);
@@ -277,6 +281,8 @@ int run_finish(struct run *run, struct ddp_err *err)
         (run->peers && peers_finish(run->peers, err) < 0) ||
         run->engine_type->pull(run->engine, err) < 0)
         return -1;
+    if (run->optim.states[OPTIM_AVERAGE])
+        run_swap_average(run);
     int rc = run_write_files(run, err);
     if (run->end == RUN_STOPPED)
         signals_ignore();

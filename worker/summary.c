@@ -147,6 +147,9 @@ void run_tell_config(struct run *run)
                      c->batch_size * run->size);
     progress_say(p, "optimizer   %s, learning rate %g, %s, seed %" PRIu64, c->optim->name,
                  c->lr, config_text(c, "schedule"), run->state.seed);
+    if (run->optim.states[OPTIM_AVERAGE])
+        progress_say(p, "average     of the weights, which keeps %s in a step; for tests",
+                     config_text(c, "ema"));
     progress_say(p, "engine      %s: %s (%s)", run->engine_type->name, run->info.text,
                  run->engine_why);
     tell_tuned(run);

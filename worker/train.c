@@ -232,8 +232,8 @@ static int train_epoch(struct run *run, struct tally *t, struct ddp_err *err)
     return 0;
 }
 
-/* Each rank evaluates its share of the test set; the counts are summed exactly. */
-static int evaluate(struct run *run, struct report *r, struct ddp_err *err)
+/* Each rank tests its share of the test set; the counts are summed exactly. */
+static int run_tests(struct run *run, struct report *r, struct ddp_err *err)
 {
     const struct samples *test = &run->data.test;
     uint32_t first, n = sampler_share((uint32_t)test->n, run->rank, run->size, &first);
@@ -259,6 +259,21 @@ static int evaluate(struct run *run, struct report *r, struct ddp_err *err)
     run->culprit = 0;
     return err_set(err, "the test loss is %g after step %" PRIu64 ": try a lower --lr",
                    shown(r->test_loss), run->state.step);
+}
+
+/* With --ema the averaged weights take the weights' place meanwhile. */
+static int evaluate(struct run *run, struct report *r, struct ddp_err *err)
+{
+    const struct engine_type *type = run->engine_type;
+    if (!run->optim.states[OPTIM_AVERAGE])
+        return run_tests(run, r, err);
+    if (type->pull(run->engine, err) < 0)
+        return -1;
+    run_swap_average(run);
+    if (type->push(run->engine, err) < 0 || run_tests(run, r, err) < 0)
+        return -1;
+    run_swap_average(run);
+    return type->push(run->engine, err);
 }
 
 static int end_epoch(struct run *run, const struct tally *t, struct ddp_err *err)

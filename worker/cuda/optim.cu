@@ -140,8 +140,11 @@ static __device__ inline void update(const struct cuda_update &u, const O &o,
     for (int s = 0; s < OPTIM_STATES; s++)
         if (u.states[s])
             load<V>(u.states[s] + i, states[s]);
-    for (int k = 0; k < V; k++)
+    for (int k = 0; k < V; k++) {
+        float *e = &states[OPTIM_AVERAGE][k];
         o.step(rates, g[k] * scale + decay * w[k], &w[k], &states[0][k], &states[1][k]);
+        *e = rates[3] < 1 ? *e + rates[3] * (w[k] - *e) : w[k];
+    }
     store<V>(w, u.w + i);
 #pragma unroll
     for (int s = 0; s < OPTIM_STATES; s++)
@@ -152,11 +155,13 @@ static __device__ inline void update(const struct cuda_update &u, const O &o,
 template <int V, class O>
 static __global__ void optimise(struct cuda_update u, O o, float decay)
 {
-    __shared__ float rates[3];
+    __shared__ float rates[4];
     if (left_out(u))
         return;
-    if (threadIdx.x == 0)
+    if (threadIdx.x == 0) {
         o.begin(u, rates);
+        rates[3] = *u.updates > 0 ? u.nearer : 1;
+    }
     __syncthreads();
     float scale = *u.scale;
     for (EACH(q, u.n / V))
@@ -169,7 +174,8 @@ template <class O>
 static void put_optimiser(struct cuda_update u, O o, float decay, cudaStream_t stream)
 {
     uintptr_t lies = (uintptr_t)u.w | (uintptr_t)u.g | (uintptr_t)u.states[0] |
-                     (uintptr_t)u.states[1]; /* a rank's piece may begin anywhere */
+                     (uintptr_t)u.states[1] |
+                     (uintptr_t)u.states[2]; /* a rank's piece may begin anywhere */
     if (lies % 16 == 0)
         LAUNCH((optimise<4, O>), blocks_for(u.n / 4), THREADS, stream, u, o, decay);
     else

@@ -20,6 +20,7 @@ static int put_optimiser(struct stage *s, struct ddp_err *err)
         const struct piece *p = &s->pieces[i];
         struct cuda_update u = {.w = place_in(s, s->weights, p->offset),
                                 .g = place_in(s, s->grads, p->offset),
+                                .nearer = optim_nearer(s->e->job.optim),
                                 .n = (int64_t)p->count,
                                 .scale = scale_of(s),
                                 .updates = s->updates,

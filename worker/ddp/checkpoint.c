@@ -453,13 +453,18 @@ static int files_find(const struct files *files, const char *name, struct array 
     return found;
 }
 
+static bool is_average(const struct array *a)
+{
+    return strncmp(a->name, "optim.ema.", 10) == 0;
+}
+
 /* The file's array for one of ours. */
 static int match(const struct files *files, const struct array *own, bool state,
                  struct array *out, struct ddp_err *err)
 {
     int found = files_find(files, own->name, out, err);
     bool counter = own->ndim == 0; /* PyTorch's integer: nothing depends on it */
-    if (counter && found <= 0) {
+    if ((counter && found <= 0) || (is_average(own) && found == 0)) {
         *out = (struct array){0};
         return 0;
     }
@@ -505,9 +510,13 @@ static int load_files(const struct files *files, const struct replica *r,
         rc = match(files, &own.v[i], i >= own.first_state, &found[i], err);
     if (rc == 0 && *whole)
         rc = get_optim(f, &read, r->optim, err);
-    for (size_t i = 0; i < own.n && rc == 0; i++)
-        if (found[i].data)
-            memcpy((void *)(uintptr_t)own.v[i].data, found[i].data, bytes_of(&own.v[i]));
+    for (size_t i = 0; i < own.n && rc == 0; i++) {
+        const void *from = found[i].data;
+        if (!from && is_average(&own.v[i])) /* the last arrays: begin with the weights */
+            from = own.v[i - (own.n - r->nparams)].data;
+        if (from)
+            memcpy((void *)(uintptr_t)own.v[i].data, from, bytes_of(&own.v[i]));
+    }
     if (rc == 0)
         *state = read;
     free(found);

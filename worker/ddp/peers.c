@@ -157,8 +157,8 @@ void peers_destroy(struct peers *p)
 static int states_of(const struct optim *o)
 {
     int n = 0;
-    while (n < OPTIM_STATES && optim_whole(o, n))
-        n++;
+    for (int k = 0; k < OPTIM_STATES; k++)
+        n += optim_whole(o, k) != NULL;
     return n;
 }
 
@@ -206,8 +206,9 @@ static void pack(const struct part *h, const struct replica *run, const struct r
         to = put(to, &piece.at, sizeof piece.at);
     for (size_t i = 0; shard_piece(run->optim, r, i, &piece); i++)
         to = put(to, run->weights + piece.at.offset, piece.at.count * sizeof(float));
-    for (uint32_t k = 0; k < h->nstates; k++)
-        for (size_t i = 0; shard_piece(run->optim, r, i, &piece); i++)
+    for (int k = 0; k < OPTIM_STATES; k++)
+        for (size_t i = 0; run->optim->states[k] && shard_piece(run->optim, r, i, &piece);
+             i++)
             to = put(to, piece.states[k], piece.at.count * sizeof(float));
     if (run->nbuffers)
         put(to, run->buffers, run->nbuffers * sizeof(float));
@@ -258,8 +259,9 @@ static int unpack(const char *message, size_t bytes, const struct replica *run,
         return err_set(err, "a part of step %" PRIu64 " in memory is damaged",
                        h->at.step);
     const char *from = take(h, pieces, (const char *)(pieces + h->npieces), run->weights);
-    for (uint32_t k = 0; k < h->nstates; k++)
-        from = take(h, pieces, from, optim_whole(run->optim, (int)k));
+    for (int k = 0; k < OPTIM_STATES; k++)
+        if (optim_whole(run->optim, k))
+            from = take(h, pieces, from, optim_whole(run->optim, k));
     if (run->nbuffers)
         memcpy(run->buffers, from, run->nbuffers * sizeof(float));
     *at = h->at;

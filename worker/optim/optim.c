@@ -8,18 +8,34 @@
 #include <string.h>
 
 static const struct optim_type types[] = {
-    {"sgd", RULE_SGD, false, {"momentum_buffer"}, 0.01, 0, 0, 0, 0},
-    {"adam", RULE_ADAM, false, {"exp_avg", "exp_avg_sq"}, 0.001, 0, 0.9f, 0.999f, 1e-8f},
+    {"sgd", RULE_SGD, false, {"momentum_buffer", NULL, "ema"}, 0.01, 0, 0, 0, 0},
+    {"adam",
+     RULE_ADAM,
+     false,
+     {"exp_avg", "exp_avg_sq", "ema"},
+     0.001,
+     0,
+     0.9f,
+     0.999f,
+     1e-8f},
     {"adamw",
      RULE_ADAM,
      true,
-     {"exp_avg", "exp_avg_sq"},
+     {"exp_avg", "exp_avg_sq", "ema"},
      0.001,
      0.01,
      0.9f,
      0.999f,
      1e-8f},
-    {"adadelta", RULE_ADADELTA, false, {"square_avg", "acc_delta"}, 1, 0, 0.9f, 0, 1e-6f},
+    {"adadelta",
+     RULE_ADADELTA,
+     false,
+     {"square_avg", "acc_delta", "ema"},
+     1,
+     0,
+     0.9f,
+     0,
+     1e-6f},
 };
 
 const struct optim_type *optim_find(const char *name)
@@ -43,13 +59,11 @@ void optim_init(struct optim *o, const struct optim_type *type,
                 struct optim_settings settings, const struct kernels *kernels, size_t n)
 {
     *o = (struct optim){.type = type, .settings = settings, .kernels = kernels, .n = n};
+    const bool used[] = {type->rule != RULE_SGD || settings.momentum > 0, true,
+                         settings.average > 0};
     for (int i = 0; i < OPTIM_STATES; i++) {
-        if (type->states[i])
+        if (type->states[i] && used[i])
             o->states[i] = optim_block(n);
-    }
-    if (type->rule == RULE_SGD && settings.momentum <= 0) { /* nothing to remember */
-        free(o->states[0]);
-        o->states[0] = NULL;
     }
 }
 
@@ -65,6 +79,17 @@ void optim_finish(struct optim *o)
 void optim_count(struct optim *o)
 {
     o->steps++;
+}
+
+/* A step of gradient descent from the average e towards w, at the rate 1 - average: the
+ * gradient is e - w. */
+static void average(struct optim *o, size_t at, size_t n, const float *w)
+{
+    float *e = o->states[OPTIM_AVERAGE] + at;
+    if (o->steps == 1)
+        memcpy(e, w, n * sizeof *e);
+    else
+        o->kernels->sgd(e, w, NULL, (int64_t)n, -optim_nearer(o), 0, -1);
 }
 
 void optim_piece(struct optim *o, size_t at, size_t n, float *w, const float *g, float lr)
@@ -85,6 +110,8 @@ void optim_piece(struct optim *o, size_t at, size_t n, float *w, const float *g,
         k->adadelta(w, g, m, v, (int64_t)n, lr, t->b1, t->eps, decay);
         break;
     }
+    if (o->states[OPTIM_AVERAGE])
+        average(o, at, n, w);
 }
 
 void optim_step(struct optim *o, float *w, const float *g, float lr)

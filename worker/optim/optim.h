@@ -1,8 +1,15 @@
 /* worker/optim/optim.h - optimisers and learning-rate schedules
  *
- * An optimiser keeps up to two blocks of floats with the layout of the parameters.
+ * An optimiser keeps up to three blocks of floats with the layout of the parameters.
  * They have the names of PyTorch's optimiser states, since they are saved in
  * checkpoints.
+ *
+ * The third is an exponential moving average of the weights: after the first step the
+ * weights themselves, later average * e + (1 - average) * w. That is
+ * torch.optim.swa_utils.AveragedModel with get_ema_multi_avg_fn(average), updated after
+ * each optimizer.step(); timm's ModelEmaV2 differs in the first step only, which it
+ * averages with the initial weights. As there, without use_buffers, running statistics
+ * are not averaged.
  */
 #ifndef WORKER_OPTIM_OPTIM_H
 #define WORKER_OPTIM_OPTIM_H
@@ -14,11 +21,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { OPTIM_STATES = 2 };
+enum { OPTIM_AVERAGE = 2, OPTIM_STATES };
 
 struct optim_settings {
     float momentum; /* sgd */
     float decay;    /* weight decay, added to the gradient (L2); adamw: of the weight */
+    float average;  /* what the average keeps of itself in a step; 0: there is none */
 };
 
 /* The formulas that engines implement. */
@@ -61,6 +69,12 @@ static inline float optim_penalty(const struct optim *o)
 static inline float optim_shrink(const struct optim *o)
 {
     return o->type->decoupled ? o->settings.decay : 0;
+}
+
+/* How much of the way to the weights the average goes in a step. */
+static inline float optim_nearer(const struct optim *o)
+{
+    return (float)(1 - (double)o->settings.average);
 }
 
 void optim_init(struct optim *o, const struct optim_type *type,

@@ -14,6 +14,7 @@ import sys
 sys.path.insert(0, os.path.join(sys.argv[2], "tests", "worker", "train"))
 from gpu import (  # noqa: E402
     EMULATED, ENGINE, FEW, GPUS, as_on_cpu, both, few_digits, on_cpu, on_gpu, same)
+from files import arrays_of  # noqa: E402
 from ranks import Ranks, losses, main, rows, run, run_ok, wait_until  # noqa: E402
 
 MODELS = os.path.join(sys.argv[2], "tests", "worker", "nn")
@@ -245,16 +246,8 @@ def a_language_model_learns_the_same():
           *args, "gpt2:layers=1,heads=1,width=129,context=4,vocab=128")
 
 
-def arrays_of(path):
-    """What a checkpoint has, by name."""
-    header, data = header_of(path)
-    return {name: struct.unpack(f"<{(a['data_offsets'][1] - a['data_offsets'][0]) // 4}f",
-                                data[slice(*a["data_offsets"])])
-            for name, a in header.items() if name != "__metadata__"}
-
-
 def same_checkpoint(a, b, tolerance):
-    one, other = arrays_of(a), arrays_of(b)
+    one, other = arrays_of(a)[0], arrays_of(b)[0]
     assert set(one) == set(other), (set(one), set(other))
     for name in one:
         worst = max(abs(x - y) for x, y in zip(one[name], other[name]))
@@ -340,6 +333,25 @@ def ranks_share_an_optimiser_out():
             run_ok(1, *args, "--epochs", 2, "--resume", f"{model}.{kind}", "--engine", "cuda", "--log",
                    f"{model}.{kind}.on", env=on_gpu())
         same(losses(model + ".c.on"), losses(model + ".w.on"), 1e-4)
+
+
+def averages_of_the_weights_are_the_same():
+    few_digits()
+    args = (*FEW[:2], *FEW[4:], "--model", "mlp", "--ema", 0.7, "--no-dropout", "--checkpoint", "c")
+    for n, more in ((1, ("--stages", 2)), (min(GPUS, 2), ("--shard-optimizer",))):
+        few = (*args, "--batch-size", 24 // n)
+        on_cpu(n, "ema", *few, *more, "--epochs", 2, "--logits", "l")
+        os.rename("c", "cpu.c"), os.rename("l", "cpu.l")
+        # half of it there, and half of it here
+        run_ok(n, *few, *more, "--epochs", 1, "--engine", "cuda", env=on_gpu())
+        os.remove("ema.fp32") if os.path.exists("ema.fp32") else None
+        run_ok(n, *few, *more, "--epochs", 2, "--engine", "cuda", "--resume", "c", "--logits", "l",
+               "--log", "ema.fp32", env=on_gpu())
+        same_checkpoint("cpu.c", "c", 1e-4)
+        same_checkpoint("cpu.l", "l", 1e-4)
+        a, b = rows("ema.cpu", "epoch")[-1], rows("ema.fp32", "epoch")[-1]
+        assert abs(a["test_loss"] - b["test_loss"]) < 1e-4 * a["test_loss"], (a, b)
+        os.remove("ema.cpu")
 
 
 def images_are_moved_and_mirrored_alike():
@@ -474,7 +486,8 @@ tests = [one_rank_learns_the_same, data_on_the_host_give_the_same, ranks_learn_t
          a_plan_of_buckets_is_not_kept_by_an_engine_that_has_none,
          models_of_the_users_own_learn_the_same, a_language_model_learns_the_same,
          two_stages_learn_what_they_do_on_cpus,
-         ranks_normalise_together, ranks_share_an_optimiser_out, images_are_moved_and_mirrored_alike]
+         ranks_normalise_together, ranks_share_an_optimiser_out,
+      averages_of_the_weights_are_the_same, images_are_moved_and_mirrored_alike]
 if GPUS >= 2:
     tests.append(a_killed_rank_is_named_in_seconds)
 if EMULATED:

@@ -396,7 +396,7 @@ static void optimisers(size_t n, size_t from)
         const struct cuda_step *step = r.step(s);
         float *w = r.floats(n + from) + from, *g = r.floats(n + from) + from;
         float *m = static_cast<float *>(r.zeros(n * 4));
-        float *v = static_cast<float *>(r.zeros(n * 4));
+        float *v = static_cast<float *>(r.zeros(n * 4)), *e = r.floats(n);
         auto *parts = static_cast<double *>(r.room(2 * CUDA_PARTS * sizeof(double)));
         auto *head = static_cast<struct cuda_head *>(r.zeros(sizeof(struct cuda_head)));
         struct cuda_scaler scaler = {1024, 0};
@@ -417,9 +417,15 @@ static void optimisers(size_t n, size_t from)
         for (const struct optim_type &t : types) {
             struct optim o = {&t, {t.states[0] ? 0.9f : 0, 0.01f}};
             struct cuda_update u = {
-                w,          g,     {t.states[0] ? m : nullptr, t.states[1] ? v : nullptr},
-                int64_t(n), scale, updates,
-                step,       head};
+                w,
+                g,
+                {t.states[0] ? m : nullptr, t.states[1] ? v : nullptr, e},
+                0.1f,
+                int64_t(n),
+                scale,
+                updates,
+                step,
+                head};
             cuda_optimise(&u, &o, stream);
         }
         cuda_finish(head, own, true, scales, result, updates, stream);

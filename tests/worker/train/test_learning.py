@@ -7,6 +7,7 @@ import subprocess
 import sys
 import xml.etree.ElementTree as xml
 
+from files import arrays_of
 from ranks import losses, main, rows, run, run_ok
 
 MODELS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "nn")
@@ -171,6 +172,51 @@ def ranks_can_share_out_the_optimizer():
     assert losses("free")[1:] != losses("all2")[1:], "clipping changes steps"
 
 
+def weights_of_the_average(path, to):
+    """The file with other names: the average has those of the weights."""
+    with open(path, "rb") as f:
+        header, data = json.loads(f.read(int.from_bytes(f.read(8), "little"))), f.read()
+    text = json.dumps({name[len("optim.ema."):] if name.startswith("optim.ema.") else "not." + name: row
+                       for name, row in header.items() if name != "__metadata__"}).encode()
+    text += b" " * (-len(text) % 8)
+    with open(to, "wb") as f:
+        f.write(len(text).to_bytes(8, "little") + text + data)
+
+
+def the_weights_average_is_kept_tested_and_goes_on():
+    """e = 0.8 e + 0.2 w after each step but the first; tests and outputs are of e."""
+    common = ("--model", "toy", "--epochs", 1, "--plot", "none", "--seed", 3, "--lr", 0.01, "--ema", 0.8)
+    for n, more in ((1, ()), (2, ("--bucket-mb", 1)), (2, ("--shard-optimizer",)),
+                    (4, ("--optimizer", "sgd", "--backend", "tcp", "--shard-optimizer"))):
+        same = (*common, *more, "--batch-size", 64 // n)
+        folder = f"{n}{''.join(map(str, more))}"
+        run_ok(n, *same, "--steps", 4, "--checkpoint", folder + "/", "--checkpoint-every", 1, "--log",
+               f"log{folder}", "--logits", "l", "--check-replicas")
+        steps = [arrays_of(f"{folder}/step-{i:08}.safetensors")[0] for i in range(1, 5)]
+        for name in [k for k in steps[0] if not k.startswith("optim.")]:
+            e = steps[0][name]
+            for step in steps:
+                e = [0.8 * a + 0.2 * b for a, b in zip(e, step[name])]
+                worst = max(abs(a - b) for a, b in zip(e, step["optim.ema." + name]))
+                assert worst < 1e-6, (folder, name, worst)
+        # the same goes on from a checkpoint, to the bit
+        run_ok(n, *same, "--steps", 4, "--resume", f"{folder}/step-00000002.safetensors", "--checkpoint", "c")
+        assert arrays_of("c")[0] == steps[-1], folder
+        # a run that has these weights is tested alike
+        weights_of_the_average(f"{folder}/step-00000004.safetensors", "e")
+        plain = [a for a in common if a not in ("--ema", 0.8, "--epochs", 1)]
+        run_ok(1, *plain, "--epochs", 0, "--resume", "e", "--logits", "of_e")
+        assert open("l", "rb").read() == open("of_e", "rb").read()
+    close([r["test_loss"] for r in rows("log1", "epoch")] * 11,
+          [r["test_loss"] for r in rows("log2--shard-optimizer", "epoch")] * 11, 1e-5)
+    # a checkpoint without one: it begins with its weights
+    run_ok(1, *plain, "--epochs", 1, "--checkpoint", "c")
+    run_ok(1, *common[:2], *common[4:], "--epochs", 2, "--steps", 46, "--resume", "c", "--checkpoint", "d")
+    before, after = arrays_of("c")[0]["net1.weight"], arrays_of("d")[0]
+    for w, then, e in zip(before, after["net1.weight"], after["optim.ema.net1.weight"]):
+        assert abs(0.8 * w + 0.2 * then - e) < 1e-6, (w, then, e)
+
+
 def a_trace_shows_every_rank_at_work():
     run_ok(2, "--epochs", 1, "--plot", "none", "--stages", 2, "--trace", "t", "--log", "log")
     with open("t") as f:
@@ -282,7 +328,7 @@ main([a_residual_network_learns_and_goes_on, a_model_of_the_users_own_learns,
       ranks_can_normalise_together,
       the_digits_are_learnt_to_97_percent, bf16_learns_as_fp32_does, the_known_line_is_found,
       one_rank_of_64_is_two_of_32_is_four_of_16, batches_can_be_added_up,
-      two_stages_learn_as_one, ranks_can_share_out_the_optimizer,
+      two_stages_learn_as_one, ranks_can_share_out_the_optimizer, the_weights_average_is_kept_tested_and_goes_on,
       without_chance_buckets_are_planned_by_size, a_trace_shows_every_rank_at_work, a_schedule_ends_with_what_ends_the_run,
       a_language_model_learns_writes_and_goes_on, a_run_repeats_to_the_bit,
       buckets_and_backends_change_when_and_not_what, ranks_without_a_sample_take_part,

@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 
 from nets import Gpt2, Llama, MODELS
-from ranks import losses, main, run_ok
+from ranks import losses, main, rows, run_ok
 
 DIGITS = os.path.join(sys.argv[2], "worker", "data", "digits")
 SEED = 7
@@ -207,6 +207,26 @@ def mlp_learns_as_in_pytorch():
     beside("mlp", runs, their_run(net, opt, data, 64, 2, of_the_data(data[0]), smooth=0.1), 1e-5)
 
 
+def weights_are_averaged_as_in_pytorch():
+    """By AveragedModel, whose average then gives the losses of the tests."""
+    data, tests = digits("train"), digits("t10k")
+    net, normal = MODELS["mlp"](1, 8, 8, 10), of_the_data(digits("train")[0])
+    opt = torch.optim.SGD(net.parameters(), 0.05)
+    runs = our_runs(net, (1, 2, 4), 64, "--model", "mlp", "--optimizer", "sgd", "--lr", 0.05, "--epochs", 1,
+                    "--ema", 0.9, "--shard-optimizer", "--checkpoint", "c")
+    average = torch.optim.swa_utils.AveragedModel(net, avg_fn=lambda e, w, n: 0.9 * e + (1 - 0.9) * w)
+    opt.register_step_post_hook(lambda *of: average.update_parameters(net))
+    beside("mlp, averaged", runs, their_run(net, opt, data, 64, 1, normal), 1e-5)
+    with torch.no_grad():
+        test = F.cross_entropy(average(normalised(tests[0], *normal)), tests[1]).item()
+    for n in runs:
+        (told,) = [r["test_loss"] for r in rows(f"log{n}", "epoch")]
+        assert abs(told - test) < 1e-4 * test, (n, told, test)
+    ours = load("c")[1]
+    for name, e in average.module.state_dict().items():
+        assert (ours["optim.ema." + name] - e).abs().max() < 1e-5, name
+
+
 def cnn_learns_from_moved_colours_as_in_pytorch():
     data = coloured(128)
     net = MODELS["cnn"](3, 32, 32, 10)
@@ -356,7 +376,7 @@ def logits_of_a_checkpoint_are_pytorchs():
 
 torch.set_num_threads(1)
 torch.manual_seed(2)
-main([mlp_learns_as_in_pytorch, cnn_learns_from_moved_colours_as_in_pytorch,
+main([mlp_learns_as_in_pytorch, weights_are_averaged_as_in_pytorch, cnn_learns_from_moved_colours_as_in_pytorch,
       resnet18_learns_as_in_pytorch, logits_of_a_checkpoint_are_pytorchs,
       gpt2_learns_as_in_pytorch, llama_learns_as_in_pytorch, gpt2_files_are_exchanged,
       llama_files_are_exchanged])

@@ -33,17 +33,18 @@ static const struct io_shape images = {1, 28, 28, OUTPUTS};
 
 struct samples {
     float *x;
-    uint8_t *labels;
+    uint32_t *labels;
 };
 
 static struct samples random_samples(int n, uint64_t seed)
 {
     size_t count = (size_t)n;
-    struct samples s = {xcalloc(count * PIXELS, sizeof(float)), xcalloc(count, 1)};
+    struct samples s = {xcalloc(count * PIXELS, sizeof(float)),
+                        xcalloc(count, sizeof(uint32_t))};
     for (size_t i = 0; i < count * PIXELS; i++)
         s.x[i] = rng_uniform(seed, i);
     for (size_t i = 0; i < count; i++)
-        s.labels[i] = (uint8_t)(rng_word(seed + 1, i) % OUTPUTS);
+        s.labels[i] = (uint32_t)(rng_word(seed + 1, i) % OUTPUTS);
     return s;
 }
 
@@ -78,7 +79,7 @@ static void scatter(struct shared *s, int r)
 {
     size_t n = (size_t)s->batch, from = n * (size_t)r;
     memcpy(s->own[r].x, s->all.x + from * PIXELS, n * PIXELS * sizeof(float));
-    memcpy(s->own[r].labels, s->all.labels + from, n);
+    memcpy(s->own[r].labels, s->all.labels + from, n * sizeof *s->all.labels);
     s->batches[r] =
         (struct batch){.x = s->own[r].x, .labels = s->own[r].labels, .n = s->batch};
     s->passes[r] = (struct model_pass){.batch = &s->batches[r],

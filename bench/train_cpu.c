@@ -38,14 +38,14 @@ static void make_batches(struct run *r, int n)
     model_io(r->m, &pixels, &outputs);
     int each = n * (int)pixels;
     float *x = xcalloc((size_t)BATCHES * (size_t)each, sizeof(float));
-    uint8_t *labels = xcalloc(BATCHES, (size_t)n);
+    uint32_t *labels = xcalloc(BATCHES * (size_t)n, sizeof *labels);
     uint32_t *tokens = xcalloc(BATCHES, (size_t)(each + n) * sizeof *tokens);
     for (int i = 0; i < BATCHES * (each + n); i++)
         tokens[i] = (uint32_t)(rng_word(3, (uint64_t)i) % outputs);
     for (int i = 0; i < BATCHES * each; i++)
         x[i] = rng_uniform(1, (uint64_t)i);
     for (int i = 0; i < BATCHES * n; i++)
-        labels[i] = (uint8_t)(rng_word(2, (uint64_t)i) % 10);
+        labels[i] = (uint32_t)(rng_word(2, (uint64_t)i) % 10);
     for (int i = 0; i < BATCHES; i++)
         r->batches[i] = (struct batch){.x = x + i * each,
                                        .labels = labels + i * n,

@@ -132,9 +132,9 @@ static struct strv metadata(const struct run *run)
     struct strv meta = {0};
     strv_pushf(&meta, "batch_size=%d", run->c->batch_size);
     strv_pushf(&meta, "train_samples=%zu", data->train.n);
-    if (data->task == TASK_CLASSIFY) {
-        put_numbers(&meta, "pixel_mean", data->normal.mean, data->shape.C);
-        put_numbers(&meta, "pixel_std", data->normal.std, data->shape.C);
+    if (data->normal.channels > 0) {
+        put_numbers(&meta, "pixel_mean", data->normal.mean, data->normal.channels);
+        put_numbers(&meta, "pixel_std", data->normal.std, data->normal.channels);
     }
     return meta;
 }

@@ -40,10 +40,11 @@ static void tell_data(struct run *run)
     char *train = grouped(d->train.n), *test = grouped(d->test.n);
     bool augmented = run->c->augment.pad > 0 || run->c->augment.flip;
     if (d->task == TASK_CLASSIFY)
-        progress_say(&run->progress,
-                     "data        %s: %s training and %s test images, %dx%d%s%s", d->name,
-                     train, test, d->shape.W, d->shape.H, augmented ? ", " : "",
-                     augmented ? config_text(run->c, "augment") : "");
+        progress_say(
+            &run->progress,
+            "data        %s: %s training and %s test images, %dx%d, %d classes%s%s",
+            d->name, train, test, d->shape.W, d->shape.H, d->shape.outputs,
+            augmented ? ", " : "", augmented ? config_text(run->c, "augment") : "");
     else if (d->task == TASK_TOKENS)
         progress_say(&run->progress,
                      "data        %s: %s training and %s test samples of %d tokens",

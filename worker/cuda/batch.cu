@@ -9,11 +9,12 @@ static __device__ inline int64_t lies_at(const struct cuda_step *s, const uint32
     return s->in_order ? i : which[i];
 }
 
-template <class T>
+/* Of pixels that are floats, or bytes, which as_float makes floats of. */
+template <class T, class P>
 static __global__ void gather_images(const struct cuda_step *s, const uint32_t *which,
                                      uint32_t from, uint32_t n, struct layout l,
                                      struct augment how, const float *as_float, T *x,
-                                     uint8_t *labels)
+                                     uint32_t *labels)
 {
     uint32_t H = l.H.by, W = l.W.by, len = l.C.by * H * W;
     bool moves = how.pad > 0 || how.flip;
@@ -21,10 +22,10 @@ static __global__ void gather_images(const struct cuda_step *s, const uint32_t *
     for (EACH_OF(i, n)) {
         struct place p = place_at(i, l);
         int64_t at = lies_at(s, which, from + p.b);
-        const uint8_t *image = (const uint8_t *)s->x + at * len;
+        const P *image = (const P *)s->x + at * len;
         if (p.c + p.h + p.w == 0)
-            labels[p.b] = ((const uint8_t *)s->t)[at];
-        uint8_t pixel = 0; /* black, outside the image */
+            labels[p.b] = ((const uint32_t *)s->t)[at];
+        P pixel = 0; /* black, outside the image */
         if (moves) {
             struct augment_move by = augment_draw(&how, which[from + p.b]);
             p.h += (uint32_t)by.dy; /* wraps beyond 2^31 if negative */
@@ -32,17 +33,21 @@ static __global__ void gather_images(const struct cuda_step *s, const uint32_t *
         }
         if (p.h < H && p.w < W)
             pixel = image[(p.c * H + p.h) * W + p.w];
-        put(&x[i], as_float[p.c * 256 + pixel]);
+        put(&x[i], as_float ? as_float[p.c * 256 + (uint32_t)pixel] : (float)pixel);
     }
 }
 
 void cuda_gather_images(const struct cuda_step *s, const uint32_t *which, int from,
                         struct cuda_map m, struct augment how, const float *as_float,
-                        void *x, uint8_t *labels, cudaStream_t stream)
+                        void *x, uint32_t *labels, cudaStream_t stream)
 {
-    FOR_TYPE(m.type, LAUNCH(gather_images<T>, blocks_for(elements(m)), THREADS, stream, s,
-                            which, (uint32_t)from, elements(m), layout_of(m), how,
-                            as_float, (T *)x, labels));
+    uint32_t n = elements(m), first = (uint32_t)from;
+    struct layout l = layout_of(m);
+    FOR_TYPE(m.type, if (as_float) LAUNCH((gather_images<T, uint8_t>), blocks_for(n),
+                                          THREADS, stream, s, which, first, n, l, how,
+                                          as_float, (T *)x, labels);
+             else LAUNCH((gather_images<T, float>), blocks_for(n), THREADS, stream, s,
+                         which, first, n, l, how, as_float, (T *)x, labels));
 }
 
 template <class T>

@@ -129,7 +129,7 @@ struct engine {
 
     struct bucket *buckets; /* owned; the last stage's first */
     size_t nbuckets;
-    bool apart;   /* the ranks' buffers (running means) differ since the last average */
+    bool apart; /* the ranks' buffers (running means) differ since the last average */
     struct graph graphs[MAX_GRAPHS];
     int ngraphs;
     struct slot slots[SLOTS];
@@ -195,19 +195,19 @@ static inline size_t input_bytes(const struct engine *e)
     const struct io_shape *s = &e->job.data->shape;
     return has_tokens(e) ? ((size_t)s->W + 1) * sizeof(uint32_t)
                          : (size_t)s->C * (size_t)s->H * (size_t)s->W *
-                               (classifies(e) ? 1 : sizeof(float));
+                               (e->job.data->train.pixels ? 1 : sizeof(float));
 }
 
 static inline size_t target_bytes(const struct engine *e)
 {
-    return classifies(e)   ? 1
+    return classifies(e)   ? sizeof(uint32_t)
            : has_tokens(e) ? 0
                            : (size_t)e->job.data->shape.outputs * sizeof(float);
 }
 
 static inline const char *inputs_of(const struct engine *e, const struct samples *part)
 {
-    return classifies(e) ? (const char *)part->pixels : (const char *)part->inputs;
+    return part->pixels ? (const char *)part->pixels : (const char *)part->inputs;
 }
 
 static inline const char *targets_of(const struct engine *e, const struct samples *part)

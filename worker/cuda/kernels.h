@@ -84,11 +84,11 @@ struct cuda_result {
 /* ---- batch.cu ---- */
 
 /* Gathers map.n of the step's samples, from `from` on. Images, stored as bytes
- * [C,H,W]: x = as_float[channel][pixel], shifted and mirrored as `how` and
- * s->augment_key say; and their labels. */
+ * [C,H,W]: x = as_float[channel][pixel], or as floats, as_float NULL: x = pixel; shifted
+ * and mirrored as `how` and s->augment_key say; and their labels. */
 void cuda_gather_images(const struct cuda_step *s, const uint32_t *which, int from,
                         struct cuda_map map, struct augment how, const float *as_float,
-                        void *x, uint8_t *labels, cudaStream_t stream);
+                        void *x, uint32_t *labels, cudaStream_t stream);
 /* Gathers x[n,len] of `type` and t[n,outputs] from inputs and targets. */
 void cuda_gather_floats(const struct cuda_step *s, const uint32_t *which, int from, int n,
                         int len, int outputs, enum cuda_type type, void *x, float *t,
@@ -232,7 +232,7 @@ struct cuda_loss {
     float *own;
 };
 void cuda_softmax_loss(const struct cuda_loss *l, const float *logits,
-                       const uint8_t *labels, void *dy, cudaStream_t stream);
+                       const uint32_t *labels, void *dy, cudaStream_t stream);
 void cuda_mse_loss(const struct cuda_loss *l, const float *y, const float *t, void *dy,
                    cudaStream_t stream);
 /* For rows [from, from + rows) of tokens[n, context + 1]: the loss of predicting the next

@@ -42,7 +42,7 @@ static __device__ inline float wanted(const struct cuda_loss &l, bool label)
 
 template <class T>
 static __global__ void softmax_loss(struct cuda_loss of, const float *logits,
-                                    const uint8_t *labels, T *dy)
+                                    const uint32_t *labels, T *dy)
 {
     __shared__ double room[THREADS];
     double loss = 0, right = 0;
@@ -50,7 +50,7 @@ static __global__ void softmax_loss(struct cuda_loss of, const float *logits,
     float scale = weight_of(of);
     for (int b = threadIdx.x; b < of.n; b += THREADS) {
         const float *l = logits + (int64_t)b * K;
-        int label = labels[b], best = 0;
+        int label = (int)labels[b], best = 0;
         for (int k = 1; k < K; k++)
             if (l[k] > l[best])
                 best = k;
@@ -75,7 +75,7 @@ static __global__ void softmax_loss(struct cuda_loss of, const float *logits,
 }
 
 void cuda_softmax_loss(const struct cuda_loss *given, const float *logits,
-                       const uint8_t *labels, void *dy, cudaStream_t stream)
+                       const uint32_t *labels, void *dy, cudaStream_t stream)
 {
     struct cuda_loss l = *given;
     FOR_TYPE(l.type,

@@ -138,6 +138,8 @@ static int make_mail(struct engine *e, struct ddp_err *err)
 static int make_pixels(struct engine *e, struct ddp_err *err)
 {
     size_t bytes = sizeof e->job.data->as_float;
+    if (!e->job.data->train.pixels)
+        return 0;
     TRY(device_alloc(first_of(e)->memory, "steps", bytes, &e->as_float, err));
     return check_cuda(
         cudaMemcpy(e->as_float, e->job.data->as_float, bytes, cudaMemcpyHostToDevice),

@@ -30,19 +30,6 @@ bool data_has(const char *folder, const char *file)
     return there;
 }
 
-static const struct kind *kind_of(const char *folder)
-{
-    for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
-        if (data_has(folder, kinds[i].train[0]))
-            return &kinds[i];
-    return NULL;
-}
-
-bool cifar_there(const char *folder)
-{
-    return kind_of(folder) != NULL;
-}
-
 /* Copies the file's records to the end of `out`. */
 static int take_records(const char *path, const struct file_map *map,
                         const struct kind *kind, struct samples *out, struct ddp_err *err)
@@ -53,11 +40,12 @@ static int take_records(const char *path, const struct file_map *map,
                        "'%s' is not of CIFAR's records: %zu bytes are no multiple of %zu",
                        path, map->bytes, size);
     if (memory_fits(path, map->bytes,
-                    "IDX files that are not packed are read as they are needed", err) < 0 ||
+                    "IDX files that are not packed are read as they are needed",
+                    err) < 0 ||
         file_map_load(path, map, err) < 0)
         return -1;
     out->pixels = xrealloc(out->pixels, out->n + n, PIXELS);
-    out->labels = xrealloc(out->labels, out->n + n, 1);
+    out->labels = xrealloc(out->labels, out->n + n, sizeof *out->labels);
     for (const uint8_t *at = map->at; at < map->at + map->bytes; at += size) {
         uint8_t label = at[kind->labels - 1];
         if (label >= kind->classes)
@@ -82,11 +70,10 @@ static int read_records(const char *folder, const char *file, const struct kind 
     return rc;
 }
 
-int cifar_load(const char *folder, struct dataset *out, struct ddp_err *err)
+int cifar_load(struct dataset *out, struct ddp_err *err)
 {
-    const struct kind *kind = kind_of(folder);
-    if (!kind)
-        return err_set(err, "no data in '%s'", folder);
+    const char *folder = out->name;
+    const struct kind *kind = &kinds[data_has(folder, kinds[0].train[0]) ? 0 : 1];
     out->shape = (struct io_shape){COLOURS, SIDE, SIDE, kind->classes};
     for (int i = 0; i < BATCHES && kind->train[i]; i++)
         if (data_has(folder, kind->train[i]) &&

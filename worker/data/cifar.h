@@ -13,11 +13,11 @@
 
 #include <stdbool.h>
 
-/* Does the folder have this file? Does it have such files? */
+/* Does the folder have this file? */
 bool data_has(const char *folder, const char *file);
-bool cifar_there(const char *folder);
 
-/* Fills the shape and both parts; free them also after a failure. */
-int cifar_load(const char *folder, struct dataset *out, struct ddp_err *err);
+/* Fills the shape and both parts from the folder out->name; free them also after a
+ * failure. */
+int cifar_load(struct dataset *out, struct ddp_err *err);
 
 #endif

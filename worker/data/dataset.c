@@ -5,8 +5,11 @@
 #include "common/mem.h"
 #include "worker/data/cifar.h"
 #include "worker/data/idx.h"
+#include "worker/data/npy.h"
 #include "worker/data/random.h"
 
+#include <inttypes.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,68 +18,125 @@
 
 const struct line dataset_line = {.slope = 2.0, .offset = -1.0, .noise = 0.1};
 
-enum { LINE_TRAIN = 1024, LINE_TEST = 256, CLASSES = 10 };
+enum { LINE_TRAIN = 1024, LINE_TEST = 256, MOST_CLASSES = 1 << 24 };
 
 /* ---- images ---- */
 
-/* One of the four files, from the folder or from the program itself. */
-static int read_part(const char *folder, const char *file, int ndim, struct idx *out,
-                     struct ddp_err *err)
+static int read_carried(const char *path, int ndim, struct idx *out, struct ddp_err *err)
 {
-    if (strcmp(folder, "digits") == 0) {
-        char *gz = xasprintf("%s.gz", file);
-        size_t nbytes = 0;
-        const uint8_t *bytes = digits_file(gz, &nbytes);
-        int rc = idx_parse(gz, bytes, nbytes, ndim, out, err);
-        free(gz);
-        return rc;
-    }
-    char *path = xasprintf("%s/%s", folder, file);
-    int rc = idx_read(path, ndim, out, err);
-    free(path);
-    return rc;
+    size_t nbytes = 0;
+    const char *file = strrchr(path, '/') + 1;
+    const uint8_t *bytes = digits_file(file, &nbytes);
+    return idx_parse(file, bytes, nbytes, ndim, out, err);
 }
 
-static int check_labels(const char *folder, const char *part, const struct idx *images,
-                        const struct idx *labels, struct ddp_err *err)
+static int read_npy(const char *path, int ndim, struct idx *out, struct ddp_err *err)
 {
-    if (images->dims[0] != labels->dims[0])
-        return err_set(err, "'%s': %u %s images but %u labels", folder, images->dims[0],
-                       part, labels->dims[0]);
-    for (size_t i = 0; i < labels->count; i++) {
-        if (labels->data[i] >= CLASSES)
+    return npy_read(path, out, err);
+}
+
+/* Files of images and of labels, for each of two parts. */
+static const struct pairs {
+    const char *images, *labels, *train, *test; /* formats, of a part's name */
+    int least_classes;                          /* whatever the labels are */
+    int (*read)(const char *path, int ndim, struct idx *out, struct ddp_err *err);
+} carried = {"%s-images-idx3-ubyte.gz",
+             "%s-labels-idx1-ubyte.gz",
+             "train",
+             "t10k",
+             10,
+             read_carried},
+  idx = {"%s-images-idx3-ubyte", "%s-labels-idx1-ubyte", "train", "t10k", 10, idx_read},
+  npy = {"%s-images.npy", "%s-labels.npy", "train", "test", 1, read_npy};
+
+/* Copies the labels. *classes 0: there are as many as the largest label says. */
+static int take_labels(const char *path, const struct idx *from, int least, int *classes,
+                       uint32_t **out, struct ddp_err *err)
+{
+    if (from->ndim != 1 || from->kind == 'f')
+        return err_set(err, "'%s' does not hold one integer for each image", path);
+    int end = *classes ? *classes : MOST_CLASSES, most = least - 1;
+    *out = xcalloc(from->count, sizeof **out);
+    for (size_t i = 0; i < from->count; i++) {
+        int64_t label = npy_integer(from, i);
+        if (label < 0 || label >= end)
             return err_set(err,
-                           "'%s/%s-labels-idx1-ubyte': label %u of image %zu is not "
-                           "between 0 and %d",
-                           folder, part, labels->data[i], i, CLASSES - 1);
+                           "'%s': label %" PRId64 " of image %zu is not between 0 and %d",
+                           path, label, i, end - 1);
+        (*out)[i] = (uint32_t)label;
+        most = label > most ? (int)label : most;
     }
+    *classes = *classes ? *classes : most + 1;
     return 0;
 }
 
-static int load_images(const char *folder, const char *part, struct samples *out,
+/* Gives the images to `out`; of the test part the shape has to be that of training. */
+static int take_images(const char *path, struct idx *from, struct samples *out,
                        struct io_shape *shape, struct ddp_err *err)
 {
+    bool bytes = from->kind == 'u' && from->width == 1, test = shape->C > 0;
+    if ((!bytes && from->kind != 'f') || from->ndim < 3 ||
+        from->count / from->dims[0] > INT_MAX)
+        return err_set(
+            err, "'%s' does not hold images of uint8 or float32, [N,H,W] or [N,C,H,W]",
+            path);
+    const uint32_t *d = from->dims + from->ndim - 2;
+    int C = from->ndim == 4 ? (int)d[-1] : 1, H = (int)d[0], W = (int)d[1];
+    if (bytes && C > NORMALISE_CHANNELS)
+        return err_set(err, "'%s': images of %d channels have to be float32", path, C);
+    if (test && (H != shape->H || W != shape->W || C != shape->C))
+        return err_set(err, "'%s': training images are %dx%d, test images %dx%d%s", path,
+                       shape->H, shape->W, H, W,
+                       C != shape->C ? ", with other channels" : "");
+    *shape = (struct io_shape){C, H, W, shape->outputs};
+    out->n = from->dims[0];
+    out->pixels = bytes ? from->data : NULL;
+    out->inputs = bytes ? NULL : (float *)(void *)from->data;
+    out->map = from->map;
+    *from = (struct idx){0};
+    return 0;
+}
+
+static char *path_of(const char *folder, const char *format, const char *part)
+{
+    char *file = xasprintf(format, part), *path = xasprintf("%s/%s", folder, file);
+    free(file);
+    return path;
+}
+
+static int load_part(const char *folder, const struct pairs *as, const char *part,
+                     struct samples *out, struct io_shape *shape, struct ddp_err *err)
+{
     struct idx images = {0}, labels = {0};
-    char *image_file = xasprintf("%s-images-idx3-ubyte", part);
-    char *label_file = xasprintf("%s-labels-idx1-ubyte", part);
-    int rc = -1;
-    if (read_part(folder, image_file, 3, &images, err) == 0 &&
-        read_part(folder, label_file, 1, &labels, err) == 0 &&
-        check_labels(folder, part, &images, &labels, err) == 0) {
-        *shape = (struct io_shape){1, (int)images.dims[1], (int)images.dims[2], CLASSES};
-        out->n = images.dims[0];
-        out->pixels = images.data;
-        out->labels = labels.data;
-        out->maps[0] = images.map;
-        out->maps[1] = labels.map;
-        rc = 0;
-    } else {
-        idx_finish(&images);
-        idx_finish(&labels);
-    }
-    free(image_file);
-    free(label_file);
+    char *image_path = path_of(folder, as->images, part),
+         *label_path = path_of(folder, as->labels, part);
+    int rc = as->read(image_path, 3, &images, err);
+    if (rc == 0)
+        rc = as->read(label_path, 1, &labels, err);
+    if (rc == 0 && images.dims[0] != labels.dims[0])
+        rc = err_set(err, "'%s': %u %s images but %u labels", folder, images.dims[0],
+                     part, labels.dims[0]);
+    if (rc == 0)
+        rc = take_labels(label_path, &labels, as->least_classes, &shape->outputs,
+                         &out->labels, err);
+    if (rc == 0)
+        rc = take_images(image_path, &images, out, shape, err);
+    idx_finish(&images);
+    idx_finish(&labels);
+    free(image_path);
+    free(label_path);
     return rc;
+}
+
+static int load_pairs(struct dataset *d, const struct pairs *as, struct ddp_err *err)
+{
+    if (load_part(d->name, as, as->train, &d->train, &d->shape, err) < 0 ||
+        load_part(d->name, as, as->test, &d->test, &d->shape, err) < 0)
+        return -1;
+    return !d->train.pixels == !d->test.pixels
+               ? 0
+               : err_set(err, "'%s': training and test images are of different types",
+                         d->name);
 }
 
 /* Given numbers avoid a pass over all pixels, which for data larger than memory reads
@@ -84,6 +144,11 @@ static int load_images(const char *folder, const char *part, struct samples *out
 static int normalise(struct dataset *d, const struct normalise *given,
                      struct ddp_err *err)
 {
+    if (!d->train.pixels) /* floats */
+        return given && given->channels > 0
+                   ? err_set(err, "--normalize: the float32 of '%s' are used as they are",
+                             d->name)
+                   : 0;
     if (given && given->channels > 0) {
         d->normal = *given;
         if (normalise_spread(&d->normal, d->shape.C, err) < 0)
@@ -95,22 +160,6 @@ static int normalise(struct dataset *d, const struct normalise *given,
     }
     normalise_table(&d->normal, d->as_float);
     return 0;
-}
-
-static int load_image_folder(struct dataset *d, const struct normalise *normal,
-                             struct ddp_err *err)
-{
-    struct io_shape test = {0};
-    d->task = TASK_CLASSIFY;
-    if (cifar_there(d->name))
-        return cifar_load(d->name, d, err) < 0 ? -1 : normalise(d, normal, err);
-    if (load_images(d->name, "train", &d->train, &d->shape, err) < 0 ||
-        load_images(d->name, "t10k", &d->test, &test, err) < 0)
-        return -1;
-    if (test.H != d->shape.H || test.W != d->shape.W)
-        return err_set(err, "'%s': training images are %dx%d, test images %dx%d", d->name,
-                       d->shape.H, d->shape.W, test.H, test.W);
-    return normalise(d, normal, err);
 }
 
 /* ---- the synthetic line ---- */
@@ -130,29 +179,44 @@ static void draw_line(struct samples *s, size_t n, struct random r)
 
 /* ---- all kinds ---- */
 
-/* Recognises files by their kind; their readers report errors. */
-static int look_for_data(const char *folder, struct ddp_err *err)
+/* A file that shows what a folder holds, and its reader, which reports what is
+ * missing beside it. */
+static const struct kind {
+    const char *file;
+    const struct pairs *pairs;
+    int (*load)(struct dataset *d, struct ddp_err *err); /* unless they are pairs */
+} kinds[] = {{"data_batch_1.bin", NULL, cifar_load},
+             {"train.bin", NULL, cifar_load},
+             {"train-images.npy", &npy},
+             {"train-labels.npy", &npy},
+             {"train-images-idx3-ubyte", &idx},
+             {"train-images-idx3-ubyte.gz", &idx},
+             {"train-labels-idx1-ubyte", &idx},
+             {"train-labels-idx1-ubyte.gz", &idx}};
+
+static const struct kind *find_kind(const char *folder, struct ddp_err *err)
 {
-    static const char *const files[] = {
-        "train-images-idx3-ubyte", "train-images-idx3-ubyte.gz",
-        "train-labels-idx1-ubyte", "train-labels-idx1-ubyte.gz"};
+    static const struct kind inside = {"digits", &carried};
     struct stat st;
     const char *cure = "'ddprun --fetch-data mnist' brings them into the folder 'mnist'";
+    if (strcmp(folder, inside.file) == 0)
+        return &inside;
     if (stat(folder, &st) < 0)
-        return err_errno(err, "no data in '%s' (%s)", folder, cure);
-    if (!S_ISDIR(st.st_mode))
-        return err_set(err, "no data in '%s': it is no folder (%s)", folder, cure);
-    if (access(folder, R_OK | X_OK) < 0)
-        return err_errno(err, "no data in '%s'", folder);
-    for (size_t i = 0; i < ARRAY_LEN(files); i++)
-        if (data_has(folder, files[i]))
-            return 0;
-    return cifar_there(folder)
-               ? 0
-               : err_set(err,
-                         "no data in '%s': neither %s (or .gz) nor data_batch_1.bin nor "
-                         "train.bin (%s)",
-                         folder, files[0], cure);
+        err_errno(err, "no data in '%s' (%s)", folder, cure);
+    else if (!S_ISDIR(st.st_mode))
+        err_set(err, "no data in '%s': it is no folder (%s)", folder, cure);
+    else if (access(folder, R_OK | X_OK) < 0)
+        err_errno(err, "no data in '%s'", folder);
+    else {
+        for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
+            if (data_has(folder, kinds[i].file))
+                return &kinds[i];
+        err_set(err,
+                "no data in '%s': neither train-images-idx3-ubyte (or .gz) nor "
+                "data_batch_1.bin, train.bin or train-images.npy (%s)",
+                folder, cure);
+    }
+    return NULL;
 }
 
 int dataset_load(const char *name, const struct normalise *normal, uint64_t seed,
@@ -166,24 +230,25 @@ int dataset_load(const char *name, const struct normalise *normal, uint64_t seed
         draw_line(&out->test, LINE_TEST, random_make(seed, STREAM_TEST_LINE));
         return 0;
     }
-    if (strcmp(name, "digits") != 0 && look_for_data(name, err) < 0)
+    const struct kind *kind = find_kind(name, err);
+    if (!kind)
         return -1;
-    if (load_image_folder(out, normal, err) < 0) {
-        dataset_finish(out);
-        return -1;
-    }
-    return 0;
+    out->task = TASK_CLASSIFY;
+    int rc = kind->pairs ? load_pairs(out, kind->pairs, err) : kind->load(out, err);
+    if (rc == 0 && normalise(out, normal, err) == 0)
+        return 0;
+    dataset_finish(out);
+    return -1;
 }
 
 static void samples_finish(struct samples *s)
 {
-    if (!s->maps[0].at)
+    if (!s->map.at) {
         free(s->pixels);
-    if (!s->maps[1].at)
-        free(s->labels);
-    file_map_close(&s->maps[0]);
-    file_map_close(&s->maps[1]);
-    free(s->inputs);
+        free(s->inputs);
+    }
+    file_map_close(&s->map);
+    free(s->labels);
     free(s->targets);
 }
 
@@ -228,27 +293,34 @@ static void take_image(const struct dataset *d, const uint8_t *from, float *to)
     }
 }
 
-static void take_row(const uint8_t *from, const float *as_float, struct augment_move m,
+/* as_float NULL: `from` are floats. */
+static void take_row(const void *from, const float *as_float, struct augment_move m,
                      int W, float *to)
 {
+    const uint8_t *bytes = from;
+    const float *floats = from;
     for (int x = 0; x < W; x++) {
         int u = (m.mirror ? W - 1 - x : x) + m.dx;
-        to[x] = as_float[u >= 0 && u < W ? from[u] : 0];
+        bool in = u >= 0 && u < W;
+        to[x] = as_float ? as_float[in ? bytes[u] : 0] : in ? floats[u] : 0;
     }
 }
 
-static void take_moved(const struct dataset *d, const uint8_t *from,
+/* `wide`: bytes of a number. */
+static void take_moved(const struct dataset *d, const uint8_t *from, size_t wide,
                        struct augment_move m, float *to)
 {
     int H = d->shape.H, W = d->shape.W;
-    for (int c = 0; c < d->shape.C; c++, from += H * W) {
+    size_t line = (size_t)W * wide;
+    for (int c = 0; c < d->shape.C; c++, from += (size_t)H * line) {
+        const float *as_float = wide == 1 ? d->as_float[c] : NULL;
         for (int y = 0; y < H; y++, to += W) {
             int row = y + m.dy;
             if (row >= 0 && row < H)
-                take_row(from + row * W, d->as_float[c], m, W, to);
+                take_row(from + (size_t)row * line, as_float, m, W, to);
             else
                 for (int x = 0; x < W; x++)
-                    to[x] = d->as_float[c][0];
+                    to[x] = as_float ? as_float[0] : 0;
         }
     }
 }
@@ -277,11 +349,15 @@ struct batch dataset_gather(const struct dataset *d, const struct samples *part,
         return (struct batch){.tokens = buf->tokens, .n = n};
     }
     size_t per = (size_t)d->shape.C * (size_t)d->shape.H * (size_t)d->shape.W;
+    size_t wide = part->pixels ? 1 : sizeof(float);
+    const uint8_t *all = part->pixels ? part->pixels : (const void *)part->inputs;
     float *to = buf->x;
     for (int i = 0; i < n; i++, to += per) {
-        const uint8_t *from = part->pixels + which[i] * per;
+        const uint8_t *from = all + which[i] * per * wide;
         if (how && (how->pad > 0 || how->flip))
-            take_moved(d, from, augment_draw(how, which[i]), to);
+            take_moved(d, from, wide, augment_draw(how, which[i]), to);
+        else if (wide > 1)
+            memcpy(to, from, per * wide);
         else
             take_image(d, from, to);
         buf->labels[i] = part->labels[which[i]];

@@ -1,9 +1,10 @@
 /* worker/data/dataset.h - training and test data: images, tokens, or a synthetic line
  *
  * Images are kept as bytes, in memory or in a mapped file, and become floats when a
- * batch is gathered: by the formula of worker/data/normalise.h, after the augmentation
- * of worker/kernels/augment.h. There is no loader thread: gathering 64 MNIST images
- * takes 24 us, a thousandth of a step of cnn.
+ * batch is gathered (those of a .npy file may be floats, and are used as they are): by
+ * the formula of worker/data/normalise.h, after the augmentation of
+ * worker/kernels/augment.h. There is no loader thread: gathering 64 MNIST images takes 24
+ * us, a thousandth of a step of cnn.
  *
  * Owned by its loader; immutable afterwards.
  */
@@ -19,15 +20,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* One part. Images: pixels and labels; the line: inputs and targets; or tokens. */
+/* One part. Images: pixels or inputs, and labels; the line: inputs and targets; or
+ * tokens. */
 struct samples {
     size_t n;
-    uint8_t *pixels;         /* owned, or in maps[0]: [n, C, H, W] */
-    uint8_t *labels;         /* owned, or in maps[1]: [n] */
-    float *inputs;           /* owned, [n, C*H*W] */
-    float *targets;          /* owned, [n, outputs] */
-    const void *tokens;      /* in maps[0] of the training part: [n * W + 1] */
-    struct file_map maps[2]; /* owned */
+    uint8_t *pixels;     /* owned, or in `map`: [n, C, H, W] */
+    float *inputs;       /* the same as floats */
+    uint32_t *labels;    /* owned, [n] */
+    float *targets;      /* owned, [n, outputs] */
+    const void *tokens;  /* in `map` of the training part: [n * W + 1] */
+    struct file_map map; /* owned */
 };
 
 struct dataset {
@@ -47,7 +49,10 @@ extern const struct line {
 
 /* `name`: "digits" (embedded in the program), "synthetic", or a folder with
  * train-images-idx3-ubyte, train-labels-idx1-ubyte and the same with t10k, each plain
- * or .gz, or CIFAR's binary records (worker/data/cifar.h). `name` is borrowed.
+ * or .gz; train-images.npy, train-labels.npy and the same with test; CIFAR's binary
+ * records (worker/data/cifar.h). The
+ * largest label of training says how many classes there are; of IDX files at least 10.
+ * `name` is borrowed.
  * `normal`: the mean and deviation of pixels; NULL or without channels: those of the
  * training images. `seed` is for synthetic data. */
 int dataset_load(const char *name, const struct normalise *normal, uint64_t seed,
@@ -67,7 +72,7 @@ void dataset_finish(struct dataset *d); /* frees; a zeroed struct is allowed */
 /* A batch of at most `room` samples, owning its arrays. */
 struct batch_buf {
     float *x;
-    uint8_t *labels;
+    uint32_t *labels;
     float *targets;
     uint32_t *tokens;
 };

@@ -54,6 +54,8 @@ static int take_header(const char *name, const uint8_t *head, size_t got, int nd
     if (got < size)
         return refuse_short(name, got, size, "header", err);
     out->ndim = ndim;
+    out->kind = 'u';
+    out->width = 1;
     out->count = 1;
     for (int i = 0; i < ndim; i++) {
         out->dims[i] = be32(head + 4 + 4 * (size_t)i);

@@ -20,6 +20,8 @@ struct idx {
     int ndim;
     uint32_t dims[IDX_MAX_DIMS];
     size_t count;        /* elements: the product of the dimensions */
+    char kind;           /* of an element: 'u', 'i', 'b' or 'f' (npy.h); */
+    unsigned width;      /* its bytes. Of an IDX file 'u', 1 */
     uint8_t *data;       /* owned; or in `map`, and then read-only */
     struct file_map map; /* owned: of a plain file */
 };

@@ -214,7 +214,7 @@ struct kernels {
      * times `scale`; *correct counts argmax == label. dlogits may be NULL. `smooth` of
      * the label's weight is spread over all K classes, as label_smoothing of PyTorch's
      * CrossEntropyLoss does (Szegedy et al., CVPR 2016). */
-    float (*softmax_loss)(const float *logits, const uint8_t *labels, float smooth,
+    float (*softmax_loss)(const float *logits, const uint32_t *labels, float smooth,
                           float *dlogits, int n, int K, float scale, int *correct);
     /* Mean over n*K of (y - t)^2; dy is its gradient times `scale`, or NULL. */
     float (*mse_loss)(const float *y, const float *t, float *dy, int n, int K,

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stddef.h>
 
-float softmax_loss(const float *logits, const uint8_t *labels, float smooth,
+float softmax_loss(const float *logits, const uint32_t *labels, float smooth,
                    float *dlogits, int n, int K, float scale, int *correct)
 {
     double loss = 0, even = (double)smooth / K;
@@ -14,7 +14,7 @@ float softmax_loss(const float *logits, const uint8_t *labels, float smooth,
         for (int k = 1; k < K; k++)
             if (logits[k] > logits[best])
                 best = k;
-        right += best == labels[b];
+        right += best == (int)labels[b];
         double sum = 0, all = 0; /* of e^(logit - max), which cannot overflow; of these */
         for (int k = 0; k < K; k++) {
             sum += (double)expf(logits[k] - logits[best]);
@@ -24,7 +24,7 @@ float softmax_loss(const float *logits, const uint8_t *labels, float smooth,
         loss -= smooth > 0 ? even * all : 0; /* all may be infinite */
         for (int k = 0; dlogits && k < K; k++) {
             float p = expf(logits[k] - logits[best]) / (float)sum;
-            float wanted = (float)even + (k == labels[b] ? 1 - smooth : 0);
+            float wanted = (float)even + (k == (int)labels[b] ? 1 - smooth : 0);
             dlogits[(size_t)b * K + k] = (p - wanted) * scale / (float)n;
         }
     }

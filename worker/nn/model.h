@@ -44,9 +44,9 @@ struct io_shape {
 struct model; /* an instance: layers, activations for up to max_batch */
 
 struct batch {
-    const float *x;        /* [n, C, H, W] */
-    const uint8_t *labels; /* [n], TASK_CLASSIFY */
-    const float *targets;  /* [n, outputs], TASK_REGRESS */
+    const float *x;         /* [n, C, H, W] */
+    const uint32_t *labels; /* [n], TASK_CLASSIFY */
+    const float *targets;   /* [n, outputs], TASK_REGRESS */
     /* [n, W + 1], TASK_TOKENS: each token but the first is predicted from those before it
      */
     const uint32_t *tokens;

@@ -14,7 +14,7 @@ import sys
 sys.path.insert(0, os.path.join(sys.argv[2], "tests", "worker", "train"))
 from gpu import (  # noqa: E402
     EMULATED, ENGINE, FEW, GPUS, as_on_cpu, both, few_digits, on_cpu, on_gpu, same)
-from files import arrays_of  # noqa: E402
+from files import arrays_of, put_array  # noqa: E402
 from ranks import Ranks, losses, main, rows, run, run_ok, wait_until  # noqa: E402
 
 MODELS = os.path.join(sys.argv[2], "tests", "worker", "nn")
@@ -354,6 +354,21 @@ def averages_of_the_weights_are_the_same():
         os.remove("ema.cpu")
 
 
+def floats_of_many_classes_are_the_same():
+    """Images of two channels, as floats; labels of more than 8 bits; also from the host's memory."""
+    os.mkdir("many")
+    for part, n in (("train", 50), ("test", 12)):
+        pixels = [(i * 7919 % 2001 - 1000) / 500 for i in range(n * 2 * 6 * 5)]
+        put_array(f"many/{part}-images.npy", "<f4", (n, 2, 6, 5), struct.pack(f"<{len(pixels)}f", *pixels))
+        put_array(f"many/{part}-labels.npy", "<u2", (n,), struct.pack(f"<{n}H", *(i * 37 % 300 for i in range(n))))
+    args = ("--data", "many", "--model", "./net.model", "--epochs", 2, "--batch-size", 12, "--plot", "none",
+            "--augment", "crop:1,flip", "--lr", 0.01)
+    with open("net.model", "w") as f:
+        f.write("task = classify\noptimizer = adam\nc conv outputs=4 size=3 pad=1 bias relu\nfc linear\n")
+    both(1, "many", *args, tolerance=2e-4)
+    both(1, "host", *args, tolerance=2e-4, DDP_GPU_DATA="host")
+
+
 def images_are_moved_and_mirrored_alike():
     few_digits()
     args = (*FEW, "--model", "cnn", "--augment", "crop:2,flip", "--batch-size", 24)
@@ -487,7 +502,8 @@ tests = [one_rank_learns_the_same, data_on_the_host_give_the_same, ranks_learn_t
          models_of_the_users_own_learn_the_same, a_language_model_learns_the_same,
          two_stages_learn_what_they_do_on_cpus,
          ranks_normalise_together, ranks_share_an_optimiser_out,
-      averages_of_the_weights_are_the_same, images_are_moved_and_mirrored_alike]
+      averages_of_the_weights_are_the_same,
+      floats_of_many_classes_are_the_same, images_are_moved_and_mirrored_alike]
 if GPUS >= 2:
     tests.append(a_killed_rank_is_named_in_seconds)
 if EMULATED:

@@ -418,7 +418,7 @@ static void extremes()
         nullptr, 0,        1,       2,
         0,       CUDA_F32, nullptr, reinterpret_cast<struct cuda_head *>(head.at),
         own.at};
-    cuda_softmax_loss(&l, logits.at, reinterpret_cast<uint8_t *>(label.at), nullptr,
+    cuda_softmax_loss(&l, logits.at, reinterpret_cast<uint32_t *>(label.at), nullptr,
                       stream);
     own.fetch();
     double wanted = log1p(exp(-20));

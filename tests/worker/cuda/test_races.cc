@@ -226,25 +226,25 @@ static void batches(struct cuda_map m)
 {
     enum { SAMPLES = 9, FROM = 2 };
     size_t each = size_t(m.C * m.H * m.W), n = elements(m);
-    for (int how = 0; how < 4; how++)
+    for (int how = 0; how < 8; how++)
         check(name_of("images", m, how).c_str(), [=](run &r) {
             std::vector<uint32_t> numbers(size_t(FROM + m.n));
             for (size_t i = 0; i < numbers.size(); i++)
                 numbers[i] = uint32_t(i * 5 % SAMPLES);
-            bool in_order = how & 1, moves = how & 2;
+            bool in_order = how & 1, moves = how & 2, floats = how & 4;
             size_t there = in_order ? numbers.size() : SAMPLES;
-            std::vector<uint8_t> bytes(there * each, 7);
+            std::vector<uint8_t> bytes(there * each * 4, 7);
             struct cuda_step s = {};
             s.in_order = in_order;
-            s.x = r.with(bytes.data(), bytes.size());
-            s.t = r.with(bytes.data(), there);
+            s.x = r.with(bytes.data(), there * each * (floats ? 4 : 1));
+            s.t = r.with(bytes.data(), there * 4);
             auto *which = static_cast<uint32_t *>(
                 r.with(numbers.data(), numbers.size() * sizeof(uint32_t)));
             struct augment moved = {moves ? 2 : 0, moves, 0};
-            float *as_float = r.floats(size_t(m.C) * 256);
+            float *as_float = floats ? nullptr : r.floats(size_t(m.C) * 256);
             void *x = r.room(n * size_of(m.type));
             cuda_gather_images(r.step(s), which, FROM, m, moved, as_float, x,
-                               static_cast<uint8_t *>(r.room(size_t(m.n))), stream);
+                               static_cast<uint32_t *>(r.room(size_t(m.n) * 4)), stream);
         });
 }
 
@@ -368,14 +368,14 @@ static void losses(int n, int K, enum cuda_type type)
     check("losses", [=](run &r) {
         struct cuda_step s = {0.1f, 0.5f};
         s.mine = 2 * n;
-        std::vector<uint8_t> labels(size_t(n), uint8_t(K - 1));
+        std::vector<uint32_t> labels(size_t(n), uint32_t(K - 1));
         float *logits = r.floats(size_t(n * K)), *targets = r.floats(size_t(n * K));
         struct cuda_scaler scaler = {1024, 0};
         auto *scale = static_cast<struct cuda_scaler *>(r.with(&scaler, sizeof scaler));
         auto *head = static_cast<struct cuda_head *>(r.zeros(sizeof(struct cuda_head)));
         float *own = static_cast<float *>(r.room(4));
         void *dy = r.room(size_t(n * K) * size_of(type));
-        auto *right = static_cast<uint8_t *>(r.with(labels.data(), labels.size()));
+        auto *right = static_cast<uint32_t *>(r.with(labels.data(), labels.size() * 4));
         struct cuda_loss l = {r.step(s), 0, n, K, 0.1f, type, scale, head, own};
         cuda_softmax_loss(&l, logits, right, dy, stream);
         l.batch = 1;

@@ -269,14 +269,14 @@ TEST(losses_are_what_one_computes_by_hand)
     int correct;
     float dl[6], logits[] = {0, 0, 0, 100, -100, 0};
     float loss =
-        kernels_plain.softmax_loss(logits, (uint8_t[]){2, 1}, 0, dl, 2, 3, 2, &correct);
+        kernels_plain.softmax_loss(logits, (uint32_t[]){2, 1}, 0, dl, 2, 3, 2, &correct);
     ck_assert_double_eq_tol((double)loss, (log(3) + 200) / 2, 1e-5);
     ck_assert_int_eq(correct, 0);
     static const double want[] = {1 / 3.0, 1 / 3.0, -2 / 3.0, 1, -1, 0};
     for (int i = 0; i < 6; i++)
         ck_assert_double_eq_tol((double)dl[i], want[i], 1e-6);
     /* torch.nn.CrossEntropyLoss(label_smoothing=0.3) */
-    loss = kernels_plain.softmax_loss(logits, (uint8_t[]){2, 1}, 0.3f, dl, 2, 3, 2,
+    loss = kernels_plain.softmax_loss(logits, (uint32_t[]){2, 1}, 0.3f, dl, 2, 3, 2,
                                       &correct);
     ck_assert_double_eq_tol((double)loss, (log(3) + 170) / 2, 1e-5);
     static const double smooth[] = {7 / 30.0, 7 / 30.0, -14 / 30.0, 0.9, -0.8, -0.1};
@@ -302,8 +302,8 @@ LOOP_TEST(losses_of_tokens_are_those_of_classes, MAX_ENGINES)
             logits[i] = 4 * rng_uniform(7, (uint64_t)i);
         for (uint32_t i = 0; i < N; i++)
             labels[i] = i * 9;
-        float mean = kernels_plain.softmax_loss(logits, (uint8_t[]){0, 9, 18, 27, 36}, by,
-                                                want, N, V, 3 * N, &correct);
+        float mean =
+            kernels_plain.softmax_loss(logits, labels, by, want, N, V, 3 * N, &correct);
         k->token_loss(N, V, logits, labels, by, 3, found);
         for (int i = 0; i < N; i++) {
             loss += found[2 * i] / N;

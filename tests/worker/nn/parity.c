@@ -58,11 +58,11 @@ static void train(struct model *m, const struct kernels *k, const char *optimise
     float *targets = xcalloc(outputs * (size_t)steps, sizeof(float));
     float *loss = xcalloc((size_t)steps, sizeof(float));
     float *state[2] = {xcalloc(count, sizeof(float)), xcalloc(count, sizeof(float))};
-    uint8_t *labels = xcalloc(outputs * (size_t)steps, 1);
+    uint32_t *labels = xcalloc(outputs * (size_t)steps, sizeof *labels);
     for (size_t i = 0; i < in * (size_t)steps; i++)
         x[i] = 2 * rng_uniform(21, i) - 1;
     for (size_t i = 0; i < outputs * (size_t)steps; i++) {
-        labels[i] = (uint8_t)(rng_word(22, i) % (unsigned)io.outputs);
+        labels[i] = (uint32_t)(rng_word(22, i) % (unsigned)io.outputs);
         targets[i] =
             model_type(m)->task == TASK_CLASSIFY ? (float)labels[i] : rng_uniform(23, i);
     }

@@ -92,11 +92,11 @@ LOOP_TEST(gradients_are_slopes, ARRAY_LEN(nets) * MAX_ENGINES)
     struct io_shape io = nets[which].io;
     size_t in = (size_t)(4 * io.C * io.H * io.W);
     float *x = xcalloc(in, sizeof *x);
-    uint8_t labels[4];
+    uint32_t labels[4];
     for (size_t i = 0; i < in; i++)
         x[i] = 2 * rng_uniform(11, i) - 1;
     for (int i = 0; i < 4; i++)
-        labels[i] = (uint8_t)(i % io.outputs);
+        labels[i] = (uint32_t)(i % io.outputs);
     uint32_t tokens[4 * 71];
     for (size_t i = 0; i < ARRAY_LEN(tokens); i++)
         tokens[i] = (uint32_t)(rng_word(13, i) % 37);

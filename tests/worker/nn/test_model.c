@@ -108,13 +108,13 @@ static struct batch a_batch(struct io_shape io, int n)
 {
     size_t in = (size_t)(io.C * io.H * io.W) * n, out = (size_t)io.outputs * n;
     float *x = xcalloc(in, sizeof(float)), *targets = xcalloc(out, sizeof(float));
-    uint8_t *labels = xcalloc((size_t)n, 1);
+    uint32_t *labels = xcalloc((size_t)n, sizeof *labels);
     for (size_t i = 0; i < in; i++)
         x[i] = 2 * rng_uniform(11, i) - 1;
     for (size_t i = 0; i < out; i++)
         targets[i] = 2 * rng_uniform(12, i) - 1;
     for (int i = 0; i < n; i++)
-        labels[i] = (uint8_t)(rng_word(13, (uint64_t)i) % (unsigned)io.outputs);
+        labels[i] = (uint32_t)(rng_word(13, (uint64_t)i) % (unsigned)io.outputs);
     return (struct batch){.x = x, .labels = labels, .targets = targets, .n = n};
 }
 

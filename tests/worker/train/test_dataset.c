@@ -146,12 +146,13 @@ static const struct {
     {NULL, NULL, 0, NULL},
     {"train-labels-idx1-ubyte", "\0\0\x08\x01\0\0\0\x01\x07", 9,
      "'%s': 2 train images but 1 labels"},
-    {"train-labels-idx1-ubyte", "\0\0\x08\x01\0\0\0\x02\x07\x0a", 10,
-     "'%s/train-labels-idx1-ubyte': label 10 of image 1 is not between 0 and 9"},
+    {"train-labels-idx1-ubyte", "\0\0\x08\x01\0\0\0\x02\x07\x0a", 10, NULL},
+    {"t10k-labels-idx1-ubyte", "\0\0\x08\x01\0\0\0\x01\x0a", 9,
+     "'%s/t10k-labels-idx1-ubyte': label 10 of image 0 is not between 0 and 9"},
     {"t10k-labels-idx1-ubyte", "\0\0\x08\x01\0\0\0\x01", 8,
      "'%s/t10k-labels-idx1-ubyte' is cut short: 1 bytes of elements expected, 0 found"},
     {"t10k-images-idx3-ubyte", "\0\0\x08\x03\0\0\0\x01\0\0\0\x01\0\0\0\x02zz", 18,
-     "'%s': training images are 1x1, test images 1x2"},
+     "'%s/t10k-images-idx3-ubyte': training images are 1x1, test images 1x2"},
     {"train-images-idx3-ubyte", "\0\0\x08\x03\0\0\0\x02\0\0\0\x01\0\0\0\x01zz", 18,
      "'%s': all pixels of the training images are alike"},
 };
@@ -241,6 +242,108 @@ TEST(data_may_be_larger_than_memory)
     free(dir);
 }
 
+/* ---- .npy files ---- */
+
+/* As numpy.save() writes it, by the header's first part. */
+static void put_array(const char *dir, const char *file, const char *type,
+                      const char *shape, const void *bytes, size_t n)
+{
+    char all[512];
+    int length = snprintf(all + 10, sizeof all - 10,
+                          "{'descr': '%s', 'fortran_order': %s, 'shape': (%s), }",
+                          type + 1, *type == 'F' ? "True" : "False", shape);
+    memcpy(all, "\x93NUMPY\1\0v\0", 10);
+    memset(all + 10 + length, ' ', 0x76 - (size_t)length);
+    memcpy(all + 128, bytes, n);
+    put(dir, file, all, 128 + n);
+}
+
+static const struct {
+    const char *file, *type, *shape; /* type: 'C' or 'F', and NumPy's */
+    size_t bytes;
+    const char *error;
+} arrays[] = {
+    {NULL, "", "", 0, NULL},
+    {"train-images.npy", "C<f8", "3, 1, 2", 48,
+     "'%s/train-images.npy' has elements of type '<f8', not uint8, float32 or (labels) "
+     "little-endian integers: convert it with numpy's astype()"},
+    {"train-images.npy", "C>f4", "3, 1, 2", 24,
+     "'%s/train-images.npy' has elements of type '>f4', not uint8, float32 or (labels) "
+     "little-endian integers: convert it with numpy's astype()"},
+    {"train-images.npy", "F<f4", "3, 1, 2", 24,
+     "'%s/train-images.npy' is in Fortran's order: save numpy.ascontiguousarray()"},
+    {"train-images.npy", "C<f4", "3, 1, 2", 23,
+     "'%s/train-images.npy' has 23 bytes of elements, not 6 of 4 bytes each"},
+    {"train-images.npy", "C<f4", "2, 1, 2", 16, "'%s': 2 train images but 3 labels"},
+    {"train-images.npy", "C<f4", "3, 2", 24,
+     "'%s/train-images.npy' does not hold images of uint8 or float32, [N,H,W] or "
+     "[N,C,H,W]"},
+    {"train-images.npy", "C<i2", "3, 2, 1", 12,
+     "'%s/train-images.npy' does not hold images of uint8 or float32, [N,H,W] or "
+     "[N,C,H,W]"},
+    {"train-images.npy", "C|u1", "3, 5, 1, 1", 15,
+     "'%s/train-images.npy': images of 5 channels have to be float32"},
+    {"train-images.npy", "C|u1", "3, 1, 2", 6,
+     "'%s': training and test images are of different types"},
+    {"test-images.npy", "C<f4", "1, 3, 1, 2", 24,
+     "'%s/test-images.npy': training images are 1x2, test images 1x2, with other channels"},
+    {"train-labels.npy", "C<f4", "3,", 12,
+     "'%s/train-labels.npy' does not hold one integer for each image"},
+    {"train-labels.npy", "C<i2", "3,", 6,
+     "'%s/train-labels.npy': label -1 of image 0 is not between 0 and 16777215"},
+    {"train-labels.npy", "C|u1", "1, 1, 1, 3, 1", 3,
+     "'%s/train-labels.npy' has not 1 to 4 dimensions"},
+    {"test-labels.npy", "C<i8", "1,", 8,
+     "'%s/test-labels.npy': label -1 of image 0 is not between 0 and 700"},
+};
+
+LOOP_TEST(arrays_of_numpy_are_read_or_refused, ARRAY_LEN(arrays))
+{
+    static const float images[] = {1, 2, 3, 4, 5, 6};
+    static const int64_t labels[] = {700, 0, 300}, test_label = 300;
+    static const uint8_t full[64] = {[0 ... 63] = 0xff};
+    char *dir = temp_dir();
+    put_array(dir, "train-images.npy", "C<f4", "3, 1, 2", images, sizeof images);
+    put_array(dir, "train-labels.npy", "C<i8", "3,", labels, sizeof labels);
+    put_array(dir, "test-images.npy", "C<f4", "1, 1, 1, 2", images + 2, 8);
+    put_array(dir, "test-labels.npy", "C<i8", "1,", &test_label, 8);
+    if (arrays[_i].file)
+        put_array(dir, arrays[_i].file, arrays[_i].type, arrays[_i].shape, full,
+                  arrays[_i].bytes);
+    struct dataset d;
+    struct ddp_err err = {""};
+    int rc = dataset_load(dir, NULL, 1, &d, &err);
+    char *expected = xasprintf(arrays[_i].error ? arrays[_i].error : "", dir);
+    ck_assert_str_eq(err.text, expected);
+    ck_assert_int_eq(rc, arrays[_i].error ? -1 : 0);
+    if (rc == 0) {
+        struct batch_buf buf;
+        struct augment how = {.flip = true, .pad = 1, .key = 3};
+        batch_buf_init(&buf, &d, 2);
+        ck_assert_int_eq(d.shape.outputs, 701);
+        struct batch b = dataset_gather(&d, &d.train, NULL, (uint32_t[]){2, 0}, 2, &buf);
+        ck_assert(b.x[0] == 5 && b.x[1] == 6 && b.x[2] == 1 && b.x[3] == 2);
+        ck_assert(b.labels[0] == 300 && b.labels[1] == 700);
+        for (uint32_t i = 0; i < 3; i++) { /* moved, and 0 elsewhere */
+            struct augment_move m = augment_draw(&how, i);
+            b = dataset_gather(&d, &d.train, &how, &i, 1, &buf);
+            for (int x = 0; x < 2; x++) {
+                int at = (m.mirror ? 1 - x : x) + m.dx;
+                ck_assert(
+                    b.x[x] ==
+                    (m.dy == 0 && (at == 0 || at == 1) ? images[2 * (int)i + at] : 0));
+            }
+        }
+        batch_buf_finish(&buf);
+        dataset_finish(&d);
+        struct normalise half = {1, {0.5f}, {0.5f}};
+        ck_assert_int_eq(dataset_load(dir, &half, 1, &d, &err), -1);
+        ck_assert_ptr_nonnull(strstr(err.text, "are used as they are"));
+    }
+    free(expected);
+    free(dir);
+}
+
 /* ---- CIFAR's records ---- */
 
 /* A file of n records: labels that count up from `first`, pixels that tell where they
@@ -292,7 +395,8 @@ TEST(cifars_records_are_read)
     ck_assert_int_eq(d.shape.outputs, 10);
     ck_assert_uint_eq(d.train.n, 5);
     ck_assert_uint_eq(d.test.n, 4);
-    ck_assert_mem_eq(d.train.labels, "\0\1\2\5\6", 5);
+    static const uint32_t labels[] = {0, 1, 2, 5, 6};
+    ck_assert_mem_eq(d.train.labels, labels, sizeof labels);
     ck_assert_uint_eq(d.train.pixels[4 * 3072 + 1024 + 3], (6 + 10 + 1027 % 7 - 3 + 3));
     double sum = 0;
     uint32_t which[] = {0, 1, 2, 3, 4};

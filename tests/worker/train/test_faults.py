@@ -231,7 +231,7 @@ def spoilt_data_end_all_ranks():
             (images, lambda b: b"\0\0\x0d\x03" + b[4:], f"'data/{images}' is not an IDX file"),
             (labels, lambda b: b[:4] + b"\0\0\0\x07" + b[8:15],
              "'data': 1438 train images but 7 labels"),
-            (labels, lambda b: b[:-1] + b"\x0b", "label 11 of image 1437 is not between")):
+            ("t10k-labels-idx1-ubyte", lambda b: b[:-1] + b"\x0b", "label 11 of image 358 is not between")):
         spoil(name, change)
         one_line(run(2, *QUIET, "--data", "data", "--epochs", 1), 1, text)
     one_line(run(2, *QUIET, "--data", "nowhere"), 1,

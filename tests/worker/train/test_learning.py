@@ -1,15 +1,18 @@
 """test_learning.py BUILD - ddp-train learns, with one rank and with many, and shows it"""
+import gzip
 import json
 import os
 import random
 import re
+import struct
 import subprocess
 import sys
 import xml.etree.ElementTree as xml
 
-from files import arrays_of
+from files import arrays_of, put_array
 from ranks import losses, main, rows, run, run_ok
 
+DIGITS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "worker", "data", "digits")
 MODELS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "nn")
 EXACT = ("--no-dropout", "--epochs", 2, "--plot", "none", "--seed", 3)
 
@@ -217,6 +220,32 @@ def the_weights_average_is_kept_tested_and_goes_on():
         assert abs(0.8 * w + 0.2 * then - e) < 1e-6, (w, then, e)
 
 
+def arrays_of_numpy_are_learnt():
+    """The digits as bytes and as floats are learnt to the bit as from their own files, and with
+    labels that need 16 bits."""
+    for part, name in (("train", "train"), ("t10k", "test")):
+        images, labels = (gzip.open(os.path.join(DIGITS, f"{part}-{kind}-ubyte.gz")).read()
+                          for kind in ("images-idx3", "labels-idx1"))
+        images, labels = images[16:], labels[8:]
+        n, floats = len(labels), struct.pack(f"<{len(images)}f", *(p / 255 for p in images))
+        for folder, kind, shape, pixels, factor in (("bytes", "|u1", (n, 8, 8), images, 1),
+                                                    ("floats", "<f4", (n, 1, 8, 8), floats, 1),
+                                                    ("wide", "<f4", (n, 1, 8, 8), floats, 31)):
+            os.makedirs(folder, exist_ok=True)
+            put_array(f"{folder}/{name}-images.npy", kind, shape, pixels)
+            put_array(f"{folder}/{name}-labels.npy", "<i8", (n,),
+                      struct.pack(f"<{n}q", *(factor * label for label in labels)))
+    common = ("--model", "mlp", "--epochs", 1, "--plot", "none", "--augment", "crop:1,flip")
+    for data, more in (("digits", ("--normalize", "none")), ("bytes", ("--normalize", "none")), ("floats", ())):
+        run_ok(2, *common, *more, "--data", data, "--log", data + ".log")
+        assert losses("digits.log") == losses(data + ".log"), data
+    shown = run_ok(2, *common, "--data", "wide", "--log", "wide.log", "--checkpoint", "c").out
+    assert "1,438 training and 359 test images, 8x8, 280 classes" in shown, shown
+    arrays, metadata = arrays_of("c")
+    assert len(arrays["fc3.bias"]) == 280 and "pixel_mean" not in metadata, metadata
+    assert losses("wide.log")[-1] < losses("wide.log")[0] - 2, losses("wide.log")
+
+
 def a_trace_shows_every_rank_at_work():
     run_ok(2, "--epochs", 1, "--plot", "none", "--stages", 2, "--trace", "t", "--log", "log")
     with open("t") as f:
@@ -329,6 +358,7 @@ main([a_residual_network_learns_and_goes_on, a_model_of_the_users_own_learns,
       the_digits_are_learnt_to_97_percent, bf16_learns_as_fp32_does, the_known_line_is_found,
       one_rank_of_64_is_two_of_32_is_four_of_16, batches_can_be_added_up,
       two_stages_learn_as_one, ranks_can_share_out_the_optimizer, the_weights_average_is_kept_tested_and_goes_on,
+      arrays_of_numpy_are_learnt,
       without_chance_buckets_are_planned_by_size, a_trace_shows_every_rank_at_work, a_schedule_ends_with_what_ends_the_run,
       a_language_model_learns_writes_and_goes_on, a_run_repeats_to_the_bit,
       buckets_and_backends_change_when_and_not_what, ranks_without_a_sample_take_part,

@@ -59,9 +59,9 @@ static const struct setting options[] = {
      .initial = "cnn"},
     {"data", "WHAT", AT(data), value_file, 0, 0,
      "digits: 1,797 handwritten digits inside the program (the default); synthetic: a line "
-     "with noise, for linreg; or a directory with MNIST's four files, plain or .gz, or "
-     "arrays of NumPy; for gpt2 and llama a file: tokens, if its name ends in .bin, else "
-     "text, of which each byte is a token",
+     "with noise, for linreg; or a directory with MNIST's four files, plain or .gz, arrays "
+     "of NumPy, or folders of pictures; for gpt2 and llama a file: tokens, if its name ends "
+     "in .bin, else text, of which each byte is a token",
      .own = true},
     {"epochs", "N", AT(epochs), value_int, 0, 1000000,
      "Passes over the training data (default 20); 0 only evaluates"},

@@ -26,6 +26,8 @@ class Ddprun(MesonPackage):
     depends_on("inih")
     depends_on("uthash")
     depends_on("zlib-api")
+    depends_on("libpng")
+    depends_on("jpeg")
     depends_on("pmix@4.1:", when="+pmix")
     depends_on("cuda", when="+cuda")
 

@@ -4,6 +4,7 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "worker/data/cifar.h"
+#include "worker/data/folder.h"
 #include "worker/data/idx.h"
 #include "worker/data/npy.h"
 #include "worker/data/random.h"
@@ -179,7 +180,7 @@ static void draw_line(struct samples *s, size_t n, struct random r)
 
 /* ---- all kinds ---- */
 
-/* A file that shows what a folder holds, and its reader, which reports what is
+/* A file or folder that shows what a folder holds, and its reader, which reports what is
  * missing beside it. */
 static const struct kind {
     const char *file;
@@ -192,7 +193,8 @@ static const struct kind {
              {"train-images-idx3-ubyte", &idx},
              {"train-images-idx3-ubyte.gz", &idx},
              {"train-labels-idx1-ubyte", &idx},
-             {"train-labels-idx1-ubyte.gz", &idx}};
+             {"train-labels-idx1-ubyte.gz", &idx},
+             {"train", NULL, folder_load}};
 
 static const struct kind *find_kind(const char *folder, struct ddp_err *err)
 {
@@ -213,7 +215,7 @@ static const struct kind *find_kind(const char *folder, struct ddp_err *err)
                 return &kinds[i];
         err_set(err,
                 "no data in '%s': neither train-images-idx3-ubyte (or .gz) nor "
-                "data_batch_1.bin, train.bin or train-images.npy (%s)",
+                "data_batch_1.bin, train.bin, train-images.npy or a folder 'train' (%s)",
                 folder, cure);
     }
     return NULL;

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import xml.etree.ElementTree as xml
 
-from files import arrays_of, put_array
+from files import arrays_of, put_array, put_png
 from ranks import losses, main, rows, run, run_ok
 
 DIGITS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "worker", "data", "digits")
@@ -246,6 +246,29 @@ def arrays_of_numpy_are_learnt():
     assert losses("wide.log")[-1] < losses("wide.log")[0] - 2, losses("wide.log")
 
 
+def pictures_in_folders_are_learnt():
+    """To the bit as the same pixels in arrays; classes are numbered as their names are sorted."""
+    random.seed(6)
+    for part, n in (("train", 30), ("test", 6)):
+        planes = [bytes(random.randrange(256) // (1 + (i + p // 80) % 3) for p in range(240)) for i in range(n)]
+        order = sorted(range(n), key=lambda i: (i % 3, f"{i}.png"))  # as they are read
+        for i in range(n):
+            os.makedirs(f"p/{part}/{'CaB'[i % 3]}", exist_ok=True)
+            put_png(f"p/{part}/{'CaB'[i % 3]}/{i}.png", 10, 8, planes[i])
+        order.sort(key=lambda i: "BCa".index("CaB"[i % 3]))
+        os.makedirs("a", exist_ok=True)
+        put_array(f"a/{part}-images.npy", "|u1", (n, 3, 8, 10), b"".join(planes[i] for i in order))
+        put_array(f"a/{part}-labels.npy", "|u1", (n,), bytes("BCa".index("CaB"[i % 3]) for i in order))
+    common = ("--model", "mlp", "--epochs", 2, "--batch-size", 4, "--plot", "none")
+    found = run(2, *common, "--data", "p", "--log", "p.log")
+    if "was built without" in found[0].err:
+        print("skipped: pictures; needs package libpng-dev")
+        return
+    assert found[0].code == 0 and "30 training and 6 test images, 10x8, 3 classes" in found[0].out, found
+    run_ok(2, *common, "--data", "a", "--log", "a.log")
+    assert losses("p.log") == losses("a.log")
+
+
 def a_trace_shows_every_rank_at_work():
     run_ok(2, "--epochs", 1, "--plot", "none", "--stages", 2, "--trace", "t", "--log", "log")
     with open("t") as f:
@@ -358,7 +381,7 @@ main([a_residual_network_learns_and_goes_on, a_model_of_the_users_own_learns,
       the_digits_are_learnt_to_97_percent, bf16_learns_as_fp32_does, the_known_line_is_found,
       one_rank_of_64_is_two_of_32_is_four_of_16, batches_can_be_added_up,
       two_stages_learn_as_one, ranks_can_share_out_the_optimizer, the_weights_average_is_kept_tested_and_goes_on,
-      arrays_of_numpy_are_learnt,
+      arrays_of_numpy_are_learnt, pictures_in_folders_are_learnt,
       without_chance_buckets_are_planned_by_size, a_trace_shows_every_rank_at_work, a_schedule_ends_with_what_ends_the_run,
       a_language_model_learns_writes_and_goes_on, a_run_repeats_to_the_bit,
       buckets_and_backends_change_when_and_not_what, ranks_without_a_sample_take_part,

@@ -1,0 +1,179 @@
+/* worker/data/folder.c - see folder.h */
+#include "worker/data/folder.h"
+
+#include "common/err.h"
+#include "common/mem.h"
+#include "common/strv.h"
+#include "worker/data/cifar.h"
+#include "worker/data/memory.h"
+#include "worker/kernels/pool.h"
+
+#include <dirent.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* ---- lists of names ---- */
+
+static int no_dot(const struct dirent *e)
+{
+    return e->d_name[0] != '.';
+}
+
+static int is_picture(const struct dirent *e)
+{
+    const char *dot = strrchr(e->d_name, '.');
+    return no_dot(e) && dot &&
+           (strcasecmp(dot, ".png") == 0 || strcasecmp(dot, ".jpg") == 0 ||
+            strcasecmp(dot, ".jpeg") == 0);
+}
+
+static int by_bytes(const struct dirent **a, const struct dirent **b)
+{
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+/* The paths of what is in a folder, in order. */
+static int list(const char *folder, int (*wanted)(const struct dirent *),
+                struct strv *out, struct ddp_err *err)
+{
+    struct dirent **found;
+    int n = scandir(folder, &found, wanted, by_bytes);
+    if (n < 0)
+        return err_errno(err, "cannot read '%s'", folder);
+    for (int i = 0; i < n; i++) {
+        strv_pushf(out, "%s/%s", folder, found[i]->d_name);
+        free(found[i]);
+    }
+    free(found);
+    return 0;
+}
+
+static bool is_folder(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+/* The folders in a folder. */
+static int list_classes(const char *folder, struct strv *out, struct ddp_err *err)
+{
+    struct strv all = {0};
+    int rc = list(folder, no_dot, &all, err);
+    for (size_t i = 0; i < all.n; i++)
+        if (is_folder(all.v[i]))
+            strv_push(out, all.v[i]);
+    strv_finish(&all);
+    return rc;
+}
+
+static const char *name_of(const char *path)
+{
+    return strrchr(path, '/') + 1;
+}
+
+/* ---- decoding ---- */
+
+struct decoding {
+    const struct strv *paths;
+    struct io_shape shape;
+    uint8_t *pixels;
+    struct ddp_err *errors; /* of each part; "": none */
+};
+
+static void decode_part(int part, int parts, void *arg)
+{
+    const struct decoding *d = arg;
+    struct io_shape shape = d->shape;
+    size_t per = (size_t)shape.C * (size_t)shape.H * (size_t)shape.W;
+    int from, to;
+    pool_share((int)d->paths->n, 1, part, parts, &from, &to);
+    for (int i = from; i < to; i++)
+        if (picture_read(d->paths->v[i], &shape, d->pixels + (size_t)i * per,
+                         &d->errors[part]) < 0)
+            return;
+}
+
+/* Decodes all; `*shape` without a size gets that of the first. */
+static int decode(const struct strv *paths, struct io_shape *shape, struct samples *out,
+                  struct ddp_err *err)
+{
+    if (shape->W == 0 && picture_read(paths->v[0], shape, NULL, err) < 0)
+        return -1;
+    size_t per = 3 * (size_t)shape->H * (size_t)shape->W;
+    const char *cure = "make .npy files of them, which are read as they are needed";
+    if (memory_fits(paths->v[0], paths->n * per, cure, err) < 0)
+        return -1;
+    int parts = pool_threads(), rc = 0;
+    struct decoding d = {paths, *shape, xcalloc(paths->n, per),
+                         xcalloc((size_t)parts, sizeof *d.errors)};
+    pool_run(decode_part, &d);
+    for (int i = 0; i < parts && rc == 0; i++)
+        rc = *d.errors[i].text ? err_set(err, "%s", d.errors[i].text) : 0;
+    free(d.errors);
+    out->n = paths->n;
+    out->pixels = d.pixels;
+    return rc;
+}
+
+/* Paths and labels of all images of a part, which has the classes of training. */
+static int list_part(const char *folder, const struct strv *classes, struct strv *paths,
+                     struct samples *out, struct ddp_err *err)
+{
+    for (size_t c = 0; c < classes->n; c++) {
+        size_t before = paths->n;
+        char *class = xasprintf("%s/%s", folder, name_of(classes->v[c]));
+        int rc = list(class, is_picture, paths, err);
+        if (rc == 0 && paths->n == before)
+            rc = err_set(err, "the class '%s' has no .png, .jpg or .jpeg file", class);
+        else if (rc == 0 && paths->n > INT_MAX)
+            rc = err_set(err, "'%s': too many files", folder);
+        free(class);
+        if (rc < 0)
+            return -1;
+        out->labels = xrealloc(out->labels, paths->n, sizeof *out->labels);
+        for (size_t i = before; i < paths->n; i++)
+            out->labels[i] = (uint32_t)c;
+    }
+    return 0;
+}
+
+static int load_part(const char *folder, const struct strv *classes, struct dataset *d,
+                     struct samples *out, struct ddp_err *err)
+{
+    struct strv paths = {0}, own = {0};
+    int rc = list_classes(folder, &own, err);
+    if (rc == 0)
+        rc = list_part(folder, classes, &paths, out, err);
+    if (rc == 0 && own.n != classes->n)
+        rc = err_set(err, "'%s' has %zu classes, training has %zu", folder, own.n,
+                     classes->n);
+    if (rc == 0)
+        rc = decode(&paths, &d->shape, out, err);
+    strv_finish(&paths);
+    strv_finish(&own);
+    return rc;
+}
+
+int folder_load(struct dataset *out, struct ddp_err *err)
+{
+    const char *test_name = data_has(out->name, "test") ? "test" : "val";
+    char *train = xasprintf("%s/train", out->name),
+         *test = xasprintf("%s/%s", out->name, test_name);
+    struct strv classes = {0};
+    int rc = list_classes(train, &classes, err);
+    if (rc == 0 && !is_folder(test))
+        rc = err_set(err, "'%s' has no folder 'test' or 'val' beside 'train'", out->name);
+    else if (rc == 0 && classes.n == 0)
+        rc = err_set(err, "'%s' has no folders of images, one for each class", train);
+    out->shape = (struct io_shape){3, 0, 0, (int)classes.n};
+    if (rc == 0)
+        rc = load_part(train, &classes, out, &out->train, err);
+    if (rc == 0)
+        rc = load_part(test, &classes, out, &out->test, err);
+    strv_finish(&classes);
+    free(train);
+    free(test);
+    return rc;
+}

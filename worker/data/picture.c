@@ -1,0 +1,160 @@
+/* worker/data/picture.c - PNG by libpng, JPEG by libjpeg; see folder.h
+ *
+ * A build without one of them says so. A JPEG that is damaged only in part would be
+ * decoded with a warning: that is an error here.
+ */
+#include "worker/data/folder.h"
+
+#include "common/err.h"
+#include "common/file_map.h"
+#include "common/mem.h"
+
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Takes over the size, or compares with it. */
+static int take_size(const char *path, size_t W, size_t H, struct io_shape *shape,
+                     struct ddp_err *err)
+{
+    if (shape->W == 0) {
+        shape->W = (int)W;
+        shape->H = (int)H;
+    }
+    return W == (size_t)shape->W && H == (size_t)shape->H
+               ? 0
+               : err_set(err, "'%s' is %zux%zu, the first image %dx%d: make all one size",
+                         path, W, H, shape->W, shape->H);
+}
+
+/* n pixels of `step` bytes, into planes. */
+static void part_colours(const uint8_t *from, size_t step, size_t n, size_t plane,
+                         uint8_t *to)
+{
+    for (size_t i = 0; i < n; i++, from += step)
+        for (size_t c = 0; c < 3; c++)
+            to[c * plane + i] = from[c];
+}
+
+#if HAVE_PNG
+#include <png.h>
+
+static int read_png(const char *path, const struct file_map *map, struct io_shape *shape,
+                    uint8_t *to, struct ddp_err *err)
+{
+    png_image png = {.version = PNG_IMAGE_VERSION};
+    bool sizing = shape->W == 0;
+    if (!png_image_begin_read_from_memory(&png, map->at, map->bytes))
+        return err_set(err, "'%s' is damaged: %s", path, png.message);
+    png.format =
+        PNG_FORMAT_RGBA; /* an alpha is not mixed with a background, but dropped */
+    int rc = take_size(path, png.width, png.height, shape, err);
+    if (rc == 0 && !sizing) {
+        size_t plane = (size_t)png.width * png.height;
+        uint8_t *rgba = xcalloc(plane, 4);
+        if (png_image_finish_read(&png, NULL, rgba, 0, NULL))
+            part_colours(rgba, 4, plane, plane, to);
+        else
+            rc = err_set(err, "'%s' is damaged: %s", path, png.message);
+        free(rgba);
+    }
+    png_image_free(&png);
+    return rc;
+}
+#else
+static int read_png(const char *path, const struct file_map *map, struct io_shape *shape,
+                    uint8_t *to, struct ddp_err *err)
+{
+    return err_set(err, "'%s': this ddp-train was built without libpng", path);
+}
+#endif
+
+#if HAVE_JPEG
+#include <jpeglib.h>
+
+struct jpeg_failure {
+    struct jpeg_error_mgr as; /* first */
+    jmp_buf back;
+    char text[JMSG_LENGTH_MAX];
+};
+
+static void on_error(j_common_ptr jpeg)
+{
+    struct jpeg_failure *f = (void *)jpeg->err;
+    jpeg->err->format_message(jpeg, f->text);
+    longjmp(f->back, 1);
+}
+
+static void on_message(j_common_ptr jpeg, int level)
+{
+    if (level < 0) /* a warning */
+        on_error(jpeg);
+}
+
+static int read_rows(struct jpeg_decompress_struct *jpeg, const char *path, uint8_t **row,
+                     struct io_shape *shape, uint8_t *to, struct ddp_err *err)
+{
+    bool sizing = shape->W == 0;
+    if (take_size(path, jpeg->image_width, jpeg->image_height, shape, err) < 0)
+        return -1;
+    jpeg->out_color_space = JCS_RGB;
+    if (sizing)
+        return 0;
+    size_t W = jpeg->image_width, plane = W * jpeg->image_height;
+    jpeg_start_decompress(jpeg);
+    *row = xcalloc(W, 3);
+    for (size_t y = 0; y < jpeg->image_height; y++) {
+        jpeg_read_scanlines(jpeg, row, 1);
+        part_colours(*row, 3, W, plane, to + y * W);
+    }
+    jpeg_finish_decompress(jpeg);
+    return 0;
+}
+
+static int read_jpeg(const char *path, const struct file_map *map, struct io_shape *shape,
+                     uint8_t *to, struct ddp_err *err)
+{
+    struct jpeg_decompress_struct jpeg;
+    struct jpeg_failure failure;
+    uint8_t *row = NULL, **volatile kept = &row; /* in memory, whatever jumps */
+    volatile int rc = -1;
+    jpeg.err = jpeg_std_error(&failure.as);
+    failure.as.error_exit = on_error;
+    failure.as.emit_message = on_message;
+    jpeg_create_decompress(&jpeg);
+    if (setjmp(failure.back) == 0) {
+        jpeg_mem_src(&jpeg, map->at, map->bytes);
+        jpeg_read_header(&jpeg, TRUE);
+        rc = read_rows(&jpeg, path, kept, shape, to, err);
+    } else {
+        rc = err_set(err, "'%s' is damaged: %s", path, failure.text);
+    }
+    jpeg_destroy_decompress(&jpeg);
+    free(*kept);
+    return rc;
+}
+#else
+static int read_jpeg(const char *path, const struct file_map *map, struct io_shape *shape,
+                     uint8_t *to, struct ddp_err *err)
+{
+    return err_set(err, "'%s': this ddp-train was built without libjpeg", path);
+}
+#endif
+
+int picture_read(const char *path, struct io_shape *shape, uint8_t *to,
+                 struct ddp_err *err)
+{
+    struct file_map map;
+    if (file_map_open(path, &map, err) < 0)
+        return -1;
+    int rc = -1;
+    if (map.bytes >= 8 && memcmp(map.at, "\x89PNG\r\n\x1a\n", 8) == 0)
+        rc = read_png(path, &map, shape, to, err);
+    else if (map.bytes >= 2 && memcmp(map.at, "\xff\xd8", 2) == 0)
+        rc = read_jpeg(path, &map, shape, to, err);
+    else
+        err_set(err, "'%s' is neither PNG nor JPEG", path);
+    file_map_close(&map);
+    return rc;
+}

@@ -14,6 +14,7 @@
 #include "worker/kernels/rng.h"
 
 #include <ctype.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,7 +51,7 @@ __attribute__((format(printf, 2, 3))) static int refuse(const struct reader *r,
     return err_set(r->err, "%s:%d: %s", r->where, r->line, why);
 }
 
-enum { MOST = 1 << 24 };
+enum { MOST = 1 << 24, LAYERS = 10000 };
 
 /* A number, or several with '*' and '/' between them, from left to right; else -1. */
 static long compute(const char *text)
@@ -63,7 +64,7 @@ static long compute(const char *text)
             return -1;
         value = op == '*' ? value * n : value / n;
         text = end;
-        if (!*text || value > (long)MOST * MOST || !strchr("*/", *text))
+        if (!*text || value > LONG_MAX / MOST || !strchr("*/", *text))
             return *text ? -1 : value;
     }
 }
@@ -172,7 +173,7 @@ static char *expand(struct reader *r, const char *line)
             const struct size *s = find_size(r, at + 1, len);
             if (!s) {
                 refuse(r, "no size '%.*s' is set", (int)len, at + 1);
-                fclose(out);
+                xmemclose(out);
                 free(text);
                 return NULL;
             }
@@ -181,7 +182,7 @@ static char *expand(struct reader *r, const char *line)
         }
         plain = strcspn(at, "$");
     }
-    fclose(out);
+    xmemclose(out);
     return text;
 }
 
@@ -423,6 +424,8 @@ static int read_layer(struct reader *r, char *name, const char *kind, char *rest
         return unknown_kind(r, kind);
     if (find_layer(r, name))
         return refuse(r, "there is a layer '%s' already", name);
+    if (r->n == LAYERS) /* each name is compared with all */
+        return refuse(r, "a model has %d layers at most", LAYERS);
     r->layers = r->type->layers =
         xrealloc(r->layers, (size_t)r->n + 2, sizeof *r->layers);
     struct layer_spec *l = &r->layers[r->n];
@@ -454,11 +457,17 @@ static int read_words(struct reader *r, char *line)
     return *first == '$' ? define(r, first + 1, value) : read_setting(r, first, value);
 }
 
+static bool is_word(const char *line, const char *word)
+{
+    size_t n = strlen(word);
+    return strncmp(line, word, n) == 0 && !line[n + strspn(line + n, BLANKS)];
+}
+
 static int read_line(struct reader *r, const char *line)
 {
     size_t blanks = strspn(line, BLANKS);
     bool over = r->repeat && r->i >= r->times;
-    if (!line[blanks] || (over && strcmp(line + blanks, "end") != 0))
+    if (!line[blanks] || (over && !is_word(line + blanks, "end")))
         return 0;
     char *text = expand(r, line);
     for (const char *c = text; c && *c; c++)

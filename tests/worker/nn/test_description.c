@@ -203,7 +203,13 @@ static const struct {
     {HEAD "repeat 2\nf linear\nend\n", ":4: there is a layer 'f' already"},
     {HEAD "repeat 2 3\n", ":3: after 'repeat' there is too much"},
     {HEAD "end\n", ":3: 'end' ends no 'repeat'"},
-    {HEAD "repeat 0\nf linear nonsense\nend\nf linear outputs=7\n",
+    {HEAD "f linear outputs=16777216*16777216*16777216\n",
+     ":3: outputs takes a whole number from 1 to 16777216, not "
+     "'16777216*16777216*16777216'"},
+    {HEAD "repeat 1000\na$i linear\nb$i linear\nc$i linear\nd$i linear\ne$i linear\n"
+          "f$i linear\ng$i linear\nh$i linear\ni$i linear\nj$i linear\nk$i linear\nend\n",
+     ":5: a model has 10000 layers at most"},
+    {HEAD "repeat 0\nf linear nonsense\n end # of all\nf linear outputs=7\n",
      "': 'f' gives 7 numbers, but the data need 4"},
     {"task = tokens\noptimizer = adamw\nwte embed outputs=8\n",
      "' has tokens, and no context = N or vocabulary = N"},

@@ -10,10 +10,12 @@
  */
 #include "worker/cuda/device.h"
 
+#include "worker/kernels/rng.h"
+
 enum { ROWS = 64, TILE = 32 };
 
 struct shape {
-    int heads, T, D, parts; /* parts: blocks per sample and head */
+    int heads, kv_heads, T, D, parts; /* parts: blocks per sample and head */
 };
 
 /* A block's task: rows from `first` on of one head of a sample. */
@@ -22,24 +24,56 @@ struct work {
     int head, first;
 };
 
-static __device__ inline struct work work_of(const struct shape &s)
+static __device__ inline struct work work_of(const struct shape &s, int heads)
 {
     int of = blockIdx.x / s.parts;
-    return {(int64_t)(of / s.heads) * s.T, of % s.heads,
-            (int)blockIdx.x % s.parts * ROWS};
+    return {(int64_t)(of / heads) * s.T, of % heads, (int)blockIdx.x % s.parts * ROWS};
 }
+
+/* Dropout of weights; s NULL: none. */
+struct drop {
+    const struct cuda_step *s;
+    int batch, layer, layers;
+    uint32_t below;
+    float scale;
+    __device__ uint64_t key() const
+    {
+        return s ? rng_key(s->seed + ((uint64_t)batch << 40),
+                           s->taken * (uint64_t)layers + (uint64_t)layer)
+                 : 0;
+    }
+    /* The factor of the weight of a key, for a query of head w. */
+    __device__ float of(uint64_t key, const struct shape &a, const struct work &w,
+                        int query, int at) const
+    {
+        if (!s)
+            return 1;
+        int64_t row = (w.sample / a.T * a.heads + w.head) * a.T + query;
+        uint64_t word = rng_word(rng_word(key, (uint64_t)row), (uint64_t)at / 4);
+        return (word >> at % 4 * 16 & 0xffff) < below ? 0 : scale;
+    }
+};
 
 /* Queries, keys, values, outputs; or their gradients. */
 enum part { QUERIES, KEYS, VALUES, OUTPUTS };
 
-/* One head's row in an array [rows, 3, heads, D], or of outputs [rows, heads, D]. */
+/* A token's numbers in an array of queries, keys and values. */
+static __device__ inline int64_t step_of(const struct shape &s)
+{
+    return (int64_t)(s.heads + 2 * s.kv_heads) * s.D;
+}
+
+/* One head's row in such an array, or of outputs [rows, heads, D]. */
 template <class T>
 static __device__ inline T *row_at(T *all, const struct shape &s, const struct work &w,
                                    int row, enum part part)
 {
     int64_t at = w.sample + row;
-    at = part == OUTPUTS ? at * s.heads : (at * 3 + part) * s.heads;
-    return all + (at + w.head) * s.D;
+    if (part == OUTPUTS)
+        return all + (at * s.heads + w.head) * s.D;
+    int kv = s.heads + w.head / (s.heads / s.kv_heads);
+    int head = part == QUERIES ? w.head : part == KEYS ? kv : kv + s.kv_heads;
+    return all + at * step_of(s) + (int64_t)head * s.D;
 }
 
 /* Loads rows of up to D elements, padded with zeros. */
@@ -84,13 +118,15 @@ static __device__ inline int least(int a, int b)
 }
 
 template <class T, int D>
-static __global__ void attention(const T *qkv, struct shape s, T *y, float *lse)
+static __global__ void attention(const T *qkv, struct shape s, struct drop drop, T *y,
+                                 float *lse)
 {
     alignas(16) __shared__ float k[TILE][D];
     alignas(16) __shared__ float v[TILE][D];
-    struct work w = work_of(s);
+    struct work w = work_of(s, s.heads);
     int row = w.first + (int)threadIdx.x, end = least(w.first + ROWS, s.T);
-    int64_t step = (int64_t)3 * s.heads * s.D;
+    int64_t step = step_of(s);
+    uint64_t key = drop.key();
     float q[D], sum[D], most = -3e38f, all = 0;
     take_own<D>(row_at(qkv, s, w, least(row, s.T - 1), QUERIES), s.D,
                 1 / sqrtf((float)s.D), q);
@@ -114,7 +150,7 @@ static __global__ void attention(const T *qkv, struct shape s, T *y, float *lse)
             }
             float weight = expf(logit - most);
             all += weight;
-            add_times<D>(sum, weight, v[j]);
+            add_times<D>(sum, weight * drop.of(key, s, w, row, from + j), v[j]);
         }
         __syncthreads();
     }
@@ -141,21 +177,25 @@ static __global__ void dots(const T *y, const T *dy, int64_t rows, int D, float 
 }
 
 /* Gradients of queries, by a loop over the keys up to them; or of keys or values, by a
- * loop over the queries from them on. */
+ * loop over the queries from them on, of each head that shares them. */
 template <class T, int D, enum part OF>
 static __global__ void attention_back(const T *qkv, const T *dy, const float *lse,
-                                      const float *dots, struct shape s, T *dqkv)
+                                      const float *dots, struct shape s, struct drop drop,
+                                      T *dqkv)
 {
     const bool queries = OF == QUERIES;
+    const int group = queries ? 1 : s.heads / s.kv_heads;
     alignas(16) __shared__ float a[TILE][D]; /* keys, or queries */
     alignas(16) __shared__ float b[TILE][D]; /* values, or dy */
     __shared__ float shifts[TILE], means[TILE];
-    struct work w = work_of(s);
+    struct work w = work_of(s, s.heads / group);
     int row = w.first + (int)threadIdx.x, end = least(w.first + ROWS, s.T);
     int mine = least(row, s.T - 1);
-    int64_t step = (int64_t)3 * s.heads * s.D, at = w.sample * s.heads + w.head;
+    int64_t step = step_of(s), outputs = (int64_t)s.heads * s.D;
+    uint64_t bits = drop.key();
     float scale = 1 / sqrtf((float)s.D);
     float own[D], other[D], sum[D];
+    w.head *= group;
     take_own<D>(row_at(qkv, s, w, mine, queries ? QUERIES : KEYS), s.D, scale, own);
     if (queries)
         take_own<D>(row_at(dy, s, w, mine, OUTPUTS), s.D, 1, other);
@@ -164,35 +204,42 @@ static __global__ void attention_back(const T *qkv, const T *dy, const float *ls
 #pragma unroll
     for (int i = 0; i < D; i++)
         sum[i] = 0;
-    for (int from = queries ? 0 : w.first; from < (queries ? end : s.T); from += TILE) {
-        int rows = least(TILE, s.T - from), t = threadIdx.x;
-        take_tile<D>(row_at(qkv, s, w, from, queries ? KEYS : QUERIES), step, rows, s.D,
-                     a);
-        if (queries)
-            take_tile<D>(row_at(qkv, s, w, from, VALUES), step, rows, s.D, b);
-        else
-            take_tile<D>(row_at(dy, s, w, from, OUTPUTS), step / 3, rows, s.D, b);
-        if (t < rows) {
-            shifts[t] = lse[at + (int64_t)(from + t) * s.heads];
-            means[t] = dots[at + (int64_t)(from + t) * s.heads];
-        }
-        __syncthreads();
-        for (int j = 0; j < rows && row < s.T; j++) {
-            int query = queries ? row : from + j, key = queries ? from + j : row;
-            if (key > query)
-                continue;
-            float shift = queries ? lse[at + (int64_t)row * s.heads] : shifts[j];
-            float mean = queries ? dots[at + (int64_t)row * s.heads] : means[j];
-            float weight = expf(dot<D>(own, a[j]) - shift);
-            if (OF == VALUES)
-                add_times<D>(sum, weight, b[j]);
+    for (int g = 0; g < group; g++, w.head++) {
+        int64_t at = w.sample * s.heads + w.head;
+        for (int from = queries ? 0 : w.first; from < (queries ? end : s.T);
+             from += TILE) {
+            int rows = least(TILE, s.T - from), t = threadIdx.x;
+            take_tile<D>(row_at(qkv, s, w, from, queries ? KEYS : QUERIES), step, rows,
+                         s.D, a);
+            if (queries)
+                take_tile<D>(row_at(qkv, s, w, from, VALUES), step, rows, s.D, b);
             else
-                add_times<D>(sum, weight * (dot<D>(other, b[j]) - mean) * scale, a[j]);
+                take_tile<D>(row_at(dy, s, w, from, OUTPUTS), outputs, rows, s.D, b);
+            if (t < rows) {
+                shifts[t] = lse[at + (int64_t)(from + t) * s.heads];
+                means[t] = dots[at + (int64_t)(from + t) * s.heads];
+            }
+            __syncthreads();
+            for (int j = 0; j < rows && row < s.T; j++) {
+                int query = queries ? row : from + j, key = queries ? from + j : row;
+                if (key > query)
+                    continue;
+                float shift = queries ? lse[at + (int64_t)row * s.heads] : shifts[j];
+                float mean = queries ? dots[at + (int64_t)row * s.heads] : means[j];
+                float weight = expf(dot<D>(own, a[j]) - shift);
+                float by = drop.of(bits, s, w, query, key);
+                if (OF == VALUES)
+                    add_times<D>(sum, weight * by, b[j]);
+                else
+                    add_times<D>(sum, weight * (dot<D>(other, b[j]) * by - mean) * scale,
+                                 a[j]);
+            }
+            __syncthreads();
         }
-        __syncthreads();
     }
     if (row >= s.T)
         return;
+    w.head -= group;
     T *to = row_at(dqkv, s, w, row, OF);
 #pragma unroll
     for (int i = 0; i < D; i++)
@@ -217,16 +264,27 @@ static __global__ void attention_back(const T *qkv, const T *dy, const float *ls
 
 static struct shape shape_of(struct cuda_attention a)
 {
-    return {a.heads, a.T, a.D, (a.T + ROWS - 1) / ROWS};
+    return {a.heads, a.kv_heads, a.T, a.D, (a.T + ROWS - 1) / ROWS};
+}
+
+static struct drop drop_of(struct cuda_attention a)
+{
+    return {a.s,
+            a.batch,
+            a.layer,
+            a.layers,
+            rng_drop_below(a.dropout),
+            rng_keep_scale(a.dropout)};
 }
 
 void cuda_attention(struct cuda_attention a, const void *qkv, void *y, float *lse,
                     cudaStream_t stream)
 {
     struct shape s = shape_of(a);
+    struct drop drop = drop_of(a);
     int blocks = a.n * a.heads * s.parts;
-    FOR_HEAD(a, LAUNCH((attention<T, D>), blocks, ROWS, stream, (const T *)qkv, s, (T *)y,
-                       lse));
+    FOR_HEAD(a, LAUNCH((attention<T, D>), blocks, ROWS, stream, (const T *)qkv, s, drop,
+                       (T *)y, lse));
 }
 
 void cuda_attention_back(struct cuda_attention a, const void *qkv, const void *y,
@@ -234,17 +292,18 @@ void cuda_attention_back(struct cuda_attention a, const void *qkv, const void *y
                          cudaStream_t stream)
 {
     struct shape s = shape_of(a);
-    int blocks = a.n * a.heads * s.parts;
+    struct drop drop = drop_of(a);
+    int blocks = a.n * a.heads * s.parts, shared = a.n * a.kv_heads * s.parts;
     int64_t rows = (int64_t)a.n * a.T * a.heads;
     const float *means = room;
     FOR_TYPE(a.type, LAUNCH(dots<T>, blocks_for(rows), THREADS, stream, (const T *)y,
                             (const T *)dy, rows, a.D, room));
     FOR_HEAD(a, {
         LAUNCH((attention_back<T, D, QUERIES>), blocks, ROWS, stream, (const T *)qkv,
-               (const T *)dy, lse, means, s, (T *)dqkv);
-        LAUNCH((attention_back<T, D, KEYS>), blocks, ROWS, stream, (const T *)qkv,
-               (const T *)dy, lse, means, s, (T *)dqkv);
-        LAUNCH((attention_back<T, D, VALUES>), blocks, ROWS, stream, (const T *)qkv,
-               (const T *)dy, lse, means, s, (T *)dqkv);
+               (const T *)dy, lse, means, s, drop, (T *)dqkv);
+        LAUNCH((attention_back<T, D, KEYS>), shared, ROWS, stream, (const T *)qkv,
+               (const T *)dy, lse, means, s, drop, (T *)dqkv);
+        LAUNCH((attention_back<T, D, VALUES>), shared, ROWS, stream, (const T *)qkv,
+               (const T *)dy, lse, means, s, drop, (T *)dqkv);
     });
 }

@@ -173,41 +173,55 @@ struct cuda_rows {
     enum cuda_type type;
     int n, T, C;
 };
-/* y = of[token] + at[position], for the first T of tokens[n, T + 1]. */
+/* y = of[token] + at[position] (NULL: none), for the first T of tokens[n, T + 1]. */
 void cuda_embed(const uint32_t *tokens, const float *of, const float *at,
                 struct cuda_rows rows, void *y, cudaStream_t stream);
-/* Adds to dof. */
+/* Adds to dof; dat may be NULL. */
 void cuda_embed_back(const uint32_t *tokens, const void *dy, struct cuda_rows rows,
                      float *dof, float *dat, cudaStream_t stream);
 
-/* kept: 2 floats per row, for backward. */
-struct cuda_layer_norm {
+/* kept: 2 floats per row, for backward. `rms`: with a mean of 0. */
+struct cuda_row_norm {
     struct cuda_rows rows;
-    const float *w, *bias; /* [C] */
-    float *kept, *room;
+    const float *w, *bias; /* [C]; NULL: no bias */
+    float *kept, *room, eps;
+    bool rms;
 };
-void cuda_layer_norm(const struct cuda_layer_norm *p, const void *x, void *y,
-                     cudaStream_t stream);
+void cuda_row_norm(const struct cuda_row_norm *p, const void *x, void *y,
+                   cudaStream_t stream);
 /* `add`: the gradient is added to dx. */
-void cuda_layer_norm_back(const struct cuda_layer_norm *p, const void *x, const void *dy,
-                          float *dw, float *dbias, void *dx, bool add,
-                          cudaStream_t stream);
+void cuda_row_norm_back(const struct cuda_row_norm *p, const void *x, const void *dy,
+                        float *dw, float *dbias, void *dx, bool add, cudaStream_t stream);
 
-void cuda_gelu(const void *x, int64_t n, enum cuda_type type, void *y,
-               cudaStream_t stream);
-void cuda_gelu_back(const void *x, const void *dy, int64_t n, enum cuda_type type,
-                    void *dx, cudaStream_t stream);
+/* y = x / (1 + exp(-linear x - cubic x^3)), times z if `gated`, for rows of C x and then
+ * C z. */
+struct cuda_activation {
+    struct cuda_rows rows; /* of y */
+    float linear, cubic;
+    bool gated;
+};
+void cuda_activation(struct cuda_activation a, const void *x, void *y,
+                     cudaStream_t stream);
+void cuda_activation_back(struct cuda_activation a, const void *x, const void *dy,
+                          void *dx, cudaStream_t stream);
 
 /* ---- attention.cu ---- */
 
-/* Causal self-attention from qkv[n,T,3,heads,D] to y[n,T,heads,D]. lse[n,T,heads] are the
- * logarithms of the softmax sums, from which backward recomputes the weights: no T x T
- * matrix is stored. */
+/* Causal self-attention from qkv[n,T,heads + 2 kv_heads,D] to y[n,T,heads,D].
+ * lse[n,T,heads] are the logarithms of the softmax sums, from which backward recomputes
+ * the weights: no T x T matrix is stored. `s` NULL: without dropout; else as
+ * cuda_dropout(), with the bits of worker/kernels/kernels.h. */
 enum { CUDA_HEAD_MOST = 128 };
 struct cuda_attention {
     enum cuda_type type;
-    int n, T, heads, D; /* D up to CUDA_HEAD_MOST */
+    int n, T, heads, kv_heads, D; /* D up to CUDA_HEAD_MOST */
+    float dropout;
+    const struct cuda_step *s;
+    int batch, layer, layers;
 };
+/* Turns queries and keys by their positions, or `back`: worker/kernels/kernels.h. */
+void cuda_rotary(struct cuda_attention a, float base, const void *x, void *y, bool back,
+                 cudaStream_t stream);
 void cuda_attention(struct cuda_attention a, const void *qkv, void *y, float *lse,
                     cudaStream_t stream);
 /* `dots`: scratch memory of lse's size. */

@@ -59,13 +59,13 @@ static int norm_forward(struct layers *net, const struct layer *l,
                         const struct layer_plan *p, struct ddp_err *err)
 {
     struct cuda_norm norm = norm_of(net, l, p->n);
-    if (net->learn && norm.shared) {
+    if (net->step && norm.shared) {
         cuda_norm_measure(&norm, input_of(net, l), net->stream);
         TRY(sum_norm(net, l, 2 * (size_t)l->given.C + 1, err));
     }
     cuda_norm(&norm, input_of(net, l),
-              l->shortcut < 0 ? NULL : net->layers[l->shortcut].y, net->learn, l->y,
-              net->stream);
+              l->shortcut < 0 ? NULL : net->layers[l->shortcut].y, net->step != NULL,
+              l->y, net->stream);
     return 0;
 }
 
@@ -130,17 +130,48 @@ static bool takes_part(const struct layers *net, const struct layer *l, int n)
            (n > 0 || (l->spec->kind == LAYER_NORM && net->settings.sum));
 }
 
+static void drop(const struct layers *net, const struct layer *l, void *y, int n)
+{
+    struct cuda_map map = map_of(net, l->map, n * (int)l->rows);
+    cuda_dropout(y, map, l->spec->dropout, net->step, net->batch, (int)(l - net->layers),
+                 model_dropout_streams(net->host), net->stream);
+}
+
+/* Of tokens: the gradient of what a layer has added, and that of dropout. */
+static int tokens_back(struct layers *net, const struct layer *l, int n,
+                       struct ddp_err *err)
+{
+    void *dy = net->slots[l->slot];
+    size_t count = l->outputs * (size_t)n, bytes = count * type_size(net->type);
+    if (l->shortcut >= 0) {
+        void *to = gradient_of(net, l->shortcut);
+        if (model_used_after(net->host, (int)(l - net->layers), l->shortcut))
+            cuda_add(to, dy, (int64_t)count, net->type, net->stream);
+        else
+            TRY(check_cuda(
+                cudaMemcpyAsync(to, dy, bytes, cudaMemcpyDeviceToDevice, net->stream),
+                l->spec->name, err));
+    }
+    if (drops(net, l))
+        drop(net, l, dy, n);
+    return 0;
+}
+
 int layers_forward(struct layers *net, struct layers_plan *p, const struct cuda_step *s,
                    int batch, struct ddp_err *err)
 {
-    net->learn = s != NULL;
+    net->step = s;
+    net->batch = batch;
     for (int i = net->from; i < net->to; i++) {
         const struct layer *l = &net->layers[i];
         if (takes_part(net, l, p->n))
             TRY(l->op->forward(net, l, &p->layers[i], err));
-        if (s && p->n > 0 && net->settings.dropout && l->spec->dropout > 0 && !net->bare)
-            cuda_dropout(l->y, map_of(net, l->map, p->n), l->spec->dropout, s, batch, i,
-                         model_dropout_streams(net->host), net->stream);
+        if (s && p->n > 0 && net->settings.dropout && l->spec->dropout > 0 &&
+            !net->bare && l->spec->kind != LAYER_ATTENTION)
+            drop(net, l, l->y, p->n);
+        if (drops(net, l) && l->shortcut >= 0) /* else the product has added it */
+            cuda_add(l->y, net->layers[l->shortcut].y, (int64_t)l->outputs * p->n,
+                     net->type, net->stream);
         TRY(tell_done(net, l, 'f', err));
     }
     return 0;
@@ -154,6 +185,8 @@ int layers_backward(struct layers *net, struct layers_plan *p, float *grads,
     net->grads = grads;
     for (int i = net->to - 1; i >= net->from; i--) {
         const struct layer *l = &net->layers[i];
+        if (net->tokens && !net->bare && p->n > 0)
+            TRY(tokens_back(net, l, p->n, err));
         if (takes_part(net, l, p->n))
             TRY(l->op->back(net, l, &p->layers[i], err));
         TRY(tell_done(net, l, 'b', err));

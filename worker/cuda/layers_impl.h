@@ -80,7 +80,8 @@ struct layers {
     char *const *choices;      /* borrowed: layers_choose()'s; NULL: none */
     struct built *built;       /* owned: each convolution, of any number of samples */
     size_t nbuilt;
-    bool learn; /* in this pass */
+    const struct cuda_step *step; /* of this pass, on the device; NULL: a test */
+    int batch;                    /* its micro-batch */
     int (*done)(const char *layer, char phase, void *arg, struct ddp_err *err);
     void *done_arg; /* NULL `done`: not observed */
 };
@@ -161,8 +162,16 @@ static inline float *grads_of(const struct layers *net, const struct param *p)
 /* The factor of gradients in dropout's backward. */
 static inline float kept_scale(const struct layers *net, const struct layer *l)
 {
-    float drop = net->settings.dropout ? l->spec->dropout : 0;
+    float drop = net->settings.dropout && l->spec->relu ? l->spec->dropout : 0;
     return drop > 0 ? rng_keep_scale(drop) : 1;
+}
+
+/* Does dropout follow this layer of tokens in this pass? That of attention's weights is
+ * in its kernels. */
+static inline bool drops(const struct layers *net, const struct layer *l)
+{
+    return net->step && net->tokens && net->settings.dropout && l->spec->dropout > 0 &&
+           !net->bare && l->spec->kind != LAYER_ATTENTION;
 }
 
 /* The places that layers_find_bad() looks at. */

@@ -22,9 +22,9 @@ struct layers_part layers_part(const struct model *model, int from, int to)
         for (size_t k = 0; k < ARRAY_LEN(own) && own[k]; k++) {
             part.offset += i < from ? own[k]->count : 0;
             part.count += i < from ? 0 : own[k]->count;
-            part.first += i < from;
-            part.n += i >= from;
         }
+        part.first += i < from ? op.params : 0;
+        part.n += i < from ? 0 : op.params;
         part.buffer_offset += i < from ? op.buffers : 0;
         part.buffer_count += i < from ? 0 : op.buffers;
     }
@@ -37,11 +37,13 @@ static size_t elements(struct map_shape s)
 }
 
 static const struct layer_op *const ops[LAYER_KINDS] = {
-    [LAYER_CONV] = &layer_conv,           [LAYER_LINEAR] = &layer_linear,
-    [LAYER_NORM] = &layer_batch_norm,     [LAYER_MEAN] = &layer_mean,
-    [LAYER_EMBED] = &layer_embed,         [LAYER_LAYER_NORM] = &layer_layer_norm,
-    [LAYER_DENSE] = &layer_linear,        [LAYER_GELU] = &layer_gelu,
-    [LAYER_ATTENTION] = &layer_attention,
+    [LAYER_CONV] = &layer_conv,         [LAYER_LINEAR] = &layer_linear,
+    [LAYER_NORM] = &layer_batch_norm,   [LAYER_MEAN] = &layer_mean,
+    [LAYER_EMBED] = &layer_embed,       [LAYER_LAYER_NORM] = &layer_row_norm,
+    [LAYER_RMS_NORM] = &layer_row_norm, [LAYER_DENSE] = &layer_linear,
+    [LAYER_GELU] = &layer_activation,   [LAYER_SILU] = &layer_activation,
+    [LAYER_ROTARY] = &layer_rotary,     [LAYER_ATTENTION] = &layer_attention,
+    [LAYER_LOGITS] = &layer_logits,
 };
 
 /* `rows`: per sample. */
@@ -71,12 +73,6 @@ static int shape_all(struct layers *net, const struct model *model, struct ddp_e
         struct model_op op = model_op(model, net->nlayers);
         struct layer *l = &net->layers[net->nlayers];
         *l = shape_layer(&op, net->tokens ? (size_t)net->settings.io.W : 1);
-        const struct layer_spec *spec = l->spec;
-        if (!l->op || (net->tokens && (spec->outputs_first || spec->bare || spec->gated ||
-                                       spec->kv_heads || spec->dropout > 0 ||
-                                       (spec->kind == LAYER_EMBED && !spec->positions))))
-            return err_set(err, "'%s' (%s): the cuda engine has no such layers yet",
-                           spec->name, spec->kind_name);
         bool last = net->nlayers == model_layers(model) - 1;
         l->type = last && !net->tokens ? CUDA_F32 : net->type; /* the model's outputs */
         size_t most = l->inputs > l->before ? l->inputs : l->before;
@@ -152,10 +148,10 @@ static int take_slots(struct layers *net, struct device_memory *memory,
 static size_t floats_saved(const struct layer *l, size_t batch)
 {
     size_t rows = l->rows * batch;
-    return l->spec->kind == LAYER_NORM         ? 4 * (size_t)l->given.C
-           : l->spec->kind == LAYER_LAYER_NORM ? 2 * rows
-           : l->spec->kind == LAYER_ATTENTION  ? 2 * rows * (size_t)l->spec->size
-                                               : 0;
+    return l->spec->kind == LAYER_NORM        ? 4 * (size_t)l->given.C
+           : l->op == &layer_row_norm         ? 2 * rows
+           : l->spec->kind == LAYER_ATTENTION ? 2 * rows * (size_t)l->spec->size
+                                              : 0;
 }
 
 static int take_activations(struct layers *net, struct device_memory *memory,

@@ -92,7 +92,7 @@ static int multiply(const struct layers *net, const struct layer_plan *p, enum p
 
 static bool dense(const struct layer *l)
 {
-    return l->spec->kind == LAYER_DENSE;
+    return l->spec->kind == LAYER_DENSE && !l->spec->outputs_first;
 }
 
 /* The bias that the forward product's epilogue adds, in the type of its output; NULL:
@@ -219,7 +219,8 @@ int linear_rows(struct layers *net, const struct layer *l, const struct layer_pl
     const void *w = weights_at(net, l->weight), *dy = net->slots[l->slot];
     float *dw = grads_of(net, l->weight);
     if (pass == PASS_FORWARD)
-        return multiply(net, p, pass, w, x, added, l->y, name, err);
+        return multiply(net, p, pass, w, x, drops(net, l) ? NULL : added, l->y, name,
+                        err);
     if (pass == PASS_WEIGHTS)
         return multiply(net, p, pass, dense(l) ? dy : x, dense(l) ? x : dy,
                         more ? dw : NULL, dw, name, err);
@@ -242,34 +243,18 @@ static int linear_forward(struct layers *net, const struct layer *l,
     return linear_play(net, l, p, PASS_FORWARD, err);
 }
 
-/* The gradient of what a dense layer has added to its product. */
-static int shortcut_back(struct layers *net, const struct layer *l, int n,
-                         struct ddp_err *err)
-{
-    void *to = gradient_of(net, l->shortcut);
-    const void *dy = net->slots[l->slot];
-    size_t count = l->outputs * (size_t)n;
-    if (model_used_after(net->host, (int)(l - net->layers), l->shortcut))
-        cuda_add(to, dy, (int64_t)count, net->type, net->stream);
-    else
-        return check_cuda(cudaMemcpyAsync(to, dy, count * type_size(net->type),
-                                          cudaMemcpyDeviceToDevice, net->stream),
-                          l->spec->name, err);
-    return 0;
-}
-
 static int linear_back(struct layers *net, const struct layer *l,
                        const struct layer_plan *p, struct ddp_err *err)
 {
     struct cuda_map map = {net->type, p->n * (int)l->rows, l->wide.C, 1, 1};
-    if (!net->bare)
+    if (!net->bare && l->bias)
         cuda_mask_sum(l->spec->relu ? l->y : NULL, net->slots[l->slot],
                       kept_scale(net, l), map, net->room, grads_of(net, l->bias),
                       net->stream);
     TRY(linear_play(net, l, p, PASS_WEIGHTS, err));
     if (has_product(l, PASS_INPUTS))
         TRY(linear_play(net, l, p, PASS_INPUTS, err));
-    return l->shortcut < 0 || net->bare ? 0 : shortcut_back(net, l, p->n, err);
+    return 0;
 }
 
 const struct layer_op layer_linear = {&linear_products, linear_forward, linear_back};

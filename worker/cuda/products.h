@@ -77,7 +77,8 @@ struct layer_op {
 extern const struct layer_op layer_conv, /* conv.c */
     layer_linear,                        /* product.c: dense, too */
     layer_batch_norm, layer_mean,        /* layers.c */
-    layer_embed, layer_layer_norm, layer_gelu, layer_attention; /* seq.c */
+    layer_embed, layer_row_norm, layer_activation, layer_rotary, layer_attention,
+    layer_logits; /* seq.c */
 
 /* ---- conv.c ---- */
 

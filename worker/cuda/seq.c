@@ -19,21 +19,54 @@ static struct cuda_rows rows_of(const struct layers *net, const struct layer *l,
     return (struct cuda_rows){net->type, n, (int)l->rows, (int)(l->outputs / l->rows)};
 }
 
-static struct cuda_layer_norm norm_of(const struct layers *net, const struct layer *l,
-                                      int n)
+static float *bias_of(const struct layers *net, const struct layer *l)
 {
-    return (struct cuda_layer_norm){.rows = rows_of(net, l, n),
-                                    .w = weights_of(net, l->weight),
-                                    .bias = weights_of(net, l->bias),
-                                    .kept = l->saved,
-                                    .room = net->room};
+    return l->bias ? weights_of(net, l->bias) : NULL;
+}
+
+static float *bias_grads(const struct layers *net, const struct layer *l)
+{
+    return l->bias ? grads_of(net, l->bias) : NULL;
+}
+
+static struct cuda_row_norm norm_of(const struct layers *net, const struct layer *l,
+                                    int n)
+{
+    return (struct cuda_row_norm){.rows = rows_of(net, l, n),
+                                  .w = weights_of(net, l->weight),
+                                  .bias = bias_of(net, l),
+                                  .kept = l->saved,
+                                  .room = net->room,
+                                  .eps = l->spec->eps > 0 ? l->spec->eps : 1e-5f,
+                                  .rms = l->spec->kind == LAYER_RMS_NORM};
+}
+
+static struct cuda_activation activation_of(const struct layers *net,
+                                            const struct layer *l, int n)
+{
+    struct activation f = l->spec->kind == LAYER_GELU
+                              ? (struct activation)ACTIVATION_GELU
+                              : (struct activation)ACTIVATION_SILU;
+    return (struct cuda_activation){rows_of(net, l, n), f.linear, f.cubic,
+                                    l->spec->gated};
 }
 
 static struct cuda_attention attention_of(const struct layers *net, const struct layer *l,
                                           int n)
 {
-    struct cuda_rows r = rows_of(net, l, n);
-    return (struct cuda_attention){net->type, n, r.T, l->spec->size, r.C / l->spec->size};
+    int heads = l->spec->size, kv = l->spec->kv_heads ? l->spec->kv_heads : heads;
+    return (struct cuda_attention){
+        .type = net->type,
+        .n = n,
+        .T = (int)l->rows,
+        .heads = heads,
+        .kv_heads = kv,
+        .D = l->given.C / (heads + 2 * kv),
+        .dropout = l->spec->dropout,
+        .s = net->settings.dropout && l->spec->dropout > 0 ? net->step : NULL,
+        .batch = net->batch,
+        .layer = (int)(l - net->layers),
+        .layers = model_dropout_streams(net->host)};
 }
 
 /* Floats for the softmax sums, and as many for backward. */
@@ -46,58 +79,91 @@ static float *sums_of(const struct layers *net, const struct layer *l, int which
 static int embed(struct layers *net, const struct layer *l, const struct layer_plan *p,
                  struct ddp_err *err)
 {
-    cuda_embed(net->x, weights_of(net, l->weight), weights_of(net, l->bias),
-               rows_of(net, l, p->n), l->y, net->stream);
+    cuda_embed(net->x, weights_of(net, l->weight), bias_of(net, l), rows_of(net, l, p->n),
+               l->y, net->stream);
     return 0;
 }
 
-/* The logits have started the weight's gradient. */
+static bool untied(const struct layers *net)
+{
+    return net->layers[net->nlayers - 1].op == &layer_logits;
+}
+
+/* The logits have started the weight's gradient, unless they have their own. */
 static int embed_back(struct layers *net, const struct layer *l,
                       const struct layer_plan *p, struct ddp_err *err)
 {
-    cuda_embed_back(net->x, net->slots[l->slot], rows_of(net, l, p->n),
-                    grads_of(net, l->weight), grads_of(net, l->bias), net->stream);
+    float *dof = grads_of(net, l->weight);
+    if (untied(net))
+        TRY(check_cuda(
+            cudaMemsetAsync(dof, 0, l->weight->count * sizeof *dof, net->stream),
+            l->spec->name, err));
+    cuda_embed_back(net->x, net->slots[l->slot], rows_of(net, l, p->n), dof,
+                    bias_grads(net, l), net->stream);
     return 0;
 }
 
 const struct layer_op layer_embed = {NULL, embed, embed_back};
 
-static int layer_norm(struct layers *net, const struct layer *l,
+static int row_norm(struct layers *net, const struct layer *l, const struct layer_plan *p,
+                    struct ddp_err *err)
+{
+    struct cuda_row_norm norm = norm_of(net, l, p->n);
+    cuda_row_norm(&norm, input_of(net, l), l->y, net->stream);
+    return 0;
+}
+
+static int row_norm_back(struct layers *net, const struct layer *l,
+                         const struct layer_plan *p, struct ddp_err *err)
+{
+    struct cuda_row_norm norm = norm_of(net, l, p->n);
+    cuda_row_norm_back(&norm, input_of(net, l), net->slots[l->slot],
+                       grads_of(net, l->weight), bias_grads(net, l),
+                       gradient_of(net, l->in), l->adds, net->stream);
+    return 0;
+}
+
+const struct layer_op layer_row_norm = {NULL, row_norm, row_norm_back};
+
+static int activation(struct layers *net, const struct layer *l,
                       const struct layer_plan *p, struct ddp_err *err)
 {
-    struct cuda_layer_norm norm = norm_of(net, l, p->n);
-    cuda_layer_norm(&norm, input_of(net, l), l->y, net->stream);
+    cuda_activation(activation_of(net, l, p->n), input_of(net, l), l->y, net->stream);
     return 0;
 }
 
-static int layer_norm_back(struct layers *net, const struct layer *l,
+static int activation_back(struct layers *net, const struct layer *l,
                            const struct layer_plan *p, struct ddp_err *err)
 {
-    struct cuda_layer_norm norm = norm_of(net, l, p->n);
-    cuda_layer_norm_back(&norm, input_of(net, l), net->slots[l->slot],
-                         grads_of(net, l->weight), grads_of(net, l->bias),
-                         gradient_of(net, l->in), l->adds, net->stream);
+    cuda_activation_back(activation_of(net, l, p->n), input_of(net, l),
+                         net->slots[l->slot], gradient_of(net, l->in), net->stream);
     return 0;
 }
 
-const struct layer_op layer_layer_norm = {NULL, layer_norm, layer_norm_back};
+const struct layer_op layer_activation = {NULL, activation, activation_back};
 
-static int gelu(struct layers *net, const struct layer *l, const struct layer_plan *p,
-                struct ddp_err *err)
+static void turn(const struct layers *net, const struct layer *l, int n, const void *x,
+                 void *y, bool back)
 {
-    cuda_gelu(input_of(net, l), (int64_t)l->outputs * p->n, net->type, l->y, net->stream);
-    return 0;
+    float base = l->spec->base ? (float)l->spec->base : 10000;
+    cuda_rotary(attention_of(net, l, n), base, x, y, back, net->stream);
 }
 
-static int gelu_back(struct layers *net, const struct layer *l,
-                     const struct layer_plan *p, struct ddp_err *err)
+static int rotary(struct layers *net, const struct layer *l, const struct layer_plan *p,
+                  struct ddp_err *err)
 {
-    cuda_gelu_back(input_of(net, l), net->slots[l->slot], (int64_t)l->outputs * p->n,
-                   net->type, gradient_of(net, l->in), net->stream);
+    turn(net, l, p->n, input_of(net, l), l->y, false);
     return 0;
 }
 
-const struct layer_op layer_gelu = {NULL, gelu, gelu_back};
+static int rotary_back(struct layers *net, const struct layer *l,
+                       const struct layer_plan *p, struct ddp_err *err)
+{
+    turn(net, l, p->n, net->slots[l->slot], gradient_of(net, l->in), true);
+    return 0;
+}
+
+const struct layer_op layer_rotary = {NULL, rotary, rotary_back};
 
 static int attention(struct layers *net, const struct layer *l,
                      const struct layer_plan *p, struct ddp_err *err)
@@ -119,6 +185,15 @@ static int attention_back(struct layers *net, const struct layer *l,
 const struct layer_op layer_attention = {NULL, attention, attention_back};
 
 /* ---- the logits ---- */
+
+/* With a weight of their own they are a layer, which layers_token_loss() computes. */
+static int nothing(struct layers *net, const struct layer *l, const struct layer_plan *p,
+                   struct ddp_err *err)
+{
+    return 0;
+}
+
+const struct layer_op layer_logits = {NULL, nothing, nothing};
 
 static size_t logits_most(const struct layers *net)
 {
@@ -154,14 +229,16 @@ int seq_make(struct layers *net, struct device_memory *memory, struct ddp_err *e
 {
     static char name[] = "logits";
     static const struct layer_spec spec = {.kind = LAYER_LINEAR, .name = name};
-    const struct layer *embed = &net->layers[0], *last = &net->layers[net->nlayers - 1];
+    int end = net->nlayers - 1 - untied(net);
+    const struct layer *last = &net->layers[end];
+    const struct layer *weight = &net->layers[untied(net) ? end + 1 : 0];
     size_t V = (size_t)net->settings.io.outputs, C = last->outputs / last->rows;
     size_t bytes = (size_t)net->settings.max_batch * (last->rows + 1) * sizeof(uint32_t);
     size_t rows = logits_most(net), all = (size_t)net->settings.max_batch * last->rows;
     struct layer logits = {.spec = &spec,
                            .op = &layer_linear,
-                           .weight = embed->weight,
-                           .in = net->nlayers - 1,
+                           .weight = weight->weight,
+                           .in = end,
                            .shortcut = -1,
                            .wide = {(int)V, 1, 1},
                            .inputs = C,

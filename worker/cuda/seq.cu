@@ -1,6 +1,7 @@
-/* worker/cuda/seq.cu - see kernels.h: embeddings, layer norm, GELU, forward and backward
+/* worker/cuda/seq.cu - see kernels.h: embeddings, norms of rows, GELU and SiLU, rotary
+ * positions, forward and backward
  *
- * In layer norm a warp processes a row; its sums over rows are channels.h's. Each element
+ * In a norm a warp processes a row; its sums over rows are channels.h's. Each element
  * of the embeddings' gradients is summed by one thread, in the order of rows.
  */
 #include "worker/cuda/device.h"
@@ -33,7 +34,8 @@ static __global__ void embed(const uint32_t *tokens, const float *of, const floa
     for (uint32_t row = blockIdx.x; row < r.n; row += gridDim.x) {
         size_t token = token_of(tokens, row, r.context), place = row % r.context;
         for (uint32_t c = threadIdx.x; c < r.C; c += THREADS)
-            put(&y[(size_t)row * r.C + c], of[token * r.C + c] + at[place * r.C + c]);
+            put(&y[(size_t)row * r.C + c],
+                of[token * r.C + c] + (at ? at[place * r.C + c] : 0));
     }
 }
 
@@ -114,12 +116,13 @@ void cuda_embed_back(const uint32_t *tokens, const void *dy, struct cuda_rows ro
     FOR_TYPE(rows.type, {
         LAUNCH(embed_back<T>, blocks_of(r.n), THREADS, stream, tokens, (const T *)dy, r,
                dof);
-        LAUNCH(places_back<T>, blocks_for((int64_t)r.context * r.C), THREADS, stream,
-               (const T *)dy, r, dat);
+        if (dat)
+            LAUNCH(places_back<T>, blocks_for((int64_t)r.context * r.C), THREADS, stream,
+                   (const T *)dy, r, dat);
     });
 }
 
-/* ---- layer norm ---- */
+/* ---- layer norm, RMS norm ---- */
 
 /* The sum over a row's threads, returned to all of them. */
 static __device__ inline float row_sum(float x, float *room)
@@ -135,8 +138,8 @@ static __device__ inline float row_sum(float x, float *room)
 }
 
 template <class T, int V>
-static __global__ void layer_norm(const T *x, const float *w, const float *bias,
-                                  struct rows r, T *y, float *kept)
+static __global__ void row_norm(const T *x, const float *w, const float *bias, bool rms,
+                                float eps, struct rows r, T *y, float *kept)
 {
     __shared__ float room[THREADS];
     uint32_t first = threadIdx.x % LANES * V, C = r.C;
@@ -144,7 +147,7 @@ static __global__ void layer_norm(const T *x, const float *w, const float *bias,
         uint32_t row = at + threadIdx.x / LANES, end = row < r.n ? C : 0;
         const T *from = x + (size_t)row * C;
         float v[V], sum = 0, squares = 0;
-        for (uint32_t c = first; c < end; c += LANES * V) {
+        for (uint32_t c = first; c < end && !rms; c += LANES * V) {
             load<V>(from + c, v);
             for (int k = 0; k < V; k++)
                 sum += v[k];
@@ -155,11 +158,11 @@ static __global__ void layer_norm(const T *x, const float *w, const float *bias,
             for (int k = 0; k < V; k++)
                 squares += (v[k] - mean) * (v[k] - mean);
         }
-        float scale = 1 / sqrtf(row_sum(squares, room) / (float)C + 1e-5f);
+        float scale = 1 / sqrtf(row_sum(squares, room) / (float)C + eps);
         for (uint32_t c = first; c < end; c += LANES * V) {
             load<V>(from + c, v);
             for (int k = 0; k < V; k++)
-                v[k] = (v[k] - mean) * scale * w[c + k] + bias[c + k];
+                v[k] = (v[k] - mean) * scale * w[c + k] + (bias ? bias[c + k] : 0);
             store<V>(v, y + (size_t)row * C + c);
         }
         if (first == 0 && end > 0) {
@@ -179,20 +182,22 @@ static int row_blocks(const struct rows &r)
     return blocks_of((r.n + ROWS - 1) / ROWS);
 }
 
-void cuda_layer_norm(const struct cuda_layer_norm *p, const void *x, void *y,
-                     cudaStream_t stream)
+void cuda_row_norm(const struct cuda_row_norm *p, const void *x, void *y,
+                   cudaStream_t stream)
 {
     struct rows r = rows_of(p->rows);
     const float *w = p->w, *bias = p->bias;
-    float *kept = p->kept;
+    float *kept = p->kept, eps = p->eps;
+    bool rms = p->rms;
     FOR_PACK(p->rows.type, channels_at_once(map_of(p->rows)) > 1,
-             LAUNCH((layer_norm<T, V>), row_blocks(r), THREADS, stream, (const T *)x, w,
-                    bias, r, (T *)y, kept));
+             LAUNCH((row_norm<T, V>), row_blocks(r), THREADS, stream, (const T *)x, w,
+                    bias, rms, eps, r, (T *)y, kept));
 }
 
 template <class T, int V>
-static __global__ void layer_norm_back(const T *x, const T *dy, const float *w,
-                                       const float *kept, struct rows r, T *dx, bool add)
+static __global__ void row_norm_back(const T *x, const T *dy, const float *w,
+                                     const float *kept, bool rms, struct rows r, T *dx,
+                                     bool add)
 {
     __shared__ float room[THREADS];
     uint32_t first = threadIdx.x % LANES * V, C = r.C;
@@ -210,7 +215,7 @@ static __global__ void layer_norm_back(const T *x, const T *dy, const float *w,
                 along += g[k] * w[c + k] * (v[k] - mean);
             }
         }
-        float mean_g = row_sum(sum, room) / (float)C;
+        float mean_g = row_sum(rms ? 0 : sum, room) / (float)C;
         float slope = row_sum(along, room) / (float)C * scale * scale;
         for (uint32_t c = first; c < end; c += LANES * V) {
             T *to = dx + (size_t)row * C + c;
@@ -248,95 +253,138 @@ template <class T, int V> struct of_rows {
     }
     __device__ void done(uint32_t c, uint32_t k, float sum)
     {
-        (k == 0 ? dbias : dw)[c] = sum;
+        if (k > 0 || dbias)
+            (k == 0 ? dbias : dw)[c] = sum;
     }
 };
 
 template <class T, int V>
-static __global__ void layer_norm_sums(struct of_rows<T, V> f, struct channels s,
-                                       float *room)
+static __global__ void row_norm_sums(struct of_rows<T, V> f, struct channels s,
+                                     float *room)
 {
     channels_sum<V>(s, &f, room);
 }
 
-static __global__ void layer_norm_whole(struct channels s, const float *room, float *dw,
-                                        float *dbias)
+static __global__ void row_norm_whole(struct channels s, const float *room, float *dw,
+                                      float *dbias)
 {
     uint32_t c;
     double whole[SUMS];
     if (!channels_whole(s, room, &c, whole))
         return;
-    dbias[c] = (float)whole[0];
+    if (dbias)
+        dbias[c] = (float)whole[0];
     dw[c] = (float)whole[1];
 }
 
-void cuda_layer_norm_back(const struct cuda_layer_norm *p, const void *x, const void *dy,
-                          float *dw, float *dbias, void *dx, bool add,
-                          cudaStream_t stream)
+void cuda_row_norm_back(const struct cuda_row_norm *p, const void *x, const void *dy,
+                        float *dw, float *dbias, void *dx, bool add, cudaStream_t stream)
 {
     struct rows r = rows_of(p->rows);
     struct cuda_map map = map_of(p->rows);
     const float *w = p->w, *kept = p->kept;
     float *room = p->room;
+    bool rms = p->rms;
     struct channels s = channels_to_sum(map, channels_at_once(map));
     FOR_PACK(map.type, channels_at_once(map) > 1, {
         struct of_rows<T, V> f = {
             (const T *)x, (const T *)dy, kept, divide_by(r.C), dw, dbias
         };
-        LAUNCH((layer_norm_sums<T, V>), channels_blocks(s), THREADS, stream, f, s, room);
-        LAUNCH((layer_norm_back<T, V>), row_blocks(r), THREADS, stream, (const T *)x,
-               (const T *)dy, w, kept, r, (T *)dx, add);
+        LAUNCH((row_norm_sums<T, V>), channels_blocks(s), THREADS, stream, f, s, room);
+        LAUNCH((row_norm_back<T, V>), row_blocks(r), THREADS, stream, (const T *)x,
+               (const T *)dy, w, kept, rms, r, (T *)dx, add);
     });
     if (s.parts > 1)
-        LAUNCH(layer_norm_whole, channels_ends(s), THREADS, stream, s, room, dw, dbias);
+        LAUNCH(row_norm_whole, channels_ends(s), THREADS, stream, s, room, dw, dbias);
 }
 
-/* ---- GELU: x / (1 + exp(-2 u)), u = sqrt(2 / pi) (x + 0.044715 x^3) ---- */
+/* ---- GELU and SiLU ---- */
 
-static __device__ inline float gelu_share(float x) /* 1 / (1 + exp(-2 u)) */
-{
-    return 1 / (1 + expf(x * (x * x * -0.0713548162726f - 1.59576912160573f)));
-}
-
-template <class T, int V> static __global__ void gelu(const T *x, int64_t n, T *y)
-{
-    for (EACH(q, n / V)) {
-        float v[V];
-        load<V>(x + q * V, v);
-        for (int k = 0; k < V; k++)
-            v[k] *= gelu_share(v[k]);
-        store<V>(v, y + q * V);
+struct curve {
+    float linear, cubic;
+    __device__ float share(float x) const /* 1 / (1 + exp(-u)) */
+    {
+        return 1 / (1 + expf(x * (x * x * -cubic - linear)));
     }
-}
+};
 
-void cuda_gelu(const void *x, int64_t n, enum cuda_type type, void *y,
-               cudaStream_t stream)
-{
-    FOR_PACK(type, n % 8 == 0,
-             LAUNCH((gelu<T, V>), blocks_for(n / V), THREADS, stream, (const T *)x, n,
-                    (T *)y));
-}
-
+/* y, or from its gradients those of x, and of z if `gated`: behind the C x of a row. */
 template <class T, int V>
-static __global__ void gelu_back(const T *x, const T *dy, int64_t n, T *dx)
+static __global__ void activation(const T *x, uint32_t n, struct divide C, bool gated,
+                                  struct curve f, const T *dy, T *to)
 {
-    for (EACH(q, n / V)) {
-        float v[V], g[V];
-        load<V>(x + q * V, v);
-        load<V>(dy + q * V, g);
+    for (EACH_OF(q, n / V)) {
+        float v[V], z[V], g[V], dz[V];
+        uint32_t i = q * V, at = gated ? i + over(i, C) * C.by : i;
+        load<V>(x + at, v);
+        for (int k = 0; k < V; k++)
+            z[k] = g[k] = 1;
+        if (gated)
+            load<V>(x + at + C.by, z);
+        if (dy)
+            load<V>(dy + i, g);
         for (int k = 0; k < V; k++) {
-            float s = gelu_share(v[k]);
-            float slope = v[k] * v[k] * 0.2140644488178f + 1.59576912160573f; /* of 2 u */
-            g[k] *= s + v[k] * s * (1 - s) * slope;
+            float s = f.share(v[k]), y = v[k] * s;
+            float slope = v[k] * v[k] * (3 * f.cubic) + f.linear; /* of u */
+            dz[k] = g[k] * y;
+            v[k] = dy ? g[k] * z[k] * (s + y * (1 - s) * slope) : y * z[k];
         }
-        store<V>(g, dx + q * V);
+        store<V>(v, to + (dy ? at : i));
+        if (gated && dy)
+            store<V>(dz, to + at + C.by);
     }
 }
 
-void cuda_gelu_back(const void *x, const void *dy, int64_t n, enum cuda_type type,
-                    void *dx, cudaStream_t stream)
+void cuda_activation_back(struct cuda_activation a, const void *x, const void *dy,
+                          void *dx, cudaStream_t stream)
 {
-    FOR_PACK(type, n % 8 == 0,
-             LAUNCH((gelu_back<T, V>), blocks_for(n / V), THREADS, stream, (const T *)x,
-                    (const T *)dy, n, (T *)dx));
+    struct rows r = rows_of(a.rows);
+    struct curve f = {a.linear, a.cubic};
+    bool gated = a.gated;
+    uint32_t n = r.n * r.C;
+    FOR_PACK(a.rows.type, (gated ? r.C : n) % 8 == 0,
+             LAUNCH((activation<T, V>), blocks_for(n / V), THREADS, stream, (const T *)x,
+                    n, divide_by(r.C), gated, f, (const T *)dy, (T *)dx));
+}
+
+void cuda_activation(struct cuda_activation a, const void *x, void *y,
+                     cudaStream_t stream)
+{
+    cuda_activation_back(a, x, NULL, y, stream);
+}
+
+/* ---- rotary positions ---- */
+
+struct heads {
+    struct divide half, all, T; /* numbers in half a head, heads of a row, rows */
+    uint32_t turned;
+    float base;
+};
+
+template <class T>
+static __global__ void rotary(const T *x, uint32_t n, struct heads s, bool back, T *y)
+{
+    for (EACH_OF(i, n)) {
+        uint32_t d = i, head = split(&d, s.half), half = s.half.by;
+        size_t at = (size_t)head * 2 * half + d;
+        uint32_t row = split(&head, s.all), t = row;
+        split(&t, s.T);
+        float u = get(x[at]), v = get(x[at + half]), angle = 0;
+        if (head < s.turned)
+            angle = (float)t / powf(s.base, (float)d / (float)half);
+        float c = cosf(angle), b = back ? -sinf(angle) : sinf(angle);
+        put(&y[at], u * c - v * b);
+        put(&y[at + half], v * c + u * b);
+    }
+}
+
+void cuda_rotary(struct cuda_attention a, float base, const void *x, void *y, bool back,
+                 cudaStream_t stream)
+{
+    uint32_t half = (uint32_t)a.D / 2, all = (uint32_t)(a.heads + 2 * a.kv_heads);
+    uint32_t n = (uint32_t)a.n * (uint32_t)a.T * all * half;
+    struct heads s = {divide_by(half), divide_by(all), divide_by((uint32_t)a.T),
+                      (uint32_t)(a.heads + a.kv_heads), base};
+    FOR_TYPE(a.type, LAUNCH(rotary<T>, blocks_for(n), THREADS, stream, (const T *)x, n, s,
+                            back, (T *)y));
 }

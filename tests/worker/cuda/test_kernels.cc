@@ -200,42 +200,49 @@ static void means()
 }
 
 /* Layers of tokens; C of 8 takes several at once. `add`: dx is added to what is there. */
-static void layer_norm(int samples, int T, int C, bool add)
+/* With `rms` there is no bias. */
+static void row_norm(int samples, int T, int C, bool add, bool rms)
 {
     struct cuda_rows rows = {CUDA_F32, samples, T, C};
     size_t c = size_t(C), tokens = size_t(samples * T), n = tokens * c;
     array x(n), y(n), dy(n), dx(n), w(c), bias(c), dw(c), dbias(c), kept(2 * tokens),
         room(CUDA_ROOM);
-    struct cuda_layer_norm p = {rows, w.at, bias.at, kept.at, room.at};
+    struct cuda_row_norm p = {rows,  w.at, rms ? nullptr : bias.at, kept.at, room.at,
+                              1e-5f, rms};
     x.fill(12);
     dy.fill(13);
     w.fill(14);
     bias.fill(15);
     dx.fill(16);
     std::vector<float> before = dx.host;
-    auto forward = [&] { cuda_layer_norm(&p, x.at, y.at, stream); };
+    auto forward = [&] { cuda_row_norm(&p, x.at, y.at, stream); };
     forward();
-    cuda_layer_norm_back(&p, x.at, dy.at, dw.at, dbias.at, dx.at, add, stream);
+    cuda_row_norm_back(&p, x.at, dy.at, dw.at, rms ? nullptr : dbias.at, dx.at, add,
+                       stream);
     dx.fetch();
     for (size_t i = 0; add && i < n; i++)
         dx.host[i] -= before[i];
     dx.send();
-    check_slope("layer norm, x", x, dx, y, dy, forward);
-    check_slope("layer norm, weight", w, dw, y, dy, forward);
-    check_slope("layer norm, bias", bias, dbias, y, dy, forward);
+    check_slope("norm of rows, x", x, dx, y, dy, forward);
+    check_slope("norm of rows, weight", w, dw, y, dy, forward);
+    if (!rms)
+        check_slope("norm of rows, bias", bias, dbias, y, dy, forward);
 }
 
-static void gelu(size_t n)
+static void activation(int rows, int C, float cubic, bool gated)
 {
-    array x(n), y(n), dy(n), dx(n);
+    struct cuda_activation a = {
+        {CUDA_F32, 1, rows, C}, cubic > 0 ? 1.6f : 1, cubic, gated};
+    size_t n = size_t(rows * C), given = gated ? 2 * n : n;
+    array x(given), y(n), dy(n), dx(given);
     x.fill(17);
     for (float &v : x.host)
         v *= 4;
     x.send();
     dy.fill(18);
-    auto forward = [&] { cuda_gelu(x.at, int64_t(n), CUDA_F32, y.at, stream); };
-    cuda_gelu_back(x.at, dy.at, int64_t(n), CUDA_F32, dx.at, stream);
-    check_slope("GELU", x, dx, y, dy, forward);
+    auto forward = [&] { cuda_activation(a, x.at, y.at, stream); };
+    cuda_activation_back(a, x.at, dy.at, dx.at, stream);
+    check_slope("activation", x, dx, y, dy, forward);
 }
 
 /* Tokens that come again, also far behind; the gradient is added to what is there. */
@@ -267,11 +274,14 @@ static void embed(int n, int T)
     check_slope("embedding, places", at, dat, y, dy, forward);
 }
 
-static void attention(int n, int T, int heads, int D)
+/* With dropout of 0.3 if `step` says of which. */
+static void attention(int n, int T, int heads, int kv_heads, int D,
+                      const struct cuda_step *step = nullptr)
 {
-    struct cuda_attention a = {CUDA_F32, n, T, heads, D};
+    struct cuda_attention a = {CUDA_F32, n, T, heads, kv_heads, D, 0.3f, step, 1, 2, 64};
     size_t rows = size_t(n * T * heads), all = rows * size_t(D);
-    array qkv(3 * all), y(all), dy(all), dqkv(3 * all), lse(rows), room(rows);
+    size_t given = size_t(n * T * (heads + 2 * kv_heads) * D);
+    array qkv(given), y(all), dy(all), dqkv(given), lse(rows), room(rows);
     qkv.fill(22);
     for (float &v : qkv.host)
         v *= 2;
@@ -281,6 +291,18 @@ static void attention(int n, int T, int heads, int D)
     forward();
     cuda_attention_back(a, qkv.at, y.at, lse.at, dy.at, dqkv.at, room.at, stream);
     check_slope("attention", qkv, dqkv, y, dy, forward);
+}
+
+static void rotary(int n, int T, int heads, int kv_heads, int D)
+{
+    struct cuda_attention a = {CUDA_F32, n, T, heads, kv_heads, D};
+    size_t all = size_t(n * T * (heads + 2 * kv_heads) * D);
+    array x(all), y(all), dy(all), dx(all);
+    x.fill(24);
+    dy.fill(25);
+    auto forward = [&] { cuda_rotary(a, 100, x.at, y.at, false, stream); };
+    cuda_rotary(a, 100, dy.at, dx.at, true, stream);
+    check_slope("rotary positions", x, dx, y, dy, forward);
 }
 
 /* In two pieces; the loss is what all rows say. */
@@ -440,17 +462,25 @@ int main()
     biased(5, true);
     biased(6, true);
     biased(2, false);
-    layer_norm(3, 7, 5, false);
-    layer_norm(3, 7, 8, true);
-    layer_norm(1, 5, 300, false); /* each thread of a row takes several */
-    gelu(77);
-    gelu(64);
+    for (bool rms : {false, true}) {
+        row_norm(3, 7, 5, false, rms);
+        row_norm(3, 7, 8, true, rms);
+        row_norm(1, 5, 300, false, rms); /* each thread of a row takes several */
+        activation(7, 11, 0.07f, rms);
+        activation(8, 8, 0.07f, rms);
+        activation(3, 5, 0, rms);
+    }
     embed(2, 5);
     embed(3, 150);
-    attention(2, 5, 3, 4);
-    attention(1, 70, 1, 2);
-    attention(1, 3, 1, 40);
-    attention(1, 3, 1, 70);
+    attention(2, 5, 3, 3, 4);
+    attention(1, 70, 1, 1, 2);
+    attention(1, 3, 1, 1, 40);
+    attention(1, 3, 1, 1, 70);
+    attention(2, 70, 4, 2, 2);
+    struct cuda_step step = {};
+    step.seed = 5;
+    attention(2, 70, 3, 1, 2, &step);
+    rotary(2, 5, 3, 1, 6);
     token_loss(2, 3, 7, 0.3f);
     token_loss(1, 2, 260, 0); /* more than a block's threads take at once */
     sums({CUDA_F32, 20000, 8, 1, 1});

@@ -300,36 +300,56 @@ static void sequences(int n, int T, int C, enum cuda_type type)
                         static_cast<float *>(r.room(size_t(T) * c * 4)), stream);
     });
     for (bool add : {false, true})
-        check("layer norm", [=](run &r) {
+        check("norms of rows", [=](run &r) {
             void *x = r.numbers(all, type), *y = r.room(bytes);
             float *dw = static_cast<float *>(r.room(c * 4));
             float *dbias = static_cast<float *>(r.room(c * 4));
-            struct cuda_layer_norm p = {
-                rows, r.floats(c), r.floats(c),
-                static_cast<float *>(r.room(2 * size_t(n * T) * 4)), r.sums()};
-            cuda_layer_norm(&p, x, y, stream);
-            cuda_layer_norm_back(&p, x, r.numbers(all, type), dw, dbias,
-                                 add ? r.numbers(all, type) : r.room(bytes), add, stream);
+            struct cuda_row_norm p = {rows,
+                                      r.floats(c),
+                                      add ? nullptr : r.floats(c),
+                                      static_cast<float *>(r.room(2 * size_t(n * T) * 4)),
+                                      r.sums(),
+                                      1e-5f,
+                                      add};
+            cuda_row_norm(&p, x, y, stream);
+            cuda_row_norm_back(&p, x, r.numbers(all, type), dw, add ? nullptr : dbias,
+                               add ? r.numbers(all, type) : r.room(bytes), add, stream);
         });
     check("GELU and a sum", [=](run &r) {
         void *x = r.numbers(all, type), *y = r.room(bytes), *dx = r.room(bytes);
-        cuda_gelu(x, int64_t(all), type, y, stream);
-        cuda_gelu_back(x, y, int64_t(all), type, dx, stream);
+        struct cuda_activation gelu = {rows, 1.6f, 0.07f, false};
+        cuda_activation(gelu, x, y, stream);
+        cuda_activation_back(gelu, x, y, dx, stream);
         cuda_add(y, dx, int64_t(all), type, stream);
+    });
+    check("gated SiLU", [=](run &r) {
+        struct cuda_activation silu = {rows, 1, 0, true};
+        void *x = r.numbers(2 * all, type), *y = r.room(bytes), *dx = r.room(2 * bytes);
+        cuda_activation(silu, x, y, stream);
+        cuda_activation_back(silu, x, y, dx, stream);
     });
 }
 
-static void attention(int n, int T, int heads, int D, enum cuda_type type)
+static void attention(int n, int T, int heads, int kv_heads, int D, enum cuda_type type)
 {
-    struct cuda_attention a = {type, n, T, heads, D};
+    struct cuda_attention shape = {type, n, T, heads, kv_heads, D};
     size_t rows = size_t(n * T * heads), all = rows * size_t(D);
+    size_t given = size_t(n * T * (heads + 2 * kv_heads) * D);
     check("attention", [=](run &r) {
-        void *qkv = r.numbers(3 * all, type), *y = r.room(all * size_of(type));
+        struct cuda_attention a = shape;
+        struct cuda_step s = {};
+        if (kv_heads < heads) {
+            a.dropout = 0.3f;
+            a.s = r.step(s);
+        }
+        void *qkv = r.numbers(given, type), *y = r.room(all * size_of(type));
         float *lse = static_cast<float *>(r.room(rows * 4));
         cuda_attention(a, qkv, y, lse, stream);
         cuda_attention_back(a, qkv, y, lse, r.numbers(all, type),
-                            r.room(3 * all * size_of(type)),
+                            r.room(given * size_of(type)),
                             static_cast<float *>(r.room(rows * 4)), stream);
+        if (D % 2 == 0)
+            cuda_rotary(shape, 100, qkv, r.room(given * size_of(type)), false, stream);
     });
 }
 
@@ -442,7 +462,7 @@ static void many()
     dropout({CUDA_BF16, 4200001, 1, 1, 1});
     losses(3001, 10, CUDA_F16);
     sequences(40, 500, 24, CUDA_BF16);
-    attention(3, 200, 4, 8, CUDA_F32);
+    attention(3, 200, 4, 2, 8, CUDA_F32);
     token_losses(5, 600, 11, CUDA_F16);
 }
 
@@ -472,10 +492,10 @@ int main()
         sequences(1, 1, 1, t);
         sequences(3, 7, 40, t);
         sequences(2, 300, 13, t);
-        attention(1, 1, 1, 1, t);
-        attention(2, 70, 3, 5, t);
-        attention(1, 33, 1, 64, t);
-        attention(1, 5, 2, 128, t);
+        attention(1, 1, 1, 1, 1, t);
+        attention(2, 70, 3, 1, 5, t);
+        attention(1, 33, 1, 1, 64, t);
+        attention(1, 5, 2, 2, 128, t);
         token_losses(1, 1, 2, t);
         token_losses(3, 5, 300, t);
         losses(1, 2, t);

@@ -25,12 +25,14 @@
 /* CONNECT_MS is for a network that is cut for a while, and less than --start-timeout.
  * DETACHED_MS is for a launcher that is stopped, where no lifeline says that the job has
  * ended: another program may have its port. One that accepts and closes at once is called
- * again after PAUSE_MS. */
+ * again after PAUSE_MS. Who refuses does it within REFUSED_MS: that a host of our network
+ * is not there takes three seconds. */
 enum {
     CONNECT_MS = 30000,
     DETACHED_MS = 600000,
     TRY_MS = 4000,
     PAUSE_MS = 250,
+    REFUSED_MS = 1000,
     KEEPALIVE_S = 3
 };
 
@@ -46,6 +48,7 @@ struct calls {
     int64_t stopped_ms; /* left of DETACHED_MS; without a limit, if there is a lifeline */
     int64_t stdio_ms;   /* likewise: of one that only stdin and stdout reach */
     bool silent;        /* one was, in this round, and may answer later */
+    bool refused;       /* the likeliest address, by its host or a firewall: no cut */
     bool ended;         /* linked, or the starter has closed stdin */
 };
 
@@ -76,13 +79,12 @@ static bool any_is_open(const struct calls *c, bool answers)
 }
 
 /* A wait of `asked_ms` that began then. Where addresses only refuse, ssh may reach the
- * launcher; where one is silent, the network may be cut, and ssh's connection with it. */
+ * launcher; else the network may be cut, and ssh's connection with it. */
 static void count(struct calls *c, int64_t began_ms, int64_t asked_ms)
 {
-    bool refused = !c->silent && !any_is_open(c, false);
-    int64_t *left_ms = any_is_open(c, true)           ? &c->stopped_ms
-                       : c->out->announced && refused ? &c->stdio_ms
-                                                      : &c->left_ms;
+    int64_t *left_ms = any_is_open(c, true)              ? &c->stopped_ms
+                       : c->refused && c->out->announced ? &c->stdio_ms
+                                                         : &c->left_ms;
     if (*left_ms <= 0)
         left_ms = &c->left_ms;
     *left_ms -= limit_count_ms(now_ms() - began_ms, asked_ms);
@@ -156,6 +158,9 @@ static void call(struct calls *c, size_t i)
         return;
     int fd = bootstrap_call(c->addrs.v[i], began_ms + TRY_MS, &why);
     c->silent |= fd < 0 && errno == ETIMEDOUT;
+    if (i == 0)
+        c->refused = fd < 0 && now_ms() - began_ms < REFUSED_MS &&
+                     (errno == ECONNREFUSED || errno == EHOSTUNREACH);
     count(c, began_ms, TRY_MS);
     if (fd >= 0)
         err_set(&why, "'%s': no handshake received", c->addrs.v[i]);
@@ -207,7 +212,7 @@ int connect_launcher(const struct bootstrap *s, struct connected *out,
         if (!c.ended)
             take_offer(&c, s->stdio || any_is_open(&c, false) ? TRY_MS : PAUSE_MS);
     } while (!c.ended && c.left_ms > 0 &&
-             (c.silent || out->announced || any_is_open(&c, false)));
+             (c.silent || (c.refused && out->announced) || any_is_open(&c, false)));
     if (out->fd == STDIN_FILENO)
         log_info("%s; over ssh instead", err->text);
     for (struct pollfd *f = c.fds; f < c.in; f++) {

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define SUFFIX ".model"
 
@@ -29,7 +30,8 @@ static void unknown(const char *text, struct ddp_err *err)
 
 struct model_type *model_type_find(const char *text, struct ddp_err *err)
 {
-    size_t n = strcspn(text, ":");
+    bool whole = is_path(text) && access(text, F_OK) == 0; /* a ':' of the path's own */
+    size_t n = whole ? strlen(text) : strcspn(text, ":");
     char *plain = xasprintf("%.*s", (int)n, text), *file = xasprintf("%s" SUFFIX, plain);
     bool path = is_path(plain);
     char *own = path ? text_file_read("model", plain, err) : NULL;

@@ -252,3 +252,20 @@ TEST(a_file_that_is_not_there_is_named)
                      "cannot open the model file './no/net.model': No such file "
                      "or directory");
 }
+
+TEST(a_path_may_have_a_colon_and_sizes)
+{
+    struct ddp_err err = {""};
+    char *path = temp_file("run:1/net.model", "$n = 3\n" HEAD "f linear outputs=$n\n");
+    struct model_type *plain = model_type_find(path, &err);
+    ck_assert_msg(plain && plain->layers[0].outputs == 3, "%s", err.text);
+    model_type_free(plain);
+    free(path);
+    path = temp_file("net.model", "$n = 3\n" HEAD "f linear outputs=$n\n");
+    char *sized = xasprintf("%s:n=5", path);
+    struct model_type *other = model_type_find(sized, &err);
+    ck_assert_msg(other && other->layers[0].outputs == 5, "%s", err.text);
+    model_type_free(other);
+    free(sized);
+    free(path);
+}

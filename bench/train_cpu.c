@@ -6,7 +6,7 @@
  * that what else runs on the machine costs little: images/s. Random images of 1x28x28, or
  * 3x32x32 for resnet18, as many batches as fit the caches badly enough (16), ten classes,
  * Adadelta for cnn, as PyTorch's own example has it, and SGD with momentum for the
- * others. gpt2 has 64 tokens a sample and AdamW, and prints tokens/s.
+ * others. gpt2 and llama have 64 tokens a sample and AdamW, and print tokens/s.
  * bench/train_cpu.py runs it beside PyTorch.
  */
 #include "bench/engines.h"
@@ -87,14 +87,15 @@ int main(int argc, char **argv)
     }
     int n = atoi(argv[2]), seconds = atoi(argv[3]),
         threads = argc > 5 ? atoi(argv[5]) : 1;
-    bool text = strncmp(argv[1], "gpt2", 4) == 0;
+    bool gpt2 = strncmp(argv[1], "gpt2", 4) == 0;
+    bool text = gpt2 || strncmp(argv[1], "llama", 5) == 0;
     kernels_set_threads(threads);
     r.k = bench_engine(argc > 4 ? argv[4] : NULL, &err);
     if (r.k)
         r.m = model_create(argv[1],
                            strcmp(argv[1], "resnet18") == 0
                                ? (struct io_shape){3, 32, 32, 10}
-                           : text ? (struct io_shape){1, 1, TOKENS, 50257}
+                           : text ? (struct io_shape){1, 1, TOKENS, gpt2 ? 50257 : 49152}
                                   : (struct io_shape){1, 28, 28, 10},
                            n, r.k, &err);
     if (r.m == NULL) {

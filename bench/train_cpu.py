@@ -6,8 +6,8 @@ images, on one core, one second of CPU time each in turn, so that what else the 
 both. PyTorch's is its MNIST example's network (and torchvision's residual one with CIFAR's stem) in
 eager mode, with one thread. Prints the
 median and the range of images/s, and of the ratio of each pair. With bf16 PyTorch's side runs
-under autocast. gpt2 is the one of 124 million parameters with AdamW, at 64 tokens a sample, and in
-tokens/s.
+under autocast. gpt2 is the one of 124 million parameters, llama SmolLM's of 135 million and an lm_head
+of its own; both with AdamW, at 64 tokens a sample, and in tokens/s.
 
 The Python is the one that tests/interop/torch-env.sh finds or makes."""
 import argparse
@@ -19,7 +19,9 @@ import time
 
 CASES = [(model, batch, precision) for precision in ("fp32", "bf16")
          for model, batch in (("cnn", 64), ("mlp", 64), ("mlp", 256), ("resnet18", 32))]
-CASES += [("gpt2", 4, "fp32"), ("gpt2", 4, "bf16")]
+CASES += [(model, 4, precision) for model in ("gpt2", "llama") for precision in ("fp32", "bf16")]
+OURS = {"llama": "llama:kv_heads=3"}
+VOCABULARY = {"gpt2": 50257, "llama": 49152}
 
 
 def serve(model, batch, precision):
@@ -34,18 +36,17 @@ def serve(model, batch, precision):
         net = nn.Sequential(nn.Flatten(), nn.Linear(784, 512), nn.ReLU(),
                             nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
         opt = torch.optim.SGD(net.parameters(), 0.01, momentum=0.9)
-    elif model == "resnet18":
+    elif model in ("resnet18", *VOCABULARY):
         sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests",
                                         "worker", "nn"))
-        from nets import ResNet
-        net = ResNet(3, 32, 32, 10)
-        opt = torch.optim.SGD(net.parameters(), 0.01, momentum=0.9)
-    elif model == "gpt2":
-        sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests",
-                                        "worker", "nn"))
-        from nets import Gpt2
-        net = Gpt2(12, 12, 768, 1024, 50257)
-        opt = torch.optim.AdamW(net.parameters(), 1e-4)
+        import nets
+        if model == "resnet18":
+            net = nets.ResNet(3, 32, 32, 10)
+            opt = torch.optim.SGD(net.parameters(), 0.01, momentum=0.9)
+        else:
+            net = (nets.Gpt2(12, 12, 768, 1024, 50257) if model == "gpt2" else
+                   nets.Llama(30, 9, 3, 576, 1536, 49152))
+            opt = torch.optim.AdamW(net.parameters(), 1e-4)
     else:
         net = nn.Sequential(nn.Conv2d(1, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(),
                             nn.MaxPool2d(2), nn.Dropout(0.25), nn.Flatten(),
@@ -54,8 +55,9 @@ def serve(model, batch, precision):
         opt = torch.optim.Adadelta(net.parameters(), 1.0)
     shape = (3, 32, 32) if model == "resnet18" else (1, 28, 28)
     batches = [(torch.rand(batch, *shape), torch.randint(10, (batch,))) for _ in range(16)]
-    if model == "gpt2":  # a sample is 64 tokens, and what follows each of them
-        batches = [(torch.randint(50257, (batch, 64)), torch.randint(50257, (batch * 64,)))
+    if model in VOCABULARY:  # a sample is 64 tokens, and what follows each of them
+        n = VOCABULARY[model]
+        batches = [(torch.randint(n, (batch, 64)), torch.randint(n, (batch * 64,)))
                    for _ in range(16)]
     at = 0
 
@@ -92,8 +94,8 @@ def measure(build, python, model, batch, precision, rounds, engine):
     version = torch.stdout.readline().strip()
     ours, theirs = [], []
     for _ in range(rounds):
-        run = subprocess.run([f"{build}/bench/bench-train_cpu", model, str(batch), "1", *engine],
-                             check=True, stdout=subprocess.PIPE, text=True)
+        run = subprocess.run([f"{build}/bench/bench-train_cpu", OURS.get(model, model), str(batch), "1",
+                              *engine], check=True, stdout=subprocess.PIPE, text=True)
         ours.append(float(run.stdout))
         torch.stdin.write("\n")
         torch.stdin.flush()
@@ -114,7 +116,7 @@ def main():
     args.add_argument("--rounds", type=int, default=7)
     args.add_argument("--cpu", type=int, default=max(os.sched_getaffinity(0)))
     args.add_argument("--engine", nargs=1, default=[], help="avx512, avx2, simd, plain")
-    args.add_argument("--model", choices=["cnn", "gpt2", "mlp", "resnet18"], help="only this one")
+    args.add_argument("--model", choices=["cnn", "gpt2", "llama", "mlp", "resnet18"], help="only this one")
     args.add_argument("--precision", choices=["fp32", "bf16"], help="only this one")
     args = args.parse_args()
     here = os.path.dirname(os.path.abspath(__file__))

@@ -125,11 +125,13 @@ static int check_given(const struct reader *r)
     char names[200] = "";
     size_t n = 0;
     const char *unknown = NULL;
-    for (const struct size *s = r->sizes; s < r->sizes + r->nsizes; s++)
+    for (size_t i = 0; i < r->nsizes; i++) {
+        const struct size *s = &r->sizes[i];
         if (s->given && !s->defined)
             unknown = s->name;
         else if (s->defined && n < sizeof names)
             n += (size_t)snprintf(names + n, sizeof names - n, " %s", s->name);
+    }
     return unknown ? err_set(r->err, "model '%s' has no size '%s'; there are%s",
                              r->type->name, unknown, n ? names : " none")
                    : 0;

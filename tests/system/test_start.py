@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 
 from launch import DDPRUN, LaunchTest, main, wait_until, who_is_left
 
@@ -119,7 +120,9 @@ class Refused(LaunchTest):
         self.assertIn("--no-such-thing", self.refused("--no-such-thing").err)
 
     def test_a_port_that_is_taken(self):
-        launch = self.run_to_end("--master-port", 22, "--master-addr", "192.0.2.77", "true")
+        taken = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(taken.close)
+        launch = self.run_to_end("--master-port", taken.getsockname()[1], "--master-addr", "127.0.0.1", "true")
         self.assertIn(launch.rc, (2, 125))
         self.assertIn("cannot use this port (without --store-port and --master-port", launch.err)
         self.assertEqual(launch.err.count("\n"), 1)

@@ -307,6 +307,7 @@ static int reported(bool stop_before, bool stop_after)
     absent = -1;
     loop_run(a.loop);
     mpi_agent.fini(state);
+    free(state);
     loop_free(over);
     link_destroy(above);
     link_destroy(a.up);

@@ -258,15 +258,19 @@ TEST(what_cannot_be_locked_is_not_written)
 {
     struct ddp_err err;
     struct strv none = {0};
-    char *file = xasprintf("%s/c", temp_dir());
+    char *dir = temp_dir(), *file = xasprintf("%s/c", dir);
     int spare = dup(STDIN_FILENO), lock = -1;
-    struct rlimit one = {(rlim_t)spare + 1, (rlim_t)spare + 1};
+    struct rlimit all, few;
+    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &all), 0);
+    few = (struct rlimit){(rlim_t)spare + 1, all.rlim_max};
     close(spare);
-    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &one), 0);
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
     ck_assert_int_eq(safetensors_write(file, &none, NULL, 0, &lock, &err), -1);
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &all), 0);
     ck_assert_ptr_nonnull(strstr(err.text, "c.part': Too many open files"));
     ck_assert_int_eq(access(file, F_OK), -1);
     ck_assert_int_eq(lock, -1);
+    free(dir);
     free(file);
 }
 

@@ -327,9 +327,9 @@ char *job_start_failure(struct job *j, size_t first)
     struct strv names = {0};
     for (size_t i = first; i < j->alloc->nnodes; i++) {
         struct job_node *n = &j->nodes[i];
-        if (!n->trouble || n->explained || !alike(j, first, i))
+        if (!n->trouble || n->reported || !alike(j, first, i))
             continue;
-        n->explained = true;
+        n->reported = true;
         strv_push(&names, j->alloc->nodes[i].name);
     }
     char *hosts = hostlist_compress(names.v, names.n);
@@ -344,7 +344,7 @@ char *job_start_failure(struct job *j, size_t first)
 static void report_other_hosts(struct job *j)
 {
     for (size_t i = 0; i < j->alloc->nnodes; i++) {
-        if (!j->nodes[i].trouble || j->nodes[i].explained)
+        if (!j->nodes[i].trouble || j->nodes[i].reported)
             continue;
         char *text = job_start_failure(j, i);
         job_say(j, "ddprun: %s", text);

@@ -43,7 +43,7 @@ struct job_node {
     struct msg_hello hello;        /* its agent's description of the machine */
     char *trouble;                 /* owned: why it does not start, one line; or NULL */
     bool wanted, tried_from_here, joined, lost, ended;
-    bool explained;      /* the user is told of its trouble */
+    bool reported;       /* a message has named its trouble */
     bool unasked;        /* it has joined since ranks were told to end */
     bool late;           /* its agent was started after those of the other hosts */
     bool unlisted;       /* its entry may be used for another host */

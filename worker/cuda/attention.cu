@@ -176,6 +176,32 @@ static __global__ void dots(const T *y, const T *dy, int64_t rows, int D, float 
     }
 }
 
+template <int D> struct loop_rows {
+    alignas(16) float a[TILE][D]; /* keys, or queries */
+    alignas(16) float b[TILE][D]; /* values, or dy */
+    float lse[TILE], dots[TILE];  /* of queries */
+};
+
+template <class T, int D, enum part OF>
+static __device__ void take_loop_rows(const T *qkv, const T *dy, const float *lse,
+                                      const float *dots, struct shape s, struct work w,
+                                      int from, int rows, struct loop_rows<D> *to)
+{
+    int64_t at = (w.sample + from + (int)threadIdx.x) * s.heads + w.head;
+    if (OF == QUERIES) {
+        take_tile<D>(row_at(qkv, s, w, from, KEYS), step_of(s), rows, s.D, to->a);
+        take_tile<D>(row_at(qkv, s, w, from, VALUES), step_of(s), rows, s.D, to->b);
+        return;
+    }
+    take_tile<D>(row_at(qkv, s, w, from, QUERIES), step_of(s), rows, s.D, to->a);
+    take_tile<D>(row_at(dy, s, w, from, OUTPUTS), (int64_t)s.heads * s.D, rows, s.D,
+                 to->b);
+    if ((int)threadIdx.x < rows) {
+        to->lse[threadIdx.x] = lse[at];
+        to->dots[threadIdx.x] = dots[at];
+    }
+}
+
 /* Gradients of queries, by a loop over the keys up to them; or of keys or values, by a
  * loop over the queries from them on, of each head that shares them. */
 template <class T, int D, enum part OF>
@@ -185,13 +211,10 @@ static __global__ void attention_back(const T *qkv, const T *dy, const float *ls
 {
     const bool queries = OF == QUERIES;
     const int group = queries ? 1 : s.heads / s.kv_heads;
-    alignas(16) __shared__ float a[TILE][D]; /* keys, or queries */
-    alignas(16) __shared__ float b[TILE][D]; /* values, or dy */
-    __shared__ float shifts[TILE], means[TILE];
+    __shared__ struct loop_rows<D> tile;
     struct work w = work_of(s, s.heads / group);
     int row = w.first + (int)threadIdx.x, end = least(w.first + ROWS, s.T);
     int mine = least(row, s.T - 1);
-    int64_t step = step_of(s), outputs = (int64_t)s.heads * s.D;
     uint64_t bits = drop.key();
     float scale = 1 / sqrtf((float)s.D);
     float own[D], other[D], sum[D];
@@ -208,31 +231,23 @@ static __global__ void attention_back(const T *qkv, const T *dy, const float *ls
         int64_t at = w.sample * s.heads + w.head;
         for (int from = queries ? 0 : w.first; from < (queries ? end : s.T);
              from += TILE) {
-            int rows = least(TILE, s.T - from), t = threadIdx.x;
-            take_tile<D>(row_at(qkv, s, w, from, queries ? KEYS : QUERIES), step, rows,
-                         s.D, a);
-            if (queries)
-                take_tile<D>(row_at(qkv, s, w, from, VALUES), step, rows, s.D, b);
-            else
-                take_tile<D>(row_at(dy, s, w, from, OUTPUTS), outputs, rows, s.D, b);
-            if (t < rows) {
-                shifts[t] = lse[at + (int64_t)(from + t) * s.heads];
-                means[t] = dots[at + (int64_t)(from + t) * s.heads];
-            }
+            int rows = least(TILE, s.T - from);
+            take_loop_rows<T, D, OF>(qkv, dy, lse, dots, s, w, from, rows, &tile);
             __syncthreads();
             for (int j = 0; j < rows && row < s.T; j++) {
                 int query = queries ? row : from + j, key = queries ? from + j : row;
                 if (key > query)
                     continue;
-                float shift = queries ? lse[at + (int64_t)row * s.heads] : shifts[j];
-                float mean = queries ? dots[at + (int64_t)row * s.heads] : means[j];
-                float weight = expf(dot<D>(own, a[j]) - shift);
+                float shift = queries ? lse[at + (int64_t)row * s.heads] : tile.lse[j];
+                float mean = queries ? dots[at + (int64_t)row * s.heads] : tile.dots[j];
+                float weight = expf(dot<D>(own, tile.a[j]) - shift);
                 float by = drop.of(bits, s, w, query, key);
                 if (OF == VALUES)
-                    add_times<D>(sum, weight * by, b[j]);
+                    add_times<D>(sum, weight * by, tile.b[j]);
                 else
-                    add_times<D>(sum, weight * (dot<D>(other, b[j]) * by - mean) * scale,
-                                 a[j]);
+                    add_times<D>(sum,
+                                 weight * (dot<D>(other, tile.b[j]) * by - mean) * scale,
+                                 tile.a[j]);
             }
             __syncthreads();
         }

@@ -5,8 +5,8 @@ For each layer of bench-kernels, on one core: its GFLOP/s with the engine that d
 those of PyTorch's own layer, whose convolutions are oneDNN's (3.x, in its wheel) and whose products of
 matrices are oneDNN's or MKL's. PyTorch's is the best of plain tensors, channels last, and oneDNN's own
 layout, and is spared what ours includes: bias, ReLU and pooling of a layer, and weights that change with
-every step. Turns of a fifth of a second of CPU time; the best of the rounds. So a ratio below 1 is a shape
-for which ddp-train should call oneDNN on this CPU.
+every step. Turns of a fifth of a second of CPU time; the best of the rounds. A ratio below 1 is a pass in which
+oneDNN is faster on this CPU; the last column is both passes of a layer.
 
 The Python is the one that tests/interop/torch-env.sh finds or makes."""
 import argparse
@@ -15,6 +15,8 @@ import re
 import subprocess
 import sys
 import time
+
+from torch_python import torch_python
 
 # as in bench/kernels.c: name, batch, (C, size, K, R, stride, pad) or (C, K)
 LAYERS = [("conv1 1x28x28 -> 32, 3x3", 64, (1, 28, 32, 3, 1, 0)),
@@ -102,13 +104,9 @@ def main():
     args.add_argument("--cpu", type=int, default=max(os.sched_getaffinity(0)))
     args.add_argument("--engine", default=None, help="avx512, avx2, simd; default: the best here")
     args = args.parse_args()
-    here = os.path.dirname(os.path.abspath(__file__))
-    finder = subprocess.run([f"{here}/../tests/interop/torch-env.sh", "--make"], stdout=subprocess.PIPE,
-                            text=True)
-    if finder.returncode != 0:
-        sys.exit(finder.returncode)
+    python = torch_python()
     os.sched_setaffinity(0, {args.cpu})
-    torch = subprocess.Popen([finder.stdout.strip(), __file__, "--serve"], stdin=subprocess.PIPE,
+    torch = subprocess.Popen([python, __file__, "--serve"], stdin=subprocess.PIPE,
                              stdout=subprocess.PIPE, text=True)
     print("PyTorch", torch.stdout.readline().strip())
     best = {}
@@ -125,10 +123,13 @@ def main():
                 there = work(batch, shape, back) / theirs[back] / 1e9
                 a, b = best.get((i, back), (0, 0))
                 best[i, back] = max(a, mine), max(b, there)
-    print(f"{'GFLOP/s':37} {'ours':>8} {'PyTorch':>8} {'ratio':>6}")
-    for (i, back), (mine, there) in sorted(best.items()):
-        print(f"{'' if back else LAYERS[i][0]:28}{'backward' if back else 'forward':9}"
-              f"{mine:8.1f} {there:8.1f} {mine / there:6.2f}")
+    print(f"{'GFLOP/s':37} {'ours':>8} {'PyTorch':>8} {'ratio':>6} {'both':>6}")
+    for i, (name, batch, shape) in enumerate(LAYERS):
+        ours, theirs = (sum(work(batch, shape, back) / best[i, back][side] for back in (False, True))
+                        for side in (0, 1))
+        for back, (mine, there) in enumerate((best[i, False], best[i, True])):
+            print(f"{'' if back else name:28}{'backward' if back else 'forward':9}{mine:8.1f} {there:8.1f} "
+                  f"{mine / there:6.2f}" + (f" {theirs / ours:6.2f}" if back else ""))
 
 
 main()

@@ -13,6 +13,8 @@ import statistics
 import subprocess
 import sys
 
+from torch_python import torch_python
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 FLOATS, CALLS, BATCH, STEPS = 1200000, 10, 64, 20
 
@@ -109,8 +111,7 @@ def main():
     options = args.parse_args()
     if options.rank:
         return rank_main(options.rounds)
-    python = subprocess.run([os.path.join(HERE, "../tests/interop/torch-env.sh")], text=True,
-                            stdout=subprocess.PIPE, check=True).stdout.strip()
+    python = torch_python()
     build = os.path.abspath(options.build)
     env = {**os.environ, "PYTHONPATH": os.path.join(HERE, "../packaging/python"),
            "DDPGROUP_LIBRARY": f"{build}/worker/group/libddpgroup.so"}

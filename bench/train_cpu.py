@@ -17,6 +17,8 @@ import subprocess
 import sys
 import time
 
+from torch_python import torch_python
+
 CASES = [(model, batch, precision) for precision in ("fp32", "bf16")
          for model, batch in (("cnn", 64), ("mlp", 64), ("mlp", 256), ("resnet18", 32))]
 CASES += [(model, 4, precision) for model in ("gpt2", "llama") for precision in ("fp32", "bf16")]
@@ -119,16 +121,11 @@ def main():
     args.add_argument("--model", choices=["cnn", "gpt2", "llama", "mlp", "resnet18"], help="only this one")
     args.add_argument("--precision", choices=["fp32", "bf16"], help="only this one")
     args = args.parse_args()
-    here = os.path.dirname(os.path.abspath(__file__))
-    finder = subprocess.run([f"{here}/../tests/interop/torch-env.sh", "--make"], stdout=subprocess.PIPE,
-                            text=True)
-    if finder.returncode != 0:
-        sys.exit(finder.returncode)
+    python = torch_python()
     os.sched_setaffinity(0, {args.cpu})
     for model, batch, precision in CASES:
         if args.precision in (None, precision) and args.model in (None, model):
-            measure(args.build, finder.stdout.strip(), model, batch, precision, args.rounds,
-                    args.engine)
+            measure(args.build, python, model, batch, precision, args.rounds, args.engine)
 
 
 main()

@@ -86,9 +86,8 @@ static int take_images(const char *path, struct idx *from, struct samples *out,
     if (bytes && C > NORMALISE_CHANNELS)
         return err_set(err, "'%s': images of %d channels have to be float32", path, C);
     if (test && (H != shape->H || W != shape->W || C != shape->C))
-        return err_set(err, "'%s': training images are %dx%d, test images %dx%d%s", path,
-                       shape->H, shape->W, H, W,
-                       C != shape->C ? ", with other channels" : "");
+        return err_set(err, "'%s': training images are %dx%dx%d, test images %dx%dx%d",
+                       path, shape->C, shape->H, shape->W, C, H, W);
     *shape = (struct io_shape){C, H, W, shape->outputs};
     out->n = from->dims[0];
     out->pixels = bytes ? from->data : NULL;

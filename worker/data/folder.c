@@ -96,14 +96,14 @@ static void decode_part(int part, int parts, void *arg)
 }
 
 /* Decodes all; `*shape` without a size gets that of the first. */
-static int decode(const struct strv *paths, struct io_shape *shape, struct samples *out,
-                  struct ddp_err *err)
+static int decode(const char *folder, const struct strv *paths, struct io_shape *shape,
+                  struct samples *out, struct ddp_err *err)
 {
     if (shape->W == 0 && picture_read(paths->v[0], shape, NULL, err) < 0)
         return -1;
     size_t per = 3 * (size_t)shape->H * (size_t)shape->W;
-    const char *cure = "make .npy files of them, which are read as they are needed";
-    if (memory_fits(paths->v[0], paths->n * per, cure, err) < 0)
+    const char *cure = "convert them to .npy files, which are read as they are needed";
+    if (memory_fits(folder, paths->n * per, cure, err) < 0)
         return -1;
     int parts = pool_threads(), rc = 0;
     struct decoding d = {paths, *shape, xcalloc(paths->n, per),
@@ -150,7 +150,7 @@ static int load_part(const char *folder, const struct strv *classes, struct data
         rc = err_set(err, "'%s' has %zu classes, training has %zu", folder, own.n,
                      classes->n);
     if (rc == 0)
-        rc = decode(&paths, &d->shape, out, err);
+        rc = decode(folder, &paths, &d->shape, out, err);
     strv_finish(&paths);
     strv_finish(&own);
     return rc;

@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* The value of a key of the header, up to its end. NULL: there is none. */
-static const char *find(const char *header, const char *key)
+static const char *value_of(const char *header, const char *key)
 {
     const char *at = strstr(header, key);
     at = at ? strchr(at + strlen(key), ':') : NULL;
@@ -50,7 +50,7 @@ static int take_shape(const char *name, const char *shape, struct idx *out,
         at = end + strspn(end, ", ");
     }
     if (out->ndim == 0 || *at != ')')
-        return err_set(err, "'%s' has not 1 to %d dimensions", name, IDX_MAX_DIMS);
+        return err_set(err, "'%s' has to have 1 to %d dimensions", name, IDX_MAX_DIMS);
     return out->count > 0 ? 0
                           : err_set(err, "'%s' holds nothing: a dimension is 0", name);
 }
@@ -58,11 +58,13 @@ static int take_shape(const char *name, const char *shape, struct idx *out,
 static int take_header(const char *name, const char *header, struct idx *out,
                        struct ddp_err *err)
 {
-    const char *order = find(header, "'fortran_order'");
-    if (take_type(name, find(header, "'descr'"), out, err) < 0 ||
-        take_shape(name, find(header, "'shape'"), out, err) < 0)
+    const char *order = value_of(header, "'fortran_order'");
+    if (take_type(name, value_of(header, "'descr'"), out, err) < 0 ||
+        take_shape(name, value_of(header, "'shape'"), out, err) < 0)
         return -1;
-    return order && strncmp(order, "False", 5) == 0
+    if (!order)
+        return err_set(err, "'%s' has no 'fortran_order' in its header", name);
+    return strncmp(order, "False", 5) == 0
                ? 0
                : err_set(err,
                          "'%s' is in Fortran's order: save numpy.ascontiguousarray()",

@@ -37,7 +37,7 @@ static struct cuda_row_norm norm_of(const struct layers *net, const struct layer
                                   .bias = bias_of(net, l),
                                   .kept = l->saved,
                                   .room = net->room,
-                                  .eps = l->spec->eps > 0 ? l->spec->eps : 1e-5f,
+                                  .eps = l->spec->eps,
                                   .rms = l->spec->kind == LAYER_RMS_NORM};
 }
 
@@ -54,7 +54,7 @@ static struct cuda_activation activation_of(const struct layers *net,
 static struct cuda_attention attention_of(const struct layers *net, const struct layer *l,
                                           int n)
 {
-    int heads = l->spec->size, kv = l->spec->kv_heads ? l->spec->kv_heads : heads;
+    int heads = l->spec->size, kv = l->spec->kv_heads;
     return (struct cuda_attention){
         .type = net->type,
         .n = n,
@@ -145,8 +145,7 @@ const struct layer_op layer_activation = {NULL, activation, activation_back};
 static void turn(const struct layers *net, const struct layer *l, int n, const void *x,
                  void *y, bool back)
 {
-    float base = l->spec->base ? (float)l->spec->base : 10000;
-    cuda_rotary(attention_of(net, l, n), base, x, y, back, net->stream);
+    cuda_rotary(attention_of(net, l, n), (float)l->spec->base, x, y, back, net->stream);
 }
 
 static int rotary(struct layers *net, const struct layer *l, const struct layer_plan *p,

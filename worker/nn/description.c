@@ -20,7 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BLANKS " \t\r"
+#define BLANKS          " \t\r"
+#define NAME_CHARACTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"
 
 struct size {
     char *name, *value; /* owned */
@@ -137,25 +138,26 @@ static int check_given(const struct reader *r)
                    : 0;
 }
 
-/* "$NAME = VALUE", computed if it is a product. */
+/* "$NAME = VALUE", or the value that was given; computed if it is a product. */
 static int define(struct reader *r, const char *name, const char *value)
 {
     enum { LONGEST = 60 };
-    char number[16];
     int n;
+    if (!*name || name[strspn(name, NAME_CHARACTERS)])
+        return refuse(r, "the name of a size has letters, digits and '_', not '%s'",
+                      name);
     struct size *s = find_size(r, name, strlen(name));
-    if (!s || !s->given) {
-        if (strlen(value) > LONGEST)
-            return refuse(r, "the value of $%s is too long", name);
-        if (strpbrk(value, "*/")) {
-            if (read_int(r, name, value, 0, MOST, &n) < 0)
-                return -1;
-            snprintf(number, sizeof number, "%d", n);
-            value = number;
-        }
+    if (!s || !s->given)
         s = set_size(r, name, strlen(name), value);
-    }
     s->defined = true;
+    if (strlen(s->value) > LONGEST)
+        return refuse(r, "the value of $%s is too long", name);
+    if (!strpbrk(s->value, "*/"))
+        return 0;
+    if (read_int(r, name, s->value, 0, MOST, &n) < 0)
+        return -1;
+    free(s->value);
+    s->value = xasprintf("%d", n);
     return 0;
 }
 
@@ -170,8 +172,7 @@ static char *expand(struct reader *r, const char *line)
         at += plain;
         size_t len = 0;
         if (*at == '$') {
-            while (isalnum((unsigned char)at[1 + len]) || at[1 + len] == '_')
-                len++;
+            len = strspn(at + 1, NAME_CHARACTERS);
             const struct size *s = find_size(r, at + 1, len);
             if (!s) {
                 refuse(r, "no size '%.*s' is set", (int)len, at + 1);
@@ -287,9 +288,11 @@ static bool listed(const char *list, const char *word)
     return strstr(list, between) != NULL;
 }
 
+/* Is this the name of the layer, or of some of its parameters? */
 static bool has_name(const struct layer_spec *l, const char *name)
 {
-    bool same = strcmp(l->name, name) == 0;
+    bool same =
+        strcmp(l->name, name) == 0 || (l->positions && strcmp(l->positions, name) == 0);
     for (int i = 0; i < LAYER_JOINED && l->joined[i].name; i++)
         same |= strcmp(l->joined[i].name, name) == 0;
     return same;
@@ -307,7 +310,12 @@ static int find_layer(const struct reader *r, const char *name)
 static int read_layer_name(const struct reader *r, const char *name, int *back)
 {
     *back = find_layer(r, name);
-    return *back ? 0 : refuse(r, "no layer '%s' is before this one", name);
+    if (!*back)
+        return refuse(r, "no layer '%s' is before this one", name);
+    const char *layer = r->layers[r->n - *back].name;
+    return strcmp(layer, name) == 0
+               ? 0
+               : refuse(r, "'%s' is a part of layer '%s'; name that", name, layer);
 }
 
 static int read_attribute(struct reader *r, struct layer_spec *l, const char *name,
@@ -354,7 +362,8 @@ static int read_attribute(struct reader *r, struct layer_spec *l, const char *na
         return read_layer_name(r, value, &l->from);
     if (strcmp(name, "add") == 0)
         return read_layer_name(r, value, &l->shortcut);
-    free(l->positions);
+    if (strcmp(value, l->name) == 0)
+        return refuse(r, "positions need a name of their own, not '%s'", value);
     l->positions = xstrdup(value);
     return 0;
 }
@@ -436,6 +445,9 @@ static int read_layer(struct reader *r, char *name, const char *kind, char *rest
                                .name = xstrdup(name)};
     l[1] = (struct layer_spec){LAYER_END};
     int rc = read_attributes(r, row, rest);
+    l->kv_heads = l->kv_heads ? l->kv_heads : l->size;
+    l->base = l->base ? l->base : 10000;
+    l->eps = l->eps > 0 ? l->eps : 1e-5f;
     r->n++;
     return rc == 0 && l->join ? join(r) : rc;
 }
@@ -444,10 +456,11 @@ static int read_words(struct reader *r, char *line)
 {
     char *rest, *first = strtok_r(line, BLANKS, &rest);
     char *second = strtok_r(NULL, BLANKS, &rest);
-    if (strcmp(first, "repeat") == 0 || strcmp(first, "end") == 0) {
-        if (strtok_r(NULL, BLANKS, &rest) || (*first == 'e' && second))
+    bool end = strcmp(first, "end") == 0;
+    if (end || strcmp(first, "repeat") == 0) {
+        if (strtok_r(NULL, BLANKS, &rest) || (end && second))
             return refuse(r, "after '%s' there is too much", first);
-        return *first == 'e' ? read_end(r) : read_repeat(r, second);
+        return end ? read_end(r) : read_repeat(r, second);
     }
     if (!second)
         return refuse(r, "after '%s' its kind is missing", first);

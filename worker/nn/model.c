@@ -37,8 +37,10 @@ struct model *model_create(const char *name, struct io_shape io, int max_batch,
                            const struct kernels *kernels, struct ddp_err *err)
 {
     struct model_type *type = model_type_find(name, err);
-    if (!type || (io.C > 0 && io.H > 0 && io.W > 0 && io.outputs > 0 && max_batch > 0))
-        return type ? create(type, io, max_batch, kernels, NULL, err) : NULL;
+    if (!type)
+        return NULL;
+    if (io.C > 0 && io.H > 0 && io.W > 0 && io.outputs > 0 && max_batch > 0)
+        return create(type, io, max_batch, kernels, NULL, err);
     err_set(err, "model '%s' cannot have inputs of %dx%dx%d, %d outputs, batches of %d",
             type->name, io.C, io.H, io.W, io.outputs, max_batch);
     model_type_free(type);
@@ -322,8 +324,8 @@ float model_pass_loss(struct model *m, const struct model_pass *p, int *correct)
 {
     float *sums = begin_gradients(m, p);
     const struct layer *last = model_last(m);
-    float value = loss(m, p->batch, last->y, m->slots[last->slot], p->smooth, p->scale,
-                       correct);
+    float value =
+        loss(m, p->batch, last->y, m->slots[last->slot], p->smooth, p->scale, correct);
     m->grads = sums;
     return value;
 }

@@ -84,8 +84,8 @@ enum layer_kind {
  * DENSE, linear: its weight is [inputs, outputs], as in GPT-2, or `outputs_first`, and
  * then other weights with the same input can be joined to it, whose outputs follow. GELU
  * and SILU; `gated`: of the first half of its input, times the second half. ATTENTION,
- * causal, with `size` heads, whose input has queries, and keys and values of `kv_heads`
- * (0: as many); ROTARY turns queries and keys by their positions, as Su et al.,
+ * causal, with `size` heads, whose input has queries, and keys and values of `kv_heads`;
+ * ROTARY turns queries and keys by their positions, as Su et al.,
  * "RoFormer", 2021, in halves of a head. LOGITS, the last, has the weight of the logits;
  * without it they are products with the embedding's (tied weights). */
 enum { LAYER_JOINED = 3 };
@@ -105,8 +105,8 @@ struct layer_spec {
 
     char *positions; /* owned; NULL: none */
     bool outputs_first, join, gated;
-    int kv_heads, base; /* 0: as many as `size`; 10000 */
-    float eps;          /* of norms of tokens; 0: 1e-5 */
+    int kv_heads, base;
+    float eps; /* of norms of tokens */
     struct layer_joined {
         char *name;  /* owned; NULL: none */
         int outputs; /* among `outputs` */

@@ -126,7 +126,7 @@ static struct row_norm norm_of(const struct model *m, const struct layer *l)
 {
     return (struct row_norm){.C = l->map.C,
                              .rms = l->spec->kind == LAYER_RMS_NORM,
-                             .eps = l->spec->eps > 0 ? l->spec->eps : 1e-5f,
+                             .eps = l->spec->eps,
                              .w = m->weights + l->weight->offset,
                              .bias = l->bias ? m->weights + l->bias->offset : NULL};
 }
@@ -289,7 +289,7 @@ const struct op op_activation = {.takes = FLOW_ROWS,
 static struct attention_shape shape_of(const struct model *m, const struct layer *l,
                                        int C)
 {
-    int heads = l->spec->size, kv = l->spec->kv_heads ? l->spec->kv_heads : heads;
+    int heads = l->spec->size, kv = l->spec->kv_heads;
     struct attention_shape s = {m->io.W, heads, kv, C / (heads + 2 * kv), 0, 0};
     if (model_drops(m, l)) {
         s.dropout = l->spec->dropout;
@@ -353,7 +353,6 @@ static int add_rotary(struct model *m, int i, struct map_shape in, struct ddp_er
 {
     struct layer *l = &m->layers[i];
     int T = m->io.W, D = shape_of(m, l, in.C).D;
-    float base = l->spec->base ? (float)l->spec->base : 10000;
     if (check_heads(m, l, in.C, err) < 0)
         return -1;
     if (D % 2)
@@ -363,7 +362,8 @@ static int add_rotary(struct model *m, int i, struct map_shape in, struct ddp_er
     l->kept = scratch_in(&m->memory, (size_t)T * (size_t)D);
     for (int t = 0; t < T; t++)
         for (int d = 0; d < D / 2; d++) {
-            float angle = (float)t / powf(base, (float)(2 * d) / (float)D);
+            float angle =
+                (float)t / powf((float)l->spec->base, (float)(2 * d) / (float)D);
             l->kept[t * D + d] = cosf(angle);
             l->kept[t * D + D / 2 + d] = sinf(angle);
         }

@@ -185,26 +185,26 @@ class Gpt2(nn.Module):
 
 
 class RmsNorm(nn.Module):
-    def __init__(self, width):
+    def __init__(self, width, eps):
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(width))
+        self.weight, self.eps = nn.Parameter(torch.ones(width)), eps
 
     def forward(self, x):
-        return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5))
+        return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps))
 
 
-def rotated(x):
+def rotated(x, base):
     """Rotary positions of [b, heads, t, d], each half of a head as in Hugging Face's files."""
     t, d = x.shape[-2:]
-    angle = torch.arange(t).float()[:, None] / 10000 ** (torch.arange(0, d, 2).float() / d)
+    angle = torch.arange(t).float()[:, None] / base ** (torch.arange(0, d, 2).float() / d)
     cos, sin = torch.cat((angle, angle), 1).cos(), torch.cat((angle, angle), 1).sin()
     return x * cos + torch.cat((-x[..., d // 2:], x[..., :d // 2]), -1) * sin
 
 
 class LlamaAttention(nn.Module):
-    def __init__(self, width, heads, kv_heads):
+    def __init__(self, width, heads, kv_heads, base):
         super().__init__()
-        self.heads, kv = heads, width // heads * kv_heads
+        self.heads, self.base, kv = heads, base, width // heads * kv_heads
         self.q_proj, self.k_proj = nn.Linear(width, width, False), nn.Linear(width, kv, False)
         self.v_proj, self.o_proj = nn.Linear(width, kv, False), nn.Linear(width, width, False)
 
@@ -213,7 +213,7 @@ class LlamaAttention(nn.Module):
         q, k, v = (p(x).view(b, t, -1, c // self.heads).transpose(1, 2)
                    for p in (self.q_proj, self.k_proj, self.v_proj))
         k, v = (p.repeat_interleave(self.heads // k.size(1), 1) for p in (k, v))
-        y = F.scaled_dot_product_attention(rotated(q), rotated(k), v, is_causal=True)
+        y = F.scaled_dot_product_attention(rotated(q, self.base), rotated(k, self.base), v, is_causal=True)
         return self.o_proj(y.transpose(1, 2).reshape(b, t, c))
 
 
@@ -228,10 +228,11 @@ class LlamaFeed(nn.Module):
 
 
 class LlamaBlock(nn.Module):
-    def __init__(self, width, heads, kv_heads, hidden):
+    def __init__(self, width, heads, kv_heads, hidden, base, eps):
         super().__init__()
-        self.input_layernorm, self.self_attn = RmsNorm(width), LlamaAttention(width, heads, kv_heads)
-        self.post_attention_layernorm, self.mlp = RmsNorm(width), LlamaFeed(width, hidden)
+        self.input_layernorm = RmsNorm(width, eps)
+        self.self_attn = LlamaAttention(width, heads, kv_heads, base)
+        self.post_attention_layernorm, self.mlp = RmsNorm(width, eps), LlamaFeed(width, hidden)
 
     def forward(self, x):
         x = x + self.self_attn(self.input_layernorm(x))
@@ -241,13 +242,13 @@ class LlamaBlock(nn.Module):
 class Llama(nn.Module):
     """With the names and shapes of Hugging Face's file."""
 
-    def __init__(self, layers, heads, kv_heads, width, hidden, vocab):
+    def __init__(self, layers, heads, kv_heads, width, hidden, vocab, base=10000, eps=1e-5):
         super().__init__()
         self.model = nn.Module()
         self.model.embed_tokens = nn.Embedding(vocab, width)
-        self.model.layers = nn.ModuleList(LlamaBlock(width, heads, kv_heads, hidden)
+        self.model.layers = nn.ModuleList(LlamaBlock(width, heads, kv_heads, hidden, base, eps)
                                           for _ in range(layers))
-        self.model.norm = RmsNorm(width)
+        self.model.norm = RmsNorm(width, eps)
         self.lm_head = nn.Linear(width, vocab, False)
         for p in self.parameters():
             if p.dim() == 2:

@@ -116,15 +116,23 @@ LOOP_TEST(gradients_are_slopes, ARRAY_LEN(nets) * MAX_ENGINES)
 
 /* ---- the models that are carried inside ---- */
 
-LOOP_TEST(the_carried_models_are_of_known_size, 3)
+static const struct {
+    const char *name;
+    struct io_shape io;
+    size_t params; /* torchvision's, with this stem and these classes; Hugging Face's */
+} sizes[] = {
+    {"resnet18", {3, 32, 32, 10}, 11173962},
+    {"resnet34", {3, 32, 32, 10}, 21282122},
+    {"resnet50", {3, 32, 32, 10}, 23520842},
+    {"gpt2", {1, 1, 1024, 50257}, 124439808},
+    {"llama:kv_heads=3,untied=0", {1, 1, 16, 49152}, 134515008}, /* SmolLM-135M */
+};
+
+LOOP_TEST(the_carried_models_are_of_known_size, ARRAY_LEN(sizes))
 {
-    static const struct {
-        const char *name;
-        size_t params; /* torchvision's, with the stem and the classes given */
-    } sizes[] = {{"resnet18", 11173962}, {"resnet34", 21282122}, {"resnet50", 23520842}};
     struct ddp_err err = {""};
-    struct model *m = model_create(sizes[_i].name, (struct io_shape){3, 32, 32, 10}, 1,
-                                   kernels_get(NULL, &err), &err);
+    struct model *m =
+        model_create(sizes[_i].name, sizes[_i].io, 1, kernels_get(NULL, &err), &err);
     ck_ok(m ? 0 : -1, err);
     ck_assert_uint_eq(model_param_count(m), sizes[_i].params);
     model_destroy(m);
@@ -216,6 +224,13 @@ static const struct {
     {TOKENS "d dense outputs=8\nk linear outputs=3 join\n",
      ":7: 'join' needs a linear layer with the same attributes before it, without 'add', "
      "and joins 4 at most"},
+    {TOKENS "q linear outputs=4\nk linear outputs=4 join\nd dense outputs=8 add=k\n",
+     ":8: 'k' is a part of layer 'q'; name that"},
+    {"task = tokens\nwte embed outputs=8 positions=wte\n",
+     ":2: positions need a name of their own, not 'wte'"},
+    {"task = tokens\nwte embed outputs=8 positions=wpe\nwpe gelu\n",
+     ":3: there is a layer 'wpe' already"},
+    {"$a.b = 3\n", ":1: the name of a size has letters, digits and '_', not 'a.b'"},
     {TOKENS "d dense outputs=32\na attention heads=3 kv_heads=2\n",
      "': 'a': 32 numbers are not queries, keys and values of 3 heads, several of which "
      "share keys and values"},
@@ -261,10 +276,10 @@ TEST(a_path_may_have_a_colon_and_sizes)
     ck_assert_msg(plain && plain->layers[0].outputs == 3, "%s", err.text);
     model_type_free(plain);
     free(path);
-    path = temp_file("net.model", "$n = 3\n" HEAD "f linear outputs=$n\n");
-    char *sized = xasprintf("%s:n=5", path);
+    path = temp_file("net.model", "$n = 3\n" HEAD "f linear outputs=2*$n\n");
+    char *sized = xasprintf("%s:n=11/2", path); /* 5 before $n is multiplied */
     struct model_type *other = model_type_find(sized, &err);
-    ck_assert_msg(other && other->layers[0].outputs == 5, "%s", err.text);
+    ck_assert_msg(other && other->layers[0].outputs == 10, "%s", err.text);
     model_type_free(other);
     free(sized);
     free(path);

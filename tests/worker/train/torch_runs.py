@@ -302,8 +302,8 @@ def gpt2_learns_as_in_pytorch():
 
 
 def llama_learns_as_in_pytorch():
-    tokens_are_learned_as_in_pytorch("llama:layers=2,heads=4,kv_heads=2,width=48,hidden=80",
-                                     Llama(2, 4, 2, 48, 80, 301), 20, 301)
+    tokens_are_learned_as_in_pytorch("llama:layers=2,heads=4,kv_heads=2,width=48,hidden=80,base=500,eps=1e-2",
+                                     Llama(2, 4, 2, 48, 80, 301, base=500, eps=1e-2), 20, 301)
 
 
 def files_are_exchanged(name, net, beside):

@@ -210,8 +210,8 @@ static const struct foreign accelerate[] = {
     {"num-cpu-threads-per-process", 1, FOREIGN_VARIABLE, "OMP_NUM_THREADS", NULL},
     {"cpu", 0, FOREIGN_VARIABLE, "ACCELERATE_USE_CPU", "true"},
     {"debug", 0, FOREIGN_VARIABLE, "ACCELERATE_DEBUG_MODE", "true"},
-    {"use-deepspeed use-fsdp use-parallelism-config use-megatron-lm", 0,
-     FOREIGN_VARIABLE, "ACCELERATE_*", "true"},
+    {"use-deepspeed use-fsdp use-parallelism-config use-megatron-lm", 0, FOREIGN_VARIABLE,
+     "ACCELERATE_*", "true"},
     {"dynamo-use-fullgraph dynamo-use-dynamic dynamo-use-regional-compilation "
      "fp8-use-autocast-during-eval",
      0, FOREIGN_VARIABLE, "ACCELERATE_*", "True"},
@@ -225,7 +225,7 @@ static const struct foreign accelerate[] = {
     {"fsdp-transformer-layer-cls-to-wrap", 1, FOREIGN_VARIABLE,
      "FSDP_TRANSFORMER_CLS_TO_WRAP", NULL},
     {"config-file", 1, FOREIGN_REFUSED, "give its values as options", NULL},
-    {"gpu-ids", 1, FOREIGN_REFUSED, "set CUDA_VISIBLE_DEVICES before 'ddprun'", NULL},
+    {"gpu-ids", 1, FOREIGN_REFUSED, FOREIGN_GPUS, NULL},
     {"tpu tpu-use-sudo tpu-cluster no-tpu-cluster", 0, FOREIGN_REFUSED,
      "TPUs are not supported", NULL},
     {"vm env aws-access-key-id aws-secret-access-key", 1, FOREIGN_REFUSED, LEAVE_IT_OUT,
@@ -263,7 +263,7 @@ static const struct foreign deepspeed[] = {
 static const struct {
     enum foreign_program program;
     const struct foreign *rows; /* a NULL name ends them */
-} tables[] = {{OPEN_MPI, open_mpi}, {HYDRA, hydra},           {TORCHRUN, torchrun},
+} tables[] = {{OPEN_MPI, open_mpi},     {HYDRA, hydra},           {TORCHRUN, torchrun},
               {HOROVODRUN, horovodrun}, {ACCELERATE, accelerate}, {DEEPSPEED, deepspeed}};
 
 /* accelerate looks for "Open MPI" in the version, DeepSpeed for a program ompi_info. An

@@ -55,6 +55,9 @@ struct foreign_name {
 /* All names, "a, b or c", for messages. */
 #define FOREIGN_NAMES "torchrun, mpirun, mpiexec, horovodrun, accelerate or deepspeed"
 
+/* What to do where an option lists the GPUs to use. */
+#define FOREIGN_GPUS "use -x CUDA_VISIBLE_DEVICES=LIST and --nproc-per-node N"
+
 /* The name in a path such as argv[0], or NULL. */
 const struct foreign_name *foreign_name(const char *path);
 

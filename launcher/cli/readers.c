@@ -7,6 +7,7 @@
 #include "common/mem.h"
 #include "common/number.h"
 #include "common/utf8.h"
+#include "launcher/cli/foreign.h"
 #include "launcher/cli/spelling.h"
 #include "launcher/cli/walltime.h"
 
@@ -295,8 +296,7 @@ int read_include(const struct option *o, const char *name, const char *text,
     char *copy = xstrdup(text), *list = NULL, *rest;
     for (char *h = strtok_r(copy, "@", &rest); h; h = strtok_r(NULL, "@", &rest))
         xappendf(&list, "%s%s%s", list ? "," : "", exclude ? "^" : "", h);
-    const char *gpus = strchr(text, ':'),
-               *which = gpus && !exclude && !strchr(text, '@') ? gpus + 1 : "0,...";
+    bool gpus = strchr(text, ':');
     free(copy);
     if (list && !gpus && !opts->hosts) {
         strv_push_nodup(&opts->texts, list);
@@ -306,10 +306,8 @@ int read_include(const struct option *o, const char *name, const char *text,
     }
     free(list);
     if (gpus)
-        return err_set(err,
-                       "%s '%.80s' names GPUs: name hosts only, and add -x "
-                       "CUDA_VISIBLE_DEVICES=%.40s and --nproc-per-node",
-                       name, text, which);
+        return err_set(err, "%s '%.80s' names GPUs: name hosts only, and " FOREIGN_GPUS,
+                       name, text);
     return opts->hosts ? err_set(err, "%s and %s choose the same; use -H", name,
                                  opts_hosts_by(opts))
                        : err_set(err, "%s takes hosts, as in h1@h2", name);

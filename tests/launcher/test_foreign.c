@@ -422,14 +422,14 @@ static const struct {
     {"accelerate config",
      "'accelerate config' starts no program; only 'accelerate launch' does"},
     {"accelerate launch --config_file f --gpu_ids 0 train.py",
-     "unknown here: '--config_file': give its values as options; '--gpu_ids': set "
-     "CUDA_VISIBLE_DEVICES before 'ddprun' (try ddprun --help)"},
+     "unknown here: '--config_file': give its values as options; '--gpu_ids': use -x "
+     "CUDA_VISIBLE_DEVICES=LIST and --nproc-per-node N (try ddprun --help)"},
     {"deepspeed --include localhost:0,1 train.py",
-     "--include 'localhost:0,1' names GPUs: name hosts only, and add -x "
-     "CUDA_VISIBLE_DEVICES=0,1 and --nproc-per-node (try ddprun --help)"},
+     "--include 'localhost:0,1' names GPUs: name hosts only, and use -x "
+     "CUDA_VISIBLE_DEVICES=LIST and --nproc-per-node N (try ddprun --help)"},
     {"deepspeed --include n1:0,1@n2:2,3 train.py",
-     "--include 'n1:0,1@n2:2,3' names GPUs: name hosts only, and add -x "
-     "CUDA_VISIBLE_DEVICES=0,... and --nproc-per-node (try ddprun --help)"},
+     "--include 'n1:0,1@n2:2,3' names GPUs: name hosts only, and use -x "
+     "CUDA_VISIBLE_DEVICES=LIST and --nproc-per-node N (try ddprun --help)"},
     {"torchrun --numa-binding x prog",
      "unknown here: '--numa-binding': 'x' has nothing like it here, see --help bind-to "
      "(try ddprun --help)"},

@@ -75,7 +75,7 @@ static bool has_all_output(const struct job *j, const struct job_node *n)
     uint8_t all =
         j->job.rows > 0 ? 1U << OUT_STDOUT : 1U << OUT_STDOUT | 1U << OUT_STDERR;
     for (int i = 0; i < job_ranks_on(j, n); i++) {
-        if (j->ranks[j->plan->nodes[n->place].ranks[i]].written != all)
+        if (j->ranks[j->plan->nodes[n->place].ranks[i]].complete != all)
             return false;
     }
     return true;

@@ -41,7 +41,7 @@ static int handle_output(struct job *j, unsigned node, const struct frame *f,
     if (!job_rank_is_of(j, m->rank, node))
         return err_set(err, "output of another node's rank");
     if (m->ndata == 0) {
-        j->ranks[m->rank].written |= (uint8_t)(1U << stream);
+        j->ranks[m->rank].complete |= (uint8_t)(1U << stream);
         output_end(j->output, (int)m->rank, stream);
         return 0;
     }

@@ -68,7 +68,7 @@ struct job_rank {
     bool failed;       /* it failed without having been signalled */
     bool end_unknown;  /* its node was lost before its exit was reported */
     bool left_behind;  /* it survived SIGKILL */
-    uint8_t written;   /* bit I: all output of stream I has arrived */
+    uint8_t complete;  /* bit I: all output of stream I has arrived */
     uint64_t peak_kib; /* its peak memory */
     char *error;       /* owned: its exception, from TORCHELASTIC_ERROR_FILE; NULL */
     /* of a plug-in: */

@@ -89,7 +89,9 @@ class Store(LaunchTest):
 
     def test_what_rank_0s_host_does_not_have(self):
         for option, value, line in (
-                ("--master-addr", "198.51.100.7", "--master-addr is no address of rank 0's host: cannot"),
+                ("--master-addr", "198.51.100.7", "ddprun: '198.51.100.7' is no address of rank 0's host; "
+                 "--master-addr and --interface choose another\n"),
+                ("--master-addr", "none.invalid", "--master-addr 'none.invalid' cannot be resolved on"),
                 ("--interface", "none0", "rank 0's host: network interface 'none0' is not there")):
             launch = self.run_to_end("-np", 2, option, value, "true")
             self.assert_ended(launch, 125)

@@ -224,7 +224,8 @@ static int choose_addr(struct store_host *h, const struct msg_store *want,
         enum sock_own is = sock_own_addr(want->addr, until, text, sizeof text);
         bool hidden = !want->alone && is == SOCK_LOOPBACK && strcmp(text, want->addr);
         if (is == SOCK_UNKNOWN)
-            return err_set(err, "'%s' cannot be resolved on rank 0's host", want->addr);
+            return err_set(err, "--master-addr '%s' cannot be resolved on rank 0's host",
+                           want->addr);
         set_addr(h, want->addr, hidden ? NULL : is == SOCK_OWN ? text : want->addr);
         return 0;
     }
@@ -248,8 +249,11 @@ static int listen_as(struct store_host *h, const struct msg_store *want,
         .notice_arg = h,
     };
     h->server = server_create(h->agent->loop, &options, err);
-    if (!h->server && errno == EADDRNOTAVAIL)
-        return err_prefix(err, "--master-addr is no address of rank 0's host");
+    if (!h->server && errno == EADDRNOTAVAIL && want->addr)
+        return err_set(err,
+                       "'%s' is no address of rank 0's host; --master-addr and "
+                       "--interface choose another",
+                       want->addr);
     if (!h->server && want->port)
         return err_prefix(err, "the store cannot use this port (without --store-port and "
                                "--master-port it takes a free one)");

@@ -274,24 +274,28 @@ static void report_last_lines(struct job *j)
     free(tail);
 }
 
-/* A Python without the program's packages is often not the one that the user meant. */
+/* A Python without the program's packages is often not the one that the user meant. The
+ * exception is the last line of the rank: one that was caught is not why it failed. */
 static void report_missing_module(struct job *j)
 {
-    static const char head[] = "ModuleNotFoundError: No module named '",
-                      names[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_."
-                                "0123456789";
     if (j->cause.kind != CAUSE_EXIT)
         return;
-    char *tail = output_tail(j->output, j->cause.rank);
-    const char *name = strstr(tail, head), *python = j->opts->interpreter;
-    size_t n = name ? strspn(name += strlen(head), names) : 0;
-    if (n > 0 && strcspn(name + n, "\r\n") == 1) /* its quote ends the line */
-        job_say(
-            j,
-            "ddprun: note: the Python of rank %d on %s%s%s%s has no module '%.*s': "
-            "activate the environment that has it, or give the path of its python",
-            j->cause.rank, j->plan->nodes[j->plan->ranks[j->cause.rank].node].host->name,
-            python ? " (" : "", python ? python : "", python ? ")" : "", (int)n, name);
+    char *tail = output_tail(j->output, j->cause.rank), name[256];
+    size_t size = strlen(tail);
+    while (size > 0 && strchr("\r\n", tail[size - 1]))
+        tail[--size] = '\0';
+    const char *last = strrchr(tail, '\n'), *python = j->opts->interpreter;
+    int end = 0;
+    last = last ? last + 1 : tail;
+    sscanf(last, "ModuleNotFoundError: No module named '%255[A-Za-z0-9_.]'%n", name,
+           &end);
+    if (end > 0 && last[end] == '\0')
+        job_say(j,
+                "ddprun: note: the Python of rank %d on %s%s%s%s has no module '%s': "
+                "activate the environment that has it, or give the path of its python",
+                j->cause.rank,
+                j->plan->nodes[j->plan->ranks[j->cause.rank].node].host->name,
+                python ? " (" : "", python ? python : "", python ? ")" : "", name);
     free(tail);
 }
 

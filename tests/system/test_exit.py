@@ -78,8 +78,12 @@ class Exit(LaunchTest):
             self.assertRegex(launch.err.splitlines()[-1],
                              rf"note: the Python of rank \d on .*{re.escape(which)} has no module "
                              "'no_such_package': activate the environment")
-        launch = self.run_to_end("-np", 2, "python3", "-c", "import os.none")
-        self.assertNotIn("has no module", launch.err)
+        caught = ("import traceback\ntry:\n    import none\nexcept ImportError:\n    traceback.print_exc()\n"
+                  "raise SystemExit('something else')")
+        for code in ("import os.none", caught):
+            launch = self.run_to_end("-np", 2, "python3", "-c", code)
+            self.assertIn("ModuleNotFoundError: No module named '", launch.err)
+            self.assertNotIn("has no module", launch.err)
 
     def test_the_exception_is_passed_on_to_an_agent_above(self):
         said = r'{"message": {"message": "ValueError: boom \"x\"\n", "extraInfo": {}}}'

@@ -22,11 +22,12 @@
 #include <string.h>
 #include <unistd.h>
 
-/* CONNECT_MS is for a network that is cut for a while, and less than --start-timeout.
- * DETACHED_MS is for a launcher that is stopped, where no lifeline says that the job has
- * ended: another program may have its port. One that accepts and closes at once is called
- * again after PAUSE_MS. Who refuses does it within REFUSED_MS: that a host of our network
- * is not there takes three seconds. */
+/* CONNECT_MS: a network may be cut for a while. It is less than --start-timeout.
+ * DETACHED_MS: a launcher may be stopped. Without a lifeline, whose end says that the job
+ * has ended, the wait has a limit, as another program may have the launcher's port.
+ * PAUSE_MS: until a launcher that has accepted and closed at once is called again.
+ * REFUSED_MS: a host or a firewall refuses sooner; the kernel takes three seconds to
+ * report that a host of our own network is not there. */
 enum {
     CONNECT_MS = 30000,
     DETACHED_MS = 600000,
@@ -44,12 +45,12 @@ struct calls {
     /* owned: [i] is the connection to addrs.v[i], and the last one stdin; the descriptor
      * is -1 where there is none */
     struct pollfd *fds, *in;
-    int64_t left_ms;    /* of CONNECT_MS */
-    int64_t stopped_ms; /* left of DETACHED_MS; without a limit, if there is a lifeline */
-    int64_t stdio_ms;   /* likewise: of one that only stdin and stdout reach */
-    bool silent;        /* one was, in this round, and may answer later */
-    bool refused;       /* the likeliest address, by its host or a firewall: no cut */
-    bool ended;         /* linked, or the starter has closed stdin */
+    /* what is left: of CONNECT_MS; of DETACHED_MS while a launcher is stopped, without a
+     * limit if there is a lifeline; of DETACHED_MS while only ssh may reach it */
+    int64_t left_ms, stopped_ms, stdio_ms;
+    bool silent;  /* an address was, in this round, and may answer later */
+    bool refused; /* the likeliest address, by its host or a firewall: no cut */
+    bool ended;   /* linked, or the starter has closed stdin */
 };
 
 /* The address that ssh or Slurm gives comes first. */
@@ -78,16 +79,27 @@ static bool any_is_open(const struct calls *c, bool answers)
     return false;
 }
 
-/* A wait of `asked_ms` that began then. Where addresses only refuse, ssh may reach the
- * launcher; else the network may be cut, and ssh's connection with it. */
+/* The likeliest address refuses. If it were silent, the network might be cut, and ssh's
+ * connection with it. */
+static bool only_ssh_is_left(const struct calls *c)
+{
+    return c->refused && c->out->announced && !any_is_open(c, true);
+}
+
+/* The time that a wait is counted in now. */
+static int64_t *budget(struct calls *c)
+{
+    if (c->stopped_ms > 0 && any_is_open(c, true))
+        return &c->stopped_ms;
+    if (c->stdio_ms > 0 && only_ssh_is_left(c))
+        return &c->stdio_ms;
+    return &c->left_ms;
+}
+
+/* Of a wait of `asked_ms` that began then. */
 static void count(struct calls *c, int64_t began_ms, int64_t asked_ms)
 {
-    int64_t *left_ms = any_is_open(c, true)              ? &c->stopped_ms
-                       : c->refused && c->out->announced ? &c->stdio_ms
-                                                         : &c->left_ms;
-    if (*left_ms <= 0)
-        left_ms = &c->left_ms;
-    *left_ms -= limit_count_ms(now_ms() - began_ms, asked_ms);
+    *budget(c) -= limit_count_ms(now_ms() - began_ms, asked_ms);
 }
 
 /* The first that can be read or was closed; NULL: none within `ms`. */
@@ -212,7 +224,7 @@ int connect_launcher(const struct bootstrap *s, struct connected *out,
         if (!c.ended)
             take_offer(&c, s->stdio || any_is_open(&c, false) ? TRY_MS : PAUSE_MS);
     } while (!c.ended && c.left_ms > 0 &&
-             (c.silent || (c.refused && out->announced) || any_is_open(&c, false)));
+             (c.silent || only_ssh_is_left(&c) || any_is_open(&c, false)));
     if (out->fd == STDIN_FILENO)
         log_info("%s; over ssh instead", err->text);
     for (struct pollfd *f = c.fds; f < c.in; f++) {

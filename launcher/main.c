@@ -1,4 +1,5 @@
 /* launcher/main.c - ddprun */
+#include "common/ambient_launcher.h"
 #include "common/err.h"
 #include "common/installed.h"
 #include "common/log.h"
@@ -17,8 +18,8 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -37,11 +38,6 @@ static void fill_std_fds(void)
         if (fcntl(fd, F_GETFD) < 0)
             open("/dev/null", fd == STDOUT_FILENO ? O_RDONLY : O_RDWR);
     }
-}
-
-static const char *get_env(const char *name)
-{
-    return getenv(name);
 }
 
 /* The environments of this machine are not in the container. */
@@ -138,11 +134,11 @@ static int start(struct opts *opts)
     struct ddp_err err;
     struct ambient_job ambient = {0};
     int code;
-    interpreter_choose(opts, opts->container ? get_no_env : get_env);
+    interpreter_choose(opts, opts->container ? get_no_env : ambient_launcher_env);
     if (opts->container && container_wrap(opts, &err) < 0)
         return failed(&err, EXIT_USAGE);
     if (log_setup("ddprun", NULL, job_log_level(opts), &err) < 0 ||
-        ambient_job_find(opts, get_env, &ambient, &err) < 0)
+        ambient_job_find(opts, ambient_launcher_env, &ambient, &err) < 0)
         code = failed(&err, EXIT_USAGE);
     else
         code = ambient.by ? run_as_peer(opts, &ambient) : run_alone(opts);
@@ -198,7 +194,8 @@ int main(int argc, char **argv)
         const char *tool = tool_of(&opts);
         bool report = tool && strcmp(tool, "ddprun-diagnose") == 0;
         char *of_job[] = {argv[0], report ? (char[]){"--report-on"} : (char[]){"--top"},
-                          report ? (char *)(uintptr_t)opts.report_on : opts.argv[0], NULL};
+                          report ? (char *)(uintptr_t)opts.report_on : opts.argv[0],
+                          NULL};
         code = tool ? exec_tool(tool, report || opts.top ? of_job : argv) : start(&opts);
     }
     child_finish();

@@ -7,6 +7,7 @@
 #define LOG_SUBSYS "script"
 #include "launcher/tools/script/script.h"
 
+#include "common/ambient_launcher.h"
 #include "common/embedded.h"
 #include "common/err.h"
 #include "common/log.h"
@@ -448,11 +449,6 @@ static bool found_anyway(const char *program)
            strcmp(program, "/usr/local/bin/ddprun") == 0;
 }
 
-static const char *get_env(const char *name)
-{
-    return getenv(name);
-}
-
 /* Without an environment the job runs the system's python3, which lacks the packages. */
 static void warn_of_no_environment(const struct opts *opts, const struct site *site,
                                    const struct python_env *env)
@@ -481,7 +477,7 @@ static char *output_file(void)
 int script_run(const struct opts *opts, char *const *words, struct ddp_err *err)
 {
     struct python_env env;
-    python_env_find(get_env, &env);
+    python_env_find(ambient_launcher_env, &env);
     char *file = opts->submit ? NULL : output_file();
     struct script_place place = {.ddprun = found_anyway(words[0]) ? NULL : words[0],
                                  .python_env = &env,

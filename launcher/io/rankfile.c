@@ -236,10 +236,12 @@ int rankfiles_check_paths(const struct rankfiles *f, struct ddp_err *err)
     for (int i = 0; i < f->nranks * (f->split ? 2 : 1); i++)
         strv_push_nodup(&c.paths, path_of(f, f->split ? i / 2 : i,
                                           f->split && i % 2 ? OUT_STDERR : OUT_STDOUT));
-    struct offload *a = offload_begin(check_paths, &c, sizeof c, NULL);
-    if (!a)
-        check_paths(&c);
-    const struct checking *done = a ? offload_wait(a, CHECK_MS) : &c;
+    struct offload *a = offload_begin(check_paths, &c, sizeof c, err);
+    if (!a) {
+        strv_finish(&c.paths);
+        return -1;
+    }
+    const struct checking *done = offload_wait(a, CHECK_MS);
     if (!done)
         log_warn("--output-filename: no answer about '%s' in %d s (stalled file system?)",
                  f->pattern, CHECK_MS / 1000);

@@ -244,12 +244,10 @@ void job_pass_error_on(const struct job *j)
                        "errorCode", j->cause.code, "extraInfo", "timestamp", now, "rank",
                        j->cause.rank);
     struct offload *a = offload_begin(write_error_file, &e, sizeof e, NULL);
-    if (!a)
-        write_error_file(&e);
-    const struct error_file *done = a ? offload_wait(a, ERROR_FILE_MS) : &e;
+    const struct error_file *done = a ? offload_wait(a, ERROR_FILE_MS) : NULL;
     if (!done || done->rc < 0)
         log_warn("cannot write TORCHELASTIC_ERROR_FILE, '%s'", path);
-    if (done) /* else it is still being written */
+    if (done || !a) /* else it is still being written */
         json_decref(e.root);
     offload_end(a);
     free(now);

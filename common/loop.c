@@ -41,8 +41,8 @@ struct loop {
     struct event *close_timer; /* owned */
     int *closing;              /* owned: for loop_close_fd_later() */
     size_t nclosing, room_closing;
-    struct event **given_up; /* owned, the events too: while the queues run */
-    size_t ngiven_up, room_given_up;
+    struct event **unfreed; /* owned, as the events: freed when the queues have run */
+    size_t nunfreed, room_unfreed;
     bool stopped;
     int code;
 };
@@ -66,8 +66,8 @@ static void run_queues(evutil_socket_t fd, short what, void *arg)
         ;
     l->first.n = l->first.done = l->last.n = l->last.done = 0;
     l->running = false;
-    while (l->ngiven_up > 0)
-        loop_free(l->given_up[--l->ngiven_up]);
+    while (l->nunfreed > 0)
+        loop_free(l->unfreed[--l->nunfreed]);
 }
 
 /* `list` of `n` elements with room for one more. */
@@ -148,9 +148,9 @@ static void on_close_timer(evutil_socket_t fd, short what, void *arg)
 void loop_close_fd_later(struct loop *l, struct event **e, int *fd)
 {
     if (*e && l->running) {
-        l->given_up =
-            grown(l->given_up, l->ngiven_up, &l->room_given_up, sizeof(struct event *));
-        l->given_up[l->ngiven_up++] = *e;
+        l->unfreed =
+            grown(l->unfreed, l->nunfreed, &l->room_unfreed, sizeof(struct event *));
+        l->unfreed[l->nunfreed++] = *e;
     } else {
         loop_free(*e);
     }
@@ -205,7 +205,7 @@ void loop_destroy(struct loop *l)
         return;
     close_all(l);
     free(l->closing);
-    free(l->given_up);
+    free(l->unfreed);
     loop_free(l->close_timer);
     loop_free(l->deferred);
     if (l->base)

@@ -44,9 +44,10 @@ void loop_free(struct event *e);                /* may be NULL */
 /* Free an event and close its descriptor; both are NULL and -1 afterwards, and may be
  * before. */
 void loop_close_fd(struct event **e, int *fd);
-/* The same, but the descriptor is closed some ms later, or by loop_destroy(); in a posted
- * function, the event is freed after all of these. While the processes of a job end,
- * hundreds of descriptors take CPU time from them, and from their report. */
+/* The same, but the descriptor is closed some ms later, or by loop_destroy(), and within
+ * a posted function the event is freed after all that is posted has run. While the
+ * processes of a job end, closing hundreds of descriptors would take CPU time from them,
+ * and delay the report of their exits. */
 void loop_close_fd_later(struct loop *l, struct event **e, int *fd);
 void loop_close_later(struct loop *l, int *fd); /* one without an event */
 

@@ -49,7 +49,7 @@ static size_t first_trouble(const struct job *j)
 
 static void fail(struct job *j, size_t node)
 {
-    job_fail_text(j, CAUSE_CANNOT, EXIT_CANNOT_START, job_start_failure(j, node));
+    job_fail_text(j, CAUSE_CANNOT, EXIT_CANNOT_START, job_merge_start_failures(j, node));
 }
 
 /* Every agent has joined: the ranks can be placed, if they are not yet. */

@@ -307,8 +307,8 @@ static const char *reason_of(const struct job *j, size_t node)
                : trouble;
 }
 
-/* Are they the same, but for the hosts' own names in them ("try ssh NAME")? */
-static bool alike(const struct job *j, size_t a, size_t b)
+/* Do both nodes fail for one reason? It may contain the node's name ("try ssh NAME"). */
+static bool same_reason(const struct job *j, size_t a, size_t b)
 {
     const char *p = reason_of(j, a), *q = reason_of(j, b);
     const char *own = j->alloc->nodes[a].name, *other = j->alloc->nodes[b].name;
@@ -324,12 +324,12 @@ static bool alike(const struct job *j, size_t a, size_t b)
     return *p == *q;
 }
 
-char *job_start_failure(struct job *j, size_t first)
+char *job_merge_start_failures(struct job *j, size_t first)
 {
     struct strv names = {0};
     for (size_t i = first; i < j->alloc->nnodes; i++) {
         struct job_node *n = &j->nodes[i];
-        if (!n->trouble || n->reported || !alike(j, first, i))
+        if (!n->trouble || n->reported || !same_reason(j, first, i))
             continue;
         n->reported = true;
         strv_push(&names, j->alloc->nodes[i].name);
@@ -348,7 +348,7 @@ static void report_other_hosts(struct job *j)
     for (size_t i = 0; i < j->alloc->nnodes; i++) {
         if (!j->nodes[i].trouble || j->nodes[i].reported)
             continue;
-        char *text = job_start_failure(j, i);
+        char *text = job_merge_start_failures(j, i);
         job_say(j, "ddprun: %s", text);
         free(text);
     }

@@ -6,9 +6,9 @@
 #include "launcher/job/state.h"
 
 void job_report_failure(struct job *j); /* the headline and the last lines, once */
-/* "cannot start on n[1-3]: ...": of this node and all after it that fail for the same
- * reason, which are not reported again; malloc'ed. */
-char *job_start_failure(struct job *j, size_t node);
+/* One line, malloc'ed, for this node and all after it that fail for the same reason,
+ * "cannot start on n[1-3]: ...". They are marked as reported. */
+char *job_merge_start_failures(struct job *j, size_t node);
 void job_report_summary(struct job *j); /* --report */
 /* Write the failed rank's exception to our own TORCHELASTIC_ERROR_FILE, for a launcher
  * above ddprun, as torchrun does. Blocks on a file: not for the event loop. */

@@ -37,22 +37,20 @@ enum { STRAYS_MS = 10 };
 /* Spare the ssh processes to the agents below, and those of plug-ins, with their
  * children.
  */
-static enum kill_tree_rule spare_others(pid_t pid, pid_t group, void *arg)
+static enum kill_tree_rule spare_others(const struct ancestry_proc *p, void *arg)
 {
     struct agent *a = arg;
-    if (AGENT_HOOKS_ANY(a, spares, pid))
-        return KILL_TREE_SPARE;
-    bool ssh = a->relay && relay_has_ssh(a->relay, pid);
-    return ssh ? KILL_TREE_SPARE : KILL_TREE_TAKE;
+    bool ssh = a->relay && relay_has_ssh(a->relay, p->pid);
+    return ssh || AGENT_HOOKS_ANY(a, spares, p->pid) ? KILL_TREE_SPARE : KILL_TREE_TAKE;
 }
 
 /* A running rank gets its signals with its whole group. */
-static enum kill_tree_rule pass_live_groups(pid_t pid, pid_t group, void *arg)
+static enum kill_tree_rule pass_live_groups(const struct ancestry_proc *p, void *arg)
 {
     struct agent *a = arg;
-    if (a->ranks && ranks_has_group(a->ranks, group))
+    if (a->ranks && ranks_has_group(a->ranks, p->group))
         return KILL_TREE_PASS;
-    return spare_others(pid, group, arg);
+    return spare_others(p, arg);
 }
 
 /* Is any process of the job left here? */

@@ -8,7 +8,6 @@
  */
 #include "launcher/agent/kill_tree.h"
 
-#include "common/ancestry.h"
 #include "common/duration.h"
 #include "common/mem.h"
 #include "common/read_start.h"
@@ -74,16 +73,14 @@ static bool is_ours(const struct proc *list, size_t n, pid_t pid, pid_t self)
 }
 
 /* All processes, our descendants marked. */
-static struct proc *scan_descendants(enum kill_tree_rule (*rule)(pid_t pid, pid_t group,
-                                                                 void *arg),
-                                     void *arg, size_t *count)
+static struct proc *scan_descendants(kill_tree_fn *rule, void *arg, size_t *count)
 {
     struct proc *list = scan(count);
     size_t n = *count;
     pid_t self = getpid();
     for (size_t i = 0; i < n; i++) {
         if (list[i].is.pid != self && rule)
-            list[i].rule = rule(list[i].is.pid, list[i].is.group, arg);
+            list[i].rule = rule(&list[i].is, arg);
     }
     for (bool found = true; found;) {
         found = false;
@@ -121,9 +118,7 @@ static bool has_ended(const struct proc *p)
     return p->is.state == 'Z' && living_thread(p->is.pid, &t) == 0;
 }
 
-int kill_tree_signal(int sig,
-                     enum kill_tree_rule (*rule)(pid_t pid, pid_t group, void *arg),
-                     void *arg)
+int kill_tree_signal(int sig, kill_tree_fn *rule, void *arg)
 {
     size_t n;
     struct proc *list = scan_descendants(rule, arg, &n);
@@ -183,8 +178,7 @@ static void describe(const struct proc *p, FILE *out)
         fprintf(out, ", traced by process %d", tracer);
 }
 
-char *kill_tree_describe(enum kill_tree_rule (*rule)(pid_t pid, pid_t group, void *arg),
-                         void *arg)
+char *kill_tree_describe(kill_tree_fn *rule, void *arg)
 {
     size_t n, found = 0, size;
     char *text = NULL;
@@ -206,12 +200,10 @@ char *kill_tree_describe(enum kill_tree_rule (*rule)(pid_t pid, pid_t group, voi
     return NULL;
 }
 
-enum kill_tree_rule kill_tree_pass_helpers(pid_t pid, pid_t group, void *arg)
+enum kill_tree_rule kill_tree_pass_helpers(const struct ancestry_proc *p, void *arg)
 {
     static const char ours[] = "ddprun-";
-    struct ancestry_proc p;
-    bool helper = ancestry_read(pid, &p) && strncmp(p.name, ours, strlen(ours)) == 0;
-    return helper ? KILL_TREE_PASS : KILL_TREE_TAKE;
+    return strncmp(p->name, ours, strlen(ours)) == 0 ? KILL_TREE_PASS : KILL_TREE_TAKE;
 }
 
 /* Only the pauses are counted: after a machine was frozen, helpers that exit by

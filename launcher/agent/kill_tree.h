@@ -6,6 +6,8 @@
 #ifndef LAUNCHER_AGENT_KILL_TREE_H
 #define LAUNCHER_AGENT_KILL_TREE_H
 
+#include "common/ancestry.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -17,20 +19,19 @@ enum kill_tree_rule {
     KILL_TREE_SPARE /* skip it and its descendants */
 };
 
+typedef enum kill_tree_rule kill_tree_fn(const struct ancestry_proc *p, void *arg);
+
 /* Send `sig` to each descendant of this process that `rule` takes (NULL: to all). Returns
  * how many were signalled. */
-int kill_tree_signal(int sig,
-                     enum kill_tree_rule (*rule)(pid_t pid, pid_t group, void *arg),
-                     void *arg);
+int kill_tree_signal(int sig, kill_tree_fn *rule, void *arg);
 
 /* The remaining processes as text: "process 4711 (sleep) of uid 0, state S in
  * hrtimer_nanosleep", joined by "; "; malloc'ed, NULL when none is left. */
-char *kill_tree_describe(enum kill_tree_rule (*rule)(pid_t pid, pid_t group, void *arg),
-                         void *arg);
+char *kill_tree_describe(kill_tree_fn *rule, void *arg);
 
 /* A rule that passes programs of ours, "ddprun-...": they end when their agent has, and
  * remove their files. */
-enum kill_tree_rule kill_tree_pass_helpers(pid_t pid, pid_t group, void *arg);
+enum kill_tree_rule kill_tree_pass_helpers(const struct ancestry_proc *p, void *arg);
 
 /* SIGKILL descendants, helpers only after a while, and reap them until none is left, none
  * can be signalled, or after limit_ms. Returns whether none is left. */

@@ -11,9 +11,9 @@
 #include <signal.h>
 #include <stdlib.h>
 
-static enum kill_tree_rule only_group(pid_t pid, pid_t group, void *arg)
+static enum kill_tree_rule only_group(const struct ancestry_proc *p, void *arg)
 {
-    return group == *(const pid_t *)arg ? KILL_TREE_TAKE : KILL_TREE_PASS;
+    return p->group == *(const pid_t *)arg ? KILL_TREE_TAKE : KILL_TREE_PASS;
 }
 
 /* The exited process of a rank, whose output may not be at its end. */

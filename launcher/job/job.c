@@ -203,12 +203,12 @@ static int job_open(struct job *j, struct ddp_err *err)
 }
 
 /* The agents of other hosts end with their transports. */
-static enum kill_tree_rule spare_transports(pid_t pid, pid_t group, void *arg)
+static enum kill_tree_rule spare_transports(const struct ancestry_proc *p, void *arg)
 {
     const struct job *j = arg;
-    return j->starter && node_starter_has_process(j->starter, pid)
+    return j->starter && node_starter_has_process(j->starter, p->pid)
                ? KILL_TREE_SPARE
-               : kill_tree_pass_helpers(pid, group, NULL);
+               : kill_tree_pass_helpers(p, NULL);
 }
 
 static void on_local_exit(pid_t pid, int status, int64_t at_ns, const struct rusage *used,

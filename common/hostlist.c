@@ -82,10 +82,7 @@ static int scan_range(struct scan *s, struct bracket *b)
                    : err_set(s->err, "a range of %ld names; at most %d are allowed",
                              r.hi - r.lo + 1, HOSTLIST_RANGE_MAX);
     }
-    if (b->nranges == b->room) {
-        b->room = b->room ? b->room * 2 : 4;
-        b->ranges = xrealloc(b->ranges, b->room, sizeof *b->ranges);
-    }
+    b->ranges = xroom(b->ranges, b->nranges, &b->room, sizeof *b->ranges);
     b->ranges[b->nranges++] = r;
     return 0;
 }

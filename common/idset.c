@@ -37,10 +37,7 @@ void idset_add(struct idset *set, int lo, int hi)
         hi = set->spans[end].hi > hi ? set->spans[end].hi : hi;
         end++;
     }
-    if (end == at && set->n == set->room) {
-        set->room = set->room ? set->room * 2 : 8;
-        set->spans = xrealloc(set->spans, set->room, sizeof *set->spans);
-    }
+    set->spans = xroom(set->spans, set->n, &set->room, sizeof *set->spans);
     memmove(set->spans + at + 1, set->spans + end, (set->n - end) * sizeof *set->spans);
     set->n = set->n - (end - at) + 1;
     set->spans[at] = (struct idspan){lo, hi};

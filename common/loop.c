@@ -70,18 +70,9 @@ static void run_queues(evutil_socket_t fd, short what, void *arg)
         loop_free(l->unfreed[--l->nunfreed]);
 }
 
-/* `list` of `n` elements with room for one more. */
-static void *grown(void *list, size_t n, size_t *room, size_t size)
-{
-    if (n < *room)
-        return list;
-    *room = *room ? *room * 2 : 16;
-    return xrealloc(list, *room, size);
-}
-
 static void post(struct loop *l, struct queue *q, void (*fn)(void *arg), void *arg)
 {
-    q->list = grown(q->list, q->n, &q->room, sizeof *q->list);
+    q->list = xroom(q->list, q->n, &q->room, sizeof *q->list);
     if (l->first.n + l->last.n == 0)
         event_active(l->deferred, 0, 0);
     q->list[q->n++] = (struct posted){fn, arg};
@@ -149,7 +140,7 @@ void loop_close_fd_later(struct loop *l, struct event **e, int *fd)
 {
     if (*e && l->running) {
         l->unfreed =
-            grown(l->unfreed, l->nunfreed, &l->room_unfreed, sizeof(struct event *));
+            xroom(l->unfreed, l->nunfreed, &l->room_unfreed, sizeof(struct event *));
         l->unfreed[l->nunfreed++] = *e;
     } else {
         loop_free(*e);
@@ -162,7 +153,7 @@ void loop_close_later(struct loop *l, int *fd)
 {
     if (*fd < 0)
         return;
-    l->closing = grown(l->closing, l->nclosing, &l->room_closing, sizeof *l->closing);
+    l->closing = xroom(l->closing, l->nclosing, &l->room_closing, sizeof *l->closing);
     if (l->nclosing == 0)
         loop_arm(l->close_timer, CLOSE_MS);
     l->closing[l->nclosing++] = *fd;

@@ -47,6 +47,15 @@ void *xgrow(void *p, size_t from, size_t n, size_t size)
     return p;
 }
 
+void *xroom(void *p, size_t n, size_t *room, size_t size)
+{
+    enum { FIRST = 16 };
+    if (n < *room)
+        return p;
+    *room = *room ? *room * 2 : FIRST;
+    return xrealloc(p, *room, size);
+}
+
 char *xstrdup(const char *s)
 {
     return s ? must(strdup(s)) : NULL;

@@ -32,10 +32,7 @@ static void release(const struct strv *s, char *str)
 
 void strv_push_nodup(struct strv *s, char *str)
 {
-    if (s->n + 2 > s->room) {
-        s->room = s->room ? s->room * 2 : 16;
-        s->v = xrealloc(s->v, s->room, sizeof *s->v);
-    }
+    s->v = xroom(s->v, s->n + 1, &s->room, sizeof *s->v);
     s->v[s->n++] = str;
     s->v[s->n] = NULL;
 }

@@ -51,10 +51,7 @@ static struct proc *scan(size_t *n)
         if (!isdigit((unsigned char)d->d_name[0]) ||
             !ancestry_read(atoi(d->d_name), &p.is))
             continue;
-        if (*n == room) {
-            room = room ? room * 2 : 256;
-            list = xrealloc(list, room, sizeof *list);
-        }
+        list = xroom(list, *n, &room, sizeof *list);
         list[(*n)++] = p;
     }
     closedir(dir);

@@ -9,10 +9,7 @@
 
 struct alloc_node *alloc_add(struct alloc *a, const char *name)
 {
-    if (a->nnodes == a->room) {
-        a->room = a->room ? a->room * 2 : 4;
-        a->nodes = xrealloc(a->nodes, a->room, sizeof *a->nodes);
-    }
+    a->nodes = xroom(a->nodes, a->nnodes, &a->room, sizeof *a->nodes);
     struct alloc_node *node = &a->nodes[a->nnodes++];
     *node = (struct alloc_node){.name = xstrdup(name)};
     return node;

@@ -22,10 +22,7 @@ enum { FIRST_MS = 1 }; /* to wait for a new connection before the call returns *
 
 static void note(struct tcp *n, int rank, enum tcp_channel ch, bool send)
 {
-    if (n->ninterests == n->room) {
-        n->room = n->room ? 2 * n->room : 8;
-        n->interests = xrealloc(n->interests, n->room, sizeof *n->interests);
-    }
+    n->interests = xroom(n->interests, n->ninterests, &n->room, sizeof *n->interests);
     n->interests[n->ninterests++] = (struct interest){rank, ch, send};
 }
 

@@ -78,10 +78,7 @@ static void add_owned(pid_t pid, size_t process, struct owners *all)
             continue;
         all->four |= four || n <= 0;
         all->six |= six || n <= 0;
-        if (all->n == all->room) {
-            all->room = all->room * 2 + 64;
-            all->v = xrealloc(all->v, all->room, sizeof *all->v);
-        }
+        all->v = xroom(all->v, all->n, &all->room, sizeof *all->v);
         all->v[all->n++] =
             (struct owner){strtoull(link + strlen(prefix), NULL, 10), process};
     }

@@ -46,10 +46,7 @@ static bool is_number(const struct msg_finding *f)
 
 void results_add(struct results *b, unsigned node, struct msg_finding *f)
 {
-    if (b->n == b->room) {
-        b->room = b->room ? 2 * b->room : 256;
-        b->list = xrealloc(b->list, b->room, sizeof *b->list);
-    }
+    b->list = xroom(b->list, b->n, &b->room, sizeof *b->list);
     b->list[b->n++] = (struct entry){.node = node, .f = *f};
     *f = (struct msg_finding){0};
 }

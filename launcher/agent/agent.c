@@ -50,20 +50,20 @@ static void on_lifeline(evutil_socket_t fd, short what, void *arg)
 }
 
 /* If the launcher's machine answers, a silent launcher is stopped or blocked on I/O: it
- * resumes, or exits and closes the link. Do not kill the ranks for that. An agent as
- * parent speaks even if the launcher is silent, and is lost for the launcher, too, if it
- * does not. */
+ * resumes, or exits and closes the link. Do not kill the ranks for that. A parent that is
+ * an agent sends 'relayed' while the launcher is silent; if it sends nothing, it is lost,
+ * for the launcher, too. */
 static void on_beat(void *arg)
 {
     struct agent *a = arg;
     agent_report_late(a);
-    if (a->relay && !a->pinged) /* the parent's 'relayed' does not reach those below */
+    if (a->relay && !a->pinged) /* 'relayed' is for the next agents only */
         relay_beat(a->relay);
     a->pinged = false;
     if (!a->up || a->suspended || !a->remote)
         return;
     int64_t heard_ms =
-        !a->relayed && link_host_answers(a->up) ? now_ms() : link_heard_ms(a->up);
+        !a->parent_is_agent && link_host_answers(a->up) ? now_ms() : link_heard_ms(a->up);
     if (heartbeat_silent(a->heartbeat, &a->silence, heard_ms))
         agent_orphaned(a, "no heartbeat within the node timeout");
 }

@@ -250,7 +250,7 @@ static int handle_ping(struct agent *a, const struct frame *f, struct ddp_err *e
 
 static int handle_relayed(struct agent *a, const struct frame *f, struct ddp_err *err)
 {
-    a->relayed = true;
+    a->parent_is_agent = true;
     return 0;
 }
 

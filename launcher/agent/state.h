@@ -36,7 +36,7 @@ struct agent {
     struct heartbeat *heartbeat; /* owned */
     struct silence silence;      /* of the launcher */
     bool pinged;                 /* since the last beat */
-    bool relayed;                /* the parent is an agent */
+    bool parent_is_agent;        /* it has sent RELAYED */
     int64_t node_timeout_ms;
     int64_t late_ms;           /* the last LATE */
     bool remote;               /* the launcher is, or may be, on another machine */

@@ -227,13 +227,11 @@ size_t output_room(const struct output *o)
     return n < WRITER_HIGH ? WRITER_HIGH - n : 0;
 }
 
-void output_on_lost(struct output *o,
-                    void (*lost)(enum out_stream stream, bool reader_left,
-                                 const char *why, void *arg),
-                    void *arg)
+void output_on_lost(struct output *o, void (*reader_left)(void *arg),
+                    void (*failed)(const char *why, void *arg))
 {
-    o->lost = lost;
-    o->lost_arg = arg;
+    o->reader_left = reader_left;
+    o->failed = failed;
 }
 
 static void end_all(struct output *o)
@@ -281,18 +279,19 @@ static void on_prompt(evutil_socket_t fd, short what, void *arg)
     lines_show_partials(arg);
 }
 
-static void on_stdout_lost(bool reader_left, const char *why, void *arg)
-{
-    struct output *o = arg;
-    if (o->lost)
-        o->lost(OUT_STDOUT, reader_left, why, o->lost_arg);
-}
-
 static void on_stderr_lost(bool reader_left, const char *why, void *arg)
 {
     struct output *o = arg;
-    if (o->lost)
-        o->lost(OUT_STDERR, reader_left, why, o->lost_arg);
+    if (!reader_left && o->failed)
+        o->failed(why, o->arg);
+}
+
+static void on_stdout_lost(bool reader_left, const char *why, void *arg)
+{
+    struct output *o = arg;
+    if (reader_left && o->reader_left)
+        o->reader_left(o->arg);
+    on_stderr_lost(reader_left, why, arg);
 }
 
 /* The output of ranks that are not printed is nowhere else. */
@@ -308,8 +307,8 @@ static void on_file_lost(const char *path, int error, void *arg)
                   path, strerror(error));
     if (printed == o->nranks)
         log_error("%s, the terminal is not", why);
-    else if (o->lost)
-        o->lost(OUT_STDOUT, false, why, o->lost_arg);
+    else if (o->failed)
+        o->failed(why, o->arg);
     free(why);
 }
 

@@ -72,15 +72,14 @@ void output_of_pty(struct output *o, bool pty);
 /* The user has pressed Enter: the terminal's cursor is at a line start. */
 void output_typed(struct output *o);
 
-/* Set the callback for a lost stdout or stderr, called once per stream from the loop: its
- * reader has closed (EPIPE, as in `| head -1`) or writing failed (`why`: "cannot write to
- * stdout: No space left on device"). Later output for it is discarded. The process
- * ignores SIGPIPE. A per-rank file that cannot be written is a lost stdout, too, if
- * ranks are not printed (--output-from); else it is only logged. */
-void output_on_lost(struct output *o,
-                    void (*lost)(enum out_stream stream, bool reader_left,
-                                 const char *why, void *arg),
-                    void *arg);
+/* Callbacks with the `arg` of output_create(), from the loop. `reader_left`: the reader
+ * of stdout has closed it (EPIPE, as in `| head -1`). `failed`: output is lost, of
+ * stdout, stderr, or per-rank files of ranks that are not printed (--output-from; else it
+ * is only logged); `why`: "cannot write to stdout: No space left on device". Later output
+ * is discarded. Each is called once for each of the three. The process ignores SIGPIPE.
+ */
+void output_on_lost(struct output *o, void (*reader_left)(void *arg),
+                    void (*failed)(const char *why, void *arg));
 
 /* The last lines of a rank's stderr (stdout when that is empty), at most 20 lines or
  * 4 KiB; malloc'ed, "" when there are none. */

@@ -52,9 +52,9 @@ struct output {
     struct rankfiles *files; /* owned, or NULL */
     const char *(*host_of)(int rank, void *arg);
     void (*on_room)(void *arg);
+    void (*reader_left)(void *arg);
+    void (*failed)(const char *why, void *arg);
     void *arg;
-    void (*lost)(enum out_stream stream, bool reader_left, const char *why, void *arg);
-    void *lost_arg;
     char second[24], zone[8]; /* `second_s` as text */
     time_t second_s;
 };

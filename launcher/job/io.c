@@ -31,18 +31,19 @@ static void on_output_space(void *arg)
         job_check(j);
 }
 
-static void on_output_lost(enum out_stream stream, bool reader_left, const char *why,
-                           void *arg)
+/* Exit as a program that SIGPIPE ended. */
+static void on_reader_left(void *arg)
 {
     struct job *j = arg;
-    if (reader_left && stream == OUT_STDOUT) {
-        /* exit as a program that SIGPIPE ended */
-        j->streams.failed = true;
-        job_fail_text(j, CAUSE_OUTPUT, 128 + SIGPIPE, NULL);
-    } else if (!reader_left) {
-        j->streams.failed = true;
-        job_say(j, "ddprun: %s", why);
-    }
+    j->streams.failed = true;
+    job_fail_text(j, CAUSE_OUTPUT, 128 + SIGPIPE, NULL);
+}
+
+static void on_output_failed(const char *why, void *arg)
+{
+    struct job *j = arg;
+    j->streams.failed = true;
+    job_say(j, "ddprun: %s", why);
 }
 
 static bool gets_input(const struct job *j, size_t node)
@@ -113,7 +114,7 @@ int job_open_streams(struct job *j, struct ddp_err *err)
                               on_output_space, j, err);
     if (!j->output)
         return -1;
-    output_on_lost(j->output, on_output_lost, j);
+    output_on_lost(j->output, on_reader_left, on_output_failed);
     log_sink(on_log_line, j);
     j->terminal = terminal_create();
     if (j->opts->input != INPUT_NONE)

@@ -127,45 +127,48 @@ TEST(flushing_ends_at_its_deadline)
     free(big);
 }
 
-static int losses;
+static int left, failed;
 
-static void on_lost(enum out_stream stream, bool reader_left, const char *why, void *arg)
+static void on_reader_left(void *arg)
 {
-    losses++;
-    ck_assert_int_eq(stream, OUT_STDOUT);
-    ck_assert_int_eq(reader_left, *(bool *)arg);
+    left++;
+}
+
+static void on_failed(const char *why, void *arg)
+{
+    failed++;
     ck_assert_ptr_nonnull(strstr(why, "cannot write to stdout: "));
 }
 
 TEST(a_closed_reader_is_reported_once)
 {
-    bool reader_left = true;
     int reader = stdout_pipe();
     make(&(struct opts){0}, 1, false);
-    output_on_lost(output, on_lost, &reader_left);
+    output_on_lost(output, on_reader_left, on_failed);
     close(reader);
     for (int i = 0; i < 3; i++) {
         feed(0, OUT_STDOUT, "text\n");
         turn();
     }
-    ck_assert_int_eq(losses, 1);
+    ck_assert_int_eq(left, 1);
+    ck_assert_int_eq(failed, 0);
     ck_assert_uint_gt(output_room(output), 0);
     ck_assert_int_eq(output_flush(output, now_ms() + 1000), -1);
 }
 
 TEST(a_full_disk_is_reported_once)
 {
-    bool reader_left = false;
     int full = open("/dev/full", O_WRONLY);
     fflush(NULL);
     dup2(full, 1);
     make(&(struct opts){0}, 1, false);
-    output_on_lost(output, on_lost, &reader_left);
+    output_on_lost(output, on_reader_left, on_failed);
     feed(0, OUT_STDOUT, "text\n");
     turn();
     feed(0, OUT_STDOUT, "text\n");
     turn();
-    ck_assert_int_eq(losses, 1);
+    ck_assert_int_eq(left, 0);
+    ck_assert_int_eq(failed, 1);
 }
 
 TEST(both_streams_to_one_pipe_keep_their_order)

@@ -14,6 +14,7 @@ class Ddprun(MesonPackage):
 
     variant("pmix", default=True, description="serve PMIx to MPI programs")
     variant("cuda", default=False, description="build the engine for NVIDIA GPUs")
+    variant("images", default=True, description="let ddp-train read PNG and JPEG files")
 
     depends_on("c", type="build")
     depends_on("meson@1.0:", type="build")
@@ -26,15 +27,20 @@ class Ddprun(MesonPackage):
     depends_on("inih")
     depends_on("uthash")
     depends_on("zlib-api")
-    depends_on("libpng")
-    depends_on("jpeg")
+    depends_on("libpng", when="+images")
+    depends_on("jpeg", when="+images")
     depends_on("pmix@4.1:", when="+pmix")
     depends_on("cuda", when="+cuda")
 
     def meson_args(self):
+        def given(variant):
+            return "enabled" if self.spec.satisfies("+" + variant) else "disabled"
+
         return [
             "-Dtests=false",
             "-Dspank=disabled",
-            "-Dpmix=" + ("enabled" if self.spec.satisfies("+pmix") else "disabled"),
-            "-Dcuda=" + ("enabled" if self.spec.satisfies("+cuda") else "disabled"),
+            "-Dmpi=disabled",
+            "-Dpmix=" + given("pmix"),
+            "-Dcuda=" + given("cuda"),
+            "-Dimages=" + given("images"),
         ]

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""packaging.py ROOT VERSION: recipes parse, and name this version and options that there are."""
+"""packaging.py ROOT VERSION: recipes parse, name this version and options that there are, and set all
+that decide by what is installed."""
 import ast
 import pathlib
 import re
@@ -24,11 +25,13 @@ try:
 except ImportError:
     print("no module yaml: the conda recipe is not parsed")
 
-options = set(re.findall(r"option\('(\w+)'", text_of("meson_options.txt"))) | {
-    "werror", "prefer_static", "b_pie"}
+options = dict(re.findall(r"option\('(\w+)', type: '(\w+)'", text_of("meson_options.txt")))
+features = {name for name, kind in options.items() if kind == "feature"} - {"blas", "onednn"}  # of bench
+options = set(options) | {"werror", "prefer_static", "b_pie"}
 for name in ("packaging/spack/package.py", "packaging/conda/meta.yaml", "tools/release", "doc/install.md"):
-    unknown = set(re.findall(r"-D([a-z_]+)=", text_of(name))) - options
-    faults += [f"{name}: -D{option} is no option" for option in sorted(unknown)]
+    named = set(re.findall(r"-D([a-z_]+)=", text_of(name)))
+    faults += [f"{name}: -D{option} is no option" for option in sorted(named - options)]
+    faults += [f"{name}: -D{option} is missing" for option in sorted(features - named)]
 for name in ("packaging/apptainer.def", "doc/install.md"):
     others = set(re.findall(r"ddprun[-_](\d+\.\d+\.\d+)", text_of(name))) - {version}
     faults += [f"{name}: names version {other}" for other in sorted(others)]

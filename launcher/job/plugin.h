@@ -22,8 +22,7 @@
  *     flushing         report, with --report
  *     the exit         end
  *     job_destroy()    fini
- *     at any time      message, output, node_lost, node_joined (later hosts),
- * host_failed, tick
+ *     at any time      message, output, tick, node_lost, host_failed, node_joined (later)
  *
  * A job on this machine alone takes a short way: its agent has its orders when it is
  * forked, so there is no gathering and no preparing, and node_joined and prepare are not

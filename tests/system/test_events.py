@@ -147,11 +147,17 @@ class Events(launch.LaunchTest):
         for where, why in (("fd:77", "--events: descriptor 77 is not open for writing"),
                            ("fd:x", "--events fd:N takes the number of a descriptor, not 'x'"),
                            (self.folder.name, f"cannot write '{self.folder.name}': Is a directory"),
-                           ("/nowhere/x", "cannot write '/nowhere/x': No such file")):
-            done = self.run_to_end("--events", where, "true")
-            self.assertIn(done.rc, (2, 125))
-            self.assertIn(why, done.err)
-            self.assertEqual(done.err.count("\n"), 1, done.err)
+                           ("/proc/x", "cannot write '/proc/x': Operation not permitted"),
+                           ("/dev/null/x", "cannot write '/dev/null/x': Not a directory")):
+            for options in ((), ("--dry-run",)):
+                done = self.run_to_end("--events", where, *options, "true")
+                self.assert_ended(done, 2)
+                self.assertIn(why, done.err)
+                self.assertEqual(done.err.count("\n"), 1, done.err)
+
+    def test_folders_of_the_file_are_created(self):
+        self.file = self.path("a", "b", "events")
+        self.events("true")
 
     def test_a_reader_that_does_not_read_does_not_stop_the_job(self):
         os.mkfifo(self.file)

@@ -12,6 +12,7 @@
 #include "common/offload.h"
 #include "common/write_all.h"
 #include "launcher/io/output.h"
+#include "launcher/io/path_check.h"
 #include "launcher/io/sink.h"
 #include "launcher/io/writer.h"
 #include "launcher/job/events.h"
@@ -58,6 +59,7 @@ struct opening {
 static void open_path(void *copy)
 {
     struct opening *o = copy;
+    path_make_folders(o->path);
     o->fd = open(o->path,
                  O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
     o->error = errno;
@@ -82,13 +84,30 @@ static int open_file(const char *path, struct ddp_err *err)
     return fd;
 }
 
+/* The N of "fd:N", which was checked when options were read; -1: it is a path. */
+static int descriptor_of(const char *where)
+{
+    return strcmp(where, "-") == 0         ? STDOUT_FILENO
+           : strncmp(where, "fd:", 3) == 0 ? atoi(where + 3)
+                                           : -1;
+}
+
+int event_file_check(const char *where, struct ddp_err *err)
+{
+    struct strv paths = {0};
+    if (descriptor_of(where) >= 0)
+        return 0;
+    strv_push(&paths, where);
+    return path_check(&paths, "--events", where, err);
+}
+
 /* -1: `err` is set. */
 static int open_where(const char *where, struct ddp_err *err)
 {
-    bool number = strncmp(where, "fd:", 3) == 0; /* checked when options were read */
-    if (strcmp(where, "-") != 0 && !number)
+    int given = descriptor_of(where);
+    if (given < 0)
         return open_file(where, err);
-    int fd = fcntl(number ? atoi(where + 3) : STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
+    int fd = fcntl(given, F_DUPFD_CLOEXEC, 3);
     return fd < 0 ? err_errno(err, "--events") : fd;
 }
 

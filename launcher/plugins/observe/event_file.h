@@ -10,6 +10,8 @@
 
 struct event_file;
 
+/* Can it be written, as far as can be checked in advance (io/path_check.h)? -1: no. */
+int event_file_check(const char *where, struct ddp_err *err);
 /* `where`: a path, appended to; "fd:N"; "-": our stdout, between lines of ranks. Fails
  * with one line if it cannot be written. */
 struct event_file *event_file_open(struct job *j, const char *where, struct ddp_err *err);

@@ -338,7 +338,10 @@ static void on_output(void *state, int rank, unsigned stream, const void *data,
 static int on_init(void *state, struct ddp_err *err)
 {
     struct observe *o = state;
+    const char *events = o->j->opts->events;
     bool viewed = o->j->opts->ui || o->j->opts->metrics;
+    if (events && event_file_check(events, err) < 0)
+        return -1;
     if (viewed && !(o->viewer = viewer_create(o->j, err)))
         return -1;
     o->calls = calls_create(o->j);

@@ -81,7 +81,7 @@ def run_steps(steps, variables, fork_before):
             try:
                 __import__(name, {}, {}, more[0], 0)
             except BaseException as e:  # whatever it is, a rank started without preload reports it
-                return f"cannot import '{name}': {type(e).__name__}: {e}"
+                return f"'{name}' cannot be imported: {type(e).__name__}: {e}"
             why = variables.why_not()
             if why:
                 return why

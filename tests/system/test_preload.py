@@ -287,7 +287,7 @@ class Preload(LaunchTest):
                  "m.__path__ = []\ntry: import mpi4py.MPI\nexcept ImportError: pass",
                  "initialises MPI"),
                 ("import os; os.chdir('/')", "has changed the directory"),
-                ("raise SystemExit(0)", "cannot import 'doubt': SystemExit"),
+                ("raise SystemExit(0)", "'doubt' cannot be imported: SystemExit"),
                 ("import os; os._exit(0)", "the interpreter that imports has ended"),
                 ("import os; os.kill(os.getpid(), 9)", "the interpreter that imports has ended")):
             with self.subTest(text=text):
@@ -295,6 +295,14 @@ class Preload(LaunchTest):
                 launch = self.refused(why, PYTHON, "-c", "import os; print(os.environ['RANK'])")
                 self.assertEqual(sorted(w.split()[-1] for w in launch.out.splitlines()),
                                  ["0", "1"])
+
+    def test_a_module_that_does_not_exist_is_a_warning(self):
+        why = r"'none' cannot be imported: ModuleNotFoundError: No module named 'none'( \(recorded in .*)?\n"
+        for np, line in ((2, rf"ddprun: warning: --preload: \S+: {NOT_FORKED}{why}"), (1, "")):
+            for _ in range(2):  # the second time it is known
+                launch = self.run_to_end("-np", np, "--preload", "none", PYTHON, "-c", "pass")
+                self.assert_ended(launch, 0)
+                self.assertRegex(launch.err, f"^{line}$")
 
     def test_looking_for_a_name_among_all_variables(self):
         """As tqdm and fsspec do: names, and values that are the same, are for all to see."""
@@ -472,7 +480,7 @@ class Preload(LaunchTest):
                 ("import threading, time\nthreading.Thread(target=time.sleep, args=(9,),"
                  " daemon=True).start(); x = 1", "has started threads (2 now)", "True"),
                 ("import first\nif not hasattr(first, 'again'): first.again = 1; raise OSError\n"
-                 "x = 1", "cannot import 'doubt': OSError", None))):
+                 "x = 1", "'doubt' cannot be imported: OSError", None))):
             with self.subTest(text=text):
                 # of another size each time: a .pyc knows its source by that and the second
                 self.write("doubt.py", text + "\n" * (i + 1))

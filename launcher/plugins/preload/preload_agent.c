@@ -34,12 +34,22 @@ static void end_forking(struct preload_node *s)
     s->forking = false;
 }
 
+/* A warning, and one for all hosts, where the user has named the modules: they may not
+ * exist. */
+static void say_why_not(const struct ranks *r, const char *why)
+{
+    bool now = r->next < r->until;
+    bool warn = now && !r->stopped && *r->job->preload && r->share->nlocal > 1 &&
+                r->share->node_rank == 0;
+    log_write(warn ? LOG_WARN : LOG_INFO, LOG_SUBSYS,
+              "%s%s: %sthe ranks import by themselves, as %s", warn ? "--preload: " : "",
+              r->share->host, now ? "" : "in another attempt ", why);
+}
+
 static void start_normally(struct preload_node *s, const char *why)
 {
     struct ranks *r = s->agent->ranks;
-    bool now = r->next < r->until;
-    log_info("%s: %sthe ranks import by themselves, as %s", r->share->host,
-             now ? "" : "in another attempt ", why);
+    say_why_not(r, why);
     end_forking(s);
     ranks_resume(r);
 }
@@ -174,7 +184,7 @@ static void start_interpreter(struct preload_node *s)
     else if (same_cpus(r, &why) == 0)
         s->preload = preload_create(r->loop, r->reap, &spec, &events, s, &why);
     if (!s->preload)
-        log_info("%s: the ranks import by themselves, as %s", r->share->host, why.text);
+        say_why_not(r, why.text);
     for (uint32_t i = 0; i < nenvs; i++)
         strv_finish(&envs[i]);
     free(envs);

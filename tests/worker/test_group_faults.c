@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -241,6 +242,36 @@ LOOP_TEST(a_monitored_barrier_names_all_who_are_missing, 3)
                                .layout = _i == 1 ? "aabbccdd" : NULL,
                                .backend = _i == 2 ? "tcp" : NULL},
                 check_monitored, NULL);
+}
+
+/* Rank 0 has no descriptor to ask the others with: they are not blamed. */
+static void check_without_descriptors(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    team_ok(g, ddp_barrier(g, &err));
+    if (ddp_group_rank(g) != 0) {
+        int64_t until = now_ms() + PATIENCE_MS;
+        while (*gave_up == 0 && now_ms() < until)
+            usleep(1000);
+        return;
+    }
+    struct rlimit limit = {0};
+    team_assert(g, getrlimit(RLIMIT_NOFILE, &limit) == 0, "no limit");
+    limit.rlim_cur = 3;
+    team_assert(g, setrlimit(RLIMIT_NOFILE, &limit) == 0, "the limit stays");
+    int rc = ddp_monitored_barrier(g, 300, &err);
+    ++*gave_up;
+    team_assert(g, rc == -1 && !strstr(err.text, "not come"), "%s", err.text);
+    team_assert(g,
+                strstr(err.text, "s; 3 could not be asked: too many open files (raise"),
+                "%s", err.text);
+}
+
+TEST(ranks_that_cannot_be_asked_are_not_blamed)
+{
+    gave_up = team_shared(sizeof *gave_up);
+    assert_team(&(struct team){.size = 4, .backend = "tcp"}, check_without_descriptors,
+                NULL);
 }
 
 /* A collective that is made of messages reports a death as well. */

@@ -63,8 +63,9 @@ static void list_all(const struct ddp_group *g, int *ranks, int n, char *text,
     idset_finish(&set);
 }
 
-/* Ranks that have not entered the current collective: on this host, then elsewhere. */
-static int list_late(struct ddp_group *g, int *ranks)
+/* Ranks that have not entered the current collective: on this host, then elsewhere, where
+ * some may not be asked. */
+static int list_late(struct ddp_group *g, int *ranks, int *unasked)
 {
     int n = 0;
     const struct shm *s = g->shm;
@@ -77,7 +78,7 @@ static int list_late(struct ddp_group *g, int *ranks)
             ranks[n++] = s->ranks[i];
     }
     if (g->tcp && g->colls.first)
-        n += tcp_ask(g->tcp, g->colls.first->coll.number, ranks + n, LISTED - n);
+        n += tcp_ask(g->tcp, g->colls.first->coll.number, ranks + n, LISTED - n, unasked);
     return n;
 }
 
@@ -94,16 +95,21 @@ static int list_awaited(const struct ddp_group *g, int *ranks)
 
 void awaited_explain(struct ddp_group *g, double seconds, bool all, struct ddp_err *err)
 {
-    char names[420], what[64];
+    char names[420], what[64], more[80] = "";
     group_current_call(g, what, sizeof what);
-    int *ranks = xcalloc(LISTED, sizeof *ranks), late = list_late(g, ranks);
+    int *ranks = xcalloc(LISTED, sizeof *ranks), unasked = 0;
+    int late = list_late(g, ranks, &unasked);
+    if (unasked > 0)
+        snprintf(more, sizeof more,
+                 "; %d could not be asked: too many open files (raise 'ulimit -n')",
+                 unasked);
     if (late > 0) {
         (all ? list_all : list_some)(g, ranks, late, names, sizeof names);
-        err_set(err, "%s: %s %s not come within %g s", what, names,
-                late > 1 ? "have" : "has", seconds);
+        err_set(err, "%s: %s %s not come within %g s%s", what, names,
+                late > 1 ? "have" : "has", seconds, more);
     } else {
         list_some(g, ranks, list_awaited(g, ranks), names, sizeof names);
-        err_set(err, "%s: nothing from %s within %g s", what, names, seconds);
+        err_set(err, "%s: nothing from %s within %g s%s", what, names, seconds, more);
     }
     free(ranks);
 }

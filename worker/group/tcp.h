@@ -108,8 +108,9 @@ void tcp_send_calls(struct tcp *n, const struct said_calls *mine);
  * them, too. False: there is none. */
 bool tcp_recv_calls(struct tcp *n, int *rank, struct said_calls *theirs);
 /* Ask ranks of other hosts whether they have entered collective `number`: those that
- * have not, or do not answer in time, up to `max` into `late`; returns how many. */
-int tcp_ask(struct tcp *n, uint64_t number, int *late, int max);
+ * have not, or do not answer in time, up to `max` into `late`; returns how many.
+ * `*unasked`: for how many there was no descriptor. */
+int tcp_ask(struct tcp *n, uint64_t number, int *late, int max, int *unasked);
 /* Does the rank's listening socket still accept connections? */
 bool tcp_answers(const struct tcp *n, int rank);
 void tcp_close_streams(struct tcp *n); /* close all streams */

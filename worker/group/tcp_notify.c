@@ -294,7 +294,7 @@ void tcp_announce_leave(struct tcp *n, const int *ranks, int nranks)
     close_all(n, p);
 }
 
-int tcp_ask(struct tcp *n, uint64_t number, int *late, int max)
+int tcp_ask(struct tcp *n, uint64_t number, int *late, int max, int *unasked)
 {
     const struct layout *l = n->layout;
     int found = 0, here = l->members[l->rank].host;
@@ -303,8 +303,13 @@ int tcp_ask(struct tcp *n, uint64_t number, int *late, int max)
     struct pollfd *p = no_connections(n);
     uint64_t *entered = xcalloc((size_t)l->size, sizeof *entered);
     for (int r = 0; r < l->size; r++) {
-        if (l->members[r].host != here)
-            p[r].fd = tcp_start_connect(&l->members[r]);
+        if (l->members[r].host == here)
+            continue;
+        p[r].fd = tcp_start_connect(&l->members[r]);
+        if (p[r].fd < 0 && (errno == EMFILE || errno == ENFILE)) {
+            entered[r] = UINT64_MAX; /* it is not to blame */
+            ++*unasked;
+        }
     }
     tell(n, p, ASK_MS, HELLO_ASK, NULL, 0, entered);
     for (int r = 0; r < l->size && found < max; r++) {

@@ -71,7 +71,7 @@ static const struct setting options[] = {
      "Samples of each rank per step (default 32)", .initial = "32"},
     {"target-accuracy", "PERCENT", AT(target), value_real, 0, 100,
      "Stop after the first epoch with this accuracy on the test set; exit code 3 if none "
-     "reaches it (default with the digits and no --epochs: 97)",
+     "reaches it (default with the digits and neither --epochs nor --steps: 97)",
      .own = true},
     {"seed", "N", AT(seed), value_count, 0, INFINITY,
      "Seed of weights, order and dropout (default 1)", .initial = "1"},
@@ -361,10 +361,11 @@ static int fill_in(struct parse *p)
     if (isnan(c->optim_settings.decay))
         c->optim_settings.decay = (float)c->optim->decay;
     if (!epochs_given)
-        c->epochs = c->steps ? INT_MAX : 20;
+        c->epochs = c->steps ? EPOCHS_UNLIMITED : 20;
     if (c->optim_settings.momentum > 0 && strcmp(c->optim->name, "sgd") != 0)
         return err_set(p->err, "--momentum: %s has none, sgd does", c->optim->name);
-    if (!epochs_given && !isfinite(c->target) && strcmp(c->data, "digits") == 0)
+    if (!epochs_given && !c->steps && !isfinite(c->target) &&
+        strcmp(c->data, "digits") == 0)
         c->target = 97;
     if (c->sync_norms && c->stages > 1)
         return err_set(p->err, "--sync-batch-norm and --stages: a stage sees one "

@@ -12,6 +12,7 @@
 #include "worker/optim/optim.h"
 #include "worker/report/progress.h"
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -22,6 +23,9 @@ enum {
     EXIT_BELOW_TARGET = 3,
     EXIT_REQUEUE = 75 /* EX_TEMPFAIL: stopped, with a checkpoint to go on from */
 };
+
+/* epochs of a run that --steps alone ends */
+enum { EPOCHS_UNLIMITED = INT_MAX };
 
 enum { CONFIG_ROWS = 64 }; /* at least as many as the table of options has */
 

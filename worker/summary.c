@@ -59,17 +59,26 @@ static void tell_data(struct run *run)
     free(test);
 }
 
-static void tell_stop(struct run *run)
+/* Whatever comes first. */
+static void tell_limits(struct run *run)
+{
+    static const char or [] = ", or ";
+    const struct train_config *c = run->c;
+    char *text = NULL;
+    if (isfinite(c->target))
+        xappendf(&text, "%s%g %% test accuracy", or, c->target);
+    if (c->steps)
+        xappendf(&text, "%sstep %" PRIu64, or, c->steps);
+    if (c->epochs < EPOCHS_UNLIMITED)
+        xappendf(&text, "%s%d epoch%s", or, c->epochs, c->epochs == 1 ? "" : "s");
+    progress_say(&run->progress, "until       %s", text + strlen(or));
+    free(text);
+}
+
+static void tell_begin(struct run *run)
 {
     const struct train_config *c = run->c;
-    if (isfinite(c->target))
-        progress_say(&run->progress, "until       %g %% test accuracy, or %d epoch%s",
-                     c->target, c->epochs, c->epochs == 1 ? "" : "s");
-    else if (c->steps)
-        progress_say(&run->progress, "until       step %" PRIu64, c->steps);
-    else
-        progress_say(&run->progress, "until       %d epoch%s", c->epochs,
-                     c->epochs == 1 ? "" : "s");
+    tell_limits(run);
     if (*peers_told(run->peers))
         progress_say(&run->progress, "resumed     %s", peers_told(run->peers));
     if (run->from_memory)
@@ -157,7 +166,7 @@ void run_tell_config(struct run *run)
     if (c->precision != PRECISION_FP32 && run->engine_type == &engine_cpu)
         progress_say(p, "precision   %s (%s); weights, sums and optimizer in fp32",
                      precision_names[c->precision], run->kernels->arithmetic);
-    tell_stop(run);
+    tell_begin(run);
     run_mark_begin(run);
     progress_gap(p);
     log_config(run);
@@ -201,7 +210,9 @@ static const char *why(const struct run *run)
     case RUN_GOING:
         break;
     }
-    return isfinite(run->c->target) ? "target not reached" : "all epochs done";
+    return isfinite(run->c->target)                            ? "target not reached"
+           : run->c->steps && run->state.step >= run->c->steps ? "all steps done"
+                                                               : "all epochs done";
 }
 
 static double images_per_s(const struct run *run)

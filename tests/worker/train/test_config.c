@@ -106,6 +106,7 @@ static const struct {
 } defaults[] = {
     {"", "digits", "adadelta", 1, 97},
     {"--epochs 3", "digits", "adadelta", 1, -1},
+    {"--steps 3", "digits", "adadelta", 1, -1},
     {"--epochs 3 --target-accuracy 90", "digits", "adadelta", 1, 90},
     {"--data d", "d", "adadelta", 1, -1},
     {"--model mlp", "digits", "adam", 0.001, 97},

@@ -371,6 +371,18 @@ def a_target_out_of_reach_is_exit_code_3():
     assert "target not reached" in results[0].out, results[0]
 
 
+def the_limits_of_a_run_are_those_given():
+    for options, until, why, code in (
+            (("--steps", 3), "step 3", "all steps done", 0),
+            (("--steps", 300, "--epochs", 1), "step 300, or 1 epoch", "all epochs done", 0),
+            (("--steps", 3, "--target-accuracy", 100), "100 % test accuracy, or step 3",
+             "target not reached", 3)):
+        os.path.exists("log") and os.remove("log")
+        (done,) = run(1, "--plot", "none", "--log", "log", *options)
+        assert done.code == code and f"until       {until}\n" in done.out, done
+        assert rows("log", "end")[0]["why"] == why, rows("log", "end")
+
+
 def nothing_is_left_in_the_way():
     run_ok(1, "--epochs", 1, "--plot", "none")
     assert os.listdir(".") == [], os.listdir(".")
@@ -385,4 +397,4 @@ main([a_residual_network_learns_and_goes_on, a_model_of_the_users_own_learns,
       without_chance_buckets_are_planned_by_size, a_trace_shows_every_rank_at_work, a_schedule_ends_with_what_ends_the_run,
       a_language_model_learns_writes_and_goes_on, a_run_repeats_to_the_bit,
       buckets_and_backends_change_when_and_not_what, ranks_without_a_sample_take_part,
-      a_target_out_of_reach_is_exit_code_3, nothing_is_left_in_the_way])
+      a_target_out_of_reach_is_exit_code_3, the_limits_of_a_run_are_those_given, nothing_is_left_in_the_way])

@@ -13,12 +13,13 @@
 static inline float *scratch(size_t floats)
 {
     enum { LARGE = 2 << 20 };
-    size_t bytes = floats * sizeof(float) + 64, unit = bytes < 2 * LARGE ? 64 : LARGE;
-    bytes = (bytes + unit - 1) / unit * unit;
-    void *p = aligned_alloc(unit, bytes);
-    if (p && unit == LARGE)
-        madvise(p, bytes, MADV_HUGEPAGE);                 /* before the first access */
-    return p ? memset(p, 0, bytes) : xaligned(64, bytes); /* reports the failure */
+    size_t bytes = (floats + 31) / 16 * 64;
+    void *p;
+    if (posix_memalign(&p, bytes < LARGE ? 64 : LARGE, bytes))
+        return xaligned(64, bytes); /* reports the failure */
+    if (bytes >= LARGE)
+        madvise(p, bytes, MADV_HUGEPAGE); /* before the first access */
+    return memset(p, 0, bytes);
 }
 
 /* Blocks that are freed at once; zeroed: none. */

@@ -78,24 +78,30 @@ static void pack_b(const struct gemm *g, int j, int k, int deep, float *to, floa
         transpose(words, DEEP, width, words_of(deep), to, BLOCK);
 }
 
-/* A panel with all its rows; the last panel may be narrower. */
-static void run_panel(const struct gemm *g, int i, int rows, int j, int deep,
-                      const float *a, const float *b, bool more)
+/* A panel with all its rows; the last panel may be narrower. Meanwhile prefetches what
+ * the next one is packed from (NULL: nothing), rows that are far apart in memory and that
+ * another rank may have written last. */
+static void run_panel(const struct gemm *g, int i, int rows, int j, int k, int deep,
+                      const float *a, const float *b, const float *next)
 {
     int width = at_most(BLOCK, g->N - j), count = words_of(deep);
+    bool more = k > 0, add = g->add && !more;
     float bias[BLOCK];
-    const float *row = !more && g->bias ? g->bias + j : NULL;
+    const float *row = g->bias && !more ? g->bias + j : NULL;
     if (row && width < BLOCK)
         row = memcpy(bias, row, (size_t)width * sizeof(float));
-    for (int r = 0, T; r < rows; r += T, a += T * count) {
+    for (int r = 0, at = 0, T; r < rows; r += T, a += T * count) {
         T = next_tile(rows - r, TILE);
+        for (int end = (int)((long)deep * (r + T) / rows); next && at < end; at++)
+            for (int line = 0; line < BLOCK; line += LINE)
+                __builtin_prefetch(next + (size_t)at * g->b.row + line, 0, 2);
         float *c = g->c + (size_t)(i + r) * g->ldc + j;
         for (int t = 0; t < T; t++) {
             __builtin_prefetch(c + (size_t)t * g->ldc, 1);
             __builtin_prefetch(c + (size_t)t * g->ldc + VL, 1);
         }
-        tile_rows(T, count, a, (size_t)T, b, more ? c : row, more ? g->ldc : 0, c, g->ldc,
-                  width);
+        tile_rows(T, count, a, (size_t)T, b, more, add ? c : row, add ? g->ldc : 0, c,
+                  g->ldc, width);
     }
 }
 
@@ -103,17 +109,23 @@ static void run_panel(const struct gemm *g, int i, int rows, int j, int deep,
 static void run_columns(const struct gemm *g, int from, int to, float *room)
 {
     float *words = room + PANEL, *a = words + PANEL;
-    for (int k = 0; k < g->K; k += DEEP) {
-        int deep = at_most(DEEP, g->K - k);
+    int k = 0, deep;
+    do {
+        deep = g->K - k;
+        if (deep > DEEP)
+            deep = round_up(next_tile(deep, DEEP), 2);
         for (int i = 0; i < g->M; i += TALL) {
             int rows = at_most(TALL, g->M - i);
             pack_a(g, i, rows, k, deep, a);
             for (int j = from; j < to; j += BLOCK) {
+                bool ahead = g->b.column == 1 && j + BLOCK < to;
                 pack_b(g, j, k, deep, room, words);
-                run_panel(g, i, rows, j, deep, a, room, g->add || k > 0);
+                run_panel(g, i, rows, j, k, deep, a, room,
+                          ahead ? g->b.at + (size_t)k * g->b.row + j + BLOCK : NULL);
             }
         }
-    }
+        k += deep;
+    } while (k < g->K);
 }
 
 void NAMED(gemm_alone)(const struct gemm *g, float *room)

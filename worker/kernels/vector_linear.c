@@ -1,13 +1,13 @@
 /* worker/kernels/vector_linear.c - linear layers: three products, without packing weights
  *
- * The batch is small and the weights are large, so a weight should be read once and used
- * for all samples. General matrix multiplication packs the weights first, which costs a
- * considerable part of the arithmetic's time.
+ * The batch is small and the weights are large, so forward reads a weight once and uses
+ * it for all samples. General matrix multiplication packs the weights first, which costs
+ * a considerable part of the arithmetic's time; backward uses it, as it packs each panel
+ * of the weights once for all samples.
  *
  *   forward   y^T = w x^T: vectors run along the batch, scalars are the weights in place.
  *             x is transposed in chunks of CHUNK columns that stay in the cache.
- *   dw = g^T x, dx = g w: vectors run along C, in panels of two, packed once to be
- *             adjacent; scalars are g, or g transposed.
+ *   dw = g^T x, dx = g w: vector_gemm.c, with vectors along C.
  *
  * Ranks that share memory exchange the factors of dw, g and the panels of x, and each
  * computes some rows of the sum: kernels.h.
@@ -28,21 +28,18 @@
 #include <string.h>
 
 enum {
-    LINE = 16, /* floats of a cache line */
-    CHUNK = 256,
+    CHUNK = 17 * LINE,
     ROWS = 6,               /* weights' rows in a forward tile */
     WIDE = VL == 16 ? 4 : 2 /* vectors of samples in one */
 };
 
 struct linear_plan {
     struct linear_shape s;
-    float *xt; /* per thread: words [CHUNK][WIDE*VL]; bf16: the other way behind them */
-    float *yt; /* [K][WIDE*VL] */
-    float *g;  /* [B][row_of(K)]: gradient before ReLU, */
-    float *gt; /* [K][row_of(B)]: the same, transposed; bf16: its rows in words, */
-    float *gw, *gtw; /* their words; with fp32 the same blocks */
-    float *ww;       /* bf16: words of all weights, for more than one group of samples */
-    float *panel;    /* per thread: [max(B,K)][BLOCK] */
+    float *xt;   /* per thread: words [CHUNK][WIDE*VL]; bf16: the other way behind them */
+    float *yt;   /* [K][WIDE*VL] */
+    float *g;    /* [B][row_of(K)]: gradient before ReLU */
+    float *ww;   /* bf16: words of all weights, for more than one group of samples */
+    float *room; /* of gemm() */
     struct scratches memory;
 };
 
@@ -57,17 +54,13 @@ struct linear_plan *NAMED(linear_plan)(struct linear_shape s, struct ddp_err *er
 {
     struct linear_plan *p = xcalloc(1, sizeof(*p));
     size_t B = (size_t)s.B, K = (size_t)s.K, threads = (size_t)pool_threads();
-    size_t ld = row_of(s.K), ldt = row_of(s.B);
     p->s = s;
     p->xt = scratch_in(&p->memory, threads * CHUNK * WIDE * VL * PER_WORD);
     p->yt = scratch_in(&p->memory, K * WIDE * VL);
-    p->g = scratch_in(&p->memory, B * ld);
-    p->gt = scratch_in(&p->memory, K * ldt);
+    p->g = scratch_in(&p->memory, B * row_of(s.K));
     if (PER_WORD > 1 && s.B > WIDE * VL)
         p->ww = scratch_in(&p->memory, K * (size_t)words_of(s.C));
-    p->gw = PER_WORD == 1 ? p->g : scratch_in(&p->memory, (size_t)words_of(s.B) * ld);
-    p->gtw = PER_WORD == 1 ? p->gt : scratch_in(&p->memory, (size_t)words_of(s.K) * ldt);
-    p->panel = scratch_in(&p->memory, threads * (B > K ? B : K) * BLOCK);
+    p->room = scratch_in(&p->memory, NAMED(gemm_room)());
     return p;
 }
 
@@ -79,14 +72,12 @@ void NAMED(linear_plan_free)(struct linear_plan *p)
     free(p);
 }
 
-struct call { /* arguments of one of the three products, for the threads */
+struct call {
     struct linear_plan *p;
-    int n; /* samples; in forward those of one group */
+    int n; /* samples of one group */
     const float *x, *w, *bias;
     const float *words; /* of w, or NULL */
-    const float *gw;    /* words of g */
-    float *y, *dw, *dx;
-    float *panels; /* of x, to be stored here, or NULL */
+    float *y;
 };
 
 /* Adds T rows of words of w times `wide` vectors of samples to yt. Meanwhile
@@ -98,13 +89,17 @@ ALWAYS void forward_tile(int T, int wide, int count, const float *w, size_t ldw,
     vec sum[ROWS][4];
     UNROLL for (int j = 0; j < T; j++) UNROLL for (int v = 0; v < wide; v++) sum[j][v] =
         load(yt + (j * wide + v) * VL);
-    for (int c = 0; c < count; c++, xt += wide * VL) {
-        if (next && c % (LINE / PER_WORD) == 0)
-            UNROLL for (int j = 0; j < T; j++)
-                __builtin_prefetch(next + (size_t)j * ldn + c * PER_WORD, 0, 2);
-        UNROLL for (int j = 0; j < T; j++) UNROLL for (int v = 0; v < wide;
-                                                       v++) sum[j][v] =
-            multiply_add(sum[j][v], w[(size_t)j * ldw + (size_t)c], load(xt + v * VL));
+    for (int c = 0, end; c < count; c = end) {
+        end = at_most(c + LINE / PER_WORD, count);
+        UNROLL for (int j = 0; next && j < T; j++)
+            __builtin_prefetch(next + (size_t)j * ldn + c * PER_WORD, 0, 2);
+        UNROLL_2 for (int i = c; i < end; i++)
+        {
+            UNROLL for (int j = 0; j < T; j++) UNROLL for (int v = 0; v < wide; v++)
+                sum[j][v] = multiply_add(sum[j][v], w[(size_t)j * ldw + (size_t)i],
+                                         load(xt + v * VL));
+            xt += wide * VL;
+        }
     }
     UNROLL for (int j = 0; j < T; j++) UNROLL for (int v = 0; v < wide; v++)
         store(yt + (j * wide + v) * VL, sum[j][v]);
@@ -171,8 +166,8 @@ static void forward_part(int part, int parts, void *arg)
     for (int k = from; k < to; k++)
         for (size_t b = 0; b < lanes; b++)
             yt[(size_t)k * lanes + b] = a->bias[k];
-    for (int c = 0; c < s->C && from < to; c += CHUNK) {
-        int count = at_most(CHUNK, s->C - c);
+    for (int c = 0, count; c < s->C && from < to; c += count) {
+        count = at_most(round_up(next_tile(s->C - c, CHUNK), LINE), s->C - c);
         if (PER_WORD == 1) {
             transpose(a->x + c, C, a->n, count, xt, lanes);
         } else {
@@ -220,92 +215,49 @@ void NAMED(linear)(struct linear_plan *p, int n, const float *x, const float *w,
     }
 }
 
-/* Where the panel of columns [c, c+BLOCK) of x begins in the packed panels. */
-static size_t panel_at(const struct linear_shape *s, int c)
+/* The gradient before ReLU, and its sum over the samples. */
+static void mask(const struct linear_plan *p, int n, const float *y, const float *dy,
+                 float scale, float *g, float *dbias)
 {
-    return (size_t)c * (size_t)words_of(s->B);
-}
-
-/* Columns [c, c+BLOCK) of out[rows][C]; the last panel may be narrower. Meanwhile
- * prefetches those of next[ahead][C] (NULL: none), which are used next and are far apart
- * in memory. */
-static void back_panel(int rows, int count, const float *a, size_t lda,
-                       const float *panel, float *out, int C, int c, const float *next,
-                       int ahead)
-{
-    int width = at_most(BLOCK, C - c);
-    size_t ld = (size_t)C;
-    for (int j = 0, at = 0, T; j < rows; j += T) {
-        T = next_tile(rows - j, TILE);
-        for (int end = (int)((long)ahead * (j + T) / rows); next && at < end; at++)
-            for (int k = 0; k < BLOCK; k += LINE)
-                __builtin_prefetch(next + (size_t)at * ld + k, 0, 2);
-        tile_rows(T, count, a + j, lda, panel, NULL, 0, out + (size_t)j * ld + c, ld,
-                  width);
-    }
-}
-
-static void back_part(int part, int parts, void *arg)
-{
-    const struct call *a = arg;
-    const struct linear_shape *s = &a->p->s;
-    const float *gtw = a->p->gtw;
-    int from, to, most = s->B > s->K ? s->B : s->K;
-    float *panel = a->p->panel + (size_t)part * (size_t)most * BLOCK;
-    pool_share(s->C, BLOCK, part, parts, &from, &to);
-    for (int c = from; c < to; c += BLOCK) {
-        const float *next = a->panels && c + BLOCK < to ? a->w + c + BLOCK : NULL;
-        if (a->panels) {
-            copy_panel(a->x + c, (size_t)s->C, a->n, s->C - c,
-                       a->panels + panel_at(s, c));
-        } else {
-            copy_panel(a->x + c, (size_t)s->C, a->n, s->C - c, panel);
-            back_panel(s->K, words_of(a->n), a->gw, row_of(s->K), panel, a->dw, s->C, c,
-                       a->dx ? a->w + c : NULL, s->K);
-        }
-        if (a->dx == NULL)
-            continue;
-        copy_panel(a->w + c, (size_t)s->C, s->K, s->C - c, panel);
-        back_panel(a->n, words_of(s->K), gtw, row_of(s->B), panel, a->dx, s->C, c, next,
-                   s->K);
-    }
-}
-
-/* Backward: dw, or its factors. */
-static void go_back(struct call *a, const float *y, const float *dy, float scale,
-                    float *gw, float *dbias)
-{
-    struct linear_plan *p = a->p;
-    int n = a->n, K = p->s.K;
-    size_t ld = row_of(K), ldt = row_of(p->s.B);
-    float *g = PER_WORD == 1 ? gw : p->g;
+    int K = p->s.K;
     memset(dbias, 0, (size_t)K * sizeof(float));
-    for (int i = 0; i < n; i++, y += K, dy += K) {
-        float *row = g + (size_t)i * ld;
+    for (int i = 0; i < n; i++, y += K, dy += K, g += row_of(K))
         for (int k = 0; k < K; k++) {
-            row[k] = p->s.relu && !(y[k] > 0) ? 0 : dy[k] * scale;
-            dbias[k] += row[k];
+            g[k] = p->s.relu && !(y[k] > 0) ? 0 : dy[k] * scale;
+            dbias[k] += g[k];
         }
-    }
-#if BF16
-    pair_rows(g, n, (size_t)K, ld, gw);
-    round_rows(a->dx ? n : 0, K, g, ld, p->gt, (size_t)words_of(K));
-    if (a->dx)
-        transpose(p->gt, (size_t)words_of(K), n, words_of(K), p->gtw, ldt);
-#else
-    if (a->dx)
-        transpose(g, ld, n, K, p->gt, ldt);
-#endif
-    a->gw = gw;
-    pool_run(back_part, a);
+}
+
+static void back_to_input(const struct linear_plan *p, int n, const float *g,
+                          const float *w, float *dx)
+{
+    size_t C = (size_t)p->s.C;
+    struct gemm product = {.M = n,
+                           .N = p->s.C,
+                           .K = p->s.K,
+                           .a = matrix(g, row_of(p->s.K)),
+                           .b = matrix(w, C),
+                           .c = dx,
+                           .ldc = C};
+    if (dx)
+        NAMED(gemm)(&product, p->room);
 }
 
 void NAMED(linear_back)(struct linear_plan *p, int n, const float *x, const float *w,
                         const float *y, const float *dy, float scale, float *dw,
                         float *dbias, float *dx)
 {
-    struct call call = {.p = p, .n = n, .x = x, .w = w, .dw = dw, .dx = dx};
-    go_back(&call, y, dy, scale, p->gw, dbias);
+    size_t C = (size_t)p->s.C;
+    struct gemm product = {.M = p->s.K,
+                           .N = p->s.C,
+                           .K = n,
+                           .a = transposed(p->g, row_of(p->s.K)),
+                           .b = matrix(x, C),
+                           .c = dw,
+                           .ldc = C};
+    mask(p, n, y, dy, scale, p->g, dbias);
+    NAMED(gemm)(&product, p->room);
+    back_to_input(p, n, p->g, w, dx);
 }
 
 /* ---- the factors of dw: number of samples, words of g, words of x in panels ---- */
@@ -320,6 +272,12 @@ static float *factor_x(const struct linear_plan *p, float *factors)
     return factor_g(factors) + (size_t)words_of(p->s.B) * row_of(p->s.K);
 }
 
+/* Where the panel of columns [c, c+BLOCK) of x begins in the packed panels. */
+static size_t panel_at(const struct linear_shape *s, int c)
+{
+    return (size_t)c * (size_t)words_of(s->B);
+}
+
 size_t NAMED(linear_factors)(const struct linear_plan *p)
 {
     size_t samples = (size_t)words_of(p->s.B), C = (size_t)round_up(p->s.C, BLOCK);
@@ -330,10 +288,16 @@ void NAMED(linear_back_factors)(struct linear_plan *p, int n, const float *x,
                                 const float *w, const float *y, const float *dy,
                                 float scale, float *factors, float *dbias, float *dx)
 {
-    struct call call = {
-        .p = p, .n = n, .x = x, .w = w, .dx = dx, .panels = factor_x(p, factors)};
+    float *g = PER_WORD == 1 ? factor_g(factors) : p->g;
     memcpy(factors, &n, sizeof n);
-    go_back(&call, y, dy, scale, factor_g(factors), dbias);
+    mask(p, n, y, dy, scale, g, dbias);
+#if BF16
+    pair_rows(g, n, (size_t)p->s.K, row_of(p->s.K), factor_g(factors));
+#endif
+    for (int c = 0; c < p->s.C; c += BLOCK)
+        copy_panel(x + c, (size_t)p->s.C, n, p->s.C - c,
+                   factor_x(p, factors) + panel_at(&p->s, c));
+    back_to_input(p, n, g, w, dx);
 }
 
 /* Prefetches the next tiles' operands, many lines at once, since most were written by
@@ -361,8 +325,8 @@ static void add_rows(const struct linear_plan *p, float *factors, int c, int fro
         fetch(panel + panel_at(s, BLOCK) + (size_t)at * BLOCK, end - at, BLOCK, BLOCK);
         at = end;
         float *out = dw + (size_t)(j - from) * C + c;
-        tile_rows(T, n, factor_g(factors) + j, row_of(s->K), panel, more ? out : NULL, C,
-                  out, C, width);
+        tile_rows(T, n, factor_g(factors) + j, row_of(s->K), panel, false,
+                  more ? out : NULL, C, out, C, width);
     }
 }
 

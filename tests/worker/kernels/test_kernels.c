@@ -43,7 +43,7 @@ static void check_same(const char *what, const float *got, const float *want, si
 static const struct linear_shape linears[] = {
     {1, 1, 1, false},     {2, 5, 1, false},      {1, 784, 51, true},  {64, 784, 64, true},
     {64, 128, 10, false}, {33, 300, 37, true},   {70, 513, 31, true}, {16, 64, 64, false},
-    {17, 17, 17, true},   {3, 1000, 129, false},
+    {17, 17, 17, true},   {3, 1000, 129, false}, {801, 33, 34, true},
 };
 
 LOOP_TEST(linear_layers_agree, ARRAY_LEN(linears) * MAX_ENGINES)

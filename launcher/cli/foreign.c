@@ -295,9 +295,8 @@ static const struct {
 
 const struct foreign_name *foreign_name(const char *path)
 {
-    const char *slash = strrchr(path, '/');
     for (size_t i = 0; i < ARRAY_LEN(called); i++) {
-        if (strcmp(slash ? slash + 1 : path, called[i].name) == 0)
+        if (strcmp(basename(path), called[i].name) == 0)
             return &called[i];
     }
     return NULL;

@@ -63,8 +63,7 @@ int bootstrap_file_read(const char *path, struct bootstrap *s, struct ddp_err *e
                                path)
                    : -1;
     int rc = bootstrap_read(fd, now_ms() + READ_MS, s, err);
-    const char *slash = strrchr(path, '/');
-    if (rc == 0 && strncmp(slash ? slash + 1 : path, NAME, strlen(NAME)) == 0)
+    if (rc == 0 && strncmp(basename(path), NAME, strlen(NAME)) == 0)
         unlink(path);
     close(fd);
     return rc;

@@ -115,13 +115,6 @@ static int take_streams(int slot, bool extra)
     return extra && dup_to(slot + STREAMS, CHILD_EXTRA_FD) < 0 ? beyond_limit() : 0;
 }
 
-/* Until the file system has answered execve(), ps shows this. */
-static void call_itself(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    prctl(PR_SET_NAME, slash ? slash + 1 : path);
-}
-
 static int child_main(void *arg)
 {
     struct talk *t = arg;
@@ -145,7 +138,7 @@ static int child_main(void *arg)
         fail(t, CHILD_SETUP);
     if (spec->cpus && sched_setaffinity(0, spec->cpus_size, spec->cpus) < 0)
         fail(t, CHILD_CPUS);
-    call_itself(spec->path);
+    prctl(PR_SET_NAME, basename(spec->path)); /* for ps, while execve() waits */
     if (spec->dir && chdir(spec->dir) < 0)
         fail(t, CHILD_DIR);
     sigprocmask(SIG_SETMASK, t->mask, NULL);

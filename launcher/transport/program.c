@@ -240,7 +240,7 @@ int program_failed(const char *name, const char *path, const char *dir, const ch
 
 bool program_is_python(const char *path)
 {
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    const char *name = basename(path);
     return strncmp(name, "python", 6) == 0 &&
            name[6 + strspn(name + 6, "0123456789.t")] == '\0';
 }

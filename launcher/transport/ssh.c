@@ -188,8 +188,7 @@ bool ssh_diagnose(const struct msg_hosts *hosts, const struct host *host,
     char last[300];
     last_output_line(output, host->name, last, sizeof last);
     char *program = xstrndup(hosts->ssh, strcspn(hosts->ssh, " \t"));
-    const char *slash = strrchr(program, '/');
-    bool own = strcmp(slash ? slash + 1 : program, "ssh") != 0; /* of the user */
+    bool own = strcmp(basename(program), "ssh") != 0; /* of the user */
     diagnose_otherwise(host, hosts->agent, program, output, status, d);
     free(program);
     if (!last[0] && WIFEXITED(status) && code != SSH_FAILED && code != EXIT_NOT_FOUND &&

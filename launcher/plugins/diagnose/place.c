@@ -89,7 +89,6 @@ const json_t *with_id(const json_t *list, const char *id)
 static bool is_library(const json_t *frame, const char *file, const char *function)
 {
     const char *module = text_of(frame, "module");
-    const char *slash = module ? strrchr(module, '/') : NULL;
     if (file && strstr(file, ".py"))
         return contains(file, library_paths, ARRAY_LEN(library_paths));
     /* python -c, or code that libraries make */
@@ -98,9 +97,8 @@ static bool is_library(const json_t *frame, const char *file, const char *functi
     return begins(function, native_libraries, ARRAY_LEN(native_libraries)) ||
            contains(file, library_paths, ARRAY_LEN(library_paths)) ||
            (file && begins(file, c_library_paths, ARRAY_LEN(c_library_paths))) ||
-           (module &&
-            (begins(module, native_modules, ARRAY_LEN(native_modules)) ||
-             begins(slash ? slash + 1 : module, native_files, ARRAY_LEN(native_files))));
+           (module && (begins(module, native_modules, ARRAY_LEN(native_modules)) ||
+                       begins(basename(module), native_files, ARRAY_LEN(native_files))));
 }
 
 /* The index of the outermost frame of a call that communicates, in C; -1: none. */
@@ -157,8 +155,7 @@ bool place_equal(const struct place *a, const struct place *b)
 
 void place_print(const struct place *p, FILE *f)
 {
-    const char *base = p->file ? strrchr(p->file, '/') : NULL;
-    base = base ? base + 1 : p->file;
+    const char *base = p->file ? basename(p->file) : NULL;
     bool named = p->function && strcmp(p->function, "<module>") != 0;
     if (named)
         fprintf(f, "in %s()%s", p->function, base ? " " : "");

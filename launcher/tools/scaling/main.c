@@ -112,7 +112,7 @@ static char *own_output(const char *pattern, enum series series, int ranks)
 {
     if (!strchr(pattern, '%'))
         return xasprintf("%s/%s-%d", pattern, series_names[series], ranks);
-    const char *slash = strrchr(pattern, '/'), *name = slash ? slash + 1 : pattern;
+    const char *name = basename(pattern);
     return xasprintf("%.*s%s-%d/%s", (int)(name - pattern), pattern, series_names[series],
                      ranks, name);
 }

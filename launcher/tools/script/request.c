@@ -411,12 +411,10 @@ static int name_job(const struct opts *opts, struct request *r, struct ddp_err *
     }
     /* the script's, where the program is an interpreter */
     const char *program = opts->argv[0] ? opts->argv[0] : "job";
-    const char *base = strrchr(program, '/') ? strrchr(program, '/') + 1 : program;
+    const char *base = basename(program);
     bool python = strncmp(base, "python", 6) == 0;
-    if (python && opts->argv[1] && opts->argv[1][0] != '-') {
-        base =
-            strrchr(opts->argv[1], '/') ? strrchr(opts->argv[1], '/') + 1 : opts->argv[1];
-    }
+    if (python && opts->argv[1] && opts->argv[1][0] != '-')
+        base = basename(opts->argv[1]);
     r->name = xasprintf("%s%.*s", isalpha((unsigned char)*base) ? "" : "job-",
                         NAME_MAX_LEN - 4, base);
     char *dot = strchr(r->name + 1, '.');

@@ -105,10 +105,13 @@ int main(int argc, char **argv)
     ext_signals_hold();
     int code;
     if (child_init(&err) < 0 || read_bootstrap(path, &s, &err) < 0 ||
-        log_setup("ddprun", s.name, s.log_level, &err) < 0)
+        log_setup("ddprun", s.name, s.log_level, &err) < 0) {
         code = failed(s.name, &err);
-    else
+        if (s.missing)
+            code = EXIT_NO_BOOTSTRAP;
+    } else {
         code = guard_part(be_agent, &s, argv[0]);
+    }
     child_finish();
     bootstrap_finish(&s);
     return code;

@@ -123,7 +123,7 @@ static void on_joined(unsigned node, int fd, const struct link_keys *keys,
         link_send_msg(b->link, node, MSG_HOSTS, &r->hosts);
 }
 
-static void on_failed(unsigned node, const char *line, void *arg)
+static void on_failed(unsigned node, const char *line, bool follows, void *arg)
 {
     relay_send(arg, MSG(start_failed, node, msg_text(line)));
 }

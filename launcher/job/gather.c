@@ -37,14 +37,33 @@ static bool settled(struct job *j)
     return true;
 }
 
-/* The first node that cannot be started; nnodes: none. Of a spare it ends nothing. */
+/* The node to name of those that cannot be started, and whose start ends the job; nnodes:
+ * none. The first in the allocation, and one that others had to follow before those. */
 static size_t first_trouble(const struct job *j)
 {
-    size_t i = 0;
-    while (i < j->alloc->nnodes &&
-           (!j->nodes[i].trouble || (!j->alloc->changes && job_is_spare(j, i))))
-        i++;
-    return i;
+    size_t first = j->alloc->nnodes;
+    for (size_t i = 0; i < j->alloc->nnodes; i++) {
+        const struct job_node *n = &j->nodes[i];
+        bool ends_job = n->trouble && (j->alloc->changes || !job_is_spare(j, i));
+        if (ends_job && !n->follows)
+            return i;
+        if (ends_job && first == j->alloc->nnodes)
+            first = i;
+    }
+    return first;
+}
+
+/* Those that have neither joined nor failed do not start in time. */
+static void blame_missing(struct job *j)
+{
+    for (unsigned i = 0; i < j->alloc->nnodes; i++) {
+        struct job_node *n = &j->nodes[i];
+        if (n->wanted && !n->joined && !n->trouble)
+            n->trouble = j->starter
+                             ? node_starter_missing(j->starter, i)
+                             : xasprintf("%s: connected, but did not identify itself",
+                                         n->host->name);
+    }
 }
 
 static void fail(struct job *j, size_t node)
@@ -95,13 +114,18 @@ static void on_settle(evutil_socket_t fd, short what, void *arg)
 {
     struct job *j = arg;
     size_t trouble = first_trouble(j);
-    if (j->state == JOB_GATHERING && trouble < j->alloc->nnodes && !job_survives_start(j))
-        fail(j, trouble);
+    if (j->state != JOB_GATHERING || trouble == j->alloc->nnodes || job_survives_start(j))
+        return;
+    if (j->nodes[trouble].follows) /* those that are silent */
+        blame_missing(j);
+    fail(j, first_trouble(j));
 }
 
-static void on_failed(unsigned node, const char *line, void *arg)
+static void on_failed(unsigned node, const char *line, bool follows, void *arg)
 {
-    job_node_failed(arg, node, line);
+    struct job *j = arg;
+    j->nodes[node].follows = follows;
+    job_node_failed(j, node, line);
 }
 
 /* An agent could not start one below it. ssh may work from here (keys that exist on the
@@ -158,14 +182,7 @@ int64_t job_limit_gathering(const struct job *j)
 
 void job_late_gathering(struct job *j)
 {
-    for (unsigned i = 0; i < j->alloc->nnodes; i++) {
-        struct job_node *n = &j->nodes[i];
-        if (n->wanted && !n->joined && !n->trouble)
-            n->trouble = j->starter
-                             ? node_starter_missing(j->starter, i)
-                             : xasprintf("%s: connected, but did not identify itself",
-                                         n->host->name);
-    }
+    blame_missing(j);
     job_check(j);
 }
 

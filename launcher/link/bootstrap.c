@@ -259,25 +259,38 @@ static char *longer(char *text, size_t *room)
     return more;
 }
 
-/* Byte by byte: what follows the last line is not to be consumed. */
+/* Byte by byte: what follows the last line is not to be consumed. NULL: it does not come.
+ */
+static char *read_lines(int fd, int64_t deadline_ms, struct ddp_err *err)
+{
+    static const char end[] = "\nend\n";
+    size_t room = 1 << 12, n = 0, last = sizeof end - 1;
+    char *text = xcalloc(1, room);
+    while (n < last || memcmp(text + n - last, end, last) != 0) {
+        if (n == room - 1)
+            text = longer(text, &room);
+        int rc = sock_await(fd, POLLIN, deadline_ms);
+        if (rc == 0 && n < BOOTSTRAP_MAX && read(fd, text + n, 1) == 1) {
+            n++;
+            continue;
+        }
+        err_set(err, "%s on stdin: this program is started by ddprun",
+                rc < 0 ? "no bootstrap lines" : "incomplete bootstrap");
+        secret_wipe(text, room);
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
 int bootstrap_read(int fd, int64_t deadline_ms, struct bootstrap *s, struct ddp_err *err)
 {
-    size_t room = 1 << 12, n = 0;
-    char *text = xcalloc(1, room);
-    int rc = 1;
-    while (rc == 1) {
-        if (sock_await(fd, POLLIN, deadline_ms) < 0)
-            rc = err_set(
-                err, "no bootstrap lines on stdin: this program is started by ddprun");
-        else if (n == BOOTSTRAP_MAX || read(fd, text + n, 1) != 1)
-            rc = err_set(
-                err, "incomplete bootstrap on stdin: this program is started by ddprun");
-        else if (text[n++] == '\n' && n >= 5 && memcmp(text + n - 5, "\nend\n", 5) == 0)
-            rc = bootstrap_parse(text, s, err);
-        else if (n == room - 1)
-            text = longer(text, &room);
-    }
-    secret_wipe(text, room);
+    char *text = read_lines(fd, deadline_ms, err);
+    s->missing = !text;
+    if (!text)
+        return -1;
+    int rc = bootstrap_parse(text, s, err);
+    secret_wipe(text, strlen(text));
     free(text);
     return rc;
 }

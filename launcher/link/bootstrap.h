@@ -52,6 +52,7 @@ struct bootstrap {
     } * nodes;      /* owned: node assignments; the row of the tree */
     size_t nnodes;
     bool detached, stdio;
+    bool missing;   /* there were no lines, or their end: the starter's failure */
     unsigned width; /* of the tree; 0: every node calls the launcher */
     int listen;     /* the first port for nodes below; 0: there are none */
     struct bootstrap_parent {
@@ -77,7 +78,7 @@ bool bootstrap_take_node(struct bootstrap *s, const char *name);
 char *
 bootstrap_write(const struct bootstrap *s); /* the text; the caller wipes and frees */
 int bootstrap_parse(const char *text, struct bootstrap *s, struct ddp_err *err);
-/* Read the lines from `fd`, not a byte more, until `deadline_ms`. */
+/* Read the lines from `fd`, not a byte more, until `deadline_ms`. -1: see s->missing. */
 int bootstrap_read(int fd, int64_t deadline_ms, struct bootstrap *s, struct ddp_err *err);
 void bootstrap_finish(struct bootstrap *s);
 

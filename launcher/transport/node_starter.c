@@ -41,6 +41,7 @@ struct start {
     struct batch *batch; /* borrowed: its transport process; NULL: none now */
     struct event *timer; /* owned: until the next try, or until `doubt` is final */
     char *doubt;         /* owned: the likely reason it does not start; NULL */
+    bool follows;        /* it may be a consequence */
     int tries;
     bool apart; /* started again: not in the tree */
 };
@@ -105,7 +106,7 @@ static void start_fail(struct start *st, const char *line)
     start_move(st, START_FAILED);
     start_let_go(st);
     log_debug("%s", line);
-    s->events.failed(st->node, line, s->arg);
+    s->events.failed(st->node, line, st->follows, s->arg);
     node_starter_go(s);
 }
 
@@ -155,6 +156,7 @@ static void blame_hosts(struct batch *batch, const struct blame *b)
         batch->blamed |= b->sure;
         free(st->doubt);
         st->doubt = xasprintf("%s: %s", host_of(st)->name, b->text);
+        st->follows = b->follows;
         if (b->sure)
             start_fail(st, st->doubt);
         else
@@ -404,6 +406,7 @@ void node_starter_again(struct node_starter *s, unsigned node)
     st->batch = NULL;
     free(st->doubt);
     st->doubt = NULL;
+    st->follows = false;
     st->tries = 0;
     st->apart = true;
     node_starter_queue(s, node);

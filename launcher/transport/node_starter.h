@@ -24,8 +24,9 @@ struct node_starter_events {
      * local address it connected to (borrowed). */
     void (*joined)(unsigned node, int fd, const struct link_keys *keys, const char *here,
                    void *arg);
-    /* Its start failed: one line with host, cause, and what to try. Once per host. */
-    void (*failed)(unsigned node, const char *line, void *arg);
+    /* Its start failed: one line with host, cause, and what to try. Once per host.
+     * `follows`: perhaps because that of another host did. */
+    void (*failed)(unsigned node, const char *line, bool follows, void *arg);
     /* The transport says that a host that has joined is gone. NULL: not wanted. */
     void (*lost)(unsigned node, const char *why, void *arg);
     /* The last transport process has ended. */

@@ -12,6 +12,7 @@
 
 enum {
     EXIT_USAGE = 2,
+    EXIT_NO_BOOTSTRAP = 120, /* of an agent: its starter has passed it nothing */
     EXIT_CANNOT_START = 125,
     EXIT_NOT_EXECUTABLE = 126,
     EXIT_NOT_FOUND = 127

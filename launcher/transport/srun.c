@@ -26,6 +26,7 @@
 #include "common/mem.h"
 #include "launcher/envfwd.h"
 #include "launcher/transport/diagnose.h"
+#include "launcher/transport/program.h"
 #include "launcher/transport/transport.h"
 
 #include <stdio.h>
@@ -206,7 +207,14 @@ static bool blame_exit(const char *line, const char *agent, struct blame *b)
     accuse(b, host, (size_t)(colon - host), false);
     /* slurmstepd ends with the errno of its exec: ENOENT, EACCES */
     int as_shell = code == 2 ? 127 : code == 13 ? 126 : 0;
-    if (!diagnose_no_agent(agent, as_shell, b->text, sizeof b->text))
+    if (diagnose_no_agent(agent, as_shell, b->text, sizeof b->text))
+        return true;
+    b->follows = true;
+    if (code == EXIT_NO_BOOTSTRAP)
+        snprintf(
+            b->text, sizeof b->text,
+            "its agent got no input: srun waits until all nodes have connected to it");
+    else
         snprintf(b->text, sizeof b->text, "its agent has ended early: '%s'", fate);
     return true;
 }

@@ -203,7 +203,7 @@ TEST(srun_gets_no_unintended_options)
 /* Recorded from Slurm 22.05. */
 static const struct {
     const char *line, *hosts, *text; /* hosts NULL: no host is named */
-    bool sure;
+    bool sure, follows;
 } lines[] = {
     {"srun: error: node[002-003]: tasks 1-2: Exited with exit code 2", "node[002-003]",
      "the agent '/agent' is not there; install ddprun in the same place, or name its agent "
@@ -214,7 +214,10 @@ static const struct {
      "its agent by --agent",
      false},
     {"srun: error: node003: task 2: Killed", "node003",
-     "its agent has ended early: 'Killed'", false},
+     "its agent has ended early: 'Killed'", false, true},
+    {"srun: error: node[001,003]: tasks 0,2: Exited with exit code 120", "node[001,003]",
+     "its agent got no input: srun waits until all nodes have connected to it", false,
+     true},
     {"srun: error: Node failure on node002", "node002",
      "Slurm reports that the node has failed", true},
     {"srun: error: Task launch for StepId=2.0 failed on node node002: Communication "
@@ -239,6 +242,7 @@ LOOP_TEST(messages_of_srun_about_a_host, ARRAY_LEN(lines))
         ck_assert_str_eq(b.hosts, lines[_i].hosts);
         ck_assert_str_eq(b.text, lines[_i].text);
         ck_assert_int_eq(b.sure, lines[_i].sure);
+        ck_assert_int_eq(b.follows, lines[_i].follows);
         ck_assert_int_eq(b.gone, strstr(lines[_i].line, "Node failure on") != NULL);
     }
     free(b.hosts);

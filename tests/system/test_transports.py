@@ -66,6 +66,41 @@ class TransportTest(LaunchTest):
         self.assertEqual(lines, ["0 0", "1 0", "2 1"])
 
 
+class Slurm(LaunchTest):
+    """Who is named when several hosts do not start. A stand-in for srun, as a host has to die at one
+    moment: when Slurm has started its task, and before that has connected to srun, which passes its
+    stdin on to nobody before it has all."""
+
+    OTHERS = "error: n[1,3]: tasks 0,2: Exited with exit code"
+
+    def cannot_start(self, *said):
+        """Its lines, each after a second."""
+        os.mkdir(self.path("bin"))
+        self.write("bin/srun", "#!/bin/sh\n" + "sleep 1\n".join(
+            f"echo 'srun: {line}' >&2\n" for line in said) + "exec sleep 60\n", 0o755)
+        run = self.run_to_end("--alloc", "slurm", "true", env={
+            "PATH": self.path("bin") + ":" + os.environ["PATH"], "SLURM_JOB_ID": "7",
+            "SLURM_JOB_NODELIST": "n[1-3]", "SLURM_TASKS_PER_NODE": "1(x3)"})
+        self.assert_ended(run, 125)
+        return run.err.splitlines()
+
+    def test_a_host_that_others_followed_is_named_first(self):
+        said = self.cannot_start(f"{self.OTHERS} 125", "error: Node failure on n2")
+        self.assertEqual(said, [
+            "ddprun: cannot start on n2: Slurm reports that the node has failed",
+            "ddprun: cannot start on n[1,3]: its agent has ended early: 'Exited with exit code 125'"])
+
+    def test_agents_without_input_wait_for_a_silent_host(self):
+        said = self.cannot_start(f"{self.OTHERS} 120")
+        self.assertRegex(said[0], "^ddprun: cannot start on n2: .* its agent has not connected in time")
+        self.assertEqual(said[1:], ["ddprun: cannot start on n[1,3]: its agent got no input: srun waits "
+                                    "until all nodes have connected to it"])
+
+    def test_an_agent_without_input(self):
+        agent = subprocess.run([DDPRUN + "-agent"], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
+        self.assertEqual(agent.returncode, 120, agent)
+
+
 class Lsf(TransportTest):
     program, stand_in, source = "blaunch", BLAUNCH, "lsf"
 

@@ -92,19 +92,14 @@ static void start_move(struct start *st, enum start_state to)
 
 /* --- the end of a start ------------------------------------------------------------- */
 
-static void start_let_go(struct start *st)
-{
-    if (st->batch && !st->starter->transport->at_once)
-        transport_proc_close_stdin(st->batch->proc);
-}
-
 static void start_fail(struct start *st, const char *line)
 {
     struct node_starter *s = st->starter;
     if (st->state == START_FAILED || st->state == START_JOINED)
         return;
     start_move(st, START_FAILED);
-    start_let_go(st);
+    if (st->batch && !s->transport->at_once)
+        transport_proc_close_stdin(st->batch->proc);
     log_debug("%s", line);
     s->events.failed(st->node, line, st->follows, s->arg);
     node_starter_go(s);
@@ -552,12 +547,9 @@ struct node_starter *node_starter_create(struct loop *loop, struct reap *reap,
         transport->environment(environ, &s->env);
     const struct acceptor_options where = {.expected = hosts->nhosts};
     s->path = transport_program(transport, hosts->ssh, err);
-    if (agent_is_pushed(hosts->agent) && s->path && !(s->package = package_get(err))) {
-        node_starter_destroy(s);
-        return NULL;
-    }
-    if (s->path &&
-        !(s->acceptor = acceptor_create(loop, key, &where, on_accepted, s, err)))
+    bool ready =
+        s->path && (!agent_is_pushed(hosts->agent) || (s->package = package_get(err)));
+    if (ready && !(s->acceptor = acceptor_create(loop, key, &where, on_accepted, s, err)))
         err_prefix(err, "agents cannot call back");
     if (!s->acceptor) {
         node_starter_destroy(s);

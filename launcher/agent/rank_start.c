@@ -242,18 +242,22 @@ void rank_env_make(struct agent *a, const struct prepare *prep, uint32_t local, 
 
 /* --- one start ---------------------------------------------------------------------- */
 
-static void close_ends(struct rank_start *s)
+static void close_ends(struct next_rank *n)
 {
+    int *const fds[] = {&n->streams[0], &n->streams[1], &n->streams[2], &n->extra};
     int saved = errno;
-    for (size_t i = 0; i < ARRAY_LEN(s->streams); i++) {
-        if (s->streams[i] >= 0)
-            close(s->streams[i]);
-        s->streams[i] = -1;
+    for (size_t i = 0; i < ARRAY_LEN(fds); i++) {
+        if (*fds[i] >= 0)
+            close(*fds[i]);
+        *fds[i] = -1;
     }
-    if (s->extra >= 0)
-        close(s->extra);
-    s->extra = -1;
     errno = saved;
+}
+
+void next_rank_finish(struct next_rank *n)
+{
+    close_ends(n);
+    strv_finish(&n->env);
 }
 
 void rank_start_run(struct background_call *c)
@@ -262,11 +266,11 @@ void rank_start_run(struct background_call *c)
     const struct child_spec spec = {
         .path = s->program->path,
         .argv = s->program->argv.v,
-        .env = s->env.v,
-        .in = s->streams[0],
-        .out = s->streams[1],
-        .err = s->streams[2],
-        .extra = s->extra,
+        .env = s->next.env.v,
+        .in = s->next.streams[0],
+        .out = s->next.streams[1],
+        .err = s->next.streams[2],
+        .extra = s->next.extra,
         .cpus = s->binding->cpus,
         .cpus_size = s->binding->cpus_size,
         .place = s->place,
@@ -277,7 +281,7 @@ void rank_start_run(struct background_call *c)
     };
     enum child_step step;
     s->pid = child_spawn(&spec, &step);
-    close_ends(s);
+    close_ends(&s->next);
     if (s->pid > 0)
         reap_order(s->order_fd, s->pid, s->pidfd);
     else
@@ -287,7 +291,6 @@ void rank_start_run(struct background_call *c)
 
 void rank_start_free(struct rank_start *s)
 {
-    close_ends(s);
-    strv_finish(&s->env);
+    next_rank_finish(&s->next);
     free(s);
 }

@@ -66,6 +66,14 @@ void prepare_free(struct prepare *p);
 void rank_env_make(struct agent *a, const struct prepare *prep, uint32_t local, bool note,
                    struct strv *env);
 
+/* What is made for a rank before it starts. */
+struct next_rank {
+    int streams[3];  /* owned: its descriptors 0, 1, 2; -1: /dev/null */
+    int extra;       /* owned: its CHILD_EXTRA_FD; -1: none */
+    struct strv env; /* owned */
+};
+void next_rank_finish(struct next_rank *n);
+
 /* The caller's, but the thread's while `call` runs. */
 struct rank_start {
     struct background_call call;
@@ -78,10 +86,8 @@ struct rank_start {
     const struct binding *binding;
     const struct child_place *place; /* borrowed, the same */
     int order_fd;                    /* borrowed: reap_order_fd() */
-    int streams[3];                  /* owned: the rank's ends; -1: none, or closed */
-    int extra;                       /* owned: its CHILD_EXTRA_FD; -1: none */
-    struct strv env;                 /* owned */
-    bool terminal;                   /* the streams are a pseudo-terminal */
+    struct next_rank next;
+    bool terminal; /* the streams are a pseudo-terminal */
     /* out */
     pid_t pid; /* -1: it failed */
     int pidfd; /* the caller's; -1: none */

@@ -13,6 +13,7 @@
 #include "common/mem.h"
 #include "launcher/agent/agent_impl.h"
 
+#include <errno.h>
 #include <event2/buffer.h>
 #include <pthread.h>
 #include <signal.h>
@@ -261,9 +262,26 @@ static void on_started(struct background_call *c, bool ran)
     rank_start_free(s);
 }
 
-static void start_one(struct ranks *r, uint32_t local)
+/* The process to be of a local rank, with its streams. NULL: out of descriptors. */
+static struct worker_proc *open_rank(struct ranks *r, uint32_t local, struct next_rank *n)
 {
     uint32_t rank = r->share->ranks[local].rank;
+    struct pty_size size;
+    struct worker_proc *w = worker_create(r->loop, r->reap, (int)rank, &worker_events, r);
+    *n = (struct next_rank){.extra = -1};
+    if (worker_open(w, takes_input(r, rank), tty_of(r, &size), n->streams) < 0) {
+        int saved = errno;
+        worker_destroy(w);
+        errno = saved;
+        return NULL;
+    }
+    make_last_env(r, local, &n->env);
+    n->extra = agent_plugins_rank_fd(r->agent, local);
+    return w;
+}
+
+static void start_one(struct ranks *r, uint32_t local)
+{
     struct rank_start *s = xcalloc(1, sizeof *s);
     *s = (struct rank_start){
         .call = {rank_start_run, on_started, NULL},
@@ -271,27 +289,23 @@ static void start_one(struct ranks *r, uint32_t local)
         .local = local,
         .attempt = r->attempt,
         .prep = r->prep,
-        .program = programs_of(&r->prep->programs, &r->job->apps, rank),
+        .program =
+            programs_of(&r->prep->programs, &r->job->apps, r->share->ranks[local].rank),
         .binding = &r->prep->bindings[local],
         .place = r->place,
         .order_fd = r->order_fd,
-        .extra = -1,
         .pidfd = -1,
         .terminal = r->job->rows > 0,
     };
-    struct pty_size size;
-    s->worker = worker_create(r->loop, r->reap, (int)rank, &worker_events, r);
-    if (worker_open(s->worker, takes_input(r, rank), tty_of(r, &size), s->streams) < 0) {
+    s->worker = open_rank(r, local, &s->next);
+    if (!s->worker) {
         struct ddp_err err;
         int code = program_failed(s->program->argv.v[0], s->program->path, s->prep->wdir,
                                   s->prep->host, CHILD_SETUP, &err);
         give_up(r, local, code, err.text);
-        worker_destroy(s->worker);
         rank_start_free(s);
         return;
     }
-    make_last_env(r, local, &s->env);
-    s->extra = agent_plugins_rank_fd(r->agent, local);
     r->ahead++;
     give(r, &s->call);
 }
@@ -330,29 +344,8 @@ static void on_start(evutil_socket_t fd, short what, void *arg)
 
 int ranks_next(struct ranks *r, struct next_rank *n)
 {
-    uint32_t local = (uint32_t)r->next, rank = r->share->ranks[local].rank;
-    struct pty_size size;
-    *n = (struct next_rank){.extra = -1};
-    r->opened = worker_create(r->loop, r->reap, (int)rank, &worker_events, r);
-    if (worker_open(r->opened, takes_input(r, rank), tty_of(r, &size), n->streams) < 0) {
-        worker_destroy(r->opened);
-        r->opened = NULL;
-        return -1;
-    }
-    make_last_env(r, local, &n->env);
-    n->extra = agent_plugins_rank_fd(r->agent, local);
-    return 0;
-}
-
-void next_rank_finish(struct next_rank *n)
-{
-    for (size_t i = 0; i < ARRAY_LEN(n->streams); i++) {
-        if (n->streams[i] >= 0)
-            close(n->streams[i]);
-    }
-    if (n->extra >= 0)
-        close(n->extra);
-    strv_finish(&n->env);
+    r->opened = open_rank(r, (uint32_t)r->next, n);
+    return r->opened ? 0 : -1;
 }
 
 bool ranks_adopt(struct ranks *r, pid_t pid)

@@ -86,14 +86,8 @@ void ranks_input(struct ranks *r, const void *data, size_t n);
 /* The environment of a rank, without a note of what was changed in the user's. */
 void ranks_env(struct ranks *r, uint32_t local, struct strv *env);
 
-/* What the next rank needs; closed and freed by next_rank_finish(). */
-struct next_rank {
-    int streams[3];  /* its descriptors 0, 1, 2; -1: /dev/null */
-    int extra;       /* its CHILD_EXTRA_FD; -1: none */
-    struct strv env; /* owned */
-};
-int ranks_next(struct ranks *r, struct next_rank *n); /* -1: out of descriptors */
-void next_rank_finish(struct next_rank *n);
+/* What the next rank needs. -1: out of descriptors. */
+int ranks_next(struct ranks *r, struct next_rank *n);
 
 /* The next rank is process `pid`, a child of ours. Returns whether it was the last one.
  */

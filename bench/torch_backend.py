@@ -3,10 +3,11 @@
 
 Two ranks, each bound to a CPU and with one thread. all_reduce of a tensor of 4.8 MB: `ddp` as it
 comes, `shared` after ddprun.torch.share(), as DistributedDataParallel's buckets are. Then the
-images/s of the mlp of bench/train_cpu.py at batch 64: DistributedDataParallel with each backend,
-and two processes that know nothing of each other (`alone`: the same two, without DDP). In each
-round all take their turn, so that what else the machine does meets them alike; ratios are taken
-within a round. Printed: medians, and the range of the ratios."""
+images/s of the mlp of bench/train_cpu.py at batch 64: DistributedDataParallel with each backend
+and with a communication hook that communicates nothing (`nothing`: what it costs itself, so the
+bound of every backend), and two processes that know nothing of each other (`alone`: the same two,
+without DDP). In each round all take their turn, so that what else the machine does meets them alike;
+ratios are taken within a round. Printed: medians, and the range of the ratios."""
 import argparse
 import os
 import statistics
@@ -67,8 +68,14 @@ class Rank:
     def training(self, rounds):
         torch = self.torch
         parallel = torch.nn.parallel.DistributedDataParallel
-        nets = {"alone": self.model(), "ddp": parallel(self.model()),
-                "gloo": parallel(self.model(), process_group=self.gloo)}
+        nets = {"alone": self.model(), "nothing": parallel(self.model()),
+                "ddp": parallel(self.model()), "gloo": parallel(self.model(), process_group=self.gloo)}
+
+        def at_once(state, bucket):
+            future = torch.futures.Future()
+            future.set_result(bucket.buffer())
+            return future
+        nets["nothing"].register_comm_hook(None, at_once)
         optimisers = {name: torch.optim.SGD(net.parameters(), lr=0.01) for name, net in nets.items()}
         x, y = torch.rand(BATCH, 784), torch.randint(0, 10, (BATCH,))
         loss_of = torch.nn.CrossEntropyLoss()
@@ -98,8 +105,8 @@ def rank_main(rounds):
             print(f"  gloo / {name}: {spread([g / o for g, o in zip(took['gloo'], took[name])])}")
         for name, values in rates.items():
             print(f"mlp, batch {BATCH}, {name}: {statistics.median(values):.0f} images/s")
-        for name in ("ddp", "gloo"):
-            print(f"  {name} / alone: {spread([o / a for o, a in zip(rates[name], rates['alone'])])}")
+        for name, base in (("nothing", "alone"), ("ddp", "alone"), ("gloo", "alone"), ("ddp", "nothing")):
+            print(f"  {name} / {base}: {spread([o / a for o, a in zip(rates[name], rates[base])])}")
     rank.dist.destroy_process_group()
 
 

@@ -19,7 +19,7 @@ from .library import Err, lib
 
 _SLICE_MS = 20  # the longest time that a waiting thread keeps the lock
 _UNAWAITED_S = 0.001  # the thread takes over an operation that no call has waited for so long
-_IDLE_ROUNDS = 50
+_IDLE_ROUNDS = 3  # each wakes the thread, on the CPU of the training loop
 _DESTROYED = "ddp: the process group was destroyed"
 _INLINE_S, _INLINE_BYTES_PER_S = 200e-6, 2e9
 
@@ -98,6 +98,16 @@ class Group:
             if not request:
                 raise self._failure()
             work.requests.append(request)
+
+    def reduce_at_once(self, tensor, code, op):
+        """Reduces a tensor in the arena. A request, if that takes too long."""
+        with self.held():
+            request = lib.ddp_iall_reduce(self._g, tensor.data_ptr(), tensor.numel(), code, op,
+                                          self._at_err)
+            patience = math.ceil(1e3 * self.patience(tensor.nbytes))
+            if not request or lib.ddp_wait_for(request, patience, self._at_done, self._at_err) < 0:
+                raise self._failure()
+            return None if self._done.value else request
 
     def _advance(self, work, ms):
         """With the lock: wait that long for `work`."""

@@ -2,7 +2,6 @@
 import collections
 import ctypes as c
 import math
-import sys
 
 import torch
 import torch.distributed as dist
@@ -11,7 +10,6 @@ from torch._C._distributed_c10d import Work as _Work
 from .arena import Arena
 from .library import check_output, flat_of, lib, sizes
 
-_BACKWARD = torch.autograd.graph._engine_run_backward.__code__
 _LEAST = 1 << 15  # bytes; shorter tensors are as fast without the arena
 
 
@@ -38,14 +36,14 @@ class Work(_Work):
             self._after.append(lambda: tensor.detach().copy_(flat))
         return flat
 
-    def reduced(self, tensor):
-        """The same for what is reduced in place: in the arena if that is faster."""
+    def reduced(self, tensor, bucket):
+        """The same for what is reduced in place: in the arena if that is faster. A bucket is
+        moved there."""
         flat, group = flat_of(tensor), self._group
         if not group.local or flat.nbytes < _LEAST or group.size == 1:
             return self.out(tensor)
-        in_backward = sys._getframe(4).f_code is _BACKWARD  # who called allreduce()
         with group.held():
-            if group.arena.has(flat) or in_backward and group.arena.move(flat):
+            if group.arena.has(flat) or bucket and group.arena.move(flat):
                 return flat
             block = group.arena.take(flat.nbytes)
         if block is None:

@@ -134,8 +134,7 @@ static int ask_netlink(int netlink, const struct end *from, const struct end *to
     const struct inet_diag_msg *m = NLMSG_DATA(&reply.head);
     if (m->id.idiag_dport != to->port) /* the listener on that port, not the connection */
         return 0;
-    owner->uid = m->idiag_uid;
-    owner->inode = m->idiag_inode;
+    *owner = (struct sock_owner){m->idiag_uid, m->idiag_inode, m->idiag_state};
     return 1;
 }
 
@@ -169,13 +168,13 @@ static bool read_table(const char *path, const char *local_end, const char *remo
     bool found = false;
     char line[512], local[48], remote[48];
     while (f && !found && fgets(line, sizeof line, f)) {
-        unsigned uid;
+        unsigned state, uid;
         unsigned long inode;
-        found = sscanf(line, " %*[0-9]: %47s %47s %*x %*s %*s %*s %u %*u %lu", local,
-                       remote, &uid, &inode) == 4 &&
+        found = sscanf(line, " %*[0-9]: %47s %47s %x %*s %*s %*s %u %*u %lu", local,
+                       remote, &state, &uid, &inode) == 5 &&
                 ends_with(local, local_end) && ends_with(remote, remote_end);
         if (found)
-            *owner = (struct sock_owner){uid, inode};
+            *owner = (struct sock_owner){uid, inode, state};
     }
     if (f)
         fclose(f);

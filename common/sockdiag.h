@@ -12,6 +12,7 @@
 struct sock_owner {
     uid_t uid;
     uint64_t inode; /* as in "socket:[4711]" below /proc/PID/fd */
+    unsigned state; /* TCP_ESTABLISHED, TCP_CLOSE_WAIT, ... of netinet/tcp.h */
 };
 
 /* A netlink socket for sockdiag_find(); -1 where there is none (some containers) or the
@@ -19,7 +20,7 @@ struct sock_owner {
 int sockdiag_open(void);
 bool sockdiag_serves_tcp(int netlink); /* for tests */
 
-/* The established connection with the local end `from` and the remote end `to`.
+/* The connection, not closed yet, with the local end `from` and the remote end `to`.
  * IPv4-mapped addresses are IPv4. `netlink` -1: read /proc/net/tcp and tcp6 instead. */
 int sockdiag_find(int netlink, const struct sockaddr *from, const struct sockaddr *to,
                   struct sock_owner *owner, struct ddp_err *err);

@@ -11,6 +11,7 @@
 #include "common/mem.h"
 #include "launcher/admission/admission.h"
 #include "launcher/agent/agent_impl.h"
+#include "launcher/agent/guard.h"
 #include "launcher/agent/machine.h"
 #include "launcher/agent/ranks.h"
 
@@ -114,6 +115,7 @@ static int agent_create(struct agent *a, const struct agent_setup *s, struct ddp
     a->up = link_create(a->loop, s->fd, FRAME_DOWN, s->keys, &link_events, a);
     if (s->stdio)
         link_write_to(a->up, STDOUT_FILENO);
+    guard_watch(s->fd);
     if (s->listen)
         agent_listen(a, s->listen, s->key);
     return watch_parent(a, s, err);

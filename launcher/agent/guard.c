@@ -2,19 +2,31 @@
 #include "launcher/agent/guard.h"
 
 #include "common/err.h"
+#include "common/sockdiag.h"
 #include "launcher/agent/kill_tree.h"
 #include "launcher/transport/program.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/tcp.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { KILL_TREE_MS = 10000 };
+/* An agent that runs needs much less than LOOKS times LOOK_S to end its ranks. */
+enum { KILL_TREE_MS = 10000, LOOK_S = 5, LOOKS = 2 };
+
+/* Of the agent's link. The guard has no descriptor of it, which would keep the connection
+ * open when the agent has been killed. */
+static struct watched {
+    atomic_bool known;
+    struct sockaddr_storage here, there;
+} * watched; /* memory of both processes; NULL: no guard */
 
 static int failed(const struct ddp_err *err)
 {
@@ -31,22 +43,58 @@ static void call_itself_guard(char *argv0)
         memcpy(argv0 + n - strlen("agent"), "guard", strlen("guard"));
 }
 
+static bool link_is_open(int netlink)
+{
+    struct sock_owner is;
+    struct ddp_err err;
+    return sockdiag_find(netlink, (struct sockaddr *)&watched->here,
+                         (struct sockaddr *)&watched->there, &is, &err) == 0 &&
+           is.state == TCP_ESTABLISHED;
+}
+
+void guard_watch(int fd)
+{
+    if (!watched)
+        return;
+    socklen_t here = sizeof watched->here, there = sizeof watched->there;
+    int netlink = sockdiag_open();
+    bool known = getsockname(fd, (struct sockaddr *)&watched->here, &here) == 0 &&
+                 getpeername(fd, (struct sockaddr *)&watched->there, &there) == 0 &&
+                 link_is_open(netlink); /* the kernel tells */
+    atomic_store(&watched->known, known);
+    if (netlink >= 0)
+        close(netlink);
+}
+
+/* The kernel ends a connection also while its process does not run. */
+static void look_at_link(int netlink, int *closed)
+{
+    *closed = !atomic_load(&watched->known) || link_is_open(netlink) ? 0 : *closed + 1;
+    if (*closed >= LOOKS)
+        kill_tree_signal(SIGKILL, kill_tree_pass_helpers, NULL); /* and the agent */
+}
+
 /* Wait until the agent has exited; forward termination signals to it. */
 static int guard_agent(pid_t agent)
 {
+    const struct timespec look = {.tv_sec = LOOK_S};
+    int netlink = sockdiag_open(), closed = 0;
     static const int ends[] = {SIGHUP, SIGINT, SIGTERM, SIGQUIT};
     sigset_t awaited;
     sigemptyset(&awaited);
     sigaddset(&awaited, SIGCHLD);
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
         sigaddset(&awaited, ends[i]);
-    int status = 0, sig;
+    int status = 0;
     for (;;) {
         pid_t pid = waitpid(-1, &status, WNOHANG);
         if (pid == agent || (pid < 0 && errno == ECHILD))
             break;
-        if (pid == 0 && sigwait(&awaited, &sig) == 0 && sig != SIGCHLD)
+        int sig = pid == 0 ? sigtimedwait(&awaited, NULL, &look) : SIGCHLD;
+        if (sig > 0 && sig != SIGCHLD)
             kill(agent, sig);
+        else if (sig < 0 && errno == EAGAIN)
+            look_at_link(netlink, &closed);
     }
     kill_tree_reap(KILL_TREE_MS);
     return WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_CANNOT_START;
@@ -57,7 +105,10 @@ int guard_part(int (*be_agent)(int lifeline, void *arg), void *arg, char *argv0)
     struct ddp_err err;
     int guard[2];
     sigset_t all, ours;
-    if (pipe2(guard, O_CLOEXEC) < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) < 0) {
+    watched = mmap(NULL, sizeof *watched, PROT_READ | PROT_WRITE,
+                   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (watched == MAP_FAILED || pipe2(guard, O_CLOEXEC) < 0 ||
+        prctl(PR_SET_CHILD_SUBREAPER, 1) < 0) {
         err_errno(&err, "cannot watch over an agent");
         return failed(&err);
     }

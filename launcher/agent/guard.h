@@ -3,7 +3,8 @@
  * The child becomes the agent. The parent is the guard: an idle subreaper. If the agent
  * is killed with SIGKILL, its ranks die by PR_SET_PDEATHSIG, and their remaining children
  * are reparented to the guard, which kills them. If the guard is killed, the agent sees
- * its end of a pipe close, and shuts down.
+ * its end of a pipe close, and shuts down. If the link to the launcher is closed, but the
+ * agent stays, as it is stopped or hangs in the kernel, the guard kills the ranks.
  */
 #ifndef LAUNCHER_AGENT_GUARD_H
 #define LAUNCHER_AGENT_GUARD_H
@@ -14,5 +15,8 @@
  * `argv0` (may be NULL) is overwritten, so that `pkill -9 -f` matches only one of them.
  */
 int guard_part(int (*be_agent)(int lifeline, void *arg), void *arg, char *argv0);
+
+/* In the agent: the connection that is its link. Without a guard it does nothing. */
+void guard_watch(int fd);
 
 #endif

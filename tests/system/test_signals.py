@@ -326,6 +326,18 @@ class Launcher(LaunchTest):
         self.assertNotEqual(launch.rc, 0)
         self.assertIn("agent", launch.err)
 
+    def test_an_agent_that_is_stopped_for_a_while_goes_on(self):
+        """As on a node that swaps."""
+        launch = self.start("-np", 1, "sh", "-c", "echo up; sleep 3; echo done")
+        self.assertTrue(wait_until(lambda: "up" in launch.out))
+        (agent,) = self.agents()
+        os.kill(agent, signal.SIGSTOP)
+        time.sleep(7)
+        os.kill(agent, signal.SIGCONT)
+        launch.wait()
+        self.assert_ended(launch, 0)
+        self.assertEqual(launch.out, "up\ndone\n")
+
     def test_an_agent_that_is_stopped_is_lost_after_the_node_timeout(self):
         launch = self.start("-np", 1, "--node-timeout", "2s", "sh", "-c", "echo up; sleep 10")
         self.assertTrue(wait_until(lambda: "up" in launch.out))

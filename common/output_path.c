@@ -6,10 +6,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
+#include <linux/magic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <unistd.h>
 
 static const char *folder_refuses(const char *path)
@@ -22,6 +24,28 @@ static const char *folder_refuses(const char *path)
     return access(path, W_OK | X_OK) < 0 ? strerror(errno) : NULL;
 }
 
+/* What modes do not show: nothing can be created in /proc and /sys, or on a full file
+ * system. */
+static const char *device_refuses(const char *folder)
+{
+    struct statfs fs;
+    if (statfs(folder, &fs) < 0)
+        return NULL;
+    if (fs.f_type == PROC_SUPER_MAGIC || fs.f_type == SYSFS_MAGIC)
+        return strerror(EPERM);
+    return fs.f_blocks > 0 && fs.f_bavail == 0 ? strerror(ENOSPC) : NULL;
+}
+
+/* The nearest directory above `path`, which is changed, that exists. */
+static const char *folder_above(char *path)
+{
+    struct stat st;
+    path = dirname(path);
+    while (stat(path, &st) < 0 && errno == ENOENT && strcmp(path, ".") != 0)
+        path = dirname(path);
+    return path;
+}
+
 const char *output_path_check(const char *path, enum output_path_use use)
 {
     struct stat st;
@@ -30,12 +54,16 @@ const char *output_path_check(const char *path, enum output_path_use use)
     bool there = stat(path, &st) == 0;
     if (there && S_ISDIR(st.st_mode))
         return strerror(EISDIR);
-    if (there && use == OUTPUT_PATH_WRITTEN)
+    if (there && use != OUTPUT_PATH_REPLACED)
         return access(path, W_OK) < 0 ? strerror(errno) : NULL;
     if (there && !S_ISREG(st.st_mode))
         return "it is no file, and would be replaced by one";
     char *copy = xstrdup(path);
-    const char *why = folder_refuses(dirname(copy));
+    bool made = use == OUTPUT_PATH_MADE;
+    const char *folder = made ? folder_above(copy) : dirname(copy),
+               *why = folder_refuses(folder);
+    if (!why && made)
+        why = device_refuses(folder);
     free(copy);
     return why;
 }

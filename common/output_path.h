@@ -7,13 +7,14 @@
 
 enum output_path_use {
     OUTPUT_PATH_WRITTEN,  /* opened and written: a file, /dev/stdout, a pipe */
+    OUTPUT_PATH_MADE,     /* the same, and its directories are created */
     OUTPUT_PATH_REPLACED, /* written to a temporary file and renamed: regular files only,
                              since root could replace a device by one */
     OUTPUT_PATH_FOLDER    /* files are created in it */
 };
 
-/* NULL, or why `path` cannot be used like this: "Is a directory". A new file needs an
- * existing directory. */
+/* NULL, or why `path` cannot be used like this: "Is a directory". Unless it is MADE, a
+ * new file needs an existing directory. */
 const char *output_path_check(const char *path, enum output_path_use use);
 
 /* Open for appending or for overwriting; NULL, and why not. Does not wait for the reader

@@ -3,76 +3,16 @@
 
 #include "common/err.h"
 #include "common/log.h"
-#include "common/mem.h"
 #include "common/offload.h"
+#include "common/output_path.h"
 
-#include <errno.h>
-#include <linux/magic.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/statfs.h>
 #include <unistd.h>
 
 #define LOG_SUBSYS "output"
 
 enum { CHECK_MS = 5000 };
-
-/* What directory modes do not show: nothing can be created in /proc and /sys, or on a
- * full file system. 0, or errno. */
-static int device_trouble(const char *folder)
-{
-    struct statfs fs;
-    if (statfs(folder, &fs) < 0)
-        return 0;
-    if (fs.f_type == PROC_SUPER_MAGIC || fs.f_type == SYSFS_MAGIC)
-        return EPERM;
-    return fs.f_blocks > 0 && fs.f_bavail == 0 ? ENOSPC : 0;
-}
-
-/* Can a file be created in `folder`, or `folder` itself: checks the nearest existing
- * parent. 0, or errno. */
-static int folder_trouble(const char *folder)
-{
-    char *path = xstrdup(folder);
-    struct stat st;
-    int why = 0;
-    while (stat(path, &st) < 0 && errno == ENOENT && strcmp(path, ".") != 0) {
-        char *slash = strrchr(path, '/');
-        if (slash == path)
-            strcpy(path, "/");
-        else if (slash)
-            *slash = '\0';
-        else
-            strcpy(path, "."); /* the name was not empty */
-    }
-    if (stat(path, &st) < 0)
-        why = errno;
-    else if (!S_ISDIR(st.st_mode))
-        why = ENOTDIR;
-    else if (access(path, W_OK | X_OK) < 0)
-        why = errno;
-    else
-        why = device_trouble(path);
-    free(path);
-    return why;
-}
-
-/* The same for one file; `*folder` caches the last folder that passed. */
-static int path_trouble(const char *path, char **folder)
-{
-    struct stat st;
-    if (stat(path, &st) == 0)
-        return S_ISDIR(st.st_mode) ? EISDIR : access(path, W_OK) < 0 ? errno : 0;
-    const char *slash = strrchr(path, '/');
-    char *above = slash == path ? xstrdup("/")
-                  : slash       ? xstrndup(path, (size_t)(slash - path))
-                                : xstrdup(".");
-    int why = *folder && strcmp(*folder, above) == 0 ? 0 : folder_trouble(above);
-    free(*folder);
-    *folder = above;
-    return why;
-}
 
 struct checking {
     struct strv paths;  /* owned: freed by check_paths() */
@@ -81,17 +21,23 @@ struct checking {
     struct ddp_err err;
 };
 
+/* Of thousands of new files in one folder, the first is enough. */
 static void check_paths(void *copy)
 {
     struct checking *c = copy;
-    char *folder = NULL;
+    const char *passed = NULL; /* the last new file */
     for (size_t i = 0; i < c->paths.n && c->rc == 0; i++) {
-        int why = path_trouble(c->paths.v[i], &folder);
+        const char *path = c->paths.v[i], *name = basename(path);
+        size_t folder = (size_t)(name - path);
+        bool new = access(path, F_OK) < 0;
+        if (new &&passed && strncmp(path, passed, folder) == 0 &&
+            basename(passed) == passed + folder)
+            continue;
+        const char *why = output_path_check(path, OUTPUT_PATH_MADE);
         if (why)
-            c->rc = err_set(&c->err, "%s: cannot write '%s': %s", c->option,
-                            c->paths.v[i], strerror(why));
+            c->rc = err_set(&c->err, "%s: cannot write '%s': %s", c->option, path, why);
+        passed = new ? path : passed;
     }
-    free(folder);
     strv_finish(&c->paths);
 }
 

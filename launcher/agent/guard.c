@@ -18,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* An agent that runs needs much less than LOOKS times LOOK_S to end its ranks. */
+/* Within LOOKS times LOOK_S an agent that runs ends its ranks. */
 enum { KILL_TREE_MS = 10000, LOOK_S = 5, LOOKS = 2 };
 
 /* Of the agent's link. The guard has no descriptor of it, which would keep the connection
@@ -66,11 +66,18 @@ void guard_watch(int fd)
         close(netlink);
 }
 
+/* Is it stopped, or does it wait in the kernel? */
+static bool is_halted(pid_t pid)
+{
+    struct ancestry_proc p;
+    return ancestry_read(pid, &p) && strchr("TtD", p.state);
+}
+
 /* The kernel ends a connection also while its process does not run. */
-static void look_at_link(int netlink, int *closed)
+static void look_at_link(pid_t agent, int netlink, int *closed)
 {
     *closed = !atomic_load(&watched->known) || link_is_open(netlink) ? 0 : *closed + 1;
-    if (*closed >= LOOKS)
+    if (*closed >= LOOKS && is_halted(agent))
         kill_tree_signal(SIGKILL, kill_tree_pass_helpers, NULL); /* and the agent */
 }
 
@@ -94,7 +101,7 @@ static int guard_agent(pid_t agent)
         if (sig > 0 && sig != SIGCHLD)
             kill(agent, sig);
         else if (sig < 0 && errno == EAGAIN)
-            look_at_link(netlink, &closed);
+            look_at_link(agent, netlink, &closed);
     }
     kill_tree_reap(KILL_TREE_MS);
     return WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_CANNOT_START;

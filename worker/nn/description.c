@@ -257,12 +257,13 @@ static int read_setting(struct reader *r, const char *name, const char *value)
 /* ---- layers ---- */
 
 /* Of images, or of tokens. `takes`: its attributes, separated by blanks; `needs`: the
- * required ones. */
-static const struct row {
+ * required ones; `outputs_first`: of its weight. */
+static const struct kind {
     const char *name;
     enum layer_kind kind;
     bool tokens;
     const char *takes, *needs;
+    bool outputs_first;
 } kinds[] = {
     {"conv", LAYER_CONV, false, " outputs size stride pad bias relu pool dropout from ",
      " outputs size "},
@@ -272,7 +273,8 @@ static const struct row {
     {"embed", LAYER_EMBED, true, " outputs positions dropout ", " outputs "},
     {"layer_norm", LAYER_LAYER_NORM, true, " eps no_bias ", " "},
     {"rms_norm", LAYER_RMS_NORM, true, " eps ", " "},
-    {"linear", LAYER_DENSE, true, " outputs no_bias join add dropout ", " outputs "},
+    {"linear", LAYER_DENSE, true, " outputs no_bias join add dropout ", " outputs ",
+     true},
     {"dense", LAYER_DENSE, true, " outputs no_bias add dropout ", " outputs "},
     {"gelu", LAYER_GELU, true, " gated ", " "},
     {"silu", LAYER_SILU, true, " gated ", " "},
@@ -382,12 +384,12 @@ static int unknown_kind(const struct reader *r, const char *kind)
 /* The last layer becomes a part of the one before it. */
 static int join(struct reader *r)
 {
-    struct layer_spec *l = &r->layers[r->n - 1], *to = l - 1;
+    struct layer_spec *l = &r->layers[r->n - 1], *to = r->n > 1 ? l - 1 : NULL;
     int i = 0;
-    while (r->n > 1 && i < LAYER_JOINED && to->joined[i].name)
+    while (to && i < LAYER_JOINED && to->joined[i].name)
         i++;
-    if (r->n == 1 || !to->outputs_first || to->bare != l->bare || to->shortcut ||
-        l->shortcut || l->dropout != to->dropout || i == LAYER_JOINED)
+    if (!to || i == LAYER_JOINED || !to->outputs_first || to->bare != l->bare ||
+        to->shortcut || l->shortcut || to->dropout != l->dropout)
         return refuse(r,
                       "'join' needs a linear layer with the same attributes before it, "
                       "without 'add', and joins %d at most",
@@ -399,7 +401,7 @@ static int join(struct reader *r)
     return 0;
 }
 
-static int read_attributes(struct reader *r, const struct row *row, char *words)
+static int read_attributes(struct reader *r, const struct kind *kind, char *words)
 {
     char seen[200] = " ", *next;
     for (char *word = strtok_r(words, BLANKS, &next); word;
@@ -407,32 +409,32 @@ static int read_attributes(struct reader *r, const struct row *row, char *words)
         char *value = strchr(word, '=');
         if (value)
             *value++ = '\0';
-        if (!listed(row->takes, word))
-            return refuse(r, "%s layers have no '%s'; theirs are:%s", row->name, word,
-                          row->takes[1] ? row->takes : " none");
+        if (!listed(kind->takes, word))
+            return refuse(r, "%s layers have no '%s'; theirs are:%s", kind->name, word,
+                          kind->takes[1] ? kind->takes : " none");
         if (listed(seen, word))
             return refuse(r, "'%s' is there twice", word);
         snprintf(seen + strlen(seen), sizeof seen - strlen(seen), "%s ", word);
         if (read_attribute(r, &r->layers[r->n], word, value) < 0)
             return -1;
     }
-    for (const char *at = row->needs + 1; *at; at += strcspn(at, " ") + 1) {
+    for (const char *at = kind->needs + 1; *at; at += strcspn(at, " ") + 1) {
         char word[40];
         snprintf(word, sizeof word, "%.*s", (int)strcspn(at, " "), at);
         if (!listed(seen, word))
-            return refuse(r, "%s layers need %s=...", row->name, word);
+            return refuse(r, "%s layers need %s=...", kind->name, word);
     }
     return 0;
 }
 
-static int read_layer(struct reader *r, char *name, const char *kind, char *rest)
+static int read_layer(struct reader *r, char *name, const char *word, char *rest)
 {
-    const struct row *row = kinds, *end = kinds + ARRAY_LEN(kinds);
-    while (row < end && (row->tokens != (r->type->task == TASK_TOKENS) ||
-                         strcmp(row->name, kind) != 0))
-        row++;
-    if (row == end)
-        return unknown_kind(r, kind);
+    const struct kind *kind = kinds, *end = kinds + ARRAY_LEN(kinds);
+    while (kind < end && (kind->tokens != (r->type->task == TASK_TOKENS) ||
+                          strcmp(kind->name, word) != 0))
+        kind++;
+    if (kind == end)
+        return unknown_kind(r, word);
     if (find_layer(r, name))
         return refuse(r, "there is a layer '%s' already", name);
     if (r->n == LAYERS) /* each name is compared with all */
@@ -440,11 +442,11 @@ static int read_layer(struct reader *r, char *name, const char *kind, char *rest
     r->layers = r->type->layers =
         xrealloc(r->layers, (size_t)r->n + 2, sizeof *r->layers);
     struct layer_spec *l = &r->layers[r->n];
-    l[0] = (struct layer_spec){row->kind, row->name, .bare = row->kind == LAYER_CONV,
-                               .outputs_first = strcmp(kind, "linear") == 0,
-                               .name = xstrdup(name)};
+    l[0] = (struct layer_spec){kind->kind, kind->name, xstrdup(name),
+                               .bare = kind->kind == LAYER_CONV,
+                               .outputs_first = kind->outputs_first};
     l[1] = (struct layer_spec){LAYER_END};
-    int rc = read_attributes(r, row, rest);
+    int rc = read_attributes(r, kind, rest);
     l->kv_heads = l->kv_heads ? l->kv_heads : l->size;
     l->base = l->base ? l->base : 10000;
     l->eps = l->eps > 0 ? l->eps : 1e-5f;

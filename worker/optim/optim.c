@@ -81,8 +81,8 @@ void optim_count(struct optim *o)
     o->steps++;
 }
 
-/* A step of gradient descent from the average e towards w, at the rate 1 - average: the
- * gradient is e - w. */
+/* e += nearer (w - e), by sgd(): with w as the gradient, a decay of -1, and the rate
+ * -nearer. */
 static void average(struct optim *o, size_t at, size_t n, const float *w)
 {
     float *e = o->states[OPTIM_AVERAGE] + at;

@@ -145,7 +145,7 @@ static int tokens_back(struct layers *net, const struct layer *l, int n,
     size_t count = l->outputs * (size_t)n, bytes = count * type_size(net->type);
     if (l->shortcut >= 0) {
         void *to = gradient_of(net, l->shortcut);
-        if (model_used_after(net->host, (int)(l - net->layers), l->shortcut))
+        if (l->shortcut_adds)
             cuda_add(to, dy, (int64_t)count, net->type, net->stream);
         else
             TRY(check_cuda(

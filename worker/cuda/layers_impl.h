@@ -26,7 +26,7 @@ struct layer {
     struct map_shape given, wide, map; /* of x; of y before pooling; of y */
     size_t inputs, before, outputs;    /* elements of these, per sample */
     size_t rows;                       /* per sample: tokens; else 1 */
-    bool adds;                         /* dx is added to its buffer */
+    bool adds, shortcut_adds;          /* as struct model_op's */
     enum cuda_type type;               /* of y */
     void *y;                           /* [max_batch, outputs] */
     uint8_t *arg;                      /* [max_batch, outputs], if it pools */
@@ -148,15 +148,15 @@ static inline void *product_grad_of(const struct layers *net, const struct layer
     return is_conv(l) && !l->spec->bare ? net->z : net->slots[l->slot];
 }
 
-/* A layer's parameter, and its gradient. */
+/* A layer's parameter, and its gradient; NULL for none. */
 static inline float *weights_of(const struct layers *net, const struct param *p)
 {
-    return net->weights + place_of(net, p);
+    return p ? net->weights + place_of(net, p) : NULL;
 }
 
 static inline float *grads_of(const struct layers *net, const struct param *p)
 {
-    return net->grads + place_of(net, p);
+    return p ? net->grads + place_of(net, p) : NULL;
 }
 
 /* The factor of gradients in dropout's backward. */

@@ -63,6 +63,7 @@ static struct layer shape_layer(const struct model_op *op, size_t rows)
                           .before = elements(op->wide) * rows,
                           .outputs = elements(op->map) * rows,
                           .adds = op->adds,
+                          .shortcut_adds = op->shortcut_adds,
                           .slot = -1};
 }
 

@@ -99,9 +99,8 @@ static bool dense(const struct layer *l)
  * none. */
 static const void *bias_of(const struct layers *net, const struct layer *l)
 {
-    return !l->bias              ? NULL
-           : l->type != CUDA_F32 ? weights_at(net, l->bias)
-                                 : weights_of(net, l->bias);
+    return l->bias && l->type != CUDA_F32 ? weights_at(net, l->bias)
+                                          : weights_of(net, l->bias);
 }
 
 /* The array that is added to the product, which may be the output itself; NULL: none. */

@@ -19,22 +19,12 @@ static struct cuda_rows rows_of(const struct layers *net, const struct layer *l,
     return (struct cuda_rows){net->type, n, (int)l->rows, (int)(l->outputs / l->rows)};
 }
 
-static float *bias_of(const struct layers *net, const struct layer *l)
-{
-    return l->bias ? weights_of(net, l->bias) : NULL;
-}
-
-static float *bias_grads(const struct layers *net, const struct layer *l)
-{
-    return l->bias ? grads_of(net, l->bias) : NULL;
-}
-
 static struct cuda_row_norm norm_of(const struct layers *net, const struct layer *l,
                                     int n)
 {
     return (struct cuda_row_norm){.rows = rows_of(net, l, n),
                                   .w = weights_of(net, l->weight),
-                                  .bias = bias_of(net, l),
+                                  .bias = weights_of(net, l->bias),
                                   .kept = l->saved,
                                   .room = net->room,
                                   .eps = l->spec->eps,
@@ -79,14 +69,9 @@ static float *sums_of(const struct layers *net, const struct layer *l, int which
 static int embed(struct layers *net, const struct layer *l, const struct layer_plan *p,
                  struct ddp_err *err)
 {
-    cuda_embed(net->x, weights_of(net, l->weight), bias_of(net, l), rows_of(net, l, p->n),
-               l->y, net->stream);
+    cuda_embed(net->x, weights_of(net, l->weight), weights_of(net, l->bias),
+               rows_of(net, l, p->n), l->y, net->stream);
     return 0;
-}
-
-static bool untied(const struct layers *net)
-{
-    return net->layers[net->nlayers - 1].op == &layer_logits;
 }
 
 /* The logits have started the weight's gradient, unless they have their own. */
@@ -94,12 +79,12 @@ static int embed_back(struct layers *net, const struct layer *l,
                       const struct layer_plan *p, struct ddp_err *err)
 {
     float *dof = grads_of(net, l->weight);
-    if (untied(net))
+    if (model_untied(net->host))
         TRY(check_cuda(
             cudaMemsetAsync(dof, 0, l->weight->count * sizeof *dof, net->stream),
             l->spec->name, err));
     cuda_embed_back(net->x, net->slots[l->slot], rows_of(net, l, p->n), dof,
-                    bias_grads(net, l), net->stream);
+                    grads_of(net, l->bias), net->stream);
     return 0;
 }
 
@@ -118,7 +103,7 @@ static int row_norm_back(struct layers *net, const struct layer *l,
 {
     struct cuda_row_norm norm = norm_of(net, l, p->n);
     cuda_row_norm_back(&norm, input_of(net, l), net->slots[l->slot],
-                       grads_of(net, l->weight), bias_grads(net, l),
+                       grads_of(net, l->weight), grads_of(net, l->bias),
                        gradient_of(net, l->in), l->adds, net->stream);
     return 0;
 }
@@ -228,9 +213,10 @@ int seq_make(struct layers *net, struct device_memory *memory, struct ddp_err *e
 {
     static char name[] = "logits";
     static const struct layer_spec spec = {.kind = LAYER_LINEAR, .name = name};
-    int end = net->nlayers - 1 - untied(net);
+    bool untied = model_untied(net->host);
+    int end = net->nlayers - 1 - untied;
     const struct layer *last = &net->layers[end];
-    const struct layer *weight = &net->layers[untied(net) ? end + 1 : 0];
+    const struct layer *weight = &net->layers[untied ? end + 1 : 0];
     size_t V = (size_t)net->settings.io.outputs, C = last->outputs / last->rows;
     size_t bytes = (size_t)net->settings.max_batch * (last->rows + 1) * sizeof(uint32_t);
     size_t rows = logits_most(net), all = (size_t)net->settings.max_batch * last->rows;

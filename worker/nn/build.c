@@ -94,10 +94,9 @@ static int check_shortcut(const struct model *m, int i, struct ddp_err *err)
         to->flow != l->flow ? "is of another form"
         : to->map.C != l->map.C || to->map.H != l->map.H || to->map.W != l->map.W
             ? "has another shape"
-        : l->shortcut == l->in ? "is its input"
-        : l->op == &op_norm && model_used_after(m, i, l->shortcut)
-            ? "is used again after it"
-            : NULL;
+        : l->shortcut == l->in                  ? "is its input"
+        : l->op == &op_norm && l->shortcut_adds ? "is used again after it"
+                                                : NULL;
     return why ? err_set(err, "model '%s': '%s' cannot add '%s', which %s", m->type->name,
                          l->spec->name, to->spec->name, why)
                : 0;
@@ -139,6 +138,7 @@ static int add_layer(struct model *m, int i, struct ddp_err *err)
     l->in = i - (l->spec->from ? l->spec->from : 1);
     l->shortcut = l->spec->shortcut ? i - l->spec->shortcut : -1;
     l->adds = l->in >= 0 && model_used_after(m, i, l->in);
+    l->shortcut_adds = l->shortcut >= 0 && model_used_after(m, i, l->shortcut);
     if (check_input(m, i, err) < 0 || l->op->add(m, i, map_given(m, l), err) < 0 ||
         check_shortcut(m, i, err) < 0)
         return -1;
@@ -215,6 +215,7 @@ struct model_op model_op(const struct model *m, int i)
                              .wide = l->wide,
                              .map = l->map,
                              .adds = l->adds,
+                             .shortcut_adds = l->shortcut_adds,
                              .buffers = l->norm ? 2 * l->weight->count + 1 : 0};
 }
 

@@ -29,18 +29,17 @@ struct head *head_create(struct model *m)
     return h;
 }
 
-/* Where their weight, [outputs, C], is in the blocks. */
-static size_t weight_at(const struct model *m)
+/* Their weight, [outputs, C]. */
+static const struct param *weight_of(const struct model *m)
 {
-    const struct layer *last = &m->layers[m->nlayers - 1];
-    return (last->flow == FLOW_LOGITS ? last : m->layers)->weight->offset;
+    return m->layers[model_untied(m) ? m->nlayers - 1 : 0].weight;
 }
 
 /* Logits from the last layer's rows y. */
 static void make_logits(const struct model *m, const float *y, int rows)
 {
     int C = model_last(m)->map.C, V = m->io.outputs;
-    const float *w = m->weights + weight_at(m);
+    const float *w = weights_at(m, weight_of(m));
     model_multiply(m, rows, V, C, matrix(y, (size_t)C), transposed(w, (size_t)C), NULL,
                    m->head->logits, false);
 }
@@ -51,12 +50,11 @@ static void logits_back(const struct model *m, const float *y, float *dy, int ro
                         bool more)
 {
     int C = model_last(m)->map.C, V = m->io.outputs;
-    const float *g = m->head->logits;
-    size_t w = weight_at(m), ld = (size_t)C, ldg = (size_t)V;
-    model_multiply(m, rows, C, V, matrix(g, ldg), matrix(m->weights + w, ld), NULL, dy,
-                   false);
-    model_multiply(m, V, C, rows, transposed(g, ldg), matrix(y, ld), NULL, m->grads + w,
-                   more);
+    const float *g = m->head->logits, *w = weights_at(m, weight_of(m));
+    size_t ld = (size_t)C, ldg = (size_t)V;
+    model_multiply(m, rows, C, V, matrix(g, ldg), matrix(w, ld), NULL, dy, false);
+    model_multiply(m, V, C, rows, transposed(g, ldg), matrix(y, ld), NULL,
+                   grads_at(m, weight_of(m)), more);
 }
 
 float head_loss(const struct model *m, const struct batch *b, float *dy, float smooth,

@@ -125,6 +125,11 @@ void model_io(const struct model *m, size_t *in, size_t *out)
     *out = (size_t)m->io.outputs;
 }
 
+bool model_untied(const struct model *m)
+{
+    return m->layers[m->nlayers - 1].flow == FLOW_LOGITS;
+}
+
 size_t model_param_count(const struct model *m)
 {
     return m->count;
@@ -337,7 +342,7 @@ static void layer_back(struct model *m, const struct layer *l, const struct batc
     float *dy = m->slots[l->slot];
     if (l->flow == FLOW_ROWS && l->shortcut >= 0) {
         float *to = gradient_of(m, l->shortcut);
-        if (model_used_after(m, (int)(l - m->layers), l->shortcut))
+        if (l->shortcut_adds)
             m->k->add(to, dy, floats);
         else
             memcpy(to, dy, (size_t)floats * sizeof *dy);

@@ -235,10 +235,12 @@ struct model_op {
     size_t params;                     /* of model_params(): theirs */
     int in, shortcut;                  /* layers; -1: the batch, none */
     struct map_shape given, wide, map; /* of x; of y before pooling; of y */
-    bool adds;                         /* dx is added to its buffer */
-    size_t buffers;                    /* floats of the block of buffers */
+    bool adds, shortcut_adds; /* dx, the shortcut's gradient: added to its buffer */
+    size_t buffers;           /* floats of the block of buffers */
 };
 struct model_op model_op(const struct model *m, int i);
+/* Have a model's logits a weight of their own, its last layer's? */
+bool model_untied(const struct model *m);
 /* Does a layer after i use the output of layer `of`? Then its gradient has been
  * started, and i adds to it. */
 bool model_used_after(const struct model *m, int i, int of);

@@ -51,7 +51,7 @@ struct layer {
     int in, shortcut;           /* indices of layers; -1: the batch, none */
     struct map_shape wide, map; /* shape of y before pooling; of y */
     enum flow flow;             /* what y is */
-    bool adds;                  /* dx is added to its buffer */
+    bool adds, shortcut_adds;   /* dx, the shortcut's gradient: added to its buffer */
     double work;                /* multiplications, per sample */
     size_t floats;              /* of y, per sample */
     float *y;                   /* [max_batch, floats] */
@@ -89,6 +89,17 @@ const struct param *model_add_param(struct model *m, const char *layer, const ch
 void model_add_buffer(struct model *m, const char *layer, const char *what, int ndim,
                       const int dims[4]);
 
+/* A parameter, and its gradient; NULL for none. */
+static inline const float *weights_at(const struct model *m, const struct param *p)
+{
+    return p ? m->weights + p->offset : NULL;
+}
+
+static inline float *grads_at(const struct model *m, const struct param *p)
+{
+    return p ? m->grads + p->offset : NULL;
+}
+
 /* A layer's input; the gradient of its output, NULL: not needed. */
 static inline const float *input_of(const struct model *m, const struct layer *l,
                                     const struct batch *b)
@@ -113,7 +124,7 @@ static inline void model_multiply(const struct model *m, int M, int N, int K,
 static inline const struct layer *model_last(const struct model *m)
 {
     const struct layer *last = &m->layers[m->nlayers - 1];
-    return last->flow == FLOW_LOGITS ? &m->layers[last->in] : last;
+    return model_untied(m) ? &m->layers[last->in] : last;
 }
 
 /* A layer's stream of dropout's random numbers in this pass. */

@@ -5,16 +5,6 @@
 
 #include <math.h>
 
-static const float *weights_at(const struct model *m, const struct param *p)
-{
-    return p ? m->weights + p->offset : NULL;
-}
-
-static float *grads_at(const struct model *m, const struct param *p)
-{
-    return p ? m->grads + p->offset : NULL;
-}
-
 /* The factor of gradients in dropout's backward. */
 static float kept_scale(const struct model *m, const struct layer *l)
 {

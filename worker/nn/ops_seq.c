@@ -70,10 +70,9 @@ static void embed(struct model *m, struct layer *l, const struct batch *b, bool 
     size_t C = (size_t)l->spec->outputs;
     for (int row = 0; row < rows_of(m, b); row++) {
         float *y = l->y + (size_t)row * C;
-        memcpy(y, m->weights + l->weight->offset + *token_at(m, b, row) * C,
-               C * sizeof *y);
+        memcpy(y, weights_at(m, l->weight) + *token_at(m, b, row) * C, C * sizeof *y);
         if (l->bias)
-            m->k->add(y, m->weights + l->bias->offset + (size_t)(row % m->io.W) * C,
+            m->k->add(y, weights_at(m, l->bias) + (size_t)(row % m->io.W) * C,
                       (int64_t)C);
     }
 }
@@ -82,10 +81,9 @@ static void embed(struct model *m, struct layer *l, const struct batch *b, bool 
 static void embed_back(struct model *m, const struct layer *l, const struct batch *b)
 {
     int64_t C = l->spec->outputs;
-    float *of = m->grads + l->weight->offset,
-          *at = l->bias ? of + l->weight->count : NULL;
+    float *of = grads_at(m, l->weight), *at = grads_at(m, l->bias);
     const float *dy = m->slots[l->slot];
-    if (m->layers[m->nlayers - 1].flow == FLOW_LOGITS)
+    if (model_untied(m))
         memset(of, 0, l->weight->count * sizeof *of);
     if (at)
         memset(at, 0, l->bias->count * sizeof *at);
@@ -127,8 +125,8 @@ static struct row_norm norm_of(const struct model *m, const struct layer *l)
     return (struct row_norm){.C = l->map.C,
                              .rms = l->spec->kind == LAYER_RMS_NORM,
                              .eps = l->spec->eps,
-                             .w = m->weights + l->weight->offset,
-                             .bias = l->bias ? m->weights + l->bias->offset : NULL};
+                             .w = weights_at(m, l->weight),
+                             .bias = weights_at(m, l->bias)};
 }
 
 static void row_norm(struct model *m, struct layer *l, const struct batch *b, bool learn)
@@ -139,8 +137,7 @@ static void row_norm(struct model *m, struct layer *l, const struct batch *b, bo
 static void row_norm_back(struct model *m, const struct layer *l, const struct batch *b)
 {
     m->k->row_norm_back(norm_of(m, l), rows_of(m, b), input_of(m, l, b), l->kept,
-                        m->slots[l->slot], m->grads + l->weight->offset,
-                        l->bias ? m->grads + l->bias->offset : NULL,
+                        m->slots[l->slot], grads_at(m, l->weight), grads_at(m, l->bias),
                         gradient_of(m, l->in), l->adds);
 }
 
@@ -153,9 +150,9 @@ const struct op op_row_norm = {.sums = true,
 
 /* ---- dense: y = x w + bias, w [inputs, outputs], or w^T with the outputs first ---- */
 
-/* The weights, or the biases, of the layer and of those that are joined to it: one after
- * another, so that they are one matrix, or vector, in the blocks. */
-static const struct param *add_joined(struct model *m, struct layer *l, const char *what,
+/* The weights, or with no `inputs` the biases, of the layer and of those that are joined
+ * to it: one after another, so that they are one matrix, or vector, in the blocks. */
+static const struct param *add_params(struct model *m, struct layer *l, const char *what,
                                       int inputs)
 {
     const struct layer_spec *s = l->spec;
@@ -180,9 +177,9 @@ static const struct param *add_joined(struct model *m, struct layer *l, const ch
 static int add_dense(struct model *m, int i, struct map_shape in, struct ddp_err *err)
 {
     struct layer *l = &m->layers[i];
-    l->weight = add_joined(m, l, "weight", in.C);
+    l->weight = add_params(m, l, "weight", in.C);
     if (!l->spec->bare)
-        l->bias = add_joined(m, l, "bias", 0);
+        l->bias = add_params(m, l, "bias", 0);
     give_rows(m, l, l->spec->outputs, (double)in.C * l->spec->outputs);
     return 0;
 }
@@ -203,12 +200,12 @@ static void init_dense(struct model *m, const struct layer *l, uint64_t key)
 /* The weight as [inputs, outputs]. */
 static struct matrix weight_of(const struct model *m, const struct layer *l)
 {
-    const float *w = m->weights + l->weight->offset;
+    const float *w = weights_at(m, l->weight);
     return l->spec->outputs_first ? transposed(w, (size_t)l->weight->dims[1])
                                   : matrix(w, (size_t)l->weight->dims[1]);
 }
 
-static struct matrix turned(struct matrix a)
+static struct matrix transpose_of(struct matrix a)
 {
     return (struct matrix){a.at, a.column, a.row};
 }
@@ -217,8 +214,7 @@ static void dense(struct model *m, struct layer *l, const struct batch *b, bool 
 {
     int C = m->layers[l->in].map.C, K = l->map.C;
     model_multiply(m, rows_of(m, b), K, C, matrix(input_of(m, l, b), (size_t)C),
-                   weight_of(m, l), l->bias ? m->weights + l->bias->offset : NULL, l->y,
-                   false);
+                   weight_of(m, l), weights_at(m, l->bias), l->y, false);
 }
 
 static void dense_back(struct model *m, const struct layer *l, const struct batch *b)
@@ -226,15 +222,15 @@ static void dense_back(struct model *m, const struct layer *l, const struct batc
     int C = m->layers[l->in].map.C, K = l->map.C, rows = rows_of(m, b);
     struct matrix x = matrix(input_of(m, l, b), (size_t)C);
     struct matrix dy = matrix(m->slots[l->slot], (size_t)K);
-    float *dw = m->grads + l->weight->offset;
+    float *dw = grads_at(m, l->weight);
     if (l->spec->outputs_first)
-        model_multiply(m, K, C, rows, turned(dy), x, NULL, dw, false);
+        model_multiply(m, K, C, rows, transpose_of(dy), x, NULL, dw, false);
     else
-        model_multiply(m, C, K, rows, turned(x), dy, NULL, dw, false);
-    model_multiply(m, rows, C, K, dy, turned(weight_of(m, l)), NULL,
+        model_multiply(m, C, K, rows, transpose_of(x), dy, NULL, dw, false);
+    model_multiply(m, rows, C, K, dy, transpose_of(weight_of(m, l)), NULL,
                    gradient_of(m, l->in), l->adds);
     if (l->bias)
-        m->k->column_sums(rows, K, dy.at, m->grads + l->bias->offset);
+        m->k->column_sums(rows, K, dy.at, grads_at(m, l->bias));
 }
 
 const struct op op_dense = {.product = true,

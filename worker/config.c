@@ -60,7 +60,7 @@ static const struct setting options[] = {
     {"data", "WHAT", AT(data), value_file, 0, 0,
      "digits: 1,797 handwritten digits inside the program (the default); synthetic: a line "
      "with noise, for linreg; or a directory with MNIST's four files, plain or .gz, arrays "
-     "of NumPy, or folders of pictures; for gpt2 and llama a file: tokens, if its name ends "
+     "of NumPy, or folders of images; for gpt2 and llama a file: tokens, if its name ends "
      "in .bin, else text, of which each byte is a token",
      .own = true},
     {"epochs", "N", AT(epochs), value_int, 0, 1000000,

@@ -2,6 +2,7 @@
 #include "launcher/peer/key.h"
 
 #include "common/err.h"
+#include "common/folder.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -51,12 +52,6 @@ static int from_file(const char *path, const struct ambient_job *o, struct peer_
         close(fd);
     secret_wipe(text, sizeof text);
     return rc;
-}
-
-static bool is_folder(const char *path)
-{
-    struct stat st;
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
 int peer_key_find(const struct opts *opts, const struct ambient_job *o, bool addressed,

@@ -2,6 +2,7 @@
 #include "worker/data/folder.h"
 
 #include "common/err.h"
+#include "common/folder.h"
 #include "common/mem.h"
 #include "common/strv.h"
 #include "worker/data/cifar.h"
@@ -12,7 +13,6 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 /* ---- lists of names ---- */
 
@@ -21,7 +21,7 @@ static int no_dot(const struct dirent *e)
     return e->d_name[0] != '.';
 }
 
-static int is_picture(const struct dirent *e)
+static int is_image_file(const struct dirent *e)
 {
     const char *dot = strrchr(e->d_name, '.');
     return no_dot(e) && dot &&
@@ -48,12 +48,6 @@ static int list(const char *folder, int (*wanted)(const struct dirent *),
     }
     free(found);
     return 0;
-}
-
-static bool is_folder(const char *path)
-{
-    struct stat st;
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
 /* The folders in a folder. */
@@ -90,8 +84,8 @@ static void decode_part(int part, int parts, void *arg)
     int from, to;
     pool_share((int)d->paths->n, 1, part, parts, &from, &to);
     for (int i = from; i < to; i++)
-        if (picture_read(d->paths->v[i], &shape, d->pixels + (size_t)i * per,
-                         &d->errors[part]) < 0)
+        if (image_file_read(d->paths->v[i], &shape, d->pixels + (size_t)i * per,
+                            &d->errors[part]) < 0)
             return;
 }
 
@@ -99,7 +93,7 @@ static void decode_part(int part, int parts, void *arg)
 static int decode(const char *folder, const struct strv *paths, struct io_shape *shape,
                   struct samples *out, struct ddp_err *err)
 {
-    if (shape->W == 0 && picture_read(paths->v[0], shape, NULL, err) < 0)
+    if (shape->W == 0 && image_file_read(paths->v[0], shape, NULL, err) < 0)
         return -1;
     size_t per = 3 * (size_t)shape->H * (size_t)shape->W;
     const char *cure = "convert them to .npy files, which are read as they are needed";
@@ -124,7 +118,7 @@ static int list_part(const char *folder, const struct strv *classes, struct strv
     for (size_t c = 0; c < classes->n; c++) {
         size_t before = paths->n;
         char *class = xasprintf("%s/%s", folder, name_of(classes->v[c]));
-        int rc = list(class, is_picture, paths, err);
+        int rc = list(class, is_image_file, paths, err);
         if (rc == 0 && paths->n == before)
             rc = err_set(err, "the class '%s' has no .png, .jpg or .jpeg file", class);
         else if (rc == 0 && paths->n > INT_MAX)

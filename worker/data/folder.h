@@ -14,9 +14,9 @@
  * engines (worker/kernels/pool.h); free them also after a failure. */
 int folder_load(struct dataset *out, struct ddp_err *err);
 
-/* In picture.c. Decodes a file into the planes of red, green and blue, in the size
+/* In image_file.c. Decodes a file into the planes of red, green and blue, in the size
  * of `shape`; if its W is 0, finds out W and H instead, and `to` is not used. */
-int picture_read(const char *path, struct io_shape *shape, uint8_t *to,
-                 struct ddp_err *err);
+int image_file_read(const char *path, struct io_shape *shape, uint8_t *to,
+                    struct ddp_err *err);
 
 #endif

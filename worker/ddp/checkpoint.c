@@ -3,6 +3,7 @@
 
 #include "common/duration.h"
 #include "common/err.h"
+#include "common/folder.h"
 #include "common/mem.h"
 #include "common/output_path.h"
 #include "common/strv.h"
@@ -20,12 +21,10 @@
 
 /* ---- places ---- */
 
-static bool is_folder(const char *place)
+static bool names_folder(const char *place)
 {
-    struct stat st;
     size_t len = strlen(place);
-    return (len > 0 && place[len - 1] == '/') ||
-           (stat(place, &st) == 0 && S_ISDIR(st.st_mode));
+    return (len > 0 && place[len - 1] == '/') || is_folder(place);
 }
 
 static char *in_folder(const char *folder, uint64_t step)
@@ -41,7 +40,7 @@ static char *newest(const char *place, uint64_t *below)
 {
     uint64_t best = 0, step;
     bool found = false;
-    if (!is_folder(place)) {
+    if (!names_folder(place)) {
         found = *below > 0;
         *below = 0;
         return found ? xstrdup(place) : NULL;
@@ -74,7 +73,7 @@ bool checkpoint_exists(const char *place)
 
 int checkpoint_prepare(const char *place, struct ddp_err *err)
 {
-    bool folder = is_folder(place);
+    bool folder = names_folder(place);
     if (folder && mkdir(place, 0777) < 0 && errno != EEXIST)
         return err_errno(err, "cannot make the folder '%s' for checkpoints", place);
     const char *why =
@@ -149,7 +148,7 @@ static char *part_path(const char *path, uint64_t step, int part, int parts)
 
 static char *path_for(const char *place, uint64_t step)
 {
-    return is_folder(place) ? in_folder(place, step) : xstrdup(place);
+    return names_folder(place) ? in_folder(place, step) : xstrdup(place);
 }
 
 int checkpoint_parts(const struct checkpoint *c)
@@ -225,7 +224,7 @@ struct checkpoint *checkpoint_take(const char *place, const struct replica *r,
     if (parts > 1 || rank == 0) {
         c = xcalloc(1, sizeof *c);
         c->path = path_for(place, at->step);
-        c->in_folder = is_folder(place);
+        c->in_folder = names_folder(place);
         c->step = at->step;
         c->rank = rank;
         c->parts = parts;

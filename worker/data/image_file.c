@@ -1,4 +1,4 @@
-/* worker/data/picture.c - PNG by libpng, JPEG by libjpeg; see folder.h
+/* worker/data/image_file.c - PNG by libpng, JPEG by libjpeg; see folder.h
  *
  * A build without one of them says so. A JPEG that is damaged only in part would be
  * decoded with a warning: that is an error here.
@@ -63,11 +63,7 @@ static int read_png(const char *path, const struct file_map *map, struct io_shap
     return rc;
 }
 #else
-static int read_png(const char *path, const struct file_map *map, struct io_shape *shape,
-                    uint8_t *to, struct ddp_err *err)
-{
-    return err_set(err, "'%s': this ddp-train was built without libpng", path);
-}
+#define read_png NULL
 #endif
 
 #if HAVE_JPEG
@@ -135,26 +131,30 @@ static int read_jpeg(const char *path, const struct file_map *map, struct io_sha
     return rc;
 }
 #else
-static int read_jpeg(const char *path, const struct file_map *map, struct io_shape *shape,
-                     uint8_t *to, struct ddp_err *err)
-{
-    return err_set(err, "'%s': this ddp-train was built without libjpeg", path);
-}
+#define read_jpeg NULL
 #endif
 
-int picture_read(const char *path, struct io_shape *shape, uint8_t *to,
-                 struct ddp_err *err)
+static const struct format {
+    const char *magic, *library;
+    int (*read)(const char *path, const struct file_map *map, struct io_shape *shape,
+                uint8_t *to, struct ddp_err *err);
+} formats[] = {{"\x89PNG\r\n\x1a\n", "libpng", read_png},
+               {"\xff\xd8", "libjpeg", read_jpeg}};
+
+int image_file_read(const char *path, struct io_shape *shape, uint8_t *to,
+                    struct ddp_err *err)
 {
     struct file_map map;
     if (file_map_open(path, &map, err) < 0)
         return -1;
-    int rc = -1;
-    if (map.bytes >= 8 && memcmp(map.at, "\x89PNG\r\n\x1a\n", 8) == 0)
-        rc = read_png(path, &map, shape, to, err);
-    else if (map.bytes >= 2 && memcmp(map.at, "\xff\xd8", 2) == 0)
-        rc = read_jpeg(path, &map, shape, to, err);
-    else
-        err_set(err, "'%s' is neither PNG nor JPEG", path);
+    const struct format *f = formats, *end = formats + ARRAY_LEN(formats);
+    while (f < end && (map.bytes < strlen(f->magic) ||
+                       memcmp(map.at, f->magic, strlen(f->magic)) != 0))
+        f++;
+    int rc = f == end  ? err_set(err, "'%s' is neither PNG nor JPEG", path)
+             : f->read ? f->read(path, &map, shape, to, err)
+                       : err_set(err, "'%s': this ddp-train was built without %s", path,
+                                 f->library);
     file_map_close(&map);
     return rc;
 }

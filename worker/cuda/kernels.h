@@ -220,8 +220,8 @@ struct cuda_attention {
     int batch, layer, layers;
 };
 /* Turns queries and keys by their positions, or `back`: worker/kernels/kernels.h. */
-void cuda_rotary(struct cuda_attention a, float base, const void *x, void *y, bool back,
-                 cudaStream_t stream);
+void cuda_rotary(struct cuda_attention a, const float *turns, const void *x, void *y,
+                 bool back, cudaStream_t stream);
 void cuda_attention(struct cuda_attention a, const void *qkv, void *y, float *lse,
                     cudaStream_t stream);
 /* `dots`: scratch memory of lse's size. */

@@ -123,10 +123,11 @@ static int tell_done(const struct layers *net, const struct layer *l, char phase
     return net->done ? net->done(l->spec->name, phase, net->done_arg, err) : 0;
 }
 
-/* Without samples only norms that are shared take part; with `bare` only products. */
+/* Without samples only norms that are shared take part; with `bare` only products; never
+ * the logits. */
 static bool takes_part(const struct layers *net, const struct layer *l, int n)
 {
-    return (!net->bare || l->op->products) &&
+    return l->op->forward && (!net->bare || l->op->products) &&
            (n > 0 || (l->spec->kind == LAYER_NORM && net->settings.sum));
 }
 

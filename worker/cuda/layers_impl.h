@@ -31,7 +31,7 @@ struct layer {
     void *y;                           /* [max_batch, outputs] */
     uint8_t *arg;                      /* [max_batch, outputs], if it pools */
     float *running;                    /* of a norm, in the buffers */
-    float *saved;                      /* of norms and attention */
+    float *saved;                      /* of norms, attention, rotary positions */
     double *shared;                    /* of a norm over the ranks */
     int slot;                          /* of y's gradient */
 };
@@ -111,6 +111,12 @@ static inline void *weights_at(const struct layers *net, const struct param *p)
 static inline struct cuda_map map_of(const struct layers *net, struct map_shape s, int n)
 {
     return (struct cuda_map){net->type, n, s.C, s.H, s.W};
+}
+
+/* Numbers of a head of queries, keys and values. */
+static inline int head_size(const struct layer *l)
+{
+    return l->given.C / (l->spec->size + 2 * l->spec->kv_heads);
 }
 
 /* The first layer needs no gradient of its input. */

@@ -145,13 +145,14 @@ static int take_slots(struct layers *net, struct device_memory *memory,
     return 0;
 }
 
-/* The floats that a layer of ours saves for backward. */
+/* The floats that a layer of ours saves for backward, or has of the host's. */
 static size_t floats_saved(const struct layer *l, size_t batch)
 {
     size_t rows = l->rows * batch;
     return l->spec->kind == LAYER_NORM        ? 4 * (size_t)l->given.C
            : l->op == &layer_row_norm         ? 2 * rows
            : l->spec->kind == LAYER_ATTENTION ? 2 * rows * (size_t)l->spec->size
+           : l->spec->kind == LAYER_ROTARY    ? l->rows * (size_t)head_size(l)
                                               : 0;
 }
 
@@ -170,11 +171,15 @@ static int take_activations(struct layers *net, struct device_memory *memory,
         struct layer *l = &net->layers[i];
         size_t size = batch * type_size(l->type);
         size_t saved = floats_saved(l, batch) * sizeof(float);
+        const float *turns = model_op(net->host, i).turns;
         TRY(device_alloc(memory, what, l->outputs * size, &l->y, err));
         if (l->spec->pool)
             TRY(device_alloc(memory, what, l->outputs * batch, &l->arg, err));
         if (saved > 0)
             TRY(device_alloc(memory, what, saved, &l->saved, err));
+        if (turns)
+            TRY(check_cuda(cudaMemcpy(l->saved, turns, saved, cudaMemcpyHostToDevice),
+                           what, err));
         if (l->spec->kind == LAYER_NORM && net->settings.sum)
             TRY(device_alloc(memory, what, (2 * (size_t)l->given.C + 1) * sizeof(double),
                              &l->shared, err));

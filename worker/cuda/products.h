@@ -72,7 +72,7 @@ typedef int (*layer_fn)(struct layers *net, const struct layer *l,
 /* A kind of layer; layers_make.c has the table of all. */
 struct layer_op {
     const struct products *products; /* NULL: kernels of our own */
-    layer_fn forward, back;
+    layer_fn forward, back;          /* NULL: of the logits */
 };
 extern const struct layer_op layer_conv, /* conv.c */
     layer_linear,                        /* product.c: dense, too */

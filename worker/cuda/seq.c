@@ -44,14 +44,13 @@ static struct cuda_activation activation_of(const struct layers *net,
 static struct cuda_attention attention_of(const struct layers *net, const struct layer *l,
                                           int n)
 {
-    int heads = l->spec->size, kv = l->spec->kv_heads;
     return (struct cuda_attention){
         .type = net->type,
         .n = n,
         .T = (int)l->rows,
-        .heads = heads,
-        .kv_heads = kv,
-        .D = l->given.C / (heads + 2 * kv),
+        .heads = l->spec->size,
+        .kv_heads = l->spec->kv_heads,
+        .D = head_size(l),
         .dropout = l->spec->dropout,
         .s = net->settings.dropout && l->spec->dropout > 0 ? net->step : NULL,
         .batch = net->batch,
@@ -127,23 +126,19 @@ static int activation_back(struct layers *net, const struct layer *l,
 
 const struct layer_op layer_activation = {NULL, activation, activation_back};
 
-static void turn(const struct layers *net, const struct layer *l, int n, const void *x,
-                 void *y, bool back)
-{
-    cuda_rotary(attention_of(net, l, n), (float)l->spec->base, x, y, back, net->stream);
-}
-
 static int rotary(struct layers *net, const struct layer *l, const struct layer_plan *p,
                   struct ddp_err *err)
 {
-    turn(net, l, p->n, input_of(net, l), l->y, false);
+    cuda_rotary(attention_of(net, l, p->n), l->saved, input_of(net, l), l->y, false,
+                net->stream);
     return 0;
 }
 
 static int rotary_back(struct layers *net, const struct layer *l,
                        const struct layer_plan *p, struct ddp_err *err)
 {
-    turn(net, l, p->n, net->slots[l->slot], gradient_of(net, l->in), true);
+    cuda_rotary(attention_of(net, l, p->n), l->saved, net->slots[l->slot],
+                gradient_of(net, l->in), true, net->stream);
     return 0;
 }
 
@@ -171,13 +166,7 @@ const struct layer_op layer_attention = {NULL, attention, attention_back};
 /* ---- the logits ---- */
 
 /* With a weight of their own they are a layer, which layers_token_loss() computes. */
-static int nothing(struct layers *net, const struct layer *l, const struct layer_plan *p,
-                   struct ddp_err *err)
-{
-    return 0;
-}
-
-const struct layer_op layer_logits = {NULL, nothing, nothing};
+const struct layer_op layer_logits = {NULL, NULL, NULL};
 
 static size_t logits_most(const struct layers *net)
 {
@@ -199,7 +188,7 @@ static int check_heads(const struct layers *net, struct ddp_err *err)
 {
     for (int i = 0; i < net->nlayers; i++) {
         const struct layer *l = &net->layers[i];
-        int D = l->spec->kind == LAYER_ATTENTION ? attention_of(net, l, 1).D : 0;
+        int D = l->spec->kind == LAYER_ATTENTION ? head_size(l) : 0;
         if (D > CUDA_HEAD_MOST)
             return err_set(err,
                            "'%s' has heads of %d numbers, the cuda engine takes %d at "

@@ -357,34 +357,36 @@ void cuda_activation(struct cuda_activation a, const void *x, void *y,
 
 struct heads {
     struct divide half, all, T; /* numbers in half a head, heads of a row, rows */
-    uint32_t turned;
-    float base;
+    uint32_t turned;            /* the first of these heads */
 };
 
 template <class T>
-static __global__ void rotary(const T *x, uint32_t n, struct heads s, bool back, T *y)
+static __global__ void rotary(const T *x, uint32_t n, struct heads s, const float *turns,
+                              bool back, T *y)
 {
     for (EACH_OF(i, n)) {
         uint32_t d = i, head = split(&d, s.half), half = s.half.by;
         size_t at = (size_t)head * 2 * half + d;
         uint32_t row = split(&head, s.all), t = row;
         split(&t, s.T);
-        float u = get(x[at]), v = get(x[at + half]), angle = 0;
-        if (head < s.turned)
-            angle = (float)t / powf(s.base, (float)d / (float)half);
-        float c = cosf(angle), b = back ? -sinf(angle) : sinf(angle);
+        float u = get(x[at]), v = get(x[at + half]), c = 1, b = 0;
+        if (head < s.turned) {
+            const float *turn = turns + t * 2 * half + d;
+            c = turn[0];
+            b = back ? -turn[half] : turn[half];
+        }
         put(&y[at], u * c - v * b);
         put(&y[at + half], v * c + u * b);
     }
 }
 
-void cuda_rotary(struct cuda_attention a, float base, const void *x, void *y, bool back,
-                 cudaStream_t stream)
+void cuda_rotary(struct cuda_attention a, const float *turns, const void *x, void *y,
+                 bool back, cudaStream_t stream)
 {
     uint32_t half = (uint32_t)a.D / 2, all = (uint32_t)(a.heads + 2 * a.kv_heads);
     uint32_t n = (uint32_t)a.n * (uint32_t)a.T * all * half;
     struct heads s = {divide_by(half), divide_by(all), divide_by((uint32_t)a.T),
-                      (uint32_t)(a.heads + a.kv_heads), base};
+                      (uint32_t)(a.heads + a.kv_heads)};
     FOR_TYPE(a.type, LAUNCH(rotary<T>, blocks_for(n), THREADS, stream, (const T *)x, n, s,
-                            back, (T *)y));
+                            turns, back, (T *)y));
 }

@@ -216,7 +216,8 @@ struct model_op model_op(const struct model *m, int i)
                              .map = l->map,
                              .adds = l->adds,
                              .shortcut_adds = l->shortcut_adds,
-                             .buffers = l->norm ? 2 * l->weight->count + 1 : 0};
+                             .buffers = l->norm ? 2 * l->weight->count + 1 : 0,
+                             .turns = l->spec->kind == LAYER_ROTARY ? l->kept : NULL};
 }
 
 /* ---- all of it ---- */

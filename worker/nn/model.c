@@ -257,7 +257,8 @@ static void layer_forward(struct model *m, struct layer *l, const struct batch *
                           bool learn)
 {
     int64_t floats = (int64_t)l->floats * b->n;
-    l->op->forward(m, l, b, learn);
+    if (l->op->forward)
+        l->op->forward(m, l, b, learn);
     if (model_drops(m, l) && l->op != &op_attention)
         m->k->dropout(l->y, floats, l->spec->dropout, m->pass->seed, model_stream(m, l));
     if (l->flow == FLOW_ROWS && l->shortcut >= 0)
@@ -349,7 +350,8 @@ static void layer_back(struct model *m, const struct layer *l, const struct batc
     }
     if (l->flow == FLOW_ROWS && model_drops(m, l) && l->op != &op_attention)
         m->k->dropout(dy, floats, l->spec->dropout, m->pass->seed, model_stream(m, l));
-    l->op->back(m, l, b);
+    if (l->op->back)
+        l->op->back(m, l, b);
 }
 
 void model_pass_back(struct model *m, const struct model_pass *p, int from, int to)

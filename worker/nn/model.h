@@ -237,6 +237,7 @@ struct model_op {
     struct map_shape given, wide, map; /* of x; of y before pooling; of y */
     bool adds, shortcut_adds; /* dx, the shortcut's gradient: added to its buffer */
     size_t buffers;           /* floats of the block of buffers */
+    const float *turns;       /* of rotary positions: kernels.h; NULL: none */
 };
 struct model_op model_op(const struct model *m, int i);
 /* Have a model's logits a weight of their own, its last layer's? */

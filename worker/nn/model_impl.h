@@ -31,6 +31,7 @@ struct op {
     int (*add)(struct model *m, int i, struct map_shape in, struct ddp_err *err);
     void (*init)(struct model *m, const struct layer *l,
                  uint64_t key); /* initial values */
+    /* NULL: of the logits, which the head computes */
     void (*forward)(struct model *m, struct layer *l, const struct batch *b, bool learn);
     void (*back)(struct model *m, const struct layer *l, const struct batch *b);
 };

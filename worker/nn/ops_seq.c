@@ -396,16 +396,4 @@ static void init_logits(struct model *m, const struct layer *l, uint64_t key)
     init_normal(m, l->weight, 0.02f, key);
 }
 
-static void no_logits(struct model *m, struct layer *l, const struct batch *b, bool learn)
-{
-}
-
-static void no_logits_back(struct model *m, const struct layer *l, const struct batch *b)
-{
-}
-
-const struct op op_logits = {.takes = FLOW_ROWS,
-                             .add = add_logits,
-                             .init = init_logits,
-                             .forward = no_logits,
-                             .back = no_logits_back};
+const struct op op_logits = {.takes = FLOW_ROWS, .add = add_logits, .init = init_logits};

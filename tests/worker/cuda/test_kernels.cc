@@ -297,11 +297,12 @@ static void rotary(int n, int T, int heads, int kv_heads, int D)
 {
     struct cuda_attention a = {CUDA_F32, n, T, heads, kv_heads, D};
     size_t all = size_t(n * T * (heads + 2 * kv_heads) * D);
-    array x(all), y(all), dy(all), dx(all);
+    array x(all), y(all), dy(all), dx(all), turns(size_t(T * D));
     x.fill(24);
     dy.fill(25);
-    auto forward = [&] { cuda_rotary(a, 100, x.at, y.at, false, stream); };
-    cuda_rotary(a, 100, dy.at, dx.at, true, stream);
+    turns.fill(26);
+    auto forward = [&] { cuda_rotary(a, turns.at, x.at, y.at, false, stream); };
+    cuda_rotary(a, turns.at, dy.at, dx.at, true, stream);
     check_slope("rotary positions", x, dx, y, dy, forward);
 }
 

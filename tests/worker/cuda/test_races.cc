@@ -349,7 +349,8 @@ static void attention(int n, int T, int heads, int kv_heads, int D, enum cuda_ty
                             r.room(given * size_of(type)),
                             static_cast<float *>(r.room(rows * 4)), stream);
         if (D % 2 == 0)
-            cuda_rotary(shape, 100, qkv, r.room(given * size_of(type)), false, stream);
+            cuda_rotary(shape, r.floats(size_t(T * D)), qkv,
+                        r.room(given * size_of(type)), false, stream);
     });
 }
 

@@ -14,8 +14,6 @@
 #include "worker/nn/model.h"
 #include "worker/pipeline_schedule.h"
 
-#include <stdbool.h>
-
 struct pipeline;
 
 /* For batches of up to max_batch in up to `micro` micro-batches; `threads`: CPUs of

@@ -12,7 +12,6 @@
 #include "common/strv.h"
 #include "include/ddprun/err.h"
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

@@ -13,7 +13,6 @@
 #ifndef WORKER_CUDA_AUTOTUNE_H
 #define WORKER_CUDA_AUTOTUNE_H
 
-#include "common/strv.h"
 #include "worker/cuda/layers.h"
 
 #include <stdint.h>

@@ -3,7 +3,6 @@
 
 #include "common/mem.h"
 
-#include <assert.h>
 #include <stdint.h>
 
 struct layers_ends layers_ends(const struct layers *net)

@@ -14,7 +14,6 @@
 
 #include "worker/cuda/conv_graph.h"
 #include "worker/cuda/cuda_error.h"
-#include "worker/cuda/kernels.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -27,7 +27,6 @@
 #include "worker/kernels/pool.h"
 #include "worker/optim/optim.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,6 @@
 #include "common/mem.h"
 #include "worker/kernels/rng.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 

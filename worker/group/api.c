@@ -3,11 +3,9 @@
  * One function describes each collective for its blocking and its non-blocking form.
  */
 #include "common/err.h"
-#include "common/mem.h"
 #include "worker/group/backend.h"
 #include "worker/group/reduce.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static struct coll coll_of(enum coll_kind kind, const void *send, void *recv,

@@ -14,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 enum { LINE = PMI_CLIENT_LINE, BYE_MS = 2000 };
 

@@ -29,7 +29,6 @@
 #include "worker/group/reduce.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 struct tcp_op hier_op(const struct hier *h, const struct coll *c, const int *team)
 {

@@ -18,12 +18,8 @@
  */
 #include "worker/group/hier.h"
 
-#include "common/err.h"
 #include "common/mem.h"
 #include "worker/group/reduce.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 /* My channel's slice of chunk k of a block. */
 static struct range slice(const struct hier *h, const struct coll *c, int rank,

@@ -22,7 +22,6 @@
 
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { END_MS = 5000 }; /* for communicators to be destroyed */
 

@@ -14,7 +14,6 @@
 #include "worker/group/bootstrap.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 void group_leave_family(struct ddp_group *g)
 {

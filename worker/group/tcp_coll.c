@@ -13,7 +13,6 @@
 #include "worker/group/reduce.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 static const uint64_t no_limit = UINT64_MAX / 2;
 

@@ -10,7 +10,6 @@
 
 #include "common/err.h"
 #include "common/mem.h"
-#include "common/number.h"
 #include "worker/kernels/rng.h"
 
 #include <ctype.h>

@@ -245,17 +245,16 @@ struct cuda_loss {
     struct cuda_head *head;
     float *own;
 };
-void cuda_softmax_loss(const struct cuda_loss *l, const float *logits,
-                       const uint32_t *labels, void *dy, cudaStream_t stream);
 void cuda_mse_loss(const struct cuda_loss *l, const float *y, const float *t, void *dy,
                    cudaStream_t stream);
-/* For rows [from, from + rows) of tokens[n, context + 1]: the loss of predicting the next
- * token out of l->K, and the gradient of the logits, which may overwrite them. */
-void cuda_token_loss(const struct cuda_loss *l, const float *logits,
-                     const uint32_t *tokens, int context, int from, int rows,
+/* For rows [from, from + rows): the cross-entropy of the label among l->K classes, and
+ * the gradient of the logits, which may overwrite them. labels[n]; or, with a context,
+ * the label of each of tokens[n, context + 1] but a sample's first. */
+void cuda_class_loss(const struct cuda_loss *l, const float *logits,
+                     const uint32_t *labels, int context, int from, int rows,
                      void *dlogits, float *losses, cudaStream_t stream);
-/* Adds the losses of all rows, written by cuda_token_loss(), to the step's loss. */
-void cuda_token_losses(const struct cuda_loss *l, const float *losses, int context,
+/* Adds the losses of all rows, written by cuda_class_loss(), to the step's loss. */
+void cuda_class_losses(const struct cuda_loss *l, const float *losses, int context,
                        cudaStream_t stream);
 /* Sets *found to 1 if one of n numbers is not finite; else leaves it. */
 void cuda_find_bad(const void *x, int64_t n, enum cuda_type type, float *found,

@@ -8,8 +8,9 @@
 struct layers_ends layers_ends(const struct layers *net)
 {
     int last = net->nlayers - 1;
-    return (struct layers_ends){net->type, net->x, net->layers[last].y,
-                                gradient_of(net, last), net->buffers};
+    return (struct layers_ends){net->type,           net->x,
+                                net->layers[last].y, gradient_of(net, last),
+                                net->buffers,        net->room};
 }
 
 void layers_refresh(struct layers *net)

@@ -93,6 +93,7 @@ struct layers_ends {
     /* Means and variances, as in model_buffer_block() from layers_part()'s offset on;
      * NULL: none. */
     float *buffers;
+    float *room; /* scratch memory, of CUDA_ROOM floats: two for each sample, too */
 };
 struct layers_ends layers_ends(const struct layers *net);
 /* For tokens, whose logits are computed in parts: the loss and, if l->s is set, the

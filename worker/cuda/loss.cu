@@ -41,48 +41,6 @@ static __device__ inline float wanted(const struct cuda_loss &l, bool label)
 }
 
 template <class T>
-static __global__ void softmax_loss(struct cuda_loss of, const float *logits,
-                                    const uint32_t *labels, T *dy)
-{
-    __shared__ double room[THREADS];
-    double loss = 0, right = 0;
-    int K = of.K;
-    float scale = weight_of(of);
-    for (int b = threadIdx.x; b < of.n; b += THREADS) {
-        const float *l = logits + (int64_t)b * K;
-        int label = (int)labels[b], best = 0;
-        for (int k = 1; k < K; k++)
-            if (l[k] > l[best])
-                best = k;
-        right += best == label;
-        float others = 0; /* of e^(logit - max) without the largest, 1: no overflow */
-        float all = 0;
-        for (int k = 0; k < K; k++) {
-            others += k == best ? 0 : expf(l[k] - l[best]);
-            all += l[k] - l[best];
-        }
-        loss += (double)(log1pf(others) - (l[label] - l[best])) +
-                smoothed(of, l[label] - l[best], all);
-        for (int k = 0; dy && k < K; k++) {
-            float p = expf(l[k] - l[best]) / (1 + others);
-            put(&dy[(int64_t)b * K + k], (p - wanted(of, k == label)) * scale);
-        }
-    }
-    loss = block_sum(loss, room);
-    right = block_sum(right, room);
-    if (threadIdx.x == 0)
-        tell(of.s, of.batch, loss, of.n, right, of.head, of.own);
-}
-
-void cuda_softmax_loss(const struct cuda_loss *given, const float *logits,
-                       const uint32_t *labels, void *dy, cudaStream_t stream)
-{
-    struct cuda_loss l = *given;
-    FOR_TYPE(l.type,
-             LAUNCH(softmax_loss<T>, 1, THREADS, stream, l, logits, labels, (T *)dy));
-}
-
-template <class T>
 static __global__ void mse_loss(struct cuda_loss l, const float *y, const float *t, T *dy)
 {
     __shared__ double room[THREADS];
@@ -107,7 +65,7 @@ void cuda_mse_loss(const struct cuda_loss *given, const float *y, const float *t
     FOR_TYPE(l.type, LAUNCH(mse_loss<T>, 1, THREADS, stream, l, y, t, (T *)dy));
 }
 
-/* ---- tokens ---- */
+/* ---- classes of images, and tokens ---- */
 
 static __device__ inline float larger(float a, float b)
 {
@@ -138,18 +96,29 @@ template <bool LARGEST> static __device__ inline float of_block(float x, float *
     return all;
 }
 
+/* Rows of a sample. */
+static __device__ __host__ inline int each_of(int context)
+{
+    return context > 0 ? context : 1;
+}
+
+static __device__ inline int label_of(const uint32_t *labels, int context, int row)
+{
+    return (int)(context > 0 ? labels[row / context * (context + 1) + row % context + 1]
+                             : labels[row]);
+}
+
 /* A block processes a row at a time. */
 template <class T>
-static __global__ void token_loss(struct cuda_loss l, const float *logits,
-                                  const uint32_t *tokens, int context, int from, int rows,
+static __global__ void class_loss(struct cuda_loss l, const float *logits,
+                                  const uint32_t *labels, int context, int from, int rows,
                                   T *dlogits, float *losses)
 {
     __shared__ float room[THREADS];
-    float scale = weight_of(l) / (float)context;
+    float scale = weight_of(l) / (float)each_of(context);
     for (int r = blockIdx.x; r < rows; r += gridDim.x) {
         const float *row = logits + (int64_t)r * l.K;
-        int at = from + r,
-            label = (int)tokens[at / context * (context + 1) + at % context + 1];
+        int at = from + r, label = label_of(labels, context, at);
         float most = -3e38f, sum = 0, all = 0, right = row[label];
         for (int k = threadIdx.x; k < l.K; k += THREADS) {
             float v = row[k];
@@ -175,35 +144,35 @@ static __global__ void token_loss(struct cuda_loss l, const float *logits,
     }
 }
 
-void cuda_token_loss(const struct cuda_loss *given, const float *logits,
-                     const uint32_t *tokens, int context, int from, int rows,
+void cuda_class_loss(const struct cuda_loss *given, const float *logits,
+                     const uint32_t *labels, int context, int from, int rows,
                      void *dlogits, float *losses, cudaStream_t stream)
 {
     struct cuda_loss l = *given;
     FOR_TYPE(l.type,
-             LAUNCH(token_loss<T>, rows < MAX_BLOCKS ? rows : MAX_BLOCKS, THREADS, stream,
-                    l, logits, tokens, context, from, rows, (T *)dlogits, losses));
+             LAUNCH(class_loss<T>, rows < MAX_BLOCKS ? rows : MAX_BLOCKS, THREADS, stream,
+                    l, logits, labels, context, from, rows, (T *)dlogits, losses));
 }
 
-static __global__ void token_losses(struct cuda_loss l, const float *losses, int context)
+static __global__ void class_losses(struct cuda_loss l, const float *losses, int context)
 {
     __shared__ double room[THREADS];
     double loss = 0, right = 0;
-    for (int64_t i = threadIdx.x; i < (int64_t)l.n * context; i += THREADS) {
+    for (int64_t i = threadIdx.x; i < (int64_t)l.n * each_of(context); i += THREADS) {
         loss += (double)losses[2 * i];
         right += (double)losses[2 * i + 1];
     }
     loss = block_sum(loss, room);
     right = block_sum(right, room);
     if (threadIdx.x == 0)
-        tell(l.s, l.batch, loss / context, l.n, right, l.head, l.own);
+        tell(l.s, l.batch, loss / each_of(context), l.n, right, l.head, l.own);
 }
 
-void cuda_token_losses(const struct cuda_loss *l, const float *losses, int context,
+void cuda_class_losses(const struct cuda_loss *l, const float *losses, int context,
                        cudaStream_t stream)
 {
     struct cuda_loss of = *l;
-    LAUNCH(token_losses, 1, THREADS, stream, of, losses, context);
+    LAUNCH(class_losses, 1, THREADS, stream, of, losses, context);
 }
 
 template <class T> static __global__ void find_bad(const T *x, int64_t n, float *found)

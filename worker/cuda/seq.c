@@ -246,13 +246,13 @@ int layers_token_loss(struct layers *net, const struct layers_plan *p,
         rows = plan->n;
         TRY(linear_rows(net, logits, plan, PASS_FORWARD, (size_t)from, false, err));
         if (!net->bare)
-            cuda_token_loss(l, logits->y, net->x, T, from, rows,
+            cuda_class_loss(l, logits->y, net->x, T, from, rows,
                             l->s ? net->slots[logits->slot] : NULL, net->losses,
                             net->stream);
         for (enum pass pass = PASS_WEIGHTS; l->s && pass < PASSES; pass++)
             TRY(linear_rows(net, logits, plan, pass, (size_t)from, from > 0, err));
     }
     if (!net->bare)
-        cuda_token_losses(l, net->losses, T, net->stream);
+        cuda_class_losses(l, net->losses, T, net->stream);
     return 0;
 }

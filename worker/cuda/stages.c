@@ -189,10 +189,12 @@ int stages_loss(struct engine *e, int set, int n, const struct cuda_step *in, in
         const struct layers_plan *plan = layers_plan(at->net, n, err);
         return plan ? layers_token_loss(at->net, plan, &l, grads, err) : -1;
     }
-    if (classifies(e))
-        cuda_softmax_loss(&l, ends.y, at->t, dy, s->main);
-    else
+    if (classifies(e)) {
+        cuda_class_loss(&l, ends.y, at->t, 0, 0, n, dy, ends.room, s->main);
+        cuda_class_losses(&l, ends.room, 0, s->main);
+    } else {
         cuda_mse_loss(&l, ends.y, at->t, dy, s->main);
+    }
     return 0;
 }
 

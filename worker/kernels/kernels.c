@@ -36,16 +36,6 @@ const struct kernels *kernels_get(const char *name, struct ddp_err *err)
     return kernels_get_at(name, PRECISION_FP32, err);
 }
 
-const char *const *kernels_names(void)
-{
-    static const char *names[8];
-    int n = 0;
-    for (const struct engine *e = engines; e->kernels; e++)
-        if (e->kernels->precision == PRECISION_FP32 && e->runs_here())
-            names[n++] = e->kernels->name;
-    return names;
-}
-
 void kernels_set_threads(int n)
 {
     pool_set(n);

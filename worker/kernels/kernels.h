@@ -210,16 +210,6 @@ struct kernels {
      * serves both. */
     void (*dropout)(float *y, int64_t n, float p, uint64_t seed, uint64_t stream);
 
-    /* Mean over the batch of -log softmax(logits[n,K])[label]; dlogits is its gradient
-     * times `scale`; *correct counts argmax == label. dlogits may be NULL. `smooth` of
-     * the label's weight is spread over all K classes, as label_smoothing of PyTorch's
-     * CrossEntropyLoss does (Szegedy et al., CVPR 2016). */
-    float (*softmax_loss)(const float *logits, const uint32_t *labels, float smooth,
-                          float *dlogits, int n, int K, float scale, int *correct);
-    /* Mean over n*K of (y - t)^2; dy is its gradient times `scale`, or NULL. */
-    float (*mse_loss)(const float *y, const float *t, float *dy, int n, int K,
-                      float scale);
-
     /* For plain arrays, here and below: up to KERNELS_GRAIN floats are processed by
      * the calling thread, so that several may call at once. Sums of squares do not
      * depend on the number of threads. */
@@ -257,10 +247,12 @@ struct kernels {
     void (*attention_back)(struct attention_shape s, int n, const float *qkv,
                            const float *y, const float *lse, const float *dy, float *dqkv,
                            float *room);
-    /* found[n,2]: -log softmax(logits[n,V])[label], `smooth` as above, and 1 if the label
-     * is the most likely. logits become the gradient of the sum of losses times `scale`;
-     * scale 0: they stay unchanged */
-    void (*token_loss)(int n, int V, float *logits, const uint32_t *labels, float smooth,
+    /* Cross-entropy of images' classes, too. found[n,2]: -log
+     * softmax(logits[n,V])[label], and 1 if the label is the most likely. logits become
+     * the gradient of the sum of losses times `scale`; scale 0: they stay unchanged.
+     * `smooth` of the label's weight is spread over all V classes, as label_smoothing of
+     * PyTorch's CrossEntropyLoss does (Szegedy et al., CVPR 2016). */
+    void (*class_loss)(int n, int V, float *logits, const uint32_t *labels, float smooth,
                        float scale, double *found);
 
     /* One optimiser step over n floats, with PyTorch's formulas: `decay` is the L2
@@ -281,9 +273,6 @@ const struct kernels *kernels_get(const char *name, struct ddp_err *err);
 /* The same for a given precision; fp32 for precisions of GPUs. */
 const struct kernels *kernels_get_at(const char *name, enum precision precision,
                                      struct ddp_err *err);
-/* Names of the engines of this build that run on this CPU, fastest first;
- * NULL-terminated. */
-const char *const *kernels_names(void);
 /* Sets how many threads the engines use when called by this thread; 1 by default, the
  * trainer passes the rank's CPUs. A plan has scratch memory for the number at its
  * creation and must not be used with more. */

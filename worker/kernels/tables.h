@@ -28,13 +28,13 @@
     F(engine, mean_back)        \
     F(engine, map_floats)
 
-#define WEIGHT_KERNELS(F, engine)                                                  \
-    F(engine, linear_plan)                                                         \
-    F(engine, linear_plan_free)                                                    \
-    F(engine, linear) F(engine, linear_back) F(engine, linear_factors)             \
-        F(engine, linear_back_factors) F(engine, linear_rows) F(engine, conv_plan) \
-            F(engine, conv_plan_free) F(engine, conv_floats) F(engine, conv)       \
-                F(engine, conv_back)
+#define WEIGHT_KERNELS(F, engine)                                                   \
+    F(engine, linear_plan)                                                          \
+    F(engine, linear_plan_free)                                                     \
+    F(engine, linear)                                                               \
+    F(engine, linear_back) F(engine, linear_factors) F(engine, linear_back_factors) \
+        F(engine, linear_rows) F(engine, conv_plan) F(engine, conv_plan_free)       \
+            F(engine, conv_floats) F(engine, conv) F(engine, conv_back)
 
 #define LAYER_KERNELS(F, engine) NORM_KERNELS(F, engine) WEIGHT_KERNELS(F, engine)
 
@@ -42,15 +42,9 @@
     F(engine, gemm_room)           \
     F(engine, gemm)
 
-/* The losses of all engines: a batch has a few hundred logits, whose cost never shows. */
-extern __typeof__(*((struct kernels *)NULL)->softmax_loss) softmax_loss;
-extern __typeof__(*((struct kernels *)NULL)->mse_loss) mse_loss;
-
 /* Each engine's file of its table has these. */
 #define ELEMENT_KERNELS(F, engine) \
     F(engine, dropout)             \
-    F(engine, softmax_loss)        \
-    F(engine, mse_loss)            \
     F(engine, add)                 \
     F(engine, scale)               \
     F(engine, sum_squares)         \
@@ -69,6 +63,6 @@ extern __typeof__(*((struct kernels *)NULL)->mse_loss) mse_loss;
     F(engine, attention_room)       \
     F(engine, attention)            \
     F(engine, attention_back)       \
-    F(engine, token_loss)
+    F(engine, class_loss)
 
 #endif

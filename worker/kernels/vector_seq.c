@@ -524,7 +524,7 @@ static void loss_part(int part, int parts, void *arg)
     }
 }
 
-void NAMED(token_loss)(int n, int V, float *logits, const uint32_t *labels, float smooth,
+void NAMED(class_loss)(int n, int V, float *logits, const uint32_t *labels, float smooth,
                        float scale, double *found)
 {
     pool_run(loss_part, &(struct loss_call){n, V, logits, smooth, scale, labels, found});

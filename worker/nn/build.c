@@ -242,7 +242,10 @@ int model_build(struct model *m, struct ddp_err *err)
     m->buffer_block =
         m->of ? m->of->buffer_block : scratch_in(&m->memory, m->buffer_count);
     m->grads = m->of ? NULL : scratch_in(&m->memory, m->count);
-    m->head = m->type->task == TASK_TOKENS ? head_create(m) : NULL;
+    if (m->type->task == TASK_TOKENS)
+        m->head = head_create(m);
+    else
+        m->found = (void *)scratch_in(&m->memory, 4 * (size_t)m->max_batch);
     size_t at = 0;
     for (int i = 0; i < m->nlayers; i++)
         if (m->layers[i].norm) {

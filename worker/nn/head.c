@@ -14,7 +14,6 @@ struct head {
     int rows;        /* at a time */
     float *logits;   /* [rows, outputs] */
     uint32_t *right; /* [rows] */
-    double *found;   /* [rows, 2] */
 };
 
 struct head *head_create(struct model *m)
@@ -25,7 +24,7 @@ struct head *head_create(struct model *m)
     h->rows = (int)(all < piece ? all : piece);
     h->logits = scratch_in(&m->memory, (size_t)h->rows * (size_t)m->io.outputs);
     h->right = (void *)scratch_in(&m->memory, (size_t)h->rows);
-    h->found = (void *)scratch_in(&m->memory, 4 * (size_t)h->rows);
+    m->found = (void *)scratch_in(&m->memory, 4 * (size_t)h->rows);
     return h;
 }
 
@@ -71,12 +70,9 @@ float head_loss(const struct model *m, const struct batch *b, float *dy, float s
             h->right[i] =
                 b->tokens[(size_t)(r / T) * (size_t)(T + 1) + (size_t)(r % T) + 1];
         make_logits(m, y + (size_t)from * C, rows);
-        m->k->token_loss(rows, m->io.outputs, h->logits, h->right, smooth,
-                         dy ? scale / (float)all : 0, h->found);
-        for (int i = 0; i < rows; i++) {
-            loss += h->found[2 * i];
-            *correct += h->found[2 * i + 1] > 0;
-        }
+        m->k->class_loss(rows, m->io.outputs, h->logits, h->right, smooth,
+                         dy ? scale / (float)all : 0, m->found);
+        loss += model_sum_losses(m->found, rows, correct);
         if (dy)
             logits_back(m, y + (size_t)from * C, dy + (size_t)from * C, rows, from > 0);
     }

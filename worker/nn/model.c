@@ -305,6 +305,42 @@ void model_pass_forward(struct model *m, const struct model_pass *p, int from, i
 
 /* ---- backward ---- */
 
+double model_sum_losses(const double *found, int n, int *correct)
+{
+    double loss = 0;
+    for (int i = 0; i < n; i++) {
+        loss += found[2 * i];
+        *correct += found[2 * i + 1] > 0;
+    }
+    return loss;
+}
+
+static float class_loss(const struct model *m, const struct batch *b, const float *y,
+                        float *dy, float smooth, float scale, int *correct)
+{
+    int K = m->io.outputs;
+    float *logits = dy ? memcpy(dy, y, (size_t)b->n * (size_t)K * sizeof *y)
+                       : (float *)(uintptr_t)y; /* which stays as it is */
+    m->k->class_loss(b->n, K, logits, b->labels, smooth, dy ? scale / (float)b->n : 0,
+                     m->found);
+    return (float)(model_sum_losses(m->found, b->n, correct) / b->n);
+}
+
+/* The mean of (y - target)^2. */
+static float square_loss(const struct model *m, const struct batch *b, const float *y,
+                         float *dy, float scale)
+{
+    double loss = 0;
+    int all = b->n * m->io.outputs;
+    for (int i = 0; i < all; i++) {
+        float d = y[i] - b->targets[i];
+        loss += (double)d * (double)d;
+        if (dy)
+            dy[i] = 2 * d * scale / (float)all;
+    }
+    return (float)(loss / all);
+}
+
 /* The loss of outputs y, and its gradient unless dy is NULL. */
 static float loss(const struct model *m, const struct batch *b, const float *y, float *dy,
                   float smooth, float scale, int *correct)
@@ -312,10 +348,9 @@ static float loss(const struct model *m, const struct batch *b, const float *y, 
     *correct = 0;
     if (m->head)
         return head_loss(m, b, dy, smooth, scale, correct);
-    if (m->type->task == TASK_CLASSIFY)
-        return m->k->softmax_loss(y, b->labels, smooth, dy, b->n, m->io.outputs, scale,
-                                  correct);
-    return m->k->mse_loss(y, b->targets, dy, b->n, m->io.outputs, scale);
+    return m->type->task == TASK_CLASSIFY
+               ? class_loss(m, b, y, dy, smooth, scale, correct)
+               : square_loss(m, b, y, dy, scale);
 }
 
 /* Sets the block that they are computed in; returns the one that they are added to. */

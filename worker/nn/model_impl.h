@@ -76,7 +76,8 @@ struct model {
     float *slots[MODEL_MAX_SLOTS]; /* gradients of activations */
     float *room;                   /* scratch memory for products of sequences */
     struct head *head;             /* of a model of tokens; else NULL */
-    model_span_fn span;            /* NULL: not measured */
+    double *found;      /* of class_loss(): of a batch, or of the head's rows */
+    model_span_fn span; /* NULL: not measured */
     void *span_arg;
     struct scratches memory; /* all the above, except own_weights */
 };
@@ -141,6 +142,9 @@ static inline bool model_drops(const struct model *m, const struct layer *l)
 
 /* A normally distributed number: mean 0, variance 1. */
 float model_normal(uint64_t key, uint64_t i);
+
+/* The sum of the losses that class_loss() has found for n rows; adds to *correct. */
+double model_sum_losses(const double *found, int n, int *correct);
 
 /* The head of a model of tokens (head.c): the loss of its logits, and the gradients
  * `dy` of the last layer and of the weights, NULL: not computed. */

@@ -435,7 +435,7 @@ def a_kernel_that_is_refused_is_named():
     why = "GPU {}: invalid configuration argument"
     for stages, refused, text in (
             (1, "bias_relu:1", "'conv1' forward: kernel 'bias_relu' on " + why.format(0)),
-            (2, "softmax_loss:1", "the loss, stage 2: kernel 'softmax_loss' on " + why.format(1)),
+            (2, "class_loss:1", "the loss, stage 2: kernel 'class_loss' on " + why.format(1)),
             (2, "finish:1", "a step, stage 1: kernel 'finish' on " + why.format(0)),
             (2, "finish:2", "a step, stage 2: kernel 'finish' on " + why.format(1))):
         fails(1, text, "--data", "few", "--stages", stages, EMU_DEVICES="2", EMU_REFUSED=refused)

@@ -368,9 +368,9 @@ static void token_losses(int n, int T, int K, enum cuda_type type)
         struct cuda_loss l = {r.step(s), 0,    n,
                               K,         0.1f, type,
                               nullptr,   head, static_cast<float *>(r.room(4))};
-        cuda_token_loss(&l, logits, tokens_of(r, n, T, K), T, 0, n * T, grads, losses,
+        cuda_class_loss(&l, logits, tokens_of(r, n, T, K), T, 0, n * T, grads, losses,
                         stream);
-        cuda_token_losses(&l, losses, T, stream);
+        cuda_class_losses(&l, losses, T, stream);
     });
 }
 
@@ -395,13 +395,14 @@ static void losses(int n, int K, enum cuda_type type)
         auto *scale = static_cast<struct cuda_scaler *>(r.with(&scaler, sizeof scaler));
         auto *head = static_cast<struct cuda_head *>(r.zeros(sizeof(struct cuda_head)));
         float *own = static_cast<float *>(r.room(4));
+        float *losses = static_cast<float *>(r.room(size_t(n) * 8));
         void *dy = r.room(size_t(n * K) * size_of(type));
         auto *right = static_cast<uint32_t *>(r.with(labels.data(), labels.size() * 4));
         struct cuda_loss l = {r.step(s), 0, n, K, 0.1f, type, scale, head, own};
-        cuda_softmax_loss(&l, logits, right, dy, stream);
+        cuda_class_loss(&l, logits, right, 0, 0, n, dy, losses, stream);
+        cuda_class_losses(&l, losses, 0, stream);
         l.batch = 1;
         cuda_mse_loss(&l, logits, targets, dy, stream);
-        cuda_softmax_loss(&l, logits, right, nullptr, stream);
         float nothing = 0;
         auto *found = static_cast<float *>(r.with(&nothing, 4));
         std::vector<float> bad(size_t(n * K), NAN); /* as both halves, too */

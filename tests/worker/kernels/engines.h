@@ -10,15 +10,6 @@
 
 #define MAX_ENGINES 8
 
-/* Those of fp32. */
-static inline int nengines(void)
-{
-    int n = 0;
-    while (kernels_names()[n])
-        n++;
-    return n;
-}
-
 /* Of all that run here, those of fp32 first; NULL behind the last. */
 static inline const struct kernels *engine_at(int i)
 {
@@ -26,6 +17,15 @@ static inline const struct kernels *engine_at(int i)
         if (e->runs_here() && i-- == 0)
             return e->kernels;
     return NULL;
+}
+
+/* How many of them are of fp32. */
+static inline int nengines(void)
+{
+    int n = 0;
+    for (const struct engine *e = engines; e->kernels; e++)
+        n += e->runs_here() && e->kernels->precision == PRECISION_FP32;
+    return n;
 }
 
 #endif

@@ -169,7 +169,7 @@ LOOP_TEST(gradients_are_finite_differences, ARRAY_LEN(cases) * MAX_ENGINES)
             w[i] = was;
             double want = 0.5 * (up - down) / (2 * eps), got = (double)model_grads(m)[i];
             ck_assert_msg(fabs(want - got) < 1e-6 + 1e-4 * fabs(want),
-                          "%s %s[%zu]: %g, want %g", kernels_names()[engine],
+                          "%s %s[%zu]: %g, want %g", model_kernels(m)->name,
                           params[p].name, i - params[p].offset, got, want);
         }
     free(w);

@@ -213,6 +213,24 @@ TEST(a_text_with_a_nul_is_rejected)
     pack_finish(&k);
 }
 
+TEST(a_text_of_a_program_fits_into_its_frame)
+{
+    struct pack k = {0};
+    struct ddp_err err;
+    struct msg_abort m = {.rank = 1, .text = xcalloc(1, 10001)}, got = {0};
+    for (size_t i = 0; i < 10000; i += 2)
+        memcpy(m.text + i, "\u00e9", 2);
+    msg_abort_pack(&m, &k);
+    struct frame f = {.type = MSG_ABORT, .body = k.p, .size = k.n};
+    ck_assert_uint_le(k.n, 4096); /* its limit in messages.def */
+    ck_ok(msg_abort_unpack(&f, &got, &err), err);
+    size_t n = strlen(got.text);
+    ck_assert_str_eq(got.text + n - strlen("\u00e9 ..."), "\u00e9 ...");
+    msg_abort_finish(&m);
+    msg_abort_finish(&got);
+    pack_finish(&k);
+}
+
 TEST(an_agent_of_another_protocol_is_detected_first)
 {
     struct pack k = {0};

@@ -121,7 +121,8 @@ ALWAYS void conv_sums(int T, int N, int step, const struct row *a, const float *
         for (int r = a->first; r < a->last; r++) {
             const float *x = from + (b * a->in.H + r - a->first) * a->in.W * step;
             const float *w = a->w + (size_t)b * a->w_block + r * taps * BLOCK;
-            for (int i = 0; i < taps; i++, x++, w += BLOCK) {
+            UNROLL_2 for (int i = 0; i < taps; i++)
+            {
                 vec lo = load(w), hi = load(w + VL);
                 UNROLL for (int n = 0; n < N; n++) UNROLL for (int j = 0; j < T; j++)
                 {
@@ -135,6 +136,8 @@ ALWAYS void conv_sums(int T, int N, int step, const struct row *a, const float *
                         to[1] = multiply_add(to[1], word, hi);
                     }
                 }
+                x++;
+                w += BLOCK;
             }
         }
 }

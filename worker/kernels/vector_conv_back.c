@@ -125,7 +125,8 @@ ALWAYS void taps_tile(int T, bool floats, const struct taps *a, int i)
         for (int h = 0; h < a->H; h++) {
             const float *x = x_image + (size_t)h * a->x_row;
             const float *dy = dy_image + (size_t)h * a->dy_row;
-            for (int ow = 0; ow < a->W; ow++, x += x_step, dy += BLOCK) {
+            UNROLL_2 for (int ow = 0; ow < a->W; ow++)
+            {
                 vec lo = load(dy), hi = load(dy + VL);
                 UNROLL for (int j = 0; j < T; j++)
                 {
@@ -137,6 +138,8 @@ ALWAYS void taps_tile(int T, bool floats, const struct taps *a, int i)
                         sum[j][1] = multiply_add(sum[j][1], x[j], hi);
                     }
                 }
+                x += x_step;
+                dy += BLOCK;
             }
         }
     UNROLL for (int j = 0; j < T; j++)

@@ -24,11 +24,15 @@ enum { STEP_PORT = 20000, STEP_PORTS = 12000 };
 /* The protocols by which mpirun, Hydra, Flux and srun --mpi pass a text. */
 static const struct {
     const char *name;
-    const char *sign; /* the environment variable that shows that it is there */
-    bootstrap_share_fn share;
+    const char *sign;         /* the environment variable that shows that it is there */
+    bootstrap_share_fn share; /* NULL: not built in */
 } protocols[] = {
     {"PMI", "PMI_FD", bootstrap_share_pmi},
+#if HAVE_PMIX
     {"PMIx", "PMIX_NAMESPACE", bootstrap_share_pmix},
+#else
+    {"PMIx", "PMIX_NAMESPACE", NULL},
+#endif
 };
 
 void bootstrap_key(const struct bootstrap *m, char key[32])
@@ -86,9 +90,16 @@ int bootstrap_launcher(const struct bootstrap *m, const struct card *card,
                        struct card *cards, struct ddp_err *err)
 {
     for (size_t i = 0; i < ARRAY_LEN(protocols); i++) {
-        if (getenv(protocols[i].sign))
-            return bootstrap_by_value(m, protocols[i].share, NULL, protocols[i].name,
-                                      card, cards, err);
+        if (!getenv(protocols[i].sign))
+            continue;
+        if (!protocols[i].share)
+            return err_set(err,
+                           "the launcher offers %s, which is not built in here; set "
+                           "MASTER_ADDR and MASTER_PORT to those of a store, or "
+                           "DDP_MEETING to tcp://HOST:PORT with a port of rank 0's host",
+                           protocols[i].name);
+        return bootstrap_by_value(m, protocols[i].share, NULL, protocols[i].name, card,
+                                  cards, err);
     }
     if (has_step())
         return share_by_step(m, card, cards, err);

@@ -248,10 +248,10 @@ struct kernels {
                            const float *y, const float *lse, const float *dy, float *dqkv,
                            float *room);
     /* Cross-entropy of images' classes, too. found[n,2]: -log
-     * softmax(logits[n,V])[label], and 1 if the label is the most likely. logits become
-     * the gradient of the sum of losses times `scale`; scale 0: they stay unchanged.
-     * `smooth` of the label's weight is spread over all V classes, as label_smoothing of
-     * PyTorch's CrossEntropyLoss does (Szegedy et al., CVPR 2016). */
+     * softmax(logits[n,V])[label], and 1 if the label is the first of the most likely.
+     * logits become the gradient of the sum of losses times `scale`; scale 0: they stay
+     * unchanged. `smooth` of the label's weight is spread over all V classes, as
+     * label_smoothing of PyTorch's CrossEntropyLoss does (Szegedy et al., CVPR 2016). */
     void (*class_loss)(int n, int V, float *logits, const uint32_t *labels, float smooth,
                        float scale, double *found);
 

@@ -501,6 +501,9 @@ static void loss_part(int part, int parts, void *arg)
         float *row = a->logits + (size_t)i * (size_t)a->V, most = largest(row, a->V);
         float right = row[a->labels[i]], all = 0, even = a->smooth / (float)a->V;
         double sum = 0; /* of the logits, for `smooth` */
+        bool first = right >= most;
+        for (uint32_t v = 0; first && v < a->labels[i]; v++)
+            first = row[v] < most;
         for (int v = 0; v < a->V; v += VL) {
             vec e = vexp(load_some(row, v, a->V, -INFINITY) - most);
             for (int k = a->V - v; k < VL; k++)
@@ -514,7 +517,7 @@ static void loss_part(int part, int parts, void *arg)
         a->found[2 * i] =
             log((double)all) + (double)most - (double)right +
             (even > 0 ? (double)a->smooth * ((double)right - sum / a->V) : 0);
-        a->found[2 * i + 1] = right >= most;
+        a->found[2 * i + 1] = first;
         if (a->scale == 0)
             continue;
         for (int v = 0; v < a->V; v += VL)

@@ -349,6 +349,31 @@ static void class_loss(int samples, int T, int K, float smooth)
     check_slope("loss of classes", logits, grads, own, one, [&] { forward(nullptr); });
 }
 
+/* Of several logits that are the largest, the first is what the model says. */
+static void ties()
+{
+    const int K = 300;
+    array logits(3 * size_t(K)), labels(3), losses(6), head(CUDA_HEAD), own(1);
+    logits.host.assign(logits.host.size(), 1.0f);
+    logits.host[0] = logits.host[size_t(K)] = logits.host[2 * size_t(K)] = 0;
+    logits.send();
+    for (uint32_t i = 0; i < 3; i++) {
+        uint32_t label = i * 135 + 1 - i % 2 * 134; /* 1, 2, 271 */
+        memcpy(&labels.host[i], &label, sizeof label);
+    }
+    labels.send();
+    struct cuda_loss l = {
+        nullptr, 0,        3,       K,
+        0,       CUDA_F32, nullptr, reinterpret_cast<struct cuda_head *>(head.at),
+        own.at};
+    cuda_class_loss(&l, logits.at, reinterpret_cast<uint32_t *>(labels.at), 0, 0, 3,
+                    nullptr, losses.at, stream);
+    losses.fetch();
+    for (size_t i = 0; i < 3; i++)
+        expect(losses.host[2 * i + 1] == (i == 0 ? 1.0f : 0.0f), "the first of ties",
+               double(losses.host[2 * i + 1]), i == 0);
+}
+
 /* To another type, and back: what fits in bf16 is the same. */
 static void types(enum cuda_type type)
 {
@@ -471,6 +496,7 @@ int main()
     rotary(2, 5, 3, 1, 6);
     class_loss(2, 3, 7, 0.3f);
     class_loss(5, 0, 9, 0.1f);
+    ties();
     class_loss(1, 2, 260, 0); /* more than a block's threads take at once */
     sums({CUDA_F32, 20000, 8, 1, 1});
     sums({CUDA_F32, 20000, 10, 1, 1});

@@ -144,15 +144,15 @@ static double work(const struct layer *l, bool back)
 static void check(const struct layer *l, const struct bench *got,
                   const struct bench *want)
 {
-    double off = 0;
+    float off = 0;
     if (l->conv.K)
         return;
     for (size_t i = 0; i < got->ny; i++)
-        off = fmax(off, fabs((double)(got->y[i] - want->y[i])));
+        off = fmaxf(off, fabsf(got->y[i] - want->y[i]));
     for (size_t i = 0; i < got->nw; i++)
-        off = fmax(off, fabs((double)(got->dw[i] - want->dw[i])));
-    if (off > 1e-2)
-        printf("%s: '%s' is off by %g\n", l->name, got->k->name, off);
+        off = fmaxf(off, fabsf(got->dw[i] - want->dw[i]));
+    if (off > 1e-2f)
+        printf("%s: '%s' is off by %g\n", l->name, got->k->name, (double)off);
 }
 
 /* The process's own time: what others take from it on a busy machine is not the kernel's.

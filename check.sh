@@ -11,6 +11,7 @@ usage: ./check.sh              the tests that take five minutes on two cores
        ./check.sh --all        every test; installs what that takes (2 GB, and PyTorch). A test
                               that fails is run once more, alone, and both results are told
        ./check.sh --coverage   the share of lines that the tests run
+       ./check.sh --aarch64 [NAME...]   build for AArch64, and test on an emulated machine; half an hour
 
 Missing Debian packages are installed; no service of theirs is started or enabled. Suites: unit,
 wire, system, lab, soak, interop, fuzz, lint, gpu, large; tests/README.md describes them. The exit
@@ -21,6 +22,7 @@ END
 all=
 case ${1:-} in
 -h | --help) usage; exit 0 ;;
+--aarch64) all=$1; shift ;;
 --all | --coverage)
     all=$1
     shift
@@ -47,8 +49,10 @@ groups() {
 }
 
 packages=("${build_packages[@]}")
+[ "$all" != --aarch64 ] || packages+=("${aarch64_packages[@]}")
 need "${packages[@]}"
 case $all in
+--aarch64) exec python3 tests/aarch64/aarch64.py "$@" ;;
 --all)
     jobs=('build=*' 'build-asan=unit,wire,asan' 'build-tsan=tsan')
     configure build

@@ -22,6 +22,8 @@ container_packages=(podman crun runc busybox-static)
 clang_packages=(clang libclang-rt-14-dev)
 shellcheck_packages=(shellcheck)
 chromium_packages=(chromium)
+# for tests on an emulated machine (tests/aarch64)
+aarch64_packages=(gcc-aarch64-linux-gnu qemu-system-arm cpio)
 # what single tests and optional parts use
 other_packages=(g++ groff-base zsh binutils tcsh python3-tqdm elfutils)
 

@@ -1,0 +1,187 @@
+"""aarch64.py [PATTERN...] - build for AArch64, and run tests there, on an emulated machine
+
+The compiler is Debian's cross compiler; libraries, a kernel and Python come from Debian's packages
+for arm64, which are unpacked in the user's cache and not installed. QEMU boots that kernel with the
+build in a memory file system, at the path that it has here, and `guest.py` runs the tests and prints
+"N passed, N failed, N skipped". Patterns are those of tests/run.py. Emulated code is about 20 times as slow, and
+every limit 30 times as long.
+"""
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import zlib
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+import run  # noqa: E402
+
+BUILD = "build-aarch64"
+TRIPLET = "aarch64-linux-gnu"
+# what programs are built with: headers, and libraries beside them
+LIBRARIES = """libc6 libc6-dev linux-libc-dev libgcc-s1 libgcc-12-dev libevent-dev libevent-2.1-7
+    libevent-core-2.1-7 libhwloc-dev libhwloc15 libudev1 libsodium-dev libsodium23 libjansson-dev libjansson4
+    uthash-dev zlib1g-dev zlib1g libpng-dev libpng16-16 libjpeg62-turbo-dev libjpeg62-turbo libinih-dev
+    libinih1 check libsubunit-dev libsubunit0""".split()
+# what the machine has beside them
+MACHINE = """busybox-static bash coreutils procps libproc2-0 python3.11-minimal libpython3.11-minimal
+    libpython3.11-stdlib libexpat1 libssl3 libffi8 libbz2-1.0 liblzma5 libncursesw6 libtinfo6 libuuid1
+    libsqlite3-0 libselinux1 libpcre2-8-0 libacl1 libattr1 libgmp10 netbase util-linux libcap-ng0 openssh-client
+    libgssapi-krb5-2 libkrb5-3 libk5crypto3 libkrb5support0 libcom-err2 libkeyutils1""".split()
+# a folder for each list of packages
+CACHE = (pathlib.Path(os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache"))) / "ddprun" /
+         f"aarch64-{zlib.crc32(' '.join(LIBRARIES + MACHINE).encode()):x}")
+MODULES = re.compile(r"/(inet|tcp|unix)_diag\.ko$")
+LIMIT_S = 3600
+# what needs no compiler, PyTorch, MPI or other hosts, and takes less than ten minutes there
+DEFAULT = ["unit", "wire", "system/start", "system/exit", "system/signals", "system/output", "system/restart",
+           "!rendezvous/wire-recorded", "!rendezvous/exports", "!worker/tokens"]
+CROSS = f"""[binaries]
+c = ['{TRIPLET}-gcc', '--sysroot=ROOT']
+ar = '{TRIPLET}-ar'
+strip = '{TRIPLET}-strip'
+pkgconfig = 'pkg-config'
+[properties]
+sys_root = 'ROOT'
+pkg_config_libdir = 'ROOT/usr/lib/{TRIPLET}/pkgconfig:ROOT/usr/share/pkgconfig'
+[host_machine]
+system = 'linux'
+cpu_family = 'aarch64'
+cpu = 'aarch64'
+endian = 'little'
+"""
+
+
+def call(*command, **more):
+    """Run a command quietly; what it printed."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False, **more)
+    if done.returncode != 0:
+        sys.exit(f"error: {' '.join(map(str, command[:3]))} ...: {(done.stderr or done.stdout).strip()[-2000:]}")
+    return done.stdout
+
+
+def fetch():
+    """The packages, in CACHE/debs. apt keeps its lists of arm64's there, too: this machine's stay as they are."""
+    debs, lists = CACHE / "debs", CACHE / "apt"
+    if (CACHE / "complete").exists():
+        return sorted(debs.glob("*.deb"))
+    shutil.rmtree(debs, ignore_errors=True)
+    for folder in debs, lists / "lists/partial", lists / "cache/archives/partial":
+        folder.mkdir(parents=True, exist_ok=True)
+    apt = ["-o", "APT::Architecture=arm64", "-o", "APT::Architectures::=arm64", "-o", "Dir::State::status=/dev/null",
+           "-o", f"Dir::State::Lists={lists}/lists", "-o", f"Dir::Cache={lists}/cache", "-o", "APT::Sandbox::User="]
+    print("fetching Debian's packages for arm64 (50 MB)", flush=True)
+    call("apt-get", *apt, "-qq", "update")
+    kernels = re.findall(r"^(linux-image-[\d.]+-(\d+)-cloud-arm64-unsigned) ",
+                         call("apt-cache", *apt, "search", "--names-only", "cloud-arm64-unsigned"), re.M)
+    if not kernels:
+        sys.exit("error: apt-cache finds no kernel for arm64")
+    call("apt-get", *apt, "-qq", "download", *LIBRARIES, *MACHINE, max(kernels, key=lambda k: int(k[1]))[0], cwd=debs)
+    (CACHE / "complete").touch()
+    return sorted(debs.glob("*.deb"))
+
+
+def unpack(debs):
+    """All packages in one tree, for compiler and machine."""
+    tree = CACHE / "root"
+    if not tree.exists():
+        new = CACHE / "root.new"
+        shutil.rmtree(new, ignore_errors=True)
+        for deb in debs:
+            call("dpkg", "-x", deb, new)
+        new.rename(tree)
+    return tree
+
+
+def configure(tree):
+    build = ROOT / BUILD
+    if not (build / "build.ninja").exists():
+        cross = CACHE / "cross.ini"
+        cross.write_text(CROSS.replace("ROOT", str(tree)))
+        call("meson", "setup", str(build), "--cross-file", str(cross), "-Dcuda=disabled", cwd=ROOT)
+
+
+def archive(names, where, out):
+    """Appends files below `where` to an initial memory file system."""
+    done = subprocess.run(["cpio", "-o", "-H", "newc", "--quiet"], cwd=where, stdout=out,
+                          input="\n".join(names), text=True, check=False)
+    if done.returncode != 0:
+        sys.exit("error: cpio failed")
+
+
+def machine_files(tree):
+    """The packages without what only a compiler or a person reads."""
+    left = re.compile(r"^(boot|usr/include|usr/share/(doc|man|locale|lintian|bug))/|\.(a|o)$|^usr/lib/gcc/")
+    for path in tree.rglob("*"):
+        name = str(path.relative_to(tree))
+        if not left.search(name) and (not name.endswith(".ko") or MODULES.search(name)):
+            yield name
+
+
+def build_files():
+    """What tests read and execute of source and build, each after the folders that it is in."""
+    source = call("git", "ls-files", "--cached", "--others", "--exclude-standard", cwd=ROOT).splitlines()
+    files = [ROOT / name for name in source if (ROOT / name).is_file()]
+    files += [path for path in (ROOT / BUILD).rglob("*")
+              if path.suffix not in (".o", ".a", ".d", ".ninja", ".cpio")
+              and not {"meson-private", "guest"} & set(path.parts)]
+    folders = {folder for path in files for folder in path.parents} - {pathlib.Path("/")}
+    return sorted(str(path).lstrip("/") for path in folders | set(files))
+
+
+def image(tree, tests):
+    """The initial memory file system."""
+    here = pathlib.Path(__file__).parent
+    root = ROOT / BUILD / "guest"
+    root.mkdir(exist_ok=True)
+    for name in "init", "guest.py":
+        shutil.copy(here / name, root / name)
+    (root / "tests.json").write_text(json.dumps(
+        [{k: t[k] for k in ("name", "cmd", "env", "workdir", "timeout")} for t in tests]))
+    for name in "proc", "sys", "dev", "tmp", "root", "run", "etc", "usr/local/bin":
+        (root / name).mkdir(parents=True, exist_ok=True)
+    path = ROOT / BUILD / "guest.cpio"
+    with open(path, "wb") as out:
+        archive(["."] + list(machine_files(tree)), tree, out)
+        out.flush()
+        archive([str(p.relative_to(root)) for p in root.rglob("*")], root, out)
+        out.flush()
+        archive(build_files(), "/", out)
+    return path
+
+
+def boot(kernel, files):
+    """Run the machine until it is off; whether no test failed."""
+    outcome = None
+    with subprocess.Popen(
+            ["timeout", str(LIMIT_S), "qemu-system-aarch64", "-M", "virt", "-cpu", "neoverse-n1",
+             "-smp", str(os.cpu_count()), "-m", "6144", "-nic", "none", "-nographic", "-no-reboot",
+             "-kernel", kernel, "-initrd", files, "-append", "console=ttyAMA0 quiet panic=-1"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            errors="replace") as machine:
+        for line in machine.stdout:
+            print(line.rstrip(), flush=True)
+            outcome = re.match(r"(\d+) passed, (\d+) failed, \d+ skipped$", line.strip()) or outcome
+    if not outcome:
+        print(f"error: the machine stopped before its tests had ended, or after {LIMIT_S} s", file=sys.stderr)
+    return bool(outcome) and outcome[1] != "0" and outcome[2] == "0"
+
+
+def main():
+    tree = unpack(fetch())
+    configure(tree)
+    os.chdir(ROOT)
+    tests, _ = run.select(BUILD, sys.argv[1:] or DEFAULT)
+    run.compile_for(BUILD, tests)
+    kernel = next((tree / "boot").glob("vmlinuz-*"))
+    return 0 if boot(kernel, image(tree, tests)) else 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except run.Wrong as wrong:
+        sys.exit(str(wrong))

@@ -29,14 +29,14 @@ static void check_paths(void *copy)
     for (size_t i = 0; i < c->paths.n && c->rc == 0; i++) {
         const char *path = c->paths.v[i], *name = basename(path);
         size_t folder = (size_t)(name - path);
-        bool new = access(path, F_OK) < 0;
-        if (new &&passed && strncmp(path, passed, folder) == 0 &&
+        bool is_new = access(path, F_OK) < 0;
+        if (is_new && passed && strncmp(path, passed, folder) == 0 &&
             basename(passed) == passed + folder)
             continue;
         const char *why = output_path_check(path, OUTPUT_PATH_MADE);
         if (why)
             c->rc = err_set(&c->err, "%s: cannot write '%s': %s", c->option, path, why);
-        passed = new ? path : passed;
+        passed = is_new ? path : passed;
     }
     strv_finish(&c->paths);
 }

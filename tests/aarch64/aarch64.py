@@ -97,9 +97,11 @@ def unpack(debs):
 
 
 def configure(tree):
-    build = ROOT / BUILD
-    if not (build / "build.ninja").exists():
-        cross = CACHE / "cross.ini"
+    """Configure the build, anew if it was for other packages."""
+    build, cross = ROOT / BUILD, CACHE / "cross.ini"
+    chosen = build / "meson-private" / "cmd_line.txt"
+    if not chosen.exists() or str(cross) not in chosen.read_text():
+        shutil.rmtree(build, ignore_errors=True)
         cross.write_text(CROSS.replace("ROOT", str(tree)))
         call("meson", "setup", str(build), "--cross-file", str(cross), "-Dcuda=disabled", cwd=ROOT)
 

@@ -67,9 +67,9 @@ class TransportTest(LaunchTest):
 
 
 class Slurm(LaunchTest):
-    """Who is named when several hosts do not start. A stand-in for srun, as a host has to die at one
-    moment: when Slurm has started its task, and before that has connected to srun, which passes its
-    stdin on to nobody before it has all."""
+    """Which host the first line names when several do not start. The test replaces srun: a host has to
+    die after Slurm has started its task and before the task connects to srun, and until all tasks have
+    connected srun forwards its stdin to none."""
 
     OTHERS = "error: n[1,3]: tasks 0,2: Exited with exit code"
 

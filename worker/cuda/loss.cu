@@ -119,31 +119,33 @@ static __global__ void class_loss(struct cuda_loss l, const float *logits,
     for (int r = blockIdx.x; r < rows; r += gridDim.x) {
         const float *row = logits + (int64_t)r * l.K;
         int at = from + r, label = label_of(labels, context, at);
-        float most = -3e38f, sum = 0, all = 0, right = row[label];
+        float most = -3e38f, all = 0, right = row[label];
+        float others = 0; /* the sum of e^(logit - most), without the 1 of the largest */
         int where = l.K;
         for (int k = threadIdx.x; k < l.K; k += THREADS) {
             float v = row[k];
             if (v > most) { /* rescales the sum to the new maximum */
-                sum *= expf(most - v);
+                others = (others + 1) * expf(most - v);
                 most = v;
                 where = k;
+            } else {
+                others += expf(v - most);
             }
-            sum += expf(v - most);
             all += v;
         }
-        float best = of_block<true>(most, room);
-        sum = of_block<false>(sum * expf(most - best), room);
+        float best = of_block<true>(most, room), by = expf(most - best);
         float first = -of_block<true>((float)-(most == best ? where : l.K), room);
+        others = of_block<false>(others * by + (where == (int)first ? 0 : by), room);
         if (l.smooth > 0)
             all = of_block<false>(all, room);
         if (threadIdx.x == 0) {
             losses[2 * (int64_t)at] =
-                logf(sum) + (best - right) + (float)smoothed(l, right, all);
+                log1pf(others) + (best - right) + (float)smoothed(l, right, all);
             losses[2 * (int64_t)at + 1] = first == (float)label ? 1.0f : 0.0f;
         }
         for (int k = threadIdx.x; dlogits && k < l.K; k += THREADS)
             put(&dlogits[(int64_t)r * l.K + k],
-                (expf(row[k] - best) / sum - wanted(l, k == label)) * scale);
+                (expf(row[k] - best) / (1 + others) - wanted(l, k == label)) * scale);
     }
 }
 

@@ -499,30 +499,35 @@ static void loss_part(int part, int parts, void *arg)
     pool_share(a->n, 1, part, parts, &from, &to);
     for (int i = from; i < to; i++) {
         float *row = a->logits + (size_t)i * (size_t)a->V, most = largest(row, a->V);
-        float right = row[a->labels[i]], all = 0, even = a->smooth / (float)a->V;
-        double sum = 0; /* of the logits, for `smooth` */
+        float right = row[a->labels[i]], even = a->smooth / (float)a->V;
+        vec below = {0}, peaks = {0}; /* sums of e^(x - most), apart: below may be tiny */
+        double sum = 0;               /* of the logits, for `smooth` */
         bool first = right >= most;
         for (uint32_t v = 0; first && v < a->labels[i]; v++)
             first = row[v] < most;
         for (int v = 0; v < a->V; v += VL) {
-            vec e = vexp(load_some(row, v, a->V, -INFINITY) - most);
+            vec x = load_some(row, v, a->V, -INFINITY), e = vexp(x - most);
             for (int k = a->V - v; k < VL; k++)
                 e[k] = 0;
-            all += lanes_sum(e);
+            vec lower = (vec)((bits)e & (x < most));
+            below += lower;
+            peaks += e - lower;
             if (even > 0)
                 sum += (double)lanes_sum(load_some(row, v, a->V, 0));
             if (a->scale != 0)
                 store_some(row, v, a->V, e);
         }
+        float others = lanes_sum(below) + (lanes_sum(peaks) - 1);
         a->found[2 * i] =
-            log((double)all) + (double)most - (double)right +
+            log1p((double)others) + (double)most - (double)right +
             (even > 0 ? (double)a->smooth * ((double)right - sum / a->V) : 0);
         a->found[2 * i + 1] = first;
         if (a->scale == 0)
             continue;
         for (int v = 0; v < a->V; v += VL)
             store_some(row, v, a->V,
-                       load_some(row, v, a->V, 0) * (a->scale / all) - even * a->scale);
+                       load_some(row, v, a->V, 0) * (a->scale / (1 + others)) -
+                           even * a->scale);
         row[a->labels[i]] -= (1 - a->smooth) * a->scale;
     }
 }

@@ -349,8 +349,9 @@ static void class_loss(int samples, int T, int K, float smooth)
     check_slope("loss of classes", logits, grads, own, one, [&] { forward(nullptr); });
 }
 
-/* Of several logits that are the largest, the first is what the model says. */
-static void ties()
+/* Of several logits that are the largest, the first is what the model says. A loss that
+ * is nearly none is not lost beside 1. */
+static void ties_and_small_losses()
 {
     const int K = 300;
     array logits(3 * size_t(K)), labels(3), losses(6), head(CUDA_HEAD), own(1);
@@ -372,6 +373,17 @@ static void ties()
     for (size_t i = 0; i < 3; i++)
         expect(losses.host[2 * i + 1] == (i == 0 ? 1.0f : 0.0f), "the first of ties",
                double(losses.host[2 * i + 1]), i == 0);
+    logits.host[0] = 21;
+    logits.host[1] = 22;
+    logits.host[K + 2] = 21;
+    logits.send();
+    cuda_class_loss(&l, logits.at, reinterpret_cast<uint32_t *>(labels.at), 0, 0, 2,
+                    nullptr, losses.at, stream);
+    losses.fetch();
+    double wanted[] = {log1p(exp(-1) + 298 * exp(-21)), log1p(exp(-21) + 298 * exp(-20))};
+    for (size_t i = 0; i < 2; i++)
+        expect(fabs(double(losses.host[2 * i]) - wanted[i]) < 1e-6 * wanted[i],
+               "a small loss", double(losses.host[2 * i]), wanted[i]);
 }
 
 /* To another type, and back: what fits in bf16 is the same. */
@@ -496,7 +508,7 @@ int main()
     rotary(2, 5, 3, 1, 6);
     class_loss(2, 3, 7, 0.3f);
     class_loss(5, 0, 9, 0.1f);
-    ties();
+    ties_and_small_losses();
     class_loss(1, 2, 260, 0); /* more than a block's threads take at once */
     sums({CUDA_F32, 20000, 8, 1, 1});
     sums({CUDA_F32, 20000, 10, 1, 1});

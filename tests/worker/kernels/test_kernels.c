@@ -303,6 +303,19 @@ LOOP_TEST(the_first_of_the_most_likely_is_taken, MAX_ENGINES)
     ck_assert(!k || (found[1] == 1 && found[3] == 0 && found[5] == 0));
 }
 
+/* A sum of 1 and of what is less than its rounding error. */
+LOOP_TEST(a_loss_that_is_nearly_none_is_right, MAX_ENGINES)
+{
+    const struct kernels *k = engine_at(_i);
+    enum { V = 19 };
+    float logits[2 * V] = {[3] = 20, [V] = 30, [V + 18] = 10};
+    double found[4], want[] = {log1p(18 * exp(-20)), log1p(exp(-20) + 17 * exp(-30))};
+    if (k)
+        k->class_loss(2, V, logits, (uint32_t[]){3, 0}, 0, 0, found);
+    for (int i = 0; k && i < 2; i++)
+        ck_assert_double_eq_tol(found[2 * i], want[i], 1e-6 * want[i]);
+}
+
 /* Against the formula in double: rows of any length. */
 LOOP_TEST(losses_of_classes_are_right, MAX_ENGINES)
 {

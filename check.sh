@@ -11,7 +11,7 @@ usage: ./check.sh              the tests that take five minutes on two cores
        ./check.sh --all        every test; installs what that takes (2 GB, and PyTorch). A test
                               that fails is run once more, alone, and both results are told
        ./check.sh --coverage   the share of lines that the tests run
-       ./check.sh --aarch64 [NAME...]   build for AArch64, and test on an emulated machine; half an hour
+       ./check.sh --aarch64 [NAME...]   on an emulated AArch64 machine; half an hour
 
 Missing Debian packages are installed; no service of theirs is started or enabled. Suites: unit,
 wire, system, lab, soak, interop, fuzz, lint, gpu, large; tests/README.md describes them. The exit

@@ -1,10 +1,9 @@
-"""aarch64.py [PATTERN...] - build for AArch64, and run tests there, on an emulated machine
+"""aarch64.py [PATTERN...] - build for AArch64 and run tests on an emulated machine
 
-The compiler is Debian's cross compiler; libraries, a kernel and Python come from Debian's packages
-for arm64, which are unpacked in the user's cache and not installed. QEMU boots that kernel with the
-build in a memory file system, at the path that it has here, and `guest.py` runs the tests and prints
-"N passed, N failed, N skipped". Patterns are those of tests/run.py. Emulated code is about 20 times as slow, and
-every limit 30 times as long.
+Debian's cross compiler builds. Libraries, kernel and Python are Debian's packages for arm64, unpacked in
+the user's cache and not installed. QEMU boots the kernel with an initial file system that holds packages
+and build; the build keeps its path. There `guest.py` runs the tests and prints "N passed, N failed,
+N skipped". Patterns are those of tests/run.py. Emulated code is about 20 times slower than native code.
 """
 import json
 import os
@@ -21,12 +20,12 @@ import run  # noqa: E402
 
 BUILD = "build-aarch64"
 TRIPLET = "aarch64-linux-gnu"
-# what programs are built with: headers, and libraries beside them
+# the build needs these headers and libraries
 LIBRARIES = """libc6 libc6-dev linux-libc-dev libgcc-s1 libgcc-12-dev libevent-dev libevent-2.1-7
     libevent-core-2.1-7 libhwloc-dev libhwloc15 libudev1 libsodium-dev libsodium23 libjansson-dev libjansson4
     uthash-dev zlib1g-dev zlib1g libpng-dev libpng16-16 libjpeg62-turbo-dev libjpeg62-turbo libinih-dev
     libinih1 check libsubunit-dev libsubunit0""".split()
-# what the machine has beside them
+# programs on the emulated machine, and their libraries
 MACHINE = """busybox-static bash coreutils procps libproc2-0 python3.11-minimal libpython3.11-minimal
     libpython3.11-stdlib libexpat1 libssl3 libffi8 libbz2-1.0 liblzma5 libncursesw6 libtinfo6 libuuid1
     libsqlite3-0 libselinux1 libpcre2-8-0 libacl1 libattr1 libgmp10 netbase util-linux libcap-ng0 openssh-client
@@ -36,7 +35,7 @@ CACHE = (pathlib.Path(os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.ca
          f"aarch64-{zlib.crc32(' '.join(LIBRARIES + MACHINE).encode()):x}")
 MODULES = re.compile(r"/(inet|tcp|unix)_diag\.ko$")
 LIMIT_S = 3600
-# what needs no compiler, PyTorch, MPI or other hosts, and takes less than ten minutes there
+# tests that need no compiler, PyTorch, MPI or other hosts, and end there within ten minutes
 DEFAULT = ["unit", "wire", "system/start", "system/exit", "system/signals", "system/output", "system/restart",
            "!rendezvous/wire-recorded", "!rendezvous/exports", "!worker/tokens"]
 CROSS = f"""[binaries]
@@ -64,7 +63,7 @@ def call(*command, **more):
 
 
 def fetch():
-    """The packages, in CACHE/debs. apt keeps its lists of arm64's there, too: this machine's stay as they are."""
+    """Download the packages to CACHE/debs. apt's lists for arm64 are in CACHE, too; this machine's do not change."""
     debs, lists = CACHE / "debs", CACHE / "apt"
     if (CACHE / "complete").exists():
         return sorted(debs.glob("*.deb"))
@@ -85,7 +84,7 @@ def fetch():
 
 
 def unpack(debs):
-    """All packages in one tree, for compiler and machine."""
+    """Unpack all packages into one tree, for the compiler and for the emulated machine."""
     tree = CACHE / "root"
     if not tree.exists():
         new = CACHE / "root.new"
@@ -97,7 +96,7 @@ def unpack(debs):
 
 
 def configure(tree):
-    """Configure the build, anew if it was for other packages."""
+    """Configure the build; from scratch if it used other packages."""
     build, cross = ROOT / BUILD, CACHE / "cross.ini"
     chosen = build / "meson-private" / "cmd_line.txt"
     if not chosen.exists() or str(cross) not in chosen.read_text():
@@ -107,7 +106,7 @@ def configure(tree):
 
 
 def archive(names, where, out):
-    """Appends files below `where` to an initial memory file system."""
+    """Append files below `where` to the initial file system."""
     done = subprocess.run(["cpio", "-o", "-H", "newc", "--quiet"], cwd=where, stdout=out,
                           input="\n".join(names), text=True, check=False)
     if done.returncode != 0:
@@ -115,7 +114,7 @@ def archive(names, where, out):
 
 
 def machine_files(tree):
-    """The packages without what only a compiler or a person reads."""
+    """The packages' files, without headers, static libraries and documentation."""
     left = re.compile(r"^(boot|usr/include|usr/share/(doc|man|locale|lintian|bug))/|\.(a|o)$|^usr/lib/gcc/")
     for path in tree.rglob("*"):
         name = str(path.relative_to(tree))
@@ -124,7 +123,7 @@ def machine_files(tree):
 
 
 def build_files():
-    """What tests read and execute of source and build, each after the folders that it is in."""
+    """Files of source and build that tests use, and their folders; a folder precedes its files."""
     source = call("git", "ls-files", "--cached", "--others", "--exclude-standard", cwd=ROOT).splitlines()
     files = [ROOT / name for name in source if (ROOT / name).is_file()]
     files += [path for path in (ROOT / BUILD).rglob("*")
@@ -135,7 +134,7 @@ def build_files():
 
 
 def image(tree, tests):
-    """The initial memory file system."""
+    """Write the initial file system: packages, init and tests, source and build."""
     here = pathlib.Path(__file__).parent
     root = ROOT / BUILD / "guest"
     root.mkdir(exist_ok=True)
@@ -156,7 +155,7 @@ def image(tree, tests):
 
 
 def boot(kernel, files):
-    """Run the machine until it is off; whether no test failed."""
+    """Boot the machine and wait until it is off. True if its tests ran and none failed."""
     outcome = None
     with subprocess.Popen(
             ["timeout", str(LIMIT_S), "qemu-system-aarch64", "-M", "virt", "-cpu", "neoverse-n1",

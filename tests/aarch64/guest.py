@@ -1,4 +1,4 @@
-"""guest.py - on the emulated machine: run the tests of tests.json, two at a time, and print what came out"""
+"""guest.py - on the emulated machine: run the tests of tests.json, one per CPU, and print the results"""
 import concurrent.futures
 import json
 import os
@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 
-SLOWER = 30  # than the machine that the limits are for, if others use that, too
+SLOWER = 30  # factor for time limits: 20 for emulation, more on a busy machine
 
 
 def run(test):

@@ -160,14 +160,17 @@ static bool ends_with(const char *text, const char *end)
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
-/* The socket whose ends are, or end with, these texts (proc_net_tcp.rst). */
-static bool read_table(const char *path, const char *local_end, const char *remote_end,
-                       struct sock_owner *owner)
+/* The socket whose ends are, or end with, these texts (proc_net_tcp.rst). 1: found, 0: no
+ * such socket, or no such table; -1: it cannot be read. */
+static int read_table(const char *path, const char *local_end, const char *remote_end,
+                      struct sock_owner *owner)
 {
     FILE *f = fopen(path, "re");
     bool found = false;
+    if (!f)
+        return errno == ENOENT ? 0 : -1;
     char line[512], local[48], remote[48];
-    while (f && !found && fgets(line, sizeof line, f)) {
+    while (!found && fgets(line, sizeof line, f)) {
         unsigned state, uid;
         unsigned long inode;
         found = sscanf(line, " %*[0-9]: %47s %47s %x %*s %*s %*s %u %*u %lu", local,
@@ -176,20 +179,20 @@ static bool read_table(const char *path, const char *local_end, const char *remo
         if (found)
             *owner = (struct sock_owner){uid, inode, state};
     }
-    if (f)
-        fclose(f);
+    fclose(f);
     return found;
 }
 
-static bool read_tables(const struct end *from, const struct end *to,
-                        struct sock_owner *owner)
+static int read_tables(const struct end *from, const struct end *to,
+                       struct sock_owner *owner)
 {
     char local[48], remote[48];
     bool ipv4 = from->family == AF_INET;
     end_text(from, false, local);
     end_text(to, false, remote);
-    if (ipv4 && read_table("/proc/self/net/tcp", local, remote, owner))
-        return true;
+    int found = ipv4 ? read_table("/proc/self/net/tcp", local, remote, owner) : 0;
+    if (found != 0)
+        return found;
     end_text(from, ipv4, local);
     end_text(to, ipv4, remote);
     return read_table("/proc/self/net/tcp6", local, remote, owner);
@@ -200,25 +203,27 @@ bool sockdiag_find_listener(int port, struct sock_owner *owner)
     char local[8];
     snprintf(local, sizeof local, ":%04X", (unsigned)port & 0xffff);
     /* only a listening socket has port 0 as its remote end */
-    return read_table("/proc/self/net/tcp", local, ":0000", owner) ||
-           read_table("/proc/self/net/tcp6", local, ":0000", owner);
+    return read_table("/proc/self/net/tcp", local, ":0000", owner) > 0 ||
+           read_table("/proc/self/net/tcp6", local, ":0000", owner) > 0;
 }
 
 int sockdiag_find(int netlink, const struct sockaddr *from, const struct sockaddr *to,
                   struct sock_owner *owner, struct ddp_err *err)
 {
     struct end local = end_of(from), remote = end_of(to);
-    int found = -1;
+    int found = 0;
     if (local.family == remote.family && local.family != AF_UNSPEC) {
-        if (netlink >= 0)
-            found = ask_netlink(netlink, &local, &remote, owner);
+        found = netlink >= 0 ? ask_netlink(netlink, &local, &remote, owner) : -1;
         if (found < 0)
             found = read_tables(&local, &remote, owner);
     }
     if (found == 1)
         return 0;
+    if (found < 0)
+        return err_errno(err, "cannot read the kernel's list of connections");
     char a[64], b[64];
     sock_name(from, a, sizeof a);
     sock_name(to, b, sizeof b);
+    errno = ENOENT;
     return err_set(err, "no connection from %s to %s on this machine", a, b);
 }

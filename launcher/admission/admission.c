@@ -503,7 +503,7 @@ static int find(struct admission *a, const struct sockaddr *from,
         a->netlink = sockdiag_open();
     a->asked = true;
     if (sockdiag_find(a->netlink, from, to, &owner, err) < 0)
-        return ADMISSION_ELSEWHERE;
+        return errno == ENOENT ? ADMISSION_ELSEWHERE : -1;
     if (owner.inode == 0)
         return err_set(err, "its socket has been closed already");
     bool own = owner.uid == geteuid();

@@ -43,13 +43,14 @@ static void call_itself_guard(char *argv0)
         memcpy(argv0 + n - strlen("agent"), "guard", strlen("guard"));
 }
 
-static bool link_is_open(int netlink)
+/* TCP_CLOSE: there is no such connection any more; 0: that cannot be told. */
+static unsigned link_state(int netlink)
 {
     struct sock_owner is;
-    struct ddp_err err;
-    return sockdiag_find(netlink, (struct sockaddr *)&watched->here,
-                         (struct sockaddr *)&watched->there, &is, &err) == 0 &&
-           is.state == TCP_ESTABLISHED;
+    if (sockdiag_find(netlink, (struct sockaddr *)&watched->here,
+                      (struct sockaddr *)&watched->there, &is, NULL) < 0)
+        return errno == ENOENT ? TCP_CLOSE : 0;
+    return is.state;
 }
 
 void guard_watch(int fd)
@@ -60,7 +61,7 @@ void guard_watch(int fd)
     int netlink = sockdiag_open();
     bool known = getsockname(fd, (struct sockaddr *)&watched->here, &here) == 0 &&
                  getpeername(fd, (struct sockaddr *)&watched->there, &there) == 0 &&
-                 link_is_open(netlink); /* the kernel tells */
+                 link_state(netlink) == TCP_ESTABLISHED; /* so the kernel tells */
     atomic_store(&watched->known, known);
     if (netlink >= 0)
         close(netlink);
@@ -73,12 +74,14 @@ static bool is_halted(pid_t pid)
     return ancestry_read(pid, &p) && strchr("TtD", p.state);
 }
 
-/* The kernel ends a connection also while its process does not run. */
+/* The kernel ends a connection also while its process does not run. The agent is one of
+ * the helpers that are passed. */
 static void look_at_link(pid_t agent, int netlink, int *closed)
 {
-    *closed = !atomic_load(&watched->known) || link_is_open(netlink) ? 0 : *closed + 1;
+    unsigned state = atomic_load(&watched->known) ? link_state(netlink) : 0;
+    *closed = state == 0 || state == TCP_ESTABLISHED ? 0 : *closed + 1;
     if (*closed >= LOOKS && is_halted(agent))
-        kill_tree_signal(SIGKILL, kill_tree_pass_helpers, NULL); /* and the agent */
+        kill_tree_signal(SIGKILL, kill_tree_pass_helpers, NULL);
 }
 
 /* Wait until the agent has exited; forward termination signals to it. */

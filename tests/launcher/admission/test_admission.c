@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -187,7 +188,30 @@ TEST(closed_and_unknown_connections_are_rejected)
     ck_assert_ptr_nonnull(strstr(err.text, "no connection from 127.0.0.1:1 to "));
     struct sock_owner owner;
     ck_assert_int_eq(sockdiag_find(-1, &peer.any, &local.any, &owner, &err), -1);
+    ck_assert_int_eq(errno, ENOENT);
     admission_destroy(d);
+}
+
+/* Without descriptors nothing can be read: the connection may be there. */
+TEST(a_connection_that_cannot_be_looked_for_is_not_elsewhere)
+{
+    union addr at, peer, local;
+    int listener = listen_on(AF_INET, "127.0.0.1", &at);
+    int fd = connect_to(AF_INET, "127.0.0.1", at.in.sin_port);
+    take(listener, &peer, &local);
+    struct admission *d = admission_create(getpid());
+    struct rlimit before;
+    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &before), 0);
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &(struct rlimit){0, before.rlim_max}), 0);
+    struct sock_owner owner;
+    ck_assert_int_eq(sockdiag_find(-1, &peer.any, &local.any, &owner, &err), -1);
+    ck_assert_int_eq(errno, EMFILE);
+    ck_assert_int_eq(admission_check(d, &peer.any, &local.any, &err), -1);
+    setrlimit(RLIMIT_NOFILE, &before);
+    ck_assert_ptr_nonnull(
+        strstr(err.text, "cannot read the kernel's list of connections"));
+    admission_destroy(d);
+    close(fd);
 }
 
 static bool serves_tcp(struct nlmsghdr *head, int error)

@@ -3,7 +3,6 @@
 
 #include "common/mem.h"
 
-#include <signal.h>
 #include <stdlib.h>
 
 static const int ends[] = {SIGTERM, SIGINT, SIGHUP};
@@ -23,12 +22,17 @@ static void on_signal(evutil_socket_t sig, short what, void *arg)
     o->on_end((int)sig, o->arg);
 }
 
+void ext_signals_ends(sigset_t *set)
+{
+    sigemptyset(set);
+    for (size_t i = 0; i < ARRAY_LEN(ends); i++)
+        sigaddset(set, ends[i]);
+}
+
 static void block_ends(int how)
 {
     sigset_t set;
-    sigemptyset(&set);
-    for (size_t i = 0; i < ARRAY_LEN(ends); i++)
-        sigaddset(&set, ends[i]);
+    ext_signals_ends(&set);
     sigprocmask(how, &set, NULL);
 }
 

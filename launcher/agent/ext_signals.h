@@ -9,12 +9,17 @@
 
 #include "common/loop.h"
 
+#include <signal.h>
+
 struct ext_signals;
+
+/* Termination signals: TERM, INT and HUP. */
+void ext_signals_ends(sigset_t *set);
 
 /* Ignore warnings, and block termination signals until ext_signals_create(). */
 void ext_signals_hold(void);
 
-/* `on_end` is called for each TERM, INT, HUP and QUIT. */
+/* `on_end` is called for each TERM, INT and HUP. */
 struct ext_signals *ext_signals_create(struct loop *loop,
                                        void (*on_end)(int sig, void *arg), void *arg);
 void ext_signals_destroy(struct ext_signals *o);

@@ -3,6 +3,7 @@
 
 #include "common/err.h"
 #include "common/sockdiag.h"
+#include "launcher/agent/ext_signals.h"
 #include "launcher/agent/kill_tree.h"
 #include "launcher/transport/program.h"
 
@@ -88,14 +89,10 @@ static void look_at_link(pid_t agent, int netlink, int *closed)
 static int guard_agent(pid_t agent)
 {
     const struct timespec look = {.tv_sec = LOOK_S};
-    int netlink = sockdiag_open(), closed = 0;
-    static const int ends[] = {SIGHUP, SIGINT, SIGTERM, SIGQUIT};
+    int netlink = sockdiag_open(), closed = 0, status = 0;
     sigset_t awaited;
-    sigemptyset(&awaited);
+    ext_signals_ends(&awaited);
     sigaddset(&awaited, SIGCHLD);
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
-        sigaddset(&awaited, ends[i]);
-    int status = 0;
     for (;;) {
         pid_t pid = waitpid(-1, &status, WNOHANG);
         if (pid == agent || (pid < 0 && errno == ECHILD))

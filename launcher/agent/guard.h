@@ -1,7 +1,7 @@
 /* launcher/agent/guard.h - a supervisor process for the agent
  *
- * The child becomes the agent. The parent is the guard: an idle subreaper. If the agent
- * is killed with SIGKILL, its ranks die by PR_SET_PDEATHSIG, and their remaining children
+ * The child becomes the agent. The parent is the guard, a subreaper. If the agent is
+ * killed with SIGKILL, its ranks die by PR_SET_PDEATHSIG, and their remaining children
  * are reparented to the guard, which kills them. If the guard is killed, the agent sees
  * its end of a pipe close, and shuts down. If the link to the launcher is closed, but the
  * agent stays, as it is stopped or hangs in the kernel, the guard kills the ranks.

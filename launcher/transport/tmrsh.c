@@ -33,7 +33,7 @@ static bool diagnose(const struct msg_hosts *hosts, const struct host *host,
     if (strstr(output, "is not a node in job"))
         snprintf(d->text, sizeof d->text,
                  "%s: PBS reports that it is not a node of this job", host->name);
-    else if (!output[0] && code == EXIT_CANNOT_START)
+    else if (!output[0] && (code == EXIT_CANNOT_START || code == EXIT_NO_BOOTSTRAP))
         snprintf(d->text, sizeof d->text,
                  "%s: the agent there has failed; see the job's error file", host->name);
     else if (!output[0] && code == MOM_CANNOT_RUN)

@@ -274,6 +274,8 @@ static const struct {
      "n3: PBS reports that it is not a node of this job"},
     {&transport_tmrsh, "", 125 << 8,
      "n3: the agent there has failed; see the job's error file"},
+    {&transport_tmrsh, "", 120 << 8, /* its bootstrap file is incomplete */
+     "n3: the agent there has failed; see the job's error file"},
     {&transport_tmrsh, "", 254 << 8, /* MOM's, when exec has failed */
      "n3: the agent '/agent' is not there; install ddprun in the same place, or name its "
      "agent by --agent"},

@@ -14,7 +14,7 @@ void *xcalloc(size_t n, size_t size);
 void *xaligned(size_t alignment, size_t bytes); /* zeroed; a multiple of `alignment` */
 void *xrealloc(void *p, size_t n, size_t size); /* an array of n elements */
 void *xgrow(void *p, size_t from, size_t n, size_t size); /* new elements are zero */
-/* For one more than `n` elements: if `*room` are no more, twice as many. */
+/* An array of `n` elements, with room for one more: if it has none, `*room` doubles. */
 void *xroom(void *p, size_t n, size_t *room, size_t size);
 char *xstrdup(const char *s); /* NULL stays NULL */
 char *xstrndup(const char *s, size_t n);

@@ -35,8 +35,7 @@ enum { IDLE_STREAM_MS = 2000 };
 enum { STRAYS_MS = 10 };
 
 /* Spare the ssh processes to the agents below, and those of plug-ins, with their
- * children.
- */
+ * children. */
 static enum kill_tree_rule spare_others(const struct ancestry_proc *p, void *arg)
 {
     struct agent *a = arg;

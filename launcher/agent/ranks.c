@@ -198,6 +198,7 @@ static void on_prepared(struct background_call *c, bool ran)
     r->prepared = true;
     event_active(r->starter, EV_TIMEOUT, 0);
 }
+
 /* The rank runs: pass it the input received so far, which is at most INPUT_CREDIT. */
 static void rank_runs(struct ranks *r, uint32_t local, struct worker_proc *w)
 {

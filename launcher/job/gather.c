@@ -37,8 +37,9 @@ static bool settled(struct job *j)
     return true;
 }
 
-/* The node to name of those that cannot be started, and whose start ends the job; nnodes:
- * none. The first in the allocation, and one that others had to follow before those. */
+/* The node to name when the job ends because nodes cannot be started: the first of the
+ * allocation, but one whose failure may follow from another's only if there is no other.
+ * nnodes: none. */
 static size_t first_trouble(const struct job *j)
 {
     size_t first = j->alloc->nnodes;
@@ -53,7 +54,7 @@ static size_t first_trouble(const struct job *j)
     return first;
 }
 
-/* Those that have neither joined nor failed do not start in time. */
+/* Nodes that have neither joined nor failed have not started in time. */
 static void blame_missing(struct job *j)
 {
     for (unsigned i = 0; i < j->alloc->nnodes; i++) {
@@ -116,7 +117,7 @@ static void on_settle(evutil_socket_t fd, short what, void *arg)
     size_t trouble = first_trouble(j);
     if (j->state != JOB_GATHERING || trouble == j->alloc->nnodes || job_survives_start(j))
         return;
-    if (j->nodes[trouble].follows) /* those that are silent */
+    if (j->nodes[trouble].follows) /* the others wait for one that is silent */
         blame_missing(j);
     fail(j, first_trouble(j));
 }

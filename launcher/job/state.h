@@ -42,7 +42,7 @@ struct job_node {
     struct link *via;              /* borrowed: the link to it; NULL: not connected */
     struct msg_hello hello;        /* its agent's description of the machine */
     char *trouble;                 /* owned: why it does not start, one line; or NULL */
-    bool follows;                  /* `trouble` may be a consequence of another node's */
+    bool follows;                  /* another node's failure may be its cause */
     bool wanted, tried_from_here, joined, lost, ended;
     bool reported;       /* a message has named its trouble */
     bool unasked;        /* it has joined since ranks were told to end */

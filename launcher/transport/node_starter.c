@@ -41,7 +41,7 @@ struct start {
     struct batch *batch; /* borrowed: its transport process; NULL: none now */
     struct event *timer; /* owned: until the next try, or until `doubt` is final */
     char *doubt;         /* owned: the likely reason it does not start; NULL */
-    bool follows;        /* it may be a consequence */
+    bool follows;        /* another host's failure may be the cause of `doubt` */
     int tries;
     bool apart; /* started again: not in the tree */
 };

@@ -25,7 +25,7 @@ struct node_starter_events {
     void (*joined)(unsigned node, int fd, const struct link_keys *keys, const char *here,
                    void *arg);
     /* Its start failed: one line with host, cause, and what to try. Once per host.
-     * `follows`: perhaps because that of another host did. */
+     * `follows`: the failure of another host may be the cause. */
     void (*failed)(unsigned node, const char *line, bool follows, void *arg);
     /* The transport says that a host that has joined is gone. NULL: not wanted. */
     void (*lost)(unsigned node, const char *why, void *arg);

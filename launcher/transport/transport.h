@@ -21,7 +21,7 @@ struct blame {
     char *hosts;    /* owned: a host list */
     char text[400]; /* why they do not start, without a host name */
     bool sure;      /* false: a more specific line may follow */
-    bool follows;   /* it has ended without a reason: perhaps for another host's sake */
+    bool follows;   /* another host's failure may be the cause */
     bool gone;      /* also of those whose agents have connected */
 };
 

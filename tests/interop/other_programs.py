@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """TensorFlow, XGBoost, LightGBM, accelerate, Lightning, Hugging Face's Trainer: as their
-documentation writes them."""
+documentation writes them; transformers' Llama beside ddp-train."""
 
 import os
 import subprocess
@@ -60,13 +60,21 @@ class Others(launch.LaunchTest):
     def test_lightning(self):
         self.held(self.torch(), os.path.join(PROGRAMS, "lightning_sum.py"))
 
-    def test_trainer(self):
+    def transformers(self):
         torch = jobs.newest_torch()
         if not torch:
             self.skipTest("no PyTorch; needs torch")
-        python = python_with(self, "transformers-5.23.0", "accelerate==1.15.0",
-                             "transformers==5.23.0", seconds=300, beside=torch)
-        self.held(python, os.path.join(PROGRAMS, "trainer_sum.py"))
+        return python_with(self, "transformers-5.23.0", "accelerate==1.15.0",
+                           "transformers==5.23.0", seconds=300, beside=torch)
+
+    def test_trainer(self):
+        self.held(self.transformers(), os.path.join(PROGRAMS, "trainer_sum.py"))
+
+    def test_llama(self):
+        done = subprocess.run(
+            [self.transformers(), os.path.join(PROGRAMS, "llama_losses.py"), os.environ["DDP_TRAIN"]],
+            capture_output=True, text=True, timeout=400)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def test_accelerate_launch_by_mpirun(self):
         """accelerate calls mpirun, which is ddprun."""

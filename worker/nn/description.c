@@ -277,7 +277,8 @@ static const struct kind {
     {"dense", LAYER_DENSE, true, " outputs no_bias add dropout ", " outputs "},
     {"gelu", LAYER_GELU, true, " gated ", " "},
     {"silu", LAYER_SILU, true, " gated ", " "},
-    {"rotary", LAYER_ROTARY, true, " heads kv_heads base ", " heads "},
+    {"rotary", LAYER_ROTARY, true, " heads kv_heads base factor low high original ",
+     " heads "},
     {"attention", LAYER_ATTENTION, true, " heads kv_heads dropout ", " heads "},
     {"logits", LAYER_LOGITS, true, " ", " "},
 };
@@ -328,7 +329,7 @@ static int read_attribute(struct reader *r, struct layer_spec *l, const char *na
     } numbers[] = {{"outputs", &l->outputs, 1}, {"size", &l->size, 1},
                    {"heads", &l->size, 1},      {"kv_heads", &l->kv_heads, 1},
                    {"base", &l->base, 1},       {"stride", &l->stride, 1},
-                   {"pad", &l->pad, 0}};
+                   {"pad", &l->pad, 0},         {"original", &l->original, 0}};
     const struct {
         const char *name;
         bool *to, set;
@@ -338,7 +339,11 @@ static int read_attribute(struct reader *r, struct layer_spec *l, const char *na
     const struct {
         const char *name;
         float *to, least, below;
-    } reals[] = {{"dropout", &l->dropout, 0, 1}, {"eps", &l->eps, 1e-12f, 1}};
+    } reals[] = {{"dropout", &l->dropout, 0, 1},
+                 {"eps", &l->eps, 1e-12f, 1},
+                 {"factor", &l->factor, 1, 1e6f},
+                 {"low", &l->low, 0, 1e6f},
+                 {"high", &l->high, 0, 1e6f}};
     for (size_t i = 0; i < ARRAY_LEN(flags); i++)
         if (strcmp(flags[i].name, name) == 0) {
             *flags[i].to = flags[i].set;
@@ -441,14 +446,19 @@ static int read_layer(struct reader *r, char *name, const char *word, char *rest
     r->layers = r->type->layers =
         xrealloc(r->layers, (size_t)r->n + 2, sizeof *r->layers);
     struct layer_spec *l = &r->layers[r->n];
-    l[0] = (struct layer_spec){kind->kind, kind->name, xstrdup(name),
+    l[0] = (struct layer_spec){kind->kind,
+                               kind->name,
+                               xstrdup(name),
                                .bare = kind->kind == LAYER_CONV,
-                               .outputs_first = kind->outputs_first};
+                               .outputs_first = kind->outputs_first,
+                               .base = 10000,
+                               .factor = 1,
+                               .low = 1,
+                               .high = 4,
+                               .eps = 1e-5f};
     l[1] = (struct layer_spec){LAYER_END};
     int rc = read_attributes(r, kind, rest);
     l->kv_heads = l->kv_heads ? l->kv_heads : l->size;
-    l->base = l->base ? l->base : 10000;
-    l->eps = l->eps > 0 ? l->eps : 1e-5f;
     r->n++;
     return rc == 0 && l->join ? join(r) : rc;
 }

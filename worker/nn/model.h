@@ -86,7 +86,8 @@ enum layer_kind {
  * and SILU; `gated`: of the first half of its input, times the second half. ATTENTION,
  * causal, with `size` heads, whose input has queries, and keys and values of `kv_heads`;
  * ROTARY turns queries and keys by their positions, as Su et al.,
- * "RoFormer", 2021, in halves of a head. LOGITS, the last, has the weight of the logits;
+ * "RoFormer", 2021, in halves of a head, with frequencies that may be scaled (ops_seq.c).
+ * LOGITS, the last, has the weight of the logits;
  * without it they are products with the embedding's (tied weights). */
 enum { LAYER_JOINED = 3 };
 
@@ -105,8 +106,9 @@ struct layer_spec {
 
     char *positions; /* owned; NULL: none */
     bool outputs_first, join, gated;
-    int kv_heads, base;
-    float eps; /* of norms of tokens */
+    int kv_heads, base, original;
+    float factor, low, high; /* of rotary positions, with `original` */
+    float eps;               /* of norms of tokens */
     struct layer_joined {
         char *name;  /* owned; NULL: none */
         int outputs; /* among `outputs` */

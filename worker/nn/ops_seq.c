@@ -343,6 +343,18 @@ const struct op op_attention = {.product = true,
 
 /* ---- rotary positions ---- */
 
+/* The angle between neighbouring positions. As in Llama 3.1 those that turn less than
+ * `low` times in `original` positions turn 1 / factor as far, those that turn `high`
+ * times or more do as without a factor, with a line in between; with 0 positions all of
+ * them are scaled ("linear"). */
+static float frequency_of(const struct layer_spec *s, float exponent)
+{
+    float all = 1 / powf((float)s->base, exponent);
+    float turns = (float)s->original * all / (float)(2 * M_PI);
+    float kept = fminf(fmaxf((turns - s->low) / (s->high - s->low), 0), 1);
+    return all * (kept + (1 - kept) / s->factor);
+}
+
 /* Keeps the cosine and sine of the angle of each position and number of half a head, in
  * float as Hugging Face has them. */
 static int add_rotary(struct model *m, int i, struct map_shape in, struct ddp_err *err)
@@ -354,15 +366,19 @@ static int add_rotary(struct model *m, int i, struct map_shape in, struct ddp_er
     if (D % 2)
         return err_set(err, "model '%s': '%s': heads of %d numbers have no halves",
                        m->type->name, l->spec->name, D);
+    if (l->spec->low >= l->spec->high)
+        return err_set(err, "model '%s': '%s': low is not below high", m->type->name,
+                       l->spec->name);
     give_rows(m, l, in.C, 4 * in.C);
     l->kept = scratch_in(&m->memory, (size_t)T * (size_t)D);
-    for (int t = 0; t < T; t++)
-        for (int d = 0; d < D / 2; d++) {
-            float angle =
-                (float)t / powf((float)l->spec->base, (float)(2 * d) / (float)D);
+    for (int d = 0; d < D / 2; d++) {
+        float frequency = frequency_of(l->spec, (float)(2 * d) / (float)D);
+        for (int t = 0; t < T; t++) {
+            float angle = (float)t * frequency;
             l->kept[t * D + d] = cosf(angle);
             l->kept[t * D + D / 2 + d] = sinf(angle);
         }
+    }
     return 0;
 }
 

@@ -232,7 +232,7 @@ def a_language_model_learns_the_same():
     for precision, tolerance in (("tf32", 1e-3), ("bf16", 1e-2), ("fp16", 2e-3)):
         both(1, precision, *far, "--epochs", 1, "--accumulate", 2, tolerance=tolerance, precision=precision)
     llama = (*args, "llama:layers=2,heads=4,kv_heads=2,width=24,hidden=20,context=70,vocab=131,"
-             "base=500,eps=1e-2,dropout=0.2",
+             "base=500,eps=1e-2,dropout=0.2,factor=8,original=40",
              "--batch-size", 3)
     both(1, "llama", *llama, "--steps", 5, "--accumulate", 2)
     both(1, "llama16", *llama, "--steps", 5, tolerance=1e-2, precision="bf16")

@@ -1,4 +1,6 @@
 """nets.py - the models as PyTorch has them, with its names; no dropout"""
+import math
+
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -193,18 +195,30 @@ class RmsNorm(nn.Module):
         return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps))
 
 
-def rotated(x, base):
+def frequencies(d, base, factor=1.0, low=1.0, high=4.0, original=0):
+    """As Hugging Face's rope_type "llama3", or without `original` "linear", has them."""
+    plain = 1 / base ** (torch.arange(0, d, 2).float() / d)
+    if not original:
+        return plain / factor
+    wavelength = 2 * math.pi / plain
+    smooth = (original / wavelength - low) / (high - low)
+    between = (1 - smooth) * plain / factor + smooth * plain
+    return torch.where(wavelength < original / high, plain,
+                       torch.where(wavelength > original / low, plain / factor, between))
+
+
+def rotated(x, base, scaling):
     """Rotary positions of [b, heads, t, d], each half of a head as in Hugging Face's files."""
     t, d = x.shape[-2:]
-    angle = torch.arange(t).float()[:, None] / base ** (torch.arange(0, d, 2).float() / d)
+    angle = torch.arange(t).float()[:, None] * frequencies(d, base, **scaling)
     cos, sin = torch.cat((angle, angle), 1).cos(), torch.cat((angle, angle), 1).sin()
     return x * cos + torch.cat((-x[..., d // 2:], x[..., :d // 2]), -1) * sin
 
 
 class LlamaAttention(nn.Module):
-    def __init__(self, width, heads, kv_heads, base):
+    def __init__(self, width, heads, kv_heads, *rotary):
         super().__init__()
-        self.heads, self.base, kv = heads, base, width // heads * kv_heads
+        self.heads, self.rotary, kv = heads, rotary, width // heads * kv_heads
         self.q_proj, self.k_proj = nn.Linear(width, width, False), nn.Linear(width, kv, False)
         self.v_proj, self.o_proj = nn.Linear(width, kv, False), nn.Linear(width, width, False)
 
@@ -213,7 +227,8 @@ class LlamaAttention(nn.Module):
         q, k, v = (p(x).view(b, t, -1, c // self.heads).transpose(1, 2)
                    for p in (self.q_proj, self.k_proj, self.v_proj))
         k, v = (p.repeat_interleave(self.heads // k.size(1), 1) for p in (k, v))
-        y = F.scaled_dot_product_attention(rotated(q, self.base), rotated(k, self.base), v, is_causal=True)
+        q, k = rotated(q, *self.rotary), rotated(k, *self.rotary)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         return self.o_proj(y.transpose(1, 2).reshape(b, t, c))
 
 
@@ -228,10 +243,10 @@ class LlamaFeed(nn.Module):
 
 
 class LlamaBlock(nn.Module):
-    def __init__(self, width, heads, kv_heads, hidden, base, eps):
+    def __init__(self, width, heads, kv_heads, hidden, eps, *rotary):
         super().__init__()
         self.input_layernorm = RmsNorm(width, eps)
-        self.self_attn = LlamaAttention(width, heads, kv_heads, base)
+        self.self_attn = LlamaAttention(width, heads, kv_heads, *rotary)
         self.post_attention_layernorm, self.mlp = RmsNorm(width, eps), LlamaFeed(width, hidden)
 
     def forward(self, x):
@@ -242,11 +257,11 @@ class LlamaBlock(nn.Module):
 class Llama(nn.Module):
     """With the names and shapes of Hugging Face's file."""
 
-    def __init__(self, layers, heads, kv_heads, width, hidden, vocab, base=10000, eps=1e-5):
+    def __init__(self, layers, heads, kv_heads, width, hidden, vocab, base=10000, eps=1e-5, **scaling):
         super().__init__()
         self.model = nn.Module()
         self.model.embed_tokens = nn.Embedding(vocab, width)
-        self.model.layers = nn.ModuleList(LlamaBlock(width, heads, kv_heads, hidden, base, eps)
+        self.model.layers = nn.ModuleList(LlamaBlock(width, heads, kv_heads, hidden, eps, base, scaling)
                                           for _ in range(layers))
         self.model.norm = RmsNorm(width, eps)
         self.lm_head = nn.Linear(width, vocab, False)

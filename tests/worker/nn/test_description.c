@@ -126,6 +126,11 @@ static const struct {
     {"resnet50", {3, 32, 32, 10}, 23520842},
     {"gpt2", {1, 1, 1024, 50257}, 124439808},
     {"llama:kv_heads=3,untied=0", {1, 1, 16, 49152}, 134515008}, /* SmolLM-135M */
+    /* one layer of 16, and 256 tokens of 128,256, of Llama-3.2-1B */
+    {"llama:layers=1,heads=32,kv_heads=8,width=2048,hidden=8192,vocab=256,"
+     "base=500000,factor=32,original=8192,untied=0",
+     {1, 1, 16, 256},
+     60821504 + 257 * 2048},
 };
 
 LOOP_TEST(the_carried_models_are_of_known_size, ARRAY_LEN(sizes))
@@ -236,6 +241,10 @@ static const struct {
      "share keys and values"},
     {TOKENS "d dense outputs=9\nr rotary heads=3\n",
      "': 'r': heads of 1 numbers have no halves"},
+    {TOKENS "d dense outputs=24\nr rotary heads=2 low=4\n",
+     "': 'r': low is not below high"},
+    {TOKENS "d dense outputs=24\nr rotary heads=2 factor=0.5\n",
+     ":7: factor takes a number from 1 to below 1e+06, not '0.5'"},
     {TOKENS "d dense outputs=9\ns silu gated\n", "': 's': 9 numbers are no two halves"},
     {TOKENS "l logits\nd dense outputs=8\n",
      "': 'd' (dense) cannot follow l, of kind logits"},

@@ -16,12 +16,13 @@
 #include <string.h>
 
 /* No size is a multiple of a vector's; the second has more tokens than attention takes at
- * a time, and its logits come in pieces. `kv`: heads of keys and values, of LLaMA. */
+ * a time, and its logits come in pieces. `kv`: heads of keys and values, of LLaMA;
+ * `original`: the positions for which its rotary frequencies are scaled. */
 static const struct {
-    int layers, heads, C, T, V, n, kv, hidden, untied;
+    int layers, heads, C, T, V, n, kv, hidden, untied, original;
 } cases[] = {{2, 3, 15, 7, 37, 3, 0, 0, 0},     {1, 2, 4, 70, 300000, 1, 0, 0, 0},
              {1, 1, 33, 65, 5, 2, 0, 0, 0},     {2, 6, 36, 7, 37, 3, 2, 17, 1},
-             {1, 3, 6, 70, 300000, 1, 1, 5, 1}, {1, 2, 68, 65, 5, 2, 2, 33, 0}};
+             {1, 3, 6, 70, 300000, 1, 1, 5, 1}, {1, 2, 68, 65, 5, 2, 2, 33, 0, 40}};
 enum { CASES = ARRAY_LEN(cases), GPT2 = 0, LARGE = 1, LLAMA = 3, LARGE_LLAMA = 4 };
 
 static double *rows(int n, int C)
@@ -64,12 +65,23 @@ static double *dense(double *x, int n, int C, int K, bool llama, const double **
     return y;
 }
 
-static double *rotate(double *qkv, int T, int D, int turned, int all)
+/* As Hugging Face scales it by 8 with low_freq_factor 1 and high_freq_factor 4. */
+static double scaled(double frequency, double original)
+{
+    double wavelength = 2 * M_PI / frequency,
+           smooth = (original / wavelength - 1) / (4 - 1);
+    return original == 0 || wavelength < original / 4 ? frequency
+           : wavelength > original / 1
+               ? frequency / 8
+               : (1 - smooth) * frequency / 8 + smooth * frequency;
+}
+
+static double *rotate(double *qkv, int T, int D, int turned, int all, int original)
 {
     for (int i = 0; i < T * all; i++)
         for (int d = 0; d < D / 2 && i % all < turned; d++) {
             double *u = qkv + i * D + d, *v = u + D / 2, was = *u;
-            double angle = i / all * pow(10000, -2.0 * d / D);
+            double angle = i / all * scaled(pow(10000, -2.0 * d / D), original);
             *u = was * cos(angle) - *v * sin(angle);
             *v = *v * cos(angle) + was * sin(angle);
         }
@@ -139,7 +151,8 @@ static void llama_block(int which, double *x, const double **w)
     int C = cases[which].C, T = cases[which].T, heads = cases[which].heads;
     int kv = cases[which].kv, D = C / heads, F = cases[which].hidden;
     double *y = dense(norm(x, T, C, true, w), T, C, C + 2 * kv * D, true, w);
-    y = attend(rotate(y, T, D, heads + kv, heads + 2 * kv), T, C, heads, kv);
+    y = attend(rotate(y, T, D, heads + kv, heads + 2 * kv, cases[which].original), T, C,
+               heads, kv);
     add(x, dense(y, T, C, C, true, w), T * C);
     y = gated_silu(dense(norm(x, T, C, true, w), T, C, 2 * F, true, w), T, F);
     add(x, dense(y, T, F, C, true, w), T * C);
@@ -184,8 +197,10 @@ static struct model *a_model(int which, const struct kernels *k, int max_batch)
 {
     struct ddp_err err;
     char llama[80];
-    snprintf(llama, sizeof llama, ",kv_heads=%d,hidden=%d,untied=%d", cases[which].kv,
-             cases[which].hidden, cases[which].untied);
+    snprintf(llama, sizeof llama,
+             ",kv_heads=%d,hidden=%d,untied=%d,factor=%d,original=%d", cases[which].kv,
+             cases[which].hidden, cases[which].untied, cases[which].original ? 8 : 1,
+             cases[which].original);
     char *name = xasprintf("%s:layers=%d,heads=%d,width=%d,context=%d,vocab=%d%s",
                            cases[which].kv ? "llama" : "gpt2", cases[which].layers,
                            cases[which].heads, cases[which].C, cases[which].T,

@@ -302,8 +302,11 @@ def gpt2_learns_as_in_pytorch():
 
 
 def llama_learns_as_in_pytorch():
-    tokens_are_learned_as_in_pytorch("llama:layers=2,heads=4,kv_heads=2,width=48,hidden=80,base=500,eps=1e-2",
-                                     Llama(2, 4, 2, 48, 80, 301, base=500, eps=1e-2), 20, 301)
+    for sizes in ({}, {"factor": 7.5, "low": 1.5, "high": 5, "original": 64}):
+        sizes.update(base=500, eps=1e-2)
+        name = ",".join(("llama:layers=2,heads=4,kv_heads=2,width=48,hidden=80",
+                         *(f"{k}={v}" for k, v in sizes.items())))
+        tokens_are_learned_as_in_pytorch(name, Llama(2, 4, 2, 48, 80, 301, **sizes), 20, 301)
 
 
 def files_are_exchanged(name, net, beside):

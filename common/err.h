@@ -26,4 +26,11 @@ int err_spawn(struct ddp_err *err, const char *fmt, ...)
 int err_prefix(struct ddp_err *err, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Leaves the calling function with -1 if this call returns less than 0. */
+#define TRY(call)       \
+    do {                \
+        if ((call) < 0) \
+            return -1;  \
+    } while (0)
+
 #endif

@@ -338,8 +338,7 @@ static int fill_in(struct parse *p)
 {
     struct train_config *c = p->c;
     bool line = c->model->task == TASK_REGRESS, epochs_given = c->epochs >= 0;
-    if (check_tokens(p) < 0)
-        return -1;
+    TRY(check_tokens(p));
     if (!c->data)
         c->data = line ? "synthetic" : "digits";
     if (line != (strcmp(c->data, "synthetic") == 0))

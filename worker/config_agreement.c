@@ -59,8 +59,7 @@ int run_check_agreement(const struct run *run, struct ddp_err *err)
     int other;
     size_t i;
     say_all(&mine, run);
-    if (replica_compare(run->group, mine.sums, mine.n, &other, &i, err) < 0)
-        return -1;
+    TRY(replica_compare(run->group, mine.sums, mine.n, &other, &i, err));
     if (other == 0)
         return 0;
     char first[WIDTH], theirs[WIDTH];

@@ -138,8 +138,7 @@ int value_timeout(const struct setting *o, const char *text, void *to,
                   struct ddp_err *err)
 {
     int64_t *ms = to;
-    if (duration_parse(text, ms, err) < 0)
-        return -1;
+    TRY(duration_parse(text, ms, err));
     return *ms > 0 ? 0 : err_set(err, "'%s' is no time to wait", text);
 }
 

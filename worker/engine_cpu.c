@@ -281,8 +281,7 @@ static int cpu_step(struct engine *e, const struct engine_step *s,
     shard_forget(job->optim);
     *result = (struct engine_result){.of = *s, .sums = engine_told(s)};
     result->of.which = NULL;
-    if (reducer_begin(e->reducer, s->mine == 0, err) < 0)
-        return -1;
+    TRY(reducer_begin(e->reducer, s->mine == 0, err));
     e->norms_failed = false;
     run_batches(e, s, result);
     if (e->norms_failed)

@@ -221,8 +221,7 @@ static int prepare_training(struct run *run, struct ddp_err *err)
     sampler_shares(&run->sampler, mine, all);
     bool trains = type->prepare && run->state.epoch <= run->c->epochs;
     for (int i = 0; i < 2 && trains; i++)
-        if (type->prepare(run->engine, mine[i], all[i], err) < 0)
-            return -1;
+        TRY(type->prepare(run->engine, mine[i], all[i], err));
     run->info = type->info(run->engine);
     return 0;
 }
@@ -242,11 +241,9 @@ int run_open(struct run *run, struct ddp_err *err)
         return -1;
     }
     run->culprit = 0; /* rank 0 prints what all ranks have found */
-    if (run_check_agreement(run, err) < 0)
-        return -1;
+    TRY(run_check_agreement(run, err));
     run->culprit = -1;
-    if (open_engine(run, err) < 0)
-        return -1;
+    TRY(open_engine(run, err));
     model_init(run->model, c->seed);
     if (run->optim.states[OPTIM_AVERAGE]) /* until the first step */
         memcpy(run->optim.states[OPTIM_AVERAGE], run->replica.weights,
@@ -257,19 +254,16 @@ int run_open(struct run *run, struct ddp_err *err)
     if (replica_agree(run->group, rc, &run->culprit, err) < 0 || run_resume(run, err) < 0)
         return -1;
     rc = run->rank == 0 ? metrics_open(&run->metrics, c->log, run->resumed, err) : 0;
-    if (replica_agree(run->group, rc, &run->culprit, err) < 0)
-        return -1;
+    TRY(replica_agree(run->group, rc, &run->culprit, err));
     sampler_init(&run->sampler, (uint32_t)run->data.train.n, run->rank, run->size,
                  c->batch_size * c->accumulate, run->state.seed);
-    if (prepare_training(run, err) < 0)
-        return -1;
+    TRY(prepare_training(run, err));
     run->in_order = xcalloc(run->data.test.n, sizeof *run->in_order);
     for (size_t i = 0; i < run->data.test.n; i++)
         run->in_order[i] = (uint32_t)i;
     run_tell_config(run);
     if (run->trace) { /* at about the same moment */
-        if (ddp_barrier(run->group, err) < 0)
-            return -1;
+        TRY(ddp_barrier(run->group, err));
         trace_zero(run->trace);
     }
     return 0;
@@ -286,8 +280,7 @@ int run_finish(struct run *run, struct ddp_err *err)
     int rc = run_write_files(run, err);
     if (run->end == RUN_STOPPED)
         signals_ignore();
-    if (replica_agree(run->group, rc, &run->culprit, err) < 0)
-        return -1;
+    TRY(replica_agree(run->group, rc, &run->culprit, err));
     if (run->rank == 0 && run->c->sample)
         run_sample(run); /* the others do not wait for it: it may take long */
     return 0;

@@ -25,9 +25,8 @@ static int load_disk(struct run *run, struct ddp_err *err)
     if (!c->resume || (c->resume_if_there && !checkpoint_exists(c->resume)))
         return 0;
     struct ddp_err passed_over;
-    if (checkpoint_load(c->resume, &run->replica, &run->state, &run->resumed_whole,
-                        &passed_over, err) < 0)
-        return -1;
+    TRY(checkpoint_load(c->resume, &run->replica, &run->state, &run->resumed_whole,
+                        &passed_over, err));
     if (*passed_over.text)
         progress_say(&run->progress, "resumed     not the newest: %s", passed_over.text);
     run->resumed = true;
@@ -83,8 +82,7 @@ static int push(struct run *run, struct ddp_err *err)
 {
     const struct train_state *s = &run->state;
     bool planned = run->resumed_whole && s->ranks == run->size && *s->buckets;
-    if (run->engine_type->push(run->engine, err) < 0)
-        return -1;
+    TRY(run->engine_type->push(run->engine, err));
     if (planned && !config_given(run->c, "bucket-mb") && reducer_of(run))
         reducer_use_plan(reducer_of(run), s->buckets); /* of another model: ignored */
     return 0;
@@ -143,8 +141,7 @@ int run_save(struct run *run, struct ddp_err *err)
 {
     if (!run->saver)
         return 0;
-    if (run->engine_type->pull(run->engine, err) < 0)
-        return -1;
+    TRY(run->engine_type->pull(run->engine, err));
     const struct train_state at = state_of(run);
     struct strv meta = metadata(run);
     int rc = saver_start(run->saver, &run->replica, &at, &meta, &run->culprit, err);

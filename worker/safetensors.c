@@ -68,8 +68,7 @@ static int write_content(int fd, const char *header, const struct array *arrays,
     if (write_all(fd, &length, sizeof length) < 0 || write_all(fd, header, length) < 0)
         return -1;
     for (size_t i = 0; i < n; i++) {
-        if (write_all(fd, arrays[i].data, array_count(&arrays[i]) * sizeof(float)) < 0)
-            return -1;
+        TRY(write_all(fd, arrays[i].data, array_count(&arrays[i]) * sizeof(float)));
     }
     return fsync(fd);
 }
@@ -319,8 +318,7 @@ int safetensors_find(struct safetensors *f, const char *name, struct array *out,
     struct place place;
     if (!row)
         return 0;
-    if (place_get(f, name, row, &place, err) < 0)
-        return -1;
+    TRY(place_get(f, name, row, &place, err));
     const struct dtype *type = dtype_find(place.dtype);
     if (!type)
         return err_set(err,

@@ -73,8 +73,7 @@ static int refuse_bad_loss(struct run *run, const struct engine_result *result,
 {
     int rc = 0;
     bool here;
-    if (began_here(run, result, &here, err) < 0)
-        return -1;
+    TRY(began_here(run, result, &here, err));
     if (here)
         rc =
             err_set(err,
@@ -172,8 +171,7 @@ static int drain_steps(struct run *run, struct tally *t, struct ddp_err *err)
     struct engine_result result;
     int rc;
     while ((rc = run->engine_type->drain(run->engine, &result, err)) > 0) {
-        if (take_result(run, t, &result, err) < 0)
-            return -1;
+        TRY(take_result(run, t, &result, err));
     }
     return rc;
 }
@@ -225,8 +223,7 @@ static int train_epoch(struct run *run, struct tally *t, struct ddp_err *err)
         if (run->end == RUN_GOING && save_what_is_due(run, t, err) < 0)
             return -1;
     }
-    if (drain_steps(run, t, err) < 0)
-        return -1;
+    TRY(drain_steps(run, t, err));
     run->train_ns += now_ns() - t->began_ns;
     run->images += t->samples;
     return 0;
@@ -242,14 +239,12 @@ static int run_tests(struct run *run, struct report *r, struct ddp_err *err)
         uint32_t left = n - i, most = (uint32_t)run->c->batch_size;
         int count = (int)(left < most ? left : most), correct = 0;
         float loss;
-        if (run->engine_type->evaluate(run->engine, test, run->in_order + first + i,
-                                       count, &loss, &correct, err) < 0)
-            return -1;
+        TRY(run->engine_type->evaluate(run->engine, test, run->in_order + first + i,
+                                       count, &loss, &correct, err));
         sums[0] += (double)loss * count;
         sums[1] += correct;
     }
-    if (ddp_all_reduce(run->group, sums, 2, DDP_F64, DDP_SUM, err) < 0)
-        return -1;
+    TRY(ddp_all_reduce(run->group, sums, 2, DDP_F64, DDP_SUM, err));
     r->test_loss = sums[0] / (double)test->n;
     r->test_accuracy = run->data.task == TASK_REGRESS
                            ? (double)NAN
@@ -267,8 +262,7 @@ static int evaluate(struct run *run, struct report *r, struct ddp_err *err)
     const struct engine_type *type = run->engine_type;
     if (!run->optim.states[OPTIM_AVERAGE])
         return run_tests(run, r, err);
-    if (type->pull(run->engine, err) < 0)
-        return -1;
+    TRY(type->pull(run->engine, err));
     run_swap_average(run);
     if (type->push(run->engine, err) < 0 || run_tests(run, r, err) < 0)
         return -1;
@@ -288,8 +282,7 @@ static int end_epoch(struct run *run, const struct tally *t, struct ddp_err *err
     r.images_per_s = n > 0 ? n / seconds : (double)NAN;
     r.peak_percent = run_peak_percent(run, r.images_per_s);
     r.lr = learning_rate(run);
-    if (evaluate(run, &r, err) < 0)
-        return -1;
+    TRY(evaluate(run, &r, err));
     r.seconds = seconds_since(run->began_ns);
     run->last = r;
     if (run->rank == 0) {
@@ -320,12 +313,10 @@ int run_train(struct run *run, struct ddp_err *err)
     while (run->end == RUN_GOING && run->state.epoch <= run->c->epochs &&
            !steps_done(run)) {
         struct tally t;
-        if (train_epoch(run, &t, err) < 0)
-            return -1;
+        TRY(train_epoch(run, &t, err));
         if (run->end == RUN_STOPPED)
             return run_save(run, err);
-        if (end_epoch(run, &t, err) < 0)
-            return -1;
+        TRY(end_epoch(run, &t, err));
     }
     if (run->end == RUN_GOING)
         run->end = RUN_ALL_EPOCHS;
@@ -336,8 +327,7 @@ int run_train(struct run *run, struct ddp_err *err)
     run->last.loss = run->last.train_accuracy = run->last.images_per_s = NAN;
     run->last.peak_percent = NAN;
     run->last.step = run->state.step;
-    if (evaluate(run, &run->last, err) < 0)
-        return -1;
+    TRY(evaluate(run, &run->last, err));
     if (run->last.test_accuracy >= run->c->target)
         run->end = RUN_TARGET_REACHED;
     return 0;

@@ -99,8 +99,7 @@ static int meet(struct comm *c, int rc, struct ddp_err *err)
         rc = -1;
     if (rc < 0)
         err_prefix(err, "rank %d", c->rank);
-    if (replica_agree(c->group, rc, NULL, err) < 0)
-        return -1;
+    TRY(replica_agree(c->group, rc, NULL, err));
     all = xcalloc((size_t)c->size, sizeof *all);
     rc = ddp_all_gather(c->group, &mine, all, sizeof mine, DDP_U8, err);
     if (rc == 0)

@@ -14,13 +14,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Leaves the calling function with -1 if this call returns less than 0. */
-#define TRY(call)       \
-    do {                \
-        if ((call) < 0) \
-            return -1;  \
-    } while (0)
-
 int check_cuda(cudaError_t rc, const char *what, struct ddp_err *err);
 int check_blas(cublasStatus_t rc, const char *what, struct ddp_err *err);
 int check_dnn(cudnnStatus_t rc, const char *what, struct ddp_err *err);

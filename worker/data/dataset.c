@@ -151,8 +151,7 @@ static int normalise(struct dataset *d, const struct normalise *given,
                    : 0;
     if (given && given->channels > 0) {
         d->normal = *given;
-        if (normalise_spread(&d->normal, d->shape.C, err) < 0)
-            return -1;
+        TRY(normalise_spread(&d->normal, d->shape.C, err));
     } else if (normalise_measure(d->name, d->train.pixels, d->train.n, d->shape.C,
                                  (size_t)d->shape.H * (size_t)d->shape.W, &d->normal,
                                  err) < 0) {

@@ -110,8 +110,7 @@ static int parse(const char *name, const uint8_t *bytes, size_t nbytes, int ndim
                  struct idx *out, struct ddp_err *err)
 {
     size_t head = idx_header(ndim), left = nbytes > head ? nbytes - head : 0;
-    if (take_header(name, bytes, nbytes, ndim, out, err) < 0)
-        return -1;
+    TRY(take_header(name, bytes, nbytes, ndim, out, err));
     if (left < out->count)
         return refuse_short(name, left, out->count, "elements", err);
     if (left > out->count)

@@ -92,8 +92,7 @@ static int read_rows(struct jpeg_decompress_struct *jpeg, const char *path, uint
                      struct io_shape *shape, uint8_t *to, struct ddp_err *err)
 {
     bool sizing = shape->W == 0;
-    if (take_size(path, jpeg->image_width, jpeg->image_height, shape, err) < 0)
-        return -1;
+    TRY(take_size(path, jpeg->image_width, jpeg->image_height, shape, err));
     jpeg->out_color_space = JCS_RGB;
     if (sizing)
         return 0;
@@ -145,8 +144,7 @@ int image_file_read(const char *path, struct io_shape *shape, uint8_t *to,
                     struct ddp_err *err)
 {
     struct file_map map;
-    if (file_map_open(path, &map, err) < 0)
-        return -1;
+    TRY(file_map_open(path, &map, err));
     const struct format *f = formats, *end = formats + ARRAY_LEN(formats);
     while (f < end && (map.bytes < strlen(f->magic) ||
                        memcmp(map.at, f->magic, strlen(f->magic)) != 0))

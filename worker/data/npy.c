@@ -101,8 +101,7 @@ int npy_read(const char *path, struct idx *out, struct ddp_err *err)
 {
     struct file_map map;
     *out = (struct idx){0};
-    if (file_map_open(path, &map, err) < 0)
-        return -1;
+    TRY(file_map_open(path, &map, err));
     int rc = npy_parse(path, map.at, map.bytes, out, err);
     if (rc < 0)
         file_map_close(&map);

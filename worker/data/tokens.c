@@ -42,8 +42,7 @@ int tokens_load(const char *name, int context, int vocabulary, struct dataset *o
     *out = (struct dataset){
         .name = name, .task = TASK_TOKENS, .shape = {1, 1, context, vocabulary}};
     struct file_map *map = &out->train.map;
-    if (file_map_open(name, map, err) < 0)
-        return -1;
+    TRY(file_map_open(name, map, err));
     size_t begin = find_tokens(out, map), bytes = (size_t)out->token_bytes;
     size_t n = (map->bytes - begin) / bytes,
            samples = n > 0 ? (n - 1) / (size_t)context : 0;

@@ -1,6 +1,7 @@
 /* worker/ddp/bucket.c - see bucket.h */
 #include "worker/ddp/bucket.h"
 
+#include "common/err.h"
 #include "common/mem.h"
 
 #include <math.h>
@@ -109,8 +110,7 @@ int bucket_plan_agreed(struct ddp_group *group, const struct bucket *pieces,
                        struct ddp_err *err)
 {
     double floats = 0;
-    if (ddp_all_reduce(group, times, n + 2, DDP_F64, DDP_AVG, err) < 0)
-        return -1;
+    TRY(ddp_all_reduce(group, times, n + 2, DDP_F64, DDP_AVG, err));
     for (size_t i = 0; i < n; i++) {
         floats += (double)pieces[i].count;
         if (i > 0 && times[i] < times[i - 1]) /* means of different steps */

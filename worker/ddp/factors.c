@@ -1,6 +1,7 @@
 /* worker/ddp/factors.c - see factors.h */
 #include "worker/ddp/factors.h"
 
+#include "common/err.h"
 #include "common/mem.h"
 #include "worker/ddp/replica.h"
 
@@ -71,8 +72,7 @@ int factors_create(struct ddp_group *group, struct model *model, struct factors 
     int size = ddp_group_size(group), rc = 0;
     bool yes;
     *out = NULL;
-    if (alike(group, model, &yes, err) < 0)
-        return -1;
+    TRY(alike(group, model, &yes, err));
     struct model_product *of = xcalloc((size_t)model_layers(model), sizeof *of);
     int n = model_products(model, of);
     struct factors *f = xcalloc(1, sizeof *f);

@@ -36,8 +36,7 @@ static off_t next_used(int fd, off_t from)
 /* The first rank draws it; the others wait for that. */
 static int number_host(int fd, uint64_t *host)
 {
-    if (flock(fd, LOCK_EX) < 0)
-        return -1;
+    TRY(flock(fd, LOCK_EX));
     bool there = pread(fd, host, sizeof *host, 0) == sizeof *host && *host != 0;
     int rc = there || (getrandom(host, sizeof *host, 0) == sizeof *host &&
                        pwrite(fd, host, sizeof *host, 0) == sizeof *host)

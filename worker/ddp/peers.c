@@ -431,8 +431,7 @@ static int advance(struct peers *p, bool wait, struct ddp_err *err)
         struct source *s = &p->sources[i];
         if (!s->coming)
             continue;
-        if (await(&s->coming, wait, &done, err) < 0)
-            return -1;
+        TRY(await(&s->coming, wait, &done, err));
         if (done)
             kept_set_whole(&s->cells[p->half], true);
     }
@@ -512,8 +511,7 @@ static int begin(struct peers *p, const struct replica *run, const struct train_
 int peers_save(struct peers *p, const struct replica *run, const struct train_state *at,
                struct ddp_err *err)
 {
-    if (peers_finish(p, err) < 0)
-        return -1;
+    TRY(peers_finish(p, err));
     int64_t began = now_ns();
     int rc = begin(p, run, at, err);
     p->stalled_ns += now_ns() - began;

@@ -296,8 +296,7 @@ static int time_reduction(struct reducer *r, size_t count, double *seconds,
 {
     for (int i = 0; i < PROBES; i++) {
         int64_t began = now_ns();
-        if (ddp_all_reduce(r->group, r->grads, count, DDP_F32, DDP_SUM, err) < 0)
-            return -1;
+        TRY(ddp_all_reduce(r->group, r->grads, count, DDP_F32, DDP_SUM, err));
         double took = (double)(now_ns() - began) / 1e9;
         *seconds = i == 0 || took < *seconds ? took : *seconds;
     }
@@ -451,9 +450,8 @@ int reducer_gather(struct reducer *r, float *block, struct ddp_err *err)
     for (size_t b = 0; b < r->nbuckets && r->size > 1; b++) {
         int64_t began = now_ns();
         count_parts(r, r->buckets[b]);
-        if (ddp_all_gatherv(r->group, block + r->pieces[b].offset,
-                            block + r->buckets[b].offset, r->counts, DDP_F32, err) < 0)
-            return -1;
+        TRY(ddp_all_gatherv(r->group, block + r->pieces[b].offset,
+                            block + r->buckets[b].offset, r->counts, DDP_F32, err));
         if (r->span && !r->others)
             r->span(b, r->buckets[b].count * sizeof(float), began, now_ns(), r->span_arg);
     }

@@ -63,8 +63,7 @@ int replica_broadcast(struct ddp_group *group, const struct replica *r,
         float loss_scale;
         uint32_t good_steps;
     } counts = {o->steps, o->loss_scale, o->good_steps};
-    if (ddp_broadcast(group, &counts, sizeof counts, DDP_U8, 0, err) < 0)
-        return -1;
+    TRY(ddp_broadcast(group, &counts, sizeof counts, DDP_U8, 0, err));
     o->steps = counts.steps;
     o->loss_scale = counts.loss_scale;
     o->good_steps = counts.good_steps;

@@ -95,8 +95,7 @@ int saver_finish(struct saver *s, int *culprit, struct ddp_err *err)
 int saver_start(struct saver *s, const struct replica *r, const struct train_state *at,
                 const struct strv *extra, int *culprit, struct ddp_err *err)
 {
-    if (saver_finish(s, culprit, err) < 0)
-        return -1;
+    TRY(saver_finish(s, culprit, err));
     int64_t began = now_ns();
     s->snapshot =
         checkpoint_take(s->place, r, at, ddp_group_rank(s->group), s->shard_bytes, extra);

@@ -1,6 +1,8 @@
 /* worker/ddp/shard.c - see shard.h */
 #include "worker/ddp/shard.h"
 
+#include "common/err.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,8 +50,7 @@ int shard_gather(struct optim *o, struct reducer *r, struct ddp_err *err)
         for (size_t i = 0; i < n; i++)
             memcpy(o->whole[k] + pieces[i].offset, o->states[k] + reducer_start(r, i),
                    pieces[i].count * sizeof(float));
-        if (reducer_gather(r, o->whole[k], err) < 0)
-            return -1;
+        TRY(reducer_gather(r, o->whole[k], err));
     }
     return 0;
 }

@@ -124,8 +124,7 @@ int cuda_open(int device, struct ddp_err *err)
         return err_set(err, "there is no CUDA driver on this machine (libcuda.so.1)");
     void *context = NULL;
     int number;
-    if (cuda_check(cuda_api.init(0), "cuInit", err) < 0)
-        return -1;
+    TRY(cuda_check(cuda_api.init(0), "cuInit", err));
     if (cuda_api.context(&context) == 0 && context)
         return 0;
     if (cuda_check(cuda_api.device(&number, device), "cuDeviceGet", err) < 0 ||

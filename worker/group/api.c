@@ -45,8 +45,7 @@ static int check_own_block(const struct ddp_group *g, const struct coll *c,
 static int check(struct ddp_group *g, const struct coll *c, struct ddp_err *err)
 {
     int me = g->layout.rank, size = g->layout.size;
-    if (group_check_failures(g, err) < 0)
-        return -1;
+    TRY(group_check_failures(g, err));
     if (!reduce_known(c->type, c->op))
         return err_set(err, "no such element type or operation (%d, %d)", (int)c->type,
                        (int)c->op);
@@ -57,8 +56,7 @@ static int check(struct ddp_group *g, const struct coll *c, struct ddp_err *err)
         return err_set(err, "root %d in a group of %d", c->root, size);
     if (coll_most(c, size) > SIZE_MAX / 8 / (size_t)size)
         return err_set(err, "%zu elements are more than memory has", coll_most(c, size));
-    if (check_own_block(g, c, err) < 0)
-        return -1;
+    TRY(check_own_block(g, c, err));
     size_t send = coll_sends(c, me, size), recv = coll_receives(c, me, size);
     if ((send > 0 && !c->send) || (recv > 0 && !c->recv))
         return err_set(err, "the buffer of %zu elements is NULL",

@@ -86,8 +86,7 @@ static int write_file(const struct bootstrap *m, const char *text, struct ddp_er
     struct stat st;
     int pause_ms = PAUSE_MS;
     for (int fd; now_ms() < m->deadline_ms; close(fd), pause_longer(&pause_ms)) {
-        if (open_file(m, O_RDWR | O_CREAT, &fd, before, err) < 0)
-            return -1;
+        TRY(open_file(m, O_RDWR | O_CREAT, &fd, before, err));
         bool locked = fd >= 0 && fcntl(fd, F_OFD_SETLK, &place_lock) == 0;
         if (fd < 0 || (locked ? fstat(fd, &st) < 0 || st.st_nlink == 0
                               : errno == EAGAIN || errno == EACCES))
@@ -116,8 +115,7 @@ static int read_file(const struct bootstrap *m, const char *line, char *value,
     int pause_ms = PAUSE_MS;
     for (int fd; now_ms() < m->deadline_ms; pause_longer(&pause_ms)) {
         struct flock lock = text_lock;
-        if (open_file(m, O_RDONLY, &fd, text, err) < 0)
-            return -1;
+        TRY(open_file(m, O_RDONLY, &fd, text, err));
         bool there =
             fd >= 0 && fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
         if (fd >= 0)

@@ -50,8 +50,7 @@ static int join(int64_t deadline_ms, struct ddp_err *err)
                        text ? text : "");
     pmi.dev = st.st_dev;
     pmi.ino = st.st_ino;
-    if (pmi_client_begin(pmi.fd, pmi.name, deadline_ms, err) < 0)
-        return -1;
+    TRY(pmi_client_begin(pmi.fd, pmi.name, deadline_ms, err));
     pmi.joined = true;
     atexit(leave);
     return 0;
@@ -73,12 +72,10 @@ int bootstrap_share_pmi(const struct bootstrap *m, char value[BOOTSTRAP_VALUE], 
     if (m->rank == 0 &&
         pmi_client_ask(pmi.fd, text, "put_result", line, m->deadline_ms, err) < 0)
         return -1;
-    if (pmi_client_ask(pmi.fd, "cmd=barrier_in\n", "barrier_out", line, m->deadline_ms,
-                       err) < 0)
-        return -1;
+    TRY(pmi_client_ask(pmi.fd, "cmd=barrier_in\n", "barrier_out", line, m->deadline_ms,
+                       err));
     snprintf(text, sizeof text, "cmd=get kvsname=%s key=%s\n", pmi.name, key);
-    if (pmi_client_ask(pmi.fd, text, "get_result", line, m->deadline_ms, err) < 0)
-        return -1;
+    TRY(pmi_client_ask(pmi.fd, text, "get_result", line, m->deadline_ms, err));
     const char *got = strstr(line, " value=");
     if (!got || strlen(got + 7) >= BOOTSTRAP_VALUE)
         return err_set(err, "the launcher's PMI does not give what rank 0 has put");

@@ -65,8 +65,7 @@ static int failed(pmix_status_t rc, const char *what, struct ddp_err *err)
 
 static int join(struct ddp_err *err)
 {
-    if (load(err) < 0)
-        return -1;
+    TRY(load(err));
     pmix_status_t rc = pmix.init(&pmix.self, NULL, 0);
     if (rc != PMIX_SUCCESS)
         return failed(rc, "let us in", err);

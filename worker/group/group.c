@@ -93,8 +93,7 @@ int group_meet(struct ddp_group *g, const struct bootstrap *m, bootstrap_fn exch
         g->layout.world_ranks = world_ranks(m);
         return 0;
     }
-    if (listeners_open(&listeners, &g->card, err) < 0)
-        return -1;
+    TRY(listeners_open(&listeners, &g->card, err));
     struct card *cards = xcalloc((size_t)m->size, sizeof *cards);
     int rc = exchange(m, &g->card, cards, err);
     if (rc == 0)

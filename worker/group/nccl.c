@@ -14,6 +14,7 @@
  * host memory, the buffer belongs to the request until it has ended.
  */
 #include "common/duration.h"
+#include "common/err.h"
 #include "common/mem.h"
 #include "worker/group/backend.h"
 #include "worker/group/nccl_impl.h"
@@ -150,8 +151,7 @@ static int start(struct ddp_group *g, struct nccl *n, struct ddp_request *r,
     if (rc == 0)
         rc = start_one(g, &n->coll, &r->coll);
     int ended = nccl_api.end();
-    if (nccl_check(rc ? rc : ended, coll_name(&r->coll, name, sizeof name), err) < 0)
-        return -1;
+    TRY(nccl_check(rc ? rc : ended, coll_name(&r->coll, name, sizeof name), err));
     r->coll.state = COLL_WORKS;
     return nccl_mark(n, r, n->coll.stream, err);
 }

@@ -1,6 +1,7 @@
 /* worker/group/nccl_join.c - see nccl_join.h */
 #include "worker/group/nccl_join.h"
 
+#include "common/err.h"
 #include "worker/group/group.h"
 
 #include <stdio.h>
@@ -18,13 +19,11 @@ static int join(struct ddp_group *g, struct nccl_init *i, struct ddp_err *err)
     if (i->rank == 0 &&
         nccl_check(nccl_api.unique_id(&i->id), "ncclGetUniqueId", err) < 0)
         return -1;
-    if (group_share(g, COLL_BROADCAST, &i->id, &i->id, sizeof i->id, err) < 0)
-        return -1;
+    TRY(group_share(g, COLL_BROADCAST, &i->id, &i->id, sizeof i->id, err));
     snprintf(what, sizeof what, "%s, ncclCommInitRank", nccl_api.name);
-    if (group_call_foreign(g, nccl_call_init, i, sizeof *i, what,
+    TRY(group_call_foreign(g, nccl_call_init, i, sizeof *i, what,
                            "look at NCCL_SOCKET_IFNAME, and at what NCCL_DEBUG=INFO says",
-                           err) < 0)
-        return -1;
+                           err));
     return nccl_check(i->rc, what, err);
 }
 

@@ -117,8 +117,7 @@ static int begin_connecting(struct nccl_channel *c, struct ddp_err *err)
 static int begin_exchange(struct ddp_group *g, struct nccl_channel *c,
                           struct ddp_err *err)
 {
-    if (cuda_check(cuda_api.alloc(&c->byte, 1), "cuMemAlloc", err) < 0)
-        return -1;
+    TRY(cuda_check(cuda_api.alloc(&c->byte, 1), "cuMemAlloc", err));
     message_init(&c->exchange, g, c->kind, c->peer, INT_MAX, 1 + COLL_BOOTSTRAP,
                  c->id.bytes, sizeof c->id.bytes);
     c->state = CHANNEL_ID;
@@ -147,9 +146,8 @@ static int connect_channel(struct ddp_group *g, struct nccl_channel *c,
                            struct ddp_err *err)
 {
     if (c->state == CHANNEL_NEW) {
-        if (cuda_check(cuda_api.stream_create(&c->queue.stream, CUDA_NON_BLOCKING),
-                       "cuStreamCreate", err) < 0)
-            return -1;
+        TRY(cuda_check(cuda_api.stream_create(&c->queue.stream, CUDA_NON_BLOCKING),
+                       "cuStreamCreate", err));
         c->state = CHANNEL_READY;
         if (c->peer != g->layout.rank && begin_exchange(g, c, err) < 0)
             return -1;
@@ -166,8 +164,7 @@ static int set_off(struct nccl *n, struct nccl_channel *c, cuda_stream s,
                    struct ddp_err *err)
 {
     struct ddp_request *r = c->waiting.first;
-    if (nccl_mark(n, r, s, err) < 0)
-        return -1;
+    TRY(nccl_mark(n, r, s, err));
     queue_remove(&c->waiting, r);
     queue_append(&c->in_flight, r);
     return 0;
@@ -227,8 +224,7 @@ static int channel_progress(struct ddp_group *g, struct nccl_channel *c,
     if (c->peer == g->layout.rank && start_copies(g->foreign, c->peer, err) < 0)
         return -1;
     while (c->state == CHANNEL_READY && c->peer != g->layout.rank && c->waiting.first) {
-        if (start_message(g->foreign, c, err) < 0)
-            return -1;
+        TRY(start_message(g->foreign, c, err));
     }
     return end_messages(g, c, err);
 }

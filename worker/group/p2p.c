@@ -167,8 +167,7 @@ static int recv_near(struct ddp_group *g, struct mailbox *b, struct ddp_err *err
     if (!b->into) {
         b->header = (struct p2p_header){
             .tag = slot->tag, .bytes = slot->bytes, .what = slot->what};
-        if (address(g, b, err) < 0)
-            return -1;
+        TRY(address(g, b, err));
     }
     size_t n = slot->size;
     bool room = ring_take(&b->ring_in, slot, b->into->data + b->got);

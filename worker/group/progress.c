@@ -165,8 +165,7 @@ static int look_around_host(struct ddp_group *g, const bool *ended, struct ddp_e
         if (i == s->me || !awaited_rank(g, i) || !shm_is_gone(s, i, &left))
             continue;
         /* it may have done its part before it went */
-        if (group_progress(g, err) < 0)
-            return -1;
+        TRY(group_progress(g, err));
         enum awaited needed = awaited_rank(g, i);
         if (*ended || needed == AWAITED_NOT)
             continue;
@@ -191,8 +190,7 @@ static int look_around(struct ddp_group *g, const bool *ended, struct ddp_err *e
     if (culprit < 0)
         return 0;
     struct ddp_err how = *err; /* its last data may have arrived before it went */
-    if (group_progress(g, err) < 0)
-        return -1;
+    TRY(group_progress(g, err));
     if (!*ended && watch_blind(g) && group_failure_told_soon(g, &first, err))
         return group_forward_failure(g, first, err);
     watch_choose(g); /* it may have announced its leave meanwhile */
@@ -289,8 +287,7 @@ static int hear(struct ddp_group *g, const bool *ended, struct ddp_err *err)
 /* Look for a cause: -1 with the group broken if one is found now. */
 static int find_cause(struct ddp_group *g, struct ddp_err *err)
 {
-    if (hear(g, NULL, err) < 0)
-        return -1;
+    TRY(hear(g, NULL, err));
     if (watch_contradicted(g, err))
         return disagree(g, err);
     int culprit = dead_of_host(g);
@@ -369,8 +366,7 @@ static void note_moves(const struct ddp_group *g, struct patience *p, int64_t no
 /* Check that the awaited ranks are alive and report our call to them. */
 static int look(struct ddp_group *g, const bool *ended, bool silent, struct ddp_err *err)
 {
-    if (look_around(g, ended, err) < 0)
-        return -1;
+    TRY(look_around(g, ended, err));
     if (*ended || !silent || !g->colls.first)
         return 0;
     if (watch_contradicted(g, err))
@@ -384,8 +380,7 @@ static int look(struct ddp_group *g, const bool *ended, bool silent, struct ddp_
 static int attend(struct ddp_group *g, struct patience *p, const bool *ended, int64_t now,
                   struct ddp_err *err)
 {
-    if (hear(g, ended, err) < 0)
-        return -1;
+    TRY(hear(g, ended, err));
     if (*ended || now / MS - p->looked < LOOK_MS)
         return 0;
     p->looked = now / MS;
@@ -394,8 +389,7 @@ static int attend(struct ddp_group *g, struct patience *p, const bool *ended, in
 
 int group_poll(struct ddp_group *g, const bool *ended, struct ddp_err *err)
 {
-    if (group_progress(g, err) < 0)
-        return -1;
+    TRY(group_progress(g, err));
     if (*ended)
         return 0;
     int64_t now = now_ns();

@@ -30,8 +30,7 @@ int group_check_memory(const struct ddp_group *g, const void *p, struct ddp_err 
 static int check_message(struct ddp_group *g, const void *buf, size_t bytes, int peer,
                          int tag, struct ddp_err *err)
 {
-    if (group_check_failures(g, err) < 0)
-        return -1;
+    TRY(group_check_failures(g, err));
     if (peer != ANY_SOURCE && (peer < 0 || peer >= g->layout.size))
         return err_set(err, "a message with rank %d in a group of %d", peer,
                        g->layout.size);
@@ -85,8 +84,7 @@ static void begin(struct ddp_request *r, struct ddp_group *g, enum request_kind 
 static int run(struct ddp_group *g, enum request_kind kind, const void *buf, size_t bytes,
                int peer, int tag, int *source, struct ddp_err *err)
 {
-    if (check_message(g, buf, bytes, peer, tag, err) < 0)
-        return -1;
+    TRY(check_message(g, buf, bytes, peer, tag, err));
     struct ddp_request r;
     begin(&r, g, kind, buf, bytes, peer, tag, source);
     return r.ended ? 0 : group_wait(g, &r.ended, err);
@@ -182,8 +180,7 @@ int ddp_cancel(struct ddp_request *r, int *cancelled, struct ddp_err *err)
 {
     struct ddp_group *g = r->group;
     *cancelled = 0;
-    if (group_check_failures(g, err) < 0)
-        return -1;
+    TRY(group_check_failures(g, err));
     if (r->kind != REQUEST_COLL && !r->ended &&
         (g->backend->cancel ? g->backend->cancel : p2p_cancel)(g, r)) {
         *cancelled = 1;

@@ -213,8 +213,7 @@ static int gather_conns(struct shm *s, const struct listeners *listeners, int *c
                         int64_t deadline_ms, struct ddp_err *err)
 {
     for (int missing = s->n - 1; missing > 0;) {
-        if (await_connection(s, listeners, conns, deadline_ms, err) < 0)
-            return -1;
+        TRY(await_connection(s, listeners, conns, deadline_ms, err));
         int conn = accept4(listeners->unix_fd, NULL, NULL, SOCK_CLOEXEC);
         if (conn < 0)
             continue;

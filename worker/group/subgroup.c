@@ -54,8 +54,7 @@ static int collect(const struct bootstrap *m, struct card *cards, struct ddp_err
     struct ddp_group *g = m->parent;
     int me = m->rank, n = m->size, above = me & (me - 1);
     for (int i = me + 1; i < me + span(me, n); i += span(i, n)) {
-        if (await_message(g, REQUEST_RECV, m->ranks[i], &cards[i], span(i, n), err) < 0)
-            return -1;
+        TRY(await_message(g, REQUEST_RECV, m->ranks[i], &cards[i], span(i, n), err));
         if (cards[i].members != cards[me].members) {
             err_set(err,
                     "ranks %d and %d disagree on the members of a group that both make",

@@ -45,8 +45,7 @@ static int look_at(struct tcp *n, int rank, size_t *np, int *opened, struct ddp_
     if (!tcp_any_stream(s) && (begun || (*opened < OPENED && may_open(n)))) {
         *opened += !begun;
         n->nlooking += !begun;
-        if (tcp_connect(n, rank, TCP_COLL, 0, err) < 0)
-            return -1;
+        TRY(tcp_connect(n, rank, TCP_COLL, 0, err));
     }
     for (int ch = 0; ch < TCP_NCHANNELS; ch++) {
         tcp_add_polled(n, np, s->in[ch], POLLRDHUP);

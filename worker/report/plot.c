@@ -4,6 +4,7 @@
  */
 #include "worker/report/plot.h"
 
+#include "common/err.h"
 #include "common/mem.h"
 #include "common/svg_plot.h"
 
@@ -107,8 +108,7 @@ int plot_write(const char *path, const char *title, const struct history *h,
     if (!(p.xhi > p.xlo))
         p.xhi = p.xlo + 1;
     struct svg_plot f;
-    if (svg_plot_open(&f, path, title, style, accuracy ? 2 : 1, err) < 0)
-        return -1;
+    TRY(svg_plot_open(&f, path, title, style, accuracy ? 2 : 1, err));
     p.out = f.out;
     draw_loss(&p, h);
     if (accuracy) {

@@ -136,10 +136,7 @@ void tcp_add_polled(struct tcp *n, size_t *np, int fd, short events)
 {
     if (fd < 0)
         return;
-    if (*np == n->polled_room) {
-        n->polled_room = n->polled_room ? 2 * n->polled_room : 8;
-        n->polled = xrealloc(n->polled, n->polled_room, sizeof *n->polled);
-    }
+    n->polled = xroom(n->polled, *np, &n->polled_room, sizeof *n->polled);
     n->polled[(*np)++] = (struct pollfd){.fd = fd, .events = events};
 }
 

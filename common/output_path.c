@@ -49,10 +49,13 @@ static const char *folder_above(char *path)
 const char *output_path_check(const char *path, enum output_path_use use)
 {
     struct stat st;
+    size_t n = strlen(path);
     if (use == OUTPUT_PATH_FOLDER)
         return folder_refuses(path);
     bool there = stat(path, &st) == 0;
-    if (there && S_ISDIR(st.st_mode))
+    if (!there && errno != ENOENT)
+        return strerror(errno);
+    if ((there && S_ISDIR(st.st_mode)) || (n > 0 && path[n - 1] == '/'))
         return strerror(EISDIR);
     if (there && use != OUTPUT_PATH_REPLACED)
         return access(path, W_OK) < 0 ? strerror(errno) : NULL;

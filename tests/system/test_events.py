@@ -147,6 +147,8 @@ class Events(launch.LaunchTest):
         for where, why in (("fd:77", "--events: descriptor 77 is not open for writing"),
                            ("fd:x", "--events fd:N takes the number of a descriptor, not 'x'"),
                            (self.folder.name, f"cannot write '{self.folder.name}': Is a directory"),
+                           (self.path("new/"), f"cannot write '{self.path('new/')}': Is a directory"),
+                           (self.path("x" * 300), ": File name too long"),
                            ("/proc/x", "cannot write '/proc/x': Operation not permitted"),
                            ("/dev/null/x", "cannot write '/dev/null/x': Not a directory")):
             for options in ((), ("--dry-run",)):

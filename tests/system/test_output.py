@@ -136,7 +136,7 @@ class Files(LaunchTest):
         os.mkdir(self.path("taken.1.err"))
         for pattern, why in (
             (self.path("file"), "Not a directory"), (self.path("file", "a", "b%r"), "Not a directory"),
-            (self.path("taken.%r.%s"), "Is a directory"),
+            (self.path("taken.%r.%s"), "Is a directory"), (self.path("%r/"), "Is a directory"),
             ("/proc/ranks", "Operation not permitted"),
         ):
             with self.subTest(pattern):

@@ -71,17 +71,25 @@ const char *output_path_check(const char *path, enum output_path_use use)
     return why;
 }
 
+int output_path_fd(const char *path, int how)
+{
+    int flags = O_WRONLY | O_CREAT | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+    int fd = open(path, flags | how, 0666);
+    if (fd >= 0) /* the flags that fcntl() can change */
+        fcntl(fd, F_SETFL, how & O_APPEND);
+    return fd;
+}
+
+const char *output_path_error(int error)
+{
+    return error == ENXIO ? "no process reads from this pipe" : strerror(error);
+}
+
 FILE *output_path_open(const char *path, bool append, const char **why)
 {
-    int flags = O_WRONLY | O_CREAT | O_NONBLOCK | O_CLOEXEC;
-    int fd = open(path, flags | (append ? O_APPEND : O_TRUNC), 0666);
-    int now = fd < 0 ? -1 : fcntl(fd, F_GETFL);
-    FILE *f = now >= 0 && fcntl(fd, F_SETFL, now & ~O_NONBLOCK) == 0
-                  ? fdopen(fd, append ? "a" : "w")
-                  : NULL;
-    *why = f                ? NULL
-           : errno == ENXIO ? "no process reads from this pipe"
-                            : strerror(errno);
+    int fd = output_path_fd(path, append ? O_APPEND : O_TRUNC);
+    FILE *f = fd < 0 ? NULL : fdopen(fd, append ? "a" : "w");
+    *why = f ? NULL : output_path_error(errno);
     if (!f && fd >= 0)
         close(fd);
     return f;

@@ -17,8 +17,11 @@ enum output_path_use {
  * new file needs an existing directory. */
 const char *output_path_check(const char *path, enum output_path_use use);
 
-/* Open for appending or for overwriting; NULL, and why not. Does not wait for the reader
- * of a FIFO. */
+/* Create or open a file; `how`: O_APPEND, O_TRUNC. Does not wait for the reader of a
+ * FIFO, but writing does. -1 with errno, which output_path_error() explains. */
+int output_path_fd(const char *path, int how);
+const char *output_path_error(int error);
+/* The same for appending or for overwriting; NULL, and why not. */
 FILE *output_path_open(const char *path, bool append, const char **why);
 
 #endif

@@ -10,6 +10,7 @@
 #include "common/idset.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/output_path.h"
 #include "launcher/io/output_lines.h"
 #include "launcher/io/rankfile.h"
 
@@ -304,7 +305,7 @@ static void on_file_lost(const char *path, int error, void *arg)
     char *why =
         xasprintf("cannot write '%s': %s: files of --output-filename are incomplete "
                   "from here on",
-                  path, strerror(error));
+                  path, output_path_error(error));
     if (printed == o->nranks)
         log_error("%s, the terminal is not", why);
     else if (o->failed)

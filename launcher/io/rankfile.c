@@ -8,8 +8,8 @@
 #include "launcher/io/rankfile.h"
 
 #include "common/err.h"
-#include "common/log.h"
 #include "common/mem.h"
+#include "common/output_path.h"
 #include "common/strv.h"
 #include "common/utf8.h"
 #include "common/write_all.h"
@@ -22,12 +22,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 #include <uthash.h>
-
-#define LOG_SUBSYS "output"
 
 enum { MAX_OPEN = 256 };
 
@@ -184,23 +181,20 @@ static void link_current(struct rankfiles *f, int attempt)
     free(to);
 }
 
-/* 0, or errno. O_NONBLOCK: opening a FIFO without a reader fails instead of blocking. */
+/* 0, or errno. */
 static int open_file(struct rankfiles *f, struct rankfile *file)
 {
-    int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
     if (!file->begun) {
         path_make_folders(file->path);
         if (f->folder && f->linked != file->attempt)
             link_current(f, file->attempt);
-        flags |= O_TRUNC;
     }
     int slot = f->hand;
     f->hand = (f->hand + 1) % MAX_OPEN;
     shut(f, slot);
-    int fd = open(file->path, flags, 0666);
+    int fd = output_path_fd(file->path, O_APPEND | (file->begun ? 0 : O_TRUNC));
     if (fd < 0)
         return errno;
-    fcntl(fd, F_SETFL, O_APPEND); /* write() waits for a slow reader */
     f->open[slot].fd = fd;
     f->open[slot].file = file;
     file->slot = slot;

@@ -156,6 +156,14 @@ class Events(launch.LaunchTest):
                 self.assert_ended(done, 2)
                 self.assertIn(why, done.err)
                 self.assertEqual(done.err.count("\n"), 1, done.err)
+        self.assertFalse(os.path.exists(self.path("new")))
+
+    def test_a_pipe_without_a_reader(self):
+        os.mkfifo(self.file)
+        done = self.run_to_end("--events", self.file, "true")
+        self.assert_ended(done, 125)
+        self.assertEqual(done.err, f"ddprun: --events: cannot write '{self.file}': "
+                         "no process reads from this pipe\n")
 
     def test_folders_of_the_file_are_created(self):
         self.file = self.path("a", "b", "events")

@@ -10,6 +10,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/offload.h"
+#include "common/output_path.h"
 #include "common/write_all.h"
 #include "launcher/io/output.h"
 #include "launcher/io/path_check.h"
@@ -55,13 +56,11 @@ struct opening {
     int fd, error;
 };
 
-/* O_NONBLOCK: a FIFO without a reader is an error instead of a wait. */
 static void open_path(void *copy)
 {
     struct opening *o = copy;
     path_make_folders(o->path);
-    o->fd = open(o->path,
-                 O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
+    o->fd = output_path_fd(o->path, O_APPEND);
     o->error = errno;
 }
 
@@ -79,7 +78,8 @@ static int open_file(const char *path, struct ddp_err *err)
         err_set(err, "--events: opening '%s' takes longer than %d s", path,
                 OPEN_MS / 1000);
     else if (fd < 0)
-        err_set(err, "--events: cannot write '%s': %s", path, strerror(done->error));
+        err_set(err, "--events: cannot write '%s': %s", path,
+                output_path_error(done->error));
     offload_end(call);
     return fd;
 }

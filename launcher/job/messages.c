@@ -22,7 +22,6 @@
 
 #include <signal.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* the part of a node's credit after which it gets more */
 enum { CREDIT_PART = 4 };

@@ -4,13 +4,11 @@
  * of deadlines, and one timer is enough. Callers are counted by address to find the entry
  * to close; those that come through our own child (ssh) have no address and are kept.
  */
-#define LOG_SUBSYS "start"
 #include "launcher/transport/accept.h"
 
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/listener.h"
-#include "common/log.h"
 #include "common/mem.h"
 #include "common/sock.h"
 #include "launcher/link/handshake.h"

@@ -9,11 +9,9 @@
  * answers the rank, but the exit may be reaped before the report is read. So the agent
  * asks the server (MEMBER_ASKED), whose answer comes after any such report.
  */
-#define LOG_SUBSYS "mpi"
 #include "launcher/agent/plugin.h"
 
 #include "common/duration.h"
-#include "common/err.h"
 #include "common/mem.h"
 #include "launcher/link/rankmap.h"
 #include "launcher/plugins/mpi/mpi_kind.h"
@@ -21,7 +19,6 @@
 #include "launcher/plugins/mpi/pmix_proc.h"
 #include "launcher/plugins/plugins.h"
 #include "launcher/transport/child.h"
-#include "launcher/transport/program.h"
 
 #include <sched.h>
 #include <stdlib.h>

@@ -9,7 +9,6 @@
 
 #include "common/duration.h"
 #include "common/err.h"
-#include "common/log.h"
 #include "common/mem.h"
 #include "launcher/job/plugin.h"
 #include "launcher/plugins/preflight/results.h"

@@ -22,12 +22,17 @@ static double cpu_s(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+static void on_room(void *arg) {}
+
+static void on_failed(const char *why, void *arg) {}
+
 static int measure(const char *name, const struct opts *opts, size_t piece)
 {
+    static const struct output_events events = {on_room, on_room, on_failed};
     struct ddp_err err = {""};
     struct loop *loop = loop_create(&err);
     struct output *o =
-        loop ? output_create(loop, opts, RANKS, NULL, NULL, NULL, &err) : NULL;
+        loop ? output_create(loop, opts, RANKS, NULL, &events, NULL, &err) : NULL;
     if (!o) {
         fprintf(stderr, "%s\n", err.text);
         return 1;

@@ -199,11 +199,6 @@ void output_of_pty(struct output *o, bool pty)
     o->pty = pty;
 }
 
-void output_say(struct output *o, const char *line)
-{
-    output_line(o, OUT_STDERR, line);
-}
-
 void output_typed(struct output *o)
 {
     for (int i = OUT_STDOUT; i <= OUT_STDERR; i++) {
@@ -226,13 +221,6 @@ size_t output_room(const struct output *o)
 {
     size_t n = pending(o);
     return n < WRITER_HIGH ? WRITER_HIGH - n : 0;
-}
-
-void output_on_lost(struct output *o, void (*reader_left)(void *arg),
-                    void (*failed)(const char *why, void *arg))
-{
-    o->reader_left = reader_left;
-    o->failed = failed;
 }
 
 static void end_all(struct output *o)
@@ -271,8 +259,8 @@ int output_flush(struct output *o, int64_t deadline_ms)
 static void on_drained(void *arg)
 {
     struct output *o = arg;
-    if (o->on_room && output_room(o) > 0)
-        o->on_room(o->arg);
+    if (output_room(o) > 0)
+        o->events.room(o->arg);
 }
 
 static void on_prompt(evutil_socket_t fd, short what, void *arg)
@@ -283,16 +271,17 @@ static void on_prompt(evutil_socket_t fd, short what, void *arg)
 static void on_stderr_lost(bool reader_left, const char *why, void *arg)
 {
     struct output *o = arg;
-    if (!reader_left && o->failed)
-        o->failed(why, o->arg);
+    if (!reader_left)
+        o->events.failed(why, o->arg);
 }
 
 static void on_stdout_lost(bool reader_left, const char *why, void *arg)
 {
     struct output *o = arg;
-    if (reader_left && o->reader_left)
-        o->reader_left(o->arg);
-    on_stderr_lost(reader_left, why, arg);
+    if (reader_left)
+        o->events.reader_left(o->arg);
+    else
+        o->events.failed(why, o->arg);
 }
 
 /* The output of ranks that are not printed is nowhere else. */
@@ -308,22 +297,12 @@ static void on_file_lost(const char *path, int error, void *arg)
                   path, output_path_error(error));
     if (printed == o->nranks)
         log_error("%s, the terminal is not", why);
-    else if (o->failed)
-        o->failed(why, o->arg);
+    else
+        o->events.failed(why, o->arg);
     free(why);
 }
 
 /* ---- create, destroy ---- */
-
-int output_check(const struct opts *opts, int nranks, struct ddp_err *err)
-{
-    struct idset set = {0};
-    int rc = opts->output_from ? ranks_shown(opts, nranks, &set, err) : 0;
-    if (rc == 0 && opts->output_filename)
-        rc = rankfiles_check(opts->output_filename, nranks, err);
-    idset_finish(&set);
-    return rc;
-}
 
 static struct rankfiles *create_files(const struct opts *o, int nranks,
                                       const char *(*host_of)(int rank, void *arg),
@@ -334,12 +313,15 @@ static struct rankfiles *create_files(const struct opts *o, int nranks,
     return rankfiles_create(o->output_filename, nranks, again, host_of, arg, err);
 }
 
-int output_check_files(const struct opts *opts, int nranks,
-                       const char *(*host_of)(int rank, void *arg), void *arg,
-                       struct ddp_err *err)
+int output_check(const struct opts *opts, int nranks,
+                 const char *(*host_of)(int rank, void *arg), void *arg,
+                 struct ddp_err *err)
 {
-    if (!opts->output_filename)
-        return 0;
+    struct idset set = {0};
+    int known = opts->output_from ? ranks_shown(opts, nranks, &set, err) : 0;
+    idset_finish(&set);
+    if (known < 0 || !opts->output_filename)
+        return known;
     struct rankfiles *f = create_files(opts, nranks, host_of, arg, err);
     int rc = f ? rankfiles_check_paths(f, err) : -1;
     rankfiles_destroy(f);
@@ -376,17 +358,16 @@ static int open_sinks(struct output *o, struct loop *loop, struct ddp_err *err)
 
 struct output *output_create(struct loop *loop, const struct opts *opts, int nranks,
                              const char *(*host_of)(int rank, void *arg),
-                             void (*on_room)(void *arg), void *arg, struct ddp_err *err)
+                             const struct output_events *events, void *arg,
+                             struct ddp_err *err)
 {
-    if (output_check(opts, nranks, err) < 0)
-        return NULL;
     struct output *o = xcalloc(1, sizeof *o);
     o->opts = opts;
     o->nranks = nranks;
     o->tail_size = tail_size(2 * (size_t)nranks);
     o->ranks = xcalloc((size_t)nranks, sizeof *o->ranks);
     o->host_of = host_of;
-    o->on_room = on_room;
+    o->events = *events;
     o->arg = arg;
     o->second_s = -1;
     int shown = choose_ranks(o);

@@ -25,26 +25,35 @@
 
 struct output;
 
-/* Check --output-from and --output-filename against the number of ranks, before anything
- * is started. 0, or -1 with `err`. */
-int output_check(const struct opts *opts, int nranks, struct ddp_err *err);
-/* Check that the files of --output-filename can be written. `host_of` as for
- * output_create(). */
-int output_check_files(const struct opts *opts, int nranks,
-                       const char *(*host_of)(int rank, void *arg), void *arg,
-                       struct ddp_err *err);
+/* Before anything is started: check --output-from and --output-filename against the
+ * number of ranks, and that the files can be written. `host_of` as for output_create().
+ * 0, or -1 with `err`. */
+int output_check(const struct opts *opts, int nranks,
+                 const char *(*host_of)(int rank, void *arg), void *arg,
+                 struct ddp_err *err);
 
 /* Columns left for a line of a rank behind its tag on the terminal at our stdout; 0: no
  * terminal, or one that cannot redraw a line.
  * `host_width` is the length of the longest host name in tags, 0 without host names. */
 int output_columns(const struct opts *opts, int nranks, int host_width);
 
-/* Fails as output_check() does. `host_of` names the host of a rank for tags when there is
- * more than one host, else NULL. `on_room` is called when output_room() becomes
- * positive again. */
+struct output_events {
+    void (*room)(void *arg); /* output_room() is positive again */
+    /* The reader of stdout has closed it (EPIPE, as in `| head -1`). */
+    void (*reader_left)(void *arg);
+    /* Output is lost from here on: of stdout, stderr, or the files of --output-filename
+     * when some ranks are not printed (else it is only logged), once for each of these.
+     * `why`: "cannot write to stdout: No space left on device". */
+    void (*failed)(const char *why, void *arg);
+};
+
+/* After output_check(). The events come from the loop, and `arg` is theirs and that of
+ * `host_of`, which names the host of a rank for tags when there is more than one host,
+ * and is NULL else. The process ignores SIGPIPE. */
 struct output *output_create(struct loop *loop, const struct opts *opts, int nranks,
                              const char *(*host_of)(int rank, void *arg),
-                             void (*on_room)(void *arg), void *arg, struct ddp_err *err);
+                             const struct output_events *events, void *arg,
+                             struct ddp_err *err);
 void output_feed(struct output *o, int rank, enum out_stream stream, const void *data,
                  size_t size);
 /* The stream of this rank has ended. */
@@ -61,8 +70,7 @@ size_t output_room(const struct output *o); /* bytes that may be fed now */
 /* Print a line of the launcher (without newline) to our stdout or stderr, at a line
  * start, after everything fed so far. */
 void output_line(struct output *o, enum out_stream which, const char *line);
-void output_say(struct output *o, const char *line); /* the same to stderr */
-void output_prepare(struct output *o); /* for output_say(), as writer_prepare() */
+void output_prepare(struct output *o); /* for a line to stderr, as writer_prepare() */
 
 /* Does the rank write to a pseudo-terminal? That ends lines with "\r\n"; per-rank files
  * get "\n". Our terminal is in raw mode, so lines of the launcher end with "\r\n" there.
@@ -71,15 +79,6 @@ void output_of_pty(struct output *o, bool pty);
 
 /* The user has pressed Enter: the terminal's cursor is at a line start. */
 void output_typed(struct output *o);
-
-/* Callbacks with the `arg` of output_create(), from the loop. `reader_left`: the reader
- * of stdout has closed it (EPIPE, as in `| head -1`). `failed`: output is lost, of
- * stdout, stderr, or per-rank files of ranks that are not printed (--output-from; else it
- * is only logged); `why`: "cannot write to stdout: No space left on device". Later output
- * is discarded. Each is called once for each of the three. The process ignores SIGPIPE.
- */
-void output_on_lost(struct output *o, void (*reader_left)(void *arg),
-                    void (*failed)(const char *why, void *arg));
 
 /* The last lines of a rank's stderr (stdout when that is empty), at most 20 lines or
  * 4 KiB; malloc'ed, "" when there are none. */

@@ -124,7 +124,7 @@ static bool names(const char *pattern, char what)
     return false;
 }
 
-int rankfiles_check(const char *pattern, int nranks, struct ddp_err *err)
+static int check_pattern(const char *pattern, int nranks, struct ddp_err *err)
 {
     bool rank = !strchr(pattern, '%');
     if (*pattern == '\0')
@@ -351,7 +351,7 @@ struct rankfiles *rankfiles_create(const char *pattern, int nranks, bool again,
                                    const char *(*host_of)(int rank, void *arg), void *arg,
                                    struct ddp_err *err)
 {
-    if (rankfiles_check(pattern, nranks, err) < 0)
+    if (check_pattern(pattern, nranks, err) < 0)
         return NULL;
     struct rankfiles *f = xcalloc(1, sizeof *f);
     bool plain = !strchr(pattern, '%');

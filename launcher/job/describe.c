@@ -231,8 +231,7 @@ int job_make_plan(struct job *j, struct ddp_err *err)
         j->plan = NULL;
         return err_set(err, "--pty is for one rank, and there are more; use -np 1");
     }
-    if (!j->plan || output_check(j->opts, j->plan->nranks, err) < 0 ||
-        output_check_files(j->opts, j->plan->nranks, job_host_of, j, err) < 0) {
+    if (!j->plan || output_check(j->opts, j->plan->nranks, job_host_of, j, err) < 0) {
         plan_destroy(j->plan);
         j->plan = NULL; /* it has no j->ranks */
         return -1;

@@ -110,11 +110,12 @@ static void on_log_line(enum log_level level, const char *line, void *arg)
 
 int job_open_streams(struct job *j, struct ddp_err *err)
 {
-    j->output = output_create(j->loop, j->opts, j->plan->nranks, job_host_of,
-                              on_output_space, j, err);
+    static const struct output_events events = {on_output_space, on_reader_left,
+                                                on_output_failed};
+    j->output =
+        output_create(j->loop, j->opts, j->plan->nranks, job_host_of, &events, j, err);
     if (!j->output)
         return -1;
-    output_on_lost(j->output, on_reader_left, on_output_failed);
     log_sink(on_log_line, j);
     j->terminal = terminal_create();
     if (j->opts->input != INPUT_NONE)

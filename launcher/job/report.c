@@ -61,7 +61,7 @@ void job_say(struct job *j, const char *fmt, ...)
     if (events_wanted(j))
         emit_line(j, line);
     if (j->output)
-        output_say(j->output, line);
+        output_line(j->output, OUT_STDERR, line);
     else
         fprintf(stderr, "%s\n", line);
     free(line);

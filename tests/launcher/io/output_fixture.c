@@ -11,7 +11,7 @@
 struct loop *loop;
 struct output *output;
 struct ddp_err err;
-int drains;
+int drains, left, failed;
 bool stuck;
 
 void output_setup(void)
@@ -42,6 +42,17 @@ static void on_room(void *arg)
     drains++;
 }
 
+static void on_reader_left(void *arg)
+{
+    left++;
+}
+
+static void on_failed(const char *why, void *arg)
+{
+    failed++;
+    ck_assert_ptr_nonnull(strstr(why, "cannot write to stdout: "));
+}
+
 const char *last_host = "node02";
 
 static const char *host_of(int rank, void *arg)
@@ -51,8 +62,9 @@ static const char *host_of(int rank, void *arg)
 
 struct output *make(const struct opts *opts, int nranks, bool hosts)
 {
+    static const struct output_events events = {on_room, on_reader_left, on_failed};
     output =
-        output_create(loop, opts, nranks, hosts ? host_of : NULL, on_room, NULL, &err);
+        output_create(loop, opts, nranks, hosts ? host_of : NULL, &events, NULL, &err);
     return output;
 }
 

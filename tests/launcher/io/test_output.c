@@ -195,9 +195,9 @@ TEST(our_own_line_starts_a_line)
     to_files();
     make(&(struct opts){0}, 1, false);
     feed(0, OUT_STDERR, "half");
-    output_say(output, "ddprun: rank 0 died");
+    output_line(output, OUT_STDERR, "ddprun: rank 0 died");
     assert_wrote("err", "half\nddprun: rank 0 died\n");
-    output_say(output, "again");
+    output_line(output, OUT_STDERR, "again");
     assert_wrote("err", "half\nddprun: rank 0 died\nagain\n");
 }
 
@@ -227,8 +227,9 @@ TEST(unknown_ranks_are_rejected)
 {
     static const char *const bad[] = {"4", "1-4", "2-1", "x", "", "1,", "-1", "1;2"};
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
-        ck_assert_msg(make(&(struct opts){.output_from = bad[i]}, 4, false) == NULL,
-                      "'%s' was taken", bad[i]);
+        const struct opts opts = {.output_from = bad[i]};
+        ck_assert_msg(output_check(&opts, 4, NULL, NULL, &err) < 0, "'%s' was taken",
+                      bad[i]);
         ck_assert_ptr_nonnull(strstr(err.text, "--output-from"));
     }
 }
@@ -377,7 +378,7 @@ static const struct {
 
 LOOP_TEST(a_bad_pattern_is_rejected, ARRAY_LEN(bad_patterns))
 {
-    ck_assert_ptr_null(
-        make(&(struct opts){.output_filename = bad_patterns[_i].pattern}, 2, false));
+    const struct opts opts = {.output_filename = bad_patterns[_i].pattern};
+    ck_assert_int_eq(output_check(&opts, 2, NULL, NULL, &err), -1);
     ck_assert_msg(strstr(err.text, bad_patterns[_i].say) != NULL, "%s", err.text);
 }

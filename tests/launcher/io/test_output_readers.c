@@ -127,24 +127,10 @@ TEST(flushing_ends_at_its_deadline)
     free(big);
 }
 
-static int left, failed;
-
-static void on_reader_left(void *arg)
-{
-    left++;
-}
-
-static void on_failed(const char *why, void *arg)
-{
-    failed++;
-    ck_assert_ptr_nonnull(strstr(why, "cannot write to stdout: "));
-}
-
 TEST(a_closed_reader_is_reported_once)
 {
     int reader = stdout_pipe();
     make(&(struct opts){0}, 1, false);
-    output_on_lost(output, on_reader_left, on_failed);
     close(reader);
     for (int i = 0; i < 3; i++) {
         feed(0, OUT_STDOUT, "text\n");
@@ -162,7 +148,6 @@ TEST(a_full_disk_is_reported_once)
     fflush(NULL);
     dup2(full, 1);
     make(&(struct opts){0}, 1, false);
-    output_on_lost(output, on_reader_left, on_failed);
     feed(0, OUT_STDOUT, "text\n");
     turn();
     feed(0, OUT_STDOUT, "text\n");

@@ -78,7 +78,7 @@ TEST(a_terminal_shows_a_question)
     feed(0, OUT_STDOUT, "more? ");
     usleep(120000);
     assert_shows(terminal, "[0] more? ");
-    output_say(output, "ddprun: said");
+    output_line(output, OUT_STDERR, "ddprun: said");
     feed(0, OUT_STDOUT, "no\n");
     assert_shows(terminal, "\r\nddprun: said\r\n[0] no\r\n");
     feed(1, OUT_STDOUT, "sure? ");

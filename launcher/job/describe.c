@@ -231,7 +231,9 @@ int job_make_plan(struct job *j, struct ddp_err *err)
         j->plan = NULL;
         return err_set(err, "--pty is for one rank, and there are more; use -np 1");
     }
-    if (!j->plan || output_check(j->opts, j->plan->nranks, job_host_of, j, err) < 0) {
+    /* the next attempts go on without ranks or files that are missing */
+    if (!j->plan ||
+        (!j->output && output_check(j->opts, j->plan->nranks, job_host_of, j, err) < 0)) {
         plan_destroy(j->plan);
         j->plan = NULL; /* it has no j->ranks */
         return -1;

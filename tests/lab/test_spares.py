@@ -283,16 +283,17 @@ class Fewer(LossTest):
         self.assert_ended(launch, 0)
         self.up(launch, (0, 3), (1, 3), (2, 4), (3, 4), attempt="1 4 2")
 
-    def test_a_next_attempt_that_cannot_be_planned(self):
+    def test_files_and_ranks_that_the_next_attempt_does_not_have(self):
         out = self.path("out")
-        launch = self.begin((1, 2, 3), "--output-filename", out, script=SAY + "exec sleep 50")
+        launch = self.begin((1, 2, 3), "--output-filename", out, "--output-from", "0-5")
         self.up(launch, (0, 1), (2, 2), (4, 3))
         shutil.rmtree(out)
         self.write("out", "")
         self.lose(2)
         launch.wait()
-        self.assert_ended(launch, 125)
-        self.assertIn("--output-filename: cannot write", self.heads(launch)[-1])
+        self.assert_ended(launch, 0)
+        self.up(launch, (0, 1), (3, 3), attempt=1)
+        self.assertEqual(launch.err.count(f"cannot write '{out}/"), 1, launch.err)
 
     def test_not_below_the_least(self):
         launch = self.begin((1, 2), nnodes="2:3", script=SAY + "exec sleep 50")

@@ -260,7 +260,7 @@ static void on_drained(void *arg)
 {
     struct output *o = arg;
     if (output_room(o) > 0)
-        o->events.room(o->arg);
+        o->events->room(o->arg);
 }
 
 static void on_prompt(evutil_socket_t fd, short what, void *arg)
@@ -272,16 +272,16 @@ static void on_stderr_lost(bool reader_left, const char *why, void *arg)
 {
     struct output *o = arg;
     if (!reader_left)
-        o->events.failed(why, o->arg);
+        o->events->failed(why, o->arg);
 }
 
 static void on_stdout_lost(bool reader_left, const char *why, void *arg)
 {
     struct output *o = arg;
     if (reader_left)
-        o->events.reader_left(o->arg);
+        o->events->reader_left(o->arg);
     else
-        o->events.failed(why, o->arg);
+        o->events->failed(why, o->arg);
 }
 
 /* The output of ranks that are not printed is nowhere else. */
@@ -298,7 +298,7 @@ static void on_file_lost(const char *path, int error, void *arg)
     if (printed == o->nranks)
         log_error("%s, the terminal is not", why);
     else
-        o->events.failed(why, o->arg);
+        o->events->failed(why, o->arg);
     free(why);
 }
 
@@ -367,7 +367,7 @@ struct output *output_create(struct loop *loop, const struct opts *opts, int nra
     o->tail_size = tail_size(2 * (size_t)nranks);
     o->ranks = xcalloc((size_t)nranks, sizeof *o->ranks);
     o->host_of = host_of;
-    o->events = *events;
+    o->events = events;
     o->arg = arg;
     o->second_s = -1;
     int shown = choose_ranks(o);

@@ -47,9 +47,9 @@ struct output_events {
     void (*failed)(const char *why, void *arg);
 };
 
-/* After output_check(). The events come from the loop, and `arg` is theirs and that of
- * `host_of`, which names the host of a rank for tags when there is more than one host,
- * and is NULL else. The process ignores SIGPIPE. */
+/* After output_check(). `host_of` names the host of a rank for tags; NULL: there is only
+ * one host. `events` is borrowed, and called from the loop. Both get `arg`. The process
+ * ignores SIGPIPE. */
 struct output *output_create(struct loop *loop, const struct opts *opts, int nranks,
                              const char *(*host_of)(int rank, void *arg),
                              const struct output_events *events, void *arg,

@@ -6,8 +6,9 @@
 #define LAUNCHER_IO_OUTPUT_LINES_H
 
 #include "common/tail.h"
-#include "launcher/io/output.h"
 #include "launcher/io/sink.h"
+#include "launcher/io/stream.h"
+#include "launcher/opts.h"
 
 #include <time.h>
 
@@ -50,7 +51,7 @@ struct output {
     size_t held;             /* bytes of all partial lines */
     struct rankfiles *files; /* owned, or NULL */
     const char *(*host_of)(int rank, void *arg);
-    struct output_events events;
+    const struct output_events *events; /* borrowed */
     void *arg;
     char second[24], zone[8]; /* `second_s` as text */
     time_t second_s;

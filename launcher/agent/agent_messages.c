@@ -60,11 +60,10 @@ static void start_ranks(struct agent *a)
 {
     struct ddp_err err;
     a->ranks = ranks_create(a, agent_drained, &err);
-    if (!a->ranks) {
+    if (!a->ranks)
         agent_cannot(a, UINT32_MAX, EXIT_CANNOT_START, err.text);
-    } else if (!prepare(a)) {
+    else if (!prepare(a))
         ranks_stop_starting(a->ranks, false);
-    }
 }
 
 /* In an attempt with another plan, or as a spare that takes the place of a lost node. */
@@ -196,8 +195,7 @@ static int handle_restart(struct agent *a, const struct frame *f, struct ddp_err
         return err_set(err, "an unexpected 'restart'");
     agent_shutdown_reset(a);
     a->job.attempt = m->attempt;
-    free(a->job.master_addr);
-    a->job.master_addr = msg_take(&m->addr);
+    take_text(&a->job.master_addr, &m->addr);
     a->job.master_port = m->port;
     a->job.rank0_port = m->rank0_port;
     a->awaits_share = a->share.standby;

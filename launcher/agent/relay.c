@@ -174,6 +174,16 @@ bool relay_is_idle(const struct relay *r)
     return !r->starter || node_starter_is_idle(r->starter);
 }
 
+static void close_branches(struct relay *r, void (*how)(struct link *l))
+{
+    struct branch *b, *next;
+    DL_FOREACH_SAFE (r->branches, b, next) {
+        DL_DELETE(r->branches, b);
+        how(b->link);
+        free(b);
+    }
+}
+
 void relay_stop(struct relay *r, bool kill)
 {
     if (r->starter)
@@ -182,12 +192,7 @@ void relay_stop(struct relay *r, bool kill)
         node_starter_kill(r->starter);
     acceptor_destroy(r->acceptor);
     r->acceptor = NULL;
-    struct branch *b, *next;
-    DL_FOREACH_SAFE (r->branches, b, next) {
-        DL_DELETE(r->branches, b);
-        link_close(b->link);
-        free(b);
-    }
+    close_branches(r, link_close);
     for (unsigned i = 0; i < r->nodes; i++)
         r->routes[i] = NULL;
 }
@@ -249,12 +254,7 @@ void relay_destroy(struct relay *r)
 {
     if (!r)
         return;
-    struct branch *b, *next;
-    DL_FOREACH_SAFE (r->branches, b, next) {
-        DL_DELETE(r->branches, b);
-        link_destroy(b->link);
-        free(b);
-    }
+    close_branches(r, link_destroy);
     node_starter_destroy(r->starter);
     acceptor_destroy(r->acceptor);
     merge_destroy(r->merge);

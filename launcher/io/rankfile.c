@@ -80,9 +80,11 @@ static const char *host_name(const struct rankfiles *f, int rank, char own[256])
     return own;
 }
 
-/* The pattern expanded; owned by the caller. */
-static char *path_of(const struct rankfiles *f, int rank, enum out_stream stream)
+/* The pattern expanded for files[i]; owned by the caller. */
+static char *path_of(const struct rankfiles *f, int i)
 {
+    int rank = f->split ? i / 2 : i;
+    enum out_stream stream = f->split && i % 2 ? OUT_STDERR : OUT_STDOUT;
     char *path = NULL, own[256];
     size_t size = 0;
     FILE *m = xmemstream(&path, &size);
@@ -153,8 +155,7 @@ int rankfiles_check_paths(const struct rankfiles *f, struct ddp_err *err)
 {
     struct strv paths = {0};
     for (int i = 0; i < f->nranks * (f->split ? 2 : 1); i++)
-        strv_push_nodup(&paths, path_of(f, f->split ? i / 2 : i,
-                                        f->split && i % 2 ? OUT_STDERR : OUT_STDOUT));
+        strv_push_nodup(&paths, path_of(f, i));
     return path_check(&paths, "--output-filename", f->pattern, err);
 }
 
@@ -284,9 +285,9 @@ static void queue(struct rankfiles *f, struct rankfile *file, const void *data,
 }
 
 /* The rank may be again on a host where it was before. */
-static struct rankfile *file_of(struct rankfiles *f, int rank, enum out_stream stream)
+static struct rankfile *file_of(struct rankfiles *f, int i)
 {
-    char *path = path_of(f, rank, stream);
+    char *path = path_of(f, i);
     struct rankfile *file;
     HASH_FIND_STR(f->all, path, file);
     if (file) {
@@ -304,10 +305,10 @@ static struct rankfile *file_of(struct rankfiles *f, int rank, enum out_stream s
 void rankfiles_write(struct rankfiles *f, int rank, enum out_stream stream,
                      const void *data, size_t size)
 {
-    struct rankfile **file = &f->files[f->split ? rank * 2 + (int)stream : rank];
-    if (!*file)
-        *file = file_of(f, rank, stream);
-    queue(f, *file, data, size);
+    int i = f->split ? rank * 2 + (int)stream : rank;
+    if (!f->files[i])
+        f->files[i] = file_of(f, i);
+    queue(f, f->files[i], data, size);
 }
 
 void rankfiles_add_ranks(struct rankfiles *f, int nranks)
@@ -321,13 +322,12 @@ void rankfiles_next_attempt(struct rankfiles *f, int nranks, const char *line)
 {
     f->attempt++;
     for (int i = 0; i < f->nranks * 2; i++) {
-        int rank = f->split ? i / 2 : i;
         if (f->apart || !f->files[i]) {
             f->files[i] = NULL;
             continue;
         }
-        if (f->by_host && rank < nranks)
-            f->files[i] = file_of(f, rank, f->split && i % 2 ? OUT_STDERR : OUT_STDOUT);
+        if (f->by_host && i < nranks * (f->split ? 2 : 1))
+            f->files[i] = file_of(f, i);
         queue(f, f->files[i], line, strlen(line));
     }
 }

@@ -26,12 +26,15 @@
 
 enum { ERROR_FILE_MS = 5000 }; /* to write $TORCHELASTIC_ERROR_FILE */
 
+static const char *host_name(const struct job *j, int rank)
+{
+    return j->plan->nodes[j->plan->ranks[rank].node].host->name;
+}
+
 const char *job_host_of(int rank, void *arg)
 {
     const struct job *j = arg;
-    if (j->plan->nnodes < 2)
-        return NULL;
-    return j->plan->nodes[j->plan->ranks[rank].node].host->name;
+    return j->plan->nnodes < 2 ? NULL : host_name(j, rank);
 }
 
 /* The line as an event, without what is the same in all. */
@@ -173,11 +176,10 @@ static char *what_happened(const struct job *j)
     switch (c->kind) {
     case CAUSE_EXIT:
     case CAUSE_ABORT: {
-        const struct plan_node *pn = &j->plan->nodes[j->plan->ranks[c->rank].node];
         char *death = c->kind == CAUSE_EXIT ? cause_of_death(c) : xstrdup(c->text);
         char *label = restart_label(&j->restart);
         char *text = xasprintf("rank %d on %s %s (after %.1f s)%s", c->rank,
-                               pn->host->name, death, after_s, label);
+                               host_name(j, c->rank), death, after_s, label);
         free(label);
         free(death);
         return text;
@@ -208,14 +210,17 @@ static char *what_happened(const struct job *j)
     return NULL;
 }
 
-/* The Python exception, if PyTorch's @record wrote it to the error file. */
+/* The Python exception of the rank that failed, if PyTorch's @record wrote it to the
+ * error file. */
+static const char *exception(const struct job *j)
+{
+    return j->cause.kind == CAUSE_EXIT ? j->ranks[j->cause.rank].error : NULL;
+}
+
 static void report_exception(struct job *j)
 {
-    const char *error =
-        j->cause.kind == CAUSE_EXIT ? j->ranks[j->cause.rank].error : NULL;
-    if (!error)
-        return;
-    job_say(j, "ddprun: rank %d raised %s", j->cause.rank, error);
+    if (exception(j))
+        job_say(j, "ddprun: rank %d raised %s", j->cause.rank, exception(j));
 }
 
 /* Its file may be on a file system that does not answer. */
@@ -234,8 +239,7 @@ static void write_error_file(void *arg)
 void job_pass_error_on(const struct job *j)
 {
     const char *path = getenv("TORCHELASTIC_ERROR_FILE");
-    const char *error =
-        j->cause.kind == CAUSE_EXIT ? j->ranks[j->cause.rank].error : NULL;
+    const char *error = exception(j);
     if (!path || !error)
         return;
     char *now = xasprintf("%lld", (long long)time(NULL));
@@ -260,9 +264,8 @@ static void report_last_lines(struct job *j)
     if (!of_rank || j->plan->nranks < 2 || output_tail_stands(j->output, j->cause.rank))
         return;
     char *tail = output_tail(j->output, j->cause.rank);
-    if (tail[0]) {
+    if (tail[0])
         job_say(j, "ddprun: the last lines of rank %d:", j->cause.rank);
-    }
     for (char *line = tail, *next; line && *line; line = next) {
         next = strchr(line, '\n');
         if (next)
@@ -291,9 +294,8 @@ static void report_missing_module(struct job *j)
         job_say(j,
                 "ddprun: note: the Python of rank %d on %s%s%s%s has no module '%s': "
                 "activate the environment that has it, or give the path of its python",
-                j->cause.rank,
-                j->plan->nodes[j->plan->ranks[j->cause.rank].node].host->name,
-                python ? " (" : "", python ? python : "", python ? ")" : "", name);
+                j->cause.rank, host_name(j, j->cause.rank), python ? " (" : "",
+                python ? python : "", python ? ")" : "", name);
     free(tail);
 }
 
@@ -387,14 +389,12 @@ static void emit_failure(struct job *j, const char *what)
         return;
     bool of_rank = j->plan && c->rank >= 0;
     char *tail = of_rank ? output_tail(j->output, c->rank) : NULL;
-    event_emit(
-        j, "failure", "{s:s, s:o, s:o, s:i, s:o, s:o, s:o, s:b}", "kind", kinds[c->kind],
-        "rank", of_rank ? json_integer(c->rank) : json_null(), "host",
-        of_rank ? event_text(j->plan->nodes[j->plan->ranks[c->rank].node].host->name)
-                : json_null(),
-        "code", c->code, "text", event_text(what), "error",
-        event_text(of_rank ? j->ranks[c->rank].error : NULL), "last_words",
-        event_text(tail), "restart", j->restart.pending);
+    event_emit(j, "failure", "{s:s, s:o, s:o, s:i, s:o, s:o, s:o, s:b}", "kind",
+               kinds[c->kind], "rank", of_rank ? json_integer(c->rank) : json_null(),
+               "host", of_rank ? event_text(host_name(j, c->rank)) : json_null(), "code",
+               c->code, "text", event_text(what), "error",
+               event_text(of_rank ? j->ranks[c->rank].error : NULL), "last_words",
+               event_text(tail), "restart", j->restart.pending);
     free(tail);
 }
 

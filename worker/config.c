@@ -327,10 +327,6 @@ static int check_tokens(const struct parse *p)
                        c->model->name);
     if (c->augment.pad || c->augment.flip || c->normalise.channels || c->logits)
         return err_set(p->err, "--augment, --normalize and --logits are for images");
-    if (c->stages > 1)
-        return err_set(
-            p->err, "--stages: %s is trained in one stage, as all models of tokens are",
-            c->model->name);
     return 0;
 }
 

@@ -33,7 +33,7 @@ struct engine {
     bool norms_failed; /* in this step: norms_err says why */
     bool apart;        /* buffers (running statistics) of the ranks differ since the last
                           averaging */
-    char text[160];
+    char text[300];
 };
 
 static int cpu_probe(struct ddp_err *err)
@@ -104,13 +104,12 @@ static void cpu_close(struct engine *e)
 static void describe(struct engine *e)
 {
     const struct engine_job *job = &e->job;
-    int used = snprintf(e->text, sizeof e->text, "%s, %d thread%s per rank",
-                        job->kernels->name, job->threads, job->threads == 1 ? "" : "s");
-    if (e->pipeline && used > 0 && (size_t)used < sizeof e->text - 3) {
-        char stages[96];
-        pipeline_describe(job->model, job->stages, stages, sizeof stages);
-        snprintf(e->text + used, sizeof e->text - (size_t)used, ", stages %s", stages);
-    }
+    int used = snprintf(e->text, sizeof e->text, "%s, %d thread%s per rank%s",
+                        job->kernels->name, job->threads, job->threads == 1 ? "" : "s",
+                        e->pipeline ? ", stages " : "");
+    if (e->pipeline)
+        pipeline_describe(job->model, job->stages, e->text + used,
+                          sizeof e->text - (size_t)used);
 }
 
 /* Layers cannot report errors: they are kept until the end of the step. */

@@ -105,18 +105,20 @@ static void backward(struct stage *s, int m)
     struct pipeline *p = s->p;
     bool first = s == &p->stages[0];
     struct model_pass pass = p->parts[m].pass;
+    int embeds = first && pass.batch->tokens;
     if (first)
         wait_until(p, &p->backwards, m + 1);
-    if (!first || m < p->n - 1)
+    else
         pass.ready = NULL;
     if (pass.ready)
         pass_on(p);
     watch(s, m);
-    if (m > 0 && !pass.extra)
-        pass.extra = p->extra;
-    model_pass_back(p->parts[m].view, &pass, s->from, s->to);
+    model_pass_back(p->parts[m].view, &pass, s->from + embeds, s->to);
     if (!first)
         count_up(p, &p->backwards);
+    /* at last that of all embeddings: stage 1 may have added to the same weight */
+    for (int k = 0; embeds && m == p->n - 1 && k <= m; k++)
+        model_pass_back(p->parts[k].view, &p->parts[k].pass, 0, 1);
 }
 
 static void run_stage(struct stage *s)
@@ -164,7 +166,11 @@ static void cut(struct pipeline *p, const struct model_pass *pass)
     for (int m = 0; m < p->n; m++) {
         const struct micro_batch of = pipeline_micro_batch(0, b->n, p->n, m);
         struct micro *part = &p->parts[m];
-        part->batch = (struct batch){.x = b->x + (size_t)of.from * in, .n = of.n};
+        part->batch = (struct batch){.n = of.n};
+        if (b->x)
+            part->batch.x = b->x + (size_t)of.from * in;
+        if (b->tokens)
+            part->batch.tokens = b->tokens + (size_t)of.from * (in + 1);
         if (b->labels)
             part->batch.labels = b->labels + of.from;
         if (b->targets)
@@ -173,6 +179,8 @@ static void cut(struct pipeline *p, const struct model_pass *pass)
         part->pass.batch = &part->batch;
         part->pass.scale = pass->scale * (float)of.n / (float)b->n;
         part->pass.seed = pass->seed + ((uint64_t)of.number << 40);
+        part->pass.extra = m > 0 && !pass->extra ? p->extra : pass->extra;
+        part->pass.ready = m == p->n - 1 ? pass->ready : NULL;
     }
     p->pass = pass;
 }

@@ -195,7 +195,7 @@ int layers_backward(struct layers *net, struct layers_plan *p, float *grads,
             TRY(ready(l->weight->offset,
                       l->weight->count + (l->bias ? l->bias->count : 0), arg, err));
     }
-    p->warm |= !net->tokens; /* whose logits are not part of this */
+    p->warm |= !net->logits; /* whose logits are not part of this */
     return 0;
 }
 

@@ -54,7 +54,7 @@ struct layers {
     struct layers_settings settings;
     enum cuda_type type;      /* of activations */
     bool bare;                /* launch products only */
-    bool tokens;              /* a model of tokens, and this stage has the logits */
+    bool tokens, logits;      /* a model of tokens; and this stage has its logits */
     const struct model *host; /* borrowed: the compiled model */
     struct layers *of;        /* NULL unless this is a view */
     int from, to;             /* of nlayers, the whole model's */
@@ -128,7 +128,7 @@ static inline bool has_product(const struct layer *l, enum pass pass)
 /* One past the last layer that may have products. */
 static inline int products_end(const struct layers *net)
 {
-    return net->to + (net->tokens ? LOGITS : 0);
+    return net->to + (net->logits ? LOGITS : 0);
 }
 
 /* The layer's input. gradient_of(): of a layer's output; NULL for the batch (-1). */

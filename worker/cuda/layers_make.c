@@ -190,7 +190,7 @@ static int take_activations(struct layers *net, struct device_memory *memory,
     }
     size_t input = net->tokens ? batch * (net->layers[0].rows + 1) * sizeof(uint32_t)
                                : net->layers[0].inputs * each;
-    if (net->from == 0)
+    if (net->from == 0 || net->tokens)
         TRY(device_alloc(memory, what, input, &net->x, err));
     if (net->of) /* views run one after the other: they share scratch memory */
         return 0;
@@ -261,6 +261,7 @@ struct layers *layers_create(struct model *model, struct layers_settings setting
     net->tokens = model_type(model)->task == TASK_TOKENS;
     net->from = settings.from;
     net->to = settings.to ? settings.to : model_layers(model);
+    net->logits = net->tokens && net->to == model_layers(model);
     net->part = layers_part(model, net->from, net->to);
     net->stream = stream;
     net->weights = weights;

@@ -221,7 +221,11 @@ int seq_make(struct layers *net, struct device_memory *memory, struct ddp_err *e
                            .rows = 1,
                            .type = CUDA_F32,
                            .slot = MODEL_MAX_SLOTS};
+    /* before the first batch, layers are warmed up with valid tokens */
+    TRY(check_cuda(cudaMemsetAsync(net->x, 0, bytes, net->stream), "steps", err));
     TRY(check_heads(net, err));
+    if (!net->logits)
+        return 0;
     TRY(device_alloc(memory, "logits", rows * V * sizeof(float), &logits.y, err));
     TRY(device_alloc(memory, "logits", 2 * all * sizeof(float), &net->losses, err));
     if (net->type != CUDA_F32)
@@ -230,8 +234,7 @@ int seq_make(struct layers *net, struct device_memory *memory, struct ddp_err *e
     if (net->type == CUDA_F32) /* in place */
         net->slots[MODEL_MAX_SLOTS] = logits.y;
     net->layers[net->nlayers] = net->layers[net->nlayers + 1] = logits;
-    /* before the first batch, layers are warmed up with valid tokens */
-    return check_cuda(cudaMemsetAsync(net->x, 0, bytes, net->stream), "steps", err);
+    return 0;
 }
 
 int layers_token_loss(struct layers *net, const struct layers_plan *p,

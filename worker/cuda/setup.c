@@ -283,7 +283,7 @@ static void describe(struct engine *e)
         [PRECISION_BF16] = "bf16 with fp32 master weights",
         [PRECISION_TF32] = "fp32 with TF32",
         [PRECISION_FP16] = "fp16 with fp32 master weights and a scaled loss"};
-    char stages[120] = "";
+    char stages[200] = "";
     double taken = 0;
     for (int i = 0; i < e->nstages; i++)
         taken += (double)device_allocated(&e->memories[i], NULL);

@@ -83,7 +83,8 @@ struct item {
 enum { ITEMS = LAYERS_BORDERS + 1 };
 
 /* The blocks that set k transfers between these neighbours: activations, with the
- * labels or targets for the loss, or their gradients. In the same order at both ends. */
+ * labels, targets or tokens for the loss, or their gradients. In the same order at both
+ * ends. */
 static int items_of(const struct stage *s, int k, bool forth, int cut,
                     struct item out[ITEMS])
 {
@@ -92,7 +93,9 @@ static int items_of(const struct stage *s, int k, bool forth, int cut,
     int n = layers_borders(set->net, cut, borders);
     for (int i = 0; i < n; i++)
         out[i] = (struct item){forth ? borders[i].y : borders[i].dy, borders[i].bytes};
-    if (forth)
+    if (forth && has_tokens(s->e))
+        out[n++] = (struct item){layers_ends(set->net).x, input_bytes(s->e)};
+    else if (forth)
         out[n++] = (struct item){set->t, target_bytes(s->e)};
     return n;
 }

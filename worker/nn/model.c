@@ -49,10 +49,7 @@ struct model *model_create(const char *name, struct io_shape io, int max_batch,
 
 struct model *model_create_view(struct model *of, int max_batch, struct ddp_err *err)
 {
-    struct model *m = create(of->type, of->io, max_batch, of->k, of, err);
-    if (m)
-        m->grads = of->grads;
-    return m;
+    return create(of->type, of->io, max_batch, of->k, of, err);
 }
 
 void model_destroy(struct model *m)
@@ -150,12 +147,12 @@ void model_set_weights(struct model *m, float *weights)
 
 void model_set_grads(struct model *m, float *grads)
 {
-    m->grads = grads;
+    m->sums = m->grads = grads;
 }
 
 float *model_grads(struct model *m)
 {
-    return m->grads;
+    return m->sums;
 }
 
 int model_products(const struct model *m, struct model_product *out)
@@ -213,15 +210,23 @@ double model_flop(const struct model *m)
     return flop;
 }
 
+/* With the logits, at the end. */
+static double work_of(const struct model *m, int i)
+{
+    bool logits = m->head && i == m->nlayers - 1;
+    return m->layers[i].work +
+           (logits ? 1.0 * m->io.W * m->io.outputs * model_last(m)->map.C : 0);
+}
+
 void model_split(const struct model *m, int parts, int *first)
 {
     double all = 0, before = 0;
     for (int i = 0; i < m->nlayers; i++)
-        all += m->layers[i].work;
+        all += work_of(m, i);
     first[0] = 0;
     int part = 1;
     for (int i = 0; i < m->nlayers && part < parts; i++) {
-        double after = before + m->layers[i].work, cut = all * part / parts;
+        double after = before + work_of(m, i), cut = all * part / parts;
         /* before or after the layer at the cut, whichever is nearer */
         if (after >= cut) {
             int at = after - cut <= cut - before ? i + 1 : i;
@@ -353,22 +358,11 @@ static float loss(const struct model *m, const struct batch *b, const float *y, 
                : square_loss(m, b, y, dy, scale);
 }
 
-/* Sets the block that they are computed in; returns the one that they are added to. */
-static float *begin_gradients(struct model *m, const struct model_pass *p)
-{
-    float *sums = m->grads;
-    m->grads = p->extra ? p->extra : sums;
-    return sums;
-}
-
 float model_pass_loss(struct model *m, const struct model_pass *p, int *correct)
 {
-    float *sums = begin_gradients(m, p);
     const struct layer *last = model_last(m);
-    float value =
-        loss(m, p->batch, last->y, m->slots[last->slot], p->smooth, p->scale, correct);
-    m->grads = sums;
-    return value;
+    m->grads = p->extra ? p->extra : m->sums;
+    return loss(m, p->batch, last->y, m->slots[last->slot], p->smooth, p->scale, correct);
 }
 
 /* The gradients of the sum and of dropout, and then the layer's own. */
@@ -391,8 +385,8 @@ static void layer_back(struct model *m, const struct layer *l, const struct batc
 
 void model_pass_back(struct model *m, const struct model_pass *p, int from, int to)
 {
-    float *sums = begin_gradients(m, p);
     m->pass = p;
+    m->grads = p->extra ? p->extra : m->sums;
     for (int i = to - 1; i >= from; i--) {
         const struct layer *l = &m->layers[i];
         int64_t began = look(m);
@@ -403,12 +397,11 @@ void model_pass_back(struct model *m, const struct model_pass *p, int from, int 
             continue;
         size_t at = l->weight->offset,
                n = l->weight->count + (l->bias ? l->bias->count : 0);
-        if (p->extra && p->batch->n > 0)
-            m->k->add(sums + at, m->grads + at, (int64_t)n);
+        if (p->extra && p->batch->n > 0 && !l->op->shares)
+            m->k->add(m->sums + at, p->extra + at, (int64_t)n);
         if (p->ready)
             p->ready(at, n, p->arg);
     }
-    m->grads = sums;
 }
 
 void model_idle(struct model *m)

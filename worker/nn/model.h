@@ -212,7 +212,8 @@ struct model_pass {
     float scale, smooth; /* kernels.h: of the gradients; of the labels */
     uint64_t seed, step; /* of dropout */
     /* NULL: gradients are stored. Else they are computed in this block, as large as
-     * theirs, and added to what they were. */
+     * theirs, and added to what they were. If logits have the embedding's weight
+     * model_pass_loss() begins its gradient, and layer 0 adds to it. */
     float *extra;
     void (*ready)(size_t offset, size_t count, void *arg);
     void *arg;

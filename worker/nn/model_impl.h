@@ -27,6 +27,8 @@ enum flow {
 struct op {
     bool product;   /* most of its work is multiplication */
     bool sums;      /* can add its input's gradient to the buffer's contents */
+    bool shares;    /* its weight may be the embedding's and the logits': the gradient
+                       is added to what earlier passes left, not computed in `extra` */
     unsigned takes; /* enum flow */
     int (*add)(struct model *m, int i, struct map_shape in, struct ddp_err *err);
     void (*init)(struct model *m, const struct layer *l,
@@ -72,7 +74,9 @@ struct model {
     size_t nparams, nbuffers;
     size_t count, buffer_count; /* floats in the blocks */
     struct model *of;           /* owner of the weights and buffers; NULL: this one */
-    float *weights, *own_weights, *grads, *buffer_block;
+    float *weights, *own_weights, *buffer_block;
+    float *sums;  /* the block of gradients */
+    float *grads; /* in which a pass computes them: the same, or its extra one */
     float *slots[MODEL_MAX_SLOTS]; /* gradients of activations */
     float *room;                   /* scratch memory for products of sequences */
     struct head *head;             /* of a model of tokens; else NULL */
@@ -100,6 +104,12 @@ static inline const float *weights_at(const struct model *m, const struct param 
 static inline float *grads_at(const struct model *m, const struct param *p)
 {
     return p ? m->grads + p->offset : NULL;
+}
+
+/* Are the gradients of this pass added to others? */
+static inline bool pass_adds(const struct model *m)
+{
+    return m->grads != m->sums;
 }
 
 /* A layer's input; the gradient of its output, NULL: not needed. */

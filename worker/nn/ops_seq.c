@@ -77,15 +77,16 @@ static void embed(struct model *m, struct layer *l, const struct batch *b, bool 
     }
 }
 
-/* Adds to the weight's gradient if the head has begun it. */
+/* Adds to the weight's gradient if the head, or an earlier pass, has begun it. */
 static void embed_back(struct model *m, const struct layer *l, const struct batch *b)
 {
     int64_t C = l->spec->outputs;
-    float *of = grads_at(m, l->weight), *at = grads_at(m, l->bias);
+    float *of = m->sums + l->weight->offset;
+    float *at = l->bias ? m->sums + l->bias->offset : NULL;
     const float *dy = m->slots[l->slot];
-    if (model_untied(m))
+    if (model_untied(m) && !pass_adds(m))
         memset(of, 0, l->weight->count * sizeof *of);
-    if (at)
+    if (at && !pass_adds(m))
         memset(at, 0, l->bias->count * sizeof *at);
     for (int row = 0; row < rows_of(m, b); row++, dy += C) {
         m->k->add(of + *token_at(m, b, row) * (size_t)C, dy, C);
@@ -94,7 +95,8 @@ static void embed_back(struct model *m, const struct layer *l, const struct batc
     }
 }
 
-const struct op op_embed = {.takes = FLOW_TOKENS,
+const struct op op_embed = {.shares = true,
+                            .takes = FLOW_TOKENS,
                             .add = add_embed,
                             .init = init_embed,
                             .forward = embed,
@@ -412,4 +414,5 @@ static void init_logits(struct model *m, const struct layer *l, uint64_t key)
     init_normal(m, l->weight, 0.02f, key);
 }
 
-const struct op op_logits = {.takes = FLOW_ROWS, .add = add_logits, .init = init_logits};
+const struct op op_logits = {
+    .shares = true, .takes = FLOW_ROWS, .add = add_logits, .init = init_logits};

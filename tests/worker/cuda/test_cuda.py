@@ -302,6 +302,15 @@ def two_stages_learn_what_they_do_on_cpus():
     (cpu,) = run(1, *args, "--model", "mlp", "--optimizer", "sgd", "--lr", 1e6, "--engine", "cpu",
                  "--progress", "none")
     assert cpu.err.replace("-nan", "nan") == said.replace("-nan", "nan"), (cpu, said)
+    with open("sheep", "w") as f:
+        f.write("".join(f"{i} sheep and {i + 1} sheep make {2 * i + 1} sheep.\n" for i in range(20)))
+    words = ("--data", "sheep", "--seed", 3, "--plot", "none", "--stages", 2, "--epochs", 1, "--model")
+    llama = (*words, "llama:layers=2,heads=4,kv_heads=2,width=24,hidden=20,context=16,vocab=131,base=500,dropout=0.2")
+    both(1, "words", *llama, "--batch-size", 5, "--micro-batches", 2, EMU_DEVICES="2")
+    both(2, "wide", *llama, "--batch-size", 4, "--accumulate", 2, "--check-replicas", EMU_DEVICES="4", EMU_PEERS="1")
+    both(1, "narrow", *llama, "--batch-size", 5, tolerance=1e-2, precision="bf16", EMU_DEVICES="1")
+    fails(1, "--stages: the cuda engine trains 'gpt2:.*' in one stage, as its logits have the embedding's weight: "
+          "try --engine cpu", *words, "gpt2:layers=1,heads=1,width=8,context=16,vocab=131")
     fails(1, "--stages 2: model 'linreg' has 1 layer", "--model", "linreg", "--stages", 2)
 
 

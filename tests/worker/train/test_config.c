@@ -34,8 +34,6 @@ static const struct {
      "--model: unknown model 'rnn'; there are cnn, gpt2, linreg, llama, mlp, "
      "resnet18, resnet34, resnet50, toy, and files: ./net.model"},
     {"--model gpt2", "--model gpt2 needs --data FILE: a text, or tokens"},
-    {"--model gpt2 --data t --stages 2",
-     "--stages: gpt2 is trained in one stage, as all models of tokens are"},
     {"--model gpt2 --data t --logits l",
      "--augment, --normalize and --logits are for images"},
     {"--sample 5", "--sample: cnn writes no text, gpt2 and llama do"},

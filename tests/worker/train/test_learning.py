@@ -154,6 +154,22 @@ def two_stages_learn_as_one():
                "--micro-batches", 3, "--threads", 2, "--check-replicas", "--log", "both")
         close(losses("one"), losses("stages"), tolerance)
         close(losses("one"), losses("both"), tolerance)
+    with open("sheep", "w") as f:
+        f.write("".join(f"{i} sheep and {i + 1} sheep make {2 * i + 1} sheep.\n" for i in range(40)))
+    # the logits' weight is the embedding's, at the other stage, or their own
+    for name in ("gpt2:layers=2,heads=2,width=32", "llama:layers=2,heads=4,kv_heads=2,width=24,untied=0",
+                 "llama:layers=1,heads=2,width=16,factor=2"):
+        common = ("--model", f"{name},context=16,vocab=128", "--data", "sheep", "--seed", 3, "--steps", 12, "--plot",
+                  "none", "--optimizer", "sgd", "--lr", 0.2)
+        run_ok(1, *common, "--batch-size", 22, "--log", "one")
+        run_ok(1, *common, "--batch-size", 22, "--stages", 2, "--log", "stages")
+        run_ok(1, *common, "--batch-size", 11, "--accumulate", 2, "--log", "sum")
+        run_ok(2, *common, "--batch-size", 6, "--accumulate", 2, "--stages", 2, "--micro-batches", 3, "--threads", 2,
+               "--check-replicas", "--log", "both")
+        run_ok(1, *common, "--batch-size", 24, "--log", "24")
+        for a, b in (("one", "stages"), ("one", "sum"), ("24", "both")):
+            close(losses(a), losses(b), 1e-5)
+        assert losses("one")[-1] < 0.9 * losses("one")[0], losses("one")
     run_ok(2, "--epochs", 1, "--plot", "none", "--stages", 2, "--logits", "a")
     run_ok(2, "--epochs", 1, "--plot", "none", "--stages", 2, "--logits", "b")
     assert open("a", "rb").read() == open("b", "rb").read()

@@ -10,8 +10,11 @@
 
 #include "launcher/link/bootstrap.h"
 
-/* Returns the path, malloc'ed, or NULL with `err`. */
+/* Returns the path, malloc'ed, or NULL with `err`; errno is ETIMEDOUT if the directory
+ * has not answered in 5 s. */
 char *bootstrap_file_write(const char *text, struct ddp_err *err);
+/* Removes a file, and frees the path; NULL is fine. Waits for a second at most. */
+void bootstrap_file_remove(char *path);
 /* Refuses a file of another user, or one that others can read. Removes it if its name is
  * one that bootstrap_file_write() makes and it was read. */
 int bootstrap_file_read(const char *path, struct bootstrap *s, struct ddp_err *err);

@@ -74,6 +74,7 @@ struct node_starter {
     unsigned starting;
     struct tree_row row;
     unsigned width; /* of the tree in which agents connect; 0: to us */
+    char *stalled;  /* owned: no more bootstrap files can be written, and why; NULL */
     bool stopped;
     bool going; /* in node_starter_go(), which a start that fails at once calls again */
 };
@@ -226,9 +227,7 @@ static void batch_destroy(struct batch *batch)
 {
     DL_DELETE(batch->starter->batches, batch);
     transport_proc_destroy(batch->proc);
-    if (batch->bootstrap_path)
-        unlink(batch->bootstrap_path);
-    free(batch->bootstrap_path);
+    bootstrap_file_remove(batch->bootstrap_path);
     free(batch);
 }
 
@@ -280,6 +279,17 @@ static char *write_bootstrap(const struct node_starter *s, const unsigned *nodes
     return text;
 }
 
+/* The loop waits for it; a directory that does not answer is waited for once. */
+static char *write_file(struct node_starter *s, const char *text, struct ddp_err *err)
+{
+    char *path = s->stalled ? NULL : bootstrap_file_write(text, err);
+    if (s->stalled)
+        err_set(err, "%s", s->stalled);
+    else if (!path && errno == ETIMEDOUT)
+        s->stalled = xstrdup(err->text);
+    return path;
+}
+
 /* The process, with its bootstrap lines on stdin or in a file. NULL with `err`. */
 static struct batch *batch_create(struct node_starter *s, const unsigned *nodes, size_t n,
                                   struct ddp_err *err)
@@ -292,7 +302,7 @@ static struct batch *batch_create(struct node_starter *s, const unsigned *nodes,
     char *text = write_bootstrap(s, nodes, n);
     int rc = 0;
     if (s->transport->by_file) {
-        batch->bootstrap_path = bootstrap_file_write(text, err);
+        batch->bootstrap_path = write_file(s, text, err);
         rc = batch->bootstrap_path ? 0 : -1;
         strv_push(&argv, "--bootstrap");
         strv_push(&argv, batch->bootstrap_path ? batch->bootstrap_path : "");
@@ -575,6 +585,7 @@ void node_starter_destroy(struct node_starter *s)
     strv_finish(&s->env);
     secret_wipe(&s->key, sizeof s->key);
     free(s->path);
+    free(s->stalled);
     tree_row_finish(&s->row);
     free(s->starts);
     free(s);

@@ -1,7 +1,9 @@
 /* hold_start.c - preloaded into ddprun: the thread of an agent that has started a rank
  * tells nobody of it before the file $HOLD_START_UNTIL exists; stat() of the file
- * $HOLD_STAT does not return, as on a dead file server
+ * $HOLD_STAT, and making files in the directory $HOLD_MKOSTEMP, do not return, as on a
+ * dead file server
  */
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,4 +28,13 @@ int stat(const char *path, struct stat *st)
     while (held && strcmp(path, held) == 0)
         pause();
     return fstatat(AT_FDCWD, path, st, 0);
+}
+
+int mkostemp64(char *path, int flags)
+{
+    const char *held = getenv("HOLD_MKOSTEMP");
+    while (held && strncmp(path, held, strlen(held)) == 0)
+        pause();
+    int (*of_libc)(char *, int) = (__typeof__(of_libc))dlsym(RTLD_NEXT, "mkostemp64");
+    return of_libc(path, flags);
 }

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import time
 
-from launch import DDPRUN, LaunchTest, main, wait_until, who_is_left
+from launch import DDPRUN, LaunchTest, held, main, wait_until, who_is_left
 
 # blaunch(1) of LSF 10.1: works inside a job and on its hosts only; a shell there reads the
 # command, whose stdin is ours unless there is -n; the exit status is the command's.
@@ -185,6 +185,13 @@ class Pbs(TransportTest):
         run = self.inside("true")
         self.assert_ended(run, 125)
         self.assertIn("cannot write the bootstrap file '/nonesuch/.ddprun-", run.err)
+
+    def test_a_home_directory_that_does_not_answer(self):
+        self.env |= held(HOLD_MKOSTEMP=self.folder.name)
+        run = self.inside("true")
+        self.assert_ended(run, 125)
+        self.assertEqual(run.err, "ddprun: cannot start on n[1-2]: the home directory, for the bootstrap files "
+                         "of agents, has not answered in 5 s (stalled file system?); --start ssh needs none\n")
 
     def test_killed(self):
         """The tasks outlive pbs_tmrsh, and end with the launcher all the same."""

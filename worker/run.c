@@ -276,7 +276,7 @@ int run_finish(struct run *run, struct ddp_err *err)
         run->engine_type->pull(run->engine, err) < 0)
         return -1;
     if (run->optim.states[OPTIM_AVERAGE])
-        run_swap_average(run);
+        optim_swap_average(&run->optim, model_weights(run->model));
     int rc = run_write_files(run, err);
     if (run->end == RUN_STOPPED)
         signals_ignore();

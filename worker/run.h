@@ -88,8 +88,6 @@ int run_resume(struct run *run, struct ddp_err *err);
 /* Start writing a checkpoint if one was asked for; training continues meanwhile. A
  * failure is reported by the next call, or at the end. */
 int run_save(struct run *run, struct ddp_err *err);
-/* Exchanges the weights and their average in the host's copy, after a pull(). */
-void run_swap_average(struct run *run);
 /* Begins a set of --peer-checkpoint; call it after drain(). */
 int run_keep(struct run *run, struct ddp_err *err);
 /* Where the launcher may restart the job, tell it how far an attempt would go on from. */

@@ -149,16 +149,6 @@ int run_save(struct run *run, struct ddp_err *err)
     return rc;
 }
 
-void run_swap_average(struct run *run)
-{
-    float *w = model_weights(run->model), *e = optim_whole(&run->optim, OPTIM_AVERAGE);
-    for (size_t i = 0; i < run->optim.n; i++) {
-        float was = w[i];
-        w[i] = e[i];
-        e[i] = was;
-    }
-}
-
 int run_keep(struct run *run, struct ddp_err *err)
 {
     if (!run->peers)

@@ -263,10 +263,10 @@ static int evaluate(struct run *run, struct report *r, struct ddp_err *err)
     if (!run->optim.states[OPTIM_AVERAGE])
         return run_tests(run, r, err);
     TRY(type->pull(run->engine, err));
-    run_swap_average(run);
+    optim_swap_average(&run->optim, model_weights(run->model));
     if (type->push(run->engine, err) < 0 || run_tests(run, r, err) < 0)
         return -1;
-    run_swap_average(run);
+    optim_swap_average(&run->optim, model_weights(run->model));
     return type->push(run->engine, err);
 }
 

@@ -31,9 +31,10 @@ extern "C" {
 #endif
 
 /* Parameters and their gradient, as arrays of floats. Where a pointer is NULL,
- * ddp_parallel_create() sets it to memory of the group's arena, aligned to 64 bytes, which
- * ranks of a host share. In each step gradients of your own are copied to such memory,
- * and weights of your own from it; after changing weights call ddp_parallel_share(). */
+ * ddp_parallel_create() sets it to memory of the group's arena, aligned to 64 bytes,
+ * which ranks of a host share. In each step gradients of your own are copied to such
+ * memory, and weights of your own from it; after changing weights call
+ * ddp_parallel_share(). */
 struct ddp_param {
     const char *name; /* for errors, and in checkpoints, where names differ; borrowed */
     float *weight, *grad;
@@ -41,15 +42,17 @@ struct ddp_param {
 };
 
 struct ddp_parallel_options {
-    const char *optimiser; /* "sgd" (NULL), "adam", "adamw" or "adadelta" */
-    float momentum, decay; /* momentum of sgd; weight decay */
-    float clip_norm;       /* largest norm of the gradients; 0: no clipping */
+    const char *optimiser;  /* "sgd" (NULL), "adam", "adamw" or "adadelta" */
+    float momentum, decay;  /* momentum of sgd; weight decay */
+    float clip_norm;        /* largest norm of the gradients; 0: no clipping */
     size_t first_bytes;     /* of the first bucket, at most `bytes`; 0: 1 MiB */
     size_t bytes;           /* of each other bucket; 0: 25 MiB */
     bool replicated;        /* the optimiser is not sharded; then */
     bool buckets_by_time;   /* plan buckets after five steps, by measured times */
     const char *checkpoint; /* a file, or a folder (an existing one, or a name that ends
                                in /); borrowed. NULL: none */
+    float ema; /* keep an average of the weights, of which each step keeps this part, as
+                  ddp-train --ema does, in checkpoints, too; 0: none */
 };
 
 /* Set by the caller to this rank's numbers, by ddp_parallel_step() to those of all. */
@@ -84,6 +87,11 @@ DDP_API void ddp_parallel_ready(struct ddp_parallel *p, size_t i);
  * all samples, unless there are none. Fails if a gradient is not ready. */
 DDP_API int ddp_parallel_step(struct ddp_parallel *p, float lr, struct ddp_step *step,
                               struct ddp_err *err);
+/* With options.ema, all ranks call it between steps, after the first one: exchanges the
+ * weights and their average, for a test. The next call, which comes before any begin(),
+ * save() and keep(), exchanges them back. */
+DDP_API int ddp_parallel_swap_average(struct ddp_parallel *p, struct ddp_err *err);
+
 /* Checkpoints on disk, in options.checkpoint, which only one job may use at a time:
  * safetensors files with weights and optimiser, replaced atomically, and loaded by any
  * number of ranks. Those larger than 1 GiB are written by all ranks. An error on one rank

@@ -26,6 +26,8 @@ static const struct {
     {{.optimiser = "adamw", .decay = 0.01f}, true},
     {{.clip_norm = CLIP}, false},
     {{.clip_norm = CLIP, .replicated = true}, true},
+    {{.ema = 0.75f}, false},
+    {{.ema = 0.5f, .replicated = true}, true},
 };
 static const struct team teams[] = {{.size = 1},
                                     {.size = 3},
@@ -95,6 +97,24 @@ static double expect(double *w, int size, int step, double lr, double clip_norm)
     return norm;
 }
 
+/* The average of the weights after so many steps. */
+static void expect_average(double *e, const double *w, int steps, double keep)
+{
+    for (size_t i = 0; i < PARAMS * LARGEST; i++)
+        e[i] = steps == 1 ? w[i] : keep * e[i] + (1 - keep) * w[i];
+}
+
+static void check_weights(struct ddp_group *g, const struct loop *l, const double *want,
+                          const char *what, int step)
+{
+    for (size_t i = 0; i < PARAMS; i++)
+        for (size_t k = 0; k < sizes[i]; k++)
+            team_assert(
+                g, fabs((double)l->params[i].weight[k] - want[i * LARGEST + k]) < 1e-4,
+                "step %d: [%zu][%zu] of the %s is %g and not %g", step, i, k, what,
+                (double)l->params[i].weight[k], want[i * LARGEST + k]);
+}
+
 /* The norm that the library tells. */
 static double step_of(struct ddp_group *g, struct ddp_parallel *p, struct loop *l,
                       int step)
@@ -123,26 +143,28 @@ static void steps_case(struct ddp_group *g, const void *arg)
     int way = *(const int *)arg;
     struct ddp_err err;
     struct loop *l = xcalloc(1, sizeof *l);
-    double *want = xcalloc(PARAMS * LARGEST, sizeof *want);
+    double *want = xcalloc(2 * PARAMS * LARGEST, sizeof *want);
+    double *average = want + PARAMS * LARGEST, keep = (double)ways[way].options.ema;
     struct ddp_parallel *p = make(g, l, way);
-    bool plain = !ways[way].options.optimiser;
+    int steps = 0, size = ddp_group_size(g);
     for (size_t i = 0; i < PARAMS; i++)
         for (size_t k = 0; k < sizes[i]; k++)
             want[i * LARGEST + k] = (double)(k % 5);
     for (int step = 0; step < STEPS; step++) {
         double clip = (double)ways[way].options.clip_norm;
         double told = step_of(g, p, l, step);
-        double norm = expect(want, ddp_group_size(g), step, 0.05, clip);
+        double norm = expect(want, size, step, 0.05, clip);
         team_assert(g, ddp_parallel_check(p, &err) == 0, "%s", err.text);
         team_assert(g, clip > 0 ? fabs(told - norm) < 1e-3 : told == 0, "%g, not %g",
                     told, norm);
-        for (size_t i = 0; i < PARAMS && plain; i++) {
-            for (size_t k = 0; k < sizes[i]; k++)
-                team_assert(g,
-                            fabs((double)l->params[i].weight[k] - want[i * LARGEST + k]) <
-                                1e-4,
-                            "step %d: [%zu][%zu] is %g and not %g", step, i, k,
-                            (double)l->params[i].weight[k], want[i * LARGEST + k]);
+        if (!ways[way].options.optimiser)
+            check_weights(g, l, want, "weights", step);
+        if (size > 1 || samples_of(0, step) > 0)
+            expect_average(average, want, ++steps, keep);
+        for (int times = 0; times < 2 && keep > 0 && steps > 0; times++) {
+            team_assert(g, ddp_parallel_swap_average(p, &err) == 0, "%s", err.text);
+            check_weights(g, l, times ? want : average, times ? "weights" : "average",
+                          step);
         }
     }
     ddp_parallel_destroy(p);
@@ -256,13 +278,71 @@ static void refused_case(struct ddp_group *g, const void *arg)
                 ddp_parallel_load(p, &step, &err) < 0 &&
                     strstr(err.text, "load(): the options have no checkpoint"),
                 "%s", err.text);
+    team_assert(g,
+                ddp_parallel_swap_average(p, &err) < 0 &&
+                    strstr(err.text, "there is no average: it needs options.ema"),
+                "%s", err.text);
     ddp_parallel_destroy(p);
     ddp_parallel_destroy(NULL);
+    const struct ddp_parallel_options whole = {.ema = 1};
+    team_assert(g,
+                !ddp_parallel_create(g, &none, 1, &whole, &err) &&
+                    strstr(err.text, "ema is 1: from 0 to below 1"),
+                "%s", err.text);
 }
 
 TEST(mistakes_are_named)
 {
     assert_team(&(struct team){.size = 1}, refused_case, NULL);
+}
+
+/* A step with a gradient of 1: to -0.5, -1 and -1.5. */
+static void take_step(struct ddp_group *g, struct ddp_parallel *p, struct ddp_param *w)
+{
+    struct ddp_err err;
+    struct ddp_step s = {.loss = 1};
+    team_assert(g, ddp_parallel_begin(p, 1, &err) == 0, "%s", err.text);
+    for (size_t k = 0; k < w->count; k++)
+        w->grad[k] = 1;
+    ddp_parallel_ready(p, 0);
+    team_assert(g, ddp_parallel_step(p, 0.5f, &s, &err) == 0, "%s", err.text);
+}
+
+/* It is -0.5, then -0.625 and, from the file on, -0.84375. */
+static void saved_average_case(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    const struct ddp_parallel_options options = {.ema = 0.75f, .checkpoint = arg};
+    for (int run = 0; run < 2; run++) {
+        struct ddp_param w = {.name = "w", .count = 70};
+        struct ddp_parallel *p = ddp_parallel_create(g, &w, 1, &options, &err);
+        uint64_t step;
+        team_assert(g, p && ddp_parallel_load(p, &step, &err) == 0, "%s", err.text);
+        team_assert(g, step == (run ? 2 : 0), "step %d", (int)step);
+        take_step(g, p, &w);
+        if (run == 0)
+            take_step(g, p, &w);
+        team_assert(g, ddp_parallel_swap_average(p, &err) == 0, "%s", err.text);
+        team_assert(g, w.weight[69] == (run ? -0.84375f : -0.625f), "%g",
+                    (double)w.weight[69]);
+        team_assert(g,
+                    ddp_parallel_save(p, 2, &err) < 0 &&
+                        ddp_parallel_begin(p, 1, &err) < 0 &&
+                        strstr(err.text, "the weights are averages: first put them back"),
+                    "%s", err.text);
+        team_assert(g, ddp_parallel_swap_average(p, &err) == 0, "%s", err.text);
+        team_assert(
+            g, ddp_parallel_save(p, 2, &err) == 0 && ddp_parallel_finish(p, &err) == 0,
+            "%s", err.text);
+        ddp_parallel_destroy(p);
+    }
+}
+
+LOOP_TEST(an_average_is_in_checkpoints, ARRAY_LEN(teams))
+{
+    char *path = xasprintf("%s/c", temp_dir());
+    assert_team(&teams[_i], saved_average_case, path);
+    free(path);
 }
 
 /* By then a rank may have the states of its own pieces only. */
@@ -284,10 +364,11 @@ static void late_case(struct ddp_group *g, const void *arg)
                 ddp_parallel_load(p, &step, &err) < 0 &&
                     strstr(err.text, "ddp_parallel_load() comes before the first step"),
                 "%s", err.text);
-    team_assert(g,
-                ddp_parallel_restore(p, &step, &err) < 0 &&
-                    strstr(err.text, "ddp_parallel_restore() comes before the first step"),
-                "%s", err.text);
+    team_assert(
+        g,
+        ddp_parallel_restore(p, &step, &err) < 0 &&
+            strstr(err.text, "ddp_parallel_restore() comes before the first step"),
+        "%s", err.text);
     ddp_parallel_destroy(p);
 }
 

@@ -30,6 +30,7 @@ struct ddp_parallel {
     bool *ready;              /* owned: of this step */
     size_t n;
     bool begun;     /* the first step: the optimiser may be sharded from now on */
+    bool swapped;   /* the weights and their average */
     size_t pending; /* all gradients from this one on are ready */
     size_t samples;
     float clip_norm;
@@ -124,6 +125,8 @@ static int make(struct ddp_parallel *p, const struct ddp_parallel_options *o,
     const struct kernels *kernels = kernels_get(NULL, err);
     if (!type)
         return err_set(err, "no optimiser '%s': sgd, adam, adamw or adadelta", name);
+    if (o->ema < 0 || o->ema >= 1)
+        return err_set(err, "ema is %g: from 0 to below 1", (double)o->ema);
     if (!kernels)
         return -1;
     float *weights = ddp_arena_alloc(p->group, floats(p) * sizeof(float), err);
@@ -138,8 +141,8 @@ static int make(struct ddp_parallel *p, const struct ddp_parallel_options *o,
                                 .weights = weights,
                                 .floats = floats(p),
                                 .optim = &p->optim};
-    optim_init(&p->optim, type, (struct optim_settings){o->momentum, o->decay}, kernels,
-               floats(p));
+    optim_init(&p->optim, type, (struct optim_settings){o->momentum, o->decay, o->ema},
+               kernels, floats(p));
     p->clip_norm = o->clip_norm;
     return o->checkpoint ? make_saver(p, o->checkpoint, err) : 0;
 }
@@ -205,8 +208,17 @@ int ddp_parallel_share(struct ddp_parallel *p, struct ddp_err *err)
     return 0;
 }
 
+static int check_swapped(const struct ddp_parallel *p, struct ddp_err *err)
+{
+    return p->swapped ? err_set(err, "the weights are averages: first put them back by "
+                                     "ddp_parallel_swap_average()")
+                      : 0;
+}
+
 int ddp_parallel_begin(struct ddp_parallel *p, size_t samples, struct ddp_err *err)
 {
+    if (check_swapped(p, err) < 0)
+        return -1;
     shard_keep(&p->optim, p->reducer); /* before the first step they are loaded whole */
     memset(p->ready, 0, p->n * sizeof *p->ready);
     p->begun = true;
@@ -273,6 +285,20 @@ int ddp_parallel_step(struct ddp_parallel *p, float lr, struct ddp_step *step,
     return p->peers ? peers_progress(p->peers, err) : 0;
 }
 
+int ddp_parallel_swap_average(struct ddp_parallel *p, struct ddp_err *err)
+{
+    if (!p->optim.states[OPTIM_AVERAGE] || p->optim.steps == 0)
+        return err_set(err, "there is no average: it needs options.ema and a step");
+    if (!p->swapped && shard_gather(&p->optim, p->reducer, err) < 0)
+        return -1;
+    optim_swap_average(&p->optim, p->state.weights);
+    copy_weights(p, true);
+    p->swapped = !p->swapped;
+    if (!p->swapped)
+        shard_forget(&p->optim);
+    return 0;
+}
+
 /* ---- checkpoints ---- */
 
 static struct train_state now_at(const struct ddp_parallel *p, uint64_t step)
@@ -333,6 +359,8 @@ int ddp_parallel_save(struct ddp_parallel *p, uint64_t step, struct ddp_err *err
     const struct train_state at = now_at(p, step);
     if (!p->saver)
         return err_set(err, "ddp_parallel_save(): the options have no checkpoint");
+    if (check_swapped(p, err) < 0)
+        return -1;
     int rc = shard_gather(&p->optim, p->reducer, err);
     if (rc == 0)
         rc = saver_start(p->saver, &p->state, &at, NULL, NULL, err);
@@ -353,7 +381,7 @@ int ddp_parallel_keep(struct ddp_parallel *p, uint64_t step, struct ddp_err *err
     const struct train_state at = now_at(p, step);
     if (!p->peers)
         return err_set(err, "ddp_parallel_keep() needs ddp_parallel_restore() before");
-    return peers_save(p->peers, &p->state, &at, err);
+    return check_swapped(p, err) < 0 ? -1 : peers_save(p->peers, &p->state, &at, err);
 }
 
 int ddp_parallel_finish(struct ddp_parallel *p, struct ddp_err *err)

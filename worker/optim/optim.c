@@ -114,6 +114,16 @@ void optim_piece(struct optim *o, size_t at, size_t n, float *w, const float *g,
         average(o, at, n, w);
 }
 
+void optim_swap_average(struct optim *o, float *w)
+{
+    float *e = optim_whole(o, OPTIM_AVERAGE);
+    for (size_t i = 0; i < o->n; i++) {
+        float was = w[i];
+        w[i] = e[i];
+        e[i] = was;
+    }
+}
+
 void optim_step(struct optim *o, float *w, const float *g, float lr)
 {
     optim_count(o);

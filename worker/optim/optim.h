@@ -94,6 +94,8 @@ static inline float *optim_whole(const struct optim *o, int state)
 {
     return o->whole[state] ? o->whole[state] : o->states[state];
 }
+/* Exchanges the weights and their average, of all n floats. */
+void optim_swap_average(struct optim *o, float *w);
 float *optim_block(size_t n); /* one of n floats, zeroed; freed with free() */
 
 /* How the learning rate goes over a run, as a factor of --lr. */

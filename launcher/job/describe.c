@@ -222,18 +222,20 @@ void job_forget_plan(struct job *j)
     j->plan = NULL;
 }
 
+static int check_plan(struct job *j, struct ddp_err *err)
+{
+    if (j->opts->pty == PTY_ON && j->plan->nranks > 1)
+        return err_set(err, "--pty is for one rank, and there are more; use -np 1");
+    if (j->output) /* the next attempts go on without ranks or files that are missing */
+        return 0;
+    return output_check(j->opts, j->plan->nranks, job_host_of, j, err);
+}
+
 int job_make_plan(struct job *j, struct ddp_err *err)
 {
     job_forget_plan(j);
     j->plan = plan_make(j->opts, j->alloc, err);
-    if (j->plan && j->opts->pty == PTY_ON && j->plan->nranks > 1) {
-        plan_destroy(j->plan);
-        j->plan = NULL;
-        return err_set(err, "--pty is for one rank, and there are more; use -np 1");
-    }
-    /* the next attempts go on without ranks or files that are missing */
-    if (!j->plan ||
-        (!j->output && output_check(j->opts, j->plan->nranks, job_host_of, j, err) < 0)) {
+    if (!j->plan || check_plan(j, err) < 0) {
         plan_destroy(j->plan);
         j->plan = NULL; /* it has no j->ranks */
         return -1;

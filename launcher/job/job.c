@@ -146,21 +146,18 @@ const char *job_log_level(const struct opts *opts)
     return opts->log_level || !opts->verbose ? opts->log_level : "info";
 }
 
-bool job_wants_local_agent(const struct job *j)
-{
-    for (size_t i = 0; i < j->alloc->nnodes; i++) {
-        if (job_forks_agent(j, i) && j->nodes[i].wanted)
-            return true;
-    }
-    return false;
-}
-
+/* Whose agent is a fork of ours; alloc->nnodes: none. */
 static unsigned local_node(const struct job *j)
 {
     unsigned i = 0;
-    while (!job_forks_agent(j, i) || !j->nodes[i].wanted)
+    while (i < j->alloc->nnodes && !(job_forks_agent(j, i) && j->nodes[i].wanted))
         i++;
     return i;
+}
+
+bool job_wants_local_agent(const struct job *j)
+{
+    return local_node(j) < j->alloc->nnodes;
 }
 
 int job_run_agent(struct job *j, const struct local_agent *self)

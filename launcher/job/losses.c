@@ -81,14 +81,8 @@ static bool has_all_output(const struct job *j, const struct job_node *n)
     return true;
 }
 
-void job_node_lost(struct job *j, unsigned node, const char *why)
+static void count_lost_ranks(struct job *j, const struct job_node *n)
 {
-    struct job_node *n = &j->nodes[node];
-    if (n->lost)
-        return;
-    n->lost = true;
-    n->unlisted |= j->peers != NULL; /* its ddprun ends, and does not come back */
-    int64_t at_ns = now_ns();        /* before the exits of its ranks are counted */
     for (int i = 0; i < job_ranks_on(j, n); i++) {
         struct job_rank *r = &j->ranks[j->plan->nodes[n->place].ranks[i]];
         if (r->exited)
@@ -97,6 +91,24 @@ void job_node_lost(struct job *j, unsigned node, const char *why)
         r->end_unknown = true;
         job_count_exit(j);
     }
+}
+
+/* Does a plug-in let the ranks of the others go on? */
+static bool is_claimed(struct job *j, unsigned node, const char *why)
+{
+    return j->state == JOB_RUNNING && j->nodes[node].place >= 0 &&
+           JOB_HOOKS_ANY(j, node_claimed, node, why);
+}
+
+void job_node_lost(struct job *j, unsigned node, const char *why)
+{
+    struct job_node *n = &j->nodes[node];
+    if (n->lost)
+        return;
+    n->lost = true;
+    n->unlisted |= j->peers != NULL; /* its ddprun ends, and does not come back */
+    int64_t at_ns = now_ns();        /* before the exits of its ranks are counted */
+    count_lost_ranks(j, n);
     if (j->state == JOB_GATHERING && !j->instead &&
         (job_is_spare(j, node) || job_survives_start(j))) {
         char *line = xasprintf("%s: %s", n->host->name, why);
@@ -111,26 +123,21 @@ void job_node_lost(struct job *j, unsigned node, const char *why)
     char *text = xasprintf("%s is lost: %s", n->host->name, why);
     if (ends_job && j->plan && n->place < 0) {
         log_warn("the %s node %s", job_is_spare(j, node) ? "spare" : "unused", text);
-        free(text);
     } else if (comes_too_late(j)) {
         bool whole = has_all_output(j, n);
         log_warn("%s; its ranks had ended%s", text,
                  whole ? "" : ", but the last of their output is missing");
         j->streams.failed |= !whole;
-        free(text);
-    } else if (j->state == JOB_RUNNING && n->place >= 0 &&
-               JOB_HOOKS_ANY(j, node_claimed, node, why)) {
-        free(text);
-    } else if (ends_job) {
+    } else if (ends_job && !is_claimed(j, node, why)) {
         job_fail(j, (struct cause){.kind = CAUSE_NODE,
                                    .rank = -1,
                                    .code = EXIT_CANNOT_START,
                                    .at_ns = at_ns,
                                    .text = text,
                                    .replaceable = j->output && job_can_replace(j)});
-    } else {
-        free(text);
+        text = NULL;
     }
+    free(text);
     leave_node(j, node, why);
 }
 

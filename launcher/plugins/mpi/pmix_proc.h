@@ -41,7 +41,8 @@ void pmix_proc_forward(struct pmix_proc *p, const struct frame *f);
 /* Request a MEMBER_ASKED for a rank, which follows all earlier reports of it. */
 void pmix_proc_ask(struct pmix_proc *p, uint32_t rank);
 
-/* No rank is left: the process cleans up and exits; after STOP_MS it is killed. */
+/* No rank is left: the process cleans up and exits; after 2 s it is killed. NULL is
+ * allowed. */
 void pmix_proc_stop(struct pmix_proc *p);
 pid_t pmix_proc_pid(const struct pmix_proc *p); /* 0: not started, or exited */
 

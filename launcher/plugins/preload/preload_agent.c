@@ -34,8 +34,8 @@ static void end_forking(struct preload_node *s)
     s->forking = false;
 }
 
-/* A warning, and one for all hosts, where the user has named the modules: they may not
- * exist. */
+/* A warning where the user has named the modules, as they may not exist; on one host, as
+ * the reason is usually that of all. */
 static void say_why_not(const struct ranks *r, const char *why)
 {
     bool now = r->next < r->until;

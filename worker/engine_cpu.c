@@ -24,7 +24,7 @@ struct engine {
     struct reducer *reducer;   /* owned; has the gradients */
     struct pipeline *pipeline; /* owned; NULL: one stage */
     struct batch_buf batch;
-    float *extra;     /* owned: gradients of a batch that is not a step's first */
+    float *extra;     /* owned: gradients of what is not a step's first (micro-)batch */
     bool first, last; /* batch of the current step */
     bool none;        /* this rank has no samples in it, but takes part in the norms */
     struct ddp_group
@@ -149,11 +149,11 @@ static int make_own(struct engine *e, struct ddp_err *err)
     if (!e->reducer)
         return -1;
     model_set_dropout(job->model, job->dropout);
-    if (job->accumulate > 1)
+    if (job->accumulate > 1 || job->stages > 1)
         e->extra = optim_block(model_param_count(job->model));
     if (job->stages > 1) {
-        e->pipeline =
-            pipeline_create(job->model, job->batch_size, job->micro, job->threads, err);
+        e->pipeline = pipeline_create(job->model, job->batch_size, job->micro,
+                                      job->threads, e->extra, err);
         if (!e->pipeline)
             return -1;
     }

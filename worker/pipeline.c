@@ -35,7 +35,7 @@ struct pipeline {
     int micro, max_batch, threads;
     struct micro *parts;           /* owned, [micro] */
     const struct model_pass *pass; /* the caller's, of this step */
-    float *extra; /* owned: gradients of a micro-batch that is not the first */
+    float *extra; /* borrowed: gradients of a micro-batch that is not the first */
     struct stage stages[PIPELINE_STAGES];
     model_span_fn span;
 
@@ -224,19 +224,19 @@ static int make_views(struct pipeline *p, struct ddp_err *err)
 }
 
 struct pipeline *pipeline_create(struct model *model, int max_batch, int micro,
-                                 int threads, struct ddp_err *err)
+                                 int threads, float *extra, struct ddp_err *err)
 {
     int first[PIPELINE_STAGES + 1], rc;
     struct pipeline *p = xcalloc(1, sizeof *p);
     *p = (struct pipeline){.model = model,
                            .max_batch = max_batch,
+                           .extra = extra,
                            .micro = pipeline_micro_batches(max_batch, micro),
                            .threads =
                                threads > PIPELINE_STAGES ? threads / PIPELINE_STAGES : 1,
                            .lock = PTHREAD_MUTEX_INITIALIZER,
                            .moved = PTHREAD_COND_INITIALIZER};
     p->parts = xcalloc((size_t)p->micro, sizeof *p->parts);
-    p->extra = xcalloc(model_param_count(model) + 16, sizeof *p->extra);
     if (pipeline_split(model, PIPELINE_STAGES, first, err) < 0)
         goto fail;
     for (int s = 0; s < PIPELINE_STAGES; s++)
@@ -272,7 +272,6 @@ void pipeline_destroy(struct pipeline *p)
     for (int m = 0; m < p->micro; m++)
         model_destroy(p->parts[m].view);
     free(p->parts);
-    free(p->extra);
     free(p);
 }
 

@@ -17,9 +17,9 @@
 struct pipeline;
 
 /* For batches of up to max_batch in up to `micro` micro-batches; `threads`: CPUs of
- * both stages together. */
+ * both stages together; `extra`: a block like the model's gradients, borrowed. */
 struct pipeline *pipeline_create(struct model *model, int max_batch, int micro,
-                                 int threads, struct ddp_err *err);
+                                 int threads, float *extra, struct ddp_err *err);
 void pipeline_destroy(struct pipeline *p); /* NULL is fine */
 
 /* Forward and backward of pass->batch. `bad` is the view whose loss was the first that is

@@ -306,33 +306,20 @@ static struct train_state now_at(const struct ddp_parallel *p, uint64_t step)
     return (struct train_state){.step = step, .ranks = ddp_group_size(p->group)};
 }
 
-static int load_disk(struct ddp_parallel *p, struct train_state *at, bool *loaded,
-                     struct ddp_err *err)
-{
-    struct ddp_err ignored;
-    bool whole;
-    int rc = 0;
-    *loaded = ddp_group_rank(p->group) == 0 && checkpoint_exists(p->place);
-    if (*loaded)
-        rc = checkpoint_load(p->place, &p->state, at, &whole, &ignored, err);
-    return replica_agree(p->group, rc, NULL, err);
-}
-
-static int load_peers(struct ddp_parallel *p, struct train_state *at, bool *loaded,
-                      struct ddp_err *err)
-{
-    return peers_load(p->peers, &p->state, at, loaded, NULL, err);
-}
-
-/* Rank 0 loads a state newer than *step, and copies it to all. */
-static int load(struct ddp_parallel *p, uint64_t *step,
-                int (*from)(struct ddp_parallel *p, struct train_state *at, bool *loaded,
-                            struct ddp_err *err),
-                struct ddp_err *err)
+/* Rank 0 loads a state from disk, or one newer than *step from the hosts' memory, and
+ * copies it to all. */
+static int load(struct ddp_parallel *p, uint64_t *step, bool disk, struct ddp_err *err)
 {
     struct train_state at = {.step = *step};
-    bool loaded;
-    int rc = from(p, &at, &loaded, err);
+    struct ddp_err ignored;
+    int rc = 0;
+    bool whole, loaded = false;
+    if (disk && ddp_group_rank(p->group) == 0 && checkpoint_exists(p->place)) {
+        loaded = true;
+        rc = checkpoint_load(p->place, &p->state, &at, &whole, &ignored, err);
+    }
+    rc = disk ? replica_agree(p->group, rc, NULL, err)
+              : peers_load(p->peers, &p->state, &at, &loaded, NULL, err);
     uint64_t got[2] = {loaded, at.step};
     if (rc == 0)
         rc = ddp_broadcast(p->group, got, 2, DDP_I64, 0, err);
@@ -351,7 +338,7 @@ int ddp_parallel_load(struct ddp_parallel *p, uint64_t *step, struct ddp_err *er
     if (p->begun)
         return err_set(err, "ddp_parallel_load() comes before the first step");
     *step = 0;
-    return load(p, step, load_disk, err);
+    return load(p, step, true, err);
 }
 
 int ddp_parallel_save(struct ddp_parallel *p, uint64_t step, struct ddp_err *err)
@@ -373,7 +360,7 @@ int ddp_parallel_restore(struct ddp_parallel *p, uint64_t *step, struct ddp_err 
     if (p->peers || p->begun)
         return err_set(err, "ddp_parallel_restore() comes before the first step, once");
     p->peers = peers_create(p->group, p->reducer, NULL, err);
-    return p->peers ? load(p, step, load_peers, err) : -1;
+    return p->peers ? load(p, step, false, err) : -1;
 }
 
 int ddp_parallel_keep(struct ddp_parallel *p, uint64_t step, struct ddp_err *err)

@@ -22,6 +22,8 @@ struct head *head_create(struct model *m)
     long all = (long)m->max_batch * m->io.W, piece = PIECE / m->io.outputs;
     piece = piece < 64 ? 64 : piece;
     h->rows = (int)(all < piece ? all : piece);
+    m->layers[m->nlayers - 1].work +=
+        (double)m->io.W * m->io.outputs * model_last(m)->map.C;
     h->logits = scratch_in(&m->memory, (size_t)h->rows * (size_t)m->io.outputs);
     h->right = (void *)scratch_in(&m->memory, (size_t)h->rows);
     m->found = (void *)scratch_in(&m->memory, 4 * (size_t)h->rows);

@@ -210,23 +210,15 @@ double model_flop(const struct model *m)
     return flop;
 }
 
-/* With the logits, at the end. */
-static double work_of(const struct model *m, int i)
-{
-    bool logits = m->head && i == m->nlayers - 1;
-    return m->layers[i].work +
-           (logits ? 1.0 * m->io.W * m->io.outputs * model_last(m)->map.C : 0);
-}
-
 void model_split(const struct model *m, int parts, int *first)
 {
     double all = 0, before = 0;
     for (int i = 0; i < m->nlayers; i++)
-        all += work_of(m, i);
+        all += m->layers[i].work;
     first[0] = 0;
     int part = 1;
     for (int i = 0; i < m->nlayers && part < parts; i++) {
-        double after = before + work_of(m, i), cut = all * part / parts;
+        double after = before + m->layers[i].work, cut = all * part / parts;
         /* before or after the layer at the cut, whichever is nearer */
         if (after >= cut) {
             int at = after - cut <= cut - before ? i + 1 : i;

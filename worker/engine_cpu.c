@@ -52,7 +52,7 @@ static void span_layer(const char *layer, char phase, int64_t begin, int64_t end
                        void *arg)
 {
     const struct stage_row *row = arg;
-    char what[40];
+    char what[TRACE_NAME];
     snprintf(what, sizeof what, "%s %s", layer, phase == 'f' ? "forward" : "backward");
     trace_span(row->trace, row->row, what, 0, begin, end);
 }

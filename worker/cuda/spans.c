@@ -19,7 +19,7 @@ static const char *const tracing = "tracing a step";
 
 struct span {
     enum trace_row row;
-    char what[32];
+    char what[TRACE_NAME];
     size_t bytes;
     size_t from, to; /* events of one stage */
     int stage;

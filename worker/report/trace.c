@@ -15,7 +15,7 @@ struct span {
     int64_t begin_ns, end_ns;
     size_t bytes;
     enum trace_row row;
-    char what[32];
+    char what[TRACE_NAME];
 };
 
 struct trace {

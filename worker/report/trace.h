@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { TRACE_MOST = 200000 };
+enum { TRACE_MOST = 200000, TRACE_NAME = 64 };
 
 /* The last two are for data that are not stored in a GPU's memory. */
 enum trace_row {
@@ -36,7 +36,7 @@ struct trace *trace_create(int rank);
 void trace_destroy(struct trace *t); /* NULL is allowed */
 void trace_zero(struct trace *t);
 
-/* Records a span. `what` is copied (up to 31 bytes); `bytes` 0: not shown. Times are
+/* Records a span. `what` is copied (TRACE_NAME - 1 bytes); `bytes` 0: not shown. Times are
  * now_ns(). NULL `t`: does nothing. */
 void trace_span(struct trace *t, enum trace_row row, const char *what, size_t bytes,
                 int64_t begin_ns, int64_t end_ns);

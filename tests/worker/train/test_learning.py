@@ -162,7 +162,7 @@ def two_stages_learn_as_one():
         common = ("--model", f"{name},context=16,vocab=128", "--data", "sheep", "--seed", 3, "--steps", 12, "--plot",
                   "none", "--optimizer", "sgd", "--lr", 0.2)
         run_ok(1, *common, "--batch-size", 22, "--log", "one")
-        run_ok(1, *common, "--batch-size", 22, "--stages", 2, "--log", "stages")
+        run_ok(1, *common, "--batch-size", 22, "--stages", 2, "--log", "stages", "--trace", "t")
         run_ok(1, *common, "--batch-size", 11, "--accumulate", 2, "--log", "sum")
         run_ok(2, *common, "--batch-size", 6, "--accumulate", 2, "--stages", 2, "--micro-batches", 3, "--threads", 2,
                "--check-replicas", "--log", "both")
@@ -170,6 +170,9 @@ def two_stages_learn_as_one():
         for a, b in (("one", "stages"), ("one", "sum"), ("24", "both")):
             close(losses(a), losses(b), 1e-5)
         assert losses("one")[-1] < 0.9 * losses("one")[0], losses("one")
+    with open("t") as f:
+        named = {e["name"] for e in json.load(f)["traceEvents"]}
+    assert "model.layers.0.post_attention_layernorm backward" in named, named
     run_ok(2, "--epochs", 1, "--plot", "none", "--stages", 2, "--logits", "a")
     run_ok(2, "--epochs", 1, "--plot", "none", "--stages", 2, "--logits", "b")
     assert open("a", "rb").read() == open("b", "rb").read()

@@ -5,21 +5,25 @@
                                              build what the tests need, run them, print
 
 A pattern is a suite, a test, or a glob over tests; "!" in front excludes. Several BUILDs are run one
-after the other and share one table, whose last line is "N passed, N failed, N skipped".
+after the other and share one table, whose last line is "N passed, N failed, N skipped". Tests that
+compute and tests that wait are two queues (COMPUTES), so that the CPUs have work until the end and
+no test waits beside many that compute.
 
 A test that cannot run prints "skipped: WHY; needs KIND WHAT" (KINDS below) and exits with 77;
 a part of a test says the same as its reason. With --strict a skip is a failure unless its
 kind is one that no package could cure. With --twice a test that fails is run once more, alone, when
-the others of its build have ended: if it passes then, the first failure is told, too.
+all others have ended: if it passes then, the first failure is told, too.
 Exit: 0, 1 for failures, 2 for wrong arguments.
 """
 import collections
+import concurrent.futures
 import fnmatch
 import json
 import os
 import re
 import subprocess
 import sys
+import threading
 import time
 
 # kind of need: how to cure it, and whether --strict accepts it
@@ -37,8 +41,11 @@ KINDS = {
 }
 # suites that name a group of packages in tools/need.sh
 GROUPS = ["ssh", "net", "mpi", "slurm", "sge", "numpy", "torch", "horovod", "container", "clang", "shellcheck", "chromium"]
-# what can run side by side: most tests wait more than they compute
-JOBS = 3 * (os.cpu_count() or 1)
+# the suites of tests that keep a CPU busy for more than half of their time; the others mostly wait
+COMPUTES = {"cpu", "fuzz", "interop", "large"}
+# how many run side by side, of each kind: also those that compute wait now and then
+CPUS = os.cpu_count() or 1
+JOBS = {"compute": CPUS + 1, "wait": 2 * CPUS + 1}
 # more failures than these are no accidents: --twice does not run them again
 TWICE_MAX = 6
 
@@ -80,41 +87,65 @@ def needed(build, tests):
         os.path.relpath(f, build) for t in tests for d in t["depends"] for f in files[d]})
 
 
-def compile_ahead(build, tests):
-    """Begin to build what `tests` need, while others run: those wait more than they compute."""
-    return subprocess.Popen(["nice", "-n", "19", "ninja", "-C", build, *needed(build, tests)],
-                            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                            stderr=subprocess.DEVNULL)
-
-
-def compile_for(build, tests):
-    """Build what `tests` depend on, and nothing else."""
+def compile_for(build, tests, ahead):
+    """Build what `tests` depend on, and nothing else; `ahead`: while others run, which go first."""
     wanted = needed(build, tests)
     began = time.monotonic()
-    done = subprocess.run(["ninja", "-C", build, *wanted], stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, text=True, check=False)
+    done = subprocess.run([*(["nice", "-n", "19"] if ahead else []), "ninja", "-C", build, *wanted],
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode != 0:
         lines = done.stdout.splitlines()
         first = next((i for i, line in enumerate(lines) if line.startswith("FAILED")), 0)
         print("\n".join(lines[first:first + 60]), file=sys.stderr)
         raise Wrong(f"the build failed: {build}")
-    print(f"built {len(wanted) or 'all'} files in {build}/ in {time.monotonic() - began:.0f} s", flush=True)
+    say(f"built {len(wanted) or 'all'} files in {build}/ in {time.monotonic() - began:.0f} s\n")
 
 
-def run(build, tests, log, jobs=JOBS):
+one_speaks = threading.Lock()
+
+
+def say(text):
+    with one_speaks:
+        print(text, end="", flush=True)
+
+
+def run(build, tests, log, jobs):
     """Run `tests`, `jobs` at a time; {name: result}, as meson has written them."""
     path = os.path.join(build, "meson-logs", f"{log}.json")
     if os.path.exists(path):
         os.remove(path)
-    subprocess.run(["meson", "test", "-C", build, "--no-rebuild", "--print-errorlogs",
-                    "--num-processes", str(jobs), "--logbase", log,
-                    *(t["name"] for t in tests)], check=False)
+    meson = subprocess.Popen(["meson", "test", "-C", build, "--no-rebuild", "--print-errorlogs",
+                              "--num-processes", str(jobs), "--logbase", log,
+                              *(t["name"] for t in tests)], stdout=subprocess.PIPE)
+    with meson:
+        while said := os.read(meson.stdout.fileno(), 1 << 16):  # what it writes at once stays together
+            say(said.decode(errors="replace"))
     try:
         with open(path, encoding="utf-8") as f:
             results = [json.loads(line) for line in f]
     except OSError:
         results = []
     return {r["name"].rpartition(" / ")[2]: r for r in results}
+
+
+def run_queue(kind, chosen, compiled):
+    """Run the tests of a kind, build after build; their results by build."""
+    results = []
+    for number, (build, tests) in enumerate(chosen):
+        compiled[number].result()
+        mine = [t for t in tests if kind == ("wait" if COMPUTES.isdisjoint(suites_of(t)) else "compute")]
+        results.append(run(build, mine, f"check{number}-{kind}", JOBS[kind]) if mine else {})
+    return results
+
+
+def run_all(chosen):
+    """Build, and run the tests of each (build, tests); the results by build."""
+    with concurrent.futures.ThreadPoolExecutor(1) as builder, \
+            concurrent.futures.ThreadPoolExecutor(len(JOBS)) as runner:
+        compiled = [builder.submit(compile_for, build, tests, number > 0)
+                    for number, (build, tests) in enumerate(chosen)]
+        queues = [runner.submit(run_queue, kind, chosen, compiled) for kind in JOBS]
+        return [collections.ChainMap(*results) for results in zip(*(q.result() for q in queues))]
 
 
 class Row:
@@ -157,19 +188,19 @@ class Row:
             self.reasons.append(text)
 
 
-def run_build(build, tests, log, twice):
-    """Run `tests`, with `twice` those that fail again; their rows."""
-    results = run(build, tests, log)
-    rows = [Row(build, t, results.get(t["name"])) for t in tests]
+def run_again(chosen, rows):
+    """Each failed test, alone: its second row, with the first one."""
     failed = [i for i, row in enumerate(rows) if row.state == "failed"]
-    if not twice or not 0 < len(failed) <= TWICE_MAX:
-        return rows
-    print(f"{len(failed)} failed; once more, one at a time:", flush=True)
-    results = run(build, [tests[i] for i in failed], log + "-again", 1)
-    for i in failed:
-        again = Row(build, tests[i], results.get(tests[i]["name"]))
-        again.first, rows[i] = rows[i], again
-    return rows
+    if not 0 < len(failed) <= TWICE_MAX:
+        return
+    say(f"{len(failed)} failed; once more, one at a time:\n")
+    for number, (build, tests) in enumerate(chosen):
+        mine = {rows[i].name: i for i in failed if rows[i].build == build}
+        tests = [t for t in tests if t["name"] in mine]
+        results = run(build, tests, f"check{number}-again", 1) if tests else {}
+        for test in tests:
+            again, i = Row(build, test, results.get(test["name"])), mine[test["name"]]
+            again.first, rows[i] = rows[i], again
 
 
 def table(rows, left_out, began):
@@ -219,16 +250,14 @@ def main():
         return 0
     if what != "run" or not jobs:
         raise Wrong(__doc__)
-    began, rows, left_out = time.monotonic(), [], {}
-    chosen = [(build, select(build, patterns)) for build, patterns in jobs]
-    for number, (build, (tests, others)) in enumerate(chosen):
-        compile_for(build, tests)
-        ahead = [compile_ahead(b, t) for b, (t, _) in chosen[number + 1:number + 2]]
-        rows += run_build(build, tests, f"check{number}", twice)
-        for begun in ahead:
-            begun.wait()  # compile_for() says what failed
-        if number == 0:
-            left_out = collections.Counter(suites_of(t)[0] for t in others)
+    began = time.monotonic()
+    selected = [(build, *select(build, patterns)) for build, patterns in jobs]
+    chosen = [(build, tests) for build, tests, _ in selected]
+    left_out = collections.Counter(suites_of(t)[0] for t in selected[0][2])
+    rows = [Row(build, t, results.get(t["name"]))
+            for (build, tests), results in zip(chosen, run_all(chosen)) for t in tests]
+    if twice:
+        run_again(chosen, rows)
     for row in rows:
         row.judge(strict)
     return 0 if table(rows, left_out, began) else 1

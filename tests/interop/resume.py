@@ -20,8 +20,9 @@ STEPS = 200
 EVERY = 20
 
 
+# PyTorch is imported here: so the ranks are forked from one import
 RANK = """
-import os, runpy, sys
+import os, runpy, sys, torch
 print("pid", os.getpid(), flush=True)
 runpy.run_path(sys.argv.pop(1), run_name="__main__")
 """

@@ -43,7 +43,7 @@ def same(what, ours, theirs):
     global compared
     compared += 1
     for a, b in zip(ours, theirs, strict=True):
-        assert a.dtype == b.dtype and a.tolist() == b.tolist(), f"rank {rank}: {what}: {a} and {b}"
+        assert a.dtype == b.dtype and torch.equal(a, b), f"rank {rank}: {what}: {a} and {b}"
 
 
 def both(what, call, make):

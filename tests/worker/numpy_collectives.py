@@ -6,6 +6,7 @@ through the C API by ctypes (packaging/python/ddpgroup.py). The ranks are forked
 that meet in a file; DDP_HOST_ID makes hosts of them. Without --all every other shape: the
 C tests (test_group.c) have all of them anyway. numpy is that of the system, or the one that
 came with the PyTorch of the interop tests; skipped where there is neither."""
+import functools
 import os
 import subprocess
 import sys
@@ -67,14 +68,18 @@ class Kind:
         return self.make(total)
 
 
+@functools.cache  # most of the time went into drawing them again for each type and operation
+def drawn(product, small, rank, count, seed):
+    random = np.random.default_rng([rank, count, seed])
+    if product:
+        return random.choice(np.array([1, -1, 1, 2], "int8"), count)
+    return random.integers(*((0, 25) if small else (-7, 8)), count, "int8")
+
+
 def values(kind, op, rank, count, seed):
     """Small whole numbers: every order of adding them gives the same."""
-    random = np.random.default_rng([rank, count, seed])
-    if op == "product":
-        return kind.make(random.choice([1, 1, 1, 2] if kind.name == "uint8"
-                                       else [1, -1, 1, 2], count))
-    low, high = (0, 25) if kind.name in ("uint8", "int8") else (-7, 8)
-    return kind.make(random.integers(low, high, count))
+    made = drawn(op == "product", kind.name in ("uint8", "int8"), rank, count, seed)
+    return kind.make(np.abs(made) if kind.name == "uint8" else made)
 
 
 class Checker:

@@ -32,7 +32,11 @@ static double *rows(int n, int C)
 
 /* ---- the network in double; each function takes its parameters from *w on ---- */
 
-static double *norm(const double *x, int n, int C, bool rms, const double **w)
+/* It is no code of ours that a sanitizer should look at, and its loops are most of the
+ * time. */
+#define REFERENCE __attribute__((no_sanitize("address", "undefined")))
+
+static REFERENCE double *norm(const double *x, int n, int C, bool rms, const double **w)
 {
     double *y = rows(n, C);
     for (int i = 0; i < n; i++) {
@@ -50,7 +54,8 @@ static double *norm(const double *x, int n, int C, bool rms, const double **w)
 }
 
 /* GPT-2's, or LLaMA's, whose weight is the other way round and without a bias. */
-static double *dense(double *x, int n, int C, int K, bool llama, const double **w)
+static REFERENCE double *dense(double *x, int n, int C, int K, bool llama,
+                               const double **w)
 {
     double *y = rows(n, K);
     for (int i = 0; i < n; i++)
@@ -66,7 +71,7 @@ static double *dense(double *x, int n, int C, int K, bool llama, const double **
 }
 
 /* As Hugging Face scales it by 8 with low_freq_factor 1 and high_freq_factor 4. */
-static double scaled(double frequency, double original)
+static REFERENCE double scaled(double frequency, double original)
 {
     double wavelength = 2 * M_PI / frequency,
            smooth = (original / wavelength - 1) / (4 - 1);
@@ -76,7 +81,8 @@ static double scaled(double frequency, double original)
                : (1 - smooth) * frequency / 8 + smooth * frequency;
 }
 
-static double *rotate(double *qkv, int T, int D, int turned, int all, int original)
+static REFERENCE double *rotate(double *qkv, int T, int D, int turned, int all,
+                                int original)
 {
     for (int i = 0; i < T * all; i++)
         for (int d = 0; d < D / 2 && i % all < turned; d++) {
@@ -88,7 +94,7 @@ static double *rotate(double *qkv, int T, int D, int turned, int all, int origin
     return qkv;
 }
 
-static double *attend(double *qkv, int T, int C, int heads, int kv)
+static REFERENCE double *attend(double *qkv, int T, int C, int heads, int kv)
 {
     int D = C / heads, ld = C + 2 * kv * D;
     double *y = rows(T, C), *p = rows(1, T);
@@ -111,14 +117,14 @@ static double *attend(double *qkv, int T, int C, int heads, int kv)
     return y;
 }
 
-static double *gelu(double *x, int n)
+static REFERENCE double *gelu(double *x, int n)
 {
     for (int i = 0; i < n; i++)
         x[i] *= 0.5 * (1 + tanh(sqrt(2 / M_PI) * (x[i] + 0.044715 * pow(x[i], 3))));
     return x;
 }
 
-static double *gated_silu(double *x, int n, int C)
+static REFERENCE double *gated_silu(double *x, int n, int C)
 {
     double *y = rows(n, C);
     for (int i = 0; i < n; i++)
@@ -158,7 +164,7 @@ static void llama_block(int which, double *x, const double **w)
     add(x, dense(y, T, F, C, true, w), T * C);
 }
 
-static double loss_double(int which, const struct batch *b, const double *w)
+static REFERENCE double loss_double(int which, const struct batch *b, const double *w)
 {
     int C = cases[which].C, T = cases[which].T, V = cases[which].V;
     bool llama = cases[which].kv > 0;

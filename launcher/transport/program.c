@@ -148,10 +148,7 @@ static int cannot(const char *name, const char *path, const char *dir, const cha
 static void cannot_enter(const char *dir, const char *host, struct ddp_err *err)
 {
     char on[300];
-    struct stat st;
     int why = errno;
-    if (why == EACCES && stat(dir, &st) == 0 && !S_ISDIR(st.st_mode))
-        why = ENOTDIR;
     err_set(err, "cannot start%s in directory '%s': %s; --wdir names %s",
             on_host(host, on, sizeof on), dir, strerror(why),
             why == ENOENT || why == ENOTDIR ? "one that is there" : "another");
@@ -160,14 +157,17 @@ static void cannot_enter(const char *dir, const char *host, struct ddp_err *err)
 char *program_find(const char *name, const char *dir, const char *path_env,
                    const char *host, int *code, struct ddp_err *err)
 {
-    /* the current directory needs no check */
-    if (strcmp(dir, ".") != 0 && access(dir, X_OK) < 0) {
+    int why = ENOENT;
+    /* the current directory needs no check; "/." is not there in a file */
+    char *path = strcmp(dir, ".") != 0 ? join(dir, ".") : NULL;
+    if (path && access(path, X_OK) < 0) {
         cannot_enter(dir, host, err);
+        free(path);
         *code = EXIT_CANNOT_START;
         return NULL;
     }
-    int why = ENOENT;
-    char *path = NULL;
+    free(path);
+    path = NULL;
     if (strchr(name, '/')) {
         path = join(dir, name);
         why = usable(path);

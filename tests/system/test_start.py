@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import sys
 
 from launch import DDPRUN, LaunchTest, main, wait_until, who_is_left
 
@@ -158,10 +159,10 @@ class Taken(LaunchTest):
         self.assert_ended(launch, 125)
         self.assertEqual(launch.err, f"ddprun: cannot start in directory '{self.path('none')}': "
                          "No such file or directory; --wdir names one that is there\n")
-        file = self.write("file", "")
-        launch = self.run_to_end("-np", 1, "--wdir", file, "pwd")
-        self.assertEqual(launch.err, f"ddprun: cannot start in directory '{file}': "
-                         "Not a directory; --wdir names one that is there\n")
+        for file in self.write("file", ""), os.path.realpath(sys.executable):
+            launch = self.run_to_end("-np", 1, "--wdir", file, "./pwd")
+            self.assertEqual(launch.err, f"ddprun: cannot start in directory '{file}': "
+                             "Not a directory; --wdir names one that is there\n")
 
     def test_a_folder_that_has_been_removed(self):
         for options, rc in ((), 125), (("--dry-run",), 125), (("--wdir", self.folder.name), 0):

@@ -19,11 +19,23 @@
 
 extern char **environ;
 
+struct lines {
+    FILE *f;
+    int number;
+    bool cut;          /* this one is longer than what inih takes */
+    int other;         /* the first one in a section that is not ours; 0: none */
+    struct strv words; /* name=value */
+};
+
 static int on_setting(void *arg, const char *section, const char *name, const char *value)
 {
-    if ((*section && strcmp(section, "ddprun") != 0) || !name || !*name)
+    struct lines *l = arg;
+    bool ours = !*section || strcmp(section, "ddprun") == 0;
+    if (!ours && l->other == 0)
+        l->other = l->number;
+    if (!ours || !name || !*name)
         return 0;
-    strv_pushf(arg, "%s=%s", name, value ? value : "");
+    strv_pushf(&l->words, "%s=%s", name, value ? value : "");
     return 1;
 }
 
@@ -36,36 +48,35 @@ static bool is_safe(const char *path, const struct stat *st)
     return false;
 }
 
-struct lines {
-    FILE *f;
-    int number;
-    bool cut; /* this one is longer than what inih takes */
-};
-
+/* Without its indentation: inih would append an indented line to the value before. */
 static char *next_line(char *to, int room, void *stream)
 {
     struct lines *l = stream;
     char *line = fgets(to, room, l->f);
     l->number++;
     l->cut = line && !strchr(line, '\n') && !feof(l->f);
+    size_t indent = line ? strspn(line, " \t") : 0;
+    if (indent > 0)
+        memmove(line, line + indent, strlen(line + indent) + 1);
     return l->cut ? NULL : line;
 }
 
 static int read_lines(const char *path, FILE *f, defaults_fn take, void *arg,
                       struct ddp_err *err)
 {
-    struct strv words = {0};
     struct lines l = {.f = f};
-    int line = ini_parse_stream(next_line, &l, on_setting, &words), rc = 0;
+    int line = ini_parse_stream(next_line, &l, on_setting, &l), rc = 0;
     if (ferror(f))
         rc = err_set(err, "'%s' cannot be read", path);
+    else if (line != 0 && line == l.other)
+        rc = err_set(err, "'%s' line %d: in a section that is not [ddprun]", path, line);
     else if (line != 0)
         rc = err_set(err, "'%s' line %d: not 'option = value'", path, line);
     else if (l.cut)
         rc = err_set(err, "'%s' line %d is too long", path, l.number);
-    else if (words.n > 0)
-        rc = take(path, &words, arg, err);
-    strv_finish(&words);
+    else if (l.words.n > 0)
+        rc = take(path, &l.words, arg, err);
+    strv_finish(&l.words);
     return rc;
 }
 

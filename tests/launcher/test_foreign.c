@@ -485,7 +485,7 @@ static char *enter(char *folder)
     ck_assert_int_eq(mkdir("ddprun", 0700), 0);
     put_file("ddprun/config",
              "; mine\nnp = 8\ngrace = 9s\noversubscribe = true\nreport = no\n");
-    put_file("ddprun.ini", "[ddprun]\nnp = 6\nx = A=1\nx = B=2 3\ntag-output = on\n");
+    put_file("ddprun.ini", "[ddprun]\nnp = 6\n  x = A=1\nx = B=2 3\ntag-output = on\n");
     setenv("XDG_CONFIG_HOME", folder, 1);
     return old;
 }
@@ -559,6 +559,14 @@ TEST(mistakes_in_defaults_name_their_origin)
     ck_assert_int_eq(parse_words("ddprun prog", &o, &err), -1);
     ck_assert_str_eq(err.text,
                      "ddprun.ini: unknown option '--nosuch=1' (try ddprun --help)");
+    opts_finish(&o);
+    put_file("ddprun.ini", "np = 4\n[torchrun]\nnnodes = 1\n");
+    ck_assert_int_eq(parse_words("ddprun prog", &o, &err), -1);
+    ck_assert_str_eq(err.text, "'ddprun.ini' line 3: in a section that is not [ddprun]");
+    opts_finish(&o);
+    put_file("ddprun.ini", "np = 4\nnosuch\n[torchrun]\nnnodes = 1\n");
+    ck_assert_int_eq(parse_words("ddprun prog", &o, &err), -1);
+    ck_assert_str_eq(err.text, "'ddprun.ini' line 2: not 'option = value'");
     opts_finish(&o);
     snprintf(text, sizeof text, "np = 4\nx = %0300d = 1\n", 7); /* inih would split it */
     put_file("ddprun.ini", text);

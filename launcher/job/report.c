@@ -88,6 +88,16 @@ static bool failed_too(int rank, void *arg)
            (r->failed || (sig && sig != SIGTERM && sig != SIGKILL && sig != SIGINT));
 }
 
+/* Others may have failed because it left them, as by unequal numbers of batches. */
+static bool left_early(int rank, void *arg)
+{
+    const struct job *j = arg;
+    const struct job_rank *r = &j->ranks[rank];
+    bool reported =
+        r->exited && r->at_ns != 0; /* not one that was never started, or lost */
+    return reported && r->status == 0 && !r->stopped && r->at_ns < j->cause.at_ns;
+}
+
 static bool stopped_by_us(int rank, void *arg)
 {
     const struct job *j = arg;
@@ -131,7 +141,7 @@ static bool after_all_ranks(const struct job *j)
     return j->restart.over && j->running == 0 && j->cause.at_ns > j->counted_ns;
 }
 
-/* "; rank 2 failed after it; ddprun stopped ranks 0-1,4" */
+/* "; rank 3 had exited with 0; rank 2 failed after it; ddprun stopped ranks 0-1,4" */
 static char *other_ranks(struct job *j)
 {
     char *text = xstrdup("");
@@ -139,9 +149,8 @@ static char *other_ranks(struct job *j)
         bool (*in)(int rank, void *arg);
         const char *what; /* %s: "ranks 0-1,4" */
     } sets[] = {
-        {failed_too, "; %s failed after it"},
-        {stopped_by_us, "; ddprun stopped %s"},
-        {still_runs, "; stopping %s"},
+        {left_early, "; %s had exited with 0"}, {failed_too, "; %s failed after it"},
+        {stopped_by_us, "; ddprun stopped %s"}, {still_runs, "; stopping %s"},
         {left_behind, "; %s left behind"},
     };
     if (!j->plan || after_all_ranks(j))

@@ -149,9 +149,16 @@ class Exit(LaunchTest):
             self.assertIn(f"ddprun: rank {first} on ", launch.err)
 
     def test_a_failure_after_others_have_ended_well(self):
-        launch = self.sh(4, '[ $RANK = 3 ] || exit 0; sleep 0.3; exit 11')
+        go = self.path("go")
+        launch = self.start("-np", 4, "sh", "-c", "echo up; [ $RANK = 2 ] && exec sleep 60; [ $RANK = 3 ] || "
+                            f"exit 0; while [ ! -e {go} ]; do sleep 0.05; done; exit 11")
+        self.assertTrue(wait_until(lambda: launch.out.count("up") == 4))
+        self.assertTrue(wait_until(lambda: sum(c.startswith("sh ") for c in marked(self.mark).values()) == 1))
+        self.write("go", "")
+        launch.wait()
         self.assert_ended(launch, 11)
-        self.assertIn("rank 3", launch.err)
+        self.assertRegex(launch.err, r"^ddprun: rank 3 on \S+ exited with status 11 \(after [0-9.]+ s\); "
+                         "ranks 0-1 had exited with 0; ddprun stopped rank 2\n")
 
     def test_time_is_up(self):
         launch = self.run_to_end("-np", 2, "--timeout", "0.5s", "sleep", 60)

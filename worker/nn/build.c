@@ -139,7 +139,7 @@ static int add_layer(struct model *m, int i, struct ddp_err *err)
     l->shortcut = l->spec->shortcut ? i - l->spec->shortcut : -1;
     l->adds = l->in >= 0 && model_used_after(m, i, l->in);
     l->shortcut_adds = l->shortcut >= 0 && model_used_after(m, i, l->shortcut);
-    if (check_input(m, i, err) < 0 || l->op->add(m, i, map_given(m, l), err) < 0 ||
+    if (check_input(m, i, err) < 0 || l->op->add(m, l, map_given(m, l), err) < 0 ||
         check_shortcut(m, i, err) < 0)
         return -1;
     l->nparams = m->nparams - params;

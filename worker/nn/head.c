@@ -55,7 +55,7 @@ static void logits_back(const struct model *m, const float *y, float *dy, int ro
     size_t ld = (size_t)C, ldg = (size_t)V;
     model_multiply(m, rows, C, V, matrix(g, ldg), matrix(w, ld), NULL, dy, false);
     model_multiply(m, V, C, rows, transposed(g, ldg), matrix(y, ld), NULL,
-                   m->sums + weight_of(m)->offset, more || pass_adds(m));
+                   sums_at(m, weight_of(m)), more || pass_adds(m));
 }
 
 float head_loss(const struct model *m, const struct batch *b, float *dy, float smooth,

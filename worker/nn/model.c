@@ -233,11 +233,21 @@ void model_split(const struct model *m, int parts, int *first)
 
 /* ---- initial values ---- */
 
-/* Box and Muller, 1958. */
-float model_normal(uint64_t key, uint64_t i)
+/* By Box and Muller, 1958. */
+void param_draw(struct model *m, const struct param *p, float deviation, uint64_t key)
 {
-    double radius = sqrt(-2 * log(1 - (double)rng_uniform(key, 2 * i)));
-    return (float)(radius * cos(2 * M_PI * (double)rng_uniform(key, 2 * i + 1)));
+    for (size_t i = p ? p->offset : 0; p && i < p->offset + p->count; i++) {
+        double radius = sqrt(-2 * log(1 - (double)rng_uniform(key, 2 * i)));
+        m->weights[i] =
+            (float)(radius * cos(2 * M_PI * (double)rng_uniform(key, 2 * i + 1))) *
+            deviation;
+    }
+}
+
+void param_fill(struct model *m, const struct param *p, float value)
+{
+    for (size_t i = 0; p && i < p->count; i++)
+        m->weights[p->offset + i] = value;
 }
 
 void model_init(struct model *m, uint64_t seed)

@@ -30,7 +30,8 @@ struct op {
     bool shares;    /* its weight may be the embedding's and the logits': the gradient
                        is added to what earlier passes left, not computed in `extra` */
     unsigned takes; /* enum flow */
-    int (*add)(struct model *m, int i, struct map_shape in, struct ddp_err *err);
+    int (*add)(struct model *m, struct layer *l, struct map_shape in,
+               struct ddp_err *err);
     void (*init)(struct model *m, const struct layer *l,
                  uint64_t key); /* initial values */
     /* NULL: of the logits, which the head computes */
@@ -95,7 +96,7 @@ const struct param *model_add_param(struct model *m, const char *layer, const ch
 void model_add_buffer(struct model *m, const char *layer, const char *what, int ndim,
                       const int dims[4]);
 
-/* A parameter, and its gradient; NULL for none. */
+/* A parameter, its gradient in this pass, and the sum of these; NULL for none. */
 static inline const float *weights_at(const struct model *m, const struct param *p)
 {
     return p ? m->weights + p->offset : NULL;
@@ -104,6 +105,11 @@ static inline const float *weights_at(const struct model *m, const struct param 
 static inline float *grads_at(const struct model *m, const struct param *p)
 {
     return p ? m->grads + p->offset : NULL;
+}
+
+static inline float *sums_at(const struct model *m, const struct param *p)
+{
+    return p ? m->sums + p->offset : NULL;
 }
 
 /* Are the gradients of this pass added to others? */
@@ -150,8 +156,10 @@ static inline bool model_drops(const struct model *m, const struct layer *l)
     return m->dropout && m->pass && l->spec->dropout > 0;
 }
 
-/* A normally distributed number: mean 0, variance 1. */
-float model_normal(uint64_t key, uint64_t i);
+/* Initial values of a parameter (NULL: none): of a normal distribution with mean 0; all
+ * the same. */
+void param_draw(struct model *m, const struct param *p, float deviation, uint64_t key);
+void param_fill(struct model *m, const struct param *p, float value);
 
 /* The sum of the losses that class_loss() has found for n rows; adds to *correct. */
 double model_sum_losses(const double *found, int n, int *correct);

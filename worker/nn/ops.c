@@ -50,9 +50,9 @@ static int check_conv(const struct model *m, const struct layer *l, struct ddp_e
                : 0;
 }
 
-static int add_conv(struct model *m, int i, struct map_shape in, struct ddp_err *err)
+static int add_conv(struct model *m, struct layer *l, struct map_shape in,
+                    struct ddp_err *err)
 {
-    struct layer *l = &m->layers[i];
     const struct layer_spec *spec = l->spec;
     if (check_conv(m, l, err) < 0)
         return -1;
@@ -89,14 +89,11 @@ static int add_conv(struct model *m, int i, struct map_shape in, struct ddp_err 
 
 static void init_conv(struct model *m, const struct layer *l, uint64_t key)
 {
-    const struct param *w = l->weight;
-    if (!l->spec->bare) {
+    const int *dims = l->weight->dims;
+    if (l->spec->bare)
+        param_draw(m, l->weight, sqrtf(2.0f / (float)(dims[0] * dims[2] * dims[3])), key);
+    else
         init_uniform(m, l, key);
-        return;
-    }
-    float deviation = sqrtf(2.0f / (float)(w->dims[0] * w->dims[2] * w->dims[3]));
-    for (size_t i = w->offset; i < w->offset + w->count; i++)
-        m->weights[i] = model_normal(key, i) * deviation;
 }
 
 static void conv(struct model *m, struct layer *l, const struct batch *b, bool learn)
@@ -122,9 +119,9 @@ const struct op op_conv = {.product = true,
 
 /* ---- linear ---- */
 
-static int add_linear(struct model *m, int i, struct map_shape in, struct ddp_err *err)
+static int add_linear(struct model *m, struct layer *l, struct map_shape in,
+                      struct ddp_err *err)
 {
-    struct layer *l = &m->layers[i];
     if (l->spec->dropout > 0 && !l->spec->relu)
         return err_set(err, "model '%s': '%s': dropout needs relu", m->type->name,
                        l->spec->name);
@@ -172,9 +169,9 @@ const struct op op_linear = {.product = true,
 
 /* ---- batch normalisation ---- */
 
-static int add_norm(struct model *m, int i, struct map_shape in, struct ddp_err *err)
+static int add_norm(struct model *m, struct layer *l, struct map_shape in,
+                    struct ddp_err *err)
 {
-    struct layer *l = &m->layers[i];
     const char *name = l->spec->name;
     struct norm_shape s = {.B = m->max_batch,
                            .C = in.C,
@@ -201,13 +198,10 @@ static int add_norm(struct model *m, int i, struct map_shape in, struct ddp_err 
 static void init_norm(struct model *m, const struct layer *l, uint64_t key)
 {
     size_t C = l->weight->count;
-    for (size_t i = 0; i < C; i++) {
-        m->weights[l->weight->offset + i] = 1;
-        m->weights[l->bias->offset + i] = 0;
-        l->running[i] = 0;
-        l->running[C + i] = 1;
-    }
-    l->running[2 * C] = 0;
+    param_fill(m, l->weight, 1);
+    param_fill(m, l->bias, 0);
+    for (size_t i = 0; i <= 2 * C; i++)
+        l->running[i] = i / C == 1; /* the variances */
 }
 
 static void norm(struct model *m, struct layer *l, const struct batch *b, bool learn)
@@ -233,9 +227,9 @@ const struct op op_norm = {.takes = FLOW_IMAGES,
 
 /* ---- mean ---- */
 
-static int add_mean(struct model *m, int i, struct map_shape in, struct ddp_err *err)
+static int add_mean(struct model *m, struct layer *l, struct map_shape in,
+                    struct ddp_err *err)
 {
-    struct layer *l = &m->layers[i];
     l->map = (struct map_shape){in.C, 1, 1};
     l->flow = FLOW_FEATURES;
     l->floats = (size_t)in.C;

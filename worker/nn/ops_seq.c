@@ -15,48 +15,34 @@ static int rows_of(const struct model *m, const struct batch *b)
     return b->n * m->io.W;
 }
 
-/* A row for each token. */
-static void give_rows(const struct model *m, struct layer *l, int features, double work)
+/* A row for each token; returns 0. */
+static int give_rows(const struct model *m, struct layer *l, int features, double work)
 {
     l->flow = FLOW_ROWS;
     l->map = (struct map_shape){features, 1, 1};
     l->floats = (size_t)m->io.W * (size_t)features;
     l->work = m->io.W * work;
-}
-
-static void init_normal(struct model *m, const struct param *p, float deviation,
-                        uint64_t key)
-{
-    for (size_t i = p->offset; i < p->offset + p->count; i++)
-        m->weights[i] = model_normal(key, i) * deviation;
-}
-
-static void init_constant(struct model *m, const struct param *p, float value)
-{
-    for (size_t i = 0; i < p->count; i++)
-        m->weights[p->offset + i] = value;
+    return 0;
 }
 
 /* ---- embeddings of tokens and positions ---- */
 
-static int add_embed(struct model *m, int i, struct map_shape in, struct ddp_err *err)
+static int add_embed(struct model *m, struct layer *l, struct map_shape in,
+                     struct ddp_err *err)
 {
-    struct layer *l = &m->layers[i];
     int C = l->spec->outputs;
     const char *positions = l->spec->positions;
     l->weight =
         model_add_param(m, l->spec->name, "weight", 2, (int[4]){m->io.outputs, C});
     if (positions)
         l->bias = model_add_param(m, positions, "weight", 2, (int[4]){m->io.W, C});
-    give_rows(m, l, C, C);
-    return 0;
+    return give_rows(m, l, C, C);
 }
 
 static void init_embed(struct model *m, const struct layer *l, uint64_t key)
 {
-    init_normal(m, l->weight, 0.02f, key);
-    if (l->bias)
-        init_normal(m, l->bias, 0.02f, key);
+    param_draw(m, l->weight, 0.02f, key);
+    param_draw(m, l->bias, 0.02f, key);
 }
 
 static const uint32_t *token_at(const struct model *m, const struct batch *b, int row)
@@ -81,8 +67,7 @@ static void embed(struct model *m, struct layer *l, const struct batch *b, bool 
 static void embed_back(struct model *m, const struct layer *l, const struct batch *b)
 {
     int64_t C = l->spec->outputs;
-    float *of = m->sums + l->weight->offset;
-    float *at = l->bias ? m->sums + l->bias->offset : NULL;
+    float *of = sums_at(m, l->weight), *at = sums_at(m, l->bias);
     const float *dy = m->slots[l->slot];
     if (model_untied(m) && !pass_adds(m))
         memset(of, 0, l->weight->count * sizeof *of);
@@ -104,22 +89,20 @@ const struct op op_embed = {.shares = true,
 
 /* ---- layer norm, RMS norm ---- */
 
-static int add_row_norm(struct model *m, int i, struct map_shape in, struct ddp_err *err)
+static int add_row_norm(struct model *m, struct layer *l, struct map_shape in,
+                        struct ddp_err *err)
 {
-    struct layer *l = &m->layers[i];
     l->weight = model_add_param(m, l->spec->name, "weight", 1, (int[4]){in.C});
     if (l->spec->kind == LAYER_LAYER_NORM && !l->spec->bare)
         l->bias = model_add_param(m, l->spec->name, "bias", 1, (int[4]){in.C});
     l->kept = scratch_in(&m->memory, 2 * (size_t)m->max_batch * (size_t)m->io.W);
-    give_rows(m, l, in.C, 4 * in.C);
-    return 0;
+    return give_rows(m, l, in.C, 4 * in.C);
 }
 
 static void init_row_norm(struct model *m, const struct layer *l, uint64_t key)
 {
-    init_constant(m, l->weight, 1);
-    if (l->bias)
-        init_constant(m, l->bias, 0);
+    param_fill(m, l->weight, 1);
+    param_fill(m, l->bias, 0);
 }
 
 static struct row_norm norm_of(const struct model *m, const struct layer *l)
@@ -176,14 +159,13 @@ static const struct param *add_params(struct model *m, struct layer *l, const ch
     return to;
 }
 
-static int add_dense(struct model *m, int i, struct map_shape in, struct ddp_err *err)
+static int add_dense(struct model *m, struct layer *l, struct map_shape in,
+                     struct ddp_err *err)
 {
-    struct layer *l = &m->layers[i];
     l->weight = add_params(m, l, "weight", in.C);
     if (!l->spec->bare)
         l->bias = add_params(m, l, "bias", 0);
-    give_rows(m, l, l->spec->outputs, (double)in.C * l->spec->outputs);
-    return 0;
+    return give_rows(m, l, l->spec->outputs, (double)in.C * l->spec->outputs);
 }
 
 /* As in GPT-2: weights of residual branches are scaled by 1 / sqrt(number of residual
@@ -194,9 +176,8 @@ static void init_dense(struct model *m, const struct layer *l, uint64_t key)
     for (int i = 0; i < m->nlayers; i++)
         shortcuts += m->layers[i].shortcut >= 0;
     float smaller = l->shortcut >= 0 ? 1 / sqrtf((float)shortcuts) : 1;
-    init_normal(m, l->weight, 0.02f * smaller, key);
-    if (l->bias)
-        init_constant(m, l->bias, 0);
+    param_draw(m, l->weight, 0.02f * smaller, key);
+    param_fill(m, l->bias, 0);
 }
 
 /* The weight as [inputs, outputs]. */
@@ -255,15 +236,13 @@ static struct activation activation_of(const struct layer *l)
     return f;
 }
 
-static int add_activation(struct model *m, int i, struct map_shape in,
+static int add_activation(struct model *m, struct layer *l, struct map_shape in,
                           struct ddp_err *err)
 {
-    struct layer *l = &m->layers[i];
     if (l->spec->gated && in.C % 2)
         return err_set(err, "model '%s': '%s': %d numbers are no two halves",
                        m->type->name, l->spec->name, in.C);
-    give_rows(m, l, l->spec->gated ? in.C / 2 : in.C, 10 * in.C);
-    return 0;
+    return give_rows(m, l, l->spec->gated ? in.C / 2 : in.C, 10 * in.C);
 }
 
 static void activate(struct model *m, struct layer *l, const struct batch *b, bool learn)
@@ -310,9 +289,9 @@ static int check_heads(const struct model *m, const struct layer *l, int C,
     return 0;
 }
 
-static int add_attention(struct model *m, int i, struct map_shape in, struct ddp_err *err)
+static int add_attention(struct model *m, struct layer *l, struct map_shape in,
+                         struct ddp_err *err)
 {
-    struct layer *l = &m->layers[i];
     struct attention_shape s = shape_of(m, l, in.C);
     int C = s.heads * s.D;
     if (check_heads(m, l, in.C, err) < 0)
@@ -359,9 +338,9 @@ static float frequency_of(const struct layer_spec *s, float exponent)
 
 /* Keeps the cosine and sine of the angle of each position and number of half a head, in
  * float as Hugging Face has them. */
-static int add_rotary(struct model *m, int i, struct map_shape in, struct ddp_err *err)
+static int add_rotary(struct model *m, struct layer *l, struct map_shape in,
+                      struct ddp_err *err)
 {
-    struct layer *l = &m->layers[i];
     int T = m->io.W, D = shape_of(m, l, in.C).D;
     if (check_heads(m, l, in.C, err) < 0)
         return -1;
@@ -400,9 +379,9 @@ const struct op op_rotary = {
 
 /* ---- logits with a weight of their own: head.c computes them ---- */
 
-static int add_logits(struct model *m, int i, struct map_shape in, struct ddp_err *err)
+static int add_logits(struct model *m, struct layer *l, struct map_shape in,
+                      struct ddp_err *err)
 {
-    struct layer *l = &m->layers[i];
     l->weight =
         model_add_param(m, l->spec->name, "weight", 2, (int[4]){m->io.outputs, in.C});
     l->flow = FLOW_LOGITS;
@@ -411,7 +390,7 @@ static int add_logits(struct model *m, int i, struct map_shape in, struct ddp_er
 
 static void init_logits(struct model *m, const struct layer *l, uint64_t key)
 {
-    init_normal(m, l->weight, 0.02f, key);
+    param_draw(m, l->weight, 0.02f, key);
 }
 
 const struct op op_logits = {

@@ -244,14 +244,8 @@ void rank_env_make(struct agent *a, const struct prepare *prep, uint32_t local, 
 
 static void close_ends(struct next_rank *n)
 {
-    int *const fds[] = {&n->streams[0], &n->streams[1], &n->streams[2], &n->extra};
-    int saved = errno;
-    for (size_t i = 0; i < ARRAY_LEN(fds); i++) {
-        if (*fds[i] >= 0)
-            close(*fds[i]);
-        *fds[i] = -1;
-    }
-    errno = saved;
+    worker_close_ends(n->streams, ARRAY_LEN(n->streams));
+    worker_close_ends(&n->extra, 1);
 }
 
 void next_rank_finish(struct next_rank *n)

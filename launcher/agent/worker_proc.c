@@ -167,12 +167,13 @@ void worker_input(struct worker_proc *w, const void *data, size_t n)
     input_write(w);
 }
 
-static void close_all(int *fds, size_t n)
+void worker_close_ends(int *fds, size_t n)
 {
     int saved = errno;
     for (size_t i = 0; i < n; i++) {
         if (fds[i] >= 0)
             close(fds[i]);
+        fds[i] = -1;
     }
     errno = saved;
 }
@@ -184,8 +185,7 @@ static void on_exit_of(pid_t pid, int status, int64_t at_ns, const struct rusage
     worker_move(w, WORKER_EXITED);
     w->pid = 0;
     input_close(w);
-    close_all(&w->slave, 1);
-    w->slave = -1;
+    worker_close_ends(&w->slave, 1);
     struct msg_exit how = {.rank = (uint32_t)w->rank,
                            .status = status,
                            .at_ns = at_ns,
@@ -250,7 +250,7 @@ int worker_open(struct worker_proc *w, bool input, const struct pty_size *tty,
         make_pipe(&w->ours[1], &theirs[1], false) == 0 &&
         make_pipe(&w->ours[2], &theirs[2], false) == 0)
         return 0;
-    close_all(theirs, 3);
+    worker_close_ends(theirs, 3);
     return -1;
 }
 
@@ -324,7 +324,7 @@ void worker_destroy(struct worker_proc *w)
     loop_close_fd(&w->in.writable, &w->in.fd);
     if (w->in.wait)
         evbuffer_free(w->in.wait);
-    close_all(w->ours, ARRAY_LEN(w->ours));
-    close_all(&w->slave, 1);
+    worker_close_ends(w->ours, ARRAY_LEN(w->ours));
+    worker_close_ends(&w->slave, 1);
     free(w);
 }

@@ -42,6 +42,8 @@ void worker_destroy(struct worker_proc *w); /* does not end the process */
 int worker_open(struct worker_proc *w, bool input, const struct pty_size *tty,
                 int theirs[3]);
 void worker_adopt(struct worker_proc *w, pid_t pid, int pidfd);
+/* Close the rank's ends: those that are not -1, which they are then. errno stays. */
+void worker_close_ends(int *fds, size_t n);
 
 int worker_rank(const struct worker_proc *w);
 enum worker_state worker_state(const struct worker_proc *w);

@@ -9,8 +9,10 @@
 #include "launcher/agent/ranks.h"
 #include "launcher/transport/child.h"
 
+#include <errno.h>
 #include <semaphore.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -143,5 +145,25 @@ TEST(a_stream_ends_when_it_is_empty_and_nobody_can_write)
     ck_assert_int_eq(ends[0], 0);
     worker_cut(w, CUT_ALL);
     ck_assert(ends[0] == 1 && ends[1] == 1 && worker_drained(w));
+    worker_destroy(w);
+}
+
+/* They are closed once: by then another thread may have those numbers. */
+TEST(a_start_that_lacks_descriptors_has_none)
+{
+    int theirs[3];
+    struct rlimit before;
+    setup();
+    struct worker_proc *w =
+        worker_create(agent.loop, agent.reap, 0, &worker_events, NULL);
+    int next = dup(0);
+    close(next);
+    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &before), 0);
+    setrlimit(RLIMIT_NOFILE, &(struct rlimit){(rlim_t)next + 2, before.rlim_max});
+    ck_assert_int_eq(worker_open(w, false, NULL, theirs), -1);
+    ck_assert_int_eq(errno, EMFILE);
+    setrlimit(RLIMIT_NOFILE, &before);
+    for (int i = 0; i < 3; i++)
+        ck_assert_int_eq(theirs[i], -1);
     worker_destroy(w);
 }

@@ -1,9 +1,9 @@
 /* worker/pipeline.c - see pipeline.h
  *
- * Two counters say how far each stage has come: forwards of stage 0, backwards of
- * stage 1. A stage that needs more waits at a condition variable. Only the caller's
- * thread, stage 0's, may talk to the group: it reports the gradients of both stages,
- * since stage 1 has finished its own when stage 0 goes back with the last micro-batch.
+ * Two semaphores say how far each stage has come: forwards of stage 0, backwards of
+ * stage 1. Only the caller's thread, stage 0's, may talk to the group: it reports the
+ * gradients of both stages, since stage 1 has finished its own when stage 0 goes back
+ * with the last micro-batch.
  */
 #include "worker/pipeline.h"
 
@@ -12,6 +12,7 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,7 +33,7 @@ struct stage {
 
 struct pipeline {
     struct model *model;
-    int micro, max_batch, threads;
+    int micro, threads;
     struct micro *parts;           /* owned, [micro] */
     const struct model_pass *pass; /* the caller's, of this step */
     float *extra; /* borrowed: gradients of a micro-batch that is not the first */
@@ -40,31 +41,18 @@ struct pipeline {
     model_span_fn span;
 
     pthread_t thread; /* of stage 1 */
-    pthread_mutex_t lock;
-    pthread_cond_t moved;
     bool there, ending;
-    long step;     /* counts up: there is work */
-    int forwards;  /* of stage 0 in this step, */
-    int backwards; /* of stage 1 */
-    int n;         /* micro-batches of this step */
+    sem_t begun;               /* a step, or the end */
+    sem_t forwards, backwards; /* micro-batches that are ready for stage 1, for stage 0 */
+    int n;                     /* micro-batches of this step */
 };
 
 /* ---- what a stage does ---- */
 
-static void wait_until(struct pipeline *p, const int *counter, int at_least)
+static void wait_for(sem_t *s)
 {
-    pthread_mutex_lock(&p->lock);
-    while (*counter < at_least)
-        pthread_cond_wait(&p->moved, &p->lock);
-    pthread_mutex_unlock(&p->lock);
-}
-
-static void count_up(struct pipeline *p, int *counter)
-{
-    pthread_mutex_lock(&p->lock);
-    ++*counter;
-    pthread_cond_broadcast(&p->moved);
-    pthread_mutex_unlock(&p->lock);
+    while (sem_wait(s) < 0) { /* a signal */
+    }
 }
 
 static void watch(struct stage *s, int m)
@@ -79,13 +67,13 @@ static void forward(struct stage *s, int m)
     struct micro *part = &p->parts[m];
     bool last = s == &p->stages[PIPELINE_STAGES - 1];
     if (last)
-        wait_until(p, &p->forwards, m + 1);
+        wait_for(&p->forwards);
     watch(s, m);
     model_pass_forward(part->view, &part->pass, s->from, s->to);
     if (last)
         part->loss = model_pass_loss(part->view, &part->pass, &part->correct);
     else
-        count_up(p, &p->forwards);
+        sem_post(&p->forwards);
 }
 
 /* Reports the gradients of stage 1. */
@@ -107,7 +95,7 @@ static void backward(struct stage *s, int m)
     struct model_pass pass = p->parts[m].pass;
     int embeds = first && pass.batch->tokens;
     if (first)
-        wait_until(p, &p->backwards, m + 1);
+        wait_for(&p->backwards);
     else
         pass.ready = NULL;
     if (pass.ready)
@@ -115,7 +103,7 @@ static void backward(struct stage *s, int m)
     watch(s, m);
     model_pass_back(p->parts[m].view, &pass, s->from + embeds, s->to);
     if (!first)
-        count_up(p, &p->backwards);
+        sem_post(&p->backwards);
     /* at last that of all embeddings: stage 1 may have added to the same weight */
     for (int k = 0; embeds && m == p->n - 1 && k <= m; k++)
         model_pass_back(p->parts[k].view, &p->parts[k].pass, 0, 1);
@@ -137,19 +125,9 @@ static void run_stage(struct stage *s)
 static void *stage_thread(void *arg)
 {
     struct pipeline *p = arg;
-    long done = 0;
     kernels_set_threads(p->threads);
-    for (;;) {
-        pthread_mutex_lock(&p->lock);
-        while (p->step == done && !p->ending)
-            pthread_cond_wait(&p->moved, &p->lock);
-        bool ending = p->ending;
-        pthread_mutex_unlock(&p->lock);
-        if (ending)
-            break;
-        done++;
+    for (wait_for(&p->begun); !p->ending; wait_for(&p->begun))
         run_stage(&p->stages[1]);
-    }
     kernels_set_threads(1);
     return NULL;
 }
@@ -189,11 +167,7 @@ float pipeline_step(struct pipeline *p, const struct model_pass *pass, int *corr
                     struct model **bad, const struct batch **of)
 {
     cut(p, pass);
-    pthread_mutex_lock(&p->lock);
-    p->forwards = p->backwards = 0;
-    p->step++;
-    pthread_cond_broadcast(&p->moved);
-    pthread_mutex_unlock(&p->lock);
+    sem_post(&p->begun);
     run_stage(&p->stages[0]);
     float loss = 0;
     *correct = 0;
@@ -212,38 +186,28 @@ float pipeline_step(struct pipeline *p, const struct model_pass *pass, int *corr
 
 /* ---- its life ---- */
 
-static int make_views(struct pipeline *p, struct ddp_err *err)
-{
-    int most = (p->max_batch + p->micro - 1) / p->micro;
-    for (int m = 0; m < p->micro; m++) {
-        p->parts[m].view = model_create_view(p->model, most, err);
-        if (!p->parts[m].view)
-            return -1;
-    }
-    return 0;
-}
-
 struct pipeline *pipeline_create(struct model *model, int max_batch, int micro,
                                  int threads, float *extra, struct ddp_err *err)
 {
     int first[PIPELINE_STAGES + 1], rc;
     struct pipeline *p = xcalloc(1, sizeof *p);
     *p = (struct pipeline){.model = model,
-                           .max_batch = max_batch,
                            .extra = extra,
                            .micro = pipeline_micro_batches(max_batch, micro),
                            .threads =
-                               threads > PIPELINE_STAGES ? threads / PIPELINE_STAGES : 1,
-                           .lock = PTHREAD_MUTEX_INITIALIZER,
-                           .moved = PTHREAD_COND_INITIALIZER};
+                               threads > PIPELINE_STAGES ? threads / PIPELINE_STAGES : 1};
+    sem_init(&p->begun, 0, 0);
+    sem_init(&p->forwards, 0, 0);
+    sem_init(&p->backwards, 0, 0);
     p->parts = xcalloc((size_t)p->micro, sizeof *p->parts);
     if (pipeline_split(model, PIPELINE_STAGES, first, err) < 0)
         goto fail;
     for (int s = 0; s < PIPELINE_STAGES; s++)
         p->stages[s] = (struct stage){.p = p, .from = first[s], .to = first[s + 1]};
     kernels_set_threads(p->threads); /* the first stage's, and what views are made for */
-    if (make_views(p, err) < 0)
-        goto fail;
+    for (int m = 0, most = (max_batch + p->micro - 1) / p->micro; m < p->micro; m++)
+        if (!(p->parts[m].view = model_create_view(model, most, err)))
+            goto fail;
     rc = pthread_create(&p->thread, NULL, stage_thread, p);
     if (rc != 0) {
         err_set(err, "--stages %d: cannot start a thread: %s", PIPELINE_STAGES,
@@ -263,10 +227,8 @@ void pipeline_destroy(struct pipeline *p)
     if (!p)
         return;
     if (p->there) {
-        pthread_mutex_lock(&p->lock);
         p->ending = true;
-        pthread_cond_broadcast(&p->moved);
-        pthread_mutex_unlock(&p->lock);
+        sem_post(&p->begun);
         pthread_join(p->thread, NULL);
     }
     for (int m = 0; m < p->micro; m++)

@@ -303,6 +303,13 @@ class ByHand(Started):
         self.assert_ended(launch, 0)
         self.assertEqual(launch.out.count("] 10.77.0.2\n"), 2, launch.out)
         self.assertIn("MASTER_ADDR=localhost is ignored", launch.err)
+        # obeyed, as ranks may have a tunnel there
+        for option, value, addr in ("--master-addr", "localhost", "localhost"), ("--interface", "lo", "127.0.0.1"):
+            launch = self.on((2, 3), "echo $MASTER_ADDR", option, value)
+            self.assert_ended(launch, 0)
+            self.assertEqual(launch.out.count(f"] {addr}\n"), 2, launch.out)
+            self.assertEqual(launch.err, "ddprun: warning: ranks on node003 cannot reach rank 0's host at "
+                             f"MASTER_ADDR={addr}: leave out {option}\n")
 
     def test_one_that_is_cut_off_is_named(self):
         launches = self.peers(3, "--node-timeout", "5s", "sh", "-c", "echo up; sleep 60",

@@ -277,6 +277,11 @@ class SshTest(LaunchTest):
         self.assert_ended(run, 127)
         self.assertRegex(run.err, r"^ddprun: cannot run './nix' on n[12]: no such file")
 
+    def test_a_loopback_address_is_enough_for_two_names_of_one_machine(self):
+        run = self.hosts("n1:1,n2:1", "--master-addr", "127.0.0.1", script="echo $MASTER_ADDR")
+        self.assert_ended(run, 0)
+        self.assertEqual(run.err, "")
+
     def test_a_store_port_that_is_taken(self):
         holder = self.start_hosts("n1:1,n2:1", "echo $MASTER_ADDR $MASTER_PORT; sleep 100")
         self.assertTrue(wait_until(lambda: holder.out.count("\n") == 2), holder.err)

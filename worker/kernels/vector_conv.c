@@ -266,6 +266,7 @@ static void conv_images(const struct conv_plan *p, struct own *own, int n, const
                         float *y, uint8_t *arg)
 {
     int some, blocks = p->in.blocks, pad = p->s.pad;
+    int many = p->group > 1 ? blocks_at_once(p->s.R * p->s.R) : blocks;
     bool pool = p->s.pool;
     size_t row_words = (size_t)(p->in.W * p->in.step);
     size_t pixels = (size_t)p->out.H * (size_t)p->out.W;
@@ -279,7 +280,7 @@ static void conv_images(const struct conv_plan *p, struct own *own, int n, const
                       .w = (const float *)p->w};
     for (int kb = 0; kb < p->out.blocks; kb++, y += pixels * WORDS)
         for (int cb = 0; cb < blocks; cb += some, row.w += (size_t)some * row.w_block) {
-            some = row.in.blocks = p->group > 1 ? at_most(PER_WORD, blocks - cb) : blocks;
+            some = row.in.blocks = at_most(many, blocks - cb);
             bool end = cb + some == blocks;
             row.finish = (!end || pool ? FINISH_FLOATS : 0) |
                          (end && !p->s.bare ? FINISH_RELU : 0);

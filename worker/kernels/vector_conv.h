@@ -31,6 +31,8 @@
 #include "worker/kernels/scratch.h"
 #include "worker/kernels/vector_elem.h"
 
+enum { WEIGHTS_AT_ONCE = 4608 }; /* words of a pass over a group: they stay in L1 */
+
 /* A set of images in one of the layouts. */
 struct maps {
     int blocks, step, H, W;
@@ -88,6 +90,14 @@ static inline struct phase phase_of(const struct conv_plan *p, int a, int size)
     int first = (a - p->s.pad % s + s) % s;
     int count = first < size ? (size - first + s - 1) / s : 0;
     return (struct phase){taps, before, first, count, (first + p->s.pad) / s - taps + 1};
+}
+
+/* Blocks of inputs of a pass over a group, for `taps` taps of each. Sums are loaded and
+ * stored once for all of them. */
+static inline int blocks_at_once(int taps)
+{
+    int many = WEIGHTS_AT_ONCE / (BLOCK * BLOCK) / (taps > 0 ? taps : 1);
+    return PER_WORD * (many > 0 ? many : 1);
 }
 
 static inline size_t maps_words(struct maps m)

@@ -293,6 +293,8 @@ static void back_phase(const struct dx_pass *a, struct phase rows, struct phase 
 {
     static const float zero[BLOCK];
     const struct conv_plan *p = a->p;
+    if (p->s.adds && rows.taps * columns.taps == 0)
+        return;
     int s = p->stride, H = p->spread.H;
     size_t sums = (size_t)(p->x.H * p->x.W) * BLOCK;
     bool end = a->kb + a->some == p->spread.blocks;
@@ -328,11 +330,12 @@ static void back_images(const struct conv_plan *p, struct own *own, int n, const
                         float *dx)
 {
     size_t block = (size_t)(p->x.H * p->x.W) * WORDS;
+    int phases = p->stride * p->stride, many = blocks_at_once(p->s.R * p->s.R / phases);
     struct dx_pass a = {.p = p, .own = own, .n = n, .x = x, .dx = dx};
     for (int cb = 0; cb < p->x.blocks; cb++, a.x += block, a.dx += block)
         for (a.kb = 0; a.kb < p->spread.blocks; a.kb += a.some) {
-            a.some = at_most(PER_WORD, p->spread.blocks - a.kb);
-            for (int i = 0; i < p->stride * p->stride; i++)
+            a.some = at_most(many, p->spread.blocks - a.kb);
+            for (int i = 0; i < phases; i++)
                 back_phase(&a, phase_of(p, i / p->stride, p->x.H),
                            phase_of(p, i % p->stride, p->x.W));
             a.weights += (size_t)(a.some * p->s.R * p->s.R) * WORDS * BLOCK;

@@ -180,7 +180,10 @@ static void add_taps(const struct conv_plan *p, struct taps all, size_t x_block,
 {
     int OH = p->full.H, n = all.images, W = at_most(PIXELS_AT_ONCE, p->full.W);
     int rows = at_most(OH, PIXELS_AT_ONCE / W);
-    int images = rows == OH ? at_most(n, PIXELS_AT_ONCE / (OH * W)) : 1;
+    int pixels = OH * W + (VL == 8 ? p->in.H * p->in.W : OH * W); /* of dy and x */
+    int images = rows < OH || pixels > 2 * PIXELS_AT_ONCE
+                     ? 1
+                     : at_most(n, 2 * PIXELS_AT_ONCE / pixels);
     for (int kb = 0; kb < p->full.blocks; kb++, dw += p->taps / (size_t)p->full.blocks)
         for (int b = 0; b < n; b += images)
             for (int oh = 0; oh < OH; oh += rows) {

@@ -15,7 +15,11 @@
 
 #include <string.h>
 
-enum { DEEP = 384, TALL = 20 * TILE_MAX, PANEL = DEEP * BLOCK };
+enum {
+    DEEP = VL == 8 ? 512 : 384,
+    TALL = (VL == 8 ? 40 : 20) * TILE_MAX,
+    PANEL = DEEP * BLOCK
+};
 
 /* One thread's buffers. */
 static size_t own_room(void)

@@ -28,7 +28,7 @@
 #include <string.h>
 
 enum {
-    CHUNK = 17 * LINE,
+    CHUNK = (VL == 8 ? 49 : 17) * LINE,
     ROWS = 6,               /* weights' rows in a forward tile */
     WIDE = VL == 16 ? 4 : 2 /* vectors of samples in one */
 };
@@ -105,11 +105,13 @@ ALWAYS void forward_tile(int T, int wide, int count, const float *w, size_t ldw,
         store(yt + (j * wide + v) * VL, sum[j][v]);
 }
 
-/* Some rows of a chunk that begins at column c. */
+/* Some rows of a chunk that begins at column c. During the last one, prefetches y, which
+ * is written next. */
 ALWAYS void forward_rows(int wide, int from, int to, int c, int count,
                          const struct call *a, const float *xt, float *yt)
 {
     size_t C = (size_t)a->p->s.C;
+    bool last = c + count == a->p->s.C;
     for (int k = from, T; k < to; k += T) {
         T = next_tile(to - k, ROWS);
         float room[ROWS * CHUNK / PER_WORD];
@@ -125,6 +127,8 @@ ALWAYS void forward_rows(int wide, int from, int to, int c, int count,
             row = room;
         }
         float *out = yt + (size_t)k * (size_t)(wide * VL);
+        for (int b = 0; last && b < a->n; b++)
+            __builtin_prefetch(a->y + (size_t)(b * a->p->s.K + k + T), 1);
         int words = words_of(count);
         switch (T) {
             TILE_CASES_TO_6(forward_tile, wide, words, row, ld, xt, out, next, C)

@@ -259,24 +259,25 @@ static char *longer(char *text, size_t *room)
     return more;
 }
 
-/* Byte by byte: what follows the last line is not to be consumed. NULL: it does not come.
- */
-static char *read_lines(int fd, int64_t deadline_ms, struct ddp_err *err)
+/* Byte by byte, as what follows the last line is another reader's. NULL: the last line
+ * has not come. `*room` bytes are to be wiped. */
+static char *read_lines(int fd, int64_t deadline_ms, size_t *room, struct ddp_err *err)
 {
     static const char end[] = "\nend\n";
-    size_t room = 1 << 12, n = 0, last = sizeof end - 1;
-    char *text = xcalloc(1, room);
+    size_t n = 0, last = sizeof end - 1;
+    *room = 1 << 12;
+    char *text = xcalloc(1, *room);
     while (n < last || memcmp(text + n - last, end, last) != 0) {
-        if (n == room - 1)
-            text = longer(text, &room);
+        if (n == *room - 1)
+            text = longer(text, room);
         int rc = sock_await(fd, POLLIN, deadline_ms);
         if (rc == 0 && n < BOOTSTRAP_MAX && read(fd, text + n, 1) == 1) {
             n++;
             continue;
         }
-        err_set(err, "%s on stdin: this program is started by ddprun",
+        err_set(err, "%s: this program is started by ddprun",
                 rc < 0 ? "no bootstrap lines" : "incomplete bootstrap");
-        secret_wipe(text, room);
+        secret_wipe(text, *room);
         free(text);
         return NULL;
     }
@@ -285,12 +286,13 @@ static char *read_lines(int fd, int64_t deadline_ms, struct ddp_err *err)
 
 int bootstrap_read(int fd, int64_t deadline_ms, struct bootstrap *s, struct ddp_err *err)
 {
-    char *text = read_lines(fd, deadline_ms, err);
+    size_t room;
+    char *text = read_lines(fd, deadline_ms, &room, err);
     s->missing = !text;
     if (!text)
         return -1;
     int rc = bootstrap_parse(text, s, err);
-    secret_wipe(text, strlen(text));
+    secret_wipe(text, room);
     free(text);
     return rc;
 }

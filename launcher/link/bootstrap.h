@@ -52,7 +52,7 @@ struct bootstrap {
     } * nodes;      /* owned: node assignments; the row of the tree */
     size_t nnodes;
     bool detached, stdio;
-    bool missing;   /* there were no lines, or their end: the starter's failure */
+    bool missing;   /* no lines have come, or not the last one */
     unsigned width; /* of the tree; 0: every node calls the launcher */
     int listen;     /* the first port for nodes below; 0: there are none */
     struct bootstrap_parent {

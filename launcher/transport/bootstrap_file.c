@@ -115,7 +115,9 @@ int bootstrap_file_read(const char *path, struct bootstrap *s, struct ddp_err *e
                                path)
                    : -1;
     int rc = bootstrap_read(fd, now_ms() + READ_MS, s, err);
-    if (rc == 0 && strncmp(basename(path), NAME, strlen(NAME)) == 0)
+    if (rc < 0)
+        err_prefix(err, "the bootstrap file '%s'", path);
+    else if (strncmp(basename(path), NAME, strlen(NAME)) == 0)
         unlink(path);
     close(fd);
     return rc;

@@ -338,8 +338,7 @@ TEST(truncated_bootstrap_lines_are_rejected)
     ck_assert_int_eq(write(p[1], "ddprun-agent 1\n", 15), 15);
     close(p[1]);
     ck_assert_int_eq(bootstrap_read(p[0], INT64_MAX / 2, &s, &err), -1);
-    ck_assert_str_eq(err.text,
-                     "incomplete bootstrap on stdin: this program is started by ddprun");
+    ck_assert_str_eq(err.text, "incomplete bootstrap: this program is started by ddprun");
     ck_assert(s.missing);
     close(p[0]);
     bootstrap_finish(&s);

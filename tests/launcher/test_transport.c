@@ -332,9 +332,15 @@ TEST(a_bootstrap_file_is_private)
     ck_assert_int_eq(bootstrap_file_read(path, &t, &err), -1);
     ck_assert_ptr_nonnull(strstr(err.text, "must be a file of this user"));
     ck_assert_int_eq(unlink(path), 0);
+    free(path);
+    path = bootstrap_file_write(words, &err);
+    ck_assert_int_eq(truncate(path, 20), 0);
+    ck_assert_int_eq(bootstrap_file_read(path, &t, &err), -1);
+    ck_assert_ptr_nonnull(strstr(err.text, "': incomplete bootstrap: this program"));
+    ck_assert_ptr_nonnull(strstr(err.text, path));
+    bootstrap_file_remove(path);
     setenv("HOME", "/nonesuch", 1);
     ck_assert_ptr_null(bootstrap_file_write(words, &err));
-    free(path);
     /* without a home: an absolute path */
     unsetenv("HOME");
     ck_assert_int_eq(chdir(home), 0);

@@ -195,7 +195,8 @@ static void say_size(struct job *j, int before)
 {
     char *of = before > j->plan->nnodes ? xasprintf("%d of %d", j->plan->nnodes, before)
                                         : xasprintf("%d", j->plan->nnodes);
-    job_say(j, "ddprun: the job goes on with %s hosts, %d ranks", of, j->plan->nranks);
+    job_say(j, "ddprun: the job goes on with %s hosts, %d rank%s", of, j->plan->nranks,
+            j->plan->nranks == 1 ? "" : "s");
     free(of);
 }
 

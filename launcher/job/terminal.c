@@ -9,10 +9,10 @@
 #include <termios.h>
 #include <unistd.h>
 
-/* Signals that end ddprun without its event loop: crashes, limits, and the rest of those
+/* Signals that end ddprun without its event loop: crashes and the rest of those
  * that end a process by default. */
-static const int fatal[] = {SIGSEGV, SIGBUS,  SIGFPE,  SIGILL, SIGABRT,   SIGTRAP,
-                            SIGSYS,  SIGXCPU, SIGPROF, SIGIO,  SIGSTKFLT, SIGPWR};
+static const int fatal[] = {SIGSEGV, SIGBUS,  SIGFPE, SIGILL,    SIGABRT, SIGTRAP,
+                            SIGSYS,  SIGPROF, SIGIO,  SIGSTKFLT, SIGPWR};
 
 struct terminal {
     enum terminal_mode mode;

@@ -262,7 +262,7 @@ class Launcher(LaunchTest):
         self.assertEqual(launch.out.count("saved\n"), 2)
 
     def test_other_signals_are_passed_on(self):
-        for name in ("USR1", "USR2", "WINCH", "URG", "ALRM"):
+        for name in ("USR1", "USR2", "WINCH", "URG", "ALRM", "VTALRM", "XCPU"):
             with self.subTest(name):
                 launch = self.running(
                     f"trap 'echo got; exit 0' {name}; echo up; while :; do sleep 0.1; done")

@@ -2,9 +2,9 @@
  *
  * c is computed in tiles of TILE rows by BLOCK columns, held in registers. For DEEP
  * steps of the sum at a time, a panel of b is packed and multiplied by the rows of a,
- * which are packed for TALL rows into the second-level cache: each number of b is then
- * packed once for TALL rows, which costs a few percent. The tile's previous contents
- * are prefetched.
+ * which are packed for TALL rows, or more of a shorter sum, into the second-level cache:
+ * each number of b is then packed once for so many rows, which costs a few percent. The
+ * tile's previous contents are prefetched.
  *
  * Threads share out the panels, so results do not depend on their number. With bf16,
  * numbers are rounded, and paired along the sum, when they are packed.
@@ -15,11 +15,7 @@
 
 #include <string.h>
 
-enum {
-    DEEP = VL == 8 ? 512 : 384,
-    TALL = (VL == 8 ? 40 : 20) * TILE_MAX,
-    PANEL = DEEP * BLOCK
-};
+enum { DEEP = VL == 8 ? 512 : 384, TALL = 20 * TILE_MAX, PANEL = DEEP * BLOCK };
 
 /* One thread's buffers. */
 static size_t own_room(void)
@@ -118,8 +114,9 @@ static void run_columns(const struct gemm *g, int from, int to, float *room)
         deep = g->K - k;
         if (deep > DEEP)
             deep = round_up(next_tile(deep, DEEP), 2);
-        for (int i = 0; i < g->M; i += TALL) {
-            int rows = at_most(TALL, g->M - i);
+        int tall = VL == 8 ? TALL * DEEP / (deep + 1) : TALL; /* else unmeasured */
+        for (int i = 0, rows; i < g->M; i += rows) {
+            rows = at_most(tall, g->M - i);
             pack_a(g, i, rows, k, deep, a);
             for (int j = from; j < to; j += BLOCK) {
                 bool ahead = g->b.column == 1 && j + BLOCK < to;

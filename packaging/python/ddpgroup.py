@@ -40,6 +40,7 @@ def _load():
     places += sorted(glob.glob(os.path.join(here, "../../build*/worker/group/libddpgroup.so")))
     places += [os.path.join(here, up, "libddpgroup.so.0")
                for up in ("..", "../..", "../../../lib", "../../../lib64")]
+    places += sorted(glob.glob(os.path.join(here, "../../*/libddpgroup.so.0")))  # Debian: lib/x86_64-linux-gnu
     lib = c.CDLL(next((p for p in places if p and os.path.exists(p)), "libddpgroup.so.0"))
     for name in ("ddp_group_init", "ddp_group_sub", "ddp_arena_alloc"):
         getattr(lib, name).restype = c.c_void_p

@@ -100,8 +100,9 @@ class Install(unittest.TestCase):
     def test_python_module_is_there(self):
         module = self.find("ddpgroup.py")
         if not self.sanitized:
-            output_of(sys.executable, "-c", "import ctypes, sys; ctypes.CDLL(sys.argv[1])",
-                      self.find("libddpgroup.so.0"))
+            library = output_of(sys.executable, "-c", "import ddpgroup; print(ddpgroup.library._name)",
+                                PYTHONPATH=os.path.dirname(module))
+            self.assertEqual(os.path.realpath(library.strip()), os.path.realpath(self.find("libddpgroup.so.0")))
         package = os.path.dirname(self.find("ddprun/__init__.py"))
         source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../packaging/python/ddprun")
         parts = [name for name in os.listdir(os.path.join(source, "torch")) if name.endswith(".py")]

@@ -4,8 +4,12 @@
  * NVML returns an error for it. A process of its own, as NVML may block. Exit status 1,
  * with one line on stderr, if a GPU is lost; else, or without NVML, 0. GPUs that
  * CUDA_VISIBLE_DEVICES excludes are not checked.
+ *
+ * ddprun-gpus --use: a line each second until the reader has left (observe/sampler.c):
+ * for each GPU "percent:used:total", memory in MiB. Nothing without NVML.
  * https://docs.nvidia.com/deploy/nvml-api (nvmlReturn_t)
  */
+#include "common/duration.h"
 #include "common/nvml.h"
 
 #include <stdbool.h>
@@ -57,10 +61,41 @@ static bool these_answer(char *visible)
     return true;
 }
 
-int main(void)
+/* Of a GPU that does not answer: zeros. */
+static void print_use(unsigned index)
+{
+    void *device;
+    unsigned percent[2] = {0};
+    unsigned long long bytes[3] = {0}, used = 0, total = 0;
+    if (nvml->get(index, &device) == 0) {
+        if (nvml->load(device, percent) != 0)
+            percent[0] = 0;
+        if (nvml->memory(device, bytes) == 0) {
+            total = bytes[0] >> 20;
+            used = bytes[2] >> 20;
+        }
+    }
+    printf("%u:%llu:%llu ", percent[0], used, total);
+}
+
+static int print_all_use(void)
+{
+    for (unsigned n; nvml->count(&n) == 0; sleep_ms(1000)) {
+        for (unsigned i = 0; i < n; i++)
+            print_use(i);
+        putchar('\n');
+        if (fflush(stdout) != 0)
+            break;
+    }
+    return 1;
+}
+
+int main(int argc, char **argv)
 {
     char *visible = getenv("CUDA_VISIBLE_DEVICES");
     if (!(nvml = nvml_load()))
         return 0;
+    if (argc > 1 && strcmp(argv[1], "--use") == 0)
+        return print_all_use();
     return (visible ? these_answer(visible) : all_answer()) ? 0 : 1;
 }

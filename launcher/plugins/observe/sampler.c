@@ -1,30 +1,40 @@
 /* launcher/plugins/observe/sampler.c - measures a node once a second, from WATCH on
  *
- * GPUs are read in a thread: the numbers of one second are sent with the next sample.
+ * GPUs are read by ddprun-gpus, as NVML may block: the numbers of one second are sent
+ * with the next sample.
  *
  * Descendants are those that /proc/PID/task/PID/children lists: started by the main
  * thread of their parent, as data loaders and shells do. No scan of all processes.
  */
 #include "common/ancestry.h"
 #include "common/duration.h"
+#include "common/installed.h"
 #include "common/mem.h"
-#include "common/nvml.h"
-#include "common/offload.h"
 #include "common/read_start.h"
 #include "launcher/agent/plugin.h"
 #include "launcher/agent/ranks.h"
 #include "launcher/plugins/plugins.h"
+#include "launcher/transport/child.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-/* processes of one rank that are counted; GPUs of the node */
-enum { TREE_MAX = 256, GPUS_MAX = 32 };
+/* processes of one rank that are counted; GPUs of the node; bytes of a line about them */
+enum { TREE_MAX = 256, GPUS_MAX = 32, LINE_MAX_SIZE = 2048 };
 
+/* ddprun-gpus --use */
 struct gpus {
-    struct gpu_use gpus[GPUS_MAX];
+    pid_t pid; /* 0: none */
+    int fd;    /* owned, with `readable`: its output */
+    struct event *readable;
+    char line[LINE_MAX_SIZE]; /* what has been read of the next one */
+    size_t size;
+    struct gpu_use gpus[GPUS_MAX]; /* of the last one */
     size_t n;
 };
 
@@ -37,8 +47,7 @@ struct sampler {
     struct agent *a;     /* borrowed */
     struct event *timer; /* owned; NULL: no WATCH yet */
     struct machine before;
-    struct offload *reading; /* owned: of the GPUs; NULL: none */
-    struct gpus gpus;        /* of the last reading */
+    struct gpus gpus;
 };
 
 /* --- what is in use ----------------------------------------------------------------- */
@@ -101,48 +110,89 @@ static void measure_machine(struct machine *m)
     m->used_kib = total > available ? total - available : 0;
 }
 
-/* All GPUs that NVML shows; none without its library. Blocks, at the first call for a
- * second, and without limit on a broken GPU. */
-static void read_gpus(void *copy)
+/* --- GPUs --------------------------------------------------------------------------- */
+
+static void stop_gpus(struct sampler *s)
 {
-    unsigned n = 0, percent[2];
-    unsigned long long bytes[3];
-    void *device;
-    struct gpus *g = copy;
-    const struct nvml *nvml = nvml_load();
-    g->n = 0;
-    if (!nvml || nvml->count(&n) != 0)
-        return;
-    n = n < GPUS_MAX ? n : GPUS_MAX;
-    for (unsigned i = 0; i < n; i++) {
-        g->gpus[i] = (struct gpu_use){0};
-        if (nvml->get(i, &device) != 0)
-            continue;
-        if (nvml->load(device, percent) == 0)
-            g->gpus[i].percent = percent[0];
-        if (nvml->memory(device, bytes) == 0) {
-            g->gpus[i].total_mib = (uint32_t)(bytes[0] >> 20);
-            g->gpus[i].used_mib = (uint32_t)(bytes[2] >> 20);
-        }
+    struct gpus *g = &s->gpus;
+    if (g->pid > 0) {
+        reap_forget(s->a->reap, g->pid);
+        kill(g->pid, SIGKILL);
     }
-    g->n = n;
+    g->pid = 0;
+    if (g->readable)
+        loop_close_fd(&g->readable, &g->fd);
+    g->size = 0;
+}
+
+static void on_gpus_ended(pid_t pid, int status, int64_t at_ns, const struct rusage *used,
+                          void *arg)
+{
+    struct sampler *s = arg;
+    s->gpus.pid = 0;
+    agent_check(s->a);
+}
+
+static void read_line(struct gpus *g)
+{
+    int length;
+    unsigned percent, used, total;
+    g->n = 0;
+    for (const char *p = g->line; g->n < GPUS_MAX && sscanf(p, "%u:%u:%u %n", &percent,
+                                                            &used, &total, &length) == 3;
+         p += length)
+        g->gpus[g->n++] =
+            (struct gpu_use){.percent = percent, .used_mib = used, .total_mib = total};
+}
+
+static void on_gpus_readable(evutil_socket_t fd, short what, void *arg)
+{
+    struct sampler *s = arg;
+    struct gpus *g = &s->gpus;
+    ssize_t got = read(fd, g->line + g->size, sizeof g->line - 1 - g->size);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    g->size += got > 0 ? (size_t)got : 0;
+    g->line[g->size] = '\0';
+    for (char *end; (end = strchr(g->line, '\n'));) {
+        size_t size = (size_t)(end + 1 - g->line);
+        *end = '\0';
+        read_line(g);
+        g->size -= size;
+        memmove(g->line, end + 1, g->size + 1);
+    }
+    if (got <= 0 || g->size == sizeof g->line - 1)
+        stop_gpus(s);
+}
+
+static void start_gpus(struct sampler *s)
+{
+    struct gpus *g = &s->gpus;
+    char *path = installed_file(INSTALLED_PROGRAM, "ddprun-gpus", X_OK);
+    int ends[2];
+    enum child_step step;
+    if (g->pid == 0 && path && pipe2(ends, O_CLOEXEC) == 0) {
+        const char *argv[] = {"ddprun-gpus", "--use", NULL};
+        const struct child_spec spec = {.path = path,
+                                        .argv = (char *const *)(uintptr_t)argv,
+                                        .env = environ,
+                                        .in = -1,
+                                        .out = ends[1],
+                                        .err = -1};
+        stop_gpus(s); /* the output of one that has ended */
+        pid_t pid = child_spawn(&spec, &step);
+        close(ends[1]);
+        fcntl(ends[0], F_SETFL, O_NONBLOCK);
+        g->fd = ends[0];
+        g->readable =
+            loop_watch(s->a->loop, g->fd, EV_READ | EV_PERSIST, on_gpus_readable, s);
+        if (pid > 0)
+            reap_watch(s->a->reap, g->pid = pid, on_gpus_ended, s);
+    }
+    free(path);
 }
 
 /* --- samples ------------------------------------------------------------------------ */
-
-static void turn_gpus(struct sampler *s)
-{
-    const struct gpus *done = s->reading ? offload_wait(s->reading, 0) : NULL;
-    if (s->reading && !done)
-        return; /* it blocks: no second one */
-    bool none = done && done->n == 0;
-    if (done)
-        s->gpus = *done;
-    offload_end(s->reading);
-    s->reading = NULL;
-    if (!none)
-        s->reading = offload_begin(read_gpus, &s->gpus, sizeof s->gpus, NULL);
-}
 
 static void send_sample(struct sampler *s)
 {
@@ -167,9 +217,7 @@ static void send_sample(struct sampler *s)
 
 static void on_timer(evutil_socket_t fd, short what, void *arg)
 {
-    struct sampler *s = arg;
-    turn_gpus(s);
-    send_sample(s);
+    send_sample(arg);
 }
 
 static int handle_watch(void *state, const struct frame *f, struct ddp_err *err)
@@ -180,10 +228,11 @@ static int handle_watch(void *state, const struct frame *f, struct ddp_err *err)
         s->timer = loop_event(s->a->loop, -1, EV_PERSIST, on_timer, s);
     if (!m->on) {
         event_del(s->timer);
+        stop_gpus(s);
         return 0;
     }
     loop_arm(s->timer, 1000);
-    turn_gpus(s);
+    start_gpus(s);
     send_sample(s);
     return 0;
 }
@@ -194,7 +243,19 @@ static void on_fini(void *state)
 {
     struct sampler *s = state;
     loop_free(s->timer);
-    offload_end(s->reading);
+    stop_gpus(s);
+}
+
+static void on_stop(void *state, bool again)
+{
+    if (!again)
+        stop_gpus(state);
+}
+
+static bool on_spares(const void *state, pid_t pid)
+{
+    const struct gpus *g = &((const struct sampler *)state)->gpus;
+    return pid ? pid == g->pid : g->pid > 0;
 }
 
 static const struct agent_message messages[] = {{MSG_WATCH, handle_watch}, {0}};
@@ -203,5 +264,7 @@ const struct agent_plugin observe_agent = {
     .name = "observe",
     .state_size = sizeof(struct sampler),
     .fini = on_fini,
+    .stop = on_stop,
+    .spares = on_spares,
     .messages = messages,
 };

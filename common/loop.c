@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 enum { CLOSE_MS = 10 };
@@ -163,13 +164,25 @@ void loop_close_later(struct loop *l, int *fd)
 /* libevent needs three, and may abort with fewer */
 static bool has_descriptors(void)
 {
-    int pairs[2][2];
-    if (pipe2(pairs[0], O_CLOEXEC) < 0)
-        return false;
-    bool has = pipe2(pairs[1], O_CLOEXEC) == 0;
-    for (int i = 0; i < (has ? 4 : 2); i++)
-        close(pairs[i / 2][i % 2]);
+    int fds[3] = {eventfd(0, EFD_CLOEXEC)};
+    for (size_t i = 1; i < ARRAY_LEN(fds); i++)
+        fds[i] = fds[i - 1] < 0 ? -1 : fcntl(fds[0], F_DUPFD_CLOEXEC, 0);
+    bool has = fds[ARRAY_LEN(fds) - 1] >= 0;
+    for (size_t i = 0; i < ARRAY_LEN(fds) && fds[i] >= 0; i++)
+        close(fds[i]);
     return has;
+}
+
+/* EVENT_* of the environment are not for us: each costs four system calls. */
+static struct event_base *create_base(void)
+{
+    struct event_config *config = event_config_new();
+    struct event_base *base = NULL;
+    if (config && event_config_set_flag(config, EVENT_BASE_FLAG_IGNORE_ENV) == 0)
+        base = event_base_new_with_config(config);
+    if (config)
+        event_config_free(config);
+    return base;
 }
 
 struct loop *loop_create(struct ddp_err *err)
@@ -179,7 +192,7 @@ struct loop *loop_create(struct ddp_err *err)
         return NULL;
     }
     struct loop *l = xcalloc(1, sizeof *l);
-    l->base = event_base_new();
+    l->base = create_base();
     if (!l->base) {
         err_set(err, "cannot make an event loop");
         loop_destroy(l);

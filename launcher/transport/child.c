@@ -41,7 +41,7 @@ enum { STACK_SIZE = 64 << 10, STREAMS = 3, SLOTS = STREAMS + 1, SIGNALS = 32 };
 struct child_place {
     char *stack;      /* mapped */
     int slot;         /* the first reserved descriptor */
-    uint32_t changed; /* by changed_signals() */
+    uint32_t changed; /* by changed_signals(); not in the main thread's */
 };
 
 static struct child_place *mine; /* owned: the main thread's */
@@ -201,13 +201,20 @@ static bool unshare_works(void)
     return syscall(SYS_close_range, ~0U, ~0U, 0) == 0;
 }
 
-/* Find consecutive unused descriptors. */
-static int free_slots(void)
+/* Reserve consecutive descriptors; returns the first one. */
+static int reserve_slots(void)
 {
-    for (int fd = STDERR_FILENO + 1, run = 0;; fd++) {
-        run = fcntl(fd, F_GETFD) < 0 ? run + 1 : 0;
-        if (run == SLOTS)
-            return fd - SLOTS + 1;
+    for (int first = STDERR_FILENO + 1, fd = -1;; first = fd) {
+        int n = 0;
+        while (n < SLOTS && (fd = fcntl(holder, F_DUPFD_CLOEXEC, first + n)) == first + n)
+            n++;
+        if (n == SLOTS)
+            return first;
+        while (n > 0)
+            close(first + --n);
+        if (fd < 0)
+            return beyond_limit();
+        close(fd);
     }
 }
 
@@ -247,14 +254,15 @@ static struct child_place *place_create(struct ddp_err *err)
         err_errno(err, "no memory for the stack of children");
         return NULL;
     }
+    int slot = reserve_slots();
+    if (slot < 0) {
+        err_errno(err, "no descriptors for children");
+        munmap(stack, STACK_SIZE);
+        return NULL;
+    }
     struct child_place *p = xcalloc(1, sizeof *p);
-    *p = (struct child_place){
-        .stack = stack, .slot = free_slots(), .changed = changed_signals()};
-    if (fill_slots(p->slot, -1, -1, -1, -1) == 0)
-        return p;
-    err_errno(err, "no descriptors for children");
-    child_place_destroy(p);
-    return NULL;
+    *p = (struct child_place){.stack = stack, .slot = slot};
+    return p;
 }
 
 void child_signals_reset(void)
@@ -270,8 +278,8 @@ int child_init(struct ddp_err *err)
     if (mine)
         return 0;
     close_inherited_on_exec();
-    int slots = free_slots(), low = open("/dev/null", O_RDWR | O_CLOEXEC);
-    holder = low < 0 ? -1 : fcntl(low, F_DUPFD_CLOEXEC, slots + SLOTS);
+    int low = open("/dev/null", O_RDWR | O_CLOEXEC);
+    holder = low < 0 ? -1 : fcntl(low, F_DUPFD_CLOEXEC, STDERR_FILENO + 1 + SLOTS);
     if (low >= 0 && holder < 0)
         beyond_limit();
     if (holder < 0)
@@ -305,7 +313,10 @@ static void enlarge_table(int fd, unsigned nchildren)
 struct child_place *child_place_create(unsigned nchildren, struct ddp_err *err)
 {
     enlarge_table(holder, nchildren);
-    return place_create(err);
+    struct child_place *p = place_create(err);
+    if (p)
+        p->changed = changed_signals();
+    return p;
 }
 
 void child_finish(void)

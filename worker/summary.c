@@ -62,16 +62,16 @@ static void tell_data(struct run *run)
 /* Whatever comes first. */
 static void tell_limits(struct run *run)
 {
-    static const char or [] = ", or ";
+    static const char either[] = ", or ";
     const struct train_config *c = run->c;
     char *text = NULL;
     if (isfinite(c->target))
-        xappendf(&text, "%s%g %% test accuracy", or, c->target);
+        xappendf(&text, "%s%g %% test accuracy", either, c->target);
     if (c->steps)
-        xappendf(&text, "%sstep %" PRIu64, or, c->steps);
+        xappendf(&text, "%sstep %" PRIu64, either, c->steps);
     if (c->epochs < EPOCHS_UNLIMITED)
-        xappendf(&text, "%s%d epoch%s", or, c->epochs, c->epochs == 1 ? "" : "s");
-    progress_say(&run->progress, "until       %s", text + strlen(or));
+        xappendf(&text, "%s%d epoch%s", either, c->epochs, c->epochs == 1 ? "" : "s");
+    progress_say(&run->progress, "until       %s", text + strlen(either));
     free(text);
 }
 

@@ -121,7 +121,7 @@ struct engine;
 
 struct engine_type {
     const char *name;
-    /* Could it be opened on this machine? -1 with the reason if not. */
+    /* Could it be opened on this machine? -1 with the reason if not. NULL: always. */
     int (*probe)(struct ddp_err *err);
     struct engine *(*open)(const struct engine_job *job, struct ddp_err *err);
     void (*close)(struct engine *e); /* NULL is allowed */

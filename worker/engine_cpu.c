@@ -36,11 +36,6 @@ struct engine {
     char text[300];
 };
 
-static int cpu_probe(struct ddp_err *err)
-{
-    return 0;
-}
-
 /* ---- spans of a trace ---- */
 
 struct stage_row { /* argument of the layers' callback */
@@ -335,7 +330,6 @@ static struct reducer *cpu_reducer(const struct engine *e)
 
 const struct engine_type engine_cpu = {
     .name = "cpu",
-    .probe = cpu_probe,
     .open = cpu_open,
     .close = cpu_close,
     .info = cpu_info,

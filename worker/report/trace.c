@@ -126,9 +126,7 @@ int trace_write(const char *path, const char *texts, size_t len, struct ddp_err 
     fwrite(texts, 1, len, f);
     fputs("\n]}\n", f);
     bool failed = fflush(f) != 0 || ferror(f);
-    if (failed)
-        err_errno(err, "cannot write the trace '%s'", path);
-    if (fclose(f) != 0 && !failed) /* a quota may be noticed as late as this */
+    if (fclose(f) != 0 || failed) /* a quota may be noticed as late as this */
         return err_errno(err, "cannot write the trace '%s'", path);
-    return failed ? -1 : 0;
+    return 0;
 }

@@ -6,6 +6,7 @@
  */
 #include "worker/config.h"
 
+#include "common/ambient_launcher.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "worker/config_value.h"
@@ -290,15 +291,10 @@ _Static_assert(ARRAY_LEN(options) <= CONFIG_ROWS, "a text for each option");
 /* The number of ranks on this host, from the launcher's variables. */
 static int ranks_here(void)
 {
-    static const char *const names[] = {"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE",
-                                        "MPI_LOCALNRANKS", "PALS_LOCAL_SIZE"};
-    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        const char *text = getenv(names[i]);
-        int n = text ? atoi(text) : 0;
-        if (n > 0)
-            return n;
-    }
-    return 1;
+    const struct ambient_launcher *by = ambient_launcher_find(ambient_launcher_env);
+    const char *text = by && by->local_size ? getenv(by->local_size) : NULL;
+    int n = text ? atoi(text) : 0;
+    return n > 0 ? n : 1;
 }
 
 static int default_threads(void)

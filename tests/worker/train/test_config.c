@@ -1,5 +1,6 @@
 #include "tests/support/suite.h"
 
+#include "common/ambient_launcher.h"
 #include "common/mem.h"
 #include "common/strv.h"
 #include "worker/config.h"
@@ -159,10 +160,24 @@ TEST(threads_come_from_the_launcher)
     ck_assert_int_eq(c.threads, 5);
     config_finish(&c);
     unsetenv("OMP_NUM_THREADS");
-    setenv("LOCAL_WORLD_SIZE", "100000", 1);
-    ck_ok(parse("", &c, &err), err);
-    ck_assert_int_eq(c.threads, 1);
-    config_finish(&c);
+    for (size_t i = 0; i < ambient_launchers_len; i++) {
+        const struct ambient_launcher *by = &ambient_launchers[i];
+        if (!by->local_size)
+            continue;
+        setenv(by->rank, "0", 1);
+        setenv(by->size, "100000", 1);
+        setenv(by->local_size, "100000", 1);
+        if (by->needs)
+            setenv(by->needs, "1", 0);
+        ck_ok(parse("", &c, &err), err);
+        ck_assert_int_eq(c.threads, 1);
+        config_finish(&c);
+        unsetenv(by->rank);
+        unsetenv(by->size);
+        unsetenv(by->local_size);
+        if (by->needs)
+            unsetenv(by->needs);
+    }
 }
 
 static const struct {

@@ -24,8 +24,8 @@ struct offload;
  * could be created. Owner: the caller, until offload_end(). */
 struct offload *offload_begin(void (*call)(void *copy), const void *arg, size_t bytes,
                               struct ddp_err *err);
-/* Wait up to `wait_ms` for the call to return: the copy as the call left it, valid until
- * offload_end(); else NULL. */
+/* Wait up to `wait_ms` (0 or less: not at all) for the call to return: the copy as the
+ * call left it, valid until offload_end(); else NULL. */
 const void *offload_wait(struct offload *a, int64_t wait_ms);
 /* A call still running frees its copy when it returns; of one that has returned no thread
  * is left. NULL is fine. */

@@ -172,12 +172,11 @@ bool comm_destroy(struct comm *c, bool under_way)
     if (c->failed || under_way)
         comm_give_up(c);
     bool ended = !c->unended;
-    int64_t began = now_ns();
+    int64_t deadline_ms = now_ms() + ENDS_WITHIN_MS;
     for (int i = 0; i < c->lanes; i++) {
         if (c->nccl[i])
             nccl_api.destroy(c->nccl[i]);
-        int64_t left = ENDS_WITHIN_MS - (now_ns() - began) / 1000000;
-        if (c->ending[i] && !offload_wait(c->ending[i], left > 0 ? left : 0))
+        if (c->ending[i] && !offload_wait(c->ending[i], deadline_ms - now_ms()))
             ended = false;
         offload_end(c->ending[i]);
     }

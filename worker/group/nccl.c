@@ -42,8 +42,7 @@ static void nccl_close(struct ddp_group *g)
     bool any = n->coll.comm != NULL;
     struct offload *a = nccl_end(&n->coll.comm, g->broken);
     bool ended = nccl_p2p_close(n, g->broken, deadline_ms);
-    int64_t left_ms = deadline_ms - now_ms();
-    if (any && !(a && offload_wait(a, left_ms > 0 ? left_ms : 0)))
+    if (any && !(a && offload_wait(a, deadline_ms - now_ms())))
         ended = false;
     offload_end(a);
     if (!ended) {

@@ -281,10 +281,9 @@ bool nccl_p2p_close(struct nccl *n, bool abort, int64_t deadline_ms)
     }
     while (n->channels) {
         struct nccl_channel *c = n->channels;
-        int64_t left_ms = deadline_ms - now_ms();
         n->channels = c->next;
         bool ended =
-            !c->connecting || offload_wait(c->connecting, left_ms > 0 ? left_ms : 0);
+            !c->connecting || offload_wait(c->connecting, deadline_ms - now_ms());
         offload_end(c->connecting);
         if (ended && c->queue.stream)
             cuda_api.stream_destroy(c->queue.stream);

@@ -167,8 +167,7 @@ int layers_forward(struct layers *net, struct layers_plan *p, const struct cuda_
         const struct layer *l = &net->layers[i];
         if (takes_part(net, l, p->n))
             TRY(l->op->forward(net, l, &p->layers[i], err));
-        if (s && p->n > 0 && net->settings.dropout && l->spec->dropout > 0 &&
-            !net->bare && l->spec->kind != LAYER_ATTENTION)
+        if (drops(net, l) && p->n > 0)
             drop(net, l, l->y, p->n);
         if (drops(net, l) && l->shortcut >= 0) /* else the product has added it */
             cuda_add(l->y, net->layers[l->shortcut].y, (int64_t)l->outputs * p->n,

@@ -172,12 +172,12 @@ static inline float kept_scale(const struct layers *net, const struct layer *l)
     return drop > 0 ? rng_keep_scale(drop) : 1;
 }
 
-/* Does dropout follow this layer of tokens in this pass? That of attention's weights is
- * in its kernels. */
+/* Does dropout follow this layer in this pass? That of attention's weights is in its
+ * kernels. */
 static inline bool drops(const struct layers *net, const struct layer *l)
 {
-    return net->step && net->tokens && net->settings.dropout && l->spec->dropout > 0 &&
-           !net->bare && l->spec->kind != LAYER_ATTENTION;
+    return net->step && net->settings.dropout && l->spec->dropout > 0 && !net->bare &&
+           l->spec->kind != LAYER_ATTENTION;
 }
 
 /* The places that layers_find_bad() looks at. */

@@ -71,7 +71,7 @@ static int use_device(struct engine *e, int device, struct ddp_err *err)
     TRY(check_cuda(rc, "cannot use the GPU", err));
     TRY(check_cuda(cudaGetDeviceProperties(&prop, device), "cannot use the GPU", err));
     snprintf(e->text, sizeof e->text, "%.100s", prop.name);
-    e->peak = peak_of_device(device, prop.name, e->job.precision);
+    e->peak = peak_of_device(device, &prop, e->job.precision);
     return 0;
 }
 

@@ -92,18 +92,14 @@ int peak_flop_per_clock(const char *name, int major, int minor, enum precision p
     return own > a->fp32 ? own : a->fp32;
 }
 
-double peak_of_device(int device, const char *name, enum precision precision)
+double peak_of_device(int device, const struct cudaDeviceProp *is,
+                      enum precision precision)
 {
-    int major = 0, minor = 0, units = 0, khz = 0;
-    if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) !=
-            cudaSuccess ||
-        cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) !=
-            cudaSuccess ||
-        cudaDeviceGetAttribute(&units, cudaDevAttrMultiProcessorCount, device) !=
-            cudaSuccess ||
-        cudaDeviceGetAttribute(&khz, cudaDevAttrClockRate, device) != cudaSuccess) {
+    int khz = 0; /* of the properties since CUDA 13 no more */
+    if (cudaDeviceGetAttribute(&khz, cudaDevAttrClockRate, device) != cudaSuccess) {
         cudaGetLastError();
         return 0;
     }
-    return (double)units * khz * 1e3 * peak_flop_per_clock(name, major, minor, precision);
+    return (double)is->multiProcessorCount * khz * 1e3 *
+           peak_flop_per_clock(is->name, is->major, is->minor, precision);
 }

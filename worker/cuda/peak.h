@@ -26,6 +26,8 @@
 int peak_flop_per_clock(const char *name, int major, int minor, enum precision precision);
 
 /* FLOP/s of a device; 0: not known. */
-double peak_of_device(int device, const char *name, enum precision precision);
+struct cudaDeviceProp;
+double peak_of_device(int device, const struct cudaDeviceProp *is,
+                      enum precision precision);
 
 #endif

@@ -276,16 +276,7 @@ extern "C" cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr which,
     case cudaDevAttrComputeMode:
         *value = int(env_number("EMU_TAKEN", 0));
         return cudaSuccess;
-    case cudaDevAttrComputeCapabilityMajor:
-        *value = atoi(chip_number());
-        return cudaSuccess;
-    case cudaDevAttrComputeCapabilityMinor:
-        *value = atoi(strchr(chip_number(), '.') + 1);
-        return cudaSuccess;
-    case cudaDevAttrMultiProcessorCount: /* an H200's */
-        *value = 132;
-        return cudaSuccess;
-    case cudaDevAttrClockRate:
+    case cudaDevAttrClockRate: /* an H200's */
         *value = 1980000;
         return cudaSuccess;
     default:
@@ -311,6 +302,9 @@ extern "C" cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int 
     const char *other = getenv("EMU_OTHER");
     snprintf(prop->name, sizeof prop->name, "%.*s%s", int(strcspn(chip(), ":")), chip(),
              other && atoi(other) == device ? ", another" : "");
+    prop->major = atoi(chip_number());
+    prop->minor = atoi(strchr(chip_number(), '.') + 1);
+    prop->multiProcessorCount = 132; /* an H200's */
     return cudaSuccess;
 }
 

@@ -128,9 +128,7 @@ static int choose(struct layers *net, const struct site *at, void *arg,
     } else {
         t->late++;
     }
-    char *more = xasprintf("%s%s=%d\n", t->choices ? t->choices : "", at->key, chosen);
-    free(t->choices);
-    t->choices = more;
+    xappendf(&t->choices, "%s=%d\n", at->key, chosen);
     return 0;
 }
 

@@ -396,7 +396,6 @@ def the_limits_of_a_run_are_those_given():
             (("--steps", 300, "--epochs", 1), "step 300, or 1 epoch", "all epochs done", 0),
             (("--steps", 3, "--target-accuracy", 100), "100 % test accuracy, or step 3",
              "target not reached", 3)):
-        os.path.exists("log") and os.remove("log")
         (done,) = run(1, "--plot", "none", "--log", "log", *options)
         assert done.code == code and f"until       {until}\n" in done.out, done
         assert rows("log", "end")[0]["why"] == why, rows("log", "end")

@@ -161,7 +161,7 @@ int idx_read(const char *path, int ndim, struct idx *out, struct ddp_err *err)
     else if (file_map_open(name, &map, err) == 0) {
         bool packed = is_gz(map.at, map.bytes);
         rc = (packed ? parse_gz : parse)(name, map.at, map.bytes, ndim, out, err);
-        if (packed || rc < 0)
+        if (packed)
             file_map_close(&map);
         else
             out->map = map;

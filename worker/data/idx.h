@@ -34,7 +34,7 @@ int idx_parse(const char *name, const uint8_t *bytes, size_t nbytes, int ndim,
 
 /* The same from `path`, or from `path`.gz if `path` does not exist. A plain file is
  * mapped, so that it may be larger than memory and ranks of a host share one copy; it
- * must not be truncated while in use. */
+ * must not be truncated while in use. Finish it also after a failure. */
 int idx_read(const char *path, int ndim, struct idx *out, struct ddp_err *err);
 
 /* The bytes of an embedded file, "train-images-idx3-ubyte.gz" or the like; NULL for any

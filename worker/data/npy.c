@@ -103,10 +103,7 @@ int npy_read(const char *path, struct idx *out, struct ddp_err *err)
     *out = (struct idx){0};
     TRY(file_map_open(path, &map, err));
     int rc = npy_parse(path, map.at, map.bytes, out, err);
-    if (rc < 0)
-        file_map_close(&map);
-    else
-        out->map = map;
+    out->map = map;
     return rc;
 }
 

@@ -68,7 +68,7 @@ static const struct setting options[] = {
      "Passes over the training data (default 20); 0 only evaluates"},
     {"steps", "N", AT(steps), value_count, 1, INFINITY,
      "End after N steps (default: when the epochs are done)"},
-    {"batch-size", "N", AT(batch_size), value_int, 1, 65536,
+    {"batch-size", "N", AT(how.batch_size), value_int, 1, 65536,
      "Samples of each rank per step (default 32)", .initial = "32"},
     {"target-accuracy", "PERCENT", AT(target), value_real, 0, 100,
      "Stop after the first epoch with this accuracy on the test set; exit code 3 if none "
@@ -95,12 +95,12 @@ static const struct setting options[] = {
      .initial = "constant"},
     {"warmup", "STEPS", AT(schedule.warmup), value_count, 1, INFINITY,
      "Steps in which the learning rate rises (default 0)"},
-    {"label-smoothing", "X", AT(label_smoothing), value_float, 0, 1,
+    {"label-smoothing", "X", AT(how.label_smoothing), value_float, 0, 1,
      "Spread X of each label's weight over all classes in training (default 0)"},
-    {"no-dropout", NULL, AT(dropout), value_off, 0, 0, "Train without dropout"},
-    {"sync-batch-norm", NULL, AT(sync_norms), value_on, 0, 0,
+    {"no-dropout", NULL, AT(how.dropout), value_off, 0, 0, "Train without dropout"},
+    {"sync-batch-norm", NULL, AT(how.sync_norms), value_on, 0, 0,
      "Normalise over the samples of all ranks (default: each rank over its own)"},
-    {"augment", "HOW", AT(augment), value_augment, 0, 0,
+    {"augment", "HOW", AT(how.augment), value_augment, 0, 0,
      "Shift training images by up to 4 pixels (crop, or crop:PIXELS) or mirror them "
      "(flip): crop, flip or crop,flip",
      .initial = "none"},
@@ -108,11 +108,11 @@ static const struct setting options[] = {
      "Mean and deviation of each channel: data (the default: of the training images), "
      "mnist, cifar10, cifar100, imagenet, none, or numbers: M,M,M/D,D,D",
      .initial = "data"},
-    {"accumulate", "N", AT(accumulate), value_int, 1, 4096,
+    {"accumulate", "N", AT(how.accumulate), value_int, 1, 4096,
      "Sum the gradients of N batches before each step (default 1)", .initial = "1"},
-    {"clip-norm", "X", AT(clip_norm), value_real, 1e-9, 1e9,
+    {"clip-norm", "X", AT(how.clip_norm), value_real, 1e-9, 1e9,
      "Scale a step's gradients so that their norm is at most X (default: no limit)"},
-    {"on-nan", "WHAT", AT(skip_bad), value_flag, 0, 0,
+    {"on-nan", "WHAT", AT(how.skip_bad), value_flag, 0, 0,
      "When a loss or gradient is not finite: stop (the default), or skip the step",
      .words = bad_steps, .initial = "stop"},
 
@@ -155,20 +155,20 @@ static const struct setting options[] = {
      .words = engines, .initial = "auto"},
     {"kernels", "NAME", AT(kernels), value_text, 0, 0,
      "Kernels of the CPU engine; an unknown name lists them", .own = true},
-    {"precision", "WHAT", AT(precision), value_word, 0, 0,
+    {"precision", "WHAT", AT(how.precision), value_word, 0, 0,
      "fp32 (the default) or bf16: products of bfloat16, sums and weights in fp32; on a GPU "
      "also tf32: fp32 with products of 10 bits, and fp16: as bf16, with a scaled loss",
      .words = precision_names, .initial = "fp32"},
-    {"threads", "N", AT(threads), value_int, 1, 4096,
+    {"threads", "N", AT(how.threads), value_int, 1, 4096,
      "Threads of each rank (default: OMP_NUM_THREADS, else its share of the CPUs)",
      .own = true},
-    {"stages", "N", AT(stages), value_int, 1, 2,
+    {"stages", "N", AT(how.stages), value_int, 1, 2,
      "Split the model over N engines of each rank, 1 (the default) or 2", .initial = "1"},
-    {"micro-batches", "N", AT(micro_batches), value_int, 1, 64,
+    {"micro-batches", "N", AT(how.micro), value_int, 1, 64,
      "Micro-batches of a batch in flight in the pipeline (default 4)", .initial = "4"},
-    {"deterministic", NULL, AT(deterministic), value_on, 0, 0,
+    {"deterministic", NULL, AT(how.deterministic), value_on, 0, 0,
      "Use only algorithms that give the same bits each time"},
-    {"tune", "SECONDS", AT(tune), value_real, 0, 600,
+    {"tune", "SECONDS", AT(how.tune), value_real, 0, 600,
      "On a GPU, measure at the start which algorithms are the fastest, for that long at "
      "most (5 without a number; default: the libraries' own choice)",
      .bare = "5", .initial = "0"},
@@ -321,7 +321,7 @@ static int check_tokens(const struct parse *p)
     if (!c->data)
         return err_set(p->err, "--model %s needs --data FILE: a text, or tokens",
                        c->model->name);
-    if (c->augment.pad || c->augment.flip || c->normalise.channels || c->logits)
+    if (c->how.augment.pad || c->how.augment.flip || c->normalise.channels || c->logits)
         return err_set(p->err, "--augment, --normalize and --logits are for images");
     return 0;
 }
@@ -339,9 +339,9 @@ static int fill_in(struct parse *p)
             "--model %s cannot learn --data %s: models that regress, such as linreg, "
             "learn 'synthetic', the others learn images",
             c->model->name, c->data);
-    if (line && (c->augment.pad || c->augment.flip || c->normalise.channels))
+    if (line && (c->how.augment.pad || c->how.augment.flip || c->normalise.channels))
         return err_set(p->err, "--augment and --normalize are for images");
-    if (line && c->label_smoothing > 0)
+    if (line && c->how.label_smoothing > 0)
         return err_set(p->err, "--label-smoothing: %s has no labels", c->model->name);
     if (line && isfinite(c->target))
         return err_set(p->err, "--target-accuracy: %s has no accuracy", c->model->name);
@@ -358,7 +358,7 @@ static int fill_in(struct parse *p)
     if (!epochs_given && !c->steps && !isfinite(c->target) &&
         strcmp(c->data, "digits") == 0)
         c->target = 97;
-    if (c->sync_norms && c->stages > 1)
+    if (c->how.sync_norms && c->how.stages > 1)
         return err_set(p->err, "--sync-batch-norm and --stages: a stage sees one "
                                "micro-batch at a time, and cannot wait for other ranks");
     if (c->resume_if_there) {
@@ -376,9 +376,9 @@ static int fill_in(struct parse *p)
         c->plot = NULL;
     if (!c->bucket_bytes)
         c->bucket_bytes = BUCKET_BYTES;
-    if (c->threads == 0)
-        c->threads = default_threads();
-    if (!kernels_get_at(c->kernels, c->precision, p->err))
+    if (c->how.threads == 0)
+        c->how.threads = default_threads();
+    if (!kernels_get_at(c->kernels, c->how.precision, p->err))
         return err_prefix(p->err, "--kernels");
     return 0;
 }
@@ -404,7 +404,7 @@ int config_parse(int argc, char **argv, struct train_config *out, struct ddp_err
         .lr = NAN,
         .optim_settings.decay = NAN,
         .target = NAN,
-        .dropout = true,
+        .how.dropout = true,
         .overlap = true,
     };
     struct parse p = {.c = out, .err = err};

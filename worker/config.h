@@ -7,9 +7,7 @@
 
 #include "include/ddprun/err.h"
 #include "worker/data/normalise.h"
-#include "worker/kernels/augment.h"
-#include "worker/nn/model.h"
-#include "worker/optim/optim.h"
+#include "worker/engine.h"
 #include "worker/report/progress.h"
 
 #include <limits.h>
@@ -34,15 +32,11 @@ struct train_config {
     const char *data;
     int epochs;
     uint64_t steps; /* at most; 0: as many as the epochs have */
-    int batch_size; /* of each rank */
     const struct optim_type *optim;
     struct optim_settings optim_settings;
     double lr;
     struct schedule schedule;
-    bool dropout;
-    float label_smoothing;
-    bool sync_norms;            /* --sync-batch-norm */
-    struct augment augment;     /* of training images; without its key */
+    struct engine_options how;  /* augment: without its key */
     struct normalise normalise; /* of pixels; no channels: as the data say */
     double target;              /* percent; NaN: none */
     uint64_t seed;
@@ -57,17 +51,9 @@ struct train_config {
     int sample;                      /* tokens to be written at the end */
     enum progress_mode progress;
 
-    const char *engine;  /* NULL: a GPU's where all ranks have one */
-    const char *kernels; /* of the CPU; NULL: the fastest */
-    enum precision precision;
-    int threads;
-    int accumulate;                /* batches of a step */
-    double clip_norm;              /* of the step's gradients; 0: as they are */
-    bool skip_bad;                 /* --on-nan skip */
+    const char *engine;            /* NULL: a GPU's where all ranks have one */
+    const char *kernels;           /* of the CPU; NULL: the fastest */
     bool shard_optimizer;          /* a rank remembers and updates its part only */
-    int stages, micro_batches;     /* of the pipeline within a rank */
-    bool deterministic;            /* the same bits each time */
-    double tune;                   /* seconds to look for the fastest algorithms; 0 */
     const char *trace;             /* file; NULL: none */
     int64_t group_timeout_ms;      /* of a call on the group */
     size_t shard_checkpoint_bytes; /* larger ones are written by all ranks */

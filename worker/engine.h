@@ -27,37 +27,42 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The parameters of an engine: borrowed until it is closed. */
-struct engine_job {
-    struct ddp_group *group; /* its arena: space for the model three times, and 1 MiB */
-    struct model *model;
-    struct optim *optim;
-    const struct kernels *kernels; /* the CPU's */
-    enum precision precision;      /* the one requested */
-    const struct dataset *data;
-    int batch_size;     /* most samples of a rank in a step */
-    int threads;        /* CPUs of this rank */
-    int local_rank;     /* its number among the ranks of its host */
-    int64_t timeout_ms; /* for a step: the group's */
+/* How steps are done: what a user may ask for (config.h). */
+struct engine_options {
+    enum precision precision;
+    int batch_size; /* most samples of a rank in a batch */
+    int threads;    /* CPUs of this rank */
     bool dropout;
     float label_smoothing;  /* of the training loss (kernels.h: smooth) */
     bool sync_norms;        /* batch normalisation over the ranks */
     struct augment augment; /* of training images; its key comes with each step */
+    int accumulate;         /* batches of a step */
+    double clip_norm;       /* of its gradients; 0: none */
+    bool skip_bad;          /* skip a step whose gradients are not finite */
+    int stages;             /* pipeline stages of the model, 1 or 2, */
+    int micro;              /* and the micro-batches of a batch */
+    bool deterministic;     /* only algorithms that give the same bits each time */
+    double tune;            /* seconds for measuring algorithms; 0: none */
+};
+
+/* The parameters of an engine: borrowed until it is closed. */
+struct engine_job {
+    struct engine_options how;
+    struct ddp_group *group; /* its arena: space for the model three times, and 1 MiB */
+    struct model *model;
+    struct optim *optim;
+    const struct kernels *kernels; /* the CPU's */
+    const struct dataset *data;
+    int local_rank;     /* its number among the ranks of its host */
+    int64_t timeout_ms; /* for a step: the group's */
     struct reducer_settings buckets;
-    int accumulate;      /* batches of a step: `mine` is up to so many times batch_size */
-    double clip_norm;    /* 0: none */
-    bool skip_bad;       /* skip a step whose gradients are not finite */
-    int stages;          /* pipeline stages of the model, 1 or 2, */
-    int micro;           /* and the micro-batches of a batch */
     struct trace *trace; /* NULL: no trace */
-    bool deterministic;  /* only algorithms that give the same bits each time */
-    double tune;         /* seconds for measuring algorithms; 0: none */
 };
 
 /* Are batches normalised over the samples of all ranks? */
 static inline bool engine_shares_norms(const struct engine_job *job)
 {
-    return job->sync_norms && ddp_group_size(job->group) > 1;
+    return job->how.sync_norms && ddp_group_size(job->group) > 1;
 }
 
 /* The number of batches in a step with `mine` samples of this rank. Ranks that share
@@ -66,14 +71,14 @@ static inline int engine_batches(const struct engine_job *job, int mine, int all
 {
     int size = ddp_group_size(job->group);
     int most = engine_shares_norms(job) ? (all + size - 1) / size : mine;
-    return (most + job->batch_size - 1) / job->batch_size;
+    return (most + job->how.batch_size - 1) / job->how.batch_size;
 }
 
 /* Samples of batch i of a rank with `mine` in the step. */
 static inline int engine_batch(const struct engine_job *job, int mine, int i)
 {
-    int left = mine - i * job->batch_size;
-    return left < 0 ? 0 : left < job->batch_size ? left : job->batch_size;
+    int left = mine - i * job->how.batch_size;
+    return left < 0 ? 0 : left < job->how.batch_size ? left : job->how.batch_size;
 }
 
 struct engine_step {

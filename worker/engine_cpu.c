@@ -100,10 +100,10 @@ static void describe(struct engine *e)
 {
     const struct engine_job *job = &e->job;
     int used = snprintf(e->text, sizeof e->text, "%s, %d thread%s per rank%s",
-                        job->kernels->name, job->threads, job->threads == 1 ? "" : "s",
-                        e->pipeline ? ", stages " : "");
+                        job->kernels->name, job->how.threads,
+                        job->how.threads == 1 ? "" : "s", e->pipeline ? ", stages " : "");
     if (e->pipeline)
-        pipeline_describe(job->model, job->stages, e->text + used,
+        pipeline_describe(job->model, job->how.stages, e->text + used,
                           sizeof e->text - (size_t)used);
 }
 
@@ -138,29 +138,29 @@ static int make_own(struct engine *e, struct ddp_err *err)
 {
     const struct engine_job *job = &e->job;
     struct reducer_settings settings = job->buckets;
-    if (job->accumulate == 1 && job->stages == 1)
+    if (job->how.accumulate == 1 && job->how.stages == 1)
         settings.factors = job->model;
     e->reducer = reducer_create(job->group, job->model, settings, err);
     if (!e->reducer)
         return -1;
-    model_set_dropout(job->model, job->dropout);
-    if (job->accumulate > 1 || job->stages > 1)
+    model_set_dropout(job->model, job->how.dropout);
+    if (job->how.accumulate > 1 || job->how.stages > 1)
         e->extra = optim_block(model_param_count(job->model));
-    if (job->stages > 1) {
-        e->pipeline = pipeline_create(job->model, job->batch_size, job->micro,
-                                      job->threads, e->extra, err);
+    if (job->how.stages > 1) {
+        e->pipeline = pipeline_create(job->model, job->how.batch_size, job->how.micro,
+                                      job->how.threads, e->extra, err);
         if (!e->pipeline)
             return -1;
     }
-    batch_buf_init(&e->batch, job->data, job->batch_size);
+    batch_buf_init(&e->batch, job->data, job->how.batch_size);
     return 0;
 }
 
 static struct engine *cpu_open(const struct engine_job *job, struct ddp_err *err)
 {
-    if (job->precision != job->kernels->precision) {
+    if (job->how.precision != job->kernels->precision) {
         err_set(err, "the engine 'cpu' has no --precision %s, it has fp32 and bf16",
-                precision_names[job->precision]);
+                precision_names[job->how.precision]);
         return NULL;
     }
     struct engine *e = xcalloc(1, sizeof *e);
@@ -208,7 +208,7 @@ static void take_batch(struct engine *e, const struct engine_step *s, int i,
                        const uint32_t *which, int n, struct engine_result *result)
 {
     const struct engine_job *job = &e->job;
-    struct augment how = job->augment;
+    struct augment how = job->how.augment;
     how.key = s->augment_key;
     int correct = 0;
     struct model *bad = NULL; /* and what it was given */
@@ -219,7 +219,7 @@ static void take_batch(struct engine *e, const struct engine_step *s, int i,
     trace_span(job->trace, TRACE_DATA, "batch", 0, began, now_ns());
     struct model_pass pass = {.batch = &b,
                               .scale = (float)n / (float)s->all,
-                              .smooth = job->label_smoothing,
+                              .smooth = job->how.label_smoothing,
                               .seed = s->dropout_seed + ((uint64_t)i << 40),
                               .step = s->step,
                               .extra = e->first ? NULL : e->extra,
@@ -255,8 +255,8 @@ static int update(struct engine *e, float lr, struct step_sums *sums, struct ddp
     const struct engine_job *job = &e->job;
     const struct step_rule how = {.lr = lr,
                                   .by = 1, /* gradients have their share of the loss */
-                                  .clip_norm = job->clip_norm,
-                                  .check = job->skip_bad};
+                                  .clip_norm = job->how.clip_norm,
+                                  .check = job->how.skip_bad};
     double norm;
     int64_t began = now_ns();
     int rc =
@@ -284,7 +284,7 @@ static int cpu_step(struct engine *e, const struct engine_step *s,
     if (reducer_finish(e->reducer, &result->sums, err) < 0 ||
         (result->sums.bad == 0 && update(e, s->lr, &result->sums, err) < 0))
         return -1;
-    if (result->sums.bad > 0 && job->skip_bad) {
+    if (result->sums.bad > 0 && job->how.skip_bad) {
         result->sums.bad = 0;
         result->sums.skipped = 1;
     }

@@ -80,8 +80,8 @@ int run_exit_code(const struct run *run)
 static int prepare(struct run *run, struct ddp_err *err)
 {
     const struct train_config *c = run->c;
-    kernels_set_threads(c->threads);
-    run->kernels = kernels_get_at(c->kernels, c->precision, err);
+    kernels_set_threads(c->how.threads);
+    run->kernels = kernels_get_at(c->kernels, c->how.precision, err);
     if (!run->kernels)
         return -1;
     int rc = c->model->task == TASK_TOKENS
@@ -91,8 +91,8 @@ static int prepare(struct run *run, struct ddp_err *err)
     if (rc < 0)
         return -1;
     run->answers = run->data.task == TASK_TOKENS ? run->data.shape.W : 1;
-    run->model =
-        model_create(c->model->name, run->data.shape, c->batch_size, run->kernels, err);
+    run->model = model_create(c->model->name, run->data.shape, c->how.batch_size,
+                              run->kernels, err);
     if (!run->model)
         return -1;
     optim_init(&run->optim, c->optim, c->optim_settings, run->kernels,
@@ -130,7 +130,8 @@ static int check_place(const char *what, const char *path, enum output_path_use 
 static int epochs_of(const struct run *run)
 {
     const struct train_config *c = run->c;
-    uint64_t each = (uint64_t)run->size * (uint64_t)(c->batch_size * c->accumulate);
+    uint64_t each =
+        (uint64_t)run->size * (uint64_t)(c->how.batch_size * c->how.accumulate);
     uint64_t steps = (run->data.train.n + each - 1) / each;
     uint64_t epochs = (c->steps + steps - 1) / steps;
     return c->steps && epochs < (uint64_t)c->epochs ? (int)epochs : c->epochs;
@@ -172,33 +173,20 @@ static int open_engine(struct run *run, struct ddp_err *err)
     const struct train_config *c = run->c;
     bool by_time = !config_given(c, "bucket-mb");
     struct engine_job job = {
+        .how = c->how,
         .group = run->group,
         .model = run->model,
         .optim = &run->optim,
         .kernels = run->kernels,
-        .precision = c->precision,
         .data = &run->data,
-        .batch_size = c->batch_size,
-        .threads = c->threads,
         .local_rank = local_rank(run->rank),
         .timeout_ms = c->group_timeout_ms,
-        .dropout = c->dropout,
-        .label_smoothing = c->label_smoothing,
-        .sync_norms = c->sync_norms,
-        .augment = c->augment,
         .buckets = {.first_bytes = BUCKET_FIRST_BYTES,
                     .cap_bytes = c->bucket_bytes,
                     .overlap = c->overlap,
-                    .timed = by_time && !c->deterministic,
+                    .timed = by_time && !c->how.deterministic,
                     .shard = c->shard_optimizer && run->size > 1,
                     .direct = by_time && c->overlap},
-        .accumulate = c->accumulate,
-        .clip_norm = c->clip_norm,
-        .skip_bad = c->skip_bad,
-        .stages = c->stages,
-        .micro = c->micro_batches,
-        .deterministic = c->deterministic,
-        .tune = c->tune,
     };
     if (c->trace)
         job.trace = run->trace = trace_create(run->rank);
@@ -256,7 +244,7 @@ int run_open(struct run *run, struct ddp_err *err)
     rc = run->rank == 0 ? metrics_open(&run->metrics, c->log, run->resumed, err) : 0;
     TRY(replica_agree(run->group, rc, &run->culprit, err));
     sampler_init(&run->sampler, (uint32_t)run->data.train.n, run->rank, run->size,
-                 c->batch_size * c->accumulate, run->state.seed);
+                 c->how.batch_size * c->how.accumulate, run->state.seed);
     TRY(prepare_training(run, err));
     run->in_order = xcalloc(run->data.test.n, sizeof *run->in_order);
     for (size_t i = 0; i < run->data.test.n; i++)

@@ -15,7 +15,7 @@
 static int write_logits(struct run *run, struct ddp_err *err)
 {
     const struct samples *test = &run->data.test;
-    int outputs = run->data.shape.outputs, batch = run->c->batch_size;
+    int outputs = run->data.shape.outputs, batch = run->c->how.batch_size;
     float *logits = xcalloc(test->n * (size_t)outputs, sizeof *logits);
     struct batch_buf buf;
     batch_buf_init(&buf, &run->data, batch);

@@ -128,7 +128,7 @@ static struct strv metadata(const struct run *run)
 {
     const struct dataset *data = &run->data;
     struct strv meta = {0};
-    strv_pushf(&meta, "batch_size=%d", run->c->batch_size);
+    strv_pushf(&meta, "batch_size=%d", run->c->how.batch_size);
     strv_pushf(&meta, "train_samples=%zu", data->train.n);
     if (data->normal.channels > 0) {
         put_numbers(&meta, "pixel_mean", data->normal.mean, data->normal.channels);

@@ -38,7 +38,7 @@ static void tell_data(struct run *run)
 {
     const struct dataset *d = &run->data;
     char *train = grouped(d->train.n), *test = grouped(d->test.n);
-    bool augmented = run->c->augment.pad > 0 || run->c->augment.flip;
+    bool augmented = run->c->how.augment.pad > 0 || run->c->how.augment.flip;
     if (d->task == TASK_CLASSIFY)
         progress_say(
             &run->progress,
@@ -114,10 +114,10 @@ static void log_config(struct run *run)
         "\"optimizer\":\"%s\",\"kernels\":\"%s\",\"precision\":\"%s\",\"threads\":%d,"
         "\"train_samples\":%zu,\"test_samples\":%zu,\"augment\":\"%s\",\"seed\":%" PRIu64
         ",\"step\":%" PRIu64 ",\"flop_per_sample\":%s,\"peak_flops\":%s",
-        c->model->name, model_param_count(run->model), run->size, c->batch_size,
-        c->optim->name, run->kernels->name, precision_names[c->precision], c->threads,
-        run->data.train.n, run->data.test.n, config_text(c, "augment"), run->state.seed,
-        run->state.step, number(model_flop(run->model), flop),
+        c->model->name, model_param_count(run->model), run->size, c->how.batch_size,
+        c->optim->name, run->kernels->name, precision_names[c->how.precision],
+        c->how.threads, run->data.train.n, run->data.test.n, config_text(c, "augment"),
+        run->state.seed, run->state.step, number(model_flop(run->model), flop),
         number(run->info.peak, peak));
 }
 
@@ -125,10 +125,10 @@ static void log_config(struct run *run)
 static void tell_tuned(struct run *run)
 {
     const char *tuned = run->info.tuned;
-    if (run->c->tune > 0 && !tuned)
+    if (run->c->how.tune > 0 && !tuned)
         progress_say(&run->progress, "tuned       nothing: the engine '%s' has no choice",
                      run->engine_type->name);
-    else if (run->c->tune > 0)
+    else if (run->c->how.tune > 0)
         progress_say(&run->progress, "tuned       %s",
                      *tuned ? tuned : "nothing: no step is left to take");
 }
@@ -149,12 +149,13 @@ void run_tell_config(struct run *run)
                      ddp_group_backend(run->group), buckets, buckets == 1 ? "" : "s");
     else
         progress_say(p, "ranks       1");
-    if (c->accumulate > 1)
-        progress_say(p, "batch       %d times %d per rank, %d in all", c->accumulate,
-                     c->batch_size, c->accumulate * c->batch_size * run->size);
+    if (c->how.accumulate > 1)
+        progress_say(p, "batch       %d times %d per rank, %d in all", c->how.accumulate,
+                     c->how.batch_size,
+                     c->how.accumulate * c->how.batch_size * run->size);
     else
-        progress_say(p, "batch       %d per rank, %d in all", c->batch_size,
-                     c->batch_size * run->size);
+        progress_say(p, "batch       %d per rank, %d in all", c->how.batch_size,
+                     c->how.batch_size * run->size);
     progress_say(p, "optimizer   %s, learning rate %g, %s, seed %" PRIu64, c->optim->name,
                  c->lr, config_text(c, "schedule"), run->state.seed);
     if (run->optim.states[OPTIM_AVERAGE])
@@ -163,9 +164,9 @@ void run_tell_config(struct run *run)
     progress_say(p, "engine      %s: %s (%s)", run->engine_type->name, run->info.text,
                  run->engine_why);
     tell_tuned(run);
-    if (c->precision != PRECISION_FP32 && run->engine_type == &engine_cpu)
+    if (c->how.precision != PRECISION_FP32 && run->engine_type == &engine_cpu)
         progress_say(p, "precision   %s (%s); weights, sums and optimizer in fp32",
-                     precision_names[c->precision], run->kernels->arithmetic);
+                     precision_names[c->how.precision], run->kernels->arithmetic);
     tell_begin(run);
     run_mark_begin(run);
     progress_gap(p);

@@ -235,8 +235,8 @@ static int run_tests(struct run *run, struct report *r, struct ddp_err *err)
     const struct samples *test = &run->data.test;
     uint32_t first, n = sampler_share((uint32_t)test->n, run->rank, run->size, &first);
     double sums[2] = {0, 0}; /* loss, right answers */
-    for (uint32_t i = 0; i < n; i += (uint32_t)run->c->batch_size) {
-        uint32_t left = n - i, most = (uint32_t)run->c->batch_size;
+    for (uint32_t i = 0; i < n; i += (uint32_t)run->c->how.batch_size) {
+        uint32_t left = n - i, most = (uint32_t)run->c->how.batch_size;
         int count = (int)(left < most ? left : most), correct = 0;
         float loss;
         TRY(run->engine_type->evaluate(run->engine, test, run->in_order + first + i,

@@ -36,11 +36,11 @@ static void poor_case(struct ddp_group *g, const void *arg)
                              .optim = &optim,
                              .kernels = k,
                              .data = &data,
-                             .batch_size = BATCH,
-                             .threads = 1,
-                             .accumulate = 1,
-                             .stages = 1,
-                             .sync_norms = true,
+                             .how.batch_size = BATCH,
+                             .how.threads = 1,
+                             .how.accumulate = 1,
+                             .how.stages = 1,
+                             .how.sync_norms = true,
                              .buckets = {1 << 20, 25 << 20, true, false, false}};
     if (rank == POOR)
         spend_arena(g);

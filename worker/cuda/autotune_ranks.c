@@ -92,7 +92,7 @@ static int keep(const char *path, struct tuner *t, size_t from, struct ddp_err *
  * wait. */
 static int64_t time_allowed(const struct engine_job *job)
 {
-    double seconds = job->tune, patience = (double)job->timeout_ms / 2000;
+    double seconds = job->how.tune, patience = (double)job->timeout_ms / 2000;
     return (int64_t)(1e9 * (seconds < patience ? seconds : patience));
 }
 
@@ -185,7 +185,7 @@ int autotune_on_all_ranks(struct engine *e, int n, int batches, struct ddp_err *
     char device[160];
     int other;
     size_t i;
-    if (e->job.tune <= 0)
+    if (e->job.how.tune <= 0)
         return 0;
     TRY(name_device(device, sizeof device, err));
     const uint64_t hash = fnv1a(FNV1A, device, strlen(device));

@@ -71,7 +71,7 @@ static int use_device(struct engine *e, int device, struct ddp_err *err)
     TRY(check_cuda(rc, "cannot use the GPU", err));
     TRY(check_cuda(cudaGetDeviceProperties(&prop, device), "cannot use the GPU", err));
     snprintf(e->text, sizeof e->text, "%.100s", prop.name);
-    e->peak = peak_of_device(device, &prop, e->job.precision);
+    e->peak = peak_of_device(device, &prop, e->job.how.precision);
     return 0;
 }
 
@@ -157,7 +157,7 @@ static int make_peers(struct engine *e, int from, int to, struct ddp_err *err)
 static int cut_layers(struct engine *e, struct ddp_err *err)
 {
     const struct model *m = e->job.model;
-    int first[PIPELINE_STAGES + 1], batch = e->job.batch_size;
+    int first[PIPELINE_STAGES + 1], batch = e->job.how.batch_size;
     TRY(pipeline_split(m, e->nstages, first, err));
     if (e->nstages > 1 && has_tokens(e) && !model_untied(m))
         return err_set(
@@ -165,7 +165,7 @@ static int cut_layers(struct engine *e, struct ddp_err *err)
             "--stages: the cuda engine trains '%s' in one stage, as its logits "
             "have the embedding's weight: try --engine cpu",
             model_type(m)->name);
-    e->micro = e->nstages > 1 ? pipeline_micro_batches(batch, e->job.micro) : 1;
+    e->micro = e->nstages > 1 ? pipeline_micro_batches(batch, e->job.how.micro) : 1;
     e->max_micro = (batch + e->micro - 1) / e->micro;
     for (int i = 0; i < e->nstages; i++) {
         struct stage *s = &e->stages[i];

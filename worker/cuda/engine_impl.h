@@ -218,7 +218,7 @@ static inline const char *targets_of(const struct engine *e, const struct sample
 /* This rank's samples of a step, at most. */
 static inline size_t most_samples(const struct engine *e)
 {
-    return (size_t)e->job.batch_size * (size_t)e->job.accumulate;
+    return (size_t)e->job.how.batch_size * (size_t)e->job.how.accumulate;
 }
 
 /* ---- setup.c ---- */

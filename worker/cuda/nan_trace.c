@@ -74,7 +74,7 @@ int engine_find_bad(struct engine *e, const struct slot *slot,
         int k = engine_batch(job, n, i), parts = pipeline_micro_batches(k, e->micro);
         for (int m = 0; m < parts; m++) {
             const struct micro_batch b = pipeline_micro_batch(i, k, parts, m);
-            TRY(look_at(e, i * job->batch_size + b.from, b.n, b.number, result, err));
+            TRY(look_at(e, i * job->how.batch_size + b.from, b.n, b.number, result, err));
         }
     }
     return stage_enter(first_of(e), err);

@@ -44,7 +44,7 @@ static int put_norm(struct engine *e, struct ddp_err *err)
 {
     const struct engine_job *job = &e->job;
     struct stage *last = last_of(e);
-    if (job->clip_norm <= 0 && !job->skip_bad && !last->scaler)
+    if (job->how.clip_norm <= 0 && !job->how.skip_bad && !last->scaler)
         return 0;
     for (int i = 0; i < e->nstages; i++) {
         struct stage *s = &e->stages[i];
@@ -55,7 +55,7 @@ static int put_norm(struct engine *e, struct ddp_err *err)
             TRY(stage_tell(s, s->parts, last, at, CUDA_PARTS * sizeof *s->parts,
                            e->far ? e->mail->parts : NULL, err));
     }
-    cuda_judge(last->parts, e->nstages, (float)job->clip_norm, last->scaler,
+    cuda_judge(last->parts, e->nstages, (float)job->how.clip_norm, last->scaler,
                head_of(last), scale_of(last), last->main);
     return spans_computed(last, "norm", err);
 }
@@ -104,7 +104,7 @@ static int put_end(struct stage *s, struct ddp_err *err)
     TRY(stage_enter(s, err));
     TRY(put_optimiser(s, err));
     layers_refresh(s->sets[0].net);
-    cuda_finish(head_of(s), own_of(s), s->e->job.skip_bad, s->scaler, s->result,
+    cuda_finish(head_of(s), own_of(s), s->e->job.how.skip_bad, s->scaler, s->result,
                 s->updates, s->main);
     TRY(stage_launched(s, "a step", err));
     return spans_computed(s, "finish", err);

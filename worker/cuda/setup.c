@@ -62,11 +62,11 @@ static int make_blocks(struct stage *s, struct ddp_err *err)
     TRY(device_alloc(m, "gradients", VERDICT * sizeof(float) + bytes, &s->block, err));
     TRY(device_alloc(m, "steps", sizeof *s->updates, &s->updates, err));
     TRY(device_alloc(m, "steps", stages * CUDA_PARTS * sizeof *s->parts, &s->parts, err));
-    if (job->accumulate * s->e->micro > 1)
+    if (job->how.accumulate * s->e->micro > 1)
         TRY(device_alloc(m, "gradients", bytes, &s->extra, err));
     TRY(device_alloc(m, "steps", in, &s->in, err));
     TRY(device_alloc(m, "steps", sizeof *s->result, &s->result, err));
-    if (job->precision == PRECISION_FP16)
+    if (job->how.precision == PRECISION_FP16)
         TRY(device_alloc(m, "steps", sizeof *s->scaler, &s->scaler, err));
     for (int k = 0; k < s->e->nstages; k++)
         TRY(make_set(s, &s->sets[k], err));
@@ -95,11 +95,11 @@ static int make_layers(struct stage *s, struct ddp_err *err)
                                        .from = s->from,
                                        .to = s->to,
                                        .max_batch = e->max_micro,
-                                       .dropout = job->dropout,
+                                       .dropout = job->how.dropout,
                                        .sum = engine_shares_norms(job) ? sums_norm : NULL,
                                        .sum_arg = s,
-                                       .precision = job->precision,
-                                       .deterministic = job->deterministic};
+                                       .precision = job->how.precision,
+                                       .deterministic = job->how.deterministic};
     for (int k = 0; k < e->nstages; k++) {
         struct set *set = &s->sets[k];
         set->net = k == 0 ? layers_create(job->model, settings, s->weights, s->memory,
@@ -246,7 +246,7 @@ static struct engine *engine_new(const struct engine_job *job)
     e->job = *job;
     e->rank = ddp_group_rank(job->group);
     e->size = ddp_group_size(job->group);
-    e->nstages = job->stages;
+    e->nstages = job->how.stages;
     for (int i = 0; i < e->nstages; i++) {
         e->stages[i].e = e;
         e->stages[i].index = i;
@@ -258,13 +258,13 @@ static struct engine *engine_new(const struct engine_job *job)
  * the error. */
 static void say_what_fits(struct engine *e, struct ddp_err *err)
 {
-    int batch = e->job.batch_size;
+    int batch = e->job.how.batch_size;
     bool fits = false;
     free_memory(e);
     while (!fits && batch > 1) {
         struct ddp_err ignored;
         struct engine *trial = engine_new(&e->job);
-        trial->job.batch_size = batch /= 2;
+        trial->job.how.batch_size = batch /= 2;
         stages_place_as(trial, e);
         fits = prepare(trial, &ignored) == 0;
         engine_close(trial);
@@ -291,7 +291,7 @@ static void describe(struct engine *e)
         stages_describe(e, stages, sizeof stages);
     size_t n = strlen(e->text);
     snprintf(e->text + n, sizeof e->text - n, ", %s, %.0f MiB%s%s%s%s%s",
-             precisions[e->job.precision], taken / 0x1p20,
+             precisions[e->job.how.precision], taken / 0x1p20,
              e->resident ? " with the data" : "", e->comm ? ", " : "",
              e->comm ? comm_version() : "", *stages ? ", stages " : "", stages);
 }

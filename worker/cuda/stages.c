@@ -165,8 +165,9 @@ static void gather(struct engine *e, int k, int from, int n, bool learn)
     if (has_tokens(e))
         cuda_gather_tokens(s->in, from, n, io->W, ends.x, s->main);
     else if (classifies(e))
-        cuda_gather_images(s->in, which, from, map, learn ? e->job.augment : as_they_are,
-                           e->as_float, ends.x, set->t, s->main);
+        cuda_gather_images(s->in, which, from, map,
+                           learn ? e->job.how.augment : as_they_are, e->as_float, ends.x,
+                           set->t, s->main);
     else
         cuda_gather_floats(s->in, which, from, n, (int)(input_bytes(e) / sizeof(float)),
                            io->outputs, ends.type, ends.x, set->t, s->main);
@@ -183,7 +184,7 @@ int stages_loss(struct engine *e, int set, int n, const struct cuda_step *in, in
                           .batch = batch,
                           .n = n,
                           .K = e->job.data->shape.outputs,
-                          .smooth = in ? e->job.label_smoothing : 0,
+                          .smooth = in ? e->job.how.label_smoothing : 0,
                           .type = ends.type,
                           .scaler = s->scaler,
                           .head = head_of(s),
@@ -262,7 +263,8 @@ static int go_back(struct stage *s, const struct flight *f, bool into_extra,
 static struct flight flight_of(const struct engine *e, int i, int k, int parts, int m)
 {
     const struct micro_batch b = pipeline_micro_batch(i, k, parts, m);
-    return (struct flight){i * e->job.batch_size + b.from, b.n, m % e->nstages, b.number};
+    return (struct flight){i * e->job.how.batch_size + b.from, b.n, m % e->nstages,
+                           b.number};
 }
 
 int stages_put_batch(struct engine *e, int i, int n, int batches, struct ddp_err *err)

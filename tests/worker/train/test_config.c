@@ -154,10 +154,10 @@ TEST(threads_come_from_the_launcher)
     struct ddp_err err;
     setenv("OMP_NUM_THREADS", "3", 1);
     ck_ok(parse("", &c, &err), err);
-    ck_assert_int_eq(c.threads, 3);
+    ck_assert_int_eq(c.how.threads, 3);
     config_finish(&c);
     ck_ok(parse("--threads 5", &c, &err), err);
-    ck_assert_int_eq(c.threads, 5);
+    ck_assert_int_eq(c.how.threads, 5);
     config_finish(&c);
     unsetenv("OMP_NUM_THREADS");
     for (size_t i = 0; i < ambient_launchers_len; i++) {
@@ -170,7 +170,7 @@ TEST(threads_come_from_the_launcher)
         if (by->needs)
             setenv(by->needs, "1", 0);
         ck_ok(parse("", &c, &err), err);
-        ck_assert_int_eq(c.threads, 1);
+        ck_assert_int_eq(c.how.threads, 1);
         config_finish(&c);
         unsetenv(by->rank);
         unsetenv(by->size);

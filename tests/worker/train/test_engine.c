@@ -22,7 +22,7 @@ struct fixture {
     uint32_t which[4 * BATCH];
 };
 
-static struct fixture open_engine(const char *model, struct engine_job more)
+static struct fixture open_engine(const char *model, struct engine_options how)
 {
     struct fixture f = {0};
     struct ddp_err err;
@@ -38,16 +38,16 @@ static struct fixture open_engine(const char *model, struct engine_job more)
     model_init(f.model, 1);
     for (uint32_t i = 0; i < ARRAY_LEN(f.which); i++)
         f.which[i] = 3 * i;
-    f.job = more;
+    f.job.how = how;
     f.job.group = f.group;
     f.job.model = f.model;
     f.job.kernels = k;
-    f.job.batch_size = BATCH;
-    f.job.threads = 1;
+    f.job.how.batch_size = BATCH;
+    f.job.how.threads = 1;
     f.job.buckets = (struct reducer_settings){1 << 20, 25 << 20, true, false, false};
-    f.job.accumulate = more.accumulate ? more.accumulate : 1;
-    f.job.stages = more.stages ? more.stages : 1;
-    f.job.micro = 4;
+    f.job.how.accumulate = how.accumulate ? how.accumulate : 1;
+    f.job.how.stages = how.stages ? how.stages : 1;
+    f.job.how.micro = 4;
     return f;
 }
 
@@ -95,13 +95,13 @@ static const struct {
 
 LOOP_TEST(clipped_steps_are_as_long_as_asked, ARRAY_LEN(ways))
 {
-    struct engine_job job = {
+    struct engine_options how = {
         .stages = ways[_i].stages, .accumulate = ways[_i].accumulate, .clip_norm = 0.01};
-    struct fixture f = open_engine(ways[_i].model, job);
+    struct fixture f = open_engine(ways[_i].model, how);
     start(&f);
     size_t n = model_param_count(f.model);
     float *before = xmemdup(model_weights(f.model), n * sizeof(float));
-    step(&f, BATCH * f.job.accumulate);
+    step(&f, BATCH * f.job.how.accumulate);
     ck_assert_double_eq_tol(distance(before, model_weights(f.model), n), 0.5 * 0.01,
                             2e-5);
     free(before);
@@ -114,17 +114,17 @@ TEST(all_ways_through_a_step_are_one)
     float *first = NULL;
     size_t n = 0;
     for (int way = 0; way < 4; way++) {
-        struct engine_job job = {.stages = 1 + way / 2, .accumulate = 2};
-        struct fixture f = open_engine("cnn", job);
+        struct engine_options how = {.stages = 1 + way / 2, .accumulate = 2};
+        struct fixture f = open_engine("cnn", how);
         if (way % 2)
-            f.job.micro = 3;
+            f.job.how.micro = 3;
         if (way == 1) { /* more samples to a batch, fewer batches */
             struct ddp_err err;
             model_destroy(f.model);
             f.model = model_create("cnn", f.data.shape, 2 * BATCH, f.job.kernels, &err);
             model_init(f.model, 1);
             f.job.model = f.model;
-            f.job.batch_size = 2 * BATCH;
+            f.job.how.batch_size = 2 * BATCH;
         }
         start(&f);
         struct engine_result r = step(&f, 2 * BATCH - 3);
@@ -151,8 +151,9 @@ static const struct {
 
 LOOP_TEST(a_bad_number_is_traced_to_where_it_began, ARRAY_LEN(spoilt))
 {
-    struct engine_job job = {.stages = spoilt[_i].stages, .skip_bad = spoilt[_i].skip};
-    struct fixture f = open_engine(spoilt[_i].model, job);
+    struct engine_options how = {.stages = spoilt[_i].stages,
+                                 .skip_bad = spoilt[_i].skip};
+    struct fixture f = open_engine(spoilt[_i].model, how);
     start(&f);
     size_t n, count = model_param_count(f.model);
     const struct param *params = model_params(f.model, &n);
@@ -171,7 +172,7 @@ LOOP_TEST(a_bad_number_is_traced_to_where_it_began, ARRAY_LEN(spoilt))
 
 TEST(an_overflow_is_traced_to_the_layer_that_made_it)
 {
-    struct fixture f = open_engine("mlp", (struct engine_job){0});
+    struct fixture f = open_engine("mlp", (struct engine_options){0});
     start(&f);
     size_t n;
     const struct param *params = model_params(f.model, &n);
@@ -186,7 +187,7 @@ TEST(an_overflow_is_traced_to_the_layer_that_made_it)
 /* The loss is a number, and the gradients are too large for one. */
 TEST(bad_gradients_are_skipped)
 {
-    struct fixture f = open_engine("toy", (struct engine_job){.skip_bad = true});
+    struct fixture f = open_engine("toy", (struct engine_options){.skip_bad = true});
     start(&f);
     size_t n, count = model_param_count(f.model);
     const struct param *params = model_params(f.model, &n);
@@ -210,7 +211,7 @@ static const struct {
 LOOP_TEST(a_plan_that_cannot_be_is_refused, ARRAY_LEN(plans))
 {
     struct ddp_err err;
-    struct fixture f = open_engine("toy", (struct engine_job){0});
+    struct fixture f = open_engine("toy", (struct engine_options){0});
     struct reducer *r = reducer_create(f.group, f.model, f.job.buckets, &err);
     ck_assert_msg(r != NULL, "%s", err.text);
     ck_assert_int_eq(reducer_use_plan(r, plans[_i].text), plans[_i].good ? 0 : -1);
@@ -224,7 +225,7 @@ LOOP_TEST(a_plan_that_cannot_be_is_refused, ARRAY_LEN(plans))
 TEST(without_overlap_a_plan_changes_nothing)
 {
     struct ddp_err err;
-    struct fixture f = open_engine("toy", (struct engine_job){0});
+    struct fixture f = open_engine("toy", (struct engine_options){0});
     f.job.buckets.overlap = false;
     struct reducer *r = reducer_create(f.group, f.model, f.job.buckets, &err);
     ck_assert_msg(r != NULL, "%s", err.text);

@@ -92,12 +92,12 @@ static int pull_state(struct stage *s, int k, struct ddp_err *err)
 static int transfer_scaler(struct stage *s, enum direction way, struct ddp_err *err)
 {
     struct optim *o = s->e->job.optim;
-    if (o->loss_scale <= 0)
-        o->loss_scale = CUDA_FIRST_SCALE;
-    struct cuda_scaler scaler = {o->loss_scale, o->good_steps};
+    if (o->counts.loss_scale <= 0)
+        o->counts.loss_scale = CUDA_FIRST_SCALE;
+    struct cuda_scaler scaler = {o->counts.loss_scale, o->counts.good_steps};
     TRY(move(s->scaler, &scaler, sizeof scaler, way, err));
-    o->loss_scale = scaler.scale;
-    o->good_steps = scaler.good;
+    o->counts.loss_scale = scaler.scale;
+    o->counts.good_steps = scaler.good;
     return 0;
 }
 
@@ -109,7 +109,7 @@ static int transfer_stage(struct stage *s, enum direction way, struct ddp_err *e
     TRY(move_turned(s, s->weights, weights, way, err));
     if (s->scaler)
         TRY(transfer_scaler(s, way, err));
-    TRY(move(s->updates, &o->steps, sizeof o->steps, way, err));
+    TRY(move(s->updates, &o->counts.steps, sizeof o->counts.steps, way, err));
     for (int k = 0; k < OPTIM_STATES; k++) {
         if (o->states[k])
             TRY((way == TO_DEVICE ? push_state : pull_state)(s, k, err));

@@ -180,10 +180,10 @@ static void put_meta(struct strv *meta, const struct replica *r,
         strv_pushf(meta, "position=%" PRIu64, at->position);
         strv_pushf(meta, "seed=%" PRIu64, at->seed);
     }
-    strv_pushf(meta, "updates=%" PRIu64, optim->steps);
-    if (optim->loss_scale > 0) {
-        strv_pushf(meta, "loss_scale=%.9g", (double)optim->loss_scale);
-        strv_pushf(meta, "good_steps=%" PRIu32, optim->good_steps);
+    strv_pushf(meta, "updates=%" PRIu64, optim->counts.steps);
+    if (optim->counts.loss_scale > 0) {
+        strv_pushf(meta, "loss_scale=%.9g", (double)optim->counts.loss_scale);
+        strv_pushf(meta, "good_steps=%" PRIu32, optim->counts.good_steps);
     }
     strv_pushf(meta, "ranks=%" PRId64, at->ranks);
     if (*at->buckets)
@@ -387,9 +387,7 @@ static int get_optim(const struct safetensors *f, const struct train_state *stat
         return err_set(err, "its metadata say that the loss is scaled by '%.40s'", scale);
     if (scale && get_number(f, "good_steps", &good, err) < 0)
         return -1;
-    optim->steps = updates;
-    optim->loss_scale = value;
-    optim->good_steps = (uint32_t)good;
+    optim->counts = (struct optim_counts){updates, value, (uint32_t)good};
     return 0;
 }
 

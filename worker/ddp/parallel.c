@@ -287,7 +287,7 @@ int ddp_parallel_step(struct ddp_parallel *p, float lr, struct ddp_step *step,
 
 int ddp_parallel_swap_average(struct ddp_parallel *p, struct ddp_err *err)
 {
-    if (!p->optim.states[OPTIM_AVERAGE] || p->optim.steps == 0)
+    if (!p->optim.states[OPTIM_AVERAGE] || p->optim.counts.steps == 0)
         return err_set(err, "there is no average: it needs options.ema and a step");
     if (!p->swapped && shard_gather(&p->optim, p->reducer, err) < 0)
         return -1;

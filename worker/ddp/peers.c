@@ -13,7 +13,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-enum { TAG = 0x7065, MAGIC = 0x32736464 }; /* change MAGIC whenever struct part changes */
+enum { TAG = 0x7065, MAGIC = 0x33736464 }; /* change MAGIC whenever struct part changes */
 
 /* A part: this header, the pieces, the weights of each, its optimiser states one after
  * the other, the buffers. */
@@ -21,10 +21,9 @@ struct part {
     uint64_t magic, bytes;
     uint64_t set; /* drawn by each attempt: parts of two attempts never form a set */
     struct train_state at;
-    uint64_t updates, floats;
+    struct optim_counts counts;
+    uint64_t floats;
     int32_t part, parts;
-    float loss_scale;
-    uint32_t good_steps;
     uint32_t npieces, nstates;
     uint64_t count, nbuffers; /* floats: of the pieces, of the buffers */
     char model[128], optimizer[16];
@@ -175,12 +174,10 @@ static struct part head_of(const struct peers *p, const struct replica *run,
     struct part h = {.magic = MAGIC,
                      .set = p->set,
                      .at = *at,
-                     .updates = run->optim->steps,
+                     .counts = run->optim->counts,
                      .floats = run->floats,
                      .part = p->rank,
                      .parts = p->size,
-                     .loss_scale = run->optim->loss_scale,
-                     .good_steps = run->optim->good_steps,
                      .nstates = (uint32_t)states_of(run->optim),
                      .nbuffers = run->nbuffers};
     snprintf(h.model, sizeof h.model, "%s", run->model);
@@ -265,9 +262,7 @@ static int unpack(const char *message, size_t bytes, const struct replica *run,
     if (run->nbuffers)
         memcpy(run->buffers, from, run->nbuffers * sizeof(float));
     *at = h->at;
-    run->optim->steps = h->updates;
-    run->optim->loss_scale = h->loss_scale;
-    run->optim->good_steps = h->good_steps;
+    run->optim->counts = h->counts;
     return 0;
 }
 

@@ -58,16 +58,7 @@ int replica_broadcast(struct ddp_group *group, const struct replica *r,
         if (whole && ddp_broadcast(group, whole, o->n, DDP_F32, 0, err) < 0)
             return -1;
     }
-    struct {
-        uint64_t steps;
-        float loss_scale;
-        uint32_t good_steps;
-    } counts = {o->steps, o->loss_scale, o->good_steps};
-    TRY(ddp_broadcast(group, &counts, sizeof counts, DDP_U8, 0, err));
-    o->steps = counts.steps;
-    o->loss_scale = counts.loss_scale;
-    o->good_steps = counts.good_steps;
-    return 0;
+    return ddp_broadcast(group, &o->counts, sizeof o->counts, DDP_U8, 0, err);
 }
 
 int replica_average(struct ddp_group *group, struct model *model, struct ddp_err *err)

@@ -78,7 +78,7 @@ void optim_finish(struct optim *o)
 
 void optim_count(struct optim *o)
 {
-    o->steps++;
+    o->counts.steps++;
 }
 
 /* e += nearer (w - e), by sgd(): with w as the gradient, a decay of -1, and the rate
@@ -86,7 +86,7 @@ void optim_count(struct optim *o)
 static void average(struct optim *o, size_t at, size_t n, const float *w)
 {
     float *e = o->states[OPTIM_AVERAGE] + at;
-    if (o->steps == 1)
+    if (o->counts.steps == 1)
         memcpy(e, w, n * sizeof *e);
     else
         o->kernels->sgd(e, w, NULL, (int64_t)n, -optim_nearer(o), 0, -1);
@@ -104,7 +104,7 @@ void optim_piece(struct optim *o, size_t at, size_t n, float *w, const float *g,
         break;
     case RULE_ADAM:
         k->adam(w, g, m, v, (int64_t)n, lr, t->b1, t->b2, t->eps, decay,
-                1 - lr * optim_shrink(o), (int64_t)o->steps);
+                1 - lr * optim_shrink(o), (int64_t)o->counts.steps);
         break;
     case RULE_ADADELTA:
         k->adadelta(w, g, m, v, (int64_t)n, lr, t->b1, t->eps, decay);

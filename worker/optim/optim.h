@@ -45,6 +45,15 @@ struct optim_type {
  * such. */
 const struct optim_type *optim_find(const char *name);
 
+/* What an optimiser has beside its states: the same on all ranks, and in checkpoints. */
+struct optim_counts {
+    uint64_t steps; /* taken so far */
+    /* fp16: what the loss is multiplied by (0: not scaled), and steps since
+     * that changed */
+    float loss_scale;
+    uint32_t good_steps;
+};
+
 struct optim {
     const struct optim_type *type;
     struct optim_settings settings;
@@ -53,11 +62,7 @@ struct optim {
     float *states[OPTIM_STATES]; /* owned; NULL where not used. Of all n floats, or */
     bool shared;                 /* of this rank's: the ranks share them */
     float *whole[OPTIM_STATES];  /* owned: then all of them, while they are wanted */
-    uint64_t steps;              /* taken so far */
-    /* fp16: what the loss is multiplied by (0: not scaled), and steps since
-     * that changed */
-    float loss_scale;
-    uint32_t good_steps;
+    struct optim_counts counts;
 };
 
 /* What is added to the gradient; what the weight is made smaller by, times lr. */

@@ -94,9 +94,9 @@ LOOP_TEST(what_was_saved_comes_back_to_the_bit, ARRAY_LEN(kinds))
     struct ddp_err err;
     rig_init(&a, kinds[_i].model, kinds[_i].optim, 8);
     rig_init(&b, kinds[_i].model, kinds[_i].optim, 8);
-    a.optim.steps = 1230; /* four were left out */
-    a.optim.loss_scale = _i == 1 ? 4096 : 0;
-    a.optim.good_steps = _i == 1 ? 17 : 0;
+    a.optim.counts.steps = 1230; /* four were left out */
+    a.optim.counts.loss_scale = _i == 1 ? 4096 : 0;
+    a.optim.counts.good_steps = _i == 1 ? 17 : 0;
     save(&a, a.file);
     size_t bytes = a.optim.n * sizeof(float);
     memset(model_weights(b.model), 0, bytes);
@@ -112,9 +112,9 @@ LOOP_TEST(what_was_saved_comes_back_to_the_bit, ARRAY_LEN(kinds))
             ck_assert_mem_eq(a.optim.states[k], b.optim.states[k], bytes);
     }
     ck_assert_mem_eq(&a.state, &b.state, sizeof a.state);
-    ck_assert_uint_eq(b.optim.steps, 1230);
-    ck_assert(b.optim.loss_scale == a.optim.loss_scale);
-    ck_assert_uint_eq(b.optim.good_steps, a.optim.good_steps);
+    ck_assert_uint_eq(b.optim.counts.steps, 1230);
+    ck_assert(b.optim.counts.loss_scale == a.optim.counts.loss_scale);
+    ck_assert_uint_eq(b.optim.counts.good_steps, a.optim.counts.good_steps);
     rig_finish(&a);
     rig_finish(&b);
 }

@@ -20,9 +20,9 @@ STEPS = 200
 EVERY = 20
 
 
-# PyTorch is imported here: so the ranks are forked from one import
+# PyTorch, and what its optimizers import, are imported here: so the ranks are forked from one import
 RANK = """
-import os, runpy, sys, torch
+import os, runpy, sys, torch, torch._dynamo
 print("pid", os.getpid(), flush=True)
 runpy.run_path(sys.argv.pop(1), run_name="__main__")
 """

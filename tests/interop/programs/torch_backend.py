@@ -5,6 +5,7 @@ import sys
 import time
 
 import torch
+import torch._dynamo  # noqa: F401  the optimizer would, in each rank
 import torch.distributed as dist
 from torch.distributed import ReduceOp
 

@@ -338,14 +338,14 @@ static float square_loss(const struct model *m, const struct batch *b, const flo
                          float *dy, float scale)
 {
     double loss = 0;
-    int all = b->n * m->io.outputs;
-    for (int i = 0; i < all; i++) {
+    size_t all = (size_t)b->n * (size_t)m->io.outputs;
+    for (size_t i = 0; i < all; i++) {
         float d = y[i] - b->targets[i];
         loss += (double)d * (double)d;
         if (dy)
             dy[i] = 2 * d * scale / (float)all;
     }
-    return (float)(loss / all);
+    return (float)(loss / (double)all);
 }
 
 /* The loss of outputs y, and its gradient unless dy is NULL. */

@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -103,17 +104,14 @@ class Page(test_watch.WatchTest):
 
         say({"ui": True, "metrics": False, "token": "secret", "ms": 0})
         say({"v": 1, "event": "plan", "t": 0, "attempt": 1, "ranks": nranks})
-        ours.settimeout(0.05)
+        ours.settimeout(60)
 
         def serve(page_says, deadline=120):
             """Answer requests for the status until the page says so."""
             end, turn = time.monotonic() + deadline, 0
             while time.monotonic() < end:
-                try:
-                    asked = ours.recv(65536).count(b"\n")
-                except socket.timeout:
-                    asked = 0
-                for _ in range(asked):
+                waiting = select.select([ours], [], [], 0.05)[0]
+                for _ in range(ours.recv(65536).count(b"\n") if waiting else 0):
                     turn += 1
                     say({"is": "status", "job": "simulated", "state": "running", "t": turn,
                          "attempt": 1, "attempts": 1, "command": "train", "failure": None,

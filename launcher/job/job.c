@@ -305,6 +305,8 @@ void job_destroy(struct job *j)
     msg_hosts_finish(&j->hosts);
     job_gather_close(j);
     job_close_streams(j);
+    if (j->requests.signals)
+        signals_block_ends();
     signals_destroy(j->requests.signals);
     job_stop_heartbeat(j);
     loop_free(j->requests.copy_gone);

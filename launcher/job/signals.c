@@ -118,6 +118,16 @@ struct signals *signals_create(struct loop *loop, const struct signals_events *e
     return s;
 }
 
+void signals_block_ends(void)
+{
+    sigset_t ends;
+    sigemptyset(&ends);
+    for (size_t i = 0; i < ARRAY_LEN(table); i++)
+        if (table[i].meaning == MEANS_END)
+            sigaddset(&ends, table[i].sig);
+    sigprocmask(SIG_BLOCK, &ends, NULL);
+}
+
 void signals_destroy(struct signals *s)
 {
     if (!s)

@@ -19,6 +19,9 @@ struct signals_events {
 
 struct signals *signals_create(struct loop *loop, const struct signals_events *events,
                                void *arg, struct ddp_err *err);
-void signals_destroy(struct signals *s);
+/* When the job is over: a further signal must not end ddprun before it returns the job's
+ * exit code. */
+void signals_block_ends(void);
+void signals_destroy(struct signals *s); /* then they have their default action */
 
 #endif

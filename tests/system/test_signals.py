@@ -221,6 +221,16 @@ class Launcher(LaunchTest):
         launch.wait()
         self.assert_ended(launch, 130)
 
+    def test_ctrl_c_again_and_again_until_it_has_exited(self):
+        for _ in range(15):
+            launch = self.start_sh(1, "echo up; sleep 60")
+            self.wait_for(launch, "up")
+            while launch.process.poll() is None:
+                launch.signal(signal.SIGINT)
+                time.sleep(0.0003)  # some come while it is exiting
+            launch.wait()
+            self.assert_ended(launch, 130)
+
     def test_ctrl_c_says_what_another_would_do(self):
         launch = self.running("trap 'sleep 1; exit 0' INT; echo up; while :; do sleep 0.1; done",
                               *PATIENT)

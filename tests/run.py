@@ -87,7 +87,7 @@ def needed(build, tests):
         os.path.relpath(f, build) for t in tests for d in t["depends"] for f in files[d]})
 
 
-def compile_for(build, tests, ahead):
+def compile_for(build, tests, ahead=False):
     """Build what `tests` depend on, and nothing else; `ahead`: while others run, which go first."""
     wanted = needed(build, tests)
     began = time.monotonic()

@@ -95,7 +95,7 @@ int peak_flop_per_clock(const char *name, int major, int minor, enum precision p
 double peak_of_device(int device, const struct cudaDeviceProp *is,
                       enum precision precision)
 {
-    int khz = 0; /* of the properties since CUDA 13 no more */
+    int khz = 0; /* since CUDA 13 not among the properties */
     if (cudaDeviceGetAttribute(&khz, cudaDevAttrClockRate, device) != cudaSuccess) {
         cudaGetLastError();
         return 0;

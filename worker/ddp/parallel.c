@@ -125,7 +125,7 @@ static int make(struct ddp_parallel *p, const struct ddp_parallel_options *o,
     const struct kernels *kernels = kernels_get(NULL, err);
     if (!type)
         return err_set(err, "no optimiser '%s': sgd, adam, adamw or adadelta", name);
-    if (o->ema < 0 || o->ema >= 1)
+    if (!(o->ema >= 0 && o->ema < 1)) /* nor NaN */
         return err_set(err, "ema is %g: from 0 to below 1", (double)o->ema);
     if (!kernels)
         return -1;

@@ -291,11 +291,12 @@ class Metrics(WatchTest):
             fetch(f"http://127.0.0.1:{port}/api/status")
         self.stop(job)
 
+    @launch.needs_gpus
     def test_gpus(self):
-        """By NVML, or a stand-in for it."""
+        """By a stand-in for NVML."""
         port = launch.free_port()
-        job = self.start_sh(1, "sleep 60", "--metrics", f"127.0.0.1:{port}", env={
-            "LD_LIBRARY_PATH": os.path.dirname(os.environ["FAKE_NVML"])})
+        job = self.start_sh(1, "sleep 60", "--metrics", f"127.0.0.1:{port}", command=self.with_gpus(),
+                            env={"LD_LIBRARY_PATH": os.path.dirname(os.environ["FAKE_NVML"])})
         self.assertTrue(launch.wait_until(lambda: "hw_gpu_utilization_ratio" in self.metrics(port)))
         found = self.metrics(port)
         host = f',host="{os.uname().nodename}"}}'
@@ -303,6 +304,14 @@ class Metrics(WatchTest):
                          {'{gpu="0"' + host: 0.73, '{gpu="1"' + host: 0})
         self.assertEqual(set(found["hw_gpu_memory_usage_bytes"].values()), {10 << 30})
         self.assertEqual(set(found["hw_gpu_memory_limit_bytes"].values()), {80 << 30})
+        self.stop(job)
+
+    def test_without_gpus_their_program_is_not_run(self):
+        port = launch.free_port()
+        job = self.start_sh(1, "sleep 60", "--metrics", f"127.0.0.1:{port}", env={
+            "LD_LIBRARY_PATH": os.path.dirname(os.environ["FAKE_NVML"]), "CUDA_VISIBLE_DEVICES": ""})
+        self.assertTrue(launch.wait_until(lambda: self.metrics(port).get("system_memory_usage_bytes")))
+        self.assertNotIn("ddprun-gpus", " ".join(launch.marked(self.mark).values()))
         self.stop(job)
 
     def test_a_port_alone_is_on_the_loopback(self):

@@ -17,8 +17,8 @@
 #include "launcher/agent/ranks.h"
 #include "launcher/place/bind.h"
 #include "launcher/plugins/diagnose/arrivals.h"
-#include "launcher/plugins/diagnose/child.h"
 #include "launcher/plugins/diagnose/ras.h"
+#include "launcher/transport/own_program.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -49,7 +49,7 @@ enum question_kind {
 
 struct rank_question {
     struct diagnose *d; /* borrowed: owner */
-    struct diagnose_child child;
+    struct own_program child;
     struct evbuffer *text; /* owned: its output, as far as it has not been passed on */
     uint32_t id;           /* of the launcher's question; BESIDE: the rank */
     int64_t asked_ns;
@@ -236,7 +236,7 @@ static int start(struct rank_question *q, const char *part, int64_t first,
 {
     const struct agent *a = q->d->agent;
     struct strv args = {0};
-    diagnose_child_kill(&q->child);
+    own_program_kill(&q->child);
     evbuffer_drain(q->text, evbuffer_get_length(q->text));
     strv_push(&args, part);
     strv_push(&args, q->d->folder ? q->d->folder : "/nonexistent");
@@ -249,7 +249,8 @@ static int start(struct rank_question *q, const char *part, int64_t first,
         }
     }
     int rc = args.n > 2;
-    if (rc && diagnose_child_start(&q->child, a->loop, &args, -1, err) < 0)
+    if (rc &&
+        own_program_start(&q->child, a->loop, "ddprun-diagnose", &args, -1, err) < 0)
         rc = -1;
     strv_finish(&args);
     return rc;
@@ -393,7 +394,7 @@ static bool diagnose_before_kill(void *state)
 
 static void diagnose_ranks_over(void *state)
 {
-    diagnose_child_kill(&((struct diagnose *)state)->questions[LAST].child);
+    own_program_kill(&((struct diagnose *)state)->questions[LAST].child);
 }
 
 /* --- life --------------------------------------------------------------------------- */
@@ -403,7 +404,7 @@ static bool diagnose_spares(const void *state, pid_t pid)
     const struct diagnose *d = state;
     bool spares = false;
     for (size_t i = 0; i < QUESTIONS; i++)
-        spares |= diagnose_child_is(&d->questions[i].child, pid); /* ends with us */
+        spares |= own_program_is(&d->questions[i].child, pid); /* ends with us */
     return spares;
 }
 
@@ -422,7 +423,7 @@ static void diagnose_init(void *state)
     for (size_t i = 0; i < QUESTIONS; i++) {
         struct rank_question *q = &d->questions[i];
         q->d = d;
-        q->child = (struct diagnose_child){
+        q->child = (struct own_program){
             .reap = d->agent->reap, .fd = -1, .out = out[i], .arg = q};
         q->text = evbuffer_new();
     }
@@ -432,7 +433,7 @@ static void diagnose_fini(void *state)
 {
     struct diagnose *d = state;
     for (size_t i = 0; i < QUESTIONS; i++) {
-        diagnose_child_kill(&d->questions[i].child);
+        own_program_kill(&d->questions[i].child);
         evbuffer_free(d->questions[i].text);
     }
     loop_free(d->clean);

@@ -24,7 +24,7 @@
 #include "common/write_all.h"
 #include "launcher/control/control.h"
 #include "launcher/job/events.h"
-#include "launcher/plugins/diagnose/child.h"
+#include "launcher/transport/own_program.h"
 
 #include <event2/buffer.h>
 #include <limits.h>
@@ -63,10 +63,10 @@ struct diagnose {
     int64_t reported_ms;     /* when a hang was reported; 0: none in this attempt */
     struct idset held;       /* ranks that have failed, while that is held back */
 
-    struct diagnose_child child; /* evaluates the answers */
-    struct evbuffer *lines;      /* owned: what it has written */
-    struct strv peers;           /* numbers of the control connections that have asked */
-    char *folder;                /* owned: for reports */
+    struct own_program child; /* evaluates the answers */
+    struct evbuffer *lines;   /* owned: what it has written */
+    struct strv peers;        /* numbers of the control connections that have asked */
+    char *folder;             /* owned: for reports */
 };
 
 static void evaluate(struct diagnose *d);
@@ -312,7 +312,8 @@ static void evaluate(struct diagnose *d)
     evbuffer_drain(d->lines, evbuffer_get_length(d->lines));
     strv_push(&args, "report");
     strv_push(&args, d->folder);
-    if (fd < 0 || diagnose_child_start(&d->child, d->j->loop, &args, fd, &err) < 0) {
+    if (fd < 0 || own_program_start(&d->child, d->j->loop, "ddprun-diagnose", &args, fd,
+                                    &err) < 0) {
         log_warn("no report: %s", err.text);
         refuse_peers(d, err.text);
     }
@@ -481,7 +482,7 @@ static int diagnose_open(void *state, struct ddp_err *err)
     d->folder = xasprintf("ddprun-report-%s", id);
     free(id);
     d->child =
-        (struct diagnose_child){.reap = d->j->reap, .fd = -1, .out = on_out, .arg = d};
+        (struct own_program){.reap = d->j->reap, .fd = -1, .out = on_out, .arg = d};
     d->deadline = loop_timer(loop, on_deadline, d);
     d->check = loop_timer(loop, on_check, d);
     d->last_call = loop_timer(loop, on_last_call, d);
@@ -497,7 +498,7 @@ static void diagnose_fini(void *state)
     struct diagnose *d = state;
     if (d->deadline) {
         drop_answers(d);
-        diagnose_child_kill(&d->child);
+        own_program_kill(&d->child);
     }
     loop_free(d->deadline);
     loop_free(d->check);

@@ -6,35 +6,31 @@
  * Descendants are those that /proc/PID/task/PID/children lists: started by the main
  * thread of their parent, as data loaders and shells do. No scan of all processes.
  */
+#define LOG_SUBSYS "agent"
 #include "common/ancestry.h"
 #include "common/duration.h"
-#include "common/installed.h"
+#include "common/log.h"
 #include "common/mem.h"
 #include "common/read_start.h"
 #include "launcher/agent/plugin.h"
 #include "launcher/agent/ranks.h"
+#include "launcher/place/bind.h"
 #include "launcher/plugins/plugins.h"
-#include "launcher/transport/child.h"
+#include "launcher/transport/own_program.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
+#include <event2/buffer.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-/* processes of one rank that are counted; GPUs of the node; bytes of a line about them */
-enum { TREE_MAX = 256, GPUS_MAX = 32, LINE_MAX_SIZE = 2048 };
+/* processes of one rank that are counted; GPUs of the node */
+enum { TREE_MAX = 256, GPUS_MAX = 32 };
 
-/* ddprun-gpus --use */
 struct gpus {
-    pid_t pid; /* 0: none */
-    int fd;    /* owned, with `readable`: its output */
-    struct event *readable;
-    char line[LINE_MAX_SIZE]; /* what has been read of the next one */
-    size_t size;
-    struct gpu_use gpus[GPUS_MAX]; /* of the last one */
+    struct own_program program;    /* ddprun-gpus --use */
+    struct evbuffer *text;         /* owned: the beginning of a line */
+    struct gpu_use list[GPUS_MAX]; /* of the last line */
     size_t n;
 };
 
@@ -112,84 +108,41 @@ static void measure_machine(struct machine *m)
 
 /* --- GPUs --------------------------------------------------------------------------- */
 
-static void stop_gpus(struct sampler *s)
-{
-    struct gpus *g = &s->gpus;
-    if (g->pid > 0) {
-        reap_forget(s->a->reap, g->pid);
-        kill(g->pid, SIGKILL);
-    }
-    g->pid = 0;
-    if (g->readable)
-        loop_close_fd(&g->readable, &g->fd);
-    g->size = 0;
-}
-
-static void on_gpus_ended(pid_t pid, int status, int64_t at_ns, const struct rusage *used,
-                          void *arg)
-{
-    struct sampler *s = arg;
-    s->gpus.pid = 0;
-    agent_check(s->a);
-}
-
-static void read_line(struct gpus *g)
+static void read_line(struct gpus *g, const char *line)
 {
     int length;
     unsigned percent, used, total;
     g->n = 0;
-    for (const char *p = g->line; g->n < GPUS_MAX && sscanf(p, "%u:%u:%u %n", &percent,
-                                                            &used, &total, &length) == 3;
+    for (const char *p = line; g->n < GPUS_MAX && sscanf(p, "%u:%u:%u %n", &percent,
+                                                         &used, &total, &length) == 3;
          p += length)
-        g->gpus[g->n++] =
+        g->list[g->n++] =
             (struct gpu_use){.percent = percent, .used_mib = used, .total_mib = total};
 }
 
-static void on_gpus_readable(evutil_socket_t fd, short what, void *arg)
+static void on_gpus(const void *data, size_t n, void *arg)
 {
-    struct sampler *s = arg;
-    struct gpus *g = &s->gpus;
-    ssize_t got = read(fd, g->line + g->size, sizeof g->line - 1 - g->size);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR))
-        return;
-    g->size += got > 0 ? (size_t)got : 0;
-    g->line[g->size] = '\0';
-    for (char *end; (end = strchr(g->line, '\n'));) {
-        size_t size = (size_t)(end + 1 - g->line);
-        *end = '\0';
-        read_line(g);
-        g->size -= size;
-        memmove(g->line, end + 1, g->size + 1);
+    struct gpus *g = arg;
+    char *line;
+    evbuffer_add(g->text, data, n);
+    while ((line = evbuffer_readln(g->text, NULL, EVBUFFER_EOL_LF))) {
+        read_line(g, line);
+        free(line);
     }
-    if (got <= 0 || g->size == sizeof g->line - 1)
-        stop_gpus(s);
 }
 
 static void start_gpus(struct sampler *s)
 {
-    struct gpus *g = &s->gpus;
-    char *path = installed_file(INSTALLED_PROGRAM, "ddprun-gpus", X_OK);
-    int ends[2];
-    enum child_step step;
-    if (g->pid == 0 && path && pipe2(ends, O_CLOEXEC) == 0) {
-        const char *argv[] = {"ddprun-gpus", "--use", NULL};
-        const struct child_spec spec = {.path = path,
-                                        .argv = (char *const *)(uintptr_t)argv,
-                                        .env = environ,
-                                        .in = -1,
-                                        .out = ends[1],
-                                        .err = -1};
-        stop_gpus(s); /* the output of one that has ended */
-        pid_t pid = child_spawn(&spec, &step);
-        close(ends[1]);
-        fcntl(ends[0], F_SETFL, O_NONBLOCK);
-        g->fd = ends[0];
-        g->readable =
-            loop_watch(s->a->loop, g->fd, EV_READ | EV_PERSIST, on_gpus_readable, s);
-        if (pid > 0)
-            reap_watch(s->a->reap, g->pid = pid, on_gpus_ended, s);
-    }
-    free(path);
+    struct strv args = {0};
+    struct ddp_err err;
+    if (s->gpus.program.pid > 0 || topo_gpus() == 0)
+        return;
+    strv_push(&args, "--use");
+    evbuffer_drain(s->gpus.text, evbuffer_get_length(s->gpus.text));
+    if (own_program_start(&s->gpus.program, s->a->loop, "ddprun-gpus", &args, -1, &err) <
+        0)
+        log_info("GPUs are not measured: %s", err.text);
+    strv_finish(&args);
 }
 
 /* --- samples ------------------------------------------------------------------------ */
@@ -209,7 +162,7 @@ static void send_sample(struct sampler *s)
     agent_send(s->a, MSG(sample, .at_ns = now_ns(),
                          .permille = total ? (uint32_t)(busy * 1000 / total) : 0,
                          .used_kib = now.used_kib, .total_kib = now.total_kib,
-                         .ngpus = (uint32_t)s->gpus.n, .gpus = s->gpus.gpus, .nranks = n,
+                         .ngpus = (uint32_t)s->gpus.n, .gpus = s->gpus.list, .nranks = n,
                          .ranks = ranks));
     s->before = now;
     free(ranks);
@@ -228,7 +181,7 @@ static int handle_watch(void *state, const struct frame *f, struct ddp_err *err)
         s->timer = loop_event(s->a->loop, -1, EV_PERSIST, on_timer, s);
     if (!m->on) {
         event_del(s->timer);
-        stop_gpus(s);
+        own_program_kill(&s->gpus.program);
         return 0;
     }
     loop_arm(s->timer, 1000);
@@ -239,23 +192,31 @@ static int handle_watch(void *state, const struct frame *f, struct ddp_err *err)
 
 /* --- life --------------------------------------------------------------------------- */
 
+static void on_init(void *state)
+{
+    struct sampler *s = state;
+    s->gpus = (struct gpus){
+        .program = {.reap = s->a->reap, .fd = -1, .out = on_gpus, .arg = &s->gpus},
+        .text = evbuffer_new()};
+}
+
 static void on_fini(void *state)
 {
     struct sampler *s = state;
     loop_free(s->timer);
-    stop_gpus(s);
+    own_program_kill(&s->gpus.program);
+    evbuffer_free(s->gpus.text);
 }
 
 static void on_stop(void *state, bool again)
 {
     if (!again)
-        stop_gpus(state);
+        own_program_kill(&((struct sampler *)state)->gpus.program);
 }
 
 static bool on_spares(const void *state, pid_t pid)
 {
-    const struct gpus *g = &((const struct sampler *)state)->gpus;
-    return pid ? pid == g->pid : g->pid > 0;
+    return own_program_is(&((const struct sampler *)state)->gpus.program, pid);
 }
 
 static const struct agent_message messages[] = {{MSG_WATCH, handle_watch}, {0}};
@@ -263,6 +224,7 @@ static const struct agent_message messages[] = {{MSG_WATCH, handle_watch}, {0}};
 const struct agent_plugin observe_agent = {
     .name = "observe",
     .state_size = sizeof(struct sampler),
+    .init = on_init,
     .fini = on_fini,
     .stop = on_stop,
     .spares = on_spares,

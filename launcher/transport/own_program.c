@@ -1,5 +1,5 @@
-/* launcher/plugins/diagnose/child.c - see child.h */
-#include "launcher/plugins/diagnose/child.h"
+/* launcher/transport/own_program.c - see child.h */
+#include "launcher/transport/own_program.h"
 
 #include "common/err.h"
 #include "common/installed.h"
@@ -19,39 +19,38 @@ enum { PIECE = 60 << 10 };
 static void on_exited(pid_t pid, int status, int64_t at_ns, const struct rusage *used,
                       void *arg)
 {
-    struct diagnose_child *c = arg;
-    c->pid = 0;
+    struct own_program *p = arg;
+    p->pid = 0;
 }
 
 static void on_readable(evutil_socket_t fd, short what, void *arg)
 {
-    struct diagnose_child *c = arg;
+    struct own_program *p = arg;
     char piece[PIECE];
-    ssize_t n = read(c->fd, piece, sizeof piece);
+    ssize_t n = read(p->fd, piece, sizeof piece);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n <= 0)
-        loop_close_fd(&c->readable, &c->fd);
-    c->out(piece, n > 0 ? (size_t)n : 0, c->arg);
+        loop_close_fd(&p->readable, &p->fd);
+    p->out(piece, n > 0 ? (size_t)n : 0, p->arg);
 }
 
-void diagnose_child_kill(struct diagnose_child *c)
+void own_program_kill(struct own_program *p)
 {
-    if (c->pid > 0) {
-        reap_forget(c->reap, c->pid);
-        kill(c->pid, SIGKILL);
+    if (p->pid > 0) {
+        reap_forget(p->reap, p->pid);
+        kill(p->pid, SIGKILL);
     }
-    c->pid = 0;
-    loop_close_fd(&c->readable, &c->fd);
+    p->pid = 0;
+    loop_close_fd(&p->readable, &p->fd);
 }
 
-int diagnose_child_start(struct diagnose_child *c, struct loop *loop,
-                         const struct strv *args, int in, struct ddp_err *err)
+int own_program_start(struct own_program *p, struct loop *loop, const char *name,
+                      const struct strv *args, int in, struct ddp_err *err)
 {
-    static const char name[] = "ddprun-diagnose";
     int ends[2];
     enum child_step step;
-    diagnose_child_kill(c);
+    own_program_kill(p);
     char *path = installed_file(INSTALLED_PROGRAM, name, X_OK);
     if (!path)
         return err_set(err, "%s is not beside ddprun's programs", name);
@@ -69,18 +68,18 @@ int diagnose_child_start(struct diagnose_child *c, struct loop *loop,
                               .out = ends[1],
                               .err = -1,
                               .session = true};
-    c->pid = child_spawn(&spec, &step);
+    p->pid = child_spawn(&spec, &step);
     close(ends[1]);
-    c->fd = ends[0];
+    p->fd = ends[0];
     strv_finish(&argv);
     free(path);
-    if (c->pid < 0) {
-        c->pid = 0;
-        loop_close_fd(&c->readable, &c->fd);
+    if (p->pid < 0) {
+        p->pid = 0;
+        loop_close_fd(&p->readable, &p->fd);
         return err_spawn(err, "cannot start %s", name);
     }
-    reap_watch(c->reap, c->pid, on_exited, c);
-    evutil_make_socket_nonblocking(c->fd);
-    c->readable = loop_watch(loop, c->fd, EV_READ | EV_PERSIST, on_readable, c);
+    reap_watch(p->reap, p->pid, on_exited, p);
+    evutil_make_socket_nonblocking(p->fd);
+    p->readable = loop_watch(loop, p->fd, EV_READ | EV_PERSIST, on_readable, p);
     return 0;
 }

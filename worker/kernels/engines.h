@@ -1,7 +1,5 @@
 /* worker/kernels/engines.h - the engines of this build: fp32 first, then bf16, each
- * fastest first
- *
- * Either engines_x86.c or engines_any.c is compiled, depending on the target.
+ * fastest first; in kernels.c
  */
 #ifndef WORKER_KERNELS_ENGINES_H
 #define WORKER_KERNELS_ENGINES_H

@@ -42,16 +42,6 @@
     F(engine, gemm_room)           \
     F(engine, gemm)
 
-/* Each engine's file of its table has these. */
-#define ELEMENT_KERNELS(F, engine) \
-    F(engine, dropout)             \
-    F(engine, add)                 \
-    F(engine, scale)               \
-    F(engine, sum_squares)         \
-    F(engine, sgd)                 \
-    F(engine, adam)                \
-    F(engine, adadelta)
-
 /* In fp32 with each precision. */
 #define SEQUENCE_KERNELS(F, engine) \
     F(engine, row_norm)             \

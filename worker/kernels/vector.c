@@ -14,7 +14,8 @@
 
 /* ---- loops along arrays ---- */
 
-struct span { /* n elements, and the loop's arguments */
+struct span { /* a loop over n elements, with its arguments */
+    void (*loop)(struct span s);
     int64_t n;
     float *w, *a, *b;
     const float *g;
@@ -25,33 +26,32 @@ struct span { /* n elements, and the loop's arguments */
 
 enum { GRAIN = KERNELS_GRAIN };
 
-static bool my_share(struct span *s, int part, int parts)
-{
-    int from, to;
-    pool_share((int)((s->n + GRAIN - 1) / GRAIN), 1, part, parts, &from, &to);
-    int64_t first = (int64_t)from * GRAIN, end = (int64_t)to * GRAIN;
-    s->n = (end < s->n ? end : s->n) - first;
-    s->w += first;
-    s->g = s->g ? s->g + first : NULL;
-    s->a = s->a ? s->a + first : NULL;
-    s->b = s->b ? s->b + first : NULL;
-    s->key += (uint64_t)first / 4 * RNG_WEYL; /* word i of the rest is word first/4 + i */
-    return s->n > 0;
-}
-
-static void run(pool_work work, struct span *s)
-{
-    if (s->n <= GRAIN)
-        work(0, 1, s);
-    else
-        pool_run(work, s);
-}
-
-static void dropout_part(int part, int parts, void *arg)
+static void span_part(int part, int parts, void *arg)
 {
     struct span s = *(struct span *)arg;
-    if (!my_share(&s, part, parts))
-        return;
+    int from, to;
+    pool_share((int)((s.n + GRAIN - 1) / GRAIN), 1, part, parts, &from, &to);
+    int64_t first = (int64_t)from * GRAIN, end = (int64_t)to * GRAIN;
+    s.n = (end < s.n ? end : s.n) - first;
+    s.w += first;
+    s.g = s.g ? s.g + first : NULL;
+    s.a = s.a ? s.a + first : NULL;
+    s.b = s.b ? s.b + first : NULL;
+    s.key += (uint64_t)first / 4 * RNG_WEYL; /* word i of the rest is word first/4 + i */
+    if (s.n > 0)
+        s.loop(s);
+}
+
+static void run(struct span s)
+{
+    if (s.n <= GRAIN)
+        s.loop(s);
+    else
+        pool_run(span_part, &s);
+}
+
+static void dropout_loop(struct span s)
+{
     int64_t i = 0;
     for (; i + 64 <= s.n; i += 64) {
         uint64_t word[16];
@@ -75,7 +75,8 @@ static void dropout_part(int part, int parts, void *arg)
 
 static struct span to_drop(float *y, int64_t n, float p, uint64_t key)
 {
-    return (struct span){.n = n,
+    return (struct span){.loop = dropout_loop,
+                         .n = n,
                          .w = y,
                          .key = key,
                          .below = rng_drop_below(p),
@@ -84,21 +85,16 @@ static struct span to_drop(float *y, int64_t n, float p, uint64_t key)
 
 void NAMED(drop)(float *y, int64_t n, float p, uint64_t key)
 {
-    struct span s = to_drop(y, n, p, key);
-    dropout_part(0, 1, &s);
+    dropout_loop(to_drop(y, n, p, key));
 }
 
 static void dropout(float *y, int64_t n, float p, uint64_t seed, uint64_t stream)
 {
-    struct span s = to_drop(y, n, p, rng_key(seed, stream));
-    run(dropout_part, &s);
+    run(to_drop(y, n, p, rng_key(seed, stream)));
 }
 
-static void sgd_part(int part, int parts, void *arg)
+static void sgd_loop(struct span s)
 {
-    struct span s = *(struct span *)arg;
-    if (!my_share(&s, part, parts))
-        return;
     float *restrict w = s.w, *restrict m = s.a;
     const float *restrict g = s.g;
     if (m == NULL) {
@@ -116,16 +112,18 @@ static void sgd_part(int part, int parts, void *arg)
 static void sgd(float *w, const float *g, float *m, int64_t n, float lr, float momentum,
                 float decay)
 {
-    struct span s = {
-        .n = n, .w = w, .g = g, .a = m, .lr = lr, .b1 = momentum, .decay = decay};
-    run(sgd_part, &s);
+    run((struct span){.loop = sgd_loop,
+                      .n = n,
+                      .w = w,
+                      .g = g,
+                      .a = m,
+                      .lr = lr,
+                      .b1 = momentum,
+                      .decay = decay});
 }
 
-static void adam_part(int part, int parts, void *arg)
+static void adam_loop(struct span s)
 {
-    struct span s = *(struct span *)arg;
-    if (!my_share(&s, part, parts))
-        return;
     float *restrict w = s.w, *restrict m = s.a, *restrict v = s.b;
     const float *restrict g = s.g;
     for (int64_t i = 0; i < s.n; i++) {
@@ -151,26 +149,23 @@ static void adam(float *w, const float *g, float *m, float *v, int64_t n, float 
 {
     double unbias1 = 1 - power((double)b1, step);
     double unbias2 = 1 - power((double)b2, step);
-    struct span s = {.n = n,
-                     .w = w,
-                     .g = g,
-                     .a = m,
-                     .b = v,
-                     .b1 = b1,
-                     .b2 = b2,
-                     .eps = eps,
-                     .decay = decay,
-                     .keep = keep,
-                     .lr = (float)((double)lr / unbias1),
-                     .scale = (float)(1 / sqrt(unbias2))};
-    run(adam_part, &s);
+    run((struct span){.loop = adam_loop,
+                      .n = n,
+                      .w = w,
+                      .g = g,
+                      .a = m,
+                      .b = v,
+                      .b1 = b1,
+                      .b2 = b2,
+                      .eps = eps,
+                      .decay = decay,
+                      .keep = keep,
+                      .lr = (float)((double)lr / unbias1),
+                      .scale = (float)(1 / sqrt(unbias2))});
 }
 
-static void adadelta_part(int part, int parts, void *arg)
+static void adadelta_loop(struct span s)
 {
-    struct span s = *(struct span *)arg;
-    if (!my_share(&s, part, parts))
-        return;
     float *restrict w = s.w, *restrict sq = s.a, *restrict acc = s.b;
     const float *restrict g = s.g;
     for (int64_t i = 0; i < s.n; i++) {
@@ -185,23 +180,20 @@ static void adadelta_part(int part, int parts, void *arg)
 static void adadelta(float *w, const float *g, float *sq, float *acc, int64_t n, float lr,
                      float rho, float eps, float decay)
 {
-    struct span s = {.n = n,
-                     .w = w,
-                     .g = g,
-                     .a = sq,
-                     .b = acc,
-                     .lr = lr,
-                     .b1 = rho,
-                     .eps = eps,
-                     .decay = decay};
-    run(adadelta_part, &s);
+    run((struct span){.loop = adadelta_loop,
+                      .n = n,
+                      .w = w,
+                      .g = g,
+                      .a = sq,
+                      .b = acc,
+                      .lr = lr,
+                      .b1 = rho,
+                      .eps = eps,
+                      .decay = decay});
 }
 
-static void add_part(int part, int parts, void *arg)
+static void add_loop(struct span s)
 {
-    struct span s = *(struct span *)arg;
-    if (!my_share(&s, part, parts))
-        return;
     float *restrict w = s.w;
     const float *restrict g = s.g;
     for (int64_t i = 0; i < s.n; i++)
@@ -210,23 +202,18 @@ static void add_part(int part, int parts, void *arg)
 
 static void add(float *to, const float *from, int64_t n)
 {
-    struct span s = {.n = n, .w = to, .g = from};
-    run(add_part, &s);
+    run((struct span){.loop = add_loop, .n = n, .w = to, .g = from});
 }
 
-static void scale_part(int part, int parts, void *arg)
+static void scale_loop(struct span s)
 {
-    struct span s = *(struct span *)arg;
-    if (!my_share(&s, part, parts))
-        return;
     for (int64_t i = 0; i < s.n; i++)
         s.w[i] *= s.scale;
 }
 
 static void scale(float *v, int64_t n, float by)
 {
-    struct span s = {.n = n, .w = v, .scale = by};
-    run(scale_part, &s);
+    run((struct span){.loop = scale_loop, .n = n, .w = v, .scale = by});
 }
 
 static double sum_squares(const float *v, int64_t n)
@@ -269,10 +256,17 @@ size_t NAMED(map_floats)(struct map_shape s)
     return (size_t)(round_up(s.C, BLOCK) / PER_WORD) * (size_t)s.H * (size_t)s.W;
 }
 
-const struct kernels NAMED(kernels) = {
-    .name = TEXT(ENGINE),
-    .precision = PRECISION,
-    .arithmetic = ARITHMETIC,
-    .finite = all_finite,
-    ELEMENT_KERNELS(STATIC_ROW, ) LAYER_KERNELS(KERNEL_ROW, TABLE)
-        PRODUCT_KERNELS(KERNEL_ROW, TABLE) SEQUENCE_KERNELS(KERNEL_ROW, ENGINE)};
+const struct kernels NAMED(kernels) = {.name = TEXT(ENGINE),
+                                       .precision = PRECISION,
+                                       .arithmetic = ARITHMETIC,
+                                       .finite = all_finite,
+                                       .dropout = dropout,
+                                       .add = add,
+                                       .scale = scale,
+                                       .sum_squares = sum_squares,
+                                       .sgd = sgd,
+                                       .adam = adam,
+                                       .adadelta = adadelta,
+                                       LAYER_KERNELS(KERNEL_ROW, TABLE)
+                                           PRODUCT_KERNELS(KERNEL_ROW, TABLE)
+                                               SEQUENCE_KERNELS(KERNEL_ROW, ENGINE)};

@@ -9,6 +9,7 @@ echo "building into build/"
 configure build
 engine=
 [ ! -d build/worker/cuda ] || engine=worker/cuda/ddp-engine-cuda.so
-compile build launcher/ddprun{,-agent,-topo,-script,-scaling,-fetch} worker/ddp-train $engine
+compile build launcher/ddprun{,-agent,-topo,-script,-scaling,-fetch,-view,-diagnose} \
+    rendezvous/ddpstored worker/ddp-train $engine
 echo "build/launcher/ddprun -np 2 build/worker/ddp-train --target-accuracy 97"
 exec build/launcher/ddprun -np 2 build/worker/ddp-train --target-accuracy 97 "$@"

@@ -1,4 +1,7 @@
-/* launcher/main.c - ddprun */
+/* launcher/main.c - ddprun: parse the command line; find the hosts; run the job
+ *
+ * Options whose work is another program (a batch script, a page ...) execute that.
+ */
 #include "common/ambient_launcher.h"
 #include "common/err.h"
 #include "common/installed.h"
@@ -40,7 +43,7 @@ static void fill_std_fds(void)
     }
 }
 
-/* The environments of this machine are not in the container. */
+/* With --container the image's Python runs, not that of an environment active here. */
 static const char *get_no_env(const char *name)
 {
     return NULL;
@@ -108,7 +111,7 @@ static int run_alone(struct opts *opts)
         opts->store_port = opts->master_port;
     struct alloc *alloc = alloc_read(opts, &err);
     struct local_copies *none = NULL;
-    /* options are checked: what a script lists is not known before */
+    /* the hosts of --host-discovery-script are no mistake in the command line */
     bool listed = opts->discovery && !opts->dry_run;
     int code = alloc ? run(opts, alloc, NULL, &none)
                      : failed(&err, listed ? EXIT_CANNOT_START : EXIT_USAGE);
@@ -159,6 +162,7 @@ static const char *tool_of(const struct opts *o)
                            : NULL;
 }
 
+/* Execute the program `name` with these arguments; argv[0] is replaced by our path. */
 static int exec_tool(const char *name, char **argv)
 {
     struct ddp_err err;
@@ -174,6 +178,15 @@ static int exec_tool(const char *name, char **argv)
     free(path);
     free(self);
     return failed(&err, EXIT_CANNOT_START);
+}
+
+/* A tool parses our whole command line again; those for a running job get its name. */
+static int run_tool(const char *name, const struct opts *opts, char **argv)
+{
+    bool report = strcmp(name, "ddprun-diagnose") == 0;
+    char *for_job[] = {argv[0], report ? (char[]){"--report-on"} : (char[]){"--top"},
+                       report ? (char *)(uintptr_t)opts->report_on : opts->argv[0], NULL};
+    return exec_tool(name, report || opts->top ? for_job : argv);
 }
 
 int main(int argc, char **argv)
@@ -192,11 +205,7 @@ int main(int argc, char **argv)
             code = failed(&err, EXIT_USAGE);
     } else if (rc == 0) {
         const char *tool = tool_of(&opts);
-        bool report = tool && strcmp(tool, "ddprun-diagnose") == 0;
-        char *of_job[] = {argv[0], report ? (char[]){"--report-on"} : (char[]){"--top"},
-                          report ? (char *)(uintptr_t)opts.report_on : opts.argv[0],
-                          NULL};
-        code = tool ? exec_tool(tool, report || opts.top ? of_job : argv) : start(&opts);
+        code = tool ? run_tool(tool, &opts, argv) : start(&opts);
     }
     child_finish();
     opts_finish(&opts);

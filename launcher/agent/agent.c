@@ -105,7 +105,7 @@ static int agent_create(struct agent *a, const struct agent_setup *s, struct ddp
     a->relays = s->relays;
     a->log_level = s->log_level;
     a->own = s->own;
-    a->code = s->own ? EXIT_CANNOT_START : 0; /* until LEAVE carries the job's */
+    a->code = s->own ? EXIT_CANNOT_START : 0; /* until SHUTDOWN has the job's */
     if (!(a->loop = loop_create(err)) || !(a->reap = reap_create(a->loop, err)))
         return -1;
     a->ext_signals = ext_signals_create(a->loop, on_ext_signal, a);

@@ -1,13 +1,14 @@
 /* launcher/agent/agent_shutdown.c - shutdown of all processes on a node
  *
  *     state         ends when                     limit
- *     active        the launcher sends END, or    none
- *                   the link to it breaks
+ *     active        TERMINATE arrives, or the     none
+ *                   link to the launcher breaks
  *     terminating   no process of the job is      the steps of policy/grace.h; processes
  *                   left                          that remain are reported and left
- *     draining      all output is sent            none while output flows, unless END set
- *                                                 one; then streams are closed
- *     ended         AGAIN, or LEAVE               the launcher's
+ *     draining      all output is sent            that of TERMINATE, else none while
+ *                                                 output flows; then streams are closed
+ *     ended         RESTART or JOB arrives, or    the launcher's
+ *                   SHUTDOWN
  *
  * Processes that have left their rank's process group are found by a scan of /proc.
  * An agent without a launcher passes through the same states, with SIGKILL at once.

@@ -63,9 +63,9 @@ static int be_agent(int guard, void *arg)
     return agent_run(&setup);
 }
 
-/* Slurm may start several tasks of the step on a node (transport/srun.c): task 0 is the
- * agent. */
-static bool is_spare(int argc, char **argv)
+/* Slurm may start several tasks of the step on a node (transport/srun.c): the first is
+ * the agent, the others exit. */
+static bool is_extra_task(int argc, char **argv)
 {
     const char *id = getenv("SLURM_LOCALID");
     return argc == 2 && strcmp(argv[1], "--once-per-node") == 0 && id &&
@@ -95,7 +95,7 @@ int main(int argc, char **argv)
     const char *path = argc == 3 && strcmp(argv[1], "--bootstrap") == 0 ? argv[2] : NULL;
     mem_init();
     child_signals_reset();
-    if (is_spare(argc, argv))
+    if (is_extra_task(argc, argv))
         return 0;
     if (argc > 1 && !path && strcmp(argv[1], "--once-per-node") != 0) {
         printf("ddprun-agent %s: started by ddprun on each host, not by users\n",

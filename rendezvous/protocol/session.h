@@ -23,9 +23,8 @@ struct session;
 struct session_host {
     struct frame_limits limits;
     enum dialect_rule rule;
-    size_t
-        output_mark; /* bytes of unsent output at which no further request is executed */
-    uint64_t requests;           /* counted by the sessions */
+    size_t output_mark; /* with so many bytes unsent no further request is executed */
+    uint64_t requests;  /* counted by the sessions */
     struct reply_cache *replies; /* session.c's; freed by session_host_finish() */
     /* A wait has ended or a watched key has changed: feed `s` again, also without new
      * input. Called from inside session_feed() of any session. */

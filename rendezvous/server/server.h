@@ -1,10 +1,10 @@
 /* rendezvous/server/server.h - the store's TCP server, in the caller's event loop
  *
  * ddpstored runs one, and so does the agent of the job's first node; for Horovod's
- * elastic mode the launcher does. One listening port
- * serves every TCPStore dialect and Horovod's HTTP (detected from the first bytes,
- * doc/tcpstore.md). Limits are checked before anything is allocated for a request, and a
- * client that cannot be served is closed at once.
+ * elastic mode the launcher does. One listening port serves every TCPStore dialect and
+ * Horovod's HTTP (detected from the first bytes, doc/tcpstore.md). Limits are checked
+ * before anything is allocated for a request, and a client that cannot be served is
+ * closed at once.
  */
 #ifndef RENDEZVOUS_SERVER_SERVER_H
 #define RENDEZVOUS_SERVER_SERVER_H

@@ -350,8 +350,8 @@ LOOP_TEST(losses_of_classes_are_right, MAX_ENGINES)
 }
 
 /* Parameters after 1, 2 and 3 steps of torch.optim (2.15) from w = {1, -2, 0.5} with
- * gradients {0.1, -1, 3} * step number; test_parity.py compares whole runs when PyTorch
- * is there. */
+ * gradients {0.1, -1, 3} * step number; torch_runs.py compares whole runs when
+ * PyTorch is there. */
 static const struct {
     const char *name;
     double want[3][3];

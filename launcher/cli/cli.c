@@ -271,8 +271,8 @@ static int read_as(struct reading *r, struct opts *opts, struct ddp_err *err)
         return 0;
     name = opts->as->name;
     if (r->argc < 2 || strcmp(r->argv[1], command) != 0)
-        return err_set(err, "'%s %.80s' starts no program; only '%s %s' does",
-                       name, r->argc < 2 ? "" : r->argv[1], name, command);
+        return err_set(err, "'%s %.80s' starts no program; only '%s %s' does", name,
+                       r->argc < 2 ? "" : r->argv[1], name, command);
     r->argv++;
     r->argc--;
     return 0;
@@ -349,6 +349,13 @@ void cli_warn(const struct opts *opts)
         return;
     if (!wants_script(opts) && placed) /* the program may be a launcher itself */
         return;
+    const struct foreign_name *other = foreign_started(opts->argv);
+    if (other) {
+        log_warn("%s starts processes of its own, on this host; 'ddprun --as %s ...' is "
+                 "ddprun with its command line",
+                 other->name, other->name);
+        return;
+    }
     for (char *const *word = opts->argv + 1; *opts->argv && *word; word++) {
         size_t dashes = strspn(*word, "-"), len = strcspn(*word, "=");
         bool option = dashes == 2 || strcmp(*word, "-np") == 0;

@@ -18,6 +18,8 @@
 #define LEAVE_IT_OUT "leave it out"
 #define NO_TOOL      "start the tool as the program: ddprun ... TOOL PROGRAM"
 #define SAVES_ITSELF "the program has to save its checkpoints itself"
+#define A_JOB        "ask salloc or sbatch for it, or use --script slurm"
+#define IN_A_SCRIPT  "call it in a script that starts the program"
 
 /* mpirun of Open MPI 4.1 and 5.0 */
 static const struct foreign open_mpi[] = {
@@ -260,11 +262,74 @@ static const struct foreign deepspeed[] = {
     {"venv-script", 1, FOREIGN_REFUSED, "activate it before 'ddprun'", NULL},
     {NULL}};
 
+/* Slurm 22.05 to 24.11. Within a job what is asked for again has no effect. */
+static const struct foreign srun[] = {
+    {"ntasks", 1, FOREIGN_OURS, "np", NULL},
+    {"N nodes", 1, FOREIGN_OURS, "nnodes", NULL},
+    {"w nodelist", 1, FOREIGN_OURS, "hosts", NULL},
+    {"x", 1, FOREIGN_OURS, "exclude", NULL},
+    {"F nodefile", 1, FOREIGN_OURS, "hostfile", NULL},
+    {"l label", 0, FOREIGN_OURS, "tag-output", "on"},
+    {"D", 1, FOREIGN_OURS, "wdir", NULL},
+    {"O overcommit", 0, FOREIGN_OURS, "oversubscribe", NULL},
+    {"test-only", 0, FOREIGN_OURS, "dry-run", NULL},
+    {"gpus-per-task", 1, FOREIGN_OURS, "virtual-local-rank", "1="},
+    {"mpi", 1, FOREIGN_OURS, "mpi",
+     "pmix=pmix pmix_v2=pmix pmix_v3=pmix pmix_v4=pmix pmix_v5=pmix pmi2=pmi "
+     "openmpi=auto none=none"},
+    {"cpu-bind", 1, FOREIGN_OURS, "bind-to",
+     "none=none no=none cores=core threads=hwthread sockets=socket ldoms=numa "
+     "rank_ldom=numa"},
+    {"m distribution", 1, FOREIGN_OURS, "map-by",
+     "block=block cyclic=cyclic block:block=block block:cyclic=block cyclic:block=cyclic "
+     "cyclic:cyclic=cyclic"},
+    {"c cpus-per-task threads-per-core ntasks-per-core ntasks-per-socket mem mem-per-cpu "
+     "mem-per-gpu mem-bind gres gpus G gpus-per-node gpus-per-socket cpus-per-gpu "
+     "gpu-bind gres-flags tres-per-task hint B extra-node-info sockets-per-node "
+     "cores-per-socket mincpus cpu-freq gpu-freq acctg-freq profile comment J job-name "
+     "mpi-params network slurmd-debug open-mode signal W wait S core-spec thread-spec "
+     "T threads wckey msg-timeout tmp power switches mail-type mail-user",
+     1, FOREIGN_IGNORED, NULL, NULL},
+    {"K kill-on-bad-exit u unbuffered Q quiet X disable-status exact exclusive overlap "
+     "s E preserve-env k no-kill resv-ports propagate nice contiguous spread-job x11 "
+     "use-min-nodes quit-on-interrupt whole wait-all-nodes",
+     0, FOREIGN_IGNORED, NULL, NULL},
+    {"p partition A account q qos C constraint M clusters b begin d dependency deadline "
+     "time-min reservation L licenses priority prefer bb bbf",
+     1, FOREIGN_REFUSED, A_JOB, NULL},
+    {"H hold I immediate Z no-allocate reboot", 0, FOREIGN_REFUSED, A_JOB, NULL},
+    {"jobid r relative", 1, FOREIGN_REFUSED, "run ddprun in that job, with -H HOSTS",
+     NULL},
+    {"t time", 1, FOREIGN_REFUSED, "use --timeout TIME", NULL},
+    {"export export-file", 1, FOREIGN_REFUSED,
+     "the ranks have your environment; -x NAME=VALUE adds to it", NULL},
+    {"o output e error", 1, FOREIGN_REFUSED, "use --output-filename, or > FILE", NULL},
+    {"i input", 1, FOREIGN_REFUSED, "use --stdin all, and < FILE", NULL},
+    {"multi-prog", 0, FOREIGN_REFUSED, "use -np 1 PROGRAM : -np 3 PROGRAM, or --app FILE",
+     NULL},
+    {"het-group", 1, FOREIGN_REFUSED, "use -np 1 PROGRAM : -np 3 PROGRAM", NULL},
+    {"bcast send-libs", 0, FOREIGN_REFUSED,
+     "the program must be on every host, as --preflight checks", NULL},
+    {"prolog epilog task-prolog task-epilog", 1, FOREIGN_REFUSED, IN_A_SCRIPT, NULL},
+    {"uid gid", 1, FOREIGN_REFUSED, LEAVE_IT_OUT, NULL},
+    {NULL}};
+
+/* Beside ddprun's own options. */
+static const struct foreign ambiguous[] = {
+    {"c", 1, FOREIGN_REFUSED,
+     "mpirun's is -np here; srun's, CPUs of a rank, follows from --bind-to", NULL},
+    {"p", 1, FOREIGN_REFUSED,
+     "srun's partition is for salloc and sbatch; horovodrun's port is --ssh 'ssh -p PORT'",
+     NULL},
+    {NULL}};
+
 static const struct {
     enum foreign_program program;
     const struct foreign *rows; /* a NULL name ends them */
-} tables[] = {{OPEN_MPI, open_mpi},     {HYDRA, hydra},           {TORCHRUN, torchrun},
-              {HOROVODRUN, horovodrun}, {ACCELERATE, accelerate}, {DEEPSPEED, deepspeed}};
+} tables[] = {{AMBIGUOUS, ambiguous},   {OPEN_MPI, open_mpi},
+              {HYDRA, hydra},           {TORCHRUN, torchrun},
+              {HOROVODRUN, horovodrun}, {ACCELERATE, accelerate},
+              {DEEPSPEED, deepspeed},   {SRUN, srun}};
 
 /* accelerate looks for "Open MPI" in the version, DeepSpeed for a program ompi_info. An
  * mpirun, or mpiexec, may be either. */
@@ -277,6 +342,7 @@ static const struct foreign_name called[] = {
     {"ompi_info", OPEN_MPI, "Open MPI v4.1.4", "--version", NULL},
     {"accelerate", ACCELERATE, "accelerate 1.15", NULL, "launch"},
     {"deepspeed", DEEPSPEED, "deepspeed 0.19", "--x=DDPRUN_LOCAL_RANK_ARG=1", NULL},
+    {"srun", SRUN, "slurm 22.05", NULL, NULL},
 };
 
 /* Open MPI's parameters of the launcher itself, which is ddprun now. */
@@ -302,17 +368,65 @@ const struct foreign_name *foreign_name(const char *path)
     return NULL;
 }
 
-const struct foreign *foreign_find(unsigned programs, const char *word)
+static const struct foreign *find_name(unsigned programs, const char *name, size_t len)
 {
-    const char *name = word + strspn(word, "-");
     for (size_t i = 0; i < ARRAY_LEN(tables); i++) {
         for (const struct foreign *f = tables[i].rows;
              (tables[i].program & programs) && f->names; f++) {
-            if (spelling_is(f->names, name, strcspn(name, "=")))
+            if (spelling_is(f->names, name, len))
                 return f;
         }
     }
     return NULL;
+}
+
+const struct foreign *foreign_find(unsigned programs, const char *word)
+{
+    size_t dashes = strspn(word, "-");
+    const char *name = word + dashes;
+    const struct foreign *f = find_name(programs, name, strcspn(name, "="));
+    if (!f && programs == SRUN && dashes == 1) /* -N2, by getopt */
+        f = find_name(programs, name, 1);
+    return f;
+}
+
+const char *foreign_value(const struct foreign *f, const char *word)
+{
+    const char *name = word + strspn(word, "-");
+    size_t len = strcspn(name, "=");
+    if (!spelling_is(f->names, name, len))
+        return name + 1;
+    return name[len] ? name + len + 1 : NULL;
+}
+
+const struct foreign_name *foreign_owner(const char *word)
+{
+    for (size_t i = 0; i < ARRAY_LEN(called); i++) {
+        if (!(called[i].programs & FOREIGN_BESIDE) &&
+            foreign_find(called[i].programs, word))
+            return &called[i];
+    }
+    return NULL;
+}
+
+const struct foreign_name *foreign_started(char *const *argv)
+{
+    static const struct {
+        const char *module, *name;
+    } modules[] = {{"torch.distributed.run", "torchrun"},
+                   {"torch.distributed.launch", "torchrun"},
+                   {"accelerate.commands.launch", "accelerate"},
+                   {"deepspeed.launcher.runner", "deepspeed"}};
+    for (char *const *w = argv; *w; w++) {
+        for (size_t i = 0; i < ARRAY_LEN(modules) && strcmp(*w, "-m") == 0 && w[1]; i++) {
+            if (strcmp(w[1], modules[i].module) == 0)
+                return foreign_name(modules[i].name);
+        }
+        if (w > argv && (**w != '-' || strcmp(*w, "-m") == 0))
+            break; /* the script */
+    }
+    const struct foreign_name *n = *argv ? foreign_name(*argv) : NULL;
+    return n && (!n->command || (argv[1] && strcmp(argv[1], n->command) == 0)) ? n : NULL;
 }
 
 /* The word behind "value=" in "a=1 b=2", malloc'ed; NULL: there is none. */

@@ -1,5 +1,5 @@
 /* launcher/cli/foreign.h - the command lines of mpirun, mpiexec, torchrun, horovodrun,
- * accelerate launch and deepspeed
+ * accelerate launch, deepspeed and srun
  *
  * Private to launcher/cli/. Each option of theirs that ddprun has under another name, or
  * with another meaning, is translated to an option of ddprun or to a variable of the
@@ -38,10 +38,12 @@ enum foreign_program {
     TORCHRUN = 4,
     HOROVODRUN = 8,
     ACCELERATE = 16,
-    DEEPSPEED = 32
+    DEEPSPEED = 32,
+    SRUN = 64,
+    AMBIGUOUS = 128 /* of two programs, with different meanings */
 };
 /* Of these, options are taken beside ddprun's own, too. */
-#define FOREIGN_BESIDE (OPEN_MPI | HYDRA | TORCHRUN | HOROVODRUN)
+#define FOREIGN_BESIDE (AMBIGUOUS | OPEN_MPI | HYDRA | TORCHRUN | HOROVODRUN | SRUN)
 
 /* A name that ddprun may be called by. */
 struct foreign_name {
@@ -53,7 +55,8 @@ struct foreign_name {
 };
 
 /* All names, "a, b or c", for messages. */
-#define FOREIGN_NAMES "torchrun, mpirun, mpiexec, horovodrun, accelerate or deepspeed"
+#define FOREIGN_NAMES \
+    "torchrun, mpirun, mpiexec, horovodrun, accelerate, deepspeed or srun"
 
 /* What to do where an option lists the GPUs to use. */
 #define FOREIGN_GPUS "use -x CUDA_VISIBLE_DEVICES=LIST and --nproc-per-node N"
@@ -61,8 +64,19 @@ struct foreign_name {
 /* The name in a path such as argv[0], or NULL. */
 const struct foreign_name *foreign_name(const char *path);
 
-/* The row for option `word` ("--rdzv-id=7") of these programs, or NULL. */
+/* The row for option `word` ("--rdzv-id=7", srun's "-N2") of these programs, or NULL. */
 const struct foreign *foreign_find(unsigned programs, const char *word);
+
+/* What is behind the name in `word`, which foreign_find() found; NULL: nothing. */
+const char *foreign_value(const struct foreign *f, const char *word);
+
+/* The name of a launcher that only --as takes options of and that has option `word`, or
+ * NULL. */
+const struct foreign_name *foreign_owner(const char *word);
+
+/* The launcher that this command line of a program would start, or NULL: "torchrun",
+ * "python -m torch.distributed.run". */
+const struct foreign_name *foreign_started(char *const *argv);
 
 /* "--bind-to=numa", malloc'ed, of a FOREIGN_OURS with this value; NULL: not translatable.
  */

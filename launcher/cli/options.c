@@ -31,8 +31,9 @@ static const struct word store_words[] = {
 static const struct word name_words[] = {
     {"ompi", NAMES_OMPI}, {"slurm", NAMES_SLURM}, {"pmi", NAMES_PMI}, {"tf", NAMES_TF},
     {"dmlc", NAMES_DMLC}, {"all", NAMES_ALL},     {"none", 0},        {0}};
-static const struct word mpi_words[] = {
-    {"auto", MPI_AUTO}, {"pmix", MPI_PMIX}, {"pmi", MPI_PMI}, {"none", MPI_NONE}, {0}};
+static const struct word mpi_words[] = {{"auto", MPI_AUTO}, {"pmix", MPI_PMIX},
+                                        {"pmi", MPI_PMI},   {"pmi2", MPI_PMI},
+                                        {"none", MPI_NONE}, {0}};
 static const struct word pty_words[] = {
     {"auto", PTY_AUTO}, {"on", PTY_ON}, {"off", PTY_OFF}, {0}};
 static const struct word input_words[] = {{"rank0", INPUT_RANK0},

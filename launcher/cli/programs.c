@@ -32,7 +32,8 @@ static int read_app_options(char *const *words, struct opts *app, struct ddp_err
             return err_set(
                 err,
                 "'%.80s' behind ':': only -np may differ between programs; other "
-                "options come before the first one",
+                "options come before the first one, and ': -np N env NAME=VALUE PROGRAM' "
+                "sets a variable",
                 word);
         if (!value && !(value = words[++i]))
             return err_set(err, "%s takes %s (try ddprun --help)", word, o->arg);

@@ -288,16 +288,22 @@ int read_rank_names(const struct option *o, const char *name, const char *text,
     return 0;
 }
 
-/* DeepSpeed's: hosts between '@', each with the GPUs to use, which is not supported. */
+/* DeepSpeed's: hosts between '@', each with the GPUs to use, which is not supported; and
+ * srun's: n[1,3],n7. */
 int read_include(const struct option *o, const char *name, const char *text,
                  struct opts *opts, struct ddp_err *err)
 {
     bool exclude = strcmp(o->names, "exclude") == 0;
-    char *copy = xstrdup(text), *list = NULL, *rest;
-    for (char *h = strtok_r(copy, "@", &rest); h; h = strtok_r(NULL, "@", &rest))
-        xappendf(&list, "%s%s%s", list ? "," : "", exclude ? "^" : "", h);
+    char *list = NULL;
+    for (const char *h = text, *end; *h; h = end + (*end != '\0')) {
+        end = h;
+        for (bool range = false; *end && *end != '@' && (range || *end != ','); end++)
+            range = *end == '[' || (range && *end != ']');
+        if (end > h)
+            xappendf(&list, "%s%s%.*s", list ? "," : "", exclude ? "^" : "",
+                     (int)(end - h), h);
+    }
     bool gpus = strchr(text, ':');
-    free(copy);
     if (list && !gpus && !opts->hosts) {
         strv_push_nodup(&opts->texts, list);
         opts->hosts = list;

@@ -3,6 +3,7 @@
 
 #include "common/err.h"
 #include "common/mem.h"
+#include "launcher/cli/foreign.h"
 #include "launcher/cli/options.h"
 
 #include <limits.h>
@@ -36,6 +37,14 @@ static int distance(const char *a, size_t alen, const char *b, size_t blen)
 int suggest_option(const char *word, struct ddp_err *err)
 {
     const char *name = word + strspn(word, "-"), *best = NULL;
+    const struct foreign_name *owner = foreign_owner(word);
+    if (owner && name[1])
+        return err_set(
+            err,
+            "'%.80s' is an option of %s: write 'ddprun --as %s%s%s ...' for its "
+            "command lines",
+            word, owner->name, owner->name, owner->command ? " " : "",
+            owner->command ? owner->command : "");
     size_t len = strcspn(name, "="), best_len = 0;
     /* short words are too similar */
     int least = len > 8 ? 4 : len > 4 ? 3 : len > 1 ? 2 : 0;

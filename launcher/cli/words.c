@@ -154,13 +154,9 @@ static void export_foreign(const struct foreign *f, const char *word,
 static int read_foreign(struct reading *r, const struct foreign *f, const char *word,
                         struct opts *opts, struct ddp_err *err)
 {
-    const char *values[2] = {strchr(word, '='), NULL};
+    const char *values[2] = {foreign_value(f, word), NULL};
     char *ours;
-    int n = 0;
-    if (f->values > 0 && values[0]) {
-        values[0]++;
-        n++;
-    }
+    int n = f->values > 0 && values[0];
     for (; n < f->values; n++) {
         if (n == 1 && strchr(values[0], '='))
             break; /* mpiexec takes -genv NAME VALUE and -genv NAME=VALUE */
@@ -227,8 +223,9 @@ char *words_setting(const struct opts *opts, const char *setting)
     char *word = xasprintf("--%s", setting);
     const struct option *o = words_match(word, &value);
     const struct foreign *f =
-        opts->as || !o ? foreign_find(opts->as ? opts->as->programs : FOREIGN_BESIDE, word)
-                       : NULL;
+        opts->as || !o
+            ? foreign_find(opts->as ? opts->as->programs : FOREIGN_BESIDE, word)
+            : NULL;
     if (!equals || (f ? f->values > 0 : !o || o->arg))
         return word;
     if (spelling_is("1 true yes on", equals + 1, strlen(equals + 1)))

@@ -163,9 +163,10 @@ static int find_np(struct draft *d, struct ddp_err *err)
     if (per_node(o))
         return err_set(err,
                        "%d ranks, but %d on each of %zu host%s make %ld; --oversubscribe "
-                       "allows more",
-                       d->np, per_node(o), d->nnodes, d->nnodes == 1 ? "" : "s",
-                       d->total);
+                       "allows more%s",
+                       d->np, per_node(o), d->nnodes, d->nnodes == 1 ? "" : "s", d->total,
+                       o->letter_n ? ", and the number of hosts is --nnodes, not -N"
+                                   : "");
     return err_set(err,
                    "%d ranks, but %zu host%s %ld slot%s; --oversubscribe allows more, "
                    "%s sets the slots",

@@ -93,6 +93,15 @@ def options_behind_the_program_are_told_of():
     code, out, err = run("echo", "--nproc_per_node=2", "-n", "4", "--np-x")
     expect("late --nproc_per_node=", code == 0 and err.count("\n") == 1 and
            err.startswith("ddprun: warning: '--nproc_per_node' follows the program and"), err)
+    for other in (["torchrun", "--nproc-per-node", "2", "t.py"], ["srun", "-n2", "t.py"], ["accelerate", "launch", "t.py"],
+                  ["python3", "-u", "-m", "torch.distributed.run", "--nproc-per-node=2", "t.py"]):
+        code, out, err = run("--dry-run", *other)
+        name = "torchrun" if "-m" in other else other[0]
+        expect("another launcher", code == 0 and err.count("\n") == 1 and
+               f"{name} starts processes of its own" in err and f"'ddprun --as {name} " in err, (other, err))
+    for other in (["-np", "1", "torchrun", "t.py"], ["python3", "t.py", "-m", "torch.distributed.run"],
+                  ["accelerate", "env"]):
+        expect("no other launcher", run("--dry-run", *other)[2] == "", other)
     code, out, err = run("-np", "1", "echo", "-np", "2")
     expect("the program's -np", code == 0 and out == "-np 2\n" and not err, (out, err))
     code, out, err = run("--", "echo", "-np", "2", ":", "-np", "1")

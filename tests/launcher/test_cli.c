@@ -144,8 +144,8 @@ static const struct {
     {"--hlep", "unknown option '--hlep', did you mean --help? (try ddprun --help)"},
     {"--rankfile f -p 22 --config-file f -np 4 prog",
      "unknown here: '--rankfile': list the hosts in that order, with slots, and use "
-     "--map-by; '-p': use --ssh 'ssh -p PORT', or port=PORT in a hostfile; '--config-file': "
-     "give its values as options (try ddprun --help)"},
+     "--map-by; '-p': srun's partition is for salloc and sbatch; horovodrun's port is "
+     "--ssh 'ssh -p PORT'; '--config-file': give its values as options (try ddprun --help)"},
     {"--logs-specs=3 prog",
      "unknown here: '--logs-specs': use --output-filename (try ddprun --help)"},
     {"-genv A", "-genv takes two values (try ddprun --help)"},

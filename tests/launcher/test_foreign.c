@@ -116,6 +116,29 @@ static const struct {
      "--save_pid=0 --enable_each_rank_log=1 --autotuning=1 --elastic_training=0 "
      "--bind_cores_to_rank=0 --bind_core_list=1 --ssh_port=1 --no_ssh=0 "
      "--venv_script=1 --log_level=1 -q=0 --quiet=0"},
+    {"srun", /* Slurm 22.05 */
+     "-A=1 --account=1 --acctg-freq=1 --bb=1 --bbf=1 -b=1 --begin=1 --bcast=0 -B=1 "
+     "--extra-node-info=1 -c=1 --cpus-per-task=1 -C=1 --constraint=1 --comment=1 "
+     "--contiguous=0 -S=1 --core-spec=1 --cores-per-socket=1 --cpu-bind=1 --cpu-freq=1 "
+     "--cpus-per-gpu=1 --deadline=1 -d=1 --dependency=1 -X=0 --disable-status=0 -D=1 "
+     "--chdir=1 -e=1 --error=1 --epilog=1 -E=0 --preserve-env=0 --exact=0 --exclusive=0 "
+     "--export=1 --export-file=1 -F=1 --nodefile=1 --gid=1 -G=1 --gpus=1 --gpu-bind=1 "
+     "--gpu-freq=1 --gpus-per-node=1 --gpus-per-socket=1 --gpus-per-task=1 --gres=1 "
+     "--gres-flags=1 -H=0 --hold=0 --het-group=1 --hint=1 -I=0 --immediate=0 -i=1 "
+     "--input=1 -J=1 --job-name=1 --jobid=1 -K=0 --kill-on-bad-exit=0 -l=0 --label=0 "
+     "-L=1 --licenses=1 -M=1 --clusters=1 -m=1 --distribution=1 --mail-type=1 "
+     "--mail-user=1 --mem=1 --mem-bind=1 --mem-per-cpu=1 --mem-per-gpu=1 --mincpus=1 "
+     "--mpi=1 --msg-timeout=1 --multi-prog=0 --network=1 -Z=0 --no-allocate=0 -k=0 "
+     "--no-kill=0 -w=1 --nodelist=1 -N=1 --nodes=1 -n=1 --ntasks=1 --ntasks-per-core=1 "
+     "--ntasks-per-node=1 --ntasks-per-socket=1 --open-mode=1 -o=1 --output=1 -O=0 "
+     "--overcommit=0 -s=0 --oversubscribe=0 --overlap=0 -p=1 --partition=1 --power=1 "
+     "--prefer=1 --priority=1 --profile=1 --prolog=1 --propagate=0 --pty=0 -q=1 --qos=1 "
+     "-Q=0 --quiet=0 --quit-on-interrupt=0 -r=1 --relative=1 --reboot=0 --resv-ports=0 "
+     "--reservation=1 --send-libs=0 --signal=1 --slurmd-debug=1 --sockets-per-node=1 "
+     "--spread-job=0 --switches=1 --task-epilog=1 --task-prolog=1 --test-only=0 "
+     "--thread-spec=1 -T=1 --threads=1 --threads-per-core=1 -t=1 --time=1 --time-min=1 "
+     "--tmp=1 --tres-per-task=1 -u=0 --unbuffered=0 --uid=1 --use-min-nodes=0 -v=0 "
+     "--verbose=0 -W=1 --wait=1 --wckey=1 --wait-all-nodes=0 --x11=0 -x=1 --exclude=1"},
 };
 
 /* Each is either taken with so many values, or its value is found wrong, or it is refused
@@ -331,6 +354,11 @@ static const struct {
      NULL, "DDPRUN_LOCAL_RANK_ARG=1", ""},
     {"deepspeed --log_level error -q --num_gpus 2 train.py", 0, 2, 0, NULL, NULL,
      "DDPRUN_LOCAL_RANK_ARG=1", "--log_level -q"},
+    {"srun -N2 -n8 -w n[1,3] -c4 --mpi=pmix_v4 --cpu-bind=cores -K -l prog", 8, 0, 2,
+     "n[1,3]", NULL, "", "-c4 -K"},
+    {"srun --nodes=2 --ntasks-per-node=4 -x n[1,3],n7 --gres=gpu:4 python train.py", 0, 4,
+     2, "^n[1,3],^n7", NULL, "", "--gres"},
+    {"ddprun --ntasks=4 --label --exact -u prog", 4, 0, 0, NULL, NULL, "", "--exact -u"},
     {"ddprun --min-np 3 --max-np 9 --ppn 2 prog", 0, 2, 4, NULL, NULL, "", ""},
     {"/opt/ddprun/compat/horovodrun -np 2 prog", 2, 0, 0, NULL, NULL, "", ""},
     {"ddprun --as torchrun --nproc-per-node 2 train.py", 0, 2, 0, NULL, NULL, "", ""},
@@ -457,9 +485,22 @@ static const struct {
      "--bind-to hwthread (try ddprun --help)"},
     {"deepspeed --num_accelerators 4 --bind_core_list 0-27,32-59 inference.py",
      "unknown here: '--bind_core_list': run ddprun under taskset (try ddprun --help)"},
-    {"ddprun --as srun prog",
-     "--as is torchrun, mpirun, mpiexec, horovodrun, accelerate or deepspeed, not 'srun' "
-     "(try ddprun --help)"},
+    {"ddprun --as qsub prog",
+     "--as is torchrun, mpirun, mpiexec, horovodrun, accelerate, deepspeed or srun, not "
+     "'qsub' (try ddprun --help)"},
+    {"srun -pgpu -t 10 --multi-prog f",
+     "unknown here: '-pgpu': ask salloc or sbatch for it, or use --script slurm; '-t': "
+     "use --timeout TIME; '--multi-prog': use -np 1 PROGRAM : -np 3 PROGRAM, or --app "
+     "FILE (try ddprun --help)"},
+    {"ddprun -n 4 -c 8 prog",
+     "unknown here: '-c': mpirun's is -np here; srun's, CPUs of a rank, follows from "
+     "--bind-to (try ddprun --help)"},
+    {"ddprun --num_processes 2 train.py",
+     "'--num_processes' is an option of accelerate: write 'ddprun --as accelerate launch "
+     "...' for its command lines"},
+    {"ddprun --num_gpus=2 train.py",
+     "'--num_gpus=2' is an option of deepspeed: write 'ddprun --as deepspeed ...' for its "
+     "command lines"},
     {"ddprun -np 2 --as mpirun prog",
      "--as must be the first option (try ddprun --help)"},
     {"ddprun --as", "--as takes a launcher (try ddprun --help)"},

@@ -18,11 +18,14 @@ struct offload {
     pthread_cond_t changed;
     bool returned, left; /* call returned, owner left: the second one frees */
     void (*call)(void *copy);
-    void *copy; /* owned */
+    void (*undo)(void *copy); /* NULL: nothing is to be undone */
+    void *copy;               /* owned */
 };
 
 static void let_go(struct offload *a)
 {
+    if (a->undo)
+        a->undo(a->copy);
     pthread_cond_destroy(&a->changed);
     pthread_mutex_destroy(&a->lock);
     free(a->copy);
@@ -84,10 +87,15 @@ const void *offload_wait(struct offload *a, int64_t wait_ms)
 
 void offload_end(struct offload *a)
 {
-    if (!a)
-        return;
+    if (a)
+        offload_abandon(a, NULL);
+}
+
+void offload_abandon(struct offload *a, void (*undo)(void *copy))
+{
     pthread_mutex_lock(&a->lock);
     a->left = true;
+    a->undo = undo;
     bool last = a->returned;
     pthread_mutex_unlock(&a->lock);
     if (last) {

@@ -61,6 +61,15 @@ static void write_file(void *copy)
     free(w->text);
 }
 
+/* It was written too late: no agent will read it. */
+static void unwrite_file(void *copy)
+{
+    struct writing *w = copy;
+    if (w->path)
+        unlink(w->path);
+    free(w->path);
+}
+
 char *bootstrap_file_write(const char *text, struct ddp_err *err)
 {
     struct writing w = {.text = xstrdup(text)};
@@ -71,14 +80,17 @@ char *bootstrap_file_write(const char *text, struct ddp_err *err)
         return NULL;
     }
     const struct writing *done = offload_wait(o, WRITE_MS);
-    char *path = done ? done->path : NULL;
     if (!done) {
+        offload_abandon(o, unwrite_file);
         errno = ETIMEDOUT;
         err_set(err,
                 "the home directory, for the bootstrap files of agents, has not answered "
                 "in %d s (stalled file system?); " HINT,
                 WRITE_MS / 1000);
-    } else if (!path) {
+        return NULL;
+    }
+    char *path = done->path;
+    if (!path) {
         errno = 0;
         err_set(err, "%s", done->err.text);
     }

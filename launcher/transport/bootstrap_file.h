@@ -11,7 +11,7 @@
 #include "launcher/link/bootstrap.h"
 
 /* Returns the path, malloc'ed, or NULL with `err`; errno is ETIMEDOUT if the directory
- * has not answered in 5 s. */
+ * has not answered in 5 s; a file that is written later is removed. */
 char *bootstrap_file_write(const char *text, struct ddp_err *err);
 /* Removes a file, and frees the path; NULL is fine. Waits for a second at most. */
 void bootstrap_file_remove(char *path);

@@ -73,6 +73,33 @@ TEST(an_abandoned_call_ends_by_itself)
     offload_end(NULL);
 }
 
+static _Atomic int undone;
+
+static void undo(void *copy)
+{
+    const struct sum *s = copy;
+    undone = s->sum;
+}
+
+TEST(what_an_abandoned_call_has_made_is_undone)
+{
+    static sem_t may;
+    sem_init(&may, 0, 1);
+    struct sum given = {2, 3, 0, &may, NULL};
+    struct offload *a = offload_begin(add, &given, sizeof given, NULL);
+    ck_assert_ptr_nonnull(offload_wait(a, ENOUGH_MS));
+    offload_abandon(a, undo);
+    ck_assert_int_eq(undone, 5);
+    given.a = 4;
+    a = offload_begin(add, &given, sizeof given, NULL);
+    offload_abandon(a, undo);
+    ck_assert_int_eq(undone, 5);
+    sem_post(&may);
+    for (int ms = 0; undone != 7 && ms < ENOUGH_MS; ms++)
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    ck_assert_int_eq(undone, 7);
+}
+
 static pthread_key_t of_thread;
 
 static void on_thread_end(void *gone)

@@ -5,10 +5,14 @@
 #include "launcher/transport/diagnose.h"
 #include "launcher/transport/transport.h"
 
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 /* --- selection ---------------------------------------------------------------------- */
@@ -354,6 +358,42 @@ TEST(a_bootstrap_file_is_private)
     free(home);
     bootstrap_finish(&s);
     bootstrap_finish(&t);
+}
+
+/* A directory that answers when it is no longer `held`; what was made in it then. */
+static atomic_bool held;
+static char *_Atomic late;
+
+static void rest(void)
+{
+    nanosleep(&(struct timespec){0, 1000000}, NULL);
+}
+
+int mkostemp64(char *path, int flags)
+{
+    bool waits = held;
+    while (held)
+        rest();
+    int (*of_libc)(char *, int) = (__typeof__(of_libc))dlsym(RTLD_NEXT, "mkostemp64");
+    int fd = of_libc(path, flags);
+    if (waits)
+        late = xstrdup(path);
+    return fd;
+}
+
+TEST(a_bootstrap_file_that_is_written_too_late_is_removed)
+{
+    struct ddp_err err;
+    char *home = temp_dir();
+    setenv("HOME", home, 1);
+    held = true;
+    ck_assert_ptr_null(bootstrap_file_write("x\n", &err));
+    ck_assert_int_eq(errno, ETIMEDOUT);
+    held = false;
+    while (!late || access(late, F_OK) == 0)
+        rest();
+    free(late);
+    free(home);
 }
 
 /* --bootstrap may name any file; only files of bootstrap_file_write() are removed. */

@@ -3,9 +3,9 @@
 
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/read_start.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -126,6 +126,40 @@ static const char *advice(const char *name, const char *path, int why, const cha
     return text;
 }
 
+/* Why a script does not run whose interpreter is not there; malloc'ed. If it `is_there`,
+ * env(1) may look for another one, and would print words of its own, in each rank; NULL:
+ * there is nothing to say. A Windows line end (CR) becomes part of the name, invisibly;
+ * after an option of env it may not. */
+static char *script_trouble(const char *path, const char *name, bool is_there)
+{
+    char line[200];
+    bool script = read_start(path, line, sizeof line) > 2 && strncmp(line, "#!", 2) == 0;
+    const char *word = script ? line + 2 + strspn(line + 2, " \t") : "";
+    int n = (int)strcspn(word, " \t\r\n");
+    if (is_there) {
+        bool env = n > 4 && memcmp(word + n - 4, "/env", 4) == 0;
+        word += env ? (size_t)n + strspn(word + n, " \t") : strlen(word);
+        n = (int)strcspn(word, " \t\r\n");
+    }
+    if (n > 0 && word[n] == '\r' && word[0] != '-')
+        return xasprintf("its lines end in CR LF, so '%.*s' is not found; try sed -i "
+                         "'s/\\r$//' %s",
+                         n, word, name);
+    return is_there ? NULL
+           : n > 0  ? xasprintf("its interpreter '%.*s' is not there", n, word)
+                    : xstrdup("the interpreter it names is not there");
+}
+
+/* Takes `why` over. Returns the exit code. */
+static int script_fails(const char *name, const char *host, char *why,
+                        struct ddp_err *err)
+{
+    char on[300];
+    err_set(err, "cannot run '%s'%s: %s", name, on_host(host, on, sizeof on), why);
+    free(why);
+    return EXIT_NOT_EXECUTABLE;
+}
+
 static int cannot(const char *name, const char *path, const char *dir, const char *host,
                   int why, struct ddp_err *err)
 {
@@ -175,33 +209,13 @@ char *program_find(const char *name, const char *dir, const char *path_env,
         path = search(name, dir, path_env ? path_env : default_path, &why);
         why = path ? 0 : why;
     }
-    if (why == 0)
+    char *trouble = why == 0 ? script_trouble(path, name, true) : NULL;
+    if (why == 0 && !trouble)
         return path;
-    *code = cannot(name, path, dir, host, why, err);
+    *code = trouble ? script_fails(name, host, trouble, err)
+                    : cannot(name, path, dir, host, why, err);
     free(path);
     return NULL;
-}
-
-/* Why the interpreter of a script is not found. A Windows line end (CR) becomes part of
- * its name, invisibly. */
-static char *interpreter_of(const char *path, const char *name)
-{
-    char line[200] = "";
-    FILE *f = fopen(path, "re");
-    if (f) {
-        if (!fgets(line, sizeof line, f))
-            line[0] = '\0';
-        fclose(f);
-    }
-    const char *start = line + strspn(line, "#! \t");
-    int n = (int)strcspn(start, " \t\r\n");
-    if (strncmp(line, "#!", 2) != 0 || n == 0)
-        return xstrdup("the interpreter it names is not there");
-    if (start[n] == '\r')
-        return xasprintf("its lines end in CR LF, so '%.*s' is not found; try sed -i "
-                         "'s/\\r$//' %s",
-                         n, start, name);
-    return xasprintf("its interpreter '%.*s' is not there", n, start);
 }
 
 int program_failed(const char *name, const char *path, const char *dir, const char *host,
@@ -213,12 +227,8 @@ int program_failed(const char *name, const char *path, const char *dir, const ch
     switch (step) {
     case CHILD_EXEC:
         /* the file was found: its interpreter is missing, or it has gone since */
-        if (why == ENOENT && (access(path, F_OK) == 0 || errno != ENOENT)) {
-            char *wanted = interpreter_of(path, name);
-            err_set(err, "cannot run '%s'%s: %s", name, on, wanted);
-            free(wanted);
-            return EXIT_NOT_EXECUTABLE;
-        }
+        if (why == ENOENT && (access(path, F_OK) == 0 || errno != ENOENT))
+            return script_fails(name, host, script_trouble(path, name, false), err);
         return cannot(name, path, dir, host, why, err);
     case CHILD_DIR:
         errno = why;

@@ -194,6 +194,11 @@ class Exit(LaunchTest):
         launch = self.run_to_end("-np", 2, self.write("p", "#!/bin/sh\r\necho hi\r\n", 0o755))
         self.assert_ended(launch, 126)
         self.assertIn("CR LF, so '/bin/sh' is not found", launch.err)
+        script = self.write("env.sh", "#!/usr/bin/env sh\r\necho hi\r\n", 0o755)
+        launch = self.run_to_end("-np", 2, script)
+        self.assert_ended(launch, 126)
+        self.assertEqual(launch.err, f"ddprun: cannot run '{script}': its lines end in CR LF, so 'sh' is not "
+                                     f"found; try sed -i 's/\\r$//' {script}\n")
 
     def test_a_script_without_a_first_line_is_none(self):
         launch = self.run_to_end("-np", 1, self.write("p", "echo hello\n", 0o755))

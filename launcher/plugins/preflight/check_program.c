@@ -65,7 +65,9 @@ char *program_path(const struct check_ctx *ctx, bool report)
                               strv_env_get(ctx->env, "PATH"), NULL, &code, &err);
     /* a missing working directory is reported by check_wdir() */
     if (!path && report && access(ctx->probe->wdir, X_OK) == 0)
-        found_problem(ctx, "%s; copy it there, or use a shared directory", err.text);
+        found_problem(
+            ctx, "%s%s", err.text,
+            code == EXIT_NOT_FOUND ? "; copy it there, or use a shared directory" : "");
     return path;
 }
 

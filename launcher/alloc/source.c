@@ -1,8 +1,10 @@
 /* launcher/alloc/source.c - see source.h */
+#define LOG_SUBSYS "options"
 #include "launcher/alloc/source.h"
 
 #include "common/duration.h"
 #include "common/err.h"
+#include "common/log.h"
 #include "common/mem.h"
 #include "common/sock.h"
 #include "launcher/alloc/hosts.h"
@@ -12,6 +14,7 @@
 #include <arpa/inet.h>
 #include <limits.h>
 #include <netinet/in.h>
+#include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -134,6 +137,29 @@ static void fold_local(struct alloc *a)
     free(keep);
 }
 
+static bool is_own_login(const char *name)
+{
+    const char *user = getenv("USER");
+    if (user && strcmp(user, name) == 0)
+        return true;
+    const struct passwd *own = getpwuid(geteuid());
+    return own && strcmp(own->pw_name, name) == 0;
+}
+
+/* The agent of this machine is not started by ssh. */
+static void warn_of_login(const struct alloc_node *n)
+{
+    bool user = n->user && !is_own_login(n->user);
+    char *what = user ? xasprintf("login name '%s'", n->user) : NULL;
+    if (n->port)
+        xappendf(&what, "%sport %d", user ? " and " : "", n->port);
+    if (what)
+        log_warn("'%s' is this machine, where ranks run as you and without ssh: %s %s no "
+                 "effect",
+                 n->name, what, user && n->port ? "have" : "has");
+    free(what);
+}
+
 /* --- reading and settling ----------------------------------------------------------- */
 
 static const struct alloc_source *source_named(const struct opts *opts,
@@ -246,6 +272,10 @@ struct alloc *alloc_read(const struct opts *opts, struct ddp_err *err)
     if (!opts->alloc && !opts->hosts && check_here(source, a, err) < 0)
         goto fail;
     fold_local(a);
+    for (size_t i = 0; i < a->nnodes; i++) {
+        if (a->nodes[i].local)
+            warn_of_login(&a->nodes[i]);
+    }
     return a;
 fail:
     alloc_destroy(a);

@@ -150,6 +150,16 @@ class Taken(LaunchTest):
         self.assert_ended(launch, 0)
         self.assertEqual(sorted(launch.out.splitlines()), ["[0] 0 of 2", "[1] 1 of 2"])
 
+    def test_a_login_on_this_machine_has_no_effect(self):
+        launch = self.run_to_end("-H", "nobody@localhost:1", "true", env={"USER": "somebody"})
+        self.assert_ended(launch, 0)
+        self.assertEqual(launch.err, "ddprun: warning: 'localhost' is this machine, where ranks run as you and "
+                                     "without ssh: login name 'nobody' has no effect\n")
+        path = self.write("hosts", "somebody@localhost port=2222\n")
+        launch = self.run_to_end("--hostfile", path, "true", env={"USER": "somebody"})
+        self.assert_ended(launch, 0)
+        self.assertIn("without ssh: port 2222 has no effect", launch.err)
+
     def test_a_folder_to_work_in(self):
         launch = self.run_to_end("-np", 1, "--wdir", self.folder.name, "pwd")
         self.assertEqual(launch.out.strip(), os.path.realpath(self.folder.name))

@@ -11,6 +11,7 @@
 #include "common/installed.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/sock.h"
 #include "launcher/envfwd.h"
 #include "launcher/job/hooks.h"
 #include "launcher/job/job_shape.h"
@@ -173,6 +174,31 @@ bool job_has_store(const struct job *j, unsigned node)
 {
     return j->plan && j->state == JOB_RUNNING && !j->store_lost &&
            node == job_store_node(j);
+}
+
+static bool is_same_machine(const struct strv *a, const struct strv *b)
+{
+    bool same = a->n == b->n;
+    for (size_t i = 0; same && i < a->n; i++)
+        same = strcmp(a->v[i], b->v[i]) == 0;
+    return same;
+}
+
+char *job_unreachable(const struct job *j, unsigned master, const char *addr,
+                      unsigned *node)
+{
+    if (!sock_is_loopback(addr) && !alloc_is_localhost(addr))
+        return NULL;
+    const struct strv *own = &j->nodes[master].hello.addrs;
+    for (*node = 0; own->n > 0 && *node < j->alloc->nnodes; ++*node) {
+        const struct job_node *n = &j->nodes[*node];
+        bool there = n->hello.addrs.n > 0 && (!j->plan || n->place >= 0);
+        if (there && !is_same_machine(&n->hello.addrs, own))
+            return xasprintf("cannot reach rank 0's host at MASTER_ADDR=%s: leave out %s",
+                             addr,
+                             j->opts->master_addr ? "--master-addr" : "--interface");
+    }
+    return NULL;
 }
 
 size_t job_hosts_most(const struct job *j)

@@ -178,6 +178,11 @@ bool job_can_add(const struct job *j);
 void job_add_nodes(struct job *j);
 long job_node_at(const struct job *j, int place); /* -1: the place is vacant */
 unsigned job_store_node(const struct job *j);     /* it was the first one of the plan */
+/* If `addr`, which the option for it gave, is a loopback address: a node on another
+ * machine than `master`, and "cannot reach rank 0's host at ...", malloc'ed; else NULL.
+ */
+char *job_unreachable(const struct job *j, unsigned master, const char *addr,
+                      unsigned *node);
 /* Does the node run the store of this attempt? */
 bool job_has_store(const struct job *j, unsigned node);
 /* Its slots have changed: it could have another number of ranks than in its place. */

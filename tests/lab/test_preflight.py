@@ -53,6 +53,13 @@ class Preflight(LabTest):
         self.assertNotIn("\n!", launch.out)
         self.assertNotIn("ddprun: node", launch.err)
 
+    def test_a_master_that_others_cannot_reach(self):
+        for addr in ("127.0.0.1", "localhost"):
+            launch = self.look((1, 2), "--master-addr", addr, "true")
+            self.assert_ended(launch, 1)
+            self.assert_problem(launch, 2, f"ranks there cannot reach rank 0's host at MASTER_ADDR={addr}: "
+                                           "leave out --master-addr")
+
     def test_a_python_program(self):
         script = self.write("train.py", "raise SystemExit(9)\n")
         launch = self.fit((2, 3), "/usr/bin/python3", script)

@@ -289,6 +289,14 @@ static void preflight_run(void *state)
                     .problem = xstrdup(without_name(j->nodes[i].trouble, p->names[i]))});
     }
     fill_request(p);
+    unsigned far;
+    char *why = j->opts->master_addr
+                    ? job_unreachable(j, p->request.master, j->opts->master_addr, &far)
+                    : NULL;
+    if (why)
+        add(p, far, CHECK_NETWORK,
+            (struct msg_finding){.problem = xasprintf("ranks there %s", why)});
+    free(why);
     preflight_next(p);
 }
 

@@ -88,33 +88,6 @@ static void store_local_orders(void *state, struct agent_orders *orders)
     agent_orders_add(orders, MSG_STORE, &m);
 }
 
-static bool is_same_machine(const struct strv *a, const struct strv *b)
-{
-    bool same = a->n == b->n;
-    for (size_t i = 0; same && i < a->n; i++)
-        same = strcmp(a->v[i], b->v[i]) == 0;
-    return same;
-}
-
-/* On another machine a loopback address, which only an option can choose, is that
- * machine. */
-static void warn_of_loopback(const struct job *j)
-{
-    const char *addr = j->job.master_addr;
-    if (j->restart.attempt > 0 ||
-        (!sock_is_loopback(addr) && strcmp(addr, "localhost") != 0))
-        return;
-    const struct strv *own = &j->nodes[job_store_node(j)].hello.addrs;
-    for (size_t i = 0; i < j->alloc->nnodes; i++) {
-        if (j->nodes[i].place < 0 || is_same_machine(&j->nodes[i].hello.addrs, own))
-            continue;
-        log_warn("ranks on %s cannot reach rank 0's host at MASTER_ADDR=%s: leave out %s",
-                 j->alloc->nodes[i].name, addr,
-                 j->opts->master_addr ? "--master-addr" : "--interface");
-        return;
-    }
-}
-
 static int handle_ready(void *state, unsigned node, const struct frame *f,
                         struct ddp_err *err)
 {
@@ -125,7 +98,13 @@ static int handle_ready(void *state, unsigned node, const struct frame *f,
     j->job.master_addr = msg_take(&m->addr);
     j->job.master_port = m->port;
     j->job.rank0_port = m->rank0_port;
-    warn_of_loopback(j);
+    unsigned far;
+    char *why = j->restart.attempt > 0
+                    ? NULL
+                    : job_unreachable(j, job_store_node(j), j->job.master_addr, &far);
+    if (why)
+        log_warn("ranks on %s %s", j->alloc->nodes[far].name, why);
+    free(why);
     job_release(j);
     return 0;
 }

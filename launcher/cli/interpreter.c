@@ -129,6 +129,17 @@ static void choose(struct opts *opts, get_env_fn get_env, const char *name,
     strv_finish(&first);
 }
 
+bool interpreter_knows(const char *name)
+{
+    return ends_in(name, ".py") || ends_in(name, ".sh") || ends_in(name, ".jl");
+}
+
+char *interpreter_path(const struct opts *opts, const char *name)
+{
+    return *name == '/' || !opts->wdir ? xstrdup(name)
+                                       : xasprintf("%s/%s", opts->wdir, name);
+}
+
 /* Append the words of one program, behind its interpreter. */
 static void choose_program(struct opts *opts, char *const *words, size_t n,
                            struct strv *argv, void *arg)
@@ -144,10 +155,9 @@ static void choose_program(struct opts *opts, char *const *words, size_t n,
         strv_push(argv, "-m");
         strv_push(argv, name);
         free(why);
-    } else if (ends_in(name, ".py") || ends_in(name, ".sh") || ends_in(name, ".jl")) {
+    } else if (interpreter_knows(name)) {
         struct stat st;
-        char *file = *name == '/' || !opts->wdir ? xstrdup(name)
-                                                 : xasprintf("%s/%s", opts->wdir, name);
+        char *file = interpreter_path(opts, name);
         if (stat(file, &st) == 0 && S_ISREG(st.st_mode))
             choose(opts, get_env, name, file, argv);
         free(file);

@@ -18,6 +18,11 @@
  * exists on other hosts only is not changed. `get_env` is getenv, or a test's. */
 void interpreter_choose(struct opts *opts, const char *(*get_env)(const char *name));
 
+/* Is it the name of such a script? */
+bool interpreter_knows(const char *name);
+/* Where a program that is named by a path is on this machine; malloc'ed. */
+char *interpreter_path(const struct opts *opts, const char *name);
+
 /* Replace each program's words (common/apps.h) by those that `rewrite` appends. */
 typedef void (*rewrite_fn)(struct opts *opts, char *const *words, size_t n,
                            struct strv *argv, void *arg);

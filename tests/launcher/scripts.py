@@ -31,6 +31,18 @@ UNTIL = "trap 'kill $!; exit {}' TERM; sleep 60 & wait"
 WARNED = "trap : TERM; kill -USR1 $PPID; sleep 0.3; exit {}"
 
 
+def setUpModule():
+    """The programs for which scripts are made."""
+    folder = tempfile.TemporaryDirectory(prefix="ddprun-scripts-")
+    unittest.addModuleCleanup(folder.cleanup)
+    unittest.addModuleCleanup(os.chdir, os.getcwd())
+    os.chdir(folder.name)
+    os.mkdir("events")
+    for name in ("train", "train.py", "flux:", "events/train"):
+        with open(name, "w", encoding="ascii"):
+            pass
+
+
 class Scripts(unittest.TestCase):
     maxDiff = None
 
@@ -316,10 +328,19 @@ class Scripts(unittest.TestCase):
     def test_python_without_an_environment_is_reported(self):
         for words, told in ((["python3", "train.py"], True), (["./train.py"], True),
                             (["--modules", "python/3.11", "python3", "train.py"], False),
-                            (["/opt/x/bin/python", "train.py"], False), (["./train"], False)):
+                            ([sys.executable, "train.py"], False), (["./train"], False)):
             done = ddprun("--script", "slurm", *words)
             self.assertEqual("no Python environment is active here" in done.stderr, told, words)
             self.assertEqual((done.returncode, done.stderr.count("\n")), (0, told))
+
+    def test_a_program_that_is_not_here_is_reported(self):
+        for words, path in ((["./trian"], "./trian"), (["trian.sh"], "trian.sh"),
+                            (["--wdir", "events", "./trian"], "events/./trian"),
+                            (["--wdir", "events", "./train"], None), (["trian"], None), (["-m", "no/such"], None),
+                            (["--container", "image.sif", "/opt/train"], None)):
+            done = ddprun("--script", "slurm", "--modules", "a", *words)
+            self.assertEqual((done.returncode, done.stderr), (
+                0, f"ddprun: warning: there is no '{path}' here; the job needs it on its nodes\n" if path else ""))
 
     def test_only_a_job_that_ran_out_of_time_is_requeued(self):
         """93 means that the program is not to be started again."""

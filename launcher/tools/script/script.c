@@ -12,6 +12,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "launcher/cli/interpreter.h"
 #include "launcher/cli/walltime.h"
 #include "launcher/tools/script/python_env.h"
 #include "launcher/tools/script/request.h"
@@ -463,6 +464,21 @@ static void warn_of_no_environment(const struct opts *opts, const struct site *s
                  program);
 }
 
+/* The job runs elsewhere, and what is not here yet may be there then: no error. But a
+ * shared file system is the rule, and a misspelt name would be found after hours in the
+ * queue. For a name without a directory the job may have another PATH, by its modules. */
+static void warn_of_no_program(const struct opts *opts)
+{
+    const char *name = opts->argv[0];
+    if (opts->module || opts->container ||
+        (!strchr(name, '/') && !interpreter_knows(name)))
+        return;
+    char *path = interpreter_path(opts, name);
+    if (access(path, F_OK) < 0)
+        log_warn("there is no '%s' here; the job needs it on its nodes", path);
+    free(path);
+}
+
 /* The file that our standard output is redirected to, or NULL; the caller frees. */
 static char *output_file(void)
 {
@@ -490,6 +506,8 @@ int script_run(const struct opts *opts, char *const *words, struct ddp_err *err)
                  s.site->closed);
     if (rc == 0)
         warn_of_no_environment(opts, s.site, &env);
+    if (rc == 0)
+        warn_of_no_program(opts);
     if (rc == 0 && opts->submit && !opts->dry_run) {
         char *id = submit(s.site->scheduler, &s.submit, s.text, err);
         rc = id ? 0 : -1;

@@ -15,8 +15,14 @@
  *
  * All ranks take the same steps. A rank that has run out of samples continues with 0
  * samples, without calls of ready(), until step.samples is 0: then no rank has samples
- * left. Functions return 0 or -1 as those of group.h; after an error only
- * ddp_parallel_destroy() may be called.
+ * left.
+ *
+ * Errors: functions return 0, or -1 with `err` filled, those that return a pointer NULL;
+ * after an error only ddp_parallel_destroy() may be called. Threads: one at a time for a
+ * group and all that is made from it; ddp_parallel_save() writes in a thread of its
+ * own. The optimisers are PyTorch's, with its defaults (adam, adamw:
+ * betas 0.9 and 0.999, eps 1e-8; adadelta: rho 0.9, eps 1e-6); sharding them is stage 1
+ * of Rajbhandari et al., "ZeRO", SC 2020.
  */
 #ifndef DDPRUN_DDP_H
 #define DDPRUN_DDP_H
@@ -42,13 +48,14 @@ struct ddp_param {
 };
 
 struct ddp_parallel_options {
-    const char *optimiser;  /* "sgd" (NULL), "adam", "adamw" or "adadelta" */
-    float momentum, decay;  /* momentum of sgd; weight decay */
-    float clip_norm;        /* largest norm of the gradients; 0: no clipping */
-    size_t first_bytes;     /* of the first bucket, at most `bytes`; 0: 1 MiB */
-    size_t bytes;           /* of each other bucket; 0: 25 MiB */
-    bool replicated;        /* the optimiser is not sharded; then */
-    bool buckets_by_time;   /* plan buckets after five steps, by measured times */
+    const char *optimiser; /* "sgd" (NULL), "adam", "adamw" or "adadelta" */
+    float momentum,
+        decay;            /* of sgd; PyTorch's weight_decay: 0, also for adamw, is none */
+    float clip_norm;      /* largest norm of the gradients; 0: no clipping */
+    size_t first_bytes;   /* of the first bucket, at most `bytes`; 0: 1 MiB */
+    size_t bytes;         /* of each other bucket; 0: 25 MiB */
+    bool replicated;      /* the optimiser is not sharded; then */
+    bool buckets_by_time; /* plan buckets after five steps, by measured times */
     const char *checkpoint; /* a file, or a folder (an existing one, or a name that ends
                                in /); borrowed. NULL: none */
     float ema; /* keep an average of the weights, of which each step keeps this part, as

@@ -1,36 +1,41 @@
-/* include/ddprun/group.h - process groups: what the ranks of a job say to each other
+/* include/ddprun/group.h - process groups: collectives and messages between ranks
  *
- * A group is an ordered set of ranks that meet through the store (store.h). Every member
- * makes the same collective calls in the same order; ranks that do not are told so. Ranks
- * of one host talk through shared memory, ranks of different hosts over TCP; collectives
- * over several hosts are done first within and then between hosts, chunk by chunk.
+ * A group is an ordered set of ranks, which find each other through a rendezvous: the
+ * store (store.h) or another one (ddp_group_options.meeting). Every member makes the same
+ * collective calls in the same order; mismatched calls are reported. Ranks of one host
+ * exchange data in shared memory, ranks of different hosts over TCP; collectives over
+ * several hosts are done first within and then between hosts, chunk by chunk.
  *
- * The same bits arrive on every rank, and the same bits from run to run for the same
- * number of ranks, layout over hosts, type and count: each element is reduced by one rank
- * (or by several in the same way), in an order that depends on these alone and never on
- * who arrives first or where a buffer lies:
+ * Results: the same bits arrive on every rank, and the same bits from run to run for the
+ * same number of ranks, layout over hosts, type and count. Each element is reduced by one
+ * rank (or by several in the same way), in an order that depends on these alone and not
+ * on the order of arrival or the place of a buffer:
  *     within a host             in rank order, from the left: ((x0 + x1) + x2) + ...
  *     between hosts, <= 32 KiB  recursive doubling: neighbours, then pairs of pairs, the
  *                               lower host's operand on the left (two hosts: <= 128 KiB)
- *     between hosts, longer     a ring: slice i of n starts at host i and is folded once
+ *     between hosts, longer     a ring: slice i of n starts at host i and is reduced once
  *                               around
- * reduce folds like all_reduce, but with more than 32 KiB between hosts along a chain of
- * hosts that ends at the root's, from the host behind it on. Integers and floats are
- * added in their own type, integers wrap around; f16 and bf16 are folded in f32 and
- * rounded to the nearest even once per host and once per hop between hosts. DDP_AVG
- * divides the sum at the end (integers: towards zero). DDP_MAX and DDP_MIN give NaN when
- * an operand is NaN. DDP_BAND, DDP_BOR and DDP_BXOR are for integers.
+ * (Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations in
+ * MPICH", IJHPCA 19(1), 2005.) reduce is like all_reduce, but with more than 32 KiB
+ * between hosts along a chain of hosts that ends at the root's, beginning with the host
+ * after it. Integers and floats are added in their own type, integers wrap around; f16
+ * and bf16 are added in f32 and rounded to the nearest even once per host and once per
+ * hop between hosts. DDP_AVG divides the sum at the end (integers: towards zero). DDP_MAX
+ * and DDP_MIN give NaN when an operand is NaN. DDP_BAND, DDP_BOR and DDP_BXOR are for
+ * integers.
  *
- * ddp_barrier() returns only when every member has entered it; the others promise no more
- * than their result. When a rank dies, every pending and later call on all others fails
- * with the same error, which names it; when the deadline passes, with one that names who
- * has not come. Errors of arguments alone ("root 9 in a group of 2") leave the group
- * whole.
+ * Completion: ddp_barrier() returns only when every member has entered it; another call
+ * may return as soon as this rank's part is done.
  *
- * Calls return 0, or -1 with `err` filled. Every call has the group's deadline. After an
- * error the group is broken: every later call fails at once with the first error, and
- * ddp_group_destroy() is clean. One thread at a time per group and all groups made from
- * it.
+ * Errors: calls return 0, or -1 with `err` filled; those that return a pointer NULL.
+ * Every call has the group's deadline. When a rank dies, every pending and later call on
+ * all others fails with the same error, which names it; when the deadline passes, with
+ * one that names the missing ranks. The group is then broken: every later call fails at
+ * once with the first error, and ddp_group_destroy() is clean. Errors of arguments alone
+ * ("root 9 in a group of 2") do not break the group.
+ *
+ * Threads: one at a time per group and all groups made from it. Strings and arrays of
+ * arguments are borrowed for the call, unless said otherwise.
  */
 #ifndef DDPRUN_GROUP_H
 #define DDPRUN_GROUP_H
@@ -45,7 +50,7 @@ extern "C" {
 #endif
 
 struct ddp_group;
-struct ddp_request; /* an operation under way; ends with ddp_wait() or ddp_test() */
+struct ddp_request; /* an operation in flight; ends with ddp_wait() or ddp_test() */
 
 enum ddp_type {
     DDP_F32,
@@ -74,32 +79,33 @@ struct ddp_group_options {
     int master_port;         /* 0: MASTER_PORT */
     const char *name;        /* key prefix in the store; NULL: "ddp" */
     int64_t timeout_ms;      /* 0: 5 minutes */
-    size_t arena_bytes; /* room for ddp_arena_alloc(); 0: 64 MiB, reserved not used */
+    size_t arena_bytes;      /* for ddp_arena_alloc(); 0: 64 MiB of address space */
     /* NULL: choose; "tcp": sockets also within a host; "nccl": CUDA memory, by libnccl;
      * "mpi": by the MPI that the process runs under, which then also assigns the ranks.
-     * With these two the library keeps watch beside NCCL and MPI, so that errors are as
-     * below; but MPI does not give back the buffers of what it has begun, a rank that
-     * dies inside of MPI_Init is the launcher's to notice, and a process with a broken
-     * group ends without MPI_Finalize */
+     * The library detects failures beside NCCL and MPI, so errors are as above, but with
+     * MPI the buffers of an operation that has failed may still be written to, only the
+     * launcher detects a rank that dies in MPI_Init, and a process with a broken group
+     * ends without MPI_Finalize (doc/group.md). */
     const char *backend;
-    /* Where the ranks meet; NULL: DDP_MEETING, or env:// where MASTER_ADDR is known, or
-     * else launcher://. Under srun, mpirun and others that run no store MASTER_ADDR and
-     * MASTER_PORT together mean tcp://, and alone nothing.
+    /* The rendezvous; NULL: DDP_MEETING, or env:// if MASTER_ADDR is known, else
+     * launcher://. Under srun, mpirun and others that run no store MASTER_ADDR and
+     * MASTER_PORT together mean tcp://, and one alone nothing.
      *   env://            the store at master_addr:master_port
-     *   tcp://host:port   no store: rank 0 listens there until all have come
-     *   file:///path      no store: a file that all hosts see and that need not exist;
-     *                     what an earlier run has left in it is noticed
-     *   launcher://       no store: rank 0 listens, and the launcher (PMIx or PMI of
-     *                     mpirun, Hydra, Flux, srun --mpi) says where; or, in a step of
-     *                     Slurm without either, where follows from the step's number */
+     *   tcp://host:port   no store: rank 0 listens there until all have joined
+     *   file:///path      no store: a file on a file system that all hosts share, which
+     *                     need not exist; that of an earlier run is recognised
+     *   launcher://       no store: rank 0 listens, and publishes its address by the
+     *                     launcher's PMIx or PMI (mpirun, Hydra, Flux, srun --mpi); in a
+     *                     step of Slurm without them the port follows from the step's
+     *                     number */
     const char *meeting;
 };
 
 /* Environment: RANK and WORLD_SIZE, or the variables of Open MPI, Hydra, Slurm, PALS or
- * Flux; MASTER_ADDR and MASTER_PORT; GLOO_SOCKET_IFNAME, the interface that other hosts
- * reach this one by (default: the one towards MASTER_ADDR); DDP_HOST_ID, to part what
- * looks like one host but is not, e.g. machines cloned from one snapshot; DDP_MEETING,
- * where to meet. */
+ * Flux; MASTER_ADDR and MASTER_PORT; DDP_MEETING, the rendezvous; GLOO_SOCKET_IFNAME, the
+ * interface by which other hosts reach this one (default: the one towards MASTER_ADDR);
+ * DDP_HOST_ID, different on machines that look like one host, e.g. clones of one
+ * snapshot. */
 
 /* NULL options: everything from the environment. Without RANK and WORLD_SIZE, or with
  * size 1, a group of one that needs no store. */
@@ -107,13 +113,13 @@ DDP_API struct ddp_group *ddp_group_init(const struct ddp_group_options *options
                                          struct ddp_err *err);
 DDP_API void ddp_group_destroy(struct ddp_group *g); /* NULL is fine */
 
-/* From now on; 0: 5 minutes. */
+/* The deadline of each call from now on; 0: 5 minutes. */
 DDP_API void ddp_group_set_timeout(struct ddp_group *g, int64_t timeout_ms);
 
-/* A group of the `n` ranks of g that `ranks` names, in that order: exactly they call, all
- * with the same list. It has a deadline (at first that of g), an arena and errors of its
- * own, and may be used while g is, and after g has been destroyed. Collectives of several
- * groups may be under way at once: waiting in one goes on with all. */
+/* A group of the `n` ranks of g in `ranks`, in that order: exactly these ranks call it,
+ * all with the same list. It has a deadline (at first that of g), an arena and errors of
+ * its own, and may be used beside g, and after g has been destroyed. Collectives of
+ * several groups may be in flight at once: waiting for one makes progress with all. */
 DDP_API struct ddp_group *ddp_group_sub(struct ddp_group *g, const int *ranks, int n,
                                         struct ddp_err *err);
 /* All of g call: those of one colour (0 or more) become a group, in the order of `key`,
@@ -126,27 +132,29 @@ DDP_API int ddp_group_size(const struct ddp_group *g);
 DDP_API const char *
 ddp_group_backend(const struct ddp_group *g); /* "shm", "tcp", "shm+tcp", "nccl", "mpi" */
 
-/* Memory that the ranks of this host share: collectives on buffers inside it are done in
- * place, without copies, when all ranks of the host give such a buffer. Zeroed, 64-byte
- * aligned, freed with the group. The pages are taken at once, so that a lack of memory is
- * an error here and not a signal later. */
+/* Memory that the ranks of this host share (if there is one only, or with backend "tcp":
+ * its own): collectives are done in place, without copies, when all ranks of the host
+ * pass a buffer inside it. Zeroed, 64-byte aligned, freed with the group. Any rank may
+ * call it alone. The pages are allocated at once, so that a lack of memory is an error
+ * here and not a signal later. */
 DDP_API void *ddp_arena_alloc(struct ddp_group *g, size_t bytes, struct ddp_err *err);
-/* Where a rank of this host has what `mine`, which lies in my arena, is to me: the same
- * place of its arena. It is the same block where both have allocated the same sizes in
- * the same order; of my own rank it is `mine`. NULL: the rank is on another host, or
- * `mine` is not in the arena. What one rank writes before a barrier (or an all_reduce)
- * others read after it; the memory stays when a rank ends, until the group goes. */
+/* The address, in this process, of the place in the arena of `rank` that `mine` has in
+ * this rank's arena. If both have allocated the same sizes in the same order it is the
+ * corresponding block. For this rank itself: `mine`. NULL: the rank is on another host,
+ * or `mine` is not in the arena. What one rank writes before a barrier (or an all_reduce)
+ * others read after it. The memory stays when a rank exits, until the group is
+ * destroyed. */
 DDP_API void *ddp_arena_of(const struct ddp_group *g, const void *mine, int rank);
 
 /* ---- collectives ----
  *
  * `count` and `counts` are elements. counts[r] is the block of rank r, blocks lie one
- * after the other in rank order; the array is copied. Where only the root gives or gets,
- * the others' pointer may be NULL. Buffers of one call overlap only where it is said. */
+ * after the other in rank order; the array is copied. A pointer that only the root uses
+ * may be NULL on the others. Buffers of one call may overlap only where it is said. */
 
 DDP_API int ddp_barrier(struct ddp_group *g, struct ddp_err *err);
-/* With a deadline of its own (0: the group's), and an error that names all ranks that
- * have not come, not just a few. */
+/* With a deadline of its own (0: the group's), and an error that names all missing ranks,
+ * not just some. */
 DDP_API int ddp_monitored_barrier(struct ddp_group *g, int64_t timeout_ms,
                                   struct ddp_err *err);
 DDP_API int ddp_broadcast(struct ddp_group *g, void *buf, size_t count,
@@ -199,9 +207,9 @@ DDP_API int ddp_all_to_allv(struct ddp_group *g, const void *send,
 /* ---- messages ----
  *
  * In order per pair and tag (0..2^31-1). send returns when the buffer can be used again;
- * recv when `bytes` have come (a message of another size breaks the group). A message
- * that comes before its tag is asked for is kept in memory while one with another tag is
- * awaited from the same rank. Both sides may isend before either receives, at any size.
+ * recv when `bytes` have arrived (a message of another size breaks the group). A message
+ * without a matching receive is kept in memory while one with another tag is awaited from
+ * the same rank. Both sides may isend before either receives, at any size.
  */
 DDP_API int ddp_send(struct ddp_group *g, const void *buf, size_t bytes, int dest,
                      int tag, struct ddp_err *err);
@@ -212,12 +220,12 @@ DDP_API int ddp_recv(struct ddp_group *g, void *buf, size_t bytes, int source, i
 DDP_API int ddp_recv_any(struct ddp_group *g, void *buf, size_t bytes, int tag,
                          int *source, struct ddp_err *err);
 
-/* ---- without waiting ----
+/* ---- non-blocking ----
  *
  * The buffer belongs to the request until it has ended. Progress is made inside
- * ddp_test(), ddp_wait() and other calls on the group or one of its family; there is no
- * thread. Non-blocking collectives of one group run in the order in which they were
- * started. What has not been tested or waited for to its end goes with the group. */
+ * ddp_test(), ddp_wait() and other calls on the group or on groups made from it; there is
+ * no thread. Non-blocking collectives of one group run in the order in which they were
+ * started. ddp_group_destroy() frees requests that have not ended. */
 DDP_API struct ddp_request *ddp_isend(struct ddp_group *g, const void *buf, size_t bytes,
                                       int dest, int tag, struct ddp_err *err);
 DDP_API struct ddp_request *ddp_irecv(struct ddp_group *g, void *buf, size_t bytes,
@@ -269,15 +277,15 @@ DDP_API struct ddp_request *ddp_iall_to_allv(struct ddp_group *g, const void *se
                                              const size_t *send_counts, void *recv,
                                              const size_t *recv_counts,
                                              enum ddp_type type, struct ddp_err *err);
-/* *done = 1 when ended; then, and on error, the request is gone. */
+/* *done = 1 when ended; then, and on error, the request is freed. */
 DDP_API int ddp_test(struct ddp_request *r, int *done, struct ddp_err *err);
 DDP_API int ddp_wait(struct ddp_request *r, struct ddp_err *err);
 /* Wait for at most `ms`; *done as in ddp_test(). The group's deadline counts from the
  * first of these calls. */
 DDP_API int ddp_wait_for(struct ddp_request *r, int64_t ms, int *done,
                          struct ddp_err *err);
-/* Call off a message of which nothing has gone or come yet: *cancelled = 1, and the
- * request is gone. Otherwise *cancelled = 0 and it goes on (as collectives always do). */
+/* Cancel a message of which no byte was sent or received: *cancelled = 1, and the request
+ * is freed. Otherwise *cancelled = 0 and it continues (as collectives always do). */
 DDP_API int ddp_cancel(struct ddp_request *r, int *cancelled, struct ddp_err *err);
 
 #ifdef __cplusplus

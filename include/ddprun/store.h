@@ -1,20 +1,21 @@
 /* include/ddprun/store.h - the C client of the rendezvous store
  *
- * The store is a table of keys and byte-string values that the ranks of a job meet at. It
- * speaks PyTorch's TCPStore protocol (doc/tcpstore.md), so this client also works against
- * a TCPStore of PyTorch >= 2.5, and shares keys with PyTorch programs: like PyTorch's own
- * client it puts "/" in front of every key. A key has at most 8191 bytes, a value 8 MiB.
+ * The store is a table of keys and byte-string values, shared by the ranks of a job. It
+ * implements PyTorch's TCPStore protocol (doc/tcpstore.md), so this client also works
+ * with a TCPStore of PyTorch >= 2.5, and shares keys with PyTorch programs: like
+ * PyTorch's own client it puts "/" in front of every key. A key has at most 8191 bytes, a
+ * value 8 MiB.
  *
- * Every call has a deadline: the `timeout_ms` of ddp_store_connect() unless
- * ddp_store_set_timeout() says otherwise (0 or less: 5 minutes). A call returns 0, or -1
- * with `err` filled. When the time is up while waiting for others the error names what is
- * missing, and the connection can go on being used: the wait is called off at the store,
- * which has two seconds to confirm it. When the store is gone or does not answer, that
- * call and all later ones fail with the same text: close it.
+ * Errors: a call returns 0, or -1 with `err` filled. Each has a deadline, the
+ * `timeout_ms` of ddp_store_connect() or of ddp_store_set_timeout() (0 or less: 5
+ * minutes). If it passes while waiting for other ranks, the error names the missing keys
+ * or ranks, and the connection stays usable: the wait is cancelled at the store, which
+ * has two seconds to confirm it. If the store is lost or does not answer, that call and
+ * all later ones fail with the same text: close it.
  *
- * One thread at a time. Values handed out are malloc'ed: the caller frees them. "One
- * round trip" is what the store of ddprun makes of a wait and its get; PyTorch's takes
- * two.
+ * Threads: one at a time per connection. Ownership: values that are returned are
+ * malloc'ed, and the caller frees them; all arguments are borrowed for the call. "One
+ * round trip" is true of ddprun's store; PyTorch's needs two.
  */
 #ifndef DDPRUN_STORE_H
 #define DDPRUN_STORE_H
@@ -55,19 +56,22 @@ DDP_API int ddp_store_add(struct ddp_store *s, const char *key, int64_t delta,
 DDP_API int ddp_store_append(struct ddp_store *s, const char *key, const void *data,
                              size_t size, struct ddp_err *err);
 /* Stores `desired` when the value is `expected`, or when the key is missing and
- * `expected` is empty; `*now` is what the store answers (see doc/tcpstore.md on its one
- * lie). */
+ * `expected` is empty. `*now` is the value afterwards; but `expected` if the key is
+ * missing and nothing was stored, as PyTorch's protocol has it. */
 DDP_API int ddp_store_compare_set(struct ddp_store *s, const char *key,
                                   const void *expected, size_t nexpected,
                                   const void *desired, size_t ndesired,
                                   struct ddp_value *now, struct ddp_err *err);
+/* *all_present: 1 if all keys exist now, else 0. */
 DDP_API int ddp_store_check(struct ddp_store *s, const char *const *keys, size_t nkeys,
                             int *all_present, struct ddp_err *err);
 /* Waits until all keys exist. On timeout the error names those that are missing. */
 DDP_API int ddp_store_wait(struct ddp_store *s, const char *const *keys, size_t nkeys,
                            struct ddp_err *err);
+/* *existed: 1 if the key had a value, else 0. */
 DDP_API int ddp_store_delete(struct ddp_store *s, const char *key, int *existed,
                              struct ddp_err *err);
+/* The number of keys that have a value. */
 DDP_API int ddp_store_num_keys(struct ddp_store *s, int64_t *n, struct ddp_err *err);
 
 /* Waits for all keys and fetches them, in one round trip. `values` has room for nkeys. */
@@ -80,12 +84,12 @@ DDP_API int ddp_store_multi_set(struct ddp_store *s, const char *const *keys,
 
 /* The fence: publish my value under "<name>/<rank>", wait until all `size` ranks have
  * published, and get every rank's value, in one round trip. `values` has room for `size`.
- * On timeout the error names the ranks that have not come. */
+ * On timeout the error names the missing ranks. */
 DDP_API int ddp_store_fence(struct ddp_store *s, const char *name, int rank, int size,
                             const void *data, size_t ndata, struct ddp_value *values,
                             struct ddp_err *err);
 
-/* All `size` callers of the same `key` have come. A key serves once. */
+/* Waits until `size` callers have called it with this key, which can be used once. */
 DDP_API int ddp_store_barrier(struct ddp_store *s, const char *key, int64_t size,
                               struct ddp_err *err);
 

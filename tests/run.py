@@ -21,6 +21,7 @@ import fnmatch
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import threading
@@ -46,6 +47,9 @@ COMPUTES = {"cpu", "fuzz", "interop", "large"}
 # how many run side by side, of each kind: also those that compute wait now and then
 CPUS = os.cpu_count() or 1
 JOBS = {"compute": CPUS + 1, "wait": 2 * CPUS + 1}
+# the shell tells of the CPU time of what it has waited for
+TIMED = ["sh", "-c", '"$@"; code=$?; times >&2; exit $code', "sh"]
+TIMES = re.compile(r"^\d+m[\d.]+s \d+m[\d.]+s\n(\d+)m([\d.]+)s (\d+)m([\d.]+)s$", re.M)
 # more failures than these are no accidents: --twice does not run them again
 TWICE_MAX = 6
 
@@ -115,7 +119,7 @@ def run(build, tests, log, jobs):
     if os.path.exists(path):
         os.remove(path)
     meson = subprocess.Popen(["meson", "test", "-C", build, "--no-rebuild", "--print-errorlogs",
-                              "--num-processes", str(jobs), "--logbase", log,
+                              "--num-processes", str(jobs), "--logbase", log, "--wrapper", shlex.join(TIMED),
                               *(t["name"] for t in tests)], stdout=subprocess.PIPE)
     with meson:
         while said := os.read(meson.stdout.fileno(), 1 << 16):  # what it writes at once stays together
@@ -154,7 +158,7 @@ class Row:
     def __init__(self, build, test, result):
         self.build, self.name = build, test["name"]
         self.suite = suites_of(test)[0]
-        self.state, self.reasons, self.seconds = "failed", [], 0.0
+        self.state, self.reasons, self.seconds, self.cpu = "failed", [], 0.0, 0.0
         self.first = None  # the row of its first run; None: it has run once
         if result is None:
             self.reasons = ["it was not run"]
@@ -166,6 +170,8 @@ class Row:
             code = result["returncode"]
             self.reasons = [result["result"].lower() + (f", exit code {code}" if code else "")]
         text = (result.get("stdout") or "") + "\n" + (result.get("stderr") or "")
+        for m in TIMES.findall(text)[-1:]:
+            self.cpu = 60 * (int(m[0]) + int(m[2])) + float(m[1]) + float(m[3])
         self.skips = collections.Counter(re.findall(r"^skipped: (.*)", text, re.M))
         self.skips.update(
             m[1] for m in re.findall(r"\.\.\. skipped (['\"])(.*)\1$", text, re.M))
@@ -203,6 +209,14 @@ def run_again(chosen, rows):
             again.first, rows[i] = rows[i], again
 
 
+def write_seconds(path, rows):
+    """What each test took."""
+    with open(path, "w", encoding="utf-8") as f:
+        f.write("  CPU s seconds\n")
+        for r in sorted(rows, key=lambda r: -r.cpu):
+            f.write(f"{r.cpu:7.1f} {r.seconds:7.1f} {r.build} {r.name}\n")
+
+
 def table(rows, left_out, began):
     """Print what came out; whether all is well."""
     count = collections.Counter(r.state for r in rows)
@@ -210,12 +224,14 @@ def table(rows, left_out, began):
     for r in rows:
         by_suite[r.suite, r.build][r.state] += 1
         by_suite[r.suite, r.build]["seconds"] += r.seconds
-    print(f"\n{'suite':<10} {'build':<12} {'passed':>7} {'failed':>7} {'skipped':>8} {'seconds':>8}")
+        by_suite[r.suite, r.build]["cpu"] += r.cpu
+    print(f"\n{'suite':<10} {'build':<12} {'passed':>7} {'failed':>7} {'skipped':>8} {'seconds':>8} {'CPU s':>8}")
     for (suite, build), c in sorted(by_suite.items()):
         print(f"{suite:<10} {build:<12} {c['passed']:>7} {c['failed']:>7} {c['skipped']:>8}"
-              f" {c['seconds']:>8.0f}")
-    slow = sorted(rows, key=lambda r: -r.seconds)[:5]
-    print("longest: " + ", ".join(f"{r.name} {r.seconds:.0f} s" for r in slow))
+              f" {c['seconds']:>8.0f} {c['cpu']:>8.0f}")
+    for title, seconds in (("longest", lambda r: r.seconds), ("most CPU", lambda r: r.cpu)):
+        most = sorted(rows, key=seconds, reverse=True)[:5]
+        print(f"{title}: " + ", ".join(f"{r.name} {seconds(r):.0f} s" for r in most))
     for state, title in (("passed", "skipped in part"), ("skipped", "skipped"), ("failed", "failed")):
         found = [r for r in rows if r.state == state and r.reasons]
         if found:
@@ -260,6 +276,7 @@ def main():
         run_again(chosen, rows)
     for row in rows:
         row.judge(strict)
+    write_seconds(os.path.join(chosen[0][0], "meson-logs", "seconds.txt"), rows)
     return 0 if table(rows, left_out, began) else 1
 
 

@@ -100,16 +100,22 @@ def losses(path):
     return [row["loss"] for row in rows(path, "step")]
 
 
+def cpu_seconds():
+    """Of this process and of all that it has waited for."""
+    return sum(os.times()[:4])
+
+
 def main(tests):
     """Runs the functions, each in an empty folder of its own, and names what fails."""
-    failed = 0
+    failed, spent = 0, cpu_seconds()
     home = os.getcwd()
     for test in tests:
         with tempfile.TemporaryDirectory(prefix="ddp-train-") as folder:
             os.chdir(folder)
             try:
                 test()
-                print(f"ok {test.__name__}", flush=True)
+                spent, before = cpu_seconds(), spent
+                print(f"ok {test.__name__} ({spent - before:.1f} s of CPU time)", flush=True)
             except (AssertionError, subprocess.TimeoutExpired) as why:
                 failed += 1
                 print(f"FAILED {test.__name__}: {why!r}\n{why}", flush=True)

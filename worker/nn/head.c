@@ -8,7 +8,9 @@
  */
 #include "worker/nn/model_impl.h"
 
-enum { PIECE = 16 << 20 }; /* floats of logits at a time, approximately */
+#ifndef LOGITS_AT_ONCE
+#define LOGITS_AT_ONCE (16 << 20) /* floats, approximately; a test has fewer */
+#endif
 
 struct head {
     int rows;        /* at a time */
@@ -19,7 +21,7 @@ struct head {
 struct head *head_create(struct model *m)
 {
     struct head *h = xcalloc(1, sizeof *h);
-    long all = (long)m->max_batch * m->io.W, piece = PIECE / m->io.outputs;
+    long all = (long)m->max_batch * m->io.W, piece = LOGITS_AT_ONCE / m->io.outputs;
     piece = piece < 64 ? 64 : piece;
     h->rows = (int)(all < piece ? all : piece);
     m->layers[m->nlayers - 1].work +=

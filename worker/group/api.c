@@ -61,7 +61,7 @@ static int check(struct ddp_group *g, const struct coll *c, struct ddp_err *err)
     if ((send > 0 && !c->send) || (recv > 0 && !c->recv))
         return err_set(err, "the buffer of %zu elements is NULL",
                        send > 0 && !c->send ? send : recv);
-    if (c->internal || c->kind == COLL_BARRIER)
+    if (coll_stays_ours(c))
         return 0;
     if (g->backend->on_device && coll_reduces(c->kind) && c->op >= DDP_BAND)
         return err_set(err, "'%s' has no '%s'", g->backend->name, op_name(c->op));
@@ -75,7 +75,7 @@ static int check(struct ddp_group *g, const struct coll *c, struct ddp_err *err)
 /* A group of one: the result is the contribution. */
 static bool is_alone(const struct ddp_group *g, const struct coll *c)
 {
-    return g->layout.size == 1 && (c->internal || c->kind == COLL_BARRIER || !g->foreign);
+    return g->layout.size == 1 && (coll_stays_ours(c) || !g->foreign);
 }
 
 static void alone(const struct coll *c)

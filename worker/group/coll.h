@@ -85,6 +85,11 @@ void coll_copy(const struct coll *c, void *to, const void *from, size_t n);
 /* Does it reduce, is it made of p2p messages? */
 bool coll_reduces(enum coll_kind kind);
 bool coll_by_messages(enum coll_kind kind);
+/* Is it in host memory and never given to NCCL or MPI: a barrier, or the library's own? */
+static inline bool coll_stays_ours(const struct coll *c)
+{
+    return c->internal || c->kind == COLL_BARRIER;
+}
 /* Offsets of blocks of these sizes. */
 size_t *coll_starts(const size_t *counts, int n);
 /* Elements of the largest block. */

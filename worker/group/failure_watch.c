@@ -13,10 +13,9 @@ bool watch_wanted(const struct ddp_group *g)
 
 bool watch_blind(const struct ddp_group *g)
 {
-    bool ours = g->colls.first && (g->colls.first->coll.internal ||
-                                   g->colls.first->coll.kind == COLL_BARRIER);
-    return g->backend->sleepless && !g->broken && (g->colls.first || g->npending > 0) &&
-           !ours;
+    const struct ddp_request *first = g->colls.first;
+    return g->backend->sleepless && !g->broken &&
+           (first ? !coll_stays_ours(&first->coll) : g->npending > 0);
 }
 
 void watch_enter(struct ddp_group *g, const struct call *call)

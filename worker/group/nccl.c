@@ -159,8 +159,8 @@ static int start(struct ddp_group *g, struct nccl *n, struct ddp_request *r,
 static int start_new(struct ddp_group *g, struct ddp_err *err)
 {
     for (struct ddp_request *r = g->colls.first; r; r = r->next) {
-        bool ours = r->coll.internal || r->coll.kind == COLL_BARRIER;
-        if (!ours && r->coll.state == COLL_NEW && start(g, g->foreign, r, err) < 0)
+        if (r->coll.state == COLL_NEW && !coll_stays_ours(&r->coll) &&
+            start(g, g->foreign, r, err) < 0)
             return -1;
     }
     return 0;

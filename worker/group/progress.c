@@ -41,11 +41,10 @@ static inline void cpu_relax(void)
 
 /* ---- advancing ---- */
 
-/* Barriers and internal collectives never use NCCL or MPI. */
 static int advance(struct ddp_group *g, struct coll *c, int *culprit, struct ddp_err *err)
 {
-    bool ours = (c->internal || c->kind == COLL_BARRIER) && g->backend->open;
-    const struct backend *b = ours ? backend_of_layout(&g->layout) : g->backend;
+    const struct backend *b =
+        coll_stays_ours(c) ? backend_of_layout(&g->layout) : g->backend;
     return b->advance(g, c, culprit, err);
 }
 

@@ -274,6 +274,31 @@ TEST(ranks_that_cannot_be_asked_are_not_blamed)
                 NULL);
 }
 
+/* Nor said to have gone, if it cannot connect to one. */
+static void check_connecting(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    if (ddp_group_rank(g) == 0) {
+        struct rlimit limit = {3, 3};
+        team_assert(g, setrlimit(RLIMIT_NOFILE, &limit) == 0, "the limit stays");
+        int rc = ddp_send(g, &limit, sizeof limit, 1, 0, &err);
+        ++*gave_up;
+        team_assert(g,
+                    rc == -1 && strstr(err.text, "rank 0 on ") &&
+                        strstr(err.text, " has lost rank 1 on ") &&
+                        strstr(err.text, "cannot ask why: too many open files (raise"),
+                    "%s", err.text);
+    }
+    for (int64_t until = now_ms() + PATIENCE_MS; *gave_up == 0 && now_ms() < until;)
+        usleep(1000);
+}
+
+TEST(ranks_that_cannot_be_reached_for_want_of_descriptors_live)
+{
+    gave_up = team_shared(sizeof *gave_up);
+    assert_team(&(struct team){.size = 2, .backend = "tcp"}, check_connecting, NULL);
+}
+
 /* A collective that is made of messages reports a death as well. */
 static void check_exchanges(struct ddp_group *g, const void *arg)
 {

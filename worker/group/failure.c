@@ -74,15 +74,15 @@ bool group_failure_told_soon(struct ddp_group *g, int *culprit, struct ddp_err *
  * not decide: the listening socket of a process that is exiting may close after its
  * streams when CPUs are scarce. When a connection is cut, both ends see it; the higher
  * rank waits longer, so that the lower one's report wins. */
-static bool explained_by_report(struct ddp_group *g, int culprit, bool *lives, int *first,
-                                struct ddp_err *theirs)
+static bool explained_by_report(struct ddp_group *g, int culprit, enum tcp_answer *answer,
+                                int *first, struct ddp_err *theirs)
 {
     int looks = g->layout.rank > culprit ? 4 : 2;
-    *lives = true;
-    for (int i = 0; i < looks && *lives; i++) {
+    *answer = TCP_ANSWERS;
+    for (int i = 0; i < looks && *answer != TCP_REFUSES; i++) {
         if (group_failure_told_soon(g, first, theirs))
             return true;
-        *lives = g->tcp && tcp_answers(g->tcp, culprit);
+        *answer = g->tcp ? tcp_answers(g->tcp, culprit) : TCP_REFUSES;
     }
     return group_failure_told(g, first, theirs);
 }
@@ -90,20 +90,25 @@ static bool explained_by_report(struct ddp_group *g, int culprit, bool *lives, i
 int group_rank_lost(struct ddp_group *g, int culprit, struct ddp_err *err)
 {
     int first;
-    bool lives;
+    enum tcp_answer answer;
     struct ddp_err theirs, how = *err;
     char what[64], me[128], other[128];
-    if (explained_by_report(g, culprit, &lives, &first, &theirs)) {
+    if (explained_by_report(g, culprit, &answer, &first, &theirs)) {
         *err = theirs;
         return group_forward_failure(g, first, err);
     }
     group_current_call(g, what, sizeof what);
-    if (!lives) {
+    if (answer == TCP_REFUSES) {
         err_set(err, "%.400s during %s", how.text, what);
         return group_break(g, culprit, err);
     }
     layout_who(&g->layout, g->layout.rank, me, sizeof me);
     layout_who(&g->layout, culprit, other, sizeof other);
-    err_set(err, "the connection between %s and %s was cut during %s", me, other, what);
+    err_set(err,
+            answer == TCP_ANSWERS
+                ? "the connection between %s and %s was cut during %s"
+                : "%s has lost %s during %s, and cannot ask why: too many open files "
+                  "(raise 'ulimit -n')",
+            me, other, what);
     return group_break(g, -1, err);
 }

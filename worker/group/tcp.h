@@ -111,8 +111,10 @@ bool tcp_recv_calls(struct tcp *n, int *rank, struct said_calls *theirs);
  * have not, or do not answer in time, up to `max` into `late`; returns how many.
  * `*unasked`: for how many there was no descriptor. */
 int tcp_ask(struct tcp *n, uint64_t number, int *late, int max, int *unasked);
-/* Does the rank's listening socket still accept connections? */
-bool tcp_answers(const struct tcp *n, int rank);
+/* Does the rank's listening socket, on another host, still accept connections? Not asked:
+ * this process has no descriptor left. */
+enum tcp_answer { TCP_REFUSES, TCP_ANSWERS, TCP_NOT_ASKED };
+enum tcp_answer tcp_answers(const struct tcp *n, int rank);
 void tcp_close_streams(struct tcp *n); /* close all streams */
 
 #endif

@@ -184,8 +184,7 @@ static int attempt_failed(struct tcp *n, struct connecting **at, int why,
                    addr, strerror(why));
 }
 
-/* The pending error of the socket, or 0. */
-static int error_of(int fd)
+int tcp_error_of(int fd)
 {
     int why = 0;
     getsockopt(fd, SOL_SOCKET, SO_ERROR, &why, &(socklen_t){sizeof why});
@@ -205,7 +204,7 @@ static int greet(struct tcp *n, struct connecting *c)
     struct pollfd p = {.fd = c->fd, .events = POLLOUT};
     if (!c->greeted && poll(&p, 1, 0) <= 0)
         return 0;
-    errno = error_of(c->fd);
+    errno = tcp_error_of(c->fd);
     if (errno != 0)
         return -1;
     if (!c->greeted) {

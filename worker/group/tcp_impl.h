@@ -85,6 +85,15 @@ struct connecting {
     bool greeted; /* the hello has been sent */
 };
 
+/* Connections by which ranks are told or asked something, at most one to each. */
+struct contacts {
+    struct contact {
+        int rank, fd;
+        bool asked; /* the question has been sent */
+    } * v;          /* owned, as are the descriptors */
+    size_t n, room;
+};
+
 struct tcp {
     const struct layout *layout;   /* borrowed from the group */
     int listener;                  /* owned */
@@ -100,12 +109,12 @@ struct tcp {
     const uint64_t *entered; /* borrowed from the group: collectives entered */
     bool told;               /* why another rank's group broke: */
     struct failure_report report;
-    struct noted *noted;   /* owned, by rank; NULL until used */
-    uint64_t watched_in;   /* the collective that ranks are watched in */
-    size_t nreports;       /* of calls, in `noted` */
-    size_t nlooking;       /* streams opened by tcp_look() */
-    bool expects;          /* one of the interests has no stream yet */
-    struct pollfd *saying; /* owned, by rank: connections by which it will be told of */
+    struct noted *noted;    /* owned, by rank; NULL until used */
+    uint64_t watched_in;    /* the collective that ranks are watched in */
+    size_t nreports;        /* of calls, in `noted` */
+    size_t nlooking;        /* streams opened by tcp_look() */
+    bool expects;           /* one of the interests has no stream yet */
+    struct contacts saying; /* ranks that will be told of calls */
 };
 
 /* Put a descriptor in n->polled[*np]; nothing if it is -1. */
@@ -124,6 +133,7 @@ void tcp_forget_connecting(struct tcp *n, int rank, enum tcp_channel ch);
 void tcp_forget_all_connecting(struct tcp *n);
 /* A non-blocking connect: the descriptor, or -1 with errno. */
 int tcp_start_connect(const struct member *m);
+int tcp_error_of(int fd); /* its pending error, or 0 */
 /* Options of a connection that data go by. */
 void tcp_prepare_to_send(int fd);
 

@@ -29,19 +29,28 @@ enum {
     REPORT_MS = 1    /* for connections to complete */
 };
 
-bool tcp_answers(const struct tcp *n, int rank)
+static bool is_on_this_host(const struct tcp *n, int rank)
 {
-    const struct member *members = n->layout->members;
-    if (members[rank].host == members[n->layout->rank].host)
-        return false;
-    struct pollfd p = {.fd = tcp_start_connect(&members[rank]), .events = POLLOUT};
-    int why = 0;
-    bool ended = p.fd >= 0 && poll(&p, 1, ASK_MS) > 0;
-    bool answers = ended && getsockopt(p.fd, SOL_SOCKET, SO_ERROR, &why,
-                                       &(socklen_t){sizeof why}) == 0;
-    if (p.fd >= 0)
-        close(p.fd);
-    return answers && why == 0;
+    const struct layout *l = n->layout;
+    return l->members[rank].host == l->members[l->rank].host;
+}
+
+static bool lacks_descriptors(void)
+{
+    return errno == EMFILE || errno == ENFILE;
+}
+
+enum tcp_answer tcp_answers(const struct tcp *n, int rank)
+{
+    if (is_on_this_host(n, rank))
+        return TCP_REFUSES;
+    struct pollfd p = {.fd = tcp_start_connect(&n->layout->members[rank]),
+                       .events = POLLOUT};
+    if (p.fd < 0)
+        return lacks_descriptors() ? TCP_NOT_ASKED : TCP_REFUSES;
+    bool answers = poll(&p, 1, ASK_MS) > 0 && tcp_error_of(p.fd) == 0;
+    close(p.fd);
+    return answers ? TCP_ANSWERS : TCP_REFUSES;
 }
 
 struct noted *tcp_noted(struct tcp *n, int rank)
@@ -173,98 +182,80 @@ void tcp_await_connection(const struct tcp *n, int ms)
 static bool must_be_told(const struct tcp *n, int rank, int culprit,
                          enum tcp_audience audience)
 {
-    const struct layout *l = n->layout;
-    if (rank == l->rank || rank == culprit ||
-        l->members[rank].host == l->members[l->rank].host)
+    if (rank == culprit || is_on_this_host(n, rank))
         return false;
-    return (audience == TCP_TO_ALL && l->size <= TELL_ALL) ||
+    return (audience == TCP_TO_ALL && n->layout->size <= TELL_ALL) ||
            tcp_any_stream(&n->streams[rank]);
 }
 
-/* For a connection to each rank, none yet. */
-static struct pollfd *no_connections(const struct tcp *n)
+/* Begin to connect to a rank; false with errno: it cannot be. */
+static bool contact(const struct tcp *n, struct contacts *all, int rank)
 {
-    struct pollfd *p = xcalloc((size_t)n->layout->size, sizeof *p);
-    for (int r = 0; r < n->layout->size; r++)
-        p[r] = (struct pollfd){.fd = -1, .events = POLLOUT};
-    return p;
-}
-
-static bool any_open(const struct tcp *n, const struct pollfd *p)
-{
-    int r = 0;
-    while (r < n->layout->size && p[r].fd < 0)
-        r++;
-    return r < n->layout->size;
-}
-
-static void close_connection(struct pollfd *p)
-{
-    if (p->fd >= 0)
-        close(p->fd);
-    p->fd = -1;
-}
-
-static void close_all(const struct tcp *n, struct pollfd *p)
-{
-    for (int r = 0; p && r < n->layout->size; r++)
-        close_connection(&p[r]);
-    free(p);
-}
-
-/* Wait until one of them is ready, or the listener if it `listens`; false: none is. Only
- * those that are open are polled: the kernel refuses a list that is longer than a process
- * may have descriptors. */
-static bool poll_open(struct tcp *n, struct pollfd *p, bool listens, int ms)
-{
-    size_t np = 0, at = 0;
-    for (int r = 0; r < n->layout->size; r++)
-        tcp_add_polled(n, &np, p[r].fd, p[r].events);
-    tcp_add_polled(n, &np, listens ? n->listener : -1, POLLIN);
-    if (poll(n->polled, np, ms) <= 0)
+    int fd = tcp_start_connect(&n->layout->members[rank]);
+    if (fd < 0)
         return false;
-    for (int r = 0; r < n->layout->size; r++) {
-        if (p[r].fd >= 0)
-            p[r].revents = n->polled[at++].revents;
-    }
+    all->v = xroom(all->v, all->n, &all->room, sizeof *all->v);
+    all->v[all->n++] = (struct contact){.rank = rank, .fd = fd};
     return true;
+}
+
+static void contacts_close(struct contacts *all)
+{
+    while (all->n > 0)
+        close(all->v[--all->n].fd);
+    free(all->v);
+    *all = (struct contacts){0};
+}
+
+/* Wait until one of them is ready, or the listener if it `listens`; n->polled begins with
+ * theirs. */
+static bool await_contacts(struct tcp *n, const struct contacts *all, bool listens,
+                           int ms)
+{
+    size_t np = 0;
+    for (size_t i = 0; i < all->n; i++)
+        tcp_add_polled(n, &np, all->v[i].fd, all->v[i].asked ? POLLIN : POLLOUT);
+    tcp_add_polled(n, &np, listens ? n->listener : -1, POLLIN);
+    return poll(n->polled, np, ms) > 0;
 }
 
 /* Send hello and data; true if the kernel took them. A rank that does not has failed,
  * which tcp_look() finds. */
-static bool send_report(const struct tcp *n, int fd, int rank, int what, const void *data,
-                        size_t bytes)
+static bool send_report(const struct tcp *n, const struct contact *c, int what,
+                        const void *data, size_t bytes)
 {
-    struct hello h = tcp_hello(n, rank, what);
+    struct hello h = tcp_hello(n, c->rank, what);
     struct iovec io[] = {{&h, sizeof h}, {(void *)(uintptr_t)data, bytes}};
     struct msghdr msg = {.msg_iov = io, .msg_iovlen = 2};
-    return sendmsg(fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)(sizeof h + bytes);
+    return sendmsg(c->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) ==
+           (ssize_t)(sizeof h + bytes);
 }
 
-/* Say it on the connections in p[], which is indexed by rank, in parallel, for at most
- * `ms`; each is closed then. With `answers`, by rank, each is a question: how many
- * collectives the rank has entered. The others may be asking, too, and are served
- * meanwhile. */
-static void tell(struct tcp *n, struct pollfd *p, int ms, int what, const void *data,
+/* Tell those ranks in parallel, for at most `ms`; each connection is closed then. With
+ * `answers`, by rank, it is a question: how many collectives the rank has entered. The
+ * others may be asking, too, and are served meanwhile. */
+static void tell(struct tcp *n, struct contacts *all, int ms, int what, const void *data,
                  size_t bytes, uint64_t *answers)
 {
-    int size = n->layout->size, culprit;
+    int culprit;
     struct ddp_err unwanted;
     int64_t until = now_ms() + ms, left = ms;
-    while (left > 0 && any_open(n, p) &&
+    while (left > 0 && all->n > 0 &&
            !(answers && tcp_failure_told(n, &culprit, &unwanted))) {
-        bool ready = poll_open(n, p, answers, (int)(left < TURN_MS ? left : TURN_MS));
-        for (int r = 0; ready && r < size; r++) {
-            if (p[r].fd < 0 || p[r].revents == 0)
+        bool ready =
+            await_contacts(n, all, answers, (int)(left < TURN_MS ? left : TURN_MS));
+        for (size_t i = all->n; ready && i-- > 0;) {
+            struct contact *c = &all->v[i];
+            if (n->polled[i].revents == 0)
                 continue;
-            bool says = p[r].events == POLLOUT;
-            if (says && send_report(n, p[r].fd, r, what, data, bytes) && answers) {
-                p[r].events = POLLIN;
+            if (c->asked)
+                (void)!recv(c->fd, &answers[c->rank], sizeof *answers, MSG_DONTWAIT);
+            else if (send_report(n, c, what, data, bytes) && answers) {
+                c->asked = true;
                 continue;
             }
-            if (!says)
-                (void)!recv(p[r].fd, &answers[r], sizeof *answers, MSG_DONTWAIT);
-            close_connection(&p[r]);
+            close(c->fd);
+            *c = all->v[--all->n];
         }
         left = until - now_ms();
     }
@@ -274,48 +265,46 @@ void tcp_tell_failure(struct tcp *n, int culprit, const char *why,
                       enum tcp_audience audience)
 {
     struct failure_report report = {.culprit = culprit};
-    struct pollfd *p = no_connections(n);
+    struct contacts all = {0};
     snprintf(report.why, sizeof report.why, "%s", why);
     for (int r = 0; r < n->layout->size; r++) {
         if (must_be_told(n, r, culprit, audience))
-            p[r].fd = tcp_start_connect(&n->layout->members[r]);
+            contact(n, &all, r);
     }
-    tell(n, p, TELL_MS, HELLO_TELL, &report, sizeof report, NULL);
-    close_all(n, p);
+    tell(n, &all, TELL_MS, HELLO_TELL, &report, sizeof report, NULL);
+    contacts_close(&all);
 }
 
 void tcp_announce_leave(struct tcp *n, const int *ranks, int nranks)
 {
-    struct pollfd *p = no_connections(n);
+    struct contacts all = {0};
     for (int i = 0; i < nranks; i++)
-        p[ranks[i]].fd = tcp_start_connect(&n->layout->members[ranks[i]]);
-    tell(n, p, TELL_MS, HELLO_LEAVE, n->entered, sizeof *n->entered, NULL);
-    close_all(n, p);
+        contact(n, &all, ranks[i]);
+    tell(n, &all, TELL_MS, HELLO_LEAVE, n->entered, sizeof *n->entered, NULL);
+    contacts_close(&all);
 }
 
 int tcp_ask(struct tcp *n, uint64_t number, int *late, int max, int *unasked)
 {
-    const struct layout *l = n->layout;
-    int found = 0, here = l->members[l->rank].host;
-    if (l->size > TELL_ALL)
+    int found = 0, size = n->layout->size;
+    struct contacts all = {0};
+    if (size > TELL_ALL)
         return 0;
-    struct pollfd *p = no_connections(n);
-    uint64_t *entered = xcalloc((size_t)l->size, sizeof *entered);
-    for (int r = 0; r < l->size; r++) {
-        if (l->members[r].host == here)
-            continue;
-        p[r].fd = tcp_start_connect(&l->members[r]);
-        if (p[r].fd < 0 && (errno == EMFILE || errno == ENFILE)) {
+    uint64_t *entered = xcalloc((size_t)size, sizeof *entered);
+    for (int r = 0; r < size; r++) {
+        if (is_on_this_host(n, r)) {
+            entered[r] = UINT64_MAX; /* known without asking */
+        } else if (!contact(n, &all, r) && lacks_descriptors()) {
             entered[r] = UINT64_MAX; /* it is not to blame */
             ++*unasked;
         }
     }
-    tell(n, p, ASK_MS, HELLO_ASK, NULL, 0, entered);
-    for (int r = 0; r < l->size && found < max; r++) {
-        if (l->members[r].host != here && entered[r] < number)
+    tell(n, &all, ASK_MS, HELLO_ASK, NULL, 0, entered);
+    for (int r = 0; r < size && found < max; r++) {
+        if (entered[r] < number)
             late[found++] = r;
     }
-    close_all(n, p);
+    contacts_close(&all);
     free(entered);
     return found;
 }
@@ -339,30 +328,28 @@ bool tcp_recv_calls(struct tcp *n, int *rank, struct said_calls *theirs)
 }
 
 /* Open a connection to tell the rank of call `number`, if it does not know it. */
-static void begin_saying(struct tcp *n, int rank, uint64_t number, int *open)
+static void begin_saying(struct tcp *n, int rank, uint64_t number)
 {
     struct noted *of = tcp_noted(n, rank);
-    if (of->said == number || n->saying[rank].fd >= 0 || *open >= REPORTS)
+    bool open = false;
+    for (size_t i = 0; i < n->saying.n; i++)
+        open = open || n->saying.v[i].rank == rank;
+    if (of->said == number || open || n->saying.n >= REPORTS)
         return;
     of->said = number;
-    n->saying[rank].fd = tcp_start_connect(&n->layout->members[rank]);
-    *open += n->saying[rank].fd >= 0;
+    contact(n, &n->saying, rank);
 }
 
 void tcp_send_calls(struct tcp *n, const struct said_calls *mine)
 {
     uint64_t number = mine->call[0].number;
-    int open = 0;
-    n->saying = n->saying ? n->saying : no_connections(n);
-    for (int r = 0; r < n->layout->size; r++)
-        open += n->saying[r].fd >= 0;
     for (size_t i = 0; i < n->ninterests; i++)
-        begin_saying(n, n->interests[i].rank, number, &open);
+        begin_saying(n, n->interests[i].rank, number);
     for (int r = 0; r < n->layout->size; r++) {
         if (tcp_noted(n, r)->watched)
-            begin_saying(n, r, number, &open);
+            begin_saying(n, r, number);
     }
-    tell(n, n->saying, REPORT_MS, HELLO_CALL, mine, sizeof *mine, NULL);
+    tell(n, &n->saying, REPORT_MS, HELLO_CALL, mine, sizeof *mine, NULL);
 }
 
 void tcp_forget_reports(struct tcp *n)
@@ -375,6 +362,6 @@ void tcp_forget_reports(struct tcp *n)
     }
     for (int r = 0; n->nreports > 0 && r < n->layout->size; r++)
         free(n->noted[r].calls);
-    close_all(n, n->saying);
+    contacts_close(&n->saying);
     free(n->noted);
 }

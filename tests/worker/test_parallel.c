@@ -284,11 +284,18 @@ static void refused_case(struct ddp_group *g, const void *arg)
                 "%s", err.text);
     ddp_parallel_destroy(p);
     ddp_parallel_destroy(NULL);
-    const struct ddp_parallel_options whole = {.ema = 1};
-    team_assert(g,
-                !ddp_parallel_create(g, &none, 1, &whole, &err) &&
-                    strstr(err.text, "ema is 1: from 0 to below 1"),
-                "%s", err.text);
+    static const struct {
+        float ema;
+        const char *text;
+    } wrong[] = {{1, "ema is 1: "}, {NAN, "ema is nan: "}, {-0.5f, "ema is -0.5: "}};
+    for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
+        const struct ddp_parallel_options bad = {.ema = wrong[i].ema};
+        team_assert(g,
+                    !ddp_parallel_create(g, &none, 1, &bad, &err) &&
+                        strstr(err.text, wrong[i].text) &&
+                        strstr(err.text, "from 0 to below 1"),
+                    "%s", err.text);
+    }
 }
 
 TEST(mistakes_are_named)

@@ -238,7 +238,8 @@ def spoilt_data_end_all_ranks():
              "no data in 'nowhere' ('ddprun --fetch-data mnist' brings")
     os.mkdir("hollow")
     for where, text in (("hollow", "no data in 'hollow': neither train-images-idx3-ubyte (or .gz) nor"),
-                        (__file__, "it is no folder (")):
+                        (__file__, "is a file, and images lie in folders ('ddprun --fetch-data mnist' brings"),
+                        (__file__, "for a text or tokens say --model gpt2:vocab=256 or llama")):
         one_line(run(1, *QUIET, "--data", where), 1, text)
 
 

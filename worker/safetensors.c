@@ -24,6 +24,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <zlib.h>
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "arrays are written as they lie");
@@ -48,9 +49,11 @@ static char *make_header(const struct strv *metadata, const struct array *arrays
         json_t *shape = json_array();
         for (int d = 0; d < arrays[i].ndim; d++)
             json_array_append_new(shape, json_integer(arrays[i].dims[d]));
-        size_t end = offset + array_count(&arrays[i]) * sizeof(float);
-        json_t *row = json_pack("{s:s, s:o, s:[I, I]}", "dtype", "F32", "shape", shape,
-                                "data_offsets", (json_int_t)offset, (json_int_t)end);
+        size_t bytes = array_count(&arrays[i]) * sizeof(float), end = offset + bytes;
+        json_t *row =
+            json_pack("{s:s, s:o, s:[I, I], s:I}", "dtype", "F32", "shape", shape,
+                      "data_offsets", (json_int_t)offset, (json_int_t)end, "crc32",
+                      (json_int_t)crc32_z(0, (const void *)arrays[i].data, bytes));
         json_object_set_new(root, arrays[i].name, row);
         offset = end;
     }
@@ -197,6 +200,19 @@ static int place_get(const struct safetensors *f, const char *name, json_t *row,
     return 0;
 }
 
+/* Files of other programs have no checksums. */
+static int check_array(const struct safetensors *f, const char *name, json_t *row,
+                       struct ddp_err *err)
+{
+    struct place place;
+    TRY(place_get(f, name, row, &place, err));
+    const json_t *sum = json_object_get(row, "crc32");
+    return !sum || (uLong)json_integer_value(sum) ==
+                       crc32_z(0, f->data + place.begin, place.end - place.begin)
+               ? 0
+               : err_set(err, "array '%s' is damaged: its checksum is another one", name);
+}
+
 static int check_header(struct safetensors *f, size_t size, struct ddp_err *err)
 {
     uint64_t length;
@@ -218,8 +234,7 @@ static int check_header(struct safetensors *f, size_t size, struct ddp_err *err)
     const char *name;
     json_t *row;
     json_object_foreach (f->root, name, row) {
-        struct place place;
-        if (strcmp(name, "__metadata__") != 0 && place_get(f, name, row, &place, err) < 0)
+        if (strcmp(name, "__metadata__") != 0 && check_array(f, name, row, err) < 0)
             return -1;
     }
     return 0;

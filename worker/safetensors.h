@@ -4,7 +4,9 @@
  * Layout: the length of a JSON text as a little-endian 64-bit number, the text, the
  * arrays without gaps. The text maps each name to its type, shape and place, and
  * "__metadata__" to a table of strings. Arrays are written as float32; those of 16 bits
- * (F16, BF16) are read as float32, too.
+ * (F16, BF16) are read as float32, too. We also write the CRC-32 of each array beside its
+ * place, which other readers pass over and other writers leave out: in the metadata, which
+ * programs copy to a file with other arrays, it would be wrong there.
  */
 #ifndef WORKER_SAFETENSORS_H
 #define WORKER_SAFETENSORS_H
@@ -39,7 +41,7 @@ int safetensors_write(const char *path, const struct strv *metadata,
                       const struct array *arrays, size_t n, int *lock,
                       struct ddp_err *err);
 
-struct safetensors; /* a file, mapped and validated */
+struct safetensors; /* a file, mapped and validated, checksums included */
 
 struct safetensors *safetensors_read(const char *path, struct ddp_err *err);
 /* The same from a file's contents, borrowed. `name` is for errors. */

@@ -12,6 +12,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -455,6 +456,14 @@ static bool is_average(const struct array *a)
     return strncmp(a->name, "optim.ema.", 10) == 0;
 }
 
+static bool has_nan(const struct array *a)
+{
+    bool any = false;
+    for (size_t i = 0, n = array_count(a); i < n; i++)
+        any |= isnan(a->data[i]);
+    return any;
+}
+
 /* The file's array for one of ours. */
 static int match(const struct files *files, const struct array *own, bool state,
                  struct array *out, struct ddp_err *err)
@@ -474,7 +483,11 @@ static int match(const struct files *files, const struct array *own, bool state,
                        own->name);
     if (out->ndim == own->ndim &&
         memcmp(out->dims, own->dims, (size_t)out->ndim * sizeof *out->dims) == 0)
-        return 0;
+        return has_nan(out) ? err_set(err,
+                                      "'%s' has a NaN in it: resume from an earlier "
+                                      "checkpoint",
+                                      own->name)
+                            : 0;
     char theirs[64], ours[64];
     shape_text(out, theirs, sizeof theirs);
     shape_text(own, ours, sizeof ours);

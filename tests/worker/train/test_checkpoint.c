@@ -145,6 +145,39 @@ TEST(a_file_cut_anywhere_is_refused_and_changes_nothing)
     rig_finish(&b);
 }
 
+/* What is wrong in the file, and not what the next step would make of it. */
+TEST(damaged_numbers_are_told_by_file_and_array)
+{
+    struct rig a;
+    struct ddp_err err;
+    rig_init(&a, "mlp", "sgd", 8);
+    a.optim.states[0][5] = NAN;
+    save(&a, a.file);
+    ck_assert_int_eq(load(&a, a.file, &err), -1);
+    char *expected =
+        xasprintf("cannot resume: '%s': 'optim.momentum_buffer.fc1.weight' has a NaN "
+                  "in it: resume from an earlier checkpoint",
+                  a.file);
+    ck_assert_str_eq(err.text, expected);
+    free(expected);
+    a.optim.states[0][5] = 0;
+    save(&a, a.file);
+    ck_ok(load(&a, a.file, &err), err);
+    FILE *f = fopen(a.file, "r+"); /* flip a bit of the last array's last number */
+    ck_assert(f && fseek(f, -4, SEEK_END) == 0);
+    int byte = fgetc(f);
+    ck_assert(byte >= 0 && fseek(f, -4, SEEK_END) == 0);
+    ck_assert(fputc(byte ^ 4, f) >= 0 && fclose(f) == 0);
+    ck_assert_int_eq(load(&a, a.file, &err), -1);
+    expected = xasprintf(
+        "cannot resume: '%s': array 'optim.momentum_buffer.fc3.bias' is damaged: "
+        "its checksum is another one",
+        a.file);
+    ck_assert_str_eq(err.text, expected);
+    free(expected);
+    rig_finish(&a);
+}
+
 static const struct {
     const char *model, *optim;
     int images;

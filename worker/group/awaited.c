@@ -36,9 +36,8 @@ static void list_some(const struct ddp_group *g, int *ranks, int n, char *text,
 {
     size_t at = (size_t)snprintf(text, size, "%s", n ? "" : "the others");
     for (int i = 0; i < n && i < NAMED; i++) {
-        char who[100];
         at += (size_t)snprintf(text + at, size - at, "%s%s", i > 0 ? ", " : "",
-                               layout_who(&g->layout, ranks[i], who, sizeof who));
+                               layout_who(&g->layout, ranks[i]).text);
     }
     if (n > NAMED)
         snprintf(text + at, size - at, " and %d more", n - NAMED);
@@ -95,8 +94,8 @@ static int list_awaited(const struct ddp_group *g, int *ranks)
 
 void awaited_explain(struct ddp_group *g, double seconds, bool all, struct ddp_err *err)
 {
-    char names[420], what[64], more[80] = "";
-    group_current_call(g, what, sizeof what);
+    char names[560], more[80] = "";
+    struct phrase call = group_current_call(g);
     int *ranks = xcalloc(LISTED, sizeof *ranks), unasked = 0;
     int late = list_late(g, ranks, &unasked);
     if (unasked > 0)
@@ -105,11 +104,12 @@ void awaited_explain(struct ddp_group *g, double seconds, bool all, struct ddp_e
                  unasked);
     if (late > 0) {
         (all ? list_all : list_some)(g, ranks, late, names, sizeof names);
-        err_set(err, "%s: %s %s not come within %g s%s", what, names,
+        err_set(err, "%s: %s %s not come within %g s%s", call.text, names,
                 late > 1 ? "have" : "has", seconds, more);
     } else {
         list_some(g, ranks, list_awaited(g, ranks), names, sizeof names);
-        err_set(err, "%s: nothing from %s within %g s%s", what, names, seconds, more);
+        err_set(err, "%s: nothing from %s within %g s%s", call.text, names, seconds,
+                more);
     }
     free(ranks);
 }

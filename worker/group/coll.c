@@ -47,10 +47,12 @@ bool coll_by_messages(enum coll_kind kind)
     return kinds[kind].is & BY_MESSAGES;
 }
 
-const char *coll_name(const struct coll *c, char *text, size_t size)
+struct phrase coll_name(const struct coll *c)
 {
-    snprintf(text, size, "%s #%llu", kinds[c->kind].name, (unsigned long long)c->number);
-    return text;
+    struct phrase name;
+    snprintf(name.text, sizeof name.text, "%s #%llu", kinds[c->kind].name,
+             (unsigned long long)c->number);
+    return name;
 }
 
 char *coll_at(const struct coll *c, const void *base, size_t at)
@@ -174,10 +176,13 @@ uint32_t coll_what(const struct coll *c)
            (has_root(c->kind) ? (uint32_t)c->root << 12 : 0);
 }
 
-void coll_describe(uint32_t what, uint64_t bytes, char *text, size_t size)
+struct phrase coll_describe(uint32_t what, uint64_t bytes)
 {
+    struct phrase of;
+    char *text = of.text;
     unsigned kind = what & 15;
     unsigned is = kind < ARRAY_LEN(kinds) ? kinds[kind].is : NO_SIZE;
+    size_t size = sizeof of.text;
     size_t n = (size_t)snprintf(text, size, "%s",
                                 kind < ARRAY_LEN(kinds) ? kinds[kind].name
                                                         : "making of a group");
@@ -193,6 +198,7 @@ void coll_describe(uint32_t what, uint64_t bytes, char *text, size_t size)
                  kind == COLL_BROADCAST || kind == COLL_SCATTER ? " from rank %u"
                                                                 : " to rank %u",
                  what >> 12);
+    return of;
 }
 
 struct call coll_call(const struct coll *c, int size)
@@ -209,20 +215,20 @@ bool coll_same(const struct call *a, const struct call *b)
 int coll_disagree(int rank, const struct call *mine, int other, const struct call *theirs,
                   struct ddp_err *err)
 {
-    char first[128], second[128];
     if (rank > other)
         return coll_disagree(other, theirs, rank, mine, err);
-    coll_describe(mine->what, mine->bytes, first, sizeof first);
-    coll_describe(theirs->what, theirs->bytes, second, sizeof second);
+    struct phrase first = coll_describe(mine->what, mine->bytes);
+    struct phrase second = coll_describe(theirs->what, theirs->bytes);
     if (mine->number == theirs->number)
         return err_set(err,
                        "the ranks disagree on collective #%llu: rank %d calls %s, rank "
                        "%d calls %s",
-                       (unsigned long long)mine->number, rank, first, other, second);
+                       (unsigned long long)mine->number, rank, first.text, other,
+                       second.text);
     return err_set(err,
                    "the ranks disagree on a collective: rank %d calls %s as its #%llu, "
                    "rank %d calls %s as its #%llu",
-                   rank, first, (unsigned long long)mine->number, other, second,
+                   rank, first.text, (unsigned long long)mine->number, other, second.text,
                    (unsigned long long)theirs->number);
 }
 

@@ -78,14 +78,15 @@ struct range {
 };
 
 /* "all_reduce #17" */
-const char *coll_name(const struct coll *c, char *text, size_t size);
+struct phrase coll_name(const struct coll *c);
 /* Element `at` of a buffer, and a copy of n elements. */
 char *coll_at(const struct coll *c, const void *base, size_t at);
 void coll_copy(const struct coll *c, void *to, const void *from, size_t n);
 /* Does it reduce, is it made of p2p messages? */
 bool coll_reduces(enum coll_kind kind);
 bool coll_by_messages(enum coll_kind kind);
-/* Is it in host memory and never given to NCCL or MPI: a barrier, or the library's own? */
+/* Is it in host memory and never given to NCCL or MPI: a barrier, or the library's own?
+ */
 static inline bool coll_stays_ours(const struct coll *c)
 {
     return c->internal || c->kind == COLL_BARRIER;
@@ -109,7 +110,7 @@ bool coll_takes(const struct coll *c, int me, int peer, struct range *r);
 uint64_t coll_agreed(const struct coll *c, int size);
 /* Kind, type, operation and root in one word, and its text. */
 uint32_t coll_what(const struct coll *c);
-void coll_describe(uint32_t what, uint64_t bytes, char *text, size_t size);
+struct phrase coll_describe(uint32_t what, uint64_t bytes);
 struct call coll_call(const struct coll *c, int size);
 bool coll_same(const struct call *a, const struct call *b);
 /* Sets the error for a mismatch; the text is the same on both ranks. Returns -1. */

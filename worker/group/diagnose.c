@@ -48,13 +48,13 @@ static int calls_fd = -1;
 
 static void print(const struct ddp_group *g, int64_t since_ms, FILE *f)
 {
-    char op[64], *name = xstrdup(g->name);
+    char *name = xstrdup(g->name);
     const struct coll *c = &g->colls.first->coll;
     const int *world = g->layout.world_ranks;
     bool first = !world && strcmp(name, "ddp") == 0;
     uint64_t bytes = coll_agreed(c, g->layout.size);
-    coll_name(c, op, sizeof op);
-    op[strcspn(op, " ")] = '\0';
+    struct phrase op = coll_name(c);
+    op.text[strcspn(op.text, " ")] = '\0';
     for (char *p = name; *p; p++)
         *p = iscntrl((unsigned char)*p) || strchr("\"\\", *p) ? '_' : *p;
     fprintf(f, "{\"groups\":[{\"id\":\"%s\",\"name\":\"%s\",\"ranks\":[", name,
@@ -64,7 +64,7 @@ static void print(const struct ddp_group *g, int64_t since_ms, FILE *f)
     fprintf(f, "],\"entered\":%llu,\"done\":%llu}],\"calls\":[{\"group\":\"%s\",",
             (unsigned long long)g->number, (unsigned long long)c->number - 1, name);
     fprintf(f, "\"number\":%llu,\"op\":\"%s\",\"sizes\":[", (unsigned long long)c->number,
-            op);
+            op.text);
     if (bytes > 0)
         fprintf(f, "[%llu]", (unsigned long long)bytes / type_size(c->type));
     fprintf(f, "],\"types\":[\"%s\"],\"since_ms\":%lld,\"done\":false}]}\n",

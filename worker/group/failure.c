@@ -5,8 +5,6 @@
 #include "common/duration.h"
 #include "common/err.h"
 
-#include <stdio.h>
-
 enum {
     REPORT_MS = 200, /* for the report to arrive when a connection has closed */
     POLL_MS = 5      /* between checks for it on this host */
@@ -50,23 +48,28 @@ int group_forward_failure(struct ddp_group *g, int culprit, struct ddp_err *err)
     return break_with(g, culprit, err, TCP_TO_NEIGHBOURS);
 }
 
-const char *group_current_call(const struct ddp_group *g, char *text, size_t size)
+int group_hear_failure(struct ddp_group *g, struct ddp_err *err)
 {
-    if (g->colls.first)
-        return coll_name(&g->colls.first->coll, text, size);
-    snprintf(text, size, "a send or receive");
-    return text;
+    int culprit;
+    return group_failure_told(g, &culprit, err) ? group_forward_failure(g, culprit, err)
+                                                : 0;
 }
 
-bool group_failure_told_soon(struct ddp_group *g, int *culprit, struct ddp_err *theirs)
+int group_hear_failure_soon(struct ddp_group *g, struct ddp_err *err)
 {
     int64_t until = now_ms() + REPORT_MS;
-    while (!group_failure_told(g, culprit, theirs)) {
+    while (group_hear_failure(g, err) == 0) {
         if (!g->tcp || now_ms() >= until)
-            return false;
+            return 0;
         tcp_await_connection(g->tcp, POLL_MS);
     }
-    return true;
+    return -1;
+}
+
+struct phrase group_current_call(const struct ddp_group *g)
+{
+    return g->colls.first ? coll_name(&g->colls.first->coll)
+                          : (struct phrase){"a send or receive"};
 }
 
 /* A rank seems to have gone. It may have left because of a failure elsewhere, which it
@@ -74,41 +77,34 @@ bool group_failure_told_soon(struct ddp_group *g, int *culprit, struct ddp_err *
  * not decide: the listening socket of a process that is exiting may close after its
  * streams when CPUs are scarce. When a connection is cut, both ends see it; the higher
  * rank waits longer, so that the lower one's report wins. */
-static bool explained_by_report(struct ddp_group *g, int culprit, enum tcp_answer *answer,
-                                int *first, struct ddp_err *theirs)
+static int hear_why(struct ddp_group *g, int culprit, enum tcp_answer *answer,
+                    struct ddp_err *err)
 {
     int looks = g->layout.rank > culprit ? 4 : 2;
     *answer = TCP_ANSWERS;
     for (int i = 0; i < looks && *answer != TCP_REFUSES; i++) {
-        if (group_failure_told_soon(g, first, theirs))
-            return true;
+        TRY(group_hear_failure_soon(g, err));
         *answer = g->tcp ? tcp_answers(g->tcp, culprit) : TCP_REFUSES;
     }
-    return group_failure_told(g, first, theirs);
+    return group_hear_failure(g, err);
 }
 
 int group_rank_lost(struct ddp_group *g, int culprit, struct ddp_err *err)
 {
-    int first;
     enum tcp_answer answer;
-    struct ddp_err theirs, how = *err;
-    char what[64], me[128], other[128];
-    if (explained_by_report(g, culprit, &answer, &first, &theirs)) {
-        *err = theirs;
-        return group_forward_failure(g, first, err);
-    }
-    group_current_call(g, what, sizeof what);
+    struct ddp_err how = *err;
+    struct phrase call = group_current_call(g);
+    TRY(hear_why(g, culprit, &answer, err));
     if (answer == TCP_REFUSES) {
-        err_set(err, "%.400s during %s", how.text, what);
+        err_set(err, "%.400s during %s", how.text, call.text);
         return group_break(g, culprit, err);
     }
-    layout_who(&g->layout, g->layout.rank, me, sizeof me);
-    layout_who(&g->layout, culprit, other, sizeof other);
     err_set(err,
             answer == TCP_ANSWERS
                 ? "the connection between %s and %s was cut during %s"
                 : "%s has lost %s during %s, and cannot ask why: too many open files "
                   "(raise 'ulimit -n')",
-            me, other, what);
+            layout_who(&g->layout, g->layout.rank).text,
+            layout_who(&g->layout, culprit).text, call.text);
     return group_break(g, -1, err);
 }

@@ -156,10 +156,9 @@ static int choose(const char *name, const struct backend **backend, struct ddp_e
 /* Tell the others that this rank cannot join. */
 static int cannot_open(struct ddp_group *g, struct ddp_err *err)
 {
-    char who[128];
     if (g->layout.size == 1 || g->broken)
         return -1;
-    err_prefix(err, "%s", layout_who(&g->layout, g->layout.rank, who, sizeof who));
+    err_prefix(err, "%s", layout_who(&g->layout, g->layout.rank).text);
     return group_break(g, -1, err);
 }
 

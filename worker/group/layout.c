@@ -219,13 +219,19 @@ const int *layout_host(const struct layout *l, int h, int *n)
     return l->by_host + l->host_start[h];
 }
 
-const char *layout_who(const struct layout *l, int rank, char *text, size_t size)
+struct phrase layout_who(const struct layout *l, int rank)
 {
+    struct phrase who;
     const char *host = l->host_names[l->members[rank].host];
     if (l->world_ranks)
-        snprintf(text, size, "rank %d (%d in all) on %s", rank, l->world_ranks[rank],
-                 host);
+        snprintf(who.text, sizeof who.text, "rank %d (%d in all) on %s", rank,
+                 l->world_ranks[rank], host);
     else
-        snprintf(text, size, "rank %d on %s", rank, host);
-    return text;
+        snprintf(who.text, sizeof who.text, "rank %d on %s", rank, host);
+    return who;
+}
+
+int layout_blame(const struct layout *l, int rank, const char *what, struct ddp_err *err)
+{
+    return err_set(err, "%s %s", layout_who(l, rank).text, what);
 }

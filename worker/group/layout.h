@@ -88,7 +88,15 @@ void layout_finish(struct layout *layout);
 /* The ranks of host h, in order, and how many they are. */
 const int *layout_host(const struct layout *layout, int h, int *n);
 
+/* A part of a message, by value: the text of what a call returns lives as long as the
+ * expression that the call stands in. */
+struct phrase {
+    char text[128];
+};
 /* "rank 3 on node02"; in a group made from another "rank 3 (7 in all) on node02" */
-const char *layout_who(const struct layout *layout, int rank, char *text, size_t size);
+struct phrase layout_who(const struct layout *layout, int rank);
+/* Sets `err` to that and `what` it has done; returns -1. */
+int layout_blame(const struct layout *layout, int rank, const char *what,
+                 struct ddp_err *err);
 
 #endif

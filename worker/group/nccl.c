@@ -145,12 +145,11 @@ static int start_one(struct ddp_group *g, const struct nccl_queue *n, struct col
 static int start(struct ddp_group *g, struct nccl *n, struct ddp_request *r,
                  struct ddp_err *err)
 {
-    char name[64];
     int rc = nccl_api.begin();
     if (rc == 0)
         rc = start_one(g, &n->coll, &r->coll);
     int ended = nccl_api.end();
-    TRY(nccl_check(rc ? rc : ended, coll_name(&r->coll, name, sizeof name), err));
+    TRY(nccl_check(rc ? rc : ended, coll_name(&r->coll).text, err));
     r->coll.state = COLL_WORKS;
     return nccl_mark(n, r, n->coll.stream, err);
 }

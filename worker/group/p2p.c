@@ -103,12 +103,9 @@ static int send_some(struct ddp_group *g, struct mailbox *b, struct ddp_err *err
 static int wrong_size(const struct mailbox *b, const struct ddp_request *r, size_t bytes,
                       struct ddp_err *err)
 {
-    if (r->what) {
-        char text[128];
-        coll_describe(r->what - 1, 0, text, sizeof text);
+    if (r->what)
         return err_set(err, "rank %d gives %zu bytes to the %s where %zu are expected",
-                       b->rank, bytes, text, r->bytes);
-    }
+                       b->rank, bytes, coll_describe(r->what - 1, 0).text, r->bytes);
     return err_set(err, "rank %d has sent %zu bytes with tag %d where %zu are asked for",
                    b->rank, bytes, r->tag, r->bytes);
 }
@@ -223,14 +220,6 @@ static ssize_t stream_recv(struct ddp_group *g, struct mailbox *b, void *data,
     return (ssize_t)n;
 }
 
-static int has_left(const struct ddp_group *g, const struct mailbox *b,
-                    struct ddp_err *err)
-{
-    char who[128];
-    return err_set(err, "%s has left the group",
-                   layout_who(&g->layout, b->rank, who, sizeof who));
-}
-
 static int recv_header(struct ddp_group *g, struct mailbox *b, int *culprit,
                        struct ddp_err *err)
 {
@@ -278,7 +267,7 @@ static int recv_some(struct ddp_group *g, struct mailbox *b, int *culprit,
 {
     while (wanted(g, b)) {
         if (b->left)
-            return has_left(g, b, err);
+            return layout_blame(&g->layout, b->rank, "has left the group", err);
         int rc = b->local < 0 ? recv_far(g, b, culprit, err) : recv_near(g, b, err);
         if (rc < 0 && b->local >= 0)
             *culprit = -1;

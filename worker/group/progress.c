@@ -150,9 +150,8 @@ static void sleep_some(struct ddp_group *g, int most_ms)
 
 static int gone(struct ddp_group *g, int rank, bool left, struct ddp_err *err)
 {
-    char who[128];
-    layout_who(&g->layout, rank, who, sizeof who);
-    err_set(err, left ? "%s has left the group" : "%s has gone (its process ended)", who);
+    layout_blame(&g->layout, rank,
+                 left ? "has left the group" : "has gone (its process ended)", err);
     return group_rank_lost(g, rank, err);
 }
 
@@ -185,13 +184,13 @@ static int look_around(struct ddp_group *g, const bool *ended, struct ddp_err *e
     if (!g->tcp || *ended)
         return 0;
     watch_choose(g);
-    int first, culprit = tcp_look(g->tcp, err);
+    int culprit = tcp_look(g->tcp, err);
     if (culprit < 0)
         return 0;
     struct ddp_err how = *err; /* its last data may have arrived before it went */
     TRY(group_progress(g, err));
-    if (!*ended && watch_blind(g) && group_failure_told_soon(g, &first, err))
-        return group_forward_failure(g, first, err);
+    if (!*ended && watch_blind(g))
+        TRY(group_hear_failure_soon(g, err));
     watch_choose(g); /* it may have announced its leave meanwhile */
     *err = how;
     return *ended || !tcp_still_needs(g->tcp, culprit) ? 0
@@ -201,13 +200,8 @@ static int look_around(struct ddp_group *g, const bool *ended, struct ddp_err *e
 static int expired(struct ddp_group *g, int64_t timeout_ms, bool monitored,
                    struct ddp_err *err)
 {
-    int culprit;
-    struct ddp_err theirs;
     awaited_explain(g, (double)timeout_ms / 1000, monitored, err);
-    if (group_failure_told(g, &culprit, &theirs)) { /* its deadline passed before ours */
-        *err = theirs;
-        return group_forward_failure(g, culprit, err);
-    }
+    TRY(group_hear_failure(g, err)); /* another deadline passed before ours */
     return group_break(g, -1, err);
 }
 
@@ -256,13 +250,10 @@ static int dead_of_host(const struct ddp_group *g)
 static int disagree(struct ddp_group *g, struct ddp_err *err)
 {
     int first = dead_of_host(g);
-    struct ddp_err theirs;
     if (first >= 0)
         return gone(g, first, false, err);
-    if (group_failure_told_soon(g, &first, &theirs) ||
-        group_failure_told_soon(g, &first, &theirs)) {
-        *err = theirs;
-        return group_forward_failure(g, first, err);
+    for (int i = 0; i < 2; i++) {
+        TRY(group_hear_failure_soon(g, err));
     }
     return group_break(g, -1, err);
 }
@@ -277,10 +268,7 @@ static int hear(struct ddp_group *g, const bool *ended, struct ddp_err *err)
         return contradicted(g, err) ? disagree(g, err) : 0;
     if (ended && group_progress(g, err) < 0)
         return -1;
-    if (ended && *ended)
-        return 0;
-    *err = theirs;
-    return group_forward_failure(g, culprit, err);
+    return ended && *ended ? 0 : group_hear_failure(g, err);
 }
 
 /* Look for a cause: -1 with the group broken if one is found now. */
@@ -314,9 +302,8 @@ int group_failed(struct ddp_group *g, struct ddp_err *err)
         }
         poll(NULL, 0, POLL_MS);
     }
-    char who[128];
     if (!g->broken && g->layout.size > 1)
-        err_prefix(err, "%s", layout_who(&g->layout, g->layout.rank, who, sizeof who));
+        err_prefix(err, "%s", layout_who(&g->layout, g->layout.rank).text);
     return group_break(g, -1, err);
 }
 

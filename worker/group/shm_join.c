@@ -138,12 +138,9 @@ static void choose_waiting(struct shm *s)
         s->barriers = s->barriers && !s->rank[i].unheard;
 }
 
-static int member_err(const struct shm *s, int local, const char *what,
-                      struct ddp_err *err)
+static int blame(const struct shm *s, int local, const char *what, struct ddp_err *err)
 {
-    char who[128];
-    return err_set(err, "%s %s", layout_who(s->layout, s->ranks[local], who, sizeof who),
-                   what);
+    return layout_blame(s->layout, s->ranks[local], what, err);
 }
 
 /* A connection to a local rank's listener, or a descriptor without; -1. */
@@ -183,10 +180,10 @@ static int await_connection(const struct shm *s, const struct listeners *listene
                 continue;
             missing = i;
             if (!listener_is_open(s, i) && sock_await(listeners->unix_fd, POLLIN, 0) < 0)
-                return member_err(s, i, "has gone while joining", err);
+                return blame(s, i, "has gone while joining", err);
         }
         if (now_ms() >= deadline_ms)
-            return member_err(s, missing, "has not come to share memory in time", err);
+            return blame(s, missing, "has not come to share memory in time", err);
     }
 }
 
@@ -228,9 +225,9 @@ static int gather_conns(struct shm *s, const struct listeners *listeners, int *c
     for (int i = 1; i < s->n; i++) {
         char done;
         if (sock_await(conns[i], POLLIN, deadline_ms) < 0)
-            return member_err(s, i, "has not mapped the shared memory in time", err);
+            return blame(s, i, "has not mapped the shared memory in time", err);
         if (recv(conns[i], &done, 1, 0) != 1)
-            return member_err(s, i, "has gone while joining", err);
+            return blame(s, i, "has gone while joining", err);
     }
     return 0;
 }
@@ -256,7 +253,7 @@ static int lead(struct shm *s, const struct listeners *listeners, size_t arena_b
         if (conns[i] < 0)
             continue;
         if (send(conns[i], say, strlen(say), MSG_NOSIGNAL) < 0 && rc == 0)
-            rc = member_err(s, i, "has gone while joining", err);
+            rc = blame(s, i, "has gone while joining", err);
         close(conns[i]);
     }
     free(conns);
@@ -271,11 +268,10 @@ static int connect_leader(const struct shm *s, struct ddp_err *err)
     struct hello h = {.local = s->me};
     memcpy(h.token, leader->token, sizeof h.token);
     if (!connected || send(conn, &h, sizeof h, MSG_NOSIGNAL) != (ssize_t)sizeof h) {
-        char who[128];
         err_errno(err,
                   "cannot share memory with %s (if that is another machine, give each "
                   "its own DDP_HOST_ID)",
-                  layout_who(s->layout, s->ranks[0], who, sizeof who));
+                  layout_who(s->layout, s->ranks[0]).text);
         if (conn >= 0)
             close(conn);
         return -1;
@@ -304,7 +300,7 @@ static int be_let_go(const struct shm *s, int conn, int64_t deadline_ms,
         return err_set(err, "a rank of this host has not come to share memory in time");
     ssize_t n = recv(conn, said, sizeof said - 1, 0);
     if (n <= 0)
-        return member_err(s, 0, "has gone while joining", err);
+        return blame(s, 0, "has gone while joining", err);
     said[n] = '\0';
     return strcmp(said, go) == 0 ? 0 : err_set(err, "%s", said);
 }
@@ -316,15 +312,15 @@ static int follow(struct shm *s, int64_t deadline_ms, struct ddp_err *err)
         return -1;
     int rc = 0;
     if (sock_await(conn, POLLIN, deadline_ms) < 0)
-        rc = member_err(s, 0, "has not handed over the shared memory in time", err);
+        rc = blame(s, 0, "has not handed over the shared memory in time", err);
     else if ((s->fd = sock_recv_fd(conn)) < 0)
-        rc = member_err(s, 0, "has gone while joining", err);
+        rc = blame(s, 0, "has gone while joining", err);
     if (rc == 0)
         rc = map_given(s, err);
     if (rc == 0)
         rc = move_in(s, err);
     if (rc == 0 && send(conn, "d", 1, MSG_NOSIGNAL) != 1)
-        rc = member_err(s, 0, "has gone while joining", err);
+        rc = blame(s, 0, "has gone while joining", err);
     if (rc == 0)
         rc = be_let_go(s, conn, deadline_ms, err);
     close(conn);

@@ -56,9 +56,7 @@ bool tcp_hello_is_sound(const struct tcp *n, const struct hello *h)
 
 int tcp_gone(const struct tcp *n, int rank, const char *how, struct ddp_err *err)
 {
-    char who[128];
-    layout_who(n->layout, rank, who, sizeof who);
-    return err_set(err, "%s has gone (%s)", who, how);
+    return err_set(err, "%s has gone (%s)", layout_who(n->layout, rank).text, how);
 }
 
 int tcp_start_connect(const struct member *m)
@@ -166,7 +164,7 @@ static bool may_pass(int why)
 static int attempt_failed(struct tcp *n, struct connecting **at, int why,
                           struct ddp_err *err)
 {
-    char who[128], addr[64];
+    char addr[64];
     struct connecting *c = *at;
     if (c->fd >= 0)
         close(c->fd);
@@ -178,10 +176,10 @@ static int attempt_failed(struct tcp *n, struct connecting **at, int why,
         return 0;
     sock_name((const struct sockaddr *)&n->layout->members[c->rank].addr, addr,
               sizeof addr);
-    layout_who(n->layout, c->rank, who, sizeof who);
+    err_set(err, "%s cannot be reached or has gone: cannot connect to %s: %s",
+            layout_who(n->layout, c->rank).text, addr, strerror(why));
     forget(at);
-    return err_set(err, "%s cannot be reached or has gone: cannot connect to %s: %s", who,
-                   addr, strerror(why));
+    return -1;
 }
 
 int tcp_error_of(int fd)

@@ -68,11 +68,9 @@ static int rank_of_stream(const struct tcp *n, int fd)
 /* One that has left has left nothing undone, or is to blame. */
 static int check_left(const struct tcp *n, int rank, struct ddp_err *err)
 {
-    char who[128];
     return n->noted[rank].left > n->watched_in
                ? 0
-               : err_set(err, "%s has left the group",
-                         layout_who(n->layout, rank, who, sizeof who));
+               : layout_blame(n->layout, rank, "has left the group", err);
 }
 
 int tcp_look(struct tcp *n, struct ddp_err *err)

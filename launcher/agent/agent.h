@@ -45,7 +45,7 @@ struct agent_setup {
     int copies_gone_fd; /* only for a peer: as in struct peers; borrowed */
 };
 
-/* When another copy of ddprun on a machine, which waits for the job's exit code, has
+/* When another instance of ddprun on a machine, which waits for the job's exit code, has
  * exited too early; %s: the host. */
 #define COPY_GONE \
     "an instance of ddprun on %s, which waited for the end of the job, ended before it"

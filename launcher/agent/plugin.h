@@ -34,8 +34,8 @@ struct agent_message {
 struct agent_plugin {
     const char *name;
 
-    /* Of the state: made of zeros, but for its first member, the struct agent *; freed
-     * after `fini`. */
+    /* Bytes of the state, which is zeroed, but for its first member, the struct agent *;
+     * freed after `fini`. */
     size_t state_size;
     void (*init)(void *state);
     void (*fini)(void *state); /* kills its processes, if any are left */

@@ -4,10 +4,16 @@
 
 #include "launcher/job/state.h"
 
-void job_prepare(struct job *j); /* this attempt: orders follow when nothing holds it */
-void job_started(struct job *j, const char *why); /* every node has its orders */
-void job_welcome(struct job *j, unsigned node);   /* a node that has joined: its orders */
-void job_renew_rank(struct job *j, int rank);     /* it is about to be started */
-void job_next_attempt(struct job *j); /* every node has ended the ranks of this one */
+/* Call the hook `prepare` of plug-ins. When none of them holds the attempt any more
+ * (job_hold()), every node gets its orders. */
+void job_prepare(struct job *j);
+/* Every node has its orders: JOB_RUNNING begins. `why` is for the log. */
+void job_started(struct job *j, const char *why);
+/* Send its orders to a node that has joined while ranks run. */
+void job_welcome(struct job *j, unsigned node);
+/* Forget the exit of a rank that is about to be started again. */
+void job_renew_rank(struct job *j, int rank);
+/* Start all ranks again: every node has ended those of this attempt. */
+void job_next_attempt(struct job *j);
 
 #endif

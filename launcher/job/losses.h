@@ -1,7 +1,7 @@
 /* launcher/job/losses.h - nodes that do not start, are lost, or leave
  *
- * Of a node that is lost the ranks have ended. It ends the attempt, unless it was a
- * spare, or only the rest of the output was waited for. See also job_node_lost() and
+ * The ranks of a lost node count as ended. The loss ends the attempt, unless the node was
+ * a spare, or only the rest of its output was awaited. See also job_node_lost() and
  * job_host_failed() in plugin.h.
  */
 #ifndef LAUNCHER_JOB_LOSSES_H
@@ -9,7 +9,7 @@
 
 #include "launcher/job/state.h"
 
-void job_count_exit(struct job *j); /* one rank less runs */
+void job_count_exit(struct job *j); /* one rank fewer runs */
 
 /* A host does not start, or has joined and cannot be used: one line with its name. */
 void job_node_failed(struct job *j, unsigned node, const char *line);

@@ -12,7 +12,7 @@
 struct late_events {
     /* Returns its node, or -1 with the reason; `as` is borrowed. */
     long (*admit)(const struct alloc_node *as, struct ddp_err *err, void *arg);
-    /* It has been told so; takes over `fd`. */
+    /* The instance has got its node's number; takes over `fd`. */
     void (*joined)(unsigned node, int fd, const struct link_keys *keys, void *arg);
 };
 
@@ -30,8 +30,8 @@ struct peers {
         struct link_keys keys; /* of the link */
         char *here; /* owned: the head's address that it connected to; NULL: head */
     } * list;       /* owned, by node */
-    /* borrowed: readable when another copy of ddprun on this machine, which waits for the
-     * job's exit code, has exited too early; -1: no other copy */
+    /* borrowed: readable when another instance of ddprun on this machine, which waits for
+     * the job's exit code, has exited too early; -1: there is no other */
     int copies_gone_fd;
     struct late_peers *late; /* owned; NULL: no others may join */
 };

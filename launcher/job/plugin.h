@@ -48,8 +48,8 @@ struct agent_orders;
 struct job_plugin {
     const char *name;
 
-    /* Of the state: made of zeros, but for its first member, the struct job *; freed
-     * after `fini`. */
+    /* Bytes of the state, which is zeroed, but for its first member, the struct job *;
+     * freed after `fini`. */
     size_t state_size;
     /* The options are read. 1: no part in this job. -1: the job is refused, with one line
      * for the user. There is no `fini` after either. Opens no descriptors: the process
@@ -81,13 +81,11 @@ struct job_plugin {
     void (*local_orders)(void *state, struct agent_orders *orders);
     void (*ranks_started)(void *state);              /* all of them, on every node */
     void (*rank_exited)(void *state, uint32_t rank); /* its fields in j->ranks are set */
-    /* It has failed, which ends the attempt. True: it does not, as the plug-in has
-     * claimed the rank: it is started again by job_start_rank(), or the job goes on
-     * without it. */
+    /* A rank has failed. False: that ends the attempt. True: the plug-in has claimed the
+     * rank: it starts it again by job_start_rank(), or the job continues without it. */
     bool (*rank_failed)(void *state, uint32_t rank);
-    /* A node with ranks is lost while they run, which ends the attempt. True: it does
-     * not, as the plug-in has claimed it and called job_node_vacate(): the job goes on.
-     */
+    /* A node is lost while its ranks run. False: that ends the attempt. True: the plug-in
+     * has claimed it and called job_node_vacate(): the job continues. */
     bool (*node_claimed)(void *state, unsigned node, const char *why);
     /* job_add_nodes() has added ranks, from this number on, to the present attempt. */
     void (*ranks_added)(void *state, int first);
@@ -134,7 +132,7 @@ void job_send(struct job *j, unsigned node, enum msg_type type, const void *m);
 /* The same to all nodes; returns how many take part, each of which answers. */
 unsigned job_ask(struct job *j, enum msg_type type, const void *m);
 bool job_node_connected(const struct job_node *n);
-/* Connected, with a place in the attempt's plan: no spare. */
+/* Is it connected, with a place in the attempt's plan? A spare has none. */
 bool job_node_takes_part(const struct job_node *n);
 bool job_rank_is_of(const struct job *j, uint32_t rank, unsigned node);
 
@@ -147,7 +145,7 @@ void job_node_hold(struct job *j, unsigned node);
 void job_node_release(struct job *j, unsigned node);
 /* It cannot be used, as if its agent had ended. */
 void job_node_lost(struct job *j, unsigned node, const char *why);
-/* From the first command of the user's on, --timeout runs, for all attempts together. */
+/* Start the time of --timeout, unless it runs: it is for all attempts together. */
 void job_begin_timeout(struct job *j);
 void job_hold(struct job *j);
 void job_release(struct job *j);
@@ -177,7 +175,7 @@ void job_start_rank(struct job *j, uint32_t rank, struct strv *env);
 bool job_can_add(const struct job *j);
 void job_add_nodes(struct job *j);
 long job_node_at(const struct job *j, int place); /* -1: the place is vacant */
-unsigned job_store_node(const struct job *j);     /* it was the first one of the plan */
+unsigned job_store_node(const struct job *j);     /* rank 0's, when the attempt began */
 /* If `addr`, which the option for it gave, is a loopback address: a node on another
  * machine than `master`, and "cannot reach rank 0's host at ...", malloc'ed; else NULL.
  */

@@ -16,6 +16,7 @@
  */
 #include "common/duration.h"
 #include "common/mem.h"
+#include "tests/worker/nn/train_step.h"
 #include "worker/ddp/reducer.h"
 #include "worker/ddp/shard.h"
 #include "worker/kernels/rng.h"
@@ -195,11 +196,15 @@ static void rank_step(struct rank *r)
 {
     struct ddp_err err;
     struct step_sums sums = {0};
-    int correct, size = ddp_group_size(r->group);
+    int size = ddp_group_size(r->group);
     struct batch b = {.x = r->samples.x, .labels = r->samples.labels, .n = r->batch};
     must(reducer_begin(r->reducer, false, &err), &err);
-    model_train_step(r->model, &b, 1 / (float)size, 1, r->step++, &correct, reducer_ready,
-                     r->reducer);
+    train_step(r->model, (struct model_pass){.batch = &b,
+                                             .scale = 1 / (float)size,
+                                             .seed = 1,
+                                             .step = r->step++,
+                                             .ready = reducer_ready,
+                                             .arg = r->reducer});
     must(reducer_finish(r->reducer, &sums, &err), &err);
     const struct step_rule how = {.lr = 0.01f, .by = 1};
     double norm;

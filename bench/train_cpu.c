@@ -11,6 +11,7 @@
  */
 #include "bench/engines.h"
 #include "common/mem.h"
+#include "tests/worker/nn/train_step.h"
 #include "worker/kernels/rng.h"
 #include "worker/kernels/scratch.h"
 #include "worker/nn/model.h"
@@ -55,11 +56,13 @@ static void make_batches(struct run *r, int n)
 
 static void step(struct run *r)
 {
-    int correct;
     size_t n = model_param_count(r->m);
     float *w = model_weights(r->m), *g = model_grads(r->m);
-    r->loss = model_train_step(r->m, &r->batches[r->step % BATCHES], 1, 1, r->step,
-                               &correct, NULL, NULL);
+    r->loss =
+        train_step(r->m, (struct model_pass){.batch = &r->batches[r->step % BATCHES],
+                                             .scale = 1,
+                                             .seed = 1,
+                                             .step = r->step});
     r->step++;
     if (strcmp(model_type(r->m)->name, "cnn") == 0)
         r->k->adadelta(w, g, r->state[0], r->state[1], (int64_t)n, 1.0f, 0.9f, 1e-6f, 0);

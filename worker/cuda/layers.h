@@ -133,7 +133,7 @@ void layers_bare(struct layers *net, bool bare);
 int layers_forward(struct layers *net, struct layers_plan *p, const struct cuda_step *s,
                    int batch, struct ddp_err *err);
 /* From the output's gradient, or the borders, backward into `grads`, which has the
- * layout of the weights; follows layers_forward(). `ready` as model_train_step()'s,
+ * layout of the weights; follows layers_forward(). `ready` as struct model_pass's,
  * with offsets in the model's block: the range is final when the stream has reached
  * this point. It returns -1 to stop. */
 int layers_backward(struct layers *net, struct layers_plan *p, float *grads,

@@ -1,7 +1,7 @@
 /* worker/ddp/reducer.h - the sum of all ranks' gradients, reduced during backward
  *
  * Gradients are in the group's arena. Each rank weights its own by its share of the
- * step's samples (the `scale` of model_train_step), so that their sum is the gradient
+ * step's samples (the `scale` of struct model_pass), so that their sum is the gradient
  * of the mean loss over all samples, also where ranks have different numbers of
  * samples, or none.
  *
@@ -76,7 +76,7 @@ void reducer_observe(struct reducer *r, reducer_span_fn span, void *arg);
 /* Before a step. An `idle` rank has no samples in it: its gradients are set to zero
  * here, not by backward. */
 int reducer_begin(struct reducer *r, bool idle, struct ddp_err *err);
-/* The callback of model_train_step(); `reducer` is a struct reducer. Errors are
+/* The `ready` of struct model_pass; `reducer` is a struct reducer. Errors are
  * returned by reducer_finish(). */
 void reducer_ready(size_t offset, size_t count, void *reducer);
 /* Waits for all reductions; `sums` has this rank's numbers, then those of all. */

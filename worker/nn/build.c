@@ -241,7 +241,7 @@ int model_build(struct model *m, struct ddp_err *err)
     m->weights = m->of ? m->of->weights : m->own_weights;
     m->buffer_block =
         m->of ? m->of->buffer_block : scratch_in(&m->memory, m->buffer_count);
-    m->sums = m->grads = m->of ? m->of->sums : scratch_in(&m->memory, m->count);
+    m->sums = m->of ? model_grads(m->of) : NULL;
     if (m->type->task == TASK_TOKENS)
         m->head = head_create(m);
     else

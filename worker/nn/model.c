@@ -147,11 +147,13 @@ void model_set_weights(struct model *m, float *weights)
 
 void model_set_grads(struct model *m, float *grads)
 {
-    m->sums = m->grads = grads;
+    m->sums = grads;
 }
 
 float *model_grads(struct model *m)
 {
+    if (!m->sums)
+        m->sums = scratch_in(&m->memory, m->count);
     return m->sums;
 }
 
@@ -360,10 +362,17 @@ static float loss(const struct model *m, const struct batch *b, const float *y, 
                : square_loss(m, b, y, dy, scale);
 }
 
+/* Where this pass computes its gradients. */
+static void choose_block(struct model *m, const struct model_pass *p)
+{
+    float *sums = model_grads(m);
+    m->grads = p->extra ? p->extra : sums;
+}
+
 float model_pass_loss(struct model *m, const struct model_pass *p, int *correct)
 {
     const struct layer *last = model_last(m);
-    m->grads = p->extra ? p->extra : m->sums;
+    choose_block(m, p);
     return loss(m, p->batch, last->y, m->slots[last->slot], p->smooth, p->scale, correct);
 }
 
@@ -388,7 +397,7 @@ static void layer_back(struct model *m, const struct layer *l, const struct batc
 void model_pass_back(struct model *m, const struct model_pass *p, int from, int to)
 {
     m->pass = p;
-    m->grads = p->extra ? p->extra : m->sums;
+    choose_block(m, p);
     for (int i = to - 1; i >= from; i--) {
         const struct layer *l = &m->layers[i];
         int64_t began = look(m);
@@ -411,17 +420,6 @@ void model_idle(struct model *m)
     for (int i = 0; i < m->nlayers; i++)
         if (m->layers[i].factors)
             m->layers[i].op->back(m, &m->layers[i], &(struct batch){0});
-}
-
-float model_train_step(struct model *m, const struct batch *b, float scale, uint64_t seed,
-                       uint64_t step, int *correct,
-                       void (*ready)(size_t offset, size_t count, void *arg), void *arg)
-{
-    struct model_pass p = {b, scale, 0, seed, step, NULL, ready, arg};
-    model_pass_forward(m, &p, 0, m->nlayers);
-    float value = model_pass_loss(m, &p, correct);
-    model_pass_back(m, &p, 0, m->nlayers);
-    return value;
 }
 
 float model_evaluate(struct model *m, const struct batch *b, int *correct)

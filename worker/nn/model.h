@@ -151,9 +151,9 @@ float *model_buffer_block(struct model *m, size_t *count);
 /* Moves the weights to this block (borrowed, model_param_count() floats), before views
  * are created. */
 void model_set_weights(struct model *m, float *weights);
-/* Uses this block for gradients (borrowed, model_param_count() floats) in place of the
- * model's own. */
+/* Uses this block for gradients (borrowed, model_param_count() floats). */
 void model_set_grads(struct model *m, float *grads);
+/* The block; one of the model's own if none was set. */
 float *model_grads(struct model *m);
 
 /* The gradient of a linear layer's weight as a product of two factors: `factors`
@@ -193,28 +193,21 @@ void model_init(struct model *m, uint64_t seed);
 /* Outputs [n, outputs]; valid until the next call. */
 const float *model_forward(struct model *m, const struct batch *b);
 
-/* Forward and backward in training mode (dropout on, drawn from (seed, step)). Ranks
- * must not drop the same units of their different samples: pass a different seed on
- * each, such as the job's seed plus the rank. Gradients are those of the mean loss
- * over the batch, times `scale`. `ready` (may be NULL) is called for each range
- * [offset, offset+count) as soon as it is final; ranges come in descending order of
- * offset and cover the block. Returns the loss; *correct counts correct answers (0 for
- * TASK_REGRESS). */
-float model_train_step(struct model *m, const struct batch *b, float scale, uint64_t seed,
-                       uint64_t step, int *correct,
-                       void (*ready)(size_t offset, size_t count, void *arg), void *arg);
-
-/* The same in parts, for pipeline stages: layers [from, to) forward, in training mode;
- * the loss with its gradient; and layers [from, to) backward, from the last. The calls
- * for one batch are made in this order, in any thread. */
+/* One batch in training mode, in parts: layers [from, to) forward; the loss with its
+ * gradient; and layers [from, to) backward, from the last. The calls for one batch are
+ * made in this order, in any thread. Gradients are those of the mean loss over the
+ * batch, times `scale`. Dropout is drawn from (seed, step): ranks, which must not drop
+ * the same units of their different samples, have different seeds. */
 struct model_pass {
     const struct batch *batch;
-    float scale, smooth; /* kernels.h: of the gradients; of the labels */
-    uint64_t seed, step; /* of dropout */
+    float scale, smooth; /* smooth: of the labels, kernels.h */
+    uint64_t seed, step;
     /* NULL: gradients are stored. Else they are computed in this block, as large as
      * theirs, and added to what they were. If logits have the embedding's weight
      * model_pass_loss() begins its gradient, and layer 0 adds to it. */
     float *extra;
+    /* NULL, or called for each range [offset, offset + count) as soon as it is final;
+     * ranges come in descending order of offset and cover the block. */
     void (*ready)(size_t offset, size_t count, void *arg);
     void *arg;
 };
@@ -224,6 +217,7 @@ int model_dropout_streams(const struct model *m);
 /* Floats of an input and of the outputs, per sample. */
 void model_io(const struct model *m, size_t *in, size_t *out);
 void model_pass_forward(struct model *m, const struct model_pass *p, int from, int to);
+/* Returns the loss; *correct counts correct answers (0 for TASK_REGRESS). */
 float model_pass_loss(struct model *m, const struct model_pass *p, int *correct);
 void model_pass_back(struct model *m, const struct model_pass *p, int from, int to);
 

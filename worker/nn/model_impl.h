@@ -76,7 +76,7 @@ struct model {
     size_t count, buffer_count; /* floats in the blocks */
     struct model *of;           /* owner of the weights and buffers; NULL: this one */
     float *weights, *own_weights, *buffer_block;
-    float *sums;  /* the block of gradients */
+    float *sums;  /* the block of gradients; NULL: not used so far */
     float *grads; /* in which a pass computes them: the same, or its extra one */
     float *slots[MODEL_MAX_SLOTS]; /* gradients of activations */
     float *room;                   /* scratch memory for products of sequences */

@@ -5,6 +5,8 @@
  * the targets (or labels as floats), the first step's gradients, the weights after the
  * last step, the outputs for the first batch with those weights, the loss of each step.
  * Standard output gets the parameters: NAME DIM,DIM,... a line. */
+#include "tests/worker/nn/train_step.h"
+
 #include "common/mem.h"
 #include "worker/kernels/rng.h"
 #include "worker/nn/model.h"
@@ -72,11 +74,12 @@ static void train(struct model *m, const struct kernels *k, const char *optimise
     struct batch first = {.x = x, .labels = labels, .targets = targets, .n = n},
                  b = first;
     for (int step = 0; step < steps; step++) {
-        int correct;
         b.x = x + in * (size_t)step;
         b.labels = labels + outputs * (size_t)step;
         b.targets = targets + outputs * (size_t)step;
-        loss[step] = model_train_step(m, &b, 1, 1, (uint64_t)step, &correct, NULL, NULL);
+        loss[step] = train_step(
+            m, (struct model_pass){
+                   .batch = &b, .scale = 1, .seed = 1, .step = (uint64_t)step});
         if (step == 0)
             put(model_grads(m), count);
         optimise(k, optimiser, m, state, step + 1);

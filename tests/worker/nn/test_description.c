@@ -4,6 +4,7 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "tests/worker/kernels/engines.h"
+#include "tests/worker/nn/train_step.h"
 #include "worker/kernels/rng.h"
 #include "worker/nn/model.h"
 
@@ -33,8 +34,7 @@ static const struct {
 
 static float loss_at(struct model *m, const struct batch *b)
 {
-    int correct;
-    return model_train_step(m, b, 1, 1, 0, &correct, NULL, NULL);
+    return train_step(m, (struct model_pass){.batch = b, .scale = 1, .seed = 1});
 }
 
 /* Along each parameter's gradient the loss rises as fast as the gradient is long. */
@@ -77,8 +77,10 @@ static void check_dropout(struct model *m, const struct batch *b)
     int correct;
     float with = loss_at(m, b), test = model_evaluate(m, b, &correct);
     ck_assert(loss_at(m, b) == with);
-    ck_assert(model_train_step(m, b, 1, 2, 0, &correct, NULL, NULL) != with);
-    ck_assert(model_train_step(m, b, 1, 1, 1, &correct, NULL, NULL) != with);
+    ck_assert(train_step(m, (struct model_pass){.batch = b, .scale = 1, .seed = 2}) !=
+              with);
+    ck_assert(train_step(m, (struct model_pass){
+                                .batch = b, .scale = 1, .seed = 1, .step = 1}) != with);
     model_set_dropout(m, false);
     ck_assert(test != with && fabsf(loss_at(m, b) - test) < 1e-6f * test);
 }

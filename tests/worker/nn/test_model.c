@@ -4,6 +4,7 @@
 
 #include "common/mem.h"
 #include "tests/worker/kernels/engines.h"
+#include "tests/worker/nn/train_step.h"
 #include "worker/kernels/rng.h"
 #include "worker/nn/model.h"
 
@@ -148,7 +149,8 @@ LOOP_TEST(gradients_are_finite_differences, ARRAY_LEN(cases) * MAX_ENGINES)
     struct batch b = a_batch(cases[which].io, cases[which].n);
     model_set_dropout(m, false);
     int correct;
-    float loss = model_train_step(m, &b, 0.5f, 1, 1, &correct, NULL, NULL);
+    float loss = train_step(
+        m, (struct model_pass){.batch = &b, .scale = 0.5f, .seed = 1, .step = 1});
 
     size_t n = model_param_count(m), nparams;
     double *w = xcalloc(n, sizeof(double));
@@ -184,8 +186,8 @@ LOOP_TEST(gradients_pass_through_dropout, MAX_ENGINES)
         return;
     struct model *m = a_model(3, _i, 16);
     struct batch b = a_batch(cases[3].io, 16);
-    int correct;
-    float loss = model_train_step(m, &b, 1, 5, 9, &correct, NULL, NULL);
+    float loss =
+        train_step(m, (struct model_pass){.batch = &b, .scale = 1, .seed = 5, .step = 9});
     size_t n = model_param_count(m);
     float *g = xmemdup(model_grads(m), n * sizeof(float));
     double slope = 0;
@@ -195,12 +197,15 @@ LOOP_TEST(gradients_pass_through_dropout, MAX_ENGINES)
     for (int k = 0; k < 2; k++) {
         for (size_t i = 0; i < n; i++)
             model_weights(m)[i] += (k ? 2 : -1) * eps * g[i];
-        side[k] = model_train_step(m, &b, 1, 5, 9, &correct, NULL, NULL);
+        side[k] = train_step(
+            m, (struct model_pass){.batch = &b, .scale = 1, .seed = 5, .step = 9});
     }
     double got = (double)(side[1] - side[0]) / (2 * (double)eps);
     ck_assert_msg(fabs(got / slope - 1) < 0.02, "slope %g, want %g", got, slope);
-    ck_assert(model_train_step(m, &b, 1, 5, 10, &correct, NULL, NULL) != loss);
-    ck_assert(model_train_step(m, &b, 1, 6, 9, &correct, NULL, NULL) != loss);
+    ck_assert(train_step(m, (struct model_pass){
+                                .batch = &b, .scale = 1, .seed = 5, .step = 10}) != loss);
+    ck_assert(train_step(m, (struct model_pass){
+                                .batch = &b, .scale = 1, .seed = 6, .step = 9}) != loss);
     free(g);
     free_batch(&b);
     model_destroy(m);
@@ -225,8 +230,12 @@ LOOP_TEST(ranges_come_from_last_to_first_and_cover_all, ARRAY_LEN(cases))
     struct seen seen = {model_param_count(m), 0};
     float *grads = xcalloc(model_param_count(m), sizeof(float));
     model_set_grads(m, grads);
-    int correct;
-    model_train_step(m, &b, 1, 1, 1, &correct, note_range, &seen);
+    train_step(m, (struct model_pass){.batch = &b,
+                                      .scale = 1,
+                                      .seed = 1,
+                                      .step = 1,
+                                      .ready = note_range,
+                                      .arg = &seen});
     ck_assert_uint_eq(seen.low, 0);
     ck_assert_uint_ge(seen.calls, 1);
     double sum = 0;
@@ -299,8 +308,9 @@ LOOP_TEST(steps_allocate_nothing, ARRAY_LEN(cases) * MAX_ENGINES)
     struct batch b = a_batch(cases[which].io, cases[which].n);
     ck_assert_int_gt(allocations, 0);
     int correct;
+    model_grads(m); /* which most models have elsewhere */
     allocations = 0;
-    model_train_step(m, &b, 1, 1, 1, &correct, NULL, NULL);
+    train_step(m, (struct model_pass){.batch = &b, .scale = 1, .seed = 1, .step = 1});
     model_evaluate(m, &b, &correct);
     ck_assert_int_eq(allocations, 0);
     free_batch(&b);

@@ -7,9 +7,11 @@
 
 #include "common/mem.h"
 #include "tests/worker/kernels/engines.h"
+#include "tests/worker/nn/train_step.h"
 #include "worker/kernels/rng.h"
 #include "worker/nn/model.h"
 
+#include <malloc.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -240,7 +242,8 @@ LOOP_TEST(gradients_are_finite_differences, CASES * 4)
     kernels_set_threads(1 + engine % 2);
     struct model *m = a_model(which, k, cases[which].n + 2);
     struct batch b = a_batch(which);
-    float loss = model_train_step(m, &b, 0.5f, 1, 1, &correct, NULL, NULL);
+    float loss = train_step(
+        m, (struct model_pass){.batch = &b, .scale = 0.5f, .seed = 1, .step = 1});
     size_t n = model_param_count(m), nparams;
     double *w = xcalloc(n, sizeof(double));
     for (size_t i = 0; i < n; i++)
@@ -286,9 +289,9 @@ LOOP_TEST(bf16_stays_near, 8)
     struct model *m[2];
     float loss[2];
     for (int i = 0; i < 2 && k[1]; i++) {
-        int correct;
         m[i] = a_model(which, k[i], cases[which].n);
-        loss[i] = model_train_step(m[i], &b, 1, 1, 1, &correct, NULL, NULL);
+        loss[i] = train_step(
+            m[i], (struct model_pass){.batch = &b, .scale = 1, .seed = 1, .step = 1});
     }
     double far = 0, all = 0;
     for (size_t i = 0; k[1] && i < model_param_count(m[0]); i++) {
@@ -334,10 +337,9 @@ LOOP_TEST(a_step_is_the_same_with_any_number_of_threads, 2)
     struct batch b = a_batch(which);
     float *first = NULL;
     for (int threads = 1; threads <= 3; threads++) {
-        int correct;
         kernels_set_threads(threads);
         struct model *m = a_model(which, k, cases[which].n);
-        model_train_step(m, &b, 1, 1, 1, &correct, NULL, NULL);
+        train_step(m, (struct model_pass){.batch = &b, .scale = 1, .seed = 1, .step = 1});
         size_t bytes = model_param_count(m) * sizeof(float);
         if (first)
             ck_assert_mem_eq(first, model_grads(m), bytes);
@@ -348,6 +350,20 @@ LOOP_TEST(a_step_is_the_same_with_any_number_of_threads, 2)
     kernels_set_threads(1);
     free(first);
     free((void *)(uintptr_t)b.tokens);
+}
+
+/* The trainer has them in shared memory. */
+TEST(gradients_that_are_elsewhere_take_no_memory_of_the_models)
+{
+    struct ddp_err err;
+    struct mallinfo2 before = mallinfo2();
+    struct model *m =
+        model_create("gpt2:layers=1,heads=1,width=64,context=8",
+                     (struct io_shape){1, 1, 8, 50257}, 1, kernels_get(NULL, NULL), &err);
+    struct mallinfo2 after = mallinfo2();
+    ck_assert_uint_lt(after.uordblks + after.hblkhd - before.uordblks - before.hblkhd,
+                      model_param_count(m) * sizeof(float) * 3 / 2);
+    model_destroy(m);
 }
 
 LOOP_TEST(what_is_not_a_number_reaches_the_loss, 2)

@@ -9,10 +9,12 @@
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
+#include <inttypes.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sched.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -55,6 +57,19 @@ static bool name_is_loopback(void)
     sock_addr(list->ai_addr, addr, sizeof addr);
     freeaddrinfo(list);
     return sock_is_loopback(addr);
+}
+
+uint64_t machine_oom_kills(void)
+{
+    uint64_t kills = 0;
+    char line[128];
+    FILE *f = fopen("/proc/vmstat", "re");
+    while (f && fgets(line, sizeof line, f) &&
+           sscanf(line, "oom_kill %" SCNu64, &kills) == 0)
+        continue;
+    if (f)
+        fclose(f);
+    return kills;
 }
 
 char *machine_gloo_interface(const char *master_addr)

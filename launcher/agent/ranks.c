@@ -12,6 +12,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "launcher/agent/agent_impl.h"
+#include "launcher/agent/machine.h"
 
 #include <errno.h>
 #include <event2/buffer.h>
@@ -21,8 +22,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* How many ranks the thread is given ahead; ms: when a slow start is reported. */
-enum { AHEAD = 16, SLOW_MS = 10000 };
+/* How many ranks the thread is given ahead; ms: when a slow start is reported, and when
+ * what would delay the start is read. */
+enum { AHEAD = 16, SLOW_MS = 10000, SETTLED_MS = 250 };
 
 /* --- events of a rank's process ----------------------------------------------------- */
 
@@ -60,9 +62,16 @@ static void on_exited(struct worker_proc *w, const struct msg_exit *how, void *a
     while (local + 1 < r->share->nlocal && r->workers[local] != w)
         local++;
     m.stopped = r->agent->state != AGENT_ACTIVE;
+    if (m.status != 0 && !m.stopped && r->oom_kills != UINT64_MAX)
+        m.oom_kills = machine_oom_kills() - r->oom_kills;
     AGENT_HOOKS(r->agent, rank_exited, local, &m);
     agent_send(r->agent, MSG_EXIT, &m);
     check_over(r);
+}
+
+static void on_settled(evutil_socket_t fd, short what, void *arg)
+{
+    ((struct ranks *)arg)->oom_kills = machine_oom_kills();
 }
 
 static bool takes_input(const struct ranks *r, uint32_t rank)
@@ -404,6 +413,7 @@ void ranks_again(struct ranks *r)
     r->next = r->ahead = 0;
     r->attempt++;
     r->stopped = r->between = false;
+    on_settled(-1, 0, r);
     event_active(r->starter, EV_TIMEOUT, 0);
 }
 
@@ -493,12 +503,15 @@ struct ranks *ranks_create(struct agent *a, void (*stream_ended)(struct agent *a
                         .reap = a->reap,
                         .job = &a->job,
                         .share = share,
+                        .oom_kills = UINT64_MAX,
                         .credit = a->job.credit};
     r->workers = xcalloc(share->nlocal, sizeof *r->workers);
     r->taken = xcalloc(share->nlocal, sizeof *r->taken);
     r->until = (int)share->nlocal;
     r->starter = loop_timer(r->loop, on_start, r);
     r->slow = loop_event(r->loop, -1, EV_PERSIST, on_slow, r);
+    r->settled = loop_timer(r->loop, on_settled, r);
+    loop_arm(r->settled, SETTLED_MS);
     r->early = evbuffer_new();
     if (!r->early)
         abort();
@@ -541,6 +554,7 @@ void ranks_destroy(struct ranks *r)
     free(r->taken);
     loop_free(r->starter);
     loop_free(r->slow);
+    loop_free(r->settled);
     evbuffer_free(r->early);
     free(r);
 }

@@ -67,6 +67,7 @@ static int handle_exit(struct job *j, unsigned node, const struct frame *f,
     r->at_ns = m->at_ns - j->nodes[node].ahead_ns;
     r->stopped = m->stopped;
     r->peak_kib = m->peak_kib;
+    r->oom_kills = m->oom_kills;
     r->failed = m->status != 0 && !m->stopped;
     job_count_exit(j);
     if (r->at_ns > j->last_exit_ns)

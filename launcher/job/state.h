@@ -64,14 +64,15 @@ struct job_node {
 struct job_rank {
     bool exited;
     int status;
-    int64_t at_ns;     /* of its exit, on our clock */
-    bool stopped;      /* it had been signalled by us before it exited */
-    bool failed;       /* it failed without having been signalled */
-    bool end_unknown;  /* its node was lost before its exit was reported */
-    bool left_behind;  /* it survived SIGKILL */
-    uint8_t complete;  /* bit I: all output of stream I has arrived */
-    uint64_t peak_kib; /* its peak memory */
-    char *error;       /* owned: its exception, from TORCHELASTIC_ERROR_FILE; NULL */
+    int64_t at_ns;      /* of its exit, on our clock */
+    bool stopped;       /* it had been signalled by us before it exited */
+    bool failed;        /* it failed without having been signalled */
+    bool end_unknown;   /* its node was lost before its exit was reported */
+    bool left_behind;   /* it survived SIGKILL */
+    uint8_t complete;   /* bit I: all output of stream I has arrived */
+    uint64_t peak_kib;  /* its peak memory */
+    uint64_t oom_kills; /* on its node, in this attempt, if it failed */
+    char *error;        /* owned: its exception, from TORCHELASTIC_ERROR_FILE; NULL */
     /* of a plug-in: */
     uint64_t collectives; /* entered so far; 0: not known */
     int64_t lag_ns;       /* how late it came to the last of them, on average */

@@ -6,6 +6,7 @@
 #include "common/signame.h"
 
 #include <ctype.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,18 +70,27 @@ static void name_signal(int sig, char *text, size_t size)
 
 char *cause_of_death(const struct cause *c)
 {
-    if (!WIFSIGNALED(c->status))
-        return xasprintf("exited with status %d", WEXITSTATUS(c->status));
-    char name[128];
-    int sig = WTERMSIG(c->status);
+    char name[128], memory[160] = "";
+    int sig = WIFSIGNALED(c->status) ? WTERMSIG(c->status) : 0;
+    double peak_gib = (double)c->peak_kib / (1 << 20);
+    if (c->oom_kills > 0)
+        snprintf(memory, sizeof memory,
+                 ", %sas memory ran out there: the kernel killed %" PRIu64 " process%s",
+                 sig == SIGKILL ? "" : "perhaps ", c->oom_kills,
+                 c->oom_kills == 1 ? "" : "es");
+    if (sig == 0)
+        return xasprintf("exited with status %d%s", WEXITSTATUS(c->status), memory);
     name_signal(sig, name, sizeof name);
-    if (sig == SIGKILL)
-        return c->peak_kib < LARGE_KIB
-                   ? xasprintf("died of %s, not sent by ddprun", name)
-                   : xasprintf("died of %s, not sent by ddprun: out of memory? its peak "
-                               "was %.1f GiB",
-                               name, (double)c->peak_kib / (1 << 20));
-    return xasprintf("died of %s%s", name, WCOREDUMP(c->status) ? ", core dumped" : "");
+    if (sig != SIGKILL)
+        return xasprintf("died of %s%s%s", name,
+                         WCOREDUMP(c->status) ? ", core dumped" : "", memory);
+    if (*memory)
+        return xasprintf("died of %s%s; its peak was %.1f GiB", name, memory, peak_gib);
+    return c->peak_kib < LARGE_KIB
+               ? xasprintf("died of %s, not sent by ddprun", name)
+               : xasprintf("died of %s, not sent by ddprun: out of memory? its peak was "
+                           "%.1f GiB",
+                           name, peak_gib);
 }
 
 char *cause_rank_set(int n, bool (*in)(int rank, void *arg), void *arg)

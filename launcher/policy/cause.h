@@ -24,13 +24,14 @@ enum cause_kind {
 
 struct cause {
     enum cause_kind kind;
-    int rank;          /* -1: none */
-    int status;        /* CAUSE_EXIT: wait status; CAUSE_SIGNAL: the signal */
-    int code;          /* the launcher's exit code */
-    int64_t at_ns;     /* on the launcher's clock */
-    uint64_t peak_kib; /* CAUSE_EXIT: peak memory of the rank */
-    char *text;        /* owned, or NULL */
-    bool replaceable;  /* CAUSE_NODE: a spare can take its place */
+    int rank;           /* -1: none */
+    int status;         /* CAUSE_EXIT: wait status; CAUSE_SIGNAL: the signal */
+    int code;           /* the launcher's exit code */
+    int64_t at_ns;      /* on the launcher's clock */
+    uint64_t peak_kib;  /* CAUSE_EXIT: peak memory of the rank */
+    uint64_t oom_kills; /* CAUSE_EXIT: processes killed on its node for lack of memory */
+    char *text;         /* owned, or NULL */
+    bool replaceable;   /* CAUSE_NODE: a spare can take its place */
 };
 
 /* Is `a` earlier than `b`? By `at_ns`: on one node this is the order in which the kernel

@@ -56,6 +56,32 @@ static const struct {
     {40, 0, 168, "died of signal 40"},
 };
 
+static const struct {
+    int status;
+    uint64_t kills;
+    const char *text;
+} starved[] = {
+    {SIGKILL, 1,
+     "died of SIGKILL (killed), as memory ran out there: the kernel killed 1 process; its "
+     "peak was 1.5 GiB"},
+    {137 << 8, 2,
+     "exited with status 137, perhaps as memory ran out there: the kernel killed 2 "
+     "processes"},
+    {SIGBUS, 1,
+     "died of SIGBUS (bus error), perhaps as memory ran out there: the kernel killed 1 "
+     "process"},
+};
+
+LOOP_TEST(what_the_kernel_killed_for_lack_of_memory, ARRAY_LEN(starved))
+{
+    struct cause c = {.status = starved[_i].status,
+                      .peak_kib = 3 << 19,
+                      .oom_kills = starved[_i].kills};
+    char *text = cause_of_death(&c);
+    ck_assert_str_eq(text, starved[_i].text);
+    free(text);
+}
+
 LOOP_TEST(each_cause_has_a_text_and_a_code, ARRAY_LEN(deaths))
 {
     struct cause c = {.status = deaths[_i].status, .peak_kib = deaths[_i].peak_kib};

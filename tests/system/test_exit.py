@@ -3,7 +3,9 @@
 import json
 import os
 import re
+import shutil
 import signal
+import unittest
 
 from launch import DDPRUN, LaunchTest, main, marked, parent_of, wait_until
 
@@ -46,6 +48,18 @@ class Exit(LaunchTest):
 
     def test_killed_by_kill(self):
         self.first_failure("kill -KILL $$", 137, "SIGKILL")
+
+    @unittest.skipUnless(os.geteuid() == 0 and shutil.which("unshare"), "a counter of the kernel; needs root")
+    def test_that_memory_ran_out_is_said(self):
+        """By the kernel's counter, which is replaced here: no memory is used."""
+        for how, rc, said in (("exit 3", 3, "exited with status 3, perhaps as memory ran out there: the kernel killed 2"),
+                              ("kill -KILL $$", 137, "died of SIGKILL (killed), as memory ran out there: the kernel")):
+            counter = self.write("vmstat", "pgfault 7\noom_kill 5\n")
+            replaced = ["unshare", "-m", "sh", "-c", f'mount --bind {counter} /proc/vmstat && exec "$0" "$@"', DDPRUN]
+            launch = self.sh(2, f"[ $RANK = 1 ] || exec sleep 60; sleep 2; echo oom_kill 7 > {counter}; {how}",
+                             command=replaced)
+            self.assert_ended(launch, rc)
+            self.assertIn(said, launch.err)
 
     def test_a_code_above_128_is_a_code(self):
         self.first_failure("exit 200", 200, "200")

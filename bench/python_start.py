@@ -4,7 +4,8 @@
     DDPRUN_TORCH=.../bin/python bench/python_start.py [--build DIR] [--np 2,8] [--rounds 5]
 
 Each rank imports torch, joins a Gloo group, sums its rank with all others' and ends; a
-round counts only if every rank has told the right sum. Then 8 ranks (the last of --np)
+round counts only if every rank has told the right sum. The same with a training step before
+the sum, which imports torch._dynamo, too. Then 8 ranks (the last of --np)
 that have done so and sleep are looked at: proportional set size (PSS), where a page that
 n processes share counts 1/n. At last rank 1 fails in the middle of its work, and what counts
 is the time from there until all ranks have summed again (--max-restarts). Contenders take
@@ -31,7 +32,13 @@ dist.init_process_group("gloo")
 t = torch.tensor([float(dist.get_rank())])
 dist.all_reduce(t)
 """
-PROGRAM = REDUCE + """\
+STEP = """\
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model(torch.ones(1, 4)).sum().backward()
+optimizer.step()
+"""
+SUM = """\
 fd = os.open(os.environ["START_TOLD"], os.O_WRONLY | os.O_APPEND)
 os.write(fd, b"%d %d\\n" % (os.getpid(), int(t)))
 if sys.argv[1:] == ["stay"]:
@@ -147,7 +154,7 @@ def main():
     parser.add_argument("--build", default=f"{SOURCE}/build")
     parser.add_argument("--np", default="2,8")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--restarts", type=int, default=3, help="rounds with a failure")
+    parser.add_argument("--restarts", type=int, default=3, help="rounds with a failure; 0: none")
     args = parse(parser)
     torch = os.environ.get("DDPRUN_TORCH")
     if not torch or subprocess.run([torch, "-c", "import torch"], check=False).returncode != 0:
@@ -156,18 +163,21 @@ def main():
     with tempfile.TemporaryDirectory(prefix="ddprun-bench-") as folder:
         script, told = f"{folder}/start.py", f"{folder}/told"
         with open(script, "w", encoding="ascii") as f:
-            f.write(PROGRAM)
+            f.write(REDUCE + SUM)
+        with open(f"{folder}/train.py", "w", encoding="ascii") as f:
+            f.write(REDUCE + STEP + SUM)
         open(told, "w", encoding="ascii").close()
-        for n in counts:
+        for what, path, n in [("all_reduce", script, n) for n in counts] + [
+                ("all_reduce, one step of DDP", f"{folder}/train.py", n) for n in counts]:
             results = contenders(args.build, torch)
             for _ in range(args.rounds):
                 for c in results:
-                    one_round(c, n, script, told)
-            table(f"{n} ranks: import torch, join, all_reduce, end; ms", results, "torchrun")
+                    one_round(c, n, path, told)
+            table(f"{n} ranks: import torch, join, {what}, end; ms", results, "torchrun")
             ratio(results, "")
         with open(f"{folder}/again.py", "w", encoding="ascii") as f:
             f.write(AGAIN)
-        for n in counts:
+        for n in counts if args.restarts else ():
             results = contenders(args.build, torch, restarts=1)
             for _ in range(args.restarts):
                 for c in results:

@@ -60,6 +60,11 @@ PATHS = ("builtins.int", "builtins.max", "builtins.min", "builtins.str", "os.cpu
 # A constant may be assigned to their attributes; to those of an object, anything harmless.
 FLAGS = ("pandas.options", "torch.backends", "yacs.config.CfgNode()")
 OWN = "?"  # the origin of the script's own functions and classes
+# 800 modules that torch imports when they are needed: by an optimizer's step, by DDP, by torch.compile.
+LATER = "torch._dynamo"
+# They will be needed if the script has one of these words.
+TRAINING = {b"optim", b"zero_grad", b"DistributedDataParallel", b"Trainer", b"Accelerator"}
+NO_NAME = bytes(c if chr(c).isalnum() and c < 128 or c == ord("_") else ord(" ") for c in range(256))
 
 
 STANDARD = getattr(sys, "stdlib_module_names", ())
@@ -263,7 +268,7 @@ class Scan:
     def __init__(self, folder):
         self.folders, self.later = [] if folder is None else [folder], []
         self.steps, self.read, self.branches = [], {}, 0
-        self.files = {}  # the keys
+        self.files, self.words = {}, set()  # the keys; of all that was read
 
     def script(self):
         kind, what = command()
@@ -317,6 +322,8 @@ class Scan:
 
     def text(self, source, path, package="", main=False):
         m = self.read[path] = Module(path, package, main)
+        self.words.update((source if isinstance(source, bytes) else os.fsencode(source)).translate(
+            NO_NAME).split())
         try:
             tree = compile(source, m.where, "exec", 0x400, True)  # ast.PyCF_ONLY_AST
         except (SyntaxError, ValueError):
@@ -653,6 +660,16 @@ def needs_torch(top):
     return False
 
 
+def import_later(words):
+    """The import of LATER, if the script will need it, with the names that may be those of variables:
+    the helper reads its variables earlier than torch would."""
+    spec = find("torch")
+    lazy = [os.path.isfile(os.path.join(folder, "_compile.py"))  # since 2.1
+            for folder in spec and spec.submodule_search_locations or ()]
+    return [("import", LATER, (), sorted(os.fsdecode(word) for word in words if word.isupper()))] if (
+        any(lazy) and TRAINING & words) else []
+
+
 def first_steps():
     """(steps, None, the script's folders, files that this depends on), if the script certainly
     imports torch or a package that requires it; else (None, why not, (), files)."""
@@ -661,10 +678,12 @@ def first_steps():
         scan.script()
     except Unsure as e:
         end = str(e)
+        if isinstance(e, Absent):  # the script ends there
+            scan.words.clear()
     except (RecursionError, StopIteration, OSError) as e:
         return None, f"the script cannot be followed: {type(e).__name__}", (), scan.files
     tops = dict.fromkeys(step[1].partition(".")[0] for step in scan.steps if step[0] == "import")
     if "torch" not in tops and not any(
             needs_torch(top) for top in tops if top not in LOADED and top not in STANDARD):
         return None, f"the script does not begin with an import of torch: {end}", (), scan.files
-    return scan.steps, None, scan.folders, scan.files
+    return scan.steps + import_later(scan.words), None, scan.folders, scan.files

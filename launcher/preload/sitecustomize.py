@@ -76,15 +76,20 @@ def run_steps(steps, variables, fork_before):
             if kind == "warn":
                 getattr(sys.modules["warnings"], name)(*more[0], **more[1])
                 continue
-            if fork_before(i, name):
+            imported, *mentioned = more  # by the script's own statement; else what may be variables
+            if fork_before(i, name, bool(mentioned)):
                 return None
+            variables.reads.clear()
             try:
-                __import__(name, {}, {}, more[0], 0)
+                __import__(name, {}, {}, imported, 0)
             except BaseException as e:  # whatever it is, a rank started without preload reports it
                 return f"'{name}' cannot be imported: {type(e).__name__}: {e}"
             why = variables.why_not()
             if why:
                 return why
+            also = variables.reads.intersection(*mentioned) if mentioned else ()
+            if also:
+                return f"import of '{name}' reads {min(also)}, which the script mentions"
     return None
 
 
@@ -421,18 +426,18 @@ class Helper:
         files = [f"{changed_at(path)} {path}" for path in dict.fromkeys(self.files)]
         write_file(self.record, (line.replace("\n", " ") for line in (why, *files)))
 
-    def fork_before(self, i, name):
-        """Called before step `i`, which imports module `name`. Forks for each further package, unless
-        it is GOOD:
-        the child continues with it. If the child's imports fail a check, the parent, which is
-        unchanged, serves the ranks with what it has imported: True. Otherwise False."""
+    def fork_before(self, i, name, later):
+        """Called before step `i`, which imports module `name`; `later`: the script does not import it.
+        Forks for such a module and for each further package, unless it is GOOD: the child continues
+        with it. If the child's imports fail a check, the parent, which is unchanged, serves the ranks
+        with what it has imported: True. Otherwise False."""
         top = name.partition(".")[0]
-        if top in sys.modules or top in getattr(sys, "stdlib_module_names", ()):
+        if not later and (top in sys.modules or top in getattr(sys, "stdlib_module_names", ())):
             return False
         first, self.has_imported = not self.has_imported, True
         if first or self.cache.good or count_threads():
             return False
-        if top in GOOD and not self.cache.careful:
+        if top in GOOD and not later and not self.cache.careful:
             self.skipped = True
             return False
         self.output.take()

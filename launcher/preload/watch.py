@@ -127,6 +127,7 @@ class Environment:
         self.some = {name[1:] for name in names if name.startswith("?")}
         self.names = [name for name in names if name and not name.startswith("?")]
         self.reader, self.alive, self.give_up = "", {}, give_up
+        self.reads = set()  # names of variables
         self.kind, self.trace = type(os.environ), None
         self.value = self.value_class()
         self.rank = type("value", (self.value,), {
@@ -179,6 +180,7 @@ class Environment:
 
         def differs(environ, key, doing):
             name = os.fsdecode(environ.encodekey(key))
+            self.reads.add(name)
             if name in self.some or doing != "reads" and name in self.names:
                 self.stop(f"{doing} {name}")
             return name in self.names and name

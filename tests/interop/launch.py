@@ -17,8 +17,6 @@ import jobs
 ALL = {version: jobs.BASIC + more for version, more in jobs.TRAIN.items()}
 RAISES = os.path.join(jobs.HERE, "programs", "raises.py")
 FEW = ["collectives", "groups", "ddp"]
-# with what optimizers import at their first step, in each rank: seconds of CPU time
-ONCE = {"1.13": [], "2.15": ["--preload torch,torch._dynamo"]}
 
 
 FORKED = "the ranks are forked"
@@ -90,7 +88,7 @@ def here(ddprun, torches, env):
         good &= both_ways(ddprun, version, python, env)
         for size, how, checks in ((1, "env", ALL[version]), (4, "tcp", ALL[version]),
                                   (8, "env", FEW)):
-            good &= under(ddprun, version, python, size, how, checks, ONCE[version], env)
+            good &= under(ddprun, version, python, size, how, checks, (), env)
         good &= raising(ddprun, version, python)
         good &= under(ddprun, version, python, 2, "tcp", FEW, ["-v --preload torch,numpy"], env,
                       must_say=FORKED)
@@ -107,8 +105,8 @@ def hosts(ddprun, torches, lab, env):
     good = True
     for version, python in torches.items():
         for how in ("env", "tcp"):
-            checks, more = (ALL[version], ONCE[version]) if how == "env" else (FEW, [])
-            good &= under(ddprun, version, python, 4, how, checks, spread + more, env, enter)
+            checks = ALL[version] if how == "env" else FEW
+            good &= under(ddprun, version, python, 4, how, checks, spread, env, enter)
     # one rank on each, so that every pair talks over the network
     good &= under(ddprun, version, python, 2, "env", ALL[version],
                   ["-H node001,node002", "-x CHECK_DIR"], env, enter)

@@ -940,6 +940,29 @@ class Choice(LaunchTest):
         for forked in (False, True, True):
             self.assertEqual(self.ranks(PYTHON, script, forked=forked)[0], ["a True"] * 2)
 
+    def test_what_torch_imports_later(self):
+        """Where the script trains, and does not mention a variable that this import reads; a refusal
+        is paid once, and does not cost the other imports."""
+        self.write("site/torch/_compile.py", "")
+        self.write("site/torch/_dynamo.py", "import os; os.getenv('TORCH_X'); os.getenv('CI')\n")
+        tell = "\nimport sys\nprint('a', 'torch._dynamo' in sys.modules)\n"
+        for begin, shared, refused in (
+                ("import torch", False, 0), ("import torch\noptim = 1", True, 0),
+                ("import torch\nfor CIFAR in 'zero_grad': pass", True, 0),
+                ("import torch\noptim = {'TORCH_X': 1}", False, 1),
+                ("optim = 'CI'\nimport torch", False, 1)):
+            with self.subTest(begin=begin):
+                script = self.write("script.py", begin + tell)
+                for again in range(2):
+                    ranks, launch = self.ranks(PYTHON, script, forked=True)
+                    self.assertEqual(ranks, [f"a {shared}"] * 2)
+                    self.assertEqual("which the script mentions" in launch.err, refused and not again)
+        self.write("site/torch/_dynamo.py", "import os; os.getenv('RANK') + ''\n")
+        script = self.write("script.py", f"import torch\noptim = 'RANK'{tell}")
+        self.assertEqual(self.ranks(PYTHON, script, forked=True)[0], ["a False"] * 2)
+        self.write("script.py", "import torch\noptim = 2\nimport nothing\n")  # it will not train
+        self.assertIn("has imported torch, as", self.told(PYTHON, script))
+
     def test_no_interpreter_is_started_for_nothing(self):
         """Where the script's text shows that it needs no torch; and again where an earlier launch has
         found that nothing is shared, until a file has changed."""

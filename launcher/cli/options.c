@@ -81,9 +81,12 @@ const struct option options[] = {
      "hosts on which ddprun is started; with MIN:MAX others may join later",
      HERE},
     {"min-np", "N", AT(min_np), read_number, 1, RANKS_MAX, NULL,
-     "as --nnodes MIN:MAX, but the least number of ranks", HERE},
+     "go on with at least N ranks when hosts are lost; in ranks what MIN of --nnodes is in "
+     "hosts",
+     HERE},
     {"max-np", "N", AT(max_np), read_number, 1, RANKS_MAX, NULL,
-     "and the most; default: as many as 256 hosts have", HERE},
+     "use at most N ranks, also when hosts are added; default: as many as 256 hosts have",
+     HERE},
     {"node-rank", "K", AT(node_rank), read_number, 0, RANKS_MAX, NULL,
      "this is host K, from 0, of --nnodes hosts on each of which ddprun is started by hand; "
      "they meet at --master-addr",
@@ -113,7 +116,8 @@ const struct option options[] = {
     {"store-port", "PORT", AT(store_port), read_number, 1, 65535, NULL,
      "MASTER_PORT; default: any free port"},
     {"master-port", "PORT", AT(master_port), read_number, 1, 65535, NULL,
-     "the same; with --node-rank the port at which the hosts meet (default: 29400)"},
+     "MASTER_PORT, as --store-port; with --node-rank the port at which the hosts meet "
+     "(default: 29400)"},
     {"store-open", NULL, AT(store_open), read_flag, 0, 0, NULL,
      "serve any client that can reach the store; default: this job only"},
     {"master-addr rdzv-endpoint", "ADDRESS[:PORT]", AT(master_addr), read_master, 0, 0,
@@ -172,8 +176,8 @@ const struct option options[] = {
      "when no rank has entered a collective for so long and some wait in one, report which "
      "rank is missing and where it is; default: 5m. Ctrl-\\ reports at any time"},
     {"on-hang", "report|stop|restart", AT(on_hang), read_choice, 0, 0, hang_words,
-     "after that report go on (default), stop the job, or restart it as --max-restarts "
-     "allows"},
+     "after a report of --hang-after go on (default), stop the job, or restart it as "
+     "--max-restarts allows"},
     {"stragglers", "[=PERCENT]", 0, read_stragglers, 0, 0, NULL,
      "name a rank that comes late to collectives again and again, if the others wait for it "
      "for so much of the time; default: 10"},
@@ -186,7 +190,8 @@ const struct option options[] = {
     {"app configfile", "FILE", AT(app), read_text, 0, 0, NULL,
      "several programs, one per line: -np 2 program args...", HERE},
     {"as", "LAUNCHER", 0, read_as_late, 0, 0, NULL,
-     "first of all: what follows is the command line of " FOREIGN_NAMES, HERE},
+     "must be the first option: what follows is the command line of " FOREIGN_NAMES,
+     HERE},
     {"m module", NULL, AT(module), read_flag, 0, 0, NULL,
      "the program is a Python module, as in 'python -m'"},
     {"no-python", NULL, AT(no_python), read_flag, 0, 0, NULL,
@@ -212,7 +217,8 @@ const struct option options[] = {
      "when K attempts in a row got no further, end the job with exit code 93: do not requeue. "
      "Progress: a rank prints 'ddprun.checkpoint STEP', or --progress-file changes"},
     {"progress-file", "FILE", AT(progress_file), read_text, 0, 0, NULL,
-     "a file or directory that changes when the program gets further, as its checkpoint"},
+     "a file or directory that changes when the program gets further, such as its "
+     "checkpoint"},
     {"spares", "N", AT(spares), read_number, 0, RANKS_MAX, NULL,
      "the last N hosts get no rank; each takes the place of a host that is lost, in another "
      "attempt"},
@@ -224,24 +230,25 @@ const struct option options[] = {
      "come and go, within --nnodes MIN:MAX",
      NOT_IN_SCRIPT},
     {"discovery-interval", "TIME", AT(discovery_interval_ms), read_span, 100, 0, NULL,
-     "how often that command is run, or the hostfile looked at; default: 1s",
+     "how often --host-discovery-script is run, or a hostfile checked; default: 1s",
      NOT_IN_SCRIPT},
     {"discovery-timeout", "TIME", AT(discovery_timeout_ms), read_span, 100, 0, NULL,
-     "the command is killed after so long; default: 30s", NOT_IN_SCRIPT},
+     "kill the command of --host-discovery-script after this time; default: 30s",
+     NOT_IN_SCRIPT},
     {"grow", "at-restart|now", AT(grow), read_choice, 0, 0, grow_words,
      "when hosts that are added get ranks: at the next restart (default), or now: all ranks "
      "are stopped and started again",
      NOT_IN_SCRIPT},
     {"elastic", "restart|horovod", AT(elastic), read_choice, 0, 0, elastic_words,
-     "when a rank fails: all ranks are started again (default), or the others keep running, it is "
-     "replaced, and they form Horovod's next ring (hvd.elastic.run); with --max-restarts N. So "
-     "they do when hosts come and go",
+     "when a rank fails, or hosts come and go: restart all ranks (default); horovod: the others "
+     "keep running, failed ranks are replaced, up to --max-restarts of them, and all form "
+     "Horovod's next ring (hvd.elastic.run)",
      NOT_IN_SCRIPT},
     {"health-check", "COMMAND", AT(health_check), read_text, 0, 0, NULL,
      "run this command on every host before each attempt, and on a spare before it takes a "
      "place; a host where it fails is treated as lost"},
     {"health-timeout", "TIME", AT(health_timeout_ms), read_span, 1, 0, NULL,
-     "it has failed if it takes longer; default: 30s"},
+     "--health-check has failed after this time; default: 30s"},
     {"preload", "MODULES", AT(preload), read_modules, 0, 0, NULL,
      "fork the Python ranks of a host from one interpreter that has imported these, such as "
      "torch,numpy, if that is safe; default: what the script imports first, if torch is "
@@ -289,7 +296,7 @@ const struct option options[] = {
      "partition, queue or resource type; default: the site's first that fits",
      SCRIPT_ONLY},
     {"account", "NAME", AT(account), read_plain, 0, 0, NULL,
-     "account, project or group that pays", SCRIPT_ONLY},
+     "account, project or group to charge", SCRIPT_ONLY},
     {"job-name", "NAME", AT(job_name), read_text, 0, 0, NULL,
      "name of the job; default: the program's", SCRIPT_ONLY},
     {"modules", "NAMES", AT(modules), read_plain, 0, 0, NULL,

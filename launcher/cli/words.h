@@ -1,7 +1,7 @@
-/* launcher/cli/words.h - the options among the words of a command line
+/* launcher/cli/words.h - parse the options at the front of a list of words
  *
- * Of ddprun's own, or of one that was made of a file's lines or of another launcher's
- * settings. Private to launcher/cli/.
+ * The words are ddprun's command line, or were made from the lines of a file or from
+ * variables (defaults.h). Private to launcher/cli/.
  */
 #ifndef LAUNCHER_CLI_WORDS_H
 #define LAUNCHER_CLI_WORDS_H
@@ -15,6 +15,7 @@
 struct reading {
     char **argv;
     int argc, i; /* i: the current word */
+    /* as spelled: the last one NOT_IN_SCRIPT, and SCRIPT_ONLY (readers.h); NULL: none */
     const char *hosts_option, *script_option;
     bool defaults;       /* these are not words of the command line */
     struct strv refused; /* messages about other launchers' options */

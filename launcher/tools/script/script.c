@@ -40,6 +40,11 @@ static bool mentions(const char *text, const char *place)
     return text && strstr(text, place);
 }
 
+static void set_flag(struct strv *values, const char *name, bool yes)
+{
+    set(values, name, yes ? "yes" : "");
+}
+
 /* 0 means "not known" and sets an empty value. */
 static void set_number(struct strv *values, const char *name, int64_t n)
 {
@@ -54,11 +59,12 @@ static void set_numbers(struct strv *values, const struct request *r)
     /* of the requests only Slurm's is a range; ddprun wants all spares at the start */
     bool range =
         r->least < r->hosts && r->hosts == r->nodes && r->site->scheduler == SCHED_SLURM;
-    char *nodes =
-        range ? xasprintf("%d-%d", r->least, r->nodes) : xasprintf("%d", r->hosts);
+    if (range)
+        strv_pushf(values, "node_range=%d-%d", r->least, r->nodes);
+    else
+        strv_pushf(values, "node_range=%d", r->hosts);
     set_number(values, "nodes", r->hosts);
-    set(values, "node_range", nodes);
-    set(values, "goes_on", r->hosts > r->least ? "yes" : "");
+    set_flag(values, "goes_on", r->hosts > r->least);
     int cpus =
         r->cpus_per_node > r->ranks_per_node ? r->cpus_per_node : r->ranks_per_node;
     set_number(values, "mincpus", range ? cpus : 0);
@@ -66,7 +72,6 @@ static void set_numbers(struct strv *values, const struct request *r)
     set_number(values, "ranks", range ? 0 : r->ranks);
     set_number(values, "ranks_per_node", range ? 0 : r->ranks_per_node);
     set_number(values, "cpus_per_rank", range ? 0 : r->cpus_per_rank);
-    free(nodes);
     set_number(values, "threads", r->cpus_per_rank > 0 ? r->cpus_per_rank : 1);
     set_number(values, "cpus_per_node", r->cpus_per_node);
     set_number(values, "slots", (int64_t)r->hosts * r->cpus_per_node);
@@ -107,10 +112,9 @@ static void set_unknown(struct strv *values, const struct request *r, const char
     bool whole = r->partition && r->partition->whole;
     bool memory = r->site->scheduler == SCHED_SLURM ? *strv_env_get(values, "memory")
                                                     : mentions(asks, "{{memory}}");
-    set(values, "cpus_unknown",
-        r->cpus_per_rank == 0 && !whole && !*strv_env_get(values, "mincpus") ? "yes"
-                                                                             : "");
-    set(values, "memory_unknown", !memory && !whole ? "yes" : "");
+    set_flag(values, "cpus_unknown",
+             r->cpus_per_rank == 0 && !whole && !*strv_env_get(values, "mincpus"));
+    set_flag(values, "memory_unknown", !memory && !whole);
 }
 
 /* The promise of the script's head, repeated to ddprun: it starts no rank where the job
@@ -131,27 +135,19 @@ static char *pinned_ranks(const struct opts *opts, const struct request *r)
 static void set_options(struct strv *values, const struct opts *opts,
                         const struct request *r)
 {
-    char *word, *text = pinned_ranks(opts, r);
-    if (r->site->interface && !opts_given(opts, "interface")) {
-        word = xasprintf("--interface %s", r->site->interface);
-        script_append(&text, word);
-        free(word);
-    }
-    if (!opts_given(opts, "grace")) {
-        word = xasprintf("--grace %ss", strv_env_get(values, "grace"));
-        script_append(&text, word);
-        free(word);
-    }
-    if (opts->requeue && !opts_given(opts, "events"))
-        script_append(&text, "--events \"$events\"");
-    set(values, "events", opts->requeue && !opts_given(opts, "events") ? "yes" : "");
+    bool events = opts->requeue && !opts_given(opts, "events");
+    char *given = script_quote_all(opts->passed.v), *text = pinned_ranks(opts, r);
+    if (r->site->interface && !opts_given(opts, "interface"))
+        xappendf(&text, " --interface %s", r->site->interface);
+    if (!opts_given(opts, "grace"))
+        xappendf(&text, " --grace %ss", strv_env_get(values, "grace"));
+    if (events)
+        xappendf(&text, " --events \"$events\"");
     if (!opts_given(opts, "output-filename"))
-        script_append(&text, opts->requeue ? "--output-filename \"$log/start-$starts\""
-                                           : "--output-filename \"$log\"");
-    char *given = script_quote_all(opts->passed.v);
-    if (*given)
-        script_append(&text, given);
-    set(values, "options", text);
+        xappendf(&text, " --output-filename \"$log%s\"",
+                 opts->requeue ? "/start-$starts" : "");
+    strv_pushf(values, "options=%s%s%s", text, *given ? " " : "", given);
+    set_flag(values, "events", events);
     free(given);
     free(text);
 }
@@ -160,16 +156,13 @@ static void set_program(struct strv *values, const struct request *r,
                         const struct opts *opts)
 {
     char *text = script_quote_all(opts->argv);
-    if (opts->requeue) {
-        char *more = xasprintf("${resume:+%s}", opts->requeue);
-        script_append(&text, more);
-        free(more);
-    }
+    if (opts->requeue)
+        xappendf(&text, " ${resume:+%s}", opts->requeue);
     set(values, "program_and_more", text);
     set(values, "requeue", opts->requeue);
-    bool submits = schedulers[r->site->scheduler].submits_itself;
-    set(values, "submits_itself", opts->requeue && submits ? "yes" : "");
-    set(values, "names_itself", opts->requeue || r->hosts > r->least ? "yes" : "");
+    set_flag(values, "submits_itself",
+             opts->requeue && schedulers[r->site->scheduler].submits_itself);
+    set_flag(values, "names_itself", opts->requeue || r->hosts > r->least);
     set(values, "on_lost_script", opts->requeue ? "scontrol requeue" : "scancel");
     free(text);
 }
@@ -182,14 +175,13 @@ static void set_surroundings(struct strv *values, const struct opts *opts,
     set(values, "modules_init", modules ? site->modules_init : NULL);
     set(values, "scratch", site->scratch);
     set(values, "exports", site->exports);
-    set(values, "pbs", site->scheduler == SCHED_PBS ? "yes" : "");
-    set(values, "lsf", site->scheduler == SCHED_LSF ? "yes" : "");
-    set(values, "flux", site->scheduler == SCHED_FLUX ? "yes" : "");
+    set_flag(values, "pbs", site->scheduler == SCHED_PBS);
+    set_flag(values, "lsf", site->scheduler == SCHED_LSF);
+    set_flag(values, "flux", site->scheduler == SCHED_FLUX);
     set(values, "environment", place->python_env ? place->python_env->says : NULL);
     set(values, "activate", place->python_env ? place->python_env->lines : NULL);
-    char *dir = place->ddprun ? xstrdup(place->ddprun) : NULL;
-    if (dir)
-        *strrchr(dir, '/') = '\0';
+    const char *ddprun = place->ddprun;
+    char *dir = ddprun ? xstrndup(ddprun, (size_t)(strrchr(ddprun, '/') - ddprun)) : NULL;
     char *path = dir ? script_quote(dir) : NULL;
     set(values, "path", path);
     free(path);
@@ -199,25 +191,23 @@ static void set_surroundings(struct strv *values, const struct opts *opts,
 /* "train: 16 ranks on 4 nodes of dgx, 2h at most (ThaiSC TARA)" */
 static void set_title(struct strv *values, const struct request *r)
 {
-    char time[40];
-    char spares[40] = "", least_ranks[16] = "", least_nodes[16] = "";
-    if (r->least < r->nodes) {
-        snprintf(least_ranks, sizeof least_ranks, "%d-", r->least * r->ranks_per_node);
-        snprintf(least_nodes, sizeof least_nodes, "%d-", r->least);
-    }
-    if (r->hosts > r->nodes)
-        snprintf(spares, sizeof spares, " and %d spare%s", r->hosts - r->nodes,
-                 r->hosts - r->nodes == 1 ? "" : "s");
+    char time[40], *title = xasprintf("title=%s: ", r->name);
+    int spares = r->hosts - r->nodes;
     walltime_say(r->time_s, time, sizeof time);
-    char *title =
-        xasprintf("%s: %s%d rank%s on %s%d node%s%s%s%s, at most %s (%s)", r->name,
-                  least_ranks, r->ranks, r->ranks == 1 ? "" : "s", least_nodes, r->nodes,
-                  r->nodes == 1 ? "" : "s", spares, r->partition_name ? " of " : "",
-                  r->partition_name ? r->partition_name : "", time,
-                  r->site->title ? r->site->title : r->site->name);
-    set(values, "title", title);
+    if (r->least < r->nodes)
+        xappendf(&title, "%d-", r->least * r->ranks_per_node);
+    xappendf(&title, "%d rank%s on ", r->ranks, r->ranks == 1 ? "" : "s");
+    if (r->least < r->nodes)
+        xappendf(&title, "%d-", r->least);
+    xappendf(&title, "%d node%s", r->nodes, r->nodes == 1 ? "" : "s");
+    if (spares > 0)
+        xappendf(&title, " and %d spare%s", spares, spares == 1 ? "" : "s");
+    if (r->partition_name)
+        xappendf(&title, " of %s", r->partition_name);
+    xappendf(&title, ", at most %s (%s)", time,
+             r->site->title ? r->site->title : r->site->name);
+    strv_push_nodup(values, title);
     set(values, "name", r->name);
-    free(title);
 }
 
 /* --- the site's request and submit words ---------------------------------------------
@@ -302,8 +292,8 @@ static int set_request(struct strv *values, const struct request *r, struct strv
     set_unknown(values, r, asks);
     set(values, "account", r->account);
     set(values, "partition", r->partition_name);
-    set(values, "gpus_unrequested",
-        r->gpus > 0 && !mentions(asks, "{{gpus}}") && !(p && p->whole) ? "yes" : "");
+    set_flag(values, "gpus_unrequested",
+             r->gpus > 0 && !mentions(asks, "{{gpus}}") && !(p && p->whole));
     if (r->memory_said && s->scheduler != SCHED_SLURM && !mentions(asks, "{{memory}}"))
         return err_set(
             err,
@@ -330,24 +320,17 @@ static int set_request(struct strv *values, const struct request *r, struct strv
 static void set_submission(struct strv *values, const struct script_place *place,
                            const struct site *s, const struct strv *words)
 {
-    const char *file = place->file ? place->file : "job.sh";
-    char *more = script_quote_all(words->v), *name = script_quote(file),
-         *asked = script_quote_all(place->words + 1);
-    char *made = xasprintf("ddprun %s", asked);
-    char *line = xasprintf("%s %s%s%s%s", schedulers[s->scheduler].submit, more,
-                           *more ? " " : "", s->scheduler == SCHED_LSF ? "< " : "", name);
-    set(values, "submit_line", line);
-    char *again =
-        xasprintf("%s%s%s", schedulers[s->scheduler].submit, *more ? " " : "", more);
-    set(values, "submit_words", again);
-    free(again);
-    set(values, "script_file", name);
+    const char *submit = schedulers[s->scheduler].submit;
+    char *more = script_quote_all(words->v), *asked = script_quote_all(place->words + 1),
+         *file = script_quote(place->file ? place->file : "job.sh");
+    strv_pushf(values, "submit_words=%s%s%s", submit, *more ? " " : "", more);
+    strv_pushf(values, "submit_line=%s %s%s", strv_env_get(values, "submit_words"),
+               s->scheduler == SCHED_LSF ? "< " : "", file);
+    strv_pushf(values, "command=ddprun %s", asked);
+    set(values, "script_file", file);
     set(values, "id", "{{id}}"); /* in a name of a file Flux replaces it */
-    set(values, "command", made);
-    free(line);
-    free(made);
+    free(file);
     free(asked);
-    free(name);
     free(more);
 }
 

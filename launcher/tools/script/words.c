@@ -29,17 +29,12 @@ char *script_quote(const char *word)
     return out;
 }
 
-void script_append(char **text, const char *word)
-{
-    xappendf(text, "%s%s", **text ? " " : "", word);
-}
-
 char *script_quote_all(char *const *words)
 {
     char *text = xstrdup("");
     for (; words && *words; words++) {
         char *q = script_quote(*words);
-        script_append(&text, q);
+        xappendf(&text, "%s%s", *text ? " " : "", q);
         free(q);
     }
     return text;

@@ -10,7 +10,4 @@ char *script_quote(const char *word);
 /* All of them, separated by blanks; NULL is none. The caller frees. */
 char *script_quote_all(char *const *words);
 
-/* Appends a blank and `word` to `*text`, which is malloc'ed. */
-void script_append(char **text, const char *word);
-
 #endif

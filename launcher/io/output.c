@@ -1,7 +1,9 @@
 /* launcher/io/output.c - see output.h
  *
  * Our stdout and stderr share one sink when they refer to the same file (`2>&1`): two
- * queues would interleave within lines.
+ * queues would interleave within lines. A regular file is written through the inherited
+ * descriptor: a newly opened one would have its own offset, and
+ * `(ddprun ...; echo done) >log` would overwrite itself.
  */
 #define LOG_SUBSYS "output"
 #include "launcher/io/output.h"
@@ -14,6 +16,7 @@
 #include "launcher/io/output_lines.h"
 #include "launcher/io/rankfile.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,8 +57,8 @@ bool output_tail_stands(struct output *o, int rank)
 {
     const struct rank *r = &o->ranks[rank];
     enum out_stream which = tail_stream(r);
-    return !r->silent && o->sinks[which] == o->sinks[OUT_STDERR] &&
-           lines_screen(o, which)->lines - r->streams[which].shown_at < TAIL_LINES;
+    return !r->silent && o->to[which] == o->to[OUT_STDERR] &&
+           o->to[which]->lines - r->streams[which].shown_at < TAIL_LINES;
 }
 
 /* ---- interface ---- */
@@ -93,7 +96,7 @@ void output_feed(struct output *o, int rank, enum out_stream stream, const void 
     if (r->silent)
         return;
     if (o->raw)
-        sink_put(o->sinks[stream], data, size);
+        sink_put(o->to[stream], data, size);
     else
         lines_feed(o, rank, stream, data, size);
 }
@@ -148,10 +151,6 @@ void output_add_ranks(struct output *o, int nranks)
     }
     if (nranks <= o->nranks)
         return;
-    const char *before = (const char *)o->ranks;
-    size_t open[ARRAY_LEN(o->screens)];
-    for (size_t i = 0; i < ARRAY_LEN(open); i++)
-        open[i] = o->screens[i].open ? (size_t)((char *)o->screens[i].open - before) : 0;
     o->ranks = xgrow(o->ranks, (size_t)o->nranks, (size_t)nranks, sizeof *o->ranks);
     o->nranks = nranks;
     if (o->files)
@@ -161,12 +160,9 @@ void output_add_ranks(struct output *o, int nranks)
     o->tags = with_tags(o->opts, shown);
     o->raw = shown < 2 && !o->tags && !o->times;
     for (size_t i = 0; i < ARRAY_LEN(o->sinks); i++) {
-        if (was_raw && !o->raw && sink_midline(o->sinks[i]))
-            sink_put(o->sinks[i], "\n", 1);
+        if (was_raw && !o->raw && o->sinks[i].midline)
+            sink_put(&o->sinks[i], "\n", 1);
     }
-    for (size_t i = 0; i < ARRAY_LEN(o->screens); i++)
-        o->screens[i].open =
-            o->screens[i].open ? (struct stream *)((char *)o->ranks + open[i]) : NULL;
 }
 
 void output_renew(struct output *o, int nranks, const char *mark)
@@ -182,14 +178,13 @@ void output_renew(struct output *o, int nranks, const char *mark)
 
 void output_line(struct output *o, enum out_stream which, const char *line)
 {
-    struct sink *s = o->sinks[which];
-    struct screen *screen = lines_screen(o, which);
-    const char *end = o->pty && sink_terminal(s) ? "\r\n" : "\n";
-    if (screen->drawn)
+    struct sink *s = o->to[which];
+    const char *end = o->pty && s->terminal ? "\r\n" : "\n";
+    if (s->drawn)
         sink_put(s, CLEAR_LINE, strlen(CLEAR_LINE));
-    else if (sink_midline(s))
+    else if (s->midline)
         sink_put(s, end, strlen(end));
-    *screen = (struct screen){.lines = screen->lines};
+    sink_at_start(s);
     sink_put(s, line, strlen(line));
     sink_put(s, end, strlen(end));
 }
@@ -201,26 +196,20 @@ void output_of_pty(struct output *o, bool pty)
 
 void output_typed(struct output *o)
 {
-    for (int i = OUT_STDOUT; i <= OUT_STDERR; i++) {
-        struct screen *screen = lines_screen(o, (enum out_stream)i);
-        if (sink_terminal(o->sinks[i]))
-            *screen = (struct screen){.lines = screen->lines};
+    for (size_t i = 0; i < ARRAY_LEN(o->to); i++) {
+        if (o->to[i]->terminal)
+            sink_at_start(o->to[i]);
     }
-}
-
-static size_t pending(const struct output *o)
-{
-    size_t out = sink_pending(o->sinks[OUT_STDOUT]);
-    size_t err = sink_pending(o->sinks[OUT_STDERR]);
-    size_t files = o->files ? rankfiles_pending(o->files) : 0;
-    size_t most = out > err ? out : err;
-    return most > files ? most : files;
 }
 
 size_t output_room(const struct output *o)
 {
-    size_t n = pending(o);
-    return n < WRITER_HIGH ? WRITER_HIGH - n : 0;
+    size_t most = 0;
+    for (size_t i = 0; i < o->nwriters; i++) {
+        size_t n = writer_pending(o->writers[i]);
+        most = n > most ? n : most;
+    }
+    return most < WRITER_HIGH ? WRITER_HIGH - most : 0;
 }
 
 static void end_all(struct output *o)
@@ -233,25 +222,25 @@ static void end_all(struct output *o)
 
 void output_prepare(struct output *o)
 {
-    sink_prepare(o->sinks[OUT_STDERR]);
+    writer_prepare(o->to[OUT_STDERR]->writer);
 }
 
 bool output_finish(struct output *o)
 {
+    bool written = true;
     end_all(o);
-    bool out = sink_finish(o->sinks[OUT_STDOUT]);
-    bool err = sink_finish(o->sinks[OUT_STDERR]);
-    bool files = !o->files || rankfiles_finish(o->files);
-    return out && err && files;
+    for (size_t i = 0; i < o->nwriters; i++)
+        written &= writer_finish(o->writers[i]);
+    return written;
 }
 
 int output_flush(struct output *o, int64_t deadline_ms)
 {
+    bool written = true;
     end_all(o);
-    int out = sink_flush(o->sinks[OUT_STDOUT], deadline_ms);
-    int err = sink_flush(o->sinks[OUT_STDERR], deadline_ms);
-    bool files = !o->files || rankfiles_flush(o->files, deadline_ms);
-    return out < 0 || err < 0 || !files ? -1 : 0;
+    for (size_t i = 0; i < o->nwriters; i++)
+        written &= writer_wait(o->writers[i], deadline_ms);
+    return written && !o->sinks[0].lost && !o->sinks[1].lost ? 0 : -1;
 }
 
 /* ---- callbacks ---- */
@@ -263,29 +252,33 @@ static void on_drained(void *arg)
         o->events->room(o->arg);
 }
 
+static void on_sink_drained(void *arg)
+{
+    on_drained(((struct sink *)arg)->output);
+}
+
+/* That the reader of stderr has left is no failure. */
+static void on_sink_failed(int error, void *arg)
+{
+    struct sink *s = arg;
+    struct output *o = s->output;
+    bool reader_left = error == EPIPE || error == ECONNRESET;
+    char why[160];
+    s->lost = true;
+    snprintf(why, sizeof why, "cannot write to %s: %s", s->name, strerror(error));
+    if (!reader_left)
+        o->events->failed(why, o->arg);
+    else if (s == o->to[OUT_STDOUT])
+        o->events->reader_left(o->arg);
+}
+
 static void on_prompt(evutil_socket_t fd, short what, void *arg)
 {
     lines_show_partials(arg);
 }
 
-static void on_stderr_lost(bool reader_left, const char *why, void *arg)
-{
-    struct output *o = arg;
-    if (!reader_left)
-        o->events->failed(why, o->arg);
-}
-
-static void on_stdout_lost(bool reader_left, const char *why, void *arg)
-{
-    struct output *o = arg;
-    if (reader_left)
-        o->events->reader_left(o->arg);
-    else
-        o->events->failed(why, o->arg);
-}
-
 /* The output of ranks that are not printed is nowhere else. */
-static void on_file_lost(const char *path, int error, void *arg)
+static void on_files_failed(int error, void *arg)
 {
     struct output *o = arg;
     int printed = 0;
@@ -294,7 +287,7 @@ static void on_file_lost(const char *path, int error, void *arg)
     char *why =
         xasprintf("cannot write '%s': %s: files of --output-filename are incomplete "
                   "from here on",
-                  path, output_path_error(error));
+                  rankfiles_failed(o->files), output_path_error(error));
     if (printed == o->nranks)
         log_error("%s, the terminal is not", why);
     else
@@ -345,15 +338,48 @@ int output_columns(const struct opts *opts, int nranks, int host_width)
     return columns > used ? columns - used : 0;
 }
 
+static int add_writer(struct output *o, struct writer *w)
+{
+    if (w)
+        o->writers[o->nwriters++] = w;
+    return w ? 0 : -1;
+}
+
+static int open_sink(struct output *o, enum out_stream which, struct loop *loop,
+                     struct ddp_err *err)
+{
+    static const int fds[] = {STDOUT_FILENO, STDERR_FILENO};
+    struct sink *s = &o->sinks[which];
+    o->to[which] = s;
+    *s = (struct sink){.output = o,
+                       .name = which == OUT_STDOUT ? "stdout" : "stderr",
+                       .terminal = sink_redraws(fds[which])};
+    s->writer = writer_create_fd(
+        loop, fds[which], false,
+        &(struct writer_events){on_sink_drained, on_sink_failed, s}, err);
+    return add_writer(o, s->writer);
+}
+
 static int open_sinks(struct output *o, struct loop *loop, struct ddp_err *err)
 {
-    struct sink_events out = {on_drained, on_stdout_lost, o};
-    struct sink_events to_err = {on_drained, on_stderr_lost, o};
-    o->sinks[OUT_STDOUT] = sink_create(loop, STDOUT_FILENO, "stdout", &out, err);
-    o->sinks[OUT_STDERR] = sink_same(STDOUT_FILENO, STDERR_FILENO)
-                               ? o->sinks[OUT_STDOUT]
-                               : sink_create(loop, STDERR_FILENO, "stderr", &to_err, err);
-    return o->sinks[OUT_STDOUT] && o->sinks[OUT_STDERR] ? 0 : -1;
+    TRY(open_sink(o, OUT_STDOUT, loop, err));
+    o->to[OUT_STDERR] = o->to[OUT_STDOUT];
+    return sink_same(STDOUT_FILENO, STDERR_FILENO) ? 0
+                                                   : open_sink(o, OUT_STDERR, loop, err);
+}
+
+static int open_files(struct output *o, struct loop *loop, struct ddp_err *err)
+{
+    struct writer_events events = {on_drained, on_files_failed, o};
+    if (!o->opts->output_filename)
+        return 0;
+    o->files = create_files(o->opts, o->nranks, o->host_of, o->arg, err);
+    if (!o->files)
+        return -1;
+    if (add_writer(o, rankfiles_open(o->files, loop, &events, err)) == 0)
+        return 0;
+    rankfiles_destroy(o->files);
+    return -1;
 }
 
 struct output *output_create(struct loop *loop, const struct opts *opts, int nranks,
@@ -374,16 +400,11 @@ struct output *output_create(struct loop *loop, const struct opts *opts, int nra
     o->tags = with_tags(opts, shown);
     o->times = opts->timestamp_output;
     o->raw = shown < 2 && !o->tags && !o->times;
-    struct rankfiles_events files = {on_drained, on_file_lost, o};
-    if (opts->output_filename)
-        o->files = create_files(opts, nranks, host_of, arg, err);
-    if ((opts->output_filename && !o->files) ||
-        (o->files && rankfiles_open(o->files, loop, &files, err) < 0) ||
-        open_sinks(o, loop, err) < 0) {
+    if (open_sinks(o, loop, err) < 0 || open_files(o, loop, err) < 0) {
         output_destroy(o);
         return NULL;
     }
-    if (sink_terminal(o->sinks[OUT_STDOUT]) || sink_terminal(o->sinks[OUT_STDERR]))
+    if (o->to[OUT_STDOUT]->terminal || o->to[OUT_STDERR]->terminal)
         o->prompt = loop_timer(loop, on_prompt, o);
     return o;
 }
@@ -393,10 +414,8 @@ void output_destroy(struct output *o)
     if (!o)
         return;
     loop_free(o->prompt);
-    if (o->sinks[OUT_STDERR] != o->sinks[OUT_STDOUT])
-        sink_destroy(o->sinks[OUT_STDERR]);
-    sink_destroy(o->sinks[OUT_STDOUT]);
-    rankfiles_destroy(o->files);
+    for (size_t i = 0; i < o->nwriters; i++)
+        writer_destroy(o->writers[i]);
     for (int rank = 0; rank < o->nranks; rank++) {
         for (int i = 0; i < 2; i++) {
             free(o->ranks[rank].streams[i].partial);

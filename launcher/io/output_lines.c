@@ -55,9 +55,10 @@ static void make_tag(struct output *o, int rank)
     r->ntag = strlen(r->tag);
 }
 
-struct screen *lines_screen(struct output *o, enum out_stream which)
+/* For sink.open. */
+static int stream_number(int rank, enum out_stream which)
 {
-    return &o->screens[o->sinks[OUT_STDOUT] == o->sinks[OUT_STDERR] ? 0 : which];
+    return rank * 2 + (int)which + 1;
 }
 
 /* Start a line: end or erase what is on the screen's line, then time and tag. */
@@ -65,12 +66,12 @@ static char *put_head(struct output *o, int rank, enum out_stream which, char *p
 {
     struct rank *r = &o->ranks[rank];
     const struct stream *st = &r->streams[which];
-    struct screen *screen = lines_screen(o, which);
-    if (screen->open)
+    struct sink *sink = o->to[which];
+    if (sink->open)
         *p++ = '\n';
-    if (screen->drawn)
+    if (sink->drawn)
         p = stpcpy(p, CLEAR_LINE);
-    *screen = (struct screen){.lines = screen->lines};
+    sink_at_start(sink);
     if (o->times)
         p += put_time(o, p, st->npartial > 0 ? st->since_ms : wall_ns() / 1000000);
     return mempcpy(p, r->tag, r->ntag);
@@ -83,12 +84,13 @@ static void emit(struct output *o, int rank, enum out_stream which, const char *
 {
     struct rank *r = &o->ranks[rank];
     struct stream *st = &r->streams[which];
-    struct sink *sink = o->sinks[which];
-    struct screen *screen = lines_screen(o, which);
+    struct sink *sink = o->to[which];
+    int number = stream_number(rank, which);
     if (!r->tag)
         make_tag(o, rank);
-    char *start = sink_reserve(sink, r->ntag + st->npartial + size + 64), *p = start;
-    if (screen->open != st)
+    char *start = writer_reserve(sink->writer, r->ntag + st->npartial + size + 64),
+         *p = start;
+    if (sink->open != number)
         p = put_head(o, rank, which, p);
     if (st->npartial > 0)
         p = mempcpy(p, st->partial, st->npartial);
@@ -96,10 +98,10 @@ static void emit(struct output *o, int rank, enum out_stream which, const char *
     if (end != '\0')
         *p++ = end;
     sink_commit(sink, (size_t)(p - start));
-    screen->drawn = end == '\r';
-    screen->open = end == '\0' ? st : NULL;
-    screen->lines += end == '\n';
-    st->shown_at = screen->lines;
+    sink->drawn = end == '\r';
+    sink->open = end == '\0' ? number : 0;
+    sink->lines += end == '\n';
+    st->shown_at = sink->lines;
     o->held -= st->npartial;
     st->npartial = 0;
     if (st->room > SHOWN_MAX) {
@@ -152,7 +154,7 @@ static void feed_lines(struct output *o, int rank, enum out_stream which,
             n = size;
             hold(o, st, data, n);
             bool too_long = o->held > HELD_MAX && st->npartial > SHOWN_MAX;
-            if (too_long || lines_screen(o, which)->open == st)
+            if (too_long || o->to[which]->open == stream_number(rank, which))
                 emit(o, rank, which, "", 0, '\0');
         }
         data += n;
@@ -182,7 +184,7 @@ static void feed_terminal(struct output *o, int rank, enum out_stream which,
             piece += *piece == '\r';
             len--;
         }
-        if (len > 0 || end == '\n' || lines_screen(o, which)->open == st)
+        if (len > 0 || end == '\n' || o->to[which]->open == stream_number(rank, which))
             emit(o, rank, which, piece, len, end);
     }
     if (done < nall) {
@@ -198,7 +200,7 @@ void lines_show_partials(struct output *o)
         for (int i = OUT_STDOUT; i <= OUT_STDERR; i++) {
             const struct stream *st = &o->ranks[rank].streams[i];
             bool may_end = st->npartial > 0 && st->partial[st->npartial - 1] == '\r';
-            if (sink_terminal(o->sinks[i]) && st->npartial > 0 && !may_end)
+            if (o->to[i]->terminal && st->npartial > 0 && !may_end)
                 emit(o, rank, (enum out_stream)i, "", 0, '\0');
         }
     }
@@ -207,7 +209,7 @@ void lines_show_partials(struct output *o)
 void lines_feed(struct output *o, int rank, enum out_stream which, const char *data,
                 size_t size)
 {
-    if (sink_terminal(o->sinks[which]))
+    if (o->to[which]->terminal)
         feed_terminal(o, rank, which, data, size);
     else
         feed_lines(o, rank, which, data, size);
@@ -216,6 +218,6 @@ void lines_feed(struct output *o, int rank, enum out_stream which, const char *d
 void lines_end(struct output *o, int rank, enum out_stream which)
 {
     struct stream *st = &o->ranks[rank].streams[which];
-    if (st->npartial > 0 || lines_screen(o, which)->open == st)
+    if (st->npartial > 0 || o->to[which]->open == stream_number(rank, which))
         emit(o, rank, which, "", 0, '\n');
 }

@@ -20,7 +20,7 @@ struct stream {
     int64_t since_ms; /* when the first byte of `partial` arrived (wall clock) */
     struct tail tail;
     bool cr;           /* for its file: the '\r' at the end of the last piece */
-    uint64_t shown_at; /* screen.lines when its last line was printed */
+    uint64_t shown_at; /* sink.lines when its last line was printed */
 };
 
 struct rank {
@@ -30,19 +30,14 @@ struct rank {
     struct stream streams[2];
 };
 
-/* The last line of a sink. */
-struct screen {
-    bool drawn;          /* it ended in '\r': erase it before the next line */
-    struct stream *open; /* borrowed: the stream of this partial line; NULL: none */
-    uint64_t lines;      /* completed lines */
-};
-
 struct output {
-    const struct opts *opts;  /* borrowed */
-    struct sink *sinks[2];    /* owned; may be the same one */
-    struct screen screens[2]; /* one per sink; only the first if the sinks are the same */
-    struct event *prompt;     /* owned: prints partial lines; NULL without a terminal */
-    bool raw; /* one rank at most, no tags, no times: bytes pass unchanged */
+    const struct opts *opts; /* borrowed */
+    struct sink sinks[2];    /* the second is not used if both streams go to the first */
+    struct sink *to[2];      /* by stream: one of these */
+    struct writer *writers[3]; /* owned: of the sinks and of the files */
+    size_t nwriters;
+    struct event *prompt; /* owned: prints partial lines; NULL without a terminal */
+    bool raw;             /* one rank at most, no tags, no times: bytes pass unchanged */
     bool tags, times;
     bool pty; /* output_of_pty() */
     int nranks;
@@ -64,7 +59,5 @@ void lines_feed(struct output *o, int rank, enum out_stream which, const char *d
 void lines_end(struct output *o, int rank, enum out_stream which);
 /* Print the partial lines on terminals: they may be prompts. */
 void lines_show_partials(struct output *o);
-/* The last line of the sink of this stream. */
-struct screen *lines_screen(struct output *o, enum out_stream which);
 
 #endif

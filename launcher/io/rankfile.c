@@ -56,9 +56,8 @@ struct rankfiles {
     const char *(*host_of)(int rank, void *arg);
     void *arg;
     struct rankfile **files; /* owned: [rank] or [rank * 2 + stream]; NULL: no byte yet */
-    struct rankfile *all; /* owned: of all attempts, as the writer may still use them */
-    struct rankfiles_events events;
-    struct writer *writer; /* owned; NULL: not open */
+    struct rankfile *all;  /* owned: of all attempts, as the writer may still use them */
+    struct writer *writer; /* borrowed; NULL: not open */
     /* used by the writer's thread only */
     struct {
         int fd;
@@ -254,25 +253,17 @@ static void release(void *to)
 
 /* --- in the loop -------------------------------------------------------------------- */
 
-static void on_drained(void *arg)
+struct writer *rankfiles_open(struct rankfiles *f, struct loop *loop,
+                              const struct writer_events *events, struct ddp_err *err)
 {
-    struct rankfiles *f = arg;
-    f->events.drained(f->events.arg);
-}
-
-static void on_failed(int error, void *arg)
-{
-    const struct rankfiles *f = arg;
-    f->events.failed(f->failed, error, f->events.arg);
-}
-
-int rankfiles_open(struct rankfiles *f, struct loop *loop,
-                   const struct rankfiles_events *events, struct ddp_err *err)
-{
-    f->events = *events;
     f->writer = writer_create(loop, &(struct writer_target){put_records, release, f},
-                              &(struct writer_events){on_drained, on_failed, f}, err);
-    return f->writer ? 0 : -1;
+                              events, err);
+    return f->writer;
+}
+
+const char *rankfiles_failed(const struct rankfiles *f)
+{
+    return f->failed;
 }
 
 static void queue(struct rankfiles *f, struct rankfile *file, const void *data,
@@ -332,21 +323,6 @@ void rankfiles_next_attempt(struct rankfiles *f, int nranks, const char *line)
     }
 }
 
-size_t rankfiles_pending(const struct rankfiles *f)
-{
-    return writer_pending(f->writer);
-}
-
-bool rankfiles_finish(struct rankfiles *f)
-{
-    return writer_finish(f->writer);
-}
-
-bool rankfiles_flush(struct rankfiles *f, int64_t deadline_ms)
-{
-    return writer_wait(f->writer, deadline_ms);
-}
-
 struct rankfiles *rankfiles_create(const char *pattern, int nranks, bool again,
                                    const char *(*host_of)(int rank, void *arg), void *arg,
                                    struct ddp_err *err)
@@ -373,8 +349,6 @@ struct rankfiles *rankfiles_create(const char *pattern, int nranks, bool again,
 
 void rankfiles_destroy(struct rankfiles *f)
 {
-    if (f && f->writer)
-        writer_destroy(f->writer); /* its thread releases `f` */
-    else if (f)
+    if (f)
         release(f);
 }

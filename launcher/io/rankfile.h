@@ -8,13 +8,8 @@
 #ifndef LAUNCHER_IO_RANKFILE_H
 #define LAUNCHER_IO_RANKFILE_H
 
-#include "common/loop.h"
-#include "include/ddprun/err.h"
 #include "launcher/io/stream.h"
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "launcher/io/writer.h"
 
 struct rankfiles;
 
@@ -32,28 +27,18 @@ struct rankfiles *rankfiles_create(const char *pattern, int nranks, bool again,
  * nothing. The launcher writes them, on its machine. A file system that does not answer
  * in 5 s is warned of. */
 int rankfiles_check_paths(const struct rankfiles *f, struct ddp_err *err);
-void rankfiles_destroy(struct rankfiles *f);
+void rankfiles_destroy(struct rankfiles *f); /* before rankfiles_open() */
 
-struct rankfiles_events {
-    void (*drained)(void *arg); /* as in writer.h */
-    /* The first file that cannot be written, with errno. It is abandoned, as are later
-     * ones; the others continue. */
-    void (*failed)(const char *path, int error, void *arg);
-    void *arg;
-};
-
-/* Start the writer thread (writer.h), before the first rankfiles_write(). -1 with `err`.
- */
-int rankfiles_open(struct rankfiles *f, struct loop *loop,
-                   const struct rankfiles_events *events, struct ddp_err *err);
+/* Start the writer, which the caller owns and destroys, and the files with it. It reports
+ * the first file that cannot be written; that is abandoned, as are later ones, and the
+ * others continue. NULL with `err`. */
+struct writer *rankfiles_open(struct rankfiles *f, struct loop *loop,
+                              const struct writer_events *events, struct ddp_err *err);
+const char *rankfiles_failed(const struct rankfiles *f);   /* the path of that file */
 void rankfiles_add_ranks(struct rankfiles *f, int nranks); /* up to so many */
 /* Go on in the files of the next attempt, of `nranks` ranks; where those of earlier ones
  * are not kept apart, after this line. */
 void rankfiles_next_attempt(struct rankfiles *f, int nranks, const char *line);
-size_t rankfiles_pending(const struct rankfiles *f); /* bytes not written yet */
-bool rankfiles_finish(struct rankfiles *f);          /* as writer_finish() */
-bool rankfiles_flush(struct rankfiles *f, int64_t deadline_ms); /* as writer_wait() */
-
 void rankfiles_write(struct rankfiles *f, int rank, enum out_stream stream,
                      const void *data, size_t size);
 

@@ -58,32 +58,19 @@ void alloc_destroy(struct alloc *a)
     free(a);
 }
 
-static void set_slots(struct alloc_node *node, int slots, enum slots_by by,
-                      const char *fmt, va_list args)
-{
-    char *from = xvasprintf(fmt, args); /* an argument may be the old text */
-    free(node->slots_from);
-    node->slots = slots;
-    node->slots_by = by;
-    node->slots_from = from;
-}
-
 void alloc_set_slots(struct alloc_node *node, int slots, enum slots_by by,
                      const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
-    set_slots(node, slots, by, fmt, args);
+    char *from = xvasprintf(fmt, args); /* an argument may be the old text */
     va_end(args);
-}
-
-void alloc_set_slots_else(struct alloc_node *node, int slots, const char *fmt, ...)
-{
-    va_list args;
-    va_start(args, fmt);
-    set_slots(node, 0, SLOTS_UNSET, fmt, args);
-    va_end(args);
-    node->slots_else = slots;
+    free(node->slots_from);
+    node->slots_from = from;
+    node->slots_by = by;
+    if (by == SLOTS_UNSET)
+        node->slots_else = slots;
+    node->slots = by == SLOTS_UNSET ? 0 : slots;
 }
 
 void alloc_resolve(struct alloc *a, size_t i, int ngpus)

@@ -58,12 +58,10 @@ void alloc_resolve(struct alloc *a, size_t node, int ngpus);
  */
 struct alloc_node *alloc_add(struct alloc *a, const char *name);
 
-/* Set a node's slots, what determined them, and their source, as a format. */
+/* Set a node's slots, what determined them, and their source, as a format. SLOTS_UNSET:
+ * slots that are used only if the node has no GPUs. */
 void alloc_set_slots(struct alloc_node *node, int slots, enum slots_by by,
                      const char *fmt, ...) __attribute__((format(printf, 4, 5)));
-/* The same for slots that are used only if the node has no GPUs: alloc_resolve(). */
-void alloc_set_slots_else(struct alloc_node *node, int slots, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
 
 /* "localhost", or one of its other names in /etc/hosts. */
 bool alloc_is_localhost(const char *name);

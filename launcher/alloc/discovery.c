@@ -65,9 +65,8 @@ static int ask(const struct opts *opts, struct alloc *alloc, struct ddp_err *err
 
 static void forget(struct alloc *alloc)
 {
-    bool *none = xcalloc(alloc->nnodes + 1, sizeof *none);
-    alloc_keep(alloc, none);
-    free(none);
+    while (alloc->nnodes > 0)
+        alloc_node_finish(&alloc->nodes[--alloc->nnodes]);
 }
 
 /* Enough for the job to start? */

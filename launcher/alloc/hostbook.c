@@ -304,39 +304,25 @@ static int add_name(struct hostbook *b, const char *name, const struct host_plac
     return 0;
 }
 
-int host_each_name(const struct host_place *place, const struct host_entry *e,
-                   int (*fn)(const char *name, void *arg, struct ddp_err *err), void *arg,
-                   struct ddp_err *err)
+int host_names(const struct host_place *place, const struct host_entry *e,
+               struct strv *names, struct ddp_err *err)
 {
-    struct strv names = {0};
     struct ddp_err why;
     size_t at;
-    int rc = 0;
     if (e->literal)
-        strv_push_nodup(&names, xstrndup(e->host, e->host_len));
-    else if (hostlist_term(e->host, e->host_len, &names, &at, &why) < 0)
-        rc = host_complain(place, e->host + at, err, "%s", why.text);
-    for (size_t i = 0; rc == 0 && i < names.n; i++)
-        rc = fn(names.v[i], arg, err);
-    strv_finish(&names);
-    return rc;
-}
-
-struct adding {
-    struct hostbook *b;
-    const struct host_place *place;
-    const struct host_entry *e;
-};
-
-static int on_name(const char *name, void *arg, struct ddp_err *err)
-{
-    const struct adding *x = arg;
-    return add_name(x->b, name, x->place, x->e, err);
+        strv_push_nodup(names, xstrndup(e->host, e->host_len));
+    else if (hostlist_term(e->host, e->host_len, names, &at, &why) < 0)
+        return host_complain(place, e->host + at, err, "%s", why.text);
+    return 0;
 }
 
 int hostbook_add(struct hostbook *b, const struct host_place *place,
                  const struct host_entry *e, struct ddp_err *err)
 {
-    struct adding x = {b, place, e};
-    return host_each_name(place, e, on_name, &x, err);
+    struct strv names = {0};
+    int rc = host_names(place, e, &names, err);
+    for (size_t i = 0; rc == 0 && i < names.n; i++)
+        rc = add_name(b, names.v[i], place, e, err);
+    strv_finish(&names);
+    return rc;
 }

@@ -9,6 +9,7 @@
 #ifndef LAUNCHER_ALLOC_HOSTBOOK_H
 #define LAUNCHER_ALLOC_HOSTBOOK_H
 
+#include "common/strv.h"
 #include "launcher/alloc/alloc.h"
 #include "launcher/alloc/hosttext.h"
 
@@ -22,7 +23,7 @@ enum repeat { REPEAT_ADDS, REPEAT_REFUSED };
 struct hostbook *hostbook_create(struct alloc *a, enum repeat repeat);
 void hostbook_destroy(struct hostbook *b);
 
-/* Expand the entry's brackets and add each name. */
+/* Add each name of the entry. */
 int hostbook_add(struct hostbook *b, const struct host_place *place,
                  const struct host_entry *e, struct ddp_err *err);
 
@@ -31,9 +32,8 @@ int hostbook_add(struct hostbook *b, const struct host_place *place,
 long hostbook_find(struct hostbook *b, const char *name, const struct host_place *place,
                    const char *at, struct ddp_err *err);
 
-/* Call `fn` with each name of the entry. Stops at the first -1. */
-int host_each_name(const struct host_place *place, const struct host_entry *e,
-                   int (*fn)(const char *name, void *arg, struct ddp_err *err), void *arg,
-                   struct ddp_err *err);
+/* Append the names of the entry, whose brackets are expanded. */
+int host_names(const struct host_place *place, const struct host_entry *e,
+               struct strv *names, struct ddp_err *err);
 
 #endif

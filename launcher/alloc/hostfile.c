@@ -273,19 +273,19 @@ static int read_line(struct reader *r, struct ddp_err *err)
 
 /* --- interface ---------------------------------------------------------------------- */
 
-struct excluding {
-    struct reader *r;
-    const struct excluded *x;
-    bool *keep;
-};
-
-static int exclude_name(const char *name, void *arg, struct ddp_err *err)
+static int exclude_one(struct reader *r, const struct excluded *x, bool *keep,
+                       struct ddp_err *err)
 {
-    const struct excluding *e = arg;
-    long i = hostbook_find(e->r->book, name, &e->x->place, e->x->entry.host, err);
-    if (i >= 0)
-        e->keep[i] = false;
-    return i < 0 ? -1 : 0;
+    struct strv names = {0};
+    int rc = host_names(&x->place, &x->entry, &names, err);
+    for (size_t i = 0; rc == 0 && i < names.n; i++) {
+        long node = hostbook_find(r->book, names.v[i], &x->place, x->entry.host, err);
+        if (node >= 0)
+            keep[node] = false;
+        rc = node < 0 ? -1 : 0;
+    }
+    strv_finish(&names);
+    return rc;
 }
 
 static int exclude(struct reader *r, struct ddp_err *err)
@@ -293,10 +293,8 @@ static int exclude(struct reader *r, struct ddp_err *err)
     bool *keep = xcalloc(r->alloc->nnodes, sizeof *keep);
     int rc = 0;
     memset(keep, true, r->alloc->nnodes * sizeof *keep);
-    for (size_t i = 0; rc == 0 && i < r->nexcluded; i++) {
-        struct excluding e = {r, &r->excluded[i], keep};
-        rc = host_each_name(&e.x->place, &e.x->entry, exclude_name, &e, err);
-    }
+    for (size_t i = 0; rc == 0 && i < r->nexcluded; i++)
+        rc = exclude_one(r, &r->excluded[i], keep, err);
     if (rc == 0)
         alloc_keep(r->alloc, keep);
     free(keep);

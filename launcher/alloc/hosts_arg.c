@@ -71,19 +71,16 @@ struct filter {
     size_t *order; /* selected nodes, in the order of -H */
     size_t nnamed;
     bool *named, *excluded;
-    const struct host_place *place; /* of the current item */
-    const struct host_entry *e;
 };
 
-static int pick_name(const char *name, void *arg, struct ddp_err *err)
+static int pick_name(struct filter *f, const char *name, const struct host_place *place,
+                     const struct host_entry *e, struct ddp_err *err)
 {
-    struct filter *f = arg;
-    const struct host_entry *e = f->e;
     struct ddp_err unknown;
-    long i = hostbook_find(f->book, name, f->place, e->host, &unknown);
+    long i = hostbook_find(f->book, name, place, e->host, &unknown);
     if (i < 0)
         return host_complain(
-            f->place, e->host, err,
+            place, e->host, err,
             f->opts->hostfile ? "'%s' is not in the hostfile '%s', or ambiguous"
                               : "'%s' is not in the allocation of %s, or ambiguous",
             name, f->opts->hostfile ? f->opts->hostfile : f->all->source);
@@ -93,7 +90,7 @@ static int pick_name(const char *name, void *arg, struct ddp_err *err)
         return 0;
     }
     if (f->named[i])
-        return host_complain(f->place, e->host, err, "'%s' is picked twice", name);
+        return host_complain(place, e->host, err, "'%s' is picked twice", name);
     f->named[i] = true;
     f->order[f->nnamed++] = (size_t)i;
     if (e->user) {
@@ -103,7 +100,7 @@ static int pick_name(const char *name, void *arg, struct ddp_err *err)
     if (!e->slots)
         return 0;
     if (node->slots && e->slots > node->slots && !f->opts->oversubscribe)
-        return host_complain(f->place, e->slots_at, err,
+        return host_complain(place, e->slots_at, err,
                              "'%s' has %d slot%s in %s; --oversubscribe allows more",
                              name, node->slots, node->slots == 1 ? "" : "s",
                              f->opts->hostfile ? "the hostfile" : "the allocation");
@@ -114,39 +111,34 @@ static int pick_name(const char *name, void *arg, struct ddp_err *err)
 static int pick_item(const struct host_place *place, const struct host_entry *e,
                      void *arg, struct ddp_err *err)
 {
-    struct filter *f = arg;
-    f->place = place;
-    f->e = e;
-    return host_each_name(place, e, pick_name, f, err);
+    struct strv names = {0};
+    int rc = host_names(place, e, &names, err);
+    for (size_t i = 0; rc == 0 && i < names.n; i++)
+        rc = pick_name(arg, names.v[i], place, e, err);
+    strv_finish(&names);
+    return rc;
 }
 
-/* Keep the selected nodes in the order of -H, and drop the rest. If -H only excludes,
- * keep everything else. */
-static void apply(struct filter *f)
+/* Keep the selected nodes, in the order of -H. If -H only excludes, keep everything else.
+ */
+static void apply(const struct filter *f)
 {
     struct alloc *a = f->all;
-    bool *keep = xcalloc(a->nnodes, sizeof *keep);
-    if (f->nnamed == 0) {
-        for (size_t i = 0; i < a->nnodes; i++)
-            keep[i] = !f->excluded[i];
-        alloc_keep(a, keep);
-    } else {
-        struct alloc_node *picked = xcalloc(f->nnamed, sizeof *picked);
-        size_t n = 0;
-        for (size_t k = 0; k < f->nnamed; k++) {
-            size_t i = f->order[k];
-            if (f->excluded[i])
-                continue;
-            picked[n++] = a->nodes[i];
-            a->nodes[i] = (struct alloc_node){0};
-        }
-        alloc_keep(a, keep); /* frees the nodes not selected */
-        free(a->nodes);
-        a->nodes = picked;
-        a->nnodes = n;
-        a->room = f->nnamed;
+    struct alloc_node *picked = xcalloc(a->nnodes, sizeof *picked);
+    size_t n = 0, most = f->nnamed ? f->nnamed : a->nnodes;
+    for (size_t k = 0; k < most; k++) {
+        size_t i = f->nnamed ? f->order[k] : k;
+        if (f->excluded[i])
+            continue;
+        picked[n++] = a->nodes[i];
+        a->nodes[i] = (struct alloc_node){0};
     }
-    free(keep);
+    for (size_t i = 0; i < a->nnodes; i++)
+        alloc_node_finish(&a->nodes[i]);
+    free(a->nodes);
+    a->nodes = picked;
+    a->room = a->nnodes;
+    a->nnodes = n;
 }
 
 int hosts_arg_filter(const struct opts *opts, struct alloc *alloc, struct ddp_err *err)

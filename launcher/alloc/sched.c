@@ -3,6 +3,7 @@
 
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/number.h"
 #include "launcher/alloc/hosts.h"
 
 #include <ctype.h>
@@ -69,13 +70,12 @@ int sched_gpus(const char *name, const char *text, struct ddp_err *err)
     }
 }
 
-/* Make the repeats of each node its slots, for nodes without GPUs. */
-static void count_repeats(const char *name, const char *unit, struct alloc *alloc)
+void sched_count(const char *name, const char *unit, struct alloc *alloc)
 {
     for (size_t i = 0; i < alloc->nnodes; i++) {
         int n = alloc->nodes[i].slots > 0 ? alloc->nodes[i].slots : 1;
-        alloc_set_slots_else(&alloc->nodes[i], n, "%s: %d %s%s", name, n, unit,
-                             n > 1 ? "s" : "");
+        alloc_set_slots(&alloc->nodes[i], n, SLOTS_UNSET, "%s: %d %s%s", name, n, unit,
+                        n > 1 ? "s" : "");
     }
 }
 
@@ -84,19 +84,34 @@ int sched_hostfile(const char *name, const char *path, struct alloc *alloc,
 {
     if (hostfile_read(path, HOSTFILE_MS, alloc, err) < 0)
         return err_prefix(err, "%s", name);
-    count_repeats(name, "time", alloc);
+    sched_count(name, "time", alloc);
     return 0;
 }
 
-int sched_lines(const char *name, const char *path, sched_line_fn fn, struct alloc *alloc,
-                struct ddp_err *err)
+int sched_add_pair(struct hostbook *book, const struct host_place *place, char **words,
+                   struct ddp_err *err)
 {
-    size_t size;
-    char *text = hostfile_text(path, HOSTFILE_MS, &size, err);
-    if (!text)
-        return err_prefix(err, "%s", name);
+    static const char blanks[] = " \t\r\n";
+    const char *host = strtok_r(NULL, blanks, words),
+               *slots = strtok_r(NULL, blanks, words);
+    int n;
+    if (!host)
+        return 0;
+    if (!slots || !number_whole(slots, 1, SLOTS_MAX, &n))
+        return err_set(err, "%s:%ld: '%s %s': expected a host and a number of slots",
+                       place->source, place->line, SANITIZED(host),
+                       slots ? SANITIZED(slots) : "");
+    TRY(sched_host_name(place->source, host, err));
+    const struct host_entry e = {
+        .host = host, .host_len = strlen(host), .literal = true, .slots = n};
+    return hostbook_add(book, place, &e, err) < 0 ? -1 : 1;
+}
+
+int sched_lines(const char *name, const char *text, size_t size, sched_line_fn fn,
+                struct alloc *alloc, struct ddp_err *err)
+{
     struct hostbook *book = hostbook_create(alloc, REPEAT_ADDS);
-    struct host_place place = {.source = path};
+    struct host_place place = {.source = name};
     int rc = 0;
     for (size_t at = 0; rc == 0 && at < size; at += place.len + 1) {
         const char *end = memchr(text + at, '\n', size - at);
@@ -104,14 +119,23 @@ int sched_lines(const char *name, const char *path, sched_line_fn fn, struct all
         place.len = end ? (size_t)(end - text) - at : size - at;
         char *line = xstrndup(text + at, place.len);
         place.text = line;
-        rc = fn(book, &place, err);
+        rc = fn(book, &place, line, err);
         free(line);
     }
-    free(text);
     hostbook_destroy(book);
-    if (rc == 0 && alloc->nnodes == 0)
-        rc = err_set(err, "%s '%s' names no host", name, path);
+    return rc == 0 && alloc->nnodes == 0 ? err_set(err, "%s names no host", name) : rc;
+}
+
+int sched_file(const char *name, const char *path, sched_line_fn fn, struct alloc *alloc,
+               struct ddp_err *err)
+{
+    size_t size;
+    char *text = hostfile_text(path, HOSTFILE_MS, &size, err);
+    if (!text)
+        return err_prefix(err, "%s", name);
+    int rc = sched_lines(path, text, size, fn, alloc, err);
+    free(text);
     if (rc == 0)
-        count_repeats(name, "slot", alloc);
+        sched_count(name, "slot", alloc);
     return rc;
 }

@@ -7,8 +7,6 @@
  * without GPUs only. ABCI has the host names in the file $SGE_JOB_HOSTLIST, too.
  */
 #include "common/err.h"
-#include "common/mem.h"
-#include "common/number.h"
 #include "launcher/alloc/sched.h"
 #include "launcher/alloc/source.h"
 
@@ -21,28 +19,11 @@ static bool detect(const struct opts *opts)
            sched_env("JOB_ID") && sched_env("SGE_ROOT");
 }
 
-/* Add "host slots ..." to the hostbook; slots of a repeated host are added. */
-static int read_line(struct hostbook *book, const struct host_place *place,
+/* "host slots ..." */
+static int read_line(struct hostbook *book, const struct host_place *place, char *line,
                      struct ddp_err *err)
 {
-    char *copy = xstrndup(place->text, place->len), *save = NULL;
-    const char *host = strtok_r(copy, " \t\r\n", &save);
-    const char *slots = strtok_r(NULL, " \t\r\n", &save);
-    struct host_entry e;
-    int n, rc = 0;
-    if (host && (!slots || !number_whole(slots, 1, SLOTS_MAX, &n))) {
-        rc = err_set(err, "%s:%ld: '%s %s': expected a host and a number of slots",
-                     place->source, place->line, SANITIZED(host),
-                     slots ? SANITIZED(slots) : "");
-    } else if (host) { /* else a blank line */
-        const char *at = place->text + (host - copy);
-        rc = host_word(place, at, at + strlen(host), &e, err);
-        e.slots = n;
-        if (rc == 0)
-            rc = hostbook_add(book, place, &e, err);
-    }
-    free(copy);
-    return rc;
+    return sched_add_pair(book, place, &line, err) < 0 ? -1 : 0;
 }
 
 /* A number of hosts that does not match the file: variables inherited from another job,
@@ -65,7 +46,7 @@ static int read_sge(const struct opts *opts, struct alloc *a, struct ddp_err *er
     const char *path = sched_env("PE_HOSTFILE"), *list = sched_env("SGE_JOB_HOSTLIST");
     a->scheduler_owned = true;
     if (path)
-        return sched_lines("PE_HOSTFILE", path, read_line, a, err) < 0
+        return sched_file("PE_HOSTFILE", path, read_line, a, err) < 0
                    ? -1
                    : check_number("PE_HOSTFILE", a, err);
     return sched_hostfile("SGE_JOB_HOSTLIST", list, a, err) < 0

@@ -108,8 +108,8 @@ static int tasks_of(const struct names *v, struct alloc *a, size_t first,
     if (rc == 0)
         limit_total(counts, n, total);
     for (size_t i = 0; rc == 0 && i < n; i++)
-        alloc_set_slots_else(&a->nodes[first + i], counts[i], "%s=%s", v->tasks,
-                             SANITIZED(tasks));
+        alloc_set_slots(&a->nodes[first + i], counts[i], SLOTS_UNSET, "%s=%s", v->tasks,
+                        SANITIZED(tasks));
     free(counts);
     return rc;
 }
@@ -216,7 +216,7 @@ static int read_het(int size, struct alloc *a, struct ddp_err *err)
 }
 
 /* "n1*4,n[2-3]  # comment": a host is listed, or counted, once per task. */
-static int read_order(struct hostbook *book, const struct host_place *place,
+static int read_order(struct hostbook *book, const struct host_place *place, char *line,
                       struct ddp_err *err)
 {
     const char *stop = place->text + strcspn(place->text, "#"), *end;
@@ -248,7 +248,7 @@ static int read_job(struct alloc *a, struct ddp_err *err)
     const char *order = sched_env("SLURM_DISTRIBUTION"),
                *file = sched_env("SLURM_HOSTFILE");
     if (file && (!order || strncmp(order, "arbitrary", 9) == 0))
-        return sched_lines("SLURM_HOSTFILE", file, read_order, a, err);
+        return sched_file("SLURM_HOSTFILE", file, read_order, a, err);
     return read_set(&v, job_nodelist(), a, err);
 }
 

@@ -26,6 +26,14 @@ void last_output_line(const char *output, const char *host, char *out, size_t si
     snprintf(out, size, "%.*s", (int)(end - start), start);
 }
 
+const struct start_failure *diagnose_failure(const struct start_failure *reasons,
+                                             const char *output)
+{
+    while (reasons->words && !strstr(output, reasons->words))
+        reasons++;
+    return reasons->words ? reasons : NULL;
+}
+
 bool diagnose_no_agent(const char *agent, int code, char *out, size_t size)
 {
     if (code != EXIT_NOT_FOUND && code != EXIT_NOT_EXECUTABLE)

@@ -13,6 +13,18 @@ struct diagnosis {
     bool again;     /* a retry may succeed */
 };
 
+/* What a transport's output means. */
+struct start_failure {
+    const char *words; /* a part of it; NULL ends a table */
+    const char *cause;
+    const char *advice; /* NULL: none */
+    bool again;         /* as above */
+};
+
+/* The first one whose words are in `output`, or NULL. */
+const struct start_failure *diagnose_failure(const struct start_failure *reasons,
+                                             const char *output);
+
 /* The last non-blank line of `output`, without the agent's name in front. */
 void last_output_line(const char *output, const char *host, char *out, size_t size);
 /* Explain an exit code 126 or 127 of the agent. False: another code. */

@@ -14,9 +14,6 @@
 
 #include "launcher/transport/diagnose.h"
 
-#include <stdio.h>
-#include <string.h>
-
 static const char on_broker[] =
     "unset CUDA_VISIBLE_DEVICES; v=$(tr \"\\0\" \"\\n\" </proc/$PPID/environ | "
     "grep ^CUDA_VISIBLE_DEVICES=) && export \"$v\"; exec \"$0\"";
@@ -36,19 +33,14 @@ static void command(const struct msg_hosts *hosts, const unsigned *nodes, size_t
     strv_push(argv, hosts->agent);
 }
 
-static bool diagnose(const struct msg_hosts *hosts, const struct host *host,
-                     const char *output, int status, struct diagnosis *d)
-{
-    if (!strstr(output, "not found in host map"))
-        return false;
-    snprintf(d->text, sizeof d->text,
-             "%s: this Flux job has no broker of that name; try --start ssh", host->name);
-    return true;
-}
+static const struct start_failure reasons[] = {
+    {"not found in host map",
+     "this Flux job has no broker of that name; try --start ssh"},
+    {NULL}};
 
 const struct transport transport_flux = {.name = "flux",
                                          .program = "flux",
                                          .source = "flux",
                                          .lifeline = true,
                                          .command = command,
-                                         .diagnose = diagnose};
+                                         .reasons = reasons};

@@ -15,10 +15,7 @@
 #include "common/mem.h"
 #include "launcher/transport/diagnose.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
 
 static void command(const struct msg_hosts *hosts, const unsigned *nodes, size_t n,
                     struct strv *argv)
@@ -33,10 +30,8 @@ static void command(const struct msg_hosts *hosts, const unsigned *nodes, size_t
     free(quoted);
 }
 
-static const struct {
-    const char *words; /* in the output of qrsh 8.1.9 */
-    const char *cause;
-} reasons[] = {
+/* Of qrsh 8.1.9. */
+static const struct start_failure reasons[] = {
     {"didn't accept task",
      "Grid Engine starts no task of this job there: has its parallel environment "
      "'control_slaves TRUE'? --start ssh does without"},
@@ -44,23 +39,11 @@ static const struct {
     {"can't find connection", "its execution daemon does not answer; is the host up?"},
     {"got send error", "its execution daemon does not answer; is the host up?"},
     {"got select error", "its execution daemon does not answer; is the host up?"},
-};
-
-static bool diagnose(const struct msg_hosts *hosts, const struct host *host,
-                     const char *output, int status, struct diagnosis *d)
-{
-    for (size_t i = 0; strstr(output, "error: ") && i < ARRAY_LEN(reasons); i++) {
-        if (strstr(output, reasons[i].words)) {
-            snprintf(d->text, sizeof d->text, "%s: %s", host->name, reasons[i].cause);
-            return true;
-        }
-    }
-    return false;
-}
+    {NULL}};
 
 const struct transport transport_qrsh = {.name = "qrsh",
                                          .program = "qrsh",
                                          .source = "sge",
                                          .lifeline = true,
                                          .command = command,
-                                         .diagnose = diagnose};
+                                         .reasons = reasons};

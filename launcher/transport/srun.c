@@ -186,84 +186,64 @@ static void command(const struct msg_hosts *hosts, const unsigned *nodes, size_t
 
 /* --- its messages ------------------------------------------------------------------- */
 
-static void accuse(struct blame *b, const char *hosts, size_t n, bool sure)
+/* Lines that are sure: the conversions are the hosts and, with two, the reason. */
+static const struct {
+    const char *line;
+    int conversions;
+    const char *text;
+    bool gone;
+} failures[] = {
+    {"srun: error: Task launch for %*s failed on node %m[^:]: %m[^\n]", 2,
+     "Slurm cannot start a task there: %s", false},
+    {"srun: error: Node failure on %m[^\n]", 1, "Slurm reports that the node has failed",
+     true},
+    {"ddprun-agent: %m[^: ]: %m[^\n]", 2, "%s", false}, /* "cannot call back ..." */
+};
+
+static bool blame_failure(const char *line, struct blame *b)
 {
-    free(b->hosts);
-    b->hosts = xstrndup(hosts, n);
-    b->sure = sure;
+    for (size_t i = 0; i < ARRAY_LEN(failures) && !b->hosts; i++) {
+        char *host = NULL, *why = NULL;
+        if (sscanf(line, failures[i].line, &host, &why) == failures[i].conversions) {
+            b->hosts = xstrdup(host);
+            b->sure = true;
+            b->gone = failures[i].gone;
+            snprintf(b->text, sizeof b->text, failures[i].text, why);
+        }
+        free(host);
+        free(why);
+    }
+    return b->hosts;
 }
 
 /* "srun: error: node[002-003]: tasks 1-2: Exited with exit code 2" */
 static bool blame_exit(const char *line, const char *agent, struct blame *b)
 {
-    static const char exited[] = "Exited with exit code ";
-    const char *host = line, *colon = strstr(line, ": task");
-    const char *fate = colon ? strstr(colon + 2, ": ") : NULL;
-    if (!fate || memchr(host, ' ', (size_t)(colon - host)))
+    char *fate = NULL;
+    int code = 0;
+    if (sscanf(line, "srun: error: %m[^: ]: task%*[^:]: %m[^\n]", &b->hosts, &fate) != 2)
         return false;
-    fate += 2;
-    int code =
-        strncmp(fate, exited, strlen(exited)) == 0 ? atoi(fate + strlen(exited)) : 0;
-    accuse(b, host, (size_t)(colon - host), false);
+    sscanf(fate, "Exited with exit code %d", &code);
     /* slurmstepd ends with the errno of its exec: ENOENT, EACCES */
     int as_shell = code == 2 ? 127 : code == 13 ? 126 : 0;
-    if (diagnose_no_agent(agent, as_shell, b->text, sizeof b->text))
-        return true;
-    b->follows = true;
-    if (code == EXIT_NO_BOOTSTRAP)
+    b->follows = !diagnose_no_agent(agent, as_shell, b->text, sizeof b->text);
+    if (b->follows && code == EXIT_NO_BOOTSTRAP)
         snprintf(
             b->text, sizeof b->text,
             "its agent got no input: srun waits until all nodes have connected to it");
-    else
+    else if (b->follows)
         snprintf(b->text, sizeof b->text, "its agent has ended early: '%s'", fate);
-    return true;
-}
-
-/* "srun: error: Task launch for StepId=2.0 failed on node node002: Communication ..." */
-static bool blame_launch(const char *line, struct blame *b)
-{
-    const char *host = strstr(line, "failed on node ");
-    const char *colon = host ? strstr(host, ": ") : NULL;
-    if (strncmp(line, "Task launch for ", strlen("Task launch for ")) != 0 || !colon)
-        return false;
-    host += strlen("failed on node ");
-    accuse(b, host, (size_t)(colon - host), true);
-    snprintf(b->text, sizeof b->text, "Slurm cannot start a task there: %s", colon + 2);
-    return true;
-}
-
-/* "srun: error: Node failure on node002" */
-static bool blame_node(const char *line, struct blame *b)
-{
-    static const char words[] = "Node failure on ";
-    if (strncmp(line, words, strlen(words)) != 0)
-        return false;
-    accuse(b, line + strlen(words), strlen(line + strlen(words)), true);
-    snprintf(b->text, sizeof b->text, "Slurm reports that the node has failed");
-    b->gone = true;
-    return true;
-}
-
-/* "ddprun-agent: node002: cannot call back ..." */
-static bool blame_agent(const char *line, struct blame *b)
-{
-    static const char words[] = "ddprun-agent: ";
-    const char *host = line + strlen(words), *colon;
-    if (strncmp(line, words, strlen(words)) != 0 || !(colon = strstr(host, ": ")) ||
-        memchr(host, ' ', (size_t)(colon - host)))
-        return false;
-    accuse(b, host, (size_t)(colon - host), true);
-    snprintf(b->text, sizeof b->text, "%s", colon + 2);
+    free(fate);
     return true;
 }
 
 static bool blame(const char *line, const char *agent, struct blame *b)
 {
-    static const char error[] = "srun: error: ";
-    if (strncmp(line, error, strlen(error)) != 0)
-        return blame_agent(line, b);
-    line += strlen(error);
-    return blame_exit(line, agent, b) || blame_launch(line, b) || blame_node(line, b);
+    if (blame_exit(line, agent, b))
+        return true;
+    free(b->hosts);
+    b->hosts = NULL;
+    return blame_failure(line, b);
 }
 
 const struct transport transport_srun = {.name = "srun",

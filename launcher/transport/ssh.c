@@ -89,11 +89,7 @@ void ssh_command(const struct host *host, const char *ssh, const char *agent,
     free(quoted);
 }
 
-static const struct reason {
-    const char *words; /* part of ssh's message */
-    const char *cause, *advice;
-    bool again;
-} reasons[] = {
+static const struct start_failure reasons[] = {
     {"REMOTE HOST IDENTIFICATION HAS CHANGED", "its host key has changed",
      "if that is right, 'ssh-keygen -R HOST' and then 'ssh LOGIN' once", false},
     {"Host key verification failed", "its host key is not known here",
@@ -118,7 +114,7 @@ static const struct reason {
      "is it overloaded (MaxStartups), or are we not welcome (AllowUsers)?", true},
     {"kex_exchange_identification", "sshd there has closed the connection before login",
      "is it overloaded (MaxStartups), or are we not welcome (AllowUsers)?", true},
-};
+    {NULL}};
 
 /* "permission denied (publickey,password)": the attempted methods follow. */
 static void add_methods(const char *output, char *out, size_t size)
@@ -162,29 +158,20 @@ static void add_advice(const char *advice, const struct host *host, char *out,
     free(login);
 }
 
-static bool by_table(const struct host *host, const char *output, struct diagnosis *d)
-{
-    for (size_t i = 0; i < ARRAY_LEN(reasons); i++) {
-        const struct reason *r = &reasons[i];
-        if (!strstr(output, r->words))
-            continue;
-        snprintf(d->text, sizeof d->text, "%s: %s", host->name, r->cause);
-        if (strcmp(r->words, "Permission denied") == 0)
-            add_methods(output, d->text, sizeof d->text);
-        add_advice(r->advice, host, d->text, sizeof d->text);
-        d->again = r->again;
-        return true;
-    }
-    return false;
-}
-
 bool ssh_diagnose(const struct msg_hosts *hosts, const struct host *host,
                   const char *output, int status, struct diagnosis *d)
 {
     int code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
-    *d = (struct diagnosis){0};
-    if (code == SSH_FAILED && by_table(host, output, d))
+    const struct start_failure *r =
+        code == SSH_FAILED ? diagnose_failure(reasons, output) : NULL;
+    *d = (struct diagnosis){.again = r && r->again};
+    if (r) {
+        snprintf(d->text, sizeof d->text, "%s: %s", host->name, r->cause);
+        if (strcmp(r->words, "Permission denied") == 0)
+            add_methods(output, d->text, sizeof d->text);
+        add_advice(r->advice, host, d->text, sizeof d->text);
         return true;
+    }
     char last[300];
     last_output_line(output, host->name, last, sizeof last);
     char *program = xstrndup(hosts->ssh, strcspn(hosts->ssh, " \t"));

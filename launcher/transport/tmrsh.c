@@ -13,7 +13,6 @@
 #include "launcher/transport/program.h"
 
 #include <stdio.h>
-#include <string.h>
 #include <sys/wait.h>
 
 static void command(const struct msg_hosts *hosts, const unsigned *nodes, size_t n,
@@ -24,16 +23,16 @@ static void command(const struct msg_hosts *hosts, const unsigned *nodes, size_t
     strv_push(argv, hosts->agent);
 }
 
+static const struct start_failure reasons[] = {
+    {"is not a node in job", "PBS reports that it is not a node of this job"}, {NULL}};
+
 enum { MOM_CANNOT_RUN = 254 };
 
 static bool diagnose(const struct msg_hosts *hosts, const struct host *host,
                      const char *output, int status, struct diagnosis *d)
 {
     int code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
-    if (strstr(output, "is not a node in job"))
-        snprintf(d->text, sizeof d->text,
-                 "%s: PBS reports that it is not a node of this job", host->name);
-    else if (!output[0] && (code == EXIT_CANNOT_START || code == EXIT_NO_BOOTSTRAP))
+    if (!output[0] && (code == EXIT_CANNOT_START || code == EXIT_NO_BOOTSTRAP))
         snprintf(d->text, sizeof d->text,
                  "%s: the agent there has failed; see the job's error file", host->name);
     else if (!output[0] && code == MOM_CANNOT_RUN)
@@ -49,4 +48,5 @@ const struct transport transport_tmrsh = {.name = "tmrsh",
                                           .source = "pbs",
                                           .by_file = true,
                                           .command = command,
+                                          .reasons = reasons,
                                           .diagnose = diagnose};

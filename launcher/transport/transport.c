@@ -84,7 +84,11 @@ void transport_diagnose(const struct transport *t, const struct msg_hosts *hosts
                         const struct host *host, const char *output, int status,
                         struct diagnosis *d)
 {
+    const struct start_failure *r =
+        t->reasons ? diagnose_failure(t->reasons, output) : NULL;
     *d = (struct diagnosis){0};
-    if (!t->diagnose || !t->diagnose(hosts, host, output, status, d))
+    if (r)
+        snprintf(d->text, sizeof d->text, "%s: %s", host->name, r->cause);
+    else if (!t->diagnose || !t->diagnose(hosts, host, output, status, d))
         diagnose_otherwise(host, hosts->agent, t->program, output, status, d);
 }

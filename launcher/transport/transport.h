@@ -44,7 +44,9 @@ struct transport {
     unsigned (*part)(const char *host);
     /* For at_once: does this stderr line blame a host? Fills `b`. */
     bool (*blame)(const char *line, const char *agent, struct blame *b);
-    /* What it alone knows for transport_diagnose(). False: nothing. NULL: never. */
+    /* For transport_diagnose(), by its output; NULL: none. */
+    const struct start_failure *reasons;
+    /* What else it knows for that. False: nothing. NULL: never. */
     bool (*diagnose)(const struct msg_hosts *hosts, const struct host *host,
                      const char *output, int status, struct diagnosis *d);
 };

@@ -26,6 +26,13 @@ static void *field(struct opts *opts, const struct option *o)
     return (char *)opts + o->at;
 }
 
+/* A text that is cut out of a value. */
+static const char *keep(struct opts *opts, char *text)
+{
+    strv_push_nodup(&opts->texts, text);
+    return text;
+}
+
 int read_number(const struct option *o, const char *name, const char *text,
                 struct opts *opts, struct ddp_err *err)
 {
@@ -206,10 +213,8 @@ int read_map_by(const struct option *o, const char *name, const char *text,
                                  "l3cache board";
     size_t len = strcspn(text, ":");
     if (strncmp(text, "ppr:", 4) != 0 && text[len]) {
-        strv_push_nodup(&opts->texts, xstrndup(text, len));
-        if (read_modifiers(name, text + len, opts, err) < 0)
-            return -1;
-        text = opts->texts.v[opts->texts.n - 1];
+        TRY(read_modifiers(name, text + len, opts, err));
+        text = keep(opts, xstrndup(text, len));
         if (len == 0) /* ":OVERSUBSCRIBE" */
             return 0;
     }
@@ -236,10 +241,8 @@ int read_bind_to(const struct option *o, const char *name, const char *text,
         {"package board", "socket"}, {"l3cache", "numa"}, {"l1cache l2cache", "core"}};
     enum bind_to one_gpu = opts->bind_to & BIND_ONE_GPU;
     size_t len = strcspn(text, ":");
-    strv_push_nodup(&opts->texts, xstrndup(text, len));
-    if (read_modifiers(name, text + len, opts, err) < 0)
-        return -1;
-    text = opts->texts.v[opts->texts.n - 1];
+    TRY(read_modifiers(name, text + len, opts, err));
+    text = keep(opts, xstrndup(text, len));
     for (size_t i = 0; i < ARRAY_LEN(levels); i++) {
         if (spelling_is(levels[i].names, text, len))
             text = levels[i].ours;
@@ -305,8 +308,7 @@ int read_include(const struct option *o, const char *name, const char *text,
     }
     bool gpus = strchr(text, ':');
     if (list && !gpus && !opts->hosts) {
-        strv_push_nodup(&opts->texts, list);
-        opts->hosts = list;
+        opts->hosts = keep(opts, list);
         opts->hosts_by = exclude ? "--exclude" : "--include";
         return 0;
     }
@@ -387,8 +389,7 @@ int read_master(const struct option *o, const char *name, const char *text,
     if (len == 0 || (colon && !number_whole(colon + 1, least, 65535, &port)))
         return err_set(err, "%s takes an address, or address:port, not '%.80s'", name,
                        text);
-    strv_push_nodup(&opts->texts, xstrndup(host, len));
-    opts->master_addr = opts->texts.v[opts->texts.n - 1];
+    opts->master_addr = keep(opts, xstrndup(host, len));
     if (port)
         opts->master_port = port;
     return 0;

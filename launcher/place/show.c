@@ -237,22 +237,17 @@ static bool is_shown(const struct show *s, const char *entry)
 /* The names of inherited variables, several per line. */
 static void print_inherited(const struct show *s, const struct strv *env, FILE *out)
 {
-    char text[WIDTH + 1] = "";
-    size_t used = 0;
+    int used = 0;
     fprintf(out, "  inherited:\n");
     for (size_t i = 0; i < env->n; i++) {
         int len = (int)strcspn(env->v[i], "=");
         if (is_shown(s, env->v[i]))
             continue;
-        if (used && used + (size_t)len + 1 > WIDTH - 4) {
-            fprintf(out, "    %s\n", text);
-            used = 0;
-        }
-        int n = snprintf(text + used, sizeof text - used, "%s%.*s", used ? " " : "", len,
-                         env->v[i]);
-        used += (size_t)n < sizeof text - used ? (size_t)n : sizeof text - used - 1;
+        bool more = used > 0 && used + len < WIDTH - 4;
+        fprintf(out, "%s%.*s", more ? " " : used ? "\n    " : "    ", len, env->v[i]);
+        used = more ? used + 1 + len : len;
     }
-    fprintf(out, "    %s\n", used ? text : "nothing");
+    fputs(used ? "\n" : "    nothing\n", out);
 }
 
 /* The entries of `env` that are not in `first`, in one line. */

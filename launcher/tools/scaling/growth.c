@@ -279,41 +279,35 @@ static int draw(const struct growth *t, const char *path, const char *title,
 
 /* --- files -------------------------------------------------------------------------- */
 
-static int put_file(const struct growth *t, const char *path, bool csv,
-                    struct ddp_err *err)
+static int put_file(const struct growth *t, const char *folder, const char *name,
+                    void (*write)(const struct growth *t, FILE *out), struct ddp_err *err)
 {
-    char *text = NULL;
+    char *path = xasprintf("%s/%s", folder, name), *text = NULL;
     size_t size = 0;
     FILE *out = xmemstream(&text, &size);
-    if (csv)
-        write_csv(t, out);
-    else
-        growth_print(t, out);
+    write(t, out);
     xmemclose(out);
     int rc = text_file_replace(path, text, size, 0666) < 0
                  ? err_errno(err, "cannot write '%s'", path)
                  : 0;
     free(text);
+    free(path);
     return rc;
 }
 
 int growth_save(const struct growth *t, const char *folder, const char *title,
                 struct ddp_err *err)
 {
-    char *csv = xasprintf("%s/scaling.csv", folder);
-    char *txt = xasprintf("%s/scaling.txt", folder);
     char *svg = xasprintf("%s/scaling.svg", folder);
     char *temporary = xasprintf("%s.new", svg);
     int rc = draw(t, temporary, title, err);
     if (rc == 0 && rename(temporary, svg) < 0)
         rc = err_errno(err, "cannot write '%s'", svg);
     if (rc == 0)
-        rc = put_file(t, txt, false, err);
+        rc = put_file(t, folder, "scaling.txt", growth_print, err);
     if (rc == 0) /* last: a row in it is in the other files too */
-        rc = put_file(t, csv, true, err);
+        rc = put_file(t, folder, "scaling.csv", write_csv, err);
     free(temporary);
-    free(csv);
-    free(txt);
     free(svg);
     return rc;
 }

@@ -106,16 +106,15 @@ static int check_gpus(const struct request *r, const char *instead, struct ddp_e
     if (p->gpus < 0 || r->gpus <= p->gpus)
         return 0;
     if (p->gpus == 0)
-        return err_set(err, "%s: the nodes of %s have no GPUs; write --gpus-per-node 0%s",
-                       r->site->name, p->name, instead);
+        return err_set(err, "the nodes of %s have no GPUs; write --gpus-per-node 0%s",
+                       p->name, instead);
     char more[32] = "";
     int64_t nodes = ((int64_t)r->nodes * r->gpus + p->gpus - 1) / p->gpus;
     if (p->nodes == 0 || nodes <= p->nodes)
         snprintf(more, sizeof more, " -N %" PRId64, nodes);
-    return err_set(err,
-                   "%s: a node of %s has %d GPU%s, not %d; write --gpus-per-node %d%s%s",
-                   r->site->name, p->name, p->gpus, p->gpus == 1 ? "" : "s", r->gpus,
-                   p->gpus, more, instead);
+    return err_set(err, "a node of %s has %d GPU%s, not %d; write --gpus-per-node %d%s%s",
+                   p->name, p->gpus, p->gpus == 1 ? "" : "s", r->gpus, p->gpus, more,
+                   instead);
 }
 
 static int check_nodes(const struct opts *opts, const struct request *r,
@@ -126,10 +125,10 @@ static int check_nodes(const struct opts *opts, const struct request *r,
         return 0;
     if (opts->spares > 0)
         return err_set(err,
-                       "%s: a job in %s has at most %d node%s, not %d and %d spare%s; "
+                       "a job in %s has at most %d node%s, not %d and %d spare%s; "
                        "write a smaller -N or --spares%s",
-                       r->site->name, p->name, p->nodes, p->nodes == 1 ? "" : "s",
-                       r->nodes, opts->spares, opts->spares == 1 ? "" : "s", instead);
+                       p->name, p->nodes, p->nodes == 1 ? "" : "s", r->nodes,
+                       opts->spares, opts->spares == 1 ? "" : "s", instead);
     char where[100] = "";
     if (!opts->partition)
         snprintf(where, sizeof where, "--partition %s ", p->name);
@@ -138,9 +137,9 @@ static int check_nodes(const struct opts *opts, const struct request *r,
     struct ddp_err no;
     fewer.nnodes = p->nodes;
     bool have_room = count_ranks(&fewer, &with, &no) == 0;
-    return err_set(err, "%s: a job in %s has at most %d node%s, not %d; write %s%s %d%s",
-                   r->site->name, p->name, p->nodes, p->nodes == 1 ? "" : "s", r->nodes,
-                   where, have_room ? "-N" : "-np",
+    return err_set(err, "a job in %s has at most %d node%s, not %d; write %s%s %d%s",
+                   p->name, p->nodes, p->nodes == 1 ? "" : "s", r->nodes, where,
+                   have_room ? "-N" : "-np",
                    have_room ? p->nodes : p->nodes * r->ranks_per_node, instead);
 }
 
@@ -153,15 +152,14 @@ static int check_cores(const struct opts *opts, const struct request *r,
         return 0;
     if (!opts->cpus_per_task || r->ranks_per_node > p->cores)
         return err_set(err,
-                       "%s: a node of %s has %d cores, too few for %d ranks; write "
+                       "a node of %s has %d cores, too few for %d ranks; write "
                        "--nproc-per-node %d%s",
-                       r->site->name, p->name, p->cores, r->ranks_per_node, p->cores,
-                       instead);
+                       p->name, p->cores, r->ranks_per_node, p->cores, instead);
     return err_set(err,
-                   "%s: a node of %s has %d cores, not %d ranks x %d = %" PRId64
+                   "a node of %s has %d cores, not %d ranks x %d = %" PRId64
                    "; write --cpus-per-task %d%s",
-                   r->site->name, p->name, p->cores, r->ranks_per_node, r->cpus_per_rank,
-                   wanted, p->cores / r->ranks_per_node, instead);
+                   p->name, p->cores, r->ranks_per_node, r->cpus_per_rank, wanted,
+                   p->cores / r->ranks_per_node, instead);
 }
 
 static int check_memory(const struct request *r, const char *instead, struct ddp_err *err)
@@ -169,9 +167,9 @@ static int check_memory(const struct request *r, const char *instead, struct ddp
     const struct partition *p = r->partition;
     if (p->memory_mb == 0 || r->memory_mb <= p->memory_mb)
         return 0;
-    return err_set(
-        err, "%s: a node of %s has %" PRId64 "G for jobs; write --mem %" PRId64 "G%s",
-        r->site->name, p->name, p->memory_mb / 1024, p->memory_mb / 1024, instead);
+    return err_set(err,
+                   "a node of %s has %" PRId64 "G for jobs; write --mem %" PRId64 "G%s",
+                   p->name, p->memory_mb / 1024, p->memory_mb / 1024, instead);
 }
 
 static int check_time(const struct request *r, const char *instead, struct ddp_err *err)
@@ -181,18 +179,16 @@ static int check_time(const struct request *r, const char *instead, struct ddp_e
     walltime_say(r->time_s, wanted, sizeof wanted);
     if (p->time_s > 0 && r->time_s > p->time_s) {
         walltime_say(p->time_s, allowed, sizeof allowed);
-        return err_set(err,
-                       "%s: a job in %s runs for at most %s, not %s; write --time %s%s",
-                       r->site->name, p->name, allowed, wanted, allowed, instead);
+        return err_set(err, "a job in %s runs for at most %s, not %s; write --time %s%s",
+                       p->name, allowed, wanted, allowed, instead);
     }
     double hours = (double)r->time_s / 3600 * r->hosts;
     if (p->node_hours > 0 && hours > p->node_hours) {
         walltime_say((int64_t)(p->node_hours / r->hosts * 3600), allowed, sizeof allowed);
         return err_set(err,
-                       "%s: a job in %s has at most %g node-hours, not %d x %s; write "
+                       "a job in %s has at most %g node-hours, not %d x %s; write "
                        "--time %s%s",
-                       r->site->name, p->name, p->node_hours, r->hosts, wanted, allowed,
-                       instead);
+                       p->name, p->node_hours, r->hosts, wanted, allowed, instead);
     }
     return 0;
 }
@@ -235,11 +231,11 @@ static int check_limits(const struct opts *opts, const struct request *r,
 {
     if (!r->partition)
         return 0;
-    return check_gpus(r, instead, err) < 0 || check_nodes(opts, r, instead, err) < 0 ||
-                   check_cores(opts, r, instead, err) < 0 ||
-                   check_memory(r, instead, err) < 0 || check_time(r, instead, err) < 0
-               ? -1
-               : 0;
+    if (check_gpus(r, instead, err) < 0 || check_nodes(opts, r, instead, err) < 0 ||
+        check_cores(opts, r, instead, err) < 0 || check_memory(r, instead, err) < 0 ||
+        check_time(r, instead, err) < 0)
+        return err_prefix(err, "%s", r->site->name);
+    return 0;
 }
 
 /* --- which partition ---------------------------------------------------------------- */

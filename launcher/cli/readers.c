@@ -302,9 +302,8 @@ int read_include(const struct option *o, const char *name, const char *text,
         end = h;
         for (bool range = false; *end && *end != '@' && (range || *end != ','); end++)
             range = *end == '[' || (range && *end != ']');
-        if (end > h)
-            xappendf(&list, "%s%s%.*s", list ? "," : "", exclude ? "^" : "",
-                     (int)(end - h), h);
+        xappendf(&list, "%s%s%.*s", list ? "," : "", exclude ? "^" : "", (int)(end - h),
+                 h);
     }
     bool gpus = strchr(text, ':');
     if (list && !gpus && !opts->hosts) {

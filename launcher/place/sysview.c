@@ -19,6 +19,9 @@
 #include <string.h>
 #include <unistd.h>
 
+/* An entry for each GPU. */
+#define GPUS "/proc/driver/nvidia/gpus"
+
 /* The beginning of a file, as text; false when there is none. */
 static bool read_small(const char *root, const char *path, char *text, size_t size)
 {
@@ -100,33 +103,33 @@ int sysview_quota(const char *root)
 
 /* --- GPUs --------------------------------------------------------------------------- */
 
-/* The number of entries of a directory: all but dot files or, with `devices`, "nvidiaN".
- */
-static int count_entries(const char *root, const char *path, bool devices)
+/* The entries of a directory: all but dot files or, with `devices`, "nvidiaN". */
+static void list_entries(const char *root, const char *path, bool devices,
+                         struct strv *names)
 {
     char full[1024];
-    int n = 0;
     snprintf(full, sizeof full, "%s%s", root, path);
     DIR *d = opendir(full);
     for (struct dirent *e; d && (e = readdir(d));) {
-        if (devices)
-            n += strncmp(e->d_name, "nvidia", 6) == 0 &&
-                 isdigit((unsigned char)e->d_name[6]);
-        else
-            n += e->d_name[0] != '.';
+        const char *name = e->d_name;
+        if (devices ? strncmp(name, "nvidia", 6) == 0 && isdigit((unsigned char)name[6])
+                    : name[0] != '.')
+            strv_push(names, name);
     }
     if (d)
         closedir(d);
-    return n;
 }
 
 static int count_gpus(const char *root)
 {
     char full[1024];
-    int n = count_entries(root, "/proc/driver/nvidia/gpus", false);
+    struct strv names = {0};
+    list_entries(root, GPUS, false, &names);
     snprintf(full, sizeof full, "%s/dev/nvidiactl", root);
-    if (n == 0 && access(full, F_OK) == 0)
-        n = count_entries(root, "/dev", true);
+    if (names.n == 0 && access(full, F_OK) == 0)
+        list_entries(root, "/dev", true, &names);
+    int n = (int)names.n;
+    strv_finish(&names);
     return n;
 }
 
@@ -159,14 +162,7 @@ int sysview_gpu_numa(const char *root, int index)
     char path[1024], text[32];
     struct strv addresses = {0};
     int numa = -1;
-    snprintf(path, sizeof path, "%s/proc/driver/nvidia/gpus", root);
-    DIR *d = opendir(path);
-    for (struct dirent *e; d && (e = readdir(d));) {
-        if (e->d_name[0] != '.')
-            strv_push(&addresses, e->d_name);
-    }
-    if (d)
-        closedir(d);
+    list_entries(root, GPUS, false, &addresses);
     if (index >= 0 && (size_t)index < addresses.n) {
         qsort(addresses.v, addresses.n, sizeof *addresses.v, by_name);
         snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/numa_node",

@@ -112,7 +112,7 @@ static int check_discovery(const struct opts *opts, struct ddp_err *err)
                        "be asked; leave one out",
                        opts->alloc);
     if (opts->nnodes == 0)
-        return err_set(err, "--host-discovery-script goes with --nnodes N, or MIN:MAX");
+        return err_set(err, "--host-discovery-script needs --nnodes N, or MIN:MAX");
     return 0;
 }
 
@@ -149,7 +149,7 @@ static int check_companions(const struct opts *o, struct ddp_err *err)
                     {"m", "no-python", "-m and --no-python"}};
     for (size_t i = 0; i < ARRAY_LEN(needs); i++) {
         if (!needs[i].has && opts_given(o, needs[i].option))
-            return err_set(err, "--%s goes with %s (try ddprun --help)", needs[i].option,
+            return err_set(err, "--%s needs %s (try ddprun --help)", needs[i].option,
                            needs[i].with);
     }
     for (size_t i = 0; i < ARRAY_LEN(excluded); i++) {

@@ -328,9 +328,9 @@ class Trouble(Listed):
 
     def test_what_it_does_not_go_with(self):
         for options, said in (
-            (("--host-discovery-script", "true"), "goes with --nnodes"),
+            (("--host-discovery-script", "true"), "needs --nnodes"),
             (("--host-discovery-script", "true", "--hostfile", "x", "--nnodes", 1), "--hostfile"),
-            (("--grow", "now", "-H", "node001"), "--grow now goes with"),
+            (("--grow", "now", "-H", "node001"), "--grow now needs"),
         ):
             launch = self.run_to_end(*options, "true")
             self.assert_ended(launch, 2)

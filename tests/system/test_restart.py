@@ -305,11 +305,11 @@ class Restart(LaunchTest):
         self.assertIn("is lost", ours(launch)[-1])
 
     def test_options_that_need_another(self):
-        for options, words in ((["--restart-delay", "1s"], "goes with --max-restarts"),
-                               (["--max-no-progress", 3], "goes with --max-restarts"),
+        for options, words in ((["--restart-delay", "1s"], "needs --max-restarts"),
+                               (["--max-no-progress", 3], "needs --max-restarts"),
                                (["--max-no-progress", 3, "--max-restarts", 2],
                                 "--max-restarts 2 ends the job before"),
-                               (["--progress-file", "x"], "goes with --max-no-progress")):
+                               (["--progress-file", "x"], "needs --max-no-progress")):
             launch = self.run_to_end(*options, "true")
             self.assert_ended(launch, 2)
             self.assertIn(words, launch.err)

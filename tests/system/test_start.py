@@ -84,7 +84,7 @@ class Refused(LaunchTest):
             with self.subTest(option=option, value=value):
                 launch = self.run_to_end(*before, f"--{option}", value, "true")
                 self.assert_ended(launch, 2)
-                self.assertEqual(launch.err, f"ddprun: --{option} goes with {other} (try ddprun --help)\n")
+                self.assertEqual(launch.err, f"ddprun: --{option} needs {other} (try ddprun --help)\n")
                 launch = self.run_to_end(*before, "true", env={"DDPRUN_OPTIONS": f"--{option}={value}"})
                 self.assert_ended(launch, 0)
                 self.assertEqual(launch.err, "")

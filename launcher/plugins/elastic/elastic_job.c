@@ -372,8 +372,9 @@ static int on_init(void *state, struct ddp_err *err)
         j->alloc->nodes[0].local && !j->alloc->changes)
         log_warn("--node-wait has no effect: the only host is this one");
     if (j->opts->grow == GROW_NOW && !j->alloc->changes)
-        return err_set(err, "--grow now goes with --host-discovery-script, or with "
-                            "--nnodes MIN:MAX and --hostfile or --node-rank");
+        return err_set(err,
+                       "--grow now needs --host-discovery-script, or --nnodes MIN:MAX "
+                       "with --hostfile or --node-rank");
     if (!job_may_gain(j))
         return 1;
     for (size_t i = 0; i < j->alloc->nnodes && !j->peers; i++) {

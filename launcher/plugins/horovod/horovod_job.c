@@ -351,7 +351,7 @@ static int on_init(void *state, struct ddp_err *err)
         return err_set(err, "--elastic horovod needs the store of ddprun: leave out "
                             "--store rank0");
     if (j->opts->max_restarts == 0)
-        return err_set(err, "--elastic horovod goes with --max-restarts N: so many ranks "
+        return err_set(err, "--elastic horovod needs --max-restarts N: so many ranks "
                             "that fail are started again");
     return 0;
 }

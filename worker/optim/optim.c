@@ -7,35 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const char *const momentum[OPTIM_STATES] = {"momentum_buffer", NULL, "ema"};
+static const char *const moments[OPTIM_STATES] = {"exp_avg", "exp_avg_sq", "ema"};
+static const char *const deltas[OPTIM_STATES] = {"square_avg", "acc_delta", "ema"};
+
 static const struct optim_type types[] = {
-    {"sgd", RULE_SGD, false, {"momentum_buffer", NULL, "ema"}, 0.01, 0, 0, 0, 0},
-    {"adam",
-     RULE_ADAM,
-     false,
-     {"exp_avg", "exp_avg_sq", "ema"},
-     0.001,
-     0,
-     0.9f,
-     0.999f,
-     1e-8f},
-    {"adamw",
-     RULE_ADAM,
-     true,
-     {"exp_avg", "exp_avg_sq", "ema"},
-     0.001,
-     0.01,
-     0.9f,
-     0.999f,
-     1e-8f},
-    {"adadelta",
-     RULE_ADADELTA,
-     false,
-     {"square_avg", "acc_delta", "ema"},
-     1,
-     0,
-     0.9f,
-     0,
-     1e-6f},
+    {"sgd", RULE_SGD, false, 0.01, 0, 0, 0, 0, momentum},
+    {"adam", RULE_ADAM, false, 0.001, 0, 0.9f, 0.999f, 1e-8f, moments},
+    {"adamw", RULE_ADAM, true, 0.001, 0.01, 0.9f, 0.999f, 1e-8f, moments},
+    {"adadelta", RULE_ADADELTA, false, 1, 0, 0.9f, 0, 1e-6f, deltas},
 };
 
 const struct optim_type *optim_find(const char *name)

@@ -35,10 +35,10 @@ enum optim_rule { RULE_SGD, RULE_ADAM, RULE_ADADELTA };
 struct optim_type {
     const char *name;
     enum optim_rule rule;
-    bool decoupled;                   /* decay is of the weight, as adamw's */
-    const char *states[OPTIM_STATES]; /* names; NULL: not used */
-    double lr, decay;                 /* when the user gives none */
-    float b1, b2, eps;                /* of the formulas; adadelta: b1 is its rho */
+    bool decoupled;            /* decay is of the weight, as adamw's */
+    double lr, decay;          /* when the user gives none */
+    float b1, b2, eps;         /* of the formulas; adadelta: b1 is its rho */
+    const char *const *states; /* names of OPTIM_STATES; NULL: not used */
 };
 
 /* sgd, adam and adamw as in PyTorch; adadelta with its rho 0.9 and eps 1e-6. NULL: no

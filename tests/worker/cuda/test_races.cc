@@ -431,11 +431,14 @@ static void optimisers(size_t n, size_t from)
         cuda_squares(g, int64_t(n), true, parts, stream);
         cuda_squares(w, int64_t(n), false, parts + CUDA_PARTS, stream);
         cuda_judge(parts, 2, 0.5f, scales, head, scale, stream);
+        static const char *const none[OPTIM_STATES] = {},
+                                 *const one[OPTIM_STATES] = {"m"},
+                                 *const two[OPTIM_STATES] = {"m", "v"};
         static const struct optim_type types[] = {
-            {"sgd", RULE_SGD},
-            {"momentum", RULE_SGD, false, {"m"}},
-            {"adam", RULE_ADAM, false, {"m", "v"}, 0, 0, 0.9f, 0.999f, 1e-8f},
-            {"adadelta", RULE_ADADELTA, false, {"v", "m"}, 0, 0, 0.9f, 0, 1e-6f}};
+            {"sgd", RULE_SGD, false, 0, 0, 0, 0, 0, none},
+            {"momentum", RULE_SGD, false, 0, 0, 0, 0, 0, one},
+            {"adam", RULE_ADAM, false, 0, 0, 0.9f, 0.999f, 1e-8f, two},
+            {"adadelta", RULE_ADADELTA, false, 0, 0, 0.9f, 0, 1e-6f, two}};
         for (const struct optim_type &t : types) {
             struct optim o = {&t, {t.states[0] ? 0.9f : 0, 0.01f}};
             struct cuda_update u = {

@@ -288,6 +288,15 @@ size_t NAMED(linear_factors)(const struct linear_plan *p)
     return LINE + samples * (row_of(p->s.K) + C);
 }
 
+static void panels_part(int part, int parts, void *arg)
+{
+    const struct call *a = arg;
+    int from, to, C = a->p->s.C;
+    pool_share(C, BLOCK, part, parts, &from, &to);
+    for (int c = from; c < to; c += BLOCK)
+        copy_panel(a->x + c, (size_t)C, a->n, C - c, a->y + panel_at(&a->p->s, c));
+}
+
 void NAMED(linear_back_factors)(struct linear_plan *p, int n, const float *x,
                                 const float *w, const float *y, const float *dy,
                                 float scale, float *factors, float *dbias, float *dx)
@@ -298,9 +307,8 @@ void NAMED(linear_back_factors)(struct linear_plan *p, int n, const float *x,
 #if BF16
     pair_rows(g, n, (size_t)p->s.K, row_of(p->s.K), factor_g(factors));
 #endif
-    for (int c = 0; c < p->s.C; c += BLOCK)
-        copy_panel(x + c, (size_t)p->s.C, n, p->s.C - c,
-                   factor_x(p, factors) + panel_at(&p->s, c));
+    pool_run(panels_part,
+             &(struct call){.p = p, .n = n, .x = x, .y = factor_x(p, factors)});
     back_to_input(p, n, g, w, dx);
 }
 

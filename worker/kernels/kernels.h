@@ -179,7 +179,8 @@ struct kernels {
     size_t (*conv_floats)(const struct conv_plan *p);
     void (*conv)(struct conv_plan *p, int n, const float *x, const float *w,
                  const float *bias, float *y);
-    /* As linear_back; must follow conv() on the same x. dx is NULL in a first layer. */
+    /* As linear_back; must follow conv() on the same x. dx is NULL in a first layer.
+     * scale is 1 but in a last one, behind which alone there is dropout. */
     void (*conv_back)(struct conv_plan *p, int n, const float *x, const float *w,
                       const float *y, const float *dy, float scale, float *dw,
                       float *dbias, float *dx);

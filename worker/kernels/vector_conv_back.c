@@ -27,27 +27,17 @@ static void from_planes(const struct conv_plan *p, const float *planes, float *f
         store_pixel(words + i * WORDS, load(to + i * BLOCK), load(to + i * BLOCK + VL));
 }
 
-/* The gradient of n images before ReLU, in our layout. Between layers it is already
- * masked. */
-static const float *unmask(const struct conv_plan *p, struct own *own, int n,
-                           const float *y, const float *dy, float scale)
+/* The gradient of n images before ReLU, in our layout, which it has between layers, where
+ * it is already masked. */
+static const float *unmask(const struct conv_plan *p, struct own *own, const float *y,
+                           const float *dy, float scale)
 {
-    size_t pixels = (size_t)n * (size_t)p->out.H * (size_t)p->out.W;
-    float *g = own->pooled;
-    if (!p->s.last && scale == 1)
+    if (!p->s.last)
         return dy;
-    if (!p->s.last) {
-        for (size_t i = 0; i < pixels * (size_t)p->out.blocks; i++) {
-            vec lo, hi;
-            load_pixel(dy + i * WORDS, &lo, &hi);
-            store_pixel(g + i * WORDS, lo * scale, hi * scale);
-        }
-        return g;
-    }
-    for (size_t i = 0; i < pixels * (size_t)p->s.K; i++)
+    for (size_t i = 0; i < NAMED(conv_floats)(p); i++)
         own->planes[i] = y[i] > 0 ? dy[i] * scale : 0;
-    from_planes(p, own->planes, own->dpairs, g);
-    return g;
+    from_planes(p, own->planes, own->dpairs, own->pooled);
+    return own->pooled;
 }
 
 static void add_bias(const struct conv_plan *p, const float *g, float *dbias)
@@ -363,7 +353,7 @@ static void back_group(const struct call *a, struct own *own, int b, int n)
     size_t wide = (size_t)p->spread.W * WORDS, dense = (size_t)p->full.W * WORDS;
     const float *x = a->x + (size_t)b * in;
     const float *g =
-        unmask(p, own, n, a->y + (size_t)b * out, a->dy + (size_t)b * out, a->scale);
+        unmask(p, own, a->y + (size_t)b * out, a->dy + (size_t)b * out, a->scale);
     for (int i = 0; i < n && !p->s.bare; i++)
         add_bias(p, g + (size_t)i * out, own->dbias);
     if (p->s.pool)

@@ -74,6 +74,33 @@ ALWAYS void put(float *p, struct two v)
     store(p + VL, v.hi);
 }
 
+ALWAYS struct two pixel(const float *words)
+{
+    struct two v;
+    load_pixel(words, &v.lo, &v.hi);
+    return v;
+}
+
+ALWAYS struct two plus(struct two a, struct two b)
+{
+    return (struct two){a.lo + b.lo, a.hi + b.hi};
+}
+
+ALWAYS struct two minus(struct two a, struct two b)
+{
+    return (struct two){a.lo - b.lo, a.hi - b.hi};
+}
+
+ALWAYS struct two times(struct two a, struct two b)
+{
+    return (struct two){a.lo * b.lo, a.hi * b.hi};
+}
+
+ALWAYS struct two scaled(struct two a, float by)
+{
+    return (struct two){a.lo * by, a.hi * by};
+}
+
 static size_t image_words(const struct norm_plan *p)
 {
     return (size_t)(p->blocks * p->s.H * p->s.W) * WORDS;
@@ -92,19 +119,14 @@ static struct two moment(const struct call *a, int kb, struct two from, int powe
     struct two all = {0};
     for (int b = 0; b < a->n; b++) {
         const float *x = a->x + place(a->p, b, kb);
-        struct two sum = {0}, v;
+        struct two sum = {0};
         for (size_t i = 0; i < pixels; i++, x += WORDS) {
-            load_pixel(x, &v.lo, &v.hi);
-            v.lo -= from.lo;
-            v.hi -= from.hi;
-            sum.lo += power == 1 ? v.lo : v.lo * v.lo;
-            sum.hi += power == 1 ? v.hi : v.hi * v.hi;
+            struct two v = minus(pixel(x), from);
+            sum = plus(sum, power == 1 ? v : times(v, v));
         }
-        all.lo += sum.lo;
-        all.hi += sum.hi;
+        all = plus(all, sum);
     }
-    float part = 1 / ((float)a->n * (float)pixels);
-    return (struct two){all.lo * part, all.hi * part};
+    return scaled(all, 1 / ((float)a->n * (float)pixels));
 }
 
 /* Of this batch; the variance is stored in the buffer that backward uses for a sum
@@ -162,21 +184,14 @@ static void forward_part(int part, int parts, void *arg)
         } else if (!a->measured) {
             use_block(a, kb);
         }
-        struct two mean = take(p->mean + kb * BLOCK), scale = take(p->scale + kb * BLOCK),
-                   w = take(p->w + kb * BLOCK), bias = take(p->bias + kb * BLOCK), v, add;
-        scale.lo *= w.lo;
-        scale.hi *= w.hi;
+        struct two mean = take(p->mean + kb * BLOCK), bias = take(p->bias + kb * BLOCK),
+                   scale = times(take(p->scale + kb * BLOCK), take(p->w + kb * BLOCK));
         for (int b = 0; b < a->n; b++) {
             size_t at = place(p, b, kb);
             for (size_t i = 0; i < pixels; i++, at += WORDS) {
-                load_pixel(a->x + at, &v.lo, &v.hi);
-                v.lo = (v.lo - mean.lo) * scale.lo + bias.lo;
-                v.hi = (v.hi - mean.hi) * scale.hi + bias.hi;
-                if (a->shortcut) {
-                    load_pixel(a->shortcut + at, &add.lo, &add.hi);
-                    v.lo += add.lo;
-                    v.hi += add.hi;
-                }
+                struct two v = plus(times(minus(pixel(a->x + at), mean), scale), bias);
+                if (a->shortcut)
+                    v = plus(v, pixel(a->shortcut + at));
                 store_pixel(a->out + at, p->s.relu ? positive(v.lo) : v.lo,
                             p->s.relu ? positive(v.hi) : v.hi);
             }
@@ -213,11 +228,10 @@ void NAMED(norm)(struct norm_plan *p, int n, const float *x, const float *w,
 /* The gradient before the ReLU. */
 ALWAYS struct two masked(const struct call *a, size_t at)
 {
-    struct two g, y;
-    load_pixel(a->dy + at, &g.lo, &g.hi);
+    struct two g = pixel(a->dy + at);
     if (!a->p->s.relu)
         return g;
-    load_pixel(a->y + at, &y.lo, &y.hi);
+    struct two y = pixel(a->y + at);
     return (struct two){where_positive(y.lo, g.lo), where_positive(y.hi, g.hi)};
 }
 
@@ -229,21 +243,16 @@ static void sums_block(const struct call *a, int kb, struct two mean, struct two
     struct two db = {0}, dw = {0};
     for (int b = 0; b < a->n; b++) {
         size_t at = place(p, b, kb);
-        struct two db1 = {0}, dw1 = {0}, x;
+        struct two db1 = {0}, dw1 = {0};
         for (size_t i = 0; i < pixels; i++, at += WORDS) {
             struct two g = masked(a, at);
-            load_pixel(a->x + at, &x.lo, &x.hi);
-            db1.lo += g.lo;
-            db1.hi += g.hi;
-            dw1.lo += g.lo * (x.lo - mean.lo);
-            dw1.hi += g.hi * (x.hi - mean.hi);
+            db1 = plus(db1, g);
+            dw1 = plus(dw1, times(g, minus(pixel(a->x + at), mean)));
         }
-        db.lo += db1.lo;
-        db.hi += db1.hi;
-        dw.lo += dw1.lo;
-        dw.hi += dw1.hi;
+        db = plus(db, db1);
+        dw = plus(dw, dw1);
     }
-    put(p->d[0] + kb * BLOCK, (struct two){dw.lo * scale.lo, dw.hi * scale.hi});
+    put(p->d[0] + kb * BLOCK, times(dw, scale));
     put(p->d[1] + kb * BLOCK, db);
 }
 
@@ -253,21 +262,17 @@ static void dx_block(const struct call *a, int kb, struct two mean, struct two s
     const struct norm_plan *p = a->p;
     size_t pixels = (size_t)p->s.H * (size_t)p->s.W;
     float each = 1 / (float)p->share.count;
-    struct two w = take(p->w + kb * BLOCK), dw = take(p->d[0] + kb * BLOCK),
-               db = take(p->d[1] + kb * BLOCK), x;
-    struct two slope = {dw.lo * scale.lo * each, dw.hi * scale.hi * each};
-    w.lo *= scale.lo;
-    w.hi *= scale.hi;
+    struct two w = times(take(p->w + kb * BLOCK), scale);
+    struct two slope = scaled(times(take(p->d[0] + kb * BLOCK), scale), each);
+    struct two mean_g = scaled(take(p->d[1] + kb * BLOCK), each);
     for (int b = 0; b < a->n; b++) {
         size_t at = place(p, b, kb);
         for (size_t i = 0; i < pixels; i++, at += WORDS) {
-            struct two g = masked(a, at);
-            load_pixel(a->x + at, &x.lo, &x.hi);
+            struct two g = masked(a, at), off = minus(pixel(a->x + at), mean);
             if (a->dshortcut)
                 store_pixel(a->dshortcut + at, g.lo, g.hi);
-            store_pixel(a->out + at,
-                        w.lo * (g.lo - db.lo * each - (x.lo - mean.lo) * slope.lo),
-                        w.hi * (g.hi - db.hi * each - (x.hi - mean.hi) * slope.hi));
+            g = times(w, minus(minus(g, mean_g), times(off, slope)));
+            store_pixel(a->out + at, g.lo, g.hi);
         }
     }
 }
@@ -325,13 +330,10 @@ void NAMED(mean)(struct map_shape s, int n, const float *x, float *y)
     int pixels = s.H * s.W;
     for (int b = 0; b < n; b++, y += s.C)
         for (int c = 0; c < s.C; c += BLOCK) {
-            struct two sum = {0}, v;
+            struct two sum = {0};
             float means[BLOCK];
-            for (int i = 0; i < pixels; i++, x += WORDS) {
-                load_pixel(x, &v.lo, &v.hi);
-                sum.lo += v.lo;
-                sum.hi += v.hi;
-            }
+            for (int i = 0; i < pixels; i++, x += WORDS)
+                sum = plus(sum, pixel(x));
             put(means, (struct two){sum.lo / (float)pixels, sum.hi / (float)pixels});
             memcpy(y + c, means, (size_t)at_most(BLOCK, s.C - c) * sizeof(float));
         }

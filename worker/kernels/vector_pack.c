@@ -10,24 +10,25 @@
 
 #include <string.h>
 
-/* A first layer's channels count as blocks of one, and are few. */
-static void pack_first(const struct conv_plan *p, const float *w)
+/* Where number i of feature k is in a first layer's packed weights, whose channels count
+ * as blocks of one, and are few. */
+static int place_first(const struct conv_plan *p, int k, int i)
 {
-    int RR = p->s.R * p->s.R;
-    float *to = (float *)p->w;
+    return (k / BLOCK * p->s.C * p->s.R * p->s.R + i) * BLOCK + k % BLOCK;
+}
+
+static void pack_first(const struct conv_plan *p, const float *w, float *packed)
+{
     for (int k = 0; k < p->s.K; k++)
-        for (int c = 0; c < p->s.C; c++)
-            for (int i = 0; i < RR; i++)
-                to[((k / BLOCK * p->s.C + c) * RR + i) * BLOCK + k % BLOCK] = *w++;
+        for (int i = 0; i < p->s.C * p->s.R * p->s.R; i++)
+            packed[place_first(p, k, i)] = *w++;
 }
 
 static void unpack_first(const struct conv_plan *p, const float *packed, float *w)
 {
-    int RR = p->s.R * p->s.R;
     for (int k = 0; k < p->s.K; k++)
-        for (int c = 0; c < p->s.C; c++)
-            for (int i = 0; i < RR; i++)
-                *w++ = packed[((k / BLOCK * p->s.C + c) * RR + i) * BLOCK + k % BLOCK];
+        for (int i = 0; i < p->s.C * p->s.R * p->s.R; i++)
+            *w++ = packed[place_first(p, k, i)];
 }
 
 /* Rows of BLOCK floats, `ld` apart, to words; an odd last one is paired with zeros. */
@@ -79,7 +80,7 @@ void conv_pack(int part, int parts, void *weights)
     pool_share(p->full.blocks, 1, part, parts, &from, &to);
     if (p->s.first) {
         if (part == 0)
-            pack_first(p, a->w);
+            pack_first(p, a->w, (float *)p->w);
         return;
     }
     for (int kb = from; kb < to; kb++)

@@ -186,7 +186,7 @@ LOOP_TEST(convolutions_agree, ARRAY_LEN(convs) * MAX_ENGINES)
                 check_same("y", c[1].y2, c[0].y2, c[0].out * (size_t)n, 3 * taps2);
             c[e].k->conv_back(c[e].two, n, c[e].y1, w2, c[0].y2, dy, 0.5f, c[e].dw[1],
                               c[e].dbias[1], c[e].dx1);
-            c[e].k->conv_back(c[e].one, n, x, w1, c[e].y1, c[e].dx1, 0.25f, c[e].dw[0],
+            c[e].k->conv_back(c[e].one, n, x, w1, c[e].y1, c[e].dx1, 1, c[e].dw[0],
                               c[e].dbias[0], NULL);
             if (e == 0)
                 continue;

@@ -180,7 +180,7 @@ LOOP_TEST(strides_padding_and_sums_agree, ARRAY_LEN(convs) * MAX_ENGINES)
         into_layout(t->k, B, middle, before, t->d1); /* to be added to, or written over */
         t->k->conv_back(t->two, B, t->y1, w2, t->y2, t->d2, 1, t->dw[1], NULL, t->d1);
         out_of_layout(t->k, B, middle, probes[1], t->d1, t->sums[1]);
-        t->k->conv_back(t->one, B, x, w1, t->y1, t->d1, 0.5f, t->dw[0], NULL, NULL);
+        t->k->conv_back(t->one, B, x, w1, t->y1, t->d1, 1, t->dw[0], NULL, NULL);
     }
     double part = tolerance(k);
     check_near(k->name, "y", s[1].sums[0], s[0].sums[0], (size_t)(out.C * out.C), part);

@@ -169,10 +169,7 @@ struct opts {
 /* Was option `name`, the first of its names, on the command line? */
 static inline bool opts_given(const struct opts *o, const char *name)
 {
-    size_t i = 0;
-    while (i < o->given.n && strcmp(o->given.v[i], name) != 0)
-        i++;
-    return i < o->given.n;
+    return strv_has(&o->given, name, strlen(name));
 }
 
 /* For messages: the option that the user gave. */

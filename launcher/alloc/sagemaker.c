@@ -71,42 +71,26 @@ static int find_current(const char *where, const char *name, const struct strv *
                    SANITIZED(name ? name : ""));
 }
 
-static int read_file(const char *path, struct strv *hosts, int *current,
-                     struct ddp_err *err)
-{
-    json_error_t why;
-    json_t *root = json_load_file(path, 0, &why);
-    if (!root)
-        return err_set(err, "%s:%d:%d: %s", path, why.line, why.column,
-                       SANITIZED(why.text));
-    int rc = read_list(path, json_object_get(root, "hosts"), hosts, err);
-    if (rc == 0)
-        rc = find_current(path, json_string_value(json_object_get(root, "current_host")),
-                          hosts, current, err);
-    json_decref(root);
-    return rc;
-}
-
-static int read_variables(struct strv *hosts, int *current, struct ddp_err *err)
-{
-    json_error_t why;
-    json_t *list = json_loads(sched_env("SM_HOSTS"), 0, &why);
-    if (!list)
-        return err_set(err, "SM_HOSTS='%s': %s", SANITIZED(sched_env("SM_HOSTS")),
-                       SANITIZED(why.text));
-    int rc = read_list("SM_HOSTS", list, hosts, err);
-    if (rc == 0)
-        rc = find_current("SM_CURRENT_HOST", sched_env("SM_CURRENT_HOST"), hosts, current,
-                          err);
-    json_decref(list);
-    return rc;
-}
-
 int sagemaker_hosts(struct strv *hosts, int *current, struct ddp_err *err)
 {
-    if (access(config_file(), F_OK) == 0)
-        return read_file(config_file(), hosts, current, err);
-    return read_variables(hosts, current, err);
+    const char *path = config_file(), *own = sched_env("SM_CURRENT_HOST");
+    bool file = access(path, F_OK) == 0;
+    json_error_t why;
+    json_t *root =
+        file ? json_load_file(path, 0, &why) : json_loads(sched_env("SM_HOSTS"), 0, &why);
+    if (!root)
+        return file ? err_set(err, "%s:%d:%d: %s", path, why.line, why.column,
+                              SANITIZED(why.text))
+                    : err_set(err, "SM_HOSTS='%s': %s", SANITIZED(sched_env("SM_HOSTS")),
+                              SANITIZED(why.text));
+    if (file)
+        own = json_string_value(json_object_get(root, "current_host"));
+    int rc = read_list(file ? path : "SM_HOSTS",
+                       file ? json_object_get(root, "hosts") : root, hosts, err);
+    if (rc == 0)
+        rc = find_current(file ? path : "SM_CURRENT_HOST", own, hosts, current, err);
+    json_decref(root);
+    return rc;
 }
 
 /* --- as a source of hosts ----------------------------------------------------------- */

@@ -1,9 +1,12 @@
-/* launcher/transport/ssh.c - see ssh.h
+/* launcher/transport/ssh.c - agents by ssh, one for each host
+ *
+ * The user's own ssh is run: it has the user's configuration, agent, jump hosts and
+ * Kerberos. It never prompts (BatchMode), and the time to connect is limited.
  *
  * ssh has one exit code for all failures; the reason is in its messages: OpenSSH's are
  * looked up in a table. A message that is not in the table is shown as it is.
  */
-#include "launcher/transport/ssh.h"
+#include "launcher/transport/transport.h"
 
 #include "common/helper.h"
 #include "common/installed.h"
@@ -57,14 +60,16 @@ static void push_config(const char *ssh, const char *agent, struct strv *argv)
     free(path);
 }
 
-void ssh_command(const struct host *host, const char *ssh, const char *agent,
-                 struct strv *argv)
+static void command(const struct msg_hosts *hosts, const unsigned *nodes, size_t n,
+                    struct strv *argv)
 {
-    char *copy = xstrdup(ssh), *save = NULL;
+    const struct host *host = &hosts->hosts[nodes[0]];
+    const char *agent = hosts->agent;
+    char *copy = xstrdup(hosts->ssh), *save = NULL;
     for (char *w = strtok_r(copy, " \t", &save); w; w = strtok_r(NULL, " \t", &save))
         strv_push(argv, w);
     free(copy);
-    push_config(ssh, agent, argv);
+    push_config(hosts->ssh, agent, argv);
     strv_push(argv, "-T"); /* no terminal */
     strv_push(argv, "-x"); /* no X11 */
     strv_push(argv, "-oBatchMode=yes");
@@ -128,7 +133,7 @@ static void add_methods(const char *output, char *out, size_t size)
                  p + strlen("Permission denied "));
 }
 
-/* The ssh arguments that reach `host` as ssh_command() does. */
+/* The ssh arguments that reach `host` as command() does. */
 static char *login_of(const struct host *host)
 {
     char *port = host->port ? xasprintf("-p %u ", host->port) : xstrdup("");
@@ -158,8 +163,8 @@ static void add_advice(const char *advice, const struct host *host, char *out,
     free(login);
 }
 
-bool ssh_diagnose(const struct msg_hosts *hosts, const struct host *host,
-                  const char *output, int status, struct diagnosis *d)
+static bool diagnose(const struct msg_hosts *hosts, const struct host *host,
+                     const char *output, int status, struct diagnosis *d)
 {
     int code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
     const struct start_failure *r =
@@ -186,17 +191,9 @@ bool ssh_diagnose(const struct msg_hosts *hosts, const struct host *host,
     return true;
 }
 
-/* --- the transport ------------------------------------------------------------------ */
-
-static void command(const struct msg_hosts *hosts, const unsigned *nodes, size_t n,
-                    struct strv *argv)
-{
-    ssh_command(&hosts->hosts[nodes[0]], hosts->ssh, hosts->agent, argv);
-}
-
 const struct transport transport_ssh = {.name = "ssh",
                                         .tree = true,
                                         .talks = true,
                                         .lifeline = true,
                                         .command = command,
-                                        .diagnose = ssh_diagnose};
+                                        .diagnose = diagnose};

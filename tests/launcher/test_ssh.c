@@ -2,7 +2,7 @@
 
 #include "common/mem.h"
 #include "launcher/transport/diagnose.h"
-#include "launcher/transport/ssh.h"
+#include "launcher/transport/transport.h"
 #include "launcher/transport/tree.h"
 
 #include <stdlib.h>
@@ -83,7 +83,8 @@ LOOP_TEST(output_of_ssh_becomes_one_line, ARRAY_LEN(said))
     struct diagnosis d;
     int code = said[_i].code;
     const struct msg_hosts hosts = {.agent = agent, .ssh = (char[]){"ssh -v"}};
-    ssh_diagnose(&hosts, &host_n1, said[_i].said, code < 0 ? -code : code << 8, &d);
+    transport_ssh.diagnose(&hosts, &host_n1, said[_i].said, code < 0 ? -code : code << 8,
+                           &d);
     ck_assert_str_eq(d.text, said[_i].text);
     ck_assert_int_eq(d.again, said[_i].again);
     ck_assert_ptr_null(strchr(d.text, '\n'));
@@ -94,8 +95,8 @@ TEST(the_advice_names_user_and_port)
     struct host host = {.name = (char[]){"n1"}, .user = (char[]){"bob"}, .port = 2222};
     struct diagnosis d;
     const struct msg_hosts hosts = {.agent = agent, .ssh = (char[]){"ssh"}};
-    ssh_diagnose(&hosts, &host, "bob@n1: Permission denied (publickey).\r\n", 255 << 8,
-                 &d);
+    transport_ssh.diagnose(&hosts, &host, "bob@n1: Permission denied (publickey).\r\n",
+                           255 << 8, &d);
     ck_assert_ptr_nonnull(strstr(d.text, "'ssh -p 2222 bob@n1 true' has to work"));
 }
 
@@ -103,11 +104,11 @@ TEST(a_command_of_the_user_is_named)
 {
     struct diagnosis d;
     struct msg_hosts hosts = {.agent = agent, .ssh = (char[]){"/bin/false -q"}};
-    ssh_diagnose(&hosts, &host_n1, "", 1 << 8, &d);
+    transport_ssh.diagnose(&hosts, &host_n1, "", 1 << 8, &d);
     ck_assert_str_eq(d.text, "n1: /bin/false ended with status 1 and no word; does this "
                              "--ssh command run its arguments there?");
     hosts.ssh = (char[]){"/usr/bin/ssh"};
-    ssh_diagnose(&hosts, &host_n1, "", 1 << 8, &d);
+    transport_ssh.diagnose(&hosts, &host_n1, "", 1 << 8, &d);
     ck_assert_str_eq(d.text, "n1: /usr/bin/ssh ended with status 1 and no word; does a "
                              "start-up file of the shell there exit?");
 }
@@ -130,7 +131,13 @@ static const struct {
 LOOP_TEST(the_command_names_host_user_and_port, ARRAY_LEN(commands))
 {
     struct strv argv = {0};
-    ssh_command(&commands[_i].host, commands[_i].ssh, commands[_i].agent, &argv);
+    const unsigned node = 0;
+    struct host host = commands[_i].host;
+    const struct msg_hosts to = {.hosts = &host,
+                                 .nhosts = 1,
+                                 .ssh = (char *)(uintptr_t)commands[_i].ssh,
+                                 .agent = (char *)(uintptr_t)commands[_i].agent};
+    transport_ssh.command(&to, &node, 1, &argv);
     char *text = shell_join(argv.v);
     ck_assert_str_eq(text, commands[_i].command);
     free(text);

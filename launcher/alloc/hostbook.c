@@ -6,6 +6,7 @@
  */
 #include "launcher/alloc/hostbook.h"
 
+#include "common/err.h"
 #include "common/fnv.h"
 #include "common/hostlist.h"
 #include "common/mem.h"
@@ -282,8 +283,7 @@ static int add_name(struct hostbook *b, const char *name, const struct host_plac
     if (n > 1)
         return complain_ambiguous(name, place, e->host, err);
     if (n == 1) {
-        if (merge_slots(b, i, place, e, err) < 0)
-            return -1;
+        TRY(merge_slots(b, i, place, e, err));
         note_domain(b, i, name);
     } else {
         struct alloc_node *node = alloc_add(b->a, name);
@@ -295,8 +295,7 @@ static int add_name(struct hostbook *b, const char *name, const struct host_plac
             give_slots(node, e->slots, "slots=", place);
     }
     struct alloc_node *node = &b->a->nodes[i];
-    if (merge_login(node, place, e, err) < 0)
-        return -1;
+    TRY(merge_login(node, place, e, err));
     if (node->max_slots && node->slots > node->max_slots)
         return host_complain(place, e->slots_at ? e->slots_at : e->host, err,
                              "%d slots are more than max_slots=%d of '%s'", node->slots,

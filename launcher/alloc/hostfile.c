@@ -174,9 +174,8 @@ static int set_number(struct reader *r, const char *p, const char *end, const ch
                       int max, int *field, struct ddp_err *err)
 {
     int value;
-    if (host_number(&r->place, original(r, p), original(r, end), what, 1, max, &value,
-                    err) < 0)
-        return -1;
+    TRY(host_number(&r->place, original(r, p), original(r, end), what, 1, max, &value,
+                    err));
     if (*field && *field != value)
         return host_complain(&r->place, original(r, p), err, "%s: already set to %d",
                              what, *field);
@@ -208,8 +207,7 @@ static int set_key(struct reader *r, struct host_entry *e, const char *key,
     case KEY_USER:
         if (e->user)
             return host_complain(&r->place, original(r, p), err, "a second login name");
-        if (host_login(&r->place, original(r, p), original(r, end), err) < 0)
-            return -1;
+        TRY(host_login(&r->place, original(r, p), original(r, end), err));
         e->user = original(r, p);
         e->user_len = (size_t)(end - p);
         return 0;
@@ -238,8 +236,7 @@ static int read_settings(struct reader *r, const char *p, struct host_entry *e,
                                  (int)(key_len > 40 ? 40 : key_len), p);
         const char *value = skip_blanks(equals + 1);
         const char *end = value + strcspn(value, " ");
-        if (set_key(r, e, p, key_len, value, end, err) < 0)
-            return -1;
+        TRY(set_key(r, e, p, key_len, value, end, err));
         p = end;
     }
     return 0;
@@ -321,8 +318,7 @@ static int read_lines(struct reader *r, const char *text, size_t size,
         const char *nul = memchr(text, '\0', r->place.len);
         if (nul)
             return host_complain(&r->place, nul, err, "a NUL byte: not a text file");
-        if (read_line(r, err) < 0)
-            return -1;
+        TRY(read_line(r, err));
         text = stop + 1;
     }
     if (r->in_comment)

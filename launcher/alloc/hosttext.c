@@ -193,8 +193,7 @@ static int take_user(const struct host_place *place, const char **p, const char 
     const char *again = memchr(at + 1, '@', (size_t)(end - at - 1));
     if (again)
         return host_complain(place, again, err, "a second '@' in one host");
-    if (host_login(place, *p, at, err) < 0)
-        return -1;
+    TRY(host_login(place, *p, at, err));
     e->user = *p;
     e->user_len = (size_t)(at - *p);
     *p = at + 1;
@@ -273,8 +272,7 @@ int host_word(const struct host_place *place, const char *p, const char *end,
     if (p < end && *p == '+')
         return host_complain(place, p, err,
                              "'+' picks from a scheduler's allocation; name the host");
-    if (take_user(place, &p, end, e, err) < 0)
-        return -1;
+    TRY(take_user(place, &p, end, e, err));
     e->host = p;
     const char *close = memchr(p, ']', (size_t)(end - p));
     if (p < end && *p == '[' && memchr(p, ':', (size_t)((close ? close : end) - p))) {
@@ -293,8 +291,7 @@ int host_word(const struct host_place *place, const char *p, const char *end,
     }
     const char *colon = find_colon(p, end);
     e->host_len = (size_t)((colon ? colon : end) - p);
-    if (check_name(place, e, err) < 0)
-        return -1;
+    TRY(check_name(place, e, err));
     if (colon && memchr(colon + 1, ':', (size_t)(end - colon - 1)))
         return host_complain(place, colon, err,
                              "neither host:slots nor an IPv6 address ([address]:slots)");

@@ -4,6 +4,7 @@
  * a chunk, by default 1). Repeats need not be adjacent. If each host is listed once, the
  * job did not set the number of ranks, and ddprun's options may.
  */
+#include "common/err.h"
 #include "launcher/alloc/sched.h"
 #include "launcher/alloc/source.h"
 
@@ -15,8 +16,7 @@ static bool detect(const struct opts *opts)
 static int read_pbs(const struct opts *opts, struct alloc *a, struct ddp_err *err)
 {
     a->scheduler_owned = true;
-    if (sched_hostfile("PBS_NODEFILE", sched_env("PBS_NODEFILE"), a, err) < 0)
-        return -1;
+    TRY(sched_hostfile("PBS_NODEFILE", sched_env("PBS_NODEFILE"), a, err));
     bool once = true;
     for (size_t i = 0; i < a->nnodes; i++)
         once = once && a->nodes[i].slots_else == 1;

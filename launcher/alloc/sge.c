@@ -46,12 +46,10 @@ static int read_sge(const struct opts *opts, struct alloc *a, struct ddp_err *er
     const char *path = sched_env("PE_HOSTFILE"), *list = sched_env("SGE_JOB_HOSTLIST");
     a->scheduler_owned = true;
     if (path)
-        return sched_file("PE_HOSTFILE", path, read_line, a, err) < 0
-                   ? -1
-                   : check_number("PE_HOSTFILE", a, err);
-    return sched_hostfile("SGE_JOB_HOSTLIST", list, a, err) < 0
-               ? -1
-               : check_number("SGE_JOB_HOSTLIST", a, err);
+        TRY(sched_file("PE_HOSTFILE", path, read_line, a, err));
+    else
+        TRY(sched_hostfile("SGE_JOB_HOSTLIST", list, a, err));
+    return check_number(path ? "PE_HOSTFILE" : "SGE_JOB_HOSTLIST", a, err);
 }
 
 const struct alloc_source alloc_sge = {

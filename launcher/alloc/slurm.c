@@ -177,8 +177,7 @@ static int read_set(const struct names *v, const char *list, struct alloc *a,
                     struct ddp_err *err)
 {
     size_t first = a->nnodes;
-    if (add_nodes(v->nodelist, list, a, err) < 0)
-        return -1;
+    TRY(add_nodes(v->nodelist, list, a, err));
     return tasks_of(v, a, first, err);
 }
 
@@ -209,8 +208,7 @@ static int read_het(int size, struct alloc *a, struct ddp_err *err)
             return err_set(err,
                            "SLURM_HET_SIZE=%d, but %s is not set; -H names the nodes",
                            size, v.nodelist);
-        if (read_set(&v, list, a, err) < 0)
-            return -1;
+        TRY(read_set(&v, list, a, err));
     }
     return 0;
 }
@@ -233,8 +231,7 @@ static int read_order(struct hostbook *book, const struct host_place *place, cha
         if (host_word(place, p, star ? star : end, &e, err) < 0)
             return -1;
         e.slots = times;
-        if (hostbook_add(book, place, &e, err) < 0)
-            return -1;
+        TRY(hostbook_add(book, place, &e, err));
     }
     return 0;
 }

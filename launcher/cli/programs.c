@@ -37,8 +37,7 @@ static int read_app_options(char *const *words, struct opts *app, struct ddp_err
                 word);
         if (!value && !(value = words[++i]))
             return err_set(err, "%s takes %s (try ddprun --help)", word, o->arg);
-        if (words_take(o, word, value, app, err) < 0)
-            return -1;
+        TRY(words_take(o, word, value, app, err));
     }
     return i;
 }

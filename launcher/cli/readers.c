@@ -61,8 +61,7 @@ int read_nnodes(const struct option *o, const char *name, const char *text,
 {
     const char *colon = strchr(text, ':');
     opts->min_nnodes = 0;
-    if (read_number(o, name, colon ? colon + 1 : text, opts, err) < 0)
-        return -1;
+    TRY(read_number(o, name, colon ? colon + 1 : text, opts, err));
     char *end;
     long min = colon ? strtol(text, &end, 10) : 0;
     if (colon && (end != colon || min < 1 || min > opts->nnodes))

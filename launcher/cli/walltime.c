@@ -37,8 +37,7 @@ int walltime_parse(const char *text, int64_t *seconds, struct ddp_err *err)
                        "'%.40s' is hours and minutes for LSF, minutes and seconds for "
                        "the others; write %.20s:00 or 00:%.20s",
                        text, text, text);
-    if (duration_parse(text, &ms, err) < 0)
-        return -1;
+    TRY(duration_parse(text, &ms, err));
     *seconds = (ms + 500) / 1000;
     return *seconds >= 1 && *seconds <= LONGEST_S
                ? 0
@@ -78,8 +77,7 @@ int memory_parse(const char *text, int64_t *mb, struct ddp_err *err)
     if (*text && !text[strspn(text, "0123456789.")])
         return err_set(err, "'%.40s' has no unit; write %.20sM or %.20sG", text, text,
                        text);
-    if (size_parse(text, &bytes, err) < 0)
-        return -1;
+    TRY(size_parse(text, &bytes, err));
     if (bytes < 1 << 20)
         return err_set(err, "'%.40s' is less than 1M", text);
     *mb = (bytes + (1 << 19)) >> 20;

@@ -69,8 +69,7 @@ static int answer(const struct opts *opts, const struct option *o, const char *t
                   struct ddp_err *err)
 {
     if (!spelling_is(o->names, "version", 7)) {
-        if (help_show(topic, stdout, err) < 0)
-            return -1;
+        TRY(help_show(topic, stdout, err));
     } else if (opts->as) {
         printf("%s (ddprun " DDPRUN_VERSION ")\n", opts->as->version);
     } else {
@@ -111,8 +110,7 @@ static int read_option(struct reading *r, const struct option *o, const char *wo
     if (optional && o->arg[1] != '=' && !value && r->i + 1 < r->argc &&
         is_value(o, r->argv[r->i + 1]))
         value = r->argv[++r->i];
-    if (words_take(o, word, value, opts, err) < 0)
-        return -1;
+    TRY(words_take(o, word, value, opts, err));
     if (r->defaults) /* the ddprun in a job reads them itself */
         return 0;
     strv_pushf(&opts->given, "%.*s", (int)strcspn(o->names, " "), o->names);

@@ -153,8 +153,7 @@ static int check(enum bind_to policy, const struct topo *t, int nlocal,
 int cpubind(enum bind_to policy, const struct topo *t, const int *near, int nlocal,
             struct cpu_share *out, struct ddp_err *err)
 {
-    if (check(policy, t, nlocal, err) < 0)
-        return -1;
+    TRY(check(policy, t, nlocal, err));
     struct range *shares = xcalloc((size_t)nlocal, sizeof *shares);
     bool by_gpu = all_near(t, near, nlocal);
     for (int i = 0; i < nlocal; i++) {

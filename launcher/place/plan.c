@@ -127,8 +127,7 @@ static int find_caps(struct draft *d, struct ddp_err *err)
     for (; d->nnodes < there && d->nnodes < most; d->nnodes++) {
         if (o->max_np && d->total >= o->max_np)
             break;
-        if (plan_cap(o, d->use[d->nnodes], &d->caps[d->nnodes], err) < 0)
-            return -1;
+        TRY(plan_cap(o, d->use[d->nnodes], &d->caps[d->nnodes], err));
         d->total += d->caps[d->nnodes];
     }
     return 0;

@@ -168,8 +168,7 @@ pid_t child_spawn(const struct child_spec *spec, enum child_step *step)
                      .mask = &none,
                      .changed = spec->place ? place->changed : changed_signals()};
     *step = CHILD_SETUP;
-    if (fill_slots(place->slot, spec->in, spec->out, spec->err, spec->extra) < 0)
-        return -1;
+    TRY(fill_slots(place->slot, spec->in, spec->out, spec->err, spec->extra));
     pthread_sigmask(SIG_SETMASK, &all, &ours);
     int pidfd = -1, flags = CLONE_VM | CLONE_VFORK | SIGCHLD |
                             (has_unshare ? CLONE_FILES : 0) |

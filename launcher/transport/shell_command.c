@@ -151,8 +151,7 @@ static int spawn(struct shell_command *c, const struct shell_command_spec *spec,
                  struct loop *loop, int *out, int *said)
 {
     enum child_step step;
-    if (group_guard_start(&c->guard) < 0)
-        return -1;
+    TRY(group_guard_start(&c->guard));
     const char *argv[] = {"sh", "-c", spec->text, NULL};
     const struct child_spec child = {.path = "/bin/sh",
                                      .argv = (char *const *)(uintptr_t)argv,

@@ -68,8 +68,7 @@ static int take_line(struct reading *r, const char *section, const char *name,
             strv_push(&s->urls, value);
     } else if (strcmp(name, "file") == 0) {
         struct data_file f;
-        if (read_file(value, &f, err) < 0)
-            return -1;
+        TRY(read_file(value, &f, err));
         if (ours) {
             s->files = xrealloc(s->files, s->nfiles + 1, sizeof *s->files);
             s->files[s->nfiles++] = f;

@@ -56,8 +56,7 @@ static int verify(const char *path, const struct data_file *f, struct ddp_err *e
     if (size != f->bytes)
         return err_set(err, "%lld bytes instead of %lld", (long long)size,
                        (long long)f->bytes);
-    if (digest_file(path, sum, NULL, err) < 0)
-        return -1;
+    TRY(digest_file(path, sum, NULL, err));
     if (strcmp(sum, f->sha256) != 0)
         return err_set(err, "its SHA-256 is %.12s..., and should be %.12s...", sum,
                        f->sha256);
@@ -176,8 +175,7 @@ static int try_one(const struct data_file *file, const char *from, const char *p
 {
     if (size_of(part) >= file->bytes && truncate(part, 0) < 0)
         return err_errno(err, "cannot write '%s'", part);
-    if (download(file, from, part, err) < 0)
-        return -1;
+    TRY(download(file, from, part, err));
     if (verify(part, file, err) == 0)
         return 0;
     if (truncate(part, 0) < 0)

@@ -232,8 +232,7 @@ static int draw(const struct growth *t, const char *path, const char *title,
                 struct ddp_err *err)
 {
     struct svg_plot f;
-    if (svg_plot_open(&f, path, title, style, 2, err) < 0)
-        return -1;
+    TRY(svg_plot_open(&f, path, title, style, 2, err));
     double hi = 1, lo = INFINITY, best = 1, most = 100, ticks[SIZES_MAX];
     int nticks = 0;
     for (size_t i = 0; i < t->n; i++) {

@@ -336,14 +336,6 @@ static int on_value(void *arg, const char *section, const char *name, const char
     return 0;
 }
 
-/* Checks that concern more than one line. */
-static int check(const struct site *s, struct ddp_err *err)
-{
-    if (s->scheduler == SCHED_NONE)
-        return err_set(err, "%s: [site] must say scheduler = " SCHEDULER_NAMES, s->file);
-    return 0;
-}
-
 static int parse(struct site *s, const char *text, struct ddp_err *err)
 {
     struct reading r = {.site = s, .rest = text, .err = err};
@@ -357,7 +349,9 @@ static int parse(struct site *s, const char *text, struct ddp_err *err)
                        s->file, line,
                        (int)(strcspn(rest, "\n") > 60 ? 60 : strcspn(rest, "\n")), rest);
     }
-    return r.failed ? -1 : check(s, err);
+    if (!r.failed && s->scheduler == SCHED_NONE)
+        return err_set(err, "%s: [site] must say scheduler = " SCHEDULER_NAMES, s->file);
+    return r.failed ? -1 : 0;
 }
 
 /* --- files -------------------------------------------------------------------------- */

@@ -33,6 +33,15 @@ static int failed(const struct ddp_err *err, int code)
     return code;
 }
 
+/* The hosts do not fit the options; what the user has not written here is named. */
+static int refused(const struct opts *opts, const struct ddp_err *err, int code)
+{
+    char *origins = cli_origins(opts);
+    fprintf(stderr, "ddprun: %s%s\n", err->text, origins);
+    free(origins);
+    return code;
+}
+
 /* If 0, 1 or 2 are closed, keep our sockets from getting these numbers. A write to stdout
  * that was closed fails, as it would have. */
 static void fill_std_fds(void)
@@ -56,7 +65,7 @@ static int launch(const struct opts *opts, struct alloc *alloc, struct peers *pe
     struct local_agent local = {.fd = -1};
     struct job *job = job_create(opts, alloc, peers, &err);
     if (!job)
-        return failed(&err, EXIT_USAGE);
+        return refused(opts, &err, EXIT_USAGE);
     int code = EXIT_CANNOT_START;
     int side = job_wants_local_agent(job) ? local_fork(&local, &err) : 1;
     if (side < 0)
@@ -89,7 +98,7 @@ static int run(struct opts *opts, struct alloc *alloc, struct peers *peers,
     if (check_directory(opts, &err) < 0 || (!opts->dry_run && child_init(&err) < 0))
         return failed(&err, EXIT_CANNOT_START);
     if (opts->dry_run)
-        return dryrun(opts, alloc, &err) < 0 ? failed(&err, EXIT_USAGE) : 0;
+        return dryrun(opts, alloc, &err) < 0 ? refused(opts, &err, EXIT_USAGE) : 0;
     return launch(opts, alloc, peers, copies);
 }
 
@@ -114,7 +123,7 @@ static int run_alone(struct opts *opts)
     /* the hosts of --host-discovery-script are no mistake in the command line */
     bool listed = opts->discovery && !opts->dry_run;
     int code = alloc ? run(opts, alloc, NULL, &none)
-                     : failed(&err, listed ? EXIT_CANNOT_START : EXIT_USAGE);
+                     : refused(opts, &err, listed ? EXIT_CANNOT_START : EXIT_USAGE);
     alloc_destroy(alloc);
     return code;
 }

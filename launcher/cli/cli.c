@@ -248,6 +248,18 @@ static int take_defaults(const char *origin, const struct strv *words, void *arg
     return rc;
 }
 
+static int take_variables(const char *origin, const struct strv *words, void *arg,
+                          struct ddp_err *err)
+{
+    struct opts *opts = arg;
+    for (size_t i = 0; i < words->n; i++) {
+        strv_push(&opts->export_env, words->v[i]);
+        strv_push(&opts->passed, "-x");
+        strv_push(&opts->passed, words->v[i]);
+    }
+    return 0;
+}
+
 /* Called as another launcher: by its name, or with --as before everything else. */
 static int read_as(struct reading *r, struct opts *opts, struct ddp_err *err)
 {
@@ -289,6 +301,8 @@ int cli_parse(int argc, char **argv, struct opts *opts, struct ddp_err *err)
         rc = take_defaults(opts->as->name, &own, opts, err);
         strv_finish(&own);
     }
+    if (rc == 0 && opts->as && opts->as->programs & DEEPSPEED)
+        rc = defaults_deepspeed(take_variables, opts, err);
     if (rc == 0)
         rc = defaults_each(take_defaults, opts, err);
     if (rc == 0)
@@ -365,6 +379,18 @@ void cli_warn(const struct opts *opts)
                 "before it",
                 (int)len, *word, opts->argv[0]);
     }
+}
+
+char *cli_origins(const struct opts *opts)
+{
+    char *text = xstrdup("");
+    for (size_t i = 0; i < opts->origins.n; i++) {
+        const char *origin = opts->origins.v[i];
+        size_t len = opts->as ? strlen(opts->as->name) : 0; /* its own default */
+        if (len == 0 || strncmp(origin, opts->as->name, len) != 0 || origin[len] != ':')
+            xappendf(&text, "; %s%s", *text ? "" : "options are also from ", origin);
+    }
+    return text;
 }
 
 void opts_finish(struct opts *opts)

@@ -22,4 +22,8 @@ void opts_finish(struct opts *opts);
  * meant for ddprun. The program gets them, as it may have an option of that name. */
 void cli_warn(const struct opts *opts);
 
+/* "; options are also from PET_*: --nnodes=2" for those that are not on the command line;
+ * malloc'ed, may be "". */
+char *cli_origins(const struct opts *opts);
+
 #endif

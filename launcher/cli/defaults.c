@@ -139,6 +139,16 @@ static int read_variable(const char *name, defaults_fn take, void *arg,
     return rc;
 }
 
+int defaults_deepspeed(defaults_fn take, void *arg, struct ddp_err *err)
+{
+    const char *name = getenv("DS_ENV_FILE"), *home = getenv("HOME");
+    name = name && *name ? name : ".deepspeed_env";
+    char *path = *name != '/' && home ? xasprintf("%s/%s", home, name) : NULL;
+    int rc = path ? read_file(path, take, arg, err) : 0;
+    free(path);
+    return rc == 0 ? read_file(name, take, arg, err) : rc;
+}
+
 int defaults_each(defaults_fn take, void *arg, struct ddp_err *err)
 {
     char *path = user_file();

@@ -21,4 +21,8 @@ typedef int (*defaults_fn)(const char *origin, const struct strv *words, void *a
  * that, or -1 if a file cannot be read. */
 int defaults_each(defaults_fn take, void *arg, struct ddp_err *err);
 
+/* The same for DeepSpeed's variables of the ranks: "NAME=VALUE" in ~/.deepspeed_env and
+ * ./.deepspeed_env, or what DS_ENV_FILE names; a later one replaces an earlier one. */
+int defaults_deepspeed(defaults_fn take, void *arg, struct ddp_err *err);
+
 #endif

@@ -93,6 +93,9 @@ def options_behind_the_program_are_told_of():
     code, out, err = run("echo", "--nproc_per_node=2", "-n", "4", "--np-x")
     expect("late --nproc_per_node=", code == 0 and err.count("\n") == 1 and
            err.startswith("ddprun: warning: '--nproc_per_node' follows the program and"), err)
+    done = run("--dry-run", "echo", env={**os.environ, "PET_NNODES": "2"})
+    expect("options that are not on the command line", done[0] == 2 and done[2].startswith("ddprun: --nnodes 2, but") and
+           done[2].endswith("; options are also from PET_*: --nnodes=2\n"), done)
     for other in (["torchrun", "--nproc-per-node", "2", "t.py"], ["srun", "-n2", "t.py"], ["accelerate", "launch", "t.py"],
                   ["python3", "-u", "-m", "torch.distributed.run", "--nproc-per-node=2", "t.py"]):
         code, out, err = run("--dry-run", *other)

@@ -538,6 +538,32 @@ static void leave(const char *folder, char *old)
     free(old);
 }
 
+/* As deepspeed reads it: the home's first, and the command line wins. */
+TEST(deepspeed_env_is_read)
+{
+    struct opts o;
+    struct ddp_err err;
+    char folder[] = "/tmp/ddprun-defaults-XXXXXX", *old = getcwd(NULL, 0);
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    ck_assert_int_eq(chdir(folder) + mkdir("home", 0700), 0);
+    put_file("home/.deepspeed_env", "NCCL_DEBUG=INFO\nA=1\n");
+    put_file(".deepspeed_env", "# here\nA=2=3\n");
+    setenv("HOME", "home", 1);
+    ck_ok(parse_words("deepspeed --num_gpus 2 train.py", &o, &err), err);
+    ck_assert_str_eq(strv_env_get(&o.export_env, "NCCL_DEBUG"), "INFO");
+    char *exported = shell_join(o.export_env.v);
+    ck_assert_str_eq(exported, "DDPRUN_LOCAL_RANK_ARG=1 NCCL_DEBUG=INFO A=1 A=2=3");
+    free(exported);
+    opts_finish(&o);
+    ck_ok(parse_words("torchrun train.py", &o, &err), err);
+    ck_assert_uint_eq(o.export_env.n, 0);
+    opts_finish(&o);
+    ck_assert_int_eq(unlink("home/.deepspeed_env") + unlink(".deepspeed_env") +
+                         rmdir("home") + chdir(old) + rmdir(folder),
+                     0);
+    free(old);
+}
+
 TEST(defaults_come_before_the_command_line)
 {
     struct opts o;

@@ -2,6 +2,7 @@
 #include "common/digest.h"
 
 #include "common/err.h"
+#include "common/scoped.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,24 +14,20 @@ int digest_file(const char *path, char text[DIGEST_TEXT], int64_t *size,
 {
     unsigned char piece[64 << 10], sum[crypto_hash_sha256_BYTES];
     crypto_hash_sha256_state state;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    SCOPED(close_fd) int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return err_errno(err, "cannot open '%s'", path);
     crypto_hash_sha256_init(&state);
     int64_t total = 0;
     for (ssize_t n = 1; n != 0;) {
         n = read(fd, piece, sizeof piece);
-        if (n < 0 && errno != EINTR) {
-            err_errno(err, "cannot read '%s'", path);
-            close(fd);
-            return -1;
-        }
+        if (n < 0 && errno != EINTR)
+            return err_errno(err, "cannot read '%s'", path);
         if (n > 0) {
             crypto_hash_sha256_update(&state, piece, (unsigned long long)n);
             total += n;
         }
     }
-    close(fd);
     crypto_hash_sha256_final(&state, sum);
     sodium_bin2hex(text, DIGEST_TEXT, sum, sizeof sum);
     if (size)

@@ -87,10 +87,9 @@ static void read_dynamic(int fd, const segment_t *seg, size_t nseg, const char *
             length = dyn[i].d_un.d_val;
     }
     bool good = at > 0 && length > 0 && length <= STRINGS_MAX;
-    char *strings = good ? read_part(fd, at, length) : NULL;
+    OWNED char *strings = good ? read_part(fd, at, length) : NULL;
     if (strings)
         take_strings(dyn, n, strings, length, elf);
-    free(strings);
 }
 
 static void read_notes(const char *part, size_t size, struct elf *elf)
@@ -118,32 +117,27 @@ static void read_segment(int fd, const segment_t *seg, size_t nseg, const segmen
         s->p_type == PT_INTERP || s->p_type == PT_DYNAMIC || s->p_type == PT_NOTE;
     if (!of_interest || s->p_filesz > PART_MAX)
         return;
-    char *part = read_part(fd, s->p_offset, s->p_filesz);
+    OWNED char *part = read_part(fd, s->p_offset, s->p_filesz);
     if (part && s->p_type == PT_INTERP && !elf->interpreter)
         elf->interpreter = xstrdup(part);
     else if (part && s->p_type == PT_DYNAMIC && elf->needs.n == 0)
         read_dynamic(fd, seg, nseg, part, s->p_filesz, elf);
     else if (part && s->p_type == PT_NOTE)
         read_notes(part, s->p_filesz, elf);
-    free(part);
 }
 
 int elf_read(const char *path, struct elf *elf)
 {
     head_t head;
-    segment_t *seg = NULL;
+    OWNED segment_t *seg = NULL;
     *elf = (struct elf){0};
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    SCOPED(close_fd) int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd >= 0 && pread(fd, &head, sizeof head, 0) == (ssize_t)sizeof head &&
         is_ours(&head))
         seg = read_part(fd, head.e_phoff, head.e_phnum * sizeof *seg);
     for (size_t i = 0; seg && i < head.e_phnum; i++)
         read_segment(fd, seg, head.e_phnum, &seg[i], elf);
-    if (fd >= 0)
-        close(fd);
-    int rc = seg ? 0 : -1;
-    free(seg);
-    return rc;
+    return seg ? 0 : -1;
 }
 
 void elf_finish(struct elf *elf)

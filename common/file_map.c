@@ -2,6 +2,7 @@
 #include "common/file_map.h"
 
 #include "common/err.h"
+#include "common/scoped.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -25,13 +26,11 @@ static int map(const char *path, int fd, struct file_map *out, struct ddp_err *e
 
 int file_map_open(const char *path, struct file_map *out, struct ddp_err *err)
 {
-    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    SCOPED(close_fd) int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     *out = (struct file_map){0};
     if (fd < 0)
         return err_errno(err, "cannot open '%s'", path);
-    int rc = map(path, fd, out, err);
-    close(fd);
-    return rc;
+    return map(path, fd, out, err);
 }
 
 int file_map_load(const char *path, const struct file_map *map, struct ddp_err *err)

@@ -39,7 +39,7 @@ static void add(struct hostset *s, const struct sockaddr *sa)
 static void resolve(struct hostset *s)
 {
     int64_t until = now_ms() + LOOK_UP_MS;
-    struct strv names = s->unresolved;
+    SCOPED(strv_finish) struct strv names = s->unresolved;
     s->unresolved = (struct strv){0};
     for (size_t i = 0; i < names.n; i++) {
         struct addrinfo *list;
@@ -51,7 +51,6 @@ static void resolve(struct hostset *s)
             add(s, a->ai_addr);
         freeaddrinfo(list);
     }
-    strv_finish(&names);
     s->retry_ms = now_ms() + RETRY_MS;
 }
 

@@ -110,8 +110,7 @@ int listener_fd(const struct listener *l)
 
 void listener_refused(struct listener *l, const struct sockaddr *from, const char *why)
 {
-    char *line = refusals_line(&l->refusals, from, l->what, why);
+    OWNED char *line = refusals_line(&l->refusals, from, l->what, why);
     if (line)
         log_warn("%s", line);
-    free(line);
 }

@@ -3,6 +3,7 @@
 
 #include "common/duration.h"
 #include "common/offload.h"
+#include "common/scoped.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -59,11 +60,9 @@ bool lookup_route(const char *name, int64_t deadline_ms, struct sockaddr_storage
         return false;
     for (const struct addrinfo *a = list; a && !found; a = a->ai_next) {
         socklen_t len = sizeof *own;
-        int fd = socket(a->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+        SCOPED(close_fd) int fd = socket(a->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
         found = fd >= 0 && connect(fd, a->ai_addr, a->ai_addrlen) == 0 &&
                 getsockname(fd, (struct sockaddr *)own, &len) == 0;
-        if (fd >= 0)
-            close(fd);
     }
     freeaddrinfo(list);
     return found;

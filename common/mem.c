@@ -90,12 +90,11 @@ void xappendf(char **text, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    char *more = xvasprintf(fmt, ap);
+    OWNED char *more = xvasprintf(fmt, ap);
     va_end(ap);
     size_t n = *text ? strlen(*text) : 0;
     *text = xrealloc(*text, n + strlen(more) + 1, 1);
     strcpy(*text + n, more);
-    free(more);
 }
 
 FILE *xmemstream(char **text, size_t *size)

@@ -6,6 +6,8 @@
 #ifndef COMMON_MEM_H
 #define COMMON_MEM_H
 
+#include "common/scoped.h"
+
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>

@@ -61,13 +61,12 @@ const char *output_path_check(const char *path, enum output_path_use use)
         return access(path, W_OK) < 0 ? strerror(errno) : NULL;
     if (there && !S_ISREG(st.st_mode))
         return "it is no file, and would be replaced by one";
-    char *copy = xstrdup(path);
+    OWNED char *copy = xstrdup(path);
     bool made = use == OUTPUT_PATH_MADE;
     const char *folder = made ? folder_above(copy) : dirname(copy),
                *why = folder_refuses(folder);
     if (!why && made)
         why = device_refuses(folder);
-    free(copy);
     return why;
 }
 

@@ -2,6 +2,7 @@
 #include "common/port_user.h"
 
 #include "common/ancestry.h"
+#include "common/scoped.h"
 #include "common/sockdiag.h"
 
 #include <ctype.h>
@@ -17,15 +18,13 @@ static bool holds(const char *pid, const char *socket)
 {
     char path[300], target[64];
     snprintf(path, sizeof path, "/proc/%s/fd", pid);
-    DIR *dir = opendir(path);
+    SCOPED(close_folder) DIR *dir = opendir(path);
     bool found = false;
     for (struct dirent *d; dir && !found && (d = readdir(dir));) {
         ssize_t n = readlinkat(dirfd(dir), d->d_name, target, sizeof target - 1);
         target[n > 0 ? n : 0] = '\0';
         found = strcmp(target, socket) == 0;
     }
-    if (dir)
-        closedir(dir);
     return found;
 }
 
@@ -33,14 +32,12 @@ static pid_t find_holder(uint64_t inode)
 {
     char socket[40];
     snprintf(socket, sizeof socket, "socket:[%" PRIu64 "]", inode);
-    DIR *proc = opendir("/proc");
+    SCOPED(close_folder) DIR *proc = opendir("/proc");
     pid_t holder = 0;
     for (struct dirent *d; proc && !holder && (d = readdir(proc));) {
         if (isdigit((unsigned char)d->d_name[0]) && holds(d->d_name, socket))
             holder = (pid_t)atoi(d->d_name);
     }
-    if (proc)
-        closedir(proc);
     return holder;
 }
 

@@ -8,6 +8,7 @@
 #include "common/sockdiag.h"
 
 #include "common/err.h"
+#include "common/scoped.h"
 #include "common/sock.h"
 
 #include <errno.h>
@@ -165,7 +166,7 @@ static bool ends_with(const char *text, const char *end)
 static int read_table(const char *path, const char *local_end, const char *remote_end,
                       struct sock_owner *owner)
 {
-    FILE *f = fopen(path, "re");
+    SCOPED(close_file) FILE *f = fopen(path, "re");
     bool found = false;
     if (!f)
         return errno == ENOENT ? 0 : -1;
@@ -179,7 +180,6 @@ static int read_table(const char *path, const char *local_end, const char *remot
         if (found)
             *owner = (struct sock_owner){uid, inode, state};
     }
-    fclose(f);
     return found;
 }
 

@@ -157,9 +157,8 @@ char *shell_join(char *const *words)
 {
     char *out = xstrdup("");
     for (size_t i = 0; words && words[i]; i++) {
-        char *q = shell_quote(words[i]);
+        OWNED char *q = shell_quote(words[i]);
         xappendf(&out, "%s%s", i ? " " : "", q);
-        free(q);
     }
     return out;
 }

@@ -15,7 +15,7 @@
 
 char *text_file_read(const char *what, const char *path, struct ddp_err *err)
 {
-    FILE *in = fopen(path, "re");
+    SCOPED(close_file) FILE *in = fopen(path, "re");
     if (!in) {
         err_errno(err, "cannot open the %s file '%s'", what, path);
         return NULL;
@@ -27,7 +27,6 @@ char *text_file_read(const char *what, const char *path, struct ddp_err *err)
         rc = err_errno(err, "cannot read the %s file '%s'", what, path);
     else if (n == TEXT_FILE_MAX || strlen(text) != n)
         rc = err_set(err, "'%s' is not a %s file", path, what);
-    fclose(in);
     if (rc == 0)
         return text;
     free(text);
@@ -50,7 +49,7 @@ int text_file_open_private(const char *path, struct ddp_err *err)
 
 int text_file_replace(const char *path, const char *text, size_t size, mode_t mode)
 {
-    char *part = xasprintf("%s.%d", path, (int)getpid());
+    OWNED char *part = xasprintf("%s.%d", path, (int)getpid());
     unlink(part); /* of an earlier process */
     int fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
     int rc = fd < 0 ? -1 : write_all(fd, text, size);
@@ -61,7 +60,6 @@ int text_file_replace(const char *path, const char *text, size_t size, mode_t mo
     int why = errno;
     if (rc < 0)
         unlink(part);
-    free(part);
     errno = why;
     return rc;
 }

@@ -233,10 +233,9 @@ static void on_connection(struct server_ticket *ticket, const struct sockaddr *p
 static void on_refused(const struct sockaddr *peer, const char *why, void *arg)
 {
     struct program *p = arg;
-    char *line = refusals_line(&p->refusals, peer, "the store", why);
+    OWNED char *line = refusals_line(&p->refusals, peer, "the store", why);
     if (line)
         log_warn("%s", line);
-    free(line);
 }
 
 static void on_drained(size_t closed, void *arg)

@@ -45,11 +45,9 @@ static char *lower(const char *name, size_t len)
 static char *first_in_file(const char *path)
 {
     char line[300] = "";
-    FILE *f = fopen(path, "re");
+    SCOPED(close_file) FILE *f = fopen(path, "re");
     while (f && fgets(line, sizeof line, f) && line[strspn(line, " \t\r\n")] == '\0')
         line[0] = '\0';
-    if (f)
-        fclose(f);
     const char *start = line + strspn(line, " \t");
     size_t len = strcspn(start, " \t\r\n,*");
     return len > 0 ? lower(start, len) : NULL;
@@ -78,10 +76,9 @@ char *step_master(char *const *env, struct ddp_err *err)
     char *name = NULL;
     if (file && order && strncmp(order, "arbitrary", 9) == 0)
         name = first_in_file(file);
-    struct strv names = {0};
+    SCOPED(strv_finish) struct strv names = {0};
     if (!name && node_names(env, &names, err) == 0)
         name = lower(names.v[0], strlen(names.v[0]));
-    strv_finish(&names);
     return name;
 }
 
@@ -108,7 +105,7 @@ static int cross(char *const *env, struct rank_facts *f, struct ddp_err *err)
     const char *text = env_value(env, name);
     if (!text)
         return err_set(err, "%s is not set", name);
-    int *counts = xcalloc((size_t)f->nnodes, sizeof *counts);
+    OWNED int *counts = xcalloc((size_t)f->nnodes, sizeof *counts);
     int rc = sched_counts(name, text, counts, (size_t)f->nnodes, err);
     for (int i = 0; rc == 0 && i < f->nnodes; i++) {
         bool has = counts[i] > f->local_rank;
@@ -117,7 +114,6 @@ static int cross(char *const *env, struct rank_facts *f, struct ddp_err *err)
     }
     if (rc == 0 && f->node_rank < f->nnodes)
         f->local_size = counts[f->node_rank];
-    free(counts);
     return rc;
 }
 

@@ -176,10 +176,8 @@ static bool has_rank0(spank_t sp, char *const *env)
         (!order || strncmp(order, "arbitrary", 9) != 0) &&
         spank_get_item(sp, S_JOB_NODEID, &node) == ESPANK_SUCCESS)
         return node == 0;
-    char *master = step_master(env, &err);
-    bool is = master && is_this_node(master);
-    free(master);
-    return is;
+    OWNED char *master = step_master(env, &err);
+    return master && is_this_node(master);
 }
 
 extern PUBLIC int slurm_spank_user_init(spank_t sp, int argc, char *argv[])
@@ -194,14 +192,13 @@ extern PUBLIC int slurm_spank_user_init(spank_t sp, int argc, char *argv[])
         return 0;
     int port = master_port(env, job, step);
     const char *hosts = step_hosts(env);
-    char *allow = xstrdup(is_open ? NULL : hosts ? hosts : "localhost");
+    OWNED char *allow = xstrdup(is_open ? NULL : hosts ? hosts : "localhost");
     if (stored_start(stored_path, port, allow, &err) < 0) {
         store_failed = true;
         slurm_error("ddprun: no store on port %d: %s; rank 0 will create one; "
                     "MASTER_PORT chooses another port",
                     port, err.text);
     }
-    free(allow);
     return 0;
 }
 
@@ -231,13 +228,12 @@ extern PUBLIC int slurm_spank_task_init(spank_t sp, int argc, char *argv[])
     struct rank_facts facts = {.rank_names = NAMES_OMPI | NAMES_SLURM};
     const char *own = env_value(env, "MASTER_ADDR"),
                *node = env_value(env, "SLURMD_NODENAME");
-    char *master = own ? xstrdup(own) : step_master(env, &err);
+    OWNED char *master = own ? xstrdup(own) : step_master(env, &err);
     if (!master || step_facts(env, &facts, &err) < 0) {
         slurm_error("ddprun: --ddp does nothing for this task: %s", err.text);
-        free(master);
         return 0;
     }
-    char *id = xasprintf("slurm-%u.%u", job, step);
+    OWNED char *id = xasprintf("slurm-%u.%u", job, step);
     spank_get_item(sp, S_SLURM_RESTART_COUNT, &restarts);
     facts.hostname = node ? node : master;
     facts.master_addr = master;
@@ -247,12 +243,9 @@ extern PUBLIC int slurm_spank_task_init(spank_t sp, int argc, char *argv[])
     facts.restart_count = facts.max_restarts = (int)restarts;
     facts.store = store_failed ? STORE_RANK0 : STORE_LAUNCHER;
     /* spank_setenv() replaces the strings that env points to */
-    char *name = xstrdup(facts.hostname);
+    OWNED char *name = xstrdup(facts.hostname);
     facts.hostname = name;
     contract_each(&facts, set_variable, sp);
-    free(name);
-    free(master);
-    free(id);
     return 0;
 }
 

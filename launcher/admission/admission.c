@@ -157,7 +157,7 @@ static void add_children(struct admission *a, const char *task)
     char path[64];
     int pid;
     snprintf(path, sizeof path, "/proc/%d/task/%.20s/children", (int)a->ancestor, task);
-    FILE *f = fopen(path, "re");
+    SCOPED(close_file) FILE *f = fopen(path, "re");
     while (f && fscanf(f, "%d", &pid) == 1) {
         struct proc *p = proc_find(a, pid);
         if (p)
@@ -166,8 +166,6 @@ static void add_children(struct admission *a, const char *task)
         p->kin = KIN_OURS;
         proc_keep(a, p, a->ancestor == getpid()); /* only this process reaps it */
     }
-    if (f)
-        fclose(f);
 }
 
 /* The ancestor's own children, which most ranks are: those of each of its threads. */
@@ -175,13 +173,11 @@ static void scan_children(struct admission *a)
 {
     char path[32];
     snprintf(path, sizeof path, "/proc/%d/task", (int)a->ancestor);
-    DIR *tasks = opendir(path);
+    SCOPED(close_folder) DIR *tasks = opendir(path);
     for (const struct dirent *e; tasks && (e = readdir(tasks)) != NULL;) {
         if (e->d_name[0] != '.')
             add_children(a, e->d_name);
     }
-    if (tasks)
-        closedir(tasks);
 }
 
 /* Update `procs` from /proc. */
@@ -190,7 +186,7 @@ static void scan_processes(struct admission *a)
     struct proc *p, *next;
     for (p = a->procs; p; p = p->hh.next)
         p->present = false;
-    DIR *dir = opendir("/proc");
+    SCOPED(close_folder) DIR *dir = opendir("/proc");
     for (struct dirent *e; dir && (e = readdir(dir)) != NULL;) {
         if (!isdigit((unsigned char)e->d_name[0]))
             continue;
@@ -200,8 +196,6 @@ static void scan_processes(struct admission *a)
             p = proc_add(a, pid, ancestry_parent(pid, NULL));
         p->present = true;
     }
-    if (dir)
-        closedir(dir);
     HASH_ITER (hh, a->procs, p, next) {
         if (!p->present)
             drop_proc(a, p);
@@ -313,7 +307,7 @@ static void read_descriptors(struct admission *a, struct proc *p)
     int at = proc_path(p, name, -1);
     int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     p->hidden = fd < 0 && errno == EACCES;
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    SCOPED(close_folder) DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     if (!dir)
         return;
     uint64_t inode;
@@ -326,7 +320,6 @@ static void read_descriptors(struct admission *a, struct proc *p)
         else
             p->hidden |= errno == EACCES;
     }
-    closedir(dir);
     p->read = true;
     p->nfds = count;
 }
@@ -440,15 +433,13 @@ static bool runs_as(pid_t pid, uid_t uid)
     unsigned ids[4];
     bool yes = false;
     snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
-    FILE *f = fopen(path, "re");
+    SCOPED(close_file) FILE *f = fopen(path, "re");
     while (f && fgets(line, sizeof line, f)) {
         if (sscanf(line, "Uid: %u %u %u %u", &ids[0], &ids[1], &ids[2], &ids[3]) == 4) {
             yes = ids[0] == uid || ids[1] == uid || ids[2] == uid || ids[3] == uid;
             break;
         }
     }
-    if (f)
-        fclose(f);
     return yes;
 }
 

@@ -73,9 +73,8 @@ static void on_copy_gone(evutil_socket_t fd, short what, void *arg)
 {
     char host[HOST_NAME_MAX + 1] = "";
     gethostname(host, sizeof host - 1);
-    char *line = xasprintf(COPY_GONE, host);
+    OWNED char *line = xasprintf(COPY_GONE, host);
     agent_cannot(arg, UINT32_MAX, EXIT_CANNOT_START, line);
-    free(line);
 }
 
 /* Lifelines, other instances and heartbeat; the link itself reports its own end. */

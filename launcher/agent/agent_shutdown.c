@@ -133,12 +133,11 @@ static void on_unkillable(void *arg)
     struct agent *a = arg;
     char host[HOST_NAME_MAX + 1] = "", *who = kill_tree_describe(spare_others, a);
     gethostname(host, sizeof host - 1);
-    char *line =
+    OWNED char *line =
         xasprintf("ddprun: warning: left behind on %s, as SIGKILL does not end it: "
                   "%s",
                   host, who ? who : "a process that cannot be seen");
     agent_send(a, MSG(log, LOG_WARN, line));
-    free(line);
     free(who);
     agent_drain(a);
     agent_stop_if_alone(a);

@@ -2,6 +2,7 @@
 #include "launcher/agent/guard.h"
 
 #include "common/err.h"
+#include "common/scoped.h"
 #include "common/sockdiag.h"
 #include "launcher/agent/ext_signals.h"
 #include "launcher/agent/kill_tree.h"
@@ -59,13 +60,11 @@ void guard_watch(int fd)
     if (!watched)
         return;
     socklen_t here = sizeof watched->here, there = sizeof watched->there;
-    int netlink = sockdiag_open();
+    SCOPED(close_fd) int netlink = sockdiag_open();
     bool known = getsockname(fd, (struct sockaddr *)&watched->here, &here) == 0 &&
                  getpeername(fd, (struct sockaddr *)&watched->there, &there) == 0 &&
                  link_state(netlink) == TCP_ESTABLISHED; /* so the kernel tells */
     atomic_store(&watched->known, known);
-    if (netlink >= 0)
-        close(netlink);
 }
 
 /* Is it stopped, or does it wait in the kernel? */

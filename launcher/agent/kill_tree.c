@@ -43,7 +43,7 @@ static struct proc *scan(size_t *n)
     struct proc *list = NULL;
     size_t room = 0;
     *n = 0;
-    DIR *dir = opendir("/proc");
+    SCOPED(close_folder) DIR *dir = opendir("/proc");
     if (!dir)
         return NULL;
     for (struct dirent *d; (d = readdir(dir));) {
@@ -54,7 +54,6 @@ static struct proc *scan(size_t *n)
         list = xroom(list, *n, &room, sizeof *list);
         list[(*n)++] = p;
     }
-    closedir(dir);
     if (*n > 0)
         qsort(list, *n, sizeof *list, by_pid);
     return list;
@@ -97,15 +96,13 @@ static pid_t living_thread(pid_t pid, struct ancestry_proc *t)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
-    DIR *dir = opendir(path);
+    SCOPED(close_folder) DIR *dir = opendir(path);
     pid_t found = 0;
     for (struct dirent *d; dir && found == 0 && (d = readdir(dir));) {
         pid_t tid = atoi(d->d_name); /* 0 of "." and ".." */
         if (tid > 0 && tid != pid && ancestry_read(tid, t) && !strchr("ZX", t->state))
             found = tid;
     }
-    if (dir)
-        closedir(dir);
     return found;
 }
 
@@ -118,14 +115,13 @@ static bool has_ended(const struct proc *p)
 int kill_tree_signal(int sig, kill_tree_fn *rule, void *arg)
 {
     size_t n;
-    struct proc *list = scan_descendants(rule, arg, &n);
+    OWNED struct proc *list = scan_descendants(rule, arg, &n);
     int sent = 0;
     for (size_t i = 0; i < n; i++) {
         if (list[i].ours && list[i].rule == KILL_TREE_TAKE && !has_ended(&list[i]) &&
             kill(list[i].is.pid, sig) == 0)
             sent++;
     }
-    free(list);
     return sent;
 }
 
@@ -179,7 +175,7 @@ char *kill_tree_describe(kill_tree_fn *rule, void *arg)
 {
     size_t n, found = 0, size;
     char *text = NULL;
-    struct proc *list = scan_descendants(rule, arg, &n);
+    OWNED struct proc *list = scan_descendants(rule, arg, &n);
     FILE *out = xmemstream(&text, &size);
     for (size_t i = 0; i < n; i++) {
         if (!is_left(&list[i]) || found++ >= DESCRIBED)
@@ -190,7 +186,6 @@ char *kill_tree_describe(kill_tree_fn *rule, void *arg)
     if (found > DESCRIBED)
         fprintf(out, "; and %zu more", found - DESCRIBED);
     xmemclose(out);
-    free(list);
     if (found > 0)
         return text;
     free(text);

@@ -202,7 +202,7 @@ void rank_env_make(struct agent *a, const struct prepare *prep, uint32_t local, 
     const struct msg_job *job = &a->job;
     const struct share_rank *sr = &a->share.ranks[local];
     const struct binding *b = &prep->bindings[local];
-    char *tf_config =
+    OWNED char *tf_config =
         job->tf_workers ? xasprintf(tf_format, job->tf_workers, sr->rank) : NULL;
     struct rank_facts facts = {
         .node_list = job->node_list,
@@ -235,7 +235,6 @@ void rank_env_make(struct agent *a, const struct prepare *prep, uint32_t local, 
     };
     AGENT_HOOKS(a, rank_facts, local, &facts);
     contract_apply(&facts, &prep->base, env, note ? on_env_note : NULL, a);
-    free(tf_config);
     AGENT_HOOKS(a, rank_env, local, env);
     strv_env_set_all(env, &sr->env);
 }

@@ -38,11 +38,10 @@ struct relay {
 
 void relay_send(struct relay *r, enum msg_type type, const void *m)
 {
-    struct pack k = {0};
+    SCOPED(pack_finish) struct pack k = {0};
     msg_pack(type, m, &k);
     struct frame f = {.type = type, .node = r->self, .body = k.p, .size = k.n};
     merge_up(r->merge, &f);
-    pack_finish(&k);
 }
 
 /* Is this node reached over that link? Its HELLO makes it so. */
@@ -83,10 +82,9 @@ static void on_frame(struct link *l, const struct frame *f, void *arg)
 /* The agent was authenticated, but the link closed before its HELLO. */
 static void report_early_end(struct relay *r, unsigned node, const char *why)
 {
-    char *line = xasprintf("%s: the agent broke off while it was starting: %s",
-                           r->hosts.hosts[node].name, why ? why : "it has ended");
+    OWNED char *line = xasprintf("%s: the agent broke off while it was starting: %s",
+                                 r->hosts.hosts[node].name, why ? why : "it has ended");
     relay_send(r, MSG(start_failed, node, line));
-    free(line);
 }
 
 static void on_closed(struct link *l, const char *why, void *arg)

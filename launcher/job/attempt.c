@@ -115,12 +115,10 @@ void job_next_attempt(struct job *j)
         job_check(j); /* every node has ended its ranks: no message will come */
         return;
     }
-    char *label = restart_label(&j->restart);
+    OWNED char *label = restart_label(&j->restart);
     job_say(j, "ddprun: all ranks are started again%s", label);
-    char *line = xasprintf("--- ddprun%s ---\n", label);
+    OWNED char *line = xasprintf("--- ddprun%s ---\n", label);
     output_renew(j->output, j->plan->nranks, line);
-    free(line);
-    free(label);
     j->running = 0;
     for (int r = 0; r < j->plan->nranks; r++)
         job_renew_rank(j, r);

@@ -122,13 +122,12 @@ static void keep_user_set(struct msg_job *job)
 int job_describe(struct job *j, struct ddp_err *err)
 {
     const struct opts *o = j->opts;
-    struct strv missing = {0};
+    SCOPED(strv_finish) struct strv missing = {0};
     bool travels = !job_is_local(j);
     envfwd_collect(environ, &o->export_env, travels, &j->job.env, &j->job.user_set,
                    &missing);
     for (size_t i = 0; i < missing.n; i++)
         log_warn("-x %s: not set here, so there is nothing to export", missing.v[i]);
-    strv_finish(&missing);
     if (j->peers && travels) /* each node has an environment of its own */
         keep_user_set(&j->job);
     strv_push_all(&j->job.argv, o->argv);

@@ -32,13 +32,12 @@ static void settle_slots(struct alloc *a)
                 n->slots_else = 0; /* its GPUs may allow more */
             continue;
         }
-        char *otherwise = n->slots_else ? xstrdup(n->slots_from) : NULL;
+        OWNED char *otherwise = n->slots_else ? xstrdup(n->slots_from) : NULL;
         alloc_resolve(a, i, n->local ? topo_gpus() : 0);
         if (!n->local)
             alloc_set_slots(n, n->slots, n->slots_by,
                             "decided on the node: its GPUs, else %s; %d assumed",
                             otherwise ? otherwise : "1", n->slots);
-        free(otherwise);
     }
 }
 
@@ -52,13 +51,11 @@ struct commands {
 static void add_line(const unsigned *nodes, size_t n, void *arg)
 {
     struct commands *c = arg;
-    struct strv argv = {0};
+    SCOPED(strv_finish) struct strv argv = {0};
     c->transport->command(c->hosts, nodes, n, &argv);
-    char *text = shell_join(argv.v);
+    OWNED char *text = shell_join(argv.v);
     strv_pushf(&c->lines, "%s: %s%s", c->from, text,
                c->transport->by_file ? " --bootstrap FILE" : "");
-    free(text);
-    strv_finish(&argv);
 }
 
 /* One line per host, by the host above it in the tree. */
@@ -77,22 +74,20 @@ static void add_commands(struct commands *c)
 /* One line per transport process. */
 static void add_commands_at_once(struct commands *c)
 {
-    unsigned *nodes = xcalloc(c->hosts->nhosts, sizeof *nodes);
+    OWNED unsigned *nodes = xcalloc(c->hosts->nhosts, sizeof *nodes);
     size_t n = 0;
     for (unsigned i = 0; i < c->hosts->nhosts; i++) {
         if (!c->hosts->hosts[i].started)
             nodes[n++] = i;
     }
     transport_batches(c->transport, c->hosts, nodes, n, add_line, c);
-    free(nodes);
 }
 
 static void push_joined(const char *title, const struct strv *words, struct strv *lines)
 {
-    char *text = words->n > 0 ? shell_join(words->v) : NULL;
+    OWNED char *text = words->n > 0 ? shell_join(words->v) : NULL;
     if (text)
         strv_pushf(lines, "%s%s", title, text);
-    free(text);
 }
 
 /* The changes that the transport makes to the environment of its command. */
@@ -101,25 +96,21 @@ static void add_environment(struct commands *c)
     struct strv env = {0};
     if (!c->transport->environment)
         return;
-    struct strv with = {0}, without = {0};
+    SCOPED(strv_finish) struct strv with = {0}, without = {0};
     c->transport->environment(environ, &env);
     for (size_t i = 0; i < env.n; i++) {
-        char *name = xstrndup(env.v[i], strcspn(env.v[i], "="));
+        OWNED char *name = xstrndup(env.v[i], strcspn(env.v[i], "="));
         const char *ours = getenv(name);
         if (!ours || strcmp(ours, strchr(env.v[i], '=') + 1) != 0)
             strv_push(&with, env.v[i]);
-        free(name);
     }
     for (char *const *e = environ; *e; e++) {
-        char *name = xstrndup(*e, strcspn(*e, "="));
+        OWNED char *name = xstrndup(*e, strcspn(*e, "="));
         if (!strv_env_get(&env, name))
             strv_push(&without, name);
-        free(name);
     }
     push_joined("  added to its environment: ", &with, &c->lines);
     push_joined("  removed from its environment: ", &without, &c->lines);
-    strv_finish(&with);
-    strv_finish(&without);
     strv_finish(&env);
 }
 
@@ -167,9 +158,9 @@ int dryrun(const struct opts *opts, struct alloc *alloc, struct ddp_err *err)
     if (!j)
         return -1;
     int n = j->plan->nranks;
-    struct binding *own = xcalloc((size_t)n, sizeof *own);
+    OWNED struct binding *own = xcalloc((size_t)n, sizeof *own);
     const struct binding **by_place = xcalloc((size_t)j->plan->nnodes, sizeof *by_place);
-    struct strv commands = {0};
+    SCOPED(strv_finish) struct strv commands = {0};
     int rc = bind_here(j, own, by_place, err);
     if (rc == 0) {
         const struct rank_facts facts = {.master_port = opts->store_port,
@@ -177,19 +168,16 @@ int dryrun(const struct opts *opts, struct alloc *alloc, struct ddp_err *err)
                                          .max_restarts = opts->max_restarts,
                                          .columns = (int)j->job.columns};
         find_commands(j, &commands);
-        struct strv notes = {0};
+        SCOPED(strv_finish) struct strv notes = {0};
         JOB_HOOKS(j, dry_run, &notes);
         const struct show show = {opts,   alloc,       j->plan,          by_place,
                                   &facts, &j->job.env, &j->job.user_set, commands.v,
                                   notes.v};
         show_dry_run(&show, stdout);
-        strv_finish(&notes);
         if (fflush(stdout) != 0)
             rc = err_errno(err, "cannot write");
     }
-    strv_finish(&commands);
     binding_finish(own, n);
-    free(own);
     free(by_place);
     job_destroy(j);
     return rc;

@@ -105,22 +105,19 @@ void events_put(struct job *j, const char *name, const char *fmt, ...)
     json_error_t why;
     char when[40];
     va_start(args, fmt);
-    json_t *fields = json_vpack_ex(&why, 0, fmt, args);
+    json_auto_t *fields = json_vpack_ex(&why, 0, fmt, args);
     va_end(args);
     assert(fields); /* a mistake in `fmt` */
     name_time(when, sizeof when);
-    json_t *event =
+    json_auto_t *event =
         json_pack("{s:i, s:s, s:s, s:f, s:s, s:i}", "v", EVENTS_VERSION, "event", name,
                   "time", when, "t", (double)(now_ns() - j->created_ns) / 1e9, "job",
                   j->job.id, "attempt", j->restart.attempt + 1);
     json_object_update(event, fields);
-    char *line = json_dumps(event, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    OWNED char *line = json_dumps(event, JSON_COMPACT | JSON_REAL_PRECISION(9));
     size_t size = strlen(line);
     line[size++] = '\n'; /* in place of the zero */
     struct subscriber *s, *next;
     LL_FOREACH_SAFE(j->subscribers, s, next)
     s->fn(line, size, s->arg);
-    free(line);
-    json_decref(event);
-    json_decref(fields);
 }

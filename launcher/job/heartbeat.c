@@ -62,12 +62,11 @@ static void on_beat(void *arg)
         if (!job_node_connected(n) ||
             !heartbeat_silent(j->beats.heartbeat, &n->silence, n->heard_ms))
             continue;
-        char *why =
+        OWNED char *why =
             xasprintf("nothing heard from it for %.4g s (--node-timeout); is it up, "
                       "and the network to it?",
                       (double)j->opts->node_timeout_ms / 1e3);
         job_node_lost(j, i, why);
-        free(why);
     }
 }
 

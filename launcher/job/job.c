@@ -164,17 +164,15 @@ int job_run_agent(struct job *j, const struct local_agent *self)
 {
     struct agent_setup setup = {
         .fd = self->fd, .node = local_node(j), .lifelines = {-1, -1}};
-    struct msg_share share = {0};
+    SCOPED(msg_share_finish) struct msg_share share = {0};
+    SCOPED(agent_orders_finish)
     struct agent_orders orders = {.job = &j->job, .share = &share};
     if (job_is_local(j)) {
         JOB_HOOKS(j, local_orders, &orders);
         job_share_of(j, 0, &share);
         setup.orders = &orders;
     }
-    int code = agent_run(&setup);
-    agent_orders_finish(&orders);
-    msg_share_finish(&share);
-    return code;
+    return agent_run(&setup);
 }
 
 static void on_copy_gone(evutil_socket_t fd, short what, void *arg)

@@ -39,10 +39,9 @@ void job_node_failed(struct job *j, unsigned node, const char *line)
 
 static void start_failed(struct job *j, unsigned node, const char *why)
 {
-    char *line = xasprintf("%s: the agent broke off while it was starting: %s",
-                           j->nodes[node].host->name, why);
+    OWNED char *line = xasprintf("%s: the agent broke off while it was starting: %s",
+                                 j->nodes[node].host->name, why);
     job_node_failed(j, node, line);
-    free(line);
 }
 
 /* --- nodes that are lost ------------------------------------------------------------ */
@@ -111,16 +110,15 @@ void job_node_lost(struct job *j, unsigned node, const char *why)
     count_lost_ranks(j, n);
     if (j->state == JOB_GATHERING && !j->instead &&
         (job_is_spare(j, node) || job_survives_start(j))) {
-        char *line = xasprintf("%s: %s", n->host->name, why);
+        OWNED char *line = xasprintf("%s: %s", n->host->name, why);
         job_node_failed(j, node, line);
-        free(line);
         leave_node(j, node, why);
         return;
     }
     j->store_lost |= job_has_store(j, node);
     bool ends_job = j->state < JOB_LEAVING && !(j->instead && j->state == JOB_PREPARING);
     JOB_HOOKS(j, node_lost, node, why);
-    char *text = xasprintf("%s is lost: %s", n->host->name, why);
+    OWNED char *text = xasprintf("%s is lost: %s", n->host->name, why);
     if (ends_job && j->plan && n->place < 0) {
         log_warn("the %s node %s", job_is_spare(j, node) ? "spare" : "unused", text);
     } else if (comes_too_late(j)) {
@@ -137,7 +135,6 @@ void job_node_lost(struct job *j, unsigned node, const char *why)
                                    .replaceable = j->output && job_can_replace(j)});
         text = NULL;
     }
-    free(text);
     leave_node(j, node, why);
 }
 

@@ -59,7 +59,7 @@ void job_say(struct job *j, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
-    char *line = xvasprintf(fmt, args);
+    OWNED char *line = xvasprintf(fmt, args);
     va_end(args);
     if (events_wanted(j))
         emit_line(j, line);
@@ -67,7 +67,6 @@ void job_say(struct job *j, const char *fmt, ...)
         output_line(j->output, OUT_STDERR, line);
     else
         fprintf(stderr, "%s\n", line);
-    free(line);
 }
 
 /* --- sets of ranks ------------------------------------------------------------------ */
@@ -120,19 +119,16 @@ static bool end_unknown(int rank, void *arg)
 /* "; no exit status of ranks 4-7 (node[003-004])": of lost nodes. */
 static void add_unknown_ends(struct job *j, char **text)
 {
-    char *set = cause_rank_set(j->plan->nranks, end_unknown, j);
+    OWNED char *set = cause_rank_set(j->plan->nranks, end_unknown, j);
     if (!set)
         return;
-    struct strv lost = {0};
+    SCOPED(strv_finish) struct strv lost = {0};
     for (size_t i = 0; i < j->alloc->nnodes; i++) {
         if (j->nodes[i].lost && j->nodes[i].place >= 0) /* in this attempt */
             strv_push(&lost, j->alloc->nodes[i].name);
     }
-    char *hosts = hostlist_compress(lost.v, lost.n);
+    OWNED char *hosts = hostlist_compress(lost.v, lost.n);
     xappendf(text, "; no exit status of %s (%s)", set, hosts);
-    strv_finish(&lost);
-    free(hosts);
-    free(set);
 }
 
 /* Between two attempts: the exits of the ranks have been reported already. */
@@ -156,10 +152,9 @@ static char *other_ranks(struct job *j)
     if (!j->plan || after_all_ranks(j))
         return text;
     for (size_t i = 0; i < ARRAY_LEN(sets); i++) {
-        char *set = cause_rank_set(j->plan->nranks, sets[i].in, j);
+        OWNED char *set = cause_rank_set(j->plan->nranks, sets[i].in, j);
         if (set)
             xappendf(&text, sets[i].what, set);
-        free(set);
     }
     add_unknown_ends(j, &text);
     return text;
@@ -185,13 +180,10 @@ static char *what_happened(const struct job *j)
     switch (c->kind) {
     case CAUSE_EXIT:
     case CAUSE_ABORT: {
-        char *death = c->kind == CAUSE_EXIT ? cause_of_death(c) : xstrdup(c->text);
-        char *label = restart_label(&j->restart);
-        char *text = xasprintf("rank %d on %s %s (after %.1f s)%s", c->rank,
-                               host_name(j, c->rank), death, after_s, label);
-        free(label);
-        free(death);
-        return text;
+        OWNED char *death = c->kind == CAUSE_EXIT ? cause_of_death(c) : xstrdup(c->text);
+        OWNED char *label = restart_label(&j->restart);
+        return xasprintf("rank %d on %s %s (after %.1f s)%s", c->rank,
+                         host_name(j, c->rank), death, after_s, label);
     }
     case CAUSE_TIME:
         if (c->text)
@@ -203,11 +195,9 @@ static char *what_happened(const struct job *j)
                          signal_name(c->status), may_hurry(j) ? HURRY_HINT : "");
     case CAUSE_NODE:
     case CAUSE_RESIZE: {
-        char *label = after_all_ranks(j) ? restart_label_next(&j->restart)
-                                         : restart_label(&j->restart);
-        char *text = xasprintf("%s%s", c->text, label);
-        free(label);
-        return text;
+        OWNED char *label = after_all_ranks(j) ? restart_label_next(&j->restart)
+                                               : restart_label(&j->restart);
+        return xasprintf("%s%s", c->text, label);
     }
     case CAUSE_CANNOT:
     case CAUSE_STUCK:
@@ -251,7 +241,7 @@ void job_pass_error_on(const struct job *j)
     const char *error = exception(j);
     if (!path || !error)
         return;
-    char *now = xasprintf("%lld", (long long)time(NULL));
+    OWNED char *now = xasprintf("%lld", (long long)time(NULL));
     struct error_file e = {.path = path};
     e.root = json_pack("{s:{s:s, s:i, s:{s:s, s:i}}}", "message", "message", error,
                        "errorCode", j->cause.code, "extraInfo", "timestamp", now, "rank",
@@ -263,7 +253,6 @@ void job_pass_error_on(const struct job *j)
     if (done || !a) /* else it is still being written */
         json_decref(e.root);
     offload_end(a);
-    free(now);
 }
 
 /* Unless they are already the last lines on the terminal, as with a single rank. */
@@ -272,7 +261,7 @@ static void report_last_lines(struct job *j)
     bool of_rank = j->cause.kind == CAUSE_EXIT || j->cause.kind == CAUSE_ABORT;
     if (!of_rank || j->plan->nranks < 2 || output_tail_stands(j->output, j->cause.rank))
         return;
-    char *tail = output_tail(j->output, j->cause.rank);
+    OWNED char *tail = output_tail(j->output, j->cause.rank);
     if (tail[0])
         job_say(j, "ddprun: the last lines of rank %d:", j->cause.rank);
     for (char *line = tail, *next; line && *line; line = next) {
@@ -281,7 +270,6 @@ static void report_last_lines(struct job *j)
             *next++ = '\0';
         job_say(j, "    %s", line);
     }
-    free(tail);
 }
 
 /* A Python without the program's packages is often not the one that the user meant. The
@@ -337,7 +325,7 @@ static bool same_reason(const struct job *j, size_t a, size_t b)
 
 char *job_merge_start_failures(struct job *j, size_t first)
 {
-    struct strv names = {0};
+    SCOPED(strv_finish) struct strv names = {0};
     for (size_t i = first; i < j->alloc->nnodes; i++) {
         struct job_node *n = &j->nodes[i];
         if (!n->trouble || n->reported || !same_reason(j, first, i))
@@ -345,11 +333,8 @@ char *job_merge_start_failures(struct job *j, size_t first)
         n->reported = true;
         strv_push(&names, j->alloc->nodes[i].name);
     }
-    char *hosts = hostlist_compress(names.v, names.n);
-    char *text = xasprintf("cannot start on %s: %s", hosts, reason_of(j, first));
-    free(hosts);
-    strv_finish(&names);
-    return text;
+    OWNED char *hosts = hostlist_compress(names.v, names.n);
+    return xasprintf("cannot start on %s: %s", hosts, reason_of(j, first));
 }
 
 /* Hosts that did not start for other reasons than that of the headline: a line for each
@@ -359,9 +344,8 @@ static void report_other_hosts(struct job *j)
     for (size_t i = 0; i < j->alloc->nnodes; i++) {
         if (!j->nodes[i].trouble || j->nodes[i].reported)
             continue;
-        char *text = job_merge_start_failures(j, i);
+        OWNED char *text = job_merge_start_failures(j, i);
         job_say(j, "ddprun: %s", text);
-        free(text);
     }
 }
 
@@ -397,23 +381,22 @@ static void emit_failure(struct job *j, const char *what)
     if (!events_wanted(j))
         return;
     bool of_rank = j->plan && c->rank >= 0;
-    char *tail = of_rank ? output_tail(j->output, c->rank) : NULL;
+    OWNED char *tail = of_rank ? output_tail(j->output, c->rank) : NULL;
     event_emit(j, "failure", "{s:s, s:o, s:o, s:i, s:o, s:o, s:o, s:b}", "kind",
                kinds[c->kind], "rank", of_rank ? json_integer(c->rank) : json_null(),
                "host", of_rank ? event_text(host_name(j, c->rank)) : json_null(), "code",
                c->code, "text", event_text(what), "error",
                event_text(of_rank ? j->ranks[c->rank].error : NULL), "last_words",
                event_text(tail), "restart", j->restart.pending);
-    free(tail);
 }
 
 void job_report_failure(struct job *j)
 {
-    char *what = j->reported ? NULL : what_happened(j);
+    OWNED char *what = j->reported ? NULL : what_happened(j);
     if (!what)
         return;
     j->reported = true;
-    char *rest = other_ranks(j);
+    OWNED char *rest = other_ranks(j);
     emit_failure(j, what);
     job_say(j, "ddprun: %s%s", what, rest);
     report_exception(j);
@@ -421,25 +404,23 @@ void job_report_failure(struct job *j)
     report_missing_module(j);
     report_other_hosts(j);
     report_loss_hint(j);
-    free(rest);
-    free(what);
 }
 
 static void add_late(json_t *sentences, const char *who, const char *limit,
                      int64_t late_ms)
 {
-    char *text = xasprintf("%s did not run for %s%.1f s: stopped, blocked, or without a "
-                           "CPU",
-                           who, limit, (double)late_ms / 1e3);
+    OWNED char *text =
+        xasprintf("%s did not run for %s%.1f s: stopped, blocked, or without a "
+                  "CPU",
+                  who, limit, (double)late_ms / 1e3);
     json_array_append_new(sentences, event_text(text));
-    free(text);
 }
 
 json_t *job_late(const struct job *j)
 {
     int64_t own_ms = heartbeat_late_ms(j->beats.heartbeat), longest_ms = 0;
     json_t *hosts = json_object(), *sentences = json_array();
-    struct strv names = {0};
+    SCOPED(strv_finish) struct strv names = {0};
     for (size_t i = 0; i < j->alloc->nnodes; i++) {
         int64_t late_ms = j->nodes[i].late_ms;
         if (late_ms <= 0)
@@ -452,13 +433,10 @@ json_t *job_late(const struct job *j)
     if (own_ms > 0)
         add_late(sentences, "the launcher", "", own_ms);
     if (names.n > 0) {
-        char *list = hostlist_compress(names.v, names.n);
-        char *who = xasprintf("the agent%s on %s", names.n == 1 ? "" : "s", list);
+        OWNED char *list = hostlist_compress(names.v, names.n);
+        OWNED char *who = xasprintf("the agent%s on %s", names.n == 1 ? "" : "s", list);
         add_late(sentences, who, names.n == 1 ? "" : "up to ", longest_ms);
-        free(who);
-        free(list);
     }
-    strv_finish(&names);
     return json_pack("{s:f, s:o, s:o}", "launcher_s", (double)own_ms / 1e3, "hosts",
                      hosts, "sentences", sentences);
 }
@@ -480,13 +458,13 @@ void job_report_summary(struct job *j)
     /* the last rank may exit before its start is reported */
     int64_t ran_ns = j->last_exit_ns > j->ready_ns ? j->last_exit_ns - j->ready_ns : 0;
     int attempts = j->restart.attempt + 1;
-    char *several = attempts > 1 ? xasprintf(" in %d attempts", attempts) : xstrdup("");
+    OWNED char *several =
+        attempts > 1 ? xasprintf(" in %d attempts", attempts) : xstrdup("");
     job_say(j,
             "ddprun: %d rank%s on %d host%s: all started after %.1f ms, ran for "
             "%.3f s%s, %.3f s in all",
             p->nranks, p->nranks == 1 ? "" : "s", p->nnodes, p->nnodes == 1 ? "" : "s",
             (double)(j->ready_ns - j->created_ns) / 1e6, (double)ran_ns / 1e9, several,
             (double)(now_ns() - j->created_ns) / 1e9);
-    free(several);
     report_late(j);
 }

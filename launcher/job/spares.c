@@ -96,7 +96,7 @@ static size_t count_placed(const struct job *j)
  * spare in its place. False: there are too few. */
 static bool pair(struct job *j, bool replace)
 {
-    bool *taken = xcalloc(j->alloc->nnodes, sizeof *taken);
+    OWNED bool *taken = xcalloc(j->alloc->nnodes, sizeof *taken);
     bool enough = count_placed(j) == (size_t)j->plan->nnodes;
     for (size_t i = 0; i < j->alloc->nnodes && enough; i++) {
         struct job_node *old = &j->nodes[i];
@@ -120,7 +120,6 @@ static bool pair(struct job *j, bool replace)
         j->nodes[k].resized = false;
         j->plan->nodes[place].host = j->nodes[k].host;
     }
-    free(taken);
     return enough;
 }
 
@@ -193,11 +192,11 @@ bool job_go_without(struct job *j)
 
 static void say_size(struct job *j, int before)
 {
-    char *of = before > j->plan->nnodes ? xasprintf("%d of %d", j->plan->nnodes, before)
-                                        : xasprintf("%d", j->plan->nnodes);
+    OWNED char *of = before > j->plan->nnodes
+                         ? xasprintf("%d of %d", j->plan->nnodes, before)
+                         : xasprintf("%d", j->plan->nnodes);
     job_say(j, "ddprun: the job goes on with %s hosts, %d rank%s", of, j->plan->nranks,
             j->plan->nranks == 1 ? "" : "s");
-    free(of);
 }
 
 /* Of all nodes that may have ranks. */

@@ -40,14 +40,12 @@ void bootstrap_add_node(struct bootstrap *s, unsigned node, const char *name)
 static void write_nodes(FILE *f, const struct bootstrap_node *nodes, size_t n)
 {
     for (size_t i = 0; i < n;) {
-        struct strv names = {0};
+        SCOPED(strv_finish) struct strv names = {0};
         unsigned first = nodes[i].node;
         for (; i < n && nodes[i].node == first + names.n; i++)
             strv_push(&names, nodes[i].name);
-        char *list = hostlist_compress(names.v, names.n);
+        OWNED char *list = hostlist_compress(names.v, names.n);
         fprintf(f, "nodes %u %s\n", first, list);
-        free(list);
-        strv_finish(&names);
     }
 }
 
@@ -287,13 +285,12 @@ static char *read_lines(int fd, int64_t deadline_ms, size_t *room, struct ddp_er
 int bootstrap_read(int fd, int64_t deadline_ms, struct bootstrap *s, struct ddp_err *err)
 {
     size_t room;
-    char *text = read_lines(fd, deadline_ms, &room, err);
+    OWNED char *text = read_lines(fd, deadline_ms, &room, err);
     s->missing = !text;
     if (!text)
         return -1;
     int rc = bootstrap_parse(text, s, err);
     secret_wipe(text, room);
-    free(text);
     return rc;
 }
 

@@ -249,11 +249,10 @@ void link_send_pack(struct link *l, enum msg_type type, unsigned node,
 
 void link_send_msg(struct link *l, unsigned node, enum msg_type type, const void *m)
 {
-    struct pack k = {0};
+    SCOPED(pack_finish) struct pack k = {0};
     size_t n;
     const void *rest = msg_pack_head(type, m, &k, &n);
     link_send(l, type, node, k.p, k.n, rest, n);
-    pack_finish(&k);
 }
 
 size_t link_queued(const struct link *l)

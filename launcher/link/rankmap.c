@@ -10,13 +10,11 @@
 
 void rankmap_push(struct strv *map, const char *host, const int *ranks, int n)
 {
-    struct idset set = {0};
+    SCOPED(idset_finish) struct idset set = {0};
     for (int i = 0; i < n; i++)
         idset_add(&set, ranks[i], ranks[i]);
-    char *text = idset_text(&set);
+    OWNED char *text = idset_text(&set);
     strv_pushf(map, "%s %s", text, host);
-    free(text);
-    idset_finish(&set);
 }
 
 void *rankmap_pack(const struct strv *map, size_t *n, uint32_t *size)

@@ -90,13 +90,12 @@ static int slurm_local(ambient_launcher_get get, struct ambient_job *o,
                        "SLURM_NODEID=%d of SLURM_STEP_NUM_NODES=%d: half a step's "
                        "variables",
                        node, nodes);
-    int *counts = xcalloc((size_t)nodes, sizeof *counts);
+    OWNED int *counts = xcalloc((size_t)nodes, sizeof *counts);
     int rc = sched_counts("SLURM_STEP_TASKS_PER_NODE", tasks, counts, (size_t)nodes, err);
     if (rc == 0)
         o->local_size = counts[node];
     if (rc == 0 && o->size == nodes)
         rc = hostlist_expand(list, &o->hosts, err);
-    free(counts);
     return rc;
 }
 

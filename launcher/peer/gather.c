@@ -85,7 +85,7 @@ static void on_last_call(evutil_socket_t fd, short what, void *arg)
 
 static char *missing_ranks(const struct gather *a)
 {
-    struct strv names = {0};
+    SCOPED(strv_finish) struct strv names = {0};
     for (int r = 0; r < job_of(a)->size; r++) {
         if (caller_joined(&a->listener, (unsigned)r, NULL))
             continue;
@@ -99,7 +99,6 @@ static char *missing_ranks(const struct gather *a)
         xappendf(&text, "%s%s", i ? ", " : "", names.v[i]);
     if (names.n > 8)
         xappendf(&text, " and %zu more", names.n - 8);
-    strv_finish(&names);
     return text;
 }
 
@@ -125,14 +124,13 @@ static void report_missing(struct gather *a)
 {
     const struct ambient_job *o = job_of(a);
     bool single = one_copy_each(a);
-    char *who = single ? missing_ranks(a) : joined_hosts(a);
+    OWNED char *who = single ? missing_ranks(a) : joined_hosts(a);
     err_set(&a->why,
             "only %d of %d instances of ddprun (%s) joined within %.4g s; %s: %s; "
             "--start-timeout waits longer",
             (int)a->listener.copies, o->least, o->size_var,
             (double)a->listener.opts->start_timeout_ms / 1e3,
             single ? "missing" : "joined", who);
-    free(who);
 }
 
 static void on_deadline(void *arg)
@@ -151,10 +149,9 @@ static void on_deadline(void *arg)
 static void on_end_signal(int sig, void *arg)
 {
     struct gather *a = arg;
-    char *who = one_copy_each(a) ? missing_ranks(a) : joined_hosts(a);
+    OWNED char *who = one_copy_each(a) ? missing_ranks(a) : joined_hosts(a);
     err_set(&a->why, "interrupted (%s) while %s: %s", signal_name(sig),
             one_copy_each(a) ? "these were missing" : "only these had joined", who);
-    free(who);
     loop_stop(a->loop, 128 + sig);
 }
 

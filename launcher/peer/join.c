@@ -57,14 +57,12 @@ static bool head_listens(struct joiner *m, struct ddp_err *why)
 {
     char magic[6] = "";
     int64_t began_ms = now_ms(), until = began_ms + LISTEN_MS;
-    int fd = sock_connect(m->head, m->port, until, false, why);
+    SCOPED(close_fd) int fd = sock_connect(m->head, m->port, until, false, why);
     bool yes = fd >= 0 && sock_read_all(fd, magic, sizeof magic, until) == 0 &&
                memcmp(magic, "DDPRUN", sizeof magic) == 0;
     if (fd >= 0 && !yes)
         err_set(why, "'%s' port %d is not that of a ddprun", m->head, m->port);
     m->left_ms -= limit_count_ms(now_ms() - began_ms, LISTEN_MS);
-    if (fd >= 0)
-        close(fd);
     return yes;
 }
 
@@ -215,10 +213,9 @@ static int join(struct joiner *m, const struct msg_join *own, int *code,
 static int describe(struct joiner *m, struct ddp_err *err)
 {
     const struct opts *o = m->opts;
-    struct strv missing = {0};
+    SCOPED(strv_finish) struct strv missing = {0};
     envfwd_collect(environ, &o->export_env, false, &m->own.env, &m->own.user_set,
                    &missing);
-    strv_finish(&missing);
     strv_push_all(&m->own.argv, o->argv);
     for (size_t i = 0; i < o->apps.n; i++)
         strv_push(&m->own.apps, o->apps.v[i]);

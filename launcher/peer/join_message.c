@@ -2,6 +2,7 @@
 #include "launcher/peer/join_message.h"
 
 #include "common/err.h"
+#include "common/scoped.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,7 @@ void join_message_seal(enum msg_type type, const void *m, struct seal *s,
                        unsigned char out[JOIN_SIZE])
 {
     unsigned char plain[JOIN_PLAIN] = {0};
-    struct pack body = {0}, k = {0};
+    SCOPED(pack_finish) struct pack body = {0}, k = {0};
     msg_pack(type, m, &body);
     pack_u32(&k, (uint32_t)body.n);
     pack_bytes(&k, body.p, body.n);
@@ -20,8 +21,6 @@ void join_message_seal(enum msg_type type, const void *m, struct seal *s,
         abort(); /* the senders cut their texts */
     memcpy(plain, k.p, k.n);
     seal_close(s, label, sizeof label, plain, sizeof plain, out);
-    pack_finish(&k);
-    pack_finish(&body);
 }
 
 int join_message_open(enum msg_type type, const unsigned char in[JOIN_SIZE],

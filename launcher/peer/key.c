@@ -3,6 +3,7 @@
 
 #include "common/err.h"
 #include "common/folder.h"
+#include "common/scoped.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -35,7 +36,7 @@ static int from_file(const char *path, const struct ambient_job *o, struct peer_
 {
     char text[FILE_MAX];
     struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    SCOPED(close_fd) int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text);
     int rc = 0;
     if (n < 0 || fstat(fd, &st) < 0)
@@ -48,8 +49,6 @@ static int from_file(const char *path, const struct ambient_job *o, struct peer_
         rc = check_length("the secret in --peer-key", (size_t)n, err);
     if (rc == 0)
         make_key("ddprun secret", text, (size_t)n, o, &k->key);
-    if (fd >= 0)
-        close(fd);
     secret_wipe(text, sizeof text);
     return rc;
 }

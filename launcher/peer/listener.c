@@ -171,16 +171,13 @@ static struct hostset *allowed_hosts(const struct opts *opts, const struct ambie
 {
     if (o->hosts.n > 0)
         return hostset_create(&o->hosts);
-    struct alloc a = {0};
-    struct strv names = {0};
+    SCOPED(alloc_clear) struct alloc a = {0};
+    SCOPED(strv_finish) struct strv names = {0};
     if (alloc_hosts_arg.read(opts, &a, err) == 0) {
         for (size_t i = 0; i < a.nnodes; i++)
             strv_push(&names, a.nodes[i].name);
     }
-    struct hostset *set = names.n > 0 ? hostset_create(&names) : NULL;
-    strv_finish(&names);
-    alloc_clear(&a);
-    return set;
+    return names.n > 0 ? hostset_create(&names) : NULL;
 }
 
 /* The address of --interface comes first. */

@@ -48,10 +48,9 @@ static socklen_t address(const struct ambient_job *o, struct sockaddr_un *sa)
 {
     struct secret none = {{0}}, name;
     char hex[SECRET_SIZE * 2 + 1];
-    char *where = xasprintf("%u %s", (unsigned)geteuid(), o->node ? o->node : "");
+    OWNED char *where = xasprintf("%u %s", (unsigned)geteuid(), o->node ? o->node : "");
     secret_derive(&none, "ddprun mates", o->id, strlen(o->id), where, strlen(where),
                   &name);
-    free(where);
     secret_to_hex(&name, hex);
     *sa = (struct sockaddr_un){.sun_family = AF_UNIX};
     int n = snprintf(sa->sun_path + 1, sizeof sa->sun_path - 1, "ddprun-%.40s", hex);
@@ -170,7 +169,7 @@ struct local_copies *local_copies_lead(const struct ambient_job *o, int64_t dead
     struct sockaddr_un sa;
     socklen_t len = address(o, &sa);
     struct local_copies *m = xcalloc(1, sizeof *m);
-    struct report *reports = xcalloc((size_t)o->local_size, sizeof *reports);
+    OWNED struct report *reports = xcalloc((size_t)o->local_size, sizeof *reports);
     *m = (struct local_copies){.n = o->local_size, .gone_fd = -1};
     m->fds = xcalloc((size_t)m->n, sizeof *m->fds);
     memset(m->fds, -1, (size_t)m->n * sizeof *m->fds);
@@ -197,7 +196,6 @@ struct local_copies *local_copies_lead(const struct ambient_job *o, int64_t dead
         close(listener);
     if (rc == 0 && (rc = watch(m, err)) == 0)
         adopt_resources(reports, m->n);
-    free(reports);
     if (rc == 0)
         return m;
     local_copies_end(m, EXIT_CANNOT_START);
@@ -281,7 +279,7 @@ int local_copies_follow(const struct ambient_job *o, int64_t deadline_ms,
     int32_t code;
     bool ours;
     fill_report(o, &r);
-    int fd = connect_leader(o, deadline_ms, err);
+    SCOPED(close_fd) int fd = connect_leader(o, deadline_ms, err);
     if (fd < 0)
         return EXIT_CANNOT_START;
     pid_t pid = peer_pid(fd, &ours);
@@ -294,7 +292,6 @@ int local_copies_follow(const struct ambient_job *o, int64_t deadline_ms,
             n = recv(fd, &code, sizeof code, 0);
         while (n < 0 && errno == EINTR);
     }
-    close(fd);
     if (ours && n != (ssize_t)sizeof code)
         err_set(err, "the leading instance of ddprun on this node was killed");
     return n == (ssize_t)sizeof code ? code : EXIT_CANNOT_START;

@@ -88,7 +88,7 @@ const char *meeting_file_path(const struct meeting_file *c)
 int meeting_file_write(struct meeting_file *c, const struct bootstrap *s,
                        struct ddp_err *err)
 {
-    char *text = bootstrap_write(s);
+    OWNED char *text = bootstrap_write(s);
     size_t n = strlen(text);
     int rc = text_file_replace(c->path, text, n, 0600);
     if (rc < 0)
@@ -97,18 +97,15 @@ int meeting_file_write(struct meeting_file *c, const struct bootstrap *s,
                 c->path, strerror(errno));
     c->written = rc == 0;
     secret_wipe(text, n);
-    free(text);
     return rc;
 }
 
 /* NFS caches that a name is absent; reading the directory makes the client ask again. */
 static void refresh_folder(const char *folder)
 {
-    DIR *d = opendir(folder);
+    SCOPED(close_folder) DIR *d = opendir(folder);
     while (d && readdir(d))
         ;
-    if (d)
-        closedir(d);
 }
 
 int meeting_file_read(const struct meeting_file *c, struct bootstrap *s,
@@ -119,13 +116,12 @@ int meeting_file_read(const struct meeting_file *c, struct bootstrap *s,
     if (fd < 0)
         return errno == ENOENT || errno == ESTALE ? 0
                                                   : err_prefix(err, "the head's file");
-    char *text = xcalloc(1, FILE_MAX + 1);
+    OWNED char *text = xcalloc(1, FILE_MAX + 1);
     if (read(fd, text, FILE_MAX) > 0) /* else still being written: no atomic rename */
         rc = bootstrap_parse(text, s, err) < 0
                  ? err_prefix(err, "the head's file '%s'", c->path)
                  : 1;
     secret_wipe(text, FILE_MAX);
-    free(text);
     close(fd);
     return rc;
 }

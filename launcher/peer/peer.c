@@ -64,7 +64,7 @@ static int lead(struct opts *opts, const struct ambient_job *o,
                 struct peers *peers)
 {
     struct ddp_err err = {""};
-    struct peer_key k = {0};
+    SCOPED(peer_key_finish) struct peer_key k = {0};
     const char *head = head_address(opts, o);
     int code = 0;
     if (o->local_size < o->size && peer_key_find(opts, o, head != NULL, &k, &err) < 0)
@@ -86,7 +86,6 @@ static int lead(struct opts *opts, const struct ambient_job *o,
         code = gather_peers(opts, o, &k, own, peers, &err);
     if (code == 0 && o->rank == 0 && o->least < o->size)
         peers->late = late_peers_create(opts, o, &k);
-    peer_key_finish(&k);
     return failed(&err, code);
 }
 
@@ -106,7 +105,7 @@ static int plan_dry_run(const struct ambient_job *o, struct peers *peers)
     peers->alloc = xcalloc(1, sizeof *peers->alloc);
     peers->alloc->source = o->by;
     for (int i = 0; i < nodes; i++) {
-        char *name =
+        OWNED char *name =
             o->hosts.n > (size_t)i ? xstrdup(o->hosts.v[i]) : xasprintf("node%d", i);
         struct alloc_node *node = alloc_add(peers->alloc, name);
         struct msg_join own = {0};
@@ -117,7 +116,6 @@ static int plan_dry_run(const struct ambient_job *o, struct peers *peers)
         else if (own.slots > 0)
             alloc_set_slots(node, (int)own.slots, SLOTS_GIVEN, "%s", own.slots_from);
         free(own.slots_from);
-        free(name);
     }
     return 1;
 }

@@ -219,10 +219,9 @@ static int keys_expired(struct ddp_store *s, const char *const *keys, size_t nke
                        "timed out after %s waiting for %zu keys, the last of which "
                        "has just come",
                        span, nkeys);
-    char *text = missing_text(&m, keys);
+    OWNED char *text = missing_text(&m, keys);
     err_set(err, "timed out after %s waiting for %zu of %zu keys: %s", span, m.n, nkeys,
             text);
-    free(text);
     return -1;
 }
 
@@ -235,10 +234,9 @@ static int ranks_expired(struct ddp_store *s, const char *name, const char *cons
     if (find_missing(s, keys, size, &m) < 0)
         return err_set(err, "fence '%.64s' timed out after %s; then %s", name, span,
                        s->x.why.text);
-    char *text = missing_text(&m, NULL);
+    OWNED char *text = missing_text(&m, NULL);
     err_set(err, "fence '%.64s' timed out after %s: %zu of %zu ranks have not come: %s",
             name, span, m.n, size, text ? text : "all have now");
-    free(text);
     return -1;
 }
 
@@ -344,7 +342,7 @@ int ddp_store_fence(struct ddp_store *s, const char *name, int rank, int size,
 {
     if (size < 1 || rank < 0 || rank >= size)
         return err_set(err, "fence '%.64s': there is no rank %d of %d", name, rank, size);
-    char **keys = fence_keys(name, (size_t)size);
+    OWNED char **keys = fence_keys(name, (size_t)size);
     if (!keys)
         return err_set(err, "not enough memory for a fence of %d ranks", size);
     const char *const *ro = (const char *const *)keys;
@@ -358,7 +356,6 @@ int ddp_store_fence(struct ddp_store *s, const char *name, int rank, int size,
         if (rc == 0)
             ranks_expired(s, name, ro, (size_t)size, err);
     }
-    free(keys);
     return rc > 0 ? 0 : -1;
 }
 
@@ -397,7 +394,7 @@ static int barrier_here(struct ddp_store *s, const char *key, int64_t size,
                         struct ddp_err *err)
 {
     char span[32], *members = xasprintf("%s/num_members", key);
-    char *last = xasprintf("%s/last_member", key);
+    OWNED char *last = xasprintf("%s/last_member", key);
     const char *const keys[] = {last};
     struct waiting w = {.keys = keys, .nkeys = 1};
     int64_t count, deadline = s->x.deadline;
@@ -417,7 +414,6 @@ static int barrier_here(struct ddp_store *s, const char *key, int64_t size,
             rc = 0;
     }
     free(members);
-    free(last);
     return rc;
 }
 

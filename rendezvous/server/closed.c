@@ -24,9 +24,8 @@ void server_closed(struct server *s, const union peer *peer, const char *why)
         return;
     char name[64];
     sock_name(&peer->sa, name, sizeof name);
-    char *line = xasprintf("%s: closed: %s", name, why);
+    OWNED char *line = xasprintf("%s: closed: %s", name, why);
     s->options.notice(line, s->options.notice_arg);
-    free(line);
 }
 
 void server_drained(struct server *s, size_t closed)

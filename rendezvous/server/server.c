@@ -123,11 +123,10 @@ static void collect_of_world(struct bytes key, void *arg)
 void server_end_world(struct server *s, unsigned scope)
 {
     struct space *space = store_open(s->store, scope);
-    struct strv keys = {0};
+    SCOPED(strv_finish) struct strv keys = {0};
     space_each(space, collect_of_world, &keys);
     for (size_t i = 0; i < keys.n; i++)
         space_delete(space, (struct bytes){keys.v[i], strlen(keys.v[i])});
-    strv_finish(&keys);
     space_close(space);
 }
 

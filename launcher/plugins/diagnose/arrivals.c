@@ -36,7 +36,7 @@ static void put(const struct arrivals_record *r, void *arg)
 
 static void take_library(struct source *s)
 {
-    struct arrivals_file *f =
+    OWNED struct arrivals_file *f =
         (void *)rank_file(s->stem, "arrivals", 0, sizeof(struct arrivals_file));
     uint64_t next = f ? f->next : 0, first = next > SENT ? next - SENT : 0;
     bool known = f && f->version == ARRIVALS_VERSION && f->room == ARRIVALS;
@@ -45,7 +45,6 @@ static void take_library(struct source *s)
         if (e->number > 0)
             put(&(struct arrivals_record){e->group, e->number, e->at_ns, 0, 0}, s);
     }
-    free(f);
 }
 
 /* --- PyTorch ------------------------------------------------------------------------ */
@@ -97,8 +96,8 @@ static void await_traces(struct source *sources, size_t n)
 void arrivals_write(const char *folder, const struct collect_rank *ranks, size_t n,
                     FILE *out)
 {
-    struct source *sources = xcalloc(n + 1, sizeof *sources);
-    struct dirent **files = NULL;
+    OWNED struct source *sources = xcalloc(n + 1, sizeof *sources);
+    OWNED struct dirent **files = NULL;
     int nfiles = scandir(folder, &files, NULL, NULL);
     for (size_t i = 0; i < n; i++) {
         pid_t target;
@@ -123,6 +122,4 @@ void arrivals_write(const char *folder, const struct collect_rank *ranks, size_t
     }
     for (int i = 0; i < nfiles; i++)
         free(files[i]);
-    free(files);
-    free(sources);
 }

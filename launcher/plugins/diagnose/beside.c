@@ -31,21 +31,18 @@ static void add_threads(pid_t pid, struct usage *u)
 {
     char path[64], text[128];
     snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
-    DIR *dir = opendir(path);
+    SCOPED(close_folder) DIR *dir = opendir(path);
     for (struct dirent *d; dir && (d = readdir(dir));) {
         unsigned long long ran = 0, waited = 0;
         snprintf(path, sizeof path, "/proc/%d/task/%.20s/schedstat", (int)pid, d->d_name);
+        SCOPED(close_file)
         FILE *f = isdigit((unsigned char)*d->d_name) ? fopen(path, "re") : NULL;
         if (f && fgets(text, sizeof text, f) &&
             sscanf(text, "%llu %llu", &ran, &waited) == 2) {
             u->ran_ns += (double)ran;
             u->waited_ns += (double)waited;
         }
-        if (f)
-            fclose(f);
     }
-    if (dir)
-        closedir(dir);
 }
 
 static void add_faults(pid_t pid, struct usage *u)
@@ -78,14 +75,12 @@ static struct machine machine_now(void)
 {
     struct machine m = {0};
     double t[8] = {0}; /* user nice system idle iowait irq softirq steal */
-    FILE *f = fopen("/proc/stat", "re");
+    SCOPED(close_file) FILE *f = fopen("/proc/stat", "re");
     if (f && fscanf(f, "cpu %lf %lf %lf %lf %lf %lf %lf %lf", &t[0], &t[1], &t[2], &t[3],
                     &t[4], &t[5], &t[6], &t[7]) == 8)
         m.stolen = t[7];
     for (size_t i = 0; i < ARRAY_LEN(t); i++)
         m.all += t[i];
-    if (f)
-        fclose(f);
     return m;
 }
 
@@ -123,13 +118,11 @@ static bool read_other(pid_t pid, struct other *o)
 static size_t read_others(struct other *others)
 {
     size_t n = 0;
-    DIR *dir = opendir("/proc");
+    SCOPED(close_folder) DIR *dir = opendir("/proc");
     for (struct dirent *d; dir && n < PIDS_MAX && (d = readdir(dir));) {
         if (isdigit((unsigned char)*d->d_name))
             n += read_other((pid_t)atoi(d->d_name), &others[n]);
     }
-    if (dir)
-        closedir(dir);
     return n;
 }
 
@@ -161,11 +154,10 @@ static json_t *describe_top(struct other top, double passed_s,
                             const struct collect_rank *ranks, size_t n)
 {
     double percent = (double)top.ticks / (double)sysconf(_SC_CLK_TCK) / passed_s * 100;
-    json_t *o = json_object(), *out;
-    if (percent < TOP_LEAST || !proc_describe(top.pid, o)) {
-        json_decref(o);
+    json_auto_t *o = json_object();
+    json_t *out;
+    if (percent < TOP_LEAST || !proc_describe(top.pid, o))
         return NULL;
-    }
     json_t *program = json_object_get(o, "program");
     out = json_pack("{s:i, s:O, s:i}", "pid", (int)top.pid, "program",
                     program ? program : json_object_get(o, "state"), "cpu_percent",
@@ -174,7 +166,6 @@ static json_t *describe_top(struct other top, double passed_s,
         if (ancestry_leads(top.pid, ranks[i].pid))
             json_object_set_new(out, "rank", json_integer(ranks[i].rank));
     }
-    json_decref(o);
     return out;
 }
 
@@ -182,14 +173,12 @@ static json_t *describe_top(struct other top, double passed_s,
 
 static char *cpus_text(const cpu_set_t *cpus)
 {
-    struct idset set = {0};
+    SCOPED(idset_finish) struct idset set = {0};
     for (int i = 0; i < CPU_SETSIZE; i++) {
         if (CPU_ISSET(i, cpus))
             idset_add(&set, i, i);
     }
-    char *text = idset_text(&set);
-    idset_finish(&set);
-    return text;
+    return idset_text(&set);
 }
 
 json_t *beside(const struct collect_rank *ranks, size_t n)
@@ -201,7 +190,7 @@ json_t *beside(const struct collect_rank *ranks, size_t n)
     int ncpus = (int)sysconf(_SC_NPROCESSORS_ONLN);
     if (sched_getaffinity(own[nown - 1], sizeof cpus, &cpus) < 0)
         return NULL; /* it has ended */
-    struct other *before = xcalloc(PIDS_MAX, sizeof *before);
+    OWNED struct other *before = xcalloc(PIDS_MAX, sizeof *before);
     size_t nbefore = read_others(before);
     struct usage first = usage_of(own, nown);
     struct machine machine = machine_now();
@@ -214,13 +203,12 @@ json_t *beside(const struct collect_rank *ranks, size_t n)
     struct usage then = usage_of(own, nown);
     json_t *top = describe_top(top_of(before, nbefore, &cpus, own, nown), passed_ns / 1e9,
                                ranks, n);
-    free(before);
     if (then.ran_ns < first.ran_ns || then.waited_ns < first.waited_ns ||
         then.faults < first.faults) {
         json_decref(top);
         return NULL; /* processes have ended */
     }
-    char *text = cpus_text(&cpus);
+    OWNED char *text = cpus_text(&cpus);
     json_t *out = json_pack(
         "{s:s, s:f, s:b, s:f, s:i, s:i, s:i, s:i}", "cpus", text, "load", load, "busy",
         busy, "measured_s", passed_ns / 1e9, "cpu_percent",
@@ -228,7 +216,6 @@ json_t *beside(const struct collect_rank *ranks, size_t n)
         (int)((then.waited_ns - first.waited_ns) / passed_ns * 100), "stolen_percent",
         stolen_percent(machine, machine_now()), "faults_per_s",
         (int)((then.faults - first.faults) / (passed_ns / 1e9)));
-    free(text);
     if (top)
         json_object_set_new(out, "top", top);
     return out;

@@ -39,7 +39,7 @@ static char *members_of(const json_t *group)
     const json_t *list = json_object_get(group, "ranks"), *rank;
     if (json_array_size(list) == 0 && is_default(group))
         return xstrdup("*");
-    struct idset set = {0};
+    SCOPED(idset_finish) struct idset set = {0};
     size_t i;
     json_array_foreach (list, i, rank) {
         json_int_t r = json_integer_value(rank);
@@ -47,7 +47,6 @@ static char *members_of(const json_t *group)
             idset_add(&set, (int)r, (int)r);
     }
     char *text = set.n > 0 ? idset_text(&set) : NULL;
-    idset_finish(&set);
     if (text && strlen(text) <= MEMBERS_MAX)
         return text;
     free(text);
@@ -57,20 +56,16 @@ static char *members_of(const json_t *group)
 static json_t *describe(const json_t *group, const json_t *call)
 {
     bool done = !json_is_false(json_object_get(call, "done"));
-    char *members = done ? NULL : members_of(group), *text = NULL;
+    OWNED char *members = done ? NULL : members_of(group), *text = NULL;
     const char *op = text_of(call, "op");
     size_t n;
     FILE *f = xmemstream(&text, &n);
     fprintf(f, "%s #%lld of ", op ? op : "?", (long long)number_of(call, "number"));
     print_group(group, f);
     xmemclose(f);
-    json_t *o =
-        json_pack("{s:s, s:I, s:s, s:I, s:b, s:s*}", "group", text_of(group, "id"),
-                  "number", number_of(call, "number"), "text", text, "age_ms",
-                  number_of(call, "age_ms"), "done", done, "members", members);
-    free(members);
-    free(text);
-    return o;
+    return json_pack("{s:s, s:I, s:s, s:I, s:b, s:s*}", "group", text_of(group, "id"),
+                     "number", number_of(call, "number"), "text", text, "age_ms",
+                     number_of(call, "age_ms"), "done", done, "members", members);
 }
 
 static void insert_by_age(json_t *list, json_t *call)

@@ -59,21 +59,19 @@ static void find_target(const char *folder, struct dirent *const *files, int nfi
 
 static void take_library(struct subject *s)
 {
-    char *text = s->stem ? rank_file(s->stem, "calls", 0, 1 << 20) : NULL;
+    OWNED char *text = s->stem ? rank_file(s->stem, "calls", 0, 1 << 20) : NULL;
     if (text)
         trace_of_library(text, wall_ns(), s->out);
-    free(text);
 }
 
 /* What it writes when it makes a process group. */
 static void take_groups(struct subject *s, const char *groups)
 {
     struct stat st;
-    char *path = xasprintf("%s.groups", s->stem);
+    OWNED char *path = xasprintf("%s.groups", s->stem);
     int64_t at_ms = stat(path, &st) == 0
                         ? st.st_mtim.tv_sec * INT64_C(1000) + st.st_mtim.tv_nsec / 1000000
                         : 0;
-    free(path);
     trace_of_groups(groups, wall_ns() / 1000000 - at_ms, s->out);
 }
 
@@ -113,14 +111,12 @@ static pid_t thread_of(pid_t pid, char state)
     char path[32];
     pid_t found = pid;
     snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
-    DIR *dir = state == 'D' ? opendir(path) : NULL;
+    SCOPED(close_folder) DIR *dir = state == 'D' ? opendir(path) : NULL;
     for (struct dirent *d; dir && found == pid && (d = readdir(dir));) {
         pid_t tid = (pid_t)atoi(d->d_name);
         if (tid > 0 && tid != pid && proc_state(tid) == 'S')
             found = tid;
     }
-    if (dir)
-        closedir(dir);
     return found;
 }
 
@@ -132,7 +128,7 @@ static void no_stacks(struct subject *s, const char *why)
 static void ask_stacks(struct subject *s)
 {
     char state = proc_state(s->target);
-    char *path = xasprintf("%s.stacks", s->stem);
+    OWNED char *path = xasprintf("%s.stacks", s->stem);
     struct stat st;
     if (stat(path, &st) == 0 && catches(s)) {
         s->before = st.st_size;
@@ -140,7 +136,6 @@ static void ask_stacks(struct subject *s)
         s->thread = thread_of(s->target, state);
         syscall(SYS_tgkill, s->target, s->thread, STACKS_SIGNAL);
     }
-    free(path);
 }
 
 static void ask_other_thread(struct subject *s)
@@ -155,23 +150,20 @@ static void ask_other_thread(struct subject *s)
 static bool stacks_written(const struct subject *s)
 {
     uint64_t bit = UINT64_C(1) << (STACKS_SIGNAL - 1);
-    char *path = xasprintf("%s.stacks", s->stem);
+    OWNED char *path = xasprintf("%s.stacks", s->stem);
     struct stat st;
     bool grown = stat(path, &st) == 0 && st.st_size > s->before;
-    free(path);
     return grown && !(proc_signals(s->thread, "SigPnd ShdPnd SigBlk") & bit);
 }
 
 static void take_stacks(struct subject *s)
 {
-    char *text = rank_file(s->stem, "stacks", s->before, STACKS_MAX);
-    json_t *threads = stacks_of_python(text ? text : "");
+    OWNED char *text = rank_file(s->stem, "stacks", s->before, STACKS_MAX);
+    json_auto_t *threads = stacks_of_python(text ? text : "");
     if (json_array_size(threads) > 0)
         json_object_set(s->out, "threads", threads);
     else
         no_stacks(s, "its interpreter does not answer");
-    json_decref(threads);
-    free(text);
 }
 
 /* --- all ---------------------------------------------------------------------------- */
@@ -180,16 +172,14 @@ static void describe_below(struct subject *s)
 {
     pid_t below[TREE_MAX];
     size_t n = proc_tree(s->is.pid, below, TREE_MAX);
-    json_t *list = json_array();
+    json_auto_t *list = json_array();
     for (size_t i = 0; i < n; i++) {
-        json_t *process = json_object();
+        json_auto_t *process = json_object();
         if (below[i] != s->target && proc_describe(below[i], process))
             json_array_append(list, process);
-        json_decref(process);
     }
     if (json_array_size(list) > 0)
         json_object_set(s->out, "below", list);
-    json_decref(list);
 }
 
 static bool waits(const struct subject *subjects, size_t n, const struct rank_trace *ras)
@@ -229,7 +219,7 @@ static struct subject *begin(const char *folder, const struct collect_rank *rank
                              size_t n, enum collect_part part, json_t *out)
 {
     struct subject *subjects = xcalloc(n + 1, sizeof *subjects);
-    struct dirent **files = NULL;
+    OWNED struct dirent **files = NULL;
     int nfiles = scandir(folder, &files, NULL, NULL);
     for (size_t i = 0; i < n; i++) {
         struct subject *s = &subjects[i];
@@ -251,7 +241,6 @@ static struct subject *begin(const char *folder, const struct collect_rank *rank
     }
     for (int i = 0; i < nfiles; i++)
         free(files[i]);
-    free(files);
     return subjects;
 }
 
@@ -263,7 +252,7 @@ json_t *collect(const char *folder, const struct collect_rank *ranks, size_t n,
     int64_t native_until_ms = now_ms() + NATIVE_MS;
     if (part == COLLECT_ALL && n > 0)
         ras_ask(&ras, folder);
-    struct subject *subjects = begin(folder, ranks, n, part, out);
+    OWNED struct subject *subjects = begin(folder, ranks, n, part, out);
     /* first the collectives: the signal for the stacks may end a sleep */
     await_answers(subjects, n, &ras, FIRST_MS);
     for (size_t i = 0; i < n && part != COLLECT_CALLS; i++) {
@@ -271,20 +260,19 @@ json_t *collect(const char *folder, const struct collect_rank *ranks, size_t n,
             ask_stacks(&subjects[i]);
     }
     await_answers(subjects, n, &ras, ANSWER_MS);
-    struct described *native = xcalloc(n + 1, sizeof *native),
-                     *all = xcalloc(n + 1, sizeof *all);
+    OWNED struct described *native = xcalloc(n + 1, sizeof *native),
+                           *all = xcalloc(n + 1, sizeof *all);
     size_t nnative = 0;
     for (size_t i = 0; i < n; i++) {
         struct subject *s = &subjects[i];
         all[i] = (struct described){s->target, s->out};
         bool wanted = s->stem && part != COLLECT_STACKS;
-        char *groups = wanted ? rank_file(s->stem, "groups", 0, 1 << 20) : NULL;
+        OWNED char *groups = wanted ? rank_file(s->stem, "groups", 0, 1 << 20) : NULL;
         if (part != COLLECT_STACKS)
             take_library(s);
         if (groups)
             take_groups(s, groups);
         take_trace(s, groups);
-        free(groups);
         if (part == COLLECT_CALLS)
             json_object_set_new(s->out, "bytes",
                                 json_integer((json_int_t)s->trace.received));
@@ -301,9 +289,6 @@ json_t *collect(const char *folder, const struct collect_rank *ranks, size_t n,
         sockets_describe(all, n);
     native_stacks(native, nnative, native_until_ms);
     ras_take(&ras, json_array_get(out, 0));
-    free(native);
-    free(all);
-    free(subjects);
     return out;
 }
 

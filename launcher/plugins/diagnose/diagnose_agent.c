@@ -86,11 +86,9 @@ static const char *const parents[] = {"/dev/shm", "/tmp"};
 
 static void remove_folder(int fd, const char *path)
 {
-    DIR *dir = fdopendir(dup(fd));
+    SCOPED(close_folder) DIR *dir = fdopendir(dup(fd));
     for (struct dirent *e; dir && (e = readdir(dir));)
         unlinkat(fd, e->d_name, 0);
-    if (dir)
-        closedir(dir);
     rmdir(path);
 }
 
@@ -114,14 +112,15 @@ static char *folder_prefix(void)
 static void on_clean(evutil_socket_t nothing, short what, void *arg)
 {
     const struct diagnose *d = arg;
-    char *name = folder_prefix();
-    char *parent = xstrndup(d->folder, (size_t)(strrchr(d->folder, '/') - d->folder));
-    DIR *dir = opendir(parent);
+    OWNED char *name = folder_prefix();
+    OWNED char *parent =
+        xstrndup(d->folder, (size_t)(strrchr(d->folder, '/') - d->folder));
+    SCOPED(close_folder) DIR *dir = opendir(parent);
     for (struct dirent *e; dir && (e = readdir(dir));) {
         struct stat st;
         if (strncmp(e->d_name, name, strlen(name)) != 0)
             continue;
-        char *path = xasprintf("%s/%s", parent, e->d_name);
+        OWNED char *path = xasprintf("%s/%s", parent, e->d_name);
         bool old = lstat(path, &st) == 0 && st.st_uid == geteuid() &&
                    time(NULL) - st.st_mtime > YOUNG_S;
         int fd = old ? hold_folder(path) : -1;
@@ -129,19 +128,13 @@ static void on_clean(evutil_socket_t nothing, short what, void *arg)
             remove_folder(fd, path);
             close(fd);
         }
-        free(path);
     }
-    if (dir)
-        closedir(dir);
-    free(parent);
-    free(name);
 }
 
 static int make_folder_in(struct diagnose *d, const char *parent)
 {
-    char *name = folder_prefix();
+    OWNED char *name = folder_prefix();
     char *path = xasprintf("%s/%sXXXXXX", parent, name);
-    free(name);
     bool made = mkdtemp(path) != NULL;
     d->held = made ? hold_folder(path) : -1;
     if (d->held >= 0) {
@@ -210,21 +203,19 @@ static void diagnose_rank_env(void *state, uint32_t local, struct strv *env)
     record_calls(&d->agent->job, env);
     if (!d->folder)
         return;
-    char *stem = xasprintf("%s/%u", d->folder, d->agent->share.ranks[local].rank);
+    OWNED char *stem = xasprintf("%s/%u", d->folder, d->agent->share.ranks[local].rank);
     strv_env_set(env, "DDPRUN_DIAGNOSE", stem);
-    free(stem);
     if (!d->nccl)
         d->nccl = xstrdup(strv_env_get(env, "NCCL_RAS_ADDR"));
     if (!d->python)
         return;
     const char *path = strv_env_get(env, "PYTHONPATH");
-    char *longer = xasprintf("%s%s%s", d->python,
-                             !path   ? ""
-                             : *path ? ":"
-                                     : "/",
-                             path ? path : "");
+    OWNED char *longer = xasprintf("%s%s%s", d->python,
+                                   !path   ? ""
+                                   : *path ? ":"
+                                           : "/",
+                                   path ? path : "");
     strv_env_set(env, "PYTHONPATH", longer);
-    free(longer);
 }
 
 /* --- questions: a new one of a kind replaces that before -----------------------------
@@ -235,7 +226,7 @@ static int start(struct rank_question *q, const char *part, int64_t first,
                  struct ddp_err *err)
 {
     const struct agent *a = q->d->agent;
-    struct strv args = {0};
+    SCOPED(strv_finish) struct strv args = {0};
     own_program_kill(&q->child);
     evbuffer_drain(q->text, evbuffer_get_length(q->text));
     strv_push(&args, part);
@@ -252,7 +243,6 @@ static int start(struct rank_question *q, const char *part, int64_t first,
     if (rc &&
         own_program_start(&q->child, a->loop, "ddprun-diagnose", &args, -1, err) < 0)
         rc = -1;
-    strv_finish(&args);
     return rc;
 }
 
@@ -287,12 +277,11 @@ static void on_arrivals(const void *data, size_t size, void *arg)
         return;
     size_t n = evbuffer_get_length(q->text) / sizeof(struct arrivals_record);
     const struct arrivals_record *r = (void *)evbuffer_pullup(q->text, -1);
-    struct call_arrival *list = xcalloc(n + 1, sizeof *list);
+    OWNED struct call_arrival *list = xcalloc(n + 1, sizeof *list);
     for (size_t i = 0; i < n; i++)
         list[i] = (struct call_arrival){r[i].rank, r[i].group, r[i].number, r[i].at_ns};
     agent_send(q->d->agent, MSG(arrivals, .id = q->id, .asked_ns = q->asked_ns,
                                 .sent_ns = now_ns(), .n = (uint32_t)n, .list = list));
-    free(list);
 }
 
 static void on_beside(const void *data, size_t n, void *arg)
@@ -318,14 +307,14 @@ static void on_calls(const void *data, size_t n, void *arg)
 /* For ras.h: at the first inquiry, as most jobs have none. */
 static void note_ras(const struct diagnose *d)
 {
-    char *path = d->folder ? xasprintf("%s/" RAS_STEM "." RAS_SUFFIX, d->folder) : NULL;
+    OWNED char *path =
+        d->folder ? xasprintf("%s/" RAS_STEM "." RAS_SUFFIX, d->folder) : NULL;
     int fd =
         path && d->nccl ? open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600) : -1;
     if (fd >= 0) {
         write_all(fd, d->nccl, strlen(d->nccl));
         close(fd);
     }
-    free(path);
 }
 
 static int handle_inquire(void *state, const struct frame *f, struct ddp_err *err)
@@ -375,13 +364,11 @@ static void on_last(const void *data, size_t n, void *arg)
 static bool writes_stacks(const struct diagnose *d)
 {
     bool found = false;
-    DIR *dir = d->folder ? opendir(d->folder) : NULL;
+    SCOPED(close_folder) DIR *dir = d->folder ? opendir(d->folder) : NULL;
     for (struct dirent *e; dir && !found && (e = readdir(dir));) {
         const char *suffix = strrchr(e->d_name, '.');
         found = suffix && strcmp(suffix, ".stacks") == 0;
     }
-    if (dir)
-        closedir(dir);
     return found;
 }
 

@@ -130,12 +130,12 @@ static void evaluate_brief(struct diagnose *d)
     for (size_t i = 0; i < d->j->alloc->nnodes; i++) {
         struct evbuffer *text = d->answers[i].text;
         size_t n = text ? evbuffer_get_length(text) : 0;
-        json_t *o = n ? json_loadb((char *)evbuffer_pullup(text, -1), n, 0, NULL) : NULL;
+        json_auto_t *o =
+            n ? json_loadb((char *)evbuffer_pullup(text, -1), n, 0, NULL) : NULL;
         int64_t idle = json_integer_value(json_object_get(o, "idle_ms"));
         if (json_integer_value(json_object_get(o, "known")) > 0 && idle >= 0)
             idle_ms = idle < idle_ms ? idle : idle_ms;
         waiting |= json_integer_value(json_object_get(o, "waiting")) > 0;
-        json_decref(o);
     }
     drop_answers(d);
     bool same = d->reported_ms && idle_ms >= now_ms() - d->reported_ms;
@@ -150,13 +150,12 @@ static void evaluate_brief(struct diagnose *d)
 /* The failures that were held back. The first one ends the attempt. */
 static void release(struct diagnose *d)
 {
-    struct idset held = d->held;
+    SCOPED(idset_finish) struct idset held = d->held;
     d->held = (struct idset){0};
     for (int r = 0; r < d->j->plan->nranks; r++) {
         if (idset_has(&held, r))
             job_fail_rank(d->j, r);
     }
-    idset_finish(&held);
 }
 
 static void answered(struct diagnose *d)
@@ -231,7 +230,7 @@ static json_t *other_ranks(const struct diagnose *d)
         const struct plan_node *pn = &j->plan->nodes[j->plan->ranks[r].node];
         const struct job_rank *rank = &j->ranks[r];
         size_t node = (size_t)(pn->host - j->alloc->nodes);
-        char *gone = NULL;
+        OWNED char *gone = NULL;
         if (rank->exited) {
             struct cause c = {.kind = CAUSE_EXIT, .rank = r, .status = rank->status};
             gone =
@@ -244,7 +243,6 @@ static json_t *other_ranks(const struct diagnose *d)
                                                   event_text(pn->host->name),
                                                   rank->exited ? "exited" : "unknown",
                                                   event_text(gone)));
-        free(gone);
     }
     return list;
 }
@@ -253,11 +251,10 @@ static json_t *other_ranks(const struct diagnose *d)
 static bool timed_out(const struct job *j, int rank)
 {
     static const char *const words[] = {"timed out", "timeout", " not come "};
-    char *tail = output_tail(j->output, rank);
+    OWNED char *tail = output_tail(j->output, rank);
     bool found = false;
     for (size_t i = 0; i < ARRAY_LEN(words); i++)
         found |= strcasestr(tail, words[i]) != NULL;
-    free(tail);
     return found;
 }
 
@@ -277,13 +274,12 @@ static int answers_file(const struct diagnose *d)
 {
     const struct job *j = d->j;
     int fd = memfd_create("ddprun-report", MFD_CLOEXEC);
-    json_t *head = json_pack("{s:o, s:s, s:i, s:i, s:o, s:o, s:o, s:o}", "job",
-                             event_text(j->job.id), "reason", reasons[d->reason],
-                             "attempt", j->restart.attempt + 1, "nranks", j->plan->nranks,
-                             "ranks", other_ranks(d), "waits", job_waits(d->j),
-                             "timed_out", timed_out_ranks(d), "late", job_late(j));
+    json_auto_t *head = json_pack(
+        "{s:o, s:s, s:i, s:i, s:o, s:o, s:o, s:o}", "job", event_text(j->job.id),
+        "reason", reasons[d->reason], "attempt", j->restart.attempt + 1, "nranks",
+        j->plan->nranks, "ranks", other_ranks(d), "waits", job_waits(d->j), "timed_out",
+        timed_out_ranks(d), "late", job_late(j));
     char *line = json_dumps(head, JSON_COMPACT);
-    json_decref(head);
     bool good = fd >= 0 && line && write_all(fd, line, strlen(line)) == 0;
     free(line);
     for (size_t i = 0; good && i < j->alloc->nnodes; i++) {
@@ -306,8 +302,8 @@ static int answers_file(const struct diagnose *d)
 static void evaluate(struct diagnose *d)
 {
     struct ddp_err err = {"no memory for it"};
-    struct strv args = {0};
-    int fd = answers_file(d);
+    SCOPED(strv_finish) struct strv args = {0};
+    SCOPED(close_fd) int fd = answers_file(d);
     drop_answers(d);
     evbuffer_drain(d->lines, evbuffer_get_length(d->lines));
     strv_push(&args, "report");
@@ -317,9 +313,6 @@ static void evaluate(struct diagnose *d)
         log_warn("no report: %s", err.text);
         refuse_peers(d, err.text);
     }
-    if (fd >= 0)
-        close(fd);
-    strv_finish(&args);
 }
 
 /* Apply --on-hang; `found` is the verdict. */
@@ -476,11 +469,10 @@ static int diagnose_open(void *state, struct ddp_err *err)
 {
     struct diagnose *d = state;
     struct loop *loop = d->j->loop;
-    char *id = xstrdup(d->j->job.id ? d->j->job.id : "");
+    OWNED char *id = xstrdup(d->j->job.id ? d->j->job.id : "");
     for (char *p = id; (p = strchr(p, '/'));)
         *p = '_';
     d->folder = xasprintf("ddprun-report-%s", id);
-    free(id);
     d->child =
         (struct own_program){.reap = d->j->reap, .fd = -1, .out = on_out, .arg = d};
     d->deadline = loop_timer(loop, on_deadline, d);

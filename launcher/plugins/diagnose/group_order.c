@@ -2,6 +2,7 @@
 #include "launcher/plugins/diagnose/group_order.h"
 
 #include "common/idset.h"
+#include "common/scoped.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -19,15 +20,13 @@ static bool same_ranks(const json_t *a, const json_t *b)
 
 static void print_members(const json_t *made, FILE *f)
 {
-    struct idset set = {0};
+    SCOPED(idset_finish) struct idset set = {0};
     struct ddp_err err;
     const char *ranks = text_of(made, "ranks");
     if (ranks && idset_parse(ranks, &set, &err) == 0) {
-        char *text = idset_text(&set);
+        OWNED char *text = idset_text(&set);
         fprintf(f, "rank%s %s", idset_count(&set) == 1 ? "" : "s", text);
-        free(text);
     }
-    idset_finish(&set);
 }
 
 static void report_order(struct job_view *j, const char *id)
@@ -69,7 +68,7 @@ static void report_order(struct job_view *j, const char *id)
 
 void find_order(struct job_view *j)
 {
-    json_t *seen = json_object(); /* by id */
+    json_auto_t *seen = json_object(); /* by id */
     const char *found = NULL;
     bool waits = false;
     for (const struct view *v = j->ranks; v < j->ranks + j->n; v++) {
@@ -90,5 +89,4 @@ void find_order(struct job_view *j)
     }
     if (found && waits)
         report_order(j, found);
-    json_decref(seen);
 }

@@ -254,7 +254,7 @@ static size_t take_new(const struct lateness *l, struct group *g)
     }
     first = first > RING ? first - RING + 1 : 1;
     first = g->next > first ? g->next : first;
-    struct arrival *times = xcalloc(g->n, sizeof *times);
+    OWNED struct arrival *times = xcalloc(g->n, sizeof *times);
     for (uint64_t number = first; number <= last; number++) {
         size_t i = 0;
         for (; i < g->n && g->members[i]->ring[number % RING].number == number; i++)
@@ -266,7 +266,6 @@ static size_t take_new(const struct lateness *l, struct group *g)
     }
     if (last >= first)
         g->next = last + 1;
-    free(times);
     return taken;
 }
 
@@ -423,8 +422,8 @@ size_t lateness_examine(struct lateness *l, struct straggler **found, size_t *nf
         taken += now;
         if (now == 0)
             continue;
-        struct straggler *of = xcalloc(g->n, sizeof *of);
-        bool *is = xcalloc(g->n, sizeof *is);
+        OWNED struct straggler *of = xcalloc(g->n, sizeof *of);
+        OWNED bool *is = xcalloc(g->n, sizeof *is);
         examine_group(l, g, of, is);
         for (size_t i = 0; i < g->n; i++) {
             if (!is[i])
@@ -432,8 +431,6 @@ size_t lateness_examine(struct lateness *l, struct straggler **found, size_t *nf
             *found = xrealloc(*found, *nfound + 1, sizeof **found);
             (*found)[(*nfound)++] = of[i];
         }
-        free(of);
-        free(is);
     }
     return taken;
 }

@@ -82,7 +82,7 @@ static json_t *write_arrivals(const char *folder, const struct collect_rank *ran
 static json_t *write_last(const char *folder, const struct collect_rank *ranks, size_t n)
 {
     json_t *all = collect(folder, ranks, n, COLLECT_STACKS), *rank, *list = json_array();
-    struct idset set = {0};
+    SCOPED(idset_finish) struct idset set = {0};
     size_t i;
     json_array_foreach (all, i, rank) {
         if (!json_object_get(rank, "threads"))
@@ -99,7 +99,6 @@ static json_t *write_last(const char *folder, const struct collect_rank *ranks, 
         render_stacks(list, STACKS_SHOWN, FRAMES_SHOWN, stdout);
         free(text);
     }
-    idset_finish(&set);
     json_decref(list);
     json_decref(all);
     return NULL;
@@ -121,11 +120,10 @@ static int collect_main(describe_fn describe, const char *folder, char **argv, i
             return 2;
         ranks[i].pid = pid;
     }
-    json_t *out = describe(folder, ranks, (size_t)n);
+    json_auto_t *out = describe(folder, ranks, (size_t)n);
     free(ranks);
     if (out)
         json_dumpf(out, stdout, JSON_COMPACT);
-    json_decref(out);
     return fflush(stdout) == 0 ? 0 : 1;
 }
 
@@ -181,9 +179,8 @@ static json_t *read_answers(void)
         } else if (number % 2 == 0) {
             snprintf(host, sizeof host, "%s", line);
         } else {
-            json_t *ranks = json_loads(line, 0, NULL);
+            json_auto_t *ranks = json_loads(line, 0, NULL);
             add_ranks(by_rank, nranks, ranks, host);
-            json_decref(ranks);
         }
     }
     free(line);
@@ -197,10 +194,8 @@ static json_t *read_answers(void)
 
 static FILE *open_file(const char *folder, const char *name)
 {
-    char *path = xasprintf("%s/%s", folder, name);
-    FILE *f = fopen(path, "wx");
-    free(path);
-    return f;
+    OWNED char *path = xasprintf("%s/%s", folder, name);
+    return fopen(path, "wx");
 }
 
 static void print_labelled(const json_t *sentences, const char *label, FILE *f)
@@ -276,7 +271,7 @@ static void add_waits(json_t *found, const json_t *waits)
 
 static int report_main(const char *folder)
 {
-    json_t *report = read_answers();
+    json_auto_t *report = read_answers();
     if (!report)
         return 2;
     json_t *ranks = json_object_get(report, "ranks"), *found = verdict(ranks);
@@ -290,45 +285,38 @@ static int report_main(const char *folder)
     if (!idle) { /* otherwise it just took too long */
         print_sentences(report, stdout);
         render_stacks(ranks, STACKS_SHOWN, FRAMES_SHOWN, stdout);
-        char *made = make_folder(folder);
+        OWNED char *made = make_folder(folder);
         if (made && write_report(made, report, ranks) == 0)
             printf("ddprun: note: the whole report is in '%s'\n", made);
         else
             printf("ddprun: warning: cannot write a report to '%s': %s\n",
                    made ? made : folder, strerror(errno));
-        free(made);
     }
     json_decref(found);
-    json_decref(report);
     return fflush(stdout) == 0 ? 0 : 1;
 }
 
 /* Ask a running job of ours for a report and print it. */
 static int ask_report(int fd, struct ddp_err *err)
 {
-    json_t *request = json_pack("{s:s}", "do", "report");
-    json_t *answer = control_ask(fd, request, now_ms() + REPORT_MS, err);
-    json_decref(request);
+    json_auto_t *request = json_pack("{s:s}", "do", "report");
+    json_auto_t *answer = control_ask(fd, request, now_ms() + REPORT_MS, err);
     if (!answer)
         return -1;
     const char *text = text_of(answer, "text");
-    int rc = !text || fputs(text, stdout) < 0 || fflush(stdout) != 0
-                 ? err_errno(err, "cannot write the report")
-                 : 0;
-    json_decref(answer);
-    return rc;
+    return !text || fputs(text, stdout) < 0 || fflush(stdout) != 0
+               ? err_errno(err, "cannot write the report")
+               : 0;
 }
 
 /* Executed in place of ddprun. */
 static int report_on(const char *job)
 {
     struct ddp_err err;
-    int fd = control_connect(job, &err);
+    SCOPED(close_fd) int fd = control_connect(job, &err);
     int code = fd < 0 ? EXIT_USAGE : ask_report(fd, &err) < 0 ? 1 : 0;
     if (code != 0)
         fprintf(stderr, "ddprun: %s\n", err.text);
-    if (fd >= 0)
-        close(fd);
     return code;
 }
 

@@ -69,7 +69,7 @@ static bool runs_python(pid_t pid)
 
 static pid_t start(const struct debugger *d, const char *path, pid_t pid, int out)
 {
-    struct strv argv = {0};
+    SCOPED(strv_finish) struct strv argv = {0};
     enum child_step step;
     for (size_t i = 0; d->argv[i]; i++) {
         if (strcmp(d->argv[i], "PID") == 0)
@@ -79,9 +79,7 @@ static pid_t start(const struct debugger *d, const char *path, pid_t pid, int ou
     }
     struct child_spec spec = {
         .path = path, .argv = argv.v, .env = environ, .in = -1, .out = out, .err = -1};
-    pid_t child = child_spawn(&spec, &step);
-    strv_finish(&argv);
-    return child;
+    return child_spawn(&spec, &step);
 }
 
 /* Of the debuggers from r->debugger on, start the first that is of use. *fd: where to
@@ -133,11 +131,10 @@ static void proceed(struct reader *r, int *fd)
     }
     end(r, fd);
     r->text[r->size] = '\0';
-    json_t *threads = debuggers[r->debugger++].parse(r->text);
+    json_auto_t *threads = debuggers[r->debugger++].parse(r->text);
     bool found = json_array_size(threads) > 0;
     if (found)
         json_object_set(r->of->out, "threads", threads);
-    json_decref(threads);
     if (found || !begin(r, fd))
         r->of = NULL;
 }
@@ -170,8 +167,8 @@ static void read_all(char *const *paths, const struct described *list, size_t n,
     long large_left = cpus > 0 ? cpus : 1;
     size_t nreaders = cpus > READERS_LEAST ? (size_t)cpus : READERS_LEAST, next = 0;
     nreaders = nreaders < n ? nreaders : n;
-    struct reader *readers = xcalloc(nreaders + 1, sizeof *readers);
-    struct pollfd *fds = xcalloc(nreaders + 1, sizeof *fds);
+    OWNED struct reader *readers = xcalloc(nreaders + 1, sizeof *readers);
+    OWNED struct pollfd *fds = xcalloc(nreaders + 1, sizeof *fds);
     for (size_t i = 0; i < nreaders; i++) {
         readers[i] = (struct reader){.paths = paths, .large_left = &large_left};
         fds[i] = (struct pollfd){.fd = -1, .events = POLLIN};
@@ -190,8 +187,6 @@ static void read_all(char *const *paths, const struct described *list, size_t n,
             end(&readers[i], &fds[i].fd);
         free(readers[i].text);
     }
-    free(fds);
-    free(readers);
 }
 
 void native_stacks(const struct described *list, size_t n, int64_t until_ms)

@@ -30,14 +30,12 @@ static char *proc_file(pid_t pid, const char *name, size_t *size)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, name);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    SCOPED(close_fd) int fd = open(path, O_RDONLY | O_CLOEXEC);
     char *text = fd < 0 ? NULL : malloc(FILE_MAX + 1);
     size_t n = 0;
     ssize_t got = 1;
     while (text && n < FILE_MAX && (got = read(fd, text + n, FILE_MAX - n)) > 0)
         n += (size_t)got;
-    if (fd >= 0)
-        close(fd);
     if (text)
         text[n] = '\0';
     if (size)
@@ -117,7 +115,7 @@ static size_t add_children(pid_t pid, pid_t *pids, size_t n, size_t max)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
-    DIR *tasks = opendir(path);
+    SCOPED(close_folder) DIR *tasks = opendir(path);
     for (struct dirent *d; tasks && (d = readdir(tasks));) {
         char name[48];
         if (*d->d_name == '.')
@@ -128,8 +126,6 @@ static size_t add_children(pid_t pid, pid_t *pids, size_t n, size_t max)
             pids[n++] = (pid_t)child;
         free(list);
     }
-    if (tasks)
-        closedir(tasks);
     return n;
 }
 

@@ -23,9 +23,8 @@ void ras_ask(struct rank_trace *t, const char *folder)
     static const char request[] = "CLIENT PROTOCOL 2\nTIMEOUT 1\nVERBOSE STATUS\n";
     struct ddp_err err;
     *t = (struct rank_trace){.sock = -1};
-    char *stem = xasprintf("%s/" RAS_STEM, folder);
-    char *address = rank_file(stem, RAS_SUFFIX, 0, ADDRESS_MAX);
-    free(stem);
+    OWNED char *stem = xasprintf("%s/" RAS_STEM, folder);
+    OWNED char *address = rank_file(stem, RAS_SUFFIX, 0, ADDRESS_MAX);
     char *colon = address ? strrchr(address, ':') : NULL;
     if (colon) {
         *colon = '\0';
@@ -37,7 +36,6 @@ void ras_ask(struct rank_trace *t, const char *folder)
         close(t->sock);
         t->sock = -1;
     }
-    free(address);
 }
 
 /* Past the answers to the first two lines. */

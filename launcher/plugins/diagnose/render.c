@@ -63,7 +63,7 @@ static void print_state(const json_t *rank, FILE *f)
 void render_stacks(const json_t *ranks, size_t max, size_t nframes, FILE *f)
 {
     size_t n = json_array_size(ranks), shown = 0;
-    bool *done = xcalloc(n + 1, sizeof *done);
+    OWNED bool *done = xcalloc(n + 1, sizeof *done);
     for (size_t i = 0; i < n; i++) {
         const json_t *rank = json_array_get(ranks, i);
         struct idset set = {0};
@@ -78,18 +78,16 @@ void render_stacks(const json_t *ranks, size_t max, size_t nframes, FILE *f)
             done[k] = true;
         }
         if (shown++ < max) {
-            char *text = idset_text(&set);
+            OWNED char *text = idset_text(&set);
             fprintf(f, "  rank%s %s (", idset_count(&set) == 1 ? "" : "s", text);
             print_state(rank, f);
             fputs(")\n", f);
             print_frames(main_frames(rank), "    ", nframes, f);
-            free(text);
         }
         idset_finish(&set);
     }
     if (shown > max)
         fprintf(f, "  and %zu other stacks\n", shown - max);
-    free(done);
 }
 
 static void print_list(const json_t *list, const char *title, FILE *f)
@@ -97,9 +95,8 @@ static void print_list(const json_t *list, const char *title, FILE *f)
     const json_t *row;
     size_t i;
     json_array_foreach (list, i, row) {
-        char *text = json_dumps(row, JSON_COMPACT | JSON_PRESERVE_ORDER);
+        OWNED char *text = json_dumps(row, JSON_COMPACT | JSON_PRESERVE_ORDER);
         fprintf(f, "  %s %s\n", title, text ? text : "?");
-        free(text);
     }
 }
 

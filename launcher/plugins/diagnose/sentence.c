@@ -60,7 +60,7 @@ void print_age(json_int_t ms, FILE *f)
 
 void print_ranks(const struct job_view *j, const bool *mark, bool hosts, FILE *f)
 {
-    struct idset set = {0};
+    SCOPED(idset_finish) struct idset set = {0};
     const char *host = NULL;
     size_t n = 0;
     for (size_t i = 0; i < j->n; i++) {
@@ -72,12 +72,10 @@ void print_ranks(const struct job_view *j, const bool *mark, bool hosts, FILE *f
                 ? j->ranks[i].host
                 : NULL;
     }
-    char *text = idset_text(&set);
+    OWNED char *text = idset_text(&set);
     fprintf(f, "rank%s %s", n == 1 ? "" : "s", text);
     if (hosts && j->hosts_differ && host)
         fprintf(f, " on %s", host);
-    free(text);
-    idset_finish(&set);
 }
 
 void print_operands(const json_t *call, FILE *f)

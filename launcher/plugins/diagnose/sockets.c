@@ -65,7 +65,7 @@ static void add_owned(pid_t pid, size_t process, struct owners *all)
     static const char prefix[] = "socket:[";
     char path[64], link[64], protocol[16];
     snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
-    DIR *dir = opendir(path);
+    SCOPED(close_folder) DIR *dir = opendir(path);
     for (struct dirent *d; dir && all->n < FDS_MAX && (d = readdir(dir));) {
         if (!read_link(dirfd(dir), d->d_name, link, sizeof link) ||
             strncmp(link, prefix, strlen(prefix)) != 0)
@@ -82,8 +82,6 @@ static void add_owned(pid_t pid, size_t process, struct owners *all)
         all->v[all->n++] =
             (struct owner){strtoull(link + strlen(prefix), NULL, 10), process};
     }
-    if (dir)
-        closedir(dir);
 }
 
 /* "0100007F:1F90", and in 32 digits IPv6, whose words are of host order, too. */
@@ -145,7 +143,7 @@ static void read_table(pid_t pid, const char *name, const struct owners *all,
     char path[64], text[512];
     struct line l;
     snprintf(path, sizeof path, "/proc/%d/net/%s", (int)pid, name);
-    FILE *f = fopen(path, "re");
+    SCOPED(close_file) FILE *f = fopen(path, "re");
     while (f && fgets(text, sizeof text, f)) {
         if (sscanf(text, " %*[0-9]: %47s %47s %x %lx:%lx %*s %lx %*u %*d %llu", l.local,
                    l.peer, &l.state, &l.unsent, &l.unread, &l.retransmits, &l.inode) != 7)
@@ -155,13 +153,11 @@ static void read_table(pid_t pid, const char *name, const struct owners *all,
         if (o)
             add_socket(&l, list[o->process].out);
     }
-    if (f)
-        fclose(f);
 }
 
 void sockets_describe(const struct described *list, size_t n)
 {
-    bool *done = xcalloc(n + 1, sizeof *done);
+    OWNED bool *done = xcalloc(n + 1, sizeof *done);
     for (size_t first = 0; first < n; first++) {
         struct owners all = {0};
         char ours[64], its[64];
@@ -183,7 +179,6 @@ void sockets_describe(const struct described *list, size_t n)
             read_table(list[first].pid, "tcp6", &all, list);
         free(all.v);
     }
-    free(done);
 }
 
 /* --- to whom ------------------------------------------------------------------------ */
@@ -205,15 +200,14 @@ void sockets_match(json_t *ranks)
             json_array_foreach (json_object_get(rank, "sockets"), k, s) {
                 const char *local = json_string_value(json_object_get(s, "local")),
                            *peer = json_string_value(json_object_get(s, "peer"));
-                char *name = local && peer ? set ? name_of(rank, peer, local)
-                                                 : name_of(rank, local, peer)
-                                           : NULL;
+                OWNED char *name = local && peer ? set ? name_of(rank, peer, local)
+                                                       : name_of(rank, local, peer)
+                                                 : NULL;
                 json_t *found = name && set ? json_object_get(ends, name) : NULL;
                 if (found)
                     json_object_set(s, "rank", found);
                 else if (name && !set)
                     json_object_set(ends, name, json_object_get(rank, "rank"));
-                free(name);
             }
         }
     }

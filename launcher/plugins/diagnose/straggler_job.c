@@ -157,16 +157,15 @@ static void report(struct straggler_job *s, int rank, const json_t *beside)
 {
     struct named *named = &s->ranks[rank];
     const struct straggler *is = &named->is;
-    char *line = NULL;
+    OWNED char *line = NULL;
     size_t n;
     FILE *f = xmemstream(&line, &n);
     named->asked = false;
-    struct idset ranks = late_with(s, rank);
+    SCOPED(idset_finish) struct idset ranks = late_with(s, rank);
     fprintf(f, "ddprun: straggler: ");
     if (idset_count(&ranks) > 1) {
-        char *text = idset_text(&ranks);
+        OWNED char *text = idset_text(&ranks);
         fprintf(f, "ranks %s, all on %s, come late: ", text, node_of(s->j, rank)->name);
-        free(text);
     }
     fprintf(
         f,
@@ -178,10 +177,8 @@ static void report(struct straggler_job *s, int rank, const json_t *beside)
     xmemclose(f);
     emit(s, is, &ranks, beside, line + strlen("ddprun: "));
     job_say(s->j, "%s", line);
-    free(line);
     for (int r = 0; r < s->j->plan->nranks; r++)
         s->j->ranks[r].straggles |= idset_has(&ranks, r);
-    idset_finish(&ranks);
 }
 
 /* NULL: its agent has not answered in time. */
@@ -215,9 +212,8 @@ static int handle_beside(void *state, unsigned node, const struct frame *f,
     const struct msg_beside *m = f->m;
     if (!s->lateness || !job_rank_is_of(s->j, m->rank, node) || !s->ranks[m->rank].asked)
         return 0; /* the ranks are stopped, or others have been started */
-    json_t *beside = m->text ? json_loads(m->text, 0, NULL) : NULL;
+    json_auto_t *beside = m->text ? json_loads(m->text, 0, NULL) : NULL;
     consider(s, (int)m->rank, json_is_object(beside) ? beside : NULL);
-    json_decref(beside);
     return 0;
 }
 
@@ -283,12 +279,11 @@ static void adapt(struct straggler_job *s, size_t new)
 
 static void examine(struct straggler_job *s)
 {
-    struct straggler *list;
+    OWNED struct straggler *list = NULL;
     size_t n;
     adapt(s, lateness_examine(s->lateness, &list, &n));
     for (size_t i = 0; i < n; i++)
         found(s, &list[i]);
-    free(list);
     bool suspects = lateness_suspects(s->lateness);
     s->calm = suspects ? 0 : s->calm + 1;
     s->quick = suspects ? s->quick + 1 : 0;

@@ -307,7 +307,7 @@ static void find_complete(struct job_view *j, const json_t *group)
 static void each_group(struct job_view *j,
                        void (*fn)(struct job_view *j, const json_t *group))
 {
-    json_t *seen = json_object();
+    json_auto_t *seen = json_object();
     for (size_t i = 0; i < j->n; i++) {
         const json_t *group;
         size_t k;
@@ -320,7 +320,6 @@ static void each_group(struct job_view *j,
             fn(j, group);
         }
     }
-    json_decref(seen);
 }
 
 /* --- by stacks alone ---------------------------------------------------------------- */

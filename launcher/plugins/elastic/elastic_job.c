@@ -166,11 +166,10 @@ static void end_late_starts(struct elastic *e)
         if (!is_starting(e, o) || !e->j->nodes[o->node].late ||
             now_ms() - o->begun_ms < e->j->opts->start_timeout_ms)
             continue;
-        char *line = xasprintf("%s: its agent has not connected in time "
-                               "(--start-timeout)",
-                               o->as.name);
+        OWNED char *line = xasprintf("%s: its agent has not connected in time "
+                                     "(--start-timeout)",
+                                     o->as.name);
         job_host_failed(e->j, (unsigned)o->node, line);
-        free(line);
     }
 }
 

@@ -80,7 +80,7 @@ static void take(struct listing *l, const struct alloc *hosts)
 static void on_answer(const char *trouble, const char *output, size_t size, void *arg)
 {
     struct listing *l = arg;
-    struct alloc hosts = {0};
+    SCOPED(alloc_clear) struct alloc hosts = {0};
     struct ddp_err err;
     shell_command_destroy(l->command);
     l->command = NULL;
@@ -90,7 +90,6 @@ static void on_answer(const char *trouble, const char *output, size_t size, void
         complain(l, err.text);
     else
         take(l, &hosts);
-    alloc_clear(&hosts);
     arm(l);
 }
 
@@ -141,7 +140,7 @@ static void end_look(struct listing *l)
     arm(l);
     if (!look)
         return; /* the file server does not answer */
-    struct alloc hosts = look->hosts;
+    SCOPED(alloc_clear) struct alloc hosts = look->hosts;
     if (look->changed && look->rc < 0)
         complain(l, look->err.text);
     else if (look->changed)
@@ -150,7 +149,6 @@ static void end_look(struct listing *l)
         l->seen = look->now;
     offload_end(l->looking);
     l->looking = NULL;
-    alloc_clear(&hosts);
 }
 
 /* --- life --------------------------------------------------------------------------- */

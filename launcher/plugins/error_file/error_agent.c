@@ -54,12 +54,11 @@ static void error_rank_facts(void *state, uint32_t local, struct rank_facts *fac
 static void error_rank_exited(void *state, uint32_t local, const struct msg_exit *how)
 {
     struct error_node *s = state;
-    char *text = how->status != 0 && !how->stopped && s->files[local] >= 0
-                     ? error_file_read(s->files[local])
-                     : NULL;
+    OWNED char *text = how->status != 0 && !how->stopped && s->files[local] >= 0
+                           ? error_file_read(s->files[local])
+                           : NULL;
     if (text)
         agent_send(s->agent, MSG(error, how->rank, text));
-    free(text);
     drop(s, local);
 }
 

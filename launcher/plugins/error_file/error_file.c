@@ -47,15 +47,13 @@ static void replace_unpaired(char *json)
 char *error_file_message(const char *json, size_t n)
 {
     json_error_t why;
-    char *copy = xstrndup(json, n);
+    OWNED char *copy = xstrndup(json, n);
     replace_unpaired(copy);
-    json_t *root = json_loads(copy, 0, &why);
+    json_auto_t *root = json_loads(copy, 0, &why);
     const json_t *message = json_object_get(root, "message");
     if (json_is_object(message))
         message = json_object_get(message, "message");
     char *text = xstrdup(json_string_value(message));
-    json_decref(root);
-    free(copy);
     if (!text)
         return NULL;
     text[strcspn(text, "\r\n")] = '\0';
@@ -78,9 +76,7 @@ char *error_file_read(int fd)
     off_t size = lseek(fd, 0, SEEK_END);
     if (size <= 0 || size > JSON_MAX)
         return NULL;
-    char *json = xcalloc((size_t)size, 1);
+    OWNED char *json = xcalloc((size_t)size, 1);
     ssize_t got = pread(fd, json, (size_t)size, 0);
-    char *text = got > 0 ? error_file_message(json, (size_t)got) : NULL;
-    free(json);
-    return text;
+    return got > 0 ? error_file_message(json, (size_t)got) : NULL;
 }

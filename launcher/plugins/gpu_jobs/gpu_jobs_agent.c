@@ -60,25 +60,24 @@ static bool lock_until(int fd, int64_t deadline_ms)
 /* Without our line, or with it as the last one. 0, or -1 with errno. */
 static int change_file(const char *path, const char *id, bool with, int64_t deadline_ms)
 {
+    SCOPED(close_fd)
     int fd = open(
         path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | (with ? O_CREAT : 0), 0644);
     if (fd < 0)
         return -1;
-    char *text = xcalloc(1, FILE_MAX + 1);
+    OWNED char *text = xcalloc(1, FILE_MAX + 1);
     ssize_t got = lock_until(fd, deadline_ms) ? pread(fd, text, FILE_MAX, 0) : -1;
     int rc = got < 0 ? -1 : 0;
     if (rc == 0) {
         size_t n = without(text, id);
-        char *line = xasprintf("%s%s\n", n > 0 && text[n - 1] != '\n' ? "\n" : "", id);
+        OWNED char *line =
+            xasprintf("%s%s\n", n > 0 && text[n - 1] != '\n' ? "\n" : "", id);
         rc = ftruncate(fd, (off_t)n) < 0 || lseek(fd, (off_t)n, SEEK_SET) < 0 ||
                      pwrite(fd, text, n, 0) != (ssize_t)n ||
                      (with && write_all(fd, line, strlen(line)) < 0)
                  ? -1
                  : 0;
-        free(line);
     }
-    free(text);
-    close(fd);
     return rc;
 }
 
@@ -108,22 +107,20 @@ static void list_gpus(struct strv *gpus)
 /* A rank's GPU is that of its local rank, as bind_node() has it. */
 static void join(struct gpu_jobs *s)
 {
-    struct strv gpus = {0};
+    SCOPED(strv_finish) struct strv gpus = {0};
     list_gpus(&gpus);
     int64_t deadline_ms = now_ms() + LOCK_MS;
     for (size_t i = 0; i < gpus.n && i < s->agent->share.nlocal; i++) {
         const char *gpu = gpus.v[i];
         if (!*gpu || gpu[strspn(gpu, "0123456789")])
             continue; /* by UUID: the index is not known */
-        char *path = xasprintf("%s/%s", s->dir, gpu);
+        OWNED char *path = xasprintf("%s/%s", s->dir, gpu);
         if (change_file(path, s->id, true, deadline_ms) == 0)
             strv_push(&s->files, path);
         else
             log_warn("DCGM_HPC_JOB_MAPPING_DIR: cannot write '%s': %s", path,
                      strerror(errno));
-        free(path);
     }
-    strv_finish(&gpus);
 }
 
 static int gpu_jobs_prepare(void *state, struct msg_job *job, struct ddp_err *err)

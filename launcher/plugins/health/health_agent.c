@@ -39,15 +39,12 @@ static void on_ended(const char *trouble, const char *output, size_t size, void 
 /* Returns what /bin/sh runs; NULL: nothing. */
 static char *command_of(const struct msg_check *m)
 {
-    char *gpus =
+    OWNED char *gpus =
         topo_gpus() > 0 ? installed_file(INSTALLED_PROGRAM, "ddprun-gpus", X_OK) : NULL;
-    char *quoted = gpus ? shell_quote(gpus) : NULL;
-    char *text = quoted && m->command ? xasprintf("%s && {\n%s\n}", quoted, m->command)
-                 : quoted             ? xasprintf("exec %s", quoted)
-                                      : xstrdup(m->command);
-    free(quoted);
-    free(gpus);
-    return text;
+    OWNED char *quoted = gpus ? shell_quote(gpus) : NULL;
+    return quoted && m->command ? xasprintf("%s && {\n%s\n}", quoted, m->command)
+           : quoted             ? xasprintf("exec %s", quoted)
+                                : xstrdup(m->command);
 }
 
 static int handle_check(void *state, const struct frame *f, struct ddp_err *err)
@@ -55,7 +52,7 @@ static int handle_check(void *state, const struct frame *f, struct ddp_err *err)
     struct health_node *h = state;
     const struct msg_check *m = f->m;
     struct ddp_err why;
-    char *text = command_of(m);
+    OWNED char *text = command_of(m);
     const struct shell_command_spec spec = {
         .text = text, .limit_ms = m->limit_ms, .most = OUTPUT_MOST};
     shell_command_destroy(h->command);
@@ -65,7 +62,6 @@ static int handle_check(void *state, const struct frame *f, struct ddp_err *err)
                       : NULL;
     if (!h->command)
         answer(h, text ? why.text : NULL);
-    free(text);
     return 0;
 }
 

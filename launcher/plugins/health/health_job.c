@@ -68,10 +68,10 @@ static void end_check(struct health *h, unsigned node, const char *trouble)
     }
     event_emit(j, "health_failed", "{s:i, s:o, s:o}", "node", (int)node, "host",
                event_text(j->nodes[node].host->name), "why", event_text(trouble));
-    char *why = h->command ? xasprintf("its health check %s (--health-check)", trouble)
-                           : xasprintf("the check of its GPUs %s", trouble);
+    OWNED char *why = h->command
+                          ? xasprintf("its health check %s (--health-check)", trouble)
+                          : xasprintf("the check of its GPUs %s", trouble);
     job_node_lost(j, node, why);
-    free(why);
 }
 
 static int handle_checked(void *state, unsigned node, const struct frame *f,
@@ -135,9 +135,8 @@ static int on_open(void *state, struct ddp_err *err)
     struct health *h = state;
     if (!h->j->opts->health_check)
         return 0;
-    char *dir = shell_quote(h->j->job.wdir);
+    OWNED char *dir = shell_quote(h->j->job.wdir);
     h->command = xasprintf("cd %s 2>/dev/null; %s", dir, h->j->opts->health_check);
-    free(dir);
     return 0;
 }
 

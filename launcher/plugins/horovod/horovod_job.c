@@ -105,20 +105,18 @@ static void form(struct horovod *h)
 {
     int n;
     hosts_take(h);
-    struct member *m = collect(h, &n);
-    bool *due = xcalloc((size_t)h->nslots, sizeof *due);
+    OWNED struct member *m = collect(h, &n);
+    OWNED bool *due = xcalloc((size_t)h->nslots, sizeof *due);
     world_form(m, n);
     kv_server_end_world(h->kv);
     for (int i = 0; i < n; i++) {
         struct slot *s = &h->slots[m[i].id];
         due[m[i].id] = s->state == SLOT_MISSING;
         if (!due[m[i].id]) {
-            char *key = xasprintf("rank_and_size/%s:%d", slot_host(h, m[i].id),
-                                  s->place.local_rank);
-            char *place = place_text(&m[i].place);
+            OWNED char *key = xasprintf("rank_and_size/%s:%d", slot_host(h, m[i].id),
+                                        s->place.local_rank);
+            OWNED char *place = place_text(&m[i].place);
             kv_server_set(h->kv, key, place);
-            free(place);
-            free(key);
         }
         slot_move(h, s, due[m[i].id] ? SLOT_STARTS : SLOT_JOINS);
         s->place = m[i].place;
@@ -126,8 +124,6 @@ static void form(struct horovod *h)
         log_info("rank %d is Horovod's rank %d of %d", m[i].id, s->place.rank, n);
     }
     start_due(h, due);
-    free(due);
-    free(m);
 }
 
 /* A rank that is missing cannot be replaced when others have ended. */
@@ -256,12 +252,11 @@ static void on_rank_exited(void *state, uint32_t rank)
 static void say_replaced(struct horovod *h, int rank)
 {
     const struct cause c = {.kind = CAUSE_EXIT, .status = h->j->ranks[rank].status};
-    char *how = cause_of_death(&c);
+    OWNED char *how = cause_of_death(&c);
     job_say(h->j,
             "ddprun: rank %d on %s %s; the others keep running, and it is "
             "started again (%d of %d)",
             rank, slot_host(h, rank), how, h->replaced, h->j->opts->max_restarts);
-    free(how);
 }
 
 /* Its world is being formed, and the others wait for it, as they have not found it yet:

@@ -76,14 +76,13 @@ static bool read_pickle(const unsigned char *p, size_t n, struct notify_service 
 bool notify_read(const char *base64, struct notify_service *s)
 {
     size_t most = strlen(base64), n;
-    unsigned char *pickle = xcalloc(most + 1, 1);
+    OWNED unsigned char *pickle = xcalloc(most + 1, 1);
     *s = (struct notify_service){0};
     bool good = sodium_base642bin(pickle, most, base64, most, NULL, &n, NULL,
                                   sodium_base64_VARIANT_ORIGINAL) == 0 &&
                 read_pickle(pickle, n, s);
     if (!good)
         *s = (struct notify_service){0};
-    free(pickle);
     return good;
 }
 

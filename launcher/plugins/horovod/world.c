@@ -56,7 +56,7 @@ static void place_locally(struct member *m, int n)
 void world_form(struct member *m, int n)
 {
     struct member root = find_root(m, n);
-    int *across = xcalloc((size_t)n, sizeof *across); /* by local rank */
+    OWNED int *across = xcalloc((size_t)n, sizeof *across); /* by local rank */
     qsort_r(m, (size_t)n, sizeof *m, by_node, &root);
     place_locally(m, n);
     qsort_r(m, (size_t)n, sizeof *m, by_rank, &root);
@@ -66,7 +66,6 @@ void world_form(struct member *m, int n)
     }
     for (int i = 0; i < n; i++)
         m[i].place.cross_size = across[m[i].place.local_rank];
-    free(across);
 }
 
 char *place_text(const struct place *p)

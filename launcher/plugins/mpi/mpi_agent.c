@@ -273,11 +273,10 @@ static void service_destroy(struct mpi_service *w)
 /* With one node the map needs no message. */
 static void map_one_node(struct mpi_node *s, const struct msg_share *share)
 {
-    int *ranks = xcalloc(share->nlocal, sizeof *ranks);
+    OWNED int *ranks = xcalloc(share->nlocal, sizeof *ranks);
     for (uint32_t i = 0; i < share->nlocal; i++)
         ranks[i] = (int)share->ranks[i].rank;
     rankmap_push(&s->map, share->host, ranks, (int)share->nlocal);
-    free(ranks);
 }
 
 static int mpi_prepare(void *state, struct msg_job *job, struct ddp_err *err)

@@ -241,11 +241,10 @@ static unsigned print_nodes(const struct mpi_job *s, const struct fence *at, boo
             if (ranks)
                 json_array_append_new(ranks, json_integer(node->ranks[r]));
         }
-        char *text = idset_text(&set);
+        OWNED char *text = idset_text(&set);
         fprintf(f, "%s%s %s on %s", n++ ? ", " : "", node->nlocal > 1 ? "ranks" : "rank",
                 text, node->host->name);
         n += node->nlocal > 1;
-        free(text);
         idset_finish(&set);
     }
     return n;
@@ -257,7 +256,7 @@ static void mpi_waits(void *state, json_t *list)
     const struct mpi_job *s = state;
     const struct fence *at;
     DL_FOREACH (s->fences, at) {
-        char *text = NULL;
+        OWNED char *text = NULL;
         size_t size;
         json_t *ranks = json_array();
         FILE *f = xmemstream(&text, &size);
@@ -270,7 +269,6 @@ static void mpi_waits(void *state, json_t *list)
         xmemclose(f);
         json_array_append_new(
             list, json_pack("{s:o, s:o}", "text", event_text(text), "ranks", ranks));
-        free(text);
     }
 }
 
@@ -294,19 +292,17 @@ static char *mapping(const struct job *j)
 static void mpi_prepare(void *state)
 {
     struct mpi_job *s = state;
-    char *text = mapping(s->job);
+    OWNED char *text = mapping(s->job);
     if (text)
         job_send(s->job, NODE_ALL, MSG(pmi_mapping, text));
-    free(text);
 }
 
 static void mpi_local_orders(void *state, struct agent_orders *orders)
 {
     struct mpi_job *s = state;
-    char *text = mapping(s->job);
+    OWNED char *text = mapping(s->job);
     if (text)
         agent_orders_add(orders, MSG(pmi_mapping, text));
-    free(text);
 }
 
 /* The first PMIx server that starts needs the names of all nodes. The others will, too:
@@ -319,20 +315,18 @@ static int handle_map_request(void *state, unsigned node, const struct frame *f,
     const struct msg_map_request *m = f->m;
     if (s->mapped || !j->plan || m->attempt != (uint32_t)j->restart.attempt)
         return 0;
-    struct strv map = {0};
+    SCOPED(strv_finish) struct strv map = {0};
     struct msg_map all = {.attempt = m->attempt};
     size_t n;
     for (int p = 0; p < j->plan->nnodes; p++) {
         const struct plan_node *pn = &j->plan->nodes[p];
         rankmap_push(&map, pn->host->name, pn->ranks, pn->nlocal);
     }
-    void *data = rankmap_pack(&map, &n, &all.size);
+    OWNED void *data = rankmap_pack(&map, &n, &all.size);
     all.data = data;
     all.ndata = (uint32_t)n;
     job_send(j, NODE_ALL, MSG_MAP, &all);
     s->mapped = true;
-    free(data);
-    strv_finish(&map);
     return 0;
 }
 

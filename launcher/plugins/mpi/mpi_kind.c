@@ -37,13 +37,12 @@ static bool is_open_mpi(const char *path, const struct elf *elf, const char *lib
 {
     struct elf own;
     bool found = false;
-    char *file = elf_find(path, elf, library_path, library);
+    OWNED char *file = elf_find(path, elf, library_path, library);
     if (file && elf_read(file, &own) == 0) {
         for (size_t i = 0; i < own.needs.n; i++)
             found |= begins(own.needs.v[i], "libopen-pal.so");
         elf_finish(&own);
     }
-    free(file);
     return found;
 }
 

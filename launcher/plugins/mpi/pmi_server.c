@@ -150,11 +150,9 @@ int pmi_server_on_frame(struct pmi_server *s, const struct frame *f, struct ddp_
         return err_set(err, "a frame '%s' is not for PMI", msg_name(f->type));
     struct unpack u = {.p = m->data, .n = m->ndata};
     while (u.n > 0 && !u.bad) {
-        char *key = unpack_str(&u), *value = unpack_str(&u);
+        OWNED char *key = unpack_str(&u), *value = unpack_str(&u);
         if (key && value)
             pmi_keys_put(&s->keys, key, value);
-        free(key);
-        free(value);
     }
     if (u.bad)
         return err_set(err, "truncated PMI data from another node");
@@ -202,11 +200,10 @@ void pmi_refuse_spawn(struct pmi_client *c)
 void pmi_abort(struct pmi_client *c, int code, const char *text)
 {
     struct pmi_server *s = c->server;
-    char *line = xasprintf("called MPI_Abort with code %d%s%.200s%s", code,
-                           *text ? " and '" : "", text, *text ? "'" : "");
+    OWNED char *line = xasprintf("called MPI_Abort with code %d%s%.200s%s", code,
+                                 *text ? " and '" : "", text, *text ? "'" : "");
     pmi_join(c, false);
     s->events->abort(c->rank, code, line, s->arg);
-    free(line);
 }
 
 /* --- reading ------------------------------------------------------------------------ */

@@ -36,26 +36,24 @@ static void answer_value(struct pmi_client *c, const char *name, const char *val
         answer(c, name, "found=FALSE;rc=0;");
         return;
     }
-    char *safe = doubled(value), *rest = xasprintf("found=TRUE;value=%s;rc=0;", safe);
+    OWNED char *safe = doubled(value),
+               *rest = xasprintf("found=TRUE;value=%s;rc=0;", safe);
     answer(c, name, rest);
-    free(rest);
-    free(safe);
 }
 
 static void two_fullinit(struct pmi_client *c, const struct pmi_request *r)
 {
-    char *rest = xasprintf("pmi-version=2;pmi-subversion=0;rank=%u;size=%u;appnum=%u;"
-                           "debugged=FALSE;pmiverbose=FALSE;rc=0;",
-                           c->rank, c->server->job->nranks, pmi_appnum(c));
+    OWNED char *rest =
+        xasprintf("pmi-version=2;pmi-subversion=0;rank=%u;size=%u;appnum=%u;"
+                  "debugged=FALSE;pmiverbose=FALSE;rc=0;",
+                  c->rank, c->server->job->nranks, pmi_appnum(c));
     answer(c, "fullinit", rest);
-    free(rest);
 }
 
 static void two_getid(struct pmi_client *c, const struct pmi_request *r)
 {
-    char *rest = xasprintf("jobid=%s;rc=0;", c->server->kvsname);
+    OWNED char *rest = xasprintf("jobid=%s;rc=0;", c->server->kvsname);
     answer(c, "job-getid", rest);
-    free(rest);
 }
 
 static void two_jobattr(struct pmi_client *c, const struct pmi_request *r)
@@ -106,12 +104,11 @@ static void two_putnode(struct pmi_client *c, const struct pmi_request *r)
         answer(c, "info-putnodeattr", too_long);
         return;
     }
-    char *mine = node_key(c, key);
+    OWNED char *mine = node_key(c, key);
     pmi_keys_put(&s->node, mine, value);
     answer(c, "info-putnodeattr", "rc=0;");
     for (uint32_t i = 0; i < s->nlocal; i++)
         answer_waiting(&s->clients[i], mine, value);
-    free(mine);
 }
 
 static void two_getnode(struct pmi_client *c, const struct pmi_request *r)

@@ -143,7 +143,7 @@ char *pmi_mapping(const struct rankmap *map)
 {
     char *text = NULL;
     size_t size = 0;
-    struct run *runs = xcalloc(map->nranks + 1, sizeof *runs);
+    OWNED struct run *runs = xcalloc(map->nranks + 1, sizeof *runs);
     size_t n = runs_of(map, runs);
     n = period_of(runs, n);
     FILE *f = xmemstream(&text, &size);
@@ -158,7 +158,6 @@ char *pmi_mapping(const struct rankmap *map)
     }
     fprintf(f, ")");
     xmemclose(f);
-    free(runs);
     if (size < PMI_VALUE_MAX)
         return text;
     free(text);

@@ -51,7 +51,7 @@ static uint32_t count_of(struct pmix_server *s, const struct pmix_call *c)
 static void nodes_of(const struct pmix_server *s, const struct pmix_call *c,
                      struct msg_fence *m)
 {
-    bool *in = xcalloc(s->map.nnodes, sizeof *in);
+    OWNED bool *in = xcalloc(s->map.nnodes, sizeof *in);
     for (uint32_t i = 0; i < c->nranks; i++) {
         if (c->ranks[i] < s->map.nranks)
             in[s->map.node_of[c->ranks[i]]] = true;
@@ -61,7 +61,6 @@ static void nodes_of(const struct pmix_server *s, const struct pmix_call *c,
         if (in[i])
             m->nodes[m->nnodes++] = i;
     }
-    free(in);
 }
 
 void pmix_fence(struct pmix_server *s, const struct pmix_call *c)
@@ -75,6 +74,7 @@ void pmix_fence(struct pmix_server *s, const struct pmix_call *c)
     *p = (struct pmix_pending){
         .key = key.p, .nkey = key.n, .give = c->answer.give, .cbdata = c->cbdata};
     DL_APPEND(s->fences, p);
+    SCOPED(msg_fence_finish)
     struct msg_fence m = {.service = SERVICE_PMIX,
                           .key = key.p,
                           .nkey = (uint32_t)key.n,
@@ -85,7 +85,6 @@ void pmix_fence(struct pmix_server *s, const struct pmix_call *c)
     log_debug("fence %u of %u ranks brings %zu bytes, status %d", number, c->nranks,
               c->size, c->status);
     pmix_send(s, MSG_FENCE, &m);
-    msg_fence_finish(&m);
 }
 
 enum { PEER_ASKS, PEER_ANSWERS };
@@ -93,13 +92,12 @@ enum { PEER_ASKS, PEER_ANSWERS };
 static void send_peer(struct pmix_server *s, uint32_t node, unsigned what, uint32_t id,
                       uint32_t number, const void *data, size_t size)
 {
-    struct pack k = {0};
+    SCOPED(pack_finish) struct pack k = {0};
     pack_u8(&k, what);
     pack_u32(&k, id);
     pack_u32(&k, number);
     pack_bytes(&k, data, size);
     pmix_send(s, MSG(peer, node, SERVICE_PMIX, k.p, (uint32_t)k.n));
-    pack_finish(&k);
 }
 
 void pmix_answer_peer(struct pmix_server *s, uint32_t node, uint32_t id, int status,

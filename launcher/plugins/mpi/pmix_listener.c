@@ -3,6 +3,7 @@
 
 #include "common/duration.h"
 #include "common/refusals.h"
+#include "common/scoped.h"
 #include "common/thread.h"
 #include "launcher/admission/admission.h"
 #include "launcher/plugins/mpi/pmix_sessions.h"
@@ -76,7 +77,7 @@ static void connect_self(void)
     struct sockaddr_in to, from = {.sin_family = AF_INET};
     socklen_t n = sizeof to, nfrom = sizeof from;
     from.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    int s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    SCOPED(close_fd) int s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (s < 0)
         return; /* the caller retries */
     if (getsockname(library_fd, (struct sockaddr *)&to, &n) == 0 &&
@@ -91,7 +92,6 @@ static void connect_self(void)
             pthread_mutex_unlock(&lock);
         }
     }
-    close(s);
 }
 
 static bool is_own(const struct sockaddr_storage *peer)

@@ -183,6 +183,7 @@ static void send_orders(struct pmix_proc *p)
 {
     const struct msg_job *job = &p->agent->job;
     const struct msg_share *share = &p->agent->share;
+    SCOPED(msg_serve_finish)
     struct msg_serve m = {.nspace = xstrdup(p->nspace),
                           .host = xstrdup(share->host),
                           .uri = xstrdup(p->uri),
@@ -192,7 +193,6 @@ static void send_orders(struct pmix_proc *p)
     strv_push_all(&m.apps, job->apps.v);
     strv_push_all(&m.map, p->map->v);
     link_send_msg(p->link, 0, MSG_SERVE, &m);
-    msg_serve_finish(&m);
 }
 
 void pmix_proc_send_map(struct pmix_proc *p)

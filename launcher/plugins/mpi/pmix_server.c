@@ -57,11 +57,11 @@ static void send_abort(struct pmix_server *s, const struct pmix_call *c)
 {
     /* Open MPI passes "N/A" for no text at all */
     bool said = c->text && c->text[0] && strcmp(c->text, "N/A") != 0;
+    SCOPED(msg_abort_finish)
     struct msg_abort m = {.rank = c->rank, .code = c->status, .at_ns = now_ns()};
     m.text = xasprintf("called MPI_Abort with code %d%s%s%s", c->status,
                        said ? " and '" : "", said ? c->text : "", said ? "'" : "");
     pmix_send(s, MSG_ABORT, &m);
-    msg_abort_finish(&m);
 }
 
 static void handle(struct pmix_server *s, struct pmix_call *c)
@@ -110,10 +110,9 @@ static void on_wake(evutil_socket_t fd, short what, void *arg)
 static void on_check(evutil_socket_t fd, short what, void *arg)
 {
     unsigned rank, of;
-    char *refused = pmix_listener_refused();
+    OWNED char *refused = pmix_listener_refused();
     if (refused)
         log_warn("%s", refused);
-    free(refused);
     while (sessions_late(LATE_S * INT64_C(1000), &rank, &of))
         log_warn("rank %u has waited %d s to begin its next MPI program: rank %u's "
                  "earlier one is still connected",

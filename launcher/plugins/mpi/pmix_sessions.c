@@ -47,16 +47,13 @@ static struct rank_count *counts;        /* owned; never freed */
 static bool rank_of(pid_t pid, unsigned *rank)
 {
     char path[48];
-    char *text = NULL;
+    OWNED char *text = NULL;
     size_t size = 0;
     bool found = false;
     snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
-    FILE *f = fopen(path, "re");
+    SCOPED(close_file) FILE *f = fopen(path, "re");
     while (f && !found && getdelim(&text, &size, '\0', f) > 0)
         found = sscanf(text, "PMIX_RANK=%u", rank) == 1;
-    if (f)
-        fclose(f);
-    free(text);
     return found;
 }
 

@@ -85,7 +85,7 @@ static void add_node(void *list, const struct rankmap *map, const struct strv *a
                      uint32_t node)
 {
     const struct rankmap_node *n = &map->nodes[node];
-    char *peers = peers_of(n);
+    OWNED char *peers = peers_of(n);
     void *info = PMIx_Info_list_start();
     add_text(info, PMIX_HOSTNAME, n->host);
     add_u32(info, PMIX_NODEID, node);
@@ -99,20 +99,18 @@ static void add_node(void *list, const struct rankmap *map, const struct strv *a
         for (int r = n->ranks.spans[i].lo; r <= n->ranks.spans[i].hi; r++)
             add_proc(list, map, apps, node, (uint32_t)r, local++);
     }
-    free(peers);
 }
 
 /* libpmix may compress long lists to a blob that contains zero bytes: use PMIX_REGEX. */
 static int add_maps(void *list, const struct rankmap *map, struct ddp_err *err)
 {
-    char *names = NULL, *sets = NULL, *regex = NULL, *ppn = NULL;
+    OWNED char *names = NULL, *sets = NULL, *regex = NULL, *ppn = NULL;
     size_t nnames, nsets;
     FILE *f = xmemstream(&names, &nnames), *g = xmemstream(&sets, &nsets);
     for (uint32_t i = 0; i < map->nnodes; i++) {
-        char *peers = peers_of(&map->nodes[i]);
+        OWNED char *peers = peers_of(&map->nodes[i]);
         fprintf(f, "%s%s", i ? "," : "", map->nodes[i].host);
         fprintf(g, "%s%s", i ? ";" : "", peers);
-        free(peers);
     }
     xmemclose(f);
     xmemclose(g);
@@ -123,10 +121,6 @@ static int add_maps(void *list, const struct rankmap *map, struct ddp_err *err)
         PMIx_Info_list_add(list, PMIX_NODE_MAP, regex, PMIX_REGEX);
         PMIx_Info_list_add(list, PMIX_PROC_MAP, ppn, PMIX_REGEX);
     }
-    free(regex);
-    free(ppn);
-    free(names);
-    free(sets);
     return rc == PMIX_SUCCESS ? 0 : failed(rc, "write down the map", err);
 }
 
@@ -134,7 +128,7 @@ static int add_job(void *list, const struct msg_serve *s, const struct rankmap *
                    const char *dir, struct ddp_err *err)
 {
     const struct rankmap_node *here = &map->nodes[s->node];
-    char *peers = peers_of(here);
+    OWNED char *peers = peers_of(here);
     add_text(list, PMIX_JOBID, s->nspace);
     add_u32(list, PMIX_UNIV_SIZE, s->nranks);
     add_u32(list, PMIX_MAX_PROCS, s->nranks);
@@ -148,7 +142,6 @@ static int add_job(void *list, const struct msg_serve *s, const struct rankmap *
     add_rank(list, PMIX_LOCALLDR, (pmix_rank_t)here->ranks.spans[0].lo);
     add_text(list, PMIX_TMPDIR, dir);
     add_text(list, PMIX_NSDIR, dir);
-    free(peers);
     return add_maps(list, map, err);
 }
 

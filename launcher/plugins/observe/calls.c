@@ -83,7 +83,7 @@ void calls_take(struct calls *c, unsigned node, const struct msg_calls *m)
     if (m->id != c->id || c->left == 0 || c->j->nodes[node].place < 0)
         return; /* too late, or a spare */
     c->left--;
-    json_t *answer = m->text ? json_loads(m->text, 0, NULL) : NULL;
+    json_auto_t *answer = m->text ? json_loads(m->text, 0, NULL) : NULL;
     json_array_foreach (json_object_get(answer, "ranks"), i, rank) {
         json_int_t r = json_integer_value(json_object_get(rank, "rank"));
         if (r < 0 || r >= c->nranks || !job_rank_is_of(c->j, (uint32_t)r, node))
@@ -94,7 +94,6 @@ void calls_take(struct calls *c, unsigned node, const struct msg_calls *m)
     }
     int64_t ms = json_integer_value(json_object_get(answer, "bytes")) / BYTES_PER_MS;
     c->interval_ms = ms > c->interval_ms ? ms : c->interval_ms;
-    json_decref(answer);
 }
 
 /* --- what is known ------------------------------------------------------------------ */
@@ -137,10 +136,8 @@ static int64_t age_ms(const struct calls *c, int rank, const json_t *call)
 
 static char *quoted(const char *text)
 {
-    json_t *value = event_text(text);
-    char *q = json_dumps(value, JSON_ENCODE_ANY);
-    json_decref(value);
-    return q;
+    json_auto_t *value = event_text(text);
+    return json_dumps(value, JSON_ENCODE_ANY);
 }
 
 /* Reuses the last name, since most ranks are in the same collective. */
@@ -234,14 +231,13 @@ static struct idset missing(const struct calls *c, const struct wait *w)
 
 static void put_set(const char *name, const struct idset *set, struct evbuffer *out)
 {
-    char *text = idset_text(set);
+    OWNED char *text = idset_text(set);
     evbuffer_add_printf(out, "\"%s\":\"%s\",", name, text);
-    free(text);
 }
 
 static void put_plugins(struct calls *c, const char *comma, struct evbuffer *out)
 {
-    json_t *list = job_waits(c->j);
+    json_auto_t *list = job_waits(c->j);
     const json_t *wait;
     size_t i;
     json_array_foreach (list, i, wait) {
@@ -250,7 +246,6 @@ static void put_plugins(struct calls *c, const char *comma, struct evbuffer *out
         evbuffer_add_printf(out, "}");
         comma = ",";
     }
-    json_decref(list);
 }
 
 void calls_put_waits(struct calls *c, struct evbuffer *out)
@@ -266,14 +261,13 @@ void calls_put_waits(struct calls *c, struct evbuffer *out)
     }
     evbuffer_add_printf(out, "[");
     for (i = 0; i < n; i++) {
-        struct idset for_whom = missing(c, &rows[i]);
+        SCOPED(idset_finish) struct idset for_whom = missing(c, &rows[i]);
         evbuffer_add_printf(out, "%s{", i ? "," : "");
         put_set("ranks", &rows[i].ranks, out);
         put_set("for", &for_whom, out);
         evbuffer_add_printf(out, "\"in\":");
         put_name(c, rows[i].call, out);
         evbuffer_add_printf(out, ",\"s\":%.1f}", (double)rows[i].ms / 1e3);
-        idset_finish(&for_whom);
         idset_finish(&rows[i].ranks);
     }
     if (c->j->state == JOB_RUNNING)

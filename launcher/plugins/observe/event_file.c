@@ -66,10 +66,9 @@ static void open_path(void *copy)
 
 static int open_file(const char *path, struct ddp_err *err)
 {
-    struct opening *what = xcalloc(1, sizeof *what);
+    OWNED struct opening *what = xcalloc(1, sizeof *what);
     snprintf(what->path, sizeof what->path, "%s", path);
     struct offload *call = offload_begin(open_path, what, sizeof *what, err);
-    free(what);
     if (!call)
         return -1;
     const struct opening *done = offload_wait(call, OPEN_MS);
@@ -143,11 +142,10 @@ static void put_output(struct event_file *f, const char *line, size_t size)
     struct output *o = f->j->output;
     evbuffer_add(f->early, line, size);
     if (o) {
-        char *all = xstrndup((const char *)evbuffer_pullup(f->early, -1),
-                             evbuffer_get_length(f->early) - 1);
+        OWNED char *all = xstrndup((const char *)evbuffer_pullup(f->early, -1),
+                                   evbuffer_get_length(f->early) - 1);
         output_line(o, f->stream, all);
         evbuffer_drain(f->early, SIZE_MAX);
-        free(all);
     }
 }
 

@@ -169,7 +169,7 @@ static void on_rank_exited(void *state, uint32_t rank)
     if (!events_wanted(o->j))
         return;
     emit_start(o, rank);
-    char *tail = r->failed ? output_tail(o->j->output, (int)rank) : NULL;
+    OWNED char *tail = r->failed ? output_tail(o->j->output, (int)rank) : NULL;
     json_t *code =
         WIFEXITED(r->status) ? json_integer(WEXITSTATUS(r->status)) : json_null();
     json_t *sig = WIFSIGNALED(r->status) ? json_string(signal_name(WTERMSIG(r->status)))
@@ -178,7 +178,6 @@ static void on_rank_exited(void *state, uint32_t rank)
                (int)rank, "host", event_text(host_of(o, rank)), "why", why_ended(r),
                "code", code, "signal", sig, "error", event_text(r->error), "last_words",
                event_text(tail));
-    free(tail);
 }
 
 static int64_t whole_ns(const struct observe *o)

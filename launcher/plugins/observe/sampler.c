@@ -151,7 +151,7 @@ static void send_sample(struct sampler *s)
 {
     struct machine now;
     uint32_t n = s->a->share.nlocal;
-    struct rank_use *ranks = xcalloc(n + 1, sizeof *ranks);
+    OWNED struct rank_use *ranks = xcalloc(n + 1, sizeof *ranks);
     measure_machine(&now);
     for (uint32_t i = 0; i < n; i++) {
         pid_t pid = ranks_pid(s->a->ranks, i);
@@ -165,7 +165,6 @@ static void send_sample(struct sampler *s)
                          .ngpus = (uint32_t)s->gpus.n, .gpus = s->gpus.list, .nranks = n,
                          .ranks = ranks));
     s->before = now;
-    free(ranks);
 }
 
 static void on_timer(evutil_socket_t fd, short what, void *arg)

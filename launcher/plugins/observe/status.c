@@ -14,13 +14,11 @@ enum { LAST_MAX = 160 }; /* bytes of a rank's last line */
 
 static void put_text(struct evbuffer *out, const char *name, const char *text)
 {
-    json_t *value = event_text(text);
-    char *quoted = json_dumps(value, JSON_ENCODE_ANY);
+    json_auto_t *value = event_text(text);
+    OWNED char *quoted = json_dumps(value, JSON_ENCODE_ANY);
     if (name)
         evbuffer_add_printf(out, ",\"%s\":", name);
     evbuffer_add_printf(out, "%s", quoted);
-    free(quoted);
-    json_decref(value);
 }
 
 static const char *state_name(const struct job *j)
@@ -188,11 +186,10 @@ static const struct {
 static void put_ranks(const struct source *s, struct evbuffer *out)
 {
     int n = s->j->plan->nranks;
-    char *states = xcalloc((size_t)n + 1, 1);
+    OWNED char *states = xcalloc((size_t)n + 1, 1);
     for (int r = 0; r < n; r++)
         states[r] = rank_state(s->j, r, s->used);
     evbuffer_add_printf(out, ",\"states\":\"%s\"", states);
-    free(states);
     for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
         if (lists[i].known && !lists[i].known(s, -1))
             continue;
@@ -214,7 +211,7 @@ void status_write(const struct job *j, int64_t whole_ns, int64_t recover_ns,
                   struct calls *calls, struct evbuffer *out)
 {
     struct source s = {.j = j, .used = ranks, .calls = calls, .now_ms = now_ms()};
-    char *command = shell_join(j->job.argv.v);
+    OWNED char *command = shell_join(j->job.argv.v);
     evbuffer_add_printf(
         out,
         "{\"is\":\"status\",\"job\":\"%s\",\"pid\":%d,\"state\":\"%s\","
@@ -232,5 +229,4 @@ void status_write(const struct job *j, int64_t whole_ns, int64_t recover_ns,
         calls_put_waits(calls, out);
     }
     evbuffer_add_printf(out, "}\n");
-    free(command);
 }

@@ -113,11 +113,10 @@ static void say_url(struct viewer *v)
     /* a node of a batch job is reached by way of the login node */
     const char *jump = sched_submit_host();
     const struct passwd *me = getpwuid(geteuid());
-    char *user = xasprintf("%s%s", me ? me->pw_name : "", me ? "@" : "");
+    OWNED char *user = xasprintf("%s%s", me ? me->pw_name : "", me ? "@" : "");
     job_say(v->j, "ddprun: from another machine: ssh -N -L %d:%.1s%s%s:%d %s%s%s%s%s%s",
             port, brackets, host, *brackets ? brackets + 1 : "", port, jump ? "-J " : "",
             jump ? user : "", jump ? jump : "", jump ? " " : "", user, own);
-    free(user);
 }
 
 /* --- the program -------------------------------------------------------------------- */
@@ -149,24 +148,21 @@ static void on_say(struct control *c, uint32_t peer, const json_t *request, void
 static void send_config(struct viewer *v)
 {
     const struct opts *o = v->j->opts;
-    json_t *config = json_pack(
+    json_auto_t *config = json_pack(
         "{s:b, s:b, s:s?, s:s?, s:s, s:I}", "ui", v->ui_fd >= 0, "metrics",
         v->metrics_fd >= 0, "metrics_file", v->metrics_file, "metric", o->metric, "token",
         v->token, "ms", (json_int_t)((now_ns() - v->j->created_ns) / 1000000));
     control_reply(v->j->control, v->peer, config);
-    json_decref(config);
 }
 
 static int spawn(struct viewer *v, struct ddp_err *err)
 {
     int pair[2];
-    char *path = installed_file(INSTALLED_PROGRAM, "ddprun-view", X_OK);
+    OWNED char *path = installed_file(INSTALLED_PROGRAM, "ddprun-view", X_OK);
     if (!path)
         return err_set(err, "ddprun-view is missing in this installation");
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) {
-        free(path);
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
         return err_errno(err, "cannot make a socketpair");
-    }
     char serve[] = "serve", *argv[] = {path, serve, NULL};
     struct child_spec spec = {.path = path,
                               .argv = argv,
@@ -181,7 +177,6 @@ static int spawn(struct viewer *v, struct ddp_err *err)
     if (v->pid < 0)
         err_spawn(err, "cannot start '%s'", path);
     close(pair[1]);
-    free(path);
     v->peer = control_attach(v->j->control, pair[0]);
     return v->pid < 0 ? -1 : 0;
 }
@@ -207,10 +202,9 @@ static int invite_trainer(struct viewer *v, struct ddp_err *err)
     if (flock(v->token_fd, LOCK_EX | LOCK_NB) < 0 ||
         write_all(v->token_fd, v->token, strlen(v->token)) < 0)
         return err_errno(err, "cannot write '%s'", v->token_file);
-    char *url = xasprintf("http://%s:%d/api/trainer", v->host, v->port);
+    OWNED char *url = xasprintf("http://%s:%d/api/trainer", v->host, v->port);
     setenv(url_name, url, 1);
     setenv("KUBEFLOW_TRAINER_SERVER_TOKEN", v->token_file, 1);
-    free(url);
     return 0;
 }
 

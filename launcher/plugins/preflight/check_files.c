@@ -53,11 +53,10 @@ static double free_mib(const char *path)
 static int try_to_write(const char *folder, size_t bytes)
 {
     static const char zeros[64 << 10];
-    char *path = xasprintf("%s/.ddprun-preflight-XXXXXX", folder);
+    OWNED char *path = xasprintf("%s/.ddprun-preflight-XXXXXX", folder);
     int fd = mkostemp(path, O_CLOEXEC), why = fd < 0 ? errno : 0;
     if (fd >= 0)
         unlink(path);
-    free(path);
     for (size_t n = 0; why == 0 && n < bytes; n += sizeof zeros) {
         ssize_t sent = write(fd, zeros, sizeof zeros);
         if (sent != (ssize_t)sizeof zeros)
@@ -99,10 +98,9 @@ void check_wdir(const struct check_ctx *ctx)
         return;
     }
     int why = try_to_write(dir, 1);
-    char *key = identity_of(dir);
+    OWNED char *key = identity_of(dir);
     found_value(ctx, NULL, key, "'%s', %s%s", dir, kind_of(dir),
                 why ? ", not writable" : "");
-    free(key);
     if (why == ENOSPC || why == EDQUOT || why == EIO)
         found_problem(ctx, "nothing can be written in the working directory '%s': %s",
                       dir, strerror(why));

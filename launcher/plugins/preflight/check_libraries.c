@@ -42,10 +42,9 @@ static void parse_line(const struct check_ctx *ctx, char *line)
                       "module, or give LD_LIBRARY_PATH with -x",
                       (int)(arrow - line), line);
     } else if (arrow && arrow[4] == '/') {
-        char *path = xstrndup(arrow + 4, strcspn(arrow + 4, " ("));
+        OWNED char *path = xstrndup(arrow + 4, strcspn(arrow + 4, " ("));
         *arrow = '\0';
         report_library(ctx, line, path);
-        free(path);
     } else if (strstr(line, "not found") || strstr(line, "error while loading")) {
         found_problem(ctx, "%s; a program built for a newer system?", line);
     }
@@ -64,7 +63,7 @@ static char *linker_of(const char *path)
 void check_libraries(const struct check_ctx *ctx)
 {
     char *path = program_path(ctx, false);
-    char *linker = path ? linker_of(path) : NULL;
+    OWNED char *linker = path ? linker_of(path) : NULL;
     if (path && !linker) { /* a script: take its interpreter */
         char *interpreter = program_interpreter(ctx, path);
         linker = interpreter ? linker_of(interpreter) : NULL;
@@ -72,7 +71,7 @@ void check_libraries(const struct check_ctx *ctx)
         path = interpreter;
     }
     const char *argv[] = {linker, "--list", path, NULL};
-    char *text = linker ? run_output(argv, ctx->env->v, ctx->probe->wdir) : NULL;
+    OWNED char *text = linker ? run_output(argv, ctx->env->v, ctx->probe->wdir) : NULL;
     for (char *save, *line = text ? strtok_r(text, "\n", &save) : NULL; line;
          line = strtok_r(NULL, "\n", &save))
         parse_line(ctx, line);
@@ -81,8 +80,6 @@ void check_libraries(const struct check_ctx *ctx)
                       "the dynamic linker '%s' that the program asks for is not "
                       "there; a program built for another system?",
                       linker);
-    free(text);
-    free(linker);
     free(path);
 }
 
@@ -106,12 +103,12 @@ static const char script[] = "import sys\n"
 void check_python(const struct check_ctx *ctx)
 {
     enum { SHOWN = 300 }; /* bytes */
-    char *path = program_path(ctx, false);
-    char *interpreter =
+    OWNED char *path = program_path(ctx, false);
+    OWNED char *interpreter =
         path && !program_is_python(path) ? program_interpreter(ctx, path) : xstrdup(path);
     if (interpreter && program_is_python(interpreter)) {
         const char *argv[] = {interpreter, "-c", script, NULL};
-        char *text = run_output(argv, ctx->env->v, ctx->probe->wdir);
+        OWNED char *text = run_output(argv, ctx->env->v, ctx->probe->wdir);
         char *end = text ? text + strcspn(text, "\n") : NULL;
         if (end && strncmp(text, "Python ", 7) == 0) {
             *end = '\0';
@@ -121,8 +118,5 @@ void check_python(const struct check_ctx *ctx)
                           end && end - text < SHOWN ? (int)(end - text) : SHOWN,
                           text ? text : "cannot start");
         }
-        free(text);
     }
-    free(interpreter);
-    free(path);
 }

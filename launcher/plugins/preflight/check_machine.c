@@ -31,12 +31,11 @@ void check_clock(const struct check_ctx *ctx)
 
 void check_cpus(const struct check_ctx *ctx)
 {
-    struct idset cpus = {0};
+    SCOPED(idset_finish) struct idset cpus = {0};
     struct sysinfo info;
     char key[64];
     sysview_cpus(&cpus);
     int n = (int)idset_count(&cpus), quota = sysview_quota(ctx->root);
-    idset_finish(&cpus);
     double gib = sysinfo(&info) == 0
                      ? (double)info.totalram * info.mem_unit / (double)(1 << 30)
                      : 0;
@@ -53,7 +52,7 @@ static char *field_of(const char *path, const char *label)
 {
     char line[512];
     char *text = NULL;
-    FILE *f = fopen(path, "re");
+    SCOPED(close_file) FILE *f = fopen(path, "re");
     while (f && !text && fgets(line, sizeof line, f)) {
         if (strncmp(line, label, strlen(label)) != 0)
             continue;
@@ -61,15 +60,13 @@ static char *field_of(const char *path, const char *label)
         p += strspn(p, " \t:");
         text = xstrndup(p, strcspn(p, "\r\n"));
     }
-    if (f)
-        fclose(f);
     return text;
 }
 
 /* "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat ..." */
 static char *driver_version(const char *root)
 {
-    char *path = xasprintf("%s/proc/driver/nvidia/version", root);
+    OWNED char *path = xasprintf("%s/proc/driver/nvidia/version", root);
     char *line = field_of(path, "NVRM version"), *version = NULL;
     for (char *save, *w = line ? strtok_r(line, " ", &save) : NULL; w && !version;
          w = strtok_r(NULL, " ", &save)) {
@@ -77,7 +74,6 @@ static char *driver_version(const char *root)
             version = xstrdup(w);
     }
     free(line);
-    free(path);
     return version;
 }
 
@@ -85,63 +81,55 @@ static char *driver_version(const char *root)
 static struct strv list_folder(const char *root, const char *name)
 {
     struct strv paths = {0};
-    char *folder = xasprintf("%s/%s", root, name);
-    DIR *d = opendir(folder);
+    OWNED char *folder = xasprintf("%s/%s", root, name);
+    SCOPED(close_folder) DIR *d = opendir(folder);
     for (struct dirent *e; d && (e = readdir(d));) {
         if (e->d_name[0] != '.')
             strv_pushf(&paths, "%s/%s", folder, e->d_name);
     }
-    if (d)
-        closedir(d);
-    free(folder);
     return paths;
 }
 
 /* The model of the first GPU; the GPUs of a host are assumed alike. */
 static char *model_of_gpus(const char *root)
 {
-    struct strv gpus = list_folder(root, "proc/driver/nvidia/gpus");
+    SCOPED(strv_finish) struct strv gpus = list_folder(root, "proc/driver/nvidia/gpus");
     char *model = NULL;
     for (size_t i = 0; i < gpus.n && !model; i++) {
-        char *path = xasprintf("%s/information", gpus.v[i]);
+        OWNED char *path = xasprintf("%s/information", gpus.v[i]);
         model = field_of(path, "Model");
-        free(path);
     }
-    strv_finish(&gpus);
     return model;
 }
 
 /* NVIDIA display and 3D controllers on the PCI bus, with or without a driver. */
 static int count_pci_gpus(const char *root)
 {
-    struct strv devices = list_folder(root, "sys/bus/pci/devices");
+    SCOPED(strv_finish) struct strv devices = list_folder(root, "sys/bus/pci/devices");
     int n = 0;
     for (size_t i = 0; i < devices.n; i++) {
         char *path = xasprintf("%s/vendor", devices.v[i]);
-        char *vendor = field_of(path, "0x");
+        OWNED char *vendor = field_of(path, "0x");
         free(path);
         path = xasprintf("%s/class", devices.v[i]);
-        char *class = field_of(path, "0x");
+        OWNED char *class = field_of(path, "0x");
         free(path);
         n += vendor && class && strcmp(vendor, "10de") == 0 &&
              strncmp(class, "03", 2) == 0;
-        free(vendor);
-        free(class);
     }
-    strv_finish(&devices);
     return n;
 }
 
 void check_gpus(const struct check_ctx *ctx)
 {
-    struct strv seen = {0};
+    SCOPED(strv_finish) struct strv seen = {0};
     sysview_gpus(ctx->root, strv_env_get(ctx->env, "CUDA_VISIBLE_DEVICES"), &seen);
     int n = (int)seen.n, there = count_pci_gpus(ctx->root);
-    strv_finish(&seen);
-    char *driver = driver_version(ctx->root), *model = model_of_gpus(ctx->root);
-    char *text = n == 0 ? xstrdup("none")
-                        : xasprintf("%d x %s, driver %s", n, model ? model : "NVIDIA",
-                                    driver ? driver : "of unknown version");
+    OWNED char *driver = driver_version(ctx->root), *model = model_of_gpus(ctx->root);
+    OWNED char *text = n == 0
+                           ? xstrdup("none")
+                           : xasprintf("%d x %s, driver %s", n, model ? model : "NVIDIA",
+                                       driver ? driver : "of unknown version");
     found_value(ctx, NULL, text, "%s", text);
     if (there > 0 && !driver)
         found_problem(ctx,
@@ -150,9 +138,6 @@ void check_gpus(const struct check_ctx *ctx)
                       there, there == 1 ? "" : "s");
     else if (n > 0 && !driver)
         found_remark(ctx, "the driver's version cannot be read there");
-    free(text);
-    free(model);
-    free(driver);
 }
 
 /* --- limits ------------------------------------------------------------------------- */
@@ -171,10 +156,8 @@ static void print_limit(rlim_t v, bool bytes, char text[32])
 
 static bool has_infiniband(const char *root)
 {
-    struct strv cards = list_folder(root, "sys/class/infiniband");
-    bool some = cards.n > 0;
-    strv_finish(&cards);
-    return some;
+    SCOPED(strv_finish) struct strv cards = list_folder(root, "sys/class/infiniband");
+    return cards.n > 0;
 }
 
 /* The limits of ranks. The agent raises its own soft limit of open files up to the hard
@@ -193,10 +176,9 @@ void check_limits(const struct check_ctx *ctx)
     print_limit(procs.rlim_cur, false, p);
     print_limit(stack.rlim_cur, true, s);
     print_limit(memlock.rlim_cur, true, m);
-    char *text =
+    OWNED char *text =
         xasprintf("%s files, %s processes, stack %s, locked memory %s", f, p, s, m);
     found_value(ctx, NULL, text, "%s", text);
-    free(text);
     if (files.rlim_max < FILES)
         found_problem(ctx,
                       "only %s open files are allowed there (ulimit -Hn); %d or "

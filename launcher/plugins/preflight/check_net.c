@@ -106,15 +106,13 @@ void check_port(const struct check_ctx *ctx)
     bool ours = ctx->probe->store_port && ctx->probe->master == ctx->self;
     int port = ours ? (int)ctx->probe->store_port : 0, bound;
     char addr[INET6_ADDRSTRLEN];
-    int fd = sock_listen(NULL, port, &bound, &err);
+    SCOPED(close_fd) int fd = sock_listen(NULL, port, &bound, &err);
     if (fd < 0)
         found_problem(ctx, "%s; %s", err.text,
                       port ? "omit --store-port to use a free port"
                            : "no free port left? (ss -s)");
     else
         found_value(ctx, NULL, NULL, ours ? "%d is free" : "free ones", bound);
-    if (fd >= 0)
-        close(fd);
     if (ctx->probe->interface &&
         sock_interface_addr(ctx->probe->interface, addr, sizeof addr, &err) < 0)
         found_problem(ctx, "%s there; see 'ip addr', --interface", err.text);
@@ -129,6 +127,7 @@ void check_network(const struct check_ctx *ctx)
     int64_t start = now_ns();
     if (!m->addr)
         return;
+    SCOPED(close_fd)
     int fd = sock_connect(m->addr, (int)m->port, now_ms() + CONNECT_MS, false, &err);
     if (fd < 0) {
         found_problem(ctx,
@@ -138,5 +137,4 @@ void check_network(const struct check_ctx *ctx)
         return;
     }
     found_number(ctx, m->peer, now_ns() - start);
-    close(fd);
 }

@@ -74,11 +74,9 @@ char *program_path(const struct check_ctx *ctx, bool report)
 char *program_interpreter(const struct check_ctx *ctx, const char *path)
 {
     char line[300] = "";
-    FILE *f = fopen(path, "re");
+    SCOPED(close_file) FILE *f = fopen(path, "re");
     if (f && !fgets(line, sizeof line, f))
         line[0] = '\0';
-    if (f)
-        fclose(f);
     if (strncmp(line, "#!", 2) != 0)
         return NULL;
     char *save, *word = strtok_r(line + 2, " \t\r\n", &save);
@@ -100,9 +98,8 @@ static void report_file(const struct check_ctx *ctx, const char *name, const cha
     struct stat st;
     int64_t size;
     if (stat(path, &st) == 0 && st.st_size > WHOLE_MAX) {
-        char *key = xasprintf("%lld bytes", (long long)st.st_size);
+        OWNED char *key = xasprintf("%lld bytes", (long long)st.st_size);
         found_value(ctx, name, key, "'%s', %s", name, key);
-        free(key);
     } else if (digest_file(path, sum, &size, &err) < 0) {
         found_problem(ctx, "%s", err.text);
     } else {
@@ -113,24 +110,21 @@ static void report_file(const struct check_ctx *ctx, const char *name, const cha
 
 void check_program(const struct check_ctx *ctx)
 {
-    char *path = program_path(ctx, true);
+    OWNED char *path = program_path(ctx, true);
     if (!path)
         return;
     report_file(ctx, ctx->probe->argv.v[0], path);
-    char *interpreter = program_interpreter(ctx, path);
+    OWNED char *interpreter = program_interpreter(ctx, path);
     if (interpreter)
         report_file(ctx, interpreter, interpreter);
-    free(interpreter);
-    free(path);
     for (size_t i = 1, seen = 0; i < ctx->probe->argv.n && seen < ARGS_MAX; i++) {
         const char *word = ctx->probe->argv.v[i];
         struct stat st;
-        char *file =
+        OWNED char *file =
             word[0] == '/' ? xstrdup(word) : xasprintf("%s/%s", ctx->probe->wdir, word);
         if (word[0] && stat(file, &st) == 0 && S_ISREG(st.st_mode)) {
             report_file(ctx, word, file);
             seen++;
         }
-        free(file);
     }
 }

@@ -55,12 +55,11 @@ static void probe_run_from(struct probe *p, size_t first);
 static void write_record(int fd, const void *body, size_t n)
 {
     uint32_t size = (uint32_t)n;
-    char *record = xcalloc(1, sizeof size + n);
+    OWNED char *record = xcalloc(1, sizeof size + n);
     memcpy(record, &size, sizeof size);
     memcpy(record + sizeof size, body, n);
     if (write_all(fd, record, sizeof size + n) < 0)
         _exit(1); /* the agent is gone */
-    free(record);
 }
 
 static void write_begin(int fd, uint32_t number)
@@ -70,10 +69,9 @@ static void write_begin(int fd, uint32_t number)
 
 static void write_found(const struct msg_finding *f, void *arg)
 {
-    struct pack k = {0};
+    SCOPED(pack_finish) struct pack k = {0};
     msg_finding_pack(f, &k);
     write_record(*(int *)arg, k.p, k.n);
-    pack_finish(&k);
 }
 
 /* In the child: die with the agent, be the leader of a process group so that descendants

@@ -128,34 +128,30 @@ static void judge_item(const struct results *b, size_t first, size_t last,
 
 static char *hosts_text(const struct results *b, const bool *in)
 {
-    struct strv names = {0};
+    SCOPED(strv_finish) struct strv names = {0};
     for (size_t i = 0; i < b->nhosts; i++) {
         if (in[i])
             strv_push(&names, b->names[i]);
     }
-    char *text = hostlist_compress(names.v, names.n);
-    strv_finish(&names);
-    return text;
+    return hostlist_compress(names.v, names.n);
 }
 
 static char *hosts_with_key(const struct results *b, size_t like)
 {
     const struct msg_finding *f = &b->list[like].f;
-    bool *in = xcalloc(b->nhosts, sizeof *in);
+    OWNED bool *in = xcalloc(b->nhosts, sizeof *in);
     for (size_t i = 0; i < b->n; i++) {
         const struct msg_finding *g = &b->list[i].f;
         in[b->list[i].node] |= g->check == f->check && g->key &&
                                compare_text(g->item, f->item) == 0 &&
                                strcmp(g->key, f->key) == 0;
     }
-    char *text = hosts_text(b, in);
-    free(in);
-    return text;
+    return hosts_text(b, in);
 }
 
 static void judge_keys(struct results *b, uint32_t check)
 {
-    struct mismatch *mismatch = xcalloc(b->nhosts, sizeof *mismatch);
+    OWNED struct mismatch *mismatch = xcalloc(b->nhosts, sizeof *mismatch);
     char *hosts = NULL; /* of the majority `like`, usually the same one */
     size_t like = SIZE_MAX;
     for (size_t i = 0, end; i < b->n; i = end) {
@@ -186,7 +182,6 @@ static void judge_keys(struct results *b, uint32_t check)
         free(u->names);
     }
     free(hosts);
-    free(mismatch);
 }
 
 void results_judge(struct results *b)
@@ -260,8 +255,9 @@ static void rows_of_numbers(struct rows *rows, const struct results *b, uint32_t
 /* "17, equal": the number of items of each host. */
 static void rows_of_counts(struct rows *rows, const struct results *b, uint32_t check)
 {
-    int *count = xcalloc(b->nhosts, sizeof *count);
-    bool *in = xcalloc(b->nhosts, sizeof *in), *done = xcalloc(b->nhosts, sizeof *done);
+    OWNED int *count = xcalloc(b->nhosts, sizeof *count);
+    OWNED bool *in = xcalloc(b->nhosts, sizeof *in),
+               *done = xcalloc(b->nhosts, sizeof *done);
     for (size_t i = 0; i < b->n; i++)
         count[b->list[i].node] += b->list[i].f.check == check && b->list[i].f.key;
     for (unsigned first = 0; first < b->nhosts; first++) {
@@ -276,14 +272,12 @@ static void rows_of_counts(struct rows *rows, const struct results *b, uint32_t 
         add_row(rows, b, check, in, fault,
                 xasprintf("%d%s", count[first], fault ? "" : ", equal"));
     }
-    free(count);
-    free(in);
-    free(done);
 }
 
 static void rows_of_values(struct rows *rows, const struct results *b, uint32_t check)
 {
-    bool *done = xcalloc(b->n + 1, sizeof *done), *in = xcalloc(b->nhosts, sizeof *in);
+    OWNED bool *done = xcalloc(b->n + 1, sizeof *done),
+               *in = xcalloc(b->nhosts, sizeof *in);
     for (size_t i = 0; i < b->n; i++) {
         const struct msg_finding *f = &b->list[i].f;
         if (done[i] || f->check != check || !f->value)
@@ -299,8 +293,6 @@ static void rows_of_values(struct rows *rows, const struct results *b, uint32_t 
         }
         add_row(rows, b, check, in, fault, xstrdup(f->value));
     }
-    free(done);
-    free(in);
 }
 
 /* Hosts that reported a problem and no value. */
@@ -334,9 +326,9 @@ void results_table(const struct results *b, results_line_fn line, void *arg)
         rows_of_problems(&rows, b, c);
     }
     rows.width = rows.width > 40 ? 40 : rows.width;
-    char *head = xasprintf("  %-10s  %-*s  %s", "check", rows.width, "hosts", "found");
+    OWNED char *head =
+        xasprintf("  %-10s  %-*s  %s", "check", rows.width, "hosts", "found");
     line(head, arg);
-    free(head);
     for (size_t i = 0; i < rows.n; i++) {
         struct row *r = &rows.v[i];
         bool first = i == 0 || rows.v[i - 1].check != r->check;
@@ -363,19 +355,17 @@ static void print_problem(const struct results *b, size_t first, bool *printed, 
         if (g->problem && strcmp(g->problem, f->problem) == 0)
             printed[k] = in[b->list[k].node] = true;
     }
-    char *hosts = hosts_text(b, in);
-    char *text = xasprintf("%s%s: %s: %s", f->remark ? "note: " : "", hosts,
-                           checks[f->check].name, f->problem);
+    OWNED char *hosts = hosts_text(b, in);
+    OWNED char *text = xasprintf("%s%s: %s: %s", f->remark ? "note: " : "", hosts,
+                                 checks[f->check].name, f->problem);
     line(text, arg);
-    free(text);
-    free(hosts);
 }
 
 size_t results_problems(const struct results *b, results_line_fn line, void *arg)
 {
     size_t faults = 0;
-    bool *printed = xcalloc(b->n + 1, sizeof *printed),
-         *in = xcalloc(b->nhosts, sizeof *in);
+    OWNED bool *printed = xcalloc(b->n + 1, sizeof *printed),
+               *in = xcalloc(b->nhosts, sizeof *in);
     for (int remarks = 0; remarks < 2; remarks++) {
         for (size_t i = 0; i < b->n; i++) {
             const struct msg_finding *f = &b->list[i].f;
@@ -385,21 +375,18 @@ size_t results_problems(const struct results *b, results_line_fn line, void *arg
             faults += !f->remark;
         }
     }
-    free(printed);
-    free(in);
     return faults;
 }
 
 size_t results_faulty(const struct results *b)
 {
     size_t hosts = 0;
-    bool *in = xcalloc(b->nhosts, sizeof *in);
+    OWNED bool *in = xcalloc(b->nhosts, sizeof *in);
     for (size_t i = 0; i < b->n; i++) {
         bool *of = &in[b->list[i].node];
         hosts += is_fault(&b->list[i]) && !*of;
         *of |= is_fault(&b->list[i]);
     }
-    free(in);
     return hosts;
 }
 

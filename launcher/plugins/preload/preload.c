@@ -253,12 +253,13 @@ pid_t preload_pid(const struct preload *p)
 static int spawn_helper(struct preload *p, const struct check *c, int wire,
                         const int outputs[2], struct ddp_err *why)
 {
-    struct strv env = {0};
+    SCOPED(strv_finish) struct strv env = {0};
     strv_push_all(&env, c->common.v);
     const char *path = strv_env_get(&c->common, "PYTHONPATH");
-    char *longer = path && *path ? xasprintf("%s:%s", c->dir, path) : xstrdup(c->dir);
+    OWNED char *longer =
+        path && *path ? xasprintf("%s:%s", c->dir, path) : xstrdup(c->dir);
     strv_env_set(&env, "PYTHONPATH", longer);
-    char *self = xasprintf("%d", (int)getpid());
+    OWNED char *self = xasprintf("%d", (int)getpid());
     strv_env_set(&env, "DDPRUN_PRELOAD", self);
     struct child_spec child = {.path = c->path,
                                .argv = c->argv.v,
@@ -275,9 +276,6 @@ static int spawn_helper(struct preload *p, const struct check *c, int wire,
     p->pid = p->pid < 0 ? 0 : p->pid;
     if (p->pid > 0)
         reap_watch(p->reap, p->pid, on_ended, p);
-    free(longer);
-    free(self);
-    strv_finish(&env);
     return rc;
 }
 
@@ -306,11 +304,9 @@ static int start_helper(struct preload *p, const struct check *c, struct ddp_err
     if (rc < 0)
         return rc;
     const char *const first[] = {c->modules, c->apart, c->record ? c->record : "", NULL};
-    int text = text_file(first, &c->common);
+    SCOPED(close_fd) int text = text_file(first, &c->common);
     if (text < 0 || sock_send_fds(p->wire, &text, 1) < 0)
         rc = err_errno(why, "cannot send the modules to be imported");
-    if (text >= 0)
-        close(text);
     p->events[0] = loop_watch(p->loop, p->wire, EV_READ | EV_PERSIST, on_packet, p);
     loop_arm(p->events[1], IMPORT_S * 1000);
     return rc;

@@ -146,9 +146,8 @@ static void later_env(struct ranks *r, struct strv *later)
     for (size_t i = 0; i < later->n; i++) {
         if (strncmp(later->v[i], "PMIX_SERVER_", 12) != 0)
             continue;
-        char *name = xstrndup(later->v[i], strcspn(later->v[i], "="));
+        OWNED char *name = xstrndup(later->v[i], strcspn(later->v[i], "="));
         strv_env_set(later, name, "?");
-        free(name);
     }
 }
 
@@ -167,7 +166,7 @@ static void start_interpreter(struct preload_node *s)
     struct ranks *r = s->agent->ranks;
     struct ddp_err why = {""};
     uint32_t n = r->share->nlocal, nenvs = n;
-    struct strv *envs = xcalloc(n + 1, sizeof *envs);
+    OWNED struct strv *envs = xcalloc(n + 1, sizeof *envs);
     for (uint32_t i = 0; i < n; i++)
         ranks_env(r, i, &envs[i]);
     if (may_come_again(s))
@@ -187,7 +186,6 @@ static void start_interpreter(struct preload_node *s)
         say_why_not(r, why.text);
     for (uint32_t i = 0; i < nenvs; i++)
         strv_finish(&envs[i]);
-    free(envs);
 }
 
 /* --- hooks -------------------------------------------------------------------------- */

@@ -118,7 +118,7 @@ static void add_apart(const struct strv *env, const struct strv *envs, int n,
                       struct strv *common, struct strv *apart)
 {
     for (size_t k = 0; k < env->n; k++) {
-        char *name = xstrndup(env->v[k], strcspn(env->v[k], "="));
+        OWNED char *name = xstrndup(env->v[k], strcspn(env->v[k], "="));
         const char *value = env->v[k] + strlen(name) + 1;
         bool same = true, everywhere = true;
         for (int i = 0; i < n; i++) {
@@ -130,14 +130,13 @@ static void add_apart(const struct strv *env, const struct strv *envs, int n,
             strv_push(common, env->v[k]);
         else if (!same)
             strv_pushf(apart, "%s%s", everywhere ? "" : "?", name);
-        free(name);
     }
 }
 
 int preload_common(const struct strv *envs, int n, struct strv *common, char **apart,
                    struct ddp_err *why)
 {
-    struct strv names = {0};
+    SCOPED(strv_finish) struct strv names = {0};
     char *list = NULL;
     size_t size = 0;
     add_apart(&envs[0], envs, n, common, &names);
@@ -156,7 +155,6 @@ int preload_common(const struct strv *envs, int n, struct strv *common, char **a
             rc = err_set(why, "'%s' is not the same for all ranks", name);
     }
     xmemclose(f);
-    strv_finish(&names);
     *apart = list;
     return rc;
 }

@@ -103,8 +103,8 @@ static char *python_ranks(const struct job *j)
     int code, most = 0;
     for (int p = 0; p < j->plan->nnodes; p++)
         most = j->plan->nodes[p].nlocal > most ? j->plan->nodes[p].nlocal : most;
-    char *path = program_find(j->job.argv.v[0], j->job.wdir,
-                              strv_env_get(&j->job.env, "PATH"), NULL, &code, &err);
+    OWNED char *path = program_find(j->job.argv.v[0], j->job.wdir,
+                                    strv_env_get(&j->job.env, "PATH"), NULL, &code, &err);
     bool python = path && preload_is_python(path);
     char *text = NULL;
     if (python && !modules)
@@ -117,16 +117,14 @@ static char *python_ranks(const struct job *j)
                          modules);
     else if (python)
         text = ask_interpreter(j, path);
-    free(path);
     return text;
 }
 
 static void preload_dry_run(void *state, struct strv *lines)
 {
-    char *text = python_ranks(((struct preload_job *)state)->job);
+    OWNED char *text = python_ranks(((struct preload_job *)state)->job);
     if (text)
         strv_pushf(lines, "Python ranks: %s", text);
-    free(text);
 }
 
 /* --- life --------------------------------------------------------------------------- */

@@ -100,7 +100,7 @@ static bool text_needs_no_torch(const char *text)
 int preload_script_fits(const char *path, char *const *argv,
                         const struct preload_script *is, struct ddp_err *why)
 {
-    char *text = xcalloc(1, SCRIPT_SIZE);
+    OWNED char *text = xcalloc(1, SCRIPT_SIZE);
     const char *script = argv[is->at], *file = is->at ? script : path;
     struct stat st;
     ssize_t n = 0;
@@ -116,7 +116,6 @@ int preload_script_fits(const char *path, char *const *argv,
         rc = err_set(
             why, "the script does not begin with an import of torch: it has no import "
                  "that may load it");
-    free(text);
     return rc;
 }
 
@@ -128,12 +127,11 @@ char *preload_record(const struct preload_spec *spec, const struct preload_scrip
     const char *cache = strv_env_get(common, "XDG_CACHE_HOME");
     const char *home = strv_env_get(common, "HOME");
     const char *python_path = strv_env_get(common, "PYTHONPATH");
-    char *cwd = getcwd(NULL, 0), *key = NULL, digest[DIGEST_TEXT];
+    OWNED char *cwd = getcwd(NULL, 0);
+    char *key = NULL, digest[DIGEST_TEXT];
     size_t size;
-    if (!(cache && *cache) && !(home && *home)) {
-        free(cwd);
+    if (!(cache && *cache) && !(home && *home))
         return NULL;
-    }
     FILE *f = xmemstream(&key, &size);
     fprintf(f, "%s\n%s\n%s\n%s\n%s", spec->path, cwd ? cwd : "", spec->modules, apart,
             python_path ? python_path : "");
@@ -142,7 +140,6 @@ char *preload_record(const struct preload_spec *spec, const struct preload_scrip
     xmemclose(f);
     digest_bytes(key, size, digest);
     free(key);
-    free(cwd);
     bool own = cache && *cache;
     return xasprintf("%s%s/ddprun/preload/no-%.16s", own ? cache : home,
                      own ? "" : "/.cache", digest);

@@ -193,12 +193,12 @@ static void decide(struct decision *d)
     d->stuck = d->further ? 0 : d->stuck + 1;
     d->phase = GOES;
     if (opts->max_no_progress > 0 && d->stuck >= opts->max_no_progress) {
-        char *than = d->step < 0 ? xstrdup("") : xasprintf(" than step %lld", d->step);
+        OWNED char *than =
+            d->step < 0 ? xstrdup("") : xasprintf(" than step %lld", d->step);
         job_fail_text(d->j, CAUSE_STUCK, EXIT_NO_REQUEUE,
                       xasprintf("%d attempt%s in a row got no further%s "
                                 "(--max-no-progress): do not requeue the job",
                                 d->stuck, d->stuck == 1 ? "" : "s", than));
-        free(than);
     } else if (opts->restart_delay_ms > 0)
         wait_for_next(d, opts->restart_delay_ms);
 }

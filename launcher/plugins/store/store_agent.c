@@ -167,10 +167,9 @@ static void on_notice(const char *line, void *arg)
 static void on_refused(const struct sockaddr *peer, const char *why, void *arg)
 {
     struct store_host *h = arg;
-    char *line = refusals_line(&h->refusals, peer, "the store", why);
+    OWNED char *line = refusals_line(&h->refusals, peer, "the store", why);
     if (line)
         log_warn("%s", line);
-    free(line);
 }
 
 /* PyTorch compares MASTER_ADDR as text with lower-case names. */
@@ -282,14 +281,13 @@ static int port_to_try(void)
 static int find_port(struct store_host *h, struct ddp_err *err)
 {
     enum { TRIES = 10 };
-    int fd = -1;
+    SCOPED(close_fd) int fd = -1;
     for (int i = 0; i < TRIES && !h->wanted_port && fd < 0; i++)
         fd = sock_listen(h->listen, port_to_try(), &h->port, err);
     if (fd < 0)
         fd = sock_listen(h->listen, h->wanted_port, &h->port, err);
     if (fd < 0)
         return -1;
-    close(fd);
     return 0;
 }
 

@@ -178,7 +178,7 @@ static int handle_vouch(void *state, unsigned node, const struct frame *f,
     struct store_job *s = state;
     const struct msg_vouch *m = f->m;
     struct verdict no[VOUCH_MAX];
-    struct inquiry *asked = NULL;
+    OWNED struct inquiry *asked = NULL;
     size_t nasked = 0, room = 0;
     uint32_t nno = 0;
     for (uint32_t i = 0; i < m->n; i++) {
@@ -205,7 +205,6 @@ static int handle_vouch(void *state, unsigned node, const struct frame *f,
         job_send(s->job, node, MSG(vouched, no, nno));
     for (uint32_t i = 0; i < nno; i++)
         free(no[i].why);
-    free(asked);
     return 0;
 }
 

@@ -158,8 +158,8 @@ static void post_trainer(struct view *v, struct evhttp_request *req,
     } names[] = {
         {"current_step", "step"}, {"current_epoch", "epoch"}, {"total_steps", NULL}};
     struct evbuffer *in = evhttp_request_get_input_buffer(req);
-    json_t *root = json_loadb((const char *)evbuffer_pullup(in, -1),
-                              evbuffer_get_length(in), 0, NULL);
+    json_auto_t *root = json_loadb((const char *)evbuffer_pullup(in, -1),
+                                   evbuffer_get_length(in), 0, NULL);
     const json_t *status = json_object_get(root, "trainerStatus"), *m;
     const json_t *percent = json_object_get(status, "progressPercentage");
     const json_t *left = json_object_get(status, "estimatedRemainingSeconds");
@@ -177,7 +177,6 @@ static void post_trainer(struct view *v, struct evhttp_request *req,
         series_add(v->series, 0, "progress", t, json_number_value(percent) / 100);
     if (left)
         series_add(v->series, 0, "remaining_s", t, json_number_value(left));
-    json_decref(root);
     answer(req, "application/json", evbuffer_new());
 }
 
@@ -300,11 +299,10 @@ static struct evhttp *listen_on(struct view *v, int fd,
 
 static int read_page(struct view *v, struct ddp_err *err)
 {
-    char *path = installed_file(INSTALLED_PROGRAM, "page.html", R_OK);
+    OWNED char *path = installed_file(INSTALLED_PROGRAM, "page.html", R_OK);
     if (!path)
         return err_set(err, "page.html is missing in this installation");
     v->page = text_file_read("page", path, err);
-    free(path);
     return v->page ? 0 : -1;
 }
 

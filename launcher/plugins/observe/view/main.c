@@ -53,7 +53,7 @@ static void keep_event(struct view *v, const char *line)
 static void take_event(struct view *v, const char *line)
 {
     keep_event(v, line);
-    json_t *event = json_loads(line, 0, NULL);
+    json_auto_t *event = json_loads(line, 0, NULL);
     const char *name = json_string_value(json_object_get(event, "event"));
     json_int_t ranks = json_integer_value(json_object_get(event, "ranks"));
     if (name && strcmp(name, "plan") == 0 && !v->logs)
@@ -66,16 +66,14 @@ static void take_event(struct view *v, const char *line)
                                                               LINGER_MS % 1000 * 1000}
                                           : &(struct timeval){0});
     }
-    json_decref(event);
 }
 
 static void take_output_head(struct view *v, const char *line)
 {
-    json_t *head = json_loads(line, 0, NULL);
+    json_auto_t *head = json_loads(line, 0, NULL);
     v->output_rank = (size_t)json_integer_value(json_object_get(head, "rank"));
     v->output_stream = (unsigned)json_integer_value(json_object_get(head, "stream"));
     v->output_left = (size_t)json_integer_value(json_object_get(head, "size"));
-    json_decref(head);
 }
 
 static void take_line(struct view *v, char *line, size_t size)
@@ -135,18 +133,16 @@ static void on_gone(struct bufferevent *up, short what, void *arg)
 /* A warning of the launcher's, once; or a line of our own, if it no longer listens. */
 static void warn_of_file(struct view *v, int why)
 {
-    char *text =
+    OWNED char *text =
         xasprintf("cannot write '%s' (--metrics): %s", v->metrics_file, strerror(why));
-    json_t *say = json_pack("{s:s, s:s%}", "do", "say", "text", text, strlen(text));
-    char *line = say ? json_dumps(say, JSON_COMPACT) : NULL; /* NULL: it is no UTF-8 */
+    json_auto_t *say = json_pack("{s:s, s:s%}", "do", "say", "text", text, strlen(text));
+    OWNED char *line =
+        say ? json_dumps(say, JSON_COMPACT) : NULL; /* NULL: it is no UTF-8 */
     if (line && v->up && !v->ended && !v->complained)
         evbuffer_add_printf(bufferevent_get_output(v->up), "%s\n", line);
     else if (!v->complained)
         fprintf(stderr, "ddprun: warning: %s\n", text);
     v->complained = true;
-    free(line);
-    json_decref(say);
-    free(text);
 }
 
 static void write_file(struct view *v)
@@ -186,14 +182,12 @@ static void on_end(evutil_socket_t fd, short what, void *arg)
 static json_t *read_config(void)
 {
     size_t n = 0, room = 0;
-    char *line = NULL;
+    OWNED char *line = NULL;
     do {
         if (n == room)
             line = xrealloc(line, room = room ? room * 2 : 4096, 1);
     } while (read(STDIN_FILENO, line + n, 1) == 1 && line[n++] != '\n');
-    json_t *config = json_loadb(line, n, 0, NULL);
-    free(line);
-    return config;
+    return json_loadb(line, n, 0, NULL);
 }
 
 static const char *setting(const struct view *v, const char *name)

@@ -192,12 +192,11 @@ static void write_series(const struct view *v, struct evbuffer *out)
 
 void prometheus_write(const struct view *v, struct evbuffer *out)
 {
-    json_t *status = v->status ? json_loadb(v->status, v->nstatus, 0, NULL) : NULL;
+    json_auto_t *status = v->status ? json_loadb(v->status, v->nstatus, 0, NULL) : NULL;
     if (!status)
         return;
     write_job(status, out);
     write_ranks(status, out);
     write_hosts(status, out);
     write_series(v, out);
-    json_decref(status);
 }

@@ -308,7 +308,7 @@ static void draw(struct top *t, const json_t *status, FILE *out)
 {
     static const char *const orders[] = {"rank", "CPU", "memory", "silence"};
     size_t nrows, hosts = json_array_size(json_object_get(status, "hosts"));
-    struct row *rows = make_rows(t, status, &nrows);
+    OWNED struct row *rows = make_rows(t, status, &nrows);
     if (t->live)
         fputs("\033[H", out);
     draw_head(t, status, out);
@@ -339,7 +339,6 @@ static void draw(struct top *t, const json_t *status, FILE *out)
         fputs("\033[K", out);
     }
     fflush(out);
-    free(rows);
 }
 
 /* --- keys --------------------------------------------------------------------------- */

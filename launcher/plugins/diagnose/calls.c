@@ -2,6 +2,7 @@
 #include "launcher/plugins/diagnose/calls.h"
 
 #include "common/idset.h"
+#include "common/json.h"
 #include "common/mem.h"
 #include "launcher/plugins/diagnose/place.h"
 #include "launcher/plugins/diagnose/sentence.h"
@@ -11,11 +12,6 @@
 #include <string.h>
 
 enum { GROUPS_MAX = 32, MEMBERS_MAX = 200 };
-
-static json_int_t number_of(const json_t *o, const char *key)
-{
-    return json_integer_value(json_object_get(o, key));
-}
 
 /* The first of the group that is not done, else the last: `calls` is in the order of
  * numbers. NULL: none is recorded. */
@@ -27,7 +23,7 @@ static const json_t *current(const json_t *calls, const char *group)
         if (!is_text(call, "group", group))
             continue;
         last = call;
-        if (json_is_false(json_object_get(call, "done")))
+        if (is_false(call, "done"))
             break;
     }
     return last;
@@ -55,24 +51,24 @@ static char *members_of(const json_t *group)
 
 static json_t *describe(const json_t *group, const json_t *call)
 {
-    bool done = !json_is_false(json_object_get(call, "done"));
+    bool done = !is_false(call, "done");
     OWNED char *members = done ? NULL : members_of(group), *text = NULL;
     const char *op = text_of(call, "op");
     size_t n;
     FILE *f = xmemstream(&text, &n);
-    fprintf(f, "%s #%lld of ", op ? op : "?", (long long)number_of(call, "number"));
+    fprintf(f, "%s #%lld of ", op ? op : "?", (long long)int_of(call, "number"));
     print_group(group, f);
     xmemclose(f);
     return json_pack("{s:s, s:I, s:s, s:I, s:b, s:s*}", "group", text_of(group, "id"),
-                     "number", number_of(call, "number"), "text", text, "age_ms",
-                     number_of(call, "age_ms"), "done", done, "members", members);
+                     "number", int_of(call, "number"), "text", text, "age_ms",
+                     int_of(call, "age_ms"), "done", done, "members", members);
 }
 
 static void insert_by_age(json_t *list, json_t *call)
 {
     size_t i = 0;
     while (i < json_array_size(list) &&
-           number_of(json_array_get(list, i), "age_ms") <= number_of(call, "age_ms"))
+           int_of(json_array_get(list, i), "age_ms") <= int_of(call, "age_ms"))
         i++;
     json_array_insert_new(list, i, call);
     if (json_array_size(list) > GROUPS_MAX)
@@ -88,7 +84,7 @@ json_t *calls_of(json_t *ranks)
     json_array_foreach (ranks, i, rank) {
         if (json_object_get(rank, "no_calls"))
             continue;
-        bytes = number_of(rank, "bytes") > bytes ? number_of(rank, "bytes") : bytes;
+        bytes = int_of(rank, "bytes") > bytes ? int_of(rank, "bytes") : bytes;
         json_t *calls = json_array();
         json_array_foreach (json_object_get(rank, "groups"), k, group) {
             const char *id = text_of(group, "id");
@@ -96,8 +92,8 @@ json_t *calls_of(json_t *ranks)
             if (call)
                 insert_by_age(calls, describe(group, call));
         }
-        json_array_append_new(list, json_pack("{s:I, s:o}", "rank",
-                                              number_of(rank, "rank"), "calls", calls));
+        json_array_append_new(
+            list, json_pack("{s:I, s:o}", "rank", int_of(rank, "rank"), "calls", calls));
     }
     json_decref(ranks);
     return json_pack("{s:I, s:o}", "bytes", bytes, "ranks", list);

@@ -8,6 +8,7 @@
 #include "launcher/plugins/diagnose/collect.h"
 
 #include "common/duration.h"
+#include "common/json.h"
 #include "common/mem.h"
 #include "launcher/plugins/diagnose/native.h"
 #include "launcher/plugins/diagnose/proc.h"
@@ -294,7 +295,7 @@ json_t *collect(const char *folder, const struct collect_rank *ranks, size_t n,
 
 static void note_age(const json_t *of, json_int_t *idle_ms)
 {
-    json_int_t ms = json_integer_value(json_object_get(of, "age_ms"));
+    json_int_t ms = int_of(of, "age_ms");
     *idle_ms = *idle_ms < 0 || ms < *idle_ms ? ms : *idle_ms;
 }
 
@@ -310,7 +311,7 @@ json_t *collect_idle(json_t *ranks)
             note_age(making, &idle_ms);
         json_array_foreach (json_object_get(rank, "calls"), k, call) {
             note_age(call, &idle_ms);
-            waits |= json_is_false(json_object_get(call, "done"));
+            waits |= is_false(call, "done");
         }
         waiting += waits;
         known += making || json_object_get(rank, "groups");

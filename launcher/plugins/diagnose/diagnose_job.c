@@ -19,6 +19,7 @@
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/idset.h"
+#include "common/json.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/write_all.h"
@@ -132,10 +133,10 @@ static void evaluate_brief(struct diagnose *d)
         size_t n = text ? evbuffer_get_length(text) : 0;
         json_auto_t *o =
             n ? json_loadb((char *)evbuffer_pullup(text, -1), n, 0, NULL) : NULL;
-        int64_t idle = json_integer_value(json_object_get(o, "idle_ms"));
-        if (json_integer_value(json_object_get(o, "known")) > 0 && idle >= 0)
+        int64_t idle = int_of(o, "idle_ms");
+        if (int_of(o, "known") > 0 && idle >= 0)
             idle_ms = idle < idle_ms ? idle : idle_ms;
-        waiting |= json_integer_value(json_object_get(o, "waiting")) > 0;
+        waiting |= int_of(o, "waiting") > 0;
     }
     drop_answers(d);
     bool same = d->reported_ms && idle_ms >= now_ms() - d->reported_ms;

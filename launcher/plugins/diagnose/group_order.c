@@ -2,6 +2,7 @@
 #include "launcher/plugins/diagnose/group_order.h"
 
 #include "common/idset.h"
+#include "common/json.h"
 #include "common/scoped.h"
 
 #include <stdlib.h>

@@ -18,6 +18,7 @@
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/idset.h"
+#include "common/json.h"
 #include "common/mem.h"
 #include "launcher/control/client.h"
 #include "launcher/plugins/diagnose/arrivals.h"
@@ -133,7 +134,7 @@ static void add_ranks(json_t **by_rank, size_t n, const json_t *ranks, const cha
     json_t *rank;
     size_t i;
     json_array_foreach (ranks, i, rank) {
-        json_int_t number = json_integer_value(json_object_get(rank, "rank"));
+        json_int_t number = int_of(rank, "rank");
         if (number < 0 || (size_t)number >= n || by_rank[number])
             continue;
         by_rank[number] = json_incref(rank);
@@ -173,7 +174,7 @@ static json_t *read_answers(void)
         line[n - 1] = line[n - 1] == '\n' ? '\0' : line[n - 1];
         if (number++ == 0) {
             report = json_loads(line, 0, NULL);
-            nranks = (size_t)json_integer_value(json_object_get(report, "nranks"));
+            nranks = (size_t)int_of(report, "nranks");
             by_rank = xcalloc(nranks + 1, sizeof(json_t *));
             add_ranks(by_rank, nranks, json_object_get(report, "ranks"), NULL);
         } else if (number % 2 == 0) {

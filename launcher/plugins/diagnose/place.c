@@ -6,6 +6,7 @@
  */
 #include "launcher/plugins/diagnose/place.h"
 
+#include "common/json.h"
 #include "common/mem.h"
 
 #include <string.h>
@@ -62,17 +63,6 @@ static bool begins(const char *text, const char *const *parts, size_t n)
             return true;
     }
     return false;
-}
-
-const char *text_of(const json_t *o, const char *key)
-{
-    return json_string_value(json_object_get(o, key));
-}
-
-bool is_text(const json_t *o, const char *key, const char *text)
-{
-    const char *value = text_of(o, key);
-    return value && strcmp(value, text) == 0;
 }
 
 const json_t *with_id(const json_t *list, const char *id)
@@ -137,7 +127,7 @@ struct place place_of(const json_t *rank)
         } else if (!is_library(frame, file, function) && strcmp(function, "?") != 0) {
             p.function = function;
             p.file = file;
-            p.line = json_integer_value(json_object_get(frame, "line"));
+            p.line = int_of(frame, "line");
             return p;
         } else if (!p.function) { /* better than nothing: it is all libraries */
             p.function = function;

@@ -13,9 +13,6 @@ struct place {
     long line;
 };
 
-/* The string of a key; NULL: none. Is it `text`? */
-const char *text_of(const json_t *o, const char *key);
-bool is_text(const json_t *o, const char *key, const char *text);
 /* The object of a list whose "id" is this text; NULL: none. */
 const json_t *with_id(const json_t *list, const char *id);
 

@@ -2,6 +2,7 @@
 #include "launcher/plugins/diagnose/sentence.h"
 
 #include "common/idset.h"
+#include "common/json.h"
 #include "common/mem.h"
 
 #include <stdlib.h>

@@ -7,6 +7,7 @@
  */
 #include "launcher/plugins/diagnose/sockets.h"
 
+#include "common/json.h"
 #include "common/mem.h"
 
 #include <arpa/inet.h>
@@ -122,7 +123,7 @@ static void add_socket(const struct line *l, json_t *out)
     size_t n = json_array_size(list);
     bool idle = l->unsent == 0 && l->unread == 0 && l->retransmits == 0;
     if (n >= (idle ? IDLE_MAX : LISTED_MAX)) {
-        json_int_t more = json_integer_value(json_object_get(out, "more_sockets"));
+        json_int_t more = int_of(out, "more_sockets");
         json_object_set_new(out, "more_sockets", json_integer(more + 1));
         return;
     }
@@ -187,7 +188,7 @@ void sockets_describe(const struct described *list, size_t n)
 static char *name_of(const json_t *rank, const char *from, const char *to)
 {
     bool own = strncmp(from, "127.", 4) == 0 || strncmp(from, "[::1]", 5) == 0;
-    const char *host = json_string_value(json_object_get(rank, "host"));
+    const char *host = text_of(rank, "host");
     return xasprintf("%s %s %s", own && host ? host : "", from, to);
 }
 
@@ -198,8 +199,7 @@ void sockets_match(json_t *ranks)
         size_t i, k;
         json_array_foreach (ranks, i, rank) {
             json_array_foreach (json_object_get(rank, "sockets"), k, s) {
-                const char *local = json_string_value(json_object_get(s, "local")),
-                           *peer = json_string_value(json_object_get(s, "peer"));
+                const char *local = text_of(s, "local"), *peer = text_of(s, "peer");
                 OWNED char *name = local && peer ? set ? name_of(rank, peer, local)
                                                        : name_of(rank, local, peer)
                                                  : NULL;

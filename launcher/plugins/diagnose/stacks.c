@@ -1,6 +1,7 @@
 /* launcher/plugins/diagnose/stacks.c - see stacks.h */
 #include "launcher/plugins/diagnose/stacks.h"
 
+#include "common/json.h"
 #include "common/mem.h"
 
 #include <ctype.h>
@@ -82,15 +83,14 @@ json_t *stacks_of_pyspy(const char *text)
     json_t *threads = json_array(), *all = json_loads(text, 0, NULL), *thread, *frame;
     size_t i, k;
     json_array_foreach (all, i, thread) {
-        const char *name = json_string_value(json_object_get(thread, "thread_name"));
+        const char *name = text_of(thread, "thread_name");
         json_t *frames = add_thread(threads, name ? name : "");
         json_array_foreach (json_object_get(thread, "frames"), k, frame) {
-            const char *function = json_string_value(json_object_get(frame, "name")),
-                       *file = json_string_value(json_object_get(frame, "filename"));
+            const char *function = text_of(frame, "name"),
+                       *file = text_of(frame, "filename");
             json_t *added = add_frame(frames, function ? function : "?");
             if (file)
-                set_place(added, file,
-                          json_integer_value(json_object_get(frame, "line")));
+                set_place(added, file, int_of(frame, "line"));
         }
     }
     json_decref(all);

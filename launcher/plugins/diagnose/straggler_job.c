@@ -10,6 +10,7 @@
 
 #include "common/duration.h"
 #include "common/idset.h"
+#include "common/json.h"
 #include "common/mem.h"
 #include "launcher/job/events.h"
 #include "launcher/plugins/diagnose/lateness.h"
@@ -72,12 +73,10 @@ static void print_beside(const json_t *beside, FILE *f)
     fprintf(f,
             "; CPUs %s, load %.1f: it runs %lld %% and waits for a CPU %lld %% of the "
             "time",
-            json_string_value(json_object_get(beside, "cpus")),
-            json_real_value(json_object_get(beside, "load")),
-            json_integer_value(json_object_get(beside, "cpu_percent")),
-            json_integer_value(json_object_get(beside, "waits_percent")));
-    json_int_t stolen = json_integer_value(json_object_get(beside, "stolen_percent")),
-               faults = json_integer_value(json_object_get(beside, "faults_per_s"));
+            text_of(beside, "cpus"), number_of(beside, "load"),
+            int_of(beside, "cpu_percent"), int_of(beside, "waits_percent"));
+    json_int_t stolen = int_of(beside, "stolen_percent"),
+               faults = int_of(beside, "faults_per_s");
     if (stolen >= STOLEN_LEAST)
         fprintf(f, "; the hypervisor takes %lld %% of the host's CPU time", stolen);
     if (faults >= FAULTS_LEAST)
@@ -89,10 +88,8 @@ static void print_beside(const json_t *beside, FILE *f)
     if (rank)
         fprintf(f, "rank %lld", json_integer_value(rank));
     else
-        fprintf(f, "'%.60s' (pid %lld)",
-                json_string_value(json_object_get(top, "program")),
-                json_integer_value(json_object_get(top, "pid")));
-    fprintf(f, " uses %lld %%", json_integer_value(json_object_get(top, "cpu_percent")));
+        fprintf(f, "'%.60s' (pid %lld)", text_of(top, "program"), int_of(top, "pid"));
+    fprintf(f, " uses %lld %%", int_of(top, "cpu_percent"));
 }
 
 static json_t *member(const json_t *o, const char *name)
@@ -186,10 +183,9 @@ static bool is_contended(const struct straggler *is, const json_t *beside)
 {
     if (!beside)
         return true;
-    struct cpu_share cpus = {
-        json_is_true(json_object_get(beside, "busy")),
-        (double)json_integer_value(json_object_get(beside, "waits_percent")),
-        json_real_value(json_object_get(beside, "measured_s"))};
+    struct cpu_share cpus = {is_true(beside, "busy"),
+                             (double)int_of(beside, "waits_percent"),
+                             number_of(beside, "measured_s")};
     return lateness_contended(is, &cpus);
 }
 

@@ -5,6 +5,7 @@
  */
 #include "launcher/plugins/diagnose/trace.h"
 
+#include "common/json.h"
 #include "common/mem.h"
 
 #include <limits.h>
@@ -85,7 +86,7 @@ static json_t *group_ranks(const char *groups, const char *name)
 
 static json_int_t status_number(const json_t *status, const char *key)
 {
-    const char *text = json_string_value(json_object_get(status, key));
+    const char *text = text_of(status, key);
     long n = text ? strtol(text, NULL, 10) : 0;
     return n < 0 ? 0 : n == LONG_MAX ? LONG_MAX - 1 : n; /* callers look at the next */
 }
@@ -97,9 +98,9 @@ static json_int_t last_done(const json_t *calls, const char *group, json_int_t d
     const json_t *call;
     size_t i;
     json_array_foreach (calls, i, call) {
-        json_int_t number = json_integer_value(json_object_get(call, "number"));
-        if (strcmp(json_string_value(json_object_get(call, "group")), group) == 0 &&
-            number == done + 1 && json_is_true(json_object_get(call, "done")))
+        json_int_t number = int_of(call, "number");
+        if (strcmp(text_of(call, "group"), group) == 0 && number == done + 1 &&
+            is_true(call, "done"))
             done = number;
     }
     return done;
@@ -107,11 +108,11 @@ static json_int_t last_done(const json_t *calls, const char *group, json_int_t d
 
 static json_t *call_of(const json_t *entry, int64_t now_ns, json_int_t done)
 {
-    const char *name = json_string_value(json_object_get(entry, "profiling_name"));
+    const char *name = text_of(entry, "profiling_name");
     const char *colon = name ? strchr(name, ':') : NULL;
-    json_int_t number = json_integer_value(json_object_get(entry, "collective_seq_id"));
-    int64_t made = json_integer_value(json_object_get(entry, "time_created_ns"));
-    bool retired = json_is_true(json_object_get(entry, "retired"));
+    json_int_t number = int_of(entry, "collective_seq_id");
+    int64_t made = int_of(entry, "time_created_ns");
+    bool retired = is_true(entry, "retired");
     json_t *sizes = json_incref(json_object_get(entry, "input_sizes"));
     return json_pack("{s:I, s:s, s:o, s:o, s:I, s:b}", "number", number, "op",
                      colon  ? colon + 1
@@ -140,11 +141,10 @@ int trace_of_torch(const char *text, const char *groups, int64_t now_ns, json_t 
     size_t i;
     json_array_foreach (json_object_get(trace, "entries"), i, entry) {
         char group[24];
-        snprintf(group, sizeof group, "%lld",
-                 (long long)json_integer_value(json_object_get(entry, "pg_id")));
+        snprintf(group, sizeof group, "%lld", (long long)int_of(entry, "pg_id"));
         json_t *name = json_object_get(entry, "process_group");
         json_object_set(names, group, name);
-        if (json_is_true(json_object_get(entry, "is_p2p")))
+        if (is_true(entry, "is_p2p"))
             continue;
         json_int_t done =
             status_number(json_object_get(statuses, group), "last_completed_collective");
@@ -210,7 +210,7 @@ int trace_of_library(const char *text, int64_t now_ns, json_t *rank)
     json_t *calls = json_object_get(trace, "calls");
     size_t i;
     json_array_foreach (calls, i, call) {
-        json_int_t since = json_integer_value(json_object_get(call, "since_ms"));
+        json_int_t since = int_of(call, "since_ms");
         json_object_set_new(call, "age_ms", json_integer(now_ns / 1000000 - since));
         json_object_del(call, "since_ms");
     }

@@ -7,6 +7,7 @@
  */
 #include "launcher/plugins/diagnose/verdict.h"
 
+#include "common/json.h"
 #include "common/mem.h"
 #include "launcher/plugins/diagnose/group_order.h"
 #include "launcher/plugins/diagnose/sentence.h"
@@ -25,9 +26,7 @@ enum { CALLS = 16 }; /* that are compared before the first which is not done */
 /* The number of a call of this group; 0: of another. */
 static json_int_t number_in(const json_t *call, const char *id)
 {
-    return is_text(call, "group", id)
-               ? json_integer_value(json_object_get(call, "number"))
-               : 0;
+    return is_text(call, "group", id) ? int_of(call, "number") : 0;
 }
 
 static const json_t *call_in(const json_t *rank, const char *id, json_int_t number)
@@ -60,7 +59,7 @@ static json_int_t next_number(const struct job_view *j, const char *id, json_int
 /* A count that a rank has reported: anything. */
 static json_int_t count_of(const json_t *group, const char *name)
 {
-    json_int_t n = json_integer_value(json_object_get(group, name));
+    json_int_t n = int_of(group, name);
     return n < 0 ? 0 : n > INT64_MAX - 1 ? INT64_MAX - 1 : n;
 }
 
@@ -195,7 +194,7 @@ static void print_waiting(const struct job_view *j, const json_t *group,
         if (!waits[i])
             continue;
         const json_t *own = call_in(j->ranks[i].is, text_of(group, "id"), number);
-        json_int_t ms = json_integer_value(json_object_get(own, "age_ms"));
+        json_int_t ms = int_of(own, "age_ms");
         age = own && (age < 0 || ms < age) ? ms : age;
         call = call ? call : own;
         first = first == j->n || (!j->ranks[first].at.file && j->ranks[i].at.file)
@@ -451,7 +450,7 @@ static void open_views(struct job_view *j, const json_t *ranks)
     size_t i;
     bool timeout = false;
     json_array_foreach (ranks, i, rank)
-        timeout |= json_is_true(json_object_get(rank, "timed_out"));
+        timeout |= is_true(rank, "timed_out");
     j->n = json_array_size(ranks);
     j->ranks = xcalloc(j->n + 1, sizeof *j->ranks);
     json_array_foreach (ranks, i, rank) {
@@ -461,10 +460,9 @@ static void open_views(struct job_view *j, const json_t *ranks)
         exited = ends ? state : exited;
         struct place at = place_of(rank);
         /* one that is about to exit runs none of the user's code */
-        bool fails = json_is_true(json_object_get(rank, "timed_out")) &&
-                     (exited || (!at.file && !at.op));
+        bool fails = is_true(rank, "timed_out") && (exited || (!at.file && !at.op));
         *v = (struct view){.is = rank,
-                           .rank = (int)json_integer_value(json_object_get(rank, "rank")),
+                           .rank = (int)int_of(rank, "rank"),
                            .host = text_of(rank, "host"),
                            .state = state,
                            .gone = exited ? exited : text_of(rank, "unknown"),

@@ -4,6 +4,7 @@
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/idset.h"
+#include "common/json.h"
 #include "common/mem.h"
 #include "launcher/job/events.h"
 #include "launcher/job/plugin.h"
@@ -85,14 +86,14 @@ void calls_take(struct calls *c, unsigned node, const struct msg_calls *m)
     c->left--;
     json_auto_t *answer = m->text ? json_loads(m->text, 0, NULL) : NULL;
     json_array_foreach (json_object_get(answer, "ranks"), i, rank) {
-        json_int_t r = json_integer_value(json_object_get(rank, "rank"));
+        json_int_t r = int_of(rank, "rank");
         if (r < 0 || r >= c->nranks || !job_rank_is_of(c->j, (uint32_t)r, node))
             continue;
         json_decref(c->ranks[r].calls);
         c->ranks[r].calls = json_incref(json_object_get(rank, "calls"));
         c->ranks[r].heard_ms = now_ms();
     }
-    int64_t ms = json_integer_value(json_object_get(answer, "bytes")) / BYTES_PER_MS;
+    int64_t ms = int_of(answer, "bytes") / BYTES_PER_MS;
     c->interval_ms = ms > c->interval_ms ? ms : c->interval_ms;
 }
 
@@ -108,26 +109,15 @@ static const json_t *calls_of(const struct calls *c, int rank)
                : NULL;
 }
 
-static json_int_t number_of(const json_t *call)
-{
-    return json_integer_value(json_object_get(call, "number"));
-}
-
-static const char *text_of(const json_t *call, const char *key)
-{
-    const char *text = json_string_value(json_object_get(call, key));
-    return text ? text : "";
-}
-
 static bool waits(const json_t *call)
 {
-    return json_is_false(json_object_get(call, "done"));
+    return is_false(call, "done");
 }
 
 /* The time since the rank entered the call. */
 static int64_t age_ms(const struct calls *c, int rank, const json_t *call)
 {
-    int64_t ms = json_integer_value(json_object_get(call, "age_ms"));
+    int64_t ms = int_of(call, "age_ms");
     return (ms < 0            ? 0
             : ms > AGE_MAX_MS ? AGE_MAX_MS
                               : ms) +
@@ -143,7 +133,7 @@ static char *quoted(const char *text)
 /* Reuses the last name, since most ranks are in the same collective. */
 static void put_name(struct calls *c, const json_t *call, struct evbuffer *out)
 {
-    const char *name = text_of(call, "text");
+    const char *name = text_or(call, "text", "");
     if (!c->name || strcmp(name, c->name) != 0) {
         free(c->name);
         free(c->quoted);
@@ -179,9 +169,9 @@ struct wait {
 
 static bool same(const json_t *a, const json_t *b)
 {
-    return number_of(a) == number_of(b) &&
-           strcmp(text_of(a, "group"), text_of(b, "group")) == 0 &&
-           strcmp(text_of(a, "text"), text_of(b, "text")) == 0;
+    return int_of(a, "number") == int_of(b, "number") &&
+           strcmp(text_or(a, "group", ""), text_or(b, "group", "")) == 0 &&
+           strcmp(text_or(a, "text", ""), text_or(b, "text", "")) == 0;
 }
 
 static void add_wait(struct wait *rows, size_t *n, int rank, const json_t *call,
@@ -204,9 +194,9 @@ static bool has_entered(const json_t *calls, const json_t *call, bool *member)
     const json_t *own;
     size_t i;
     json_array_foreach (calls, i, own) {
-        if (strcmp(text_of(own, "group"), text_of(call, "group")) == 0) {
+        if (strcmp(text_or(own, "group", ""), text_or(call, "group", "")) == 0) {
             *member = true;
-            return number_of(own) >= number_of(call);
+            return int_of(own, "number") >= int_of(call, "number");
         }
     }
     return false;
@@ -215,7 +205,7 @@ static bool has_entered(const json_t *calls, const json_t *call, bool *member)
 /* Members that have not entered it. */
 static struct idset missing(const struct calls *c, const struct wait *w)
 {
-    const char *text = text_of(w->call, "members");
+    const char *text = text_or(w->call, "members", "");
     struct idset members = {0}, set = {0};
     struct ddp_err err;
     bool all = strcmp(text, "*") == 0;

@@ -6,6 +6,7 @@
 #include "launcher/plugins/plugins.h"
 
 #include "common/duration.h"
+#include "common/json.h"
 #include "common/mem.h"
 #include "common/signame.h"
 #include "launcher/control/control.h"
@@ -315,7 +316,7 @@ static void on_status(struct control *c, uint32_t peer, const json_t *request, v
 {
     struct observe *o = arg;
     struct evbuffer *text = evbuffer_new();
-    bool looks = json_is_true(json_object_get(request, "calls"));
+    bool looks = is_true(request, "calls");
     watch(o);
     if (looks && o->j->state == JOB_RUNNING)
         calls_ask(o->calls);

@@ -9,6 +9,7 @@
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/installed.h"
+#include "common/json.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/number.h"
@@ -140,7 +141,7 @@ static void send_event(const char *line, size_t size, void *arg)
 static void on_say(struct control *c, uint32_t peer, const json_t *request, void *arg)
 {
     const struct viewer *v = arg;
-    const char *text = json_string_value(json_object_get(request, "text"));
+    const char *text = text_of(request, "text");
     if (peer == v->peer && text)
         log_warn("%s", text);
 }

@@ -8,6 +8,7 @@
 
 #include "common/err.h"
 #include "common/installed.h"
+#include "common/json.h"
 #include "common/mem.h"
 #include "common/text_file.h"
 
@@ -166,8 +167,8 @@ static void post_trainer(struct view *v, struct evhttp_request *req,
     double t = view_seconds(v);
     size_t i;
     json_array_foreach (json_object_get(status, "metrics"), i, m) {
-        const char *name = json_string_value(json_object_get(m, "name"));
-        const char *value = json_string_value(json_object_get(m, "value"));
+        const char *name = text_of(m, "name");
+        const char *value = text_of(m, "value");
         for (size_t k = 0; name && k < ARRAY_LEN(names); k++)
             name = strcmp(name, names[k].theirs) == 0 ? names[k].ours : name;
         if (name && value)
@@ -308,8 +309,8 @@ static int read_page(struct view *v, struct ddp_err *err)
 
 int http_open(struct view *v, struct ddp_err *err)
 {
-    bool ui = json_is_true(json_object_get(v->config, "ui"));
-    bool metrics = json_is_true(json_object_get(v->config, "metrics"));
+    bool ui = is_true(v->config, "ui");
+    bool metrics = is_true(v->config, "metrics");
     if (ui && (read_page(v, err) < 0 || !(v->ui = listen_on(v, VIEW_UI_FD, on_ui, err))))
         return -1;
     if (metrics && !(v->metrics = listen_on(v, VIEW_METRICS_FD, on_metrics, err)))

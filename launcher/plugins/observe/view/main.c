@@ -7,6 +7,7 @@
 
 #include "common/duration.h"
 #include "common/err.h"
+#include "common/json.h"
 #include "common/mem.h"
 #include "common/text_file.h"
 
@@ -54,8 +55,8 @@ static void take_event(struct view *v, const char *line)
 {
     keep_event(v, line);
     json_auto_t *event = json_loads(line, 0, NULL);
-    const char *name = json_string_value(json_object_get(event, "event"));
-    json_int_t ranks = json_integer_value(json_object_get(event, "ranks"));
+    const char *name = text_of(event, "event");
+    json_int_t ranks = int_of(event, "ranks");
     if (name && strcmp(name, "plan") == 0 && !v->logs)
         v->logs = logs_create((size_t)ranks, on_line, v);
     else if (name && strcmp(name, "plan") == 0)
@@ -71,9 +72,9 @@ static void take_event(struct view *v, const char *line)
 static void take_output_head(struct view *v, const char *line)
 {
     json_auto_t *head = json_loads(line, 0, NULL);
-    v->output_rank = (size_t)json_integer_value(json_object_get(head, "rank"));
-    v->output_stream = (unsigned)json_integer_value(json_object_get(head, "stream"));
-    v->output_left = (size_t)json_integer_value(json_object_get(head, "size"));
+    v->output_rank = (size_t)int_of(head, "rank");
+    v->output_stream = (unsigned)int_of(head, "stream");
+    v->output_left = (size_t)int_of(head, "size");
 }
 
 static void take_line(struct view *v, char *line, size_t size)
@@ -192,13 +193,12 @@ static json_t *read_config(void)
 
 static const char *setting(const struct view *v, const char *name)
 {
-    return json_string_value(json_object_get(v->config, name));
+    return text_of(v->config, name);
 }
 
 static int view_open(struct view *v, struct ddp_err *err)
 {
-    v->created_ms =
-        now_ms() - (int64_t)json_integer_value(json_object_get(v->config, "ms"));
+    v->created_ms = now_ms() - (int64_t)int_of(v->config, "ms");
     v->asked_ms = INT64_MIN / 2; /* never */
     v->metrics_file = setting(v, "metrics_file");
     snprintf(v->token, sizeof v->token, "%s",

@@ -7,6 +7,8 @@
  */
 #include "launcher/plugins/observe/view/view.h"
 
+#include "common/json.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,9 +37,9 @@ static void label(struct evbuffer *out, const char *name, const char *value)
 static const char *host_name(const json_t *status, size_t rank)
 {
     const json_t *of = json_array_get(json_object_get(status, "host"), rank);
-    return view_text(
+    return text_or(
         json_array_get(json_object_get(status, "hosts"), (size_t)json_integer_value(of)),
-        "host");
+        "host", "");
 }
 
 static void sample(struct evbuffer *out, double value)
@@ -110,7 +112,7 @@ static void write_hosts(const json_t *status, struct evbuffer *out)
             if (!v)
                 continue;
             evbuffer_add_printf(out, "%s{", of_hosts[m].name);
-            label(out, "host", view_text(h, "host"));
+            label(out, "host", text_or(h, "host", ""));
             sample(out, json_number_value(v) * of_hosts[m].scale);
         }
     }
@@ -119,7 +121,7 @@ static void write_hosts(const json_t *status, struct evbuffer *out)
         json_array_foreach (hosts, i, h) {
             json_array_foreach (json_object_get(h, "gpus"), gpu, g) {
                 evbuffer_add_printf(out, "%s{gpu=\"%zu\",", of_gpus[m].name, gpu);
-                label(out, "host", view_text(h, "host"));
+                label(out, "host", text_or(h, "host", ""));
                 sample(out, json_number_value(json_array_get(g, of_gpus[m].at)) *
                                 of_gpus[m].scale);
             }
@@ -143,15 +145,15 @@ static size_t count_state(const char *all, const char *letters)
 
 static void write_job(const json_t *status, struct evbuffer *out)
 {
-    const char *all = view_text(status, "states");
-    double t = json_number_value(json_object_get(status, "t"));
+    const char *all = text_or(status, "states", "");
+    double t = number_of(status, "t");
     head(out, "ddprun_job_info", "gauge", "The job");
     evbuffer_add_printf(out, "ddprun_job_info{");
-    label(out, "job", view_text(status, "job"));
+    label(out, "job", text_or(status, "job", ""));
     evbuffer_add_printf(out, ",");
-    label(out, "command", view_text(status, "command"));
+    label(out, "command", text_or(status, "command", ""));
     evbuffer_add_printf(out, ",");
-    label(out, "state", view_text(status, "state"));
+    label(out, "state", text_or(status, "state", ""));
     if (getenv("SLURM_JOB_ID")) {
         evbuffer_add_printf(out, ",");
         label(out, "slurm_job_id", getenv("SLURM_JOB_ID"));
@@ -162,15 +164,14 @@ static void write_job(const json_t *status, struct evbuffer *out)
     head(out, "ddprun_effective_time_ratio", "gauge",
          "Share of the time since the start in which all ranks ran (ETTR)");
     evbuffer_add_printf(out, "ddprun_effective_time_ratio %.4f\n",
-                        t > 0 ? json_number_value(json_object_get(status, "whole_s")) / t
-                              : 0);
+                        t > 0 ? number_of(status, "whole_s") / t : 0);
     head(out, "ddprun_restarts_total", "counter", "Restarts of all ranks");
     evbuffer_add_printf(out, "ddprun_restarts_total %lld\n",
-                        json_integer_value(json_object_get(status, "attempt")) - 1);
+                        int_of(status, "attempt") - 1);
     head(out, "ddprun_recovery_seconds_total", "counter",
          "Time from failures until all ranks ran again");
     evbuffer_add_printf(out, "ddprun_recovery_seconds_total %.3f\n",
-                        json_number_value(json_object_get(status, "recover_s")));
+                        number_of(status, "recover_s"));
     head(out, "ddprun_ranks", "gauge", "Ranks by state");
     for (size_t s = 0; s < sizeof states / sizeof *states; s++)
         evbuffer_add_printf(out, "ddprun_ranks{state=\"%s\"} %zu\n", states[s].name,

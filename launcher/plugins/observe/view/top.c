@@ -7,6 +7,7 @@
 #include "launcher/plugins/observe/view/view.h"
 
 #include "common/duration.h"
+#include "common/json.h"
 #include "common/mem.h"
 #include "launcher/control/client.h"
 
@@ -93,7 +94,7 @@ static struct row *make_rows(const struct top *t, const json_t *status, size_t *
 {
     static const char *const lists[] = {
         [BY_RANK] = NULL, [BY_CPU] = "cpu", [BY_MEMORY] = "rss", [BY_QUIET] = "quiet"};
-    const char *states = view_text(status, "states");
+    const char *states = text_or(status, "states", "");
     const json_t *hosts = json_object_get(status, "hosts");
     size_t n = strlen(states), k = 0;
     struct row *rows = xcalloc(n + 1, sizeof *rows);
@@ -107,8 +108,8 @@ static struct row *make_rows(const struct top *t, const json_t *status, size_t *
             .rss = value(status, "rss", r),
             .quiet = value(status, "quiet", r),
             .straggles = value(status, "straggles", r) > 0,
-            .host = view_text(json_array_get(hosts, (size_t)value(status, "host", r)),
-                              "host"),
+            .host = text_or(json_array_get(hosts, (size_t)value(status, "host", r)),
+                            "host", ""),
             .last = json_string_value(json_array_get(json_object_get(status, "last"), r)),
             .call = json_array_get(json_object_get(status, "call"), r)};
     }
@@ -165,19 +166,18 @@ static void draw_head(const struct top *t, const json_t *status, FILE *out)
     char line[512], mem[32], total[32], since[16];
     size_t i, count[128] = {0};
     const json_t *h;
-    for (const char *p = view_text(status, "states"); *p; p++)
+    for (const char *p = text_or(status, "states", ""); *p; p++)
         count[*p & 127]++;
     size_t ended = count['x'] + count['k'], bad = count['f'] + count['u'];
-    put_span(since, sizeof since, json_number_value(json_object_get(status, "t")));
+    put_span(since, sizeof since, number_of(status, "t"));
     snprintf(line, sizeof line, "job %s  %s  %s  attempt %lld of %lld",
-             view_text(status, "job"), view_text(status, "state"), since,
-             json_integer_value(json_object_get(status, "attempt")),
-             json_integer_value(json_object_get(status, "attempts")));
+             text_or(status, "job", ""), text_or(status, "state", ""), since,
+             int_of(status, "attempt"), int_of(status, "attempts"));
     put_cut(out, line, t->columns);
     end_line(t, out);
-    put_cut(out, view_text(status, "command"), t->columns);
+    put_cut(out, text_or(status, "command", ""), t->columns);
     end_line(t, out);
-    size_t all = strlen(view_text(status, "states"));
+    size_t all = strlen(text_or(status, "states", ""));
     snprintf(line, sizeof line, "ranks %zu: %zu run, %zu exited, %zu failed", all,
              all - ended - bad - count['n'], ended, bad);
     put_cut(out, line, t->columns);
@@ -189,12 +189,12 @@ static void draw_head(const struct top *t, const json_t *status, FILE *out)
                      *g;
         put_size(mem, sizeof mem, json_number_value(json_array_get(m, 0)));
         put_size(total, sizeof total, json_number_value(json_array_get(m, 1)));
-        int n = snprintf(line, sizeof line, "%-16.16s %-8s", view_text(h, "host"),
-                         view_text(h, "state"));
+        int n = snprintf(line, sizeof line, "%-16.16s %-8s", text_or(h, "host", ""),
+                         text_or(h, "state", ""));
         if (m)
             n += snprintf(line + n, sizeof line - (size_t)n,
-                          " CPU %3.0f %%  memory %s of %s",
-                          json_number_value(json_object_get(h, "cpu")), mem, total);
+                          " CPU %3.0f %%  memory %s of %s", number_of(h, "cpu"), mem,
+                          total);
         size_t k;
         json_array_foreach (gpus, k, g) {
             if ((size_t)n + 20 < sizeof line)
@@ -204,8 +204,8 @@ static void draw_head(const struct top *t, const json_t *status, FILE *out)
         put_cut(out, line, t->columns);
         end_line(t, out);
     }
-    if (*view_text(status, "failure")) {
-        put_cut(out, view_text(status, "failure"), t->columns);
+    if (*text_or(status, "failure", "")) {
+        put_cut(out, text_or(status, "failure", ""), t->columns);
         end_line(t, out);
     }
 }
@@ -216,8 +216,7 @@ static void take_numbers(struct top *t, const json_t *status)
     const char *line =
         json_string_value(json_array_get(json_object_get(status, "last"), 0));
     if (t->series && line)
-        series_line(t->series, 0, line, strlen(line),
-                    json_number_value(json_object_get(status, "t")));
+        series_line(t->series, 0, line, strlen(line), number_of(status, "t"));
 }
 
 /* "step 120  loss 0.4711  lr 0.0003": the last of each. False: there are none. */
@@ -255,14 +254,14 @@ static int draw_waits(const struct top *t, const json_t *status, FILE *out)
     json_array_foreach (json_object_get(status, "waits"), i, w) {
         if (i == WAITS_MAX)
             break;
-        const char *who = view_text(w, "ranks"), *whom = view_text(w, "for");
+        const char *who = text_or(w, "ranks", ""), *whom = text_or(w, "for", "");
         char since[16], *line;
-        put_span(since, sizeof since, json_number_value(json_object_get(w, "s")));
-        if (*view_text(w, "text"))
-            line = xstrdup(view_text(w, "text"));
+        put_span(since, sizeof since, number_of(w, "s"));
+        if (*text_or(w, "text", ""))
+            line = xstrdup(text_or(w, "text", ""));
         else
             line = xasprintf("rank%s %s wait%s %s in %s%s%s", are_many(who) ? "s" : "",
-                             who, are_many(who) ? "" : "s", since, view_text(w, "in"),
+                             who, are_many(who) ? "" : "s", since, text_or(w, "in", ""),
                              !*whom           ? ": all have entered it"
                              : are_many(whom) ? " for ranks "
                                               : " for rank ",
@@ -321,7 +320,7 @@ static void draw(struct top *t, const json_t *status, FILE *out)
     fputs(t->live ? "\033[0m" : "", out);
     end_line(t, out);
     int used = 4 + (int)(hosts < 4 ? hosts : 4) +
-               (*view_text(status, "failure") ? 1 : 0) + lines;
+               (*text_or(status, "failure", "") ? 1 : 0) + lines;
     size_t room = !t->live                 ? nrows
                   : t->rows - used - 1 > 1 ? (size_t)(t->rows - used - 1)
                                            : 1;

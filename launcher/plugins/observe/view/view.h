@@ -47,13 +47,6 @@ struct view {
     bool ended, end_seen;         /* the job has ended; a client has seen that */
 };
 
-/* The string of a key; "": there is none. */
-static inline const char *view_text(const json_t *o, const char *key)
-{
-    const char *s = json_string_value(json_object_get(o, key));
-    return s ? s : "";
-}
-
 /* clients.c */
 double view_seconds(const struct view *v); /* since the start */
 void view_ask(struct view *v);             /* the launcher, for the status */

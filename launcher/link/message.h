@@ -38,6 +38,10 @@ enum member_state { MEMBER_JOINED, MEMBER_LEFT, MEMBER_ASKED, MEMBER_ABSENT };
 
 enum { FINDING_END = 0xffff };
 
+/* What the launcher wants to know of ranks: for a hang report; whether one is due; for
+ * --stragglers, of all ranks and of one; for a page. */
+enum ask_what { ASK_REPORT, ASK_BRIEF, ASK_ARRIVALS, ASK_BESIDE, ASK_CALLS };
+
 /* What a connection of a rank to Horovod's key-value server does. */
 enum forward_what { FORWARD_OPEN, FORWARD_DATA, FORWARD_CLOSE };
 

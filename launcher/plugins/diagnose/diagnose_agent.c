@@ -47,6 +47,16 @@ enum question_kind {
     QUESTIONS
 };
 
+/* By what the launcher asks; `part`: of ddprun-diagnose. */
+static const struct {
+    enum question_kind kind;
+    const char *part;
+} asked[] = {[ASK_REPORT] = {INQUIRY, "collect"},
+             [ASK_BRIEF] = {INQUIRY, "brief"},
+             [ASK_ARRIVALS] = {ARRIVALS, "arrivals"},
+             [ASK_BESIDE] = {BESIDE, "beside"},
+             [ASK_CALLS] = {CALLS, "calls"}};
+
 struct rank_question {
     struct diagnose *d; /* borrowed: owner */
     struct own_program child;
@@ -246,22 +256,6 @@ static int start(struct rank_question *q, const char *part, int64_t first,
     return rc;
 }
 
-/* The launcher gets an answer without data if there is none. */
-static int ask(struct rank_question *q, const char *part, uint32_t id, int64_t first)
-{
-    struct ddp_err why;
-    q->id = id;
-    q->asked_ns = now_ns();
-    int rc = start(q, part, first, &why);
-    if (rc < 0 && q == &q->d->questions[INQUIRY])
-        log_warn("no report of the ranks here: %s", why.text);
-    else if (rc < 0)
-        log_info("no answer about the ranks here: %s", why.text);
-    if (rc <= 0)
-        q->child.out(NULL, 0, q);
-    return 0;
-}
-
 /* A report may be long: each piece is sent as it comes. */
 static void on_inquiry(const void *data, size_t n, void *arg)
 {
@@ -284,24 +278,28 @@ static void on_arrivals(const void *data, size_t size, void *arg)
                                 .sent_ns = now_ns(), .n = (uint32_t)n, .list = list));
 }
 
+/* Add a piece; NULL until the text is complete. */
+static char *complete(struct rank_question *q, const void *data, size_t n)
+{
+    evbuffer_add(q->text, n ? data : "", n ? n : 1);
+    return n ? NULL : (char *)evbuffer_pullup(q->text, -1);
+}
+
 static void on_beside(const void *data, size_t n, void *arg)
 {
     struct rank_question *q = arg;
-    evbuffer_add(q->text, n ? data : "", n ? n : 1);
-    if (n == 0)
-        agent_send(q->d->agent, MSG(beside, .rank = q->id,
-                                    .text = (char *)evbuffer_pullup(q->text, -1)));
+    char *text = complete(q, data, n);
+    if (text)
+        agent_send(q->d->agent, MSG(beside, .rank = q->id, .text = text));
 }
 
 static void on_calls(const void *data, size_t n, void *arg)
 {
     struct rank_question *q = arg;
+    char *text = complete(q, data, n);
     bool fits = evbuffer_get_length(q->text) <= CALLS_MAX;
-    evbuffer_add(q->text, n ? data : "", n ? n : 1);
-    if (n == 0)
-        agent_send(q->d->agent,
-                   MSG(calls, .id = q->id,
-                       .text = fits ? (char *)evbuffer_pullup(q->text, -1) : NULL));
+    if (text)
+        agent_send(q->d->agent, MSG(calls, .id = q->id, .text = fits ? text : NULL));
 }
 
 /* For ras.h: at the first inquiry, as most jobs have none. */
@@ -317,32 +315,26 @@ static void note_ras(const struct diagnose *d)
     }
 }
 
-static int handle_inquire(void *state, const struct frame *f, struct ddp_err *err)
+/* The launcher gets an answer without data if there is none. */
+static int handle_ask(void *state, const struct frame *f, struct ddp_err *err)
 {
     struct diagnose *d = state;
-    const struct msg_inquire *m = f->m;
-    if (!m->brief)
+    const struct msg_ask *m = f->m;
+    struct rank_question *q = &d->questions[asked[m->what].kind];
+    struct ddp_err why;
+    if (m->what == ASK_REPORT)
         note_ras(d);
-    return ask(&d->questions[INQUIRY], m->brief ? "brief" : "collect", m->id, -1);
-}
-
-static int handle_arrivals(void *state, const struct frame *f, struct ddp_err *err)
-{
-    const struct msg_ask_arrivals *m = f->m;
-    return ask(&((struct diagnose *)state)->questions[ARRIVALS], "arrivals", m->id, -1);
-}
-
-static int handle_beside(void *state, const struct frame *f, struct ddp_err *err)
-{
-    const struct msg_ask_beside *m = f->m;
-    return ask(&((struct diagnose *)state)->questions[BESIDE], "beside", m->rank,
-               m->rank);
-}
-
-static int handle_calls(void *state, const struct frame *f, struct ddp_err *err)
-{
-    const struct msg_ask_calls *m = f->m;
-    return ask(&((struct diagnose *)state)->questions[CALLS], "calls", m->id, -1);
+    q->id = m->id;
+    q->asked_ns = now_ns();
+    int rc =
+        start(q, asked[m->what].part, m->what == ASK_BESIDE ? (int64_t)m->id : -1, &why);
+    if (rc < 0 && asked[m->what].kind == INQUIRY)
+        log_warn("no report of the ranks here: %s", why.text);
+    else if (rc < 0)
+        log_info("no answer about the ranks here: %s", why.text);
+    if (rc <= 0)
+        q->child.out(NULL, 0, q);
+    return 0;
 }
 
 /* --- before SIGKILL ----------------------------------------------------------------- */
@@ -436,11 +428,7 @@ static void diagnose_fini(void *state)
     free(d->python);
 }
 
-static const struct agent_message messages[] = {{MSG_INQUIRE, handle_inquire},
-                                                {MSG_ASK_ARRIVALS, handle_arrivals},
-                                                {MSG_ASK_BESIDE, handle_beside},
-                                                {MSG_ASK_CALLS, handle_calls},
-                                                {0}};
+static const struct agent_message messages[] = {{MSG_ASK, handle_ask}, {0}};
 
 const struct agent_plugin diagnose_agent = {
     .name = "diagnose",

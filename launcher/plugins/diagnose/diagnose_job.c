@@ -1,6 +1,6 @@
 /* launcher/plugins/diagnose/diagnose_job.c - hang reports, on the launcher's side
  *
- * An inquiry (INQUIRE) goes to all agents. Each runs ddprun-diagnose, which does not
+ * An inquiry (ASK) goes to all agents. Each runs ddprun-diagnose, which does not
  * block the agent, and passes its output on in ANSWERs, the last of them without data.
  * The launcher runs it again, to evaluate all answers.
  *
@@ -108,8 +108,8 @@ static void inquire(struct diagnose *d, enum reason reason)
     d->bytes = 0;
     d->reason = reason;
     d->asked_ms = now_ms();
-    d->left =
-        job_ask(j, MSG(inquire, .id = ++d->inquiry, .brief = reason == REASON_BRIEF));
+    d->left = job_ask(
+        j, MSG(ask, reason == REASON_BRIEF ? ASK_BRIEF : ASK_REPORT, ++d->inquiry));
     for (size_t i = 0; i < j->alloc->nnodes; i++) {
         if (job_node_takes_part(&j->nodes[i]))
             d->answers[i].text = evbuffer_new();

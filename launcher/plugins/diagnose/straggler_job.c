@@ -237,7 +237,7 @@ static void found(struct straggler_job *s, const struct straggler *is)
     named->asked_ms = now;
     named->is = *is;
     job_send(s->j, (unsigned)(node_of(s->j, is->rank) - s->j->alloc->nodes),
-             MSG(ask_beside, (uint32_t)is->rank));
+             MSG(ask, ASK_BESIDE, (uint32_t)is->rank));
     loop_arm(s->limit, LIMIT_MS);
 }
 
@@ -246,7 +246,7 @@ static void found(struct straggler_job *s, const struct straggler *is)
 static void ask(struct straggler_job *s)
 {
     s->asked_ns = now_ns();
-    s->left = job_ask(s->j, MSG(ask_arrivals, ++s->id));
+    s->left = job_ask(s->j, MSG(ask, ASK_ARRIVALS, ++s->id));
     loop_arm(s->timer, s->interval_ms);
 }
 

@@ -74,7 +74,7 @@ void calls_ask(struct calls *c)
     }
     c->asked_ms = c->now_ms;
     c->interval_ms = INTERVAL_MS;
-    c->left = job_ask(j, MSG(ask_calls, ++c->id));
+    c->left = job_ask(j, MSG(ask, ASK_CALLS, ++c->id));
 }
 
 void calls_take(struct calls *c, unsigned node, const struct msg_calls *m)

@@ -38,10 +38,9 @@ static void append(struct list *l, struct background_call *c)
 
 static struct list take_all(struct background *b, struct list *from)
 {
-    pthread_mutex_lock(&b->lock);
+    LOCKED(&b->lock);
     struct list all = *from;
     *from = (struct list){0};
-    pthread_mutex_unlock(&b->lock);
     return all;
 }
 
@@ -107,13 +106,12 @@ void background_run(struct background *b, struct background_call *c)
 {
     if (!b->started)
         b->started = thread_start(NULL, run_calls, b) == 0;
-    pthread_mutex_lock(&b->lock);
+    LOCKED(&b->lock);
     append(&b->waiting, c);
     if (b->started)
         pthread_cond_signal(&b->work);
     else
         run_first(b);
-    pthread_mutex_unlock(&b->lock);
 }
 
 void background_drop(struct background *b)
@@ -123,10 +121,8 @@ void background_drop(struct background *b)
 
 int64_t background_busy_ms(struct background *b)
 {
-    pthread_mutex_lock(&b->lock);
-    int64_t since_ms = b->since_ms;
-    pthread_mutex_unlock(&b->lock);
-    return since_ms ? now_ms() - since_ms : 0;
+    LOCKED(&b->lock);
+    return b->since_ms ? now_ms() - b->since_ms : 0;
 }
 
 struct background *background_create(struct loop *l, struct ddp_err *err)

@@ -76,13 +76,11 @@ struct offload *offload_begin(void (*call)(void *copy), const void *arg, size_t 
 const void *offload_wait(struct offload *a, int64_t wait_ms)
 {
     int64_t deadline_ms = now_ms() + wait_ms;
-    pthread_mutex_lock(&a->lock);
+    LOCKED(&a->lock);
     int rc = 0;
     while (!a->returned && rc == 0)
         rc = cond_wait_until(&a->changed, &a->lock, deadline_ms);
-    bool returned = a->returned;
-    pthread_mutex_unlock(&a->lock);
-    return returned ? a->copy : NULL;
+    return a->returned ? a->copy : NULL;
 }
 
 void offload_end(struct offload *a)

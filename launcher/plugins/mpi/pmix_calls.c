@@ -10,6 +10,7 @@
 #include "launcher/plugins/mpi/pmix_impl.h"
 
 #include "common/mem.h"
+#include "common/thread.h"
 
 #include <stdlib.h>
 #include <sys/eventfd.h>
@@ -21,10 +22,9 @@ static struct pmix_server *self;
 static pmix_status_t post(struct pmix_call c)
 {
     struct pmix_call *copy = xmemdup(&c, sizeof c);
-    pthread_mutex_lock(&self->lock);
+    LOCKED(&self->lock);
     bool first = !self->calls;
     DL_APPEND(self->calls, copy);
-    pthread_mutex_unlock(&self->lock);
     if (first && eventfd_write(self->wake_fd, 1) < 0)
         abort(); /* cannot fail: the counter never overflows */
     return PMIX_SUCCESS;

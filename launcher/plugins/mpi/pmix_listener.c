@@ -45,10 +45,9 @@ static bool wait_open(void)
 
 char *pmix_listener_refused(void)
 {
-    pthread_mutex_lock(&lock);
+    LOCKED(&lock);
     char *line = refused;
     refused = NULL;
-    pthread_mutex_unlock(&lock);
     return line;
 }
 
@@ -72,6 +71,12 @@ bool pmix_listener_empties(int64_t deadline_ms)
  * first connection or a queued one, this process connects to itself, and accept() returns
  * the handed-over connection in place of its own. */
 
+static void set_own_port(int port)
+{
+    LOCKED(&lock);
+    own_port = port;
+}
+
 static void connect_self(void)
 {
     struct sockaddr_in to, from = {.sin_family = AF_INET};
@@ -83,25 +88,18 @@ static void connect_self(void)
     if (getsockname(library_fd, (struct sockaddr *)&to, &n) == 0 &&
         syscall(SYS_bind, s, &from, sizeof from) == 0 &&
         getsockname(s, (struct sockaddr *)&from, &nfrom) == 0) {
-        pthread_mutex_lock(&lock);
-        own_port = ntohs(from.sin_port);
-        pthread_mutex_unlock(&lock);
-        if (connect(s, (struct sockaddr *)&to, n) < 0) {
-            pthread_mutex_lock(&lock);
-            own_port = 0;
-            pthread_mutex_unlock(&lock);
-        }
+        set_own_port(ntohs(from.sin_port));
+        if (connect(s, (struct sockaddr *)&to, n) < 0)
+            set_own_port(0);
     }
 }
 
 static bool is_own(const struct sockaddr_storage *peer)
 {
     const struct sockaddr_in *in = (const struct sockaddr_in *)(const void *)peer;
-    pthread_mutex_lock(&lock);
+    LOCKED(&lock);
     bool is = own_port && peer->ss_family == AF_INET && ntohs(in->sin_port) == own_port;
-    if (is)
-        own_port = 0;
-    pthread_mutex_unlock(&lock);
+    own_port = is ? 0 : own_port;
     return is;
 }
 
@@ -124,10 +122,9 @@ static void *connect_for_waiting(void *arg)
 
 static void begin_connecting(void)
 {
-    pthread_mutex_lock(&lock);
+    LOCKED(&lock);
     if (!connecting)
         connecting = thread_start(NULL, connect_for_waiting, NULL) == 0;
-    pthread_mutex_unlock(&lock);
 }
 
 void pmix_listener_open(void)
@@ -178,10 +175,9 @@ static bool admitted(int s, pid_t *who)
         return true;
     char *line = refusals_line(&refusals, (struct sockaddr *)&peer, "PMIx", why.text);
     if (line) {
-        pthread_mutex_lock(&lock);
+        LOCKED(&lock);
         free(refused);
         refused = line;
-        pthread_mutex_unlock(&lock);
     }
     return false;
 }

@@ -218,10 +218,9 @@ static struct {
 
 static void on_deregistered(pmix_status_t status, void *arg)
 {
-    pthread_mutex_lock(&deregistered.lock);
+    LOCKED(&deregistered.lock);
     deregistered.done = true;
     pthread_cond_signal(&deregistered.cond);
-    pthread_mutex_unlock(&deregistered.lock);
 }
 
 static bool deregister(struct pmix_server *s)
@@ -231,13 +230,11 @@ static bool deregister(struct pmix_server *s)
     int64_t deadline_ms = now_ms() + DEREGISTER_MS;
     cond_init(&deregistered.cond);
     PMIx_server_deregister_nspace(s->serve.nspace, on_deregistered, NULL);
-    pthread_mutex_lock(&deregistered.lock);
+    LOCKED(&deregistered.lock);
     while (!deregistered.done &&
            cond_wait_until(&deregistered.cond, &deregistered.lock, deadline_ms) == 0)
         ;
-    bool done = deregistered.done;
-    pthread_mutex_unlock(&deregistered.lock);
-    return done;
+    return deregistered.done;
 }
 
 /* After a timeout the process must exit without another call to libpmix. Nothing is

@@ -4,6 +4,7 @@
 #include "common/ancestry.h"
 #include "common/duration.h"
 #include "common/mem.h"
+#include "common/thread.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -160,34 +161,31 @@ bool sessions_admit(int fd, pid_t who)
     v.ranked = rank_of(who, &v.rank);
     if (fstat(fd, &st) == 0)
         v.socket = st.st_ino;
-    pthread_mutex_lock(&lock);
+    LOCKED(&lock);
     if (fd < FD_SETSIZE)
         active[fd].session = 0; /* the descriptor's former connection is closed */
     forget_disconnected();
     v.session = session_of(&v);
-    bool may = may_enter(&v);
-    if (may) {
+    if (may_enter(&v)) {
         enter(&v);
-    } else {
-        v.since = now_ms();
-        struct client *copy = xmemdup(&v, sizeof v);
-        DL_APPEND(queued, copy);
+        return true;
     }
-    pthread_mutex_unlock(&lock);
-    return may;
+    v.since = now_ms();
+    struct client *copy = xmemdup(&v, sizeof v);
+    DL_APPEND(queued, copy);
+    return false;
 }
 
 int sessions_take(void)
 {
-    pthread_mutex_lock(&lock);
+    LOCKED(&lock);
     struct client *v = next_ready();
-    int fd = v ? v->fd : -1;
-    if (v) {
-        DL_DELETE(queued, v);
-        enter(v);
-        free(v);
-    }
-    pthread_mutex_unlock(&lock);
+    if (!v)
+        return -1;
+    int fd = v->fd;
+    DL_DELETE(queued, v);
+    enter(v);
+    free(v);
     return fd;
 }
 
@@ -195,25 +193,22 @@ size_t sessions_queued(void)
 {
     size_t n;
     const struct client *v;
-    pthread_mutex_lock(&lock);
+    LOCKED(&lock);
     DL_COUNT(queued, v, n);
-    pthread_mutex_unlock(&lock);
     return n;
 }
 
 bool sessions_ready(void)
 {
-    pthread_mutex_lock(&lock);
-    bool ready = next_ready() != NULL;
-    pthread_mutex_unlock(&lock);
-    return ready;
+    LOCKED(&lock);
+    return next_ready() != NULL;
 }
 
 bool sessions_late(int64_t ms, unsigned *rank, unsigned *of)
 {
     struct client *v;
-    const struct client *earlier = NULL;
-    pthread_mutex_lock(&lock);
+    const struct client *earlier;
+    LOCKED(&lock);
     forget_disconnected();
     DL_FOREACH (queued, v) {
         if (v->reported || now_ms() - v->since < ms || !(earlier = earlier_active(v)))
@@ -221,16 +216,13 @@ bool sessions_late(int64_t ms, unsigned *rank, unsigned *of)
         v->reported = true;
         *rank = v->rank;
         *of = earlier->rank;
-        break;
+        return true;
     }
-    pthread_mutex_unlock(&lock);
-    return earlier != NULL;
+    return false;
 }
 
 bool sessions_active(int fd)
 {
-    pthread_mutex_lock(&lock);
-    bool in = fd < FD_SETSIZE && is_open(&active[fd]);
-    pthread_mutex_unlock(&lock);
-    return in;
+    LOCKED(&lock);
+    return fd < FD_SETSIZE && is_open(&active[fd]);
 }

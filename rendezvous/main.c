@@ -187,8 +187,9 @@ static const struct argp argp = {
 struct program {
     struct loop *loop;
     struct server *server;
-    struct hostset *allow; /* owned */
-    int netlink;           /* owned; -1: none */
+    struct event *term, *intr; /* owned */
+    struct hostset *allow;     /* owned */
+    int netlink;               /* owned; -1: none */
     struct refusals refusals;
     int64_t grace_ms;
     bool draining;
@@ -300,17 +301,28 @@ static void advise_on_port(int error, const struct opts *o, struct ddp_err *err)
                 was.text, o->server.port);
 }
 
+static void program_finish(struct program *p)
+{
+    loop_free(p->term);
+    loop_free(p->intr);
+    server_destroy(p->server);
+    if (p->loop)
+        loop_destroy(p->loop);
+    hostset_destroy(p->allow);
+    if (p->netlink >= 0)
+        close(p->netlink);
+}
+
 static int program_run(const struct opts *o, struct ddp_err *err)
 {
+    SCOPED(program_finish)
     struct program p = {.grace_ms = o->grace_ms,
                         .netlink = sockdiag_open(),
                         .allow = hostset_create(&o->allow)};
     struct server_options so = o->server;
-    struct event *term = NULL, *intr = NULL;
-    int rc = -1;
     p.loop = loop_create(err);
     if (!p.loop)
-        goto out;
+        return -1;
     so.notice = on_notice;
     so.refused = on_refused;
     so.notice_arg = so.ask_arg = &p;
@@ -319,33 +331,17 @@ static int program_run(const struct opts *o, struct ddp_err *err)
     p.server = server_create(p.loop, &so, err);
     if (!p.server) {
         advise_on_port(errno, o, err);
-        goto out;
+        return -1;
     }
-    term = evsignal_new(loop_base(p.loop), SIGTERM, on_signal, &p);
-    intr = evsignal_new(loop_base(p.loop), SIGINT, on_signal, &p);
-    if (!term || !intr || event_add(term, NULL) < 0 || event_add(intr, NULL) < 0) {
-        err_set(err, "cannot watch for signals");
-        goto out;
-    }
+    p.term = loop_watch(p.loop, SIGTERM, EV_SIGNAL | EV_PERSIST, on_signal, &p);
+    p.intr = loop_watch(p.loop, SIGINT, EV_SIGNAL | EV_PERSIST, on_signal, &p);
     log_info("listening on %s port %d",
              so.addr         ? so.addr
              : so.local_only ? "loopback,"
                              : "every interface,",
              server_port(p.server));
-    if (announce(o->port_file, server_port(p.server), err) == 0)
-        rc = loop_run(p.loop);
-out:
-    if (term)
-        event_free(term);
-    if (intr)
-        event_free(intr);
-    server_destroy(p.server);
-    if (p.loop)
-        loop_destroy(p.loop);
-    hostset_destroy(p.allow);
-    if (p.netlink >= 0)
-        close(p.netlink);
-    return rc;
+    TRY(announce(o->port_file, server_port(p.server), err));
+    return loop_run(p.loop);
 }
 
 int main(int argc, char **argv)

@@ -106,15 +106,15 @@ static int cross(char *const *env, struct rank_facts *f, struct ddp_err *err)
     if (!text)
         return err_set(err, "%s is not set", name);
     OWNED int *counts = xcalloc((size_t)f->nnodes, sizeof *counts);
-    int rc = sched_counts(name, text, counts, (size_t)f->nnodes, err);
-    for (int i = 0; rc == 0 && i < f->nnodes; i++) {
+    TRY(sched_counts(name, text, counts, (size_t)f->nnodes, err));
+    for (int i = 0; i < f->nnodes; i++) {
         bool has = counts[i] > f->local_rank;
         f->cross_size += has;
         f->cross_rank += has && i < f->node_rank;
     }
-    if (rc == 0 && f->node_rank < f->nnodes)
+    if (f->node_rank < f->nnodes)
         f->local_size = counts[f->node_rank];
-    return rc;
+    return 0;
 }
 
 int step_facts(char *const *env, struct rank_facts *f, struct ddp_err *err)

@@ -145,19 +145,18 @@ char *bootstrap_write(const struct bootstrap *s)
 /* "N HOSTS" */
 static int parse_nodes(const char *rest, struct bootstrap *s, struct ddp_err *err)
 {
-    struct strv names = {0};
+    SCOPED(strv_finish) struct strv names = {0};
     char *end;
     unsigned long first = strtoul(rest, &end, 10);
     if (end == rest || *end != ' ' || first > NODES_MAX)
         return err_set(err, "'%s' is no node assignment", rest);
-    int rc = hostlist_expand(end + 1, &names, err);
-    if (rc == 0 && (names.n > NODES_MAX - first || s->nnodes + names.n > NODES_MAX))
-        rc = err_set(err, "'%s' has too many nodes", rest);
+    TRY(hostlist_expand(end + 1, &names, err));
+    if (names.n > NODES_MAX - first || s->nnodes + names.n > NODES_MAX)
+        return err_set(err, "'%s' has too many nodes", rest);
     s->of_job = true;
-    for (size_t i = 0; rc == 0 && i < names.n; i++)
+    for (size_t i = 0; i < names.n; i++)
         bootstrap_add_node(s, (unsigned)(first + i), names.v[i]);
-    strv_finish(&names);
-    return rc;
+    return 0;
 }
 
 /* "PORT HEX NAME" */

@@ -91,12 +91,9 @@ static int slurm_local(ambient_launcher_get get, struct ambient_job *o,
                        "variables",
                        node, nodes);
     OWNED int *counts = xcalloc((size_t)nodes, sizeof *counts);
-    int rc = sched_counts("SLURM_STEP_TASKS_PER_NODE", tasks, counts, (size_t)nodes, err);
-    if (rc == 0)
-        o->local_size = counts[node];
-    if (rc == 0 && o->size == nodes)
-        rc = hostlist_expand(list, &o->hosts, err);
-    return rc;
+    TRY(sched_counts("SLURM_STEP_TASKS_PER_NODE", tasks, counts, (size_t)nodes, err));
+    o->local_size = counts[node];
+    return o->size == nodes ? hostlist_expand(list, &o->hosts, err) : 0;
 }
 
 static int even_local(const char *nodes_var, ambient_launcher_get get,

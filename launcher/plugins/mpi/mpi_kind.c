@@ -35,14 +35,13 @@ static bool begins(const char *text, const char *beginning)
 static bool is_open_mpi(const char *path, const struct elf *elf, const char *library_path,
                         const char *library)
 {
-    struct elf own;
+    SCOPED(elf_finish) struct elf own = {0};
     bool found = false;
     OWNED char *file = elf_find(path, elf, library_path, library);
-    if (file && elf_read(file, &own) == 0) {
-        for (size_t i = 0; i < own.needs.n; i++)
-            found |= begins(own.needs.v[i], "libopen-pal.so");
-        elf_finish(&own);
-    }
+    if (file)
+        elf_read(file, &own);
+    for (size_t i = 0; i < own.needs.n; i++)
+        found |= begins(own.needs.v[i], "libopen-pal.so");
     return found;
 }
 
@@ -58,7 +57,7 @@ static enum mpi_kind kind_of_name(const char *name)
 enum mpi_kind mpi_kind_of(const char *path, const char *library_path, char *library,
                           size_t size)
 {
-    struct elf elf;
+    SCOPED(elf_finish) struct elf elf = {0};
     enum mpi_kind kind = MPI_UNSEEN;
     library[0] = '\0';
     if (elf_read(path, &elf) < 0)
@@ -72,7 +71,6 @@ enum mpi_kind mpi_kind_of(const char *path, const char *library_path, char *libr
         if (kind != MPI_UNSEEN)
             snprintf(library, size, "%s", name);
     }
-    elf_finish(&elf);
     return kind;
 }
 

@@ -21,13 +21,12 @@ static void report_library(const struct check_ctx *ctx, const char *name,
                            const char *path)
 {
     char sum[DIGEST_TEXT];
-    struct elf elf;
+    SCOPED(elf_finish) struct elf elf = {0};
     elf_read(path, &elf);
     if (!elf.build_id && digest_file(path, sum, NULL, NULL) == 0)
         elf.build_id = xstrdup(sum);
     if (elf.build_id)
         found_value(ctx, name, elf.build_id, "%s", path);
-    elf_finish(&elf);
 }
 
 /* "libm.so.6 => /lib/libm.so.6 (0x...)", "libx.so => not found", "/lib/ld.so (0x...)",
@@ -53,11 +52,9 @@ static void parse_line(const struct check_ctx *ctx, char *line)
 /* malloc'ed; NULL: linked statically, or not an ELF file. */
 static char *linker_of(const char *path)
 {
-    struct elf elf;
+    SCOPED(elf_finish) struct elf elf = {0};
     elf_read(path, &elf);
-    char *linker = xstrdup(elf.interpreter);
-    elf_finish(&elf);
-    return linker;
+    return xstrdup(elf.interpreter);
 }
 
 void check_libraries(const struct check_ctx *ctx)

@@ -13,6 +13,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* of --health-timeout; hosts without --max-np; horovodrun's --reset-limit and
  * --elastic-timeout */
@@ -352,6 +353,26 @@ static void warn_of_colon(const struct opts *opts)
                  "another program, or '--' before the first one");
 }
 
+/* What 'accelerate config' wrote, which 'accelerate launch' reads. */
+static void warn_of_accelerate_config(const struct opts *opts)
+{
+    const char *hf = getenv("HF_HOME"), *cache = getenv("XDG_CACHE_HOME"),
+               *home = getenv("HOME");
+    if (!opts->as || !(opts->as->programs & ACCELERATE))
+        return;
+    char *path = xasprintf("%s%s/accelerate/default_config.yaml",
+                           hf      ? hf
+                           : cache ? cache
+                           : home  ? home
+                                   : "",
+                           hf      ? ""
+                           : cache ? "/huggingface"
+                                   : "/.cache/huggingface");
+    if (access(path, F_OK) == 0)
+        log_warn("'%s' is not read: give its values as options", path);
+    free(path);
+}
+
 void cli_warn(const struct opts *opts)
 {
     bool placed = opts->np || opts->per_node || opts->hosts || opts->hostfile;
@@ -359,6 +380,7 @@ void cli_warn(const struct opts *opts)
         wants_script(opts) ? "submit script site" : "np nproc-per-node hostfile";
     warn_of_ignored(opts);
     warn_of_colon(opts);
+    warn_of_accelerate_config(opts);
     if (opts->end_marked) /* after "--" everything is the program's */
         return;
     if (!wants_script(opts) && placed) /* the program may be a launcher itself */

@@ -93,6 +93,14 @@ def options_behind_the_program_are_told_of():
     code, out, err = run("echo", "--nproc_per_node=2", "-n", "4", "--np-x")
     expect("late --nproc_per_node=", code == 0 and err.count("\n") == 1 and
            err.startswith("ddprun: warning: '--nproc_per_node' follows the program and"), err)
+    with tempfile.TemporaryDirectory() as home:
+        written = pathlib.Path(home) / "accelerate/default_config.yaml"
+        written.parent.mkdir()
+        written.write_text("num_processes: 8\n", encoding="utf-8")
+        for launcher, said in (("accelerate launch", f"ddprun: warning: '{written}' is not read: give its values as options\n"),
+                               ("torchrun", "")):
+            done = run("--as", *launcher.split(), "echo", "a", env={**os.environ, "HF_HOME": home})
+            expect("accelerate's configuration", done == (0, "a\n", said), done)
     done = run("--dry-run", "echo", env={**os.environ, "PET_NNODES": "2"})
     expect("options that are not on the command line", done[0] == 2 and done[2].startswith("ddprun: --nnodes 2, but") and
            done[2].endswith("; options are also from PET_*: --nnodes=2\n"), done)

@@ -130,25 +130,23 @@ static const struct products conv_products = {conv_key, conv_describe, conv_buil
                                               conv_play};
 
 /* With bias, ReLU and pooling behind the product. */
-static int conv_forward(struct layers *net, const struct layer *l,
-                        const struct layer_plan *p, struct ddp_err *err)
+static int conv(struct layers *net, const struct layer *l, const struct layer_plan *p,
+                bool back, struct ddp_err *err)
 {
-    TRY(conv_play(net, l, p, PASS_FORWARD, err));
-    if (!l->spec->bare && !net->bare)
-        cuda_bias_relu(product_of(net, l), weights_of(net, l->bias),
-                       map_of(net, l->wide, p->n), l->y, l->arg, net->stream);
-    return 0;
-}
-
-static int conv_back(struct layers *net, const struct layer *l,
-                     const struct layer_plan *p, struct ddp_err *err)
-{
-    if (!l->spec->bare && !net->bare)
-        cuda_bias_relu_back(l->y, net->slots[l->slot], l->arg, kept_scale(net, l),
-                            map_of(net, l->wide, p->n), net->z, net->room,
-                            grads_of(net, l->bias), net->stream);
+    bool more = !l->spec->bare && !net->bare;
+    struct cuda_map map = map_of(net, l->wide, p->n);
+    if (!back) {
+        TRY(conv_play(net, l, p, PASS_FORWARD, err));
+        if (more)
+            cuda_bias_relu(product_of(net, l), weights_of(net, l->bias), map, l->y,
+                           l->arg, net->stream);
+        return 0;
+    }
+    if (more)
+        cuda_bias_relu_back(l->y, net->slots[l->slot], l->arg, kept_scale(net, l), map,
+                            net->z, net->room, grads_of(net, l->bias), net->stream);
     TRY(conv_play(net, l, p, PASS_WEIGHTS, err));
     return has_product(l, PASS_INPUTS) ? conv_play(net, l, p, PASS_INPUTS, err) : 0;
 }
 
-const struct layer_op layer_conv = {&conv_products, conv_forward, conv_back};
+const struct layer_op layer_conv = {&conv_products, conv};

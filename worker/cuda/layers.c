@@ -56,52 +56,52 @@ int layers_warm_norms(struct layers *net, struct ddp_err *err)
 }
 
 static int norm_forward(struct layers *net, const struct layer *l,
-                        const struct layer_plan *p, struct ddp_err *err)
+                        const struct cuda_norm *norm, struct ddp_err *err)
 {
-    struct cuda_norm norm = norm_of(net, l, p->n);
-    if (net->step && norm.shared) {
-        cuda_norm_measure(&norm, input_of(net, l), net->stream);
+    if (net->step && norm->shared) {
+        cuda_norm_measure(norm, input_of(net, l), net->stream);
         TRY(sum_norm(net, l, 2 * (size_t)l->given.C + 1, err));
     }
-    cuda_norm(&norm, input_of(net, l),
-              l->shortcut < 0 ? NULL : net->layers[l->shortcut].y, net->step != NULL,
-              l->y, net->stream);
+    cuda_norm(norm, input_of(net, l), l->shortcut < 0 ? NULL : net->layers[l->shortcut].y,
+              net->step != NULL, l->y, net->stream);
     return 0;
 }
 
 static int norm_back(struct layers *net, const struct layer *l,
-                     const struct layer_plan *p, struct ddp_err *err)
+                     const struct cuda_norm *norm, struct ddp_err *err)
 {
-    struct cuda_norm norm = norm_of(net, l, p->n);
     const void *dy = net->slots[l->slot];
     float *dw = grads_of(net, l->weight), *dbias = grads_of(net, l->bias);
-    if (norm.shared) {
-        cuda_norm_back_measure(&norm, input_of(net, l), l->y, dy, dw, dbias, net->stream);
+    if (norm->shared) {
+        cuda_norm_back_measure(norm, input_of(net, l), l->y, dy, dw, dbias, net->stream);
         TRY(sum_norm(net, l, 2 * (size_t)l->given.C, err));
     }
-    cuda_norm_back(&norm, input_of(net, l), l->y, dy, dw, dbias, gradient_of(net, l->in),
+    cuda_norm_back(norm, input_of(net, l), l->y, dy, dw, dbias, gradient_of(net, l->in),
                    gradient_of(net, l->shortcut), net->stream);
     return 0;
 }
 
-const struct layer_op layer_batch_norm = {NULL, norm_forward, norm_back};
-
-static int mean_forward(struct layers *net, const struct layer *l,
-                        const struct layer_plan *p, struct ddp_err *err)
+static int batch_norm(struct layers *net, const struct layer *l,
+                      const struct layer_plan *p, bool back, struct ddp_err *err)
 {
-    cuda_mean(input_of(net, l), map_of(net, l->given, p->n), l->y, net->stream);
+    struct cuda_norm norm = norm_of(net, l, p->n);
+    return (back ? norm_back : norm_forward)(net, l, &norm, err);
+}
+
+const struct layer_op layer_batch_norm = {NULL, batch_norm};
+
+static int mean(struct layers *net, const struct layer *l, const struct layer_plan *p,
+                bool back, struct ddp_err *err)
+{
+    struct cuda_map map = map_of(net, l->given, p->n);
+    if (back)
+        cuda_mean_back(net->slots[l->slot], map, gradient_of(net, l->in), net->stream);
+    else
+        cuda_mean(input_of(net, l), map, l->y, net->stream);
     return 0;
 }
 
-static int mean_back(struct layers *net, const struct layer *l,
-                     const struct layer_plan *p, struct ddp_err *err)
-{
-    cuda_mean_back(net->slots[l->slot], map_of(net, l->given, p->n),
-                   gradient_of(net, l->in), net->stream);
-    return 0;
-}
-
-const struct layer_op layer_mean = {NULL, mean_forward, mean_back};
+const struct layer_op layer_mean = {NULL, mean};
 
 void layers_observe(struct layers *net,
                     int (*done)(const char *layer, char phase, void *arg,
@@ -127,7 +127,7 @@ static int tell_done(const struct layers *net, const struct layer *l, char phase
  * the logits. */
 static bool takes_part(const struct layers *net, const struct layer *l, int n)
 {
-    return l->op->forward && (!net->bare || l->op->products) &&
+    return l->op->run && (!net->bare || l->op->products) &&
            (n > 0 || (l->spec->kind == LAYER_NORM && net->settings.sum));
 }
 
@@ -166,7 +166,7 @@ int layers_forward(struct layers *net, struct layers_plan *p, const struct cuda_
     for (int i = net->from; i < net->to; i++) {
         const struct layer *l = &net->layers[i];
         if (takes_part(net, l, p->n))
-            TRY(l->op->forward(net, l, &p->layers[i], err));
+            TRY(l->op->run(net, l, &p->layers[i], false, err));
         if (drops(net, l) && p->n > 0)
             drop(net, l, l->y, p->n);
         if (drops(net, l) && l->shortcut >= 0) /* else the product has added it */
@@ -188,7 +188,7 @@ int layers_backward(struct layers *net, struct layers_plan *p, float *grads,
         if (net->tokens && !net->bare && p->n > 0)
             TRY(tokens_back(net, l, p->n, err));
         if (takes_part(net, l, p->n))
-            TRY(l->op->back(net, l, &p->layers[i], err));
+            TRY(l->op->run(net, l, &p->layers[i], true, err));
         TRY(tell_done(net, l, 'b', err));
         if (l->weight)
             TRY(ready(l->weight->offset,

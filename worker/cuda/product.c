@@ -236,24 +236,18 @@ static int linear_play(struct layers *net, const struct layer *l,
 static const struct products linear_products = {linear_key, linear_describe, linear_build,
                                                 linear_play};
 
-static int linear_forward(struct layers *net, const struct layer *l,
-                          const struct layer_plan *p, struct ddp_err *err)
-{
-    return linear_play(net, l, p, PASS_FORWARD, err);
-}
-
-static int linear_back(struct layers *net, const struct layer *l,
-                       const struct layer_plan *p, struct ddp_err *err)
+static int linear(struct layers *net, const struct layer *l, const struct layer_plan *p,
+                  bool back, struct ddp_err *err)
 {
     struct cuda_map map = {net->type, p->n * (int)l->rows, l->wide.C, 1, 1};
+    if (!back)
+        return linear_play(net, l, p, PASS_FORWARD, err);
     if (!net->bare && l->bias)
         cuda_mask_sum(l->spec->relu ? l->y : NULL, net->slots[l->slot],
                       kept_scale(net, l), map, net->room, grads_of(net, l->bias),
                       net->stream);
     TRY(linear_play(net, l, p, PASS_WEIGHTS, err));
-    if (has_product(l, PASS_INPUTS))
-        TRY(linear_play(net, l, p, PASS_INPUTS, err));
-    return 0;
+    return has_product(l, PASS_INPUTS) ? linear_play(net, l, p, PASS_INPUTS, err) : 0;
 }
 
-const struct layer_op layer_linear = {&linear_products, linear_forward, linear_back};
+const struct layer_op layer_linear = {&linear_products, linear};

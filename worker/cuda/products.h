@@ -64,14 +64,12 @@ struct products {
                 enum pass pass, struct ddp_err *err);
 };
 
-/* Launches a layer for p->n samples. */
-typedef int (*layer_fn)(struct layers *net, const struct layer *l,
-                        const struct layer_plan *p, struct ddp_err *err);
-
 /* A kind of layer; layers_make.c has the table of all. */
 struct layer_op {
     const struct products *products; /* NULL: kernels of our own */
-    layer_fn forward, back;          /* NULL: of the logits */
+    /* Launches a layer for p->n samples, forward or `back`; NULL: of the logits. */
+    int (*run)(struct layers *net, const struct layer *l, const struct layer_plan *p,
+               bool back, struct ddp_err *err);
 };
 extern const struct layer_op layer_conv, /* conv.c */
     layer_linear,                        /* product.c: dense, too */

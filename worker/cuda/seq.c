@@ -65,108 +65,87 @@ static float *sums_of(const struct layers *net, const struct layer *l, int which
                           (size_t)l->spec->size;
 }
 
-static int embed(struct layers *net, const struct layer *l, const struct layer_plan *p,
-                 struct ddp_err *err)
-{
-    cuda_embed(net->x, weights_of(net, l->weight), weights_of(net, l->bias),
-               rows_of(net, l, p->n), l->y, net->stream);
-    return 0;
-}
-
 /* The logits have started the weight's gradient, unless they have their own. */
-static int embed_back(struct layers *net, const struct layer *l,
-                      const struct layer_plan *p, struct ddp_err *err)
+static int embed(struct layers *net, const struct layer *l, const struct layer_plan *p,
+                 bool back, struct ddp_err *err)
 {
+    struct cuda_rows rows = rows_of(net, l, p->n);
+    if (!back) {
+        cuda_embed(net->x, weights_of(net, l->weight), weights_of(net, l->bias), rows,
+                   l->y, net->stream);
+        return 0;
+    }
     float *dof = grads_of(net, l->weight);
     if (model_untied(net->host))
         TRY(check_cuda(
             cudaMemsetAsync(dof, 0, l->weight->count * sizeof *dof, net->stream),
             l->spec->name, err));
-    cuda_embed_back(net->x, net->slots[l->slot], rows_of(net, l, p->n), dof,
-                    grads_of(net, l->bias), net->stream);
+    cuda_embed_back(net->x, net->slots[l->slot], rows, dof, grads_of(net, l->bias),
+                    net->stream);
     return 0;
 }
 
-const struct layer_op layer_embed = {NULL, embed, embed_back};
+const struct layer_op layer_embed = {NULL, embed};
 
 static int row_norm(struct layers *net, const struct layer *l, const struct layer_plan *p,
-                    struct ddp_err *err)
+                    bool back, struct ddp_err *err)
 {
     struct cuda_row_norm norm = norm_of(net, l, p->n);
-    cuda_row_norm(&norm, input_of(net, l), l->y, net->stream);
+    if (back)
+        cuda_row_norm_back(&norm, input_of(net, l), net->slots[l->slot],
+                           grads_of(net, l->weight), grads_of(net, l->bias),
+                           gradient_of(net, l->in), l->adds, net->stream);
+    else
+        cuda_row_norm(&norm, input_of(net, l), l->y, net->stream);
     return 0;
 }
 
-static int row_norm_back(struct layers *net, const struct layer *l,
-                         const struct layer_plan *p, struct ddp_err *err)
-{
-    struct cuda_row_norm norm = norm_of(net, l, p->n);
-    cuda_row_norm_back(&norm, input_of(net, l), net->slots[l->slot],
-                       grads_of(net, l->weight), grads_of(net, l->bias),
-                       gradient_of(net, l->in), l->adds, net->stream);
-    return 0;
-}
-
-const struct layer_op layer_row_norm = {NULL, row_norm, row_norm_back};
+const struct layer_op layer_row_norm = {NULL, row_norm};
 
 static int activation(struct layers *net, const struct layer *l,
-                      const struct layer_plan *p, struct ddp_err *err)
+                      const struct layer_plan *p, bool back, struct ddp_err *err)
 {
-    cuda_activation(activation_of(net, l, p->n), input_of(net, l), l->y, net->stream);
+    struct cuda_activation f = activation_of(net, l, p->n);
+    if (back)
+        cuda_activation_back(f, input_of(net, l), net->slots[l->slot],
+                             gradient_of(net, l->in), net->stream);
+    else
+        cuda_activation(f, input_of(net, l), l->y, net->stream);
     return 0;
 }
 
-static int activation_back(struct layers *net, const struct layer *l,
-                           const struct layer_plan *p, struct ddp_err *err)
-{
-    cuda_activation_back(activation_of(net, l, p->n), input_of(net, l),
-                         net->slots[l->slot], gradient_of(net, l->in), net->stream);
-    return 0;
-}
-
-const struct layer_op layer_activation = {NULL, activation, activation_back};
+const struct layer_op layer_activation = {NULL, activation};
 
 static int rotary(struct layers *net, const struct layer *l, const struct layer_plan *p,
-                  struct ddp_err *err)
+                  bool back, struct ddp_err *err)
 {
-    cuda_rotary(attention_of(net, l, p->n), l->saved, input_of(net, l), l->y, false,
-                net->stream);
+    const void *from = back ? net->slots[l->slot] : input_of(net, l);
+    cuda_rotary(attention_of(net, l, p->n), l->saved, from,
+                back ? gradient_of(net, l->in) : l->y, back, net->stream);
     return 0;
 }
 
-static int rotary_back(struct layers *net, const struct layer *l,
-                       const struct layer_plan *p, struct ddp_err *err)
-{
-    cuda_rotary(attention_of(net, l, p->n), l->saved, net->slots[l->slot],
-                gradient_of(net, l->in), true, net->stream);
-    return 0;
-}
-
-const struct layer_op layer_rotary = {NULL, rotary, rotary_back};
+const struct layer_op layer_rotary = {NULL, rotary};
 
 static int attention(struct layers *net, const struct layer *l,
-                     const struct layer_plan *p, struct ddp_err *err)
+                     const struct layer_plan *p, bool back, struct ddp_err *err)
 {
-    cuda_attention(attention_of(net, l, p->n), input_of(net, l), l->y, sums_of(net, l, 0),
-                   net->stream);
+    struct cuda_attention a = attention_of(net, l, p->n);
+    if (back)
+        cuda_attention_back(a, input_of(net, l), l->y, sums_of(net, l, 0),
+                            net->slots[l->slot], gradient_of(net, l->in),
+                            sums_of(net, l, 1), net->stream);
+    else
+        cuda_attention(a, input_of(net, l), l->y, sums_of(net, l, 0), net->stream);
     return 0;
 }
 
-static int attention_back(struct layers *net, const struct layer *l,
-                          const struct layer_plan *p, struct ddp_err *err)
-{
-    cuda_attention_back(attention_of(net, l, p->n), input_of(net, l), l->y,
-                        sums_of(net, l, 0), net->slots[l->slot], gradient_of(net, l->in),
-                        sums_of(net, l, 1), net->stream);
-    return 0;
-}
-
-const struct layer_op layer_attention = {NULL, attention, attention_back};
+const struct layer_op layer_attention = {NULL, attention};
 
 /* ---- the logits ---- */
 
 /* With a weight of their own they are a layer, which layers_token_loss() computes. */
-const struct layer_op layer_logits = {NULL, NULL, NULL};
+const struct layer_op layer_logits = {NULL, NULL};
 
 static size_t logits_most(const struct layers *net)
 {

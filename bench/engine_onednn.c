@@ -147,7 +147,7 @@ struct linear_plan {
     float *g;
 };
 
-static struct linear_plan *linear_plan(struct linear_shape s, struct ddp_err *err)
+static struct linear_plan *linear_plan(struct linear_shape s)
 {
     struct linear_plan *p = xcalloc(1, sizeof(*p));
     const dnnl_dims_t dx = {s.B, s.C}, dw = {s.K, s.C}, dy = {s.B, s.K}, db = {s.K};
@@ -258,7 +258,7 @@ static void plan_pool(struct conv_plan *p, const md_t *full, const md_t *y,
     p->dy = port(y, y_inside);
 }
 
-static struct conv_plan *conv_plan(struct conv_shape s, struct ddp_err *err)
+static struct conv_plan *conv_plan(struct conv_shape s)
 {
     struct conv_plan *p = xcalloc(1, sizeof(*p));
     int OH = s.H - s.R + 1, OW = s.W - s.R + 1, shrink = s.pool ? 2 : 1;

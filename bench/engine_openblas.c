@@ -16,7 +16,7 @@ struct linear_plan {
     float *g;
 };
 
-static struct linear_plan *linear_plan(struct linear_shape s, struct ddp_err *err)
+static struct linear_plan *linear_plan(struct linear_shape s)
 {
     struct linear_plan *p = xcalloc(1, sizeof(*p));
     p->s = s;
@@ -66,7 +66,7 @@ struct conv_plan {
     uint8_t *arg;
 };
 
-static struct conv_plan *conv_plan(struct conv_shape s, struct ddp_err *err)
+static struct conv_plan *conv_plan(struct conv_shape s)
 {
     struct conv_plan *p = xcalloc(1, sizeof(*p));
     p->s = s;

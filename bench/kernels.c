@@ -65,18 +65,17 @@ static float *numbers(size_t n, uint64_t seed, float least)
 
 static void prepare(struct bench *b, const struct layer *l, const struct kernels *k)
 {
-    struct ddp_err err;
     const struct conv_shape *c = &l->conv;
     b->k = k;
     b->n = l->linear.K ? l->linear.B : c->B;
     size_t n = (size_t)b->n;
     if (l->linear.K) {
-        b->linear = k->linear_plan(l->linear, &err);
+        b->linear = k->linear_plan(l->linear);
         b->nx = n * (size_t)l->linear.C;
         b->nw = (size_t)(l->linear.K * l->linear.C);
         b->ny = n * (size_t)l->linear.K;
     } else {
-        b->conv = k->conv_plan(*c, &err);
+        b->conv = k->conv_plan(*c);
         b->nx = n * (size_t)(c->C * c->H * c->W);
         b->nw = (size_t)(c->K * c->C * c->R * c->R);
         b->ny = n * k->conv_floats(b->conv);

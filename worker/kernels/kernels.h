@@ -148,7 +148,7 @@ struct kernels {
     enum precision precision;
     const char *arithmetic; /* description for the user */
 
-    struct linear_plan *(*linear_plan)(struct linear_shape shape, struct ddp_err *err);
+    struct linear_plan *(*linear_plan)(struct linear_shape shape);
     void (*linear_plan_free)(struct linear_plan *p);
     void (*linear)(struct linear_plan *p, int n, const float *x, const float *w,
                    const float *bias, float *y);
@@ -173,7 +173,7 @@ struct kernels {
     void (*linear_rows)(const struct linear_plan *p, float *const *factors, int batches,
                         int from, int to, float *dw);
 
-    struct conv_plan *(*conv_plan)(struct conv_shape shape, struct ddp_err *err);
+    struct conv_plan *(*conv_plan)(struct conv_shape shape);
     void (*conv_plan_free)(struct conv_plan *p);
     /* Floats of one image of y, in its output layout. */
     size_t (*conv_floats)(const struct conv_plan *p);
@@ -185,7 +185,7 @@ struct kernels {
                       const float *y, const float *dy, float scale, float *dw,
                       float *dbias, float *dx);
 
-    struct norm_plan *(*norm_plan)(struct norm_shape shape, struct ddp_err *err);
+    struct norm_plan *(*norm_plan)(struct norm_shape shape);
     void (*norm_plan_free)(struct norm_plan *p);
     /* From now on mean and var, and the gradients through them, are those of all
      * ranks' batches in a pass with `learn`, with one sum in forward and one in

@@ -8,6 +8,7 @@
 #ifndef WORKER_KERNELS_NORM_SHARE_H
 #define WORKER_KERNELS_NORM_SHARE_H
 
+#include "common/mem.h"
 #include "worker/kernels/kernels.h"
 
 #include <stdlib.h>
@@ -25,9 +26,7 @@ static inline void norm_share_init(struct norm_share *s, size_t C, norm_sum_fn s
     free(s->v);
     s->sum = sum;
     s->arg = arg;
-    s->v = sum ? calloc(2 * C + 1, sizeof(double)) : NULL;
-    if (sum && s->v == NULL)
-        abort();
+    s->v = sum ? xcalloc(2 * C + 1, sizeof(double)) : NULL;
 }
 
 /* Replaces mean[c] and var[c] of `own` numbers by those over all ranks' numbers. With

@@ -73,7 +73,7 @@ static void plan_own(struct conv_plan *p, struct own *o)
     o->dbias = scratch_in(&p->memory, (size_t)p->full.blocks * BLOCK);
 }
 
-struct conv_plan *NAMED(conv_plan)(struct conv_shape s, struct ddp_err *err)
+struct conv_plan *NAMED(conv_plan)(struct conv_shape s)
 {
     struct conv_plan *p = xcalloc(1, sizeof(*p));
     p->s = s;
@@ -95,8 +95,6 @@ struct conv_plan *NAMED(conv_plan)(struct conv_shape s, struct ddp_err *err)
 
 void NAMED(conv_plan_free)(struct conv_plan *p)
 {
-    if (p == NULL)
-        return;
     scratches_free(&p->memory);
     free(p->own);
     free(p->arg);

@@ -50,7 +50,7 @@ static size_t row_of(int n)
     return (size_t)((n + LINE - 1) / LINE | 1) * LINE;
 }
 
-struct linear_plan *NAMED(linear_plan)(struct linear_shape s, struct ddp_err *err)
+struct linear_plan *NAMED(linear_plan)(struct linear_shape s)
 {
     struct linear_plan *p = xcalloc(1, sizeof(*p));
     size_t B = (size_t)s.B, K = (size_t)s.K, threads = (size_t)pool_threads();
@@ -66,8 +66,6 @@ struct linear_plan *NAMED(linear_plan)(struct linear_shape s, struct ddp_err *er
 
 void NAMED(linear_plan_free)(struct linear_plan *p)
 {
-    if (p == NULL)
-        return;
     scratches_free(&p->memory);
     free(p);
 }

@@ -26,7 +26,7 @@ struct norm_plan {
     struct scratches memory;
 };
 
-struct norm_plan *NAMED(norm_plan)(struct norm_shape s, struct ddp_err *err)
+struct norm_plan *NAMED(norm_plan)(struct norm_shape s)
 {
     struct norm_plan *p = xcalloc(1, sizeof(*p));
     p->s = s;
@@ -39,8 +39,6 @@ struct norm_plan *NAMED(norm_plan)(struct norm_shape s, struct ddp_err *err)
 
 void NAMED(norm_plan_free)(struct norm_plan *p)
 {
-    if (p == NULL)
-        return;
     scratches_free(&p->memory);
     free(p->share.v);
     free(p);

@@ -75,9 +75,7 @@ static int add_conv(struct model *m, struct layer *l, struct map_shape in,
     l->weight = model_add_param(m, spec->name, "weight", 4, (int[]){s.K, s.C, s.R, s.R});
     if (!spec->bare)
         l->bias = model_add_param(m, spec->name, "bias", 1, (int[4]){s.K});
-    l->conv = m->k->conv_plan(s, err);
-    if (l->conv == NULL)
-        return -1;
+    l->conv = m->k->conv_plan(s);
     l->floats = m->k->conv_floats(l->conv);
     l->flow = s.last ? FLOW_FEATURES : spec->bare ? FLOW_IMAGES : FLOW_RECTIFIED;
     int OH = (s.H + pad - s.R) / s.stride + 1, OW = (s.W + pad - s.R) / s.stride + 1;
@@ -131,9 +129,7 @@ static int add_linear(struct model *m, struct layer *l, struct map_shape in,
                              .relu = l->spec->relu};
     l->weight = model_add_param(m, l->spec->name, "weight", 2, (int[4]){s.K, s.C});
     l->bias = model_add_param(m, l->spec->name, "bias", 1, (int[4]){s.K});
-    l->linear = m->k->linear_plan(s, err);
-    if (l->linear == NULL)
-        return -1;
+    l->linear = m->k->linear_plan(s);
     l->flow = FLOW_FEATURES;
     l->floats = (size_t)s.K;
     l->work = (double)s.K * s.C;
@@ -185,9 +181,7 @@ static int add_norm(struct model *m, struct layer *l, struct map_shape in,
     model_add_buffer(m, name, "running_mean", 1, (int[4]){s.C});
     model_add_buffer(m, name, "running_var", 1, (int[4]){s.C});
     model_add_buffer(m, name, "num_batches_tracked", 0, (int[4]){0});
-    l->norm = m->k->norm_plan(s, err);
-    if (l->norm == NULL)
-        return -1;
+    l->norm = m->k->norm_plan(s);
     l->map = in;
     l->flow = FLOW_IMAGES;
     l->floats = m->k->map_floats(l->map);

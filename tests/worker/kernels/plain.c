@@ -19,7 +19,7 @@ struct linear_plan {
     struct linear_shape s;
 };
 
-static struct linear_plan *linear_plan(struct linear_shape shape, struct ddp_err *err)
+static struct linear_plan *linear_plan(struct linear_shape shape)
 {
     struct linear_plan *p = xcalloc(1, sizeof(*p));
     p->s = shape;
@@ -121,7 +121,7 @@ struct conv_plan {
     float *full;  /* [K,OH,OW]: one image before pooling, or its gradient */
 };
 
-static struct conv_plan *conv_plan(struct conv_shape s, struct ddp_err *err)
+static struct conv_plan *conv_plan(struct conv_shape s)
 {
     struct conv_plan *p = xcalloc(1, sizeof(*p));
     p->s = s;

@@ -16,7 +16,7 @@ struct norm_plan {
     struct norm_share share;
 };
 
-struct norm_plan *plain_norm_plan(struct norm_shape s, struct ddp_err *err)
+struct norm_plan *plain_norm_plan(struct norm_shape s)
 {
     struct norm_plan *p = xcalloc(1, sizeof(*p));
     p->s = s;

@@ -50,11 +50,10 @@ LOOP_TEST(linear_layers_agree, ARRAY_LEN(linears) * MAX_ENGINES)
 {
     const struct linear_shape s = linears[_i % (int)ARRAY_LEN(linears)];
     const struct kernels *k[2] = {&kernels_plain, engine(_i, (int)ARRAY_LEN(linears))};
-    struct ddp_err err;
     if (k[1] == NULL)
         return;
     kernels_set_threads(_i % 2 ? 3 : 1);
-    struct linear_plan *p[2] = {k[0]->linear_plan(s, &err), k[1]->linear_plan(s, &err)};
+    struct linear_plan *p[2] = {k[0]->linear_plan(s), k[1]->linear_plan(s)};
     for (int n = s.B; n > 0; n = n > 1 ? n / 2 : 0) {
         size_t nx = (size_t)(n * s.C), nw = (size_t)(s.K * s.C), ny = (size_t)(n * s.K);
         float *x = numbers(nx, 1), *w = numbers(nw, 2), *bias = numbers((size_t)s.K, 3);
@@ -115,7 +114,6 @@ struct chain {
 
 static struct chain a_chain(const struct kernels *k, int i, size_t nw1, size_t nw2)
 {
-    struct ddp_err err;
     int shrink = convs[i].pool1 ? 2 : 1;
     struct conv_shape one = {.B = convs[i].B,
                              .C = convs[i].C,
@@ -133,8 +131,7 @@ static struct chain a_chain(const struct kernels *k, int i, size_t nw1, size_t n
                              .R = convs[i].R2,
                              .pool = convs[i].pool2,
                              .last = true};
-    struct chain c = {
-        .k = k, .one = k->conv_plan(one, &err), .two = k->conv_plan(two, &err)};
+    struct chain c = {.k = k, .one = k->conv_plan(one), .two = k->conv_plan(two)};
     c.middle = k->conv_floats(c.one);
     c.out = k->conv_floats(c.two);
     size_t B = (size_t)convs[i].B;

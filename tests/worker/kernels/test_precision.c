@@ -49,7 +49,6 @@ static double tolerance(const struct kernels *k)
 /* One tap, from images to the engine's layout. */
 static struct conv_plan *copy_plan(const struct kernels *k, int B, struct map_shape s)
 {
-    struct ddp_err err;
     struct conv_shape copy = {.B = B,
                               .C = s.C,
                               .H = s.H,
@@ -58,7 +57,7 @@ static struct conv_plan *copy_plan(const struct kernels *k, int B, struct map_sh
                               .R = 1,
                               .first = true,
                               .bare = true};
-    return k->conv_plan(copy, &err);
+    return k->conv_plan(copy);
 }
 
 /* A convolution with one tap of 1 puts channel c of x into channel c: the way into the
@@ -107,7 +106,6 @@ struct side { /* x -> conv one -> conv two */
 
 static struct side a_side(const struct kernels *k, int i, size_t nw1, size_t nw2)
 {
-    struct ddp_err err;
     struct conv_shape one = {.B = convs[i].B,
                              .C = 3,
                              .H = convs[i].H,
@@ -127,7 +125,7 @@ static struct side a_side(const struct kernels *k, int i, size_t nw1, size_t nw2
                              .pad = convs[i].pad,
                              .bare = true,
                              .adds = convs[i].adds};
-    struct side s = {k, k->conv_plan(one, &err), k->conv_plan(two, &err)};
+    struct side s = {k, k->conv_plan(one), k->conv_plan(two)};
     size_t B = (size_t)convs[i].B;
     s.y1 = xcalloc(k->conv_floats(s.one) * B + 16, sizeof(float));
     s.d1 = xcalloc(k->conv_floats(s.one) * B + 16, sizeof(float));
@@ -216,10 +214,9 @@ static struct norm_side a_norm_side(const struct kernels *k, int i, const float 
 {
     int B = norms[i].B, C = norms[i].C;
     size_t nc = (size_t)C, square = nc * nc;
-    struct ddp_err err;
     struct map_shape m = {C, norms[i].H, norms[i].W};
     struct norm_shape shape = {B, C, m.H, m.W, norms[i].relu, 1e-5f, 0.25f};
-    struct norm_plan *p = k->norm_plan(shape, &err);
+    struct norm_plan *p = k->norm_plan(shape);
     struct norm_side s = {.running = numbers(2 * nc, 6)};
     float **results[] = {&s.y_running, &s.y, &s.dx, &s.dshortcut};
     float *w = numbers(nc, 4), *bias = numbers(nc, 5);
@@ -341,9 +338,7 @@ TEST(the_plain_norm_has_its_own_gradients)
 {
     enum { B = 3, C = 2, P = 4, N = B * C * P };
     const struct kernels *k = &kernels_plain;
-    struct ddp_err err;
-    struct norm_plan *p =
-        k->norm_plan((struct norm_shape){B, C, 2, 2, true, 1e-5f, 0}, &err);
+    struct norm_plan *p = k->norm_plan((struct norm_shape){B, C, 2, 2, true, 1e-5f, 0});
     float *x = numbers(N, 1), *g = numbers(N, 2), *add = numbers(N, 3),
           *y = numbers(N, 4);
     float w[C] = {1.25f, -0.5f}, bias[C] = {0.25f, 0.75f}, running[2 * C] = {0};
@@ -388,11 +383,10 @@ LOOP_TEST(bf16_linear_layers_lose_nothing_on_exact_numbers,
     const struct linear_shape s = linears[_i % (int)ARRAY_LEN(linears)];
     const struct kernels *k[2] = {&kernels_plain,
                                   engine_at(_i / (int)ARRAY_LEN(linears))};
-    struct ddp_err err;
     if (k[1] == NULL || k[1]->precision != PRECISION_BF16)
         return;
     kernels_set_threads(_i % 2 ? 3 : 1);
-    struct linear_plan *p[2] = {k[0]->linear_plan(s, &err), k[1]->linear_plan(s, &err)};
+    struct linear_plan *p[2] = {k[0]->linear_plan(s), k[1]->linear_plan(s)};
     for (int n = s.B; n > 0; n = n > 1 ? n / 2 : 0) {
         size_t nx = (size_t)(n * s.C), nw = (size_t)(s.K * s.C), ny = (size_t)(n * s.K);
         float *x = numbers(nx, 1), *w = numbers(nw, 2), *bias = numbers((size_t)s.K, 3);
@@ -430,10 +424,9 @@ LOOP_TEST(bf16_rounds_as_ieee_does, MAX_ENGINES)
                                -3.14159274f};
     static const float want[] = {1, 1, 1 + 4 * 0x1p-8f, 1 + 0x1p-7f, -3.140625f};
     const struct kernels *k = engine_at(_i);
-    struct ddp_err err;
     if (k == NULL || k->precision != PRECISION_BF16)
         return;
-    struct linear_plan *p = k->linear_plan((struct linear_shape){1, 1, 1, false}, &err);
+    struct linear_plan *p = k->linear_plan((struct linear_shape){1, 1, 1, false});
     for (size_t i = 0; i < ARRAY_LEN(in); i++) {
         float one = 1, zero = 0, y = 0;
         k->linear(p, 1, &in[i], &one, &zero, &y);

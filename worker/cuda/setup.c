@@ -231,7 +231,7 @@ static int prepare(struct engine *e, struct ddp_err *err)
     return engine_arrive(e, "memory", err);
 }
 
-static void free_memory(struct engine *e)
+static void free_devices(struct engine *e)
 {
     struct ddp_err ignored;
     for (int i = 0; i < e->nstages; i++) {
@@ -260,7 +260,7 @@ static void say_what_fits(struct engine *e, struct ddp_err *err)
 {
     int batch = e->job.how.batch_size;
     bool fits = false;
-    free_memory(e);
+    free_devices(e);
     while (!fits && batch > 1) {
         struct ddp_err ignored;
         struct engine *trial = engine_new(&e->job);
@@ -347,7 +347,7 @@ void engine_close(struct engine *e)
         cudaStreamDestroy(e->copies);
     for (int i = e->nstages - 1; i >= 0; i--)
         close_stage(&e->stages[i]);
-    free_memory(e);
+    free_devices(e);
     free(e->buckets);
     free(e);
 }

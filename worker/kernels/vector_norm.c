@@ -124,7 +124,8 @@ static struct two moment(const struct call *a, int kb, struct two from, int powe
         }
         all = plus(all, sum);
     }
-    return scaled(all, 1 / ((float)a->n * (float)pixels));
+    /* of no image 0: behind the last channel it stays, and a test must not meet a NaN */
+    return scaled(all, a->n > 0 ? 1 / ((float)a->n * (float)pixels) : 0);
 }
 
 /* Of this batch; the variance is stored in the buffer that backward uses for a sum

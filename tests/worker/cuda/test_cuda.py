@@ -13,7 +13,7 @@ import sys
 
 sys.path.insert(0, os.path.join(sys.argv[2], "tests", "worker", "train"))
 from gpu import (  # noqa: E402
-    EMULATED, ENGINE, FEW, GPUS, as_on_cpu, both, few_digits, on_cpu, on_gpu, same)
+    EMULATED, ENGINE, FEW, GPUS, as_on_cpu, both, few_digits, narrow_resnet18, on_cpu, on_gpu, same)
 from files import arrays_of, put_array  # noqa: E402
 from ranks import Ranks, losses, main, rows, run, run_ok, wait_until  # noqa: E402
 
@@ -185,7 +185,7 @@ def fp16_scales_its_loss_and_remembers_by_how_much():
 def a_residual_network_learns_the_same():
     few_digits("tiny", 24, 8)
     # small steps: with few pixels to a channel, larger ones let rounding decide
-    args = ("--data", "tiny", "--seed", 3, "--plot", "none", "--model", "resnet18", "--momentum", 0.9,
+    args = ("--data", "tiny", "--seed", 3, "--plot", "none", "--model", narrow_resnet18(), "--momentum", 0.9,
             "--lr", 0.001)
     first = (*args, "--epochs", 1, "--batch-size", 12)
     on_cpu(1, "one", *first)
@@ -295,7 +295,7 @@ def two_stages_learn_what_they_do_on_cpus():
     as_on_cpu(1, "half", *half, tolerance=2e-2, precision="bf16")
     # the norms of a residual network see a micro-batch; the cut is within a block
     few_digits("tiny", 24, 4)
-    both(1, "cut", "--data", "tiny", "--seed", 3, "--plot", "none", "--model", "resnet18", "--lr", 0.001,
+    both(1, "cut", "--data", "tiny", "--seed", 3, "--plot", "none", "--model", narrow_resnet18(), "--lr", 0.001,
          "--epochs", 1, "--batch-size", 12, "--micro-batches", 2, "--stages", 2, tolerance=1e-3)
     said = fails(1, "the loss is .* at step [0-9]+, epoch 1; first bad: .*'fc[123]", *args, "--model",
                  "mlp", "--optimizer", "sgd", "--lr", 1e6)
@@ -318,7 +318,7 @@ def ranks_normalise_together():
     if GPUS < 2:
         return
     few_digits("tiny", 5, 4)
-    args = ("--data", "tiny", "--seed", 3, "--plot", "none", "--model", "resnet18", "--lr", 0.001,
+    args = ("--data", "tiny", "--seed", 3, "--plot", "none", "--model", narrow_resnet18(), "--lr", 0.001,
             "--sync-batch-norm", "--bucket-mb", 25)
     # two ranks learn what one does that has all; at last one of them has no sample
     on_cpu(1, "tiny", *args, "--epochs", 1, "--batch-size", 4)

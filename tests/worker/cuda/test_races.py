@@ -9,7 +9,7 @@ import re
 import sys
 
 sys.path.insert(0, os.path.join(sys.argv[2], "tests", "worker", "train"))
-from gpu import few_digits, on_gpu  # noqa: E402
+from gpu import few_digits, narrow_resnet18, on_gpu  # noqa: E402
 from ranks import main, run, run_ok  # noqa: E402
 
 LONG = os.environ.get("DDP_RACES") == "long"
@@ -76,7 +76,7 @@ def all_models_and_precisions():
 
 def a_residual_network():
     few_digits("tiny", 16, 8)
-    args = ("--data", "tiny", *FEW[2:], "--model", "resnet18", "--lr", 0.001, "--bucket-mb", 25)
+    args = ("--data", "tiny", *FEW[2:], "--model", narrow_resnet18(), "--lr", 0.001, "--bucket-mb", 25)
     run_ok(1, *args, "--batch-size", 8, "--precision", "bf16", env=on_gpu())
     run_ok(1, *args, "--batch-size", 8, "--stages", 2, "--micro-batches", 2, env=on_gpu())
     run_ok(2, *args, "--batch-size", 5, "--sync-batch-norm", env=on_gpu())

@@ -12,7 +12,9 @@
 
 #include "common/err.h"
 
-enum { PIECE = 64 << 20 }; /* logits at a time, approximately */
+#ifndef LOGITS_AT_ONCE
+#define LOGITS_AT_ONCE (64 << 20) /* approximately; a test has fewer */
+#endif
 
 static struct cuda_rows rows_of(const struct layers *net, const struct layer *l, int n)
 {
@@ -150,7 +152,7 @@ const struct layer_op layer_logits = {NULL, NULL};
 static size_t logits_most(const struct layers *net)
 {
     size_t all = (size_t)net->settings.max_batch * net->layers[0].rows;
-    size_t piece = PIECE / (size_t)net->settings.io.outputs;
+    size_t piece = LOGITS_AT_ONCE / (size_t)net->settings.io.outputs;
     piece = piece < 64 ? 64 : piece;
     return all < piece ? all : piece;
 }

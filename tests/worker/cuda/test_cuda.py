@@ -221,7 +221,8 @@ def a_language_model_learns_the_same():
     with open("sheep", "w") as f:
         f.write("".join(f"{i} sheep and {i + 1} sheep make {2 * i + 1} sheep.\n" for i in range(40)))
     args = ("--data", "sheep", "--seed", 3, "--plot", "none", "--lr", 5e-3, "--model")
-    # no size is a multiple of what is done at once; 72 tokens are more than a block's queries
+    # no size is a multiple of what is done at once; 72 tokens are more than a block's queries, and in the
+    # emulated engine the logits of 216 come in pieces (LOGITS_AT_ONCE)
     odd = (*args, "gpt2:layers=1,heads=3,width=15,context=7,vocab=131", "--batch-size", 5)
     far = (*args, "gpt2:layers=2,heads=2,width=16,context=72,vocab=128", "--batch-size", 3)
     both(1, "odd", *odd, "--steps", 5, "--accumulate", 3, "--clip-norm", 0.5, "--label-smoothing", 0.1,
@@ -244,10 +245,6 @@ def a_language_model_learns_the_same():
     for name, more in (("time", ()), ("shard", ("--shard-optimizer", "--clip-norm", 0.5, "--bucket-mb", 0.01))):
         if GPUS >= 2:
             both(2, name, *far, "--epochs", 2, "--check-replicas", *more, EMU_SEED="2")
-    # logits come in pieces: 1,472 rows of 50,257
-    if EMULATED:
-        both(1, "pieces", *args, "gpt2:layers=1,heads=1,width=2,context=64,vocab=50257", "--batch-size", 23,
-             "--steps", 2)
     said = fails(1, "the loss is .* at step [0-9]+, epoch 1; first bad: ", *odd, "--optimizer", "sgd", "--lr", 1e6)
     (cpu,) = run(1, *odd, "--optimizer", "sgd", "--lr", 1e6, "--engine", "cpu", "--progress", "none")
     assert cpu.err.replace("-nan", "nan") == said.replace("-nan", "nan"), (cpu, said)

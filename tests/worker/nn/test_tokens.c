@@ -18,12 +18,13 @@
 #include <string.h>
 
 /* No size is a multiple of a vector's; the second has more tokens than attention takes at
- * a time, and its logits come in pieces (LOGITS_AT_ONCE of this program). `kv`: heads of keys and values, of LLaMA;
- * `original`: the positions for which its rotary frequencies are scaled. */
+ * a time, and its logits come in pieces (LOGITS_AT_ONCE of this program). `kv`: heads of
+ * keys and values, of LLaMA; `original`: the positions for which its rotary frequencies
+ * are scaled. */
 static const struct {
     int layers, heads, C, T, V, n, kv, hidden, untied, original;
-} cases[] = {{2, 3, 15, 7, 37, 3, 0, 0, 0},     {1, 2, 4, 70, 50257, 1, 0, 0, 0},
-             {1, 1, 33, 65, 5, 2, 0, 0, 0},     {2, 6, 36, 7, 37, 3, 2, 17, 1},
+} cases[] = {{2, 3, 15, 7, 37, 3, 0, 0, 0},    {1, 2, 4, 70, 50257, 1, 0, 0, 0},
+             {1, 1, 33, 65, 5, 2, 0, 0, 0},    {2, 6, 36, 7, 37, 3, 2, 17, 1},
              {1, 3, 6, 70, 50257, 1, 1, 5, 1}, {1, 2, 68, 65, 5, 2, 2, 33, 0, 40}};
 enum { CASES = ARRAY_LEN(cases), GPT2 = 0, LARGE = 1, LLAMA = 3, LARGE_LLAMA = 4 };
 

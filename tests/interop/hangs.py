@@ -25,6 +25,7 @@ import sys
 import tempfile
 import time
 
+import jobs
 import wheels
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -307,8 +308,9 @@ def print_times(what, times):
 
 def has_recorder(python):
     """PyTorch 2.15 and later tell what they wait for, so --hang-after works."""
-    return subprocess.run([python, "-c", "import torch._C._distributed_c10d as c; c._WorkerServer"],
-                          capture_output=True, check=False).returncode == 0
+    version = [python, "-c", "import importlib.metadata as m; print(m.version('torch'))"]
+    said = subprocess.run(version, stdout=subprocess.PIPE, text=True, check=True).stdout
+    return tuple(map(int, said.split(".")[:2])) >= (2, 15)
 
 
 def find_pythons():
@@ -318,10 +320,8 @@ def find_pythons():
                           check=False)
     if made.returncode == 0:
         found.append(made.stdout.strip())
-    if subprocess.run(["/usr/bin/python3", "-c", "import torch.distributed as d; "
-                       "assert d.is_gloo_available()"], capture_output=True,
-                      check=False).returncode == 0:
-        found.append("/usr/bin/python3")
+    if debian := jobs.debian_torch():
+        found.append(debian)
     if not found:
         print("skipped: no PyTorch; needs torch", file=sys.stderr)
         sys.exit(77)

@@ -5,7 +5,6 @@ import sys
 import time
 
 import torch
-import torch._dynamo  # noqa: F401  the optimizer would, in each rank
 import torch.distributed as dist
 from torch.distributed import ReduceOp
 
@@ -13,6 +12,8 @@ import ddprun.torch  # noqa: F401
 from ddprun.torch import ProcessGroup
 
 torch.set_num_threads(1)
+if "RANKS_OF_A_HOST" in os.environ:
+    os.environ["DDP_HOST_ID"] = str(int(os.environ["RANK"]) // int(os.environ["RANKS_OF_A_HOST"]))
 dist.init_process_group("ddp")
 rank, size = dist.get_rank(), dist.get_world_size()
 gloo = dist.new_group(backend="gloo")

@@ -1,4 +1,4 @@
-"""tutorial.py NAME: the program examples/NAME.c, in PyTorch over Gloo; the same lines"""
+"""tutorial.py NAME...: the programs examples/NAME.c, in PyTorch over Gloo; the same lines"""
 import os
 import sys
 
@@ -105,6 +105,7 @@ def ring_allreduce(rank, size):
 
 
 dist.init_process_group("gloo")
-globals()[sys.argv[1]](int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
+for name in sys.argv[1:]:
+    globals()[name](int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
 sys.stdout.flush()
 dist.destroy_process_group()

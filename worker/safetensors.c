@@ -33,6 +33,13 @@ enum { HEADER_MAX = 100 << 20 }; /* the format's own limit */
 
 /* ---- writing ---- */
 
+bool safetensors_can_name(const char *name)
+{
+    json_t *text = json_string(name);
+    json_decref(text); /* NULL is allowed */
+    return text && strncmp(name, "__", 2) != 0;
+}
+
 static char *make_header(const struct strv *metadata, const struct array *arrays,
                          size_t n)
 {

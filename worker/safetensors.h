@@ -14,6 +14,7 @@
 #include "common/strv.h"
 #include "include/ddprun/err.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -30,6 +31,9 @@ static inline size_t array_count(const struct array *a)
         n *= (size_t)a->dims[i];
     return n;
 }
+
+/* Can an array have this name? UTF-8, and none that begins with "__". */
+bool safetensors_can_name(const char *name);
 
 /* Writes all to `path`.part, syncs, renames to `path`, and syncs the folder: at any
  * moment `path` is the whole old file or the whole new one. `*lock` (may be NULL) is -1

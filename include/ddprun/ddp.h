@@ -13,9 +13,10 @@
  *         ddp_parallel_step(p, lr, &step, &err);
  *     }
  *
- * All ranks take the same steps. A rank that has run out of samples continues with 0
- * samples, without calls of ready(), until step.samples is 0: then no rank has samples
- * left.
+ * All ranks take the same steps, with the same parameters in the same order, the same
+ * options (checked by create()) and the same lr. A rank that has run out of samples
+ * continues with 0 samples, without calls of ready(), until step.samples is 0: then no
+ * rank has samples left.
  *
  * Errors: functions return 0, or -1 with `err` filled, those that return a pointer NULL;
  * after an error only ddp_parallel_destroy() may be called. Threads: one at a time for a
@@ -42,7 +43,8 @@ extern "C" {
  * memory, and weights of your own from it; after changing weights call
  * ddp_parallel_share(). */
 struct ddp_param {
-    const char *name; /* for errors, and in checkpoints, where names differ; borrowed */
+    const char *name; /* for errors, and in checkpoints, where names differ and are UTF-8;
+                         borrowed */
     float *weight, *grad;
     size_t count;
 };
@@ -79,7 +81,8 @@ struct ddp_parallel;
 DDP_API struct ddp_parallel *
 ddp_parallel_create(struct ddp_group *g, struct ddp_param *params, size_t n,
                     const struct ddp_parallel_options *options, struct ddp_err *err);
-DDP_API void ddp_parallel_destroy(struct ddp_parallel *p); /* NULL is allowed */
+/* NULL is allowed. Memory of the arena goes with the group. */
+DDP_API void ddp_parallel_destroy(struct ddp_parallel *p);
 /* Copies rank 0's weights to all ranks again, e.g. after it has read a file. */
 DDP_API int ddp_parallel_share(struct ddp_parallel *p, struct ddp_err *err);
 
@@ -91,7 +94,8 @@ DDP_API int ddp_parallel_begin(struct ddp_parallel *p, size_t samples,
  * best with backward if the last parameters are ready first. */
 DDP_API void ddp_parallel_ready(struct ddp_parallel *p, size_t i);
 /* Ends a step on all ranks, and updates the weights by the gradient of the mean loss over
- * all samples, unless there are none. Fails if a gradient is not ready. */
+ * all samples, unless there are none. Fails if a gradient is not ready, or lr is not that
+ * of rank 0. */
 DDP_API int ddp_parallel_step(struct ddp_parallel *p, float lr, struct ddp_step *step,
                               struct ddp_err *err);
 /* With options.ema, all ranks call it between steps, after the first one: exchanges the

@@ -303,6 +303,75 @@ TEST(mistakes_are_named)
     assert_team(&(struct team){.size = 1}, refused_case, NULL);
 }
 
+/* Parameters and options that no rank can take. */
+static void unfit_case(struct ddp_group *g, const void *arg)
+{
+    float same[8];
+    const struct ddp_parallel_options saved = {.checkpoint = "c"};
+    const struct {
+        struct ddp_param params[2];
+        struct ddp_parallel_options options;
+        const char *said;
+    } cases[] = {
+        {{{"a", NULL, NULL, 4}, {"b", NULL, NULL, SIZE_MAX}},
+         {0},
+         "parameter 1 has 1844"},
+        {{{"a", same, NULL, 5}, {"b", same + 4, NULL, 4}}, {0}, "have the same weights"},
+        {{{"a", NULL, NULL, 4}, {"\xff", NULL, NULL, 4}}, saved, "cannot be called"},
+        {{{"a", NULL, NULL, 4}, {"optim.exp_avg.a", NULL, NULL, 4}},
+         saved,
+         "cannot be c"},
+        {{{"a", NULL, NULL, 4}, {"b", NULL, NULL, 0}},
+         {.momentum = -1},
+         "momentum is -1"},
+        {{{"a", NULL, NULL, 4}, {"b", NULL, NULL, 0}},
+         {.clip_norm = NAN},
+         "clip_norm is nan"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct ddp_err err = {""};
+        struct ddp_param params[2] = {cases[i].params[0], cases[i].params[1]};
+        team_assert(g,
+                    !ddp_parallel_create(g, params, 2, &cases[i].options, &err) &&
+                        strstr(err.text, cases[i].said),
+                    "case %zu: %s", i, err.text);
+    }
+}
+
+TEST(what_cannot_be_trained_is_refused)
+{
+    assert_team(&(struct team){.size = 1}, unfit_case, NULL);
+}
+
+/* Rank 1 has something else, of the same size: all ranks are told. */
+static void disagree_case(struct ddp_group *g, const void *arg)
+{
+    static const struct ddp_parallel_options unlike[] = {
+        {.optimiser = "adam"}, {.momentum = 0.5f}, {.replicated = true}, {.ema = 0.5f}};
+    static const char *const said[] = {"another optimiser", "another momentum",
+                                       "another replicated", "another ema"};
+    struct ddp_err err = {""};
+    bool odd = ddp_group_rank(g) == 1;
+    for (size_t i = 0; i < ARRAY_LEN(unlike); i++) {
+        struct ddp_param w = {.name = "w", .count = 4};
+        team_assert(g,
+                    !ddp_parallel_create(g, &w, 1, odd ? &unlike[i] : NULL, &err) &&
+                        strstr(err.text, said[i]) && strstr(err.text, "rank 1 has"),
+                    "%s", err.text);
+    }
+    struct ddp_param params[] = {{.name = "a", .count = odd ? 17 : 1000},
+                                 {.name = "b", .count = odd ? 1000 : 17}};
+    team_assert(g,
+                !ddp_parallel_create(g, params, 2, NULL, &err) &&
+                    strstr(err.text, "parameter 0 of rank 1 differs from rank 0's"),
+                "%s", err.text);
+}
+
+TEST(ranks_that_disagree_are_told_before_the_first_step)
+{
+    assert_team(&(struct team){.size = 3}, disagree_case, NULL);
+}
+
 /* A step with a gradient of 1: to -0.5, -1 and -1.5. */
 static void take_step(struct ddp_group *g, struct ddp_parallel *p, struct ddp_param *w)
 {
@@ -313,6 +382,68 @@ static void take_step(struct ddp_group *g, struct ddp_parallel *p, struct ddp_pa
         w->grad[k] = 1;
     ddp_parallel_ready(p, 0);
     team_assert(g, ddp_parallel_step(p, 0.5f, &s, &err) == 0, "%s", err.text);
+}
+
+/* Calls in an order that would take a step with the gradients of another, or of averages.
+ */
+static void misplaced_case(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    struct ddp_param w = {.name = "w", .count = 40};
+    const struct ddp_parallel_options options = {.ema = 0.75f, .checkpoint = arg};
+    struct ddp_parallel *p = ddp_parallel_create(g, &w, 1, &options, &err);
+    struct ddp_step s = {.loss = 1};
+    team_assert(g, p, "%s", err.text);
+    take_step(g, p, &w);
+    team_assert(g,
+                ddp_parallel_step(p, 0.5f, &s, &err) < 0 && w.weight[39] == -0.5f &&
+                    strstr(err.text, "without ddp_parallel_begin()"),
+                "%s", err.text);
+    team_assert(g, ddp_parallel_begin(p, 1, &err) == 0, "%s", err.text);
+    team_assert(g,
+                ddp_parallel_begin(p, 1, &err) < 0 &&
+                    strstr(err.text, "begin() in a step: ddp_parallel_step() ends it"),
+                "%s", err.text);
+    team_assert(g,
+                ddp_parallel_save(p, 1, &err) < 0 && strstr(err.text, "save() in a step"),
+                "%s", err.text);
+    team_assert(g,
+                ddp_parallel_swap_average(p, &err) < 0 &&
+                    strstr(err.text, "swap_average() in a step"),
+                "%s", err.text);
+    ddp_parallel_ready(p, 0);
+    ddp_parallel_ready(p, 1);
+    team_assert(g,
+                ddp_parallel_step(p, 0.5f, &s, &err) < 0 &&
+                    strstr(err.text, "ddp_parallel_ready(p, 1) of 1 parameters"),
+                "%s", err.text);
+    ddp_parallel_destroy(p);
+}
+
+TEST(calls_in_the_wrong_order_change_no_weight)
+{
+    assert_team(&(struct team){.size = 2}, misplaced_case, temp_dir());
+}
+
+/* Rank 1 would update its part of the weights by another rate. */
+static void rate_case(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    struct ddp_param w = {.name = "w", .count = 40};
+    struct ddp_parallel *p = ddp_parallel_create(g, &w, 1, NULL, &err);
+    struct ddp_step s = {.loss = 1};
+    bool odd = ddp_group_rank(g) == 1;
+    team_assert(g, p && ddp_parallel_begin(p, 1, &err) == 0, "%s", err.text);
+    ddp_parallel_ready(p, 0);
+    team_assert(g, ddp_parallel_step(p, odd ? 0.25f : 0.5f, &s, &err) < 0, "took a step");
+    team_assert(g, !odd || strstr(err.text, "is 0.25 here, and 0.5 at rank 0"), "%s",
+                err.text);
+    ddp_parallel_destroy(p);
+}
+
+TEST(another_learning_rate_is_refused)
+{
+    assert_team(&(struct team){.size = 2}, rate_case, NULL);
 }
 
 /* It is -0.5, then -0.625 and, from the file on, -0.84375. */

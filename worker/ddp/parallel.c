@@ -15,7 +15,10 @@
 #include "worker/ddp/peers.h"
 #include "worker/ddp/saver.h"
 #include "worker/ddp/shard.h"
+#include "worker/kernels/rng.h"
+#include "worker/safetensors.h"
 
+#include <float.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,9 +33,11 @@ struct ddp_parallel {
     bool *ready;              /* owned: of this step */
     size_t n;
     bool begun;     /* the first step: the optimiser may be sharded from now on */
+    bool open;      /* a step has begun and not ended */
     bool swapped;   /* the weights and their average */
     size_t pending; /* all gradients from this one on are ready */
     size_t samples;
+    size_t unknown; /* 1 + what ddp_parallel_ready() has got that is no parameter */
     float clip_norm;
     struct reducer *reducer;
     struct optim optim;
@@ -94,6 +99,11 @@ static int check_names(const struct ddp_parallel *p, struct ddp_err *err)
         const struct ddp_param *param = &p->params[i];
         if (!param->name)
             return err_set(err, "parameter %zu has no name: a checkpoint needs one", i);
+        if (!safetensors_can_name(param->name) || strncmp(param->name, "optim.", 6) == 0)
+            return err_set(err,
+                           "parameter %zu cannot be called '%s' in a checkpoint: names "
+                           "are UTF-8 and do not begin with 'optim.' or '__'",
+                           i, param->name);
         if (param->count > INT_MAX)
             return err_set(err, "'%s' is too large for a checkpoint: split it",
                            param->name);
@@ -117,17 +127,117 @@ static int make_saver(struct ddp_parallel *p, const char *place, struct ddp_err 
     return replica_agree(p->group, leads ? saver_prepare(p->saver, err) : 0, NULL, err);
 }
 
+/* ---- what all ranks give ---- */
+
+static bool overlap(const struct ddp_param *a, const struct ddp_param *b)
+{
+    return a->weight && b->weight && a->weight < b->weight + b->count &&
+           b->weight < a->weight + a->count;
+}
+
+static int check_params(const struct ddp_param *params, size_t n, struct ddp_err *err)
+{
+    size_t room = SIZE_MAX / sizeof(float);
+    if (n == 0)
+        return err_set(err, "there are no parameters");
+    for (size_t i = 0; i < n; room -= params[i++].count + LINE) {
+        if (room < LINE || params[i].count > room - LINE)
+            return err_set(err, "parameter %zu has %zu elements: more than memory has", i,
+                           params[i].count);
+        for (size_t k = 0; k < i; k++)
+            if (overlap(&params[i], &params[k]))
+                return err_set(err,
+                               "parameters %zu and %zu have the same weights: pass them "
+                               "once, with the sum of the gradients",
+                               k, i);
+    }
+    return 0;
+}
+
+static int check_options(const struct ddp_parallel_options *o, struct ddp_err *err)
+{
+    const struct {
+        const char *name;
+        float value;
+    } parts[] = {
+        {"momentum", o->momentum}, {"decay", o->decay}, {"clip_norm", o->clip_norm}};
+    if (o->optimiser && !optim_find(o->optimiser))
+        return err_set(err, "no optimiser '%s': sgd, adam, adamw or adadelta",
+                       o->optimiser);
+    for (size_t i = 0; i < ARRAY_LEN(parts); i++)
+        if (!(parts[i].value >= 0)) /* nor NaN */
+            return err_set(err, "%s is %g: 0 or more", parts[i].name,
+                           (double)parts[i].value);
+    if (!(o->ema >= 0 && o->ema < 1))
+        return err_set(err, "ema is %g: from 0 to below 1", (double)o->ema);
+    return 0;
+}
+
+static uint64_t sum_of(const void *data, size_t nbytes, uint64_t sum)
+{
+    for (const unsigned char *c = data; nbytes-- > 0; c++)
+        sum = rng_mix(sum ^ *c);
+    return sum;
+}
+
+static uint64_t sum_of_text(const char *text)
+{
+    return text ? sum_of(text, strlen(text), 1) : 0;
+}
+
+/* Ranks whose parameters or options differ would add what does not belong together, in
+ * places of equal sizes without an error. */
+static int agree(const struct ddp_parallel *p, const struct ddp_parallel_options *o,
+                 struct ddp_err *err)
+{
+    static const char *const names[] = {"number of parameters",
+                                        "optimiser",
+                                        "momentum",
+                                        "decay",
+                                        "clip_norm",
+                                        "first_bytes",
+                                        "bytes",
+                                        "replicated",
+                                        "buckets_by_time",
+                                        "ema",
+                                        "checkpoint (one, or none)"};
+    const uint64_t mine[] = {p->n,
+                             sum_of_text(o->optimiser ? o->optimiser : "sgd"),
+                             sum_of(&o->momentum, sizeof o->momentum, 1),
+                             sum_of(&o->decay, sizeof o->decay, 1),
+                             sum_of(&o->clip_norm, sizeof o->clip_norm, 1),
+                             o->first_bytes,
+                             o->bytes,
+                             o->replicated,
+                             o->buckets_by_time,
+                             sum_of(&o->ema, sizeof o->ema, 1),
+                             o->checkpoint != NULL};
+    _Static_assert(ARRAY_LEN(names) == ARRAY_LEN(mine), "a name for each");
+    int other;
+    size_t i;
+    TRY(replica_compare(p->group, mine, ARRAY_LEN(mine), &other, &i, err));
+    if (other > 0)
+        return err_set(err, "rank %d has another %s than rank 0", other, names[i]);
+    uint64_t *params = xcalloc(p->n, sizeof *params);
+    for (i = 0; i < p->n; i++)
+        params[i] = rng_mix(sum_of_text(p->params[i].name) ^ p->params[i].count);
+    int rc = replica_compare(p->group, params, p->n, &other, &i, err);
+    free(params);
+    return rc == 0 && other > 0
+               ? err_set(err,
+                         "parameter %zu of rank %d differs from rank 0's in name or "
+                         "count; here it is '%s' with %zu",
+                         i, other, p->params[i].name ? p->params[i].name : "",
+                         p->params[i].count)
+               : rc;
+}
+
 static int make(struct ddp_parallel *p, const struct ddp_parallel_options *o,
                 struct ddp_err *err)
 {
-    const char *name = o->optimiser ? o->optimiser : "sgd";
-    const struct optim_type *type = optim_find(name);
+    const struct optim_type *type = optim_find(o->optimiser ? o->optimiser : "sgd");
     const struct kernels *kernels = kernels_get(NULL, err);
-    if (!type)
-        return err_set(err, "no optimiser '%s': sgd, adam, adamw or adadelta", name);
-    if (!(o->ema >= 0 && o->ema < 1)) /* nor NaN */
-        return err_set(err, "ema is %g: from 0 to below 1", (double)o->ema);
-    if (!kernels)
+    if (!kernels || agree(p, o, err) < 0)
         return -1;
     float *weights = ddp_arena_alloc(p->group, floats(p) * sizeof(float), err);
     p->reducer = weights
@@ -153,14 +263,13 @@ struct ddp_parallel *ddp_parallel_create(struct ddp_group *g, struct ddp_param *
                                          struct ddp_err *err)
 {
     static const struct ddp_parallel_options none;
-    if (n == 0) {
-        err_set(err, "there are no parameters");
+    options = options ? options : &none;
+    if (check_params(params, n, err) < 0 || check_options(options, err) < 0)
         return NULL;
-    }
     struct ddp_parallel *p = xcalloc(1, sizeof *p);
     p->group = g;
     lay_out(p, params, n);
-    if (make(p, options ? options : &none, err) < 0 || ddp_parallel_share(p, err) < 0) {
+    if (make(p, options, err) < 0 || ddp_parallel_share(p, err) < 0) {
         ddp_parallel_destroy(p);
         return NULL;
     }
@@ -208,8 +317,13 @@ int ddp_parallel_share(struct ddp_parallel *p, struct ddp_err *err)
     return 0;
 }
 
-static int check_swapped(const struct ddp_parallel *p, struct ddp_err *err)
+/* Between steps, with the weights in place. */
+static int check_between(const struct ddp_parallel *p, const char *what,
+                         struct ddp_err *err)
 {
+    if (p->open)
+        return err_set(err, "ddp_parallel_%s() in a step: ddp_parallel_step() ends it",
+                       what);
     return p->swapped ? err_set(err, "the weights are averages: first put them back by "
                                      "ddp_parallel_swap_average()")
                       : 0;
@@ -217,11 +331,11 @@ static int check_swapped(const struct ddp_parallel *p, struct ddp_err *err)
 
 int ddp_parallel_begin(struct ddp_parallel *p, size_t samples, struct ddp_err *err)
 {
-    if (check_swapped(p, err) < 0)
-        return -1;
+    TRY(check_between(p, "begin", err));
     shard_keep(&p->optim, p->reducer); /* before the first step they are loaded whole */
     memset(p->ready, 0, p->n * sizeof *p->ready);
-    p->begun = true;
+    p->begun = p->open = true;
+    p->unknown = 0;
     p->samples = samples;
     p->pending = p->n;
     return reducer_begin(p->reducer, samples == 0, err);
@@ -229,9 +343,11 @@ int ddp_parallel_begin(struct ddp_parallel *p, size_t samples, struct ddp_err *e
 
 void ddp_parallel_ready(struct ddp_parallel *p, size_t i)
 {
-    const float *own = p->params[i].grad;
-    if (p->samples == 0 || p->ready[i])
+    if (i >= p->n)
+        p->unknown = i + 1;
+    if (i >= p->n || !p->open || p->samples == 0 || p->ready[i])
         return;
+    const float *own = p->params[i].grad;
     if (own)
         memcpy(grad(p, i), own, p->params[i].count * sizeof *own);
     p->optim.kernels->scale(grad(p, i), (int64_t)p->params[i].count, (float)p->samples);
@@ -256,15 +372,32 @@ static size_t find_missing(struct ddp_parallel *p)
     return missing;
 }
 
+/* Each rank updates its part of the weights, with its own lr. */
+static int check_rate(float lr, float first, struct ddp_err *err)
+{
+    if (!(first >= 0 && first <= FLT_MAX))
+        return err_set(err, "the learning rate is %g", (double)first);
+    return lr == first ? 0
+                       : err_set(err, "the learning rate is %g here, and %g at rank 0",
+                                 (double)lr, (double)first);
+}
+
 int ddp_parallel_step(struct ddp_parallel *p, float lr, struct ddp_step *step,
                       struct ddp_err *err)
 {
+    if (!p->open)
+        return err_set(err, "ddp_parallel_step() without ddp_parallel_begin()");
+    bool first = ddp_group_rank(p->group) == 0;
     size_t missing = find_missing(p);
     struct step_sums sums = {.loss = p->samples ? step->loss * (float)p->samples : 0,
                              .correct = (float)p->samples,
-                             .bad = missing < p->n};
-    if (reducer_finish(p->reducer, &sums, err) < 0)
-        return -1;
+                             .bad = missing < p->n || p->unknown > 0,
+                             .lr = first ? lr : 0};
+    p->open = false;
+    TRY(reducer_finish(p->reducer, &sums, err));
+    if (p->unknown > 0)
+        return err_set(err, "ddp_parallel_ready(p, %zu) of %zu parameters",
+                       p->unknown - 1, p->n);
     if (missing < p->n)
         return err_set(err, "the gradient of '%s' is missing: ddp_parallel_ready(p, %zu)",
                        p->params[missing].name, missing);
@@ -275,6 +408,7 @@ int ddp_parallel_step(struct ddp_parallel *p, float lr, struct ddp_step *step,
     step->norm = 0;
     if (step->samples == 0)
         return 0;
+    TRY(check_rate(lr, sums.lr, err));
     const struct step_rule how = {
         .lr = lr, .by = 1 / sums.correct, .clip_norm = (double)p->clip_norm};
     double norm;
@@ -289,6 +423,8 @@ int ddp_parallel_swap_average(struct ddp_parallel *p, struct ddp_err *err)
 {
     if (!p->optim.states[OPTIM_AVERAGE] || p->optim.counts.steps == 0)
         return err_set(err, "there is no average: it needs options.ema and a step");
+    if (!p->swapped)
+        TRY(check_between(p, "swap_average", err));
     if (!p->swapped && shard_gather(&p->optim, p->reducer, err) < 0)
         return -1;
     optim_swap_average(&p->optim, p->state.weights);
@@ -346,8 +482,7 @@ int ddp_parallel_save(struct ddp_parallel *p, uint64_t step, struct ddp_err *err
     const struct train_state at = now_at(p, step);
     if (!p->saver)
         return err_set(err, "ddp_parallel_save(): the options have no checkpoint");
-    if (check_swapped(p, err) < 0)
-        return -1;
+    TRY(check_between(p, "save", err));
     int rc = shard_gather(&p->optim, p->reducer, err);
     if (rc == 0)
         rc = saver_start(p->saver, &p->state, &at, NULL, NULL, err);
@@ -368,7 +503,8 @@ int ddp_parallel_keep(struct ddp_parallel *p, uint64_t step, struct ddp_err *err
     const struct train_state at = now_at(p, step);
     if (!p->peers)
         return err_set(err, "ddp_parallel_keep() needs ddp_parallel_restore() before");
-    return check_swapped(p, err) < 0 ? -1 : peers_save(p->peers, &p->state, &at, err);
+    return check_between(p, "keep", err) < 0 ? -1
+                                             : peers_save(p->peers, &p->state, &at, err);
 }
 
 int ddp_parallel_finish(struct ddp_parallel *p, struct ddp_err *err)

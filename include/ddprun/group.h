@@ -35,7 +35,9 @@
  * ("root 9 in a group of 2") do not break the group.
  *
  * Threads: one at a time per group and all groups made from it. Strings and arrays of
- * arguments are borrowed for the call, unless said otherwise.
+ * arguments are borrowed for the call, unless said otherwise. Only the process that has
+ * made a group may use it: in one forked from that, calls fail, and ddp_group_destroy()
+ * only frees memory.
  */
 #ifndef DDPRUN_GROUP_H
 #define DDPRUN_GROUP_H

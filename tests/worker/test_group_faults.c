@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -377,6 +378,33 @@ LOOP_TEST(ranks_that_disagree_are_told, ARRAY_LEN(teams))
     assert_team(&teams[_i], check_disagreement, NULL);
 }
 
+/* A child of rank 0 has a copy of the group, which it can neither use nor leave. */
+static void check_child(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    int32_t one = 1;
+    team_ok(g, ddp_all_reduce(g, &one, 1, DDP_I32, DDP_SUM, &err));
+    if (ddp_group_rank(g) == 0) {
+        int status = -1;
+        pid_t child = fork();
+        if (child == 0) {
+            bool refused = ddp_barrier(g, &err) < 0 &&
+                           strstr(err.text, "this is a fork of rank 0's") &&
+                           !ddp_isend(g, &one, sizeof one, 1, 0, &err);
+            ddp_group_destroy(g);
+            _exit(!refused);
+        }
+        team_assert(g, waitpid(child, &status, 0) == child && status == 0, "%d", status);
+    }
+    team_ok(g, ddp_all_reduce(g, &one, 1, DDP_I32, DDP_SUM, &err));
+    team_assert(g, one == ddp_group_size(g) * ddp_group_size(g), "%d", (int)one);
+}
+
+LOOP_TEST(a_forked_process_has_no_group, ARRAY_LEN(teams))
+{
+    assert_team(&teams[_i], check_child, NULL);
+}
+
 /* ---- arguments and variables ---- */
 
 TEST(nonsense_is_refused)
@@ -403,6 +431,16 @@ TEST(nonsense_is_refused)
     ck_assert_str_eq(err.text, "a message with rank 1 in a group of 1");
     ck_assert_int_eq(ddp_recv(g, &byte, 1, 0, -1, &err), -1);
     ck_assert_str_eq(err.text, "the tag -1 is negative");
+    ck_assert_int_eq(ddp_send(g, &byte, 1, -1, 0, &err), -1);
+    ck_assert_str_eq(err.text, "a message with rank -1 in a group of 1");
+    ck_assert_int_eq(ddp_send(g, &byte, SIZE_MAX, 0, 0, &err), -1);
+    ck_assert_str_eq(err.text, "18446744073709551615 bytes are more than memory has");
+    ck_assert_int_eq(ddp_all_gatherv(g, &byte, &byte, NULL, DDP_U8, &err), -1);
+    ck_assert_str_eq(err.text, "the list of counts is NULL");
+    ck_assert_int_eq(ddp_gatherv(g, &byte, 1, &byte, NULL, DDP_U8, 0, &err), -1);
+    ck_assert_str_eq(err.text, "the list of counts is NULL");
+    ck_assert_ptr_null(ddp_group_sub(g, NULL, 1, &err));
+    ck_assert_str_eq(err.text, "a group of 1 out of 1 ranks, without a list of them");
     static const size_t one = 1, two = 2;
     char in[2] = "ab", out[2] = "..";
     ck_assert_int_eq(ddp_gatherv(g, in, 2, out, &one, DDP_U8, 0, &err), -1);

@@ -52,6 +52,8 @@ static int check(struct ddp_group *g, const struct coll *c, struct ddp_err *err)
     if (!reduce_sensible(c->type, c->op))
         return err_set(err, "'%s' is for integers, not for %s", op_name(c->op),
                        type_name(c->type));
+    if (c->listless)
+        return err_set(err, "the list of counts is NULL");
     if (c->root < 0 || c->root >= size)
         return err_set(err, "root %d in a group of %d", c->root, size);
     if (coll_most(c, size) > SIZE_MAX / 8 / (size_t)size)
@@ -185,10 +187,13 @@ VERB(all_to_all, coll_of(COLL_ALL_TO_ALL, send, recv, count, type, DDP_SUM, 0),
 static struct coll blocks_of(const struct ddp_group *g, struct coll c,
                              const size_t *counts, const size_t *counts_in)
 {
-    if (c.kind != COLL_GATHER && c.kind != COLL_SCATTER)
-        c.count = counts ? counts[g->layout.rank] : 0;
-    else if (g->layout.rank != c.root)
+    bool rooted = c.kind == COLL_GATHER || c.kind == COLL_SCATTER;
+    bool listed = !rooted || g->layout.rank == c.root;
+    c.listless = listed && (!counts || (c.kind == COLL_ALL_TO_ALL && !counts_in));
+    if (!listed)
         counts = NULL;
+    if (!rooted)
+        c.count = counts ? counts[g->layout.rank] : 0;
     c.starts = counts ? coll_starts(counts, g->layout.size) : NULL;
     c.starts_in = counts_in ? coll_starts(counts_in, g->layout.size) : NULL;
     return c;

@@ -108,8 +108,8 @@ void awaited_explain(struct ddp_group *g, double seconds, bool all, struct ddp_e
                 late > 1 ? "have" : "has", seconds, more);
     } else {
         list_some(g, ranks, list_awaited(g, ranks), names, sizeof names);
-        err_set(err, "%s: nothing from %s within %g s%s", call.text, names, seconds,
-                more);
+        err_set(err, "%s: waits for %s, and has not ended within %g s%s", call.text,
+                names, seconds, more);
     }
     free(ranks);
 }

@@ -55,6 +55,7 @@ struct coll {
     enum ddp_op op;
     int root;      /* global rank */
     bool internal; /* the library's own, in host memory whatever the backend */
+    bool listless; /* a user's mistake: blocks of different sizes, and no list of them */
     uint64_t number;
 
     /* within a host */

@@ -172,6 +172,27 @@ int group_open_backend(struct ddp_group *g, struct ddp_err *err)
     return g->backend->open && g->backend->open(g, err) < 0 ? cannot_open(g, err) : 0;
 }
 
+int group_forks;
+
+static void on_fork(void)
+{
+    group_forks++;
+}
+
+static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, on_fork);
+}
+
+struct ddp_group *group_new(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, watch_forks);
+    struct ddp_group *g = xcalloc(1, sizeof *g);
+    g->forks = group_forks;
+    return g;
+}
+
 struct ddp_group *ddp_group_init(const struct ddp_group_options *options,
                                  struct ddp_err *err)
 {
@@ -183,7 +204,7 @@ struct ddp_group *ddp_group_init(const struct ddp_group_options *options,
     struct ambient_rank p;
     if (place(o, backend, &p, err) < 0)
         return NULL;
-    struct ddp_group *g = xcalloc(1, sizeof *g);
+    struct ddp_group *g = group_new();
     g->name = xstrdup(o->name ? o->name : "ddp");
     g->timeout_ms = o->timeout_ms > 0 ? o->timeout_ms : DEFAULT_TIMEOUT_MS;
     g->arena_bytes = o->arena_bytes ? o->arena_bytes : DEFAULT_ARENA;
@@ -211,16 +232,19 @@ void ddp_group_destroy(struct ddp_group *g)
 {
     if (!g)
         return;
+    bool own = g->forks == group_forks;
     requests_free(g);
     group_leave_family(g);
-    if (g->backend && g->backend->close)
+    if (g->backend && g->backend->close && own)
         g->backend->close(g);
-    p2p_announce_leave(g);
-    watch_leave(g);
+    if (own) {
+        p2p_announce_leave(g);
+        watch_leave(g);
+    }
     mailboxes_free(g);
     hier_destroy(g->hier);
     tcp_destroy(g->tcp);
-    shm_leave(g->shm);
+    shm_leave(g->shm, own);
     if (g->layout.members)
         layout_finish(&g->layout);
     while (g->private_blocks) {

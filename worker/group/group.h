@@ -104,7 +104,13 @@ struct ddp_group {
     struct private_block *private_blocks; /* owned: the arena of a rank without shm */
     bool broken;
     struct ddp_err why;
+    int forks; /* group_forks when the group was made */
 };
+
+/* Forks that this process has come from since it made its first group. A child has copies
+ * of its parent's groups, and may neither use nor leave them. */
+extern int group_forks;
+struct ddp_group *group_new(void);
 
 /* Number a collective, and queue it unless it has ended. */
 void group_enter(struct ddp_group *g, struct ddp_request *r);

@@ -320,7 +320,7 @@ static bool checked_just_now(struct ddp_group *g)
 /* Called for each message, so the free checks come first. */
 static bool no_new_failure(struct ddp_group *g)
 {
-    if (g->broken || watch_due(g))
+    if (g->broken || g->forks != group_forks || watch_due(g))
         return false;
     if (g->shm && atomic_load_explicit(&g->shm->head->failed, memory_order_acquire))
         return false;
@@ -332,6 +332,11 @@ int group_check_failures(struct ddp_group *g, struct ddp_err *err)
     struct ddp_err why;
     if (no_new_failure(g))
         return 0;
+    if (g->forks != group_forks)
+        return err_set(err,
+                       "only the process that has made a group may use it, and this "
+                       "is a fork of rank %d's",
+                       g->layout.rank);
     if (!g->broken)
         hear(g, NULL, &why);
     if (g->broken && err)

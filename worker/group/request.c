@@ -7,9 +7,10 @@
 #include "worker/gpu/libcuda.h"
 #include "worker/group/backend.h"
 
+#include <limits.h>
 #include <stdlib.h>
 
-enum { ANY_SOURCE = -1 };
+enum { ANY_SOURCE = INT_MIN }; /* not -1, which users may pass */
 
 int group_check_memory(const struct ddp_group *g, const void *p, struct ddp_err *err)
 {
@@ -36,6 +37,8 @@ static int check_message(struct ddp_group *g, const void *buf, size_t bytes, int
                        g->layout.size);
     if (tag < 0)
         return err_set(err, "the tag %d is negative", tag);
+    if (bytes > SIZE_MAX / 8)
+        return err_set(err, "%zu bytes are more than memory has", bytes);
     if (bytes > 0 && !buf)
         return err_set(err, "the buffer of %zu bytes is NULL", bytes);
     if (peer == ANY_SOURCE && g->backend->on_device)

@@ -221,13 +221,15 @@ bool shm_failed(const struct shm *s, int *culprit, struct ddp_err *err)
     return true;
 }
 
-void shm_leave(struct shm *s)
+void shm_leave(struct shm *s, bool announced)
 {
     if (!s)
         return;
     if (s->base) {
-        atomic_store(&s->rank[s->me].left, 1);
-        rouse_all(s);
+        if (announced) {
+            atomic_store(&s->rank[s->me].left, 1);
+            rouse_all(s);
+        }
         munmap(s->base, s->bytes);
     }
     if (s->fd >= 0)

@@ -107,7 +107,7 @@ struct shm {
 
 struct shm *shm_join(const struct layout *layout, const struct listeners *listeners,
                      size_t arena_bytes, int64_t deadline_ms, struct ddp_err *err);
-void shm_leave(struct shm *s); /* NULL is fine */
+void shm_leave(struct shm *s, bool announced); /* NULL is fine */
 
 void *shm_arena_alloc(struct shm *s, size_t bytes, struct ddp_err *err);
 /* Offset of [p, p + bytes) in the segment when it lies in my arena, else -1. */

@@ -340,7 +340,7 @@ struct shm *shm_join(const struct layout *l, const struct listeners *listeners,
     int rc = s->me == 0 ? lead(s, listeners, arena_bytes, deadline_ms, err)
                         : follow(s, deadline_ms, err);
     if (rc < 0) {
-        shm_leave(s);
+        shm_leave(s, true);
         return NULL;
     }
     choose_waiting(s);

@@ -97,8 +97,9 @@ static int place_in(const struct ddp_group *g, const int *ranks, int n,
                     struct ddp_err *err)
 {
     int me = -1, size = g->layout.size, rc = 0;
-    if (n < 1 || n > size)
-        return err_set(err, "a group of %d out of %d ranks", n, size);
+    if (n < 1 || n > size || !ranks)
+        return err_set(err, "a group of %d out of %d ranks%s", n, size,
+                       ranks ? "" : ", without a list of them");
     char *seen = xcalloc((size_t)size, 1);
     for (int i = 0; i < n && rc == 0; i++) {
         int r = ranks[i];
@@ -120,13 +121,13 @@ struct ddp_group *ddp_group_sub(struct ddp_group *g, const int *ranks, int n,
     int me;
     if (group_check_failures(g, err) < 0 || (me = place_in(g, ranks, n, err)) < 0)
         return NULL;
-    struct ddp_group *sub = xcalloc(1, sizeof *sub);
-    *sub = (struct ddp_group){.name = xasprintf("%s.%u", g->name, g->nsubgroups++),
-                              .timeout_ms = g->timeout_ms,
-                              .arena_bytes = g->arena_bytes,
-                              .alone = g->alone,
-                              .backend = g->backend,
-                              .family = g->family};
+    struct ddp_group *sub = group_new();
+    sub->name = xasprintf("%s.%u", g->name, g->nsubgroups++);
+    sub->timeout_ms = g->timeout_ms;
+    sub->arena_bytes = g->arena_bytes;
+    sub->alone = g->alone;
+    sub->backend = g->backend;
+    sub->family = g->family;
     g->family = sub;
     sub->card = g->card; /* but for where it listens */
     sub->card.members = fnv1a(FNV1A, ranks, (size_t)n * sizeof *ranks);

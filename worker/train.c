@@ -15,6 +15,7 @@
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 
 /* Sums of an epoch over all ranks. */
 struct tally {
@@ -72,15 +73,15 @@ static int refuse_bad_loss(struct run *run, const struct engine_result *result,
                            struct ddp_err *err)
 {
     int rc = 0;
-    bool here;
+    bool here, data = strcmp(result->where, "the data") == 0;
     TRY(began_here(run, result, &here, err));
     if (here)
-        rc =
-            err_set(err,
-                    "rank %d: the loss is %g at step %" PRIu64 ", epoch %" PRId64
-                    "; first bad: %s: try a lower --lr than %g, or --on-nan skip",
-                    run->rank, shown(result->loss), result->of.step + 1, run->state.epoch,
-                    *result->where ? result->where : "the loss itself", run->c->lr);
+        rc = err_set(err,
+                     "rank %d: the loss is %g at step %" PRIu64 ", epoch %" PRId64
+                     "; first bad: %s: try %s, or --on-nan skip",
+                     run->rank, shown(result->loss), result->of.step + 1,
+                     run->state.epoch, *result->where ? result->where : "the loss itself",
+                     data ? "data without such numbers" : "a lower --lr");
     else if (result->sums.bad == 1 && isfinite(result->sums.loss) && run->rank == 0)
         rc = err_set(err,
                      "the gradients of step %" PRIu64 ", epoch %" PRId64

@@ -393,7 +393,7 @@ def a_bad_number_that_spreads_is_told_by_whose_it_was():
                   "--normalize", "0/1e-40", "--epochs", 1,
                   each=lambda r: ("--data", "digits" if r else "data"))
     one_line(results, 1, "rank 1: the loss is")
-    assert "at step 1, epoch 1; first bad: the data" in results[1].err, results
+    assert "at step 1, epoch 1; first bad: the data: try data without" in results[1].err, results
 
 
 def bad_steps_can_be_left_out():

@@ -115,7 +115,7 @@ def say(text):
 
 def run(build, tests, log, jobs):
     """Run `tests`, `jobs` at a time; {name: result}, as meson has written them."""
-    path = os.path.join(build, "meson-logs", f"{log}.json")
+    path = os.path.join(build, "meson-logs", f"{log}-{TIMED[0]}.json")  # meson adds the wrapper's name
     if os.path.exists(path):
         os.remove(path)
     meson = subprocess.Popen(["meson", "test", "-C", build, "--no-rebuild", "--print-errorlogs",

@@ -157,7 +157,7 @@ static int run_mutations(unsigned runs, uint64_t seed, const char *keep)
 
 int main(int argc, char **argv)
 {
-    unsigned runs = 100000;
+    unsigned runs = 300000;
     uint64_t seed = 1;
     const char *keep = NULL, *corpus = NULL;
     for (int opt; (opt = getopt(argc, argv, "a:n:s:c:k:")) != -1;) {

@@ -30,13 +30,14 @@ class Horovod(launch.LaunchTest):
         return launched
 
     def test_ranks_find_each_other(self):
-        self.held(5, python)
+        for ranks in 2, 8:
+            self.held(ranks, python)
 
     def test_again_in_one_process(self):
-        self.held(2, python, inits=3)
+        self.held(4, python, inits=3)
 
     def test_a_restart_does_not_read_old_addresses(self):
-        self.held(2, "--max-restarts", 1, "sh", program=("-c", FAIL_ONCE, python))
+        self.held(3, "--max-restarts", 1, "sh", program=("-c", FAIL_ONCE, python))
 
     def test_a_rank_that_never_comes_is_no_hang(self):
         launched = self.run_to_end(

@@ -302,7 +302,7 @@ class GridEngine(UsesGridEngine, ScriptTest):
         name = self.script("sge", *"-N 1 --nproc-per-node 1 --time 5m --job-name array".split(),
                            "sh", "-c", "'echo task $SGE_TASK_ID'")
         array = self.alice(f"qsub -terse -t 1-2 {name}").split(".")[0]
-        self.pytorch("sge", 4, "-N 2 --nproc-per-node 2 --time 5m")
+        self.pytorch("sge", 4, "-N 4 --nproc-per-node 1 --time 5m")
         for task in (1, 2):
             self.wait_for(f"logs/array-{array}.{task}/rank.0.out", f"^task {task}$")
         self.wait_for("saved", "saved")

@@ -360,17 +360,12 @@ static void warn_of_accelerate_config(const struct opts *opts)
                *home = getenv("HOME");
     if (!opts->as || !(opts->as->programs & ACCELERATE))
         return;
-    char *path = xasprintf("%s%s/accelerate/default_config.yaml",
-                           hf      ? hf
-                           : cache ? cache
-                           : home  ? home
-                                   : "",
-                           hf      ? ""
-                           : cache ? "/huggingface"
-                                   : "/.cache/huggingface");
+    OWNED char *folder = hf      ? xstrdup(hf)
+                         : cache ? xasprintf("%s/huggingface", cache)
+                                 : xasprintf("%s/.cache/huggingface", home ? home : "");
+    OWNED char *path = xasprintf("%s/accelerate/default_config.yaml", folder);
     if (access(path, F_OK) == 0)
         log_warn("'%s' is not read: give its values as options", path);
-    free(path);
 }
 
 void cli_warn(const struct opts *opts)

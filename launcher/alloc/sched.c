@@ -98,8 +98,8 @@ int sched_add_pair(struct hostbook *book, const struct host_place *place, char *
     if (!host)
         return 0;
     if (!slots || !number_whole(slots, 1, SLOTS_MAX, &n))
-        return err_set(err, "%s:%ld: '%s %s': expected a host and a number of slots",
-                       place->source, place->line, SANITIZED(host),
+        return err_set(err, "%s:%ld: '%s%s%s': expected a host and a number of slots",
+                       place->source, place->line, SANITIZED(host), slots ? " " : "",
                        slots ? SANITIZED(slots) : "");
     TRY(sched_host_name(place->source, host, err));
     const struct host_entry e = {

@@ -1,6 +1,6 @@
 """Unmodified PyTorch programs meet at ddpstored.   store.py DDPSTORED LIBDDPSTORE
 
-The test plays the launcher: it sets the variables of the ranks by hand. Jobs of PyTorch
+The test plays the launcher: it sets the variables of each rank by hand. Jobs of PyTorch
 1.13 and 2.15, by env:// and by tcp://, two of them at once on one port; and PyTorch's client
 beside ours in one process.
 """
@@ -12,10 +12,9 @@ import tempfile
 import jobs
 
 
-def rank_env(size, port, directory):
-    """Of rank 0, which forks the others."""
+def rank_env(rank, size, port, directory):
     env = {k: v for k, v in os.environ.items() if not k.startswith(("MASTER_", "TORCH"))}
-    env.update(RANK="0", WORLD_SIZE=str(size), LOCAL_RANK="0", FORKED=str(size),
+    env.update(RANK=str(rank), WORLD_SIZE=str(size), LOCAL_RANK=str(rank),
                LOCAL_WORLD_SIZE=str(size), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
                TORCHELASTIC_USE_AGENT_STORE="True", TORCHELASTIC_RESTART_COUNT="0",
                OMP_NUM_THREADS="1",
@@ -25,7 +24,9 @@ def rank_env(size, port, directory):
 
 def start(version, python, how, size, checks, port, directory):
     job = jobs.Job(f"PyTorch {version}, {how}://")
-    job.start([python, jobs.CHECK, how, *checks], env=rank_env(size, port, directory))
+    for rank in range(size):
+        job.start([python, jobs.CHECK, how, *checks],
+                  env=rank_env(rank, size, port, directory))
     return job, size, checks
 
 

@@ -190,7 +190,7 @@ static const struct {
     {"n1 2 all.q@n1 0,0:0,1\nn1 8 big.q@n1 <NULL>\n", "n1 (else 10)", NULL},
     {"n1\t80\tall.q@n1\tUNDEFINED\r\n\n", "n1 (else 80)", NULL},
     {"n1 40 a@n1 UNDEFINED\nn1.cluster 40 b@n1 UNDEFINED\n", "n1 (else 80)", NULL},
-    {"n1\n", NULL, "pe:1: 'n1 '"},
+    {"n1\n", NULL, "pe:1: 'n1'"},
     {"n1 0 q U\n", NULL, "pe:1: 'n1 0'"},
     {"n1 -3 q U\n", NULL, "pe:1: 'n1 -3'"},
     {"n1 99999999999 q U\n", NULL, "pe:1: 'n1 99999999999'"},
@@ -237,7 +237,7 @@ TEST(lsf_lists_hosts_and_counts_alternately)
     setenv("LSB_MCPU_HOSTS", "h1 1 h2 4 h1 3", 1); /* a compound request */
     check_alloc(&opts, "lsf", "h1 (else 4); h2 (else 4)");
     setenv("LSB_MCPU_HOSTS", "h1 4 h2", 1);
-    check_refused(&opts, "LSB_MCPU_HOSTS:1: 'h2 ': expected a host and a number of slots");
+    check_refused(&opts, "LSB_MCPU_HOSTS:1: 'h2': expected a host and a number of slots");
     char *dir = temp_dir(), *path = xasprintf("%s/djob", dir);
     put_file(path, "h1\nh1\nh2\nh1\n");
     unsetenv("LSB_MCPU_HOSTS");

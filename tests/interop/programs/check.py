@@ -2,7 +2,7 @@
 
     python check.py {env|tcp} CHECK...
 
-With FORKED=N it forks ranks 1 to N-1 once it has imported PyTorch, and is rank 0 itself. Rank, size and the address of the store come from the environment, as under any launcher.
+Rank, size and the address of the store come from the environment, as under any launcher.
 Each rank prints one line per check that held, and ends with a traceback at the first that
 did not. The same file runs with PyTorch 1.13 and 2.x.
 """
@@ -13,16 +13,6 @@ import sys
 import torch
 import torch.distributed as dist
 
-if "FORKED" in os.environ and torch.__version__ >= "2":
-    import torch._dynamo  # noqa: F401  the optimizer would, in each rank: seconds
-children = []
-for rank in range(1, int(os.environ.pop("FORKED", 1))):
-    child = os.fork()
-    if child == 0:
-        children = []
-        os.environ["RANK"] = os.environ["LOCAL_RANK"] = str(rank)
-        break
-    children.append(child)
 RANK = int(os.environ["RANK"])
 SIZE = int(os.environ["WORLD_SIZE"])
 TORCH = tuple(int("".join(filter(str.isdigit, n)) or 0)
@@ -316,7 +306,6 @@ def main():
         globals()["check_" + name]()
         sys.stdout.write(f"held: {name} on rank {RANK}\n")
     dist.destroy_process_group()
-    sys.exit(any([os.waitpid(child, 0)[1] for child in children]))
 
 
 if __name__ == "__main__":

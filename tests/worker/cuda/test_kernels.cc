@@ -481,6 +481,7 @@ int main()
     cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
     norm(5);
     norm(8);
+    norm(300);
     means();
     biased(5, true);
     biased(6, true);

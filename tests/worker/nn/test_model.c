@@ -308,7 +308,7 @@ LOOP_TEST(steps_allocate_nothing, ARRAY_LEN(cases) * MAX_ENGINES)
     struct batch b = a_batch(cases[which].io, cases[which].n);
     ck_assert_int_gt(allocations, 0);
     int correct;
-    model_grads(m); /* which most models have elsewhere */
+    model_grads(m); /* allocated at the first use; the trainer sets shared memory */
     allocations = 0;
     train_step(m, (struct model_pass){.batch = &b, .scale = 1, .seed = 1, .step = 1});
     model_evaluate(m, &b, &correct);

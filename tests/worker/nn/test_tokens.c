@@ -24,7 +24,7 @@
 static const struct {
     int layers, heads, C, T, V, n, kv, hidden, untied, original;
 } cases[] = {{2, 3, 15, 7, 37, 3, 0, 0, 0},    {1, 2, 4, 70, 50257, 1, 0, 0, 0},
-             {1, 1, 33, 65, 5, 2, 0, 0, 0},    {2, 6, 36, 7, 37, 3, 2, 17, 1},
+             {1, 1, 33, 65, 50, 2, 0, 0, 0},   {2, 6, 36, 7, 37, 3, 2, 17, 1},
              {1, 3, 6, 70, 50257, 1, 1, 5, 1}, {1, 2, 68, 65, 5, 2, 2, 33, 0, 40}};
 enum { CASES = ARRAY_LEN(cases), GPT2 = 0, LARGE = 1, LLAMA = 3, LARGE_LLAMA = 4 };
 
@@ -362,6 +362,8 @@ TEST(gradients_that_are_elsewhere_take_no_memory_of_the_models)
         model_create("gpt2:layers=1,heads=1,width=64,context=8",
                      (struct io_shape){1, 1, 8, 50257}, 1, kernels_get(NULL, NULL), &err);
     struct mallinfo2 after = mallinfo2();
+    if (before.uordblks == 0)
+        return; /* a sanitizer's malloc, which does not count */
     ck_assert_uint_lt(after.uordblks + after.hblkhd - before.uordblks - before.hblkhd,
                       model_param_count(m) * sizeof(float) * 3 / 2);
     model_destroy(m);

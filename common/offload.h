@@ -30,8 +30,8 @@ const void *offload_wait(struct offload *a, int64_t wait_ms);
 /* A call still running frees its copy when it returns; of one that has returned no thread
  * is left. NULL is fine. */
 void offload_end(struct offload *a);
-/* The same; before the copy is freed undo(copy) is called, perhaps in the thread: what the
- * call has made is not wanted any more. */
+/* The same; before the copy is freed undo(copy) is called, perhaps in the thread: what
+ * the call has made is not wanted any more. */
 void offload_abandon(struct offload *a, void (*undo)(void *copy));
 
 #endif

@@ -5,8 +5,8 @@
  * arrays without gaps. The text maps each name to its type, shape and place, and
  * "__metadata__" to a table of strings. Arrays are written as float32; those of 16 bits
  * (F16, BF16) are read as float32, too. We also write the CRC-32 of each array beside its
- * place, which other readers pass over and other writers leave out: in the metadata, which
- * programs copy to a file with other arrays, it would be wrong there.
+ * place, which other readers pass over and other writers leave out: in the metadata,
+ * which programs copy to a file with other arrays, it would be wrong there.
  */
 #ifndef WORKER_SAFETENSORS_H
 #define WORKER_SAFETENSORS_H

@@ -204,10 +204,11 @@ static const struct kind *find_kind(const char *folder, struct ddp_err *err)
     if (stat(folder, &st) < 0)
         err_errno(err, "no data in '%s' (%s)", folder, cure);
     else if (!S_ISDIR(st.st_mode))
-        err_set(err,
-                "'%s' is a file, and images lie in folders (%s): for a text or tokens say "
-                "--model gpt2:vocab=256 or llama (examples/python/tokens.py makes tokens)",
-                folder, cure);
+        err_set(
+            err,
+            "'%s' is a file, and images lie in folders (%s): for a text or tokens say "
+            "--model gpt2:vocab=256 or llama (examples/python/tokens.py makes tokens)",
+            folder, cure);
     else if (access(folder, R_OK | X_OK) < 0)
         err_errno(err, "no data in '%s'", folder);
     else {

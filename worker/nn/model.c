@@ -147,7 +147,7 @@ void model_set_weights(struct model *m, float *weights)
 
 void model_set_grads(struct model *m, float *grads)
 {
-    m->sums = grads;
+    m->sums = m->grads = grads;
 }
 
 float *model_grads(struct model *m)

@@ -53,6 +53,25 @@ def bf16_learns_as_fp32_does():
         assert losses(model + "fp32") != losses(model + "bf16")
 
 
+def a_rank_may_have_no_sample_in_its_first_step():
+    """Of one image: one rank has it, and the weights are those of a run of one rank."""
+    os.mkdir("one")
+    for part, n in (("train", 1), ("t10k", 10)):
+        for kind, size in (("images-idx3", 64), ("labels-idx1", 1)):
+            name = f"{part}-{kind}-ubyte"
+            with gzip.open(os.path.join(DIGITS, name + ".gz")) as f:
+                raw = f.read()
+            head = 16 if size > 1 else 8
+            with open(os.path.join("one", name), "wb") as f:
+                f.write(raw[:4] + struct.pack(">I", n) + raw[8:head + n * size])
+    for n in (1, 2):
+        run_ok(n, *EXACT, "--data", "one", "--model", "mlp", "--check-replicas", "--checkpoint", f"of{n}.safetensors")
+    (a, _), (b, _) = arrays_of("of1.safetensors"), arrays_of("of2.safetensors")
+    assert a.keys() == b.keys() and a, (a.keys(), b.keys())
+    for name in a:
+        assert all(abs(x - y) <= 1e-5 for x, y in zip(a[name], b[name])), name
+
+
 def the_known_line_is_found():
     for n in (1, 3):
         shown = run_ok(n, "--model", "linreg", "--plot", "none").out
@@ -415,4 +434,5 @@ main([a_residual_network_learns_and_goes_on, a_model_of_the_users_own_learns,
       without_chance_buckets_are_planned_by_size, a_trace_shows_every_rank_at_work, a_schedule_ends_with_what_ends_the_run,
       a_language_model_learns_writes_and_goes_on, a_run_repeats_to_the_bit,
       buckets_and_backends_change_when_and_not_what, ranks_without_a_sample_take_part,
+      a_rank_may_have_no_sample_in_its_first_step,
       a_target_out_of_reach_is_exit_code_3, the_limits_of_a_run_are_those_given, nothing_is_left_in_the_way])

@@ -214,10 +214,11 @@ static int check_array(const struct safetensors *f, const char *name, json_t *ro
     struct place place;
     TRY(place_get(f, name, row, &place, err));
     const json_t *sum = json_object_get(row, "crc32");
-    return !sum || (uLong)json_integer_value(sum) ==
+    return !json_is_integer(sum) ||
+                   (uLong)json_integer_value(sum) ==
                        crc32_z(0, f->data + place.begin, place.end - place.begin)
                ? 0
-               : err_set(err, "array '%s' is damaged: its checksum is another one", name);
+               : err_set(err, "array '%s' is damaged: its CRC-32 does not match", name);
 }
 
 static int check_header(struct safetensors *f, size_t size, struct ddp_err *err)

@@ -15,7 +15,6 @@
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
-#include <string.h>
 
 /* Sums of an epoch over all ranks. */
 struct tally {
@@ -73,7 +72,7 @@ static int refuse_bad_loss(struct run *run, const struct engine_result *result,
                            struct ddp_err *err)
 {
     int rc = 0;
-    bool here, data = strcmp(result->where, "the data") == 0;
+    bool here, data = *result->where && result->depth == 0;
     TRY(began_here(run, result, &here, err));
     if (here)
         rc = err_set(err,
@@ -81,7 +80,7 @@ static int refuse_bad_loss(struct run *run, const struct engine_result *result,
                      "; first bad: %s: try %s, or --on-nan skip",
                      run->rank, shown(result->loss), result->of.step + 1,
                      run->state.epoch, *result->where ? result->where : "the loss itself",
-                     data ? "data without such numbers" : "a lower --lr");
+                     data ? "to remove it from the data" : "a lower --lr");
     else if (result->sums.bad == 1 && isfinite(result->sums.loss) && run->rank == 0)
         rc = err_set(err,
                      "the gradients of step %" PRIu64 ", epoch %" PRId64

@@ -14,7 +14,7 @@
  *     }
  *
  * All ranks take the same steps, with the same parameters in the same order, the same
- * options (checked by create()) and the same lr. A rank that has run out of samples
+ * options (checked by create()); rank 0's lr counts. A rank that has run out of samples
  * continues with 0 samples, without calls of ready(), until step.samples is 0: then no
  * rank has samples left.
  *
@@ -50,14 +50,14 @@ struct ddp_param {
 };
 
 struct ddp_parallel_options {
-    const char *optimiser; /* "sgd" (NULL), "adam", "adamw" or "adadelta" */
-    float momentum,
-        decay;            /* of sgd; PyTorch's weight_decay: 0, also for adamw, is none */
-    float clip_norm;      /* largest norm of the gradients; 0: no clipping */
-    size_t first_bytes;   /* of the first bucket, at most `bytes`; 0: 1 MiB */
-    size_t bytes;         /* of each other bucket; 0: 25 MiB */
-    bool replicated;      /* the optimiser is not sharded; then */
-    bool buckets_by_time; /* plan buckets after five steps, by measured times */
+    const char *optimiser;  /* "sgd" (NULL), "adam", "adamw" or "adadelta" */
+    float momentum;         /* of sgd */
+    float decay;            /* PyTorch's weight_decay; 0, also for adamw: none */
+    float clip_norm;        /* largest norm of the gradients; 0: no clipping */
+    size_t first_bytes;     /* of the first bucket, at most `bytes`; 0: 1 MiB */
+    size_t bytes;           /* of each other bucket; 0: 25 MiB */
+    bool replicated;        /* the optimiser is not sharded; then */
+    bool buckets_by_time;   /* plan buckets after five steps, by measured times */
     const char *checkpoint; /* a file, or a folder (an existing one, or a name that ends
                                in /); borrowed. NULL: none */
     float ema; /* keep an average of the weights, of which each step keeps this part, as
@@ -81,7 +81,7 @@ struct ddp_parallel;
 DDP_API struct ddp_parallel *
 ddp_parallel_create(struct ddp_group *g, struct ddp_param *params, size_t n,
                     const struct ddp_parallel_options *options, struct ddp_err *err);
-/* NULL is allowed. Memory of the arena goes with the group. */
+/* NULL is allowed. Memory of the arena is freed with the group. */
 DDP_API void ddp_parallel_destroy(struct ddp_parallel *p);
 /* Copies rank 0's weights to all ranks again, e.g. after it has read a file. */
 DDP_API int ddp_parallel_share(struct ddp_parallel *p, struct ddp_err *err);
@@ -94,8 +94,8 @@ DDP_API int ddp_parallel_begin(struct ddp_parallel *p, size_t samples,
  * best with backward if the last parameters are ready first. */
 DDP_API void ddp_parallel_ready(struct ddp_parallel *p, size_t i);
 /* Ends a step on all ranks, and updates the weights by the gradient of the mean loss over
- * all samples, unless there are none. Fails if a gradient is not ready, or lr is not that
- * of rank 0. */
+ * all samples, unless there are none, at rank 0's lr. Fails on all ranks if one of them
+ * has not called ready() for each parameter, or has for one that does not exist. */
 DDP_API int ddp_parallel_step(struct ddp_parallel *p, float lr, struct ddp_step *step,
                               struct ddp_err *err);
 /* With options.ema, all ranks call it between steps, after the first one: exchanges the

@@ -382,19 +382,27 @@ LOOP_TEST(ranks_that_disagree_are_told, ARRAY_LEN(teams))
 static void check_child(struct ddp_group *g, const void *arg)
 {
     struct ddp_err err = {""};
-    int32_t one = 1;
+    int32_t one = 1, two = 0;
     team_ok(g, ddp_all_reduce(g, &one, 1, DDP_I32, DDP_SUM, &err));
     if (ddp_group_rank(g) == 0) {
         int status = -1;
+        struct ddp_request *r = ddp_irecv(g, &two, sizeof two, 1, 0, &err);
         pid_t child = fork();
         if (child == 0) {
             bool refused = ddp_barrier(g, &err) < 0 &&
                            strstr(err.text, "this is a fork of rank 0's") &&
-                           !ddp_isend(g, &one, sizeof one, 1, 0, &err);
+                           !ddp_isend(g, &one, sizeof one, 1, 0, &err) &&
+                           ddp_wait(r, &err) < 0 && !ddp_arena_alloc(g, 8, &err);
             ddp_group_destroy(g);
             _exit(!refused);
         }
         team_assert(g, waitpid(child, &status, 0) == child && status == 0, "%d", status);
+        team_ok(g, ddp_send(g, &one, sizeof one, 1, 1, &err));
+        team_ok(g, ddp_wait(r, &err));
+        team_assert(g, two == ddp_group_size(g), "%d", (int)two);
+    } else if (ddp_group_rank(g) == 1) {
+        team_ok(g, ddp_recv(g, &two, sizeof two, 0, 1, &err)); /* the child has ended */
+        team_ok(g, ddp_send(g, &one, sizeof one, 0, 0, &err));
     }
     team_ok(g, ddp_all_reduce(g, &one, 1, DDP_I32, DDP_SUM, &err));
     team_assert(g, one == ddp_group_size(g) * ddp_group_size(g), "%d", (int)one);

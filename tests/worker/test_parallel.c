@@ -427,25 +427,69 @@ TEST(calls_in_the_wrong_order_change_no_weight)
     assert_team(&(struct team){.size = 2}, misplaced_case, temp_dir());
 }
 
-/* Rank 1 would update its part of the weights by another rate. */
-static void rate_case(struct ddp_group *g, const void *arg)
+/* Rank 1 would update its part of the weights by another rate: rank 0's counts. */
+static void rate_case(struct ddp_group *g, const void *options)
 {
     struct ddp_err err = {""};
     struct ddp_param w = {.name = "w", .count = 40};
-    struct ddp_parallel *p = ddp_parallel_create(g, &w, 1, NULL, &err);
+    struct ddp_parallel *p = ddp_parallel_create(g, &w, 1, options, &err);
     struct ddp_step s = {.loss = 1};
     bool odd = ddp_group_rank(g) == 1;
     team_assert(g, p && ddp_parallel_begin(p, 1, &err) == 0, "%s", err.text);
+    for (size_t k = 0; k < w.count; k++)
+        w.grad[k] = 1;
     ddp_parallel_ready(p, 0);
-    team_assert(g, ddp_parallel_step(p, odd ? 0.25f : 0.5f, &s, &err) < 0, "took a step");
-    team_assert(g, !odd || strstr(err.text, "is 0.25 here, and 0.5 at rank 0"), "%s",
-                err.text);
+    team_ok(g, ddp_parallel_step(p, odd ? 0.25f : 0.5f, &s, &err));
+    for (size_t k = 0; k < w.count; k++)
+        team_assert(g, w.weight[k] == -0.5f, "%g", (double)w.weight[k]);
+    team_ok(g, ddp_parallel_begin(p, 1, &err));
+    ddp_parallel_ready(p, 0);
+    team_assert(g,
+                ddp_parallel_step(p, odd ? 0.5f : NAN, &s, &err) < 0 &&
+                    strstr(err.text, "the learning rate is nan"),
+                "%s", err.text);
     ddp_parallel_destroy(p);
 }
 
-TEST(another_learning_rate_is_refused)
+LOOP_TEST(the_rate_is_that_of_rank_0, 2)
 {
-    assert_team(&(struct team){.size = 2}, rate_case, NULL);
+    const struct ddp_parallel_options options = {.replicated = _i};
+    assert_team(&(struct team){.size = 2}, rate_case, &options);
+}
+
+/* What only rank 1 does wrong is an error on both, at once. */
+static void alone_case(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    bool odd = ddp_group_rank(g) == 1;
+    struct ddp_param w = {.name = "w", .count = 4};
+    const struct ddp_parallel_options wrong = {.momentum = odd ? -1 : 0};
+    team_assert(g,
+                !ddp_parallel_create(g, &w, 1, &wrong, &err) &&
+                    strstr(err.text, "rank 1: momentum is -1"),
+                "%s", err.text);
+    const struct ddp_parallel_options said = {
+        .optimiser = "sgd", .first_bytes = 1 << 20, .bytes = 25 << 20};
+    struct ddp_parallel *p = ddp_parallel_create(g, &w, 1, odd ? &said : NULL, &err);
+    struct ddp_step s = {.loss = 1};
+    team_assert(g, p, "what is said is the default: %s", err.text);
+    team_ok(g, ddp_parallel_begin(p, 1, &err));
+    ddp_parallel_ready(p, 0);
+    if (odd)
+        ddp_parallel_ready(p, (size_t)-1);
+    team_assert(
+        g,
+        ddp_parallel_step(p, 0.5f, &s, &err) < 0 &&
+            strstr(err.text, odd ? "ddp_parallel_ready(p, 18446744073709551615) of"
+                                 : "on another rank, or its ddp_parallel_ready()"),
+        "%s", err.text);
+    team_assert(g, w.weight[0] == 0, "%g", (double)w.weight[0]);
+    ddp_parallel_destroy(p);
+}
+
+TEST(a_mistake_of_one_rank_is_an_error_of_all)
+{
+    assert_team(&(struct team){.size = 2, .timeout_ms = 60000}, alone_case, NULL);
 }
 
 /* It is -0.5, then -0.625 and, from the file on, -0.84375. */

@@ -116,8 +116,8 @@ static int same_sight(const struct sight *all, int size, int r, int *mine)
 static int choose_two(struct engine *e, int devices[PIPELINE_STAGES], struct ddp_err *err)
 {
     struct sight own = look(), *all = xcalloc((size_t)e->size, sizeof *all);
-    int rc, mine = 0, two = 1;
-    rc = ddp_all_gather(e->job.group, &own, all, sizeof own, DDP_U8, err);
+    int mine = 0, two = 1;
+    int rc = ddp_all_gather(e->job.group, &own, all, sizeof own, DDP_U8, err);
     for (int r = 0; r < e->size && rc == 0; r++)
         two = two && all[r].n >= 2 * same_sight(all, e->size, r, &mine);
     if (rc == 0) {

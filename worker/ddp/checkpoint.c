@@ -484,8 +484,8 @@ static int match(const struct files *files, const struct array *own, bool state,
     if (out->ndim == own->ndim &&
         memcmp(out->dims, own->dims, (size_t)out->ndim * sizeof *out->dims) == 0)
         return has_nan(out) ? err_set(err,
-                                      "'%s' has a NaN in it: resume from an earlier "
-                                      "checkpoint",
+                                      "'%s' contains NaN: remove this checkpoint, or "
+                                      "resume from an earlier one",
                                       own->name)
                             : 0;
     char theirs[64], ours[64];

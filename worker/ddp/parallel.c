@@ -11,11 +11,11 @@
 #include "include/ddprun/ddp.h"
 
 #include "common/err.h"
+#include "common/fnv.h"
 #include "common/mem.h"
 #include "worker/ddp/peers.h"
 #include "worker/ddp/saver.h"
 #include "worker/ddp/shard.h"
-#include "worker/kernels/rng.h"
 #include "worker/safetensors.h"
 
 #include <float.h>
@@ -37,7 +37,7 @@ struct ddp_parallel {
     bool swapped;   /* the weights and their average */
     size_t pending; /* all gradients from this one on are ready */
     size_t samples;
-    size_t unknown; /* 1 + what ddp_parallel_ready() has got that is no parameter */
+    size_t unknown; /* what ddp_parallel_ready() has got that is no parameter; 0: none */
     float clip_norm;
     struct reducer *reducer;
     struct optim optim;
@@ -50,8 +50,8 @@ struct ddp_parallel {
 static struct reducer_settings settings_of(const struct ddp_parallel_options *o)
 {
     return (struct reducer_settings){
-        .first_bytes = o->first_bytes ? o->first_bytes : BUCKET_FIRST_BYTES,
-        .cap_bytes = o->bytes ? o->bytes : BUCKET_BYTES,
+        .first_bytes = o->first_bytes,
+        .cap_bytes = o->bytes,
         .overlap = true,
         .timed = o->buckets_by_time,
         .shard = !o->replicated,
@@ -161,7 +161,7 @@ static int check_options(const struct ddp_parallel_options *o, struct ddp_err *e
         float value;
     } parts[] = {
         {"momentum", o->momentum}, {"decay", o->decay}, {"clip_norm", o->clip_norm}};
-    if (o->optimiser && !optim_find(o->optimiser))
+    if (!optim_find(o->optimiser))
         return err_set(err, "no optimiser '%s': sgd, adam, adamw or adadelta",
                        o->optimiser);
     for (size_t i = 0; i < ARRAY_LEN(parts); i++)
@@ -173,16 +173,9 @@ static int check_options(const struct ddp_parallel_options *o, struct ddp_err *e
     return 0;
 }
 
-static uint64_t sum_of(const void *data, size_t nbytes, uint64_t sum)
+static uint64_t hash_of(float value)
 {
-    for (const unsigned char *c = data; nbytes-- > 0; c++)
-        sum = rng_mix(sum ^ *c);
-    return sum;
-}
-
-static uint64_t sum_of_text(const char *text)
-{
-    return text ? sum_of(text, strlen(text), 1) : 0;
+    return fnv1a(FNV1A, &value, sizeof value);
 }
 
 /* Ranks whose parameters or options differ would add what does not belong together, in
@@ -190,37 +183,34 @@ static uint64_t sum_of_text(const char *text)
 static int agree(const struct ddp_parallel *p, const struct ddp_parallel_options *o,
                  struct ddp_err *err)
 {
-    static const char *const names[] = {"number of parameters",
-                                        "optimiser",
-                                        "momentum",
-                                        "decay",
-                                        "clip_norm",
-                                        "first_bytes",
-                                        "bytes",
-                                        "replicated",
-                                        "buckets_by_time",
-                                        "ema",
-                                        "checkpoint (one, or none)"};
-    const uint64_t mine[] = {p->n,
-                             sum_of_text(o->optimiser ? o->optimiser : "sgd"),
-                             sum_of(&o->momentum, sizeof o->momentum, 1),
-                             sum_of(&o->decay, sizeof o->decay, 1),
-                             sum_of(&o->clip_norm, sizeof o->clip_norm, 1),
-                             o->first_bytes,
-                             o->bytes,
-                             o->replicated,
-                             o->buckets_by_time,
-                             sum_of(&o->ema, sizeof o->ema, 1),
-                             o->checkpoint != NULL};
-    _Static_assert(ARRAY_LEN(names) == ARRAY_LEN(mine), "a name for each");
+    const struct {
+        const char *name;
+        uint64_t value;
+    } rows[] = {{"number of parameters", p->n},
+                {"optimiser", fnv1a(FNV1A, o->optimiser, strlen(o->optimiser))},
+                {"momentum", hash_of(o->momentum)},
+                {"decay", hash_of(o->decay)},
+                {"clip_norm", hash_of(o->clip_norm)},
+                {"first_bytes", o->first_bytes},
+                {"bytes", o->bytes},
+                {"replicated", o->replicated},
+                {"buckets_by_time", o->buckets_by_time},
+                {"ema", hash_of(o->ema)},
+                {"checkpoint (one, or none)", o->checkpoint != NULL}};
+    uint64_t mine[ARRAY_LEN(rows)];
     int other;
     size_t i;
+    for (i = 0; i < ARRAY_LEN(rows); i++)
+        mine[i] = rows[i].value;
     TRY(replica_compare(p->group, mine, ARRAY_LEN(mine), &other, &i, err));
     if (other > 0)
-        return err_set(err, "rank %d has another %s than rank 0", other, names[i]);
+        return err_set(err, "rank %d has another %s than rank 0", other, rows[i].name);
     uint64_t *params = xcalloc(p->n, sizeof *params);
-    for (i = 0; i < p->n; i++)
-        params[i] = rng_mix(sum_of_text(p->params[i].name) ^ p->params[i].count);
+    for (i = 0; i < p->n; i++) {
+        const char *name = p->params[i].name ? p->params[i].name : "";
+        params[i] = fnv1a(fnv1a(FNV1A, name, strlen(name)), &p->params[i].count,
+                          sizeof p->params[i].count);
+    }
     int rc = replica_compare(p->group, params, p->n, &other, &i, err);
     free(params);
     return rc == 0 && other > 0
@@ -232,27 +222,32 @@ static int agree(const struct ddp_parallel *p, const struct ddp_parallel_options
                : rc;
 }
 
+/* What one rank alone finds wrong is an error on all: none waits for it. */
+static int refuse(struct ddp_group *g, int rc, struct ddp_err *err)
+{
+    int culprit;
+    rc = replica_agree(g, rc, &culprit, err);
+    return rc < 0 && culprit > 0 ? err_prefix(err, "rank %d", culprit) : rc;
+}
+
 static int make(struct ddp_parallel *p, const struct ddp_parallel_options *o,
                 struct ddp_err *err)
 {
-    const struct optim_type *type = optim_find(o->optimiser ? o->optimiser : "sgd");
-    const struct kernels *kernels = kernels_get(NULL, err);
-    if (!kernels || agree(p, o, err) < 0)
-        return -1;
+    TRY(agree(p, o, err));
     float *weights = ddp_arena_alloc(p->group, floats(p) * sizeof(float), err);
     p->reducer = weights
                      ? reducer_create_for(p->group, p->blocks, p->n, settings_of(o), err)
                      : NULL;
-    if (!p->reducer)
-        return -1;
+    TRY(refuse(p->group, p->reducer ? 0 : -1, err));
     p->state = (struct replica){.model = "ddp.h",
                                 .params = p->shapes,
                                 .nparams = p->n,
                                 .weights = weights,
                                 .floats = floats(p),
                                 .optim = &p->optim};
-    optim_init(&p->optim, type, (struct optim_settings){o->momentum, o->decay, o->ema},
-               kernels, floats(p));
+    optim_init(&p->optim, optim_find(o->optimiser),
+               (struct optim_settings){o->momentum, o->decay, o->ema},
+               kernels_get(NULL, err), floats(p));
     p->clip_norm = o->clip_norm;
     return o->checkpoint ? make_saver(p, o->checkpoint, err) : 0;
 }
@@ -262,14 +257,18 @@ struct ddp_parallel *ddp_parallel_create(struct ddp_group *g, struct ddp_param *
                                          const struct ddp_parallel_options *options,
                                          struct ddp_err *err)
 {
-    static const struct ddp_parallel_options none;
-    options = options ? options : &none;
-    if (check_params(params, n, err) < 0 || check_options(options, err) < 0)
+    struct ddp_parallel_options o = options ? *options : (struct ddp_parallel_options){0};
+    o.optimiser = o.optimiser ? o.optimiser : "sgd";
+    o.first_bytes = o.first_bytes ? o.first_bytes : BUCKET_FIRST_BYTES;
+    o.bytes = o.bytes ? o.bytes : BUCKET_BYTES;
+    bool fine = check_params(params, n, err) == 0 && check_options(&o, err) == 0 &&
+                kernels_get(NULL, err);
+    if (refuse(g, fine ? 0 : -1, err) < 0)
         return NULL;
     struct ddp_parallel *p = xcalloc(1, sizeof *p);
     p->group = g;
     lay_out(p, params, n);
-    if (make(p, options, err) < 0 || ddp_parallel_share(p, err) < 0) {
+    if (make(p, &o, err) < 0 || ddp_parallel_share(p, err) < 0) {
         ddp_parallel_destroy(p);
         return NULL;
     }
@@ -344,7 +343,7 @@ int ddp_parallel_begin(struct ddp_parallel *p, size_t samples, struct ddp_err *e
 void ddp_parallel_ready(struct ddp_parallel *p, size_t i)
 {
     if (i >= p->n)
-        p->unknown = i + 1;
+        p->unknown = i;
     if (i >= p->n || !p->open || p->samples == 0 || p->ready[i])
         return;
     const float *own = p->params[i].grad;
@@ -372,16 +371,6 @@ static size_t find_missing(struct ddp_parallel *p)
     return missing;
 }
 
-/* Each rank updates its part of the weights, with its own lr. */
-static int check_rate(float lr, float first, struct ddp_err *err)
-{
-    if (!(first >= 0 && first <= FLT_MAX))
-        return err_set(err, "the learning rate is %g", (double)first);
-    return lr == first ? 0
-                       : err_set(err, "the learning rate is %g here, and %g at rank 0",
-                                 (double)lr, (double)first);
-}
-
 int ddp_parallel_step(struct ddp_parallel *p, float lr, struct ddp_step *step,
                       struct ddp_err *err)
 {
@@ -396,21 +385,23 @@ int ddp_parallel_step(struct ddp_parallel *p, float lr, struct ddp_step *step,
     p->open = false;
     TRY(reducer_finish(p->reducer, &sums, err));
     if (p->unknown > 0)
-        return err_set(err, "ddp_parallel_ready(p, %zu) of %zu parameters",
-                       p->unknown - 1, p->n);
+        return err_set(err, "ddp_parallel_ready(p, %zu) of %zu parameters", p->unknown,
+                       p->n);
     if (missing < p->n)
         return err_set(err, "the gradient of '%s' is missing: ddp_parallel_ready(p, %zu)",
                        p->params[missing].name, missing);
     if (sums.bad > 0)
-        return err_set(err, "a gradient is missing on another rank");
+        return err_set(err, "a gradient is missing on another rank, or its "
+                            "ddp_parallel_ready() got no parameter's number");
     step->samples = (size_t)sums.correct;
     step->loss = step->samples ? sums.loss / sums.correct : 0;
     step->norm = 0;
     if (step->samples == 0)
         return 0;
-    TRY(check_rate(lr, sums.lr, err));
+    if (!(sums.lr >= 0 && sums.lr <= FLT_MAX))
+        return err_set(err, "the learning rate is %g", (double)sums.lr);
     const struct step_rule how = {
-        .lr = lr, .by = 1 / sums.correct, .clip_norm = (double)p->clip_norm};
+        .lr = sums.lr, .by = 1 / sums.correct, .clip_norm = (double)p->clip_norm};
     double norm;
     if (shard_step(&p->optim, p->reducer, p->state.weights, &how, &norm, err) < 0)
         return -1;
@@ -423,9 +414,8 @@ int ddp_parallel_swap_average(struct ddp_parallel *p, struct ddp_err *err)
 {
     if (!p->optim.states[OPTIM_AVERAGE] || p->optim.counts.steps == 0)
         return err_set(err, "there is no average: it needs options.ema and a step");
-    if (!p->swapped)
-        TRY(check_between(p, "swap_average", err));
-    if (!p->swapped && shard_gather(&p->optim, p->reducer, err) < 0)
+    if (!p->swapped && (check_between(p, "swap_average", err) < 0 ||
+                        shard_gather(&p->optim, p->reducer, err) < 0))
         return -1;
     optim_swap_average(&p->optim, p->state.weights);
     copy_weights(p, true);

@@ -12,7 +12,7 @@ struct step_sums {
     float interrupted; /* of these: by SIGINT */
     float warned;      /* and by SIGUSR1 */
     float skipped;     /* 1: gradients were not finite, and the step was skipped */
-    float lr;          /* of ddp.h: rank 0's */
+    float lr;          /* of ddp.h: rank 0's, which all use */
 };
 
 #endif

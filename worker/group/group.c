@@ -172,11 +172,11 @@ int group_open_backend(struct ddp_group *g, struct ddp_err *err)
     return g->backend->open && g->backend->open(g, err) < 0 ? cannot_open(g, err) : 0;
 }
 
-int group_forks;
+static int forks;
 
 static void on_fork(void)
 {
-    group_forks++;
+    forks++;
 }
 
 static void watch_forks(void)
@@ -189,8 +189,17 @@ struct ddp_group *group_new(void)
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, watch_forks);
     struct ddp_group *g = xcalloc(1, sizeof *g);
-    g->forks = group_forks;
+    g->forks = forks;
     return g;
+}
+
+int group_check_owner(const struct ddp_group *g, struct ddp_err *err)
+{
+    return g->forks == forks ? 0
+                             : err_set(err,
+                                       "only the process that has made a group may use "
+                                       "it, and this is a fork of rank %d's",
+                                       g->layout.rank);
 }
 
 struct ddp_group *ddp_group_init(const struct ddp_group_options *options,
@@ -232,7 +241,7 @@ void ddp_group_destroy(struct ddp_group *g)
 {
     if (!g)
         return;
-    bool own = g->forks == group_forks;
+    bool own = g->forks == forks;
     requests_free(g);
     group_leave_family(g);
     if (g->backend && g->backend->close && own)
@@ -273,6 +282,8 @@ const char *ddp_group_backend(const struct ddp_group *g)
 
 void *ddp_arena_alloc(struct ddp_group *g, size_t bytes, struct ddp_err *err)
 {
+    if (group_check_owner(g, err) < 0)
+        return NULL;
     if (g->shm)
         return shm_arena_alloc(g->shm, bytes, err);
     size_t head = SHM_LINE, room = (bytes + head - 1) / head * head + head;

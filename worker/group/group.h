@@ -104,13 +104,13 @@ struct ddp_group {
     struct private_block *private_blocks; /* owned: the arena of a rank without shm */
     bool broken;
     struct ddp_err why;
-    int forks; /* group_forks when the group was made */
+    int forks; /* of this process since its first group, when the group was made */
 };
 
-/* Forks that this process has come from since it made its first group. A child has copies
- * of its parent's groups, and may neither use nor leave them. */
-extern int group_forks;
 struct ddp_group *group_new(void);
+/* A forked process has copies of its parent's groups: -1, it may neither use nor leave
+ * them. */
+int group_check_owner(const struct ddp_group *g, struct ddp_err *err);
 
 /* Number a collective, and queue it unless it has ended. */
 void group_enter(struct ddp_group *g, struct ddp_request *r);
@@ -212,7 +212,7 @@ int group_break(struct ddp_group *g, int culprit, struct ddp_err *err);
 bool group_failure_told(struct ddp_group *g, int *culprit, struct ddp_err *theirs);
 /* Break the group with a cause that another rank has reported; returns -1. */
 int group_forward_failure(struct ddp_group *g, int culprit, struct ddp_err *err);
-/* Both: -1 if another rank has reported a failure, else 0. */
+/* Calls both: -1 if another rank has reported a failure, else 0. */
 int group_hear_failure(struct ddp_group *g, struct ddp_err *err);
 /* The same, waiting a moment: the report is sent before a stream is closed, but may
  * take another path. */

@@ -88,8 +88,8 @@ void layout_finish(struct layout *layout);
 /* The ranks of host h, in order, and how many they are. */
 const int *layout_host(const struct layout *layout, int h, int *n);
 
-/* A part of a message, by value: the text of what a call returns lives as long as the
- * expression that the call stands in. */
+/* A part of a message, by value: a returned one lives until the end of the full
+ * expression. */
 struct phrase {
     char text[128];
 };

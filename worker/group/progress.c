@@ -76,6 +76,7 @@ static int failed(struct ddp_group *g, int culprit, struct ddp_err *err)
 int group_progress(struct ddp_group *g, struct ddp_err *err)
 {
     int culprit;
+    TRY(group_check_owner(g, err));
     if (g->broken) {
         *err = g->why;
         return -1;
@@ -268,7 +269,10 @@ static int hear(struct ddp_group *g, const bool *ended, struct ddp_err *err)
         return contradicted(g, err) ? disagree(g, err) : 0;
     if (ended && group_progress(g, err) < 0)
         return -1;
-    return ended && *ended ? 0 : group_hear_failure(g, err);
+    if (ended && *ended)
+        return 0;
+    *err = theirs;
+    return group_forward_failure(g, culprit, err);
 }
 
 /* Look for a cause: -1 with the group broken if one is found now. */
@@ -320,7 +324,7 @@ static bool checked_just_now(struct ddp_group *g)
 /* Called for each message, so the free checks come first. */
 static bool no_new_failure(struct ddp_group *g)
 {
-    if (g->broken || g->forks != group_forks || watch_due(g))
+    if (g->broken || watch_due(g))
         return false;
     if (g->shm && atomic_load_explicit(&g->shm->head->failed, memory_order_acquire))
         return false;
@@ -330,13 +334,9 @@ static bool no_new_failure(struct ddp_group *g)
 int group_check_failures(struct ddp_group *g, struct ddp_err *err)
 {
     struct ddp_err why;
+    TRY(group_check_owner(g, err));
     if (no_new_failure(g))
         return 0;
-    if (g->forks != group_forks)
-        return err_set(err,
-                       "only the process that has made a group may use it, and this "
-                       "is a fork of rank %d's",
-                       g->layout.rank);
     if (!g->broken)
         hear(g, NULL, &why);
     if (g->broken && err)

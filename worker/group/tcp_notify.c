@@ -331,11 +331,11 @@ bool tcp_recv_calls(struct tcp *n, int *rank, struct said_calls *theirs)
 static void begin_saying(struct tcp *n, int rank, uint64_t number)
 {
     struct noted *of = tcp_noted(n, rank);
-    bool open = false;
-    for (size_t i = 0; i < n->saying.n; i++)
-        open = open || n->saying.v[i].rank == rank;
-    if (of->said == number || open || n->saying.n >= REPORTS)
+    if (of->said == number || n->saying.n >= REPORTS)
         return;
+    for (size_t i = 0; i < n->saying.n; i++)
+        if (n->saying.v[i].rank == rank)
+            return;
     of->said = number;
     contact(n, &n->saying, rank);
 }

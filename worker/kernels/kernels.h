@@ -180,7 +180,7 @@ struct kernels {
     void (*conv)(struct conv_plan *p, int n, const float *x, const float *w,
                  const float *bias, float *y);
     /* As linear_back; must follow conv() on the same x. dx is NULL in a first layer.
-     * scale is 1 but in a last one, behind which alone there is dropout. */
+     * scale is 1 except in a last layer, the only one that dropout may follow. */
     void (*conv_back)(struct conv_plan *p, int n, const float *x, const float *w,
                       const float *y, const float *dy, float scale, float *dw,
                       float *dbias, float *dx);

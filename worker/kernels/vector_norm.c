@@ -124,7 +124,7 @@ static struct two moment(const struct call *a, int kb, struct two from, int powe
         }
         all = plus(all, sum);
     }
-    /* of no image 0: behind the last channel it stays, and a test must not meet a NaN */
+    /* without images 0: padding channels keep it, and NaN would reach a test */
     return scaled(all, a->n > 0 ? 1 / ((float)a->n * (float)pixels) : 0);
 }
 

@@ -155,8 +155,8 @@ TEST(damaged_numbers_are_told_by_file_and_array)
     save(&a, a.file);
     ck_assert_int_eq(load(&a, a.file, &err), -1);
     char *expected =
-        xasprintf("cannot resume: '%s': 'optim.momentum_buffer.fc1.weight' has a NaN "
-                  "in it: resume from an earlier checkpoint",
+        xasprintf("cannot resume: '%s': 'optim.momentum_buffer.fc1.weight' contains NaN: "
+                  "remove this checkpoint, or resume from an earlier one",
                   a.file);
     ck_assert_str_eq(err.text, expected);
     free(expected);
@@ -171,7 +171,7 @@ TEST(damaged_numbers_are_told_by_file_and_array)
     ck_assert_int_eq(load(&a, a.file, &err), -1);
     expected = xasprintf(
         "cannot resume: '%s': array 'optim.momentum_buffer.fc3.bias' is damaged: "
-        "its checksum is another one",
+        "its CRC-32 does not match",
         a.file);
     ck_assert_str_eq(err.text, expected);
     free(expected);

@@ -80,7 +80,7 @@ static int refuse_bad_loss(struct run *run, const struct engine_result *result,
                      "; first bad: %s: try %s, or --on-nan skip",
                      run->rank, shown(result->loss), result->of.step + 1,
                      run->state.epoch, *result->where ? result->where : "the loss itself",
-                     data ? "to remove it from the data" : "a lower --lr");
+                     data ? "data without NaN and infinity" : "a lower --lr");
     else if (result->sums.bad == 1 && isfinite(result->sums.loss) && run->rank == 0)
         rc = err_set(err,
                      "the gradients of step %" PRIu64 ", epoch %" PRId64

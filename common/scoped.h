@@ -5,8 +5,9 @@
  *     SCOPED(strv_finish) struct strv words = {0};
  *
  * On every way out of the block, the last one first, after the value of `return` is
- * computed. Each has a value where it is declared; NULL and -1 are fine. errno stays as
- * it was. Not for what is returned, or handed over on some way.
+ * computed. Each has a value where it is declared; NULL and -1 are fine. The four
+ * functions below keep errno. Not for what is returned; what is handed over is set to
+ * NULL there.
  */
 #ifndef COMMON_SCOPED_H
 #define COMMON_SCOPED_H

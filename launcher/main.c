@@ -33,12 +33,12 @@ static int failed(const struct ddp_err *err, int code)
     return code;
 }
 
-/* The hosts do not fit the options; what the user has not written here is named. */
+/* The hosts do not fit the options; options that are not on the command line are named.
+ */
 static int refused(const struct opts *opts, const struct ddp_err *err, int code)
 {
-    char *origins = cli_origins(opts);
+    OWNED char *origins = cli_origins(opts);
     fprintf(stderr, "ddprun: %s%s\n", err->text, origins);
-    free(origins);
     return code;
 }
 

@@ -12,8 +12,8 @@ void machine_describe(int fd, struct msg_hello *m);
  * sets to 127.0.1.1 in /etc/hosts. malloc'ed; NULL when Gloo's default is right. */
 char *machine_gloo_interface(const char *master_addr);
 
-/* Processes that the kernel has killed on this machine since it was booted, as memory ran
- * out: its own, or what a cgroup may have. 0: none, or not known. */
+/* Processes that the kernel has killed on this machine since it was booted, because the
+ * machine or a cgroup ran out of memory. 0: none, or not known. */
 uint64_t machine_oom_kills(void);
 
 #endif

@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 /* How many ranks the thread is given ahead; ms: when a slow start is reported, and when
- * what would delay the start is read. */
+ * oom_kills is read, which would delay the start. */
 enum { AHEAD = 16, SLOW_MS = 10000, SETTLED_MS = 250 };
 
 /* --- events of a rank's process ----------------------------------------------------- */
@@ -62,8 +62,11 @@ static void on_exited(struct worker_proc *w, const struct msg_exit *how, void *a
     while (local + 1 < r->share->nlocal && r->workers[local] != w)
         local++;
     m.stopped = r->agent->state != AGENT_ACTIVE;
-    if (m.status != 0 && !m.stopped && r->oom_kills != UINT64_MAX)
-        m.oom_kills = machine_oom_kills() - r->oom_kills;
+    if (m.status != 0 && !m.stopped && r->oom_kills != UINT64_MAX) {
+        uint64_t before = r->oom_kills;
+        r->oom_kills = machine_oom_kills(); /* of a later failure only what comes later */
+        m.oom_kills = r->oom_kills - before;
+    }
     AGENT_HOOKS(r->agent, rank_exited, local, &m);
     agent_send(r->agent, MSG_EXIT, &m);
     check_over(r);

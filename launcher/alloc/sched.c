@@ -130,12 +130,9 @@ int sched_file(const char *name, const char *path, sched_line_fn fn, struct allo
                struct ddp_err *err)
 {
     size_t size;
-    char *text = hostfile_text(path, HOSTFILE_MS, &size, err);
-    if (!text)
+    OWNED char *text = hostfile_text(path, HOSTFILE_MS, &size, err);
+    if (!text || sched_lines(path, text, size, fn, alloc, err) < 0)
         return err_prefix(err, "%s", name);
-    int rc = sched_lines(path, text, size, fn, alloc, err);
-    free(text);
-    if (rc == 0)
-        sched_count(name, "slot", alloc);
-    return rc;
+    sched_count(name, "slot", alloc);
+    return 0;
 }

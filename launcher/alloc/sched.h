@@ -51,12 +51,12 @@ int sched_lines(const char *name, const char *text, size_t size, sched_line_fn f
 int sched_file(const char *name, const char *path, sched_line_fn fn, struct alloc *alloc,
                struct ddp_err *err);
 
-/* Add the next host and its slots of `*words`, as of strtok_r(). 1; 0: there is none. */
+/* Add the next host and its slots of `*words`, the rest of a line for strtok_r(). 1; 0: there is none. */
 int sched_add_pair(struct hostbook *book, const struct host_place *place, char **words,
                    struct ddp_err *err);
 
 /* Let the slots of all nodes count only if they have no GPUs; they come from `name`,
- * which has so many of `unit`. */
+ * which counts them in `unit` ("slot"). */
 void sched_count(const char *name, const char *unit, struct alloc *alloc);
 
 #endif

@@ -382,7 +382,7 @@ void cli_warn(const struct opts *opts)
         return;
     const struct foreign_name *other = foreign_started(opts->argv);
     if (other) {
-        log_warn("%s starts processes of its own, on this host; 'ddprun --as %s ...' is "
+        log_warn("%s starts processes of its own; 'ddprun --as %s ...' is "
                  "ddprun with its command line",
                  other->name, other->name);
         return;

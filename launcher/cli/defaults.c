@@ -71,7 +71,7 @@ static int read_lines(const char *path, FILE *f, defaults_fn take, void *arg,
     else if (line != 0 && line == l.other)
         rc = err_set(err, "'%s' line %d: in a section that is not [ddprun]", path, line);
     else if (line != 0)
-        rc = err_set(err, "'%s' line %d: not 'option = value'", path, line);
+        rc = err_set(err, "'%s' line %d: not 'name = value'", path, line);
     else if (l.cut)
         rc = err_set(err, "'%s' line %d is too long", path, l.number);
     else if (l.words.n > 0)
@@ -143,10 +143,10 @@ int defaults_deepspeed(defaults_fn take, void *arg, struct ddp_err *err)
 {
     const char *name = getenv("DS_ENV_FILE"), *home = getenv("HOME");
     name = name && *name ? name : ".deepspeed_env";
-    char *path = *name != '/' && home ? xasprintf("%s/%s", home, name) : NULL;
-    int rc = path ? read_file(path, take, arg, err) : 0;
-    free(path);
-    return rc == 0 ? read_file(name, take, arg, err) : rc;
+    OWNED char *path = *name != '/' && home ? xasprintf("%s/%s", home, name) : NULL;
+    if (path)
+        TRY(read_file(path, take, arg, err));
+    return read_file(name, take, arg, err);
 }
 
 int defaults_each(defaults_fn take, void *arg, struct ddp_err *err)

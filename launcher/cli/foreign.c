@@ -316,7 +316,7 @@ static const struct foreign ambiguous[] = {
 
 static const struct {
     enum foreign_program program;
-    const struct foreign *rows; /* a NULL name ends them */
+    const struct foreign *rows; /* a NULL name ends them; the first table counts */
 } tables[] = {{AMBIGUOUS, ambiguous},   {OPEN_MPI, open_mpi},
               {HYDRA, hydra},           {TORCHRUN, torchrun},
               {HOROVODRUN, horovodrun}, {ACCELERATE, accelerate},
@@ -376,9 +376,11 @@ const struct foreign *foreign_find(unsigned programs, const char *word)
     size_t dashes = strspn(word, "-");
     const char *name = word + dashes;
     const struct foreign *f = find_name(programs, name, strcspn(name, "="));
-    if (!f && programs == SRUN && dashes == 1) /* -N2, by getopt */
-        f = find_name(programs, name, 1);
-    return f;
+    if (f || programs != SRUN || dashes != 1)
+        return f;
+    f = find_name(programs, name, 1); /* -N2, by getopt */
+    return f && f->values > 0 ? f
+                              : NULL; /* -lO is two options: unknown, not half taken */
 }
 
 const char *foreign_value(const struct foreign *f, const char *word)
@@ -417,7 +419,10 @@ const struct foreign_name *foreign_started(char *const *argv)
             break; /* the script */
     }
     const struct foreign_name *n = *argv ? foreign_name(*argv) : NULL;
-    return n && (!n->command || (argv[1] && strcmp(argv[1], n->command) == 0)) ? n : NULL;
+    bool starts = n && strcmp(n->name, "ompi_info") != 0; /* which prints a version */
+    return starts && (!n->command || (argv[1] && strcmp(argv[1], n->command) == 0))
+               ? n
+               : NULL;
 }
 
 /* The word behind "value=" in "a=1 b=2", malloc'ed; NULL: there is none. */

@@ -67,11 +67,10 @@ const struct foreign_name *foreign_name(const char *path);
 /* The row for option `word` ("--rdzv-id=7", srun's "-N2") of these programs, or NULL. */
 const struct foreign *foreign_find(unsigned programs, const char *word);
 
-/* What is behind the name in `word`, which foreign_find() found; NULL: nothing. */
+/* The value attached to the name in `word`, which foreign_find() found; NULL: none. */
 const char *foreign_value(const struct foreign *f, const char *word);
 
-/* The name of a launcher that only --as takes options of and that has option `word`, or
- * NULL. */
+/* A launcher with option `word` whose options are taken only with --as; NULL: none. */
 const struct foreign_name *foreign_owner(const char *word);
 
 /* The launcher that this command line of a program would start, or NULL: "torchrun",

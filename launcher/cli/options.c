@@ -110,7 +110,7 @@ const struct option options[] = {
      "set rank and size under the names of ompi, slurm, pmi, too; all (default: these "
      "three) or none; tf: TF_CONFIG of TensorFlow; dmlc: XGBoost's tracker"},
     {"mpi", "[auto|pmix|pmi|none]", AT(mpi), read_choice, 0, 0, mpi_words,
-     "offer MPI programs PMIx, PMI, both (auto, the default) or none"},
+     "offer MPI programs PMIx, PMI (also: pmi2), both (auto, the default) or none"},
     {"store", "launcher|rank0", AT(store), read_choice, 0, 0, store_words,
      "launcher (default): ddprun runs the store; rank0: rank 0 of the program does"},
     {"store-port", "PORT", AT(store_port), read_number, 1, 65535, NULL,

@@ -16,7 +16,7 @@ struct sink {
     struct output *output; /* borrowed: owner */
     const char *name;      /* "stdout", for messages */
     struct writer *writer; /* borrowed: the output's */
-    bool terminal;         /* one with escape sequences */
+    bool terminal;         /* understands escape sequences */
     bool midline;          /* the last byte queued is no newline */
     bool lost;             /* writing has failed for good: bytes are discarded */
     bool drawn;            /* its last line ended in '\r': erase it before the next one */

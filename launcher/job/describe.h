@@ -10,8 +10,8 @@
 
 /* Sets j->transport, by which agents are started on other hosts. */
 int job_choose_transport(struct job *j, struct ddp_err *err);
-/* Fills j->job, the description of the job that all nodes get, but for what follows from
- * the plan. */
+/* Fills j->job, the description of the job that all nodes get, except the fields that
+ * depend on the plan. */
 int job_describe(struct job *j, struct ddp_err *err);
 /* Makes the plan if the slots of all nodes are known, and chooses the nodes on which an
  * agent is wanted: those of the plan and spares, or all. */

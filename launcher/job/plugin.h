@@ -176,9 +176,9 @@ bool job_can_add(const struct job *j);
 void job_add_nodes(struct job *j);
 long job_node_at(const struct job *j, int place); /* -1: the place is vacant */
 unsigned job_store_node(const struct job *j);     /* rank 0's, when the attempt began */
-/* If `addr`, which the option for it gave, is a loopback address: a node on another
- * machine than `master`, and "cannot reach rank 0's host at ...", malloc'ed; else NULL.
- */
+/* If `addr`, from --master-addr or --interface, is a loopback address, and a node is on
+ * another machine than `master`: that node, and "cannot reach rank 0's host at ...",
+ * malloc'ed; else NULL. */
 char *job_unreachable(const struct job *j, unsigned master, const char *addr,
                       unsigned *node);
 /* Does the node run the store of this attempt? */

@@ -75,18 +75,21 @@ char *cause_of_death(const struct cause *c)
     double peak_gib = (double)c->peak_kib / (1 << 20);
     if (c->oom_kills > 0)
         snprintf(memory, sizeof memory,
-                 ", %sas memory ran out there: the kernel killed %" PRIu64 " process%s",
-                 sig == SIGKILL ? "" : "perhaps ", c->oom_kills,
-                 c->oom_kills == 1 ? "" : "es");
+                 ", perhaps as memory ran out there: the kernel killed %" PRIu64
+                 " process%s",
+                 c->oom_kills, c->oom_kills == 1 ? "" : "es");
     if (sig == 0)
         return xasprintf("exited with status %d%s", WEXITSTATUS(c->status), memory);
     name_signal(sig, name, sizeof name);
     if (sig != SIGKILL)
         return xasprintf("died of %s%s%s", name,
                          WCOREDUMP(c->status) ? ", core dumped" : "", memory);
+    bool large = c->peak_kib >= LARGE_KIB;
     if (*memory)
-        return xasprintf("died of %s%s; its peak was %.1f GiB", name, memory, peak_gib);
-    return c->peak_kib < LARGE_KIB
+        return large ? xasprintf("died of %s%s; the rank's peak was %.1f GiB", name,
+                                 memory, peak_gib)
+                     : xasprintf("died of %s%s", name, memory);
+    return !large
                ? xasprintf("died of %s, not sent by ddprun", name)
                : xasprintf("died of %s, not sent by ddprun: out of memory? its peak was "
                            "%.1f GiB",

@@ -1,4 +1,4 @@
-/* launcher/transport/own_program.c - see child.h */
+/* launcher/transport/own_program.c - see own_program.h */
 #include "launcher/transport/own_program.h"
 
 #include "common/err.h"

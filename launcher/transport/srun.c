@@ -219,10 +219,11 @@ static bool blame_failure(const char *line, struct blame *b)
 /* "srun: error: node[002-003]: tasks 1-2: Exited with exit code 2" */
 static bool blame_exit(const char *line, const char *agent, struct blame *b)
 {
-    char *fate = NULL;
+    OWNED char *hosts = NULL, *fate = NULL;
     int code = 0;
-    if (sscanf(line, "srun: error: %m[^: ]: task%*[^:]: %m[^\n]", &b->hosts, &fate) != 2)
+    if (sscanf(line, "srun: error: %m[^: ]: task%*[^:]: %m[^\n]", &hosts, &fate) != 2)
         return false;
+    b->hosts = xstrdup(hosts);
     sscanf(fate, "Exited with exit code %d", &code);
     /* slurmstepd ends with the errno of its exec: ENOENT, EACCES */
     int as_shell = code == 2 ? 127 : code == 13 ? 126 : 0;
@@ -233,17 +234,12 @@ static bool blame_exit(const char *line, const char *agent, struct blame *b)
             "its agent got no input: srun waits until all nodes have connected to it");
     else if (b->follows)
         snprintf(b->text, sizeof b->text, "its agent has ended early: '%s'", fate);
-    free(fate);
     return true;
 }
 
 static bool blame(const char *line, const char *agent, struct blame *b)
 {
-    if (blame_exit(line, agent, b))
-        return true;
-    free(b->hosts);
-    b->hosts = NULL;
-    return blame_failure(line, b);
+    return blame_exit(line, agent, b) || blame_failure(line, b);
 }
 
 const struct transport transport_srun = {.name = "srun",

@@ -86,9 +86,10 @@ void transport_diagnose(const struct transport *t, const struct msg_hosts *hosts
 {
     const struct start_failure *r =
         t->reasons ? diagnose_failure(t->reasons, output) : NULL;
-    *d = (struct diagnosis){0};
+    *d = (struct diagnosis){.again = r && r->again};
     if (r)
-        snprintf(d->text, sizeof d->text, "%s: %s", host->name, r->cause);
+        snprintf(d->text, sizeof d->text, "%s: %s%s%s", host->name, r->cause,
+                 r->advice ? "; " : "", r->advice ? r->advice : "");
     else if (!t->diagnose || !t->diagnose(hosts, host, output, status, d))
         diagnose_otherwise(host, hosts->agent, t->program, output, status, d);
 }

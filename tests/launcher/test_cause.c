@@ -58,16 +58,19 @@ static const struct {
 
 static const struct {
     int status;
-    uint64_t kills;
+    uint64_t kills, peak_kib;
     const char *text;
 } starved[] = {
-    {SIGKILL, 1,
-     "died of SIGKILL (killed), as memory ran out there: the kernel killed 1 process; its "
-     "peak was 1.5 GiB"},
-    {137 << 8, 2,
+    {SIGKILL, 1, 3 << 19,
+     "died of SIGKILL (killed), perhaps as memory ran out there: the kernel killed 1 "
+     "process; the rank's peak was 1.5 GiB"},
+    {SIGKILL, 2, 1000,
+     "died of SIGKILL (killed), perhaps as memory ran out there: the kernel killed 2 "
+     "processes"},
+    {137 << 8, 2, 3 << 19,
      "exited with status 137, perhaps as memory ran out there: the kernel killed 2 "
      "processes"},
-    {SIGBUS, 1,
+    {SIGBUS, 1, 3 << 19,
      "died of SIGBUS (bus error), perhaps as memory ran out there: the kernel killed 1 "
      "process"},
 };
@@ -75,7 +78,7 @@ static const struct {
 LOOP_TEST(what_the_kernel_killed_for_lack_of_memory, ARRAY_LEN(starved))
 {
     struct cause c = {.status = starved[_i].status,
-                      .peak_kib = 3 << 19,
+                      .peak_kib = starved[_i].peak_kib,
                       .oom_kills = starved[_i].kills};
     char *text = cause_of_death(&c);
     ck_assert_str_eq(text, starved[_i].text);

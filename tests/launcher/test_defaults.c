@@ -117,7 +117,7 @@ TEST(mistakes_in_defaults_name_their_origin)
     opts_finish(&o);
     put_file("ddprun.ini", "np = 4\nnosuch\n[torchrun]\nnnodes = 1\n");
     ck_assert_int_eq(parse_words("ddprun prog", &o, &err), -1);
-    ck_assert_str_eq(err.text, "'ddprun.ini' line 2: not 'option = value'");
+    ck_assert_str_eq(err.text, "'ddprun.ini' line 2: not 'name = value'");
     opts_finish(&o);
     snprintf(text, sizeof text, "np = 4\nx = %0300d = 1\n", 7); /* inih would split it */
     put_file("ddprun.ini", text);

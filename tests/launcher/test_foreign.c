@@ -436,6 +436,7 @@ TEST(their_meaning_comes_before_ours)
 static const struct {
     const char *line, *error;
 } wrong[] = {
+    {"srun -lO -n 2 prog", "unknown option '-lO' (try ddprun --help)"},
     {"torchrun --logs-specs 3 --local-addr a --run-path prog",
      "unknown here: '--logs-specs': use --output-filename; '--local-addr': use --interface "
      "NAME or --master-addr ADDRESS; '--run-path': leave it out (try ddprun --help)"},

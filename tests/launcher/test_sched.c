@@ -195,7 +195,7 @@ static const struct {
     {"n1 -3 q U\n", NULL, "pe:1: 'n1 -3'"},
     {"n1 99999999999 q U\n", NULL, "pe:1: 'n1 99999999999'"},
     {"n1 2 q U\nn2 x q U\n", NULL, "pe:2: 'n2 x'"},
-    {"", NULL, "names no host"},
+    {"", NULL, "PE_HOSTFILE: "},
 };
 
 LOOP_TEST(grid_engine_hostfiles_are_parsed_or_rejected, ARRAY_LEN(pe_files))

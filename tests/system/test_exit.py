@@ -53,7 +53,7 @@ class Exit(LaunchTest):
     def test_that_memory_ran_out_is_said(self):
         """By the kernel's counter, which is replaced here: no memory is used."""
         for how, rc, said in (("exit 3", 3, "exited with status 3, perhaps as memory ran out there: the kernel killed 2"),
-                              ("kill -KILL $$", 137, "died of SIGKILL (killed), as memory ran out there: the kernel")):
+                              ("kill -KILL $$", 137, "died of SIGKILL (killed), perhaps as memory ran out there: the kernel")):
             counter = self.write("vmstat", "pgfault 7\noom_kill 5\n")
             replaced = ["unshare", "-m", "sh", "-c", f'mount --bind {counter} /proc/vmstat && exec "$0" "$@"', DDPRUN]
             launch = self.sh(2, f"[ $RANK = 1 ] || exec sleep 60; sleep 2; echo oom_kill 7 > {counter}; {how}",

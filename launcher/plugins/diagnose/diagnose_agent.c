@@ -278,8 +278,8 @@ static void on_arrivals(const void *data, size_t size, void *arg)
                                 .sent_ns = now_ns(), .n = (uint32_t)n, .list = list));
 }
 
-/* Add a piece; NULL until the text is complete. */
-static char *complete(struct rank_question *q, const void *data, size_t n)
+/* The text is complete, and returned, with the piece of length 0; else NULL. */
+static char *add_piece(struct rank_question *q, const void *data, size_t n)
 {
     evbuffer_add(q->text, n ? data : "", n ? n : 1);
     return n ? NULL : (char *)evbuffer_pullup(q->text, -1);
@@ -288,7 +288,7 @@ static char *complete(struct rank_question *q, const void *data, size_t n)
 static void on_beside(const void *data, size_t n, void *arg)
 {
     struct rank_question *q = arg;
-    char *text = complete(q, data, n);
+    char *text = add_piece(q, data, n);
     if (text)
         agent_send(q->d->agent, MSG(beside, .rank = q->id, .text = text));
 }
@@ -296,8 +296,8 @@ static void on_beside(const void *data, size_t n, void *arg)
 static void on_calls(const void *data, size_t n, void *arg)
 {
     struct rank_question *q = arg;
-    char *text = complete(q, data, n);
-    bool fits = evbuffer_get_length(q->text) <= CALLS_MAX;
+    bool fits = evbuffer_get_length(q->text) + n <= CALLS_MAX;
+    char *text = add_piece(q, data, n);
     if (text)
         agent_send(q->d->agent, MSG(calls, .id = q->id, .text = fits ? text : NULL));
 }

@@ -22,9 +22,12 @@ static struct pmix_server *self;
 static pmix_status_t post(struct pmix_call c)
 {
     struct pmix_call *copy = xmemdup(&c, sizeof c);
-    LOCKED(&self->lock);
-    bool first = !self->calls;
-    DL_APPEND(self->calls, copy);
+    bool first;
+    {
+        LOCKED(&self->lock);
+        first = !self->calls;
+        DL_APPEND(self->calls, copy);
+    }
     if (first && eventfd_write(self->wake_fd, 1) < 0)
         abort(); /* cannot fail: the counter never overflows */
     return PMIX_SUCCESS;

@@ -149,11 +149,22 @@ const struct layer_op layer_attention = {NULL, attention};
 /* With a weight of their own they are a layer, which layers_token_loss() computes. */
 const struct layer_op layer_logits = {NULL, NULL};
 
+/* What comes before the logits. */
+static const struct layer *last_of(const struct layers *net)
+{
+    return &net->layers[net->nlayers - 1 - model_untied(net->host)];
+}
+
+/* Rows of a piece. The address of each piece's first one is aligned to 256 bytes, as
+ * cuBLASLt is told of a product's operands (product.c). */
 static size_t logits_most(const struct layers *net)
 {
     size_t all = (size_t)net->settings.max_batch * net->layers[0].rows;
     size_t piece = LOGITS_AT_ONCE / (size_t)net->settings.io.outputs;
+    size_t row = last_of(net)->outputs / last_of(net)->rows * type_size(net->type);
+    size_t aligned = row & -row, step = aligned < 256 ? 256 / aligned : 1;
     piece = piece < 64 ? 64 : piece;
+    piece = piece < step ? step : piece - piece % step;
     return all < piece ? all : piece;
 }
 
@@ -183,10 +194,9 @@ int seq_make(struct layers *net, struct device_memory *memory, struct ddp_err *e
 {
     static char name[] = "logits";
     static const struct layer_spec spec = {.kind = LAYER_LINEAR, .name = name};
-    bool untied = model_untied(net->host);
-    int end = net->nlayers - 1 - untied;
-    const struct layer *last = &net->layers[end];
-    const struct layer *weight = &net->layers[untied ? end + 1 : 0];
+    const struct layer *last = last_of(net);
+    int end = (int)(last - net->layers);
+    const struct layer *weight = &net->layers[model_untied(net->host) ? end + 1 : 0];
     size_t V = (size_t)net->settings.io.outputs, C = last->outputs / last->rows;
     size_t bytes = (size_t)net->settings.max_batch * (last->rows + 1) * sizeof(uint32_t);
     size_t rows = logits_most(net), all = (size_t)net->settings.max_batch * last->rows;

@@ -37,7 +37,8 @@ class Stragglers(launch.LaunchTest):
         self.assertRegex(job.err, r"^ddprun: straggler: rank 2 on \S+ came late to \d+ of the last "
                          r"\d+ collectives, by [\d.e+]+ ms of [\d.e+]+ ms: the others wait for it "
                          r"\d+ % of the time(; CPUs [\d,-]+, load [\d.]+: it runs \d+ % and waits for "
-                         r"a CPU \d+ % of the time(; beside it .*)?)?\n")
+                         r"a CPU \d+ % of the time(; the hypervisor takes \d+ % of the host's CPU time)?"
+                         r"(; it waits for \d+ pages .*)?(; beside it .*)?)?\n")
 
         def shown():
             found.update(self.metrics(port))

@@ -42,7 +42,7 @@ static int ask(const struct opts *opts, struct alloc *alloc, struct ddp_err *err
                              .group = true,
                              .answer_ms = opts->discovery_timeout_ms,
                              .most = DISCOVERY_MOST + 1};
-    char *text;
+    OWNED char *text = NULL;
     size_t n;
     int status, rc = helper_ask(&h, &text, &n, &status);
     if (n > DISCOVERY_MOST)
@@ -59,7 +59,6 @@ static int ask(const struct opts *opts, struct alloc *alloc, struct ddp_err *err
                      WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
     else
         rc = discovery_parse(text, n, alloc, err);
-    free(text);
     return rc;
 }
 

@@ -5,6 +5,7 @@
 #include "common/helper.h"
 #include "common/hostlist.h"
 #include "common/idset.h"
+#include "common/scoped.h"
 #include "launcher/alloc/sched.h"
 #include "launcher/alloc/source.h"
 
@@ -29,74 +30,65 @@ static int read_idset(const json_t *text, struct idset *set, struct ddp_err *err
 static int add_gpus(const json_t *entry, const struct idset *all, struct alloc *a,
                     struct ddp_err *err)
 {
-    struct idset ranks = {0}, gpus = {0};
+    SCOPED(idset_finish) struct idset ranks = {0};
+    SCOPED(idset_finish) struct idset gpus = {0};
     const json_t *gpu = json_object_get(json_object_get(entry, "children"), "gpu");
-    int rc = read_idset(json_object_get(entry, "rank"), &ranks, err);
-    if (rc == 0 && gpu)
-        rc = read_idset(gpu, &gpus, err);
+    TRY(read_idset(json_object_get(entry, "rank"), &ranks, err));
+    if (gpu)
+        TRY(read_idset(gpu, &gpus, err));
     int n = (int)idset_count(&gpus);
     size_t at = 0;
-    for (size_t s = 0; rc == 0 && n > 0 && s < all->n; s++) {
+    for (size_t s = 0; n > 0 && s < all->n; s++) {
         for (int r = all->spans[s].lo; r <= all->spans[s].hi; r++, at++) {
             if (idset_has(&ranks, r))
                 alloc_set_slots(&a->nodes[at], n, SLOTS_GIVEN, "its GPUs, from Flux");
         }
     }
-    idset_finish(&ranks);
-    idset_finish(&gpus);
-    return rc;
+    return 0;
 }
 
 static int add_names(const json_t *list, struct alloc *a, struct ddp_err *err)
 {
-    struct strv names = {0};
+    SCOPED(strv_finish) struct strv names = {0};
     size_t i;
     json_t *item;
-    int rc = json_is_array(list) ? 0 : err_set(err, "no list of nodes");
+    if (!json_is_array(list))
+        return err_set(err, "no list of nodes");
     json_array_foreach (list, i, item) {
-        const char *text = json_string_value(item);
-        if (rc == 0)
-            rc = text ? hostlist_expand(text, &names, err)
-                      : err_set(err, "a node name that is not a string");
+        if (!json_is_string(item))
+            return err_set(err, "a node name that is not a string");
+        TRY(hostlist_expand(json_string_value(item), &names, err));
     }
-    for (i = 0; rc == 0 && i < names.n; i++)
+    for (i = 0; i < names.n; i++)
         alloc_add(a, names.v[i]);
-    strv_finish(&names);
-    return rc;
+    return 0;
 }
 
 static int read_r(const json_t *root, struct alloc *a, struct ddp_err *err)
 {
     const json_t *execution = json_object_get(root, "execution");
     const json_t *lite = json_object_get(execution, "R_lite");
-    struct idset all = {0};
+    SCOPED(idset_finish) struct idset all = {0};
     size_t i;
     json_t *entry;
-    int rc = add_names(json_object_get(execution, "nodelist"), a, err);
-    json_array_foreach (lite, i, entry) {
-        if (rc == 0)
-            rc = read_idset(json_object_get(entry, "rank"), &all, err);
-    }
-    if (rc == 0 && (a->nnodes == 0 || (size_t)idset_count(&all) != a->nnodes))
-        rc = err_set(err, "%zu names of nodes for %ld ranks", a->nnodes,
-                     idset_count(&all));
-    json_array_foreach (lite, i, entry) {
-        if (rc == 0)
-            rc = add_gpus(entry, &all, a, err);
-    }
-    idset_finish(&all);
-    return rc;
+    TRY(add_names(json_object_get(execution, "nodelist"), a, err));
+    json_array_foreach (lite, i, entry)
+        TRY(read_idset(json_object_get(entry, "rank"), &all, err));
+    if (a->nnodes == 0 || (size_t)idset_count(&all) != a->nnodes)
+        return err_set(err, "%zu names of nodes for %ld ranks", a->nnodes,
+                       idset_count(&all));
+    json_array_foreach (lite, i, entry)
+        TRY(add_gpus(entry, &all, a, err));
+    return 0;
 }
 
 int flux_parse(const char *text, size_t size, struct alloc *a, struct ddp_err *err)
 {
     json_error_t why;
-    json_t *root = json_loadb(text, size, JSON_DISABLE_EOF_CHECK, &why);
+    json_auto_t *root = json_loadb(text, size, JSON_DISABLE_EOF_CHECK, &why);
     int rc = root
                  ? read_r(root, a, err)
                  : err_set(err, "line %d, column %d: %s", why.line, why.column, why.text);
-    if (root)
-        json_decref(root);
     return rc < 0 ? err_prefix(err, "Flux's list of resources") : 0;
 }
 
@@ -112,7 +104,7 @@ static int read_flux(const struct opts *opts, struct alloc *a, struct ddp_err *e
     const char *command = job ? "flux job info" : "flux resource R";
     struct helper h = {
         .argv = job ? task : instance, .answer_ms = ASK_MS, .most = ANSWER_MAX};
-    char *text;
+    OWNED char *text = NULL;
     size_t size;
     int status, rc = helper_ask(&h, &text, &size, &status);
     if (rc < 0 && errno == ETIMEDOUT)
@@ -128,7 +120,6 @@ static int read_flux(const struct opts *opts, struct alloc *a, struct ddp_err *e
                      WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
     else
         rc = flux_parse(text, size, a, err);
-    free(text);
     a->scheduler_owned = true;
     return rc;
 }

@@ -318,10 +318,9 @@ int host_names(const struct host_place *place, const struct host_entry *e,
 int hostbook_add(struct hostbook *b, const struct host_place *place,
                  const struct host_entry *e, struct ddp_err *err)
 {
-    struct strv names = {0};
-    int rc = host_names(place, e, &names, err);
-    for (size_t i = 0; rc == 0 && i < names.n; i++)
-        rc = add_name(b, names.v[i], place, e, err);
-    strv_finish(&names);
-    return rc;
+    SCOPED(strv_finish) struct strv names = {0};
+    TRY(host_names(place, e, &names, err));
+    for (size_t i = 0; i < names.n; i++)
+        TRY(add_name(b, names.v[i], place, e, err));
+    return 0;
 }

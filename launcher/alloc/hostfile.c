@@ -49,57 +49,38 @@ struct reader {
 
 /* --- the file ----------------------------------------------------------------------- */
 
-char *hostfile_text(const char *path, int64_t silence_ms, size_t *size,
-                    struct ddp_err *err)
+int hostfile_text(const char *path, int64_t silence_ms, char **text, size_t *size,
+                  struct ddp_err *err)
 {
     struct stat st;
-    char *text = NULL;
-    size_t room = 0, n = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0 || fstat(fd, &st) < 0) {
-        err_errno(err, "cannot open the hostfile '%s'", path);
-        goto fail;
-    }
-    if (S_ISDIR(st.st_mode)) {
-        err_set(err, "the hostfile '%s' is a directory", path);
-        goto fail;
-    }
-    for (;;) {
-        if (n == room) {
+    size_t room = 0;
+    SCOPED(close_fd) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return err_errno(err, "cannot open the hostfile '%s'", path);
+    if (S_ISDIR(st.st_mode))
+        return err_set(err, "the hostfile '%s' is a directory", path);
+    for (*size = 0;;) {
+        if (*size == room) {
             room = room ? room * 2 : 64 * 1024;
-            text = xrealloc(text, room, 1);
+            *text = xrealloc(*text, room, 1);
         }
         int64_t until = now_ms() + silence_ms;
         ssize_t got = !S_ISREG(st.st_mode) && sock_await(fd, POLLIN, until) < 0
                           ? -1
-                          : read(fd, text + n, room - n);
-        if (got < 0 && (errno == EINTR || errno == EAGAIN))
-            continue;
-        if (got < 0) {
-            if (errno == ETIMEDOUT)
-                err_set(err, "nothing came from the hostfile '%s' in %.4g s", path,
-                        (double)silence_ms / 1e3);
-            else
-                err_errno(err, "cannot read the hostfile '%s'", path);
-            goto fail;
-        }
+                          : read(fd, *text + *size, room - *size);
         if (got == 0)
-            break;
-        n += (size_t)got;
-        if (n > (size_t)FILE_MAX) {
-            err_set(err, "the hostfile '%s' is longer than %ld MiB", path,
-                    FILE_MAX >> 20);
-            goto fail;
-        }
+            return 0;
+        if (got > 0)
+            *size += (size_t)got;
+        else if (errno == ETIMEDOUT)
+            return err_set(err, "nothing came from the hostfile '%s' in %.4g s", path,
+                           (double)silence_ms / 1e3);
+        else if (errno != EINTR && errno != EAGAIN)
+            return err_errno(err, "cannot read the hostfile '%s'", path);
+        if (*size > (size_t)FILE_MAX)
+            return err_set(err, "the hostfile '%s' is longer than %ld MiB", path,
+                           FILE_MAX >> 20);
     }
-    close(fd);
-    *size = n;
-    return text;
-fail:
-    if (fd >= 0)
-        close(fd);
-    free(text);
-    return NULL;
 }
 
 /* --- a line ------------------------------------------------------------------------- */
@@ -273,29 +254,24 @@ static int read_line(struct reader *r, struct ddp_err *err)
 static int exclude_one(struct reader *r, const struct excluded *x, bool *keep,
                        struct ddp_err *err)
 {
-    struct strv names = {0};
-    int rc = host_names(&x->place, &x->entry, &names, err);
-    for (size_t i = 0; rc == 0 && i < names.n; i++) {
+    SCOPED(strv_finish) struct strv names = {0};
+    TRY(host_names(&x->place, &x->entry, &names, err));
+    for (size_t i = 0; i < names.n; i++) {
         long node = hostbook_find(r->book, names.v[i], &x->place, x->entry.host, err);
-        if (node >= 0)
-            keep[node] = false;
-        rc = node < 0 ? -1 : 0;
+        TRY(node);
+        keep[node] = false;
     }
-    strv_finish(&names);
-    return rc;
+    return 0;
 }
 
 static int exclude(struct reader *r, struct ddp_err *err)
 {
-    bool *keep = xcalloc(r->alloc->nnodes, sizeof *keep);
-    int rc = 0;
+    OWNED bool *keep = xcalloc(r->alloc->nnodes, sizeof *keep);
     memset(keep, true, r->alloc->nnodes * sizeof *keep);
-    for (size_t i = 0; rc == 0 && i < r->nexcluded; i++)
-        rc = exclude_one(r, &r->excluded[i], keep, err);
-    if (rc == 0)
-        alloc_keep(r->alloc, keep);
-    free(keep);
-    return rc;
+    for (size_t i = 0; i < r->nexcluded; i++)
+        TRY(exclude_one(r, &r->excluded[i], keep, err));
+    alloc_keep(r->alloc, keep);
+    return 0;
 }
 
 static int read_lines(struct reader *r, const char *text, size_t size,
@@ -357,12 +333,9 @@ int hostfile_read(const char *path, int64_t silence_ms, struct alloc *alloc,
                   struct ddp_err *err)
 {
     size_t size;
-    char *text = hostfile_text(path, silence_ms, &size, err);
-    if (!text)
-        return -1;
-    int rc = hostfile_parse(path, text, size, alloc, err);
-    free(text);
-    return rc;
+    OWNED char *text = NULL;
+    TRY(hostfile_text(path, silence_ms, &text, &size, err));
+    return hostfile_parse(path, text, size, alloc, err);
 }
 
 static int read_hostfile(const struct opts *opts, struct alloc *alloc,

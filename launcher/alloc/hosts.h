@@ -6,7 +6,8 @@
 
 /* -H beside a hostfile or a scheduler: select nodes of `alloc`, in the order of -H,
  * possibly with other slots ("^host" excludes one); a scheduler's number of tasks is
- * checked when the node's GPUs are known (plan_cap()). Other hosts are refused by name. */
+ * checked when the node's GPUs are known (plan_cap()). Other hosts are refused by name.
+ */
 int hosts_arg_filter(const struct opts *opts, struct alloc *alloc, struct ddp_err *err);
 
 /* Parse the text of a hostfile into `alloc`; `source` is its name in messages. */
@@ -14,10 +15,10 @@ int hostfile_parse(const char *source, const char *text, size_t size, struct all
                    struct ddp_err *err);
 
 /* The whole file at `path`, which may be a pipe, but not one that is silent for so long.
- * malloc'ed, not terminated. */
+ * `*text` is NULL before; malloc'ed, also on failure; not terminated. */
 enum { HOSTFILE_MS = 10000 };
-char *hostfile_text(const char *path, int64_t silence_ms, size_t *size,
-                    struct ddp_err *err);
+int hostfile_text(const char *path, int64_t silence_ms, char **text, size_t *size,
+                  struct ddp_err *err);
 
 /* hostfile_parse() for that file. */
 int hostfile_read(const char *path, int64_t silence_ms, struct alloc *alloc,

@@ -4,6 +4,7 @@
  * by commas outside brackets; one comma at the end is allowed, since lists are often made
  * by a loop, but an empty item in the middle is an error.
  */
+#include "common/err.h"
 #include "common/mem.h"
 #include "launcher/alloc/hostbook.h"
 #include "launcher/alloc/hosts.h"
@@ -111,12 +112,11 @@ static int pick_name(struct filter *f, const char *name, const struct host_place
 static int pick_item(const struct host_place *place, const struct host_entry *e,
                      void *arg, struct ddp_err *err)
 {
-    struct strv names = {0};
-    int rc = host_names(place, e, &names, err);
-    for (size_t i = 0; rc == 0 && i < names.n; i++)
-        rc = pick_name(arg, names.v[i], place, e, err);
-    strv_finish(&names);
-    return rc;
+    SCOPED(strv_finish) struct strv names = {0};
+    TRY(host_names(place, e, &names, err));
+    for (size_t i = 0; i < names.n; i++)
+        TRY(pick_name(arg, names.v[i], place, e, err));
+    return 0;
 }
 
 /* Keep the selected nodes, in the order of -H. If -H only excludes, keep everything else.
@@ -143,20 +143,18 @@ static void apply(const struct filter *f)
 
 int hosts_arg_filter(const struct opts *opts, struct alloc *alloc, struct ddp_err *err)
 {
-    struct filter f = {
-        .opts = opts,
-        .all = alloc,
-        .book = hostbook_create(alloc, REPEAT_ADDS),
-        .order = xcalloc(alloc->nnodes, sizeof *f.order),
-        .named = xcalloc(alloc->nnodes, sizeof *f.named),
-        .excluded = xcalloc(alloc->nnodes, sizeof *f.excluded),
-    };
+    OWNED size_t *order = xcalloc(alloc->nnodes, sizeof *order);
+    OWNED bool *named = xcalloc(alloc->nnodes, sizeof *named);
+    OWNED bool *excluded = xcalloc(alloc->nnodes, sizeof *excluded);
+    struct filter f = {.opts = opts,
+                       .all = alloc,
+                       .book = hostbook_create(alloc, REPEAT_ADDS),
+                       .order = order,
+                       .named = named,
+                       .excluded = excluded};
     int rc = each_item(opts, pick_item, &f, err);
     hostbook_destroy(f.book);
     if (rc == 0)
         apply(&f);
-    free(f.order);
-    free(f.named);
-    free(f.excluded);
     return rc;
 }

@@ -76,7 +76,7 @@ int sagemaker_hosts(struct strv *hosts, int *current, struct ddp_err *err)
     const char *path = config_file(), *own = sched_env("SM_CURRENT_HOST");
     bool file = access(path, F_OK) == 0;
     json_error_t why;
-    json_t *root =
+    json_auto_t *root =
         file ? json_load_file(path, 0, &why) : json_loads(sched_env("SM_HOSTS"), 0, &why);
     if (!root)
         return file ? err_set(err, "%s:%d:%d: %s", path, why.line, why.column,
@@ -85,12 +85,9 @@ int sagemaker_hosts(struct strv *hosts, int *current, struct ddp_err *err)
                               SANITIZED(why.text));
     if (file)
         own = json_string_value(json_object_get(root, "current_host"));
-    int rc = read_list(file ? path : "SM_HOSTS",
-                       file ? json_object_get(root, "hosts") : root, hosts, err);
-    if (rc == 0)
-        rc = find_current(file ? path : "SM_CURRENT_HOST", own, hosts, current, err);
-    json_decref(root);
-    return rc;
+    TRY(read_list(file ? path : "SM_HOSTS", file ? json_object_get(root, "hosts") : root,
+                  hosts, err));
+    return find_current(file ? path : "SM_CURRENT_HOST", own, hosts, current, err);
 }
 
 /* --- as a source of hosts ----------------------------------------------------------- */
@@ -105,7 +102,7 @@ static bool detect(const struct opts *opts)
  * with an sshd in every container. */
 static int read_sagemaker(const struct opts *opts, struct alloc *a, struct ddp_err *err)
 {
-    struct strv hosts = {0};
+    SCOPED(strv_finish) struct strv hosts = {0};
     int current, rc = sagemaker_hosts(&hosts, &current, err);
     const char *gpus = sched_env("SM_NUM_GPUS");
     int n = gpus && strcmp(gpus, "0") != 0 ? sched_gpus("SM_NUM_GPUS", gpus, err) : 0;
@@ -118,7 +115,6 @@ static int read_sagemaker(const struct opts *opts, struct alloc *a, struct ddp_e
         if (node && n > 0)
             alloc_set_slots(node, n, SLOTS_GIVEN, "SM_NUM_GPUS");
     }
-    strv_finish(&hosts);
     return rc < 0 || n < 0 ? -1 : 0;
 }
 

@@ -117,10 +117,9 @@ int sched_lines(const char *name, const char *text, size_t size, sched_line_fn f
         const char *end = memchr(text + at, '\n', size - at);
         place.line++;
         place.len = end ? (size_t)(end - text) - at : size - at;
-        char *line = xstrndup(text + at, place.len);
+        OWNED char *line = xstrndup(text + at, place.len);
         place.text = line;
         rc = fn(book, &place, line, err);
-        free(line);
     }
     hostbook_destroy(book);
     return rc == 0 && alloc->nnodes == 0 ? err_set(err, "%s names no host", name) : rc;
@@ -130,8 +129,9 @@ int sched_file(const char *name, const char *path, sched_line_fn fn, struct allo
                struct ddp_err *err)
 {
     size_t size;
-    OWNED char *text = hostfile_text(path, HOSTFILE_MS, &size, err);
-    if (!text || sched_lines(path, text, size, fn, alloc, err) < 0)
+    OWNED char *text = NULL;
+    if (hostfile_text(path, HOSTFILE_MS, &text, &size, err) < 0 ||
+        sched_lines(path, text, size, fn, alloc, err) < 0)
         return err_prefix(err, "%s", name);
     sched_count(name, "slot", alloc);
     return 0;

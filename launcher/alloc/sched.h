@@ -51,7 +51,8 @@ int sched_lines(const char *name, const char *text, size_t size, sched_line_fn f
 int sched_file(const char *name, const char *path, sched_line_fn fn, struct alloc *alloc,
                struct ddp_err *err);
 
-/* Add the next host and its slots of `*words`, the rest of a line for strtok_r(). 1; 0: there is none. */
+/* Add the next host and its slots of `*words`, the rest of a line for strtok_r(). 1, or 0
+ * if there is none. */
 int sched_add_pair(struct hostbook *book, const struct host_place *place, char **words,
                    struct ddp_err *err);
 

@@ -46,16 +46,16 @@ static bool in_step(void)
 static int add_nodes(const char *name, const char *list, struct alloc *a,
                      struct ddp_err *err)
 {
-    struct strv names = {0};
-    int rc = hostlist_expand(list, &names, err);
-    if (rc < 0)
-        err_prefix(err, "%s", name);
-    else if (names.n == 0)
-        rc = err_set(err, "%s='%s' names no node", name, SANITIZED(list));
-    for (size_t i = 0; rc == 0 && i < names.n; i++)
-        rc = sched_add(a, name, names.v[i], err) ? 0 : -1;
-    strv_finish(&names);
-    return rc;
+    SCOPED(strv_finish) struct strv names = {0};
+    if (hostlist_expand(list, &names, err) < 0)
+        return err_prefix(err, "%s", name);
+    if (names.n == 0)
+        return err_set(err, "%s='%s' names no node", name, SANITIZED(list));
+    for (size_t i = 0; i < names.n; i++) {
+        if (!sched_add(a, name, names.v[i], err))
+            return -1;
+    }
+    return 0;
 }
 
 /* --- slots -------------------------------------------------------------------------- */
@@ -99,19 +99,18 @@ static int tasks_of(const struct names *v, struct alloc *a, size_t first,
     if (!tasks || !ntasks)
         return 0; /* no tasks requested */
     size_t n = a->nnodes - first;
-    int *counts = xcalloc(n, sizeof *counts);
-    int rc = sched_counts(v->tasks, tasks, counts, n, err);
+    OWNED int *counts = xcalloc(n, sizeof *counts);
+    TRY(sched_counts(v->tasks, tasks, counts, n, err));
     long total = strtol(ntasks, NULL, 10);
-    if (rc == 0 && total < (long)n)
-        rc = err_set(err, "%s=%s: fewer tasks than the %zu nodes; -H names those to use",
-                     v->ntasks, SANITIZED(ntasks), n);
-    if (rc == 0)
-        limit_total(counts, n, total);
-    for (size_t i = 0; rc == 0 && i < n; i++)
+    if (total < (long)n)
+        return err_set(err,
+                       "%s=%s: fewer tasks than the %zu nodes; -H names those to use",
+                       v->ntasks, SANITIZED(ntasks), n);
+    limit_total(counts, n, total);
+    for (size_t i = 0; i < n; i++)
         alloc_set_slots(&a->nodes[first + i], counts[i], SLOTS_UNSET, "%s=%s", v->tasks,
                         SANITIZED(tasks));
-    free(counts);
-    return rc;
+    return 0;
 }
 
 static void set_all_slots(struct alloc *a, int slots, const char *name, const char *value)

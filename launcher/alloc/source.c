@@ -90,7 +90,7 @@ static void find_by_label(struct alloc *a, const char *own)
 static void find_local(struct alloc *a)
 {
     char own[HOST_NAME_MAX + 1] = "";
-    struct strv all = {0};
+    SCOPED(strv_finish) struct strv all = {0};
     bool by_label = false;
     gethostname(own, sizeof own - 1);
     for (size_t i = 0; i < a->nnodes; i++) {
@@ -105,7 +105,6 @@ static void find_local(struct alloc *a)
             by_label |= is == OWN_LABEL;
         }
     }
-    strv_finish(&all);
     if (by_label)
         find_by_label(a, own);
 }
@@ -115,7 +114,7 @@ static void find_local(struct alloc *a)
 static void fold_local(struct alloc *a)
 {
     struct alloc_node *first = NULL;
-    bool *keep = xcalloc(a->nnodes, sizeof *keep);
+    OWNED bool *keep = xcalloc(a->nnodes, sizeof *keep);
     for (size_t i = 0; i < a->nnodes; i++) {
         struct alloc_node *n = &a->nodes[i];
         keep[i] = !n->local || !first;
@@ -134,7 +133,6 @@ static void fold_local(struct alloc *a)
     }
     if (first)
         alloc_keep(a, keep);
-    free(keep);
 }
 
 static bool is_own_login(const char *name)
@@ -150,14 +148,13 @@ static bool is_own_login(const char *name)
 static void warn_of_login(const struct alloc_node *n)
 {
     bool user = n->user && !is_own_login(n->user);
-    char *what = user ? xasprintf("login name '%s'", n->user) : NULL;
+    OWNED char *what = user ? xasprintf("login name '%s'", n->user) : NULL;
     if (n->port)
         xappendf(&what, "%sport %d", user ? " and " : "", n->port);
     if (what)
         log_warn("'%s' is this machine, where ranks run as you and without ssh: %s %s no "
                  "effect",
                  n->name, what, user && n->port ? "have" : "has");
-    free(what);
 }
 
 /* --- reading and settling ----------------------------------------------------------- */
@@ -175,11 +172,10 @@ static const struct alloc_source *source_named(const struct opts *opts,
                                     : "that option is not given");
         return NULL;
     }
-    char *names = NULL;
+    OWNED char *names = NULL;
     for (size_t i = 0; i < ARRAY_LEN(sources); i++)
         xappendf(&names, "%s%s", i ? ", " : "", sources[i]->name);
     err_set(err, "--alloc '%s' is not one of %s", opts->alloc, names);
-    free(names);
     return NULL;
 }
 
@@ -202,13 +198,12 @@ static const struct alloc_source *source_found(const struct opts *opts,
         if ((found && !(found->job_var && s->job_var)) || !s->detect(opts))
             continue;
         if (found) {
-            char *one = job_of(found), *other = job_of(s);
+            OWNED char *one = job_of(found);
+            OWNED char *other = job_of(s);
             err_set(err,
                     "two schedulers at once: %s and %s; --alloc %s or --alloc %s settles "
                     "it",
                     one, other, found->name, s->name);
-            free(one);
-            free(other);
             return NULL;
         }
         found = s;
@@ -240,14 +235,32 @@ static int check_here(const struct alloc_source *s, struct alloc *a, struct ddp_
     }
     if ((!node && !s->on_own_node) || find_by_address(a))
         return 0; /* a front end, outside its allocation */
-    char *job = node ? xasprintf("%s=%s", s->node_var, SANITIZED(node)) : job_of(s);
+    OWNED char *job = node ? xasprintf("%s=%s", s->node_var, SANITIZED(node)) : job_of(s);
     err_set(
         err,
         "%s, but this machine is not one of the job's: inherited variables? --alloc %s "
         "uses them anyway, --alloc local ignores them",
         job, s->name);
-    free(job);
     return -1;
+}
+
+static int fill(struct alloc *a, const struct alloc_source *source,
+                const struct opts *opts, struct ddp_err *err)
+{
+    TRY(source->read(opts, a, err));
+    if (opts->hosts && source != &alloc_hosts_arg)
+        TRY(hosts_arg_filter(opts, a, err));
+    if (a->nnodes == 0)
+        return err_set(err, "no host is left: every one of %s is excluded", a->source);
+    find_local(a);
+    if (!opts->alloc && !opts->hosts)
+        TRY(check_here(source, a, err));
+    fold_local(a);
+    for (size_t i = 0; i < a->nnodes; i++) {
+        if (a->nodes[i].local)
+            warn_of_login(&a->nodes[i]);
+    }
+    return 0;
 }
 
 struct alloc *alloc_read(const struct opts *opts, struct ddp_err *err)
@@ -260,24 +273,9 @@ struct alloc *alloc_read(const struct opts *opts, struct ddp_err *err)
     a->source = source == &alloc_hosts_arg ? opts_hosts_by(opts) : source->name;
     a->slots_hint = source->slots_hint;
     a->loss_hint = source->loss_hint;
-    if (source->read(opts, a, err) < 0)
-        goto fail;
-    if (opts->hosts && source != &alloc_hosts_arg && hosts_arg_filter(opts, a, err) < 0)
-        goto fail;
-    if (a->nnodes == 0) {
-        err_set(err, "no host is left: every one of %s is excluded", a->source);
-        goto fail;
-    }
-    find_local(a);
-    if (!opts->alloc && !opts->hosts && check_here(source, a, err) < 0)
-        goto fail;
-    fold_local(a);
-    for (size_t i = 0; i < a->nnodes; i++) {
-        if (a->nodes[i].local)
-            warn_of_login(&a->nodes[i]);
+    if (fill(a, source, opts, err) < 0) {
+        alloc_destroy(a);
+        return NULL;
     }
     return a;
-fail:
-    alloc_destroy(a);
-    return NULL;
 }

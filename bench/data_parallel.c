@@ -18,7 +18,6 @@
 #include "common/mem.h"
 #include "tests/worker/nn/train_step.h"
 #include "worker/ddp/reducer.h"
-#include "worker/ddp/shard.h"
 #include "worker/kernels/rng.h"
 #include "worker/nn/model.h"
 #include "worker/optim/optim.h"
@@ -208,7 +207,7 @@ static void rank_step(struct rank *r)
     must(reducer_finish(r->reducer, &sums, &err), &err);
     const struct step_rule how = {.lr = 0.01f, .by = 1};
     double norm;
-    must(shard_step(&r->optim, r->reducer, model_weights(r->model), &how, &norm, &err),
+    must(reducer_step(r->reducer, &r->optim, model_weights(r->model), &how, &norm, &err),
          &err);
 }
 
@@ -227,7 +226,7 @@ static void join(struct rank *r, const struct kernels *k)
     must(r->reducer ? 0 : -1, &err);
     optim_init(&r->optim, optim_find("sgd"), (struct optim_settings){.momentum = 0.9f}, k,
                n);
-    shard_keep(&r->optim, r->reducer);
+    reducer_keep_states(r->reducer, &r->optim);
 }
 
 /* By steps, not by each rank's own clock: all take as many. */

@@ -18,7 +18,6 @@
 #include "include/ddprun/group.h"
 #include "worker/data/dataset.h"
 #include "worker/ddp/reducer.h"
-#include "worker/ddp/shard.h"
 #include "worker/kernels/augment.h"
 #include "worker/nn/model.h"
 #include "worker/optim/optim.h"

@@ -11,7 +11,6 @@
 #include "common/mem.h"
 #include "worker/ddp/reducer.h"
 #include "worker/ddp/replica.h"
-#include "worker/ddp/shard.h"
 #include "worker/pipeline.h"
 
 #include <inttypes.h>
@@ -260,7 +259,7 @@ static int update(struct engine *e, float lr, struct step_sums *sums, struct ddp
     double norm;
     int64_t began = now_ns();
     int rc =
-        shard_step(job->optim, e->reducer, model_weights(job->model), &how, &norm, err);
+        reducer_step(e->reducer, job->optim, model_weights(job->model), &how, &norm, err);
     sums->bad = isfinite(norm) ? 0 : 1;
     trace_span(job->trace, TRACE_COMPUTE, "optimizer", 0, began, now_ns());
     return rc;
@@ -272,7 +271,7 @@ static int cpu_step(struct engine *e, const struct engine_step *s,
     const struct engine_job *job = &e->job;
     int64_t began = now_ns();
     e->apart = true;
-    shard_forget(job->optim);
+    reducer_forget_states(job->optim);
     *result = (struct engine_result){.of = *s, .sums = engine_told(s)};
     result->of.which = NULL;
     TRY(reducer_begin(e->reducer, s->mine == 0, err));
@@ -314,13 +313,13 @@ static int cpu_evaluate(struct engine *e, const struct samples *part,
 
 static int cpu_push(struct engine *e, struct ddp_err *err)
 {
-    shard_keep(e->job.optim, e->reducer);
+    reducer_keep_states(e->reducer, e->job.optim);
     return 0;
 }
 
 static int cpu_pull(struct engine *e, struct ddp_err *err)
 {
-    return shard_gather(e->job.optim, e->reducer, err);
+    return reducer_gather_states(e->reducer, e->job.optim, err);
 }
 
 static struct reducer *cpu_reducer(const struct engine *e)

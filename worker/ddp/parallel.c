@@ -5,8 +5,8 @@
  * multiplied by the rank's number of samples when it is ready, and the sums are divided
  * by the samples of all ranks, which are sent with them.
  *
- * ddp-train uses the same parts (reducer.h, shard.h, replica.h, saver.h, peers.h), but
- * not these functions; doc/tour.md says why.
+ * ddp-train uses the same parts (reducer.h, replica.h, saver.h, peers.h), but not these
+ * functions; doc/tour.md says why.
  */
 #include "include/ddprun/ddp.h"
 
@@ -14,8 +14,8 @@
 #include "common/fnv.h"
 #include "common/mem.h"
 #include "worker/ddp/peers.h"
+#include "worker/ddp/reducer.h"
 #include "worker/ddp/saver.h"
-#include "worker/ddp/shard.h"
 #include "worker/safetensors.h"
 
 #include <float.h>
@@ -331,7 +331,8 @@ static int check_between(const struct ddp_parallel *p, const char *what,
 int ddp_parallel_begin(struct ddp_parallel *p, size_t samples, struct ddp_err *err)
 {
     TRY(check_between(p, "begin", err));
-    shard_keep(&p->optim, p->reducer); /* before the first step they are loaded whole */
+    /* before the first step they are loaded whole */
+    reducer_keep_states(p->reducer, &p->optim);
     memset(p->ready, 0, p->n * sizeof *p->ready);
     p->begun = p->open = true;
     p->unknown = 0;
@@ -403,7 +404,7 @@ int ddp_parallel_step(struct ddp_parallel *p, float lr, struct ddp_step *step,
     const struct step_rule how = {
         .lr = sums.lr, .by = 1 / sums.correct, .clip_norm = (double)p->clip_norm};
     double norm;
-    if (shard_step(&p->optim, p->reducer, p->state.weights, &how, &norm, err) < 0)
+    if (reducer_step(p->reducer, &p->optim, p->state.weights, &how, &norm, err) < 0)
         return -1;
     step->norm = (float)norm;
     copy_weights(p, true);
@@ -415,13 +416,13 @@ int ddp_parallel_swap_average(struct ddp_parallel *p, struct ddp_err *err)
     if (!p->optim.states[OPTIM_AVERAGE] || p->optim.counts.steps == 0)
         return err_set(err, "there is no average: it needs options.ema and a step");
     if (!p->swapped && (check_between(p, "swap_average", err) < 0 ||
-                        shard_gather(&p->optim, p->reducer, err) < 0))
+                        reducer_gather_states(p->reducer, &p->optim, err) < 0))
         return -1;
     optim_swap_average(&p->optim, p->state.weights);
     copy_weights(p, true);
     p->swapped = !p->swapped;
     if (!p->swapped)
-        shard_forget(&p->optim);
+        reducer_forget_states(&p->optim);
     return 0;
 }
 
@@ -473,10 +474,10 @@ int ddp_parallel_save(struct ddp_parallel *p, uint64_t step, struct ddp_err *err
     if (!p->saver)
         return err_set(err, "ddp_parallel_save(): the options have no checkpoint");
     TRY(check_between(p, "save", err));
-    int rc = shard_gather(&p->optim, p->reducer, err);
+    int rc = reducer_gather_states(p->reducer, &p->optim, err);
     if (rc == 0)
         rc = saver_start(p->saver, &p->state, &at, NULL, NULL, err);
-    shard_forget(&p->optim);
+    reducer_forget_states(&p->optim);
     return rc;
 }
 

@@ -182,7 +182,7 @@ static struct part head_of(const struct peers *p, const struct replica *run,
                      .nbuffers = run->nbuffers};
     snprintf(h.model, sizeof h.model, "%s", run->model);
     snprintf(h.optimizer, sizeof h.optimizer, "%s", run->optim->type->name);
-    for (; shard_piece(run->optim, p->reducer, h.npieces, &piece); h.npieces++)
+    for (; reducer_piece(p->reducer, run->optim, h.npieces, &piece); h.npieces++)
         h.count += piece.at.count;
     h.bytes = bytes_of(&h);
     return h;
@@ -199,13 +199,13 @@ static void pack(const struct part *h, const struct replica *run, const struct r
 {
     struct rank_piece piece;
     to = put(to, h, sizeof *h);
-    for (size_t i = 0; shard_piece(run->optim, r, i, &piece); i++)
+    for (size_t i = 0; reducer_piece(r, run->optim, i, &piece); i++)
         to = put(to, &piece.at, sizeof piece.at);
-    for (size_t i = 0; shard_piece(run->optim, r, i, &piece); i++)
+    for (size_t i = 0; reducer_piece(r, run->optim, i, &piece); i++)
         to = put(to, run->weights + piece.at.offset, piece.at.count * sizeof(float));
     for (int k = 0; k < OPTIM_STATES; k++)
-        for (size_t i = 0; run->optim->states[k] && shard_piece(run->optim, r, i, &piece);
-             i++)
+        for (size_t i = 0;
+             run->optim->states[k] && reducer_piece(r, run->optim, i, &piece); i++)
             to = put(to, piece.states[k], piece.at.count * sizeof(float));
     if (run->nbuffers)
         put(to, run->buffers, run->nbuffers * sizeof(float));

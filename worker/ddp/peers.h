@@ -14,8 +14,8 @@
 #define WORKER_DDP_PEERS_H
 
 #include "include/ddprun/group.h"
+#include "worker/ddp/reducer.h"
 #include "worker/ddp/replica.h"
-#include "worker/ddp/shard.h"
 
 struct peers;
 

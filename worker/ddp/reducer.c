@@ -25,7 +25,6 @@
 #include "common/mem.h"
 #include "worker/ddp/factors.h"
 #include "worker/kernels/pool.h"
-#include "worker/optim/optim.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -42,6 +41,19 @@ enum {
 };
 _Static_assert(sizeof(struct step_sums) <= HEAD * sizeof(float), "the sums fit the head");
 
+/* This rank's part of a bucket, and where it begins in an array of all its pieces, each
+ * aligned to a cache line. */
+struct piece {
+    struct bucket at;
+    size_t start;
+};
+
+/* A reduction. */
+struct flight {
+    struct ddp_request *request; /* owned until it has ended */
+    int64_t began_ns;
+};
+
 struct reducer {
     struct ddp_group *group; /* borrowed */
     int rank, size;
@@ -56,13 +68,12 @@ struct reducer {
     size_t room;             /* of so many floats */
     bool summed;             /* this step's pieces have been summed */
 
-    size_t most;                   /* most buckets: as many as parameters */
-    struct bucket *buckets;        /* owned, [most] */
-    struct bucket *pieces;         /* owned: this rank's part of each bucket */
-    size_t *starts;                /* owned, [most + 1]: of reducer_start() */
-    struct ddp_request **requests; /* owned, one per bucket; NULL: ended or not started */
-    int64_t *began;                /* owned, one per bucket */
-    size_t *counts;                /* owned, [size]: sizes of the parts of a bucket */
+    size_t most;            /* most buckets: as many as parameters */
+    struct bucket *buckets; /* owned, [most] */
+    struct piece *pieces;   /* owned, [most + 1]: of each bucket; the last one's start is
+                               the end of all */
+    struct flight *flights; /* owned, [most]: of each bucket */
+    size_t *counts;         /* owned, [size]: sizes of the parts of a bucket */
     size_t nbuckets, npieces;
     size_t started, ended; /* numbers of buckets, in the plan's order */
 
@@ -103,8 +114,9 @@ static void cut_pieces(struct reducer *r)
     const struct bucket *of = r->settings.shard ? r->buckets : &whole;
     r->npieces = r->settings.shard ? r->nbuckets : 1;
     for (size_t i = 0; i < r->npieces; i++) {
-        r->pieces[i] = part_of(r, of[i], r->rank);
-        r->starts[i + 1] = r->starts[i] + (r->pieces[i].count + LINE - 1) / LINE * LINE;
+        struct piece *p = &r->pieces[i];
+        p->at = part_of(r, of[i], r->rank);
+        p[1].start = p->start + (p->at.count + LINE - 1) / LINE * LINE;
     }
 }
 
@@ -173,10 +185,8 @@ struct reducer *reducer_create_for(struct ddp_group *group, const struct param *
     r->grads = r->block + HEAD;
     r->most = nparams;
     r->buckets = xcalloc(nparams, sizeof *r->buckets);
-    r->pieces = xcalloc(nparams, sizeof *r->pieces);
-    r->starts = xcalloc(nparams + 1, sizeof *r->starts);
-    r->requests = xcalloc(nparams, sizeof(void *));
-    r->began = xcalloc(nparams, sizeof *r->began);
+    r->pieces = xcalloc(nparams + 1, sizeof *r->pieces);
+    r->flights = xcalloc(nparams, sizeof *r->flights);
     r->counts = xcalloc((size_t)r->size, sizeof *r->counts);
     r->layers = xcalloc(nparams, sizeof *r->layers);
     r->ready = xcalloc(nparams + 2, sizeof *r->ready);
@@ -221,9 +231,7 @@ void reducer_destroy(struct reducer *r)
         return;
     free(r->buckets);
     free(r->pieces);
-    free(r->starts);
-    free(r->requests);
-    free(r->began);
+    free(r->flights);
     free(r->counts);
     free(r->layers);
     free(r->ready);
@@ -238,9 +246,9 @@ size_t reducer_buckets(const struct reducer *r)
     return r->others ? 0 : r->nbuckets;
 }
 
-bool reducer_shares(const struct reducer *r)
+bool reducer_direct(const struct reducer *r)
 {
-    return r->settings.shard;
+    return r->others != NULL;
 }
 
 void reducer_plan_text(const struct reducer *r, char *text, size_t size)
@@ -272,6 +280,13 @@ void reducer_observe(struct reducer *r, reducer_span_fn span, void *arg)
 {
     r->span = span;
     r->span_arg = arg;
+}
+
+static void observe(const struct reducer *r, size_t bucket, size_t floats,
+                    int64_t began_ns)
+{
+    if (r->span)
+        r->span(bucket, floats * sizeof(float), began_ns, now_ns(), r->span_arg);
 }
 
 /* ---- buckets by time ---- */
@@ -347,25 +362,24 @@ static struct ddp_request *start(struct reducer *r, struct bucket b, bool last)
         return ddp_iall_reduce(r->group, from - (last ? HEAD : 0),
                                b.count + (last ? HEAD : 0), DDP_F32, DDP_SUM, &r->err);
     count_parts(r, b);
-    return ddp_ireduce_scatterv(r->group, from, r->grads + r->pieces[r->started].offset,
-                                r->counts, DDP_F32, DDP_SUM, &r->err);
+    return ddp_ireduce_scatterv(r->group, from,
+                                r->grads + r->pieces[r->started].at.offset, r->counts,
+                                DDP_F32, DDP_SUM, &r->err);
 }
 
 static void start_bucket(struct reducer *r)
 {
-    r->began[r->started] = now_ns();
-    r->requests[r->started] =
-        start(r, r->buckets[r->started], r->started == r->nbuckets - 1);
-    r->failed = r->requests[r->started] == NULL;
+    struct flight *f = &r->flights[r->started];
+    f->began_ns = now_ns();
+    f->request = start(r, r->buckets[r->started], r->started == r->nbuckets - 1);
+    r->failed = f->request == NULL;
     r->started++;
 }
 
 static void end_bucket(struct reducer *r)
 {
     size_t i = r->ended++;
-    if (r->span)
-        r->span(i, r->buckets[i].count * sizeof(float), r->began[i], now_ns(),
-                r->span_arg);
+    observe(r, i, r->buckets[i].count, r->flights[i].began_ns);
 }
 
 /* Makes progress on the reductions in flight. */
@@ -373,7 +387,7 @@ static void make_progress(struct reducer *r)
 {
     while (!r->failed && r->ended < r->started) {
         int done = 0;
-        r->failed = ddp_test(r->requests[r->ended], &done, &r->err) < 0;
+        r->failed = ddp_test(r->flights[r->ended].request, &done, &r->err) < 0;
         if (!done || r->failed)
             return;
         end_bucket(r);
@@ -402,7 +416,7 @@ static int reduce_rest(struct reducer *r, struct ddp_err *err)
     while (!r->failed && r->started < r->nbuckets)
         start_bucket(r);
     while (!r->failed && r->ended < r->nbuckets) {
-        r->failed = ddp_wait(r->requests[r->ended], &r->err) < 0;
+        r->failed = ddp_wait(r->flights[r->ended].request, &r->err) < 0;
         if (!r->failed)
             end_bucket(r);
     }
@@ -414,8 +428,8 @@ static int meet(struct reducer *r, struct ddp_err *err)
 {
     int64_t began = now_ns();
     int rc = ddp_all_reduce(r->group, r->block, HEAD, DDP_F32, DDP_SUM, err);
-    if (r->span && r->others)
-        r->span(0, r->count * sizeof(float), began, now_ns(), r->span_arg);
+    if (r->others)
+        observe(r, 0, r->count, began);
     return rc;
 }
 
@@ -434,47 +448,88 @@ int reducer_finish(struct reducer *r, struct step_sums *sums, struct ddp_err *er
 
 /* ---- pieces ---- */
 
-const struct bucket *reducer_pieces(const struct reducer *r, size_t *n)
+bool reducer_piece(const struct reducer *r, const struct optim *o, size_t i,
+                   struct rank_piece *out)
 {
-    *n = r->npieces;
-    return r->pieces;
+    if (i >= r->npieces)
+        return false;
+    out->at = r->pieces[i].at;
+    size_t at = o->shared ? r->pieces[i].start : out->at.offset;
+    for (int k = 0; k < OPTIM_STATES; k++)
+        out->states[k] = o->states[k] ? o->states[k] + at : NULL;
+    return true;
 }
 
-size_t reducer_start(const struct reducer *r, size_t i)
+/* Copies this rank's pieces of a whole state to `mine`, or back. */
+static void copy_pieces(const struct reducer *r, float *whole, float *mine, bool back)
 {
-    return r->starts[i];
+    for (const struct piece *p = r->pieces; p < r->pieces + r->npieces; p++) {
+        float *in_whole = whole + p->at.offset, *own = mine + p->start;
+        memcpy(back ? in_whole : own, back ? own : in_whole, p->at.count * sizeof *own);
+    }
 }
 
-int reducer_gather(struct reducer *r, float *block, struct ddp_err *err)
+void reducer_keep_states(const struct reducer *r, struct optim *o)
+{
+    for (int k = 0; k < OPTIM_STATES && r->settings.shard && !o->shared; k++) {
+        if (!o->states[k])
+            continue;
+        float *mine = optim_block(r->pieces[r->npieces].start);
+        copy_pieces(r, o->states[k], mine, false);
+        free(o->states[k]);
+        o->states[k] = mine;
+    }
+    o->shared = r->settings.shard;
+}
+
+/* The pieces of all ranks into `block`, which has the layout of the gradients. */
+static int gather(struct reducer *r, float *block, struct ddp_err *err)
 {
     for (size_t b = 0; b < r->nbuckets && r->size > 1; b++) {
         int64_t began = now_ns();
         count_parts(r, r->buckets[b]);
-        TRY(ddp_all_gatherv(r->group, block + r->pieces[b].offset,
+        TRY(ddp_all_gatherv(r->group, block + r->pieces[b].at.offset,
                             block + r->buckets[b].offset, r->counts, DDP_F32, err));
-        if (r->span && !r->others)
-            r->span(b, r->buckets[b].count * sizeof(float), began, now_ns(), r->span_arg);
+        if (!r->others)
+            observe(r, b, r->buckets[b].count, began);
     }
     return 0;
 }
 
-/* ---- where ranks share memory ---- */
-
-bool reducer_direct(const struct reducer *r)
+int reducer_gather_states(struct reducer *r, struct optim *o, struct ddp_err *err)
 {
-    return r->others != NULL;
+    for (int k = 0; k < OPTIM_STATES && o->shared; k++) {
+        if (!o->states[k])
+            continue;
+        if (!o->whole[k])
+            o->whole[k] = optim_block(o->n);
+        copy_pieces(r, o->whole[k], o->states[k], true);
+        TRY(gather(r, o->whole[k], err));
+    }
+    return 0;
 }
 
-/* Sums that are computed from factors are in this rank's own block. */
-float *reducer_sums(const struct reducer *r, size_t i)
+void reducer_forget_states(struct optim *o)
 {
-    size_t at = r->pieces[i].offset;
+    for (int k = 0; k < OPTIM_STATES; k++) {
+        free(o->whole[k]);
+        o->whole[k] = NULL;
+    }
+}
+
+/* ---- the sums of this rank's pieces ---- */
+
+/* Where those of piece i are, of ranks that share memory after sum_all(). Sums that are
+ * computed from factors are in this rank's own block. */
+static float *sums_of(const struct reducer *r, size_t i)
+{
+    size_t at = r->pieces[i].at.offset;
     return at + (r->others && !rows_at(r, at) ? r->others[r->size - 2] : r->grads);
 }
 
 /* Gradients [at, at + n): computed in `room`, or summed in the block of the last of
  * the other ranks. */
-static const float *sum_up(struct reducer *r, const struct kernels *k, size_t at,
+static const float *sum_up(const struct reducer *r, const struct kernels *k, size_t at,
                            size_t n, float *room)
 {
     const float *sum = r->grads + at;
@@ -487,86 +542,120 @@ static const float *sum_up(struct reducer *r, const struct kernels *k, size_t at
     return sum;
 }
 
-const float *reducer_sum(struct reducer *r, const struct kernels *k, int thread, size_t i,
-                         size_t at, size_t n)
-{
-    if (r->summed)
-        return reducer_sums(r, i) + at;
-    return sum_up(r, k, r->pieces[i].offset + at, n,
-                  r->rooms ? r->rooms + (size_t)thread * r->room : NULL);
-}
-
-struct each {
-    struct reducer *r;
-    reducer_block_fn fn;
-    void *arg;
+/* What the engines' threads do with each block [at, at + n) of this rank's pieces. */
+struct pass {
+    const struct reducer *r;
+    struct optim *o;
+    float *w, lr; /* of update_block() */
+    void (*fn)(const struct pass *p, int thread, size_t i, size_t at, size_t n);
 };
 
 /* Threads take the blocks of all pieces in turn. */
-static void each_part(int part, int parts, void *arg)
+static void pass_part(int part, int parts, void *arg)
 {
-    const struct each *e = arg;
+    const struct pass *p = arg;
     size_t turn = 0;
-    for (size_t i = 0; i < e->r->npieces; i++) {
-        size_t count = e->r->pieces[i].count;
-        size_t rows = rows_at(e->r, e->r->pieces[i].offset);
-        size_t block = rows > 0 ? rows : KERNELS_GRAIN;
-        for (size_t at = 0; at < count; at += block)
+    for (size_t i = 0; i < p->r->npieces; i++) {
+        struct bucket piece = p->r->pieces[i].at;
+        size_t rows = rows_at(p->r, piece.offset), block = rows ? rows : KERNELS_GRAIN;
+        for (size_t at = 0; at < piece.count; at += block)
             if (turn++ % (size_t)parts == (size_t)part)
-                e->fn(e->r, part, i, at, at + block < count ? block : count - at, e->arg);
+                p->fn(p, part, i, at,
+                      at + block < piece.count ? block : piece.count - at);
     }
 }
 
-void reducer_each_block(struct reducer *r, reducer_block_fn fn, void *arg)
+static void sum_block(const struct pass *p, int thread, size_t i, size_t at, size_t n)
 {
-    pool_run(each_part, &(struct each){r, fn, arg});
+    sum_up(p->r, p->o->kernels, p->r->pieces[i].at.offset + at, n, sums_of(p->r, i) + at);
 }
 
-static void sum_block(struct reducer *r, int thread, size_t i, size_t at, size_t n,
-                      void *kernels)
-{
-    sum_up(r, kernels, r->pieces[i].offset + at, n, reducer_sums(r, i) + at);
-}
-
-void reducer_sum_all(struct reducer *r, const struct kernels *k)
+/* For what needs all sums first. */
+static void sum_all(struct reducer *r, struct optim *o)
 {
     if (r->others)
-        reducer_each_block(r, sum_block, (void *)(uintptr_t)k);
+        pool_run(pass_part, &(struct pass){.r = r, .o = o, .fn = sum_block});
     r->summed = true;
 }
 
-void reducer_scale(struct reducer *r, const struct kernels *k, float by)
+static void scale(struct reducer *r, const struct kernels *k, float by)
 {
     if (!r->settings.shard)
         k->scale(r->grads, (int64_t)r->count, by);
     for (size_t i = 0; i < r->npieces && r->settings.shard; i++)
-        k->scale(reducer_sums(r, i), (int64_t)r->pieces[i].count, by);
+        k->scale(sums_of(r, i), (int64_t)r->pieces[i].at.count, by);
 }
 
-int reducer_norm(struct reducer *r, const struct kernels *k, double *norm,
-                 struct ddp_err *err)
+static int norm_of(struct reducer *r, const struct kernels *k, double *norm,
+                   struct ddp_err *err)
 {
     double sum = 0;
     for (size_t i = 0; i < r->npieces; i++)
-        sum += k->sum_squares(reducer_sums(r, i), (int64_t)r->pieces[i].count);
+        sum += k->sum_squares(sums_of(r, i), (int64_t)r->pieces[i].at.count);
     int rc = ddp_all_reduce(r->group, &sum, 1, DDP_F64, DDP_SUM, err);
     *norm = sqrt(sum);
     return rc;
 }
 
-void reducer_give(struct reducer *r, const float *block, size_t at, size_t n)
+/* ---- the optimiser's step ---- */
+
+/* Sums a block, unless all are, updates it, and copies the weights to the others while
+ * they are in the cache. */
+static void update_block(const struct pass *p, int thread, size_t i, size_t at, size_t n)
 {
-    for (int i = 1; i < r->size; i++) {
-        float *there = ddp_arena_of(r->group, block, (r->rank + i) % r->size);
-        memcpy(there + at, block + at, n * sizeof *block);
+    enum { BIT = KERNELS_GRAIN }; /* small enough for the calling thread */
+    const struct reducer *r = p->r;
+    size_t state = r->pieces[i].start + at, offset = r->pieces[i].at.offset + at;
+    float *room = r->rooms ? r->rooms + (size_t)thread * r->room : NULL;
+    const float *g =
+        r->summed ? sums_of(r, i) + at : sum_up(r, p->o->kernels, offset, n, room);
+    for (size_t k = 0; k < n; k += BIT)
+        optim_piece(p->o, state + k, n - k < BIT ? n - k : BIT, p->w + offset + k, g + k,
+                    p->lr);
+    for (int j = 1; j < r->size; j++) {
+        float *there = ddp_arena_of(r->group, p->w, (r->rank + j) % r->size);
+        memcpy(there + offset, p->w + offset, n * sizeof *there);
     }
 }
 
-int reducer_given(struct reducer *r, struct ddp_err *err)
+static int update(struct reducer *r, struct optim *o, float *w, float lr,
+                  struct ddp_err *err)
 {
-    int64_t began = now_ns();
-    int rc = ddp_barrier(r->group, err);
-    if (r->span)
-        r->span(1, r->count * sizeof(float), began, now_ns(), r->span_arg);
-    return rc;
+    if (!r->settings.shard) {
+        optim_step(o, w, r->grads, lr);
+        return 0;
+    }
+    optim_count(o);
+    if (r->others) {
+        pool_run(pass_part, &(struct pass){r, o, w, lr, update_block});
+        int64_t began = now_ns();
+        int rc = ddp_barrier(r->group, err); /* all have written their weights to all */
+        observe(r, 1, r->count, began);
+        return rc;
+    }
+    for (size_t i = 0; i < r->npieces; i++) {
+        const struct piece *p = &r->pieces[i];
+        optim_piece(o, p->start, p->at.count, w + p->at.offset, sums_of(r, i), lr);
+    }
+    return gather(r, w, err);
+}
+
+int reducer_step(struct reducer *r, struct optim *o, float *w,
+                 const struct step_rule *how, double *norm, struct ddp_err *err)
+{
+    bool normed = how->clip_norm > 0 || how->check;
+    float by = how->by;
+    *norm = 0;
+    if (normed || by != 1)
+        sum_all(r, o);
+    if (normed && norm_of(r, o->kernels, norm, err) < 0)
+        return -1;
+    *norm *= (double)by;
+    if (!isfinite(*norm))
+        return 0;
+    if (how->clip_norm > 0 && *norm > how->clip_norm) /* as torch's clip_grad_norm_() */
+        by *= (float)(how->clip_norm / (*norm + 1e-6));
+    if (by != 1)
+        scale(r, o->kernels, by);
+    return update(r, o, w, how->lr, err);
 }

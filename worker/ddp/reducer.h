@@ -1,4 +1,5 @@
-/* worker/ddp/reducer.h - the sum of all ranks' gradients, reduced during backward
+/* worker/ddp/reducer.h - the sum of all ranks' gradients, reduced during backward, and
+ * the optimiser's step with it
  *
  * Gradients are in the group's arena. Each rank weights its own by its share of the
  * step's samples (the `scale` of struct model_pass), so that their sum is the gradient
@@ -8,15 +9,18 @@
  * A few numbers about the step are sent along at no extra cost: after reducer_finish()
  * each rank has the loss over all ranks, and whether a rank wants to stop.
  *
- * With `shard`, each rank gets the sums of its own pieces only, a part of every
- * bucket: it updates their weights, and reducer_gather() gives all ranks the others'.
- * The two transfer as many bytes as an all-reduce.
+ * With `shard`, each rank has the optimiser's states of its own pieces only, a part of
+ * every bucket. It gets the sums of these, updates their weights, and all ranks gather
+ * the others'. That transfers as many bytes as an all-reduce; with n ranks the optimiser
+ * takes an n-th of the memory and of the time. (Rajbhandari et al., "ZeRO", SC 2020,
+ * stage 1.)
  *
  * Ranks that all share one host's memory need no buckets, since no transfer can
  * overlap while their CPUs compute backward. reducer_finish() then only sums the step's
- * numbers, which is also a barrier; each rank sums its piece from the others' arenas when
- * it updates it, in blocks that stay in the cache, and writes the new weights to the
- * others (shard.h). Linear layers then have factors in place of gradients (factors.h).
+ * numbers, which is also a barrier; reducer_step() goes once over this rank's pieces, in
+ * blocks that stay in the cache: it sums a block from the others' arenas, updates it, and
+ * writes the new weights to the others. Linear layers then have factors in place of
+ * gradients (factors.h).
  *
  * Owner: the trainer. The group is borrowed and must outlive it.
  */
@@ -26,6 +30,7 @@
 #include "include/ddprun/group.h"
 #include "worker/ddp/bucket.h"
 #include "worker/ddp/sums.h"
+#include "worker/optim/optim.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -55,8 +60,8 @@ void reducer_destroy(struct reducer *r); /* NULL is allowed; not during a step *
 
 /* The number of buckets; 0: the ranks share memory. */
 size_t reducer_buckets(const struct reducer *r);
-/* Has this rank only the states of its pieces? */
-bool reducer_shares(const struct reducer *r);
+/* Do all ranks share memory? */
+bool reducer_direct(const struct reducer *r);
 /* The plan as "OFFSET,OFFSET,...", once it is final, else ""; and a plan from such a
  * text, in place of one made by time: a resumed run then adds in the same order. -1:
  * the text is of another model. Without overlap there is one reduction, whatever the
@@ -82,44 +87,39 @@ void reducer_ready(size_t offset, size_t count, void *reducer);
 /* Waits for all reductions; `sums` has this rank's numbers, then those of all. */
 int reducer_finish(struct reducer *r, struct step_sums *sums, struct ddp_err *err);
 
-/* The ranges whose sums only this rank has; with the other ranks' they are the block.
- * Without sharding, an even part of it. Borrowed until the next reducer_begin(). */
-const struct bucket *reducer_pieces(const struct reducer *r, size_t *n);
-/* Where piece i begins in an array of the pieces, one after the other, each aligned to a
- * cache line; with i their number, its end. */
-size_t reducer_start(const struct reducer *r, size_t i);
-/* With `shard`: gathers the pieces of all ranks into `block`, which has the layout of
- * the gradients. */
-int reducer_gather(struct reducer *r, float *block, struct ddp_err *err);
+/* ---- the optimiser ---- */
 
-/* ---- for ranks that share memory ---- */
+/* With `shard`: keeps this rank's pieces of whole states, and frees the rest, unless it
+ * has. */
+void reducer_keep_states(const struct reducer *r, struct optim *o);
 
-bool reducer_direct(const struct reducer *r);
-/* Calls `fn` for each block [at, at + n) of this rank's pieces, in the engines' threads:
- * `thread` is the number of the calling one. */
-typedef void (*reducer_block_fn)(struct reducer *r, int thread, size_t i, size_t at,
-                                 size_t n, void *arg);
-void reducer_each_block(struct reducer *r, reducer_block_fn fn, void *arg);
-/* The sums of a block's gradients, after reducer_finish(): computed by `k` now, unless
- * reducer_sum_all() was called; valid until the same thread calls again. */
-const float *reducer_sum(struct reducer *r, const struct kernels *k, int thread, size_t i,
-                         size_t at, size_t n);
-/* Sums this rank's whole pieces, for a caller that needs all sums first. */
-void reducer_sum_all(struct reducer *r, const struct kernels *k);
-/* Copies block [at, at + n) of `block`, which has the gradients' layout in the arena,
- * to all other ranks; */
-void reducer_give(struct reducer *r, const float *block, size_t at, size_t n);
-/* and waits for all ranks, when a rank has copied all. */
-int reducer_given(struct reducer *r, struct ddp_err *err);
+/* One of this rank's pieces: its weights in the whole block, and its optimiser states.
+ * The pieces of all ranks partition the model. */
+struct rank_piece {
+    struct bucket at;
+    const float *states[OPTIM_STATES]; /* NULL: not used */
+};
 
-/* Multiplies all of this step's sums that this rank has by `by`, after
- * reducer_sum_all(); and the norm over all ranks. */
-void reducer_scale(struct reducer *r, const struct kernels *k, float by);
-int reducer_norm(struct reducer *r, const struct kernels *k, double *norm,
-                 struct ddp_err *err);
+/* Piece i of this rank; false: there is none. */
+bool reducer_piece(const struct reducer *r, const struct optim *o, size_t i,
+                   struct rank_piece *out);
 
-/* The address of this step's sums of piece i, after reducer_sum_all() where ranks
- * share memory. */
-float *reducer_sums(const struct reducer *r, size_t i);
+/* Gathers the whole states in o->whole, on every rank; reducer_forget_states() frees
+ * them. */
+int reducer_gather_states(struct reducer *r, struct optim *o, struct ddp_err *err);
+void reducer_forget_states(struct optim *o);
+
+/* The parameters of an update with the sums of all gradients times `by`. */
+struct step_rule {
+    float lr, by;
+    double clip_norm; /* largest norm; 0: no clipping */
+    bool check;       /* compute the norm also without clipping */
+};
+
+/* Updates this rank's pieces, or without `shard` everything; then all ranks have all
+ * weights. *norm is that of the gradients if `how` requires it, else 0; if it is not
+ * finite, nothing was updated. */
+int reducer_step(struct reducer *r, struct optim *o, float *w,
+                 const struct step_rule *how, double *norm, struct ddp_err *err);
 
 #endif

@@ -214,7 +214,7 @@ static void on_caller(int fd, const struct sockaddr *from, void *arg)
 void acceptor_addresses(const struct acceptor *a, struct strv *out)
 {
     char first[INET6_ADDRSTRLEN] = "";
-    struct strv all = {0};
+    SCOPED(strv_finish) struct strv all = {0};
     /* the preferred address first, then all others */
     if (sock_interface_addr(NULL, first, sizeof first, NULL) == 0)
         strv_pushf(out, "%s %d", first, a->port);
@@ -224,7 +224,6 @@ void acceptor_addresses(const struct acceptor *a, struct strv *out)
         if (strcmp(all.v[i], first) != 0 && strncmp(all.v[i], "fe80:", 5) != 0)
             strv_pushf(out, "%s %d", all.v[i], a->port);
     }
-    strv_finish(&all);
     strv_pushf(out, "127.0.0.1 %d", a->port); /* for "hosts" on this machine */
 }
 

@@ -8,16 +8,15 @@
  */
 #include "launcher/transport/transport.h"
 
-#include <stdlib.h>
+#include "common/scoped.h"
 
 static void command(const struct msg_hosts *hosts, const unsigned *nodes, size_t n,
                     struct strv *argv)
 {
     strv_push(argv, "blaunch");
     strv_push(argv, hosts->hosts[nodes[0]].name);
-    char *quoted = shell_quote(hosts->agent);
+    OWNED char *quoted = shell_quote(hosts->agent);
     strv_push(argv, quoted);
-    free(quoted);
 }
 
 const struct transport transport_blaunch = {.name = "blaunch",

@@ -24,10 +24,8 @@ static char *bootstrap_path(void)
     const char *home = getenv("HOME");
     if (home && *home == '/')
         return xasprintf("%s/" NAME "XXXXXX", home);
-    char *here = getcwd(NULL, 0);
-    char *path = xasprintf("%s/" NAME "XXXXXX", here ? here : "");
-    free(here);
-    return path;
+    OWNED char *here = getcwd(NULL, 0);
+    return xasprintf("%s/" NAME "XXXXXX", here ? here : "");
 }
 
 /* The home directory may be on a file system that does not answer. */
@@ -118,7 +116,7 @@ void bootstrap_file_remove(char *path)
 
 int bootstrap_file_read(const char *path, struct bootstrap *s, struct ddp_err *err)
 {
-    int fd = text_file_open_private(path, err);
+    SCOPED(close_fd) int fd = text_file_open_private(path, err);
     if (fd < 0)
         return errno == ENOENT
                    ? err_errno(err,
@@ -131,6 +129,5 @@ int bootstrap_file_read(const char *path, struct bootstrap *s, struct ddp_err *e
         err_prefix(err, "the bootstrap file '%s'", path);
     else if (strncmp(basename(path), NAME, strlen(NAME)) == 0)
         unlink(path);
-    close(fd);
     return rc;
 }

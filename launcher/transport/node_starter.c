@@ -135,7 +135,7 @@ static void blame_hosts(struct batch *batch, const struct blame *b)
 {
     struct node_starter *s = batch->starter;
     struct ddp_err err;
-    struct strv names = {0};
+    SCOPED(strv_finish) struct strv names = {0};
     if (hostlist_expand(b->hosts, &names, &err) < 0)
         log_debug("'%s': %s", b->hosts, err.text);
     for (unsigned i = 0; i < s->hosts->nhosts; i++) {
@@ -158,7 +158,6 @@ static void blame_hosts(struct batch *batch, const struct blame *b)
         else
             start_arm(st, DOUBT_MS);
     }
-    strv_finish(&names);
 }
 
 static unsigned count_in(const struct batch *batch, enum start_state state)
@@ -257,6 +256,7 @@ static void on_ended(int status, void *arg)
 static char *write_bootstrap(const struct node_starter *s, const unsigned *nodes,
                              size_t n)
 {
+    SCOPED(bootstrap_finish)
     struct bootstrap m = {.key = s->key,
                           .log_level = xstrdup(s->log_level),
                           .detached = !s->transport->lifeline,
@@ -274,9 +274,7 @@ static char *write_bootstrap(const struct node_starter *s, const unsigned *nodes
             bootstrap_set_tree(&m, &s->key, s->width, s->row.nodes, s->row.n,
                                s->row.place[m.node]);
     }
-    char *text = bootstrap_write(&m);
-    bootstrap_finish(&m);
-    return text;
+    return bootstrap_write(&m);
 }
 
 /* The loop waits for it; a directory that does not answer is waited for once. */
@@ -297,9 +295,9 @@ static struct batch *batch_create(struct node_starter *s, const unsigned *nodes,
     static const struct transport_proc_events events = {on_line, on_linked, on_ended};
     struct batch *batch = xcalloc(1, sizeof *batch);
     batch->starter = s;
-    struct strv argv = {0};
+    SCOPED(strv_finish) struct strv argv = {0};
     s->transport->command(s->hosts, nodes, n, &argv);
-    char *text = write_bootstrap(s, nodes, n);
+    OWNED char *text = write_bootstrap(s, nodes, n);
     int rc = 0;
     if (s->transport->by_file) {
         batch->bootstrap_path = write_file(s, text, err);
@@ -317,8 +315,6 @@ static struct batch *batch_create(struct node_starter *s, const unsigned *nodes,
         !(batch->proc = transport_proc_create(s->loop, s->reap, &spec, &events, batch)))
         err_spawn(err, "cannot run '%s'", s->path);
     secret_wipe(text, strlen(text));
-    free(text);
-    strv_finish(&argv);
     DL_APPEND(s->batches, batch);
     if (!batch->proc) {
         batch_destroy(batch);
@@ -339,9 +335,8 @@ static void run_together(const unsigned *nodes, size_t n, void *arg)
     }
     for (size_t i = 0; i < n && !batch; i++) {
         struct start *st = &s->starts[nodes[i]];
-        char *line = xasprintf("%s: %s", host_of(st)->name, err.text);
+        OWNED char *line = xasprintf("%s: %s", host_of(st)->name, err.text);
         start_fail(st, line);
-        free(line);
     }
 }
 
@@ -353,7 +348,7 @@ static void start_run(struct start *st)
 /* Start all queued hosts, by as many processes as the transport needs. */
 static void go_at_once(struct node_starter *s)
 {
-    unsigned *nodes = xcalloc(s->hosts->nhosts, sizeof *nodes);
+    OWNED unsigned *nodes = xcalloc(s->hosts->nhosts, sizeof *nodes);
     size_t n = 0;
     for (; s->first < s->hosts->nhosts; s->first++) {
         if (s->starts[s->first].state == START_QUEUED)
@@ -362,7 +357,6 @@ static void go_at_once(struct node_starter *s)
     for (size_t i = 0; i < n; i++)
         start_move(&s->starts[nodes[i]], START_RUNS);
     transport_batches(s->transport, s->hosts, nodes, n, run_together, s);
-    free(nodes);
 }
 
 void node_starter_go(struct node_starter *s)

@@ -3,12 +3,12 @@
 
 #include "common/err.h"
 #include "common/installed.h"
+#include "common/scoped.h"
 #include "launcher/transport/child.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -51,14 +51,12 @@ int own_program_start(struct own_program *p, struct loop *loop, const char *name
     int ends[2];
     enum child_step step;
     own_program_kill(p);
-    char *path = installed_file(INSTALLED_PROGRAM, name, X_OK);
+    OWNED char *path = installed_file(INSTALLED_PROGRAM, name, X_OK);
     if (!path)
         return err_set(err, "%s is not beside ddprun's programs", name);
-    if (pipe2(ends, O_CLOEXEC) < 0) {
-        free(path);
+    if (pipe2(ends, O_CLOEXEC) < 0)
         return err_errno(err, "cannot make a pipe");
-    }
-    struct strv argv = {0};
+    SCOPED(strv_finish) struct strv argv = {0};
     strv_push(&argv, name);
     strv_push_all(&argv, args->v);
     struct child_spec spec = {.path = path,
@@ -71,8 +69,6 @@ int own_program_start(struct own_program *p, struct loop *loop, const char *name
     p->pid = child_spawn(&spec, &step);
     close(ends[1]);
     p->fd = ends[0];
-    strv_finish(&argv);
-    free(path);
     if (p->pid < 0) {
         p->pid = 0;
         loop_close_fd(&p->readable, &p->fd);

@@ -36,24 +36,22 @@ static const char *const tar[] = {
 
 static char *make_archive(const char *folder, size_t *n, struct ddp_err *err)
 {
-    struct strv argv = {0};
+    SCOPED(strv_finish) struct strv argv = {0};
     for (size_t i = 0; i < ARRAY_LEN(tar); i++)
         strv_push(&argv, tar[i]);
     strv_push(&argv, folder);
     for (size_t i = 0; i < ARRAY_LEN(files); i++) {
-        char *path = xasprintf("%s/%s", folder, files[i]);
+        OWNED char *path = xasprintf("%s/%s", folder, files[i]);
         if (access(path, R_OK) == 0) {
             const char *slash = strchr(files[i], '/'); /* the whole directory */
             strv_pushf(&argv, "%.*s", slash ? (int)(slash - files[i]) : 100, files[i]);
         }
-        free(path);
     }
     struct helper h = {
         .argv = (const char *const *)argv.v, .answer_ms = TAR_MS, .most = PACKAGE_MAX};
     char *bytes;
-    int status, rc = helper_ask(&h, &bytes, n, &status);
-    strv_finish(&argv);
-    if (rc == 0 && status == 0)
+    int status;
+    if (helper_ask(&h, &bytes, n, &status) == 0 && status == 0)
         return bytes;
     err_set(err, "--agent push: tar cannot read the agent's files in '%s'", folder);
     free(bytes);
@@ -65,14 +63,13 @@ const struct package *package_get(struct ddp_err *err)
     static struct package made;
     if (made.bytes)
         return &made;
-    char *agent = installed_file(INSTALLED_PROGRAM, "ddprun-agent", X_OK);
+    OWNED char *agent = installed_file(INSTALLED_PROGRAM, "ddprun-agent", X_OK);
     if (!agent) {
         err_set(err, "--agent push: there is no ddprun-agent beside ddprun's programs");
         return NULL;
     }
     *strrchr(agent, '/') = '\0';
     made.bytes = make_archive(agent, &made.n, err);
-    free(agent);
     if (!made.bytes)
         return NULL;
     digest_bytes(made.bytes, made.n, made.hash);
@@ -110,10 +107,7 @@ static const char script[] =
 
 char *package_command(const struct package *p)
 {
-    char *head = xasprintf("exec sh -c 'h=%s; n=%zu; ", p->hash, p->n);
-    char *body = xasprintf(script, (p->n >> 20) + 1);
-    char *all = xasprintf("%s%s'", head, body);
-    free(head);
-    free(body);
-    return all;
+    OWNED char *head = xasprintf("exec sh -c 'h=%s; n=%zu; ", p->hash, p->n);
+    OWNED char *body = xasprintf(script, (p->n >> 20) + 1);
+    return xasprintf("%s%s'", head, body);
 }

@@ -47,17 +47,16 @@ static char *search(const char *name, const char *dir, const char *path_env, int
     *why = ENOENT;
     for (const char *p = path_env;; p++) {
         size_t n = strcspn(p, ":");
-        char *entry = n > 0 ? xstrndup(p, n) : xstrdup(".");
-        char *base = join(dir, entry), *file = xasprintf("%s/%s", base, name);
+        OWNED char *entry = n > 0 ? xstrndup(p, n) : xstrdup(".");
+        OWNED char *base = join(dir, entry);
+        char *file = xasprintf("%s/%s", base, name);
         int error = usable(file);
-        free(entry);
-        free(base);
         if (error == 0)
             return file;
+        free(file);
         if (error == EACCES)
             *why = EACCES; /* as execvp(): found but not permitted, unless a later entry
                               works */
-        free(file);
         p += n;
         if (*p == '\0')
             return NULL;
@@ -100,7 +99,7 @@ static const char *advice(const char *name, const char *path, int why, const cha
         snprintf(text, size,
                  "; write its arguments as words of their own, not in quotes");
     } else if (why == ENOENT && !strchr(name, '/')) {
-        char *here = join(dir, name);
+        OWNED char *here = join(dir, name);
         bool there = stat(here, &st) == 0 && S_ISREG(st.st_mode);
         if (there && is_python_script(name) && access(here, X_OK) < 0)
             snprintf(text, size, " in PATH; to run the one in '%s' write 'python3 %s'",
@@ -112,7 +111,6 @@ static const char *advice(const char *name, const char *path, int why, const cha
             snprintf(text, size, " in '%s', nor in PATH", dir);
         else
             snprintf(text, size, " in PATH");
-        free(here);
     } else if (why == EACCES && path && stat(path, &st) == 0 && S_ISREG(st.st_mode)) {
         struct statvfs fs;
         if (statvfs(path, &fs) == 0 && (fs.f_flag & ST_NOEXEC))
@@ -126,28 +124,53 @@ static const char *advice(const char *name, const char *path, int why, const cha
     return text;
 }
 
-/* Why a script does not run whose interpreter is not there; malloc'ed. If it `is_there`,
- * env(1) may look for another one, and would print words of its own, in each rank; NULL:
- * there is nothing to say. A Windows line end (CR) becomes part of the name, invisibly;
- * after an option of env it may not. */
-static char *script_trouble(const char *path, const char *name, bool is_there)
+/* What follows "#!" in a script; "": it is none. */
+static const char *first_line(const char *path, char *line, size_t size)
+{
+    bool script = read_start(path, line, size) > 2 && strncmp(line, "#!", 2) == 0;
+    return script ? line + 2 + strspn(line + 2, " \t") : "";
+}
+
+static int word_len(const char *word)
+{
+    return (int)strcspn(word, " \t\r\n");
+}
+
+/* A Windows line end (CR) becomes part of the name, invisibly. malloc'ed; NULL: there is
+ * none. */
+static char *line_end_trouble(const char *word, const char *name)
+{
+    int n = word_len(word);
+    if (n == 0 || word[n] != '\r')
+        return NULL;
+    return xasprintf("its lines end in CR LF, so '%.*s' is not found; try sed -i "
+                     "'s/\\r$//' %s",
+                     n, word, name);
+}
+
+/* Why a script does not run whose interpreter is not there; malloc'ed. */
+static char *interpreter_trouble(const char *path, const char *name)
+{
+    char line[200], *trouble;
+    const char *word = first_line(path, line, sizeof line);
+    if ((trouble = line_end_trouble(word, name)))
+        return trouble;
+    return *word ? xasprintf("its interpreter '%.*s' is not there", word_len(word), word)
+                 : xstrdup("the interpreter it names is not there");
+}
+
+/* Why env(1) would not find the interpreter of a script, and print words of its own in
+ * each rank; malloc'ed. NULL: there is nothing to say, as after an option of env. */
+static char *env_trouble(const char *path, const char *name)
 {
     char line[200];
-    bool script = read_start(path, line, sizeof line) > 2 && strncmp(line, "#!", 2) == 0;
-    const char *word = script ? line + 2 + strspn(line + 2, " \t") : "";
-    int n = (int)strcspn(word, " \t\r\n");
-    if (is_there) {
-        bool env = n > 4 && memcmp(word + n - 4, "/env", 4) == 0;
-        word += env ? (size_t)n + strspn(word + n, " \t") : strlen(word);
-        n = (int)strcspn(word, " \t\r\n");
-    }
-    if (n > 0 && word[n] == '\r' && word[0] != '-')
-        return xasprintf("its lines end in CR LF, so '%.*s' is not found; try sed -i "
-                         "'s/\\r$//' %s",
-                         n, word, name);
-    return is_there ? NULL
-           : n > 0  ? xasprintf("its interpreter '%.*s' is not there", n, word)
-                    : xstrdup("the interpreter it names is not there");
+    const char *word = first_line(path, line, sizeof line);
+    int n = word_len(word);
+    if (n <= 4 || memcmp(word + n - 4, "/env", 4) != 0)
+        return NULL;
+    word += n;
+    word += strspn(word, " \t");
+    return *word == '-' ? NULL : line_end_trouble(word, name);
 }
 
 /* Takes `why` over. Returns the exit code. */
@@ -193,15 +216,13 @@ char *program_find(const char *name, const char *dir, const char *path_env,
 {
     int why = ENOENT;
     /* the current directory needs no check; "/." is not there in a file */
-    char *path = strcmp(dir, ".") != 0 ? join(dir, ".") : NULL;
-    if (path && access(path, X_OK) < 0) {
+    OWNED char *inside = strcmp(dir, ".") != 0 ? join(dir, ".") : NULL;
+    if (inside && access(inside, X_OK) < 0) {
         cannot_enter(dir, host, err);
-        free(path);
         *code = EXIT_CANNOT_START;
         return NULL;
     }
-    free(path);
-    path = NULL;
+    char *path = NULL;
     if (strchr(name, '/')) {
         path = join(dir, name);
         why = usable(path);
@@ -209,7 +230,7 @@ char *program_find(const char *name, const char *dir, const char *path_env,
         path = search(name, dir, path_env ? path_env : default_path, &why);
         why = path ? 0 : why;
     }
-    char *trouble = why == 0 ? script_trouble(path, name, true) : NULL;
+    char *trouble = why == 0 ? env_trouble(path, name) : NULL;
     if (why == 0 && !trouble)
         return path;
     *code = trouble ? script_fails(name, host, trouble, err)
@@ -228,7 +249,7 @@ int program_failed(const char *name, const char *path, const char *dir, const ch
     case CHILD_EXEC:
         /* the file was found: its interpreter is missing, or it has gone since */
         if (why == ENOENT && (access(path, F_OK) == 0 || errno != ENOENT))
-            return script_fails(name, host, script_trouble(path, name, false), err);
+            return script_fails(name, host, interpreter_trouble(path, name), err);
         return cannot(name, path, dir, host, why, err);
     case CHILD_DIR:
         errno = why;

@@ -25,9 +25,8 @@ static void command(const struct msg_hosts *hosts, const unsigned *nodes, size_t
     strv_push(argv, "-v");
     strv_push(argv, getenv("LD_LIBRARY_PATH") ? "PWD,LD_LIBRARY_PATH" : "PWD");
     strv_push(argv, hosts->hosts[nodes[0]].name);
-    char *quoted = shell_quote(hosts->agent);
+    OWNED char *quoted = shell_quote(hosts->agent);
     strv_pushf(argv, "exec %s", quoted);
-    free(quoted);
 }
 
 /* Of qrsh 8.1.9. */

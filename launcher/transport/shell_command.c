@@ -107,17 +107,16 @@ static char *last_line(const struct shell_command *c)
 /* How it failed, malloc'ed; NULL: it did not. */
 static char *trouble_of(const struct shell_command *c, int status)
 {
-    char *line = last_line(c), *text = NULL;
+    OWNED char *line = last_line(c);
     if (c->late)
-        text = xasprintf("had not ended after %.4g s%s", (double)c->limit_ms / 1e3, line);
-    else if (c->too_long)
-        text = xasprintf("printed more than %zu KiB", c->most >> 10);
-    else if (WIFSIGNALED(status))
-        text = xasprintf("died of %s%s", signal_name(WTERMSIG(status)), line);
-    else if (WEXITSTATUS(status) != 0)
-        text = xasprintf("exited with status %d%s", WEXITSTATUS(status), line);
-    free(line);
-    return text;
+        return xasprintf("had not ended after %.4g s%s", (double)c->limit_ms / 1e3, line);
+    if (c->too_long)
+        return xasprintf("printed more than %zu KiB", c->most >> 10);
+    if (WIFSIGNALED(status))
+        return xasprintf("died of %s%s", signal_name(WTERMSIG(status)), line);
+    if (WEXITSTATUS(status) != 0)
+        return xasprintf("exited with status %d%s", WEXITSTATUS(status), line);
+    return NULL;
 }
 
 static void on_ended(pid_t pid, int status, int64_t at_ns, const struct rusage *used,
@@ -131,13 +130,11 @@ static void on_ended(pid_t pid, int status, int64_t at_ns, const struct rusage *
     for (int i = 0; i < SAID_MOST / PIECE + 1 && read_piece(&c->said); i++)
         ;
     limit_stop(c->limit);
-    char *trouble = trouble_of(c, status);
-    char *out = c->data;
+    OWNED char *trouble = trouble_of(c, status);
+    OWNED char *out = c->data;
     size_t n = c->n;
     c->data = NULL;
     c->ended(trouble, out ? out : "", n, c->arg);
-    free(out);
-    free(trouble);
 }
 
 static void stream_open(struct stream *s, struct loop *loop, int fd)

@@ -73,10 +73,9 @@ static bool is_option(const char *entry)
 static void environment(char *const *ours, struct strv *env)
 {
     for (char *const *e = ours; *e; e++) {
-        char *name = xstrndup(*e, strcspn(*e, "="));
+        OWNED char *name = xstrndup(*e, strcspn(*e, "="));
         if (!is_option(*e) && !envfwd_stays(name))
             strv_push(env, *e);
-        free(name);
     }
     for (size_t i = 0; i < ARRAY_LEN(settings); i++)
         strv_push(env, settings[i]);
@@ -85,9 +84,8 @@ static void environment(char *const *ours, struct strv *env)
 void srun_unset_settings(void)
 {
     for (size_t i = 0; i < ARRAY_LEN(settings); i++) {
-        char *name = xstrndup(settings[i], strcspn(settings[i], "="));
+        OWNED char *name = xstrndup(settings[i], strcspn(settings[i], "="));
         unsetenv(name);
-        free(name);
     }
 }
 
@@ -108,14 +106,11 @@ static unsigned part(const char *host)
     int n = components();
     for (int i = 0; i < n && n > 1; i++) {
         struct ddp_err err;
-        struct strv names = {0};
-        char *name = xasprintf("SLURM_JOB_NODELIST_HET_GROUP_%d", i);
+        SCOPED(strv_finish) struct strv names = {0};
+        OWNED char *name = xasprintf("SLURM_JOB_NODELIST_HET_GROUP_%d", i);
         const char *list = getenv(name);
-        bool in = list && hostlist_expand(list, &names, &err) == 0 &&
-                  strv_has(&names, host, strlen(host));
-        strv_finish(&names);
-        free(name);
-        if (in)
+        if (list && hostlist_expand(list, &names, &err) == 0 &&
+            strv_has(&names, host, strlen(host)))
             return (unsigned)i;
     }
     return 0;
@@ -143,26 +138,24 @@ static unsigned long tasks_for(size_t n)
 /* A compressed list; but only 23.11 and later read text after a bracket. */
 static void push_nodelist(const struct strv *names, struct strv *argv)
 {
-    char *list = hostlist_compress(names->v, names->n);
+    OWNED char *list = hostlist_compress(names->v, names->n);
     const char *p = strchr(list, ']');
     while (p && (!p[1] || p[1] == ','))
         p = strchr(p + 1, ']');
     if (!p) {
         strv_pushf(argv, "--nodelist=%s", list);
-        free(list);
         return;
     }
-    free(list);
-    list = xasprintf("--nodelist=%s", names->v[0]);
+    char *word = xasprintf("--nodelist=%s", names->v[0]);
     for (size_t i = 1; i < names->n; i++)
-        xappendf(&list, ",%s", names->v[i]);
-    strv_push_nodup(argv, list);
+        xappendf(&word, ",%s", names->v[i]);
+    strv_push_nodup(argv, word);
 }
 
 static void command(const struct msg_hosts *hosts, const unsigned *nodes, size_t n,
                     struct strv *argv)
 {
-    struct strv names = {0};
+    SCOPED(strv_finish) struct strv names = {0};
     for (size_t i = 0; i < n; i++)
         strv_push(&names, hosts->hosts[nodes[i]].name);
     bool external = has_external_launcher();
@@ -181,7 +174,6 @@ static void command(const struct msg_hosts *hosts, const unsigned *nodes, size_t
     strv_push(argv, hosts->agent);
     if (tasks != n)
         strv_push(argv, "--once-per-node");
-    strv_finish(&names);
 }
 
 /* --- its messages ------------------------------------------------------------------- */
@@ -203,15 +195,13 @@ static const struct {
 static bool blame_failure(const char *line, struct blame *b)
 {
     for (size_t i = 0; i < ARRAY_LEN(failures) && !b->hosts; i++) {
-        char *host = NULL, *why = NULL;
-        if (sscanf(line, failures[i].line, &host, &why) == failures[i].conversions) {
-            b->hosts = xstrdup(host);
-            b->sure = true;
-            b->gone = failures[i].gone;
-            snprintf(b->text, sizeof b->text, failures[i].text, why);
-        }
-        free(host);
-        free(why);
+        OWNED char *host = NULL, *why = NULL;
+        if (sscanf(line, failures[i].line, &host, &why) != failures[i].conversions)
+            continue;
+        b->hosts = xstrdup(host);
+        b->sure = true;
+        b->gone = failures[i].gone;
+        snprintf(b->text, sizeof b->text, failures[i].text, why);
     }
     return b->hosts;
 }

@@ -35,12 +35,11 @@ static int ssh_version(void)
                        .err_too = true,
                        .answer_ms = VERSION_MS,
                        .most = 64};
-    char *output;
+    OWNED char *output = NULL;
     size_t n;
     int status;
     if (helper_ask(&h, &output, &n, &status) == 0)
         sscanf(output, "OpenSSH_%d", &version);
-    free(output);
     return version;
 }
 
@@ -51,13 +50,12 @@ static void push_config(const char *ssh, const char *agent, struct strv *argv)
     const char *slash = strrchr(agent, '/');
     if (strcmp(ssh, "ssh") != 0)
         return;
-    char *path = slash ? xasprintf("%.*s/ssh_config", (int)(slash - agent), agent)
-                       : installed_file(INSTALLED_PROGRAM, "ssh_config", R_OK);
+    OWNED char *path = slash ? xasprintf("%.*s/ssh_config", (int)(slash - agent), agent)
+                             : installed_file(INSTALLED_PROGRAM, "ssh_config", R_OK);
     if (path && access(path, R_OK) == 0 && ssh_version() == 9) {
         strv_push(argv, "-F");
         strv_push(argv, path);
     }
-    free(path);
 }
 
 static void command(const struct msg_hosts *hosts, const unsigned *nodes, size_t n,
@@ -65,10 +63,10 @@ static void command(const struct msg_hosts *hosts, const unsigned *nodes, size_t
 {
     const struct host *host = &hosts->hosts[nodes[0]];
     const char *agent = hosts->agent;
-    char *copy = xstrdup(hosts->ssh), *save = NULL;
+    OWNED char *copy = xstrdup(hosts->ssh);
+    char *save = NULL;
     for (char *w = strtok_r(copy, " \t", &save); w; w = strtok_r(NULL, " \t", &save))
         strv_push(argv, w);
-    free(copy);
     push_config(hosts->ssh, agent, argv);
     strv_push(argv, "-T"); /* no terminal */
     strv_push(argv, "-x"); /* no X11 */
@@ -87,11 +85,9 @@ static void command(const struct msg_hosts *hosts, const unsigned *nodes, size_t
     /* the remote shell reads this; exec replaces the shell */
     struct ddp_err err;
     const struct package *pushed = agent_is_pushed(agent) ? package_get(&err) : NULL;
-    char *quoted = shell_quote(agent);
-    char *words = pushed ? package_command(pushed) : xasprintf("exec %s", quoted);
+    OWNED char *quoted = shell_quote(agent);
+    OWNED char *words = pushed ? package_command(pushed) : xasprintf("exec %s", quoted);
     strv_push(argv, words);
-    free(words);
-    free(quoted);
 }
 
 static const struct start_failure reasons[] = {
@@ -136,18 +132,16 @@ static void add_methods(const char *output, char *out, size_t size)
 /* The ssh arguments that reach `host` as command() does. */
 static char *login_of(const struct host *host)
 {
-    char *port = host->port ? xasprintf("-p %u ", host->port) : xstrdup("");
-    char *login = xasprintf("%s%s%s%s", port, host->user ? host->user : "",
-                            host->user ? "@" : "", host->name);
-    free(port);
-    return login;
+    OWNED char *port = host->port ? xasprintf("-p %u ", host->port) : xstrdup("");
+    return xasprintf("%s%s%s%s", port, host->user ? host->user : "",
+                     host->user ? "@" : "", host->name);
 }
 
 /* `advice` with the host's name for HOST, and its user and port for LOGIN. */
 static void add_advice(const char *advice, const struct host *host, char *out,
                        size_t size)
 {
-    char *login = login_of(host);
+    OWNED char *login = login_of(host);
     size_t n = strlen(out);
     n += (size_t)snprintf(out + n, size - n, "; ");
     for (const char *p = advice; *p && n + 1 < size;) {
@@ -160,7 +154,6 @@ static void add_advice(const char *advice, const struct host *host, char *out,
             out[n] = '\0';
         }
     }
-    free(login);
 }
 
 static bool diagnose(const struct msg_hosts *hosts, const struct host *host,
@@ -179,10 +172,9 @@ static bool diagnose(const struct msg_hosts *hosts, const struct host *host,
     }
     char last[300];
     last_output_line(output, host->name, last, sizeof last);
-    char *program = xstrndup(hosts->ssh, strcspn(hosts->ssh, " \t"));
+    OWNED char *program = xstrndup(hosts->ssh, strcspn(hosts->ssh, " \t"));
     bool own = strcmp(basename(program), "ssh") != 0; /* of the user */
     diagnose_otherwise(host, hosts->agent, program, output, status, d);
-    free(program);
     if (!last[0] && WIFEXITED(status) && code != SSH_FAILED && code != EXIT_NOT_FOUND &&
         code != EXIT_NOT_EXECUTABLE)
         add_advice(own ? "does this --ssh command run its arguments there?"

@@ -20,10 +20,9 @@ static const struct transport *const transports[] = {
 char *transport_program(const struct transport *t, const char *ssh, struct ddp_err *err)
 {
     int code;
-    char *word = t->program ? xstrdup(t->program) : xstrndup(ssh, strcspn(ssh, " \t"));
-    char *path = program_find(word, ".", getenv("PATH"), NULL, &code, err);
-    free(word);
-    return path;
+    OWNED char *word =
+        t->program ? xstrdup(t->program) : xstrndup(ssh, strcspn(ssh, " \t"));
+    return program_find(word, ".", getenv("PATH"), NULL, &code, err);
 }
 
 const struct transport *transport_choose(enum start_by asked, const char *source,
@@ -46,12 +45,11 @@ const struct transport *transport_choose(enum start_by asked, const char *source
         if (!t || !t->source || strcmp(t->source, source) != 0)
             continue;
         struct ddp_err none;
-        char *path = transport_program(t, NULL, &none);
+        OWNED char *path = transport_program(t, NULL, &none);
         snprintf(why, size,
                  path ? "the default in a job of %s; --start ssh uses ssh"
                       : "the hosts are those of %s, but its '%s' is not in PATH",
                  source, t->program);
-        free(path);
         return path ? t : &transport_ssh;
     }
     snprintf(why, size, "hosts from %s", source);
@@ -62,7 +60,8 @@ void transport_batches(const struct transport *t, const struct msg_hosts *hosts,
                        const unsigned *nodes, size_t n,
                        void (*fn)(const unsigned *nodes, size_t n, void *arg), void *arg)
 {
-    unsigned *parts = xcalloc(n, sizeof *parts), *batch = xcalloc(n, sizeof *batch);
+    OWNED unsigned *parts = xcalloc(n, sizeof *parts);
+    OWNED unsigned *batch = xcalloc(n, sizeof *batch);
     size_t done = 0;
     for (size_t i = 0; i < n; i++)
         parts[i] = t->part ? t->part(hosts->hosts[nodes[i]].name) : 0;
@@ -76,8 +75,6 @@ void transport_batches(const struct transport *t, const struct msg_hosts *hosts,
             fn(batch, k, arg);
         done += k;
     }
-    free(parts);
-    free(batch);
 }
 
 void transport_diagnose(const struct transport *t, const struct msg_hosts *hosts,

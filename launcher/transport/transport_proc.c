@@ -130,12 +130,11 @@ static void tell_lines(struct transport_proc *c, bool rest)
     char *end;
     while ((end = strpbrk(c->text + c->delivered, "\r\n")) ||
            (rest && c->text[c->delivered] && (end = c->text + c->ntext))) {
-        char *line =
+        OWNED char *line =
             xstrndup(c->text + c->delivered, (size_t)(end - c->text) - c->delivered);
         c->delivered = (size_t)(end - c->text) + (*end != '\0');
         if (line[0])
             c->events.line(line, c->arg);
-        free(line);
     }
 }
 

@@ -238,9 +238,8 @@ static int take_defaults(const char *origin, const struct strv *words, void *arg
         rc = err_set(err, "'%.80s' is not an option", line.v[r.i]);
     if (rc < 0)
         err_prefix(err, "%s", origin);
-    char *text = shell_join(line.v + 1);
+    OWNED char *text = shell_join(line.v + 1);
     strv_pushf(&opts->origins, "%s: %s", origin, text);
-    free(text);
     for (size_t i = 0; i < line.n; i++) /* the options point into them */
         strv_push_nodup(&opts->texts, line.v[i]);
     free(line.v);
@@ -297,10 +296,9 @@ int cli_parse(int argc, char **argv, struct opts *opts, struct ddp_err *err)
     set_defaults(opts);
     int rc = read_as(&r, opts, err);
     if (rc == 0 && opts->as && opts->as->defaults) {
-        struct strv own = {0};
+        SCOPED(strv_finish) struct strv own = {0};
         strv_push(&own, opts->as->defaults);
         rc = take_defaults(opts->as->name, &own, opts, err);
-        strv_finish(&own);
     }
     if (rc == 0 && opts->as && opts->as->programs & DEEPSPEED)
         rc = defaults_deepspeed(take_variables, opts, err);
@@ -336,10 +334,9 @@ int cli_parse(int argc, char **argv, struct opts *opts, struct ddp_err *err)
 
 static void warn_of_ignored(const struct opts *opts)
 {
-    char *names = shell_join(opts->ignored.v);
+    OWNED char *names = shell_join(opts->ignored.v);
     if (opts->ignored.n > 0)
         log_warn("ignored, as they have no effect in ddprun: %s", names);
-    free(names);
 }
 
 /* "-np 1 a : b" runs "a" with the arguments ": b". */

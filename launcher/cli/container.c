@@ -62,7 +62,7 @@ static void wrap(struct opts *opts, char *const *words, size_t n, struct strv *a
 int container_wrap(struct opts *opts, struct ddp_err *err)
 {
     const char *name = opts->container_engine;
-    char *command = NULL;
+    OWNED char *command = NULL;
     for (size_t i = 0; i < ARRAY_LEN(engines) && !command; i++) {
         if (name ? strcmp(name, engines[i].name) == 0
                  : program_in_path(getenv("PATH"), engines[i].name))
@@ -81,6 +81,5 @@ int container_wrap(struct opts *opts, struct ddp_err *err)
             err, "--container: none of apptainer, singularity, podman and enroot is "
                  "in PATH here; --container-engine names that of the hosts");
     programs_rewrite(opts, wrap, command);
-    free(command);
     return 0;
 }

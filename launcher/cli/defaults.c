@@ -110,7 +110,7 @@ static char *user_file(void)
  * another launcher they are not for this ddprun. */
 static int read_pet(defaults_fn take, void *arg, struct ddp_err *err)
 {
-    struct strv words = {0};
+    SCOPED(strv_finish) struct strv words = {0};
     for (char *const *e = environ; !getenv("TORCHELASTIC_RUN_ID") && *e; e++) {
         const char *equals = strchr(*e, '=');
         if (strncmp(*e, "PET_", 4) != 0 || !equals || !equals[1])
@@ -120,23 +120,19 @@ static int read_pet(defaults_fn take, void *arg, struct ddp_err *err)
             *p = *p == '_' ? '-' : (char)tolower((unsigned char)*p);
         strv_push_nodup(&words, word);
     }
-    int rc = words.n > 0 ? take(DEFAULTS_PET, &words, arg, err) : 0;
-    strv_finish(&words);
-    return rc;
+    return words.n > 0 ? take(DEFAULTS_PET, &words, arg, err) : 0;
 }
 
 static int read_variable(const char *name, defaults_fn take, void *arg,
                          struct ddp_err *err)
 {
-    struct strv words = {0};
+    SCOPED(strv_finish) struct strv words = {0};
     const char *text = getenv(name);
-    char *copy = xstrdup(text ? text : ""), *rest;
+    OWNED char *copy = xstrdup(text ? text : "");
+    char *rest;
     for (char *w = strtok_r(copy, " \t\n", &rest); w; w = strtok_r(NULL, " \t\n", &rest))
         strv_push(&words, w);
-    int rc = words.n > 0 ? take(name, &words, arg, err) : 0;
-    strv_finish(&words);
-    free(copy);
-    return rc;
+    return words.n > 0 ? take(name, &words, arg, err) : 0;
 }
 
 int defaults_deepspeed(defaults_fn take, void *arg, struct ddp_err *err)
@@ -151,9 +147,8 @@ int defaults_deepspeed(defaults_fn take, void *arg, struct ddp_err *err)
 
 int defaults_each(defaults_fn take, void *arg, struct ddp_err *err)
 {
-    char *path = user_file();
+    OWNED char *path = user_file();
     int rc = path ? read_file(path, take, arg, err) : 0;
-    free(path);
     if (rc == 0)
         rc = read_file("ddprun.ini", take, arg, err);
     if (rc == 0)

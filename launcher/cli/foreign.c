@@ -441,13 +441,11 @@ static char *mapped(const char *pairs, const char *value)
 char *foreign_ours(const struct foreign *f, const char *value)
 {
     bool map = f->values > 0 && f->fixed;
-    char *ours = map             ? mapped(f->fixed, value)
-                 : f->values > 0 ? xstrdup(value)
-                                 : xstrdup(f->fixed ? f->fixed : "");
+    OWNED char *ours = map             ? mapped(f->fixed, value)
+                       : f->values > 0 ? xstrdup(value)
+                                       : xstrdup(f->fixed ? f->fixed : "");
     bool takes_it = ours && (*ours || (f->values > 0 && !map));
-    char *word = !ours ? NULL : xasprintf("--%s%s%s", f->text, takes_it ? "=" : "", ours);
-    free(ours);
-    return word;
+    return !ours ? NULL : xasprintf("--%s%s%s", f->text, takes_it ? "=" : "", ours);
 }
 
 char *foreign_mca(const struct foreign *f, const char *const *values)
@@ -491,17 +489,15 @@ void foreign_variables(const struct foreign *f, const char *word,
                    values[1] ? values[1] : "");
         return;
     }
-    char *value = f->values == 0 ? xstrdup(f->fixed)
-                  : f->fixed     ? in_bytes(values[0])
-                                 : xstrdup(values[0]);
+    OWNED char *value = f->values == 0 ? xstrdup(f->fixed)
+                        : f->fixed     ? in_bytes(values[0])
+                                       : xstrdup(values[0]);
     for (const char *p = f->text; *p; p += strspn(p, " ")) {
         size_t len = strcspn(p, " ");
-        char *name = variable_name(p, len, word);
+        OWNED char *name = variable_name(p, len, word);
         strv_pushf(variables, "%s=%s", name, value);
-        free(name);
         p += len;
     }
-    free(value);
 }
 
 void foreign_complain(const char *word, const char *hint, struct strv *refused)

@@ -20,15 +20,14 @@ static bool runs(const char *path)
 
 bool program_in_path(const char *path, const char *name)
 {
-    bool found = false;
-    for (const char *p = path ? path : ""; *p && !found;) {
+    for (const char *p = path ? path : ""; *p;) {
         size_t n = strcspn(p, ":");
-        char *file = xasprintf("%.*s/%s", (int)n, p, name);
-        found = runs(file);
-        free(file);
+        OWNED char *file = xasprintf("%.*s/%s", (int)n, p, name);
+        if (runs(file))
+            return true;
         p += n + (p[n] == ':');
     }
-    return found;
+    return false;
 }
 
 size_t interpreter_place(const char *path, const char *prefix)
@@ -79,10 +78,8 @@ static char *find_python(get_env_fn get_env, char **why)
 static void read_first_line(const char *file, struct strv *words)
 {
     char line[256] = "", *rest = NULL;
-    FILE *f = fopen(file, "re");
+    SCOPED(close_file) FILE *f = fopen(file, "re");
     bool is = f && fgets(line, sizeof line, f) && strncmp(line, "#!", 2) == 0;
-    if (f)
-        fclose(f);
     const char *interpreter = is ? strtok_r(line + 2, " \t\r\n", &rest) : NULL;
     const char *argument = interpreter ? strtok_r(NULL, "\r\n", &rest) : NULL;
     if (interpreter)
@@ -101,15 +98,14 @@ static bool ends_in(const char *name, const char *end)
 static void choose(struct opts *opts, get_env_fn get_env, const char *name,
                    const char *file, struct strv *argv)
 {
-    struct strv first = {0};
-    char *why = NULL;
+    SCOPED(strv_finish) struct strv first = {0};
+    OWNED char *why = NULL;
     size_t at = argv->n;
     read_first_line(file, &first);
     if (first.n > 0 && runs(file)) {
         /* run by the kernel; without a slash execvp() would search PATH */
         strv_push_nodup(argv,
                         strchr(name, '/') ? xstrdup(name) : xasprintf("./%s", name));
-        strv_finish(&first);
         return;
     }
     if (ends_in(name, ".py")) {
@@ -125,8 +121,6 @@ static void choose(struct opts *opts, get_env_fn get_env, const char *name,
     free(opts->interpreter);
     opts->interpreter = xasprintf("%s, from %s", argv->v[at], why ? why : "PATH");
     strv_push(argv, name);
-    free(why);
-    strv_finish(&first);
 }
 
 bool interpreter_knows(const char *name)
@@ -148,19 +142,17 @@ static void choose_program(struct opts *opts, char *const *words, size_t n,
     const char *name = words[0];
     size_t before = argv->n;
     if (opts->module) {
-        char *why = NULL;
+        OWNED char *why = NULL;
         strv_push_nodup(argv, find_python(get_env, &why));
         free(opts->interpreter);
         opts->interpreter = xasprintf("%s, from %s", argv->v[before], why);
         strv_push(argv, "-m");
         strv_push(argv, name);
-        free(why);
     } else if (interpreter_knows(name)) {
         struct stat st;
-        char *file = interpreter_path(opts, name);
+        OWNED char *file = interpreter_path(opts, name);
         if (stat(file, &st) == 0 && S_ISREG(st.st_mode))
             choose(opts, get_env, name, file, argv);
-        free(file);
     }
     for (size_t i = argv->n > before ? 1 : 0; i < n; i++)
         strv_push(argv, words[i]);

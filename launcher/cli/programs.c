@@ -3,6 +3,7 @@
 
 #include "common/apps.h"
 #include "common/err.h"
+#include "common/scoped.h"
 #include "launcher/cli/foreign.h"
 #include "launcher/cli/spelling.h"
 #include "launcher/cli/words.h"
@@ -45,17 +46,15 @@ static int read_app_options(char *const *words, struct opts *app, struct ddp_err
 /* Split the words from the first program on. */
 static int read_programs(char *const *words, struct opts *opts, struct ddp_err *err)
 {
-    struct strv argv = {0};
+    SCOPED(strv_finish) struct strv argv = {0};
     struct opts app = {.np = opts->np};
     int ranks = 0, n;
     while (*words) {
-        if (app.np == 0) {
-            strv_finish(&argv);
+        if (app.np == 0)
             return err_set(err,
                            "'%.80s' is one of several programs: each needs -np N, as in "
                            "-np 1 a : -np 3 b",
                            *words);
-        }
         if (argv.n > 0)
             apps_add(&opts->apps, (unsigned)ranks, argv.n);
         size_t first = argv.n;
@@ -63,18 +62,15 @@ static int read_programs(char *const *words, struct opts *opts, struct ddp_err *
             strv_push(&argv, *words);
         ranks += app.np;
         app.np = 0;
-        n = *words ? read_app_options(words + 1, &app, err) : 0;
-        if (n < 0 || argv.n == first || (*words && !words[n + 1])) {
-            strv_finish(&argv);
-            return n < 0
-                       ? -1
-                       : err_set(err, "no program %s ':'", *words ? "behind" : "before");
-        }
+        TRY(n = *words ? read_app_options(words + 1, &app, err) : 0);
+        if (argv.n == first || (*words && !words[n + 1]))
+            return err_set(err, "no program %s ':'", *words ? "behind" : "before");
         words += *words ? n + 1 : 0;
     }
     opts->np = ranks;
     opts->interpreted = argv;
     opts->argv = argv.v;
+    argv = (struct strv){0};
     return 0;
 }
 
@@ -92,9 +88,10 @@ int programs_find(struct opts *opts, struct ddp_err *err)
 int programs_read_file(struct reading *r, struct opts *opts, struct ddp_err *err)
 {
     struct strv words = {0};
-    char *line = NULL, *rest;
+    OWNED char *line = NULL;
+    char *rest;
     size_t room = 0;
-    FILE *f = fopen(opts->app, "re");
+    SCOPED(close_file) FILE *f = fopen(opts->app, "re");
     if (!f)
         return err_errno(err, "--app '%s'", opts->app);
     strv_push(&words, "--app");
@@ -107,9 +104,7 @@ int programs_read_file(struct reading *r, struct opts *opts, struct ddp_err *err
         for (; w; w = strtok_r(NULL, " \t\r\n", &rest))
             strv_push(&words, w);
     }
-    free(line);
     int unread = ferror(f) ? errno : 0; /* a directory */
-    fclose(f);
     *r = (struct reading){.argv = words.v, .argc = (int)words.n};
     for (size_t i = 0; i < words.n; i++) /* they live as long as the options */
         strv_push_nodup(&opts->texts, words.v[i]);

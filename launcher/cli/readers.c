@@ -354,10 +354,8 @@ int read_no_pty(const struct option *o, const char *name, const char *text,
 int read_ranks(const struct option *o, const char *name, const char *text,
                struct opts *opts, struct ddp_err *err)
 {
-    struct idset set = {0};
-    int rc = idset_parse(text, &set, err);
-    idset_finish(&set);
-    if (rc < 0)
+    SCOPED(idset_finish) struct idset set = {0};
+    if (idset_parse(text, &set, err) < 0)
         return err_prefix(err, "%s", name);
     return read_text(o, name, text, opts, err);
 }

@@ -131,7 +131,7 @@ static bool with_tags(const struct opts *opts, int shown)
 /* Applies --output-from; returns the number of ranks printed. */
 static int choose_ranks(struct output *o)
 {
-    struct idset set = {0};
+    SCOPED(idset_finish) struct idset set = {0};
     int n = 0;
     if (o->opts->output_from)
         ranks_shown(o->opts, o->nranks, &set, NULL);
@@ -139,7 +139,6 @@ static int choose_ranks(struct output *o)
         o->ranks[rank].silent = o->opts->output_from && !idset_has(&set, rank);
         n += !o->ranks[rank].silent;
     }
-    idset_finish(&set);
     return n;
 }
 
@@ -284,7 +283,7 @@ static void on_files_failed(int error, void *arg)
     int printed = 0;
     while (printed < o->nranks && !o->ranks[printed].silent)
         printed++;
-    char *why =
+    OWNED char *why =
         xasprintf("cannot write '%s': %s: files of --output-filename are incomplete "
                   "from here on",
                   rankfiles_failed(o->files), output_path_error(error));
@@ -292,7 +291,6 @@ static void on_files_failed(int error, void *arg)
         log_error("%s, the terminal is not", why);
     else
         o->events->failed(why, o->arg);
-    free(why);
 }
 
 /* ---- create, destroy ---- */
@@ -310,9 +308,8 @@ int output_check(const struct opts *opts, int nranks,
                  const char *(*host_of)(int rank, void *arg), void *arg,
                  struct ddp_err *err)
 {
-    struct idset set = {0};
+    SCOPED(idset_finish) struct idset set = {0};
     int known = opts->output_from ? ranks_shown(opts, nranks, &set, err) : 0;
-    idset_finish(&set);
     if (known < 0 || !opts->output_filename)
         return known;
     struct rankfiles *f = create_files(opts, nranks, host_of, arg, err);
@@ -326,11 +323,10 @@ int output_columns(const struct opts *opts, int nranks, int host_width)
     struct winsize size;
     if (!sink_redraws(STDOUT_FILENO) || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) < 0)
         return 0;
-    struct idset set = {0};
+    SCOPED(idset_finish) struct idset set = {0};
     int shown = nranks;
     if (opts->output_from && ranks_shown(opts, nranks, &set, NULL) == 0)
         shown = (int)idset_count(&set);
-    idset_finish(&set);
     int used = opts->timestamp_output ? (int)strlen("2026-11-21T05:44:26.123+0100 ") : 0;
     if (with_tags(opts, shown))
         used += snprintf(NULL, 0, "[%d] ", nranks - 1) + host_width + (host_width > 0);

@@ -169,7 +169,7 @@ static void feed_terminal(struct output *o, int rank, enum out_stream which,
 {
     struct stream *st = &o->ranks[rank].streams[which];
     hold(o, st, data, size);
-    char *all = st->partial;
+    OWNED char *all = st->partial;
     size_t nall = st->npartial, done = 0, n;
     st->partial = NULL; /* emit() must see no held bytes */
     st->npartial = st->room = 0;
@@ -191,7 +191,6 @@ static void feed_terminal(struct output *o, int rank, enum out_stream which,
         hold(o, st, all + done, nall - done);
         loop_arm(o->prompt, PROMPT_MS);
     }
-    free(all);
 }
 
 void lines_show_partials(struct output *o)

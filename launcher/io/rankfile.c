@@ -170,15 +170,12 @@ static void shut(struct rankfiles *f, int slot)
 /* Without it nothing is missing, so errors are not reported. */
 static void link_current(struct rankfiles *f, int attempt)
 {
-    char *to = xasprintf("attempt-%d", attempt),
-         *link = xasprintf("%s/current", f->folder);
-    char *made = xasprintf("%s.%d", link, (int)getpid());
+    OWNED char *to = xasprintf("attempt-%d", attempt);
+    OWNED char *link = xasprintf("%s/current", f->folder);
+    OWNED char *made = xasprintf("%s.%d", link, (int)getpid());
     if (symlink(to, made) == 0 && rename(made, link) < 0)
         unlink(made);
     f->linked = attempt;
-    free(made);
-    free(link);
-    free(to);
 }
 
 /* 0, or errno. */

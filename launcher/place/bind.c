@@ -55,9 +55,9 @@ static int bind_by_topology(enum bind_to policy, int nlocal, const struct idset 
                             const struct strv *gpus, int quota, struct binding *out,
                             struct ddp_err *err)
 {
-    struct topo topo = {0};
-    struct cpu_share *shares = xcalloc((size_t)nlocal, sizeof *shares);
-    int *near = xcalloc((size_t)nlocal, sizeof *near);
+    SCOPED(topo_finish) struct topo topo = {0};
+    OWNED struct cpu_share *shares = xcalloc((size_t)nlocal, sizeof *shares);
+    OWNED int *near = xcalloc((size_t)nlocal, sizeof *near);
     for (int i = 0; i < nlocal; i++)
         near[i] = gpu_numa(gpus, i);
     int rc = topo_load(&topo, err);
@@ -74,16 +74,13 @@ static int bind_by_topology(enum bind_to policy, int nlocal, const struct idset 
             out[i].ncpus = most;
         idset_finish(&shares[i].cpus);
     }
-    free(near);
-    free(shares);
-    topo_finish(&topo);
     return rc;
 }
 
 int bind_node(enum bind_to policy, int nlocal, struct binding *out, struct ddp_err *err)
 {
-    struct idset allowed = {0};
-    struct strv gpus = {0};
+    SCOPED(idset_finish) struct idset allowed = {0};
+    SCOPED(strv_finish) struct strv gpus = {0};
     sysview_cpus(&allowed);
     sysview_gpus("", getenv("CUDA_VISIBLE_DEVICES"), &gpus);
     int quota = sysview_quota(""), ncpus = (int)idset_count(&allowed);
@@ -102,8 +99,6 @@ int bind_node(enum bind_to policy, int nlocal, struct binding *out, struct ddp_e
     } else if (policy != BIND_NONE) {
         rc = bind_by_topology(policy, nlocal, &allowed, &gpus, quota, out, err);
     }
-    idset_finish(&allowed);
-    strv_finish(&gpus);
     return rc;
 }
 
@@ -119,9 +114,7 @@ void binding_finish(struct binding *b, int nlocal)
 
 int topo_gpus(void)
 {
-    struct strv gpus = {0};
+    SCOPED(strv_finish) struct strv gpus = {0};
     sysview_gpus("", getenv("CUDA_VISIBLE_DEVICES"), &gpus);
-    int n = (int)gpus.n;
-    strv_finish(&gpus);
-    return n;
+    return (int)gpus.n;
 }

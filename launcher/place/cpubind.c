@@ -9,8 +9,6 @@
 #include "common/err.h"
 #include "common/mem.h"
 
-#include <stdlib.h>
-
 struct range {
     int from, to;
 };
@@ -154,7 +152,7 @@ int cpubind(enum bind_to policy, const struct topo *t, const int *near, int nloc
             struct cpu_share *out, struct ddp_err *err)
 {
     TRY(check(policy, t, nlocal, err));
-    struct range *shares = xcalloc((size_t)nlocal, sizeof *shares);
+    OWNED struct range *shares = xcalloc((size_t)nlocal, sizeof *shares);
     bool by_gpu = all_near(t, near, nlocal);
     for (int i = 0; i < nlocal; i++) {
         shares[i] = by_gpu ? near_share(t, near, i, nlocal)
@@ -171,6 +169,5 @@ int cpubind(enum bind_to policy, const struct topo *t, const int *near, int nloc
             take(t, shares[i], &out[i]);
         out[i].numa = numa_of(t, &out[i].cpus);
     }
-    free(shares);
     return 0;
 }

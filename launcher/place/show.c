@@ -45,8 +45,8 @@ struct host_row {
 static struct host_row next_row(const struct show *s, size_t from)
 {
     struct host_row row = {.from = from, .to = from};
-    struct strv names = {0};
-    struct idset ranks = {0};
+    SCOPED(strv_finish) struct strv names = {0};
+    SCOPED(idset_finish) struct idset ranks = {0};
     const struct alloc_node *nodes = s->alloc->nodes;
     for (; row.to < s->alloc->nnodes && alike(&nodes[from], &nodes[row.to]); row.to++) {
         const struct plan_node *n = planned(s->plan, &nodes[row.to]);
@@ -56,8 +56,6 @@ static struct host_row next_row(const struct show *s, size_t from)
     }
     row.names = hostlist_compress(names.v, names.n);
     row.ranks = ranks.n ? idset_text(&ranks) : xstrdup("none");
-    strv_finish(&names);
-    idset_finish(&ranks);
     return row;
 }
 
@@ -91,7 +89,7 @@ static void say_row(const struct show *s, const struct host_row *row, int width,
 
 static void show_hosts(const struct show *s, FILE *out)
 {
-    struct host_row *rows = xcalloc(s->alloc->nnodes, sizeof *rows);
+    OWNED struct host_row *rows = xcalloc(s->alloc->nnodes, sizeof *rows);
     size_t nrows = 0;
     int width = (int)strlen("host");
     for (size_t i = 0; i < s->alloc->nnodes; i = rows[nrows++].to) {
@@ -110,7 +108,6 @@ static void show_hosts(const struct show *s, FILE *out)
         free(rows[i].names);
         free(rows[i].ranks);
     }
-    free(rows);
 }
 
 /* --- ranks -------------------------------------------------------------------------- */
@@ -264,7 +261,7 @@ static void print_difference(int rank, const struct strv *env, const struct strv
 
 static void show_environment(const struct show *s, FILE *out)
 {
-    struct strv first = {0};
+    SCOPED(strv_finish) struct strv first = {0};
     fprintf(out, "environment of rank 0:\n");
     rank_env(s, 0, NULL, &first);
     for (size_t i = 0; i < first.n; i++) {
@@ -272,19 +269,16 @@ static void show_environment(const struct show *s, FILE *out)
             fprintf(out, "  %s\n", first.v[i]);
     }
     print_inherited(s, &first, out);
-    struct strv again = {0};
+    SCOPED(strv_finish) struct strv again = {0};
     /* of the last rank: shows what an outer launcher's rank 0 has left behind */
     rank_env(s, s->plan->nranks - 1, out, &again);
-    strv_finish(&again);
     if (s->plan->nranks > 1)
         fprintf(out, "environment of the other ranks, differences:\n");
     for (int i = 1; i < s->plan->nranks; i++) {
-        struct strv env = {0};
+        SCOPED(strv_finish) struct strv env = {0};
         rank_env(s, i, NULL, &env);
         print_difference(i, &env, &first, out);
-        strv_finish(&env);
     }
-    strv_finish(&first);
 }
 
 /* --- commands ----------------------------------------------------------------------- */
@@ -296,13 +290,13 @@ static void show_programs(const struct opts *opts, FILE *out)
         nwords++;
     for (size_t i = 0; i <= opts->apps.n; i++) {
         struct app app, next = {.first = (unsigned)opts->np};
-        struct strv words = {0};
+        SCOPED(strv_finish) struct strv words = {0};
         apps_get(&opts->apps, i, nwords, &app);
         if (i < opts->apps.n)
             apps_get(&opts->apps, i + 1, nwords, &next);
         for (size_t w = 0; w < app.nwords; w++)
             strv_push(&words, opts->argv[app.word + w]);
-        char *program = shell_join(words.v);
+        OWNED char *program = shell_join(words.v);
         if (opts->apps.n == 0)
             fprintf(out, "  each rank: %s\n", program);
         else
@@ -310,8 +304,6 @@ static void show_programs(const struct opts *opts, FILE *out)
                     next.first - app.first == 1 ? "  rank %u: %.0u%s\n"
                                                 : "  ranks %u-%u: %s\n",
                     app.first, next.first - 1, program);
-        free(program);
-        strv_finish(&words);
     }
 }
 

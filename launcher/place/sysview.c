@@ -54,14 +54,12 @@ void sysview_cpus(struct idset *cpus)
 int sysview_numa_nodes(const char *root)
 {
     char text[256];
-    struct idset nodes = {0};
+    SCOPED(idset_finish) struct idset nodes = {0};
     if (!read_small(root, "/sys/devices/system/node/has_cpu", text, sizeof text) &&
         !read_small(root, "/sys/devices/system/node/online", text, sizeof text))
         return 1;
     text[strcspn(text, "\n")] = '\0';
-    int n = idset_parse(text, &nodes, NULL) == 0 ? (int)idset_count(&nodes) : 1;
-    idset_finish(&nodes);
-    return n;
+    return idset_parse(text, &nodes, NULL) == 0 ? (int)idset_count(&nodes) : 1;
 }
 
 /* --- cgroup quota ------------------------------------------------------------------- */
@@ -109,28 +107,24 @@ static void list_entries(const char *root, const char *path, bool devices,
 {
     char full[1024];
     snprintf(full, sizeof full, "%s%s", root, path);
-    DIR *d = opendir(full);
+    SCOPED(close_folder) DIR *d = opendir(full);
     for (struct dirent *e; d && (e = readdir(d));) {
         const char *name = e->d_name;
         if (devices ? strncmp(name, "nvidia", 6) == 0 && isdigit((unsigned char)name[6])
                     : name[0] != '.')
             strv_push(names, name);
     }
-    if (d)
-        closedir(d);
 }
 
 static int count_gpus(const char *root)
 {
     char full[1024];
-    struct strv names = {0};
+    SCOPED(strv_finish) struct strv names = {0};
     list_entries(root, GPUS, false, &names);
     snprintf(full, sizeof full, "%s/dev/nvidiactl", root);
     if (names.n == 0 && access(full, F_OK) == 0)
         list_entries(root, "/dev", true, &names);
-    int n = (int)names.n;
-    strv_finish(&names);
-    return n;
+    return (int)names.n;
 }
 
 /* As CUDA parses the variable: the list ends at the first invalid entry. */
@@ -160,7 +154,7 @@ static int by_name(const void *a, const void *b)
 int sysview_gpu_numa(const char *root, int index)
 {
     char path[1024], text[32];
-    struct strv addresses = {0};
+    SCOPED(strv_finish) struct strv addresses = {0};
     int numa = -1;
     list_entries(root, GPUS, false, &addresses);
     if (index >= 0 && (size_t)index < addresses.n) {
@@ -170,7 +164,6 @@ int sysview_gpu_numa(const char *root, int index)
         if (read_small(root, path, text, sizeof text))
             numa = atoi(text);
     }
-    strv_finish(&addresses);
     return numa;
 }
 

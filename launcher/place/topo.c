@@ -18,7 +18,8 @@
 
 int topo_load(struct topo *t, struct ddp_err *err)
 {
-    char *path = installed_file(INSTALLED_PROGRAM, PROGRAM, X_OK), *text;
+    OWNED char *path = installed_file(INSTALLED_PROGRAM, PROGRAM, X_OK);
+    OWNED char *text = NULL;
     size_t n;
     int status;
     if (!path)
@@ -38,8 +39,6 @@ int topo_load(struct topo *t, struct ddp_err *err)
                      TEXT_MAX - 1);
     else
         rc = topo_parse(text, t, err);
-    free(text);
-    free(path);
     return rc;
 }
 

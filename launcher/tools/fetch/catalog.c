@@ -103,9 +103,8 @@ static int check(const struct reading *r, const char *path, struct ddp_err *err)
         if (strcmp(r->names.v[i], r->wanted) == 0)
             return err_set(err, "'%s': [%s] has no 'url' or no 'file'", path, r->wanted);
     }
-    char *all = shell_join(r->names.v ? r->names.v : (char *[]){NULL});
+    OWNED char *all = shell_join(r->names.v ? r->names.v : (char *[]){NULL});
     err_set(err, "no data set '%.80s' in '%s'; it has: %s", r->wanted, path, all);
-    free(all);
     return -1;
 }
 

@@ -65,19 +65,17 @@ static int verify(const char *path, const struct data_file *f, struct ddp_err *e
 
 static int make_folders(const char *folder, struct ddp_err *err)
 {
-    char *path = xstrdup(folder);
-    int rc = 0;
-    for (char *slash = path; slash && rc == 0;) {
+    OWNED char *path = xstrdup(folder);
+    for (char *slash = path; slash;) {
         slash = strchr(slash + 1, '/');
         if (slash)
             *slash = '\0';
         if (mkdir(path, 0777) < 0 && errno != EEXIST)
-            rc = err_errno(err, "cannot make the folder '%s'", path);
+            return err_errno(err, "cannot make the folder '%s'", path);
         if (slash)
             *slash = '/';
     }
-    free(path);
-    return rc;
+    return 0;
 }
 
 /* fsync() before rename(): FILE is complete even after a power failure. */
@@ -134,16 +132,14 @@ static int run_curl(const char *url, const char *part, const char *most, bool re
                              .group = true,
                              .answer_ms = WEEK_MS,
                              .most = MESSAGES_MAX};
-    char *said;
+    OWNED char *said = NULL;
     size_t n;
     int status;
     if (helper_ask(&h, &said, &n, &status) < 0) {
         snprintf(text, size, "curl(1) cannot be run: %s", strerror(errno));
-        free(said);
         return -1;
     }
     keep_last(said, n, text, size);
-    free(said);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
@@ -155,17 +151,16 @@ static int download(const struct data_file *file, const char *from, const char *
     char message[MESSAGE_MAX], most[32];
     size_t n = strlen(from);
     snprintf(most, sizeof most, "%lld", (long long)file->bytes);
-    char *url = xasprintf("%s%s%s", from, n && from[n - 1] == '/' ? "" : "/", file->name);
+    OWNED char *url =
+        xasprintf("%s%s%s", from, n && from[n - 1] == '/' ? "" : "/", file->name);
     bool resume = size_of(part) > 0;
     int code = run_curl(url, part, most, resume, message, sizeof message);
     if (resume && code == CURL_CANNOT_RESUME && truncate(part, 0) == 0)
         code = run_curl(url, part, most, false, message, sizeof message);
-    int rc = code == 0  ? 0
-             : code < 0 ? err_set(err, "%s", message)
-                        : err_set(err, "'%s': %s", url,
-                                  message[0] ? message : "curl failed without a message");
-    free(url);
-    return rc;
+    return code == 0  ? 0
+           : code < 0 ? err_set(err, "%s", message)
+                      : err_set(err, "'%s': %s", url,
+                                message[0] ? message : "curl failed without a message");
 }
 
 /* Download and verify; a complete file with a wrong checksum is emptied, as resuming
@@ -200,34 +195,35 @@ static int try_all(const struct fetch *f, const struct data_file *file, const ch
     return -1;
 }
 
+/* By one ddprun at a time. */
+static int fetch_locked(const struct fetch *f, const struct data_file *file,
+                        const char *path, struct ddp_err *err)
+{
+    OWNED char *part = xasprintf("%s.part", path);
+    SCOPED(close_fd) int fd = open(part, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return err_errno(err, "cannot write '%s'", part);
+    int rc;
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
+        rc = err_set(err, "'%s' is being fetched by another ddprun", part);
+    else if ((rc = try_all(f, file, part, err)) == 0)
+        rc = give_name(fd, part, path, err);
+    if (size_of(part) == 0)
+        unlink(part);
+    return rc;
+}
+
 static int fetch_file(const struct fetch *f, const struct data_file *file,
                       struct ddp_err *err)
 {
-    char *path = xasprintf("%s/%s", f->folder, file->name);
-    char *part = xasprintf("%s.part", path);
-    int rc = 0;
+    OWNED char *path = xasprintf("%s/%s", f->folder, file->name);
     struct ddp_err ignored;
-    if (verify(path, file, &ignored) == 0) {
-        printf("%s: %lld bytes, is there already\n", path, (long long)file->bytes);
-    } else {
-        int fd = open(part, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-        if (fd < 0)
-            rc = err_errno(err, "cannot write '%s'", part);
-        else if (flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
-            rc = err_set(err, "'%s' is being fetched by another ddprun", part);
-        else if ((rc = try_all(f, file, part, err)) == 0 &&
-                 (rc = give_name(fd, part, path, err)) == 0)
-            printf("%s: %lld bytes, SHA-256 verified\n", path, (long long)file->bytes);
-        if (fd >= 0 && size_of(part) == 0)
-            unlink(part);
-        if (fd >= 0)
-            close(fd);
-    }
-    if (rc == 0 && fflush(stdout) != 0)
-        rc = err_errno(err, "cannot write");
-    free(part);
-    free(path);
-    return rc;
+    bool there = verify(path, file, &ignored) == 0;
+    if (!there)
+        TRY(fetch_locked(f, file, path, err));
+    printf("%s: %lld bytes, %s\n", path, (long long)file->bytes,
+           there ? "is there already" : "SHA-256 verified");
+    return fflush(stdout) == 0 ? 0 : err_errno(err, "cannot write");
 }
 
 /* --- interface ---------------------------------------------------------------------- */
@@ -241,19 +237,15 @@ static char *table_path(void)
 /* A line per file, or the first one that failed, and why. */
 int tool_run(const struct opts *opts, char *const *argv, struct ddp_err *err)
 {
-    struct data_set set;
-    char *table = opts->data_sets ? xstrdup(opts->data_sets) : table_path();
-    int rc = catalog_find(table, opts->fetch_data, &set, err);
-    free(table);
-    if (rc < 0)
-        return -1;
+    SCOPED(data_set_finish) struct data_set set = {0};
+    OWNED char *table = opts->data_sets ? xstrdup(opts->data_sets) : table_path();
+    TRY(catalog_find(table, opts->fetch_data, &set, err));
     const struct fetch f = {.mirror = opts->data_mirror,
                             .folder = opts->data_dir ? opts->data_dir : set.name,
                             .set = &set};
-    rc = make_folders(f.folder, err);
+    int rc = make_folders(f.folder, err);
     for (size_t i = 0; i < set.nfiles && rc == 0; i++)
         rc = fetch_file(&f, &set.files[i], err);
-    data_set_finish(&set);
     if (rc == 0)
         return 0;
     fprintf(stderr, "ddprun: %s\n", err->text);

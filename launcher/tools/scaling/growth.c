@@ -116,25 +116,22 @@ static bool read_row(const char *line, struct row *r)
 
 int growth_load(struct growth *t, const char *folder, struct ddp_err *err)
 {
-    char *path = xasprintf("%s/scaling.csv", folder), line[200];
-    FILE *in = fopen(path, "re");
-    int rc = 0, number = 0;
-    if (!in && errno != ENOENT)
-        rc = err_errno(err, "cannot read '%s'", path);
-    while (in && rc == 0 && fgets(line, sizeof line, in)) {
+    OWNED char *path = xasprintf("%s/scaling.csv", folder);
+    SCOPED(close_file) FILE *in = fopen(path, "re");
+    char line[200];
+    if (!in)
+        return errno == ENOENT ? 0 : err_errno(err, "cannot read '%s'", path);
+    for (int number = 1; fgets(line, sizeof line, in); number++) {
         struct row r;
         line[strcspn(line, "\n")] = '\0';
-        bool head = number++ == 0;
+        bool head = number == 1;
         if (head ? strcmp(line, heading) != 0 : !read_row(line, &r))
-            rc = err_set(err, "%s:%d:1: not a line of this table; move the file away",
-                         path, number);
-        else if (!head)
+            return err_set(err, "%s:%d:1: not a line of this table; move the file away",
+                           path, number);
+        if (!head)
             growth_add(t, &r);
     }
-    if (in)
-        fclose(in);
-    free(path);
-    return rc;
+    return 0;
 }
 
 /* --- text --------------------------------------------------------------------------- */
@@ -207,7 +204,8 @@ static void draw_series(const struct panel *p, const struct growth *t,
     for (size_t i = 0; i < t->n;) {
         size_t n = count_series(t, i);
         const char *class = series_names[t->rows[i].series];
-        double *x = xcalloc(n, sizeof *x), *y = xcalloc(n, sizeof *y);
+        OWNED double *x = xcalloc(n, sizeof *x);
+        OWNED double *y = xcalloc(n, sizeof *y);
         for (size_t k = 0; k < n; k++) {
             x[k] = t->rows[i + k].ranks;
             y[k] = pick(&t->rows[i + k]);
@@ -221,8 +219,6 @@ static void draw_series(const struct panel *p, const struct growth *t,
         }
         panel_legend(p, right, class, class);
         right -= 90;
-        free(x);
-        free(y);
         i += n;
     }
     panel_legend(p, 80, "ideal", "ideal");
@@ -281,32 +277,26 @@ static int draw(const struct growth *t, const char *path, const char *title,
 static int put_file(const struct growth *t, const char *folder, const char *name,
                     void (*write)(const struct growth *t, FILE *out), struct ddp_err *err)
 {
-    char *path = xasprintf("%s/%s", folder, name), *text = NULL;
+    OWNED char *path = xasprintf("%s/%s", folder, name);
+    OWNED char *text = NULL;
     size_t size = 0;
     FILE *out = xmemstream(&text, &size);
     write(t, out);
     xmemclose(out);
-    int rc = text_file_replace(path, text, size, 0666) < 0
-                 ? err_errno(err, "cannot write '%s'", path)
-                 : 0;
-    free(text);
-    free(path);
-    return rc;
+    return text_file_replace(path, text, size, 0666) < 0
+               ? err_errno(err, "cannot write '%s'", path)
+               : 0;
 }
 
 int growth_save(const struct growth *t, const char *folder, const char *title,
                 struct ddp_err *err)
 {
-    char *svg = xasprintf("%s/scaling.svg", folder);
-    char *temporary = xasprintf("%s.new", svg);
-    int rc = draw(t, temporary, title, err);
-    if (rc == 0 && rename(temporary, svg) < 0)
-        rc = err_errno(err, "cannot write '%s'", svg);
-    if (rc == 0)
-        rc = put_file(t, folder, "scaling.txt", growth_print, err);
-    if (rc == 0) /* last: a row in it is in the other files too */
-        rc = put_file(t, folder, "scaling.csv", write_csv, err);
-    free(temporary);
-    free(svg);
-    return rc;
+    OWNED char *svg = xasprintf("%s/scaling.svg", folder);
+    OWNED char *temporary = xasprintf("%s.new", svg);
+    TRY(draw(t, temporary, title, err));
+    if (rename(temporary, svg) < 0)
+        return err_errno(err, "cannot write '%s'", svg);
+    TRY(put_file(t, folder, "scaling.txt", growth_print, err));
+    /* last: a row in it is in the other files too */
+    return put_file(t, folder, "scaling.csv", write_csv, err);
 }

@@ -45,30 +45,26 @@ struct measuring {
  */
 static int reserve_folder(struct measuring *m, struct ddp_err *err)
 {
-    char *path = xasprintf("%s/command.txt", m->folder), *old = NULL;
+    OWNED char *path = xasprintf("%s/command.txt", m->folder);
+    OWNED char *old = NULL;
     size_t room = 0;
-    int rc = 0;
     if (mkdir(m->folder, 0777) < 0 && errno != EEXIST)
-        rc = err_errno(err, "cannot make the folder '%s'", m->folder);
-    FILE *f = rc == 0 ? fopen(path, "re") : NULL;
+        return err_errno(err, "cannot make the folder '%s'", m->folder);
+    SCOPED(close_file) FILE *f = fopen(path, "re");
     ssize_t len = f ? getdelim(&old, &room, '\0', f) : 0;
     if (len > 0) {
         old[len - 1] = '\0'; /* the final newline; the command may contain others */
-        if (strcmp(old, m->command) != 0)
-            rc = err_set(err,
-                         "'%s' has the table of another command, '%.150s'; write "
-                         "--scaling-dir DIR",
-                         m->folder, old);
-    } else if (rc == 0) {
-        FILE *out = fopen(path, "we");
-        if (!out || fprintf(out, "%s\n", m->command) < 0 || fclose(out) != 0)
-            rc = err_errno(err, "cannot write '%s'", path);
+        return strcmp(old, m->command) == 0
+                   ? 0
+                   : err_set(err,
+                             "'%s' has the table of another command, '%.150s'; write "
+                             "--scaling-dir DIR",
+                             m->folder, old);
     }
-    if (f)
-        fclose(f);
-    free(old);
-    free(path);
-    return rc;
+    FILE *out = fopen(path, "we");
+    if (!out || fprintf(out, "%s\n", m->command) < 0 || fclose(out) != 0)
+        return err_errno(err, "cannot write '%s'", path);
+    return 0;
 }
 
 /* Lock the folder: jobs of several sizes may end at once. If no lock can be taken (not
@@ -86,16 +82,12 @@ static int lock_folder(const char *folder)
 static int record(struct measuring *m, const struct row *rows, int n, struct growth *t,
                   struct ddp_err *err)
 {
-    int lock = lock_folder(m->folder);
+    SCOPED(close_fd) int lock = lock_folder(m->folder);
     growth_finish(t);
-    int rc = growth_load(t, m->folder, err);
-    for (int i = 0; rc == 0 && i < n; i++)
+    TRY(growth_load(t, m->folder, err));
+    for (int i = 0; i < n; i++)
         growth_add(t, &rows[i]);
-    if (rc == 0)
-        rc = growth_save(t, m->folder, m->title, err);
-    if (lock >= 0)
-        close(lock);
-    return rc;
+    return growth_save(t, m->folder, m->title, err);
 }
 
 /* --- one run ------------------------------------------------------------------------ */
@@ -193,8 +185,9 @@ enum { TAIL_LINES = 5 };
 /* Find the rate in the output; if the run has failed, print its last lines on stderr. */
 static void read_output(const char *path, struct rate *rate, bool failed)
 {
-    FILE *in = fopen(path, "re");
-    char *line = NULL, *tail[TAIL_LINES] = {0};
+    SCOPED(close_file) FILE *in = fopen(path, "re");
+    OWNED char *line = NULL;
+    char *tail[TAIL_LINES] = {0};
     size_t room = 0, n = 0;
     while (in && getline(&line, &room, in) > 0) {
         rate_read(rate, line);
@@ -206,9 +199,6 @@ static void read_output(const char *path, struct rate *rate, bool failed)
             fprintf(stderr, "    %s", tail[n % TAIL_LINES]);
         free(tail[n % TAIL_LINES]);
     }
-    free(line);
-    if (in)
-        fclose(in);
 }
 
 /* Run one size of one series, or of `both` (one rank is the same in both). */
@@ -216,14 +206,14 @@ static int measure(struct measuring *m, enum series series, int ranks, bool both
                    void *table, struct ddp_err *err)
 {
     struct growth *t = table;
-    struct strv argv = {0};
+    SCOPED(strv_finish) struct strv argv = {0};
     struct row rows[SERIES_COUNT] = {{.series = series, .ranks = ranks}};
     if (m->opts->timeout_ms && time_left_ms(m) <= 0) {
         fprintf(stderr, "ddprun: --timeout leaves no time for %d rank%s\n", ranks,
                 ranks == 1 ? "" : "s");
         return 124; /* as a run that --timeout stops */
     }
-    char *path = xasprintf("%s/%s-%d.log", m->folder, series_names[series], ranks);
+    OWNED char *path = xasprintf("%s/%s-%d.log", m->folder, series_names[series], ranks);
     int code = make_command(m, series, ranks, &argv, err);
     if (code == 0)
         code = run(m->ddprun, argv.v, path, &rows[0].seconds, err);
@@ -244,8 +234,6 @@ static int measure(struct measuring *m, enum series series, int ranks, bool both
             fprintf(stderr, ", %.6g %s", rows[0].rate.value, rows[0].rate.unit);
         fputc('\n', stderr);
     }
-    strv_finish(&argv);
-    free(path);
     return code;
 }
 
@@ -273,14 +261,12 @@ static int for_each(struct measuring *m, size_fn fn, void *arg, struct ddp_err *
 static int check_size(struct measuring *m, enum series series, int ranks, bool both,
                       void *arg, struct ddp_err *err)
 {
-    struct strv argv = {0};
+    SCOPED(strv_finish) struct strv argv = {0};
     int rc = make_command(m, series, ranks, &argv, err);
     if (rc == 0 && arg) {
-        char *text = shell_join(argv.v);
+        OWNED char *text = shell_join(argv.v);
         puts(text);
-        free(text);
     }
-    strv_finish(&argv);
     return rc;
 }
 
@@ -306,7 +292,7 @@ static int start(struct measuring *m, const struct opts *opts, char *const *word
 static int scaling_run(const struct opts *opts, char *const *words, struct ddp_err *err)
 {
     struct measuring m;
-    struct growth t = {0};
+    SCOPED(growth_finish) struct growth t = {0};
     int rc = start(&m, opts, words, err);
     if (rc == 0 && opts->dry_run) {
         rc = for_each(&m, check_size, &m, err);
@@ -319,7 +305,6 @@ static int scaling_run(const struct opts *opts, char *const *words, struct ddp_e
     }
     if (fflush(stdout) != 0 && rc == 0)
         rc = err_errno(err, "cannot write");
-    growth_finish(&t);
     free(m.command);
     return rc;
 }
@@ -336,8 +321,9 @@ static int submit_sizes(const struct submission *s, const char *sizes, int ranks
                         const char *suffix, struct ddp_err *err)
 {
     struct opts job = *s->opts;
-    struct strv passed = {0};
-    char *name = s->opts->job_name ? xasprintf("%s%s", s->opts->job_name, suffix) : NULL;
+    SCOPED(strv_finish) struct strv passed = {0};
+    OWNED char *name =
+        s->opts->job_name ? xasprintf("%s%s", s->opts->job_name, suffix) : NULL;
     strv_push_all(&passed, s->opts->passed.v);
     strv_push(&passed, "--scaling");
     strv_push(&passed, sizes);
@@ -346,10 +332,7 @@ static int submit_sizes(const struct submission *s, const char *sizes, int ranks
     job.passed = passed;
     job.np = ranks;
     job.job_name = name;
-    int rc = script_run(&job, s->words, err);
-    free(name);
-    strv_finish(&passed);
-    return rc;
+    return script_run(&job, s->words, err);
 }
 
 static int submit_size(struct measuring *m, enum series series, int ranks, bool both,
@@ -357,11 +340,9 @@ static int submit_size(struct measuring *m, enum series series, int ranks, bool 
 {
     char suffix[32];
     snprintf(suffix, sizeof suffix, "-%c%d", series_names[series][0], ranks);
-    char *sizes =
+    OWNED char *sizes =
         both ? xasprintf("%d", ranks) : xasprintf("%s:%d", series_names[series], ranks);
-    int rc = submit_sizes(arg, sizes, ranks, suffix, err);
-    free(sizes);
-    return rc;
+    return submit_sizes(arg, sizes, ranks, suffix, err);
 }
 
 /* A batch job per size, or with --script alone one script that runs all. */

@@ -93,10 +93,8 @@ static char *replace(const char *word, enum series series, int ranks, struct ddp
         return NULL;
     }
     long n = amount(one, of_each, series, ranks, err);
-    char *rest = n < 0 ? NULL : replace(end + 1, series, ranks, err);
-    char *out = rest ? xasprintf("%.*s%ld%s", (int)(mark - word), word, n, rest) : NULL;
-    free(rest);
-    return out;
+    OWNED char *rest = n < 0 ? NULL : replace(end + 1, series, ranks, err);
+    return rest ? xasprintf("%.*s%ld%s", (int)(mark - word), word, n, rest) : NULL;
 }
 
 int work_command(char *const *argv, enum series series, int ranks, struct strv *out,

@@ -32,14 +32,12 @@ static bool readable(const char *path)
  * programs first, then the scripts of its packages. */
 static char *enter_prefix(const char *prefix)
 {
-    char *dir = script_quote(prefix);
-    char *lines = xasprintf(
+    OWNED char *dir = script_quote(prefix);
+    return xasprintf(
         "export CONDA_PREFIX=%s PATH=%s/bin:\"$PATH\"\n"
         "# shellcheck source=/dev/null\n"
         "for file in %s/etc/conda/activate.d/*.sh; do [ ! -r \"$file\" ] || source \"$file\"; done",
         dir, dir, dir);
-    free(dir);
-    return lines;
 }
 
 /* "activate" of conda, mamba or micromamba, which is a function of the shell. */
@@ -50,49 +48,40 @@ static char *enter_conda(get_env_fn get_env, const char *prefix)
     const char *exe = conda ? conda : mamba;
     if (!exe || access(exe, X_OK) != 0)
         return enter_prefix(prefix);
-    char *program = script_quote(exe), *dir = script_quote(prefix);
+    OWNED char *program = script_quote(exe);
+    OWNED char *dir = script_quote(prefix);
     const char *name = conda ? "conda" : strrchr(exe, '/') + 1;
-    char *lines = xasprintf(
-        "eval \"$(%s %s)\"\n"
-        "%s activate %s || exit 1",
-        program, conda ? "shell.bash hook" : "shell hook --shell bash", name, dir);
-    free(program);
-    free(dir);
-    return lines;
+    return xasprintf("eval \"$(%s %s)\"\n"
+                     "%s activate %s || exit 1",
+                     program, conda ? "shell.bash hook" : "shell hook --shell bash", name,
+                     dir);
 }
 
 static char *enter_venv(const char *prefix)
 {
-    char *file = xasprintf("%s/bin/activate", prefix), *quoted = script_quote(file);
-    char *dir = script_quote(prefix);
-    char *lines =
-        readable(file)
-            ? xasprintf("source %s", quoted)
-            : xasprintf("export VIRTUAL_ENV=%s PATH=%s/bin:\"$PATH\"", dir, dir);
-    free(dir);
-    free(quoted);
-    free(file);
-    return lines;
+    OWNED char *file = xasprintf("%s/bin/activate", prefix);
+    OWNED char *quoted = script_quote(file);
+    OWNED char *dir = script_quote(prefix);
+    return readable(file)
+               ? xasprintf("source %s", quoted)
+               : xasprintf("export VIRTUAL_ENV=%s PATH=%s/bin:\"$PATH\"", dir, dir);
 }
 
 static bool usable(const char *prefix)
 {
-    char *bin = prefix ? xasprintf("%s/bin", prefix) : NULL;
-    bool is = bin && readable(bin);
-    free(bin);
-    return is;
+    OWNED char *bin = prefix ? xasprintf("%s/bin", prefix) : NULL;
+    return bin && readable(bin);
 }
 
 static void add(struct python_env *env, char *says, char *lines, bool first)
 {
-    char *old_says = env->says, *old = env->lines;
+    OWNED char *old_says = env->says;
+    OWNED char *old = env->lines;
     env->says =
         old ? xasprintf("%s, then %s", first ? says : old_says, first ? old_says : says)
             : xstrdup(says);
     env->lines = old ? xasprintf("%s\n%s", first ? lines : old, first ? old : lines)
                      : xstrdup(lines);
-    free(old_says);
-    free(old);
     free(says);
     free(lines);
 }

@@ -35,6 +35,18 @@ static void set(struct strv *values, const char *name, const char *value)
     strv_env_set(values, name, value ? value : "");
 }
 
+static void setf(struct strv *values, const char *name, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static void setf(struct strv *values, const char *name, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    OWNED char *value = xvasprintf(fmt, args);
+    va_end(args);
+    set(values, name, value);
+}
+
 static bool mentions(const char *text, const char *place)
 {
     return text && strstr(text, place);
@@ -48,10 +60,7 @@ static void set_flag(struct strv *values, const char *name, bool yes)
 /* 0 means "not known" and sets an empty value. */
 static void set_number(struct strv *values, const char *name, int64_t n)
 {
-    char text[24] = "";
-    if (n != 0)
-        snprintf(text, sizeof text, "%" PRId64, n);
-    set(values, name, text);
+    setf(values, name, n ? "%" PRId64 : "", n);
 }
 
 static void set_numbers(struct strv *values, const struct request *r)
@@ -60,9 +69,9 @@ static void set_numbers(struct strv *values, const struct request *r)
     bool range =
         r->least < r->hosts && r->hosts == r->nodes && r->site->scheduler == SCHED_SLURM;
     if (range)
-        strv_pushf(values, "node_range=%d-%d", r->least, r->nodes);
+        setf(values, "node_range", "%d-%d", r->least, r->nodes);
     else
-        strv_pushf(values, "node_range=%d", r->hosts);
+        setf(values, "node_range", "%d", r->hosts);
     set_number(values, "nodes", r->hosts);
     set_flag(values, "goes_on", r->hosts > r->least);
     int cpus =
@@ -82,7 +91,7 @@ static void set_numbers(struct strv *values, const struct request *r)
 static void set_times(struct strv *values, const struct request *r)
 {
     enum scheduler scheduler = r->site->scheduler;
-    char *time = walltime_text(scheduler, r->time_s);
+    OWNED char *time = walltime_text(scheduler, r->time_s);
     /* Slurm can signal only the script. What the others send before the end, if anything,
      * goes to every process of the job, and ranks would die of it: the script has a
      * timer. */
@@ -91,19 +100,17 @@ static void set_times(struct strv *values, const struct request *r)
     set(values, "time", time);
     set_number(values, "warning", r->warning_s);
     set_number(values, "grace", r->warning_s * 3 / 4 > 0 ? r->warning_s * 3 / 4 : 1);
-    free(time);
 }
 
 /* For Slurm 0 means all memory of the node. */
 static void set_memory(struct strv *values, const struct request *r)
 {
-    char text[32] = "";
+    bool all = r->memory_mb < 0 && r->site->scheduler == SCHED_SLURM;
     if (r->memory_mb > 0)
-        snprintf(text, sizeof text, "%" PRId64 "%s", r->memory_mb,
-                 r->site->scheduler == SCHED_PBS ? "mb" : "M");
-    else if (r->memory_mb < 0 && r->site->scheduler == SCHED_SLURM)
-        snprintf(text, sizeof text, "0");
-    set(values, "memory", text);
+        setf(values, "memory", "%" PRId64 "%s", r->memory_mb,
+             r->site->scheduler == SCHED_PBS ? "mb" : "M");
+    else
+        set(values, "memory", all ? "0" : "");
 }
 
 /* Flags for what the request leaves to the scheduler's defaults: the script says so. */
@@ -136,7 +143,8 @@ static void set_options(struct strv *values, const struct opts *opts,
                         const struct request *r)
 {
     bool events = opts->requeue && !opts_given(opts, "events");
-    char *given = script_quote_all(opts->passed.v), *text = pinned_ranks(opts, r);
+    OWNED char *given = script_quote_all(opts->passed.v);
+    OWNED char *text = pinned_ranks(opts, r);
     if (r->site->interface && !opts_given(opts, "interface"))
         xappendf(&text, " --interface %s", r->site->interface);
     if (!opts_given(opts, "grace"))
@@ -146,16 +154,14 @@ static void set_options(struct strv *values, const struct opts *opts,
     if (!opts_given(opts, "output-filename"))
         xappendf(&text, " --output-filename \"$log%s\"",
                  opts->requeue ? "/start-$starts" : "");
-    strv_pushf(values, "options=%s%s%s", text, *given ? " " : "", given);
+    setf(values, "options", "%s%s%s", text, *given ? " " : "", given);
     set_flag(values, "events", events);
-    free(given);
-    free(text);
 }
 
 static void set_program(struct strv *values, const struct request *r,
                         const struct opts *opts)
 {
-    char *text = script_quote_all(opts->argv);
+    OWNED char *text = script_quote_all(opts->argv);
     if (opts->requeue)
         xappendf(&text, " ${resume:+%s}", opts->requeue);
     set(values, "program_and_more", text);
@@ -164,7 +170,6 @@ static void set_program(struct strv *values, const struct request *r,
              opts->requeue && schedulers[r->site->scheduler].submits_itself);
     set_flag(values, "names_itself", opts->requeue || r->hosts > r->least);
     set(values, "on_lost_script", opts->requeue ? "scontrol requeue" : "scancel");
-    free(text);
 }
 
 static void set_surroundings(struct strv *values, const struct opts *opts,
@@ -181,17 +186,17 @@ static void set_surroundings(struct strv *values, const struct opts *opts,
     set(values, "environment", place->python_env ? place->python_env->says : NULL);
     set(values, "activate", place->python_env ? place->python_env->lines : NULL);
     const char *ddprun = place->ddprun;
-    char *dir = ddprun ? xstrndup(ddprun, (size_t)(strrchr(ddprun, '/') - ddprun)) : NULL;
-    char *path = dir ? script_quote(dir) : NULL;
+    OWNED char *dir =
+        ddprun ? xstrndup(ddprun, (size_t)(strrchr(ddprun, '/') - ddprun)) : NULL;
+    OWNED char *path = dir ? script_quote(dir) : NULL;
     set(values, "path", path);
-    free(path);
-    free(dir);
 }
 
 /* "train: 16 ranks on 4 nodes of dgx, 2h at most (ThaiSC TARA)" */
 static void set_title(struct strv *values, const struct request *r)
 {
-    char time[40], *title = xasprintf("title=%s: ", r->name);
+    OWNED char *title = xasprintf("%s: ", r->name);
+    char time[40];
     int spares = r->hosts - r->nodes;
     walltime_say(r->time_s, time, sizeof time);
     if (r->least < r->nodes)
@@ -206,7 +211,7 @@ static void set_title(struct strv *values, const struct request *r)
         xappendf(&title, " of %s", r->partition_name);
     xappendf(&title, ", at most %s (%s)", time,
              r->site->title ? r->site->title : r->site->name);
-    strv_push_nodup(values, title);
+    set(values, "title", title);
     set(values, "name", r->name);
 }
 
@@ -216,10 +221,8 @@ static void set_title(struct strv *values, const struct request *r)
 static char *fill_site_text(const struct site *s, const char *key, const char *text,
                             const struct strv *values, struct ddp_err *err)
 {
-    char *name = xasprintf("%s, %s", s->file, key);
-    char *out = template_fill(name, text ? text : "", values, NULL, NULL, err);
-    free(name);
-    return out;
+    OWNED char *name = xasprintf("%s, %s", s->file, key);
+    return template_fill(name, text ? text : "", values, NULL, NULL, err);
 }
 
 /* The slots of "-pe NAME SLOTS". */
@@ -300,8 +303,9 @@ static int set_request(struct strv *values, const struct request *r, struct strv
             "--mem: site %s does not define how to request memory; leave it out, "
             "or write a site file whose request names {{memory}}",
             s->name);
-    char *request = fill_request(values, r, asks, err);
-    char *words = request ? fill_site_text(s, "submit", s->submit, values, err) : NULL;
+    OWNED char *request = fill_request(values, r, asks, err);
+    OWNED char *words =
+        request ? fill_site_text(s, "submit", s->submit, values, err) : NULL;
     if (words) {
         set(values, "request", request);
         for (char *w = strtok(words, " \n"); w; w = strtok(NULL, " \n"))
@@ -311,27 +315,22 @@ static int set_request(struct strv *values, const struct request *r, struct strv
         set(values, "account", "");
     if (mentions(s->submit, "{{partition}}") || mentions(asks, "{{partition}}"))
         set(values, "partition", "");
-    int rc = words ? 0 : -1;
-    free(request);
-    free(words);
-    return rc;
+    return words ? 0 : -1;
 }
 
 static void set_submission(struct strv *values, const struct script_place *place,
                            const struct site *s, const struct strv *words)
 {
     const char *submit = schedulers[s->scheduler].submit;
-    char *more = script_quote_all(words->v), *asked = script_quote_all(place->words + 1),
-         *file = script_quote(place->file ? place->file : "job.sh");
-    strv_pushf(values, "submit_words=%s%s%s", submit, *more ? " " : "", more);
-    strv_pushf(values, "submit_line=%s %s%s", strv_env_get(values, "submit_words"),
-               s->scheduler == SCHED_LSF ? "< " : "", file);
-    strv_pushf(values, "command=ddprun %s", asked);
+    OWNED char *more = script_quote_all(words->v);
+    OWNED char *asked = script_quote_all(place->words + 1);
+    OWNED char *file = script_quote(place->file ? place->file : "job.sh");
+    setf(values, "submit_words", "%s%s%s", submit, *more ? " " : "", more);
+    setf(values, "submit_line", "%s %s%s", strv_env_get(values, "submit_words"),
+         s->scheduler == SCHED_LSF ? "< " : "", file);
+    setf(values, "command", "ddprun %s", asked);
     set(values, "script_file", file);
     set(values, "id", "{{id}}"); /* in a name of a file Flux replaces it */
-    free(file);
-    free(asked);
-    free(more);
 }
 
 /* --- the script --------------------------------------------------------------------- */
@@ -367,33 +366,28 @@ static const char *find_template(const char *name, void *arg, struct ddp_err *er
 static char *fill(const struct opts *opts, const struct script_place *place,
                   const struct request *r, struct strv *submit, struct ddp_err *err)
 {
-    struct strv values = {0};
-    struct strv more = {0};
-    char *file = NULL, *text = NULL;
+    SCOPED(strv_finish) struct strv values = {0};
+    SCOPED(strv_finish) struct strv more = {0};
     set_title(&values, r);
     set_numbers(&values, r);
     set_times(&values, r);
     set_memory(&values, r);
-    if (set_request(&values, r, &more, err) == 0) {
-        set_options(&values, opts, r);
-        set_program(&values, r, opts);
-        set_surroundings(&values, opts, place, r->site);
-        set_submission(&values, place, r->site, &more);
-        file = xasprintf("%s.sh.in", schedulers[r->site->scheduler].name);
-        text = template_fill(file, embedded_text(embedded_templates, file), &values,
-                             find_template, NULL, err);
-        submit_command(r->site->scheduler, &more, submit);
-    }
-    free(file);
-    strv_finish(&more);
-    strv_finish(&values);
-    return text;
+    if (set_request(&values, r, &more, err) < 0)
+        return NULL;
+    set_options(&values, opts, r);
+    set_program(&values, r, opts);
+    set_surroundings(&values, opts, place, r->site);
+    set_submission(&values, place, r->site, &more);
+    submit_command(r->site->scheduler, &more, submit);
+    OWNED char *file = xasprintf("%s.sh.in", schedulers[r->site->scheduler].name);
+    return template_fill(file, embedded_text(embedded_templates, file), &values,
+                         find_template, NULL, err);
 }
 
 int script_make(const struct opts *opts, const struct script_place *place,
                 struct script *s, struct ddp_err *err)
 {
-    struct request r = {0};
+    SCOPED(request_finish) struct request r = {0};
     *s = (struct script){.site = script_site(opts, err)};
     if (!s->site)
         return -1;
@@ -411,7 +405,6 @@ int script_make(const struct opts *opts, const struct script_place *place,
             opts->spares > 0 ? "leave it out" : "write --nnodes N");
     if (request_make(opts, s->site, &r, err) == 0)
         s->text = fill(opts, place, &r, &s->submit, err);
-    request_finish(&r);
     return s->text ? 0 : -1;
 }
 
@@ -456,10 +449,9 @@ static void warn_of_no_program(const struct opts *opts)
     if (opts->module || opts->container ||
         (!strchr(name, '/') && !interpreter_knows(name)))
         return;
-    char *path = interpreter_path(opts, name);
+    OWNED char *path = interpreter_path(opts, name);
     if (access(path, F_OK) < 0)
         log_warn("there is no '%s' here; the job needs it on its nodes", path);
-    free(path);
 }
 
 /* The file that our standard output is redirected to, or NULL; the caller frees. */
@@ -475,35 +467,27 @@ static char *output_file(void)
 
 int script_run(const struct opts *opts, char *const *words, struct ddp_err *err)
 {
-    struct python_env env;
+    SCOPED(python_env_finish) struct python_env env = {0};
     python_env_find(ambient_launcher_env, &env);
-    char *file = opts->submit ? NULL : output_file();
+    OWNED char *file = opts->submit ? NULL : output_file();
     struct script_place place = {.ddprun = found_anyway(words[0]) ? NULL : words[0],
                                  .python_env = &env,
                                  .file = file,
                                  .words = words};
-    struct script s;
-    int rc = script_make(opts, &place, &s, err);
-    if (rc == 0 && s.site->closed)
+    SCOPED(script_finish) struct script s = {0};
+    TRY(script_make(opts, &place, &s, err));
+    if (s.site->closed)
         log_warn("%s was closed in %s", s.site->title ? s.site->title : s.site->name,
                  s.site->closed);
-    if (rc == 0)
-        warn_of_no_environment(opts, s.site, &env);
-    if (rc == 0)
-        warn_of_no_program(opts);
-    if (rc == 0 && opts->submit && !opts->dry_run) {
-        char *id = submit(s.site->scheduler, &s.submit, s.text, err);
-        rc = id ? 0 : -1;
-        if (id)
-            puts(id);
-        free(id);
-    } else if (rc == 0) {
+    warn_of_no_environment(opts, s.site, &env);
+    warn_of_no_program(opts);
+    if (opts->submit && !opts->dry_run) {
+        OWNED char *id = submit(s.site->scheduler, &s.submit, s.text, err);
+        if (!id)
+            return -1;
+        puts(id);
+    } else {
         fputs(s.text, stdout);
     }
-    if (rc == 0 && fflush(stdout) != 0)
-        rc = err_errno(err, "cannot write");
-    script_finish(&s);
-    free(file);
-    python_env_finish(&env);
-    return rc;
+    return fflush(stdout) == 0 ? 0 : err_errno(err, "cannot write");
 }

@@ -51,10 +51,9 @@ typedef int (*value_fn)(const char *text, void *to, struct ddp_err *err);
 static int read_text(const char *text, void *to, struct ddp_err *err)
 {
     char **out = to;
-    char *old = *out;
+    OWNED char *old = *out;
     /* inih passes the continuation lines of a value one by one */
     *out = old && *old ? xasprintf("%s\n%s", old, text) : xstrdup(text);
-    free(old);
     return 0;
 }
 
@@ -240,12 +239,11 @@ static char *next_line(char *to, int size, void *arg)
     r->number++;
     snprintf(r->line, sizeof r->line, "%.*s", (int)len, r->rest);
     if (len > (size_t)size - 3) {
-        char *why =
+        OWNED char *why =
             xasprintf("a line of %zu characters; at most %d are read (a value may "
                       "go on in the next line, indented)",
                       len, size - 3);
         complain(r, NULL, why);
-        free(why);
         return NULL;
     }
     memcpy(to, r->rest, len);
@@ -286,11 +284,10 @@ static const struct key *find_section(struct reading *r, const char *section, vo
         *base = add_partition(r->site, section + 10);
         return partition_keys;
     }
-    char *why =
+    OWNED char *why =
         *section ? xasprintf("a section is [site] or [partition NAME], not [%s]", section)
                  : xstrdup("a section must come first: [site]");
     complain(r, NULL, why);
-    free(why);
     return NULL;
 }
 
@@ -298,7 +295,7 @@ static const struct key *find_section(struct reading *r, const char *section, vo
 static bool note_key(struct reading *r, const char *section, const char *name)
 {
     struct ddp_err why;
-    char *key = xasprintf("%s/%s", section, name);
+    OWNED char *key = xasprintf("%s/%s", section, name);
     const char *before = strv_env_get(&r->seen, key);
     if (before) {
         err_set(&why, "'%s' was given already, in line %s", name, before);
@@ -306,7 +303,6 @@ static bool note_key(struct reading *r, const char *section, const char *name)
     } else {
         strv_pushf(&r->seen, "%s=%d", key, r->number);
     }
-    free(key);
     return !before;
 }
 
@@ -374,14 +370,11 @@ static char *find_file(const char *name)
         (strlen(name) > 4 && strcmp(strrchr(name, '\0') - 4, ".ini") == 0))
         return xstrdup(name);
     for (int i = 0; i < 2; i++) {
-        char *dir = folder(i);
+        OWNED char *dir = folder(i);
         char *path = dir ? xasprintf("%s/%s.ini", dir, name) : NULL;
-        free(dir);
-        FILE *in = path ? fopen(path, "re") : NULL;
-        if (in) {
-            fclose(in);
+        SCOPED(close_file) FILE *in = path ? fopen(path, "re") : NULL;
+        if (in)
             return path;
-        }
         free(path);
     }
     return NULL;
@@ -404,9 +397,10 @@ static void unknown_site(const char *name, struct ddp_err *err)
 struct site *site_read(const char *name, struct ddp_err *err)
 {
     struct site *s = xcalloc(1, sizeof *s);
-    char *path = find_file(name), *inside = xasprintf("site/%s.ini", name);
+    OWNED char *path = find_file(name);
+    OWNED char *inside = xasprintf("site/%s.ini", name);
     const char *carried = path ? NULL : embedded_text(embedded_templates, inside);
-    char *text = path ? text_file_read("site", path, err) : NULL;
+    OWNED char *text = path ? text_file_read("site", path, err) : NULL;
     int rc = -1;
     s->name = xstrdup(name);
     s->file = xstrdup(path ? path : inside);
@@ -414,9 +408,6 @@ struct site *site_read(const char *name, struct ddp_err *err)
         unknown_site(name, err);
     else if (text || carried)
         rc = parse(s, text ? text : carried, err);
-    free(text);
-    free(path);
-    free(inside);
     if (rc == 0)
         return s;
     site_destroy(s);
@@ -500,24 +491,21 @@ void site_list(FILE *out)
 {
     for (int i = 0; i < 2; i++) {
         struct dirent **found;
-        char *dir = folder(i);
+        OWNED char *dir = folder(i);
         int n = dir ? scandir(dir, &found, is_ini, alphasort) : -1;
         for (int k = 0; k < n; k++) {
-            char *path = xasprintf("%s/%s", dir, found[k]->d_name);
+            OWNED char *path = xasprintf("%s/%s", dir, found[k]->d_name);
             found[k]->d_name[strlen(found[k]->d_name) - 4] = '\0';
             list_one(found[k]->d_name, path, out);
-            free(path);
             free(found[k]);
         }
         if (n >= 0)
             free(found);
-        free(dir);
     }
     for (const struct embedded *e = embedded_templates; e->name; e++) {
         if (strncmp(e->name, "site/", 5) != 0)
             continue;
-        char *name = xstrndup(e->name + 5, strlen(e->name) - 9);
+        OWNED char *name = xstrndup(e->name + 5, strlen(e->name) - 9);
         list_one(name, NULL, out);
-        free(name);
     }
 }

@@ -55,21 +55,19 @@ static char *run(const char *const *argv, const char *script, int *status,
                        .err_too = true,
                        .answer_ms = ANSWER_MS,
                        .most = SAID_MAX};
+    SCOPED(close_fd) int in = h.in;
     char *said;
     size_t n;
-    if (h.in < 0)
+    if (in < 0)
         return NULL;
-    int rc = helper_ask(&h, &said, &n, status), why = errno;
-    close(h.in);
-    if (rc == 0)
+    if (helper_ask(&h, &said, &n, status) == 0)
         return said;
-    errno = why;
-    if (why == ENOENT)
+    if (errno == ENOENT)
         err_set(err,
                 "no command '%s' here: submit on a login node, where the scheduler's "
                 "commands are",
                 argv[0]);
-    else if (why != ETIMEDOUT)
+    else if (errno != ETIMEDOUT)
         err_errno(err, "cannot run '%s'", argv[0]);
     else if (n > 0)
         err_set(err, "%s does not end; its output: '%.200s'", argv[0], said);
@@ -129,14 +127,11 @@ static char *offer(const struct strv *argv, const char *script, struct ddp_err *
 /* Slurm accepts jobs that can never start and leaves them pending; --test-only tells. */
 static int ask_first(const struct strv *argv, const char *script, struct ddp_err *err)
 {
-    struct strv ask = {0};
+    SCOPED(strv_finish) struct strv ask = {0};
     strv_push_all(&ask, argv->v);
     strv_push(&ask, "--test-only");
-    char *said = offer(&ask, script, err);
-    strv_finish(&ask);
-    int rc = said ? 0 : -1;
-    free(said);
-    return rc;
+    OWNED char *said = offer(&ask, script, err);
+    return said ? 0 : -1;
 }
 
 char *submit(enum scheduler scheduler, const struct strv *argv, const char *script,
@@ -144,10 +139,9 @@ char *submit(enum scheduler scheduler, const struct strv *argv, const char *scri
 {
     if (scheduler == SCHED_SLURM && ask_first(argv, script, err) < 0)
         return NULL;
-    char *said = offer(argv, script, err);
+    OWNED char *said = offer(argv, script, err);
     char *id = said ? find_id(scheduler, said) : NULL;
     if (said && !id)
         err_set(err, "no job number in the output of %s: '%.200s'", argv->v[0], said);
-    free(said);
     return id;
 }

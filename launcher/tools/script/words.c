@@ -6,7 +6,6 @@
 
 #include <ctype.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 char *script_quote(const char *word)
@@ -33,9 +32,8 @@ char *script_quote_all(char *const *words)
 {
     char *text = xstrdup("");
     for (; words && *words; words++) {
-        char *q = script_quote(*words);
+        OWNED char *q = script_quote(*words);
         xappendf(&text, "%s%s", *text ? " " : "", q);
-        free(q);
     }
     return text;
 }

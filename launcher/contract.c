@@ -398,9 +398,8 @@ static bool copy_entry(const struct apply *a, const char *entry,
         return false; /* set below, from the table */
     }
     if (!value && !is->user && is->inherited) {
-        char *name = xstrndup(entry, is->len);
+        OWNED char *name = xstrndup(entry, is->len);
         report_change(a, name, ENV_REMOVED, old, false);
-        free(name);
         return false;
     }
     if (value && strcmp(value, old) != 0)

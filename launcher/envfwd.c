@@ -7,7 +7,6 @@
 
 #include "common/mem.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* '*' at the end of a name matches any rest. */
@@ -108,14 +107,13 @@ static void export_one(const char *what, char *const *environ_, struct strv *env
                        struct strv *user_set, struct strv *missing)
 {
     size_t len = name_len(what);
-    char *name = xstrndup(what, len);
+    OWNED char *name = xstrndup(what, len);
     const char *value = what[len] == '=' ? what + len + 1 : value_in(environ_, what, len);
     struct strv *list = value ? user_set : missing;
     if (value)
         strv_env_set(env, name, value);
     if (list)
         strv_push(list, name);
-    free(name);
 }
 
 void envfwd_collect(char *const *environ_, const struct strv *export_env, bool travels,

@@ -83,9 +83,8 @@ static int launch(const struct opts *opts, struct alloc *alloc, struct peers *pe
 /* Ranks start in --wdir, or here. A directory that has been removed has no name. */
 static int check_directory(const struct opts *opts, struct ddp_err *err)
 {
-    char *here = opts->wdir ? NULL : get_current_dir_name();
+    OWNED char *here = opts->wdir ? NULL : get_current_dir_name();
     bool found = opts->wdir || here;
-    free(here);
     return found ? 0
                  : err_errno(err, "no rank can start in the current directory (--wdir "
                                   "names another)");
@@ -175,8 +174,8 @@ static const char *tool_of(const struct opts *o)
 static int exec_tool(const char *name, char **argv)
 {
     struct ddp_err err;
-    char *path = installed_file(INSTALLED_PROGRAM, name, X_OK);
-    char *self = realpath("/proc/self/exe", NULL);
+    OWNED char *path = installed_file(INSTALLED_PROGRAM, name, X_OK);
+    OWNED char *self = realpath("/proc/self/exe", NULL);
     argv[0] = self ? self : argv[0];
     if (path)
         execv(path, argv);
@@ -184,8 +183,6 @@ static int exec_tool(const char *name, char **argv)
         err_errno(&err, "cannot start '%s'", path);
     else
         err_set(&err, "'%s' is not installed beside ddprun", name);
-    free(path);
-    free(self);
     return failed(&err, EXIT_CANNOT_START);
 }
 

@@ -92,14 +92,13 @@ static int connect_to(const struct strv *sockets,
 /* A pid counts first: the id of another job may begin with it. */
 static int connect_now(const char *job, int *fd, char **list)
 {
-    struct strv sockets = {0};
+    SCOPED(strv_finish) struct strv sockets = {0};
     rundir_list(&sockets);
     *fd = NO_JOB;
     *list = xstrdup("");
     int found = connect_to(&sockets, has_pid, job, fd, list);
     if (found == 0)
         found = connect_to(&sockets, has_id, job, fd, list);
-    strv_finish(&sockets);
     return found;
 }
 

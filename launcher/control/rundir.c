@@ -63,7 +63,7 @@ static int make_dir(const char *path, struct ddp_err *err)
 
 int rundir_make(int (*make)(const char *dir, void *arg), void *arg, struct ddp_err *err)
 {
-    char *path = own_place();
+    OWNED char *path = own_place();
     int fd = -1, rc = 0;
     errno = ENOENT;
     for (int i = 0; rc == 0 && fd < 0 && errno == ENOENT && i < TRIES; i++) {
@@ -72,15 +72,13 @@ int rundir_make(int (*make)(const char *dir, void *arg), void *arg, struct ddp_e
     }
     if (rc == 0 && fd < 0)
         err_errno(err, "cannot make a file in '%s'", path);
-    free(path);
     return fd;
 }
 
 void rundir_leave(void)
 {
-    char *path = own_place();
+    OWNED char *path = own_place();
     rmdir(path);
-    free(path);
 }
 
 /* PID-ID: others may keep their files here, too. */
@@ -145,18 +143,16 @@ static void list_place(const char *dir, struct strv *sockets)
 void rundir_list(struct strv *sockets)
 {
     for (int i = 0; i < PLACES; i++) {
-        char *dir = place_of(i);
+        OWNED char *dir = place_of(i);
         if (dir)
             list_place(dir, sockets);
-        free(dir);
     }
 }
 
 void rundir_clean(void)
 {
-    struct strv sockets = {0};
+    SCOPED(strv_finish) struct strv sockets = {0};
     rundir_list(&sockets);
-    strv_finish(&sockets);
 }
 
 int rundir_addr(const char *path, struct sockaddr_un *sa, struct ddp_err *err)

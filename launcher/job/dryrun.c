@@ -159,7 +159,8 @@ int dryrun(const struct opts *opts, struct alloc *alloc, struct ddp_err *err)
         return -1;
     int n = j->plan->nranks;
     OWNED struct binding *own = xcalloc((size_t)n, sizeof *own);
-    const struct binding **by_place = xcalloc((size_t)j->plan->nnodes, sizeof *by_place);
+    OWNED const struct binding **by_place =
+        xcalloc((size_t)j->plan->nnodes, sizeof *by_place);
     SCOPED(strv_finish) struct strv commands = {0};
     int rc = bind_here(j, own, by_place, err);
     if (rc == 0) {
@@ -178,7 +179,6 @@ int dryrun(const struct opts *opts, struct alloc *alloc, struct ddp_err *err)
             rc = err_errno(err, "cannot write");
     }
     binding_finish(own, n);
-    free(by_place);
     job_destroy(j);
     return rc;
 }

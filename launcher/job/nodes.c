@@ -50,7 +50,7 @@ void job_send(struct job *j, unsigned node, enum msg_type type, const void *m)
             link_send_msg(j->nodes[node].via, node, type, m);
         return;
     }
-    struct pack k = {0};
+    SCOPED(pack_finish) struct pack k = {0};
     msg_pack(type, m, &k);
     const struct job_link *jl;
     LL_FOREACH (j->links, jl) {
@@ -58,7 +58,6 @@ void job_send(struct job *j, unsigned node, enum msg_type type, const void *m)
         if ((n->via == jl->link && !n->lost) || job_link_leads(j, jl->link))
             link_send_pack(jl->link, type, NODE_ALL, &k);
     }
-    pack_finish(&k);
 }
 
 bool job_node_takes_part(const struct job_node *n)

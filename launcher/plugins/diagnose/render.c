@@ -61,7 +61,7 @@ void render_stacks(const json_t *ranks, size_t max, size_t nframes, FILE *f)
     OWNED bool *done = xcalloc(n + 1, sizeof *done);
     for (size_t i = 0; i < n; i++) {
         const json_t *rank = json_array_get(ranks, i);
-        struct idset set = {0};
+        SCOPED(idset_finish) struct idset set = {0};
         if (done[i])
             continue;
         for (size_t k = i; k < n; k++) {
@@ -79,7 +79,6 @@ void render_stacks(const json_t *ranks, size_t max, size_t nframes, FILE *f)
             fputs(")\n", f);
             print_frames(main_frames(rank), "    ", nframes, f);
         }
-        idset_finish(&set);
     }
     if (shown > max)
         fprintf(f, "  and %zu other stacks\n", shown - max);

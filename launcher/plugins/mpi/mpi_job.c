@@ -233,7 +233,7 @@ static unsigned print_nodes(const struct mpi_job *s, const struct fence *at, boo
     unsigned n = 0;
     for (int i = 0; i < p->nnodes; i++) {
         const struct plan_node *node = &p->nodes[i];
-        struct idset set = {0};
+        SCOPED(idset_finish) struct idset set = {0};
         if ((at->invited && !at->invited[i]) || at->arrived[i] != arrived)
             continue;
         for (int r = 0; r < node->nlocal; r++) {
@@ -245,7 +245,6 @@ static unsigned print_nodes(const struct mpi_job *s, const struct fence *at, boo
         fprintf(f, "%s%s %s on %s", n++ ? ", " : "", node->nlocal > 1 ? "ranks" : "rank",
                 text, node->host->name);
         n += node->nlocal > 1;
-        idset_finish(&set);
     }
     return n;
 }

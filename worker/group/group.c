@@ -135,6 +135,27 @@ static int join(struct ddp_group *g, const struct ddp_group_options *o,
     return rc;
 }
 
+/* ---- backends ---- */
+
+static int advance_own(struct ddp_group *g, struct coll *c, int *culprit,
+                       struct ddp_err *err)
+{
+    *culprit = -1;
+    return coll_by_messages(c->kind) ? alltoall_advance(g, c, err)
+                                     : hier_advance(g->hier, c, culprit, err);
+}
+
+const struct backend backend_shm = {.name = "shm", .advance = advance_own};
+const struct backend backend_tcp = {.name = "tcp", .advance = advance_own};
+const struct backend backend_hier = {.name = "shm+tcp", .advance = advance_own};
+
+const struct backend *backend_of_layout(const struct layout *l)
+{
+    if (l->nhosts == 1)
+        return &backend_shm;
+    return l->nhosts == l->size ? &backend_tcp : &backend_hier;
+}
+
 /* NULL: chosen by the layout. "shm" and "tcp" are preferences. */
 static int choose(const char *name, const struct backend **backend, struct ddp_err *err)
 {

@@ -68,9 +68,6 @@ void tcp_ring(struct tcp_op *o);
 
 /* ADVANCE_*. On error `*culprit` is the rank that has gone, or -1 (ranks disagree). */
 int tcp_op_advance(struct tcp *tcp, struct tcp_op *o, int *culprit, struct ddp_err *err);
-/* Advance the round that `begin` has set up; used by tcp_coll.c only. */
-int tcp_flow_advance(struct tcp *tcp, struct tcp_op *o, int *culprit,
-                     struct ddp_err *err);
 void tcp_op_finish(struct tcp_op *o); /* also when it was never started */
 
 #endif

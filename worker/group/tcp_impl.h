@@ -1,5 +1,4 @@
-/* worker/group/tcp_impl.h - internals of tcp.c, tcp_connect.c, tcp_liveness.c and
- * tcp_notify.c */
+/* worker/group/tcp_impl.h - internals of tcp.c, tcp_connect.c and tcp_notify.c */
 #ifndef WORKER_GROUP_TCP_IMPL_H
 #define WORKER_GROUP_TCP_IMPL_H
 

@@ -17,8 +17,8 @@
 #include "worker/engine.h"
 #include "worker/nn/model.h"
 #include "worker/optim/optim.h"
-#include "worker/report/history.h"
 #include "worker/report/metrics.h"
+#include "worker/report/plot.h"
 #include "worker/report/progress.h"
 #include "worker/report/trace.h"
 

@@ -4,7 +4,7 @@
  * refusal has no text.
  */
 #include "tests/fuzz/fuzz.h"
-#include "worker/data/npy.h"
+#include "worker/data/idx.h"
 
 #include <stdlib.h>
 #include <string.h>

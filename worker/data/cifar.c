@@ -1,5 +1,5 @@
-/* worker/data/cifar.c - see cifar.h */
-#include "worker/data/cifar.h"
+/* worker/data/cifar.c - see images.h */
+#include "worker/data/images.h"
 
 #include "common/err.h"
 #include "common/mem.h"

@@ -3,10 +3,8 @@
 
 #include "common/err.h"
 #include "common/mem.h"
-#include "worker/data/cifar.h"
-#include "worker/data/folder.h"
 #include "worker/data/idx.h"
-#include "worker/data/npy.h"
+#include "worker/data/images.h"
 #include "worker/data/random.h"
 
 #include <inttypes.h>

@@ -50,7 +50,7 @@ extern const struct line {
 /* `name`: "digits" (embedded in the program), "synthetic", or a folder with
  * train-images-idx3-ubyte, train-labels-idx1-ubyte and the same with t10k, each plain
  * or .gz; train-images.npy, train-labels.npy and the same with test; CIFAR's binary
- * records (worker/data/cifar.h); or folders of images (worker/data/folder.h). The
+ * records, or folders of images (worker/data/images.h). The
  * largest label of training says how many classes there are; of IDX files at least 10.
  * `name` is borrowed.
  * `normal`: the mean and deviation of pixels; NULL or without channels: those of the

@@ -1,11 +1,10 @@
-/* worker/data/folder.c - see folder.h */
-#include "worker/data/folder.h"
+/* worker/data/folder.c - see images.h */
+#include "worker/data/images.h"
 
 #include "common/err.h"
 #include "common/folder.h"
 #include "common/mem.h"
 #include "common/strv.h"
-#include "worker/data/cifar.h"
 #include "worker/data/memory.h"
 #include "worker/kernels/pool.h"
 

@@ -1,9 +1,15 @@
-/* worker/data/idx.h - IDX files, MNIST's format: unsigned bytes in one to four dimensions
+/* worker/data/idx.h - files of one array: IDX, and NumPy's .npy
  *
- * Layout (http://yann.lecun.com/exdb/mnist): two zero bytes, the element type (8:
- * unsigned bytes, the only one read here), the number of dimensions, each dimension as a
+ * IDX is MNIST's format: unsigned bytes in one to four dimensions. Layout
+ * (http://yann.lecun.com/exdb/mnist): two zero bytes, the element type (8: unsigned
+ * bytes, the only one read here), the number of dimensions, each dimension as a
  * big-endian 32-bit number, then the elements. The length must be exactly what the
  * dimensions say.
+ *
+ * https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html: "\x93NUMPY", a
+ * version, the length of a header, the header, which is a Python dictionary with the keys
+ * descr, fortran_order and shape, and the elements. They are to be in C's order and
+ * little-endian: bytes and other integers, booleans, or float32.
  */
 #ifndef WORKER_DATA_IDX_H
 #define WORKER_DATA_IDX_H
@@ -20,7 +26,7 @@ struct idx {
     int ndim;
     uint32_t dims[IDX_MAX_DIMS];
     size_t count;        /* elements: the product of the dimensions */
-    char kind;           /* of an element: 'u', 'i', 'b' or 'f' (npy.h); */
+    char kind;           /* of an element: 'u', 'i', 'b' or 'f'; */
     unsigned width;      /* its bytes. Of an IDX file 'u', 1 */
     uint8_t *data;       /* owned; or in `map`, and then read-only */
     struct file_map map; /* owned: of a plain file */
@@ -40,6 +46,16 @@ int idx_read(const char *path, int ndim, struct idx *out, struct ddp_err *err);
 /* The bytes of an embedded file, "train-images-idx3-ubyte.gz" or the like; NULL for any
  * other name. In digits.c. */
 const uint8_t *digits_file(const char *name, size_t *nbytes);
+
+/* Parses a .npy file's contents, of one to IDX_MAX_DIMS dimensions; the elements stay
+ * where they are. `name` is for the error. */
+int npy_parse(const char *name, const uint8_t *bytes, size_t nbytes, struct idx *out,
+              struct ddp_err *err);
+/* The same from a file, which is mapped, as idx_read() does. */
+int npy_read(const char *path, struct idx *out, struct ddp_err *err);
+
+/* Element i of integers of any width; -1: none that is below 2^63. */
+int64_t npy_integer(const struct idx *from, size_t i);
 
 void idx_finish(struct idx *idx); /* frees; a zeroed struct is allowed */
 

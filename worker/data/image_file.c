@@ -1,9 +1,9 @@
-/* worker/data/image_file.c - PNG by libpng, JPEG by libjpeg; see folder.h
+/* worker/data/image_file.c - PNG by libpng, JPEG by libjpeg; see images.h
  *
  * A build without one of them says so. A JPEG that is damaged only in part would be
  * decoded with a warning: that is an error here.
  */
-#include "worker/data/folder.h"
+#include "worker/data/images.h"
 
 #include "common/err.h"
 #include "common/file_map.h"

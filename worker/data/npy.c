@@ -1,5 +1,5 @@
-/* worker/data/npy.c - see npy.h */
-#include "worker/data/npy.h"
+/* worker/data/npy.c - see idx.h */
+#include "worker/data/idx.h"
 
 #include "common/err.h"
 #include "common/mem.h"

@@ -36,8 +36,8 @@ struct trace *trace_create(int rank);
 void trace_destroy(struct trace *t); /* NULL is allowed */
 void trace_zero(struct trace *t);
 
-/* Records a span. `what` is copied (TRACE_NAME - 1 bytes); `bytes` 0: not shown. Times are
- * now_ns(). NULL `t`: does nothing. */
+/* Records a span. `what` is copied (TRACE_NAME - 1 bytes); `bytes` 0: not shown. Times
+ * are now_ns(). NULL `t`: does nothing. */
 void trace_span(struct trace *t, enum trace_row row, const char *what, size_t bytes,
                 int64_t begin_ns, int64_t end_ns);
 

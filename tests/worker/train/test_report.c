@@ -2,7 +2,6 @@
 
 #include "common/mem.h"
 #include "common/svg_plot.h"
-#include "worker/report/history.h"
 #include "worker/report/metrics.h"
 #include "worker/report/plot.h"
 #include "worker/report/progress.h"

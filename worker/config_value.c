@@ -42,19 +42,17 @@ int value_off(const struct setting *o, const char *text, void *to, struct ddp_er
 int value_int(const struct setting *o, const char *text, void *to, struct ddp_err *err)
 {
     long long value;
-    int rc = whole_number(text, o->lo, o->hi, &value, err);
-    if (rc == 0)
-        *(int *)to = (int)value;
-    return rc;
+    TRY(whole_number(text, o->lo, o->hi, &value, err));
+    *(int *)to = (int)value;
+    return 0;
 }
 
 int value_count(const struct setting *o, const char *text, void *to, struct ddp_err *err)
 {
     long long value;
-    int rc = whole_number(text, o->lo, o->hi, &value, err);
-    if (rc == 0)
-        *(uint64_t *)to = (uint64_t)value;
-    return rc;
+    TRY(whole_number(text, o->lo, o->hi, &value, err));
+    *(uint64_t *)to = (uint64_t)value;
+    return 0;
 }
 
 int value_real(const struct setting *o, const char *text, void *to, struct ddp_err *err)
@@ -70,18 +68,17 @@ int value_real(const struct setting *o, const char *text, void *to, struct ddp_e
 int value_float(const struct setting *o, const char *text, void *to, struct ddp_err *err)
 {
     double value;
-    int rc = value_real(o, text, &value, err);
+    TRY(value_real(o, text, &value, err));
     *(float *)to = (float)value;
-    return rc;
+    return 0;
 }
 
 int value_mib(const struct setting *o, const char *text, void *to, struct ddp_err *err)
 {
     double value;
-    int rc = value_real(o, text, &value, err);
-    if (rc == 0)
-        *(size_t *)to = (size_t)(value * (1 << 20));
-    return rc;
+    TRY(value_real(o, text, &value, err));
+    *(size_t *)to = (size_t)(value * (1 << 20));
+    return 0;
 }
 
 /* Where `text` stands in `names`, which ends with NULL; -1 with an error that lists them.

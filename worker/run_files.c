@@ -2,7 +2,9 @@
  */
 #include "worker/run.h"
 
+#include "common/err.h"
 #include "common/mem.h"
+#include "common/scoped.h"
 #include "worker/report/plot.h"
 #include "worker/safetensors.h"
 
@@ -16,8 +18,8 @@ static int write_logits(struct run *run, struct ddp_err *err)
 {
     const struct samples *test = &run->data.test;
     int outputs = run->data.shape.outputs, batch = run->c->how.batch_size;
-    float *logits = xcalloc(test->n * (size_t)outputs, sizeof *logits);
-    struct batch_buf buf;
+    OWNED float *logits = xcalloc(test->n * (size_t)outputs, sizeof *logits);
+    SCOPED(batch_buf_finish) struct batch_buf buf;
     batch_buf_init(&buf, &run->data, batch);
     for (size_t i = 0; i < test->n; i += (size_t)batch) {
         size_t left = test->n - i;
@@ -28,28 +30,21 @@ static int write_logits(struct run *run, struct ddp_err *err)
                (size_t)n * (size_t)outputs * sizeof *logits);
     }
     struct array array = {"logits", 2, {(int)test->n, outputs}, logits};
-    struct strv metadata = {0};
+    SCOPED(strv_finish) struct strv metadata = {0};
     strv_pushf(&metadata, "model=%s", run->c->model->name);
-    int rc = safetensors_write(run->c->logits, &metadata, &array, 1, NULL, err);
-    strv_finish(&metadata);
-    batch_buf_finish(&buf);
-    free(logits);
-    return rc;
+    return safetensors_write(run->c->logits, &metadata, &array, 1, NULL, err);
 }
 
 static char *plot_title(const struct run *run)
 {
     const struct train_config *c = run->c;
-    char *copy = xstrdup(c->data), *title;
+    OWNED char *copy = xstrdup(c->data);
     const char *data = basename(copy); /* the last component of a path */
     const char *s = run->size == 1 ? "" : "s";
     if (run->last.epoch > 0 && isfinite(run->last.test_accuracy))
-        title = xasprintf("%s on %s, %d rank%s: %.2f %% after epoch %d", c->model->name,
-                          data, run->size, s, run->last.test_accuracy, run->last.epoch);
-    else
-        title = xasprintf("%s on %s, %d rank%s", c->model->name, data, run->size, s);
-    free(copy);
-    return title;
+        return xasprintf("%s on %s, %d rank%s: %.2f %% after epoch %d", c->model->name,
+                         data, run->size, s, run->last.test_accuracy, run->last.epoch);
+    return xasprintf("%s on %s, %d rank%s", c->model->name, data, run->size, s);
 }
 
 /* The plot's file. A default name does not replace a file of an earlier run: then
@@ -68,23 +63,20 @@ static char *plot_file(const struct train_config *c)
 static int write_plot(struct run *run, char **path, struct ddp_err *err)
 {
     const struct train_config *c = run->c;
-    char *title = plot_title(run), *file = plot_file(c);
-    int rc = plot_write(file, title, &run->history, err);
-    free(title);
-    if (rc == 0) {
+    OWNED char *title = plot_title(run), *file = plot_file(c);
+    if (plot_write(file, title, &run->history, err) == 0)
         *path = realpath(file, NULL);
-    } else if (!config_given(c, "plot")) {
+    else if (config_given(c, "plot"))
+        return -1;
+    else
         progress_say(&run->progress, "no picture: %s", err->text);
-        rc = 0;
-    }
-    free(file);
-    return rc;
+    return 0;
 }
 
 static int write_own(struct run *run, struct ddp_err *err)
 {
     const struct train_config *c = run->c;
-    char *plot = NULL;
+    OWNED char *plot = NULL;
     int rc = 0;
     if (run->rank != 0)
         return 0;
@@ -93,7 +85,6 @@ static int write_own(struct run *run, struct ddp_err *err)
     if (rc == 0 && c->logits)
         rc = write_logits(run, err);
     run_tell_result(run, plot);
-    free(plot);
     if (rc == 0)
         rc = metrics_close(&run->metrics, err);
     return rc == 0 ? progress_check(&run->progress, err) : rc;
@@ -103,25 +94,19 @@ static int write_own(struct run *run, struct ddp_err *err)
 static int write_trace(struct run *run, struct ddp_err *err)
 {
     size_t size = (size_t)run->size, len, all = 0;
-    char *mine = trace_text(run->trace, &len), *texts = NULL;
-    size_t *counts = xcalloc(size, sizeof *counts);
-    int64_t *lens = xcalloc(size, sizeof *lens), own = (int64_t)len + 2;
-    int rc = ddp_all_gather(run->group, &own, lens, 1, DDP_I64, err);
+    OWNED char *mine = trace_text(run->trace, &len), *texts = NULL;
+    OWNED size_t *counts = xcalloc(size, sizeof *counts);
+    OWNED int64_t *lens = xcalloc(size, sizeof *lens);
+    const int64_t own = (int64_t)len + 2;
+    TRY(ddp_all_gather(run->group, &own, lens, 1, DDP_I64, err));
     for (int r = 0; r < run->size; r++)
         all += counts[r] = (size_t)lens[r];
     if (run->rank == 0)
         texts = xcalloc(all + 1, 1);
     mine = xrealloc(mine, len + 2, 1); /* ",\n" in front of the next rank's */
     memcpy(mine + len, run->rank + 1 < run->size ? ",\n" : "\n\n", 2);
-    if (rc == 0)
-        rc = ddp_gatherv(run->group, mine, len + 2, texts, counts, DDP_U8, 0, err);
-    if (rc == 0 && run->rank == 0)
-        rc = trace_write(run->c->trace, texts, all, err);
-    free(mine);
-    free(texts);
-    free(counts);
-    free(lens);
-    return rc;
+    TRY(ddp_gatherv(run->group, mine, len + 2, texts, counts, DDP_U8, 0, err));
+    return run->rank == 0 ? trace_write(run->c->trace, texts, all, err) : 0;
 }
 
 int run_write_files(struct run *run, struct ddp_err *err)

@@ -5,6 +5,7 @@
 
 #include "common/duration.h"
 #include "common/err.h"
+#include "common/scoped.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -143,10 +144,8 @@ int run_save(struct run *run, struct ddp_err *err)
         return 0;
     TRY(run->engine_type->pull(run->engine, err));
     const struct train_state at = state_of(run);
-    struct strv meta = metadata(run);
-    int rc = saver_start(run->saver, &run->replica, &at, &meta, &run->culprit, err);
-    strv_finish(&meta);
-    return rc;
+    SCOPED(strv_finish) struct strv meta = metadata(run);
+    return saver_start(run->saver, &run->replica, &at, &meta, &run->culprit, err);
 }
 
 int run_keep(struct run *run, struct ddp_err *err)

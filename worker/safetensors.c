@@ -10,6 +10,7 @@
 #include "common/file_map.h"
 #include "common/mem.h"
 #include "common/output_path.h"
+#include "common/scoped.h"
 #include "common/write_all.h"
 #include "worker/group/half.h"
 
@@ -46,9 +47,8 @@ static char *make_header(const struct strv *metadata, const struct array *arrays
     json_t *root = json_object(), *meta = json_object();
     for (size_t i = 0; i < metadata->n; i++) {
         const char *entry = metadata->v[i], *eq = strchr(entry, '=');
-        char *key = xstrndup(entry, (size_t)(eq - entry));
+        OWNED char *key = xstrndup(entry, (size_t)(eq - entry));
         json_object_set_new(meta, key, json_string(eq + 1));
-        free(key);
     }
     json_object_set_new(root, "__metadata__", meta);
     size_t offset = 0;
@@ -64,12 +64,10 @@ static char *make_header(const struct strv *metadata, const struct array *arrays
         json_object_set_new(root, arrays[i].name, row);
         offset = end;
     }
-    char *text = json_dumps(root, JSON_COMPACT), *padded;
+    OWNED char *text = json_dumps(root, JSON_COMPACT);
     json_decref(root);
     assert(text); /* names and values are ASCII */
-    padded = xasprintf("%-*s", (int)((strlen(text) + 7) / 8 * 8), text);
-    free(text);
-    return padded;
+    return xasprintf("%-*s", (int)((strlen(text) + 7) / 8 * 8), text);
 }
 
 static int write_content(int fd, const char *header, const struct array *arrays, size_t n)
@@ -114,15 +112,10 @@ static int open_part(const char *part, struct ddp_err *err)
 /* Makes the rename durable. */
 static int sync_folder(const char *path)
 {
-    char *copy = xstrdup(path);
-    int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    OWNED char *copy = xstrdup(path);
+    SCOPED(close_fd) int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int rc = fd < 0 ? -1 : fsync(fd);
-    if (rc < 0 && errno == EINVAL) /* not every file system supports it */
-        rc = 0;
-    if (fd >= 0)
-        close(fd);
-    free(copy);
-    return rc;
+    return rc < 0 && errno == EINVAL ? 0 : rc; /* not every file system supports it */
 }
 
 int safetensors_write(const char *path, const struct strv *metadata,
@@ -132,13 +125,11 @@ int safetensors_write(const char *path, const struct strv *metadata,
     const char *why_not = output_path_check(path, OUTPUT_PATH_REPLACED);
     if (why_not)
         return err_set(err, "cannot write '%s': %s", path, why_not);
-    char *part = xasprintf("%s.part", path), *header = NULL;
+    OWNED char *part = xasprintf("%s.part", path);
     int rc = -1, fd = open_part(part, err);
-    if (fd < 0) {
-        free(part);
+    if (fd < 0)
         return -1;
-    }
-    header = make_header(metadata, arrays, n);
+    OWNED char *header = make_header(metadata, arrays, n);
     if (lock)
         *lock = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     bool locked = !lock || *lock >= 0;
@@ -159,8 +150,6 @@ int safetensors_write(const char *path, const struct strv *metadata,
         rc = 0;
     if (rc < 0)
         unlink(part);
-    free(header);
-    free(part);
     return rc;
 }
 
@@ -319,16 +308,14 @@ static const float *as_floats(struct safetensors *f, const struct dtype *type,
     if (!type->widen && (uintptr_t)data % sizeof(float) == 0)
         return (const float *)(const void *)data;
     struct converted *c = malloc(sizeof *c + count * sizeof(float));
-    uint16_t *halves = type->widen ? malloc(count * sizeof *halves + 1) : NULL;
+    OWNED uint16_t *halves = type->widen ? malloc(count * sizeof *halves + 1) : NULL;
     if (!c || (type->widen && !halves)) {
         free(c);
-        free(halves);
         return NULL;
     }
     memcpy(halves ? (void *)halves : c->data, data, count * type->size);
     if (halves)
         type->widen(c->data, halves, count);
-    free(halves);
     c->next = f->converted;
     f->converted = c;
     return c->data;

@@ -6,6 +6,7 @@
 
 #include "common/duration.h"
 #include "common/mem.h"
+#include "common/scoped.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -16,7 +17,7 @@
 /* 1234567 as "1,234,567"; the caller frees. */
 static char *grouped(uint64_t n)
 {
-    char *text = xasprintf("%" PRIu64, n);
+    OWNED char *text = xasprintf("%" PRIu64, n);
     size_t digits = strlen(text);
     char *out = xcalloc(digits + digits / 3 + 1, 1), *to = out;
     for (size_t i = 0; i < digits; i++) {
@@ -24,7 +25,6 @@ static char *grouped(uint64_t n)
             *to++ = ',';
         *to++ = text[i];
     }
-    free(text);
     return out;
 }
 
@@ -37,7 +37,7 @@ static char sign(double x)
 static void tell_data(struct run *run)
 {
     const struct dataset *d = &run->data;
-    char *train = grouped(d->train.n), *test = grouped(d->test.n);
+    OWNED char *train = grouped(d->train.n), *test = grouped(d->test.n);
     bool augmented = run->c->how.augment.pad > 0 || run->c->how.augment.flip;
     if (d->task == TASK_CLASSIFY)
         progress_say(
@@ -55,8 +55,6 @@ static void tell_data(struct run *run)
                      "noise %g",
                      d->name, train, test, dataset_line.slope, sign(dataset_line.offset),
                      fabs(dataset_line.offset), dataset_line.noise);
-    free(train);
-    free(test);
 }
 
 /* Whatever comes first. */
@@ -64,7 +62,7 @@ static void tell_limits(struct run *run)
 {
     static const char either[] = ", or ";
     const struct train_config *c = run->c;
-    char *text = NULL;
+    OWNED char *text = NULL;
     if (isfinite(c->target))
         xappendf(&text, "%s%g %% test accuracy", either, c->target);
     if (c->steps)
@@ -72,7 +70,6 @@ static void tell_limits(struct run *run)
     if (c->epochs < EPOCHS_UNLIMITED)
         xappendf(&text, "%s%d epoch%s", either, c->epochs, c->epochs == 1 ? "" : "s");
     progress_say(&run->progress, "until       %s", text + strlen(either));
-    free(text);
 }
 
 static void tell_begin(struct run *run)
@@ -137,7 +134,7 @@ void run_tell_config(struct run *run)
 {
     const struct train_config *c = run->c;
     struct progress *p = &run->progress;
-    char *params = grouped(model_param_count(run->model));
+    OWNED char *params = grouped(model_param_count(run->model));
     size_t buckets = run->info.buckets;
     progress_say(p, "model       %s, %s parameters", c->model->name, params);
     tell_data(run);
@@ -171,13 +168,12 @@ void run_tell_config(struct run *run)
     run_mark_begin(run);
     progress_gap(p);
     log_config(run);
-    free(params);
 }
 
 static void tell_learned(struct run *run)
 {
     const struct report *r = &run->last;
-    char *n = grouped(run->data.test.n);
+    OWNED char *n = grouped(run->data.test.n);
     if (r->epoch == 0 && run->end == RUN_STOPPED)
         progress_say(&run->progress, "accuracy    not measured: no epoch was finished");
     else if (run->data.task == TASK_CLASSIFY)
@@ -197,7 +193,6 @@ static void tell_learned(struct run *run)
             slope, sign(offset), fabs(offset), dataset_line.slope,
             sign(dataset_line.offset), fabs(dataset_line.offset), r->test_loss);
     }
-    free(n);
 }
 
 static const char *why(const struct run *run)

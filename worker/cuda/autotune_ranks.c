@@ -14,6 +14,7 @@
 #include "common/err.h"
 #include "common/fnv.h"
 #include "common/mem.h"
+#include "common/scoped.h"
 #include "common/text_file.h"
 #include "worker/ddp/replica.h"
 
@@ -48,14 +49,12 @@ static int name_device(char *name, size_t size, struct ddp_err *err)
 static char *cache_path(const char *device)
 {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    char *folder =
+    OWNED char *folder =
         cache && *cache ? xstrdup(cache) : xasprintf("%s/.cache", home ? home : "");
-    char *ours = xasprintf("%s/ddprun", folder);
+    OWNED char *ours = xasprintf("%s/ddprun", folder);
     char *path = xasprintf("%s/algorithms-%s", ours, device);
     mkdir(folder, 0777);
     mkdir(ours, 0777);
-    free(folder);
-    free(ours);
     return path;
 }
 
@@ -74,13 +73,12 @@ static int append(const char *path, const char *text, struct ddp_err *err)
  * runs will: another run may have measured the same products at the same time. */
 static int keep(const char *path, struct tuner *t, size_t from, struct ddp_err *err)
 {
-    char *kept = append(path, t->choices + from, err) == 0
-                     ? text_file_read("cache", path, err)
-                     : NULL;
+    OWNED char *kept = append(path, t->choices + from, err) == 0
+                           ? text_file_read("cache", path, err)
+                           : NULL;
     if (!kept)
         return -1;
     char *all = xasprintf("%s\n%s", kept, t->choices);
-    free(kept);
     free(t->choices);
     t->choices = all;
     return 0;
@@ -127,12 +125,11 @@ static int measure(struct engine *e, const char *device, const uint8_t *sizes,
 {
     struct tuner *t = &e->tuner;
     struct ddp_err why;
-    char *path = cache_path(device);
+    OWNED char *path = cache_path(device);
     const char *unkept = NULL;
     if (!t->choices) {
-        char *known = text_file_read("cache", path, &why);
+        OWNED char *known = text_file_read("cache", path, &why);
         t->choices = xasprintf("%s\n", known ? known : "");
-        free(known);
     }
     if (!*e->tuned)
         t->left_ns = time_allowed(&e->job);
@@ -143,7 +140,6 @@ static int measure(struct engine *e, const char *device, const uint8_t *sizes,
         unkept = why.text;
     if (more || !*e->tuned)
         report(e, path, unkept);
-    free(path);
     return rc;
 }
 
@@ -195,11 +191,10 @@ int autotune_on_all_ranks(struct engine *e, int n, int batches, struct ddp_err *
                  "nothing: the ranks have different GPUs or libraries");
         return 0;
     }
-    uint8_t *sizes = xcalloc((size_t)e->max_micro + 1, 1);
-    int rc = sizes_on_all_ranks(e, n, batches, sizes, err);
-    if (rc == 0)
-        rc = replica_agree(e->job.group,
-                           e->rank == 0 ? measure(e, device, sizes, err) : 0, NULL, err);
-    free(sizes);
-    return rc < 0 || share(e, err) < 0 ? -1 : take(e, err);
+    OWNED uint8_t *sizes = xcalloc((size_t)e->max_micro + 1, 1);
+    TRY(sizes_on_all_ranks(e, n, batches, sizes, err));
+    int rc = e->rank == 0 ? measure(e, device, sizes, err) : 0;
+    TRY(replica_agree(e->job.group, rc, NULL, err));
+    TRY(share(e, err));
+    return take(e, err);
 }

@@ -3,6 +3,7 @@
 
 #include "common/duration.h"
 #include "common/mem.h"
+#include "common/scoped.h"
 #include "worker/ddp/replica.h"
 #include "worker/group/nccl_join.h"
 
@@ -94,18 +95,15 @@ static int check_seats(const struct comm *c, const struct seat *all, struct ddp_
 /* Before NCCL is called: can all ranks call it? */
 static int meet(struct comm *c, int rc, struct ddp_err *err)
 {
-    struct seat mine, *all;
+    struct seat mine;
     if (rc == 0 && (open_library(err) < 0 || take_seat(c, &mine, err) < 0))
         rc = -1;
     if (rc < 0)
         err_prefix(err, "rank %d", c->rank);
     TRY(replica_agree(c->group, rc, NULL, err));
-    all = xcalloc((size_t)c->size, sizeof *all);
-    rc = ddp_all_gather(c->group, &mine, all, sizeof mine, DDP_U8, err);
-    if (rc == 0)
-        rc = check_seats(c, all, err);
-    free(all);
-    return rc;
+    OWNED struct seat *all = xcalloc((size_t)c->size, sizeof *all);
+    TRY(ddp_all_gather(c->group, &mine, all, sizeof mine, DDP_U8, err));
+    return check_seats(c, all, err);
 }
 
 /* ---- joining ---- */
@@ -117,14 +115,14 @@ static void use_device(void *device)
 
 static int join(struct comm *c, struct ddp_err *err)
 {
-    int rc = 0, next = (c->rank + 1) % c->size;
+    int next = (c->rank + 1) % c->size;
     c->watch = ddp_irecv(c->group, NULL, 0, next, WATCH_TAG, err);
     if (!c->watch)
         return -1;
-    for (int i = 0; i < c->lanes && rc == 0; i++)
-        rc = nccl_join(c->group, use_device, (void *)(intptr_t)c->devices[i], &c->nccl[i],
-                       err);
-    return rc;
+    for (int i = 0; i < c->lanes; i++)
+        TRY(nccl_join(c->group, use_device, (void *)(intptr_t)c->devices[i], &c->nccl[i],
+                      err));
+    return 0;
 }
 
 struct comm *comm_create(struct ddp_group *group, const int *devices, int lanes, int rc,

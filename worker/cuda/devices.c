@@ -9,6 +9,7 @@
 
 #include "common/fnv.h"
 #include "common/mem.h"
+#include "common/scoped.h"
 #include "worker/cuda/peak.h"
 
 #include <stdio.h>
@@ -115,18 +116,16 @@ static int same_sight(const struct sight *all, int size, int r, int *mine)
 /* Gives all ranks two devices each, or one; the same decision on all ranks. */
 static int choose_two(struct engine *e, int devices[PIPELINE_STAGES], struct ddp_err *err)
 {
-    struct sight own = look(), *all = xcalloc((size_t)e->size, sizeof *all);
+    const struct sight own = look();
+    OWNED struct sight *all = xcalloc((size_t)e->size, sizeof *all);
     int mine = 0, two = 1;
-    int rc = ddp_all_gather(e->job.group, &own, all, sizeof own, DDP_U8, err);
-    for (int r = 0; r < e->size && rc == 0; r++)
+    TRY(ddp_all_gather(e->job.group, &own, all, sizeof own, DDP_U8, err));
+    for (int r = 0; r < e->size; r++)
         two = two && all[r].n >= 2 * same_sight(all, e->size, r, &mine);
-    if (rc == 0) {
-        same_sight(all, e->size, e->rank, &mine);
-        devices[0] = two ? 2 * mine : own.n > 0 ? mine % own.n : 0;
-        devices[1] = devices[0] + two;
-    }
-    free(all);
-    return rc;
+    same_sight(all, e->size, e->rank, &mine);
+    devices[0] = two ? 2 * mine : own.n > 0 ? mine % own.n : 0;
+    devices[1] = devices[0] + two;
+    return 0;
 }
 
 /* Enables direct copies from one device to the other, where possible. */

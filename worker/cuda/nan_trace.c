@@ -8,6 +8,7 @@
 #include "worker/cuda/engine_impl.h"
 
 #include "common/mem.h"
+#include "common/scoped.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -41,16 +42,15 @@ static int look_at(struct engine *e, int from, int k, int batch,
                    struct engine_result *result, struct ddp_err *err)
 {
     int places = 1 + 3 * model_layers(e->job.model);
-    float *found = xcalloc((size_t)places, sizeof *found);
-    int rc = stages_forward(e, from, k, true, batch, err);
-    for (int i = 0; i < e->nstages && rc == 0; i++)
-        rc = look(&e->stages[i], k, found, err);
-    for (int i = 0; rc == 0 && k > 0 && !isfinite(result->loss) && i < places; i++)
+    OWNED float *found = xcalloc((size_t)places, sizeof *found);
+    TRY(stages_forward(e, from, k, true, batch, err));
+    for (int i = 0; i < e->nstages; i++)
+        TRY(look(&e->stages[i], k, found, err));
+    for (int i = 0; k > 0 && !isfinite(result->loss) && i < places; i++)
         if (found[i] > 0 && !*result->where)
             result->depth =
                 model_tell_place(e->job.model, i, result->where, sizeof result->where);
-    free(found);
-    return rc;
+    return 0;
 }
 
 static int bring_back(struct engine *e, const struct slot *slot, struct ddp_err *err)

@@ -126,11 +126,11 @@ static int make_mail(struct engine *e, struct ddp_err *err)
 {
     if (!e->far)
         return 0;
-    int rc = pinned_alloc(sizeof *e->mail, &e->mail, err);
-    for (int i = 0; i < e->nstages * e->nstages && rc == 0; i++)
-        rc = pinned_alloc(stages_box_bytes(e),
-                          &e->stages[i / e->nstages].sets[i % e->nstages].box, err);
-    return rc;
+    TRY(pinned_alloc(sizeof *e->mail, &e->mail, err));
+    for (int i = 0; i < e->nstages * e->nstages; i++)
+        TRY(pinned_alloc(stages_box_bytes(e),
+                         &e->stages[i / e->nstages].sets[i % e->nstages].box, err));
+    return 0;
 }
 
 /* ---- data ---- */

@@ -3,6 +3,7 @@
 #include "worker/cuda/engine_impl.h"
 
 #include "common/mem.h"
+#include "common/scoped.h"
 
 #include <stdlib.h>
 
@@ -44,12 +45,11 @@ static int move_turned(struct stage *s, float *device, float *host, enum directi
                        struct ddp_err *err)
 {
     size_t bytes = s->part.count * sizeof *host;
-    float *ours = way == TO_DEVICE ? turned(s, host, false) : xcalloc(bytes, 1);
-    int rc = move(device, ours, bytes, way, err);
-    if (rc == 0 && way == TO_HOST)
+    OWNED float *ours = way == TO_DEVICE ? turned(s, host, false) : xcalloc(bytes, 1);
+    TRY(move(device, ours, bytes, way, err));
+    if (way == TO_HOST)
         layers_turn(s->e->job.model, s->from, s->to, ours, host, true);
-    free(ours);
-    return rc;
+    return 0;
 }
 
 /* Optimiser state k. To the device: this rank's pieces of the host's block. To the
@@ -57,14 +57,12 @@ static int move_turned(struct stage *s, float *device, float *host, enum directi
  * between steps. */
 static int push_state(struct stage *s, int k, struct ddp_err *err)
 {
-    float *ours = turned(s, s->e->job.optim->states[k] + s->part.offset, false);
+    OWNED float *ours = turned(s, s->e->job.optim->states[k] + s->part.offset, false);
     size_t at = 0;
-    int rc = 0;
-    for (size_t i = 0; i < s->npieces && rc == 0; at += s->pieces[i++].count)
-        rc = move(s->states[k] + at, place_in(s, ours, s->pieces[i].offset),
-                  s->pieces[i].count * sizeof *ours, TO_DEVICE, err);
-    free(ours);
-    return rc;
+    for (size_t i = 0; i < s->npieces; at += s->pieces[i++].count)
+        TRY(move(s->states[k] + at, place_in(s, ours, s->pieces[i].offset),
+                 s->pieces[i].count * sizeof *ours, TO_DEVICE, err));
+    return 0;
 }
 
 static int pull_state(struct stage *s, int k, struct ddp_err *err)

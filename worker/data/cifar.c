@@ -3,6 +3,7 @@
 
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/scoped.h"
 #include "worker/data/memory.h"
 
 #include <stdlib.h>
@@ -24,10 +25,8 @@ static const struct kind {
 
 bool data_has(const char *folder, const char *file)
 {
-    char *path = xasprintf("%s/%s", folder, file);
-    bool there = access(path, F_OK) == 0;
-    free(path);
-    return there;
+    OWNED char *path = xasprintf("%s/%s", folder, file);
+    return access(path, F_OK) == 0;
 }
 
 /* Copies the file's records to the end of `out`. */
@@ -60,14 +59,10 @@ static int take_records(const char *path, const struct file_map *map,
 static int read_records(const char *folder, const char *file, const struct kind *kind,
                         struct samples *out, struct ddp_err *err)
 {
-    char *path = xasprintf("%s/%s", folder, file);
-    struct file_map map;
-    int rc = file_map_open(path, &map, err);
-    if (rc == 0)
-        rc = take_records(path, &map, kind, out, err);
-    file_map_close(&map);
-    free(path);
-    return rc;
+    OWNED char *path = xasprintf("%s/%s", folder, file);
+    SCOPED(file_map_close) struct file_map map = {0};
+    TRY(file_map_open(path, &map, err));
+    return take_records(path, &map, kind, out, err);
 }
 
 int cifar_load(struct dataset *out, struct ddp_err *err)

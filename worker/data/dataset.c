@@ -3,6 +3,7 @@
 
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/scoped.h"
 #include "worker/data/idx.h"
 #include "worker/data/images.h"
 #include "worker/data/random.h"
@@ -97,33 +98,24 @@ static int take_images(const char *path, struct idx *from, struct samples *out,
 
 static char *path_of(const char *folder, const char *format, const char *part)
 {
-    char *file = xasprintf(format, part), *path = xasprintf("%s/%s", folder, file);
-    free(file);
-    return path;
+    OWNED char *file = xasprintf(format, part);
+    return xasprintf("%s/%s", folder, file);
 }
 
 static int load_part(const char *folder, const struct pairs *as, const char *part,
                      struct samples *out, struct io_shape *shape, struct ddp_err *err)
 {
-    struct idx images = {0}, labels = {0};
-    char *image_path = path_of(folder, as->images, part),
-         *label_path = path_of(folder, as->labels, part);
-    int rc = as->read(image_path, 3, &images, err);
-    if (rc == 0)
-        rc = as->read(label_path, 1, &labels, err);
-    if (rc == 0 && images.dims[0] != labels.dims[0])
-        rc = err_set(err, "'%s': %u %s images but %u labels", folder, images.dims[0],
-                     part, labels.dims[0]);
-    if (rc == 0)
-        rc = take_labels(label_path, &labels, as->least_classes, &shape->outputs,
-                         &out->labels, err);
-    if (rc == 0)
-        rc = take_images(image_path, &images, out, shape, err);
-    idx_finish(&images);
-    idx_finish(&labels);
-    free(image_path);
-    free(label_path);
-    return rc;
+    SCOPED(idx_finish) struct idx images = {0}, labels = {0};
+    OWNED char *image_path = path_of(folder, as->images, part),
+               *label_path = path_of(folder, as->labels, part);
+    TRY(as->read(image_path, 3, &images, err));
+    TRY(as->read(label_path, 1, &labels, err));
+    if (images.dims[0] != labels.dims[0])
+        return err_set(err, "'%s': %u %s images but %u labels", folder, images.dims[0],
+                       part, labels.dims[0]);
+    TRY(take_labels(label_path, &labels, as->least_classes, &shape->outputs, &out->labels,
+                    err));
+    return take_images(image_path, &images, out, shape, err);
 }
 
 static int load_pairs(struct dataset *d, const struct pairs *as, struct ddp_err *err)

@@ -4,6 +4,7 @@
 #include "common/err.h"
 #include "common/folder.h"
 #include "common/mem.h"
+#include "common/scoped.h"
 #include "common/strv.h"
 #include "worker/data/memory.h"
 #include "worker/kernels/pool.h"
@@ -52,13 +53,12 @@ static int list(const char *folder, int (*wanted)(const struct dirent *),
 /* The folders in a folder. */
 static int list_classes(const char *folder, struct strv *out, struct ddp_err *err)
 {
-    struct strv all = {0};
-    int rc = list(folder, no_dot, &all, err);
+    SCOPED(strv_finish) struct strv all = {0};
+    TRY(list(folder, no_dot, &all, err));
     for (size_t i = 0; i < all.n; i++)
         if (is_folder(all.v[i]))
             strv_push(out, all.v[i]);
-    strv_finish(&all);
-    return rc;
+    return 0;
 }
 
 static const char *name_of(const char *path)
@@ -115,15 +115,12 @@ static int list_part(const char *folder, const struct strv *classes, struct strv
 {
     for (size_t c = 0; c < classes->n; c++) {
         size_t before = paths->n;
-        char *class = xasprintf("%s/%s", folder, name_of(classes->v[c]));
-        int rc = list(class, is_image_file, paths, err);
-        if (rc == 0 && paths->n == before)
-            rc = err_set(err, "the class '%s' has no .png, .jpg or .jpeg file", class);
-        else if (rc == 0 && paths->n > INT_MAX)
-            rc = err_set(err, "'%s': too many files", folder);
-        free(class);
-        if (rc < 0)
-            return -1;
+        OWNED char *class = xasprintf("%s/%s", folder, name_of(classes->v[c]));
+        TRY(list(class, is_image_file, paths, err));
+        if (paths->n == before)
+            return err_set(err, "the class '%s' has no .png, .jpg or .jpeg file", class);
+        if (paths->n > INT_MAX)
+            return err_set(err, "'%s': too many files", folder);
         out->labels = xrealloc(out->labels, paths->n, sizeof *out->labels);
         for (size_t i = before; i < paths->n; i++)
             out->labels[i] = (uint32_t)c;
@@ -134,38 +131,27 @@ static int list_part(const char *folder, const struct strv *classes, struct strv
 static int load_part(const char *folder, const struct strv *classes, struct dataset *d,
                      struct samples *out, struct ddp_err *err)
 {
-    struct strv paths = {0}, own = {0};
-    int rc = list_classes(folder, &own, err);
-    if (rc == 0)
-        rc = list_part(folder, classes, &paths, out, err);
-    if (rc == 0 && own.n != classes->n)
-        rc = err_set(err, "'%s' has %zu classes, training has %zu", folder, own.n,
-                     classes->n);
-    if (rc == 0)
-        rc = decode(folder, &paths, &d->shape, out, err);
-    strv_finish(&paths);
-    strv_finish(&own);
-    return rc;
+    SCOPED(strv_finish) struct strv paths = {0}, own = {0};
+    TRY(list_classes(folder, &own, err));
+    TRY(list_part(folder, classes, &paths, out, err));
+    return own.n == classes->n ? decode(folder, &paths, &d->shape, out, err)
+                               : err_set(err, "'%s' has %zu classes, training has %zu",
+                                         folder, own.n, classes->n);
 }
 
 int folder_load(struct dataset *out, struct ddp_err *err)
 {
     const char *test_name = data_has(out->name, "test") ? "test" : "val";
-    char *train = xasprintf("%s/train", out->name),
-         *test = xasprintf("%s/%s", out->name, test_name);
-    struct strv classes = {0};
-    int rc = list_classes(train, &classes, err);
-    if (rc == 0 && !is_folder(test))
-        rc = err_set(err, "'%s' has no folder 'test' or 'val' beside 'train'", out->name);
-    else if (rc == 0 && classes.n == 0)
-        rc = err_set(err, "'%s' has no folders of images, one for each class", train);
+    OWNED char *train = xasprintf("%s/train", out->name),
+               *test = xasprintf("%s/%s", out->name, test_name);
+    SCOPED(strv_finish) struct strv classes = {0};
+    TRY(list_classes(train, &classes, err));
+    if (!is_folder(test))
+        return err_set(err, "'%s' has no folder 'test' or 'val' beside 'train'",
+                       out->name);
+    if (classes.n == 0)
+        return err_set(err, "'%s' has no folders of images, one for each class", train);
     out->shape = (struct io_shape){3, 0, 0, (int)classes.n};
-    if (rc == 0)
-        rc = load_part(train, &classes, out, &out->train, err);
-    if (rc == 0)
-        rc = load_part(test, &classes, out, &out->test, err);
-    strv_finish(&classes);
-    free(train);
-    free(test);
-    return rc;
+    TRY(load_part(train, &classes, out, &out->train, err));
+    return load_part(test, &classes, out, &out->test, err);
 }

@@ -9,6 +9,7 @@
 
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/scoped.h"
 #include "worker/data/memory.h"
 
 #include <stdbool.h>
@@ -143,30 +144,26 @@ int idx_parse(const char *name, const uint8_t *bytes, size_t nbytes, int ndim,
     *out = (struct idx){0};
     if (is_gz(bytes, nbytes))
         return parse_gz(name, bytes, nbytes, ndim, out, err);
-    int rc = parse(name, bytes, nbytes, ndim, out, err);
-    if (rc == 0)
-        out->data = xmemdup(out->data, out->count);
-    return rc;
+    TRY(parse(name, bytes, nbytes, ndim, out, err));
+    out->data = xmemdup(out->data, out->count);
+    return 0;
 }
 
 int idx_read(const char *path, int ndim, struct idx *out, struct ddp_err *err)
 {
-    char *gz = xasprintf("%s.gz", path);
+    OWNED char *gz = xasprintf("%s.gz", path);
     struct file_map map;
     const char *name = access(path, F_OK) == 0 ? path : gz;
-    int rc = -1;
     *out = (struct idx){0};
     if (access(name, F_OK) < 0)
-        err_errno(err, "cannot open '%s' (or .gz)", path);
-    else if (file_map_open(name, &map, err) == 0) {
-        bool packed = is_gz(map.at, map.bytes);
-        rc = (packed ? parse_gz : parse)(name, map.at, map.bytes, ndim, out, err);
-        if (packed)
-            file_map_close(&map);
-        else
-            out->map = map;
-    }
-    free(gz);
+        return err_errno(err, "cannot open '%s' (or .gz)", path);
+    TRY(file_map_open(name, &map, err));
+    bool packed = is_gz(map.at, map.bytes);
+    int rc = (packed ? parse_gz : parse)(name, map.at, map.bytes, ndim, out, err);
+    if (packed)
+        file_map_close(&map);
+    else
+        out->map = map;
     return rc;
 }
 

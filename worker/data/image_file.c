@@ -8,6 +8,7 @@
 #include "common/err.h"
 #include "common/file_map.h"
 #include "common/mem.h"
+#include "common/scoped.h"
 
 #include <setjmp.h>
 #include <stdio.h>
@@ -143,16 +144,15 @@ static const struct format {
 int image_file_read(const char *path, struct io_shape *shape, uint8_t *to,
                     struct ddp_err *err)
 {
-    struct file_map map;
+    SCOPED(file_map_close) struct file_map map = {0};
     TRY(file_map_open(path, &map, err));
     const struct format *f = formats, *end = formats + ARRAY_LEN(formats);
     while (f < end && (map.bytes < strlen(f->magic) ||
                        memcmp(map.at, f->magic, strlen(f->magic)) != 0))
         f++;
-    int rc = f == end  ? err_set(err, "'%s' is neither PNG nor JPEG", path)
-             : f->read ? f->read(path, &map, shape, to, err)
-                       : err_set(err, "'%s': this ddp-train was built without %s", path,
-                                 f->library);
-    file_map_close(&map);
-    return rc;
+    if (f == end)
+        return err_set(err, "'%s' is neither PNG nor JPEG", path);
+    return f->read ? f->read(path, &map, shape, to, err)
+                   : err_set(err, "'%s': this ddp-train was built without %s", path,
+                             f->library);
 }

@@ -4,6 +4,7 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/read_start.h"
+#include "common/scoped.h"
 
 #include <inttypes.h>
 #include <stdbool.h>
@@ -22,10 +23,8 @@ static bool read_number(const char *path, const char *name, uint64_t *n)
 static bool read_group(const char *folder, const char *file, const char *name,
                        uint64_t *n)
 {
-    char *path = xasprintf("/sys/fs/cgroup%s/%s", folder, file);
-    bool found = read_number(path, name, n);
-    free(path);
-    return found;
+    OWNED char *path = xasprintf("/sys/fs/cgroup%s/%s", folder, file);
+    return read_number(path, name, n);
 }
 
 /* The least memory left in this control group and its ancestors (version 2). The

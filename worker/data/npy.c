@@ -3,6 +3,7 @@
 
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/scoped.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
@@ -82,19 +83,17 @@ int npy_parse(const char *name, const uint8_t *bytes, size_t nbytes, struct idx 
         length |= (size_t)bytes[i] << 8 * (i - 8);
     if (length > nbytes - head)
         return err_set(err, "'%s' is cut short in its header", name);
-    char *header = xstrndup((const char *)bytes + head, length);
-    int rc = take_header(name, header, out, err);
-    free(header);
+    OWNED char *header = xstrndup((const char *)bytes + head, length);
+    TRY(take_header(name, header, out, err));
     head += length;
-    if (rc == 0 && (__builtin_mul_overflow(out->count, (size_t)out->width, &size) ||
-                    size != nbytes - head))
-        rc = err_set(err, "'%s' has %zu bytes of elements, not %zu of %u bytes each",
-                     name, nbytes - head, out->count, out->width);
-    if (rc == 0 && head % out->width != 0)
-        rc = err_set(err, "'%s': its elements are not aligned", name);
-    if (rc == 0)
-        out->data = (uint8_t *)(uintptr_t)bytes + head;
-    return rc;
+    if (__builtin_mul_overflow(out->count, (size_t)out->width, &size) ||
+        size != nbytes - head)
+        return err_set(err, "'%s' has %zu bytes of elements, not %zu of %u bytes each",
+                       name, nbytes - head, out->count, out->width);
+    if (head % out->width != 0)
+        return err_set(err, "'%s': its elements are not aligned", name);
+    out->data = (uint8_t *)(uintptr_t)bytes + head;
+    return 0;
 }
 
 int npy_read(const char *path, struct idx *out, struct ddp_err *err)

@@ -4,6 +4,7 @@
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/scoped.h"
 #include "worker/ddp/kept.h"
 
 #include <inttypes.h>
@@ -66,8 +67,8 @@ struct peers {
 /* Numbers hosts in the order of their lowest ranks. */
 static void number_hosts(struct peers *p, const uint64_t *ids)
 {
-    uint64_t *seen = xcalloc((size_t)p->size, sizeof *seen);
-    int *ranks = xcalloc((size_t)p->size, sizeof *ranks);
+    OWNED uint64_t *seen = xcalloc((size_t)p->size, sizeof *seen);
+    OWNED int *ranks = xcalloc((size_t)p->size, sizeof *ranks);
     for (int r = 0; r < p->size; r++) {
         int h = r > 0 && ids[r] == ids[r - 1] ? p->host[r - 1] : 0;
         while (h < p->nhosts && seen[h] != ids[r])
@@ -78,8 +79,6 @@ static void number_hosts(struct peers *p, const uint64_t *ids)
         p->local[r] = ranks[h]++;
     }
     p->nlocal = ranks[p->host[p->rank]];
-    free(seen);
-    free(ranks);
 }
 
 /* Rank r's neighbour is the rank with the same local number on the next host, modulo
@@ -114,7 +113,7 @@ struct peers *peers_create(struct ddp_group *group, const struct reducer *reduce
     p->fd = kept_open(&host, err);
     p->host = xcalloc((size_t)p->size, sizeof *p->host);
     p->local = xcalloc((size_t)p->size, sizeof *p->local);
-    uint64_t *ids = xcalloc((size_t)p->size, sizeof *ids);
+    OWNED uint64_t *ids = xcalloc((size_t)p->size, sizeof *ids);
     int rc = replica_agree(group, p->fd < 0 ? -1 : 0, culprit, err);
     if (rc == 0)
         rc = ddp_all_gather(group, &host, ids, 1, DDP_I64, err);
@@ -127,7 +126,6 @@ struct peers *peers_create(struct ddp_group *group, const struct reducer *reduce
                 p->nsources, KEPT_COLUMNS - 1);
         rc = replica_agree(group, rc, culprit, err);
     }
-    free(ids);
     if (rc == 0)
         return p;
     peers_destroy(p);
@@ -298,27 +296,24 @@ static int by_age(const void *left, const void *right)
     return a->part != b->part ? a->part - b->part : a->rank - b->rank;
 }
 
-/* The parts on all hosts. */
+/* Adds the parts on all hosts to an empty list. */
 static int list_all(const struct peers *p, const struct replica *run, struct entry **v,
                     size_t *n, struct ddp_err *err)
 {
-    int64_t mine, *counts = xcalloc((size_t)p->size, sizeof *counts);
-    size_t *bytes = xcalloc((size_t)p->size, sizeof *bytes);
-    struct entry *own = list_own(p, run, &mine);
-    int rc = ddp_all_gather(p->group, &mine, counts, 1, DDP_I64, err);
-    *n = 0;
+    OWNED int64_t *counts = xcalloc((size_t)p->size, sizeof *counts);
+    OWNED size_t *bytes = xcalloc((size_t)p->size, sizeof *bytes);
+    int64_t mine;
+    OWNED struct entry *own = list_own(p, run, &mine);
+    TRY(ddp_all_gather(p->group, &mine, counts, 1, DDP_I64, err));
     for (int r = 0; r < p->size; r++) {
         bytes[r] = (size_t)counts[r] * sizeof **v;
         *n += (size_t)counts[r];
     }
     *v = xcalloc(*n + 1, sizeof **v);
-    if (rc == 0 && *n > 0)
-        rc = ddp_all_gatherv(p->group, own, *v, bytes, DDP_U8, err);
+    if (*n > 0)
+        TRY(ddp_all_gatherv(p->group, own, *v, bytes, DDP_U8, err));
     qsort(*v, *n, sizeof **v, by_age);
-    free(own);
-    free(bytes);
-    free(counts);
-    return rc;
+    return 0;
 }
 
 /* How many different parts the set that begins there has, and where the next set
@@ -338,27 +333,25 @@ static int parts_there(const struct entry *v, size_t n, size_t from, size_t *end
 static int fetch(const struct peers *p, const struct replica *run, struct train_state *at,
                  const struct entry *v, size_t from, size_t end, struct ddp_err *err)
 {
-    int rc = 0;
     bool good = true;
-    for (size_t i = from; i < end && rc == 0; i++) {
+    for (size_t i = from; i < end; i++) {
         const struct entry *e = &v[i];
         bool twice = i > from && e->part == e[-1].part;
         if (twice || (p->rank != 0 && p->rank != e->rank))
             continue;
-        char *message = malloc(e->bytes);
+        OWNED char *message = malloc(e->bytes);
         if (!message)
             return err_set(err, "no memory for %" PRIu64 " bytes of a set", e->bytes);
         if (p->rank == e->rank && !kept_read(p->fd, e->at, message, e->bytes))
             memset(message, 0, sizeof(struct part)); /* rank 0 will find it damaged */
         if (p->rank != e->rank)
-            rc = ddp_recv(p->group, message, e->bytes, e->rank, TAG, err);
+            TRY(ddp_recv(p->group, message, e->bytes, e->rank, TAG, err));
         else if (p->rank != 0)
-            rc = ddp_send(p->group, message, e->bytes, 0, TAG, err);
-        if (rc == 0 && p->rank == 0 && good) /* receive the others' in any case */
+            TRY(ddp_send(p->group, message, e->bytes, 0, TAG, err));
+        if (p->rank == 0 && good) /* receive the others' in any case */
             good = unpack(message, e->bytes, run, at, err) == 0;
-        free(message);
     }
-    return good ? rc : -1;
+    return good ? 0 : -1;
 }
 
 static void tell(struct peers *p, bool loaded, uint64_t step, int there, int parts)
@@ -376,17 +369,15 @@ static void tell(struct peers *p, bool loaded, uint64_t step, int there, int par
 int peers_load(struct peers *p, const struct replica *run, struct train_state *at,
                bool *loaded, int *culprit, struct ddp_err *err)
 {
-    struct entry *v;
-    size_t n, end;
+    OWNED struct entry *v = NULL;
+    size_t n = 0, end;
     uint64_t words[2] = {at->step};
     *loaded = false;
     if (getrandom(&words[1], sizeof words[1], 0) < 0)
         words[1] = (uint64_t)now_ns();
-    int rc = ddp_broadcast(p->group, words, 2, DDP_I64, 0, err);
+    TRY(ddp_broadcast(p->group, words, 2, DDP_I64, 0, err));
     p->set = words[1];
-    if (rc < 0)
-        return rc;
-    rc = list_all(p, run, &v, &n, err);
+    int rc = list_all(p, run, &v, &n, err);
     for (size_t i = 0; i < n && rc == 0 && !*loaded && v[i].step > words[0]; i = end) {
         int there = parts_there(v, n, i, &end);
         *loaded = there == v[i].parts;
@@ -397,7 +388,6 @@ int peers_load(struct peers *p, const struct replica *run, struct train_state *a
             rc = fetch(p, run, at, v, i, end, err);
         }
     }
-    free(v);
     return replica_agree(p->group, rc, culprit, err);
 }
 
@@ -461,19 +451,18 @@ void peers_end(struct peers *p)
 static int make_room(struct peers *p, size_t mine, struct ddp_err *err)
 {
     int local = p->local[p->rank];
-    int64_t bytes = (int64_t)mine, *all = xcalloc((size_t)p->size, sizeof *all);
-    int rc = ddp_all_gather(p->group, &bytes, all, 1, DDP_I64, err);
-    if (rc == 0 && p->sets == 1) /* this attempt has one whole set */
+    const int64_t bytes = (int64_t)mine;
+    OWNED int64_t *all = xcalloc((size_t)p->size, sizeof *all);
+    TRY(ddp_all_gather(p->group, &bytes, all, 1, DDP_I64, err));
+    if (p->sets == 1) /* this attempt has one whole set */
         kept_trim(p->fd, local, p->nlocal, 1 + p->nsources);
-    if (rc == 0)
-        rc = kept_map(p->fd, local, 0, p->half, mine, &p->own[p->half], err);
-    for (int i = 0; i < p->nsources && rc == 0; i++) {
+    TRY(kept_map(p->fd, local, 0, p->half, mine, &p->own[p->half], err));
+    for (int i = 0; i < p->nsources; i++) {
         struct source *s = &p->sources[i];
-        rc = kept_map(p->fd, local, 1 + i, p->half, (size_t)all[s->rank],
-                      &s->cells[p->half], err);
+        TRY(kept_map(p->fd, local, 1 + i, p->half, (size_t)all[s->rank],
+                     &s->cells[p->half], err));
     }
-    free(all);
-    return rc;
+    return 0;
 }
 
 static int begin(struct peers *p, const struct replica *run, const struct train_state *at,

@@ -3,6 +3,7 @@
 
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/scoped.h"
 #include "worker/kernels/rng.h"
 
 #include <stdlib.h>
@@ -86,32 +87,29 @@ int replica_compare(struct ddp_group *group, const uint64_t *mine, size_t n, int
                     size_t *i, struct ddp_err *err)
 {
     int size = ddp_group_size(group);
-    uint64_t *all = xcalloc(n * (size_t)size, sizeof *all);
-    int rc = ddp_all_gather(group, mine, all, n, DDP_I64, err);
+    OWNED uint64_t *all = xcalloc(n * (size_t)size, sizeof *all);
+    TRY(ddp_all_gather(group, mine, all, n, DDP_I64, err));
     *other = 0;
-    for (size_t at = n; at < n * (size_t)size && rc == 0 && *other == 0; at++) {
+    for (size_t at = n; at < n * (size_t)size && *other == 0; at++) {
         *i = at % n;
         *other = all[at] != all[*i] ? (int)(at / n) : 0;
     }
-    free(all);
-    return rc;
+    return 0;
 }
 
 int replica_check(struct ddp_group *group, const struct replica *r, uint64_t *sum,
                   struct ddp_err *err)
 {
     size_t n = r->nparams, i;
-    uint64_t *mine = xcalloc(n, sizeof *mine);
+    OWNED uint64_t *mine = xcalloc(n, sizeof *mine);
     int other;
     *sum = 0;
     for (i = 0; i < n; i++) {
         mine[i] = checksum(r->weights + r->params[i].offset, r->params[i].count, i);
         *sum = rng_mix(*sum ^ mine[i]);
     }
-    int rc = replica_compare(group, mine, n, &other, &i, err);
-    free(mine);
-    if (rc == 0 && other > 0)
-        return err_set(err, "'%s' of rank %d differs from rank 0's", r->params[i].name,
-                       other);
-    return rc;
+    TRY(replica_compare(group, mine, n, &other, &i, err));
+    return other == 0 ? 0
+                      : err_set(err, "'%s' of rank %d differs from rank 0's",
+                                r->params[i].name, other);
 }

@@ -4,6 +4,7 @@
 #include "common/err.h"
 #include "common/idset.h"
 #include "common/mem.h"
+#include "common/scoped.h"
 #include "worker/group/failure_watch.h"
 
 #include <stdio.h>
@@ -47,10 +48,10 @@ static void list_some(const struct ddp_group *g, int *ranks, int n, char *text,
 static void list_all(const struct ddp_group *g, int *ranks, int n, char *text,
                      size_t size)
 {
-    struct idset set = {0};
+    SCOPED(idset_finish) struct idset set = {0};
     for (int i = 0; i < n; i++)
         idset_add(&set, ranks[i], ranks[i]);
-    char *all = idset_text(&set);
+    OWNED char *all = idset_text(&set);
     size_t most = size - sizeof "ranks ,...", fits = strlen(all);
     while (fits > most || (all[fits] && all[fits] != ',')) /* no part of a number */
         fits--;
@@ -58,8 +59,6 @@ static void list_all(const struct ddp_group *g, int *ranks, int n, char *text,
         list_some(g, ranks, n, text, size);
     else
         snprintf(text, size, "ranks %.*s%s", (int)fits, all, all[fits] ? ",..." : "");
-    free(all);
-    idset_finish(&set);
 }
 
 /* Ranks that have not entered the current collective: on this host, then elsewhere, where
@@ -96,8 +95,8 @@ void awaited_explain(struct ddp_group *g, double seconds, bool all, struct ddp_e
 {
     char names[560], more[80] = "";
     struct phrase call = group_current_call(g);
-    int *ranks = xcalloc(LISTED, sizeof *ranks), unasked = 0;
-    int late = list_late(g, ranks, &unasked);
+    OWNED int *ranks = xcalloc(LISTED, sizeof *ranks);
+    int unasked = 0, late = list_late(g, ranks, &unasked);
     if (unasked > 0)
         snprintf(more, sizeof more,
                  "; %d could not be asked: too many open files (raise 'ulimit -n')",
@@ -111,5 +110,4 @@ void awaited_explain(struct ddp_group *g, double seconds, bool all, struct ddp_e
         err_set(err, "%s: waits for %s, and has not ended within %g s%s", call.text,
                 names, seconds, more);
     }
-    free(ranks);
 }

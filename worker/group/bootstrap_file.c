@@ -13,6 +13,7 @@
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/scoped.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -143,16 +144,12 @@ static int read_file(const struct bootstrap *m, const char *line, char *value,
 static int share_by_file(const struct bootstrap *m, char value[BOOTSTRAP_VALUE],
                          int *held, struct ddp_err *err)
 {
-    char *line = xasprintf("%s%s%d ranks, %s\n", title, version, m->size, m->name);
-    char *text = xasprintf("%s%s\n", line, value);
-    int rc;
-    if (m->rank == 0)
-        rc = *held = write_file(m, text, err);
-    else
-        rc = read_file(m, line, value, BOOTSTRAP_VALUE, err);
-    free(text);
-    free(line);
-    return rc < 0 ? -1 : 0;
+    OWNED char *line = xasprintf("%s%s%d ranks, %s\n", title, version, m->size, m->name);
+    OWNED char *text = xasprintf("%s%s\n", line, value);
+    if (m->rank > 0)
+        return read_file(m, line, value, BOOTSTRAP_VALUE, err);
+    *held = write_file(m, text, err);
+    return *held < 0 ? -1 : 0;
 }
 
 int bootstrap_file(const struct bootstrap *m, const struct card *card, struct card *cards,

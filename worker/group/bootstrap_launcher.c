@@ -12,6 +12,7 @@
 #include "common/fnv.h"
 #include "common/hostlist.h"
 #include "common/mem.h"
+#include "common/scoped.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -44,13 +45,10 @@ void bootstrap_key(const struct bootstrap *m, char key[32])
 /* "node[001-004]": the first of them. */
 static char *first_host(const char *list)
 {
-    struct strv names = {0};
+    SCOPED(strv_finish) struct strv names = {0};
     struct ddp_err err;
-    char *first = NULL;
-    if (hostlist_expand(list, &names, &err) == 0 && names.n > 0)
-        first = xstrdup(names.v[0]);
-    strv_finish(&names);
-    return first;
+    return hostlist_expand(list, &names, &err) == 0 && names.n > 0 ? xstrdup(names.v[0])
+                                                                   : NULL;
 }
 
 static bool has_step(void)
@@ -64,26 +62,22 @@ static int share_by_step(const struct bootstrap *m, const struct card *card,
 {
     long number = atol(getenv("SLURM_JOB_ID")) * 16 + atol(getenv("SLURM_STEP_ID"));
     const char *list = getenv("SLURM_STEP_NODELIST"), *here = getenv("SLURMD_NODENAME");
-    char *host = first_host(list);
-    int rc = host ? 0 : err_set(err, "SLURM_STEP_NODELIST '%s' has no host", list);
-    if (rc == 0 && m->rank == 0 && here && strcmp(here, host) != 0)
-        rc = err_set(err,
-                     "rank 0 runs on %s, which is not the first host of this step "
-                     "(%s): set MASTER_ADDR and MASTER_PORT, or DDP_MEETING",
-                     here, list);
-    if (rc == 0) {
-        struct bootstrap tcp = *m;
-        tcp.port = STEP_PORT + (int)((unsigned long)number % STEP_PORTS);
-        char *name = xasprintf("%ld/%s", number, m->name);
-        snprintf(tcp.addr, sizeof tcp.addr, "%s", host);
-        snprintf(tcp.made, sizeof tcp.made, "%s:%d", tcp.addr, tcp.port);
-        tcp.place = tcp.made;
-        tcp.name = name;
-        rc = bootstrap_tcp(&tcp, card, cards, err);
-        free(name);
-    }
-    free(host);
-    return rc;
+    OWNED char *host = first_host(list);
+    if (!host)
+        return err_set(err, "SLURM_STEP_NODELIST '%s' has no host", list);
+    if (m->rank == 0 && here && strcmp(here, host) != 0)
+        return err_set(err,
+                       "rank 0 runs on %s, which is not the first host of this step "
+                       "(%s): set MASTER_ADDR and MASTER_PORT, or DDP_MEETING",
+                       here, list);
+    struct bootstrap tcp = *m;
+    OWNED char *name = xasprintf("%ld/%s", number, m->name);
+    tcp.port = STEP_PORT + (int)((unsigned long)number % STEP_PORTS);
+    snprintf(tcp.addr, sizeof tcp.addr, "%s", host);
+    snprintf(tcp.made, sizeof tcp.made, "%s:%d", tcp.addr, tcp.port);
+    tcp.place = tcp.made;
+    tcp.name = name;
+    return bootstrap_tcp(&tcp, card, cards, err);
 }
 
 int bootstrap_launcher(const struct bootstrap *m, const struct card *card,

@@ -11,6 +11,7 @@
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/scoped.h"
 #include "common/sock.h"
 
 #include <errno.h>
@@ -200,14 +201,12 @@ static int exchange_at(const struct bootstrap *m, int listener, const char *valu
     char word[32];
     if (sscanf(value, "%d@%255[^@]@%31s", &tcp.port, tcp.addr, word) != 3)
         return err_set(err, "%s carries '%s' for rank 0's address", source, value);
-    char *name = xasprintf("%s %s", word, m->name);
+    OWNED char *name = xasprintf("%s %s", word, m->name);
     snprintf(tcp.made, sizeof tcp.made, "%s:%d", tcp.addr, tcp.port);
     tcp.place = tcp.made;
     tcp.name = name;
-    int rc = listener >= 0 ? bootstrap_tcp_serve(&tcp, listener, card, cards, err)
-                           : visit(&tcp, card, cards, err);
-    free(name);
-    return rc;
+    return listener >= 0 ? bootstrap_tcp_serve(&tcp, listener, card, cards, err)
+                         : visit(&tcp, card, cards, err);
 }
 
 int bootstrap_by_value(const struct bootstrap *m, bootstrap_share_fn share, int *held,
@@ -215,15 +214,11 @@ int bootstrap_by_value(const struct bootstrap *m, bootstrap_share_fn share, int 
                        struct ddp_err *err)
 {
     char value[BOOTSTRAP_VALUE] = "";
-    int listener = m->rank == 0 ? open_listener(card, value, err) : -1;
+    SCOPED(close_fd) int listener = m->rank == 0 ? open_listener(card, value, err) : -1;
     if (m->rank == 0 && listener < 0)
         return -1;
-    int rc = share(m, value, held, err);
-    if (rc == 0)
-        rc = exchange_at(m, listener, value, source, card, cards, err);
-    if (listener >= 0)
-        close(listener);
-    return rc;
+    TRY(share(m, value, held, err));
+    return exchange_at(m, listener, value, source, card, cards, err);
 }
 
 int bootstrap_tcp(const struct bootstrap *m, const struct card *card, struct card *cards,
@@ -231,13 +226,11 @@ int bootstrap_tcp(const struct bootstrap *m, const struct card *card, struct car
 {
     if (m->rank > 0)
         return visit(m, card, cards, err);
-    int listener = sock_listen(NULL, m->port, NULL, err);
+    SCOPED(close_fd) int listener = sock_listen(NULL, m->port, NULL, err);
     if (listener < 0)
         return err_prefix(err,
                           "rank 0 cannot listen at tcp://%s (for a store that runs "
                           "already: env://)",
                           m->place);
-    int rc = bootstrap_tcp_serve(m, listener, card, cards, err);
-    close(listener);
-    return rc;
+    return bootstrap_tcp_serve(m, listener, card, cards, err);
 }

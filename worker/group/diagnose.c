@@ -18,6 +18,7 @@
 #include "common/duration.h"
 #include "common/fnv.h"
 #include "common/mem.h"
+#include "common/scoped.h"
 #include "common/write_all.h"
 #include "worker/group/reduce.h"
 
@@ -34,10 +35,8 @@
 static int open_file(const char *what)
 {
     const char *stem = getenv("DDPRUN_DIAGNOSE");
-    char *path = stem ? xasprintf("%s.%d.%s", stem, (int)getpid(), what) : NULL;
-    int fd = path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
-    free(path);
-    return fd;
+    OWNED char *path = stem ? xasprintf("%s.%d.%s", stem, (int)getpid(), what) : NULL;
+    return path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
 }
 
 /* ---- the collective that is waited for ---- */
@@ -48,7 +47,7 @@ static int calls_fd = -1;
 
 static void print(const struct ddp_group *g, int64_t since_ms, FILE *f)
 {
-    char *name = xstrdup(g->name);
+    OWNED char *name = xstrdup(g->name);
     const struct coll *c = &g->colls.first->coll;
     const int *world = g->layout.world_ranks;
     bool first = !world && strcmp(name, "ddp") == 0;
@@ -69,7 +68,6 @@ static void print(const struct ddp_group *g, int64_t since_ms, FILE *f)
         fprintf(f, "[%llu]", (unsigned long long)bytes / type_size(c->type));
     fprintf(f, "],\"types\":[\"%s\"],\"since_ms\":%lld,\"done\":false}]}\n",
             type_name(c->type), (long long)since_ms);
-    free(name);
 }
 
 void hang_info_set(const struct ddp_group *g, int64_t waited_ms)

@@ -5,6 +5,7 @@
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/scoped.h"
 #include "worker/group/backend.h"
 #include "worker/group/bootstrap.h"
 #include "worker/group/failure_watch.h"
@@ -87,26 +88,20 @@ static int *world_ranks(const struct bootstrap *m)
 int group_meet(struct ddp_group *g, const struct bootstrap *m, bootstrap_fn exchange,
                struct ddp_err *err)
 {
-    struct listeners listeners;
     if (m->size == 1) {
         layout_single(&g->layout);
         g->layout.world_ranks = world_ranks(m);
         return 0;
     }
+    SCOPED(listeners_close) struct listeners listeners = {-1, -1};
+    OWNED struct card *cards = xcalloc((size_t)m->size, sizeof *cards);
     TRY(listeners_open(&listeners, &g->card, err));
-    struct card *cards = xcalloc((size_t)m->size, sizeof *cards);
-    int rc = exchange(m, &g->card, cards, err);
-    if (rc == 0)
-        rc = layout_from_cards(&g->layout, m->rank, m->size, cards, err);
-    free(cards);
-    if (rc == 0) {
-        g->layout.world_ranks = world_ranks(m);
-        /* a parent's members are waited for one after the other */
-        rc = connect_all(g, &listeners,
-                         m->parent ? now_ms() + g->timeout_ms : m->deadline_ms, err);
-    }
-    listeners_close(&listeners);
-    return rc;
+    TRY(exchange(m, &g->card, cards, err));
+    TRY(layout_from_cards(&g->layout, m->rank, m->size, cards, err));
+    g->layout.world_ranks = world_ranks(m);
+    /* a parent's members are waited for one after the other */
+    return connect_all(g, &listeners,
+                       m->parent ? now_ms() + g->timeout_ms : m->deadline_ms, err);
 }
 
 static int join(struct ddp_group *g, const struct ddp_group_options *o,
@@ -127,12 +122,11 @@ static int join(struct ddp_group *g, const struct ddp_group_options *o,
     /* torchrun's store outlives its ranks: restarted ranks must not read what the
      * previous attempt has left there */
     const char *attempt = getenv("TORCHELASTIC_RESTART_COUNT");
-    char *key = xasprintf("%s/group/%u.%s", g->name, next_generation(g->name, p->rank),
-                          attempt && *attempt ? attempt : "0");
+    OWNED char *key =
+        xasprintf("%s/group/%u.%s", g->name, next_generation(g->name, p->rank),
+                  attempt && *attempt ? attempt : "0");
     m.name = key;
-    int rc = group_meet(g, &m, exchange, err);
-    free(key);
-    return rc;
+    return group_meet(g, &m, exchange, err);
 }
 
 /* ---- backends ---- */

@@ -6,6 +6,7 @@
 #include "common/lookup.h"
 #include "common/mem.h"
 #include "common/read_start.h"
+#include "common/scoped.h"
 #include "common/sock.h"
 
 #include <arpa/inet.h>
@@ -82,12 +83,10 @@ static uint64_t host_of(int rank, const char *host_name, bool alone)
     read_start("/proc/sys/kernel/random/boot_id", boot, sizeof boot);
     if (stat("/proc/self/ns/net", &net) < 0)
         net.st_ino = 0;
-    char *text =
+    OWNED char *text =
         xasprintf("%s net %lu uid %u %s %s rank %d", boot, (unsigned long)net.st_ino,
                   (unsigned)geteuid(), host_name, given ? given : "", alone ? rank : -1);
-    uint64_t host = fnv1a(FNV1A, text, strlen(text));
-    free(text);
-    return host;
+    return fnv1a(FNV1A, text, strlen(text));
 }
 
 /* Where the other hosts reach me: the interface that the user names for Gloo (the first
@@ -99,10 +98,10 @@ static int own_addr(const char *master, int64_t deadline_ms, char *text, size_t 
 {
     const char *names = getenv("GLOO_SOCKET_IFNAME");
     if (names && *names) {
-        char *first = xstrndup(names, strcspn(names, ","));
-        int rc = sock_interface_addr(first, text, size, err);
-        free(first);
-        return rc < 0 ? err_prefix(err, "GLOO_SOCKET_IFNAME") : 0;
+        OWNED char *first = xstrndup(names, strcspn(names, ","));
+        return sock_interface_addr(first, text, size, err) < 0
+                   ? err_prefix(err, "GLOO_SOCKET_IFNAME")
+                   : 0;
     }
     struct sockaddr_storage own;
     bool found = master && lookup_route(master, deadline_ms, &own);
@@ -146,7 +145,7 @@ static bool card_read(const struct card *c, struct member *m)
 static void number_hosts(struct layout *l, const struct card *cards)
 {
     /* ranks of one host mostly follow each other: look at the neighbour first */
-    uint64_t *hosts = xcalloc((size_t)l->size, sizeof *hosts);
+    OWNED uint64_t *hosts = xcalloc((size_t)l->size, sizeof *hosts);
     for (int r = 0; r < l->size; r++) {
         int h = r > 0 && cards[r].host == cards[r - 1].host ? l->members[r - 1].host : 0;
         while (h < l->nhosts && hosts[h] != cards[r].host)
@@ -155,20 +154,18 @@ static void number_hosts(struct layout *l, const struct card *cards)
             hosts[l->nhosts++] = cards[r].host;
         l->members[r].host = h;
     }
-    free(hosts);
     l->by_host = xcalloc((size_t)l->size, sizeof *l->by_host);
     l->host_start = xcalloc((size_t)l->nhosts + 1, sizeof *l->host_start);
     for (int r = 0; r < l->size; r++)
         l->host_start[l->members[r].host + 1]++;
     for (int h = 0; h < l->nhosts; h++)
         l->host_start[h + 1] += l->host_start[h];
-    int *filled = xcalloc((size_t)l->nhosts, sizeof *filled);
+    OWNED int *filled = xcalloc((size_t)l->nhosts, sizeof *filled);
     for (int r = 0; r < l->size; r++) {
         struct member *m = &l->members[r];
         m->local = filled[m->host]++;
         l->by_host[l->host_start[m->host] + m->local] = r;
     }
-    free(filled);
 }
 
 static void make(struct layout *l, const struct card *cards)

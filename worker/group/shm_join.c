@@ -13,6 +13,7 @@
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/scoped.h"
 #include "common/sock.h"
 
 #include <errno.h>
@@ -157,11 +158,8 @@ static int connect_rank(const struct shm *s, int local, int flags, bool *connect
 static bool listener_is_open(const struct shm *s, int local)
 {
     bool connected;
-    int fd = connect_rank(s, local, SOCK_NONBLOCK, &connected);
-    bool closed = fd >= 0 && !connected && errno == ECONNREFUSED;
-    if (fd >= 0)
-        close(fd);
-    return !closed;
+    SCOPED(close_fd) int fd = connect_rank(s, local, SOCK_NONBLOCK, &connected);
+    return fd < 0 || connected || errno != ECONNREFUSED;
 }
 
 /* Wait until a rank connects, the deadline passes, or a missing rank has ended. */
@@ -244,7 +242,7 @@ static int lead(struct shm *s, const struct listeners *listeners, size_t arena_b
     *s->head =
         (struct shm_head){.bytes = bytes, .arena_bytes = arena_bytes, .nlocal = s->n};
     memcpy(s->head->magic, shm_magic, sizeof shm_magic);
-    int *conns = xcalloc((size_t)s->n, sizeof *conns);
+    OWNED int *conns = xcalloc((size_t)s->n, sizeof *conns);
     for (int i = 0; i < s->n; i++)
         conns[i] = -1;
     int rc = gather_conns(s, listeners, conns, deadline_ms, err);
@@ -256,7 +254,6 @@ static int lead(struct shm *s, const struct listeners *listeners, size_t arena_b
             rc = blame(s, i, "has gone while joining", err);
         close(conns[i]);
     }
-    free(conns);
     return rc;
 }
 
@@ -307,24 +304,18 @@ static int be_let_go(const struct shm *s, int conn, int64_t deadline_ms,
 
 static int follow(struct shm *s, int64_t deadline_ms, struct ddp_err *err)
 {
-    int conn = connect_leader(s, err);
+    SCOPED(close_fd) int conn = connect_leader(s, err);
     if (conn < 0)
         return -1;
-    int rc = 0;
     if (sock_await(conn, POLLIN, deadline_ms) < 0)
-        rc = blame(s, 0, "has not handed over the shared memory in time", err);
-    else if ((s->fd = sock_recv_fd(conn)) < 0)
-        rc = blame(s, 0, "has gone while joining", err);
-    if (rc == 0)
-        rc = map_given(s, err);
-    if (rc == 0)
-        rc = move_in(s, err);
-    if (rc == 0 && send(conn, "d", 1, MSG_NOSIGNAL) != 1)
-        rc = blame(s, 0, "has gone while joining", err);
-    if (rc == 0)
-        rc = be_let_go(s, conn, deadline_ms, err);
-    close(conn);
-    return rc;
+        return blame(s, 0, "has not handed over the shared memory in time", err);
+    if ((s->fd = sock_recv_fd(conn)) < 0)
+        return blame(s, 0, "has gone while joining", err);
+    TRY(map_given(s, err));
+    TRY(move_in(s, err));
+    return send(conn, "d", 1, MSG_NOSIGNAL) == 1
+               ? be_let_go(s, conn, deadline_ms, err)
+               : blame(s, 0, "has gone while joining", err);
 }
 
 struct shm *shm_join(const struct layout *l, const struct listeners *listeners,

@@ -11,6 +11,7 @@
 #include "common/err.h"
 #include "common/fnv.h"
 #include "common/mem.h"
+#include "common/scoped.h"
 #include "worker/group/bootstrap.h"
 
 #include <stdlib.h>
@@ -73,14 +74,14 @@ static int spread(const struct bootstrap *m, struct card *cards, struct ddp_err 
     enum { BELOW = 32 };
     struct ddp_request r[BELOW];
     struct ddp_group *g = m->parent;
-    int me = m->rank, n = m->size, above = me & (me - 1), nr = 0, rc = 0;
+    int me = m->rank, n = m->size, above = me & (me - 1), nr = 0;
     if (me > 0 && await_message(g, REQUEST_RECV, m->ranks[above], cards, n, err) < 0)
         return -1;
     for (int i = me + 1; i < me + span(me, n); i += span(i, n))
         post(g, &r[nr++], REQUEST_SEND, m->ranks[i], cards, n);
-    for (int i = 0; i < nr && rc == 0; i++)
-        rc = group_wait(g, &r[i].ended, err);
-    return rc;
+    for (int i = 0; i < nr; i++)
+        TRY(group_wait(g, &r[i].ended, err));
+    return 0;
 }
 
 static int bootstrap_parent(const struct bootstrap *m, const struct card *card,
@@ -96,23 +97,23 @@ static int bootstrap_parent(const struct bootstrap *m, const struct card *card,
 static int place_in(const struct ddp_group *g, const int *ranks, int n,
                     struct ddp_err *err)
 {
-    int me = -1, size = g->layout.size, rc = 0;
+    int me = -1, size = g->layout.size;
     if (n < 1 || n > size || !ranks)
         return err_set(err, "a group of %d out of %d ranks%s", n, size,
                        ranks ? "" : ", without a list of them");
-    char *seen = xcalloc((size_t)size, 1);
-    for (int i = 0; i < n && rc == 0; i++) {
+    OWNED char *seen = xcalloc((size_t)size, 1);
+    for (int i = 0; i < n; i++) {
         int r = ranks[i];
         if (r < 0 || r >= size)
-            rc = err_set(err, "rank %d in a group made from %d ranks", r, size);
-        else if (seen[r]++)
-            rc = err_set(err, "rank %d is twice in a group made from %d ranks", r, size);
+            return err_set(err, "rank %d in a group made from %d ranks", r, size);
+        if (seen[r]++)
+            return err_set(err, "rank %d is twice in a group made from %d ranks", r,
+                           size);
         me = r == g->layout.rank ? i : me;
     }
-    free(seen);
-    if (rc == 0 && me < 0)
-        rc = err_set(err, "rank %d makes a group that it is not in", g->layout.rank);
-    return rc < 0 ? -1 : me;
+    return me >= 0
+               ? me
+               : err_set(err, "rank %d makes a group that it is not in", g->layout.rank);
 }
 
 struct ddp_group *ddp_group_sub(struct ddp_group *g, const int *ranks, int n,
@@ -163,20 +164,17 @@ int ddp_group_split(struct ddp_group *g, int colour, int key, struct ddp_group *
     size_t size = (size_t)g->layout.size;
     int n = 0;
     struct wish mine = {colour, key, g->layout.rank};
-    struct wish *all = xcalloc(size, sizeof *all);
-    int *ranks = xcalloc(size, sizeof *ranks);
+    OWNED struct wish *all = xcalloc(size, sizeof *all);
+    OWNED int *ranks = xcalloc(size, sizeof *ranks);
     *sub = NULL;
-    int rc = group_share(g, COLL_ALL_GATHER, &mine, all, sizeof mine, err);
-    if (rc == 0 && colour >= 0) {
-        qsort(all, size, sizeof *all, by_wish);
-        for (size_t i = 0; i < size; i++) {
-            if (all[i].colour == colour)
-                ranks[n++] = all[i].rank;
-        }
-        *sub = ddp_group_sub(g, ranks, n, err);
-        rc = *sub ? 0 : -1;
+    TRY(group_share(g, COLL_ALL_GATHER, &mine, all, sizeof mine, err));
+    if (colour < 0)
+        return 0;
+    qsort(all, size, sizeof *all, by_wish);
+    for (size_t i = 0; i < size; i++) {
+        if (all[i].colour == colour)
+            ranks[n++] = all[i].rank;
     }
-    free(all);
-    free(ranks);
-    return rc;
+    *sub = ddp_group_sub(g, ranks, n, err);
+    return *sub ? 0 : -1;
 }

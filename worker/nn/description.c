@@ -10,6 +10,7 @@
 
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/scoped.h"
 #include "worker/kernels/rng.h"
 
 #include <ctype.h>
@@ -113,9 +114,8 @@ static int read_given(struct reader *r, const char *text)
         if (len == 0 || n < len + 2)
             return err_set(r->err, "model '%s': '%.*s' is not NAME=VALUE", r->type->name,
                            (int)n, text);
-        char *value = xasprintf("%.*s", (int)(n - len - 1), text + len + 1);
+        OWNED char *value = xasprintf("%.*s", (int)(n - len - 1), text + len + 1);
         set_size(r, text, len, value)->given = true;
-        free(value);
     }
     return 0;
 }
@@ -495,33 +495,28 @@ static int read_line(struct reader *r, const char *line)
     bool over = r->repeat && r->i >= r->times;
     if (!line[blanks] || (over && !is_word(line + blanks, "end")))
         return 0;
-    char *text = expand(r, line);
+    OWNED char *text = expand(r, line);
     for (const char *c = text; c && *c; c++)
         r->type->checksum = rng_mix(r->type->checksum ^ (unsigned char)*c);
-    int rc = text ? read_words(r, text) : -1;
-    free(text);
-    return rc;
+    return text ? read_words(r, text) : -1;
 }
 
 /* Its lines. */
 static int read_text(struct reader *r, const char *text)
 {
-    char *copy = xstrdup(text), *next = copy, *line, **lines = NULL;
-    int n = 0, rc = 0;
+    OWNED char *copy = xstrdup(text), **lines = NULL;
+    char *next = copy, *line;
+    int n = 0;
     while ((line = strsep(&next, "\n"))) {
         line[strcspn(line, "#")] = '\0';
         lines = xrealloc(lines, (size_t)n + 1, sizeof *lines);
         lines[n++] = line;
     }
-    while (rc == 0 && r->line < n) {
+    while (r->line < n) {
         r->line++;
-        rc = read_line(r, lines[r->line - 1]);
+        TRY(read_line(r, lines[r->line - 1]));
     }
-    if (rc == 0 && r->repeat)
-        rc = refuse(r, "'repeat' in line %d has no 'end'", r->repeat);
-    free(lines);
-    free(copy);
-    return rc;
+    return r->repeat ? refuse(r, "'repeat' in line %d has no 'end'", r->repeat) : 0;
 }
 
 static int check_type(const struct reader *r)

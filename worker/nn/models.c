@@ -2,6 +2,7 @@
 #include "common/embedded.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/scoped.h"
 #include "common/text_file.h"
 #include "worker/nn/description.h"
 
@@ -32,17 +33,15 @@ struct model_type *model_type_find(const char *text, struct ddp_err *err)
 {
     bool whole = is_path(text) && access(text, F_OK) == 0; /* a ':' of the path's own */
     size_t n = whole ? strlen(text) : strcspn(text, ":");
-    char *plain = xasprintf("%.*s", (int)n, text), *file = xasprintf("%s" SUFFIX, plain);
+    OWNED char *plain = xasprintf("%.*s", (int)n, text),
+               *file = xasprintf("%s" SUFFIX, plain);
     bool path = is_path(plain);
-    char *own = path ? text_file_read("model", plain, err) : NULL;
+    OWNED char *own = path ? text_file_read("model", plain, err) : NULL;
     const char *inside = path ? own : embedded_text(embedded_models, file);
     struct model_type *type = inside ? description_read(text, path ? plain : file, inside,
                                                         text[n] ? text + n + 1 : "", err)
                                      : NULL;
     if (!inside && !path)
         unknown(plain, err);
-    free(own);
-    free(file);
-    free(plain);
     return type;
 }

@@ -6,6 +6,7 @@
 
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/scoped.h"
 #include "common/svg_plot.h"
 
 #include <math.h>
@@ -61,8 +62,8 @@ void history_finish(struct history *h)
 static void draw_epochs(const struct panel *p, const struct history *h, size_t member,
                         const char *class)
 {
-    double *x = xcalloc(h->nepochs + 1, sizeof *x),
-           *y = xcalloc(h->nepochs + 1, sizeof *y);
+    OWNED double *x = xcalloc(h->nepochs + 1, sizeof *x),
+                 *y = xcalloc(h->nepochs + 1, sizeof *y);
     for (size_t i = 0; i < h->nepochs; i++) {
         x[i] = h->epochs[i].epoch;
         memcpy(&y[i], (const char *)&h->epochs[i] + member, sizeof *y);
@@ -73,8 +74,6 @@ static void draw_epochs(const struct panel *p, const struct history *h, size_t m
         snprintf(words, sizeof words, "epoch %g: %.4g%s", x[i], y[i], p->unit);
         panel_dot(p, class, x[i], y[i], words);
     }
-    free(x);
-    free(y);
 }
 
 static void widen(struct panel *p, double value)

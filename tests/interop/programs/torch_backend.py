@@ -300,9 +300,42 @@ def changed():
     assert future.value()[0].eq(size).all()
 
 
+def views():
+    """Views whose numbers are the negative of those in memory, which Gloo reads."""
+    for n in (3, 30000):
+        negative = [torch._neg_view(torch.full((n,), r + 1.0)) for r in range(size)]
+        parts = torch.zeros(size, n)
+        dist.all_gather_into_tensor(parts.view(-1), negative[rank])
+        same("all_gather of a negative view", parts.unbind(), [v.clone() for v in negative])
+        largest = torch._neg_view(torch.full((n,), rank + 1.0))
+        dist.all_reduce(largest, ReduceOp.MAX)
+        same("largest of negative views", [largest.clone()], [torch.full((n,), -1.0)])
+
+
+def forks():
+    """A child of a fork ends, also if another thread held the lock, and has no groups."""
+    with dist.group.WORLD._group.lock:
+        child = os.fork()
+        if child == 0:
+            try:
+                dist.all_reduce(torch.ones(3))
+            except dist.DistBackendError as error:
+                sys.exit(0 if "this is a fork of rank" in str(error) else 1)
+            sys.exit(1)
+        until, ended = time.monotonic() + 60, 0
+        while ended == 0:
+            assert time.monotonic() < until, "the child of a fork hangs"
+            ended, status = os.waitpid(child, os.WNOHANG)
+            time.sleep(0.01)
+    assert status == 0, status
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor)
+    assert tensor.eq(size).all()
+
+
 def collectives():
     for part in (reductions, scatters, moves, objects, messages, asynchronous, coalesced, subgroups,
-                 refused, changed):
+                 refused, changed, views, forks):
         part()
     if rank == 0:
         print(f"{compared} results are Gloo's", flush=True)

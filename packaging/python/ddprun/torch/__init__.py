@@ -16,6 +16,7 @@ tensors are copied there and back; share(tensor) moves one (arena.py).
 """
 import atexit
 import ctypes as c
+import os
 import sys
 import weakref
 
@@ -320,6 +321,16 @@ def _leave():
     """A rank that ends has left its groups; one that is killed has died."""
     for group in tuple(_groups):
         group.shutdown()
+
+
+def _forget():
+    """In the child of a fork, which has no groups: it must neither wait for a lock nor leave."""
+    for group in tuple(_groups):
+        group._group.renew_locks()
+    _groups.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 def _create(options, _):

@@ -52,6 +52,8 @@ def flat_of(tensor):
                          "use \"nccl\" for GPUs, or copy it with .cpu() first")
     if tensor.layout != torch.strided:
         raise ValueError(f"ddp: a tensor of layout {tensor.layout}: call .to_dense() first")
+    if tensor.is_conj() or tensor.is_neg():  # views: the numbers in memory are others
+        return tensor.detach().resolve_conj().resolve_neg().contiguous()
     return tensor if tensor.is_contiguous() else tensor.detach().contiguous()
 
 

@@ -51,9 +51,8 @@ class Group:
     def __init__(self, options):
         self.size = options.group_size
         self._members = list(options.global_ranks_in_group)
-        self.lock, self._wanted = threading.Lock(), 0
-        self._wake, self._urgent, self._awake = threading.Event(), threading.Event(), False
-        self._thread, self._closed = None, False
+        self.renew_locks()
+        self._closed = False
         self._pending = {}
         self._futures = collections.deque()
         self._done, self._err = c.c_int(), Err()
@@ -65,6 +64,12 @@ class Group:
             raise self._failure()
         self.arena = arena.Arena(self._g)
         self.local = lib.ddp_group_backend(self._g) == b"shm"
+
+    def renew_locks(self):
+        """Also in the child of a fork: the threads that may hold them are not in it."""
+        self.lock, self._wanted = threading.Lock(), 0
+        self._wake, self._urgent, self._awake = threading.Event(), threading.Event(), False
+        self._thread = None
 
     def _failure(self):
         text = self._err.text.decode(errors="replace")

@@ -327,8 +327,14 @@ static void unfit_case(struct ddp_group *g, const void *arg)
          {.momentum = -1},
          "momentum is -1"},
         {{{"a", NULL, NULL, 4}, {"b", NULL, NULL, 0}},
+         {.decay = INFINITY},
+         "decay is inf: a finite number"},
+        {{{"a", NULL, NULL, 4}, {"b", NULL, NULL, 0}},
          {.clip_norm = NAN},
          "clip_norm is nan"},
+        {{{"a", same + 4, NULL, 4}, {"b", same, NULL, 8}},
+         {0},
+         "parameters 0 and 1 have the same weights"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct ddp_err err = {""};
@@ -343,6 +349,44 @@ static void unfit_case(struct ddp_group *g, const void *arg)
 TEST(what_cannot_be_trained_is_refused)
 {
     assert_team(&(struct team){.size = 1}, unfit_case, NULL);
+}
+
+/* Nothing takes the square of their number, nor of the number of buckets. */
+static void many_case(struct ddp_group *g, const void *arg)
+{
+    enum { MANY = 100000, NAME = 8, WATCHED = 6 };
+    struct ddp_err err = {""};
+    struct ddp_param *params = xcalloc(MANY, sizeof *params);
+    char *names = xcalloc(MANY, NAME);
+    float *weights = xcalloc(MANY, sizeof *weights);
+    for (size_t i = 0; i < MANY; i++) {
+        snprintf(names + i * NAME, NAME, "p%zu", i);
+        params[i] = (struct ddp_param){names + i * NAME, weights + i, NULL, 1};
+    }
+    const struct ddp_parallel_options options = {
+        .replicated = true, .buckets_by_time = true, .checkpoint = arg};
+    struct ddp_parallel *p = ddp_parallel_create(g, params, MANY, &options, &err);
+    team_assert(g, p, "%s", err.text);
+    for (int step = 0; step < WATCHED; step++) {
+        struct ddp_step s = {.loss = 1};
+        team_assert(g, ddp_parallel_begin(p, 1, &err) == 0, "%s", err.text);
+        for (size_t i = MANY; i-- > 0;) {
+            params[i].grad[0] = 1;
+            ddp_parallel_ready(p, i);
+        }
+        team_assert(g, ddp_parallel_step(p, 1, &s, &err) == 0, "%s", err.text);
+    }
+    team_assert(g, weights[0] == -WATCHED && weights[MANY - 1] == -WATCHED, "%g",
+                (double)weights[0]);
+    ddp_parallel_destroy(p);
+    free(weights);
+    free(names);
+    free(params);
+}
+
+TEST(a_hundred_thousand_parameters_are_trained)
+{
+    assert_team(&(struct team){.size = 2}, many_case, temp_dir());
 }
 
 /* Rank 1 has something else, of the same size: all ranks are told. */
@@ -397,6 +441,9 @@ static void misplaced_case(struct ddp_group *g, const void *arg)
     struct ddp_step s = {.loss = 1};
     team_assert(g, p, "%s", err.text);
     take_step(g, p, &w);
+    team_assert(g,
+                ddp_parallel_save(p, 0, &err) < 0 && strstr(err.text, "save() at step 0"),
+                "%s", err.text);
     team_assert(g,
                 ddp_parallel_step(p, 0.5f, &s, &err) < 0 && w.weight[39] == -0.5f &&
                     strstr(err.text, "without ddp_parallel_begin()"),

@@ -3,6 +3,7 @@
 
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/scoped.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -83,10 +84,37 @@ static void fill(struct best *best, const struct bucket *pieces, const double *r
         }
 }
 
-size_t bucket_plan_timed(const struct bucket *pieces, const double *ready, size_t n,
+/* Joins neighbours, so that at most PIECES_MOST + 1 pieces are left: the table has their
+ * square, and takes the time of their cube. */
+enum { PIECES_MOST = 512 };
+
+static size_t join_small(const struct bucket *pieces, const double *ready, size_t n,
+                         struct bucket *joined, double *when)
+{
+    size_t all = 0, least = 0, m = 0;
+    for (size_t i = 0; i < n; i++)
+        all += pieces[i].count;
+    if (n > PIECES_MOST)
+        least = all / PIECES_MOST + 1;
+    for (size_t i = 0, count = 0; i < n; i++) {
+        count += pieces[i].count;
+        joined[m] = (struct bucket){pieces[i].offset, count};
+        when[m] = ready[i];
+        if (count >= least || i == n - 1) {
+            m++;
+            count = 0;
+        }
+    }
+    return m;
+}
+
+size_t bucket_plan_timed(const struct bucket *all, const double *all_ready, size_t nall,
                          double latency, double per_float, struct bucket *out)
 {
-    struct best *best = xcalloc((n + 1) * (n + 1), sizeof *best);
+    OWNED struct bucket *pieces = xcalloc(nall, sizeof *pieces);
+    OWNED double *ready = xcalloc(nall, sizeof *ready);
+    size_t n = join_small(all, all_ready, nall, pieces, ready);
+    OWNED struct best *best = xcalloc((n + 1) * (n + 1), sizeof *best);
     fill(best, pieces, ready, n, latency, per_float);
     size_t fewest = 1;
     double soonest = INFINITY;
@@ -101,7 +129,6 @@ size_t bucket_plan_timed(const struct bucket *pieces, const double *ready, size_
             out[k - 1].count += pieces[j].count;
         i = from;
     }
-    free(best);
     return fewest;
 }
 

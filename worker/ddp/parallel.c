@@ -13,6 +13,7 @@
 #include "common/err.h"
 #include "common/fnv.h"
 #include "common/mem.h"
+#include "common/scoped.h"
 #include "worker/ddp/peers.h"
 #include "worker/ddp/reducer.h"
 #include "worker/ddp/saver.h"
@@ -20,6 +21,7 @@
 
 #include <float.h>
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -92,9 +94,15 @@ static size_t floats(const struct ddp_parallel *p)
     return p->blocks[p->n - 1].offset + p->blocks[p->n - 1].count;
 }
 
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
 /* Names identify arrays in a file, whose arrays have this limit. */
 static int check_names(const struct ddp_parallel *p, struct ddp_err *err)
 {
+    OWNED const char **names = xcalloc(p->n, sizeof *names);
     for (size_t i = 0; i < p->n; i++) {
         const struct ddp_param *param = &p->params[i];
         if (!param->name)
@@ -107,13 +115,16 @@ static int check_names(const struct ddp_parallel *p, struct ddp_err *err)
         if (param->count > INT_MAX)
             return err_set(err, "'%s' is too large for a checkpoint: split it",
                            param->name);
-        for (size_t k = 0; k < i; k++)
-            if (strcmp(param->name, p->params[k].name) == 0)
-                return err_set(err,
-                               "two parameters are called '%s': a checkpoint needs "
-                               "a name for each",
-                               param->name);
+        names[i] = param->name;
     }
+    qsort(names, p->n, sizeof *names, by_text);
+    for (size_t i = 1; i < p->n; i++)
+        if (strcmp(names[i - 1], names[i]) == 0)
+            return err_set(
+                err,
+                "two parameters are called '%s': a checkpoint needs a name for "
+                "each",
+                names[i]);
     return 0;
 }
 
@@ -129,10 +140,32 @@ static int make_saver(struct ddp_parallel *p, const char *place, struct ddp_err 
 
 /* ---- what all ranks give ---- */
 
-static bool overlap(const struct ddp_param *a, const struct ddp_param *b)
+static int by_weight(const void *a, const void *b)
 {
-    return a->weight && b->weight && a->weight < b->weight + b->count &&
-           b->weight < a->weight + a->count;
+    const float *x = (*(const struct ddp_param *const *)a)->weight;
+    const float *y = (*(const struct ddp_param *const *)b)->weight;
+    return (x > y) - (x < y);
+}
+
+/* Of weights of the caller's own; those without elements have none. */
+static int check_overlap(const struct ddp_param *params, size_t n, struct ddp_err *err)
+{
+    OWNED const struct ddp_param **own = xcalloc(n, sizeof *own);
+    size_t nown = 0;
+    for (size_t i = 0; i < n; i++)
+        if (params[i].weight && params[i].count > 0)
+            own[nown++] = &params[i];
+    qsort(own, nown, sizeof *own, by_weight);
+    for (size_t i = 1; i < nown; i++) {
+        const struct ddp_param *a = own[i - 1], *b = own[i];
+        if (b->weight < a->weight + a->count)
+            return err_set(
+                err,
+                "parameters %zu and %zu have the same weights: pass them once, "
+                "with the sum of the gradients",
+                (size_t)((a < b ? a : b) - params), (size_t)((a < b ? b : a) - params));
+    }
+    return 0;
 }
 
 static int check_params(const struct ddp_param *params, size_t n, struct ddp_err *err)
@@ -144,29 +177,24 @@ static int check_params(const struct ddp_param *params, size_t n, struct ddp_err
         if (room < LINE || params[i].count > room - LINE)
             return err_set(err, "parameter %zu has %zu elements: more than memory has", i,
                            params[i].count);
-        for (size_t k = 0; k < i; k++)
-            if (overlap(&params[i], &params[k]))
-                return err_set(err,
-                               "parameters %zu and %zu have the same weights: pass them "
-                               "once, with the sum of the gradients",
-                               k, i);
     }
-    return 0;
+    return check_overlap(params, n, err);
 }
 
 static int check_options(const struct ddp_parallel_options *o, struct ddp_err *err)
 {
     const struct {
         const char *name;
-        float value;
-    } parts[] = {
-        {"momentum", o->momentum}, {"decay", o->decay}, {"clip_norm", o->clip_norm}};
+        float value, most;
+    } parts[] = {{"momentum", o->momentum, FLT_MAX},
+                 {"decay", o->decay, FLT_MAX},
+                 {"clip_norm", o->clip_norm, INFINITY}};
     if (!optim_find(o->optimiser))
         return err_set(err, "no optimiser '%s': sgd, adam, adamw or adadelta",
                        o->optimiser);
     for (size_t i = 0; i < ARRAY_LEN(parts); i++)
-        if (!(parts[i].value >= 0)) /* nor NaN */
-            return err_set(err, "%s is %g: 0 or more", parts[i].name,
+        if (!(parts[i].value >= 0 && parts[i].value <= parts[i].most)) /* nor NaN */
+            return err_set(err, "%s is %g: a finite number from 0", parts[i].name,
                            (double)parts[i].value);
     if (!(o->ema >= 0 && o->ema < 1))
         return err_set(err, "ema is %g: from 0 to below 1", (double)o->ema);
@@ -390,7 +418,7 @@ int ddp_parallel_step(struct ddp_parallel *p, float lr, struct ddp_step *step,
                        p->n);
     if (missing < p->n)
         return err_set(err, "the gradient of '%s' is missing: ddp_parallel_ready(p, %zu)",
-                       p->params[missing].name, missing);
+                       p->params[missing].name ? p->params[missing].name : "", missing);
     if (sums.bad > 0)
         return err_set(err, "a gradient is missing on another rank, or its "
                             "ddp_parallel_ready() got no parameter's number");
@@ -427,6 +455,16 @@ int ddp_parallel_swap_average(struct ddp_parallel *p, struct ddp_err *err)
 }
 
 /* ---- checkpoints ---- */
+
+/* A step of 0 would read as no checkpoint. */
+static int check_save(const struct ddp_parallel *p, const char *what, uint64_t step,
+                      struct ddp_err *err)
+{
+    TRY(check_between(p, what, err));
+    return step > 0
+               ? 0
+               : err_set(err, "ddp_parallel_%s() at step 0: count them from 1", what);
+}
 
 static struct train_state now_at(const struct ddp_parallel *p, uint64_t step)
 {
@@ -473,7 +511,7 @@ int ddp_parallel_save(struct ddp_parallel *p, uint64_t step, struct ddp_err *err
     const struct train_state at = now_at(p, step);
     if (!p->saver)
         return err_set(err, "ddp_parallel_save(): the options have no checkpoint");
-    TRY(check_between(p, "save", err));
+    TRY(check_save(p, "save", step, err));
     int rc = reducer_gather_states(p->reducer, &p->optim, err);
     if (rc == 0)
         rc = saver_start(p->saver, &p->state, &at, NULL, NULL, err);
@@ -494,8 +532,8 @@ int ddp_parallel_keep(struct ddp_parallel *p, uint64_t step, struct ddp_err *err
     const struct train_state at = now_at(p, step);
     if (!p->peers)
         return err_set(err, "ddp_parallel_keep() needs ddp_parallel_restore() before");
-    return check_between(p, "keep", err) < 0 ? -1
-                                             : peers_save(p->peers, &p->state, &at, err);
+    TRY(check_save(p, "keep", step, err));
+    return peers_save(p->peers, &p->state, &at, err);
 }
 
 int ddp_parallel_finish(struct ddp_parallel *p, struct ddp_err *err)

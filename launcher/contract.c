@@ -75,8 +75,11 @@ TEXT(gpu, f->gpu)
 TEXT(one, "1")
 TEXT(columns, f->columns > 0 ? decimal(f->columns, buf) : NULL)
 TEXT(role_name, "default")
+TEXT(store_port, f->store_port > 0   ? decimal(f->store_port, buf)
+                 : f->store_port < 0 ? "(chosen at start)"
+                                     : NULL)
 /* torch compares with this exact text */
-TEXT(agent_store, f->store == STORE_LAUNCHER ? "True" : "False")
+TEXT(agent_store, f->store == STORE_RANK0 || f->store_port ? "False" : "True")
 TEXT(pmix_nspace, f->pmix_nspace)
 TEXT(pmix_rank, f->pmix_nspace ? rank(f, buf) : NULL)
 TEXT(pmix_uri, f->pmix_uri)
@@ -108,13 +111,12 @@ TEXT(ompi_version, "4.1.4")
 TEXT(node_list, f->node_list)
 TEXT(tasks_per_node, f->tasks_per_node)
 TEXT(tf_config, f->tf_config)
-TEXT(gloo, f->store == STORE_LAUNCHER ? "gloo" : NULL)
-TEXT(hvd_addr, f->store != STORE_LAUNCHER ? NULL
-               : f->kv_port               ? "127.0.0.1"
-                                          : f->master_addr)
-TEXT(hvd_port, f->store != STORE_LAUNCHER ? NULL
-               : f->kv_port               ? decimal(f->kv_port, buf)
-                                          : master_port(f, buf))
+TEXT(gloo, f->store != STORE_RANK0 ? "gloo" : NULL)
+TEXT(hvd_addr, f->store == STORE_RANK0 ? NULL : f->kv_port ? "127.0.0.1" : f->master_addr)
+TEXT(hvd_port, f->store == STORE_RANK0 ? NULL
+               : f->kv_port            ? decimal(f->kv_port, buf)
+               : f->store_port         ? store_port(f, buf)
+                                       : master_port(f, buf))
 TEXT(hvd_interface, f->interface                 ? f->interface
                     : f->nnodes == 1 && !f->grows ? "lo"
                                                   : f->gloo_interface)
@@ -142,13 +144,16 @@ static const struct row {
     {"MASTER_ADDR", master_addr, IDENTITY, 0,
      "address of the host of rank 0; your own value if other hosts can reach it by that"},
     {"MASTER_PORT", master_port, IDENTITY, 0,
-     "port of the store; with --store rank0 a free port"},
+     "port of the store; if rank 0 serves it a free port"},
     {"TORCHELASTIC_RUN_ID", job_id, IDENTITY, 0, "name of this job"},
     {"TORCHELASTIC_RESTART_COUNT", restart_count, IDENTITY, 0,
      "how often the job was restarted"},
     {"TORCHELASTIC_MAX_RESTARTS", max_restarts, IDENTITY, 0, "value of --max-restarts"},
     {"TORCHELASTIC_USE_AGENT_STORE", agent_store, IDENTITY, 0,
-     "True: the store runs already; False with --store rank0"},
+     "True: the store runs already; False: rank 0 serves it, by --store rank0 or as the "
+     "only rank"},
+    {"DDPRUN_STORE_PORT", store_port, IDENTITY, 0,
+     "in a job of one rank: port of ddprun's store, as MASTER_PORT is left to the rank"},
     {"TORCHELASTIC_ERROR_FILE", error_file, OPTION, 0,
      "where torch's @record writes the exception of this rank"},
     {"OMP_NUM_THREADS", ncpus, DEFAULT, 0, "the CPUs this rank was given"},
@@ -301,6 +306,7 @@ static const struct {
     {"TORCHELASTIC_*", "an outer torchrun's agent"},
     {"HOROVOD_GLOO_RENDEZVOUS_*", "an outer horovodrun's server"},
     {"DDPRUN_KEPT_MEMORY", "an outer ddprun's memory"},
+    {"DDPRUN_STORE_PORT", "an outer ddprun's store"},
     {"HOROVOD_ELASTIC", "waits for an outer horovodrun's driver"},
 };
 
@@ -487,6 +493,7 @@ static const char *reader_of(const char *name)
         {"CUDA_*", "CUDA"},
         {"OMP_*", "OpenMP, PyTorch, NumPy"},
         {"PYTHON*", "Python"},
+        {"DDPRUN_STORE_PORT", "include/ddprun/store.h"},
         {"DDPRUN_*", "ddp-train"},
         {"HOROVOD_*", "Horovod"},
         {"JAX_*", "JAX"},

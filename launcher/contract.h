@@ -50,7 +50,9 @@ struct rank_facts {
     const char *tf_config;      /* JSON, or NULL */
     int tracker_port;           /* DMLC_TRACKER_PORT */
     enum store_mode store;
-    int kv_port; /* of Horovod's key-value server, on this host; 0: it is the store */
+    int store_port; /* of ddprun's store, if MASTER_PORT is left to the one rank; 0:
+                     * there; -1: not known yet */
+    int kv_port;    /* of Horovod's key-value server, on this host; 0: it is the store */
 };
 
 /* Why a variable has the value it has. */

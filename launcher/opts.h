@@ -26,7 +26,9 @@ enum tag_output { TAG_AUTO, TAG_OFF, TAG_ON }; /* AUTO: on with more than one ra
 enum on_hang { ON_HANG_REPORT, ON_HANG_STOP, ON_HANG_RESTART };
 enum grow { GROW_AT_RESTART, GROW_NOW };
 enum elastic_mode { ELASTIC_RESTART, ELASTIC_HOROVOD };
-enum store_mode { STORE_LAUNCHER, STORE_RANK0 };
+/* Who serves the store at MASTER_ADDR:MASTER_PORT; auto: the launcher, but in a job of
+ * one rank that rank, as if it ran without a launcher. */
+enum store_mode { STORE_AUTO, STORE_LAUNCHER, STORE_RANK0 };
 enum rank_names {
     NAMES_OMPI = 1,
     NAMES_SLURM = 2,

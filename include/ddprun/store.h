@@ -37,7 +37,8 @@ struct ddp_value {
 };
 
 /* Connect to host:port; a refused connection is tried again until the deadline. NULL host
- * means $MASTER_ADDR, port 0 means $MASTER_PORT. */
+ * means $MASTER_ADDR, port 0 means $MASTER_PORT; for the only rank of a job of ddprun it
+ * means $DDPRUN_STORE_PORT, as MASTER_PORT is left to what the rank itself serves. */
 DDP_API struct ddp_store *ddp_store_connect(const char *host, int port,
                                             int64_t timeout_ms, struct ddp_err *err);
 DDP_API void ddp_store_close(struct ddp_store *s); /* NULL is fine */

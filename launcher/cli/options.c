@@ -27,7 +27,7 @@ static const struct word grow_words[] = {
 static const struct word elastic_words[] = {
     {"restart", ELASTIC_RESTART}, {"horovod", ELASTIC_HOROVOD}, {0}};
 static const struct word store_words[] = {
-    {"launcher", STORE_LAUNCHER}, {"rank0", STORE_RANK0}, {0}};
+    {"auto", STORE_AUTO}, {"launcher", STORE_LAUNCHER}, {"rank0", STORE_RANK0}, {0}};
 static const struct word name_words[] = {
     {"ompi", NAMES_OMPI}, {"slurm", NAMES_SLURM}, {"pmi", NAMES_PMI}, {"tf", NAMES_TF},
     {"dmlc", NAMES_DMLC}, {"all", NAMES_ALL},     {"none", 0},        {0}};
@@ -111,8 +111,9 @@ const struct option options[] = {
      "three) or none; tf: TF_CONFIG of TensorFlow; dmlc: XGBoost's tracker"},
     {"mpi", "[auto|pmix|pmi|none]", AT(mpi), read_choice, 0, 0, mpi_words,
      "offer MPI programs PMIx, PMI (also: pmi2), both (auto, the default) or none"},
-    {"store", "launcher|rank0", AT(store), read_choice, 0, 0, store_words,
-     "launcher (default): ddprun runs the store; rank0: rank 0 of the program does"},
+    {"store", "auto|launcher|rank0", AT(store), read_choice, 0, 0, store_words,
+     "launcher: ddprun runs the store at MASTER_PORT; rank0: rank 0 of the program does; "
+     "auto (default): rank0 in a job of one rank"},
     {"store-port", "PORT", AT(store_port), read_number, 1, 65535, NULL,
      "MASTER_PORT; default: any free port"},
     {"master-port", "PORT", AT(master_port), read_number, 1, 65535, NULL,

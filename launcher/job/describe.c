@@ -169,6 +169,13 @@ unsigned job_store_node(const struct job *j)
     return (unsigned)(j->plan->nodes[0].host - j->alloc->nodes);
 }
 
+bool job_store_beside(const struct job *j)
+{
+    const struct opts *o = j->opts;
+    return j->plan->nranks == 1 && o->store == STORE_AUTO && !o->store_open &&
+           o->elastic != ELASTIC_HOROVOD && o->min_nnodes == 0 && !job_may_gain(j);
+}
+
 bool job_has_store(const struct job *j, unsigned node)
 {
     return j->plan && j->state == JOB_RUNNING && !j->store_lost &&

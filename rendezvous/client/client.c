@@ -154,15 +154,21 @@ static int handshake(struct ddp_store *s, struct ddp_err *err)
     return 0;
 }
 
+/* In a job of one rank ddprun leaves MASTER_PORT to the program, and its store has
+ * another port. The processes that this rank starts may form a larger job, with another
+ * store. */
 static int port_from_env(int *port, struct ddp_err *err)
 {
-    const char *text = getenv("MASTER_PORT");
+    const char *size = getenv("WORLD_SIZE"), *name = "DDPRUN_STORE_PORT";
+    if (!getenv(name) || !size || strcmp(size, "1") != 0)
+        name = "MASTER_PORT";
+    const char *text = getenv(name);
     if (!text)
         return err_set(err, "MASTER_PORT is not set: start this program with ddprun, "
                             "or name the store's port");
     return number_whole(text, 1, 65535, port)
                ? 0
-               : err_set(err, "MASTER_PORT='%.32s' is not a port", text);
+               : err_set(err, "%s='%.32s' is not a port", name, text);
 }
 
 struct ddp_store *ddp_store_connect(const char *host, int port, int64_t timeout_ms,

@@ -2,12 +2,14 @@
 
 here:  1, 2, 4 and 8 ranks on this machine, by env:// and tcp://, each by itself and forked
        from one interpreter, which must not differ; all of them started again
-       (--max-restarts); and a script that hosts the store itself (--store rank0).
+       (--max-restarts); a script that hosts the store itself (--store rank0); and one rank
+       that starts the others itself.
 hosts: 4 ranks over two hosts of the lab (tests/lab), started by ssh.
 """
 import difflib
 import os
 import re
+import socket
 import subprocess
 import sys
 import tempfile
@@ -20,6 +22,7 @@ FEW = ["collectives", "groups", "ddp"]
 
 
 FORKED = "the ranks are forked"
+SPAWN = os.path.join(jobs.HERE, "programs", "spawn.py")
 RESTARTS = os.path.join(jobs.HERE, "programs", "restarts.py")
 
 
@@ -82,9 +85,19 @@ def restarting(ddprun, version, python, option):
     return job.finish(3, ["attempt 2"], "attempt 3 of 3")
 
 
+def spawning(ddprun, version, python):
+    with socket.socket() as free:
+        free.bind(("", 0))
+        port = str(free.getsockname()[1])
+    job = jobs.Job(f"PyTorch {version}, torch.multiprocessing.spawn() in ddprun -np 1")
+    job.start([ddprun, "-np", "1", python, SPAWN, port])
+    return job.finish(2, ["sum"])
+
+
 def here(ddprun, torches, env):
     good = True
     for version, python in torches.items():
+        good &= spawning(ddprun, version, python)
         good &= both_ways(ddprun, version, python, env)
         for size, how, checks in ((1, "env", ALL[version]), (4, "tcp", ALL[version]),
                                   (8, "env", FEW)):

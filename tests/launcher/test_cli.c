@@ -296,7 +296,7 @@ TEST(defaults_are_those_of_the_manual)
     ck_assert_int_eq(o.bind_to, BIND_AUTO);
     ck_assert_int_eq(o.map_by, MAP_BLOCK);
     ck_assert_int_eq(o.tag_output, TAG_AUTO);
-    ck_assert_int_eq(o.store, STORE_LAUNCHER);
+    ck_assert_int_eq(o.store, STORE_AUTO);
     ck_assert_int_eq(o.input, INPUT_RANK0);
     opts_finish(&o);
 }

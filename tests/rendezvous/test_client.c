@@ -331,13 +331,15 @@ TEST(oversized_requests_are_rejected_by_the_client)
 }
 
 static const struct {
-    const char *addr, *port, *text;
+    const char *addr, *port, *text, *size, *beside;
 } environments[] = {
     {NULL, "29500", "MASTER_ADDR is not set"},
     {"127.0.0.1", NULL, "MASTER_PORT is not set"},
     {"127.0.0.1", "http", "MASTER_PORT='http' is not a port"},
     {"127.0.0.1", "65536", "MASTER_PORT='65536' is not a port"},
     {"127.0.0.1", "1", "refused"},
+    {"127.0.0.1", "1", "port 2: ", "1", "2"},
+    {"127.0.0.1", "1", "port 1: ", "4", "2"}, /* of a job that the only rank started */
 };
 
 LOOP_TEST(a_useless_environment_is_explained, ARRAY_LEN(environments))
@@ -348,6 +350,10 @@ LOOP_TEST(a_useless_environment_is_explained, ARRAY_LEN(environments))
         setenv("MASTER_ADDR", environments[_i].addr, 1);
     if (environments[_i].port)
         setenv("MASTER_PORT", environments[_i].port, 1);
+    if (environments[_i].size) {
+        setenv("WORLD_SIZE", environments[_i].size, 1);
+        setenv("DDPRUN_STORE_PORT", environments[_i].beside, 1);
+    }
     ck_assert_ptr_null(ddp_store_connect(NULL, 0, 50, &err));
     ck_assert_msg(strstr(err.text, environments[_i].text) != NULL, "%s", err.text);
 }

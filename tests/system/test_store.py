@@ -14,9 +14,11 @@ from launch import DDPRUN, LaunchTest, free_port, main, make_network
 
 ADD = '''
 import os, socket, struct, sys, time
+# of a job of one rank
+PORT = os.environ.get("DDPRUN_STORE_PORT") or os.environ["MASTER_PORT"]
 def add(key, n, host=None, port=None, timeout=30):
     s = socket.create_connection((host or os.environ["MASTER_ADDR"],
-                                  port or int(os.environ["MASTER_PORT"])), timeout)
+                                  port or int(PORT)), timeout)
     k = key.encode()
     s.sendall(b"\\x03" + struct.pack("<Q", len(k)) + k + struct.pack("<q", n))
     got = b""
@@ -63,7 +65,7 @@ class Store(LaunchTest):
         """A rank that waits for a line; another process has asked its store to add 7."""
         launch = self.start(
             "-np", 1, *options, "python3", "-u", "-c",
-            ADD + 'print(os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"], flush=True)\n'
+            ADD + 'print(os.environ["MASTER_ADDR"], PORT, flush=True)\n'
             'input()\nprint("sum", add("/n", 1))',
             stdin=b"",
         )
@@ -188,6 +190,29 @@ class Store(LaunchTest):
         )
         self.assert_ended(launch, 0)
         self.assertEqual(launch.out, "[0] hello\n")
+
+    def test_the_only_rank_may_host_a_store_itself(self):
+        """At MASTER_PORT, as it would without a launcher: ddprun's store is beside it."""
+        own = ('print(os.environ["TORCHELASTIC_USE_AGENT_STORE"])\n'
+               'socket.create_server(("", int(os.environ["MASTER_PORT"])))\n'
+               'print("sum", add("/n", 1))')
+        for options in ((), ("--store-port", free_port()), ("--max-restarts", 1)):
+            launch = self.python(1, own, *options)
+            self.assert_ended(launch, 0)
+            self.assertEqual(launch.out, "False\nsum 1\n", options)
+
+    def test_where_the_only_rank_finds_the_store_at_master_port(self):
+        served = ('print(os.environ["TORCHELASTIC_USE_AGENT_STORE"],'
+                  ' add("/n", 1, None, os.environ["MASTER_PORT"]))')
+        for options in (("--store", "launcher"), ("--store-open",)):
+            launch = self.python(1, served, *options, env={"DDPRUN_STORE_PORT": "1"})
+            self.assert_ended(launch, 0)
+            self.assertEqual(launch.out, "True 1\n", options)
+        # one that may get more
+        launch = self.run_to_end("--nnodes", "1:2", "-H", "localhost", "python3", "-c",
+                                 ADD + served)
+        self.assert_ended(launch, 0)
+        self.assertIn("True 1\n", launch.out)
 
     def test_64_ranks_at_once(self):
         launch = self.python(64, 'print(add("/n", 1))', deadline=120)

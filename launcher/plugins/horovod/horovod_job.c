@@ -342,7 +342,7 @@ static int on_init(void *state, struct ddp_err *err)
     const struct job *j = ((struct horovod *)state)->j;
     if (j->opts->elastic != ELASTIC_HOROVOD || j->instead)
         return 1;
-    if (j->opts->store != STORE_LAUNCHER)
+    if (j->opts->store == STORE_RANK0)
         return err_set(err, "--elastic horovod needs the store of ddprun: leave out "
                             "--store rank0");
     if (j->opts->max_restarts == 0)

@@ -58,7 +58,8 @@ struct store_host {
     struct server *server;    /* owned; NULL when only a port was wanted */
     char *addr;               /* owned: for the ranks */
     char *listen;             /* owned: the same in numbers; NULL: every interface */
-    int port, wanted_port;    /* the latter 0: any */
+    int port, wanted_port;    /* MASTER_PORT; the latter 0: any */
+    int store_port;           /* the server's, if MASTER_PORT is left to the rank; or 0 */
     int rank0_port, rank0_fd; /* reserved; owned */
     unsigned scope;           /* of this attempt's keys; 0 for an open store */
     struct refusals refusals;
@@ -239,7 +240,7 @@ static int listen_as(struct store_host *h, const struct msg_store *want,
 {
     struct server_options options = {
         .addr = h->listen,
-        .port = (int)want->port,
+        .port = want->beside ? 0 : (int)want->port,
         .ask = want->open ? NULL : on_connection,
         .ask_arg = h,
         .ask_timeout_ms = SERVER_ASK_MS,
@@ -253,12 +254,13 @@ static int listen_as(struct store_host *h, const struct msg_store *want,
                        "'%s' is no address of rank 0's host; --master-addr and "
                        "--interface choose another",
                        want->addr);
-    if (!h->server && want->port)
+    if (!h->server && want->port && !want->beside)
         return err_prefix(err, "the store cannot use this port (without --store-port and "
                                "--master-port it takes a free one)");
     if (!h->server)
         return err_prefix(err, "the store cannot listen");
     h->port = server_port(h->server);
+    h->store_port = want->beside ? h->port : 0;
     return 0;
 }
 
@@ -320,8 +322,8 @@ static struct store_host *host_create(struct agent *a, const struct msg_store *w
                              .scope = want->open ? 0 : 1};
     h->late = loop_timer(a->loop, on_late, h);
     if ((h->rank0_fd = sock_reserve(&h->rank0_port, err)) < 0 ||
-        choose_addr(h, want, err) < 0 ||
-        (want->serve ? listen_as(h, want, err) : find_port(h, err)) < 0) {
+        choose_addr(h, want, err) < 0 || (want->serve && listen_as(h, want, err) < 0) ||
+        ((!want->serve || want->beside) && find_port(h, err) < 0)) {
         host_destroy(h);
         return NULL;
     }
@@ -330,12 +332,14 @@ static struct store_host *host_create(struct agent *a, const struct msg_store *w
     return h;
 }
 
-/* For another attempt: drops the keys of the earlier one; without a server, chooses
- * another free port. */
+/* For another attempt: drops the keys of the earlier one; if rank 0 serves at
+ * MASTER_PORT, chooses another free port. */
 static int host_renew(struct store_host *h, struct ddp_err *err)
 {
+    if ((!h->server || h->store_port) && find_port(h, err) < 0)
+        return -1;
     if (!h->server)
-        return find_port(h, err);
+        return 0;
     server_drop_scope(h->server, h->scope);
     if (h->scope > 0)
         h->scope++;
@@ -389,6 +393,12 @@ static int store_prepare(void *state, struct msg_job *job, struct ddp_err *err)
     return 0;
 }
 
+static void store_rank_facts(void *state, uint32_t local, struct rank_facts *facts)
+{
+    const struct store_node *s = state;
+    facts->store_port = s->host ? s->host->store_port : 0;
+}
+
 static int handle_vouch(void *state, const struct frame *f, struct ddp_err *err)
 {
     struct store_node *s = state;
@@ -425,5 +435,6 @@ const struct agent_plugin store_agent = {
     .state_size = sizeof(struct store_node),
     .fini = store_fini,
     .prepare = store_prepare,
+    .rank_facts = store_rank_facts,
     .messages = messages,
 };

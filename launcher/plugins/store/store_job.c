@@ -62,7 +62,8 @@ static struct msg_store wanted(const struct job *j, const char *addr)
                               .interface = msg_text(o->interface),
                               .port = (uint32_t)o->store_port,
                               .open = o->store_open,
-                              .serve = o->store == STORE_LAUNCHER,
+                              .serve = o->store != STORE_RANK0,
+                              .beside = job_store_beside(j),
                               .wish = msg_text(wish),
                               .alone = j->plan->nnodes == 1 && !j->job.grows};
 }

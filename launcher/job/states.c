@@ -87,6 +87,8 @@ void job_end(struct job *j, int sig, int64_t grace_ms)
                  .grace_ms = (uint32_t)(grace_ms > 0 ? grace_ms : 0),
                  .again = j->restart.pending,
                  .drain_ms = j->ending.hurried ? HURRY_MS : 0));
+    if (j->local_pid > 0) /* our agent may have been stopped */
+        kill(j->local_pid, SIGCONT);
     for (size_t i = 0; i < j->alloc->nnodes; i++) {
         j->nodes[i].ended &= !j->nodes[i].unasked; /* it will answer now */
         j->nodes[i].unasked = false;

@@ -349,6 +349,21 @@ class Launcher(LaunchTest):
         self.assert_ended(launch, 0)
         self.assertEqual(launch.out, "up\ndone\n")
 
+    def test_an_agent_that_is_stopped_ends_its_ranks(self):
+        """As soon as they have to end."""
+        for by, options, rc, seen in (("--timeout", ("--timeout", "2s"), 124, "term"),
+                                      ("Ctrl-C", (), 130, "int")):
+            launch = self.start("-np", 1, *options, "--node-timeout", "100s", "sh", "-c",
+                                "trap 'echo int; exit' INT; trap 'echo term; exit' TERM; "
+                                "echo up; while :; do sleep 0.05; done")
+            self.assertTrue(wait_until(lambda launch=launch: "up" in launch.out))
+            os.kill(self.agents()[0], signal.SIGSTOP)
+            if by == "Ctrl-C":
+                launch.signal(signal.SIGINT)
+            launch.wait()
+            self.assert_ended(launch, rc)
+            self.assertIn(seen, launch.out, by)
+
     def test_an_agent_that_is_stopped_is_lost_after_the_node_timeout(self):
         launch = self.start("-np", 1, "--node-timeout", "2s", "sh", "-c", "echo up; sleep 10")
         self.assertTrue(wait_until(lambda: "up" in launch.out))

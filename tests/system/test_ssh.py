@@ -469,6 +469,23 @@ class SshTest(LaunchTest):
         self.assert_ended(run, 130)
         self.assertNotIn("is lost", run.err)
 
+    def test_an_end_that_is_urgent_waits_for_no_agent(self):
+        for by in "--timeout", "Ctrl-C":
+            run = self.start_hosts(
+                "localhost:1,n1:1", "echo here; exec sleep 300", "--grace", "0.1s",
+                *(["--timeout", "3s"] if by == "--timeout" else []), "--node-timeout", "200s")
+            self.assertTrue(wait_until(lambda run=run: run.out.count("here") == 2), run.err)
+            stopped = self.agents()
+            for pid in stopped:
+                os.kill(pid, signal.SIGSTOP)
+            if by == "Ctrl-C":
+                os.kill(run.process.pid, signal.SIGINT)
+                self.wait_for(run, "interrupted (SIGINT)", "err")
+                os.kill(run.process.pid, signal.SIGINT)
+            run.wait()
+            self.assert_ended(run, 124 if by == "--timeout" else 130)
+            self.assertLess(run.seconds, 90)
+
     # --- clocks
 
     def test_the_first_cause_where_clocks_differ_by_days(self):

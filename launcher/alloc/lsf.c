@@ -30,7 +30,7 @@ static int read_lsf(const struct opts *opts, struct alloc *a, struct ddp_err *er
     const char *pairs = sched_env("LSB_MCPU_HOSTS");
     a->scheduler_owned = true;
     if (pairs) {
-        TRY(sched_lines("LSB_MCPU_HOSTS", pairs, strlen(pairs), read_pairs, a, err));
+        TRY(sched_variable("LSB_MCPU_HOSTS", pairs, read_pairs, a, err));
         sched_count("LSB_MCPU_HOSTS", "slot", a);
         return 0;
     }

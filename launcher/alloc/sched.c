@@ -94,12 +94,15 @@ int sched_add_pair(struct hostbook *book, const struct host_place *place, char *
     static const char blanks[] = " \t\r\n";
     const char *host = strtok_r(NULL, blanks, words),
                *slots = strtok_r(NULL, blanks, words);
+    char line[24] = "";
     int n;
     if (!host)
         return 0;
+    if (place->line > 0)
+        snprintf(line, sizeof line, ":%ld", place->line);
     if (!slots || !number_whole(slots, 1, SLOTS_MAX, &n))
-        return err_set(err, "%s:%ld: '%s%s%s': expected a host and a number of slots",
-                       place->source, place->line, SANITIZED(host), slots ? " " : "",
+        return err_set(err, "%s%s: '%s%s%s': expected a host and a number of slots",
+                       place->source, line, SANITIZED(host), slots ? " " : "",
                        slots ? SANITIZED(slots) : "");
     TRY(sched_host_name(place->source, host, err));
     const struct host_entry e = {
@@ -107,15 +110,16 @@ int sched_add_pair(struct hostbook *book, const struct host_place *place, char *
     return hostbook_add(book, place, &e, err) < 0 ? -1 : 1;
 }
 
-int sched_lines(const char *name, const char *text, size_t size, sched_line_fn fn,
-                struct alloc *alloc, struct ddp_err *err)
+/* `numbered`: in messages, as of a file. */
+static int read_lines(const char *name, bool numbered, const char *text, size_t size,
+                      sched_line_fn fn, struct alloc *alloc, struct ddp_err *err)
 {
     struct hostbook *book = hostbook_create(alloc, REPEAT_ADDS);
     struct host_place place = {.source = name};
     int rc = 0;
     for (size_t at = 0; rc == 0 && at < size; at += place.len + 1) {
         const char *end = memchr(text + at, '\n', size - at);
-        place.line++;
+        place.line += numbered;
         place.len = end ? (size_t)(end - text) - at : size - at;
         OWNED char *line = xstrndup(text + at, place.len);
         place.text = line;
@@ -125,13 +129,19 @@ int sched_lines(const char *name, const char *text, size_t size, sched_line_fn f
     return rc == 0 && alloc->nnodes == 0 ? err_set(err, "%s names no host", name) : rc;
 }
 
+int sched_variable(const char *name, const char *text, sched_line_fn fn,
+                   struct alloc *alloc, struct ddp_err *err)
+{
+    return read_lines(name, false, text, strlen(text), fn, alloc, err);
+}
+
 int sched_file(const char *name, const char *path, sched_line_fn fn, struct alloc *alloc,
                struct ddp_err *err)
 {
     size_t size;
     OWNED char *text = NULL;
     if (hostfile_text(path, HOSTFILE_MS, &text, &size, err) < 0 ||
-        sched_lines(path, text, size, fn, alloc, err) < 0)
+        read_lines(path, true, text, size, fn, alloc, err) < 0)
         return err_prefix(err, "%s", name);
     sched_count(name, "slot", alloc);
     return 0;

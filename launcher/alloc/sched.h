@@ -40,14 +40,15 @@ int sched_gpus(const char *name, const char *text, struct ddp_err *err);
 int sched_hostfile(const char *name, const char *path, struct alloc *alloc,
                    struct ddp_err *err);
 
-/* Read a scheduler's own format: `fn` adds the hosts of each line to the hostbook, where
- * slots of a repeated host are added. `line` is place->text, and may be changed. -1 with
- * `err`, which names `name`, also without a host. */
+/* Read a scheduler's own format, in a variable: `fn` adds the hosts of each line to the
+ * hostbook, where slots of a repeated host are added. `line` is place->text, and may be
+ * changed. -1 with `err`, which names `name`, also without a host. */
 typedef int (*sched_line_fn)(struct hostbook *book, const struct host_place *place,
                              char *line, struct ddp_err *err);
-int sched_lines(const char *name, const char *text, size_t size, sched_line_fn fn,
-                struct alloc *alloc, struct ddp_err *err);
-/* The same for a file, the value of the variable `name`; then sched_count(). */
+int sched_variable(const char *name, const char *text, sched_line_fn fn,
+                   struct alloc *alloc, struct ddp_err *err);
+/* The same for the lines of a file, the value of the variable `name`; then sched_count().
+ */
 int sched_file(const char *name, const char *path, sched_line_fn fn, struct alloc *alloc,
                struct ddp_err *err);
 

@@ -237,7 +237,7 @@ TEST(lsf_lists_hosts_and_counts_alternately)
     setenv("LSB_MCPU_HOSTS", "h1 1 h2 4 h1 3", 1); /* a compound request */
     check_alloc(&opts, "lsf", "h1 (else 4); h2 (else 4)");
     setenv("LSB_MCPU_HOSTS", "h1 4 h2", 1);
-    check_refused(&opts, "LSB_MCPU_HOSTS:1: 'h2': expected a host and a number of slots");
+    check_refused(&opts, "LSB_MCPU_HOSTS: 'h2': expected a host and a number of slots");
     char *dir = temp_dir(), *path = xasprintf("%s/djob", dir);
     put_file(path, "h1\nh1\nh2\nh1\n");
     unsetenv("LSB_MCPU_HOSTS");

@@ -13,6 +13,8 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+if len(sys.argv) not in (2, 3) or not sys.argv[1].isdecimal():
+    sys.exit("resume.py: expected the number of steps, and perhaps a file: resume.py STEPS [FILE]")
 BATCH, EVERY = 64, 20  # samples of a step, of all ranks together; steps between two checkpoints
 steps, place = int(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "resume.pt"
 

@@ -104,8 +104,10 @@ def script_folder():
 
 
 def hidden_module(folders, files):
-    """Was a module imported that a file in the script's folders would hide? Adds it to `files`."""
-    loaded = {name.partition(".")[0] for name in set(sys.modules) - LOADED}
+    """Was a module imported that a file in the script's folders would hide? Adds it to `files`;
+    of several the one that was imported first."""
+    loaded = [name.partition(".")[0] for name in sys.modules if name not in LOADED]
+    hidden = []
     try:
         paths = [os.path.join(folder, name) for folder in folders if folder is not None
                  for name in os.listdir(folder)]
@@ -115,9 +117,11 @@ def hidden_module(folders, files):
         plain = os.path.isdir(path) and not any(
             n.startswith("__init__.") for n in os.listdir(path))
         if os.path.basename(path).partition(".")[0] in loaded and not plain:
-            files.append(path)
-            return f"'{path}' hides a module that was imported"
-    return None
+            hidden.append(path)
+    if not hidden:
+        return None
+    files.append(min(hidden, key=lambda path: loaded.index(os.path.basename(path).partition(".")[0])))
+    return f"'{files[-1]}' hides a module that was imported"
 
 
 def filters(steps, before):

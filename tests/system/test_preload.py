@@ -581,6 +581,12 @@ class Preload(LaunchTest):
         launch = self.run_to_end("-np", 2, "-v", "--preload", "colorsys", PYTHON, script)
         self.assert_ended(launch, 0)
         self.assertIn("hides a module", launch.err)
+        self.write("sched.py", "mine = 1\n")
+        for first, second in ("sched", "colorsys"), ("colorsys", "sched"):
+            launch = self.run_to_end("-np", 2, "--preload", f"{first},{second}", PYTHON, script,
+                                     env={"PYTHONPATH": self.folder.name})
+            self.assert_ended(launch, 0)
+            self.assertIn(f"/{first}.py' hides a module", launch.err)
 
     def test_commands_that_are_not_fit(self):
         self.write("doubt.py", "")

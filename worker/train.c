@@ -8,6 +8,8 @@
 
 #include "common/duration.h"
 #include "common/err.h"
+#include "common/mem.h"
+#include "common/scoped.h"
 #include "worker/ddp/replica.h"
 #include "worker/signals.h"
 
@@ -229,22 +231,35 @@ static int train_epoch(struct run *run, struct tally *t, struct ddp_err *err)
     return 0;
 }
 
+/* Have these test samples a number that is not finite? */
+static bool is_bad_data(const struct run *run, const uint32_t *which, int n)
+{
+    const struct io_shape *s = &run->data.shape;
+    SCOPED(batch_buf_finish) struct batch_buf buf;
+    batch_buf_init(&buf, &run->data, n);
+    struct batch b = dataset_gather(&run->data, &run->data.test, NULL, which, n, &buf);
+    size_t floats = (size_t)n * (size_t)(s->C * s->H * s->W);
+    return b.x && !run->kernels->finite(b.x, floats, false);
+}
+
 /* Each rank tests its share of the test set; the counts are summed exactly. */
 static int run_tests(struct run *run, struct report *r, struct ddp_err *err)
 {
     const struct samples *test = &run->data.test;
     uint32_t first, n = sampler_share((uint32_t)test->n, run->rank, run->size, &first);
-    double sums[2] = {0, 0}; /* loss, right answers */
+    double sums[3] = {0, 0, 0}; /* loss, right answers, batches of bad data */
     for (uint32_t i = 0; i < n; i += (uint32_t)run->c->how.batch_size) {
         uint32_t left = n - i, most = (uint32_t)run->c->how.batch_size;
         int count = (int)(left < most ? left : most), correct = 0;
         float loss;
-        TRY(run->engine_type->evaluate(run->engine, test, run->in_order + first + i,
-                                       count, &loss, &correct, err));
+        const uint32_t *which = run->in_order + first + i;
+        TRY(run->engine_type->evaluate(run->engine, test, which, count, &loss, &correct,
+                                       err));
         sums[0] += (double)loss * count;
         sums[1] += correct;
+        sums[2] += !isfinite(loss) && is_bad_data(run, which, count);
     }
-    TRY(ddp_all_reduce(run->group, sums, 2, DDP_F64, DDP_SUM, err));
+    TRY(ddp_all_reduce(run->group, sums, ARRAY_LEN(sums), DDP_F64, DDP_SUM, err));
     r->test_loss = sums[0] / (double)test->n;
     r->test_accuracy = run->data.task == TASK_REGRESS
                            ? (double)NAN
@@ -252,8 +267,9 @@ static int run_tests(struct run *run, struct report *r, struct ddp_err *err)
     if (isfinite(r->test_loss))
         return 0;
     run->culprit = 0;
-    return err_set(err, "the test loss is %g after step %" PRIu64 ": try a lower --lr",
-                   shown(r->test_loss), run->state.step);
+    return err_set(err, "the test loss is %g after step %" PRIu64 ": try %s",
+                   shown(r->test_loss), run->state.step,
+                   sums[2] > 0 ? "test data without NaN and infinity" : "a lower --lr");
 }
 
 /* With --ema the averaged weights take the weights' place meanwhile. */

@@ -55,16 +55,19 @@ static int take_labels(const char *path, const struct idx *from, int least, int 
 {
     if (from->ndim != 1 || from->kind == 'f')
         return err_set(err, "'%s' does not hold one integer for each image", path);
-    int end = *classes ? *classes : MOST_CLASSES, most = least - 1;
+    uint64_t end = (uint64_t)(*classes ? *classes : MOST_CLASSES);
+    int most = least - 1;
     *out = xcalloc(from->count, sizeof **out);
     for (size_t i = 0; i < from->count; i++) {
-        int64_t label = npy_integer(from, i);
-        if (label < 0 || label >= end)
-            return err_set(err,
-                           "'%s': label %" PRId64 " of image %zu is not between 0 and %d",
-                           path, label, i, end - 1);
+        uint64_t label = npy_integer(from, i);
+        bool negative = from->kind == 'i' && label >> 63;
+        if (label >= end)
+            return err_set(
+                err,
+                "'%s': label %s%" PRIu64 " of image %zu is not between 0 and %" PRIu64,
+                path, negative ? "-" : "", negative ? -label : label, i, end - 1);
         (*out)[i] = (uint32_t)label;
-        most = label > most ? (int)label : most;
+        most = (int)label > most ? (int)label : most;
     }
     *classes = *classes ? *classes : most + 1;
     return 0;

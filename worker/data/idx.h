@@ -54,8 +54,8 @@ int npy_parse(const char *name, const uint8_t *bytes, size_t nbytes, struct idx 
 /* The same from a file, which is mapped, as idx_read() does. */
 int npy_read(const char *path, struct idx *out, struct ddp_err *err);
 
-/* Element i of integers of any width; -1: none that is below 2^63. */
-int64_t npy_integer(const struct idx *from, size_t i);
+/* Element i of integers of any width; of kind 'i' it is a two's complement. */
+uint64_t npy_integer(const struct idx *from, size_t i);
 
 void idx_finish(struct idx *idx); /* frees; a zeroed struct is allowed */
 

@@ -106,13 +106,12 @@ int npy_read(const char *path, struct idx *out, struct ddp_err *err)
     return rc;
 }
 
-int64_t npy_integer(const struct idx *from, size_t i)
+uint64_t npy_integer(const struct idx *from, size_t i)
 {
     const uint8_t *at = from->data + i * from->width;
     uint64_t n = 0;
     for (unsigned k = 0; k < from->width; k++)
         n |= (uint64_t)at[k] << 8 * k;
-    bool negative =
-        n >> (8 * from->width - 1) & 1 && (from->kind == 'i' || from->width == 8);
-    return negative ? -1 : (int64_t)n;
+    bool negative = from->kind == 'i' && n >> (8 * from->width - 1);
+    return negative && from->width < 8 ? n | UINT64_MAX << 8 * from->width : n;
 }

@@ -103,6 +103,8 @@ static int send_some(struct ddp_group *g, struct mailbox *b, struct ddp_err *err
 static int wrong_size(const struct mailbox *b, const struct ddp_request *r, size_t bytes,
                       struct ddp_err *err)
 {
+    if (r->what == 1 + COLL_BOOTSTRAP)
+        return group_lists_differ(r->group, b->rank, err);
     if (r->what)
         return err_set(err, "rank %d gives %zu bytes to the %s where %zu are expected",
                        b->rank, bytes, coll_describe(r->what - 1, 0).text, r->bytes);

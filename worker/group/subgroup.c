@@ -26,6 +26,14 @@ void group_leave_family(struct ddp_group *g)
 
 /* ---- the meeting ---- */
 
+int group_lists_differ(const struct ddp_group *g, int other, struct ddp_err *err)
+{
+    return err_set(err,
+                   "ranks %d and %d disagree on the members of a group that both make: "
+                   "they gave different lists of ranks",
+                   g->layout.rank, other);
+}
+
 static void post(struct ddp_group *g, struct ddp_request *r, enum request_kind kind,
                  int peer, struct card *cards, int n)
 {
@@ -57,9 +65,7 @@ static int collect(const struct bootstrap *m, struct card *cards, struct ddp_err
     for (int i = me + 1; i < me + span(me, n); i += span(i, n)) {
         TRY(await_message(g, REQUEST_RECV, m->ranks[i], &cards[i], span(i, n), err));
         if (cards[i].members != cards[me].members) {
-            err_set(err,
-                    "ranks %d and %d disagree on the members of a group that both make",
-                    g->layout.rank, m->ranks[i]);
+            group_lists_differ(g, m->ranks[i], err);
             return group_break(g, -1, err);
         }
     }

@@ -295,6 +295,9 @@ static const struct {
      "'%s/train-labels.npy' has to have 1 to 4 dimensions"},
     {"test-labels.npy", "C<i8", "1,", 8,
      "'%s/test-labels.npy': label -1 of image 0 is not between 0 and 700"},
+    {"test-labels.npy", "C<u8", "1,", 8,
+     "'%s/test-labels.npy': label 18446744073709551615 of image 0 is not between 0 and "
+     "700"},
 };
 
 LOOP_TEST(arrays_of_numpy_are_read_or_refused, ARRAY_LEN(arrays))

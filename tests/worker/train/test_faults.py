@@ -6,10 +6,12 @@ import re
 import resource
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import time
 
+from files import put_array
 from ranks import TRAIN, Ranks, losses, main, rows, run, run_ok, wait_until
 
 DIGITS = os.path.join(os.path.abspath(sys.argv[2]), "worker", "data", "digits")
@@ -402,6 +404,15 @@ def bad_steps_can_be_left_out():
     assert "skipped: its loss is not finite" in results[0].out, results
     assert len(rows("log", "step")) == 23, "it goes on"
     one_line(results, 1, "the test loss is")
+
+
+def bad_test_data_do_not_blame_the_learning_rate():
+    os.mkdir("nan")
+    for part, pixel in ("train", 0.5), ("test", float("nan")):
+        put_array(f"nan/{part}-images.npy", "<f4", "(4, 28, 28)", struct.pack("<f", pixel) * 4 * 28 * 28)
+        put_array(f"nan/{part}-labels.npy", "|u1", "(4,)", bytes([0, 1, 2, 9]))
+    one_line(run(2, *QUIET, "--data", "nan", "--epochs", 1), 1,
+             "the test loss is nan after step 1: try test data without NaN and infinity")
 
 
 def wrong_options_are_exit_code_2():

@@ -6,6 +6,7 @@
 #include "common/folder.h"
 #include "common/mem.h"
 #include "common/output_path.h"
+#include "common/scoped.h"
 #include "common/strv.h"
 #include "worker/safetensors.h"
 
@@ -46,7 +47,7 @@ static char *newest(const char *place, uint64_t *below)
         *below = 0;
         return found ? xstrdup(place) : NULL;
     }
-    DIR *dir = opendir(place);
+    SCOPED(close_folder) DIR *dir = opendir(place);
     for (const struct dirent *e; dir && (e = readdir(dir));) {
         int end = 0;
         if (sscanf(e->d_name, "step-%" SCNu64 ".safetensors%n", &step, &end) == 1 &&
@@ -56,8 +57,6 @@ static char *newest(const char *place, uint64_t *below)
             found = true;
         }
     }
-    if (dir)
-        closedir(dir);
     *below = best;
     return found ? in_folder(place, best) : NULL;
 }
@@ -66,10 +65,8 @@ bool checkpoint_exists(const char *place)
 {
     struct stat st;
     uint64_t below = UINT64_MAX;
-    char *path = newest(place, &below);
-    bool exists = path && stat(path, &st) == 0;
-    free(path);
-    return exists;
+    OWNED char *path = newest(place, &below);
+    return path && stat(path, &st) == 0;
 }
 
 int checkpoint_prepare(const char *place, struct ddp_err *err)
@@ -161,9 +158,8 @@ void checkpoint_clear(const struct checkpoint *c)
 {
     if (checkpoint_parts(c) == 1)
         return;
-    char *part = part_path(c->path, c->step, c->rank, c->parts);
+    OWNED char *part = part_path(c->path, c->step, c->rank, c->parts);
     unlink(part);
-    free(part);
 }
 
 static void put_meta(struct strv *meta, const struct replica *r,
@@ -216,25 +212,23 @@ struct checkpoint *checkpoint_take(const char *place, const struct replica *r,
                                    const struct train_state *at, int rank,
                                    size_t shard_bytes, const struct strv *extra)
 {
-    struct arrays all = arrays_of(r);
-    struct checkpoint *c = NULL;
+    SCOPED(arrays_free) struct arrays all = arrays_of(r);
     size_t bytes = 0;
     for (size_t i = 0; i < all.n; i++)
         bytes += bytes_of(&all.v[i]);
     int parts = bytes > shard_bytes ? (int)at->ranks : 1;
-    if (parts > 1 || rank == 0) {
-        c = xcalloc(1, sizeof *c);
-        c->path = path_for(place, at->step);
-        c->in_folder = names_folder(place);
-        c->step = at->step;
-        c->rank = rank;
-        c->parts = parts;
-        put_meta(&c->meta, r, at, parts);
-        if (extra && extra->n > 0)
-            strv_push_all(&c->meta, extra->v);
-        copy_arrays(c, &all, bytes);
-    }
-    arrays_free(&all);
+    if (parts == 1 && rank > 0)
+        return NULL;
+    struct checkpoint *c = xcalloc(1, sizeof *c);
+    c->path = path_for(place, at->step);
+    c->in_folder = names_folder(place);
+    c->step = at->step;
+    c->rank = rank;
+    c->parts = parts;
+    put_meta(&c->meta, r, at, parts);
+    if (extra && extra->n > 0)
+        strv_push_all(&c->meta, extra->v);
+    copy_arrays(c, &all, bytes);
     return c;
 }
 
@@ -258,16 +252,12 @@ static int await_parts(const struct checkpoint *c, const atomic_bool *cancelled,
 {
     int64_t until = now_ms() + PART_PATIENCE_MS;
     for (int i = 1; i < c->parts; i++) {
-        char *part = part_path(c->path, c->step, i, c->parts);
+        OWNED char *part = part_path(c->path, c->step, i, c->parts);
         while (access(part, F_OK) < 0) {
-            if (now_ms() > until || (cancelled && atomic_load(cancelled))) {
-                err_set(err, "rank %d's part '%s' has not come", i, part);
-                free(part);
-                return -1;
-            }
+            if (now_ms() > until || (cancelled && atomic_load(cancelled)))
+                return err_set(err, "rank %d's part '%s' has not come", i, part);
             poll(NULL, 0, PART_LOOK_MS);
         }
-        free(part);
     }
     return 0;
 }
@@ -277,9 +267,10 @@ static int await_parts(const struct checkpoint *c, const atomic_bool *cancelled,
 static void remove_old_parts(const struct checkpoint *c)
 {
     const char *slash = strrchr(c->path, '/'), *name = slash ? slash + 1 : c->path;
-    char *folder = slash ? xstrndup(c->path, (size_t)(name - c->path)) : xstrdup(".");
+    OWNED char *folder =
+        slash ? xstrndup(c->path, (size_t)(name - c->path)) : xstrdup(".");
     size_t len = strlen(name);
-    DIR *dir = opendir(folder);
+    SCOPED(close_folder) DIR *dir = opendir(folder);
     for (const struct dirent *e; dir && (e = readdir(dir));) {
         uint64_t step;
         int part, parts, end = 0;
@@ -292,9 +283,6 @@ static void remove_old_parts(const struct checkpoint *c)
             (step != c->step || parts != c->parts))
             unlinkat(dirfd(dir), e->d_name, 0);
     }
-    if (dir)
-        closedir(dir);
-    free(folder);
 }
 
 /* Write the main file. A locked file is replaced and the new one locked, unless the
@@ -317,7 +305,8 @@ static int write_main(struct checkpoint *c, const struct array *arrays, size_t n
 int checkpoint_write(struct checkpoint *c, const atomic_bool *cancelled,
                      struct lock *run_lock, char **path, struct ddp_err *err)
 {
-    char *part = c->parts > 1 ? part_path(c->path, c->step, c->rank, c->parts) : NULL;
+    OWNED char *part =
+        c->parts > 1 ? part_path(c->path, c->step, c->rank, c->parts) : NULL;
     int rc = part ? safetensors_write(part, &c->meta, c->arrays, c->n, NULL, err)
                   : write_main(c, c->arrays, c->n, run_lock, err);
     if (rc == 0 && part && c->rank == 0) {
@@ -325,7 +314,6 @@ int checkpoint_write(struct checkpoint *c, const atomic_bool *cancelled,
         if (rc == 0)
             rc = write_main(c, NULL, 0, run_lock, err);
     }
-    free(part);
     if (rc < 0)
         return err_prefix(err, "no checkpoint");
     if (c->rank == 0) {
@@ -432,9 +420,8 @@ static int files_open(const char *path, struct files *files, struct ddp_err *err
         return err_set(err, "'%s': its metadata say %" PRIu64 " parts", path, parts);
     files->v = xrealloc(files->v, (size_t)parts + 1, sizeof(void *));
     for (int i = 0; i < (int)parts; i++) {
-        char *part = part_path(path, step, i, (int)parts);
+        OWNED char *part = part_path(path, step, i, (int)parts);
         struct safetensors *f = safetensors_read(part, err);
-        free(part);
         if (!f)
             return -1;
         files->v[files->n++] = f;
@@ -513,25 +500,21 @@ static int load_files(const struct files *files, const struct replica *r,
     *whole = safetensors_metadata(f, "step") != NULL;
     if (*whole && get_state(f, r->optim, &read, err) < 0)
         return -1;
-    struct arrays own = arrays_of(r);
-    struct array *found = xcalloc(own.n, sizeof *found);
-    int rc = 0;
-    for (size_t i = 0; i < (*whole ? own.n : own.first_state) && rc == 0; i++)
-        rc = match(files, &own.v[i], i >= own.first_state, &found[i], err);
-    if (rc == 0 && *whole)
-        rc = get_optim(f, &read, r->optim, err);
-    for (size_t i = 0; i < own.n && rc == 0; i++) {
+    SCOPED(arrays_free) struct arrays own = arrays_of(r);
+    OWNED struct array *found = xcalloc(own.n, sizeof *found);
+    for (size_t i = 0; i < (*whole ? own.n : own.first_state); i++)
+        TRY(match(files, &own.v[i], i >= own.first_state, &found[i], err));
+    if (*whole)
+        TRY(get_optim(f, &read, r->optim, err));
+    for (size_t i = 0; i < own.n; i++) {
         const void *from = found[i].data;
         if (!from && is_average(&own.v[i])) /* the last arrays: begin with the weights */
             from = own.v[i - (own.n - r->nparams)].data;
         if (from)
             memcpy((void *)(uintptr_t)own.v[i].data, from, bytes_of(&own.v[i]));
     }
-    if (rc == 0)
-        *state = read;
-    free(found);
-    arrays_free(&own);
-    return rc;
+    *state = read;
+    return 0;
 }
 
 int checkpoint_load(const char *place, const struct replica *r, struct train_state *state,

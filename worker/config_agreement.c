@@ -6,13 +6,14 @@
 #include "worker/run.h"
 
 #include "common/err.h"
+#include "common/fnv.h"
 #include "worker/ddp/replica.h"
-#include "worker/kernels/rng.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { ITEMS = CONFIG_ROWS, WIDTH = 112 };
 
@@ -30,8 +31,7 @@ __attribute__((format(printf, 3, 4))) static void say(struct words *w, const cha
     snprintf(w->names[w->n], WIDTH, "%s", name);
     vsnprintf(w->values[w->n], WIDTH, format, args);
     va_end(args);
-    for (const char *c = w->values[w->n]; *c; c++)
-        w->sums[w->n] = rng_mix(w->sums[w->n] ^ (unsigned char)*c);
+    w->sums[w->n] = fnv1a(FNV1A, w->values[w->n], strlen(w->values[w->n]));
     w->n++;
 }
 

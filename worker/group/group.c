@@ -319,8 +319,7 @@ void *ddp_arena_of(const struct ddp_group *g, const void *mine, int rank)
     const struct shm *s = g->shm;
     if (rank == l->rank)
         return (void *)(uintptr_t)mine;
-    if (!s || rank < 0 || rank >= l->size ||
-        l->members[rank].host != l->members[l->rank].host)
+    if (!s || rank < 0 || rank >= l->size || !layout_is_here(l, rank))
         return NULL;
     int64_t at = shm_where(s, mine, 1);
     return at < 0 ? NULL

@@ -88,6 +88,12 @@ void layout_finish(struct layout *layout);
 /* The ranks of host h, in order, and how many they are. */
 const int *layout_host(const struct layout *layout, int h, int *n);
 
+/* Is the rank on this rank's host? */
+static inline bool layout_is_here(const struct layout *l, int rank)
+{
+    return l->members[rank].host == l->members[l->rank].host;
+}
+
 /* A part of a message, by value: a returned one lives until the end of the full
  * expression. */
 struct phrase {

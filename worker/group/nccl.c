@@ -395,10 +395,9 @@ static bool nccl_cancel(struct ddp_group *g, struct ddp_request *r)
 static void nccl_watch(struct ddp_group *g)
 {
     const struct nccl *n = g->foreign;
-    const struct layout *l = &g->layout;
     for (const struct nccl_channel *c = n ? n->channels : NULL; c; c = c->next) {
         if ((c->waiting.first || c->in_flight.first) &&
-            l->members[c->peer].host != l->members[l->rank].host)
+            !layout_is_here(&g->layout, c->peer))
             tcp_watch(g->tcp, c->peer);
     }
 }

@@ -29,12 +29,6 @@ enum {
     REPORT_MS = 1    /* for connections to complete */
 };
 
-static bool is_on_this_host(const struct tcp *n, int rank)
-{
-    const struct layout *l = n->layout;
-    return l->members[rank].host == l->members[l->rank].host;
-}
-
 static bool lacks_descriptors(void)
 {
     return errno == EMFILE || errno == ENFILE;
@@ -42,7 +36,7 @@ static bool lacks_descriptors(void)
 
 enum tcp_answer tcp_answers(const struct tcp *n, int rank)
 {
-    if (is_on_this_host(n, rank))
+    if (layout_is_here(n->layout, rank))
         return TCP_REFUSES;
     struct pollfd p = {.fd = tcp_start_connect(&n->layout->members[rank]),
                        .events = POLLOUT};
@@ -182,7 +176,7 @@ void tcp_await_connection(const struct tcp *n, int ms)
 static bool must_be_told(const struct tcp *n, int rank, int culprit,
                          enum tcp_audience audience)
 {
-    if (rank == culprit || is_on_this_host(n, rank))
+    if (rank == culprit || layout_is_here(n->layout, rank))
         return false;
     return (audience == TCP_TO_ALL && n->layout->size <= TELL_ALL) ||
            tcp_any_stream(&n->streams[rank]);
@@ -292,7 +286,7 @@ int tcp_ask(struct tcp *n, uint64_t number, int *late, int max, int *unasked)
         return 0;
     uint64_t *entered = xcalloc((size_t)size, sizeof *entered);
     for (int r = 0; r < size; r++) {
-        if (is_on_this_host(n, r)) {
+        if (layout_is_here(n->layout, r)) {
             entered[r] = UINT64_MAX; /* known without asking */
         } else if (!contact(n, &all, r) && lacks_descriptors()) {
             entered[r] = UINT64_MAX; /* it is not to blame */

@@ -12,12 +12,14 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -77,6 +79,38 @@ int checkpoint_prepare(const char *place, struct ddp_err *err)
     const char *why =
         output_path_check(place, folder ? OUTPUT_PATH_FOLDER : OUTPUT_PATH_REPLACED);
     return why ? err_set(err, "cannot write checkpoints to '%s': %s", place, why) : 0;
+}
+
+static bool is_same_file(int a, int b)
+{
+    struct stat x, y;
+    return a >= 0 && fstat(a, &x) == 0 && fstat(b, &y) == 0 && x.st_dev == y.st_dev &&
+           x.st_ino == y.st_ino;
+}
+
+int checkpoint_lock(const char *place, int *lock, struct ddp_err *err)
+{
+    SCOPED(close_fd) int fd = open(place, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) /* it is not there, or is not to be read: reported elsewhere */
+        return 0;
+    if (is_same_file(*lock, fd))
+        return 0;
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
+        return err_set(err,
+                       "another run saves to '%s': end it, or give this one another "
+                       "place for its checkpoints",
+                       place);
+    checkpoint_unlock(lock);
+    *lock = fd;
+    fd = -1; /* kept */
+    return 0;
+}
+
+void checkpoint_unlock(int *lock)
+{
+    if (*lock >= 0)
+        close(*lock);
+    *lock = -1;
 }
 
 /* ---- what is in one ---- */
@@ -288,31 +322,30 @@ static void remove_old_parts(const struct checkpoint *c)
 /* Write the main file. A locked file is replaced and the new one locked, unless the
  * place is a folder. */
 static int write_main(struct checkpoint *c, const struct array *arrays, size_t n,
-                      struct lock *run_lock, struct ddp_err *err)
+                      int *lock, struct ddp_err *err)
 {
-    int lock = -1;
-    int rc = safetensors_write(c->path, &c->meta, arrays, n, &lock, err);
-    struct lock made = {lock};
-    if (rc == 0 && run_lock && !c->in_folder) {
-        lock_release(run_lock);
-        *run_lock = made;
+    int made = -1;
+    int rc = safetensors_write(c->path, &c->meta, arrays, n, &made, err);
+    if (rc == 0 && lock && !c->in_folder) {
+        checkpoint_unlock(lock);
+        *lock = made;
     } else {
-        lock_release(&made);
+        checkpoint_unlock(&made);
     }
     return rc;
 }
 
-int checkpoint_write(struct checkpoint *c, const atomic_bool *cancelled,
-                     struct lock *run_lock, char **path, struct ddp_err *err)
+int checkpoint_write(struct checkpoint *c, const atomic_bool *cancelled, int *lock,
+                     char **path, struct ddp_err *err)
 {
     OWNED char *part =
         c->parts > 1 ? part_path(c->path, c->step, c->rank, c->parts) : NULL;
     int rc = part ? safetensors_write(part, &c->meta, c->arrays, c->n, NULL, err)
-                  : write_main(c, c->arrays, c->n, run_lock, err);
+                  : write_main(c, c->arrays, c->n, lock, err);
     if (rc == 0 && part && c->rank == 0) {
         rc = await_parts(c, cancelled, err);
         if (rc == 0)
-            rc = write_main(c, NULL, 0, run_lock, err);
+            rc = write_main(c, NULL, 0, lock, err);
     }
     if (rc < 0)
         return err_prefix(err, "no checkpoint");

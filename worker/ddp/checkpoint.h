@@ -17,7 +17,6 @@
 
 #include "common/strv.h"
 #include "include/ddprun/err.h"
-#include "worker/ddp/lock.h"
 #include "worker/ddp/replica.h"
 
 #include <stdatomic.h>
@@ -39,10 +38,10 @@ int checkpoint_parts(const struct checkpoint *c);
 void checkpoint_clear(const struct checkpoint *c);
 /* Writes the part. With several parts, rank 0 then waits for the others' until
  * `*cancelled` (may be NULL), and writes the main file, in place of the locked file
- * (`run_lock` may be NULL). `*path`, owned by the caller, is set on rank 0. Uses only
- * `c`, so any thread may call it. */
-int checkpoint_write(struct checkpoint *c, const atomic_bool *cancelled,
-                     struct lock *run_lock, char **path, struct ddp_err *err);
+ * (`lock` of checkpoint_lock(), may be NULL). `*path`, owned by the caller, is set on
+ * rank 0. Uses only `c`, so any thread may call it. */
+int checkpoint_write(struct checkpoint *c, const atomic_bool *cancelled, int *lock,
+                     char **path, struct ddp_err *err);
 void checkpoint_free(struct checkpoint *c);
 
 /* Reads the weights, buffers, the optimiser's whole states and `state`, whose epoch, if
@@ -55,6 +54,15 @@ int checkpoint_load(const char *place, const struct replica *r, struct train_sta
 
 /* Can a checkpoint be written there? Creates the folder for a name that ends in "/". */
 int checkpoint_prepare(const char *place, struct ddp_err *err);
+
+/* Two runs that save to one place would overwrite each other's checkpoints. So a run
+ * holds a lock (flock) on the folder, or on the file that it has written or resumes from:
+ * `*lock` is its descriptor, owned, -1: nothing to lock yet. Called before a file is
+ * replaced, and afterwards: locks what is at `place` now, and releases what was locked.
+ * The kernel does that however the process ends. Where the file system has no locks, no
+ * run is refused. -1 with `err`: another run holds it. */
+int checkpoint_lock(const char *place, int *lock, struct ddp_err *err);
+void checkpoint_unlock(int *lock);
 
 /* Is there anything to resume from at `place`? */
 bool checkpoint_exists(const char *place);

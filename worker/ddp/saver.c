@@ -13,8 +13,8 @@ struct saver {
     struct ddp_group *group; /* borrowed */
     const char *place;       /* borrowed */
     size_t shard_bytes;
-    bool leads;           /* this is rank 0 */
-    struct lock run_lock; /* rank 0's; while the thread writes, it is the thread's */
+    bool leads;   /* this is rank 0 */
+    int run_lock; /* rank 0's; while the thread writes, it is the thread's */
     pthread_t thread;
     bool writing;                /* the thread runs */
     struct checkpoint *snapshot; /* owned */
@@ -35,20 +35,21 @@ struct saver *saver_create(struct ddp_group *group, const char *place, size_t sh
     s->place = place;
     s->shard_bytes = shard_bytes;
     s->leads = ddp_group_rank(group) == 0;
-    s->run_lock = lock_none();
+    s->run_lock = -1;
     return s;
 }
 
 int saver_prepare(struct saver *s, struct ddp_err *err)
 {
-    return checkpoint_prepare(s->place, err) < 0 ? -1
-                                                 : lock_take(&s->run_lock, s->place, err);
+    return checkpoint_prepare(s->place, err) < 0
+               ? -1
+               : checkpoint_lock(s->place, &s->run_lock, err);
 }
 
 static void *write_it(void *arg)
 {
     struct saver *s = arg;
-    if (s->leads && lock_take(&s->run_lock, s->place, &s->why) < 0)
+    if (s->leads && checkpoint_lock(s->place, &s->run_lock, &s->why) < 0)
         s->rc = err_prefix(&s->why, "no checkpoint");
     else
         s->rc = checkpoint_write(s->snapshot, &s->cancelled,
@@ -118,7 +119,7 @@ void saver_destroy(struct saver *s)
         return;
     atomic_store(&s->cancelled, true);
     join(s, &ignored);
-    lock_release(&s->run_lock);
+    checkpoint_unlock(&s->run_lock);
     free(s->path);
     free(s);
 }

@@ -65,9 +65,8 @@ int run_check_agreement(const struct run *run, struct ddp_err *err)
     char first[WIDTH], theirs[WIDTH];
     snprintf(first, WIDTH, "%s", mine.values[i]);
     snprintf(theirs, WIDTH, "%s", mine.values[i]);
-    if (ddp_broadcast(run->group, first, WIDTH, DDP_U8, 0, err) < 0 ||
-        ddp_broadcast(run->group, theirs, WIDTH, DDP_U8, other, err) < 0)
-        return -1;
+    TRY(ddp_broadcast(run->group, first, WIDTH, DDP_U8, 0, err));
+    TRY(ddp_broadcast(run->group, theirs, WIDTH, DDP_U8, other, err));
     return err_set(err, "rank %d has %s %s, rank 0 has %s", other, theirs, mine.names[i],
                    first);
 }

@@ -239,8 +239,8 @@ int run_open(struct run *run, struct ddp_err *err)
     if (c->checkpoint)
         run->saver = saver_create(run->group, c->checkpoint, c->shard_checkpoint_bytes);
     rc = prepare_files(run, err);
-    if (replica_agree(run->group, rc, &run->culprit, err) < 0 || run_resume(run, err) < 0)
-        return -1;
+    TRY(replica_agree(run->group, rc, &run->culprit, err));
+    TRY(run_resume(run, err));
     rc = run->rank == 0 ? metrics_open(&run->metrics, c->log, run->resumed, err) : 0;
     TRY(replica_agree(run->group, rc, &run->culprit, err));
     sampler_init(&run->sampler, (uint32_t)run->data.train.n, run->rank, run->size,

@@ -65,9 +65,8 @@ static int share(struct run *run, struct ddp_err *err)
 {
     const char *from = run->c->resume;
     uint8_t whole = run->resumed_whole;
-    if (ddp_broadcast(run->group, &run->state, sizeof run->state, DDP_U8, 0, err) < 0 ||
-        ddp_broadcast(run->group, &whole, 1, DDP_U8, 0, err) < 0)
-        return -1;
+    TRY(ddp_broadcast(run->group, &run->state, sizeof run->state, DDP_U8, 0, err));
+    TRY(ddp_broadcast(run->group, &whole, 1, DDP_U8, 0, err));
     run->resumed_whole = whole;
     if (run->state.position > run->data.train.n)
         return err_set(err,
@@ -92,11 +91,11 @@ static int push(struct run *run, struct ddp_err *err)
 int run_resume(struct run *run, struct ddp_err *err)
 {
     int rc = run->rank == 0 ? load_disk(run, err) : 0;
-    if (replica_agree(run->group, rc, &run->culprit, err) < 0 || load_peers(run, err) < 0)
-        return -1;
+    TRY(replica_agree(run->group, rc, &run->culprit, err));
+    TRY(load_peers(run, err));
     run->culprit = 0;
-    if (share(run, err) < 0 || push(run, err) < 0)
-        return -1;
+    TRY(share(run, err));
+    TRY(push(run, err));
     run->culprit = -1;
     return 0;
 }

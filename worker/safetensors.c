@@ -73,8 +73,8 @@ static char *make_header(const struct strv *metadata, const struct array *arrays
 static int write_content(int fd, const char *header, const struct array *arrays, size_t n)
 {
     uint64_t length = strlen(header);
-    if (write_all(fd, &length, sizeof length) < 0 || write_all(fd, header, length) < 0)
-        return -1;
+    TRY(write_all(fd, &length, sizeof length));
+    TRY(write_all(fd, header, length));
     for (size_t i = 0; i < n; i++) {
         TRY(write_all(fd, arrays[i].data, array_count(&arrays[i]) * sizeof(float)));
     }

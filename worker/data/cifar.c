@@ -38,11 +38,9 @@ static int take_records(const char *path, const struct file_map *map,
         return err_set(err,
                        "'%s' is not of CIFAR's records: %zu bytes are no multiple of %zu",
                        path, map->bytes, size);
-    if (memory_fits(path, map->bytes,
-                    "IDX files that are not packed are read as they are needed",
-                    err) < 0 ||
-        file_map_load(path, map, err) < 0)
-        return -1;
+    TRY(memory_fits(path, map->bytes,
+                    "IDX files that are not packed are read as they are needed", err));
+    TRY(file_map_load(path, map, err));
     out->pixels = xrealloc(out->pixels, out->n + n, PIXELS);
     out->labels = xrealloc(out->labels, out->n + n, sizeof *out->labels);
     for (const uint8_t *at = map->at; at < map->at + map->bytes; at += size) {

@@ -123,9 +123,8 @@ static int load_part(const char *folder, const struct pairs *as, const char *par
 
 static int load_pairs(struct dataset *d, const struct pairs *as, struct ddp_err *err)
 {
-    if (load_part(d->name, as, as->train, &d->train, &d->shape, err) < 0 ||
-        load_part(d->name, as, as->test, &d->test, &d->shape, err) < 0)
-        return -1;
+    TRY(load_part(d->name, as, as->train, &d->train, &d->shape, err));
+    TRY(load_part(d->name, as, as->test, &d->test, &d->shape, err));
     return !d->train.pixels == !d->test.pixels
                ? 0
                : err_set(err, "'%s': training and test images are of different types",

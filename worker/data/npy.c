@@ -60,9 +60,8 @@ static int take_header(const char *name, const char *header, struct idx *out,
                        struct ddp_err *err)
 {
     const char *order = value_of(header, "'fortran_order'");
-    if (take_type(name, value_of(header, "'descr'"), out, err) < 0 ||
-        take_shape(name, value_of(header, "'shape'"), out, err) < 0)
-        return -1;
+    TRY(take_type(name, value_of(header, "'descr'"), out, err));
+    TRY(take_shape(name, value_of(header, "'shape'"), out, err));
     if (!order)
         return err_set(err, "'%s' has no 'fortran_order' in its header", name);
     return strncmp(order, "False", 5) == 0

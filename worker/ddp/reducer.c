@@ -323,11 +323,10 @@ static int plan_by_time(struct reducer *r, struct ddp_err *err)
 {
     size_t n = r->nlayers, probe = r->count < PROBE_FLOATS ? r->count : PROBE_FLOATS;
     memset(r->grads, 0, r->count * sizeof(float));
-    if (time_reduction(r, probe, &r->ready[n], err) < 0 ||
-        time_reduction(r, r->count, &r->ready[n + 1], err) < 0 ||
-        bucket_plan_agreed(r->group, r->layers, r->ready, n, r->buckets, &r->nbuckets,
-                           err) < 0)
-        return -1;
+    TRY(time_reduction(r, probe, &r->ready[n], err));
+    TRY(time_reduction(r, r->count, &r->ready[n + 1], err));
+    TRY(bucket_plan_agreed(r->group, r->layers, r->ready, n, r->buckets, &r->nbuckets,
+                           err));
     cut_pieces(r);
     return 0;
 }

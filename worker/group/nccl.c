@@ -329,11 +329,11 @@ static int start_copies(struct nccl *n, int me, struct ddp_err *err)
         if (from->bytes != to->bytes)
             return err_set(err, "rank %d sends itself %zu bytes and receives %zu", me,
                            from->bytes, to->bytes);
-        if (cuda_check(
-                cuda_api.copy((uintptr_t)to->data, (uintptr_t)from->data, from->bytes, s),
-                "cuMemcpyAsync", err) < 0 ||
-            set_off(n, out, s, err) < 0 || set_off(n, in, s, err) < 0)
-            return -1;
+        TRY(cuda_check(
+            cuda_api.copy((uintptr_t)to->data, (uintptr_t)from->data, from->bytes, s),
+            "cuMemcpyAsync", err));
+        TRY(set_off(n, out, s, err));
+        TRY(set_off(n, in, s, err));
     }
     return 0;
 }
@@ -473,10 +473,10 @@ static int device_of_rank(const struct ddp_group *g)
 static int nccl_open(struct ddp_group *g, struct ddp_err *err)
 {
     struct nccl *n = g->foreign = xcalloc(1, sizeof *n);
-    if (nccl_load(err) < 0 || cuda_open(device_of_rank(g), err) < 0 ||
-        cuda_check(cuda_api.stream_create(&n->coll.stream, CUDA_NON_BLOCKING),
-                   "cuStreamCreate", err) < 0)
-        return -1;
+    TRY(nccl_load(err));
+    TRY(cuda_open(device_of_rank(g), err));
+    TRY(cuda_check(cuda_api.stream_create(&n->coll.stream, CUDA_NON_BLOCKING),
+                   "cuStreamCreate", err));
     return nccl_join(g, cuda_use_context, cuda_context(), &n->coll.comm, err);
 }
 

@@ -300,8 +300,8 @@ int p2p_progress(struct ddp_group *g, int *culprit, struct ddp_err *err)
         *culprit = b->rank;
         if (b->rank == g->layout.rank)
             continue; /* a message to oneself was copied by send_to_self() */
-        if (send_some(g, b, err) < 0 || recv_some(g, b, culprit, err) < 0)
-            return -1;
+        TRY(send_some(g, b, err));
+        TRY(recv_some(g, b, culprit, err));
     }
     return g->any.first ? all_have_left(g, culprit, err) : 0;
 }

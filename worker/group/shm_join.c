@@ -237,8 +237,8 @@ static int lead(struct shm *s, const struct listeners *listeners, size_t arena_b
     s->fd = memfd_create("ddpgroup", MFD_CLOEXEC);
     if (s->fd < 0 || ftruncate(s->fd, (off_t)bytes) < 0)
         return err_errno(err, "cannot make %zu bytes of shared memory", bytes);
-    if (map_segment(s, bytes, arena_bytes, err) < 0 || move_in(s, err) < 0)
-        return -1;
+    TRY(map_segment(s, bytes, arena_bytes, err));
+    TRY(move_in(s, err));
     *s->head =
         (struct shm_head){.bytes = bytes, .arena_bytes = arena_bytes, .nlocal = s->n};
     memcpy(s->head->magic, shm_magic, sizeof shm_magic);

@@ -233,10 +233,9 @@ int model_build(struct model *m, struct ddp_err *err)
     if (m->type->task == TASK_TOKENS)
         m->room = scratch_in(&m->memory, m->k->gemm_room());
     for (; (size_t)m->nlayers < n; m->nlayers++)
-        if (add_layer(m, m->nlayers, err) < 0)
-            return -1;
-    if (check_end(m, err) < 0 || make_slots(m, err) < 0)
-        return -1;
+        TRY(add_layer(m, m->nlayers, err));
+    TRY(check_end(m, err));
+    TRY(make_slots(m, err));
     m->own_weights = m->of ? NULL : scratch(m->count);
     m->weights = m->of ? m->of->weights : m->own_weights;
     m->buffer_block =

@@ -153,8 +153,7 @@ static int define(struct reader *r, const char *name, const char *value)
         return refuse(r, "the value of $%s is too long", name);
     if (!strpbrk(s->value, "*/"))
         return 0;
-    if (read_int(r, name, s->value, 0, MOST, &n) < 0)
-        return -1;
+    TRY(read_int(r, name, s->value, 0, MOST, &n));
     free(s->value);
     s->value = xasprintf("%d", n);
     return 0;
@@ -205,8 +204,7 @@ static int read_repeat(struct reader *r, const char *times)
     enum { ROUNDS = 1000 };
     if (r->repeat)
         return refuse(r, "the lines from %d on are repeated already", r->repeat);
-    if (read_int(r, "repeat", times ? times : "", 0, ROUNDS, &r->times) < 0)
-        return -1;
+    TRY(read_int(r, "repeat", times ? times : "", 0, ROUNDS, &r->times));
     r->repeat = r->line;
     r->i = 0;
     begin_round(r);
@@ -419,8 +417,7 @@ static int read_attributes(struct reader *r, const struct kind *kind, char *word
         if (listed(seen, word))
             return refuse(r, "'%s' is there twice", word);
         snprintf(seen + strlen(seen), sizeof seen - strlen(seen), "%s ", word);
-        if (read_attribute(r, &r->layers[r->n], word, value) < 0)
-            return -1;
+        TRY(read_attribute(r, &r->layers[r->n], word, value));
     }
     for (const char *at = kind->needs + 1; *at; at += strcspn(at, " ") + 1) {
         char word[40];

@@ -54,8 +54,7 @@ static int add_conv(struct model *m, struct layer *l, struct map_shape in,
                     struct ddp_err *err)
 {
     const struct layer_spec *spec = l->spec;
-    if (check_conv(m, l, err) < 0)
-        return -1;
+    TRY(check_conv(m, l, err));
     int least = spec->pool ? spec->size + 1 : spec->size, pad = 2 * spec->pad;
     if (in.H + pad < least || in.W + pad < least)
         return too_small(m, l, in, err);

@@ -294,8 +294,7 @@ static int add_attention(struct model *m, struct layer *l, struct map_shape in,
 {
     struct attention_shape s = shape_of(m, l, in.C);
     int C = s.heads * s.D;
-    if (check_heads(m, l, in.C, err) < 0)
-        return -1;
+    TRY(check_heads(m, l, in.C, err));
     give_rows(m, l, C, (double)m->io.W * C); /* half of all pairs, two products */
     l->kept =
         scratch_in(&m->memory, (size_t)m->max_batch * (size_t)m->io.W * (size_t)s.heads);
@@ -342,8 +341,7 @@ static int add_rotary(struct model *m, struct layer *l, struct map_shape in,
                       struct ddp_err *err)
 {
     int T = m->io.W, D = shape_of(m, l, in.C).D;
-    if (check_heads(m, l, in.C, err) < 0)
-        return -1;
+    TRY(check_heads(m, l, in.C, err));
     if (D % 2)
         return err_set(err, "model '%s': '%s': heads of %d numbers have no halves",
                        m->type->name, l->spec->name, D);

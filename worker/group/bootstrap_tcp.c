@@ -151,18 +151,15 @@ int bootstrap_tcp_serve(const struct bootstrap *m, int listener, const struct ca
 static int visit_once(const struct bootstrap *m, const struct card *card,
                       struct card *cards, struct ddp_err *err)
 {
-    int fd = sock_connect(m->addr, m->port, m->deadline_ms, true, err);
+    SCOPED(close_fd) int fd = sock_connect(m->addr, m->port, m->deadline_ms, true, err);
     if (fd < 0)
         return err_prefix(err, "rank 0 is not at tcp://%s", m->place);
     struct intro in = {.rank = m->rank, .size = m->size, .card = *card};
     memcpy(in.magic, magic, sizeof in.magic);
     snprintf(in.name, sizeof in.name, "%s", m->name);
     cards->magic[0] = '\0';
-    int rc = sock_write_all(fd, &in, sizeof in, m->deadline_ms);
-    if (rc == 0)
-        rc = sock_read_all(fd, cards, (size_t)m->size * sizeof *cards, m->deadline_ms);
-    close(fd);
-    if (rc == 0)
+    if (sock_write_all(fd, &in, sizeof in, m->deadline_ms) == 0 &&
+        sock_read_all(fd, cards, (size_t)m->size * sizeof *cards, m->deadline_ms) == 0)
         return 0;
     if (now_ms() >= m->deadline_ms)
         return err_set(err, "not all ranks have joined at tcp://%s in time", m->place);

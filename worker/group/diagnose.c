@@ -72,15 +72,13 @@ static void print(const struct ddp_group *g, int64_t since_ms, FILE *f)
 
 void hang_info_set(const struct ddp_group *g, int64_t waited_ms)
 {
-    char *text = NULL;
+    OWNED char *text = NULL;
     size_t n;
     if (!g->colls.first)
         return; /* a message */
-    FILE *f = open_memstream(&text, &n);
-    if (!f)
-        return;
+    FILE *f = xmemstream(&text, &n);
     print(g, wall_ns() / 1000000 - waited_ms, f);
-    fclose(f);
+    xmemclose(f);
     pthread_mutex_lock(&lock);
     calls_fd = calls_fd < 0 ? open_file("calls") : calls_fd;
     if (calls_fd >= 0 && ftruncate(calls_fd, 0) == 0 &&
@@ -88,7 +86,6 @@ void hang_info_set(const struct ddp_group *g, int64_t waited_ms)
         /* the report says less */
     }
     pthread_mutex_unlock(&lock);
-    free(text);
 }
 
 void hang_info_clear(void)
@@ -107,7 +104,7 @@ static struct arrivals_file *_Atomic file;
 
 static void map_file(void)
 {
-    int fd = getenv("DDPRUN_ARRIVALS") ? open_file("arrivals") : -1;
+    SCOPED(close_fd) int fd = getenv("DDPRUN_ARRIVALS") ? open_file("arrivals") : -1;
     struct arrivals_file *f = MAP_FAILED;
     if (fd >= 0 && ftruncate(fd, sizeof *f) == 0)
         f = mmap(NULL, sizeof *f, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -116,8 +113,6 @@ static void map_file(void)
         f->version = ARRIVALS_VERSION;
         file = f;
     }
-    if (fd >= 0)
-        close(fd);
 }
 
 /* Groups of the same name may be made of different ranks. */

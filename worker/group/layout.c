@@ -36,34 +36,17 @@ socklen_t listener_address(const unsigned char *token, struct sockaddr_un *sa)
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 
-static int listen_unix(const unsigned char *token, struct ddp_err *err)
-{
-    struct sockaddr_un sa;
-    socklen_t len = listener_address(token, &sa);
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd < 0 || bind(fd, (struct sockaddr *)&sa, len) < 0 || listen(fd, 4096) < 0) {
-        err_errno(err, "cannot listen for the ranks of this host");
-        if (fd >= 0)
-            close(fd);
-        return -1;
-    }
-    return fd;
-}
-
 int listeners_open(struct listeners *listeners, struct card *card, struct ddp_err *err)
 {
-    int port;
-    *listeners = (struct listeners){.tcp_fd = -1};
+    struct sockaddr_un sa;
     random_bytes(card->token, sizeof card->token);
-    listeners->unix_fd = listen_unix(card->token, err);
-    if (listeners->unix_fd >= 0)
-        listeners->tcp_fd = sock_listen(NULL, 0, &port, err);
-    if (listeners->tcp_fd < 0) {
-        listeners_close(listeners);
-        return -1;
-    }
-    card->port = port;
-    return 0;
+    socklen_t len = listener_address(card->token, &sa);
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    *listeners = (struct listeners){.tcp_fd = -1, .unix_fd = fd};
+    if (fd < 0 || bind(fd, (struct sockaddr *)&sa, len) < 0 || listen(fd, 4096) < 0)
+        return err_errno(err, "cannot listen for the ranks of this host");
+    listeners->tcp_fd = sock_listen(NULL, 0, &card->port, err);
+    return listeners->tcp_fd < 0 ? -1 : 0;
 }
 
 void listeners_close(struct listeners *listeners)

@@ -65,7 +65,8 @@ struct layout {
                           in that one */
 };
 
-/* Listen; the card tells where, and gets a new token. */
+/* Listen; the card tells where, and gets a new token. To be closed also after a failure.
+ */
 int listeners_open(struct listeners *listeners, struct card *card, struct ddp_err *err);
 void listeners_close(struct listeners *listeners); /* those that are still open */
 /* Where the rank with this token listens for those of its host: an abstract address,

@@ -7,7 +7,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 /* A graph runs the product this many times; the fastest of this many rounds counts. */
 enum { PLAYS = 4, ROUNDS = 4, MOST_PLACES = 24 };

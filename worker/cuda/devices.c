@@ -13,7 +13,6 @@
 #include "worker/cuda/peak.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

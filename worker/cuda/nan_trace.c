@@ -11,7 +11,6 @@
 #include "common/scoped.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 static const char *const what = "looking for a bad number";
 

@@ -5,7 +5,6 @@
 #include "common/mem.h"
 #include "common/scoped.h"
 
-#include <stdlib.h>
 
 static const char *const what = "copying the model";
 

@@ -6,7 +6,6 @@
 #include "common/scoped.h"
 #include "worker/data/memory.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -6,7 +6,6 @@
 #include "common/scoped.h"
 #include "worker/kernels/rng.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 int replica_agree(struct ddp_group *group, int rc, int *culprit, struct ddp_err *err)

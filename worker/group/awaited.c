@@ -8,7 +8,6 @@
 #include "worker/group/failure_watch.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 const struct coll *awaited_coll(const struct ddp_group *g)

@@ -10,7 +10,6 @@
 #include "worker/group/shm.h"
 
 #include "common/err.h"
-#include "common/mem.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -7,7 +7,6 @@
 #include "worker/nn/description.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

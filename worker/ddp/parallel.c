@@ -131,8 +131,7 @@ static int check_names(const struct ddp_parallel *p, struct ddp_err *err)
 static int make_saver(struct ddp_parallel *p, const char *place, struct ddp_err *err)
 {
     bool leads = ddp_group_rank(p->group) == 0;
-    if (check_names(p, err) < 0)
-        return -1;
+    TRY(check_names(p, err));
     p->place = place;
     p->saver = saver_create(p->group, place, SAVER_SHARD_BYTES);
     return replica_agree(p->group, leads ? saver_prepare(p->saver, err) : 0, NULL, err);
@@ -233,21 +232,20 @@ static int agree(const struct ddp_parallel *p, const struct ddp_parallel_options
     TRY(replica_compare(p->group, mine, ARRAY_LEN(mine), &other, &i, err));
     if (other > 0)
         return err_set(err, "rank %d has another %s than rank 0", other, rows[i].name);
-    uint64_t *params = xcalloc(p->n, sizeof *params);
+    OWNED uint64_t *params = xcalloc(p->n, sizeof *params);
     for (i = 0; i < p->n; i++) {
         const char *name = p->params[i].name ? p->params[i].name : "";
         params[i] = fnv1a(fnv1a(FNV1A, name, strlen(name)), &p->params[i].count,
                           sizeof p->params[i].count);
     }
-    int rc = replica_compare(p->group, params, p->n, &other, &i, err);
-    free(params);
-    return rc == 0 && other > 0
-               ? err_set(err,
+    TRY(replica_compare(p->group, params, p->n, &other, &i, err));
+    return other == 0
+               ? 0
+               : err_set(err,
                          "parameter %zu of rank %d differs from rank 0's in name or "
                          "count; here it is '%s' with %zu",
                          i, other, p->params[i].name ? p->params[i].name : "",
-                         p->params[i].count)
-               : rc;
+                         p->params[i].count);
 }
 
 /* What one rank alone finds wrong is an error on all: none waits for it. */
@@ -338,8 +336,7 @@ static void copy_weights(struct ddp_parallel *p, bool out)
 int ddp_parallel_share(struct ddp_parallel *p, struct ddp_err *err)
 {
     copy_weights(p, false);
-    if (ddp_broadcast(p->group, p->state.weights, floats(p), DDP_F32, 0, err) < 0)
-        return -1;
+    TRY(ddp_broadcast(p->group, p->state.weights, floats(p), DDP_F32, 0, err));
     copy_weights(p, true);
     return 0;
 }
@@ -432,8 +429,7 @@ int ddp_parallel_step(struct ddp_parallel *p, float lr, struct ddp_step *step,
     const struct step_rule how = {
         .lr = sums.lr, .by = 1 / sums.correct, .clip_norm = (double)p->clip_norm};
     double norm;
-    if (reducer_step(p->reducer, &p->optim, p->state.weights, &how, &norm, err) < 0)
-        return -1;
+    TRY(reducer_step(p->reducer, &p->optim, p->state.weights, &how, &norm, err));
     step->norm = (float)norm;
     copy_weights(p, true);
     return p->peers ? peers_progress(p->peers, err) : 0;
@@ -483,17 +479,16 @@ static int load(struct ddp_parallel *p, uint64_t *step, bool disk, struct ddp_er
         loaded = true;
         rc = checkpoint_load(p->place, &p->state, &at, &whole, &ignored, err);
     }
-    rc = disk ? replica_agree(p->group, rc, NULL, err)
-              : peers_load(p->peers, &p->state, &at, &loaded, NULL, err);
+    TRY(disk ? replica_agree(p->group, rc, NULL, err)
+             : peers_load(p->peers, &p->state, &at, &loaded, NULL, err));
     uint64_t got[2] = {loaded, at.step};
-    if (rc == 0)
-        rc = ddp_broadcast(p->group, got, 2, DDP_I64, 0, err);
-    if (rc == 0 && got[0])
-        rc = replica_broadcast(p->group, &p->state, err);
-    if (rc == 0 && got[0])
+    TRY(ddp_broadcast(p->group, got, 2, DDP_I64, 0, err));
+    if (got[0]) {
+        TRY(replica_broadcast(p->group, &p->state, err));
         copy_weights(p, true);
+    }
     *step = got[1];
-    return rc;
+    return 0;
 }
 
 int ddp_parallel_load(struct ddp_parallel *p, uint64_t *step, struct ddp_err *err)
@@ -538,10 +533,9 @@ int ddp_parallel_keep(struct ddp_parallel *p, uint64_t step, struct ddp_err *err
 
 int ddp_parallel_finish(struct ddp_parallel *p, struct ddp_err *err)
 {
-    return (p->saver && saver_finish(p->saver, NULL, err) < 0) ||
-                   (p->peers && peers_finish(p->peers, err) < 0)
-               ? -1
-               : 0;
+    if (p->saver)
+        TRY(saver_finish(p->saver, NULL, err));
+    return p->peers ? peers_finish(p->peers, err) : 0;
 }
 
 int ddp_parallel_check(struct ddp_parallel *p, struct ddp_err *err)

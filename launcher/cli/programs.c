@@ -96,7 +96,8 @@ int programs_read_file(struct reading *r, struct opts *opts, struct ddp_err *err
         return err_errno(err, "--app '%s'", opts->app);
     strv_push(&words, "--app");
     while (getline(&line, &room, f) > 0) {
-        char *w = strtok_r(line, " \t\r\n", &rest);
+        bool bom = strncmp(line, "\xef\xbb\xbf", 3) == 0; /* written by some editors */
+        char *w = strtok_r(line + (bom ? 3 : 0), " \t\r\n", &rest);
         if (!w || *w == '#')
             continue;
         if (words.n > 1)

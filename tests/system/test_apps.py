@@ -53,7 +53,7 @@ class Apps(launch.LaunchTest):
         self.assertIn("'/nosuch/b'", launched.err)
 
     def test_a_file_of_programs(self):
-        path = self.write("apps", "# two\n-np 1 -x A=1 printenv A\n\n-np 2 echo b\n")
+        path = self.write("apps", "\ufeff# two\r\n-np 1 -x A=1 printenv A\n\n-np 2 echo b\n")
         self.assertEqual(self.lines("--app", path), ["1", "b", "b"])
         one = self.write("one", "-np 2 echo only\n")
         self.assertEqual(self.lines("--app", one), ["only", "only"])

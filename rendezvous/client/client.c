@@ -183,6 +183,10 @@ struct ddp_store *ddp_store_connect(const char *host, int port, int64_t timeout_
     }
     if (port == 0 && port_from_env(&port, err) < 0)
         return NULL;
+    if (port < 1 || port > 65535) {
+        err_set(err, "store: %d is not a port (1 to 65535)", port);
+        return NULL;
+    }
     struct ddp_store *s = xcalloc(1, sizeof *s);
     ddp_store_set_timeout(s, timeout_ms);
     s->x.deadline = now_ms() + s->timeout_ms;

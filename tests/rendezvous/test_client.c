@@ -342,6 +342,13 @@ static const struct {
     {"127.0.0.1", "1", "port 1: ", "4", "2"}, /* of a job that the only rank started */
 };
 
+TEST(a_port_out_of_range_is_refused_at_once)
+{
+    ck_assert_ptr_null(ddp_store_connect("127.0.0.1", 65536 + 1, 60000, &err));
+    ck_assert_str_eq(err.text, "store: 65537 is not a port (1 to 65535)");
+    ck_assert_ptr_null(ddp_store_connect("127.0.0.1", -1, 60000, &err));
+}
+
 LOOP_TEST(a_useless_environment_is_explained, ARRAY_LEN(environments))
 {
     unsetenv("MASTER_ADDR");

@@ -75,7 +75,8 @@ bool strv_has(const struct strv *s, const char *str, size_t len)
     return false;
 }
 
-size_t strv_env_find(const struct strv *s, const char *name)
+/* Its index, or s->n. */
+static size_t find_name(const struct strv *s, const char *name)
 {
     size_t len = strlen(name);
     for (size_t i = 0; i < s->n; i++) {
@@ -88,7 +89,7 @@ size_t strv_env_find(const struct strv *s, const char *name)
 
 const char *strv_env_get(const struct strv *s, const char *name)
 {
-    size_t i = strv_env_find(s, name);
+    size_t i = find_name(s, name);
     return i < s->n ? s->v[i] + strlen(name) + 1 : NULL;
 }
 
@@ -101,7 +102,7 @@ void strv_env_push(struct strv *s, const char *name, const char *value)
 
 void strv_env_set(struct strv *s, const char *name, const char *value)
 {
-    size_t i = strv_env_find(s, name);
+    size_t i = find_name(s, name);
     if (value && i == s->n) {
         strv_env_push(s, name, value);
     } else if (value) {
@@ -118,12 +119,12 @@ void strv_env_set(struct strv *s, const char *name, const char *value)
 void strv_env_set_all(struct strv *s, const struct strv *entries)
 {
     for (size_t i = 0; i < entries->n; i++) {
-        char *name = xstrdup(entries->v[i]), *eq = strchr(name, '=');
+        OWNED char *name = xstrdup(entries->v[i]);
+        char *eq = strchr(name, '=');
         if (eq) {
             *eq = '\0';
             strv_env_set(s, name, eq + 1);
         }
-        free(name);
     }
 }
 

@@ -34,7 +34,6 @@ bool strv_has(const struct strv *s, const char *str,
 void strv_env_push(struct strv *s, const char *name,
                    const char *value);                            /* is not there */
 const char *strv_env_get(const struct strv *s, const char *name); /* borrowed, or NULL */
-size_t strv_env_find(const struct strv *s, const char *name);     /* index, or s->n */
 void strv_env_set(struct strv *s, const char *name, const char *value); /* NULL removes */
 void strv_env_set_all(struct strv *s, const struct strv *entries);      /* each */
 /* Does the first `len` bytes of `name` match? '*' at the pattern's end matches any rest.

@@ -68,9 +68,7 @@ void alloc_set_slots(struct alloc_node *node, int slots, enum slots_by by,
     free(node->slots_from);
     node->slots_from = from;
     node->slots_by = by;
-    if (by == SLOTS_UNSET)
-        node->slots_else = slots;
-    node->slots = by == SLOTS_UNSET ? 0 : slots;
+    node->slots = slots;
 }
 
 void alloc_resolve(struct alloc *a, size_t i, int ngpus)

@@ -58,8 +58,7 @@ void alloc_resolve(struct alloc *a, size_t node, int ngpus);
  */
 struct alloc_node *alloc_add(struct alloc *a, const char *name);
 
-/* Set a node's slots, what determined them, and their source, as a format. SLOTS_UNSET:
- * slots that are used only if the node has no GPUs. */
+/* Set a node's slots, what determined them, and their source, as a format. */
 void alloc_set_slots(struct alloc_node *node, int slots, enum slots_by by,
                      const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 

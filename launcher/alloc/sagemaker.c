@@ -10,7 +10,6 @@
 #include "launcher/alloc/sched.h"
 #include "launcher/alloc/source.h"
 
-#include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>

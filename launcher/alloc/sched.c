@@ -19,24 +19,7 @@ const char *sched_env(const char *name)
     return value && *value ? value : NULL;
 }
 
-const char *sched_submit_host(void)
-{
-    static const char *const names[] = {"SLURM_SUBMIT_HOST", "PBS_O_HOST", "SGE_O_HOST",
-                                        "LSB_SUB_HOST"};
-    struct ddp_err ignored;
-    char own[HOST_NAME_MAX + 1] = "";
-    gethostname(own, sizeof own - 1);
-    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        const char *host = sched_env(names[i]);
-        if (!host || sched_host_name(names[i], host, &ignored) < 0)
-            continue;
-        size_t n = strcspn(own, "."); /* one of both may have the domain */
-        return n == strcspn(host, ".") && memcmp(own, host, n) == 0 ? NULL : host;
-    }
-    return NULL;
-}
-
-int sched_host_name(const char *variable, const char *host, struct ddp_err *err)
+static int check_host_name(const char *variable, const char *host, struct ddp_err *err)
 {
     const char *p = host;
     while (isalnum((unsigned char)*p) || (*p && strchr("._-", *p)))
@@ -46,10 +29,27 @@ int sched_host_name(const char *variable, const char *host, struct ddp_err *err)
     return err_set(err, "%s: '%s' is no name of a host", variable, SANITIZED(host));
 }
 
+const char *sched_submit_host(void)
+{
+    static const char *const names[] = {"SLURM_SUBMIT_HOST", "PBS_O_HOST", "SGE_O_HOST",
+                                        "LSB_SUB_HOST"};
+    struct ddp_err ignored;
+    char own[HOST_NAME_MAX + 1] = "";
+    gethostname(own, sizeof own - 1);
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        const char *host = sched_env(names[i]);
+        if (!host || check_host_name(names[i], host, &ignored) < 0)
+            continue;
+        size_t n = strcspn(own, "."); /* one of both may have the domain */
+        return n == strcspn(host, ".") && memcmp(own, host, n) == 0 ? NULL : host;
+    }
+    return NULL;
+}
+
 struct alloc_node *sched_add(struct alloc *alloc, const char *variable, const char *host,
                              struct ddp_err *err)
 {
-    return sched_host_name(variable, host, err) < 0 ? NULL : alloc_add(alloc, host);
+    return check_host_name(variable, host, err) < 0 ? NULL : alloc_add(alloc, host);
 }
 
 int sched_gpus(const char *name, const char *text, struct ddp_err *err)
@@ -74,8 +74,9 @@ void sched_count(const char *name, const char *unit, struct alloc *alloc)
 {
     for (size_t i = 0; i < alloc->nnodes; i++) {
         int n = alloc->nodes[i].slots > 0 ? alloc->nodes[i].slots : 1;
-        alloc_set_slots(&alloc->nodes[i], n, SLOTS_UNSET, "%s: %d %s%s", name, n, unit,
+        alloc_set_slots(&alloc->nodes[i], 0, SLOTS_UNSET, "%s: %d %s%s", name, n, unit,
                         n > 1 ? "s" : "");
+        alloc->nodes[i].slots_else = n;
     }
 }
 
@@ -104,7 +105,7 @@ int sched_add_pair(struct hostbook *book, const struct host_place *place, char *
         return err_set(err, "%s%s: '%s%s%s': expected a host and a number of slots",
                        place->source, line, SANITIZED(host), slots ? " " : "",
                        slots ? SANITIZED(slots) : "");
-    TRY(sched_host_name(place->source, host, err));
+    TRY(check_host_name(place->source, host, err));
     const struct host_entry e = {
         .host = host, .host_len = strlen(host), .literal = true, .slots = n};
     return hostbook_add(book, place, &e, err) < 0 ? -1 : 1;

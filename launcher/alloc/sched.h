@@ -21,9 +21,6 @@ const char *sched_submit_host(void);
 int sched_number(const char **p);
 enum { SCHED_COUNT_MAX = 1 << 20 };
 
-/* Is `host` a valid host name? -1 with `err`, which names `variable`. */
-int sched_host_name(const char *variable, const char *host, struct ddp_err *err);
-
 /* Append a node; NULL with `err` if the name is invalid. Valid until the next add. */
 struct alloc_node *sched_add(struct alloc *alloc, const char *variable, const char *host,
                              struct ddp_err *err);

@@ -107,9 +107,11 @@ static int tasks_of(const struct names *v, struct alloc *a, size_t first,
                        "%s=%s: fewer tasks than the %zu nodes; -H names those to use",
                        v->ntasks, SANITIZED(ntasks), n);
     limit_total(counts, n, total);
-    for (size_t i = 0; i < n; i++)
-        alloc_set_slots(&a->nodes[first + i], counts[i], SLOTS_UNSET, "%s=%s", v->tasks,
-                        SANITIZED(tasks));
+    for (size_t i = 0; i < n; i++) {
+        struct alloc_node *node = &a->nodes[first + i];
+        alloc_set_slots(node, 0, SLOTS_UNSET, "%s=%s", v->tasks, SANITIZED(tasks));
+        node->slots_else = counts[i];
+    }
     return 0;
 }
 

@@ -5,9 +5,11 @@
  *     SCOPED(strv_finish) struct strv words = {0};
  *
  * On every way out of the block, the last one first, after the value of `return` is
- * computed. Each has a value where it is declared; NULL and -1 are fine. The four
- * functions below keep errno. Not for what is returned; what is handed over is set to
- * NULL there.
+ * computed. Each has a value where it is declared; NULL and -1 are fine. Not for what is
+ * returned; what is handed over is set to NULL there.
+ *
+ * The four functions below keep errno. They are also called for what is not a local:
+ * close_fd(&x->fd) closes it if it is open.
  */
 #ifndef COMMON_SCOPED_H
 #define COMMON_SCOPED_H

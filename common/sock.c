@@ -191,9 +191,7 @@ static int listen_on(const struct sockaddr *sa, socklen_t len, bool dual, int ba
     if (sa->sa_family == AF_INET6)
         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &(int){!dual}, sizeof(int));
     if (bind(fd, sa, len) < 0 || (backlog > 0 && listen(fd, backlog) < 0)) {
-        int saved = errno;
-        close(fd);
-        errno = saved;
+        close_fd(&fd);
         return -1;
     }
     return fd;
@@ -414,7 +412,7 @@ enum sock_own sock_own_addr(const char *name, int64_t deadline_ms, char *text,
                             size_t size)
 {
     struct addrinfo *list;
-    struct strv all = {0};
+    SCOPED(strv_finish) struct strv all = {0};
     enum sock_own found = SOCK_FOREIGN;
     if (lookup(name, NULL, SOCK_STREAM, deadline_ms, &list) != 0)
         return SOCK_UNKNOWN;
@@ -430,7 +428,6 @@ enum sock_own sock_own_addr(const char *name, int64_t deadline_ms, char *text,
             snprintf(text, size, "%s", one);
         found = loopback ? SOCK_LOOPBACK : SOCK_OWN;
     }
-    strv_finish(&all);
     freeaddrinfo(list);
     return found;
 }

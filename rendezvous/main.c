@@ -309,8 +309,7 @@ static void program_finish(struct program *p)
     if (p->loop)
         loop_destroy(p->loop);
     hostset_destroy(p->allow);
-    if (p->netlink >= 0)
-        close(p->netlink);
+    close_fd(&p->netlink);
 }
 
 static int program_run(const struct opts *o, struct ddp_err *err)

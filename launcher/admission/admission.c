@@ -547,7 +547,6 @@ void admission_destroy(struct admission *a)
     if (!a)
         return;
     drop_cache(a);
-    if (a->netlink >= 0)
-        close(a->netlink);
+    close_fd(&a->netlink);
     free(a);
 }

@@ -23,7 +23,6 @@
 
 #include <limits.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 /* ms: in `draining`, a stream that stays open and idle is closed after this: a process
@@ -131,14 +130,14 @@ void agent_check(void *arg)
 static void on_unkillable(void *arg)
 {
     struct agent *a = arg;
-    char host[HOST_NAME_MAX + 1] = "", *who = kill_tree_describe(spare_others, a);
+    char host[HOST_NAME_MAX + 1] = "";
+    OWNED char *who = kill_tree_describe(spare_others, a);
     gethostname(host, sizeof host - 1);
     OWNED char *line =
         xasprintf("ddprun: warning: left behind on %s, as SIGKILL does not end it: "
                   "%s",
                   host, who ? who : "a process that cannot be seen");
     agent_send(a, MSG(log, LOG_WARN, line));
-    free(who);
     agent_drain(a);
     agent_stop_if_alone(a);
 }

@@ -227,10 +227,8 @@ int connect_launcher(const struct bootstrap *s, struct connected *out,
              (c.silent || only_ssh_is_left(&c) || any_is_open(&c, false)));
     if (out->fd == STDIN_FILENO)
         log_info("%s; over ssh instead", err->text);
-    for (struct pollfd *f = c.fds; f < c.in; f++) {
-        if (f->fd >= 0)
-            close(f->fd);
-    }
+    for (struct pollfd *f = c.fds; f < c.in; f++)
+        close_fd(&f->fd);
     free(c.fds);
     strv_finish(&c.addrs);
     return out->fd < 0 ? err_prefix(err, "cannot call back") : 0;

@@ -15,7 +15,6 @@
 #include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -63,12 +62,10 @@ uint64_t machine_oom_kills(void)
 {
     uint64_t kills = 0;
     char line[128];
-    FILE *f = fopen("/proc/vmstat", "re");
+    SCOPED(close_file) FILE *f = fopen("/proc/vmstat", "re");
     while (f && fgets(line, sizeof line, f) &&
            sscanf(line, "oom_kill %" SCNu64, &kills) == 0)
         continue;
-    if (f)
-        fclose(f);
     return kills;
 }
 

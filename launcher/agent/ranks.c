@@ -266,8 +266,7 @@ static void on_started(struct background_call *c, bool ran)
         s->worker = NULL;
     } else if (ran && s->pid > 0) { /* it was left behind */
         kill(s->pid, SIGKILL);
-        if (s->pidfd >= 0)
-            close(s->pidfd);
+        close_fd(&s->pidfd);
     } else if (ran && now && !r->stopped) {
         give_up(r, s->local, s->code, s->err.text);
     }
@@ -538,8 +537,7 @@ static void end_thread(struct ranks *r)
     }
     child_place_destroy(r->place);
     prepare_free(r->prep);
-    if (r->order_fd >= 0)
-        close(r->order_fd);
+    close_fd(&r->order_fd);
 }
 
 void ranks_destroy(struct ranks *r)

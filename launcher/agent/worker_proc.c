@@ -171,8 +171,7 @@ void worker_close_ends(int *fds, size_t n)
 {
     int saved = errno;
     for (size_t i = 0; i < n; i++) {
-        if (fds[i] >= 0)
-            close(fds[i]);
+        close_fd(&fds[i]);
         fds[i] = -1;
     }
     errno = saved;

@@ -12,7 +12,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* Both mount $HOME and /tmp, and pass the environment on. */
 #define APPTAINER(program)                                 \

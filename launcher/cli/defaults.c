@@ -85,7 +85,7 @@ static int read_file(const char *path, defaults_fn take, void *arg, struct ddp_e
 {
     struct stat st;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), rc = 0;
-    FILE *f = fd >= 0 ? fdopen(fd, "r") : NULL;
+    SCOPED(close_file) FILE *f = fd >= 0 ? fdopen(fd, "r") : NULL;
     if (!f && errno == EACCES && access(path, F_OK) == 0)
         log_warn("'%s' is ignored: it cannot be read", path);
     else if (!f && errno != ENOENT && errno != ENOTDIR &&
@@ -93,8 +93,6 @@ static int read_file(const char *path, defaults_fn take, void *arg, struct ddp_e
         rc = err_errno(err, "'%s'", path);
     else if (f && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && is_safe(path, &st))
         rc = read_lines(path, f, take, arg, err);
-    if (f)
-        fclose(f);
     return rc;
 }
 

@@ -41,20 +41,17 @@ static bool has_id(const char *name, const char *job)
 static int try_connect(const char *path)
 {
     struct sockaddr_un sa;
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0 || rundir_addr(path, &sa, NULL) < 0) {
-        close(fd);
+    SCOPED(close_fd) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || rundir_addr(path, &sa, NULL) < 0)
         return NO_JOB;
-    }
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &(struct timeval){CONNECT_S, 0},
                sizeof(struct timeval));
-    if (connect(fd, (struct sockaddr *)&sa, sizeof sa) < 0) {
-        bool busy = errno == EAGAIN;
-        close(fd);
-        return busy ? BUSY : NO_JOB;
-    }
+    if (connect(fd, (struct sockaddr *)&sa, sizeof sa) < 0)
+        return errno == EAGAIN ? BUSY : NO_JOB;
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &(struct timeval){0}, sizeof(struct timeval));
-    return fd;
+    int connected = fd;
+    fd = -1;
+    return connected;
 }
 
 /* A job has no socket in its first moments: see control_create(). For how many ms may
@@ -95,7 +92,6 @@ static int connect_now(const char *job, int *fd, char **list)
     SCOPED(strv_finish) struct strv sockets = {0};
     rundir_list(&sockets);
     *fd = NO_JOB;
-    *list = xstrdup("");
     int found = connect_to(&sockets, has_pid, job, fd, list);
     if (found == 0)
         found = connect_to(&sockets, has_id, job, fd, list);
@@ -104,14 +100,12 @@ static int connect_now(const char *job, int *fd, char **list)
 
 int control_connect(const char *job, struct ddp_err *err)
 {
-    char *list;
+    OWNED char *list = NULL;
     int fd, found;
     int64_t began_ms = now_ms();
     while ((found = connect_now(job, &fd, &list)) == 0 &&
-           now_ms() - began_ms < young_ms(job)) {
-        free(list);
+           now_ms() - began_ms < young_ms(job))
         usleep(POLL_US);
-    }
     if (found == 0)
         err_set(err,
                 "no running job%s%.40s%s of yours on this machine; if its ddprun runs on "
@@ -123,14 +117,13 @@ int control_connect(const char *job, struct ddp_err *err)
         err_set(err, "the job %s does not answer: is its ddprun stopped?", list);
     if (found > 1 && fd >= 0)
         close(fd);
-    free(list);
     return found == 1 && fd >= 0 ? fd : -1;
 }
 
 static json_t *read_line(int fd, int64_t deadline_ms, struct ddp_err *err)
 {
     size_t size = 0, room = 4096;
-    char *text = xcalloc(room, 1);
+    OWNED char *text = xcalloc(room, 1);
     ssize_t n;
     do {
         if (room - size < 2048)
@@ -141,7 +134,6 @@ static json_t *read_line(int fd, int64_t deadline_ms, struct ddp_err *err)
         size += n > 0 ? (size_t)n : 0;
     } while (n > 0 && text[size - 1] != '\n');
     json_t *answer = n > 0 ? json_loadb(text, size, 0, NULL) : NULL;
-    free(text);
     if (!answer)
         err_set(err, n == 0 ? "the job has ended" : "the job does not answer");
     return answer;
@@ -150,12 +142,10 @@ static json_t *read_line(int fd, int64_t deadline_ms, struct ddp_err *err)
 json_t *control_ask(int fd, const json_t *request, int64_t deadline_ms,
                     struct ddp_err *err)
 {
-    char *text = json_dumps(request, JSON_COMPACT);
+    OWNED char *text = json_dumps(request, JSON_COMPACT);
     size_t size = strlen(text);
     text[size++] = '\n'; /* in place of the zero */
-    int rc = sock_write_all(fd, text, size, deadline_ms);
-    free(text);
-    if (rc < 0) {
+    if (sock_write_all(fd, text, size, deadline_ms) < 0) {
         err_set(err, "the job has ended");
         return NULL;
     }

@@ -81,7 +81,7 @@ static void drop(struct peer *p)
 
 static void handle(struct peer *p, const char *line, size_t size)
 {
-    json_t *request = json_loadb(line, size, 0, NULL);
+    json_auto_t *request = json_loadb(line, size, 0, NULL);
     const char *what = json_string_value(json_object_get(request, "do"));
     struct handler *h = NULL;
     if (what)
@@ -93,7 +93,6 @@ static void handle(struct peer *p, const char *line, size_t size)
         h->fn(p->c, p->number, request, h->arg);
     else
         control_refuse(p->c, p->number, "unknown request");
-    json_decref(request);
 }
 
 static void on_read(struct bufferevent *io, void *arg)
@@ -166,8 +165,7 @@ static int listen_at(const char *path, const char *before)
         listen(fd, PEERS_MAX) == 0 && rename(before, path) == 0)
         return fd;
     int error = errno;
-    if (fd >= 0)
-        close(fd);
+    close_fd(&fd);
     unlink(before);
     errno = error;
     return -1;
@@ -176,14 +174,11 @@ static int listen_at(const char *path, const char *before)
 static int make_socket(const char *dir, void *arg)
 {
     struct control *c = arg;
-    char *path = xasprintf("%s/%d-%s", dir, (int)getpid(), c->id);
-    char *before = xasprintf("%s/.%d-%s", dir, (int)getpid(), c->id);
-    int fd = listen_at(path, before), error = errno;
+    OWNED char *path = xasprintf("%s/%d-%s", dir, (int)getpid(), c->id);
+    OWNED char *before = xasprintf("%s/.%d-%s", dir, (int)getpid(), c->id);
+    int fd = listen_at(path, before);
     if (fd >= 0)
         rundir_addr(path, &c->sa, NULL); /* shorter than `before` */
-    free(before);
-    free(path);
-    errno = error;
     return fd;
 }
 
@@ -251,20 +246,18 @@ void control_send(struct control *c, uint32_t peer, const void *data, size_t siz
 
 void control_reply(struct control *c, uint32_t peer, const json_t *message)
 {
-    char *text = json_dumps(message, JSON_COMPACT);
+    OWNED char *text = json_dumps(message, JSON_COMPACT);
     if (!text)
         return;
     size_t size = strlen(text);
     text[size++] = '\n'; /* in place of the zero */
     control_send(c, peer, text, size);
-    free(text);
 }
 
 void control_refuse(struct control *c, uint32_t peer, const char *why)
 {
-    json_t *no = json_pack("{s:s}", "error", why);
+    json_auto_t *no = json_pack("{s:s}", "error", why);
     control_reply(c, peer, no);
-    json_decref(no);
 }
 
 void control_flush(struct control *c, uint32_t peer, int64_t deadline_ms)

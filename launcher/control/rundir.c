@@ -92,22 +92,16 @@ static bool is_job(const char *name)
 static bool is_refused(const char *path)
 {
     struct sockaddr_un sa;
+    SCOPED(close_fd)
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    bool refused = fd >= 0 && rundir_addr(path, &sa, NULL) == 0 &&
-                   connect(fd, (struct sockaddr *)&sa, sizeof sa) < 0 &&
-                   errno == ECONNREFUSED;
-    if (fd >= 0)
-        close(fd);
-    return refused;
+    return fd >= 0 && rundir_addr(path, &sa, NULL) == 0 &&
+           connect(fd, (struct sockaddr *)&sa, sizeof sa) < 0 && errno == ECONNREFUSED;
 }
 
 static bool is_unlocked(const char *path)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    bool unlocked = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) == 0;
-    if (fd >= 0)
-        close(fd);
-    return unlocked;
+    SCOPED(close_fd) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    return fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) == 0;
 }
 
 /* Was its launcher killed? One that is not here may be in another namespace of pids, with
@@ -127,17 +121,15 @@ static bool is_stale(const char *path, const char *name)
 static void list_place(const char *dir, struct strv *sockets)
 {
     struct stat st;
-    DIR *d = is_ours(dir, &st, false) && !(st.st_mode & 077) ? opendir(dir) : NULL;
+    bool safe = is_ours(dir, &st, false) && !(st.st_mode & 077);
+    SCOPED(close_folder) DIR *d = safe ? opendir(dir) : NULL;
     for (const struct dirent *e; d && (e = readdir(d));) {
-        char *path = xasprintf("%s/%s", dir, e->d_name);
+        OWNED char *path = xasprintf("%s/%s", dir, e->d_name);
         if (is_stale(path, e->d_name))
             unlink(path);
         else if (is_job(e->d_name))
             strv_push(sockets, path);
-        free(path);
     }
-    if (d)
-        closedir(d);
 }
 
 void rundir_list(struct strv *sockets)

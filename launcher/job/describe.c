@@ -62,9 +62,8 @@ static char *agent_path(const struct opts *o)
 {
     if (o->agent)
         return xstrdup(o->agent);
-    char *ours = installed_file(INSTALLED_PROGRAM, "ddprun-agent", X_OK),
-         *real = ours ? realpath(ours, NULL) : NULL;
-    free(ours);
+    OWNED char *ours = installed_file(INSTALLED_PROGRAM, "ddprun-agent", X_OK);
+    char *real = ours ? realpath(ours, NULL) : NULL;
     return real ? real : installed_default(INSTALLED_PROGRAM, "ddprun-agent");
 }
 

@@ -61,14 +61,13 @@ static void add_line(const unsigned *nodes, size_t n, void *arg)
 /* One line per host, by the host above it in the tree. */
 static void add_commands(struct commands *c)
 {
-    struct tree_row row;
+    SCOPED(tree_row_finish) struct tree_row row = {0};
     tree_row_init(&row, c->hosts);
     for (size_t i = 0; i < row.n; i++) {
         long parent = bootstrap_parent_place(c->hosts->width, i);
         c->from = parent < 0 ? "here" : row.nodes[parent].name;
         add_line(&row.nodes[i].node, 1, c);
     }
-    tree_row_finish(&row);
 }
 
 /* One line per transport process. */
@@ -93,7 +92,7 @@ static void push_joined(const char *title, const struct strv *words, struct strv
 /* The changes that the transport makes to the environment of its command. */
 static void add_environment(struct commands *c)
 {
-    struct strv env = {0};
+    SCOPED(strv_finish) struct strv env = {0};
     if (!c->transport->environment)
         return;
     SCOPED(strv_finish) struct strv with = {0}, without = {0};
@@ -111,13 +110,12 @@ static void add_environment(struct commands *c)
     }
     push_joined("  added to its environment: ", &with, &c->lines);
     push_joined("  removed from its environment: ", &without, &c->lines);
-    strv_finish(&env);
 }
 
 /* The commands that start the agents, and the host that runs each. */
 static void find_commands(const struct job *j, struct strv *lines)
 {
-    struct msg_hosts hosts;
+    SCOPED(msg_hosts_finish) struct msg_hosts hosts = {0};
     job_hosts(j, &hosts);
     struct commands c = {.transport = j->transport, .hosts = &hosts, .from = "here"};
     if (!job_is_local(j))
@@ -132,7 +130,6 @@ static void find_commands(const struct job *j, struct strv *lines)
         add_commands(&c);
     }
     *lines = c.lines;
-    msg_hosts_finish(&hosts);
 }
 
 /* Bindings of the ranks on this machine: `own`, and at its index in the plan. */

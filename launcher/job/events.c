@@ -77,15 +77,14 @@ json_t *event_text(const char *text)
     json_t *whole = json_string(text);
     if (whole)
         return whole;
-    char *clean = xcalloc(strlen(text) + 1, 3), *to = clean;
+    OWNED char *clean = xcalloc(strlen(text) + 1, 3);
+    char *to = clean;
     for (const unsigned char *p = (const unsigned char *)text; *p;) {
         size_t n = utf8_length(p);
         to = n ? mempcpy(to, p, n) : stpcpy(to, "\xef\xbf\xbd");
         p += n ? n : 1;
     }
-    json_t *s = json_string(clean);
-    free(clean);
-    return s;
+    return json_string(clean);
 }
 
 /* "2026-11-21T05:44:26.123Z" */

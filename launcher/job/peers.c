@@ -1,14 +1,14 @@
 /* launcher/job/peers.c - see peers.h */
 #include "launcher/job/peers.h"
 
+#include "common/scoped.h"
+
 #include <stdlib.h>
-#include <unistd.h>
 
 void peers_finish(struct peers *p)
 {
     for (size_t i = 0; i < p->n; i++) {
-        if (p->list[i].fd >= 0)
-            close(p->list[i].fd);
+        close_fd(&p->list[i].fd);
         free(p->list[i].here);
         secret_wipe(&p->list[i].keys, sizeof p->list[i].keys);
     }

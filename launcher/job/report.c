@@ -278,7 +278,8 @@ static void report_missing_module(struct job *j)
 {
     if (j->cause.kind != CAUSE_EXIT)
         return;
-    char *tail = output_tail(j->output, j->cause.rank), name[256];
+    OWNED char *tail = output_tail(j->output, j->cause.rank);
+    char name[256];
     size_t size = strlen(tail);
     while (size > 0 && strchr("\r\n", tail[size - 1]))
         tail[--size] = '\0';
@@ -293,7 +294,6 @@ static void report_missing_module(struct job *j)
                 "activate the environment that has it, or give the path of its python",
                 j->cause.rank, host_name(j, j->cause.rank), python ? " (" : "",
                 python ? python : "", python ? ")" : "", name);
-    free(tail);
 }
 
 /* "the name cannot be resolved" of "node03: the name cannot be resolved". */

@@ -22,7 +22,8 @@ void *rankmap_pack(const struct strv *map, size_t *n, uint32_t *size)
     size_t all = 0;
     for (size_t i = 0; i < map->n; i++)
         all += strlen(map->v[i]) + 1;
-    char *text = xcalloc(all + 1, 1), *end = text;
+    OWNED char *text = xcalloc(all + 1, 1);
+    char *end = text;
     for (size_t i = 0; i < map->n; i++) {
         end = stpcpy(end, map->v[i]);
         *end++ = '\n';
@@ -31,7 +32,6 @@ void *rankmap_pack(const struct strv *map, size_t *n, uint32_t *size)
     void *data = xcalloc(packed, 1);
     if (compress2(data, &packed, (Bytef *)text, all, Z_DEFAULT_COMPRESSION) != Z_OK)
         abort(); /* out of memory, as in mem.h */
-    free(text);
     *n = packed;
     *size = (uint32_t)all;
     return data;
@@ -40,16 +40,15 @@ void *rankmap_pack(const struct strv *map, size_t *n, uint32_t *size)
 int rankmap_unpack(const void *data, size_t n, uint32_t size, struct strv *map,
                    struct ddp_err *err)
 {
-    char *text = xcalloc((size_t)size + 1, 1), *save = NULL;
+    OWNED char *text = xcalloc((size_t)size + 1, 1);
+    char *save = NULL;
     uLongf all = size;
-    int rc = uncompress((Bytef *)text, &all, data, n);
-    if (rc != Z_OK || all != size)
-        err_set(err, "a rank map that is garbled");
-    for (char *line = strtok_r(text, "\n", &save); line && rc == Z_OK;
+    if (uncompress((Bytef *)text, &all, data, n) != Z_OK || all != size)
+        return err_set(err, "a rank map that is garbled");
+    for (char *line = strtok_r(text, "\n", &save); line;
          line = strtok_r(NULL, "\n", &save))
         strv_push(map, line);
-    free(text);
-    return rc == Z_OK && all == size ? 0 : -1;
+    return 0;
 }
 
 static int read_node(struct rankmap *m, uint32_t node, const char *text,
@@ -60,19 +59,17 @@ static int read_node(struct rankmap *m, uint32_t node, const char *text,
     if (text[len] != ' ' || text[len + 1] == '\0')
         return err_set(err, "no host name in the rank map: '%s'", text);
     n->host = text + len + 1;
-    char *ranks = xstrndup(text, len);
-    int rc = idset_parse(ranks, &n->ranks, err);
-    free(ranks);
-    for (size_t i = 0; rc == 0 && i < n->ranks.n; i++) {
+    OWNED char *ranks = xstrndup(text, len);
+    TRY(idset_parse(ranks, &n->ranks, err));
+    for (size_t i = 0; i < n->ranks.n; i++) {
         const struct idspan *s = &n->ranks.spans[i];
-        for (int r = s->lo; rc == 0 && r <= s->hi; r++, n->nranks++) {
+        for (int r = s->lo; r <= s->hi; r++, n->nranks++) {
             if ((uint32_t)r >= m->nranks || m->node_of[r] != UINT32_MAX)
-                rc = err_set(err, "rank %d is twice in the map, or not of the job", r);
-            else
-                m->node_of[r] = node;
+                return err_set(err, "rank %d is twice in the map, or not of the job", r);
+            m->node_of[r] = node;
         }
     }
-    return rc;
+    return 0;
 }
 
 int rankmap_read(struct rankmap *m, const struct strv *map, uint32_t nranks,

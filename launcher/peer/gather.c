@@ -17,7 +17,6 @@
 #include "launcher/peer/listener.h"
 #include "launcher/transport/program.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum { LAST_CALL_S = 3 };
@@ -62,11 +61,10 @@ static void on_join(struct caller *c, void *arg)
 {
     struct gather *a = arg;
     int copies = (int)a->listener.copies;
-    char *why = why_not(a, c, copies);
+    OWNED char *why = why_not(a, c, copies);
     if (why) {
         log_warn("%s", why);
         caller_refuse(c, why);
-        free(why);
         caller_drop(c);
         return;
     }

@@ -91,7 +91,7 @@ static int check_no_file(struct joiner *m, struct ddp_err *err)
 /* Returns 1 when connected, 0 to try again, -1 on a permanent error. */
 static int try_meeting_file(struct joiner *m, struct ddp_err *err)
 {
-    struct bootstrap s = {0};
+    SCOPED(bootstrap_finish) struct bootstrap s = {0};
     int found = meeting_file_read(m->k->meeting_file, &s, err);
     if (found <= 0)
         return found < 0 ? -1 : check_no_file(m, err);
@@ -105,7 +105,6 @@ static int try_meeting_file(struct joiner *m, struct ddp_err *err)
         s.calls = calls;
     }
     m->fd = bootstrap_connect(&s, &m->left_ms, &m->keys, err);
-    bootstrap_finish(&s);
     return m->fd >= 0;
 }
 

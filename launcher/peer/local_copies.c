@@ -192,8 +192,7 @@ struct local_copies *local_copies_lead(const struct ambient_job *o, int64_t dead
         else if (errno != EINTR && errno != EAGAIN && errno != ECONNABORTED)
             rc = err_errno(err, "cannot accept the other instances on this node");
     }
-    if (listener >= 0)
-        close(listener);
+    close_fd(&listener);
     if (rc == 0 && (rc = watch(m, err)) == 0)
         adopt_resources(reports, m->n);
     if (rc == 0)
@@ -204,10 +203,8 @@ struct local_copies *local_copies_lead(const struct ambient_job *o, int64_t dead
 
 void local_copies_forget(struct local_copies *m)
 {
-    for (int i = 1; m && i < m->n; i++) {
-        if (m->fds[i] >= 0)
-            close(m->fds[i]);
-    }
+    for (int i = 1; m && i < m->n; i++)
+        close_fd(&m->fds[i]);
     if (m && m->gone_fd >= 0)
         close(m->gone_fd);
     if (m)
@@ -236,8 +233,7 @@ static int connect_leader(const struct ambient_job *o, int64_t deadline_ms,
         int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
         if (fd >= 0 && connect(fd, (struct sockaddr *)&sa, len) == 0)
             return fd;
-        if (fd >= 0)
-            close(fd);
+        close_fd(&fd);
         if (now_ms() >= deadline_ms)
             return err_set(err,
                            "%s has started %d instances of ddprun on this node, and the "

@@ -112,7 +112,8 @@ int meeting_file_read(const struct meeting_file *c, struct bootstrap *s,
                       struct ddp_err *err)
 {
     refresh_folder(c->folder);
-    int rc = 0, fd = text_file_open_private(c->path, err);
+    int rc = 0;
+    SCOPED(close_fd) int fd = text_file_open_private(c->path, err);
     if (fd < 0)
         return errno == ENOENT || errno == ESTALE ? 0
                                                   : err_prefix(err, "the head's file");
@@ -122,6 +123,5 @@ int meeting_file_read(const struct meeting_file *c, struct bootstrap *s,
                  ? err_prefix(err, "the head's file '%s'", c->path)
                  : 1;
     secret_wipe(text, FILE_MAX);
-    close(fd);
     return rc;
 }

@@ -187,10 +187,8 @@ struct shell_command *shell_command_start(struct loop *loop, struct reap *reap,
         err_spawn(err, "cannot run '%.80s'", spec->text);
     int theirs[] = {out[1], said[1], c->out.fd < 0 ? out[0] : -1,
                     c->said.fd < 0 ? said[0] : -1};
-    for (size_t i = 0; i < ARRAY_LEN(theirs); i++) {
-        if (theirs[i] >= 0)
-            close(theirs[i]);
-    }
+    for (size_t i = 0; i < ARRAY_LEN(theirs); i++)
+        close_fd(&theirs[i]);
     if (rc < 0) {
         c->pid = 0;
         shell_command_destroy(c);

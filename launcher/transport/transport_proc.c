@@ -58,8 +58,7 @@ void transport_proc_close_stdin(struct transport_proc *c)
 {
     drop_input(c);
     stop_answers(c);
-    if (c->in >= 0)
-        close(c->in);
+    close_fd(&c->in);
     c->in = -1;
 }
 

@@ -15,12 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 static int broken(struct exchange *x, struct ddp_err *err)
 {
-    if (x->fd >= 0)
-        close(x->fd);
+    close_fd(&x->fd);
     x->fd = -1;
     return err_set(err, "%s", x->why.text);
 }
@@ -149,8 +147,7 @@ int exchange_open(struct exchange *x, const char *host, int port, struct ddp_err
 
 void exchange_close(struct exchange *x)
 {
-    if (x->fd >= 0)
-        close(x->fd);
+    close_fd(&x->fd);
     x->fd = -1;
     wire_finish(&x->out);
     free(x->peer);

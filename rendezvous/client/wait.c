@@ -393,7 +393,8 @@ static int barrier_there(struct ddp_store *s, const char *key, int64_t size,
 static int barrier_here(struct ddp_store *s, const char *key, int64_t size,
                         struct ddp_err *err)
 {
-    char span[32], *members = xasprintf("%s/num_members", key);
+    char span[32];
+    OWNED char *members = xasprintf("%s/num_members", key);
     OWNED char *last = xasprintf("%s/last_member", key);
     const char *const keys[] = {last};
     struct waiting w = {.keys = keys, .nkeys = 1};
@@ -413,7 +414,6 @@ static int barrier_here(struct ddp_store *s, const char *key, int64_t size,
         else if (rc == 1)
             rc = 0;
     }
-    free(members);
     return rc;
 }
 

@@ -102,8 +102,7 @@ void tickets_finish(struct server *s)
     event_del(&s->ask_timer);
     while (s->tickets) {
         struct server_ticket *t = s->tickets;
-        if (t->fd >= 0)
-            close(t->fd);
+        close_fd(&t->fd);
         DL_DELETE(s->tickets, t);
         free(t);
     }

@@ -272,7 +272,6 @@ void server_destroy(struct server *s)
     out_finish(s->output);
     free(s->output);
     free(s->input);
-    if (s->spare_fd >= 0)
-        close(s->spare_fd);
+    close_fd(&s->spare_fd);
     free(s);
 }

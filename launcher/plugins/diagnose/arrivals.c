@@ -113,8 +113,7 @@ void arrivals_write(const char *folder, const struct collect_rank *ranks, size_t
         const char *body = rank_trace_body(&s->trace);
         if (s->trace.sock < 0 && body)
             arrivals_of_torch(body, ahead_ns, put, s);
-        if (s->trace.sock >= 0)
-            close(s->trace.sock);
+        close_fd(&s->trace.sock);
         if (s->stem)
             take_library(s);
         free(s->stem);

@@ -108,8 +108,7 @@ static int hold_folder(const char *path)
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
         return fd;
-    if (fd >= 0)
-        close(fd);
+    close_fd(&fd);
     return -1;
 }
 
@@ -133,11 +132,9 @@ static void on_clean(evutil_socket_t nothing, short what, void *arg)
         OWNED char *path = xasprintf("%s/%s", parent, e->d_name);
         bool old = lstat(path, &st) == 0 && st.st_uid == geteuid() &&
                    time(NULL) - st.st_mtime > YOUNG_S;
-        int fd = old ? hold_folder(path) : -1;
-        if (fd >= 0) {
+        SCOPED(close_fd) int fd = old ? hold_folder(path) : -1;
+        if (fd >= 0)
             remove_folder(fd, path);
-            close(fd);
-        }
     }
 }
 
@@ -307,12 +304,11 @@ static void note_ras(const struct diagnose *d)
 {
     OWNED char *path =
         d->folder ? xasprintf("%s/" RAS_STEM "." RAS_SUFFIX, d->folder) : NULL;
+    SCOPED(close_fd)
     int fd =
         path && d->nccl ? open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600) : -1;
-    if (fd >= 0) {
+    if (fd >= 0)
         write_all(fd, d->nccl, strlen(d->nccl));
-        close(fd);
-    }
 }
 
 /* The launcher gets an answer without data if there is none. */
@@ -418,10 +414,8 @@ static void diagnose_fini(void *state)
     loop_free(d->clean);
     if (d->folder)
         remove_folder(d->held, d->folder);
-    if (d->held >= 0)
-        close(d->held);
-    if (d->ras_fd >= 0)
-        close(d->ras_fd);
+    close_fd(&d->held);
+    close_fd(&d->ras_fd);
     free(d->ras_addr);
     free(d->nccl);
     free(d->folder);

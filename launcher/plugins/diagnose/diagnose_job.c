@@ -280,23 +280,20 @@ static int answers_file(const struct diagnose *d)
         "reason", reasons[d->reason], "attempt", j->restart.attempt + 1, "nranks",
         j->plan->nranks, "ranks", other_ranks(d), "waits", job_waits(d->j), "timed_out",
         timed_out_ranks(d), "late", job_late(j));
-    char *line = json_dumps(head, JSON_COMPACT);
-    bool good = fd >= 0 && line && write_all(fd, line, strlen(line)) == 0;
-    free(line);
+    OWNED char *first = json_dumps(head, JSON_COMPACT);
+    bool good = fd >= 0 && first && write_all(fd, first, strlen(first)) == 0;
     for (size_t i = 0; good && i < j->alloc->nnodes; i++) {
         struct evbuffer *text = d->answers[i].text;
         if (!d->answers[i].complete)
             continue;
-        line = xasprintf("\n%s\n", j->alloc->nodes[i].name);
+        OWNED char *line = xasprintf("\n%s\n", j->alloc->nodes[i].name);
         size_t n = evbuffer_get_length(text);
         good = write_all(fd, line, strlen(line)) == 0 &&
                write_all(fd, evbuffer_pullup(text, -1), n) == 0;
-        free(line);
     }
     if (good && lseek(fd, 0, SEEK_SET) == 0)
         return fd;
-    if (fd >= 0)
-        close(fd);
+    close_fd(&fd);
     return -1;
 }
 

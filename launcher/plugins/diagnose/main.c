@@ -82,7 +82,9 @@ static json_t *write_arrivals(const char *folder, const struct collect_rank *ran
 /* Ranks that are about to be killed. */
 static json_t *write_last(const char *folder, const struct collect_rank *ranks, size_t n)
 {
-    json_t *all = collect(folder, ranks, n, COLLECT_STACKS), *rank, *list = json_array();
+    json_auto_t *all = collect(folder, ranks, n, COLLECT_STACKS);
+    json_auto_t *list = json_array();
+    json_t *rank;
     SCOPED(idset_finish) struct idset set = {0};
     size_t i;
     json_array_foreach (all, i, rank) {
@@ -92,16 +94,14 @@ static json_t *write_last(const char *folder, const struct collect_rank *ranks, 
         idset_add(&set, ranks[i].rank, ranks[i].rank);
     }
     if (json_array_size(list) > 0) {
-        char host[HOST_NAME_MAX + 1] = "", *text = idset_text(&set);
+        OWNED char *text = idset_text(&set);
+        char host[HOST_NAME_MAX + 1] = "";
         bool one = json_array_size(list) == 1;
         gethostname(host, sizeof host - 1);
         printf("ddprun: note: rank%s %s on %s %s not ended by SIGTERM; before SIGKILL:\n",
                one ? "" : "s", text, host, one ? "has" : "have");
         render_stacks(list, STACKS_SHOWN, FRAMES_SHOWN, stdout);
-        free(text);
     }
-    json_decref(list);
-    json_decref(all);
     return NULL;
 }
 
@@ -114,7 +114,7 @@ static const struct {
 
 static int collect_main(describe_fn describe, const char *folder, char **argv, int n)
 {
-    struct collect_rank *ranks = xcalloc((size_t)n + 1, sizeof *ranks);
+    OWNED struct collect_rank *ranks = xcalloc((size_t)n + 1, sizeof *ranks);
     for (int i = 0; i < n; i++) {
         int pid;
         if (sscanf(argv[i], "%d:%d", &ranks[i].rank, &pid) != 2)
@@ -122,7 +122,6 @@ static int collect_main(describe_fn describe, const char *folder, char **argv, i
         ranks[i].pid = pid;
     }
     json_auto_t *out = describe(folder, ranks, (size_t)n);
-    free(ranks);
     if (out)
         json_dumpf(out, stdout, JSON_COMPACT);
     return fflush(stdout) == 0 ? 0 : 1;
@@ -166,10 +165,12 @@ static json_t *all_ranks(json_t *const *by_rank, size_t n, const json_t *timed_o
  * with its answer. Its "ranks" become those of the whole job, in order. */
 static json_t *read_answers(void)
 {
-    char *line = NULL, host[300] = "";
+    OWNED char *line = NULL;
+    OWNED json_t **by_rank = NULL;
+    char host[300] = "";
     size_t room = 0, number = 0, nranks = 0;
     ssize_t n;
-    json_t *report = NULL, **by_rank = NULL;
+    json_t *report = NULL;
     while ((n = getline(&line, &room, stdin)) > 0) {
         line[n - 1] = line[n - 1] == '\n' ? '\0' : line[n - 1];
         if (number++ == 0) {
@@ -184,12 +185,10 @@ static json_t *read_answers(void)
             add_ranks(by_rank, nranks, ranks, host);
         }
     }
-    free(line);
     if (report)
         json_object_set_new(
             report, "ranks",
             all_ranks(by_rank, nranks, json_object_get(report, "timed_out")));
-    free(by_rank);
     return report;
 }
 

@@ -101,13 +101,13 @@ bool proc_describe(pid_t pid, json_t *process)
 
 uint64_t proc_signals(pid_t pid, const char *masks)
 {
-    char *status = proc_file(pid, "status", NULL), name[16];
+    OWNED char *status = proc_file(pid, "status", NULL);
+    char name[16];
     uint64_t bits = 0;
     for (int n; status && sscanf(masks, " %15s%n", name, &n) == 1; masks += n) {
         const char *line = strstr(status, name);
         bits |= line ? strtoull(line + strlen(name) + 1, NULL, 16) : 0;
     }
-    free(status);
     return bits;
 }
 
@@ -121,10 +121,10 @@ static size_t add_children(pid_t pid, pid_t *pids, size_t n, size_t max)
         if (*d->d_name == '.')
             continue;
         snprintf(name, sizeof name, "task/%.20s/children", d->d_name);
-        char *list = proc_file(pid, name, NULL), *p = list, *end;
+        OWNED char *list = proc_file(pid, name, NULL);
+        char *p = list, *end;
         for (long child; p && (child = strtol(p, &end, 10)) > 0 && n < max; p = end)
             pids[n++] = (pid_t)child;
-        free(list);
     }
     return n;
 }

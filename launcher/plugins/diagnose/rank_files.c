@@ -49,7 +49,8 @@ char *rank_stem(const char *folder, struct dirent *const *files, int nfiles, int
 
 char *rank_file(const char *stem, const char *suffix, off_t from, size_t max)
 {
-    char *path = xasprintf("%s.%s", stem, suffix), *text = NULL;
+    OWNED char *path = xasprintf("%s.%s", stem, suffix);
+    char *text = NULL;
     SCOPED(close_fd) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     struct stat st;
     ssize_t n = 0, got = 1;
@@ -62,7 +63,6 @@ char *rank_file(const char *stem, const char *suffix, off_t from, size_t max)
     while (text && (size_t)n < max &&
            (got = pread(fd, text + n, max - (size_t)n, from + n)) > 0)
         n += got;
-    free(path);
     return text;
 }
 

@@ -51,8 +51,7 @@ static const char *state_of(const char *answer)
 void ras_take(struct rank_trace *t, json_t *rank)
 {
     static const char server[] = "SERVER PROTOCOL ";
-    if (t->sock >= 0)
-        close(t->sock); /* too slow: what has come is used */
+    close_fd(&t->sock); /* too slow: what has come is used */
     t->sock = -1;
     if (!t->answer)
         return;

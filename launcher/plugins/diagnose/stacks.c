@@ -62,7 +62,8 @@ static void reverse(json_t *array)
 json_t *stacks_of_python(const char *text)
 {
     json_t *threads = json_array(), *frames = NULL;
-    char *copy = xstrdup(text), *rest = copy, *line;
+    OWNED char *copy = xstrdup(text);
+    char *rest = copy, *line;
     while ((line = strsep(&rest, "\n"))) {
         if (strstr(line, "(most recent call first)")) {
             char *name = strchr(line, '['), *end = name ? strrchr(name, ']') : NULL;
@@ -73,27 +74,24 @@ json_t *stacks_of_python(const char *text)
             python_frame(frames, line);
         }
     }
-    free(copy);
     reverse(threads);
     return threads;
 }
 
 json_t *stacks_of_pyspy(const char *text)
 {
-    json_t *threads = json_array(), *all = json_loads(text, 0, NULL), *thread, *frame;
+    json_auto_t *all = json_loads(text, 0, NULL);
+    json_t *threads = json_array(), *thread, *frame;
     size_t i, k;
     json_array_foreach (all, i, thread) {
-        const char *name = text_of(thread, "thread_name");
-        json_t *frames = add_thread(threads, name ? name : "");
+        json_t *frames = add_thread(threads, text_or(thread, "thread_name", ""));
         json_array_foreach (json_object_get(thread, "frames"), k, frame) {
-            const char *function = text_of(frame, "name"),
-                       *file = text_of(frame, "filename");
-            json_t *added = add_frame(frames, function ? function : "?");
+            json_t *added = add_frame(frames, text_or(frame, "name", "?"));
+            const char *file = text_of(frame, "filename");
             if (file)
                 set_place(added, file, int_of(frame, "line"));
         }
     }
-    json_decref(all);
     reverse(threads);
     return threads;
 }
@@ -144,7 +142,8 @@ static json_t *native_frame(json_t *frames, char *line)
 json_t *stacks_of_native(const char *text)
 {
     json_t *threads = json_array(), *frames = NULL, *frame = NULL;
-    char *copy = xstrdup(text), *rest = copy, *line;
+    OWNED char *copy = xstrdup(text);
+    char *rest = copy, *line;
     while ((line = strsep(&rest, "\n"))) {
         char *source = line + strspn(line, " ");
         if (strncmp(line, "TID ", 4) == 0 || strncmp(line, "Thread ", 7) == 0) {
@@ -163,6 +162,5 @@ json_t *stacks_of_native(const char *text)
             }
         }
     }
-    free(copy);
     return threads;
 }

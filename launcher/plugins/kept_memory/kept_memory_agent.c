@@ -11,7 +11,6 @@
 #include "launcher/agent/plugin.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -47,8 +46,7 @@ static void kept_init(void *state)
 static void kept_fini(void *state)
 {
     struct kept_node *s = state;
-    if (s->fd >= 0)
-        close(s->fd);
+    close_fd(&s->fd);
 }
 
 const struct agent_plugin kept_memory_agent = {

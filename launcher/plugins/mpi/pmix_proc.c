@@ -52,8 +52,7 @@ struct pmix_proc {
 
 static void drop_first(struct pmix_proc *p)
 {
-    if (p->first >= 0)
-        close(p->first);
+    close_fd(&p->first);
     p->first = -1;
 }
 

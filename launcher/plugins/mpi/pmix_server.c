@@ -156,22 +156,20 @@ static int check_environment(struct pmix_server *s, struct ddp_err *err)
                 {"PMIX_SECURITY_MODE", CONTRACT_PMIX_SECURITY},
                 {"PMIX_BFROP_BUFFER_TYPE", CONTRACT_PMIX_BUFFERS},
                 {"PMIX_GDS_MODULE", CONTRACT_PMIX_STORE}};
-    struct strv env = {0};
+    SCOPED(strv_finish) struct strv env = {0};
     pmix_proc_t proc;
     PMIX_LOAD_PROCID(&proc, s->serve.nspace, 0);
     if (PMIx_server_setup_fork(&proc, &env.v) != PMIX_SUCCESS)
         return err_set(err, "libpmix does not return its clients' environment");
     while (env.v && env.v[env.n])
         env.n++;
-    int rc = 0;
-    for (size_t i = 0; i < ARRAY_LEN(told) && rc == 0; i++) {
+    for (size_t i = 0; i < ARRAY_LEN(told); i++) {
         const char *want = strv_env_get(&env, told[i].name);
         if (want && strcmp(want, told[i].value) != 0)
-            rc = err_set(err, "libpmix %s wants %s=%s, the ranks have '%s'",
-                         PMIx_Get_version(), told[i].name, want, told[i].value);
+            return err_set(err, "libpmix %s wants %s=%s, the ranks have '%s'",
+                           PMIx_Get_version(), told[i].name, want, told[i].value);
     }
-    strv_finish(&env);
-    return rc;
+    return 0;
 }
 
 static int make_dirs(struct pmix_server *s, struct ddp_err *err)

@@ -206,7 +206,8 @@ static bool has_entered(const json_t *calls, const json_t *call, bool *member)
 static struct idset missing(const struct calls *c, const struct wait *w)
 {
     const char *text = text_or(w->call, "members", "");
-    struct idset members = {0}, set = {0};
+    SCOPED(idset_finish) struct idset members = {0};
+    struct idset set = {0};
     struct ddp_err err;
     bool all = strcmp(text, "*") == 0;
     bool listed = !all && idset_parse(text, &members, &err) == 0;
@@ -215,7 +216,6 @@ static struct idset missing(const struct calls *c, const struct wait *w)
         if (!has_entered(calls_of(c, r), w->call, &member) && member)
             idset_add(&set, r, r);
     }
-    idset_finish(&members);
     return set;
 }
 

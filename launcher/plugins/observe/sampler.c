@@ -133,7 +133,7 @@ static void on_gpus(const void *data, size_t n, void *arg)
 
 static void start_gpus(struct sampler *s)
 {
-    struct strv args = {0};
+    SCOPED(strv_finish) struct strv args = {0};
     struct ddp_err err;
     if (s->gpus.program.pid > 0 || topo_gpus() == 0)
         return;
@@ -142,7 +142,6 @@ static void start_gpus(struct sampler *s)
     if (own_program_start(&s->gpus.program, s->a->loop, "ddprun-gpus", &args, -1, &err) <
         0)
         log_info("GPUs are not measured: %s", err.text);
-    strv_finish(&args);
 }
 
 /* --- samples ------------------------------------------------------------------------ */

@@ -235,10 +235,8 @@ struct viewer *viewer_create(struct job *j, struct ddp_err *err)
 
 static void close_listeners(struct viewer *v)
 {
-    if (v->ui_fd >= 0)
-        close(v->ui_fd);
-    if (v->metrics_fd >= 0)
-        close(v->metrics_fd);
+    close_fd(&v->ui_fd);
+    close_fd(&v->metrics_fd);
     v->ui_fd = v->metrics_fd = -1;
 }
 
@@ -300,8 +298,7 @@ void viewer_destroy(struct viewer *v)
         unlink(v->token_file);
         rundir_leave();
     }
-    if (v->token_fd >= 0)
-        close(v->token_fd);
+    close_fd(&v->token_fd);
     free(v->token_file);
     free(v);
 }

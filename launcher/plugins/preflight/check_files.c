@@ -64,8 +64,7 @@ static int try_to_write(const char *folder, size_t bytes)
     }
     if (why == 0 && fsync(fd) < 0) /* NFS reports a full disk only now */
         why = errno;
-    if (fd >= 0)
-        close(fd);
+    close_fd(&fd);
     return why;
 }
 

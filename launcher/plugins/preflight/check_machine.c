@@ -67,14 +67,13 @@ static char *field_of(const char *path, const char *label)
 static char *driver_version(const char *root)
 {
     OWNED char *path = xasprintf("%s/proc/driver/nvidia/version", root);
-    char *line = field_of(path, "NVRM version"), *version = NULL;
-    for (char *save, *w = line ? strtok_r(line, " ", &save) : NULL; w && !version;
+    OWNED char *line = field_of(path, "NVRM version");
+    for (char *save, *w = line ? strtok_r(line, " ", &save) : NULL; w;
          w = strtok_r(NULL, " ", &save)) {
         if (w[strspn(w, "0123456789.")] == '\0' && strchr(w, '.'))
-            version = xstrdup(w);
+            return xstrdup(w);
     }
-    free(line);
-    return version;
+    return NULL;
 }
 
 /* The paths of what is in the folder `name` below `root`. */
@@ -108,12 +107,10 @@ static int count_pci_gpus(const char *root)
     SCOPED(strv_finish) struct strv devices = list_folder(root, "sys/bus/pci/devices");
     int n = 0;
     for (size_t i = 0; i < devices.n; i++) {
-        char *path = xasprintf("%s/vendor", devices.v[i]);
-        OWNED char *vendor = field_of(path, "0x");
-        free(path);
-        path = xasprintf("%s/class", devices.v[i]);
-        OWNED char *class = field_of(path, "0x");
-        free(path);
+        OWNED char *vendor_file = xasprintf("%s/vendor", devices.v[i]);
+        OWNED char *class_file = xasprintf("%s/class", devices.v[i]);
+        OWNED char *vendor = field_of(vendor_file, "0x");
+        OWNED char *class = field_of(class_file, "0x");
         n += vendor && class && strcmp(vendor, "10de") == 0 &&
              strncmp(class, "03", 2) == 0;
     }

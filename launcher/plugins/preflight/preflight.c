@@ -290,13 +290,12 @@ static void preflight_run(void *state)
     }
     fill_request(p);
     unsigned far;
-    char *why = j->opts->master_addr
-                    ? job_unreachable(j, p->request.master, j->opts->master_addr, &far)
-                    : NULL;
+    OWNED char *why = j->opts->master_addr ? job_unreachable(j, p->request.master,
+                                                             j->opts->master_addr, &far)
+                                           : NULL;
     if (why)
         add(p, far, CHECK_NETWORK,
             (struct msg_finding){.problem = xasprintf("ranks there %s", why)});
-    free(why);
     preflight_next(p);
 }
 

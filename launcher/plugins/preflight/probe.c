@@ -300,8 +300,7 @@ static void probe_stop(void *state, bool again)
         reap_forget(p->agent->reap, p->child);
     }
     p->child = 0;
-    if (p->listener >= 0)
-        close(p->listener);
+    close_fd(&p->listener);
     p->listener = -1;
     probe_close_pipe(p);
 }

@@ -152,7 +152,7 @@ static char *hosts_with_key(const struct results *b, size_t like)
 static void judge_keys(struct results *b, uint32_t check)
 {
     OWNED struct mismatch *mismatch = xcalloc(b->nhosts, sizeof *mismatch);
-    char *hosts = NULL; /* of the majority `like`, usually the same one */
+    OWNED char *hosts = NULL; /* of the majority `like`, usually the same one */
     size_t like = SIZE_MAX;
     for (size_t i = 0, end; i < b->n; i = end) {
         for (end = i + 1; end < b->n && b->list[end].f.check == b->list[i].f.check &&
@@ -181,7 +181,6 @@ static void judge_keys(struct results *b, uint32_t check)
         results_add(b, node, &f);
         free(u->names);
     }
-    free(hosts);
 }
 
 void results_judge(struct results *b)
@@ -235,7 +234,8 @@ static void add_row(struct rows *rows, const struct results *b, uint32_t check,
 static void rows_of_numbers(struct rows *rows, const struct results *b, uint32_t check)
 {
     for (int bad = 0; bad < 2; bad++) {
-        bool *in = xcalloc(b->nhosts, sizeof *in), some = false;
+        OWNED bool *in = xcalloc(b->nhosts, sizeof *in);
+        bool some = false;
         int64_t least = INT64_MAX, most = INT64_MIN;
         for (size_t i = 0; i < b->n; i++) {
             const struct entry *e = &b->list[i];
@@ -248,7 +248,6 @@ static void rows_of_numbers(struct rows *rows, const struct results *b, uint32_t
         }
         if (some)
             add_row(rows, b, check, in, bad, checks[check].range(least, most));
-        free(in);
     }
 }
 
@@ -298,7 +297,8 @@ static void rows_of_values(struct rows *rows, const struct results *b, uint32_t 
 /* Hosts that reported a problem and no value. */
 static void rows_of_problems(struct rows *rows, const struct results *b, uint32_t check)
 {
-    bool *in = xcalloc(b->nhosts, sizeof *in), some = false;
+    OWNED bool *in = xcalloc(b->nhosts, sizeof *in);
+    bool some = false;
     for (unsigned n = 0; n < b->nhosts; n++)
         in[n] = has_fault(b, n, check);
     for (size_t i = 0; i < b->n; i++) {
@@ -310,7 +310,6 @@ static void rows_of_problems(struct rows *rows, const struct results *b, uint32_
         some |= in[n];
     if (some)
         add_row(rows, b, check, in, true, xstrdup("see below"));
-    free(in);
 }
 
 void results_table(const struct results *b, results_line_fn line, void *arg)
@@ -332,11 +331,10 @@ void results_table(const struct results *b, results_line_fn line, void *arg)
     for (size_t i = 0; i < rows.n; i++) {
         struct row *r = &rows.v[i];
         bool first = i == 0 || rows.v[i - 1].check != r->check;
-        char *text =
+        OWNED char *text =
             xasprintf("%c %-10s  %-*s  %s", r->fault ? '!' : ' ',
                       first ? checks[r->check].name : "", rows.width, r->hosts, r->text);
         line(text, arg);
-        free(text);
         free(r->hosts);
         free(r->text);
     }

@@ -103,8 +103,7 @@ static int text_file(const char *const *first, const struct strv *env)
 
 static void close_go(struct preload *p)
 {
-    if (p->go >= 0)
-        close(p->go);
+    close_fd(&p->go);
     p->go = -1;
 }
 
@@ -222,10 +221,8 @@ void preload_fork(struct preload *p, const int streams[3], int extra, const char
     close_go(p);
     p->go = go[1];
     const int done[] = {null, text, go[0]};
-    for (size_t i = 0; i < ARRAY_LEN(done); i++) {
-        if (done[i] >= 0)
-            close(done[i]);
-    }
+    for (size_t i = 0; i < ARRAY_LEN(done); i++)
+        close_fd(&done[i]);
     /* no answer will follow a failed request: time out at once */
     loop_arm(p->events[1], good ? FORK_S * 1000 : 0);
 }
@@ -297,10 +294,8 @@ static int start_helper(struct preload *p, const struct check *c, struct ddp_err
     if (rc == 0)
         rc = spawn_helper(p, c, wires[1], ends, why);
     close(wires[1]);
-    for (int i = 0; i < 2; i++) {
-        if (ends[i] >= 0)
-            close(ends[i]);
-    }
+    for (int i = 0; i < 2; i++)
+        close_fd(&ends[i]);
     if (rc < 0)
         return rc;
     const char *const first[] = {c->modules, c->apart, c->record ? c->record : "", NULL};
@@ -411,11 +406,8 @@ void preload_destroy(struct preload *p)
     for (size_t i = 0; i < ARRAY_LEN(p->events); i++)
         loop_free(p->events[i]);
     close_go(p);
-    if (p->wire >= 0)
-        close(p->wire);
-    for (int i = 0; i < 2; i++) {
-        if (p->outputs[i] >= 0)
-            close(p->outputs[i]);
-    }
+    close_fd(&p->wire);
+    for (int i = 0; i < 2; i++)
+        close_fd(&p->outputs[i]);
     free(p);
 }

@@ -128,7 +128,8 @@ char *preload_record(const struct preload_spec *spec, const struct preload_scrip
     const char *home = strv_env_get(common, "HOME");
     const char *python_path = strv_env_get(common, "PYTHONPATH");
     OWNED char *cwd = getcwd(NULL, 0);
-    char *key = NULL, digest[DIGEST_TEXT];
+    OWNED char *key = NULL;
+    char digest[DIGEST_TEXT];
     size_t size;
     if (!(cache && *cache) && !(home && *home))
         return NULL;
@@ -139,7 +140,6 @@ char *preload_record(const struct preload_spec *spec, const struct preload_scrip
         fprintf(f, "\n%s", spec->argv[i]);
     xmemclose(f);
     digest_bytes(key, size, digest);
-    free(key);
     bool own = cache && *cache;
     return xasprintf("%s%s/ddprun/preload/no-%.16s", own ? cache : home,
                      own ? "" : "/.cache", digest);
@@ -164,13 +164,11 @@ int preload_known(const char *record, struct ddp_err *why)
     if (stat(record, &st) < 0 || !S_ISREG(st.st_mode) ||
         time(NULL) - st.st_mtime >= RECORD_S || time(NULL) < st.st_mtime)
         return 0;
-    char *rest, *text = xcalloc(1, RECORD_SIZE);
+    OWNED char *text = xcalloc(1, RECORD_SIZE);
     ssize_t n = read_start(record, text, RECORD_SIZE);
-    char *reason = strtok_r(text, "\n", &rest), *line;
+    char *rest, *reason = strtok_r(text, "\n", &rest), *line;
     bool holds = n > 0 && n < RECORD_SIZE - 1 && reason;
     while (holds && (line = strtok_r(NULL, "\n", &rest)))
         holds = unchanged(line);
-    int rc = holds ? err_set(why, "%s (recorded in '%s')", reason, record) : 0;
-    free(text);
-    return rc;
+    return holds ? err_set(why, "%s (recorded in '%s')", reason, record) : 0;
 }

@@ -100,12 +100,11 @@ static int handle_ready(void *state, unsigned node, const struct frame *f,
     j->job.master_port = m->port;
     j->job.rank0_port = m->rank0_port;
     unsigned far;
-    char *why = j->restart.attempt > 0
-                    ? NULL
-                    : job_unreachable(j, job_store_node(j), j->job.master_addr, &far);
+    OWNED char *why = j->restart.attempt > 0 ? NULL
+                                             : job_unreachable(j, job_store_node(j),
+                                                               j->job.master_addr, &far);
     if (why)
         log_warn("ranks on %s %s", j->alloc->nodes[far].name, why);
-    free(why);
     job_release(j);
     return 0;
 }

@@ -38,8 +38,7 @@ static int text_file(const char *text, struct ddp_err *err)
     int fd = memfd_create("script", MFD_CLOEXEC);
     size_t size = strlen(text);
     if (fd < 0 || write(fd, text, size) != (ssize_t)size || lseek(fd, 0, SEEK_SET) < 0) {
-        if (fd >= 0)
-            close(fd);
+        close_fd(&fd);
         return err_errno(err, "cannot hold the script in memory");
     }
     return fd;

@@ -255,20 +255,19 @@ static int draw_waits(const struct top *t, const json_t *status, FILE *out)
         if (i == WAITS_MAX)
             break;
         const char *who = text_or(w, "ranks", ""), *whom = text_or(w, "for", "");
-        char since[16], *line;
+        char since[16];
         put_span(since, sizeof since, number_of(w, "s"));
-        if (*text_or(w, "text", ""))
-            line = xstrdup(text_or(w, "text", ""));
-        else
-            line = xasprintf("rank%s %s wait%s %s in %s%s%s", are_many(who) ? "s" : "",
-                             who, are_many(who) ? "" : "s", since, text_or(w, "in", ""),
-                             !*whom           ? ": all have entered it"
-                             : are_many(whom) ? " for ranks "
-                                              : " for rank ",
-                             whom);
+        OWNED char *line =
+            *text_or(w, "text", "")
+                ? xstrdup(text_of(w, "text"))
+                : xasprintf("rank%s %s wait%s %s in %s%s%s", are_many(who) ? "s" : "",
+                            who, are_many(who) ? "" : "s", since, text_or(w, "in", ""),
+                            !*whom           ? ": all have entered it"
+                            : are_many(whom) ? " for ranks "
+                                             : " for rank ",
+                            whom);
         put_cut(out, line, t->columns);
         end_line(t, out);
-        free(line);
     }
     return (int)i;
 }
@@ -287,7 +286,8 @@ static char *doing(const struct row *r)
 
 static void draw_row(const struct top *t, const struct row *r, FILE *out)
 {
-    char cpu[16] = "-", rss[16] = "-", quiet[16], *what = doing(r);
+    OWNED char *what = doing(r);
+    char cpu[16] = "-", rss[16] = "-", quiet[16];
     if (r->rss > 0) { /* measured */
         snprintf(cpu, sizeof cpu, "%.0f", r->cpu);
         put_size(rss, sizeof rss, r->rss);
@@ -300,7 +300,6 @@ static void draw_row(const struct top *t, const struct row *r, FILE *out)
             loud ? "\033[0m" : "");
     put_cut(out, what, t->columns - 47);
     end_line(t, out);
-    free(what);
 }
 
 static void draw(struct top *t, const json_t *status, FILE *out)
@@ -408,7 +407,8 @@ static void measure(struct top *t)
 /* A line follows the screen: why it is over. */
 static int run(struct top *t, struct ddp_err *err)
 {
-    json_t *request = json_pack("{s:s, s:b}", "do", "status", "calls", true), *status;
+    json_auto_t *request = json_pack("{s:s, s:b}", "do", "status", "calls", true);
+    json_t *status;
     bool on = true;
     if (!t->live && (status = control_ask(t->fd, request, now_ms() + ASK_MS, err))) {
         json_decref(status); /* from now on the agents measure */
@@ -430,7 +430,6 @@ static int run(struct top *t, struct ddp_err *err)
         on &= t->live;
         json_decref(status);
     }
-    json_decref(request);
     return on && !stop ? -1 : 0;
 }
 

@@ -44,24 +44,21 @@ static void part_colours(const uint8_t *from, size_t step, size_t n, size_t plan
 static int read_png(const char *path, const struct file_map *map, struct io_shape *shape,
                     uint8_t *to, struct ddp_err *err)
 {
-    png_image png = {.version = PNG_IMAGE_VERSION};
+    SCOPED(png_image_free) png_image png = {.version = PNG_IMAGE_VERSION};
     bool sizing = shape->W == 0;
     if (!png_image_begin_read_from_memory(&png, map->at, map->bytes))
         return err_set(err, "'%s' is damaged: %s", path, png.message);
     png.format =
         PNG_FORMAT_RGBA; /* an alpha is not mixed with a background, but dropped */
-    int rc = take_size(path, png.width, png.height, shape, err);
-    if (rc == 0 && !sizing) {
-        size_t plane = (size_t)png.width * png.height;
-        uint8_t *rgba = xcalloc(plane, 4);
-        if (png_image_finish_read(&png, NULL, rgba, 0, NULL))
-            part_colours(rgba, 4, plane, plane, to);
-        else
-            rc = err_set(err, "'%s' is damaged: %s", path, png.message);
-        free(rgba);
-    }
-    png_image_free(&png);
-    return rc;
+    TRY(take_size(path, png.width, png.height, shape, err));
+    if (sizing)
+        return 0;
+    size_t plane = (size_t)png.width * png.height;
+    OWNED uint8_t *rgba = xcalloc(plane, 4);
+    if (!png_image_finish_read(&png, NULL, rgba, 0, NULL))
+        return err_set(err, "'%s' is damaged: %s", path, png.message);
+    part_colours(rgba, 4, plane, plane, to);
+    return 0;
 }
 #else
 #define read_png NULL

@@ -49,10 +49,9 @@ int replica_broadcast(struct ddp_group *group, const struct replica *r,
                       struct ddp_err *err)
 {
     struct optim *o = r->optim;
-    if (ddp_broadcast(group, r->weights, r->floats, DDP_F32, 0, err) < 0 ||
-        (r->nbuffers &&
-         ddp_broadcast(group, r->buffers, r->nbuffers, DDP_F32, 0, err) < 0))
-        return -1;
+    TRY(ddp_broadcast(group, r->weights, r->floats, DDP_F32, 0, err));
+    if (r->nbuffers)
+        TRY(ddp_broadcast(group, r->buffers, r->nbuffers, DDP_F32, 0, err));
     for (int k = 0; k < OPTIM_STATES; k++) {
         float *whole = optim_whole(o, k);
         if (whole && ddp_broadcast(group, whole, o->n, DDP_F32, 0, err) < 0)

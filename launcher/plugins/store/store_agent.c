@@ -235,6 +235,9 @@ static int choose_addr(struct store_host *h, const struct msg_store *want,
     return 0;
 }
 
+static const char taken[] = "the store cannot use this port (without --store-port and "
+                            "--master-port it takes a free one)";
+
 static int listen_as(struct store_host *h, const struct msg_store *want,
                      struct ddp_err *err)
 {
@@ -255,8 +258,7 @@ static int listen_as(struct store_host *h, const struct msg_store *want,
                        "--interface choose another",
                        want->addr);
     if (!h->server && want->port && !want->beside)
-        return err_prefix(err, "the store cannot use this port (without --store-port and "
-                               "--master-port it takes a free one)");
+        return err_prefix(err, taken);
     if (!h->server)
         return err_prefix(err, "the store cannot listen");
     h->port = server_port(h->server);
@@ -289,7 +291,7 @@ static int find_port(struct store_host *h, struct ddp_err *err)
     if (fd < 0)
         fd = sock_listen(h->listen, h->wanted_port, &h->port, err);
     if (fd < 0)
-        return -1;
+        return h->wanted_port ? err_prefix(err, taken) : -1;
     return 0;
 }
 

@@ -51,6 +51,9 @@ class Backend(unittest.TestCase):
         self.assertEqual(code, 0, said)
         self.assertEqual(said.count("Gloo's losses"), 6, said)
 
+    def test_a_group_is_made_again(self):
+        self.assertEqual(self.ddprun(2, "again").count("30 groups"), 2)
+
     def test_a_rank_that_dies_is_named(self):
         said = self.ddprun(3, "dies")
         self.assertEqual(len(re.findall(r"rank [01]: ddp: .*rank 2 on .* has gone", said)), 2, said)

@@ -1,4 +1,4 @@
-"""torch_backend.py collectives|training|dies: the backend "ddp" beside Gloo, in one job"""
+"""torch_backend.py collectives|training|dies|late|again: the backend "ddp" beside Gloo, in one job"""
 import datetime
 import os
 import sys
@@ -402,6 +402,17 @@ def dies():
     raise AssertionError("no error")
 
 
+def again():
+    """No rank meets under the name that the group before had in the same store."""
+    for _ in range(30):
+        dist.destroy_process_group()
+        dist.init_process_group("ddp", timeout=datetime.timedelta(seconds=60))
+        tensor = torch.ones(3)
+        dist.all_reduce(tensor)
+        assert tensor.eq(size).all()
+    print(f"rank {rank}: 30 groups", flush=True)
+
+
 def late():
     """One rank does not come: the error names it, at the group's deadline."""
     group = dist.new_group(backend="ddp", timeout=datetime.timedelta(seconds=10))
@@ -419,5 +430,6 @@ def late():
     raise AssertionError("no error")
 
 
-{"collectives": collectives, "training": training, "dies": dies, "late": late}[sys.argv[1]]()
+{"collectives": collectives, "training": training, "dies": dies, "late": late,
+ "again": again}[sys.argv[1]]()
 dist.destroy_process_group()

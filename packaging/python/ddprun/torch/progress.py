@@ -62,6 +62,8 @@ class Group:
         self._g = c.c_void_p(lib.ddp_group_init(c.byref(meeting), c.byref(self._err)))
         if not self._g:
             raise self._failure()
+        if options.group_rank == 0:  # all have read it; a next group in this store has its own
+            options.store.delete_key("ddprun")
         self.arena = arena.Arena(self._g)
         self.local = lib.ddp_group_backend(self._g) == b"shm"
 

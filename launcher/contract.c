@@ -78,6 +78,11 @@ TEXT(role_name, "default")
 TEXT(store_port, f->store_port > 0   ? decimal(f->store_port, buf)
                  : f->store_port < 0 ? "(chosen at start)"
                                      : NULL)
+TEXT(store_beside, f->store_port > 0
+                       ? (snprintf(buf, VALUE_SIZE, "%d@%s:%d", f->store_port,
+                                   f->master_addr, f->master_port),
+                          buf)
+                       : store_port(f, buf))
 /* torch compares with this exact text */
 TEXT(agent_store, f->store == STORE_RANK0 || f->store_port ? "False" : "True")
 TEXT(pmix_nspace, f->pmix_nspace)
@@ -152,8 +157,9 @@ static const struct row {
     {"TORCHELASTIC_USE_AGENT_STORE", agent_store, IDENTITY, 0,
      "True: the store runs already; False: rank 0 serves it, by --store rank0 or as the "
      "only rank"},
-    {"DDPRUN_STORE_PORT", store_port, IDENTITY, 0,
-     "in a job of one rank: port of ddprun's store, as MASTER_PORT is left to the rank"},
+    {"DDPRUN_STORE_PORT", store_beside, IDENTITY, 0,
+     "in a job of one rank, PORT@MASTER_ADDR:MASTER_PORT: where ddprun's store is, as "
+     "MASTER_PORT is left to the rank"},
     {"TORCHELASTIC_ERROR_FILE", error_file, OPTION, 0,
      "where torch's @record writes the exception of this rank"},
     {"OMP_NUM_THREADS", ncpus, DEFAULT, 0, "the CPUs this rank was given"},

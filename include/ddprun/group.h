@@ -78,7 +78,7 @@ enum ddp_op {
 struct ddp_group_options {
     int rank, size;          /* -1, 0: from the environment (RANK, WORLD_SIZE, ...) */
     const char *master_addr; /* NULL: MASTER_ADDR */
-    int master_port;         /* 0: MASTER_PORT */
+    int master_port;         /* 0: MASTER_PORT (as port 0 of store.h) */
     const char *name;        /* key prefix in the store; NULL: "ddp" */
     int64_t timeout_ms;      /* 0: 5 minutes */
     size_t arena_bytes;      /* for ddp_arena_alloc(); 0: 64 MiB of address space */

@@ -37,8 +37,9 @@ struct ddp_value {
 };
 
 /* Connect to host:port; a refused connection is tried again until the deadline. NULL host
- * means $MASTER_ADDR, port 0 means $MASTER_PORT; for the only rank of a job of ddprun it
- * means $DDPRUN_STORE_PORT, as MASTER_PORT is left to what the rank itself serves. */
+ * means $MASTER_ADDR, port 0 means $MASTER_PORT. In a job of one rank, where ddprun
+ * leaves that port to what the rank itself serves, 0 means the port of ddprun's store
+ * ($DDPRUN_STORE_PORT), while MASTER_ADDR and MASTER_PORT are as ddprun has set them. */
 DDP_API struct ddp_store *ddp_store_connect(const char *host, int port,
                                             int64_t timeout_ms, struct ddp_err *err);
 DDP_API void ddp_store_close(struct ddp_store *s); /* NULL is fine */

@@ -71,9 +71,10 @@ static void on_end_signal(int sig, void *arg)
                                    .status = sig,
                                    .code = 128 + sig,
                                    .at_ns = now_ns()});
-    else if (j->requests.interrupts == 2 && j->state <= JOB_DRAINING)
+    else if (j->requests.interrupts == 2 && j->state <= JOB_DRAINING) {
+        j->ending.urgent = true;
         job_end(j, SIGKILL, 0);
-    else
+    } else
         loop_stop(j->loop, 128 + sig); /* agents exit when their links close */
 }
 

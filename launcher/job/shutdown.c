@@ -116,25 +116,18 @@ int64_t job_limit_flushing(const struct job *j)
 
 enum { LATE_MS = 100 };
 
-/* The user wants an end now, by --timeout or a second Ctrl-C. */
-static bool is_impatient(const struct job *j)
-{
-    return j->cause.kind == CAUSE_TIME || j->ending.sig == SIGKILL;
-}
-
 /* An agent that answers no ping is slow, or stopped: only the time in which it answers
  * counts, unless the end is urgent. One that stays silent is lost after --node-timeout
  * (heartbeat.c). */
 static void late_agents(struct job *j, int64_t limit_ms)
 {
     int64_t more_ms = 0;
-    bool impatient = is_impatient(j);
     enum job_state state = j->state;
     for (unsigned i = 0; i < j->alloc->nnodes; i++) {
         struct job_node *n = &j->nodes[i];
         if (!job_node_connected(n) || n->ended)
             continue;
-        int64_t left_ms = impatient ? 0 : limit_ms - n->silence.heard_for_ms;
+        int64_t left_ms = j->ending.urgent ? 0 : limit_ms - n->silence.heard_for_ms;
         if (left_ms <= 0)
             job_node_lost(j, i, "its agent does not stop the ranks");
         else if (left_ms > more_ms)

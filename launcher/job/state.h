@@ -160,6 +160,7 @@ struct job {
         int sig;               /* the first signal of the escalation */
         int64_t grace_ms;      /* time to the next one */
         bool hurried; /* by a signal or --timeout: do not wait for a slow reader */
+        bool urgent;  /* by --timeout or a second Ctrl-C: nor for a silent agent */
         bool agents_killed, agents_hang; /* after one and two limits of JOB_LEAVING */
     } ending;                            /* states.c; the agents: shutdown.c */
 

@@ -177,6 +177,7 @@ static void on_report(evutil_socket_t fd, short what, void *arg)
 static void on_timeout(evutil_socket_t fd, short what, void *arg)
 {
     struct job *j = arg;
+    j->ending.urgent = true;
     job_fail_text(j, CAUSE_TIME, 124, NULL);
 }
 

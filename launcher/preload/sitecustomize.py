@@ -106,8 +106,10 @@ def script_folder():
 def hidden_module(folders, files):
     """Was a module imported that a file in the script's folders would hide? Adds it to `files`;
     of several the one that was imported first."""
-    loaded = [name.partition(".")[0] for name in sys.modules if name not in LOADED]
-    hidden = []
+    loaded, hidden = {}, []  # in the order of import
+    for name in list(sys.modules):
+        if name not in LOADED:
+            loaded.setdefault(name.partition(".")[0], len(loaded))
     try:
         paths = [os.path.join(folder, name) for folder in folders if folder is not None
                  for name in os.listdir(folder)]
@@ -120,7 +122,7 @@ def hidden_module(folders, files):
             hidden.append(path)
     if not hidden:
         return None
-    files.append(min(hidden, key=lambda path: loaded.index(os.path.basename(path).partition(".")[0])))
+    files.append(min(hidden, key=lambda path: loaded[os.path.basename(path).partition(".")[0]]))
     return f"'{files[-1]}' hides a module that was imported"
 
 

@@ -155,20 +155,32 @@ static int handshake(struct ddp_store *s, struct ddp_err *err)
 }
 
 /* In a job of one rank ddprun leaves MASTER_PORT to the program, and its store has
- * another port. The processes that this rank starts may form a larger job, with another
- * store. */
-static int port_from_env(int *port, struct ddp_err *err)
+ * another port: DDPRUN_STORE_PORT=PORT@MASTER_ADDR:MASTER_PORT. It counts only while
+ * these two are the launcher's: the rank may have a store of its own elsewhere. */
+static bool store_is_beside(const char *host, const char *master, int *port)
 {
-    const char *size = getenv("WORLD_SIZE"), *name = "DDPRUN_STORE_PORT";
-    if (!getenv(name) || !size || strcmp(size, "1") != 0)
-        name = "MASTER_PORT";
-    const char *text = getenv(name);
+    const char *beside = getenv("DDPRUN_STORE_PORT");
+    char text[320], of[320];
+    if (!beside)
+        return false;
+    snprintf(text, sizeof text, "%s", beside);
+    snprintf(of, sizeof of, "%s:%s", host, master);
+    char *at = strchr(text, '@');
+    if (!at || strcmp(at + 1, of) != 0)
+        return false;
+    *at = '\0';
+    return number_whole(text, 1, 65535, port);
+}
+
+static int port_from_env(const char *host, int *port, struct ddp_err *err)
+{
+    const char *text = getenv("MASTER_PORT");
     if (!text)
         return err_set(err, "MASTER_PORT is not set: start this program with ddprun, "
                             "or name the store's port");
-    return number_whole(text, 1, 65535, port)
+    return store_is_beside(host, text, port) || number_whole(text, 1, 65535, port)
                ? 0
-               : err_set(err, "%s='%.32s' is not a port", name, text);
+               : err_set(err, "MASTER_PORT='%.32s' is not a port", text);
 }
 
 struct ddp_store *ddp_store_connect(const char *host, int port, int64_t timeout_ms,
@@ -181,7 +193,7 @@ struct ddp_store *ddp_store_connect(const char *host, int port, int64_t timeout_
                      "the store's host");
         return NULL;
     }
-    if (port == 0 && port_from_env(&port, err) < 0)
+    if (port == 0 && port_from_env(host, &port, err) < 0)
         return NULL;
     if (port < 1 || port > 65535) {
         err_set(err, "store: %d is not a port (1 to 65535)", port);

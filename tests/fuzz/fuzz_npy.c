@@ -24,9 +24,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (a.ndim < 1 || a.ndim > IDX_MAX_DIMS || a.count != count || count == 0 ||
         a.data + count * a.width != data + size)
         abort();
-    for (size_t i = 0; i < count; i++) /* each may be read */
-        if (a.kind != 'i' && a.width < 8 && npy_integer(&a, i) >> 8 * a.width)
+    for (size_t i = 0; i < count; i++) { /* each is a number of its width */
+        uint64_t n = npy_integer(&a, i);
+        unsigned bits = 8 * a.width, above = a.kind == 'i' ? bits - 1 : bits;
+        if (bits < 64 && n >> above &&
+            !(a.kind == 'i' && n >> above == UINT64_MAX >> above))
             abort();
+    }
     return 0;
 }
 

@@ -331,15 +331,17 @@ TEST(oversized_requests_are_rejected_by_the_client)
 }
 
 static const struct {
-    const char *addr, *port, *text, *size, *beside;
+    const char *addr, *port, *text, *beside;
 } environments[] = {
     {NULL, "29500", "MASTER_ADDR is not set"},
     {"127.0.0.1", NULL, "MASTER_PORT is not set"},
     {"127.0.0.1", "http", "MASTER_PORT='http' is not a port"},
     {"127.0.0.1", "65536", "MASTER_PORT='65536' is not a port"},
     {"127.0.0.1", "1", "refused"},
-    {"127.0.0.1", "1", "port 2: ", "1", "2"},
-    {"127.0.0.1", "1", "port 1: ", "4", "2"}, /* of a job that the only rank started */
+    {"127.0.0.1", "1", "port 2: ", "2@127.0.0.1:1"},
+    /* a store that the rank chose itself */
+    {"127.0.0.1", "1", "port 1: ", "2@127.0.0.1:3"},
+    {"127.0.0.1", "1", "port 1: ", "2@127.0.0.2:1"},
 };
 
 TEST(a_port_out_of_range_is_refused_at_once)
@@ -347,20 +349,20 @@ TEST(a_port_out_of_range_is_refused_at_once)
     ck_assert_ptr_null(ddp_store_connect("127.0.0.1", 65536 + 1, 60000, &err));
     ck_assert_str_eq(err.text, "store: 65537 is not a port (1 to 65535)");
     ck_assert_ptr_null(ddp_store_connect("127.0.0.1", -1, 60000, &err));
+    ck_assert_str_eq(err.text, "store: -1 is not a port (1 to 65535)");
 }
 
 LOOP_TEST(a_useless_environment_is_explained, ARRAY_LEN(environments))
 {
     unsetenv("MASTER_ADDR");
     unsetenv("MASTER_PORT");
+    unsetenv("DDPRUN_STORE_PORT");
     if (environments[_i].addr)
         setenv("MASTER_ADDR", environments[_i].addr, 1);
     if (environments[_i].port)
         setenv("MASTER_PORT", environments[_i].port, 1);
-    if (environments[_i].size) {
-        setenv("WORLD_SIZE", environments[_i].size, 1);
+    if (environments[_i].beside)
         setenv("DDPRUN_STORE_PORT", environments[_i].beside, 1);
-    }
     ck_assert_ptr_null(ddp_store_connect(NULL, 0, 50, &err));
     ck_assert_msg(strstr(err.text, environments[_i].text) != NULL, "%s", err.text);
 }

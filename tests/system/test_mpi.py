@@ -277,12 +277,13 @@ class Strangers(launch.LaunchTest):
     @unittest.skipUnless(mpi.OPENMPI.mpicc, "no Open MPI; needs package libopenmpi-dev openmpi-bin")
     def test_a_stranger_at_the_server_is_refused(self):
         """Once the server runs, it is asked by a stranger, and an MPI program goes on."""
-        program = mpi.OPENMPI.compile(self.folder.name)
+        program, go = mpi.OPENMPI.compile(self.folder.name), self.path("go")
         launched = self.start(
             "-np", 2, "--tag-output=off", "sh", "-c",
-            f"{program} hello; echo $PMIX_SERVER_URI41; read line; exec {program} hello",
-            stdin=b"", env={**mpi.QUICK, "TMPDIR": self.folder.name})
-        self.wait_for(launched, ";tcp4:")
+            f"{program} hello; echo $PMIX_SERVER_URI41; until [ -e {go} ]; do sleep 0.05; done; "
+            f"exec {program} hello", env={**mpi.QUICK, "TMPDIR": self.folder.name})
+        # of both: a rank that begins again while another one ends loses its files
+        self.assertTrue(launch.wait_until(lambda: launched.out.count(";tcp4:") == 2), launched.err)
         port = int(launched.out.partition(";tcp4://127.0.0.1:")[2].split()[0])
         with socket.create_connection(("127.0.0.1", port), 30) as stranger:
             stranger.settimeout(30)
@@ -291,7 +292,8 @@ class Strangers(launch.LaunchTest):
             except ConnectionResetError:
                 pass
         self.wait_for(launched, "to PMIx: no process of this job holds its socket", "err")
-        launched.input = b"\n"
+        with open(go, "w", encoding="utf-8"):
+            pass
         launched.wait()
         self.assert_ended(launched, 0)
 

@@ -451,7 +451,8 @@ class SshTest(LaunchTest):
         self.goes_on(run)
 
     def test_agents_that_stand_still_while_they_stop_ranks(self):
-        """Both, the launcher's own and another host's, for longer than they may take for it."""
+        """Both, the launcher's own and another host's, for longer than they may take for it.
+        The own one gets SIGCONT when it has to stop its ranks, and is stopped again."""
         run = self.start_hosts(
             "localhost:1,n1:1", "trap '' INT TERM; echo here; while :; do sleep 1; done",
             "--grace", "0.1s", "--log-level", "job=debug")
@@ -462,6 +463,8 @@ class SshTest(LaunchTest):
         for pid in agents:
             os.kill(pid, signal.SIGSTOP)
         os.kill(run.process.pid, signal.SIGINT)
+        self.wait_for(run, "interrupted (SIGINT)", "err")
+        os.kill(ours, signal.SIGSTOP)
         self.wait_for(run, "terminating: time limit passed", "err")
         for pid in agents:
             os.kill(pid, signal.SIGCONT)

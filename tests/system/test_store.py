@@ -15,7 +15,7 @@ from launch import DDPRUN, LaunchTest, free_port, main, make_network
 ADD = '''
 import os, socket, struct, sys, time
 # of a job of one rank
-PORT = os.environ.get("DDPRUN_STORE_PORT") or os.environ["MASTER_PORT"]
+PORT = os.environ.get("DDPRUN_STORE_PORT", os.environ["MASTER_PORT"]).partition("@")[0]
 def add(key, n, host=None, port=None, timeout=30):
     s = socket.create_connection((host or os.environ["MASTER_ADDR"],
                                   port or int(PORT)), timeout)
@@ -196,23 +196,33 @@ class Store(LaunchTest):
         own = ('print(os.environ["TORCHELASTIC_USE_AGENT_STORE"])\n'
                'socket.create_server(("", int(os.environ["MASTER_PORT"])))\n'
                'print("sum", add("/n", 1))')
-        for options in ((), ("--store-port", free_port()), ("--max-restarts", 1)):
+        for options in ((), ("--store-port", free_port())):
             launch = self.python(1, own, *options)
             self.assert_ended(launch, 0)
             self.assertEqual(launch.out, "False\nsum 1\n", options)
+        again = 'sys.exit(1 - int(os.environ["TORCHELASTIC_RESTART_COUNT"]))'
+        launch = self.python(1, f'{own}\nprint(PORT, os.environ["MASTER_PORT"])\n{again}',
+                             "--max-restarts", 1)
+        self.assert_ended(launch, 0)
+        said = launch.out.split("\n")
+        self.assertEqual([said[1], said[4]], ["sum 1", "sum 1"])  # its keys are new
+        (store, first), (same, second) = said[2].split(), said[5].split()
+        self.assertEqual(store, same)
+        self.assertNotEqual(first, second)
 
     def test_where_the_only_rank_finds_the_store_at_master_port(self):
         served = ('print(os.environ["TORCHELASTIC_USE_AGENT_STORE"],'
-                  ' add("/n", 1, None, os.environ["MASTER_PORT"]))')
+                  ' add("/n", 1, None, os.environ["MASTER_PORT"]),'
+                  ' os.environ.get("DDPRUN_STORE_PORT"))')
         for options in (("--store", "launcher"), ("--store-open",)):
             launch = self.python(1, served, *options, env={"DDPRUN_STORE_PORT": "1"})
             self.assert_ended(launch, 0)
-            self.assertEqual(launch.out, "True 1\n", options)
+            self.assertEqual(launch.out, "True 1 None\n", options)
         # one that may get more
         launch = self.run_to_end("--nnodes", "1:2", "-H", "localhost", "python3", "-c",
                                  ADD + served)
         self.assert_ended(launch, 0)
-        self.assertIn("True 1\n", launch.out)
+        self.assertIn("True 1 None\n", launch.out)
 
     def test_64_ranks_at_once(self):
         launch = self.python(64, 'print(add("/n", 1))', deadline=120)

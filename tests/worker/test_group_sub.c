@@ -189,20 +189,21 @@ static void nonsense_case(struct ddp_group *g, const void *arg)
         "%s", err.text);
 }
 
-/* A list of two and one of three, whose meetings have messages of other sizes. */
+/* Lists of three and of four: in their meetings one rank sends one card where two are
+ * expected. */
 static void lists_case(struct ddp_group *g, const void *arg)
 {
     struct ddp_err err = {""};
     int rank = ddp_group_rank(g);
-    team_assert(g, !ddp_group_sub(g, (int[]){0, 1, 2}, rank == 1 ? 2 : 3, &err),
+    team_assert(g, !ddp_group_sub(g, (int[]){0, 1, 2, 3}, rank == 2 ? 3 : 4, &err),
                 "made a group");
     team_assert(g, strstr(err.text, "different lists of ranks"), "%s", err.text);
 }
 
 TEST(lists_of_other_lengths_are_told)
 {
-    assert_team(&(struct team){.size = 3}, lists_case, NULL);
-    assert_team(&(struct team){.size = 3, .layout = "aab"}, lists_case, NULL);
+    assert_team(&(struct team){.size = 4}, lists_case, NULL);
+    assert_team(&(struct team){.size = 4, .layout = "aabb"}, lists_case, NULL);
 }
 
 TEST(nonsense_makes_no_group)

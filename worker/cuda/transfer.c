@@ -5,7 +5,6 @@
 #include "common/mem.h"
 #include "common/scoped.h"
 
-
 static const char *const what = "copying the model";
 
 static int move(void *device, void *host, size_t bytes, enum direction way,

@@ -6,10 +6,10 @@
  * big-endian 32-bit number, then the elements. The length must be exactly what the
  * dimensions say.
  *
- * https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html: "\x93NUMPY", a
- * version, the length of a header, the header, which is a Python dictionary with the keys
- * descr, fortran_order and shape, and the elements. They are to be in C's order and
- * little-endian: bytes and other integers, booleans, or float32.
+ * NumPy's .npy (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html):
+ * "\x93NUMPY", a version, the length of a header, the header, which is a Python
+ * dictionary with the keys descr, fortran_order and shape, and the elements. They are to
+ * be in C's order and little-endian: bytes and other integers, booleans, or float32.
  */
 #ifndef WORKER_DATA_IDX_H
 #define WORKER_DATA_IDX_H
@@ -26,7 +26,7 @@ struct idx {
     int ndim;
     uint32_t dims[IDX_MAX_DIMS];
     size_t count;        /* elements: the product of the dimensions */
-    char kind;           /* of an element: 'u', 'i', 'b' or 'f'; */
+    char kind;           /* of an element: 'u', 'i', 'b' or 'f' */
     unsigned width;      /* its bytes. Of an IDX file 'u', 1 */
     uint8_t *data;       /* owned; or in `map`, and then read-only */
     struct file_map map; /* owned: of a plain file */

@@ -84,10 +84,9 @@ static void fill(struct best *best, const struct bucket *pieces, const double *r
         }
 }
 
-/* Joins neighbours, so that at most PIECES_MOST + 1 pieces are left: the table has their
- * square, and takes the time of their cube. */
-enum { PIECES_MOST = 512 };
+enum { PIECES_MOST = 512 }; /* the table has their square, in the time of their cube */
 
+/* Joins neighbours, so that at most PIECES_MOST pieces are left. */
 static size_t join_small(const struct bucket *pieces, const double *ready, size_t n,
                          struct bucket *joined, double *when)
 {

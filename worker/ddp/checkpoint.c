@@ -108,8 +108,7 @@ int checkpoint_lock(const char *place, int *lock, struct ddp_err *err)
 
 void checkpoint_unlock(int *lock)
 {
-    if (*lock >= 0)
-        close(*lock);
+    close_fd(lock);
     *lock = -1;
 }
 

@@ -47,9 +47,9 @@ static int alike(struct ddp_group *group, const struct model *m, bool *yes,
     int other;
     for (const char *c = model_kernels(m)->name; *c; c++)
         sum = sum * 31 + (unsigned char)*c;
-    int rc = replica_compare(group, &sum, 1, &other, &i, err);
+    TRY(replica_compare(group, &sum, 1, &other, &i, err));
     *yes = other == 0;
-    return rc;
+    return 0;
 }
 
 static int make_places(struct factors *f, struct shared *s, struct ddp_err *err)

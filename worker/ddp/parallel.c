@@ -193,8 +193,9 @@ static int check_options(const struct ddp_parallel_options *o, struct ddp_err *e
                        o->optimiser);
     for (size_t i = 0; i < ARRAY_LEN(parts); i++)
         if (!(parts[i].value >= 0 && parts[i].value <= parts[i].most)) /* nor NaN */
-            return err_set(err, "%s is %g: a finite number from 0", parts[i].name,
-                           (double)parts[i].value);
+            return err_set(err, "%s is %g: %s from 0", parts[i].name,
+                           (double)parts[i].value,
+                           parts[i].most < INFINITY ? "a finite number" : "a number");
     if (!(o->ema >= 0 && o->ema < 1))
         return err_set(err, "ema is %g: from 0 to below 1", (double)o->ema);
     return 0;

@@ -49,7 +49,7 @@ struct piece {
 };
 
 /* A reduction. */
-struct flight {
+struct reduction {
     struct ddp_request *request; /* owned until it has ended */
     int64_t began_ns;
 };
@@ -72,8 +72,8 @@ struct reducer {
     struct bucket *buckets; /* owned, [most] */
     struct piece *pieces;   /* owned, [most + 1]: of each bucket; the last one's start is
                                the end of all */
-    struct flight *flights; /* owned, [most]: of each bucket */
-    size_t *counts;         /* owned, [size]: sizes of the parts of a bucket */
+    struct reduction *reductions; /* owned, [most]: of each bucket */
+    size_t *counts;               /* owned, [size]: sizes of the parts of a bucket */
     size_t nbuckets, npieces;
     size_t started, ended; /* numbers of buckets, in the plan's order */
 
@@ -186,7 +186,7 @@ struct reducer *reducer_create_for(struct ddp_group *group, const struct param *
     r->most = nparams;
     r->buckets = xcalloc(nparams, sizeof *r->buckets);
     r->pieces = xcalloc(nparams + 1, sizeof *r->pieces);
-    r->flights = xcalloc(nparams, sizeof *r->flights);
+    r->reductions = xcalloc(nparams, sizeof *r->reductions);
     r->counts = xcalloc((size_t)r->size, sizeof *r->counts);
     r->layers = xcalloc(nparams, sizeof *r->layers);
     r->ready = xcalloc(nparams + 2, sizeof *r->ready);
@@ -231,7 +231,7 @@ void reducer_destroy(struct reducer *r)
         return;
     free(r->buckets);
     free(r->pieces);
-    free(r->flights);
+    free(r->reductions);
     free(r->counts);
     free(r->layers);
     free(r->ready);
@@ -368,7 +368,7 @@ static struct ddp_request *start(struct reducer *r, struct bucket b, bool last)
 
 static void start_bucket(struct reducer *r)
 {
-    struct flight *f = &r->flights[r->started];
+    struct reduction *f = &r->reductions[r->started];
     f->began_ns = now_ns();
     f->request = start(r, r->buckets[r->started], r->started == r->nbuckets - 1);
     r->failed = f->request == NULL;
@@ -378,7 +378,7 @@ static void start_bucket(struct reducer *r)
 static void end_bucket(struct reducer *r)
 {
     size_t i = r->ended++;
-    observe(r, i, r->buckets[i].count, r->flights[i].began_ns);
+    observe(r, i, r->buckets[i].count, r->reductions[i].began_ns);
 }
 
 /* Makes progress on the reductions in flight. */
@@ -386,7 +386,7 @@ static void make_progress(struct reducer *r)
 {
     while (!r->failed && r->ended < r->started) {
         int done = 0;
-        r->failed = ddp_test(r->flights[r->ended].request, &done, &r->err) < 0;
+        r->failed = ddp_test(r->reductions[r->ended].request, &done, &r->err) < 0;
         if (!done || r->failed)
             return;
         end_bucket(r);
@@ -415,7 +415,7 @@ static int reduce_rest(struct reducer *r, struct ddp_err *err)
     while (!r->failed && r->started < r->nbuckets)
         start_bucket(r);
     while (!r->failed && r->ended < r->nbuckets) {
-        r->failed = ddp_wait(r->flights[r->ended].request, &r->err) < 0;
+        r->failed = ddp_wait(r->reductions[r->ended].request, &r->err) < 0;
         if (!r->failed)
             end_bucket(r);
     }

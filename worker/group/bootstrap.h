@@ -1,6 +1,6 @@
 /* worker/group/bootstrap.h - how the ranks of a group exchange their cards
  *
- * env://: the store at MASTER_ADDR:MASTER_PORT, one fence
+ * env://: the store at MASTER_ADDR:MASTER_PORT (or beside it: store.h), one fence
  * tcp://host:port: rank 0 listens there until all ranks have connected
  * file:///path: a file that all hosts see, with rank 0's address
  * launcher://: through the launcher's PMIx or PMI, or by the job's number

@@ -9,7 +9,6 @@
  */
 #include "worker/group/tcp_coll.h"
 
-#include "common/err.h"
 #include "common/mem.h"
 #include "worker/group/coll.h"
 #include "worker/group/reduce.h"

@@ -235,8 +235,17 @@ static int choose_addr(struct store_host *h, const struct msg_store *want,
     return 0;
 }
 
-static const char taken[] = "the store cannot use this port (without --store-port and "
-                            "--master-port it takes a free one)";
+static const char port_advice[] = "the store cannot use this port (without --store-port "
+                                  "and --master-port it takes a free one)";
+
+/* MASTER_ADDR is another machine's. */
+static int not_here(const struct msg_store *want, struct ddp_err *err)
+{
+    return err_set(err,
+                   "'%s' is no address of rank 0's host; --master-addr and --interface "
+                   "choose another",
+                   want->addr);
+}
 
 static int listen_as(struct store_host *h, const struct msg_store *want,
                      struct ddp_err *err)
@@ -253,12 +262,9 @@ static int listen_as(struct store_host *h, const struct msg_store *want,
     };
     h->server = server_create(h->agent->loop, &options, err);
     if (!h->server && errno == EADDRNOTAVAIL && want->addr)
-        return err_set(err,
-                       "'%s' is no address of rank 0's host; --master-addr and "
-                       "--interface choose another",
-                       want->addr);
+        return not_here(want, err);
     if (!h->server && want->port && !want->beside)
-        return err_prefix(err, taken);
+        return err_prefix(err, port_advice);
     if (!h->server)
         return err_prefix(err, "the store cannot listen");
     h->port = server_port(h->server);
@@ -280,19 +286,29 @@ static int port_to_try(void)
     return LEAST + (int)(drawn % (unsigned)(first - LEAST));
 }
 
-/* A port for rank 0 to listen on. It is free now; other processes rarely bind a port
- * outside the kernel's range, so it should be free when rank 0 binds it. */
+/* A port for rank 0 to listen on, at all addresses, as PyTorch does. It is free now;
+ * other processes rarely bind a port outside the kernel's range, so it should be free
+ * when rank 0 binds it. */
 static int find_port(struct store_host *h, struct ddp_err *err)
 {
     enum { TRIES = 10 };
     SCOPED(close_fd) int fd = -1;
     for (int i = 0; i < TRIES && !h->wanted_port && fd < 0; i++)
-        fd = sock_listen(h->listen, port_to_try(), &h->port, err);
+        fd = sock_listen(NULL, port_to_try(), &h->port, err);
     if (fd < 0)
-        fd = sock_listen(h->listen, h->wanted_port, &h->port, err);
+        fd = sock_listen(NULL, h->wanted_port, &h->port, err);
     if (fd < 0)
-        return h->wanted_port ? err_prefix(err, taken) : -1;
+        return h->wanted_port ? err_prefix(err, port_advice) : -1;
     return 0;
+}
+
+/* Where rank 0 alone will serve. */
+static int check_addr(struct store_host *h, const struct msg_store *want,
+                      struct ddp_err *err)
+{
+    int port;
+    SCOPED(close_fd) int fd = sock_listen(h->listen, 0, &port, err);
+    return fd >= 0 ? 0 : errno == EADDRNOTAVAIL && want->addr ? not_here(want, err) : -1;
 }
 
 static void host_destroy(struct store_host *h)
@@ -324,13 +340,17 @@ static struct store_host *host_create(struct agent *a, const struct msg_store *w
                              .scope = want->open ? 0 : 1};
     h->late = loop_timer(a->loop, on_late, h);
     if ((h->rank0_fd = sock_reserve(&h->rank0_port, err)) < 0 ||
-        choose_addr(h, want, err) < 0 || (want->serve && listen_as(h, want, err) < 0) ||
+        choose_addr(h, want, err) < 0 ||
+        (want->serve ? listen_as : check_addr)(h, want, err) < 0 ||
         ((!want->serve || want->beside) && find_port(h, err) < 0)) {
         host_destroy(h);
         return NULL;
     }
+    bool left = !want->serve || want->beside;
     log_debug("%s port %d %s", h->addr, h->port,
-              want->serve ? "serves the store" : "is left to rank 0");
+              left ? "is left to rank 0" : "serves the store");
+    if (h->store_port)
+        log_debug("%s port %d serves the store", h->addr, h->store_port);
     return h;
 }
 

@@ -130,6 +130,24 @@ LOOP_TEST(buckets_follow_the_times, ARRAY_LEN(timed))
     ck_assert_uint_eq(plan[timed[_i].buckets - 1].offset, 0);
 }
 
+/* Of more pieces than the plan's table has, some are joined, and none is lost. */
+TEST(many_pieces_are_joined_first)
+{
+    enum { MANY = 3000 };
+    static struct bucket pieces[MANY], plan[MANY];
+    static double ready[MANY];
+    size_t end = 0;
+    for (size_t i = MANY; i-- > 0; end += pieces[i].count)
+        pieces[i] = (struct bucket){end, i % 7 == 0 ? 5000 : i % 3};
+    for (size_t i = 0; i < MANY; i++)
+        ready[i] = (double)i;
+    size_t n = bucket_plan_timed(pieces, ready, MANY, 1e-6, 1e-3, plan);
+    ck_assert_uint_ge(n, 5); /* the last ones are small */
+    for (size_t i = 0; i < n; end = plan[i++].offset)
+        ck_assert_uint_eq(plan[i].offset + plan[i].count, end);
+    ck_assert_uint_eq(end, 0);
+}
+
 /* Alone, a rank's step is what backward made: nothing is sent and nothing changes. */
 TEST(a_group_of_one_leaves_gradients_alone)
 {

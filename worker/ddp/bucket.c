@@ -84,7 +84,7 @@ static void fill(struct best *best, const struct bucket *pieces, const double *r
         }
 }
 
-enum { PIECES_MOST = 512 }; /* the table has their square, in the time of their cube */
+enum { PIECES_MOST = 512 }; /* n pieces: a table of n^2 entries, in O(n^3) time */
 
 /* Joins neighbours, so that at most PIECES_MOST pieces are left. */
 static size_t join_small(const struct bucket *pieces, const double *ready, size_t n,

@@ -146,7 +146,8 @@ static int by_weight(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Of weights of the caller's own; those without elements have none. */
+/* Refuses parameters whose weights, in the caller's memory, overlap. One without elements
+ * overlaps none. */
 static int check_overlap(const struct ddp_param *params, size_t n, struct ddp_err *err)
 {
     OWNED const struct ddp_param **own = xcalloc(n, sizeof *own);
@@ -193,9 +194,9 @@ static int check_options(const struct ddp_parallel_options *o, struct ddp_err *e
                        o->optimiser);
     for (size_t i = 0; i < ARRAY_LEN(parts); i++)
         if (!(parts[i].value >= 0 && parts[i].value <= parts[i].most)) /* nor NaN */
-            return err_set(err, "%s is %g: %s from 0", parts[i].name,
+            return err_set(err, "%s is %g: it must be at least 0%s", parts[i].name,
                            (double)parts[i].value,
-                           parts[i].most < INFINITY ? "a finite number" : "a number");
+                           parts[i].most < INFINITY ? ", and finite" : "");
     if (!(o->ema >= 0 && o->ema < 1))
         return err_set(err, "ema is %g: from 0 to below 1", (double)o->ema);
     return 0;
@@ -453,14 +454,15 @@ int ddp_parallel_swap_average(struct ddp_parallel *p, struct ddp_err *err)
 
 /* ---- checkpoints ---- */
 
-/* A step of 0 would read as no checkpoint. */
+/* A load reports step 0 if there is no checkpoint, so none is saved as step 0. */
 static int check_save(const struct ddp_parallel *p, const char *what, uint64_t step,
                       struct ddp_err *err)
 {
     TRY(check_between(p, what, err));
     return step > 0
                ? 0
-               : err_set(err, "ddp_parallel_%s() at step 0: count them from 1", what);
+               : err_set(err, "ddp_parallel_%s() at step 0: steps are counted from 1",
+                         what);
 }
 
 static struct train_state now_at(const struct ddp_parallel *p, uint64_t step)

@@ -89,8 +89,8 @@ int reducer_finish(struct reducer *r, struct step_sums *sums, struct ddp_err *er
 
 /* ---- the optimiser ---- */
 
-/* With `shard`: keeps this rank's pieces of whole states, and frees the rest, unless it
- * has. */
+/* With `shard`: keeps this rank's pieces of whole states, and frees the rest; does
+ * nothing if it has only the pieces. */
 void reducer_keep_states(const struct reducer *r, struct optim *o);
 
 /* One of this rank's pieces: its weights in the whole block, and its optimiser states.

@@ -1,0 +1,69 @@
+/* worker/ddp/reducer_impl.h - internals of reducer.c and reducer_step.c
+ *
+ * The block in the arena: a head with the step's sums, which keeps the gradients aligned,
+ * then the gradients.
+ */
+#ifndef WORKER_DDP_REDUCER_IMPL_H
+#define WORKER_DDP_REDUCER_IMPL_H
+
+#include "worker/ddp/reducer.h"
+
+/* This rank's part of a bucket, and where it begins in an array of all its pieces, each
+ * aligned to a cache line. */
+struct piece {
+    struct bucket at;
+    size_t start;
+};
+
+/* A reduction. */
+struct reduction {
+    struct ddp_request *request; /* owned until it has ended */
+    int64_t began_ns;
+};
+
+struct reducer {
+    struct ddp_group *group; /* borrowed */
+    int rank, size;
+    struct reducer_settings settings;
+    float *block; /* in the arena: head and gradients */
+    float *grads; /* block + HEAD */
+    size_t count; /* gradients */
+    /* owned, [size - 1]: blocks of the ranks from the next on; NULL: not direct */
+    float **others;
+    struct factors *factors; /* owned; NULL: none */
+    float *rooms;            /* owned: scratch memory for sums, one per thread, */
+    size_t room;             /* of so many floats */
+    bool summed;             /* this step's pieces have been summed */
+
+    size_t most;            /* most buckets: as many as parameters */
+    struct bucket *buckets; /* owned, [most] */
+    struct piece *pieces;   /* owned, [most + 1]: of each bucket; the last one's start is
+                               the end of all */
+    struct reduction *reductions; /* owned, [most]: of each bucket */
+    size_t *counts;               /* owned, [size]: sizes of the parts of a bucket */
+    size_t nbuckets, npieces;
+    size_t started, ended; /* numbers of buckets, in the plan's order */
+
+    struct bucket *layers; /* owned: what becomes ready together, from the last */
+    double *ready; /* owned, [nlayers + 2]: seconds since the step began, and times of two
+                      reductions */
+    size_t nlayers, seen;
+    int watched; /* measured steps; WATCH_STEPS: done */
+    int64_t begin_ns;
+
+    reducer_span_fn span;
+    void *span_arg;
+    struct ddp_err err; /* the first failure of the step */
+    bool failed;
+};
+
+/* The sizes of all ranks' parts of a bucket, in r->counts. */
+void reducer_count_parts(struct reducer *r, struct bucket b);
+/* How many rows of the layer at `offset` are computed from factors at once; 0: it has
+ * no factors. */
+size_t reducer_rows_at(const struct reducer *r, size_t offset);
+/* Reports a span that ends now (reducer_observe()). */
+void reducer_span(const struct reducer *r, size_t bucket, size_t floats,
+                  int64_t began_ns);
+
+#endif

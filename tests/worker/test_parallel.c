@@ -1,5 +1,5 @@
 /* tests/worker/test_parallel.c - include/ddprun/ddp.h: every rank takes the step
- * that one rank with all samples would take */
+ * that one rank with all samples would take; mistakes: test_parallel_mistakes.c */
 #include "tests/support/suite.h"
 #include "tests/worker/team.h"
 
@@ -200,158 +200,7 @@ LOOP_TEST(a_gradient_that_is_not_finite_takes_no_step, ARRAY_LEN(teams))
     assert_team(&teams[_i], infinite_case, NULL);
 }
 
-/* Who forgets a gradient is told which; the others that somebody has. */
-static void missing_case(struct ddp_group *g, const void *arg)
-{
-    struct ddp_err err = {""};
-    struct loop *l = xcalloc(1, sizeof *l);
-    struct ddp_parallel *p = make(g, l, 0);
-    struct ddp_step s = {.loss = 1};
-    team_assert(g, ddp_parallel_begin(p, 1, &err) == 0, "%s", err.text);
-    for (size_t i = 0; i < PARAMS; i++)
-        if (ddp_group_rank(g) == 0 || i != 0)
-            ddp_parallel_ready(p, i);
-    const char *said = ddp_group_rank(g) == 1
-                           ? "gradient of 'first' is missing: ddp_parallel_ready(p, 0)"
-                           : "on another rank";
-    team_assert(g, ddp_parallel_step(p, 1, &s, &err) < 0 && strstr(err.text, said), "%s",
-                err.text);
-    ddp_parallel_destroy(p);
-    free(l);
-}
-
-TEST(a_missing_gradient_is_named)
-{
-    assert_team(&(struct team){.size = 2}, missing_case, NULL);
-}
-
-/* A place that rank 0 cannot write to is told to all before the first step. */
-static void place_case(struct ddp_group *g, const void *arg)
-{
-    struct ddp_err err = {""};
-    struct ddp_param w = {.name = "w", .count = 4};
-    const struct ddp_parallel_options nowhere = {.checkpoint = "/nonexistent/c"};
-    team_assert(
-        g,
-        !ddp_parallel_create(g, &w, 1, &nowhere, &err) &&
-            strstr(err.text, "cannot write checkpoints to '/nonexistent/c': No such"),
-        "%s", err.text);
-}
-
-TEST(a_place_that_cannot_be_written_is_told_early)
-{
-    assert_team(&(struct team){.size = 3}, place_case, NULL);
-}
-
-/* Mistakes that need no other rank. */
-static void refused_case(struct ddp_group *g, const void *arg)
-{
-    struct ddp_err err = {""};
-    struct ddp_param none = {.name = "w", .count = 4};
-    struct ddp_parallel_options odd = {.optimiser = "newton"};
-    team_assert(g,
-                !ddp_parallel_create(g, &none, 0, NULL, &err) &&
-                    strstr(err.text, "no parameters"),
-                "%s", err.text);
-    team_assert(g,
-                !ddp_parallel_create(g, &none, 1, &odd, &err) &&
-                    strstr(err.text, "no optimiser 'newton'"),
-                "%s", err.text);
-    struct ddp_param twice[2] = {none, none};
-    const struct ddp_parallel_options saved = {.checkpoint = "c"};
-    team_assert(g,
-                !ddp_parallel_create(g, twice, 2, &saved, &err) &&
-                    strstr(err.text, "two parameters are called 'w'"),
-                "%s", err.text);
-    struct ddp_param nameless = {.count = 4};
-    team_assert(g,
-                !ddp_parallel_create(g, &nameless, 1, &saved, &err) &&
-                    strstr(err.text, "parameter 0 has no name: a checkpoint needs one"),
-                "%s", err.text);
-    uint64_t step;
-    struct ddp_parallel *p = ddp_parallel_create(g, &none, 1, NULL, &err);
-    team_assert(g,
-                ddp_parallel_save(p, 1, &err) < 0 &&
-                    strstr(err.text, "save(): the options have no checkpoint"),
-                "%s", err.text);
-    team_assert(g,
-                ddp_parallel_load(p, &step, &err) < 0 &&
-                    strstr(err.text, "load(): the options have no checkpoint"),
-                "%s", err.text);
-    team_assert(g,
-                ddp_parallel_swap_average(p, &err) < 0 &&
-                    strstr(err.text, "there is no average: it needs options.ema"),
-                "%s", err.text);
-    ddp_parallel_destroy(p);
-    ddp_parallel_destroy(NULL);
-    static const struct {
-        float ema;
-        const char *text;
-    } wrong[] = {{1, "ema is 1: "}, {NAN, "ema is nan: "}, {-0.5f, "ema is -0.5: "}};
-    for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
-        const struct ddp_parallel_options bad = {.ema = wrong[i].ema};
-        team_assert(g,
-                    !ddp_parallel_create(g, &none, 1, &bad, &err) &&
-                        strstr(err.text, wrong[i].text) &&
-                        strstr(err.text, "from 0 to below 1"),
-                    "%s", err.text);
-    }
-}
-
-TEST(mistakes_are_named)
-{
-    assert_team(&(struct team){.size = 1}, refused_case, NULL);
-}
-
-/* Parameters and options that no rank can take. */
-static void unfit_case(struct ddp_group *g, const void *arg)
-{
-    float same[8];
-    const struct ddp_parallel_options saved = {.checkpoint = "c"};
-    const struct {
-        struct ddp_param params[2];
-        struct ddp_parallel_options options;
-        const char *said;
-    } cases[] = {
-        {{{"a", NULL, NULL, 4}, {"b", NULL, NULL, SIZE_MAX}},
-         {0},
-         "parameter 1 has 1844"},
-        {{{"a", same, NULL, 5}, {"b", same + 4, NULL, 4}}, {0}, "have the same weights"},
-        {{{"a", NULL, NULL, 4}, {"\xff", NULL, NULL, 4}},
-         saved,
-         "cannot be called '\xff'"},
-        {{{"a", NULL, NULL, 4}, {"optim.exp_avg.a", NULL, NULL, 4}},
-         saved,
-         "cannot be called 'optim.exp_avg.a'"},
-        {{{"a", NULL, NULL, 4}, {"b", NULL, NULL, 0}},
-         {.momentum = -1},
-         "momentum is -1"},
-        {{{"a", NULL, NULL, 4}, {"b", NULL, NULL, 0}},
-         {.decay = INFINITY},
-         "decay is inf: a finite number"},
-        {{{"a", NULL, NULL, 4}, {"b", NULL, NULL, 0}},
-         {.clip_norm = NAN},
-         "clip_norm is nan"},
-        {{{"a", same + 4, NULL, 4}, {"b", same, NULL, 8}},
-         {0},
-         "parameters 0 and 1 have the same weights"},
-    };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        struct ddp_err err = {""};
-        struct ddp_param params[2] = {cases[i].params[0], cases[i].params[1]};
-        team_assert(g,
-                    !ddp_parallel_create(g, params, 2, &cases[i].options, &err) &&
-                        strstr(err.text, cases[i].said),
-                    "case %zu: %s", i, err.text);
-    }
-}
-
-TEST(what_cannot_be_trained_is_refused)
-{
-    assert_team(&(struct team){.size = 1}, unfit_case, NULL);
-}
-
-/* Nothing takes the square of their number, nor of the number of buckets. */
+/* Time and memory do not grow with the square of the number of parameters or buckets. */
 static void many_case(struct ddp_group *g, const void *arg)
 {
     enum { MANY = 100000, NAME = 8, WATCHED = 6 };
@@ -389,35 +238,6 @@ TEST(a_hundred_thousand_parameters_are_trained)
     assert_team(&(struct team){.size = 2}, many_case, temp_dir());
 }
 
-/* Rank 1 has something else, of the same size: all ranks are told. */
-static void disagree_case(struct ddp_group *g, const void *arg)
-{
-    static const struct ddp_parallel_options unlike[] = {
-        {.optimiser = "adam"}, {.momentum = 0.5f}, {.replicated = true}, {.ema = 0.5f}};
-    static const char *const said[] = {"another optimiser", "another momentum",
-                                       "another replicated", "another ema"};
-    struct ddp_err err = {""};
-    bool odd = ddp_group_rank(g) == 1;
-    for (size_t i = 0; i < ARRAY_LEN(unlike); i++) {
-        struct ddp_param w = {.name = "w", .count = 4};
-        team_assert(g,
-                    !ddp_parallel_create(g, &w, 1, odd ? &unlike[i] : NULL, &err) &&
-                        strstr(err.text, said[i]) && strstr(err.text, "rank 1 has"),
-                    "%s", err.text);
-    }
-    struct ddp_param params[] = {{.name = "a", .count = odd ? 17 : 1000},
-                                 {.name = "b", .count = odd ? 1000 : 17}};
-    team_assert(g,
-                !ddp_parallel_create(g, params, 2, NULL, &err) &&
-                    strstr(err.text, "parameter 0 of rank 1 differs from rank 0's"),
-                "%s", err.text);
-}
-
-TEST(ranks_that_disagree_are_told_before_the_first_step)
-{
-    assert_team(&(struct team){.size = 3}, disagree_case, NULL);
-}
-
 /* A step with a gradient of 1: to -0.5, -1 and -1.5. */
 static void take_step(struct ddp_group *g, struct ddp_parallel *p, struct ddp_param *w)
 {
@@ -428,50 +248,6 @@ static void take_step(struct ddp_group *g, struct ddp_parallel *p, struct ddp_pa
         w->grad[k] = 1;
     ddp_parallel_ready(p, 0);
     team_assert(g, ddp_parallel_step(p, 0.5f, &s, &err) == 0, "%s", err.text);
-}
-
-/* Calls in an order that would take a step with the gradients of another, or of averages.
- */
-static void misplaced_case(struct ddp_group *g, const void *arg)
-{
-    struct ddp_err err = {""};
-    struct ddp_param w = {.name = "w", .count = 40};
-    const struct ddp_parallel_options options = {.ema = 0.75f, .checkpoint = arg};
-    struct ddp_parallel *p = ddp_parallel_create(g, &w, 1, &options, &err);
-    struct ddp_step s = {.loss = 1};
-    team_assert(g, p, "%s", err.text);
-    take_step(g, p, &w);
-    team_assert(g,
-                ddp_parallel_save(p, 0, &err) < 0 && strstr(err.text, "save() at step 0"),
-                "%s", err.text);
-    team_assert(g,
-                ddp_parallel_step(p, 0.5f, &s, &err) < 0 && w.weight[39] == -0.5f &&
-                    strstr(err.text, "without ddp_parallel_begin()"),
-                "%s", err.text);
-    team_assert(g, ddp_parallel_begin(p, 1, &err) == 0, "%s", err.text);
-    team_assert(g,
-                ddp_parallel_begin(p, 1, &err) < 0 &&
-                    strstr(err.text, "begin() in a step: ddp_parallel_step() ends it"),
-                "%s", err.text);
-    team_assert(g,
-                ddp_parallel_save(p, 1, &err) < 0 && strstr(err.text, "save() in a step"),
-                "%s", err.text);
-    team_assert(g,
-                ddp_parallel_swap_average(p, &err) < 0 &&
-                    strstr(err.text, "swap_average() in a step"),
-                "%s", err.text);
-    ddp_parallel_ready(p, 0);
-    ddp_parallel_ready(p, 1);
-    team_assert(g,
-                ddp_parallel_step(p, 0.5f, &s, &err) < 0 &&
-                    strstr(err.text, "ddp_parallel_ready(p, 1) of 1 parameters"),
-                "%s", err.text);
-    ddp_parallel_destroy(p);
-}
-
-TEST(calls_in_the_wrong_order_change_no_weight)
-{
-    assert_team(&(struct team){.size = 2}, misplaced_case, temp_dir());
 }
 
 /* Rank 1 would update its part of the weights by another rate: rank 0's counts. */
@@ -502,41 +278,6 @@ LOOP_TEST(the_rate_is_that_of_rank_0, 2)
 {
     const struct ddp_parallel_options options = {.replicated = _i};
     assert_team(&(struct team){.size = 2}, rate_case, &options);
-}
-
-/* What only rank 1 does wrong is an error on both, at once. */
-static void alone_case(struct ddp_group *g, const void *arg)
-{
-    struct ddp_err err = {""};
-    bool odd = ddp_group_rank(g) == 1;
-    struct ddp_param w = {.name = "w", .count = 4};
-    const struct ddp_parallel_options wrong = {.momentum = odd ? -1 : 0};
-    team_assert(g,
-                !ddp_parallel_create(g, &w, 1, &wrong, &err) &&
-                    strstr(err.text, "rank 1: momentum is -1"),
-                "%s", err.text);
-    const struct ddp_parallel_options said = {
-        .optimiser = "sgd", .first_bytes = 1 << 20, .bytes = 25 << 20};
-    struct ddp_parallel *p = ddp_parallel_create(g, &w, 1, odd ? &said : NULL, &err);
-    struct ddp_step s = {.loss = 1};
-    team_assert(g, p, "what is said is the default: %s", err.text);
-    team_ok(g, ddp_parallel_begin(p, 1, &err));
-    ddp_parallel_ready(p, 0);
-    if (odd)
-        ddp_parallel_ready(p, (size_t)-1);
-    team_assert(
-        g,
-        ddp_parallel_step(p, 0.5f, &s, &err) < 0 &&
-            strstr(err.text, odd ? "ddp_parallel_ready(p, 18446744073709551615) of"
-                                 : "on another rank, or its ddp_parallel_ready()"),
-        "%s", err.text);
-    team_assert(g, w.weight[0] == 0, "%g", (double)w.weight[0]);
-    ddp_parallel_destroy(p);
-}
-
-TEST(a_mistake_of_one_rank_is_an_error_of_all)
-{
-    assert_team(&(struct team){.size = 2, .timeout_ms = 60000}, alone_case, NULL);
 }
 
 /* It is -0.5, then -0.625 and, from the file on, -0.84375. */
@@ -574,36 +315,4 @@ LOOP_TEST(an_average_is_in_checkpoints, ARRAY_LEN(teams))
     char *path = xasprintf("%s/c", temp_dir());
     assert_team(&teams[_i], saved_average_case, path);
     free(path);
-}
-
-/* By then a rank may have the states of its own pieces only. */
-static void late_case(struct ddp_group *g, const void *arg)
-{
-    struct ddp_err err = {""};
-    uint64_t step = 1;
-    const struct ddp_parallel_options options = {.optimiser = "adam", .checkpoint = arg};
-    struct ddp_param param = {.name = "w", .count = LARGEST};
-    struct ddp_parallel *p = ddp_parallel_create(g, &param, 1, &options, &err);
-    team_assert(g, p != NULL, "%s", err.text);
-    team_assert(g,
-                ddp_parallel_begin(p, 0, &err) == 0 &&
-                    ddp_parallel_step(p, 1, &(struct ddp_step){0}, &err) == 0 &&
-                    ddp_parallel_save(p, 1, &err) == 0 &&
-                    ddp_parallel_finish(p, &err) == 0,
-                "%s", err.text);
-    team_assert(g,
-                ddp_parallel_load(p, &step, &err) < 0 &&
-                    strstr(err.text, "ddp_parallel_load() comes before the first step"),
-                "%s", err.text);
-    team_assert(
-        g,
-        ddp_parallel_restore(p, &step, &err) < 0 &&
-            strstr(err.text, "ddp_parallel_restore() comes before the first step"),
-        "%s", err.text);
-    ddp_parallel_destroy(p);
-}
-
-TEST(a_state_is_not_loaded_after_a_step)
-{
-    assert_team(&(struct team){.size = 2}, late_case, temp_dir());
 }

@@ -78,11 +78,15 @@ TEXT(role_name, "default")
 TEXT(store_port, f->store_port > 0   ? decimal(f->store_port, buf)
                  : f->store_port < 0 ? "(chosen at start)"
                                      : NULL)
-TEXT(store_beside, f->store_port > 0
-                       ? (snprintf(buf, VALUE_SIZE, "%d@%s:%d", f->store_port,
-                                   f->master_addr, f->master_port),
-                          buf)
-                       : store_port(f, buf))
+
+static const char *store_separate(const struct rank_facts *f, char buf[VALUE_SIZE])
+{
+    if (f->store_port <= 0)
+        return store_port(f, buf);
+    snprintf(buf, VALUE_SIZE, "%d@%s:%d", f->store_port, f->master_addr, f->master_port);
+    return buf;
+}
+
 /* torch compares with this exact text */
 TEXT(agent_store, f->store == STORE_RANK0 || f->store_port ? "False" : "True")
 TEXT(pmix_nspace, f->pmix_nspace)
@@ -157,7 +161,7 @@ static const struct row {
     {"TORCHELASTIC_USE_AGENT_STORE", agent_store, IDENTITY, 0,
      "True: the store runs already; False: rank 0 serves it, by --store rank0 or as the "
      "only rank"},
-    {"DDPRUN_STORE_PORT", store_beside, IDENTITY, 0,
+    {"DDPRUN_STORE_PORT", store_separate, IDENTITY, 0,
      "in a job of one rank, PORT@MASTER_ADDR:MASTER_PORT: where ddprun's store is, as "
      "MASTER_PORT is left to the rank"},
     {"TORCHELASTIC_ERROR_FILE", error_file, OPTION, 0,

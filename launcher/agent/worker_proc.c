@@ -169,12 +169,10 @@ void worker_input(struct worker_proc *w, const void *data, size_t n)
 
 void worker_close_ends(int *fds, size_t n)
 {
-    int saved = errno;
     for (size_t i = 0; i < n; i++) {
         close_fd(&fds[i]);
         fds[i] = -1;
     }
-    errno = saved;
 }
 
 static void on_exit_of(pid_t pid, int status, int64_t at_ns, const struct rusage *used,

@@ -168,7 +168,7 @@ unsigned job_store_node(const struct job *j)
     return (unsigned)(j->plan->nodes[0].host - j->alloc->nodes);
 }
 
-bool job_store_beside(const struct job *j)
+bool job_store_is_separate(const struct job *j)
 {
     const struct opts *o = j->opts;
     return j->plan->nranks == 1 && o->store == STORE_AUTO && !o->store_open &&

@@ -163,7 +163,7 @@ int dryrun(const struct opts *opts, struct alloc *alloc, struct ddp_err *err)
     if (rc == 0) {
         const struct rank_facts facts = {.master_port = opts->store_port,
                                          .rank0_port = -1,
-                                         .store_port = job_store_beside(j) ? -1 : 0,
+                                         .store_port = job_store_is_separate(j) ? -1 : 0,
                                          .max_restarts = opts->max_restarts,
                                          .columns = (int)j->job.columns};
         find_commands(j, &commands);

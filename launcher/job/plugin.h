@@ -176,10 +176,10 @@ bool job_can_add(const struct job *j);
 void job_add_nodes(struct job *j);
 long job_node_at(const struct job *j, int place); /* -1: the place is vacant */
 unsigned job_store_node(const struct job *j);     /* rank 0's, when the attempt began */
-/* Is MASTER_PORT left to the program, and the store served at a port beside it? A job of
+/* Is MASTER_PORT left to the program, and the store served at another port? A job of
  * one rank, which cannot grow: a program that starts processes of its own then works as
  * without a launcher. */
-bool job_store_beside(const struct job *j);
+bool job_store_is_separate(const struct job *j);
 /* If `addr`, from --master-addr or --interface, is a loopback address, and a node is on
  * another machine than `master`: that node, and "cannot reach rank 0's host at ...",
  * malloc'ed; else NULL. */

@@ -44,7 +44,7 @@ int rankmap_unpack(const void *data, size_t n, uint32_t size, struct strv *map,
     char *save = NULL;
     uLongf all = size;
     if (uncompress((Bytef *)text, &all, data, n) != Z_OK || all != size)
-        return err_set(err, "a rank map that is garbled");
+        return err_set(err, "the rank map is garbled");
     for (char *line = strtok_r(text, "\n", &save); line;
          line = strtok_r(NULL, "\n", &save))
         strv_push(map, line);

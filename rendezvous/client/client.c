@@ -157,13 +157,13 @@ static int handshake(struct ddp_store *s, struct ddp_err *err)
 /* In a job of one rank ddprun leaves MASTER_PORT to the program, and its store has
  * another port: DDPRUN_STORE_PORT=PORT@MASTER_ADDR:MASTER_PORT. It counts only while
  * these two are the launcher's: the rank may have a store of its own elsewhere. */
-static bool store_is_beside(const char *host, const char *master, int *port)
+static bool store_is_separate(const char *host, const char *master, int *port)
 {
-    const char *beside = getenv("DDPRUN_STORE_PORT");
+    const char *separate = getenv("DDPRUN_STORE_PORT");
     char text[320], of[320];
-    if (!beside)
+    if (!separate)
         return false;
-    snprintf(text, sizeof text, "%s", beside);
+    snprintf(text, sizeof text, "%s", separate);
     snprintf(of, sizeof of, "%s:%s", host, master);
     char *at = strchr(text, '@');
     if (!at || strcmp(at + 1, of) != 0)
@@ -178,7 +178,7 @@ static int port_from_env(const char *host, int *port, struct ddp_err *err)
     if (!text)
         return err_set(err, "MASTER_PORT is not set: start this program with ddprun, "
                             "or name the store's port");
-    return store_is_beside(host, text, port) || number_whole(text, 1, 65535, port)
+    return store_is_separate(host, text, port) || number_whole(text, 1, 65535, port)
                ? 0
                : err_set(err, "MASTER_PORT='%.32s' is not a port", text);
 }

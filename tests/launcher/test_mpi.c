@@ -125,7 +125,7 @@ TEST(a_map_is_compressed)
     strv_finish(&again);
     data[n / 2] ^= 1;
     ck_assert_int_eq(rankmap_unpack(data, n, size, &again, &err), -1);
-    ck_assert_str_eq(err.text, "a rank map that is garbled");
+    ck_assert_str_eq(err.text, "the rank map is garbled");
     strv_finish(&again);
     strv_finish(&map);
     free(data);

@@ -331,7 +331,7 @@ TEST(oversized_requests_are_rejected_by_the_client)
 }
 
 static const struct {
-    const char *addr, *port, *text, *beside;
+    const char *addr, *port, *text, *separate;
 } environments[] = {
     {NULL, "29500", "MASTER_ADDR is not set"},
     {"127.0.0.1", NULL, "MASTER_PORT is not set"},
@@ -361,8 +361,8 @@ LOOP_TEST(a_useless_environment_is_explained, ARRAY_LEN(environments))
         setenv("MASTER_ADDR", environments[_i].addr, 1);
     if (environments[_i].port)
         setenv("MASTER_PORT", environments[_i].port, 1);
-    if (environments[_i].beside)
-        setenv("DDPRUN_STORE_PORT", environments[_i].beside, 1);
+    if (environments[_i].separate)
+        setenv("DDPRUN_STORE_PORT", environments[_i].separate, 1);
     ck_assert_ptr_null(ddp_store_connect(NULL, 0, 50, &err));
     ck_assert_msg(strstr(err.text, environments[_i].text) != NULL, "%s", err.text);
 }

@@ -155,8 +155,8 @@ static const struct layer *last_of(const struct layers *net)
     return &net->layers[net->nlayers - 1 - model_untied(net->host)];
 }
 
-/* Rows of a piece. The address of each piece's first one is aligned to 256 bytes, as
- * cuBLASLt is told of a product's operands (product.c). */
+/* Rows of a piece. Each piece begins at an address that is a multiple of 256 bytes:
+ * product.c promises cuBLASLt this alignment of operands. */
 static size_t logits_most(const struct layers *net)
 {
     size_t all = (size_t)net->settings.max_batch * net->layers[0].rows;

@@ -166,8 +166,8 @@ static void conv_pixel(const struct row *a, size_t at, vec lo, vec hi)
     }
 }
 
-/* The sums of a tile, to y. Not inlined: the 50 tiles, each with this code, compile for
- * three times as long. */
+/* Writes the sums of a tile to y. Not inlined: with a copy in each of the 50 tiles this
+ * file takes three times as long to compile. */
 static __attribute__((noinline)) void conv_finish(int T, int N, const struct row *a,
                                                   size_t at, vec sum[][2])
 {

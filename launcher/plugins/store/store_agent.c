@@ -252,7 +252,7 @@ static int listen_as(struct store_host *h, const struct msg_store *want,
 {
     struct server_options options = {
         .addr = h->listen,
-        .port = want->beside ? 0 : (int)want->port,
+        .port = want->separate ? 0 : (int)want->port,
         .ask = want->open ? NULL : on_connection,
         .ask_arg = h,
         .ask_timeout_ms = SERVER_ASK_MS,
@@ -263,12 +263,12 @@ static int listen_as(struct store_host *h, const struct msg_store *want,
     h->server = server_create(h->agent->loop, &options, err);
     if (!h->server && errno == EADDRNOTAVAIL && want->addr)
         return not_here(want, err);
-    if (!h->server && want->port && !want->beside)
+    if (!h->server && want->port && !want->separate)
         return err_prefix(err, port_advice);
     if (!h->server)
         return err_prefix(err, "the store cannot listen");
     h->port = server_port(h->server);
-    h->store_port = want->beside ? h->port : 0;
+    h->store_port = want->separate ? h->port : 0;
     return 0;
 }
 
@@ -302,7 +302,7 @@ static int find_port(struct store_host *h, struct ddp_err *err)
     return 0;
 }
 
-/* Where rank 0 alone will serve. */
+/* Can rank 0, which serves the store itself, listen at MASTER_ADDR? */
 static int check_addr(struct store_host *h, const struct msg_store *want,
                       struct ddp_err *err)
 {
@@ -342,11 +342,11 @@ static struct store_host *host_create(struct agent *a, const struct msg_store *w
     if ((h->rank0_fd = sock_reserve(&h->rank0_port, err)) < 0 ||
         choose_addr(h, want, err) < 0 ||
         (want->serve ? listen_as : check_addr)(h, want, err) < 0 ||
-        ((!want->serve || want->beside) && find_port(h, err) < 0)) {
+        ((!want->serve || want->separate) && find_port(h, err) < 0)) {
         host_destroy(h);
         return NULL;
     }
-    bool left = !want->serve || want->beside;
+    bool left = !want->serve || want->separate;
     log_debug("%s port %d %s", h->addr, h->port,
               left ? "is left to rank 0" : "serves the store");
     if (h->store_port)

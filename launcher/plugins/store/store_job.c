@@ -63,7 +63,7 @@ static struct msg_store wanted(const struct job *j, const char *addr)
                               .port = (uint32_t)o->store_port,
                               .open = o->store_open,
                               .serve = o->store != STORE_RANK0,
-                              .beside = job_store_beside(j),
+                              .separate = job_store_is_separate(j),
                               .wish = msg_text(wish),
                               .alone = j->plan->nnodes == 1 && !j->job.grows};
 }

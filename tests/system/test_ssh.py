@@ -473,20 +473,20 @@ class SshTest(LaunchTest):
         self.assertNotIn("is lost", run.err)
 
     def test_an_end_that_is_urgent_waits_for_no_agent(self):
-        for by in "--timeout", "Ctrl-C":
-            run = self.start_hosts(
-                "localhost:1,n1:1", "echo here; exec sleep 300", "--grace", "0.1s",
-                *(["--timeout", "3s"] if by == "--timeout" else []), "--node-timeout", "200s")
+        runs = [self.start_hosts("localhost:1,n1:1", "echo here; exec sleep 300", "--grace", "0.1s",
+                                 "--node-timeout", "200s", *options)
+                for options in (("--timeout", "8s"), ())]
+        for run in runs:
             self.assertTrue(wait_until(lambda run=run: run.out.count("here") == 2), run.err)
-            stopped = self.agents()
-            for pid in stopped:
-                os.kill(pid, signal.SIGSTOP)
-            if by == "Ctrl-C":
-                os.kill(run.process.pid, signal.SIGINT)
-                self.wait_for(run, "interrupted (SIGINT)", "err")
-                os.kill(run.process.pid, signal.SIGINT)
+        for pid in self.agents():
+            os.kill(pid, signal.SIGSTOP)
+        os.kill(runs[1].process.pid, signal.SIGINT)
+        self.wait_for(runs[1], "interrupted (SIGINT)", "err")
+        os.kill(runs[1].process.pid, signal.SIGINT)
+        for run in runs:
             run.wait()
-            self.assert_ended(run, 124 if by == "--timeout" else 130)
+        for run, code in zip(runs, (124, 130)):
+            self.assert_ended(run, code)
             self.assertLess(run.seconds, 90)
 
     # --- clocks

@@ -110,7 +110,7 @@ class Resume(LaunchTest):
         self.killed_at_random(6, "--checkpoint", "c", "--checkpoint-every", 10, "--resume",
                               "--checkpoint-shard-mb", 0)
         parts = sorted(name for name in os.listdir(self.folder.name) if name.startswith("c"))
-        self.assertRegex(" ".join(parts), r"^c c\.(\d+)\.1-of-2 c\.\1\.2-of-2$")
+        self.assertRegex(" ".join(parts), r"^c c\.(\d+-\d+)\.1-of-2 c\.\1\.2-of-2$")
 
     def test_ranks_that_are_killed_cost_a_few_steps_without_a_disk(self):
         launch = self.killed_at_random(6, "--peer-checkpoint=8")

@@ -164,7 +164,7 @@ enum { PART_PATIENCE_MS = 5 * 60 * 1000, PART_LOOK_MS = 5 };
 
 struct checkpoint {
     char *path; /* owned: the checkpoint's main file */
-    uint64_t step;
+    uint64_t step, id;
     int rank, parts;
     bool in_folder;
     struct strv meta;     /* owned */
@@ -172,9 +172,15 @@ struct checkpoint {
     size_t n;
 };
 
-static char *part_path(const char *path, uint64_t step, int part, int parts)
+static char *part_path(const char *path, uint64_t step, uint64_t id, int part, int parts)
 {
-    return xasprintf("%s.%08" PRIu64 ".%d-of-%d", path, step, part + 1, parts);
+    return xasprintf("%s.%08" PRIu64 "-%" PRIu64 ".%d-of-%d", path, step, id, part + 1,
+                     parts);
+}
+
+static char *part_of(const struct checkpoint *c, int rank)
+{
+    return part_path(c->path, c->step, c->id, rank, c->parts);
 }
 
 static char *path_for(const char *place, uint64_t step)
@@ -187,16 +193,8 @@ int checkpoint_parts(const struct checkpoint *c)
     return c ? c->parts : 1;
 }
 
-void checkpoint_clear(const struct checkpoint *c)
-{
-    if (checkpoint_parts(c) == 1)
-        return;
-    OWNED char *part = part_path(c->path, c->step, c->rank, c->parts);
-    unlink(part);
-}
-
 static void put_meta(struct strv *meta, const struct replica *r,
-                     const struct train_state *at, int parts)
+                     const struct train_state *at, int parts, uint64_t id)
 {
     const struct optim *optim = r->optim;
     strv_push(meta, "format=pt");
@@ -218,8 +216,10 @@ static void put_meta(struct strv *meta, const struct replica *r,
     strv_pushf(meta, "ranks=%" PRId64, at->ranks);
     if (*at->buckets)
         strv_pushf(meta, "buckets=%s", at->buckets);
-    if (parts > 1)
+    if (parts > 1) {
         strv_pushf(meta, "parts=%d", parts);
+        strv_pushf(meta, "parts_id=%" PRIu64, id);
+    }
 }
 
 /* Copy the arrays that this rank writes: those whose middle is in its share of all
@@ -243,7 +243,8 @@ static void copy_arrays(struct checkpoint *c, const struct arrays *all, size_t a
 
 struct checkpoint *checkpoint_take(const char *place, const struct replica *r,
                                    const struct train_state *at, int rank,
-                                   size_t shard_bytes, const struct strv *extra)
+                                   size_t shard_bytes, uint64_t id,
+                                   const struct strv *extra)
 {
     SCOPED(arrays_free) struct arrays all = arrays_of(r);
     size_t bytes = 0;
@@ -256,9 +257,10 @@ struct checkpoint *checkpoint_take(const char *place, const struct replica *r,
     c->path = path_for(place, at->step);
     c->in_folder = names_folder(place);
     c->step = at->step;
+    c->id = id;
     c->rank = rank;
     c->parts = parts;
-    put_meta(&c->meta, r, at, parts);
+    put_meta(&c->meta, r, at, parts, id);
     if (extra && extra->n > 0)
         strv_push_all(&c->meta, extra->v);
     copy_arrays(c, &all, bytes);
@@ -285,7 +287,7 @@ static int await_parts(const struct checkpoint *c, const atomic_bool *cancelled,
 {
     int64_t until = now_ms() + PART_PATIENCE_MS;
     for (int i = 1; i < c->parts; i++) {
-        OWNED char *part = part_path(c->path, c->step, i, c->parts);
+        OWNED char *part = part_of(c, i);
         while (access(part, F_OK) < 0) {
             if (now_ms() > until || (cancelled && atomic_load(cancelled)))
                 return err_set(err, "rank %d's part '%s' has not come", i, part);
@@ -305,15 +307,14 @@ static void remove_old_parts(const struct checkpoint *c)
     size_t len = strlen(name);
     SCOPED(close_folder) DIR *dir = opendir(folder);
     for (const struct dirent *e; dir && (e = readdir(dir));) {
-        uint64_t step;
+        uint64_t step, id;
         int part, parts, end = 0;
         if (strncmp(e->d_name, name, len) != 0 ||
-            sscanf(e->d_name + len, ".%" SCNu64 ".%d-of-%d%n", &step, &part, &parts,
-                   &end) != 3)
+            sscanf(e->d_name + len, ".%" SCNu64 "-%" SCNu64 ".%d-of-%d%n", &step, &id,
+                   &part, &parts, &end) != 4)
             continue;
         const char *rest = e->d_name + len + (size_t)end;
-        if ((!*rest || strcmp(rest, ".part") == 0) &&
-            (step != c->step || parts != c->parts))
+        if ((!*rest || strcmp(rest, ".part") == 0) && id != c->id)
             unlinkat(dirfd(dir), e->d_name, 0);
     }
 }
@@ -337,8 +338,7 @@ static int write_main(struct checkpoint *c, const struct array *arrays, size_t n
 int checkpoint_write(struct checkpoint *c, const atomic_bool *cancelled, int *lock,
                      char **path, struct ddp_err *err)
 {
-    OWNED char *part =
-        c->parts > 1 ? part_path(c->path, c->step, c->rank, c->parts) : NULL;
+    OWNED char *part = c->parts > 1 ? part_of(c, c->rank) : NULL;
     int rc = part ? safetensors_write(part, &c->meta, c->arrays, c->n, NULL, err)
                   : write_main(c, c->arrays, c->n, lock, err);
     if (rc == 0 && part && c->rank == 0) {
@@ -366,6 +366,19 @@ static int get_number(const struct safetensors *f, const char *key, uint64_t *ou
     if (!end || *end)
         return err_set(err, "its metadata have no number for '%s'", key);
     return 0;
+}
+
+void checkpoint_discard(const struct checkpoint *c)
+{
+    struct ddp_err ignored;
+    uint64_t id;
+    if (checkpoint_parts(c) == 1)
+        return;
+    OWNED char *part = part_of(c, c->rank);
+    struct safetensors *f = safetensors_read(c->path, &ignored);
+    if (!f || get_number(f, "parts_id", &id, &ignored) < 0 || id != c->id)
+        unlink(part);
+    safetensors_free(f);
 }
 
 /* A program that counts epochs needs to know where this one was. */
@@ -441,9 +454,10 @@ static int files_open(const char *path, struct files *files, struct ddp_err *err
     files->v[0] = safetensors_read(path, err);
     if (!files->v[0])
         return -1;
-    uint64_t parts = 1, step = 0;
+    uint64_t parts = 1, step = 0, id = 0;
     if (safetensors_metadata(files->v[0], "parts") &&
         (get_number(files->v[0], "parts", &parts, err) < 0 ||
+         get_number(files->v[0], "parts_id", &id, err) < 0 ||
          get_number(files->v[0], "step", &step, err) < 0))
         return err_prefix(err, "'%s'", path);
     if (parts < 2)
@@ -452,7 +466,7 @@ static int files_open(const char *path, struct files *files, struct ddp_err *err
         return err_set(err, "'%s': its metadata say %" PRIu64 " parts", path, parts);
     files->v = xrealloc(files->v, (size_t)parts + 1, sizeof(void *));
     for (int i = 0; i < (int)parts; i++) {
-        OWNED char *part = part_path(path, step, i, (int)parts);
+        OWNED char *part = part_path(path, step, id, i, (int)parts);
         struct safetensors *f = safetensors_read(part, err);
         if (!f)
             return -1;

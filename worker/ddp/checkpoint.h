@@ -1,8 +1,9 @@
 /* worker/ddp/checkpoint.h - the state of a training run on disk
  *
  * Large checkpoints are written by all ranks, an even part of the arrays each:
- * FILE.STEP.I-of-N; FILE itself, which is written last, then has only the metadata.
- * Any number of ranks can resume.
+ * FILE.STEP-ID.I-of-N; FILE itself, which is written last, then has only the metadata.
+ * A random ID keeps the parts of two checkpoints of the same step apart. Any number of
+ * ranks can resume.
  *
  * The format is safetensors. The parameters have PyTorch's names; the optimiser's
  * states are "optim.STATE.PARAMETER"; the progress of the run is in the metadata. A
@@ -26,16 +27,18 @@
  * this rank writes nothing. */
 struct checkpoint;
 /* Copies for a checkpoint by at->ranks ranks, in parts if it is larger than
- * `shard_bytes`. The optimiser's states must be whole (optim_whole()). `extra` are
- * "KEY=value" for the metadata, or NULL. */
+ * `shard_bytes`; `id` is the same on all ranks, and no other checkpoint's. The optimiser's
+ * states must be whole (optim_whole()). `extra` are "KEY=value" for the metadata, or
+ * NULL. */
 struct checkpoint *checkpoint_take(const char *place, const struct replica *r,
                                    const struct train_state *at, int rank,
-                                   size_t shard_bytes, const struct strv *extra);
+                                   size_t shard_bytes, uint64_t id,
+                                   const struct strv *extra);
 /* The number of parts: at least 1. */
 int checkpoint_parts(const struct checkpoint *c);
-/* Removes this rank's part of the same name, left by another run. All ranks call it
- * before any writes a part: otherwise the checkpoint would seem complete too early. */
-void checkpoint_clear(const struct checkpoint *c);
+/* Removes this rank's part, unless the main file was written and needs it. All ranks call
+ * it if one of them could not write, as the disk may be full. */
+void checkpoint_discard(const struct checkpoint *c);
 /* Writes the part. With several parts, rank 0 then waits for the others' until
  * `*cancelled` (may be NULL), and writes the main file, in place of the locked file
  * (`lock` of checkpoint_lock(), may be NULL). `*path`, owned by the caller, is set on

@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/random.h>
 
 struct saver {
     struct ddp_group *group; /* borrowed */
@@ -73,8 +74,6 @@ static int join(struct saver *s, struct ddp_err *err)
             s->written = NULL;
         }
     }
-    checkpoint_free(s->snapshot);
-    s->snapshot = NULL;
     int rc = s->rc;
     s->rc = 0;
     return rc < 0 ? err_set(err, "%s", s->why.text) : 0;
@@ -84,13 +83,25 @@ static int join(struct saver *s, struct ddp_err *err)
  * only waited for when their outcome is known. */
 int saver_finish(struct saver *s, int *culprit, struct ddp_err *err)
 {
+    struct ddp_err ignored;
+    int who;
     bool parts = checkpoint_parts(s->snapshot) > 1;
-    int rc = parts && s->leads ? 0 : join(s, err);
-    if (replica_agree(s->group, rc, culprit, err) < 0) {
+    int rc = replica_agree(s->group, parts && s->leads ? 0 : join(s, err), &who, err);
+    if (rc == 0 && parts)
+        rc = replica_agree(s->group, join(s, err), &who, err);
+    if (rc < 0) {
         atomic_store(&s->cancelled, true);
+        if (who >= 0) {
+            join(s, &ignored);
+            checkpoint_discard(s->snapshot);
+        }
+        if (culprit)
+            *culprit = who;
         return -1;
     }
-    return parts ? replica_agree(s->group, join(s, err), culprit, err) : 0;
+    checkpoint_free(s->snapshot);
+    s->snapshot = NULL;
+    return 0;
 }
 
 int saver_start(struct saver *s, const struct replica *r, const struct train_state *at,
@@ -98,18 +109,19 @@ int saver_start(struct saver *s, const struct replica *r, const struct train_sta
 {
     TRY(saver_finish(s, culprit, err));
     int64_t began = now_ns();
-    s->snapshot =
-        checkpoint_take(s->place, r, at, ddp_group_rank(s->group), s->shard_bytes, extra);
+    uint32_t id = 0;
+    if (s->leads && getrandom(&id, sizeof id, 0) < 0)
+        id = (uint32_t)began;
+    TRY(ddp_broadcast(s->group, &id, 1, DDP_I32, 0, err));
+    s->snapshot = checkpoint_take(s->place, r, at, ddp_group_rank(s->group),
+                                  s->shard_bytes, id, extra);
     s->step = at->step;
     atomic_store(&s->cancelled, false);
-    checkpoint_clear(s->snapshot);
-    /* All ranks have removed their old parts. */
-    int rc = ddp_barrier(s->group, err);
-    s->writing = rc == 0 && s->snapshot && thread_start(&s->thread, write_it, s) == 0;
-    if (rc == 0 && s->snapshot && !s->writing)
+    s->writing = s->snapshot && thread_start(&s->thread, write_it, s) == 0;
+    if (s->snapshot && !s->writing)
         s->rc = err_set(&s->why, "no checkpoint: cannot start a thread");
     s->stalled_ns += now_ns() - began;
-    return rc;
+    return 0;
 }
 
 void saver_destroy(struct saver *s)
@@ -119,6 +131,7 @@ void saver_destroy(struct saver *s)
         return;
     atomic_store(&s->cancelled, true);
     join(s, &ignored);
+    checkpoint_free(s->snapshot);
     checkpoint_unlock(&s->run_lock);
     free(s->path);
     free(s);

@@ -5,6 +5,7 @@
 #include "worker/ddp/checkpoint.h"
 #include "worker/safetensors.h"
 
+#include <dirent.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -60,7 +61,7 @@ static int try_save(struct rig *r, const char *place, struct ddp_err *err)
 {
     char *path = NULL;
     const struct replica state = replica_of(r->model, &r->optim);
-    struct checkpoint *c = checkpoint_take(place, &state, &r->state, 0, SIZE_MAX, NULL);
+    struct checkpoint *c = checkpoint_take(place, &state, &r->state, 0, SIZE_MAX, 0, NULL);
     int rc = checkpoint_write(c, NULL, NULL, &path, err);
     ck_assert((path != NULL) == (rc == 0));
     checkpoint_free(c);
@@ -282,6 +283,60 @@ TEST(a_full_disk_leaves_the_old_checkpoint)
     ck_assert_uint_eq(b.state.step, 1234);
     free(expected);
     free(part);
+    rig_finish(&a);
+    rig_finish(&b);
+}
+
+/* A rank's part of a checkpoint of two. */
+static struct checkpoint *part_of(struct rig *r, int rank, uint64_t id)
+{
+    const struct replica state = replica_of(r->model, &r->optim);
+    return checkpoint_take(r->file, &state, &r->state, rank, 0, id, NULL);
+}
+
+static size_t files_in(const char *dir)
+{
+    size_t n = 0;
+    DIR *d = opendir(dir);
+    for (const struct dirent *e; d && (e = readdir(d));)
+        n += e->d_name[0] != '.';
+    closedir(d);
+    return n;
+}
+
+/* The second one is not complete: a rank has died, or has no room. */
+TEST(parts_of_the_same_step_do_not_replace_each_other)
+{
+    struct rig a, b;
+    struct ddp_err err;
+    char *path = NULL;
+    struct checkpoint *c[2];
+    rig_init(&a, "mlp", "sgd", 8);
+    rig_init(&b, "mlp", "sgd", 8);
+    for (uint64_t id = 1; id < 4; id++) {
+        bool whole = id != 2;
+        model_weights(a.model)[0] = (float)id;
+        for (int rank = 2; rank-- > 0;) {
+            c[rank] = part_of(&a, rank, id);
+            if (rank > 0 || whole)
+                ck_ok(checkpoint_write(c[rank], NULL, NULL, &path, &err), err);
+        }
+        free(path);
+        path = NULL;
+        ck_assert_uint_eq(files_in(a.dir), whole ? 3 : 4);
+        for (int rank = 0; rank < 2; rank++) {
+            if (id == 3)
+                checkpoint_discard(c[rank]); /* not what the main file needs */
+            checkpoint_free(c[rank]);
+        }
+        ck_ok(load(&b, a.file, &err), err);
+        ck_assert(model_weights(b.model)[0] == (float)(whole ? id : 1));
+    }
+    c[1] = part_of(&a, 1, 4);
+    ck_ok(checkpoint_write(c[1], NULL, NULL, &path, &err), err);
+    checkpoint_discard(c[1]);
+    checkpoint_free(c[1]);
+    ck_assert_uint_eq(files_in(a.dir), 3);
     rig_finish(&a);
     rig_finish(&b);
 }

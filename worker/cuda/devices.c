@@ -154,12 +154,6 @@ static int cut_layers(struct engine *e, struct ddp_err *err)
     const struct model *m = e->job.model;
     int first[PIPELINE_STAGES + 1], batch = e->job.how.batch_size;
     TRY(pipeline_split(m, e->nstages, first, err));
-    if (e->nstages > 1 && has_tokens(e) && !model_untied(m))
-        return err_set(
-            err,
-            "--stages: the cuda engine trains '%s' in one stage, as its logits "
-            "have the embedding's weight: try --engine cpu",
-            model_type(m)->name);
     e->micro = e->nstages > 1 ? pipeline_micro_batches(batch, e->job.how.micro) : 1;
     e->max_micro = (batch + e->micro - 1) / e->micro;
     for (int i = 0; i < e->nstages; i++) {

@@ -196,6 +196,7 @@ static int cuda_evaluate(struct engine *e, const struct samples *part,
 static int cuda_push(struct engine *e, struct ddp_err *err)
 {
     TRY(transfer_model(e, TO_DEVICE, err));
+    TRY(stages_tie(e, err));
     for (int i = 0; i < e->nstages; i++) {
         TRY(stage_enter(&e->stages[i], err));
         layers_refresh(e->stages[i].sets[0].net);

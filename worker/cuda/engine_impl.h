@@ -78,6 +78,7 @@ struct mail {
     struct cuda_step orders;
     double parts[CUDA_PARTS];
     float verdict[VERDICT];
+    float tied[]; /* the embedding's weight, or its gradient */
 };
 
 /* A range of layers with their parameters on a device; the whole model if there are no
@@ -271,9 +272,12 @@ int stages_order(struct engine *e, struct ddp_err *err);
  * spans.c. */
 int stage_put_layer(const char *layer, char phase, void *stage, struct ddp_err *err);
 /* Copies n bytes from one stage to another, whose main stream waits for them. `box`:
- * space for this message in the engine's mail. */
+ * offset of this message in the engine's mail. */
 int stage_tell(const struct stage *from, const void *bytes, const struct stage *to,
-               void *at, size_t n, void *box, struct ddp_err *err);
+               void *at, size_t n, size_t box, struct ddp_err *err);
+/* After an update of the embedding's weight: sends it to the last stage, if the logits
+ * there share it. */
+int stages_tie(struct engine *e, struct ddp_err *err);
 /* Most bytes that a set passes between stages. */
 size_t stages_box_bytes(const struct engine *e);
 /* Runs batch i of `batches`, in micro-batches, of a step with n samples of this rank:

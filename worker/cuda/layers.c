@@ -16,8 +16,8 @@ struct layers_ends layers_ends(const struct layers *net)
 void layers_refresh(struct layers *net)
 {
     if (net->type != CUDA_F32)
-        cuda_narrow(net->weights, (int64_t)net->part.count, net->type, net->narrow,
-                    net->stream);
+        cuda_narrow(net->weights, (int64_t)(net->part.count + net->part.tied), net->type,
+                    net->narrow, net->stream);
 }
 
 static struct cuda_norm norm_of(const struct layers *net, const struct layer *l, int n)

@@ -43,9 +43,11 @@ struct layers_settings {
 };
 
 /* The range of parameters and buffers of the layers [from, to) in the model's blocks:
- * indices, and floats. */
+ * indices, and floats. `tied`: floats of the embedding's weight, if the part has the
+ * logits and not the embedding, and they share the weight; a copy of it follows the
+ * part's own parameters in each block. */
 struct layers_part {
-    size_t first, n, offset, count;
+    size_t first, n, offset, count, tied;
     size_t buffer_offset, buffer_count;
 };
 struct layers_part layers_part(const struct model *model, int from, int to);
@@ -55,9 +57,9 @@ struct layers_part layers_part(const struct model *model, int from, int to);
 void layers_turn(const struct model *model, int from, int to, const float *in, float *out,
                  bool back);
 
-/* `model` gives shapes and names. weights: a device block of layers_part()'s count,
- * borrowed. Memory is allocated from `memory`, on the current device, which must be
- * the same at each call. */
+/* `model` gives shapes and names. weights: a device block of layers_part()'s
+ * floats, borrowed. Memory is allocated from `memory`, on the current device, which must
+ * be the same at each call. */
 struct layers *layers_create(struct model *model, struct layers_settings settings,
                              float *weights, struct device_memory *memory,
                              cudaStream_t stream, struct ddp_err *err);

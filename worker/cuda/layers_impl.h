@@ -96,10 +96,11 @@ static inline bool is_conv(const struct layer *l)
     return l->spec->kind == LAYER_CONV;
 }
 
-/* The offset of a parameter in a block of this stage. */
+/* The offset of a parameter, or of the copy of a tied one, in a block of this stage. */
 static inline size_t place_of(const struct layers *net, const struct param *p)
 {
-    return p->offset - net->part.offset;
+    bool tied = p->offset < net->part.offset;
+    return tied ? net->part.count : p->offset - net->part.offset;
 }
 
 /* A parameter in the type of products. */

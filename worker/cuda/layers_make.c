@@ -28,6 +28,9 @@ struct layers_part layers_part(const struct model *model, int from, int to)
         part.buffer_offset += i < from ? op.buffers : 0;
         part.buffer_count += i < from ? 0 : op.buffers;
     }
+    if (model_type(model)->task == TASK_TOKENS && !model_untied(model) && from > 0 &&
+        to == model_layers(model))
+        part.tied = model_op(model, 0).weight->count;
     return part;
 }
 
@@ -230,7 +233,7 @@ static int take_workspace(struct layers *net, struct device_memory *memory,
 
 static int take_all(struct layers *net, struct device_memory *memory, struct ddp_err *err)
 {
-    size_t narrow = net->part.count * type_size(net->type);
+    size_t narrow = (net->part.count + net->part.tied) * type_size(net->type);
     if (net->type == CUDA_F32)
         net->narrow = (char *)net->weights;
     else if (device_alloc(memory, "weights", narrow, &net->narrow, err) < 0)

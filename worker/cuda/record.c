@@ -53,7 +53,7 @@ static int put_norm(struct engine *e, struct ddp_err *err)
         TRY(sums_squares(s, err));
         if (s != last)
             TRY(stage_tell(s, s->parts, last, at, CUDA_PARTS * sizeof *s->parts,
-                           e->far ? e->mail->parts : NULL, err));
+                           offsetof(struct mail, parts), err));
     }
     cuda_judge(last->parts, e->nstages, (float)job->how.clip_norm, last->scaler,
                head_of(last), scale_of(last), last->main);
@@ -67,7 +67,7 @@ static int put_verdict(struct engine *e, struct ddp_err *err)
     for (struct stage *s = first_of(e); s < last; s++) {
         TRY(stage_enter(s, err));
         TRY(stage_tell(last, last->block, s, s->block, VERDICT * sizeof *s->block,
-                       e->far ? e->mail->verdict : NULL, err));
+                       offsetof(struct mail, verdict), err));
         TRY(spans_computed(s, NULL, err));
     }
     return 0;
@@ -103,6 +103,8 @@ static int put_end(struct stage *s, struct ddp_err *err)
 {
     TRY(stage_enter(s, err));
     TRY(put_optimiser(s, err));
+    if (s == last_of(s->e))
+        TRY(stages_tie(s->e, err));
     layers_refresh(s->sets[0].net);
     cuda_finish(head_of(s), own_of(s), s->e->job.how.skip_bad, s->scaler, s->result,
                 s->updates, s->main);

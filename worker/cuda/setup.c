@@ -56,7 +56,8 @@ static int make_blocks(struct stage *s, struct ddp_err *err)
 {
     const struct engine_job *job = &s->e->job;
     struct device_memory *m = s->memory;
-    size_t bytes = s->part.count * sizeof(float), stages = (size_t)s->e->nstages;
+    size_t bytes = (s->part.count + s->part.tied) * sizeof(float);
+    size_t stages = (size_t)s->e->nstages;
     size_t in = sizeof(struct cuda_step) + most_samples(s->e) * sizeof(uint32_t);
     TRY(device_alloc(m, "weights", bytes, &s->weights, err));
     TRY(device_alloc(m, "gradients", VERDICT * sizeof(float) + bytes, &s->block, err));
@@ -126,7 +127,8 @@ static int make_mail(struct engine *e, struct ddp_err *err)
 {
     if (!e->far)
         return 0;
-    TRY(pinned_alloc(sizeof *e->mail, &e->mail, err));
+    TRY(pinned_alloc(sizeof *e->mail + last_of(e)->part.tied * sizeof(float), &e->mail,
+                     err));
     for (int i = 0; i < e->nstages * e->nstages; i++)
         TRY(pinned_alloc(stages_box_bytes(e),
                          &e->stages[i / e->nstages].sets[i % e->nstages].box, err));

@@ -29,13 +29,14 @@ static int copy(void *to, const void *from, size_t n, enum cudaMemcpyKind kind,
 }
 
 int stage_tell(const struct stage *from, const void *bytes, const struct stage *to,
-               void *at, size_t n, void *box, struct ddp_err *err)
+               void *at, size_t n, size_t box, struct ddp_err *err)
 {
-    bool far = from->e->far;
-    if (far)
-        TRY(copy(box, bytes, n, cudaMemcpyDeviceToHost, from->main, err));
+    const struct engine *e = from->e;
+    void *via = e->far ? (char *)e->mail + box : NULL;
+    if (via)
+        TRY(copy(via, bytes, n, cudaMemcpyDeviceToHost, from->main, err));
     TRY(stage_left(from, to->main, err));
-    return far ? copy(at, box, n, cudaMemcpyHostToDevice, to->main, err)
+    return via ? copy(at, via, n, cudaMemcpyHostToDevice, to->main, err)
                : copy(at, bytes, n, cudaMemcpyDefault, to->main, err);
 }
 
@@ -56,7 +57,7 @@ int stages_order(struct engine *e, struct ddp_err *err)
     for (int i = 1; i < e->nstages; i++) {
         const struct stage *s = &e->stages[i];
         TRY(stage_tell(first, first->in, s, s->in, sizeof *s->in,
-                       e->far ? &e->mail->orders : NULL, err));
+                       offsetof(struct mail, orders), err));
     }
     return 0;
 }
@@ -202,6 +203,43 @@ int stages_loss(struct engine *e, int set, int n, const struct cuda_step *in, in
     return 0;
 }
 
+/* ---- tied weights ----
+ *
+ * The last stage's logits are products with a copy of the embedding's weight, which
+ * begins the first stage's block. The gradient of the copy, summed over the
+ * micro-batches, becomes part of the weight's in the last one. */
+
+/* The offset in the model's block that stands for the copy in the last stage's. */
+static size_t tied_at(const struct engine *e)
+{
+    return model_param_count(e->job.model);
+}
+
+int stages_tie(struct engine *e, struct ddp_err *err)
+{
+    const struct stage *first = first_of(e), *last = last_of(e);
+    size_t bytes = last->part.tied * sizeof(float);
+    if (bytes == 0)
+        return 0;
+    return stage_tell(first, first->weights, last,
+                      place_in(last, last->weights, tied_at(e)), bytes,
+                      offsetof(struct mail, tied), err);
+}
+
+/* The logits begin the gradient of the embedding's weight, which is the first stage's,
+ * in a block for this micro-batch. */
+static int begin_tied(const struct stage *s, float *grads, struct ddp_err *err)
+{
+    const struct stage *last = last_of(s->e);
+    size_t bytes = last->part.tied * sizeof(float);
+    if (bytes == 0)
+        return 0;
+    if (!s->last)
+        return check_cuda(cudaMemsetAsync(grads, 0, bytes, s->main), what, err);
+    return stage_tell(last, place_in(last, last->grads, tied_at(s->e)), s, grads, bytes,
+                      offsetof(struct mail, tied), err);
+}
+
 /* ---- the schedule ---- */
 
 /* A micro-batch in flight: k samples, from `from` on, in one set of each stage. */
@@ -249,10 +287,13 @@ static int go_back(struct stage *s, const struct flight *f, bool into_extra,
     if (!plan)
         return -1;
     if (s != last_of(e)) {
+        TRY(begin_tied(s, grads, err));
         TRY(receive(s, s + 1, f->set, f->k, err));
     } else {
         if (f->k > 0)
             TRY(stages_loss(e, f->set, f->k, s->in, f->batch, grads, err));
+        if (s->part.tied > 0)
+            TRY(sums_ready(tied_at(e), s->part.tied, s, err));
         TRY(stage_launched(s, "the loss", err));
         TRY(spans_computed(s, "loss", err));
     }

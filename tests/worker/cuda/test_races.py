@@ -50,6 +50,9 @@ def a_language_model():
         f.write("".join(f"{i} sheep and {i + 1} sheep\n" for i in range(20)))
     args = ("--data", "text", *FEW[2:], "--model", "gpt2:layers=1,heads=2,width=16,context=40,vocab=128")
     looked_at(1, *args, "--batch-size", 2, "--accumulate", 2, "--precision", "bf16")
+    for peers in ("0", "1"):
+        looked_at(1, *args, "--batch-size", 4, "--accumulate", 2, "--stages", 2, "--micro-batches", 2,
+                  EMU_DEVICES="2", EMU_PEERS=peers)
     looked_at(2, *args, "--batch-size", 3, "--bucket-mb", 0.001)
 
 

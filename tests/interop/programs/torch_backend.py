@@ -1,4 +1,4 @@
-"""torch_backend.py collectives|training|dies|late|again: the backend "ddp" beside Gloo, in one job"""
+"""torch_backend.py collectives|training|dies|late|absent|again: the backend "ddp" beside Gloo, in one job"""
 import datetime
 import os
 import sys
@@ -233,6 +233,17 @@ def subgroups():
             assert tensor.item() == sum(ranks) + len(ranks), (ranks, tensor)
             dist.destroy_process_group(group)
         dist.barrier()
+    group = dist.new_group([size - 1, 0], backend="ddp", sort_ranks=False)
+    if rank in (0, size - 1):
+        dist.monitored_barrier(group)
+        for parts, members in ([[1, 0]], [0, size - 1]), ([[0], [1]], [rank]):
+            part = dist.split_group(group, parts)
+            assert dist.get_process_group_ranks(part) == members
+            dist.all_reduce(tensor := torch.tensor([rank + 1]), group=part)
+            assert tensor.item() == sum(members) + len(members), tensor
+            dist.destroy_process_group(part)
+        dist.destroy_process_group(group)
+    dist.barrier()
 
 
 def refused():
@@ -430,6 +441,24 @@ def late():
     raise AssertionError("no error")
 
 
+def absent():
+    """Rank 0 does not come to a barrier, or to a new group: an error at the call's own deadline."""
+    group, soon = dist.new_group(backend="ddp"), datetime.timedelta(seconds=2)
+    store = dist.distributed_c10d._get_default_store()
+    others = [f"told{r}" for r in range(1, size)]
+    if rank == 0:
+        store.wait(others)
+    for call in (lambda: dist.monitored_barrier(group, soon),
+                 lambda: dist.new_group(backend="ddp", timeout=soon)) if rank else ():
+        try:
+            call()
+        except dist.DistBackendError as error:
+            print(f"rank {rank}: {error}", flush=True)
+    store.set(f"told{rank}", "x")
+    store.wait(others)
+    os._exit(0)
+
+
 {"collectives": collectives, "training": training, "dies": dies, "late": late,
- "again": again}[sys.argv[1]]()
+ "absent": absent, "again": again}[sys.argv[1]]()
 dist.destroy_process_group()

@@ -19,6 +19,7 @@ import ctypes as c
 import os
 import sys
 import weakref
+from types import SimpleNamespace
 
 import torch
 import torch.distributed as dist
@@ -39,7 +40,8 @@ class _Registered(_Backend):
 
     name = getBackendName
     # PyTorch 2.15 asks for these without end where a class in Python does not have them
-    supports_coalescing = supports_splitting = supports_shrinking = False
+    supports_coalescing = supports_shrinking = False
+    supports_splitting = True
     supports_reconfigure = supports_window = _supports_time_estimate = False
 
 
@@ -61,6 +63,18 @@ class ProcessGroup(dist.ProcessGroup):
 
     def set_timeout(self, timeout):
         self._group.set_timeout(timeout)
+
+    def split_group(self, new_ranks, timeout, opts=None, group_name=None, group_desc=None,
+                    device_types=None):
+        if self.rank() not in new_ranks:
+            return None
+        child = ProcessGroup(SimpleNamespace(
+            store=dist.PrefixStore(group_name, self.get_group_store()), timeout=timeout,
+            group_rank=new_ranks.index(self.rank()), group_size=len(new_ranks),
+            global_ranks_in_group=[self._group.members[r] for r in new_ranks]))
+        child._set_group_name(group_name)
+        child._set_group_desc(group_desc or "undefined")  # PyTorch's own word for none
+        return child
 
     def shutdown(self):
         self._group.close()
@@ -147,6 +161,14 @@ class ProcessGroup(dist.ProcessGroup):
 
     def barrier(self, opts=None):
         return self._collective([], opts, lambda work: work.begin("ibarrier"))
+
+    def monitored_barrier(self, timeout, wait_all_ranks=False):
+        """As any barrier's, the error names all missing ranks."""
+        before = self._group.set_timeout(timeout)
+        try:
+            self.barrier().wait()
+        finally:
+            self._group.set_timeout(before)
 
     def _gather_all(self, work, flat, source):
         if flat.dtype != source.dtype or flat.numel() != source.numel() * self.size():

@@ -24,11 +24,13 @@ _DESTROYED = "ddp: the process group was destroyed"
 _INLINE_S, _INLINE_BYTES_PER_S = 200e-6, 2e9
 
 
-def _meeting(store, rank, size, timeout_ms):
+def _meeting(store, rank, size, timeout):
     """Options of a group that meets in PyTorch's own store."""
     if rank == 0:
         store.set("ddprun", uuid.uuid4().hex)
+    store.wait(["ddprun"], timeout)
     name = "ddp/" + store.get("ddprun").decode()
+    timeout_ms = max(1, int(timeout.total_seconds() * 1000))
     place = store
     while hasattr(place, "underlying_store"):
         place = place.underlying_store
@@ -50,15 +52,19 @@ def _meeting(store, rank, size, timeout_ms):
 class Group:
     def __init__(self, options):
         self.size = options.group_size
-        self._members = list(options.global_ranks_in_group)
+        self.members = list(options.global_ranks_in_group) or list(range(self.size))
+        self._timeout = options.timeout
         self.renew_locks()
         self._closed = False
         self._pending = {}
         self._futures = collections.deque()
         self._done, self._err = c.c_int(), Err()
         self._at_done, self._at_err = c.addressof(self._done), c.addressof(self._err)
-        timeout_ms = max(1, int(options.timeout.total_seconds() * 1000))
-        meeting = _meeting(options.store, options.group_rank, self.size, timeout_ms)
+        try:
+            meeting = _meeting(options.store, options.group_rank, self.size, options.timeout)
+        except dist.DistStoreError as error:
+            raise self._failure("rank 0 has not come within "
+                                f"{options.timeout.total_seconds():g} s") from error
         self._g = c.c_void_p(lib.ddp_group_init(c.byref(meeting), c.byref(self._err)))
         if not self._g:
             raise self._failure()
@@ -73,10 +79,10 @@ class Group:
         self._wake, self._urgent, self._awake = threading.Event(), threading.Event(), False
         self._thread = None
 
-    def _failure(self):
-        text = self._err.text.decode(errors="replace")
-        if self._members and self._members != list(range(len(self._members))):
-            text += f" (ranks of the group {self._members})"
+    def _failure(self, text=None):
+        text = text or self._err.text.decode(errors="replace")
+        if self.members != list(range(self.size)):
+            text += f" (ranks of the group {self.members})"
         return dist.DistBackendError(f"ddp: {text}")
 
     def _take(self):
@@ -96,8 +102,11 @@ class Group:
             self.lock.release()
 
     def set_timeout(self, timeout):
+        """Returns the previous one."""
         with self.held():
+            before, self._timeout = self._timeout, timeout
             lib.ddp_group_set_timeout(self._g, c.c_int64(int(timeout.total_seconds() * 1000)))
+        return before
 
     def begin(self, work, function, args):
         with self.held():

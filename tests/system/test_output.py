@@ -234,6 +234,11 @@ class Readers(LaunchTest):
         self.assertEqual(done.returncode, 141)
         self.assertEqual(done.stderr, b"")
 
+    def test_a_reader_of_stderr_that_leaves_does_not_end_the_job(self):
+        script = "for i in 1 2 3; do echo x >&2; sleep 0.1; done; echo end; exit 3"
+        done = self.pipeline(f'"$DDPRUN" -np 1 sh -c "{script}" 2> >(true)')
+        self.assertEqual((done.returncode, done.stdout), (3, b"end\n"))
+
     def test_a_full_disk_under_stdout_is_a_failure_but_not_the_end(self):
         done = self.pipeline(f'"$DDPRUN" -np 2 sh -c "echo x; sleep 0.2; >{self.path("end")}" >/dev/full')
         self.assertTrue(os.path.exists(self.path("end")))  # hours of work are worth more

@@ -176,7 +176,15 @@ class Events(launch.LaunchTest):
         # more than a pipe holds
         done = self.run_to_end("--events", self.file, "-np", 1, "--max-restarts", 100, "false")
         self.assertEqual(done.rc, 1)
-        self.assertIn(f"warning: '{self.file}' (--events) is incomplete", done.err)
+        self.assertIn(f"error: '{self.file}' (--events) is incomplete", done.err)
+
+    def test_a_full_disk_is_a_failure_but_not_the_end(self):
+        for code, script in ((1, "true"), (1, "sleep 0.3"), (3, "sleep 0.3; exit 3")):
+            done = self.run_to_end("--events", "/dev/full", "sh", "-c", script)
+            self.assert_ended(done, code)
+            self.assertEqual(done.err.count("'/dev/full' (--events): No space left on device; "
+                                            "events from here on are lost\n"), 1, done.err)
+            self.assertEqual(done.err.count("\n"), 1 + (code == 3), done.err)
 
     def test_the_page_has_what_the_source_has(self):
         found = set()

@@ -47,8 +47,9 @@ static void on_drained(void *arg) {}
 static void on_failed(int error, void *arg)
 {
     struct event_file *f = arg;
-    f->failed = true;
-    log_error("cannot write '%s' (--events): %s", f->where, strerror(error));
+    f->failed = f->j->streams.failed = true;
+    log_error("cannot write '%s' (--events): %s; events from here on are lost", f->where,
+              strerror(error));
 }
 
 struct opening {
@@ -179,12 +180,11 @@ void event_file_close(struct event_file *f)
     if (!f)
         return;
     events_unsubscribe(f->j, f);
-    if (f->writer && !writer_wait(f->writer, now_ms() + CLOSE_MS) && !f->failed)
-        fprintf(
-            stderr,
-            "ddprun: warning: '%s' (--events) is incomplete: it takes longer than %d s\n",
-            f->where, CLOSE_MS / 1000);
-    else if (f->early && evbuffer_get_length(f->early) > 0) /* the job did not get far */
+    if (f->writer && !writer_wait(f->writer, now_ms() + CLOSE_MS) && !f->failed) {
+        f->j->streams.failed = true;
+        log_error("'%s' (--events) is incomplete: it takes longer than %d s", f->where,
+                  CLOSE_MS / 1000);
+    } else if (f->early && evbuffer_get_length(f->early) > 0) /* the job did not get far */
         write_all(f->stream == OUT_STDERR ? STDERR_FILENO : STDOUT_FILENO,
                   evbuffer_pullup(f->early, -1), evbuffer_get_length(f->early));
     if (f->early)

@@ -382,6 +382,8 @@ static void on_end(void *state, int code)
                seconds(j->created_ns, now_ns()), "whole_s", (double)whole_ns(o) / 1e9,
                "recoveries", o->recoveries, "recover_s", (double)o->recover_ns / 1e9,
                "late", job_late(j));
+    event_file_close(o->file);
+    o->file = NULL;
     if (!o->viewer)
         return;
     struct evbuffer *last = evbuffer_new();

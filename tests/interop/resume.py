@@ -33,6 +33,7 @@ class Job:
 
     def __init__(self, np, folder, restarts=0):
         self.pids = collections.deque(maxlen=np)  # of the last attempt's ranks
+        self.resumed = 0  # lines
         self.mark = f"ddprun-test-{uuid.uuid4().hex}"
         options = ("--max-restarts", restarts, "--max-no-progress", restarts) if restarts else ()
         self.process = subprocess.Popen(
@@ -46,6 +47,7 @@ class Job:
         for line in self.process.stdout:
             if "] pid " in line:
                 self.pids.append(int(line.split()[-1]))
+            self.resumed += "ddprun.resumed" in line
             if "ddprun.checkpoint" in line and int(line.split()[-1]) >= step:
                 return int(line.split()[-1])
         raise AssertionError(f"no checkpoint of step {step}: exit {self.process.wait()}")
@@ -57,7 +59,7 @@ class Job:
         return path
 
     def end(self):
-        self.process.stdout.read()
+        self.resumed += self.process.stdout.read().count("ddprun.resumed")
         return self.process.wait()
 
 
@@ -104,6 +106,7 @@ class Resume(unittest.TestCase):
             time.sleep(rng.random() * 0.02)
             os.kill(rng.choice(job.pids), signal.SIGKILL)
         self.assertEqual(job.end(), 0)
+        self.assertEqual(job.resumed, 3)  # of each attempt one, by rank 0
         self.compare(torch.equal)
 
     def test_two_then_four_then_one_rank(self):

@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define REFUSED(refused, said) \
     team_assert(g, (refused) && strstr(err.text, said), "%s", err.text)
@@ -200,6 +201,36 @@ static void misplaced_case(struct ddp_group *g, const void *arg)
 TEST(calls_in_the_wrong_order_change_no_weight)
 {
     assert_team(&(struct team){.size = 2}, misplaced_case, temp_dir());
+}
+
+/* Of a job that may restart: its memory is a file. */
+static void kept_case(struct ddp_group *g, const void *path)
+{
+    struct ddp_err err = {""};
+    struct ddp_param w = {.name = "w", .count = 4};
+    setenv("DDPRUN_KEPT_MEMORY", path, 1);
+    for (uint64_t run = 0, step = 0; run < 2; run++) {
+        struct ddp_parallel *p = ddp_parallel_create(g, &w, 1, NULL, &err);
+        team_assert(g, p != NULL, "%s", err.text);
+        REFUSED(ddp_parallel_keep(p, 1, &err) < 0,
+                "ddp_parallel_keep() needs ddp_parallel_restore() before");
+        team_ok(g, ddp_parallel_restore(p, &step, &err));
+        team_assert(g, step == 7 * run, "%d", (int)step);
+        REFUSED(ddp_parallel_restore(p, &step, &err) < 0,
+                "ddp_parallel_restore() comes before the first step, once");
+        REFUSED(ddp_parallel_keep(p, 0, &err) < 0,
+                "ddp_parallel_keep() at step 0: steps are counted from 1");
+        team_ok(g, ddp_parallel_keep(p, 7, &err));
+        team_ok(g, ddp_parallel_finish(p, &err));
+        ddp_parallel_destroy(p);
+    }
+}
+
+TEST(a_state_is_not_kept_as_that_of_step_0)
+{
+    char *path = xasprintf("/proc/self/fd/%d", memfd_create("kept", 0));
+    assert_team(&(struct team){.size = 2}, kept_case, path);
+    free(path);
 }
 
 /* What only rank 1 does wrong is an error on both, at once. */

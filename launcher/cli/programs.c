@@ -13,11 +13,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Does the ':' at `word` begin another program? mpirun's does in any case. */
+/* Does the ':' at `word` begin another program? mpirun's does in any case. The last word
+ * should, too, unless it is an option's, as in sh -c ':'. */
 static bool begins_program(const struct opts *opts, char *const *word)
 {
     bool mpi = opts->as && opts->as->programs & (OPEN_MPI | HYDRA);
-    return strcmp(*word, ":") == 0 && word[1] && (mpi || word[1][0] == '-');
+    if (strcmp(*word, ":") != 0)
+        return false;
+    return word[1] ? mpi || word[1][0] == '-'
+                   : opts->np && word > opts->argv && word[-1][0] != '-';
 }
 
 /* The options between ':' and the program: -np only. Returns the number of words. */
@@ -64,7 +68,9 @@ static int read_programs(char *const *words, struct opts *opts, struct ddp_err *
         app.np = 0;
         TRY(n = *words ? read_app_options(words + 1, &app, err) : 0);
         if (argv.n == first || (*words && !words[n + 1]))
-            return err_set(err, "no program %s ':'", *words ? "behind" : "before");
+            return err_set(err,
+                           "no program %s ':'; '--' before the first one passes it on",
+                           argv.n == first ? "before" : "behind");
         words += *words ? n + 1 : 0;
     }
     opts->np = ranks;

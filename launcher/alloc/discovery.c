@@ -20,6 +20,8 @@
 
 #define OPTION "--host-discovery-script"
 
+enum { NOT_EXECUTABLE = 126, NOT_FOUND }; /* exit status of a shell */
+
 int discovery_parse(const char *text, size_t size, struct alloc *alloc,
                     struct ddp_err *err)
 {
@@ -34,8 +36,9 @@ static bool detect(const struct opts *opts)
     return opts->discovery != NULL;
 }
 
-/* Its answer appended to `alloc`. */
-static int ask(const struct opts *opts, struct alloc *alloc, struct ddp_err *err)
+/* Its answer appended to `alloc`. `*final`: it will not be another one. */
+static int ask(const struct opts *opts, struct alloc *alloc, bool *final,
+               struct ddp_err *err)
 {
     const char *const argv[] = {"/bin/sh", "-c", opts->discovery, NULL};
     const struct helper h = {.argv = argv,
@@ -45,21 +48,25 @@ static int ask(const struct opts *opts, struct alloc *alloc, struct ddp_err *err
     OWNED char *text = NULL;
     size_t n;
     int status, rc = helper_ask(&h, &text, &n, &status);
+    bool signalled = rc == 0 && WIFSIGNALED(status);
+    int code = rc < 0 ? 0 : signalled ? WTERMSIG(status) : WEXITSTATUS(status);
+    const char *why = signalled           ? ""
+                      : code == NOT_FOUND ? ": there is no such command; check its path"
+                      : code == NOT_EXECUTABLE ? ": not executable; try chmod +x"
+                                               : "";
+    *final = *why != 0;
     if (n > DISCOVERY_MOST)
-        rc = err_set(err, "%s '%s' printed more than %d KiB", OPTION, opts->discovery,
-                     DISCOVERY_MOST >> 10);
-    else if (rc < 0 && errno == ETIMEDOUT)
-        err_set(err, "%s '%s' had not ended after %.4g s (--discovery-timeout)", OPTION,
-                opts->discovery, (double)opts->discovery_timeout_ms / 1e3);
-    else if (rc < 0)
-        err_errno(err, "cannot run %s '%s'", OPTION, opts->discovery);
-    else if (WIFSIGNALED(status) || WEXITSTATUS(status) != 0)
-        rc = err_set(err, "%s '%s' %s %d", OPTION, opts->discovery,
-                     WIFSIGNALED(status) ? "died of signal" : "exited with status",
-                     WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
-    else
-        rc = discovery_parse(text, n, alloc, err);
-    return rc;
+        return err_set(err, "%s '%s' printed more than %d KiB", OPTION, opts->discovery,
+                       DISCOVERY_MOST >> 10);
+    if (rc < 0 && errno == ETIMEDOUT)
+        return err_set(err, "%s '%s' had not ended after %.4g s (--discovery-timeout)",
+                       OPTION, opts->discovery, (double)opts->discovery_timeout_ms / 1e3);
+    if (rc < 0)
+        return err_errno(err, "cannot run %s '%s'", OPTION, opts->discovery);
+    if (code != 0)
+        return err_set(err, "%s '%s' %s %d%s", OPTION, opts->discovery,
+                       signalled ? "died of signal" : "exited with status", code, why);
+    return discovery_parse(text, n, alloc, err);
 }
 
 static void forget(struct alloc *alloc)
@@ -97,10 +104,11 @@ static int read_discovery(const struct opts *opts, struct alloc *alloc,
         opts->node_wait_ms > 0 ? opts->node_wait_ms : opts->start_timeout_ms;
     int64_t deadline_ms = now_ms() + wait_ms;
     alloc->changes = true;
-    for (bool told = false;; told = true) {
-        if (ask(opts, alloc, err) == 0 && check_size(opts, alloc, err) == 0)
+    for (bool final, told = false;; told = true) {
+        if (ask(opts, alloc, &final, err) == 0 && check_size(opts, alloc, err) == 0)
             return 0;
-        if (opts->dry_run || now_ms() + opts->discovery_interval_ms >= deadline_ms)
+        if (opts->dry_run || final ||
+            now_ms() + opts->discovery_interval_ms >= deadline_ms)
             return -1;
         if (!told)
             fprintf(stderr, "ddprun: warning: %.*s; asking again for %.4g s (%s)\n",

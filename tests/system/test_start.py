@@ -274,6 +274,15 @@ class Discovery(LaunchTest):
         launch.signal(signal.SIGTERM)
         launch.wait()
 
+    def test_a_command_that_cannot_be_run_is_not_asked_again(self):
+        for command, why in (("/nonesuch/hosts", "127: there is no such command; check its path"),
+                             (self.write("hosts", ""), "126: not executable; try chmod +x")):
+            launch = self.run_to_end("--host-discovery-script", command, "--nnodes", "1:2", "true",
+                                     deadline=20)
+            self.assert_ended(launch, 125)
+            self.assertEqual(launch.err.splitlines()[-1], (
+                f"ddprun: --host-discovery-script '{command}' exited with status {why}"))
+
 
 if __name__ == "__main__":
     main()

@@ -184,7 +184,8 @@ void event_file_close(struct event_file *f)
         f->j->streams.failed = true;
         log_error("'%s' (--events) is incomplete: it takes longer than %d s", f->where,
                   CLOSE_MS / 1000);
-    } else if (f->early && evbuffer_get_length(f->early) > 0) /* the job did not get far */
+    } else if (f->early &&
+               evbuffer_get_length(f->early) > 0) /* the job did not get far */
         write_all(f->stream == OUT_STDERR ? STDERR_FILENO : STDOUT_FILENO,
                   evbuffer_pullup(f->early, -1), evbuffer_get_length(f->early));
     if (f->early)

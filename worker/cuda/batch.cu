@@ -88,28 +88,25 @@ void cuda_gather_tokens(const struct cuda_step *s, int from, int n, int T,
 
 /* ---- parameters ---- */
 
-template <class T> static __global__ void narrow(const float *w, int64_t n, T *to)
+template <class From, class To>
+static __global__ void convert(const From *w, int64_t n, To *to)
 {
     for (EACH(i, n))
-        put(&to[i], w[i]);
+        put(&to[i], get(w[i]));
 }
 
 void cuda_narrow(const float *w, int64_t n, enum cuda_type type, void *to,
                  cudaStream_t stream)
 {
-    FOR_TYPE(type, LAUNCH(narrow<T>, blocks_for(n), THREADS, stream, w, n, (T *)to));
-}
-
-template <class T> static __global__ void widen(const T *w, int64_t n, float *to)
-{
-    for (EACH(i, n))
-        to[i] = get(w[i]);
+    FOR_TYPE(type,
+             LAUNCH((convert<float, T>), blocks_for(n), THREADS, stream, w, n, (T *)to));
 }
 
 void cuda_widen(const void *w, int64_t n, enum cuda_type type, float *to,
                 cudaStream_t stream)
 {
-    FOR_TYPE(type, LAUNCH(widen<T>, blocks_for(n), THREADS, stream, (const T *)w, n, to));
+    FOR_TYPE(type, LAUNCH((convert<T, float>), blocks_for(n), THREADS, stream,
+                          (const T *)w, n, to));
 }
 
 template <class T> static __global__ void add(T *to, const T *from, int64_t n)

@@ -31,7 +31,7 @@ static int collect(struct engine *e, struct slot *s, const struct samples *part,
                    const uint32_t *which, int n, struct ddp_err *err)
 {
     size_t one = input_bytes(e), other = target_bytes(e);
-    const char *from = inputs_of(e, part), *with = targets_of(e, part);
+    const char *from = inputs_of(part), *with = targets_of(e, part);
     int64_t began = e->job.trace ? now_ns() : 0;
     char *xs = s->bytes, *ts = s->bytes + most_samples(e) * one;
     if (has_tokens(e))

@@ -206,7 +206,7 @@ static inline size_t target_bytes(const struct engine *e)
                            : (size_t)e->job.data->shape.outputs * sizeof(float);
 }
 
-static inline const char *inputs_of(const struct engine *e, const struct samples *part)
+static inline const char *inputs_of(const struct samples *part)
 {
     return part->pixels ? (const char *)part->pixels : (const char *)part->inputs;
 }

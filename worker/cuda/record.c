@@ -129,13 +129,6 @@ static int put_step(struct engine *e, int n, int batches, struct ddp_err *err)
     return e->nstages > 1 ? spans_computed(first_of(e), NULL, err) : 0;
 }
 
-static int make_plans(struct engine *e, int n, int batches, struct ddp_err *err)
-{
-    for (int i = 0; i < batches; i++)
-        TRY(stages_warm_up(e, engine_batch(&e->job, n, i), err));
-    return 0;
-}
-
 int engine_put_step(struct engine *e, const struct graph *g, struct ddp_err *err)
 {
     if (g->exec)
@@ -192,7 +185,8 @@ static int make_graph(struct engine *e, struct graph *g, struct ddp_err *err)
 {
     NVTX_RANGE("record", 0);
     bool sound = false;
-    TRY(make_plans(e, g->n, g->batches, err));
+    for (int i = 0; i < g->batches; i++)
+        TRY(stages_warm_up(e, engine_batch(&e->job, g->n, i), err));
     TRY(sums_warm_up(e, err));
     TRY(stage_enter(first_of(e), err));
     int rc = record(e, g, &sound, err);

@@ -45,13 +45,6 @@ int engine_arrive(struct engine *e, const char *what, struct ddp_err *err)
     return 0;
 }
 
-/* A set's labels and targets; its net owns the rest. */
-static int make_set(struct stage *s, struct set *set, struct ddp_err *err)
-{
-    size_t n = (size_t)s->e->max_micro;
-    return device_alloc(s->memory, "steps", n * target_bytes(s->e), &set->t, err);
-}
-
 static int make_blocks(struct stage *s, struct ddp_err *err)
 {
     const struct engine_job *job = &s->e->job;
@@ -59,6 +52,7 @@ static int make_blocks(struct stage *s, struct ddp_err *err)
     size_t bytes = (s->part.count + s->part.tied) * sizeof(float);
     size_t stages = (size_t)s->e->nstages;
     size_t in = sizeof(struct cuda_step) + most_samples(s->e) * sizeof(uint32_t);
+    size_t targets = (size_t)s->e->max_micro * target_bytes(s->e);
     TRY(device_alloc(m, "weights", bytes, &s->weights, err));
     TRY(device_alloc(m, "gradients", VERDICT * sizeof(float) + bytes, &s->block, err));
     TRY(device_alloc(m, "steps", sizeof *s->updates, &s->updates, err));
@@ -70,7 +64,7 @@ static int make_blocks(struct stage *s, struct ddp_err *err)
     if (job->how.precision == PRECISION_FP16)
         TRY(device_alloc(m, "steps", sizeof *s->scaler, &s->scaler, err));
     for (int k = 0; k < s->e->nstages; k++)
-        TRY(make_set(s, &s->sets[k], err));
+        TRY(device_alloc(m, "steps", targets, &s->sets[k].t, err));
     s->grads = s->block + VERDICT;
     float one = 1; /* used unless gradients are clipped */
     return check_cuda(cudaMemcpy(scale_of(s), &one, sizeof one, cudaMemcpyHostToDevice),
@@ -167,7 +161,7 @@ static int upload_part(struct engine *e, const struct samples *part, struct resi
 {
     const char *what = "the data set";
     TRY(take_part(e, part->n, what, r, err));
-    TRY(check_cuda(cudaMemcpy(r->x, inputs_of(e, part), part->n * input_bytes(e),
+    TRY(check_cuda(cudaMemcpy(r->x, inputs_of(part), part->n * input_bytes(e),
                               cudaMemcpyHostToDevice),
                    what, err));
     TRY(check_cuda(cudaMemcpy(r->t, targets_of(e, part), part->n * target_bytes(e),

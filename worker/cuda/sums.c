@@ -48,20 +48,6 @@ static void cut_pieces(struct stage *s)
     }
 }
 
-/* The last stage's buckets come first. */
-static void deal_buckets(struct engine *e)
-{
-    size_t at = 0;
-    for (int i = e->nstages - 1; i >= 0; i--) {
-        struct stage *s = &e->stages[i];
-        size_t end = bucket_final(e->buckets, e->nbuckets, at, s->part.offset);
-        s->buckets = e->buckets + at;
-        s->nbuckets = end - at;
-        cut_pieces(s);
-        at = end;
-    }
-}
-
 void sums_plan(struct engine *e)
 {
     size_t n;
@@ -71,13 +57,14 @@ void sums_plan(struct engine *e)
     e->buckets = xcalloc(n, sizeof *e->buckets);
     for (int i = e->nstages - 1; i >= 0; i--) {
         struct stage *s = &e->stages[i];
+        s->buckets = e->buckets + e->nbuckets;
+        s->nbuckets = bucket_plan(
+            params + s->part.first, s->part.n, set->first_bytes / sizeof(float),
+            at_once ? SIZE_MAX : set->cap_bytes / sizeof(float), s->buckets);
+        e->nbuckets += s->nbuckets;
         s->pieces = xcalloc(2 * s->part.n + 1, sizeof *s->pieces);
-        e->nbuckets += bucket_plan(params + s->part.first, s->part.n,
-                                   set->first_bytes / sizeof(float),
-                                   at_once ? SIZE_MAX : set->cap_bytes / sizeof(float),
-                                   e->buckets + e->nbuckets);
+        cut_pieces(s);
     }
-    deal_buckets(e);
 }
 
 size_t sums_state_floats(const struct stage *s)
@@ -171,14 +158,6 @@ int sums_norm(double *v, size_t n, void *stage, struct ddp_err *err)
     return join_sums(s, err);
 }
 
-static int sum_parts(struct stage *s, struct ddp_err *err)
-{
-    TRY(fork_sums(s, err));
-    TRY(comm_all_reduce(s->e->comm, s->lane, s->parts, CUDA_PARTS, DDP_F64, s->sums,
-                        err));
-    return join_sums(s, err);
-}
-
 /* With a sharded optimiser the ranks add up their pieces; what all ranks update is
  * counted once, by the last rank. */
 int sums_squares(struct stage *s, struct ddp_err *err)
@@ -195,7 +174,7 @@ int sums_squares(struct stage *s, struct ddp_err *err)
     }
     if (!more) /* this rank has no piece of it */
         cuda_squares(s->grads, 0, false, s->parts, s->main);
-    return shares_out(e) ? sum_parts(s, err) : 0;
+    return shares_out(e) ? sums_norm(s->parts, CUDA_PARTS, s, err) : 0;
 }
 
 int sums_gather(struct stage *s, float *block, struct ddp_err *err)
@@ -220,7 +199,8 @@ static int warm_up(struct stage *s, struct ddp_err *err)
     s->started = 0;
     if (stage_enter(s, err) < 0 || sums_finish(s, err) < 0 ||
         layers_warm_norms(s->sets[0].net, err) < 0 ||
-        (shares_out(e) && (sum_parts(s, err) < 0 || sums_gather(s, s->grads, err) < 0)) ||
+        (shares_out(e) && (sums_norm(s->parts, CUDA_PARTS, s, err) < 0 ||
+                           sums_gather(s, s->grads, err) < 0)) ||
         check_cuda(cudaEventRecord(s->summed, s->main), what, err) < 0)
         return -1;
     return comm_await(e->comm, s->summed, e->job.timeout_ms, "the first sums", err);

@@ -276,10 +276,12 @@ static void raise_descriptor_limit(void)
 
 static int announce(const char *path, int port, struct ddp_err *err)
 {
-    if (!path)
-        return printf("%d\n", port) < 0 || fflush(stdout) != 0
-                   ? err_errno(err, "cannot print the port")
-                   : 0;
+    if (!path) {
+        if (printf("%d\n", port) >= 0 && fflush(stdout) == 0)
+            return 0;
+        clearerr(stdout); /* stdout_must_arrive() has nothing to add */
+        return err_errno(err, "cannot print the port");
+    }
     const char *why = output_path_check(path, OUTPUT_PATH_REPLACED);
     if (why)
         return err_set(err, "cannot write the port to '%s': %s", path, why);

@@ -491,14 +491,15 @@ class Stored(unittest.TestCase):
                       r.stderr)
         self.assertIn("--port 0 takes a free one", r.stderr)
 
-    def test_a_full_disk_under_its_version_is_a_failure(self):
-        for option in ("--version", "--help"):
+    def test_a_full_disk_under_its_stdout_is_a_failure(self):
+        for option, code, what in (("--version", 1, "cannot write to stdout"),
+                                   ("--help", 1, "cannot write to stdout"),
+                                   ("--port=0", 125, "error: cannot print the port")):
             with open("/dev/full", "w", encoding="ascii") as full:
                 r = subprocess.run([DDPSTORED, option], stdout=full, stderr=subprocess.PIPE,
                                    text=True, timeout=PATIENCE)
-            self.assertEqual(r.returncode, 1)
-            self.assertEqual(r.stderr, "ddpstored: cannot write to stdout: "
-                                       "No space left on device\n")
+            self.assertEqual(r.returncode, code)
+            self.assertEqual(r.stderr, f"ddpstored: {what}: No space left on device\n")
 
     def test_bad_options_are_one_clear_line_each(self):
         for option, value, line in [

@@ -226,13 +226,20 @@ static void close_inherited_on_exec(void)
         fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 
-static void raise_file_limit(void)
+static int raise_file_limit(struct ddp_err *err)
 {
+    enum { LEAST = 64 }; /* a rank gets its PMI as descriptor 63 */
     if (getrlimit(RLIMIT_NOFILE, &files) < 0)
-        files.rlim_cur = files.rlim_max = 0;
+        return err_errno(err, "how many files may be open is not known");
+    if (files.rlim_max < LEAST)
+        return err_set(err,
+                       "only %d files may be open (ulimit -Hn); %d are needed, more "
+                       "with many ranks",
+                       (int)files.rlim_max, LEAST);
     struct rlimit most = {files.rlim_max, files.rlim_max};
     if (files.rlim_cur < files.rlim_max && setrlimit(RLIMIT_NOFILE, &most) < 0)
         files.rlim_cur = files.rlim_max;
+    return 0;
 }
 
 void child_place_destroy(struct child_place *p)
@@ -276,6 +283,7 @@ int child_init(struct ddp_err *err)
 {
     if (mine)
         return 0;
+    TRY(raise_file_limit(err));
     close_inherited_on_exec();
     int low = open("/dev/null", O_RDWR | O_CLOEXEC);
     holder = low < 0 ? -1 : fcntl(low, F_DUPFD_CLOEXEC, STDERR_FILENO + 1 + SLOTS);
@@ -290,7 +298,6 @@ int child_init(struct ddp_err *err)
         return -1;
     }
     has_unshare = unshare_works();
-    raise_file_limit();
     return 0;
 }
 

@@ -203,6 +203,16 @@ class Taken(LaunchTest):
 
 
 class Ranks(LaunchTest):
+    def test_too_few_descriptors_are_one_line(self):
+        for n in (5, 10, 40, 63):
+            launch = self.run_to_end("-c", f'ulimit -n {n}; exec "$@"', "sh", DDPRUN, "true", command=["sh"])
+            self.assert_ended(launch, 125)
+            self.assertEqual(launch.err, f"ddprun: only {n} files may be open (ulimit -Hn); 64 are needed, "
+                             "more with many ranks\n")
+        launch = self.run_to_end("-c", 'ulimit -n 64; exec "$@"', "sh", DDPRUN, "true", command=["sh"])
+        self.assert_ended(launch, 0)
+        self.assertEqual(launch.err, "")
+
     def test_room_for_their_descriptors_is_there_before_the_first(self):
         """The kernel enlarges the table of a process with threads only after milliseconds."""
         launch = self.run_to_end("-np", 64, "sh", "-c",

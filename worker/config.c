@@ -71,7 +71,7 @@ static const struct setting options[] = {
     {"batch-size", "N", AT(how.batch_size), value_int, 1, 65536,
      "Samples of each rank per step (default 32)", .initial = "32"},
     {"target-accuracy", "PERCENT", AT(target), value_real, 0, 100,
-     "Stop after the first epoch with this accuracy on the test set; exit code 3 if none "
+     "Stop after the first epoch with this accuracy on the test set; exit code 93 if none "
      "reaches it (default with the digits and neither --epochs nor --steps: 97)",
      .own = true},
     {"seed", "N", AT(seed), value_count, 0, INFINITY,
@@ -394,9 +394,9 @@ int config_parse(int argc, char **argv, struct train_config *out, struct ddp_err
     static const char doc[] =
         "Train a model on images with as many ranks as the launcher starts: 'ddprun -np 2 "
         "ddp-train'. Without a launcher it is one rank."
-        "\vExit codes: 0 done; 1 failed; 2 wrong options; 3 the target accuracy was not "
-        "reached; 75 stopped by SIGTERM or SIGUSR1 after writing a checkpoint: start it again "
-        "with --resume; 143, 138 and 130 stopped by SIGTERM, SIGUSR1 and SIGINT.";
+        "\vExit codes: 0 done; 1 failed; 2 wrong options; 75 stopped by SIGTERM or SIGUSR1 "
+        "after writing a checkpoint: start it again with --resume; 93 the target accuracy was "
+        "not reached; 143, 138 and 130 stopped by SIGTERM, SIGUSR1 and SIGINT.";
     static struct argp_option given[ARRAY_LEN(options) + 1];
     static const struct argp argp = {.options = given, .parser = on_option, .doc = doc};
     *out = (struct train_config){

@@ -18,8 +18,8 @@
 enum {
     EXIT_FAILED = 1,
     EXIT_USAGE = 2,
-    EXIT_BELOW_TARGET = 3,
-    EXIT_REQUEUE = 75 /* EX_TEMPFAIL: stopped, with a checkpoint to go on from */
+    EXIT_REQUEUE = 75,     /* EX_TEMPFAIL: stopped, with a checkpoint to go on from */
+    EXIT_BELOW_TARGET = 93 /* no other attempt would reach it (doc/contract.md) */
 };
 
 /* epochs of a run that --steps alone ends */

@@ -72,6 +72,7 @@ char *cause_of_death(const struct cause *c)
 {
     char name[128], memory[160] = "";
     int sig = WIFSIGNALED(c->status) ? WTERMSIG(c->status) : 0;
+    int code = WEXITSTATUS(c->status);
     double peak_gib = (double)c->peak_kib / (1 << 20);
     if (c->oom_kills > 0)
         snprintf(memory, sizeof memory,
@@ -79,7 +80,9 @@ char *cause_of_death(const struct cause *c)
                  " process%s",
                  c->oom_kills, c->oom_kills == 1 ? "" : "es");
     if (sig == 0)
-        return xasprintf("exited with status %d%s", WEXITSTATUS(c->status), memory);
+        return xasprintf("exited with status %d%s%s", code,
+                         code == EXIT_NO_RESTART ? ", which asks for no restart" : "",
+                         memory);
     name_signal(sig, name, sizeof name);
     if (sig != SIGKILL)
         return xasprintf("died of %s%s%s", name,

@@ -22,6 +22,9 @@ enum cause_kind {
     CAUSE_OUTPUT  /* our stdout cannot be written: `text`, `code` */
 };
 
+/* Of a rank, and of ddprun: another attempt would not help. */
+enum { EXIT_NO_RESTART = 93 };
+
 struct cause {
     enum cause_kind kind;
     int rank;           /* -1: none */

@@ -5,7 +5,8 @@
 
 static bool may_restart(const struct cause *c)
 {
-    return c->kind == CAUSE_EXIT || c->kind == CAUSE_ABORT || c->kind == CAUSE_RESIZE ||
+    return (c->kind == CAUSE_EXIT && c->code != EXIT_NO_RESTART) ||
+           c->kind == CAUSE_ABORT || c->kind == CAUSE_RESIZE ||
            (c->kind == CAUSE_NODE && c->replaceable);
 }
 

@@ -23,7 +23,7 @@
 #include <sys/stat.h>
 
 /* The first attempt waits --restart-delay, later ones up to 2^DOUBLINGS times as long. */
-enum { EXIT_NO_REQUEUE = 93, DOUBLINGS = 4 };
+enum { DOUBLINGS = 4 };
 
 /* ms: for stat() of --progress-file, which a dead file server may never answer */
 enum { LOOK_MS = 2000, POLL_MS = 10 };
@@ -195,7 +195,7 @@ static void decide(struct decision *d)
     if (opts->max_no_progress > 0 && d->stuck >= opts->max_no_progress) {
         OWNED char *than =
             d->step < 0 ? xstrdup("") : xasprintf(" than step %lld", d->step);
-        job_fail_text(d->j, CAUSE_STUCK, EXIT_NO_REQUEUE,
+        job_fail_text(d->j, CAUSE_STUCK, EXIT_NO_RESTART,
                       xasprintf("%d attempt%s in a row got no further%s "
                                 "(--max-no-progress): do not requeue the job",
                                 d->stuck, d->stuck == 1 ? "" : "s", than));

@@ -403,9 +403,9 @@ def ranks_without_a_sample_take_part():
         assert all(abs(x - y) < 1e-3 for x, y in zip(a, b)), (a, b)
 
 
-def a_target_out_of_reach_is_exit_code_3():
+def a_target_out_of_reach_is_exit_code_93():
     results = run(2, "--epochs", 1, "--target-accuracy", 100, "--plot", "none")
-    assert [r.code for r in results] == [3, 3], results
+    assert [r.code for r in results] == [93, 93], results
     assert "target not reached" in results[0].out, results[0]
 
 
@@ -414,7 +414,7 @@ def the_limits_of_a_run_are_those_given():
             (("--steps", 3), "step 3", "all steps done", 0),
             (("--steps", 300, "--epochs", 1), "step 300, or 1 epoch", "all epochs done", 0),
             (("--steps", 3, "--target-accuracy", 100), "100 % test accuracy, or step 3",
-             "target not reached", 3)):
+             "target not reached", 93)):
         (done,) = run(1, "--plot", "none", "--log", "log", *options)
         assert done.code == code and f"until       {until}\n" in done.out, done
         assert rows("log", "end")[0]["why"] == why, rows("log", "end")
@@ -435,4 +435,4 @@ main([a_residual_network_learns_and_goes_on, a_model_of_the_users_own_learns,
       a_language_model_learns_writes_and_goes_on, a_run_repeats_to_the_bit,
       buckets_and_backends_change_when_and_not_what, ranks_without_a_sample_take_part,
       a_rank_may_have_no_sample_in_its_first_step,
-      a_target_out_of_reach_is_exit_code_3, the_limits_of_a_run_are_those_given, nothing_is_left_in_the_way])
+      a_target_out_of_reach_is_exit_code_93, the_limits_of_a_run_are_those_given, nothing_is_left_in_the_way])

@@ -36,7 +36,7 @@
 #define UNROLL   _Pragma("clang loop unroll(full)")
 #define UNROLL_2 _Pragma("clang loop unroll_count(2)")
 #else
-#define UNROLL   _Pragma("GCC unroll 16")
+#define UNROLL   _Pragma("GCC unroll 36")
 #define UNROLL_2 _Pragma("GCC unroll 2")
 #endif
 

@@ -5,6 +5,7 @@
 #include "common/mem.h"
 #include "worker/kernels/pool.h"
 #include "worker/kernels/scratch.h"
+#include "worker/kernels/vector_winograd.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +37,10 @@ static void plan_maps(struct conv_plan *p)
         read = f.at + f.count + f.taps - 1 > read ? f.at + f.count + f.taps - 1 : read;
     }
     p->spread = (struct maps){kblocks, WORDS, OH, p->P + read};
-    p->taps = (size_t)(kblocks * BLOCK) * (size_t)(s->R * s->R) *
+    if (WINOGRAD)
+        winograd_plan(p);
+    int side = p->winograd ? p->winograd + 2 : s->R;
+    p->taps = (size_t)(kblocks * BLOCK) * (size_t)(side * side) *
               (size_t)(s->first ? s->C : p->in.blocks * BLOCK);
 }
 
@@ -55,20 +59,23 @@ static void plan_own(struct conv_plan *p, struct own *o)
     bool pairs = PER_WORD > 1 && !p->s.first;
     size_t out = (size_t)p->full.H * (size_t)p->full.W;
     size_t in = (size_t)p->s.H * (size_t)p->s.W, group = (size_t)p->group;
-    if (p->s.pad)
+    if (WINOGRAD && p->winograd)
+        winograd_room(p, o);
+    if (p->s.pad && !p->winograd)
         o->x = scratch_in(&p->memory, group * maps_words(p->in));
     o->rows = scratch_in(&p->memory, (size_t)(2 * p->full.W) * BLOCK);
     o->pooled = scratch_in(&p->memory, group * maps_words(p->out));
     o->planes = scratch_in(&p->memory, (size_t)p->out.blocks * BLOCK * out);
-    o->dy = scratch_in(&p->memory, group * maps_words(p->spread));
+    if (p->s.pool || !p->winograd)
+        o->dy = scratch_in(&p->memory, group * maps_words(p->spread));
     if (pairs)
         o->pairs = scratch_in(&p->memory,
                               group * (size_t)(p->in.blocks * p->in.H * p->in.W) * BLOCK);
     if (PER_WORD > 1)
         o->dpairs = scratch_in(&p->memory, group * (size_t)p->full.blocks * out * BLOCK);
-    if (!p->s.first)
+    if (!p->s.first && !p->winograd)
         o->sum = scratch_in(&p->memory, group * (in > out ? in : out) * BLOCK);
-    o->pack = scratch_in(&p->memory, (size_t)(p->s.R * p->s.R) * BLOCK * BLOCK);
+    o->pack = scratch_in(&p->memory, (size_t)(p->s.R * p->s.R) * BLOCK * BLOCK * 2);
     o->dw = scratch_in(&p->memory, p->taps);
     o->dbias = scratch_in(&p->memory, (size_t)p->full.blocks * BLOCK);
 }
@@ -138,32 +145,6 @@ ALWAYS void conv_sums(int T, int N, int step, const struct row *a, const float *
                 w += BLOCK;
             }
         }
-}
-
-static void conv_pixel(const struct row *a, size_t at, vec lo, vec hi)
-{
-    float *y = a->y + at;
-    vec a_lo, a_hi;
-    if (a->finish & FINISH_ADD) {
-        load_pixel(y, &a_lo, &a_hi);
-        lo += a_lo;
-        hi += a_hi;
-    }
-    if (a->finish & FINISH_RELU) {
-        lo = positive(lo);
-        hi = positive(hi);
-    }
-    if (a->finish & FINISH_MASK) {
-        load_pixel(a->mask + at, &a_lo, &a_hi);
-        lo = where_positive(a_lo, lo);
-        hi = where_positive(a_hi, hi);
-    }
-    if (a->finish & FINISH_FLOATS) {
-        store(y, lo);
-        store(y + VL, hi);
-    } else {
-        store_pixel(y, lo, hi);
-    }
 }
 
 /* Writes the sums of a tile to y. Not inlined: with a copy in each of the 50 tiles this
@@ -246,9 +227,7 @@ void conv_row(const struct row *a)
         }
 }
 
-/* Two rows to one row of maxima: the first of equal ones in row order and NaN as the
- * maximum, as in PyTorch. */
-static void pool_rows(const float *rows, int W, float *y, uint8_t *arg)
+void pool_rows(const float *rows, int W, float *y, uint8_t *arg)
 {
     for (int j = 0; j < W / 2; j++, rows += BLOCK, y += WORDS) {
         vec best[2];
@@ -365,9 +344,13 @@ static void forward_part(int part, int parts, void *arg)
     for (int b = from, n; b < to; b += n) {
         n = at_most(p->group, to - b);
         float *y = a->y + (size_t)b * out;
-        const float *x = conv_input(p, own, n, a->x + (size_t)b * in);
-        conv_images(p, own, n, x, p->s.last ? own->pooled : y,
-                    p->arg ? p->arg + (size_t)b * args : NULL);
+        const float *x = a->x + (size_t)b * in;
+        float *target = p->s.last ? own->pooled : y;
+        uint8_t *which = p->arg ? p->arg + (size_t)b * args : NULL;
+        if (WINOGRAD && p->winograd)
+            winograd_forward(p, own, n, x, target, which);
+        else
+            conv_images(p, own, n, conv_input(p, own, n, x), target, which);
         if (p->s.last)
             to_planes(p, own, y);
     }

@@ -1,4 +1,7 @@
-/* worker/kernels/vector_conv.h - direct convolution: what forward and backward share
+/* worker/kernels/vector_conv.h - convolution: what its files share
+ *
+ * Most 3x3 convolutions in fp32 use Winograd's method, see vector_winograd.h; what
+ * follows is about direct convolution.
  *
  * Layout. Between layers images are [channels/BLOCK][H][W][BLOCK]: BLOCK channels of a
  * pixel are adjacent, missing channels are zero. `step` is the distance in words from
@@ -41,11 +44,12 @@ struct maps {
 struct conv_plan {
     struct conv_shape s;
     int stride, P;         /* P: columns of zeros before each row of dy for dx */
+    int winograd, squares; /* vector_winograd.h: m, or 0; how many at a time */
     int group;             /* images that go through a pass together */
     struct maps x, in;     /* x, and x with its padding */
     struct maps full, out; /* y before and after pooling */
     struct maps spread;    /* dy for dx, with columns of zeros */
-    size_t taps;           /* numbers in the packed weights */
+    size_t taps;           /* numbers in the packed weights: taps, or points */
     int threads;
     elem *w;      /* packed: [K/BLOCK][in.blocks][R][R*step][BLOCK], a first
                      layer's float */
@@ -66,6 +70,7 @@ struct own {       /* a thread's buffers; images are those of a group */
     float *dpairs; /* bf16: dy in pairs, or, in a first layer, in floats */
     float *sum;    /* partial sums of y or dx of a block of channels, fp32, between passes
                       over other blocks */
+    float *v, *M;  /* vector_winograd.h: squares of inputs, and of outputs or gradients */
     float *pack;   /* weights of a pair of blocks while they are packed */
     float *dw, *dbias;
     bool begun; /* dw has contributions of this batch */
@@ -105,6 +110,19 @@ static inline size_t maps_words(struct maps m)
     return (size_t)m.blocks * (size_t)m.H * (size_t)m.W * (size_t)m.step;
 }
 
+/* Where the pixels of images are; of their blocks' first channels, in words. */
+struct view {
+    const float *at;
+    size_t row, block, image; /* from one to the next */
+    int blocks, H, W;
+};
+
+static inline struct view view_of(struct maps m, const float *at)
+{
+    size_t row = (size_t)(m.W * m.step), block = (size_t)m.H * row;
+    return (struct view){at, row, block, (size_t)m.blocks * block, m.blocks, m.H, m.W};
+}
+
 /* What is done to the sums of a convolution before they are stored. */
 enum finish {
     FINISH_FLOATS = 1, /* y is fp32; else in the engine's type */
@@ -131,12 +149,48 @@ struct row { /* a row of outputs of one block of channels, from some blocks of i
     float *y;
 };
 
+/* For dx, whose buffer may have other gradients in it. */
+static inline unsigned back_finish(const struct conv_plan *p)
+{
+    return p->s.adds ? FINISH_ADD : p->s.bare ? 0 : FINISH_MASK;
+}
+
+ALWAYS void conv_pixel(const struct row *a, size_t at, vec lo, vec hi)
+{
+    float *y = a->y + at;
+    vec a_lo, a_hi;
+    if (a->finish & FINISH_ADD) {
+        load_pixel(y, &a_lo, &a_hi);
+        lo += a_lo;
+        hi += a_hi;
+    }
+    if (a->finish & FINISH_RELU) {
+        lo = positive(lo);
+        hi = positive(hi);
+    }
+    if (a->finish & FINISH_MASK) {
+        load_pixel(a->mask + at, &a_lo, &a_hi);
+        lo = where_positive(a_lo, lo);
+        hi = where_positive(a_hi, hi);
+    }
+    if (a->finish & FINISH_FLOATS) {
+        store(y, lo);
+        store(y + VL, hi);
+    } else {
+        store_pixel(y, lo, hi);
+    }
+}
+
 #define conv_row    NAMED(conv_row)
+#define pool_rows   NAMED(pool_rows)
 #define conv_input  NAMED(conv_input)
 #define conv_pack   NAMED(conv_pack)
 #define conv_turn   NAMED(conv_turn)
 #define conv_unpack NAMED(conv_unpack)
 void conv_row(const struct row *a);
+/* Two rows to one row of maxima: the first of equal ones in row order and NaN as the
+ * maximum, as in PyTorch. */
+void pool_rows(const float *rows, int W, float *y, uint8_t *arg);
 /* Copies n images x into the padded layout. */
 const float *conv_input(const struct conv_plan *p, struct own *own, int n,
                         const float *x);

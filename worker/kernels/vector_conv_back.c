@@ -1,6 +1,6 @@
 /* worker/kernels/vector_conv_back.c - the gradients of a convolution; vector_conv.h
  * describes the method */
-#include "worker/kernels/vector_conv.h"
+#include "worker/kernels/vector_winograd.h"
 
 #include "worker/kernels/pool.h"
 
@@ -222,21 +222,21 @@ static void pair_gradient(const struct conv_plan *p, int n, const float *dy, siz
 
 #endif
 
-/* `dy` points to the first pixel of block 0 before pooling, after the padding, if any;
- * its rows are `row` words apart, its blocks `block`. */
+/* `dy` is before pooling. */
 static void image_taps(const struct conv_plan *p, struct own *own, int n, const float *x,
-                       const float *dy, size_t row, size_t block)
+                       const struct view *dy)
 {
     int step = p->in.step;
+    size_t block = dy->block;
     struct taps a = {.images = n,
                      .W = p->full.W,
-                     .dy_row = row,
+                     .dy_row = dy->row,
                      .floats = p->s.first,
                      .fresh = !own->begun,
                      .x = x,
-                     .dy = dy};
+                     .dy = dy->at};
 #if BF16
-    pair_gradient(p, n, dy, row, block, own->dpairs);
+    pair_gradient(p, n, dy->at, dy->row, block, own->dpairs);
     a.W = p->s.first ? p->full.W : words_of(p->full.W);
     a.dy = own->dpairs;
     a.dy_row = (size_t)a.W * BLOCK;
@@ -294,10 +294,7 @@ static void back_phase(const struct dx_pass *a, struct phase rows, struct phase 
     struct row row = back_row(p, a->n, rows, columns);
     row.in.blocks = a->some;
     row.w += a->weights;
-    row.finish = !end        ? FINISH_FLOATS
-                 : p->s.adds ? FINISH_ADD
-                 : p->s.bare ? 0
-                             : FINISH_MASK;
+    row.finish = end ? back_finish(p) : FINISH_FLOATS;
     row.y_step = s * (end ? WORDS : BLOCK);
     row.y_image = end ? maps_words(p->x) : sums;
     row.start_step = a->kb ? s * BLOCK : 0;
@@ -350,22 +347,28 @@ static void back_group(const struct call *a, struct own *own, int b, int n)
     const struct conv_plan *p = a->p;
     size_t in = maps_words(p->x), out = NAMED(conv_floats)(p);
     size_t args = (size_t)(p->out.blocks * p->out.H * p->out.W) * BLOCK;
-    size_t wide = (size_t)p->spread.W * WORDS, dense = (size_t)p->full.W * WORDS;
     const float *x = a->x + (size_t)b * in;
     const float *g =
         unmask(p, own, a->y + (size_t)b * out, a->dy + (size_t)b * out, a->scale);
     for (int i = 0; i < n && !p->s.bare; i++)
         add_bias(p, g + (size_t)i * out, own->dbias);
-    if (p->s.pool)
+    struct view grad = view_of(p->full, g);
+    if (p->s.pool) {
         unpool(p, g, p->arg + (size_t)b * args, own->dy);
-    else if (a->dx)
+        grad = view_of(p->spread, own->dy + p->P * WORDS);
+        grad.H = p->full.H;
+        grad.W = p->full.W;
+    }
+    if (WINOGRAD && p->winograd) {
+        winograd_taps(p, own, n, x, &grad);
+        if (a->dx)
+            winograd_back(p, own, n, x, &grad, a->dx + (size_t)b * in);
+        return;
+    }
+    if (!p->s.pool && a->dx)
         spread(p, n, g, own->dy);
     const float *padded = conv_input(p, own, n, x);
-    if (p->s.pool)
-        image_taps(p, own, n, padded, own->dy + p->P * WORDS, wide,
-                   wide * (size_t)p->spread.H);
-    else
-        image_taps(p, own, n, padded, g, dense, dense * (size_t)p->full.H);
+    image_taps(p, own, n, padded, &grad);
     if (a->dx)
         back_images(p, own, n, x, a->dx + (size_t)b * in);
 }

@@ -6,7 +6,7 @@
  * Threads share out the blocks of features.
  */
 #include "worker/kernels/pool.h"
-#include "worker/kernels/vector_conv.h"
+#include "worker/kernels/vector_winograd.h"
 
 #include <string.h>
 
@@ -49,16 +49,21 @@ static void to_words(const float *from, size_t ld, int rows, float *to)
 struct pair_of_blocks {
     int ks, cs;       /* features and channels present */
     size_t w, packed; /* where they begin in w and in the packed weights */
+    size_t point;     /* with Winograd's method, from a point to the next */
 };
 
 static struct pair_of_blocks pair_at(const struct conv_plan *p, int kb, int cb)
 {
-    size_t RR = (size_t)(p->s.R * p->s.R);
+    size_t RR = (size_t)(p->s.R * p->s.R), point = (size_t)(p->in.blocks * BLOCK * BLOCK);
+    size_t features = p->taps / (size_t)p->full.blocks; /* packed */
     return (struct pair_of_blocks){
         .ks = at_most(BLOCK, p->s.K - kb * BLOCK),
         .cs = at_most(BLOCK, p->s.C - cb * BLOCK),
         .w = ((size_t)(kb * BLOCK) * (size_t)p->s.C + (size_t)(cb * BLOCK)) * RR,
-        .packed = (size_t)(kb * p->in.blocks + cb) * RR * BLOCK * BLOCK};
+        .packed =
+            (size_t)kb * features +
+            (size_t)cb * (p->winograd ? BLOCK * BLOCK : features / (size_t)p->in.blocks),
+        .point = point};
 }
 
 /* As [c][R*R][BLOCK k]; zeros for what is missing of a block. */
@@ -87,7 +92,9 @@ void conv_pack(int part, int parts, void *weights)
         for (int cb = 0; cb < p->in.blocks; cb++) {
             struct pair_of_blocks b = pair_at(p, kb, cb);
             take_block(p, b, a->w, rows);
-            for (int i = 0; i < RR; i++)
+            if (WINOGRAD && p->winograd)
+                winograd_pack(p->winograd, b.cs, rows, (float *)p->w + b.packed, b.point);
+            for (int i = 0; i < RR && !p->winograd; i++)
                 to_words(rows + i * BLOCK, (size_t)(RR * BLOCK), b.cs,
                          (float *)(p->w + b.packed) + i * WORDS * BLOCK);
         }
@@ -100,6 +107,22 @@ static int turned_tap(const struct conv_plan *p, int r, int q)
     struct phase column = phase_of(p, q % p->stride, p->s.W);
     return row.before * p->s.R + row.taps * column.before +
            (row.taps - 1 - r / p->stride) * column.taps + column.taps - 1 - q / p->stride;
+}
+
+/* The points of the kernels of a pair of blocks after that; `rows` has space for them. */
+static void turn_points(const struct conv_plan *p, int kb, int cb,
+                        struct pair_of_blocks b, float *rows)
+{
+    int RR = p->s.R * p->s.R;
+    float *turned = rows + RR * BLOCK * BLOCK; /* [k][R*R][BLOCK c] */
+    size_t ld = (size_t)(RR * BLOCK), point = (size_t)(p->full.blocks * BLOCK * BLOCK);
+    size_t at =
+        (size_t)cb * (p->taps / (size_t)p->in.blocks) + (size_t)(kb * BLOCK * BLOCK);
+    if (b.cs < BLOCK)
+        memset(turned, 0, ld * BLOCK * sizeof(float));
+    for (int i = 0; i < RR; i++)
+        transpose(rows + i * BLOCK, ld, b.cs, b.ks, turned + (RR - 1 - i) * BLOCK, ld);
+    winograd_pack(p->winograd, b.ks, turned, (float *)p->turned + at, point);
 }
 
 void conv_turn(int part, int parts, void *weights)
@@ -115,7 +138,9 @@ void conv_turn(int part, int parts, void *weights)
             float turned[BLOCK * BLOCK] = {0};
             size_t at = (size_t)(cb * p->full.blocks + kb) * (size_t)RR * BLOCK * BLOCK;
             take_block(p, b, a->w, rows);
-            for (int i = 0; i < RR; i++) {
+            if (WINOGRAD && p->winograd)
+                turn_points(p, kb, cb, b, rows);
+            for (int i = 0; i < RR && !p->winograd; i++) {
                 transpose(rows + i * BLOCK, (size_t)(RR * BLOCK), b.cs, b.ks, turned,
                           BLOCK);
                 to_words(turned, BLOCK, b.ks,
@@ -143,7 +168,9 @@ void conv_unpack(int part, int parts, void *weights)
     for (int kb = from; kb < to && !p->s.first; kb++)
         for (int cb = 0; cb < p->in.blocks; cb++) {
             struct pair_of_blocks b = pair_at(p, kb, cb);
-            for (int i = 0; i < RR; i++)
+            if (WINOGRAD && p->winograd)
+                winograd_unpack(p->winograd, b.cs, sum + b.packed, b.point, rows);
+            for (int i = 0; i < RR && !p->winograd; i++)
                 for (int c = 0; c < b.cs; c++)
                     memcpy(rows + (c * RR + i) * BLOCK,
                            sum + b.packed + (size_t)((i * BLOCK + c) * BLOCK),

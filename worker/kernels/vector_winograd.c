@@ -1,0 +1,500 @@
+/* worker/kernels/vector_winograd.c - 3x3 convolutions by Winograd's minimal filtering;
+ * vector_winograd.h describes the method */
+#include "worker/kernels/vector_winograd.h"
+
+enum { POINTS_MAX = 36, OUTPUTS_MAX = 16 };
+
+/* Calls f(m, ...) with a constant m. */
+#define WITH_M(m, f, ...) ((m) == 2 ? f(2, __VA_ARGS__) : f(4, __VA_ARGS__))
+
+/* ---- the plan ---- */
+
+static int points_of(int m)
+{
+    return (m + 2) * (m + 2);
+}
+
+static int squares_in(int m, int H, int W)
+{
+    return ((H + m - 1) / m) * ((W + m - 1) / m);
+}
+
+/* A transformed kernel has 16 or 36 numbers in place of 9, which only some squares are
+ * worth. */
+static int method_for(const struct conv_plan *p)
+{
+    int H = p->full.H, W = p->full.W, few = squares_in(4, H, W);
+    if (p->s.R != 3 || p->stride != 1 || p->s.first)
+        return 0;
+    if (p->s.B * few >= 32 && 36 * few < 16 * squares_in(2, H, W))
+        return 4;
+    return p->s.B * squares_in(2, H, W) >= 16 ? 2 : 0;
+}
+
+static int at_least(int a, int b)
+{
+    return a > b ? a : b;
+}
+
+static int most_blocks(const struct conv_plan *p)
+{
+    return at_least(p->x.blocks, p->full.blocks);
+}
+
+void winograd_plan(struct conv_plan *p)
+{
+    p->winograd = method_for(p);
+    /* v and M of 256 KB; more if there are so many channels that reading u counts */
+    int blocks = p->x.blocks + p->full.blocks;
+    int fit = (64 << 10) / (points_of(p->winograd) * blocks * BLOCK);
+    int channels = most_blocks(p) * BLOCK;
+    p->squares = at_most(96, at_least(24, at_least(fit, channels * 3 / 8)));
+}
+
+void winograd_room(struct conv_plan *p, struct own *own)
+{
+    size_t point = (size_t)(p->squares * most_blocks(p) * BLOCK) + LINE;
+    own->v = scratch_in(&p->memory, (size_t)points_of(p->winograd) * point);
+    own->M = scratch_in(&p->memory, (size_t)points_of(p->winograd) * point);
+}
+
+/* ---- transforms of a row or a column, from and to vectors at a distance ---- */
+
+/* B' */
+ALWAYS void input_line(int m, const vec *d, vec *v, int step)
+{
+    vec d1 = d[step], d2 = d[2 * step], d3 = d[3 * step];
+    if (m == 2) {
+        v[0] = d[0] - d2;
+        v[step] = d1 + d2;
+        v[2 * step] = d2 - d1;
+        v[3 * step] = d1 - d3;
+        return;
+    }
+    vec d4 = d[4 * step], even = d4 - 4 * d2, odd = d3 - 4 * d1;
+    v[0] = 4 * d[0] - 5 * d2 + d4;
+    v[step] = even + odd;
+    v[2 * step] = even - odd;
+    even = d4 - d2;
+    odd = 2 * (d3 - d1);
+    v[3 * step] = even + odd;
+    v[4 * step] = even - odd;
+    v[5 * step] = 4 * d1 - 5 * d3 + d[5 * step];
+}
+
+/* A' */
+ALWAYS void output_line(int m, const vec *M, int step, vec *y, int y_step)
+{
+    vec even = M[step] + M[2 * step], odd = M[step] - M[2 * step];
+    if (m == 2) {
+        y[0] = M[0] + even;
+        y[y_step] = odd - M[3 * step];
+        return;
+    }
+    vec even_2 = M[3 * step] + M[4 * step], odd_2 = M[3 * step] - M[4 * step];
+    y[0] = M[0] + even + even_2;
+    y[y_step] = odd + 2 * odd_2;
+    y[2 * y_step] = even + 4 * even_2;
+    y[3 * y_step] = odd + 8 * odd_2 + M[5 * step];
+}
+
+/* A */
+ALWAYS void gradient_line(int m, const vec *y, int y_step, vec *M, int step)
+{
+    M[0] = y[0];
+    if (m == 2) {
+        M[step] = y[0] + y[y_step];
+        M[2 * step] = y[0] - y[y_step];
+        M[3 * step] = -y[y_step];
+        return;
+    }
+    vec even = y[0] + y[2 * y_step], odd = y[y_step] + y[3 * y_step];
+    M[step] = even + odd;
+    M[2 * step] = even - odd;
+    even = y[0] + 4 * y[2 * y_step];
+    odd = 2 * y[y_step] + 8 * y[3 * y_step];
+    M[3 * step] = even + odd;
+    M[4 * step] = even - odd;
+    M[5 * step] = y[3 * y_step];
+}
+
+/* G */
+ALWAYS void kernel_line(int m, const vec *g, int g_step, vec *u, int step)
+{
+    vec g0 = g[0], g1 = g[g_step], g2 = g[2 * g_step];
+    float by = m == 2 ? 1 / 2.0f : -1 / 6.0f;
+    vec even = (g0 + g2) * by, odd = g1 * by;
+    u[0] = m == 2 ? g0 : g0 * 0.25f;
+    u[step] = even + odd;
+    u[2 * step] = even - odd;
+    if (m == 4) {
+        even = g0 * (1 / 24.0f) + g2 * (1 / 6.0f);
+        odd = g1 * (1 / 12.0f);
+        u[3 * step] = even + odd;
+        u[4 * step] = even - odd;
+    }
+    u[(m + 1) * step] = g2;
+}
+
+/* G' */
+ALWAYS void kernel_gradient_line(int m, const vec *u, int step, vec *g, int g_step)
+{
+    float by = m == 2 ? 1 / 2.0f : -1 / 6.0f;
+    vec even = (u[step] + u[2 * step]) * by, odd = (u[step] - u[2 * step]) * by;
+    g[0] = (m == 2 ? u[0] : u[0] * 0.25f) + even;
+    g[g_step] = odd;
+    g[2 * g_step] = even + u[(m + 1) * step];
+    if (m == 4) {
+        vec even_2 = u[3 * step] + u[4 * step], odd_2 = u[3 * step] - u[4 * step];
+        g[0] += even_2 * (1 / 24.0f);
+        g[g_step] += odd_2 * (1 / 12.0f);
+        g[2 * g_step] += even_2 * (1 / 6.0f);
+    }
+}
+
+/* ---- squares ---- */
+
+struct squares { /* some of the squares of a group of images */
+    int m;
+    int down, across; /* of an image */
+    int most;         /* at a time */
+    int first, count; /* now */
+};
+
+static struct squares squares_of(const struct conv_plan *p, int H, int W)
+{
+    int m = p->winograd;
+    return (struct squares){
+        .m = m, .down = (H + m - 1) / m, .across = (W + m - 1) / m, .most = p->squares};
+}
+
+/* Goes on to the next ones of n images. */
+static bool next_squares(struct squares *s, int n)
+{
+    s->first += s->count;
+    int left = n * s->down * s->across - s->first;
+    s->count = left > 0 ? next_tile(left, s->most) : 0;
+    return left > 0;
+}
+
+struct square {
+    int image, h, w; /* its first output */
+};
+
+static struct square square_at(const struct squares *s, int i)
+{
+    int at = s->first + i, each = s->down * s->across, rest = at % each;
+    return (struct square){at / each, rest / s->across * s->m, rest % s->across * s->m};
+}
+
+/* Floats from a point of v or M to the next: not a power of two, which would put all
+ * points into the same lines of the cache. */
+static size_t point_of(const struct squares *s, int blocks)
+{
+    return (size_t)(s->count * blocks * BLOCK) + LINE;
+}
+
+/* side x side pixels from (h, w) on, half a block of channels; zeros outside the image.
+ */
+ALWAYS void load_square(int side, const struct view *x, const float *from, int h, int w,
+                        vec *d)
+{
+    bool inside = h >= 0 && w >= 0 && h + side <= x->H && w + side <= x->W;
+    if (inside) {
+        from += (size_t)h * x->row + (size_t)(w * BLOCK);
+        UNROLL for (int i = 0; i < side; i++, from += x->row)
+            UNROLL for (int j = 0; j < side; j++) d[i * side + j] =
+                load(from + j * BLOCK);
+        return;
+    }
+    for (int i = h; i < h + side; i++)
+        for (int j = w; j < w + side; j++)
+            *d++ = i < 0 || j < 0 || i >= x->H || j >= x->W
+                       ? (vec){0}
+                       : load(from + (size_t)i * x->row + (size_t)(j * BLOCK));
+}
+
+/* v = B' d B of a block of channels of the square at (h, w) */
+ALWAYS void input_square(int m, const struct view *x, const float *from, int h, int w,
+                         float *v, size_t point)
+{
+    int side = m + 2;
+    for (int half = 0; half < BLOCK; half += VL) {
+        vec d[POINTS_MAX], columns[POINTS_MAX], all[POINTS_MAX];
+        load_square(side, x, from + half, h, w, d);
+        UNROLL for (int i = 0; i < side; i++) input_line(m, d + i, columns + i, side);
+        UNROLL for (int i = 0; i < side; i++)
+            input_line(m, columns + i * side, all + i * side, 1);
+        UNROLL for (int e = 0; e < side * side; e++)
+            store(v + (size_t)e * point + half, all[e]);
+    }
+}
+
+/* A dy A' */
+ALWAYS void gradient_square(int m, const struct view *dy, const float *from, int h, int w,
+                            float *M, size_t point)
+{
+    int side = m + 2;
+    for (int half = 0; half < BLOCK; half += VL) {
+        vec y[OUTPUTS_MAX], columns[POINTS_MAX], all[POINTS_MAX];
+        load_square(m, dy, from + half, h, w, y);
+        UNROLL for (int j = 0; j < m; j++) gradient_line(m, y + j, m, columns + j, m);
+        UNROLL for (int i = 0; i < side; i++)
+            gradient_line(m, columns + m * i, 1, all + i * side, 1);
+        UNROLL for (int e = 0; e < side * side; e++)
+            store(M + (size_t)e * point + half, all[e]);
+    }
+}
+
+/* y = A' M A of half a block */
+ALWAYS void output_square(int m, const float *M, size_t point, vec *y)
+{
+    int side = m + 2;
+    vec all[POINTS_MAX], columns[POINTS_MAX];
+    UNROLL for (int e = 0; e < side * side; e++) all[e] = load(M + (size_t)e * point);
+    UNROLL for (int i = 0; i < side; i++)
+        output_line(m, all + i, side, columns + i, side);
+    UNROLL for (int i = 0; i < m; i++)
+        output_line(m, columns + i * side, 1, y + m * i, 1);
+}
+
+/* v[points][blocks][count][BLOCK] of x, whose first row and column are -pad, or, with
+ * `gradient`, A dy A' of the outputs x = dy. */
+static void transform(const struct view *x, int pad, bool gradient,
+                      const struct squares *s, float *v)
+{
+    size_t point = point_of(s, x->blocks);
+    for (int i = 0; i < s->count; i++) {
+        struct square at = square_at(s, i);
+        const float *from = x->at + (size_t)at.image * x->image;
+        float *to = v + i * BLOCK;
+        int h = at.h - pad, w = at.w - pad;
+        for (int b = 0; b < x->blocks; b++, from += x->block, to += s->count * BLOCK)
+            if (gradient)
+                WITH_M(s->m, gradient_square, x, from, h, w, to, point);
+            else
+                WITH_M(s->m, input_square, x, from, h, w, to, point);
+    }
+}
+
+/* ---- products ---- */
+
+/* c[T][BLOCK] = sum over `blocks` times `count` rows of panel[BLOCK], each times T
+ * numbers of a: of T squares, or, with `adjacent`, of T channels; `more`: continues that
+ * in c. */
+ALWAYS void product_tile(int T, bool adjacent, int blocks, size_t a_block, int count,
+                         const float *a, const float *panel, bool more, float *c)
+{
+    int next = adjacent ? 1 : BLOCK, step = adjacent ? BLOCK : 1;
+    vec sum[TILE_MAX][2];
+    UNROLL for (int j = 0; j < T; j++) UNROLL for (int half = 0; half < 2; half++)
+        sum[j][half] = more ? load(c + j * BLOCK + half * VL) : (vec){0};
+    for (int b = 0; b < blocks; b++) {
+        const float *x = a + (size_t)b * a_block;
+        UNROLL_2 for (int i = 0; i < count; i++)
+        {
+            vec lo = load(panel), hi = load(panel + VL);
+            UNROLL for (int j = 0; j < T; j++)
+            {
+                sum[j][0] += x[j * next] * lo;
+                sum[j][1] += x[j * next] * hi;
+            }
+            x += step;
+            panel += BLOCK;
+        }
+    }
+    UNROLL for (int j = 0; j < T; j++) UNROLL for (int half = 0; half < 2; half++)
+        store(c + j * BLOCK + half * VL, sum[j][half]);
+}
+
+/* M = u v; u[to][points][from][BLOCK][BLOCK] */
+static void multiply(const struct squares *s, int from, int to, const float *u,
+                     const float *v, float *M)
+{
+    int points = points_of(s->m);
+    size_t panel = (size_t)(from * BLOCK * BLOCK), block = (size_t)(s->count * BLOCK);
+    for (int e = 0; e < points; e++, v += point_of(s, from), M += point_of(s, to))
+        for (int kb = 0; kb < to; kb++)
+            for (int i = 0, T; i < s->count; i += T) {
+                T = next_tile(s->count - i, TILE);
+                WITH_TILE(T, product_tile, false, from, block, BLOCK, v + i * BLOCK,
+                          u + (size_t)(kb * points + e) * panel, false,
+                          M + (size_t)kb * block + i * BLOCK);
+            }
+}
+
+/* du = v M, added to what is there unless it is `fresh` */
+static void multiply_back(const struct squares *s, int from, int to, const float *v,
+                          const float *M, bool fresh, float *du)
+{
+    int points = points_of(s->m);
+    size_t block = (size_t)(s->count * BLOCK);
+    for (int e = 0; e < points; e++, v += point_of(s, from), M += point_of(s, to))
+        for (int pair = 0; pair < to * from; pair++) {
+            int kb = pair / from, cb = pair % from;
+            float *sum = du + (size_t)((kb * points + e) * from + cb) * BLOCK * BLOCK;
+            for (int i = 0, T; i < BLOCK; i += T) {
+                T = next_tile(BLOCK - i, TILE);
+                WITH_TILE(T, product_tile, true, 1, 0, s->count,
+                          v + (size_t)cb * block + i, M + (size_t)kb * block, !fresh,
+                          sum + i * BLOCK);
+            }
+        }
+}
+
+/* ---- outputs ---- */
+
+struct outputs { /* of one block of channels */
+    const struct conv_plan *p;
+    const float *bias;
+    struct maps out; /* the images */
+    struct row row;  /* how to store a pixel; y: the first image */
+    uint8_t *arg;    /* with pooling */
+};
+
+/* ReLU and pooling, whose windows do not overlap the square's edges */
+ALWAYS void pooled_square(int m, const struct outputs *o, struct square at,
+                          const float *M, size_t point)
+{
+    float windows[OUTPUTS_MAX * BLOCK];
+    for (int half = 0; half < BLOCK; half += VL) {
+        vec y[OUTPUTS_MAX], bias = load(o->bias + half);
+        output_square(m, M + half, point, y);
+        UNROLL for (int i = 0; i < m * m; i++)
+        {
+            int h = i / m, w = i % m, window = h / 2 * (m / 2) + w / 2;
+            store(windows + (window * 4 + h % 2 * 2 + w % 2) * BLOCK + half,
+                  positive(y[i] + bias));
+        }
+    }
+    for (int i = 0; i < m * m / 4; i++) {
+        int h = at.h / 2 + i / (m / 2), w = at.w / 2 + i % (m / 2);
+        size_t pixel = (size_t)(h * o->out.W + w) * BLOCK;
+        if (h < o->out.H && w < o->out.W)
+            pool_rows(windows + i * 4 * BLOCK, 2, o->row.y + pixel, o->arg + pixel);
+    }
+}
+
+ALWAYS void plain_square(int m, const struct outputs *o, struct square at, const float *M,
+                         size_t point)
+{
+    vec lo[OUTPUTS_MAX], hi[OUTPUTS_MAX];
+    vec bias_lo = load(o->bias), bias_hi = load(o->bias + VL);
+    size_t image = (size_t)at.image * o->row.y_image;
+    output_square(m, M, point, lo);
+    output_square(m, M + VL, point, hi);
+    for (int i = 0; i < m * m; i++) {
+        int h = at.h + i / m, w = at.w + i % m;
+        if (h < o->out.H && w < o->out.W)
+            conv_pixel(&o->row, image + (size_t)((h * o->out.W + w) * BLOCK),
+                       lo[i] + bias_lo, hi[i] + bias_hi);
+    }
+}
+
+static void store_squares(const struct outputs *o, const struct squares *s,
+                          const float *M, size_t point)
+{
+    for (int i = 0; i < s->count; i++, M += BLOCK) {
+        struct square at = square_at(s, i);
+        if (o->arg)
+            WITH_M(s->m, pooled_square, o, at, M, point);
+        else
+            WITH_M(s->m, plain_square, o, at, M, point);
+    }
+}
+
+/* ---- passes over a group ---- */
+
+void winograd_forward(const struct conv_plan *p, struct own *own, int n, const float *x,
+                      float *y, uint8_t *arg)
+{
+    struct view in = view_of(p->x, x);
+    struct outputs o = {.out = p->out, .row.y_image = maps_words(p->out)};
+    size_t pixels = (size_t)(o.out.H * o.out.W) * BLOCK;
+    int shrunk = p->s.pool ? 2 : 1;
+    struct squares s = squares_of(p, o.out.H * shrunk, o.out.W * shrunk);
+    o.row.finish = p->s.bare ? 0 : FINISH_RELU;
+    while (next_squares(&s, n)) {
+        transform(&in, p->s.pad, false, &s, own->v);
+        multiply(&s, in.blocks, o.out.blocks, (const float *)p->w, own->v, own->M);
+        for (int kb = 0; kb < o.out.blocks; kb++) {
+            o.bias = p->bias + kb * BLOCK;
+            o.row.y = y + (size_t)kb * pixels;
+            o.arg = arg ? arg + (size_t)kb * pixels : NULL;
+            store_squares(&o, &s, own->M + kb * s.count * BLOCK,
+                          point_of(&s, o.out.blocks));
+        }
+    }
+}
+
+void winograd_taps(const struct conv_plan *p, struct own *own, int n, const float *x,
+                   const struct view *dy)
+{
+    struct view in = view_of(p->x, x);
+    struct squares s = squares_of(p, dy->H, dy->W);
+    while (next_squares(&s, n)) {
+        transform(&in, p->s.pad, false, &s, own->v);
+        transform(dy, 0, true, &s, own->M);
+        multiply_back(&s, in.blocks, dy->blocks, own->v, own->M, !own->begun, own->dw);
+        own->begun = true;
+    }
+}
+
+void winograd_back(const struct conv_plan *p, struct own *own, int n, const float *x,
+                   const struct view *dy, float *dx)
+{
+    static const float zero[BLOCK];
+    struct outputs o = {.bias = zero, .out = p->x, .row.y_image = maps_words(p->x)};
+    size_t pixels = (size_t)(p->x.H * p->x.W) * BLOCK;
+    struct squares s = squares_of(p, p->x.H, p->x.W);
+    o.row.finish = back_finish(p);
+    while (next_squares(&s, n)) {
+        transform(dy, 2 - p->s.pad, false, &s, own->v);
+        multiply(&s, dy->blocks, p->x.blocks, (const float *)p->turned, own->v, own->M);
+        for (int cb = 0; cb < p->x.blocks; cb++) {
+            o.row.y = dx + (size_t)cb * pixels;
+            o.row.mask = x + (size_t)cb * pixels;
+            store_squares(&o, &s, own->M + cb * s.count * BLOCK,
+                          point_of(&s, p->x.blocks));
+        }
+    }
+}
+
+/* ---- kernels ---- */
+
+ALWAYS void pack_kernel(int m, const float *rows, float *u, size_t point)
+{
+    int side = m + 2;
+    vec g[9], columns[POINTS_MAX], all[POINTS_MAX];
+    UNROLL for (int i = 0; i < 9; i++) g[i] = load(rows + i * BLOCK);
+    UNROLL for (int j = 0; j < 3; j++) kernel_line(m, g + j, 3, columns + j, 3);
+    UNROLL for (int i = 0; i < side; i++)
+        kernel_line(m, columns + 3 * i, 1, all + side * i, 1);
+    UNROLL for (int e = 0; e < side * side; e++) store(u + (size_t)e * point, all[e]);
+}
+
+ALWAYS void unpack_kernel(int m, const float *du, size_t point, float *rows)
+{
+    int side = m + 2;
+    vec all[POINTS_MAX], columns[POINTS_MAX], g[9];
+    UNROLL for (int e = 0; e < side * side; e++) all[e] = load(du + (size_t)e * point);
+    UNROLL for (int j = 0; j < side; j++)
+        kernel_gradient_line(m, all + j, side, columns + j, side);
+    UNROLL for (int i = 0; i < 3; i++)
+        kernel_gradient_line(m, columns + side * i, 1, g + 3 * i, 1);
+    UNROLL for (int i = 0; i < 9; i++) store(rows + i * BLOCK, g[i]);
+}
+
+void winograd_pack(int m, int count, const float *rows, float *u, size_t point)
+{
+    for (int c = 0; c < count; c++, rows += 9 * BLOCK, u += BLOCK)
+        for (int half = 0; half < BLOCK; half += VL)
+            WITH_M(m, pack_kernel, rows + half, u + half, point);
+}
+
+void winograd_unpack(int m, int count, const float *du, size_t point, float *rows)
+{
+    for (int c = 0; c < count; c++, rows += 9 * BLOCK, du += BLOCK)
+        for (int half = 0; half < BLOCK; half += VL)
+            WITH_M(m, unpack_kernel, du + half, point, rows + half);
+}

@@ -41,6 +41,7 @@ enum { PORT_TRIES = 32 };
 static bool wanted;       /* --ddp */
 static bool is_open;      /* --ddp=open: the store admits every connection */
 static bool store_failed; /* in slurmstepd of rank 0's node: no store */
+static int store_port;    /* likewise: its own, as MASTER_PORT is the only task's; or 0 */
 static char *stored_path; /* path of ddpstored */
 
 static int on_option(int val, const char *optarg, int remote)
@@ -191,9 +192,13 @@ extern PUBLIC int slurm_spank_user_init(spank_t sp, int argc, char *argv[])
     if (!has_rank0(sp, env))
         return 0;
     int port = master_port(env, job, step);
-    const char *hosts = step_hosts(env);
+    const char *hosts = step_hosts(env), *size = env_value(env, "SLURM_STEP_NUM_TASKS");
+    bool separate = !is_open && size && strcmp(size, "1") == 0;
     OWNED char *allow = xstrdup(is_open ? NULL : hosts ? hosts : "localhost");
-    if (stored_start(stored_path, port, allow, &err) < 0) {
+    int got = stored_start(stored_path, separate ? 0 : port, allow, &err);
+    if (got > 0 && separate)
+        store_port = got;
+    if (got < 0) {
         store_failed = true;
         slurm_error("ddprun: no store on port %d: %s; rank 0 will create one; "
                     "MASTER_PORT chooses another port",
@@ -242,6 +247,7 @@ extern PUBLIC int slurm_spank_task_init(spank_t sp, int argc, char *argv[])
     facts.ncpus = cpus_of_task(sp);
     facts.restart_count = facts.max_restarts = (int)restarts;
     facts.store = store_failed ? STORE_RANK0 : STORE_LAUNCHER;
+    facts.store_port = store_port;
     /* spank_setenv() replaces the strings that env points to */
     OWNED char *name = xstrdup(facts.hostname);
     facts.hostname = name;

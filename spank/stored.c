@@ -8,6 +8,7 @@
 
 #include "common/duration.h"
 #include "common/err.h"
+#include "common/number.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -101,8 +102,8 @@ int stored_start(char *program, int port, char *hosts, struct ddp_err *err)
     }
     stored_pidfd = pidfd_open(pid, 0);
     stored_out = out[0];
-    if (read_line(out[0], line, sizeof line) == 0 && strcmp(line, text) == 0)
-        return 0;
+    if (read_line(out[0], line, sizeof line) == 0 && number_whole(line, 1, 65535, &port))
+        return port;
     stored_stop();
     return err_set(err, "%s", line[0] ? line : "ddpstored gave no message");
 }

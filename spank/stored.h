@@ -11,8 +11,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* `hosts` may connect, in the syntax of ddpstored's --allow; NULL: all. Returns 0 when
- * the port is open, or -1 with ddpstored's message. */
+/* `port`: 0 for any free one. `hosts` may connect, in the syntax of ddpstored's --allow;
+ * NULL: all. Returns the port when it is open, or -1 with ddpstored's message. */
 int stored_start(char *program, int port, char *hosts, struct ddp_err *err);
 /* Its output since the last call, as lines in `text`. Does not wait; false: none. */
 bool stored_said(char *text, size_t size);

@@ -93,6 +93,15 @@ class Spank(test_sched.JobTest):
         self.assertRegex(found[0][2], r"^slurm-\d+\.0$")
         self.assertTrue(wait_until(lambda: not self.stores()), self.stores())
 
+    def test_one_task_has_its_port_for_itself(self):
+        show = 'echo "store $TORCHELASTIC_USE_AGENT_STORE $DDPRUN_STORE_PORT at $MASTER_ADDR:$MASTER_PORT"'
+        said = self.srun(f"srun --ddp -p dgx -n1 sh -c '{show}; "
+                         f"python3 {self.client()} $MASTER_ADDR ${{DDPRUN_STORE_PORT%@*}}'")
+        self.assertRegex(said, r"store False \d+@(node\d+:\d+) at \1\n")
+        self.assertIn("answered 4\n", said)
+        said = self.srun(f"srun --ddp=open -p dgx -n1 sh -c '{show}'")
+        self.assertRegex(said, r"store True  at node")
+
     def test_nothing_else_is_touched(self):
         names = "env | grep -E \"^(RANK|WORLD_SIZE|MASTER_|TORCHELASTIC)\""
         said = self.submit(

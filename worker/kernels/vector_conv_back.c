@@ -34,9 +34,11 @@ static const float *unmask(const struct conv_plan *p, struct own *own, const flo
 {
     if (!p->s.last)
         return dy;
-    for (size_t i = 0; i < NAMED(conv_floats)(p); i++)
-        own->planes[i] = y[i] > 0 ? dy[i] * scale : 0;
-    from_planes(p, own->planes, own->dpairs, own->pooled);
+    float *planes = own->planes;
+    size_t n = NAMED(conv_floats)(p);
+    for (size_t i = 0; i < n; i++)
+        planes[i] = y[i] > 0 ? dy[i] * scale : 0;
+    from_planes(p, planes, own->dpairs, own->pooled);
     return own->pooled;
 }
 

@@ -78,11 +78,11 @@ static int put_nothing(struct engine *e, struct ddp_err *err)
     struct stage *last = last_of(e);
     for (int i = 0; i < e->nstages; i++) {
         struct stage *s = &e->stages[i];
+        TRY(stage_enter(s, err));
         TRY(check_cuda(
             cudaMemsetAsync(s->grads, 0, s->part.count * sizeof(float), s->main),
             "a step", err));
     }
-    TRY(stage_enter(last, err));
     cuda_no_loss(last->in, head_of(last), own_of(last), last->main);
     return stage_enter(first_of(e), err);
 }

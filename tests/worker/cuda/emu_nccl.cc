@@ -36,6 +36,11 @@ enum { MOST = 16 };
 struct board {
     std::atomic<int> here;
     std::atomic<long> put_up[MOST], taken[MOST];
+    struct {
+        int what;
+        bool doubles;
+        size_t count;
+    } calls[MOST]; /* what is put up */
 };
 
 struct ncclComm {
@@ -199,6 +204,19 @@ struct collective {
                                       : sent();
     }
 
+    /* NCCL hangs, or mixes up their data, where ranks do not call the same. */
+    void compare() const
+    {
+        for (int r = 0; r < c->size; r++) {
+            const auto &other = c->b->calls[r];
+            if (other.what == what && other.doubles == doubles && other.count == count)
+                continue;
+            fprintf(stderr, "emulation: collective %ld: rank %d has called another\n",
+                    call, r);
+            _exit(99);
+        }
+    }
+
     void finish()
     {
         emu_look(to, received(), EMU_WRITE, nullptr);
@@ -229,11 +247,13 @@ struct collective {
                 return false;
             emu_look(from, sent(), EMU_READ, nullptr);
             memcpy(c->slots + SLOT * size_t(c->rank), from, sent());
+            c->b->calls[c->rank] = {what, doubles, count};
             c->b->put_up[c->rank] = call;
             up = true;
         }
         if (!all_at(c, c->b->put_up, call))
             return false;
+        compare();
         finish();
         c->b->taken[c->rank] = call;
         return true;

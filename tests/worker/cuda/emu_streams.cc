@@ -234,6 +234,15 @@ static double now_ms()
            duration<double, std::milli>(steady_clock::now().time_since_epoch()).count();
 }
 
+/* Was it last recorded in a recording that has ended? Then it stands for nothing. */
+static bool is_past(cudaEvent_t e)
+{
+    for (cudaStream_t s : streams)
+        if (e->recording == s->recording)
+            return false;
+    return e->recording != nullptr;
+}
+
 /* Of two that have been passed; one of a recording never is. */
 extern "C" cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t a, cudaEvent_t b)
 {
@@ -280,6 +289,8 @@ extern "C" cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 
 extern "C" cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags)
 {
+    if (is_past(e))
+        return cudaErrorCapturedEvent;
     if (e->recording) {
         if (s->recording && s->recording != e->recording)
             return cudaErrorStreamCaptureIsolation;
@@ -304,6 +315,8 @@ static cudaError_t not_ready()
 /* Never at the first time of asking. */
 extern "C" cudaError_t cudaEventQuery(cudaEvent_t e)
 {
+    if (e->recording)
+        return cudaErrorCapturedEvent;
     if (!e->asked) {
         e->asked = true;
         return not_ready();
@@ -340,10 +353,13 @@ extern "C" cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n,
     return cudaSuccess;
 }
 
+/* The manual lets only copies go to a stream of another device than the current one. */
 extern "C" cudaError_t cudaMemsetAsync(void *p, int byte, size_t n, cudaStream_t s)
 {
     if (device_of(p) != s->device)
         return cudaErrorInvalidValue;
+    if (s->device != emu_device())
+        return cudaErrorInvalidResourceHandle;
     emu_put(s, [=] {
         emu_look(p, n, EMU_WRITE, nullptr);
         memset(p, byte, n);
@@ -498,6 +514,8 @@ extern "C" cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t s)
 {
     if (!emu_may_launch("graph"))
         return cudaErrorInvalidConfiguration;
+    if (s->device != emu_device())
+        return cudaErrorInvalidResourceHandle;
     auto p = std::make_shared<play>(exec->graph);
     put(s, [p] { return p->go_on(); });
     return cudaSuccess;

@@ -333,6 +333,25 @@ static void launches(float *to)
     cudaDeviceSynchronize();
 }
 
+static void streams_and_events(float *to)
+{
+    auto refused = [](const char *name, cudaError_t rc) {
+        failures += rc == cudaSuccess;
+        if (rc == cudaSuccess)
+            printf("FAILED %s: taken\n", name);
+    };
+    cudaGraph_t graph;
+    cudaStreamBeginCapture(one, cudaStreamCaptureModeRelaxed);
+    cudaEventRecord(event, one);
+    cudaStreamEndCapture(one, &graph);
+    cudaGraphDestroy(graph);
+    refused("waiting for an event of a recording", cudaStreamWaitEvent(two, event, 0));
+    refused("asking for an event of a recording", cudaEventQuery(event));
+    cudaSetDevice(1);
+    refused("setting another device's memory", cudaMemsetAsync(to, 0, 4, one));
+    cudaSetDevice(0);
+}
+
 int main()
 {
     cudaStreamCreateWithFlags(&one, cudaStreamNonBlocking);
@@ -345,6 +364,7 @@ int main()
     addresses(to);
     between_streams(to);
     launches(to);
+    streams_and_events(to);
     printf("%s\n", failures ? "FAILED" : "ok");
     return failures ? 1 : 0;
 }

@@ -19,14 +19,15 @@ static int squares_in(int m, int H, int W)
     return ((H + m - 1) / m) * ((W + m - 1) / m);
 }
 
-/* A transformed kernel has 16 or 36 numbers in place of 9, which only some squares are
- * worth. */
+/* A transformed kernel has 16 or 36 numbers in place of 9: that pays if there are some
+ * squares, and 36 if the kernels then fit in the third-level cache. */
 static int method_for(const struct conv_plan *p)
 {
     int H = p->full.H, W = p->full.W, few = squares_in(4, H, W);
     if (p->s.R != 3 || p->stride != 1 || p->s.first)
         return 0;
-    if (p->s.B * few >= 32 && 36 * few < 16 * squares_in(2, H, W))
+    if (p->s.B * few >= 32 && 36 * few < 16 * squares_in(2, H, W) &&
+        p->x.blocks * p->full.blocks * BLOCK * BLOCK <= 256 * 256)
         return 4;
     return p->s.B * squares_in(2, H, W) >= 16 ? 2 : 0;
 }

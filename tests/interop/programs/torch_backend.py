@@ -2,6 +2,7 @@
 import datetime
 import os
 import sys
+import threading
 import time
 
 import torch
@@ -324,14 +325,16 @@ def views():
 
 
 def forks():
-    """A child of a fork ends, also if another thread held the lock, and has no groups."""
+    """A child of a fork ends, also if another thread held the lock, and has no groups. It starts no
+    thread: Python ends those at any line of theirs, which aborts the child or hangs it."""
     with dist.group.WORLD._group.lock:
         child = os.fork()
         if child == 0:
             try:
                 dist.all_reduce(torch.ones(3))
             except dist.DistBackendError as error:
-                sys.exit(0 if "this is a fork of rank" in str(error) else 1)
+                if "this is a fork of rank" in str(error):
+                    sys.exit(2 if [t for t in threading.enumerate() if t.name == "ddprun.torch"] else 0)
             sys.exit(1)
         until, ended = time.monotonic() + 60, 0
         while ended == 0:

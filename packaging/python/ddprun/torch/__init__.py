@@ -348,7 +348,7 @@ def _leave():
 def _forget():
     """In the child of a fork, which has no groups: it must neither wait for a lock nor leave."""
     for group in tuple(_groups):
-        group._group.renew_locks()
+        group._group.forget(group.rank())
     _groups.clear()
 
 

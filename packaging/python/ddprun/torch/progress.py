@@ -20,7 +20,6 @@ from .library import Err, lib
 _SLICE_MS = 20  # the longest time that a waiting thread keeps the lock
 _UNAWAITED_S = 0.001  # the thread takes over an operation that no call has waited for so long
 _IDLE_ROUNDS = 3  # each wakes the thread, on the CPU of the training loop
-_DESTROYED = "ddp: the process group was destroyed"
 _INLINE_S, _INLINE_BYTES_PER_S = 200e-6, 2e9
 
 
@@ -54,8 +53,8 @@ class Group:
         self.size = options.group_size
         self.members = list(options.global_ranks_in_group) or list(range(self.size))
         self._timeout = options.timeout
-        self.renew_locks()
-        self._closed = False
+        self._make_locks()
+        self._closed, self._why = False, "ddp: the process group was destroyed"
         self._pending = {}
         self._futures = collections.deque()
         self._done, self._err = c.c_int(), Err()
@@ -73,8 +72,13 @@ class Group:
         self.arena = arena.Arena(self._g)
         self.local = lib.ddp_group_backend(self._g) == b"shm"
 
-    def renew_locks(self):
-        """Also in the child of a fork: the threads that may hold them are not in it."""
+    def forget(self, rank):
+        """In the child of a fork, which has none of the threads that may hold the locks, and gets none."""
+        self._make_locks()
+        self._closed, self._why = True, f"ddp: this is a fork of rank {rank}, and has no process groups"
+        self._g = c.c_void_p()
+
+    def _make_locks(self):
         self.lock, self._wanted = threading.Lock(), 0
         self._wake, self._urgent, self._awake = threading.Event(), threading.Event(), False
         self._thread = None
@@ -96,7 +100,7 @@ class Group:
         self._take()
         try:
             if not self._g:
-                raise dist.DistBackendError(_DESTROYED)
+                raise dist.DistBackendError(self._why)
             yield
         finally:
             self.lock.release()
@@ -129,7 +133,7 @@ class Group:
         """With the lock: wait that long for `work`."""
         while work.requests:
             if not self._g:
-                work.end(dist.DistBackendError(_DESTROYED))
+                work.end(dist.DistBackendError(self._why))
                 break
             if lib.ddp_wait_for(work.requests[0], ms, self._at_done, self._at_err) < 0:
                 work.end(self._failure())
@@ -177,7 +181,7 @@ class Group:
         """With the lock: the thread drives it, at once if `urgent`, else if no call waits for it."""
         if not work.done:
             self._pending[work] = True
-        if self._thread is None:
+        if self._thread is None and not self._closed:
             self._thread = threading.Thread(target=self._watch, name="ddprun.torch", daemon=True)
             self._thread.start()
         if not self._awake:

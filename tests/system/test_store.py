@@ -172,6 +172,18 @@ class Store(LaunchTest):
         self.assertIn("without --store-port", launch.err)
         self.assertRaises(OSError, open, self.path("started"))
 
+    def test_a_port_that_is_left_to_another_job_is_named(self):
+        """Also before its program listens there; it is free again when that job ends."""
+        port = free_port()
+        options = ("-np", 1, "--store-port", port)
+        first = self.start(*options, "sh", "-c", "echo up; exec sleep 300")
+        self.wait_for(first, "up")
+        second = self.run_to_end(*options, "true")
+        self.assert_ended(second, 125)
+        self.assertIn(f"port {port} is that of another job", second.err)
+        first.end()
+        self.assert_ended(self.run_to_end(*options, "true"), 0)
+
     def test_rank_0_may_host_the_store_itself(self):
         launch = self.python(
             2,

@@ -27,10 +27,12 @@
 #include <ctype.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/un.h>
 #include <unistd.h>
 #include <uthash.h>
 
@@ -61,6 +63,7 @@ struct store_host {
     int port, wanted_port;    /* MASTER_PORT; the latter 0: any */
     int store_port;           /* the server's, if MASTER_PORT is left to the rank; or 0 */
     int rank0_port, rank0_fd; /* reserved; owned */
+    int claim_fd;             /* owned: on `port`, if it is left to the rank */
     unsigned scope;           /* of this attempt's keys; 0 for an open store */
     struct refusals refusals;
     uint32_t last_id;
@@ -286,20 +289,45 @@ static int port_to_try(void)
     return LEAST + (int)(drawn % (unsigned)(first - LEAST));
 }
 
+/* Among the jobs of this host: an abstract name is known where the port is. Returns a
+ * descriptor that keeps it, or -1 with errno. */
+static int claim_port(int port)
+{
+    struct sockaddr_un sa = {.sun_family = AF_UNIX};
+    int n = snprintf(sa.sun_path + 1, sizeof sa.sun_path - 1, "ddprun-port-%d", port);
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&sa, size) == 0)
+        return fd;
+    close_fd(&fd);
+    return -1;
+}
+
+static int take_port(struct store_host *h, int port, struct ddp_err *err)
+{
+    SCOPED(close_fd) int fd = sock_listen(NULL, port, &h->port, err);
+    if (fd < 0)
+        return -1;
+    h->claim_fd = claim_port(h->port);
+    return h->claim_fd >= 0 || errno != EADDRINUSE
+               ? 0
+               : err_set(err, "port %d is that of another job", h->port);
+}
+
 /* A port for rank 0 to listen on, at all addresses, as PyTorch does. It is free now;
- * other processes rarely bind a port outside the kernel's range, so it should be free
- * when rank 0 binds it. */
+ * other processes rarely bind a port outside the kernel's range, and no other job claims
+ * it, so it should be free when rank 0 binds it. */
 static int find_port(struct store_host *h, struct ddp_err *err)
 {
     enum { TRIES = 10 };
-    SCOPED(close_fd) int fd = -1;
-    for (int i = 0; i < TRIES && !h->wanted_port && fd < 0; i++)
-        fd = sock_listen(NULL, port_to_try(), &h->port, err);
-    if (fd < 0)
-        fd = sock_listen(NULL, h->wanted_port, &h->port, err);
-    if (fd < 0)
-        return h->wanted_port ? err_prefix(err, port_advice) : -1;
-    return 0;
+    int rc = -1;
+    close_fd(&h->claim_fd);
+    h->claim_fd = -1;
+    for (int i = 0; i < TRIES && !h->wanted_port && rc < 0; i++)
+        rc = take_port(h, port_to_try(), err);
+    if (rc < 0)
+        rc = take_port(h, h->wanted_port, err);
+    return rc < 0 && h->wanted_port ? err_prefix(err, port_advice) : rc;
 }
 
 /* Can rank 0, which serves the store itself, listen at MASTER_ADDR? */
@@ -321,8 +349,8 @@ static void host_destroy(struct store_host *h)
     loop_free(h->late);
     free(h->fresh);
     server_destroy(h->server);
-    if (h->rank0_fd >= 0)
-        close(h->rank0_fd);
+    close_fd(&h->rank0_fd);
+    close_fd(&h->claim_fd);
     free(h->addr);
     free(h->listen);
     free(h);
@@ -337,6 +365,7 @@ static struct store_host *host_create(struct agent *a, const struct msg_store *w
     *h = (struct store_host){.agent = a,
                              .wanted_port = (int)want->port,
                              .rank0_fd = -1,
+                             .claim_fd = -1,
                              .scope = want->open ? 0 : 1};
     h->late = loop_timer(a->loop, on_late, h);
     if ((h->rank0_fd = sock_reserve(&h->rank0_port, err)) < 0 ||

@@ -22,9 +22,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* How many ranks the thread is given ahead; ms: when a slow start is reported, and when
- * oom_kills is read, which would delay the start. */
-enum { AHEAD = 16, SLOW_MS = 10000, SETTLED_MS = 250 };
+/* How many ranks the thread is given ahead; ms: when a slow start is reported. */
+enum { AHEAD = 16, SLOW_MS = 10000 };
 
 /* --- events of a rank's process ----------------------------------------------------- */
 
@@ -62,7 +61,7 @@ static void on_exited(struct worker_proc *w, const struct msg_exit *how, void *a
     while (local + 1 < r->share->nlocal && r->workers[local] != w)
         local++;
     m.stopped = r->agent->state != AGENT_ACTIVE;
-    if (m.status != 0 && !m.stopped && r->oom_kills != UINT64_MAX) {
+    if (m.status != 0 && !m.stopped) {
         uint64_t before = r->oom_kills;
         r->oom_kills = machine_oom_kills(); /* of a later failure only what comes later */
         m.oom_kills = r->oom_kills - before;
@@ -70,11 +69,6 @@ static void on_exited(struct worker_proc *w, const struct msg_exit *how, void *a
     AGENT_HOOKS(r->agent, rank_exited, local, &m);
     agent_send(r->agent, MSG_EXIT, &m);
     check_over(r);
-}
-
-static void on_settled(evutil_socket_t fd, short what, void *arg)
-{
-    ((struct ranks *)arg)->oom_kills = machine_oom_kills();
 }
 
 static bool takes_input(const struct ranks *r, uint32_t rank)
@@ -415,7 +409,7 @@ void ranks_again(struct ranks *r)
     r->next = r->ahead = 0;
     r->attempt++;
     r->stopped = r->between = false;
-    on_settled(-1, 0, r);
+    r->oom_kills = machine_oom_kills();
     event_active(r->starter, EV_TIMEOUT, 0);
 }
 
@@ -505,15 +499,12 @@ struct ranks *ranks_create(struct agent *a, void (*stream_ended)(struct agent *a
                         .reap = a->reap,
                         .job = &a->job,
                         .share = share,
-                        .oom_kills = UINT64_MAX,
                         .credit = a->job.credit};
     r->workers = xcalloc(share->nlocal, sizeof *r->workers);
     r->taken = xcalloc(share->nlocal, sizeof *r->taken);
     r->until = (int)share->nlocal;
     r->starter = loop_timer(r->loop, on_start, r);
     r->slow = loop_event(r->loop, -1, EV_PERSIST, on_slow, r);
-    r->settled = loop_timer(r->loop, on_settled, r);
-    loop_arm(r->settled, SETTLED_MS);
     r->early = evbuffer_new();
     if (!r->early)
         abort();
@@ -524,6 +515,7 @@ struct ranks *ranks_create(struct agent *a, void (*stream_ended)(struct agent *a
         return NULL;
     }
     start(r);
+    r->oom_kills = machine_oom_kills(); /* while the thread prepares the start */
     return r;
 }
 
@@ -555,7 +547,6 @@ void ranks_destroy(struct ranks *r)
     free(r->taken);
     loop_free(r->starter);
     loop_free(r->slow);
-    loop_free(r->settled);
     evbuffer_free(r->early);
     free(r);
 }

@@ -23,8 +23,7 @@ struct ranks {
     struct background *thread;             /* owned: prepares and starts */
     struct child_place *place;             /* owned: the thread's */
     struct event *slow;                    /* owned: timer for the thread's calls */
-    struct event *settled;                 /* owned: timer, sets `oom_kills` */
-    uint64_t oom_kills;                    /* on this machine, before; ~0: not read yet */
+    uint64_t oom_kills;                    /* on this machine, before */
     bool warned;                           /* of the present one */
     int order_fd;                          /* owned: reap_order_fd() */
     struct prepare *prep;                  /* owned: the thread's until `prepared` */

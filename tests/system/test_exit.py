@@ -56,7 +56,7 @@ class Exit(LaunchTest):
                               ("kill -KILL $$", 137, "died of SIGKILL (killed), perhaps as memory ran out there: the kernel")):
             counter = self.write("vmstat", "pgfault 7\noom_kill 5\n")
             replaced = ["unshare", "-m", "sh", "-c", f'mount --bind {counter} /proc/vmstat && exec "$0" "$@"', DDPRUN]
-            launch = self.sh(2, f"[ $RANK = 1 ] || exec sleep 60; sleep 2; echo oom_kill 7 > {counter}; {how}",
+            launch = self.sh(2, f"[ $RANK = 1 ] || exec sleep 60; echo oom_kill 7 > {counter}; {how}",
                              command=replaced)
             self.assert_ended(launch, rc)
             self.assertIn(said, launch.err)

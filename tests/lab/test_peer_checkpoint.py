@@ -113,24 +113,48 @@ class PeerCheckpoint(LabTest):
         took = re.search(r"resumed     step (\d+) from the memory of 2 hosts", launch.out)
         self.assertGreater(int(took[1]), 60 - LATEST)
 
-    def test_a_program_of_ddp_h(self):
-        """examples/network.c: a host is lost, and its ranks' states come from the next one."""
+    def network(self, *options):
+        """examples/network.c, by libraries that it finds on the hosts."""
         built, seen = os.path.dirname(os.path.dirname(os.environ["NETWORK"])), hosts.LAB_HOSTS.bin
         for name in ("examples/network", "worker/libddp.so.0", "worker/group/libddpgroup.so.0"):
             shutil.copy(os.path.join(built, name), seen)
+        return self.start("--grace", "1s", "--tag-output=off", *options, "env", f"LD_LIBRARY_PATH={seen}",
+                          os.path.join(seen, "network"), "kept", 10**9)
+
+    @staticmethod
+    def epochs(job):
+        return [(int(m[1]), m[0]) for m in re.finditer(r"epoch (\d+): .*\n", job.out)]
+
+    def goes_on(self, launch, times, change):
+        """After the change, from the memory of the hosts. Returns a later epoch."""
+        came_to = self.epochs(launch)[-1][0]
+        change()
+        self.assertTrue(wait_until(lambda: launch.out.count("going on") == times, PATIENCE), launch.err)
+        went_on = int(re.findall(r"going on after epoch (\d+)\n", launch.out)[-1])
+        self.assertGreaterEqual(went_on, came_to - 2)  # of the last two sets one is whole
+        return went_on - went_on % 15 + 60
+
+    def test_a_program_of_ddp_h_grows_and_shrinks(self):
+        """The number of ranks changes, and with it who has which part of the state."""
+        self.list_hosts(1, 2)
+        launch = self.network("--host-discovery-script", f"cat {self.path('hosts')}", "--nnodes", "1:3",
+                              "--discovery-interval", "200ms", "--grow", "now")
+        end = 60
+        for times, numbers in enumerate(((1, 2, 3), (2, 3), (3,), (3, 1)), 1):
+            self.wait_for(launch, f"epoch {end}:")
+            end = self.goes_on(launch, times, lambda: self.list_hosts(*numbers))
+        self.wait_for(launch, f"epoch {end}:")
+        launch.signal(15)
+        launch.wait()
+        self.assertLess(float(self.epochs(launch)[-1][1].split()[-1]), 0.02)
+
+    def test_a_program_of_ddp_h(self):
+        """examples/network.c: a host is lost, and its ranks' states come from the next one."""
         def network(numbers, *options):
-            return self.start("-H", self.hosts(*numbers, slots=2), "--grace", "1s", "--tag-output=off", *options,
-                              "env", f"LD_LIBRARY_PATH={seen}", os.path.join(seen, "network"), "kept", 10**9)
-        def epochs(job):
-            return [(int(m[1]), m[0]) for m in re.finditer(r"epoch (\d+): .*\n", job.out)]
+            return self.network("-H", self.hosts(*numbers, slots=2), *options)
         launch = network((1, 2, 3, 4), "--spares", 1)
         self.wait_for(launch, "epoch 60:")
-        came_to = epochs(launch)[-1][0]
-        self.lose(2, "kill")
-        self.assertTrue(wait_until(lambda: "going on" in launch.out, PATIENCE), launch.err)
-        (went_on,) = map(int, re.findall(r"going on after epoch (\d+)\n", launch.out))
-        self.assertGreaterEqual(went_on, came_to - 2)  # of the last two sets one is whole
-        end = went_on - went_on % 15 + 60
+        end = self.goes_on(launch, 1, lambda: self.lose(2, "kill"))
         self.wait_for(launch, f"epoch {end}:")
         launch.signal(15)
         launch.wait()
@@ -138,7 +162,7 @@ class PeerCheckpoint(LabTest):
         self.wait_for(whole, f"epoch {end}:")
         whole.signal(15)
         whole.wait()
-        told, wanted = ([line for epoch, line in epochs(job) if epoch <= end] for job in (launch, whole))
+        told, wanted = ([line for epoch, line in self.epochs(job) if epoch <= end] for job in (launch, whole))
         self.assertEqual(list(dict.fromkeys(told)), wanted)
 
     def kept(self, pids):

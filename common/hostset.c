@@ -70,6 +70,11 @@ bool hostset_has(struct hostset *s, const struct sockaddr *addr)
     return known(s, text);
 }
 
+const char *hostset_unresolved(const struct hostset *s)
+{
+    return s->unresolved.n > 0 ? s->unresolved.v[0] : NULL;
+}
+
 struct hostset *hostset_create(const struct strv *names)
 {
     struct hostset *s = xcalloc(1, sizeof *s);

@@ -156,6 +156,8 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case OPT_ALLOW:
         if (hostlist_expand(arg, &o->allow, &err) < 0)
             argp_error(state, "--allow: %s", err.text);
+        if (o->allow.n == 0)
+            argp_error(state, "--allow: '%s' names no host", arg);
         return 0;
     case OPT_OPEN:
         o->open = true;
@@ -227,6 +229,12 @@ static void on_connection(struct server_ticket *ticket, const struct sockaddr *p
                  (unsigned)owner.uid, (unsigned)geteuid());
     } else {
         yes = hostset_has(p->allow, peer);
+        const char *lost = hostset_unresolved(p->allow);
+        if (lost)
+            snprintf(why, sizeof why,
+                     "it comes from another machine, and '%.60s' of --allow cannot be "
+                     "resolved",
+                     lost);
     }
     server_admit(ticket, yes, 0, why);
 }

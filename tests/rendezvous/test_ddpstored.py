@@ -467,6 +467,9 @@ class Stored(unittest.TestCase):
                 self.assertEqual(self.served((), "::1"), "--host" not in options)
                 self.assertEqual(self.served(away, here), remote)
                 self.stop()
+        self.start("--allow", "no.such.host.invalid")
+        self.assertFalse(self.served(away, here))
+        self.assert_says("another machine, and 'no.such.host.invalid' of --allow cannot be resolved")
 
     # -- beginning and end
 
@@ -509,6 +512,7 @@ class Stored(unittest.TestCase):
                 ("--max-value", "-1", "'-1' is not a size"),
                 ("--dialect", "d9", "'d9' is not one of auto, d0, d2, d3"),
                 ("--grace", "soon", "--grace"),
+                ("--allow", "", "--allow: '' names no host"),
                 ("--log-level", "loud", "unknown log level 'loud'")]:
             with self.subTest(option=option, value=value):
                 r = self.run_once(option, value)

@@ -1,11 +1,11 @@
 /* worker/cuda/engine_cuda.c - see worker/engine.h: a training step on a GPU as one
  * CUDA graph
  *
- * A step is captured once for each number of samples and then replayed: batch,
- * forward, backward, reduction over the ranks, optimiser. The inputs that differ from
- * step to step are one block, copied to the device before it; the results are copied
- * back after it. The host runs one step ahead: it waits for the step before the one it
- * has submitted.
+ * A step is captured once for each number of samples of all ranks and then replayed:
+ * batch, forward, backward, reduction over the ranks, optimiser. The inputs that differ
+ * from step to step are one block, copied to the device before it; the results are
+ * copied back after it. The host runs one step ahead: it waits for the step before the
+ * one it has submitted.
  *
  *     main   | copy in | gather  forward  backward ..... | optimiser | finish | copy out
  *     sums   |                      bucket  bucket  bucket + head    |
@@ -84,9 +84,8 @@ static int put_in_line(struct engine *e, const struct engine_step *step,
     struct slot *s = &e->slots[e->given % SLOTS];
     const struct stage *first = first_of(e);
     assert(!s->busy);
-    int batches = engine_batches(&e->job, step->mine, step->all);
     const struct graph *graph =
-        engine_graph(e, step->mine, batches, e->given % SLOTS, err);
+        engine_graph(e, step->mine, step->all, e->given % SLOTS, err);
     if (!graph || spans_anchor(e, err) < 0 || stage_enter(first, err) < 0)
         return -1;
     *s->in = (struct cuda_step){.lr = step->lr,
@@ -215,7 +214,7 @@ static int cuda_prepare(struct engine *e, int mine, int all, struct ddp_err *err
 {
     TRY(autotune_on_all_ranks(e, mine, engine_batches(&e->job, mine, all), err));
     for (uint64_t slot = 0; slot < SLOTS; slot++) {
-        if (!engine_graph(e, mine, engine_batches(&e->job, mine, all), slot, err))
+        if (!engine_graph(e, mine, all, slot, err))
             return -1;
     }
     return check_cuda(cudaStreamSynchronize(first_of(e)->main), "recording a step", err);

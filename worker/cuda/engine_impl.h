@@ -54,7 +54,7 @@ struct piece {
 struct spans;
 
 struct graph {
-    int n, batches;
+    int all, n, batches;  /* samples: of all ranks, of this one; its batches */
     uint64_t turn;        /* the slot's number; 0 unless steps are traced */
     cudaGraphExec_t exec; /* NULL: capture failed */
     struct spans *spans;  /* owned; NULL: not traced */
@@ -305,9 +305,11 @@ int autotune_on_all_ranks(struct engine *e, int n, int batches, struct ddp_err *
 
 /* ---- record.c ---- */
 
-/* The graph of a step with n samples in `batches` batches, for this slot; NULL
- * with `err`. */
-const struct graph *engine_graph(struct engine *e, int n, int batches, uint64_t slot,
+/* The graph of a step, for this slot; NULL with `err`. `all`, samples of all ranks,
+ * determines `mine`: a step is captured by all ranks at the same time, or by none, and
+ * they replay what they have captured together, as NCCL requires ("Using NCCL with CUDA
+ * Graphs"). */
+const struct graph *engine_graph(struct engine *e, int mine, int all, uint64_t slot,
                                  struct ddp_err *err);
 /* Launches the step on the first stage's main stream, as a graph if there is one. */
 int engine_put_step(struct engine *e, const struct graph *g, struct ddp_err *err);

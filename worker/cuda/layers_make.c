@@ -18,15 +18,10 @@ struct layers_part layers_part(const struct model *model, int from, int to)
     struct layers_part part = {0};
     for (int i = 0; i < to; i++) {
         struct model_op op = model_op(model, i);
-        const struct param *own[] = {op.weight, op.bias};
-        for (size_t k = 0; k < ARRAY_LEN(own) && own[k]; k++) {
-            part.offset += i < from ? own[k]->count : 0;
-            part.count += i < from ? 0 : own[k]->count;
-        }
-        part.first += i < from ? op.params : 0;
-        part.n += i < from ? 0 : op.params;
-        part.buffer_offset += i < from ? op.buffers : 0;
-        part.buffer_count += i < from ? 0 : op.buffers;
+        *(i < from ? &part.first : &part.n) += op.params;
+        *(i < from ? &part.offset : &part.count) +=
+            (op.weight ? op.weight->count : 0) + (op.bias ? op.bias->count : 0);
+        *(i < from ? &part.buffer_offset : &part.buffer_count) += op.buffers;
     }
     if (model_type(model)->task == TASK_TOKENS && !model_untied(model) && from > 0 &&
         to == model_layers(model))

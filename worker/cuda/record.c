@@ -205,13 +205,16 @@ void engine_forget(struct engine *e, struct graph *g)
     *g = (struct graph){0};
 }
 
-const struct graph *engine_graph(struct engine *e, int n, int batches, uint64_t slot,
+const struct graph *engine_graph(struct engine *e, int mine, int all, uint64_t slot,
                                  struct ddp_err *err)
 {
-    struct graph made = {.n = n, .batches = batches, .turn = e->job.trace ? slot : 0};
+    struct graph made = {.all = all,
+                         .n = mine,
+                         .batches = engine_batches(&e->job, mine, all),
+                         .turn = e->job.trace ? slot : 0};
     for (int i = 0; i < e->ngraphs; i++) {
         const struct graph *g = &e->graphs[i];
-        if (g->n == n && g->batches == batches && g->turn == made.turn)
+        if (g->all == all && g->turn == made.turn)
             return g;
     }
     if (make_graph(e, &made, err) < 0) {

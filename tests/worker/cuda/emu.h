@@ -57,6 +57,7 @@ enum { EMU_USUAL_MS = 100000 };
 /* Put work on a stream. Returns false: not finished, to be called again. */
 void emu_put(cudaStream_t stream, std::function<bool()> work);
 
+bool emu_records(cudaStream_t stream);
 /* A graph that is being recorded there keeps this until it is destroyed. */
 void emu_keep(cudaStream_t stream, std::shared_ptr<void> what);
 

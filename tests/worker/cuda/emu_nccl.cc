@@ -40,6 +40,7 @@ struct board {
         int what;
         bool doubles;
         size_t count;
+        long recorded;
     } calls[MOST]; /* what is put up */
 };
 
@@ -49,7 +50,7 @@ struct ncclComm {
     char *slots;
     size_t mapped;
     char path[64];
-    long calls = 0;
+    long calls = 0, recorded = 0;
     bool broken = false;
     std::atomic<bool> aborted = false;
     std::shared_ptr<void> graphs = std::make_shared<int>(); /* each keeps one */
@@ -188,6 +189,7 @@ struct collective {
     const void *from;
     void *to;
     size_t count;  /* as the caller tells it */
+    long recorded; /* its number among those that are in graphs; 0: in none */
     long call = 0; /* drawn when it begins */
     bool up = false;
 
@@ -204,12 +206,15 @@ struct collective {
                                       : sent();
     }
 
-    /* NCCL hangs, or mixes up their data, where ranks do not call the same. */
+    /* NCCL hangs, or mixes up their data, where ranks do not call the same; graphs have
+     * to be those that all ranks have recorded together ("Using NCCL with CUDA Graphs").
+     */
     void compare() const
     {
         for (int r = 0; r < c->size; r++) {
             const auto &other = c->b->calls[r];
-            if (other.what == what && other.doubles == doubles && other.count == count)
+            if (other.what == what && other.doubles == doubles && other.count == count &&
+                other.recorded == recorded)
                 continue;
             fprintf(stderr, "emulation: collective %ld: rank %d has called another\n",
                     call, r);
@@ -247,7 +252,7 @@ struct collective {
                 return false;
             emu_look(from, sent(), EMU_READ, nullptr);
             memcpy(c->slots + SLOT * size_t(c->rank), from, sent());
-            c->b->calls[c->rank] = {what, doubles, count};
+            c->b->calls[c->rank] = {what, doubles, count, recorded};
             c->b->put_up[c->rank] = call;
             up = true;
         }
@@ -265,7 +270,8 @@ static int depth; /* of groups */
 static ncclResult_t put(kind what, const void *from, void *to, size_t count,
                         ncclDataType_t type, ncclComm_t c, cudaStream_t stream)
 {
-    collective call = {c, what, type == ncclDouble, from, to, count};
+    long recorded = emu_records(stream) ? ++c->recorded : 0;
+    collective call = {c, what, type == ncclDouble, from, to, count, recorded};
     if ((type != ncclFloat && type != ncclDouble) || call.sent() > SLOT ||
         c->device != emu_device_of(stream))
         return ncclInvalidArgument;

@@ -138,6 +138,11 @@ void emu_put(cudaStream_t s, std::function<bool()> work)
     });
 }
 
+bool emu_records(cudaStream_t s)
+{
+    return s->recording;
+}
+
 void emu_keep(cudaStream_t s, std::shared_ptr<void> what)
 {
     if (s->recording)

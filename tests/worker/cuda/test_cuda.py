@@ -74,6 +74,10 @@ def ranks_learn_together():
         assert re.search(rf"replicas +{n} alike", shown) and "NCCL 2." in shown, shown
         if n == 2:
             check_trace("t", n, len(losses("cnn2.fp32")), "communication")
+    # in the last step, one rank has as many samples as before, the other fewer: both record it anew
+    if GPUS >= 2:
+        few_digits("odd", 47, 12)
+        both(2, "odd", "--data", "odd", *FEW[2:], "--model", "mlp", "--batch-size", 8, tolerance=2e-4)
 
 
 def steps_that_cannot_be_recorded_are_put_one_by_one():

@@ -22,6 +22,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 #include <uthash.h>
@@ -178,6 +180,18 @@ static void link_current(struct rankfiles *f, int attempt)
     f->linked = attempt;
 }
 
+/* Its earlier content goes, unless another job writes it at present: -1 with errno. A
+ * file system without locks is taken as it is. */
+static int begin_file(int fd)
+{
+    struct stat st;
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+        return 0;
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
+        return -1;
+    return ftruncate(fd, 0);
+}
+
 /* 0, or errno. */
 static int open_file(struct rankfiles *f, struct rankfile *file)
 {
@@ -189,9 +203,11 @@ static int open_file(struct rankfiles *f, struct rankfile *file)
     int slot = f->hand;
     f->hand = (f->hand + 1) % MAX_OPEN;
     shut(f, slot);
-    int fd = output_path_fd(file->path, O_APPEND | (file->begun ? 0 : O_TRUNC));
-    if (fd < 0)
+    int fd = output_path_fd(file->path, O_APPEND);
+    if (fd < 0 || (!file->begun && begin_file(fd) < 0)) {
+        close_fd(&fd);
         return errno;
+    }
     f->open[slot].fd = fd;
     f->open[slot].file = file;
     file->slot = slot;

@@ -7,7 +7,7 @@ import subprocess
 import termios
 import unittest
 
-from launch import DDPRUN, LaunchTest, held, main
+from launch import DDPRUN, LaunchTest, held, main, wait_until
 
 DDP_TRAIN = os.environ.get("DDP_TRAIN")
 
@@ -153,6 +153,20 @@ class Files(LaunchTest):
         self.assert_ended(launch, 0)
         self.assertIn(f"--output-filename: no answer about '{self.path('%r')}' in 5 s", launch.err)
         self.assertEqual(self.read("0"), "x\n")
+
+    def test_another_jobs_files_stay_as_they_are(self):
+        options = ("--output-filename", self.folder.name)
+        first = self.start_sh(1, "echo one; exec sleep 300", *options)
+        name = self.path("rank.0.out")
+        self.assertTrue(wait_until(lambda: os.path.exists(name) and self.read(name) == "one\n"))
+        second = self.sh(1, "echo two", *options)
+        self.assert_ended(second, 0)
+        self.assertEqual((second.out, self.read("rank.0.out")), ("two\n", "one\n"))
+        self.assertEqual(second.err, f"ddprun: error: cannot write '{name}': another job writes it: "
+                         "files of --output-filename are incomplete from here on, the terminal is not\n")
+        first.end()
+        self.assert_ended(self.sh(1, "echo three", *options), 0)
+        self.assertEqual(self.read("rank.0.out"), "three\n")
 
     def test_a_full_disk_loses_no_terminal_output(self):
         os.symlink("/dev/full", self.path("rank.0.out"))

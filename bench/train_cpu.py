@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""bench/train_cpu.py BUILD_DIR [--rounds N] [--cpu K]: training steps beside PyTorch.
+"""bench/train_cpu.py BUILD_DIR [--rounds N] [--cpu K] [--compile]: training steps beside PyTorch.
 
 Both sides do the same step (forward, backward, optimiser) on the same number of random
 images, on one core, one second of CPU time each in turn, so that what else the machine does hits
 both. PyTorch's is its MNIST example's network (and torchvision's residual one with CIFAR's stem) in
-eager mode, with one thread. Prints the
+eager mode, or with torch.compile(), with one thread. Prints the
 median and the range of images/s, and of the ratio of each pair. With bf16 PyTorch's side runs
 under autocast. gpt2 is the one of 124 million parameters, llama SmolLM's of 135 million and an lm_head
 of its own; both with AdamW, at 64 tokens a sample, and in tokens/s.
@@ -26,7 +26,7 @@ OURS = {"llama": "llama:kv_heads=3"}
 VOCABULARY = {"gpt2": 50257, "llama": 49152}
 
 
-def serve(model, batch, precision):
+def serve(model, batch, precision, how):
     """The PyTorch side: a line in, a second of steps, images/s out."""
     import torch
     import torch.nn as nn
@@ -62,6 +62,7 @@ def serve(model, batch, precision):
         batches = [(torch.randint(n, (batch, 64)), torch.randint(n, (batch * 64,)))
                    for _ in range(16)]
     at = 0
+    forward = torch.compile(net) if how == "compiled" else net
 
     def step():
         nonlocal at
@@ -69,7 +70,7 @@ def serve(model, batch, precision):
         at += 1
         opt.zero_grad()
         with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
-            loss = F.cross_entropy(net(x).reshape(len(y), -1), y)
+            loss = F.cross_entropy(forward(x).reshape(len(y), -1), y)
         loss.backward()
         opt.step()
 
@@ -89,9 +90,9 @@ def spread(values, form):
     return f"{form % statistics.median(values)} ({low}..{high})"
 
 
-def measure(build, python, model, batch, precision, rounds, engine):
+def measure(build, python, model, batch, precision, how, rounds, engine):
     engine = engine or ["bf16"] * (precision == "bf16")
-    torch = subprocess.Popen([python, __file__, "--serve", model, str(batch), precision],
+    torch = subprocess.Popen([python, __file__, "--serve", model, str(batch), precision, how],
                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     version = torch.stdout.readline().strip()
     ours, theirs = [], []
@@ -106,12 +107,12 @@ def measure(build, python, model, batch, precision, rounds, engine):
     torch.wait()
     ratios = [a / b for a, b in zip(ours, theirs)]
     print(f"{model:8} B={batch:<4} {precision} ddp-train {spread(ours, '%.0f')}  "
-          f"torch {version} {spread(theirs, '%.0f')}  ratio {spread(ratios, '%.2f')}")
+          f"torch {version} {how} {spread(theirs, '%.0f')}  ratio {spread(ratios, '%.2f')}")
 
 
 def main():
     if sys.argv[1:2] == ["--serve"]:
-        serve(sys.argv[2], int(sys.argv[3]), sys.argv[4])
+        serve(sys.argv[2], int(sys.argv[3]), *sys.argv[4:6])
         return
     args = argparse.ArgumentParser()
     args.add_argument("build")
@@ -120,12 +121,14 @@ def main():
     args.add_argument("--engine", nargs=1, default=[], help="avx512, avx2, simd, plain")
     args.add_argument("--model", choices=["cnn", "gpt2", "llama", "mlp", "resnet18"], help="only this one")
     args.add_argument("--precision", choices=["fp32", "bf16"], help="only this one")
+    args.add_argument("--compile", action="store_true", help="PyTorch's side by torch.compile()")
     args = args.parse_args()
     python = torch_python()
     os.sched_setaffinity(0, {args.cpu})
     for model, batch, precision in CASES:
         if args.precision in (None, precision) and args.model in (None, model):
-            measure(args.build, python, model, batch, precision, args.rounds, args.engine)
+            measure(args.build, python, model, batch, precision, "compiled" if args.compile else "eager",
+                    args.rounds, args.engine)
 
 
 main()

@@ -46,7 +46,7 @@ GROUPS = ["ssh", "net", "mpi", "slurm", "sge", "numpy", "torch", "horovod", "con
 COMPUTES = {"cpu", "fuzz", "interop", "large"}
 # how many run side by side, of each kind: also those that compute wait now and then
 CPUS = os.cpu_count() or 1
-JOBS = {"compute": CPUS + 1, "wait": 2 * CPUS + 1}
+JOBS = {"compute": CPUS + 1, "wait": 3 * CPUS + 1}
 # the shell tells of the CPU time of what it has waited for
 TIMED = ["sh", "-c", '"$@"; code=$?; times >&2; exit $code', "sh"]
 TIMES = re.compile(r"^\d+m[\d.]+s \d+m[\d.]+s\n(\d+)m([\d.]+)s (\d+)m([\d.]+)s$", re.M)

@@ -240,6 +240,8 @@ def subgroups():
         for parts, members in ([[1, 0]], [0, size - 1]), ([[0], [1]], [rank]):
             part = dist.split_group(group, parts)
             assert dist.get_process_group_ranks(part) == members
+            limit = part._get_backend(torch.device("cpu")).options._timeout  # pipelines ask for it
+            assert limit == dist.default_pg_timeout, limit
             dist.all_reduce(tensor := torch.tensor([rank + 1]), group=part)
             assert tensor.item() == sum(members) + len(members), tensor
             dist.destroy_process_group(part)

@@ -41,7 +41,11 @@ class _Registered(_Backend):
     name = getBackendName
     # PyTorch 2.15 asks for these without end where a class in Python does not have them
     supports_coalescing = supports_shrinking = False
-    supports_splitting = True
+    supports_splitting, options = True, None
+
+    def __init__(self, rank, size, timeout):
+        super().__init__(rank, size)
+        self.options = _Backend.Options("ddp", timeout)
     supports_reconfigure = supports_window = _supports_time_estimate = False
 
 
@@ -53,7 +57,7 @@ class ProcessGroup(dist.ProcessGroup):
         self._together = None
         self._set_default_backend(dist.ProcessGroup.BackendType.CUSTOM)
         self._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.CUSTOM,
-                               _Registered(rank, size))
+                               _Registered(rank, size, options.timeout))
         _groups.add(self)
 
     def getBackendName(self):

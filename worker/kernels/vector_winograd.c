@@ -2,6 +2,8 @@
  * vector_winograd.h describes the method */
 #include "worker/kernels/vector_winograd.h"
 
+#include "worker/kernels/vector_tile.h"
+
 enum { POINTS_MAX = 36, OUTPUTS_MAX = 16 };
 
 /* Calls f(m, ...) with a constant m. */
@@ -280,27 +282,23 @@ static void transform(const struct view *x, int pad, bool gradient,
 
 /* ---- products ---- */
 
-/* c[T][BLOCK] = sum over `blocks` times `count` rows of panel[BLOCK], each times T
- * numbers of a: of T squares, or, with `adjacent`, of T channels; `more`: continues that
- * in c. */
-ALWAYS void product_tile(int T, bool adjacent, int blocks, size_t a_block, int count,
-                         const float *a, const float *panel, bool more, float *c)
+/* c[T][BLOCK] = sum over channels of T squares, whose next block is `block` floats away,
+ * times panel[BLOCK] of each channel */
+ALWAYS void product_tile(int T, int blocks, size_t block, const float *squares,
+                         const float *panel, float *c)
 {
-    int next = adjacent ? 1 : BLOCK, step = adjacent ? BLOCK : 1;
-    vec sum[TILE_MAX][2];
-    UNROLL for (int j = 0; j < T; j++) UNROLL for (int half = 0; half < 2; half++)
-        sum[j][half] = more ? load(c + j * BLOCK + half * VL) : (vec){0};
-    for (int b = 0; b < blocks; b++) {
-        const float *x = a + (size_t)b * a_block;
-        UNROLL_2 for (int i = 0; i < count; i++)
+    vec sum[TILE_MAX][2] = {{{0}}};
+    for (int b = 0; b < blocks; b++, squares += block) {
+        const float *x = squares;
+        UNROLL_2 for (int i = 0; i < BLOCK; i++)
         {
             vec lo = load(panel), hi = load(panel + VL);
             UNROLL for (int j = 0; j < T; j++)
             {
-                sum[j][0] += x[j * next] * lo;
-                sum[j][1] += x[j * next] * hi;
+                sum[j][0] += x[j * BLOCK] * lo;
+                sum[j][1] += x[j * BLOCK] * hi;
             }
-            x += step;
+            x++;
             panel += BLOCK;
         }
     }
@@ -318,8 +316,8 @@ static void multiply(const struct squares *s, int from, int to, const float *u,
         for (int kb = 0; kb < to; kb++)
             for (int i = 0, T; i < s->count; i += T) {
                 T = next_tile(s->count - i, TILE);
-                WITH_TILE(T, product_tile, false, from, block, BLOCK, v + i * BLOCK,
-                          u + (size_t)(kb * points + e) * panel, false,
+                WITH_TILE(T, product_tile, from, block, v + i * BLOCK,
+                          u + (size_t)(kb * points + e) * panel,
                           M + (size_t)kb * block + i * BLOCK);
             }
 }
@@ -336,9 +334,9 @@ static void multiply_back(const struct squares *s, int from, int to, const float
             float *sum = du + (size_t)((kb * points + e) * from + cb) * BLOCK * BLOCK;
             for (int i = 0, T; i < BLOCK; i += T) {
                 T = next_tile(BLOCK - i, TILE);
-                WITH_TILE(T, product_tile, true, 1, 0, s->count,
-                          v + (size_t)cb * block + i, M + (size_t)kb * block, !fresh,
-                          sum + i * BLOCK);
+                WITH_TILE(T, tile_columns, s->count, v + (size_t)cb * block + i, BLOCK,
+                          M + (size_t)kb * block, !fresh, NULL, 0, sum + i * BLOCK,
+                          BLOCK);
             }
         }
 }

@@ -228,9 +228,12 @@ static void kept_case(struct ddp_group *g, const void *path)
 
 TEST(a_state_is_not_kept_as_that_of_step_0)
 {
-    char *path = xasprintf("/proc/self/fd/%d", memfd_create("kept", 0));
+    int fd = memfd_create("kept", MFD_CLOEXEC);
+    ck_assert_int_ge(fd, 0);
+    char *path = xasprintf("/proc/self/fd/%d", fd);
     assert_team(&(struct team){.size = 2}, kept_case, path);
     free(path);
+    close(fd);
 }
 
 /* What only rank 1 does wrong is an error on both, at once. */

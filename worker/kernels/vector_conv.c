@@ -63,7 +63,8 @@ static void plan_own(struct conv_plan *p, struct own *o)
         winograd_room(p, o);
     if (p->s.pad && !p->winograd)
         o->x = scratch_in(&p->memory, group * maps_words(p->in));
-    o->rows = scratch_in(&p->memory, (size_t)(2 * p->full.W) * BLOCK);
+    if (!p->winograd)
+        o->rows = scratch_in(&p->memory, (size_t)(2 * p->full.W) * BLOCK);
     o->pooled = scratch_in(&p->memory, group * maps_words(p->out));
     o->planes = scratch_in(&p->memory, (size_t)p->out.blocks * BLOCK * out);
     if (p->s.pool || !p->winograd)
@@ -75,7 +76,8 @@ static void plan_own(struct conv_plan *p, struct own *o)
         o->dpairs = scratch_in(&p->memory, group * (size_t)p->full.blocks * out * BLOCK);
     if (!p->s.first && !p->winograd)
         o->sum = scratch_in(&p->memory, group * (in > out ? in : out) * BLOCK);
-    o->pack = scratch_in(&p->memory, (size_t)(p->s.R * p->s.R) * BLOCK * BLOCK * 2);
+    o->pack = scratch_in(&p->memory, (size_t)(p->s.R * p->s.R) * BLOCK * BLOCK *
+                                         (p->winograd ? 2 : 1));
     o->dw = scratch_in(&p->memory, p->taps);
     o->dbias = scratch_in(&p->memory, (size_t)p->full.blocks * BLOCK);
 }

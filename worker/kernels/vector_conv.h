@@ -53,7 +53,9 @@ struct conv_plan {
     int threads;
     elem *w;      /* packed: [K/BLOCK][in.blocks][R][R*step][BLOCK], a first
                      layer's float */
-    elem *turned; /* rotated, for dx: [in.blocks][K/BLOCK], phase after phase */
+    elem *turned; /* rotated, for dx: [in.blocks][K/BLOCK], phase after phase. With
+                     Winograd's method both are u: [K/BLOCK][points][channels][BLOCK], and
+                     [in.blocks][points][features][BLOCK] */
     float *bias;
     uint8_t *arg;    /* as out, per image: which of the four was the maximum */
     struct own *own; /* per thread */

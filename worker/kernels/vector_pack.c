@@ -2,7 +2,8 @@
  * vector_conv.h reads them, and unpacks their gradients
  *
  * A pair of blocks at a time, [BLOCK k][BLOCK c][R*R] in PyTorch's order, is
- * transposed into rows of BLOCK features, which are then copied to their positions.
+ * transposed into rows of BLOCK features, which are then copied to their positions, or
+ * transformed (vector_winograd.h).
  * Threads share out the blocks of features.
  */
 #include "worker/kernels/pool.h"
@@ -135,12 +136,14 @@ void conv_turn(int part, int parts, void *weights)
     for (int kb = from; kb < to; kb++)
         for (int cb = 0; cb < p->in.blocks; cb++) {
             struct pair_of_blocks b = pair_at(p, kb, cb);
+            take_block(p, b, a->w, rows);
+            if (WINOGRAD && p->winograd) {
+                turn_points(p, kb, cb, b, rows);
+                continue;
+            }
             float turned[BLOCK * BLOCK] = {0};
             size_t at = (size_t)(cb * p->full.blocks + kb) * (size_t)RR * BLOCK * BLOCK;
-            take_block(p, b, a->w, rows);
-            if (WINOGRAD && p->winograd)
-                turn_points(p, kb, cb, b, rows);
-            for (int i = 0; i < RR && !p->winograd; i++) {
+            for (int i = 0; i < RR; i++) {
                 transpose(rows + i * BLOCK, (size_t)(RR * BLOCK), b.cs, b.ks, turned,
                           BLOCK);
                 to_words(turned, BLOCK, b.ks,

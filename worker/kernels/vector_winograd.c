@@ -21,17 +21,19 @@ static int squares_in(int m, int H, int W)
     return ((H + m - 1) / m) * ((W + m - 1) / m);
 }
 
-/* A transformed kernel has 16 or 36 numbers in place of 9: that pays if there are some
- * squares, and 36 if the kernels then fit in the third-level cache. */
+/* A transformed kernel has 16 or 36 numbers in place of 9. Transforming it costs more
+ * than the products save unless there are enough squares; kernels of 36 numbers should
+ * also fit in the third-level cache. */
 static int method_for(const struct conv_plan *p)
 {
-    int H = p->full.H, W = p->full.W, few = squares_in(4, H, W);
+    int H = p->full.H, W = p->full.W;
+    int of_2 = squares_in(2, H, W), of_4 = squares_in(4, H, W);
     if (p->s.R != 3 || p->stride != 1 || p->s.first)
         return 0;
-    if (p->s.B * few >= 32 && 36 * few < 16 * squares_in(2, H, W) &&
+    if (p->s.B * of_4 >= 32 && 36 * of_4 < 16 * of_2 &&
         p->x.blocks * p->full.blocks * BLOCK * BLOCK <= 256 * 256)
         return 4;
-    return p->s.B * squares_in(2, H, W) >= 16 ? 2 : 0;
+    return p->s.B * of_2 >= 16 ? 2 : 0;
 }
 
 static int at_least(int a, int b)
@@ -47,7 +49,8 @@ static int most_blocks(const struct conv_plan *p)
 void winograd_plan(struct conv_plan *p)
 {
     p->winograd = method_for(p);
-    /* v and M of 256 KB; more if there are so many channels that reading u counts */
+    /* v and M take 256 KB, or more: at least 24 squares, and enough of them to make
+     * reading u worth while */
     int blocks = p->x.blocks + p->full.blocks;
     int fit = (64 << 10) / (points_of(p->winograd) * blocks * BLOCK);
     int channels = most_blocks(p) * BLOCK;
@@ -56,7 +59,10 @@ void winograd_plan(struct conv_plan *p)
 
 void winograd_room(struct conv_plan *p, struct own *own)
 {
-    size_t point = (size_t)(p->squares * most_blocks(p) * BLOCK) + LINE;
+    int m = p->winograd, image = at_least(squares_in(m, p->full.H, p->full.W),
+                                          squares_in(m, p->x.H, p->x.W));
+    int squares = at_most(p->squares, p->group * image);
+    size_t point = (size_t)(squares * most_blocks(p) * BLOCK) + LINE;
     own->v = scratch_in(&p->memory, (size_t)points_of(p->winograd) * point);
     own->M = scratch_in(&p->memory, (size_t)points_of(p->winograd) * point);
 }
@@ -385,7 +391,7 @@ ALWAYS void plain_square(int m, const struct outputs *o, struct square at, const
     for (int i = 0; i < m * m; i++) {
         int h = at.h + i / m, w = at.w + i % m;
         if (h < o->out.H && w < o->out.W)
-            conv_pixel(&o->row, image + (size_t)((h * o->out.W + w) * BLOCK),
+            conv_pixel(&o->row, image + (size_t)(h * o->out.W + w) * BLOCK,
                        lo[i] + bias_lo, hi[i] + bias_hi);
     }
 }

@@ -10,12 +10,15 @@
  * For each point, that sum is a product of matrices, channels by squares; likewise for
  * dx, which is such a convolution of dy with the rotated kernels. The gradients are those
  * of the formula: the gradient of M is A dy A', that of u its product with v, and dw =
- * G' du G. With m = 2 rounding errors are those of a direct convolution, with m = 4 they
- * are 3 to 7 times as large, 1 to 3 parts in a million (bench/experiments.md).
+ * G' du G. With m = 2 rounding errors are 0.7 to 1.5 times those of a direct convolution,
+ * with m = 4 3 to 7 times, 0.6 to 3 parts in a million (bench/experiments.md).
  *
- * Some squares of a group of images are processed together, so that v and M stay in the
- * second-level cache. They are read from images without padding. In fp32 only: bf16 has
- * too few bits for the transforms, and instructions of twice the rate.
+ * Some squares of a group of images are processed together. With up to 64 channels their
+ * v and M fit in a second-level cache of 512 KB; with more channels there are more
+ * squares, since reading u then costs more than these misses. Inputs are read from images
+ * without padding. In fp32 only: bf16 has too few bits for the transforms, and
+ * instructions of twice the rate. A square is the paper's tile; here a tile is what
+ * registers hold.
  */
 #ifndef WORKER_KERNELS_VECTOR_WINOGRAD_H
 #define WORKER_KERNELS_VECTOR_WINOGRAD_H

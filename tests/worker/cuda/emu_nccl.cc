@@ -41,7 +41,7 @@ struct board {
         bool doubles;
         size_t count;
         long recorded;
-    } calls[MOST]; /* what is put up */
+    } calls[MOST]; /* the call that each rank has announced */
 };
 
 struct ncclComm {
@@ -216,8 +216,10 @@ struct collective {
             if (other.what == what && other.doubles == doubles && other.count == count &&
                 other.recorded == recorded)
                 continue;
-            fprintf(stderr, "emulation: collective %ld: rank %d has called another\n",
-                    call, r);
+            fprintf(stderr,
+                    "emulation: collective %ld: operation, type, count or graph of "
+                    "rank %d differ from those of rank %d\n",
+                    call, r, c->rank);
             _exit(99);
         }
     }

@@ -239,7 +239,7 @@ static double now_ms()
            duration<double, std::milli>(steady_clock::now().time_since_epoch()).count();
 }
 
-/* Was it last recorded in a recording that has ended? Then it stands for nothing. */
+/* True if the event was last recorded in a capture that has ended: it is invalid. */
 static bool is_past(cudaEvent_t e)
 {
     for (cudaStream_t s : streams)

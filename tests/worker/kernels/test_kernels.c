@@ -102,7 +102,7 @@ static const struct {
     {3, 1, 28, 28, 32, 3, false, 64, 3, true}, {1, 1, 8, 8, 32, 3, false, 64, 3, true},
     {5, 3, 9, 11, 5, 3, false, 7, 3, true},    {2, 2, 12, 10, 33, 5, true, 65, 1, false},
     {4, 1, 7, 7, 16, 3, true, 16, 2, true},    {2, 1, 6, 33, 8, 1, false, 3, 4, false},
-    {1, 1, 4, 4, 1, 2, false, 1, 3, false},
+    {1, 1, 4, 4, 1, 2, false, 1, 3, false},    {20, 3, 9, 11, 5, 3, false, 7, 3, true},
 };
 
 struct chain {

@@ -103,9 +103,9 @@ static const struct {
     {5, 33, 5, 5, 32, 4, 3, 2, false},
     {3, 300, 4, 4, 300, 1, 2, 0, false},
     /* Winograd's method with squares of 4x4 outputs; some above have 2x2 */
-    {9, 40, 8, 7, 66, 3, 1, 1, true},
-    {6, 33, 11, 9, 20, 3, 1, 0, false},
-    {8, 16, 5, 5, 70, 3, 1, 2, false},
+    {20, 40, 8, 7, 66, 3, 1, 1, true},
+    {16, 33, 11, 9, 20, 3, 1, 0, false},
+    {20, 16, 5, 5, 70, 3, 1, 2, false},
 };
 
 struct side { /* x -> conv one -> conv two */

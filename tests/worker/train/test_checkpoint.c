@@ -61,7 +61,8 @@ static int try_save(struct rig *r, const char *place, struct ddp_err *err)
 {
     char *path = NULL;
     const struct replica state = replica_of(r->model, &r->optim);
-    struct checkpoint *c = checkpoint_take(place, &state, &r->state, 0, SIZE_MAX, 0, NULL);
+    struct checkpoint *c =
+        checkpoint_take(place, &state, &r->state, 0, SIZE_MAX, 0, NULL);
     int rc = checkpoint_write(c, NULL, NULL, &path, err);
     ck_assert((path != NULL) == (rc == 0));
     checkpoint_free(c);
@@ -298,7 +299,8 @@ static size_t files_in(const char *dir)
 {
     size_t n = 0;
     DIR *d = opendir(dir);
-    for (const struct dirent *e; d && (e = readdir(d));)
+    ck_assert_ptr_nonnull(d);
+    for (const struct dirent *e; (e = readdir(d));)
         n += e->d_name[0] != '.';
     closedir(d);
     return n;

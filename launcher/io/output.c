@@ -284,8 +284,7 @@ static void on_files_failed(int error, void *arg)
     while (printed < o->nranks && !o->ranks[printed].silent)
         printed++;
     OWNED char *why =
-        xasprintf("cannot write '%s': %s: files of --output-filename are incomplete "
-                  "from here on",
+        xasprintf("cannot write '%s': %s; files of --output-filename are incomplete",
                   rankfiles_failed(o->files), output_path_error(error));
     if (printed == o->nranks)
         log_error("%s, the terminal is not", why);

@@ -180,34 +180,38 @@ static void link_current(struct rankfiles *f, int attempt)
     f->linked = attempt;
 }
 
-/* Its earlier content goes, unless another job writes it at present: -1 with errno. A
- * file system without locks is taken as it is. */
-static int begin_file(int fd)
+/* Locks a regular file, which is then emptied unless this job has `begun` it. -1 with
+ * errno EWOULDBLOCK: another job has it open. Locks of fcntl() are the process's: two
+ * links to one file do not exclude each other. A file system may have no locks. */
+static int lock_file(int fd, bool begun)
 {
     struct stat st;
+    struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
         return 0;
-    if (flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
+    if (fcntl(fd, F_SETLK, &all) < 0 && (errno == EAGAIN || errno == EACCES)) {
+        errno = EWOULDBLOCK;
         return -1;
-    return ftruncate(fd, 0);
+    }
+    return begun ? 0 : ftruncate(fd, 0);
 }
 
 /* 0, or errno. */
 static int open_file(struct rankfiles *f, struct rankfile *file)
 {
-    if (!file->begun) {
+    if (!file->begun)
         path_make_folders(file->path);
-        if (f->folder && f->linked != file->attempt)
-            link_current(f, file->attempt);
-    }
     int slot = f->hand;
     f->hand = (f->hand + 1) % MAX_OPEN;
     shut(f, slot);
     int fd = output_path_fd(file->path, O_APPEND);
-    if (fd < 0 || (!file->begun && begin_file(fd) < 0)) {
+    if (fd < 0 || lock_file(fd, file->begun) < 0) {
+        int error = errno;
         close_fd(&fd);
-        return errno;
+        return error;
     }
+    if (!file->begun && f->folder && f->linked != file->attempt)
+        link_current(f, file->attempt);
     f->open[slot].fd = fd;
     f->open[slot].file = file;
     file->slot = slot;

@@ -162,8 +162,8 @@ class Files(LaunchTest):
         second = self.sh(1, "echo two", *options)
         self.assert_ended(second, 0)
         self.assertEqual((second.out, self.read("rank.0.out")), ("two\n", "one\n"))
-        self.assertEqual(second.err, f"ddprun: error: cannot write '{name}': another job writes it: "
-                         "files of --output-filename are incomplete from here on, the terminal is not\n")
+        self.assertEqual(second.err, f"ddprun: error: cannot write '{name}': another job writes it; "
+                         "files of --output-filename are incomplete, the terminal is not\n")
         first.end()
         self.assert_ended(self.sh(1, "echo three", *options), 0)
         self.assertEqual(self.read("rank.0.out"), "three\n")
@@ -183,8 +183,8 @@ class Files(LaunchTest):
                          "--output-from", "0")
         self.assert_ended(launch, 1)
         self.assertEqual(launch.out, "one\ntwo\n")
-        self.assertRegex(launch.err, r"^ddprun: cannot write '\S+/rank.1.out': No space left on device: "
-                         "files of --output-filename are incomplete from here on\n$")
+        self.assertRegex(launch.err, r"^ddprun: cannot write '\S+/rank.1.out': No space left on device; "
+                         "files of --output-filename are incomplete\n$")
 
 
 class Readers(LaunchTest):

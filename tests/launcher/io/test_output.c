@@ -362,10 +362,10 @@ TEST(a_file_error_is_reported_once)
     feed(1, OUT_STDOUT, "b\n");
     feed(1, OUT_STDOUT, "c\n");
     assert_wrote("out", "[0] a\n[1] b\n[1] c\n");
-    assert_wrote(
-        "err", "ddprun: error: cannot write '/dev/full/x/rank.0.out': Not a directory: "
-               "files of --output-filename are incomplete from here on, the terminal is "
-               "not\n");
+    assert_wrote("err",
+                 "ddprun: error: cannot write '/dev/full/x/rank.0.out': Not a directory; "
+                 "files of --output-filename are incomplete, the terminal is "
+                 "not\n");
 }
 
 static const struct {

@@ -252,7 +252,8 @@ int job_run(struct job *j, const struct local_agent *local)
     }
     int code = loop_run(j->loop);
     JOB_HOOKS(j, end, code);
-    code = code == 0 && j->streams.failed ? 1 : code; /* events were lost just now */
+    if (code == 0 && j->streams.failed) /* the hook could not write all events */
+        code = 1;
     job_pass_error_on(j);
     if (j->output) /* the loop may have stopped before the last lines were written */
         output_flush(j->output, now_ms() + LAST_MS);

@@ -178,9 +178,10 @@ class Store(LaunchTest):
         options = ("-np", 1, "--store-port", port)
         first = self.start(*options, "sh", "-c", "echo up; exec sleep 300")
         self.wait_for(first, "up")
-        second = self.run_to_end(*options, "true")
-        self.assert_ended(second, 125)
-        self.assertIn(f"port {port} is that of another job", second.err)
+        for ranks in (1, 2):
+            second = self.run_to_end("-np", ranks, "--store-port", port, "true")
+            self.assert_ended(second, 125)
+            self.assertIn(f"port {port} is left to rank 0 of another job", second.err)
         first.end()
         self.assert_ended(self.run_to_end(*options, "true"), 0)
 

@@ -47,7 +47,8 @@ static void on_drained(void *arg) {}
 static void on_failed(int error, void *arg)
 {
     struct event_file *f = arg;
-    f->failed = f->j->streams.failed = true;
+    f->failed = true;
+    f->j->streams.failed |= error != EPIPE; /* a reader that leaves wants no more */
     log_error("cannot write '%s' (--events): %s; events from here on are lost", f->where,
               strerror(error));
 }
@@ -180,7 +181,8 @@ void event_file_close(struct event_file *f)
     if (!f)
         return;
     events_unsubscribe(f->j, f);
-    if (f->writer && !writer_wait(f->writer, now_ms() + CLOSE_MS) && !f->failed) {
+    bool all = !f->writer || writer_wait(f->writer, now_ms() + CLOSE_MS);
+    if ((!all || f->dropped > 0) && !f->failed) {
         f->j->streams.failed = true;
         log_error("'%s' (--events) is incomplete: it takes longer than %d s", f->where,
                   CLOSE_MS / 1000);

@@ -63,7 +63,7 @@ struct store_host {
     int port, wanted_port;    /* MASTER_PORT; the latter 0: any */
     int store_port;           /* the server's, if MASTER_PORT is left to the rank; or 0 */
     int rank0_port, rank0_fd; /* reserved; owned */
-    int claim_fd;             /* owned: on `port`, if it is left to the rank */
+    int claim_fd;             /* owned: keeps other jobs from `port` */
     unsigned scope;           /* of this attempt's keys; 0 for an open store */
     struct refusals refusals;
     uint32_t last_id;
@@ -250,6 +250,21 @@ static int not_here(const struct msg_store *want, struct ddp_err *err)
                    want->addr);
 }
 
+/* Reserves h->port among the jobs of this host: an abstract socket has its name in the
+ * network namespace of the port. */
+static int claim_port(struct store_host *h, struct ddp_err *err)
+{
+    struct sockaddr_un sa = {.sun_family = AF_UNIX};
+    int n = snprintf(sa.sun_path + 1, sizeof sa.sun_path - 1, "ddprun-port-%d", h->port);
+    socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+    close_fd(&h->claim_fd);
+    h->claim_fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (h->claim_fd >= 0 && bind(h->claim_fd, (struct sockaddr *)&sa, size) < 0 &&
+        errno == EADDRINUSE)
+        return err_set(err, "port %d is left to rank 0 of another job", h->port);
+    return 0;
+}
+
 static int listen_as(struct store_host *h, const struct msg_store *want,
                      struct ddp_err *err)
 {
@@ -272,6 +287,8 @@ static int listen_as(struct store_host *h, const struct msg_store *want,
         return err_prefix(err, "the store cannot listen");
     h->port = server_port(h->server);
     h->store_port = want->separate ? h->port : 0;
+    if (want->port && !want->separate && claim_port(h, err) < 0)
+        return err_prefix(err, port_advice);
     return 0;
 }
 
@@ -289,29 +306,12 @@ static int port_to_try(void)
     return LEAST + (int)(drawn % (unsigned)(first - LEAST));
 }
 
-/* Among the jobs of this host: an abstract name is known where the port is. Returns a
- * descriptor that keeps it, or -1 with errno. */
-static int claim_port(int port)
-{
-    struct sockaddr_un sa = {.sun_family = AF_UNIX};
-    int n = snprintf(sa.sun_path + 1, sizeof sa.sun_path - 1, "ddprun-port-%d", port);
-    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
-    if (fd < 0 || bind(fd, (struct sockaddr *)&sa, size) == 0)
-        return fd;
-    close_fd(&fd);
-    return -1;
-}
-
 static int take_port(struct store_host *h, int port, struct ddp_err *err)
 {
     SCOPED(close_fd) int fd = sock_listen(NULL, port, &h->port, err);
     if (fd < 0)
         return -1;
-    h->claim_fd = claim_port(h->port);
-    return h->claim_fd >= 0 || errno != EADDRINUSE
-               ? 0
-               : err_set(err, "port %d is that of another job", h->port);
+    return claim_port(h, err);
 }
 
 /* A port for rank 0 to listen on, at all addresses, as PyTorch does. It is free now;
@@ -321,8 +321,6 @@ static int find_port(struct store_host *h, struct ddp_err *err)
 {
     enum { TRIES = 10 };
     int rc = -1;
-    close_fd(&h->claim_fd);
-    h->claim_fd = -1;
     for (int i = 0; i < TRIES && !h->wanted_port && rc < 0; i++)
         rc = take_port(h, port_to_try(), err);
     if (rc < 0)

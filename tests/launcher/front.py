@@ -120,7 +120,7 @@ def options_behind_the_program_are_told_of():
     code, out, err = run("-np", "1", "echo", "a", ":", "-np", "1", "echo", "b")
     expect("another program", code == 0 and not err and
            sorted(out.splitlines()) == ["[0] a", "[1] b"], (out, err))
-    code, out, err = run("-np", "1", "echo", ":")
+    code, out, err = run("-np", "1", "--", "echo", ":")
     expect("a program's own colon", (code, out, err) == (0, ":\n", ""), (out, err))
     code, out, err = run("--standalone", "--rdzv-id", "7", "-np", "1", "echo", "a")
     expect("ignored", (code, out, err) == (

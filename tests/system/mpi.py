@@ -30,4 +30,5 @@ MPICH = Mpi("mpich", ("mpicc.mpich",))
 QUICK = {
     "OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,vader,tcp",
     "OMPI_MCA_btl_base_warn_component_unused": "0",
+    "UCX_TLS": "self,sm",  # MPICH: no network devices, as those of other tests come and go
 }

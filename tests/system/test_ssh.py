@@ -257,10 +257,16 @@ class SshTest(LaunchTest):
         """With so few descriptors an agent ends sooner or later: with some, after it has proved
         the key and before its first message."""
         self.ssh = self.write("ssh", FAKE_SSH.replace(
-            "unset SSH", '[ $host = n1 ] || ulimit -n $FEW\nunset SSH'), 0o755)
+            "unset SSH", '[ $host = n1 ] || exec python3 -c "$TAKE" "$command"\nunset SSH'), 0o755)
+        # of 64 descriptors, the least that an agent accepts, all but FEW are in use
+        take = ("import os, resource, sys\n"
+                "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\n"
+                "for fd in range(3, 67 - int(os.environ['FEW'])):\n"
+                "    os.dup2(2, fd)\n"
+                "os.execvp('sh', ['sh', '-c', sys.argv[1]])\n")
         broke_off = 0
         for few in range(7, 20):
-            run = self.hosts("n1:1,n2:1", "--start-timeout", "40s", env={"FEW": str(few)})
+            run = self.hosts("n1:1,n2:1", "--start-timeout", "40s", env={"FEW": str(few), "TAKE": take})
             self.assertLess(run.seconds, 30, run.err)
             broke_off += "n2: the agent broke off while it was starting" in run.err
         self.assertGreater(broke_off, 0)

@@ -20,7 +20,7 @@ void hostset_destroy(struct hostset *s); /* NULL is fine */
 
 /* May wait for a name server, at most 2 s. Ports are ignored. */
 bool hostset_has(struct hostset *s, const struct sockaddr *addr);
-/* After that: a name that could not be resolved, or NULL. */
+/* The first name that the last hostset_has() could not resolve, or NULL. Borrowed. */
 const char *hostset_unresolved(const struct hostset *s);
 
 #endif

@@ -120,6 +120,7 @@ static enum dialect_rule parse_dialect(const struct argp_state *state, const cha
 static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
     struct opts *o = state->input;
+    size_t before = o->allow.n;
     struct ddp_err err;
     switch (key) {
     case 'H':
@@ -156,7 +157,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
     case OPT_ALLOW:
         if (hostlist_expand(arg, &o->allow, &err) < 0)
             argp_error(state, "--allow: %s", err.text);
-        if (o->allow.n == 0)
+        if (o->allow.n == before)
             argp_error(state, "--allow: '%s' names no host", arg);
         return 0;
     case OPT_OPEN:
@@ -287,7 +288,7 @@ static int announce(const char *path, int port, struct ddp_err *err)
     if (!path) {
         if (printf("%d\n", port) >= 0 && fflush(stdout) == 0)
             return 0;
-        clearerr(stdout); /* stdout_must_arrive() has nothing to add */
+        clearerr(stdout); /* or stdout_must_arrive() reports it, too */
         return err_errno(err, "cannot print the port");
     }
     const char *why = output_path_check(path, OUTPUT_PATH_REPLACED);

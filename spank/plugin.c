@@ -41,7 +41,7 @@ enum { PORT_TRIES = 32 };
 static bool wanted;       /* --ddp */
 static bool is_open;      /* --ddp=open: the store admits every connection */
 static bool store_failed; /* in slurmstepd of rank 0's node: no store */
-static int store_port;    /* likewise: its own, as MASTER_PORT is the only task's; or 0 */
+static int store_port; /* there: the store's, if MASTER_PORT is the only task's; or 0 */
 static char *stored_path; /* path of ddpstored */
 
 static int on_option(int val, const char *optarg, int remote)
@@ -198,7 +198,11 @@ extern PUBLIC int slurm_spank_user_init(spank_t sp, int argc, char *argv[])
     int got = stored_start(stored_path, separate ? 0 : port, allow, &err);
     if (got > 0 && separate)
         store_port = got;
-    if (got < 0) {
+    if (got < 0 && separate) {
+        store_failed = true;
+        slurm_error("ddprun: no store: %s; the task will create one at MASTER_PORT",
+                    err.text);
+    } else if (got < 0) {
         store_failed = true;
         slurm_error("ddprun: no store on port %d: %s; rank 0 will create one; "
                     "MASTER_PORT chooses another port",

@@ -36,7 +36,7 @@ static bool detect(const struct opts *opts)
     return opts->discovery != NULL;
 }
 
-/* Its answer appended to `alloc`. `*final`: it will not be another one. */
+/* Appends its answer to `alloc`. Sets `*final` if another call would fail, too. */
 static int ask(const struct opts *opts, struct alloc *alloc, bool *final,
                struct ddp_err *err)
 {

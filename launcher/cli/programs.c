@@ -13,8 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Does the ':' at `word` begin another program? mpirun's does in any case. The last word
- * should, too, unless it is an option's, as in sh -c ':'. */
+/* Does the ':' at `word` begin another program? It does before an option, and for mpirun
+ * before any word. As the last word of a line with -np it does, too, so that the missing
+ * program is reported, unless it is an option's value, as in sh -c ':'. */
 static bool begins_program(const struct opts *opts, char *const *word)
 {
     bool mpi = opts->as && opts->as->programs & (OPEN_MPI | HYDRA);
@@ -69,7 +70,8 @@ static int read_programs(char *const *words, struct opts *opts, struct ddp_err *
         TRY(n = *words ? read_app_options(words + 1, &app, err) : 0);
         if (argv.n == first || (*words && !words[n + 1]))
             return err_set(err,
-                           "no program %s ':'; '--' before the first one passes it on",
+                           "no program %s ':'; to pass ':' to a program, write '--' "
+                           "before that program",
                            argv.n == first ? "before" : "behind");
         words += *words ? n + 1 : 0;
     }

@@ -81,8 +81,7 @@ char *cause_of_death(const struct cause *c)
                  c->oom_kills, c->oom_kills == 1 ? "" : "es");
     if (sig == 0)
         return xasprintf("exited with status %d%s%s", code,
-                         code == EXIT_NO_RESTART ? ", which asks for no restart" : "",
-                         memory);
+                         code == EXIT_NO_RESTART ? " (no restart)" : "", memory);
     name_signal(sig, name, sizeof name);
     if (sig != SIGKILL)
         return xasprintf("died of %s%s%s", name,

@@ -3,7 +3,7 @@
  * An attempt is one run of all ranks; --max-restarts N allows N more after failed or
  * aborting ranks, and each of --spares N one more after a lost node, whose place it
  * takes. A failure that would recur (a lost node without a spare, a program that cannot
- * be started, an exit status that says so) or a request to end (a signal, --timeout,
+ * be started, exit status 93 of a rank) or a request to end (a signal, --timeout,
  * closed stdout) ends the job, even while ranks are being stopped for a restart.
  */
 #ifndef LAUNCHER_POLICY_RESTART_H

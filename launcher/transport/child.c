@@ -230,7 +230,7 @@ static int raise_file_limit(struct ddp_err *err)
 {
     enum { LEAST = 64 }; /* a rank gets its PMI as descriptor 63 */
     if (getrlimit(RLIMIT_NOFILE, &files) < 0)
-        return err_errno(err, "how many files may be open is not known");
+        return err_errno(err, "cannot read the limit of open files");
     if (files.rlim_max < LEAST)
         return err_set(err,
                        "only %d files may be open (ulimit -Hn); %d are needed, more "

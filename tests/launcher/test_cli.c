@@ -242,7 +242,7 @@ static const struct {
     {"-np 2 a -c :", "a -c :", NULL, NULL, 2},
     {"a :", "a :", NULL, NULL, 0},
     {"-np 2 -- a :", "a :", NULL, NULL, 2},
-    {"-np 2 a :", NULL, NULL, "no program behind ':'; '--' before the first", 0},
+    {"-np 2 a :", NULL, NULL, "no program behind ':'; to pass", 0},
     {"-np 2 a : -np 2 b :", NULL, NULL, "no program behind ':'", 0},
     {"-np 2 : -np 2 b", NULL, NULL, "no program before ':'", 0},
     {"a : -np 3 b", NULL, NULL, "'a' is one of several programs: each needs -np N", 0},

@@ -133,7 +133,7 @@ class Restart(LaunchTest):
         for command, code, words in (
                 ((self.path("nowhere"),), 127, "nowhere"),
                 (("sh", "-c", "[ $RANK = 0 ] || sleep 60; exit 93"), 93,
-                 "exited with status 93, which asks for no restart"),
+                 "exited with status 93 (no restart)"),
                 (("--timeout", "1", "sh", "-c", "sleep 0.3; exit 1"), 124, "timed out after 1 s (--timeout)")):
             launch = self.run_to_end("-np", 2, "--max-restarts", 1000, *command)
             self.assert_ended(launch, code)

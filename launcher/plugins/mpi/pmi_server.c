@@ -299,7 +299,8 @@ int pmi_server_open(struct pmi_server *s, uint32_t local)
     struct pmi_client *c = &s->clients[local];
     loop_close_fd(&c->readable, &c->fd); /* left by a failed start of this rank */
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) {
-        log_warn("rank %u gets no PMI: %s", c->rank, strerror(errno));
+        log_warn("rank %u gets no PMI: %s%s", c->rank, strerror(errno),
+                 errno == EMFILE ? "; see 'ulimit -n'" : "");
         return -1;
     }
     c->fd = pair[0];

@@ -41,12 +41,12 @@ class _Registered(_Backend):
     name = getBackendName
     # PyTorch 2.15 asks for these without end where a class in Python does not have them
     supports_coalescing = supports_shrinking = False
-    supports_splitting, options = True, None
+    supports_splitting, options = True, None  # options: until __init__() sets them
+    supports_reconfigure = supports_window = _supports_time_estimate = False
 
     def __init__(self, rank, size, timeout):
         super().__init__(rank, size)
         self.options = _Backend.Options("ddp", timeout)
-    supports_reconfigure = supports_window = _supports_time_estimate = False
 
 
 class ProcessGroup(dist.ProcessGroup):

@@ -62,7 +62,7 @@ class Group:
         try:
             meeting = _meeting(options.store, options.group_rank, self.size, options.timeout)
         except dist.DistStoreError as error:
-            raise self._failure("rank 0 has not come within "
+            raise self._failure("rank 0 of the group has not come within "
                                 f"{options.timeout.total_seconds():g} s") from error
         self._g = c.c_void_p(lib.ddp_group_init(c.byref(meeting), c.byref(self._err)))
         if not self._g:

@@ -13,7 +13,8 @@ import mpi
 
 # of a host: eth0 and a docker0 that is the same everywhere
 OVER_HOSTS = {
-    **mpi.QUICK, "OMPI_MCA_btl_tcp_if_include": "10.77.0.0/16", "UCX_NET_DEVICES": "eth0"
+    **mpi.QUICK, "OMPI_MCA_btl_tcp_if_include": "10.77.0.0/16", "UCX_NET_DEVICES": "eth0",
+    "UCX_TLS": "all"
 }
 
 

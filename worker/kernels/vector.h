@@ -125,6 +125,11 @@ static inline int at_most(int a, int b)
     return a < b ? a : b;
 }
 
+static inline int at_least(int a, int b)
+{
+    return a > b ? a : b;
+}
+
 static inline int round_up(int n, int unit)
 {
     return (n + unit - 1) / unit * unit;

@@ -1,6 +1,6 @@
 /* worker/kernels/vector_conv.c - convolution with ReLU and pooling: plan and forward;
- * vector_conv.h describes the method */
-#include "worker/kernels/vector_conv.h"
+ * vector_conv_impl.h describes the method */
+#include "worker/kernels/vector_conv_impl.h"
 
 #include "common/mem.h"
 #include "worker/kernels/pool.h"
@@ -227,25 +227,6 @@ void conv_row(const struct row *a)
             else
                 WITH_TILE(T, conv_tile, 1, WORDS, a, image, ow);
         }
-}
-
-void pool_rows(const float *rows, int W, float *y, uint8_t *arg)
-{
-    for (int j = 0; j < W / 2; j++, rows += BLOCK, y += WORDS) {
-        vec best[2];
-        for (int half = 0; half < 2; half++, rows += VL, arg += VL) {
-            const float *under = rows + W * BLOCK;
-            vec a = load(rows), b = load(rows + BLOCK);
-            vec d = load(under), e = load(under + BLOCK);
-            bits right = (b > a) | (b != b), low_right = (e > d) | (e != e);
-            vec top = pick(right, b, a), low = pick(low_right, e, d);
-            bits below = (low > top) | (low != low);
-            bits which = (below & (2 - low_right)) | (~below & -right); /* true is -1 */
-            best[half] = pick(below, low, top);
-            *(loose_byte_lanes *)arg = __builtin_convertvector(which, byte_lanes);
-        }
-        store_pixel(y, best[0], best[1]);
-    }
 }
 
 /* Images, with bias, ReLU and pooling: a group some input blocks at a time, one image all

@@ -1,4 +1,4 @@
-/* worker/kernels/vector_conv_back.c - the gradients of a convolution; vector_conv.h
+/* worker/kernels/vector_conv_back.c - the gradients of a convolution; vector_conv_impl.h
  * describes the method */
 #include "worker/kernels/vector_winograd.h"
 

@@ -1,5 +1,5 @@
 /* worker/kernels/vector_pack.c - packs a convolution's weights in the order in which
- * vector_conv.h reads them, and unpacks their gradients
+ * vector_conv_impl.h reads them, and unpacks their gradients
  *
  * A pair of blocks at a time, [BLOCK k][BLOCK c][R*R] in PyTorch's order, is
  * transposed into rows of BLOCK features, which are then copied to their positions, or

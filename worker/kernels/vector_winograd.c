@@ -36,11 +36,6 @@ static int method_for(const struct conv_plan *p)
     return p->s.B * of_2 >= 16 ? 2 : 0;
 }
 
-static int at_least(int a, int b)
-{
-    return a > b ? a : b;
-}
-
 static int most_blocks(const struct conv_plan *p)
 {
     return at_least(p->x.blocks, p->full.blocks);
@@ -108,23 +103,23 @@ ALWAYS void output_line(int m, const vec *M, int step, vec *y, int y_step)
 }
 
 /* A */
-ALWAYS void gradient_line(int m, const vec *y, int y_step, vec *M, int step)
+ALWAYS void gradient_line(int m, const vec *y, vec *M, int step)
 {
     M[0] = y[0];
     if (m == 2) {
-        M[step] = y[0] + y[y_step];
-        M[2 * step] = y[0] - y[y_step];
-        M[3 * step] = -y[y_step];
+        M[step] = y[0] + y[step];
+        M[2 * step] = y[0] - y[step];
+        M[3 * step] = -y[step];
         return;
     }
-    vec even = y[0] + y[2 * y_step], odd = y[y_step] + y[3 * y_step];
+    vec even = y[0] + y[2 * step], odd = y[step] + y[3 * step];
     M[step] = even + odd;
     M[2 * step] = even - odd;
-    even = y[0] + 4 * y[2 * y_step];
-    odd = 2 * y[y_step] + 8 * y[3 * y_step];
+    even = y[0] + 4 * y[2 * step];
+    odd = 2 * y[step] + 8 * y[3 * step];
     M[3 * step] = even + odd;
     M[4 * step] = even - odd;
-    M[5 * step] = y[3 * y_step];
+    M[5 * step] = y[3 * step];
 }
 
 /* G */
@@ -223,35 +218,29 @@ ALWAYS void load_square(int side, const struct view *x, const float *from, int h
                        : load(from + (size_t)i * x->row + (size_t)(j * BLOCK));
 }
 
-/* v = B' d B of a block of channels of the square at (h, w) */
-ALWAYS void input_square(int m, const struct view *x, const float *from, int h, int w,
-                         float *v, size_t point)
+ALWAYS void transform_line(int m, bool gradient, const vec *d, vec *v, int step)
 {
-    int side = m + 2;
-    for (int half = 0; half < BLOCK; half += VL) {
-        vec d[POINTS_MAX], columns[POINTS_MAX], all[POINTS_MAX];
-        load_square(side, x, from + half, h, w, d);
-        UNROLL for (int i = 0; i < side; i++) input_line(m, d + i, columns + i, side);
-        UNROLL for (int i = 0; i < side; i++)
-            input_line(m, columns + i * side, all + i * side, 1);
-        UNROLL for (int e = 0; e < side * side; e++)
-            store(v + (size_t)e * point + half, all[e]);
-    }
+    if (gradient)
+        gradient_line(m, d, v, step);
+    else
+        input_line(m, d, v, step);
 }
 
-/* A dy A' */
-ALWAYS void gradient_square(int m, const struct view *dy, const float *from, int h, int w,
-                            float *M, size_t point)
+/* Of a block of channels of the square at (h, w): v = B' x B, or, with `gradient`, A x A'
+ * of m x m gradients of outputs. */
+ALWAYS void transform_square(int m, bool gradient, const struct view *x,
+                             const float *from, int h, int w, float *v, size_t point)
 {
-    int side = m + 2;
+    int side = m + 2, given = gradient ? m : side;
     for (int half = 0; half < BLOCK; half += VL) {
-        vec y[OUTPUTS_MAX], columns[POINTS_MAX], all[POINTS_MAX];
-        load_square(m, dy, from + half, h, w, y);
-        UNROLL for (int j = 0; j < m; j++) gradient_line(m, y + j, m, columns + j, m);
+        vec d[POINTS_MAX], columns[POINTS_MAX], all[POINTS_MAX];
+        load_square(given, x, from + half, h, w, d);
+        UNROLL for (int i = 0; i < given; i++)
+            transform_line(m, gradient, d + i, columns + i, given);
         UNROLL for (int i = 0; i < side; i++)
-            gradient_line(m, columns + m * i, 1, all + i * side, 1);
+            transform_line(m, gradient, columns + i * given, all + i * side, 1);
         UNROLL for (int e = 0; e < side * side; e++)
-            store(M + (size_t)e * point + half, all[e]);
+            store(v + (size_t)e * point + half, all[e]);
     }
 }
 
@@ -280,9 +269,9 @@ static void transform(const struct view *x, int pad, bool gradient,
         int h = at.h - pad, w = at.w - pad;
         for (int b = 0; b < x->blocks; b++, from += x->block, to += s->count * BLOCK)
             if (gradient)
-                WITH_M(s->m, gradient_square, x, from, h, w, to, point);
+                WITH_M(s->m, transform_square, true, x, from, h, w, to, point);
             else
-                WITH_M(s->m, input_square, x, from, h, w, to, point);
+                WITH_M(s->m, transform_square, false, x, from, h, w, to, point);
     }
 }
 

@@ -23,7 +23,7 @@
 #ifndef WORKER_KERNELS_VECTOR_WINOGRAD_H
 #define WORKER_KERNELS_VECTOR_WINOGRAD_H
 
-#include "worker/kernels/vector_conv.h"
+#include "worker/kernels/vector_conv_impl.h"
 
 enum { WINOGRAD = !BF16 };
 

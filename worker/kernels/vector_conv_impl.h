@@ -1,4 +1,4 @@
-/* worker/kernels/vector_conv.h - convolution: what its files share
+/* worker/kernels/vector_conv_impl.h - convolution: what its files share
  *
  * Most 3x3 convolutions in fp32 use Winograd's method, see vector_winograd.h; what
  * follows is about direct convolution.
@@ -28,8 +28,8 @@
  * Threads share out the images; each has its own dw, and these are added in the
  * threads' order.
  */
-#ifndef WORKER_KERNELS_VECTOR_CONV_H
-#define WORKER_KERNELS_VECTOR_CONV_H
+#ifndef WORKER_KERNELS_VECTOR_CONV_IMPL_H
+#define WORKER_KERNELS_VECTOR_CONV_IMPL_H
 
 #include "worker/kernels/scratch.h"
 #include "worker/kernels/vector_elem.h"
@@ -183,16 +183,33 @@ ALWAYS void conv_pixel(const struct row *a, size_t at, vec lo, vec hi)
     }
 }
 
+/* Two rows to one row of maxima: the first of equal ones in row order and NaN as the
+ * maximum, as in PyTorch. */
+ALWAYS void pool_rows(const float *rows, int W, float *y, uint8_t *arg)
+{
+    for (int j = 0; j < W / 2; j++, rows += BLOCK, y += WORDS) {
+        vec best[2];
+        for (int half = 0; half < 2; half++, rows += VL, arg += VL) {
+            const float *under = rows + W * BLOCK;
+            vec a = load(rows), b = load(rows + BLOCK);
+            vec d = load(under), e = load(under + BLOCK);
+            bits right = (b > a) | (b != b), low_right = (e > d) | (e != e);
+            vec top = pick(right, b, a), low = pick(low_right, e, d);
+            bits below = (low > top) | (low != low);
+            bits which = (below & (2 - low_right)) | (~below & -right); /* true is -1 */
+            best[half] = pick(below, low, top);
+            *(loose_byte_lanes *)arg = __builtin_convertvector(which, byte_lanes);
+        }
+        store_pixel(y, best[0], best[1]);
+    }
+}
+
 #define conv_row    NAMED(conv_row)
-#define pool_rows   NAMED(pool_rows)
 #define conv_input  NAMED(conv_input)
 #define conv_pack   NAMED(conv_pack)
 #define conv_turn   NAMED(conv_turn)
 #define conv_unpack NAMED(conv_unpack)
 void conv_row(const struct row *a);
-/* Two rows to one row of maxima: the first of equal ones in row order and NaN as the
- * maximum, as in PyTorch. */
-void pool_rows(const float *rows, int W, float *y, uint8_t *arg);
 /* Copies n images x into the padded layout. */
 const float *conv_input(const struct conv_plan *p, struct own *own, int n,
                         const float *x);

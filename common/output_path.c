@@ -81,9 +81,7 @@ int output_path_fd(const char *path, int how)
 
 const char *output_path_error(int error)
 {
-    return error == ENXIO         ? "no process reads from this pipe"
-           : error == EWOULDBLOCK ? "another job writes it"
-                                  : strerror(error);
+    return error == ENXIO ? "no process reads from this pipe" : strerror(error);
 }
 
 FILE *output_path_open(const char *path, bool append, const char **why)

@@ -230,7 +230,7 @@ static void on_connection(struct server_ticket *ticket, const struct sockaddr *p
                  (unsigned)owner.uid, (unsigned)geteuid());
     } else {
         yes = hostset_has(p->allow, peer);
-        const char *lost = hostset_unresolved(p->allow);
+        const char *lost = yes ? NULL : hostset_unresolved(p->allow);
         if (lost)
             snprintf(why, sizeof why,
                      "it comes from another machine, and '%.60s' of --allow cannot be "

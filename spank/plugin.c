@@ -198,16 +198,14 @@ extern PUBLIC int slurm_spank_user_init(spank_t sp, int argc, char *argv[])
     int got = stored_start(stored_path, separate ? 0 : port, allow, &err);
     if (got > 0 && separate)
         store_port = got;
-    if (got < 0 && separate) {
-        store_failed = true;
+    store_failed = got < 0;
+    if (store_failed && separate)
         slurm_error("ddprun: no store: %s; the task will create one at MASTER_PORT",
                     err.text);
-    } else if (got < 0) {
-        store_failed = true;
+    else if (store_failed)
         slurm_error("ddprun: no store on port %d: %s; rank 0 will create one; "
                     "MASTER_PORT chooses another port",
                     port, err.text);
-    }
     return 0;
 }
 

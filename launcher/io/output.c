@@ -283,9 +283,10 @@ static void on_files_failed(int error, void *arg)
     int printed = 0;
     while (printed < o->nranks && !o->ranks[printed].silent)
         printed++;
-    OWNED char *why =
-        xasprintf("cannot write '%s': %s; files of --output-filename are incomplete",
-                  rankfiles_failed(o->files), output_path_error(error));
+    OWNED char *why = xasprintf(
+        "cannot write '%s': %s; files of --output-filename are incomplete",
+        rankfiles_failed(o->files),
+        error == EWOULDBLOCK ? "another job writes it" : output_path_error(error));
     if (printed == o->nranks)
         log_error("%s, the terminal is not", why);
     else

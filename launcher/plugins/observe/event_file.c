@@ -184,8 +184,7 @@ void event_file_close(struct event_file *f)
     bool all = !f->writer || writer_wait(f->writer, now_ms() + CLOSE_MS);
     if ((!all || f->dropped > 0) && !f->failed) {
         f->j->streams.failed = true;
-        log_error("'%s' (--events) is incomplete: it takes longer than %d s", f->where,
-                  CLOSE_MS / 1000);
+        log_error("'%s' (--events) is incomplete: writing it takes too long", f->where);
     } else if (f->early &&
                evbuffer_get_length(f->early) > 0) /* the job did not get far */
         write_all(f->stream == OUT_STDERR ? STDERR_FILENO : STDOUT_FILENO,

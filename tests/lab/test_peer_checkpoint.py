@@ -135,7 +135,7 @@ class PeerCheckpoint(LabTest):
         return went_on - went_on % 15 + 60
 
     def test_a_program_of_ddp_h_grows_and_shrinks(self):
-        """The number of ranks changes, and with it who has which part of the state."""
+        """Each change in the number of ranks moves parts of the optimiser's state to other ranks."""
         self.list_hosts(1, 2)
         launch = self.network("--host-discovery-script", f"cat {self.path('hosts')}", "--nnodes", "1:3",
                               "--discovery-interval", "200ms", "--grow", "now")

@@ -138,6 +138,9 @@ static inline int round_up(int n, int unit)
 /* to[c][r] = from[r][c], rows x cols; the leading sizes are in floats. */
 #define transpose NAMED(transpose)
 void transpose(const float *from, size_t ldf, int rows, int cols, float *to, size_t ldt);
+/* The same without gaps: to[c][r], and up to a vector behind it is overwritten. */
+#define transpose_rows NAMED(transpose_rows)
+void transpose_rows(int rows, const float *from, size_t ldf, int cols, float *to);
 
 extern const struct kernels NAMED(kernels);
 

@@ -15,7 +15,7 @@
 
 #include <string.h>
 
-enum { DEEP = VL == 8 ? 512 : 384, TALL = 20 * TILE_MAX, PANEL = DEEP * BLOCK };
+enum { DEEP = 512, TALL = 20 * TILE_MAX, PANEL = DEEP * BLOCK };
 
 /* One thread's buffers. */
 static size_t own_room(void)
@@ -33,20 +33,19 @@ size_t NAMED(gemm_room)(void)
  * whole vectors are copied; the excess of a vector is overwritten by the next. */
 static void pack_a(const struct gemm *g, int i, int rows, int k, int deep, float *to)
 {
-    float words[DEEP];
+    float words[PER_WORD == 1 ? 1 : TILE_MAX * DEEP / PER_WORD];
     int count = words_of(deep);
     for (int j = 0, T; j < rows; j += T, to += T * count) {
         T = next_tile(rows - j, TILE);
         const float *tile =
             g->a.at + (size_t)(i + j) * g->a.row + (size_t)k * g->a.column;
-        for (int r = 0; g->a.column == 1 && r < T; r++, tile += g->a.row) {
-            const float *row = PER_WORD == 1 ? tile : words;
-            round_rows(1, deep, tile, 0, words, 0);
-            for (int p = 0; p < count; p++)
-                to[p * T + r] = row[p];
+        if (g->a.column == 1) {
+            round_rows(T, deep, tile, g->a.row, words, DEEP / PER_WORD);
+            transpose_rows(T, PER_WORD == 1 ? tile : words,
+                           PER_WORD == 1 ? g->a.row : DEEP / PER_WORD, count, to);
+            continue;
         }
-        for (int p = 0; g->a.column != 1 && p < count;
-             p++, tile += PER_WORD * g->a.column)
+        for (int p = 0; p < count; p++, tile += PER_WORD * g->a.column)
             for (int v = 0; v < T; v += VL) {
 #if BF16
                 bool both = 2 * p + 1 < deep;
@@ -114,7 +113,7 @@ static void run_columns(const struct gemm *g, int from, int to, float *room)
         deep = g->K - k;
         if (deep > DEEP)
             deep = round_up(next_tile(deep, DEEP), 2);
-        int tall = VL == 8 ? TALL * DEEP / (deep + 1) : TALL; /* else unmeasured */
+        int tall = TALL * DEEP / (deep + 1);
         for (int i = 0, rows; i < g->M; i += rows) {
             rows = at_most(tall, g->M - i);
             pack_a(g, i, rows, k, deep, a);

@@ -28,7 +28,7 @@
 #include <string.h>
 
 enum {
-    CHUNK = (VL == 8 ? 49 : 17) * LINE,
+    CHUNK = 49 * LINE,
     ROWS = 6,               /* weights' rows in a forward tile */
     WIDE = VL == 16 ? 4 : 2 /* vectors of samples in one */
 };
@@ -78,15 +78,16 @@ struct call {
     float *y;
 };
 
-/* Adds T rows of words of w times `wide` vectors of samples to yt. Meanwhile
- * prefetches the next rows of w (NULL: none), which another rank may have written
- * last. */
+/* T rows of words of w times `wide` vectors of samples, added to the rows' bias, or, if
+ * that is NULL, to yt, and stored in yt. Meanwhile prefetches the next rows of w (NULL:
+ * none), which another rank may have written last. */
 ALWAYS void forward_tile(int T, int wide, int count, const float *w, size_t ldw,
-                         const float *xt, float *yt, const float *next, size_t ldn)
+                         const float *xt, const float *bias, bool relu, float *yt,
+                         const float *next, size_t ldn)
 {
     vec sum[ROWS][4];
     UNROLL for (int j = 0; j < T; j++) UNROLL for (int v = 0; v < wide; v++) sum[j][v] =
-        load(yt + (j * wide + v) * VL);
+        bias ? (vec){0} + bias[j] : load(yt + (j * wide + v) * VL);
     for (int c = 0, end; c < count; c = end) {
         end = at_most(c + LINE / PER_WORD, count);
         UNROLL for (int j = 0; next && j < T; j++)
@@ -100,7 +101,7 @@ ALWAYS void forward_tile(int T, int wide, int count, const float *w, size_t ldw,
         }
     }
     UNROLL for (int j = 0; j < T; j++) UNROLL for (int v = 0; v < wide; v++)
-        store(yt + (j * wide + v) * VL, sum[j][v]);
+        store(yt + (j * wide + v) * VL, relu ? positive(sum[j][v]) : sum[j][v]);
 }
 
 /* Some rows of a chunk that begins at column c. During the last one, prefetches y, which
@@ -109,7 +110,7 @@ ALWAYS void forward_rows(int wide, int from, int to, int c, int count,
                          const struct call *a, const float *xt, float *yt)
 {
     size_t C = (size_t)a->p->s.C;
-    bool last = c + count == a->p->s.C;
+    bool last = c + count == a->p->s.C, relu = last && a->p->s.relu;
     for (int k = from, T; k < to; k += T) {
         T = next_tile(to - k, ROWS);
         float room[ROWS * CHUNK / PER_WORD];
@@ -125,11 +126,13 @@ ALWAYS void forward_rows(int wide, int from, int to, int c, int count,
             row = room;
         }
         float *out = yt + (size_t)k * (size_t)(wide * VL);
+        const float *bias = c ? NULL : a->bias + k;
         for (int b = 0; last && b < a->n; b++)
             __builtin_prefetch(a->y + (size_t)(b * a->p->s.K + k + T), 1);
         int words = words_of(count);
         switch (T) {
-            TILE_CASES_TO_6(forward_tile, wide, words, row, ld, xt, out, next, C)
+            TILE_CASES_TO_6(forward_tile, wide, words, row, ld, xt, bias, relu, out, next,
+                            C)
         }
     }
 }
@@ -165,9 +168,6 @@ static void forward_part(int part, int parts, void *arg)
     float *rows = xt + CHUNK * WIDE * VL;
     float *yt = a->p->yt;
     pool_share(s->K, ROWS, part, parts, &from, &to);
-    for (int k = from; k < to; k++)
-        for (size_t b = 0; b < lanes; b++)
-            yt[(size_t)k * lanes + b] = a->bias[k];
     for (int c = 0, count; c < s->C && from < to; c += count) {
         count = at_most(round_up(next_tile(s->C - c, CHUNK), LINE), s->C - c);
         if (PER_WORD == 1) {
@@ -183,8 +183,6 @@ static void forward_part(int part, int parts, void *arg)
         else
             forward_rows(4, from, to, c, count, a, xt, yt);
     }
-    for (size_t i = (size_t)from * lanes; s->relu && i < (size_t)to * lanes; i += VL)
-        store(yt + i, positive(load(yt + i)));
     transpose(yt + (size_t)from * lanes, lanes, to - from, a->n, a->y + from,
               (size_t)s->K);
 }

@@ -15,10 +15,13 @@
 #define HIGH_HALVES 2, 6, 3, 7
 #endif
 
-ALWAYS void transpose_square(const float *from, size_t ldf, float *to, size_t ldt)
+/* Of `rows` rows, at most VL: the others are zeros. */
+ALWAYS void transpose_square(int rows, const float *from, size_t ldf, float *to,
+                             size_t ldt)
 {
     vec a[VL], b[VL];
-    UNROLL for (int i = 0; i < VL; i++) a[i] = load(from + (size_t)i * ldf);
+    UNROLL for (int i = 0; i < VL; i++) a[i] =
+        i < rows ? load(from + (size_t)i * ldf) : (vec){0};
     UNROLL for (int round = 1; round < VL; round *= 2)
     {
         UNROLL for (int i = 0; i < VL / 2; i++)
@@ -36,9 +39,21 @@ void transpose(const float *from, size_t ldf, int rows, int cols, float *to, siz
     int whole_rows = rows / VL * VL, whole_cols = cols / VL * VL;
     for (int r = 0; r < whole_rows; r += VL)
         for (int c = 0; c < whole_cols; c += VL)
-            transpose_square(from + (size_t)r * ldf + c, ldf, to + (size_t)c * ldt + r,
-                             ldt);
+            transpose_square(VL, from + (size_t)r * ldf + c, ldf,
+                             to + (size_t)c * ldt + r, ldt);
     for (int r = 0; r < rows; r++)
         for (int c = r < whole_rows ? whole_cols : 0; c < cols; c++)
             to[(size_t)c * ldt + r] = from[(size_t)r * ldf + c];
+}
+
+void transpose_rows(int rows, const float *from, size_t ldf, int cols, float *to)
+{
+    int c = 0, last = (rows - 1) / VL * VL;
+    for (; c + VL <= cols; c += VL)
+        for (int r = last; r >= 0; r -= VL) /* its excess: the first rows of the next c */
+            transpose_square(rows - r, from + (size_t)r * ldf + c, ldf, to + c * rows + r,
+                             (size_t)rows);
+    for (; c < cols; c++)
+        for (int r = 0; r < rows; r++)
+            to[c * rows + r] = from[(size_t)r * ldf + (size_t)c];
 }

@@ -37,8 +37,7 @@ static void plan_maps(struct conv_plan *p)
         read = f.at + f.count + f.taps - 1 > read ? f.at + f.count + f.taps - 1 : read;
     }
     p->spread = (struct maps){kblocks, WORDS, OH, p->P + read};
-    if (WINOGRAD)
-        winograd_plan(p);
+    winograd_plan(p);
     int side = p->winograd ? p->winograd + 2 : s->R;
     p->taps = (size_t)(kblocks * BLOCK) * (size_t)(side * side) *
               (size_t)(s->first ? s->C : p->in.blocks * BLOCK);
@@ -56,10 +55,10 @@ static int group_of(const struct conv_plan *p)
 
 static void plan_own(struct conv_plan *p, struct own *o)
 {
-    bool pairs = PER_WORD > 1 && !p->s.first;
+    bool pairs = PER_WORD > 1 && !p->s.first && !p->winograd;
     size_t out = (size_t)p->full.H * (size_t)p->full.W;
     size_t in = (size_t)p->s.H * (size_t)p->s.W, group = (size_t)p->group;
-    if (WINOGRAD && p->winograd)
+    if (p->winograd)
         winograd_room(p, o);
     if (p->s.pad && !p->winograd)
         o->x = scratch_in(&p->memory, group * maps_words(p->in));
@@ -330,7 +329,7 @@ static void forward_part(int part, int parts, void *arg)
         const float *x = a->x + (size_t)b * in;
         float *target = p->s.last ? own->pooled : y;
         uint8_t *which = p->arg ? p->arg + (size_t)b * args : NULL;
-        if (WINOGRAD && p->winograd)
+        if (p->winograd)
             winograd_forward(p, own, n, x, target, which);
         else
             conv_images(p, own, n, conv_input(p, own, n, x), target, which);

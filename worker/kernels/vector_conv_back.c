@@ -361,7 +361,7 @@ static void back_group(const struct call *a, struct own *own, int b, int n)
         grad.H = p->full.H;
         grad.W = p->full.W;
     }
-    if (WINOGRAD && p->winograd) {
+    if (p->winograd) {
         winograd_taps(p, own, n, x, &grad);
         if (a->dx)
             winograd_back(p, own, n, x, &grad, a->dx + (size_t)b * in);

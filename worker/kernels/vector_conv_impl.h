@@ -1,7 +1,7 @@
 /* worker/kernels/vector_conv_impl.h - convolution: what its files share
  *
- * Most 3x3 convolutions in fp32 use Winograd's method, see vector_winograd.h; what
- * follows is about direct convolution.
+ * Most 3x3 convolutions use Winograd's method, see vector_winograd.h; what follows is
+ * about direct convolution.
  *
  * Layout. Between layers images are [channels/BLOCK][H][W][BLOCK]: BLOCK channels of a
  * pixel are adjacent, missing channels are zero. `step` is the distance in words from

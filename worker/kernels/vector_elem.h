@@ -79,10 +79,9 @@ ALWAYS uints half_pixel(const float *words, int which) /* as numbers up to 65535
     return __builtin_convertvector(((const loose_halves *)words)[which], uints);
 }
 
-ALWAYS void load_pixel(const float *words, vec *lo, vec *hi)
+ALWAYS vec load_half(const float *words, int which)
 {
-    *lo = (vec)(half_pixel(words, 0) << 16);
-    *hi = (vec)(half_pixel(words, 1) << 16);
+    return (vec)(half_pixel(words, which) << 16);
 }
 
 /* The channels of two adjacent pixels: BLOCK words. */
@@ -125,10 +124,9 @@ ALWAYS void store_pixel(float *words, vec lo, vec hi)
     store(words + VL, hi);
 }
 
-ALWAYS void load_pixel(const float *words, vec *lo, vec *hi)
+ALWAYS vec load_half(const float *words, int which)
 {
-    *lo = load(words);
-    *hi = load(words + VL);
+    return load(words + which * VL);
 }
 
 ALWAYS vec multiply_add(vec sum, float x, vec w)
@@ -137,6 +135,12 @@ ALWAYS vec multiply_add(vec sum, float x, vec w)
 }
 
 #endif
+
+ALWAYS void load_pixel(const float *words, vec *lo, vec *hi)
+{
+    *lo = load_half(words, 0);
+    *hi = load_half(words, 1);
+}
 
 #define WORDS (BLOCK / PER_WORD)
 

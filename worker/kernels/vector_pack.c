@@ -93,7 +93,7 @@ void conv_pack(int part, int parts, void *weights)
         for (int cb = 0; cb < p->in.blocks; cb++) {
             struct pair_of_blocks b = pair_at(p, kb, cb);
             take_block(p, b, a->w, rows);
-            if (WINOGRAD && p->winograd)
+            if (p->winograd)
                 winograd_pack(p->winograd, b.cs, rows, (float *)p->w + b.packed, b.point);
             for (int i = 0; i < RR && !p->winograd; i++)
                 to_words(rows + i * BLOCK, (size_t)(RR * BLOCK), b.cs,
@@ -137,7 +137,7 @@ void conv_turn(int part, int parts, void *weights)
         for (int cb = 0; cb < p->in.blocks; cb++) {
             struct pair_of_blocks b = pair_at(p, kb, cb);
             take_block(p, b, a->w, rows);
-            if (WINOGRAD && p->winograd) {
+            if (p->winograd) {
                 turn_points(p, kb, cb, b, rows);
                 continue;
             }
@@ -171,7 +171,7 @@ void conv_unpack(int part, int parts, void *weights)
     for (int kb = from; kb < to && !p->s.first; kb++)
         for (int cb = 0; cb < p->in.blocks; cb++) {
             struct pair_of_blocks b = pair_at(p, kb, cb);
-            if (WINOGRAD && p->winograd)
+            if (p->winograd)
                 winograd_unpack(p->winograd, b.cs, sum + b.packed, b.point, rows);
             for (int i = 0; i < RR && !p->winograd; i++)
                 for (int c = 0; c < b.cs; c++)

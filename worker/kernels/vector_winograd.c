@@ -2,8 +2,6 @@
  * vector_winograd.h describes the method */
 #include "worker/kernels/vector_winograd.h"
 
-#include "worker/kernels/vector_tile.h"
-
 enum { POINTS_MAX = 36, OUTPUTS_MAX = 16 };
 
 /* Calls f(m, ...) with a constant m. */
@@ -33,7 +31,8 @@ static int method_for(const struct conv_plan *p)
     if (p->s.B * of_4 >= 32 && 36 * of_4 < 16 * of_2 &&
         p->x.blocks * p->full.blocks * BLOCK * BLOCK <= 256 * 256)
         return 4;
-    return p->s.B * of_2 >= 16 ? 2 : 0;
+    bool fast = BF16 && VL == 16; /* two products in one instruction */
+    return p->s.B * of_2 >= 16 && !fast ? 2 : 0;
 }
 
 static int most_blocks(const struct conv_plan *p)
@@ -200,22 +199,22 @@ static size_t point_of(const struct squares *s, int blocks)
 
 /* side x side pixels from (h, w) on, half a block of channels; zeros outside the image.
  */
-ALWAYS void load_square(int side, const struct view *x, const float *from, int h, int w,
-                        vec *d)
+ALWAYS void load_square(int side, const struct view *x, const float *from, int half,
+                        int h, int w, vec *d)
 {
     bool inside = h >= 0 && w >= 0 && h + side <= x->H && w + side <= x->W;
     if (inside) {
-        from += (size_t)h * x->row + (size_t)(w * BLOCK);
+        from += (size_t)h * x->row + (size_t)(w * WORDS);
         UNROLL for (int i = 0; i < side; i++, from += x->row)
             UNROLL for (int j = 0; j < side; j++) d[i * side + j] =
-                load(from + j * BLOCK);
+                load_half(from + j * WORDS, half);
         return;
     }
     for (int i = h; i < h + side; i++)
         for (int j = w; j < w + side; j++)
             *d++ = i < 0 || j < 0 || i >= x->H || j >= x->W
                        ? (vec){0}
-                       : load(from + (size_t)i * x->row + (size_t)(j * BLOCK));
+                       : load_half(from + (size_t)i * x->row + (size_t)(j * WORDS), half);
 }
 
 ALWAYS void transform_line(int m, bool gradient, const vec *d, vec *v, int step)
@@ -232,15 +231,14 @@ ALWAYS void transform_square(int m, bool gradient, const struct view *x,
                              const float *from, int h, int w, float *v, size_t point)
 {
     int side = m + 2, given = gradient ? m : side;
-    for (int half = 0; half < BLOCK; half += VL) {
+    for (int half = 0; half < 2; half++, v += VL) {
         vec d[POINTS_MAX], columns[POINTS_MAX], all[POINTS_MAX];
-        load_square(given, x, from + half, h, w, d);
+        load_square(given, x, from, half, h, w, d);
         UNROLL for (int i = 0; i < given; i++)
             transform_line(m, gradient, d + i, columns + i, given);
         UNROLL for (int i = 0; i < side; i++)
             transform_line(m, gradient, columns + i * given, all + i * side, 1);
-        UNROLL for (int e = 0; e < side * side; e++)
-            store(v + (size_t)e * point + half, all[e]);
+        UNROLL for (int e = 0; e < side * side; e++) store(v + (size_t)e * point, all[e]);
     }
 }
 
@@ -277,23 +275,25 @@ static void transform(const struct view *x, int pad, bool gradient,
 
 /* ---- products ---- */
 
-/* c[T][BLOCK] = sum over channels of T squares, whose next block is `block` floats away,
- * times panel[BLOCK] of each channel */
-ALWAYS void product_tile(int T, int blocks, size_t block, const float *squares,
-                         const float *panel, float *c)
+/* c[T][BLOCK] = sum over blocks and i of a[block][i][T], at the distances `block`, `row`
+ * and `column`, times panel[block][i][BLOCK]; added to c, if `more` */
+ALWAYS void product_tile(int T, int blocks, int count, const float *a, size_t block,
+                         int row, int column, const float *panel, bool more, float *c)
 {
-    vec sum[TILE_MAX][2] = {{{0}}};
-    for (int b = 0; b < blocks; b++, squares += block) {
-        const float *x = squares;
-        UNROLL_2 for (int i = 0; i < BLOCK; i++)
+    vec sum[TILE_MAX][2];
+    UNROLL for (int j = 0; j < T; j++) UNROLL for (int half = 0; half < 2; half++)
+        sum[j][half] = more ? load(c + j * BLOCK + half * VL) : (vec){0};
+    for (int b = 0; b < blocks; b++, a += block) {
+        const float *x = a;
+        UNROLL_2 for (int i = 0; i < count; i++)
         {
             vec lo = load(panel), hi = load(panel + VL);
             UNROLL for (int j = 0; j < T; j++)
             {
-                sum[j][0] += x[j * BLOCK] * lo;
-                sum[j][1] += x[j * BLOCK] * hi;
+                sum[j][0] += x[j * column] * lo;
+                sum[j][1] += x[j * column] * hi;
             }
-            x++;
+            x += row;
             panel += BLOCK;
         }
     }
@@ -311,8 +311,8 @@ static void multiply(const struct squares *s, int from, int to, const float *u,
         for (int kb = 0; kb < to; kb++)
             for (int i = 0, T; i < s->count; i += T) {
                 T = next_tile(s->count - i, TILE);
-                WITH_TILE(T, product_tile, from, block, v + i * BLOCK,
-                          u + (size_t)(kb * points + e) * panel,
+                WITH_TILE(T, product_tile, from, BLOCK, v + i * BLOCK, block, 1, BLOCK,
+                          u + (size_t)(kb * points + e) * panel, false,
                           M + (size_t)kb * block + i * BLOCK);
             }
 }
@@ -329,9 +329,8 @@ static void multiply_back(const struct squares *s, int from, int to, const float
             float *sum = du + (size_t)((kb * points + e) * from + cb) * BLOCK * BLOCK;
             for (int i = 0, T; i < BLOCK; i += T) {
                 T = next_tile(BLOCK - i, TILE);
-                WITH_TILE(T, tile_columns, s->count, v + (size_t)cb * block + i, BLOCK,
-                          M + (size_t)kb * block, !fresh, NULL, 0, sum + i * BLOCK,
-                          BLOCK);
+                WITH_TILE(T, product_tile, 1, s->count, v + (size_t)cb * block + i, 0,
+                          BLOCK, 1, M + (size_t)kb * block, !fresh, sum + i * BLOCK);
             }
         }
 }
@@ -363,9 +362,10 @@ ALWAYS void pooled_square(int m, const struct outputs *o, struct square at,
     }
     for (int i = 0; i < m * m / 4; i++) {
         int h = at.h / 2 + i / (m / 2), w = at.w / 2 + i % (m / 2);
-        size_t pixel = (size_t)(h * o->out.W + w) * BLOCK;
+        size_t pixel = (size_t)(h * o->out.W + w);
         if (h < o->out.H && w < o->out.W)
-            pool_rows(windows + i * 4 * BLOCK, 2, o->row.y + pixel, o->arg + pixel);
+            pool_rows(windows + i * 4 * BLOCK, 2, o->row.y + pixel * WORDS,
+                      o->arg + pixel * BLOCK);
     }
 }
 
@@ -380,7 +380,7 @@ ALWAYS void plain_square(int m, const struct outputs *o, struct square at, const
     for (int i = 0; i < m * m; i++) {
         int h = at.h + i / m, w = at.w + i % m;
         if (h < o->out.H && w < o->out.W)
-            conv_pixel(&o->row, image + (size_t)(h * o->out.W + w) * BLOCK,
+            conv_pixel(&o->row, image + (size_t)(h * o->out.W + w) * WORDS,
                        lo[i] + bias_lo, hi[i] + bias_hi);
     }
 }
@@ -404,7 +404,7 @@ void winograd_forward(const struct conv_plan *p, struct own *own, int n, const f
 {
     struct view in = view_of(p->x, x);
     struct outputs o = {.out = p->out, .row.y_image = maps_words(p->out)};
-    size_t pixels = (size_t)(o.out.H * o.out.W) * BLOCK;
+    size_t pixels = (size_t)(o.out.H * o.out.W);
     int shrunk = p->s.pool ? 2 : 1;
     struct squares s = squares_of(p, o.out.H * shrunk, o.out.W * shrunk);
     o.row.finish = p->s.bare ? 0 : FINISH_RELU;
@@ -413,8 +413,8 @@ void winograd_forward(const struct conv_plan *p, struct own *own, int n, const f
         multiply(&s, in.blocks, o.out.blocks, (const float *)p->w, own->v, own->M);
         for (int kb = 0; kb < o.out.blocks; kb++) {
             o.bias = p->bias + kb * BLOCK;
-            o.row.y = y + (size_t)kb * pixels;
-            o.arg = arg ? arg + (size_t)kb * pixels : NULL;
+            o.row.y = y + (size_t)kb * pixels * WORDS;
+            o.arg = arg ? arg + (size_t)kb * pixels * BLOCK : NULL;
             store_squares(&o, &s, own->M + kb * s.count * BLOCK,
                           point_of(&s, o.out.blocks));
         }
@@ -439,7 +439,7 @@ void winograd_back(const struct conv_plan *p, struct own *own, int n, const floa
 {
     static const float zero[BLOCK];
     struct outputs o = {.bias = zero, .out = p->x, .row.y_image = maps_words(p->x)};
-    size_t pixels = (size_t)(p->x.H * p->x.W) * BLOCK;
+    size_t pixels = (size_t)(p->x.H * p->x.W) * WORDS;
     struct squares s = squares_of(p, p->x.H, p->x.W);
     o.row.finish = back_finish(p);
     while (next_squares(&s, n)) {

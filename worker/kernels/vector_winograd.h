@@ -16,16 +16,14 @@
  * Some squares of a group of images are processed together. With up to 64 channels their
  * v and M fit in a second-level cache of 512 KB; with more channels there are more
  * squares, since reading u then costs more than these misses. Inputs are read from images
- * without padding. In fp32 only: bf16 has too few bits for the transforms, and
- * instructions of twice the rate. A square is the paper's tile; here a tile is what
- * registers hold.
+ * without padding. With bf16 all of this is fp32, except the images; AVX512-BF16 makes
+ * direct convolutions faster than 2x2 squares. A square is the paper's tile; here a tile
+ * is what registers hold.
  */
 #ifndef WORKER_KERNELS_VECTOR_WINOGRAD_H
 #define WORKER_KERNELS_VECTOR_WINOGRAD_H
 
 #include "worker/kernels/vector_conv_impl.h"
-
-enum { WINOGRAD = !BF16 };
 
 #define winograd_plan    NAMED(winograd_plan)
 #define winograd_room    NAMED(winograd_room)

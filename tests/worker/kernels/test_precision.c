@@ -204,6 +204,58 @@ LOOP_TEST(strides_padding_and_sums_agree, ARRAY_LEN(convs) * MAX_ENGINES)
     kernels_set_threads(1);
 }
 
+/* ---- convolution, ReLU and pooling to images, as in a small network ---- */
+
+/* The root of the mean square of a difference, relative to what is wanted: where two
+ * numbers of a window are nearly equal, rounding decides which of them is the maximum. */
+static double relative(const float *got, const float *want, size_t n)
+{
+    double apart = 0, all = 0;
+    for (size_t i = 0; i < n; i++) {
+        apart += pow((double)(got[i] - want[i]), 2);
+        all += pow((double)want[i], 2);
+    }
+    return sqrt(apart / all);
+}
+
+LOOP_TEST(pooled_convolutions_agree, MAX_ENGINES)
+{
+    enum { B = 20, C = 40, K = 70, H = 9, W = 11, OUT = K * 3 * 4 };
+    const struct kernels *ks[] = {&kernels_plain, engine_at(_i)};
+    if (ks[1] == NULL)
+        return;
+    const struct conv_shape one = {
+        .B = B, .C = 3, .H = H, .W = W, .K = C, .R = 3, .pad = 1, .first = true};
+    const struct conv_shape two = {
+        .B = B, .C = C, .H = H, .W = W, .K = K, .R = 3, .pool = true, .last = true};
+    float *x = numbers(B * 3 * H * W, 1), *w1 = numbers(C * 27, 2);
+    float *w2 = numbers(K * C * 9, 3), *bias = numbers(K, 4), *dy = numbers(B * OUT, 5);
+    float *y[2], *dw[2], *dw1[2], *dbias = numbers(K, 6);
+    for (int e = 0; e < 2; e++) {
+        const struct kernels *k = ks[e];
+        struct conv_plan *first = k->conv_plan(one), *last = k->conv_plan(two);
+        float *y1 = xcalloc(k->conv_floats(first) * B + 16, sizeof(float));
+        float *d1 = xcalloc(k->conv_floats(first) * B + 16, sizeof(float));
+        y[e] = xcalloc(B * OUT + 1, sizeof(float));
+        dw[e] = xcalloc(K * C * 9 + 1, sizeof(float));
+        dw1[e] = xcalloc(C * 27 + 1, sizeof(float));
+        k->conv(first, B, x, w1, bias, y1);
+        k->conv(last, B, y1, w2, bias, y[e]);
+        k->conv_back(last, B, y1, w2, y[e], dy, 1, dw[e], dbias, d1);
+        k->conv_back(first, B, x, w1, y1, d1, 1, dw1[e], dbias, NULL);
+        k->conv_plan_free(first);
+        k->conv_plan_free(last);
+        free(y1);
+        free(d1);
+    }
+    check_near(ks[1]->name, "y", y[1], y[0], B * OUT, tolerance(ks[1]));
+    ck_assert_double_lt(relative(dw[1], dw[0], K * C * 9), 0.1);
+    ck_assert_double_lt(relative(dw1[1], dw1[0], C * 27), 0.1);
+    float *all[] = {x, w1, w2, bias, dy, dbias, y[0], dw[0], y[1], dw[1], dw1[0], dw1[1]};
+    for (size_t j = 0; j < ARRAY_LEN(all); j++)
+        free(all[j]);
+}
+
 /* ---- normalisation ---- */
 
 static const struct {

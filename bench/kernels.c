@@ -1,6 +1,6 @@
 /* bench/kernels.c - GFLOP/s of each layer of the models, by engine
  *
- *     bench-kernels [ROUNDS [ENGINE...]]
+ *     bench-kernels [ROUNDS [ENGINE...]]        an engine: avx2, or in bf16 avx2-bf16
  *
  * Batches of 64 of 28x28, and of 32 of 32x32 in the residual network; one thread (pin it:
  * taskset -c 0). Engines take turns within a round, so that what else the machine does
@@ -138,13 +138,13 @@ static double work(const struct layer *l, bool back)
 }
 
 /* Not a test, but a wrong engine's speed says nothing. Images between convolutions lie
- * differently in each engine, so only the linear layers can be held against each other.
- */
+ * differently in each engine, so only the linear layers can be held against each other,
+ * and bf16 rounds. */
 static void check(const struct layer *l, const struct bench *got,
                   const struct bench *want)
 {
     float off = 0;
-    if (l->conv.K)
+    if (l->conv.K || got->k->precision != want->k->precision)
         return;
     for (size_t i = 0; i < got->ny; i++)
         off = fmaxf(off, fabsf(got->y[i] - want->y[i]));
@@ -186,16 +186,18 @@ int main(int argc, char **argv)
 {
     const char *all[MOST] = {"avx512", "avx2", "simd", "openblas", "onednn"};
     const struct kernels *engines[MOST];
+    const char *names[MOST];
     int rounds = argc > 1 ? atoi(argv[1]) : 5, n = 0;
     for (int i = 0; i < MOST; i++) {
         struct ddp_err err;
         const char *name = argc > 2 ? (i + 2 < argc ? argv[i + 2] : NULL) : all[i];
+        names[n] = name;
         engines[n] = name ? bench_engine(name, &err) : NULL;
         n += engines[n] != NULL;
     }
     printf("%-28s %-8s", "GFLOP/s", "");
     for (int e = 0; e < n; e++)
-        printf(" %9s", engines[e]->name);
+        printf(" %9s", names[e]);
     for (const struct layer *l = layers; l < layers + ARRAY_LEN(layers); l++) {
         struct bench b[MOST] = {0};
         for (int e = 0; e < n; e++) {

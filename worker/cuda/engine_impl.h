@@ -364,9 +364,8 @@ int spans_mark(struct stage *s, enum trace_row row, const char *what,
                struct ddp_err *err);
 /* The same for computation. */
 int spans_computed(struct stage *s, const char *what, struct ddp_err *err);
-/* Begin and end of a reduction of `bytes`, on the stream `sums`. */
+/* The same on the stream `sums`, for a reduction of `bytes`. */
 int spans_sum(struct stage *s, const char *what, size_t bytes, struct ddp_err *err);
-int spans_summed(struct stage *s, struct ddp_err *err);
 /* Before a step is submitted; after it has completed. */
 int spans_anchor(struct engine *e, struct ddp_err *err);
 int spans_tell(struct engine *e, const struct slot *slot, struct ddp_err *err);

@@ -26,42 +26,59 @@ struct span {
 };
 
 struct spans {
-    cudaEvent_t *events;                   /* owned */
-    size_t nevents, last[PIPELINE_STAGES]; /* last: on main */
-    struct span *all;                      /* owned */
+    cudaEvent_t *events; /* owned */
+    size_t nevents;
+    size_t last[PIPELINE_STAGES][2]; /* events: the last on main, and on sums */
+    struct span *all;                /* owned */
     size_t n;
 };
 
-/* Adds an event on this stream to the capture. */
-static int add_event(struct spans *s, cudaStream_t stream, size_t *at,
-                     struct ddp_err *err)
+/* Adds an event on the stage's stream `main`, or on `sums`, to the capture; and the span
+ * since the one before on that stream, unless `what` is NULL. */
+static int mark(struct stage *st, bool sums, enum trace_row row, const char *what,
+                size_t bytes, struct ddp_err *err)
 {
     cudaEvent_t event;
+    struct spans *s = st->e->spans;
+    if (!s)
+        return 0;
     TRY(check_cuda(cudaEventCreate(&event), tracing, err));
+    size_t *last = &s->last[st->index][sums];
+    if (what) {
+        s->all = xrealloc(s->all, s->n + 1, sizeof *s->all);
+        struct span *span = &s->all[s->n++];
+        *span = (struct span){row, "", bytes, *last, s->nevents, st->index};
+        snprintf(span->what, sizeof span->what, "%s", what);
+    }
     s->events = xrealloc(s->events, s->nevents + 1, sizeof *s->events);
-    *at = s->nevents;
+    *last = s->nevents;
     s->events[s->nevents++] = event;
-    return check_cuda(cudaEventRecordWithFlags(event, stream, cudaEventRecordExternal),
+    return check_cuda(cudaEventRecordWithFlags(event, sums ? st->sums : st->main,
+                                               cudaEventRecordExternal),
                       tracing, err);
 }
 
-static struct span *add_span(struct spans *s, int stage, enum trace_row row,
-                             const char *what, size_t bytes)
+int spans_mark(struct stage *s, enum trace_row row, const char *what, struct ddp_err *err)
 {
-    s->all = xrealloc(s->all, s->n + 1, sizeof *s->all);
-    struct span *span = &s->all[s->n++];
-    *span = (struct span){.row = row, .bytes = bytes, .stage = stage};
-    snprintf(span->what, sizeof span->what, "%s", what);
-    return span;
+    return mark(s, false, row, what, 0, err);
+}
+
+int spans_computed(struct stage *s, const char *what, struct ddp_err *err)
+{
+    return spans_mark(s, s->index == 0 ? TRACE_COMPUTE : TRACE_SECOND_STAGE, what, err);
+}
+
+int spans_sum(struct stage *s, const char *what, size_t bytes, struct ddp_err *err)
+{
+    return mark(s, true, TRACE_TALK, what, bytes, err);
 }
 
 int spans_begin(struct engine *e, struct ddp_err *err)
 {
     e->spans = e->job.trace ? xcalloc(1, sizeof *e->spans) : NULL;
     for (int i = 0; e->spans && i < e->nstages; i++) {
-        const struct stage *s = &e->stages[i];
-        TRY(stage_enter(s, err));
-        TRY(add_event(e->spans, s->main, &e->spans->last[i], err));
+        TRY(stage_enter(&e->stages[i], err));
+        TRY(spans_computed(&e->stages[i], NULL, err));
     }
     return 0;
 }
@@ -82,49 +99,6 @@ void spans_free(struct spans *s)
         free(s->all);
     }
     free(s);
-}
-
-int spans_mark(struct stage *st, enum trace_row row, const char *what,
-               struct ddp_err *err)
-{
-    struct spans *s = st->e->spans;
-    if (!s)
-        return 0;
-    size_t *last = &s->last[st->index], from = *last;
-    TRY(add_event(s, st->main, last, err));
-    if (what) {
-        struct span *span = add_span(s, st->index, row, what, 0);
-        span->from = from;
-        span->to = *last;
-    }
-    return 0;
-}
-
-int spans_computed(struct stage *s, const char *what, struct ddp_err *err)
-{
-    return spans_mark(s, s->index == 0 ? TRACE_COMPUTE : TRACE_SECOND_STAGE, what, err);
-}
-
-int spans_sum(struct stage *st, const char *what, size_t bytes, struct ddp_err *err)
-{
-    size_t at;
-    struct spans *s = st->e->spans;
-    if (!s)
-        return 0;
-    TRY(add_event(s, st->sums, &at, err));
-    add_span(s, st->index, TRACE_TALK, what, bytes)->from = at;
-    return 0;
-}
-
-int spans_summed(struct stage *st, struct ddp_err *err)
-{
-    size_t at;
-    struct spans *s = st->e->spans; /* no other span was added since */
-    if (!s)
-        return 0;
-    TRY(add_event(s, st->sums, &at, err));
-    s->all[s->n - 1].to = at;
-    return 0;
 }
 
 static int anchor(struct stage *s, struct ddp_err *err)
@@ -194,7 +168,7 @@ int spans_tell(struct engine *e, const struct slot *slot, struct ddp_err *err)
         return 0;
     snprintf(what, sizeof what, "step %llu", (unsigned long long)slot->of.step + 1);
     struct times step;
-    TRY(times_of(e, 0, s->events[0], s->events[s->last[0]], &step, err));
+    TRY(times_of(e, 0, s->events[0], s->events[s->last[0][0]], &step, err));
     trace_span(e->job.trace, TRACE_STEP, what, 0, step.from, step.to);
     if (!e->resident && slot->of.mine > 0)
         TRY(tell(e, &step, 0, TRACE_COPY, "copy", slot->staged_bytes, slot->left,

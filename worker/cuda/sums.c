@@ -104,9 +104,9 @@ static int sum_bucket(struct stage *s, struct ddp_err *err)
     bool last = s->started == s->nbuckets - 1;
     const struct bucket *b = &s->buckets[s->started++];
     snprintf(name, sizeof name, "bucket %zu", (size_t)(b - s->e->buckets));
-    TRY(spans_sum(s, name, b->count * sizeof(float), err));
+    TRY(spans_sum(s, NULL, 0, err));
     TRY(put_sums(s, b, last && s == last_of(s->e), err));
-    return spans_summed(s, err);
+    return spans_sum(s, name, b->count * sizeof(float), err);
 }
 
 /* Makes the stream `sums` wait for main. */
@@ -152,9 +152,9 @@ int sums_norm(double *v, size_t n, void *stage, struct ddp_err *err)
 {
     struct stage *s = stage;
     TRY(fork_sums(s, err));
-    TRY(spans_sum(s, "norm", n * sizeof *v, err));
+    TRY(spans_sum(s, NULL, 0, err));
     TRY(comm_all_reduce(s->e->comm, s->lane, v, n, DDP_F64, s->sums, err));
-    TRY(spans_summed(s, err));
+    TRY(spans_sum(s, "norm", n * sizeof *v, err));
     return join_sums(s, err);
 }
 

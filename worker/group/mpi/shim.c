@@ -23,7 +23,7 @@ static size_t (*size_of)(enum ddp_type type);
 static MPI_Comm world = MPI_COMM_NULL;
 static MPI_Datatype types[NTYPES];
 static MPI_Op our_ops[NOPS];
-static int ours_to_end, given_up;
+static int given_up;
 
 static int fail(struct ddp_err *why, const char *format, ...)
 {
@@ -114,7 +114,6 @@ static int begin(int *rank, int *size, struct ddp_err *why)
         if (check(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level), "MPI_Init",
                   why) < 0)
             return -1;
-        ours_to_end = 1;
         atexit(at_end);
     }
     if (world == MPI_COMM_NULL) {

@@ -138,11 +138,6 @@ static int bare_open(struct bare *b, const char *model, enum precision precision
     return check_cuda(cudaStreamSynchronize(b->stream), what, err);
 }
 
-static int no_wait(size_t offset, size_t count, void *arg, struct ddp_err *err)
-{
-    return 0;
-}
-
 /* All products of a step, on the stream. */
 static int put(struct bare *b, struct ddp_err *err)
 {
@@ -150,7 +145,7 @@ static int put(struct bare *b, struct ddp_err *err)
     if (layers_forward(b->net, b->plan, NULL, 0, err) < 0 ||
         (b->step && layers_token_loss(b->net, b->plan, &loss, b->grads, err) < 0))
         return -1;
-    return layers_backward(b->net, b->plan, b->grads, no_wait, NULL, err);
+    return layers_backward(b->net, b->plan, b->grads, NULL, NULL, err);
 }
 
 /* `first`: an event before all of it, or NULL. */

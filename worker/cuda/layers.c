@@ -103,10 +103,7 @@ static int mean(struct layers *net, const struct layer *l, const struct layer_pl
 
 const struct layer_op layer_mean = {NULL, mean};
 
-void layers_observe(struct layers *net,
-                    int (*done)(const char *layer, char phase, void *arg,
-                                struct ddp_err *err),
-                    void *arg)
+void layers_observe(struct layers *net, layers_done_fn done, void *arg)
 {
     net->done = done;
     net->done_arg = arg;
@@ -178,9 +175,7 @@ int layers_forward(struct layers *net, struct layers_plan *p, const struct cuda_
 }
 
 int layers_backward(struct layers *net, struct layers_plan *p, float *grads,
-                    int (*ready)(size_t offset, size_t count, void *arg,
-                                 struct ddp_err *err),
-                    void *arg, struct ddp_err *err)
+                    layers_ready_fn ready, void *arg, struct ddp_err *err)
 {
     net->grads = grads;
     for (int i = net->to - 1; i >= net->from; i--) {
@@ -190,16 +185,11 @@ int layers_backward(struct layers *net, struct layers_plan *p, float *grads,
         if (takes_part(net, l, p->n))
             TRY(l->op->run(net, l, &p->layers[i], true, err));
         TRY(tell_done(net, l, 'b', err));
-        if (l->weight)
+        if (l->weight && ready)
             TRY(ready(l->weight->offset,
                       l->weight->count + (l->bias ? l->bias->count : 0), arg, err));
     }
     p->warm |= !net->logits; /* whose logits are not part of this */
-    return 0;
-}
-
-static int no_wait(size_t offset, size_t count, void *arg, struct ddp_err *err)
-{
     return 0;
 }
 
@@ -213,7 +203,7 @@ int layers_warm_up(struct layers *net, struct layers_plan *p, float *grads,
     net->settings.sum = NULL; /* other ranks may have nothing to warm up */
     int rc = layers_forward(net, p, NULL, 0, err) < 0
                  ? -1
-                 : layers_backward(net, p, grads, no_wait, NULL, err);
+                 : layers_backward(net, p, grads, NULL, NULL, err);
     net->settings.sum = sum;
     p->warm = rc == 0;
     return rc;

@@ -124,7 +124,7 @@ static bool crosses(const struct layers *net, int of, int cut)
 static int take_slots(struct layers *net, struct device_memory *memory,
                       struct ddp_err *err)
 {
-    int *slots = xcalloc((size_t)net->nlayers, sizeof *slots);
+    OWNED int *slots = xcalloc((size_t)net->nlayers, sizeof *slots);
     size_t sizes[MODEL_MAX_SLOTS] = {0};
     size_t each = (size_t)net->settings.max_batch * type_size(net->type);
     model_slots(net->host, net->from, net->to, slots);
@@ -134,7 +134,6 @@ static int take_slots(struct layers *net, struct device_memory *memory,
         if (l->slot >= 0 && l->outputs > sizes[l->slot])
             sizes[l->slot] = l->outputs;
     }
-    free(slots);
     for (int i = 0; i < MODEL_MAX_SLOTS; i++) {
         if (sizes[i])
             TRY(device_alloc(memory, "their gradients", sizes[i] * each, &net->slots[i],

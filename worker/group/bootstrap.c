@@ -28,7 +28,7 @@ static int bootstrap_store(const struct bootstrap *m, const struct card *card,
         ddp_store_connect(m->addr, m->port, left > 1 ? left : 1, err);
     if (!store)
         return -1;
-    struct ddp_value *values = xcalloc(n, sizeof *values);
+    OWNED struct ddp_value *values = xcalloc(n, sizeof *values);
     int rc = ddp_store_fence(store, m->name, m->rank, m->size, card, sizeof *card, values,
                              err);
     for (size_t r = 0; r < n && rc == 0; r++) {
@@ -37,7 +37,6 @@ static int bootstrap_store(const struct bootstrap *m, const struct card *card,
     }
     if (rc == 0)
         ddp_values_free(values, n);
-    free(values);
     ddp_store_close(store);
     return rc;
 }

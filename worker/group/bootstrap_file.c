@@ -118,14 +118,13 @@ static int read_file(const struct bootstrap *m, const char *line, char *value,
         TRY(open_file(m, O_RDONLY, &fd, text, err));
         bool there =
             fd >= 0 && fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
-        if (fd >= 0)
-            close(fd);
+        close_fd(&fd);
         /* That text may be older than the lock; and NFS checks what it has cached when
          * a file is opened. */
         if (there && open_file(m, O_RDONLY, &fd, text, err) < 0)
             return -1;
-        if (there && fd >= 0)
-            close(fd);
+        if (there)
+            close_fd(&fd);
         there = there && *text;
         bool same = there && strncmp(text, line, n) == 0 && strchr(text + n, '\n');
         others = there && !same;

@@ -130,18 +130,16 @@ static int host_all(struct host *h, int listener, struct ddp_err *err)
 int bootstrap_tcp_serve(const struct bootstrap *m, int listener, const struct card *card,
                         struct card *cards, struct ddp_err *err)
 {
-    struct host h = {m, cards, xcalloc((size_t)m->size, sizeof *h.fds), m->size - 1};
+    OWNED int *fds = xcalloc((size_t)m->size, sizeof *fds);
+    struct host h = {m, cards, fds, m->size - 1};
     for (int r = 0; r < m->size; r++)
-        h.fds[r] = -1;
+        fds[r] = -1;
     cards[0] = *card;
     int rc = host_all(&h, listener, err);
     if (rc < 0)
         give_up(&h);
-    for (int r = 0; r < m->size; r++) {
-        if (h.fds[r] >= 0)
-            close(h.fds[r]);
-    }
-    free(h.fds);
+    for (int r = 0; r < m->size; r++)
+        close_fd(&fds[r]);
     return rc;
 }
 

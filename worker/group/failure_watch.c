@@ -4,8 +4,6 @@
 #include "common/mem.h"
 #include "worker/group/backend.h"
 
-#include <stdlib.h>
-
 bool watch_wanted(const struct ddp_group *g)
 {
     return g->backend && g->backend->open && g->layout.size > 1;
@@ -95,7 +93,8 @@ void watch_leave(struct ddp_group *g)
     if (!g->tcp || !watch_wanted(g) || g->broken)
         return;
     const struct member *me = &l->members[l->rank];
-    int mine, n, nranks = 0, *ranks = xcalloc((size_t)l->size, sizeof *ranks);
+    OWNED int *ranks = xcalloc((size_t)l->size, sizeof *ranks);
+    int mine, n, nranks = 0;
     layout_host(l, me->host, &mine);
     for (int far = 1; far < l->nhosts; far *= 2) {
         const int *there = layout_host(l, (me->host - far + l->nhosts) % l->nhosts, &n);
@@ -105,5 +104,4 @@ void watch_leave(struct ddp_group *g)
         }
     }
     tcp_announce_leave(g->tcp, ranks, nranks);
-    free(ranks);
 }

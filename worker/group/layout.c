@@ -51,10 +51,8 @@ int listeners_open(struct listeners *listeners, struct card *card, struct ddp_er
 
 void listeners_close(struct listeners *listeners)
 {
-    if (listeners->tcp_fd >= 0)
-        close(listeners->tcp_fd);
-    if (listeners->unix_fd >= 0)
-        close(listeners->unix_fd);
+    close_fd(&listeners->tcp_fd);
+    close_fd(&listeners->unix_fd);
     listeners->tcp_fd = listeners->unix_fd = -1;
 }
 

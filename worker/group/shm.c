@@ -10,6 +10,7 @@
 #include "worker/group/shm.h"
 
 #include "common/err.h"
+#include "common/scoped.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -231,8 +232,7 @@ void shm_leave(struct shm *s, bool announced)
         }
         munmap(s->base, s->bytes);
     }
-    if (s->fd >= 0)
-        close(s->fd);
+    close_fd(&s->fd);
     free(s->in);
     free(s->out);
     free(s);

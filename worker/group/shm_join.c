@@ -268,8 +268,7 @@ static int connect_leader(const struct shm *s, struct ddp_err *err)
                   "cannot share memory with %s (if that is another machine, give each "
                   "its own DDP_HOST_ID)",
                   layout_who(s->layout, s->ranks[0]).text);
-        if (conn >= 0)
-            close(conn);
+        close_fd(&conn);
         return -1;
     }
     return conn;

@@ -303,10 +303,9 @@ void tcp_close_streams(struct tcp *n)
     for (int r = 0; r < n->layout->size; r++) {
         for (int ch = 0; ch < TCP_NCHANNELS; ch++) {
             int in = n->streams[r].in[ch], out = n->streams[r].out[ch];
-            if (out >= 0)
-                close(out);
-            if (in >= 0 && in != out)
-                close(in);
+            close_fd(&out);
+            if (in != out)
+                close_fd(&in);
         }
         n->streams[r] = (struct streams){{-1, -1}, {-1, -1}};
     }

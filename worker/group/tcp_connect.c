@@ -130,8 +130,7 @@ static void forget(struct connecting **at)
 {
     struct connecting *c = *at;
     *at = c->next;
-    if (c->fd >= 0)
-        close(c->fd);
+    close_fd(&c->fd);
     free(c);
 }
 
@@ -166,8 +165,7 @@ static int attempt_failed(struct tcp *n, struct connecting **at, int why,
 {
     char addr[64];
     struct connecting *c = *at;
-    if (c->fd >= 0)
-        close(c->fd);
+    close_fd(&c->fd);
     c->fd = -1;
     c->greeted = false;
     c->again_ms = now_ms() + c->pause_ms;

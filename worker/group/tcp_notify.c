@@ -154,8 +154,7 @@ bool tcp_failure_told(struct tcp *n, int *culprit, struct ddp_err *err)
             settle(n, c);
         }
         *at = c->next;
-        if (c->fd >= 0)
-            close(c->fd);
+        close_fd(&c->fd);
         free(c);
     }
     if (n->told) {
@@ -259,32 +258,30 @@ void tcp_tell_failure(struct tcp *n, int culprit, const char *why,
                       enum tcp_audience audience)
 {
     struct failure_report report = {.culprit = culprit};
-    struct contacts all = {0};
+    SCOPED(contacts_close) struct contacts all = {0};
     snprintf(report.why, sizeof report.why, "%s", why);
     for (int r = 0; r < n->layout->size; r++) {
         if (must_be_told(n, r, culprit, audience))
             contact(n, &all, r);
     }
     tell(n, &all, TELL_MS, HELLO_TELL, &report, sizeof report, NULL);
-    contacts_close(&all);
 }
 
 void tcp_announce_leave(struct tcp *n, const int *ranks, int nranks)
 {
-    struct contacts all = {0};
+    SCOPED(contacts_close) struct contacts all = {0};
     for (int i = 0; i < nranks; i++)
         contact(n, &all, ranks[i]);
     tell(n, &all, TELL_MS, HELLO_LEAVE, n->entered, sizeof *n->entered, NULL);
-    contacts_close(&all);
 }
 
 int tcp_ask(struct tcp *n, uint64_t number, int *late, int max, int *unasked)
 {
     int found = 0, size = n->layout->size;
-    struct contacts all = {0};
+    SCOPED(contacts_close) struct contacts all = {0};
     if (size > TELL_ALL)
         return 0;
-    uint64_t *entered = xcalloc((size_t)size, sizeof *entered);
+    OWNED uint64_t *entered = xcalloc((size_t)size, sizeof *entered);
     for (int r = 0; r < size; r++) {
         if (layout_is_here(n->layout, r)) {
             entered[r] = UINT64_MAX; /* known without asking */
@@ -298,8 +295,6 @@ int tcp_ask(struct tcp *n, uint64_t number, int *late, int max, int *unasked)
         if (entered[r] < number)
             late[found++] = r;
     }
-    contacts_close(&all);
-    free(entered);
     return found;
 }
 

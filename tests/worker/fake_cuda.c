@@ -12,8 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FAKE __attribute__((visibility("default")))
-
 enum { MEMORY_TYPE = 2, DEVICE = 2, INVALID = 1, NOT_READY = 600, ROOM = 256 };
 
 static struct {
@@ -40,12 +38,8 @@ struct stream {
     bool ends;
 };
 
-FAKE int cuMemAlloc_v2(uint64_t *at, size_t bytes);
-FAKE int cuMemFree_v2(uint64_t at);
-FAKE int cuMemcpyAsync(uint64_t to, uint64_t from, size_t bytes, struct stream *s);
-FAKE /* Freed memory is no longer device memory. */
-    int
-    cuMemFree_v2(uint64_t at)
+/* Freed memory is no longer device memory. */
+int cuMemFree_v2(uint64_t at)
 {
     for (int i = 0; i < nblocks; i++) {
         if (blocks[i].at == at)
@@ -54,21 +48,6 @@ FAKE /* Freed memory is no longer device memory. */
     free((void *)(uintptr_t)at);
     return 0;
 }
-
-int cuPointerGetAttribute(void *data, int attribute, uint64_t p);
-FAKE int cuInit(unsigned flags);
-FAKE int cuCtxGetCurrent(void **context);
-FAKE int cuCtxSetCurrent(void *context);
-FAKE int cuDeviceGet(int *device, int number);
-FAKE int cuDevicePrimaryCtxRetain(void **context, int device);
-FAKE int cuStreamCreate(struct stream **s, unsigned flags);
-FAKE int cuStreamDestroy_v2(struct stream *s);
-FAKE void fake_cuda_run(struct stream *s, void (*run)(void *arg), void *arg);
-FAKE int cuEventCreate(struct event **e, unsigned flags);
-FAKE int cuEventDestroy_v2(struct event *e);
-FAKE int cuEventRecord(struct event *e, struct stream *s);
-FAKE int cuEventQuery(struct event *e);
-FAKE int cuGetErrorName(int error, const char **name);
 
 int cuMemAlloc_v2(uint64_t *at, size_t bytes)
 {

@@ -29,8 +29,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define FAKE __attribute__((visibility("default")))
-
 enum { RANKS = 8, NOTES = 64, ROOM = 4 << 20, LETTER = 65536 };
 enum { SYSTEM_ERROR = 2, INVALID = 4 };
 enum { YOUNG_S = 60 };
@@ -283,9 +281,6 @@ static void run(void *arg)
         wait_for_ever(c); /* a kernel that has failed does not end */
 }
 
-FAKE int ncclGroupStart(void);
-FAKE int ncclGroupEnd(void);
-
 int ncclGroupStart(void)
 {
     depth++;
@@ -324,26 +319,6 @@ static int add(struct comm *c, void *stream, struct note n)
 }
 
 /* ---- the calls ---- */
-
-FAKE int ncclGetVersion(int *version);
-FAKE int ncclGetUniqueId(struct nccl_id *id);
-FAKE int ncclCommInitRank(struct comm **comm, int size, struct nccl_id id, int rank);
-FAKE int ncclCommDestroy(struct comm *c);
-FAKE int ncclCommAbort(struct comm *c);
-FAKE int ncclCommGetAsyncError(struct comm *c, int *error);
-FAKE const char *ncclGetErrorString(int error);
-FAKE int ncclAllReduce(const void *in, void *out, size_t n, int type, int op,
-                       struct comm *c, void *s);
-FAKE int ncclBroadcast(const void *in, void *out, size_t n, int type, int root,
-                       struct comm *c, void *s);
-FAKE int ncclReduce(const void *in, void *out, size_t n, int type, int op, int root,
-                    struct comm *c, void *s);
-FAKE int ncclAllGather(const void *in, void *out, size_t n, int type, struct comm *c,
-                       void *s);
-FAKE int ncclReduceScatter(const void *in, void *out, size_t n, int type, int op,
-                           struct comm *c, void *s);
-FAKE int ncclSend(const void *in, size_t n, int type, int peer, struct comm *c, void *s);
-FAKE int ncclRecv(void *out, size_t n, int type, int peer, struct comm *c, void *s);
 
 int ncclGetVersion(int *version)
 {

@@ -14,7 +14,7 @@
 #include <assert.h>
 #include <string.h>
 
-enum { BLOCK_BYTES = 8192, BLOCK_FLOATS = BLOCK_BYTES / 4 };
+enum { BLOCK_BYTES = 8192 };
 
 #define ADD(W, a, b)  ((W)(a) + (W)(b))
 #define MUL(W, a, b)  ((W)(a) * (W)(b))
@@ -148,34 +148,48 @@ bool reduce_sensible(enum ddp_type type, enum ddp_op op)
     return types[type].two[op] != NULL;
 }
 
-/* ---- the short floats, block by block ---- */
-
-static void fold_short(void *const *out, int nout, const void *const *in, int nin,
-                       size_t count, const struct element *t, enum ddp_op op, int ranks)
+/* n elements of a vector, from `at` on; the short floats widened into `room`. */
+static const void *operand(const struct element *t, const void *in, size_t at, size_t n,
+                           void *room)
 {
-    float sum[BLOCK_FLOATS], next[BLOCK_FLOATS];
-    for (size_t at = 0; at < count; at += BLOCK_FLOATS) {
-        size_t n = count - at < BLOCK_FLOATS ? count - at : BLOCK_FLOATS;
-        t->widen(sum, (const uint16_t *)in[0] + at, n);
-        for (int i = 1; i < nin; i++) {
-            t->widen(next, (const uint16_t *)in[i] + at, n);
-            t->two[op](sum, sum, next, n);
-        }
-        if (op == DDP_AVG && ranks > 1)
-            t->divide(sum, n, ranks);
-        for (int j = 0; j < nout; j++)
-            t->narrow((uint16_t *)out[j] + at, sum, n);
-    }
+    if (!t->widen)
+        return (const char *)in + at * t->size;
+    t->widen(room, (const uint16_t *)in + at, n);
+    return room;
 }
 
-/* ---- all ---- */
+static void fold(void *const *out, int nout, const void *const *in, int nin, size_t count,
+                 const struct element *t, enum ddp_op op, int ranks)
+{
+    _Alignas(64) char block[BLOCK_BYTES], next[BLOCK_BYTES];
+    size_t room = BLOCK_BYTES / (t->widen ? sizeof(float) : t->size);
+    for (size_t at = 0, n; at < count; at += n) {
+        n = count - at < room ? count - at : room;
+        const void *left = operand(t, in[0], at, n, block);
+        for (int i = 1; i < nin; i++) {
+            t->two[op](block, left, operand(t, in[i], at, n, next), n);
+            left = block;
+        }
+        if (op == DDP_AVG && ranks > 1) {
+            if (left != block)
+                left = memcpy(block, left, n * t->size);
+            t->divide(block, n, ranks);
+        }
+        for (int j = 0; j < nout; j++) {
+            if (t->narrow)
+                t->narrow((uint16_t *)out[j] + at, left, n);
+            else
+                memmove((char *)out[j] + at * t->size, left, n * t->size);
+        }
+    }
+}
 
 void reduce_two(void *out, const void *a, const void *b, size_t count, enum ddp_type type,
                 enum ddp_op op)
 {
     const struct element *t = &types[type];
     if (t->widen)
-        fold_short(&out, 1, (const void *[]){a, b}, 2, count, t, op, 0);
+        fold(&out, 1, (const void *[]){a, b}, 2, count, t, op, 0);
     else
         t->two[op](out, a, b, count);
 }
@@ -187,7 +201,7 @@ void reduce_finish(void *data, size_t count, enum ddp_type type, enum ddp_op op,
     if (op != DDP_AVG || ranks <= 1)
         return;
     if (t->widen)
-        fold_short(&data, 1, (const void *[]){data}, 1, count, t, op, ranks);
+        fold(&data, 1, (const void *[]){data}, 1, count, t, op, ranks);
     else
         t->divide(data, count, ranks);
 }
@@ -209,28 +223,6 @@ static bool fused(void *const *out, int nout, const void *const *in, int nin,
     return true;
 }
 
-static void fold(void *const *out, int nout, const void *const *in, int nin, size_t count,
-                 const struct element *t, enum ddp_op op, int ranks)
-{
-    _Alignas(64) char block[BLOCK_BYTES];
-    size_t size = t->size, room = BLOCK_BYTES / size;
-    for (size_t at = 0; at < count; at += room) {
-        size_t n = count - at < room ? count - at : room, skip = at * size;
-        const char *left = (const char *)in[0] + skip;
-        for (int i = 1; i < nin; i++) {
-            t->two[op](block, left, (const char *)in[i] + skip, n);
-            left = block;
-        }
-        if (op == DDP_AVG && ranks > 1) {
-            if (left != block)
-                left = memcpy(block, left, n * size);
-            t->divide(block, n, ranks);
-        }
-        for (int j = 0; j < nout; j++)
-            memmove((char *)out[j] + skip, left, n * size);
-    }
-}
-
 void reduce_many(void *const *out, int nout, const void *const *in, int nin, size_t count,
                  enum ddp_type type, enum ddp_op op, int ranks)
 {
@@ -238,9 +230,7 @@ void reduce_many(void *const *out, int nout, const void *const *in, int nin, siz
     assert(nin >= 1 && nout >= 1);
     if (fused(out, nout, in, nin, count, type, op, ranks))
         return;
-    if (t->widen)
-        fold_short(out, nout, in, nin, count, t, op, ranks);
-    else if (nout == 1 && nin == 2 && (op != DDP_AVG || ranks <= 1))
+    if (nout == 1 && nin == 2 && !t->widen && (op != DDP_AVG || ranks <= 1))
         t->two[op](out[0], in[0], in[1], count);
     else
         fold(out, nout, in, nin, count, t, op, ranks);

@@ -100,8 +100,10 @@ static const char *advice(const char *name, const char *path, int why, const cha
                  "; write its arguments as words of their own, not in quotes");
     } else if (why == ENOENT && !strchr(name, '/')) {
         OWNED char *here = join(dir, name);
-        bool there = stat(here, &st) == 0 && S_ISREG(st.st_mode);
-        if (there && is_python_script(name) && access(here, X_OK) < 0)
+        bool found = *name && stat(here, &st) == 0, there = found && S_ISREG(st.st_mode);
+        if (found && S_ISDIR(st.st_mode))
+            snprintf(text, size, " in PATH; the one in '%s' is a directory", dir);
+        else if (there && is_python_script(name) && access(here, X_OK) < 0)
             snprintf(text, size, " in PATH; to run the one in '%s' write 'python3 %s'",
                      dir, name);
         else if (there)

@@ -344,6 +344,9 @@ static const struct {
     {"gone.py", NULL, 127,
      "cannot run 'gone.py': no such file or directory in '%s', nor in PATH"},
     {"./bin", "n2", 126, "cannot run './bin' on n2: it is a directory"},
+    {"bin", NULL, 127,
+     "cannot run 'bin': no such file or directory in PATH; the one in '%s' is a "
+     "directory"},
     {"nix -x", NULL, 127,
      "cannot run 'nix -x': no such file or directory; write its arguments as words of "
      "their own, not in quotes"},

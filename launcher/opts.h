@@ -55,6 +55,7 @@ struct opts {
     /* placement */
     int np;         /* -np; 0: all slots */
     int per_node;   /* --nproc-per-node, -ppn; 0: slots */
+    bool per_gpu;   /* --nproc-per-node gpu: a host without slots must have a GPU */
     int nnodes;     /* --nnodes: use the first N; 0: all */
     int min_nnodes; /* --nnodes MIN:MAX: go on with that many; 0: none may be missing */
     int min_np, max_np;   /* --min-np, --max-np: limits beside these; 0: none */

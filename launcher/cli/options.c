@@ -72,7 +72,9 @@ const struct option options[] = {
      NOT_IN_SCRIPT},
     {"nproc-per-node ppn npernode ntasks-per-node", "N", AT(per_node), read_per_node, 1,
      RANKS_MAX, NULL,
-     "N ranks on each host; auto, gpu (default): its slots, else its GPUs, else 1", HERE},
+     "N ranks on each host; auto (default): its slots, else its GPUs, else 1; gpu: its slots "
+     "or GPUs",
+     HERE},
     {"N", "N", AT(letter_n), read_number, 1, RANKS_MAX, NULL,
      "N ranks on each host, as in mpirun; with --script: N nodes, as in sbatch", HERE},
     {"nnodes", "N|MIN:MAX", AT(nnodes), read_nnodes, 1, RANKS_MAX, NULL,

@@ -49,7 +49,8 @@ int read_per_node(const struct option *o, const char *name, const char *text,
 {
     cpu_set_t own;
     bool cpus = strcmp(text, "cpu") == 0 && sched_getaffinity(0, sizeof own, &own) == 0;
-    if (!cpus && strcmp(text, "auto") != 0 && strcmp(text, "gpu") != 0)
+    opts->per_gpu = strcmp(text, "gpu") == 0;
+    if (!cpus && strcmp(text, "auto") != 0 && !opts->per_gpu)
         return read_number(o, name, text, opts, err);
     opts->per_node = cpus ? CPU_COUNT(&own) : 0;
     return 0;

@@ -35,7 +35,7 @@ static void settle_slots(struct alloc *a)
         OWNED char *otherwise = n->slots_else ? xstrdup(n->slots_from) : NULL;
         alloc_resolve(a, i, n->local ? topo_gpus() : 0);
         if (!n->local)
-            alloc_set_slots(n, n->slots, n->slots_by,
+            alloc_set_slots(n, n->slots, SLOTS_UNSET,
                             "decided on the node: its GPUs, else %s; %d assumed",
                             otherwise ? otherwise : "1", n->slots);
     }

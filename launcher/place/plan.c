@@ -41,6 +41,8 @@ int plan_cap(const struct opts *opts, const struct alloc_node *node, int *cap,
 {
     int wanted = per_node(opts);
     bool counted = node->slots_by == SLOTS_GIVEN || node->slots_by == SLOTS_GPUS;
+    if (opts->per_gpu && (node->slots_by == SLOTS_DEFAULT || node->slots == 0))
+        return err_set(err, "--nproc-per-node gpu, but '%s' has no GPU", node->name);
     *cap = wanted ? wanted : node->slots;
     if (*cap == 0) /* one local machine without GPU */
         *cap = opts->np ? opts->np : 1;

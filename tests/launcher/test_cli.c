@@ -77,6 +77,7 @@ LOOP_TEST(spellings_of_other_launchers, ARRAY_LEN(spellings))
     ck_ok(parse(spellings[_i].line, &o, &err), err);
     ck_assert_int_eq(o.np, spellings[_i].np);
     ck_assert_int_eq(o.per_node, spellings[_i].per_node);
+    ck_assert_int_eq(o.per_gpu, strstr(spellings[_i].line, "node gpu") != NULL);
     ck_assert_pstr_eq(o.hosts, spellings[_i].hosts);
     ck_assert_pstr_eq(o.hostfile, spellings[_i].hostfile);
     ck_assert_str_eq(o.argv[0], spellings[_i].program);

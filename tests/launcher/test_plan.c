@@ -62,6 +62,8 @@ static const struct {
     {"a:4 b:4", {.per_node = 1}, "a: 0; b: 1", NULL},
     {"a b", {.per_node = 3}, "a: 0 1 2; b: 3 4 5", NULL}, /* no slots given */
     {"a b", {.np = 2}, "a: 0; b: 1", NULL},
+    {"a:2 b", {.per_gpu = true}, NULL, "--nproc-per-node gpu, but 'b' has no GPU"},
+    {"a:2", {.per_gpu = true}, "a: 0 1", NULL},
     {"a:4 b:4 c:4", {.nnodes = 2}, "a: 0 1 2 3; b: 4 5 6 7", NULL},
     {"a:4 b:4 c:4", {.nnodes = 2, .np = 4}, "a: 0 1; b: 2 3", NULL}, /* evenly */
     {"a:4 b:4", {.nnodes = 2, .per_node = 2}, "a: 0 1; b: 2 3", NULL},

@@ -62,7 +62,7 @@ const struct option options[] = {
     {"hostfile machinefile f", "FILE", AT(hostfile), read_text, 0, 0, NULL,
      "hosts and their slots, one per line, as Open MPI, MPICH or Horovod write them",
      NOT_IN_SCRIPT},
-    {"host H hosts", "LIST", AT(hosts), read_text, 0, 0, NULL,
+    {"host H hosts", "LIST", AT(hosts), read_hosts, 0, 0, NULL,
      "hosts n1:4,n2:4 or n[01-16]:4; with --hostfile or inside a scheduler's job: use only "
      "these, or leave ^host out",
      NOT_IN_SCRIPT},

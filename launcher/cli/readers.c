@@ -291,6 +291,14 @@ int read_rank_names(const struct option *o, const char *name, const char *text,
     return 0;
 }
 
+int read_hosts(const struct option *o, const char *name, const char *text,
+               struct opts *opts, struct ddp_err *err)
+{
+    if (opts->hosts_by)
+        return err_set(err, "%s and %s choose the same; use -H", name, opts->hosts_by);
+    return read_text(o, name, text, opts, err);
+}
+
 /* DeepSpeed's: hosts between '@', each with the GPUs to use, which is not supported; and
  * srun's: n[1,3],n7. */
 int read_include(const struct option *o, const char *name, const char *text,

@@ -42,8 +42,9 @@ struct option {
 
 read_fn read_number, read_per_node, read_nnodes, read_walltime, read_memory, read_requeue,
     read_plain, read_text, read_command, read_url, read_flag, read_span, read_choice,
-    read_map_by, read_bind_to, read_one_gpu, read_export, read_rank_names, read_include,
-    read_as_late, read_modules, read_no_preload, read_no_pty, read_ranks, read_master,
-    read_hang_after, read_stragglers, read_events, read_ui, read_metrics, read_regex;
+    read_map_by, read_bind_to, read_one_gpu, read_export, read_rank_names, read_hosts,
+    read_include, read_as_late, read_modules, read_no_preload, read_no_pty, read_ranks,
+    read_master, read_hang_after, read_stragglers, read_events, read_ui, read_metrics,
+    read_regex;
 
 #endif

@@ -110,6 +110,8 @@ static const struct {
      "--master-addr takes an address, or address:port, not 'h:x' (try ddprun --help)"},
     {"--master-addr [::1 prog",
      "--master-addr '[::1': [address]:port is the form (try ddprun --help)"},
+    {"--include a -H b prog",
+     "-H and --include choose the same; use -H (try ddprun --help)"},
     {"-z prog", "unknown option '-z' (try ddprun --help)"},
     {"--dry-run=1 prog", "--dry-run takes no value (try ddprun --help)"},
     {"--map-by dist prog", "--map-by is block, slot, cyclic, node or ppr:N:node, not "

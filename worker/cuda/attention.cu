@@ -14,28 +14,16 @@
 
 enum { ROWS = 64, TILE = 32 };
 
-struct shape {
-    int heads, kv_heads, T, D, parts; /* parts: blocks per sample and head */
-};
-
 /* A block's task: rows from `first` on of one head of a sample. */
 struct work {
     int64_t sample; /* its first row */
     int head, first;
 };
 
-static __device__ inline struct work work_of(const struct shape &s, int heads)
-{
-    int of = blockIdx.x / s.parts;
-    return {(int64_t)(of / heads) * s.T, of % heads, (int)blockIdx.x % s.parts * ROWS};
-}
-
-/* Dropout of weights; s NULL: none. */
-struct drop {
-    const struct cuda_step *s;
-    int batch, layer, layers;
-    uint32_t below;
-    float scale;
+struct shape : cuda_attention {
+    int parts;      /* blocks per sample and head */
+    uint32_t below; /* of dropout: words below this are dropped, */
+    float scale;    /* and the other weights multiplied */
     __device__ uint64_t key() const
     {
         return s ? rng_key(s->seed + ((uint64_t)batch << 40),
@@ -43,16 +31,21 @@ struct drop {
                  : 0;
     }
     /* The factor of the weight of a key, for a query of head w. */
-    __device__ float of(uint64_t key, const struct shape &a, const struct work &w,
-                        int query, int at) const
+    __device__ float kept(uint64_t key, const struct work &w, int query, int at) const
     {
         if (!s)
             return 1;
-        int64_t row = (w.sample / a.T * a.heads + w.head) * a.T + query;
+        int64_t row = (w.sample / T * heads + w.head) * T + query;
         uint64_t word = rng_word(rng_word(key, (uint64_t)row), (uint64_t)at / 4);
         return (word >> at % 4 * 16 & 0xffff) < below ? 0 : scale;
     }
 };
+
+static __device__ inline struct work work_of(const struct shape &s, int heads)
+{
+    int of = blockIdx.x / s.parts;
+    return {(int64_t)(of / heads) * s.T, of % heads, (int)blockIdx.x % s.parts * ROWS};
+}
 
 /* Queries, keys, values, outputs; or their gradients. */
 enum part { QUERIES, KEYS, VALUES, OUTPUTS };
@@ -118,15 +111,14 @@ static __device__ inline int least(int a, int b)
 }
 
 template <class T, int D>
-static __global__ void attention(const T *qkv, struct shape s, struct drop drop, T *y,
-                                 float *lse)
+static __global__ void attention(const T *qkv, struct shape s, T *y, float *lse)
 {
     alignas(16) __shared__ float k[TILE][D];
     alignas(16) __shared__ float v[TILE][D];
     struct work w = work_of(s, s.heads);
     int row = w.first + (int)threadIdx.x, end = least(w.first + ROWS, s.T);
     int64_t step = step_of(s);
-    uint64_t key = drop.key();
+    uint64_t key = s.key();
     float q[D], sum[D], most = -3e38f, all = 0;
     take_own<D>(row_at(qkv, s, w, least(row, s.T - 1), QUERIES), s.D,
                 1 / sqrtf((float)s.D), q);
@@ -150,7 +142,7 @@ static __global__ void attention(const T *qkv, struct shape s, struct drop drop,
             }
             float weight = expf(logit - most);
             all += weight;
-            add_times<D>(sum, weight * drop.of(key, s, w, row, from + j), v[j]);
+            add_times<D>(sum, weight * s.kept(key, w, row, from + j), v[j]);
         }
         __syncthreads();
     }
@@ -206,8 +198,7 @@ static __device__ void take_loop_rows(const T *qkv, const T *dy, const float *ls
  * loop over the queries from them on, of each head that shares them. */
 template <class T, int D, enum part OF>
 static __global__ void attention_back(const T *qkv, const T *dy, const float *lse,
-                                      const float *dots, struct shape s, struct drop drop,
-                                      T *dqkv)
+                                      const float *dots, struct shape s, T *dqkv)
 {
     const bool queries = OF == QUERIES;
     const int group = queries ? 1 : s.heads / s.kv_heads;
@@ -215,7 +206,7 @@ static __global__ void attention_back(const T *qkv, const T *dy, const float *ls
     struct work w = work_of(s, s.heads / group);
     int row = w.first + (int)threadIdx.x, end = least(w.first + ROWS, s.T);
     int mine = least(row, s.T - 1);
-    uint64_t bits = drop.key();
+    uint64_t bits = s.key();
     float scale = 1 / sqrtf((float)s.D);
     float own[D], other[D], sum[D];
     w.head *= group;
@@ -241,7 +232,7 @@ static __global__ void attention_back(const T *qkv, const T *dy, const float *ls
                 float shift = queries ? lse[at + (int64_t)row * s.heads] : tile.lse[j];
                 float mean = queries ? dots[at + (int64_t)row * s.heads] : tile.dots[j];
                 float weight = expf(dot<D>(own, tile.a[j]) - shift);
-                float by = drop.of(bits, s, w, query, key);
+                float by = s.kept(bits, w, query, key);
                 if (OF == VALUES)
                     add_times<D>(sum, weight * by, tile.b[j]);
                 else
@@ -279,27 +270,21 @@ static __global__ void attention_back(const T *qkv, const T *dy, const float *ls
 
 static struct shape shape_of(struct cuda_attention a)
 {
-    return {a.heads, a.kv_heads, a.T, a.D, (a.T + ROWS - 1) / ROWS};
-}
-
-static struct drop drop_of(struct cuda_attention a)
-{
-    return {a.s,
-            a.batch,
-            a.layer,
-            a.layers,
-            rng_drop_below(a.dropout),
-            rng_keep_scale(a.dropout)};
+    struct shape s;
+    static_cast<struct cuda_attention &>(s) = a;
+    s.parts = (a.T + ROWS - 1) / ROWS;
+    s.below = rng_drop_below(a.dropout);
+    s.scale = rng_keep_scale(a.dropout);
+    return s;
 }
 
 void cuda_attention(struct cuda_attention a, const void *qkv, void *y, float *lse,
                     cudaStream_t stream)
 {
     struct shape s = shape_of(a);
-    struct drop drop = drop_of(a);
     int blocks = a.n * a.heads * s.parts;
-    FOR_HEAD(a, LAUNCH((attention<T, D>), blocks, ROWS, stream, (const T *)qkv, s, drop,
-                       (T *)y, lse));
+    FOR_HEAD(a, LAUNCH((attention<T, D>), blocks, ROWS, stream, (const T *)qkv, s, (T *)y,
+                       lse));
 }
 
 void cuda_attention_back(struct cuda_attention a, const void *qkv, const void *y,
@@ -307,7 +292,6 @@ void cuda_attention_back(struct cuda_attention a, const void *qkv, const void *y
                          cudaStream_t stream)
 {
     struct shape s = shape_of(a);
-    struct drop drop = drop_of(a);
     int blocks = a.n * a.heads * s.parts, shared = a.n * a.kv_heads * s.parts;
     int64_t rows = (int64_t)a.n * a.T * a.heads;
     const float *means = room;
@@ -315,10 +299,10 @@ void cuda_attention_back(struct cuda_attention a, const void *qkv, const void *y
                             (const T *)dy, rows, a.D, room));
     FOR_HEAD(a, {
         LAUNCH((attention_back<T, D, QUERIES>), blocks, ROWS, stream, (const T *)qkv,
-               (const T *)dy, lse, means, s, drop, (T *)dqkv);
+               (const T *)dy, lse, means, s, (T *)dqkv);
         LAUNCH((attention_back<T, D, KEYS>), shared, ROWS, stream, (const T *)qkv,
-               (const T *)dy, lse, means, s, drop, (T *)dqkv);
+               (const T *)dy, lse, means, s, (T *)dqkv);
         LAUNCH((attention_back<T, D, VALUES>), shared, ROWS, stream, (const T *)qkv,
-               (const T *)dy, lse, means, s, drop, (T *)dqkv);
+               (const T *)dy, lse, means, s, (T *)dqkv);
     });
 }

@@ -10,10 +10,10 @@ enum {
     POLL_MS = 5      /* between checks for it on this host */
 };
 
-bool group_failure_told(struct ddp_group *g, int *culprit, struct ddp_err *theirs)
+bool group_failure_reported(struct ddp_group *g, int *culprit, struct ddp_err *theirs)
 {
     return (g->shm && shm_failed(g->shm, culprit, theirs)) ||
-           (g->tcp && tcp_failure_told(g->tcp, culprit, theirs));
+           (g->tcp && tcp_failure_reported(g->tcp, culprit, theirs));
 }
 
 static int break_with(struct ddp_group *g, int culprit, struct ddp_err *err,
@@ -30,7 +30,7 @@ static int break_with(struct ddp_group *g, int culprit, struct ddp_err *err,
             NULL, NULL}; /* each request reports it when tested or waited for */
         mailboxes_drop(g);
         if (g->tcp) {
-            tcp_tell_failure(g->tcp, culprit, err->text, audience);
+            tcp_report_failure(g->tcp, culprit, err->text, audience);
             tcp_close_streams(g->tcp);
         }
     }
@@ -48,17 +48,18 @@ int group_forward_failure(struct ddp_group *g, int culprit, struct ddp_err *err)
     return break_with(g, culprit, err, TCP_TO_NEIGHBOURS);
 }
 
-int group_hear_failure(struct ddp_group *g, struct ddp_err *err)
+int group_adopt_failure(struct ddp_group *g, struct ddp_err *err)
 {
     int culprit;
-    return group_failure_told(g, &culprit, err) ? group_forward_failure(g, culprit, err)
-                                                : 0;
+    return group_failure_reported(g, &culprit, err)
+               ? group_forward_failure(g, culprit, err)
+               : 0;
 }
 
-int group_hear_failure_soon(struct ddp_group *g, struct ddp_err *err)
+int group_adopt_failure_soon(struct ddp_group *g, struct ddp_err *err)
 {
     int64_t until = now_ms() + REPORT_MS;
-    while (group_hear_failure(g, err) == 0) {
+    while (group_adopt_failure(g, err) == 0) {
         if (!g->tcp || now_ms() >= until)
             return 0;
         tcp_await_connection(g->tcp, POLL_MS);
@@ -77,16 +78,16 @@ struct phrase group_current_call(const struct ddp_group *g)
  * not decide: the listening socket of a process that is exiting may close after its
  * streams when CPUs are scarce. When a connection is cut, both ends see it; the higher
  * rank waits longer, so that the lower one's report wins. */
-static int hear_why(struct ddp_group *g, int culprit, enum tcp_answer *answer,
-                    struct ddp_err *err)
+static int await_reason(struct ddp_group *g, int culprit, enum tcp_answer *answer,
+                        struct ddp_err *err)
 {
     int looks = g->layout.rank > culprit ? 4 : 2;
     *answer = TCP_ANSWERS;
     for (int i = 0; i < looks && *answer != TCP_REFUSES; i++) {
-        TRY(group_hear_failure_soon(g, err));
+        TRY(group_adopt_failure_soon(g, err));
         *answer = g->tcp ? tcp_answers(g->tcp, culprit) : TCP_REFUSES;
     }
-    return group_hear_failure(g, err);
+    return group_adopt_failure(g, err);
 }
 
 int group_rank_lost(struct ddp_group *g, int culprit, struct ddp_err *err)
@@ -94,7 +95,7 @@ int group_rank_lost(struct ddp_group *g, int culprit, struct ddp_err *err)
     enum tcp_answer answer;
     struct ddp_err how = *err;
     struct phrase call = group_current_call(g);
-    TRY(hear_why(g, culprit, &answer, err));
+    TRY(await_reason(g, culprit, &answer, err));
     if (answer == TCP_REFUSES) {
         err_set(err, "%.400s during %s", how.text, call.text);
         return group_break(g, culprit, err);

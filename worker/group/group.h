@@ -211,14 +211,14 @@ void p2p_left(struct ddp_group *g, int rank);
 int group_break(struct ddp_group *g, int culprit, struct ddp_err *err);
 /* Has another rank reported a failure? Then the rank to blame (-1: none), and why; else
  * both stay. */
-bool group_failure_told(struct ddp_group *g, int *culprit, struct ddp_err *theirs);
+bool group_failure_reported(struct ddp_group *g, int *culprit, struct ddp_err *theirs);
 /* Break the group with a cause that another rank has reported; returns -1. */
 int group_forward_failure(struct ddp_group *g, int culprit, struct ddp_err *err);
-/* Calls both: -1 if another rank has reported a failure, else 0. */
-int group_hear_failure(struct ddp_group *g, struct ddp_err *err);
+/* The same if another rank has reported a failure; else 0. */
+int group_adopt_failure(struct ddp_group *g, struct ddp_err *err);
 /* The same, waiting a moment: the report is sent before a stream is closed, but may
  * take another path. */
-int group_hear_failure_soon(struct ddp_group *g, struct ddp_err *err);
+int group_adopt_failure_soon(struct ddp_group *g, struct ddp_err *err);
 /* `culprit` cannot be reached, as `err` says: break the group, with the reported cause
  * if there is one. Returns -1. */
 int group_rank_lost(struct ddp_group *g, int culprit, struct ddp_err *err);

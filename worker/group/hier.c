@@ -50,11 +50,11 @@ static void start(struct hier *h, struct coll *c, void (*start_op)(struct tcp_op
     c->on_tcp = true;
 }
 
-static void choose_speakers(const struct hier *h, const struct coll *c)
+static void choose_leaders(const struct hier *h, const struct coll *c)
 {
     for (int i = 0, n; i < h->layout->nhosts; i++)
-        h->speakers[i] = *layout_host(h->layout, i, &n);
-    h->speakers[h->layout->members[c->root].host] = c->root;
+        h->leaders[i] = *layout_host(h->layout, i, &n);
+    h->leaders[h->layout->members[c->root].host] = c->root;
 }
 
 static bool in_blocks(const struct coll *c)
@@ -162,9 +162,9 @@ static void reduce_end(struct hier *h, struct coll *c, unsigned t)
 
 /* ---- broadcast, barrier ---- */
 
-static bool speaks(const struct hier *h)
+static bool leads(const struct hier *h)
 {
-    return h->speakers[h->host] == h->layout->rank;
+    return h->leaders[h->host] == h->layout->rank;
 }
 
 /* Shows others of the host chunk t, which this rank has. */
@@ -177,27 +177,27 @@ static void broadcast_end(struct hier *h, struct coll *c, unsigned t)
 
 static void broadcast_give(struct hier *h, struct coll *c, unsigned t)
 {
-    if (!h->tcp && speaks(h))
+    if (!h->tcp && leads(h))
         broadcast_end(h, c, t);
 }
 
 static void broadcast_begin(struct hier *h, struct coll *c, unsigned t)
 {
-    int speaker = h->layout->members[h->speakers[h->host]].local;
-    if (speaks(h) && h->tcp && t < c->nchunks) {
+    int leader = h->layout->members[h->leaders[h->host]].local;
+    if (leads(h) && h->tcp && t < c->nchunks) {
         struct range r = coll_chunk(c, t);
-        start(h, c, tcp_broadcast, h->speakers, coll_at(c, c->recv, r.at), r.n);
-    } else if (!speaks(h) && t > 0) {
+        start(h, c, tcp_broadcast, h->leaders, coll_at(c, c->recv, r.at), r.n);
+    } else if (!leads(h) && t > 0) {
         struct range r = coll_chunk(c, t - 1);
         coll_copy(c, coll_at(c, c->recv, r.at),
-                  shm_coll_given(h->shm, c, speaker, t - 1, r.at), r.n);
+                  shm_coll_given(h->shm, c, leader, t - 1, r.at), r.n);
     }
 }
 
 static void barrier_begin(struct hier *h, struct coll *c, unsigned t)
 {
-    if (t == 0 && speaks(h))
-        start(h, c, tcp_all_reduce, h->speakers, NULL, 0);
+    if (t == 0 && leads(h))
+        start(h, c, tcp_all_reduce, h->leaders, NULL, 0);
 }
 
 /* ---- all ---- */
@@ -253,7 +253,7 @@ static int plan(struct hier *h, struct coll *c, struct ddp_err *err)
     const struct shm *s = h->shm;
     size_t most = coll_most(c, h->layout->size);
     int ndirect = 0;
-    choose_speakers(h, c);
+    choose_leaders(h, c);
     if (most == 0)
         c->kind = COLL_BARRIER; /* no data, but all ranks must come */
     for (int i = 0; s && i < s->n; i++)
@@ -342,7 +342,7 @@ struct hier *hier_create(const struct layout *l, struct tcp *tcp, struct shm *sh
         h->nchannels = n < h->nchannels ? n : h->nchannels;
         h->most_local = n > h->most_local ? n : h->most_local;
     }
-    h->speakers = xcalloc(nhosts, sizeof *h->speakers);
+    h->leaders = xcalloc(nhosts, sizeof *h->leaders);
     if (hier_is_channel(h)) {
         h->team = xcalloc(nhosts, sizeof *h->team);
         for (int i = 0, n; i < l->nhosts; i++)
@@ -357,6 +357,6 @@ void hier_destroy(struct hier *h)
         return;
     tcp_op_finish(&h->op);
     free(h->team);
-    free(h->speakers);
+    free(h->leaders);
     free(h);
 }

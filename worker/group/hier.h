@@ -24,7 +24,7 @@ struct hier {
     bool flat;      /* one rank on every host */
     int *team;      /* owned: this rank's counterparts on all hosts; NULL: this rank is no
                        channel */
-    int *speakers;  /* owned: one rank of every host, for broadcasts and barriers */
+    int *leaders;   /* owned: one rank of every host, for broadcasts and barriers */
     struct tcp_op op; /* the current operation between hosts */
 };
 

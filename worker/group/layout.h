@@ -65,7 +65,7 @@ struct layout {
                           in that one */
 };
 
-/* Listen; the card tells where, and gets a new token. To be closed also after a failure.
+/* Listen; the card gets the port and a new token. To be closed also after a failure.
  */
 int listeners_open(struct listeners *listeners, struct card *card, struct ddp_err *err);
 void listeners_close(struct listeners *listeners); /* those that are still open */

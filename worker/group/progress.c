@@ -191,7 +191,7 @@ static int look_around(struct ddp_group *g, const bool *ended, struct ddp_err *e
     struct ddp_err how = *err; /* its last data may have arrived before it went */
     TRY(group_progress(g, err));
     if (!*ended && watch_blind(g))
-        TRY(group_hear_failure_soon(g, err));
+        TRY(group_adopt_failure_soon(g, err));
     watch_choose(g); /* it may have announced its leave meanwhile */
     *err = how;
     return *ended || !tcp_still_needs(g->tcp, culprit) ? 0
@@ -202,7 +202,7 @@ static int expired(struct ddp_group *g, int64_t timeout_ms, bool monitored,
                    struct ddp_err *err)
 {
     awaited_explain(g, (double)timeout_ms / 1000, monitored, err);
-    TRY(group_hear_failure(g, err)); /* another deadline passed before ours */
+    TRY(group_adopt_failure(g, err)); /* another deadline passed before ours */
     return group_break(g, -1, err);
 }
 
@@ -210,11 +210,11 @@ static int expired(struct ddp_group *g, int64_t timeout_ms, bool monitored,
 static bool contradicted(struct ddp_group *g, struct ddp_err *err)
 {
     int other;
-    struct said_calls said;
-    while (g->tcp && tcp_recv_calls(g->tcp, &other, &said)) {
-        for (int i = CALLS_SAID - 1; i >= 0;
+    struct recent_calls calls;
+    while (g->tcp && tcp_recv_calls(g->tcp, &other, &calls)) {
+        for (int i = RECENT_CALLS - 1; i >= 0;
              i--) { /* the earliest mismatch is the cause */
-            const struct call *theirs = &said.call[i];
+            const struct call *theirs = &calls.call[i];
             const struct call *mine = &g->calls[theirs->number % CALLS];
             if (theirs->number > 0 && mine->number == theirs->number &&
                 !coll_same(mine, theirs)) {
@@ -227,11 +227,11 @@ static bool contradicted(struct ddp_group *g, struct ddp_err *err)
 }
 
 /* Report our calls to ranks of other hosts that we wait for or watch. */
-static void say_calls(struct ddp_group *g)
+static void report_calls(struct ddp_group *g)
 {
-    struct said_calls mine = {0};
+    struct recent_calls mine = {0};
     uint64_t number = g->colls.first->coll.number;
-    for (uint64_t i = 0; i < CALLS_SAID && i < number; i++)
+    for (uint64_t i = 0; i < RECENT_CALLS && i < number; i++)
         mine.call[i] = g->calls[(number - i) % CALLS];
     tcp_send_calls(g->tcp, &mine);
 }
@@ -254,18 +254,18 @@ static int disagree(struct ddp_group *g, struct ddp_err *err)
     if (first >= 0)
         return gone(g, first, false, err);
     for (int i = 0; i < 2; i++) {
-        TRY(group_hear_failure_soon(g, err));
+        TRY(group_adopt_failure_soon(g, err));
     }
     return group_break(g, -1, err);
 }
 
 /* Has a failure been reported, or a call that differs from ours? During a wait (`ended`)
  * the failure may come after what is waited for. */
-static int hear(struct ddp_group *g, const bool *ended, struct ddp_err *err)
+static int check_reports(struct ddp_group *g, const bool *ended, struct ddp_err *err)
 {
     int culprit;
     struct ddp_err theirs;
-    if (!group_failure_told(g, &culprit, &theirs))
+    if (!group_failure_reported(g, &culprit, &theirs))
         return contradicted(g, err) ? disagree(g, err) : 0;
     if (ended && group_progress(g, err) < 0)
         return -1;
@@ -278,7 +278,7 @@ static int hear(struct ddp_group *g, const bool *ended, struct ddp_err *err)
 /* Look for a cause: -1 with the group broken if one is found now. */
 static int find_cause(struct ddp_group *g, struct ddp_err *err)
 {
-    TRY(hear(g, NULL, err));
+    TRY(check_reports(g, NULL, err));
     if (watch_contradicted(g, err))
         return disagree(g, err);
     int culprit = dead_of_host(g);
@@ -291,7 +291,7 @@ static int find_cause(struct ddp_group *g, struct ddp_err *err)
     if (culprit >= 0)
         return group_rank_lost(g, culprit, err);
     if (g->colls.first)
-        say_calls(g);
+        report_calls(g);
     return 0;
 }
 
@@ -338,7 +338,7 @@ int group_check_failures(struct ddp_group *g, struct ddp_err *err)
     if (no_new_failure(g))
         return 0;
     if (!g->broken)
-        hear(g, NULL, &why);
+        check_reports(g, NULL, &why);
     if (g->broken && err)
         *err = g->why;
     return g->broken ? -1 : 0;
@@ -363,7 +363,7 @@ static int look(struct ddp_group *g, const bool *ended, bool silent, struct ddp_
     if (watch_contradicted(g, err))
         return disagree(g, err);
     if (g->tcp)
-        say_calls(g);
+        report_calls(g);
     return 0;
 }
 
@@ -371,7 +371,7 @@ static int look(struct ddp_group *g, const bool *ended, bool silent, struct ddp_
 static int attend(struct ddp_group *g, struct patience *p, const bool *ended, int64_t now,
                   struct ddp_err *err)
 {
-    TRY(hear(g, ended, err));
+    TRY(check_reports(g, ended, err));
     if (*ended || now / MS - p->looked < LOOK_MS)
         return 0;
     p->looked = now / MS;

@@ -175,11 +175,11 @@ size_t shm_coll_chunk(const struct shm *s, const struct coll *c)
 static void announce(struct shm *s, struct coll *c, bool with_data)
 {
     bool eager = with_data && is_eager(c, s->n);
-    bool speaks = c->kind != COLL_BROADCAST || s->ranks[s->me] == c->root;
+    bool sends = c->kind != COLL_BROADCAST || s->ranks[s->me] == c->root;
     size_t bytes = gives(s, c, s->me);
     shm_post(s, coll_what(c), coll_agreed(c, s->layout->size),
              eager ? -1 : shm_where(s, c->send, bytes), c->send,
-             eager && speaks ? bytes : 0);
+             eager && sends ? bytes : 0);
 }
 
 int shm_coll_meet(struct shm *s, struct coll *c, bool with_data, struct ddp_err *err)

@@ -290,14 +290,14 @@ static int map_given(struct shm *s, struct ddp_err *err)
 static int be_let_go(const struct shm *s, int conn, int64_t deadline_ms,
                      struct ddp_err *err)
 {
-    char said[sizeof err->text];
+    char answer[sizeof err->text];
     if (sock_await(conn, POLLIN, deadline_ms) < 0)
         return err_set(err, "a rank of this host has not come to share memory in time");
-    ssize_t n = recv(conn, said, sizeof said - 1, 0);
+    ssize_t n = recv(conn, answer, sizeof answer - 1, 0);
     if (n <= 0)
         return blame(s, 0, "has gone while joining", err);
-    said[n] = '\0';
-    return strcmp(said, go) == 0 ? 0 : err_set(err, "%s", said);
+    answer[n] = '\0';
+    return strcmp(answer, go) == 0 ? 0 : err_set(err, "%s", answer);
 }
 
 static int follow(struct shm *s, int64_t deadline_ms, struct ddp_err *err)

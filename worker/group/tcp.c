@@ -123,7 +123,7 @@ bool tcp_begin(struct tcp *n, int *culprit, struct ddp_err *err)
     bool expects = n->expects;
     n->ninterests = 0;
     n->expects = false;
-    return expects && tcp_failure_told(n, culprit, err);
+    return expects && tcp_failure_reported(n, culprit, err);
 }
 
 bool tcp_has_stream(const struct tcp *n, int rank)
@@ -195,7 +195,7 @@ bool tcp_still_needs(const struct tcp *n, int rank)
         if (n->interests[i].rank == rank && is_missing(n, &n->interests[i]))
             return true;
     }
-    return n->noted && n->noted[rank].watched;
+    return n->peers && n->peers[rank].watched;
 }
 
 /* Half of the descriptors are left to the user. */
@@ -237,7 +237,7 @@ static int rank_of_stream(const struct tcp *n, int fd)
 /* One that has left has left nothing undone, or is to blame. */
 static int check_left(const struct tcp *n, int rank, struct ddp_err *err)
 {
-    return n->noted[rank].left > n->watched_in
+    return n->peers[rank].left > n->watched_in
                ? 0
                : layout_blame(n->layout, rank, "has left the group", err);
 }
@@ -251,9 +251,9 @@ int tcp_look(struct tcp *n, struct ddp_err *err)
         if (is_missing(n, &n->interests[i]) && look_at(n, rank, &np, &opened, err) < 0)
             return rank;
     }
-    for (int rank = 0; n->noted && rank < n->layout->size; rank++) {
-        if (n->noted[rank].watched &&
-            (n->noted[rank].left > 0 ? check_left(n, rank, err)
+    for (int rank = 0; n->peers && rank < n->layout->size; rank++) {
+        if (n->peers[rank].watched &&
+            (n->peers[rank].left > 0 ? check_left(n, rank, err)
                                      : look_at(n, rank, &np, &opened, err)) < 0)
             return rank;
     }
@@ -270,14 +270,14 @@ int tcp_look(struct tcp *n, struct ddp_err *err)
 
 void tcp_watch_none(struct tcp *n, uint64_t number)
 {
-    for (int rank = 0; n->noted && rank < n->layout->size; rank++)
-        n->noted[rank].watched = false;
+    for (int rank = 0; n->peers && rank < n->layout->size; rank++)
+        n->peers[rank].watched = false;
     n->watched_in = number;
 }
 
 void tcp_watch(struct tcp *n, int rank)
 {
-    struct noted *of = tcp_noted(n, rank);
+    struct peer *of = tcp_peer(n, rank);
     of->watched = of->left <= n->watched_in;
 }
 

@@ -35,9 +35,9 @@ struct call {
 };
 
 /* A rank's latest calls, newest first; number 0: none. */
-enum { CALLS_SAID = 16 };
-struct said_calls {
-    struct call call[CALLS_SAID];
+enum { RECENT_CALLS = 16 };
+struct recent_calls {
+    struct call call[RECENT_CALLS];
 };
 
 /* Takes the listening socket out of `listeners`. `entered` counts the collectives that
@@ -47,7 +47,7 @@ struct tcp *tcp_create(const struct layout *layout, struct listeners *listeners,
 void tcp_destroy(struct tcp *n); /* NULL is fine */
 
 /* Called at the start of each progress round: clears the interests. If data are expected
- * on a stream that is not open, connections are accepted; true as tcp_failure_told(). */
+ * on a stream that is not open, connections are accepted: tcp_failure_reported(). */
 bool tcp_begin(struct tcp *n, int *culprit, struct ddp_err *err);
 
 /* Returns the bytes sent, 0 when it would block, -1 when the rank cannot be reached. */
@@ -91,22 +91,22 @@ int tcp_awaited(const struct tcp *n, int *ranks, int max);
 
 /* Accept connections and read their hellos. True when any rank has reported, now or
  * earlier, why its group broke; the first report is kept. */
-bool tcp_failure_told(struct tcp *n, int *culprit, struct ddp_err *err);
+bool tcp_failure_reported(struct tcp *n, int *culprit, struct ddp_err *err);
 /* Sleep until a connection arrives, or `ms` have passed. */
 void tcp_await_connection(const struct tcp *n, int ms);
 /* Send the cause of a failure to ranks of other hosts: all, or those that this rank has
  * a stream with. */
 enum tcp_audience { TCP_TO_ALL, TCP_TO_NEIGHBOURS };
-void tcp_tell_failure(struct tcp *n, int culprit, const char *why,
-                      enum tcp_audience audience);
+void tcp_report_failure(struct tcp *n, int culprit, const char *why,
+                        enum tcp_audience audience);
 /* Send this rank's latest calls, once each, to the ranks that are waited for or
  * watched: some per call of this function, which does not wait. A rank that has called
  * something else may wait for a third rank and would never find out from its own data;
  * earlier calls are included because NCCL and MPI accept some mismatches. */
-void tcp_send_calls(struct tcp *n, const struct said_calls *mine);
+void tcp_send_calls(struct tcp *n, const struct recent_calls *mine);
 /* The next report of another rank's calls, once this rank has entered the latest of
  * them, too. False: there is none. */
-bool tcp_recv_calls(struct tcp *n, int *rank, struct said_calls *theirs);
+bool tcp_recv_calls(struct tcp *n, int *rank, struct recent_calls *theirs);
 /* Ask ranks of other hosts whether they have entered collective `number`: those that
  * have not, or do not answer in time, up to `max` into `late`; returns how many.
  * `*unasked`: for how many there was no descriptor. */

@@ -8,10 +8,10 @@
 
 /* Purposes of a connection besides the channels. */
 enum {
-    HELLO_TELL = TCP_NCHANNELS, /* the cause of a failure */
-    HELLO_ASK,  /* a question: how many collectives has the receiver entered */
-    HELLO_CALL, /* the sender's latest calls */
-    HELLO_LEAVE /* the sender leaves without an error, after so many collectives */
+    HELLO_FAILURE = TCP_NCHANNELS, /* the cause of a failure */
+    HELLO_ASK,   /* a question: how many collectives has the receiver entered */
+    HELLO_CALLS, /* the sender's latest calls */
+    HELLO_LEAVE  /* the sender leaves without an error, after so many collectives */
 };
 
 struct hello {
@@ -52,20 +52,19 @@ struct accepted {
         struct hello hello;
         union {
             struct failure_report report;
-            struct said_calls calls;
+            struct recent_calls calls;
             uint64_t entered;
         };
-    } said;
+    } received;
 };
 
 /* What this rank notes of another one. */
-struct noted {
-    uint64_t said; /* my last call that it was told of */
-    uint64_t
-        left; /* if it has left without an error: 1 + the collectives it had entered */
-    bool watched;             /* see tcp_watch() */
-    struct said_calls *calls; /* owned: what it has reported, until this rank has entered
-                                 these calls, too; or NULL */
+struct peer {
+    uint64_t reported; /* my last call that was reported to it */
+    uint64_t left;     /* without an error: 1 + the collectives it had entered; else 0 */
+    bool watched;      /* see tcp_watch() */
+    struct recent_calls *calls; /* owned: what it has reported, until this rank has
+                                 entered these calls, too; or NULL */
 };
 
 struct interest {
@@ -84,7 +83,7 @@ struct connecting {
     bool greeted; /* the hello has been sent */
 };
 
-/* Connections by which ranks are told or asked something, at most one to each. */
+/* Connections for a report or a question to other ranks, at most one to each. */
 struct contacts {
     struct contact {
         int rank, fd;
@@ -106,14 +105,14 @@ struct tcp {
     char *turn;              /* owned; NULL until first used */
     uint64_t moves;          /* calls that moved data */
     const uint64_t *entered; /* borrowed from the group: collectives entered */
-    bool told;               /* why another rank's group broke: */
+    bool reported;           /* why another rank's group broke is in: */
     struct failure_report report;
-    struct noted *noted;    /* owned, by rank; NULL until used */
-    uint64_t watched_in;    /* the collective that ranks are watched in */
-    size_t nreports;        /* of calls, in `noted` */
-    size_t nlooking;        /* streams opened by tcp_look() */
-    bool expects;           /* one of the interests has no stream yet */
-    struct contacts saying; /* ranks that will be told of calls */
+    struct peer *peers;        /* owned, by rank; NULL until used */
+    uint64_t watched_in;       /* the collective that ranks are watched in */
+    size_t nreports;           /* of calls, in `peers` */
+    size_t nlooking;           /* streams opened by tcp_look() */
+    bool expects;              /* one of the interests has no stream yet */
+    struct contacts reporting; /* those to which calls are being reported */
 };
 
 /* Put a descriptor in n->polled[*np]; nothing if it is -1. */
@@ -136,7 +135,7 @@ int tcp_error_of(int fd); /* its pending error, or 0 */
 /* Options of a connection that data go by. */
 void tcp_prepare_to_send(int fd);
 
-struct noted *tcp_noted(struct tcp *n, int rank);
+struct peer *tcp_peer(struct tcp *n, int rank);
 
 void tcp_forget_reports(struct tcp *n);
 

@@ -20,13 +20,13 @@
 #include <unistd.h>
 
 enum {
-    HELLO_MS = 5000, /* for an accepted connection to send its hello */
-    TELL_MS = 500,   /* for reports of a failure, in all */
-    ASK_MS = 500,    /* for answers, in all */
-    TURN_MS = 20,    /* between looks for questions of others */
-    TELL_ALL = 1024, /* larger groups report to ranks with a stream only */
-    REPORTS = 64,    /* calls are reported to so many ranks at a time */
-    REPORT_MS = 1    /* for connections to complete */
+    HELLO_MS = 5000,      /* for an accepted connection to send its hello */
+    FAILURE_MS = 500,     /* for reports of a failure, in all */
+    ASK_MS = 500,         /* for answers, in all */
+    TURN_MS = 20,         /* between looks for questions of others */
+    MOST_CONTACTS = 1024, /* larger groups report to ranks with a stream only */
+    REPORTS = 64,         /* calls are reported to so many ranks at a time */
+    REPORT_MS = 1         /* for connections to complete */
 };
 
 static bool lacks_descriptors(void)
@@ -47,18 +47,18 @@ enum tcp_answer tcp_answers(const struct tcp *n, int rank)
     return answers ? TCP_ANSWERS : TCP_REFUSES;
 }
 
-struct noted *tcp_noted(struct tcp *n, int rank)
+struct peer *tcp_peer(struct tcp *n, int rank)
 {
-    if (!n->noted)
-        n->noted = xcalloc((size_t)n->layout->size, sizeof *n->noted);
-    return &n->noted[rank];
+    if (!n->peers)
+        n->peers = xcalloc((size_t)n->layout->size, sizeof *n->peers);
+    return &n->peers[rank];
 }
 
-/* ---- hearing ---- */
+/* ---- receiving reports ---- */
 
 /* What follows a hello. */
-static const size_t report_bytes[] = {[HELLO_TELL] = sizeof(struct failure_report),
-                                      [HELLO_CALL] = sizeof(struct said_calls),
+static const size_t report_bytes[] = {[HELLO_FAILURE] = sizeof(struct failure_report),
+                                      [HELLO_CALLS] = sizeof(struct recent_calls),
                                       [HELLO_LEAVE] = sizeof(uint64_t)};
 
 /* 1 when the hello is complete, 0 when more is expected, -1 when the connection must be
@@ -66,15 +66,16 @@ static const size_t report_bytes[] = {[HELLO_TELL] = sizeof(struct failure_repor
 static int read_hello(struct tcp *n, struct accepted *c)
 {
     for (;;) {
-        size_t want = sizeof c->said.hello;
+        size_t want = sizeof c->received.hello;
         if (c->got >= want) {
-            if (!tcp_hello_is_sound(n, &c->said.hello))
+            if (!tcp_hello_is_sound(n, &c->received.hello))
                 return -1;
-            want += report_bytes[c->said.hello.what];
+            want += report_bytes[c->received.hello.what];
         }
         if (c->got == want)
             return 1;
-        ssize_t k = recv(c->fd, (char *)&c->said + c->got, want - c->got, MSG_DONTWAIT);
+        ssize_t k =
+            recv(c->fd, (char *)&c->received + c->got, want - c->got, MSG_DONTWAIT);
         if (k > 0)
             c->got += (size_t)k;
         else if (k < 0 && errno == EINTR)
@@ -109,7 +110,7 @@ static void accept_all(struct tcp *n)
 /* Takes over the descriptor unless there is a stream of this kind already. */
 static void settle(struct tcp *n, struct accepted *c)
 {
-    const struct hello *h = &c->said.hello;
+    const struct hello *h = &c->received.hello;
     int *in = &n->streams[h->from].in[h->what];
     if (*in < 0) {
         sock_set_keepalive(c->fd, 5, 2, 5);
@@ -118,9 +119,9 @@ static void settle(struct tcp *n, struct accepted *c)
     }
 }
 
-static void keep_calls(struct tcp *n, int from, const struct said_calls *calls)
+static void keep_calls(struct tcp *n, int from, const struct recent_calls *calls)
 {
-    struct noted *of = tcp_noted(n, from);
+    struct peer *of = tcp_peer(n, from);
     if (!of->calls) {
         of->calls = xcalloc(1, sizeof *of->calls);
         n->nreports++;
@@ -128,7 +129,7 @@ static void keep_calls(struct tcp *n, int from, const struct said_calls *calls)
     *of->calls = *calls;
 }
 
-bool tcp_failure_told(struct tcp *n, int *culprit, struct ddp_err *err)
+bool tcp_failure_reported(struct tcp *n, int *culprit, struct ddp_err *err)
 {
     accept_all(n);
     for (struct accepted **at = &n->accepted; *at;) {
@@ -138,18 +139,18 @@ bool tcp_failure_told(struct tcp *n, int *culprit, struct ddp_err *err)
             at = &c->next;
             continue;
         }
-        if (rc > 0 && c->said.hello.what == HELLO_TELL) {
-            c->said.report.why[sizeof c->said.report.why - 1] = '\0';
-            if (!n->told)
-                n->report = c->said.report;
-            n->told = true;
-        } else if (rc > 0 && c->said.hello.what == HELLO_ASK) {
+        if (rc > 0 && c->received.hello.what == HELLO_FAILURE) {
+            c->received.report.why[sizeof c->received.report.why - 1] = '\0';
+            if (!n->reported)
+                n->report = c->received.report;
+            n->reported = true;
+        } else if (rc > 0 && c->received.hello.what == HELLO_ASK) {
             (void)!send(c->fd, n->entered, sizeof *n->entered,
                         MSG_NOSIGNAL | MSG_DONTWAIT);
-        } else if (rc > 0 && c->said.hello.what == HELLO_CALL) {
-            keep_calls(n, c->said.hello.from, &c->said.calls);
-        } else if (rc > 0 && c->said.hello.what == HELLO_LEAVE) {
-            tcp_noted(n, c->said.hello.from)->left = 1 + c->said.entered;
+        } else if (rc > 0 && c->received.hello.what == HELLO_CALLS) {
+            keep_calls(n, c->received.hello.from, &c->received.calls);
+        } else if (rc > 0 && c->received.hello.what == HELLO_LEAVE) {
+            tcp_peer(n, c->received.hello.from)->left = 1 + c->received.entered;
         } else if (rc > 0) {
             settle(n, c);
         }
@@ -157,11 +158,11 @@ bool tcp_failure_told(struct tcp *n, int *culprit, struct ddp_err *err)
         close_fd(&c->fd);
         free(c);
     }
-    if (n->told) {
+    if (n->reported) {
         *culprit = n->report.culprit;
         err_set(err, "%s", n->report.why);
     }
-    return n->told;
+    return n->reported;
 }
 
 void tcp_await_connection(const struct tcp *n, int ms)
@@ -170,14 +171,14 @@ void tcp_await_connection(const struct tcp *n, int ms)
     poll(&p, 1, n->accepted ? 1 : ms);
 }
 
-/* ---- telling ---- */
+/* ---- sending reports ---- */
 
-static bool must_be_told(const struct tcp *n, int rank, int culprit,
-                         enum tcp_audience audience)
+static bool gets_report(const struct tcp *n, int rank, int culprit,
+                        enum tcp_audience audience)
 {
     if (rank == culprit || layout_is_here(n->layout, rank))
         return false;
-    return (audience == TCP_TO_ALL && n->layout->size <= TELL_ALL) ||
+    return (audience == TCP_TO_ALL && n->layout->size <= MOST_CONTACTS) ||
            tcp_any_stream(&n->streams[rank]);
 }
 
@@ -224,17 +225,17 @@ static bool send_report(const struct tcp *n, const struct contact *c, int what,
            (ssize_t)(sizeof h + bytes);
 }
 
-/* Tell those ranks in parallel, for at most `ms`; each connection is closed then. With
- * `answers`, by rank, it is a question: how many collectives the rank has entered. The
- * others may be asking, too, and are served meanwhile. */
-static void tell(struct tcp *n, struct contacts *all, int ms, int what, const void *data,
-                 size_t bytes, uint64_t *answers)
+/* Send hello and data to all of them in parallel, for at most `ms`, and close each
+ * connection then. With `answers`, by rank, it is a question: how many collectives the
+ * rank has entered. The others may be asking, too, and are served meanwhile. */
+static void contacts_run(struct tcp *n, struct contacts *all, int ms, int what,
+                         const void *data, size_t bytes, uint64_t *answers)
 {
     int culprit;
     struct ddp_err unwanted;
     int64_t until = now_ms() + ms, left = ms;
     while (left > 0 && all->n > 0 &&
-           !(answers && tcp_failure_told(n, &culprit, &unwanted))) {
+           !(answers && tcp_failure_reported(n, &culprit, &unwanted))) {
         bool ready =
             await_contacts(n, all, answers, (int)(left < TURN_MS ? left : TURN_MS));
         for (size_t i = all->n; ready && i-- > 0;) {
@@ -254,17 +255,17 @@ static void tell(struct tcp *n, struct contacts *all, int ms, int what, const vo
     }
 }
 
-void tcp_tell_failure(struct tcp *n, int culprit, const char *why,
-                      enum tcp_audience audience)
+void tcp_report_failure(struct tcp *n, int culprit, const char *why,
+                        enum tcp_audience audience)
 {
     struct failure_report report = {.culprit = culprit};
     SCOPED(contacts_close) struct contacts all = {0};
     snprintf(report.why, sizeof report.why, "%s", why);
     for (int r = 0; r < n->layout->size; r++) {
-        if (must_be_told(n, r, culprit, audience))
+        if (gets_report(n, r, culprit, audience))
             contact(n, &all, r);
     }
-    tell(n, &all, TELL_MS, HELLO_TELL, &report, sizeof report, NULL);
+    contacts_run(n, &all, FAILURE_MS, HELLO_FAILURE, &report, sizeof report, NULL);
 }
 
 void tcp_announce_leave(struct tcp *n, const int *ranks, int nranks)
@@ -272,14 +273,14 @@ void tcp_announce_leave(struct tcp *n, const int *ranks, int nranks)
     SCOPED(contacts_close) struct contacts all = {0};
     for (int i = 0; i < nranks; i++)
         contact(n, &all, ranks[i]);
-    tell(n, &all, TELL_MS, HELLO_LEAVE, n->entered, sizeof *n->entered, NULL);
+    contacts_run(n, &all, FAILURE_MS, HELLO_LEAVE, n->entered, sizeof *n->entered, NULL);
 }
 
 int tcp_ask(struct tcp *n, uint64_t number, int *late, int max, int *unasked)
 {
     int found = 0, size = n->layout->size;
     SCOPED(contacts_close) struct contacts all = {0};
-    if (size > TELL_ALL)
+    if (size > MOST_CONTACTS)
         return 0;
     OWNED uint64_t *entered = xcalloc((size_t)size, sizeof *entered);
     for (int r = 0; r < size; r++) {
@@ -290,7 +291,7 @@ int tcp_ask(struct tcp *n, uint64_t number, int *late, int max, int *unasked)
             ++*unasked;
         }
     }
-    tell(n, &all, ASK_MS, HELLO_ASK, NULL, 0, entered);
+    contacts_run(n, &all, ASK_MS, HELLO_ASK, NULL, 0, entered);
     for (int r = 0; r < size && found < max; r++) {
         if (entered[r] < number)
             late[found++] = r;
@@ -298,47 +299,47 @@ int tcp_ask(struct tcp *n, uint64_t number, int *late, int max, int *unasked)
     return found;
 }
 
-/* ---- what is called ---- */
+/* ---- reports of calls ---- */
 
-bool tcp_recv_calls(struct tcp *n, int *rank, struct said_calls *theirs)
+bool tcp_recv_calls(struct tcp *n, int *rank, struct recent_calls *theirs)
 {
     for (int r = 0; n->nreports > 0 && r < n->layout->size; r++) {
-        struct said_calls *calls = n->noted[r].calls;
+        struct recent_calls *calls = n->peers[r].calls;
         if (!calls || calls->call[0].number > *n->entered)
             continue;
         *rank = r;
         *theirs = *calls;
         free(calls);
-        n->noted[r].calls = NULL;
+        n->peers[r].calls = NULL;
         n->nreports--;
         return true;
     }
     return false;
 }
 
-/* Open a connection to tell the rank of call `number`, if it does not know it. */
-static void begin_saying(struct tcp *n, int rank, uint64_t number)
+/* Open a connection to report call `number` to the rank, unless it has been. */
+static void begin_report(struct tcp *n, int rank, uint64_t number)
 {
-    struct noted *of = tcp_noted(n, rank);
-    if (of->said == number || n->saying.n >= REPORTS)
+    struct peer *of = tcp_peer(n, rank);
+    if (of->reported == number || n->reporting.n >= REPORTS)
         return;
-    for (size_t i = 0; i < n->saying.n; i++)
-        if (n->saying.v[i].rank == rank)
+    for (size_t i = 0; i < n->reporting.n; i++)
+        if (n->reporting.v[i].rank == rank)
             return;
-    of->said = number;
-    contact(n, &n->saying, rank);
+    of->reported = number;
+    contact(n, &n->reporting, rank);
 }
 
-void tcp_send_calls(struct tcp *n, const struct said_calls *mine)
+void tcp_send_calls(struct tcp *n, const struct recent_calls *mine)
 {
     uint64_t number = mine->call[0].number;
     for (size_t i = 0; i < n->ninterests; i++)
-        begin_saying(n, n->interests[i].rank, number);
+        begin_report(n, n->interests[i].rank, number);
     for (int r = 0; r < n->layout->size; r++) {
-        if (tcp_noted(n, r)->watched)
-            begin_saying(n, r, number);
+        if (tcp_peer(n, r)->watched)
+            begin_report(n, r, number);
     }
-    tell(n, &n->saying, REPORT_MS, HELLO_CALL, mine, sizeof *mine, NULL);
+    contacts_run(n, &n->reporting, REPORT_MS, HELLO_CALLS, mine, sizeof *mine, NULL);
 }
 
 void tcp_forget_reports(struct tcp *n)
@@ -350,7 +351,7 @@ void tcp_forget_reports(struct tcp *n)
         free(c);
     }
     for (int r = 0; n->nreports > 0 && r < n->layout->size; r++)
-        free(n->noted[r].calls);
-    contacts_close(&n->saying);
-    free(n->noted);
+        free(n->peers[r].calls);
+    contacts_close(&n->reporting);
+    free(n->peers);
 }

@@ -286,6 +286,9 @@ DDP_API int ddp_wait(struct ddp_request *r, struct ddp_err *err);
  * first of these calls. */
 DDP_API int ddp_wait_for(struct ddp_request *r, int64_t ms, int *done,
                          struct ddp_err *err);
+/* For a caller whose own limit of `seconds` has passed: the error names the ranks that
+ * the group waits for, as that of the group's deadline does. Nothing is broken. */
+DDP_API void ddp_explain_wait(struct ddp_group *g, double seconds, struct ddp_err *err);
 /* Cancel a message of which no byte was sent or received: *cancelled = 1, and the request
  * is freed. Otherwise *cancelled = 0 and it continues (as collectives always do). */
 DDP_API int ddp_cancel(struct ddp_request *r, int *cancelled, struct ddp_err *err);

@@ -64,8 +64,13 @@ class Backend(unittest.TestCase):
 
     def test_a_rank_that_does_not_come_by_the_calls_deadline_is_named(self):
         said = self.ddprun(3, "absent")
+        self.assertEqual(len(re.findall(r"all_reduce #1: rank 0 on .* not come within 2 s", said)), 2, said)
         self.assertEqual(len(re.findall(r"barrier #1: rank 0 on .* not come within 2 s", said)), 2, said)
         self.assertEqual(said.count("ddp: rank 0 of the group has not come within 2 s"), 2, said)
+
+    def test_a_rank_that_comes_too_late_is_told_so(self):
+        said = self.ddprun(2, "tardy")
+        self.assertRegex(said, r"rank 1: .*rank 0 on .*: it has given up or ended before this rank came")
 
 
 if __name__ == "__main__":

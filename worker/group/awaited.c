@@ -110,3 +110,8 @@ void awaited_explain(struct ddp_group *g, double seconds, bool all, struct ddp_e
                 names, seconds, more);
     }
 }
+
+void ddp_explain_wait(struct ddp_group *g, double seconds, struct ddp_err *err)
+{
+    awaited_explain(g, seconds, false, err);
+}

@@ -264,10 +264,11 @@ static int connect_leader(const struct shm *s, struct ddp_err *err)
     struct hello h = {.local = s->me};
     memcpy(h.token, leader->token, sizeof h.token);
     if (!connected || send(conn, &h, sizeof h, MSG_NOSIGNAL) != (ssize_t)sizeof h) {
-        err_errno(err,
-                  "cannot share memory with %s (if that is another machine, give each "
-                  "its own DDP_HOST_ID)",
-                  layout_who(s->layout, s->ranks[0]).text);
+        err_errno(
+            err,
+            "cannot share memory with %s: it has given up or ended before this rank "
+            "came (or if it is on another machine, give each its own DDP_HOST_ID)",
+            layout_who(s->layout, s->ranks[0]).text);
         close_fd(&conn);
         return -1;
     }

@@ -1,4 +1,4 @@
-"""torch_backend.py collectives|training|dies|late|absent|again: the backend "ddp" beside Gloo, in one job"""
+"""torch_backend.py collectives|training|dies|late|absent|tardy|again: the backend "ddp" beside Gloo, in one job"""
 import datetime
 import os
 import sys
@@ -446,14 +446,29 @@ def late():
     raise AssertionError("no error")
 
 
+def tardy():
+    """The last rank comes to a new group when the others have given up."""
+    store, soon = dist.distributed_c10d._get_default_store(), datetime.timedelta(seconds=2)
+    if rank == size - 1:
+        store.wait([f"up{r}" for r in range(size - 1)])
+    try:
+        dist.new_group(backend="ddp", timeout=soon)
+    except dist.DistBackendError as error:
+        print(f"rank {rank}: {error}", flush=True)
+    store.set(f"up{rank}", "x")
+    store.wait([f"up{r}" for r in range(size)])
+    os._exit(0)
+
+
 def absent():
     """Rank 0 does not come to a barrier, or to a new group: an error at the call's own deadline."""
-    group, soon = dist.new_group(backend="ddp"), datetime.timedelta(seconds=2)
+    group, other, soon = *(dist.new_group(backend="ddp") for _ in "12"), datetime.timedelta(seconds=2)
     store = dist.distributed_c10d._get_default_store()
     others = [f"told{r}" for r in range(1, size)]
     if rank == 0:
         store.wait(others)
-    for call in (lambda: dist.monitored_barrier(group, soon),
+    for call in (lambda: dist.all_reduce(torch.ones(3), group=other, async_op=True).wait(soon),
+                 lambda: dist.monitored_barrier(group, soon),
                  lambda: dist.new_group(backend="ddp", timeout=soon)) if rank else ():
         try:
             call()
@@ -465,5 +480,5 @@ def absent():
 
 
 {"collectives": collectives, "training": training, "dies": dies, "late": late,
- "absent": absent, "again": again}[sys.argv[1]]()
+ "absent": absent, "tardy": tardy, "again": again}[sys.argv[1]]()
 dist.destroy_process_group()

@@ -27,6 +27,7 @@ for _name, _args in {
     _function = getattr(lib, "ddp_" + _name)
     _function.argtypes, _function.restype = [_P, *_args, _P], _P
 lib.ddp_wait_for.argtypes = [_P, c.c_int64, _P, _P]
+lib.ddp_explain_wait.argtypes, lib.ddp_explain_wait.restype = [_P, c.c_double, _P], None
 
 
 def code_of(tensor):

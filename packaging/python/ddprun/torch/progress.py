@@ -89,6 +89,12 @@ class Group:
             text += f" (ranks of the group {self.members})"
         return dist.DistBackendError(f"ddp: {text}")
 
+    def expired(self, seconds):
+        """The error of a wait() of that long: the group's text."""
+        with self.held():
+            lib.ddp_explain_wait(self._g, seconds, self._at_err)
+            return self._failure()
+
     def _take(self):
         if not self.lock.acquire(False):
             self._wanted += 1

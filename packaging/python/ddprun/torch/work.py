@@ -4,7 +4,6 @@ import ctypes as c
 import math
 
 import torch
-import torch.distributed as dist
 from torch._C._distributed_c10d import Work as _Work
 
 from .arena import Arena
@@ -95,7 +94,7 @@ class Work(_Work):
         if not self.done:
             self._group.drive(self, seconds if seconds > 0 else math.inf)
         if not self.done:
-            raise dist.DistBackendError(f"ddp: not done within the {seconds:g} s of wait()")
+            raise self._group.expired(seconds)
         if self._error is not None:
             raise self._error
         return True

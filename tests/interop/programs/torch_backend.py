@@ -185,6 +185,15 @@ def asynchronous():
     chained = torch.ones(4)
     after = dist.all_reduce(chained, async_op=True).get_future().then(lambda f: f.value()[0] * 2)
     assert after.wait().eq(2 * size).all()
+    # what a then() starts is waited for by the thread that would complete it
+    start = time.monotonic()
+
+    def second(_):
+        while rank and time.monotonic() < start + 0.2:
+            time.sleep(0.01)
+        return dist.all_reduce(torch.ones(100000), async_op=True).get_future().wait()[0]
+    first = dist.all_reduce(torch.ones(100000), async_op=True).get_future().then(second)
+    assert first.wait().eq(size).all()
     # the message is sent although no rank waits for it: its sender is in the store
     store = dist.distributed_c10d._get_default_store()
     if rank == 0:
@@ -386,6 +395,17 @@ def close(what, ours, theirs):
         print(f"{what}: Gloo's losses, {ours[0]:.4f} to {ours[-1]:.4f}", flush=True)
 
 
+def two_stages(_, bucket):
+    """As PowerSGD's hook, it starts a second collective when the first has ended."""
+    one, two = bucket.buffer().div_(size).tensor_split([1000])
+
+    def second(_):
+        dist.all_reduce(two, async_op=True).get_future().wait()
+        return bucket.buffer()
+    time.sleep(0.003 * rank)
+    return dist.all_reduce(one, async_op=True).get_future().then(second)
+
+
 def training():
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
@@ -393,6 +413,10 @@ def training():
     for options in ({}, {"bucket_cap_mb": 0.2}, {"gradient_as_bucket_view": True}, {"static_graph": True}):
         close(f"DDP {options}", *(losses(DistributedDataParallel(model(), process_group=g, **options))
                                   for g in (dist.group.WORLD, gloo)))
+    stages = DistributedDataParallel(model(), bucket_cap_mb=0.2)
+    stages.register_comm_hook(None, two_stages)
+    close("a hook of two stages", losses(stages),
+          losses(DistributedDataParallel(model(), process_group=gloo)))
     assert not dist.group.WORLD._group.local or dist.group.WORLD._group.arena._moved, "no bucket is in the arena"
     cpu = torch.device("cpu")
     close("FSDP", *(losses(FullyShardedDataParallel(model(), process_group=g, device_id=cpu))

@@ -27,9 +27,7 @@ from torch._C._distributed_c10d import Backend as _Backend, _create_work_from_fu
 
 from .library import array, code_of, flat_of, joined, reduction, sizes
 from .progress import Group
-from .work import Work
-
-_BACKWARD = torch.autograd.graph._engine_run_backward.__code__
+from .work import BACKWARD, Work
 
 
 class _Registered(_Backend):
@@ -122,7 +120,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     def allreduce(self, tensors, opts=None):
         opts = opts or dist.AllreduceOptions()
-        bucket = sys._getframe(1).f_code is _BACKWARD  # who calls: DistributedDataParallel's reducer
+        bucket = sys._getframe(1).f_code is BACKWARD  # who calls: its reducer
         if bucket and len(tensors) == 1 and tensors[0].is_contiguous() and \
                 self._group.arena.has(tensors[0]):
             return self._reduce_bucket(tensors, opts)

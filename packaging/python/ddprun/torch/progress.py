@@ -183,6 +183,9 @@ class Group:
         of a host that come together, and takes a CPU from them."""
         return _INLINE_S + nbytes / _INLINE_BYTES_PER_S if self.local else 0
 
+    def is_own_thread(self):
+        return threading.current_thread() is self._thread
+
     def hand_over(self, work, urgent):
         """With the lock: the thread drives it, at once if `urgent`, else if no call waits for it."""
         if not work.done:
@@ -224,5 +227,5 @@ class Group:
         self.lock.release()
         self._wake.set()
         self._urgent.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
+        if self._thread is not None and not self.is_own_thread():
             self._thread.join()

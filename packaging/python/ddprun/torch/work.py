@@ -2,6 +2,7 @@
 import collections
 import ctypes as c
 import math
+import sys
 
 import torch
 from torch._C._distributed_c10d import Work as _Work
@@ -9,6 +10,7 @@ from torch._C._distributed_c10d import Work as _Work
 from .arena import Arena
 from .library import check_output, flat_of, lib, sizes
 
+BACKWARD = torch.autograd.graph._engine_run_backward.__code__  # calls DistributedDataParallel's reducer
 _LEAST = 1 << 15  # bytes; shorter tensors are as fast without the arena
 
 
@@ -122,7 +124,11 @@ class Work(_Work):
 
     def get_future(self):
         if not self.done:
-            self._group.drive(self, self._group.patience(self._nbytes))
+            group = self._group
+            # It must have ended if the group's thread asks, which alone would complete it, or a hook
+            # of DistributedDataParallel: what that starts in then() has to come in the same order on all ranks
+            hook = torch._C._current_graph_task_id() >= 0 and sys._getframe(1).f_code is not BACKWARD
+            group.drive(self, math.inf if hook or group.is_own_thread() else group.patience(self._nbytes))
         with self._group.lock:
             if self.future is None:
                 self.future = torch.futures.Future()

@@ -350,6 +350,8 @@ static const struct {
     {"nix -x", NULL, 127,
      "cannot run 'nix -x': no such file or directory; write its arguments as words of "
      "their own, not in quotes"},
+    {"A=1", NULL, 127,
+     "cannot run 'A=1': no such file or directory; to set a variable write '-x A=1'"},
     {"", NULL, 127, "cannot run '': no such file or directory in PATH"},
 };
 

@@ -18,6 +18,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/signame.h"
 #include "launcher/agent/agent.h"
 #include "launcher/agent/kill_tree.h"
 #include "launcher/control/control.h"
@@ -217,6 +218,8 @@ static void on_local_exit(pid_t pid, int status, int64_t at_ns, const struct rus
         kill_tree_signal(SIGKILL, spare_transports, j);
         log_debug("our own agent has ended with status 0x%x", (unsigned)status);
     }
+    if (WIFSIGNALED(status) && !j->ending.agents_killed)
+        log_warn("the agent on this host died of %s", signal_name(WTERMSIG(status)));
     job_check(j);
 }
 

@@ -46,14 +46,6 @@ static void add_all(struct ddp_group *g, struct coll *c)
     }
 }
 
-static int start(struct ddp_group *g, struct coll *c)
-{
-    add_all(g, c);
-    for (size_t i = 0; i < c->nitems && !g->broken; i++)
-        p2p_post(g, &c->items[i]);
-    return g->broken ? -1 : 0;
-}
-
 int alltoall_advance(struct ddp_group *g, struct coll *c, struct ddp_err *err)
 {
     if (c->state != COLL_WORKS) {
@@ -61,7 +53,10 @@ int alltoall_advance(struct ddp_group *g, struct coll *c, struct ddp_err *err)
         if (rc != ADVANCE_DONE)
             return rc;
         c->state = COLL_WORKS;
-        if (start(g, c) < 0) {
+        add_all(g, c);
+        for (size_t i = 0; i < c->nitems && !g->broken; i++)
+            p2p_post(g, &c->items[i]);
+        if (g->broken) {
             *err = g->why;
             return ADVANCE_ERROR;
         }

@@ -37,11 +37,6 @@ bool coll_reduces(enum coll_kind kind)
     return kinds[kind].is & REDUCES;
 }
 
-static bool has_root(enum coll_kind kind)
-{
-    return kinds[kind].is & HAS_ROOT;
-}
-
 bool coll_by_messages(enum coll_kind kind)
 {
     return kinds[kind].is & BY_MESSAGES;
@@ -173,7 +168,7 @@ uint32_t coll_what(const struct coll *c)
 {
     return (uint32_t)c->kind | (uint32_t)c->type << 4 |
            (coll_reduces(c->kind) ? (uint32_t)c->op << 8 : 0) |
-           (has_root(c->kind) ? (uint32_t)c->root << 12 : 0);
+           (kinds[c->kind].is & HAS_ROOT ? (uint32_t)c->root << 12 : 0);
 }
 
 struct phrase coll_describe(uint32_t what, uint64_t bytes)

@@ -57,21 +57,6 @@ static void choose_leaders(const struct hier *h, const struct coll *c)
     h->leaders[h->layout->members[c->root].host] = c->root;
 }
 
-static bool in_blocks(const struct coll *c)
-{
-    return c->kind == COLL_ALL_GATHER || c->kind == COLL_REDUCE_SCATTER;
-}
-
-static int tcp_part(struct hier *h, struct coll *c, int *culprit, struct ddp_err *err)
-{
-    int rc = tcp_op_advance(h->tcp, &h->op, culprit, err);
-    if (rc == ADVANCE_DONE) {
-        tcp_op_finish(&h->op);
-        c->on_tcp = false;
-    }
-    return rc;
-}
-
 /* ---- reductions ---- */
 
 /* This rank's slice of chunk k; empty if it is no channel. */
@@ -223,8 +208,9 @@ static const struct coll_step *step_of(const struct hier *h, const struct coll *
 static size_t chunk_elements(const struct hier *h, const struct coll *c, bool in_arena)
 {
     size_t most = coll_most(c, h->layout->size), size = type_size(c->type), chunk = most;
+    bool in_blocks = c->kind == COLL_ALL_GATHER || c->kind == COLL_REDUCE_SCATTER;
     if (h->tcp && !h->flat)
-        chunk = in_blocks(c) ? hier_blocks_chunk(h, c) : SHM_CHUNK / size;
+        chunk = in_blocks ? hier_blocks_chunk(h, c) : SHM_CHUNK / size;
     else if (!h->tcp && (!in_arena || c->kind == COLL_REDUCE))
         chunk = shm_coll_chunk(h->shm, c);
     chunk = chunk < most ? chunk : most;
@@ -303,9 +289,11 @@ int hier_advance(struct hier *h, struct coll *c, int *culprit, struct ddp_err *e
             if (!c->on_tcp)
                 c->step->begin(h, c, c->t);
             if (c->on_tcp) {
-                rc = tcp_part(h, c, culprit, err);
+                rc = tcp_op_advance(h->tcp, &h->op, culprit, err);
                 if (rc != ADVANCE_DONE)
                     return rc;
+                tcp_op_finish(&h->op);
+                c->on_tcp = false;
                 if (c->step->end)
                     c->step->end(h, c, c->t);
             }

@@ -22,12 +22,6 @@
 
 static const char card_magic[8] = "ddpcard";
 
-static void random_bytes(void *bytes, size_t n)
-{
-    while (getrandom(bytes, n, 0) != (ssize_t)n)
-        ; /* only interrupted by signals, and only before the pool is ready */
-}
-
 socklen_t listener_address(const unsigned char *token, struct sockaddr_un *sa)
 {
     *sa = (struct sockaddr_un){.sun_family = AF_UNIX};
@@ -39,7 +33,8 @@ socklen_t listener_address(const unsigned char *token, struct sockaddr_un *sa)
 int listeners_open(struct listeners *listeners, struct card *card, struct ddp_err *err)
 {
     struct sockaddr_un sa;
-    random_bytes(card->token, sizeof card->token);
+    while (getrandom(card->token, TOKEN_BYTES, 0) != TOKEN_BYTES)
+        ; /* only interrupted by signals, and only before the pool is ready */
     socklen_t len = listener_address(card->token, &sa);
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     *listeners = (struct listeners){.tcp_fd = -1, .unix_fd = fd};

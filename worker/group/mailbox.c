@@ -6,13 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Local number of a rank that shares our memory, else -1. */
-static int local_of(const struct ddp_group *g, int rank)
-{
-    const struct member *m = &g->layout.members[rank];
-    return g->shm && m->host == g->layout.members[g->layout.rank].host ? m->local : -1;
-}
-
 struct mailbox *mailbox_of(struct ddp_group *g, int rank)
 {
     if (!g->mailbox)
@@ -22,7 +15,8 @@ struct mailbox *mailbox_of(struct ddp_group *g, int rank)
         return b;
     b = g->mailbox[rank] = xcalloc(1, sizeof *b);
     b->rank = rank;
-    b->local = local_of(g, rank);
+    b->local =
+        g->shm && layout_is_here(&g->layout, rank) ? g->layout.members[rank].local : -1;
     if (b->local >= 0) {
         b->ring_out = ring_writer(shm_ring(g->shm, g->shm->me, b->local));
         b->ring_in = ring_reader(shm_ring(g->shm, b->local, g->shm->me));
@@ -93,15 +87,10 @@ bool queue_remove(struct request_queue *row, struct ddp_request *r)
 }
 
 /* Tags of users and numbers of collectives are separate. */
-static bool answers(const struct ddp_request *r, int tag, uint32_t what)
-{
-    return r->tag == tag && (r->what == 0) == (what == 0);
-}
-
 static struct ddp_request *find(const struct request_queue *row, int tag, uint32_t what)
 {
     struct ddp_request *r = row->first;
-    while (r && !answers(r, tag, what))
+    while (r && (r->tag != tag || (r->what == 0) != (what == 0)))
         r = r->next;
     return r;
 }

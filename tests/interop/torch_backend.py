@@ -68,6 +68,10 @@ class Backend(unittest.TestCase):
         self.assertEqual(len(re.findall(r"barrier #1: rank 0 on .* not come within 2 s", said)), 2, said)
         self.assertEqual(said.count("ddp: rank 0 of the group has not come within 2 s"), 2, said)
 
+    def test_backward_raises_when_a_rank_has_gone(self):
+        said = self.ddprun(3, "backward")
+        self.assertEqual(len(re.findall(r"rank [01]: .*ddp: .*rank 2 on .* has gone", said)), 2, said)
+
     def test_a_rank_that_comes_too_late_is_told_so(self):
         said = self.ddprun(2, "tardy")
         self.assertRegex(said, r"rank 1: .*rank 0 on .*: it has given up or ended before this rank came")

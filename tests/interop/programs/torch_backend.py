@@ -1,4 +1,4 @@
-"""torch_backend.py collectives|training|dies|late|absent|tardy|again: the backend "ddp" beside Gloo, in one job"""
+"""torch_backend.py collectives|training|dies|late|...: the backend "ddp" beside Gloo, in one job"""
 import datetime
 import os
 import sys
@@ -442,6 +442,22 @@ def dies():
     raise AssertionError("no error")
 
 
+def backward():
+    """The last rank ends while the others are in backward, which then raises."""
+    from torch.nn.parallel import DistributedDataParallel
+    net = DistributedDataParallel(model(), bucket_cap_mb=0.01)  # it ends with its last reference
+    output = net(torch.ones(4, 40))
+    if rank == size - 1:
+        time.sleep(1)
+        os._exit(0)
+    try:
+        output.sum().backward()
+    except RuntimeError as error:
+        print(f"rank {rank}: {error}", flush=True)
+        os._exit(0)
+    raise AssertionError("no error")
+
+
 def again():
     """No rank meets under the name that the group before had in the same store."""
     for _ in range(30):
@@ -504,5 +520,6 @@ def absent():
 
 
 {"collectives": collectives, "training": training, "dies": dies, "late": late,
- "absent": absent, "tardy": tardy, "again": again}[sys.argv[1]]()
+ "absent": absent, "tardy": tardy,
+ "backward": backward, "again": again}[sys.argv[1]]()
 dist.destroy_process_group()

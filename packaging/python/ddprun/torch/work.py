@@ -131,7 +131,8 @@ class Work(_Work):
             group.drive(self, math.inf if hook or group.is_own_thread() else group.patience(self._nbytes))
         with self._group.lock:
             if self.future is None:
-                self.future = torch.futures.Future()
+                self._ended = torch.futures.Future()
+                self.future = self._ended.then(self._outcome)
                 if self.done:
                     self.complete()
                 else:
@@ -139,7 +140,10 @@ class Work(_Work):
         return self.future
 
     def complete(self):
+        self._ended.set_result(None)
+
+    def _outcome(self, _):
+        """An error that is raised here is one for C++, too; set_exception() sets a result there."""
         if self._error is not None:
-            self.future.set_exception(self._error)
-        else:
-            self.future.set_result(self.outputs)
+            raise self._error
+        return self.outputs

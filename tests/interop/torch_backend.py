@@ -72,6 +72,9 @@ class Backend(unittest.TestCase):
         said = self.ddprun(3, "backward")
         self.assertEqual(len(re.findall(r"rank [01]: .*ddp: .*rank 2 on .* has gone", said)), 2, said)
 
+    def test_a_model_is_compiled(self):
+        self.assertIn("a compiled DDP: Gloo's losses", self.ddprun(2, "compiled"))
+
     def test_a_rank_that_comes_too_late_is_told_so(self):
         said = self.ddprun(2, "tardy")
         self.assertRegex(said, r"rank 1: .*rank 0 on .*: it has given up or ended before this rank came")

@@ -458,6 +458,13 @@ def backward():
     raise AssertionError("no error")
 
 
+def compiled():
+    """torch.compile() compiles the model, and no code of the backend."""
+    from torch.nn.parallel import DistributedDataParallel
+    close("a compiled DDP", *(losses(torch.compile(DistributedDataParallel(model(), process_group=g),
+                                                   backend="eager")) for g in (dist.group.WORLD, gloo)))
+
+
 def again():
     """No rank meets under the name that the group before had in the same store."""
     for _ in range(30):
@@ -521,5 +528,5 @@ def absent():
 
 {"collectives": collectives, "training": training, "dies": dies, "late": late,
  "absent": absent, "tardy": tardy,
- "backward": backward, "again": again}[sys.argv[1]]()
+ "backward": backward, "compiled": compiled, "again": again}[sys.argv[1]]()
 dist.destroy_process_group()

@@ -337,6 +337,15 @@ def share(tensor, group=None):
     return tensor
 
 
+def _skip(*classes):
+    """torch.compile() shall neither compile the methods nor what they call; this does not import torch._dynamo."""
+    frames = torch._C._dynamo.eval_frame
+    strategy = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.SKIP)
+    for method in (m for kind in classes for m in vars(kind).values() if hasattr(m, "__code__")):
+        frames.set_code_exec_strategy(method.__code__, strategy)
+
+
+_skip(ProcessGroup, Work)
 _groups = weakref.WeakSet()
 
 

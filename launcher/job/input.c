@@ -17,12 +17,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* between looks at whose the terminal is: 'fg' sends a signal to a stopped job only */
+enum { BACKGROUND_MS = 500 };
+
 struct input {
     struct loop *loop; /* borrowed */
     int fd;            /* borrowed */
     bool polled;       /* epoll accepts `fd` */
     bool ended;
     struct event *ready; /* owned: read event, or for files a timer of 0 */
+    struct event *later; /* owned: a timer, while we are in the background */
     size_t credit;
     void (*send)(const void *data, size_t n, void *arg);
     void (*failed)(int error, void *arg);
@@ -39,9 +43,11 @@ static bool is_ours(const struct input *in)
 
 static void input_arm(struct input *in)
 {
-    if (in->ended || in->credit == 0 || !is_ours(in))
+    if (in->ended || in->credit == 0)
         return;
-    if (in->polled)
+    if (!is_ours(in))
+        loop_arm(in->later, BACKGROUND_MS);
+    else if (in->polled)
         event_add(in->ready, NULL);
     else
         loop_arm(in->ready, 0);
@@ -103,6 +109,7 @@ struct input *input_create(struct loop *loop, int fd,
                  (S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode) || isatty(fd));
     in->ready = in->polled ? loop_event(loop, fd, EV_READ, on_ready, in)
                            : loop_timer(loop, on_ready, in);
+    in->later = loop_timer(loop, on_ready, in);
     return in;
 }
 
@@ -111,5 +118,6 @@ void input_destroy(struct input *in)
     if (!in)
         return;
     loop_free(in->ready);
+    loop_free(in->later);
     free(in);
 }

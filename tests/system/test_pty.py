@@ -41,6 +41,15 @@ class Pty(LaunchTest):
             "-c", f"'{DDPRUN}' '{PYTHON}' -c \"{ON_TERMINALS}\" 2>{self.path('err')}", command=("/bin/sh",)))
         self.assertIn("terminals False False False", seen)
 
+    def test_input_once_a_launch_is_in_the_foreground(self):
+        terminal = self.on_terminal(
+            "-mc", f"'{DDPRUN}' -np 2 --output-from 0 sh -c 'echo up; read -r x; echo got $x' & read -r go; fg",
+            command=("/bin/bash",))  # another shell would send SIGCONT
+        terminal.read("up")
+        terminal.type("go\n")
+        terminal.type("hello\n")
+        self.assertIn("got hello", self.ended(terminal))
+
     def test_pdb(self):
         path = self.write("train.py", "def step(x):\n    breakpoint()\n    return x\n\nprint('result', step(41))\n")
         terminal = self.on_terminal(path)

@@ -5,7 +5,8 @@
 
 #include <string.h>
 
-/* llm.c's headers: 256 numbers of 32 bits; the first is one of these two. */
+/* llm.c's headers: 256 numbers of 32 bits; the first is one of these two, the third the
+ * number of tokens. */
 enum { HEADER = 1024, MAGIC_16 = 20240520, MAGIC_32 = 20240801, MOST_TESTS = 1000 };
 
 /* The width of tokens, and the offset of the first. */
@@ -36,6 +37,24 @@ static uint32_t token(const struct dataset *d, const void *tokens, size_t i)
     return word;
 }
 
+/* A copy that broke off would be another, smaller set of data. */
+static int check_whole(const char *name, const struct file_map *map, size_t begin,
+                       size_t bytes, struct ddp_err *err)
+{
+    uint32_t said[3] = {0};
+    if (begin > 0)
+        memcpy(said, map->at, sizeof said);
+    size_t rest = map->bytes - begin;
+    if (rest / bytes < said[2])
+        return err_set(err, "'%s' is cut short: %zu tokens, and its header says %u", name,
+                       rest / bytes, said[2]);
+    return rest % bytes == 0 ? 0
+                             : err_set(err,
+                                       "'%s' is cut short: it ends within a token of "
+                                       "%zu bytes",
+                                       name, bytes);
+}
+
 int tokens_load(const char *name, int context, int vocabulary, struct dataset *out,
                 struct ddp_err *err)
 {
@@ -48,6 +67,10 @@ int tokens_load(const char *name, int context, int vocabulary, struct dataset *o
            samples = n > 0 ? (n - 1) / (size_t)context : 0;
     const uint8_t *at = map->at + begin;
     uint32_t most = 0;
+    if (check_whole(name, map, begin, bytes, err) < 0) {
+        file_map_close(map);
+        return -1;
+    }
     for (size_t i = 0; i < n; i++) {
         uint32_t t = token(out, at, i);
         most = t > most ? t : most;

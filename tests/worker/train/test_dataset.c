@@ -456,13 +456,33 @@ static const struct {
     {"t.txt", 8, 4, 256, "'t.txt' has 8 tokens: of 4 each, that is not two samples"},
     {"t.txt", 9, 4, 256, NULL},
     {"t.bin", 18, 4, 1 << 16, NULL},
-    {"t.bin", 17, 4, 1 << 16, "'t.bin' has 8 tokens: of 4 each, that is not two samples"},
+    {"t.bin", 19, 4, 1 << 16, "'t.bin' is cut short: it ends within a token of 2 bytes"},
+    {"t.bin", 16, 4, 1 << 16, "'t.bin' has 8 tokens: of 4 each, that is not two samples"},
     {"t.txt", 0, 4, 256, "'t.txt' has 0 tokens: of 4 each, that is not two samples"},
     {".", 0, 4, 256, "'.' is not a regular file"},
     {"none", 0, 4, 256, "cannot open 'none': No such file or directory"},
     {"t.txt", 100, 4, 99,
      "'t.txt': there is a token 99, and the model has a vocabulary of 99"},
 };
+
+/* The header says how many tokens there are; a sound file has them all. */
+TEST(a_file_of_tokens_that_broke_off_is_refused)
+{
+    struct dataset d;
+    struct ddp_err err;
+    for (uint32_t more = 0; more < 2; more++) {
+        const uint32_t header[256] = {20240520, 1, 40 + more};
+        const uint16_t tokens[40] = {0};
+        FILE *f = fopen("t.bin", "wb");
+        fwrite(header, sizeof header, 1, f);
+        fwrite(tokens, sizeof tokens, 1, f);
+        fclose(f);
+        ck_assert_int_eq(tokens_load("t.bin", 4, 256, &d, &err), more ? -1 : 0);
+        if (!more)
+            dataset_finish(&d);
+    }
+    ck_assert_str_eq(err.text, "'t.bin' is cut short: 40 tokens, and its header says 41");
+}
 
 LOOP_TEST(files_of_tokens_are_right_or_refused, ARRAY_LEN(texts))
 {

@@ -113,9 +113,10 @@ DDP_API int ddp_parallel_swap_average(struct ddp_parallel *p, struct ddp_err *er
  * is none, or it has weights only. */
 DDP_API int ddp_parallel_load(struct ddp_parallel *p, uint64_t *step,
                               struct ddp_err *err);
-/* All ranks call it between steps; `step` is the program's own count, at least 1. Copies
- * the state; a thread writes the copy during the next steps. Waits for the previous
- * checkpoint first: it is on disk if this returns 0, else the error says why not. */
+/* All ranks call it between steps; `step` is the program's own count, at least 1, and the
+ * same on all ranks. Copies the state; a thread writes the copy during the next steps.
+ * Waits for the previous checkpoint first: it is on disk if this returns 0, else the
+ * error says why not. */
 DDP_API int ddp_parallel_save(struct ddp_parallel *p, uint64_t step, struct ddp_err *err);
 /* All ranks call it at the end: waits for what save() and keep() have started. */
 DDP_API int ddp_parallel_finish(struct ddp_parallel *p, struct ddp_err *err);
@@ -130,9 +131,8 @@ DDP_API int ddp_parallel_finish(struct ddp_parallel *p, struct ddp_err *err);
  * optimiser on all ranks and sets *step to that step. */
 DDP_API int ddp_parallel_restore(struct ddp_parallel *p, uint64_t *step,
                                  struct ddp_err *err);
-/* All ranks call it between steps; `step` is the program's own count, at least 1. Copies
- * the state, and sends the copies during the next steps. Waits for those of the previous
- * call first. */
+/* All ranks call it between steps; `step` as for save(). Copies the state, and sends the
+ * copies during the next steps. Waits for those of the previous call first. */
 DDP_API int ddp_parallel_keep(struct ddp_parallel *p, uint64_t step, struct ddp_err *err);
 
 /* Fails unless all ranks have the same weights, bit by bit: the error names the first

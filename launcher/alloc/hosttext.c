@@ -154,7 +154,8 @@ static int check_name(const struct host_place *place, struct host_entry *e,
             return host_complain(place, p, err, "a comma; a line names one host");
         if (*p == '=')
             return host_complain(place, e->host, err,
-                                 "a host name comes first, then its settings");
+                                 "a host name comes first, then its settings, as in "
+                                 "'node1:4' or 'node1 slots=4'");
         if (isprint((unsigned char)*p))
             return host_complain(place, p, err, "'%c' cannot be in a host name", *p);
         return host_complain(place, p, err, "byte 0x%02x cannot be in a host name",

@@ -126,7 +126,8 @@ int job_describe(struct job *j, struct ddp_err *err)
     envfwd_collect(environ, &o->export_env, travels, &j->job.env, &j->job.user_set,
                    &missing);
     for (size_t i = 0; i < missing.n; i++)
-        log_warn("-x %s: not set here, so there is nothing to export", missing.v[i]);
+        log_warn("-x %s: not set here, so there is nothing to export%s", missing.v[i],
+                 strchr(missing.v[i], ',') ? "; each name needs its own -x" : "");
     if (j->peers && travels) /* each node has an environment of its own */
         keep_user_set(&j->job);
     strv_push_all(&j->job.argv, o->argv);

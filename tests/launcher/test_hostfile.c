@@ -123,9 +123,11 @@ static const struct {
                      "username are known\n"
                      "  n1 gpus=4\n"
                      "     ^"},
-    {"slots=4\n", "hosts:1:1: a host name comes first, then its settings\n"
-                  "  slots=4\n"
-                  "  ^"},
+    {"slots=4\n",
+     "hosts:1:1: a host name comes first, then its settings, as in 'node1:4' or "
+     "'node1 slots=4'\n"
+     "  slots=4\n"
+     "  ^"},
     {"n1 slots=4 slots=5\n", "hosts:1:18: slots: already set to 4\n"
                              "  n1 slots=4 slots=5\n"
                              "                   ^"},

@@ -160,6 +160,13 @@ class Taken(LaunchTest):
         self.assert_ended(launch, 0)
         self.assertIn("without ssh: port 2222 has no effect", launch.err)
 
+    def test_variables_that_are_not_set_here(self):
+        for name, more in (("NONE", ""), ("NONE,PATH", "; each name needs its own -x")):
+            launch = self.run_to_end("-np", 1, "-x", name, "true")
+            self.assert_ended(launch, 0)
+            self.assertEqual(launch.err, f"ddprun: warning: -x {name}: not set here, so there is nothing to "
+                             f"export{more}\n")
+
     def test_a_folder_to_work_in(self):
         launch = self.run_to_end("-np", 1, "--wdir", self.folder.name, "pwd")
         self.assertEqual(launch.out.strip(), os.path.realpath(self.folder.name))

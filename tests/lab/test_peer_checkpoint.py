@@ -30,7 +30,7 @@ class PeerCheckpoint(LabTest):
     def rows(self, log):
         try:
             with open(self.path(log), encoding="ascii") as f:
-                return [json.loads(line) for line in f if line.endswith("\n")]
+                return [json.loads(line) for line in f.read().splitlines(True) if line.endswith("\n")]
         except OSError:
             return []
 

@@ -182,6 +182,41 @@ static void measure(struct bench *b, const struct layer *l)
     }
 }
 
+/* What products can reach: a loop of nothing but multiply-adds in registers. */
+#ifdef __x86_64__
+enum { SUMS = 12, TURNS = 1 << 22 };
+#define PEAK(name, set, floats)                                             \
+    __attribute__((target(set))) static double name(void)                   \
+    {                                                                       \
+        typedef float vec __attribute__((vector_size(floats * 4)));         \
+        vec by = (vec){0} + 0.5f, sum[SUMS] = {by};                         \
+        int64_t start = cpu_ns();                                           \
+        for (int i = 0; i < TURNS; i++)                                     \
+            _Pragma("GCC unroll 12") for (int j = 0; j < SUMS; j++)         \
+            {                                                               \
+                sum[j] = sum[j] * by + by;                                  \
+                __asm__ volatile("" : "+x"(sum[j])); /* each is computed */ \
+            }                                                               \
+        return 2.0 * floats * SUMS * TURNS / (double)(cpu_ns() - start);    \
+    }
+PEAK(peak_avx512, "avx512f", 16)
+PEAK(peak_avx2, "avx2,fma", 8)
+
+static void print_peaks(int rounds)
+{
+    double wide = 0, narrow = 0;
+    for (int i = 0; i < rounds; i++) {
+        if (__builtin_cpu_supports("avx512f"))
+            wide = fmax(wide, peak_avx512());
+        if (__builtin_cpu_supports("fma"))
+            narrow = fmax(narrow, peak_avx2());
+    }
+    printf("\nmultiply-adds only, fp32: avx512 %.1f, avx2 %.1f", wide, narrow);
+}
+#else
+static void print_peaks(int rounds) {}
+#endif
+
 int main(int argc, char **argv)
 {
     const char *all[MOST] = {"avx512", "avx2", "simd", "openblas", "onednn"};
@@ -216,6 +251,7 @@ int main(int argc, char **argv)
         for (int e = 0; e < n; e++)
             finish(&b[e]);
     }
+    print_peaks(rounds);
     printf("\n");
     return 0;
 }

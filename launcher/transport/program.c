@@ -95,7 +95,7 @@ static const char *advice(const char *name, const char *path, int why, const cha
 {
     text[0] = '\0';
     struct stat st;
-    if (why == ENOENT && strchr(name, '=')) {
+    if (why == ENOENT && name[strcspn(name, "/=")] == '=') {
         snprintf(text, size, "; to set a variable write '-x %.200s'", name);
     } else if (why == ENOENT && strchr(name, ' ')) {
         snprintf(text, size,

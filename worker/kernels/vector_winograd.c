@@ -276,7 +276,8 @@ static void transform(const struct view *x, int pad, bool gradient,
 /* ---- products ---- */
 
 /* c[T][BLOCK] = sum over blocks and i of a[block][i][T], at the distances `block`, `row`
- * and `column`, times panel[block][i][BLOCK]; added to c, if `more` */
+ * and `column`, times panel[block][i][BLOCK]; added to c, if `more`. In fp32, with bf16,
+ * too, unlike vector_tile.h's. */
 ALWAYS void product_tile(int T, int blocks, int count, const float *a, size_t block,
                          int row, int column, const float *panel, bool more, float *c)
 {

@@ -9,10 +9,13 @@
 #include "common/mem.h"
 #include "common/thread.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
+
+enum { PATIENCE_MS = 100 }; /* at the end, for a call that only takes its time */
 
 struct list {
     struct background_call *first, *last;
@@ -140,11 +143,20 @@ struct background *background_create(struct loop *l, struct ddp_err *err)
     return b;
 }
 
+static bool is_busy(struct background *b)
+{
+    LOCKED(&b->lock);
+    return b->since_ms != 0;
+}
+
 bool background_end(struct background *b)
 {
     if (!b)
         return true;
     background_drop(b);
+    on_finished(b->wake_fd, 0, b);
+    if (is_busy(b))
+        poll(&(struct pollfd){.fd = b->wake_fd, .events = POLLIN}, 1, PATIENCE_MS);
     loop_free(b->wake);
     pthread_mutex_lock(&b->lock);
     struct list finished = b->finished;

@@ -30,8 +30,9 @@ void background_drop(struct background *b);
 /* How long the present call has taken; 0: there is none. */
 int64_t background_busy_ms(struct background *b);
 
-/* Drops what has not begun. False: a call goes on in the thread, until it returns or the
- * process exits; it is never reported, and what it uses must not be freed. */
+/* Drops what has not begun, and waits for the present call for up to 0.1 s. False: it
+ * goes on in the thread, until it returns or the process exits; it is never reported, and
+ * what it uses must not be freed. */
 bool background_end(struct background *b);
 
 #endif

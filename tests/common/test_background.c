@@ -62,6 +62,27 @@ TEST(calls_end_in_order)
     loop_destroy(l);
 }
 
+static void run_shortly(struct background_call *c)
+{
+    atomic_fetch_add(&begun, 1);
+    usleep(1000);
+}
+
+TEST(a_call_that_returns_soon_is_reported_at_the_end)
+{
+    struct ddp_err err;
+    struct loop *l = loop_create(&err);
+    struct background *b = background_create(l, &err);
+    struct call *only = calloc(1, sizeof *only);
+    *only = (struct call){{run_shortly, done, NULL}, l, 0, -1};
+    background_run(b, &only->call);
+    while (atomic_load(&begun) == 0)
+        usleep(10);
+    ck_assert(background_end(b));
+    ck_assert_int_eq(nran, 1);
+    loop_destroy(l);
+}
+
 /* The first does not return before it is told to: those behind it are dropped, and it is
  * left to the thread. */
 TEST(a_call_that_does_not_return_is_left)

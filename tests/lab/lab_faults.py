@@ -4,7 +4,8 @@
   drop [in|out], undrop       lose everything to the host, from it, or both
   delay MS [JITTER]           each frame is late by so much, both ways
   loss PERCENT, rate MBIT     lose frames; carry so few Mbit/s
-  clear                       a good cable again: no drop, delay, loss, rate
+  mtu BYTES HOST              lose what is larger and comes from HOST
+  clear                       a good cable again: none of these
   if-down, if-up              the host's own interface: ENETUNREACH there
   freeze, thaw                no process runs; the kernel still answers (ping, TCP)
   kill                        end every process at once; peers see their connections end
@@ -50,7 +51,7 @@ echo 127.0.0.1 localhost >hosts; echo nameserver 127.0.0.1 >resolv.conf; echo ho
 for f in hosts resolv.conf nsswitch.conf; do mount --bind $f /etc/$f; done"""
 NAMES_OFF = """for f in hosts resolv.conf nsswitch.conf; do umount /etc/$f; done
 kill $(cat /run/lab/dns/pid)"""
-CABLE = ("drop", "delay", "jitter", "loss", "rate")
+CABLE = ("drop", "delay", "jitter", "loss", "rate", "mtu")
 
 
 class Faults:
@@ -152,6 +153,8 @@ def fault(lab, words):
                 "drop": {"drop": (args or ["both"])[0]},
                 "delay": {"delay": (args or ["0"])[0], "jitter": (args + ["0", "0"])[1]},
                 }.get(what) or {what: args[0]}
+    elif what == "mtu":
+        note = {"mtu": f"{args[0]} {lab.host(args[1]).mac()}"}
     elif what in ("readonly", "noexec", "full"):
         host.script(IN_PLACE, what, *args)
         note = {f"{what} {args[0]}": ""}

@@ -3,8 +3,9 @@
     lab_wire.py lab-wire STATE HOST PORT BRIDGE SETTINGS
 
 PORT is the host's end of the cable, BRIDGE the other; SETTINGS is JSON: delay and jitter in ms,
-loss in percent, rate in Mbit/s, drop "in" (to the host), "out" (from it) or "both". Frames keep
-their virtio-net header, so checksums half done and segments of 64 kB stay right.
+loss in percent, rate in Mbit/s, drop "in" (to the host), "out" (from it) or "both", mtu "BYTES MAC":
+larger packets of that sender are lost. Frames keep their virtio-net header, so checksums half done and
+segments of 64 kB stay right.
 """
 import heapq
 import json
@@ -35,12 +36,19 @@ class Direction:
         self.loss = float(settings.get("loss", 0)) / 100
         self.delay, self.jitter = (float(settings.get(k, 0)) / 1e3 for k in ("delay", "jitter"))
         self.rate = float(settings.get("rate", 0)) * 1e6 / 8
+        self.mtu, _, sender = settings.get("mtu", "1000000 ").partition(" ")
+        self.sender = bytes.fromhex(sender.replace(":", ""))
         self.free = self.last = 0.0
 
-    def due(self, size):
+    def too_large(self, frame):
+        """One whose header has the size of its segments (gso_size) is sent as several."""
+        size = int.from_bytes(frame[4:6], sys.byteorder) or len(frame) - 10
+        return size > int(self.mtu) and frame[16:22] == self.sender
+
+    def due(self, frame):
         """When to send a frame that has just arrived; None: drop it. Frames stay in order."""
-        now = time.monotonic()
-        if self.dropped or random.random() < self.loss:
+        now, size = time.monotonic(), len(frame)
+        if self.dropped or self.too_large(frame) or random.random() < self.loss:
             return None
         if self.rate:
             if self.free > now + QUEUED:
@@ -64,7 +72,7 @@ def carry(directions):
                     frame = way.source.recv(1 << 17)
                 except OSError:
                     break  # nothing more, or the interface is down
-                due = way.due(len(frame))
+                due = way.due(frame)
                 if due is not None:
                     number += 1
                     heapq.heappush(queue, (due, number, way.target, frame))

@@ -80,6 +80,8 @@ class Preflight(LabTest):
         # the launcher reaches both, but not the one the other
         self.addCleanup(self.inside, 6, "ip route del unreachable 10.77.0.7/32")
         self.inside(6, "ip route add unreachable 10.77.0.7/32")
+        self.addCleanup(self.heal, 8)
+        self.fault(8, "mtu", "1200", node(7))
         shim = shutil.copy(os.environ["CLOCK_SHIFT"], hosts.LAB_HOSTS.folder)
         agent = self.write(
             "agent", f"#!/bin/sh\n[ $(hostname) = node007 ] && export LD_PRELOAD={shim} "
@@ -93,6 +95,7 @@ class Preflight(LabTest):
         self.assert_problem(launch, 5, "reached", "refused")
         self.assert_problem(launch, 6, "network", "No route to host", "node007", "firewall")
         self.assert_problem(launch, 7, "clock", "3600.0 s ahead")
+        self.assert_problem(launch, 7, "network", "node008", "MTU")
         for fit in (1, 8):
             self.assertEqual(self.problems(launch, fit), [], launch.err)
         self.assertIn("on 6 of 8 hosts", launch.err)

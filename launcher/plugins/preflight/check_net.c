@@ -5,15 +5,19 @@
 #include "common/mem.h"
 #include "common/sock.h"
 
+#include <linux/sockios.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 /* Up to ALL_UP_TO hosts resolve all names; beyond that the master's and the neighbours',
  * to avoid n^2 queries to a name server. */
 enum { ALL_UP_TO = 32, NEAR = 2 };
+
+enum { CONNECT_MS = 4000, LARGE = 32768 };
 
 static bool is_resolved(const struct check_ctx *ctx, unsigned other)
 {
@@ -118,10 +122,20 @@ void check_port(const struct check_ctx *ctx)
         found_problem(ctx, "%s there; see 'ip addr', --interface", err.text);
 }
 
+/* Are packets of the interface's full size acknowledged? On a way that takes smaller ones
+ * only (jumbo frames on some of its parts) connections are made, and then stand still. */
+static bool passes_large(int fd, int64_t deadline_ms)
+{
+    static const char data[LARGE];
+    int unacked = sock_write_all(fd, data, sizeof data, deadline_ms) < 0 ? LARGE : 1;
+    while (unacked > 0 && ioctl(fd, SIOCOUTQ, &unacked) == 0 && now_ms() < deadline_ms)
+        sleep_ms(1);
+    return unacked == 0;
+}
+
 /* Can a rank here reach one of the next host? */
 void check_network(const struct check_ctx *ctx)
 {
-    enum { CONNECT_MS = 4000 };
     const struct msg_probe *m = ctx->probe;
     struct ddp_err err;
     int64_t start = now_ns();
@@ -137,4 +151,10 @@ void check_network(const struct check_ctx *ctx)
         return;
     }
     found_number(ctx, m->peer, now_ns() - start);
+    if (!passes_large(fd, now_ms() + CONNECT_MS))
+        found_problem(
+            ctx,
+            "%s can be connected to, but gets nothing of %d bytes: are large packets "
+            "lost? 'ip link' shows each host's MTU",
+            m->peer, LARGE);
 }

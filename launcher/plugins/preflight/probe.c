@@ -247,7 +247,7 @@ static void probe_run_from(struct probe *p, size_t first)
 }
 
 /* Listen for the node before this one, which gets the port from the launcher. Nothing is
- * accepted: its kernel and ours make the connection, and no byte is exchanged. */
+ * accepted or read: its kernel and ours make the connection. */
 static void probe_listen(struct probe *p)
 {
     struct ddp_err err;

@@ -288,8 +288,7 @@ _Static_assert(ARRAY_LEN(options) <= CONFIG_ROWS, "a text for each option");
 
 /* ---- defaults ---- */
 
-/* The number of ranks on this host, from the launcher's variables. */
-static int ranks_here(void)
+int config_ranks_here(void)
 {
     const struct ambient_launcher *by = ambient_launcher_find(ambient_launcher_env);
     const char *text = by && by->local_size ? getenv(by->local_size) : NULL;
@@ -305,7 +304,7 @@ static int default_threads(void)
         return threads;
     cpu_set_t set;
     int cpus = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-    int share = cpus / ranks_here();
+    int share = cpus / config_ranks_here();
     return share > 0 ? share : 1;
 }
 

@@ -80,4 +80,7 @@ bool config_shared(const struct train_config *c, size_t i, struct config_text *o
 
 void config_finish(struct train_config *c);
 
+/* The number of ranks on this host, from the launcher's variables. */
+int config_ranks_here(void);
+
 #endif

@@ -6,6 +6,8 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/output_path.h"
+#include "common/scoped.h"
+#include "worker/data/memory.h"
 #include "worker/signals.h"
 
 #include <math.h>
@@ -76,6 +78,26 @@ int run_exit_code(const struct run *run)
 
 /* ---- opening ---- */
 
+/* All ranks of a host look before one of them allocates. */
+static int check_memory(const struct run *run, struct ddp_err *err)
+{
+    const struct train_config *c = run->c;
+    struct model_size size = model_size(run->model);
+    bool several = c->how.accumulate > 1 || c->how.stages > 1;
+    int ranks = config_ranks_here(), states = 0;
+    for (int i = 0; i < OPTIM_STATES; i++)
+        states += optim_uses(c->optim, &c->optim_settings, i);
+    double weights = (several ? 3 : 2) * size.params * sizeof(float);
+    double optim = states * size.params * sizeof(float);
+    double batch = (c->how.stages > 1 ? 2 : 1) * size.batch * sizeof(float);
+    OWNED char *cure = xasprintf(
+        "a rank has %.1f of weights and gradients, %.1f of %s, %.1f of activations, and "
+        "%d %s on this host; try a smaller model or --batch-size, or fewer ranks here",
+        weights / 1e9, optim / 1e9, c->optim->name, batch / 1e9, ranks,
+        ranks == 1 ? "is" : "are");
+    return memory_fits(c->model->name, ranks * (weights + optim + batch), cure, err);
+}
+
 /* What a rank does before it joins the group. */
 static int prepare(struct run *run, struct ddp_err *err)
 {
@@ -91,18 +113,13 @@ static int prepare(struct run *run, struct ddp_err *err)
     if (rc < 0)
         return -1;
     run->answers = run->data.task == TASK_TOKENS ? run->data.shape.W : 1;
-    run->model = model_create(c->model->name, run->data.shape, c->how.batch_size,
-                              run->kernels, err);
-    if (!run->model)
-        return -1;
-    optim_init(&run->optim, c->optim, c->optim_settings, run->kernels,
-               model_param_count(run->model));
-    return 0;
+    run->model =
+        model_plan(c->model->name, run->data.shape, c->how.batch_size, run->kernels, err);
+    return run->model ? check_memory(run, err) : -1;
 }
 
-static int join(struct run *run, struct ddp_err *err)
+static int join(struct run *run, size_t floats, struct ddp_err *err)
 {
-    size_t floats = run->model ? model_param_count(run->model) : 0;
     struct ddp_group_options options = {
         .rank = -1,
         /* gradients, weights, and at most as much for factors (worker/ddp/factors.c) */
@@ -219,7 +236,7 @@ int run_open(struct run *run, struct ddp_err *err)
     const struct train_config *c = run->c;
     struct ddp_err why;
     int rc = prepare(run, &why);
-    if (join(run, err) < 0) {
+    if (join(run, rc < 0 ? 0 : model_param_count(run->model), err) < 0) {
         if (rc < 0) /* the first failure */
             *err = why;
         return -1;
@@ -231,6 +248,9 @@ int run_open(struct run *run, struct ddp_err *err)
     run->culprit = 0; /* rank 0 prints what all ranks have found */
     TRY(run_check_agreement(run, err));
     run->culprit = -1;
+    model_allocate(run->model);
+    optim_init(&run->optim, c->optim, c->optim_settings, run->kernels,
+               model_param_count(run->model));
     TRY(open_engine(run, err));
     model_init(run->model, c->seed);
     if (run->optim.states[OPTIM_AVERAGE]) /* until the first step */

@@ -37,7 +37,7 @@ static int take_records(const char *path, const struct file_map *map,
         return err_set(err,
                        "'%s' is not of CIFAR's records: %zu bytes are no multiple of %zu",
                        path, map->bytes, size);
-    TRY(memory_fits(path, map->bytes,
+    TRY(memory_fits(path, (double)map->bytes,
                     "IDX files that are not packed are read as they are needed", err));
     TRY(file_map_load(path, map, err));
     out->pixels = xrealloc(out->pixels, out->n + n, PIXELS);

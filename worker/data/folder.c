@@ -96,7 +96,7 @@ static int decode(const char *folder, const struct strv *paths, struct io_shape 
         return -1;
     size_t per = 3 * (size_t)shape->H * (size_t)shape->W;
     const char *cure = "convert them to .npy files, which are read as they are needed";
-    TRY(memory_fits(folder, paths->n * per, cure, err));
+    TRY(memory_fits(folder, (double)paths->n * (double)per, cure, err));
     int parts = pool_threads(), rc = 0;
     struct decoding d = {paths, *shape, xcalloc(paths->n, per),
                          xcalloc((size_t)parts, sizeof *d.errors)};

@@ -82,8 +82,8 @@ static uint8_t *inflate_all(const char *name, const uint8_t *bytes, size_t *nbyt
             break;
         if (made == room) {
             room *= 2;
-            if (memory_fits(name, room, "unpacked files are read as they are needed",
-                            err) < 0)
+            if (memory_fits(name, (double)room,
+                            "unpacked files are read as they are needed", err) < 0)
                 break;
             out = xrealloc(out, room, 1);
         }

@@ -8,6 +8,7 @@
 
 #include <inttypes.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -19,29 +20,37 @@ static bool read_number(const char *path, const char *name, uint64_t *n)
     return at && sscanf(at + strlen(name), "%" SCNu64, n) == 1;
 }
 
-static bool read_group(const char *folder, const char *file, const char *name,
-                       uint64_t *n)
+/* Control groups of both versions: the line of /proc/self/cgroup, and the files. */
+static const struct version {
+    const char *own, *root, *most, *used, *files;
+} versions[] = {
+    {"0::", "/sys/fs/cgroup", "memory.max", "memory.current", "\nfile "},
+    {":memory:", "/sys/fs/cgroup/memory", "memory.limit_in_bytes",
+     "memory.usage_in_bytes", "\ntotal_cache "},
+};
+
+static bool read_group(const struct version *v, const char *folder, const char *file,
+                       const char *name, uint64_t *n)
 {
-    OWNED char *path = xasprintf("/sys/fs/cgroup%s/%s", folder, file);
+    OWNED char *path = xasprintf("%s%s/%s", v->root, folder, file);
     return read_number(path, name, n);
 }
 
-/* The least memory left in this control group and its ancestors (version 2). The
- * kernel's count of used memory includes cached files that it would drop; they are
- * subtracted. */
-static uint64_t left_in_groups(void)
+/* The least memory left in this control group and its ancestors. The kernel's count of
+ * used memory includes cached files that it would drop; they are subtracted. */
+static uint64_t left_in_groups(const struct version *v)
 {
     char text[4096], folder[512] = "";
     uint64_t left = UINT64_MAX, most, used, files;
     const char *own = read_start("/proc/self/cgroup", text, sizeof text) > 0
-                          ? strstr(text, "0::")
+                          ? strstr(text, v->own)
                           : NULL;
-    for (bool found = own && sscanf(own, "0::%511s", folder) == 1; found && *folder;
-         *strrchr(folder, '/') = '\0') {
-        if (!read_group(folder, "memory.max", "", &most) ||
-            !read_group(folder, "memory.current", "", &used))
+    for (bool found = own && sscanf(own + strlen(v->own), "%511s", folder) == 1;
+         found && *folder; *strrchr(folder, '/') = '\0') {
+        if (!read_group(v, folder, v->most, "", &most) ||
+            !read_group(v, folder, v->used, "", &used))
             continue;
-        if (read_group(folder, "memory.stat", "\nfile ", &files))
+        if (read_group(v, folder, "memory.stat", v->files, &files))
             used -= files < used ? files : used;
         uint64_t here = most > used ? most - used : 0;
         left = here < left ? here : left;
@@ -52,16 +61,21 @@ static uint64_t left_in_groups(void)
 /* UINT64_MAX: unknown. */
 static uint64_t memory_left(void)
 {
-    uint64_t kb, groups = left_in_groups();
-    bool known = read_number("/proc/meminfo", "MemAvailable:", &kb);
-    return known && kb * 1024 < groups ? kb * 1024 : groups;
+    uint64_t kb, left = UINT64_MAX;
+    if (read_number("/proc/meminfo", "MemAvailable:", &kb))
+        left = kb * 1024;
+    for (size_t i = 0; i < ARRAY_LEN(versions); i++) {
+        uint64_t here = left_in_groups(&versions[i]);
+        left = here < left ? here : left;
+    }
+    return left;
 }
 
-int memory_fits(const char *name, uint64_t bytes, const char *cure, struct ddp_err *err)
+int memory_fits(const char *name, double bytes, const char *cure, struct ddp_err *err)
 {
-    uint64_t left = memory_left();
+    double left = (double)memory_left();
     if (bytes <= left)
         return 0;
     return err_set(err, "'%s' needs %.1f GB of memory, and %.1f GB are left: %s", name,
-                   (double)bytes / 1e9, (double)left / 1e9, cure);
+                   bytes / 1e9, left / 1e9, cure);
 }

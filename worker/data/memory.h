@@ -8,11 +8,9 @@
 
 #include "include/ddprun/err.h"
 
-#include <stdint.h>
-
 /* Fails if `bytes` for `name` are more than this process may still use: what the
  * machine has available, or less if a control group (a job's share of the node) has a
  * limit. `cure` ends the error: what to do. */
-int memory_fits(const char *name, uint64_t bytes, const char *cure, struct ddp_err *err);
+int memory_fits(const char *name, double bytes, const char *cure, struct ddp_err *err);
 
 #endif

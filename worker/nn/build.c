@@ -1,11 +1,13 @@
-/* worker/nn/build.c - builds a model from its list of layers: plans and memory, so
- * that a step allocates nothing
+/* worker/nn/build.c - builds a model from its list of layers: first the sizes of all,
+ * then plans and memory, so that a step allocates nothing
  */
 #include "common/err.h"
 #include "common/mem.h"
 #include "worker/nn/model_impl.h"
 
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 static struct param *place(struct param *p, const char *layer, const char *what, int ndim,
                            const int dims[4], size_t *block)
@@ -22,9 +24,20 @@ static struct param *place(struct param *p, const char *layer, const char *what,
     return p;
 }
 
+void model_want(struct model *m, void *to, double floats)
+{
+    m->wants = xrealloc(m->wants, m->nwants + 1, sizeof *m->wants);
+    m->wants[m->nwants++] = (struct want){to, floats};
+    m->size.batch += floats;
+}
+
 const struct param *model_add_param(struct model *m, const char *layer, const char *what,
                                     int ndim, const int dims[4])
 {
+    double count = 1; /* the block's is of no use if it overflows */
+    for (int i = 0; i < ndim; i++)
+        count *= dims[i];
+    m->size.params += count;
     return place(&m->params[m->nparams++], layer, what, ndim, dims, &m->count);
 }
 
@@ -145,7 +158,7 @@ static int add_layer(struct model *m, int i, struct ddp_err *err)
     l->nparams = m->nparams - params;
     if (l->wide.C == 0)
         l->wide = l->map;
-    l->y = scratch_in(&m->memory, l->floats * (size_t)m->max_batch);
+    model_want(m, &l->y, (double)l->floats * m->max_batch);
     return 0;
 }
 
@@ -182,19 +195,19 @@ bool model_slots(const struct model *m, int from, int to, int *slots)
 
 static int make_slots(struct model *m, struct ddp_err *err)
 {
-    size_t sizes[MODEL_MAX_SLOTS] = {0};
+    double sizes[MODEL_MAX_SLOTS] = {0};
     int *slots = xcalloc((size_t)m->nlayers, sizeof *slots);
     bool enough = model_slots(m, 0, m->nlayers, slots);
     for (int i = 0; enough && i < m->nlayers; i++) {
         struct layer *l = &m->layers[i];
-        size_t floats = l->floats * (size_t)m->max_batch, *size = &sizes[slots[i]];
+        double *size = &sizes[slots[i]];
         l->slot = slots[i];
-        *size = floats > *size ? floats : *size;
+        *size = fmax(*size, (double)l->floats * m->max_batch);
     }
     free(slots);
     for (int i = 0; i < MODEL_MAX_SLOTS; i++)
-        if (sizes[i])
-            m->slots[i] = scratch_in(&m->memory, sizes[i]);
+        if (sizes[i] > 0)
+            model_want(m, &m->slots[i], sizes[i]);
     return enough ? 0
                   : err_set(err,
                             "model '%s' needs the gradients of more than %d layers' "
@@ -222,6 +235,28 @@ struct model_op model_op(const struct model *m, int i)
 
 /* ---- all of it ---- */
 
+void model_allocate(struct model *m)
+{
+    size_t at = 0;
+    m->own_weights = m->of ? NULL : scratch(m->count);
+    m->weights = m->of ? m->of->weights : m->own_weights;
+    m->buffer_block =
+        m->of ? m->of->buffer_block : scratch_in(&m->memory, m->buffer_count);
+    m->sums = m->of ? model_grads(m->of) : NULL;
+    for (const struct want *w = m->wants; w < m->wants + m->nwants; w++) {
+        float *block = scratch_in(&m->memory, (size_t)w->floats);
+        memcpy(w->to, &block, sizeof block);
+    }
+    for (struct layer *l = m->layers; l < m->layers + m->nlayers; l++) {
+        if (l->op->make)
+            l->op->make(m, l, map_given(m, l));
+        if (l->norm) {
+            l->running = m->buffer_block + m->buffers[at].offset;
+            at += 3;
+        }
+    }
+}
+
 int model_build(struct model *m, struct ddp_err *err)
 {
     size_t n = 0;
@@ -231,25 +266,14 @@ int model_build(struct model *m, struct ddp_err *err)
     m->params = xcalloc(2 * n * (1 + LAYER_JOINED), sizeof *m->params);
     m->buffers = xcalloc(3 * n, sizeof *m->buffers);
     if (m->type->task == TASK_TOKENS)
-        m->room = scratch_in(&m->memory, m->k->gemm_room());
+        model_want(m, &m->room, (double)m->k->gemm_room());
     for (; (size_t)m->nlayers < n; m->nlayers++)
         TRY(add_layer(m, m->nlayers, err));
     TRY(check_end(m, err));
     TRY(make_slots(m, err));
-    m->own_weights = m->of ? NULL : scratch(m->count);
-    m->weights = m->of ? m->of->weights : m->own_weights;
-    m->buffer_block =
-        m->of ? m->of->buffer_block : scratch_in(&m->memory, m->buffer_count);
-    m->sums = m->of ? model_grads(m->of) : NULL;
     if (m->type->task == TASK_TOKENS)
         m->head = head_create(m);
     else
-        m->found = (void *)scratch_in(&m->memory, 4 * (size_t)m->max_batch);
-    size_t at = 0;
-    for (int i = 0; i < m->nlayers; i++)
-        if (m->layers[i].norm) {
-            m->layers[i].running = m->buffer_block + m->buffers[at].offset;
-            at += 3;
-        }
+        model_want(m, &m->found, 4.0 * m->max_batch);
     return 0;
 }

@@ -26,9 +26,9 @@ struct head *head_create(struct model *m)
     h->rows = (int)(all < piece ? all : piece);
     m->layers[m->nlayers - 1].work +=
         (double)m->io.W * m->io.outputs * model_last(m)->map.C;
-    h->logits = scratch_in(&m->memory, (size_t)h->rows * (size_t)m->io.outputs);
-    h->right = (void *)scratch_in(&m->memory, (size_t)h->rows);
-    m->found = (void *)scratch_in(&m->memory, 4 * (size_t)h->rows);
+    model_want(m, &h->logits, (double)h->rows * m->io.outputs);
+    model_want(m, &h->right, h->rows);
+    model_want(m, &m->found, 4.0 * h->rows);
     return h;
 }
 

@@ -7,6 +7,7 @@
 #include "worker/kernels/rng.h"
 #include "worker/nn/model_impl.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,13 +34,14 @@ static struct model *create(struct model_type *type, struct io_shape io, int max
     return m;
 }
 
-struct model *model_create(const char *name, struct io_shape io, int max_batch,
-                           const struct kernels *kernels, struct ddp_err *err)
+struct model *model_plan(const char *name, struct io_shape io, int max_batch,
+                         const struct kernels *kernels, struct ddp_err *err)
 {
     struct model_type *type = model_type_find(name, err);
     if (!type)
         return NULL;
-    if (io.C > 0 && io.H > 0 && io.W > 0 && io.outputs > 0 && max_batch > 0)
+    if (io.C > 0 && io.H > 0 && io.W > 0 && io.outputs > 0 && max_batch > 0 &&
+        max_batch <= INT_MAX / io.W)
         return create(type, io, max_batch, kernels, NULL, err);
     err_set(err, "model '%s' cannot have inputs of %dx%dx%d, %d outputs, batches of %d",
             type->name, io.C, io.H, io.W, io.outputs, max_batch);
@@ -47,9 +49,21 @@ struct model *model_create(const char *name, struct io_shape io, int max_batch,
     return NULL;
 }
 
+struct model *model_create(const char *name, struct io_shape io, int max_batch,
+                           const struct kernels *kernels, struct ddp_err *err)
+{
+    struct model *m = model_plan(name, io, max_batch, kernels, err);
+    if (m)
+        model_allocate(m);
+    return m;
+}
+
 struct model *model_create_view(struct model *of, int max_batch, struct ddp_err *err)
 {
-    return create(of->type, of->io, max_batch, of->k, of, err);
+    struct model *m = create(of->type, of->io, max_batch, of->k, of, err);
+    if (m)
+        model_allocate(m);
+    return m;
 }
 
 void model_destroy(struct model *m)
@@ -78,6 +92,7 @@ void model_destroy(struct model *m)
     free(m->params);
     free(m->buffers);
     free(m->head);
+    free(m->wants);
     free(m);
 }
 
@@ -130,6 +145,11 @@ bool model_untied(const struct model *m)
 size_t model_param_count(const struct model *m)
 {
     return m->count;
+}
+
+struct model_size model_size(const struct model *m)
+{
+    return m->size;
 }
 
 float *model_weights(struct model *m)

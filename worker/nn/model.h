@@ -134,6 +134,16 @@ void model_type_free(struct model_type *type); /* NULL is allowed */
  * is no such model or the data do not fit it. */
 struct model *model_create(const char *name, struct io_shape io, int max_batch,
                            const struct kernels *kernels, struct ddp_err *err);
+/* The same in two parts: a model without memory, of which only properties are known; and
+ * its memory, if there is enough. */
+struct model *model_plan(const char *name, struct io_shape io, int max_batch,
+                         const struct kernels *kernels, struct ddp_err *err);
+void model_allocate(struct model *m);
+/* In floats: a block of parameters; activations and what else a batch needs. */
+struct model_size {
+    double params, batch;
+};
+struct model_size model_size(const struct model *m);
 /* Creates a view: another instance with the same weights and buffers, which must
  * outlive it, and its own activations for up to max_batch samples. Its gradients go to
  * the block that those of `of` go to now. */

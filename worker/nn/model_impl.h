@@ -30,8 +30,11 @@ struct op {
     bool shares;    /* its weight may be the embedding's and the logits': the gradient
                        is added to what earlier passes left, not computed in `extra` */
     unsigned takes; /* enum flow */
+    /* parameters and shapes; then, once there is enough memory, plans and tables (NULL:
+     * none) */
     int (*add)(struct model *m, struct layer *l, struct map_shape in,
                struct ddp_err *err);
+    void (*make)(struct model *m, struct layer *l, struct map_shape in);
     void (*init)(struct model *m, const struct layer *l,
                  uint64_t key); /* initial values */
     /* NULL: of the logits, which the head computes */
@@ -85,10 +88,19 @@ struct model {
     model_span_fn span; /* NULL: not measured */
     void *span_arg;
     struct scratches memory; /* all the above, except own_weights */
+    struct want {
+        void *to; /* the address of a pointer */
+        double floats;
+    } * wants; /* what model_allocate() allocates */
+    size_t nwants;
+    struct model_size size;
 };
 
-/* Builds layers, plans and memory; the caller has set the first fields. */
+/* Plans layers and memory; the caller has set the first fields. */
 int model_build(struct model *m, struct ddp_err *err);
+
+/* Memory of so many floats for the pointer at `to`. */
+void model_want(struct model *m, void *to, double floats);
 
 /* Adds a parameter, or a buffer, called LAYER.WHAT to a layer. */
 const struct param *model_add_param(struct model *m, const char *layer, const char *what,

@@ -1,8 +1,10 @@
 /* worker/nn/ops.c - the ops of image layers: parameters, shapes, forward, backward */
 #include "common/err.h"
+#include "worker/kernels/pool.h"
 #include "worker/kernels/rng.h"
 #include "worker/nn/model_impl.h"
 
+#include <limits.h>
 #include <math.h>
 
 /* The factor of gradients in dropout's backward. */
@@ -50,38 +52,55 @@ static int check_conv(const struct model *m, const struct layer *l, struct ddp_e
                : 0;
 }
 
+static struct conv_shape conv_of(const struct model *m, const struct layer *l,
+                                 struct map_shape in)
+{
+    const struct layer_spec *spec = l->spec;
+    return (struct conv_shape){.B = m->max_batch,
+                               .C = in.C,
+                               .H = in.H,
+                               .W = in.W,
+                               .K = spec->outputs,
+                               .R = spec->size,
+                               .stride = spec->stride ? spec->stride : 1,
+                               .pad = spec->pad,
+                               .pool = spec->pool,
+                               .bare = spec->bare,
+                               .first = l->in < 0,
+                               .last = !spec->bare && spec[1].kind != LAYER_CONV,
+                               .adds = l->adds};
+}
+
 static int add_conv(struct model *m, struct layer *l, struct map_shape in,
                     struct ddp_err *err)
 {
     const struct layer_spec *spec = l->spec;
+    const struct conv_shape s = conv_of(m, l, in);
     TRY(check_conv(m, l, err));
     int least = spec->pool ? spec->size + 1 : spec->size, pad = 2 * spec->pad;
     if (in.H + pad < least || in.W + pad < least)
         return too_small(m, l, in, err);
-    struct conv_shape s = {.B = m->max_batch,
-                           .C = in.C,
-                           .H = in.H,
-                           .W = in.W,
-                           .K = spec->outputs,
-                           .R = spec->size,
-                           .stride = spec->stride ? spec->stride : 1,
-                           .pad = spec->pad,
-                           .pool = spec->pool,
-                           .bare = spec->bare,
-                           .first = l->in < 0,
-                           .last = !spec->bare && spec[1].kind != LAYER_CONV,
-                           .adds = l->adds};
     l->weight = model_add_param(m, spec->name, "weight", 4, (int[]){s.K, s.C, s.R, s.R});
     if (!spec->bare)
         l->bias = model_add_param(m, spec->name, "bias", 1, (int[4]){s.K});
-    l->conv = m->k->conv_plan(s);
-    l->floats = m->k->conv_floats(l->conv);
     l->flow = s.last ? FLOW_FEATURES : spec->bare ? FLOW_IMAGES : FLOW_RECTIFIED;
     int OH = (s.H + pad - s.R) / s.stride + 1, OW = (s.W + pad - s.R) / s.stride + 1;
     l->work = (double)OH * OW * s.K * s.C * s.R * s.R;
     l->wide = (struct map_shape){s.K, OH, OW};
     l->map = (struct map_shape){s.K, spec->pool ? OH / 2 : OH, spec->pool ? OW / 2 : OW};
-    return 0;
+    l->floats = s.last ? (size_t)s.K * (size_t)l->map.H * (size_t)l->map.W
+                       : m->k->map_floats(l->map);
+    double weights = (double)s.K * s.C * s.R * s.R; /* packed twice; gradients */
+    m->size.batch += (2 + pool_threads()) * weights;
+    return fmax((double)l->floats, weights) <= INT_MAX
+               ? 0
+               : err_set(err, "model '%s': '%s' is larger than a layer can be",
+                         m->type->name, spec->name);
+}
+
+static void make_conv(struct model *m, struct layer *l, struct map_shape in)
+{
+    l->conv = m->k->conv_plan(conv_of(m, l, in));
 }
 
 static void init_conv(struct model *m, const struct layer *l, uint64_t key)
@@ -110,6 +129,7 @@ const struct op op_conv = {.product = true,
                            .sums = true,
                            .takes = FLOW_DATA | FLOW_IMAGES | FLOW_RECTIFIED,
                            .add = add_conv,
+                           .make = make_conv,
                            .init = init_conv,
                            .forward = conv,
                            .back = conv_back};
@@ -122,18 +142,23 @@ static int add_linear(struct model *m, struct layer *l, struct map_shape in,
     if (l->spec->dropout > 0 && !l->spec->relu)
         return err_set(err, "model '%s': '%s': dropout needs relu", m->type->name,
                        l->spec->name);
-    struct linear_shape s = {.B = m->max_batch,
-                             .C = in.C * in.H * in.W,
-                             .K = l->spec->outputs ? l->spec->outputs : m->io.outputs,
-                             .relu = l->spec->relu};
-    l->weight = model_add_param(m, l->spec->name, "weight", 2, (int[4]){s.K, s.C});
-    l->bias = model_add_param(m, l->spec->name, "bias", 1, (int[4]){s.K});
-    l->linear = m->k->linear_plan(s);
+    int C = in.C * in.H * in.W, K = l->spec->outputs ? l->spec->outputs : m->io.outputs;
+    l->weight = model_add_param(m, l->spec->name, "weight", 2, (int[4]){K, C});
+    l->bias = model_add_param(m, l->spec->name, "bias", 1, (int[4]){K});
     l->flow = FLOW_FEATURES;
-    l->floats = (size_t)s.K;
-    l->work = (double)s.K * s.C;
-    l->map = (struct map_shape){s.K, 1, 1};
+    l->floats = (size_t)K;
+    l->work = (double)K * C;
+    l->map = (struct map_shape){K, 1, 1};
+    m->size.batch += (double)K * m->max_batch; /* the plan's */
     return 0;
+}
+
+static void make_linear(struct model *m, struct layer *l, struct map_shape in)
+{
+    l->linear = m->k->linear_plan((struct linear_shape){.B = m->max_batch,
+                                                        .C = l->weight->dims[1],
+                                                        .K = l->weight->dims[0],
+                                                        .relu = l->spec->relu});
 }
 
 static void linear(struct model *m, struct layer *l, const struct batch *b, bool learn)
@@ -158,6 +183,7 @@ static void linear_back(struct model *m, const struct layer *l, const struct bat
 const struct op op_linear = {.product = true,
                              .takes = FLOW_DATA | FLOW_FEATURES,
                              .add = add_linear,
+                             .make = make_linear,
                              .init = init_uniform,
                              .forward = linear,
                              .back = linear_back};
@@ -168,24 +194,27 @@ static int add_norm(struct model *m, struct layer *l, struct map_shape in,
                     struct ddp_err *err)
 {
     const char *name = l->spec->name;
-    struct norm_shape s = {.B = m->max_batch,
-                           .C = in.C,
-                           .H = in.H,
-                           .W = in.W,
-                           .relu = l->spec->relu,
-                           .eps = 1e-5f,
-                           .momentum = 0.1f};
-    l->weight = model_add_param(m, name, "weight", 1, (int[4]){s.C});
-    l->bias = model_add_param(m, name, "bias", 1, (int[4]){s.C});
-    model_add_buffer(m, name, "running_mean", 1, (int[4]){s.C});
-    model_add_buffer(m, name, "running_var", 1, (int[4]){s.C});
+    l->weight = model_add_param(m, name, "weight", 1, (int[4]){in.C});
+    l->bias = model_add_param(m, name, "bias", 1, (int[4]){in.C});
+    model_add_buffer(m, name, "running_mean", 1, (int[4]){in.C});
+    model_add_buffer(m, name, "running_var", 1, (int[4]){in.C});
     model_add_buffer(m, name, "num_batches_tracked", 0, (int[4]){0});
-    l->norm = m->k->norm_plan(s);
     l->map = in;
     l->flow = FLOW_IMAGES;
     l->floats = m->k->map_floats(l->map);
-    l->work = 4 * (double)s.C * s.H * s.W;
+    l->work = 4 * (double)in.C * in.H * in.W;
     return 0;
+}
+
+static void make_norm(struct model *m, struct layer *l, struct map_shape in)
+{
+    l->norm = m->k->norm_plan((struct norm_shape){.B = m->max_batch,
+                                                  .C = in.C,
+                                                  .H = in.H,
+                                                  .W = in.W,
+                                                  .relu = l->spec->relu,
+                                                  .eps = 1e-5f,
+                                                  .momentum = 0.1f});
 }
 
 static void init_norm(struct model *m, const struct layer *l, uint64_t key)
@@ -214,6 +243,7 @@ static void norm_back(struct model *m, const struct layer *l, const struct batch
 
 const struct op op_norm = {.takes = FLOW_IMAGES,
                            .add = add_norm,
+                           .make = make_norm,
                            .init = init_norm,
                            .forward = norm,
                            .back = norm_back};

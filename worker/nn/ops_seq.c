@@ -95,7 +95,7 @@ static int add_row_norm(struct model *m, struct layer *l, struct map_shape in,
     l->weight = model_add_param(m, l->spec->name, "weight", 1, (int[4]){in.C});
     if (l->spec->kind == LAYER_LAYER_NORM && !l->spec->bare)
         l->bias = model_add_param(m, l->spec->name, "bias", 1, (int[4]){in.C});
-    l->kept = scratch_in(&m->memory, 2 * (size_t)m->max_batch * (size_t)m->io.W);
+    model_want(m, &l->kept, 2.0 * m->max_batch * m->io.W);
     return give_rows(m, l, in.C, 4 * in.C);
 }
 
@@ -296,9 +296,8 @@ static int add_attention(struct model *m, struct layer *l, struct map_shape in,
     int C = s.heads * s.D;
     TRY(check_heads(m, l, in.C, err));
     give_rows(m, l, C, (double)m->io.W * C); /* half of all pairs, two products */
-    l->kept =
-        scratch_in(&m->memory, (size_t)m->max_batch * (size_t)m->io.W * (size_t)s.heads);
-    l->room = scratch_in(&m->memory, m->k->attention_room(s));
+    model_want(m, &l->kept, (double)m->max_batch * m->io.W * s.heads);
+    model_want(m, &l->room, (double)m->k->attention_room(s));
     return 0;
 }
 
@@ -335,12 +334,10 @@ static float frequency_of(const struct layer_spec *s, float exponent)
     return all * (kept + (1 - kept) / s->factor);
 }
 
-/* Keeps the cosine and sine of the angle of each position and number of half a head, in
- * float as Hugging Face has them. */
 static int add_rotary(struct model *m, struct layer *l, struct map_shape in,
                       struct ddp_err *err)
 {
-    int T = m->io.W, D = shape_of(m, l, in.C).D;
+    int D = shape_of(m, l, in.C).D;
     TRY(check_heads(m, l, in.C, err));
     if (D % 2)
         return err_set(err, "model '%s': '%s': heads of %d numbers have no halves",
@@ -348,8 +345,15 @@ static int add_rotary(struct model *m, struct layer *l, struct map_shape in,
     if (l->spec->low >= l->spec->high)
         return err_set(err, "model '%s': '%s': low is not below high", m->type->name,
                        l->spec->name);
-    give_rows(m, l, in.C, 4 * in.C);
-    l->kept = scratch_in(&m->memory, (size_t)T * (size_t)D);
+    model_want(m, &l->kept, (double)m->io.W * D);
+    return give_rows(m, l, in.C, 4 * in.C);
+}
+
+/* Keeps the cosine and sine of the angle of each position and number of half a head, in
+ * float as Hugging Face has them. */
+static void make_rotary(struct model *m, struct layer *l, struct map_shape in)
+{
+    int T = m->io.W, D = shape_of(m, l, in.C).D;
     for (int d = 0; d < D / 2; d++) {
         float frequency = frequency_of(l->spec, (float)(2 * d) / (float)D);
         for (int t = 0; t < T; t++) {
@@ -358,7 +362,6 @@ static int add_rotary(struct model *m, struct layer *l, struct map_shape in,
             l->kept[t * D + D / 2 + d] = sinf(angle);
         }
     }
-    return 0;
 }
 
 static void rotary(struct model *m, struct layer *l, const struct batch *b, bool learn)
@@ -372,8 +375,11 @@ static void rotary_back(struct model *m, const struct layer *l, const struct bat
                  gradient_of(m, l->in), true);
 }
 
-const struct op op_rotary = {
-    .takes = FLOW_ROWS, .add = add_rotary, .forward = rotary, .back = rotary_back};
+const struct op op_rotary = {.takes = FLOW_ROWS,
+                             .add = add_rotary,
+                             .make = make_rotary,
+                             .forward = rotary,
+                             .back = rotary_back};
 
 /* ---- logits with a weight of their own: head.c computes them ---- */
 

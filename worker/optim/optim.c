@@ -35,16 +35,21 @@ float *optim_block(size_t n)
     return scratch(n);
 }
 
+bool optim_uses(const struct optim_type *type, const struct optim_settings *settings,
+                int state)
+{
+    const bool used[] = {type->rule != RULE_SGD || settings->momentum > 0, true,
+                         settings->average > 0};
+    return type->states[state] && used[state];
+}
+
 void optim_init(struct optim *o, const struct optim_type *type,
                 struct optim_settings settings, const struct kernels *kernels, size_t n)
 {
     *o = (struct optim){.type = type, .settings = settings, .kernels = kernels, .n = n};
-    const bool used[] = {type->rule != RULE_SGD || settings.momentum > 0, true,
-                         settings.average > 0};
-    for (int i = 0; i < OPTIM_STATES; i++) {
-        if (type->states[i] && used[i])
+    for (int i = 0; i < OPTIM_STATES; i++)
+        if (optim_uses(type, &settings, i))
             o->states[i] = optim_block(n);
-    }
 }
 
 void optim_finish(struct optim *o)

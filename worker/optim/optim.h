@@ -84,6 +84,9 @@ static inline float optim_nearer(const struct optim *o)
 
 void optim_init(struct optim *o, const struct optim_type *type,
                 struct optim_settings settings, const struct kernels *kernels, size_t n);
+/* Does it use this state? */
+bool optim_uses(const struct optim_type *type, const struct optim_settings *settings,
+                int state);
 void optim_finish(struct optim *o); /* frees; a zeroed struct is fine */
 
 /* One step over the whole block. */

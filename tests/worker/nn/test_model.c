@@ -391,6 +391,10 @@ static const struct {
      {1, 28, 28, 0},
      1,
      "model 'mlp' cannot have inputs of 1x28x28, 0 outputs, batches of 1"},
+    {"mlp",
+     {1, 1, 1 << 20, 10},
+     65536,
+     "model 'mlp' cannot have inputs of 1x1x1048576, 10 outputs, batches of 65536"},
 };
 
 TEST(the_arithmetic_of_a_step_is_counted)

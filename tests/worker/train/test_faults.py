@@ -343,11 +343,27 @@ def a_log_that_cannot_be_written_is_told_at_once_and_a_pipe_is_not_awaited():
         one_line([result], 1, "'pipe': no process reads from this pipe")
 
 
+def a_model_larger_than_the_host_is_refused_before_it_is_allocated():
+    with open("a.txt", "w") as f:
+        f.write("to be or not to be " * 1000)
+    sizes = "gpt2:vocab=256,heads=1,width=4000000,context=64"
+    for batch in (1, 65536):
+        results = run(2, *QUIET, "--data", "a.txt", "--model", sizes, "--batch-size", batch)
+        one_line(results[:1], 1, f"'{sizes}' needs ")
+        assert re.search(r"[0-9]{8}\.[0-9] GB of memory, and [0-9.]+ GB are left: a rank has [0-9]{8}\.[0-9] of weights "
+                         r"and gradients, .*, and 2 are on this host; try a smaller", results[0].err), results
+        assert [r.code for r in results] == [1, 1], results
+    with open("wide.model", "w") as f:
+        f.write("optimizer = sgd\nwide conv outputs=16777216 size=3 pad=1 bias relu\n"
+                "wider conv outputs=16777216 size=10000 pad=9999 bias relu\nfc linear\n")
+    one_line(run(1, *QUIET, "--model", "./wide.model"), 1, "'wider' is larger than a layer can be")
+
+
 def a_model_that_memory_does_not_suffice_for_says_how_much_is_missing():
     def limit():
-        resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
+        resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    (result,) = run(1, *QUIET, "--model", "resnet18", "--batch-size", 16384, limit=limit)
+    (result,) = run(1, *QUIET, "--model", "resnet18", "--batch-size", 4096, limit=limit)
     assert result.code == -signal.SIGABRT, result
     assert re.match(r"out of memory: [0-9]+\.[0-9] MiB more are not to be had\n$", result.err), result
 
@@ -433,6 +449,7 @@ main([a_resumed_run_goes_on_to_the_bit, a_resumed_run_goes_on_within_an_epoch,
       places_that_cannot_be_written_are_said_before_training,
       a_full_disk_below_stdout_is_an_error_and_a_reader_that_left_is_none,
       the_rank_that_has_the_error_ends_first,
+      a_model_larger_than_the_host_is_refused_before_it_is_allocated,
       a_model_that_memory_does_not_suffice_for_says_how_much_is_missing, two_runs_do_not_save_to_one_place,
       a_log_that_cannot_be_written_is_told_at_once_and_a_pipe_is_not_awaited,
       a_full_disk_ends_all_ranks_and_keeps_the_old_checkpoint,

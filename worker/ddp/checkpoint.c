@@ -357,15 +357,18 @@ int checkpoint_write(struct checkpoint *c, const atomic_bool *cancelled, int *lo
 
 /* ---- loading ---- */
 
-static int get_number(const struct safetensors *f, const char *key, uint64_t *out,
-                      struct ddp_err *err)
+static int get_number(const struct safetensors *f, const char *key, uint64_t most,
+                      uint64_t *out, struct ddp_err *err)
 {
     const char *text = safetensors_metadata(f, key);
     char *end = NULL;
+    errno = 0;
     *out = text && *text >= '0' && *text <= '9' ? strtoull(text, &end, 10) : 0;
     if (!end || *end)
         return err_set(err, "its metadata have no number for '%s'", key);
-    return 0;
+    return errno || *out > most
+               ? err_set(err, "in its metadata '%s' is too large: %.40s", key, text)
+               : 0;
 }
 
 void checkpoint_discard(const struct checkpoint *c)
@@ -376,7 +379,7 @@ void checkpoint_discard(const struct checkpoint *c)
         return;
     OWNED char *part = part_of(c, c->rank);
     struct safetensors *f = safetensors_read(c->path, &ignored);
-    if (!f || get_number(f, "parts_id", &id, &ignored) < 0 || id != c->id)
+    if (!f || get_number(f, "parts_id", UINT64_MAX, &id, &ignored) < 0 || id != c->id)
         unlink(part);
     safetensors_free(f);
 }
@@ -389,19 +392,19 @@ static int get_state(const struct safetensors *f, const struct optim *optim,
     if (name && strcmp(name, optim->type->name) != 0)
         return err_set(err, "it was written with optimizer %s, not %s", name,
                        optim->type->name);
-    uint64_t epoch = 0;
-    if (get_number(f, "step", &out->step, err) < 0 ||
-        (out->epoch > 0 && (get_number(f, "epoch", &epoch, err) < 0 ||
-                            get_number(f, "position", &out->position, err) < 0 ||
-                            get_number(f, "seed", &out->seed, err) < 0)))
-        return -1;
-    if (out->epoch > 0 && (epoch < 1 || epoch > INT32_MAX))
-        return err_set(err, "its metadata say epoch %" PRIu64, epoch);
-    out->epoch = (int64_t)epoch;
-    uint64_t ranks = 0;
+    uint64_t epoch = 0, ranks = 0;
     const char *buckets = safetensors_metadata(f, "buckets");
-    if (safetensors_metadata(f, "ranks") && get_number(f, "ranks", &ranks, err) < 0)
-        return -1;
+    TRY(get_number(f, "step", UINT64_MAX, &out->step, err));
+    if (out->epoch > 0) {
+        TRY(get_number(f, "epoch", INT32_MAX, &epoch, err));
+        TRY(get_number(f, "position", INT64_MAX, &out->position, err));
+        TRY(get_number(f, "seed", UINT64_MAX, &out->seed, err));
+        if (epoch < 1)
+            return err_set(err, "its metadata say epoch 0");
+    }
+    if (safetensors_metadata(f, "ranks"))
+        TRY(get_number(f, "ranks", INT32_MAX, &ranks, err));
+    out->epoch = (int64_t)epoch;
     out->ranks = (int64_t)ranks;
     snprintf(out->buckets, sizeof out->buckets, "%s", buckets ? buckets : "");
     return 0;
@@ -415,12 +418,12 @@ static int get_optim(const struct safetensors *f, const struct train_state *stat
     const char *scale = safetensors_metadata(f, "loss_scale");
     char *end = NULL;
     float value = scale ? strtof(scale, &end) : 0;
-    if (safetensors_metadata(f, "updates") && get_number(f, "updates", &updates, err) < 0)
-        return -1;
+    if (safetensors_metadata(f, "updates"))
+        TRY(get_number(f, "updates", INT64_MAX, &updates, err));
     if (scale && (*end || end == scale || !(value >= 1 && value <= 0x1p24f)))
         return err_set(err, "its metadata say that the loss is scaled by '%.40s'", scale);
-    if (scale && get_number(f, "good_steps", &good, err) < 0)
-        return -1;
+    if (scale)
+        TRY(get_number(f, "good_steps", UINT32_MAX, &good, err));
     optim->counts = (struct optim_counts){updates, value, (uint32_t)good};
     return 0;
 }
@@ -456,14 +459,12 @@ static int files_open(const char *path, struct files *files, struct ddp_err *err
         return -1;
     uint64_t parts = 1, step = 0, id = 0;
     if (safetensors_metadata(files->v[0], "parts") &&
-        (get_number(files->v[0], "parts", &parts, err) < 0 ||
-         get_number(files->v[0], "parts_id", &id, err) < 0 ||
-         get_number(files->v[0], "step", &step, err) < 0))
+        (get_number(files->v[0], "parts", 1000000, &parts, err) < 0 ||
+         get_number(files->v[0], "parts_id", UINT64_MAX, &id, err) < 0 ||
+         get_number(files->v[0], "step", UINT64_MAX, &step, err) < 0))
         return err_prefix(err, "'%s'", path);
     if (parts < 2)
         return 0;
-    if (parts > 1000000)
-        return err_set(err, "'%s': its metadata say %" PRIu64 " parts", path, parts);
     files->v = xrealloc(files->v, (size_t)parts + 1, sizeof(void *));
     for (int i = 0; i < (int)parts; i++) {
         OWNED char *part = part_path(path, step, id, i, (int)parts);

@@ -263,6 +263,36 @@ TEST(weights_alone_are_taken_as_a_start)
     rig_finish(&a);
 }
 
+static const char *const too_large[] = {
+    "step=99999999999999999999", "updates=18446744073709551616",
+    "epoch=2147483648",          "position=9223372036854775808",
+    "ranks=2147483648",          "parts=1000001"};
+
+LOOP_TEST(a_number_that_is_too_large_is_refused, ARRAY_LEN(too_large))
+{
+    struct rig a;
+    struct ddp_err err;
+    struct strv extra = {0};
+    char *path = NULL;
+    rig_init(&a, "mlp", "sgd", 8);
+    strv_push(&extra, too_large[_i]);
+    const struct replica state = replica_of(a.model, &a.optim);
+    struct checkpoint *c =
+        checkpoint_take(a.file, &state, &a.state, 0, SIZE_MAX, 0, &extra);
+    ck_ok(checkpoint_write(c, NULL, NULL, &path, &err), err);
+    ck_assert_int_eq(load(&a, a.file, &err), -1);
+    int len = (int)strcspn(too_large[_i], "=");
+    char *why = xasprintf("cannot resume: '%s': in its metadata '%.*s' is too large: %s",
+                          a.file, len, too_large[_i], too_large[_i] + len + 1);
+    ck_assert_str_eq(err.text, why);
+    ck_assert_uint_eq(a.state.step, 1234); /* as it was */
+    free(why);
+    checkpoint_free(c);
+    free(path);
+    strv_finish(&extra);
+    rig_finish(&a);
+}
+
 TEST(a_full_disk_leaves_the_old_checkpoint)
 {
     struct rig a, b;

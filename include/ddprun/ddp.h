@@ -114,9 +114,9 @@ DDP_API int ddp_parallel_swap_average(struct ddp_parallel *p, struct ddp_err *er
 DDP_API int ddp_parallel_load(struct ddp_parallel *p, uint64_t *step,
                               struct ddp_err *err);
 /* All ranks call it between steps; `step` is the program's own count, at least 1, and the
- * same on all ranks. Copies the state; a thread writes the copy during the next steps.
- * Waits for the previous checkpoint first: it is on disk if this returns 0, else the
- * error says why not. */
+ * same on all ranks, or an error on all. Copies the state; a thread writes the copy
+ * during the next steps. Waits for the previous checkpoint first: it is on disk if this
+ * returns 0, else the error says why not. */
 DDP_API int ddp_parallel_save(struct ddp_parallel *p, uint64_t step, struct ddp_err *err);
 /* All ranks call it at the end: waits for what save() and keep() have started. */
 DDP_API int ddp_parallel_finish(struct ddp_parallel *p, struct ddp_err *err);

@@ -220,6 +220,8 @@ static void kept_case(struct ddp_group *g, const void *path)
                 "ddp_parallel_restore() comes before the first step, once");
         REFUSED(ddp_parallel_keep(p, 0, &err) < 0,
                 "ddp_parallel_keep() at step 0: steps are counted from 1");
+        REFUSED(ddp_parallel_keep(p, 8 - (uint64_t)ddp_group_rank(g), &err) < 0,
+                "ddp_parallel_keep(): rank 1 has another step than rank 0; here it is");
         team_ok(g, ddp_parallel_keep(p, 7, &err));
         team_ok(g, ddp_parallel_finish(p, &err));
         ddp_parallel_destroy(p);
@@ -280,6 +282,9 @@ static void late_case(struct ddp_group *g, const void *arg)
                     ddp_parallel_save(p, 1, &err) == 0 &&
                     ddp_parallel_finish(p, &err) == 0,
                 "%s", err.text);
+    REFUSED(ddp_parallel_save(p, 2 + (uint64_t)ddp_group_rank(g), &err) < 0,
+            ddp_group_rank(g) == 0 ? "rank 1 has another step than rank 0; here it is 2"
+                                   : "rank 1 has another step than rank 0; here it is 3");
     REFUSED(ddp_parallel_load(p, &step, &err) < 0,
             "ddp_parallel_load() comes before the first step");
     REFUSED(ddp_parallel_restore(p, &step, &err) < 0,

@@ -20,6 +20,7 @@
 #include "worker/safetensors.h"
 
 #include <float.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
@@ -458,7 +459,15 @@ int ddp_parallel_swap_average(struct ddp_parallel *p, struct ddp_err *err)
 static int check_save(const struct ddp_parallel *p, const char *what, uint64_t step,
                       struct ddp_err *err)
 {
+    int other;
+    size_t i;
     TRY(check_between(p, what, err));
+    TRY(replica_compare(p->group, &step, 1, &other, &i, err));
+    if (other > 0)
+        return err_set(err,
+                       "ddp_parallel_%s(): rank %d has another step than rank 0; here it "
+                       "is %" PRIu64,
+                       what, other, step);
     return step > 0
                ? 0
                : err_set(err, "ddp_parallel_%s() at step 0: steps are counted from 1",

@@ -34,13 +34,18 @@ ALWAYS void transpose_square(int rows, const float *from, size_t ldf, float *to,
     UNROLL for (int i = 0; i < VL; i++) store(to + (size_t)i * ldt, a[i]);
 }
 
+/* Squares come along the longer rows: the lines of those may all fall into a few sets of
+ * the cache, and then stay there for one square only. */
 void transpose(const float *from, size_t ldf, int rows, int cols, float *to, size_t ldt)
 {
     int whole_rows = rows / VL * VL, whole_cols = cols / VL * VL;
-    for (int r = 0; r < whole_rows; r += VL)
-        for (int c = 0; c < whole_cols; c += VL)
+    bool along_to = ldt > ldf;
+    for (int i = 0; i < (along_to ? whole_cols : whole_rows); i += VL)
+        for (int j = 0; j < (along_to ? whole_rows : whole_cols); j += VL) {
+            int r = along_to ? j : i, c = along_to ? i : j;
             transpose_square(VL, from + (size_t)r * ldf + c, ldf,
                              to + (size_t)c * ldt + r, ldt);
+        }
     for (int r = 0; r < rows; r++)
         for (int c = r < whole_rows ? whole_cols : 0; c < cols; c++)
             to[(size_t)c * ldt + r] = from[(size_t)r * ldf + c];

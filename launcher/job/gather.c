@@ -69,7 +69,16 @@ static void blame_missing(struct job *j)
 
 static void fail(struct job *j, size_t node)
 {
-    job_fail_text(j, CAUSE_CANNOT, EXIT_CANNOT_START, job_merge_start_failures(j, node));
+    char *text = job_merge_start_failures(j, node);
+    unsigned open = 0; /* also those below a failed one in the tree */
+    for (size_t i = 0; i < j->alloc->nnodes; i++)
+        open += j->nodes[i].wanted && !j->nodes[i].joined && !j->nodes[i].trouble;
+    if (open > 0) {
+        OWNED char *known = text;
+        text = xasprintf("%s; %u more host%s not answered yet", known, open,
+                         open == 1 ? " has" : "s have");
+    }
+    job_fail_text(j, CAUSE_CANNOT, EXIT_CANNOT_START, text);
 }
 
 /* Every agent has joined: the ranks can be placed, if they are not yet. */

@@ -456,9 +456,9 @@ static char *missing_start(const struct start *st)
     char last[300] = "";
     if (s->transport == &transport_ssh)
         return xasprintf(
-            "%s: ssh has not connected in time: does its sshd answer, "
+            "%s: ssh has not connected in time: does 'ssh %s true' end, "
             "and can the agent reach us at '%s'? --start-timeout waits longer",
-            name, s->calls.v[0]);
+            name, name, s->calls.v[0]);
     if (st->batch)
         last_output_line(transport_proc_stderr(st->batch->proc), name, last, sizeof last);
     return xasprintf(

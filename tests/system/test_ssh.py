@@ -204,6 +204,7 @@ class SshTest(LaunchTest):
         self.assert_ended(run, 125)
         self.assertEqual([line.split(": ")[1] for line in run.err.splitlines()],
                          ["cannot start on unknown1"])
+        self.assertIn("; 1 more host has not answered yet\n", run.err)
 
     def test_an_ssh_that_cannot_be_run_fails_for_each_of_many_hosts(self):
         limits = resource.getrlimit(resource.RLIMIT_STACK)
@@ -240,7 +241,7 @@ class SshTest(LaunchTest):
         run = self.hosts("n1:1,silent:1", "--start-timeout", "5", script="echo ran")
         self.assert_ended(run, 125)
         self.assertEqual(run.out, "")
-        self.assertIn("cannot start on silent: ssh has not connected in time", run.err)
+        self.assertIn("cannot start on silent: ssh has not connected in time: does 'ssh silent true' end", run.err)
         self.assertEqual(len(run.err.splitlines()), 1, run.err)
 
     def test_a_launcher_that_stands_still_while_it_starts(self):

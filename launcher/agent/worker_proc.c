@@ -15,6 +15,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -175,6 +176,17 @@ void worker_close_ends(int *fds, size_t n)
     }
 }
 
+/* RLIMIT_CPU, at which the kernel kills a process, if it has used that much; else 0. */
+static uint64_t cpu_max_s(const struct rusage *used)
+{
+    struct rlimit limit;
+    double used_s = (double)(used->ru_utime.tv_sec + used->ru_stime.tv_sec) +
+                    (double)(used->ru_utime.tv_usec + used->ru_stime.tv_usec) / 1e6;
+    bool over = getrlimit(RLIMIT_CPU, &limit) == 0 && limit.rlim_max != RLIM_INFINITY &&
+                used_s > (double)limit.rlim_max - 0.1; /* the kernel counts in ticks */
+    return over ? limit.rlim_max : 0;
+}
+
 static void on_exit_of(pid_t pid, int status, int64_t at_ns, const struct rusage *used,
                        void *arg)
 {
@@ -186,7 +198,8 @@ static void on_exit_of(pid_t pid, int status, int64_t at_ns, const struct rusage
     struct msg_exit how = {.rank = (uint32_t)w->rank,
                            .status = status,
                            .at_ns = at_ns,
-                           .peak_kib = (uint64_t)used->ru_maxrss};
+                           .peak_kib = (uint64_t)used->ru_maxrss,
+                           .cpu_max_s = cpu_max_s(used)};
     w->events.exited(w, &how, w->arg);
 }
 

@@ -68,6 +68,7 @@ static int handle_exit(struct job *j, unsigned node, const struct frame *f,
     r->stopped = m->stopped;
     r->peak_kib = m->peak_kib;
     r->oom_kills = m->oom_kills;
+    r->cpu_max_s = m->cpu_max_s;
     r->failed = m->status != 0 && !m->stopped;
     job_count_exit(j);
     if (r->at_ns > j->last_exit_ns)

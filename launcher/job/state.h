@@ -72,6 +72,7 @@ struct job_rank {
     uint8_t complete;   /* bit I: all output of stream I has arrived */
     uint64_t peak_kib;  /* its peak memory */
     uint64_t oom_kills; /* on its node, in this attempt, if it failed */
+    uint64_t cpu_max_s; /* its limit of CPU time, used up; 0: no */
     char *error;        /* owned: its exception, from TORCHELASTIC_ERROR_FILE; NULL */
     /* of a plug-in: */
     uint64_t collectives; /* entered so far; 0: not known */

@@ -159,7 +159,8 @@ void job_fail_rank(struct job *j, int rank)
                                .code = cause_exit_code(r->status),
                                .at_ns = r->at_ns,
                                .peak_kib = r->peak_kib,
-                               .oom_kills = r->oom_kills});
+                               .oom_kills = r->oom_kills,
+                               .cpu_max_s = r->cpu_max_s});
 }
 
 void job_fail_text(struct job *j, enum cause_kind kind, int code, char *text)

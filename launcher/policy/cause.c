@@ -61,7 +61,8 @@ static void name_signal(int sig, char *text, size_t size)
 {
     char words[64];
     snprintf(words, sizeof words, "%s", strsignal(sig));
-    words[0] = (char)tolower((unsigned char)words[0]);
+    if (islower((unsigned char)words[1])) /* "CPU time limit exceeded" stays */
+        words[0] = (char)tolower((unsigned char)words[0]);
     if (sig < SIGRTMIN)
         snprintf(text, size, "%s (%s)", signal_name(sig), words);
     else
@@ -86,6 +87,10 @@ char *cause_of_death(const struct cause *c)
     if (sig != SIGKILL)
         return xasprintf("died of %s%s%s", name,
                          WCOREDUMP(c->status) ? ", core dumped" : "", memory);
+    if (c->cpu_max_s > 0)
+        return xasprintf("died of %s as its %" PRIu64
+                         " s of CPU time were used up (ulimit -t)",
+                         name, c->cpu_max_s);
     bool large = c->peak_kib >= LARGE_KIB;
     if (*memory)
         return large ? xasprintf("died of %s%s; the rank's peak was %.1f GiB", name,

@@ -33,6 +33,7 @@ struct cause {
     int64_t at_ns;      /* on the launcher's clock */
     uint64_t peak_kib;  /* CAUSE_EXIT: peak memory of the rank */
     uint64_t oom_kills; /* CAUSE_EXIT: processes killed on its node for lack of memory */
+    uint64_t cpu_max_s; /* CAUSE_EXIT: its limit of CPU time, used up; 0: no */
     char *text;         /* owned, or NULL */
     bool replaceable;   /* CAUSE_NODE: a spare can take its place */
 };

@@ -53,6 +53,7 @@ static const struct {
     {SIGKILL, 3 << 19, 137,
      "died of SIGKILL (killed), not sent by ddprun: out of memory? its peak was 1.5 GiB"},
     {SIGKILL, 1000, 137, "died of SIGKILL (killed), not sent by ddprun"},
+    {SIGXCPU, 0, 152, "died of SIGXCPU (CPU time limit exceeded)"},
     {40, 0, 168, "died of signal 40"},
 };
 

@@ -49,6 +49,12 @@ class Exit(LaunchTest):
     def test_killed_by_kill(self):
         self.first_failure("kill -KILL $$", 137, "SIGKILL")
 
+    def test_that_cpu_time_ran_out_is_said(self):
+        launch = self.sh(2, "[ $RANK = 1 ] || exec sleep 60; while :; do :; done",
+                         command=["sh", "-c", 'ulimit -t 1; exec "$0" "$@"', DDPRUN])
+        self.assert_ended(launch, 137)
+        self.assertIn(" died of SIGKILL (killed) as its 1 s of CPU time were used up (ulimit -t)", launch.err)
+
     @unittest.skipUnless(os.geteuid() == 0 and shutil.which("unshare"), "a counter of the kernel; needs root")
     def test_that_memory_ran_out_is_said(self):
         """By the kernel's counter, which is replaced here: no memory is used."""

@@ -3,6 +3,7 @@
 
 #include "common/duration.h"
 #include "common/err.h"
+#include "common/mem.h"
 #include "common/number.h"
 
 #include <errno.h>
@@ -85,14 +86,11 @@ int value_mib(const struct setting *o, const char *text, void *to, struct ddp_er
  */
 static int find_word(const char *text, const char *const *names, struct ddp_err *err)
 {
-    char list[128] = "";
-    size_t used = 0;
+    OWNED char *list = NULL;
     for (int i = 0; names[i]; i++) {
         if (strcmp(names[i], text) == 0)
             return i;
-        if (used < sizeof list)
-            used += (size_t)snprintf(list + used, sizeof list - used, "%s%s",
-                                     i > 0 ? ", " : "", names[i]);
+        xappendf(&list, "%s%s", i > 0 ? ", " : "", names[i]);
     }
     return err_set(err, "'%s' is not one of %s", text, list);
 }

@@ -23,6 +23,7 @@
 #include "worker/optim/optim.h"
 #include "worker/report/trace.h"
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -87,18 +88,17 @@ struct engine_step {
     float lr;
     uint64_t step;     /* taken before this one */
     uint64_t position; /* samples of the epoch assigned up to and including this step */
-    uint64_t dropout_seed;  /* differs among ranks */
-    uint64_t augment_key;   /* of the epoch: augment.h */
-    bool stop, interrupted; /* this rank received a signal; SIGINT, */
-    bool warned;            /* SIGUSR1 */
+    uint64_t dropout_seed; /* differs among ranks */
+    uint64_t augment_key;  /* of the epoch: augment.h */
+    int signal;            /* this rank has received; 0: none */
 };
 
 /* The signals of a rank, for the others. */
 static inline struct step_sums engine_told(const struct engine_step *s)
 {
-    return (struct step_sums){.stop = s->stop ? 1 : 0,
-                              .interrupted = s->interrupted ? 1 : 0,
-                              .warned = s->warned ? 1 : 0};
+    return (struct step_sums){.stop = s->signal != 0,
+                              .interrupted = s->signal == SIGINT,
+                              .warned = s->signal == SIGUSR1};
 }
 
 struct engine_result {

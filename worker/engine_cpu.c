@@ -11,6 +11,7 @@
 #include "common/mem.h"
 #include "worker/ddp/reducer.h"
 #include "worker/ddp/replica.h"
+#include "worker/kernels/scratch.h"
 #include "worker/pipeline.h"
 
 #include <inttypes.h>
@@ -68,7 +69,7 @@ static void span_wait(size_t what, size_t bytes, int64_t begin, int64_t end, voi
 static void watch(struct engine *e)
 {
     static struct stage_row rows[PIPELINE_STAGES];
-    reducer_observe(e->reducer, reducer_direct(e->reducer) ? span_wait : span_bucket,
+    reducer_observe(e->reducer, reducer_buckets(e->reducer) ? span_bucket : span_wait,
                     e->job.trace);
     void *args[PIPELINE_STAGES];
     for (int s = 0; s < PIPELINE_STAGES; s++) {
@@ -144,7 +145,7 @@ static int make_own(struct engine *e, struct ddp_err *err)
         return -1;
     model_set_dropout(job->model, job->how.dropout);
     if (job->how.accumulate > 1 || job->how.stages > 1)
-        e->extra = optim_block(model_param_count(job->model));
+        e->extra = scratch(model_param_count(job->model));
     if (job->how.stages > 1) {
         e->pipeline = pipeline_create(job->model, job->how.batch_size, job->how.micro,
                                       job->how.threads, e->extra, err);

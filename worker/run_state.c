@@ -5,6 +5,7 @@
 
 #include "common/duration.h"
 #include "common/err.h"
+#include "common/mem.h"
 #include "common/scoped.h"
 
 #include <inttypes.h>
@@ -115,12 +116,10 @@ static struct train_state state_of(const struct run *run)
 /* "NAME=1,2,3", from which the same floats can be read again */
 static void put_numbers(struct strv *meta, const char *name, const float *v, int n)
 {
-    char text[128];
-    int used = 0;
-    for (int i = 0; i < n && used < (int)sizeof text; i++)
-        used += snprintf(text + used, sizeof text - (size_t)used, "%s%.9g", i ? "," : "",
-                         (double)v[i]);
-    strv_pushf(meta, "%s=%s", name, text);
+    char *text = xasprintf("%s=%.9g", name, (double)v[0]);
+    for (int i = 1; i < n; i++)
+        xappendf(&text, ",%.9g", (double)v[i]);
+    strv_push_nodup(meta, text);
 }
 
 /* What another program may want to know of the run. */

@@ -75,9 +75,8 @@ static int write_content(int fd, const char *header, const struct array *arrays,
     uint64_t length = strlen(header);
     TRY(write_all(fd, &length, sizeof length));
     TRY(write_all(fd, header, length));
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         TRY(write_all(fd, arrays[i].data, array_count(&arrays[i]) * sizeof(float)));
-    }
     return fsync(fd);
 }
 

@@ -107,9 +107,7 @@ static int submit_step(struct run *run, int mine, int all, struct engine_result 
         .position = run->sampler.position,
         .dropout_seed = run->state.seed + ((uint64_t)run->rank << 32),
         .augment_key = augment_key(run->state.seed, (uint64_t)run->state.epoch),
-        .stop = signals_stop_requested() != 0,
-        .interrupted = signals_stop_requested() == SIGINT,
-        .warned = signals_stop_requested() == SIGUSR1,
+        .signal = signals_stop_requested(),
     };
     run->state.step++;
     run->state.position = s.position;
@@ -127,7 +125,7 @@ static void tell_step(struct run *run, const struct tally *t,
         .images_per_s = (double)t->samples / seconds_since(t->began_ns),
         .seconds = seconds_since(run->began_ns),
     };
-    metrics_step(&run->metrics, &r);
+    metrics_report(&run->metrics, &r, false);
     const char *why = metrics_failure(&run->metrics);
     if (why)
         progress_say(&run->progress, "from step %" PRIu64 " on '%s' has nothing: %s",
@@ -172,9 +170,8 @@ static int drain_steps(struct run *run, struct tally *t, struct ddp_err *err)
 {
     struct engine_result result;
     int rc;
-    while ((rc = run->engine_type->drain(run->engine, &result, err)) > 0) {
+    while ((rc = run->engine_type->drain(run->engine, &result, err)) > 0)
         TRY(take_result(run, t, &result, err));
-    }
     return rc;
 }
 
@@ -302,7 +299,7 @@ static int end_epoch(struct run *run, const struct tally *t, struct ddp_err *err
     r.seconds = seconds_since(run->began_ns);
     run->last = r;
     if (run->rank == 0) {
-        metrics_epoch(&run->metrics, &r);
+        metrics_report(&run->metrics, &r, true);
         progress_epoch(&run->progress, &r);
         history_epoch(&run->history, &r);
     }

@@ -29,20 +29,23 @@ bool data_has(const char *folder, const char *file)
 }
 
 /* Copies the file's records to the end of `out`. */
-static int take_records(const char *path, const struct file_map *map,
-                        const struct kind *kind, struct samples *out, struct ddp_err *err)
+static int read_records(const char *folder, const char *file, const struct kind *kind,
+                        struct samples *out, struct ddp_err *err)
 {
-    size_t size = (size_t)kind->labels + PIXELS, n = map->bytes / size;
-    if (n == 0 || map->bytes % size != 0)
+    OWNED char *path = xasprintf("%s/%s", folder, file);
+    SCOPED(file_map_close) struct file_map map = {0};
+    TRY(file_map_open(path, &map, err));
+    size_t size = (size_t)kind->labels + PIXELS, n = map.bytes / size;
+    if (n == 0 || map.bytes % size != 0)
         return err_set(err,
                        "'%s' is not of CIFAR's records: %zu bytes are no multiple of %zu",
-                       path, map->bytes, size);
-    TRY(memory_fits(path, (double)map->bytes,
+                       path, map.bytes, size);
+    TRY(memory_fits(path, (double)map.bytes,
                     "IDX files that are not packed are read as they are needed", err));
-    TRY(file_map_load(path, map, err));
+    TRY(file_map_load(path, &map, err));
     out->pixels = xrealloc(out->pixels, out->n + n, PIXELS);
     out->labels = xrealloc(out->labels, out->n + n, sizeof *out->labels);
-    for (const uint8_t *at = map->at; at < map->at + map->bytes; at += size) {
+    for (const uint8_t *at = map.at; at < map.at + map.bytes; at += size) {
         uint8_t label = at[kind->labels - 1];
         if (label >= kind->classes)
             return err_set(err, "'%s': label %u of record %zu is not between 0 and %d",
@@ -51,15 +54,6 @@ static int take_records(const char *path, const struct file_map *map,
         out->labels[out->n++] = label;
     }
     return 0;
-}
-
-static int read_records(const char *folder, const char *file, const struct kind *kind,
-                        struct samples *out, struct ddp_err *err)
-{
-    OWNED char *path = xasprintf("%s/%s", folder, file);
-    SCOPED(file_map_close) struct file_map map = {0};
-    TRY(file_map_open(path, &map, err));
-    return take_records(path, &map, kind, out, err);
 }
 
 int cifar_load(struct dataset *out, struct ddp_err *err)

@@ -37,17 +37,13 @@ static int read_npy(const char *path, int ndim, struct idx *out, struct ddp_err 
 
 /* Files of images and of labels, for each of two parts. */
 static const struct pairs {
-    const char *images, *labels, *train, *test; /* formats, of a part's name */
+    const char *images, *labels, *train, *test; /* the ends of names, and their parts */
     int least_classes;                          /* whatever the labels are */
     int (*read)(const char *path, int ndim, struct idx *out, struct ddp_err *err);
-} carried = {"%s-images-idx3-ubyte.gz",
-             "%s-labels-idx1-ubyte.gz",
-             "train",
-             "t10k",
-             10,
-             read_carried},
-  idx = {"%s-images-idx3-ubyte", "%s-labels-idx1-ubyte", "train", "t10k", 10, idx_read},
-  npy = {"%s-images.npy", "%s-labels.npy", "train", "test", 1, read_npy};
+} carried =
+    {"images-idx3-ubyte.gz", "labels-idx1-ubyte.gz", "train", "t10k", 10, read_carried},
+  idx = {"images-idx3-ubyte", "labels-idx1-ubyte", "train", "t10k", 10, idx_read},
+  npy = {"images.npy", "labels.npy", "train", "test", 1, read_npy};
 
 /* Copies the labels. *classes 0: there are as many as the largest label says. */
 static int take_labels(const char *path, const struct idx *from, int least, int *classes,
@@ -99,18 +95,12 @@ static int take_images(const char *path, struct idx *from, struct samples *out,
     return 0;
 }
 
-static char *path_of(const char *folder, const char *format, const char *part)
-{
-    OWNED char *file = xasprintf(format, part);
-    return xasprintf("%s/%s", folder, file);
-}
-
 static int load_part(const char *folder, const struct pairs *as, const char *part,
                      struct samples *out, struct io_shape *shape, struct ddp_err *err)
 {
     SCOPED(idx_finish) struct idx images = {0}, labels = {0};
-    OWNED char *image_path = path_of(folder, as->images, part),
-               *label_path = path_of(folder, as->labels, part);
+    OWNED char *image_path = xasprintf("%s/%s-%s", folder, part, as->images),
+               *label_path = xasprintf("%s/%s-%s", folder, part, as->labels);
     TRY(as->read(image_path, 3, &images, err));
     TRY(as->read(label_path, 1, &labels, err));
     if (images.dims[0] != labels.dims[0])

@@ -61,11 +61,6 @@ static int list_classes(const char *folder, struct strv *out, struct ddp_err *er
     return 0;
 }
 
-static const char *name_of(const char *path)
-{
-    return strrchr(path, '/') + 1;
-}
-
 /* ---- decoding ---- */
 
 struct decoding {
@@ -115,7 +110,7 @@ static int list_part(const char *folder, const struct strv *classes, struct strv
 {
     for (size_t c = 0; c < classes->n; c++) {
         size_t before = paths->n;
-        OWNED char *class = xasprintf("%s/%s", folder, name_of(classes->v[c]));
+        OWNED char *class = xasprintf("%s%s", folder, strrchr(classes->v[c], '/'));
         TRY(list(class, is_image_file, paths, err));
         if (paths->n == before)
             return err_set(err, "the class '%s' has no .png, .jpg or .jpeg file", class);

@@ -22,37 +22,30 @@ static const struct named {
 };
 
 /* Parses numbers separated by commas, up to `end`; returns how many, or -1. */
-static int take_numbers(const char **text, char end, float to[NORMALISE_CHANNELS])
+static int take_numbers(const char *text, const char *end, float to[NORMALISE_CHANNELS])
 {
-    int n = 0;
-    for (const char *at = *text; n < NORMALISE_CHANNELS; at++) {
+    for (int n = 0; n < NORMALISE_CHANNELS; n++) {
         char *next;
-        to[n] = strtof(at, &next);
-        if (next == at || !isfinite(to[n]))
+        to[n] = strtof(text, &next);
+        if (next == text || !isfinite(to[n]) || (*next != ',' && next != end))
             return -1;
-        n++;
-        at = next;
-        if (*at == end) {
-            *text = *at ? at + 1 : at;
-            return n;
-        }
-        if (*at != ',')
-            return -1;
+        if (next == end)
+            return n + 1;
+        text = next + 1;
     }
     return -1;
 }
 
 int normalise_parse(const char *text, struct normalise *out, struct ddp_err *err)
 {
-    for (size_t i = 0; i < ARRAY_LEN(known); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(known); i++)
         if (strcmp(known[i].name, text) == 0) {
             *out = known[i].is;
             return 0;
         }
-    }
-    const char *at = text;
-    int means = take_numbers(&at, '/', out->mean);
-    int stds = means > 0 ? take_numbers(&at, '\0', out->std) : -1;
+    const char *slash = text + strcspn(text, "/");
+    int means = *slash ? take_numbers(text, slash, out->mean) : -1;
+    int stds = *slash ? take_numbers(slash + 1, text + strlen(text), out->std) : -1;
     if (means < 0 || means != stds)
         return err_set(err,
                        "'%s' is not data, none, mnist, cifar10, cifar100, imagenet, or "
@@ -82,12 +75,11 @@ static void measure_channel(const uint8_t *pixels, size_t n, size_t step, size_t
                             double *mean, double *variance)
 {
     uint64_t sum = 0, squares = 0;
-    for (size_t i = 0; i < n; i++, pixels += step) {
+    for (size_t i = 0; i < n; i++, pixels += step)
         for (size_t p = 0; p < plane; p++) {
             sum += pixels[p];
             squares += (uint64_t)pixels[p] * pixels[p];
         }
-    }
     double count = (double)n * (double)plane;
     *mean = (double)sum / count;
     *variance = (double)squares / count - *mean * *mean;
@@ -117,11 +109,10 @@ int normalise_measure(const char *name, const uint8_t *pixels, size_t n, int cha
 
 void normalise_table(const struct normalise *n, float table[][256])
 {
-    for (int c = 0; c < n->channels; c++) {
+    for (int c = 0; c < n->channels; c++)
         for (int p = 0; p < 256; p++) {
             float x = (float)p / 255.0f;
             x -= n->mean[c];
             table[c][p] = x / n->std[c];
         }
-    }
 }

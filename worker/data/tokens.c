@@ -2,6 +2,7 @@
 #include "worker/data/dataset.h"
 
 #include "common/err.h"
+#include "common/scoped.h"
 
 #include <string.h>
 
@@ -24,17 +25,14 @@ static size_t find_tokens(struct dataset *d, const struct file_map *map)
 
 static uint32_t token(const struct dataset *d, const void *tokens, size_t i)
 {
-    const uint8_t *at = (const uint8_t *)tokens + i * (size_t)d->token_bytes;
-    uint16_t half;
-    uint32_t word;
-    if (d->token_bytes == 1)
-        return *at;
-    if (d->token_bytes == 2) {
-        memcpy(&half, at, sizeof half);
-        return half;
+    switch (d->token_bytes) {
+    case 1:
+        return ((const uint8_t *)tokens)[i];
+    case 2:
+        return ((const uint16_t *)tokens)[i];
+    default:
+        return ((const uint32_t *)tokens)[i];
     }
-    memcpy(&word, at, sizeof word);
-    return word;
 }
 
 /* A copy that broke off would be another, smaller set of data. */
@@ -60,36 +58,32 @@ int tokens_load(const char *name, int context, int vocabulary, struct dataset *o
 {
     *out = (struct dataset){
         .name = name, .task = TASK_TOKENS, .shape = {1, 1, context, vocabulary}};
-    struct file_map *map = &out->train.map;
-    TRY(file_map_open(name, map, err));
-    size_t begin = find_tokens(out, map), bytes = (size_t)out->token_bytes;
-    size_t n = (map->bytes - begin) / bytes,
+    SCOPED(file_map_close) struct file_map map = {0};
+    TRY(file_map_open(name, &map, err));
+    size_t begin = find_tokens(out, &map), bytes = (size_t)out->token_bytes;
+    size_t n = (map.bytes - begin) / bytes,
            samples = n > 0 ? (n - 1) / (size_t)context : 0;
-    const uint8_t *at = map->at + begin;
+    const uint8_t *at = map.at + begin;
     uint32_t most = 0;
-    if (check_whole(name, map, begin, bytes, err) < 0) {
-        file_map_close(map);
-        return -1;
-    }
+    TRY(check_whole(name, &map, begin, bytes, err));
     for (size_t i = 0; i < n; i++) {
         uint32_t t = token(out, at, i);
         most = t > most ? t : most;
     }
     if (samples < 2 || samples > UINT32_MAX)
-        err_set(err, "'%s' has %zu tokens: of %d each, that is %s", name, n, context,
-                samples < 2 ? "not two samples" : "too many samples");
-    else if (most >= (uint32_t)vocabulary)
-        err_set(err, "'%s': there is a token %u, and the model has a vocabulary of %d",
-                name, most, vocabulary);
-    if (samples < 2 || samples > UINT32_MAX || most >= (uint32_t)vocabulary) {
-        file_map_close(map);
-        return -1;
-    }
+        return err_set(err, "'%s' has %zu tokens: of %d each, that is %s", name, n,
+                       context, samples < 2 ? "not two samples" : "too many samples");
+    if (most >= (uint32_t)vocabulary)
+        return err_set(err,
+                       "'%s': there is a token %u, and the model has a vocabulary of %d",
+                       name, most, vocabulary);
     out->test.n = samples < 10 ? 1 : samples / 10;
     out->test.n = out->test.n > MOST_TESTS ? MOST_TESTS : out->test.n;
     out->train.n = samples - out->test.n;
     out->train.tokens = at;
     out->test.tokens = at + out->train.n * (size_t)context * bytes;
+    out->train.map = map;
+    map = (struct file_map){0};
     return 0;
 }
 

@@ -183,11 +183,6 @@ static char *part_of(const struct checkpoint *c, int rank)
     return part_path(c->path, c->step, c->id, rank, c->parts);
 }
 
-static char *path_for(const char *place, uint64_t step)
-{
-    return names_folder(place) ? in_folder(place, step) : xstrdup(place);
-}
-
 int checkpoint_parts(const struct checkpoint *c)
 {
     return c ? c->parts : 1;
@@ -254,8 +249,8 @@ struct checkpoint *checkpoint_take(const char *place, const struct replica *r,
     if (parts == 1 && rank > 0)
         return NULL;
     struct checkpoint *c = xcalloc(1, sizeof *c);
-    c->path = path_for(place, at->step);
     c->in_folder = names_folder(place);
+    c->path = c->in_folder ? in_folder(place, at->step) : xstrdup(place);
     c->step = at->step;
     c->id = id;
     c->rank = rank;
@@ -428,14 +423,14 @@ static int get_optim(const struct safetensors *f, const struct train_state *stat
     return 0;
 }
 
-static void shape_text(const struct array *a, char *text, size_t size)
+/* "[3, 4]"; the caller frees. */
+static char *shape_text(const struct array *a)
 {
-    size_t used = (size_t)snprintf(text, size, "[");
-    for (int i = 0; i < a->ndim && used < size; i++)
-        used +=
-            (size_t)snprintf(text + used, size - used, "%s%d", i ? ", " : "", a->dims[i]);
-    if (used < size)
-        snprintf(text + used, size - used, "]");
+    char *text = xstrdup("[");
+    for (int i = 0; i < a->ndim; i++)
+        xappendf(&text, "%s%d", i ? ", " : "", a->dims[i]);
+    xappendf(&text, "]");
+    return text;
 }
 
 /* A checkpoint's files: one, or the one with the metadata and then the parts. */
@@ -522,9 +517,7 @@ static int match(const struct files *files, const struct array *own, bool state,
                                       "resume from an earlier one",
                                       own->name)
                             : 0;
-    char theirs[64], ours[64];
-    shape_text(out, theirs, sizeof theirs);
-    shape_text(own, ours, sizeof ours);
+    OWNED char *theirs = shape_text(out), *ours = shape_text(own);
     return err_set(err, "'%s' is %s in it and %s in this model", own->name, theirs, ours);
 }
 

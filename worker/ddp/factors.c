@@ -2,6 +2,7 @@
 #include "worker/ddp/factors.h"
 
 #include "common/err.h"
+#include "common/fnv.h"
 #include "common/mem.h"
 #include "worker/ddp/replica.h"
 
@@ -42,11 +43,10 @@ static bool pays(const struct model_product *p, int size)
 static int alike(struct ddp_group *group, const struct model *m, bool *yes,
                  struct ddp_err *err)
 {
-    uint64_t sum = 0;
+    const char *name = model_kernels(m)->name;
+    uint64_t sum = fnv1a(FNV1A, name, strlen(name));
     size_t i;
     int other;
-    for (const char *c = model_kernels(m)->name; *c; c++)
-        sum = sum * 31 + (unsigned char)*c;
     TRY(replica_compare(group, &sum, 1, &other, &i, err));
     *yes = other == 0;
     return 0;

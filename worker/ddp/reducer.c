@@ -18,6 +18,7 @@
 #include "common/mem.h"
 #include "worker/ddp/factors.h"
 #include "worker/kernels/pool.h"
+#include "worker/kernels/scratch.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -80,7 +81,7 @@ static void find_room(struct reducer *r)
         r->room = n > r->room ? n : r->room;
     }
     if (r->room > 0)
-        r->rooms = optim_block((size_t)pool_threads() * r->room);
+        r->rooms = scratch((size_t)pool_threads() * r->room);
 }
 
 /* Do all ranks share memory? Then each has a part of each parameter, so that the cost
@@ -184,11 +185,6 @@ void reducer_destroy(struct reducer *r)
 size_t reducer_buckets(const struct reducer *r)
 {
     return r->others ? 0 : r->nbuckets;
-}
-
-bool reducer_direct(const struct reducer *r)
-{
-    return r->others != NULL;
 }
 
 void reducer_plan_text(const struct reducer *r, char *text, size_t size)

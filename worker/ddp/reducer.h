@@ -60,8 +60,6 @@ void reducer_destroy(struct reducer *r); /* NULL is allowed; not during a step *
 
 /* The number of buckets; 0: the ranks share memory. */
 size_t reducer_buckets(const struct reducer *r);
-/* Do all ranks share memory? */
-bool reducer_direct(const struct reducer *r);
 /* The plan as "OFFSET,OFFSET,...", once it is final, else ""; and a plan from such a
  * text, in place of one made by time: a resumed run then adds in the same order. -1:
  * the text is of another model. Without overlap there is one reduction, whatever the

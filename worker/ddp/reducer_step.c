@@ -13,6 +13,7 @@
 #include "common/err.h"
 #include "worker/ddp/factors.h"
 #include "worker/kernels/pool.h"
+#include "worker/kernels/scratch.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -46,7 +47,7 @@ void reducer_keep_states(const struct reducer *r, struct optim *o)
     for (int k = 0; k < OPTIM_STATES && r->settings.shard && !o->shared; k++) {
         if (!o->states[k])
             continue;
-        float *mine = optim_block(r->pieces[r->npieces].start);
+        float *mine = scratch(r->pieces[r->npieces].start);
         copy_pieces(r, o->states[k], mine, false);
         free(o->states[k]);
         o->states[k] = mine;
@@ -74,7 +75,7 @@ int reducer_gather_states(struct reducer *r, struct optim *o, struct ddp_err *er
         if (!o->states[k])
             continue;
         if (!o->whole[k])
-            o->whole[k] = optim_block(o->n);
+            o->whole[k] = scratch(o->n);
         copy_pieces(r, o->whole[k], o->states[k], true);
         TRY(gather(r, o->whole[k], err));
     }

@@ -27,14 +27,6 @@ const struct optim_type *optim_find(const char *name)
     return NULL;
 }
 
-/* On a cache line, as weights and gradients are: a vector loop that first walks to an
- * aligned element would else round other elements differently from run to run, and a
- * resumed run would not be the same to the bit. */
-float *optim_block(size_t n)
-{
-    return scratch(n);
-}
-
 bool optim_uses(const struct optim_type *type, const struct optim_settings *settings,
                 int state)
 {
@@ -49,7 +41,7 @@ void optim_init(struct optim *o, const struct optim_type *type,
     *o = (struct optim){.type = type, .settings = settings, .kernels = kernels, .n = n};
     for (int i = 0; i < OPTIM_STATES; i++)
         if (optim_uses(type, &settings, i))
-            o->states[i] = optim_block(n);
+            o->states[i] = scratch(n);
 }
 
 void optim_finish(struct optim *o)

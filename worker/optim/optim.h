@@ -2,7 +2,9 @@
  *
  * An optimiser keeps up to three blocks of floats with the layout of the parameters.
  * They have the names of PyTorch's optimiser states, since they are saved in
- * checkpoints.
+ * checkpoints. Like weights and gradients they begin with a cache line: a vector loop
+ * that first walks to an aligned element would else round other elements differently from
+ * run to run, and a resumed run would not be the same to the bit.
  *
  * The third is an exponential moving average of the weights: after the first step the
  * weights themselves, later average * e + (1 - average) * w. That is
@@ -104,7 +106,6 @@ static inline float *optim_whole(const struct optim *o, int state)
 }
 /* Exchanges the weights and their average, of all n floats. */
 void optim_swap_average(struct optim *o, float *w);
-float *optim_block(size_t n); /* one of n floats, zeroed; freed with free() */
 
 /* How the learning rate goes over a run, as a factor of --lr. */
 enum schedule_kind { SCHEDULE_CONSTANT, SCHEDULE_STEP, SCHEDULE_COSINE, SCHEDULE_LINEAR };

@@ -39,7 +39,7 @@ const char *metrics_failure(struct metrics *m)
     return strerror(m->failed);
 }
 
-static void put(struct metrics *m, const struct report *r, bool epoch)
+void metrics_report(struct metrics *m, const struct report *r, bool epoch)
 {
     const struct {
         const char *name;
@@ -67,16 +67,6 @@ static void put(struct metrics *m, const struct report *r, bool epoch)
             fputs("null", m->out);
     }
     end_line(m);
-}
-
-void metrics_step(struct metrics *m, const struct report *r)
-{
-    put(m, r, false);
-}
-
-void metrics_epoch(struct metrics *m, const struct report *r)
-{
-    put(m, r, true);
 }
 
 void metrics_line(struct metrics *m, const char *kind, const char *fields, ...)

@@ -40,8 +40,8 @@ struct report {
 
 /* `append`: continue the file of an earlier run. NULL path: write nothing. */
 int metrics_open(struct metrics *m, const char *path, bool append, struct ddp_err *err);
-void metrics_step(struct metrics *m, const struct report *r);
-void metrics_epoch(struct metrics *m, const struct report *r);
+/* Of an epoch, or of a step. */
+void metrics_report(struct metrics *m, const struct report *r, bool epoch);
 /* Writes any other line; `fields` are JSON members without the braces. */
 void metrics_line(struct metrics *m, const char *kind, const char *fields, ...)
     __attribute__((format(printf, 3, 4)));

@@ -76,21 +76,13 @@ void progress_init(struct progress *p, FILE *out, enum progress_mode mode, int e
     };
 }
 
-/* Erases the bar. */
-static void progress_clear(struct progress *p)
-{
-    if (p->out && p->drawn) {
-        fputs("\033[K", p->out);
-        fflush(p->out);
-        p->drawn = false;
-    }
-}
-
 void progress_say(struct progress *p, const char *fmt, ...)
 {
     if (!p->out)
         return;
-    progress_clear(p);
+    if (p->drawn) /* erase the bar */
+        fputs("\033[K", p->out);
+    p->drawn = false;
     va_list ap;
     va_start(ap, fmt);
     vfprintf(p->out, fmt, ap);

@@ -5,8 +5,8 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/output_path.h"
+#include "common/thread.h"
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,7 +61,7 @@ void trace_span(struct trace *t, enum trace_row row, const char *what, size_t by
 {
     if (!t)
         return;
-    pthread_mutex_lock(&t->lock);
+    LOCKED(&t->lock);
     if (t->n < TRACE_MOST) {
         struct span *s = &t->spans[t->n++];
         *s = (struct span){begin_ns - t->zero_ns, end_ns - t->zero_ns, bytes, row, ""};
@@ -69,7 +69,6 @@ void trace_span(struct trace *t, enum trace_row row, const char *what, size_t by
     } else {
         t->lost++;
     }
-    pthread_mutex_unlock(&t->lock);
 }
 
 static void put_names(const struct trace *t, FILE *f)
@@ -81,14 +80,12 @@ static void put_names(const struct trace *t, FILE *f)
     bool used[ARRAY_LEN(row_names)] = {false};
     for (size_t i = 0; i < t->n; i++)
         used[t->spans[i].row] = true;
-    for (size_t row = 0; row < ARRAY_LEN(row_names); row++) {
-        if (!used[row])
-            continue;
-        fprintf(f,
-                ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":%zu,"
-                "\"args\":{\"name\":\"%s\"}}",
-                t->rank, row, row_names[row]);
-    }
+    for (size_t row = 0; row < ARRAY_LEN(row_names); row++)
+        if (used[row])
+            fprintf(f,
+                    ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,"
+                    "\"tid\":%zu,\"args\":{\"name\":\"%s\"}}",
+                    t->rank, row, row_names[row]);
     if (t->lost)
         fprintf(f,
                 ",\n{\"name\":\"%zu later spans were not kept\",\"ph\":\"i\",\"s\":\"p\","

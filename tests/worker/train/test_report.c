@@ -140,12 +140,12 @@ TEST(each_line_of_the_log_is_json)
     ck_ok(metrics_open(&m, path, false, &err), err);
     metrics_line(&m, "run", "\"model\":\"%s\"", "cnn");
     struct report step = {7, 2, 0.25, 0.1, 1000, 1.5, 0, 0, 0, 0};
-    metrics_step(&m, &step);
+    metrics_report(&m, &step, false);
     struct report epoch = {.step = 8, .epoch = 2, .loss = NAN, .test_accuracy = 97.5};
-    metrics_epoch(&m, &epoch);
+    metrics_report(&m, &epoch, true);
     ck_ok(metrics_close(&m, &err), err);
     ck_ok(metrics_open(&m, path, true, &err), err); /* goes on */
-    metrics_step(&m, &step);
+    metrics_report(&m, &step, false);
     ck_ok(metrics_close(&m, &err), err);
 
     char *text = read_text(path), *rest = text, *line;
@@ -258,7 +258,7 @@ TEST(other_ranks_are_silent)
     progress_say(&p, "%s", "not shown");
     progress_step(&p, &step, 1, 2);
     progress_epoch(&p, &epoch);
-    metrics_step(&m, &step);
-    metrics_epoch(&m, &epoch);
+    metrics_report(&m, &step, false);
+    metrics_report(&m, &epoch, true);
     ck_ok(metrics_close(&m, &err), err);
 }

@@ -1,12 +1,10 @@
 /* worker/config_agreement.c - what must be the same on all ranks (run.h)
  *
- * Every rank writes down what it has; all compare checksums of it, and then the words of
- * the first difference.
+ * Every rank writes down what it has, and compares rank 0's words with its own.
  */
 #include "worker/run.h"
 
 #include "common/err.h"
-#include "common/fnv.h"
 #include "worker/ddp/replica.h"
 
 #include <inttypes.h>
@@ -20,7 +18,6 @@ enum { ITEMS = CONFIG_ROWS, WIDTH = 112 };
 struct words {
     size_t n;
     char names[ITEMS][WIDTH], values[ITEMS][WIDTH];
-    uint64_t sums[ITEMS]; /* of the values */
 };
 
 __attribute__((format(printf, 3, 4))) static void say(struct words *w, const char *name,
@@ -31,7 +28,6 @@ __attribute__((format(printf, 3, 4))) static void say(struct words *w, const cha
     snprintf(w->names[w->n], WIDTH, "%s", name);
     vsnprintf(w->values[w->n], WIDTH, format, args);
     va_end(args);
-    w->sums[w->n] = fnv1a(FNV1A, w->values[w->n], strlen(w->values[w->n]));
     w->n++;
 }
 
@@ -55,18 +51,14 @@ static void say_all(struct words *w, const struct run *run)
 
 int run_check_agreement(const struct run *run, struct ddp_err *err)
 {
-    struct words mine = {0};
-    int other;
-    size_t i;
+    struct words mine = {0}, first;
+    int rc = 0;
     say_all(&mine, run);
-    TRY(replica_compare(run->group, mine.sums, mine.n, &other, &i, err));
-    if (other == 0)
-        return 0;
-    char first[WIDTH], theirs[WIDTH];
-    snprintf(first, WIDTH, "%s", mine.values[i]);
-    snprintf(theirs, WIDTH, "%s", mine.values[i]);
-    TRY(ddp_broadcast(run->group, first, WIDTH, DDP_U8, 0, err));
-    TRY(ddp_broadcast(run->group, theirs, WIDTH, DDP_U8, other, err));
-    return err_set(err, "rank %d has %s %s, rank 0 has %s", other, theirs, mine.names[i],
-                   first);
+    first = mine;
+    TRY(ddp_broadcast(run->group, first.values, sizeof first.values, DDP_U8, 0, err));
+    for (size_t i = 0; i < mine.n && rc == 0; i++)
+        if (strcmp(mine.values[i], first.values[i]) != 0)
+            rc = err_set(err, "rank %d has %s %s, rank 0 has %s", run->rank,
+                         mine.values[i], mine.names[i], first.values[i]);
+    return replica_agree(run->group, rc, NULL, err);
 }

@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Is params[i] part of a convolution? A bias has the kind of the weight before it. */
 static bool of_convolution(const struct param *params, size_t i)
@@ -55,36 +56,7 @@ struct bucket bucket_part(struct bucket b, size_t unit, int rank, int size)
 
 /* ---- by time ---- */
 
-/* The best end of pieces[0..i) in k buckets, and where the last of these begins. */
-struct best {
-    double end;
-    size_t from;
-};
-
-/* best[k * (n + 1) + i]: the sooner the earlier buckets end, the sooner the last one
- * can, so each entry of the table needs only the best of those before it. */
-static void fill(struct best *best, const struct bucket *pieces, const double *ready,
-                 size_t n, double latency, double per_float)
-{
-    for (size_t k = 0; k <= n; k++)
-        for (size_t i = 0; i <= n; i++)
-            best[k * (n + 1) + i] = (struct best){k == 0 && i == 0 ? 0 : INFINITY, 0};
-    for (size_t k = 1; k <= n; k++)
-        for (size_t i = k; i <= n; i++) {
-            struct best *b = &best[k * (n + 1) + i];
-            double floats = 0;
-            for (size_t j = i; j-- > k - 1;) { /* the last bucket is pieces[j..i) */
-                floats += (double)pieces[j].count;
-                double free_at = best[(k - 1) * (n + 1) + j].end;
-                double start = free_at > ready[i - 1] ? free_at : ready[i - 1];
-                double end = start + latency + floats * per_float;
-                if (end < b->end)
-                    *b = (struct best){end, j};
-            }
-        }
-}
-
-enum { PIECES_MOST = 512 }; /* n pieces: a table of n^2 entries, in O(n^3) time */
+enum { PIECES_MOST = 512 }; /* n pieces take O(n^2) time */
 
 /* Joins neighbours, so that at most PIECES_MOST pieces are left. */
 static size_t join_small(const struct bucket *pieces, const double *ready, size_t n,
@@ -112,23 +84,31 @@ size_t bucket_plan_timed(const struct bucket *all, const double *all_ready, size
 {
     OWNED struct bucket *pieces = xcalloc(nall, sizeof *pieces);
     OWNED double *ready = xcalloc(nall, sizeof *ready);
-    size_t n = join_small(all, all_ready, nall, pieces, ready);
-    OWNED struct best *best = xcalloc((n + 1) * (n + 1), sizeof *best);
-    fill(best, pieces, ready, n, latency, per_float);
-    size_t fewest = 1;
-    double soonest = INFINITY;
-    for (size_t k = 1; k <= n; k++)
-        soonest = fmin(soonest, best[k * (n + 1) + n].end);
-    while (best[fewest * (n + 1) + n].end > soonest * 1.01)
-        fewest++;
-    for (size_t k = fewest, i = n; k > 0; k--) {
-        size_t from = best[k * (n + 1) + i].from;
-        out[k - 1] = (struct bucket){pieces[i - 1].offset, 0};
-        for (size_t j = from; j < i; j++)
-            out[k - 1].count += pieces[j].count;
-        i = from;
+    size_t n = join_small(all, all_ready, nall, pieces, ready), nbuckets = 0;
+    /* of the first i pieces: how soon they can be reduced, and how long that takes */
+    OWNED double *soonest = xcalloc(n + 1, sizeof *soonest);
+    OWNED double *takes = xcalloc(n + 1, sizeof *takes);
+    for (size_t i = 1; i <= n; i++) {
+        takes[i] = takes[i - 1] + (double)pieces[i - 1].count * per_float;
+        soonest[i] = INFINITY;
+        for (size_t j = 0; j < i; j++) /* the last bucket is pieces[j..i) */
+            soonest[i] = fmin(soonest[i], fmax(soonest[j], ready[i - 1]) + latency +
+                                              takes[i] - takes[j]);
     }
-    return fewest;
+    /* from the last one on, each bucket has as many pieces as leave the others time */
+    double end = soonest[n] * 1.01;
+    for (size_t i = n, j; i > 0; i = j) {
+        for (j = 0; j + 1 < i &&
+                    fmax(soonest[j], ready[i - 1]) + latency + takes[i] - takes[j] > end;)
+            j++;
+        end -= latency + takes[i] - takes[j];
+        struct bucket *b = &out[nall - ++nbuckets];
+        *b = (struct bucket){pieces[i - 1].offset, 0};
+        for (size_t k = j; k < i; k++)
+            b->count += pieces[k].count;
+    }
+    memmove(out, out + nall - nbuckets, nbuckets * sizeof *out);
+    return nbuckets;
 }
 
 int bucket_plan_agreed(struct ddp_group *group, const struct bucket *pieces,

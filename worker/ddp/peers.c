@@ -398,29 +398,30 @@ const char *peers_told(const struct peers *p)
 
 /* ---- writing a set ---- */
 
-static int await(struct ddp_request **r, bool wait, int *done, struct ddp_err *err)
+/* 1: it has ended now; 0: not yet, or there is none. */
+static int await(struct ddp_request **r, bool wait, struct ddp_err *err)
 {
-    *done = 1;
+    int done = 1;
     if (!*r)
         return 0;
-    int rc = wait ? ddp_wait(*r, err) : ddp_test(*r, done, err);
-    if (rc < 0 || *done)
+    int rc = wait ? ddp_wait(*r, err) : ddp_test(*r, &done, err);
+    if (rc < 0 || done)
         *r = NULL;
-    return rc;
+    return rc < 0 ? -1 : done;
 }
 
+/* Every transfer, also if one fails. */
 static int advance(struct peers *p, bool wait, struct ddp_err *err)
 {
-    int done;
+    int rc = await(&p->going, wait, err);
     for (int i = 0; i < p->nsources; i++) {
         struct source *s = &p->sources[i];
-        if (!s->coming)
-            continue;
-        TRY(await(&s->coming, wait, &done, err));
-        if (done)
+        int came = await(&s->coming, wait, err);
+        if (came > 0)
             kept_set_whole(&s->cells[p->half], true);
+        rc = came < 0 ? -1 : rc;
     }
-    return await(&p->going, wait, &done, err);
+    return rc < 0 ? -1 : 0;
 }
 
 int peers_progress(struct peers *p, struct ddp_err *err)
@@ -440,11 +441,8 @@ int peers_finish(struct peers *p, struct ddp_err *err)
 
 void peers_end(struct peers *p)
 {
-    struct ddp_err err;
-    int done;
-    for (int i = 0; i < p->nsources; i++)
-        await(&p->sources[i].coming, true, &done, &err);
-    await(&p->going, true, &done, &err);
+    struct ddp_err ignored;
+    advance(p, true, &ignored);
 }
 
 /* The cells of this half, once the sizes of the pieces are known, which do not change. */

@@ -129,15 +129,11 @@ static void draw_bar(struct progress *p, const struct report *r, double part)
 {
     char cells[3 * BAR_CELLS + 1];
     char tail[96];
-    int used = snprintf(tail, sizeof tail, "%3.0f %%  loss %.4f  %.0f %s/s", part * 100,
-                        r->loss, r->images_per_s * p->each, p->unit);
+    snprintf(tail, sizeof tail, "%3.0f %%  loss %.4f  %.0f %s/s", part * 100, r->loss,
+             r->images_per_s * p->each, p->unit);
     int room = p->columns - p->cells - 20; /* "epoch 123/123  " and a blank column */
     fprintf(p->out, "epoch %3d/%-3d  %s  %.*s\033[K\r", r->epoch, p->epochs,
-            bar_text(p, part, cells),
-            room < 0      ? 0
-            : room < used ? room
-                          : used,
-            tail);
+            bar_text(p, part, cells), room < 0 ? 0 : room, tail);
     fflush(p->out);
     p->drawn = true;
 }

@@ -85,6 +85,11 @@ int64_t now_ns(void)
     return clock_ns(CLOCK_MONOTONIC);
 }
 
+int64_t boot_ms(void)
+{
+    return clock_ns(CLOCK_BOOTTIME) / 1000000;
+}
+
 int64_t wall_ns(void)
 {
     return clock_ns(CLOCK_REALTIME);

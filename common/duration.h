@@ -13,6 +13,8 @@ int duration_parse(const char *text, int64_t *ms, struct ddp_err *err);
 /* Monotonic milliseconds and nanoseconds. */
 int64_t now_ms(void);
 int64_t now_ns(void);
+/* Monotonic milliseconds that go on while the machine is suspended. */
+int64_t boot_ms(void);
 /* Wall-clock nanoseconds since 1970. */
 int64_t wall_ns(void);
 

@@ -370,6 +370,18 @@ static void report_loss_hint(struct job *j)
             j->alloc->loss_hint);
 }
 
+/* Agents that hear nothing from the launcher for --node-timeout end: on a laptop that
+ * sleeps, say. */
+static void report_own_sleep(struct job *j)
+{
+    int64_t late_ms = heartbeat_late_ms(j->beats.heartbeat);
+    if (j->cause.kind == CAUSE_NODE && late_ms > j->opts->node_timeout_ms)
+        job_say(j,
+                "ddprun: note: this ddprun did not run for %.0f s, longer than "
+                "--node-timeout, after which agents end",
+                (double)late_ms / 1e3);
+}
+
 static void emit_failure(struct job *j, const char *what)
 {
     static const char *const kinds[] = {
@@ -404,6 +416,7 @@ void job_report_failure(struct job *j)
     report_missing_module(j);
     report_other_hosts(j);
     report_loss_hint(j);
+    report_own_sleep(j);
 }
 
 static void add_late(json_t *sentences, const char *who, const char *limit,

@@ -1,7 +1,7 @@
 /* launcher/link/heartbeat.c - see heartbeat.h
  *
- * A beat that is late adds one interval of silence, however late it is (common/limit.h): a
- * process that was stopped for an hour counts its peers silent for one more beat only.
+ * A beat that is late adds one interval of silence, however late it is (common/limit.h):
+ * a process that was stopped for an hour counts its peers silent for one more beat only.
  */
 #define LOG_SUBSYS "heartbeat"
 #include "launcher/link/heartbeat.h"
@@ -20,7 +20,7 @@ struct heartbeat {
     void (*beat)(void *arg);
     void *arg;
     int64_t timeout_ms, interval_ms;
-    int64_t last_ms;    /* monotonic */
+    int64_t last_ms;    /* by boot_ms() */
     int64_t late_ms;    /* of all beats so far */
     int64_t elapsed_ms; /* between the last two beats, as far as this process ran */
 };
@@ -28,7 +28,7 @@ struct heartbeat {
 static void on_beat(evutil_socket_t fd, short what, void *arg)
 {
     struct heartbeat *h = arg;
-    int64_t now = now_ms(), elapsed_ms = now - h->last_ms;
+    int64_t now = boot_ms(), elapsed_ms = now - h->last_ms;
     int64_t late_ms = elapsed_ms - h->interval_ms;
     if (late_ms > LATE_MS) {
         h->late_ms += late_ms;
@@ -43,7 +43,7 @@ static void on_beat(evutil_socket_t fd, short what, void *arg)
 
 int64_t heartbeat_late_ms(const struct heartbeat *h)
 {
-    int64_t late_ms = now_ms() - h->last_ms - h->interval_ms;
+    int64_t late_ms = boot_ms() - h->last_ms - h->interval_ms;
     return h->late_ms + (late_ms > LATE_MS ? late_ms : 0);
 }
 
@@ -62,7 +62,7 @@ void heartbeat_set_timeout(struct heartbeat *h, int64_t timeout_ms)
     int64_t beats = (timeout_ms + MOST_MS - 1) / MOST_MS;
     h->timeout_ms = timeout_ms;
     h->interval_ms = timeout_ms / (beats > LEAST_BEATS ? beats : LEAST_BEATS);
-    h->last_ms = now_ms();
+    h->last_ms = boot_ms();
     loop_arm(h->timer, h->interval_ms);
 }
 

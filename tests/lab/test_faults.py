@@ -99,6 +99,23 @@ class Silence(FaultTest):
         self.assert_ended(launch, 0)
         self.assertEqual(launch.out.count("tick"), 600)
 
+    def test_a_launcher_that_slept(self):
+        """As on a laptop: its network is away, too, and the agents end before it wakes up."""
+        self.addCleanup(self.heal, 1)
+        launch = self.start_on((2, 3), "echo up; sleep 100", "--node-timeout", "4s")
+        self.assertTrue(wait_until(lambda: launch.out.count("up\n") == 2), launch.err)
+        self.fault(1, "freeze")
+        self.fault(1, "link-down")
+        for number in (2, 3):
+            self.assertTrue(wait_until(lambda n=number: not self.on_host(n)), self.on_host(number))
+        self.fault(1, "link-up")
+        self.fault(1, "thaw")
+        launch.wait()
+        self.assert_ended(launch, 125)
+        lines = launch.err.splitlines()
+        self.assertRegex(lines[0], r"node00[23] is lost: ")
+        self.assertRegex(lines[-1], r"note: this ddprun did not run for \d+ s, longer than --node-timeout")
+
     def held(self, name, *numbers):
         """A launch whose agents call back when release(name) is called."""
         agent = self.write(

@@ -3,6 +3,8 @@
 #include "common/duration.h"
 #include "launcher/link/heartbeat.h"
 
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { TIMEOUT_MS = 500, INTERVAL_MS = TIMEOUT_MS / 10 };
@@ -13,6 +15,14 @@ static struct silence silence;
 static int beats, late_beats, blocked_at;
 static int64_t last_ms, first_ms, heard_ms, speaks_until_ms;
 static bool lost;
+static time_t asleep_s; /* how long this machine was suspended */
+
+int clock_gettime(clockid_t clock, struct timespec *ts)
+{
+    int rc = (int)syscall(SYS_clock_gettime, clock, ts);
+    ts->tv_sec += clock == CLOCK_BOOTTIME ? asleep_s : 0;
+    return rc;
+}
 
 /* A peer that is heard before each of the first beats, and then no more. */
 static void on_beat(void *arg)
@@ -65,6 +75,17 @@ TEST(another_timeout_is_not_late)
     usleep(2 * TIMEOUT_MS * 1000); /* less than its interval and the tolerance */
     heartbeat_set_timeout(heartbeat, TIMEOUT_MS);
     ck_assert_int_eq(heartbeat_late_ms(heartbeat), 0);
+    heartbeat_destroy(heartbeat);
+    loop_destroy(loop);
+}
+
+TEST(a_machine_that_was_suspended_is_late)
+{
+    struct ddp_err err;
+    loop = loop_create(&err);
+    heartbeat = heartbeat_create(loop, TIMEOUT_MS, on_beat, NULL);
+    asleep_s = 600;
+    ck_assert_int_ge(heartbeat_late_ms(heartbeat), 599 * 1000);
     heartbeat_destroy(heartbeat);
     loop_destroy(loop);
 }

@@ -153,7 +153,7 @@ static const struct setting options[] = {
     {"engine", "NAME", AT(engine), value_choice, 0, 0,
      "auto (the default: a GPU if every rank has one, else the CPU), cpu or cuda",
      .words = engines, .initial = "auto"},
-    {"kernels", "NAME", AT(kernels), value_text, 0, 0,
+    {"kernels", "NAME", AT(kernels), value_file, 0, 0,
      "Kernels of the CPU engine; an unknown name lists them", .own = true},
     {"precision", "WHAT", AT(how.precision), value_word, 0, 0,
      "fp32 (the default) or bf16: products of bfloat16, sums and weights in fp32; on a GPU "

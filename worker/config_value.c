@@ -7,26 +7,11 @@
 #include "common/number.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static int whole_number(const char *text, double lo, double hi, long long *out,
-                        struct ddp_err *err)
-{
-    char *end;
-    errno = 0;
-    *out = strtoll(text, &end, 10);
-    if (end == text || *end || errno || (double)*out < lo || (double)*out > hi)
-        return isinf(hi)
-                   ? err_set(err, "'%s' is not a whole number of %.0f or more", text, lo)
-                   : err_set(err, "'%s' is not a whole number from %.0f to %.0f", text,
-                             lo, hi);
-    return 0;
-}
 
 int value_on(const struct setting *o, const char *text, void *to, struct ddp_err *err)
 {
@@ -42,16 +27,19 @@ int value_off(const struct setting *o, const char *text, void *to, struct ddp_er
 
 int value_int(const struct setting *o, const char *text, void *to, struct ddp_err *err)
 {
-    long long value;
-    TRY(whole_number(text, o->lo, o->hi, &value, err));
-    *(int *)to = (int)value;
-    return 0;
+    return number_whole(text, (int)o->lo, (int)o->hi, to)
+               ? 0
+               : err_set(err, "'%s' is not a whole number from %.0f to %.0f", text, o->lo,
+                         o->hi);
 }
 
 int value_count(const struct setting *o, const char *text, void *to, struct ddp_err *err)
 {
-    long long value;
-    TRY(whole_number(text, o->lo, o->hi, &value, err));
+    char *end;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    if (end == text || *end || errno || (double)value < o->lo)
+        return err_set(err, "'%s' is not a whole number of %.0f or more", text, o->lo);
     *(uint64_t *)to = (uint64_t)value;
     return 0;
 }
@@ -115,12 +103,6 @@ int value_choice(const struct setting *o, const char *text, void *to, struct ddp
     int which = find_word(text, o->words, err);
     *(const char **)to = which > 0 ? o->words[which] : NULL;
     return which < 0 ? -1 : 0;
-}
-
-int value_text(const struct setting *o, const char *text, void *to, struct ddp_err *err)
-{
-    *(const char **)to = text;
-    return 0;
 }
 
 int value_file(const struct setting *o, const char *text, void *to, struct ddp_err *err)

@@ -166,12 +166,10 @@ static int prepare_files(struct run *run, struct ddp_err *err)
         run->progress.unit = run->data.task == TASK_TOKENS ? "tokens" : "samples";
     if (run->saver && saver_prepare(run->saver, err) < 0)
         return -1;
-    return (config_given(c, "plot") &&
-            check_place("picture", c->plot, OUTPUT_PATH_WRITTEN, err) < 0) ||
-                   check_place("logits", c->logits, OUTPUT_PATH_REPLACED, err) < 0 ||
-                   check_place("trace", c->trace, OUTPUT_PATH_WRITTEN, err) < 0
-               ? -1
-               : 0;
+    if (config_given(c, "plot"))
+        TRY(check_place("picture", c->plot, OUTPUT_PATH_WRITTEN, err));
+    TRY(check_place("logits", c->logits, OUTPUT_PATH_REPLACED, err));
+    return check_place("trace", c->trace, OUTPUT_PATH_WRITTEN, err);
 }
 
 /* As the launcher numbers them; alone on its host a rank is the first there. */
@@ -234,17 +232,10 @@ static int prepare_training(struct run *run, struct ddp_err *err)
 int run_open(struct run *run, struct ddp_err *err)
 {
     const struct train_config *c = run->c;
-    struct ddp_err why;
-    int rc = prepare(run, &why);
-    if (join(run, rc < 0 ? 0 : model_param_count(run->model), err) < 0) {
-        if (rc < 0) /* the first failure */
-            *err = why;
-        return -1;
-    }
-    if (replica_agree(run->group, rc, &run->culprit, &why) < 0) {
-        *err = why;
-        return -1;
-    }
+    struct ddp_err second;
+    int rc = prepare(run, err);
+    TRY(join(run, rc < 0 ? 0 : model_param_count(run->model), rc < 0 ? &second : err));
+    TRY(replica_agree(run->group, rc, &run->culprit, err));
     run->culprit = 0; /* rank 0 prints what all ranks have found */
     TRY(run_check_agreement(run, err));
     run->culprit = -1;

@@ -291,15 +291,6 @@ static const struct dtype {
     void (*widen)(float *out, const uint16_t *in, size_t n);
 } dtypes[] = {{"F32", 4, NULL}, {"F16", 2, half_widen}, {"BF16", 2, bf16_widen}};
 
-static const struct dtype *dtype_find(const char *name)
-{
-    for (size_t i = 0; i < ARRAY_LEN(dtypes); i++) {
-        if (strcmp(dtypes[i].name, name) == 0)
-            return &dtypes[i];
-    }
-    return NULL;
-}
-
 /* The array at `data` as floats: in place if possible. NULL: no memory. */
 static const float *as_floats(struct safetensors *f, const struct dtype *type,
                               const uint8_t *data, size_t count)
@@ -328,8 +319,10 @@ int safetensors_find(struct safetensors *f, const char *name, struct array *out,
     if (!row)
         return 0;
     TRY(place_get(f, name, row, &place, err));
-    const struct dtype *type = dtype_find(place.dtype);
-    if (!type)
+    const struct dtype *type = dtypes, *end = dtypes + ARRAY_LEN(dtypes);
+    while (type < end && strcmp(type->name, place.dtype) != 0)
+        type++;
+    if (type == end)
         return err_set(err,
                        "the numbers of array '%s' are %.20s, and only F32, F16 and BF16 "
                        "are read: save it in one of these",

@@ -311,31 +311,16 @@ static void take_moved(const struct dataset *d, const uint8_t *from, size_t wide
     }
 }
 
-static struct batch gather_points(const struct dataset *d, const struct samples *part,
-                                  const uint32_t *which, int n, struct batch_buf *buf)
-{
-    size_t per = (size_t)d->shape.C * (size_t)d->shape.H * (size_t)d->shape.W;
-    size_t outputs = (size_t)d->shape.outputs;
-    for (size_t i = 0; i < (size_t)n; i++) {
-        memcpy(buf->x + i * per, part->inputs + which[i] * per, per * sizeof(float));
-        memcpy(buf->targets + i * outputs, part->targets + which[i] * outputs,
-               outputs * sizeof(float));
-    }
-    return (struct batch){.x = buf->x, .targets = buf->targets, .n = n};
-}
-
 struct batch dataset_gather(const struct dataset *d, const struct samples *part,
                             const struct augment *how, const uint32_t *which, int n,
                             struct batch_buf *buf)
 {
-    if (d->task == TASK_REGRESS)
-        return gather_points(d, part, which, n, buf);
     if (d->task == TASK_TOKENS) {
         tokens_gather(d, part, which, n, buf->tokens);
         return (struct batch){.tokens = buf->tokens, .n = n};
     }
     size_t per = (size_t)d->shape.C * (size_t)d->shape.H * (size_t)d->shape.W;
-    size_t wide = part->pixels ? 1 : sizeof(float);
+    size_t wide = part->pixels ? 1 : sizeof(float), outputs = (size_t)d->shape.outputs;
     const uint8_t *all = part->pixels ? part->pixels : (const void *)part->inputs;
     float *to = buf->x;
     for (int i = 0; i < n; i++, to += per) {
@@ -346,7 +331,12 @@ struct batch dataset_gather(const struct dataset *d, const struct samples *part,
             memcpy(to, from, per * wide);
         else
             take_image(d, from, to);
-        buf->labels[i] = part->labels[which[i]];
+        if (part->labels)
+            buf->labels[i] = part->labels[which[i]];
+        else
+            memcpy(buf->targets + (size_t)i * outputs, part->targets + which[i] * outputs,
+                   outputs * sizeof *buf->targets);
     }
-    return (struct batch){.x = buf->x, .labels = buf->labels, .n = n};
+    return (struct batch){
+        .x = buf->x, .labels = buf->labels, .targets = buf->targets, .n = n};
 }

@@ -471,15 +471,6 @@ static int files_open(const char *path, struct files *files, struct ddp_err *err
     return 0;
 }
 
-static int files_find(const struct files *files, const char *name, struct array *out,
-                      struct ddp_err *err)
-{
-    int found = 0;
-    for (int i = 0; i < files->n && found == 0; i++)
-        found = safetensors_find(files->v[i], name, out, err);
-    return found;
-}
-
 static bool is_average(const struct array *a)
 {
     return strncmp(a->name, "optim.ema.", 10) == 0;
@@ -497,8 +488,10 @@ static bool has_nan(const struct array *a)
 static int match(const struct files *files, const struct array *own, bool state,
                  struct array *out, struct ddp_err *err)
 {
-    int found = files_find(files, own->name, out, err);
+    int found = 0;
     bool counter = own->ndim == 0; /* PyTorch's integer: nothing depends on it */
+    for (int i = 0; i < files->n && found == 0; i++)
+        found = safetensors_find(files->v[i], own->name, out, err);
     if ((counter && found <= 0) || (is_average(own) && found == 0)) {
         *out = (struct array){0};
         return 0;

@@ -50,18 +50,6 @@ struct ddp_parallel {
     struct peers *peers; /* owned; NULL before ddp_parallel_restore() */
 };
 
-static struct reducer_settings settings_of(const struct ddp_parallel_options *o)
-{
-    return (struct reducer_settings){
-        .first_bytes = o->first_bytes,
-        .cap_bytes = o->bytes,
-        .overlap = true,
-        .timed = o->buckets_by_time,
-        .shard = !o->replicated,
-        .direct = !o->replicated,
-    };
-}
-
 static void lay_out(struct ddp_parallel *p, const struct ddp_param *params, size_t n)
 {
     p->n = n;
@@ -262,11 +250,16 @@ static int refuse(struct ddp_group *g, int rc, struct ddp_err *err)
 static int make(struct ddp_parallel *p, const struct ddp_parallel_options *o,
                 struct ddp_err *err)
 {
+    const struct reducer_settings settings = {.first_bytes = o->first_bytes,
+                                              .cap_bytes = o->bytes,
+                                              .overlap = true,
+                                              .timed = o->buckets_by_time,
+                                              .shard = !o->replicated,
+                                              .direct = !o->replicated};
     TRY(agree(p, o, err));
     float *weights = ddp_arena_alloc(p->group, floats(p) * sizeof(float), err);
-    p->reducer = weights
-                     ? reducer_create_for(p->group, p->blocks, p->n, settings_of(o), err)
-                     : NULL;
+    p->reducer =
+        weights ? reducer_create_for(p->group, p->blocks, p->n, settings, err) : NULL;
     TRY(refuse(p->group, p->reducer ? 0 : -1, err));
     p->state = (struct replica){.model = "ddp.h",
                                 .params = p->shapes,

@@ -118,12 +118,6 @@ struct reducer *reducer_create_for(struct ddp_group *group, const struct param *
     r->size = ddp_group_size(group);
     r->settings = settings;
     r->count = params[nparams - 1].offset + params[nparams - 1].count;
-    r->block = ddp_arena_alloc(group, (HEAD + r->count) * sizeof(float), err);
-    if (!r->block) {
-        free(r);
-        return NULL;
-    }
-    r->grads = r->block + HEAD;
     r->most = nparams;
     r->buckets = xcalloc(nparams, sizeof *r->buckets);
     r->pieces = xcalloc(nparams + 1, sizeof *r->pieces);
@@ -135,7 +129,9 @@ struct reducer *reducer_create_for(struct ddp_group *group, const struct param *
     r->nbuckets =
         bucket_plan(params, nparams, settings.first_bytes / sizeof(float),
                     at_once ? SIZE_MAX : settings.cap_bytes / sizeof(float), r->buckets);
-    if (find_others(r, params, nparams, err) < 0) {
+    r->block = ddp_arena_alloc(group, (HEAD + r->count) * sizeof(float), err);
+    r->grads = r->block ? r->block + HEAD : NULL;
+    if (!r->block || find_others(r, params, nparams, err) < 0) {
         reducer_destroy(r);
         return NULL;
     }

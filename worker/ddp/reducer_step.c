@@ -200,7 +200,7 @@ static int update(struct reducer *r, struct optim *o, float *w, float lr,
         optim_step(o, w, r->grads, lr);
         return 0;
     }
-    optim_count(o);
+    o->counts.steps++;
     if (r->others) {
         pool_run(pass_part, &(struct pass){r, o, w, lr, update_block});
         int64_t began = now_ns();

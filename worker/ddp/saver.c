@@ -42,9 +42,8 @@ struct saver *saver_create(struct ddp_group *group, const char *place, size_t sh
 
 int saver_prepare(struct saver *s, struct ddp_err *err)
 {
-    return checkpoint_prepare(s->place, err) < 0
-               ? -1
-               : checkpoint_lock(s->place, &s->run_lock, err);
+    TRY(checkpoint_prepare(s->place, err));
+    return checkpoint_lock(s->place, &s->run_lock, err);
 }
 
 static void *write_it(void *arg)

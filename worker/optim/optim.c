@@ -53,11 +53,6 @@ void optim_finish(struct optim *o)
     *o = (struct optim){0};
 }
 
-void optim_count(struct optim *o)
-{
-    o->counts.steps++;
-}
-
 /* e += nearer (w - e), by sgd(): with w as the gradient, a decay of -1, and the rate
  * -nearer. */
 static void average(struct optim *o, size_t at, size_t n, const float *w)
@@ -103,6 +98,6 @@ void optim_swap_average(struct optim *o, float *w)
 
 void optim_step(struct optim *o, float *w, const float *g, float lr)
 {
-    optim_count(o);
+    o->counts.steps++;
     optim_piece(o, 0, o->n, w, g, lr);
 }

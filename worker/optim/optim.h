@@ -94,8 +94,7 @@ void optim_finish(struct optim *o); /* frees; a zeroed struct is fine */
 /* One step over the whole block. */
 void optim_step(struct optim *o, float *w, const float *g, float lr);
 
-/* The same in pieces: first count the step, then each. */
-void optim_count(struct optim *o);
+/* The same in pieces, after counts.steps was increased. */
 void optim_piece(struct optim *o, size_t at, size_t n, float *w, const float *g,
                  float lr);
 

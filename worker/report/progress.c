@@ -52,16 +52,11 @@ static bool shows_utf8(void)
     return utf8;
 }
 
-static int bar_cells(int columns)
-{
-    int room = columns - BESIDE_BAR;
-    return room < FEWEST_CELLS ? FEWEST_CELLS : room > BAR_CELLS ? BAR_CELLS : room;
-}
-
 void progress_init(struct progress *p, FILE *out, enum progress_mode mode, int epochs)
 {
-    int columns = find_columns(out);
-    bool bar = mode == PROGRESS_BAR || (mode == PROGRESS_AUTO && columns > 0);
+    int found = find_columns(out), columns = found > 0 ? found : COLUMNS;
+    int room = columns - BESIDE_BAR;
+    bool bar = mode == PROGRESS_BAR || (mode == PROGRESS_AUTO && found > 0);
     *p = (struct progress){
         .out = out,
         .bar = bar,
@@ -69,8 +64,10 @@ void progress_init(struct progress *p, FILE *out, enum progress_mode mode, int e
         .unit = "images",
         .each = 1,
         .blocks = shows_utf8(),
-        .columns = columns > 0 ? columns : COLUMNS,
-        .cells = bar_cells(columns > 0 ? columns : COLUMNS),
+        .columns = columns,
+        .cells = room < FEWEST_CELLS ? FEWEST_CELLS
+                 : room > BAR_CELLS  ? BAR_CELLS
+                                     : room,
         .epochs = epochs,
         .last_ms = bar ? 0 : now_ms(),
     };

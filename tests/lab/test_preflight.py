@@ -59,6 +59,9 @@ class Preflight(LabTest):
             self.assert_ended(launch, 1)
             self.assert_problem(launch, 2, f"ranks there cannot reach rank 0's host at MASTER_ADDR={addr}: "
                                            "leave out --master-addr")
+        launch = self.look((1, 2), "--master-addr", "10.77.0.99", "true")
+        self.assert_ended(launch, 1)
+        self.assert_problem(launch, 2, "network", "'10.77.0.99'", "node001")
 
     def test_a_python_program(self):
         script = self.write("train.py", "raise SystemExit(9)\n")

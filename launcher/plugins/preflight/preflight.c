@@ -144,7 +144,9 @@ static void probe_neighbours(struct preflight *p)
         if (next == i)
             continue;
         p->request.peer = (char *)(uintptr_t)p->names[next];
-        p->request.addr = p->nodes[next].addr;
+        bool named = next == p->request.master && p->job->opts->master_addr;
+        p->request.addr = named ? (char *)(uintptr_t)p->job->opts->master_addr
+                                : p->nodes[next].addr;
         p->request.port = p->nodes[next].port;
         send_probe(p, i);
     }

@@ -185,6 +185,17 @@ class Store(LaunchTest):
         first.end()
         self.assert_ended(self.run_to_end(*options, "true"), 0)
 
+    @unittest.skipUnless(os.geteuid() == 0, "only root can make networks; needs root")
+    def test_a_drawn_port_that_is_left_to_another_job_is_not_taken(self):
+        """In a network where only one port can be drawn, a job starts another."""
+        draw = 'echo 20001 60999 >/proc/sys/net/ipv4/ip_local_port_range; ip link set lo up; exec "$0" "$@"'
+        launch = self.sh(1, f"echo $MASTER_PORT; {DDPRUN} -np 1 sh -c 'echo $MASTER_PORT'",
+                         command=["unshare", "-n", "sh", "-c", draw, DDPRUN])
+        self.assert_ended(launch, 0)
+        first, second = map(int, launch.out.split())
+        self.assertEqual(first, 20000)
+        self.assertGreater(second, 20000)
+
     def test_rank_0_may_host_the_store_itself(self):
         launch = self.python(
             2,

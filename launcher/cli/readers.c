@@ -313,13 +313,22 @@ int read_include(const struct option *o, const char *name, const char *text,
         xappendf(&list, "%s%s%.*s", list ? "," : "", exclude ? "^" : "", (int)(end - h),
                  h);
     }
-    bool gpus = strchr(text, ':');
+    const char *gpus = strchr(text, ':');
     if (list && !gpus && !opts->hosts) {
         opts->hosts = keep(opts, list);
         opts->hosts_by = exclude ? "--exclude" : "--include";
         return 0;
     }
     free(list);
+    if (gpus && !exclude && !gpus[1 + strspn(gpus + 1, "0123456789,")]) {
+        int n = 1;
+        for (const char *c = gpus; *c; c++)
+            n += *c == ',';
+        return err_set(err,
+                       "%s '%.80s' names GPUs: use %s %.*s -x CUDA_VISIBLE_DEVICES=%s "
+                       "--nproc-per-node %d",
+                       name, text, name, (int)(gpus - text), text, gpus + 1, n);
+    }
     if (gpus)
         return err_set(err, "%s '%.80s' names GPUs: name hosts only, and " FOREIGN_GPUS,
                        name, text);

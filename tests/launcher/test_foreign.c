@@ -452,8 +452,8 @@ static const struct {
      "unknown here: '--config_file': give its values as options; '--gpu_ids': use -x "
      "CUDA_VISIBLE_DEVICES=LIST and --nproc-per-node N (try ddprun --help)"},
     {"deepspeed --include localhost:0,1 train.py",
-     "--include 'localhost:0,1' names GPUs: name hosts only, and use -x "
-     "CUDA_VISIBLE_DEVICES=LIST and --nproc-per-node N (try ddprun --help)"},
+     "--include 'localhost:0,1' names GPUs: use --include localhost -x "
+     "CUDA_VISIBLE_DEVICES=0,1 --nproc-per-node 2 (try ddprun --help)"},
     {"deepspeed --include n1:0,1@n2:2,3 train.py",
      "--include 'n1:0,1@n2:2,3' names GPUs: name hosts only, and use -x "
      "CUDA_VISIBLE_DEVICES=LIST and --nproc-per-node N (try ddprun --help)"},

@@ -36,8 +36,9 @@ struct entry {
     int32_t part, parts, rank, half;
 };
 
-/* A part that a rank of the previous host sends. */
-struct source {
+/* A part that this rank writes: its own, or one that a rank of the previous host sends.
+ */
+struct column {
     int rank;
     struct kept_cell cells[KEPT_HALVES]; /* owned */
     struct ddp_request *coming;          /* owned; NULL: none */
@@ -52,10 +53,9 @@ struct peers {
     int nhosts, nlocal;
     int next; /* -1: there is no other host */
     uint64_t set;
-    int half;                          /* of the last set */
-    struct kept_cell own[KEPT_HALVES]; /* owned */
-    struct source *sources;            /* owned */
-    int nsources;
+    int half;               /* of the last set */
+    struct column *columns; /* owned; the first is this rank's own */
+    int ncolumns;
     struct ddp_request *going; /* owned; NULL: none */
     uint64_t sets;
     int64_t stalled_ns;
@@ -82,22 +82,23 @@ static void number_hosts(struct peers *p, const uint64_t *ids)
 }
 
 /* Rank r's neighbour is the rank with the same local number on the next host, modulo
- * the number of ranks there. Sets `next` of this rank, and its sources. */
+ * the number of ranks there. Sets `next` of this rank, and its columns. */
 static void find_neighbours(struct peers *p)
 {
     p->next = -1;
+    p->columns = xcalloc((size_t)p->size, sizeof *p->columns);
+    p->columns[p->ncolumns++].rank = p->rank;
     if (p->nhosts < 2)
         return;
     int mine = p->host[p->rank], after = (mine + 1) % p->nhosts, n = 0;
     for (int r = 0; r < p->size; r++)
         n += p->host[r] == after;
-    p->sources = xcalloc((size_t)p->size, sizeof *p->sources);
     for (int r = 0; r < p->size; r++) {
         if (p->host[r] == after && p->local[r] == p->local[p->rank] % n)
             p->next = r;
         if ((p->host[r] + 1) % p->nhosts == mine &&
             p->local[r] % p->nlocal == p->local[p->rank])
-            p->sources[p->nsources++].rank = r;
+            p->columns[p->ncolumns++].rank = r;
     }
 }
 
@@ -120,10 +121,10 @@ struct peers *peers_create(struct ddp_group *group, const struct reducer *reduce
     if (rc == 0) {
         number_hosts(p, ids);
         find_neighbours(p);
-        if (p->nsources >= KEPT_COLUMNS)
+        if (p->ncolumns > KEPT_COLUMNS)
             rc = err_set(
                 err, "checkpoints in memory: %d ranks for one of the next host, %d fit",
-                p->nsources, KEPT_COLUMNS - 1);
+                p->ncolumns - 1, KEPT_COLUMNS - 1);
         rc = replica_agree(group, rc, culprit, err);
     }
     if (rc == 0)
@@ -136,14 +137,12 @@ void peers_destroy(struct peers *p)
 {
     if (!p)
         return;
-    for (int half = 0; half < KEPT_HALVES; half++) {
-        kept_unmap(&p->own[half]);
-        for (int i = 0; i < p->nsources; i++)
-            kept_unmap(&p->sources[i].cells[half]);
-    }
+    for (int i = 0; i < p->ncolumns; i++)
+        for (int half = 0; half < KEPT_HALVES; half++)
+            kept_unmap(&p->columns[i].cells[half]);
     if (p->fd >= 0)
         close(p->fd);
-    free(p->sources);
+    free(p->columns);
     free(p->host);
     free(p->local);
     free(p);
@@ -414,11 +413,11 @@ static int await(struct ddp_request **r, bool wait, struct ddp_err *err)
 static int advance(struct peers *p, bool wait, struct ddp_err *err)
 {
     int rc = await(&p->going, wait, err);
-    for (int i = 0; i < p->nsources; i++) {
-        struct source *s = &p->sources[i];
-        int came = await(&s->coming, wait, err);
+    for (int i = 1; i < p->ncolumns; i++) {
+        struct column *c = &p->columns[i];
+        int came = await(&c->coming, wait, err);
         if (came > 0)
-            kept_set_whole(&s->cells[p->half], true);
+            kept_set_whole(&c->cells[p->half], true);
         rc = came < 0 ? -1 : rc;
     }
     return rc < 0 ? -1 : 0;
@@ -453,12 +452,11 @@ static int make_room(struct peers *p, size_t mine, struct ddp_err *err)
     OWNED int64_t *all = xcalloc((size_t)p->size, sizeof *all);
     TRY(ddp_all_gather(p->group, &bytes, all, 1, DDP_I64, err));
     if (p->sets == 1) /* this attempt has one whole set */
-        kept_trim(p->fd, local, p->nlocal, 1 + p->nsources);
-    TRY(kept_map(p->fd, local, 0, p->half, mine, &p->own[p->half], err));
-    for (int i = 0; i < p->nsources; i++) {
-        struct source *s = &p->sources[i];
-        TRY(kept_map(p->fd, local, 1 + i, p->half, (size_t)all[s->rank],
-                     &s->cells[p->half], err));
+        kept_trim(p->fd, local, p->nlocal, p->ncolumns);
+    for (int i = 0; i < p->ncolumns; i++) {
+        struct column *c = &p->columns[i];
+        TRY(kept_map(p->fd, local, i, p->half, (size_t)all[c->rank], &c->cells[p->half],
+                     err));
     }
     return 0;
 }
@@ -468,19 +466,19 @@ static int begin(struct peers *p, const struct replica *run, const struct train_
 {
     struct part head = head_of(p, run, at);
     p->half = (p->half + 1) % KEPT_HALVES;
-    struct kept_cell *own = &p->own[p->half];
-    if (!own->at && make_room(p, head.bytes, err) < 0)
-        return -1;
+    struct kept_cell *own = &p->columns[0].cells[p->half];
+    if (!own->at)
+        TRY(make_room(p, head.bytes, err));
     kept_set_whole(own, false);
     pack(&head, run, p->reducer, own->at + KEPT_HEAD);
     kept_set_whole(own, true);
-    for (int i = 0; i < p->nsources; i++) {
-        struct source *s = &p->sources[i];
-        struct kept_cell *cell = &s->cells[p->half];
+    for (int i = 1; i < p->ncolumns; i++) {
+        struct column *c = &p->columns[i];
+        struct kept_cell *cell = &c->cells[p->half];
         kept_set_whole(cell, false);
-        s->coming =
-            ddp_irecv(p->group, cell->at + KEPT_HEAD, cell->bytes, s->rank, TAG, err);
-        if (!s->coming)
+        c->coming =
+            ddp_irecv(p->group, cell->at + KEPT_HEAD, cell->bytes, c->rank, TAG, err);
+        if (!c->coming)
             return -1;
     }
     p->sets++;
@@ -503,11 +501,10 @@ int peers_save(struct peers *p, const struct replica *run, const struct train_st
 struct peers_cost peers_cost(const struct peers *p)
 {
     struct peers_cost c = {.sets = p->sets,
-                           .part = p->own[p->half].bytes,
+                           .part = p->columns[0].cells[p->half].bytes,
                            .stalled_s = (double)p->stalled_ns / 1e9,
                            .next = p->next};
-    c.memory = KEPT_HALVES * c.part;
-    for (int i = 0; i < p->nsources; i++)
-        c.memory += KEPT_HALVES * p->sources[i].cells[p->half].bytes;
+    for (int i = 0; i < p->ncolumns; i++)
+        c.memory += KEPT_HALVES * p->columns[i].cells[p->half].bytes;
     return c;
 }

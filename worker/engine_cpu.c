@@ -52,25 +52,21 @@ static void span_layer(const char *layer, char phase, int64_t begin, int64_t end
     trace_span(row->trace, row->row, what, 0, begin, end);
 }
 
-static void span_bucket(size_t bucket, size_t bytes, int64_t begin, int64_t end,
-                        void *trace)
+static void span_talk(size_t i, size_t bytes, int64_t begin, int64_t end, void *engine)
 {
+    const struct engine *e = engine;
     char what[32];
-    snprintf(what, sizeof what, "bucket %zu", bucket);
-    trace_span(trace, TRACE_TALK, what, bytes, begin, end);
-}
-
-static void span_wait(size_t what, size_t bytes, int64_t begin, int64_t end, void *trace)
-{
-    trace_span(trace, TRACE_TALK, what == 0 ? "wait for gradients" : "wait for weights",
-               bytes, begin, end);
+    if (reducer_buckets(e->reducer) > 0)
+        snprintf(what, sizeof what, "bucket %zu", i);
+    else
+        snprintf(what, sizeof what, "wait for %s", i == 0 ? "gradients" : "weights");
+    trace_span(e->job.trace, TRACE_TALK, what, bytes, begin, end);
 }
 
 static void watch(struct engine *e)
 {
     static struct stage_row rows[PIPELINE_STAGES];
-    reducer_observe(e->reducer, reducer_buckets(e->reducer) ? span_bucket : span_wait,
-                    e->job.trace);
+    reducer_observe(e->reducer, span_talk, e);
     void *args[PIPELINE_STAGES];
     for (int s = 0; s < PIPELINE_STAGES; s++) {
         rows[s] = (struct stage_row){e->job.trace, TRACE_COMPUTE + (enum trace_row)s};

@@ -185,18 +185,13 @@ static bool is_due(const struct run *run, int every)
            run->state.position < run->data.train.n && !steps_done(run);
 }
 
-/* A set may be under way when a host is lost, so one is begun twice in --peer-checkpoint
- * steps. */
-static int keep_steps(const struct run *run)
-{
-    int steps = run->c->peer_steps;
-    return steps > 1 ? steps / 2 : steps;
-}
-
 static int save_what_is_due(struct run *run, struct tally *t, struct ddp_err *err)
 {
+    /* A set may be under way when a host is lost, so one is begun twice in
+     * --peer-checkpoint steps. */
+    int steps = run->c->peer_steps;
     bool save = is_due(run, run->c->checkpoint_every),
-         keep = is_due(run, keep_steps(run));
+         keep = is_due(run, steps > 1 ? steps / 2 : steps);
     if ((save || keep) && drain_steps(run, t, err) < 0)
         return -1;
     if (run->end != RUN_GOING)

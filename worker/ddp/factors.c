@@ -14,7 +14,6 @@ enum { LINE = 16 }; /* floats of a cache line: no line is shared by two ranks */
 /* One layer's. */
 struct shared {
     struct model_product of;
-    size_t room;    /* floats for a rank's factors */
     float **places; /* owned, [size]: in my arena, of the ranks from this one on */
 };
 
@@ -58,7 +57,6 @@ static int make_places(struct factors *f, struct shared *s, struct ddp_err *err)
     float *first = ddp_arena_alloc(f->group, (size_t)f->size * room * sizeof *first, err);
     if (!first)
         return -1;
-    s->room = room;
     s->places = xcalloc((size_t)f->size, sizeof *s->places);
     for (int i = 0; i < f->size; i++)
         s->places[i] = first + (size_t)((f->rank + i) % f->size) * room;

@@ -48,10 +48,8 @@ struct peers {
     struct ddp_group *group;       /* borrowed */
     const struct reducer *reducer; /* borrowed: this rank's pieces */
     int rank, size, fd;
-    int *host,
-        *local; /* owned, by rank: the number of its host, and its own number there */
-    int nhosts, nlocal;
-    int next; /* -1: there is no other host */
+    int nhosts, local, nlocal; /* this rank's number on its host, and the ranks there */
+    int next;                  /* -1: there is no other host */
     uint64_t set;
     int half;               /* of the last set */
     struct column *columns; /* owned; the first is this rank's own */
@@ -64,40 +62,34 @@ struct peers {
 
 /* ---- hosts and neighbours ---- */
 
-/* Numbers hosts in the order of their lowest ranks. */
-static void number_hosts(struct peers *p, const uint64_t *ids)
+/* Numbers hosts in the order of their lowest ranks. Rank r's neighbour is the rank with
+ * the same local number on the next host, modulo the number of ranks there. Sets `next`
+ * of this rank, and its columns. */
+static void find_neighbours(struct peers *p, const uint64_t *ids)
 {
-    OWNED uint64_t *seen = xcalloc((size_t)p->size, sizeof *seen);
-    OWNED int *ranks = xcalloc((size_t)p->size, sizeof *ranks);
+    size_t size = (size_t)p->size;
+    OWNED uint64_t *seen = xcalloc(size, sizeof *seen); /* by host */
+    OWNED int *ranks = xcalloc(size, sizeof *ranks);    /* so far */
+    OWNED int *host = xcalloc(size, sizeof *host), *local = xcalloc(size, sizeof *local);
     for (int r = 0; r < p->size; r++) {
-        int h = r > 0 && ids[r] == ids[r - 1] ? p->host[r - 1] : 0;
+        int h = r > 0 && ids[r] == ids[r - 1] ? host[r - 1] : 0;
         while (h < p->nhosts && seen[h] != ids[r])
             h++;
         p->nhosts += h == p->nhosts;
         seen[h] = ids[r];
-        p->host[r] = h;
-        p->local[r] = ranks[h]++;
+        host[r] = h;
+        local[r] = ranks[h]++;
     }
-    p->nlocal = ranks[p->host[p->rank]];
-}
-
-/* Rank r's neighbour is the rank with the same local number on the next host, modulo
- * the number of ranks there. Sets `next` of this rank, and its columns. */
-static void find_neighbours(struct peers *p)
-{
+    int mine = host[p->rank], after = (mine + 1) % p->nhosts;
+    p->local = local[p->rank];
+    p->nlocal = ranks[mine];
     p->next = -1;
-    p->columns = xcalloc((size_t)p->size, sizeof *p->columns);
+    p->columns = xcalloc(size, sizeof *p->columns);
     p->columns[p->ncolumns++].rank = p->rank;
-    if (p->nhosts < 2)
-        return;
-    int mine = p->host[p->rank], after = (mine + 1) % p->nhosts, n = 0;
-    for (int r = 0; r < p->size; r++)
-        n += p->host[r] == after;
-    for (int r = 0; r < p->size; r++) {
-        if (p->host[r] == after && p->local[r] == p->local[p->rank] % n)
+    for (int r = 0; r < p->size && p->nhosts > 1; r++) {
+        if (host[r] == after && local[r] == p->local % ranks[after])
             p->next = r;
-        if ((p->host[r] + 1) % p->nhosts == mine &&
-            p->local[r] % p->nlocal == p->local[p->rank])
+        if ((host[r] + 1) % p->nhosts == mine && local[r] % p->nlocal == p->local)
             p->columns[p->ncolumns++].rank = r;
     }
 }
@@ -112,15 +104,12 @@ struct peers *peers_create(struct ddp_group *group, const struct reducer *reduce
     p->rank = ddp_group_rank(group);
     p->size = ddp_group_size(group);
     p->fd = kept_open(&host, err);
-    p->host = xcalloc((size_t)p->size, sizeof *p->host);
-    p->local = xcalloc((size_t)p->size, sizeof *p->local);
     OWNED uint64_t *ids = xcalloc((size_t)p->size, sizeof *ids);
     int rc = replica_agree(group, p->fd < 0 ? -1 : 0, culprit, err);
     if (rc == 0)
         rc = ddp_all_gather(group, &host, ids, 1, DDP_I64, err);
     if (rc == 0) {
-        number_hosts(p, ids);
-        find_neighbours(p);
+        find_neighbours(p, ids);
         if (p->ncolumns > KEPT_COLUMNS)
             rc = err_set(
                 err, "checkpoints in memory: %d ranks for one of the next host, %d fit",
@@ -143,8 +132,6 @@ void peers_destroy(struct peers *p)
     if (p->fd >= 0)
         close(p->fd);
     free(p->columns);
-    free(p->host);
-    free(p->local);
     free(p);
 }
 
@@ -274,7 +261,7 @@ static struct entry *list_own(const struct peers *p, const struct replica *run,
     int half;
     uint64_t at = 0;
     *n = 0;
-    while (p->local[p->rank] == 0 && kept_next(p->fd, &at, &h, sizeof h, &half)) {
+    while (p->local == 0 && kept_next(p->fd, &at, &h, sizeof h, &half)) {
         if (!fits(&h, run))
             continue;
         v = xrealloc(v, (size_t)*n + 1, sizeof *v);
@@ -447,16 +434,15 @@ void peers_end(struct peers *p)
 /* The cells of this half, once the sizes of the pieces are known, which do not change. */
 static int make_room(struct peers *p, size_t mine, struct ddp_err *err)
 {
-    int local = p->local[p->rank];
     const int64_t bytes = (int64_t)mine;
     OWNED int64_t *all = xcalloc((size_t)p->size, sizeof *all);
     TRY(ddp_all_gather(p->group, &bytes, all, 1, DDP_I64, err));
     if (p->sets == 1) /* this attempt has one whole set */
-        kept_trim(p->fd, local, p->nlocal, p->ncolumns);
+        kept_trim(p->fd, p->local, p->nlocal, p->ncolumns);
     for (int i = 0; i < p->ncolumns; i++) {
         struct column *c = &p->columns[i];
-        TRY(kept_map(p->fd, local, i, p->half, (size_t)all[c->rank], &c->cells[p->half],
-                     err));
+        TRY(kept_map(p->fd, p->local, i, p->half, (size_t)all[c->rank],
+                     &c->cells[p->half], err));
     }
     return 0;
 }

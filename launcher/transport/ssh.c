@@ -113,6 +113,8 @@ static const struct start_failure reasons[] = {
      "is it overloaded (MaxStartups), or are we not welcome (AllowUsers)?", true},
     {"Connection closed by", "sshd there has closed the connection before login",
      "is it overloaded (MaxStartups), or are we not welcome (AllowUsers)?", true},
+    {"Cannot execute command-line and remote command", "ssh has a RemoteCommand for it",
+     "--ssh 'ssh -oRemoteCommand=none' leaves that out", false},
     {"kex_exchange_identification", "sshd there has closed the connection before login",
      "is it overloaded (MaxStartups), or are we not welcome (AllowUsers)?", true},
     {NULL}};
@@ -175,11 +177,12 @@ static bool diagnose(const struct msg_hosts *hosts, const struct host *host,
     OWNED char *program = xstrndup(hosts->ssh, strcspn(hosts->ssh, " \t"));
     bool own = strcmp(basename(program), "ssh") != 0; /* of the user */
     diagnose_otherwise(host, hosts->agent, program, output, status, d);
-    if (!last[0] && WIFEXITED(status) && code != SSH_FAILED && code != EXIT_NOT_FOUND &&
-        code != EXIT_NOT_EXECUTABLE)
-        add_advice(own ? "does this --ssh command run its arguments there?"
-                       : "does a start-up file of the shell there exit?",
-                   host, d->text, sizeof d->text);
+    if ((!last[0] || strstr(last, "bootstrap")) && WIFEXITED(status) &&
+        code != SSH_FAILED && code != EXIT_NOT_FOUND && code != EXIT_NOT_EXECUTABLE)
+        add_advice(
+            own ? "does this --ssh command run its arguments there?"
+                : "does a start-up file of the shell there exit, or read its input?",
+            host, d->text, sizeof d->text);
     return true;
 }
 

@@ -69,11 +69,18 @@ static const struct {
      "n1: ddprun-agent: cannot call back: cannot connect to '10.0.0.1' port 9: No route "
      "to host",
      false},
+    {"ddprun-agent: incomplete bootstrap: this program is started by ddprun\n", 125,
+     "n1: ddprun-agent: incomplete bootstrap: this program is started by ddprun; does a "
+     "start-up file of the shell there exit, or read its input?",
+     false},
+    {"Cannot execute command-line and remote command.\r\n", 255,
+     "n1: ssh has a RemoteCommand for it; --ssh 'ssh -oRemoteCommand=none' leaves that out",
+     false},
     {"something new\n\n", 255, "n1: something new", false},
     {"", 255, "n1: ssh ended with status 255 and no word", false},
     {"", 3,
      "n1: ssh ended with status 3 and no word; does a start-up file of the shell there "
-     "exit?",
+     "exit, or read its input?",
      false},
     {"", -9, "n1: ssh died of SIGKILL", false},
 };
@@ -110,7 +117,7 @@ TEST(a_command_of_the_user_is_named)
     hosts.ssh = (char[]){"/usr/bin/ssh"};
     transport_ssh.diagnose(&hosts, &host_n1, "", 1 << 8, &d);
     ck_assert_str_eq(d.text, "n1: /usr/bin/ssh ended with status 1 and no word; does a "
-                             "start-up file of the shell there exit?");
+                             "start-up file of the shell there exit, or read its input?");
 }
 
 static const struct {

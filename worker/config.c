@@ -29,7 +29,7 @@ static int read_resume(const struct setting *o, const char *text, void *to,
                        struct ddp_err *err)
 {
     struct train_config *c = to;
-    c->resume_if_there = o && text == o->bare;
+    c->resume_if_there = text == o->bare;
     c->resume = NULL;
     return c->resume_if_there ? 0 : value_file(o, text, &c->resume, err);
 }
@@ -208,6 +208,14 @@ static int take(struct parse *p, const struct setting *o, const char *text)
                : err_prefix(p->err, "--%s", o->name);
 }
 
+static const struct setting *find(const char *name)
+{
+    const struct setting *o = options;
+    while (!o->name || strcmp(o->name, name) != 0)
+        o++;
+    return o;
+}
+
 static error_t on_option(int key, char *text, struct argp_state *state)
 {
     struct parse *p = state->input;
@@ -217,10 +225,7 @@ static error_t on_option(int key, char *text, struct argp_state *state)
             return EINVAL;
         }
         p->after_resume = false;
-        if (read_resume(NULL, text, p->c, p->err) == 0)
-            return 0;
-        err_prefix(p->err, "--resume");
-        return EINVAL;
+        return take(p, find("resume"), text) < 0 ? EINVAL : 0;
     }
     if (key < FIRST_KEY || key >= FIRST_KEY + (int)ARRAY_LEN(options))
         return ARGP_ERR_UNKNOWN;
@@ -246,14 +251,6 @@ static void give_options(struct argp_option *out)
 }
 
 /* ---- texts ---- */
-
-static const struct setting *find(const char *name)
-{
-    const struct setting *o = options;
-    while (!o->name || strcmp(o->name, name) != 0)
-        o++;
-    return o;
-}
 
 bool config_given(const struct train_config *c, const char *option)
 {

@@ -24,9 +24,8 @@ struct engine {
     struct reducer *reducer;   /* owned; has the gradients */
     struct pipeline *pipeline; /* owned; NULL: one stage */
     struct batch_buf batch;
-    float *extra;     /* owned: gradients of what is not a step's first (micro-)batch */
-    bool first, last; /* batch of the current step */
-    bool none;        /* this rank has no samples in it, but takes part in the norms */
+    float *extra; /* owned: gradients of what is not a step's first (micro-)batch */
+    bool none;    /* this rank has no samples in it, but takes part in the norms */
     struct ddp_group
         *norms; /* owned: the group that norms are summed in; NULL: no sums */
     struct ddp_err norms_err;
@@ -199,8 +198,8 @@ static float run_batch(struct engine *e, const struct model_pass *pass, int *cor
     return loss;
 }
 
-/* One batch of this rank: samples which[0..n). */
-static void take_batch(struct engine *e, const struct engine_step *s, int i,
+/* Batch i of this rank's step: samples which[0..n). */
+static void take_batch(struct engine *e, const struct engine_step *s, int i, bool last,
                        const uint32_t *which, int n, struct engine_result *result)
 {
     const struct engine_job *job = &e->job;
@@ -218,8 +217,8 @@ static void take_batch(struct engine *e, const struct engine_step *s, int i,
                               .smooth = job->how.label_smoothing,
                               .seed = s->dropout_seed + ((uint64_t)i << 40),
                               .step = s->step,
-                              .extra = e->first ? NULL : e->extra,
-                              .ready = e->last ? reducer_ready : NULL,
+                              .extra = i == 0 ? NULL : e->extra,
+                              .ready = last ? reducer_ready : NULL,
                               .arg = e->reducer};
     e->none = n == 0;
     float loss = run_batch(e, &pass, &correct, &bad, &of);
@@ -239,9 +238,7 @@ static void run_batches(struct engine *e, const struct engine_step *s,
     int batches = engine_batches(&e->job, s->mine, s->all);
     for (int i = 0, done = 0; i < batches; i++) {
         int n = engine_batch(&e->job, s->mine, i);
-        e->first = i == 0;
-        e->last = i == batches - 1;
-        take_batch(e, s, i, s->which + done, n, result);
+        take_batch(e, s, i, i == batches - 1, s->which + done, n, result);
         done += n;
     }
 }

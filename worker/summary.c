@@ -249,15 +249,16 @@ static void tell_memory(struct run *run)
 static void tell_share(struct run *run)
 {
     double percent = run_peak_percent(run, images_per_s(run));
+    double tflops = images_per_s(run) * model_flop(run->model) / 1e12;
+    const char *s = run->size > 1 ? "s" : "";
     if (isfinite(percent))
         progress_say(&run->progress,
                      "arithmetic  %.3g TFLOP/s, %.1f %% of the %.3g that the GPU%s could",
-                     images_per_s(run) * model_flop(run->model) / 1e12, percent,
-                     run->info.peak * run->size / 1e12, run->size > 1 ? "s" : "");
+                     tflops, percent, run->info.peak * run->size / 1e12, s);
     else if (run->info.bytes > 0)
-        progress_say(
-            &run->progress, "arithmetic  %.3g TFLOP/s; what the GPU%s could is unknown",
-            images_per_s(run) * model_flop(run->model) / 1e12, run->size > 1 ? "s" : "");
+        progress_say(&run->progress,
+                     "arithmetic  %.3g TFLOP/s; what the GPU%s could is unknown", tflops,
+                     s);
 }
 
 static void tell_kept(struct run *run)

@@ -285,23 +285,20 @@ int reducer_begin(struct reducer *r, bool idle, struct ddp_err *err)
     return 0;
 }
 
-static struct ddp_request *start(struct reducer *r, struct bucket b, bool last)
-{
-    float *from = r->grads + b.offset;
-    if (!r->settings.shard)
-        return ddp_iall_reduce(r->group, from - (last ? HEAD : 0),
-                               b.count + (last ? HEAD : 0), DDP_F32, DDP_SUM, &r->err);
-    reducer_count_parts(r, b);
-    return ddp_ireduce_scatterv(r->group, from,
-                                r->grads + r->pieces[r->started].at.offset, r->counts,
-                                DDP_F32, DDP_SUM, &r->err);
-}
-
 static void start_bucket(struct reducer *r)
 {
     struct reduction *f = &r->reductions[r->started];
+    struct bucket b = r->buckets[r->started];
+    size_t head = r->started == r->nbuckets - 1 ? HEAD : 0;
+    float *from = r->grads + b.offset, *to = r->grads + r->pieces[r->started].at.offset;
     f->began_ns = now_ns();
-    f->request = start(r, r->buckets[r->started], r->started == r->nbuckets - 1);
+    if (r->settings.shard)
+        reducer_count_parts(r, b);
+    f->request = r->settings.shard
+                     ? ddp_ireduce_scatterv(r->group, from, to, r->counts, DDP_F32,
+                                            DDP_SUM, &r->err)
+                     : ddp_iall_reduce(r->group, from - head, b.count + head, DDP_F32,
+                                       DDP_SUM, &r->err);
     r->failed = f->request == NULL;
     r->started++;
 }
@@ -353,16 +350,6 @@ static int reduce_rest(struct reducer *r, struct ddp_err *err)
     return r->failed ? err_set(err, "%s", r->err.text) : 0;
 }
 
-/* Exchanges the step's numbers; afterwards all ranks have finished backward. */
-static int meet(struct reducer *r, struct ddp_err *err)
-{
-    int64_t began = now_ns();
-    int rc = ddp_all_reduce(r->group, r->block, HEAD, DDP_F32, DDP_SUM, err);
-    if (r->others)
-        reducer_span(r, 0, r->count, began);
-    return rc;
-}
-
 int reducer_finish(struct reducer *r, struct step_sums *sums, struct ddp_err *err)
 {
     if (r->size == 1)
@@ -370,8 +357,11 @@ int reducer_finish(struct reducer *r, struct step_sums *sums, struct ddp_err *er
     memset(r->block, 0, HEAD * sizeof(float));
     memcpy(r->block, sums, sizeof *sums);
     int rc = r->others ? 0 : reduce_rest(r, err);
-    if (rc == 0 && r->settings.shard)
-        rc = meet(r, err);
+    int64_t began = now_ns();
+    if (rc == 0 && r->settings.shard) /* afterwards all ranks have finished backward */
+        rc = ddp_all_reduce(r->group, r->block, HEAD, DDP_F32, DDP_SUM, err);
+    if (r->others)
+        reducer_span(r, 0, r->count, began);
     memcpy(sums, r->block, sizeof *sums);
     return rc;
 }

@@ -111,17 +111,20 @@ static void sum_norms(double *v, size_t n, void *arg)
             ddp_all_reduce(e->norms, v, n, DDP_F64, DDP_SUM, &e->norms_err) < 0;
 }
 
-/* A group of its own, so that a norm need not wait for buckets of gradients. */
-static int share_norms(struct engine *e, struct ddp_err *err)
+/* A group of its own, so that a norm need not wait for buckets of gradients. `rc`: this
+ * rank's outcome so far; none waits here for one that has failed. */
+static int share_norms(struct engine *e, int rc, struct ddp_err *err)
 {
     int size = ddp_group_size(e->job.group);
     if (!engine_shares_norms(&e->job))
-        return 0;
-    int *all = xcalloc((size_t)size, sizeof *all);
+        return rc;
+    if (rc < 0)
+        err_prefix(err, "rank %d", ddp_group_rank(e->job.group));
+    TRY(replica_agree(e->job.group, rc, NULL, err));
+    OWNED int *all = xcalloc((size_t)size, sizeof *all);
     for (int r = 0; r < size; r++)
         all[r] = r;
     e->norms = ddp_group_sub(e->job.group, all, size, err);
-    free(all);
     if (!e->norms)
         return -1;
     model_share_norms(e->job.model, sum_norms, e);
@@ -160,14 +163,7 @@ static struct engine *cpu_open(const struct engine_job *job, struct ddp_err *err
     }
     struct engine *e = xcalloc(1, sizeof *e);
     e->job = *job;
-    int rc = make_own(e, err);
-    if (engine_shares_norms(job)) {
-        if (rc < 0)
-            err_prefix(err, "rank %d", ddp_group_rank(job->group));
-        /* no rank waits in share_norms() for one that has failed */
-        rc = replica_agree(job->group, rc, NULL, err);
-    }
-    if (rc < 0 || share_norms(e, err) < 0) {
+    if (share_norms(e, make_own(e, err), err) < 0) {
         cpu_close(e);
         return NULL;
     }

@@ -9,6 +9,7 @@
 #include "common/err.h"
 #include "common/installed.h"
 #include "common/mem.h"
+#include "common/scoped.h"
 #include "worker/ddp/replica.h"
 
 #include <dlfcn.h>
@@ -23,14 +24,13 @@
 static void *open_object(struct ddp_err *err)
 {
     const char *named = getenv("DDP_ENGINE");
-    char *path =
+    OWNED char *path =
         named && *named ? xstrdup(named) : installed_file(INSTALLED_PLUGIN, OBJECT, F_OK);
     void *object = path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
     if (!path)
         err_set(err, "this build has no engine for GPUs");
     else if (!object)
         err_set(err, "%s%s", named && *named ? "DDP_ENGINE: " : "", dlerror());
-    free(path);
     return object;
 }
 

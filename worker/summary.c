@@ -138,21 +138,19 @@ void run_tell_config(struct run *run)
     size_t buckets = run->info.buckets;
     progress_say(p, "model       %s, %s parameters", c->model->name, params);
     tell_data(run);
-    if (run->size > 1 && buckets == 0)
+    if (run->size == 1)
+        progress_say(p, "ranks       1");
+    else if (buckets == 0)
         progress_say(p, "ranks       %d over %s, each updates its part", run->size,
                      ddp_group_backend(run->group));
-    else if (run->size > 1)
+    else
         progress_say(p, "ranks       %d over %s, %zu gradient bucket%s", run->size,
                      ddp_group_backend(run->group), buckets, buckets == 1 ? "" : "s");
-    else
-        progress_say(p, "ranks       1");
+    char times[32] = "";
     if (c->how.accumulate > 1)
-        progress_say(p, "batch       %d times %d per rank, %d in all", c->how.accumulate,
-                     c->how.batch_size,
-                     c->how.accumulate * c->how.batch_size * run->size);
-    else
-        progress_say(p, "batch       %d per rank, %d in all", c->how.batch_size,
-                     c->how.batch_size * run->size);
+        snprintf(times, sizeof times, "%d times ", c->how.accumulate);
+    progress_say(p, "batch       %s%d per rank, %d in all", times, c->how.batch_size,
+                 c->how.accumulate * c->how.batch_size * run->size);
     progress_say(p, "optimizer   %s, learning rate %g, %s, seed %" PRIu64, c->optim->name,
                  c->lr, config_text(c, "schedule"), run->state.seed);
     if (run->optim.states[OPTIM_AVERAGE])

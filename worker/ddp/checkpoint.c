@@ -555,8 +555,9 @@ int checkpoint_load(const char *place, const struct replica *r, struct train_sta
 {
     int rc;
     uint64_t below = UINT64_MAX;
-    struct files files;
-    char *path = newest(place, &below), *before;
+    SCOPED(files_close) struct files files = {0};
+    OWNED char *path = newest(place, &below);
+    char *before;
     *passed_over = (struct ddp_err){""};
     if (!path)
         return err_set(err,
@@ -573,7 +574,5 @@ int checkpoint_load(const char *place, const struct replica *r, struct train_sta
         *err = *passed_over;
     else if (rc == 0 && (rc = load_files(&files, r, state, whole, err)) < 0)
         err_prefix(err, "'%s'", path);
-    files_close(&files);
-    free(path);
     return rc < 0 ? err_prefix(err, "cannot resume") : 0;
 }

@@ -4,6 +4,7 @@
 #include "common/err.h"
 #include "common/fnv.h"
 #include "common/mem.h"
+#include "common/scoped.h"
 #include "worker/ddp/replica.h"
 
 #include <stdlib.h>
@@ -71,7 +72,7 @@ int factors_create(struct ddp_group *group, struct model *model, struct factors 
     bool yes;
     *out = NULL;
     TRY(alike(group, model, &yes, err));
-    struct model_product *of = xcalloc((size_t)model_layers(model), sizeof *of);
+    OWNED struct model_product *of = xcalloc((size_t)model_layers(model), sizeof *of);
     int n = model_products(model, of);
     struct factors *f = xcalloc(1, sizeof *f);
     f->layers = xcalloc((size_t)n + 1, sizeof *f->layers);
@@ -85,7 +86,6 @@ int factors_create(struct ddp_group *group, struct model *model, struct factors 
         f->layers[f->nlayers].of = of[i];
         rc = make_places(f, &f->layers[f->nlayers++], err);
     }
-    free(of);
     if (rc == 0 && f->nlayers > 0)
         *out = f;
     else

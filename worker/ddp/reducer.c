@@ -16,6 +16,7 @@
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/scoped.h"
 #include "worker/ddp/factors.h"
 #include "worker/kernels/pool.h"
 #include "worker/kernels/scratch.h"
@@ -191,7 +192,7 @@ void reducer_plan_text(const struct reducer *r, char *text, size_t size)
 
 int reducer_use_plan(struct reducer *r, const char *text)
 {
-    struct bucket *plan = xcalloc(r->most + 1, sizeof *plan);
+    OWNED struct bucket *plan = xcalloc(r->most + 1, sizeof *plan);
     size_t n = bucket_plan_read(text, r->count, r->most, plan);
     if (n > 0 && !r->settings.shard && r->settings.overlap) {
         memcpy(r->buckets, plan, n * sizeof *plan);
@@ -199,7 +200,6 @@ int reducer_use_plan(struct reducer *r, const char *text)
         r->watched = WATCH_STEPS;
         cut_pieces(r);
     }
-    free(plan);
     return n > 0 ? 0 : -1;
 }
 

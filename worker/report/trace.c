@@ -35,10 +35,9 @@ static const char *const row_names[] = {
 struct trace *trace_create(int rank)
 {
     struct trace *t = xcalloc(1, sizeof *t);
-    t->rank = rank;
+    *t = (struct trace){.rank = rank, .lock = PTHREAD_MUTEX_INITIALIZER};
     t->spans = xcalloc(TRACE_MOST, sizeof *t->spans);
-    pthread_mutex_init(&t->lock, NULL);
-    t->zero_ns = now_ns();
+    trace_zero(t);
     return t;
 }
 

@@ -10,11 +10,16 @@
 
 static const char *whose;
 
+void stdout_reserve(int out)
+{
+    for (int fd = 0; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) < 0)
+            open("/dev/null", fd == STDOUT_FILENO ? out : O_RDWR);
+    }
+}
+
 static void at_the_end(void)
 {
-    /* closed by our parent: the output is not wanted */
-    if (fcntl(STDOUT_FILENO, F_GETFD) < 0)
-        return;
     errno = 0;
     if (fflush(stdout) == 0 && !ferror(stdout))
         return;
@@ -25,6 +30,7 @@ static void at_the_end(void)
 
 void stdout_must_arrive(const char *program)
 {
+    stdout_reserve(O_RDWR);
     whose = program;
     if (atexit(at_the_end) != 0)
         abort(); /* as mem.h does when memory is gone */

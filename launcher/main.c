@@ -7,6 +7,7 @@
 #include "common/installed.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/stdout.h"
 #include "launcher/alloc/source.h"
 #include "launcher/cli/cli.h"
 #include "launcher/cli/container.h"
@@ -40,16 +41,6 @@ static int refused(const struct opts *opts, const struct ddp_err *err, int code)
     OWNED char *origins = cli_origins(opts);
     fprintf(stderr, "ddprun: %s%s\n", err->text, origins);
     return code;
-}
-
-/* If 0, 1 or 2 are closed, keep our sockets from getting these numbers. A write to stdout
- * that was closed fails, as it would have. */
-static void fill_std_fds(void)
-{
-    for (int fd = 0; fd <= STDERR_FILENO; fd++) {
-        if (fcntl(fd, F_GETFD) < 0)
-            open("/dev/null", fd == STDOUT_FILENO ? O_RDONLY : O_RDWR);
-    }
 }
 
 /* With --container the image's Python runs, not that of an environment active here. */
@@ -200,7 +191,7 @@ int main(int argc, char **argv)
     struct opts opts;
     struct ddp_err err;
     mem_init();
-    fill_std_fds();
+    stdout_reserve(O_RDONLY); /* a write to stdout fails, as it would have */
     child_signals_reset();
     int rc = cli_parse(argc, argv, &opts, &err), code = 0;
     if (rc < 0) {

@@ -340,6 +340,13 @@ class Terminal(LaunchTest):
         for line in re.split(r"[\r\n]+", shown):
             self.assertLessEqual(len(line), 80)
 
+    @unittest.skipUnless(DDP_TRAIN, "no ddp-train; needs build without sanitizers")
+    def test_a_training_prints_into_no_connection(self):
+        """Its stdout is closed, and the ranks use TCP."""
+        launch = self.sh(2, f"DDP_HOST_ID=$RANK exec {DDP_TRAIN} --model toy --epochs 2 --plot none >&-")
+        self.assert_ended(launch, 0)
+        self.assertEqual(launch.out + launch.err, "")
+
 
 class Input(LaunchTest):
     def test_stdin_goes_to_rank_0(self):

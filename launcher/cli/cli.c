@@ -283,8 +283,9 @@ static int read_as(struct reading *r, struct opts *opts, struct ddp_err *err)
         return 0;
     name = opts->as->name;
     if (r->argc < 2 || strcmp(r->argv[1], command) != 0)
-        return err_set(err, "'%s %.80s' starts no program; only '%s %s' does", name,
-                       r->argc < 2 ? "" : r->argv[1], name, command);
+        return err_set(err, "'%s%s%.80s' starts no program; only '%s %s' does", name,
+                       r->argc < 2 ? "" : " ", r->argc < 2 ? "" : r->argv[1], name,
+                       command);
     r->argv++;
     r->argc--;
     return 0;

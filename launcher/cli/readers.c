@@ -152,7 +152,7 @@ int read_span(const struct option *o, const char *name, const char *text,
     if (duration_parse(text, &ms, err) < 0)
         return err_prefix(err, "%s", name);
     if (ms < o->min)
-        return err_set(err, "%s '%s' is too short", name, text);
+        return err_set(err, "%s is at least %g s, not '%s'", name, o->min / 1e3, text);
     *(int64_t *)field(opts, o) = ms;
     return 0;
 }

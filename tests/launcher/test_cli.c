@@ -125,7 +125,7 @@ static const struct {
     {"--bind-to l3 prog", "--bind-to is auto, none, core, numa, socket or hwthread, not "
                           "'l3' (try ddprun --help)"},
     {"--timeout 5x prog", NULL},
-    {"--timeout 0 prog", "--timeout '0' is too short (try ddprun --help)"},
+    {"--timeout 0 prog", "--timeout is at least 0.001 s, not '0' (try ddprun --help)"},
     {"--output-from 3-1 prog",
      "--output-from: '3-1': column 1: 3-1 counts down (try ddprun --help)"},
     {"-x =v prog", "-x takes NAME or NAME=value, not '=v' (try ddprun --help)"},

@@ -446,6 +446,7 @@ static const struct {
     {"mpiexec -launcher fork prog",
      "unknown here: '-launcher': 'fork' has nothing like it here, see --help start (try "
      "ddprun --help)"},
+    {"accelerate", "'accelerate' starts no program; only 'accelerate launch' does"},
     {"accelerate config",
      "'accelerate config' starts no program; only 'accelerate launch' does"},
     {"accelerate launch --config_file f --gpu_ids 0 train.py",

@@ -195,16 +195,9 @@ static void tell_learned(struct run *run)
 
 static const char *why(const struct run *run)
 {
-    switch (run->end) {
-    case RUN_TARGET_REACHED:
-        return "target reached";
-    case RUN_STOPPED:
-        return "stopped by a signal";
-    case RUN_ALL_EPOCHS:
-    case RUN_GOING:
-        break;
-    }
-    return isfinite(run->c->target)                            ? "target not reached"
+    return run->end == RUN_TARGET_REACHED                      ? "target reached"
+           : run->end == RUN_STOPPED                           ? "stopped by a signal"
+           : isfinite(run->c->target)                          ? "target not reached"
            : run->c->steps && run->state.step >= run->c->steps ? "all steps done"
                                                                : "all epochs done";
 }

@@ -22,28 +22,15 @@ enum { LINE_TRAIN = 1024, LINE_TEST = 256, MOST_CLASSES = 1 << 24 };
 
 /* ---- images ---- */
 
-static int read_carried(const char *path, int ndim, struct idx *out, struct ddp_err *err)
-{
-    size_t nbytes = 0;
-    const char *file = strrchr(path, '/') + 1;
-    const uint8_t *bytes = digits_file(file, &nbytes);
-    return idx_parse(file, bytes, nbytes, ndim, out, err);
-}
-
-static int read_npy(const char *path, int ndim, struct idx *out, struct ddp_err *err)
-{
-    return npy_read(path, out, err);
-}
-
 /* Files of images and of labels, for each of two parts. */
 static const struct pairs {
     const char *images, *labels, *train, *test; /* the ends of names, and their parts */
     int least_classes;                          /* whatever the labels are */
     int (*read)(const char *path, int ndim, struct idx *out, struct ddp_err *err);
 } carried =
-    {"images-idx3-ubyte.gz", "labels-idx1-ubyte.gz", "train", "t10k", 10, read_carried},
+    {"images-idx3-ubyte.gz", "labels-idx1-ubyte.gz", "train", "t10k", 10, digits_read},
   idx = {"images-idx3-ubyte", "labels-idx1-ubyte", "train", "t10k", 10, idx_read},
-  npy = {"images.npy", "labels.npy", "train", "test", 1, read_npy};
+  npy = {"images.npy", "labels.npy", "train", "test", 1, npy_read};
 
 /* Copies the labels. *classes 0: there are as many as the largest label says. */
 static int take_labels(const char *path, const struct idx *from, int least, int *classes,
@@ -134,10 +121,9 @@ static int normalise(struct dataset *d, const struct normalise *given,
     if (given && given->channels > 0) {
         d->normal = *given;
         TRY(normalise_spread(&d->normal, d->shape.C, err));
-    } else if (normalise_measure(d->name, d->train.pixels, d->train.n, d->shape.C,
-                                 (size_t)d->shape.H * (size_t)d->shape.W, &d->normal,
-                                 err) < 0) {
-        return -1;
+    } else {
+        TRY(normalise_measure(d->name, d->train.pixels, d->train.n, d->shape.C,
+                              (size_t)d->shape.H * (size_t)d->shape.W, &d->normal, err));
     }
     normalise_table(&d->normal, d->as_float);
     return 0;

@@ -5,43 +5,32 @@
  */
 #include "worker/data/idx.h"
 
-#include "common/mem.h"
-
 #include <string.h>
 
+#define FILES(F)                                         \
+    F(digits_train_images, "train-images-idx3-ubyte.gz") \
+    F(digits_train_labels, "train-labels-idx1-ubyte.gz") \
+    F(digits_test_images, "t10k-images-idx3-ubyte.gz")   \
+    F(digits_test_labels, "t10k-labels-idx1-ubyte.gz")
 #define CARRY(symbol, file)                                                      \
     __asm__(".pushsection .rodata\n" #symbol ":\n.incbin \"" DIGITS_DIR "/" file \
             "\"\n" #symbol "_end:\n.popsection\n");                              \
     extern const uint8_t symbol[] __attribute__((visibility("hidden")));         \
-    extern const uint8_t symbol##_end[] __attribute__((visibility("hidden")))
+    extern const uint8_t symbol##_end[] __attribute__((visibility("hidden")));
+#define ROW(symbol, file) {file, symbol, symbol##_end},
 
-#define TRAIN_IMAGES "train-images-idx3-ubyte.gz"
-#define TRAIN_LABELS "train-labels-idx1-ubyte.gz"
-#define TEST_IMAGES  "t10k-images-idx3-ubyte.gz"
-#define TEST_LABELS  "t10k-labels-idx1-ubyte.gz"
-
-CARRY(digits_train_images, TRAIN_IMAGES);
-CARRY(digits_train_labels, TRAIN_LABELS);
-CARRY(digits_test_images, TEST_IMAGES);
-CARRY(digits_test_labels, TEST_LABELS);
-
+FILES(CARRY)
 static const struct {
     const char *name;
     const uint8_t *bytes, *end;
-} files[] = {
-    {TRAIN_IMAGES, digits_train_images, digits_train_images_end},
-    {TRAIN_LABELS, digits_train_labels, digits_train_labels_end},
-    {TEST_IMAGES, digits_test_images, digits_test_images_end},
-    {TEST_LABELS, digits_test_labels, digits_test_labels_end},
-};
+} files[] = {FILES(ROW)};
 
-const uint8_t *digits_file(const char *name, size_t *nbytes)
+int digits_read(const char *path, int ndim, struct idx *out, struct ddp_err *err)
 {
-    for (size_t i = 0; i < ARRAY_LEN(files); i++) {
-        if (strcmp(files[i].name, name) == 0) {
-            *nbytes = (size_t)(files[i].end - files[i].bytes);
-            return files[i].bytes;
-        }
-    }
-    return NULL;
+    const char *name = strrchr(path, '/') + 1;
+    size_t i = 0;
+    while (strcmp(files[i].name, name) != 0)
+        i++;
+    return idx_parse(name, files[i].bytes, (size_t)(files[i].end - files[i].bytes), ndim,
+                     out, err);
 }

@@ -43,16 +43,16 @@ int idx_parse(const char *name, const uint8_t *bytes, size_t nbytes, int ndim,
  * must not be truncated while in use. Finish it also after a failure. */
 int idx_read(const char *path, int ndim, struct idx *out, struct ddp_err *err);
 
-/* The bytes of an embedded file, "train-images-idx3-ubyte.gz" or the like; NULL for any
- * other name. In digits.c. */
-const uint8_t *digits_file(const char *name, size_t *nbytes);
+/* The same of one of the four embedded files, "digits/train-images-idx3-ubyte.gz" or the
+ * like. In digits.c. */
+int digits_read(const char *path, int ndim, struct idx *out, struct ddp_err *err);
 
 /* Parses a .npy file's contents, of one to IDX_MAX_DIMS dimensions; the elements stay
  * where they are. `name` is for the error. */
 int npy_parse(const char *name, const uint8_t *bytes, size_t nbytes, struct idx *out,
               struct ddp_err *err);
-/* The same from a file, which is mapped, as idx_read() does. */
-int npy_read(const char *path, struct idx *out, struct ddp_err *err);
+/* The same from a file, which is mapped, as idx_read() does; `ndim` may differ. */
+int npy_read(const char *path, int ndim, struct idx *out, struct ddp_err *err);
 
 /* Element i of integers of any width; of kind 'i' it is a two's complement. */
 uint64_t npy_integer(const struct idx *from, size_t i);

@@ -95,7 +95,7 @@ int npy_parse(const char *name, const uint8_t *bytes, size_t nbytes, struct idx 
     return 0;
 }
 
-int npy_read(const char *path, struct idx *out, struct ddp_err *err)
+int npy_read(const char *path, int ndim, struct idx *out, struct ddp_err *err)
 {
     struct file_map map;
     *out = (struct idx){0};

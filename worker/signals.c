@@ -3,6 +3,7 @@
 
 #include <signal.h>
 #include <time.h>
+#include <unistd.h>
 
 /* pressed: the first SIGTERM or SIGINT, pressed_s: when. */
 static volatile sig_atomic_t asked, pressed, pressed_s;

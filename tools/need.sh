@@ -22,6 +22,9 @@ container_packages=(podman crun runc busybox-static)
 clang_packages=(clang libclang-rt-14-dev)
 shellcheck_packages=(shellcheck)
 chromium_packages=(chromium)
+# for tools/release and its test
+release_packages=(autoconf automake libtool flex perl make patch dpkg-dev binutils python3-venv ca-certificates
+    mmdebstrap util-linux "${ssh_packages[@]}")
 # for tests on an emulated machine (tests/aarch64)
 aarch64_packages=(gcc-aarch64-linux-gnu qemu-system-arm cpio)
 # what single tests and optional parts use

@@ -1,4 +1,5 @@
 """aarch64.py [PATTERN...] - build for AArch64 and run tests on an emulated machine
+aarch64.py --release TARBALL - try what tools/release --arch aarch64 made
 
 Debian's cross compiler builds. Libraries, kernel and Python are Debian's packages for arm64, unpacked in
 the user's cache and not installed. QEMU boots the kernel with an initial file system that holds packages
@@ -15,11 +16,12 @@ import sys
 import zlib
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tools")]
+import arm64  # noqa: E402
 import run  # noqa: E402
+from arm64 import TRIPLET, call  # noqa: E402
 
 BUILD = "build-aarch64"
-TRIPLET = "aarch64-linux-gnu"
 # the build needs these headers and libraries
 LIBRARIES = """libc6 libc6-dev linux-libc-dev libgcc-s1 libgcc-12-dev libevent-dev libevent-2.1-7
     libevent-core-2.1-7 libhwloc-dev libhwloc15 libudev1 libsodium-dev libsodium23 libjansson-dev libjansson4
@@ -52,47 +54,6 @@ cpu_family = 'aarch64'
 cpu = 'aarch64'
 endian = 'little'
 """
-
-
-def call(*command, **more):
-    """Run a command quietly; what it printed."""
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False, **more)
-    if done.returncode != 0:
-        sys.exit(f"error: {' '.join(map(str, command[:3]))} ...: {(done.stderr or done.stdout).strip()[-2000:]}")
-    return done.stdout
-
-
-def fetch():
-    """Download the packages to CACHE/debs. apt's lists for arm64 are in CACHE, too; this machine's do not change."""
-    debs, lists = CACHE / "debs", CACHE / "apt"
-    if (CACHE / "complete").exists():
-        return sorted(debs.glob("*.deb"))
-    shutil.rmtree(debs, ignore_errors=True)
-    for folder in debs, lists / "lists/partial", lists / "cache/archives/partial":
-        folder.mkdir(parents=True, exist_ok=True)
-    apt = ["-o", "APT::Architecture=arm64", "-o", "APT::Architectures::=arm64", "-o", "Dir::State::status=/dev/null",
-           "-o", f"Dir::State::Lists={lists}/lists", "-o", f"Dir::Cache={lists}/cache", "-o", "APT::Sandbox::User="]
-    print("fetching Debian's packages for arm64 (50 MB)", flush=True)
-    call("apt-get", *apt, "-qq", "update")
-    kernels = re.findall(r"^(linux-image-[\d.]+-(\d+)-cloud-arm64-unsigned) ",
-                         call("apt-cache", *apt, "search", "--names-only", "cloud-arm64-unsigned"), re.M)
-    if not kernels:
-        sys.exit("error: apt-cache finds no kernel for arm64")
-    call("apt-get", *apt, "-qq", "download", *LIBRARIES, *MACHINE, max(kernels, key=lambda k: int(k[1]))[0], cwd=debs)
-    (CACHE / "complete").touch()
-    return sorted(debs.glob("*.deb"))
-
-
-def unpack(debs):
-    """Unpack all packages into one tree, for the compiler and for the emulated machine."""
-    tree = CACHE / "root"
-    if not tree.exists():
-        new = CACHE / "root.new"
-        shutil.rmtree(new, ignore_errors=True)
-        for deb in debs:
-            call("dpkg", "-x", deb, new)
-        new.rename(tree)
-    return tree
 
 
 def configure(tree):
@@ -133,11 +94,29 @@ def build_files():
     return sorted(str(path).lstrip("/") for path in folders | set(files))
 
 
-def image(tree, tests):
-    """Write the initial file system: packages, init and tests, source and build."""
+def release(tarball):
+    """Unpack it; tests of its programs, and their files."""
+    folder = ROOT / BUILD / "release"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    call("tar", "-C", folder, "--strip-components=1", "-xzf", tarball)
+    launch = [f"{folder}/bin/ddprun", "-np", "2", "--bind-to", "core"]
+    commands = {
+        "version": [*launch[:1], "--version"],
+        "launch": ["sh", "-c", '"$@" | sort | tr "\\n" " " | grep "rank 0.*rank 1"', "sh", *launch,
+                   "sh", "-c", "echo rank $RANK"],
+        "train": [*launch, f"{folder}/bin/ddp-train", "--epochs", "1", "--plot", "none", "--progress", "none"],
+        "library": ["python3", "-c", f"import ctypes; ctypes.CDLL('{folder}/lib/libddpgroup.so.0')"]}
+    files = [folder, *folder.parents[:-1], *folder.rglob("*")]
+    return ([{"name": f"release/{name}", "cmd": command, "env": {}, "workdir": "/tmp", "timeout": 20}
+             for name, command in commands.items()], sorted(str(path).lstrip("/") for path in files))
+
+
+def image(tree, tests, files):
+    """Write the initial file system: packages, init and tests, and what they use."""
     here = pathlib.Path(__file__).parent
     root = ROOT / BUILD / "guest"
-    root.mkdir(exist_ok=True)
+    root.mkdir(parents=True, exist_ok=True)
     for name in "init", "guest.py":
         shutil.copy(here / name, root / name)
     (root / "tests.json").write_text(json.dumps(
@@ -150,7 +129,7 @@ def image(tree, tests):
         out.flush()
         archive([str(p.relative_to(root)) for p in root.rglob("*")], root, out)
         out.flush()
-        archive(build_files(), "/", out)
+        archive(files, "/", out)
     return path
 
 
@@ -172,13 +151,17 @@ def boot(kernel, files):
 
 
 def main():
-    tree = unpack(fetch())
-    configure(tree)
+    tree = arm64.unpacked(CACHE, LIBRARIES + MACHINE, kernel=True)
     os.chdir(ROOT)
-    tests, _ = run.select(BUILD, sys.argv[1:] or DEFAULT)
-    run.compile_for(BUILD, tests)
+    if sys.argv[1:2] == ["--release"]:
+        tests, files = release(sys.argv[2])
+    else:
+        configure(tree)
+        tests, _ = run.select(BUILD, sys.argv[1:] or DEFAULT)
+        run.compile_for(BUILD, tests)
+        files = build_files()
     kernel = next((tree / "boot").glob("vmlinuz-*"))
-    return 0 if boot(kernel, image(tree, tests)) else 1
+    return 0 if boot(kernel, image(tree, tests, files)) else 1
 
 
 if __name__ == "__main__":

@@ -90,11 +90,14 @@ static int check_memory(const struct run *run, struct ddp_err *err)
     double weights = (several ? 3 : 2) * size.params * sizeof(float);
     double optim = states * size.params * sizeof(float);
     double batch = (c->how.stages > 1 ? 2 : 1) * size.batch * sizeof(float);
+    char who[40] = "it";
+    if (ranks > 1)
+        snprintf(who, sizeof who, "each of %d ranks here", ranks);
     OWNED char *cure = xasprintf(
-        "a rank has %.1f of weights and gradients, %.1f of %s, %.1f of activations, and "
-        "%d %s on this host; try a smaller model or --batch-size, or fewer ranks here",
-        weights / 1e9, optim / 1e9, c->optim->name, batch / 1e9, ranks,
-        ranks == 1 ? "is" : "are");
+        "%s takes %.1f for weights and gradients, %.1f for %s, %.1f for activations; try a "
+        "smaller model or --batch-size%s",
+        who, weights / 1e9, optim / 1e9, c->optim->name, batch / 1e9,
+        ranks > 1 ? ", or fewer ranks here" : "");
     return memory_fits(c->model->name, ranks * (weights + optim + batch), cure, err);
 }
 

@@ -45,8 +45,11 @@ static uint64_t left_in_groups(const struct version *v)
     const char *own = read_start("/proc/self/cgroup", text, sizeof text) > 0
                           ? strstr(text, v->own)
                           : NULL;
-    for (bool found = own && sscanf(own + strlen(v->own), "%511s", folder) == 1;
-         found && *folder; *strrchr(folder, '/') = '\0') {
+    if (own)
+        sscanf(own + strlen(v->own), "%511s", folder);
+    /* up to the root, which is a container's own group where that is mounted there */
+    for (char *end = strchr(folder, '\0'); end; end = strrchr(folder, '/')) {
+        *end = '\0';
         if (!read_group(v, folder, v->most, "", &most) ||
             !read_group(v, folder, v->used, "", &used))
             continue;

@@ -350,8 +350,8 @@ def a_model_larger_than_the_host_is_refused_before_it_is_allocated():
     for batch in (1, 65536):
         results = run(2, *QUIET, "--data", "a.txt", "--model", sizes, "--batch-size", batch)
         one_line(results[:1], 1, f"'{sizes}' needs ")
-        assert re.search(r"[0-9]{8}\.[0-9] GB of memory, and [0-9.]+ GB are left: a rank has [0-9]{8}\.[0-9] of weights "
-                         r"and gradients, .*, and 2 are on this host; try a smaller", results[0].err), results
+        assert re.search(r"[0-9]{8}\.[0-9] GB of memory, and [0-9.]+ GB are left: each of 2 ranks here takes "
+                         r"[0-9]{8}\.[0-9] for weights and gradients, .*; try .*fewer ranks", results[0].err), results
         assert [r.code for r in results] == [1, 1], results
     with open("wide.model", "w") as f:
         f.write("optimizer = sgd\nwide conv outputs=16777216 size=3 pad=1 bias relu\n"

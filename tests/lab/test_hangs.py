@@ -7,7 +7,7 @@ import sys
 import unittest
 
 import hosts
-from hosts import LabTest, main
+from hosts import LabTest, main, node
 from launch import wait_until
 
 setUpModule = hosts.set_up
@@ -29,6 +29,21 @@ if int(os.environ["RANK"]) == 3:
     print("up", flush=True)
     load()
 dist.all_reduce()
+"""
+SEND = """\
+import os, socket, time
+if os.environ["RANK"] == "1":
+    server = socket.create_server(("", 0))
+    with open("port.new", "w") as f:
+        f.write(str(server.getsockname()[1]))
+    os.rename("port.new", "port")
+    peer = server.accept()[0]
+else:
+    while not os.path.exists("port"):
+        time.sleep(0.05)
+    peer = socket.create_connection(("node003", int(open("port").read())))
+    peer.sendall(bytes(30000))
+time.sleep(60)
 """
 
 
@@ -90,6 +105,23 @@ class Hangs(LabTest):
             self.assertIn('"ranks":[2,3]', f.read().replace(" ", ""))
         job.signal(signal.SIGTERM)
         job.wait()
+
+    def test_a_way_that_loses_large_packets(self):
+        self.addCleanup(self.heal, 3)
+        self.fault(3, "mtu", "1000", node(2))
+        job = self.start("-H", self.hosts(2, 3), PYTHON, self.write("send.py", SEND), cwd=self.folder.name)
+
+        def named():
+            reports = job.err.count("the whole report is in")
+            job.signal(signal.SIGQUIT)
+            wait_until(lambda: job.err.count("the whole report is in") > reports)
+            return "gets no answer" in job.err
+
+        self.assertTrue(wait_until(lambda: os.path.exists(self.path("port"))), job.err)
+        self.assertTrue(wait_until(named), job.err)
+        self.assertRegex(job.err, r"note: rank 0 on node002 gets no answer from 10\.77\.0\.3:\d+ \(rank 1\), "
+                                  r"which has not confirmed what it sent \([4-9] retransmits\): a firewall, or an MTU")
+        self.end_by(job, signal.SIGTERM, 143)
 
     def test_a_host_that_does_not_answer(self):
         job = self.begin(1, 2, 3)

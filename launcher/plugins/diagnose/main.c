@@ -215,6 +215,7 @@ static void print_sentences(const json_t *report, FILE *f)
                    is_text(found, "kind", "none") ? "note" : "hang", f);
     print_labelled(json_object_get(json_object_get(report, "late"), "sentences"), "note",
                    f);
+    print_labelled(json_object_get(report, "network"), "note", f);
 }
 
 /* "FOLDER", "FOLDER-2", ...: the first that does not exist; made. NULL with errno. */
@@ -277,7 +278,10 @@ static int report_main(const char *folder)
     json_t *ranks = json_object_get(report, "ranks"), *found = verdict(ranks);
     sockets_match(ranks);
     add_waits(found, json_object_get(report, "waits"));
-    bool idle = is_text(report, "reason", "timeout") && is_text(found, "kind", "none");
+    json_t *lost = sockets_lost(ranks);
+    bool idle = is_text(report, "reason", "timeout") && is_text(found, "kind", "none") &&
+                json_array_size(lost) == 0;
+    json_object_set_new(report, "network", lost);
     json_object_set_new(report, "version", json_integer(1));
     json_object_set(report, "verdict", found);
     json_dumpf(found, stdout, JSON_COMPACT);

@@ -21,6 +21,7 @@
 
 /* Listed per process: idle ones, and in all. Read: all processes of a namespace. */
 enum { IDLE_MAX = 16, LISTED_MAX = 64, FDS_MAX = 1 << 16, LISTENING = 10 };
+enum { LOST = 4 }; /* retransmits: in some seconds, by the kernel's doubled intervals */
 
 static const char *const states[] = {
     "?",         "established", "connecting",
@@ -212,4 +213,37 @@ void sockets_match(json_t *ranks)
         }
     }
     json_decref(ends);
+}
+
+json_t *sockets_lost(const json_t *ranks)
+{
+    json_t *list = json_array(), *rank, *s, *worst = NULL, *of = NULL;
+    json_int_t most = LOST - 1;
+    size_t i, k;
+    json_array_foreach (ranks, i, rank) {
+        json_array_foreach (json_object_get(rank, "sockets"), k, s) {
+            json_int_t n = int_of(s, "retransmits");
+            if (n > most) {
+                most = n;
+                worst = s;
+                of = rank;
+            }
+        }
+    }
+    if (!worst)
+        return list;
+    bool connects = is_text(worst, "state", states[2]),
+         named = json_object_get(worst, "rank");
+    OWNED char *to =
+        named ? xasprintf(" (rank %lld)", (long long)int_of(worst, "rank")) : xstrdup("");
+    json_array_append_new(
+        list,
+        json_sprintf(
+            "rank %lld on %s gets no answer from %s%s, %s (%lld retransmits): %s?",
+            (long long)int_of(of, "rank"), text_or(of, "host", "?"),
+            text_or(worst, "peer", "?"), to,
+            connects ? "to which it connects" : "which has not confirmed what it sent",
+            (long long)most,
+            connects ? "a firewall" : "a firewall, or an MTU that is too large"));
+    return list;
 }

@@ -17,4 +17,7 @@ void sockets_describe(const struct described *list, size_t n);
  * end is a socket of a rank. */
 void sockets_match(json_t *ranks);
 
+/* A list of sentences on the connections to hosts that do not answer: one, of the worst. */
+json_t *sockets_lost(const json_t *ranks);
+
 #endif

@@ -102,10 +102,9 @@ static int load_pairs(struct dataset *d, const struct pairs *as, struct ddp_err 
 {
     TRY(load_part(d->name, as, as->train, &d->train, &d->shape, err));
     TRY(load_part(d->name, as, as->test, &d->test, &d->shape, err));
-    return !d->train.pixels == !d->test.pixels
-               ? 0
-               : err_set(err, "'%s': training and test images are of different types",
-                         d->name);
+    if (!d->train.pixels == !d->test.pixels)
+        return 0;
+    return err_set(err, "'%s': training and test images are of different types", d->name);
 }
 
 /* Given numbers avoid a pass over all pixels, which for data larger than memory reads

@@ -64,11 +64,10 @@ static int take_header(const char *name, const char *header, struct idx *out,
     TRY(take_shape(name, value_of(header, "'shape'"), out, err));
     if (!order)
         return err_set(err, "'%s' has no 'fortran_order' in its header", name);
-    return strncmp(order, "False", 5) == 0
-               ? 0
-               : err_set(err,
-                         "'%s' is in Fortran's order: save numpy.ascontiguousarray()",
-                         name);
+    if (strncmp(order, "False", 5) == 0)
+        return 0;
+    return err_set(err, "'%s' is in Fortran's order: save numpy.ascontiguousarray()",
+                   name);
 }
 
 int npy_parse(const char *name, const uint8_t *bytes, size_t nbytes, struct idx *out,

@@ -46,11 +46,10 @@ static int check_whole(const char *name, const struct file_map *map, size_t begi
     if (rest / bytes < said[2])
         return err_set(err, "'%s' is cut short: %zu tokens, and its header says %u", name,
                        rest / bytes, said[2]);
-    return rest % bytes == 0 ? 0
-                             : err_set(err,
-                                       "'%s' is cut short: it ends within a token of "
-                                       "%zu bytes",
-                                       name, bytes);
+    return rest % bytes == 0
+               ? 0
+               : err_set(err, "'%s' is cut short: it ends within a token of %zu bytes",
+                         name, bytes);
 }
 
 int tokens_load(const char *name, int context, int vocabulary, struct dataset *out,

@@ -110,9 +110,7 @@ static int check_names(const struct ddp_parallel *p, struct ddp_err *err)
     for (size_t i = 1; i < p->n; i++)
         if (strcmp(names[i - 1], names[i]) == 0)
             return err_set(
-                err,
-                "two parameters are called '%s': a checkpoint needs a name for "
-                "each",
+                err, "two parameters are called '%s': a checkpoint needs a name for each",
                 names[i]);
     return 0;
 }
@@ -461,10 +459,9 @@ static int check_save(const struct ddp_parallel *p, const char *what, uint64_t s
                        "ddp_parallel_%s(): rank %d has another step than rank 0; here it "
                        "is %" PRIu64,
                        what, other, step);
-    return step > 0
-               ? 0
-               : err_set(err, "ddp_parallel_%s() at step 0: steps are counted from 1",
-                         what);
+    if (step > 0)
+        return 0;
+    return err_set(err, "ddp_parallel_%s() at step 0: steps are counted from 1", what);
 }
 
 static struct train_state now_at(const struct ddp_parallel *p, uint64_t step)

@@ -263,19 +263,20 @@ const char *config_text(const struct train_config *c, const char *option)
     return config_given(c, option) ? c->given[o - options] : o->initial;
 }
 
-bool config_shared(const struct train_config *c, size_t i, struct config_text *out)
+bool config_shared(const struct train_config *c, size_t i, const char **name,
+                   const char **text)
 {
     for (const struct setting *o = options; o < options + ARRAY_LEN(options); o++) {
         if (!o->name || o->own || i-- > 0)
             continue;
-        const char *text = config_text(c, o->name);
-        const char *folder = text && o->read == value_model ? strrchr(text, '/') : NULL;
+        const char *said = config_text(c, o->name);
+        const char *folder = said && o->read == value_model ? strrchr(said, '/') : NULL;
         bool flag = !o->arg || o->read == value_file;
-        out->name = o->name;
-        out->text = flag     ? (text ? "on" : "off")
-                    : folder ? folder + 1
-                    : text   ? text
-                             : "nothing";
+        *name = o->name;
+        *text = flag     ? (said ? "on" : "off")
+                : folder ? folder + 1
+                : said   ? said
+                         : "nothing";
         return true;
     }
     return false;

@@ -73,10 +73,8 @@ const char *config_text(const struct train_config *c, const char *option);
 /* The i-th of the options that must be the same on all ranks, as they are compared: of
  * files, which each rank may name in its own way, whether they are given; of a model's
  * file its last component. False: there are no more. Borrowed. */
-struct config_text {
-    const char *name, *text;
-};
-bool config_shared(const struct train_config *c, size_t i, struct config_text *out);
+bool config_shared(const struct train_config *c, size_t i, const char **name,
+                   const char **text);
 
 void config_finish(struct train_config *c);
 

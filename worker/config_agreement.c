@@ -33,13 +33,13 @@ __attribute__((format(printf, 3, 4))) static void say(struct words *w, const cha
 
 static void say_all(struct words *w, const struct run *run)
 {
-    struct config_text o;
+    const char *option, *text;
     say(w, "training samples", "%zu", run->data.train.n);
     say(w, "test samples", "%zu", run->data.test.n);
-    for (size_t i = 0; config_shared(run->c, i, &o); i++) {
+    for (size_t i = 0; config_shared(run->c, i, &option, &text); i++) {
         char name[WIDTH];
-        snprintf(name, sizeof name, "for --%s", o.name);
-        say(w, name, "%s", o.text);
+        snprintf(name, sizeof name, "for --%s", option);
+        say(w, name, "%s", text);
     }
     say(w, "as checksum of --model", "%016" PRIx64, run->c->model->checksum);
     if (isfinite(run->c->target))

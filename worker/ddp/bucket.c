@@ -56,58 +56,41 @@ struct bucket bucket_part(struct bucket b, size_t unit, int rank, int size)
 
 /* ---- by time ---- */
 
-enum { PIECES_MOST = 512 }; /* n pieces take O(n^2) time */
-
-/* Joins neighbours, so that at most PIECES_MOST pieces are left. */
-static size_t join_small(const struct bucket *pieces, const double *ready, size_t n,
-                         struct bucket *joined, double *when)
-{
-    size_t all = 0, least = 0, m = 0;
-    for (size_t i = 0; i < n; i++)
-        all += pieces[i].count;
-    if (n > PIECES_MOST)
-        least = all / PIECES_MOST + 1;
-    for (size_t i = 0, count = 0; i < n; i++) {
-        count += pieces[i].count;
-        joined[m] = (struct bucket){pieces[i].offset, count};
-        when[m] = ready[i];
-        if (count >= least || i == n - 1) {
-            m++;
-            count = 0;
-        }
-    }
-    return m;
-}
-
-size_t bucket_plan_timed(const struct bucket *all, const double *all_ready, size_t nall,
+/* The last bucket of the first i pieces begins either with piece j, the last one before
+ * which all can be reduced by the time that piece i - 1 is ready, or with the next: an
+ * earlier one transfers more after that time, a later one waits longer for the others. */
+size_t bucket_plan_timed(const struct bucket *pieces, const double *ready, size_t n,
                          double latency, double per_float, struct bucket *out)
 {
-    OWNED struct bucket *pieces = xcalloc(nall, sizeof *pieces);
-    OWNED double *ready = xcalloc(nall, sizeof *ready);
-    size_t n = join_small(all, all_ready, nall, pieces, ready), nbuckets = 0;
     /* of the first i pieces: how soon they can be reduced, and how long that takes */
     OWNED double *soonest = xcalloc(n + 1, sizeof *soonest);
     OWNED double *takes = xcalloc(n + 1, sizeof *takes);
-    for (size_t i = 1; i <= n; i++) {
+    for (size_t i = 1, j = 0; i <= n; i++) {
         takes[i] = takes[i - 1] + (double)pieces[i - 1].count * per_float;
-        soonest[i] = INFINITY;
-        for (size_t j = 0; j < i; j++) /* the last bucket is pieces[j..i) */
-            soonest[i] = fmin(soonest[i], fmax(soonest[j], ready[i - 1]) + latency +
-                                              takes[i] - takes[j]);
+        while (j + 1 < i && soonest[j + 1] <= ready[i - 1])
+            j++;
+        soonest[i] = ready[i - 1] + latency + takes[i] - takes[j];
+        if (j + 1 < i)
+            soonest[i] =
+                fmin(soonest[i], soonest[j + 1] + latency + takes[i] - takes[j + 1]);
     }
     /* from the last one on, each bucket has as many pieces as leave the others time */
     double end = soonest[n] * 1.01;
+    size_t nbuckets = 0;
     for (size_t i = n, j; i > 0; i = j) {
-        for (j = 0; j + 1 < i &&
-                    fmax(soonest[j], ready[i - 1]) + latency + takes[i] - takes[j] > end;)
-            j++;
+        size_t offset = pieces[i - 1].offset;
+        bool fits = false, fitted = false;
+        j = i - 1;
+        for (size_t k = i; k-- > 0 && (fits || !fitted);) {
+            fits = fmax(soonest[k], ready[i - 1]) + latency + takes[i] - takes[k] <= end;
+            fitted |= fits;
+            j = fits ? k : j;
+        }
         end -= latency + takes[i] - takes[j];
-        struct bucket *b = &out[nall - ++nbuckets];
-        *b = (struct bucket){pieces[i - 1].offset, 0};
-        for (size_t k = j; k < i; k++)
-            b->count += pieces[k].count;
+        out[n - ++nbuckets] =
+            (struct bucket){offset, pieces[j].offset + pieces[j].count - offset};
     }
-    memmove(out, out + nall - nbuckets, nbuckets * sizeof *out);
+    memmove(out, out + n - nbuckets, nbuckets * sizeof *out);
     return nbuckets;
 }
 

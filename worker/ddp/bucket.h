@@ -40,9 +40,8 @@ struct bucket bucket_part(struct bucket b, size_t unit, int rank, int size);
 /* Plans buckets by time. pieces[0..n) cover the block from its end to its beginning,
  * pieces[i] is ready ready[i] seconds after backward began (ascending), and a
  * reduction takes `latency` seconds plus `per_float` for each float, one after the
- * other. Of all ways to join neighbours, the plan ends first, or has fewer buckets and
- * ends at most a hundredth later; of more than 512 pieces, neighbours with few floats are
- * joined first. `out` has space for n. */
+ * other. Of all ways to join neighbours, the plan has the fewest buckets of those that
+ * end at most a hundredth later than the first. `out` has space for n. */
 size_t bucket_plan_timed(const struct bucket *pieces, const double *ready, size_t n,
                          double latency, double per_float, struct bucket *out);
 

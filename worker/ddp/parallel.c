@@ -78,11 +78,6 @@ static float *grad(const struct ddp_parallel *p, size_t i)
     return reducer_grads(p->reducer) + p->blocks[i].offset;
 }
 
-static size_t floats(const struct ddp_parallel *p)
-{
-    return p->blocks[p->n - 1].offset + p->blocks[p->n - 1].count;
-}
-
 static int by_text(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
@@ -254,8 +249,9 @@ static int make(struct ddp_parallel *p, const struct ddp_parallel_options *o,
                                               .timed = o->buckets_by_time,
                                               .shard = !o->replicated,
                                               .direct = !o->replicated};
+    const size_t floats = p->blocks[p->n - 1].offset + p->blocks[p->n - 1].count;
     TRY(agree(p, o, err));
-    float *weights = ddp_arena_alloc(p->group, floats(p) * sizeof(float), err);
+    float *weights = ddp_arena_alloc(p->group, floats * sizeof *weights, err);
     p->reducer =
         weights ? reducer_create_for(p->group, p->blocks, p->n, settings, err) : NULL;
     TRY(refuse(p->group, p->reducer ? 0 : -1, err));
@@ -263,11 +259,11 @@ static int make(struct ddp_parallel *p, const struct ddp_parallel_options *o,
                                 .params = p->shapes,
                                 .nparams = p->n,
                                 .weights = weights,
-                                .floats = floats(p),
+                                .floats = floats,
                                 .optim = &p->optim};
     optim_init(&p->optim, optim_find(o->optimiser),
                (struct optim_settings){o->momentum, o->decay, o->ema},
-               kernels_get(NULL, err), floats(p));
+               kernels_get(NULL, err), floats);
     p->clip_norm = o->clip_norm;
     return o->checkpoint ? make_saver(p, o->checkpoint, err) : 0;
 }
@@ -330,7 +326,7 @@ static void copy_weights(struct ddp_parallel *p, bool out)
 int ddp_parallel_share(struct ddp_parallel *p, struct ddp_err *err)
 {
     copy_weights(p, false);
-    TRY(ddp_broadcast(p->group, p->state.weights, floats(p), DDP_F32, 0, err));
+    TRY(ddp_broadcast(p->group, p->state.weights, p->state.floats, DDP_F32, 0, err));
     copy_weights(p, true);
     return 0;
 }

@@ -45,6 +45,16 @@ else:
     peer.sendall(bytes(30000))
 time.sleep(60)
 """
+CONNECT = """\
+import ctypes, os, socket, time
+if os.environ["RANK"] == "0":
+    peer = socket.socket()
+    peer.setblocking(False)
+    peer.connect_ex(("10.77.0.3", 9))
+    ctypes.CDLL(None).poll(ctypes.byref(ctypes.c_uint64(4 << 32 | peer.fileno())), 1, -1)
+    peer.close()
+time.sleep(60)
+"""
 
 
 class Hangs(LabTest):
@@ -106,22 +116,27 @@ class Hangs(LabTest):
         job.signal(signal.SIGTERM)
         job.wait()
 
-    def test_a_way_that_loses_large_packets(self):
+    def unanswered(self, mtu, state, script):
+        """The report on ranks on hosts 2 and 3, when packets from 2 to 3 are lost and the kernel has
+        sent one of a connection in `state` four times more."""
         self.addCleanup(self.heal, 3)
-        self.fault(3, "mtu", "1000", node(2))
-        job = self.start("-H", self.hosts(2, 3), PYTHON, self.write("send.py", SEND), cwd=self.folder.name)
+        self.fault(3, "mtu", mtu, node(2))
+        job = self.start("-H", self.hosts(2, 3), PYTHON, self.write("rank.py", script), cwd=self.folder.name)
+        again = rf":\w+ {state} \w+:\w+ \w+:\w+ 0000000[4-9] "
+        self.assertTrue(wait_until(lambda: re.search(
+            again, hosts.LAB_HOSTS("exec", node(2), "cat", "/proc/net/tcp"))), job.err)
+        return self.report(job)
 
-        def named():
-            reports = job.err.count("the whole report is in")
-            job.signal(signal.SIGQUIT)
-            wait_until(lambda: job.err.count("the whole report is in") > reports)
-            return "gets no answer" in job.err
+    def test_a_way_that_loses_large_packets(self):
+        self.assertRegex(self.unanswered("1000", "01", SEND),
+                         r"note: rank 0 on node002 gets no answer from 10\.77\.0\.3:\d+ \(rank 1\), "
+                         r"which has not confirmed what it sent \([4-9] retransmits\): a firewall, or an MTU")
 
-        self.assertTrue(wait_until(lambda: os.path.exists(self.path("port"))), job.err)
-        self.assertTrue(wait_until(named), job.err)
-        self.assertRegex(job.err, r"note: rank 0 on node002 gets no answer from 10\.77\.0\.3:\d+ \(rank 1\), "
-                                  r"which has not confirmed what it sent \([4-9] retransmits\): a firewall, or an MTU")
-        self.end_by(job, signal.SIGTERM, 143)
+    def test_a_way_that_loses_what_connects(self):
+        """And connect() is ended by the signal for the stacks."""
+        self.assertRegex(self.unanswered("60", "02", CONNECT),
+                         r"note: rank 0 on node002 gets no answer from 10\.77\.0\.3:9, to which it connects "
+                         r"\([4-9] retransmits\): a firewall\?")
 
     def test_a_host_that_does_not_answer(self):
         job = self.begin(1, 2, 3)

@@ -254,19 +254,23 @@ json_t *collect(const char *folder, const struct collect_rank *ranks, size_t n,
     if (part == COLLECT_ALL && n > 0)
         ras_ask(&ras, folder);
     OWNED struct subject *subjects = begin(folder, ranks, n, part, out);
-    /* first the collectives: the signal for the stacks may end a sleep */
+    /* first the collectives and connections: the signal for the stacks may end a sleep,
+     * and a connect() */
     await_answers(subjects, n, &ras, FIRST_MS);
+    OWNED struct described *native = xcalloc(n + 1, sizeof *native),
+                           *all = xcalloc(n + 1, sizeof *all);
+    for (size_t i = 0; i < n; i++)
+        all[i] = (struct described){subjects[i].target, subjects[i].out};
+    if (part == COLLECT_ALL)
+        sockets_describe(all, n);
     for (size_t i = 0; i < n && part != COLLECT_CALLS; i++) {
         if (subjects[i].stem && !json_object_get(subjects[i].out, "no_stacks"))
             ask_stacks(&subjects[i]);
     }
     await_answers(subjects, n, &ras, ANSWER_MS);
-    OWNED struct described *native = xcalloc(n + 1, sizeof *native),
-                           *all = xcalloc(n + 1, sizeof *all);
     size_t nnative = 0;
     for (size_t i = 0; i < n; i++) {
         struct subject *s = &subjects[i];
-        all[i] = (struct described){s->target, s->out};
         bool wanted = s->stem && part != COLLECT_STACKS;
         OWNED char *groups = wanted ? rank_file(s->stem, "groups", 0, 1 << 20) : NULL;
         if (part != COLLECT_STACKS)
@@ -286,8 +290,6 @@ json_t *collect(const char *folder, const struct collect_rank *ranks, size_t n,
         free(s->stem);
         free(s->trace.answer);
     }
-    if (part == COLLECT_ALL)
-        sockets_describe(all, n);
     native_stacks(native, nnative, native_until_ms);
     ras_take(&ras, json_array_get(out, 0));
     return out;

@@ -345,6 +345,7 @@ int checkpoint_write(struct checkpoint *c, const atomic_bool *cancelled, int *lo
         return err_prefix(err, "no checkpoint");
     if (c->rank == 0) {
         remove_old_parts(c);
+        free(*path);
         *path = xstrdup(c->path);
     }
     return 0;

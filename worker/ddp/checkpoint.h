@@ -27,9 +27,9 @@
  * this rank writes nothing. */
 struct checkpoint;
 /* Copies for a checkpoint by at->ranks ranks, in parts if it is larger than
- * `shard_bytes`; `id` is the same on all ranks, and no other checkpoint's. The optimiser's
- * states must be whole (optim_whole()). `extra` are "KEY=value" for the metadata, or
- * NULL. */
+ * `shard_bytes`; `id` is the same on all ranks, and no other checkpoint's. The
+ * optimiser's states must be whole (optim_whole()). `extra` are "KEY=value" for the
+ * metadata, or NULL. */
 struct checkpoint *checkpoint_take(const char *place, const struct replica *r,
                                    const struct train_state *at, int rank,
                                    size_t shard_bytes, uint64_t id,
@@ -41,8 +41,8 @@ int checkpoint_parts(const struct checkpoint *c);
 void checkpoint_discard(const struct checkpoint *c);
 /* Writes the part. With several parts, rank 0 then waits for the others' until
  * `*cancelled` (may be NULL), and writes the main file, in place of the locked file
- * (`lock` of checkpoint_lock(), may be NULL). `*path`, owned by the caller, is set on
- * rank 0. Uses only `c`, so any thread may call it. */
+ * (`lock` of checkpoint_lock(), may be NULL). `*path`, owned by the caller, is replaced
+ * on rank 0. Uses only `c`, so any thread may call it. */
 int checkpoint_write(struct checkpoint *c, const atomic_bool *cancelled, int *lock,
                      char **path, struct ddp_err *err);
 void checkpoint_free(struct checkpoint *c);

@@ -23,9 +23,8 @@ struct saver {
     uint64_t step;         /* of `snapshot` */
     _Atomic uint64_t done; /* of the newest that is complete */
     int rc;                /* the thread's */
-    char *written;         /* owned: the thread's */
     struct ddp_err why;    /* the thread's */
-    char *path;            /* owned */
+    char *path;            /* owned: the thread's, while it runs */
     int64_t stalled_ns;
 };
 
@@ -53,7 +52,7 @@ static void *write_it(void *arg)
         s->rc = err_prefix(&s->why, "no checkpoint");
     else
         s->rc = checkpoint_write(s->snapshot, &s->cancelled,
-                                 s->leads ? &s->run_lock : NULL, &s->written, &s->why);
+                                 s->leads ? &s->run_lock : NULL, &s->path, &s->why);
     if (s->rc == 0 && s->leads)
         atomic_store(&s->done, s->step);
     return NULL;
@@ -67,11 +66,6 @@ static int join(struct saver *s, struct ddp_err *err)
         pthread_join(s->thread, NULL);
         s->stalled_ns += now_ns() - began;
         s->writing = false;
-        if (s->written) {
-            free(s->path);
-            s->path = s->written;
-            s->written = NULL;
-        }
     }
     int rc = s->rc;
     s->rc = 0;

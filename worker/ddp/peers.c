@@ -399,7 +399,7 @@ static int await(struct ddp_request **r, bool wait, struct ddp_err *err)
 /* Every transfer, also if one fails. */
 static int advance(struct peers *p, bool wait, struct ddp_err *err)
 {
-    int rc = await(&p->going, wait, err);
+    int rc = 0;
     for (int i = 1; i < p->ncolumns; i++) {
         struct column *c = &p->columns[i];
         int came = await(&c->coming, wait, err);
@@ -407,7 +407,7 @@ static int advance(struct peers *p, bool wait, struct ddp_err *err)
             kept_set_whole(&c->cells[p->half], true);
         rc = came < 0 ? -1 : rc;
     }
-    return rc < 0 ? -1 : 0;
+    return await(&p->going, wait, err) < 0 ? -1 : rc;
 }
 
 int peers_progress(struct peers *p, struct ddp_err *err)

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import unittest
 
 import launch
 from launch import needs_gpus
@@ -309,6 +310,14 @@ class Hangs(launch.LaunchTest):
         self.assertAlmostEqual(float(re.search(note, err)[1]), seconds, delta=0.06)
         path, = pathlib.Path(self.folder.name).glob("ddprun-report-*/report.txt")
         self.assertRegex(path.read_text(), note)
+        self.end(job)
+
+    @unittest.skipUnless(os.geteuid() == 0, "a /dev/shm of its own; needs root")
+    def test_stacks_where_dev_shm_is_full(self):
+        full = 'mount -t tmpfs -o size=16k none /dev/shm; cat /dev/zero 2>/dev/null >/dev/shm/x; exec "$0" "$@"'
+        job = self.launch("--no-preload", sys.executable, "-u", self.program, "sleep",
+                          command=["unshare", "-m", "sh", "-c", full, launch.DDPRUN])
+        self.assertIn("rank 1 has not arrived: it is in sleep() at train.py", self.report(job)[0])
         self.end(job)
 
     def test_a_request_from_another_process(self):

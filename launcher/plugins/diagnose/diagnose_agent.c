@@ -29,11 +29,12 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
 /* CLEAN_MS: delay before the folders of killed agents are removed; short jobs skip it */
-enum { YOUNG_S = 60, CLEAN_MS = 100 };
+enum { YOUNG_S = 60, CLEAN_MS = 100, ROOM = 1 << 20 };
 
 enum { CALLS_MAX = 3 << 20 }; /* bytes; the message takes more */
 
@@ -157,10 +158,20 @@ static int make_folder_in(struct diagnose *d, const char *parent)
     return -1;
 }
 
+/* For the stacks of some ranks: a container's /dev/shm, of 64 MiB, may be full. */
+static bool has_room(const char *parent)
+{
+    struct statvfs fs;
+    return statvfs(parent, &fs) == 0 && (uint64_t)fs.f_bavail * fs.f_frsize >= ROOM;
+}
+
+/* If none has room, in the first that there is. */
 static int make_folder(struct diagnose *d)
 {
-    for (size_t i = 0; i < ARRAY_LEN(parents); i++) {
-        if (make_folder_in(d, parents[i]) == 0)
+    for (size_t i = 0; i < 2 * ARRAY_LEN(parents); i++) {
+        const char *parent = parents[i % ARRAY_LEN(parents)];
+        if ((i >= ARRAY_LEN(parents) || has_room(parent)) &&
+            make_folder_in(d, parent) == 0)
             return 0;
     }
     return -1;

@@ -235,7 +235,8 @@ static void many_case(struct ddp_group *g, const void *arg)
 
 TEST(a_hundred_thousand_parameters_are_trained)
 {
-    assert_team(&(struct team){.size = 2}, many_case, temp_dir());
+    OWNED char *dir = temp_dir();
+    assert_team(&(struct team){.size = 2}, many_case, dir);
 }
 
 /* A step with a gradient of 1: to -0.5, -1 and -1.5. */
@@ -312,7 +313,8 @@ static void saved_average_case(struct ddp_group *g, const void *arg)
 
 LOOP_TEST(an_average_is_in_checkpoints, ARRAY_LEN(teams))
 {
-    char *path = xasprintf("%s/c", temp_dir());
+    OWNED char *dir = temp_dir();
+    char *path = xasprintf("%s/c", dir);
     assert_team(&teams[_i], saved_average_case, path);
     free(path);
 }

@@ -200,7 +200,8 @@ static void misplaced_case(struct ddp_group *g, const void *arg)
 
 TEST(calls_in_the_wrong_order_change_no_weight)
 {
-    assert_team(&(struct team){.size = 2}, misplaced_case, temp_dir());
+    OWNED char *dir = temp_dir();
+    assert_team(&(struct team){.size = 2}, misplaced_case, dir);
 }
 
 /* Of a job that may restart: its memory is a file. */
@@ -294,5 +295,6 @@ static void late_case(struct ddp_group *g, const void *arg)
 
 TEST(a_state_is_not_loaded_after_a_step)
 {
-    assert_team(&(struct team){.size = 2}, late_case, temp_dir());
+    OWNED char *dir = temp_dir();
+    assert_team(&(struct team){.size = 2}, late_case, dir);
 }

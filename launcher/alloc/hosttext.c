@@ -212,6 +212,10 @@ static int take_slots(const struct host_place *place, const char *p, const char 
     e->slots_at = ++p;
     if ((end - p == 1 && *p == '*') || (end - p == 4 && memcmp(p, "auto", 4) == 0))
         return 0;
+    if (end - p == 1 && *p == '0') /* as in DeepSpeed's localhost:0,2 */
+        return host_complain(place, p, err,
+                             "':N' is the number of ranks, at least 1; -x "
+                             "CUDA_VISIBLE_DEVICES=LIST chooses GPUs");
     return host_number(place, p, end, "the number of slots", 1, SLOTS_MAX, &e->slots,
                        err);
 }

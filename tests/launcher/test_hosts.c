@@ -34,8 +34,8 @@ static const struct {
     {"n1 n2", NULL,
      "-H: column 3: a blank inside a host; separate hosts by commas\n  n1 n2\n    ^"},
     {"n1:0", NULL,
-     "-H: column 4: the number of slots must be a whole number from 1 to 1000000, not "
-     "'0'\n  n1:0\n     ^"},
+     "-H: column 4: ':N' is the number of ranks, at least 1; -x CUDA_VISIBLE_DEVICES=LIST "
+     "chooses GPUs\n  n1:0\n     ^"},
     {"^n1", NULL,
      "-H: column 1: '^' leaves a host out of a hostfile; there is none\n  ^n1\n  ^"},
     {"4", NULL, "-H: column 1: '4' is neither a name nor an address\n  4\n  ^"},

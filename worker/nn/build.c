@@ -249,7 +249,7 @@ void model_allocate(struct model *m)
     }
     for (struct layer *l = m->layers; l < m->layers + m->nlayers; l++) {
         if (l->op->make)
-            l->op->make(m, l, map_given(m, l));
+            l->op->make(m, l);
         if (l->norm) {
             l->running = m->buffer_block + m->buffers[at].offset;
             at += 3;

@@ -34,7 +34,7 @@ struct op {
      * none) */
     int (*add)(struct model *m, struct layer *l, struct map_shape in,
                struct ddp_err *err);
-    void (*make)(struct model *m, struct layer *l, struct map_shape in);
+    void (*make)(struct model *m, struct layer *l);
     void (*init)(struct model *m, const struct layer *l,
                  uint64_t key); /* initial values */
     /* NULL: of the logits, which the head computes */
@@ -47,7 +47,8 @@ extern const struct op op_conv, op_linear, op_norm, op_mean, op_embed, op_row_no
 struct layer {
     const struct layer_spec *spec;
     const struct op *op;
-    struct conv_plan *conv; /* at most one of the three */
+    struct conv_shape shape; /* of `conv` */
+    struct conv_plan *conv;  /* at most one of the three */
     struct linear_plan *linear;
     struct norm_plan *norm;
     float *factors; /* of the weight's gradient: stored by backward; NULL: not used */

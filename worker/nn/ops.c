@@ -52,30 +52,24 @@ static int check_conv(const struct model *m, const struct layer *l, struct ddp_e
                : 0;
 }
 
-static struct conv_shape conv_of(const struct model *m, const struct layer *l,
-                                 struct map_shape in)
-{
-    const struct layer_spec *spec = l->spec;
-    return (struct conv_shape){.B = m->max_batch,
-                               .C = in.C,
-                               .H = in.H,
-                               .W = in.W,
-                               .K = spec->outputs,
-                               .R = spec->size,
-                               .stride = spec->stride ? spec->stride : 1,
-                               .pad = spec->pad,
-                               .pool = spec->pool,
-                               .bare = spec->bare,
-                               .first = l->in < 0,
-                               .last = !spec->bare && spec[1].kind != LAYER_CONV,
-                               .adds = l->adds};
-}
-
 static int add_conv(struct model *m, struct layer *l, struct map_shape in,
                     struct ddp_err *err)
 {
     const struct layer_spec *spec = l->spec;
-    const struct conv_shape s = conv_of(m, l, in);
+    const struct conv_shape s = l->shape =
+        (struct conv_shape){.B = m->max_batch,
+                            .C = in.C,
+                            .H = in.H,
+                            .W = in.W,
+                            .K = spec->outputs,
+                            .R = spec->size,
+                            .stride = spec->stride ? spec->stride : 1,
+                            .pad = spec->pad,
+                            .pool = spec->pool,
+                            .bare = spec->bare,
+                            .first = l->in < 0,
+                            .last = !spec->bare && spec[1].kind != LAYER_CONV,
+                            .adds = l->adds};
     TRY(check_conv(m, l, err));
     int least = spec->pool ? spec->size + 1 : spec->size, pad = 2 * spec->pad;
     if (in.H + pad < least || in.W + pad < least)
@@ -98,9 +92,9 @@ static int add_conv(struct model *m, struct layer *l, struct map_shape in,
                          m->type->name, spec->name);
 }
 
-static void make_conv(struct model *m, struct layer *l, struct map_shape in)
+static void make_conv(struct model *m, struct layer *l)
 {
-    l->conv = m->k->conv_plan(conv_of(m, l, in));
+    l->conv = m->k->conv_plan(l->shape);
 }
 
 static void init_conv(struct model *m, const struct layer *l, uint64_t key)
@@ -153,7 +147,7 @@ static int add_linear(struct model *m, struct layer *l, struct map_shape in,
     return 0;
 }
 
-static void make_linear(struct model *m, struct layer *l, struct map_shape in)
+static void make_linear(struct model *m, struct layer *l)
 {
     l->linear = m->k->linear_plan((struct linear_shape){.B = m->max_batch,
                                                         .C = l->weight->dims[1],
@@ -206,12 +200,12 @@ static int add_norm(struct model *m, struct layer *l, struct map_shape in,
     return 0;
 }
 
-static void make_norm(struct model *m, struct layer *l, struct map_shape in)
+static void make_norm(struct model *m, struct layer *l)
 {
     l->norm = m->k->norm_plan((struct norm_shape){.B = m->max_batch,
-                                                  .C = in.C,
-                                                  .H = in.H,
-                                                  .W = in.W,
+                                                  .C = l->map.C,
+                                                  .H = l->map.H,
+                                                  .W = l->map.W,
                                                   .relu = l->spec->relu,
                                                   .eps = 1e-5f,
                                                   .momentum = 0.1f});

@@ -351,9 +351,9 @@ static int add_rotary(struct model *m, struct layer *l, struct map_shape in,
 
 /* Keeps the cosine and sine of the angle of each position and number of half a head, in
  * float as Hugging Face has them. */
-static void make_rotary(struct model *m, struct layer *l, struct map_shape in)
+static void make_rotary(struct model *m, struct layer *l)
 {
-    int T = m->io.W, D = shape_of(m, l, in.C).D;
+    int T = m->io.W, D = shape_of(m, l, l->map.C).D;
     for (int d = 0; d < D / 2; d++) {
         float frequency = frequency_of(l->spec, (float)(2 * d) / (float)D);
         for (int t = 0; t < T; t++) {

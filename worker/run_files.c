@@ -100,15 +100,13 @@ static int write_trace(struct run *run, struct ddp_err *err)
     OWNED char *mine = trace_text(run->trace, &len), *texts = NULL;
     OWNED size_t *counts = xcalloc(size, sizeof *counts);
     OWNED int64_t *lens = xcalloc(size, sizeof *lens);
-    const int64_t own = (int64_t)len + 2;
+    const int64_t own = (int64_t)len;
     TRY(ddp_all_gather(run->group, &own, lens, 1, DDP_I64, err));
     for (int r = 0; r < run->size; r++)
         all += counts[r] = (size_t)lens[r];
     if (run->rank == 0)
         texts = xcalloc(all + 1, 1);
-    mine = xrealloc(mine, len + 2, 1); /* ",\n" in front of the next rank's */
-    memcpy(mine + len, run->rank + 1 < run->size ? ",\n" : "\n\n", 2);
-    TRY(ddp_gatherv(run->group, mine, len + 2, texts, counts, DDP_U8, 0, err));
+    TRY(ddp_gatherv(run->group, mine, len, texts, counts, DDP_U8, 0, err));
     return run->rank == 0 ? trace_write(run->c->trace, texts, all, err) : 0;
 }
 

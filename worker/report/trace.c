@@ -73,9 +73,9 @@ void trace_span(struct trace *t, enum trace_row row, const char *what, size_t by
 static void put_names(const struct trace *t, FILE *f)
 {
     fprintf(f,
-            "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":"
+            "%s{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":"
             "\"rank %d\"}}",
-            t->rank, t->rank);
+            t->rank > 0 ? ",\n" : "", t->rank, t->rank);
     bool used[ARRAY_LEN(row_names)] = {false};
     for (size_t i = 0; i < t->n; i++)
         used[t->spans[i].row] = true;

@@ -41,7 +41,8 @@ void trace_zero(struct trace *t);
 void trace_span(struct trace *t, enum trace_row row, const char *what, size_t bytes,
                 int64_t begin_ns, int64_t end_ns);
 
-/* This rank's events as JSON, without the enclosing brackets; the caller frees. */
+/* This rank's events as JSON, without the enclosing brackets, to be put behind those of
+ * the ranks before it; the caller frees. */
 char *trace_text(struct trace *t, size_t *len);
 
 /* Writes the ranks' texts, concatenated in `texts`, to a file. */

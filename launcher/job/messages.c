@@ -22,6 +22,7 @@
 
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* the part of a node's credit after which it gets more */
 enum { CREDIT_PART = 4 };
@@ -98,7 +99,12 @@ static int handle_spawn_failed(struct job *j, unsigned node, const struct frame 
                                struct ddp_err *err)
 {
     struct msg_spawn_failed *m = f->m;
-    job_fail_text(j, CAUSE_CANNOT, (int)m->code, msg_take(&m->text));
+    char *text = msg_take(&m->text);
+    if (j->alloc->nnodes > 1 && !strstr(text, j->nodes[node].host->name)) {
+        OWNED char *what = text;
+        text = xasprintf("%s: %s", j->nodes[node].host->name, what);
+    }
+    job_fail_text(j, CAUSE_CANNOT, (int)m->code, text);
     return 0;
 }
 

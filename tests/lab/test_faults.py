@@ -310,6 +310,10 @@ class Start(FaultTest):
         )
         self.refused(3, "host key", options=options)
 
+    def test_a_host_without_an_interface(self):
+        self.was_refused(self.begin(3, ("--interface", "none0")),
+                         "node002: rank 0's host: network interface 'none0' is not there")
+
     def test_no_agent_there(self):
         self.refused(3, "/no/such/agent", options=("--agent", "/no/such/agent"))
 

@@ -312,7 +312,7 @@ class Strangers(launch.LaunchTest):
             env={"TMPDIR": "/proc/nowhere"},
         )
         self.assert_ended(launched, 0)
-        self.assertIn("cannot make a directory in '/proc/nowhere' for MPI", launched.err)
+        self.assertIn("cannot make a directory in '/proc/nowhere' (TMPDIR) for MPI", launched.err)
 
 
 class Old(launch.LaunchTest):

@@ -176,8 +176,9 @@ static int make_dirs(struct pmix_server *s, struct ddp_err *err)
 {
     const char *dir = s->serve.dir;
     if (mkdir(dir, 0700) < 0)
-        return err_errno(err, "cannot make a directory in '%.*s' for MPI's session files",
-                         (int)(strrchr(dir, '/') - dir), dir);
+        return err_errno(
+            err, "cannot make a directory in '%.*s' (TMPDIR) for MPI's session files",
+            (int)(strrchr(dir, '/') - dir), dir);
     s->dir = dir; /* removed from now on */
     s->ranks_dir = xasprintf("%s/ranks", dir);
     return mkdir(s->ranks_dir, 0700) == 0

@@ -36,7 +36,7 @@ arch=all-major
 nvidia-smi -L >/dev/null 2>&1 && arch=native
 targets=(worker/ddp-train worker/cuda/ddp-engine-cuda.so rendezvous/ddpstored launcher/ddprun
     launcher/ddprun-agent bench/bench-gpu_bare tests/gpu/test_kernels_gpu)
-if ! { [ -f $build/build.ninja ] || meson setup $build -Dcuda=enabled -Dwerror=false \
+if ! { [ -f $build/build.ninja ] || meson setup $build -Dcuda=enabled \
     -Dgpu_arch=$arch; } >>"$log" 2>&1 ||
     ! ninja -C $build -k 0 "${targets[@]}" >>"$log" 2>&1; then
     failed=1

@@ -44,15 +44,15 @@ static bool store_failed; /* in slurmstepd of rank 0's node: no store */
 static int store_port; /* there: the store's, if MASTER_PORT is the only task's; or 0 */
 static char *stored_path; /* path of ddpstored */
 
-static int on_option(int val, const char *optarg, int remote)
+static int on_option(int val, const char *how, int remote)
 {
     wanted = true;
     /* Slurm passes an option without a value from sbatch to srun as "(null)" */
-    bool none = !optarg || !*optarg || strcmp(optarg, "(null)") == 0;
-    is_open = !none && strcmp(optarg, "open") == 0;
+    bool none = !how || !*how || strcmp(how, "(null)") == 0;
+    is_open = !none && strcmp(how, "open") == 0;
     if (none || is_open)
         return 0;
-    slurm_error("ddprun: --ddp=%s: only --ddp and --ddp=open are known", optarg);
+    slurm_error("ddprun: --ddp=%s: only --ddp and --ddp=open are known", how);
     return -1;
 }
 

@@ -116,7 +116,7 @@ configure() {
     elif [ -f "$dir/build.ninja" ]; then
         set -- sh -c 'meson configure --clearcache "$0" && exec meson setup --reconfigure "$0" "$@"' "$dir" "$@"
     else
-        set -- meson setup "$dir" "$@"
+        set -- meson setup "$dir" -Dwerror=true "$@"
     fi
     if ! "$@" >"$log" 2>&1; then
         grep -E 'ERROR' "$log" >&2 || tail -15 "$log" >&2

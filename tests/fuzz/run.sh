@@ -26,7 +26,7 @@ clang -fsanitize=fuzzer "$probe/probe.c" -o "$probe/probe" 2>/dev/null ||
 [ -d "$build" ] && meson setup --reconfigure "$build" >/dev/null 2>&1 || rm -rf "$build"
 cc=clang
 ! command -v ccache >/dev/null || cc='ccache clang' # meson finds it only where CC is not set
-[ -d "$build" ] || CC=$cc meson setup "$build" "$source" -Dfuzz=true -Dwerror=false -Doptimization=1 \
+[ -d "$build" ] || CC=$cc meson setup "$build" "$source" -Dfuzz=true -Doptimization=1 \
     -Dcuda=disabled -Dmpi=disabled -Dpmix=disabled -Dspank=disabled \
     -Db_sanitize=address,undefined -Db_lundef=false \
     -Dc_args='-fsanitize=fuzzer-no-link -fno-sanitize-recover=all' >"$log" 2>&1 ||

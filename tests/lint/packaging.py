@@ -27,7 +27,7 @@ except ImportError:
 
 options = dict(re.findall(r"option\('(\w+)', type: '(\w+)'", text_of("meson_options.txt")))
 features = {name for name, kind in options.items() if kind == "feature"} - {"blas", "onednn"}  # of bench
-options = set(options) | {"werror", "prefer_static", "b_pie"}
+options = set(options) | {"prefer_static", "b_pie"}
 for name in ("packaging/spack/package.py", "packaging/conda/meta.yaml", "tools/release", "doc/install.md"):
     named = set(re.findall(r"-D([a-z_]+)=", text_of(name)))
     faults += [f"{name}: -D{option} is no option" for option in sorted(named - options)]

@@ -57,7 +57,7 @@ __attribute__((format(printf, 1, 2))) static void say(const char *format, ...)
 }
 
 /* A peer is gone, or we are asked to end. */
-static void gone(const char *where, const char *why)
+static _Noreturn void gone(const char *where, const char *why)
 {
     say("gone %d %s: %.300s", me.attempt, where, why);
     if (strchr(flags, 'e'))

@@ -15,6 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#if HAVE_PNG || HAVE_JPEG
+
 /* Takes over the size, or compares with it. */
 static int take_size(const char *path, size_t W, size_t H, struct io_shape *shape,
                      struct ddp_err *err)
@@ -37,6 +39,8 @@ static void part_colours(const uint8_t *from, size_t step, size_t n, size_t plan
         for (size_t c = 0; c < 3; c++)
             to[c * plane + i] = from[c];
 }
+
+#endif
 
 #if HAVE_PNG
 #include <png.h>

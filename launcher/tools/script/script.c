@@ -60,7 +60,10 @@ static void set_flag(struct strv *values, const char *name, bool yes)
 /* 0 means "not known" and sets an empty value. */
 static void set_number(struct strv *values, const char *name, int64_t n)
 {
-    setf(values, name, n ? "%" PRId64 : "", n);
+    if (n)
+        setf(values, name, "%" PRId64, n);
+    else
+        set(values, name, "");
 }
 
 static void set_numbers(struct strv *values, const struct request *r)

@@ -121,7 +121,7 @@ TEST(exits_are_a_list_and_before_the_end_of_their_node)
     up(9, MSG(exit, .rank = 2));
     up(9, MSG(terminated));
     ck_assert_int_eq(sent.frames, 2);
-    ck_assert_str_eq(sent.text, "output 8: 5\nexit 8: 33\nexit 9: 33\n"
+    ck_assert_str_eq(sent.text, "output 8: 5\nexit 8: 41\nexit 9: 41\n"
                                 "terminated 7: 0\nterminated 8: 0\nterminated 9: 0\n");
 }
 
@@ -131,14 +131,14 @@ TEST(output_is_not_held_and_a_loss_comes_after_what_is)
     up(8, MSG(output, .rank = 1, .data = (const uint8_t *)"f", .ndata = 1));
     up(7, MSG(node_lost, .node = 8, .text = (char[]){"gone"}));
     ck_assert_int_eq(sent.frames, 3);
-    ck_assert_str_eq(sent.text, "output 8: 6\nexit 8: 33\nnode_lost 7: 12\n");
+    ck_assert_str_eq(sent.text, "output 8: 6\nexit 8: 41\nnode_lost 7: 12\n");
 }
 
 TEST(a_list_is_sent_soon)
 {
     up(8, MSG(exit, .rank = 1));
     run_for(50);
-    ck_assert_str_eq(sent.text, "exit 8: 33\n");
+    ck_assert_str_eq(sent.text, "exit 8: 41\n");
 }
 
 static void fence(unsigned node, int32_t status, const char *data)

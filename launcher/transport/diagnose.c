@@ -51,6 +51,8 @@ void diagnose_otherwise(const struct host *host, const char *agent, const char *
     char why[400];
     int code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
     last_output_line(output, host->name, why, sizeof why);
+    if (strstr(why, ": Command not found.")) /* csh, with status 1 */
+        code = EXIT_NOT_FOUND;
     if (WIFSIGNALED(status))
         snprintf(why, sizeof why, "%s died of %s", program,
                  signal_name(WTERMSIG(status)));

@@ -181,7 +181,7 @@ static bool diagnose(const struct msg_hosts *hosts, const struct host *host,
         code != SSH_FAILED && code != EXIT_NOT_FOUND && code != EXIT_NOT_EXECUTABLE)
         add_advice(
             own ? "does this --ssh command run its arguments there?"
-                : "does a start-up file of the shell there exit, or read its input?",
+                : "try 'ssh LOGIN true': a start-up file of the shell there may exit, or read its input",
             host, d->text, sizeof d->text);
     return true;
 }

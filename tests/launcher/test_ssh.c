@@ -59,6 +59,10 @@ static const struct {
      "n1: the agent '/opt/ddprun-agent' is not there; install ddprun in the same place, "
      "or name its agent by --agent",
      false},
+    {"/opt/ddprun-agent: Command not found.\n", 1,
+     "n1: the agent '/opt/ddprun-agent' is not there; install ddprun in the same place, "
+     "or name its agent by --agent",
+     false},
     {"sh: 1: exec: /opt/ddprun-agent: Permission denied\n", 126,
      "n1: the agent '/opt/ddprun-agent' cannot be run there; install ddprun in the same "
      "place, or name its agent by --agent",
@@ -70,8 +74,8 @@ static const struct {
      "to host",
      false},
     {"ddprun-agent: incomplete bootstrap: this program is started by ddprun\n", 125,
-     "n1: ddprun-agent: incomplete bootstrap: this program is started by ddprun; does a "
-     "start-up file of the shell there exit, or read its input?",
+     "n1: ddprun-agent: incomplete bootstrap: this program is started by ddprun; try 'ssh n1 true': a "
+     "start-up file of the shell there may exit, or read its input",
      false},
     {"Cannot execute command-line and remote command.\r\n", 255,
      "n1: ssh has a RemoteCommand for it; --ssh 'ssh -oRemoteCommand=none' leaves that out",
@@ -79,8 +83,8 @@ static const struct {
     {"something new\n\n", 255, "n1: something new", false},
     {"", 255, "n1: ssh ended with status 255 and no word", false},
     {"", 3,
-     "n1: ssh ended with status 3 and no word; does a start-up file of the shell there "
-     "exit, or read its input?",
+     "n1: ssh ended with status 3 and no word; try 'ssh n1 true': a start-up file of the shell there may "
+     "exit, or read its input",
      false},
     {"", -9, "n1: ssh died of SIGKILL", false},
 };
@@ -116,8 +120,9 @@ TEST(a_command_of_the_user_is_named)
                              "--ssh command run its arguments there?");
     hosts.ssh = (char[]){"/usr/bin/ssh"};
     transport_ssh.diagnose(&hosts, &host_n1, "", 1 << 8, &d);
-    ck_assert_str_eq(d.text, "n1: /usr/bin/ssh ended with status 1 and no word; does a "
-                             "start-up file of the shell there exit, or read its input?");
+    ck_assert_str_eq(
+        d.text,
+        "n1: /usr/bin/ssh ended with status 1 and no word; try 'ssh n1 true': a start-up file of the shell there may exit, or read its input");
 }
 
 static const struct {

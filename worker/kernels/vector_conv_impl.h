@@ -1,29 +1,19 @@
 /* worker/kernels/vector_conv_impl.h - convolution: what its files share
  *
- * Most 3x3 convolutions use Winograd's method, see vector_winograd.h; what follows is
- * about direct convolution.
+ * Most 3x3 convolutions use Winograd's method (vector_winograd.h), the others the direct
+ * one (vector_direct.c). Both are products of matrices, conv_multiply(): of a matrix v of
+ * inputs, which is made for some columns at a time so that it stays in the second-level
+ * cache, and packed weights.
  *
  * Layout. Between layers images are [channels/BLOCK][H][W][BLOCK]: BLOCK channels of a
  * pixel are adjacent, missing channels are zero. `step` is the distance in words from
  * a pixel to the next: WORDS in this layout, 1 in the first layer's NCHW floats, whose
- * channels count as blocks of one. In both, the pixels under a kernel row of R taps
- * are R*step adjacent words, so each pass is a loop over these, whatever R is:
+ * channels count as blocks of one. With bf16, a word of a direct convolution holds two
+ * channels; in dw it holds one channel of two pixels. A first layer computes in fp32.
  *
- *   forward   y[oh,ow,:] += x[oh+r, ow*step + i] * w[r][i][:]     T pixels at a time
- *   dx        the same over dy, padded with zeros, and with w rotated by 180 degrees;
- *             with a stride, each of the stride^2 phases uses its own taps
- *   dw        dw[r][i][:] += x[oh+r, ow*step + i] * dy[oh,ow,:]   T taps i at a time
- *
- * With bf16, a word of forward and dx holds two channels. In dw a word holds one
- * channel of two pixels, which are paired for each image in advance. A first layer
- * computes in fp32.
- *
- * Large images go through all passes one by one, so that intermediate results (rows
- * before pooling, gradients before pooling) stay in the cache. Small ones have few
- * pixels for many weights, so a group of images goes through each pass together: the
- * weights of a few input blocks stay in the first-level cache until all images have
- * used them, and partial sums are kept in fp32 until the next blocks. Where a row is
- * too short to fill the registers, a tile is the same row of several images.
+ * Large images go through all passes one by one, so that intermediate results (gradients
+ * before pooling) stay in the cache. Small ones have few pixels for many weights, so a
+ * group of images goes through each pass together.
  *
  * Threads share out the images; each has its own dw, and these are added in the
  * threads' order.
@@ -34,8 +24,6 @@
 #include "worker/kernels/scratch.h"
 #include "worker/kernels/vector_elem.h"
 
-enum { WEIGHTS_AT_ONCE = 4608 }; /* words of a pass over a group: they stay in L1 */
-
 /* A set of images in one of the layouts. */
 struct maps {
     int blocks, step, H, W;
@@ -43,18 +31,18 @@ struct maps {
 
 struct conv_plan {
     struct conv_shape s;
-    int stride, P;         /* P: columns of zeros before each row of dy for dx */
+    int stride;            /* 1 or more */
     int winograd, squares; /* vector_winograd.h: m, or 0; how many at a time */
+    int rows;              /* vector_direct.c: rows of outputs at a time */
     int group;             /* images that go through a pass together */
-    struct maps x, in;     /* x, and x with its padding */
+    struct maps in;        /* x */
     struct maps full, out; /* y before and after pooling */
-    struct maps spread;    /* dy for dx, with columns of zeros */
     size_t taps;           /* numbers in the packed weights: taps, or points */
     int threads;
-    elem *w;      /* packed: [K/BLOCK][in.blocks][R][R*step][BLOCK], a first
-                     layer's float */
-    elem *turned; /* rotated, for dx: [in.blocks][K/BLOCK], phase after phase. With
-                     Winograd's method both are u: [K/BLOCK][points][channels][BLOCK], and
+    elem *w;      /* packed: [K/BLOCK][in.blocks][R*R][BLOCK][BLOCK]; a first layer's
+                     [K/BLOCK][C*R*R][BLOCK] in float */
+    elem *turned; /* for dx: [in.blocks][K/BLOCK], phase after phase. With Winograd's
+                     method both are u: [K/BLOCK][points][channels][BLOCK], and
                      [in.blocks][points][features][BLOCK] */
     float *bias;
     uint8_t *arg;    /* as out, per image: which of the four was the maximum */
@@ -63,48 +51,29 @@ struct conv_plan {
 };
 
 struct own {       /* a thread's buffers; images are those of a group */
-    float *x;      /* images of x, padded */
-    float *rows;   /* two rows before pooling, fp32 */
     float *pooled; /* images of y, or of its gradient, in our layout */
     float *planes; /* one image of y or its gradient in NCHW, fp32 */
-    float *dy;     /* images of the gradient before pooling, rows padded with zeros */
-    float *pairs;  /* bf16: x in pairs of pixels, [in.blocks][in.H][in.W][BLOCK] */
-    float *dpairs; /* bf16: dy in pairs, or, in a first layer, in floats */
-    float *sum;    /* partial sums of y or dx of a block of channels, fp32, between passes
-                      over other blocks */
-    float *v, *M;  /* vector_winograd.h: squares of inputs, and of outputs or gradients */
+    float *floats; /* images of dx, or one of y's gradient, in our layout but fp32 */
+    float *dy;     /* images of the gradient before pooling */
+    float *v, *M;  /* matrices of inputs, and of outputs or gradients */
     float *pack;   /* weights of a pair of blocks while they are packed */
     float *dw, *dbias;
     bool begun; /* dw has contributions of this batch */
 };
 
-/* A phase of a strided dx: the pixels h with (h + pad) % stride == a, in rows or in
- * columns. They use the taps a, a + stride, ... and are `stride` apart. */
+/* A phase of a strided dx: the taps a, a + stride, ... of rows, or columns, which are
+ * packed together, the last first. */
 struct phase {
     int taps;   /* taps of this phase */
     int before; /* taps of the phases before */
-    int first;  /* first pixel of dx */
-    int count;  /* number of pixels */
-    int at; /* the row of dy under the first pixel's first rotated tap; the next pixel's
-               is the next row */
 };
 
 static inline struct phase phase_of(const struct conv_plan *p, int a, int size)
 {
-    int s = p->stride, taps = a < p->s.R ? (p->s.R - a + s - 1) / s : 0, before = 0;
+    int s = p->stride, before = 0;
     for (int b = 0; b < a; b++)
         before += b < p->s.R ? (p->s.R - b + s - 1) / s : 0;
-    int first = (a - p->s.pad % s + s) % s;
-    int count = first < size ? (size - first + s - 1) / s : 0;
-    return (struct phase){taps, before, first, count, (first + p->s.pad) / s - taps + 1};
-}
-
-/* Blocks of inputs of a pass over a group, for `taps` taps of each. Sums are loaded and
- * stored once for all of them. */
-static inline int blocks_at_once(int taps)
-{
-    int many = WEIGHTS_AT_ONCE / (BLOCK * BLOCK) / (taps > 0 ? taps : 1);
-    return PER_WORD * (many > 0 ? many : 1);
+    return (struct phase){a < p->s.R ? (p->s.R - a + s - 1) / s : 0, before};
 }
 
 static inline size_t maps_words(struct maps m)
@@ -112,42 +81,16 @@ static inline size_t maps_words(struct maps m)
     return (size_t)m.blocks * (size_t)m.H * (size_t)m.W * (size_t)m.step;
 }
 
-/* Where the pixels of images are; of their blocks' first channels, in words. */
-struct view {
-    const float *at;
-    size_t row, block, image; /* from one to the next */
-    int blocks, H, W;
-};
-
-static inline struct view view_of(struct maps m, const float *at)
-{
-    size_t row = (size_t)(m.W * m.step), block = (size_t)m.H * row;
-    return (struct view){at, row, block, (size_t)m.blocks * block, m.blocks, m.H, m.W};
-}
-
 /* What is done to the sums of a convolution before they are stored. */
 enum finish {
-    FINISH_FLOATS = 1, /* y is fp32; else in the engine's type */
-    FINISH_RELU = 2,
-    FINISH_MASK = 4, /* set to 0 where the mask is not positive */
-    FINISH_ADD = 8   /* add to the contents of y */
+    FINISH_RELU = 1,
+    FINISH_MASK = 2, /* set to 0 where the mask is not positive */
+    FINISH_ADD = 4   /* add to the contents of y */
 };
 
-struct row { /* a row of outputs of one block of channels, from some blocks of inputs */
-    struct maps in;
-    int first, last;    /* rows of the kernel that are inside the image: [first, last) */
-    int Q;              /* pixels of a kernel row */
-    int W;              /* pixels of the row */
-    int images;         /* number of images whose same row is computed */
-    int x_step, y_step; /* words from one pixel's input, or output, to the next one's */
-    const float *x;     /* the input row under kernel row `first`, first block */
-    const float *w;     /* [in.blocks], w_block words apart: [rows][Q*step][BLOCK] */
-    const float *start; /* initial values of the sums, per pixel or common to all */
-    int start_step;     /* floats from a pixel to the next; 0: common to all */
-    size_t w_block, x_image, y_image, start_image; /* words from an image to the next */
+struct pixels { /* where and how pixels of one block of channels are stored */
     unsigned finish;
-    const float
-        *mask; /* the row of x whose sign decides, for FINISH_MASK; same layout as y */
+    const float *mask; /* x, whose sign decides, for FINISH_MASK; same layout as y */
     float *y;
 };
 
@@ -157,7 +100,7 @@ static inline unsigned back_finish(const struct conv_plan *p)
     return p->s.adds ? FINISH_ADD : p->s.bare ? 0 : FINISH_MASK;
 }
 
-ALWAYS void conv_pixel(const struct row *a, size_t at, vec lo, vec hi)
+ALWAYS void conv_pixel(const struct pixels *a, size_t at, vec lo, vec hi)
 {
     float *y = a->y + at;
     vec a_lo, a_hi;
@@ -175,12 +118,23 @@ ALWAYS void conv_pixel(const struct row *a, size_t at, vec lo, vec hi)
         lo = where_positive(a_lo, lo);
         hi = where_positive(a_hi, hi);
     }
-    if (a->finish & FINISH_FLOATS) {
-        store(y, lo);
-        store(y + VL, hi);
-    } else {
-        store_pixel(y, lo, hi);
+    store_pixel(y, lo, hi);
+}
+
+/* Pixels as floats: in `floats`, or with fp32 where they are. */
+static inline const float *in_floats(const float *words, size_t pixels, float *floats)
+{
+#if BF16
+    for (size_t i = 0; i < pixels; i++) {
+        vec lo, hi;
+        load_pixel(words + i * WORDS, &lo, &hi);
+        store(floats + i * BLOCK, lo);
+        store(floats + i * BLOCK + VL, hi);
     }
+    return floats;
+#else
+    return words;
+#endif
 }
 
 /* Two rows to one row of maxima: the first of equal ones in row order and NaN as the
@@ -204,15 +158,33 @@ ALWAYS void pool_rows(const float *rows, int W, float *y, uint8_t *arg)
     }
 }
 
-#define conv_row    NAMED(conv_row)
-#define conv_input  NAMED(conv_input)
-#define conv_pack   NAMED(conv_pack)
-#define conv_turn   NAMED(conv_turn)
-#define conv_unpack NAMED(conv_unpack)
-void conv_row(const struct row *a);
-/* Copies n images x into the padded layout. */
-const float *conv_input(const struct conv_plan *p, struct own *own, int n,
-                        const float *x);
+/* M[outputs][columns][BLOCK] = sum over blocks and i of v[block][i][column] times
+ * u[output][block][i][BLOCK], at these distances in words */
+struct product {
+    bool floats; /* words are floats, with bf16, too */
+    bool more;   /* added to M */
+    int blocks, count, columns, outputs;
+    size_t v_block, u_block, u_output, M_output;
+    int v_row, v_column; /* one of them is 1; of words v_column is 1 or WORDS */
+};
+
+#define conv_multiply  NAMED(conv_multiply)
+#define direct_room    NAMED(direct_room)
+#define direct_forward NAMED(direct_forward)
+#define direct_taps    NAMED(direct_taps)
+#define direct_back    NAMED(direct_back)
+#define conv_pack      NAMED(conv_pack)
+#define conv_turn      NAMED(conv_turn)
+#define conv_unpack    NAMED(conv_unpack)
+void conv_multiply(const struct product *p, const float *v, const float *u, float *M);
+/* Of direct convolution, as in vector_winograd.h. */
+void direct_room(struct conv_plan *p, struct own *own);
+void direct_forward(const struct conv_plan *p, struct own *own, int n, const float *x,
+                    float *y, uint8_t *arg);
+void direct_taps(const struct conv_plan *p, struct own *own, int n, const float *x,
+                 const float *dy);
+void direct_back(const struct conv_plan *p, struct own *own, int n, const float *x,
+                 const float *dy, float *dx);
 /* For pool_run(): packs w to p->w and p->turned; adds all threads' dw and unpacks the sum
  * to dw. */
 struct conv_weights {

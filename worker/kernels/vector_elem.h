@@ -84,11 +84,13 @@ ALWAYS vec load_half(const float *words, int which)
     return (vec)(half_pixel(words, which) << 16);
 }
 
-/* The channels of two adjacent pixels: BLOCK words. */
-ALWAYS void pair_pixels(const float *a, const float *b, float *words)
+/* Makes words of the channels of two adjacent pixels, in their place. */
+ALWAYS void pair_pixels(float *words)
 {
-    store(words, (vec)(half_pixel(a, 0) | half_pixel(b, 0) << 16));
-    store(words + VL, (vec)(half_pixel(a, 1) | half_pixel(b, 1) << 16));
+    uints a = half_pixel(words, 0), b = half_pixel(words, 1);
+    uints c = half_pixel(words + VL, 0), d = half_pixel(words + VL, 1);
+    store(words, (vec)(a | c << 16));
+    store(words + VL, (vec)(b | d << 16));
 }
 
 /* sum + both products of x's pair with each lane's pair of w */

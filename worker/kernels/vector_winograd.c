@@ -29,7 +29,7 @@ static int method_for(const struct conv_plan *p)
     if (p->s.R != 3 || p->stride != 1 || p->s.first)
         return 0;
     if (p->s.B * of_4 >= 32 && 36 * of_4 < 16 * of_2 &&
-        p->x.blocks * p->full.blocks * BLOCK * BLOCK <= 256 * 256)
+        p->in.blocks * p->full.blocks * BLOCK * BLOCK <= 256 * 256)
         return 4;
     bool fast = BF16 && VL == 16; /* two products in one instruction */
     return p->s.B * of_2 >= 16 && !fast ? 2 : 0;
@@ -37,7 +37,7 @@ static int method_for(const struct conv_plan *p)
 
 static int most_blocks(const struct conv_plan *p)
 {
-    return at_least(p->x.blocks, p->full.blocks);
+    return at_least(p->in.blocks, p->full.blocks);
 }
 
 void winograd_plan(struct conv_plan *p)
@@ -45,7 +45,7 @@ void winograd_plan(struct conv_plan *p)
     p->winograd = method_for(p);
     /* v and M take 256 KB, or more: at least 24 squares, and enough of them to make
      * reading u worth while */
-    int blocks = p->x.blocks + p->full.blocks;
+    int blocks = p->in.blocks + p->full.blocks;
     int fit = (64 << 10) / (points_of(p->winograd) * blocks * BLOCK);
     int channels = most_blocks(p) * BLOCK;
     p->squares = at_most(96, at_least(24, at_least(fit, channels * 3 / 8)));
@@ -54,7 +54,7 @@ void winograd_plan(struct conv_plan *p)
 void winograd_room(struct conv_plan *p, struct own *own)
 {
     int m = p->winograd, image = at_least(squares_in(m, p->full.H, p->full.W),
-                                          squares_in(m, p->x.H, p->x.W));
+                                          squares_in(m, p->in.H, p->in.W));
     int squares = at_most(p->squares, p->group * image);
     size_t point = (size_t)(squares * most_blocks(p) * BLOCK) + LINE;
     own->v = scratch_in(&p->memory, (size_t)points_of(p->winograd) * point);
@@ -156,6 +156,19 @@ ALWAYS void kernel_gradient_line(int m, const vec *u, int step, vec *g, int g_st
 }
 
 /* ---- squares ---- */
+
+/* Where the pixels of images are; of their blocks' first channels, in words. */
+struct view {
+    const float *at;
+    size_t row, block, image; /* from one to the next */
+    int blocks, H, W;
+};
+
+static inline struct view view_of(struct maps m, const float *at)
+{
+    size_t row = (size_t)(m.W * m.step), block = (size_t)m.H * row;
+    return (struct view){at, row, block, (size_t)m.blocks * block, m.blocks, m.H, m.W};
+}
 
 struct squares { /* some of the squares of a group of images */
     int m;
@@ -275,47 +288,25 @@ static void transform(const struct view *x, int pad, bool gradient,
 
 /* ---- products ---- */
 
-/* c[T][BLOCK] = sum over blocks and i of a[block][i][T], at the distances `block`, `row`
- * and `column`, times panel[block][i][BLOCK]; added to c, if `more`. In fp32, with bf16,
- * too, unlike vector_tile.h's. */
-ALWAYS void product_tile(int T, int blocks, int count, const float *a, size_t block,
-                         int row, int column, const float *panel, bool more, float *c)
-{
-    vec sum[TILE_MAX][2];
-    UNROLL for (int j = 0; j < T; j++) UNROLL for (int half = 0; half < 2; half++)
-        sum[j][half] = more ? load(c + j * BLOCK + half * VL) : (vec){0};
-    for (int b = 0; b < blocks; b++, a += block) {
-        const float *x = a;
-        UNROLL_2 for (int i = 0; i < count; i++)
-        {
-            vec lo = load(panel), hi = load(panel + VL);
-            UNROLL for (int j = 0; j < T; j++)
-            {
-                sum[j][0] += x[j * column] * lo;
-                sum[j][1] += x[j * column] * hi;
-            }
-            x += row;
-            panel += BLOCK;
-        }
-    }
-    UNROLL for (int j = 0; j < T; j++) UNROLL for (int half = 0; half < 2; half++)
-        store(c + j * BLOCK + half * VL, sum[j][half]);
-}
-
 /* M = u v; u[to][points][from][BLOCK][BLOCK] */
 static void multiply(const struct squares *s, int from, int to, const float *u,
                      const float *v, float *M)
 {
     int points = points_of(s->m);
     size_t panel = (size_t)(from * BLOCK * BLOCK), block = (size_t)(s->count * BLOCK);
+    struct product p = {.floats = true,
+                        .blocks = from,
+                        .count = BLOCK,
+                        .columns = s->count,
+                        .outputs = to,
+                        .v_block = block,
+                        .v_row = 1,
+                        .v_column = BLOCK,
+                        .u_block = BLOCK * BLOCK,
+                        .u_output = (size_t)points * panel,
+                        .M_output = block};
     for (int e = 0; e < points; e++, v += point_of(s, from), M += point_of(s, to))
-        for (int kb = 0; kb < to; kb++)
-            for (int i = 0, T; i < s->count; i += T) {
-                T = next_tile(s->count - i, TILE);
-                WITH_TILE(T, product_tile, from, BLOCK, v + i * BLOCK, block, 1, BLOCK,
-                          u + (size_t)(kb * points + e) * panel, false,
-                          M + (size_t)kb * block + i * BLOCK);
-            }
+        conv_multiply(&p, v, u + (size_t)e * panel, M);
 }
 
 /* du = v M, added to what is there unless it is `fresh` */
@@ -324,15 +315,19 @@ static void multiply_back(const struct squares *s, int from, int to, const float
 {
     int points = points_of(s->m);
     size_t block = (size_t)(s->count * BLOCK);
+    struct product p = {.floats = true,
+                        .more = !fresh,
+                        .blocks = 1,
+                        .count = s->count,
+                        .columns = BLOCK,
+                        .outputs = 1,
+                        .v_row = BLOCK,
+                        .v_column = 1};
     for (int e = 0; e < points; e++, v += point_of(s, from), M += point_of(s, to))
         for (int pair = 0; pair < to * from; pair++) {
             int kb = pair / from, cb = pair % from;
-            float *sum = du + (size_t)((kb * points + e) * from + cb) * BLOCK * BLOCK;
-            for (int i = 0, T; i < BLOCK; i += T) {
-                T = next_tile(BLOCK - i, TILE);
-                WITH_TILE(T, product_tile, 1, s->count, v + (size_t)cb * block + i, 0,
-                          BLOCK, 1, M + (size_t)kb * block, !fresh, sum + i * BLOCK);
-            }
+            conv_multiply(&p, v + (size_t)cb * block, M + (size_t)kb * block,
+                          du + (size_t)((kb * points + e) * from + cb) * BLOCK * BLOCK);
         }
 }
 
@@ -342,8 +337,9 @@ struct outputs { /* of one block of channels */
     const struct conv_plan *p;
     const float *bias;
     struct maps out; /* the images */
-    struct row row;  /* how to store a pixel; y: the first image */
-    uint8_t *arg;    /* with pooling */
+    size_t image;    /* words of an image */
+    struct pixels to;
+    uint8_t *arg; /* with pooling */
 };
 
 /* ReLU and pooling, whose windows do not overlap the square's edges */
@@ -365,7 +361,7 @@ ALWAYS void pooled_square(int m, const struct outputs *o, struct square at,
         int h = at.h / 2 + i / (m / 2), w = at.w / 2 + i % (m / 2);
         size_t pixel = (size_t)(h * o->out.W + w);
         if (h < o->out.H && w < o->out.W)
-            pool_rows(windows + i * 4 * BLOCK, 2, o->row.y + pixel * WORDS,
+            pool_rows(windows + i * 4 * BLOCK, 2, o->to.y + pixel * WORDS,
                       o->arg + pixel * BLOCK);
     }
 }
@@ -375,13 +371,13 @@ ALWAYS void plain_square(int m, const struct outputs *o, struct square at, const
 {
     vec lo[OUTPUTS_MAX], hi[OUTPUTS_MAX];
     vec bias_lo = load(o->bias), bias_hi = load(o->bias + VL);
-    size_t image = (size_t)at.image * o->row.y_image;
+    size_t image = (size_t)at.image * o->image;
     output_square(m, M, point, lo);
     output_square(m, M + VL, point, hi);
     for (int i = 0; i < m * m; i++) {
         int h = at.h + i / m, w = at.w + i % m;
         if (h < o->out.H && w < o->out.W)
-            conv_pixel(&o->row, image + (size_t)(h * o->out.W + w) * WORDS,
+            conv_pixel(&o->to, image + (size_t)(h * o->out.W + w) * WORDS,
                        lo[i] + bias_lo, hi[i] + bias_hi);
     }
 }
@@ -403,18 +399,18 @@ static void store_squares(const struct outputs *o, const struct squares *s,
 void winograd_forward(const struct conv_plan *p, struct own *own, int n, const float *x,
                       float *y, uint8_t *arg)
 {
-    struct view in = view_of(p->x, x);
-    struct outputs o = {.out = p->out, .row.y_image = maps_words(p->out)};
+    struct view in = view_of(p->in, x);
+    struct outputs o = {.out = p->out, .image = maps_words(p->out)};
     size_t pixels = (size_t)(o.out.H * o.out.W);
     int shrunk = p->s.pool ? 2 : 1;
     struct squares s = squares_of(p, o.out.H * shrunk, o.out.W * shrunk);
-    o.row.finish = p->s.bare ? 0 : FINISH_RELU;
+    o.to.finish = p->s.bare ? 0 : FINISH_RELU;
     while (next_squares(&s, n)) {
         transform(&in, p->s.pad, false, &s, own->v);
         multiply(&s, in.blocks, o.out.blocks, (const float *)p->w, own->v, own->M);
         for (int kb = 0; kb < o.out.blocks; kb++) {
             o.bias = p->bias + kb * BLOCK;
-            o.row.y = y + (size_t)kb * pixels * WORDS;
+            o.to.y = y + (size_t)kb * pixels * WORDS;
             o.arg = arg ? arg + (size_t)kb * pixels * BLOCK : NULL;
             store_squares(&o, &s, own->M + kb * s.count * BLOCK,
                           point_of(&s, o.out.blocks));
@@ -423,34 +419,35 @@ void winograd_forward(const struct conv_plan *p, struct own *own, int n, const f
 }
 
 void winograd_taps(const struct conv_plan *p, struct own *own, int n, const float *x,
-                   const struct view *dy)
+                   const float *dy)
 {
-    struct view in = view_of(p->x, x);
-    struct squares s = squares_of(p, dy->H, dy->W);
+    struct view in = view_of(p->in, x), out = view_of(p->full, dy);
+    struct squares s = squares_of(p, out.H, out.W);
     while (next_squares(&s, n)) {
         transform(&in, p->s.pad, false, &s, own->v);
-        transform(dy, 0, true, &s, own->M);
-        multiply_back(&s, in.blocks, dy->blocks, own->v, own->M, !own->begun, own->dw);
+        transform(&out, 0, true, &s, own->M);
+        multiply_back(&s, in.blocks, out.blocks, own->v, own->M, !own->begun, own->dw);
         own->begun = true;
     }
 }
 
 void winograd_back(const struct conv_plan *p, struct own *own, int n, const float *x,
-                   const struct view *dy, float *dx)
+                   const float *dy, float *dx)
 {
     static const float zero[BLOCK];
-    struct outputs o = {.bias = zero, .out = p->x, .row.y_image = maps_words(p->x)};
-    size_t pixels = (size_t)(p->x.H * p->x.W) * WORDS;
-    struct squares s = squares_of(p, p->x.H, p->x.W);
-    o.row.finish = back_finish(p);
+    struct view out = view_of(p->full, dy);
+    struct outputs o = {.bias = zero, .out = p->in, .image = maps_words(p->in)};
+    size_t pixels = (size_t)(p->in.H * p->in.W) * WORDS;
+    struct squares s = squares_of(p, p->in.H, p->in.W);
+    o.to.finish = back_finish(p);
     while (next_squares(&s, n)) {
-        transform(dy, 2 - p->s.pad, false, &s, own->v);
-        multiply(&s, dy->blocks, p->x.blocks, (const float *)p->turned, own->v, own->M);
-        for (int cb = 0; cb < p->x.blocks; cb++) {
-            o.row.y = dx + (size_t)cb * pixels;
-            o.row.mask = x + (size_t)cb * pixels;
+        transform(&out, 2 - p->s.pad, false, &s, own->v);
+        multiply(&s, out.blocks, p->in.blocks, (const float *)p->turned, own->v, own->M);
+        for (int cb = 0; cb < p->in.blocks; cb++) {
+            o.to.y = dx + (size_t)cb * pixels;
+            o.to.mask = x + (size_t)cb * pixels;
             store_squares(&o, &s, own->M + cb * s.count * BLOCK,
-                          point_of(&s, p->x.blocks));
+                          point_of(&s, p->in.blocks));
         }
     }
 }

@@ -43,9 +43,9 @@ void winograd_room(struct conv_plan *p, struct own *own);
 void winograd_forward(const struct conv_plan *p, struct own *own, int n, const float *x,
                       float *y, uint8_t *arg);
 void winograd_taps(const struct conv_plan *p, struct own *own, int n, const float *x,
-                   const struct view *dy);
+                   const float *dy);
 void winograd_back(const struct conv_plan *p, struct own *own, int n, const float *x,
-                   const struct view *dy, float *dx);
+                   const float *dy, float *dx);
 
 /* Kernels of `count` channels for a block of features, rows[count][9][BLOCK], to
  * u[points][count][BLOCK], whose points are `point` floats apart; and their gradient from

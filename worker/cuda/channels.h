@@ -8,10 +8,9 @@
  * The operation is an object that each thread owns:
  *     begin(c)     its k-th element is of channel c + k
  *     at(i)        elements i to i + V - 1
- * For sums, it also has sums[V][SUMS], and done(c, k, sum), which is called where
- * there is a single part. Threads add floats, then a block adds its threads, then
- * channels_whole() adds the parts with the accuracy of doubles, always in the same
- * order.
+ * For sums, it also has sums[V][SUMS]. Threads add floats, then a block adds its threads,
+ * then channels_whole() adds the parts, if there are several, with the accuracy of
+ * doubles, always in the same order.
  */
 #ifndef WORKER_CUDA_CHANNELS_H
 #define WORKER_CUDA_CHANNELS_H
@@ -81,8 +80,10 @@ static __device__ inline void channels_walk(const struct channels &s, F *f)
         f->at(q * s.C + c);
 }
 
+/* `first`, `second`: of a single part, where its sums go; NULL: nowhere. */
 template <int V, class F>
-static __device__ inline void channels_sum(const struct channels &s, F *f, float *room)
+static __device__ inline void channels_sum(const struct channels &s, F *f, float *room,
+                                           float *first, float *second)
 {
     __shared__ float sums[SUMS][V][THREADS + 1];
     uint32_t t = threadIdx.x, part = blockIdx.x / s.groups, width = s.across * V;
@@ -103,9 +104,9 @@ static __device__ inline void channels_sum(const struct channels &s, F *f, float
         uint32_t k = u / width, at = u % width, c = blockIdx.x % s.groups * width + at;
         if (c >= s.C)
             continue;
-        float sum = sums[k][at % V][at / V];
-        if (s.parts == 1)
-            f->done(c, k, sum);
+        float sum = sums[k][at % V][at / V], *to = k == 0 ? first : second;
+        if (s.parts == 1 && to)
+            to[c] = sum;
         room[(k * s.parts + part) * s.C + c] = sum;
     }
 }
@@ -147,6 +148,27 @@ static __device__ inline bool channels_whole(const struct channels &s, const flo
     }
     *channel = c;
     return t < WHOLE && c < s.C;
+}
+
+static __global__ void channels_end(struct channels s, const float *room, float *first,
+                                    float *second)
+{
+    uint32_t c;
+    double whole[SUMS];
+    if (!channels_whole(s, room, &c, whole))
+        return;
+    if (first)
+        first[c] = (float)whole[0];
+    if (second)
+        second[c] = (float)whole[1];
+}
+
+/* Of several parts: see channels_sum(). */
+static inline void put_channels_end(const struct channels &s, const float *room,
+                                    float *first, float *second, cudaStream_t stream)
+{
+    if (s.parts > 1)
+        LAUNCH(channels_end, channels_ends(s), THREADS, stream, s, room, first, second);
 }
 
 #endif

@@ -57,7 +57,6 @@ template <class T, int V> struct about_first {
             sums[k][1] += d * d;
         }
     }
-    __device__ void done(uint32_t c, uint32_t k, float sum) {}
 };
 
 template <class T, int V> static __global__ void norm_parts(const T *x, struct norm p)
@@ -65,7 +64,7 @@ template <class T, int V> static __global__ void norm_parts(const T *x, struct n
     struct about_first<T, V> f = {
         x
     };
-    channels_sum<V>(p.s, &f, p.room);
+    channels_sum<V>(p.s, &f, p.room, NULL, NULL);
 }
 
 struct moments {
@@ -262,7 +261,6 @@ template <class T, int V> struct sum_back {
             sums[k][1] += of.g[k] * of.xhat[k];
         }
     }
-    __device__ void done(uint32_t c, uint32_t k, float sum) {}
 };
 
 template <class T, int V>
@@ -273,7 +271,7 @@ static __global__ void norm_back_parts(const T *x, const T *y, const T *dy, stru
             x, y, dy, p
         }
     };
-    channels_sum<V>(p.s, &f, p.room);
+    channels_sum<V>(p.s, &f, p.room, NULL, NULL);
 }
 
 /* This rank's sums, which are the gradients of w and bias, with `shared` or without. */

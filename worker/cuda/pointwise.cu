@@ -120,7 +120,7 @@ template <class T, int V> struct masked {
     const T *y, *dy;
     float scale;
     T *dz;
-    float *out, sums[V][SUMS];
+    float sums[V][SUMS];
     __device__ void begin(uint32_t c) {}
     __device__ void at(uint32_t i)
     {
@@ -135,17 +135,13 @@ template <class T, int V> struct masked {
         if (dz)
             store<V>(g, dz + i);
     }
-    __device__ void done(uint32_t c, uint32_t k, float sum)
-    {
-        if (k == 0)
-            out[c] = sum;
-    }
 };
 
 template <class T, int V>
-static __global__ void masked_sum(struct masked<T, V> f, struct channels s, float *room)
+static __global__ void masked_sum(struct masked<T, V> f, struct channels s, float *room,
+                                  float *sums)
 {
-    channels_sum<V>(s, &f, room);
+    channels_sum<V>(s, &f, room, sums, NULL);
 }
 
 /* The gradient goes to the position of the maximum; the other three get zero. */
@@ -155,7 +151,7 @@ template <class T> struct unpooled {
     float scale;
     T *dz;
     struct windows s;
-    float *out, sums[1][SUMS];
+    float sums[1][SUMS];
     __device__ void begin(uint32_t c) {}
     __device__ void at(uint32_t i)
     {
@@ -165,32 +161,13 @@ template <class T> struct unpooled {
         for (uint32_t q = 0; q < 4; q++)
             put(&dz[w.at + q / 2 * w.down + q % 2 * w.right], arg[i] == q ? g : 0);
     }
-    __device__ void done(uint32_t c, uint32_t k, float sum)
-    {
-        if (k == 0)
-            out[c] = sum;
-    }
 };
 
 template <class T>
-static __global__ void unpool_sum(struct unpooled<T> f, struct channels s, float *room)
+static __global__ void unpool_sum(struct unpooled<T> f, struct channels s, float *room,
+                                  float *sums)
 {
-    channels_sum<1>(s, &f, room);
-}
-
-static __global__ void channel_whole(struct channels s, const float *room, float *sums)
-{
-    uint32_t c;
-    double whole[SUMS];
-    if (channels_whole(s, room, &c, whole))
-        sums[c] = (float)whole[0];
-}
-
-static void put_whole(const struct channels &s, const float *room, float *sums,
-                      cudaStream_t stream)
-{
-    if (s.parts > 1)
-        LAUNCH(channel_whole, channels_ends(s), THREADS, stream, s, room, sums);
+    channels_sum<1>(s, &f, room, sums, NULL);
 }
 
 static void put_masked(const void *y, const void *dy, float scale, struct cuda_map m,
@@ -199,11 +176,11 @@ static void put_masked(const void *y, const void *dy, float scale, struct cuda_m
     struct channels s = channels_to_sum(m, channels_at_once(m));
     FOR_PACK(m.type, channels_at_once(m) > 1, {
         struct masked<T, V> f = {
-            (const T *)y, (const T *)dy, scale, (T *)dz, sums
+            (const T *)y, (const T *)dy, scale, (T *)dz
         };
-        LAUNCH((masked_sum<T, V>), channels_blocks(s), THREADS, stream, f, s, room);
+        LAUNCH((masked_sum<T, V>), channels_blocks(s), THREADS, stream, f, s, room, sums);
     });
-    put_whole(s, room, sums, stream);
+    put_channels_end(s, room, sums, NULL, stream);
 }
 
 void cuda_mask_sum(const void *y, void *dy, float scale, struct cuda_map m, float *room,
@@ -232,11 +209,11 @@ void cuda_bias_relu_back(const void *y, const void *dy, const uint8_t *arg, floa
     put_rest(m, dz, stream);
     FOR_TYPE(m.type, {
         struct unpooled<T> f = {
-            (const T *)y, (const T *)dy, arg, scale, (T *)dz, windows_of(m), sums
+            (const T *)y, (const T *)dy, arg, scale, (T *)dz, windows_of(m)
         };
-        LAUNCH(unpool_sum<T>, channels_blocks(s), THREADS, stream, f, s, room);
+        LAUNCH(unpool_sum<T>, channels_blocks(s), THREADS, stream, f, s, room, sums);
     });
-    put_whole(s, room, sums, stream);
+    put_channels_end(s, room, sums, NULL, stream);
 }
 
 /* ---- dropout ---- */

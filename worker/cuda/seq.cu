@@ -237,7 +237,7 @@ template <class T, int V> struct of_rows {
     const T *x, *dy;
     const float *kept;
     struct divide C;
-    float *dw, *dbias, sums[V][SUMS];
+    float sums[V][SUMS];
     __device__ void begin(uint32_t c) {}
     __device__ void at(uint32_t i)
     {
@@ -251,30 +251,13 @@ template <class T, int V> struct of_rows {
             sums[k][1] += g[k] * ((v[k] - mean) * scale);
         }
     }
-    __device__ void done(uint32_t c, uint32_t k, float sum)
-    {
-        if (k > 0 || dbias)
-            (k == 0 ? dbias : dw)[c] = sum;
-    }
 };
 
 template <class T, int V>
 static __global__ void row_norm_sums(struct of_rows<T, V> f, struct channels s,
-                                     float *room)
+                                     float *room, float *dbias, float *dw)
 {
-    channels_sum<V>(s, &f, room);
-}
-
-static __global__ void row_norm_whole(struct channels s, const float *room, float *dw,
-                                      float *dbias)
-{
-    uint32_t c;
-    double whole[SUMS];
-    if (!channels_whole(s, room, &c, whole))
-        return;
-    if (dbias)
-        dbias[c] = (float)whole[0];
-    dw[c] = (float)whole[1];
+    channels_sum<V>(s, &f, room, dbias, dw);
 }
 
 void cuda_row_norm_back(const struct cuda_row_norm *p, const void *x, const void *dy,
@@ -288,14 +271,14 @@ void cuda_row_norm_back(const struct cuda_row_norm *p, const void *x, const void
     struct channels s = channels_to_sum(map, channels_at_once(map));
     FOR_PACK(map.type, channels_at_once(map) > 1, {
         struct of_rows<T, V> f = {
-            (const T *)x, (const T *)dy, kept, divide_by(r.C), dw, dbias
+            (const T *)x, (const T *)dy, kept, divide_by(r.C)
         };
-        LAUNCH((row_norm_sums<T, V>), channels_blocks(s), THREADS, stream, f, s, room);
+        LAUNCH((row_norm_sums<T, V>), channels_blocks(s), THREADS, stream, f, s, room,
+               dbias, dw);
         LAUNCH((row_norm_back<T, V>), row_blocks(r), THREADS, stream, (const T *)x,
                (const T *)dy, w, kept, rms, r, (T *)dx, add);
     });
-    if (s.parts > 1)
-        LAUNCH(row_norm_whole, channels_ends(s), THREADS, stream, s, room, dw, dbias);
+    put_channels_end(s, room, dbias, dw, stream);
 }
 
 /* ---- GELU and SiLU ---- */

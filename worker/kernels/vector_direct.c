@@ -215,12 +215,6 @@ void direct_room(struct conv_plan *p, struct own *own)
 
 /* ---- passes over a group ---- */
 
-/* The number of products. */
-static int taps_of(const struct conv_plan *p)
-{
-    return p->s.first ? 1 : p->s.R * p->s.R;
-}
-
 /* n floats, `step` apart; the last vector may overlap the one before. */
 ALWAYS void copy_floats(int n, const float *from, int step, float *to)
 {
@@ -277,7 +271,7 @@ void direct_forward(const struct conv_plan *p, struct own *own, int n, const flo
 {
     struct strip s = strip_of(p, n);
     bool first = p->s.first;
-    int taps = taps_of(p);
+    int taps = first ? 1 : p->s.R * p->s.R;
     size_t output = p->taps / (size_t)p->full.blocks / (first ? 1 : PER_WORD);
     while (next_strip(p, &s)) {
         struct product m = {.floats = first,
@@ -337,7 +331,7 @@ void direct_taps(const struct conv_plan *p, struct own *own, int n, const float 
                  const float *dy)
 {
     struct strip s = strip_of(p, n);
-    int taps = taps_of(p), blocks = p->in.blocks;
+    int taps = p->s.R * p->s.R, blocks = p->in.blocks;
     size_t output = p->taps / (size_t)p->full.blocks;
     if (p->s.first) {
         first_taps(p, own, x, dy);
@@ -385,7 +379,7 @@ void direct_back(const struct conv_plan *p, struct own *own, int n, const float 
     struct strip s = strip_of(p, n);
     struct pixels out = {.finish = back_finish(p), .mask = x, .y = dx};
     size_t pixels = (size_t)n * maps_words(p->in) / WORDS;
-    int taps = taps_of(p);
+    int taps = p->s.R * p->s.R;
     memset(own->floats, 0, pixels * BLOCK * sizeof(float));
     while (next_strip(p, &s)) {
         struct under u = under_of(&s, p->full, 1, 0, 0);

@@ -334,7 +334,6 @@ static void multiply_back(const struct squares *s, int from, int to, const float
 /* ---- outputs ---- */
 
 struct outputs { /* of one block of channels */
-    const struct conv_plan *p;
     const float *bias;
     struct maps out; /* the images */
     size_t image;    /* words of an image */

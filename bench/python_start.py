@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """From command to last exit of a small PyTorch program, and the memory of its ranks.
 
-    DDPRUN_TORCH=.../bin/python bench/python_start.py [--build DIR] [--np 2,8] [--rounds 5]
+    bench/python_start.py [--build DIR] [--np 2,8] [--rounds 5]
 
 Each rank imports torch, joins a Gloo group, sums its rank with all others' and ends; a
 round counts only if every rank has told the right sum. The same with a training step before
@@ -20,6 +20,7 @@ import tempfile
 import time
 
 from launch import SOURCE, Contender, children_of, cpu_of_children, parse, table, wait
+from torch_python import torch_python
 
 REDUCE = """\
 import os
@@ -156,9 +157,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--restarts", type=int, default=3, help="rounds with a failure; 0: none")
     args = parse(parser)
-    torch = os.environ.get("DDPRUN_TORCH")
-    if not torch or subprocess.run([torch, "-c", "import torch"], check=False).returncode != 0:
-        sys.exit("DDPRUN_TORCH has to name an interpreter that can import torch")
+    torch = torch_python()
     counts = [int(n) for n in args.np.split(",")]
     with tempfile.TemporaryDirectory(prefix="ddprun-bench-") as folder:
         script, told = f"{folder}/start.py", f"{folder}/told"

@@ -23,6 +23,8 @@ import sys
 import tempfile
 import time
 
+from torch_python import torch_python
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "tests", "lab"))
 TIMEOUT = "2s"
@@ -35,6 +37,7 @@ n = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
 os.write(1, f"reduced {n} {os.environ['RANK']} {os.getpid()} {time.time()}\\n".encode())
 if n == 0:
     time.sleep(120)
+dist.destroy_process_group()
 """
 
 
@@ -190,10 +193,9 @@ def main():
     p.add_argument("--ranks", type=int, default=8)
     p.add_argument("--runs", type=int, default=5)
     p.add_argument("--ddprun", default="build/launcher/ddprun")
-    p.add_argument("--python", default=sys.executable, help="one with PyTorch")
+    p.add_argument("--python", help="one with PyTorch")
     args = p.parse_args()
-    if subprocess.run([args.python, "-c", "import torch"], stderr=subprocess.DEVNULL, check=False).returncode:
-        sys.exit(f"recover: {args.python} cannot import torch; --python names one that can")
+    args.python = args.python or torch_python()
     os.environ["OMP_NUM_THREADS"] = "1"
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)

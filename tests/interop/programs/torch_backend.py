@@ -509,13 +509,16 @@ def tardy():
 
 def absent():
     """Rank 0 does not come to a barrier, or to a new group: an error at the call's own deadline."""
-    group, other, soon = *(dist.new_group(backend="ddp") for _ in "12"), datetime.timedelta(seconds=2)
+    group, other, third, fourth = (dist.new_group(backend="ddp") for _ in "1234")
+    soon, at_once = datetime.timedelta(seconds=2), datetime.timedelta(0)
     store = dist.distributed_c10d._get_default_store()
     others = [f"told{r}" for r in range(1, size)]
     if rank == 0:
         store.wait(others)
     for call in (lambda: dist.all_reduce(torch.ones(3), group=other, async_op=True).wait(soon),
                  lambda: dist.monitored_barrier(group, soon),
+                 lambda: dist.barrier(third, timeout=soon),
+                 lambda: dist.monitored_barrier(fourth, at_once),
                  lambda: dist.new_group(backend="ddp", timeout=soon)) if rank else ():
         try:
             call()

@@ -162,7 +162,9 @@ class ProcessGroup(dist.ProcessGroup):
         return self._collective(tensors, opts, start)
 
     def barrier(self, opts=None):
-        return self._collective([], opts, lambda work: work.begin("ibarrier"))
+        work = self._collective([], opts, lambda work: work.begin("ibarrier"))
+        work.limit = getattr(opts, "timeout", None)
+        return work
 
     def monitored_barrier(self, timeout, wait_all_ranks=False):
         """As any barrier's, the error names all missing ranks."""

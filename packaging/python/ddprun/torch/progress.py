@@ -23,18 +23,21 @@ _IDLE_ROUNDS = 3  # each wakes the thread, on the CPU of the training loop
 _INLINE_S, _INLINE_BYTES_PER_S = 200e-6, 2e9
 
 
+def _milliseconds(timeout):
+    return max(1, int(timeout.total_seconds() * 1000))  # the library takes 0 for its default
+
+
 def _meeting(store, rank, size, timeout):
     """Options of a group that meets in PyTorch's own store."""
     if rank == 0:
         store.set("ddprun", uuid.uuid4().hex)
     store.wait(["ddprun"], timeout)
     name = "ddp/" + store.get("ddprun").decode()
-    timeout_ms = max(1, int(timeout.total_seconds() * 1000))
     place = store
     while hasattr(place, "underlying_store"):
         place = place.underlying_store
-    options = ddpgroup.Options(rank=rank, size=size, timeout_ms=timeout_ms, name=name.encode(),
-                               arena_bytes=arena.BYTES)
+    options = ddpgroup.Options(rank=rank, size=size, timeout_ms=_milliseconds(timeout),
+                               name=name.encode(), arena_bytes=arena.BYTES)
     if size == 1:
         return options
     if isinstance(place, dist.TCPStore):
@@ -115,7 +118,7 @@ class Group:
         """Returns the previous one."""
         with self.held():
             before, self._timeout = self._timeout, timeout
-            lib.ddp_group_set_timeout(self._g, c.c_int64(int(timeout.total_seconds() * 1000)))
+            lib.ddp_group_set_timeout(self._g, c.c_int64(_milliseconds(timeout)))
         return before
 
     def begin(self, work, function, args):

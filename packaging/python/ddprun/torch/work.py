@@ -27,6 +27,7 @@ class Work(_Work):
         self._begun = 0  # so many of _after are of requests that have begun
         self.done, self._error, self.future = False, None, None
         self.source = c.c_int(-1)
+        self.limit = None  # of a wait() without one of its own; negative: none
         self._nbytes = 0
 
     def out(self, tensor):
@@ -92,6 +93,7 @@ class Work(_Work):
         self.done = True
 
     def wait(self, timeout=None):
+        timeout = timeout or self.limit
         seconds = timeout.total_seconds() if timeout else 0
         if not self.done:
             self._group.drive(self, seconds if seconds > 0 else math.inf)

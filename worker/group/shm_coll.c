@@ -80,7 +80,9 @@ static void eager_finish(struct shm *s, struct coll *c)
         eager_reduce(s, c);
     for (int i = 0; i < s->n && c->kind == COLL_ALL_GATHER; i++) {
         struct range b = coll_block(c, i);
-        memmove(coll_at(c, c->recv, b.at), eager_data(s, c, i), b.n * type_size(c->type));
+        if (b.n > 0) /* else recv may be NULL */
+            memmove(coll_at(c, c->recv, b.at), eager_data(s, c, i),
+                    b.n * type_size(c->type));
     }
 }
 

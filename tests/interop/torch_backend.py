@@ -43,13 +43,13 @@ class Backend(unittest.TestCase):
 
     def test_training_gives_gloos_losses(self):
         said = self.ddprun(2, "training")
-        self.assertEqual(said.count("Gloo's losses"), 7, said)
+        self.assertEqual(said.count("Gloo's losses"), 8, said)
 
     def test_under_torchrun(self):
         code, said = run(PYTHON, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone",
                          PROGRAM, "training")
         self.assertEqual(code, 0, said)
-        self.assertEqual(said.count("Gloo's losses"), 7, said)
+        self.assertEqual(said.count("Gloo's losses"), 8, said)
 
     def test_a_group_is_made_again(self):
         self.assertEqual(self.ddprun(2, "again").count("30 groups"), 2)

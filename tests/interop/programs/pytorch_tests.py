@@ -24,7 +24,6 @@ import ddprun.torch  # noqa: F401
 OTHER_WORDS = "its error has other words, which torch_backend.py tests"
 NOT_OURS = {
     "test_get_backend": "it wants the name gloo",
-    "test_sparse_all_reduce_sum": "sparse tensors are not supported",
     "test_barrier_timeout_full_group": OTHER_WORDS,
     "test_barrier_timeout_group": OTHER_WORDS,
     "test_monitored_barrier_failure_order": OTHER_WORDS,

@@ -374,6 +374,18 @@ def model():
                                torch.nn.ReLU(), torch.nn.Linear(300, 300), torch.nn.Linear(300, 10))
 
 
+class Words(torch.nn.Module):
+    """The gradients of its table are sparse."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(3)
+        self.table = torch.nn.EmbeddingBag(50, 10, sparse=True)
+
+    def forward(self, x):
+        return self.table((x.abs() * 20).long().clamp(max=49))
+
+
 def losses(net):
     optimiser = torch.optim.SGD(net.parameters(), lr=0.1)
     made = torch.Generator().manual_seed(rank)
@@ -413,6 +425,8 @@ def training():
     for options in ({}, {"bucket_cap_mb": 0.2}, {"gradient_as_bucket_view": True}, {"static_graph": True}):
         close(f"DDP {options}", *(losses(DistributedDataParallel(model(), process_group=g, **options))
                                   for g in (dist.group.WORLD, gloo)))
+    close("DDP of sparse gradients", *(losses(DistributedDataParallel(Words(), process_group=g))
+                                       for g in (dist.group.WORLD, gloo)))
     stages = DistributedDataParallel(model(), bucket_cap_mb=0.2)
     stages.register_comm_hook(None, two_stages)
     close("a hook of two stages", losses(stages),

@@ -120,6 +120,10 @@ class ProcessGroup(dist.ProcessGroup):
 
     def allreduce(self, tensors, opts=None):
         opts = opts or dist.AllreduceOptions()
+        if tensors[0].layout == torch.sparse_coo:
+            for tensor in tensors:
+                self._add_sparse(tensor, opts.reduceOp)
+            return self._started(self._work(tensors))
         bucket = sys._getframe(1).f_code is BACKWARD  # who calls: its reducer
         if bucket and len(tensors) == 1 and tensors[0].is_contiguous() and \
                 self._group.arena.has(tensors[0]):
@@ -144,6 +148,21 @@ class ProcessGroup(dist.ProcessGroup):
         work = Work(self._group, tensors)
         work.requests.append(request)
         return self._started(work)
+
+    def _add_sparse(self, tensor, op):
+        """Gathers the elements of all ranks, in this call: their number has to be known first."""
+        if op != dist.ReduceOp.SUM or self._together is not None:
+            raise TypeError("ddp: sparse tensors can only be added, and not coalesced with other calls")
+        own, counts = tensor.coalesce(), torch.empty(self.size(), dtype=torch.int64)
+        self.all_gather_single(counts, torch.tensor([own._nnz()]), None).wait()
+
+        def gathered(part):
+            parts = [part.new_empty(n, *part.shape[1:]) for n in counts.tolist()]
+            self.allgather([parts], [part], None).wait()
+            return torch.cat(parts)
+        with torch.no_grad():
+            tensor.copy_(torch.sparse_coo_tensor(gathered(own.indices().t()).t(), gathered(own.values()),
+                                                 tensor.shape, check_invariants=False).coalesce())
 
     def broadcast(self, tensors, opts):
         def start(work):

@@ -39,11 +39,12 @@ struct conv_plan {
     struct maps full, out; /* y before and after pooling */
     size_t taps;           /* numbers in the packed weights: taps, or points */
     int threads;
-    elem *w;      /* packed: [K/BLOCK][in.blocks][R*R][BLOCK][BLOCK]; a first layer's
-                     [K/BLOCK][C*R*R][BLOCK] in float */
-    elem *turned; /* for dx: [in.blocks][K/BLOCK], phase after phase. With Winograd's
-                     method both are u: [K/BLOCK][points][channels][BLOCK], and
-                     [in.blocks][points][features][BLOCK] */
+    elem *w; /* packed: [K/BLOCK][in.blocks][R*R][BLOCK][BLOCK]; a first layer's
+                [K/BLOCK][C*R*R][BLOCK] in float */
+    elem
+        *turned; /* for dx: [in.blocks][K/BLOCK][R*R][BLOCK][BLOCK], k and c exchanged.
+                    With Winograd's method both are u: [K/BLOCK][points][channels][BLOCK],
+                    and [in.blocks][points][features][BLOCK] */
     float *bias;
     uint8_t *arg;    /* as out, per image: which of the four was the maximum */
     struct own *own; /* per thread */
@@ -60,21 +61,6 @@ struct own {       /* a thread's buffers; images are those of a group */
     float *dw, *dbias;
     bool begun; /* dw has contributions of this batch */
 };
-
-/* A phase of a strided dx: the taps a, a + stride, ... of rows, or columns, which are
- * packed together, the last first. */
-struct phase {
-    int taps;   /* taps of this phase */
-    int before; /* taps of the phases before */
-};
-
-static inline struct phase phase_of(const struct conv_plan *p, int a, int size)
-{
-    int s = p->stride, before = 0;
-    for (int b = 0; b < a; b++)
-        before += b < p->s.R ? (p->s.R - b + s - 1) / s : 0;
-    return (struct phase){a < p->s.R ? (p->s.R - a + s - 1) / s : 0, before};
-}
 
 static inline size_t maps_words(struct maps m)
 {

@@ -364,15 +364,6 @@ void direct_taps(const struct conv_plan *p, struct own *own, int n, const float 
     }
 }
 
-/* Where a tap is in p->turned: phase after phase, in each the last one first. */
-static int turned_at(const struct conv_plan *p, int tap)
-{
-    int s = p->stride, R = p->s.R, r = tap / R, q = tap % R;
-    struct phase rows = phase_of(p, r % s, p->s.H), columns = phase_of(p, q % s, p->s.W);
-    return rows.before * R + rows.taps * columns.before +
-           (rows.taps - 1 - r / s) * columns.taps + columns.taps - 1 - q / s;
-}
-
 void direct_back(const struct conv_plan *p, struct own *own, int n, const float *x,
                  const float *dy, float *dx)
 {
@@ -397,8 +388,7 @@ void direct_back(const struct conv_plan *p, struct own *own, int n, const float 
             u = tap_of(p, &s, i);
             m.columns = (u.rows.to - u.rows.from) * s.n * s.W;
             conv_multiply(&m, own->v + (u.rows.from - s.rows.from) * s.n * s.W * WORDS,
-                          (const float *)p->turned + turned_at(p, i) * WORDS * BLOCK,
-                          own->M);
+                          (const float *)p->turned + i * WORDS * BLOCK, own->M);
             scatter(&s, &u, own->M, own->floats);
         }
     }

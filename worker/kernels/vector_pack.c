@@ -101,16 +101,8 @@ void conv_pack(int part, int parts, void *weights)
         }
 }
 
-/* The position of tap (r, q) after k and c are exchanged and the kernel is rotated. */
-static int turned_tap(const struct conv_plan *p, int r, int q)
-{
-    struct phase row = phase_of(p, r % p->stride, p->s.H);
-    struct phase column = phase_of(p, q % p->stride, p->s.W);
-    return row.before * p->s.R + row.taps * column.before +
-           (row.taps - 1 - r / p->stride) * column.taps + column.taps - 1 - q / p->stride;
-}
-
-/* The points of the kernels of a pair of blocks after that; `rows` has space for them. */
+/* The points of the kernels of a pair of blocks after k and c are exchanged and the
+ * kernels rotated; `rows` has space for them. */
 static void turn_points(const struct conv_plan *p, int kb, int cb,
                         struct pair_of_blocks b, float *rows)
 {
@@ -131,7 +123,7 @@ void conv_turn(int part, int parts, void *weights)
     const struct conv_weights *a = weights;
     const struct conv_plan *p = a->p;
     float *rows = p->own[part].pack;
-    int R = p->s.R, RR = R * R, from, to;
+    int RR = p->s.R * p->s.R, from, to;
     pool_share(p->full.blocks, 1, part, parts, &from, &to);
     for (int kb = from; kb < to; kb++)
         for (int cb = 0; cb < p->in.blocks; cb++) {
@@ -147,8 +139,7 @@ void conv_turn(int part, int parts, void *weights)
                 transpose(rows + i * BLOCK, (size_t)(RR * BLOCK), b.cs, b.ks, turned,
                           BLOCK);
                 to_words(turned, BLOCK, b.ks,
-                         (float *)(p->turned + at) +
-                             turned_tap(p, i / R, i % R) * WORDS * BLOCK);
+                         (float *)(p->turned + at) + i * WORDS * BLOCK);
             }
         }
 }

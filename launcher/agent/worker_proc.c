@@ -182,8 +182,9 @@ static uint64_t cpu_max_s(const struct rusage *used)
     struct rlimit limit;
     double used_s = (double)(used->ru_utime.tv_sec + used->ru_stime.tv_sec) +
                     (double)(used->ru_utime.tv_usec + used->ru_stime.tv_usec) / 1e6;
+    /* the limit counts ticks, of which a busy machine's processes use only a part */
     bool over = getrlimit(RLIMIT_CPU, &limit) == 0 && limit.rlim_max != RLIM_INFINITY &&
-                used_s > (double)limit.rlim_max - 0.1; /* the kernel counts in ticks */
+                used_s > 0.7 * (double)limit.rlim_max;
     return over ? limit.rlim_max : 0;
 }
 

@@ -91,7 +91,7 @@ class Apps(launch.LaunchTest):
             self.assertNotRegex(shown.out, r"\bn2\b")  # the hostfile's folder has a random name
         wrong = self.run_to_end("--hostfile", hosts, "--include", "n1:0,2", "true")
         self.assert_ended(wrong, 2)
-        self.assertIn("name hosts only", wrong.err)
+        self.assertIn("use --include n1 -x CUDA_VISIBLE_DEVICES=0,2 --nproc-per-node 2", wrong.err)
 
     def test_a_script_of_deepspeed_is_given_its_local_rank(self):
         """Also one that is forked, and one that is a module; what a rank starts is not."""

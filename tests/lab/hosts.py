@@ -108,13 +108,16 @@ class Remote(launch.Launch):
             env=lab.env, **how,
         )
 
-    def signal(self, signum):
-        """To the launcher itself, not to what carries it into the host."""
+    def launcher_pid(self):
+        """Of the launcher itself, not of what carries it into the host."""
         ours = [
             pid for pid, line in launch.marked(self.mark).items()
             if line.startswith(LAB_HOSTS.ddprun + " ")
         ]
-        os.kill(next(pid for pid in ours if launch.parent_of(pid) not in ours), signum)
+        return next(pid for pid in ours if launch.parent_of(pid) not in ours)
+
+    def signal(self, signum):
+        os.kill(self.launcher_pid(), signum)
 
 
 class LabTest(launch.LaunchTest):

@@ -225,7 +225,15 @@ class Spares(LossTest):
             with open(events, encoding="utf-8") as f:
                 return sum('"rank_exit"' in line and f'"{node(number)}"' in line for line in f)
 
-        self.assertTrue(wait_until(lambda: exits(1) == 100))
+        def is_full():  # it takes no more output
+            sizes = []
+            for _ in range(4):
+                with open(f"/proc/{launch.launcher_pid()}/statm", encoding="ascii") as f:
+                    sizes.append(f.read().split()[1])
+                time.sleep(0.1)
+            return len(set(sizes)) == 1
+
+        self.assertTrue(wait_until(lambda: exits(1) == 100 and is_full()))
         self.write("go", "")
         self.assertTrue(wait_until(lambda: exits(2) == 15))
         self.lose(2)

@@ -157,6 +157,8 @@ struct engine_type {
 
 extern const struct engine_type engine_cpu;
 
+/* May engine_find() find the GPU's on this rank? */
+bool engine_may_be_cuda(const char *name);
 /* Opens the engine called `name`; with NULL the GPU's if every rank of the group has
  * one, else the CPU's. `why` tells the user what was chosen, and why not another. The
  * result is the same on all ranks; NULL with `err` on all. In engine_find.c. */

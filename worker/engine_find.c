@@ -45,6 +45,11 @@ static bool has_driver(void)
     return false;
 }
 
+bool engine_may_be_cuda(const char *name)
+{
+    return name ? strcmp(name, "cpu") != 0 : getenv("DDP_ENGINE") || has_driver();
+}
+
 /* NULL with the reason: no driver, no object, no device. */
 static const struct engine_type *cuda_engine(struct ddp_err *err)
 {

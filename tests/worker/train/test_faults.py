@@ -352,6 +352,10 @@ def a_model_larger_than_the_host_is_refused_before_it_is_allocated():
         one_line(results[:1], 1, f"'{sizes}' needs ")
         assert re.search(r"[0-9]{8}\.[0-9] GB of memory, and [0-9.]+ GB are left: each of 2 ranks here takes "
                          r"[0-9]{8}\.[0-9] for weights and gradients, .*; try .*fewer ranks", results[0].err), results
+        # two states of adamw, of which each rank has its part
+        weights, states = re.search(r"takes ([0-9.]+) for weights and gradients, ([0-9.]+) for adamw",
+                                    results[0].err).groups()
+        assert abs(float(weights) / float(states) - 2) < 0.01, results
         assert [r.code for r in results] == [1, 1], results
     with open("wide.model", "w") as f:
         f.write("optimizer = sgd\nwide conv outputs=16777216 size=3 pad=1 bias relu\n"

@@ -5,6 +5,7 @@
 #include "common/mem.h"
 #include "worker/kernels/pool.h"
 #include "worker/kernels/scratch.h"
+#include "worker/kernels/vector_direct.h"
 #include "worker/kernels/vector_winograd.h"
 
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 /* worker/kernels/vector_conv_impl.h - convolution: what its files share
  *
  * Most 3x3 convolutions use Winograd's method (vector_winograd.h), the others the direct
- * one (vector_direct.c). Both are products of matrices, conv_multiply(): of a matrix v of
- * inputs, which is made for some columns at a time so that it stays in the second-level
- * cache, and packed weights.
+ * one (vector_direct.h). Both are products of matrices (vector_product.h): of a matrix v
+ * of inputs, which is made for some columns at a time so that it stays in the
+ * second-level cache, and packed weights.
  *
  * Layout. Between layers images are [channels/BLOCK][H][W][BLOCK]: BLOCK channels of a
  * pixel are adjacent, missing channels are zero. `step` is the distance in words from
@@ -39,12 +39,11 @@ struct conv_plan {
     struct maps full, out; /* y before and after pooling */
     size_t taps;           /* numbers in the packed weights: taps, or points */
     int threads;
-    elem *w; /* packed: [K/BLOCK][in.blocks][R*R][BLOCK][BLOCK]; a first layer's
-                [K/BLOCK][C*R*R][BLOCK] in float */
-    elem
-        *turned; /* for dx: [in.blocks][K/BLOCK][R*R][BLOCK][BLOCK], k and c exchanged.
-                    With Winograd's method both are u: [K/BLOCK][points][channels][BLOCK],
-                    and [in.blocks][points][features][BLOCK] */
+    /* Packed: [K/BLOCK][in.blocks][R*R][BLOCK][BLOCK]; a first layer's
+     * [K/BLOCK][C*R*R][BLOCK] in float. For dx k and c are exchanged:
+     * [in.blocks][K/BLOCK]... With Winograd's method both are u:
+     * [K/BLOCK][points][channels][BLOCK], [in.blocks][points][features][BLOCK]. */
+    elem *w, *turned;
     float *bias;
     uint8_t *arg;    /* as out, per image: which of the four was the maximum */
     struct own *own; /* per thread */
@@ -144,33 +143,9 @@ ALWAYS void pool_rows(const float *rows, int W, float *y, uint8_t *arg)
     }
 }
 
-/* M[outputs][columns][BLOCK] = sum over blocks and i of v[block][i][column] times
- * u[output][block][i][BLOCK], at these distances in words */
-struct product {
-    bool floats; /* words are floats, with bf16, too */
-    bool more;   /* added to M */
-    int blocks, count, columns, outputs;
-    size_t v_block, u_block, u_output, M_output;
-    int v_row, v_column; /* one of them is 1; of words v_column is 1 or WORDS */
-};
-
-#define conv_multiply  NAMED(conv_multiply)
-#define direct_room    NAMED(direct_room)
-#define direct_forward NAMED(direct_forward)
-#define direct_taps    NAMED(direct_taps)
-#define direct_back    NAMED(direct_back)
-#define conv_pack      NAMED(conv_pack)
-#define conv_turn      NAMED(conv_turn)
-#define conv_unpack    NAMED(conv_unpack)
-void conv_multiply(const struct product *p, const float *v, const float *u, float *M);
-/* Of direct convolution, as in vector_winograd.h. */
-void direct_room(struct conv_plan *p, struct own *own);
-void direct_forward(const struct conv_plan *p, struct own *own, int n, const float *x,
-                    float *y, uint8_t *arg);
-void direct_taps(const struct conv_plan *p, struct own *own, int n, const float *x,
-                 const float *dy);
-void direct_back(const struct conv_plan *p, struct own *own, int n, const float *x,
-                 const float *dy, float *dx);
+#define conv_pack   NAMED(conv_pack)
+#define conv_turn   NAMED(conv_turn)
+#define conv_unpack NAMED(conv_unpack)
 /* For pool_run(): packs w to p->w and p->turned; adds all threads' dw and unpacks the sum
  * to dw. */
 struct conv_weights {

@@ -2,6 +2,8 @@
  * vector_winograd.h describes the method */
 #include "worker/kernels/vector_winograd.h"
 
+#include "worker/kernels/vector_product.h"
+
 enum { POINTS_MAX = 36, OUTPUTS_MAX = 16 };
 
 /* Calls f(m, ...) with a constant m. */

@@ -79,10 +79,8 @@ int run_open(struct run *run, struct ddp_err *err);
 int run_train(struct run *run, struct ddp_err *err);
 /* The plot, the end of the log, the summary. */
 int run_finish(struct run *run, struct ddp_err *err);
-/* In run_files.c. Writes the files at the end of a run. */
+/* In run_files.c: writes the files at the end of a run. */
 int run_write_files(struct run *run, struct ddp_err *err);
-/* On rank 0: generates text, for --sample. */
-void run_sample(struct run *run);
 
 /* In run_state.c. Loads the newest state, from disk or from the hosts' memory, on all
  * ranks and their engines; if there is none, rank 0's. */
@@ -112,6 +110,9 @@ double run_peak_percent(const struct run *run, double images_per_s);
  * text, which names the first difference, the lowest rank that has it, and both values.
  */
 int run_check_agreement(const struct run *run, struct ddp_err *err);
+
+/* in sample.c: generates text, for --sample */
+void run_sample(struct run *run);
 
 /* in summary.c: the table at the start, and the summary at the end */
 void run_tell_config(struct run *run);

@@ -1,12 +1,9 @@
-/* worker/run_files.c - the files at the end of a run: plot, logits, trace; and generated
- * text (run.h)
- */
+/* worker/run_files.c - the files at the end of a run: plot, logits, trace (run.h) */
 #include "worker/run.h"
 
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/scoped.h"
-#include "worker/data/random.h"
 #include "worker/report/plot.h"
 #include "worker/safetensors.h"
 
@@ -114,50 +111,4 @@ int run_write_files(struct run *run, struct ddp_err *err)
 {
     int rc = run->trace ? write_trace(run, err) : 0;
     return rc == 0 ? write_own(run, err) : rc;
-}
-
-/* ---- --sample ---- */
-
-/* The prompt is the first tokens of the test part. Each further token is drawn by its
- * probability, with a temperature below 1, as is usual for models with little training.
- */
-enum { PROMPT = 16 };
-static const double temperature = 0.8;
-
-static uint32_t draw(const float *logits, int n, struct random *random)
-{
-    double most = (double)logits[0], all = 0;
-    for (int i = 1; i < n; i++)
-        most = fmax(most, (double)logits[i]);
-    for (int i = 0; i < n; i++)
-        all += exp(((double)logits[i] - most) / temperature);
-    double left = random_unit(random) * all;
-    for (int i = 0; i < n; i++) {
-        left -= exp(((double)logits[i] - most) / temperature);
-        if (left < 0)
-            return (uint32_t)i;
-    }
-    return (uint32_t)n - 1;
-}
-
-void run_sample(struct run *run)
-{
-    const struct dataset *d = &run->data;
-    int window = d->shape.W, prompt = window < PROMPT ? window : PROMPT;
-    size_t n = (size_t)prompt, all = n + (size_t)run->c->sample;
-    OWNED uint32_t *tokens = xcalloc((size_t)window + 1 + all, sizeof *tokens);
-    struct random random = random_make(run->state.seed, STREAM_SAMPLE);
-    tokens_gather(d, &d->test, &(uint32_t){0}, 1, tokens);
-    for (; n < all; n++) {
-        int seen = n < (size_t)window ? (int)n : window;
-        const float *logits = model_next(run->model, tokens + n - seen, seen);
-        tokens[n] = draw(logits, d->shape.outputs, &random);
-    }
-    progress_say(&run->progress, "sample      of %zu tokens:", all);
-    for (size_t i = 0; i < all; i++)
-        if (d->token_bytes == 1)
-            putchar((int)tokens[i]);
-        else
-            printf("%s%u", i ? " " : "", tokens[i]);
-    putchar('\n');
 }

@@ -153,7 +153,9 @@ static int record(struct engine *e, struct graph *g, bool *sound, struct ddp_err
     if (rc == 0)
         rc = check_cuda(end, what, err);
     if (rc == 0)
-        rc = check_cuda(cudaGraphInstantiate(&g->exec, graph, 0), what, err);
+        rc = check_cuda(cudaGraphInstantiate(&g->exec, graph,
+                                             cudaGraphInstantiateFlagUseNodePriority),
+                        what, err);
     if (rc == 0) /* else the first launch would do it */
         rc = check_cuda(cudaGraphUpload(g->exec, first->main), what, err);
     if (graph)

@@ -15,17 +15,23 @@
 /* ---- a stage ---- */
 
 /* Stages on one device share the stream of the reductions, as they share NCCL's
- * communicator. */
+ * communicator. Its kernels have priority: they need few multiprocessors, and the other
+ * ranks wait for them. */
 static int make_streams(struct stage *s, struct ddp_err *err)
 {
     bool own = s->lane == s->index;
     cudaStream_t *streams[] = {&s->main, &s->away, own ? &s->sums : NULL};
     cudaEvent_t *events[] = {&s->ready, &s->summed, &s->left, &s->sets[0].sent,
                              &s->sets[1].sent};
+    int usual, first;
+    TRY(check_cuda(cudaDeviceGetStreamPriorityRange(&usual, &first), "cannot use the GPU",
+                   err));
     for (size_t i = 0; i < ARRAY_LEN(streams); i++) {
         if (streams[i])
-            TRY(check_cuda(cudaStreamCreateWithFlags(streams[i], cudaStreamNonBlocking),
-                           "cannot use the GPU", err));
+            TRY(check_cuda(
+                cudaStreamCreateWithPriority(streams[i], cudaStreamNonBlocking,
+                                             streams[i] == &s->sums ? first : usual),
+                "cannot use the GPU", err));
     }
     for (size_t i = 0; i < ARRAY_LEN(events); i++) {
         TRY(check_cuda(cudaEventCreateWithFlags(events[i], cudaEventDisableTiming),

@@ -178,6 +178,24 @@ extern "C" cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags
     return cudaSuccess;
 }
 
+/* Priorities are hints: work is done in any order that is allowed. */
+enum { USUAL_PRIORITY = 0, FIRST_PRIORITY = -5 };
+
+extern "C" cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
+{
+    *least = USUAL_PRIORITY;
+    *greatest = FIRST_PRIORITY;
+    return cudaSuccess;
+}
+
+extern "C" cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flags,
+                                                    int priority)
+{
+    return priority > USUAL_PRIORITY || priority < FIRST_PRIORITY
+               ? cudaErrorInvalidValue
+               : cudaStreamCreateWithFlags(s, flags);
+}
+
 extern "C" cudaError_t cudaStreamDestroy(cudaStream_t s)
 {
     streams.erase(s);
@@ -428,6 +446,8 @@ extern "C" cudaError_t cudaGraphDestroy(cudaGraph_t g)
 extern "C" cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t g,
                                             unsigned long long flags)
 {
+    if (flags & ~(unsigned long long)cudaGraphInstantiateFlagUseNodePriority)
+        return cudaErrorInvalidValue;
     *exec = new CUgraphExec_st{*g};
     return cudaSuccess;
 }

@@ -1,7 +1,6 @@
 /* common/embedded.c - see embedded.h */
 #include "common/embedded.h"
 
-#include <stddef.h>
 #include <string.h>
 
 const char *embedded_text(const struct embedded *table, const char *name)

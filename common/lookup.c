@@ -7,7 +7,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 /* The resolver refuses longer names. */
 enum { NAME_MAX_ASKED = 1025 };

@@ -21,7 +21,6 @@
 #include "launcher/transport/program.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,7 +7,6 @@
 #include "common/sock.h"
 #include "launcher/place/bind.h"
 
-#include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <inttypes.h>
 #include <netdb.h>

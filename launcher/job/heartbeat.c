@@ -18,7 +18,6 @@
 #include "common/mem.h"
 #include "launcher/job/plugin.h"
 
-#include <stdlib.h>
 
 enum { PROBES = 8 };
 

@@ -7,7 +7,6 @@
 #include "launcher/job/io.h"
 
 #include "common/log.h"
-#include "common/mem.h"
 #include "launcher/job/input.h"
 #include "launcher/job/plugin.h"
 #include "launcher/job/report.h"

@@ -5,7 +5,6 @@
 #include "common/folder.h"
 #include "common/scoped.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>

@@ -7,7 +7,6 @@
 #include "launcher/transport/accept.h"
 
 #include "common/duration.h"
-#include "common/err.h"
 #include "common/listener.h"
 #include "common/mem.h"
 #include "common/sock.h"

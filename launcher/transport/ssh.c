@@ -15,7 +15,6 @@
 #include "launcher/transport/package.h"
 #include "launcher/transport/program.h"
 
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

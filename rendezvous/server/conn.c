@@ -11,7 +11,6 @@
 #include "rendezvous/server/server_impl.h"
 
 #include "common/mem.h"
-#include "common/sock.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -17,7 +17,6 @@
 #include "launcher/plugins/plugins.h"
 
 #include "common/duration.h"
-#include "common/err.h"
 #include "common/idset.h"
 #include "common/json.h"
 #include "common/log.h"

@@ -2,7 +2,6 @@
 #include "launcher/plugins/observe/calls.h"
 
 #include "common/duration.h"
-#include "common/err.h"
 #include "common/idset.h"
 #include "common/json.h"
 #include "common/mem.h"

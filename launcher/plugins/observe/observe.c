@@ -15,7 +15,6 @@
 #include "launcher/plugins/observe/status.h"
 #include "launcher/plugins/observe/viewer.h"
 
-#include <pwd.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -10,7 +10,6 @@
 #include "common/mem.h"
 #include "launcher/agent/plugin.h"
 #include "launcher/agent/ranks.h"
-#include "launcher/place/bind.h"
 #include "launcher/plugins/plugins.h"
 #include "launcher/plugins/preload/preload.h"
 

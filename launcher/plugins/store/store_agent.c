@@ -33,7 +33,6 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/un.h>
-#include <unistd.h>
 #include <uthash.h>
 
 /* a link that is cut for a while delays the answer; a lost node ends the job */

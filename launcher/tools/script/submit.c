@@ -11,7 +11,6 @@
 #include "launcher/tools/script/site.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

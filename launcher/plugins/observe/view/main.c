@@ -6,7 +6,6 @@
 #include "launcher/plugins/observe/view/view.h"
 
 #include "common/duration.h"
-#include "common/err.h"
 #include "common/json.h"
 #include "common/mem.h"
 #include "common/text_file.h"

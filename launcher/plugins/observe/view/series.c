@@ -9,7 +9,6 @@
 #include "common/mem.h"
 
 #include <ctype.h>
-#include <math.h>
 #include <regex.h>
 #include <stdio.h>
 #include <stdlib.h>

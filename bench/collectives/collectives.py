@@ -120,7 +120,8 @@ class Contest:
             stdout=subprocess.PIPE, text=True)
         try:
             port = re.search(r"(\d+)\s*$", store.stdout.readline()).group(1)
-            return run(dict(os.environ, MASTER_ADDR=addr, MASTER_PORT=port, WORLD_SIZE="2"))
+            return run(dict(os.environ, MASTER_ADDR=addr, MASTER_PORT=port, WORLD_SIZE="2",
+                            TORCHELASTIC_USE_AGENT_STORE="True"))
         finally:
             store.kill()
             store.wait()
@@ -148,7 +149,7 @@ class Contest:
     def gloo(self, task, apart=False):
         hosts = self.hosts
         netns = [hosts.file(0), hosts.file(1)] if apart else ["-", "-"]
-        more = {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCH_CPP_LOG_LEVEL": "ERROR",
+        more = {"TORCH_CPP_LOG_LEVEL": "ERROR",
                 "GLOO_SOCKET_IFNAME": hosts.interface if apart else "lo"}
         command = [self.python, os.path.join(HERE, "gloo.py")] + netns + task
         return self.with_store(

@@ -89,9 +89,9 @@ struct ddp_group_options {
      * launcher detects a rank that dies in MPI_Init, and a process with a broken group
      * ends without MPI_Finalize (doc/group.md). */
     const char *backend;
-    /* The rendezvous; NULL: DDP_MEETING, or env:// if MASTER_ADDR is known, else
-     * launcher://. Under srun, mpirun and others that run no store MASTER_ADDR and
-     * MASTER_PORT together mean tcp://, and one alone nothing.
+    /* The rendezvous; NULL: DDP_MEETING, or env:// with `master_addr` and where ddprun or
+     * torchrun run a store (TORCHELASTIC_USE_AGENT_STORE=True). Elsewhere MASTER_ADDR and
+     * MASTER_PORT mean tcp://, as in PyTorch; without both launcher://.
      *   env://            the store at master_addr:master_port
      *   tcp://host:port   no store: rank 0 listens there until all have joined
      *   file:///path      no store: a file on a file system that all hosts share, which

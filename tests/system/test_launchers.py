@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import unittest
 
-from launch import free_port
+from launch import DDPRUN, free_port
 
 TRAIN = [os.environ.get("DDP_TRAIN", "ddp-train"), "--model", "toy", "--epochs", "1",
          "--plot", "none", "--check-replicas"]
@@ -20,7 +20,7 @@ def run(*command, **variables):
     # of a launcher that this test may itself run under
     clean = {
         k: v for k, v in os.environ.items()
-        if not k.startswith(("PMI", "OMPI_", "SLURM_", "RANK", "WORLD_SIZE", "MASTER_"))
+        if not k.startswith(("PMI", "OMPI_", "SLURM_", "RANK", "WORLD_SIZE", "MASTER_", "TORCHELASTIC_"))
     }
     return subprocess.run(
         command, env={**clean, **variables}, stdin=subprocess.DEVNULL, capture_output=True,
@@ -50,6 +50,16 @@ class Launchers(unittest.TestCase):
                                **more)
                     self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
                     self.assertIn("4 alike", done.stdout)
+
+    def test_pytorchs_four_variables_are_enough(self):
+        """Where no launcher runs a store rank 0 listens, as with PyTorch."""
+        by_hand = 'RANK=1 "$@" & RANK=0 "$@" && wait $!'
+        address = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+        for start, variables in ((("sh", "-c", by_hand, "sh"), address), ((DDPRUN, "--store", "rank0", "-np", "2"), {})):
+            with self.subTest(start[0]):
+                done = run(*start, *TRAIN, "--group-timeout", "30s", **variables)
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                self.assertIn("2 alike", done.stdout)
 
     def test_a_rank_that_does_not_come_is_waited_for_as_long_as_was_asked(self):
         name = "mpirun.openmpi"  # Hydra does not end the others when one fails

@@ -36,6 +36,7 @@ static void play(const struct team *t, int rank, int port,
     set_number("WORLD_SIZE", t->size);
     set_number("MASTER_PORT", port);
     setenv("MASTER_ADDR", "127.0.0.1", 1);
+    setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
     if (t->layout)
         setenv("DDP_HOST_ID", (char[]){t->layout[rank], '\0'}, 1);
     struct ddp_group_options o = {.rank = -1,

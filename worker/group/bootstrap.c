@@ -20,7 +20,7 @@ static int bootstrap_store(const struct bootstrap *m, const struct card *card,
     if (!*m->addr || (m->port == 0 && !getenv("MASTER_PORT")))
         return err_set(err,
                        "%s is not set: rank %d of %d does not know where to meet the "
-                       "others; start under ddprun, or give the address of a ddpstored",
+                       "others; start under ddprun, or set MASTER_ADDR and MASTER_PORT",
                        *m->addr ? "MASTER_PORT" : "MASTER_ADDR", m->rank, m->size);
     size_t n = (size_t)m->size;
     int64_t left = m->deadline_ms - now_ms();
@@ -53,17 +53,17 @@ static const struct {
     {"launcher://", bootstrap_launcher},
 };
 
-/* Under ddprun and torchrun, and where the user has set RANK, a store runs at
- * MASTER_ADDR. Other launchers have none; then MASTER_ADDR and MASTER_PORT, which scripts
- * for PyTorch export, mean what they mean there: rank 0 listens at that port. */
+/* MASTER_ADDR and MASTER_PORT mean what they mean to PyTorch: where the launcher says so
+ * (ddprun, torchrun), a store runs there; else rank 0 listens at that port. */
 static const char *default_place(struct bootstrap *m)
 {
     const struct ambient_launcher *by = ambient_launcher_find(ambient_launcher_env);
     const char *addr = getenv("MASTER_ADDR"), *port = getenv("MASTER_PORT");
-    if (*m->addr)
+    const char *served = getenv("TORCHELASTIC_USE_AGENT_STORE");
+    bool store = served && strcmp(served, "True") == 0;
+    bool named = !by || by == &ambient_launchers[0]; /* by RANK, if at all */
+    if (*m->addr || (named && addr && (store || !port || !*port)))
         return "env://";
-    if (!by || by == &ambient_launchers[0])
-        return addr ? "env://" : "launcher://";
     if (!addr || !*addr || !port || !*port)
         return "launcher://";
     snprintf(m->made, sizeof m->made, strchr(addr, ':') ? "tcp://[%s]:%s" : "tcp://%s:%s",

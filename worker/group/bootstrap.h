@@ -75,9 +75,8 @@ int bootstrap_share_pmix(const struct bootstrap *m, char value[BOOTSTRAP_VALUE],
 /* A key for it: letters, digits and '-', which names are not confined to. */
 void bootstrap_key(const struct bootstrap *m, char key[32]);
 
-/* Choose by the scheme of `url` (NULL: env:// when MASTER_ADDR is known, else
- * launcher://). m->addr and m->port may be those of the user's options; fills them and
- * m->place. */
+/* Choose by the scheme of `url` (NULL: as group.h says). m->addr and m->port may be those
+ * of the user's options; fills them and m->place. */
 bootstrap_fn bootstrap_find(struct bootstrap *m, const char *url, struct ddp_err *err);
 
 #endif

@@ -87,11 +87,11 @@ int bootstrap_launcher(const struct bootstrap *m, const struct card *card,
         if (!getenv(protocols[i].sign))
             continue;
         if (!protocols[i].share)
-            return err_set(err,
-                           "the launcher offers %s, which is not built in here; set "
-                           "MASTER_ADDR and MASTER_PORT to those of a store, or "
-                           "DDP_MEETING to tcp://HOST:PORT with a port of rank 0's host",
-                           protocols[i].name);
+            return err_set(
+                err,
+                "the launcher offers %s, which is not built in here; set "
+                "MASTER_ADDR and MASTER_PORT to rank 0's host and a port there",
+                protocols[i].name);
         return bootstrap_by_value(m, protocols[i].share, NULL, protocols[i].name, card,
                                   cards, err);
     }
@@ -100,6 +100,6 @@ int bootstrap_launcher(const struct bootstrap *m, const struct card *card,
     return err_set(
         err,
         "MASTER_ADDR is not set: rank %d of %d does not know where to meet the "
-        "others; start under ddprun, or give the address of a ddpstored",
+        "others; start under ddprun, or set MASTER_ADDR and MASTER_PORT",
         m->rank, m->size);
 }

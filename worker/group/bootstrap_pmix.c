@@ -45,8 +45,8 @@ static int load(struct ddp_err *err)
     if (!pmix.library)
         return err_set(err,
                        "the launcher offers PMIx, but libpmix.so.2 is not to be had "
-                       "here; set MASTER_ADDR and MASTER_PORT to those of a store, or "
-                       "DDP_MEETING to tcp://HOST:PORT with a port of rank 0's host");
+                       "here; set MASTER_ADDR and MASTER_PORT to rank 0's host and a "
+                       "port there");
     const char *missing = symbols_find(pmix.library, wanted, ARRAY_LEN(wanted));
     return missing ? err_set(err, "libpmix.so.2 has no %s", missing) : 0;
 }

@@ -224,8 +224,8 @@ int bootstrap_tcp(const struct bootstrap *m, const struct card *card, struct car
     SCOPED(close_fd) int listener = sock_listen(NULL, m->port, NULL, err);
     if (listener < 0)
         return err_prefix(err,
-                          "rank 0 cannot listen at tcp://%s (for a store that runs "
-                          "already: env://)",
+                          "rank 0 cannot listen at tcp://%s (to use a store that runs "
+                          "there: DDP_MEETING=env://)",
                           m->place);
     return bootstrap_tcp_serve(m, listener, card, cards, err);
 }

@@ -39,7 +39,8 @@ class Ranks:
             self.store = subprocess.Popen([STORED, "--port", "0", "--host", "127.0.0.1"],
                                           stdout=subprocess.PIPE, text=True)
             base.update(WORLD_SIZE=str(n), LOCAL_WORLD_SIZE=str(n),
-                        MASTER_ADDR="127.0.0.1", MASTER_PORT=self.store.stdout.readline().strip())
+                        TORCHELASTIC_USE_AGENT_STORE="True", MASTER_ADDR="127.0.0.1",
+                        MASTER_PORT=self.store.stdout.readline().strip())
         self.ranks = []
         for r in range(n):
             mine = dict(base, RANK=str(r), LOCAL_RANK=str(r)) if n > 1 else base

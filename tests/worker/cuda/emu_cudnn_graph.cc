@@ -262,15 +262,14 @@ struct config {
 
 static std::vector<config> guess(cudnnBackendHeurMode_t mode)
 {
-    return mode == CUDNN_HEUR_MODE_A ? std::vector<config>{{VARYING},
-                                                           {USUAL},
-                                                           {7},
-                                                           {BEST, {2, 1}},
-                                                           {BEST, {2, 0}},
-                                                           {FASTER},
-                                                           {TENSOR_CORES},
-                                                           {8}}
-                                     : std::vector<config>{{2}, {5}, {6}};
+    if (mode != CUDNN_HEUR_MODE_A)
+        return {{2}, {5}, {6}};
+    std::vector<config> list = {
+        {VARYING},      {USUAL}, {BEST, {2, 1}}, {BEST, {2, 0}}, {FASTER},
+        {TENSOR_CORES}, {8}};
+    /* many that may not be taken come before the best */
+    list.insert(list.begin() + 2, 24, {7});
+    return list;
 }
 
 static bool told(const char *what)

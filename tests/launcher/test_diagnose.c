@@ -268,6 +268,11 @@ TEST(stacks_by_debuggers)
                          "#1  0x0000563a in load (n=1) at data.c:12\n");
     check_frame(frame_of(t, 0, 1), "load", "data.c", 12);
     json_decref(t);
+    /* the kernel cuts a name of a thread after 15 bytes, within a character */
+    t = stacks_of_native("Thread 1 (LWP 9 \"datenverarbeit\xc3\"):\n"
+                         "#0  0x0000563a in load (n=1) at data.c:12\n");
+    check_frame(frame_of(t, 0, 0), "load", "data.c", 12);
+    json_decref(t);
 }
 
 /* --- verdicts ----------------------------------------------------------------------- */

@@ -8,19 +8,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-static json_t *add_thread(json_t *threads, const char *name)
-{
-    json_t *frames = json_array();
-    json_array_append_new(threads,
-                          json_pack("{s:s, s:o}", "name", name, "frames", frames));
-    return frames;
-}
-
 /* A text of another process may not be UTF-8, which jansson refuses. */
 static json_t *text_json(const char *text)
 {
     json_t *s = json_string(text);
     return s ? s : json_string("?");
+}
+
+static json_t *add_thread(json_t *threads, const char *name)
+{
+    json_t *frames = json_array();
+    json_array_append_new(
+        threads, json_pack("{s:o, s:o}", "name", text_json(name), "frames", frames));
+    return frames;
 }
 
 static void set_place(json_t *frame, const char *file, long line)

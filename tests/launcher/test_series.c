@@ -65,6 +65,17 @@ LOOP_TEST(lines_give_points, ARRAY_LEN(lines))
     check_points(s, lines[_i].points);
 }
 
+TEST(the_longest_line_ends_with_a_name)
+{
+    struct ddp_err err;
+    struct series *s = series_create(NULL, &err);
+    char line[8192];
+    memset(line, ' ', sizeof line);
+    memcpy(line + 4095 - 5, "loss=", 5); /* 4095 bytes are looked at */
+    series_line(s, 0, line, sizeof line, 1);
+    check_points(s, "");
+}
+
 TEST(only_rank_0_without_a_pattern_and_the_lowest_with_one)
 {
     struct ddp_err err;

@@ -130,8 +130,9 @@ static size_t word_length(const char *p)
 static const char *read_value(const char *p, double *value)
 {
     char *end;
-    bool plain = isdigit((unsigned char)*p) ||
-                 (strchr("+-.", *p) && (isdigit((unsigned char)p[1]) || p[1] == '.'));
+    bool plain =
+        isdigit((unsigned char)*p) ||
+        (*p && strchr("+-.", *p) && (isdigit((unsigned char)p[1]) || p[1] == '.'));
     bool special = strncasecmp(p, "nan", 3) == 0 || strncasecmp(p, "inf", 3) == 0 ||
                    strncasecmp(p, "-inf", 4) == 0;
     if (!*p || (!plain && !special))

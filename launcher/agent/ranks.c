@@ -233,14 +233,15 @@ static void all_started(struct ranks *r)
 }
 
 /* A rank that started while the others were being stopped gets the same signal: it may
- * already run, and handle the signal. */
+ * already run, and handle the signal. Before the first one (0) nothing is sent: TERMINATE
+ * comes. */
 static void adopt(struct ranks *r, const struct rank_start *s)
 {
     worker_adopt(s->worker, s->pid, s->pidfd);
     rank_runs(r, s->local, s->worker);
     r->next++;
     if (r->stopped)
-        worker_signal(s->worker, r->agent->end_sig ? r->agent->end_sig : SIGKILL);
+        worker_signal(s->worker, r->agent->end_sig);
     else if (r->next == r->until)
         all_started(r);
     else

@@ -220,6 +220,15 @@ class Ranks(LaunchTest):
         self.assert_ended(launch, 0)
         self.assertEqual(launch.err, "")
 
+    def test_one_that_cannot_start_is_the_cause(self):
+        """Others may start in the same moment, and are ended."""
+        for _ in range(12):
+            launch = self.run_to_end("-c", 'ulimit -n 80; exec "$@"', "sh", DDPRUN, "-np", 40, "sleep", 300,
+                                     command=["sh"])
+            self.assert_ended(launch, 125)
+            self.assertRegex(launch.err, "cannot start 'sleep': Too many open files; see 'ulimit -n'"
+                                         r"(; ddprun stopped ranks? [-\d,]+)?\n$")
+
     def test_room_for_their_descriptors_is_there_before_the_first(self):
         """The kernel enlarges the table of a process with threads only after milliseconds."""
         launch = self.run_to_end("-np", 64, "sh", "-c",

@@ -62,17 +62,15 @@ static void input_read(struct input *in)
     if (!is_ours(in) || (in->polled && poll(&p, 1, 0) <= 0))
         return input_arm(in);
     ssize_t got = read(in->fd, piece, n);
+    int error = got < 0 ? errno : 0;
     /* EIO of a terminal: it was given to another process group in between */
-    if (got < 0 &&
-        (errno == EINTR || errno == EAGAIN || (errno == EIO && isatty(in->fd))))
+    if (error == EINTR || error == EAGAIN || (error == EIO && isatty(in->fd)))
         return input_arm(in);
     if (got <= 0) {
-        /* EBADF: not open for reading, as nohup leaves it: there is no input */
-        int error = got < 0 && errno != EBADF ? errno : 0;
         log_debug("stdin has ended");
         in->ended = true;
         in->send(NULL, 0, in->arg);
-        if (error)
+        if (error && error != EBADF) /* not open for reading, as nohup leaves it */
             in->failed(error, in->arg);
         return;
     }

@@ -276,10 +276,10 @@ class Readers(LaunchTest):
         self.assertIn(b"cannot write to stdout: Bad file descriptor", done.stderr)
 
     def test_a_stdin_that_cannot_be_read_is_a_failure(self):
-        for source in ("/", "/proc/$$/mem"):
+        for source, why in (("/", b"Is a directory"), ("/proc/$$/mem", b"Input/output error")):
             done = self.pipeline(f'"$DDPRUN" -np 1 cat <{source}')
             self.assertEqual(done.returncode, 1)
-            self.assertRegex(done.stderr, b"cannot read from stdin: [A-Z][a-z/ ]+: the ranks' input ends here")
+            self.assertIn(b"cannot read from stdin: " + why + b": the ranks' input ends here", done.stderr)
 
     def test_a_stdin_that_is_not_open_for_reading_is_none(self):
         done = self.pipeline('"$DDPRUN" -np 1 cat 0>/dev/null')  # as nohup leaves it

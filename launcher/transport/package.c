@@ -50,10 +50,13 @@ static char *make_archive(const char *folder, size_t *n, struct ddp_err *err)
     struct helper h = {
         .argv = (const char *const *)argv.v, .answer_ms = TAR_MS, .most = PACKAGE_MAX};
     char *bytes;
-    int status;
-    if (helper_ask(&h, &bytes, n, &status) == 0 && status == 0)
+    int status, rc = helper_ask(&h, &bytes, n, &status);
+    if (rc == 0 && status == 0)
         return bytes;
-    err_set(err, "--agent push: tar cannot read the agent's files in '%s'", folder);
+    if (rc < 0)
+        err_spawn(err, "--agent push: cannot run 'tar'");
+    else
+        err_set(err, "--agent push: tar cannot read the agent's files in '%s'", folder);
     free(bytes);
     return NULL;
 }

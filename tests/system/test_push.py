@@ -123,6 +123,11 @@ class Push(LaunchTest):
                          r"/tmp /var/tmp lets us write \d+ MiB and run programs\n")
         self.assertEqual(run.err.count("\n"), 1)
 
+    def test_without_tar_here(self):
+        run = self.run_to_end("--ssh", self.ssh, "--agent", "push", "-H", "n1", "true", env={"PATH": self.homes})
+        self.assert_ended(run, 125)
+        self.assertEqual(run.err, "ddprun: --agent push: cannot run 'tar': No such file or directory\n")
+
     def test_an_agent_that_does_not_run_there(self):
         folder = self.path("bin")
         os.mkdir(folder)

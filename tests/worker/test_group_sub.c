@@ -4,7 +4,9 @@
 #include "tests/worker/team.h"
 
 #include "common/mem.h"
+#include "worker/group/group.h"
 
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,6 +63,30 @@ static void split_case(struct ddp_group *g, const void *arg)
 LOOP_TEST(groups_are_split_by_colour_and_key, ARRAY_LEN(teams))
 {
     assert_team(&teams[_i], split_case, NULL);
+}
+
+/* Two ranks do not spin for each other on the CPUs that a third one needs, too. */
+static void crowded_case(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    struct ddp_group *pair;
+    team_ok(g, ddp_group_split(g, ddp_group_rank(g) / 2, 0, &pair, &err));
+    team_assert(g, ddp_group_size(pair) == 1 || pair->spin_ns == g->spin_ns,
+                "spins for %d ns, not %d", (int)pair->spin_ns, (int)g->spin_ns);
+    ddp_group_destroy(pair);
+}
+
+TEST(a_part_of_ranks_that_share_cpus_does_not_spin)
+{
+    cpu_set_t all, two;
+    CPU_ZERO(&two);
+    ck_assert_int_eq(sched_getaffinity(0, sizeof all, &all), 0);
+    for (int i = 0; i < CPU_SETSIZE && CPU_COUNT(&two) < 2; i++)
+        if (CPU_ISSET(i, &all))
+            CPU_SET(i, &two);
+    ck_assert_int_eq(sched_setaffinity(0, sizeof two, &two), 0);
+    const struct team team = {.size = 3};
+    assert_team(&team, crowded_case, NULL);
 }
 
 /* Under way in three groups at once, started and waited for in an order of one's own: who

@@ -62,7 +62,8 @@ struct shm_rank {
     alignas(SHM_LINE) _Atomic uint32_t asleep;
     alignas(SHM_LINE) _Atomic uint32_t left; /* has left without an error */
     bool unheard;                            /* its kernel has no membarrier() */
-    uint64_t process;                        /* tells processes apart */
+    bool shares_cpu;  /* belongs to a group with more ranks here than CPUs */
+    uint64_t process; /* tells processes apart */
     unsigned char cpus[SHM_CPUS / 8];
     alignas(SHM_LINE) char eager[2][SHM_EAGER];
     alignas(SHM_LINE) struct shm_call words[SHM_WORDS]; /* by number */

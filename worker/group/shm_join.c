@@ -28,7 +28,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-static const char shm_magic[8] = "ddpshm2";
+static const char shm_magic[8] = "ddpshm3";
 
 struct hello {
     unsigned char token[TOKEN_BYTES];
@@ -36,6 +36,9 @@ struct hello {
 };
 
 enum { HUGE_PAGE = 2 << 20, PAGE = 4096, LOOK_MS = 100 };
+
+/* This process belongs to a group with more ranks on this host than CPUs. */
+static _Atomic bool shares_cpu;
 
 static const char go[] = "go"; /* anything else is an error text */
 
@@ -113,6 +116,7 @@ static int move_in(struct shm *s, struct ddp_err *err)
     }
     me->process = process_id();
     me->unheard = !shm_join_barriers();
+    me->shares_cpu = shares_cpu;
     struct flock lock = {
         .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = s->me, .l_len = 1};
     if (fcntl(s->fd, F_SETLK, &lock) < 0)
@@ -120,11 +124,12 @@ static int move_in(struct shm *s, struct ddp_err *err)
     return 0;
 }
 
-/* Spinning pays while each rank has a CPU; otherwise it keeps the awaited rank from
- * running. Then all sleep often, and membarrier(), which is expensive, moves to the
- * waking side. */
+/* Spinning pays while each rank has a CPU; otherwise, also in a smaller group of the same
+ * ranks, it keeps the awaited rank or another one from running. Then all sleep often, and
+ * membarrier(), which is expensive, moves to the waking side. */
 static void choose_waiting(struct shm *s)
 {
+    bool shared = false;
     int ncpus = 0;
     for (size_t byte = 0; byte < sizeof s->rank->cpus; byte++) {
         unsigned all = 0;
@@ -132,8 +137,12 @@ static void choose_waiting(struct shm *s)
             all |= s->rank[i].cpus[byte];
         ncpus += __builtin_popcount(all);
     }
-    s->spin_ns = ncpus >= s->n ? 50000 : 1000;
-    s->barriers = ncpus >= s->n;
+    for (int i = 0; i < s->n; i++)
+        shared = shared || s->rank[i].shares_cpu;
+    if (ncpus < s->n)
+        shares_cpu = shared = true;
+    s->spin_ns = shared ? 1000 : 50000;
+    s->barriers = !shared;
     for (int i = 0; i < s->n; i++)
         s->barriers = s->barriers && !s->rank[i].unheard;
 }

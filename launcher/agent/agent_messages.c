@@ -11,6 +11,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "launcher/admission/admission.h"
 #include "launcher/agent/agent.h"
 #include "launcher/agent/ranks.h"
 
@@ -49,6 +50,8 @@ static void run_own(const struct agent *a, struct msg_job *job)
 static bool prepare(struct agent *a)
 {
     struct ddp_err err;
+    admission_destroy(a->admission); /* the processes that it knows have ended */
+    a->admission = NULL;
     if (agent_plugins_prepare(a, &a->job, &err) == 0)
         return true;
     agent_cannot(a, UINT32_MAX, EXIT_CANNOT_START, err.text);

@@ -105,6 +105,21 @@ class Restart(LaunchTest):
             self.assert_ended(launch, 0)
             self.assertEqual(said(launch), ["0 1", "0 2", "1 1", "1 2", "2 1", "2 2"])
 
+    def test_the_dead_use_no_descriptors(self):
+        """The agent keeps /proc/PID/fd of each process open that it has admitted to the store."""
+        text = ADD + (f"n = os.environ['{N}']; up = '{self.path('up')}' + n\n"
+                      "add('/n', 1)\n"
+                      "if os.environ['RANK'] == '0':\n"
+                      "    open(up, 'w').close()\n"
+                      "    n < '3' and time.sleep(60)\n"
+                      "    sys.exit()\n"
+                      "while not os.path.exists(up): time.sleep(.01)\n"
+                      "os.system(f'ls -l /proc/{os.getppid()}/fd | grep -c /proc/')\n"
+                      "n < '3' and sys.exit(5)\n")
+        launch = self.run_to_end("-np", 2, "--max-restarts", 3, PYTHON, "-c", text)
+        self.assert_ended(launch, 0)
+        self.assertLess(max(map(int, said(launch))), 4)
+
     def test_who_does_not_listen_is_killed_first(self):
         launch = self.sh(2, f'[ ${N} = 1 ] && exit; [ $RANK = 1 ] && {{ sleep .3; exit 3; }}; '
                          "trap '' TERM; for i in 1 2 3 4 5 6; do sleep 10; done",

@@ -55,7 +55,8 @@ class Launchers(unittest.TestCase):
         """Where no launcher runs a store rank 0 listens, as with PyTorch."""
         by_hand = 'RANK=1 "$@" & RANK=0 "$@" && wait $!'
         address = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-        for start, variables in ((("sh", "-c", by_hand, "sh"), address), ((DDPRUN, "--store", "rank0", "-np", "2"), {})):
+        rank0 = (DDPRUN, "--store", "rank0", "-np", "2")
+        for start, variables in ((("sh", "-c", by_hand, "sh"), address), (rank0, {})):
             with self.subTest(start[0]):
                 done = run(*start, *TRAIN, "--group-timeout", "30s", **variables)
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)

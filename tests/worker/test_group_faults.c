@@ -119,6 +119,32 @@ LOOP_TEST(a_message_of_the_dead_is_not_awaited, ARRAY_LEN(teams))
     assert_victim_dies(&teams[_i], check_receive, NULL);
 }
 
+/* Two ranks that wait for each other are told by which calls. */
+static void check_crossed(struct ddp_group *g, const void *arg)
+{
+    const bool *subgroup = arg;
+    struct ddp_err err = {""};
+    char data[8];
+    int me = ddp_group_rank(g), lists[2][2] = {{0, 1}, {1, 0}};
+    ddp_group_set_timeout(g, 500);
+    if (*subgroup)
+        team_assert(g, !ddp_group_sub(g, lists[me], 2, &err), "a group of two orders");
+    else
+        team_assert(g, ddp_recv(g, data, 8, 1 - me, 3, &err) == -1, "something came");
+    team_assert(g,
+                strstr(err.text, *subgroup
+                                     ? "'s making of a group with rank "
+                                     : "'s receive of 8 bytes with tag 3 from rank "),
+                "%s", err.text);
+}
+
+LOOP_TEST(messages_that_nobody_sends_are_named, 4)
+{
+    const bool subgroup = _i % 2;
+    assert_team(&(struct team){.size = 2, .backend = _i < 2 ? NULL : "tcp"},
+                check_crossed, &subgroup);
+}
+
 /* So does polling instead of waiting. */
 static void check_polling(struct ddp_group *g, const void *arg)
 {

@@ -69,8 +69,7 @@ int group_adopt_failure_soon(struct ddp_group *g, struct ddp_err *err)
 
 struct phrase group_current_call(const struct ddp_group *g)
 {
-    return g->colls.first ? coll_name(&g->colls.first->coll)
-                          : (struct phrase){"a send or receive"};
+    return g->colls.first ? coll_name(&g->colls.first->coll) : p2p_name(g);
 }
 
 /* A rank seems to have gone. It may have left because of a failure elsewhere, which it

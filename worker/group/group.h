@@ -195,6 +195,8 @@ bool p2p_ready(const struct ddp_group *g);
 /* Is data expected from this rank, or unsent to it? Perhaps: by a receive from any. */
 enum awaited p2p_awaits(const struct ddp_group *g, int rank);
 bool p2p_awaits_host(const struct ddp_group *g); /* any other rank of this host */
+/* A message in flight, for an error text that other ranks report, too. */
+struct phrase p2p_name(const struct ddp_group *g);
 /* The rank has left without an error: receives from any source no longer wait for it. */
 void p2p_left(struct ddp_group *g, int rank);
 
@@ -222,7 +224,7 @@ int group_adopt_failure_soon(struct ddp_group *g, struct ddp_err *err);
 /* `culprit` cannot be reached, as `err` says: break the group, with the reported cause
  * if there is one. Returns -1. */
 int group_rank_lost(struct ddp_group *g, int culprit, struct ddp_err *err);
-/* The operation in progress, for an error text: "all_reduce #17". */
+/* The operation in progress, for an error text: "all_reduce #17", or p2p_name(). */
 struct phrase group_current_call(const struct ddp_group *g);
 
 /* ---- diagnose.c: what the launcher reads ---- */

@@ -10,6 +10,7 @@
 #include "common/err.h"
 #include "common/mem.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -417,6 +418,32 @@ bool p2p_awaits_host(const struct ddp_group *g)
     while (b && (b->local < 0 || !p2p_awaits(g, b->rank)))
         b = b->next;
     return b != NULL;
+}
+
+struct phrase p2p_name(const struct ddp_group *g)
+{
+    struct phrase name = {"a send or receive"};
+    const struct ddp_request *r = g->any.first;
+    for (const struct mailbox *b = g->mailboxes; b && !r; b = b->next)
+        r = b->out.first                               ? b->out.first
+            : b->posted.first                          ? b->posted.first
+            : b->into && b->into->kind == REQUEST_RECV ? b->into
+                                                       : NULL;
+    if (!r)
+        return name;
+    char peer[24] = "any rank";
+    if (!r->any)
+        snprintf(peer, sizeof peer, "rank %d", r->peer);
+    bool sends = r->kind == REQUEST_SEND;
+    if (r->what == 1 + COLL_BOOTSTRAP)
+        snprintf(name.text, sizeof name.text, "rank %d's making of a group with %s",
+                 g->layout.rank, peer);
+    else
+        snprintf(name.text, sizeof name.text,
+                 "rank %d's %s of %zu bytes with tag %d %s %s", g->layout.rank,
+                 sends ? "send" : "receive", r->bytes, r->tag, sends ? "to" : "from",
+                 peer);
+    return name;
 }
 
 void p2p_left(struct ddp_group *g, int rank)

@@ -127,9 +127,9 @@ static const struct job_table table = {
             [JOB_PREPARING] = {"preparing", NULL, NULL, NULL},
             /* --timeout is for all attempts together */
             [JOB_RUNNING] = {"running", NULL, NULL, job_check_running},
-            [JOB_TERMINATING] = {"terminating", job_limit_terminating,
-                                 job_late_terminating, job_check_ending},
-            [JOB_DRAINING] = {"draining", job_limit_draining, job_late_draining,
+            [JOB_TERMINATING] = {"terminating", job_limit_terminating, job_late_ending,
+                                 job_check_ending},
+            [JOB_DRAINING] = {"draining", job_limit_draining, job_late_ending,
                               job_check_ending},
             [JOB_LEAVING] = {"leaving", job_limit_leaving, job_late_leaving,
                              job_check_leaving},

@@ -119,9 +119,10 @@ enum { LATE_MS = 100 };
 /* An agent that answers no ping is slow, or stopped: only the time in which it answers
  * counts, unless the end is urgent. One that stays silent is lost after --node-timeout
  * (heartbeat.c). */
-static void late_agents(struct job *j, int64_t limit_ms)
+void job_late_ending(struct job *j)
 {
-    int64_t more_ms = 0;
+    int64_t more_ms = 0, limit_ms = j->state == JOB_DRAINING ? job_limit_draining(j)
+                                                             : job_limit_terminating(j);
     enum job_state state = j->state;
     for (unsigned i = 0; i < j->alloc->nnodes; i++) {
         struct job_node *n = &j->nodes[i];
@@ -135,16 +136,6 @@ static void late_agents(struct job *j, int64_t limit_ms)
     }
     if (more_ms > 0 && j->state == state) /* silence is counted at each heartbeat */
         limit_arm(j->limit, more_ms > LATE_MS ? more_ms : LATE_MS);
-}
-
-void job_late_terminating(struct job *j)
-{
-    late_agents(j, job_limit_terminating(j));
-}
-
-void job_late_draining(struct job *j)
-{
-    late_agents(j, job_limit_draining(j));
 }
 
 /* Kill agents that do not exit: ours by SIGKILL, others by closing their lifelines. Those

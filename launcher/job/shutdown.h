@@ -20,8 +20,7 @@ int64_t job_limit_draining(const struct job *j);
 int64_t job_limit_leaving(const struct job *j);
 int64_t job_limit_flushing(const struct job *j);
 
-void job_late_terminating(struct job *j);
-void job_late_draining(struct job *j);
+void job_late_ending(struct job *j); /* terminating, draining */
 void job_late_leaving(struct job *j);
 void job_late_flushing(struct job *j);
 

@@ -51,6 +51,18 @@ static int wait_for(const struct exchange *x, short events)
     return errno == ETIMEDOUT ? 0 : -1;
 }
 
+/* After a call that has failed: 0 if it can be made again, now or after waiting; -1 with
+ * `err`. `late` says what the store has not done at the deadline. */
+static int retry(struct exchange *x, short events, const char *late, struct ddp_err *err)
+{
+    if (errno == EINTR)
+        return 0;
+    int ready = errno == EAGAIN ? wait_for(x, events) : -1;
+    if (ready == 0)
+        return exchange_break(x, err, late);
+    return ready < 0 ? break_errno(x, err) : 0;
+}
+
 int exchange_begin(struct exchange *x, struct ddp_err *err)
 {
     wire_clear(&x->out);
@@ -63,17 +75,10 @@ int exchange_send(struct exchange *x, struct ddp_err *err)
         return err_set(err, "not enough memory for a request to the store");
     for (size_t sent = 0; sent < x->out.n;) {
         ssize_t n = send(x->fd, x->out.data + sent, x->out.n - sent, MSG_NOSIGNAL);
-        if (n >= 0) {
+        if (n >= 0)
             sent += (size_t)n;
-        } else if (errno == EAGAIN) {
-            int ready = wait_for(x, POLLOUT);
-            if (ready == 0)
-                return exchange_break(x, err, "did not take a request in time");
-            if (ready < 0)
-                return break_errno(x, err);
-        } else if (errno != EINTR) {
-            return break_errno(x, err);
-        }
+        else if (retry(x, POLLOUT, "did not take a request in time", err) < 0)
+            return -1;
     }
     return 0;
 }
@@ -95,15 +100,8 @@ static ssize_t receive(struct exchange *x, void *to, size_t size, struct ddp_err
             return n;
         if (n == 0)
             return peer_closed(x, err);
-        if (errno == EAGAIN) {
-            int ready = wait_for(x, POLLIN);
-            if (ready == 0)
-                return exchange_break(x, err, "did not answer in time");
-            if (ready < 0)
-                return break_errno(x, err);
-        } else if (errno != EINTR) {
-            return break_errno(x, err);
-        }
+        if (retry(x, POLLIN, "did not answer in time", err) < 0)
+            return -1;
     }
 }
 

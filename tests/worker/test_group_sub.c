@@ -280,6 +280,31 @@ static void unmapped_case(struct ddp_group *g, const void *arg)
     team_ok(g, ddp_barrier(g, &err));
 }
 
+/* Without a descriptor rank 0 cannot accept a connection, and must not try in a loop. */
+static void crowded_case(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    struct team_watch began = team_watch();
+    int rank = ddp_group_rank(g), all[] = {0, 1, 2}, next = dup(0);
+    struct rlimit usual, tight;
+    close(next);
+    getrlimit(RLIMIT_NOFILE, &usual);
+    tight = (struct rlimit){(rlim_t)next + 4, usual.rlim_max}; /* listeners, the memory */
+    if (rank == 0)
+        setrlimit(RLIMIT_NOFILE, &tight);
+    struct ddp_group *sub = ddp_group_sub(g, all, 3, &err);
+    setrlimit(RLIMIT_NOFILE, &usual);
+    team_assert(g, !sub && team_is_soon(began), "%s", err.text);
+    team_assert(g, rank > 0 || strstr(err.text, "share memory: Too many open files"),
+                "%s", err.text);
+    team_ok(g, ddp_barrier(g, &err));
+}
+
+TEST(ranks_that_lack_descriptors_for_memory_say_so)
+{
+    assert_team(&(struct team){.size = 3}, crowded_case, NULL);
+}
+
 TEST(who_does_not_join_is_called_by_both_numbers)
 {
     assert_team(&(struct team){.size = 3}, unmapped_case, NULL);

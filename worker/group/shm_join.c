@@ -219,7 +219,7 @@ static int gather_conns(struct shm *s, const struct listeners *listeners, int *c
         TRY(await_connection(s, listeners, conns, deadline_ms, err));
         int conn = accept4(listeners->unix_fd, NULL, NULL, SOCK_CLOEXEC);
         if (conn < 0)
-            continue;
+            return err_errno(err, "cannot let the ranks of this host share memory");
         int local = admit(s, conn, listeners, conns, deadline_ms);
         if (local < 0 || sock_send_fds(conn, &s->fd, 1) < 0) {
             close(conn);

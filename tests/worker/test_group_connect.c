@@ -7,9 +7,12 @@
 
 #include <linux/sockios.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -99,4 +102,35 @@ static void check_crossing(struct ddp_group *g, const void *arg)
 TEST(connections_that_cross_are_both_kept)
 {
     assert_team(&(struct team){.size = 2, .layout = "ab"}, check_crossing, NULL);
+}
+
+/* A rank calls it when it has mapped the shared memory, before it says so. */
+static bool dies_joining;
+static int late_ms;
+
+int __real_madvise(void *at, size_t bytes, int advice);
+int __wrap_madvise(void *at, size_t bytes, int advice);
+
+int __wrap_madvise(void *at, size_t bytes, int advice)
+{
+    if (dies_joining)
+        raise(SIGKILL);
+    poll(NULL, 0, late_ms);
+    return __real_madvise(at, bytes, advice);
+}
+
+/* Rank 0 gives up because of rank 1, while rank 2 is still at it. */
+static void check_joining(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    int rank = ddp_group_rank(g), all[] = {0, 1, 2};
+    dies_joining = rank == 1;
+    late_ms = rank == 2 ? 1000 : 0;
+    struct ddp_group *sub = ddp_group_sub(g, all, 3, &err);
+    team_assert(g, !sub && strstr(err.text, ": rank 1 (1 in all) on "), "%s", err.text);
+}
+
+TEST(who_has_gone_while_joining_is_named_to_all)
+{
+    assert_team(&(struct team){.size = 3, .expect_dead = 1 + 1}, check_joining, NULL);
 }

@@ -81,6 +81,12 @@ static void check_collectives(struct ddp_group *g, const void *arg)
         fill(a + k * 17, 17, rank);
     team_ok(g, ddp_reduce_scatter(g, a, b, 17, DDP_F32, DDP_SUM, &err));
     check(g, "reduce_scatter", b, 17, n, sum);
+    const size_t uneven[MAX] = {17, 0, 51, 34}; /* of a's elements in their order */
+    fill(a, COUNT, rank);
+    team_ok(g, ddp_reduce_scatterv(g, a, b, uneven, DDP_F32, DDP_SUM, &err));
+    check(g, "reduce_scatterv", b, uneven[rank], n, sum);
+    for (int k = 0; k < size; k++)
+        fill(a + k * 17, 17, rank);
     team_ok(g, ddp_all_to_all(g, a, b, 17, DDP_F32, &err));
     for (int k = 0; k < size; k++)
         check(g, "all_to_all", b + k * 17, 17, 1, (float)k * 100);
@@ -124,6 +130,31 @@ static void check_messages(struct ddp_group *g, const void *arg)
 LOOP_TEST(messages_of_device_memory, ARRAY_LEN(teams))
 {
     assert_team(&teams[_i], check_messages, NULL);
+}
+
+/* A message that the other side has not begun is called back, and its channel remains. */
+static void check_cancel(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    int rank = ddp_group_rank(g), cancelled = 0;
+    float *a = device(g, COUNT), *b = device(g, COUNT);
+    fill(a, COUNT, rank);
+    struct ddp_request *in = rank == 0 ? ddp_irecv(g, b, COUNT * 4, 1, 0, &err) : NULL;
+    if (in) {
+        team_ok(g, ddp_cancel(in, &cancelled, &err));
+        team_assert(g, cancelled, "not cancelled");
+    }
+    team_ok(g, ddp_barrier(g, &err));
+    if (rank == 1)
+        team_ok(g, ddp_send(g, a, COUNT * 4, 0, 0, &err));
+    if (rank == 0)
+        team_ok(g, ddp_recv(g, b, COUNT * 4, 1, 0, &err));
+    check(g, "message", b, rank == 0 ? COUNT : 0, 1, 100);
+}
+
+LOOP_TEST(messages_of_device_memory_can_be_cancelled, 2)
+{
+    assert_team(&teams[1 + _i], check_cancel, NULL);
 }
 
 /* ---- what is legal in NCCL does not deadlock here ---- */

@@ -465,21 +465,34 @@ static const struct {
      "'t.txt': there is a token 99, and the model has a vocabulary of 99"},
 };
 
-/* The header says how many tokens there are; a sound file has them all. */
-TEST(a_file_of_tokens_that_broke_off_is_refused)
+static const struct {
+    uint32_t magic;
+    size_t wide; /* bytes of a token */
+} headers[] = {{20240520, 2}, {20240801, 4}};
+
+/* The header says how wide the tokens are and how many there are; a sound file has them
+ * all. */
+LOOP_TEST(a_file_of_tokens_that_broke_off_is_refused, ARRAY_LEN(headers))
 {
     struct dataset d;
     struct ddp_err err;
     for (uint32_t more = 0; more < 2; more++) {
-        const uint32_t header[256] = {20240520, 1, 40 + more};
-        const uint16_t tokens[40] = {0};
+        const uint32_t header[256] = {headers[_i].magic, 1, 40 + more};
         FILE *f = fopen("t.bin", "wb");
         fwrite(header, sizeof header, 1, f);
-        fwrite(tokens, sizeof tokens, 1, f);
+        for (uint32_t token = 0; token < 40; token++) /* little-endian */
+            fwrite(&token, headers[_i].wide, 1, f);
         fclose(f);
         ck_assert_int_eq(tokens_load("t.bin", 4, 256, &d, &err), more ? -1 : 0);
-        if (!more)
-            dataset_finish(&d);
+        if (more)
+            break;
+        struct batch_buf buf;
+        batch_buf_init(&buf, &d, 1);
+        struct batch b = dataset_gather(&d, &d.train, NULL, &(uint32_t){3}, 1, &buf);
+        for (uint32_t i = 0; i < 5; i++)
+            ck_assert_uint_eq(b.tokens[i], 12 + i);
+        batch_buf_finish(&buf);
+        dataset_finish(&d);
     }
     ck_assert_str_eq(err.text, "'t.bin' is cut short: 40 tokens, and its header says 41");
 }

@@ -162,13 +162,13 @@ void shm_coll_reduce_slice(struct shm *s, struct coll *c, unsigned k)
 const struct coll_step shm_coll_arena = {NULL, all_reduce_in_arena, NULL};
 
 /* Elements per chunk: the chunks of all ranks fit the caches, and there are enough of
- * them for the steps to overlap. */
+ * them for the steps to overlap, where each rank has a CPU. */
 size_t shm_coll_chunk(const struct shm *s, const struct coll *c)
 {
     size_t room = LOCAL_CHUNK, size = type_size(c->type), line = SHM_LINE / size;
     if (c->kind == COLL_REDUCE_SCATTER)
         room = LOCAL_CHUNK / (size_t)s->n;
-    size_t bytes = coll_most(c, s->n) * size / 4;
+    size_t bytes = coll_most(c, s->n) * size / (s->shares_cpu ? 1 : 4) + SHM_LINE - 1;
     size_t chunk = bytes < room ? bytes : room;
     chunk = chunk / size / line * line;
     return chunk ? chunk : line;

@@ -141,6 +141,7 @@ static void choose_waiting(struct shm *s)
         shared = shared || s->rank[i].shares_cpu;
     if (ncpus < s->n)
         shares_cpu = shared = true;
+    s->shares_cpu = shared;
     s->spin_ns = shared ? 1000 : 50000;
     s->barriers = !shared;
     for (int i = 0; i < s->n; i++)

@@ -90,7 +90,8 @@ static inline void contest_all_reduce(const struct contestant *c, int blocks,
     for (size_t i = 0; i < count; i++)
         c->data[i] = 0.0f; /* sums stay 0, however many */
     /* the number of calls must be the same on every rank: by size, not by the clock */
-    long times = bytes <= 8192 ? 3000 : (long)(60e6 / (double)bytes) + 3;
+    long times = bytes <= 8192 ? 3000 : (long)(60e6 / (double)bytes);
+    times = times * 2 / c->size + 3;
     double best = contest_time(c, count, times / 4 + 1);
     for (int i = 0; i < blocks; i++) {
         double us = contest_time(c, count, times);

@@ -66,7 +66,7 @@ LOOP_TEST(groups_are_split_by_colour_and_key, ARRAY_LEN(teams))
 }
 
 /* Two ranks do not spin for each other on the CPUs that a third one needs, too. */
-static void crowded_case(struct ddp_group *g, const void *arg)
+static void shared_cpus_case(struct ddp_group *g, const void *arg)
 {
     struct ddp_err err = {""};
     struct ddp_group *pair;
@@ -86,7 +86,7 @@ TEST(a_part_of_ranks_that_share_cpus_does_not_spin)
             CPU_SET(i, &two);
     ck_assert_int_eq(sched_setaffinity(0, sizeof two, &two), 0);
     const struct team team = {.size = 3};
-    assert_team(&team, crowded_case, NULL);
+    assert_team(&team, shared_cpus_case, NULL);
 }
 
 /* Under way in three groups at once, started and waited for in an order of one's own: who

@@ -81,7 +81,7 @@ case $all in
     if [ $# -gt 0 ]; then
         jobs=("build=$(list "$@")")
     else # the sanitizers see every parser and what the launcher does, not the worker's kernels
-        jobs=('build=unit,wire,lint,quick' 'build-asan=unit,wire,fuzz,asan,!worker/*,!fuzz/libfuzzer')
+        jobs=('build=unit,wire,lint,quick' 'build-asan=unit,wire,fuzz,asan,!worker/*,!fuzz/libfuzzer,!fuzz/memcheck')
     fi
     groups "${jobs[0]}"
     [ -z "${installed:-}" ] || configure build

@@ -41,8 +41,8 @@ KINDS = {
     "build": ("a build {0}; ./check.sh runs it there", True),
 }
 # suites that name a group of packages in tools/need.sh
-GROUPS = ["ssh", "net", "mpi", "slurm", "sge", "numpy", "torch", "horovod", "container", "clang", "shellcheck", "chromium",
-          "release"]
+GROUPS = ["ssh", "net", "mpi", "slurm", "sge", "numpy", "torch", "horovod", "container", "clang", "shellcheck",
+          "valgrind", "chromium", "release"]
 # the suites of tests that keep a CPU busy for more than half of their time; the others mostly wait
 COMPUTES = {"cpu", "fuzz", "interop", "large"}
 # how many run side by side, of each kind: also those that compute wait now and then

@@ -21,6 +21,7 @@ horovod_packages=("${torch_packages[@]}" libtorch-dev pybind11-dev python3-dev c
 container_packages=(podman crun runc busybox-static)
 clang_packages=(clang libclang-rt-14-dev)
 shellcheck_packages=(shellcheck)
+valgrind_packages=(valgrind)
 chromium_packages=(chromium)
 # for tools/release and its test
 release_packages=(autoconf automake libtool flex perl make patch dpkg-dev binutils python3-venv ca-certificates

@@ -34,10 +34,11 @@
  * once with the first error, and ddp_group_destroy() is clean. Errors of arguments alone
  * ("root 9 in a group of 2") do not break the group.
  *
- * Threads: one at a time per group and all groups made from it. Strings and arrays of
- * arguments are borrowed for the call, unless said otherwise. Only the process that has
- * made a group may use it: in one forked from that, calls fail, and ddp_group_destroy()
- * only frees memory.
+ * Threads: one at a time per group and all groups made from it; a call is refused, as far
+ * as that is noticed, while another thread waits in one. Strings and arrays of arguments
+ * are borrowed for the call, unless said otherwise. Only the process that has made a
+ * group may use it: in one forked from that, calls fail, and ddp_group_destroy() only
+ * frees memory.
  */
 #ifndef DDPRUN_GROUP_H
 #define DDPRUN_GROUP_H

@@ -7,6 +7,7 @@
 #include "common/duration.h"
 #include "common/mem.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -243,6 +244,41 @@ LOOP_TEST(the_deadline_names_who_stays_away, ARRAY_LEN(teams))
 {
     gave_up = team_shared(sizeof *gave_up);
     assert_team(&teams[_i], check_deadline, NULL);
+}
+
+static void *enter_barrier(void *group)
+{
+    struct ddp_err err;
+    return ddp_barrier(group, &err) < 0 ? group : NULL;
+}
+
+/* A call is refused while another thread waits in one. */
+static void check_threads(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    pthread_t other;
+    void *failed = NULL;
+    struct team_watch began = team_watch();
+    if (ddp_group_rank(g) == 0) {
+        pthread_create(&other, NULL, enter_barrier, g);
+        do
+            ddp_broadcast(g, NULL, 0, DDP_U8, 9, &err);
+        while (!strstr(err.text, "another thread waits in a call") &&
+               team_is_soon(began));
+        *gave_up = 1;
+        pthread_join(other, &failed);
+        team_assert(g, strstr(err.text, "another thread") && !failed, "%s", err.text);
+    } else {
+        while (!*gave_up && team_is_soon(began))
+            usleep(1000);
+        team_ok(g, ddp_barrier(g, &err));
+    }
+}
+
+TEST(a_call_beside_a_waiting_thread_is_refused)
+{
+    gave_up = team_shared(sizeof *gave_up);
+    assert_team(&(struct team){.size = 2}, check_threads, NULL);
 }
 
 /* All but two ranks stay away from a monitored barrier: all of them are named. */

@@ -9,6 +9,8 @@
 
 #include "worker/group/hier.h"
 
+#include <pthread.h>
+
 enum request_kind {
     REQUEST_COLL,
     REQUEST_SEND,
@@ -104,6 +106,7 @@ struct ddp_group {
     struct private_block *private_blocks; /* owned: the arena of a rank without shm */
     bool broken;
     struct ddp_err why;
+    _Atomic pthread_t waiter; /* the thread that waits in a call; 0: none */
     int forks; /* of this process since its first group, when the group was made */
 };
 

@@ -334,7 +334,11 @@ static bool no_new_failure(struct ddp_group *g)
 int group_check_failures(struct ddp_group *g, struct ddp_err *err)
 {
     struct ddp_err why;
+    pthread_t waiter = atomic_load_explicit(&g->waiter, memory_order_relaxed);
     TRY(group_check_owner(g, err));
+    if (waiter && waiter != pthread_self())
+        return err_set(err, "another thread waits in a call on this group: make one at a "
+                            "time, or a group for each thread (ddp_group_options.name)");
     if (no_new_failure(g))
         return 0;
     if (!g->broken)
@@ -446,7 +450,9 @@ static int wait_long(struct ddp_group *g, const bool *ended, struct patience *p,
 int group_wait_patiently(struct ddp_group *g, const bool *ended, struct patience *p,
                          struct ddp_err *err)
 {
+    atomic_store_explicit(&g->waiter, pthread_self(), memory_order_relaxed);
     int rc = wait_long(g, ended, p, err);
+    atomic_store_explicit(&g->waiter, 0, memory_order_relaxed);
     if (p->reported && (rc < 0 || *ended)) {
         hang_info_clear();
         p->reported = false;

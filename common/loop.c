@@ -221,7 +221,8 @@ void loop_destroy(struct loop *l)
 
 static void give_up(void)
 {
-    fprintf(stderr, "cannot watch a descriptor or a time: %s\n", strerror(errno));
+    fprintf(stderr, "%s: cannot watch a descriptor or a time: %s\n",
+            program_invocation_short_name, strerror(errno));
     abort();
 }
 

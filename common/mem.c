@@ -1,6 +1,7 @@
 /* common/mem.c - see mem.h */
 #include "common/mem.h"
 
+#include <errno.h>
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,8 +10,8 @@
 static void *must_have(void *p, double bytes)
 {
     if (!p) {
-        fprintf(stderr, "out of memory: %.1f MiB more are not to be had\n",
-                bytes / 0x1p20);
+        fprintf(stderr, "%s: out of memory: cannot allocate %.1f MiB\n",
+                program_invocation_short_name, bytes / 0x1p20);
         abort();
     }
     return p;
@@ -19,7 +20,7 @@ static void *must_have(void *p, double bytes)
 static void *must(void *p)
 {
     if (!p) {
-        fputs("out of memory\n", stderr);
+        fprintf(stderr, "%s: out of memory\n", program_invocation_short_name);
         abort();
     }
     return p;

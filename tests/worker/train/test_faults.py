@@ -369,7 +369,7 @@ def a_model_that_memory_does_not_suffice_for_says_how_much_is_missing():
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     (result,) = run(1, *QUIET, "--model", "resnet18", "--batch-size", 4096, limit=limit)
     assert result.code == -signal.SIGABRT, result
-    assert re.match(r"out of memory: [0-9]+\.[0-9] MiB more are not to be had\n$", result.err), result
+    assert re.match(r"ddp-train: out of memory: cannot allocate [0-9]+\.[0-9] MiB\n$", result.err), result
 
 
 def the_rank_that_has_the_error_ends_first():

@@ -53,7 +53,7 @@ const char *output_path_check(const char *path, enum output_path_use use)
     if (use == OUTPUT_PATH_FOLDER)
         return folder_refuses(path);
     bool there = stat(path, &st) == 0;
-    if (!there && errno != ENOENT)
+    if (!there && (errno != ENOENT || n == 0))
         return strerror(errno);
     if ((there && S_ISDIR(st.st_mode)) || (n > 0 && path[n - 1] == '/'))
         return strerror(EISDIR);

@@ -47,6 +47,9 @@ static void place_case(struct ddp_group *g, const void *arg)
     const struct ddp_parallel_options nowhere = {.checkpoint = "/nonexistent/c"};
     REFUSED(!ddp_parallel_create(g, &w, 1, &nowhere, &err),
             "cannot write checkpoints to '/nonexistent/c': No such");
+    const struct ddp_parallel_options unnamed = {.checkpoint = ""};
+    REFUSED(!ddp_parallel_create(g, &w, 1, &unnamed, &err),
+            "cannot write checkpoints to '': No such");
 }
 
 TEST(a_place_that_cannot_be_written_is_told_early)

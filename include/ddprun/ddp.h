@@ -18,6 +18,10 @@
  * continues with 0 samples, without calls of ready(), until step.samples is 0: then no
  * rank has samples left.
  *
+ * Between begin() and step() the library uses the group: collectives of your own need
+ * another, such as one by ddp_group_split(). To accumulate gradients of several batches,
+ * call begin() once, with the samples of all, and ready() in the last one.
+ *
  * Errors: functions return 0, or -1 with `err` filled, those that return a pointer NULL;
  * after an error only ddp_parallel_destroy() may be called. Threads: one at a time for a
  * group and all that is made from it; ddp_parallel_save() writes in a thread of its
@@ -76,8 +80,9 @@ struct ddp_parallel;
 
 /* All ranks call it, with the same shapes. Rank 0's weights are copied to all ranks:
  * initialise yours before or, where the library allocates them, before
- * ddp_parallel_share(). Options NULL: defaults. The group is borrowed; its arena needs
- * space for weights and gradients. */
+ * ddp_parallel_share(). Options NULL: defaults. The group is borrowed; its arena
+ * (arena_bytes; 64 MiB if 0) needs 8 bytes for each element, 128 for each parameter, and
+ * 4 KiB. */
 DDP_API struct ddp_parallel *
 ddp_parallel_create(struct ddp_group *g, struct ddp_param *params, size_t n,
                     const struct ddp_parallel_options *options, struct ddp_err *err);
@@ -124,7 +129,9 @@ DDP_API int ddp_parallel_finish(struct ddp_parallel *p, struct ddp_err *err);
 /* Checkpoints in the memory of the hosts, like ddp-train --peer-checkpoint: each rank's
  * part of weights and optimiser is also kept on the next host, so losing a host, or any
  * number of ranks, costs the steps since the last keep(). For jobs that may restart
- * (--max-restarts, --spares, --nnodes MIN:MAX), with any number of ranks.
+ * (--max-restarts, --spares, --nnodes MIN:MAX), with any number of ranks; the ranks of
+ * these have DDPRUN_KEPT_MEMORY in their environment, and in other jobs restore() is an
+ * error.
  *
  * All ranks call restore() once, before the first step, with *step as load() has set it
  * (0: nothing loaded). If the hosts' memory has a later step, it restores weights and

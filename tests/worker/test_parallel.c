@@ -275,6 +275,29 @@ static void rate_case(struct ddp_group *g, const void *options)
     ddp_parallel_destroy(p);
 }
 
+/* Of the size that ddp.h gives. */
+static void arena_case(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    struct ddp_group_options o = {.rank = ddp_group_rank(g),
+                                  .size = ddp_group_size(g),
+                                  .timeout_ms = 60000,
+                                  .arena_bytes = 128 * PARAMS + 4096};
+    for (size_t i = 0; i < PARAMS; i++)
+        o.arena_bytes += 8 * sizes[i];
+    struct ddp_group *small = ddp_group_init(&o, &err);
+    team_assert(g, small, "%s", err.text);
+    OWNED struct loop *l = xcalloc(1, sizeof *l);
+    ddp_parallel_destroy(make(small, l, 0));
+    team_assert(g, !ddp_arena_alloc(small, 8192, &err), "the arena is larger");
+    ddp_group_destroy(small);
+}
+
+TEST(the_arena_has_the_size_of_the_header)
+{
+    assert_team(&(struct team){.size = 2}, arena_case, NULL);
+}
+
 LOOP_TEST(the_rate_is_that_of_rank_0, 2)
 {
     const struct ddp_parallel_options options = {.replicated = _i};

@@ -70,6 +70,16 @@ class Others(launch.LaunchTest):
     def test_trainer(self):
         self.held(self.transformers(), os.path.join(PROGRAMS, "trainer_sum.py"))
 
+    def test_a_group_of_ddp_is_used(self):
+        """accelerate and Trainer know no backend "ddp", but use a group that exists."""
+        before = ("import runpy, sys, torch.distributed as d, ddprun.torch; d.init_process_group('ddp'); "
+                  "runpy.run_path(sys.argv[1]); assert d.get_backend() == 'ddp'")
+        env = {"PYTHONPATH": os.path.join(HERE, "../../packaging/python"),
+               "DDPGROUP_LIBRARY": os.environ["DDPGROUP_LIBRARY"]}
+        for python, script in ((self.torch, "accelerate_sum.py"), (self.transformers, "trainer_sum.py")):
+            with self.subTest(script):
+                self.held(python(), "-c", before, os.path.join(PROGRAMS, script), env=env)
+
     def test_llama(self):
         done = subprocess.run(
             [self.transformers(), os.path.join(PROGRAMS, "llama_losses.py"), os.environ["DDP_TRAIN"]],

@@ -102,6 +102,7 @@ static const struct {
     {7, 32, 1, 6, 40, 3, 1, 1, false},
     {5, 33, 5, 5, 32, 4, 3, 2, false},
     {3, 300, 4, 4, 300, 1, 2, 0, false},
+    {18, 40, 1, 1, 33, 3, 1, 1, true},
     /* Winograd's method with squares of 4x4 outputs; some above have 2x2 */
     {20, 40, 8, 7, 66, 3, 1, 1, true},
     {16, 33, 11, 9, 20, 3, 1, 0, false},

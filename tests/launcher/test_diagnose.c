@@ -8,6 +8,7 @@
 #include "launcher/plugins/diagnose/trace.h"
 #include "launcher/plugins/diagnose/verdict.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -469,6 +470,15 @@ static json_t *collect_own(const char *folder)
     json_t *rank = json_incref(json_array_get(ranks, 0));
     json_decref(ranks);
     return rank;
+}
+
+TEST(a_process_that_has_gone_has_a_state)
+{
+    struct collect_rank gone = {0, INT_MAX};
+    json_t *ranks = collect("/nonexistent", &gone, 1, COLLECT_ALL);
+    const json_t *state = json_object_get(json_array_get(ranks, 0), "state");
+    ck_assert_str_eq(json_string_value(state), "in an unknown state");
+    json_decref(ranks);
 }
 
 /* A test that blocks in open() ends by Check's time limit. */

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -318,6 +319,20 @@ class Hangs(launch.LaunchTest):
         job = self.launch("--no-preload", sys.executable, "-u", self.program, "sleep",
                           command=["unshare", "-m", "sh", "-c", full, launch.DDPRUN])
         self.assertIn("rank 1 has not arrived: it is in sleep() at train.py", self.report(job)[0])
+        self.end(job)
+
+    def test_without_descriptors(self):
+        job = self.hang("sleep")
+        agent = launch.parent_of(next(pid for pid, command in launch.marked(self.mark).items()
+                                      if command.startswith(sys.executable)))
+        for pid, why in ((job.process.pid, "no report: cannot hold the answers: "),
+                         (agent, "no report of the ranks here: cannot make a pipe: ")):
+            usual = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, usual[1]))
+            job.signal(signal.SIGQUIT)
+            self.wait_for(job, f"warning: {why}Too many open files; see 'ulimit -n'\n", "err")
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, usual)
+        self.wait_for(job, "ranks 0-2 have not answered", "err")
         self.end(job)
 
     def test_a_request_from_another_process(self):

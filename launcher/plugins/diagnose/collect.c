@@ -228,8 +228,8 @@ static struct subject *begin(const char *folder, const struct collect_rank *rank
         json_array_append_new(out, s->out);
         json_object_set_new(s->out, "rank", json_integer(s->is.rank));
         find_target(folder, files, nfiles, s);
-        if (part != COLLECT_CALLS)
-            proc_describe(s->target, s->out);
+        if (part != COLLECT_CALLS && !proc_describe(s->target, s->out))
+            json_object_set_new(s->out, "state", json_string("in an unknown state"));
         char state = proc_state(s->target);
         if (state == 'T' || state == 't') {
             no_stacks(s, "it is stopped");

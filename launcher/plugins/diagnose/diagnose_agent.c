@@ -322,7 +322,8 @@ static void note_ras(const struct diagnose *d)
         write_all(fd, d->nccl, strlen(d->nccl));
 }
 
-/* The launcher gets an answer without data if there is none. */
+/* The launcher gets an answer without data if no rank runs, and none to a report if the
+ * ranks that run cannot be described. */
 static int handle_ask(void *state, const struct frame *f, struct ddp_err *err)
 {
     struct diagnose *d = state;
@@ -339,7 +340,7 @@ static int handle_ask(void *state, const struct frame *f, struct ddp_err *err)
         log_warn("no report of the ranks here: %s", why.text);
     else if (rc < 0)
         log_info("no answer about the ranks here: %s", why.text);
-    if (rc <= 0)
+    if (rc == 0 || (rc < 0 && m->what != ASK_REPORT))
         q->child.out(NULL, 0, q);
     return 0;
 }

@@ -17,6 +17,7 @@
 #include "launcher/plugins/plugins.h"
 
 #include "common/duration.h"
+#include "common/err.h"
 #include "common/idset.h"
 #include "common/json.h"
 #include "common/log.h"
@@ -274,13 +275,15 @@ static int answers_file(const struct diagnose *d)
 {
     const struct job *j = d->j;
     int fd = memfd_create("ddprun-report", MFD_CLOEXEC);
+    if (fd < 0)
+        return -1;
     json_auto_t *head = json_pack(
         "{s:o, s:s, s:i, s:i, s:o, s:o, s:o, s:o}", "job", event_text(j->job.id),
         "reason", reasons[d->reason], "attempt", j->restart.attempt + 1, "nranks",
         j->plan->nranks, "ranks", other_ranks(d), "waits", job_waits(d->j), "timed_out",
         timed_out_ranks(d), "late", job_late(j));
     OWNED char *first = json_dumps(head, JSON_COMPACT);
-    bool good = fd >= 0 && first && write_all(fd, first, strlen(first)) == 0;
+    bool good = first && write_all(fd, first, strlen(first)) == 0;
     for (size_t i = 0; good && i < j->alloc->nnodes; i++) {
         struct evbuffer *text = d->answers[i].text;
         if (!d->answers[i].complete)
@@ -298,9 +301,11 @@ static int answers_file(const struct diagnose *d)
 
 static void evaluate(struct diagnose *d)
 {
-    struct ddp_err err = {"no memory for it"};
+    struct ddp_err err;
     SCOPED(strv_finish) struct strv args = {0};
     SCOPED(close_fd) int fd = answers_file(d);
+    if (fd < 0)
+        err_errno(&err, "cannot hold the answers");
     drop_answers(d);
     evbuffer_drain(d->lines, evbuffer_get_length(d->lines));
     strv_push(&args, "report");

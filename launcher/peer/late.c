@@ -4,7 +4,6 @@
 
 #include "common/log.h"
 #include "common/mem.h"
-#include "launcher/alloc/sched.h"
 #include "launcher/peer/listener.h"
 
 #include <stdlib.h>

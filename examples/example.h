@@ -2,7 +2,7 @@
 #ifndef EXAMPLES_EXAMPLE_H
 #define EXAMPLES_EXAMPLE_H
 
-#include "include/ddprun/group.h"
+#include <ddprun/group.h>
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  *
  * Even and odd ranks form two groups that reduce at the same time, independently.
  */
-#include "examples/example.h"
+#include "example.h"
 
 int main(void)
 {

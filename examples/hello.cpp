@@ -1,7 +1,7 @@
 // examples/hello.cpp - the library from C++
 //
 //     ddprun -np 2 build/examples/hello_cpp
-#include "include/ddprun/group.h"
+#include <ddprun/group.h>
 
 #include <cstdio>
 #include <memory>

@@ -15,8 +15,8 @@
  * 100th epoch is saved there while the next ones go on, and the same command goes on from
  * the newest file.
  */
-#include "examples/example.h"
-#include "include/ddprun/ddp.h"
+#include "example.h"
+#include <ddprun/ddp.h>
 
 #include <math.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  *
  *     ddprun -np 4 build/examples/point_to_point
  */
-#include "examples/example.h"
+#include "example.h"
 
 int main(void)
 {

@@ -6,7 +6,7 @@
  * ring and added to at every rank (reduce-scatter), then the finished slices are sent
  * around once more (all-gather). With isend both neighbours send at the same time.
  */
-#include "examples/example.h"
+#include "example.h"
 
 enum { COUNT = 1 << 20 };
 

@@ -5,7 +5,7 @@
  * Ten numbers are distributed evenly (scatterv), squared on each rank,
  * collected (gatherv), and their sum is reduced to rank 0.
  */
-#include "examples/example.h"
+#include "example.h"
 
 enum { COUNT = 10 };
 

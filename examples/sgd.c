@@ -7,7 +7,7 @@
  * share of a batch; the average of the shares' gradients is the batch's, so the numbers
  * are the same for 1, 2 and 4 ranks.
  */
-#include "examples/example.h"
+#include "example.h"
 
 enum { POINTS = 64, BATCH = 16, EPOCHS = 20 };
 

@@ -159,6 +159,10 @@ class Install(unittest.TestCase):
                       os.path.join(HERE, f"user_{name or 'ddp'}.c"), *flags.split())
             shown = output_of(self.ddprun, "-np", "2", program, LD_LIBRARY_PATH=libraries)
             self.assertEqual(sorted(shown.splitlines()), [f"[0] {said}", f"[1] {said}"])
+        examples = self.find("ddprun/examples")
+        for name in os.listdir(examples):
+            if name.endswith(".c"):
+                output_of("cc", "-o", program, os.path.join(examples, name), *flags.split(), "-lm")
 
 
 if __name__ == "__main__":

@@ -209,10 +209,11 @@ DDP_API int ddp_all_to_allv(struct ddp_group *g, const void *send,
 
 /* ---- messages ----
  *
- * In order per pair and tag (0..2^31-1). send returns when the buffer can be used again;
- * recv when `bytes` have arrived (a message of another size breaks the group). A message
- * without a matching receive is kept in memory while one with another tag is awaited from
- * the same rank. Both sides may isend before either receives, at any size.
+ * In order per pair and tag (0..2^31-1). send returns when the buffer can be used again,
+ * and may wait for the receive, as MPI_Send() may; recv when `bytes` have arrived (a
+ * message of another size breaks the group). A message without a matching receive is kept
+ * in memory while one with another tag is awaited from the same rank. Both sides may
+ * isend before either receives, at any size.
  */
 DDP_API int ddp_send(struct ddp_group *g, const void *buf, size_t bytes, int dest,
                      int tag, struct ddp_err *err);

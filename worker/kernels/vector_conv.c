@@ -15,6 +15,16 @@ enum { GROUP_PIXELS = 512 }; /* of a group of images */
 
 /* ---- the plan ---- */
 
+/* Images per group: enough pixels to make reading the weights worth while. With
+ * pooling, or NCHW on one side, images are processed one by one. */
+static int group_of(const struct conv_plan *p)
+{
+    int images = GROUP_PIXELS / (p->full.H * p->full.W);
+    if (p->s.pool || p->s.first || p->s.last || images < 1)
+        return 1;
+    return at_most(images, p->s.B);
+}
+
 static void plan_maps(struct conv_plan *p)
 {
     const struct conv_shape *s = &p->s;
@@ -25,20 +35,11 @@ static void plan_maps(struct conv_plan *p)
                      : (struct maps){round_up(s->C, BLOCK) / BLOCK, WORDS, s->H, s->W};
     p->full = (struct maps){kblocks, WORDS, OH, OW};
     p->out = s->pool ? (struct maps){kblocks, WORDS, OH / 2, OW / 2} : p->full;
+    p->group = group_of(p);
     winograd_plan(p);
     int side = p->winograd ? p->winograd + 2 : s->R;
     p->taps = (size_t)(kblocks * BLOCK) * (size_t)(side * side) *
               (size_t)(s->first ? s->C : p->in.blocks * BLOCK);
-}
-
-/* Images per group: enough pixels to make reading the weights worth while. With
- * pooling, or NCHW on one side, images are processed one by one. */
-static int group_of(const struct conv_plan *p)
-{
-    int images = GROUP_PIXELS / (p->full.H * p->full.W);
-    if (p->s.pool || p->s.first || p->s.last || images < 1)
-        return 1;
-    return at_most(images, p->s.B);
 }
 
 static void plan_own(struct conv_plan *p, struct own *o)
@@ -70,7 +71,6 @@ struct conv_plan *NAMED(conv_plan)(struct conv_shape s)
     if (s.pool)
         p->arg =
             xcalloc((size_t)s.B, (size_t)(p->out.blocks * p->out.H * p->out.W) * BLOCK);
-    p->group = group_of(p);
     p->threads = pool_threads();
     p->own = xcalloc((size_t)p->threads, sizeof(*p->own));
     for (int i = 0; i < p->threads; i++)

@@ -22,16 +22,16 @@ static int squares_in(int m, int H, int W)
 }
 
 /* A transformed kernel has 16 or 36 numbers in place of 9. Transforming it costs more
- * than the products save unless there are enough squares; kernels of 36 numbers should
- * also fit in the third-level cache. For one pixel a direct convolution has one row of
- * taps to compute. */
+ * than the products save unless there are enough squares; kernels of 36 numbers need
+ * four squares at once, and should fit in the third-level cache. For one pixel a direct
+ * convolution has one row of taps to compute. */
 static int method_for(const struct conv_plan *p)
 {
     int H = p->full.H, W = p->full.W;
     int of_2 = squares_in(2, H, W), of_4 = squares_in(4, H, W);
     if (p->s.R != 3 || p->stride != 1 || p->s.first || H * W == 1)
         return 0;
-    if (p->s.B * of_4 >= 32 && 36 * of_4 < 16 * of_2 &&
+    if (p->s.B * of_4 >= 32 && p->group * of_4 >= 4 && 36 * of_4 < 16 * of_2 &&
         p->in.blocks * p->full.blocks * BLOCK * BLOCK <= 256 * 256)
         return 4;
     bool fast = BF16 && VL == 16; /* two products in one instruction */

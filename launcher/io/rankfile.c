@@ -2,8 +2,8 @@
  *
  * The loop puts records into the queue of a writer, whose thread creates, opens and
  * writes the files, one write() per record, so that `tail -f` sees them grow. At most
- * MAX_OPEN files are open; beyond that the one opened first is closed, and reopened when
- * needed.
+ * MAX_OPEN files are open, and a quarter of what the process may open; beyond that the
+ * one opened first is closed, and reopened when needed.
  */
 #include "launcher/io/rankfile.h"
 
@@ -22,6 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -64,6 +65,7 @@ struct rankfiles {
         int fd;
         struct rankfile *file; /* borrowed from files; NULL: free */
     } open[MAX_OPEN];
+    int most;           /* slots of `open` that are used */
     int hand;           /* the slot to reuse next */
     int linked;         /* the attempt that `current` names */
     const char *failed; /* the first path that could not be written; NULL: none */
@@ -201,7 +203,7 @@ static int open_file(struct rankfiles *f, struct rankfile *file)
     if (!file->begun)
         path_make_folders(file->path);
     int slot = f->hand;
-    f->hand = (f->hand + 1) % MAX_OPEN;
+    f->hand = (f->hand + 1) % f->most;
     shut(f, slot);
     int fd = output_path_fd(file->path, O_APPEND);
     if (fd < 0 || lock_file(fd, file->begun) < 0) {
@@ -339,6 +341,13 @@ void rankfiles_next_attempt(struct rankfiles *f, int nranks, const char *line)
     }
 }
 
+static int most_open(void)
+{
+    struct rlimit limit;
+    rlim_t n = getrlimit(RLIMIT_NOFILE, &limit) < 0 ? MAX_OPEN : limit.rlim_cur / 4;
+    return n < 1 ? 1 : n < MAX_OPEN ? (int)n : MAX_OPEN;
+}
+
 struct rankfiles *rankfiles_create(const char *pattern, int nranks, bool again,
                                    const char *(*host_of)(int rank, void *arg), void *arg,
                                    struct ddp_err *err)
@@ -354,6 +363,7 @@ struct rankfiles *rankfiles_create(const char *pattern, int nranks, bool again,
     f->split = names(f->pattern, 's');
     f->apart = names(f->pattern, 'a');
     f->by_host = names(f->pattern, 'h');
+    f->most = most_open();
     f->attempt = 1;
     f->nranks = nranks;
     f->start_s = (long)time(NULL);

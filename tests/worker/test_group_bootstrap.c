@@ -9,10 +9,12 @@
 #include "worker/group/bootstrap.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -155,6 +157,68 @@ TEST(a_visit_after_the_deadline_ends)
     m.deadline_ms = now_ms();
     ck_assert_int_eq(bootstrap_tcp(&m, &card, cards, &err), -1);
     ck_assert_str_eq(err.text, "not all ranks have joined at tcp://x in time");
+    close(fd);
+}
+
+static void *join_as_rank_1_of_3(void *arg)
+{
+    struct bootstrap m = *(struct bootstrap *)arg;
+    struct card card = {.port = 1}, cards[3];
+    struct ddp_err err = {""};
+    m.rank = 1;
+    m.size = 3;
+    return bootstrap_tcp(&m, &card, cards, &err) < 0 ? strdup(err.text) : NULL;
+}
+
+TEST(ranks_of_two_sizes_both_end)
+{
+    struct ddp_err err = {""};
+    struct card card = {.port = 1}, cards[2];
+    struct bootstrap m = {.place = "x", .addr = "127.0.0.1", .name = "g", .size = 2};
+    pthread_t thread;
+    void *said;
+    int fd = sock_listen(m.addr, 0, &m.port, &err);
+    ck_assert_msg(fd >= 0, "%s", err.text);
+    m.deadline_ms = now_ms() + 60000;
+    pthread_create(&thread, NULL, join_as_rank_1_of_3, &m);
+    ck_assert_int_eq(bootstrap_tcp_serve(&m, fd, &card, cards, &err), -1);
+    close(fd);
+    pthread_join(thread, &said);
+    ck_assert_str_eq(err.text, "rank 1 speaks of 3 ranks, rank 0 of 2");
+    ck_assert_ptr_nonnull(said);
+    ck_assert_str_eq(said, "rank 0 at tcp://x has given up");
+    free(said);
+}
+
+/* Closes each connection, and counts them. */
+static void *close_all(void *listener)
+{
+    intptr_t n = 0;
+    for (int fd; (fd = accept(*(int *)listener, NULL, NULL)) >= 0; n++)
+        close(fd);
+    return (void *)n;
+}
+
+/* Nor is it asked a hundred times a second. */
+TEST(a_listener_that_is_not_rank_0_is_told)
+{
+    struct ddp_err err = {""};
+    struct card card = {.port = 1}, cards[2];
+    struct bootstrap m = {
+        .place = "x", .addr = "127.0.0.1", .name = "g", .rank = 1, .size = 2};
+    pthread_t thread;
+    void *visits;
+    int fd = sock_listen(m.addr, 0, &m.port, &err);
+    ck_assert_msg(fd >= 0, "%s", err.text);
+    fcntl(fd, F_SETFL, 0); /* accept() waits */
+    pthread_create(&thread, NULL, close_all, &fd);
+    m.deadline_ms = now_ms() + 1500;
+    ck_assert_int_eq(bootstrap_tcp(&m, &card, cards, &err), -1);
+    shutdown(fd, SHUT_RDWR);
+    pthread_join(thread, &visits);
+    ck_assert_str_eq(err.text, "what listens at tcp://x is not rank 0 of this group: it "
+                               "closes each connection");
+    ck_assert_int_le((intptr_t)visits, 10);
     close(fd);
 }
 

@@ -25,7 +25,7 @@
 
 static const char magic[8] = "ddpmeet2";
 
-enum { NAME_BYTES = 200, SAY_MS = 5000, RETRY_US = 10000 };
+enum { NAME_BYTES = 200, SAY_MS = 5000, RETRY_MS = 10, RETRY_MOST_MS = 500 };
 
 struct intro {
     char magic[8];
@@ -94,13 +94,11 @@ static int give_all(const struct host *h, struct ddp_err *err)
     return 0;
 }
 
-/* Tell the ranks that have connected, so that they need not wait for their deadline. */
-static void give_up(const struct host *h)
+/* Tell a rank that has connected, so that it need not wait for its deadline. */
+static void give_up(int fd)
 {
-    for (int r = 1; r < h->m->size; r++) {
-        if (h->fds[r] >= 0)
-            (void)!send(h->fds[r], "-", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
-    }
+    if (fd >= 0)
+        (void)!send(fd, "-", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 static int host_all(struct host *h, int listener, struct ddp_err *err)
@@ -119,6 +117,8 @@ static int host_all(struct host *h, int listener, struct ddp_err *err)
         if (fd < 0)
             continue;
         int rc = welcome(h, fd, err);
+        if (rc < 0)
+            give_up(fd);
         if (rc != 0)
             close(fd);
         if (rc < 0)
@@ -136,10 +136,11 @@ int bootstrap_tcp_serve(const struct bootstrap *m, int listener, const struct ca
         fds[r] = -1;
     cards[0] = *card;
     int rc = host_all(&h, listener, err);
-    if (rc < 0)
-        give_up(&h);
-    for (int r = 0; r < m->size; r++)
+    for (int r = 0; r < m->size; r++) {
+        if (rc < 0)
+            give_up(fds[r]);
         close_fd(&fds[r]);
+    }
     return rc;
 }
 
@@ -168,9 +169,16 @@ static int visit_once(const struct bootstrap *m, const struct card *card,
 static int visit(const struct bootstrap *m, const struct card *card, struct card *cards,
                  struct ddp_err *err)
 {
-    int rc;
-    while ((rc = visit_once(m, card, cards, err)) > 0)
-        usleep(RETRY_US);
+    int rc, pause_ms = RETRY_MS;
+    while ((rc = visit_once(m, card, cards, err)) > 0) {
+        if (now_ms() + pause_ms >= m->deadline_ms)
+            return err_set(err,
+                           "what listens at tcp://%s is not rank 0 of this group: it "
+                           "closes each connection",
+                           m->place);
+        usleep((useconds_t)pause_ms * 1000);
+        pause_ms = pause_ms < RETRY_MOST_MS ? 2 * pause_ms : pause_ms;
+    }
     return rc;
 }
 

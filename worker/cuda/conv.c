@@ -1,17 +1,13 @@
 /* worker/cuda/conv.c - see products.h: convolutions by cuDNN's graph API
  *
  * The default is the first of the engines that cuDNN's heuristics suggest which may be
- * taken (conv_graph.h); autotune.c may find another to be faster. Images and filters have
+ * taken (dnn_graph.h); autotune.c may find another to be faster. Images and filters have
  * their channels last. cuDNN writes a filter's gradient in the type of its operands, so
  * in bf16 and fp16 it is converted to float afterwards.
  */
 #include "worker/cuda/layers_impl.h"
 
-#include "common/mem.h"
-
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* Must a filter's gradient be converted to float? */
 static bool widens(const struct layers *net, enum pass pass)
@@ -33,11 +29,8 @@ static int filter_alignment(const struct layers *net, const struct layer *l,
 static struct convolution shape_of(const struct layers *net, const struct layer *l, int n,
                                    enum pass pass)
 {
-    static const cudnnDataType_t types[] = {[CUDA_F32] = CUDNN_DATA_FLOAT,
-                                            [CUDA_BF16] = CUDNN_DATA_BFLOAT16,
-                                            [CUDA_F16] = CUDNN_DATA_HALF};
     return (struct convolution){.pass = pass,
-                                .type = types[net->type],
+                                .type = dnn_type(net->type),
                                 .tensor_cores = net->settings.precision != PRECISION_FP32,
                                 .n = n,
                                 .C = l->given.C,
@@ -67,38 +60,23 @@ static void conv_key(const struct layers *net, const struct layer *l, int n,
 
 /* ---- algorithms ---- */
 
-/* Equal convolutions share their plans. */
 static int conv_describe(struct layers *net, const struct layer *l, struct layer_plan *p,
                          enum pass pass, const char *key, struct ddp_err *err)
 {
-    size_t k = 0;
-    while (k < net->nbuilt && strcmp(net->built[k].key, key) != 0)
-        k++;
-    if (k == net->nbuilt) {
-        struct convolution shape = shape_of(net, l, p->n, pass);
-        net->built = xrealloc(net->built, net->nbuilt + 1, sizeof *net->built);
-        net->built[net->nbuilt++] =
-            (struct built){xstrdup(key), conv_graph_make(net->dnn, &shape)};
-    }
-    p->products[pass].conv = net->built[k].graph;
+    struct convolution shape = shape_of(net, l, p->n, pass);
+    struct dnn_graph **graph = layers_graph(net, key);
+    if (!*graph)
+        *graph = conv_graph_make(net->dnn, &shape);
+    p->products[pass].graph = *graph;
     return 0;
-}
-
-void conv_forget(struct layers *net)
-{
-    for (size_t k = 0; k < net->nbuilt; k++) {
-        conv_graph_free(net->built[k].graph);
-        free(net->built[k].key);
-    }
-    free(net->built);
 }
 
 static int conv_build(struct layers *net, const struct layer *l,
                       const struct layer_plan *p, enum pass pass, struct algorithm *out,
                       struct ddp_err *err)
 {
-    int rc = conv_graph_plan(p->products[pass].conv, net->dnn, out->place,
-                             net->workspace_bytes, &out->conv);
+    int rc = dnn_graph_plan(p->products[pass].graph, net->dnn, out->place,
+                            net->workspace_bytes, &out->plan);
     return rc >= 0 ? rc
                    : err_set(err,
                              "'%s': cuDNN has no%s engine for it that needs at most %zu "
@@ -119,7 +97,7 @@ static int conv_play(struct layers *net, const struct layer *l,
               : widens(net, pass)  ? net->dw
                                    : dw;
     void *y = pass == PASS_FORWARD ? product_of(net, l) : product_grad_of(net, l);
-    TRY(check_dnn(conv_graph_play(p->how[pass].conv, net->dnn, x, w, y, net->workspace),
+    TRY(check_dnn(conv_graph_play(p->how[pass].plan, net->dnn, x, w, y, net->workspace),
                   l->spec->name, err));
     if (widens(net, pass) && !net->bare)
         cuda_widen(net->dw, (int64_t)l->weight->count, net->type, dw, net->stream);

@@ -12,7 +12,8 @@
 #include <stddef.h>
 
 /* Bytes, shared by all layers, which run one after another. */
-#define WORKSPACE (32u << 20)
+#define WORKSPACE      (32u << 20)
+#define WORKSPACE_MOST ((size_t)64 * WORKSPACE)
 
 /* In a model of tokens the logits are two additional layers: one for the rows computed
  * at a time, one for the remaining rows. */
@@ -43,11 +44,11 @@ struct layers_plan {
     struct layer_plan layers[]; /* as a net's */
 };
 
-/* A convolution, whose plans are kept as long as the net, since captured graphs use
+/* A graph of cuDNN, whose plans are kept as long as the net, since captured graphs use
  * them. */
 struct built {
-    char *key;                /* owned */
-    struct conv_graph *graph; /* owned */
+    char *key;               /* owned */
+    struct dnn_graph *graph; /* owned */
 };
 
 struct layers {
@@ -68,6 +69,7 @@ struct layers {
     char *narrow;         /* weights converted to `type`; the same block in fp32 */
     float *buffers;
     float *grads;     /* of the micro-batch in flight */
+    void *dq;         /* sums of gradients of queries, in float */
     void *x, *z, *dw; /* input; a convolution's product and its gradient; a filter's
                          gradient in `type` */
     /* gradients of activations; the last is the logits' */
@@ -78,7 +80,7 @@ struct layers {
     size_t workspace_bytes;    /* WORKSPACE, or more if a convolution needs it */
     struct layers_plan *plans; /* owned, the latest first; a view uses the owner's */
     char *const *choices;      /* borrowed: layers_choose()'s; NULL: none */
-    struct built *built;       /* owned: each convolution, of any number of samples */
+    struct built *built;       /* owned: of any number of samples */
     size_t nbuilt;
     const struct cuda_step *step; /* of this pass, on the device; NULL: a test */
     int batch;                    /* its micro-batch */
@@ -89,6 +91,13 @@ struct layers {
 static inline size_t type_size(enum cuda_type type)
 {
     return type == CUDA_F32 ? 4 : 2;
+}
+
+static inline cudnnDataType_t dnn_type(enum cuda_type type)
+{
+    return type == CUDA_F32    ? CUDNN_DATA_FLOAT
+           : type == CUDA_BF16 ? CUDNN_DATA_BFLOAT16
+                               : CUDNN_DATA_HALF;
 }
 
 static inline bool is_conv(const struct layer *l)
@@ -120,10 +129,10 @@ static inline int head_size(const struct layer *l)
     return l->given.C / (l->spec->size + 2 * l->spec->kv_heads);
 }
 
-/* The first layer needs no gradient of its input. */
+/* The first layer needs no gradient of its input, attention has no weight. */
 static inline bool has_product(const struct layer *l, enum pass pass)
 {
-    return pass != PASS_INPUTS || l->in >= 0;
+    return (pass != PASS_INPUTS || l->in >= 0) && (pass != PASS_WEIGHTS || l->weight);
 }
 
 /* One past the last layer that may have products. */
@@ -207,6 +216,8 @@ typedef int (*product_fn)(struct layers *net, const struct site *at, void *arg,
                           struct ddp_err *err);
 int layers_each_product(struct layers *net, struct layers_plan *p, product_fn one,
                         void *arg, struct ddp_err *err);
+/* cuDNN's graph of this key, which equal products share; NULL there: it is to be made. */
+struct dnn_graph **layers_graph(struct layers *net, const char *key);
 /* Frees all plans of a net that is no view. */
 void layers_forget_plans(struct layers *net);
 

@@ -157,7 +157,7 @@ static int take_activations(struct layers *net, struct device_memory *memory,
                             struct ddp_err *err)
 {
     const char *what = "activations";
-    size_t widest = 0, filter = 0, batch = (size_t)net->settings.max_batch;
+    size_t widest = 0, filter = 0, queries = 0, batch = (size_t)net->settings.max_batch;
     size_t each = batch * type_size(net->type);
     for (int i = 0; i < net->from; i++) {
         struct layer *l = &net->layers[i];
@@ -184,6 +184,8 @@ static int take_activations(struct layers *net, struct device_memory *memory,
             widest = l->before;
         if (is_conv(l) && l->weight->count > filter)
             filter = l->weight->count;
+        if (l->spec->kind == LAYER_ATTENTION && l->outputs > queries)
+            queries = l->outputs;
     }
     size_t input = net->tokens ? batch * (net->layers[0].rows + 1) * sizeof(uint32_t)
                                : net->layers[0].inputs * each;
@@ -193,10 +195,11 @@ static int take_activations(struct layers *net, struct device_memory *memory,
         return 0;
     if (widest)
         TRY(device_alloc(memory, what, widest * each, &net->z, err));
-    return net->type == CUDA_F32
-               ? 0
-               : device_alloc(memory, what, filter * type_size(net->type) + 1, &net->dw,
-                              err);
+    if (net->type == CUDA_F32)
+        return 0;
+    if (queries)
+        TRY(device_alloc(memory, what, queries * batch * sizeof(float), &net->dq, err));
+    return device_alloc(memory, what, filter * type_size(net->type) + 1, &net->dw, err);
 }
 
 /* Running means and variances, with the layout of the model's block. */
@@ -217,10 +220,10 @@ static int take_buffers(struct layers *net, struct device_memory *memory,
 static int take_workspace(struct layers *net, struct device_memory *memory,
                           struct ddp_err *err)
 {
-    enum { LARGER = 4, LARGEST = 64 };
+    enum { LARGER = 4 };
     net->workspace_bytes = WORKSPACE;
     while (!layers_plan(net, net->settings.max_batch, err))
-        if ((net->workspace_bytes *= LARGER) > (size_t)LARGEST * WORKSPACE)
+        if ((net->workspace_bytes *= LARGER) > WORKSPACE_MOST)
             return -1;
     return device_alloc(memory, "workspace", net->workspace_bytes, &net->workspace, err);
 }

@@ -155,6 +155,18 @@ struct layers_plan *layers_plan(struct layers *net, int n, struct ddp_err *err)
     return p;
 }
 
+struct dnn_graph **layers_graph(struct layers *net, const char *key)
+{
+    size_t k = 0;
+    while (k < net->nbuilt && strcmp(net->built[k].key, key) != 0)
+        k++;
+    if (k == net->nbuilt) {
+        net->built = xrealloc(net->built, net->nbuilt + 1, sizeof *net->built);
+        net->built[net->nbuilt++] = (struct built){xstrdup(key), NULL};
+    }
+    return &net->built[k].graph;
+}
+
 void layers_forget_plans(struct layers *net)
 {
     while (net->plans) {
@@ -162,5 +174,10 @@ void layers_forget_plans(struct layers *net)
         net->plans = p->next;
         plan_free(net, p);
     }
-    conv_forget(net);
+    for (size_t k = 0; k < net->nbuilt; k++) {
+        if (net->built[k].graph)
+            dnn_graph_free(net->built[k].graph);
+        free(net->built[k].key);
+    }
+    free(net->built);
 }

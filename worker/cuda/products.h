@@ -1,4 +1,5 @@
-/* worker/cuda/products.h - matrix products and convolutions, which libraries compute
+/* worker/cuda/products.h - matrix products, convolutions and attention, which libraries
+ * compute
  *
  * A convolution or linear layer has up to three products: forward, the gradient of its
  * weights and that of its input. conv.c has those of convolutions, product.c those of
@@ -27,13 +28,13 @@ enum { PRODUCT_KEY = 128 };
 /* The algorithm at this place in its library's list for a product, best first. */
 struct algorithm {
     int place;
-    cudnnBackendDescriptor_t conv; /* of a convolution: the net's */
+    cudnnBackendDescriptor_t plan; /* of cuDNN: the net's; NULL: our kernels */
     cublasLtMatmulAlgo_t blas;     /* of a linear layer */
 };
 
 /* What a product's algorithms share. */
 struct product {
-    struct conv_graph *conv; /* of a convolution: the net's; else NULL */
+    struct dnn_graph *graph; /* of a convolution or attention: the net's; or NULL */
     /* D = op(A) op(B), column-major */
     cublasLtMatmulDesc_t op;
     cublasLtMatrixLayout_t a, b, d;
@@ -76,11 +77,6 @@ extern const struct layer_op layer_conv, /* conv.c */
     layer_batch_norm, layer_mean,        /* layers.c */
     layer_embed, layer_row_norm, layer_activation, layer_rotary, layer_attention,
     layer_logits; /* seq.c */
-
-/* ---- conv.c ---- */
-
-/* Frees the plans that were built for a net. */
-void conv_forget(struct layers *net);
 
 /* ---- product.c ---- */
 

@@ -11,6 +11,9 @@
 #include "worker/cuda/layers_impl.h"
 
 #include "common/err.h"
+#include "worker/cuda/attention_graph.h"
+
+#include <stdio.h>
 
 #ifndef LOGITS_AT_ONCE
 #define LOGITS_AT_ONCE (64 << 20) /* approximately; a test has fewer */
@@ -129,20 +132,110 @@ static int rotary(struct layers *net, const struct layer *l, const struct layer_
 
 const struct layer_op layer_rotary = {NULL, rotary};
 
-static int attention(struct layers *net, const struct layer *l,
-                     const struct layer_plan *p, bool back, struct ddp_err *err)
+/* ---- attention ----
+ *
+ * In bf16 and fp16, without dropout, by an engine of cuDNN. Our kernels come last in the
+ * list: they take all that cuDNN does not. */
+
+static struct dnn_attention dnn_attention_of(const struct layers *net,
+                                             const struct layer *l, int n, enum pass pass)
 {
-    struct cuda_attention a = attention_of(net, l, p->n);
-    if (back)
-        cuda_attention_back(a, input_of(net, l), l->y, sums_of(net, l, 0),
-                            net->slots[l->slot], gradient_of(net, l->in),
-                            sums_of(net, l, 1), net->stream);
-    else
-        cuda_attention(a, input_of(net, l), l->y, sums_of(net, l, 0), net->stream);
+    return (struct dnn_attention){.back = pass == PASS_INPUTS,
+                                  .type = dnn_type(net->type),
+                                  .n = n,
+                                  .T = (int)l->rows,
+                                  .heads = l->spec->size,
+                                  .kv_heads = l->spec->kv_heads,
+                                  .D = head_size(l),
+                                  .deterministic = net->settings.deterministic};
+}
+
+static bool cudnn_attends(const struct layers *net, const struct layer *l)
+{
+    enum { NO_FILL = 91000 }; /* since this version it sets sums to zero itself */
+    bool drops = net->settings.dropout && l->spec->dropout > 0;
+    return net->type != CUDA_F32 && !drops && cudnnGetVersion() >= NO_FILL;
+}
+
+static void attention_key(const struct layers *net, const struct layer *l, int n,
+                          enum pass pass, char *text, size_t size)
+{
+    struct dnn_attention s = dnn_attention_of(net, l, n, pass);
+    snprintf(text, size, "attention%s %d %d %d/%dx%d %s%s%s", s.back ? " back" : "", s.n,
+             s.T, s.heads, s.kv_heads, s.D, precision_names[net->settings.precision],
+             s.deterministic ? " deterministic" : "",
+             cudnn_attends(net, l) ? "" : " own");
+}
+
+static int attention_describe(struct layers *net, const struct layer *l,
+                              struct layer_plan *p, enum pass pass, const char *key,
+                              struct ddp_err *err)
+{
+    struct dnn_attention s = dnn_attention_of(net, l, p->n, pass);
+    if (!cudnn_attends(net, l))
+        return 0;
+    struct dnn_graph **graph = layers_graph(net, key);
+    if (!*graph)
+        *graph = attention_graph_make(net->dnn, &s);
+    p->products[pass].graph = *graph;
     return 0;
 }
 
-const struct layer_op layer_attention = {NULL, attention};
+static int attention_build(struct layers *net, const struct layer *l,
+                           const struct layer_plan *p, enum pass pass,
+                           struct algorithm *out, struct ddp_err *err)
+{
+    struct dnn_graph *g = p->products[pass].graph;
+    int ours = g ? g->nconfigs : 0;
+    bool too_large = false;
+    if (out->place < ours)
+        return dnn_graph_plan(g, net->dnn, out->place, net->workspace_bytes, &out->plan);
+    out->plan = NULL;
+    if (out->place > ours)
+        return err_set(err, "'%s': no kernel works", l->spec->name);
+    for (int i = 0; i < ours; i++)
+        too_large |= g->plans[i] != NULL;
+    /* while there is none yet, try a larger workspace first */
+    return too_large && !net->workspace && net->workspace_bytes < WORKSPACE_MOST
+               ? err_set(err, "'%s' needs a larger workspace", l->spec->name)
+               : 1;
+}
+
+static int attention_play(struct layers *net, const struct layer *l,
+                          const struct layer_plan *p, enum pass pass, struct ddp_err *err)
+{
+    struct cuda_attention a = attention_of(net, l, p->n);
+    struct dnn_attention s = dnn_attention_of(net, l, p->n, pass);
+    bool back = pass == PASS_INPUTS;
+    void *qkv = input_of(net, l), *dy = back ? net->slots[l->slot] : NULL;
+    void *dqkv = back ? gradient_of(net, l->in) : NULL;
+    float *lse = sums_of(net, l, 0), *dots = sums_of(net, l, 1);
+    if (p->how[pass].plan)
+        return check_dnn(
+            attention_graph_play(
+                p->how[pass].plan, net->dnn, &s,
+                &(struct attention_memory){qkv, l->y, lse, dy, dqkv, dots, net->dq},
+                net->workspace),
+            l->spec->name, err);
+    if (net->bare)
+        return 0;
+    if (back)
+        cuda_attention_back(a, qkv, l->y, lse, dy, dqkv, dots, net->stream);
+    else
+        cuda_attention(a, qkv, l->y, lse, net->stream);
+    return 0;
+}
+
+static const struct products attention_products = {attention_key, attention_describe,
+                                                   attention_build, attention_play};
+
+static int attention(struct layers *net, const struct layer *l,
+                     const struct layer_plan *p, bool back, struct ddp_err *err)
+{
+    return attention_play(net, l, p, back ? PASS_INPUTS : PASS_FORWARD, err);
+}
+
+const struct layer_op layer_attention = {&attention_products, attention};
 
 /* ---- the logits ---- */
 

@@ -1,4 +1,5 @@
-/* tests/worker/cuda/emu_cudnn_graph.cc - see emu.h: convolutions by cuDNN's graph API
+/* tests/worker/cuda/emu_cudnn_graph.cc - see emu.h: convolutions and attention by cuDNN's
+ * graph API
  *
  * Descriptors refuse what is not in the table: attributes of another name, type or count,
  * parts that are not finalised, changes when they are. Plans are made outside of
@@ -10,6 +11,10 @@
  */
 #include "tests/worker/cuda/emu_cudnn.h"
 
+#include "tests/worker/cuda/emu_types.h"
+
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -65,6 +70,16 @@ enum { NO_PART = -1, ANY_OPERATION = -2 };
         CUDNN_BACKEND_##owner##_DESCRIPTOR, CUDNN_ATTR_##name, CUDNN_TYPE_##type, n, n, \
             NO_PART                                                                     \
     }
+#define PLACES(owner, name, type)                                                        \
+    {                                                                                    \
+        CUDNN_BACKEND_##owner##_DESCRIPTOR, CUDNN_ATTR_##name, CUDNN_TYPE_##type, 3, 14, \
+            NO_PART                                                                      \
+    }
+#define MAYBE(owner, name, type)                                                        \
+    {                                                                                   \
+        CUDNN_BACKEND_##owner##_DESCRIPTOR, CUDNN_ATTR_##name, CUDNN_TYPE_##type, 0, 1, \
+            NO_PART                                                                     \
+    }
 #define PARTS(owner, name, from, to, part)                     \
     {                                                          \
         CUDNN_BACKEND_##owner##_DESCRIPTOR, CUDNN_ATTR_##name, \
@@ -89,6 +104,30 @@ static const rule rules[] = {
     VALUES(TENSOR, TENSOR_STRIDES, INT64, 4),
     VALUES(TENSOR, TENSOR_UNIQUE_ID, INT64, 1),
     VALUES(TENSOR, TENSOR_BYTE_ALIGNMENT, INT64, 1),
+    MAYBE(TENSOR, TENSOR_IS_VIRTUAL, BOOLEAN),
+    MAYBE(TENSOR, TENSOR_IS_BY_VALUE, BOOLEAN),
+    VALUES(POINTWISE, POINTWISE_MODE, POINTWISE_MODE, 1),
+    VALUES(POINTWISE, POINTWISE_MATH_PREC, DATA_TYPE, 1),
+    MAYBE(POINTWISE, POINTWISE_AXIS, INT64),
+    PART(OPERATION_POINTWISE, OPERATION_POINTWISE_PW_DESCRIPTOR, POINTWISE),
+    PART(OPERATION_POINTWISE, OPERATION_POINTWISE_XDESC, TENSOR),
+    PARTS(OPERATION_POINTWISE, OPERATION_POINTWISE_BDESC, 0, 1,
+          CUDNN_BACKEND_TENSOR_DESCRIPTOR),
+    PARTS(OPERATION_POINTWISE, OPERATION_POINTWISE_TDESC, 0, 1,
+          CUDNN_BACKEND_TENSOR_DESCRIPTOR),
+    PART(OPERATION_POINTWISE, OPERATION_POINTWISE_YDESC, TENSOR),
+    VALUES(MATMUL, MATMUL_COMP_TYPE, DATA_TYPE, 1),
+    PART(OPERATION_MATMUL, OPERATION_MATMUL_DESC, MATMUL),
+    PART(OPERATION_MATMUL, OPERATION_MATMUL_ADESC, TENSOR),
+    PART(OPERATION_MATMUL, OPERATION_MATMUL_BDESC, TENSOR),
+    PART(OPERATION_MATMUL, OPERATION_MATMUL_CDESC, TENSOR),
+    VALUES(REDUCTION, REDUCTION_OPERATOR, REDUCTION_OPERATOR_TYPE, 1),
+    VALUES(REDUCTION, REDUCTION_COMP_TYPE, DATA_TYPE, 1),
+    PART(OPERATION_REDUCTION, OPERATION_REDUCTION_DESC, REDUCTION),
+    PART(OPERATION_REDUCTION, OPERATION_REDUCTION_XDESC, TENSOR),
+    PART(OPERATION_REDUCTION, OPERATION_REDUCTION_YDESC, TENSOR),
+    PART(OPERATION_RESHAPE, OPERATION_RESHAPE_XDESC, TENSOR),
+    PART(OPERATION_RESHAPE, OPERATION_RESHAPE_YDESC, TENSOR),
     VALUES(CONVOLUTION, CONVOLUTION_COMP_TYPE, DATA_TYPE, 1),
     VALUES(CONVOLUTION, CONVOLUTION_CONV_MODE, CONVOLUTION_MODE, 1),
     VALUES(CONVOLUTION, CONVOLUTION_SPATIAL_DIMS, INT64, 1),
@@ -100,7 +139,7 @@ static const rule rules[] = {
     OPERATION(BACKWARD_FILTER, BWD_FILTER, X, DW, DY),
     OPERATION(BACKWARD_DATA, BWD_DATA, DX, W, DY),
     VALUES(OPERATIONGRAPH, OPERATIONGRAPH_HANDLE, HANDLE, 1),
-    PARTS(OPERATIONGRAPH, OPERATIONGRAPH_OPS, 1, 1, ANY_OPERATION),
+    PARTS(OPERATIONGRAPH, OPERATIONGRAPH_OPS, 1, 32, ANY_OPERATION),
     PART(ENGINEHEUR, ENGINEHEUR_OPERATION_GRAPH, OPERATIONGRAPH),
     VALUES(ENGINEHEUR, ENGINEHEUR_MODE, HEUR_MODE, 1),
     PART(ENGINE, ENGINE_OPERATION_GRAPH, OPERATIONGRAPH),
@@ -112,8 +151,8 @@ static const rule rules[] = {
           CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR),
     VALUES(EXECUTION_PLAN, EXECUTION_PLAN_HANDLE, HANDLE, 1),
     PART(EXECUTION_PLAN, EXECUTION_PLAN_ENGINE_CONFIG, ENGINECFG),
-    VALUES(VARIANT_PACK, VARIANT_PACK_DATA_POINTERS, VOID_PTR, 3),
-    VALUES(VARIANT_PACK, VARIANT_PACK_UNIQUE_IDS, INT64, 3),
+    PLACES(VARIANT_PACK, VARIANT_PACK_DATA_POINTERS, VOID_PTR),
+    PLACES(VARIANT_PACK, VARIANT_PACK_UNIQUE_IDS, INT64),
     VALUES(VARIANT_PACK, VARIANT_PACK_WORKSPACE, VOID_PTR, 1),
 };
 
@@ -133,6 +172,8 @@ static size_t size_of(cudnnBackendAttributeType_t type)
     case CUDNN_TYPE_HANDLE:
     case CUDNN_TYPE_BACKEND_DESCRIPTOR:
         return 8;
+    case CUDNN_TYPE_BOOLEAN:
+        return 1;
     default:
         return 4;
     }
@@ -193,12 +234,16 @@ static operation operation_of(const descriptor &o)
 static bool good_tensor(const descriptor &t)
 {
     const int64_t *d = t.all<int64_t>(CUDNN_ATTR_TENSOR_DIMENSIONS);
-    const int64_t *s = t.all<int64_t>(CUDNN_ATTR_TENSOR_STRIDES);
     int64_t align = t.one<int64_t>(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT);
-    bool whole = s[0] == d[1] * d[2] * d[3];
-    bool last = s[1] == 1 && s[2] == d[3] * d[1] && s[3] == d[1];
-    return d[0] > 0 && d[1] > 0 && d[2] > 0 && d[3] > 0 && whole && last &&
-           (align & (align - 1)) == 0 && align >= 2 && align <= 16;
+    return d[0] > 0 && d[1] > 0 && d[2] > 0 && d[3] > 0 && (align & (align - 1)) == 0 &&
+           align >= 2 && align <= 16;
+}
+
+static bool channels_last(const descriptor &t)
+{
+    const int64_t *d = t.all<int64_t>(CUDNN_ATTR_TENSOR_DIMENSIONS);
+    const int64_t *s = t.all<int64_t>(CUDNN_ATTR_TENSOR_STRIDES);
+    return s[0] == d[1] * d[2] * d[3] && s[1] == 1 && s[2] == d[3] * d[1] && s[3] == d[1];
 }
 
 static bool good_convolution(const descriptor &c)
@@ -220,9 +265,236 @@ static bool good_operation(const descriptor &d)
     operation o = operation_of(d);
     std::set<int64_t> uids;
     for (const descriptor *t : o.tensors)
-        uids.insert(t->one<int64_t>(CUDNN_ATTR_TENSOR_UNIQUE_ID));
+        if (channels_last(*t))
+            uids.insert(t->one<int64_t>(CUDNN_ATTR_TENSOR_UNIQUE_ID));
     return uids.size() == 3 && o.is.fits() &&
            (o.beta == 0 || (o.beta == 1 && o.is.which == 2));
+}
+
+/* ---- attention: the operations one after the other, whole matrices in float ---- */
+
+struct matrix {
+    int64_t dims[4];
+    std::vector<float> v;
+    float at(int64_t n, int64_t h, int64_t i, int64_t j) const
+    {
+        auto one = [](int64_t k, int64_t d) { return d == 1 ? 0 : k; };
+        return v[size_t(
+            ((one(n, dims[0]) * dims[1] + one(h, dims[1])) * dims[2] + one(i, dims[2])) *
+                dims[3] +
+            one(j, dims[3]))];
+    }
+};
+
+static bool is_attention(const descriptor &graph)
+{
+    return graph.has.at(CUDNN_ATTR_OPERATIONGRAPH_OPS).count > 1;
+}
+
+static bool says(const descriptor &tensor, cudnnBackendAttributeName_t name)
+{
+    return tensor.has.count(name) && tensor.one<bool>(name);
+}
+
+/* The parts of an operation: inputs, and at last the output. */
+static std::vector<const descriptor *> tensors_of(const descriptor &op)
+{
+    std::vector<const descriptor *> all;
+    for (auto name :
+         {CUDNN_ATTR_OPERATION_POINTWISE_XDESC, CUDNN_ATTR_OPERATION_POINTWISE_BDESC,
+          CUDNN_ATTR_OPERATION_POINTWISE_TDESC, CUDNN_ATTR_OPERATION_POINTWISE_YDESC,
+          CUDNN_ATTR_OPERATION_MATMUL_ADESC, CUDNN_ATTR_OPERATION_MATMUL_BDESC,
+          CUDNN_ATTR_OPERATION_MATMUL_CDESC, CUDNN_ATTR_OPERATION_REDUCTION_XDESC,
+          CUDNN_ATTR_OPERATION_REDUCTION_YDESC, CUDNN_ATTR_OPERATION_RESHAPE_XDESC,
+          CUDNN_ATTR_OPERATION_RESHAPE_YDESC})
+        if (op.has.count(name))
+            all.push_back(&op.part(name));
+    return all;
+}
+
+/* Heads of a multiple of 8 numbers, in 16 bits. */
+static bool good_attention(const descriptor &graph)
+{
+    const descriptor &last = **graph.all<descriptor *>(CUDNN_ATTR_OPERATIONGRAPH_OPS);
+    const descriptor &x = *tensors_of(last)[0];
+    const int64_t *d = x.all<int64_t>(CUDNN_ATTR_TENSOR_DIMENSIONS);
+    return d[3] % 8 == 0 && d[3] <= 128 &&
+           x.one<cudnnDataType_t>(CUDNN_ATTR_TENSOR_DATA_TYPE) != CUDNN_DATA_FLOAT;
+}
+
+template <typename each> static void elements(const descriptor &t, each f)
+{
+    const int64_t *d = t.all<int64_t>(CUDNN_ATTR_TENSOR_DIMENSIONS);
+    const int64_t *s = t.all<int64_t>(CUDNN_ATTR_TENSOR_STRIDES);
+    size_t k = 0;
+    for (int64_t n = 0; n < d[0]; n++)
+        for (int64_t h = 0; h < d[1]; h++)
+            for (int64_t i = 0; i < d[2]; i++)
+                for (int64_t j = 0; j < d[3]; j++)
+                    f(k++, size_t(n * s[0] + h * s[1] + i * s[2] + j * s[3]), n, h, i, j);
+}
+
+struct interpreter {
+    std::map<int64_t, void *> places;
+    std::map<int64_t, matrix> values;
+
+    static size_t bytes(const descriptor &t)
+    {
+        return t.one<cudnnDataType_t>(CUDNN_ATTR_TENSOR_DATA_TYPE) == CUDNN_DATA_FLOAT
+                   ? 4
+                   : 2;
+    }
+    static cudaDataType_t type(const descriptor &t)
+    {
+        auto is = t.one<cudnnDataType_t>(CUDNN_ATTR_TENSOR_DATA_TYPE);
+        return is == CUDNN_DATA_HALF       ? CUDA_R_16F
+               : is == CUDNN_DATA_BFLOAT16 ? CUDA_R_16BF
+                                           : CUDA_R_32F;
+    }
+    static matrix empty(const descriptor &t)
+    {
+        matrix m;
+        const int64_t *d = t.all<int64_t>(CUDNN_ATTR_TENSOR_DIMENSIONS);
+        std::copy(d, d + 4, m.dims);
+        m.v.resize(size_t(d[0] * d[1] * d[2] * d[3]));
+        return m;
+    }
+    const matrix &get(const descriptor &t)
+    {
+        int64_t uid = t.one<int64_t>(CUDNN_ATTR_TENSOR_UNIQUE_ID);
+        if (!values.count(uid)) {
+            matrix m = empty(t);
+            elements(t, [&](size_t k, size_t at, auto...) {
+                emu_load(static_cast<char *>(places.at(uid)) + at * bytes(t), type(t), 1,
+                         &m.v[k]);
+            });
+            values[uid] = m;
+        }
+        return values.at(uid);
+    }
+    void put(const descriptor &t, matrix m)
+    {
+        int64_t uid = t.one<int64_t>(CUDNN_ATTR_TENSOR_UNIQUE_ID);
+        char narrow[4];
+        elements(t, [&](size_t k, size_t at, auto...) {
+            char *to = says(t, CUDNN_ATTR_TENSOR_IS_VIRTUAL)
+                           ? narrow
+                           : static_cast<char *>(places.at(uid)) + at * bytes(t);
+            emu_store(&m.v[k], type(t), 1, to, 0);
+            emu_load(to, type(t), 1, &m.v[k]);
+        });
+        values[uid] = m;
+    }
+    void pointwise(const descriptor &op, const std::vector<const descriptor *> &t)
+    {
+        const descriptor &how = op.part(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR);
+        auto mode = how.one<cudnnPointwiseMode_t>(CUDNN_ATTR_POINTWISE_MODE);
+        matrix y = empty(*t.back()), none{{1, 1, 1, 1}, {0}};
+        const matrix &a = get(*t[0]), &b = t.size() > 2 ? get(*t[1]) : none;
+        const matrix &c = t.size() > 3 ? get(*t[2]) : none;
+        elements(*t.back(), [&](size_t k, size_t, auto n, auto h, auto i, auto j) {
+            int64_t index[] = {n, h, i, j};
+            float x = a.at(n, h, i, j), z = b.at(n, h, i, j);
+            y.v[k] = mode == CUDNN_POINTWISE_GEN_INDEX
+                         ? float(index[how.one<int64_t>(CUDNN_ATTR_POINTWISE_AXIS)])
+                     : mode == CUDNN_POINTWISE_MUL           ? x * z
+                     : mode == CUDNN_POINTWISE_SUB           ? x - z
+                     : mode == CUDNN_POINTWISE_ADD           ? x + z
+                     : mode == CUDNN_POINTWISE_DIV           ? x / z
+                     : mode == CUDNN_POINTWISE_EXP           ? expf(x)
+                     : mode == CUDNN_POINTWISE_LOG           ? logf(x)
+                     : mode == CUDNN_POINTWISE_CMP_GE        ? float(x >= z)
+                     : mode == CUDNN_POINTWISE_BINARY_SELECT ? (c.at(n, h, i, j) ? x : z)
+                                                             : x;
+        });
+        put(*t.back(), y);
+    }
+    void multiply(const std::vector<const descriptor *> &t)
+    {
+        const matrix &a = get(*t[0]), &b = get(*t[1]);
+        matrix y = empty(*t[2]);
+        elements(*t[2], [&](size_t k, size_t, auto n, auto h, auto i, auto j) {
+            for (int64_t l = 0; l < a.dims[3]; l++)
+                y.v[k] += a.at(n, h, i, l) * b.at(n, h * b.dims[1] / y.dims[1], l, j);
+        });
+        put(*t[2], y);
+    }
+    void reduce(const descriptor &op, const std::vector<const descriptor *> &t)
+    {
+        bool most = op.part(CUDNN_ATTR_OPERATION_REDUCTION_DESC)
+                        .one<cudnnReduceTensorOp_t>(CUDNN_ATTR_REDUCTION_OPERATOR) ==
+                    CUDNN_REDUCE_TENSOR_MAX;
+        const matrix &x = get(*t[0]);
+        matrix y = empty(*t[1]);
+        if (most)
+            std::fill(y.v.begin(), y.v.end(), -3e38f);
+        elements(*t[0], [&](size_t k, size_t, auto n, auto h, auto i, auto j) {
+            size_t head = size_t(n * y.dims[1] + h * y.dims[1] / x.dims[1]);
+            float &to = y.v[(head * size_t(y.dims[2]) + size_t(i)) * size_t(y.dims[3]) +
+                            size_t(y.dims[3] == 1 ? 0 : j)];
+            to = most ? std::max(to, x.v[k]) : to + x.v[k];
+        });
+        put(*t[1], y);
+    }
+    /* The same places by other dimensions. */
+    void reshape(const std::vector<const descriptor *> &t)
+    {
+        const matrix &x = get(*t[0]);
+        matrix y = empty(*t[1]);
+        std::map<size_t, float> at;
+        elements(*t[0], [&](size_t k, size_t place, auto...) { at[place] = x.v[k]; });
+        elements(*t[1], [&](size_t k, size_t place, auto...) { y.v[k] = at.at(place); });
+        put(*t[1], y);
+    }
+    void run(const descriptor &op)
+    {
+        auto t = tensors_of(op);
+        if (op.type == CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR)
+            pointwise(op, t);
+        else if (op.type == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR)
+            multiply(t);
+        else if (op.type == CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR)
+            reduce(op, t);
+        else
+            reshape(t);
+    }
+};
+
+static cudnnStatus_t attend(cudnnHandle_t h, const descriptor &graph,
+                            const descriptor &pack, int engine, double ms)
+{
+    int64_t n = graph.has.at(CUDNN_ATTR_OPERATIONGRAPH_OPS).count;
+    descriptor *const *ops = graph.all<descriptor *>(CUDNN_ATTR_OPERATIONGRAPH_OPS);
+    const int64_t *uids = pack.all<int64_t>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
+    void *const *at = pack.all<void *>(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
+    const int64_t *d = tensors_of(*ops[0])[0]->all<int64_t>(CUDNN_ATTR_TENSOR_DIMENSIONS);
+    interpreter with;
+    for (int64_t i = 0; i < pack.has.at(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS).count; i++)
+        with.places[uids[i]] = at[i];
+    for (int64_t i = 0; i < n; i++)
+        for (const descriptor *t : tensors_of(*ops[i])) {
+            int64_t uid = t->one<int64_t>(CUDNN_ATTR_TENSOR_UNIQUE_ID);
+            int64_t align = t->one<int64_t>(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT);
+            if (says(*t, CUDNN_ATTR_TENSOR_IS_VIRTUAL))
+                continue;
+            if (!with.places.count(uid) ||
+                reinterpret_cast<uintptr_t>(with.places[uid]) % size_t(align) != 0)
+                return CUDNN_STATUS_BAD_PARAM;
+            if (says(*t, CUDNN_ATTR_TENSOR_IS_BY_VALUE)) /* now, not when it is run */
+                with.get(*t);
+        }
+    if (h->device != emu_device() ||
+        !emu_may_ask(h->stream,
+                     {3, engine, int(n), int(d[0]), int(d[1]), int(d[2]), int(d[3])}))
+        return CUDNN_STATUS_EXECUTION_FAILED;
+    emu_put(h->stream, [=] {
+        interpreter now = with;
+        for (int64_t i = 0; i < n; i++)
+            now.run(*ops[i]);
+        emu_takes(ms);
+        return true;
+    });
+    return CUDNN_STATUS_SUCCESS;
 }
 
 /* ---- engines ---- */
@@ -260,8 +532,12 @@ struct config {
     std::vector<int64_t> knobs;
 };
 
-static std::vector<config> guess(cudnnBackendHeurMode_t mode)
+static std::vector<config> guess(const descriptor &graph, cudnnBackendHeurMode_t mode)
 {
+    if (is_attention(graph))
+        return mode != CUDNN_HEUR_MODE_A || !good_attention(graph)
+                   ? std::vector<config>{}
+                   : std::vector<config>{{2}, {USUAL}, {FASTER}};
     if (mode != CUDNN_HEUR_MODE_A)
         return {{2}, {5}, {6}};
     std::vector<config> list = {
@@ -310,6 +586,8 @@ static bool good_config(const descriptor &c)
 static double takes(const descriptor &config)
 {
     const engine &e = engine_of(config);
+    if (is_attention(graph_of(config.part(CUDNN_ATTR_ENGINECFG_ENGINE))))
+        return e.takes;
     operation o = operation_of(graph_of(config.part(CUDNN_ATTR_ENGINECFG_ENGINE))
                                    .part(CUDNN_ATTR_OPERATIONGRAPH_OPS));
     double longer = o.is.which == 1 && e.notes.size() && e.builds ? 4 : 1;
@@ -340,8 +618,12 @@ extern "C" cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t 
 static bool good_part(const descriptor *part, int wanted)
 {
     bool operation =
-        part->type >= CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR &&
-        part->type <= CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR;
+        (part->type >= CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR &&
+         part->type <= CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR) ||
+        part->type == CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR ||
+        part->type == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR ||
+        part->type == CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR ||
+        part->type == CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR;
     return part->final &&
            (wanted == ANY_OPERATION ? operation : int(part->type) == wanted);
 }
@@ -479,7 +761,8 @@ static cudnnStatus_t get_results(const descriptor &d, int64_t room, int64_t *cou
                                  void *values)
 {
     std::vector<config> all =
-        guess(d.one<cudnnBackendHeurMode_t>(CUDNN_ATTR_ENGINEHEUR_MODE));
+        guess(d.part(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH),
+              d.one<cudnnBackendHeurMode_t>(CUDNN_ATTR_ENGINEHEUR_MODE));
     bool good = true;
     *count = int64_t(all.size());
     for (int64_t i = 0; i < room && i < *count; i++)
@@ -572,8 +855,10 @@ extern "C" cudnnStatus_t cudnnBackendExecute(cudnnHandle_t h,
         return CUDNN_STATUS_BAD_PARAM;
     const descriptor &config = p.part(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
     const engine &e = engine_of(config);
-    operation o = operation_of(graph_of(config.part(CUDNN_ATTR_ENGINECFG_ENGINE))
-                                   .part(CUDNN_ATTR_OPERATIONGRAPH_OPS));
+    const descriptor &graph = graph_of(config.part(CUDNN_ATTR_ENGINECFG_ENGINE));
+    if (is_attention(graph))
+        return attend(h, graph, v, 1 + int(&e - engines), takes(config) * EMU_USUAL_MS);
+    operation o = operation_of(graph.part(CUDNN_ATTR_OPERATIONGRAPH_OPS));
     if (!find_places(o, v, at) ||
         (e.workspace > 0 && !v.one<void *>(CUDNN_ATTR_VARIANT_PACK_WORKSPACE)))
         return CUDNN_STATUS_BAD_PARAM;

@@ -241,6 +241,10 @@ def a_language_model_learns_the_same():
              "--batch-size", 3)
     both(1, "llama", *llama, "--steps", 5, "--accumulate", 2)
     both(1, "llama16", *llama, "--steps", 5, tolerance=1e-2, precision="bf16")
+    # heads of 8 numbers, that share keys: by cuDNN
+    shared = (*args, "llama:layers=2,heads=4,kv_heads=2,width=32,hidden=20,context=21,vocab=131", "--batch-size", 3)
+    for precision, tolerance in (("bf16", 1e-2), ("fp16", 2e-3)):
+        both(1, "shared" + precision, *shared, "--steps", 5, tolerance=tolerance, precision=precision)
     both(1, "tied", *args, "llama:layers=1,heads=2,width=16,hidden=24,context=8,vocab=128,untied=0",
          "--batch-size", 3, "--steps", 5)
     both(1, "drops", *args, "gpt2:layers=1,heads=3,width=15,context=7,vocab=131,dropout=0.2",

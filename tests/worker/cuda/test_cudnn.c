@@ -1,12 +1,12 @@
-/* The convolutions of our models, planned by cuDNN itself: since 9.8 it needs no GPU for
- * that, only a description of one ("deviceless ahead-of-time compilation"). The calls
- * that take a handle are wrapped (meson.build), and pass the description instead; so is
- * that for memory. Nothing is executed. */
+/* The convolutions and attention of our models, planned by cuDNN itself: since 9.8 it
+ * needs no GPU for that, only a description of one ("deviceless ahead-of-time
+ * compilation"). The calls that take a handle are wrapped (meson.build), and pass the
+ * description instead; so is that for memory. Nothing is executed. */
 #include "tests/support/suite.h"
 
 #include "common/mem.h"
 #include "common/scoped.h"
-#include "worker/cuda/layers.h"
+#include "worker/cuda/layers_impl.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -44,6 +44,17 @@ cudnnStatus_t __wrap_cudnnDestroy(cudnnHandle_t h)
 cudnnStatus_t __wrap_cudnnSetStream(cudnnHandle_t h, cudaStream_t stream)
 {
     return CUDNN_STATUS_SUCCESS;
+}
+
+cudaError_t __wrap_cudaMemcpy(void *to, const void *from, size_t n,
+                              enum cudaMemcpyKind kind)
+{
+    return cudaSuccess;
+}
+
+cudaError_t __wrap_cudaMemsetAsync(void *to, int value, size_t n, cudaStream_t stream)
+{
+    return cudaSuccess;
 }
 
 int __wrap_device_alloc(struct device_memory *m, const char *what, size_t bytes,
@@ -103,7 +114,8 @@ static void describe_gpu(int which)
     ck_ok(check_dnn(cudnnBackendFinalize(gpu), "gpu", &err), err);
 }
 
-static void plan_model(const char *name, struct layers_settings settings)
+/* `one` is called for each product. */
+static void plan_model(const char *name, struct layers_settings settings, product_fn one)
 {
     struct ddp_err err;
     struct device_memory memory = {0};
@@ -112,12 +124,24 @@ static void plan_model(const char *name, struct layers_settings settings)
     ck_assert_msg(model, "%s", err.text);
     struct layers *net = layers_create(model, settings, NULL, &memory, NULL, &err);
     ck_assert_msg(net, "%s %s: %s", name, precision_names[settings.precision], err.text);
+    if (one)
+        layers_each_product(net, layers_plan(net, settings.max_batch, &err), one, NULL,
+                            &err);
     layers_destroy(net);
     model_destroy(model);
 }
 
+static int attends(struct layers *net, const struct site *at, void *arg,
+                   struct ddp_err *err)
+{
+    ck_assert_msg(at->layer->spec->kind != LAYER_ATTENTION ||
+                      at->plan->how[at->pass].plan,
+                  "cuDNN does not take '%s'", at->key);
+    return 0;
+}
+
 /* Each has an engine, and one for steps that are deterministic. */
-LOOP_TEST(cudnn_plans_all_convolutions, ARRAY_LEN(gpus))
+LOOP_TEST(cudnn_plans_convolutions, ARRAY_LEN(gpus))
 {
     /* each plan opens and closes it: keep it open, which takes a third of the time */
     OWNED char *compiler = xasprintf("libnvrtc.so.%d", CUDART_VERSION / 1000);
@@ -130,6 +154,32 @@ LOOP_TEST(cudnn_plans_all_convolutions, ARRAY_LEN(gpus))
                            (struct layers_settings){.io = models[m].io,
                                                     .max_batch = 32,
                                                     .precision = (enum precision)p,
-                                                    .deterministic = i > 0});
+                                                    .deterministic = i > 0},
+                           NULL);
+    cudnnBackendDestroyDescriptor(gpu);
+}
+
+/* Grouped heads, any number of tokens, larger workspaces, and none that varies. */
+LOOP_TEST(cudnn_plans_attention, ARRAY_LEN(gpus))
+{
+    static const char *const texts[] = {"gpt2:layers=1", "gpt2:layers=1,context=99",
+                                        "llama:layers=1",
+                                        "llama:layers=1,heads=8,kv_heads=2,width=512"};
+    ck_assert_msg(dlopen("libcuda.so.1", RTLD_LAZY), "%s", dlerror());
+    describe_gpu(_i);
+    for (size_t m = 0; m < ARRAY_LEN(texts); m++)
+        for (int i = 0; i < 4; i++) {
+            struct ddp_err err;
+            struct model_type *type = model_type_find(texts[m], &err);
+            ck_assert_msg(type, "%s", err.text);
+            plan_model(texts[m],
+                       (struct layers_settings){
+                           .io = {1, 1, type->context, type->vocabulary},
+                           .max_batch = 16,
+                           .precision = i % 2 ? PRECISION_BF16 : PRECISION_FP16,
+                           .deterministic = i / 2},
+                       attends);
+            model_type_free(type);
+        }
     cudnnBackendDestroyDescriptor(gpu);
 }

@@ -7,6 +7,10 @@
 #include "tests/worker/cuda/emu.h"
 #include "worker/cuda/kernels.h"
 
+extern "C" {
+#include "worker/cuda/attention_graph.h"
+}
+
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -293,6 +297,78 @@ static void attention(int n, int T, int heads, int kv_heads, int D,
     check_slope("attention", qkv, dqkv, y, dy, forward);
 }
 
+static void expect_near(const char *what, array &is, array &wanted)
+{
+    double most = 0, off = 0;
+    is.fetch();
+    wanted.fetch();
+    for (size_t i = 0; i < is.host.size(); i++) {
+        most = fmax(most, fabs(wanted.host[i]));
+        off = fmax(off, fabs(is.host[i] - wanted.host[i]));
+    }
+    expect(off < 0.02 * most, what, off, 0.02 * most);
+}
+
+/* The first of cuDNN's plans that is built. */
+static bool plan_of(cudnnHandle_t dnn, const struct dnn_attention &s,
+                    struct dnn_graph **graph, cudnnBackendDescriptor_t *plan)
+{
+    int rc = 0;
+    *graph = attention_graph_make(dnn, &s);
+    for (int place = 0; rc == 0; place++)
+        rc = dnn_graph_plan(*graph, dnn, place, 1 << 24, plan);
+    return rc > 0;
+}
+
+/* cuDNN's attention in bf16 beside our kernels'. */
+static void cudnn_attention(int n, int T, int heads, int kv_heads, int D,
+                            bool deterministic)
+{
+    struct cuda_attention a = {CUDA_BF16, n, T, heads, kv_heads, D};
+    size_t rows = size_t(n * T * heads), all = rows * size_t(D);
+    size_t given = size_t(n * T * (heads + 2 * kv_heads) * D);
+    array x(given), qkv(given), y(all), dy(all), dqkv(given), lse(rows), dots(rows);
+    array y2(all), dqkv2(given), lse2(rows), sums(all), wide(given), wide2(given);
+    array workspace(1 << 22);
+    cudnnHandle_t dnn;
+    cudnnCreate(&dnn);
+    cudnnSetStream(dnn, stream);
+    x.fill(27);
+    for (float &v : x.host)
+        v *= 2;
+    x.send();
+    cuda_narrow(x.at, int64_t(given), CUDA_BF16, qkv.at, stream);
+    sums.fill(28);
+    cuda_narrow(sums.at, int64_t(all), CUDA_BF16, dy.at, stream);
+    cuda_attention(a, qkv.at, y.at, lse.at, stream);
+    cuda_attention_back(a, qkv.at, y.at, lse.at, dy.at, dqkv.at, dots.at, stream);
+    for (int back = 0; back < 2; back++) {
+        struct dnn_attention s = {back > 0, CUDNN_DATA_BFLOAT16, n, T, heads, kv_heads,
+                                  D,        deterministic};
+        struct attention_memory m = {qkv.at,   y2.at,   lse2.at, dy.at,
+                                     dqkv2.at, dots.at, sums.at};
+        struct dnn_graph *graph;
+        cudnnBackendDescriptor_t plan;
+        bool planned = plan_of(dnn, s, &graph, &plan);
+        expect(planned && attention_graph_play(plan, dnn, &s, &m, workspace.at) == 0,
+               "cuDNN's attention", back, back);
+        cudaStreamSynchronize(stream);
+        dnn_graph_free(graph);
+    }
+    cuda_widen(y.at, int64_t(all), CUDA_BF16, wide.at, stream);
+    cuda_widen(y2.at, int64_t(all), CUDA_BF16, wide2.at, stream);
+    wide.host.resize(all);
+    wide2.host.resize(all);
+    expect_near("cuDNN's attention, y", wide2, wide);
+    expect_near("cuDNN's attention, logarithms", lse2, lse);
+    wide.host.resize(given);
+    wide2.host.resize(given);
+    cuda_widen(dqkv.at, int64_t(given), CUDA_BF16, wide.at, stream);
+    cuda_widen(dqkv2.at, int64_t(given), CUDA_BF16, wide2.at, stream);
+    expect_near("cuDNN's attention, gradients", wide2, wide);
+    cudnnDestroy(dnn);
+}
+
 static void rotary(int n, int T, int heads, int kv_heads, int D)
 {
     struct cuda_attention a = {CUDA_F32, n, T, heads, kv_heads, D};
@@ -504,6 +580,10 @@ int main()
     struct cuda_step step = {};
     step.seed = 5;
     attention(2, 70, 3, 1, 2, &step);
+    for (int i = 0; i < 2; i++) {
+        cudnn_attention(2, 70, 4, 2, 16, i > 0);
+        cudnn_attention(1, 33, 3, 3, 64, i > 0);
+    }
     rotary(2, 5, 3, 1, 6);
     class_loss(2, 3, 7, 0.3f);
     class_loss(5, 0, 9, 0.1f);

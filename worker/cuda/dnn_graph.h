@@ -1,0 +1,78 @@
+/* worker/cuda/dnn_graph.h - operations of cuDNN's graph API, by one of its engines
+ *
+ * They are described by "backend descriptors": tensors, operations on them, a graph of
+ * operations, an engine for the graph, its configuration with
+ * settings (knobs), and a plan to execute it. (NVIDIA cuDNN API reference, "cudnn_graph
+ * library"; the attributes are those that its own cudnn-frontend sets.)
+ *
+ * cuDNN's heuristics give a list of configurations, best first; a place in it names one.
+ * The list is the same for equal devices and versions of cuDNN. Configurations
+ * that the API rejects, that are less precise, or not deterministic where they must be,
+ * are skipped; that is no error. Plans are built outside of capture; executing one may be
+ * captured.
+ *
+ * conv_graph.h and attention_graph.h make graphs.
+ */
+#ifndef WORKER_CUDA_DNN_GRAPH_H
+#define WORKER_CUDA_DNN_GRAPH_H
+
+#include <cudnn.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { MOST_CONFIGS = 48, MOST_PARTS = 128 + 2 * MOST_CONFIGS };
+
+struct dnn_graph {
+    cudnnBackendDescriptor_t of[MOST_PARTS]; /* owned: all descriptors */
+    int n;
+    bool failed; /* then no more are created */
+    bool tensor_cores, deterministic;
+    cudnnBackendDescriptor_t configs[MOST_CONFIGS]; /* NULL: cannot be taken */
+    cudnnBackendDescriptor_t plans[MOST_CONFIGS];   /* NULL: not built yet */
+    int nconfigs;
+};
+
+/* tensor_cores: operands may be rounded; deterministic: no engine whose results vary. */
+struct dnn_graph *dnn_graph_make(bool tensor_cores, bool deterministic);
+void dnn_graph_free(struct dnn_graph *g);
+
+/* ---- its parts ---- */
+
+cudnnBackendDescriptor_t dnn_begin(struct dnn_graph *g,
+                                   cudnnBackendDescriptorType_t type);
+void dnn_put(struct dnn_graph *g, cudnnBackendDescriptor_t d,
+             cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+             int64_t count, const void *values);
+void dnn_put_part(struct dnn_graph *g, cudnnBackendDescriptor_t d,
+                  cudnnBackendAttributeName_t name, cudnnBackendDescriptor_t part);
+void dnn_put_number(struct dnn_graph *g, cudnnBackendDescriptor_t d,
+                    cudnnBackendAttributeName_t name, int64_t value);
+void dnn_end(struct dnn_graph *g, cudnnBackendDescriptor_t d);
+
+struct dnn_tensor {
+    int64_t uid, dims[4], strides[4];
+    cudnnDataType_t type;
+    int64_t alignment;
+    bool is_virtual; /* has no memory */
+    bool by_value;   /* a number of the host's */
+};
+cudnnBackendDescriptor_t dnn_tensor(struct dnn_graph *g, const struct dnn_tensor *is);
+
+/* ---- its engines ---- */
+
+/* Lists the configurations for these operations: none if cuDNN rejects them. */
+void dnn_graph_list(struct dnn_graph *g, cudnnHandle_t dnn,
+                    const cudnnBackendDescriptor_t *operations, int n);
+
+/* The plan of the configuration at this place, owned by `g`: 1; 0 if it cannot be taken,
+ * or needs a larger workspace; -1 behind the end of the list. */
+int dnn_graph_plan(struct dnn_graph *g, cudnnHandle_t dnn, int place, size_t workspace,
+                   cudnnBackendDescriptor_t *plan);
+
+/* Runs on the handle's stream, with the tensors' addresses. */
+cudnnStatus_t dnn_graph_play(cudnnBackendDescriptor_t plan, cudnnHandle_t dnn, int n,
+                             const int64_t *uids, const void *const *places,
+                             void *workspace);
+
+#endif

@@ -129,9 +129,9 @@ DDP_API int ddp_parallel_finish(struct ddp_parallel *p, struct ddp_err *err);
 /* Checkpoints in the memory of the hosts, like ddp-train --peer-checkpoint: each rank's
  * part of weights and optimiser is also kept on the next host, so losing a host, or any
  * number of ranks, costs the steps since the last keep(). For jobs that may restart
- * (--max-restarts, --spares, --nnodes MIN:MAX), with any number of ranks; the ranks of
- * these have DDPRUN_KEPT_MEMORY in their environment, and in other jobs restore() is an
- * error.
+ * (--max-restarts, --spares, --nnodes MIN:MAX), with any number of ranks; in others,
+ * whose ranks have no DDPRUN_KEPT_MEMORY in their environment, nothing is kept, without
+ * an error.
  *
  * All ranks call restore() once, before the first step, with *step as load() has set it
  * (0: nothing loaded). If the hosts' memory has a later step, it restores weights and

@@ -97,9 +97,7 @@ class Network(LaunchTest):
         self.assertIn(f"going on after epoch {last}\n", again.out)
 
     def test_a_job_that_cannot_restart_keeps_nothing(self):
-        launch = self.run_to_end("-np", 2, NETWORK, "kept")
-        self.assert_ended(launch, 1)
-        self.assertIn("a checkpoint in memory needs a job that may restart: 'ddprun --max-restarts N'", launch.err)
+        self.assertEqual(self.losses("-np", 2, NETWORK, "kept"), self.losses("-np", 2, NETWORK))
 
 
 if __name__ == "__main__":

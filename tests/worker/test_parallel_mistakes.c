@@ -212,6 +212,22 @@ static void kept_case(struct ddp_group *g, const void *path)
 {
     struct ddp_err err = {""};
     struct ddp_param w = {.name = "w", .count = 4};
+    uint64_t none = 5;
+    struct ddp_parallel *plain = ddp_parallel_create(g, &w, 1, NULL, &err);
+    team_assert(g, plain != NULL, "%s", err.text);
+    team_ok(g, ddp_parallel_restore(plain, &none, &err)); /* it cannot restart */
+    team_assert(g, none == 5, "%d", (int)none);
+    team_ok(g, ddp_parallel_keep(plain, 1, &err));
+    REFUSED(ddp_parallel_restore(plain, &none, &err) < 0, "before the first step, once");
+    ddp_parallel_destroy(plain);
+    w.weight = w.grad = NULL;
+    if (ddp_group_rank(g) == 0)
+        setenv("DDPRUN_KEPT_MEMORY", path, 1);
+    plain = ddp_parallel_create(g, &w, 1, NULL, &err);
+    team_assert(g, plain != NULL, "%s", err.text);
+    REFUSED(ddp_parallel_restore(plain, &none, &err) < 0, "needs a job that may restart");
+    ddp_parallel_destroy(plain);
+    w.weight = w.grad = NULL;
     setenv("DDPRUN_KEPT_MEMORY", path, 1);
     for (uint64_t run = 0, step = 0; run < 2; run++) {
         struct ddp_parallel *p = ddp_parallel_create(g, &w, 1, NULL, &err);

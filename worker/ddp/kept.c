@@ -46,10 +46,16 @@ static int number_host(int fd, uint64_t *host)
     return rc;
 }
 
+bool kept_is_offered(void)
+{
+    const char *path = getenv("DDPRUN_KEPT_MEMORY");
+    return path && *path;
+}
+
 int kept_open(uint64_t *host, struct ddp_err *err)
 {
     const char *path = getenv("DDPRUN_KEPT_MEMORY");
-    if (!path || !*path)
+    if (!kept_is_offered())
         return err_set(err,
                        "a checkpoint in memory needs a job that may restart: 'ddprun "
                        "--max-restarts N', '--spares N' or '--nnodes MIN:MAX'");

@@ -26,6 +26,7 @@ struct kept_cell {
     size_t bytes;
 };
 
+bool kept_is_offered(void); /* else the job does not restart */
 /* The descriptor of this host's file, or -1; and a number that identifies the host. */
 int kept_open(uint64_t *host, struct ddp_err *err);
 

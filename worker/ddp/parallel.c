@@ -14,6 +14,7 @@
 #include "common/fnv.h"
 #include "common/mem.h"
 #include "common/scoped.h"
+#include "worker/ddp/kept.h"
 #include "worker/ddp/peers.h"
 #include "worker/ddp/reducer.h"
 #include "worker/ddp/saver.h"
@@ -48,6 +49,7 @@ struct ddp_parallel {
     const char *place;   /* borrowed: of checkpoints */
     struct saver *saver; /* owned; NULL: no checkpoints */
     struct peers *peers; /* owned; NULL before ddp_parallel_restore() */
+    bool cannot_restart; /* so it has set none */
 };
 
 static void lay_out(struct ddp_parallel *p, const struct ddp_param *params, size_t n)
@@ -514,8 +516,15 @@ int ddp_parallel_save(struct ddp_parallel *p, uint64_t step, struct ddp_err *err
 
 int ddp_parallel_restore(struct ddp_parallel *p, uint64_t *step, struct ddp_err *err)
 {
-    if (p->peers || p->begun)
+    const uint64_t offered = kept_is_offered();
+    int other;
+    size_t i;
+    if (p->peers || p->cannot_restart || p->begun)
         return err_set(err, "ddp_parallel_restore() comes before the first step, once");
+    TRY(replica_compare(p->group, &offered, 1, &other, &i, err));
+    p->cannot_restart = !offered && other == 0;
+    if (p->cannot_restart)
+        return 0;
     p->peers = peers_create(p->group, p->reducer, NULL, err);
     return p->peers ? load(p, step, false, err) : -1;
 }
@@ -523,10 +532,10 @@ int ddp_parallel_restore(struct ddp_parallel *p, uint64_t *step, struct ddp_err 
 int ddp_parallel_keep(struct ddp_parallel *p, uint64_t step, struct ddp_err *err)
 {
     const struct train_state at = now_at(p, step);
-    if (!p->peers)
+    if (!p->peers && !p->cannot_restart)
         return err_set(err, "ddp_parallel_keep() needs ddp_parallel_restore() before");
     TRY(check_save(p, "keep", step, err));
-    return peers_save(p->peers, &p->state, &at, err);
+    return p->peers ? peers_save(p->peers, &p->state, &at, err) : 0;
 }
 
 int ddp_parallel_finish(struct ddp_parallel *p, struct ddp_err *err)

@@ -87,6 +87,8 @@ static const struct setting options[] = {
      "Momentum of sgd (default 0)"},
     {"weight-decay", "X", AT(optim_settings.decay), value_float, 0, 1e6,
      "L2 penalty (default 0); adamw's is of the weights (default 0.01)"},
+    {"beta2", "X", AT(optim_settings.beta2), value_float, 0.5, 0.999999,
+     "What adam and adamw keep of the mean of squares in a step (default 0.999)"},
     {"ema", "DECAY", AT(optim_settings.average), value_float, 0, 0.999999,
      "Keep a moving average of the weights, for tests and checkpoints (default: none)"},
     {"schedule", "HOW", AT(schedule), read_schedule, 0, 0,
@@ -352,6 +354,8 @@ static int fill_in(struct parse *p)
         c->epochs = c->steps ? EPOCHS_UNLIMITED : 20;
     if (c->optim_settings.momentum > 0 && strcmp(c->optim->name, "sgd") != 0)
         return err_set(p->err, "--momentum: %s has none, sgd does", c->optim->name);
+    if (c->optim_settings.beta2 > 0 && c->optim->rule != RULE_ADAM)
+        return err_set(p->err, "--beta2: %s has none, adam and adamw do", c->optim->name);
     if (!epochs_given && !c->steps && !isfinite(c->target) &&
         strcmp(c->data, "digits") == 0)
         c->target = 97;

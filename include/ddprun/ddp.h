@@ -57,6 +57,7 @@ struct ddp_parallel_options {
     const char *optimiser;  /* "sgd" (NULL), "adam", "adamw" or "adadelta" */
     float momentum;         /* of sgd */
     float decay;            /* PyTorch's weight_decay; 0, also for adamw: none */
+    float beta2;            /* of adam and adamw; 0: 0.999 */
     float clip_norm;        /* largest norm of the gradients; 0: no clipping */
     size_t first_bytes;     /* of the first bucket, at most `bytes`; 0: 1 MiB */
     size_t bytes;           /* of each other bucket; 0: 25 MiB */

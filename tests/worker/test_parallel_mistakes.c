@@ -149,11 +149,15 @@ TEST(what_cannot_be_trained_is_refused)
 /* Rank 1 has something else, of the same size: all ranks are told. */
 static void disagree_case(struct ddp_group *g, const void *arg)
 {
-    static const struct ddp_parallel_options unlike[] = {
-        {.optimiser = "adam"}, {.momentum = 0.5f}, {.replicated = true}, {.ema = 0.5f}};
+    static const struct ddp_parallel_options unlike[] = {{.optimiser = "adam"},
+                                                         {.momentum = 0.5f},
+                                                         {.replicated = true},
+                                                         {.beta2 = 0.9f},
+                                                         {.ema = 0.5f}};
     static const char *const said[] = {
         "rank 1 has another optimiser", "rank 1 has another momentum",
-        "rank 1 has another replicated", "rank 1 has another ema"};
+        "rank 1 has another replicated", "rank 1 has another beta2",
+        "rank 1 has another ema"};
     struct ddp_err err = {""};
     bool odd = ddp_group_rank(g) == 1;
     for (size_t i = 0; i < ARRAY_LEN(unlike); i++) {

@@ -186,14 +186,14 @@ void cuda_optimise(const struct cuda_update *u, const struct optim *by,
                    cudaStream_t stream)
 {
     const struct optim_type *t = by->type;
-    float decay = optim_penalty(by), log_b1 = (float)log((double)t->b1),
-          log_b2 = (float)log((double)t->b2);
+    float decay = optim_penalty(by), b2 = optim_beta2(by);
+    float log_b1 = (float)log((double)t->b1), log_b2 = (float)log((double)b2);
     switch (t->rule) {
     case RULE_SGD:
         put_optimiser(*u, sgd{by->settings.momentum}, decay, stream);
         break;
     case RULE_ADAM:
-        put_optimiser(*u, adam{log_b1, log_b2, t->b1, t->b2, t->eps, optim_shrink(by)},
+        put_optimiser(*u, adam{log_b1, log_b2, t->b1, b2, t->eps, optim_shrink(by)},
                       decay, stream);
         break;
     case RULE_ADADELTA:

@@ -181,6 +181,8 @@ static int check_options(const struct ddp_parallel_options *o, struct ddp_err *e
             return err_set(err, "%s is %g: it must be at least 0%s", parts[i].name,
                            (double)parts[i].value,
                            parts[i].most < INFINITY ? ", and finite" : "");
+    if (!(o->beta2 >= 0 && o->beta2 < 1))
+        return err_set(err, "beta2 is %g: from 0 to below 1", (double)o->beta2);
     if (!(o->ema >= 0 && o->ema < 1))
         return err_set(err, "ema is %g: from 0 to below 1", (double)o->ema);
     return 0;
@@ -203,6 +205,7 @@ static int agree(const struct ddp_parallel *p, const struct ddp_parallel_options
                 {"optimiser", fnv1a(FNV1A, o->optimiser, strlen(o->optimiser))},
                 {"momentum", hash_of(o->momentum)},
                 {"decay", hash_of(o->decay)},
+                {"beta2", hash_of(o->beta2)},
                 {"clip_norm", hash_of(o->clip_norm)},
                 {"first_bytes", o->first_bytes},
                 {"bytes", o->bytes},
@@ -264,7 +267,7 @@ static int make(struct ddp_parallel *p, const struct ddp_parallel_options *o,
                                 .floats = floats,
                                 .optim = &p->optim};
     optim_init(&p->optim, optim_find(o->optimiser),
-               (struct optim_settings){o->momentum, o->decay, o->ema},
+               (struct optim_settings){o->momentum, o->decay, o->beta2, o->ema},
                kernels_get(NULL, err), floats);
     p->clip_norm = o->clip_norm;
     return o->checkpoint ? make_saver(p, o->checkpoint, err) : 0;

@@ -75,7 +75,7 @@ void optim_piece(struct optim *o, size_t at, size_t n, float *w, const float *g,
         k->sgd(w, g, m, (int64_t)n, lr, o->settings.momentum, decay);
         break;
     case RULE_ADAM:
-        k->adam(w, g, m, v, (int64_t)n, lr, t->b1, t->b2, t->eps, decay,
+        k->adam(w, g, m, v, (int64_t)n, lr, t->b1, optim_beta2(o), t->eps, decay,
                 1 - lr * optim_shrink(o), (int64_t)o->counts.steps);
         break;
     case RULE_ADADELTA:

@@ -28,6 +28,7 @@ enum { OPTIM_AVERAGE = 2, OPTIM_STATES };
 struct optim_settings {
     float momentum; /* sgd */
     float decay;    /* weight decay, added to the gradient (L2); adamw: of the weight */
+    float beta2;    /* adam, adamw: PyTorch's second beta; 0: the type's */
     float average;  /* what the average keeps of itself in a step; 0: there is none */
 };
 
@@ -76,6 +77,11 @@ static inline float optim_penalty(const struct optim *o)
 static inline float optim_shrink(const struct optim *o)
 {
     return o->type->decoupled ? o->settings.decay : 0;
+}
+
+static inline float optim_beta2(const struct optim *o)
+{
+    return o->settings.beta2 > 0 ? o->settings.beta2 : o->type->b2;
 }
 
 /* How much of the way to the weights the average goes in a step. */

@@ -281,9 +281,9 @@ def tokens_are_learned_as_in_pytorch(name, net, context, vocab):
     assert torch.allclose(start, longer, rtol=0, atol=1e-5), "causal"
     runs = our_runs(net, (1, 2, 4), 8, "--model", f"{name},context={context},vocab={vocab}",
                     "--data", "tokens.bin", "--steps", 100, "--lr", 2e-3,
-                    "--warmup", 10, "--schedule", "cosine", "--clip-norm", 1,
+                    "--warmup", 10, "--schedule", "cosine", "--clip-norm", 1, "--beta2", 0.95,
                     "--label-smoothing", 0.2)
-    opt = torch.optim.AdamW(net.parameters(), 2e-3)
+    opt = torch.optim.AdamW(net.parameters(), 2e-3, betas=(0.9, 0.95))
     theirs, epoch = [], 0
     while len(theirs) < 100:
         epoch += 1

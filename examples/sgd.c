@@ -3,9 +3,9 @@
  *
  *     ddprun -np 4 build/examples/sgd
  *
- * The model is y = w x + b, the data are points near y = 3 x - 2. Every rank processes its
- * share of a batch; the average of the shares' gradients is the batch's, so the numbers
- * are the same for 1, 2 and 4 ranks.
+ * The model is y = w x + b, the data are points near y = 3 x - 2. Every rank processes
+ * its share of a batch; the average of the shares' gradients is the batch's, so the
+ * numbers are the same for 1, 2 and 4 ranks.
  */
 #include "example.h"
 

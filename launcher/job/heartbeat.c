@@ -18,7 +18,6 @@
 #include "common/mem.h"
 #include "launcher/job/plugin.h"
 
-
 enum { PROBES = 8 };
 
 void job_ping(struct job *j, unsigned node)

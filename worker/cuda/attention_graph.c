@@ -109,10 +109,23 @@ static part matrix(struct builder *b, cudnnDataType_t type, int columns)
 
 /* ---- operations ---- */
 
-static void put_op(struct builder *b, part op)
+/* A tensor of an operation, or the description of what it does; NULL: not used. */
+struct operand {
+    cudnnBackendAttributeName_t name;
+    part is;
+};
+
+/* Returns `out`, which is one of the operands. */
+static part operate(struct builder *b, cudnnBackendDescriptorType_t type,
+                    const struct operand *operands, size_t n, part out)
 {
+    part op = dnn_begin(b->g, type);
+    for (size_t i = 0; i < n; i++)
+        if (operands[i].is)
+            dnn_put_part(b->g, op, operands[i].name, operands[i].is);
     dnn_end(b->g, op);
     b->ops[b->n++] = op;
+    return out;
 }
 
 static part multiply(struct builder *b, part x, part y, part out)
@@ -121,13 +134,12 @@ static part multiply(struct builder *b, part x, part y, part out)
     part how = dnn_begin(b->g, CUDNN_BACKEND_MATMUL_DESCRIPTOR);
     dnn_put(b->g, how, CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &sums);
     dnn_end(b->g, how);
-    part op = dnn_begin(b->g, CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
-    dnn_put_part(b->g, op, CUDNN_ATTR_OPERATION_MATMUL_ADESC, x);
-    dnn_put_part(b->g, op, CUDNN_ATTR_OPERATION_MATMUL_BDESC, y);
-    dnn_put_part(b->g, op, CUDNN_ATTR_OPERATION_MATMUL_CDESC, out);
-    dnn_put_part(b->g, op, CUDNN_ATTR_OPERATION_MATMUL_DESC, how);
-    put_op(b, op);
-    return out;
+    const struct operand operands[] = {{CUDNN_ATTR_OPERATION_MATMUL_ADESC, x},
+                                       {CUDNN_ATTR_OPERATION_MATMUL_BDESC, y},
+                                       {CUDNN_ATTR_OPERATION_MATMUL_CDESC, out},
+                                       {CUDNN_ATTR_OPERATION_MATMUL_DESC, how}};
+    return operate(b, CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, operands,
+                   ARRAY_LEN(operands), out);
 }
 
 /* `y` and `test` may be NULL; `axis` only counts for GEN_INDEX. */
@@ -142,16 +154,14 @@ static part pointwise(struct builder *b, cudnnPointwiseMode_t mode, part x, part
     if (mode == CUDNN_POINTWISE_GEN_INDEX)
         dnn_put_number(b->g, how, CUDNN_ATTR_POINTWISE_AXIS, axis);
     dnn_end(b->g, how);
-    part op = dnn_begin(b->g, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-    dnn_put_part(b->g, op, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how);
-    dnn_put_part(b->g, op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
-    if (y)
-        dnn_put_part(b->g, op, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, y);
-    if (test)
-        dnn_put_part(b->g, op, CUDNN_ATTR_OPERATION_POINTWISE_TDESC, test);
-    dnn_put_part(b->g, op, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, out);
-    put_op(b, op);
-    return out;
+    const struct operand operands[] = {
+        {CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how},
+        {CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x},
+        {CUDNN_ATTR_OPERATION_POINTWISE_BDESC, y},
+        {CUDNN_ATTR_OPERATION_POINTWISE_TDESC, test},
+        {CUDNN_ATTR_OPERATION_POINTWISE_YDESC, out}};
+    return operate(b, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, operands,
+                   ARRAY_LEN(operands), out);
 }
 
 /* Of each pair of numbers, or of each number of x (y NULL), a new T x T matrix. */
@@ -168,21 +178,19 @@ static part reduce(struct builder *b, cudnnReduceTensorOp_t by, part x, part out
             1, &by);
     dnn_put(b->g, how, CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &sums);
     dnn_end(b->g, how);
-    part op = dnn_begin(b->g, CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
-    dnn_put_part(b->g, op, CUDNN_ATTR_OPERATION_REDUCTION_XDESC, x);
-    dnn_put_part(b->g, op, CUDNN_ATTR_OPERATION_REDUCTION_YDESC, out);
-    dnn_put_part(b->g, op, CUDNN_ATTR_OPERATION_REDUCTION_DESC, how);
-    put_op(b, op);
-    return out;
+    const struct operand operands[] = {{CUDNN_ATTR_OPERATION_REDUCTION_XDESC, x},
+                                       {CUDNN_ATTR_OPERATION_REDUCTION_YDESC, out},
+                                       {CUDNN_ATTR_OPERATION_REDUCTION_DESC, how}};
+    return operate(b, CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR, operands,
+                   ARRAY_LEN(operands), out);
 }
 
 static part reshape(struct builder *b, part x, part out)
 {
-    part op = dnn_begin(b->g, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
-    dnn_put_part(b->g, op, CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x);
-    dnn_put_part(b->g, op, CUDNN_ATTR_OPERATION_RESHAPE_YDESC, out);
-    put_op(b, op);
-    return out;
+    const struct operand operands[] = {{CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x},
+                                       {CUDNN_ATTR_OPERATION_RESHAPE_YDESC, out}};
+    return operate(b, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR, operands,
+                   ARRAY_LEN(operands), out);
 }
 
 /* ---- the graphs ---- */

@@ -68,8 +68,8 @@ struct layers {
     float *weights;       /* borrowed */
     char *narrow;         /* weights converted to `type`; the same block in fp32 */
     float *buffers;
-    float *grads;     /* of the micro-batch in flight */
-    void *dq;         /* sums of gradients of queries, in float */
+    float *grads; /* of the micro-batch in flight */
+    void *dq; /* sums of gradients of queries, in float; NULL: deterministic, or fp32 */
     void *x, *z, *dw; /* input; a convolution's product and its gradient; a filter's
                          gradient in `type` */
     /* gradients of activations; the last is the logits' */

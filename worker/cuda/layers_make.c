@@ -184,7 +184,8 @@ static int take_activations(struct layers *net, struct device_memory *memory,
             widest = l->before;
         if (is_conv(l) && l->weight->count > filter)
             filter = l->weight->count;
-        if (l->spec->kind == LAYER_ATTENTION && l->outputs > queries)
+        if (l->spec->kind == LAYER_ATTENTION && !net->settings.deterministic &&
+            l->outputs > queries)
             queries = l->outputs;
     }
     size_t input = net->tokens ? batch * (net->layers[0].rows + 1) * sizeof(uint32_t)

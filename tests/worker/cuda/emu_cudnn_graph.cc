@@ -65,21 +65,14 @@ struct rule {
 
 enum { NO_PART = -1, ANY_OPERATION = -2 };
 
-#define VALUES(owner, name, type, n)                                                    \
+#define RANGE(owner, name, type, from, to)                                              \
     {                                                                                   \
-        CUDNN_BACKEND_##owner##_DESCRIPTOR, CUDNN_ATTR_##name, CUDNN_TYPE_##type, n, n, \
-            NO_PART                                                                     \
+        CUDNN_BACKEND_##owner##_DESCRIPTOR, CUDNN_ATTR_##name, CUDNN_TYPE_##type, from, \
+            to, NO_PART                                                                 \
     }
-#define PLACES(owner, name, type)                                                        \
-    {                                                                                    \
-        CUDNN_BACKEND_##owner##_DESCRIPTOR, CUDNN_ATTR_##name, CUDNN_TYPE_##type, 3, 14, \
-            NO_PART                                                                      \
-    }
-#define MAYBE(owner, name, type)                                                        \
-    {                                                                                   \
-        CUDNN_BACKEND_##owner##_DESCRIPTOR, CUDNN_ATTR_##name, CUDNN_TYPE_##type, 0, 1, \
-            NO_PART                                                                     \
-    }
+#define VALUES(owner, name, type, n) RANGE(owner, name, type, n, n)
+#define PLACES(owner, name, type)    RANGE(owner, name, type, 3, 14)
+#define MAYBE(owner, name, type)     RANGE(owner, name, type, 0, 1)
 #define PARTS(owner, name, from, to, part)                     \
     {                                                          \
         CUDNN_BACKEND_##owner##_DESCRIPTOR, CUDNN_ATTR_##name, \

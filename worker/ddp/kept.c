@@ -46,16 +46,21 @@ static int number_host(int fd, uint64_t *host)
     return rc;
 }
 
-bool kept_is_offered(void)
+static const char *kept_path(void)
 {
     const char *path = getenv("DDPRUN_KEPT_MEMORY");
-    return path && *path;
+    return path && *path ? path : NULL;
+}
+
+bool kept_is_offered(void)
+{
+    return kept_path() != NULL;
 }
 
 int kept_open(uint64_t *host, struct ddp_err *err)
 {
-    const char *path = getenv("DDPRUN_KEPT_MEMORY");
-    if (!kept_is_offered())
+    const char *path = kept_path();
+    if (!path)
         return err_set(err,
                        "a checkpoint in memory needs a job that may restart: 'ddprun "
                        "--max-restarts N', '--spares N' or '--nnodes MIN:MAX'");

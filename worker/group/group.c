@@ -16,7 +16,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEFAULT_TIMEOUT_MS = 300000, DEFAULT_ARENA = 64 << 20, TCP_SPIN_NS = 20000 };
+enum {
+    DEFAULT_TIMEOUT_MS = 300000,
+    DEFAULT_ARENA = 64 << 20,
+    SPIN_NS = 50000,
+    SHARED_SPIN_NS = 1000,
+    TCP_SPIN_NS = 20000
+};
 
 /* Counts the groups of a name that a rank creates. The count is part of the key in the
  * store, so that a second group does not read the first one's cards. All ranks count
@@ -66,7 +72,7 @@ static int connect_all(struct ddp_group *g, struct listeners *listeners,
         if (!g->shm)
             return -1;
     }
-    g->spin_ns = g->shm ? g->shm->spin_ns : TCP_SPIN_NS;
+    g->spin_ns = !g->shm ? TCP_SPIN_NS : g->shm->shares_cpu ? SHARED_SPIN_NS : SPIN_NS;
     if (g->layout.nhosts > 1)
         g->tcp = tcp_create(&g->layout, listeners, &g->number);
     g->hier = hier_create(&g->layout, g->tcp, g->shm);

@@ -101,7 +101,6 @@ struct shm {
     bool barriers;   /* membarrier() is available on all ranks */
     int arrived;     /* ranks below this have reached what is waited for */
     bool shares_cpu; /* more ranks here than CPUs */
-    int64_t spin_ns;
     uint64_t moves;          /* steps made, and pieces of messages sent or received */
     struct autotune showing; /* a result: at once, or in a copy of its own */
     struct autotune giving;  /* the same to the others' buffers in the arena */

@@ -129,7 +129,6 @@ static int move_in(struct shm *s, struct ddp_err *err)
  * membarrier(), which is expensive, moves to the waking side. */
 static void choose_waiting(struct shm *s)
 {
-    bool shared = false;
     int ncpus = 0;
     for (size_t byte = 0; byte < sizeof s->rank->cpus; byte++) {
         unsigned all = 0;
@@ -137,15 +136,14 @@ static void choose_waiting(struct shm *s)
             all |= s->rank[i].cpus[byte];
         ncpus += __builtin_popcount(all);
     }
-    for (int i = 0; i < s->n; i++)
-        shared = shared || s->rank[i].shares_cpu;
-    if (ncpus < s->n)
-        shares_cpu = shared = true;
-    s->shares_cpu = shared;
-    s->spin_ns = shared ? 1000 : 50000;
-    s->barriers = !shared;
-    for (int i = 0; i < s->n; i++)
-        s->barriers = s->barriers && !s->rank[i].unheard;
+    bool crowded = ncpus < s->n, heard = true;
+    for (int i = 0; i < s->n; i++) {
+        s->shares_cpu |= s->rank[i].shares_cpu;
+        heard &= !s->rank[i].unheard;
+    }
+    shares_cpu |= crowded;
+    s->shares_cpu |= crowded;
+    s->barriers = heard && !s->shares_cpu;
 }
 
 static int blame(const struct shm *s, int local, const char *what, struct ddp_err *err)

@@ -24,7 +24,6 @@ import collectives  # noqa: E402
 import lab_launch  # noqa: E402
 
 
-
 def contestants(folder, ranks, sizes):
     task = ["all_reduce", "1"] + sizes
     open_mpi = ["mpirun.openmpi", "--hostfile", f"{folder}/slots", "-np", str(ranks), "--bind-to", "none",

@@ -11,18 +11,15 @@
 #include "include/ddprun/ddp.h"
 
 #include "common/err.h"
-#include "common/fnv.h"
 #include "common/mem.h"
-#include "common/scoped.h"
 #include "worker/ddp/kept.h"
+#include "worker/ddp/parallel_check.h"
 #include "worker/ddp/peers.h"
 #include "worker/ddp/reducer.h"
 #include "worker/ddp/saver.h"
-#include "worker/safetensors.h"
 
 #include <float.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,161 +77,13 @@ static float *grad(const struct ddp_parallel *p, size_t i)
     return reducer_grads(p->reducer) + p->blocks[i].offset;
 }
 
-static int by_text(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-/* Names identify arrays in a file, whose arrays have this limit. */
-static int check_names(const struct ddp_parallel *p, struct ddp_err *err)
-{
-    OWNED const char **names = xcalloc(p->n, sizeof *names);
-    for (size_t i = 0; i < p->n; i++) {
-        const struct ddp_param *param = &p->params[i];
-        if (!param->name)
-            return err_set(err, "parameter %zu has no name: a checkpoint needs one", i);
-        if (!safetensors_can_name(param->name) || strncmp(param->name, "optim.", 6) == 0)
-            return err_set(err,
-                           "parameter %zu cannot be called '%s' in a checkpoint: names "
-                           "are UTF-8 and do not begin with 'optim.' or '__'",
-                           i, param->name);
-        if (param->count > INT_MAX)
-            return err_set(err, "'%s' is too large for a checkpoint: split it",
-                           param->name);
-        names[i] = param->name;
-    }
-    qsort(names, p->n, sizeof *names, by_text);
-    for (size_t i = 1; i < p->n; i++)
-        if (strcmp(names[i - 1], names[i]) == 0)
-            return err_set(
-                err, "two parameters are called '%s': a checkpoint needs a name for each",
-                names[i]);
-    return 0;
-}
-
 static int make_saver(struct ddp_parallel *p, const char *place, struct ddp_err *err)
 {
     bool leads = ddp_group_rank(p->group) == 0;
-    TRY(check_names(p, err));
+    TRY(parallel_check_names(p->params, p->n, err));
     p->place = place;
     p->saver = saver_create(p->group, place, SAVER_SHARD_BYTES);
     return replica_agree(p->group, leads ? saver_prepare(p->saver, err) : 0, NULL, err);
-}
-
-/* ---- what all ranks give ---- */
-
-static int by_weight(const void *a, const void *b)
-{
-    const float *x = (*(const struct ddp_param *const *)a)->weight;
-    const float *y = (*(const struct ddp_param *const *)b)->weight;
-    return (x > y) - (x < y);
-}
-
-/* Refuses parameters whose weights, in the caller's memory, overlap. One without elements
- * overlaps none. */
-static int check_overlap(const struct ddp_param *params, size_t n, struct ddp_err *err)
-{
-    OWNED const struct ddp_param **own = xcalloc(n, sizeof *own);
-    size_t nown = 0;
-    for (size_t i = 0; i < n; i++)
-        if (params[i].weight && params[i].count > 0)
-            own[nown++] = &params[i];
-    qsort(own, nown, sizeof *own, by_weight);
-    for (size_t i = 1; i < nown; i++) {
-        const struct ddp_param *a = own[i - 1], *b = own[i];
-        if (b->weight < a->weight + a->count)
-            return err_set(
-                err,
-                "parameters %zu and %zu have the same weights: pass them once, "
-                "with the sum of the gradients",
-                (size_t)((a < b ? a : b) - params), (size_t)((a < b ? b : a) - params));
-    }
-    return 0;
-}
-
-static int check_params(const struct ddp_param *params, size_t n, struct ddp_err *err)
-{
-    size_t room = SIZE_MAX / sizeof(float);
-    if (n == 0)
-        return err_set(err, "there are no parameters");
-    for (size_t i = 0; i < n; room -= params[i++].count + LINE) {
-        if (room < LINE || params[i].count > room - LINE)
-            return err_set(err, "parameter %zu has %zu elements: more than memory has", i,
-                           params[i].count);
-    }
-    return check_overlap(params, n, err);
-}
-
-static int check_options(const struct ddp_parallel_options *o, struct ddp_err *err)
-{
-    const struct {
-        const char *name;
-        float value, most;
-    } parts[] = {{"momentum", o->momentum, FLT_MAX},
-                 {"decay", o->decay, FLT_MAX},
-                 {"clip_norm", o->clip_norm, INFINITY}};
-    if (!optim_find(o->optimiser))
-        return err_set(err, "no optimiser '%s': sgd, adam, adamw or adadelta",
-                       o->optimiser);
-    for (size_t i = 0; i < ARRAY_LEN(parts); i++)
-        if (!(parts[i].value >= 0 && parts[i].value <= parts[i].most)) /* nor NaN */
-            return err_set(err, "%s is %g: it must be at least 0%s", parts[i].name,
-                           (double)parts[i].value,
-                           parts[i].most < INFINITY ? ", and finite" : "");
-    if (!(o->beta2 >= 0 && o->beta2 < 1))
-        return err_set(err, "beta2 is %g: from 0 to below 1", (double)o->beta2);
-    if (!(o->ema >= 0 && o->ema < 1))
-        return err_set(err, "ema is %g: from 0 to below 1", (double)o->ema);
-    return 0;
-}
-
-static uint64_t hash_of(float value)
-{
-    return fnv1a(FNV1A, &value, sizeof value);
-}
-
-/* Ranks whose parameters or options differ would add what does not belong together, in
- * places of equal sizes without an error. */
-static int agree(const struct ddp_parallel *p, const struct ddp_parallel_options *o,
-                 struct ddp_err *err)
-{
-    const struct {
-        const char *name;
-        uint64_t value;
-    } rows[] = {{"number of parameters", p->n},
-                {"optimiser", fnv1a(FNV1A, o->optimiser, strlen(o->optimiser))},
-                {"momentum", hash_of(o->momentum)},
-                {"decay", hash_of(o->decay)},
-                {"beta2", hash_of(o->beta2)},
-                {"clip_norm", hash_of(o->clip_norm)},
-                {"first_bytes", o->first_bytes},
-                {"bytes", o->bytes},
-                {"replicated", o->replicated},
-                {"buckets_by_time", o->buckets_by_time},
-                {"ema", hash_of(o->ema)},
-                {"checkpoint (one, or none)", o->checkpoint != NULL}};
-    uint64_t mine[ARRAY_LEN(rows)];
-    int other;
-    size_t i;
-    for (i = 0; i < ARRAY_LEN(rows); i++)
-        mine[i] = rows[i].value;
-    TRY(replica_compare(p->group, mine, ARRAY_LEN(mine), &other, &i, err));
-    if (other > 0)
-        return err_set(err, "rank %d has another %s than rank 0", other, rows[i].name);
-    OWNED uint64_t *params = xcalloc(p->n, sizeof *params);
-    for (i = 0; i < p->n; i++) {
-        const char *name = p->params[i].name ? p->params[i].name : "";
-        params[i] = fnv1a(fnv1a(FNV1A, name, strlen(name)), &p->params[i].count,
-                          sizeof p->params[i].count);
-    }
-    TRY(replica_compare(p->group, params, p->n, &other, &i, err));
-    return other == 0
-               ? 0
-               : err_set(err,
-                         "parameter %zu of rank %d differs from rank 0's in name or "
-                         "count; here it is '%s' with %zu",
-                         i, other, p->params[i].name ? p->params[i].name : "",
-                         p->params[i].count);
 }
 
 /* What one rank alone finds wrong is an error on all: none waits for it. */
@@ -255,7 +104,7 @@ static int make(struct ddp_parallel *p, const struct ddp_parallel_options *o,
                                               .shard = !o->replicated,
                                               .direct = !o->replicated};
     const size_t floats = p->blocks[p->n - 1].offset + p->blocks[p->n - 1].count;
-    TRY(agree(p, o, err));
+    TRY(parallel_agree(p->group, p->params, p->n, o, err));
     float *weights = ddp_arena_alloc(p->group, floats * sizeof *weights, err);
     p->reducer =
         weights ? reducer_create_for(p->group, p->blocks, p->n, settings, err) : NULL;
@@ -282,8 +131,7 @@ struct ddp_parallel *ddp_parallel_create(struct ddp_group *g, struct ddp_param *
     o.optimiser = o.optimiser ? o.optimiser : "sgd";
     o.first_bytes = o.first_bytes ? o.first_bytes : BUCKET_FIRST_BYTES;
     o.bytes = o.bytes ? o.bytes : BUCKET_BYTES;
-    bool fine = check_params(params, n, err) == 0 && check_options(&o, err) == 0 &&
-                kernels_get(NULL, err);
+    bool fine = parallel_check(params, n, &o, err) == 0 && kernels_get(NULL, err);
     if (refuse(g, fine ? 0 : -1, err) < 0)
         return NULL;
     struct ddp_parallel *p = xcalloc(1, sizeof *p);

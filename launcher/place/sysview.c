@@ -62,43 +62,6 @@ int sysview_numa_nodes(const char *root)
     return idset_parse(text, &nodes, NULL) == 0 ? (int)idset_count(&nodes) : 1;
 }
 
-/* --- cgroup quota ------------------------------------------------------------------- */
-
-/* "max 100000" or "250000 100000": quota and period in microseconds. */
-static int quota_of(const char *root, const char *cgroup)
-{
-    char path[900], text[64];
-    long quota, period;
-    snprintf(path, sizeof path, "/sys/fs/cgroup%s/cpu.max", cgroup);
-    if (!read_small(root, path, text, sizeof text) ||
-        sscanf(text, "%ld %ld", &quota, &period) != 2 || quota <= 0 || period <= 0)
-        return 0;
-    long cpus = (quota + period - 1) / period;
-    return cpus > 1 << 20 ? 0 : (int)cpus;
-}
-
-int sysview_quota(const char *root)
-{
-    char text[1024], *path = NULL;
-    int least = 0;
-    if (!read_small(root, "/proc/self/cgroup", text, sizeof text))
-        return 0;
-    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
-        if (strncmp(line, "0::", 3) == 0)
-            path = line + 3;
-    }
-    /* the smallest quota of this group and its ancestors */
-    while (path) {
-        int cpus = quota_of(root, strcmp(path, "/") == 0 ? "" : path);
-        least = cpus && (!least || cpus < least) ? cpus : least;
-        char *slash = strrchr(path, '/');
-        if (!slash || !path[1])
-            break;
-        slash[slash == path] = '\0';
-    }
-    return least;
-}
-
 /* --- GPUs --------------------------------------------------------------------------- */
 
 /* The entries of a directory: all but dot files or, with `devices`, "nvidiaN". */

@@ -1,4 +1,4 @@
-/* launcher/place/sysview.h - CPUs, quota, NUMA nodes and GPUs from /sys and /proc
+/* launcher/place/sysview.h - CPUs, NUMA nodes and GPUs from /sys and /proc
  *
  * Used at every launch; each call reads one or a few small files. `root` is a prefix of
  * the paths: "" on a real machine, a tree of files in tests.
@@ -11,9 +11,6 @@
 
 /* The CPUs this process may run on. Never empty. */
 void sysview_cpus(struct idset *cpus);
-
-/* The cgroup's CPU quota (version 2, all levels) in whole CPUs, rounded up; 0: none. */
-int sysview_quota(const char *root);
 
 /* The number of online NUMA nodes; 1 when unknown. */
 int sysview_numa_nodes(const char *root);

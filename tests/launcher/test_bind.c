@@ -266,22 +266,14 @@ TEST(device_files_count_if_the_driver_is_hidden)
     free(root);
 }
 
-TEST(numa_nodes_and_quota_are_read)
+TEST(numa_nodes_are_counted)
 {
     char *root = temp_dir();
     ck_assert_int_eq(sysview_numa_nodes(root), 1);
-    ck_assert_int_eq(sysview_quota(root), 0);
     put(root, "/sys/devices/system/node/online", "0-3\n");
     ck_assert_int_eq(sysview_numa_nodes(root), 4);
     put(root, "/sys/devices/system/node/has_cpu", "0-1\n"); /* two hold memory only */
     ck_assert_int_eq(sysview_numa_nodes(root), 2);
-    put(root, "/proc/self/cgroup", "1:cpu:/old\n0::/a/b\n");
-    put(root, "/sys/fs/cgroup/a/b/cpu.max", "max 100000\n");
-    ck_assert_int_eq(sysview_quota(root), 0);
-    put(root, "/sys/fs/cgroup/a/cpu.max", "250000 100000\n");
-    ck_assert_int_eq(sysview_quota(root), 3);
-    put(root, "/sys/fs/cgroup/cpu.max", "100000 100000\n");
-    ck_assert_int_eq(sysview_quota(root), 1);
     free(root);
 }
 

@@ -1,9 +1,14 @@
 """What a rank finds in its environment, and what it must not find there."""
 
 import json
+import os
+import shutil
+import subprocess
+import unittest
 
-from launch import DDPRUN, LaunchTest, main
+from launch import DDPRUN, DEADLINE, LaunchTest, main
 
+TRAINER = os.environ.get("DDP_TRAIN")
 SHOW = "import json, os; print(json.dumps(dict(os.environ)))"
 
 # of two ranks on one node, rank 1's
@@ -102,6 +107,18 @@ class Environment(LaunchTest):
     def test_omp_num_threads_of_the_user_stays(self):
         found, _ = self.environments(2, env={"OMP_NUM_THREADS": "5"})
         self.assertEqual(found[0]["OMP_NUM_THREADS"], "5")
+
+    @unittest.skipUnless(os.geteuid() == 0 and shutil.which("unshare"), "control groups of its own; needs root")
+    @unittest.skipUnless(TRAINER, "no ddp-train; needs build without sanitizers")
+    def test_a_quota_limits_threads(self):
+        """Of a rank of ddprun, and of ddp-train alone; 1 CPU in the root of all control groups."""
+        fake = ("mount -t tmpfs none /sys/fs/cgroup; cd /sys/fs/cgroup; mkdir cpu; echo 100000 100000 > cpu.max; "
+                "echo 100000 | tee cpu/cpu.cfs_quota_us > cpu/cpu.cfs_period_us; unset OMP_NUM_THREADS; "
+                '"$0" --steps 1 --plot none && exec "$1" -np 1 sh -c "echo OMP_NUM_THREADS is \\$OMP_NUM_THREADS"')
+        out = subprocess.run(["unshare", "-m", "sh", "-c", fake, TRAINER, DDPRUN], check=True, text=True,
+                             stdout=subprocess.PIPE, timeout=DEADLINE).stdout
+        self.assertIn(", 1 thread per rank", out)
+        self.assertIn("OMP_NUM_THREADS is 1\n", out)
 
     def test_names_can_be_narrowed(self):
         found, _ = self.environments(1, "--rank-names", "ompi")

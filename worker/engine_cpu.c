@@ -35,48 +35,6 @@ struct engine {
     char text[300];
 };
 
-/* ---- spans of a trace ---- */
-
-struct stage_row { /* argument of the layers' callback */
-    struct trace *trace;
-    enum trace_row row;
-};
-
-static void span_layer(const char *layer, char phase, int64_t begin, int64_t end,
-                       void *arg)
-{
-    const struct stage_row *row = arg;
-    char what[TRACE_NAME];
-    snprintf(what, sizeof what, "%s %s", layer, phase == 'f' ? "forward" : "backward");
-    trace_span(row->trace, row->row, what, 0, begin, end);
-}
-
-static void span_talk(size_t i, size_t bytes, int64_t begin, int64_t end, void *engine)
-{
-    const struct engine *e = engine;
-    char what[32];
-    if (reducer_buckets(e->reducer) > 0)
-        snprintf(what, sizeof what, "bucket %zu", i);
-    else
-        snprintf(what, sizeof what, "wait for %s", i == 0 ? "gradients" : "weights");
-    trace_span(e->job.trace, TRACE_TALK, what, bytes, begin, end);
-}
-
-static void watch(struct engine *e)
-{
-    static struct stage_row rows[PIPELINE_STAGES];
-    reducer_observe(e->reducer, span_talk, e);
-    void *args[PIPELINE_STAGES];
-    for (int s = 0; s < PIPELINE_STAGES; s++) {
-        rows[s] = (struct stage_row){e->job.trace, TRACE_COMPUTE + (enum trace_row)s};
-        args[s] = &rows[s];
-    }
-    if (e->pipeline)
-        pipeline_observe(e->pipeline, span_layer, args);
-    else
-        model_observe(e->job.model, span_layer, args[0]);
-}
-
 /* ---- open and close ---- */
 
 static void cpu_close(struct engine *e)
@@ -136,6 +94,7 @@ static int make_own(struct engine *e, struct ddp_err *err)
 {
     const struct engine_job *job = &e->job;
     struct reducer_settings settings = job->buckets;
+    settings.trace = job->trace;
     if (job->how.accumulate == 1 && job->how.stages == 1)
         settings.factors = job->model;
     e->reducer = reducer_create(job->group, job->model, settings, err);
@@ -168,8 +127,6 @@ static struct engine *cpu_open(const struct engine_job *job, struct ddp_err *err
         return NULL;
     }
     describe(e);
-    if (job->trace)
-        watch(e);
     return e;
 }
 
@@ -215,7 +172,9 @@ static void take_batch(struct engine *e, const struct engine_step *s, int i, boo
                               .step = s->step,
                               .extra = i == 0 ? NULL : e->extra,
                               .ready = last ? reducer_ready : NULL,
-                              .arg = e->reducer};
+                              .arg = e->reducer,
+                              .trace = job->trace,
+                              .row = TRACE_COMPUTE};
     e->none = n == 0;
     float loss = run_batch(e, &pass, &correct, &bad, &of);
     if (n == 0)

@@ -28,7 +28,6 @@ struct micro {
 struct stage {
     struct pipeline *p;
     int from, to; /* layers */
-    void *span_arg;
 };
 
 struct pipeline {
@@ -38,7 +37,6 @@ struct pipeline {
     const struct model_pass *pass; /* the caller's, of this step */
     float *extra; /* borrowed: gradients of a micro-batch that is not the first */
     struct stage stages[PIPELINE_STAGES];
-    model_span_fn span;
 
     pthread_t thread; /* of stage 1 */
     bool there, ending;
@@ -55,23 +53,25 @@ static void wait_for(sem_t *s)
     }
 }
 
-static void watch(struct stage *s, int m)
+/* A pass of this stage: its layers have a row of their own in a trace. */
+static struct model_pass pass_of(const struct stage *s, int m)
 {
-    if (s->p->span)
-        model_observe(s->p->parts[m].view, s->p->span, s->span_arg);
+    struct model_pass pass = s->p->parts[m].pass;
+    pass.row += (enum trace_row)(s - s->p->stages);
+    return pass;
 }
 
 static void forward(struct stage *s, int m)
 {
     struct pipeline *p = s->p;
     struct micro *part = &p->parts[m];
+    const struct model_pass pass = pass_of(s, m);
     bool last = s == &p->stages[PIPELINE_STAGES - 1];
     if (last)
         wait_for(&p->forwards);
-    watch(s, m);
-    model_pass_forward(part->view, &part->pass, s->from, s->to);
+    model_pass_forward(part->view, &pass, s->from, s->to);
     if (last)
-        part->loss = model_pass_loss(part->view, &part->pass, &part->correct);
+        part->loss = model_pass_loss(part->view, &pass, &part->correct);
     else
         sem_post(&p->forwards);
 }
@@ -92,7 +92,7 @@ static void backward(struct stage *s, int m)
 {
     struct pipeline *p = s->p;
     bool first = s == &p->stages[0];
-    struct model_pass pass = p->parts[m].pass;
+    struct model_pass pass = pass_of(s, m);
     int embeds = first && pass.batch->tokens;
     if (first)
         wait_for(&p->backwards);
@@ -100,7 +100,6 @@ static void backward(struct stage *s, int m)
         pass.ready = NULL;
     if (pass.ready)
         pass_on(p);
-    watch(s, m);
     model_pass_back(p->parts[m].view, &pass, s->from + embeds, s->to);
     if (!first)
         sem_post(&p->backwards);
@@ -235,11 +234,4 @@ void pipeline_destroy(struct pipeline *p)
         model_destroy(p->parts[m].view);
     free(p->parts);
     free(p);
-}
-
-void pipeline_observe(struct pipeline *p, model_span_fn span, void *args[PIPELINE_STAGES])
-{
-    p->span = span;
-    for (int s = 0; s < PIPELINE_STAGES; s++)
-        p->stages[s].span_arg = args[s];
 }

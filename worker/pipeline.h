@@ -27,8 +27,4 @@ void pipeline_destroy(struct pipeline *p); /* NULL is fine */
 float pipeline_step(struct pipeline *p, const struct model_pass *pass, int *correct,
                     struct model **bad, const struct batch **of);
 
-/* model_observe() of what stage `stage` does. */
-void pipeline_observe(struct pipeline *p, model_span_fn span,
-                      void *args[PIPELINE_STAGES]);
-
 #endif

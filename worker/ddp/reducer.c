@@ -21,6 +21,7 @@
 #include "worker/kernels/pool.h"
 #include "worker/kernels/scratch.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -208,16 +209,15 @@ float *reducer_grads(struct reducer *r)
     return r->grads;
 }
 
-void reducer_observe(struct reducer *r, reducer_span_fn span, void *arg)
-{
-    r->span = span;
-    r->span_arg = arg;
-}
-
 void reducer_span(const struct reducer *r, size_t bucket, size_t floats, int64_t began_ns)
 {
-    if (r->span)
-        r->span(bucket, floats * sizeof(float), began_ns, now_ns(), r->span_arg);
+    char what[32];
+    if (r->others)
+        snprintf(what, sizeof what, "wait for %s", bucket == 0 ? "gradients" : "weights");
+    else
+        snprintf(what, sizeof what, "bucket %zu", bucket);
+    trace_span(r->settings.trace, TRACE_TALK, what, floats * sizeof(float), began_ns,
+               now_ns());
 }
 
 /* ---- buckets by time ---- */

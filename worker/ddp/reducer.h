@@ -31,6 +31,7 @@
 #include "worker/ddp/bucket.h"
 #include "worker/ddp/sums.h"
 #include "worker/optim/optim.h"
+#include "worker/report/trace.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -44,6 +45,8 @@ struct reducer_settings {
     bool direct; /* ranks that share memory use no buckets, and work as with `shard` */
     struct model *factors; /* then its linear layers, with one batch per step, have
                               factors in place of gradients; NULL: none */
+    struct trace *trace;   /* gets a span for each bucket in flight or, where ranks share
+                              memory, for each wait of this rank; NULL: none */
 };
 
 struct reducer;
@@ -68,13 +71,6 @@ void reducer_plan_text(const struct reducer *r, char *text, size_t size);
 int reducer_use_plan(struct reducer *r, const char *text);
 /* The block of this rank's gradients. */
 float *reducer_grads(struct reducer *r);
-
-/* Sets a function that is called with the time in which each bucket was in flight, in
- * now_ns(). Where ranks share memory: the time this rank waited, as bucket 0 for the
- * others' gradients, as bucket 1 for the weights they write. */
-typedef void (*reducer_span_fn)(size_t bucket, size_t bytes, int64_t begin_ns,
-                                int64_t end_ns, void *arg);
-void reducer_observe(struct reducer *r, reducer_span_fn span, void *arg);
 
 /* Before a step. An `idle` rank has no samples in it: its gradients are set to zero
  * here, not by backward. */

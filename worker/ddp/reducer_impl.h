@@ -51,8 +51,6 @@ struct reducer {
     int watched; /* measured steps; WATCH_STEPS: done */
     int64_t begin_ns;
 
-    reducer_span_fn span;
-    void *span_arg;
     struct ddp_err err; /* the first failure of the step */
     bool failed;
 };
@@ -62,7 +60,8 @@ void reducer_count_parts(struct reducer *r, struct bucket b);
 /* How many rows of the layer at `offset` are computed from factors at once; 0: it has
  * no factors. */
 size_t reducer_rows_at(const struct reducer *r, size_t offset);
-/* Reports a span that ends now (reducer_observe()). */
+/* Traces a bucket that is complete now. Where ranks share memory, a wait: as bucket 0 for
+ * the others' gradients, as bucket 1 for the weights they write. */
 void reducer_span(const struct reducer *r, size_t bucket, size_t floats,
                   int64_t began_ns);
 

@@ -213,12 +213,6 @@ void model_share_norms(struct model *m, norm_sum_fn sum, void *arg)
             m->k->norm_share(m->layers[i].norm, sum, arg);
 }
 
-void model_observe(struct model *m, model_span_fn span, void *arg)
-{
-    m->span = span;
-    m->span_arg = arg;
-}
-
 double model_flop(const struct model *m)
 {
     double flop = 0;
@@ -302,15 +296,14 @@ const float *model_forward(struct model *m, const struct batch *b)
     return model_last(m)->y;
 }
 
-static void seen(const struct model *m, const struct layer *l, char phase, int64_t began)
+static void trace_layer(const struct model_pass *p, const struct layer *l,
+                        const char *way, int64_t began)
 {
-    if (m->span)
-        m->span(l->spec->name, phase, began, now_ns(), m->span_arg);
-}
-
-static int64_t look(const struct model *m)
-{
-    return m->span ? now_ns() : 0;
+    char what[TRACE_NAME];
+    if (!p->trace)
+        return;
+    snprintf(what, sizeof what, "%s %s", l->spec->name, way);
+    trace_span(p->trace, p->row, what, 0, began, now_ns());
 }
 
 int model_dropout_streams(const struct model *m)
@@ -324,11 +317,11 @@ void model_pass_forward(struct model *m, const struct model_pass *p, int from, i
     m->pass = p;
     for (int i = from; i < to; i++) {
         struct layer *l = &m->layers[i];
-        int64_t began = look(m);
+        int64_t began = now_ns();
         if (p->batch->n == 0 && !l->norm)
             continue;
         layer_forward(m, l, p->batch, true);
-        seen(m, l, 'f', began);
+        trace_layer(p, l, "forward", began);
     }
 }
 
@@ -420,10 +413,10 @@ void model_pass_back(struct model *m, const struct model_pass *p, int from, int 
     choose_block(m, p);
     for (int i = to - 1; i >= from; i--) {
         const struct layer *l = &m->layers[i];
-        int64_t began = look(m);
+        int64_t began = now_ns();
         if (p->batch->n > 0 || l->norm || l->factors)
             layer_back(m, l, p->batch);
-        seen(m, l, 'b', began);
+        trace_layer(p, l, "backward", began);
         if (!l->weight)
             continue;
         size_t at = l->weight->offset,

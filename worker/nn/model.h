@@ -22,6 +22,7 @@
 
 #include "include/ddprun/err.h"
 #include "worker/kernels/kernels.h"
+#include "worker/report/trace.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -220,6 +221,9 @@ struct model_pass {
      * ranges come in descending order of offset and cover the block. */
     void (*ready)(size_t offset, size_t count, void *arg);
     void *arg;
+    /* Gets a span for each layer, in this row; NULL: none. */
+    struct trace *trace;
+    enum trace_row row;
 };
 int model_layers(const struct model *m);
 /* The streams of dropout's random numbers in a step: one for each layer. */
@@ -263,11 +267,6 @@ bool model_slots(const struct model *m, int from, int to, int *slots);
 /* Splits the layers into `parts` of about equal work: first[0..parts], from 0 to
  * model_layers(). */
 void model_split(const struct model *m, int parts, int *first);
-
-/* Called with the duration of each layer: `phase` is 'f' or 'b', times are now_ns(). */
-typedef void (*model_span_fn)(const char *layer, char phase, int64_t begin_ns,
-                              int64_t end_ns, void *arg);
-void model_observe(struct model *m, model_span_fn span, void *arg);
 
 /* The places that may have a number that is not finite, in the order of computation:
  * the data, then each layer's weight, bias and output: 1 + 3 per layer. A place as

@@ -85,9 +85,7 @@ struct model {
     float *slots[MODEL_MAX_SLOTS]; /* gradients of activations */
     float *room;                   /* scratch memory for products of sequences */
     struct head *head;             /* of a model of tokens; else NULL */
-    double *found;      /* of class_loss(): of a batch, or of the head's rows */
-    model_span_fn span; /* NULL: not measured */
-    void *span_arg;
+    double *found;           /* of class_loss(): of a batch, or of the head's rows */
     struct scratches memory; /* all the above, except own_weights */
     struct want {
         void *to; /* the address of a pointer */

@@ -147,9 +147,9 @@ struct linear_plan {
     float *g;
 };
 
-static struct linear_plan *linear_plan(struct linear_shape s)
+static struct linear_plan *linear_plan(struct linear_shape s, struct scratches *memory)
 {
-    struct linear_plan *p = xcalloc(1, sizeof(*p));
+    struct linear_plan *p = scratch_bytes(memory, sizeof(*p));
     const dnnl_dims_t dx = {s.B, s.C}, dw = {s.K, s.C}, dy = {s.B, s.K}, db = {s.K};
     md_t x = md(2, dx, dnnl_ab), w = md(2, dw, dnnl_ab), y = md(2, dy, dnnl_ab);
     md_t xa = md(2, dx, dnnl_format_tag_any), wa = md(2, dw, dnnl_format_tag_any);
@@ -177,14 +177,8 @@ static struct linear_plan *linear_plan(struct linear_shape s)
     p->dy_weights = port(&y, wants(back, dnnl_query_diff_dst_md));
     p->bias = view(&b);
     p->dbias = view(&b);
-    p->g = scratch((size_t)s.B * (size_t)s.K);
-    return p;
-}
-
-static void linear_plan_free(struct linear_plan *p) /* a benchmark ends soon enough */
-{
-    free(p->g);
-    free(p);
+    p->g = scratch_in(memory, (size_t)s.B * (size_t)s.K);
+    return p; /* whose primitives stay: a benchmark ends soon enough */
 }
 
 static void linear(struct linear_plan *p, int n, const float *x, const float *w,
@@ -258,9 +252,9 @@ static void plan_pool(struct conv_plan *p, const md_t *full, const md_t *y,
     p->dy = port(y, y_inside);
 }
 
-static struct conv_plan *conv_plan(struct conv_shape s)
+static struct conv_plan *conv_plan(struct conv_shape s, struct scratches *memory)
 {
-    struct conv_plan *p = xcalloc(1, sizeof(*p));
+    struct conv_plan *p = scratch_bytes(memory, sizeof(*p));
     int OH = s.H - s.R + 1, OW = s.W - s.R + 1, shrink = s.pool ? 2 : 1;
     const dnnl_dims_t dx = {s.B, s.C, s.H, s.W}, dw = {s.K, s.C, s.R, s.R};
     const dnnl_dims_t df = {s.B, s.K, OH, OW}, dy = {s.B, s.K, OH / shrink, OW / shrink};
@@ -302,14 +296,8 @@ static struct conv_plan *conv_plan(struct conv_shape s)
     }
     p->bias = view(&b);
     p->dbias = view(&b);
-    p->g = scratch(p->floats * (size_t)s.B);
+    p->g = scratch_in(memory, p->floats * (size_t)s.B);
     return p;
-}
-
-static void conv_plan_free(struct conv_plan *p)
-{
-    free(p->g);
-    free(p);
 }
 
 static size_t conv_floats(const struct conv_plan *p)

@@ -8,7 +8,6 @@
 #include "worker/kernels/scratch.h"
 
 #include <cblas.h>
-#include <stdlib.h>
 #include <string.h>
 
 struct linear_plan {
@@ -16,18 +15,12 @@ struct linear_plan {
     float *g;
 };
 
-static struct linear_plan *linear_plan(struct linear_shape s)
+static struct linear_plan *linear_plan(struct linear_shape s, struct scratches *memory)
 {
-    struct linear_plan *p = xcalloc(1, sizeof(*p));
+    struct linear_plan *p = scratch_bytes(memory, sizeof(*p));
     p->s = s;
-    p->g = scratch((size_t)s.B * (size_t)s.K);
+    p->g = scratch_in(memory, (size_t)s.B * (size_t)s.K);
     return p;
-}
-
-static void linear_plan_free(struct linear_plan *p)
-{
-    free(p->g);
-    free(p);
 }
 
 static void linear(struct linear_plan *p, int n, const float *x, const float *w,
@@ -66,25 +59,17 @@ struct conv_plan {
     uint8_t *arg;
 };
 
-static struct conv_plan *conv_plan(struct conv_shape s)
+static struct conv_plan *conv_plan(struct conv_shape s, struct scratches *memory)
 {
-    struct conv_plan *p = xcalloc(1, sizeof(*p));
+    struct conv_plan *p = scratch_bytes(memory, sizeof(*p));
     p->s = s;
     p->OH = s.H - s.R + 1;
     p->OW = s.W - s.R + 1;
     p->taps = s.C * s.R * s.R;
-    p->unfolded = scratch((size_t)(p->taps * p->OH * p->OW));
-    p->full = scratch((size_t)(s.K * p->OH * p->OW));
-    p->arg = xcalloc((size_t)s.B, (size_t)(s.K * p->OH * p->OW));
+    p->unfolded = scratch_in(memory, (size_t)(p->taps * p->OH * p->OW));
+    p->full = scratch_in(memory, (size_t)(s.K * p->OH * p->OW));
+    p->arg = scratch_bytes(memory, (size_t)s.B * (size_t)(s.K * p->OH * p->OW));
     return p;
-}
-
-static void conv_plan_free(struct conv_plan *p)
-{
-    free(p->unfolded);
-    free(p->full);
-    free(p->arg);
-    free(p);
 }
 
 static size_t conv_floats(const struct conv_plan *p)

@@ -18,17 +18,15 @@ bool use_openblas(struct kernels *k);
 bool use_onednn(struct kernels *k);
 
 /* The layers are functions of one file, with the names of their members. */
-#define TAKE_LAYERS(k)                            \
-    do {                                          \
-        (k)->linear_plan = linear_plan;           \
-        (k)->linear_plan_free = linear_plan_free; \
-        (k)->linear = linear;                     \
-        (k)->linear_back = linear_back;           \
-        (k)->conv_plan = conv_plan;               \
-        (k)->conv_plan_free = conv_plan_free;     \
-        (k)->conv_floats = conv_floats;           \
-        (k)->conv = conv;                         \
-        (k)->conv_back = conv_back;               \
+#define TAKE_LAYERS(k)                  \
+    do {                                \
+        (k)->linear_plan = linear_plan; \
+        (k)->linear = linear;           \
+        (k)->linear_back = linear_back; \
+        (k)->conv_plan = conv_plan;     \
+        (k)->conv_floats = conv_floats; \
+        (k)->conv = conv;               \
+        (k)->conv_back = conv_back;     \
     } while (0)
 
 #endif

@@ -49,6 +49,7 @@ struct bench { /* one layer in one engine */
     const struct kernels *k;
     struct linear_plan *linear;
     struct conv_plan *conv;
+    struct scratches memory; /* of the plan */
     float *x, *w, *bias, *y, *dy, *dw, *dbias, *dx;
     size_t nx, nw, ny;
     int n;          /* samples */
@@ -70,12 +71,12 @@ static void prepare(struct bench *b, const struct layer *l, const struct kernels
     b->n = l->linear.K ? l->linear.B : c->B;
     size_t n = (size_t)b->n;
     if (l->linear.K) {
-        b->linear = k->linear_plan(l->linear);
+        b->linear = k->linear_plan(l->linear, &b->memory);
         b->nx = n * (size_t)l->linear.C;
         b->nw = (size_t)(l->linear.K * l->linear.C);
         b->ny = n * (size_t)l->linear.K;
     } else {
-        b->conv = k->conv_plan(*c);
+        b->conv = k->conv_plan(*c, &b->memory);
         b->nx = n * (size_t)(c->C * c->H * c->W);
         b->nw = (size_t)(c->K * c->C * c->R * c->R);
         b->ny = n * k->conv_floats(b->conv);
@@ -92,10 +93,7 @@ static void prepare(struct bench *b, const struct layer *l, const struct kernels
 
 static void finish(struct bench *b)
 {
-    if (b->linear)
-        b->k->linear_plan_free(b->linear);
-    else
-        b->k->conv_plan_free(b->conv);
+    scratches_free(&b->memory);
     free(b->x);
     free(b->w);
     free(b->bias);

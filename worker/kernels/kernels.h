@@ -11,10 +11,10 @@
  * instruction sets (vector.c), chosen at run time. tests/worker/kernels/plain.c has the
  * reference, naive loops.
  *
- * A layer is planned once, for up to `B` samples; the plan owns the scratch memory, so
- * that a step allocates nothing. Layers include the ReLU and the pooling that follow
- * them, since extra passes over memory are the main cost of a small network beside its
- * arithmetic.
+ * A layer is planned once, for up to `B` samples: the plan and its scratch memory are
+ * put in the caller's list, so that a step allocates nothing. Layers include the ReLU and
+ * the pooling that follow them, since extra passes over memory are the main cost of a
+ * small network beside its arithmetic.
  *
  * Gradients: kernels overwrite their outputs. `dy` is the gradient of the layer's
  * output, after ReLU and pooling (and dropout, see there); the layer applies the mask
@@ -132,7 +132,8 @@ struct attention_shape {
     uint64_t key;
 };
 
-struct linear_plan; /* made per layer by the engine; own their scratch memory */
+struct scratches;   /* worker/kernels/scratch.h */
+struct linear_plan; /* made per layer by the engine, in `memory` */
 struct conv_plan;
 struct norm_plan;
 
@@ -148,8 +149,8 @@ struct kernels {
     enum precision precision;
     const char *arithmetic; /* description for the user */
 
-    struct linear_plan *(*linear_plan)(struct linear_shape shape);
-    void (*linear_plan_free)(struct linear_plan *p);
+    struct linear_plan *(*linear_plan)(struct linear_shape shape,
+                                       struct scratches *memory);
     void (*linear)(struct linear_plan *p, int n, const float *x, const float *w,
                    const float *bias, float *y);
     /* With g = dy * scale (where y > 0, else 0, when `relu`):
@@ -173,8 +174,7 @@ struct kernels {
     void (*linear_rows)(const struct linear_plan *p, float *const *factors, int batches,
                         int from, int to, float *dw);
 
-    struct conv_plan *(*conv_plan)(struct conv_shape shape);
-    void (*conv_plan_free)(struct conv_plan *p);
+    struct conv_plan *(*conv_plan)(struct conv_shape shape, struct scratches *memory);
     /* Floats of one image of y, in its output layout. */
     size_t (*conv_floats)(const struct conv_plan *p);
     void (*conv)(struct conv_plan *p, int n, const float *x, const float *w,
@@ -185,8 +185,7 @@ struct kernels {
                       const float *y, const float *dy, float scale, float *dw,
                       float *dbias, float *dx);
 
-    struct norm_plan *(*norm_plan)(struct norm_shape shape);
-    void (*norm_plan_free)(struct norm_plan *p);
+    struct norm_plan *(*norm_plan)(struct norm_shape shape, struct scratches *memory);
     /* From now on mean and var, and the gradients through them, are those of all
      * ranks' batches in a pass with `learn`, with one sum in forward and one in
      * backward. n may then be 0, and no batch may be larger than the plan's; a rank

@@ -8,26 +8,14 @@
 #ifndef WORKER_KERNELS_NORM_SHARE_H
 #define WORKER_KERNELS_NORM_SHARE_H
 
-#include "common/mem.h"
 #include "worker/kernels/kernels.h"
-
-#include <stdlib.h>
 
 struct norm_share {
     norm_sum_fn sum; /* NULL: one rank */
     void *arg;
-    double *v;    /* owned, [2 C + 1] */
+    double *v;    /* [2 C + 1] */
     double count; /* N of the last pass with `learn`; this rank's own number if alone */
 };
-
-static inline void norm_share_init(struct norm_share *s, size_t C, norm_sum_fn sum,
-                                   void *arg)
-{
-    free(s->v);
-    s->sum = sum;
-    s->arg = arg;
-    s->v = sum ? xcalloc(2 * C + 1, sizeof(double)) : NULL;
-}
 
 /* Replaces mean[c] and var[c] of `own` numbers by those over all ranks' numbers. With
  * own == 0 their initial values are ignored. */

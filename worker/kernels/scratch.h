@@ -28,13 +28,16 @@ struct scratches {
     size_t n;
 };
 
-/* scratch(), kept in the list. */
+/* scratch(), kept in the list; of bytes, for other things than floats. */
+static inline void *scratch_bytes(struct scratches *s, size_t bytes)
+{
+    s->blocks = xrealloc(s->blocks, s->n + 1, sizeof *s->blocks);
+    return s->blocks[s->n++] = scratch((bytes + sizeof(float) - 1) / sizeof(float));
+}
+
 static inline float *scratch_in(struct scratches *s, size_t floats)
 {
-    float *block = scratch(floats);
-    s->blocks = xrealloc(s->blocks, s->n + 1, sizeof *s->blocks);
-    s->blocks[s->n++] = block;
-    return block;
+    return scratch_bytes(s, floats * sizeof(float));
 }
 
 static inline void scratches_free(struct scratches *s)
@@ -42,6 +45,7 @@ static inline void scratches_free(struct scratches *s)
     for (size_t i = 0; i < s->n; i++)
         free(s->blocks[i]);
     free(s->blocks);
+    *s = (struct scratches){0};
 }
 
 #endif

@@ -20,7 +20,6 @@
 
 #define NORM_KERNELS(F, engine) \
     F(engine, norm_plan)        \
-    F(engine, norm_plan_free)   \
     F(engine, norm_share)       \
     F(engine, norm)             \
     F(engine, norm_back)        \
@@ -28,15 +27,17 @@
     F(engine, mean_back)        \
     F(engine, map_floats)
 
-#define WEIGHT_KERNELS(F, engine)                                              \
-    F(engine, linear_plan)                                                     \
-    F(engine, linear_plan_free)                                                \
-    F(engine, linear)                                                          \
-    F(engine, linear_back)                                                     \
-    F(engine, linear_factors)                                                  \
-    F(engine, linear_back_factors) F(engine, linear_rows) F(engine, conv_plan) \
-        F(engine, conv_plan_free) F(engine, conv_floats) F(engine, conv)       \
-            F(engine, conv_back)
+#define WEIGHT_KERNELS(F, engine)  \
+    F(engine, linear_plan)         \
+    F(engine, linear)              \
+    F(engine, linear_back)         \
+    F(engine, linear_factors)      \
+    F(engine, linear_back_factors) \
+    F(engine, linear_rows)         \
+    F(engine, conv_plan)           \
+    F(engine, conv_floats)         \
+    F(engine, conv)                \
+    F(engine, conv_back)
 
 #define LAYER_KERNELS(F, engine) NORM_KERNELS(F, engine) WEIGHT_KERNELS(F, engine)
 

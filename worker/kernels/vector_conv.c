@@ -2,13 +2,11 @@
  * describes the methods */
 #include "worker/kernels/vector_conv_impl.h"
 
-#include "common/mem.h"
 #include "worker/kernels/pool.h"
 #include "worker/kernels/scratch.h"
 #include "worker/kernels/vector_direct.h"
 #include "worker/kernels/vector_winograd.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum { GROUP_PIXELS = 512 }; /* of a group of images */
@@ -49,41 +47,34 @@ static void plan_own(struct conv_plan *p, struct own *o)
                              : (size_t)p->group * maps_words(p->in);
     size_t out = p->s.last ? maps_words(p->out) : 0;
     (p->winograd ? winograd_room : direct_room)(p, o);
-    o->pooled = scratch_in(&p->memory, out);
-    o->planes = scratch_in(&p->memory, out * PER_WORD);
-    o->floats = scratch_in(&p->memory, (in > out ? in : out) * PER_WORD);
+    o->pooled = scratch_in(p->memory, out);
+    o->planes = scratch_in(p->memory, out * PER_WORD);
+    o->floats = scratch_in(p->memory, (in > out ? in : out) * PER_WORD);
     if (p->s.pool)
-        o->dy = scratch_in(&p->memory, maps_words(p->full));
-    o->pack = scratch_in(&p->memory, (size_t)(2 * p->s.R * p->s.R) * BLOCK * BLOCK);
-    o->dw = scratch_in(&p->memory, p->taps);
-    o->dbias = scratch_in(&p->memory, (size_t)p->full.blocks * BLOCK);
+        o->dy = scratch_in(p->memory, maps_words(p->full));
+    o->pack = scratch_in(p->memory, (size_t)(2 * p->s.R * p->s.R) * BLOCK * BLOCK);
+    o->dw = scratch_in(p->memory, p->taps);
+    o->dbias = scratch_in(p->memory, (size_t)p->full.blocks * BLOCK);
 }
 
-struct conv_plan *NAMED(conv_plan)(struct conv_shape s)
+struct conv_plan *NAMED(conv_plan)(struct conv_shape s, struct scratches *memory)
 {
-    struct conv_plan *p = xcalloc(1, sizeof(*p));
+    struct conv_plan *p = scratch_bytes(memory, sizeof(*p));
+    p->memory = memory;
     p->s = s;
     p->stride = s.stride ? s.stride : 1;
     plan_maps(p);
-    p->w = (elem *)scratch_in(&p->memory, p->taps);
-    p->turned = (elem *)scratch_in(&p->memory, p->taps);
-    p->bias = scratch_in(&p->memory, (size_t)p->full.blocks * BLOCK);
+    p->w = (elem *)scratch_in(p->memory, p->taps);
+    p->turned = (elem *)scratch_in(p->memory, p->taps);
+    p->bias = scratch_in(p->memory, (size_t)p->full.blocks * BLOCK);
     if (s.pool)
-        p->arg =
-            xcalloc((size_t)s.B, (size_t)(p->out.blocks * p->out.H * p->out.W) * BLOCK);
+        p->arg = scratch_bytes(memory, (size_t)s.B * (size_t)p->out.blocks *
+                                           (size_t)(p->out.H * p->out.W) * BLOCK);
     p->threads = pool_threads();
-    p->own = xcalloc((size_t)p->threads, sizeof(*p->own));
+    p->own = scratch_bytes(memory, (size_t)p->threads * sizeof(*p->own));
     for (int i = 0; i < p->threads; i++)
         plan_own(p, &p->own[i]);
     return p;
-}
-
-void NAMED(conv_plan_free)(struct conv_plan *p)
-{
-    scratches_free(&p->memory);
-    free(p->own);
-    free(p->arg);
-    free(p);
 }
 
 size_t NAMED(conv_floats)(const struct conv_plan *p)

@@ -45,9 +45,9 @@ struct conv_plan {
      * [K/BLOCK][points][channels][BLOCK], [in.blocks][points][features][BLOCK]. */
     elem *w, *turned;
     float *bias;
-    uint8_t *arg;    /* as out, per image: which of the four was the maximum */
-    struct own *own; /* per thread */
-    struct scratches memory;
+    uint8_t *arg;             /* as out, per image: which of the four was the maximum */
+    struct own *own;          /* per thread */
+    struct scratches *memory; /* borrowed: all of this is there */
 };
 
 struct own {       /* a thread's buffers; images are those of a group */

@@ -152,8 +152,8 @@ void direct_room(struct conv_plan *p, struct own *own)
     int wider = at_least(in, p->full.blocks * BLOCK), row = p->group * p->full.W;
     p->rows = at_most(p->full.H, round_up(128 / row + 1, p->s.pool ? 2 : 1));
     size_t columns = (size_t)round_up(p->rows * row, PER_WORD);
-    own->v = scratch_in(&p->memory, columns * (size_t)wider);
-    own->M = scratch_in(&p->memory, columns * (size_t)wider);
+    own->v = scratch_in(p->memory, columns * (size_t)wider);
+    own->M = scratch_in(p->memory, columns * (size_t)wider);
 }
 
 /* ---- passes over a group ---- */

@@ -19,12 +19,10 @@
  *
  * Threads split rows or columns of the result, which does not depend on their number.
  */
-#include "common/mem.h"
 #include "worker/kernels/pool.h"
 #include "worker/kernels/scratch.h"
 #include "worker/kernels/vector_tile.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -40,7 +38,6 @@ struct linear_plan {
     float *g;    /* [B][row_of(K)]: gradient before ReLU */
     float *ww;   /* bf16: words of all weights, for more than one group of samples */
     float *room; /* of gemm() */
-    struct scratches memory;
 };
 
 /* The length of rows of n floats that are read one below the other: an odd number of
@@ -50,24 +47,18 @@ static size_t row_of(int n)
     return (size_t)((n + LINE - 1) / LINE | 1) * LINE;
 }
 
-struct linear_plan *NAMED(linear_plan)(struct linear_shape s)
+struct linear_plan *NAMED(linear_plan)(struct linear_shape s, struct scratches *memory)
 {
-    struct linear_plan *p = xcalloc(1, sizeof(*p));
+    struct linear_plan *p = scratch_bytes(memory, sizeof(*p));
     size_t B = (size_t)s.B, K = (size_t)s.K, threads = (size_t)pool_threads();
     p->s = s;
-    p->xt = scratch_in(&p->memory, threads * CHUNK * WIDE * VL * PER_WORD);
-    p->yt = scratch_in(&p->memory, K * WIDE * VL);
-    p->g = scratch_in(&p->memory, B * row_of(s.K));
+    p->xt = scratch_in(memory, threads * CHUNK * WIDE * VL * PER_WORD);
+    p->yt = scratch_in(memory, K * WIDE * VL);
+    p->g = scratch_in(memory, B * row_of(s.K));
     if (PER_WORD > 1 && s.B > WIDE * VL)
-        p->ww = scratch_in(&p->memory, K * (size_t)words_of(s.C));
-    p->room = scratch_in(&p->memory, NAMED(gemm_room)());
+        p->ww = scratch_in(memory, K * (size_t)words_of(s.C));
+    p->room = scratch_in(memory, NAMED(gemm_room)());
     return p;
-}
-
-void NAMED(linear_plan_free)(struct linear_plan *p)
-{
-    scratches_free(&p->memory);
-    free(p);
 }
 
 struct call {

@@ -14,7 +14,6 @@
 #include "worker/kernels/vector_elem.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 struct norm_plan {
@@ -23,30 +22,24 @@ struct norm_plan {
     float *mean, *scale;    /* [C]: of the last pass with `learn`; 1 / sqrt(var + eps) */
     float *w, *bias, *d[2]; /* [C], padded to whole blocks */
     struct norm_share share;
-    struct scratches memory;
 };
 
-struct norm_plan *NAMED(norm_plan)(struct norm_shape s)
+struct norm_plan *NAMED(norm_plan)(struct norm_shape s, struct scratches *memory)
 {
-    struct norm_plan *p = xcalloc(1, sizeof(*p));
+    struct norm_plan *p = scratch_bytes(memory, sizeof(*p));
     p->s = s;
     p->blocks = round_up(s.C, BLOCK) / BLOCK;
     float **all[] = {&p->mean, &p->scale, &p->w, &p->bias, &p->d[0], &p->d[1]};
     for (size_t i = 0; i < ARRAY_LEN(all); i++)
-        *all[i] = scratch_in(&p->memory, (size_t)p->blocks * BLOCK);
+        *all[i] = scratch_in(memory, (size_t)p->blocks * BLOCK);
+    p->share.v = scratch_bytes(memory, (2 * (size_t)s.C + 1) * sizeof(double));
     return p;
-}
-
-void NAMED(norm_plan_free)(struct norm_plan *p)
-{
-    scratches_free(&p->memory);
-    free(p->share.v);
-    free(p);
 }
 
 void NAMED(norm_share)(struct norm_plan *p, norm_sum_fn sum, void *arg)
 {
-    norm_share_init(&p->share, (size_t)p->s.C, sum, arg);
+    p->share.sum = sum;
+    p->share.arg = arg;
 }
 
 struct call {

@@ -60,8 +60,8 @@ void winograd_room(struct conv_plan *p, struct own *own)
                                           squares_in(m, p->in.H, p->in.W));
     int squares = at_most(p->squares, p->group * image);
     size_t point = (size_t)(squares * most_blocks(p) * BLOCK) + LINE;
-    own->v = scratch_in(&p->memory, (size_t)points_of(p->winograd) * point);
-    own->M = scratch_in(&p->memory, (size_t)points_of(p->winograd) * point);
+    own->v = scratch_in(p->memory, (size_t)points_of(p->winograd) * point);
+    own->M = scratch_in(p->memory, (size_t)points_of(p->winograd) * point);
 }
 
 /* ---- transforms of a row or a column, from and to vectors at a distance ---- */

@@ -70,15 +70,6 @@ void model_destroy(struct model *m)
 {
     if (m == NULL)
         return;
-    for (int i = 0; m->layers && m->type->layers[i].kind != LAYER_END; i++) {
-        struct layer *l = &m->layers[i];
-        if (l->conv)
-            m->k->conv_plan_free(l->conv);
-        if (l->linear)
-            m->k->linear_plan_free(l->linear);
-        if (l->norm)
-            m->k->norm_plan_free(l->norm);
-    }
     for (size_t i = 0; i < m->nparams; i++)
         free((void *)(uintptr_t)m->params[i].name);
     for (size_t i = 0; i < m->nbuffers; i++)

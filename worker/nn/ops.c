@@ -94,7 +94,7 @@ static int add_conv(struct model *m, struct layer *l, struct map_shape in,
 
 static void make_conv(struct model *m, struct layer *l)
 {
-    l->conv = m->k->conv_plan(l->shape);
+    l->conv = m->k->conv_plan(l->shape, &m->memory);
 }
 
 static void init_conv(struct model *m, const struct layer *l, uint64_t key)
@@ -152,7 +152,8 @@ static void make_linear(struct model *m, struct layer *l)
     l->linear = m->k->linear_plan((struct linear_shape){.B = m->max_batch,
                                                         .C = l->weight->dims[1],
                                                         .K = l->weight->dims[0],
-                                                        .relu = l->spec->relu});
+                                                        .relu = l->spec->relu},
+                                  &m->memory);
 }
 
 static void linear(struct model *m, struct layer *l, const struct batch *b, bool learn)
@@ -208,7 +209,8 @@ static void make_norm(struct model *m, struct layer *l)
                                                   .W = l->map.W,
                                                   .relu = l->spec->relu,
                                                   .eps = 1e-5f,
-                                                  .momentum = 0.1f});
+                                                  .momentum = 0.1f},
+                              &m->memory);
 }
 
 static void init_norm(struct model *m, const struct layer *l, uint64_t key)

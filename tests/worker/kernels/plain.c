@@ -9,6 +9,7 @@
 
 #include "common/mem.h"
 #include "worker/kernels/rng.h"
+#include "worker/kernels/scratch.h"
 #include "worker/kernels/tables.h"
 
 #include <math.h>
@@ -19,16 +20,12 @@ struct linear_plan {
     struct linear_shape s;
 };
 
-static struct linear_plan *linear_plan(struct linear_shape shape)
+static struct linear_plan *linear_plan(struct linear_shape shape,
+                                       struct scratches *memory)
 {
-    struct linear_plan *p = xcalloc(1, sizeof(*p));
+    struct linear_plan *p = scratch_bytes(memory, sizeof(*p));
     p->s = shape;
     return p;
-}
-
-static void linear_plan_free(struct linear_plan *p)
-{
-    free(p);
 }
 
 static void linear(struct linear_plan *p, int n, const float *x, const float *w,
@@ -121,26 +118,17 @@ struct conv_plan {
     float *full;  /* [K,OH,OW]: one image before pooling, or its gradient */
 };
 
-static struct conv_plan *conv_plan(struct conv_shape s)
+static struct conv_plan *conv_plan(struct conv_shape s, struct scratches *memory)
 {
-    struct conv_plan *p = xcalloc(1, sizeof(*p));
+    struct conv_plan *p = scratch_bytes(memory, sizeof(*p));
     p->s = s;
     p->s.stride = s.stride ? s.stride : 1;
     p->OH = (s.H + 2 * s.pad - s.R) / p->s.stride + 1;
     p->OW = (s.W + 2 * s.pad - s.R) / p->s.stride + 1;
-    p->full = xcalloc((size_t)s.K * p->OH * p->OW, sizeof(float));
+    p->full = scratch_in(memory, (size_t)s.K * p->OH * p->OW);
     if (s.pool)
-        p->arg = xcalloc((size_t)s.B * s.K * (p->OH / 2) * (p->OW / 2), 1);
+        p->arg = scratch_bytes(memory, (size_t)s.B * s.K * (p->OH / 2) * (p->OW / 2));
     return p;
-}
-
-static void conv_plan_free(struct conv_plan *p)
-{
-    if (p == NULL)
-        return;
-    free(p->full);
-    free(p->arg);
-    free(p);
 }
 
 static size_t conv_floats(const struct conv_plan *p)

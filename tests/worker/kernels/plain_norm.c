@@ -1,7 +1,7 @@
 /* tests/worker/kernels/plain_norm.c - the reference for batch normalisation and the mean
  * of an image, by their formulas; see plain.c */
-#include "common/mem.h"
 #include "worker/kernels/norm_share.h"
+#include "worker/kernels/scratch.h"
 #include "worker/kernels/tables.h"
 
 #include <math.h>
@@ -16,32 +16,23 @@ struct norm_plan {
     struct norm_share share;
 };
 
-struct norm_plan *plain_norm_plan(struct norm_shape s)
+struct norm_plan *plain_norm_plan(struct norm_shape s, struct scratches *memory)
 {
-    struct norm_plan *p = xcalloc(1, sizeof(*p));
+    struct norm_plan *p = scratch_bytes(memory, sizeof(*p));
+    size_t C = (size_t)s.C;
     p->s = s;
-    p->mean = xcalloc((size_t)s.C, sizeof(double));
-    p->scale = xcalloc((size_t)s.C, sizeof(double));
-    p->a = xcalloc((size_t)s.C, sizeof(float));
-    p->b = xcalloc((size_t)s.C, sizeof(float));
+    p->mean = scratch_bytes(memory, C * sizeof(double));
+    p->scale = scratch_bytes(memory, C * sizeof(double));
+    p->a = scratch_in(memory, C);
+    p->b = scratch_in(memory, C);
+    p->share.v = scratch_bytes(memory, (2 * C + 1) * sizeof(double));
     return p;
-}
-
-void plain_norm_plan_free(struct norm_plan *p)
-{
-    if (p == NULL)
-        return;
-    free(p->mean);
-    free(p->scale);
-    free(p->a);
-    free(p->b);
-    free(p->share.v);
-    free(p);
 }
 
 void plain_norm_share(struct norm_plan *p, norm_sum_fn sum, void *arg)
 {
-    norm_share_init(&p->share, (size_t)p->s.C, sum, arg);
+    p->share.sum = sum;
+    p->share.arg = arg;
 }
 
 /* Runs f(at) for the elements of channel c in n images; `at` is an index in floats. */

@@ -7,10 +7,13 @@
 #include "tests/worker/kernels/factors.h"
 #include "tests/worker/kernels/plain.h"
 #include "worker/kernels/rng.h"
+#include "worker/kernels/scratch.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+static struct scratches memory; /* of the plans */
 
 /* The engine under test in loop turn i of n cases; NULL when there are fewer engines. */
 static const struct kernels *engine(int i, int n)
@@ -53,7 +56,8 @@ LOOP_TEST(linear_layers_agree, ARRAY_LEN(linears) * MAX_ENGINES)
     if (k[1] == NULL)
         return;
     kernels_set_threads(_i % 2 ? 3 : 1);
-    struct linear_plan *p[2] = {k[0]->linear_plan(s), k[1]->linear_plan(s)};
+    struct linear_plan *p[2] = {k[0]->linear_plan(s, &memory),
+                                k[1]->linear_plan(s, &memory)};
     for (int n = s.B; n > 0; n = n > 1 ? n / 2 : 0) {
         size_t nx = (size_t)(n * s.C), nw = (size_t)(s.K * s.C), ny = (size_t)(n * s.K);
         float *x = numbers(nx, 1), *w = numbers(nw, 2), *bias = numbers((size_t)s.K, 3);
@@ -87,8 +91,7 @@ LOOP_TEST(linear_layers_agree, ARRAY_LEN(linears) * MAX_ENGINES)
         free(bias);
         free(dy);
     }
-    k[0]->linear_plan_free(p[0]);
-    k[1]->linear_plan_free(p[1]);
+    scratches_free(&memory);
     kernels_set_threads(1);
 }
 
@@ -131,7 +134,8 @@ static struct chain a_chain(const struct kernels *k, int i, size_t nw1, size_t n
                              .R = convs[i].R2,
                              .pool = convs[i].pool2,
                              .last = true};
-    struct chain c = {.k = k, .one = k->conv_plan(one), .two = k->conv_plan(two)};
+    struct chain c = {
+        .k = k, .one = k->conv_plan(one, &memory), .two = k->conv_plan(two, &memory)};
     c.middle = k->conv_floats(c.one);
     c.out = k->conv_floats(c.two);
     size_t B = (size_t)convs[i].B;
@@ -147,8 +151,6 @@ static struct chain a_chain(const struct kernels *k, int i, size_t nw1, size_t n
 
 static void free_chain(struct chain *c)
 {
-    c->k->conv_plan_free(c->one);
-    c->k->conv_plan_free(c->two);
     free(c->y1);
     free(c->dx1);
     free(c->y2);
@@ -197,6 +199,7 @@ LOOP_TEST(convolutions_agree, ARRAY_LEN(convs) * MAX_ENGINES)
         }
     for (int e = 0; e < 2; e++)
         free_chain(&c[e]);
+    scratches_free(&memory);
     free(x);
     free(w1);
     free(w2);

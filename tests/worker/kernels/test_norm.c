@@ -4,6 +4,7 @@
 #include "tests/worker/kernels/engines.h"
 #include "tests/worker/kernels/plain.h"
 #include "worker/kernels/rng.h"
+#include "worker/kernels/scratch.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -57,7 +58,8 @@ static void add_theirs(double *v, size_t n, void *arg)
 static void pass(const struct kernels *k, struct norm_case *c, int from, int to,
                  struct other *notes, const struct other *theirs)
 {
-    struct norm_plan *p = k->norm_plan(shape);
+    struct scratches memory = {0};
+    struct norm_plan *p = k->norm_plan(shape, &memory);
     ck_assert_ptr_nonnull(p);
     int at = from * C, n = to - from;
     if (notes) {
@@ -69,7 +71,7 @@ static void pass(const struct kernels *k, struct norm_case *c, int from, int to,
             c->y + at);
     k->norm_back(p, n, c->x + at, c->w, c->y + at, c->dy + at, c->dw, c->dbias,
                  c->dx + at, c->dshortcut + at);
-    k->norm_plan_free(p);
+    scratches_free(&memory);
 }
 
 static void assert_close(const float *a, const float *b, size_t n, const char *what)

@@ -11,10 +11,13 @@
 #include "tests/worker/kernels/factors.h"
 #include "tests/worker/kernels/plain.h"
 #include "worker/kernels/rng.h"
+#include "worker/kernels/scratch.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+static struct scratches memory; /* of the plans */
 
 /* n multiples of 1/64 in [-1, 1]: bfloat16 holds them exactly. */
 static float *numbers(size_t n, uint64_t seed)
@@ -47,7 +50,8 @@ static double tolerance(const struct kernels *k)
 /* ---- the engine's layout ---- */
 
 /* One tap, from images to the engine's layout. */
-static struct conv_plan *copy_plan(const struct kernels *k, int B, struct map_shape s)
+static struct conv_plan *copy_plan(const struct kernels *k, int B, struct map_shape s,
+                                   struct scratches *to)
 {
     struct conv_shape copy = {.B = B,
                               .C = s.C,
@@ -57,7 +61,7 @@ static struct conv_plan *copy_plan(const struct kernels *k, int B, struct map_sh
                               .R = 1,
                               .first = true,
                               .bare = true};
-    return k->conv_plan(copy);
+    return k->conv_plan(copy, to);
 }
 
 /* A convolution with one tap of 1 puts channel c of x into channel c: the way into the
@@ -65,12 +69,13 @@ static struct conv_plan *copy_plan(const struct kernels *k, int B, struct map_sh
 static void into_layout(const struct kernels *k, int B, struct map_shape s,
                         const float *x, float *to)
 {
-    struct conv_plan *p = copy_plan(k, B, s);
+    struct scratches own = {0};
+    struct conv_plan *p = copy_plan(k, B, s, &own);
     float *one = xcalloc((size_t)(s.C * s.C), sizeof(float));
     for (int c = 0; c < s.C; c++)
         one[c * s.C + c] = 1;
     k->conv(p, B, x, one, NULL, to);
-    k->conv_plan_free(p);
+    scratches_free(&own);
     free(one);
 }
 
@@ -79,9 +84,10 @@ static void into_layout(const struct kernels *k, int B, struct map_shape s,
 static void out_of_layout(const struct kernels *k, int B, struct map_shape s,
                           const float *x, const float *from, float *sums)
 {
-    struct conv_plan *p = copy_plan(k, B, s);
+    struct scratches own = {0};
+    struct conv_plan *p = copy_plan(k, B, s, &own);
     k->conv_back(p, B, x, sums, from, from, 1, sums, NULL, NULL);
-    k->conv_plan_free(p);
+    scratches_free(&own);
 }
 
 /* ---- convolutions between norms, as a residual network has them ---- */
@@ -136,7 +142,7 @@ static struct side a_side(const struct kernels *k, int i, size_t nw1, size_t nw2
                              .pad = convs[i].pad,
                              .bare = true,
                              .adds = convs[i].adds};
-    struct side s = {k, k->conv_plan(one), k->conv_plan(two)};
+    struct side s = {k, k->conv_plan(one, &memory), k->conv_plan(two, &memory)};
     size_t B = (size_t)convs[i].B;
     s.y1 = xcalloc(k->conv_floats(s.one) * B + 16, sizeof(float));
     s.d1 = xcalloc(k->conv_floats(s.one) * B + 16, sizeof(float));
@@ -151,8 +157,6 @@ static struct side a_side(const struct kernels *k, int i, size_t nw1, size_t nw2
 
 static void free_side(struct side *s)
 {
-    s->k->conv_plan_free(s->one);
-    s->k->conv_plan_free(s->two);
     float *all[] = {s->y1,      s->d1,      s->y2,    s->d2,
                     s->sums[0], s->sums[1], s->dw[0], s->dw[1]};
     for (size_t i = 0; i < ARRAY_LEN(all); i++)
@@ -199,6 +203,7 @@ LOOP_TEST(strides_padding_and_sums_agree, ARRAY_LEN(convs) * MAX_ENGINES)
     check_near(k->name, "dw1", s[1].dw[0], s[0].dw[0], nw1, part);
     for (int e = 0; e < 2; e++)
         free_side(&s[e]);
+    scratches_free(&memory);
     float *all[] = {x, w1, w2, dy, before, probes[0], probes[1]};
     for (size_t j = 0; j < ARRAY_LEN(all); j++)
         free(all[j]);
@@ -234,7 +239,8 @@ LOOP_TEST(pooled_convolutions_agree, MAX_ENGINES)
     float *y[2], *dw[2], *dw1[2], *dbias = numbers(K, 6);
     for (int e = 0; e < 2; e++) {
         const struct kernels *k = ks[e];
-        struct conv_plan *first = k->conv_plan(one), *last = k->conv_plan(two);
+        struct conv_plan *first = k->conv_plan(one, &memory),
+                         *last = k->conv_plan(two, &memory);
         float *y1 = xcalloc(k->conv_floats(first) * B + 16, sizeof(float));
         float *d1 = xcalloc(k->conv_floats(first) * B + 16, sizeof(float));
         y[e] = xcalloc(B * OUT + 1, sizeof(float));
@@ -244,8 +250,7 @@ LOOP_TEST(pooled_convolutions_agree, MAX_ENGINES)
         k->conv(last, B, y1, w2, bias, y[e]);
         k->conv_back(last, B, y1, w2, y[e], dy, 1, dw[e], dbias, d1);
         k->conv_back(first, B, x, w1, y1, d1, 1, dw1[e], dbias, NULL);
-        k->conv_plan_free(first);
-        k->conv_plan_free(last);
+        scratches_free(&memory);
         free(y1);
         free(d1);
     }
@@ -279,7 +284,7 @@ static struct norm_side a_norm_side(const struct kernels *k, int i, const float 
     size_t nc = (size_t)C, square = nc * nc;
     struct map_shape m = {C, norms[i].H, norms[i].W};
     struct norm_shape shape = {B, C, m.H, m.W, norms[i].relu, 1e-5f, 0.25f};
-    struct norm_plan *p = k->norm_plan(shape);
+    struct norm_plan *p = k->norm_plan(shape, &memory);
     struct norm_side s = {.running = numbers(2 * nc, 6)};
     float **results[] = {&s.y_running, &s.y, &s.dx, &s.dshortcut};
     float *w = numbers(nc, 4), *bias = numbers(nc, 5);
@@ -303,7 +308,7 @@ static struct norm_side a_norm_side(const struct kernels *k, int i, const float 
     out_of_layout(k, B, m, x, v[2], s.y);
     out_of_layout(k, B, m, add, v[4], s.dx);
     out_of_layout(k, B, m, add, v[5], s.dshortcut);
-    k->norm_plan_free(p);
+    scratches_free(&memory);
     for (size_t j = 0; j < ARRAY_LEN(v); j++)
         free(v[j]);
     free(w);
@@ -401,7 +406,8 @@ TEST(the_plain_norm_has_its_own_gradients)
 {
     enum { B = 3, C = 2, P = 4, N = B * C * P };
     const struct kernels *k = &kernels_plain;
-    struct norm_plan *p = k->norm_plan((struct norm_shape){B, C, 2, 2, true, 1e-5f, 0});
+    struct norm_plan *p =
+        k->norm_plan((struct norm_shape){B, C, 2, 2, true, 1e-5f, 0}, &memory);
     float *x = numbers(N, 1), *g = numbers(N, 2), *add = numbers(N, 3),
           *y = numbers(N, 4);
     float w[C] = {1.25f, -0.5f}, bias[C] = {0.25f, 0.75f}, running[2 * C] = {0};
@@ -427,7 +433,7 @@ TEST(the_plain_norm_has_its_own_gradients)
         ck_assert_double_eq_tol((sum[1] - sum[0]) / (2 * (double)eps),
                                 (double)probes[i].want, 5e-3);
     }
-    k->norm_plan_free(p);
+    scratches_free(&memory);
     free(x);
     free(g);
     free(add);
@@ -449,7 +455,8 @@ LOOP_TEST(bf16_linear_layers_lose_nothing_on_exact_numbers,
     if (k[1] == NULL || k[1]->precision != PRECISION_BF16)
         return;
     kernels_set_threads(_i % 2 ? 3 : 1);
-    struct linear_plan *p[2] = {k[0]->linear_plan(s), k[1]->linear_plan(s)};
+    struct linear_plan *p[2] = {k[0]->linear_plan(s, &memory),
+                                k[1]->linear_plan(s, &memory)};
     for (int n = s.B; n > 0; n = n > 1 ? n / 2 : 0) {
         size_t nx = (size_t)(n * s.C), nw = (size_t)(s.K * s.C), ny = (size_t)(n * s.K);
         float *x = numbers(nx, 1), *w = numbers(nw, 2), *bias = numbers((size_t)s.K, 3);
@@ -475,8 +482,7 @@ LOOP_TEST(bf16_linear_layers_lose_nothing_on_exact_numbers,
         free(bias);
         free(dy);
     }
-    k[0]->linear_plan_free(p[0]);
-    k[1]->linear_plan_free(p[1]);
+    scratches_free(&memory);
     kernels_set_threads(1);
 }
 
@@ -489,7 +495,8 @@ LOOP_TEST(bf16_rounds_as_ieee_does, MAX_ENGINES)
     const struct kernels *k = engine_at(_i);
     if (k == NULL || k->precision != PRECISION_BF16)
         return;
-    struct linear_plan *p = k->linear_plan((struct linear_shape){1, 1, 1, false});
+    struct linear_plan *p =
+        k->linear_plan((struct linear_shape){1, 1, 1, false}, &memory);
     for (size_t i = 0; i < ARRAY_LEN(in); i++) {
         float one = 1, zero = 0, y = 0;
         k->linear(p, 1, &in[i], &one, &zero, &y);
@@ -504,7 +511,7 @@ LOOP_TEST(bf16_rounds_as_ieee_does, MAX_ENGINES)
         k->linear(p, 1, (float[]){INFINITY}, &one, &zero, &y);
         ck_assert(isinf(y));
     }
-    k->linear_plan_free(p);
+    scratches_free(&memory);
 }
 
 TEST(engines_of_a_precision_go_by_name)

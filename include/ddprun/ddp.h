@@ -100,8 +100,9 @@ DDP_API int ddp_parallel_begin(struct ddp_parallel *p, size_t samples,
  * best with backward if the last parameters are ready first. */
 DDP_API void ddp_parallel_ready(struct ddp_parallel *p, size_t i);
 /* Ends a step on all ranks, and updates the weights by the gradient of the mean loss over
- * all samples, unless there are none, at rank 0's lr. Fails on all ranks if one of them
- * has not called ready() for each parameter, or has for one that does not exist. */
+ * all samples, unless there are none, at rank 0's lr. step NULL: a loss of 0, and no
+ * numbers. Fails on all ranks if one of them has not called ready() for each parameter,
+ * or has for one that does not exist. */
 DDP_API int ddp_parallel_step(struct ddp_parallel *p, float lr, struct ddp_step *step,
                               struct ddp_err *err);
 /* With options.ema, all ranks call it between steps, after the first one: exchanges the

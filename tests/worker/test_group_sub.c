@@ -232,6 +232,43 @@ TEST(lists_of_other_lengths_are_told)
     assert_team(&(struct team){.size = 4, .layout = "aabb"}, lists_case, NULL);
 }
 
+/* With one list in two orders each rank is the first of its own. */
+static void orders_case(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    struct team_watch began = team_watch();
+    int rank = ddp_group_rank(g);
+    team_assert(g, !ddp_group_sub(g, (int[]){rank, !rank}, 2, &err), "made a group");
+    team_assert(g, team_is_soon(began) && strstr(err.text, "in different orders"), "%s",
+                err.text);
+}
+
+TEST(lists_in_other_orders_are_told)
+{
+    assert_team(&(struct team){.size = 2}, orders_case, NULL);
+    assert_team(&(struct team){.size = 2, .backend = "tcp"}, orders_case, NULL);
+}
+
+/* Its own all_gather has the name of the call, also beside one of the same size. */
+static void named_case(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    struct ddp_group *sub;
+    char a[12] = "", b[24];
+    int rc = ddp_group_rank(g) ? ddp_all_gather(g, a, b, 12, DDP_U8, &err)
+                               : ddp_group_split(g, 0, 0, &sub, &err);
+    team_assert(g,
+                rc < 0 && strstr(err.text, "rank 0 calls group_split, rank 1 calls "
+                                           "all_gather of 24 bytes"),
+                "%d: %s", rc, err.text);
+}
+
+TEST(a_split_is_called_by_its_name)
+{
+    assert_team(&(struct team){.size = 2}, named_case, NULL);
+    assert_team(&(struct team){.size = 2, .backend = "tcp"}, named_case, NULL);
+}
+
 TEST(nonsense_makes_no_group)
 {
     assert_team(&(struct team){.size = 4}, nonsense_case, NULL);

@@ -300,12 +300,11 @@ static void late_case(struct ddp_group *g, const void *arg)
     struct ddp_param param = {.name = "w", .count = 5000};
     struct ddp_parallel *p = ddp_parallel_create(g, &param, 1, &options, &err);
     team_assert(g, p != NULL, "%s", err.text);
-    team_assert(g,
-                ddp_parallel_begin(p, 0, &err) == 0 &&
-                    ddp_parallel_step(p, 1, &(struct ddp_step){0}, &err) == 0 &&
-                    ddp_parallel_save(p, 1, &err) == 0 &&
-                    ddp_parallel_finish(p, &err) == 0,
-                "%s", err.text);
+    team_assert(
+        g,
+        ddp_parallel_begin(p, 0, &err) == 0 && ddp_parallel_step(p, 1, NULL, &err) == 0 &&
+            ddp_parallel_save(p, 1, &err) == 0 && ddp_parallel_finish(p, &err) == 0,
+        "%s", err.text);
     REFUSED(ddp_parallel_save(p, 2 + (uint64_t)ddp_group_rank(g), &err) < 0,
             ddp_group_rank(g) == 0 ? "rank 1 has another step than rank 0; here it is 2"
                                    : "rank 1 has another step than rank 0; here it is 3");

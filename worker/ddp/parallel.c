@@ -245,6 +245,8 @@ int ddp_parallel_step(struct ddp_parallel *p, float lr, struct ddp_step *step,
 {
     if (!p->open)
         return err_set(err, "ddp_parallel_step() without ddp_parallel_begin()");
+    struct ddp_step unwanted = {0};
+    step = step ? step : &unwanted;
     bool first = ddp_group_rank(p->group) == 0;
     size_t missing = find_missing(p);
     struct step_sums sums = {.loss = p->samples ? step->loss * (float)p->samples : 0,

@@ -30,7 +30,14 @@ static const struct {
     [COLL_GATHER] = {"gather", HAS_ROOT | BY_MESSAGES | NO_SIZE, COUNT, ROOT_BLOCKS},
     [COLL_SCATTER] = {"scatter", HAS_ROOT | BY_MESSAGES | NO_SIZE, ROOT_BLOCKS, COUNT},
     [COLL_ALL_TO_ALL] = {"all_to_all", BY_MESSAGES | NO_SIZE, BLOCKS, BLOCKS},
+    [COLL_SPLIT] = {"group_split", NO_SIZE, COUNT, COUNT},
 };
+
+/* What the user has called. */
+static unsigned called(const struct coll *c)
+{
+    return c->internal && c->kind == COLL_ALL_GATHER ? COLL_SPLIT : (unsigned)c->kind;
+}
 
 bool coll_reduces(enum coll_kind kind)
 {
@@ -45,7 +52,7 @@ bool coll_by_messages(enum coll_kind kind)
 struct phrase coll_name(const struct coll *c)
 {
     struct phrase name;
-    snprintf(name.text, sizeof name.text, "%s #%llu", kinds[c->kind].name,
+    snprintf(name.text, sizeof name.text, "%s #%llu", kinds[called(c)].name,
              (unsigned long long)c->number);
     return name;
 }
@@ -166,7 +173,7 @@ uint64_t coll_agreed(const struct coll *c, int size)
 /* Operation and root count only where they mean something. */
 uint32_t coll_what(const struct coll *c)
 {
-    return (uint32_t)c->kind | (uint32_t)c->type << 4 |
+    return called(c) | (uint32_t)c->type << 4 |
            (coll_reduces(c->kind) ? (uint32_t)c->op << 8 : 0) |
            (kinds[c->kind].is & HAS_ROOT ? (uint32_t)c->root << 12 : 0);
 }

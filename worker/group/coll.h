@@ -23,8 +23,8 @@ enum coll_kind {
     COLL_ALL_TO_ALL
 };
 
-/* Not a collective: messages of a bootstrap. */
-enum { COLL_BOOTSTRAP = 15 };
+/* Names of other calls: the library's own all_gather, and messages of a bootstrap. */
+enum { COLL_SPLIT = COLL_ALL_TO_ALL + 1, COLL_BOOTSTRAP = 15 };
 
 enum coll_state { COLL_NEW, COLL_ANNOUNCED, COLL_WORKS, COLL_WAITS };
 

@@ -4,7 +4,8 @@
  * the members, and all cards broadcast down, so that no rank talks to more than log2 of
  * them. Messages between two ranks are ordered, so groups made one after the other do
  * not mix. A hash of the member list is sent along, so that different lists are
- * reported.
+ * reported; in the tree members are in the order of the parent, so that lists in
+ * different orders meet, too.
  */
 #include "worker/group/group.h"
 
@@ -15,6 +16,7 @@
 #include "worker/group/bootstrap.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 void group_leave_family(struct ddp_group *g)
 {
@@ -30,7 +32,7 @@ int group_lists_differ(const struct ddp_group *g, int other, struct ddp_err *err
 {
     return err_set(err,
                    "ranks %d and %d disagree on the members of a group that both make: "
-                   "they gave different lists of ranks",
+                   "they gave different lists of ranks, or one list in different orders",
                    g->layout.rank, other);
 }
 
@@ -90,11 +92,31 @@ static int spread(const struct bootstrap *m, struct card *cards, struct ddp_err 
     return 0;
 }
 
+static int by_number(const void *a, const void *b)
+{
+    return *(const int *)a - *(const int *)b;
+}
+
 static int bootstrap_parent(const struct bootstrap *m, const struct card *card,
                             struct card *cards, struct ddp_err *err)
 {
-    cards[m->rank] = *card;
-    return collect(m, cards, err) < 0 ? -1 : spread(m, cards, err);
+    size_t n = (size_t)m->size;
+    OWNED int *order = xcalloc(n, sizeof *order);
+    OWNED struct card *met = xcalloc(n, sizeof *met);
+    memcpy(order, m->ranks, n * sizeof *order);
+    qsort(order, n, sizeof *order, by_number);
+    struct bootstrap tree = *m;
+    const int *me = bsearch(&m->ranks[m->rank], order, n, sizeof *order, by_number);
+    tree.ranks = order;
+    tree.rank = (int)(me - order);
+    met[tree.rank] = *card;
+    TRY(collect(&tree, met, err));
+    TRY(spread(&tree, met, err));
+    for (size_t i = 0; i < n; i++) {
+        const int *at = bsearch(&m->ranks[i], order, n, sizeof *order, by_number);
+        cards[i] = met[at - order];
+    }
+    return 0;
 }
 
 /* ---- making ---- */

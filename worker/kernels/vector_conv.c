@@ -4,8 +4,6 @@
 
 #include "worker/kernels/pool.h"
 #include "worker/kernels/scratch.h"
-#include "worker/kernels/vector_direct.h"
-#include "worker/kernels/vector_winograd.h"
 
 #include <string.h>
 
@@ -35,6 +33,7 @@ static void plan_maps(struct conv_plan *p)
     p->out = s->pool ? (struct maps){kblocks, WORDS, OH / 2, OW / 2} : p->full;
     p->group = group_of(p);
     winograd_plan(p);
+    p->method = p->winograd ? &conv_winograd : &conv_direct;
     int side = p->winograd ? p->winograd + 2 : s->R;
     p->taps = (size_t)(kblocks * BLOCK) * (size_t)(side * side) *
               (size_t)(s->first ? s->C : p->in.blocks * BLOCK);
@@ -46,7 +45,7 @@ static void plan_own(struct conv_plan *p, struct own *o)
                 : p->s.first ? maps_words(p->full)
                              : (size_t)p->group * maps_words(p->in);
     size_t out = p->s.last ? maps_words(p->out) : 0;
-    (p->winograd ? winograd_room : direct_room)(p, o);
+    p->method->room(p, o);
     o->pooled = scratch_in(p->memory, out);
     o->planes = scratch_in(p->memory, out * PER_WORD);
     o->floats = scratch_in(p->memory, (in > out ? in : out) * PER_WORD);
@@ -119,7 +118,7 @@ static void forward_part(int part, int parts, void *arg)
         const float *x = a->x + (size_t)b * in;
         float *target = p->s.last ? own->pooled : y;
         uint8_t *which = p->arg ? p->arg + (size_t)b * args : NULL;
-        (p->winograd ? winograd_forward : direct_forward)(p, own, n, x, target, which);
+        p->method->forward(p, own, n, x, target, which);
         if (p->s.last)
             to_planes(p, own, y);
     }
@@ -217,10 +216,9 @@ static void back_group(const struct call *a, struct own *own, int b, int n)
         unpool(p, g, p->arg + (size_t)b * args, own->dy);
         g = own->dy;
     }
-    (p->winograd ? winograd_taps : direct_taps)(p, own, n, x, g);
+    p->method->taps(p, own, n, x, g);
     if (a->dx)
-        (p->winograd ? winograd_back : direct_back)(p, own, n, x, g,
-                                                    a->dx + (size_t)b * in);
+        p->method->back(p, own, n, x, g, a->dx + (size_t)b * in);
 }
 
 static void back_part(int part, int parts, void *arg)

@@ -1,9 +1,9 @@
 /* worker/kernels/vector_conv_impl.h - convolution: what its files share
  *
- * Most 3x3 convolutions use Winograd's method (vector_winograd.h), the others the direct
- * one (vector_direct.h). Both are products of matrices (vector_product.h): of a matrix v
- * of inputs, which is made for some columns at a time so that it stays in the
- * second-level cache, and packed weights.
+ * Most 3x3 convolutions use Winograd's method (vector_winograd.c), the others the direct
+ * one (vector_direct.c): other kernels, strides, first layers. Both are products of
+ * matrices (vector_product.h): of a matrix v of inputs, which is made for some columns at
+ * a time so that it stays in the second-level cache, and packed weights.
  *
  * Layout. Between layers images are [channels/BLOCK][H][W][BLOCK]: BLOCK channels of a
  * pixel are adjacent, missing channels are zero. `step` is the distance in words from
@@ -31,8 +31,9 @@ struct maps {
 
 struct conv_plan {
     struct conv_shape s;
-    int stride;            /* 1 or more */
-    int winograd, squares; /* vector_winograd.h: m, or 0; how many at a time */
+    int stride; /* 1 or more */
+    const struct conv_method *method;
+    int winograd, squares; /* vector_winograd.c: m, or 0; how many at a time */
     int rows;              /* vector_direct.c: rows of outputs at a time */
     int group;             /* images that go through a pass together */
     struct maps in;        /* x */
@@ -142,6 +143,34 @@ ALWAYS void pool_rows(const float *rows, int W, float *y, uint8_t *arg)
         store_pixel(y, best[0], best[1]);
     }
 }
+
+/* How images of a group are convolved. */
+struct conv_method {
+    /* Allocates a thread's buffers. */
+    void (*room)(struct conv_plan *p, struct own *own);
+    /* For n images in a thread: y, and `arg` if it is pooled; the gradient of the packed
+     * weights, added to own->dw; dx. dy is the gradient before pooling. */
+    void (*forward)(const struct conv_plan *p, struct own *own, int n, const float *x,
+                    float *y, uint8_t *arg);
+    void (*taps)(const struct conv_plan *p, struct own *own, int n, const float *x,
+                 const float *dy);
+    void (*back)(const struct conv_plan *p, struct own *own, int n, const float *x,
+                 const float *dy, float *dx);
+};
+#define conv_direct   NAMED(conv_direct)
+#define conv_winograd NAMED(conv_winograd)
+extern const struct conv_method conv_direct, conv_winograd;
+
+#define winograd_plan   NAMED(winograd_plan)
+#define winograd_pack   NAMED(winograd_pack)
+#define winograd_unpack NAMED(winograd_unpack)
+/* Chooses p->winograd: 4, 2, or 0 if a direct convolution is faster. */
+void winograd_plan(struct conv_plan *p);
+/* Kernels of `count` channels for a block of features, rows[count][9][BLOCK], to
+ * u[points][count][BLOCK], whose points are `point` floats apart; and their gradient from
+ * that of u. */
+void winograd_pack(int m, int count, const float *rows, float *u, size_t point);
+void winograd_unpack(int m, int count, const float *du, size_t point, float *rows);
 
 #define conv_pack   NAMED(conv_pack)
 #define conv_turn   NAMED(conv_turn)

@@ -9,7 +9,7 @@
  * cache while the weights of a tap are read. A first layer has few channels, so there all
  * taps are one product.
  */
-#include "worker/kernels/vector_direct.h"
+#include "worker/kernels/vector_conv_impl.h"
 #include "worker/kernels/vector_product.h"
 
 #include <string.h>
@@ -146,7 +146,7 @@ static void pair_columns(const struct strip *s, int blocks, float *m)
 /* ---- the plan ---- */
 
 /* A strip has 128 columns, or a few more. */
-void direct_room(struct conv_plan *p, struct own *own)
+static void direct_room(struct conv_plan *p, struct own *own)
 {
     int in = p->s.first ? p->s.C * p->s.R * p->s.R : p->in.blocks * BLOCK;
     int wider = at_least(in, p->full.blocks * BLOCK), row = p->group * p->full.W;
@@ -209,8 +209,8 @@ static void put_outputs(const struct conv_plan *p, const struct strip *s, int kb
     }
 }
 
-void direct_forward(const struct conv_plan *p, struct own *own, int n, const float *x,
-                    float *y, uint8_t *arg)
+static void direct_forward(const struct conv_plan *p, struct own *own, int n,
+                           const float *x, float *y, uint8_t *arg)
 {
     struct strip s = strip_of(p, n);
     bool first = p->s.first;
@@ -270,8 +270,8 @@ static void first_taps(const struct conv_plan *p, struct own *own, const float *
     }
 }
 
-void direct_taps(const struct conv_plan *p, struct own *own, int n, const float *x,
-                 const float *dy)
+static void direct_taps(const struct conv_plan *p, struct own *own, int n, const float *x,
+                        const float *dy)
 {
     struct strip s = strip_of(p, n);
     int taps = p->s.R * p->s.R, blocks = p->in.blocks;
@@ -307,8 +307,8 @@ void direct_taps(const struct conv_plan *p, struct own *own, int n, const float 
     }
 }
 
-void direct_back(const struct conv_plan *p, struct own *own, int n, const float *x,
-                 const float *dy, float *dx)
+static void direct_back(const struct conv_plan *p, struct own *own, int n, const float *x,
+                        const float *dy, float *dx)
 {
     struct strip s = strip_of(p, n);
     struct pixels out = {.finish = back_finish(p), .mask = x, .y = dx};
@@ -339,3 +339,6 @@ void direct_back(const struct conv_plan *p, struct own *own, int n, const float 
         conv_pixel(&out, i * WORDS, load(own->floats + i * BLOCK),
                    load(own->floats + i * BLOCK + VL));
 }
+
+const struct conv_method conv_direct = {direct_room, direct_forward, direct_taps,
+                                        direct_back};

@@ -3,11 +3,11 @@
  *
  * A pair of blocks at a time, [BLOCK k][BLOCK c][R*R] in PyTorch's order, is
  * transposed into rows of BLOCK features, which are then copied to their positions, or
- * transformed (vector_winograd.h).
+ * transformed (vector_winograd.c).
  * Threads share out the blocks of features.
  */
 #include "worker/kernels/pool.h"
-#include "worker/kernels/vector_winograd.h"
+#include "worker/kernels/vector_conv_impl.h"
 
 #include <string.h>
 

@@ -7,7 +7,7 @@
 #include "worker/config.h"
 
 #include "common/ambient_launcher.h"
-#include "common/cpu_quota.h"
+#include "common/cgroup.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "worker/config_value.h"
@@ -305,7 +305,7 @@ static int default_threads(void)
         return threads;
     cpu_set_t set;
     int cpus = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-    int quota = cpu_quota("");
+    int quota = cgroup_cpus("");
     cpus = quota && quota < cpus ? quota : cpus;
     int share = cpus / config_ranks_here();
     return share > 0 ? share : 1;

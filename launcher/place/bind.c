@@ -5,7 +5,7 @@
  */
 #include "launcher/place/bind.h"
 
-#include "common/cpu_quota.h"
+#include "common/cgroup.h"
 #include "common/idset.h"
 #include "common/mem.h"
 #include "common/number.h"
@@ -84,7 +84,7 @@ int bind_node(enum bind_to policy, int nlocal, struct binding *out, struct ddp_e
     SCOPED(strv_finish) struct strv gpus = {0};
     sysview_cpus(&allowed);
     sysview_gpus("", getenv("CUDA_VISIBLE_DEVICES"), &gpus);
-    int quota = cpu_quota(""), ncpus = (int)idset_count(&allowed);
+    int quota = cgroup_cpus(""), ncpus = (int)idset_count(&allowed);
     share(quota && quota < ncpus ? quota : ncpus, nlocal, out);
     for (int i = 0; i < nlocal && gpus.n > 0; i++) {
         out[i].gpu = i % (int)gpus.n;

@@ -1,7 +1,7 @@
 /* launcher/plugins/preflight/check_machine.c - user, clock, CPUs, GPUs, limits */
 #include "launcher/plugins/preflight/check.h"
 
-#include "common/cpu_quota.h"
+#include "common/cgroup.h"
 #include "common/duration.h"
 #include "common/mem.h"
 #include "launcher/place/sysview.h"
@@ -36,7 +36,7 @@ void check_cpus(const struct check_ctx *ctx)
     struct sysinfo info;
     char key[64];
     sysview_cpus(&cpus);
-    int n = (int)idset_count(&cpus), quota = cpu_quota(ctx->root);
+    int n = (int)idset_count(&cpus), quota = cgroup_cpus(ctx->root);
     double gib = sysinfo(&info) == 0
                      ? (double)info.totalram * info.mem_unit / (double)(1 << 30)
                      : 0;

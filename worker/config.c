@@ -88,6 +88,8 @@ static const struct setting options[] = {
      "Momentum of sgd (default 0)"},
     {"weight-decay", "X", AT(optim_settings.decay), value_float, 0, 1e6,
      "L2 penalty (default 0); adamw's is of the weights (default 0.01)"},
+    {"decay-matrices-only", NULL, AT(decay_matrices), value_on, 0, 0,
+     "No weight decay for parameters of one dimension, which are biases and norms"},
     {"beta2", "X", AT(optim_settings.beta2), value_float, 0.5, 0.999999,
      "What adam and adamw keep of the mean of squares in a step (default 0.999)"},
     {"ema", "DECAY", AT(optim_settings.average), value_float, 0, 0.999999,
@@ -351,6 +353,8 @@ static int fill_in(struct parse *p)
         return err_prefix(p->err, "model '%s': optimizer", c->model->name);
     if (!isfinite(c->lr))
         c->lr = line ? 0.05 : c->optim->lr;
+    if (c->decay_matrices && isnan(c->optim_settings.decay) && c->optim->decay == 0)
+        return err_set(p->err, "--decay-matrices-only needs --weight-decay");
     if (isnan(c->optim_settings.decay))
         c->optim_settings.decay = (float)c->optim->decay;
     if (!epochs_given)

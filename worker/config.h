@@ -34,6 +34,7 @@ struct train_config {
     uint64_t steps; /* at most; 0: as many as the epochs have */
     const struct optim_type *optim;
     struct optim_settings optim_settings;
+    bool decay_matrices; /* and nothing else */
     double lr;
     struct schedule schedule;
     struct engine_options how;  /* augment: without its key */

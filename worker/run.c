@@ -226,6 +226,18 @@ static int open_engine(struct run *run, struct ddp_err *err)
     return replica_agree(run->group, run->engine ? 0 : -1, &run->culprit, err);
 }
 
+static void make_optimiser(struct run *run)
+{
+    size_t n;
+    const struct train_config *c = run->c;
+    const struct param *params = model_params(run->model, &n);
+    optim_init(&run->optim, c->optim, c->optim_settings, run->kernels,
+               model_param_count(run->model));
+    for (size_t i = 0; i < n && c->decay_matrices; i++)
+        if (params[i].ndim == 1)
+            optim_exempt(&run->optim, params[i].offset, params[i].count);
+}
+
 /* Set up what must not count as training time. */
 static int prepare_training(struct run *run, struct ddp_err *err)
 {
@@ -250,8 +262,7 @@ int run_open(struct run *run, struct ddp_err *err)
     TRY(run_check_agreement(run, err));
     run->culprit = -1;
     model_allocate(run->model);
-    optim_init(&run->optim, c->optim, c->optim_settings, run->kernels,
-               model_param_count(run->model));
+    make_optimiser(run);
     TRY(open_engine(run, err));
     model_init(run->model, c->seed);
     if (run->optim.states[OPTIM_AVERAGE]) /* until the first step */

@@ -51,6 +51,7 @@ struct ddp_param {
                          borrowed */
     float *weight, *grad;
     size_t count;
+    bool no_decay; /* without options.decay, as biases and norms usually are */
 };
 
 struct ddp_parallel_options {

@@ -24,6 +24,8 @@ static const struct {
     {{.replicated = true, .buckets_by_time = true, .first_bytes = 64, .bytes = 64}, true},
     {{.optimiser = "sgd", .momentum = 0.9f, .first_bytes = 64, .bytes = 64}, false},
     {{.optimiser = "adamw", .decay = 0.01f}, true},
+    {{.decay = 0.5f}, false},
+    {{.decay = 0.5f, .replicated = true}, true},
     {{.clip_norm = CLIP}, false},
     {{.clip_norm = CLIP, .replicated = true}, true},
     {{.ema = 0.75f}, false},
@@ -59,7 +61,8 @@ static struct ddp_parallel *make(struct ddp_group *g, struct loop *l, int way)
         l->params[i] = (struct ddp_param){.name = i ? "some" : "first",
                                           .weight = ways[way].own ? l->weights[i] : NULL,
                                           .grad = ways[way].own ? l->grads[i] : NULL,
-                                          .count = sizes[i]};
+                                          .count = sizes[i],
+                                          .no_decay = i % 2};
     struct ddp_parallel *p =
         ddp_parallel_create(g, l->params, PARAMS, &ways[way].options, &err);
     team_assert(g, p, "%s", err.text);
@@ -82,9 +85,11 @@ static double mean_gradient(double w, size_t k, int size, int step)
 }
 
 /* Plain gradient descent: what the weights are to be. Returns the gradient's norm. */
-static double expect(double *w, int size, int step, double lr, double clip_norm)
+static double expect(double *w, int size, int step, double lr,
+                     const struct ddp_parallel_options *o)
 {
-    double norm = 0;
+    double norm = 0, clip_norm = (double)o->clip_norm;
+    double decay = size > 1 || samples_of(0, step) > 0 ? lr * (double)o->decay : 0;
     for (size_t i = 0; i < PARAMS; i++)
         for (size_t k = 0; k < sizes[i]; k++)
             norm += pow(mean_gradient(w[i * LARGEST + k], k, size, step), 2);
@@ -92,8 +97,10 @@ static double expect(double *w, int size, int step, double lr, double clip_norm)
     if (clip_norm > 0 && norm > clip_norm)
         lr *= clip_norm / norm;
     for (size_t i = 0; i < PARAMS; i++)
-        for (size_t k = 0; k < sizes[i]; k++)
-            w[i * LARGEST + k] -= lr * mean_gradient(w[i * LARGEST + k], k, size, step);
+        for (size_t k = 0; k < sizes[i]; k++) {
+            double *at = &w[i * LARGEST + k];
+            *at -= lr * mean_gradient(*at, k, size, step) + (i % 2 ? 0 : decay * *at);
+        }
     return norm;
 }
 
@@ -153,7 +160,7 @@ static void steps_case(struct ddp_group *g, const void *arg)
     for (int step = 0; step < STEPS; step++) {
         double clip = (double)ways[way].options.clip_norm;
         double told = step_of(g, p, l, step);
-        double norm = expect(want, size, step, 0.05, clip);
+        double norm = expect(want, size, step, 0.05, &ways[way].options);
         team_assert(g, ddp_parallel_check(p, &err) == 0, "%s", err.text);
         team_assert(g, clip > 0 ? fabs(told - norm) < 1e-3 : told == 0, "%g, not %g",
                     told, norm);

@@ -168,6 +168,8 @@ static void disagree_case(struct ddp_group *g, const void *arg)
                                  {.name = "b", .count = odd ? 1000 : 17}};
     REFUSED(!ddp_parallel_create(g, params, 2, NULL, &err),
             "parameter 0 of rank 1 differs from rank 0's");
+    struct ddp_param bias = {.name = "bias", .count = 17, .no_decay = !odd};
+    REFUSED(!ddp_parallel_create(g, &bias, 1, NULL, &err), "or no_decay; here it is");
 }
 
 TEST(ranks_that_disagree_are_told_before_the_first_step)

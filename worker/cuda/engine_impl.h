@@ -99,6 +99,7 @@ struct stage {
     float *extra;                   /* gradients of micro-batches after a step's first */
     double *parts;                  /* of the gradients' norm: each stage's part */
     float *states[OPTIM_STATES];    /* of this rank's pieces, one after the other */
+    size_t *borders;                /* the optimiser's */
     struct cuda_scaler *scaler;     /* NULL unless fp16 */
     uint64_t *updates;
     struct cuda_step *in; /* on the device; at the first stage followed by samples */

@@ -284,14 +284,17 @@ void cuda_judge(const double *parts, int blocks, float most,
                 cudaStream_t stream);
 
 /* n parameters w with gradients g * *scale and their optimiser's states (NULL: not used).
- * `updates`: made before this one. The average goes `nearer` of the way to w. A step that
- * `head` reports as bad or skipped changes nothing. */
+ * `updates`: made before this one. The weights are those from `at` on in the model's
+ * block, of which those between borders do not decay (optim.h). The average goes `nearer`
+ * of the way to w. A step that `head` reports as bad or skipped changes nothing. */
 struct cuda_update {
     float *w;
     const float *g;
     float *states[OPTIM_STATES];
     float nearer;
     int64_t n;
+    size_t at, nborders;
+    const size_t *borders; /* on the device */
     const float *scale;
     const uint64_t *updates;
     const struct cuda_step *s;

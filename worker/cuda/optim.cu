@@ -86,7 +86,8 @@ struct sgd {
     {
         rates[0] = u.s->lr;
     }
-    __device__ void step(const float *rates, float g, float *w, float *m, float *) const
+    __device__ void step(const float *rates, bool, float g, float *w, float *m,
+                         float *) const
     {
         g = *m = momentum * *m + g; /* 0 without a momentum */
         *w -= rates[0] * g;
@@ -103,11 +104,13 @@ struct adam {
         rates[1] = sqrtf(-expm1f(t * log_b2));
         rates[2] = 1 - u.s->lr * shrink;
     }
-    __device__ void step(const float *rates, float g, float *w, float *m, float *v) const
+    __device__ void step(const float *rates, bool decays, float g, float *w, float *m,
+                         float *v) const
     {
         *m = b1 * *m + (1 - b1) * g;
         *v = b2 * *v + (1 - b2) * g * g;
-        *w = *w * rates[2] - rates[0] * *m / (sqrtf(*v) / rates[1] + eps);
+        float keep = decays ? rates[2] : 1;
+        *w = *w * keep - rates[0] * *m / (sqrtf(*v) / rates[1] + eps);
     }
 };
 
@@ -117,7 +120,7 @@ struct adadelta {
     {
         rates[0] = u.s->lr;
     }
-    __device__ void step(const float *rates, float g, float *w, float *sq,
+    __device__ void step(const float *rates, bool, float g, float *w, float *sq,
                          float *acc) const
     {
         *sq = rho * *sq + (1 - rho) * g * g;
@@ -127,11 +130,12 @@ struct adadelta {
     }
 };
 
-/* Updates V parameters from i on. */
+/* Updates V parameters from i on. *passed: how many borders are before them, or fewer. It
+ * only rises, since a thread walks upwards: that takes no search. */
 template <int V, class O>
 static __device__ inline void update(const struct cuda_update &u, const O &o,
                                      const float *rates, float scale, float decay,
-                                     int64_t i)
+                                     int64_t i, size_t *passed)
 {
     float w[V], g[V], states[OPTIM_STATES][V] = {};
     load<V>(u.w + i, w);
@@ -142,7 +146,11 @@ static __device__ inline void update(const struct cuda_update &u, const O &o,
             load<V>(u.states[s] + i, states[s]);
     for (int k = 0; k < V; k++) {
         float *e = &states[OPTIM_AVERAGE][k];
-        o.step(rates, g[k] * scale + decay * w[k], &w[k], &states[0][k], &states[1][k]);
+        while (*passed < u.nborders && u.borders[*passed] <= u.at + (size_t)(i + k))
+            ++*passed;
+        bool decays = *passed % 2 == 0;
+        o.step(rates, decays, g[k] * scale + (decays ? decay : 0) * w[k], &w[k],
+               &states[0][k], &states[1][k]);
         *e = rates[3] < 1 ? *e + rates[3] * (w[k] - *e) : w[k];
     }
     store<V>(w, u.w + i);
@@ -164,10 +172,11 @@ static __global__ void optimise(struct cuda_update u, O o, float decay)
     }
     __syncthreads();
     float scale = *u.scale;
+    size_t passed = 0;
     for (EACH(q, u.n / V))
-        update<V>(u, o, rates, scale, decay, q * V);
+        update<V>(u, o, rates, scale, decay, q * V, &passed);
     for (EACH(i, u.n % V))
-        update<1>(u, o, rates, scale, decay, u.n / V * V + i);
+        update<1>(u, o, rates, scale, decay, u.n / V * V + i, &passed);
 }
 
 template <class O>

@@ -80,12 +80,18 @@ static int make_blocks(struct stage *s, struct ddp_err *err)
 /* Called when this rank's pieces are known. */
 static int make_states(struct stage *s, struct ddp_err *err)
 {
+    const struct optim *o = s->e->job.optim;
     size_t bytes = sums_state_floats(s) * sizeof(float);
+    size_t borders = o->nborders * sizeof *o->borders;
     for (int k = 0; k < OPTIM_STATES; k++) {
-        if (s->e->job.optim->states[k])
+        if (o->states[k])
             TRY(device_alloc(s->memory, "optimiser", bytes, &s->states[k], err));
     }
-    return 0;
+    if (borders == 0)
+        return 0;
+    TRY(device_alloc(s->memory, "optimiser", borders, &s->borders, err));
+    return check_cuda(cudaMemcpy(s->borders, o->borders, borders, cudaMemcpyHostToDevice),
+                      "optimiser", err);
 }
 
 static int make_layers(struct stage *s, struct ddp_err *err)

@@ -118,6 +118,9 @@ static int make(struct ddp_parallel *p, const struct ddp_parallel_options *o,
     optim_init(&p->optim, optim_find(o->optimiser),
                (struct optim_settings){o->momentum, o->decay, o->beta2, o->ema},
                kernels_get(NULL, err), floats);
+    for (size_t i = 0; i < p->n; i++)
+        if (p->params[i].no_decay)
+            optim_exempt(&p->optim, p->blocks[i].offset, p->blocks[i].count);
     p->clip_norm = o->clip_norm;
     return o->checkpoint ? make_saver(p, o->checkpoint, err) : 0;
 }

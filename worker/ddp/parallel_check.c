@@ -147,15 +147,17 @@ int parallel_agree(struct ddp_group *g, const struct ddp_param *params, size_t n
     for (i = 0; i < n; i++) {
         const char *name = params[i].name ? params[i].name : "";
         hashes[i] = fnv1a(fnv1a(FNV1A, name, strlen(name)), &params[i].count,
-                          sizeof params[i].count);
+                          sizeof params[i].count) +
+                    params[i].no_decay;
     }
     TRY(replica_compare(g, hashes, n, &other, &i, err));
     return other == 0
                ? 0
                : err_set(err,
-                         "parameter %zu of rank %d differs from rank 0's in name or "
-                         "count; here it is '%s' with %zu",
-                         i, other, params[i].name ? params[i].name : "", params[i].count);
+                         "parameter %zu of rank %d differs from rank 0's in name, count "
+                         "or no_decay; here it is '%s', %zu, %s",
+                         i, other, params[i].name ? params[i].name : "", params[i].count,
+                         params[i].no_decay ? "true" : "false");
 }
 
 int parallel_check(const struct ddp_param *params, size_t n,

@@ -185,7 +185,7 @@ static void update_block(const struct pass *p, int thread, size_t i, size_t at, 
     const float *g =
         r->summed ? sums_of(r, i) + at : sum_up(r, p->o->kernels, offset, n, room);
     for (size_t k = 0; k < n; k += BIT)
-        optim_piece(p->o, state + k, n - k < BIT ? n - k : BIT, p->w + offset + k, g + k,
+        optim_piece(p->o, offset + k, state + k, n - k < BIT ? n - k : BIT, p->w, g + k,
                     p->lr);
     for (int j = 1; j < r->size; j++) {
         float *there = ddp_arena_of(r->group, p->w, (r->rank + j) % r->size);
@@ -210,7 +210,7 @@ static int update(struct reducer *r, struct optim *o, float *w, float lr,
     }
     for (size_t i = 0; i < r->npieces; i++) {
         const struct piece *p = &r->pieces[i];
-        optim_piece(o, p->start, p->at.count, w + p->at.offset, sums_of(r, i), lr);
+        optim_piece(o, p->at.offset, p->start, p->at.count, w, sums_of(r, i), lr);
     }
     return gather(r, w, err);
 }

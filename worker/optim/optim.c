@@ -44,12 +44,20 @@ void optim_init(struct optim *o, const struct optim_type *type,
             o->states[i] = scratch(n);
 }
 
+void optim_exempt(struct optim *o, size_t offset, size_t count)
+{
+    o->borders = xrealloc(o->borders, o->nborders + 2, sizeof *o->borders);
+    o->borders[o->nborders++] = offset;
+    o->borders[o->nborders++] = offset + count;
+}
+
 void optim_finish(struct optim *o)
 {
     for (int i = 0; i < OPTIM_STATES; i++) {
         free(o->states[i]);
         free(o->whole[i]);
     }
+    free(o->borders);
     *o = (struct optim){0};
 }
 
@@ -64,26 +72,54 @@ static void average(struct optim *o, size_t at, size_t n, const float *w)
         o->kernels->sgd(e, w, NULL, (int64_t)n, -optim_nearer(o), 0, -1);
 }
 
-void optim_piece(struct optim *o, size_t at, size_t n, float *w, const float *g, float lr)
+/* Weights that all decay, or none. */
+static void update(struct optim *o, bool decays, size_t at, size_t n, float *w,
+                   const float *g, float lr)
 {
     const struct optim_type *t = o->type;
     const struct kernels *k = o->kernels;
-    float *m = o->states[0] ? o->states[0] + at : NULL, decay = optim_penalty(o);
+    float penalty = decays ? optim_penalty(o) : 0, shrink = decays ? optim_shrink(o) : 0;
+    float *m = o->states[0] ? o->states[0] + at : NULL;
     float *v = o->states[1] ? o->states[1] + at : NULL;
     switch (t->rule) {
     case RULE_SGD:
-        k->sgd(w, g, m, (int64_t)n, lr, o->settings.momentum, decay);
+        k->sgd(w, g, m, (int64_t)n, lr, o->settings.momentum, penalty);
         break;
     case RULE_ADAM:
-        k->adam(w, g, m, v, (int64_t)n, lr, t->b1, optim_beta2(o), t->eps, decay,
-                1 - lr * optim_shrink(o), (int64_t)o->counts.steps);
+        k->adam(w, g, m, v, (int64_t)n, lr, t->b1, optim_beta2(o), t->eps, penalty,
+                1 - lr * shrink, (int64_t)o->counts.steps);
         break;
     case RULE_ADADELTA:
-        k->adadelta(w, g, m, v, (int64_t)n, lr, t->b1, t->eps, decay);
+        k->adadelta(w, g, m, v, (int64_t)n, lr, t->b1, t->eps, penalty);
         break;
     }
+}
+
+/* The number of borders up to `at`. */
+static size_t borders_before(const struct optim *o, size_t at)
+{
+    size_t from = 0, to = o->nborders;
+    while (from < to) {
+        size_t mid = from + (to - from) / 2;
+        if (o->borders[mid] <= at)
+            from = mid + 1;
+        else
+            to = mid;
+    }
+    return from;
+}
+
+void optim_piece(struct optim *o, size_t at, size_t state, size_t n, float *w,
+                 const float *g, float lr)
+{
+    size_t next = borders_before(o, at);
+    for (size_t k = 0, end; k < n; k = end, next++) {
+        bool cut = next < o->nborders && o->borders[next] < at + n;
+        end = cut ? o->borders[next] - at : n;
+        update(o, next % 2 == 0, state + k, end - k, w + at + k, g + k, lr);
+    }
     if (o->states[OPTIM_AVERAGE])
-        average(o, at, n, w);
+        average(o, state, n, w + at);
 }
 
 void optim_swap_average(struct optim *o, float *w)
@@ -99,5 +135,5 @@ void optim_swap_average(struct optim *o, float *w)
 void optim_step(struct optim *o, float *w, const float *g, float lr)
 {
     o->counts.steps++;
-    optim_piece(o, 0, o->n, w, g, lr);
+    optim_piece(o, 0, 0, o->n, w, g, lr);
 }

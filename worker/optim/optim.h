@@ -65,6 +65,9 @@ struct optim {
     float *states[OPTIM_STATES]; /* owned; NULL where not used. Of all n floats, or */
     bool shared;                 /* of this rank's: the ranks share them */
     float *whole[OPTIM_STATES];  /* owned: then all of them, while they are wanted */
+    size_t *borders; /* owned, [nborders], ascending offsets of weights: from the first to
+                        the second, the third to the fourth, ... is no decay */
+    size_t nborders;
     struct optim_counts counts;
 };
 
@@ -95,14 +98,18 @@ void optim_init(struct optim *o, const struct optim_type *type,
 /* Does it use this state? */
 bool optim_uses(const struct optim_type *type, const struct optim_settings *settings,
                 int state);
+/* Weights [offset, offset + count) do not decay. Called in ascending order, before the
+ * engine is opened. */
+void optim_exempt(struct optim *o, size_t offset, size_t count);
 void optim_finish(struct optim *o); /* frees; a zeroed struct is fine */
 
 /* One step over the whole block. */
 void optim_step(struct optim *o, float *w, const float *g, float lr);
 
-/* The same in pieces, after counts.steps was increased. */
-void optim_piece(struct optim *o, size_t at, size_t n, float *w, const float *g,
-                 float lr);
+/* The same for n weights from w[at] on, with their gradients g and the states from
+ * `state` on, after counts.steps was increased. */
+void optim_piece(struct optim *o, size_t at, size_t state, size_t n, float *w,
+                 const float *g, float lr);
 
 /* A state of all n floats, NULL where it is not used. */
 static inline float *optim_whole(const struct optim *o, int state)

@@ -45,7 +45,8 @@ def check_trace(path, ranks, steps, *wanted):
 def one_rank_learns_the_same():
     few_digits()
     for model, optimizer in (("cnn", "adadelta"), ("mlp", "adam"), ("mlp", "adamw"), ("cnn", "sgd")):
-        more = {"sgd": ("--momentum", 0.9, "--weight-decay", 0.001), "adamw": ("--beta2", 0.95)}.get(optimizer, ())
+        more = {"sgd": ("--momentum", 0.9, "--weight-decay", 0.1, "--decay-matrices-only"),
+                "adamw": ("--beta2", 0.95)}.get(optimizer, ())
         both(1, model + optimizer, *FEW, "--model", model, "--optimizer", optimizer,
              "--batch-size", 24, "--label-smoothing", 0.1, *more, tolerance=2e-4)
     shown = both(1, "line", "--model", "linreg", "--epochs", 1, "--plot", "none", "--optimizer", "adam")
@@ -322,7 +323,8 @@ def stages_share_the_weight_of_embedding_and_logits():
         f.write("".join(f"{i} sheep and {i + 1} sheep make {2 * i + 1} sheep.\n" for i in range(12)) + "That is all.\n")
     # 25 samples: at last one of two ranks has none; logits come in pieces in the emulated engine
     args = ("--data", "sheep", "--seed", 3, "--plot", "none", "--lr", 0.01, "--epochs", 1,
-            "--model", "gpt2:layers=2,heads=2,width=16,context=16,vocab=257")
+            "--model", "gpt2:layers=2,heads=2,width=16,context=16,vocab=257", "--weight-decay", 2,
+            "--decay-matrices-only")
     # ranks, their GPUs, and what else
     for n, gpus, name, more, env in (
             (1, 2, "two", ("--batch-size", 15, "--micro-batches", 3, "--accumulate", 2, "--clip-norm", 0.5,

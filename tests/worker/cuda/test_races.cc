@@ -424,6 +424,8 @@ static void optimisers(size_t n, size_t from)
         struct cuda_scaler scaler = {1024, 0};
         auto *scales = static_cast<struct cuda_scaler *>(r.with(&scaler, sizeof scaler));
         float *scale = static_cast<float *>(r.room(4)), *own = r.floats(1);
+        const size_t from_to[] = {9, 9 + n / 2};
+        auto *borders = static_cast<size_t *>(r.with(from_to, sizeof from_to));
         auto *updates = static_cast<uint64_t *>(r.zeros(8));
         auto *result =
             static_cast<struct cuda_result *>(r.room(sizeof(struct cuda_result)));
@@ -447,6 +449,9 @@ static void optimisers(size_t n, size_t from)
                 {t.states[0] ? m : nullptr, t.states[1] ? v : nullptr, e},
                 0.1f,
                 int64_t(n),
+                7,
+                2,
+                borders,
                 scale,
                 updates,
                 step,

@@ -80,6 +80,7 @@ static const struct {
     {"--checkpoint c --resume=", "--resume: '' is not a name"},
     {"--checkpoint-every 5", "--checkpoint-every needs --checkpoint"},
     {"--momentum 0.9", "--momentum: adadelta has none, sgd does"},
+    {"--decay-matrices-only", "--decay-matrices-only needs --weight-decay"},
     {"--beta2 0.95", "--beta2: adadelta has none, adam and adamw do"},
     {"--model linreg --data digits",
      "--model linreg cannot learn --data digits: models that regress, such as linreg, learn 'synthetic', the others "

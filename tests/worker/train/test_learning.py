@@ -199,7 +199,7 @@ def two_stages_learn_as_one():
 
 def ranks_can_share_out_the_optimizer():
     for optimizer in ("adam", "sgd"):
-        more = ("--momentum", 0.9) if optimizer == "sgd" else ()
+        more = ("--momentum", 0.9) if optimizer == "sgd" else ("--weight-decay", 0.5, "--decay-matrices-only")
         common = (*EXACT, "--model", "mlp", "--optimizer", optimizer, *more, "--clip-norm", 0.5,
                   "--check-replicas")
         for n in (2, 3):

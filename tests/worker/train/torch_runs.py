@@ -175,6 +175,15 @@ def their_run(net, opt, data, batch, epochs, normal, pad=0, parts=1, smooth=0.0)
     return found
 
 
+MATRICES = ("--decay-matrices-only",)
+
+
+def matrices_decay(net, decay):
+    """Two groups of parameters."""
+    return [{"params": [p for p in net.parameters() if (p.ndim > 1) == large],
+             "weight_decay": decay if large else 0} for large in (True, False)]
+
+
 def our_runs(net, ranks, batch, *options):
     """From net's weights: the losses of 1, 2 or 4 ranks that share the batch."""
     save("first", net.state_dict())
@@ -257,16 +266,16 @@ def cnn_learns_from_moved_colours_as_in_pytorch():
 
 def resnet18_learns_as_in_pytorch():
     data = some_digits(128)  # and a small learning rate, which keeps differences at a few per cent
-    for parts, ranks, options in ((2, (2,), ()), (1, (1, 2, 4), ("--sync-batch-norm",))):
+    for parts, ranks, decay, options in ((2, (2,), 0, ()), (1, (1, 2, 4), 1000, ("--sync-batch-norm", *MATRICES))):
         net = MODELS["resnet18"](1, 8, 8, 10)
         runs = our_runs(net, ranks, 16, "--model", "resnet18", "--data", ".", "--normalize",
-                        "mnist", "--lr", 1e-4, "--epochs", 2, *options)
-        opt = torch.optim.SGD(net.parameters(), 1e-4)
+                        "mnist", "--lr", 1e-4, "--epochs", 2, "--weight-decay", decay, *options)
+        opt = torch.optim.SGD(matrices_decay(net, decay), 1e-4)
         theirs = their_run(net, opt, data, 16, 2, ([0.1307], [0.3081]), parts=parts)
         beside_at_first(" ".join(("resnet18", *options)), runs, theirs)
 
 
-def tokens_are_learned_as_in_pytorch(name, net, context, vocab):
+def tokens_are_learned_as_in_pytorch(name, net, context, vocab, decay, groups, *options):
     """100 steps: tokens of 16 bits from llm.c's header on, AdamW, clipping, warm-up."""
     random.seed(3)
     tokens = [min(vocab - 1, int(random.expovariate(0.05)) * 7 % vocab) for _ in range(20 * 71)]
@@ -282,8 +291,8 @@ def tokens_are_learned_as_in_pytorch(name, net, context, vocab):
     runs = our_runs(net, (1, 2, 4), 8, "--model", f"{name},context={context},vocab={vocab}",
                     "--data", "tokens.bin", "--steps", 100, "--lr", 2e-3,
                     "--warmup", 10, "--schedule", "cosine", "--clip-norm", 1, "--beta2", 0.95,
-                    "--label-smoothing", 0.2)
-    opt = torch.optim.AdamW(net.parameters(), 2e-3, betas=(0.9, 0.95))
+                    "--label-smoothing", 0.2, "--weight-decay", decay, *options)
+    opt = torch.optim.AdamW(groups, 2e-3, betas=(0.9, 0.95), weight_decay=decay)
     theirs, epoch = [], 0
     while len(theirs) < 100:
         epoch += 1
@@ -291,8 +300,8 @@ def tokens_are_learned_as_in_pytorch(name, net, context, vocab):
         for i in range(0, len(dealt), 8):
             x = torch.stack([samples[s] for s in dealt[i:i + 8]])
             step = len(theirs)
-            opt.param_groups[0]["lr"] = (2e-3 * min(1, (step + 1) / 10)
-                                         * 0.5 * (1 + math.cos(math.pi * step / 100)))
+            for group in opt.param_groups:
+                group["lr"] = 2e-3 * min(1, (step + 1) / 10) * 0.5 * (1 + math.cos(math.pi * step / 100))
             opt.zero_grad()
             loss = F.cross_entropy(net(x[:, :-1]).flatten(0, 1), x[:, 1:].flatten(),
                                    label_smoothing=0.2)
@@ -306,7 +315,9 @@ def tokens_are_learned_as_in_pytorch(name, net, context, vocab):
 
 
 def gpt2_learns_as_in_pytorch():
-    tokens_are_learned_as_in_pytorch("gpt2:layers=2,heads=3,width=48", Gpt2(2, 3, 48, 20, 301), 20, 301)
+    net = Gpt2(2, 3, 48, 20, 301)
+    tokens_are_learned_as_in_pytorch("gpt2:layers=2,heads=3,width=48", net, 20, 301, 1, matrices_decay(net, 1),
+                                     *MATRICES)
 
 
 def llama_learns_as_in_pytorch():
@@ -314,7 +325,8 @@ def llama_learns_as_in_pytorch():
         sizes.update(base=500, eps=1e-2)
         name = ",".join(("llama:layers=2,heads=4,kv_heads=2,width=48,hidden=80",
                          *(f"{k}={v}" for k, v in sizes.items())))
-        tokens_are_learned_as_in_pytorch(name, Llama(2, 4, 2, 48, 80, 301, **sizes), 20, 301)
+        net = Llama(2, 4, 2, 48, 80, 301, **sizes)
+        tokens_are_learned_as_in_pytorch(name, net, 20, 301, 0.01, net.parameters())
 
 
 def files_are_exchanged(name, net, beside):

@@ -24,6 +24,28 @@ def all_reduce():
     print("up", flush=True)
     time.sleep(60)
 """
+# PyTorch's control plane, which has not begun to listen when the program ends
+SERVED = """\
+import ctypes, socket, sys, threading, types
+class Server:
+    def __init__(self, path):
+        self.socket, self.listens = socket.socket(socket.AF_UNIX), False
+        self.socket.bind(path)
+        self.socket.listen()
+        threading.Thread(target=self.run, daemon=True).start()
+    def run(self):
+        asked, _ = self.socket.accept()
+        self.listens = True
+        asked.close()
+    def shutdown(self):
+        print("listens:", self.listens)
+sys.modules["torch._C._distributed_c10d"] = types.SimpleNamespace(_WorkerServer=Server)
+ctypes.CDLL, ctypes.c_int.in_dll = str, lambda library, name: ctypes.c_int()
+from torch.distributed import distributed_c10d
+distributed_c10d._new_process_group_helper = lambda *args: None
+from torch.distributed import rpc
+distributed_c10d._new_process_group_helper(1, 0, [0])
+"""
 PROGRAM = """\
 import ctypes, os, signal, sys, time
 from torch.distributed import distributed_c10d as dist
@@ -465,6 +487,13 @@ class Hangs(launch.LaunchTest):
         job = self.hang("deaf", "--grace", "0s")
         self.end_by(job, signal.SIGTERM, 143)
         self.assertNotIn("note: rank", job.err)
+
+    def test_pytorch_s_control_plane_listens_before_it_is_ended(self):
+        """Otherwise its end waits for ever."""
+        self.write("torch/distributed/rpc.py", "")
+        done = self.run_to_end("--no-preload", sys.executable, self.write("served.py", SERVED))
+        self.assert_ended(done, 0)
+        self.assertEqual(done.out, "listens: True\n")
 
     def test_a_program_sees_nothing_of_it(self):
         self.write("site/sitecustomize.py", "import sys; sys.mine = 1")

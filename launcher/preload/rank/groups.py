@@ -40,6 +40,7 @@ def open_server(server, path):
     """The server logs each of its steps as a warning: set the level for these moments."""
     import atexit
     import ctypes
+    import socket
     folder = os.path.dirname(sys.modules["torch"].__file__)
     level = ctypes.c_int.in_dll(ctypes.CDLL(os.path.join(folder, "lib", "libc10.so")),
                                 "FLAGS_caffe2_log_level")
@@ -51,8 +52,21 @@ def open_server(server, path):
         finally:
             level.value = before
 
+    def close():
+        """A request first: if the server's thread does not listen yet, shutdown() does not end it, and
+        waits for its end for ever."""
+        try:
+            with socket.socket(socket.AF_UNIX) as client:
+                client.connect(path)
+                client.sendall(b"GET / HTTP/1.0\r\n\r\n")
+                while client.recv(4096):
+                    pass
+        except OSError:
+            pass  # the job's folder is gone
+        opened.shutdown()
+
     opened = quietly(server, path)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(opened))  # its destructor logs too
     owner = os.getpid()
-    atexit.register(lambda: os.getpid() == owner and quietly(opened.shutdown))
+    atexit.register(lambda: os.getpid() == owner and quietly(close))
     return opened

@@ -15,6 +15,7 @@
  */
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/scoped.h"
 #include "worker/cuda/autotune.h"
 #include "worker/cuda/layers.h"
 #include "worker/kernels/rng.h"
@@ -266,13 +267,11 @@ static int tell_times(struct bare *b, double seconds, struct ddp_err *err)
 }
 
 /* Algorithms as ddp-train --tune chooses them. */
-static int tune(struct bare *b, double most_seconds, char *text, size_t size,
-                struct ddp_err *err)
+static int tune(struct bare *b, double most_seconds, struct ddp_err *err)
 {
     b->tuner.left_ns = (int64_t)(1e9 * most_seconds);
     layers_bare(b->net, false);
     int rc = autotune_measure(&b->tuner, b->net, b->batch, b->grads, err);
-    autotune_describe(&b->tuner, text, size);
     if (rc == 0)
         rc = layers_choose(b->net, &b->tuner.choices, b->grads, err);
     layers_bare(b->net, true);
@@ -284,7 +283,6 @@ static int run(const char *model, int batch, enum precision precision, double se
 {
     struct bare b = {.batch = batch};
     struct cudaDeviceProp prop;
-    char chosen[256];
     if (bare_open(&b, model, precision, err) < 0 ||
         check_cuda(cudaGetDeviceProperties(&prop, 0), what, err) < 0)
         return -1;
@@ -293,8 +291,9 @@ static int run(const char *model, int batch, enum precision precision, double se
     if (tell_times(&b, seconds, err) < 0)
         return -1;
     if (tune_seconds > 0) {
-        if (tune(&b, tune_seconds, chosen, sizeof chosen, err) < 0)
+        if (tune(&b, tune_seconds, err) < 0)
             return -1;
+        OWNED char *chosen = autotune_describe(&b.tuner);
         printf(",\"tuned\":{\"choice\":\"%s\",", chosen);
         if (tell_times(&b, seconds, err) < 0)
             return -1;

@@ -32,7 +32,7 @@ struct engine {
     bool norms_failed; /* in this step: norms_err says why */
     bool apart;        /* buffers (running statistics) of the ranks differ since the last
                           averaging */
-    char text[300];
+    char *text;        /* owned */
 };
 
 /* ---- open and close ---- */
@@ -46,18 +46,18 @@ static void cpu_close(struct engine *e)
     pipeline_destroy(e->pipeline);
     reducer_destroy(e->reducer);
     free(e->extra);
+    free(e->text);
     free(e);
 }
 
 static void describe(struct engine *e)
 {
     const struct engine_job *job = &e->job;
-    int used = snprintf(e->text, sizeof e->text, "%s, %d thread%s per rank%s",
-                        job->kernels->name, job->how.threads,
-                        job->how.threads == 1 ? "" : "s", e->pipeline ? ", stages " : "");
-    if (e->pipeline)
-        pipeline_describe(job->model, job->how.stages, e->text + used,
-                          sizeof e->text - (size_t)used);
+    OWNED char *stages =
+        e->pipeline ? pipeline_describe(job->model, job->how.stages) : NULL;
+    e->text = xasprintf("%s, %d thread%s per rank%s%s", job->kernels->name,
+                        job->how.threads, job->how.threads == 1 ? "" : "s",
+                        stages ? ", stages " : "", stages ? stages : "");
 }
 
 /* Layers cannot report errors: they are kept until the end of the step. */

@@ -2,8 +2,7 @@
 #include "worker/pipeline_schedule.h"
 
 #include "common/err.h"
-
-#include <stdio.h>
+#include "common/mem.h"
 
 int pipeline_micro_batches(int n, int wanted)
 {
@@ -25,14 +24,14 @@ int pipeline_split(const struct model *m, int stages, int *first, struct ddp_err
     return 0;
 }
 
-size_t pipeline_describe(const struct model *m, int stages, char *text, size_t size)
+char *pipeline_describe(const struct model *m, int stages)
 {
     int first[PIPELINE_STAGES + 1];
-    size_t used = 0;
+    char *text = NULL;
     const struct layer_spec *l = model_type(m)->layers;
     model_split(m, stages, first);
-    for (int s = 0; s < stages && used < size; s++)
-        used += (size_t)snprintf(text + used, size - used, "%s%s to %s", s ? " | " : "",
-                                 l[first[s]].name, l[first[s + 1] - 1].name);
-    return used < size ? used : size;
+    for (int s = 0; s < stages; s++)
+        xappendf(&text, "%s%s to %s", s ? " | " : "", l[first[s]].name,
+                 l[first[s + 1] - 1].name);
+    return text;
 }

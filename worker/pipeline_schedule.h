@@ -32,7 +32,7 @@ struct micro_batch pipeline_micro_batch(int batch, int n, int parts, int m);
 /* The layers of each stage, from first[0] to first[stages]; too few of them are an error
  * of --stages. */
 int pipeline_split(const struct model *m, int stages, int *first, struct ddp_err *err);
-/* "conv1 to conv2 | fc1 to fc2"; returns its length. */
-size_t pipeline_describe(const struct model *m, int stages, char *text, size_t size);
+/* "conv1 to conv2 | fc1 to fc2"; the caller frees. */
+char *pipeline_describe(const struct model *m, int stages);
 
 #endif

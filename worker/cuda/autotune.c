@@ -153,11 +153,11 @@ int autotune_measure(struct tuner *t, struct layers *net, int n, float *grads,
     return rc;
 }
 
-size_t autotune_describe(const struct tuner *t, char *text, size_t size)
+char *autotune_describe(const struct tuner *t)
 {
     if (t->measured + t->late == 0)
-        return (size_t)snprintf(text, size, "as measured before");
-    return (size_t)snprintf(
-        text, size, "%d of %d product%s by another algorithm: %.4g us instead of %.4g",
-        t->changed, t->measured, t->measured == 1 ? "" : "s", t->us, t->usual_us);
+        return xstrdup("as measured before");
+    return xasprintf("%d of %d product%s by another algorithm: %.4g us instead of %.4g",
+                     t->changed, t->measured, t->measured == 1 ? "" : "s", t->us,
+                     t->usual_us);
 }

@@ -33,7 +33,7 @@ struct tuner {
  * which every step writes anew. Never called during capture. */
 int autotune_measure(struct tuner *t, struct layers *net, int n, float *grads,
                      struct ddp_err *err);
-/* A description for the user: "9 of 12 products ..."; returns its length. */
-size_t autotune_describe(const struct tuner *t, char *text, size_t size);
+/* A description for the user: "9 of 12 products ..."; the caller frees. */
+char *autotune_describe(const struct tuner *t);
 
 #endif

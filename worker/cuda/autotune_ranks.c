@@ -97,14 +97,14 @@ static int64_t time_allowed(const struct engine_job *job)
 /* The report, as far as rank 0 has anything to add to it. */
 static void report(struct engine *e, const char *path, const char *unkept)
 {
-    size_t size = sizeof e->tuned, n = autotune_describe(&e->tuner, e->tuned, size);
-    if (e->tuner.late > 0 && n < size)
-        n += (size_t)snprintf(e->tuned + n, size - n,
-                              "; %d not measured for lack of time: remove %s, and give "
-                              "--tune more",
-                              e->tuner.late, path);
-    if (unkept && n < size)
-        snprintf(e->tuned + n, size - n, "; not kept for later runs: %s", unkept);
+    free(e->tuned);
+    e->tuned = autotune_describe(&e->tuner);
+    if (e->tuner.late > 0)
+        xappendf(&e->tuned,
+                 "; %d not measured for lack of time: remove %s, and give --tune more",
+                 e->tuner.late, path);
+    if (unkept)
+        xappendf(&e->tuned, "; not kept for later runs: %s", unkept);
 }
 
 static int measure_all(struct engine *e, const uint8_t *sizes, struct ddp_err *err)
@@ -131,14 +131,14 @@ static int measure(struct engine *e, const char *device, const uint8_t *sizes,
         OWNED char *known = text_file_read("cache", path, &why);
         t->choices = xasprintf("%s\n", known ? known : "");
     }
-    if (!*e->tuned)
+    if (!e->tuned)
         t->left_ns = time_allowed(&e->job);
     size_t before = strlen(t->choices);
     int rc = measure_all(e, sizes, err);
     bool more = strlen(t->choices) > before;
     if (rc == 0 && more && keep(path, t, before, &why) < 0)
         unkept = why.text;
-    if (more || !*e->tuned)
+    if (more || !e->tuned)
         report(e, path, unkept);
     return rc;
 }
@@ -187,8 +187,8 @@ int autotune_on_all_ranks(struct engine *e, int n, int batches, struct ddp_err *
     const uint64_t hash = fnv1a(FNV1A, device, strlen(device));
     TRY(replica_compare(e->job.group, &hash, 1, &other, &i, err));
     if (other > 0) {
-        snprintf(e->tuned, sizeof e->tuned,
-                 "nothing: the ranks have different GPUs or libraries");
+        free(e->tuned);
+        e->tuned = xstrdup("nothing: the ranks have different GPUs or libraries");
         return 0;
     }
     OWNED uint8_t *sizes = xcalloc((size_t)e->max_micro + 1, 1);

@@ -5,7 +5,6 @@
 #include "worker/cuda/kernels.h"
 
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,20 +59,19 @@ size_t device_allocated(const struct device_memory *m, const char *what)
     return sum;
 }
 
-/* "weights 4.6 MiB, activations 900.0 MiB": one entry per name. */
-static void list_taken(const struct device_memory *m, char *out, size_t size)
+/* "weights 4.6 MiB, activations 900.0 MiB": one entry per name; the caller frees. */
+static char *list_taken(const struct device_memory *m)
 {
-    size_t n = 0;
-    *out = '\0';
-    for (size_t i = 0; i < m->nblocks && n < size; i++) {
+    char *out = xstrdup("");
+    for (size_t i = 0; i < m->nblocks; i++) {
         bool first = true;
         for (size_t k = 0; k < i && first; k++)
             first = strcmp(m->blocks[k].what, m->blocks[i].what) != 0;
         if (first)
-            n += (size_t)snprintf(
-                out + n, size - n, "%s%s %.1f MiB", n ? ", " : "", m->blocks[i].what,
-                (double)device_allocated(m, m->blocks[i].what) / 0x1p20);
+            xappendf(&out, "%s%s %.1f MiB", i ? ", " : "", m->blocks[i].what,
+                     (double)device_allocated(m, m->blocks[i].what) / 0x1p20);
     }
+    return out;
 }
 
 int device_alloc(struct device_memory *m, const char *what, size_t bytes, void *at,
@@ -82,11 +80,10 @@ int device_alloc(struct device_memory *m, const char *what, size_t bytes, void *
     void *block = NULL;
     cudaError_t rc = cudaMalloc(&block, bytes ? bytes : 1);
     if (rc == cudaErrorMemoryAllocation) {
-        char taken[200];
+        OWNED char *taken = list_taken(m);
         size_t left = 0, all = 0, ours = device_allocated(m, NULL);
         cudaGetLastError();
         cudaMemGetInfo(&left, &all);
-        list_taken(m, taken, sizeof taken);
         m->full = true;
         size_t others = all > left + ours ? all - left - ours : 0;
         return err_set(err,

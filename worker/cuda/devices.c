@@ -12,7 +12,7 @@
 #include "common/scoped.h"
 #include "worker/cuda/peak.h"
 
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -70,7 +70,8 @@ static int use_device(struct engine *e, int device, struct ddp_err *err)
         return say_taken(device, rc, err);
     TRY(check_cuda(rc, "cannot use the GPU", err));
     TRY(check_cuda(cudaGetDeviceProperties(&prop, device), "cannot use the GPU", err));
-    snprintf(e->text, sizeof e->text, "%.100s", prop.name);
+    free(e->text);
+    e->text = xstrdup(prop.name);
     e->peak = peak_of_device(device, &prop, e->job.how.precision);
     return 0;
 }

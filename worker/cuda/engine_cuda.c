@@ -223,7 +223,7 @@ static int cuda_prepare(struct engine *e, int mine, int all, struct ddp_err *err
 static struct engine_info cuda_info(const struct engine *e)
 {
     struct engine_info info = {
-        .text = e->text, .buckets = e->nbuckets, .tuned = e->tuned};
+        .text = e->text, .buckets = e->nbuckets, .tuned = e->tuned ? e->tuned : ""};
     for (int i = 0; i < e->nstages; i++) {
         if (e->stages[i].lane == i)
             info.peak += e->peak;

@@ -138,10 +138,10 @@ struct engine {
     uint64_t given, taken; /* steps submitted; results returned */
     struct spans *spans;   /* of the step being captured; NULL: not traced */
     struct tuner tuner;    /* with --tune: the choice of algorithms, */
-    char tuned[400];       /* and the report on it; "": none was made */
+    char *tuned;           /* owned: and the report on it; NULL: none was made */
     double peak;           /* FLOP/s of a device; 0: unknown */
     bool by_hand;          /* steps run without a graph, for the reason in `text` */
-    char text[500];
+    char *text;            /* owned */
 };
 
 static inline struct stage *first_of(struct engine *e)
@@ -264,8 +264,8 @@ int stage_launched(const struct stage *s, const char *what, struct ddp_err *err)
 
 /* ---- stages.c ---- */
 
-/* "conv1 to conv2 | fc1 to fc2 on GPUs 0 and 1" */
-void stages_describe(const struct engine *e, char *text, size_t size);
+/* Adds "conv1 to conv2 | fc1 to fc2 on GPUs 0 and 1" to the engine's text. */
+void stages_describe(struct engine *e);
 /* Sends a step's parameters (learning rate, dropout) from the first stage to the
  * others, which wait for them. */
 int stages_order(struct engine *e, struct ddp_err *err);

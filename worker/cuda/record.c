@@ -6,9 +6,8 @@
  */
 #include "worker/cuda/engine_impl.h"
 
+#include "common/mem.h"
 #include "worker/cuda/nvtx.h"
-
-#include <string.h>
 
 /* ---- the optimiser ---- */
 
@@ -172,7 +171,6 @@ static int record(struct engine *e, struct graph *g, bool *sound, struct ddp_err
 static int do_without(struct engine *e, struct graph *g, struct ddp_err *why)
 {
     struct ddp_err ignored;
-    size_t n = strlen(e->text);
     if (e->comm || e->job.trace)
         return -1;
     if (g->exec)
@@ -180,8 +178,7 @@ static int do_without(struct engine *e, struct graph *g, struct ddp_err *why)
     g->exec = NULL;
     check_launches("a step", &ignored); /* clears the errors of the capture */
     if (!e->by_hand)
-        snprintf(e->text + n, sizeof e->text - n, ", steps without a graph (%.150s)",
-                 why->text);
+        xappendf(&e->text, ", steps without a graph (%s)", why->text);
     e->by_hand = true;
     return stage_enter(first_of(e), why);
 }

@@ -291,17 +291,14 @@ static void describe(struct engine *e)
         [PRECISION_BF16] = "bf16 with fp32 master weights",
         [PRECISION_TF32] = "fp32 with TF32",
         [PRECISION_FP16] = "fp16 with fp32 master weights and a scaled loss"};
-    char stages[200] = "";
     double taken = 0;
     for (int i = 0; i < e->nstages; i++)
         taken += (double)device_allocated(&e->memories[i], NULL);
+    xappendf(&e->text, ", %s, %.0f MiB%s%s%s", precisions[e->job.how.precision],
+             taken / 0x1p20, e->resident ? " with the data" : "", e->comm ? ", " : "",
+             e->comm ? comm_version() : "");
     if (e->nstages > 1)
-        stages_describe(e, stages, sizeof stages);
-    size_t n = strlen(e->text);
-    snprintf(e->text + n, sizeof e->text - n, ", %s, %.0f MiB%s%s%s%s%s",
-             precisions[e->job.how.precision], taken / 0x1p20,
-             e->resident ? " with the data" : "", e->comm ? ", " : "",
-             e->comm ? comm_version() : "", *stages ? ", stages " : "", stages);
+        stages_describe(e);
 }
 
 static void close_stage(struct stage *s)
@@ -350,6 +347,8 @@ void engine_close(struct engine *e)
             cudaEventDestroy(s->done);
     }
     free(e->tuner.choices);
+    free(e->tuned);
+    free(e->text);
     cudaFreeHost(e->mail);
     if (e->copies)
         cudaStreamDestroy(e->copies);

@@ -16,6 +16,8 @@
  */
 #include "worker/cuda/engine_impl.h"
 
+#include "common/mem.h"
+
 #include <stdio.h>
 
 static const char *const what = "a batch";
@@ -62,14 +64,15 @@ int stages_order(struct engine *e, struct ddp_err *err)
     return 0;
 }
 
-void stages_describe(const struct engine *e, char *text, size_t size)
+void stages_describe(struct engine *e)
 {
-    size_t used = pipeline_describe(e->job.model, e->nstages, text, size);
+    OWNED char *layers = pipeline_describe(e->job.model, e->nstages);
     int a = e->stages[0].device, b = e->stages[e->nstages - 1].device;
+    xappendf(&e->text, ", stages %s", layers);
     if (a == b)
-        snprintf(text + used, size - used, " on two streams of a GPU");
+        xappendf(&e->text, " on two streams of a GPU");
     else
-        snprintf(text + used, size - used, " on GPUs %d and %d%s", a, b,
+        xappendf(&e->text, " on GPUs %d and %d%s", a, b,
                  e->far ? " by way of the host" : "");
 }
 

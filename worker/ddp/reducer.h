@@ -35,7 +35,6 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
 struct reducer_settings {
     size_t first_bytes, cap_bytes; /* of buckets */

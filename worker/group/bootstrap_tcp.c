@@ -40,13 +40,11 @@ struct intro {
 static int late(const struct bootstrap *m, const int *fds, struct ddp_err *err)
 {
     enum { LISTED = 8 };
-    char text[256] = "";
-    size_t at = 0;
+    OWNED char *text = NULL;
     int missing = 0;
     for (int r = 1; r < m->size; r++) {
         if (fds[r] < 0 && missing++ < LISTED)
-            at += (size_t)snprintf(text + at, sizeof text - at, "%s%d",
-                                   missing > 1 ? ", " : "", r);
+            xappendf(&text, "%s%d", text ? ", " : "", r);
     }
     return err_set(err, "%d of %d ranks have not come to tcp://%s in time: %s%s", missing,
                    m->size, m->place, text, missing > LISTED ? ", ..." : "");

@@ -122,18 +122,17 @@ static int read_given(struct reader *r, const char *text)
 
 static int check_given(const struct reader *r)
 {
-    char names[200] = "";
-    size_t n = 0;
+    OWNED char *names = NULL;
     const char *unknown = NULL;
     for (size_t i = 0; i < r->nsizes; i++) {
         const struct size *s = &r->sizes[i];
         if (s->given && !s->defined)
             unknown = s->name;
-        else if (s->defined && n < sizeof names)
-            n += (size_t)snprintf(names + n, sizeof names - n, " %s", s->name);
+        else if (s->defined)
+            xappendf(&names, " %s", s->name);
     }
     return unknown ? err_set(r->err, "model '%s' has no size '%s'; there are%s",
-                             r->type->name, unknown, n ? names : " none")
+                             r->type->name, unknown, names ? names : " none")
                    : 0;
 }
 
@@ -374,12 +373,10 @@ static int read_attribute(struct reader *r, struct layer_spec *l, const char *na
 
 static int unknown_kind(const struct reader *r, const char *kind)
 {
-    char names[200] = "";
-    size_t n = 0;
-    for (size_t i = 0; i < ARRAY_LEN(kinds) && n < sizeof names; i++)
+    OWNED char *names = NULL;
+    for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
         if (kinds[i].tokens == (r->type->task == TASK_TOKENS))
-            n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "",
-                                  kinds[i].name);
+            xappendf(&names, "%s%s", names ? ", " : "", kinds[i].name);
     return refuse(r, "no kind of layers '%s'; there are %s", kind, names);
 }
 

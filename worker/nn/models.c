@@ -20,11 +20,9 @@ static bool is_path(const char *text)
 
 static void unknown(const char *text, struct ddp_err *err)
 {
-    char names[200] = "";
-    size_t used = 0;
-    for (const struct embedded *e = embedded_models; e->name && used < sizeof names; e++)
-        used += (size_t)snprintf(names + used, sizeof names - used, "%.*s, ",
-                                 (int)strcspn(e->name, "."), e->name);
+    OWNED char *names = NULL;
+    for (const struct embedded *e = embedded_models; e->name; e++)
+        xappendf(&names, "%.*s, ", (int)strcspn(e->name, "."), e->name);
     err_set(err, "unknown model '%s'; there are %sand files: ./net.model", text, names);
 }
 

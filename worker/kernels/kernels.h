@@ -230,10 +230,9 @@ struct kernels {
     void (*row_norm_back)(struct row_norm f, int n, const float *x, const float *kept,
                           const float *dy, float *dw, float *dbias, float *dx, bool add);
     void (*column_sums)(int n, int C, const float *dy, float *sums);
-    /* n rows; n C < 2^31 */
-    void (*activation)(struct activation f, int n, const float *x, float *y);
-    void (*activation_back)(struct activation f, int n, const float *x, const float *dy,
-                            float *dx);
+    /* n rows of y or, with dy, of x's gradient; n C < 2^31 */
+    void (*activation)(struct activation f, int n, const float *x, const float *dy,
+                       float *to);
     /* Turns pairs of numbers, from the two halves of each head of the queries and keys
      * in x[n,T,heads + 2 kv_heads,D], by angles, or `back`; values stay.
      * turns[T,2,D/2]: cosines and sines. */

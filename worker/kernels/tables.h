@@ -51,7 +51,6 @@
     F(engine, row_norm_back)        \
     F(engine, column_sums)          \
     F(engine, activation)           \
-    F(engine, activation_back)      \
     F(engine, rotary)               \
     F(engine, attention_room)       \
     F(engine, attention)            \

@@ -233,15 +233,10 @@ static void activation_part(int part, int parts, void *arg)
     }
 }
 
-void NAMED(activation)(struct activation f, int n, const float *x, float *y)
+void NAMED(activation)(struct activation f, int n, const float *x, const float *dy,
+                       float *to)
 {
-    pool_run(activation_part, &(struct rows){.n = n, .f = f, .x = x, .y = y});
-}
-
-void NAMED(activation_back)(struct activation f, int n, const float *x, const float *dy,
-                            float *dx)
-{
-    pool_run(activation_part, &(struct rows){.n = n, .f = f, .x = x, .dy = dy, .y = dx});
+    pool_run(activation_part, &(struct rows){.n = n, .f = f, .x = x, .dy = dy, .y = to});
 }
 
 /* ---- rotary positions ---- */

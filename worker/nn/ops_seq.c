@@ -247,13 +247,13 @@ static int add_activation(struct model *m, struct layer *l, struct map_shape in,
 
 static void activate(struct model *m, struct layer *l, const struct batch *b, bool learn)
 {
-    m->k->activation(activation_of(l), rows_of(m, b), input_of(m, l, b), l->y);
+    m->k->activation(activation_of(l), rows_of(m, b), input_of(m, l, b), NULL, l->y);
 }
 
 static void activate_back(struct model *m, const struct layer *l, const struct batch *b)
 {
-    m->k->activation_back(activation_of(l), rows_of(m, b), input_of(m, l, b),
-                          m->slots[l->slot], gradient_of(m, l->in));
+    m->k->activation(activation_of(l), rows_of(m, b), input_of(m, l, b),
+                     m->slots[l->slot], gradient_of(m, l->in));
 }
 
 const struct op op_activation = {.takes = FLOW_ROWS,
@@ -392,10 +392,5 @@ static int add_logits(struct model *m, struct layer *l, struct map_shape in,
     return 0;
 }
 
-static void init_logits(struct model *m, const struct layer *l, uint64_t key)
-{
-    param_draw(m, l->weight, 0.02f, key);
-}
-
 const struct op op_logits = {
-    .shares = true, .takes = FLOW_ROWS, .add = add_logits, .init = init_logits};
+    .shares = true, .takes = FLOW_ROWS, .add = add_logits, .init = init_embed};

@@ -32,10 +32,10 @@ int transfer_buffers(struct engine *e, enum direction way, struct ddp_err *err)
 }
 
 /* The stage's block of weights, or of an optimiser's state, with its order changed. */
-static float *turned(const struct stage *s, const float *block, bool back)
+static float *turned(const struct stage *s, const float *block)
 {
     float *out = xcalloc(s->part.count, sizeof *out);
-    layers_turn(s->e->job.model, s->from, s->to, block, out, back);
+    layers_turn(s->e->job.model, s->from, s->to, block, out, false);
     return out;
 }
 
@@ -43,7 +43,7 @@ static int move_turned(struct stage *s, float *device, float *host, enum directi
                        struct ddp_err *err)
 {
     size_t bytes = s->part.count * sizeof *host;
-    OWNED float *ours = way == TO_DEVICE ? turned(s, host, false) : xcalloc(bytes, 1);
+    OWNED float *ours = way == TO_DEVICE ? turned(s, host) : xcalloc(bytes, 1);
     TRY(move(device, ours, bytes, way, err));
     if (way == TO_HOST)
         layers_turn(s->e->job.model, s->from, s->to, ours, host, true);
@@ -55,7 +55,7 @@ static int move_turned(struct stage *s, float *device, float *host, enum directi
  * between steps. */
 static int push_state(struct stage *s, int k, struct ddp_err *err)
 {
-    OWNED float *ours = turned(s, s->e->job.optim->states[k] + s->part.offset, false);
+    OWNED float *ours = turned(s, s->e->job.optim->states[k] + s->part.offset);
     size_t at = 0;
     for (size_t i = 0; i < s->npieces; at += s->pieces[i++].count)
         TRY(move(s->states[k] + at, place_in(s, ours, s->pieces[i].offset),

@@ -106,8 +106,8 @@ static int write_file(const struct bootstrap *m, const char *text, struct ddp_er
 }
 
 /* The other ranks: what a rank 0 that is there has written behind `line`. */
-static int read_file(const struct bootstrap *m, const char *line, char *value,
-                     size_t size, struct ddp_err *err)
+static int read_file(const struct bootstrap *m, const char *line,
+                     char value[BOOTSTRAP_VALUE], struct ddp_err *err)
 {
     bool others = false; /* another group is there */
     char text[TEXT_BYTES];
@@ -129,7 +129,8 @@ static int read_file(const struct bootstrap *m, const char *line, char *value,
         bool same = there && strncmp(text, line, n) == 0 && strchr(text + n, '\n');
         others = there && !same;
         if (same) {
-            snprintf(value, size, "%.*s", (int)strcspn(text + n, "\n"), text + n);
+            snprintf(value, BOOTSTRAP_VALUE, "%.*s", (int)strcspn(text + n, "\n"),
+                     text + n);
             return 0;
         }
     }
@@ -145,7 +146,7 @@ static int share_by_file(const struct bootstrap *m, char value[BOOTSTRAP_VALUE],
     OWNED char *line = xasprintf("%s%s%d ranks, %s\n", title, version, m->size, m->name);
     OWNED char *text = xasprintf("%s%s\n", line, value);
     if (m->rank > 0)
-        return read_file(m, line, value, BOOTSTRAP_VALUE, err);
+        return read_file(m, line, value, err);
     *held = write_file(m, text, err);
     return *held < 0 ? -1 : 0;
 }

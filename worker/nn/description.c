@@ -477,17 +477,16 @@ static int read_words(struct reader *r, char *line)
     return *first == '$' ? define(r, first + 1, value) : read_setting(r, first, value);
 }
 
-static bool is_word(const char *line, const char *word)
+static bool is_end(const char *line)
 {
-    size_t n = strlen(word);
-    return strncmp(line, word, n) == 0 && !line[n + strspn(line + n, BLANKS)];
+    return strncmp(line, "end", 3) == 0 && !line[3 + strspn(line + 3, BLANKS)];
 }
 
 static int read_line(struct reader *r, const char *line)
 {
     size_t blanks = strspn(line, BLANKS);
     bool over = r->repeat && r->i >= r->times;
-    if (!line[blanks] || (over && !is_word(line + blanks, "end")))
+    if (!line[blanks] || (over && !is_end(line + blanks)))
         return 0;
     OWNED char *text = expand(r, line);
     for (const char *c = text; c && *c; c++)

@@ -168,6 +168,30 @@ LOOP_TEST(a_death_breaks_the_groups_it_is_in, ARRAY_LEN(teams))
     assert_team(&t, death_case, NULL);
 }
 
+/* A rank that gives up for a death that it has seen in another group has left this one
+ * without an error: those who miss it name the death. */
+static void give_up_case(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    struct ddp_group *half;
+    int rank = ddp_group_rank(g);
+    team_ok(g, ddp_group_split(g, rank % 2, 0, &half, &err));
+    team_ok(g, ddp_barrier(g, &err));
+    if (rank == 3)
+        raise(SIGKILL);
+    if (rank == 1)
+        team_assert(g, ddp_barrier(half, &err) == -1, "a barrier without rank 3");
+    else
+        team_assert(g, ddp_barrier(g, &err) == -1 && strstr(err.text, "rank 3 on "), "%s",
+                    err.text);
+    ddp_group_destroy(half);
+}
+
+TEST(a_rank_that_gives_up_is_not_the_cause)
+{
+    assert_team(&(struct team){.size = 4, .expect_dead = 4}, give_up_case, NULL);
+}
+
 static void deadline_case(struct ddp_group *g, const void *arg)
 {
     struct ddp_err err = {""};
@@ -294,26 +318,46 @@ TEST(each_late_rank_has_the_deadline)
     assert_team(&(struct team){.size = 3}, late_case, NULL);
 }
 
-/* Who cannot map the memory of the group is called by its numbers in both. */
-static void unmapped_case(struct ddp_group *g, const void *arg)
+/* ddp_group_sub(), with too little memory for the group on one rank. */
+static struct ddp_group *sub_unmapped(struct ddp_group *g, const int *ranks, int n,
+                                      int unmapped, struct ddp_err *err)
 {
     enum { ROOM = 16 << 20 }; /* less than an arena */
-    struct ddp_err err = {""};
     struct rlimit usual, tight;
-    int rank = ddp_group_rank(g), both[] = {0, 2};
     unsigned long pages = 0;
     FILE *f = fopen("/proc/self/statm", "re");
     team_assert(g, f && fscanf(f, "%lu", &pages) == 1, "no size");
     fclose(f);
     getrlimit(RLIMIT_AS, &usual);
     tight = (struct rlimit){pages * (unsigned long)getpagesize() + ROOM, usual.rlim_max};
-    if (rank == 2)
+    if (ddp_group_rank(g) == unmapped)
         setrlimit(RLIMIT_AS, &tight);
-    struct ddp_group *sub = rank == 1 ? NULL : ddp_group_sub(g, both, 2, &err);
+    struct ddp_group *sub = ddp_group_sub(g, ranks, n, err);
     setrlimit(RLIMIT_AS, &usual);
+    return sub;
+}
+
+/* Who cannot map the memory of the group is called by its numbers in both. */
+static void unmapped_case(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    int rank = ddp_group_rank(g), both[] = {0, 2};
+    struct ddp_group *sub = rank == 1 ? NULL : sub_unmapped(g, both, 2, 2, &err);
     team_assert(g, !sub, "the memory has been mapped");
     if (rank == 0)
         team_assert(g, strstr(err.text, "rank 1 (2 in all) on "), "%s", err.text);
+    team_ok(g, ddp_barrier(g, &err));
+}
+
+/* Another host's ranks hear why, and not only that the first one they miss has gone. */
+static void unmapped_far_case(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    int all[] = {0, 1, 2, 3};
+    struct ddp_group *sub = sub_unmapped(g, all, 4, 3, &err);
+    team_assert(g, !sub || ddp_barrier(sub, &err) < 0, "the memory has been mapped");
+    team_assert(g, strstr(err.text, "rank 3 (3 in all) on "), "%s", err.text);
+    ddp_group_destroy(sub);
     team_ok(g, ddp_barrier(g, &err));
 }
 
@@ -345,4 +389,5 @@ TEST(ranks_that_lack_descriptors_for_memory_say_so)
 TEST(who_does_not_join_is_called_by_both_numbers)
 {
     assert_team(&(struct team){.size = 3}, unmapped_case, NULL);
+    assert_team(&(struct team){.size = 4, .layout = "aabb"}, unmapped_far_case, NULL);
 }

@@ -62,19 +62,30 @@ static int place(const struct ddp_group_options *o, const struct backend *backen
                              : err_set(err, "rank %d in a group of %d", p->rank, p->size);
 }
 
+/* Tell the others that this rank cannot join. */
+static int cannot_open(struct ddp_group *g, struct ddp_err *err)
+{
+    if (g->layout.size == 1 || g->broken)
+        return -1;
+    err_prefix(err, "%s", layout_who(&g->layout, g->layout.rank).text);
+    return group_break(g, -1, err);
+}
+
 static int connect_all(struct ddp_group *g, struct listeners *listeners,
                        int64_t deadline_ms, struct ddp_err *err)
 {
     int nlocal;
+    struct ddp_err unwanted;
+    err = err ? err : &unwanted;
     layout_host(&g->layout, g->layout.members[g->layout.rank].host, &nlocal);
+    if (g->layout.nhosts > 1)
+        g->tcp = tcp_create(&g->layout, listeners, &g->number);
     if (nlocal > 1) {
         g->shm = shm_join(&g->layout, listeners, g->arena_bytes, deadline_ms, err);
         if (!g->shm)
-            return -1;
+            return g->tcp ? cannot_open(g, err) : -1;
     }
     g->spin_ns = !g->shm ? TCP_SPIN_NS : g->shm->shares_cpu ? SHARED_SPIN_NS : SPIN_NS;
-    if (g->layout.nhosts > 1)
-        g->tcp = tcp_create(&g->layout, listeners, &g->number);
     g->hier = hier_create(&g->layout, g->tcp, g->shm);
     return 0;
 }
@@ -172,15 +183,6 @@ static int choose(const char *name, const struct backend **backend, struct ddp_e
                          "unknown backend '%s': 'shm', 'tcp', 'mpi', 'nccl', or none to "
                          "let it be chosen",
                          name);
-}
-
-/* Tell the others that this rank cannot join. */
-static int cannot_open(struct ddp_group *g, struct ddp_err *err)
-{
-    if (g->layout.size == 1 || g->broken)
-        return -1;
-    err_prefix(err, "%s", layout_who(&g->layout, g->layout.rank).text);
-    return group_break(g, -1, err);
 }
 
 int group_open_backend(struct ddp_group *g, struct ddp_err *err)

@@ -156,6 +156,16 @@ static int gone(struct ddp_group *g, int rank, bool left, struct ddp_err *err)
     return group_rank_lost(g, rank, err);
 }
 
+static int dead_of_host(const struct ddp_group *g)
+{
+    for (int i = 0; g->shm && i < g->shm->n; i++) {
+        bool left = false;
+        if (i != g->shm->me && shm_is_gone(g->shm, i, &left) && !left)
+            return g->shm->ranks[i];
+    }
+    return -1;
+}
+
 static int look_around_host(struct ddp_group *g, const bool *ended, struct ddp_err *err)
 {
     struct shm *s = g->shm;
@@ -173,7 +183,8 @@ static int look_around_host(struct ddp_group *g, const bool *ended, struct ddp_e
                 p2p_left(g, s->ranks[i]);
             continue;
         }
-        return gone(g, s->ranks[i], left, err);
+        int dead = left ? dead_of_host(g) : -1; /* why the other has left, perhaps */
+        return gone(g, dead >= 0 ? dead : s->ranks[i], left && dead < 0, err);
     }
     return 0;
 }
@@ -234,16 +245,6 @@ static void report_calls(struct ddp_group *g)
     for (uint64_t i = 0; i < RECENT_CALLS && i < number; i++)
         mine.call[i] = g->calls[(number - i) % CALLS];
     tcp_send_calls(g->tcp, &mine);
-}
-
-static int dead_of_host(const struct ddp_group *g)
-{
-    for (int i = 0; g->shm && i < g->shm->n; i++) {
-        bool left = false;
-        if (i != g->shm->me && shm_is_gone(g->shm, i, &left) && !left)
-            return g->shm->ranks[i];
-    }
-    return -1;
 }
 
 /* A rank that has seen a failure may call something else because of it: the failure is

@@ -3,6 +3,7 @@
 
 #include "common/mem.h"
 
+#include <dlfcn.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,6 +38,23 @@ char *installed_file(enum installed_kind kind, const char *name, int mode)
         free(path);
     }
     return NULL;
+}
+
+char *installed_plugin(const void *address, const char *name)
+{
+    static const char *const near[] = {"", "ddprun/", "cuda/"};
+    Dl_info library;
+    const char *slash = dladdr(address, &library) && library.dli_fname
+                            ? strrchr(library.dli_fname, '/')
+                            : NULL;
+    for (size_t i = 0; i < ARRAY_LEN(near) && slash; i++) {
+        char *path = xasprintf("%.*s/%s%s", (int)(slash - library.dli_fname),
+                               library.dli_fname, near[i], name);
+        if (access(path, R_OK) == 0)
+            return path;
+        free(path);
+    }
+    return installed_file(INSTALLED_PLUGIN, name, R_OK);
 }
 
 char *installed_default(enum installed_kind kind, const char *name)

@@ -17,6 +17,10 @@ enum installed_kind {
  * none. */
 char *installed_file(enum installed_kind kind, const char *name, int mode);
 
+/* The path of a plug-in (malloc'ed) that may also be near the library which contains
+ * `address`: beside it, or in ddprun/ or, in a build directory, cuda/ there. */
+char *installed_plugin(const void *address, const char *name);
+
 /* The path of `name` at the configured prefix (malloc'ed): for messages and for other
  * hosts, which may have it there. */
 char *installed_default(enum installed_kind kind, const char *name);

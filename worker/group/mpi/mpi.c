@@ -10,6 +10,7 @@
 #include "common/err.h"
 #include "common/installed.h"
 #include "common/mem.h"
+#include "common/scoped.h"
 #include "worker/group/bootstrap.h"
 #include "worker/group/mpi/shim.h"
 #include "worker/group/reduce.h"
@@ -47,39 +48,26 @@ static const char *which(struct ddp_err *err)
     return NULL;
 }
 
-/* In DDP_MPI_DIR; beside our own library, or in ddprun/ there; or where plug-ins are. */
+/* In DDP_MPI_DIR, beside our own library, or where plug-ins are. */
 static void *open_shim(const char *mpi, struct ddp_err *err)
 {
-    Dl_info self;
-    const char *own = "", *slash = NULL;
-    if (dladdr((void *)(uintptr_t)&open_shim, &self) && self.dli_fname)
-        slash = strrchr(own = self.dli_fname, '/');
-    int n = slash ? (int)(slash - own) : 0;
-    char *name = xasprintf("ddpgroup-%s.so", mpi), why[300] = "";
     const char *named = getenv("DDP_MPI_DIR");
-    char *places[] = {named ? xasprintf("%s/%s", named, name) : NULL,
-                      xasprintf("%.*s/%s", n, own, name),
-                      xasprintf("%.*s/ddprun/%s", n, own, name),
-                      installed_file(INSTALLED_PLUGIN, name, R_OK)};
-    void *library = NULL;
-    for (size_t i = 0; i < ARRAY_LEN(places); i++) {
-        if (places[i] && !library && access(places[i], R_OK) == 0) {
-            /* global: Open MPI's own plugins look for its symbols */
-            library = dlopen(places[i], RTLD_NOW | RTLD_GLOBAL);
-            if (!library)
-                snprintf(why, sizeof why, "%s", dlerror());
-        }
-        free(places[i]);
+    OWNED char *name = xasprintf("ddpgroup-%s.so", mpi);
+    OWNED char *path = named ? xasprintf("%s/%s", named, name) : NULL;
+    if (!path || access(path, R_OK) < 0) {
+        free(path);
+        path = installed_plugin((const void *)(uintptr_t)&open_shim, name);
     }
-    free(name);
-    if (library)
-        return library;
-    err_set(err,
-            *why ? "the link to MPI '%s' cannot be loaded: %s"
-                 : "there is no link to MPI '%s' (ddpgroup-%s.so): it is built where "
-                   "mpicc.%s is; DDP_MPI_DIR says where it lies",
-            mpi, *why ? why : mpi, mpi);
-    return NULL;
+    /* global: Open MPI's own plugins look for its symbols */
+    void *library = path ? dlopen(path, RTLD_NOW | RTLD_GLOBAL) : NULL;
+    if (path && !library)
+        err_set(err, "the link to MPI '%s' cannot be loaded: %s", mpi, dlerror());
+    else if (!path)
+        err_set(err,
+                "there is no link to MPI '%s' (%s): it is built where mpicc.%s is; "
+                "DDP_MPI_DIR says where it lies",
+                mpi, name, mpi);
+    return library;
 }
 
 int mpi_begin(int *rank, int *size, struct ddp_err *err)
